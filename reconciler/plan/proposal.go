@@ -1,0 +1,94 @@
+package plan
+
+import "berth/schema"
+
+// Memory is what berth/status remembers of units, by key.
+type Memory map[schema.Key]*Status
+
+// Proposal is what one change to an estate would do: the Plans of every unit
+// it touches, and everything in its way. A PR comment, a check and `berth plan`
+// all show one.
+type Proposal struct {
+	Format      string              `json:"format"` // plan.Format
+	Base        string              `json:"base"`   // commit it is made against
+	Head        string              `json:"head"`
+	Digest      string              `json:"digest"`              // over the digests of Plans
+	Conflicts   []string            `json:"conflicts,omitempty"` // files head and base both changed
+	Diagnostics []schema.Diagnostic `json:"diagnostics"`
+	Documents   []DocumentChange    `json:"documents"`           // what the change touches, sorted by file
+	Decisions   []schema.Decision   `json:"decisions,omitempty"` // of touched units
+	Plans       []Plan              `json:"plans"`               // units with something to do or in the way, sorted by key
+	Held        []Held              `json:"held,omitempty"`
+}
+
+// DocumentChange is one document a change touches.
+type DocumentChange struct {
+	Key    schema.Key `json:"key,omitzero"` // zero where the file says no key
+	File   string     `json:"file"`
+	From   string     `json:"from,omitempty"` // where it was, for a move by uid
+	Change string     `json:"change"`         // added, modified, deleted, moved
+}
+
+// Held is a document that does not come into force, and why. The version in
+// force before, if any, stays.
+type Held struct {
+	Key     schema.Key `json:"key,omitzero"`
+	File    string     `json:"file"`
+	Reason  string     `json:"reason"` // invalid, needs, denied, frozen
+	Message string     `json:"message"`
+}
+
+// Blocked says whether a merge would not do what the change asks.
+func (p *Proposal) Blocked() bool {
+	if len(p.Conflicts) > 0 || schema.HasErrors(p.Diagnostics) {
+		return true
+	}
+	for _, u := range p.Plans {
+		for _, b := range u.Blocked {
+			if !b.Wait {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Changes says whether there is an action in any plan.
+func (p *Proposal) Changes() bool {
+	for _, u := range p.Plans {
+		if len(u.Actions) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Rollout is what became of a merged change.
+type Rollout struct {
+	Commit        string         `json:"commit"`
+	CorrelationID string         `json:"correlation_id"`
+	Units         []UnitProgress `json:"units"` // sorted by key
+	Held          []Held         `json:"held,omitempty"`
+}
+
+// UnitProgress is where one unit of a Rollout stands.
+type UnitProgress struct {
+	Key     schema.Key     `json:"key"`
+	Phase   Phase          `json:"phase"`
+	Done    int            `json:"done"`  // actions done
+	Total   int            `json:"total"` // actions planned
+	Settled bool           `json:"settled"`
+	Members []MemberStatus `json:"members,omitempty"`
+	Failure string         `json:"failure,omitempty"`
+	Seconds float64        `json:"seconds,omitempty"` // from the merge being seen to settled
+}
+
+// Settled says whether nothing of the rollout is under way any more.
+func (r *Rollout) Settled() bool {
+	for _, u := range r.Units {
+		if !u.Settled {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,260 @@
+package plan
+
+import (
+	"encoding/json"
+	"time"
+
+	"berth/schema"
+)
+
+// Format is the version of Plan's JSON form.
+const Format = "berth.plan/v1"
+
+// Member is one member of an instance, put on a node. Its name is role-index,
+// such as worker-0, and stays with it; the index of one that left may come back.
+type Member struct {
+	Name         string       `json:"name"`
+	Role         string       `json:"role"`
+	ControlPlane bool         `json:"control_plane,omitempty"`
+	Node         string       `json:"node"`
+	Address      string       `json:"address"`
+	SSHPort      int          `json:"ssh_port"`
+	Region       string       `json:"region"`
+	SKU          string       `json:"sku"`
+	CPUs         int          `json:"cpus"`
+	MemoryMiB    int          `json:"memory_mib"`
+	GPUs         []schema.GPU `json:"gpus,omitempty"` // what of the node's GPUs the member has, devices included
+	Reason       string       `json:"-"`              // why this node; shown, not digested
+}
+
+// Unit is an instance with its members: what a runtime is to make, and what it
+// keeps on record once made.
+type Unit struct {
+	Instance schema.EffectiveInstance `json:"instance"`
+	Members  []Member                 `json:"members"` // control plane first, then by role and index
+}
+
+// Presence is what is known of a unit's existence. Unknown never creates or
+// deletes anything (DESIGN §6).
+type Presence string
+
+// The three values.
+const (
+	Unknown Presence = "unknown"
+	Absent  Presence = "absent"
+	Present Presence = "present"
+)
+
+// MemberState is how one member is, as a runtime saw it.
+type MemberState struct {
+	Name   string `json:"name"`
+	Node   string `json:"node"`
+	State  State  `json:"state"`
+	Detail string `json:"detail,omitempty"` // for people; not digested
+}
+
+// State of a member.
+type State string
+
+// Running is serving; Stopped is in place but not running, by wish or by fault
+// (what is desired tells); Draining finishes its jobs; Partial is half joined;
+// Unreachable could not be asked.
+const (
+	Running     State = "running"
+	Stopped     State = "stopped"
+	Draining    State = "draining"
+	Partial     State = "partial"
+	Unreachable State = "unreachable"
+)
+
+// Drift is a difference between what was applied and what is there, not
+// explained by a member's state.
+type Drift struct {
+	Member string `json:"member"`
+	What   string `json:"what"` // such as "users", "configuration"
+	Detail string `json:"detail,omitempty"`
+}
+
+// Jobs counts the work on a unit. It informs and is never digested.
+type Jobs struct {
+	Running int `json:"running"`
+	Pending int `json:"pending"`
+}
+
+// Observed is what a runtime says about one unit.
+type Observed struct {
+	Key          schema.Key      `json:"key"`
+	Presence     Presence        `json:"presence"`
+	Reason       string          `json:"reason,omitempty"`   // why Unknown: which host, which operation, what it printed
+	Complete     bool            `json:"complete,omitempty"` // the unit was made to the end, not left half way
+	Unit         *Unit           `json:"unit,omitempty"`     // what was last applied, from the runtime's record; nil unless Present
+	Members      []MemberState   `json:"members,omitempty"`  // members that exist, by name
+	Drift        []Drift         `json:"drift,omitempty"`
+	Jobs         Jobs            `json:"-"`
+	RuntimeState json.RawMessage `json:"-"` // the runtime's own facts for status: names, ports, versions
+}
+
+// Verb is what an Action does.
+type Verb string
+
+// The verbs. Each is idempotent and may be resumed after a crash.
+const (
+	Create    Verb = "create"    // make the control plane, from nothing or from a half-made one
+	Configure Verb = "configure" // bring the control plane from Before to After
+	Join      Verb = "join"      // bring a member in
+	Leave     Verb = "leave"     // take a member out
+	Start     Verb = "start"     // start a member that should run
+	Stop      Verb = "stop"      // stop all members, keep their state
+	Delete    Verb = "delete"    // take the whole unit away
+)
+
+// Impact is what an action means for people and work.
+type Impact struct {
+	Restarts    []string `json:"restarts,omitempty"` // services that restart, such as "control plane"
+	Reconfigure bool     `json:"reconfigure,omitempty"`
+	Drains      []string `json:"drains,omitempty"`    // nodes that are drained first
+	EndsJobs    bool     `json:"ends_jobs,omitempty"` // jobs still there at the drain's deadline are cancelled
+	Note        string   `json:"note,omitempty"`
+}
+
+// Action is one step of a Plan.
+type Action struct {
+	ID      string     `json:"id"` // hash of what it does; with the attempt appended when it is run
+	Verb    Verb       `json:"verb"`
+	Key     schema.Key `json:"key"`
+	Member  string     `json:"member,omitempty"` // for join, leave, start; else all
+	Node    string     `json:"node,omitempty"`
+	Changes []Change   `json:"changes,omitempty"`
+	Reason  string     `json:"reason"`
+	Needs   []string   `json:"needs,omitempty"` // IDs that must be done first
+	Impact  Impact     `json:"impact,omitzero"`
+}
+
+// Change is one value an action changes. Before or After is empty where the
+// field is not there.
+type Change struct {
+	Field  string `json:"field"`
+	Before string `json:"before,omitempty"`
+	After  string `json:"after,omitempty"`
+}
+
+// Blocked says why a unit cannot be planned or must wait.
+type Blocked struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Wait    bool   `json:"wait,omitempty"` // true: looking again later may help
+}
+
+// Plan is the whole intended change of one unit.
+type Plan struct {
+	Format   string            `json:"format"`
+	Key      schema.Key        `json:"key"`
+	Digest   string            `json:"digest"`   // sha256 hex over actions, After and the structural facts of Before; never a commit, a time or a job count
+	Observed string            `json:"observed"` // digest of the structural observation it was made from
+	Before   *Unit             `json:"before,omitempty"`
+	After    *Unit             `json:"after,omitempty"` // nil: the unit is to go
+	Actions  []Action          `json:"actions"`         // an order that satisfies Needs
+	Blocked  []Blocked         `json:"blocked,omitempty"`
+	Placed   map[string]string `json:"placed,omitempty"` // member: why it is on its node; shown, not digested
+	Jobs     Jobs              `json:"-"`
+}
+
+// Empty says that there is nothing to do and nothing in the way.
+func (p *Plan) Empty() bool { return len(p.Actions) == 0 && len(p.Blocked) == 0 }
+
+// Rules is what a runtime knows about a change without looking at anything.
+// Implementations are pure.
+type Rules interface {
+	// Impact of taking the unit from before to after; nil means not there.
+	Impact(verb Verb, member string, before, after *Unit) Impact
+}
+
+// OutcomeState is how an Action ended.
+type OutcomeState string
+
+// Done was verified by reading back; Failed was tried; Skipped was not tried as
+// something it needs failed; Uncertain lost contact in the middle.
+const (
+	Done      OutcomeState = "done"
+	Failed    OutcomeState = "failed"
+	Skipped   OutcomeState = "skipped"
+	Uncertain OutcomeState = "uncertain"
+)
+
+// Outcome is what became of one Action.
+type Outcome struct {
+	ActionID string        `json:"action_id"`
+	Verb     Verb          `json:"verb"`
+	Member   string        `json:"member,omitempty"`
+	State    OutcomeState  `json:"state"`
+	Error    string        `json:"error,omitempty"` // host, operation, what it printed; never a secret
+	Duration time.Duration `json:"duration_ns"`
+}
+
+// Phase of an instance (requirement A5, DESIGN §3).
+type Phase string
+
+// The phases.
+const (
+	PhaseRequested Phase = "requested"
+	PhaseDeploying Phase = "deploying"
+	PhaseRunning   Phase = "running"
+	PhaseUpdating  Phase = "updating"
+	PhaseStopped   Phase = "stopped"
+	PhaseFailed    Phase = "failed"
+	PhaseDeleting  Phase = "deleting"
+	PhaseDeleted   Phase = "deleted"
+)
+
+// Condition is as kstatus has it. Status is "True", "False" or "Unknown".
+type Condition struct {
+	Type     string `json:"type"` // Ready, Reconciling, Stalled, Authorized, PolicyCompliant, Scheduled, DriftDetected, Suspended
+	Status   string `json:"status"`
+	Reason   string `json:"reason"`
+	Message  string `json:"message,omitempty"`
+	Revision string `json:"observed_revision,omitempty"`
+}
+
+// Retry is where a failing unit stands (requirement E6).
+type Retry struct {
+	Attempts int       `json:"attempts"`
+	Next     time.Time `json:"next,omitzero"`
+	Reason   string    `json:"reason,omitempty"`
+	Terminal bool      `json:"terminal,omitempty"` // no more tries until the revision changes
+}
+
+// Status is the status document of one unit on berth/status: memory, never
+// permission. Placements and retries are read back from it.
+type Status struct {
+	APIVersion    string          `json:"apiVersion"`
+	Kind          string          `json:"kind"` // InstanceStatus
+	Key           schema.Key      `json:"key"`
+	Phase         Phase           `json:"phase"`
+	Conditions    []Condition     `json:"conditions,omitempty"` // sorted by type
+	Members       []MemberStatus  `json:"members,omitempty"`
+	Revision      string          `json:"revision,omitempty"`       // config commit last acted on
+	Digest        string          `json:"digest,omitempty"`         // of the plan last applied
+	CorrelationID string          `json:"correlation_id,omitempty"` // of the change last acted on
+	FailureReason string          `json:"failure_reason,omitempty"`
+	Attempt       int             `json:"attempt"` // counts applied plans of the unit: part of Action.ID at the host
+	Retry         *Retry          `json:"retry,omitempty"`
+	RuntimeState  json.RawMessage `json:"runtime_state,omitempty"`
+	Observed      *Observed       `json:"observed,omitempty"` // structural; what PR plans are made from
+}
+
+// MemberStatus is a member as status shows it: where it is placed, and how it is.
+type MemberStatus struct {
+	Member
+	State  State  `json:"state"`
+	Placed string `json:"placed,omitempty"` // why on this node
+}
+
+// Event is a domain event in the standard envelope (requirement A8).
+type Event struct {
+	EventID       string          `json:"event_id"` // hash of what happened to what: the same transition twice has the same id
+	EventType     string          `json:"event_type"`
+	OccurredAt    time.Time       `json:"occurred_at"`
+	Version       string          `json:"version"`
+	CorrelationID string          `json:"correlation_id"`
+	Payload       json.RawMessage `json:"payload"`
+}

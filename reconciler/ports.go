@@ -1,0 +1,135 @@
+package reconciler
+
+import (
+	"context"
+	"errors"
+
+	"berth/reconciler/plan"
+	"berth/schema"
+)
+
+// Branches Berth writes (DESIGN §3).
+const (
+	BranchInForce = "berth/in-force"
+	BranchStatus  = "berth/status"
+)
+
+// Errors of a Repo; test with errors.Is.
+var (
+	// ErrRewritten: a branch no longer descends from what was seen of it.
+	ErrRewritten = errors.New("history was rewritten")
+	// ErrConflict: another writer moved the branch; fetch, rebuild, retry.
+	ErrConflict = errors.New("branch was moved by another writer")
+	// ErrNotFound: no such commit, ref or file.
+	ErrNotFound = errors.New("not found")
+)
+
+// Tips are the commits branches stand at; "" where a branch is not there yet.
+type Tips struct {
+	Main, InForce, Status string
+}
+
+// Repo is an estate's Git repository as the loop needs it.
+type Repo interface {
+	// Fetch brings the local mirror up to date and says where the branches
+	// stand. A main that does not descend from the one seen before is not
+	// taken over: ErrRewritten.
+	Fetch(ctx context.Context) (Tips, error)
+	// FetchPull brings in the head of a pull request and returns its commit.
+	FetchPull(ctx context.Context, number int) (string, error)
+	// Snapshot is the tree of a commit (or of a tree id, as Merge returns).
+	Snapshot(ctx context.Context, commit string) (schema.Snapshot, error)
+	// Diff lists the paths that differ between two commits or trees, sorted.
+	// An empty id is the empty tree.
+	Diff(ctx context.Context, from, to string) ([]PathChange, error)
+	// Merge merges head into base without a work tree. It returns the merged
+	// tree's id, or the paths in conflict.
+	Merge(ctx context.Context, base, head string) (tree string, conflicts []string, err error)
+	// MergeBase is the best common ancestor.
+	MergeBase(ctx context.Context, a, b string) (string, error)
+	// Log lists the commits reachable from to and not from from, newest first,
+	// first parents only, at most max.
+	Log(ctx context.Context, from, to string, max int) ([]Commit, error)
+	// WriteInForce makes a commit on berth/in-force whose tree is that of
+	// commit, with the paths of replace put to the blobs given ("" takes the
+	// path away), on top of old, and pushes it by compare-and-swap.
+	WriteInForce(ctx context.Context, old string, w InForce) (tip string, err error)
+	// ReadStatus reads what berth/status remembers at commit ("" is empty).
+	ReadStatus(ctx context.Context, commit string) (StatusTree, error)
+	// WriteStatus makes one commit on berth/status and pushes it by
+	// compare-and-swap: one POST, cost independent of the history's length.
+	// It returns old unchanged when b changes nothing.
+	WriteStatus(ctx context.Context, old string, b StatusBatch) (tip string, err error)
+}
+
+// PathChange is one path that differs. A blob is "" where the path is not there.
+type PathChange struct {
+	Path     string
+	From, To string // blobs
+}
+
+// Commit is what the loop needs to know of one.
+type Commit struct {
+	ID, Subject, Author, Email string
+	Parents                    []string
+}
+
+// InForce describes one commit on berth/in-force.
+type InForce struct {
+	Commit        string            // of main
+	Replace       map[string]string // path → blob in force instead of main's; "" → none
+	Held          []plan.Held       // why; goes into the message
+	CorrelationID string
+	Epoch         uint64
+}
+
+// Revision is revision.yaml of berth/status.
+type Revision struct {
+	Commit   string      `json:"commit"` // of main, the last one decided
+	InForce  string      `json:"in_force"`
+	Sequence uint64      `json:"event_sequence"`
+	Epoch    uint64      `json:"epoch"`
+	Held     []plan.Held `json:"held,omitempty"`
+	// Frozen says why the sync stands still, if it does.
+	Frozen string `json:"frozen,omitempty"`
+}
+
+// StatusTree is berth/status as read back.
+type StatusTree struct {
+	Revision Revision
+	Units    plan.Memory
+}
+
+// StatusBatch is what one status commit changes.
+type StatusBatch struct {
+	Revision       Revision // as it shall stand; Sequence counts Events in
+	Units          []plan.Status
+	Gone           []schema.Key // status files to remove
+	Events         []plan.Event // one new segment, in order; none: no segment
+	CorrelationIDs []string     // trailers
+}
+
+// PullRequest is one at the forge.
+type PullRequest struct {
+	Number      int
+	Title       string
+	Author      string
+	Head        string // commit
+	BaseBranch  string
+	Open        bool
+	Merged      bool
+	MergeCommit string // on the base branch, once merged
+}
+
+// Forge is what the loop needs of where pull requests live. All writes are
+// idempotent: equal content writes nothing.
+type Forge interface {
+	OpenPulls(ctx context.Context) ([]PullRequest, error)
+	Pull(ctx context.Context, number int) (PullRequest, error)
+	// PullsOf lists the merged pull requests a commit of main belongs to.
+	PullsOf(ctx context.Context, commit string) ([]PullRequest, error)
+	// Propose shows what a pull request would do: first the check, then the comment.
+	Propose(ctx context.Context, pr PullRequest, p plan.Proposal) error
+	// Follow shows in the same comment what became of a merged one.
+	Follow(ctx context.Context, pr PullRequest, r plan.Rollout) error
+}

@@ -1,0 +1,46 @@
+package runtimes
+
+// Profile is what berth-host allows on a host on behalf of one runtime. It is
+// compiled into berth-host: neither Git nor a request can widen it.
+type Profile struct {
+	Name string
+	// Paths are the absolute paths a request may touch. "*" stands for one
+	// name of letters, digits, dot, dash and underscore (never "..", never
+	// empty); a trailing "/**" allows everything below.
+	Paths []string
+	// Programs are what Run may run, by name.
+	Programs map[string]Program
+	// Services are what Service may start, by name. A spec's words come from
+	// the profile and from params it has checked, never from elsewhere.
+	Services map[string]func(unit string, params map[string]string) (ServiceSpec, error)
+	// PrivateDirs are the directories of a host this runtime keeps things in.
+	// Hosts that share a file system, as in a lab, need their own of each.
+	PrivateDirs []string
+	// MinUID and MaxUID bound the accounts User may make or remove.
+	MinUID, MaxUID int
+}
+
+// Program is one program of a profile.
+type Program struct {
+	Path string   // absolute
+	Env  []string // names a request may set
+	// Check, if set, refuses argument lists the runtime never sends.
+	Check func(args []string) error
+}
+
+// ServiceSpec is one daemon, ready to start. The daemon puts itself into the
+// background and writes PIDFile if Forks is set; else berth-host starts it in
+// a session of its own and writes PIDFile.
+type ServiceSpec struct {
+	Path    string
+	Args    []string
+	Env     []string // NAME=value
+	User    string   // account it starts as; empty: root
+	PIDFile string
+	Forks   bool
+	LogFile string // its own log; the tail explains a failed start
+	// RunDirs are made before a start, as /run is empty after a boot.
+	RunDirs []MakeDir
+	// Links are made before a start.
+	Links []MakeLink
+}

@@ -1,0 +1,89 @@
+package schema
+
+import "context"
+
+// Snapshot is one consistent tree of an estate: a commit's, or a directory's.
+// It is cut into parts that cannot disturb each other: "platform", each
+// "tenants/<t>", and whatever else stands in the root or directly in tenants/.
+type Snapshot interface {
+	// Parts lists the parts in order of name. Hash is the content's identity:
+	// equal hashes, equal files.
+	Parts(ctx context.Context) ([]Part, error)
+	// Files lists the files of a part in order of path. An error means that
+	// nothing is known of the part, never that it is empty (DESIGN §1, promise 4).
+	Files(ctx context.Context, part Part) ([]File, error)
+	// Read returns a file's bytes, at most max of them, and whether there is more.
+	Read(ctx context.Context, f File, max int) (data []byte, more bool, err error)
+}
+
+// Part is a part of a Snapshot.
+type Part struct {
+	Name string // "platform", "tenants/physics", "README.md"
+	Hash string
+	Dir  bool
+}
+
+// File is one entry of a tree that is not a directory.
+type File struct {
+	Path string // from the estate's root, slashes
+	Mode uint32 // Git's file mode: 0100644 plain, 0100755 executable, 0120000 symlink, 0160000 submodule
+	Blob string // Git blob id, hex
+	Size int64
+}
+
+// Git's file modes as they stand in a tree.
+const (
+	ModePlain      uint32 = 0o100644
+	ModeExecutable uint32 = 0o100755
+	ModeSymlink    uint32 = 0o120000
+	ModeSubmodule  uint32 = 0o160000
+)
+
+// Desired is everything one tree declares, valid documents only. Immutable
+// after loading; parts that did not change are shared between revisions.
+type Desired struct {
+	Platform *Platform                // never nil
+	Tenants  map[string]*TenantEstate // by tenant name
+}
+
+// Platform is what stands under platform/.
+type Platform struct {
+	Apps     map[string]*App
+	Versions map[string]map[string]*AppVersion // app, then version name
+	Nodes    map[string]*Node
+	Policies map[string]*Policy
+	Roles    map[string]*RoleBinding
+}
+
+// TenantEstate is what stands under tenants/<t>/.
+type TenantEstate struct {
+	Name     string
+	Tenant   *Tenant      // nil if missing or invalid
+	Policy   *Policy      // nil if the tenant has none
+	Roles    *RoleBinding // nil if the tenant has none
+	Projects map[string]*ProjectEstate
+}
+
+// ProjectEstate is what stands under tenants/<t>/projects/<p>/.
+type ProjectEstate struct {
+	Name         string
+	Project      *Project     // nil if missing or invalid
+	Roles        *RoleBinding // nil if the project has none
+	Entitlements map[string]*Entitlement
+	Instances    map[string]*Instance
+}
+
+// Instance is the instance of key, or nil.
+func (d *Desired) Instance(key Key) *Instance {
+	if t := d.Tenants[key.Tenant]; t != nil {
+		if p := t.Projects[key.Project]; p != nil {
+			return p.Instances[key.Name]
+		}
+	}
+	return nil
+}
+
+// Version is a version of an app, or nil.
+func (d *Desired) Version(app, version string) *AppVersion {
+	return d.Platform.Versions[app][version]
+}

@@ -1,0 +1,48 @@
+package schema
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// Severity grades a Diagnostic.
+type Severity string
+
+// An error holds its document; a warning and a note do not.
+const (
+	SeverityError   Severity = "error"
+	SeverityWarning Severity = "warning"
+	SeverityNote    Severity = "note"
+)
+
+// Diagnostic is one finding. Code is stable and documented; Message says what
+// is wrong, and what to do. Line and Column count from 1, 0 is unknown.
+type Diagnostic struct {
+	Severity Severity `json:"severity"`
+	Code     string   `json:"code"`
+	Message  string   `json:"message"`
+	File     string   `json:"file"`
+	Line     int      `json:"line"`
+	Column   int      `json:"column"`
+	Path     string   `json:"path,omitempty"` // the field, dotted; empty: the file
+}
+
+// String is "file:line:column: severity: message [code]", as compilers print.
+func (d Diagnostic) String() string {
+	return fmt.Sprintf("%s:%d:%d: %s: %s [%s]", d.File, d.Line, d.Column, d.Severity, d.Message, d.Code)
+}
+
+// SortDiagnostics orders by file, place, code and message, so that equal input
+// prints equal bytes.
+func SortDiagnostics(ds []Diagnostic) {
+	slices.SortFunc(ds, func(a, b Diagnostic) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column),
+			cmp.Compare(a.Code, b.Code), cmp.Compare(a.Message, b.Message))
+	})
+}
+
+// HasErrors says whether one of ds holds its document.
+func HasErrors(ds []Diagnostic) bool {
+	return slices.ContainsFunc(ds, func(d Diagnostic) bool { return d.Severity == SeverityError })
+}

@@ -1,0 +1,287 @@
+package schema
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+)
+
+// Position is a place in a file. Line and Column count from 1; 0 is unknown.
+type Position struct {
+	File   string `json:"file"`
+	Line   int    `json:"line"`
+	Column int    `json:"column"`
+}
+
+// FieldPos is where one field of a document stands. Path is dotted with list
+// indices, as in "spec.roles.worker.count" or "spec.members[2].login".
+type FieldPos struct {
+	Path   string
+	Line   uint16
+	Column uint16
+}
+
+// Header is what every document carries.
+type Header struct {
+	Key     Key
+	UID     string            // keeps the identity across a move; optional
+	Labels  map[string]string // free for people; Berth reads none of them
+	Suspend bool              // true: Berth leaves what this declares alone
+
+	File   string     // path in the estate
+	Blob   string     // Git blob id, hex: the content's identity
+	Fields []FieldPos // sorted by Path; the reader interns the paths
+}
+
+// At is the position of the field at path, of its nearest ancestor if path is
+// not there, and else of the document's first line.
+func (h *Header) At(path string) Position {
+	for {
+		i, ok := slices.BinarySearchFunc(h.Fields, path, func(f FieldPos, p string) int { return strings.Compare(f.Path, p) })
+		if ok {
+			return Position{h.File, int(h.Fields[i].Line), int(h.Fields[i].Column)}
+		}
+		cut := strings.LastIndexAny(path, ".[")
+		if cut < 0 {
+			return Position{h.File, 1, 1}
+		}
+		path = path[:cut]
+	}
+}
+
+// Tenant is an organisation (requirement A14: org). Its projects stand below it.
+type Tenant struct {
+	Header
+	Spec TenantSpec
+}
+
+// TenantSpec is the spec of a Tenant.
+type TenantSpec struct {
+	DisplayName string `json:"display_name"`
+	Description string `json:"description,omitempty"`
+}
+
+// Project owns instances and entitlements.
+type Project struct {
+	Header
+	Spec ProjectSpec
+}
+
+// ProjectSpec is the spec of a Project.
+type ProjectSpec struct {
+	DisplayName string `json:"display_name"`
+	Description string `json:"description,omitempty"`
+}
+
+// CatalogStatus says what may be done with an App or AppVersion (ACP):
+// active; deprecated: existing instances go on, new ones get a warning;
+// disabled: no new instances.
+type CatalogStatus string
+
+// The states of a catalog entry.
+const (
+	StatusActive     CatalogStatus = "active"
+	StatusDeprecated CatalogStatus = "deprecated"
+	StatusDisabled   CatalogStatus = "disabled"
+)
+
+// App is a catalog entry; its name is the slug.
+type App struct {
+	Header
+	Spec AppSpec
+}
+
+// AppSpec is the spec of an App (ACP app_catalog).
+type AppSpec struct {
+	DisplayName string        `json:"display_name"`
+	Category    string        `json:"category"`
+	Publisher   string        `json:"publisher"`
+	Description string        `json:"description,omitempty"`
+	Status      CatalogStatus `json:"status"`
+}
+
+// AppVersion is one version of an App. Key.Parent is the app.
+type AppVersion struct {
+	Header
+	Spec AppVersionSpec
+}
+
+// AppVersionSpec is the spec of an AppVersion (ACP app_versions).
+type AppVersionSpec struct {
+	Version        string        `json:"version"` // as the app's publisher writes it, such as "22.05.8"
+	RuntimeBackend string        `json:"runtime_backend"`
+	Status         CatalogStatus `json:"status"`
+	Manifest       Manifest      `json:"manifest"`
+}
+
+// Manifest says what an instance of a version is made of.
+type Manifest struct {
+	Roles       map[string]ManifestRole `json:"roles"`
+	Parameters  json.RawMessage         `json:"parameters,omitempty"` // defaults for an instance's config; canonical JSON object
+	UpgradeFrom []string                `json:"upgrade_from,omitempty"`
+}
+
+// ManifestRole is one logical role of an app's members (requirement B10: a
+// role says what a member is for, never which host it is on).
+type ManifestRole struct {
+	NodeRole     string `json:"node_role"`               // nodes offer roles; a member goes to a node that offers this one
+	ControlPlane bool   `json:"control_plane,omitempty"` // exactly one role of a manifest; always one member
+	Shareable    bool   `json:"shareable,omitempty"`     // members of several instances may stand on one node
+	GPUs         bool   `json:"gpus,omitempty"`          // members may ask for GPUs
+	Min          int    `json:"min"`
+	Max          int    `json:"max"`
+}
+
+// Node is a host of the lab. Only the platform declares nodes.
+type Node struct {
+	Header
+	Spec NodeSpec
+}
+
+// NodeSpec is the spec of a Node.
+type NodeSpec struct {
+	Address  string            `json:"address"` // IP address or name Berth and the other nodes reach it at
+	SSHPort  int               `json:"ssh_port"`
+	HostKey  string            `json:"host_key,omitempty"` // pinned SSH host key, "ssh-ed25519 AAAA…"; else berth.yaml's known_hosts must hold it
+	Region   string            `json:"region"`
+	SKU      string            `json:"sku"`
+	Roles    []string          `json:"roles"` // what members may be put on it, such as controller, worker
+	Capacity Capacity          `json:"capacity"`
+	Topology map[string]string `json:"topology,omitempty"`     // such as rack, switch
+	Reserved string            `json:"reserved_for,omitempty"` // tenant or tenant.project that alone may use it
+	Cordoned bool              `json:"cordoned,omitempty"`     // nothing new is placed on it
+}
+
+// Capacity is what a node offers.
+type Capacity struct {
+	CPUs      int   `json:"cpus"`
+	MemoryMiB int   `json:"memory_mib"`
+	DiskGiB   int   `json:"disk_gib,omitempty"`
+	GPUs      []GPU `json:"gpus,omitempty"`
+}
+
+// GPU is one kind of GPU on a node.
+type GPU struct {
+	Type    string `json:"type"`
+	Count   int    `json:"count"`
+	Devices string `json:"devices"` // device files, with one bracketed range: /dev/nvidia[0-3]
+}
+
+// Policy narrows what may be declared. Key.Tenant is empty for scope global.
+type Policy struct {
+	Header
+	Spec PolicySpec
+}
+
+// PolicySpec is the spec of a Policy: the seven keys (requirement A3) and what
+// nothing below may lift.
+type PolicySpec struct {
+	Overlay
+	HardDeny HardDeny `json:"hard_deny,omitzero"`
+}
+
+// HardDeny is what no overlay below can allow again. Global policies only.
+type HardDeny struct {
+	Apps []string `json:"apps,omitempty"`
+}
+
+// Overlay is the seven policy keys. A nil field says nothing; it never widens.
+type Overlay struct {
+	AllowedRegions            []string `json:"allowed_regions,omitempty"`
+	AllowedSKUs               []string `json:"allowed_skus,omitempty"`
+	MaxInstancesPerProject    *int     `json:"max_instances_per_project,omitempty"`
+	MaxGPUsPerInstance        *int     `json:"max_gpus_per_instance,omitempty"`
+	ArtifactSourceAllowlist   []string `json:"artifact_source_allowlist,omitempty"`
+	AllowedOperatingModes     []string `json:"allowed_operating_modes,omitempty"`
+	AllowedControlPlaneScopes []string `json:"allowed_control_plane_scopes,omitempty"`
+}
+
+// Entitlement allows a project to use an app; its name is the app's slug.
+type Entitlement struct {
+	Header
+	Spec EntitlementSpec
+}
+
+// EntitlementSpec is the spec of an Entitlement (ACP project_app_entitlements).
+type EntitlementSpec struct {
+	Enabled         bool    `json:"enabled"`
+	PolicyOverrides Overlay `json:"policy_overrides,omitzero"`
+}
+
+// RoleBinding gives people roles where it stands: platform, tenant or project.
+type RoleBinding struct {
+	Header
+	Spec RoleBindingSpec
+}
+
+// RoleBindingSpec is the spec of a RoleBinding.
+type RoleBindingSpec struct {
+	Members []RoleMember `json:"members"`
+}
+
+// RoleMember is one person or service account of a RoleBinding.
+type RoleMember struct {
+	Login    string    `json:"login"` // at the forge
+	Role     string    `json:"role"`  // one of the nine roles of ACP
+	UnixUser *UnixUser `json:"unix_user,omitempty"`
+}
+
+// UnixUser is who a person is on the hosts where they submit work: one name
+// and one uid everywhere.
+type UnixUser struct {
+	Name string `json:"name"`
+	UID  int    `json:"uid"`
+}
+
+// DesiredState is what an instance's owner wants it to do.
+type DesiredState string
+
+// The desired states; Deleted is said by removing the document (requirement E1).
+const (
+	DesiredRunning DesiredState = "running"
+	DesiredStopped DesiredState = "stopped"
+)
+
+// Instance is one running app of a project.
+type Instance struct {
+	Header
+	Spec InstanceSpec
+}
+
+// InstanceSpec is the spec of an Instance (ACP app_instances, declared part).
+// The reader fills the defaults.
+type InstanceSpec struct {
+	App                string                  `json:"app"`
+	Version            string                  `json:"version"` // name of the AppVersion document
+	DisplayName        string                  `json:"display_name"`
+	DesiredState       DesiredState            `json:"desired_state"`
+	OperatingMode      string                  `json:"operating_mode"`
+	ControlPlaneScope  string                  `json:"control_plane_scope"`
+	TenantBoundaryMode string                  `json:"tenant_boundary_mode"`
+	Regions            []string                `json:"regions,omitempty"` // where members may be; empty: wherever policy allows
+	Roles              map[string]InstanceRole `json:"roles"`
+	Config             json.RawMessage         `json:"config,omitempty"` // the runtime's; canonical JSON object, checked by its definition
+	OnJobs             *OnJobs                 `json:"on_jobs,omitempty"`
+}
+
+// InstanceRole is how many members of a role an instance wants, and of what kind.
+type InstanceRole struct {
+	Count     int         `json:"count"`
+	SKU       string      `json:"sku,omitempty"` // empty: any that policy allows
+	GPUs      *GPURequest `json:"gpus,omitempty"`
+	CPUs      int         `json:"cpus,omitempty"`       // least per member; 0: any
+	MemoryMiB int         `json:"memory_mib,omitempty"` // least per member; 0: any
+}
+
+// GPURequest is what each member of a role must offer.
+type GPURequest struct {
+	Type  string `json:"type,omitempty"` // empty: any
+	Count int    `json:"count"`
+}
+
+// OnJobs is the drain rule for actions that would end jobs (DESIGN §4).
+// Both nil-like values mean wait without end.
+type OnJobs struct {
+	Wait               bool `json:"wait,omitempty"`
+	CancelAfterSeconds int  `json:"cancel_after_seconds,omitempty"`
+}

@@ -1,0 +1,80 @@
+package schema
+
+import "encoding/json"
+
+// Effective is what shall run: Desired after policy. Immutable.
+type Effective struct {
+	Instances map[Key]*EffectiveInstance
+	Nodes     map[string]*Node
+	Decisions []Decision // sorted by Key, then Field
+}
+
+// EffectiveInstance is one instance with every default filled and every limit
+// applied. It holds no commit id and no file position, so that its JSON is the
+// same wherever the same things are declared: it is part of the plan's digest.
+type EffectiveInstance struct {
+	Key                Key             `json:"key"`
+	UID                string          `json:"uid,omitempty"`
+	Suspend            bool            `json:"suspend,omitempty"`
+	DisplayName        string          `json:"display_name"`
+	App                string          `json:"app"`
+	Version            string          `json:"version"`
+	RuntimeBackend     string          `json:"runtime_backend"`
+	OperatingMode      string          `json:"operating_mode"`
+	ControlPlaneScope  string          `json:"control_plane_scope"`
+	TenantBoundaryMode string          `json:"tenant_boundary_mode"`
+	DesiredState       DesiredState    `json:"desired_state"`
+	Regions            []string        `json:"regions,omitempty"` // sorted; nil: any
+	Roles              []EffectiveRole `json:"roles"`             // control plane first, then by name
+	Config             json.RawMessage `json:"config"`            // canonical JSON object, version's parameters under the instance's
+	Users              []UnixUser      `json:"users"`             // sorted by name: who may submit work
+	OnJobs             *OnJobs         `json:"on_jobs,omitempty"`
+}
+
+// EffectiveRole is one role of an instance.
+type EffectiveRole struct {
+	Name         string      `json:"name"`
+	NodeRole     string      `json:"node_role"`
+	ControlPlane bool        `json:"control_plane,omitempty"`
+	Shareable    bool        `json:"shareable,omitempty"`
+	Count        int         `json:"count"`
+	SKUs         []string    `json:"skus,omitempty"` // sorted; nil: any
+	GPUs         *GPURequest `json:"gpus,omitempty"`
+	CPUs         int         `json:"cpus,omitempty"`
+	MemoryMiB    int         `json:"memory_mib,omitempty"`
+}
+
+// Verdict is what a Decision came to.
+type Verdict string
+
+// Allow is recorded where a rule mattered; Deny keeps the instance from being
+// planned; Narrow changed a value.
+const (
+	Allow  Verdict = "allow"
+	Deny   Verdict = "deny"
+	Narrow Verdict = "narrow"
+)
+
+// Decision is what one rule did to one thing.
+type Decision struct {
+	Key     Key      `json:"key"`
+	Field   string   `json:"field"` // such as spec.roles.worker.gpus
+	Verdict Verdict  `json:"verdict"`
+	Rule    string   `json:"rule"`   // such as max_gpus_per_instance
+	Source  Position `json:"source"` // where the rule stands
+	At      Position `json:"at"`     // where the value it met stands
+	Before  string   `json:"before,omitempty"`
+	After   string   `json:"after,omitempty"`
+	Message string   `json:"message"`
+}
+
+// Denied says whether policy refuses key, and by which decisions.
+func (e *Effective) Denied(key Key) []Decision {
+	var ds []Decision
+	for _, d := range e.Decisions {
+		if d.Key == key && d.Verdict == Deny {
+			ds = append(ds, d)
+		}
+	}
+	return ds
+}

@@ -1,0 +1,122 @@
+package schema
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+)
+
+// APIVersion is the one apiVersion documents carry.
+const APIVersion = "berth/v1"
+
+// Kind is the kind of a document, spelt as in its `kind` field.
+type Kind string
+
+// The kinds Berth reads.
+const (
+	KindTenant      Kind = "Tenant"
+	KindProject     Kind = "Project"
+	KindApp         Kind = "App"
+	KindAppVersion  Kind = "AppVersion"
+	KindNode        Kind = "Node"
+	KindPolicy      Kind = "Policy"
+	KindEntitlement Kind = "Entitlement"
+	KindRoleBinding Kind = "RoleBinding"
+	KindInstance    Kind = "Instance"
+)
+
+// Key names one declared thing. Two documents with the same Key are the same
+// thing. It is comparable and serves as map and queue key.
+type Key struct {
+	Kind    Kind   `json:"kind"`
+	Tenant  string `json:"tenant,omitempty"`  // empty for platform documents
+	Project string `json:"project,omitempty"` // empty for tenant documents
+	Parent  string `json:"parent,omitempty"`  // the app, for an AppVersion
+	Name    string `json:"name"`
+}
+
+// ProjectID is `<tenant>.<project>`, the project_id of the API, or "" for a
+// key outside a project.
+func (k Key) ProjectID() string {
+	if k.Project == "" {
+		return ""
+	}
+	return k.Tenant + "." + k.Project
+}
+
+// String is the short form people read: "Instance physics.lhc/train",
+// "AppVersion slurm/22-05", "Node gpu-1".
+func (k Key) String() string {
+	var b strings.Builder
+	b.WriteString(string(k.Kind))
+	b.WriteByte(' ')
+	switch {
+	case k.Project != "":
+		b.WriteString(k.ProjectID())
+		b.WriteByte('/')
+	case k.Tenant != "":
+		b.WriteString(k.Tenant)
+		b.WriteByte('/')
+	}
+	if k.Parent != "" {
+		b.WriteString(k.Parent)
+		b.WriteByte('/')
+	}
+	b.WriteString(k.Name)
+	return b.String()
+}
+
+// IsZero says whether k names nothing.
+func (k Key) IsZero() bool { return k == Key{} }
+
+// Compare orders keys by kind, tenant, project, parent and name.
+func (k Key) Compare(o Key) int {
+	return cmp.Or(
+		cmp.Compare(k.Kind, o.Kind),
+		cmp.Compare(k.Tenant, o.Tenant),
+		cmp.Compare(k.Project, o.Project),
+		cmp.Compare(k.Parent, o.Parent),
+		cmp.Compare(k.Name, o.Name),
+	)
+}
+
+// InstanceKey is the key of an instance.
+func InstanceKey(tenant, project, name string) Key {
+	return Key{Kind: KindInstance, Tenant: tenant, Project: project, Name: name}
+}
+
+// Path is where the document of k stands in an estate (DESIGN §2), or an error
+// for a key that has no single place (platform policies may carry any name).
+func (k Key) Path() (string, error) {
+	project := "tenants/" + k.Tenant + "/projects/" + k.Project
+	switch k.Kind {
+	case KindTenant:
+		return "tenants/" + k.Name + "/tenant.yaml", nil
+	case KindProject:
+		return "tenants/" + k.Tenant + "/projects/" + k.Name + "/project.yaml", nil
+	case KindApp:
+		return "platform/catalog/" + k.Name + "/app.yaml", nil
+	case KindAppVersion:
+		return "platform/catalog/" + k.Parent + "/" + k.Name + ".yaml", nil
+	case KindNode:
+		return "platform/nodes/" + k.Name + ".yaml", nil
+	case KindPolicy:
+		if k.Tenant == "" {
+			return "platform/policy/" + k.Name + ".yaml", nil
+		}
+		return "tenants/" + k.Tenant + "/policy.yaml", nil
+	case KindEntitlement:
+		return project + "/entitlements/" + k.Name + ".yaml", nil
+	case KindRoleBinding:
+		switch {
+		case k.Tenant == "":
+			return "platform/roles/" + k.Name + ".yaml", nil
+		case k.Project == "":
+			return "tenants/" + k.Tenant + "/roles.yaml", nil
+		}
+		return project + "/roles.yaml", nil
+	case KindInstance:
+		return project + "/instances/" + k.Name + ".yaml", nil
+	}
+	return "", fmt.Errorf("kind %q has no place in an estate", k.Kind)
+}
