@@ -15,6 +15,9 @@ var (
 	ErrUnreachable = errors.New("host unreachable")
 	// ErrUncertain: contact was lost in the middle; the effect may stand.
 	ErrUncertain = errors.New("outcome uncertain")
+	// ErrWaiting: nothing is wrong, but jobs or a drain are in the way; apply
+	// the action again later.
+	ErrWaiting = errors.New("waiting")
 	// ErrStaleEpoch: the host has seen a later leader and refused.
 	ErrStaleEpoch = errors.New("refused: a later leader has been seen")
 )

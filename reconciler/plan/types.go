@@ -173,12 +173,14 @@ type Rules interface {
 type OutcomeState string
 
 // Done was verified by reading back; Failed was tried; Skipped was not tried as
-// something it needs failed; Uncertain lost contact in the middle.
+// something it needs failed; Uncertain lost contact in the middle; Waiting is
+// held up by jobs or a drain and is to be tried again later.
 const (
 	Done      OutcomeState = "done"
 	Failed    OutcomeState = "failed"
 	Skipped   OutcomeState = "skipped"
 	Uncertain OutcomeState = "uncertain"
+	Waiting   OutcomeState = "waiting"
 )
 
 // Outcome is what became of one Action.
@@ -226,20 +228,25 @@ type Retry struct {
 // Status is the status document of one unit on berth/status: memory, never
 // permission. Placements and retries are read back from it.
 type Status struct {
-	APIVersion    string          `json:"apiVersion"`
-	Kind          string          `json:"kind"` // InstanceStatus
-	Key           schema.Key      `json:"key"`
-	Phase         Phase           `json:"phase"`
-	Conditions    []Condition     `json:"conditions,omitempty"` // sorted by type
-	Members       []MemberStatus  `json:"members,omitempty"`
-	Revision      string          `json:"revision,omitempty"`       // config commit last acted on
-	Digest        string          `json:"digest,omitempty"`         // of the plan last applied
-	CorrelationID string          `json:"correlation_id,omitempty"` // of the change last acted on
-	FailureReason string          `json:"failure_reason,omitempty"`
-	Attempt       int             `json:"attempt"` // counts applied plans of the unit: part of Action.ID at the host
-	Retry         *Retry          `json:"retry,omitempty"`
-	RuntimeState  json.RawMessage `json:"runtime_state,omitempty"`
-	Observed      *Observed       `json:"observed,omitempty"` // structural; what PR plans are made from
+	APIVersion string     `json:"apiVersion"`
+	Kind       string     `json:"kind"` // InstanceStatus
+	Key        schema.Key `json:"key"`
+	Phase      Phase      `json:"phase"`
+	// What the instance effectively is (requirement B4); kept so that it can be
+	// taken away after its document is gone.
+	RuntimeBackend    string          `json:"runtime_backend,omitempty"`
+	OperatingMode     string          `json:"operating_mode,omitempty"`
+	ControlPlaneScope string          `json:"control_plane_scope,omitempty"`
+	Conditions        []Condition     `json:"conditions,omitempty"` // sorted by type
+	Members           []MemberStatus  `json:"members,omitempty"`
+	Revision          string          `json:"revision,omitempty"`       // config commit last acted on
+	Digest            string          `json:"digest,omitempty"`         // of the plan last applied
+	CorrelationID     string          `json:"correlation_id,omitempty"` // of the change last acted on
+	FailureReason     string          `json:"failure_reason,omitempty"`
+	Attempt           int             `json:"attempt"` // counts applied plans of the unit: part of Action.ID at the host
+	Retry             *Retry          `json:"retry,omitempty"`
+	RuntimeState      json.RawMessage `json:"runtime_state,omitempty"`
+	Observed          *Observed       `json:"observed,omitempty"` // structural; what PR plans are made from
 }
 
 // MemberStatus is a member as status shows it: where it is placed, and how it is.
