@@ -234,6 +234,7 @@ type Status struct {
 	Phase      Phase      `json:"phase"`
 	// What the instance effectively is (requirement B4); kept so that it can be
 	// taken away after its document is gone.
+	App               string          `json:"app,omitempty"`
 	RuntimeBackend    string          `json:"runtime_backend,omitempty"`
 	OperatingMode     string          `json:"operating_mode,omitempty"`
 	ControlPlaneScope string          `json:"control_plane_scope,omitempty"`

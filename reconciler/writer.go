@@ -1,0 +1,439 @@
+package reconciler
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"berth/reconciler/plan"
+	"berth/schema"
+)
+
+// errDeposed: another daemon has taken over; this one must stop.
+var errDeposed = errors.New("another daemon has a later epoch")
+
+// writer is the one writer of berth/status. It remembers what every unit's
+// status is, coalesces what changes within a window into one commit, and
+// pushes it by compare-and-swap. What is not pushed yet is kept and pushed
+// later; nothing is lost while the remote is down.
+//
+// A transition of phase becomes an event in the same commit, so that status
+// and events cannot disagree, and a replay after a crash makes the same event
+// with the same id (requirement A8, DESIGN §3).
+type writer struct {
+	repo   Repo
+	window time.Duration
+	log    *slog.Logger
+	now    func() time.Time
+	onPush func(d time.Duration, units int, err error)
+
+	mu      sync.Mutex
+	tip     string
+	rev     Revision
+	units   plan.Memory
+	dirty   map[schema.Key]bool
+	gone    map[schema.Key]bool
+	events  []plan.Event
+	causes  map[string]bool // correlation ids of what is pending
+	put     uint64          // counts changes
+	pushed  uint64          // changes up to here are on the remote
+	wait    []chan struct{} // closed at the next attempt
+	fatal   error
+	lastErr error
+
+	wake chan struct{} // something is pending
+	now1 chan struct{} // and somebody waits for it
+}
+
+func newWriter(repo Repo, window time.Duration, log *slog.Logger, now func() time.Time) *writer {
+	return &writer{
+		repo: repo, window: window, log: log, now: now,
+		onPush: func(time.Duration, int, error) {},
+		units:  plan.Memory{}, dirty: map[schema.Key]bool{}, gone: map[schema.Key]bool{}, causes: map[string]bool{},
+		wake: make(chan struct{}, 1), now1: make(chan struct{}, 1),
+	}
+}
+
+// lead reads back what is remembered and raises the epoch by compare-and-swap.
+// From then on this daemon is the leader until a later one does the same.
+func (w *writer) lead(ctx context.Context) error {
+	for {
+		tips, err := w.repo.Fetch(ctx)
+		if err != nil && !errors.Is(err, ErrRewritten) {
+			return fmt.Errorf("take over berth/status: %w", err)
+		}
+		tree, err := w.repo.ReadStatus(ctx, tips.Status)
+		if err != nil {
+			return fmt.Errorf("take over berth/status: %w", err)
+		}
+		rev := tree.Revision
+		rev.Epoch++
+		tip, err := w.repo.WriteStatus(ctx, tips.Status, StatusBatch{Revision: rev})
+		if errors.Is(err, ErrConflict) {
+			continue // somebody raised it too: raise again
+		}
+		if err != nil {
+			return fmt.Errorf("take over berth/status: %w", err)
+		}
+		w.mu.Lock()
+		w.tip, w.rev, w.units = tip, rev, tree.Units
+		if w.units == nil {
+			w.units = plan.Memory{}
+		}
+		w.mu.Unlock()
+		return nil
+	}
+}
+
+// epoch is the leadership this daemon acts under.
+func (w *writer) epoch() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.rev.Epoch
+}
+
+// revision is what berth/status says, or will say, of the sync.
+func (w *writer) revision() Revision {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := w.rev
+	r.Held = slices.Clone(r.Held)
+	return r
+}
+
+// get is the status of a unit, or nil. The value must not be changed.
+func (w *writer) get(key schema.Key) *plan.Status {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.units[key]
+}
+
+// memory is what is remembered of all units. The map is the caller's, the
+// statuses are not.
+func (w *writer) memory() plan.Memory {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return maps.Clone(w.units)
+}
+
+// set records a unit's status. Equal to what is known: nothing happens. It
+// reports whether anything changed.
+func (w *writer) set(s plan.Status) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	prev := w.units[s.Key]
+	if prev != nil && equalJSON(prev, &s) {
+		return false
+	}
+	w.units[s.Key] = &s
+	w.dirty[s.Key] = true
+	delete(w.gone, s.Key)
+	if s.CorrelationID != "" {
+		w.causes[s.CorrelationID] = true
+	}
+	if ev, ok := transition(prev, &s, w.now()); ok {
+		w.events = append(w.events, ev)
+	}
+	w.changed()
+	return true
+}
+
+// forget takes a unit's status file away.
+func (w *writer) forget(key schema.Key) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, ok := w.units[key]; !ok {
+		return
+	}
+	delete(w.units, key)
+	delete(w.dirty, key)
+	w.gone[key] = true
+	w.changed()
+}
+
+// revise changes what revision.yaml says; sequence and epoch stay the writer's.
+func (w *writer) revise(change func(*Revision)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	next := w.rev
+	next.Held = slices.Clone(w.rev.Held)
+	change(&next)
+	next.Epoch, next.Sequence = w.rev.Epoch, w.rev.Sequence
+	if equalJSON(next, w.rev) {
+		return
+	}
+	w.rev = next
+	w.changed()
+}
+
+// changed is called with mu held.
+func (w *writer) changed() {
+	w.put++
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// clean says whether everything recorded is on the remote.
+func (w *writer) clean() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.pushed == w.put
+}
+
+// flush waits until everything recorded before the call is on the remote, and
+// makes that happen at once. It gives up when ctx ends, with the reason why
+// the remote does not take it.
+func (w *writer) flush(ctx context.Context) error {
+	w.mu.Lock()
+	target := w.put
+	w.mu.Unlock()
+	for {
+		w.mu.Lock()
+		if w.fatal != nil {
+			defer w.mu.Unlock()
+			return w.fatal
+		}
+		if w.pushed >= target {
+			w.mu.Unlock()
+			return nil
+		}
+		ch := make(chan struct{})
+		w.wait = append(w.wait, ch)
+		w.mu.Unlock()
+		select {
+		case w.now1 <- struct{}{}:
+		default:
+		}
+		select {
+		case <-ch:
+		case <-ctx.Done():
+			w.mu.Lock()
+			err := w.lastErr
+			w.mu.Unlock()
+			if err == nil {
+				err = ctx.Err()
+			}
+			return fmt.Errorf("status is not written yet: %w", err)
+		}
+	}
+}
+
+// run writes until ctx ends, then once more. It returns errDeposed when
+// another daemon has taken over.
+func (w *writer) run(ctx context.Context) error {
+	backoff := time.Second
+	for {
+		select {
+		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+			defer cancel()
+			return w.push(last)
+		case <-w.wake:
+			t := time.NewTimer(w.window)
+			select {
+			case <-t.C:
+			case <-w.now1:
+			case <-ctx.Done():
+			}
+			t.Stop()
+		case <-w.now1:
+		}
+		err := w.push(ctx)
+		switch {
+		case err == nil:
+			backoff = time.Second
+		case errors.Is(err, errDeposed):
+			return err
+		case ctx.Err() == nil:
+			w.log.Warn("status is not written; kept and tried again", "error", err, "again_in", backoff)
+			select {
+			case <-time.After(backoff):
+			case <-ctx.Done():
+			}
+			backoff = min(2*backoff, 30*time.Second)
+			select {
+			case w.wake <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+// push writes what is pending as one commit.
+func (w *writer) push(ctx context.Context) error {
+	for range 5 {
+		w.mu.Lock()
+		if w.pushed == w.put {
+			w.release()
+			w.mu.Unlock()
+			return nil
+		}
+		upTo := w.put
+		b := StatusBatch{Revision: w.rev, Events: slices.Clone(w.events)}
+		b.Revision.Sequence += uint64(len(b.Events))
+		for _, k := range slices.SortedFunc(maps.Keys(w.dirty), schema.Key.Compare) {
+			b.Units = append(b.Units, *w.units[k])
+		}
+		b.Gone = slices.SortedFunc(maps.Keys(w.gone), schema.Key.Compare)
+		b.CorrelationIDs = slices.Sorted(maps.Keys(w.causes))
+		old := w.tip
+		w.mu.Unlock()
+
+		start := w.now()
+		tip, err := w.repo.WriteStatus(ctx, old, b)
+		w.onPush(w.now().Sub(start), len(b.Units), err)
+
+		if errors.Is(err, ErrConflict) {
+			if err := w.rebase(ctx); err != nil {
+				return w.failed(err)
+			}
+			continue
+		}
+		if err != nil {
+			return w.failed(err)
+		}
+		w.mu.Lock()
+		w.tip = tip
+		w.rev.Sequence = b.Revision.Sequence
+		w.events = w.events[len(b.Events):]
+		for i := range b.Units {
+			// What changed again meanwhile stays dirty.
+			if k := b.Units[i].Key; w.units[k] != nil && equalJSON(w.units[k], &b.Units[i]) {
+				delete(w.dirty, k)
+			}
+		}
+		for _, k := range b.Gone {
+			delete(w.gone, k)
+		}
+		if w.put == upTo {
+			clear(w.causes)
+		}
+		w.release()
+		w.mu.Unlock()
+	}
+	return nil // still changing; the next wake goes on
+}
+
+// rebase takes over a tip that somebody else made. A later epoch means that
+// another daemon leads. Anything else is a foreign write: Berth's own
+// knowledge is written over it again, whole.
+func (w *writer) rebase(ctx context.Context) error {
+	tips, err := w.repo.Fetch(ctx)
+	if err != nil && !errors.Is(err, ErrRewritten) {
+		return err
+	}
+	tree, err := w.repo.ReadStatus(ctx, tips.Status)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if tree.Revision.Epoch > w.rev.Epoch {
+		w.fatal = errDeposed
+		w.release()
+		return errDeposed
+	}
+	if tips.Status != w.tip {
+		w.log.Warn("berth/status was moved by another writer; writing over it", "tip", tips.Status)
+	}
+	w.tip = tips.Status
+	w.rev.Sequence = max(w.rev.Sequence, tree.Revision.Sequence)
+	for k := range w.units {
+		w.dirty[k] = true
+	}
+	for k := range tree.Units {
+		if w.units[k] == nil {
+			w.gone[k] = true
+		}
+	}
+	return nil
+}
+
+func (w *writer) failed(err error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lastErr = err
+	w.release()
+	return err
+}
+
+// release wakes who waits for an attempt; called with mu held.
+func (w *writer) release() {
+	for _, ch := range w.wait {
+		close(ch)
+	}
+	w.wait = nil
+}
+
+// eventTypes are the events a phase announces (requirement A8). Deploying,
+// updating and stopped have none of their own.
+func eventType(p plan.Phase) (string, bool) {
+	switch p {
+	case plan.PhaseRequested:
+		return "apps.instance.requested", true
+	case plan.PhaseRunning:
+		return "apps.instance.running", true
+	case plan.PhaseFailed:
+		return "apps.instance.failed", true
+	case plan.PhaseDeleting:
+		return "apps.instance.deleting", true
+	case plan.PhaseDeleted:
+		return "apps.instance.deleted", true
+	}
+	return "", false
+}
+
+// transition is the event that the step from prev to next announces, if any.
+// Its id depends on what happened and to what, not on when: a transition that
+// is made again after a crash carries the same id.
+func transition(prev, next *plan.Status, now time.Time) (plan.Event, bool) {
+	if prev != nil && prev.Phase == next.Phase {
+		return plan.Event{}, false
+	}
+	typ, ok := eventType(next.Phase)
+	if !ok {
+		return plan.Event{}, false
+	}
+	payload, err := json.Marshal(map[string]any{
+		"org_id":              next.Key.Tenant,
+		"project_id":          next.Key.ProjectID(),
+		"app_instance_id":     next.Key.Name,
+		"app_slug":            next.App,
+		"status":              next.Phase,
+		"operating_mode":      next.OperatingMode,
+		"control_plane_scope": next.ControlPlaneScope,
+		"runtime_backend":     next.RuntimeBackend,
+		"revision":            next.Revision,
+		"failure_reason":      next.FailureReason,
+	})
+	if err != nil {
+		panic(err) // strings only
+	}
+	h := sha256.New()
+	fmt.Fprintf(h, "%s\n%s\n%s\n%d\n", typ, next.Key, next.Revision, next.Attempt)
+	return plan.Event{
+		EventID:       hex.EncodeToString(h.Sum(nil))[:32],
+		EventType:     typ,
+		OccurredAt:    now.UTC(),
+		Version:       "1",
+		CorrelationID: next.CorrelationID,
+		Payload:       payload,
+	}, true
+}
+
+func equalJSON(a, b any) bool {
+	x, errX := json.Marshal(a)
+	y, errY := json.Marshal(b)
+	return errX == nil && errY == nil && bytes.Equal(x, y)
+}
