@@ -65,6 +65,7 @@ type Op struct {
 	Dir     *MakeDir    `json:"dir,omitempty"`
 	Link    *MakeLink   `json:"link,omitempty"`
 	Stat    *Stat       `json:"stat,omitempty"`
+	List    *List       `json:"list,omitempty"`
 	Secret  *MakeSecret `json:"secret,omitempty"`
 	Service *Service    `json:"service,omitempty"`
 	Run     *Run        `json:"run,omitempty"`
@@ -82,6 +83,7 @@ type Result struct {
 	Changed bool           `json:"changed,omitempty"` // Write, Remove, Dir, Link, Secret, User, Service: whether it did something
 	Missing bool           `json:"missing,omitempty"` // Read: no such file
 	Stats   []FileStat     `json:"stats,omitempty"`
+	Names   []string       `json:"names,omitempty"` // List
 	Service *ServiceStatus `json:"service,omitempty"`
 	Ledger  []LedgerEntry  `json:"ledger,omitempty"`
 	Info    *HostInfo      `json:"info,omitempty"`
@@ -127,6 +129,11 @@ type MakeLink struct {
 // Stat looks at paths without following a final link.
 type Stat struct {
 	Paths []string `json:"paths"`
+}
+
+// List lists the names in a directory, sorted. No such directory has none.
+type List struct {
+	Path string `json:"path"`
 }
 
 // FileStat is one answer of Stat.

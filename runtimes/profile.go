@@ -8,6 +8,9 @@ type Profile struct {
 	// name of letters, digits, dot, dash and underscore (never "..", never
 	// empty); a trailing "/**" allows everything below.
 	Paths []string
+	// StatPaths are further paths, in the same form, that Stat may look at and
+	// nothing may touch, such as device files.
+	StatPaths []string
 	// Programs are what Run may run, by name.
 	Programs map[string]Program
 	// Services are what Service may start, by name. A spec's words come from
