@@ -1,0 +1,99 @@
+package profile
+
+import "fmt"
+
+// Where things are on a host. The layout is fixed: every control stack has a
+// place of its own, named by its cluster, so that several stand side by side
+// on one controller; a worker belongs to one cluster and uses the places the
+// distribution's daemons expect.
+const (
+	// InstanceDir holds one record per instance that has something on the host.
+	InstanceDir = "/var/lib/berth/instances"
+
+	// The shared database of a controller, away from the distribution's own.
+	DatabaseDir    = "/var/lib/berth-mariadb"
+	DatabaseData   = DatabaseDir + "/data"
+	DatabaseLog    = DatabaseDir + "/mariadbd.log"
+	DatabaseRunDir = "/run/berth-mariadb"
+	DatabaseSocket = DatabaseRunDir + "/mariadbd.sock"
+
+	EtcDir   = "/etc/slurm"
+	StateDir = "/var/lib/slurm"
+	LogDir   = "/var/log/slurm"
+	MungeEtc = "/etc/munge"
+	MungeLib = "/var/lib/munge"
+	MungeLog = "/var/log/munge"
+
+	// A worker's places.
+	WorkerMungeKey  = MungeEtc + "/munge.key"
+	WorkerMungeRun  = "/run/munge"
+	WorkerRunDir    = "/run/slurm"
+	WorkerSpoolDir  = "/var/spool/slurmd"
+	WorkerLog       = LogDir + "/slurmd.log"
+	WorkerPID       = WorkerRunDir + "/slurmd.pid"
+	WorkerMungeLog  = MungeLog + "/munged.log"
+	WorkerMungeSeed = MungeLib + "/munged.seed"
+	WorkerConfLink  = WorkerRunDir + "/conf" // made by slurmd
+
+	// Accounts the daemons run as; the distribution's packages make them.
+	SlurmUser    = "slurm"
+	MungeUser    = "munge"
+	DatabaseUser = "mysql"
+)
+
+// Stack is the control stack of one cluster: where its parts stand.
+type Stack struct{ Cluster string }
+
+// Record is the host's record of the instance.
+func (s Stack) Record() string { return InstanceDir + "/" + s.Cluster + ".json" }
+
+// Etc is the directory of the stack's configuration.
+func (s Stack) Etc() string { return EtcDir + "/" + s.Cluster }
+
+// Conf is the stack's slurm.conf, and what SLURM_CONF says for its clients.
+func (s Stack) Conf() string { return s.Etc() + "/slurm.conf" }
+
+// DBDConf is the configuration of the stack's slurmdbd.
+func (s Stack) DBDConf() string { return s.Etc() + "/slurmdbd.conf" }
+
+// Lib is the stack's own directory below StateDir.
+func (s Stack) Lib() string { return StateDir + "/" + s.Cluster }
+
+// State is the StateSaveLocation.
+func (s Stack) State() string { return s.Lib() + "/state" }
+
+// Accounts is the file accounts are loaded from.
+func (s Stack) Accounts() string { return s.Lib() + "/accounts.cfg" }
+
+// Log is the stack's log directory.
+func (s Stack) Log() string { return LogDir + "/" + s.Cluster }
+
+// Run is the directory of the stack's pid files.
+func (s Stack) Run() string { return "/run/slurm-" + s.Cluster }
+
+// MungeKey is the stack's munge key.
+func (s Stack) MungeKey() string { return MungeEtc + "/" + s.Cluster + ".key" }
+
+// MungeRun is the directory of the stack's munge socket; on a worker, a link
+// of that name leads to the worker's own.
+func (s Stack) MungeRun() string { return "/run/munge-" + s.Cluster }
+
+// MungeSocket is the stack's munge socket.
+func (s Stack) MungeSocket() string { return s.MungeRun() + "/munge.socket.2" }
+
+// MungeLog is the log of the stack's munged.
+func (s Stack) MungeLog() string { return MungeLog + "/munge-" + s.Cluster + ".log" }
+
+// MungeSeed is the seed of the stack's munged.
+func (s Stack) MungeSeed() string { return MungeLib + "/munge-" + s.Cluster + ".seed" }
+
+// Database is the name of the stack's accounting database.
+func (s Stack) Database() string { return "slurm_acct_" + s.Cluster }
+
+// Valid says whether the cluster's name may stand in paths and configuration.
+func (s Stack) Valid() error {
+	if !cluster.MatchString(s.Cluster) {
+		return fmt.Errorf("%q is no name of a cluster: want %s", s.Cluster, cluster)
+	}
+	return nil
+}

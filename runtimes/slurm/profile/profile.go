@@ -1,0 +1,236 @@
+// Package profile says what berth-host allows on a host for Slurm: which paths,
+// programs, services and accounts. It is compiled into berth-host, so that
+// neither Git nor a request can widen it; it therefore imports nothing but the
+// standard library and the contract, and stays small.
+//
+// It also names the places of things on a host, for both sides.
+//
+// It must not know plans, instances or how a cluster is brought up.
+package profile
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+
+	"berth/runtimes"
+)
+
+// Names of services.
+const (
+	Munged       = "munged"        // of a control stack; the unit is the cluster
+	MungedWorker = "munged-worker" // of a worker; the unit is the cluster
+	MariaDB      = "mariadbd"      // one of a controller, for all its stacks
+	Slurmdbd     = "slurmdbd"      // the unit is the cluster
+	Slurmctld    = "slurmctld"     // the unit is the cluster
+	Slurmd       = "slurmd"        // of a worker; the unit is the cluster
+)
+
+// Parameters of the Slurmd service. Only a start needs them.
+const (
+	ParamServer   = "server"     // host:port of the controller
+	ParamNode     = "node"       // the node's name
+	ParamAddress  = "address"    // IP address others reach the node at
+	ParamCPUs     = "cpus"       // a number
+	ParamMemory   = "memory_mib" // a number
+	ParamGPUs     = "gpus"       // type:count, joined by commas; empty: none
+	ParamFeatures = "features"   // names joined by commas
+)
+
+// MinUID and MaxUID bound the accounts of people: above the distribution's own
+// accounts, below those of its services and of nobody.
+const (
+	MinUID = 1000
+	MaxUID = 59999
+)
+
+var (
+	cluster  = regexp.MustCompile(`^[a-z][a-z0-9_]{0,39}$`)
+	nodeName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+	number   = regexp.MustCompile(`^[1-9][0-9]{0,8}$`)
+	port     = regexp.MustCompile(`^[1-9][0-9]{3,4}$`)
+	gpus     = regexp.MustCompile(`^[a-z0-9][-a-z0-9_]{0,39}:[1-9][0-9]{0,3}(,[a-z0-9][-a-z0-9_]{0,39}:[1-9][0-9]{0,3}){0,7}$`)
+	features = regexp.MustCompile(`^[a-z][-a-z0-9_]{0,63}(,[a-z][-a-z0-9_]{0,63}){0,15}$`)
+	hostPart = regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9.]{0,251}[a-zA-Z0-9])?$`)
+)
+
+// Profile is what Slurm needs of a host.
+func Profile() runtimes.Profile {
+	return runtimes.Profile{
+		Name: "slurm",
+		Paths: []string{
+			InstanceDir, InstanceDir + "/*",
+			EtcDir, EtcDir + "/*", EtcDir + "/*/**",
+			MungeEtc, MungeEtc + "/*",
+			StateDir, StateDir + "/*", StateDir + "/*/**",
+			LogDir, LogDir + "/*", LogDir + "/*/**",
+			MungeLib, MungeLib + "/*",
+			MungeLog, MungeLog + "/*",
+			"/run/munge-*", "/run/munge-*/**", WorkerMungeRun, WorkerMungeRun + "/**",
+			"/run/slurm-*", "/run/slurm-*/**", WorkerRunDir, WorkerRunDir + "/**",
+			WorkerSpoolDir, WorkerSpoolDir + "/**",
+			DatabaseDir, DatabaseDir + "/**", DatabaseRunDir, DatabaseRunDir + "/**",
+		},
+		StatPaths: []string{"/dev/**"},
+		Programs:  programs(),
+		Services: map[string]func(string, map[string]string) (runtimes.ServiceSpec, error){
+			Munged: munged, MungedWorker: mungedWorker, MariaDB: mariadbd,
+			Slurmdbd: slurmdbd, Slurmctld: slurmctld, Slurmd: slurmd,
+		},
+		PrivateDirs: []string{
+			"/etc/munge", "/etc/slurm",
+			"/run/munge", "/run/slurm",
+			"/var/lib/munge", "/var/lib/slurm", DatabaseDir,
+			"/var/log/munge", "/var/log/slurm",
+			"/var/spool/slurmd",
+		},
+		MinUID: MinUID, MaxUID: MaxUID,
+	}
+}
+
+// stack checks the unit of a service that belongs to a cluster and takes no
+// parameters.
+func stack(unit string, params map[string]string) (Stack, error) {
+	s := Stack{unit}
+	if len(params) > 0 {
+		return s, fmt.Errorf("takes no parameters")
+	}
+	return s, s.Valid()
+}
+
+func munged(unit string, params map[string]string) (runtimes.ServiceSpec, error) {
+	s, err := stack(unit, params)
+	if err != nil {
+		return runtimes.ServiceSpec{}, err
+	}
+	return mungedSpec(s.MungeKey(), s.MungeRun(), s.MungeLog(), s.MungeSeed()), nil
+}
+
+// mungedWorker is munged where every client looks for it. The link makes the
+// path in the controller's slurm.conf lead here too: without it slurmd exits 0
+// and never registers. /run is empty after a boot, so it belongs to the start.
+func mungedWorker(unit string, params map[string]string) (runtimes.ServiceSpec, error) {
+	s, err := stack(unit, params)
+	if err != nil {
+		return runtimes.ServiceSpec{}, err
+	}
+	spec := mungedSpec(WorkerMungeKey, WorkerMungeRun, WorkerMungeLog, WorkerMungeSeed)
+	spec.Links = []runtimes.MakeLink{{Path: s.MungeRun(), Target: "munge"}}
+	return spec, nil
+}
+
+func mungedSpec(key, run, log, seed string) runtimes.ServiceSpec {
+	pid := run + "/munged.pid"
+	return runtimes.ServiceSpec{
+		Path: "/usr/sbin/munged",
+		Args: []string{
+			"--key-file=" + key, "--socket=" + run + "/munge.socket.2", "--pid-file=" + pid,
+			"--log-file=" + log, "--seed-file=" + seed, "--num-threads=2",
+		},
+		User: MungeUser, PIDFile: pid, Forks: true, LogFile: log,
+		RunDirs: []runtimes.MakeDir{{Path: run, Mode: 0o755, Owner: MungeUser, Group: MungeUser}},
+	}
+}
+
+// mariadbd listens on a socket only. It trusts the account at its far end, so
+// that no password exists: root administers, slurm reads and writes the
+// databases granted to it.
+func mariadbd(unit string, params map[string]string) (runtimes.ServiceSpec, error) {
+	if unit != "" || len(params) > 0 {
+		return runtimes.ServiceSpec{}, fmt.Errorf("has no units and takes no parameters")
+	}
+	return runtimes.ServiceSpec{
+		Path: "/usr/sbin/mariadbd",
+		Args: []string{
+			"--no-defaults", "--datadir=" + DatabaseData, "--socket=" + DatabaseSocket,
+			"--pid-file=" + DatabaseData + "/mariadbd.own.pid", "--log-error=" + DatabaseLog,
+			"--skip-networking", "--performance-schema=OFF",
+			// What slurmdbd asks for, and little memory.
+			"--innodb-buffer-pool-size=64M", "--innodb-log-file-size=" + databaseLogSize, "--innodb-lock-wait-timeout=900",
+			"--max-allowed-packet=16M",
+		},
+		User: DatabaseUser, PIDFile: DatabaseRunDir + "/mariadbd.pid", LogFile: DatabaseLog,
+		RunDirs: []runtimes.MakeDir{{Path: DatabaseRunDir, Mode: 0o755, Owner: DatabaseUser, Group: DatabaseUser}},
+	}, nil
+}
+
+func slurmdbd(unit string, params map[string]string) (runtimes.ServiceSpec, error) {
+	s, err := stack(unit, params)
+	if err != nil {
+		return runtimes.ServiceSpec{}, err
+	}
+	return runtimes.ServiceSpec{
+		Path: "/usr/sbin/slurmdbd",
+		// The client library takes the socket of "localhost" from the environment.
+		Env:  []string{"SLURM_CONF=" + s.DBDConf(), "MYSQL_UNIX_PORT=" + DatabaseSocket},
+		User: SlurmUser, PIDFile: s.Run() + "/slurmdbd.pid", Forks: true, LogFile: s.Log() + "/slurmdbd.log",
+		RunDirs: []runtimes.MakeDir{{Path: s.Run(), Mode: 0o755, Owner: SlurmUser, Group: SlurmUser}},
+	}, nil
+}
+
+func slurmctld(unit string, params map[string]string) (runtimes.ServiceSpec, error) {
+	s, err := stack(unit, params)
+	if err != nil {
+		return runtimes.ServiceSpec{}, err
+	}
+	return runtimes.ServiceSpec{
+		Path: "/usr/sbin/slurmctld",
+		Env:  []string{"SLURM_CONF=" + s.Conf()},
+		User: SlurmUser, PIDFile: s.Run() + "/slurmctld.pid", Forks: true, LogFile: s.Log() + "/slurmctld.log",
+		RunDirs: []runtimes.MakeDir{{Path: s.Run(), Mode: 0o755, Owner: SlurmUser, Group: SlurmUser}},
+	}, nil
+}
+
+// slurmd is a dynamic node of a configless cluster. Without parameters the spec
+// serves to look at it and to stop it.
+func slurmd(unit string, params map[string]string) (runtimes.ServiceSpec, error) {
+	if err := (Stack{unit}).Valid(); err != nil {
+		return runtimes.ServiceSpec{}, err
+	}
+	spec := runtimes.ServiceSpec{
+		Path:    "/usr/sbin/slurmd",
+		PIDFile: WorkerPID, Forks: true, LogFile: WorkerLog,
+		RunDirs: []runtimes.MakeDir{{Path: WorkerRunDir, Mode: 0o755}},
+	}
+	if len(params) == 0 {
+		return spec, nil
+	}
+	allowed := []string{ParamServer, ParamNode, ParamAddress, ParamCPUs, ParamMemory, ParamGPUs, ParamFeatures}
+	for _, name := range slices.Sorted(maps.Keys(params)) {
+		if !slices.Contains(allowed, name) {
+			return spec, fmt.Errorf("unknown parameter %q", name)
+		}
+	}
+	for _, c := range []struct {
+		name string
+		ok   func(string) bool
+	}{
+		{ParamServer, isServer}, {ParamNode, nodeName.MatchString}, {ParamAddress, isAddress},
+		{ParamCPUs, number.MatchString}, {ParamMemory, number.MatchString},
+		{ParamGPUs, func(s string) bool { return s == "" || gpus.MatchString(s) }}, {ParamFeatures, features.MatchString},
+	} {
+		if !c.ok(params[c.name]) {
+			return spec, fmt.Errorf("parameter %s: %q is not of its form", c.name, params[c.name])
+		}
+	}
+	conf := "NodeAddr=" + params[ParamAddress] + " CPUs=" + params[ParamCPUs] + " RealMemory=" + params[ParamMemory]
+	if g := params[ParamGPUs]; g != "" {
+		conf += " Gres=gpu:" + strings.ReplaceAll(g, ",", ",gpu:")
+	}
+	conf += " Feature=" + params[ParamFeatures]
+	spec.Args = []string{"-Z", "-N", params[ParamNode], "--conf-server", params[ParamServer], "--conf", conf}
+	return spec, nil
+}
+
+func isAddress(s string) bool {
+	a, err := netip.ParseAddr(s)
+	return err == nil && a.Zone() == "" || err != nil && hostPart.MatchString(s)
+}
+
+func isServer(s string) bool {
+	i := strings.LastIndexByte(s, ':')
+	return i > 0 && isAddress(strings.Trim(s[:i], "[]")) && port.MatchString(s[i+1:])
+}

@@ -1,0 +1,211 @@
+package profile
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"berth/runtimes"
+)
+
+// databaseLogSize is the same at install and at start, else mariadbd rewrites
+// its log at the first start.
+const databaseLogSize = "16M"
+
+// InstallDBArgs are the arguments of mariadb-install-db: the only ones allowed.
+func InstallDBArgs() []string {
+	return []string{
+		"--no-defaults", "--user=" + DatabaseUser, "--datadir=" + DatabaseData,
+		"--skip-test-db", "--auth-root-authentication-method=socket", "--innodb-log-file-size=" + databaseLogSize,
+	}
+}
+
+// SQLArgs are the arguments of the SQL client, whose statements come on stdin:
+// the only ones allowed. --sandbox refuses every command of the client itself
+// that reaches files or a shell.
+func SQLArgs() []string {
+	return []string{"--no-defaults", "--sandbox", "--batch", "--skip-column-names", "--user=root", "--socket=" + DatabaseSocket}
+}
+
+// SubmitArgs are the arguments that make sbatch submit the script on its stdin
+// for the account with uid, of whose environment nothing of ours may be part.
+func SubmitArgs(uid int, options ...string) []string {
+	id := strconv.Itoa(uid)
+	return append([]string{"--parsable", "--export=NONE", "--uid=" + id, "--gid=" + id}, options...)
+}
+
+var (
+	updateNode = regexp.MustCompile(`^nodename=[a-z0-9][-a-z0-9,]*$`)
+	nodeState  = regexp.MustCompile(`^state=(drain|undrain|resume)$`)
+	reason     = regexp.MustCompile(`^reason=berth:[-A-Za-z0-9._]{1,120}$`)
+	jobID      = regexp.MustCompile(`^[1-9][0-9]{0,9}$`)
+	// optionValue is a value of a submit option: no space, quote, path upwards
+	// or control character.
+	optionValue = regexp.MustCompile(`^--(job-name|partition|account|qos|gres|nodes|ntasks|cpus-per-task|mem|time|comment|chdir|output|error|constraint|nodelist)=[A-Za-z0-9_./:,%@+-]{1,200}$`)
+	entity      = regexp.MustCompile(`^[A-Za-z0-9_.,=:/-]{1,8000}$`)
+)
+
+func programs() map[string]runtimes.Program {
+	conf := []string{"SLURM_CONF"}
+	return map[string]runtimes.Program{
+		"scontrol": {Path: "/usr/bin/scontrol", Env: conf, Check: checkScontrol},
+		"sacctmgr": {Path: "/usr/bin/sacctmgr", Env: conf, Check: checkSacctmgr},
+		"sinfo":    {Path: "/usr/bin/sinfo", Env: conf, Check: only("--json")},
+		"squeue":   {Path: "/usr/bin/squeue", Env: conf, Check: only("--json", "--all")},
+		"sacct":    {Path: "/usr/bin/sacct", Env: conf, Check: checkSacct},
+		"sdiag":    {Path: "/usr/bin/sdiag", Env: conf, Check: only()},
+		"sbatch":   {Path: "/usr/bin/sbatch", Env: conf, Check: checkSbatch},
+		"scancel":  {Path: "/usr/bin/scancel", Env: conf, Check: checkScancel},
+
+		"mariadb":            {Path: "/usr/bin/mariadb", Check: exactly(SQLArgs())},
+		"mariadb-install-db": {Path: "/usr/bin/mariadb-install-db", Check: exactly(InstallDBArgs())},
+	}
+}
+
+func exactly(want []string) func([]string) error {
+	return func(args []string) error {
+		if !slices.Equal(args, want) {
+			return fmt.Errorf("other arguments than the one list allowed")
+		}
+		return nil
+	}
+}
+
+// only allows any of words.
+func only(words ...string) func([]string) error {
+	return func(args []string) error {
+		for _, a := range args {
+			if !slices.Contains(words, a) {
+				return fmt.Errorf("argument %q is not allowed", a)
+			}
+		}
+		return nil
+	}
+}
+
+func checkScontrol(args []string) error {
+	if len(args) == 0 {
+		return fmt.Errorf("without a command it asks for one")
+	}
+	rest := args[1:]
+	switch args[0] {
+	case "ping", "reconfigure":
+		if len(rest) == 0 {
+			return nil
+		}
+	case "show":
+		if len(rest) == 1 && slices.Contains([]string{"config", "nodes", "partitions"}, rest[0]) {
+			return nil
+		}
+	case "update":
+		if len(rest) >= 2 && updateNode.MatchString(rest[0]) && nodeState.MatchString(rest[1]) &&
+			(len(rest) == 2 || len(rest) == 3 && reason.MatchString(rest[2])) {
+			return nil
+		}
+	case "delete":
+		if len(rest) == 1 && updateNode.MatchString(rest[0]) {
+			return nil
+		}
+	}
+	return fmt.Errorf("scontrol %s: not one of the forms allowed", strings.Join(args, " "))
+}
+
+// checkSacctmgr allows what changes and lists accounts. Every call starts with
+// -i, as sacctmgr would otherwise wait for a yes; dump and archive, which
+// write files, are not allowed.
+func checkSacctmgr(args []string) error {
+	if len(args) < 3 || args[0] != "-i" {
+		return fmt.Errorf("want -i, a command and its words")
+	}
+	words := args[1:]
+	for len(words) > 0 && (words[0] == "-n" || words[0] == "-P") {
+		words = words[1:]
+	}
+	if len(words) < 2 {
+		return fmt.Errorf("want a command and its words")
+	}
+	if words[0] == "load" {
+		for _, w := range words[1:] {
+			f, isFile := strings.CutPrefix(w, "file=")
+			if isFile {
+				c, ok := strings.CutPrefix(f, StateDir+"/")
+				c, named := strings.CutSuffix(c, "/accounts.cfg")
+				if !ok || !named || !cluster.MatchString(c) {
+					return fmt.Errorf("load: %q is no file of accounts", f)
+				}
+			} else if w != "clean" {
+				return fmt.Errorf("load: %q is not allowed", w)
+			}
+		}
+		return nil
+	}
+	if !slices.Contains([]string{"add", "delete", "modify", "list"}, words[0]) {
+		return fmt.Errorf("command %q is not allowed", words[0])
+	}
+	if !slices.Contains([]string{"account", "user", "qos", "assoc", "cluster"}, words[1]) {
+		return fmt.Errorf("%s %q is not allowed", words[0], words[1])
+	}
+	for _, w := range words[2:] {
+		if w != "where" && w != "set" && !entity.MatchString(w) {
+			return fmt.Errorf("argument %q is not allowed", w)
+		}
+	}
+	return nil
+}
+
+func checkSacct(args []string) error {
+	for _, a := range args {
+		id, isJobs := strings.CutPrefix(a, "--jobs=")
+		switch {
+		case slices.Contains([]string{"--json", "--allusers", "--duplicates"}, a):
+		case isJobs && jobID.MatchString(id):
+		default:
+			return fmt.Errorf("argument %q is not allowed", a)
+		}
+	}
+	return nil
+}
+
+// checkSbatch allows a job for a person's account, from stdin, and nothing of
+// the caller's environment.
+func checkSbatch(args []string) error {
+	for _, need := range []string{"--parsable", "--export=NONE"} {
+		if !slices.Contains(args, need) {
+			return fmt.Errorf("%s is missing", need)
+		}
+	}
+	var uid, gid string
+	for _, a := range args {
+		u, isUID := strings.CutPrefix(a, "--uid=")
+		g, isGID := strings.CutPrefix(a, "--gid=")
+		switch {
+		case a == "--parsable" || a == "--export=NONE":
+		case isUID:
+			uid = u
+		case isGID:
+			gid = g
+		case optionValue.MatchString(a) && !strings.Contains(a, ".."):
+		default:
+			return fmt.Errorf("argument %q is not allowed", a)
+		}
+	}
+	n, err := strconv.Atoi(uid)
+	if err != nil || n < MinUID || n > MaxUID || gid != uid {
+		return fmt.Errorf("--uid=%s --gid=%s: not one person's account", uid, gid)
+	}
+	return nil
+}
+
+func checkScancel(args []string) error {
+	if len(args) == 0 {
+		return fmt.Errorf("no job is named")
+	}
+	for _, a := range args {
+		if !jobID.MatchString(a) {
+			return fmt.Errorf("%q is no job id", a)
+		}
+	}
+	return nil
+}
