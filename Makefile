@@ -1,0 +1,39 @@
+# What a newcomer runs: `make demo`, `make test`. Both install what they need.
+
+GO      ?= go
+BIN     := bin
+LDFLAGS := -s -w
+
+.PHONY: build deps test test-unprivileged check demo bench lab clean
+
+build: ## berth and berth-host into bin/
+	$(GO) build -trimpath -o $(BIN)/berth ./cmd/berth
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/berth-host ./cmd/berth-host
+
+deps: ## the Debian packages the lab and the tests use; installs them when root
+	@deploy/prepare
+
+test: deps ## every test, with real Git, SSH and Slurm; needs root
+	$(GO) test -timeout 15m ./...
+
+test-unprivileged: ## the tests that need neither root nor Slurm
+	BERTH_UNPRIVILEGED=1 $(GO) test ./...
+
+check: ## formatting, vet, staticcheck, import law, package documentation
+	@out=$$(gofmt -l cmd examples reconciler runtimes schema webhooks); test -z "$$out" || { echo "gofmt would change:"; echo "$$out"; exit 1; }
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+	$(GO) test -count=1 -run '^Test(ImportLaw|HostHelperIsSmall|NoSchedulerInCore|PackageDocs|ExportedDocs|ModuleFloors|TopLevel)$$' ./cmd/berth
+
+demo: build ## the whole story on a throw-away estate
+	@deploy/prepare --optional
+	$(BIN)/berth demo
+
+bench: deps ## figures, each with its peer in the same run
+	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 20m ./...
+
+lab: deps build ## a Slurm playground from examples/lab; `bin/berth lab down` takes it away
+	$(BIN)/berth lab up examples/lab
+
+clean:
+	rm -rf $(BIN)

@@ -1,0 +1,271 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/mod/modfile"
+	"golang.org/x/mod/semver"
+)
+
+const moduleRoot = "../.."
+
+// law says what each package may import of Berth, tests aside (DESIGN §4). A
+// trailing /... stands for everything below. What is not listed may import
+// nothing of Berth, so that a new package has to be thought about.
+var law = map[string][]string{
+	"berth/schema":                     {},
+	"berth/schema/cue":                 {},
+	"berth/schema/load":                {"berth/schema", "berth/schema/cue"},
+	"berth/schema/policy":              {"berth/schema"},
+	"berth/reconciler/plan":            {"berth/schema"},
+	"berth/reconciler/report":          {"berth/schema", "berth/reconciler/plan"},
+	"berth/reconciler/decide":          {"berth/schema", "berth/schema/load", "berth/schema/policy", "berth/reconciler/plan"},
+	"berth/runtimes":                   {"berth/schema", "berth/reconciler/plan"},
+	"berth/reconciler/apply":           {"berth/schema", "berth/reconciler/plan", "berth/runtimes"},
+	"berth/reconciler":                 {"berth/schema", "berth/schema/load", "berth/schema/policy", "berth/reconciler/plan", "berth/reconciler/decide", "berth/reconciler/apply", "berth/runtimes"},
+	"berth/reconciler/gitrepo":         {"berth/schema", "berth/reconciler/plan", "berth/reconciler"},
+	"berth/reconciler/gitrepo/gittest": {},
+	"berth/runtimes/memory":            {"berth/schema", "berth/reconciler/plan", "berth/runtimes"},
+	"berth/runtimes/runtimetest":       {"berth/schema", "berth/reconciler/plan", "berth/runtimes"},
+	"berth/runtimes/slurm":             {"berth/schema", "berth/reconciler/plan", "berth/runtimes", "berth/runtimes/slurm/profile"},
+	"berth/runtimes/slurm/profile":     {"berth/runtimes"},
+	"berth/runtimes/host":              {"berth/reconciler/plan", "berth/runtimes", "berth/runtimes/host/agent"},
+	"berth/runtimes/host/agent":        {"berth/runtimes"},
+	"berth/runtimes/host/lab":          {"berth/reconciler/plan", "berth/runtimes", "berth/runtimes/host"},
+	"berth/runtimes/host/hosttest":     {"berth/reconciler/plan", "berth/runtimes", "berth/runtimes/host", "berth/runtimes/host/lab", "berth/runtimes/slurm/profile"},
+	"berth/webhooks":                   {},
+	"berth/webhooks/github":            {"berth/schema", "berth/reconciler/plan", "berth/reconciler/report", "berth/reconciler"},
+	"berth/webhooks/github/githubtest": {},
+	"berth/examples":                   {},
+	"berth/cmd/berth":                  {"berth/..."},
+	"berth/cmd/berth-host":             {"berth/runtimes", "berth/runtimes/host/agent", "berth/runtimes/slurm/profile"},
+}
+
+// pure packages may import nothing that reaches out of the process.
+var pure = []string{"berth/schema", "berth/schema/policy", "berth/reconciler/plan", "berth/reconciler/report"}
+
+var impure = []string{"net", "net/http", "os/exec", "os", "context", "math/rand", "math/rand/v2", "crypto/rand", "log/slog"}
+
+type listed struct {
+	ImportPath string
+	Imports    []string
+}
+
+func TestImportLaw(t *testing.T) {
+	out := goCommand(t, "list", "-json=ImportPath,Imports", "./...")
+	dec := json.NewDecoder(bytes.NewReader(out))
+	seen := map[string]bool{}
+	for dec.More() {
+		var p listed
+		require.NoError(t, dec.Decode(&p))
+		seen[p.ImportPath] = true
+		allowed, ok := law[p.ImportPath]
+		if !ok {
+			t.Errorf("%s has no line in the import law: decide what it may know", p.ImportPath)
+			continue
+		}
+		for _, imp := range p.Imports {
+			if strings.HasPrefix(imp, "berth/") && !slices.ContainsFunc(allowed, func(a string) bool { return covers(a, imp) }) {
+				t.Errorf("%s imports %s; the law allows it only %v", p.ImportPath, imp, allowed)
+			}
+		}
+		if p.ImportPath == "berth/schema" {
+			for _, imp := range p.Imports {
+				require.NotContains(t, imp, ".", "schema imports the standard library only")
+			}
+		}
+		if slices.Contains(pure, p.ImportPath) && p.ImportPath != "berth/schema" {
+			for _, imp := range p.Imports {
+				if slices.Contains(impure, imp) {
+					t.Errorf("%s is pure, yet imports %s", p.ImportPath, imp)
+				}
+			}
+		}
+	}
+	for p := range law {
+		if !seen[p] {
+			t.Errorf("the law speaks of %s, which is not there", p)
+		}
+	}
+}
+
+func covers(allowed, imp string) bool {
+	if below, ok := strings.CutSuffix(allowed, "/..."); ok {
+		return strings.HasPrefix(imp, below+"/")
+	}
+	return allowed == imp
+}
+
+// The helper on hosts is small because it knows little.
+func TestHostHelperIsSmall(t *testing.T) {
+	for dep := range strings.Lines(string(goCommand(t, "list", "-deps", "./cmd/berth-host"))) {
+		dep = strings.TrimSpace(dep)
+		if strings.Contains(dep, ".") && !strings.HasPrefix(dep, "golang.org/x/sys/") && !strings.HasPrefix(dep, "vendor/") {
+			t.Errorf("berth-host depends on %s", dep)
+		}
+	}
+}
+
+// The core knows no scheduler (DESIGN §1, promise 7).
+func TestNoSchedulerInCore(t *testing.T) {
+	for _, path := range goFiles(t) {
+		rel, err := filepath.Rel(moduleRoot, path)
+		require.NoError(t, err)
+		if strings.HasPrefix(rel, "runtimes/slurm/") || strings.HasPrefix(rel, "cmd/") || strings.HasSuffix(rel, "_test.go") {
+			continue
+		}
+		src, err := os.ReadFile(path)
+		require.NoError(t, err)
+		for n, line := range strings.Split(string(src), "\n") {
+			// The one import by which a host test asks for the profile is wiring.
+			if strings.Contains(strings.ToLower(line), "slurm") && !(strings.HasPrefix(rel, "runtimes/host/hosttest/") && strings.Contains(line, "profile")) {
+				t.Errorf("%s:%d names a scheduler: %s", rel, n+1, strings.TrimSpace(line))
+			}
+		}
+	}
+}
+
+// Every package says what it is for; every package but main says what it must
+// not know.
+func TestPackageDocs(t *testing.T) {
+	docs := map[string]string{}
+	names := map[string]string{}
+	for _, path := range goFiles(t) {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.PackageClauseOnly|parser.ParseComments)
+		require.NoError(t, err)
+		dir := filepath.Dir(path)
+		names[dir] = f.Name.Name
+		if f.Doc != nil {
+			docs[dir] += f.Doc.Text()
+		}
+	}
+	notKnow := regexp.MustCompile(`(?s)(must|does|do|may)\s+not|never|nothing of|knows no|no\s`)
+	for dir, name := range names {
+		switch {
+		case docs[dir] == "":
+			t.Errorf("%s has no package comment", dir)
+		case name != "main" && !notKnow.MatchString(docs[dir]):
+			t.Errorf("%s: the package comment does not say what it must not know", dir)
+		}
+	}
+}
+
+// Exported names are explained.
+func TestExportedDocs(t *testing.T) {
+	for _, path := range goFiles(t) {
+		if strings.HasSuffix(path, "_test.go") || strings.Contains(path, "/cmd/") {
+			continue
+		}
+		fset := token.NewFileSet()
+		f, err := parser.ParseFile(fset, path, nil, parser.ParseComments)
+		require.NoError(t, err)
+		for _, d := range f.Decls {
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				if d.Name.IsExported() && d.Doc == nil && (d.Recv == nil || exportedReceiver(d.Recv)) && !obvious(d.Name.Name) {
+					t.Errorf("%s: %s has no comment", fset.Position(d.Pos()), d.Name.Name)
+				}
+			case *ast.GenDecl:
+				for _, s := range d.Specs {
+					if ts, ok := s.(*ast.TypeSpec); ok && ts.Name.IsExported() && d.Doc == nil && ts.Doc == nil {
+						t.Errorf("%s: type %s has no comment", fset.Position(ts.Pos()), ts.Name.Name)
+					}
+				}
+			}
+		}
+	}
+}
+
+// obvious methods implement an interface of the standard library.
+func obvious(name string) bool {
+	return slices.Contains([]string{"String", "Error", "Unwrap", "Close", "Read", "Write", "Len", "ServeHTTP", "MarshalJSON", "UnmarshalJSON", "RoundTrip"}, name)
+}
+
+func exportedReceiver(r *ast.FieldList) bool {
+	typ := r.List[0].Type
+	if star, ok := typ.(*ast.StarExpr); ok {
+		typ = star.X
+	}
+	id, ok := typ.(*ast.Ident)
+	return ok && id.IsExported()
+}
+
+// Versions below these have known holes (past advisories on go-git, go-billy
+// and x/crypto).
+func TestModuleFloors(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join(moduleRoot, "go.mod"))
+	require.NoError(t, err)
+	mod, err := modfile.Parse("go.mod", data, nil)
+	require.NoError(t, err)
+	require.Empty(t, mod.Replace, "nothing is replaced")
+	have := map[string]string{}
+	for _, r := range mod.Require {
+		have[r.Mod.Path] = r.Mod.Version
+	}
+	for path, floor := range map[string]string{
+		"github.com/go-git/go-git/v5":   "v5.19.2",
+		"github.com/go-git/go-billy/v5": "v5.9.0",
+		"golang.org/x/crypto":           "v0.52.0",
+	} {
+		require.GreaterOrEqual(t, semver.Compare(have[path], floor), 0, "%s %s is below %s", path, have[path], floor)
+	}
+	// The card's libraries are here, and directly used (requirement F7).
+	for _, path := range []string{"github.com/go-git/go-git/v5", "sigs.k8s.io/yaml", "cuelang.org/go",
+		"github.com/google/go-github/v62", "github.com/prometheus/client_golang", "github.com/stretchr/testify"} {
+		require.Contains(t, have, path)
+	}
+}
+
+// The top level is what the product card lists, and a few dot files.
+func TestTopLevel(t *testing.T) {
+	out, err := exec.Command("git", "-C", moduleRoot, "ls-files", "-z").Output()
+	require.NoError(t, err)
+	want := []string{"cmd", "reconciler", "schema", "runtimes", "webhooks", "examples", "deploy", "Makefile", "go.mod", "go.sum",
+		"README.md", "LICENSE", ".ci", ".gitignore", ".golangci.yml"}
+	for _, f := range strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00") {
+		top, _, _ := strings.Cut(f, "/")
+		require.Contains(t, want, top, "%s", f)
+	}
+}
+
+func goFiles(t *testing.T) []string {
+	t.Helper()
+	var files []string
+	require.NoError(t, filepath.WalkDir(moduleRoot, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && (d.Name() == ".git" || d.Name() == "testdata" || d.Name() == "bin") {
+			return filepath.SkipDir
+		}
+		if err == nil && strings.HasSuffix(path, ".go") {
+			files = append(files, path)
+		}
+		return err
+	}))
+	return files
+}
+
+func goCommand(t *testing.T, args ...string) []byte {
+	t.Helper()
+	cmd := exec.Command("go", args...)
+	cmd.Dir = moduleRoot
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	require.NoError(t, err, "%s", stderr.String())
+	return out
+}
