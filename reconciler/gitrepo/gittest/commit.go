@@ -1,0 +1,149 @@
+package gittest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Commit is one commit to make on a branch of the Server.
+type Commit struct {
+	Message string            // required
+	Author  string            // "Name <mail>"; empty: a fixed one
+	Files   map[string]string // path → content, written as plain files
+	Remove  []string          // paths, files or directories
+	Merge   string            // a second parent
+	// Parent, if set, is what the commit stands on instead of the branch's tip,
+	// which it moves whether or not that is a fast-forward.
+	Parent string
+}
+
+// Commit makes c on branch, which is made where it is not there yet: on main's
+// tip, or without a parent if there is no main. It returns the new commit.
+func (s *Server) Commit(branch string, c Commit) (string, error) {
+	if c.Message == "" {
+		return "", errors.New("a commit needs a message")
+	}
+	parent := c.Parent
+	if parent == "" {
+		parent = s.Tip(branch)
+	}
+	if parent == "" {
+		parent = s.Tip("main")
+	}
+	author := c.Author
+	if author == "" {
+		author = "Ada <ada@example.org>"
+	}
+	// fast-import takes a path as a C-style string in double quotes.
+	quote := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace
+	var in bytes.Buffer
+	fmt.Fprintf(&in, "feature done\ncommit refs/heads/%s\nauthor %s now\ncommitter %s now\ndata %d\n%s\n", branch, author, author, len(c.Message), c.Message)
+	if parent != "" {
+		fmt.Fprintf(&in, "from %s\n", parent)
+	}
+	if c.Merge != "" {
+		fmt.Fprintf(&in, "merge %s\n", c.Merge)
+	}
+	for _, p := range c.Remove {
+		fmt.Fprintf(&in, "D \"%s\"\n", quote(p))
+	}
+	for _, p := range slices.Sorted(maps.Keys(c.Files)) {
+		fmt.Fprintf(&in, "M 100644 inline \"%s\"\ndata %d\n%s\n", quote(p), len(c.Files[p]), c.Files[p])
+	}
+	in.WriteString("done\n")
+	args := []string{"fast-import", "--quiet", "--date-format=now"}
+	if c.Parent != "" {
+		args = append(args, "--force")
+	}
+	if _, err := s.GitInput(&in, args...); err != nil {
+		return "", err
+	}
+	return s.Tip(branch), nil
+}
+
+// MustCommit is Commit for tests, where a failure ends the test.
+func (s *Server) MustCommit(t TB, branch string, c Commit) string {
+	t.Helper()
+	id, err := s.Commit(branch, c)
+	if err != nil {
+		t.Fatalf("commit on %s: %v", branch, err)
+	}
+	return id
+}
+
+// Tip is the commit of a branch, or "" where there is none.
+func (s *Server) Tip(branch string) string {
+	return s.Ref("refs/heads/" + branch)
+}
+
+// Ref is the commit of a full ref name, or "" where there is none.
+func (s *Server) Ref(name string) string {
+	out, err := s.Git("rev-parse", "--verify", "--quiet", "--end-of-options", name+"^{commit}")
+	if err != nil {
+		return ""
+	}
+	return out
+}
+
+// SetRef points a full ref name at a commit; "" removes it.
+func (s *Server) SetRef(name, commit string) error {
+	args := []string{"update-ref", name, commit}
+	if commit == "" {
+		args = []string{"update-ref", "-d", name}
+	}
+	_, err := s.Git(args...)
+	return err
+}
+
+// SetPull makes commit the head of pull request number, as a forge shows it.
+func (s *Server) SetPull(number int, commit string) error {
+	return s.SetRef(fmt.Sprintf("refs/pull/%d/head", number), commit)
+}
+
+// Merge merges head into branch with a merge commit, as a forge's button does.
+func (s *Server) Merge(branch, head, message string) (string, error) {
+	base := s.Tip(branch)
+	tree, err := s.Git("merge-tree", "--write-tree", base, head)
+	if err != nil {
+		return "", fmt.Errorf("merge %s into %s: %w", head, branch, err)
+	}
+	id, err := s.Git("-c", "user.name=Forge", "-c", "user.email=forge@example.org", "commit-tree", "-p", base, "-p", head, "-m", message, tree)
+	if err != nil {
+		return "", err
+	}
+	return id, s.SetRef("refs/heads/"+branch, id)
+}
+
+// Files are the plain files of a revision, by path.
+func (s *Server) Files(rev string) (map[string]string, error) {
+	out, err := s.Git("ls-tree", "-r", "-z", "--name-only", "--end-of-options", rev)
+	if err != nil {
+		return nil, err
+	}
+	files := map[string]string{}
+	for _, p := range strings.Split(out, "\x00") {
+		if p == "" {
+			continue
+		}
+		if files[p], err = s.Read(rev, p); err != nil {
+			return nil, err
+		}
+	}
+	return files, nil
+}
+
+// Read is one file of a revision.
+func (s *Server) Read(rev, path string) (string, error) {
+	out, err := s.run(nil, "cat-file", "blob", "--end-of-options", rev+":"+path)
+	return string(out), err
+}
+
+// Fsck checks every object of the repository.
+func (s *Server) Fsck() error {
+	_, err := s.Git("fsck", "--strict", "--no-dangling")
+	return err
+}
