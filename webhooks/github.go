@@ -1,0 +1,365 @@
+package webhooks
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"log/slog"
+	"mime"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/google/go-github/v62/github"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Kind says what a delivery is about.
+type Kind string
+
+// The kinds that wake somebody. Anything else a forge sends is acknowledged,
+// counted and forgotten.
+const (
+	// Push: Ref of Repo moved.
+	Push Kind = "push"
+	// PullRequest: pull request Number of Repo changed.
+	PullRequest Kind = "pull_request"
+	// Rerequest: somebody asked at the forge to run the checks of Commit again;
+	// Number is the pull request it belongs to, if the forge said so.
+	Rerequest Kind = "rerequest"
+	// Unread: an authentic delivery that could not be read, being too large or
+	// not of a known shape. Whoever is woken looks at everything.
+	Unread Kind = "unread"
+)
+
+// Event is what an authentic delivery wakes somebody with.
+type Event struct {
+	Kind     Kind
+	Repo     string // "owner/name" as the forge writes it; "" for Unread
+	Ref      string // Push: full name, such as "refs/heads/main"
+	Number   int    // PullRequest and Rerequest; 0 is unknown
+	Commit   string // Rerequest
+	Delivery string // the forge's id of the delivery, for logs; the same again when it redelivers
+}
+
+// ErrFull is what Enqueue returns when it can take no more for now: the forge
+// gets a 503, so that the delivery shows as failed there and can be redelivered.
+var ErrFull = errors.New("queue is full")
+
+// Limits and defaults of a Handler.
+const (
+	DefaultMaxBody  = 25 << 20 // what GitHub sends at most
+	DefaultMaxParse = 1 << 20
+	DefaultTimeout  = 5 * time.Second // GitHub waits 10 s
+	maxInFlight     = 32              // bodies held at once: 32 MiB at most
+)
+
+// Options of a Handler.
+type Options struct {
+	// Secrets are tried all; two of them while a secret is being replaced. None
+	// may be empty.
+	Secrets [][]byte
+	// Enqueue wakes somebody. It must not block. Any error is a 503.
+	Enqueue func(Event) error
+	// MaxBody bounds what is read of a delivery, in bytes; a larger one gets 413.
+	MaxBody int64
+	// MaxParse bounds what is kept of it. The signature of a larger one is still
+	// checked, over a stream, and it wakes as Unread.
+	MaxParse int64
+	// Timeout bounds how long a body may take to arrive.
+	Timeout time.Duration
+
+	Log      *slog.Logger
+	Registry prometheus.Registerer // for berth_webhook_deliveries_total; nil: not registered
+}
+
+// handler is POST /webhooks/github.
+type handler struct {
+	Options
+	inFlight   chan struct{}
+	deliveries *prometheus.CounterVec
+}
+
+// What became of a delivery: the values of the label "result".
+const (
+	resultQueued   = "queued"
+	resultIgnored  = "ignored"   // authentic, and of no interest
+	resultUnread   = "unread"    // authentic, and not understood
+	resultFull     = "full"      // authentic, and nobody could be woken
+	resultForged   = "forged"    // no or a wrong signature
+	resultTooLarge = "too_large" // beyond MaxBody
+	resultBroken   = "broken"    // the body did not arrive
+	resultBusy     = "busy"      // too many at once; not read
+	resultMethod   = "method"    // not a POST
+)
+
+// Handler answers a forge's deliveries:
+//
+//	202  authentic (also if it is of no interest or cannot be read)
+//	401  no X-Hub-Signature-256 that fits; nothing was parsed
+//	405  not a POST
+//	408  the body did not arrive in time
+//	413  larger than MaxBody
+//	503  authentic, but the queue is full; or too many deliveries at once
+//
+// It fails if a secret is missing or empty: an unsigned hook is an open door.
+func Handler(o Options) (http.Handler, error) {
+	if len(o.Secrets) == 0 {
+		return nil, errors.New("webhook: no secret given: set one here and at the forge")
+	}
+	for i, s := range o.Secrets {
+		if len(bytes.TrimSpace(s)) == 0 {
+			return nil, fmt.Errorf("webhook: secret %d is empty: set one here and at the forge", i+1)
+		}
+	}
+	if o.Enqueue == nil || o.Log == nil {
+		return nil, errors.New("webhook: Enqueue and Log are needed")
+	}
+	if o.MaxBody <= 0 {
+		o.MaxBody = DefaultMaxBody
+	}
+	if o.MaxParse <= 0 {
+		o.MaxParse = min(DefaultMaxParse, o.MaxBody)
+	}
+	if o.Timeout <= 0 {
+		o.Timeout = DefaultTimeout
+	}
+	h := &handler{
+		Options:  o,
+		inFlight: make(chan struct{}, maxInFlight),
+		deliveries: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "berth_webhook_deliveries_total",
+			Help: "Webhook deliveries by event and by what became of them.",
+		}, []string{"event", "result"}),
+	}
+	if o.Registry != nil {
+		if err := o.Registry.Register(h.deliveries); err != nil {
+			return nil, fmt.Errorf("webhook: register metrics: %w", err)
+		}
+	}
+	return h, nil
+}
+
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		h.answer(w, http.StatusMethodNotAllowed, "", resultMethod)
+		return
+	}
+	select {
+	case h.inFlight <- struct{}{}:
+		defer func() { <-h.inFlight }()
+	default:
+		w.Header().Set("Retry-After", "1")
+		h.answer(w, http.StatusServiceUnavailable, "", resultBusy)
+		return
+	}
+	body, whole, code, result := h.read(w, r)
+	if code != 0 {
+		h.answer(w, code, "", result)
+		return
+	}
+	// From here on the delivery is authentic, and its headers are not: they are
+	// not signed. The event's name only chooses how the body is read.
+	name, id := eventName(r), deliveryID(r)
+	events := []Event{{Kind: Unread}}
+	if whole {
+		var err error
+		if events, err = parse(name, mediaType(r), body); err != nil {
+			h.Log.Warn("webhook: cannot read a delivery; looking at everything instead", "event", name, "delivery", id, "error", err)
+			events = []Event{{Kind: Unread}}
+		}
+	} else {
+		h.Log.Warn("webhook: delivery too large to read; looking at everything instead", "event", name, "delivery", id, "max_bytes", h.MaxParse)
+	}
+	result = resultIgnored
+	for _, e := range events {
+		e.Delivery = id
+		if err := h.Enqueue(e); err != nil {
+			h.Log.Warn("webhook: cannot wake anybody", "event", name, "delivery", id, "error", err)
+			w.Header().Set("Retry-After", "1")
+			h.answer(w, http.StatusServiceUnavailable, name, resultFull)
+			return
+		}
+		if result = resultQueued; e.Kind == Unread {
+			result = resultUnread
+		}
+	}
+	h.Log.Debug("webhook", "event", name, "delivery", id, "result", result)
+	h.answer(w, http.StatusAccepted, name, result)
+}
+
+// read takes in the body and checks its signature on the way. whole says that
+// all of it is in body. A code other than 0 is the answer.
+func (h *handler) read(w http.ResponseWriter, r *http.Request) (body []byte, whole bool, code int, result string) {
+	want, ok := signature(r)
+	if !ok {
+		return nil, false, http.StatusUnauthorized, resultForged
+	}
+	if r.ContentLength > h.MaxBody {
+		return nil, false, http.StatusRequestEntityTooLarge, resultTooLarge
+	}
+	// A recorder in a test has no connection to set a deadline on.
+	if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(h.Timeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return nil, false, http.StatusRequestTimeout, resultBroken
+	}
+	macs := make([]hash.Hash, len(h.Secrets))
+	sinks := make([]io.Writer, len(h.Secrets), len(h.Secrets)+1)
+	for i, s := range h.Secrets {
+		macs[i] = hmac.New(sha256.New, s)
+		sinks[i] = macs[i]
+	}
+	kept := &prefix{max: h.MaxParse}
+	n, err := io.Copy(io.MultiWriter(append(sinks, kept)...), http.MaxBytesReader(w, r.Body, h.MaxBody))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return nil, false, http.StatusRequestEntityTooLarge, resultTooLarge
+	case err != nil:
+		return nil, false, http.StatusRequestTimeout, resultBroken
+	}
+	// All secrets are compared, so that the time taken does not tell which fits.
+	authentic := false
+	for _, m := range macs {
+		authentic = hmac.Equal(m.Sum(nil), want) || authentic
+	}
+	if !authentic {
+		return nil, false, http.StatusUnauthorized, resultForged
+	}
+	return kept.kept, n <= h.MaxParse, 0, ""
+}
+
+// answer writes a bare code: what went wrong with a delivery is no business of
+// who sent it.
+func (h *handler) answer(w http.ResponseWriter, code int, event, result string) {
+	h.deliveries.WithLabelValues(eventLabel(event), result).Inc()
+	w.WriteHeader(code)
+}
+
+// signature is the SHA-256 HMAC a request claims. The SHA-1 one is not looked at.
+func signature(r *http.Request) ([]byte, bool) {
+	v := r.Header.Values(github.SHA256SignatureHeader)
+	if len(v) != 1 {
+		return nil, false
+	}
+	digits, ok := strings.CutPrefix(v[0], "sha256=")
+	if !ok || len(digits) != 2*sha256.Size {
+		return nil, false
+	}
+	sum, err := hex.DecodeString(digits)
+	return sum, err == nil
+}
+
+func eventName(r *http.Request) string { return clip(r.Header.Get(github.EventTypeHeader), 64) }
+
+func deliveryID(r *http.Request) string { return clip(r.Header.Get(github.DeliveryIDHeader), 64) }
+
+func mediaType(r *http.Request) string {
+	t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil {
+		return ""
+	}
+	return t
+}
+
+func clip(s string, n int) string { return s[:min(len(s), n)] }
+
+// eventLabel keeps the label's values few, whatever is sent.
+func eventLabel(name string) string {
+	switch name {
+	case "push", "pull_request", "ping", "check_run", "check_suite":
+		return name
+	case "":
+		return "unknown"
+	}
+	return "other"
+}
+
+// parse says what an authentic delivery wakes. It never panics: go-github reads
+// whatever the body holds, and a bug there must not cost the daemon.
+func parse(name, media string, body []byte) (events []Event, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			events, err = nil, fmt.Errorf("reading it panicked: %v", p)
+		}
+	}()
+	if media != "application/json" {
+		return nil, fmt.Errorf("content type %q: set the hook's content type to application/json", clip(media, 64))
+	}
+	switch name {
+	case "push", "pull_request", "check_run", "check_suite":
+	default:
+		return nil, nil // ping, and what somebody ticked too much
+	}
+	payload, err := github.ParseWebHook(name, body)
+	if err != nil {
+		return nil, err
+	}
+	switch p := payload.(type) {
+	case *github.PushEvent:
+		repo, ref := p.GetRepo().GetFullName(), p.GetRef()
+		if repo == "" || ref == "" {
+			return nil, errors.New("push without repository or ref")
+		}
+		if !interesting(ref) {
+			return nil, nil
+		}
+		return []Event{{Kind: Push, Repo: repo, Ref: ref}}, nil
+	case *github.PullRequestEvent:
+		repo, n := p.GetRepo().GetFullName(), p.GetNumber()
+		if repo == "" || n <= 0 {
+			return nil, errors.New("pull request without repository or number")
+		}
+		return []Event{{Kind: PullRequest, Repo: repo, Number: n}}, nil
+	case *github.CheckRunEvent:
+		if p.GetAction() != "rerequested" {
+			return nil, nil // our own writes come back as these
+		}
+		return rerequested(p.GetRepo().GetFullName(), p.GetCheckRun().GetHeadSHA(), p.GetCheckRun().PullRequests)
+	case *github.CheckSuiteEvent:
+		if p.GetAction() != "rerequested" {
+			return nil, nil
+		}
+		return rerequested(p.GetRepo().GetFullName(), p.GetCheckSuite().GetHeadSHA(), p.GetCheckSuite().PullRequests)
+	}
+	return nil, fmt.Errorf("event %q came as %T", name, payload)
+}
+
+// interesting says whether a push to ref may matter: branches, except those that
+// Berth writes itself (it would wake itself forever) and the merge queue's.
+func interesting(ref string) bool {
+	branch, ok := strings.CutPrefix(ref, "refs/heads/")
+	return ok && !strings.HasPrefix(branch, "berth/") && !strings.HasPrefix(branch, "gh-readonly-queue/")
+}
+
+func rerequested(repo, commit string, prs []*github.PullRequest) ([]Event, error) {
+	if repo == "" || commit == "" {
+		return nil, errors.New("check without repository or commit")
+	}
+	if len(prs) == 0 { // of a fork, the forge names none
+		return []Event{{Kind: Rerequest, Repo: repo, Commit: commit}}, nil
+	}
+	var events []Event
+	for _, pr := range prs {
+		events = append(events, Event{Kind: Rerequest, Repo: repo, Commit: commit, Number: pr.GetNumber()})
+	}
+	return events, nil
+}
+
+// prefix keeps the first max bytes written to it and swallows the rest.
+type prefix struct {
+	kept []byte
+	max  int64
+}
+
+func (p *prefix) Write(b []byte) (int, error) {
+	if room := p.max - int64(len(p.kept)); room > 0 {
+		p.kept = append(p.kept, b[:min(int64(len(b)), room)]...)
+	}
+	return len(b), nil
+}

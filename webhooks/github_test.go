@@ -1,0 +1,397 @@
+package webhooks_test
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha1"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"berth/webhooks"
+)
+
+const secret = "it's a secret"
+
+func sign(key string, body []byte) string {
+	m := hmac.New(sha256.New, []byte(key))
+	m.Write(body)
+	return "sha256=" + hex.EncodeToString(m.Sum(nil))
+}
+
+// delivery is a request as GitHub would send it.
+func delivery(event, body string) *http.Request {
+	r := httptest.NewRequest(http.MethodPost, "/webhooks/github", strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("X-GitHub-Event", event)
+	r.Header.Set("X-GitHub-Delivery", "d-1")
+	r.Header.Set("X-Hub-Signature-256", sign(secret, []byte(body)))
+	return r
+}
+
+type inbox struct {
+	events []webhooks.Event
+	err    error
+}
+
+func (i *inbox) add(e webhooks.Event) error {
+	if i.err == nil {
+		i.events = append(i.events, e)
+	}
+	return i.err
+}
+
+func newHandler(t testing.TB, in *inbox, change func(*webhooks.Options)) (http.Handler, *prometheus.Registry) {
+	reg := prometheus.NewRegistry()
+	o := webhooks.Options{
+		Secrets: [][]byte{[]byte(secret)}, Enqueue: in.add,
+		Log: slog.New(slog.DiscardHandler), Registry: reg,
+	}
+	if change != nil {
+		change(&o)
+	}
+	h, err := webhooks.Handler(o)
+	require.NoError(t, err)
+	return h, reg
+}
+
+const (
+	pushMain = `{"ref":"refs/heads/main","repository":{"full_name":"lab/estate"}}`
+	openPull = `{"action":"opened","number":7,"pull_request":{"number":7},"repository":{"full_name":"lab/estate"}}`
+)
+
+func TestDeliveries(t *testing.T) {
+	unread := []webhooks.Event{{Kind: webhooks.Unread, Delivery: "d-1"}}
+	cases := []struct {
+		name, event, body string
+		change            func(*http.Request)
+		code              int
+		result            string // label of the counter
+		woken             []webhooks.Event
+	}{
+		{name: "push", event: "push", body: pushMain, code: 202, result: "push queued",
+			woken: []webhooks.Event{{Kind: webhooks.Push, Repo: "lab/estate", Ref: "refs/heads/main", Delivery: "d-1"}}},
+		{name: "pull request", event: "pull_request", body: openPull, code: 202, result: "pull_request queued",
+			woken: []webhooks.Event{{Kind: webhooks.PullRequest, Repo: "lab/estate", Number: 7, Delivery: "d-1"}}},
+		{name: "rerun of a check", event: "check_run", code: 202, result: "check_run queued",
+			body: `{"action":"rerequested","check_run":{"head_sha":"abc","pull_requests":[{"number":7},{"number":9}]},"repository":{"full_name":"lab/estate"}}`,
+			woken: []webhooks.Event{
+				{Kind: webhooks.Rerequest, Repo: "lab/estate", Number: 7, Commit: "abc", Delivery: "d-1"},
+				{Kind: webhooks.Rerequest, Repo: "lab/estate", Number: 9, Commit: "abc", Delivery: "d-1"}}},
+		{name: "rerun of a suite on a fork", event: "check_suite", code: 202, result: "check_suite queued",
+			body:  `{"action":"rerequested","check_suite":{"head_sha":"abc","pull_requests":[]},"repository":{"full_name":"lab/estate"}}`,
+			woken: []webhooks.Event{{Kind: webhooks.Rerequest, Repo: "lab/estate", Commit: "abc", Delivery: "d-1"}}},
+		{name: "our own check", event: "check_run", code: 202, result: "check_run ignored",
+			body: `{"action":"completed","check_run":{"head_sha":"abc"},"repository":{"full_name":"lab/estate"}}`},
+		{name: "our own push", event: "push", code: 202, result: "push ignored",
+			body: `{"ref":"refs/heads/berth/status","repository":{"full_name":"lab/estate"}}`},
+		{name: "a tag", event: "push", code: 202, result: "push ignored",
+			body: `{"ref":"refs/tags/v1","repository":{"full_name":"lab/estate"}}`},
+		{name: "merge queue", event: "push", code: 202, result: "push ignored",
+			body: `{"ref":"refs/heads/gh-readonly-queue/main/pr-1","repository":{"full_name":"lab/estate"}}`},
+		{name: "ping", event: "ping", body: `{"zen":"Keep it logically awesome."}`, code: 202, result: "ping ignored"},
+		{name: "of no interest", event: "star", body: `{}`, code: 202, result: "other ignored"},
+		{name: "no event name", event: "", body: `{}`, code: 202, result: "unknown ignored"},
+
+		{name: "authentic, not JSON", event: "push", body: `{"ref":`, code: 202, result: "push unread", woken: unread},
+		{name: "authentic, wrong shape", event: "push", body: `[[[]]]`, code: 202, result: "push unread", woken: unread},
+		{name: "authentic, empty", event: "push", body: ``, code: 202, result: "push unread", woken: unread},
+		{name: "authentic, without repository", event: "pull_request", body: `{"number":1}`, code: 202, result: "pull_request unread", woken: unread},
+		{name: "one bad time", event: "check_run", code: 202, result: "check_run unread", woken: unread,
+			body: `{"action":"rerequested","check_run":{"head_sha":"abc","started_at":"2018-04-25 20:42:10"},"repository":{"full_name":"lab/estate"}}`},
+		{name: "form encoded", event: "push", body: `payload=%7B%7D`, code: 202, result: "push unread", woken: unread,
+			change: func(r *http.Request) { r.Header.Set("Content-Type", "application/x-www-form-urlencoded") }},
+		{name: "too large to keep", event: "push", body: `{"pad":"` + strings.Repeat("x", 5000) + `"}`, code: 202, result: "push unread", woken: unread},
+
+		{name: "no signature", event: "push", body: pushMain, code: 401, result: "unknown forged",
+			change: func(r *http.Request) { r.Header.Del("X-Hub-Signature-256") }},
+		{name: "wrong secret", event: "push", body: pushMain, code: 401, result: "unknown forged",
+			change: func(r *http.Request) { r.Header.Set("X-Hub-Signature-256", sign("guess", []byte(pushMain))) }},
+		{name: "empty secret", event: "push", body: pushMain, code: 401, result: "unknown forged",
+			change: func(r *http.Request) { r.Header.Set("X-Hub-Signature-256", sign("", []byte(pushMain))) }},
+		{name: "another body's signature", event: "push", body: pushMain, code: 401, result: "unknown forged",
+			change: func(r *http.Request) { r.Header.Set("X-Hub-Signature-256", sign(secret, []byte(openPull))) }},
+		{name: "SHA-1 only", event: "push", body: pushMain, code: 401, result: "unknown forged", change: func(r *http.Request) {
+			m := hmac.New(sha1.New, []byte(secret))
+			m.Write([]byte(pushMain))
+			r.Header.Del("X-Hub-Signature-256")
+			r.Header.Set("X-Hub-Signature", "sha1="+hex.EncodeToString(m.Sum(nil)))
+		}},
+		{name: "SHA-1 in the new header", event: "push", body: pushMain, code: 401, result: "unknown forged", change: func(r *http.Request) {
+			m := hmac.New(sha1.New, []byte(secret))
+			m.Write([]byte(pushMain))
+			r.Header.Set("X-Hub-Signature-256", "sha1="+hex.EncodeToString(m.Sum(nil)))
+		}},
+		{name: "two signatures", event: "push", body: pushMain, code: 401, result: "unknown forged",
+			change: func(r *http.Request) { r.Header.Add("X-Hub-Signature-256", "sha256=00") }},
+		{name: "not hex", event: "push", body: pushMain, code: 401, result: "unknown forged",
+			change: func(r *http.Request) { r.Header.Set("X-Hub-Signature-256", "sha256="+strings.Repeat("z", 64)) }},
+		{name: "huge and forged", event: "push", body: strings.Repeat("x", 9000), code: 413, result: "unknown too_large"},
+		{name: "huge without saying so", event: "push", body: strings.Repeat("x", 9000), code: 413, result: "unknown too_large",
+			change: func(r *http.Request) { r.ContentLength = -1 }},
+		{name: "GET", event: "push", body: pushMain, code: 405, result: "unknown method",
+			change: func(r *http.Request) { r.Method = http.MethodGet }},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			in := &inbox{}
+			h, reg := newHandler(t, in, func(o *webhooks.Options) { o.MaxBody, o.MaxParse = 8000, 2000 })
+			r := delivery(c.event, c.body)
+			if c.change != nil {
+				c.change(r)
+			}
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			require.Equal(t, c.code, w.Code)
+			require.Empty(t, w.Body.String(), "an answer is its code and nothing else")
+			require.Empty(t, cmp.Diff(c.woken, in.events))
+			event, result, _ := strings.Cut(c.result, " ")
+			require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(fmt.Sprintf(`
+# HELP berth_webhook_deliveries_total Webhook deliveries by event and by what became of them.
+# TYPE berth_webhook_deliveries_total counter
+berth_webhook_deliveries_total{event=%q,result=%q} 1
+`, event, result))))
+		})
+	}
+}
+
+func TestForgedBodyIsNotParsed(t *testing.T) {
+	in := &inbox{}
+	var log bytes.Buffer
+	h, _ := newHandler(t, in, func(o *webhooks.Options) {
+		o.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
+	r := delivery("push", `{"ref":"never look at this`)
+	r.Header.Set("X-Hub-Signature-256", sign("guess", []byte("x")))
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	require.Equal(t, 401, w.Code)
+	require.Empty(t, in.events)
+	require.Empty(t, log.String(), "a stranger must not be able to write our log")
+}
+
+func TestBothSecretsWhileOneIsReplaced(t *testing.T) {
+	for _, key := range []string{"old secret", "new secret"} {
+		in := &inbox{}
+		h, _ := newHandler(t, in, func(o *webhooks.Options) {
+			o.Secrets = [][]byte{[]byte("new secret"), []byte("old secret")}
+		})
+		r := delivery("push", pushMain)
+		r.Header.Set("X-Hub-Signature-256", sign(key, []byte(pushMain)))
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		require.Equal(t, 202, w.Code, key)
+		require.Len(t, in.events, 1)
+	}
+}
+
+func TestFullQueueIsToldToTheForge(t *testing.T) {
+	in := &inbox{err: webhooks.ErrFull}
+	h, _ := newHandler(t, in, nil)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, delivery("push", pushMain))
+	require.Equal(t, 503, w.Code)
+	require.NotEmpty(t, w.Header().Get("Retry-After"))
+}
+
+func TestConstruction(t *testing.T) {
+	ok := webhooks.Options{Enqueue: (&inbox{}).add, Log: slog.New(slog.DiscardHandler)}
+	for name, secrets := range map[string][][]byte{
+		"none": nil, "empty": {{}}, "nil": {nil}, "blank": {[]byte(" \n")}, "one of two empty": {[]byte("a"), {}},
+	} {
+		o := ok
+		o.Secrets = secrets
+		_, err := webhooks.Handler(o)
+		require.ErrorContains(t, err, "secret", name)
+	}
+	o := ok
+	o.Secrets = [][]byte{[]byte("a")}
+	_, err := webhooks.Handler(o)
+	require.NoError(t, err)
+	o.Enqueue = nil
+	_, err = webhooks.Handler(o)
+	require.Error(t, err)
+}
+
+// TestSlowBody holds a connection open and sends nothing more: the handler
+// gives up by itself, and the one after it is served.
+func TestSlowBody(t *testing.T) {
+	t.Parallel()
+	in := &inbox{}
+	h, _ := newHandler(t, in, func(o *webhooks.Options) { o.Timeout = 50 * time.Millisecond })
+	done := make(chan int, 1)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rec := &codeWriter{ResponseWriter: w}
+		h.ServeHTTP(rec, r)
+		done <- rec.code
+	}))
+	defer srv.Close()
+	c, err := net.Dial("tcp", srv.Listener.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	fmt.Fprintf(c, "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\nX-Hub-Signature-256: %s\r\n\r\n{", sign(secret, nil))
+	select {
+	case code := <-done:
+		require.Equal(t, 408, code)
+	case <-time.After(10 * time.Second):
+		t.Fatal("the handler still waits for a body that does not come")
+	}
+	require.Empty(t, in.events)
+}
+
+type codeWriter struct {
+	http.ResponseWriter
+	code int
+}
+
+func (c *codeWriter) WriteHeader(code int) { c.code = code; c.ResponseWriter.WriteHeader(code) }
+
+// Unwrap lets http.ResponseController reach the connection.
+func (c *codeWriter) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+
+// TestTooManyAtOnce fills every place with a body that does not come; the next
+// one is turned away at once instead of being held in memory too.
+func TestTooManyAtOnce(t *testing.T) {
+	t.Parallel()
+	const places = 32
+	h, _ := newHandler(t, &inbox{}, nil)
+	started, release := make(chan struct{}, places), make(chan struct{})
+	finished := make(chan struct{}, places)
+	for range places {
+		r := delivery("push", pushMain)
+		r.Body = io.NopCloser(&stuck{started: started, release: release})
+		r.ContentLength = -1
+		go func() {
+			h.ServeHTTP(httptest.NewRecorder(), r)
+			finished <- struct{}{}
+		}()
+	}
+	for range places {
+		<-started
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, delivery("push", pushMain))
+	require.Equal(t, 503, w.Code)
+	close(release)
+	for range places {
+		<-finished
+	}
+	w = httptest.NewRecorder()
+	h.ServeHTTP(w, delivery("push", pushMain))
+	require.Equal(t, 202, w.Code)
+}
+
+// stuck is a body that sends nothing until it is let go.
+type stuck struct{ started, release chan struct{} }
+
+func (s *stuck) Read([]byte) (int, error) {
+	select {
+	case s.started <- struct{}{}:
+	default:
+	}
+	<-s.release
+	return 0, io.EOF
+}
+
+func TestMux(t *testing.T) {
+	in := &inbox{}
+	h, reg := newHandler(t, in, nil)
+	var notReady error
+	mux := webhooks.Mux(webhooks.MuxOptions{
+		GitHub: h, Metrics: reg, Ready: func() error { return notReady }, Log: slog.New(slog.DiscardHandler),
+	})
+	get := func(method, path string) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequest(method, path, nil))
+		return w
+	}
+	w := httptest.NewRecorder()
+	mux.ServeHTTP(w, delivery("push", pushMain))
+	require.Equal(t, 202, w.Code)
+	require.Len(t, in.events, 1)
+
+	require.Equal(t, 200, get("GET", "/health").Code)
+	require.Equal(t, 200, get("GET", "/readyz").Code)
+	notReady = fmt.Errorf("main has not been read yet")
+	w = get("GET", "/readyz")
+	require.Equal(t, 503, w.Code)
+	require.Equal(t, "main has not been read yet\n", w.Body.String())
+	require.Equal(t, 200, get("GET", "/health").Code, "not ready is not dead")
+	require.Contains(t, get("GET", "/metrics").Body.String(), `berth_webhook_deliveries_total{event="push",result="queued"} 1`)
+	require.Equal(t, 405, get("GET", "/webhooks/github").Code)
+	require.Equal(t, 405, get("POST", "/metrics").Code)
+	require.Equal(t, 404, get("GET", "/").Code)
+}
+
+// FuzzHandler: whatever is sent, the handler answers with one of its codes, and
+// wakes nobody unless the signature fits.
+func FuzzHandler(f *testing.F) {
+	f.Add("push", "application/json", []byte(pushMain), true)
+	f.Add("pull_request", "application/json", []byte(openPull), true)
+	f.Add("check_run", "application/json", []byte(`{"action":"rerequested","check_run":{"pull_requests":[null]}}`), true)
+	f.Add("check_suite", "application/json; charset=utf-8", []byte(`{"action":"rerequested"}`), true)
+	f.Add("push", "application/json", []byte(pushMain), false)
+	f.Add("x\n", "", []byte(strings.Repeat("[", 4000)), true)
+	f.Fuzz(func(t *testing.T, event, media string, body []byte, signed bool) {
+		in := &inbox{}
+		h, _ := newHandler(t, in, func(o *webhooks.Options) { o.MaxBody, o.MaxParse = 1<<16, 1<<15 })
+		r := delivery("", "")
+		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		r.Header.Set("X-GitHub-Event", event)
+		r.Header.Set("Content-Type", media)
+		key := secret
+		if !signed {
+			key = "guess"
+		}
+		r.Header.Set("X-Hub-Signature-256", sign(key, body))
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		switch w.Code {
+		case 202:
+			require.True(t, signed)
+		case 401:
+			require.False(t, signed)
+		case 413:
+			require.Greater(t, len(body), 1<<16)
+		default:
+			t.Fatalf("answered %d", w.Code)
+		}
+		if w.Code != 202 {
+			require.Empty(t, in.events)
+		}
+		for _, e := range in.events {
+			require.NotEqual(t, webhooks.Kind(""), e.Kind)
+			require.False(t, strings.HasPrefix(e.Ref, "refs/heads/berth/"))
+		}
+	})
+}
+
+func BenchmarkHandler(b *testing.B) {
+	h, _ := newHandler(b, &inbox{}, func(o *webhooks.Options) { o.Enqueue = func(webhooks.Event) error { return nil } })
+	body := `{"ref":"refs/heads/main","repository":{"full_name":"lab/estate"},"pad":"` + strings.Repeat("x", 20000) + `"}`
+	sig := sign(secret, []byte(body))
+	for b.Loop() {
+		r := httptest.NewRequest(http.MethodPost, "/webhooks/github", strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("X-GitHub-Event", "push")
+		r.Header.Set("X-Hub-Signature-256", sig)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != 202 {
+			b.Fatal(w.Code)
+		}
+	}
+}

@@ -1,0 +1,76 @@
+package webhooks
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// MuxOptions says what a Mux serves.
+type MuxOptions struct {
+	// GitHub answers POST /webhooks/github; nil: there is none.
+	GitHub http.Handler
+	// Ready returns nil when Berth can do its work, else why not, in words that
+	// hold no secret: GET /readyz shows them.
+	Ready func() error
+	// Metrics is shown at GET /metrics.
+	Metrics prometheus.Gatherer
+	Log     *slog.Logger
+}
+
+// Mux is Berth's HTTP surface. Others mount their own paths on it.
+//
+//	POST /webhooks/github
+//	GET  /health    200 while the process answers at all
+//	GET  /readyz    200, or 503 and the reason in one line
+//	GET  /metrics   in Prometheus' text format
+func Mux(o MuxOptions) *http.ServeMux {
+	mux := http.NewServeMux()
+	if o.GitHub != nil {
+		mux.Handle("/webhooks/github", o.GitHub) // answers wrong methods itself, and counts them
+	}
+	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
+		text(w, http.StatusOK, "ok")
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if err := o.Ready(); err != nil {
+			text(w, http.StatusServiceUnavailable, err.Error())
+			return
+		}
+		text(w, http.StatusOK, "ready")
+	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(o.Metrics, promhttp.HandlerOpts{
+		ErrorLog:      promLog{o.Log},
+		ErrorHandling: promhttp.ContinueOnError, // one bad collector must not blind the others
+		Timeout:       10 * time.Second,
+	}))
+	return mux
+}
+
+// Server is an http.Server with bounds on everything a stranger may stretch,
+// except on writing: an event stream lasts. Handlers bound their own bodies.
+func Server(h http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: 5 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+}
+
+func text(w http.ResponseWriter, code int, line string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(code)
+	fmt.Fprintln(w, line)
+}
+
+// promLog lets promhttp complain through slog.
+type promLog struct{ log *slog.Logger }
+
+func (l promLog) Println(v ...any) { l.log.Error("metrics", "error", fmt.Sprint(v...)) }
