@@ -1,0 +1,167 @@
+package plan
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// verbFields are the fields of an instance that verbs of their own bring
+// about, or that concern Berth alone: they never need a configure.
+var verbFields = []string{"desired_state", "key", "suspend", "uid"}
+
+// changes lists what configure has to change to get from before to after, by
+// field. A nil unit has no fields.
+func changes(before, after *Unit) []Change {
+	old, now := fields(before), fields(after)
+	names := maps.Clone(old)
+	maps.Copy(names, now)
+	var cs []Change
+	for _, f := range slices.Sorted(maps.Keys(names)) {
+		if old[f] != now[f] {
+			cs = append(cs, Change{Field: f, Before: old[f], After: now[f]})
+		}
+	}
+	return cs
+}
+
+// fields flattens a unit: the instance's by their JSON path, and for each
+// member its node as members.<name> and its other facts below that. A member
+// that comes, goes or moves is told by its node alone; see memberFields.
+func fields(u *Unit) map[string]string {
+	out := map[string]string{}
+	if u == nil {
+		return out
+	}
+	inst := decode(u.Instance)
+	if m, ok := inst.(map[string]any); ok {
+		for _, f := range verbFields {
+			delete(m, f)
+		}
+	}
+	flatten(out, "", inst)
+	for _, m := range u.Members {
+		out["members."+m.Name] = m.Node
+	}
+	return out
+}
+
+// memberChanges lists the facts of a member that differ while it stays on its node.
+func memberChanges(before, after Member) []Change {
+	old, now := map[string]string{}, map[string]string{}
+	flatten(old, "members."+before.Name, decode(before))
+	flatten(now, "members."+after.Name, decode(after))
+	names := maps.Clone(old)
+	maps.Copy(names, now)
+	var cs []Change
+	for _, f := range slices.Sorted(maps.Keys(names)) {
+		if old[f] != now[f] {
+			cs = append(cs, Change{Field: f, Before: old[f], After: now[f]})
+		}
+	}
+	return cs
+}
+
+// decode is v as JSON has it: maps, slices, strings, json.Number, bool, nil.
+func decode(v any) any {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		// The types here are plain; only a RawMessage that is no JSON gets
+		// here, and the reader lets none pass.
+		panic(fmt.Sprintf("plan: encode %T: %v", v, err))
+	}
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	var out any
+	if err := dec.Decode(&out); err != nil {
+		panic(fmt.Sprintf("plan: decode %T: %v", v, err))
+	}
+	return out
+}
+
+// flatten writes the leaves of v below path. What is null or empty has no
+// leaf, so that a field left out and an empty one are the same. A list of
+// things with names is keyed by them; a list of plain values is one leaf.
+func flatten(out map[string]string, path string, v any) {
+	switch v := v.(type) {
+	case nil:
+	case map[string]any:
+		for k, e := range v {
+			flatten(out, join(path, k), e)
+		}
+	case []any:
+		if len(v) == 0 {
+			return
+		}
+		if plain(v) {
+			var words []string
+			for _, e := range v {
+				words = append(words, scalar(e))
+			}
+			out[path] = "[" + strings.Join(words, ", ") + "]"
+			return
+		}
+		for i, e := range v {
+			flatten(out, join(path, elementName(v, i)), e)
+		}
+	default:
+		out[path] = scalar(v)
+	}
+}
+
+func join(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+func plain(v []any) bool {
+	return !slices.ContainsFunc(v, func(e any) bool {
+		switch e.(type) {
+		case map[string]any, []any:
+			return true
+		}
+		return false
+	})
+}
+
+// elementName is the name or type of element i if that tells the elements of v
+// apart, and else its index.
+func elementName(v []any, i int) string {
+	for _, field := range []string{"name", "type"} {
+		seen := map[string]bool{}
+		for _, e := range v {
+			m, _ := e.(map[string]any)
+			if s, ok := m[field].(string); ok && s != "" {
+				seen[s] = true
+			}
+		}
+		if len(seen) == len(v) {
+			return v[i].(map[string]any)[field].(string)
+		}
+	}
+	return strconv.Itoa(i)
+}
+
+func scalar(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return "null"
+	case string:
+		if v == "" {
+			return `""` // told apart from a field that is not there
+		}
+		return v
+	case bool:
+		return strconv.FormatBool(v)
+	case json.Number:
+		return v.String()
+	default:
+		panic(fmt.Sprintf("plan: %T is no JSON value", v))
+	}
+}

@@ -1,0 +1,174 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"berth/schema"
+)
+
+// offers says whether members of role may be on n at all.
+func offers(n *schema.Node, role schema.EffectiveRole) bool {
+	return slices.Contains(n.Spec.Roles, role.NodeRole)
+}
+
+// misfits lists what an instance wants of a node and n does not have, each to
+// be read after a number of nodes or "which is". A node without the role is
+// nothing but that.
+func misfits(inst *schema.EffectiveInstance, role schema.EffectiveRole, n *schema.Node) []string {
+	if !offers(n, role) {
+		return []string{"without role " + role.NodeRole}
+	}
+	var ms []string
+	if len(inst.Regions) > 0 && !slices.Contains(inst.Regions, n.Spec.Region) {
+		ms = append(ms, "outside region "+strings.Join(inst.Regions, " or "))
+	}
+	if len(role.SKUs) > 0 && !slices.Contains(role.SKUs, n.Spec.SKU) {
+		ms = append(ms, "not of SKU "+strings.Join(role.SKUs, " or "))
+	}
+	if g := role.GPUs; g != nil && !slices.ContainsFunc(n.Spec.Capacity.GPUs, func(have schema.GPU) bool {
+		return (g.Type == "" || have.Type == g.Type) && have.Count >= g.Count
+	}) {
+		ms = append(ms, "without "+gpus(*g))
+	}
+	if n.Spec.Capacity.CPUs < role.CPUs {
+		ms = append(ms, fmt.Sprintf("with fewer than %d CPUs", role.CPUs))
+	}
+	if n.Spec.Capacity.MemoryMiB < role.MemoryMiB {
+		ms = append(ms, fmt.Sprintf("with less than %d MiB of memory", role.MemoryMiB))
+	}
+	return ms
+}
+
+// wants is what a node must have for role, in words.
+func wants(inst *schema.EffectiveInstance, role schema.EffectiveRole) string {
+	ws := []string{"role " + role.NodeRole}
+	if role.GPUs != nil {
+		ws = append(ws, gpus(*role.GPUs))
+	}
+	if len(role.SKUs) > 0 {
+		ws = append(ws, "SKU "+strings.Join(role.SKUs, " or "))
+	}
+	if len(inst.Regions) > 0 {
+		ws = append(ws, "region "+strings.Join(inst.Regions, " or "))
+	}
+	if role.CPUs > 0 {
+		ws = append(ws, fmt.Sprintf("%d CPUs", role.CPUs))
+	}
+	if role.MemoryMiB > 0 {
+		ws = append(ws, fmt.Sprintf("%d MiB", role.MemoryMiB))
+	}
+	return strings.Join(ws, ", ")
+}
+
+func gpus(g schema.GPURequest) string {
+	return fmt.Sprintf("%d×%s", g.Count, cmp.Or(g.Type, "gpu"))
+}
+
+// shares says whether members of role may stand beside others on a node. GPUs
+// are not counted out between units: who has some has the node.
+func shares(role schema.EffectiveRole) bool { return role.Shareable && role.GPUs == nil }
+
+// reservedForOthers says whether n is set aside for someone who does not own key.
+func reservedForOthers(n *schema.Node, key schema.Key) bool {
+	r := n.Spec.Reserved
+	return r != "" && r != key.Tenant && r != key.ProjectID()
+}
+
+// asksElse says whether an instance asks for other nodes than when unit was applied.
+func asksElse(unit *Unit, inst *schema.EffectiveInstance, role schema.EffectiveRole) bool {
+	i := slices.IndexFunc(unit.Instance.Roles, func(r schema.EffectiveRole) bool { return r.Name == role.Name })
+	if i < 0 {
+		return true
+	}
+	was := unit.Instance.Roles[i]
+	return was.NodeRole != role.NodeRole || was.CPUs != role.CPUs || was.MemoryMiB != role.MemoryMiB ||
+		!reflect.DeepEqual(was.GPUs, role.GPUs) || !slices.Equal(was.SKUs, role.SKUs) ||
+		!slices.Equal(unit.Instance.Regions, inst.Regions)
+}
+
+// applied is the unit that a runtime has made, or half made, as far as memory
+// goes; nil if there is none.
+func applied(st *Status) *Unit {
+	if st == nil || st.Observed == nil || st.Observed.Presence == Absent {
+		return nil
+	}
+	return st.Observed.Unit
+}
+
+// absent says whether memory is sure that a unit is not there.
+func absent(st *Status) bool { return st.Observed != nil && st.Observed.Presence == Absent }
+
+// member is a member of role on n. One with GPUs has all of the node's that are
+// of the type asked for, as it has the node.
+func member(role schema.EffectiveRole, name string, n *schema.Node, reason string) Member {
+	m := Member{
+		Name: name, Role: role.Name, ControlPlane: role.ControlPlane,
+		Node: n.Key.Name, Address: n.Spec.Address, SSHPort: n.Spec.SSHPort, Region: n.Spec.Region, SKU: n.Spec.SKU,
+		CPUs: n.Spec.Capacity.CPUs, MemoryMiB: n.Spec.Capacity.MemoryMiB, Reason: reason,
+	}
+	if role.GPUs != nil {
+		for _, g := range n.Spec.Capacity.GPUs {
+			if role.GPUs.Type == "" || g.Type == role.GPUs.Type {
+				m.GPUs = append(m.GPUs, g)
+			}
+		}
+	}
+	return m
+}
+
+func memberName(role string, index int) string { return role + "-" + strconv.Itoa(index) }
+
+// splitMember is the role and index in a member's name; index -1 if it has none.
+func splitMember(name string) (role string, index int) {
+	cut := strings.LastIndexByte(name, '-')
+	if cut < 0 {
+		return name, -1
+	}
+	index, err := strconv.Atoi(name[cut+1:])
+	if err != nil {
+		return name, -1
+	}
+	return name[:cut], index
+}
+
+// compareMembers orders the control plane first, then by role and index.
+func compareMembers(a, b Member) int {
+	if a.ControlPlane != b.ControlPlane {
+		if a.ControlPlane {
+			return -1
+		}
+		return 1
+	}
+	return compareNames(a.Name, b.Name)
+}
+
+// compareNames orders members' names by role and index: worker-2 before worker-10.
+func compareNames(a, b string) int {
+	ra, ia := splitMember(a)
+	rb, ib := splitMember(b)
+	return cmp.Or(cmp.Compare(ra, rb), cmp.Compare(ia, ib), cmp.Compare(a, b))
+}
+
+// unitName is how a reason names another unit.
+func unitName(k schema.Key) string {
+	if k.Kind == schema.KindInstance {
+		return k.ProjectID() + "/" + k.Name
+	}
+	return k.String()
+}
+
+// list joins words as in a sentence, leaving out what would make it too long.
+func list(words []string) string {
+	if len(words) > 6 {
+		words = append(words[:5:5], fmt.Sprintf("%d more", len(words)-5))
+	}
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:len(words)-1], ", ") + " and " + words[len(words)-1]
+}

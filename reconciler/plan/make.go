@@ -1,0 +1,412 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"berth/schema"
+)
+
+// Codes of the Blocked that Make gives.
+const (
+	CodeUnknown     = "observe.unknown"    // nobody can say what is there
+	CodeSuspended   = "suspended"          // the document says suspend: true
+	CodeDenied      = "policy.denied"      // a rule refuses the instance
+	CodeUnreachable = "member.unreachable" // a host could not be asked
+	CodeStopped     = "state.stopped"      // changes wait until the instance is started
+)
+
+// Input is what one unit's plan is made from.
+type Input struct {
+	Key      schema.Key
+	After    *schema.EffectiveInstance // nil: the unit is to go
+	Members  []Member                  // of After, as Place has it
+	Unplaced []Blocked                 // of After, as Place has it
+	Denied   []schema.Decision         // rules that refuse Key; it is then left as it is
+	Observed Observed
+	Rules    Rules // nil: impacts are not known
+}
+
+// Make is the plan that brings a unit from what is observed to what shall be.
+// It is empty where both are the same, and has no action where nobody knows
+// what is there, where policy refuses the unit and where it is suspended:
+// none of these ever ends something that runs.
+//
+// What a plan does, in order: members that are gone, moved or reshaped leave;
+// the control plane is configured; new members join; members that stand still
+// start. A host that cannot be reached holds up its own member and the deletion
+// of the unit, nothing else; an unreachable control plane holds up the unit.
+func Make(in Input) Plan {
+	m := &maker{in: in, plan: Plan{Format: Format, Key: in.Key, Actions: []Action{}, Jobs: in.Observed.Jobs}}
+	if in.Observed.Presence == Present {
+		m.plan.Before = in.Observed.Unit
+	}
+	if in.After != nil {
+		m.plan.After = &Unit{Instance: *in.After, Members: slices.Clone(in.Members)}
+		slices.SortFunc(m.plan.After.Members, compareMembers)
+	}
+	m.states = map[string]MemberState{}
+	for _, s := range in.Observed.Members {
+		m.states[s.Name] = s
+	}
+	m.decide()
+	if after := m.plan.After; after != nil && len(after.Members) > 0 {
+		m.plan.Placed = map[string]string{}
+		for _, a := range after.Members {
+			m.plan.Placed[a.Name] = a.Reason
+		}
+	}
+	m.plan.seal(in.Observed)
+	return m.plan
+}
+
+// maker carries the making of one plan.
+type maker struct {
+	in     Input
+	plan   Plan
+	states map[string]MemberState
+}
+
+// decide picks the one thing that is to happen to the unit.
+func (m *maker) decide() {
+	in := m.in
+	switch {
+	case len(in.Denied) > 0:
+		for _, d := range in.Denied {
+			m.block(CodeDenied, false, "%s (rule %s, %s:%d)", d.Message, d.Rule, d.Source.File, d.Source.Line)
+		}
+	case in.After != nil && in.After.Suspend:
+		m.block(CodeSuspended, true, "the document says suspend: true; nothing is done until it is taken away")
+	case in.Observed.Presence == Absent && in.After == nil:
+		// Not there and not wanted.
+	case in.Observed.Presence == Absent:
+		m.plan.Blocked = slices.Clone(in.Unplaced)
+		if in.After.DesiredState != schema.DesiredStopped {
+			m.create("not there yet")
+		}
+	case in.Observed.Presence != Present:
+		reason := in.Observed.Reason
+		if reason == "" {
+			reason = "no runtime has said so far"
+		}
+		m.block(CodeUnknown, true, "what is there is not known: %s; nothing is done until it is", reason)
+	case in.After == nil:
+		m.remove()
+	default:
+		m.plan.Blocked = slices.Clone(in.Unplaced)
+		m.present()
+	}
+}
+
+// create makes the unit, from nothing or from where a creation stopped.
+func (m *maker) create(reason string) {
+	after := m.plan.After
+	control, ok := controlPlane(after)
+	if !ok {
+		return // Unplaced says why
+	}
+	made := m.add(Action{Verb: Create, Member: "", Node: control.Node, Reason: reason}, after)
+	for _, a := range after.Members {
+		if a.ControlPlane || m.at(a) == Running || m.unreachable(a.Name) {
+			continue
+		}
+		needs := []string{made}
+		if s, ok := m.states[a.Name]; ok && s.Node != a.Node {
+			needs = append(needs, m.leave(s, "moves to "+a.Node, made))
+		}
+		m.join(a, "new member", needs...)
+	}
+	for _, s := range m.sorted() {
+		if _, wanted := find(after, s.Name); !wanted && !m.unreachable(s.Name) {
+			m.leave(s, "no longer declared", made)
+		}
+	}
+}
+
+// remove takes the whole unit away. It waits for hosts that cannot be reached:
+// once the control plane is gone nobody would remember what is left on them.
+func (m *maker) remove() {
+	if m.plan.Before == nil {
+		// The runtime sees a unit of ours without its record: what it sees is
+		// then what goes.
+		u := &Unit{Instance: schema.EffectiveInstance{Key: m.in.Key}}
+		for _, s := range m.sorted() {
+			role, _ := splitMember(s.Name)
+			u.Members = append(u.Members, Member{Name: s.Name, Role: role, Node: s.Node})
+		}
+		m.plan.Before = u
+	}
+	away := m.blockUnreachable("the deletion waits for it, so that nothing is left behind")
+	if away {
+		return
+	}
+	m.add(Action{Verb: Delete, Reason: "its document is gone"}, m.plan.Before)
+}
+
+// present brings a unit that is there to what it shall be.
+func (m *maker) present() {
+	control, ok := controlPlane(m.plan.After)
+	if !ok {
+		return // Unplaced says why
+	}
+	if was, ok := controlPlane(m.plan.Before); ok && (was.Node != control.Node || was.Name != control.Name) {
+		m.block(CodeControlPlane, false, "the control plane is on %s and cannot move to %s: delete the instance and make it anew", was.Node, control.Node)
+		return
+	}
+	if m.unreachable(control.Name) {
+		m.block(CodeUnreachable, true, "%s on %s, the control plane, cannot be reached; nothing is done until it can", control.Name, control.Node)
+		return
+	}
+	switch _, seen := m.states[control.Name]; {
+	case m.in.After.DesiredState == schema.DesiredStopped:
+		m.stop()
+	case !m.in.Observed.Complete:
+		m.blockUnreachable("the others go on")
+		m.create("half made; carry on")
+	case !seen:
+		m.blockUnreachable("the others go on")
+		m.create("the control plane is gone")
+	default:
+		m.blockUnreachable("the others go on")
+		m.update(control)
+	}
+}
+
+// stop stops what runs. What else changed waits: a unit that stands still
+// takes no configuration and no members.
+func (m *maker) stop() {
+	m.blockUnreachable("it is stopped when it can be")
+	var running []string
+	for _, s := range m.sorted() {
+		if s.State != Stopped && s.State != Unreachable {
+			running = append(running, s.Name)
+		}
+	}
+	if len(running) > 0 {
+		m.add(Action{Verb: Stop, Reason: "shall be stopped; running: " + list(running)}, nil)
+	}
+	if cs := m.changed(); len(cs) > 0 {
+		var names []string
+		for _, c := range cs {
+			names = append(names, c.Field)
+		}
+		m.block(CodeStopped, true, "these changes wait until the instance is started: %s", list(names))
+	}
+}
+
+// update changes a complete unit that shall run.
+func (m *maker) update(control Member) {
+	m.hold()
+	var ready []string // what everything else needs: a control plane that runs
+	switch m.states[control.Name].State {
+	case Stopped:
+		ready = append(ready, m.start(control, "stopped, and shall run"))
+	case Partial:
+		ready = append(ready, m.start(control, "started half way"))
+	}
+
+	// Members that are there and cannot stay as they are.
+	var left []string
+	for _, s := range m.sorted() {
+		if reason := m.leaves(s); reason != "" {
+			left = append(left, m.leave(s, reason, ready...))
+		}
+	}
+
+	// The control plane takes over the new values and the new members.
+	base := append(slices.Clone(ready), left...)
+	if cs, why := m.reason(); why != "" {
+		base = []string{m.add(Action{Verb: Configure, Node: control.Node, Changes: cs, Reason: why, Needs: base}, m.in.drifted())}
+	}
+
+	for _, a := range m.plan.After.Members {
+		s, seen := m.states[a.Name]
+		switch {
+		case a.ControlPlane || seen && s.State == Unreachable:
+		case !seen:
+			m.join(a, "new member", base...)
+		case m.leaves(s) != "":
+			m.join(a, "comes back as declared", base...)
+		case s.State == Partial:
+			m.join(a, "joined half way", base...)
+		case s.State == Stopped:
+			m.start(a, "stopped, and shall run", base...)
+		}
+	}
+}
+
+// hold keeps members that would have to leave and cannot be reached as they
+// were applied, so that nobody forgets that something of them is still there.
+func (m *maker) hold() {
+	if m.plan.Before == nil {
+		return
+	}
+	var members []Member
+	for _, a := range m.plan.After.Members {
+		if was, ok := find(m.plan.Before, a.Name); ok && m.unreachable(a.Name) && (was.Node != a.Node || reshaped(was, a)) {
+			was.Reason = "cannot be reached, and stays until it can be taken out"
+			a = was
+		}
+		members = append(members, a)
+	}
+	for _, was := range m.plan.Before.Members {
+		if _, wanted := find(m.plan.After, was.Name); !wanted && m.unreachable(was.Name) {
+			was.Reason = "cannot be reached, and stays until it can be taken out"
+			members = append(members, was)
+		}
+	}
+	slices.SortFunc(members, compareMembers)
+	m.plan.After.Members = members
+}
+
+// leaves says why a member that is there has to leave, or "".
+func (m *maker) leaves(s MemberState) string {
+	if s.State == Unreachable {
+		return ""
+	}
+	a, wanted := find(m.plan.After, s.Name)
+	switch {
+	case !wanted:
+		return "no longer declared"
+	case a.ControlPlane:
+		return ""
+	case s.Node != a.Node:
+		return "moves to " + a.Node
+	}
+	if m.plan.Before != nil {
+		if was, ok := find(m.plan.Before, s.Name); ok && was.Node == a.Node && reshaped(was, a) {
+			return "its node has another shape now"
+		}
+	}
+	return ""
+}
+
+// reshaped says whether a member offers other resources than before, which a
+// scheduler cannot take over while it is in.
+func reshaped(a, b Member) bool {
+	return a.CPUs != b.CPUs || a.MemoryMiB != b.MemoryMiB || !slices.Equal(a.GPUs, b.GPUs)
+}
+
+// changed lists what differs between what was applied and what shall be.
+func (m *maker) changed() []Change {
+	cs := changes(m.plan.Before, m.plan.After)
+	if m.plan.Before != nil {
+		for _, a := range m.plan.After.Members {
+			if was, ok := find(m.plan.Before, a.Name); ok && was.Node == a.Node {
+				cs = append(cs, memberChanges(was, a)...)
+			}
+		}
+	}
+	return cs
+}
+
+// reason says what the control plane is to be configured with and why; "" if
+// there is no need.
+func (m *maker) reason() ([]Change, string) {
+	cs := m.changed()
+	var why []string
+	switch {
+	case m.plan.Before == nil:
+		why = append(why, "there is no record of what was applied")
+	case len(cs) > 0:
+		why = append(why, "what is declared changed")
+	}
+	if drift := m.in.drifted(); len(drift) > 0 {
+		why = append(why, "drifted from what was applied: "+list(drift))
+	}
+	return cs, strings.Join(why, "; ")
+}
+
+// drifted lists what differs from what was applied, as "users on controller-0".
+func (in *Input) drifted() []string {
+	var out []string
+	for _, d := range Structural(in.Observed).Drift {
+		if d.Member == "" {
+			out = append(out, d.What)
+		} else {
+			out = append(out, d.What+" on "+d.Member)
+		}
+	}
+	return out
+}
+
+// blockUnreachable reports the members that could not be asked, and says
+// whether there are any.
+func (m *maker) blockUnreachable(then string) bool {
+	var any bool
+	for _, s := range m.sorted() {
+		if s.State == Unreachable {
+			any = true
+			m.block(CodeUnreachable, true, "%s on %s cannot be reached; %s", s.Name, s.Node, then)
+		}
+	}
+	return any
+}
+
+func (m *maker) unreachable(name string) bool { return m.states[name].State == Unreachable }
+
+// at is the state of a member if it is on the node it shall be on, or "".
+func (m *maker) at(a Member) State {
+	if s := m.states[a.Name]; s.Node == a.Node {
+		return s.State
+	}
+	return ""
+}
+
+// sorted lists the members that are there, by name.
+func (m *maker) sorted() []MemberState {
+	return Structural(m.in.Observed).Members
+}
+
+func (m *maker) join(a Member, reason string, needs ...string) {
+	m.add(Action{Verb: Join, Member: a.Name, Node: a.Node, Reason: reason, Needs: needs}, a)
+}
+
+func (m *maker) leave(s MemberState, reason string, needs ...string) string {
+	return m.add(Action{Verb: Leave, Member: s.Name, Node: s.Node, Reason: reason, Needs: needs}, nil)
+}
+
+func (m *maker) start(a Member, reason string, needs ...string) string {
+	return m.add(Action{Verb: Start, Member: a.Name, Node: a.Node, Reason: reason, Needs: needs}, nil)
+}
+
+// add puts an action at the end of the plan. What it needs is in already.
+// content is what else makes it another action than one of the same name.
+func (m *maker) add(a Action, content any) string {
+	a.Key = m.in.Key
+	slices.Sort(a.Needs)
+	a.Needs = slices.Compact(a.Needs)
+	if m.in.Rules != nil {
+		a.Impact = m.in.Rules.Impact(a.Verb, a.Member, m.plan.Before, m.plan.After)
+	}
+	a.ID = actionID(a, content)
+	m.plan.Actions = append(m.plan.Actions, a)
+	return a.ID
+}
+
+func (m *maker) block(code string, wait bool, format string, args ...any) {
+	m.plan.Blocked = append(m.plan.Blocked, Blocked{Code: code, Wait: wait, Message: fmt.Sprintf(format, args...)})
+}
+
+func controlPlane(u *Unit) (Member, bool) {
+	if u == nil {
+		return Member{}, false
+	}
+	i := slices.IndexFunc(u.Members, func(m Member) bool { return m.ControlPlane })
+	if i < 0 {
+		return Member{}, false
+	}
+	return u.Members[i], true
+}
+
+func find(u *Unit, name string) (Member, bool) {
+	if u == nil {
+		return Member{}, false
+	}
+	i := slices.IndexFunc(u.Members, func(m Member) bool { return m.Name == name })
+	if i < 0 {
+		return Member{}, false
+	}
+	return u.Members[i], true
+}

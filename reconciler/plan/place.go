@@ -1,0 +1,423 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"berth/schema"
+)
+
+// Placement says which node every member of every instance is on.
+type Placement struct {
+	// Members of each instance that found a node, control plane first, then by
+	// role and index. Every instance of the estate has an entry.
+	Members map[schema.Key][]Member
+	// Unplaced says what found no node, and how many nodes failed which
+	// requirement. Only instances with such members have an entry.
+	Unplaced map[schema.Key][]Blocked
+}
+
+// Codes of the Blocked that Place gives.
+const (
+	CodeNoNode       = "place.no_node"       // no node fits a missing member
+	CodeStays        = "place.stays"         // a member no longer fits, and stays as nothing better is free
+	CodeControlPlane = "place.control_plane" // the control plane would have to move, which no runtime can do
+)
+
+// Place puts the members of every instance on nodes: a stable first fit.
+//
+// A member stays where mem says it is for as long as that node is declared and
+// offers the role: a node that is cordoned, reserved or reshaped takes nothing
+// new but evicts nobody. Only when the instance itself asks for something else
+// is a member that no longer fits moved, and only once there is a node to move
+// to. A control plane that was made never moves.
+//
+// Missing members take the first node in order of name that fits. Units which
+// have members already choose first, then the others, each in order of key, so
+// that a new instance never takes a node from under one that is growing. A
+// member that is not shareable, or has GPUs, has its node to itself; a node is
+// taken for as long as mem says that a unit is on it, which includes one that
+// is being deleted. An instance that shrinks loses its highest indices.
+func Place(eff *schema.Effective, mem Memory) Placement {
+	p := newPlacer(eff, mem)
+	keys := slices.SortedFunc(maps.Keys(eff.Instances), schema.Key.Compare)
+	var holding, fresh []schema.Key
+	for _, key := range keys {
+		if p.keep(key) {
+			holding = append(holding, key)
+		} else {
+			fresh = append(fresh, key)
+		}
+	}
+	for _, key := range append(holding, fresh...) {
+		p.fill(key)
+	}
+	return p.out
+}
+
+// placer carries one pass of Place.
+type placer struct {
+	eff    *schema.Effective
+	mem    Memory
+	nodes  []*schema.Node // by name
+	denied map[schema.Key]bool
+	// on says which units are on a node: true if one has it to itself.
+	on  map[string]map[schema.Key]bool
+	out Placement
+	// unhappy are members that are somewhere but should move, by unit and name.
+	unhappy map[schema.Key]map[string]Member
+}
+
+func newPlacer(eff *schema.Effective, mem Memory) *placer {
+	p := &placer{
+		eff: eff, mem: mem,
+		nodes:   slices.SortedFunc(maps.Values(eff.Nodes), func(a, b *schema.Node) int { return cmp.Compare(a.Key.Name, b.Key.Name) }),
+		denied:  map[schema.Key]bool{},
+		on:      map[string]map[schema.Key]bool{},
+		out:     Placement{Members: make(map[schema.Key][]Member, len(eff.Instances)), Unplaced: map[schema.Key][]Blocked{}},
+		unhappy: map[schema.Key]map[string]Member{},
+	}
+	for _, d := range eff.Decisions {
+		if d.Verdict == schema.Deny {
+			p.denied[d.Key] = true
+		}
+	}
+	for key, st := range mem {
+		p.remember(key, st)
+	}
+	return p
+}
+
+// remember marks the nodes a unit is on according to memory. What is known of
+// a member's role decides whether it shares its node; where nothing is known,
+// only control planes are taken to.
+func (p *placer) remember(key schema.Key, st *Status) {
+	if st.Phase == PhaseDeleted {
+		return
+	}
+	sharing := map[string]bool{} // by role
+	if inst := p.eff.Instances[key]; inst != nil {
+		for _, r := range inst.Roles {
+			sharing[r.Name] = shares(r)
+		}
+	}
+	if unit := applied(st); unit != nil {
+		for _, r := range unit.Instance.Roles {
+			sharing[r.Name] = shares(r)
+		}
+	}
+	mark := func(node, role string, controlPlane bool) {
+		share, known := sharing[role]
+		if !known {
+			share = controlPlane
+		}
+		p.occupy(node, key, !share)
+	}
+	for _, m := range st.Members {
+		mark(m.Node, m.Role, m.ControlPlane)
+	}
+	if unit := applied(st); unit != nil {
+		for _, m := range unit.Members {
+			mark(m.Node, m.Role, m.ControlPlane)
+		}
+	}
+	if st.Observed != nil {
+		for _, m := range st.Observed.Members {
+			role, _ := splitMember(m.Name)
+			mark(m.Node, role, false)
+		}
+	}
+}
+
+func (p *placer) occupy(node string, key schema.Key, exclusive bool) {
+	if p.on[node] == nil {
+		p.on[node] = map[schema.Key]bool{}
+	}
+	p.on[node][key] = p.on[node][key] || exclusive
+}
+
+// takenBy is the first other unit that keeps a member of key off a node.
+func (p *placer) takenBy(node string, key schema.Key, exclusive bool) (schema.Key, bool) {
+	var by schema.Key
+	for k, alone := range p.on[node] {
+		if k != key && (exclusive || alone) && (by.IsZero() || k.Compare(by) < 0) {
+			by = k
+		}
+	}
+	return by, !by.IsZero()
+}
+
+// keep leaves the members of key where they are, as far as they may stay, and
+// says whether the unit has any.
+func (p *placer) keep(key schema.Key) bool {
+	inst, st := p.eff.Instances[key], p.mem[key]
+	p.out.Members[key] = nil
+	if st == nil {
+		return false
+	}
+	unit := applied(st)
+	for _, role := range inst.Roles {
+		for i := range role.Count {
+			name := memberName(role.Name, i)
+			node, reason := p.home(st, role, name)
+			if node == nil {
+				continue
+			}
+			m := member(role, name, node, reason)
+			switch {
+			case unit == nil && absent(st) && !p.fits(key, inst, role, node):
+				continue // a mere intention, and no longer a good one
+			case unit != nil && asksElse(unit, inst, role) && len(misfits(inst, role, node)) > 0:
+				if p.unhappy[key] == nil {
+					p.unhappy[key] = map[string]Member{}
+				}
+				p.unhappy[key][name] = m
+			default:
+				p.put(key, role, m)
+			}
+		}
+	}
+	return len(p.out.Members[key]) > 0 || len(p.unhappy[key]) > 0
+}
+
+// home is the node a member is on and may stay on: what the runtime has on
+// record before what was only intended.
+func (p *placer) home(st *Status, role schema.EffectiveRole, name string) (*schema.Node, string) {
+	may := func(node string) *schema.Node {
+		if n := p.eff.Nodes[node]; n != nil && offers(n, role) {
+			return n
+		}
+		return nil
+	}
+	reason := func(node string) string {
+		for _, m := range st.Members {
+			if m.Name == name && m.Node == node && m.Placed != "" {
+				return m.Placed
+			}
+		}
+		return "is there already"
+	}
+	if unit := applied(st); unit != nil {
+		for _, m := range unit.Members {
+			if n := may(m.Node); m.Name == name && n != nil {
+				return n, reason(m.Node)
+			}
+		}
+	}
+	for _, m := range st.Members {
+		if n := may(m.Node); m.Name == name && n != nil {
+			return n, reason(m.Node)
+		}
+	}
+	return nil, ""
+}
+
+// fill finds nodes for the members of key that have none or should move.
+func (p *placer) fill(key schema.Key) {
+	inst := p.eff.Instances[key]
+	has := map[string]bool{}
+	for _, m := range p.out.Members[key] {
+		has[m.Name] = true
+	}
+	// What policy refuses, what is suspended and what is neither there nor to
+	// run takes no node that another could have.
+	idle := p.denied[key] || inst.Suspend ||
+		inst.DesiredState == schema.DesiredStopped && len(has) == 0 && len(p.unhappy[key]) == 0
+	for _, role := range inst.Roles {
+		var homeless []string
+		for i := range role.Count {
+			name := memberName(role.Name, i)
+			if has[name] {
+				continue
+			}
+			old, stays := p.unhappy[key][name]
+			switch {
+			case idle && stays:
+				p.put(key, role, old)
+			case idle:
+			case role.ControlPlane && applied(p.mem[key]) != nil:
+				p.pinned(key, inst, role, old, stays)
+			default:
+				node, reason := p.find(key, inst, role)
+				switch {
+				case node != nil:
+					p.put(key, role, member(role, name, node, reason))
+				case stays:
+					p.put(key, role, old)
+					p.block(key, CodeStays, false, fmt.Sprintf("%s stays on %s, which no longer fits, as no other node does: %s",
+						name, old.Node, p.why(key, inst, role)))
+				default:
+					homeless = append(homeless, name)
+				}
+			}
+		}
+		if len(homeless) > 0 {
+			p.block(key, CodeNoNode, p.freesUp(key, inst, role), fmt.Sprintf("no node for %s: %s", list(homeless), p.why(key, inst, role)))
+		}
+	}
+	slices.SortFunc(p.out.Members[key], compareMembers)
+}
+
+// pinned reports a control plane that exists and cannot be where it is asked to be.
+func (p *placer) pinned(key schema.Key, inst *schema.EffectiveInstance, role schema.EffectiveRole, old Member, stays bool) {
+	if stays {
+		p.put(key, role, old)
+		p.block(key, CodeControlPlane, false, fmt.Sprintf(
+			"%s is on %s, which is %s; a control plane cannot move: ask for what the node is, or delete the instance and make it anew",
+			old.Name, old.Node, list(misfits(inst, role, p.eff.Nodes[old.Node]))))
+		return
+	}
+	where := "a node"
+	for _, m := range applied(p.mem[key]).Members {
+		if m.ControlPlane {
+			where = m.Node
+		}
+	}
+	p.block(key, CodeControlPlane, false, fmt.Sprintf(
+		"the control plane is on %s, which is no longer declared or no longer offers role %s; a control plane cannot move: declare the node again, or delete the instance",
+		where, role.NodeRole))
+}
+
+// find is the first node that fits a new member, and why it is the one.
+func (p *placer) find(key schema.Key, inst *schema.EffectiveInstance, role schema.EffectiveRole) (*schema.Node, string) {
+	var first *schema.Node
+	var fitting int
+	var passed []string
+	for _, n := range p.nodes {
+		if !p.fits(key, inst, role, n) {
+			if by, taken := p.takenBy(n.Key.Name, key, !shares(role)); taken && first == nil && len(misfits(inst, role, n)) == 0 {
+				passed = append(passed, n.Key.Name+" is taken by "+unitName(by))
+			}
+			continue
+		}
+		fitting++
+		if first == nil {
+			first = n
+		}
+	}
+	if first == nil {
+		return nil, ""
+	}
+	reason := fmt.Sprintf("first of %d free nodes with %s", fitting, wants(inst, role))
+	if fitting == 1 {
+		reason = "the one free node with " + wants(inst, role)
+	}
+	if len(passed) > 2 {
+		passed = append(passed[:2:2], fmt.Sprintf("%d more are taken", len(passed)-2))
+	}
+	if len(passed) > 0 {
+		reason += "; " + strings.Join(passed, ", ")
+	}
+	return first, reason
+}
+
+// fits says whether a new member of role may be put on n.
+func (p *placer) fits(key schema.Key, inst *schema.EffectiveInstance, role schema.EffectiveRole, n *schema.Node) bool {
+	if n.Spec.Cordoned || reservedForOthers(n, key) || len(misfits(inst, role, n)) > 0 {
+		return false
+	}
+	if _, taken := p.takenBy(n.Key.Name, key, !shares(role)); taken {
+		return false
+	}
+	return !p.ownTaken(key, role, n)
+}
+
+// ownTaken says whether the unit itself has another member on n that a member
+// of role cannot stand beside: one of the same role, or either of them alone.
+func (p *placer) ownTaken(key schema.Key, role schema.EffectiveRole, n *schema.Node) bool {
+	for _, m := range p.out.Members[key] {
+		if m.Node == n.Key.Name && (m.Role == role.Name || !shares(role) || p.alone(key, m)) {
+			return true
+		}
+	}
+	return false
+}
+
+// alone says whether m, which was put in this pass, has its node to itself.
+func (p *placer) alone(key schema.Key, m Member) bool {
+	for _, r := range p.eff.Instances[key].Roles {
+		if r.Name == m.Role {
+			return !shares(r)
+		}
+	}
+	return true
+}
+
+func (p *placer) put(key schema.Key, role schema.EffectiveRole, m Member) {
+	p.out.Members[key] = append(p.out.Members[key], m)
+	p.occupy(m.Node, key, !shares(role))
+}
+
+func (p *placer) block(key schema.Key, code string, wait bool, message string) {
+	p.out.Unplaced[key] = append(p.out.Unplaced[key], Blocked{Code: code, Message: message, Wait: wait})
+}
+
+// freesUp says whether a node would fit but for a unit that is on its way out.
+func (p *placer) freesUp(key schema.Key, inst *schema.EffectiveInstance, role schema.EffectiveRole) bool {
+	for _, n := range p.nodes {
+		if n.Spec.Cordoned || reservedForOthers(n, key) || len(misfits(inst, role, n)) > 0 || p.ownTaken(key, role, n) {
+			continue
+		}
+		leaving := true
+		for k := range p.on[n.Key.Name] {
+			if k != key && p.eff.Instances[k] != nil {
+				leaving = false
+			}
+		}
+		if leaving {
+			return true
+		}
+	}
+	return false
+}
+
+// why counts, for each requirement, the nodes that fail it.
+func (p *placer) why(key schema.Key, inst *schema.EffectiveInstance, role schema.EffectiveRole) string {
+	var order []string
+	counts := map[string]int{}
+	count := func(text string) {
+		if counts[text] == 0 {
+			order = append(order, text)
+		}
+		counts[text]++
+	}
+	var taken []string
+	for _, n := range p.nodes {
+		for _, text := range misfits(inst, role, n) {
+			count(text)
+		}
+		if !offers(n, role) {
+			continue // what else it lacks says nothing
+		}
+		if reservedForOthers(n, key) {
+			count("reserved for others")
+		}
+		if n.Spec.Cordoned {
+			count("cordoned")
+		}
+		if by, ok := p.takenBy(n.Key.Name, key, !shares(role)); ok {
+			taken = append(taken, n.Key.Name+" by "+unitName(by))
+		} else if p.ownTaken(key, role, n) {
+			count("used by this instance already")
+		}
+	}
+	slices.Sort(order)
+	var parts []string
+	for _, text := range order {
+		parts = append(parts, fmt.Sprintf("%d %s", counts[text], text))
+	}
+	if n := len(taken); n > 0 {
+		if n > 3 {
+			taken = append(taken[:3:3], "…")
+		}
+		parts = append(parts, fmt.Sprintf("%d taken (%s)", n, strings.Join(taken, ", ")))
+	}
+	nodes := fmt.Sprintf("of %d nodes", len(p.nodes))
+	if len(p.nodes) < 2 {
+		nodes = []string{"no node is declared", "of 1 node"}[len(p.nodes)]
+	}
+	return strings.Join(append([]string{nodes}, parts...), ", ")
+}

@@ -1,0 +1,141 @@
+package plan
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+
+	"berth/schema"
+)
+
+// ProposeInput is what a Proposal is made from: both sides of a change, as they
+// would be in force, and what is remembered of the units.
+type ProposeInput struct {
+	Base, Head                   string            // commits
+	BaseEffective, HeadEffective *schema.Effective // head merged into base; nil where it cannot be told
+	Memory                       Memory
+	Documents                    []DocumentChange
+	Diagnostics                  []schema.Diagnostic
+	Conflicts                    []string
+	Held                         []Held
+	// Rules are those of a runtime backend, nil for one that is not known.
+	Rules func(backend string) Rules
+}
+
+// Propose plans the units a change touches: those whose effective values,
+// denial or placement differ between base and head. Other units may have work
+// pending; it is none of this change's and is not shown. The plans rest on the
+// structural observations in memory, so that everyone computes the same bytes;
+// a unit nobody remembers is taken to be absent.
+func Propose(in ProposeInput) Proposal {
+	p := Proposal{
+		Format: Format, Base: in.Base, Head: in.Head, Conflicts: in.Conflicts,
+		Diagnostics: in.Diagnostics, Documents: in.Documents, Held: in.Held, Plans: []Plan{},
+	}
+	if in.BaseEffective != nil && in.HeadEffective != nil && in.BaseEffective != in.HeadEffective {
+		p.units(in)
+	}
+	digests := make([]string, len(p.Plans))
+	for i := range p.Plans {
+		digests[i] = p.Plans[i].Key.String() + " " + p.Plans[i].Digest
+	}
+	p.Digest = digest(digests)
+	return p
+}
+
+// units makes the plans of what differs.
+func (p *Proposal) units(in ProposeInput) {
+	base, head := newSide(in.BaseEffective, in.Memory), newSide(in.HeadEffective, in.Memory)
+	keys := map[schema.Key]bool{}
+	for _, s := range []side{base, head} {
+		for k := range s.eff.Instances {
+			keys[k] = true
+		}
+		for k := range s.denied {
+			keys[k] = true
+		}
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(keys), schema.Key.Compare) {
+		if base.same(head, key) {
+			continue
+		}
+		observed := in.Memory.observed(key)
+		after := head.eff.Instances[key]
+		u := Make(Input{
+			Key: key, After: after, Members: head.placed.Members[key], Unplaced: head.placed.Unplaced[key],
+			Denied: head.denied[key], Observed: observed, Rules: in.rules(key, after, observed),
+		})
+		p.Decisions = append(p.Decisions, head.decisions[key]...)
+		if !u.Empty() {
+			p.Plans = append(p.Plans, u)
+		}
+	}
+}
+
+// rules are those of the backend that has or gets the unit.
+func (in *ProposeInput) rules(key schema.Key, after *schema.EffectiveInstance, o Observed) Rules {
+	backend := ""
+	switch {
+	case after != nil:
+		backend = after.RuntimeBackend
+	case o.Unit != nil:
+		backend = o.Unit.Instance.RuntimeBackend
+	case in.Memory[key] != nil:
+		backend = in.Memory[key].RuntimeBackend
+	}
+	if in.Rules == nil || backend == "" {
+		return nil
+	}
+	return in.Rules(backend)
+}
+
+// observed is the structural observation that memory holds of a unit.
+func (m Memory) observed(key schema.Key) Observed {
+	st := m[key]
+	switch {
+	case st == nil, st.Observed == nil && (st.Phase == PhaseRequested || st.Phase == PhaseDeleted):
+		return Observed{Key: key, Presence: Absent}
+	case st.Observed == nil:
+		return Observed{Key: key, Presence: Unknown, Reason: "no observation is on record yet"}
+	}
+	return *st.Observed
+}
+
+// side is one side of a change, ready to be compared by key.
+type side struct {
+	eff       *schema.Effective
+	placed    Placement
+	decisions map[schema.Key][]schema.Decision
+	denied    map[schema.Key][]schema.Decision
+}
+
+func newSide(eff *schema.Effective, mem Memory) side {
+	s := side{eff: eff, placed: Place(eff, mem), decisions: map[schema.Key][]schema.Decision{}, denied: map[schema.Key][]schema.Decision{}}
+	for _, d := range eff.Decisions {
+		s.decisions[d.Key] = append(s.decisions[d.Key], d)
+		if d.Verdict == schema.Deny {
+			s.denied[d.Key] = append(s.denied[d.Key], d)
+		}
+	}
+	return s
+}
+
+// same says whether key means the same on both sides. Where a rule stands in
+// its file means nothing.
+func (s side) same(o side, key schema.Key) bool {
+	a, b := s.eff.Instances[key], o.eff.Instances[key]
+	if (a == nil) != (b == nil) || a != b && !reflect.DeepEqual(a, b) {
+		return false
+	}
+	if !slices.EqualFunc(s.denied[key], o.denied[key], func(x, y schema.Decision) bool {
+		return x.Rule == y.Rule && x.Field == y.Field && x.Before == y.Before && x.After == y.After
+	}) {
+		return false
+	}
+	return slices.EqualFunc(s.placed.Members[key], o.placed.Members[key], func(x, y Member) bool {
+		x.Reason, y.Reason = "", "" // other free nodes are no other placement
+		return reflect.DeepEqual(x, y)
+	}) && slices.EqualFunc(s.placed.Unplaced[key], o.placed.Unplaced[key], func(x, y Blocked) bool {
+		return x.Code == y.Code && x.Wait == y.Wait
+	})
+}
