@@ -1,0 +1,155 @@
+package main
+
+import (
+	_ "embed"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/cuecontext"
+	"cuelang.org/go/cue/errors"
+	cueyaml "cuelang.org/go/encoding/yaml"
+	"sigs.k8s.io/yaml"
+)
+
+//go:embed config.cue
+var configCUE string
+
+// config is berth.yaml, as config.cue says it.
+type config struct {
+	Estate     string `json:"estate"`
+	Repository struct {
+		URL       string  `json:"url"`
+		Branch    string  `json:"branch"`
+		Username  string  `json:"username"`
+		Token     *secret `json:"token"`
+		Directory string  `json:"directory"`
+	} `json:"repository"`
+	GitHub *struct {
+		APIURL            string  `json:"api_url"`
+		Owner             string  `json:"owner"`
+		Repository        string  `json:"repository"`
+		Token             secret  `json:"token"`
+		WebhookSecret     secret  `json:"webhook_secret"`
+		WebhookSecretNext *secret `json:"webhook_secret_next"`
+	} `json:"github"`
+	Listen string `json:"listen"`
+	SSH    *struct {
+		User       string `json:"user"`
+		Key        string `json:"key"`
+		KnownHosts string `json:"known_hosts"`
+	} `json:"ssh"`
+	MemoryRuntime *struct {
+		File string `json:"file"`
+	} `json:"memory_runtime"`
+	Interval    duration `json:"interval"`
+	Poll        duration `json:"poll"`
+	FlushWindow duration `json:"flush_window"`
+	Workers     int      `json:"workers"`
+	MaxAttempts int      `json:"max_attempts"`
+}
+
+func defaults() config {
+	c := config{
+		Estate: "estate", Listen: "127.0.0.1:8080", Workers: 4, MaxAttempts: 10,
+		Interval: duration(5 * time.Second), Poll: duration(time.Minute), FlushWindow: duration(time.Second),
+	}
+	c.Repository.Branch = "main"
+	return c
+}
+
+// duration is a time.Duration written as "5s".
+type duration time.Duration
+
+func (d *duration) UnmarshalJSON(b []byte) error {
+	v, err := time.ParseDuration(strings.Trim(string(b), `"`))
+	*d = duration(v)
+	return err
+}
+
+// secret says where a secret is; berth.yaml never holds one itself. Its value
+// is read when it is used, so that a rotated one is taken up.
+type secret struct {
+	File string `json:"file,omitempty"`
+	Env  string `json:"env,omitempty"`
+}
+
+// read returns the secret without the line end editors add.
+func (s *secret) read() (string, error) {
+	if s == nil {
+		return "", nil
+	}
+	var value string
+	if s.File != "" {
+		data, err := os.ReadFile(s.File)
+		if err != nil {
+			return "", fmt.Errorf("secret: %w", err)
+		}
+		value = strings.TrimRight(string(data), "\r\n")
+	} else {
+		value = os.Getenv(s.Env)
+	}
+	if value == "" {
+		return "", fmt.Errorf("the secret in %s%s is empty", s.File, s.Env)
+	}
+	return value, nil
+}
+
+// readConfig reads and checks berth.yaml. Each finding stands on a line of its
+// own with file, line and column.
+func readConfig(path string) (*config, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	// Duplicate keys and the like first: CUE would unify them silently.
+	if _, err := yaml.YAMLToJSONStrict(data); err != nil {
+		return nil, fmt.Errorf("configuration: %s: %w", path, err)
+	}
+	f, err := cueyaml.Extract(path, data)
+	if err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	ctx := cuecontext.New()
+	schema := ctx.CompileString(configCUE, cue.Filename("config.cue")).LookupPath(cue.ParsePath("#Configuration"))
+	v := schema.Unify(ctx.BuildExpr(&ast.StructLit{Elts: f.Decls}))
+	if err := v.Validate(cue.Concrete(true), cue.All()); err != nil {
+		return nil, configError(path, err)
+	}
+	c := defaults()
+	if err := v.Decode(&c); err != nil {
+		return nil, fmt.Errorf("configuration: %s: %w", path, err)
+	}
+	if c.GitHub != nil && c.GitHub.APIURL == "" {
+		c.GitHub.APIURL = "https://api.github.com/"
+	}
+	if c.SSH != nil && c.SSH.User == "" {
+		c.SSH.User = "berth"
+	}
+	return &c, nil
+}
+
+// configError says each thing that is wrong once, at its place in the file.
+func configError(path string, err error) error {
+	seen := map[string]bool{}
+	var lines []string
+	for _, e := range errors.Errors(err) {
+		where := path
+		for _, p := range errors.Positions(e) {
+			if p.Filename() == path {
+				where = fmt.Sprintf("%s:%d:%d", path, p.Line(), p.Column())
+				break
+			}
+		}
+		format, args := e.Msg()
+		field := strings.TrimPrefix(strings.Join(e.Path(), "."), "#Configuration.")
+		if line := fmt.Sprintf("%s: %s: %s", where, field, fmt.Sprintf(format, args...)); !seen[field] {
+			seen[field] = true
+			lines = append(lines, line)
+		}
+	}
+	return fmt.Errorf("configuration: %s", strings.Join(lines, "\n"))
+}
