@@ -1,0 +1,176 @@
+// Package apply walks a Plan against a Runtime: the order that Needs asks for,
+// what is independent side by side, each effect between a Begin and an End in
+// the Journal. It decides nothing and knows no backend: what to do stands in
+// the Plan, how to do it in the Runtime, and what became of it in the Outcomes.
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"berth/reconciler/plan"
+	"berth/runtimes"
+)
+
+// Journal is told of every effect: the intent before, the outcome after. It is
+// called from several goroutines. An error of Begin keeps the action from being
+// tried; one of End is logged, as the effect stands whether it is written or not.
+type Journal interface {
+	Begin(ctx context.Context, a plan.Action) error
+	End(ctx context.Context, o plan.Outcome) error
+}
+
+// Options say what a plan is applied with.
+type Options struct {
+	Runtime runtimes.Runtime
+	Journal Journal // nil: nobody is told
+	Log     *slog.Logger
+	// Parallel bounds how many actions of the plan run at a time; 0: 8.
+	Parallel int
+}
+
+// Run applies p on behalf of stamp and returns an Outcome for each action, in
+// the plan's order. attempt tells this application of the plan from others: it
+// becomes part of every Action.ID, so that the second repair of the same fault
+// is not taken for the first, while a resumed attempt is.
+//
+// What an action needs must be done; where it is not, the action is skipped.
+// When ctx ends, what runs is asked to stop and the rest is skipped.
+func Run(ctx context.Context, o Options, p *plan.Plan, stamp runtimes.Stamp, attempt int) []plan.Outcome {
+	w := &walk{o: o, plan: p, stamp: stamp, done: make([]chan struct{}, len(p.Actions)),
+		outcomes: make([]plan.Outcome, len(p.Actions)), index: make(map[string]int, len(p.Actions))}
+	if w.o.Log == nil {
+		w.o.Log = slog.New(slog.DiscardHandler)
+	}
+	parallel := o.Parallel
+	if parallel <= 0 {
+		parallel = 8
+	}
+	for i, a := range p.Actions {
+		w.done[i] = make(chan struct{})
+		w.index[a.ID] = i
+	}
+	slots := make(chan struct{}, parallel)
+	var wg sync.WaitGroup
+	for i := range p.Actions {
+		wg.Go(func() {
+			defer close(w.done[i])
+			w.outcomes[i] = w.one(ctx, i, attempt, slots)
+		})
+	}
+	wg.Wait()
+	return w.outcomes
+}
+
+// walk is one application of one plan.
+type walk struct {
+	o        Options
+	plan     *plan.Plan
+	stamp    runtimes.Stamp
+	index    map[string]int  // of an action by its ID
+	done     []chan struct{} // closed when the action's outcome is in
+	outcomes []plan.Outcome
+}
+
+// one waits for what action i needs, then applies it.
+func (w *walk) one(ctx context.Context, i, attempt int, slots chan struct{}) plan.Outcome {
+	a := w.plan.Actions[i]
+	needs := a.Needs
+	a.ID = fmt.Sprintf("%s-%d", a.ID, attempt)
+	out := plan.Outcome{ActionID: a.ID, Verb: a.Verb, Member: a.Member, State: plan.Skipped}
+
+	for _, id := range needs {
+		j, ok := w.index[id]
+		if !ok || j >= i {
+			// The planner orders actions; a plan from elsewhere might not be,
+			// and waiting for oneself would never end.
+			out.Error = fmt.Sprintf("the plan is not in order: needs %s, which does not stand before it", id)
+			return out
+		}
+		<-w.done[j] // ends with ctx as well, as every action does
+		if need := w.outcomes[j]; need.State != plan.Done {
+			out.Error = fmt.Sprintf("needs %s, which is %s", describe(w.plan.Actions[j]), need.State)
+			return out
+		}
+	}
+	select {
+	case slots <- struct{}{}:
+		defer func() { <-slots }()
+	case <-ctx.Done():
+	}
+	if err := ctx.Err(); err != nil {
+		out.Error = "not tried: " + context.Cause(ctx).Error()
+		return out
+	}
+	return w.effect(ctx, a, out)
+}
+
+// effect applies a between the two entries of the journal.
+func (w *walk) effect(ctx context.Context, a plan.Action, out plan.Outcome) plan.Outcome {
+	if w.o.Journal != nil {
+		if err := w.o.Journal.Begin(ctx, a); err != nil {
+			out.State, out.Error = plan.Failed, fmt.Sprintf("not tried, as its intent could not be recorded: %v", err)
+			return out
+		}
+	}
+	stamp := w.stamp
+	stamp.ActionID, stamp.Verb = a.ID, string(a.Verb)
+	log := w.o.Log.With("unit", a.Key.String(), "verb", string(a.Verb), "member", a.Member, "action_id", a.ID,
+		"correlation_id", stamp.CorrelationID, "commit", stamp.Commit)
+	log.DebugContext(ctx, "action begins", "reason", a.Reason)
+
+	start := time.Now()
+	err := w.call(ctx, log, runtimes.Change{Plan: w.plan, Action: a, Stamp: stamp})
+	out.Duration = time.Since(start)
+	out.State = stateOf(err)
+	if err != nil {
+		out.Error = err.Error()
+	}
+	log.InfoContext(ctx, "action ended", "state", string(out.State), "duration", out.Duration, "error", out.Error)
+
+	if w.o.Journal != nil {
+		// The outcome is told even if ctx has ended meanwhile.
+		if err := w.o.Journal.End(context.WithoutCancel(ctx), out); err != nil {
+			log.ErrorContext(ctx, "outcome could not be recorded", "error", err)
+		}
+	}
+	return out
+}
+
+// call keeps a runtime's panic to the action that met it.
+func (w *walk) call(ctx context.Context, log *slog.Logger, c runtimes.Change) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			log.ErrorContext(ctx, "runtime panicked", "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+			err = fmt.Errorf("the runtime failed within Berth (a bug): %v", r)
+		}
+	}()
+	return w.o.Runtime.Apply(ctx, c)
+}
+
+// stateOf is what an error of Apply says about the effect. A host that cannot
+// be reached, or a deadline, leaves it open whether something was done.
+func stateOf(err error) plan.OutcomeState {
+	switch {
+	case err == nil:
+		return plan.Done
+	case errors.Is(err, runtimes.ErrWaiting):
+		return plan.Waiting
+	case errors.Is(err, runtimes.ErrUncertain), errors.Is(err, runtimes.ErrUnreachable),
+		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return plan.Uncertain
+	}
+	return plan.Failed
+}
+
+func describe(a plan.Action) string {
+	if a.Member == "" {
+		return string(a.Verb)
+	}
+	return string(a.Verb) + " " + a.Member
+}
