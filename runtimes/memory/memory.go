@@ -1,0 +1,308 @@
+// Package memory is a runtime without hosts: units are values in a World. It
+// keeps the whole contract, so that everything above can be tried, tested and
+// shown where there is no scheduler and no root, and faults can be scripted.
+//
+// It must not know any scheduler; what it cannot do (files, processes, people)
+// it does not pretend to have done.
+package memory
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/schema"
+)
+
+// ConfigCUE is the schema of what instances may configure: nothing.
+const ConfigCUE = "#Config: {}\n#Parameters: {}\n"
+
+// Runtime implements runtimes.Runtime on a World.
+type Runtime struct {
+	world *World
+}
+
+// New is a runtime on w; several may share one.
+func New(w *World) *Runtime { return &Runtime{world: w} }
+
+// Observe implements runtimes.Runtime.
+func (r *Runtime) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
+	w := r.world
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calls["observe"]++
+	obs := plan.Observed{Key: s.Key, Presence: plan.Unknown}
+	if err := ctx.Err(); err != nil {
+		obs.Reason = fmt.Sprintf("observe %s: %v", s.Key, err)
+		return obs
+	}
+	u := w.units[s.Key]
+	for _, node := range controlNodes(s, u) {
+		if w.down[node] {
+			obs.Reason = fmt.Sprintf("host %s: read the record of %s: %v", node, s.Key, runtimes.ErrUnreachable)
+			return obs
+		}
+	}
+	if u == nil {
+		obs.Presence = plan.Absent
+		return obs
+	}
+	obs.Presence, obs.Complete, obs.Jobs = plan.Present, u.Complete, u.Jobs
+	obs.Drift = slices.Clone(u.Drift)
+	applied := cloneUnit(u.Applied)
+	obs.Unit = &applied
+	for _, name := range slices.Sorted(maps.Keys(u.Members)) {
+		m := u.Members[name]
+		state := plan.MemberState{Name: name, Node: m.Node, State: m.State}
+		if w.down[m.Node] {
+			state.State, state.Detail = plan.Unreachable, "host "+m.Node+" could not be asked"
+		}
+		obs.Members = append(obs.Members, state)
+	}
+	obs.RuntimeState, _ = json.Marshal(map[string]any{"members": len(u.Members)}) // plain values encode
+	return obs
+}
+
+// controlNodes are the nodes that have to answer before anything can be said.
+func controlNodes(s runtimes.Scope, u *unit) []string {
+	members := s.Members
+	if u != nil {
+		members = u.Applied.Members
+	}
+	for _, m := range members {
+		if m.ControlPlane {
+			return []string{m.Node}
+		}
+	}
+	var nodes []string
+	for _, n := range s.Candidates {
+		nodes = append(nodes, n.Key.Name)
+	}
+	slices.Sort(nodes)
+	return nodes
+}
+
+// Apply implements runtimes.Runtime.
+func (r *Runtime) Apply(ctx context.Context, c runtimes.Change) error {
+	r.world.mu.Lock()
+	r.world.calls[string(c.Action.Verb)]++
+	r.world.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%s %s: %w", c.Action.Verb, c.Plan.Key, err)
+	}
+	a := &applier{world: r.world, change: c, key: c.Plan.Key}
+	switch c.Action.Verb {
+	case plan.Create:
+		return a.create()
+	case plan.Configure:
+		return a.configure()
+	case plan.Join:
+		return a.join()
+	case plan.Leave:
+		return a.leave()
+	case plan.Start:
+		return a.start()
+	case plan.Stop:
+		return a.stop()
+	case plan.Delete:
+		return a.remove()
+	}
+	return fmt.Errorf("%s: there is no verb %q", c.Plan.Key, c.Action.Verb)
+}
+
+// Impact implements plan.Rules.
+func (r *Runtime) Impact(verb plan.Verb, member string, before, after *plan.Unit) plan.Impact {
+	return Impact(verb, member, before, after)
+}
+
+// Impact is the rules of units that run nothing: members leave one at a time.
+func Impact(verb plan.Verb, member string, before, _ *plan.Unit) plan.Impact {
+	if verb == plan.Leave && before != nil {
+		for _, m := range before.Members {
+			if m.Name == member {
+				return plan.Impact{Drains: []string{m.Node}}
+			}
+		}
+	}
+	return plan.Impact{}
+}
+
+// applier performs one action, step by step.
+type applier struct {
+	world  *World
+	change runtimes.Change
+	key    schema.Key
+}
+
+func (a *applier) step(node, what string, effect func(*unit)) error {
+	return a.world.step(a.change.Stamp, a.key, node, what, effect)
+}
+
+func (a *applier) create() error {
+	after := a.change.Plan.After
+	control, ok := controlMember(after)
+	if !ok {
+		return fmt.Errorf("create %s: no member is the control plane", a.key)
+	}
+	if err := a.step(control.Node, "write the record", func(u *unit) {
+		u.Applied, u.Complete = cloneUnit(*after), false
+	}); err != nil {
+		return err
+	}
+	if err := a.step(control.Node, "start the control plane", func(u *unit) { a.run(u, control) }); err != nil {
+		return err
+	}
+	return a.step(control.Node, "finish the record", func(u *unit) { u.Complete = true })
+}
+
+func (a *applier) configure() error {
+	after := a.change.Plan.After
+	control, ok := controlMember(after)
+	if !ok {
+		return fmt.Errorf("configure %s: no member is the control plane", a.key)
+	}
+	return a.step(control.Node, "write the configuration", func(u *unit) {
+		u.Applied, u.Drift = cloneUnit(*after), nil
+	})
+}
+
+func (a *applier) join() error {
+	m, ok := find(a.change.Plan.After, a.change.Action.Member)
+	if !ok {
+		return fmt.Errorf("join %s: the plan has no member %q", a.key, a.change.Action.Member)
+	}
+	if err := a.step(m.Node, "prepare", func(u *unit) {
+		if u.Members[m.Name].State != plan.Running {
+			u.Members[m.Name] = memberState{Node: m.Node, State: plan.Partial, Epoch: a.change.Stamp.Epoch}
+		}
+	}); err != nil {
+		return err
+	}
+	return a.step(m.Node, "join", func(u *unit) { a.run(u, m) })
+}
+
+// leave waits for jobs unless the unit says that they may be cancelled.
+func (a *applier) leave() error {
+	name, node := a.change.Action.Member, a.change.Action.Node
+	waiting := false
+	if err := a.step(node, "drain", func(u *unit) {
+		m, ok := u.Members[name]
+		if !ok {
+			return
+		}
+		m.State = plan.Draining
+		u.Members[name] = m
+		waiting = u.busy()
+	}); err != nil {
+		return err
+	}
+	if waiting {
+		return fmt.Errorf("leave %s: jobs run on %s: %w", a.key, node, runtimes.ErrWaiting)
+	}
+	return a.step(node, "take out", func(u *unit) {
+		delete(u.Members, name)
+		u.Applied.Members = slices.DeleteFunc(u.Applied.Members, func(m plan.Member) bool { return m.Name == name })
+	})
+}
+
+func (a *applier) start() error {
+	return a.step(a.change.Action.Node, "start", func(u *unit) {
+		m := plan.Member{Name: a.change.Action.Member, Node: a.change.Action.Node}
+		a.run(u, m)
+	})
+}
+
+func (a *applier) stop() error {
+	before := a.change.Plan.Before
+	if before == nil {
+		return fmt.Errorf("stop %s: there is nothing to stop", a.key)
+	}
+	for _, m := range slices.Backward(before.Members) {
+		if err := a.step(m.Node, "stop "+m.Name, func(u *unit) {
+			if s, ok := u.Members[m.Name]; ok {
+				s.State = plan.Stopped
+				u.Members[m.Name] = s
+			}
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remove takes members out before the record, so that a crash in the middle
+// leaves something that tells what is still there.
+func (a *applier) remove() error {
+	before := a.change.Plan.Before
+	if before == nil {
+		return nil
+	}
+	waiting := false
+	for _, m := range slices.Backward(before.Members) {
+		if err := a.step(m.Node, "remove "+m.Name, func(u *unit) {
+			if waiting = u.busy(); !waiting {
+				delete(u.Members, m.Name)
+			}
+		}); err != nil {
+			return err
+		}
+		if waiting {
+			return fmt.Errorf("delete %s: jobs run: %w", a.key, runtimes.ErrWaiting)
+		}
+	}
+	control, ok := controlMember(before)
+	if !ok {
+		control = plan.Member{Node: a.change.Action.Node}
+	}
+	return a.step(control.Node, "remove the record", func(u *unit) { u.Applied = plan.Unit{} })
+}
+
+// run starts a member unless it runs.
+func (a *applier) run(u *unit, m plan.Member) {
+	s := u.Members[m.Name]
+	if s.State != plan.Running || s.Node != m.Node {
+		s.Starts++
+	}
+	s.Node, s.State, s.Epoch = m.Node, plan.Running, a.change.Stamp.Epoch
+	u.Members[m.Name] = s
+}
+
+// busy says whether jobs are in the way, and cancels them where it may.
+func (u *unit) busy() bool {
+	if rule := u.Applied.Instance.OnJobs; rule != nil && rule.CancelAfterSeconds > 0 {
+		u.Jobs.Running = 0
+	}
+	return u.Jobs.Running > 0
+}
+
+func controlMember(u *plan.Unit) (plan.Member, bool) {
+	if u == nil {
+		return plan.Member{}, false
+	}
+	i := slices.IndexFunc(u.Members, func(m plan.Member) bool { return m.ControlPlane })
+	if i < 0 {
+		return plan.Member{}, false
+	}
+	return u.Members[i], true
+}
+
+func find(u *plan.Unit, name string) (plan.Member, bool) {
+	if u == nil {
+		return plan.Member{}, false
+	}
+	i := slices.IndexFunc(u.Members, func(m plan.Member) bool { return m.Name == name })
+	if i < 0 {
+		return plan.Member{}, false
+	}
+	return u.Members[i], true
+}
+
+// cloneUnit shares nothing that is ever written to.
+func cloneUnit(u plan.Unit) plan.Unit {
+	u.Members = slices.Clone(u.Members)
+	return u
+}

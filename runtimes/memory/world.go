@@ -1,0 +1,247 @@
+package memory
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/schema"
+)
+
+// World is what Runtimes work on: units on hosts, and the faults a test wants.
+// It outlives a Runtime as real hosts outlive a daemon. Safe for concurrent use.
+type World struct {
+	mu     sync.Mutex
+	file   string // empty: kept in memory only
+	units  map[schema.Key]*unit
+	down   map[string]bool // nodes that cannot be reached
+	calls  map[string]int
+	script []fault
+}
+
+// unit is what stands on the hosts of one unit.
+type unit struct {
+	Applied  plan.Unit              `json:"applied"`
+	Complete bool                   `json:"complete"`
+	Members  map[string]memberState `json:"members"` // those that exist, by name
+	Drift    []plan.Drift           `json:"drift,omitempty"`
+	Jobs     plan.Jobs              `json:"jobs"`
+	NextJob  int                    `json:"next_job"`
+}
+
+type memberState struct {
+	Node   string     `json:"node"`
+	State  plan.State `json:"state"`
+	Epoch  uint64     `json:"epoch"`  // of the leader that touched it last
+	Starts int        `json:"starts"` // how often it was started: tells a restart
+}
+
+// fault is scripted: the step it is due at fails, and is not done.
+type fault struct {
+	in  int // steps to go
+	err error
+}
+
+// NewWorld is an empty world.
+func NewWorld() *World {
+	return &World{units: map[schema.Key]*unit{}, down: map[string]bool{}, calls: map[string]int{}}
+}
+
+// OpenWorld is the world kept in dir, which is made if need be. Every step is
+// on disk before the next one starts, so that a killed process leaves what a
+// killed daemon leaves on real hosts.
+func OpenWorld(dir string) (*World, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("open world: %w", err)
+	}
+	w := NewWorld()
+	w.file = filepath.Join(dir, "world.json")
+	raw, err := os.ReadFile(w.file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return w, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open world: %w", err)
+	}
+	var units []*unit
+	if err := json.Unmarshal(raw, &units); err != nil {
+		return nil, fmt.Errorf("open world: %s: %w", w.file, err)
+	}
+	for _, u := range units {
+		w.units[u.Applied.Instance.Key] = u
+	}
+	return w, nil
+}
+
+// save writes the world down. The caller holds mu.
+func (w *World) save() error {
+	if w.file == "" {
+		return nil
+	}
+	units := make([]*unit, 0, len(w.units))
+	for _, key := range slices.SortedFunc(maps.Keys(w.units), schema.Key.Compare) {
+		units = append(units, w.units[key])
+	}
+	raw, err := json.MarshalIndent(units, "", "\t")
+	if err != nil {
+		return fmt.Errorf("save world: %w", err)
+	}
+	f, err := os.CreateTemp(filepath.Dir(w.file), "world-*")
+	if err != nil {
+		return fmt.Errorf("save world: %w", err)
+	}
+	_, err = f.Write(raw)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), w.file)
+	}
+	if err != nil {
+		return fmt.Errorf("save world: %w", errors.Join(err, os.Remove(f.Name())))
+	}
+	return nil
+}
+
+// Calls is how often a Runtime was called: "observe", or a verb.
+func (w *World) Calls(what string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.calls[what]
+}
+
+// TotalCalls is how often a Runtime was called at all.
+func (w *World) TotalCalls() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := 0
+	for _, c := range w.calls {
+		n += c
+	}
+	return n
+}
+
+// SetReachable says whether node can be reached; at first every node can.
+func (w *World) SetReachable(node string, reachable bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.down[node] = !reachable
+}
+
+// FailStep makes the nth step (1: the next) of any action from now on fail
+// with err, before it has an effect. Further calls add further faults.
+func (w *World) FailStep(n int, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.script = append(w.script, fault{n, err})
+}
+
+// SetState puts a member that exists into state, as a crash or a person would.
+func (w *World) SetState(key schema.Key, member string, state plan.State) error {
+	return w.change(key, func(u *unit) error {
+		m, ok := u.Members[member]
+		if !ok {
+			return fmt.Errorf("%s has no member %s", key, member)
+		}
+		m.State = state
+		u.Members[member] = m
+		return nil
+	})
+}
+
+// SetDrift makes the unit differ from what was applied to it.
+func (w *World) SetDrift(key schema.Key, drift ...plan.Drift) error {
+	return w.change(key, func(u *unit) error { u.Drift = drift; return nil })
+}
+
+// SetJobs puts jobs on the unit.
+func (w *World) SetJobs(key schema.Key, jobs plan.Jobs) error {
+	return w.change(key, func(u *unit) error { u.Jobs = jobs; return nil })
+}
+
+func (w *World) change(key schema.Key, f func(*unit) error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	u := w.units[key]
+	if u == nil {
+		return fmt.Errorf("there is no %s", key)
+	}
+	if err := f(u); err != nil {
+		return err
+	}
+	return w.save()
+}
+
+// Fingerprint tells each member of a unit and how often it was started: equal
+// fingerprints, nothing was touched.
+func (w *World) Fingerprint(key schema.Key) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	u := w.units[key]
+	if u == nil {
+		return "absent"
+	}
+	var s string
+	for _, name := range slices.Sorted(maps.Keys(u.Members)) {
+		m := u.Members[name]
+		s += fmt.Sprintf("%s on %s is %s after %d starts\n", name, m.Node, m.State, m.Starts)
+	}
+	return s
+}
+
+// Remains lists what is left of a unit: nothing once it was deleted.
+func (w *World) Remains(key schema.Key) []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	u := w.units[key]
+	if u == nil {
+		return nil
+	}
+	left := []string{"record of " + key.String()}
+	for _, name := range slices.Sorted(maps.Keys(u.Members)) {
+		left = append(left, name+" on "+u.Members[name].Node)
+	}
+	return left
+}
+
+// step performs one effect on a node, unless the script or the node's state
+// forbids it. It is the memory runtime's operation on a host. A unit is there
+// for as long as its record names it: an effect that writes no record makes
+// none, and one that empties the record takes the unit away.
+func (w *World) step(stamp runtimes.Stamp, key schema.Key, node, what string, effect func(*unit)) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range w.script {
+		w.script[i].in--
+		if w.script[i].in == 0 {
+			err := w.script[i].err
+			w.script = slices.Delete(w.script, i, i+1)
+			return fmt.Errorf("host %s: %s: %w", node, what, err)
+		}
+	}
+	if w.down[node] {
+		return fmt.Errorf("host %s: %s: %w", node, what, runtimes.ErrUnreachable)
+	}
+	u := w.units[key]
+	if u == nil {
+		u = &unit{Members: map[string]memberState{}}
+	}
+	for _, m := range u.Members {
+		if m.Node == node && m.Epoch > stamp.Epoch {
+			return fmt.Errorf("host %s: %s: epoch %d after %d: %w", node, what, stamp.Epoch, m.Epoch, runtimes.ErrStaleEpoch)
+		}
+	}
+	effect(u)
+	if u.Applied.Instance.Key == key {
+		w.units[key] = u
+	} else {
+		delete(w.units, key)
+	}
+	return w.save()
+}
