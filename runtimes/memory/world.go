@@ -135,10 +135,15 @@ func (w *World) SetReachable(node string, reachable bool) {
 }
 
 // FailStep makes the nth step (1: the next) of any action from now on fail
-// with err, before it has an effect. Further calls add further faults.
+// with err, before it has an effect. Further calls add further faults; n = 0
+// takes back those that have not struck.
 func (w *World) FailStep(n int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if n == 0 {
+		w.script = nil
+		return
+	}
 	w.script = append(w.script, fault{n, err})
 }
 

@@ -44,7 +44,7 @@ var (
 	// optionValue is a value of a submit option: no space, quote, path upwards
 	// or control character.
 	optionValue = regexp.MustCompile(`^--(job-name|partition|account|qos|gres|nodes|ntasks|cpus-per-task|mem|time|comment|chdir|output|error|constraint|nodelist)=[A-Za-z0-9_./:,%@+-]{1,200}$`)
-	entity      = regexp.MustCompile(`^[A-Za-z0-9_.,=:/-]{1,8000}$`)
+	entity      = regexp.MustCompile(`^[A-Za-z0-9_.,=:/-]+$`)
 )
 
 func programs() map[string]runtimes.Program {

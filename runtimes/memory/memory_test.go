@@ -1,0 +1,92 @@
+package memory_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/runtimes/memory"
+	"berth/runtimes/runtimetest"
+	"berth/schema"
+)
+
+func node(name string) *schema.Node {
+	return &schema.Node{Header: schema.Header{Key: schema.Key{Kind: schema.KindNode, Name: name}}, Spec: schema.NodeSpec{
+		Address: name, SSHPort: 22, Region: "here", SKU: "any", Capacity: schema.Capacity{CPUs: 4, MemoryMiB: 8000},
+	}}
+}
+
+func instance(i schema.EffectiveInstance) schema.EffectiveInstance {
+	i.RuntimeBackend, i.Config = "bare_metal", []byte("{}")
+	return i
+}
+
+func TestConformance(t *testing.T) {
+	for name, open := range map[string]func(t *testing.T) *memory.World{
+		"in memory": func(*testing.T) *memory.World { return memory.NewWorld() },
+		"on disk": func(t *testing.T) *memory.World {
+			w, err := memory.OpenWorld(t.TempDir())
+			require.NoError(t, err)
+			return w
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := open(t)
+			runtimetest.Run(t, runtimetest.Harness{
+				New:          func() runtimes.Runtime { return memory.New(w) },
+				Control:      node("control"),
+				Workers:      []*schema.Node{node("w1"), node("w2"), node("w3")},
+				Instance:     instance,
+				SetReachable: w.SetReachable,
+				FailStep:     w.FailStep,
+				Kill: func(t *testing.T, u plan.Unit, member string) {
+					require.NoError(t, w.SetState(u.Instance.Key, member, plan.Stopped))
+				},
+				Fingerprint: func(_ *testing.T, u plan.Unit) string { return w.Fingerprint(u.Instance.Key) },
+				Remains:     func(_ *testing.T, u plan.Unit) []string { return w.Remains(u.Instance.Key) },
+			})
+			require.Positive(t, w.Calls("observe"))
+			require.Positive(t, w.Calls(string(plan.Create)))
+		})
+	}
+}
+
+// What a world kept on disk holds survives the process that made it.
+func TestWorldOutlivesItsProcess(t *testing.T) {
+	dir := t.TempDir()
+	w, err := memory.OpenWorld(dir)
+	require.NoError(t, err)
+	control := plan.Member{Name: "controller-0", Role: "controller", ControlPlane: true, Node: "control"}
+	inst := instance(schema.EffectiveInstance{Key: schema.InstanceKey("t", "p", "i"), DesiredState: schema.DesiredRunning})
+	p := plan.Make(plan.Input{Key: inst.Key, After: &inst, Members: []plan.Member{control}, Observed: plan.Observed{Presence: plan.Absent}})
+	require.NoError(t, memory.New(w).Apply(t.Context(), runtimes.Change{Plan: &p, Action: p.Actions[0]}))
+
+	again, err := memory.OpenWorld(dir)
+	require.NoError(t, err)
+	obs := memory.New(again).Observe(t.Context(), runtimes.Scope{Key: inst.Key})
+	require.Equal(t, plan.Present, obs.Presence)
+	require.True(t, obs.Complete)
+	require.Equal(t, inst.Key, obs.Unit.Instance.Key)
+}
+
+// Running jobs hold a leave and a delete up, unless the unit may cancel them.
+func TestJobsInTheWay(t *testing.T) {
+	w := memory.NewWorld()
+	rt := memory.New(w)
+	inst := instance(schema.EffectiveInstance{Key: schema.InstanceKey("t", "p", "i"), DesiredState: schema.DesiredRunning})
+	control := plan.Member{Name: "controller-0", Role: "controller", ControlPlane: true, Node: "control"}
+	apply := func(after *schema.EffectiveInstance) error {
+		p := plan.Make(plan.Input{Key: inst.Key, After: after, Members: []plan.Member{control}, Observed: rt.Observe(t.Context(), runtimes.Scope{Key: inst.Key})})
+		require.Len(t, p.Actions, 1)
+		return rt.Apply(t.Context(), runtimes.Change{Plan: &p, Action: p.Actions[0]})
+	}
+	require.NoError(t, apply(&inst))
+	require.NoError(t, w.SetJobs(inst.Key, plan.Jobs{Running: 1}))
+	require.ErrorIs(t, apply(nil), runtimes.ErrWaiting)
+	inst.OnJobs = &schema.OnJobs{CancelAfterSeconds: 1}
+	require.NoError(t, apply(&inst))
+	require.NoError(t, apply(nil))
+	require.Empty(t, w.Remains(inst.Key))
+}

@@ -1,0 +1,453 @@
+// Package runtimetest is the conformance suite of the contract in package
+// runtimes: what every runtime must do, whatever it runs, told as one story of
+// two units that share a control host. It drives a runtime only through
+// Observe, plan.Make and Apply, as the loop does, and ends with nothing left.
+//
+// It must not know any scheduler: what only an adapter can do, such as killing
+// a daemon or listing what is left on a host, comes with the Harness.
+package runtimetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/schema"
+)
+
+// Harness is a runtime under test and the hands the suite needs on its hosts.
+type Harness struct {
+	// New is a fresh runtime over the same hosts, as a restarted daemon has it.
+	New func() runtimes.Runtime
+	// Control is the node of every control plane. Workers are at least three
+	// nodes of the same shape for all other members.
+	Control *schema.Node
+	Workers []*schema.Node
+	// Instance completes an instance that has its key, roles and users: backend,
+	// modes and a valid configuration.
+	Instance func(schema.EffectiveInstance) schema.EffectiveInstance
+	// SetReachable cuts a node off, or brings it back.
+	SetReachable func(node string, reachable bool)
+	// FailStep makes the nth operation on any host from now on fail with err,
+	// once, without effect; n = 0 takes that back.
+	FailStep func(n int, err error)
+	// Kill ends what makes a member serve, as a crash does.
+	Kill func(t *testing.T, u plan.Unit, member string)
+	// Fingerprint tells every process of the unit: equal, nothing was restarted.
+	Fingerprint func(t *testing.T, u plan.Unit) string
+	// Remains lists what is left on any host of a unit that was deleted.
+	Remains func(t *testing.T, u plan.Unit) []string
+	// Timeout bounds one call; 0: one minute.
+	Timeout time.Duration
+}
+
+// errFault is what scripted faults fail with.
+var errFault = errors.New("scripted fault")
+
+// Run runs the suite. Its subtests build on each other: the first that fails
+// ends it.
+func Run(t *testing.T, h Harness) {
+	if h.Timeout == 0 {
+		h.Timeout = time.Minute
+	}
+	require.GreaterOrEqual(t, len(h.Workers), 3, "the suite needs three workers")
+	s := &suite{h: h, rt: h.New(), epoch: 7, remembered: map[schema.Key][]plan.Member{}}
+	a := s.unit("first", s.users(1), 0, 1)
+	b := s.unit("second", s.users(1), 2)
+
+	story := []struct {
+		name string
+		f    func(*testing.T)
+	}{
+		{"nothing is there", func(t *testing.T) { s.nothing(t, a) }},
+		{"create and join", func(t *testing.T) { s.create(t, a) }},
+		{"applying again changes nothing", func(t *testing.T) { s.again(t, a) }},
+		{"a restarted daemon sees the same", func(t *testing.T) { s.restarted(t, a) }},
+		{"a neighbour is made after crashes at every step", func(t *testing.T) { s.crashes(t, a, b) }},
+		{"users change", func(t *testing.T) { a = s.configure(t, a, b) }},
+		{"a member leaves and joins", func(t *testing.T) { s.scale(t, a) }},
+		{"a killed member is started", func(t *testing.T) { s.killed(t, a) }},
+		{"a killed control plane is started", func(t *testing.T) { s.killedControl(t, a, b) }},
+		{"stop and start", func(t *testing.T) { s.stopped(t, a, b) }},
+		{"an unreachable member", func(t *testing.T) { s.unreachableMember(t, a) }},
+		{"an unreachable control host", func(t *testing.T) { s.unreachableControl(t, a) }},
+		{"a deposed leader is refused", func(t *testing.T) { s.deposed(t, a) }},
+		{"delete beside a neighbour, after crashes", func(t *testing.T) { s.remove(t, a, b) }},
+		{"delete the last", func(t *testing.T) { s.removeLast(t, b) }},
+	}
+	for _, chapter := range story {
+		if !t.Run(chapter.name, chapter.f) {
+			t.Fatalf("%q failed; what follows builds on it", chapter.name)
+		}
+	}
+}
+
+// suite carries the story.
+type suite struct {
+	h          Harness
+	rt         runtimes.Runtime
+	epoch      uint64
+	attempt    int
+	remembered map[schema.Key][]plan.Member
+}
+
+func (s *suite) users(n int) []schema.UnixUser {
+	var us []schema.UnixUser
+	for i := range n {
+		us = append(us, schema.UnixUser{Name: fmt.Sprintf("berthtest%d", i), UID: 42001 + i})
+	}
+	return us
+}
+
+// unit is an instance with a member on each of the workers numbered.
+func (s *suite) unit(name string, users []schema.UnixUser, workers ...int) plan.Unit {
+	inst := s.h.Instance(schema.EffectiveInstance{
+		Key:          schema.InstanceKey("tenant", "project", name),
+		DisplayName:  name,
+		DesiredState: schema.DesiredRunning,
+		Users:        users,
+		Roles: []schema.EffectiveRole{
+			{Name: "controller", NodeRole: "controller", ControlPlane: true, Shareable: true, Count: 1},
+			{Name: "worker", NodeRole: "worker", Count: len(workers)},
+		},
+	})
+	u := plan.Unit{Instance: inst, Members: []plan.Member{s.member("controller", 0, true, s.h.Control)}}
+	for i, w := range workers {
+		u.Members = append(u.Members, s.member("worker", i, false, s.h.Workers[w]))
+	}
+	return u
+}
+
+func (s *suite) member(role string, index int, control bool, n *schema.Node) plan.Member {
+	m := plan.Member{
+		Name: fmt.Sprintf("%s-%d", role, index), Role: role, ControlPlane: control,
+		Node: n.Key.Name, Address: n.Spec.Address, SSHPort: n.Spec.SSHPort, Region: n.Spec.Region, SKU: n.Spec.SKU,
+		CPUs: n.Spec.Capacity.CPUs, MemoryMiB: n.Spec.Capacity.MemoryMiB,
+	}
+	if !control {
+		m.GPUs = n.Spec.Capacity.GPUs
+	}
+	return m
+}
+
+func (s *suite) observe(t *testing.T, u plan.Unit) plan.Observed {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), s.h.Timeout)
+	defer cancel()
+	obs := s.rt.Observe(ctx, s.scope(u))
+	if obs.Unit != nil {
+		s.remembered[u.Instance.Key] = obs.Unit.Members
+	}
+	return obs
+}
+
+func (s *suite) scope(u plan.Unit) runtimes.Scope {
+	return runtimes.Scope{
+		Key: u.Instance.Key, Members: s.remembered[u.Instance.Key],
+		Candidates: []*schema.Node{s.h.Control}, Instance: &u.Instance,
+	}
+}
+
+// plan is what is to be done so that u runs; gone: so that it does not exist.
+func (s *suite) plan(t *testing.T, u plan.Unit, gone bool) plan.Plan {
+	t.Helper()
+	in := plan.Input{Key: u.Instance.Key, Observed: s.observe(t, u), Rules: s.rt}
+	if !gone {
+		in.After, in.Members = &u.Instance, u.Members
+	}
+	return plan.Make(in)
+}
+
+// apply does one action of p as the loop does: again while it waits.
+func (s *suite) apply(t *testing.T, p *plan.Plan, a plan.Action) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), s.h.Timeout)
+	defer cancel()
+	s.attempt++
+	a.ID = fmt.Sprintf("%s.%d", a.ID, s.attempt)
+	for {
+		err := s.rt.Apply(ctx, runtimes.Change{Plan: p, Action: a, Stamp: s.stamp(a)})
+		if !errors.Is(err, runtimes.ErrWaiting) || ctx.Err() != nil {
+			return err
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+func (s *suite) stamp(a plan.Action) runtimes.Stamp {
+	return runtimes.Stamp{Epoch: s.epoch, Commit: "0000000000000000000000000000000000000001", CorrelationID: "conformance", ActionID: a.ID, Verb: string(a.Verb)}
+}
+
+// carry plans and applies until nothing is left to do, which one plan must
+// achieve, and returns that plan.
+func (s *suite) carry(t *testing.T, u plan.Unit, gone bool) plan.Plan {
+	t.Helper()
+	began := time.Now()
+	p := s.plan(t, u, gone)
+	require.Empty(t, p.Blocked)
+	for _, a := range p.Actions {
+		require.NoError(t, s.apply(t, &p, a), "%s %s", a.Verb, a.Member)
+	}
+	again := s.plan(t, u, gone)
+	require.True(t, again.Empty(), "after applying %s there is still to do: %s, as %+v", verbs(p), verbs(again), s.observe(t, u))
+	t.Logf("%s of %s: %.2f s", verbs(p), u.Instance.Key.Name, time.Since(began).Seconds())
+	return p
+}
+
+// verbs tells a plan's actions in short: "create, join worker-0".
+func verbs(p plan.Plan) string {
+	var words []string
+	for _, a := range p.Actions {
+		words = append(words, strings.TrimSpace(string(a.Verb)+" "+a.Member))
+	}
+	for _, b := range p.Blocked {
+		words = append(words, "blocked: "+b.Message)
+	}
+	return strings.Join(words, ", ")
+}
+
+func (s *suite) running(t *testing.T, u plan.Unit) plan.Observed {
+	t.Helper()
+	obs := s.observe(t, u)
+	require.Equal(t, plan.Present, obs.Presence, obs.Reason)
+	require.True(t, obs.Complete)
+	require.Empty(t, obs.Drift)
+	require.Len(t, obs.Members, len(u.Members))
+	for _, m := range obs.Members {
+		require.Equal(t, plan.Running, m.State, "%s on %s: %s", m.Name, m.Node, m.Detail)
+	}
+	require.NotNil(t, obs.Unit)
+	require.Equal(t, u.Instance.Key, obs.Unit.Instance.Key)
+	require.Equal(t, u.Instance.Users, obs.Unit.Instance.Users)
+	return obs
+}
+
+func (s *suite) nothing(t *testing.T, u plan.Unit) {
+	obs := s.observe(t, u)
+	require.Equal(t, plan.Absent, obs.Presence, obs.Reason)
+	require.Nil(t, obs.Unit)
+	require.Empty(t, s.h.Remains(t, u), "the hosts are not clean to begin with")
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	obs = s.rt.Observe(ctx, s.scope(u))
+	require.Equal(t, plan.Unknown, obs.Presence, "who could not ask knows nothing")
+	require.NotEmpty(t, obs.Reason)
+}
+
+func (s *suite) create(t *testing.T, u plan.Unit) {
+	p := s.carry(t, u, false)
+	require.Equal(t, "create, join worker-0, join worker-1", verbs(p))
+	s.running(t, u)
+}
+
+func (s *suite) again(t *testing.T, u plan.Unit) {
+	before := s.h.Fingerprint(t, u)
+	require.NotEmpty(t, before)
+	// The plan that made the unit, in full, with the very same action ids.
+	p := plan.Make(plan.Input{
+		Key: u.Instance.Key, After: &u.Instance, Members: u.Members, Rules: s.rt,
+		Observed: plan.Observed{Key: u.Instance.Key, Presence: plan.Absent},
+	})
+	for range 2 {
+		for _, a := range p.Actions {
+			require.NoError(t, s.rt.Apply(t.Context(), runtimes.Change{Plan: &p, Action: a, Stamp: s.stamp(a)}))
+		}
+	}
+	require.Equal(t, before, s.h.Fingerprint(t, u), "something was restarted")
+	s.running(t, u)
+}
+
+func (s *suite) restarted(t *testing.T, u plan.Unit) {
+	before := plan.Structural(s.observe(t, u))
+	s.rt = s.h.New()
+	delete(s.remembered, u.Instance.Key)
+	require.Empty(t, cmp.Diff(before, plan.Structural(s.observe(t, u))), "a new runtime that remembers nothing sees something else")
+}
+
+// crashes makes b although its making is cut off again and again, each time a
+// little later, with a new daemon each time.
+func (s *suite) crashes(t *testing.T, a, b plan.Unit) {
+	neighbour := s.h.Fingerprint(t, a)
+	cuts := 0
+	for n := 1; ; n += 1 + n/4 {
+		s.h.FailStep(n, errFault)
+		p := s.plan(t, b, false)
+		failed := false
+		for _, act := range p.Actions {
+			if err := s.apply(t, &p, act); err != nil {
+				require.ErrorIs(t, err, errFault, "%s %s cut off at step %d", act.Verb, act.Member, n)
+				failed = true
+				break
+			}
+		}
+		s.h.FailStep(0, nil)
+		s.rt = s.h.New()
+		if !failed {
+			break
+		}
+		cuts++
+		require.Less(t, n, 2000, "the unit is never done")
+	}
+	t.Logf("made after %d cuts", cuts)
+	require.GreaterOrEqual(t, cuts, 3)
+	s.carry(t, b, false)
+	s.running(t, b)
+	require.Equal(t, neighbour, s.h.Fingerprint(t, a), "the neighbour was touched")
+}
+
+func (s *suite) configure(t *testing.T, a, b plan.Unit) plan.Unit {
+	neighbour := s.h.Fingerprint(t, b)
+	for _, n := range []int{3, 2} {
+		a.Instance.Users = s.users(n)
+		p := s.carry(t, a, false)
+		require.Equal(t, "configure", verbs(p))
+		s.running(t, a)
+	}
+	require.Equal(t, neighbour, s.h.Fingerprint(t, b), "the neighbour was touched")
+	return a
+}
+
+func (s *suite) scale(t *testing.T, a plan.Unit) {
+	small := a
+	small.Members = slices.DeleteFunc(slices.Clone(a.Members), func(m plan.Member) bool { return m.Name == "worker-1" })
+	before := s.h.Fingerprint(t, small)
+	p := s.carry(t, small, false)
+	require.Contains(t, verbs(p), "leave worker-1")
+	s.running(t, small)
+	p = s.carry(t, a, false)
+	require.Contains(t, verbs(p), "join worker-1")
+	s.running(t, a)
+	require.Equal(t, before, s.h.Fingerprint(t, small), "those that stayed were touched")
+}
+
+func (s *suite) killed(t *testing.T, a plan.Unit) {
+	s.h.Kill(t, a, "worker-0")
+	state(t, s.observe(t, a), "worker-0", plan.Stopped)
+	p := s.carry(t, a, false)
+	require.Equal(t, "start worker-0", verbs(p))
+	s.running(t, a)
+}
+
+func (s *suite) killedControl(t *testing.T, a, b plan.Unit) {
+	neighbour := s.h.Fingerprint(t, b)
+	s.h.Kill(t, a, "controller-0")
+	obs := s.observe(t, a)
+	require.Equal(t, plan.Present, obs.Presence, "what is dead is not gone: %s", obs.Reason)
+	state(t, obs, "controller-0", plan.Stopped)
+	p := s.carry(t, a, false)
+	require.Equal(t, "start controller-0", verbs(p))
+	s.running(t, a)
+	require.Equal(t, neighbour, s.h.Fingerprint(t, b), "the neighbour was touched")
+}
+
+func (s *suite) stopped(t *testing.T, a, b plan.Unit) {
+	neighbour := s.h.Fingerprint(t, b)
+	off := a
+	off.Instance.DesiredState = schema.DesiredStopped
+	p := s.carry(t, off, false)
+	require.Equal(t, "stop", verbs(p))
+	obs := s.observe(t, off)
+	require.Equal(t, plan.Present, obs.Presence, obs.Reason)
+	require.Len(t, obs.Members, len(a.Members))
+	for _, m := range obs.Members {
+		require.Equal(t, plan.Stopped, m.State, "%s: %s", m.Name, m.Detail)
+	}
+	s.carry(t, a, false)
+	s.running(t, a)
+	require.Equal(t, neighbour, s.h.Fingerprint(t, b), "the neighbour was touched")
+}
+
+func (s *suite) unreachableMember(t *testing.T, a plan.Unit) {
+	node := a.Members[1].Node
+	s.h.SetReachable(node, false)
+	defer s.h.SetReachable(node, true)
+	obs := s.observe(t, a)
+	require.Equal(t, plan.Present, obs.Presence, obs.Reason)
+	state(t, obs, "worker-0", plan.Unreachable)
+	state(t, obs, "worker-1", plan.Running)
+	p := s.plan(t, a, true)
+	require.Empty(t, p.Actions, "nothing is deleted while a member cannot be asked")
+}
+
+func (s *suite) unreachableControl(t *testing.T, a plan.Unit) {
+	for _, gone := range []bool{false, true} {
+		s.h.SetReachable(s.h.Control.Key.Name, false)
+		obs := s.observe(t, a)
+		require.Equal(t, plan.Unknown, obs.Presence)
+		require.Contains(t, obs.Reason, s.h.Control.Key.Name)
+		p := s.plan(t, a, gone)
+		require.Empty(t, p.Actions, "unknown neither makes nor ends anything")
+		s.h.SetReachable(s.h.Control.Key.Name, true)
+	}
+	unknown := s.unit("third", nil)
+	s.h.SetReachable(s.h.Control.Key.Name, false)
+	obs := s.observe(t, unknown)
+	s.h.SetReachable(s.h.Control.Key.Name, true)
+	require.Equal(t, plan.Unknown, obs.Presence, "a unit nobody remembers may be on a host that cannot be asked")
+	s.running(t, a)
+}
+
+func (s *suite) deposed(t *testing.T, a plan.Unit) {
+	before := s.h.Fingerprint(t, a)
+	p := s.plan(t, a, true)
+	require.NotEmpty(t, p.Actions)
+	s.epoch--
+	err := s.apply(t, &p, p.Actions[0])
+	s.epoch++
+	require.ErrorIs(t, err, runtimes.ErrStaleEpoch)
+	require.Equal(t, before, s.h.Fingerprint(t, a))
+	s.running(t, a)
+}
+
+func (s *suite) remove(t *testing.T, a, b plan.Unit) {
+	neighbour := s.h.Fingerprint(t, b)
+	cuts := 0
+	for n := 1; ; n += 1 + n/2 {
+		s.h.FailStep(n, errFault)
+		p := s.plan(t, a, true)
+		if p.Empty() {
+			break
+		}
+		require.Len(t, p.Actions, 1, verbs(p))
+		err := s.apply(t, &p, p.Actions[0])
+		s.h.FailStep(0, nil)
+		s.rt = s.h.New()
+		if err == nil {
+			break
+		}
+		require.ErrorIs(t, err, errFault)
+		cuts++
+		require.Less(t, n, 2000, "the deletion is never done")
+	}
+	s.h.FailStep(0, nil)
+	t.Logf("deleted after %d cuts", cuts)
+	s.carry(t, a, true)
+	require.Equal(t, plan.Absent, s.observe(t, a).Presence)
+	require.Empty(t, s.h.Remains(t, a))
+	require.Equal(t, neighbour, s.h.Fingerprint(t, b), "the neighbour was touched")
+	s.running(t, b)
+}
+
+func (s *suite) removeLast(t *testing.T, b plan.Unit) {
+	p := s.carry(t, b, true)
+	require.Equal(t, "delete", verbs(p))
+	require.Equal(t, plan.Absent, s.observe(t, b).Presence)
+	require.Empty(t, s.h.Remains(t, b))
+}
+
+func state(t *testing.T, obs plan.Observed, member string, want plan.State) {
+	t.Helper()
+	i := slices.IndexFunc(obs.Members, func(m plan.MemberState) bool { return m.Name == member })
+	require.GreaterOrEqual(t, i, 0, "%s is not among %v", member, obs.Members)
+	require.Equal(t, want, obs.Members[i].State, "%s: %s", member, obs.Members[i].Detail)
+}
