@@ -49,6 +49,10 @@ type writer struct {
 	wait    []chan struct{} // closed at the next attempt
 	fatal   error
 	lastErr error
+	// tried is a batch whose push ended in an error that may have hidden a
+	// success; triedUpTo is what it covers.
+	tried     *StatusBatch
+	triedUpTo uint64
 
 	wake chan struct{} // something is pending
 	now1 chan struct{} // and somebody waits for it
@@ -294,6 +298,12 @@ func (w *writer) push(ctx context.Context) error {
 		tip, err := w.repo.WriteStatus(ctx, old, b)
 		w.onPush(w.now().Sub(start), len(b.Units), err)
 
+		if err != nil && !errors.Is(err, ErrConflict) {
+			// The answer may be all that was lost: the next try finds out.
+			w.mu.Lock()
+			w.tried, w.triedUpTo = &b, upTo
+			w.mu.Unlock()
+		}
 		if errors.Is(err, ErrConflict) {
 			if err := w.rebase(ctx); err != nil {
 				return w.failed(err)
@@ -304,22 +314,7 @@ func (w *writer) push(ctx context.Context) error {
 			return w.failed(err)
 		}
 		w.mu.Lock()
-		w.tip = tip
-		w.rev.Sequence = b.Revision.Sequence
-		w.events = w.events[len(b.Events):]
-		for i := range b.Units {
-			// What changed again meanwhile stays dirty.
-			if k := b.Units[i].Key; w.units[k] != nil && equalJSON(w.units[k], &b.Units[i]) {
-				delete(w.dirty, k)
-			}
-		}
-		for _, k := range b.Gone {
-			delete(w.gone, k)
-		}
-		if w.put == upTo {
-			clear(w.causes)
-		}
-		w.release()
+		w.landed(tip, b, upTo)
 		w.mu.Unlock()
 	}
 	return nil // still changing; the next wake goes on
@@ -344,6 +339,12 @@ func (w *writer) rebase(ctx context.Context) error {
 		w.release()
 		return errDeposed
 	}
+	if b := w.tried; b != nil && wrote(tree, *b) {
+		w.tried = nil
+		w.landed(tips.Status, *b, w.triedUpTo)
+		return nil
+	}
+	w.tried = nil
 	if tips.Status != w.tip {
 		w.log.Warn("berth/status was moved by another writer; writing over it", "tip", tips.Status)
 	}
@@ -358,6 +359,41 @@ func (w *writer) rebase(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// landed records that b is on the remote; called with mu held.
+func (w *writer) landed(tip string, b StatusBatch, upTo uint64) {
+	w.tip = tip
+	w.rev.Sequence = b.Revision.Sequence
+	w.events = w.events[len(b.Events):]
+	for i := range b.Units {
+		// What changed again meanwhile stays dirty.
+		if k := b.Units[i].Key; w.units[k] != nil && equalJSON(w.units[k], &b.Units[i]) {
+			delete(w.dirty, k)
+		}
+	}
+	for _, k := range b.Gone {
+		delete(w.gone, k)
+	}
+	if w.put == upTo {
+		clear(w.causes)
+	}
+	w.pushed, w.lastErr, w.tried = upTo, nil, nil
+	w.release()
+}
+
+// wrote says whether a tree is what writing b leaves: then the commit at the
+// tip is this writer's own, whose answer was lost.
+func wrote(t StatusTree, b StatusBatch) bool {
+	if !equalJSON(t.Revision, b.Revision) {
+		return false
+	}
+	for i := range b.Units {
+		if s := t.Units[b.Units[i].Key]; s == nil || !equalJSON(s, &b.Units[i]) {
+			return false
+		}
+	}
+	return true
 }
 
 func (w *writer) failed(err error) error {

@@ -1,0 +1,256 @@
+package reconciler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/plan"
+	"berth/schema"
+)
+
+// statusRepo is the status branch alone, with compare-and-swap as a real one
+// has it. What a writer does not use panics.
+type statusRepo struct {
+	Repo
+	mu      sync.Mutex
+	tip     int
+	trees   []StatusTree
+	batches []StatusBatch
+	down    error
+	lose    bool // the next write lands, but its answer is lost
+}
+
+func (s *statusRepo) Fetch(context.Context) (Tips, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return Tips{Main: "m", Status: s.id()}, s.down
+}
+
+func (s *statusRepo) id() string {
+	if s.tip == 0 {
+		return ""
+	}
+	return fmt.Sprint(s.tip)
+}
+
+func (s *statusRepo) ReadStatus(_ context.Context, commit string) (StatusTree, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if commit == "" {
+		return StatusTree{Units: plan.Memory{}}, nil
+	}
+	t := s.trees[s.tip-1]
+	units := plan.Memory{}
+	for k, v := range t.Units {
+		units[k] = v
+	}
+	return StatusTree{Revision: t.Revision, Units: units}, nil
+}
+
+func (s *statusRepo) WriteStatus(_ context.Context, old string, b StatusBatch) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down != nil {
+		return "", s.down
+	}
+	if old != s.id() {
+		return "", ErrConflict
+	}
+	next := StatusTree{Revision: b.Revision, Units: plan.Memory{}}
+	if s.tip > 0 {
+		for k, v := range s.trees[s.tip-1].Units {
+			next.Units[k] = v
+		}
+	}
+	for i := range b.Units {
+		next.Units[b.Units[i].Key] = &b.Units[i]
+	}
+	for _, k := range b.Gone {
+		delete(next.Units, k)
+	}
+	s.trees = append(s.trees, next)
+	s.batches = append(s.batches, b)
+	s.tip++
+	if s.lose {
+		s.lose = false
+		return "", errors.New("connection reset")
+	}
+	return s.id(), nil
+}
+
+func (s *statusRepo) events() []plan.Event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []plan.Event
+	for _, b := range s.batches {
+		out = append(out, b.Events...)
+	}
+	return out
+}
+
+func (s *statusRepo) setDown(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = err
+}
+
+func testLog(t *testing.T) *slog.Logger {
+	return slog.New(slog.NewTextHandler(t.Output(), nil))
+}
+
+var train = schema.InstanceKey("physics", "lhc", "train")
+
+func phase(p plan.Phase) plan.Status {
+	return plan.Status{Key: train, Phase: p, Revision: "abc", CorrelationID: "c1", App: "app"}
+}
+
+func startWriter(t *testing.T, repo Repo, window time.Duration) (*writer, func() error) {
+	t.Helper()
+	w := newWriter(repo, window, testLog(t), time.Now)
+	require.NoError(t, w.lead(t.Context()))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.run(ctx) }()
+	return w, func() error {
+		cancel()
+		return <-ended
+	}
+}
+
+func TestWriterGathersAWindowIntoOneCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		repo := &statusRepo{}
+		w, stop := startWriter(t, repo, time.Second)
+		for i := range 50 {
+			s := phase(plan.PhaseRequested)
+			s.Key.Name = fmt.Sprintf("train-%d", i)
+			require.True(t, w.set(s))
+		}
+		require.False(t, w.set(*w.get(schema.InstanceKey("physics", "lhc", "train-3"))), "equal status is no change")
+		time.Sleep(1500 * time.Millisecond)
+		require.Len(t, repo.batches, 2, "taking the lead, and one commit for all of it")
+		require.Len(t, repo.batches[1].Units, 50)
+		require.Len(t, repo.batches[1].Events, 50)
+		require.EqualValues(t, 50, repo.batches[1].Revision.Sequence)
+		require.True(t, w.clean())
+		require.NoError(t, stop())
+	})
+}
+
+func TestWriterFlushDoesNotWaitForTheWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		repo := &statusRepo{}
+		w, stop := startWriter(t, repo, time.Hour)
+		w.set(phase(plan.PhaseRequested))
+		start := time.Now()
+		require.NoError(t, w.flush(t.Context()))
+		require.Less(t, time.Since(start), time.Second)
+		require.Len(t, repo.events(), 1)
+		require.NoError(t, stop())
+	})
+}
+
+func TestWriterKeepsEverythingWhileTheRemoteIsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		repo := &statusRepo{}
+		w, stop := startWriter(t, repo, time.Second)
+		repo.setDown(errors.New("remote is down"))
+		for _, p := range []plan.Phase{plan.PhaseRequested, plan.PhaseDeploying, plan.PhaseRunning} {
+			w.set(phase(p))
+			time.Sleep(2 * time.Second)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		require.ErrorContains(t, w.flush(ctx), "remote is down")
+		repo.setDown(nil)
+		time.Sleep(time.Minute)
+		require.True(t, w.clean())
+		var types []string
+		for _, e := range repo.events() {
+			types = append(types, e.EventType)
+		}
+		require.Equal(t, []string{"apps.instance.requested", "apps.instance.running"}, types)
+		require.NoError(t, stop())
+	})
+}
+
+// A push may land although its answer is lost. The events of it must not be
+// written twice: the writer finds its own commit and goes on from it.
+func TestWriterLostReply(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		repo := &statusRepo{}
+		w, stop := startWriter(t, repo, time.Second)
+		repo.mu.Lock()
+		repo.lose = true
+		repo.mu.Unlock()
+		w.set(phase(plan.PhaseRequested))
+		time.Sleep(time.Minute)
+		require.True(t, w.clean())
+		seen := map[string]int{}
+		for _, e := range repo.events() {
+			seen[e.EventID]++
+		}
+		for id, n := range seen {
+			require.Equal(t, 1, n, "event %s", id)
+		}
+		require.Len(t, seen, 1)
+		require.NoError(t, stop())
+	})
+}
+
+func TestWriterIsDeposedByALaterEpoch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		repo := &statusRepo{}
+		first, stop := startWriter(t, repo, time.Second)
+		second, stopSecond := startWriter(t, repo, time.Second)
+		require.Greater(t, second.epoch(), first.epoch())
+		first.set(phase(plan.PhaseRequested))
+		require.ErrorIs(t, first.flush(t.Context()), errDeposed)
+		require.ErrorIs(t, stop(), errDeposed)
+		require.Empty(t, repo.events(), "a deposed writer writes nothing")
+		require.NoError(t, stopSecond())
+	})
+}
+
+func TestWriterWritesOverAForeignCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		repo := &statusRepo{}
+		w, stop := startWriter(t, repo, time.Second)
+		w.set(phase(plan.PhaseRunning))
+		require.NoError(t, w.flush(t.Context()))
+		// Somebody writes a status of his own, with no later epoch.
+		forged := phase(plan.PhaseDeleted)
+		other := schema.InstanceKey("physics", "lhc", "invented")
+		_, err := repo.WriteStatus(t.Context(), repo.id(), StatusBatch{Revision: w.revision(), Units: []plan.Status{forged, {Key: other, Phase: plan.PhaseRunning}}})
+		require.NoError(t, err)
+		w.revise(func(r *Revision) { r.Commit = "next" })
+		require.NoError(t, w.flush(t.Context()))
+		tree, err := repo.ReadStatus(t.Context(), repo.id())
+		require.NoError(t, err)
+		require.Equal(t, plan.PhaseRunning, tree.Units[train].Phase)
+		require.NotContains(t, tree.Units, other)
+		require.NoError(t, stop())
+	})
+}
+
+// A transition made again after a crash is the same event.
+func TestEventIdentity(t *testing.T) {
+	prev, next := phase(plan.PhaseDeploying), phase(plan.PhaseRunning)
+	a, ok := transition(&prev, &next, time.Unix(1, 0))
+	require.True(t, ok)
+	b, _ := transition(&prev, &next, time.Unix(99, 0))
+	require.Equal(t, a.EventID, b.EventID)
+	next.Revision = "def"
+	c, _ := transition(&prev, &next, time.Unix(1, 0))
+	require.NotEqual(t, a.EventID, c.EventID)
+	_, ok = transition(&next, &next, time.Unix(1, 0))
+	require.False(t, ok, "no step, no event")
+}
