@@ -79,8 +79,12 @@ func reservedForOthers(n *schema.Node, key schema.Key) bool {
 	return r != "" && r != key.Tenant && r != key.ProjectID()
 }
 
-// asksElse says whether an instance asks for other nodes than when unit was applied.
-func asksElse(unit *Unit, inst *schema.EffectiveInstance, role schema.EffectiveRole) bool {
+// asksElse says whether an instance asks for other nodes than the one its
+// member was put on for.
+func asksElse(unit *Unit, inst *schema.EffectiveInstance, role schema.EffectiveRole, name string) bool {
+	if m, ok := find(unit, name); ok && m.Misfit {
+		return true // it did before, and the member is there still
+	}
 	i := slices.IndexFunc(unit.Instance.Roles, func(r schema.EffectiveRole) bool { return r.Name == role.Name })
 	if i < 0 {
 		return true
@@ -89,6 +93,19 @@ func asksElse(unit *Unit, inst *schema.EffectiveInstance, role schema.EffectiveR
 	return was.NodeRole != role.NodeRole || was.CPUs != role.CPUs || was.MemoryMiB != role.MemoryMiB ||
 		!reflect.DeepEqual(was.GPUs, role.GPUs) || !slices.Equal(was.SKUs, role.SKUs) ||
 		!slices.Equal(unit.Instance.Regions, inst.Regions)
+}
+
+// stay is m, which does not fit, as it stands on n until it can move: with the
+// kinds of GPUs it was given.
+func stay(m Member, unit *Unit, n *schema.Node) Member {
+	m.Misfit, m.GPUs = true, nil
+	was, _ := find(unit, m.Name)
+	for _, g := range n.Spec.Capacity.GPUs {
+		if slices.ContainsFunc(was.GPUs, func(had schema.GPU) bool { return had.Type == g.Type }) {
+			m.GPUs = append(m.GPUs, g)
+		}
+	}
+	return m
 }
 
 // applied is the unit that a runtime has made, or half made, as far as memory

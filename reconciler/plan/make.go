@@ -82,7 +82,7 @@ func (m *maker) decide() {
 		// Not there and not wanted.
 	case in.Observed.Presence == Absent:
 		m.plan.Blocked = slices.Clone(in.Unplaced)
-		if in.After.DesiredState != schema.DesiredStopped {
+		if in.After.DesiredState != schema.DesiredStopped && m.worthMaking() {
 			m.create("not there yet")
 		}
 	case in.Observed.Presence != Present:
@@ -93,10 +93,23 @@ func (m *maker) decide() {
 		m.block(CodeUnknown, true, "what is there is not known: %s; nothing is done until it is", reason)
 	case in.After == nil:
 		m.remove()
+	case slices.ContainsFunc(in.Unplaced, func(b Blocked) bool { return b.Code == CodeControlPlane }):
+		m.plan.Blocked = slices.Clone(in.Unplaced) // half of what is asked helps nobody
 	default:
 		m.plan.Blocked = slices.Clone(in.Unplaced)
 		m.present()
 	}
+}
+
+// worthMaking says whether every role that has members has one on a node: a
+// unit without workers would only stand around.
+func (m *maker) worthMaking() bool {
+	for _, r := range m.plan.After.Instance.Roles {
+		if r.Count > 0 && !slices.ContainsFunc(m.plan.After.Members, func(a Member) bool { return a.Role == r.Name }) {
+			return false // Unplaced says why
+		}
+	}
+	return true
 }
 
 // create makes the unit, from nothing or from where a creation stopped.
@@ -106,16 +119,19 @@ func (m *maker) create(reason string) {
 	if !ok {
 		return // Unplaced says why
 	}
-	made := m.add(Action{Verb: Create, Member: "", Node: control.Node, Reason: reason}, after)
+	made := m.add(Action{Verb: Create, Node: control.Node, Reason: reason}, after)
 	for _, a := range after.Members {
 		if a.ControlPlane || m.at(a) == Running || m.unreachable(a.Name) {
 			continue
 		}
-		needs := []string{made}
-		if s, ok := m.states[a.Name]; ok && s.Node != a.Node {
-			needs = append(needs, m.leave(s, "moves to "+a.Node, made))
+		needs, reason := []string{made}, "new member"
+		switch s, ok := m.states[a.Name]; {
+		case ok && s.Node != a.Node:
+			needs, reason = append(needs, m.leave(s, "moves to "+a.Node, made)), "moves here from "+s.Node
+		case ok:
+			reason = fmt.Sprintf("is %s, and shall run", s.State)
 		}
-		m.join(a, "new member", needs...)
+		m.join(a, reason, needs...)
 	}
 	for _, s := range m.sorted() {
 		if _, wanted := find(after, s.Name); !wanted && !m.unreachable(s.Name) {
@@ -226,8 +242,10 @@ func (m *maker) update(control Member) {
 		case a.ControlPlane || seen && s.State == Unreachable:
 		case !seen:
 			m.join(a, "new member", base...)
+		case m.leaves(s) != "" && s.Node != a.Node:
+			m.join(a, "moves here from "+s.Node, base...)
 		case m.leaves(s) != "":
-			m.join(a, "comes back as declared", base...)
+			m.join(a, "comes back with what it offers now", base...)
 		case s.State == Partial:
 			m.join(a, "joined half way", base...)
 		case s.State == Stopped:
@@ -276,7 +294,7 @@ func (m *maker) leaves(s MemberState) string {
 	}
 	if m.plan.Before != nil {
 		if was, ok := find(m.plan.Before, s.Name); ok && was.Node == a.Node && reshaped(was, a) {
-			return "its node has another shape now"
+			return "what it offers changed"
 		}
 	}
 	return ""
@@ -298,6 +316,7 @@ func (m *maker) changed() []Change {
 			}
 		}
 	}
+	slices.SortFunc(cs, func(a, b Change) int { return strings.Compare(a.Field, b.Field) })
 	return cs
 }
 

@@ -170,11 +170,11 @@ func (p *placer) keep(key schema.Key) bool {
 			switch {
 			case unit == nil && absent(st) && !p.fits(key, inst, role, node):
 				continue // a mere intention, and no longer a good one
-			case unit != nil && asksElse(unit, inst, role) && len(misfits(inst, role, node)) > 0:
+			case unit != nil && asksElse(unit, inst, role, name) && len(misfits(inst, role, node)) > 0:
 				if p.unhappy[key] == nil {
 					p.unhappy[key] = map[string]Member{}
 				}
-				p.unhappy[key][name] = m
+				p.unhappy[key][name] = stay(m, unit, node)
 			default:
 				p.put(key, role, m)
 			}
@@ -226,6 +226,7 @@ func (p *placer) fill(key schema.Key) {
 	// run takes no node that another could have.
 	idle := p.denied[key] || inst.Suspend ||
 		inst.DesiredState == schema.DesiredStopped && len(has) == 0 && len(p.unhappy[key]) == 0
+	pinned := p.pinned(key, inst)
 	for _, role := range inst.Roles {
 		var homeless []string
 		for i := range role.Count {
@@ -235,11 +236,9 @@ func (p *placer) fill(key schema.Key) {
 			}
 			old, stays := p.unhappy[key][name]
 			switch {
-			case idle && stays:
+			case (idle || pinned) && stays:
 				p.put(key, role, old)
-			case idle:
-			case role.ControlPlane && applied(p.mem[key]) != nil:
-				p.pinned(key, inst, role, old, stays)
+			case idle || pinned:
 			default:
 				node, reason := p.find(key, inst, role)
 				switch {
@@ -261,24 +260,33 @@ func (p *placer) fill(key schema.Key) {
 	slices.SortFunc(p.out.Members[key], compareMembers)
 }
 
-// pinned reports a control plane that exists and cannot be where it is asked to be.
-func (p *placer) pinned(key schema.Key, inst *schema.EffectiveInstance, role schema.EffectiveRole, old Member, stays bool) {
-	if stays {
-		p.put(key, role, old)
-		p.block(key, CodeControlPlane, false, fmt.Sprintf(
-			"%s is on %s, which is %s; a control plane cannot move: ask for what the node is, or delete the instance and make it anew",
-			old.Name, old.Node, list(misfits(inst, role, p.eff.Nodes[old.Node]))))
-		return
+// pinned says, and reports, that the control plane of key was made and cannot
+// be where it is asked to be. Nothing else of the unit is placed then.
+func (p *placer) pinned(key schema.Key, inst *schema.EffectiveInstance) bool {
+	unit := applied(p.mem[key])
+	was, ok := controlPlane(unit)
+	if !ok {
+		return false
 	}
-	where := "a node"
-	for _, m := range applied(p.mem[key]).Members {
-		if m.ControlPlane {
-			where = m.Node
+	for _, role := range inst.Roles {
+		if !role.ControlPlane {
+			continue
+		}
+		name := memberName(role.Name, 0)
+		if old, stays := p.unhappy[key][name]; stays {
+			p.block(key, CodeControlPlane, false, fmt.Sprintf(
+				"%s is on %s, which is %s; a control plane cannot move: ask for what the node is, or delete the instance and make it anew",
+				name, old.Node, list(misfits(inst, role, p.eff.Nodes[old.Node]))))
+			return true
+		}
+		if _, kept := find(&Unit{Members: p.out.Members[key]}, name); !kept {
+			p.block(key, CodeControlPlane, false, fmt.Sprintf(
+				"the control plane is on %s, which is no longer declared or no longer offers role %s; a control plane cannot move: declare the node again, or delete the instance",
+				was.Node, role.NodeRole))
+			return true
 		}
 	}
-	p.block(key, CodeControlPlane, false, fmt.Sprintf(
-		"the control plane is on %s, which is no longer declared or no longer offers role %s; a control plane cannot move: declare the node again, or delete the instance",
-		where, role.NodeRole))
+	return false
 }
 
 // find is the first node that fits a new member, and why it is the one.
@@ -355,23 +363,29 @@ func (p *placer) block(key schema.Key, code string, wait bool, message string) {
 	p.out.Unplaced[key] = append(p.out.Unplaced[key], Blocked{Code: code, Message: message, Wait: wait})
 }
 
-// freesUp says whether a node would fit but for a unit that is on its way out.
+// freesUp says whether a node would fit but for members that are on their way out.
 func (p *placer) freesUp(key schema.Key, inst *schema.EffectiveInstance, role schema.EffectiveRole) bool {
-	for _, n := range p.nodes {
+	return slices.ContainsFunc(p.nodes, func(n *schema.Node) bool {
 		if n.Spec.Cordoned || reservedForOthers(n, key) || len(misfits(inst, role, n)) > 0 || p.ownTaken(key, role, n) {
-			continue
+			return false
 		}
-		leaving := true
-		for k := range p.on[n.Key.Name] {
-			if k != key && p.eff.Instances[k] != nil {
-				leaving = false
+		for k, alone := range p.on[n.Key.Name] {
+			if k != key && (alone || !shares(role)) && !p.leaving(k, n.Key.Name) {
+				return false
 			}
 		}
-		if leaving {
-			return true
-		}
+		return true
+	})
+}
+
+// leaving says whether a unit that is on a node will not stay there.
+func (p *placer) leaving(key schema.Key, node string) bool {
+	if p.denied[key] {
+		return false // it is left as it is
 	}
-	return false
+	stays := func(m Member) bool { return m.Node == node }
+	return !slices.ContainsFunc(p.out.Members[key], stays) &&
+		!slices.ContainsFunc(slices.Collect(maps.Values(p.unhappy[key])), stays)
 }
 
 // why counts, for each requirement, the nodes that fail it.
@@ -384,7 +398,7 @@ func (p *placer) why(key schema.Key, inst *schema.EffectiveInstance, role schema
 		}
 		counts[text]++
 	}
-	var taken []string
+	taken, nodes := 0, map[schema.Key][]string{}
 	for _, n := range p.nodes {
 		for _, text := range misfits(inst, role, n) {
 			count(text)
@@ -399,7 +413,8 @@ func (p *placer) why(key schema.Key, inst *schema.EffectiveInstance, role schema
 			count("cordoned")
 		}
 		if by, ok := p.takenBy(n.Key.Name, key, !shares(role)); ok {
-			taken = append(taken, n.Key.Name+" by "+unitName(by))
+			taken++
+			nodes[by] = append(nodes[by], n.Key.Name)
 		} else if p.ownTaken(key, role, n) {
 			count("used by this instance already")
 		}
@@ -409,15 +424,16 @@ func (p *placer) why(key schema.Key, inst *schema.EffectiveInstance, role schema
 	for _, text := range order {
 		parts = append(parts, fmt.Sprintf("%d %s", counts[text], text))
 	}
-	if n := len(taken); n > 0 {
-		if n > 3 {
-			taken = append(taken[:3:3], "…")
+	if taken > 0 {
+		var by []string
+		for _, k := range slices.SortedFunc(maps.Keys(nodes), schema.Key.Compare) {
+			by = append(by, list(nodes[k])+" by "+unitName(k))
 		}
-		parts = append(parts, fmt.Sprintf("%d taken (%s)", n, strings.Join(taken, ", ")))
+		parts = append(parts, fmt.Sprintf("%d taken (%s)", taken, list(by)))
 	}
-	nodes := fmt.Sprintf("of %d nodes", len(p.nodes))
+	among := fmt.Sprintf("of %d nodes", len(p.nodes))
 	if len(p.nodes) < 2 {
-		nodes = []string{"no node is declared", "of 1 node"}[len(p.nodes)]
+		among = []string{"no node is declared", "of 1 node"}[len(p.nodes)]
 	}
-	return strings.Join(append([]string{nodes}, parts...), ", ")
+	return strings.Join(append([]string{among}, parts...), ", ")
 }

@@ -23,8 +23,9 @@ type Member struct {
 	SKU          string       `json:"sku"`
 	CPUs         int          `json:"cpus"`
 	MemoryMiB    int          `json:"memory_mib"`
-	GPUs         []schema.GPU `json:"gpus,omitempty"` // what of the node's GPUs the member has, devices included
-	Reason       string       `json:"-"`              // why this node; shown, not digested
+	GPUs         []schema.GPU `json:"gpus,omitempty"`   // what of the node's GPUs the member has, devices included
+	Misfit       bool         `json:"misfit,omitempty"` // not what the instance asks for now; moves when a node that is comes free
+	Reason       string       `json:"-"`                // why this node; shown, not digested
 }
 
 // Unit is an instance with its members: what a runtime is to make, and what it
