@@ -53,7 +53,7 @@ var (
 	number   = regexp.MustCompile(`^[1-9][0-9]{0,8}$`)
 	port     = regexp.MustCompile(`^[1-9][0-9]{3,4}$`)
 	gpus     = regexp.MustCompile(`^[a-z0-9][-a-z0-9_]{0,39}:[1-9][0-9]{0,3}(,[a-z0-9][-a-z0-9_]{0,39}:[1-9][0-9]{0,3}){0,7}$`)
-	features = regexp.MustCompile(`^[a-z][-a-z0-9_]{0,63}(,[a-z][-a-z0-9_]{0,63}){0,15}$`)
+	features = regexp.MustCompile(`^[a-z0-9][-a-z0-9_]{0,63}(,[a-z0-9][-a-z0-9_]{0,63}){0,15}$`)
 	hostPart = regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9.]{0,251}[a-zA-Z0-9])?$`)
 )
 

@@ -36,6 +36,10 @@ func SubmitArgs(uid int, options ...string) []string {
 	return append([]string{"--parsable", "--export=NONE", "--uid=" + id, "--gid=" + id}, options...)
 }
 
+// QueueFormat makes squeue print job id, state and user id, and nothing that a
+// user wrote.
+const QueueFormat = "--format=%A %t %U"
+
 var (
 	updateNode = regexp.MustCompile(`^nodename=[a-z0-9][-a-z0-9,]*$`)
 	nodeState  = regexp.MustCompile(`^state=(drain|undrain|resume)$`)
@@ -44,6 +48,9 @@ var (
 	// optionValue is a value of a submit option: no space, quote, path upwards
 	// or control character.
 	optionValue = regexp.MustCompile(`^--(job-name|partition|account|qos|gres|nodes|ntasks|cpus-per-task|mem|time|comment|chdir|output|error|constraint|nodelist)=[A-Za-z0-9_./:,%@+-]{1,200}$`)
+	queueFilter = regexp.MustCompile(`^--(nodelist|partition|user|jobs)=[A-Za-z0-9_-]{1,64}$`)
+	partition   = regexp.MustCompile(`^partitionname=[a-z][a-z0-9_-]{0,39}$`)
+	userName    = regexp.MustCompile(`^[a-z_][-a-z0-9_]{0,31}$`)
 	entity      = regexp.MustCompile(`^[A-Za-z0-9_.,=:/-]+$`)
 )
 
@@ -53,11 +60,13 @@ func programs() map[string]runtimes.Program {
 		"scontrol": {Path: "/usr/bin/scontrol", Env: conf, Check: checkScontrol},
 		"sacctmgr": {Path: "/usr/bin/sacctmgr", Env: conf, Check: checkSacctmgr},
 		"sinfo":    {Path: "/usr/bin/sinfo", Env: conf, Check: only("--json")},
-		"squeue":   {Path: "/usr/bin/squeue", Env: conf, Check: only("--json", "--all")},
+		"squeue":   {Path: "/usr/bin/squeue", Env: conf, Check: checkSqueue},
 		"sacct":    {Path: "/usr/bin/sacct", Env: conf, Check: checkSacct},
 		"sdiag":    {Path: "/usr/bin/sdiag", Env: conf, Check: only()},
 		"sbatch":   {Path: "/usr/bin/sbatch", Env: conf, Check: checkSbatch},
 		"scancel":  {Path: "/usr/bin/scancel", Env: conf, Check: checkScancel},
+
+		"id": {Path: "/usr/bin/id", Check: checkID},
 
 		"mariadb":            {Path: "/usr/bin/mariadb", Check: exactly(SQLArgs())},
 		"mariadb-install-db": {Path: "/usr/bin/mariadb-install-db", Check: exactly(InstallDBArgs())},
@@ -104,12 +113,42 @@ func checkScontrol(args []string) error {
 			(len(rest) == 2 || len(rest) == 3 && reason.MatchString(rest[2])) {
 			return nil
 		}
+		if len(rest) == 2 && partition.MatchString(rest[0]) && (rest[1] == "state=drain" || rest[1] == "state=up") {
+			return nil
+		}
 	case "delete":
 		if len(rest) == 1 && updateNode.MatchString(rest[0]) {
 			return nil
 		}
 	}
 	return fmt.Errorf("scontrol %s: not one of the forms allowed", strings.Join(args, " "))
+}
+
+// checkSqueue allows job lists as JSON, and as text made of words no user has
+// a say in: a job's name may hold line breaks and column separators.
+func checkSqueue(args []string) error {
+	form := false
+	for _, a := range args {
+		switch {
+		case a == "--json" || a == QueueFormat:
+			form = true
+		case a == "--all" || a == "--noheader" || queueFilter.MatchString(a):
+		default:
+			return fmt.Errorf("argument %q is not allowed", a)
+		}
+	}
+	if !form {
+		return fmt.Errorf("want --json or %s", QueueFormat)
+	}
+	return nil
+}
+
+// checkID allows to look a person's account up, wherever it is kept.
+func checkID(args []string) error {
+	if len(args) != 2 || args[0] != "-u" || !userName.MatchString(args[1]) {
+		return fmt.Errorf("want -u and a name")
+	}
+	return nil
 }
 
 // checkSacctmgr allows what changes and lists accounts. Every call starts with
