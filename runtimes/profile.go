@@ -29,6 +29,9 @@ type Program struct {
 	Env  []string // names a request may set
 	// Check, if set, refuses argument lists the runtime never sends.
 	Check func(args []string) error
+	// Reads, if set, says which argument lists have no effect. Those need no
+	// epoch and leave no line in the ledger; all others do.
+	Reads func(args []string) bool
 }
 
 // ServiceSpec is one daemon, ready to start. The daemon puts itself into the
