@@ -126,6 +126,30 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
+// Only what has no effect may pass without an epoch.
+func TestReads(t *testing.T) {
+	programs := profile.Profile().Programs
+	for _, c := range []struct {
+		program, args string
+		reads         bool
+	}{
+		{"scontrol", "ping", true},
+		{"scontrol", "show config", true},
+		{"scontrol", "reconfigure", false},
+		{"scontrol", "update nodename=show state=drain", false},
+		{"sacctmgr", "-i -n -P list assoc cluster=c1", true},
+		{"sacctmgr", "-i add user list account=x", false},
+		{"sinfo", "--json", true},
+		{"squeue", "--json", true},
+		{"id", "-u alice", true},
+	} {
+		require.Equal(t, c.reads, programs[c.program].Reads(strings.Fields(c.args)), "%s %s", c.program, c.args)
+	}
+	for _, name := range []string{"sbatch", "scancel", "mariadb", "mariadb-install-db"} {
+		require.Nil(t, programs[name].Reads, name)
+	}
+}
+
 // What a stack names must be inside what the profile allows.
 func TestEveryPathOfAStackIsAllowed(t *testing.T) {
 	s := profile.Stack{Cluster: "physics_lhc_1a2b3c4d"}

@@ -56,21 +56,27 @@ var (
 
 func programs() map[string]runtimes.Program {
 	conf := []string{"SLURM_CONF"}
+	always := func([]string) bool { return true }
 	return map[string]runtimes.Program{
-		"scontrol": {Path: "/usr/bin/scontrol", Env: conf, Check: checkScontrol},
-		"sacctmgr": {Path: "/usr/bin/sacctmgr", Env: conf, Check: checkSacctmgr},
-		"sinfo":    {Path: "/usr/bin/sinfo", Env: conf, Check: only("--json")},
-		"squeue":   {Path: "/usr/bin/squeue", Env: conf, Check: checkSqueue},
-		"sacct":    {Path: "/usr/bin/sacct", Env: conf, Check: checkSacct},
-		"sdiag":    {Path: "/usr/bin/sdiag", Env: conf, Check: only()},
+		"scontrol": {Path: "/usr/bin/scontrol", Env: conf, Check: checkScontrol, Reads: first("ping", "show")},
+		"sacctmgr": {Path: "/usr/bin/sacctmgr", Env: conf, Check: checkSacctmgr, Reads: sacctmgrReads},
+		"sinfo":    {Path: "/usr/bin/sinfo", Env: conf, Check: only("--json"), Reads: always},
+		"squeue":   {Path: "/usr/bin/squeue", Env: conf, Check: checkSqueue, Reads: always},
+		"sacct":    {Path: "/usr/bin/sacct", Env: conf, Check: checkSacct, Reads: always},
+		"sdiag":    {Path: "/usr/bin/sdiag", Env: conf, Check: only(), Reads: always},
 		"sbatch":   {Path: "/usr/bin/sbatch", Env: conf, Check: checkSbatch},
 		"scancel":  {Path: "/usr/bin/scancel", Env: conf, Check: checkScancel},
 
-		"id": {Path: "/usr/bin/id", Check: checkID},
+		"id": {Path: "/usr/bin/id", Check: checkID, Reads: always},
 
 		"mariadb":            {Path: "/usr/bin/mariadb", Check: exactly(SQLArgs())},
 		"mariadb-install-db": {Path: "/usr/bin/mariadb-install-db", Check: exactly(InstallDBArgs())},
 	}
+}
+
+// first says whether the first argument is one of words.
+func first(words ...string) func([]string) bool {
+	return func(args []string) bool { return len(args) > 0 && slices.Contains(words, args[0]) }
 }
 
 func exactly(want []string) func([]string) error {
@@ -192,6 +198,12 @@ func checkSacctmgr(args []string) error {
 		}
 	}
 	return nil
+}
+
+// sacctmgrReads says whether the command is list; the flags before it are ours.
+func sacctmgrReads(args []string) bool {
+	i := slices.IndexFunc(args, func(a string) bool { return !strings.HasPrefix(a, "-") })
+	return i >= 0 && args[i] == "list"
 }
 
 func checkSacct(args []string) error {
