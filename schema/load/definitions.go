@@ -1,0 +1,154 @@
+package load
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/build"
+	"cuelang.org/go/cue/cuecontext"
+	"cuelang.org/go/cue/errors"
+	"cuelang.org/go/cue/parser"
+
+	berthcue "berth/schema/cue"
+)
+
+// judge checks values against the definitions. It holds one CUE context and is
+// used by one goroutine at a time: contexts are not worth sharing. It keeps no
+// value it judged (a retained one costs 70 KiB; BuildFile would retain all).
+type judge struct {
+	ctx  *cue.Context
+	defs map[string]definition
+}
+
+// definition is one closed CUE definition, and its shape for messages.
+type definition struct {
+	value cue.Value
+	shape *shape
+}
+
+// Names of definitions of a backend.
+func configDef(backend string) string     { return backend + "#Config" }
+func parametersDef(backend string) string { return backend + "#Parameters" }
+
+// newJudge compiles the core's definitions and those of the backends.
+func newJudge(backends map[string]string) (*judge, error) {
+	sources, err := berthcue.Sources()
+	if err != nil {
+		return nil, err
+	}
+	j := &judge{ctx: cuecontext.New(), defs: map[string]definition{}}
+	core, err := compile(j.ctx, sources)
+	if err != nil {
+		return nil, fmt.Errorf("the definitions of the estate: %w", err)
+	}
+	said := map[string]string{}
+	if err := says(core, said); err != nil {
+		return nil, err
+	}
+	for _, kind := range kinds() {
+		if err := j.define(kind, core, "#"+kind, said); err != nil {
+			return nil, fmt.Errorf("the definitions of the estate: %w", err)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(backends)) {
+		v, err := compile(j.ctx, map[string][]byte{name + ".cue": []byte(backends[name])})
+		if err != nil {
+			return nil, fmt.Errorf("backend %s: %w", name, err)
+		}
+		said := maps.Clone(said)
+		if err := says(v, said); err != nil {
+			return nil, err
+		}
+		for def, at := range map[string]string{configDef(name): "#Config", parametersDef(name): "#Parameters"} {
+			if err := j.define(def, v, at, said); err != nil {
+				return nil, fmt.Errorf("backend %s: %w", name, err)
+			}
+		}
+	}
+	return j, nil
+}
+
+func (j *judge) define(name string, in cue.Value, at string, said map[string]string) error {
+	v := in.LookupPath(cue.ParsePath(at))
+	if err := v.Err(); err != nil {
+		return fmt.Errorf("no definition %s: %w", at, err)
+	}
+	h := shaper{said: said}
+	j.defs[name] = definition{value: v, shape: h.shape(v)}
+	if h.err != nil {
+		return fmt.Errorf("%s: %w", at, h.err)
+	}
+	return nil
+}
+
+// compile builds one package of the given files.
+func compile(ctx *cue.Context, sources map[string][]byte) (cue.Value, error) {
+	inst := build.NewContext().NewInstance("", nil)
+	for _, name := range slices.Sorted(maps.Keys(sources)) {
+		f, err := parser.ParseFile(name, sources[name], parser.ParseComments)
+		if err != nil {
+			return cue.Value{}, err
+		}
+		// Imports would be looked up on this machine; definitions have none.
+		for _, d := range f.Decls {
+			if _, ok := d.(*ast.ImportDecl); ok {
+				return cue.Value{}, fmt.Errorf("%s: definitions import nothing", name)
+			}
+		}
+		if err := inst.AddSyntax(f); err != nil {
+			return cue.Value{}, err
+		}
+	}
+	v := ctx.BuildInstance(inst)
+	return v, v.Err()
+}
+
+// says adds the explanations of patterns in v's #Says.
+func says(v cue.Value, to map[string]string) error {
+	s := v.LookupPath(cue.ParsePath("#Says"))
+	if !s.Exists() {
+		return nil
+	}
+	it, err := s.Fields()
+	if err != nil {
+		return fmt.Errorf("#Says: %w", err)
+	}
+	for it.Next() {
+		text, err := it.Value().String()
+		if err != nil {
+			return fmt.Errorf("#Says: %w", err)
+		}
+		to[it.Selector().Unquoted()] = text
+	}
+	return nil
+}
+
+// judge checks value against a definition. It returns the value with its
+// defaults as JSON, or what is wrong.
+func (j *judge) judge(def string, value any) ([]byte, []problem) {
+	d, ok := j.defs[def]
+	if !ok {
+		return nil, []problem{{code: "schema.value", message: "there is no definition of " + def}}
+	}
+	v := d.value.Unify(j.ctx.Encode(value))
+	err := v.Validate(cue.Concrete(true), cue.Final())
+	if err == nil {
+		// A required field is reported by CUE too, but only if nothing else is wrong.
+		if missing := d.shape.missing(value, ""); len(missing) > 0 {
+			return nil, missing
+		}
+		data, err := v.MarshalJSON()
+		if err != nil {
+			return nil, []problem{{code: "schema.value", message: "cannot be evaluated: " + err.Error()}}
+		}
+		return data, nil
+	}
+	return nil, d.shape.explain(errors.Errors(err), value)
+}
+
+// canonical is value as canonical JSON: sorted keys, no space.
+func canonical(value any) (json.RawMessage, error) { return json.Marshal(value) }

@@ -1,0 +1,75 @@
+// Package load is the one gate between the bytes of an estate and the rest of
+// Berth: it turns a Snapshot into schema.Desired and findings at exact places.
+//
+// Each file goes through size and depth caps, one YAML node tree with
+// positions, exact keys (no duplicates, aliases, anchors, merge keys, tags,
+// second documents, invisible characters), the CUE definition of its kind, and
+// becomes a Go value. Then documents are judged in each other's company. CUE,
+// policy and runtimes see only what passed; nothing reads the YAML again.
+//
+// What is wrong in one file holds that file and those that need it, nobody
+// else; InForce makes that a tree.
+//
+// The package knows no Git, host or forge; a runtime's own definitions come to
+// it as CUE source, as data.
+//
+// # Codes
+//
+// Codes are stable: people grep for them and tools suppress by them.
+//
+//	file.too-large           more than 64 KiB
+//	file.encoding            not UTF-8
+//	file.bom                 a byte order mark
+//	file.control             control, invisible or bidirectional characters
+//	file.unreadable          the reader failed on the file
+//	part.unreadable          a part of the tree cannot be listed or read
+//	path.misplaced           no kind of document stands at this path
+//	path.stray               neither a document nor README.md
+//	path.extension           .yml or .json instead of .yaml
+//	path.case                upper case in the path
+//	path.name                a name that is no identifier
+//	path.name-mismatch       metadata.name is not what the path says
+//	path.kind                a document of another kind stands here
+//	path.symlink             a symbolic link
+//	path.executable          the executable bit
+//	path.submodule           a submodule
+//	path.mode                some other thing that is no plain file
+//	yaml.syntax              not YAML
+//	yaml.tab                 a tab in the indentation
+//	yaml.empty               no document
+//	yaml.second-document     more than one document
+//	yaml.not-a-mapping       the document is a list or a scalar
+//	yaml.depth               nested too deep
+//	yaml.nodes               too many values
+//	yaml.alias               an alias or anchor
+//	yaml.merge               a merge key
+//	yaml.tag                 an explicit or unknown tag
+//	yaml.key                 a key that is missing or no text
+//	yaml.duplicate-key       the same key twice
+//	yaml.null                a field without a value
+//	yaml.scalar              a scalar that readers take for different values
+//	schema.api-version       another apiVersion
+//	schema.kind              no such kind
+//	schema.unknown-field     a field the kind has not
+//	schema.missing-field     a field the kind must have
+//	schema.type              a value of another type
+//	schema.enum              none of the allowed values
+//	schema.range             a number out of bounds
+//	schema.pattern           text (or a key) of another form
+//	schema.length            a list that is too short
+//	schema.rule              a document that contradicts itself
+//	schema.value             refused by the definition in some other way
+//	ref.missing-tenant       no tenant.yaml above
+//	ref.missing-project      no project.yaml above
+//	ref.missing-app          no such app
+//	ref.missing-version      no such version of the app
+//	ref.missing-entitlement  the project is not entitled to the app
+//	ref.missing-owner        a node reserved for nobody (warning)
+//	ref.no-runtime           no runtime for the version's backend
+//	ref.unknown-role         no such role in the manifest
+//	ref.role-count           more or fewer members than the manifest allows
+//	ref.role-gpus            GPUs for a role that has none
+//	conflict.unix-user       one Unix name with two uids, or the reverse
+//	conflict.node-address    two nodes at one address
+//	conflict.device          one device file named twice
+package load

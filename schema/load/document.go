@@ -1,0 +1,281 @@
+package load
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+
+	"berth/schema"
+)
+
+// document is what one file turned out to be. It is immutable and shared
+// between loads; it depends on nothing but path, blob and mode.
+type document struct {
+	file     schema.File
+	key      schema.Key
+	spec     any // *schema.Instance and so on; nil if the document is invalid
+	header   *schema.Header
+	findings []schema.Diagnostic
+	tree     *tree // kept where another document decides how to read a part of this one
+}
+
+func (d *document) valid() bool { return d.spec != nil }
+
+// paths interns field paths: ten thousand documents have the same few hundred.
+type paths struct {
+	mu  sync.Mutex
+	all map[string]string
+}
+
+func (p *paths) intern(s string) string {
+	const most = 50_000 // free keys could fill it without end
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if t, ok := p.all[s]; ok {
+		return t
+	}
+	if len(p.all) < most {
+		p.all[s] = s
+	}
+	return s
+}
+
+// reader turns files into documents.
+type reader struct {
+	judge *judge
+	paths *paths
+}
+
+// refused is a document that holds one finding, at the file's first line.
+func refused(f schema.File, key schema.Key, code, message string) *document {
+	return &document{file: f, key: key, findings: []schema.Diagnostic{{
+		Severity: schema.SeverityError, Code: code, Message: message, File: f.Path, Line: 1, Column: 1,
+	}}}
+}
+
+// admit says what stands at f by its path and mode alone. nil, nil: nothing of ours.
+func admit(f schema.File) (key schema.Key, doc *document, ignore bool) {
+	key, finding, ignore := locate(f.Path)
+	if ignore {
+		return key, nil, true
+	}
+	switch f.Mode {
+	case schema.ModePlain:
+	case schema.ModeSymlink:
+		return key, refused(f, key, "path.symlink", "is a symbolic link: an estate holds plain files only"), false
+	case schema.ModeExecutable:
+		return key, refused(f, key, "path.executable", "is executable: remove the bit (git update-index --chmod=-x)"), false
+	case schema.ModeSubmodule:
+		return key, refused(f, key, "path.submodule", "is a submodule: an estate holds plain files only"), false
+	default:
+		return key, refused(f, key, "path.mode", fmt.Sprintf("has the mode %06o: an estate holds plain files only", f.Mode)), false
+	}
+	if finding != nil {
+		return key, &document{file: f, findings: []schema.Diagnostic{*finding}}, false
+	}
+	return key, nil, false
+}
+
+// read reads a file admitted by admit.
+func (r *reader) read(f schema.File, key schema.Key, data []byte, more bool) *document {
+	doc := &document{file: f, key: key}
+	t, findings := readTree(f.Path, data, more)
+	if t == nil {
+		doc.findings = findings
+		return doc
+	}
+	fail := func(p problem) { doc.findings = append(doc.findings, place_(t, f.Path, p)) }
+	if p := envelope(t, key); p != nil {
+		fail(*p)
+		return doc
+	}
+	out, problems := r.judge.judge(string(key.Kind), t.value)
+	if len(problems) > 0 {
+		for _, p := range problems {
+			fail(p)
+		}
+		return doc
+	}
+	header := schema.Header{Key: key, File: f.Path, Blob: f.Blob, Fields: r.fields(t)}
+	spec, err := decode(key.Kind, out, &header)
+	if err != nil {
+		fail(problem{code: "schema.value", message: err.Error()})
+		return doc
+	}
+	if name := t.value["metadata"].(map[string]any)["name"]; name != key.Name {
+		fail(problem{path: "metadata.name", code: "path.name-mismatch", message: fmt.Sprintf("is %q, but the file's place says %q: make them equal", name, key.Name)})
+	}
+	for _, p := range r.semantics(spec, t) {
+		fail(p)
+	}
+	if len(doc.findings) == 0 {
+		doc.spec = spec
+		doc.header = headerOf(spec)
+		if i, ok := spec.(*schema.Instance); ok && i.Spec.Config != nil {
+			doc.tree = t
+		}
+	}
+	return doc
+}
+
+// misplaced tells, where it can, where a document belongs that stands where
+// none may.
+func misplaced(doc *document, data []byte, more bool) *document {
+	t, _ := readTree(doc.file.Path, data, more)
+	if t == nil || doc.findings[0].Code != "path.misplaced" {
+		return doc
+	}
+	kind, _ := t.value["kind"].(string)
+	if ps := kindPlaces(schema.Kind(kind)); len(ps) > 0 {
+		doc.findings[0].Message = fmt.Sprintf("no kind of document stands here; a document of kind %s stands at %s", kind, strings.Join(ps, " or "))
+	}
+	return doc
+}
+
+// envelope checks what decides how the rest is read.
+func envelope(t *tree, key schema.Key) *problem {
+	version, ok := t.value["apiVersion"]
+	switch {
+	case !ok:
+		if !hasKey(t.value, "kind") || !hasKey(t.value, "spec") {
+			break // not even close; kind is the better thing to say
+		}
+		return nil // the definition reports it with everything else
+	case version != schema.APIVersion:
+		return &problem{path: "apiVersion", code: "schema.api-version", message: fmt.Sprintf("got %s, want %q", describe(version), schema.APIVersion)}
+	}
+	kind, ok := t.value["kind"]
+	switch {
+	case !ok:
+		names := slices.Sorted(keysOf(t.value))
+		if guess := nearest("kind", names); guess != "" {
+			return &problem{path: guess, code: "schema.unknown-field", message: `no such field: did you mean "kind"?`, atKey: true}
+		}
+		return &problem{path: "kind", code: "schema.missing-field", message: fmt.Sprintf("is missing, want %q", key.Kind)}
+	case kind == string(key.Kind):
+		return nil
+	}
+	text, _ := kind.(string)
+	if ps := kindPlaces(schema.Kind(text)); len(ps) > 0 {
+		return &problem{path: "kind", code: "path.kind", message: fmt.Sprintf("a document of kind %s stands here, not %s, which stands at %s", key.Kind, text, strings.Join(ps, " or "))}
+	}
+	p := &problem{path: "kind", code: "schema.kind", message: fmt.Sprintf("got %s, want %q", describe(kind), key.Kind)}
+	return p
+}
+
+func keysOf(m map[string]any) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for k := range m {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+// place_ puts a problem where its field stands; a field that is missing is
+// shown at its parent.
+func place_(t *tree, file string, p problem) schema.Diagnostic {
+	at := t.of(p.path)
+	if p.atKey {
+		at = t.keyOf(p.path)
+	}
+	return schema.Diagnostic{
+		Severity: schema.SeverityError, Code: p.code, Message: subject(p.path) + p.message,
+		File: file, Line: at.line, Column: at.column, Path: p.path,
+	}
+}
+
+func (r *reader) fields(t *tree) []schema.FieldPos {
+	fs := make([]schema.FieldPos, 0, len(t.at))
+	for path := range t.at {
+		if path == "" {
+			continue
+		}
+		at := t.of(path)
+		fs = append(fs, schema.FieldPos{
+			Path: r.paths.intern(path), Line: uint16(min(at.line, math.MaxUint16)), Column: uint16(min(at.column, math.MaxUint16)),
+		})
+	}
+	slices.SortFunc(fs, func(a, b schema.FieldPos) int { return strings.Compare(a.Path, b.Path) })
+	return fs
+}
+
+// decode makes the Go value of a document from its JSON, defaults filled.
+func decode(kind schema.Kind, data []byte, header *schema.Header) (any, error) {
+	switch kind {
+	case schema.KindTenant:
+		d := &schema.Tenant{}
+		return d, unmarshal(data, header, &d.Header, &d.Spec)
+	case schema.KindProject:
+		d := &schema.Project{}
+		return d, unmarshal(data, header, &d.Header, &d.Spec)
+	case schema.KindApp:
+		d := &schema.App{}
+		return d, unmarshal(data, header, &d.Header, &d.Spec)
+	case schema.KindAppVersion:
+		d := &schema.AppVersion{}
+		return d, unmarshal(data, header, &d.Header, &d.Spec)
+	case schema.KindNode:
+		d := &schema.Node{}
+		return d, unmarshal(data, header, &d.Header, &d.Spec)
+	case schema.KindPolicy:
+		d := &schema.Policy{}
+		return d, unmarshal(data, header, &d.Header, &d.Spec)
+	case schema.KindEntitlement:
+		d := &schema.Entitlement{}
+		return d, unmarshal(data, header, &d.Header, &d.Spec)
+	case schema.KindRoleBinding:
+		d := &schema.RoleBinding{}
+		return d, unmarshal(data, header, &d.Header, &d.Spec)
+	case schema.KindInstance:
+		d := &schema.Instance{}
+		return d, unmarshal(data, header, &d.Header, &d.Spec)
+	}
+	return nil, fmt.Errorf("kind %s is not read", kind)
+}
+
+func unmarshal(data []byte, header, into *schema.Header, spec any) error {
+	var head struct {
+		Metadata struct {
+			UID    string            `json:"uid"`
+			Labels map[string]string `json:"labels"`
+		} `json:"metadata"`
+		Suspend bool            `json:"suspend"`
+		Spec    json.RawMessage `json:"spec"`
+	}
+	if err := json.Unmarshal(data, &head); err != nil {
+		return err
+	}
+	*into = *header
+	into.UID, into.Labels, into.Suspend = head.Metadata.UID, head.Metadata.Labels, head.Suspend
+	return json.Unmarshal(head.Spec, spec)
+}
+
+// headerOf is the header of a decoded document.
+func headerOf(spec any) *schema.Header {
+	switch d := spec.(type) {
+	case *schema.Tenant:
+		return &d.Header
+	case *schema.Project:
+		return &d.Header
+	case *schema.App:
+		return &d.Header
+	case *schema.AppVersion:
+		return &d.Header
+	case *schema.Node:
+		return &d.Header
+	case *schema.Policy:
+		return &d.Header
+	case *schema.Entitlement:
+		return &d.Header
+	case *schema.RoleBinding:
+		return &d.Header
+	case *schema.Instance:
+		return &d.Header
+	}
+	return nil
+}

@@ -1,0 +1,341 @@
+package load
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/errors"
+)
+
+// problem is a finding without its place yet.
+type problem struct {
+	path    string
+	code    string
+	message string
+	atKey   bool // shown at the field's key rather than its value
+}
+
+// explain turns CUE's errors about value into one problem per cause.
+func (s *shape) explain(errs []errors.Error, value any) []problem {
+	causes := map[string]problem{}
+	for _, e := range errs {
+		path, at, sh, present := s.walk(e.Path(), value)
+		if _, ok := causes[path]; ok {
+			continue
+		}
+		format, _ := e.Msg()
+		switch {
+		case format == "field not allowed":
+			causes[path] = s.unknown(path, value)
+		case !present: // missing fields are found below, with their siblings
+		case sh == nil:
+			causes[path] = problem{path: path, code: "schema.value", message: plain(e)}
+		default:
+			causes[path] = sh.mismatch(path, at, e)
+		}
+	}
+	for _, m := range s.missing(value, "") {
+		if _, ok := causes[m.path]; !ok && !suggested(causes, m.path) {
+			causes[m.path] = m
+		}
+	}
+	if len(causes) == 0 && len(errs) > 0 {
+		path, _, _, _ := s.walk(errs[0].Path(), value)
+		causes[path] = problem{path: path, code: "schema.value", message: plain(errs[0])}
+	}
+	// A conflict inside a list or mapping is told at the inner place only.
+	var problems []problem
+	for _, path := range slices.Sorted(maps.Keys(causes)) {
+		problems = append(problems, causes[path])
+	}
+	return problems
+}
+
+func plain(e errors.Error) string {
+	format, args := e.Msg()
+	return fmt.Sprintf(format, args...)
+}
+
+// walk follows a CUE path through value and shape. present is false if the
+// value has no such field.
+func (s *shape) walk(cuePath []string, value any) (path string, at any, sh *shape, present bool) {
+	sh, at, present = s, value, true
+	for _, step := range cuePath {
+		if strings.HasPrefix(step, "#") && path == "" {
+			continue // the definition's own name
+		}
+		if unquoted, err := strconv.Unquote(step); err == nil {
+			step = unquoted
+		}
+		switch v := at.(type) {
+		case []any:
+			i, err := strconv.Atoi(step)
+			if err != nil || i < 0 || i >= len(v) {
+				return path, at, sh, present
+			}
+			path, at = item(path, i), v[i]
+			if sh != nil {
+				sh = sh.element
+			}
+		case map[string]any:
+			path = child(path, step)
+			at, present = v[step], hasKey(v, step)
+			if sh != nil {
+				sh = sh.child(step)
+			}
+			if !present {
+				return path, nil, sh, false
+			}
+		default:
+			return path, at, sh, present
+		}
+	}
+	return path, at, sh, present
+}
+
+func hasKey(m map[string]any, k string) bool { _, ok := m[k]; return ok }
+
+func (s *shape) child(name string) *shape {
+	if f, ok := s.fields[name]; ok {
+		return f.shape
+	}
+	return s.element
+}
+
+// unknown is the problem of a field the definition has not.
+func (s *shape) unknown(path string, value any) problem {
+	p := problem{path: path, code: "schema.unknown-field", message: "no such field", atKey: true}
+	up := parent(path)
+	name := strings.TrimPrefix(strings.TrimPrefix(path, up), ".")
+	sh, at := s.descend(up, value)
+	if sh == nil {
+		return p
+	}
+	if len(sh.keys) > 0 {
+		p.code, p.message = "schema.pattern", fmt.Sprintf("the key %s is not allowed, want %s", short(name), strings.Join(sh.keys, "; "))
+		return p
+	}
+	names := slices.Sorted(maps.Keys(sh.fields))
+	if guess := nearest(name, names); guess != "" {
+		if hasKey(at, guess) {
+			p.message = fmt.Sprintf("no such field: %q is there already", guess)
+		} else {
+			p.message = fmt.Sprintf("no such field: did you mean %q?", guess)
+		}
+		return p
+	}
+	if len(names) > 0 {
+		p.message = "no such field: there are " + strings.Join(names, ", ")
+	}
+	return p
+}
+
+// descend finds shape and mapping at one of our own paths.
+func (s *shape) descend(path string, value any) (*shape, map[string]any) {
+	sh := s
+	for path != "" && sh != nil {
+		var step string
+		switch path[0] {
+		case '[':
+			end := strings.IndexByte(path, ']')
+			i, _ := strconv.Atoi(path[1:end])
+			path = strings.TrimPrefix(path[end+1:], ".")
+			if list, ok := value.([]any); ok && i < len(list) {
+				value = list[i]
+			}
+			sh = sh.element
+			continue
+		default:
+			end := strings.IndexAny(path, ".[")
+			if end < 0 {
+				end = len(path)
+			}
+			step, path = path[:end], strings.TrimPrefix(path[end:], ".")
+		}
+		m, _ := value.(map[string]any)
+		value, sh = m[step], sh.child(step)
+	}
+	m, _ := value.(map[string]any)
+	return sh, m
+}
+
+// mismatch is the problem of a value that is not what its shape wants.
+func (s *shape) mismatch(path string, got any, cause errors.Error) problem {
+	p := problem{path: path, code: "schema.value"}
+	kind := kindOf(got)
+	want := s.wants()
+	switch {
+	case !sameKind(s.kind, kind):
+		p.code = "schema.type"
+		p.message = fmt.Sprintf("got %s, want %s", describe(got), want)
+		if s.kind == cue.StringKind && kind&(cue.NumberKind|cue.BoolKind) != 0 {
+			p.message += ": put it in quotes"
+		}
+		return p
+	case len(s.enum) > 0:
+		p.code = "schema.enum"
+		if text, ok := got.(string); ok {
+			if guess := nearest(text, unquoteAll(s.enum)); guess != "" && len(s.enum) > 1 {
+				p.message = fmt.Sprintf("got %s, want %s: did you mean %q?", describe(got), want, guess)
+				return p
+			}
+		}
+	case kind&cue.NumberKind != 0:
+		p.code = "schema.range"
+	case kind == cue.StringKind:
+		p.code = "schema.pattern"
+		for _, r := range s.rules {
+			if r.op == cue.NotRegexMatchOp && refusedBy(cause, cue.NotRegexMatchOp) {
+				want = r.text
+			}
+		}
+	case kind == cue.ListKind && s.nonEmpty:
+		p.code = "schema.length"
+		p.message = "is empty, want " + want
+		return p
+	default:
+		p.message = plain(cause)
+		return p
+	}
+	p.message = fmt.Sprintf("got %s, want %s", describe(got), want)
+	return p
+}
+
+// refusedBy says whether the bound in an error is of this operator.
+func refusedBy(e errors.Error, op cue.Op) bool {
+	_, args := e.Msg()
+	return len(args) > 1 && strings.HasPrefix(fmt.Sprint(args[1]), op.String())
+}
+
+func unquoteAll(json_ []string) []string {
+	var out []string
+	for _, j := range json_ {
+		var s string
+		if json.Unmarshal([]byte(j), &s) == nil {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func kindOf(v any) cue.Kind {
+	switch v.(type) {
+	case string:
+		return cue.StringKind
+	case bool:
+		return cue.BoolKind
+	case int64:
+		return cue.IntKind
+	case float64:
+		return cue.FloatKind
+	case []any:
+		return cue.ListKind
+	}
+	return cue.StructKind
+}
+
+func sameKind(want, got cue.Kind) bool { return want&got != 0 }
+
+func describe(v any) string {
+	switch v := v.(type) {
+	case string:
+		return short(v)
+	case []any:
+		return "a list"
+	case map[string]any:
+		return "a mapping"
+	default:
+		return fmt.Sprint(v)
+	}
+}
+
+// missing finds the required fields value has not.
+func (s *shape) missing(value any, path string) []problem {
+	var found []problem
+	switch v := value.(type) {
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(s.fields)) {
+			f := s.fields[name]
+			inner, ok := v[name]
+			switch {
+			case ok:
+				found = append(found, f.shape.missing(inner, child(path, name))...)
+			case f.required:
+				found = append(found, problem{path: child(path, name), code: "schema.missing-field", message: "is missing, want " + f.shape.wants()})
+			}
+		}
+		if s.element != nil {
+			for _, name := range slices.Sorted(maps.Keys(v)) {
+				if _, named := s.fields[name]; !named {
+					found = append(found, s.element.missing(v[name], child(path, name))...)
+				}
+			}
+		}
+	case []any:
+		if s.element != nil {
+			for i, inner := range v {
+				found = append(found, s.element.missing(inner, item(path, i))...)
+			}
+		}
+	}
+	return found
+}
+
+// suggested says whether a misspelt field stands for the missing one at path.
+func suggested(causes map[string]problem, path string) bool {
+	up := parent(path)
+	name := strings.TrimPrefix(strings.TrimPrefix(path, up), ".")
+	for _, c := range causes {
+		if c.code == "schema.unknown-field" && parent(c.path) == up && strings.Contains(c.message, strconv.Quote(name)) {
+			return true
+		}
+	}
+	return false
+}
+
+// nearest is the name most like got, or "" if none is close: spelt the same
+// but for case and dashes, or at most a third of it mistyped.
+func nearest(got string, names []string) string {
+	fold := func(s string) string {
+		return strings.NewReplacer("-", "", "_", "", ".", "").Replace(strings.ToLower(s))
+	}
+	best, least := "", max(1, len(got)/3)+1
+	for _, n := range names {
+		if d := distance(fold(got), fold(n)); d < least {
+			best, least = n, d
+		}
+	}
+	return best
+}
+
+// distance counts edits: insert, delete, replace, swap neighbours.
+func distance(a, b string) int {
+	const most = 64
+	if len(a) > most || len(b) > most {
+		return most
+	}
+	prev2, prev, cur := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range prev {
+		prev[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		cur[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			cur[j] = min(prev[j]+1, cur[j-1]+1, prev[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				cur[j] = min(cur[j], prev2[j-2]+1)
+			}
+		}
+		prev2, prev, cur = prev, cur, prev2
+	}
+	return prev[len(b)]
+}

@@ -1,0 +1,296 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"berth/schema"
+)
+
+// ErrEmpty: the new tree declares nothing where the one in force declares
+// something. That is a mistake, or an attack, and no wish to delete everything.
+var ErrEmpty = errors.New("the estate is empty")
+
+// ErrInForce: the version in force does not load any more, and nothing in the
+// new tree mends it. Somebody must; nothing is taken away meanwhile.
+var ErrInForce = errors.New("the version in force does not load")
+
+// Held is a file that does not come into force, and why.
+type Held struct {
+	Key     schema.Key // zero where the file says none
+	File    string
+	Reason  string // invalid, needs, denied
+	Message string
+}
+
+// The reasons of a Held.
+const (
+	HeldInvalid = "invalid" // the file has errors
+	HeldNeeds   = "needs"   // it needs, or is needed by, something that does not come into force
+	HeldDenied  = "denied"  // a Check refuses it
+)
+
+// Check refuses documents that load but may not come into force. It is given
+// what would be in force; each diagnostic of severity error holds its File, if
+// that changed. It must be pure.
+type Check func(*schema.Desired) []schema.Diagnostic
+
+// Force is what a new tree brings into force.
+type Force struct {
+	Main     *Result           // the new tree as it is, with its findings
+	Result   *Result           // what is in force; it has no errors
+	Snapshot schema.Snapshot   // the same as a tree
+	Replace  map[string]string // path → blob in force instead of main's; "": none
+	Held     []Held            // why, sorted by file
+}
+
+// InForce decides which documents of main come into force over those of
+// previous, the tree in force until now (nil: nothing was). An invalid
+// document holds only itself and what needs it: a file that is wrong stays as
+// it was in previous, and what something in force still needs is not taken
+// away. A valid main comes through unchanged. The decision depends on the two
+// trees alone.
+//
+// Among files that cannot stand together, the one that changed gives way: new
+// files go, changed ones go back, and only if an unchanged one still cannot
+// stand, what changed under it is put back. So no tenant's document decides
+// what is in force for another, but that of two new claims to one Unix user
+// the first by path has it.
+func (l *Loader) InForce(ctx context.Context, main, previous schema.Snapshot, checks ...Check) (*Force, error) {
+	if previous == nil {
+		previous = Files(nil)
+	}
+	f := forcing{loader: l, checks: checks, put: map[string]*schema.File{}, held: map[string]Held{}}
+	var err error
+	if f.main, err = l.Load(ctx, main); err != nil {
+		return nil, fmt.Errorf("the new tree: %w", err)
+	}
+	before, err := l.Load(ctx, previous)
+	if err != nil {
+		return nil, fmt.Errorf("the tree in force: %w", err)
+	}
+	for what, r := range map[string]*Result{"the new tree": f.main, "the tree in force": before} {
+		if len(r.Unreadable) > 0 {
+			return nil, fmt.Errorf("%s: %w: %s", what, ErrUnreadable, strings.Join(r.Unreadable, ", "))
+		}
+	}
+	if len(f.main.Documents) == 0 && len(before.Documents) > 0 {
+		return nil, ErrEmpty
+	}
+	if err := f.compare(ctx, main, previous); err != nil {
+		return nil, err
+	}
+	f.incumbents = before.claims
+	return f.settle(ctx, main, previous)
+}
+
+// forcing is the search for a tree that loads: main, with more and more paths
+// put as they were before. Each round puts at least one path back, so it ends.
+type forcing struct {
+	loader     *Loader
+	checks     []Check
+	main       *Result
+	incumbents claims
+	was        map[string]*schema.File // changed paths as they were; nil: not there
+	put        map[string]*schema.File // paths put back
+	held       map[string]Held
+}
+
+// compare finds the paths in which main differs from previous.
+func (f *forcing) compare(ctx context.Context, main, previous schema.Snapshot) error {
+	now, err := listing(ctx, main, previous)
+	if err != nil {
+		return err
+	}
+	before, err := listing(ctx, previous, main)
+	if err != nil {
+		return err
+	}
+	f.was = map[string]*schema.File{}
+	for path, n := range now {
+		if b, ok := before[path]; !ok {
+			f.was[path] = nil
+		} else if b.Blob != n.Blob || b.Mode != n.Mode {
+			f.was[path] = &b
+		}
+	}
+	for path, b := range before {
+		if _, ok := now[path]; !ok {
+			f.was[path] = &b
+		}
+	}
+	return nil
+}
+
+// listing is the files of those parts of a that b has not the same.
+func listing(ctx context.Context, a, b schema.Snapshot) (map[string]schema.File, error) {
+	as, err := a.Parts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	bs, err := b.Parts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	same := map[partKey]bool{}
+	for _, p := range bs {
+		same[partKey{p.Name, p.Hash}] = true
+	}
+	all := map[string]schema.File{}
+	for _, p := range as {
+		if !ours(p) || same[partKey{p.Name, p.Hash}] {
+			continue
+		}
+		files, err := a.Files(ctx, p)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %s: %w", ErrUnreadable, p.Name, err)
+		}
+		for _, file := range files {
+			all[file.Path] = file
+		}
+	}
+	return all, nil
+}
+
+func (f *forcing) settle(ctx context.Context, main, previous schema.Snapshot) (*Force, error) {
+	for {
+		var tree schema.Snapshot = main
+		if len(f.put) > 0 {
+			o, err := newOverlay(ctx, main, previous, f.put)
+			if err != nil {
+				return nil, err
+			}
+			tree = o
+		}
+		r, err := f.loader.load(ctx, tree, f.incumbents)
+		if err != nil {
+			return nil, err
+		}
+		refused := f.refused(r)
+		if len(r.Needs) == 0 && len(refused) == 0 && !schema.HasErrors(r.Diagnostics) {
+			return f.done(r, tree), nil
+		}
+		if !f.round(r, refused) {
+			return nil, fmt.Errorf("%w: %s", ErrInForce, firstError(r))
+		}
+	}
+}
+
+// refused are the first refusals of the checks by file, of changed files only:
+// what is in force already stays, however the rules changed.
+func (f *forcing) refused(r *Result) map[string]schema.Diagnostic {
+	refused := map[string]schema.Diagnostic{}
+	for _, check := range f.checks {
+		for _, d := range check(r.Desired) {
+			if _, ok := refused[d.File]; !ok && d.Severity == schema.SeverityError && f.loose(d.File) {
+				refused[d.File] = d
+			}
+		}
+	}
+	return refused
+}
+
+// loose says whether a path still stands as main has it and not as before.
+func (f *forcing) loose(path string) bool {
+	_, changed := f.was[path]
+	_, back := f.put[path]
+	return changed && !back
+}
+
+// back puts a path as it was.
+func (f *forcing) back(path, reason, message string) {
+	f.put[path] = f.was[path]
+	key, ok := f.main.Documents[path]
+	if !ok {
+		key, _, _ = locate(path)
+	}
+	f.held[path] = Held{Key: key, File: path, Reason: reason, Message: message}
+}
+
+// round puts back the files of the first class that has any:
+//
+//  1. changed files wrong in themselves,
+//  2. new files that cannot stand with others, or that a check refuses,
+//  3. changed ones of that sort,
+//  4. what changed under files that did not, and that now cannot stand.
+//
+// Later classes wait, as putting back the earlier may mend them.
+func (f *forcing) round(r *Result, refused map[string]schema.Diagnostic) bool {
+	first := map[string]schema.Diagnostic{}
+	for _, d := range r.Diagnostics {
+		if _, ok := first[d.File]; !ok && d.Severity == schema.SeverityError {
+			first[d.File] = d
+		}
+	}
+	type action struct{ path, reason, message string }
+	var classes [4][]action
+	for _, path := range slices.Sorted(maps.Keys(first)) {
+		if _, crossed := r.Needs[path]; !crossed && f.loose(path) {
+			classes[0] = append(classes[0], action{path, HeldInvalid, first[path].Message})
+		}
+	}
+	between := func(path, reason, message string) {
+		class := 2
+		if f.was[path] == nil {
+			class = 1
+		}
+		classes[class] = append(classes[class], action{path, reason, message})
+	}
+	for _, path := range slices.Sorted(maps.Keys(r.Needs)) {
+		needs := strings.Join(r.Needs[path], ", ")
+		if f.loose(path) {
+			if d, ok := first[path]; ok {
+				between(path, HeldInvalid, d.Message)
+			} else {
+				between(path, HeldNeeds, "needs "+needs+", which does not come into force")
+			}
+			continue
+		}
+		for _, need := range r.Needs[path] {
+			if f.loose(need) && f.was[need] != nil {
+				classes[3] = append(classes[3], action{need, HeldNeeds, path + " is in force and needs it as it was"})
+			}
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(refused)) {
+		between(path, HeldDenied, refused[path].Message)
+	}
+	for _, actions := range classes {
+		for _, a := range actions {
+			if f.loose(a.path) {
+				f.back(a.path, a.reason, a.message)
+			}
+		}
+		if len(actions) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func firstError(r *Result) string {
+	for _, d := range r.Diagnostics {
+		if d.Severity == schema.SeverityError {
+			return d.String()
+		}
+	}
+	return "no finding tells why"
+}
+
+func (f *forcing) done(r *Result, tree schema.Snapshot) *Force {
+	force := &Force{Main: f.main, Result: r, Snapshot: tree, Replace: map[string]string{}}
+	for path, file := range f.put {
+		force.Replace[path] = ""
+		if file != nil {
+			force.Replace[path] = file.Blob
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(f.held)) {
+		force.Held = append(force.Held, f.held[path])
+	}
+	return force
+}

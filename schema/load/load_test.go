@@ -1,0 +1,40 @@
+package load_test
+
+import (
+	"context"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/schema/load"
+)
+
+func newLoader(t testing.TB) *load.Loader {
+	t.Helper()
+	slurm, err := os.ReadFile("../../runtimes/slurm/config.cue")
+	require.NoError(t, err)
+	l, err := load.New(load.Options{Backends: map[string]string{
+		"slurm":      string(slurm),
+		"bare_metal": "#Config: {...}\n#Parameters: {...}",
+	}})
+	require.NoError(t, err)
+	return l
+}
+
+func TestTheLabIsClean(t *testing.T) {
+	snap, err := load.Dir("../../examples/lab")
+	require.NoError(t, err)
+	r, err := newLoader(t).Load(context.Background(), snap)
+	require.NoError(t, err)
+	require.Empty(t, r.Diagnostics)
+	require.Empty(t, r.Needs)
+	require.Len(t, r.Desired.Tenants, 2)
+	require.Len(t, r.Desired.Platform.Nodes, 4)
+	version := r.Desired.Version("slurm", "22-05")
+	require.JSONEq(t, `{"identity":"managed","partitions":[{"default":true,"max_time_minutes":1440,"name":"main"}],"scheduler":{"interval_seconds":30}}`,
+		string(version.Spec.Manifest.Parameters))
+	train := r.Desired.Tenants["physics"].Projects["lattice"].Instances["train"]
+	require.Equal(t, "tenant_dedicated", train.Spec.OperatingMode)
+	require.EqualValues(t, "running", train.Spec.DesiredState)
+}

@@ -1,0 +1,191 @@
+package load
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+
+	"berth/schema"
+)
+
+// semantics checks what a document says about itself and no closed structure
+// can express, and fills what needs a backend's definitions.
+func (r *reader) semantics(spec any, t *tree) []problem {
+	switch d := spec.(type) {
+	case *schema.AppVersion:
+		return append(manifestRules(&d.Spec.Manifest), r.parameters(d, t)...)
+	case *schema.Node:
+		return nodeRules(&d.Spec)
+	case *schema.Policy:
+		return policyRules(d)
+	case *schema.RoleBinding:
+		return bindingRules(d)
+	case *schema.Instance:
+		return instanceRules(d, t)
+	}
+	return nil
+}
+
+func manifestRules(m *schema.Manifest) (ps []problem) {
+	control := ""
+	for _, name := range slices.Sorted(maps.Keys(m.Roles)) {
+		role, path := m.Roles[name], "spec.manifest.roles."+name
+		if role.Min > role.Max {
+			ps = append(ps, problem{path: path + ".min", code: "schema.rule", message: fmt.Sprintf("is %d, more than max, which is %d", role.Min, role.Max)})
+		}
+		if !role.ControlPlane {
+			continue
+		}
+		if control != "" {
+			ps = append(ps, problem{path: path + ".control_plane", code: "schema.rule", message: fmt.Sprintf("the role %s is the control plane already: a manifest has one", control)})
+			continue
+		}
+		control = name
+		if role.Min != 1 || role.Max != 1 {
+			ps = append(ps, problem{path: path, code: "schema.rule", message: "the control plane is always one member: set min and max to 1"})
+		}
+	}
+	if control == "" {
+		ps = append(ps, problem{path: "spec.manifest.roles", code: "schema.rule", message: "no role is the control plane: set control_plane: true on one"})
+	}
+	return ps
+}
+
+// parameters checks a version's parameters against its backend and fills the
+// defaults. A backend that is not built in is no error here: its versions may
+// be catalogued before it can run them.
+func (r *reader) parameters(d *schema.AppVersion, t *tree) []problem {
+	def := parametersDef(d.Spec.RuntimeBackend)
+	if _, ok := r.judge.defs[def]; !ok {
+		return nil
+	}
+	const path = "spec.manifest.parameters"
+	value := map[string]any{}
+	manifest := t.value["spec"].(map[string]any)["manifest"].(map[string]any)
+	if given, ok := manifest["parameters"].(map[string]any); ok {
+		value = given
+	}
+	out, ps := r.judge.judge(def, value)
+	for i := range ps {
+		ps[i].path = join(path, ps[i].path)
+	}
+	if len(ps) > 0 {
+		return ps
+	}
+	raw, err := schema.CanonicalJSON(out)
+	if err != nil {
+		return []problem{{path: path, code: "schema.value", message: err.Error()}}
+	}
+	d.Spec.Manifest.Parameters = raw
+	return nil
+}
+
+func join(prefix, path string) string {
+	switch {
+	case path == "":
+		return prefix
+	case path[0] == '[':
+		return prefix + path
+	}
+	return prefix + "." + path
+}
+
+var deviceRange = regexp.MustCompile(`^(.*)\[(\d+)-(\d+)\]$`)
+
+// devices lists the device files a GPU's devices field stands for.
+func devices(spec string) []string {
+	m := deviceRange.FindStringSubmatch(spec)
+	if m == nil {
+		return []string{spec}
+	}
+	low, _ := strconv.Atoi(m[2])
+	high, _ := strconv.Atoi(m[3])
+	var all []string
+	for i := low; i <= high; i++ {
+		all = append(all, m[1]+strconv.Itoa(i))
+	}
+	return all
+}
+
+func nodeRules(n *schema.NodeSpec) (ps []problem) {
+	seen := map[string]string{}
+	for i, g := range n.Capacity.GPUs {
+		path := item("spec.capacity.gpus", i) + ".devices"
+		all := devices(g.Devices)
+		if len(all) != g.Count {
+			ps = append(ps, problem{path: path, code: "schema.rule", message: fmt.Sprintf("%s names %d device files, but count is %d", short(g.Devices), len(all), g.Count)})
+			continue
+		}
+		for _, dev := range all {
+			if other, ok := seen[dev]; ok {
+				ps = append(ps, problem{path: path, code: "conflict.device", message: fmt.Sprintf("%s is named by %s already", dev, other)})
+				break
+			}
+			seen[dev] = path
+		}
+	}
+	for i, role := range n.Roles {
+		if slices.Contains(n.Roles[:i], role) {
+			ps = append(ps, problem{path: item("spec.roles", i), code: "schema.rule", message: fmt.Sprintf("%q stands in the list already", role)})
+		}
+	}
+	return ps
+}
+
+func policyRules(p *schema.Policy) []problem {
+	if p.Key.Tenant != "" && len(p.Spec.HardDeny.Apps) > 0 {
+		return []problem{{path: "spec.hard_deny", code: "schema.rule", message: "only policies of the platform deny without appeal: remove it", atKey: true}}
+	}
+	return nil
+}
+
+// roleScope is where a role may be given: a project cannot make a tenant's owner.
+func roleAllowed(role string, key schema.Key) bool {
+	switch role {
+	case "platform_superadmin", "platform_ops":
+		return key.Tenant == ""
+	case "tenant_owner", "tenant_admin":
+		return key.Tenant != "" && key.Project == ""
+	default: // project roles hold in one project, or in all of a tenant
+		return key.Tenant != ""
+	}
+}
+
+func bindingRules(b *schema.RoleBinding) (ps []problem) {
+	type grant struct{ login, role string }
+	seen := map[grant]bool{}
+	for i, m := range b.Spec.Members {
+		path := item("spec.members", i)
+		if !roleAllowed(m.Role, b.Key) {
+			where := "at the platform"
+			if b.Key.Project != "" {
+				where = "in a project"
+			} else if b.Key.Tenant != "" {
+				where = "in a tenant"
+			}
+			ps = append(ps, problem{path: path + ".role", code: "schema.rule", message: fmt.Sprintf("the role %s is not given %s", m.Role, where)})
+		}
+		g := grant{m.Login, m.Role}
+		if seen[g] {
+			ps = append(ps, problem{path: path + ".login", code: "schema.rule", message: fmt.Sprintf("%s has the role %s here already", m.Login, m.Role)})
+		}
+		seen[g] = true
+	}
+	return ps
+}
+
+func instanceRules(d *schema.Instance, t *tree) []problem {
+	if config, ok := t.value["spec"].(map[string]any)["config"]; ok {
+		raw, err := canonical(config)
+		if err != nil {
+			return []problem{{path: "spec.config", code: "schema.value", message: err.Error()}}
+		}
+		d.Spec.Config = raw
+	}
+	if j := d.Spec.OnJobs; j != nil && j.Wait && j.CancelAfterSeconds > 0 {
+		return []problem{{path: "spec.on_jobs", code: "schema.rule", message: "waits without end and cancels after a while: keep one of wait and cancel_after_seconds"}}
+	}
+	return nil
+}

@@ -1,0 +1,211 @@
+package load
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"cuelang.org/go/cue"
+)
+
+// shape is what a definition says about one value, as far as people need it to
+// mend theirs. CUE judges; the shape only explains, since CUE's own words bury
+// the cause ("4 errors in empty disjunction") and place a missing field in the
+// schema. It is made once and holds no cue.Value.
+type shape struct {
+	kind     cue.Kind
+	fields   map[string]*field
+	element  *shape   // of a list, or of a mapping with free keys
+	keys     []string // what free keys must be
+	open     bool     // a mapping that takes any key
+	enum     []string // as JSON, in the definition's order
+	rules    []rule
+	nonEmpty bool
+}
+
+type field struct {
+	shape    *shape
+	required bool
+}
+
+// rule is one bound or pattern.
+type rule struct {
+	op   cue.Op
+	text string  // what it asks for
+	num  float64 // the bound
+}
+
+// shaper makes shapes. said explains patterns; err is the first pattern that
+// is none: CUE would take it for one that nothing matches.
+type shaper struct {
+	said map[string]string
+	err  error
+}
+
+func (h *shaper) shape(v cue.Value) *shape {
+	s := &shape{kind: v.IncompleteKind()}
+	h.alternatives(s, v)
+	switch s.kind {
+	case cue.StructKind:
+		h.fields(s, v)
+	case cue.ListKind:
+		if e := v.LookupPath(cue.MakePath(cue.AnyIndex)); e.Exists() {
+			s.element = h.shape(e)
+		}
+		s.nonEmpty = v.Subsume(v.Context().NewList()) != nil
+	}
+	return s
+}
+
+func (h *shaper) fields(s *shape, v cue.Value) {
+	s.fields = map[string]*field{}
+	it, err := v.Fields(cue.Optional(true), cue.Patterns(true))
+	if err != nil {
+		s.open = true
+		return
+	}
+	for it.Next() {
+		sel := it.Selector()
+		if sel.ConstraintType() == cue.PatternConstraint {
+			s.element = h.shape(it.Value())
+			for _, r := range h.leaves(sel.Pattern()) {
+				s.keys = append(s.keys, r.text)
+			}
+			continue
+		}
+		s.fields[sel.Unquoted()] = &field{shape: h.shape(it.Value()), required: sel.ConstraintType() == cue.RequiredConstraint}
+	}
+	s.open = v.Allows(cue.AnyString) && s.element == nil
+}
+
+// alternatives collects what a scalar may be.
+func (h *shaper) alternatives(s *shape, v cue.Value) {
+	if s.kind == cue.StructKind || s.kind == cue.ListKind {
+		return
+	}
+	open := false
+	for _, alt := range flatten(cue.OrOp, v) {
+		if alt.IsConcrete() {
+			if b, err := alt.MarshalJSON(); err == nil && !slices.Contains(s.enum, string(b)) {
+				s.enum = append(s.enum, string(b))
+			}
+			continue
+		}
+		open = true
+		for _, r := range h.leaves(alt) {
+			if !slices.Contains(s.rules, r) {
+				s.rules = append(s.rules, r)
+			}
+		}
+	}
+	if open { // a default beside a range is no list of alternatives
+		s.enum = nil
+	}
+}
+
+func (h *shaper) leaves(v cue.Value) []rule {
+	var rules []rule
+	for _, c := range flatten(cue.AndOp, v) {
+		op, args := c.Expr()
+		if len(args) != 1 {
+			continue
+		}
+		r := rule{op: op}
+		switch op {
+		case cue.GreaterThanEqualOp, cue.GreaterThanOp, cue.LessThanEqualOp, cue.LessThanOp:
+			r.num, _ = args[0].Float64()
+		case cue.RegexMatchOp, cue.NotRegexMatchOp:
+			pattern, _ := args[0].String()
+			if _, err := regexp.Compile(pattern); err != nil && h.err == nil {
+				h.err = err
+			}
+			if r.text = h.said[pattern]; r.text == "" {
+				r.text = "text that matches " + pattern
+				if op == cue.NotRegexMatchOp {
+					r.text = "text that does not match " + pattern
+				}
+			}
+		default:
+			continue
+		}
+		rules = append(rules, r)
+	}
+	return rules
+}
+
+// flatten lists the operands of nested op, references resolved.
+func flatten(op cue.Op, v cue.Value) []cue.Value {
+	v = v.Eval()
+	got, args := v.Expr()
+	if got != op {
+		return []cue.Value{v}
+	}
+	var vs []cue.Value
+	for _, a := range args {
+		vs = append(vs, flatten(op, a)...)
+	}
+	return vs
+}
+
+// wants says in words what the value must be.
+func (s *shape) wants() string {
+	if len(s.enum) == 1 {
+		return s.enum[0]
+	}
+	if len(s.enum) > 1 {
+		return "one of " + strings.Join(s.enum, ", ")
+	}
+	switch s.kind {
+	case cue.StructKind:
+		return "a mapping"
+	case cue.ListKind:
+		if s.nonEmpty {
+			return "a list of at least one item"
+		}
+		return "a list"
+	case cue.BoolKind:
+		return "true or false"
+	case cue.IntKind, cue.NumberKind, cue.FloatKind:
+		word := "a number"
+		if s.kind == cue.IntKind {
+			word = "a whole number"
+		}
+		return word + s.bounds()
+	case cue.StringKind:
+		for _, r := range s.rules {
+			if r.op == cue.RegexMatchOp {
+				return "text: " + r.text
+			}
+		}
+		return "text"
+	}
+	return "a value of type " + s.kind.String()
+}
+
+func (s *shape) bounds() string {
+	var low, high string
+	for _, r := range s.rules {
+		n := strconv.FormatFloat(r.num, 'f', -1, 64)
+		switch r.op {
+		case cue.GreaterThanEqualOp:
+			low = n
+		case cue.GreaterThanOp:
+			low = "more than " + n
+		case cue.LessThanEqualOp:
+			high = n
+		case cue.LessThanOp:
+			high = "less than " + n
+		}
+	}
+	switch {
+	case low != "" && high != "":
+		return fmt.Sprintf(" from %s to %s", low, high)
+	case low != "":
+		return " of at least " + low
+	case high != "":
+		return " of at most " + high
+	}
+	return ""
+}

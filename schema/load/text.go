@@ -1,0 +1,133 @@
+package load
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+
+	"berth/schema"
+)
+
+// checkText refuses bytes that are too many or that show something else than
+// they say (CVE-2021-42574), comments included.
+func checkText(file string, data []byte, more bool) *schema.Diagnostic {
+	finding := func(p pos, code, format string, args ...any) *schema.Diagnostic {
+		return &schema.Diagnostic{
+			Severity: schema.SeverityError, Code: code, Message: fmt.Sprintf(format, args...),
+			File: file, Line: p.line, Column: p.column,
+		}
+	}
+	if more || len(data) > maxBytes {
+		return finding(pos{1, 1}, "file.too-large", "larger than %d KiB: split it, a document declares one thing", maxBytes>>10)
+	}
+	if bytes.HasPrefix(data, []byte("\ufeff")) {
+		return finding(pos{1, 1}, "file.bom", "starts with a byte order mark: save it as UTF-8 without one")
+	}
+	at := pos{1, 1}
+	for i := 0; i < len(data); {
+		c, n := utf8.DecodeRune(data[i:])
+		switch {
+		case c == utf8.RuneError && n == 1:
+			return finding(at, "file.encoding", "is not UTF-8: save it as UTF-8")
+		case c == '\n':
+			at = pos{at.line + 1, 0}
+		case c == '\t' || c == '\r' && i+1 < len(data) && data[i+1] == '\n':
+		case unsafeRune(c):
+			return finding(at, "file.control", "holds the character U+%04X, which is invisible or changes how text is read: remove it", c)
+		}
+		at.column++
+		i += n
+	}
+	return nil
+}
+
+// unsafeRune says whether c is a control or format character or an
+// unassigned line separator: what people do not see and readers disagree about.
+func unsafeRune(c rune) bool {
+	return unicode.In(c, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co) || c == 0xfffe || c == 0xffff
+}
+
+// parseYAML reads the one document of data as nodes.
+func parseYAML(file string, data []byte) (*yaml.Node, *schema.Diagnostic) {
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	var doc yaml.Node
+	err := dec.Decode(&doc)
+	switch {
+	case errors.Is(err, io.EOF) || err == nil && (doc.Kind != yaml.DocumentNode || len(doc.Content) == 0):
+		return nil, &schema.Diagnostic{
+			Severity: schema.SeverityError, Code: "yaml.empty", Message: "holds no document: declare one, or remove the file",
+			File: file, Line: 1, Column: 1,
+		}
+	case err != nil:
+		return nil, syntaxFinding(file, data, err)
+	}
+	var second yaml.Node
+	switch err := dec.Decode(&second); {
+	case errors.Is(err, io.EOF):
+		return doc.Content[0], nil
+	case err != nil:
+		return nil, syntaxFinding(file, data, err)
+	default:
+		at := pos{second.Line, second.Column}
+		if len(second.Content) > 0 {
+			at = pos{second.Content[0].Line, second.Content[0].Column}
+		}
+		return nil, &schema.Diagnostic{
+			Severity: schema.SeverityError, Code: "yaml.second-document",
+			Message: "a second document starts here: a file holds one, put it into a file of its own",
+			File:    file, Line: at.line, Column: at.column,
+		}
+	}
+}
+
+var yamlLine = regexp.MustCompile(`^yaml: (line \d+: )?`)
+
+// syntaxFinding places a parser's error. Its own line is where the surrounding
+// block began or one off, and it has no column; so the place is found by
+// reading ever shorter heads of the file: the first line that makes it fail.
+func syntaxFinding(file string, data []byte, cause error) *schema.Diagnostic {
+	message := yamlLine.ReplaceAllString(cause.Error(), "")
+	lines := bytes.SplitAfter(data, []byte("\n"))
+	fails := func(n int) bool { // whether the first n lines fail this way
+		var doc yaml.Node
+		dec := yaml.NewDecoder(bytes.NewReader(bytes.Join(lines[:n], nil)))
+		for {
+			err := dec.Decode(&doc)
+			if errors.Is(err, io.EOF) {
+				return false
+			}
+			if err != nil {
+				return yamlLine.ReplaceAllString(err.Error(), "") == message
+			}
+		}
+	}
+	low, high := 0, len(lines) // low lines pass, high fail
+	for high-low > 1 {
+		if mid := (low + high) / 2; fails(mid) {
+			high = mid
+		} else {
+			low = mid
+		}
+	}
+	line := string(bytes.TrimRight(lines[high-1], "\r\n"))
+	column := len(line) - len(strings.TrimLeft(line, " \t")) + 1
+	code := "yaml.syntax"
+	if tab := strings.IndexByte(line[:column-1], '\t'); tab >= 0 {
+		code, message, column = "yaml.tab", "indent with spaces: YAML has no tabs", tab+1
+	}
+	if code == "yaml.syntax" {
+		if strings.HasPrefix(message, "exceeded max depth") {
+			code, message = "yaml.depth", fmt.Sprintf("nested deeper than %d levels", maxDepth)
+		} else {
+			message = "no valid YAML: " + message
+		}
+	}
+	return &schema.Diagnostic{Severity: schema.SeverityError, Code: code, Message: message, File: file, Line: high, Column: column}
+}

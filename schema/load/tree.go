@@ -1,0 +1,281 @@
+package load
+
+import (
+	"fmt"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"berth/schema"
+)
+
+// The caps of the gate. What is larger is refused before it is looked at:
+// evaluation costs the square of a document's size and cannot be interrupted.
+const (
+	maxBytes = 64 << 10
+	maxDepth = 32
+	maxNodes = 20_000
+)
+
+// tree is a document that passed the gate's first half: plain values without
+// anything two readers could understand differently, and where each stands.
+type tree struct {
+	value map[string]any // of map[string]any, []any, string, int64, float64, bool
+	at    map[string]spot
+}
+
+// spot is where a field stands: its key (or, in a list, the item) and its value.
+type spot struct {
+	key, value pos
+	collection bool
+}
+
+type pos struct{ line, column int }
+
+// of is where the field at path is shown: a scalar at its value, a collection
+// at its key. A path that is not there is shown at its nearest ancestor.
+func (t *tree) of(path string) pos {
+	for {
+		if s, ok := t.at[path]; ok {
+			if s.collection {
+				return s.key
+			}
+			return s.value
+		}
+		if path == "" {
+			return pos{1, 1}
+		}
+		path = parent(path)
+	}
+}
+
+func (t *tree) keyOf(path string) pos {
+	if s, ok := t.at[path]; ok {
+		return s.key
+	}
+	return t.of(path)
+}
+
+func parent(path string) string { return path[:max(0, strings.LastIndexAny(path, ".["))] }
+
+func child(path, key string) string {
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}
+
+func item(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
+
+// readTree is the gate's first half: bytes to a tree, or findings.
+func readTree(file string, data []byte, more bool) (*tree, []schema.Diagnostic) {
+	if d := checkText(file, data, more); d != nil {
+		return nil, []schema.Diagnostic{*d}
+	}
+	root, d := parseYAML(file, data)
+	if d != nil {
+		return nil, []schema.Diagnostic{*d}
+	}
+	r := treeReader{file: file, tree: &tree{at: map[string]spot{}}, once: map[string]bool{}}
+	if root.Kind != yaml.MappingNode {
+		r.fail(root, "", "yaml.not-a-mapping", "a document is a mapping of apiVersion, kind, metadata and spec")
+		return nil, r.findings
+	}
+	r.tree.at[""] = spot{key: pos{root.Line, root.Column}, value: pos{root.Line, root.Column}, collection: true}
+	value := r.mapping(root, "", 1)
+	if len(r.findings) > 0 {
+		return nil, r.findings
+	}
+	r.tree.value = value
+	return r.tree, nil
+}
+
+type treeReader struct {
+	file     string
+	tree     *tree
+	nodes    int
+	findings []schema.Diagnostic
+	once     map[string]bool
+}
+
+func (r *treeReader) fail(n *yaml.Node, path, code, format string, args ...any) {
+	r.findings = append(r.findings, schema.Diagnostic{
+		Severity: schema.SeverityError, Code: code, Message: subject(path) + fmt.Sprintf(format, args...),
+		File: r.file, Line: n.Line, Column: n.Column, Path: path,
+	})
+}
+
+// failOnce reports the first of a kind only: one cause, however often it shows.
+func (r *treeReader) failOnce(n *yaml.Node, path, code, format string, args ...any) {
+	if !r.once[code] {
+		r.once[code] = true
+		r.fail(n, path, code, format, args...)
+	}
+}
+
+func subject(path string) string {
+	if path == "" {
+		return ""
+	}
+	return path + ": "
+}
+
+// enter counts a node and refuses what no node may have.
+func (r *treeReader) enter(n *yaml.Node, path string, depth int) bool {
+	r.nodes++
+	switch {
+	case depth > maxDepth:
+		r.failOnce(n, "", "yaml.depth", "nested deeper than %d levels", maxDepth)
+	case r.nodes > maxNodes:
+		r.failOnce(n, "", "yaml.nodes", "more than %d values in one document", maxNodes)
+	case n.Kind == yaml.AliasNode:
+		r.failOnce(n, "", "yaml.alias", "aliases and anchors are not read: write the value out")
+	case n.Anchor != "":
+		r.failOnce(n, "", "yaml.alias", "aliases and anchors are not read: write the value out")
+	case n.Style&yaml.TaggedStyle != 0:
+		r.fail(n, path, "yaml.tag", "the tag %s is not read: write the plain value", short(n.Tag))
+	default:
+		return true
+	}
+	return false
+}
+
+func (r *treeReader) node(n *yaml.Node, path string, depth int) any {
+	if !r.enter(n, path, depth) {
+		return nil
+	}
+	switch n.Kind {
+	case yaml.MappingNode:
+		return r.mapping(n, path, depth)
+	case yaml.SequenceNode:
+		list := make([]any, 0, len(n.Content))
+		for i, c := range n.Content {
+			p := item(path, i)
+			r.place(p, c, c)
+			list = append(list, r.node(c, p, depth+1))
+		}
+		return list
+	default:
+		return r.scalar(n, path)
+	}
+}
+
+func (r *treeReader) place(path string, key, value *yaml.Node) {
+	r.tree.at[path] = spot{
+		key: pos{key.Line, key.Column}, value: pos{value.Line, value.Column},
+		collection: value.Kind != yaml.ScalarNode,
+	}
+}
+
+func (r *treeReader) mapping(n *yaml.Node, path string, depth int) map[string]any {
+	m := make(map[string]any, len(n.Content)/2)
+	lines := make(map[string]int, len(n.Content)/2)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		k, v := n.Content[i], n.Content[i+1]
+		if !r.enter(k, path, depth) {
+			continue
+		}
+		switch {
+		case k.Kind != yaml.ScalarNode:
+			r.fail(k, path, "yaml.key", "a key is a plain word, not a list or mapping")
+			continue
+		case k.Tag == "!!merge":
+			r.fail(k, path, "yaml.merge", "merge keys (<<) are not read: write the fields out")
+			continue
+		case k.Tag == "!!null" || k.Value == "":
+			r.fail(k, path, "yaml.key", "a key is missing in front of the colon")
+			continue
+		case k.Tag != "!!str" && k.Tag != "!!timestamp":
+			r.fail(k, path, "yaml.key", "the key %s reads as %s: quote it", short(k.Value), tagName(k.Tag))
+			continue
+		}
+		if !r.text(k, path) {
+			continue
+		}
+		p := child(path, k.Value)
+		if line, ok := lines[k.Value]; ok {
+			r.fail(k, p, "yaml.duplicate-key", "already defined at line %d: keep one of them", line)
+			continue
+		}
+		lines[k.Value] = k.Line
+		r.place(p, k, v)
+		m[k.Value] = r.node(v, p, depth+1)
+	}
+	return m
+}
+
+// text refuses what no string may hold, escapes included.
+func (r *treeReader) text(n *yaml.Node, path string) bool {
+	for _, c := range n.Value {
+		if c == '\n' || !unsafeRune(c) {
+			continue
+		}
+		r.fail(n, path, "file.control", "holds the character U+%04X, which is invisible or changes how text is read: remove it", c)
+		return false
+	}
+	return true
+}
+
+var (
+	plainInt   = regexp.MustCompile(`^(0|-?[1-9][0-9]*)$`)
+	plainFloat = regexp.MustCompile(`^-?(0|[1-9][0-9]*)\.[0-9]+$`)
+)
+
+func (r *treeReader) scalar(n *yaml.Node, path string) any {
+	switch n.Tag {
+	case "!!str", "!!timestamp": // a date is text: JSON has none
+		if !r.text(n, path) {
+			return nil
+		}
+		return n.Value
+	case "!!null":
+		r.fail(n, path, "yaml.null", "has no value: write one, or remove the line")
+		return nil
+	case "!!bool":
+		switch n.Value {
+		case "true":
+			return true
+		case "false":
+			return false
+		}
+		r.fail(n, path, "yaml.scalar", "write true or false in lower case, or quote %s", short(n.Value))
+		return nil
+	case "!!int":
+		if i, err := strconv.ParseInt(n.Value, 10, 64); err == nil && plainInt.MatchString(n.Value) {
+			return i
+		}
+		r.fail(n, path, "yaml.scalar", "%s is not read the same everywhere: write a plain decimal number within 64 bits, or quote it", short(n.Value))
+		return nil
+	case "!!float":
+		if f, err := strconv.ParseFloat(n.Value, 64); err == nil && plainFloat.MatchString(n.Value) && !math.IsInf(f, 0) {
+			return f
+		}
+		r.fail(n, path, "yaml.scalar", "%s is not read the same everywhere: write a plain decimal number, or quote it", short(n.Value))
+		return nil
+	}
+	r.fail(n, path, "yaml.tag", "the tag %s is not read: write the plain value", short(n.Tag))
+	return nil
+}
+
+func tagName(tag string) string {
+	switch tag {
+	case "!!int", "!!float":
+		return "a number"
+	case "!!bool":
+		return "a boolean"
+	}
+	return strings.TrimPrefix(tag, "!!")
+}
+
+// short quotes s for a message, cut so that a finding never carries a file's
+// contents away.
+func short(s string) string {
+	const most = 40
+	if r := []rune(s); len(r) > most {
+		s = string(r[:most]) + "…"
+	}
+	return strconv.Quote(s)
+}
