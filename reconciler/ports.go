@@ -98,6 +98,7 @@ type Revision struct {
 type StatusTree struct {
 	Revision Revision
 	Units    plan.Memory
+	Warnings []string // files there that were passed over, and why; sorted
 }
 
 // StatusBatch is what one status commit changes.

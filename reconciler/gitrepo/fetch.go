@@ -1,0 +1,370 @@
+package gitrepo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/go-git/go-git/v5/plumbing"
+
+	"berth/reconciler"
+)
+
+const (
+	// acceptedRef holds an in-force tip that an operator accepted although it
+	// does not stand on the main of today. It is never pushed.
+	acceptedRef plumbing.ReferenceName = "refs/berth/accepted"
+
+	// tidyPacks is where small packs are put together: each fetch and each
+	// write leaves one, and every read may have to look into all of them.
+	tidyPacks = 50
+	// maxPacks is where the mirror is fetched anew instead.
+	maxPacks = 150
+)
+
+// Fetch brings the mirror up to date and says where the branches stand. With
+// an error it says where they stood: a branch is taken over only whole and only
+// forwards.
+//
+// reconciler.ErrRewritten means that main, in-force or status does not descend
+// from what was seen of it, or that in-force is not made of main's files. It
+// comes back until the remote is put right or an operator calls Accept.
+// reconciler.ErrNotFound means that the remote has no main.
+func (r *Repo) Fetch(ctx context.Context) (reconciler.Tips, error) {
+	if r.local != "" {
+		return r.localTips()
+	}
+	release, err := r.acquire(ctx)
+	if err != nil {
+		return reconciler.Tips{}, err
+	}
+	defer release()
+	seen := r.seen()
+	if r.broken.Load() {
+		return r.replaceMirror(ctx, seen)
+	}
+	tips, err := r.update(ctx, seen)
+	if r.broken.Load() && ctx.Err() == nil {
+		r.logError(ctx, "fetch into a damaged mirror", err)
+		return r.replaceMirror(ctx, seen)
+	}
+	if err == nil {
+		r.tidy(ctx, tips)
+	}
+	return tips.public(), err
+}
+
+// tips are the branches' commits as hashes.
+type tips struct{ main, inForce, status plumbing.Hash }
+
+func (t tips) public() reconciler.Tips {
+	return reconciler.Tips{Main: idString(t.main), InForce: idString(t.inForce), Status: idString(t.status)}
+}
+
+// seen is where the branches were left. A ref that cannot be read was not seen;
+// what in-force says about main is checked besides.
+func (r *Repo) seen() tips {
+	var out tips
+	for branch, h := range map[string]*plumbing.Hash{
+		r.options.Branch:         &out.main,
+		reconciler.BranchInForce: &out.inForce,
+		reconciler.BranchStatus:  &out.status,
+	} {
+		var err error
+		if *h, err = r.mirror.ref(plumbing.NewBranchReferenceName(branch)); err != nil {
+			r.damaged("read ref "+branch, err)
+		}
+	}
+	return out
+}
+
+// update fetches into the mirror and takes the branches over.
+func (r *Repo) update(ctx context.Context, seen tips) (tips, error) {
+	limit := r.options.Timeout
+	if !r.mirror.has(seen.main) {
+		limit *= 10
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	at, err := r.download(ctx, seen)
+	if err != nil {
+		return seen, err
+	}
+	now := seen
+	// Each branch on its own: that one is refused does not hold up another.
+	var errs []error
+	take := func(branch string, to *plumbing.Hash, tip plumbing.Hash, check error) {
+		if check == nil && *to != tip {
+			check = r.mirror.setRef(plumbing.NewBranchReferenceName(branch), tip)
+		}
+		if check != nil {
+			errs = append(errs, check)
+			return
+		}
+		*to = tip
+	}
+	take(r.options.Branch, &now.main, at.main, r.forwards(ctx, r.options.Branch, seen.main, at.main))
+	check := r.forwards(ctx, reconciler.BranchInForce, seen.inForce, at.inForce)
+	if check == nil {
+		check = r.checkInForce(ctx, &now, at)
+	}
+	take(reconciler.BranchInForce, &now.inForce, at.inForce, check)
+	take(reconciler.BranchStatus, &now.status, at.status, r.forwards(ctx, reconciler.BranchStatus, seen.status, at.status))
+	return now, errors.Join(errs...)
+}
+
+// download brings in what the remote's branches hold and says where they stand.
+func (r *Repo) download(ctx context.Context, seen tips) (at tips, err error) {
+	d, err := r.main.advertise(ctx)
+	if err != nil {
+		return at, err
+	}
+	defer d.close() //nolint:errcheck // read to its end
+	at.main, at.inForce = d.tip(r.options.Branch), d.tip(reconciler.BranchInForce)
+	if at.main.IsZero() {
+		return at, fmt.Errorf("%s has no branch %q: %w; push a first commit to it", r.main.url, r.options.Branch, reconciler.ErrNotFound)
+	}
+	if err := r.bring(ctx, d, []plumbing.Hash{at.main, at.inForce}, []plumbing.Hash{seen.main, seen.inForce}, 0); err != nil {
+		return at, err
+	}
+	statusAt := d
+	if r.status != r.main {
+		if statusAt, err = r.status.advertise(ctx); err != nil {
+			return at, err
+		}
+		defer statusAt.close() //nolint:errcheck // read to its end
+	}
+	at.status = statusAt.tip(reconciler.BranchStatus)
+	// Nobody needs the past of status, and it grows every second: start with
+	// the newest commit.
+	depth := 0
+	if !r.mirror.has(seen.status) {
+		depth = 1
+	}
+	return at, r.bring(ctx, statusAt, []plumbing.Hash{at.status}, []plumbing.Hash{seen.status}, depth)
+}
+
+// bring fetches those of wants that are not there.
+func (r *Repo) bring(ctx context.Context, d *download, wants, haves []plumbing.Hash, depth int) error {
+	var missing, present []plumbing.Hash
+	for _, h := range wants {
+		if !h.IsZero() && !r.mirror.has(h) {
+			missing = append(missing, h)
+		}
+	}
+	for _, h := range haves {
+		if r.mirror.has(h) {
+			present = append(present, h)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	if err := d.fetch(ctx, r.mirror, missing, present, depth); err != nil {
+		return err
+	}
+	for _, h := range missing {
+		if _, err := r.rootEntries(h); err != nil {
+			return fmt.Errorf("%s sent a pack without %s: %w", d.remote.url, h, err)
+		}
+	}
+	return nil
+}
+
+// forwards says whether a branch may go from old to tip.
+func (r *Repo) forwards(ctx context.Context, branch string, old, tip plumbing.Hash) error {
+	if old.IsZero() || old == tip {
+		return nil
+	}
+	if tip.IsZero() {
+		return fmt.Errorf("branch %s was deleted at the remote, it stood at %s: %w", branch, old, reconciler.ErrRewritten)
+	}
+	ok, err := r.isAncestor(ctx, old, tip)
+	if err == nil && !ok {
+		err = fmt.Errorf("branch %s stands at %s, which does not descend from %s: %w", branch, tip, old, reconciler.ErrRewritten)
+	}
+	return err
+}
+
+// isAncestor says whether b descends from a, or is a. It looks at the youngest
+// commits first, so that the usual answer is near.
+func (r *Repo) isAncestor(ctx context.Context, a, b plumbing.Hash) (bool, error) {
+	found := false
+	err := r.history(ctx, b, func(c commit) (bool, error) {
+		found = c.id == a
+		return found, nil
+	})
+	return found, err
+}
+
+// checkInForce holds a new in-force tip against main: the commit of main it
+// names must be in main's history, and so must each of its files. Nothing local
+// is needed, so a rewritten history is noticed after the mirror was lost too.
+func (r *Repo) checkInForce(ctx context.Context, now *tips, at tips) error {
+	if at.inForce.IsZero() || at.inForce == r.verified {
+		return nil
+	}
+	if accepted, err := r.mirror.ref(acceptedRef); err == nil && accepted == at.inForce {
+		return nil
+	}
+	c, err := r.commit(at.inForce)
+	if err != nil {
+		return err
+	}
+	config, err := parseID(c.trailer(trailerConfig))
+	if err != nil {
+		return fmt.Errorf("%s at %s was not written by Berth: %w", reconciler.BranchInForce, at.inForce, reconciler.ErrRewritten)
+	}
+	ok, err := r.isAncestor(ctx, config, at.main)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		if r.mirror.has(config) { // main was seen there, by whoever wrote in-force
+			if err := r.mirror.setRef(plumbing.NewBranchReferenceName(r.options.Branch), config); err != nil {
+				return err
+			}
+			now.main = config
+		}
+		return fmt.Errorf("branch %s stands at %s, but %s was in force: %w", r.options.Branch, at.main, config, reconciler.ErrRewritten)
+	}
+	if err := r.VerifyInForce(ctx, at.main.String(), at.inForce.String()); err != nil {
+		return err
+	}
+	r.verified = at.inForce
+	return nil
+}
+
+// Accept takes the branches over as the remote has them, although history was
+// rewritten. The operator names main's commit, so that what is accepted is what
+// was looked at.
+func (r *Repo) Accept(ctx context.Context, main string) (reconciler.Tips, error) {
+	want, err := parseID(main)
+	if err != nil {
+		return reconciler.Tips{}, err
+	}
+	release, err := r.acquire(ctx)
+	if err != nil {
+		return reconciler.Tips{}, err
+	}
+	defer release()
+	seen := r.seen()
+	ctx, cancel := context.WithTimeout(ctx, 10*r.options.Timeout)
+	defer cancel()
+	at, err := r.download(ctx, seen)
+	if err != nil {
+		return seen.public(), err
+	}
+	if at.main != want {
+		return seen.public(), fmt.Errorf("main stands at %s, not at the accepted %s: %w", at.main, want, reconciler.ErrConflict)
+	}
+	for name, h := range map[plumbing.ReferenceName]plumbing.Hash{
+		plumbing.NewBranchReferenceName(r.options.Branch):         at.main,
+		plumbing.NewBranchReferenceName(reconciler.BranchInForce): at.inForce,
+		plumbing.NewBranchReferenceName(reconciler.BranchStatus):  at.status,
+		acceptedRef: at.inForce,
+	} {
+		if err := r.mirror.setRef(name, h); err != nil {
+			return seen.public(), err
+		}
+	}
+	return at.public(), nil
+}
+
+// FetchPull brings in the head of a pull request and returns its commit.
+func (r *Repo) FetchPull(ctx context.Context, number int) (string, error) {
+	if number <= 0 {
+		return "", fmt.Errorf("pull request %d: %w", number, reconciler.ErrNotFound)
+	}
+	release, err := r.acquire(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer release()
+	ctx, cancel := context.WithTimeout(ctx, r.options.Timeout)
+	defer cancel()
+	d, err := r.main.advertise(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer d.close() //nolint:errcheck // read to its end
+	head := d.refs[fmt.Sprintf("refs/pull/%d/head", number)]
+	if head.IsZero() {
+		return "", fmt.Errorf("pull request %d at %s: %w", number, r.main.url, reconciler.ErrNotFound)
+	}
+	seen := r.seen()
+	if err := r.bring(ctx, d, []plumbing.Hash{head}, []plumbing.Hash{seen.main, seen.inForce}, 0); err != nil {
+		return "", fmt.Errorf("pull request %d: %w", number, err)
+	}
+	return head.String(), nil
+}
+
+// tidy keeps the number of packs down. It is upkeep: that it fails is logged,
+// and at the worst the mirror is fetched anew.
+func (r *Repo) tidy(ctx context.Context, seen tips) {
+	switch n := r.mirror.packs(); {
+	case n > maxPacks:
+		_, err := r.replaceMirror(ctx, seen)
+		r.logError(ctx, "fetch the mirror anew", err)
+	case n > tidyPacks:
+		r.swap.Lock()
+		defer r.swap.Unlock()
+		r.logError(ctx, "put packs together", errors.Join(r.mirror.close(), r.repack(ctx)))
+		r.mirror = openStore(r.mirror.dir)
+	}
+}
+
+// replaceMirror fetches everything into a new mirror and puts it in the old
+// one's place. The remote refusing to answer leaves the old one there.
+func (r *Repo) replaceMirror(ctx context.Context, seen tips) (reconciler.Tips, error) {
+	start := time.Now()
+	dir := filepath.Join(r.options.Dir, "mirror.new")
+	if err := os.RemoveAll(dir); err != nil {
+		return seen.public(), err
+	}
+	if err := initStore(dir); err != nil {
+		return seen.public(), err
+	}
+	fresh := &Repo{
+		options: r.options, who: r.who, main: r.main, status: r.status,
+		mirror: openStore(dir), scratch: r.scratch, gitOnce: r.gitOnce,
+	}
+	// What was seen stays seen: the new mirror is not a reason to take over a
+	// rewritten main.
+	for name, h := range map[plumbing.ReferenceName]plumbing.Hash{
+		plumbing.NewBranchReferenceName(r.options.Branch):         seen.main,
+		plumbing.NewBranchReferenceName(reconciler.BranchInForce): seen.inForce,
+		plumbing.NewBranchReferenceName(reconciler.BranchStatus):  seen.status,
+	} {
+		if !h.IsZero() {
+			if err := fresh.mirror.setRef(name, h); err != nil {
+				return seen.public(), errors.Join(err, fresh.mirror.close())
+			}
+		}
+	}
+	if accepted, err := r.mirror.ref(acceptedRef); err == nil && !accepted.IsZero() {
+		if err := fresh.mirror.setRef(acceptedRef, accepted); err != nil {
+			return seen.public(), errors.Join(err, fresh.mirror.close())
+		}
+	}
+	now, err := fresh.update(ctx, seen)
+	if fresh.broken.Load() || (err != nil && !errors.Is(err, reconciler.ErrRewritten)) {
+		return seen.public(), errors.Join(err, fresh.mirror.close())
+	}
+	r.swap.Lock()
+	defer r.swap.Unlock()
+	mirror, old := r.mirror.dir, filepath.Join(r.options.Dir, "mirror.old")
+	swapped := errors.Join(fresh.mirror.close(), r.mirror.close(), os.RemoveAll(old), os.Rename(mirror, old), os.Rename(dir, mirror))
+	r.mirror = openStore(mirror)
+	if swapped != nil {
+		return seen.public(), errors.Join(err, swapped)
+	}
+	r.broken.Store(false)
+	r.verified = fresh.verified
+	r.logError(ctx, "remove the old mirror", os.RemoveAll(old))
+	r.options.Log.InfoContext(ctx, "mirror was fetched anew", "seconds", time.Since(start).Seconds())
+	return now.public(), err
+}

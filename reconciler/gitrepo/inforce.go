@@ -1,0 +1,160 @@
+package gitrepo
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/go-git/go-git/v5/plumbing"
+
+	"berth/reconciler"
+	"berth/reconciler/plan"
+)
+
+// The trailers of Berth's commits (DESIGN §3).
+const (
+	trailerConfig      = "Config-Commit"
+	trailerCorrelation = "Correlation-Id"
+	trailerEpoch       = "Epoch"
+)
+
+const (
+	maxHeldLines = 200 // of held documents in a message
+	maxLine      = 300 // bytes of one of them
+)
+
+// WriteInForce makes a commit on berth/in-force: the tree of w.Commit with
+// w.Replace over it. Its parents are the tip before and the commit of main, so
+// that the remote is known to have every file, and so that what was in force
+// keeps main's commit alive. If the tree and what is held are as they were,
+// there is no commit and old is returned.
+//
+// The error is reconciler.ErrConflict if the branch is no longer at old.
+func (r *Repo) WriteInForce(ctx context.Context, old string, w reconciler.InForce) (string, error) {
+	tip, err := r.writeInForce(ctx, old, w)
+	if err != nil {
+		return "", fmt.Errorf("write %s: %w", reconciler.BranchInForce, err)
+	}
+	return tip, nil
+}
+
+func (r *Repo) writeInForce(ctx context.Context, old string, w reconciler.InForce) (string, error) {
+	if r.local != "" {
+		return "", errReadOnly
+	}
+	release, err := r.acquire(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer release()
+	before, err := parseOptionalID(old)
+	if err != nil {
+		return "", err
+	}
+	id, err := parseID(w.Commit)
+	if err != nil {
+		return "", err
+	}
+	main, err := r.commit(id)
+	if err != nil {
+		return "", err
+	}
+	var over overlay
+	for path, blob := range w.Replace {
+		if blob == "" {
+			over.remove(path)
+			continue
+		}
+		h, err := parseID(blob)
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", path, err)
+		}
+		if _, err := r.size(h); err != nil {
+			return "", fmt.Errorf("%s: the version in force: %w", path, err)
+		}
+		over.file(path, h)
+	}
+	var set objectSet
+	tree, err := r.applyOverlay(main.tree, &over, &set)
+	if err != nil {
+		return "", err
+	}
+	if tree.IsZero() {
+		tree = set.add(plumbing.TreeObject, nil)
+	}
+	body, parents := inForceBody(w), []plumbing.Hash{id}
+	if !before.IsZero() {
+		last, err := r.commit(before)
+		if err != nil {
+			return "", err
+		}
+		if last.tree == tree && last.body() == body {
+			return old, nil
+		}
+		parents = []plumbing.Hash{before, id}
+	}
+	var correlation []string
+	if w.CorrelationID != "" {
+		correlation = []string{w.CorrelationID}
+	}
+	message := body + "\n\n" + trailers(w.Commit, correlation, w.Epoch)
+	tip := set.add(plumbing.CommitObject, encodeCommit(tree, parents, r.who, r.options.Now(), message))
+	if err := r.publish(ctx, r.main, reconciler.BranchInForce, before, tip, &set); err != nil {
+		return "", err
+	}
+	r.verified = tip
+	return tip.String(), nil
+}
+
+// inForceBody is the message without trailers: what is held, and why.
+func inForceBody(w reconciler.InForce) string {
+	if len(w.Held) == 0 {
+		return "In force: all of main"
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "In force: main without %d held\n", len(w.Held))
+	for i, h := range w.Held {
+		if i == maxHeldLines {
+			fmt.Fprintf(&b, "\n- and %d more", len(w.Held)-i)
+			break
+		}
+		b.WriteString("\n- " + heldLine(h))
+	}
+	return b.String()
+}
+
+func heldLine(h plan.Held) string {
+	return oneLine(fmt.Sprintf("%s (%s): %s", h.File, h.Reason, h.Message), maxLine)
+}
+
+// trailers is the last paragraph of a message.
+func trailers(config string, correlation []string, epoch uint64) string {
+	var b strings.Builder
+	if config != "" {
+		fmt.Fprintf(&b, "%s: %s\n", trailerConfig, oneLine(config, maxLine))
+	}
+	for _, id := range correlation {
+		fmt.Fprintf(&b, "%s: %s\n", trailerCorrelation, oneLine(id, maxLine))
+	}
+	fmt.Fprintf(&b, "%s: %d", trailerEpoch, epoch)
+	return b.String()
+}
+
+// publish pushes the new objects and moves the branch, at the remote and then
+// here. Who calls it may talk to the remote.
+func (r *Repo) publish(ctx context.Context, to *remote, branch string, old, tip plumbing.Hash, set *objectSet) error {
+	pack := set.pack()
+	if err := to.push(ctx, branch, old, tip, pack); err != nil {
+		return err
+	}
+	// From here on it is done, whatever the mirror says.
+	err := r.mirror.put(bytes.NewReader(pack))
+	if err == nil {
+		err = r.mirror.setRef(plumbing.NewBranchReferenceName(branch), tip)
+	}
+	if err != nil {
+		r.damaged("store what was pushed", err)
+	}
+	return nil
+}

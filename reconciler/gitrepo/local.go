@@ -1,0 +1,158 @@
+package gitrepo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-git/go-billy/v5/osfs"
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/cache"
+	"github.com/go-git/go-git/v5/storage/filesystem"
+	"github.com/go-git/go-git/v5/storage/filesystem/dotgit"
+
+	"berth/reconciler"
+)
+
+// localDescriptors bounds the packs held open of somebody's repository.
+const localDescriptors = 64
+
+// OpenLocal opens somebody's repository, bare or with a work tree, to look at
+// it: `berth plan` on a desk. dir may be a path or a file:// URL, and may lie
+// below the work tree's root. Nothing is ever written to it, merging included.
+// Fetch says where its branches stand, those of a remote called origin where
+// there are none of its own.
+func OpenLocal(dir string) (*Repo, error) {
+	gitDir, err := findGitDir(strings.TrimPrefix(dir, "file://"))
+	if err != nil {
+		return nil, err
+	}
+	common, err := commonDir(gitDir)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
+	scratch, err := os.MkdirTemp("", "berth-merge-")
+	if err != nil {
+		return nil, err
+	}
+	if err := initStore(scratch); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(scratch))
+	}
+	files := osfs.New(gitDir)
+	if common != gitDir {
+		files = dotgit.NewRepositoryFilesystem(files, osfs.New(common))
+	}
+	return &Repo{
+		options: Options{Branch: "main", Log: slog.New(slog.DiscardHandler), Now: time.Now},
+		local:   gitDir,
+		mirror: &store{dir: common, storage: filesystem.NewStorageWithOptions(files, cache.NewObjectLRU(objectCache),
+			filesystem.Options{MaxOpenDescriptors: localDescriptors, LargeObjectThreshold: largeObject, AlternatesFS: osfs.New("/")})},
+		scratch: openStore(scratch),
+		gitOnce: sync.OnceValue(checkGit),
+	}, nil
+}
+
+// findGitDir is the Git directory of the repository that dir is, or is part of.
+func findGitDir(dir string) (string, error) {
+	start, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	for at := start; ; at = filepath.Dir(at) {
+		dot := filepath.Join(at, ".git")
+		if isGitDir(dot) {
+			return dot, nil
+		}
+		if b, err := os.ReadFile(dot); err == nil { // an additional work tree
+			if to, ok := strings.CutPrefix(strings.TrimSpace(string(b)), "gitdir: "); ok {
+				if !filepath.IsAbs(to) {
+					to = filepath.Join(at, to)
+				}
+				return to, nil
+			}
+		}
+		if isGitDir(at) {
+			return at, nil
+		}
+		if at == filepath.Dir(at) {
+			return "", fmt.Errorf("%s is not in a Git repository: %w", start, reconciler.ErrNotFound)
+		}
+	}
+}
+
+func isGitDir(dir string) bool {
+	return fileExists(filepath.Join(dir, "HEAD")) && fileExists(filepath.Join(dir, "objects")) && fileExists(filepath.Join(dir, "refs"))
+}
+
+// commonDir is where the objects of a Git directory are: itself, unless it
+// belongs to an additional work tree.
+func commonDir(gitDir string) (string, error) {
+	b, err := os.ReadFile(filepath.Join(gitDir, "commondir"))
+	if errors.Is(err, os.ErrNotExist) {
+		return gitDir, nil
+	}
+	if err != nil {
+		return "", err
+	}
+	common := strings.TrimSpace(string(b))
+	if !filepath.IsAbs(common) {
+		common = filepath.Join(gitDir, common)
+	}
+	return common, nil
+}
+
+// localTips is Fetch for a local view.
+func (r *Repo) localTips() (reconciler.Tips, error) {
+	find := func(branch string) (plumbing.Hash, error) {
+		h, err := r.mirror.ref(plumbing.NewBranchReferenceName(branch))
+		if err == nil && h.IsZero() {
+			h, err = r.mirror.ref(plumbing.NewRemoteReferenceName("origin", branch))
+		}
+		return h, err
+	}
+	var at tips
+	var err [3]error
+	at.main, err[0] = find(r.options.Branch)
+	at.inForce, err[1] = find(reconciler.BranchInForce)
+	at.status, err[2] = find(reconciler.BranchStatus)
+	if err := errors.Join(err[:]...); err != nil {
+		return reconciler.Tips{}, err
+	}
+	if at.main.IsZero() {
+		return at.public(), fmt.Errorf("%s has no branch %q: %w", r.mirror.dir, r.options.Branch, reconciler.ErrNotFound)
+	}
+	return at.public(), nil
+}
+
+// Resolve is the commit that a revision names, as people write them: HEAD, a
+// branch, a tag, a short id, HEAD~2; reconciler.ErrNotFound if there is none.
+func (r *Repo) Resolve(ctx context.Context, revision string) (string, error) {
+	bad := strings.ContainsFunc(revision, func(c rune) bool { return c <= 0x20 || c == 0x7f })
+	if bad || revision == "" || strings.HasPrefix(revision, "-") || len(revision) > 250 {
+		return "", fmt.Errorf("%q is not a revision", revision)
+	}
+	if err := r.gitOnce(); err != nil {
+		return "", err
+	}
+	r.swap.RLock()
+	defer r.swap.RUnlock()
+	dir := r.local
+	if dir == "" {
+		dir = r.mirror.dir
+	}
+	out, code, err := runGit(ctx, []string{"GIT_DIR=" + dir}, "rev-parse", "--verify", "--quiet", "--end-of-options", revision+"^{commit}")
+	if err != nil {
+		return "", fmt.Errorf("revision %q: %w", revision, err)
+	}
+	h, err := parseID(strings.TrimSpace(out))
+	if code != 0 || err != nil {
+		return "", fmt.Errorf("revision %q: %w", revision, reconciler.ErrNotFound)
+	}
+	return h.String(), nil
+}

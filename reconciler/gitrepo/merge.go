@@ -1,0 +1,213 @@
+package gitrepo
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-git/go-git/v5/plumbing"
+
+	"berth/reconciler"
+)
+
+// gitTimeout bounds one run of the git program; it works on local files.
+const gitTimeout = time.Minute
+
+// Merge merges head into base as the forge would, without a work tree. It
+// returns the merged tree, or the paths in conflict. What it makes is kept
+// apart from the mirror until the Repo is closed.
+func (r *Repo) Merge(ctx context.Context, base, head string) (tree string, conflicts []string, err error) {
+	if err := r.known(base, head); err != nil {
+		return "", nil, fmt.Errorf("merge: %w", err)
+	}
+	out, code, err := r.git(ctx, "merge-tree", "--write-tree", "--name-only", "--no-messages", "-z", base, head)
+	if err != nil {
+		return "", nil, fmt.Errorf("merge %s into %s: %w", head, base, err)
+	}
+	fields := strings.Split(strings.TrimSuffix(out, "\x00"), "\x00")
+	if _, err := parseID(fields[0]); err != nil || code > 1 {
+		return "", nil, fmt.Errorf("merge %s into %s: git merge-tree ended with status %d", head, base, code)
+	}
+	if code == 0 {
+		return fields[0], nil, nil
+	}
+	conflicts = slices.DeleteFunc(fields[1:], func(s string) bool { return s == "" })
+	slices.Sort(conflicts)
+	return "", slices.Compact(conflicts), nil
+}
+
+// MergeBase is the best common ancestor; reconciler.ErrNotFound if there is
+// none.
+func (r *Repo) MergeBase(ctx context.Context, a, b string) (string, error) {
+	if err := r.known(a, b); err != nil {
+		return "", fmt.Errorf("merge base: %w", err)
+	}
+	out, code, err := r.git(ctx, "merge-base", a, b)
+	if err != nil {
+		return "", fmt.Errorf("merge base of %s and %s: %w", a, b, err)
+	}
+	if code == 1 {
+		return "", fmt.Errorf("%s and %s have no common history: %w", a, b, reconciler.ErrNotFound)
+	}
+	h, err := parseID(strings.TrimSpace(out))
+	if err != nil || code != 0 {
+		return "", fmt.Errorf("merge base of %s and %s: git ended with status %d", a, b, code)
+	}
+	return h.String(), nil
+}
+
+// Log lists the commits reachable from to and not from from, newest first,
+// first parents only, at most limit. An empty from excludes nothing.
+func (r *Repo) Log(ctx context.Context, from, to string, limit int) ([]reconciler.Commit, error) {
+	ids := []string{to}
+	if from != "" {
+		ids = append(ids, from)
+	}
+	if err := r.known(ids...); err != nil {
+		return nil, fmt.Errorf("log: %w", err)
+	}
+	if limit <= 0 {
+		return nil, nil
+	}
+	args := []string{"rev-list", "--first-parent", "--max-count=" + strconv.Itoa(limit), to}
+	if from != "" {
+		args = append(args, "^"+from)
+	}
+	out, code, err := r.git(ctx, args...)
+	if err == nil && code != 0 {
+		err = fmt.Errorf("git rev-list ended with status %d", code)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("log %s..%s: %w", from, to, err)
+	}
+	var commits []reconciler.Commit
+	for id := range strings.FieldsSeq(out) {
+		h, err := parseID(id)
+		if err != nil {
+			return nil, err
+		}
+		c, err := r.commit(h)
+		if err != nil {
+			return nil, err
+		}
+		commits = append(commits, c.public())
+	}
+	return commits, nil
+}
+
+// known says whether all ids are commits that are there. It is also what keeps
+// anything but 40 hex digits from git's command line.
+func (r *Repo) known(ids ...string) error {
+	for _, id := range ids {
+		h, err := parseID(id)
+		if err != nil {
+			return err
+		}
+		if _, err := r.commit(h); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// git runs git on the scratch repository, which borrows the mirror's objects;
+// so neither configuration nor attributes of an estate, or of the repository
+// looked at, take part. It returns the exit status where git ran to its end.
+func (r *Repo) git(ctx context.Context, args ...string) (stdout string, code int, err error) {
+	if err := r.gitOnce(); err != nil {
+		return "", 0, err
+	}
+	r.swap.RLock()
+	defer r.swap.RUnlock()
+	env := []string{"GIT_DIR=" + r.scratch.dir, "GIT_ALTERNATE_OBJECT_DIRECTORIES=" + strconv.Quote(filepath.Join(r.mirror.dir, "objects"))}
+	if shallow := filepath.Join(r.mirror.dir, "shallow"); fileExists(shallow) {
+		env = append(env, "GIT_SHALLOW_FILE="+shallow)
+	}
+	return runGit(ctx, env, args...)
+}
+
+// repack puts the mirror's small packs together, the smallest first, so that
+// the work done over time is small too. Nobody else may use the mirror.
+func (r *Repo) repack(ctx context.Context) error {
+	if err := r.gitOnce(); err != nil {
+		return err
+	}
+	_, code, err := runGit(ctx, []string{"GIT_DIR=" + r.mirror.dir}, "repack", "-q", "-d", "--geometric=2", "--no-write-bitmap-index")
+	if err == nil && code != 0 {
+		err = fmt.Errorf("git repack ended with status %d", code)
+	}
+	return err
+}
+
+// runGit runs git with nothing of the user's environment but PATH.
+func runGit(ctx context.Context, env []string, args ...string) (stdout string, code int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "git", args...)
+	cmd.Env = append(env, "PATH="+os.Getenv("PATH"), "HOME=/nonexistent", "LC_ALL=C",
+		"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_ATTR_NOSYSTEM=1",
+		"GIT_TERMINAL_PROMPT=0", "GIT_NO_REPLACE_OBJECTS=1",
+		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*")
+	cmd.Dir = "/"
+	cmd.WaitDelay = time.Second
+	var out, problem bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &problem
+	err = cmd.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() == 1 {
+		return out.String(), 1, nil
+	}
+	if err != nil {
+		return "", 0, fmt.Errorf("git %s: %w: %s", args[0], errors.Join(err, ctx.Err()), oneLine(problem.String(), 500))
+	}
+	return out.String(), 0, nil
+}
+
+func fileExists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// checkGit says whether the git program can merge without a work tree.
+func checkGit() error {
+	out, _, err := runGit(context.Background(), nil, "version")
+	if err != nil {
+		return fmt.Errorf("the git program is needed to merge: %w; install git 2.38 or newer", err)
+	}
+	var major, minor int
+	if _, err := fmt.Sscanf(out, "git version %d.%d", &major, &minor); err != nil {
+		return fmt.Errorf("git version cannot be told from %q", oneLine(out, 80))
+	}
+	if major < 2 || (major == 2 && minor < 38) {
+		return fmt.Errorf("git %d.%d cannot merge without a work tree; install 2.38 or newer", major, minor)
+	}
+	return nil
+}
+
+// lookup is what stands at a path below tree; an entry without id is nothing.
+func (r *Repo) lookup(tree plumbing.Hash, path string) (entry, error) {
+	at := entry{mode: modeDir, id: tree}
+	for name := range strings.SplitSeq(path, "/") {
+		if !at.dir() {
+			return entry{}, nil
+		}
+		entries, err := r.tree(at.id)
+		if err != nil {
+			return entry{}, err
+		}
+		i := slices.IndexFunc(entries, func(e entry) bool { return pathName(e.name) == name })
+		if i < 0 {
+			return entry{}, nil
+		}
+		at = entries[i]
+	}
+	return at, nil
+}

@@ -1,0 +1,73 @@
+package gitrepo
+
+import (
+	"bytes"
+	"compress/zlib"
+	"crypto/sha1" //nolint:gosec // Git's object format is SHA-1
+	"encoding/binary"
+	"strconv"
+
+	"github.com/go-git/go-git/v5/plumbing"
+)
+
+// newObject is an object that is not in the repository yet.
+type newObject struct {
+	kind plumbing.ObjectType
+	data []byte
+}
+
+// objectSet collects the objects of one commit, each once, in order.
+type objectSet struct {
+	list []newObject
+	seen map[plumbing.Hash]bool
+}
+
+// add puts an object in and returns its id.
+func (s *objectSet) add(kind plumbing.ObjectType, data []byte) plumbing.Hash {
+	h := hashObject(kind, data)
+	if !s.seen[h] {
+		if s.seen == nil {
+			s.seen = map[plumbing.Hash]bool{}
+		}
+		s.seen[h] = true
+		s.list = append(s.list, newObject{kind, data})
+	}
+	return h
+}
+
+// hashObject is the id of an object.
+func hashObject(kind plumbing.ObjectType, data []byte) plumbing.Hash {
+	h := sha1.New() //nolint:gosec // see above
+	h.Write(kind.Bytes())
+	h.Write([]byte{' '})
+	h.Write(strconv.AppendInt(nil, int64(len(data)), 10))
+	h.Write([]byte{0})
+	h.Write(data)
+	return plumbing.Hash(h.Sum(nil))
+}
+
+// pack is a pack file of the objects as they are: no deltas, and the fastest
+// compression, since there are a handful of small ones and the receiver
+// repacks anyway.
+func (s *objectSet) pack() []byte {
+	var out bytes.Buffer
+	out.WriteString("PACK")
+	head := binary.BigEndian.AppendUint32(nil, 2)
+	out.Write(binary.BigEndian.AppendUint32(head, uint32(len(s.list))))
+	z, _ := zlib.NewWriterLevel(&out, zlib.BestSpeed) // the level is a valid constant
+	for _, o := range s.list {
+		size := len(o.data)
+		b := byte(o.kind)<<4 | byte(size&0x0f)
+		for size >>= 4; size > 0; size >>= 7 {
+			out.WriteByte(b | 0x80)
+			b = byte(size & 0x7f)
+		}
+		out.WriteByte(b)
+		z.Reset(&out)
+		_, _ = z.Write(o.data) // a bytes.Buffer takes everything
+		_ = z.Close()
+	}
+	sum := sha1.Sum(out.Bytes()) //nolint:gosec // see above
+	out.Write(sum[:])
+	return out.Bytes()
+}

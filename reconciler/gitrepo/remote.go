@@ -1,0 +1,321 @@
+package gitrepo
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"time"
+
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp/sideband"
+	"github.com/go-git/go-git/v5/plumbing/transport"
+	githttp "github.com/go-git/go-git/v5/plumbing/transport/http"
+	gitssh "github.com/go-git/go-git/v5/plumbing/transport/ssh"
+
+	"berth/reconciler"
+)
+
+// Credentials are how Berth says who it is to a remote. They print as stars.
+type Credentials struct {
+	User   string // HTTP user or SSH login; empty: "git"
+	Token  string // HTTP password
+	SSHKey []byte // private key, PEM
+}
+
+// String hides the secrets, whatever prints it.
+func (Credentials) String() string { return "***" }
+
+// GoString hides the secrets from %#v.
+func (Credentials) GoString() string { return "***" }
+
+// AuthFunc gives the credentials for one call; it may read them anew each time.
+type AuthFunc func(ctx context.Context) (Credentials, error)
+
+// remote is one URL and how to talk to it.
+type remote struct {
+	url        string
+	endpoint   *transport.Endpoint
+	transport  transport.Transport
+	ssh        bool
+	auth       AuthFunc
+	knownHosts string
+	timeout    time.Duration
+}
+
+// newRemote checks the URL: https, ssh, or http to this machine. Credentials
+// in a URL end up in logs and are refused.
+func newRemote(raw string, auth AuthFunc, o Options) (*remote, error) {
+	u, err := url.Parse(raw)
+	if err != nil || u.Host == "" {
+		return nil, fmt.Errorf("repository URL %q: want https://HOST/PATH or ssh://USER@HOST/PATH", redact(raw))
+	}
+	r := &remote{url: redact(raw), auth: auth, knownHosts: o.KnownHosts, timeout: o.Timeout}
+	if _, has := u.User.Password(); has || (u.User != nil && u.Scheme != "ssh") {
+		return nil, fmt.Errorf("repository URL %s holds credentials: take them out and configure a token", r.url)
+	}
+	switch u.Scheme {
+	case "ssh":
+		r.ssh = true
+		r.transport = gitssh.DefaultClient
+	case "http":
+		if !o.AllowHTTP && !loopback(u.Hostname()) {
+			return nil, fmt.Errorf("repository URL %s: plain http would show the token to the network; use https", r.url)
+		}
+		fallthrough
+	case "https":
+		r.transport = githttp.NewClientWithOptions(
+			&http.Client{Transport: httpTransport(o.Timeout)},
+			&githttp.ClientOptions{RedirectPolicy: githttp.NoFollowRedirects})
+	default:
+		return nil, fmt.Errorf("repository URL %s: scheme %q is not one of https, http, ssh", r.url, u.Scheme)
+	}
+	if r.endpoint, err = transport.NewEndpoint(raw); err != nil {
+		return nil, fmt.Errorf("repository URL %s: %w", r.url, err)
+	}
+	return r, nil
+}
+
+// httpTransport has a deadline on every phase; a call as a whole has one too.
+func httpTransport(timeout time.Duration) *http.Transport {
+	return &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
+		TLSHandshakeTimeout:   10 * time.Second,
+		ResponseHeaderTimeout: timeout,
+		IdleConnTimeout:       90 * time.Second,
+		MaxIdleConnsPerHost:   2,
+		ForceAttemptHTTP2:     true,
+	}
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || (ip != nil && ip.IsLoopback())
+}
+
+// redact takes user and password out of a URL for messages.
+func redact(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return "(not a URL)"
+	}
+	if u.Scheme == "ssh" && u.User != nil {
+		u.User = url.User(u.User.Username())
+	} else {
+		u.User = nil
+	}
+	return u.String()
+}
+
+// method is the credentials as go-git takes them. A nil one asks for none.
+func (r *remote) method(ctx context.Context) (transport.AuthMethod, error) {
+	var c Credentials
+	if r.auth != nil {
+		var err error
+		if c, err = r.auth(ctx); err != nil {
+			return nil, fmt.Errorf("credentials for %s: %w", r.url, err)
+		}
+	}
+	user := c.User
+	if user == "" {
+		user = "git"
+	}
+	switch {
+	case r.ssh:
+		if r.endpoint.User != "" && c.User == "" {
+			user = r.endpoint.User
+		}
+		keys, err := gitssh.NewPublicKeys(user, c.SSHKey, "")
+		if err != nil {
+			return nil, fmt.Errorf("SSH key for %s cannot be read", r.url)
+		}
+		if r.knownHosts == "" {
+			return nil, fmt.Errorf("%s needs a known_hosts file that pins its host key", r.url)
+		}
+		if _, err := os.Stat(r.knownHosts); err != nil {
+			return nil, err
+		}
+		if keys.HostKeyCallback, err = gitssh.NewKnownHostsCallback(r.knownHosts); err != nil {
+			return nil, err
+		}
+		return keys, nil
+	case c.Token != "":
+		return &githttp.BasicAuth{Username: user, Password: c.Token}, nil
+	}
+	return nil, nil
+}
+
+// download is one conversation with git-upload-pack.
+type download struct {
+	remote  *remote
+	session transport.UploadPackSession
+	refs    map[string]plumbing.Hash
+	caps    *capability.List
+	used    bool
+}
+
+// advertise opens a conversation and reads where the remote's refs stand: the
+// one time per fetch.
+func (r *remote) advertise(ctx context.Context) (*download, error) {
+	auth, err := r.method(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s, err := r.transport.NewUploadPackSession(r.endpoint, auth)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", r.url, err)
+	}
+	adv, err := s.AdvertisedReferencesContext(ctx)
+	if errors.Is(err, transport.ErrEmptyRemoteRepository) {
+		return &download{remote: r, session: s, caps: capability.NewList()}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", r.url, errors.Join(err, s.Close()))
+	}
+	return &download{remote: r, session: s, refs: adv.References, caps: adv.Capabilities}, nil
+}
+
+func (d *download) close() error { return d.session.Close() }
+
+// tip is where a branch stands at the remote; the zero hash where it is not.
+func (d *download) tip(branch string) plumbing.Hash { return d.refs["refs/heads/"+branch] }
+
+// fetch brings the wanted commits into s, with what is new of their history. A
+// depth other than 0 cuts it there.
+func (d *download) fetch(ctx context.Context, s *store, wants, haves []plumbing.Hash, depth int) error {
+	if d.used && d.remote.ssh { // one request per SSH session
+		again, err := d.remote.advertise(ctx)
+		if err != nil {
+			return err
+		}
+		defer again.close() //nolint:errcheck // the pack was read to its end
+		return again.fetch(ctx, s, wants, haves, depth)
+	}
+	d.used = true
+	req := packp.NewUploadPackRequestFromCapabilities(d.caps)
+	req.Wants, req.Haves, req.Depth = wants, haves, packp.DepthCommits(depth)
+	shallow, err := s.shallow()
+	if err != nil {
+		return err
+	}
+	if depth > 0 || len(shallow) > 0 {
+		if err := req.Capabilities.Set(capability.Shallow); err != nil {
+			return err
+		}
+		// The server must know where our history ends, else it leaves out
+		// objects that only older commits would have brought.
+		req.Shallows = shallow
+	}
+	if d.caps.Supports(capability.NoProgress) {
+		if err := req.Capabilities.Set(capability.NoProgress); err != nil {
+			return err
+		}
+	}
+	res, err := d.session.UploadPack(ctx, req)
+	if err != nil {
+		return fmt.Errorf("fetch from %s: %w", d.remote.url, err)
+	}
+	defer res.Close() //nolint:errcheck // the pack was read to its end
+	// First to a file, then into the store: the store is locked only while it
+	// takes the pack in, not while the network gives it.
+	spool, err := os.CreateTemp(s.dir, "incoming-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(spool.Name()) //nolint:errcheck // reopening the mirror clears what is left
+	defer spool.Close()           //nolint:errcheck // read only by us
+	var in io.Reader = res
+	if req.Capabilities.Supports(capability.Sideband64k) {
+		in = sideband.NewDemuxer(sideband.Sideband64k, res)
+	} else if req.Capabilities.Supports(capability.Sideband) {
+		in = sideband.NewDemuxer(sideband.Sideband, res)
+	}
+	if _, err := io.Copy(spool, in); err != nil {
+		return fmt.Errorf("fetch from %s: %w", d.remote.url, err)
+	}
+	if _, err := spool.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	if err := s.put(spool); err != nil {
+		return fmt.Errorf("pack from %s: %w", d.remote.url, err)
+	}
+	if len(res.Shallows) > 0 {
+		return s.setShallow(append(shallow, res.Shallows...))
+	}
+	return nil
+}
+
+// push moves a branch from old to commit by compare-and-swap, sending pack. The
+// zero hash as old means that the branch must not exist. Over HTTP this is one
+// request: the ref advertisement is not asked for, since old is known.
+//
+// Whatever goes wrong, the remote is then asked where the branch stands, since
+// neither an error text nor a lost reply says whether it was moved. The error
+// is reconciler.ErrConflict if someone else moved it.
+func (r *remote) push(ctx context.Context, branch string, old, commit plumbing.Hash, pack []byte) error {
+	bounded, cancel := context.WithTimeout(ctx, r.timeout)
+	defer cancel()
+	pushed := r.send(bounded, branch, old, commit, pack)
+	if pushed == nil {
+		return nil
+	}
+	ask, cancel := context.WithTimeout(ctx, r.timeout)
+	defer cancel()
+	d, err := r.advertise(ask)
+	if err != nil {
+		return fmt.Errorf("push to %s at %s: %w; whether it arrived is not known: %w", branch, r.url, pushed, err)
+	}
+	defer d.close() //nolint:errcheck // nothing was asked of it but the refs
+	switch d.tip(branch) {
+	case commit:
+		return nil
+	case old:
+		return fmt.Errorf("push to %s at %s: %w", branch, r.url, pushed)
+	}
+	return fmt.Errorf("push to %s at %s: %w (it stands at %s)", branch, r.url, reconciler.ErrConflict, d.tip(branch))
+}
+
+func (r *remote) send(ctx context.Context, branch string, old, commit plumbing.Hash, pack []byte) (err error) {
+	auth, err := r.method(ctx)
+	if err != nil {
+		return err
+	}
+	s, err := r.transport.NewReceivePackSession(r.endpoint, auth)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if r.ssh {
+		if _, err := s.AdvertisedReferencesContext(ctx); err != nil {
+			return err
+		}
+	}
+	req := packp.NewReferenceUpdateRequest()
+	for _, c := range []capability.Capability{capability.ReportStatus, capability.Agent} {
+		args := []string{capability.DefaultAgent()}
+		if c != capability.Agent {
+			args = nil
+		}
+		if err := req.Capabilities.Set(c, args...); err != nil {
+			return err
+		}
+	}
+	req.Commands = []*packp.Command{{Name: plumbing.NewBranchReferenceName(branch), Old: old, New: commit}}
+	req.Packfile = io.NopCloser(bytes.NewReader(pack))
+	report, err := s.ReceivePack(ctx, req)
+	if err != nil {
+		return err
+	}
+	if report == nil {
+		return errors.New("empty answer")
+	}
+	return nil
+}

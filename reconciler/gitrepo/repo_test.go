@@ -1,0 +1,269 @@
+package gitrepo_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"berth/reconciler"
+	"berth/reconciler/gitrepo"
+	"berth/reconciler/gitrepo/gittest"
+	"berth/reconciler/plan"
+	"berth/schema"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestFetchAndRead(t *testing.T) {
+	s := gittest.New(t, estate())
+	r := open(t, s)
+	tips := fetch(t, r)
+	require.Equal(t, reconciler.Tips{Main: s.Tip("main")}, tips)
+	require.Equal(t, estate(), contents(t, r, tips.Main))
+
+	snap, err := r.Snapshot(t.Context(), tips.Main)
+	require.NoError(t, err)
+	parts, err := snap.Parts(t.Context())
+	require.NoError(t, err)
+	var names []string
+	for _, p := range parts {
+		names = append(names, p.Name)
+	}
+	require.Equal(t, []string{"README.md", "platform", "tenants/biology", "tenants/physics"}, names)
+
+	next := s.MustCommit(t, "main", gittest.Commit{Message: "More", Files: map[string]string{instancePath: "train v2\n"}})
+	s.ResetRequests()
+	require.Equal(t, next, fetch(t, r).Main)
+	require.Equal(t, map[string]int{"GET git-upload-pack": 1, "POST git-upload-pack": 1}, s.Requests())
+	s.ResetRequests()
+	require.Equal(t, next, fetch(t, r).Main)
+	require.Equal(t, map[string]int{"GET git-upload-pack": 1}, s.Requests(), "nothing new: only the refs are asked for")
+
+	changes, err := r.Diff(t.Context(), tips.Main, next)
+	require.NoError(t, err)
+	require.Equal(t, []string{instancePath}, paths(changes))
+	require.NotEqual(t, changes[0].From, changes[0].To)
+
+	later, err := r.Snapshot(t.Context(), next)
+	require.NoError(t, err)
+	again, err := later.Parts(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, parts[:3], again[:3], "parts that did not change keep their hash")
+	require.NotEqual(t, parts[3].Hash, again[3].Hash)
+}
+
+func TestPullsMergeAndLog(t *testing.T) {
+	s := gittest.New(t, estate())
+	base := s.Tip("main")
+	head := s.MustCommit(t, "topic", gittest.Commit{Message: "Topic", Author: "Bo <bo@example.org>", Files: map[string]string{instancePath: "train v2\n"}})
+	main := s.MustCommit(t, "main", gittest.Commit{Message: "Meanwhile\n\nlong", Files: map[string]string{"platform/nodes/gpu-2.yaml": "node gpu-2\n"}})
+	require.NoError(t, s.SetPull(4, head))
+	r := open(t, s)
+	fetch(t, r)
+
+	_, err := r.FetchPull(t.Context(), 5)
+	require.ErrorIs(t, err, reconciler.ErrNotFound)
+	_, err = r.Snapshot(t.Context(), head)
+	require.ErrorIs(t, err, reconciler.ErrNotFound, "a head is fetched on demand only")
+	got, err := r.FetchPull(t.Context(), 4)
+	require.NoError(t, err)
+	require.Equal(t, head, got)
+
+	found, err := r.MergeBase(t.Context(), main, head)
+	require.NoError(t, err)
+	require.Equal(t, base, found)
+
+	tree, conflicts, err := r.Merge(t.Context(), main, head)
+	require.NoError(t, err)
+	require.Empty(t, conflicts)
+	want := estate()
+	want[instancePath], want["platform/nodes/gpu-2.yaml"] = "train v2\n", "node gpu-2\n"
+	require.Equal(t, want, contents(t, r, tree))
+	changes, err := r.Diff(t.Context(), main, tree)
+	require.NoError(t, err)
+	require.Equal(t, []string{instancePath}, paths(changes))
+
+	clash := s.MustCommit(t, "main", gittest.Commit{Message: "Clash", Files: map[string]string{instancePath: "train v3\n"}})
+	fetch(t, r)
+	_, conflicts, err = r.Merge(t.Context(), clash, head)
+	require.NoError(t, err)
+	require.Equal(t, []string{instancePath}, conflicts)
+
+	merged, err := s.Merge("topic2", head, "unused")
+	require.Error(t, err, "there is no such branch: %s", merged)
+	merged, err = s.Merge("main", s.MustCommit(t, "other", gittest.Commit{Message: "Other", Files: map[string]string{"x": "y"}}), "Merge other")
+	require.NoError(t, err)
+	fetch(t, r)
+	log, err := r.Log(t.Context(), base, merged, 10)
+	require.NoError(t, err)
+	var subjects []string
+	for _, c := range log {
+		subjects = append(subjects, c.Subject)
+	}
+	require.Equal(t, []string{"Merge other", "Clash", "Meanwhile"}, subjects, "first parents only, newest first")
+	require.Len(t, log[0].Parents, 2)
+	require.Equal(t, "ada@example.org", log[1].Email)
+	log, err = r.Log(t.Context(), "", merged, 2)
+	require.NoError(t, err)
+	require.Len(t, log, 2)
+
+	for _, bad := range []string{"--help", "HEAD", "abc", "", head + "^"} {
+		_, _, err = r.Merge(t.Context(), main, bad)
+		require.Error(t, err, bad)
+		_, err = r.Log(t.Context(), bad+"x", main, 1)
+		require.Error(t, err, bad)
+	}
+}
+
+func TestStatusRoundTrip(t *testing.T) {
+	s := gittest.New(t, estate())
+	r := open(t, s)
+	main := fetch(t, r).Main
+
+	empty, err := r.ReadStatus(t.Context(), "")
+	require.NoError(t, err)
+	require.Empty(t, empty.Units)
+
+	train := unit("physics", "lhc", "train", plan.PhaseRunning)
+	train.RuntimeState = []byte(`{"cluster":"c1"}`)
+	one, err := r.WriteStatus(t.Context(), "", batch(1, main, train, unit("biology", "cells", "fold", plan.PhaseFailed)))
+	require.NoError(t, err)
+	require.Equal(t, one, s.Tip("berth/status"))
+	files, err := s.Files(one)
+	require.NoError(t, err)
+	require.Equal(t, []string{
+		"README.md", "events/2026/08/01/10/000000000001-3.jsonl", "revision.yaml",
+		"tenants/biology/projects/cells/instances/fold.yaml", "tenants/physics/projects/lhc/instances/train.yaml",
+	}, keys(files))
+	require.Contains(t, files["README.md"], "| … failed | 1 |")
+	require.Contains(t, files["README.md"], "tenants/biology/projects/cells/instances/fold.yaml")
+	message, err := s.Git("log", "-1", "--format=%B", one)
+	require.NoError(t, err)
+	require.Contains(t, message, "Config-Commit: "+main+"\nCorrelation-Id: corr-1\nEpoch: 3")
+
+	s.ResetRequests()
+	two, err := r.WriteStatus(t.Context(), one, batch(2, main, unit("physics", "lhc", "train", plan.PhaseStopped)))
+	require.NoError(t, err)
+	require.Equal(t, map[string]int{"POST git-receive-pack": 1}, s.Requests(), "one request per write")
+	changed, err := s.Git("diff", "--name-only", one, two)
+	require.NoError(t, err)
+	require.Equal(t, "README.md\nevents/2026/08/01/10/000000000002-3.jsonl\nrevision.yaml\n"+instancePath, changed)
+
+	got, err := r.ReadStatus(t.Context(), two)
+	require.NoError(t, err)
+	require.Equal(t, uint64(2), got.Revision.Sequence)
+	require.Equal(t, plan.PhaseStopped, got.Units[train.Key].Phase)
+
+	fresh := open(t, s)
+	tips := fetch(t, fresh)
+	require.Equal(t, two, tips.Status)
+	reread, err := fresh.ReadStatus(t.Context(), two)
+	require.NoError(t, err)
+	require.Equal(t, got, reread, "what was written is what a restart reads")
+
+	gone := batch(3, main)
+	gone.Gone = []schema.Key{train.Key}
+	three, err := fresh.WriteStatus(t.Context(), two, gone)
+	require.NoError(t, err)
+	got, err = fresh.ReadStatus(t.Context(), three)
+	require.NoError(t, err)
+	require.NotContains(t, got.Units, train.Key)
+
+	tips = fetch(t, r)
+	require.Equal(t, three, tips.Status)
+	got, err = r.ReadStatus(t.Context(), three)
+	require.NoError(t, err)
+	require.Len(t, got.Units, 1)
+	require.NoError(t, s.Fsck())
+}
+
+func TestInForce(t *testing.T) {
+	s := gittest.New(t, estate())
+	r := open(t, s)
+	first := fetch(t, r).Main
+	one, err := r.WriteInForce(t.Context(), "", reconciler.InForce{Commit: first, CorrelationID: "c-1", Epoch: 1})
+	require.NoError(t, err)
+	require.Equal(t, estate(), contents(t, r, one))
+
+	bad := s.MustCommit(t, "main", gittest.Commit{Message: "Broken", Files: map[string]string{instancePath: "broken\n", "tenants/new/tenant.yaml": "broken too\n", "platform/nodes/gpu-2.yaml": "fine\n"}})
+	require.Equal(t, bad, fetch(t, r).Main)
+	was, err := r.Diff(t.Context(), bad, first)
+	require.NoError(t, err)
+	replace := map[string]string{}
+	for _, c := range was {
+		if c.Path != "platform/nodes/gpu-2.yaml" {
+			replace[c.Path] = c.To
+		}
+	}
+	write := reconciler.InForce{Commit: bad, Replace: replace, Epoch: 1, Held: []plan.Held{{File: instancePath, Reason: "invalid", Message: "no\nsense"}}}
+	s.ResetRequests()
+	two, err := r.WriteInForce(t.Context(), one, write)
+	require.NoError(t, err)
+	require.Equal(t, map[string]int{"POST git-receive-pack": 1}, s.Requests())
+	want := estate()
+	want["platform/nodes/gpu-2.yaml"] = "fine\n"
+	require.Equal(t, want, contents(t, r, two))
+	held, err := s.Git("diff", "--name-only", two, "main")
+	require.NoError(t, err)
+	require.Equal(t, "tenants/new/tenant.yaml\n"+instancePath, held, "the diff to main is what is held")
+	message, err := s.Git("log", "-1", "--format=%B%P", two)
+	require.NoError(t, err)
+	require.Equal(t, "In force: main without 1 held\n\n- "+instancePath+" (invalid): no sense\n\nConfig-Commit: "+bad+"\nEpoch: 1\n"+one+" "+bad, message)
+
+	same, err := r.WriteInForce(t.Context(), two, write)
+	require.NoError(t, err)
+	require.Equal(t, two, same, "nothing changed, no commit")
+	require.NoError(t, s.Fsck())
+
+	require.Equal(t, two, fetch(t, open(t, s)).InForce, "a fresh mirror finds it made of main's files")
+}
+
+func TestOpenLocal(t *testing.T) {
+	s := gittest.New(t, estate())
+	first := s.Tip("main")
+	head := s.MustCommit(t, "topic", gittest.Commit{Message: "Topic", Files: map[string]string{instancePath: "train v2\n"}})
+	second := s.MustCommit(t, "main", gittest.Commit{Message: "Second", Files: map[string]string{"platform/nodes/gpu-2.yaml": "x\n"}})
+	clone := filepath.Join(t.TempDir(), "clone")
+	_, err := s.Git("clone", "-q", "--shared", s.Dir, clone)
+	require.NoError(t, err)
+	tree := filepath.Join(t.TempDir(), "more")
+	_, err = s.Git("-C", clone, "worktree", "add", "-q", "-b", "desk", tree)
+	require.NoError(t, err)
+
+	for name, dir := range map[string]string{"bare": s.Dir, "shared clone": clone, "below": filepath.Join(clone, "platform"), "work tree": tree, "url": "file://" + s.Dir} {
+		t.Run(name, func(t *testing.T) {
+			r, err := gitrepo.OpenLocal(dir)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, r.Close()) })
+			require.Equal(t, second, fetch(t, r).Main)
+			for rev, want := range map[string]string{"HEAD": second, "HEAD~1": first, "main": second, second[:9]: second, head: head} {
+				got, err := r.Resolve(t.Context(), rev)
+				require.NoError(t, err, rev)
+				require.Equal(t, want, got, rev)
+			}
+			for _, bad := range []string{"", "--output=/tmp/x", "-n", "nowhere", "a b", "x\ny"} {
+				_, err := r.Resolve(t.Context(), bad)
+				require.Error(t, err, bad)
+			}
+			require.Equal(t, estate(), contents(t, r, first))
+			before := countFiles(t, clone) + countFiles(t, s.Dir)
+			merged, conflicts, err := r.Merge(t.Context(), second, head)
+			require.NoError(t, err)
+			require.Empty(t, conflicts)
+			require.Equal(t, "train v2\n", contents(t, r, merged)[instancePath])
+			require.Equal(t, before, countFiles(t, clone)+countFiles(t, s.Dir), "looking leaves nothing behind")
+			_, err = r.WriteStatus(t.Context(), "", batch(1, second))
+			require.ErrorContains(t, err, "never written")
+			_, err = r.WriteInForce(t.Context(), "", reconciler.InForce{Commit: second})
+			require.ErrorContains(t, err, "never written")
+		})
+	}
+	_, err = gitrepo.OpenLocal(t.TempDir())
+	require.Error(t, err)
+}
+
+func countFiles(t *testing.T, dir string) int {
+	n := 0
+	require.NoError(t, filepath.WalkDir(dir, func(string, os.DirEntry, error) error { n++; return nil }))
+	return n
+}

@@ -1,0 +1,415 @@
+package gitrepo
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/go-git/go-git/v5/plumbing"
+	"sigs.k8s.io/yaml"
+
+	"berth/reconciler"
+	"berth/reconciler/plan"
+	"berth/schema"
+)
+
+const (
+	revisionFile = "revision.yaml"
+	readmeFile   = "README.md"
+	// statusKind is the kind of an instance's status document.
+	statusKind = "InstanceStatus"
+	// maxStatus bounds one status file that is read back.
+	maxStatus = 1 << 20
+)
+
+// ReadStatus reads what berth/status remembers at commit; "" is nothing. A file
+// there that cannot be one of Berth's is passed over and named in Warnings. What
+// was read last is kept, so that reading again costs as much as has changed. The
+// statuses must not be modified.
+func (r *Repo) ReadStatus(ctx context.Context, commit string) (reconciler.StatusTree, error) {
+	root, err := r.root(commit)
+	if err != nil {
+		return reconciler.StatusTree{}, fmt.Errorf("read status: %w", err)
+	}
+	r.statusMu.Lock()
+	defer r.statusMu.Unlock()
+	x, err := r.statusAt(ctx, root)
+	if err != nil {
+		return reconciler.StatusTree{}, fmt.Errorf("read status %s: %w", commit, err)
+	}
+	out := reconciler.StatusTree{Revision: x.revision, Units: maps.Clone(x.units)}
+	for _, path := range slices.Sorted(maps.Keys(x.warnings)) {
+		out.Warnings = append(out.Warnings, path+": "+x.warnings[path])
+	}
+	return out, nil
+}
+
+// statusIndex is what one tree of berth/status holds.
+type statusIndex struct {
+	root     plumbing.Hash
+	revision reconciler.Revision
+	units    plan.Memory
+	warnings map[string]string // path → why it was passed over
+}
+
+// statusFile is one file of the status tree as read.
+type statusFile struct {
+	path    string
+	key     schema.Key // zero for a file that has no place here
+	status  *plan.Status
+	warning string
+}
+
+// statusAt brings the index to root, by reading what differs. Who calls it
+// holds statusMu.
+func (r *Repo) statusAt(ctx context.Context, root plumbing.Hash) (*statusIndex, error) {
+	if r.index == nil {
+		r.index = &statusIndex{units: plan.Memory{}, warnings: map[string]string{}}
+	}
+	x := r.index
+	if x.root == root {
+		return x, nil
+	}
+	revision, warning, err := r.readRevision(root)
+	if err != nil {
+		return nil, err
+	}
+	files, err := r.changedStatus(ctx, x.root, root)
+	if err != nil {
+		return nil, err
+	}
+	// Nothing can fail from here on.
+	x.root, x.revision = root, revision
+	delete(x.warnings, revisionFile)
+	if warning != "" {
+		x.warnings[revisionFile] = warning
+	}
+	for _, f := range files {
+		x.set(f)
+	}
+	return x, nil
+}
+
+// set takes one file in.
+func (x *statusIndex) set(f statusFile) {
+	delete(x.warnings, f.path)
+	delete(x.units, f.key)
+	switch {
+	case f.warning != "":
+		x.warnings[f.path] = f.warning
+	case f.status != nil:
+		x.units[f.key] = f.status
+	}
+}
+
+func (r *Repo) readRevision(root plumbing.Hash) (out reconciler.Revision, warning string, err error) {
+	if root.IsZero() {
+		return out, "", nil
+	}
+	e, err := r.lookup(root, revisionFile)
+	if err != nil || e.id.IsZero() {
+		return out, "", err
+	}
+	data, warning, err := r.statusBlob(e)
+	if err != nil || warning != "" {
+		return out, warning, err
+	}
+	if err := yaml.Unmarshal(data, &out); err != nil {
+		return reconciler.Revision{}, "not a revision: " + oneLine(err.Error(), maxLine), nil
+	}
+	return out, "", nil
+}
+
+// changedStatus reads the status files that differ between two trees.
+func (r *Repo) changedStatus(ctx context.Context, from, to plumbing.Hash) ([]statusFile, error) {
+	var sides [2]plumbing.Hash
+	for i, root := range []plumbing.Hash{from, to} {
+		if root.IsZero() {
+			continue
+		}
+		e, err := r.lookup(root, tenantsDir)
+		if err != nil {
+			return nil, err
+		}
+		if e.dir() {
+			sides[i] = e.id
+		}
+	}
+	d := differ{repo: r, budget: map[string]int{}}
+	if err := d.trees(ctx, tenantsDir, sides[0], sides[1], 1); err != nil {
+		return nil, err
+	}
+	out := make([]statusFile, 0, len(d.out))
+	for _, c := range d.out {
+		f := statusFile{path: c.path}
+		key, ok := statusKey(c.path)
+		switch {
+		case !ok && !c.to.id.IsZero():
+			f.warning = "no place for a status file"
+		case ok:
+			f.key = key
+			if !c.to.id.IsZero() {
+				data, warning, err := r.statusBlob(c.to)
+				if err != nil {
+					return nil, fmt.Errorf("%s: %w", c.path, err)
+				}
+				f.warning = warning
+				if warning == "" {
+					f.status, f.warning = decodeStatus(key, data)
+				}
+			}
+		}
+		out = append(out, f)
+	}
+	return out, nil
+}
+
+// statusBlob reads a file of the status branch, or says why it is none. An
+// error is damage to the mirror.
+func (r *Repo) statusBlob(e entry) (data []byte, warning string, err error) {
+	if e.mode != schema.ModePlain {
+		return nil, "not a plain file", nil
+	}
+	kind, data, more, err := r.read(e.id, maxStatus)
+	switch {
+	case err != nil:
+		r.damaged("read status", err)
+		return nil, "", err
+	case kind != plumbing.BlobObject:
+		return nil, "not a file", nil
+	case more:
+		return nil, fmt.Sprintf("larger than %d bytes", maxStatus), nil
+	}
+	return data, "", nil
+}
+
+// decodeStatus reads a status document, or says why it is none.
+func decodeStatus(key schema.Key, data []byte) (*plan.Status, string) {
+	var s plan.Status
+	if err := yaml.Unmarshal(data, &s); err != nil {
+		return nil, "not a status: " + oneLine(err.Error(), maxLine)
+	}
+	switch {
+	case s.APIVersion != schema.APIVersion || s.Kind != statusKind:
+		return nil, fmt.Sprintf("apiVersion and kind are not %s and %s", schema.APIVersion, statusKind)
+	case s.Key != key:
+		return nil, "its key is not that of its path"
+	}
+	return &s, ""
+}
+
+// statusPath is where the status of a unit stands.
+func statusPath(key schema.Key) (string, error) {
+	if key.Kind != schema.KindInstance || key.Parent != "" || !identifier(key.Tenant) || !identifier(key.Project) || !identifier(key.Name) {
+		return "", fmt.Errorf("%q has no place on %s", key.String(), reconciler.BranchStatus)
+	}
+	return key.Path()
+}
+
+// statusKey is the unit whose status stands at path.
+func statusKey(path string) (schema.Key, bool) {
+	p := strings.Split(path, "/")
+	if len(p) != 6 || p[0] != tenantsDir || p[2] != "projects" || p[4] != "instances" {
+		return schema.Key{}, false
+	}
+	name, ok := strings.CutSuffix(p[5], ".yaml")
+	key := schema.InstanceKey(p[1], p[3], name)
+	_, err := statusPath(key)
+	return key, ok && err == nil
+}
+
+// identifier says whether s is a name as DESIGN §2 has them.
+func identifier(s string) bool {
+	if s == "" || len(s) > 40 || s[0] == '-' || s[len(s)-1] == '-' {
+		return false
+	}
+	return !strings.ContainsFunc(s, func(c rune) bool { return c != '-' && (c < '0' || c > '9') && (c < 'a' || c > 'z') })
+}
+
+// WriteStatus makes one commit on berth/status and pushes it in one request.
+// Its cost follows what b changes, neither the estate nor the history. If that
+// is nothing, old is returned; so a batch whose answer was lost may be written
+// again on the tip that Fetch then gives, and is there once.
+//
+// The error is reconciler.ErrConflict if the branch is no longer at old.
+func (r *Repo) WriteStatus(ctx context.Context, old string, b reconciler.StatusBatch) (string, error) {
+	tip, err := r.writeStatus(ctx, old, b)
+	if err != nil {
+		return "", fmt.Errorf("write %s: %w", reconciler.BranchStatus, err)
+	}
+	return tip, nil
+}
+
+func (r *Repo) writeStatus(ctx context.Context, old string, b reconciler.StatusBatch) (string, error) {
+	if r.local != "" {
+		return "", errReadOnly
+	}
+	release, err := r.acquire(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer release()
+	before, err := parseOptionalID(old)
+	if err != nil {
+		return "", err
+	}
+	root, err := r.root(old)
+	if err != nil {
+		return "", err
+	}
+	r.statusMu.Lock()
+	defer r.statusMu.Unlock()
+	x, err := r.statusAt(ctx, root)
+	if err != nil {
+		return "", err
+	}
+	w := statusWriter{repo: r, root: root}
+	files, err := w.units(b)
+	if err != nil {
+		return "", err
+	}
+	if err := w.revision(b.Revision); err != nil {
+		return "", err
+	}
+	if err := w.segment(b); err != nil {
+		return "", err
+	}
+	if err := w.put(readmeFile, readme(b.Revision, x, files)); err != nil {
+		return "", err
+	}
+	tree, err := r.applyOverlay(root, &w.over, &w.set)
+	if err != nil {
+		return "", err
+	}
+	if tree == root {
+		return old, nil
+	}
+	var parents []plumbing.Hash
+	if !before.IsZero() {
+		parents = []plumbing.Hash{before}
+	}
+	message := statusSubject(b) + "\n\n" + trailers(b.Revision.Commit, b.CorrelationIDs, b.Revision.Epoch)
+	tip := w.set.add(plumbing.CommitObject, encodeCommit(tree, parents, r.who, r.options.Now(), message))
+	if err := r.publish(ctx, r.status, reconciler.BranchStatus, before, tip, &w.set); err != nil {
+		return "", err
+	}
+	x.root, x.revision = tree, b.Revision
+	for _, f := range files {
+		x.set(f)
+	}
+	return tip.String(), nil
+}
+
+// statusWriter collects one status commit.
+type statusWriter struct {
+	repo *Repo
+	root plumbing.Hash
+	over overlay
+	set  objectSet
+}
+
+// put writes a file unless it is there as it shall be.
+func (w *statusWriter) put(path string, data []byte) error {
+	h := hashObject(plumbing.BlobObject, data)
+	at, err := w.at(path)
+	if err != nil || (at.id == h && at.mode == schema.ModePlain) {
+		return err
+	}
+	w.over.file(path, w.set.add(plumbing.BlobObject, data))
+	return nil
+}
+
+func (w *statusWriter) at(path string) (entry, error) {
+	if w.root.IsZero() {
+		return entry{}, nil
+	}
+	return w.repo.lookup(w.root, path)
+}
+
+// units writes and removes status files. It returns them as they will be read.
+func (w *statusWriter) units(b reconciler.StatusBatch) ([]statusFile, error) {
+	var files []statusFile
+	for _, s := range b.Units {
+		path, err := statusPath(s.Key)
+		if err != nil {
+			return nil, err
+		}
+		s.APIVersion, s.Kind = schema.APIVersion, statusKind
+		data, err := yaml.Marshal(s)
+		if err != nil {
+			return nil, fmt.Errorf("status of %s: %w", s.Key, err)
+		}
+		if err := w.put(path, data); err != nil {
+			return nil, err
+		}
+		// Read back, so that memory is what a restart would find, and nothing
+		// of it is the caller's.
+		kept, warning := decodeStatus(s.Key, data)
+		files = append(files, statusFile{path: path, key: s.Key, status: kept, warning: warning})
+	}
+	for _, key := range b.Gone {
+		path, err := statusPath(key)
+		if err != nil {
+			return nil, err
+		}
+		w.over.remove(path)
+		files = append(files, statusFile{path: path, key: key})
+	}
+	return files, nil
+}
+
+func (w *statusWriter) revision(v reconciler.Revision) error {
+	data, err := yaml.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("%s: %w", revisionFile, err)
+	}
+	return w.put(revisionFile, data)
+}
+
+// segment writes the batch's events as one file that never changes. Its name
+// is the number of its last event; its place comes from that event's time, so
+// that writing it again gives the same file.
+func (w *statusWriter) segment(b reconciler.StatusBatch) error {
+	if len(b.Events) == 0 {
+		return nil
+	}
+	var lines bytes.Buffer
+	for _, e := range b.Events {
+		line, err := json.Marshal(e)
+		if err != nil {
+			return fmt.Errorf("event %s: %w", e.EventID, err)
+		}
+		lines.Write(line)
+		lines.WriteByte('\n')
+	}
+	at := b.Events[len(b.Events)-1].OccurredAt.UTC()
+	path := fmt.Sprintf("events/%s/%012d-%d.jsonl", at.Format("2006/01/02/15"), b.Revision.Sequence, b.Revision.Epoch)
+	there, err := w.at(path)
+	if err != nil {
+		return err
+	}
+	if !there.id.IsZero() && there.id != hashObject(plumbing.BlobObject, lines.Bytes()) {
+		return fmt.Errorf("%s holds other events: the sequence number was used before: %w", path, reconciler.ErrConflict)
+	}
+	return w.put(path, lines.Bytes())
+}
+
+// statusSubject is the first line of a status commit.
+func statusSubject(b reconciler.StatusBatch) string {
+	switch n := len(b.Units) + len(b.Gone); {
+	case n == 1 && len(b.Units) == 1:
+		return oneLine(fmt.Sprintf("%s: %s", b.Units[0].Key, b.Units[0].Phase), maxLine)
+	case n == 1:
+		return oneLine(fmt.Sprintf("%s: gone", b.Gone[0]), maxLine)
+	case n == 0 && b.Revision.Frozen != "":
+		return "Frozen"
+	case n == 0:
+		return "Revision " + oneLine(b.Revision.Commit, 12)
+	default:
+		return fmt.Sprintf("%d units", n)
+	}
+}

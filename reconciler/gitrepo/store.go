@@ -1,0 +1,190 @@
+package gitrepo
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/go-git/go-billy/v5/osfs"
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/cache"
+	"github.com/go-git/go-git/v5/plumbing/format/packfile"
+	"github.com/go-git/go-git/v5/storage/filesystem"
+)
+
+const (
+	objectCache = 16 * cache.MiByte
+	// largeObject is from where a blob is streamed instead of held; documents
+	// are far below.
+	largeObject = 1 << 20
+	// maxObject bounds what is read whole: a tree or a commit.
+	maxObject = 64 << 20
+)
+
+// errAbsent says that a store does not hold an object.
+var errAbsent = errors.New("object is not there")
+
+// store is one object and ref store on disk. go-git's is not safe for
+// concurrent use, so every call goes through a lock; each is short.
+type store struct {
+	dir string // the bare repository's directory, or the Git directory
+
+	mu      sync.Mutex
+	storage *filesystem.Storage
+}
+
+// openStore opens a bare repository that Berth made.
+func openStore(dir string) *store {
+	s := &store{dir: dir}
+	s.open()
+	return s
+}
+
+// open (re)opens the files; it reads nothing yet. Descriptors are kept: the
+// number of packs is bounded (see tidy).
+func (s *store) open() {
+	s.storage = filesystem.NewStorageWithOptions(osfs.New(s.dir), cache.NewObjectLRU(objectCache),
+		filesystem.Options{KeepDescriptors: true, LargeObjectThreshold: largeObject})
+}
+
+// initStore makes an empty bare repository. It holds no configuration but what
+// Git needs to take it for one.
+func initStore(dir string) error {
+	for _, d := range []string{"objects/pack", "objects/info", "refs/heads"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
+			return err
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "config"), []byte("[core]\n\trepositoryformatversion = 0\n\tbare = true\n"), 0o600); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "HEAD"), []byte("ref: refs/heads/main\n"), 0o600)
+}
+
+func (s *store) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.storage.Close()
+}
+
+// object reads a whole object and checks that its bytes have its id.
+func (s *store) object(h plumbing.Hash) (plumbing.ObjectType, []byte, error) {
+	kind, data, more, err := s.read(h, maxObject)
+	if err == nil && more {
+		err = fmt.Errorf("object %s is larger than %d bytes", h, maxObject)
+	}
+	return kind, data, err
+}
+
+// read reads at most limit bytes of an object. Bytes read to the end are
+// checked against the id: a bad disk must not become a bad estate.
+func (s *store) read(h plumbing.Hash, limit int) (kind plumbing.ObjectType, data []byte, more bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o, err := s.storage.EncodedObject(plumbing.AnyObject, h)
+	if errors.Is(err, plumbing.ErrObjectNotFound) {
+		return 0, nil, false, fmt.Errorf("%s: %w", h, errAbsent)
+	}
+	if err != nil {
+		return 0, nil, false, fmt.Errorf("object %s: %w", h, err)
+	}
+	r, err := o.Reader()
+	if err != nil {
+		return 0, nil, false, fmt.Errorf("object %s: %w", h, err)
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	data, err = io.ReadAll(io.LimitReader(r, min(o.Size(), int64(limit))))
+	if err != nil {
+		return 0, nil, false, fmt.Errorf("object %s: %w", h, err)
+	}
+	if o.Size() > int64(limit) {
+		return o.Type(), data, true, nil
+	}
+	if hashObject(o.Type(), data) != h {
+		return 0, nil, false, fmt.Errorf("object %s: its bytes are damaged", h)
+	}
+	return o.Type(), data, false, nil
+}
+
+// size is the length of an object.
+func (s *store) size(h plumbing.Hash) (int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, err := s.storage.EncodedObjectSize(h)
+	if !errors.Is(err, plumbing.ErrObjectNotFound) {
+		return n, err
+	}
+	o, err := s.storage.EncodedObject(plumbing.AnyObject, h) // this looks into alternates too
+	if errors.Is(err, plumbing.ErrObjectNotFound) {
+		return 0, fmt.Errorf("%s: %w", h, errAbsent)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return o.Size(), nil
+}
+
+// has says whether an object is there. A pack lands whole, so a commit that is
+// there has all it refers to, a shallow one's parents excepted.
+func (s *store) has(h plumbing.Hash) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !h.IsZero() && s.storage.HasEncodedObject(h) == nil
+}
+
+// put stores a pack.
+func (s *store) put(pack io.Reader) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := packfile.WritePackfileToObjectStorage(s.storage, pack)
+	if errors.Is(err, packfile.ErrEmptyPackfile) {
+		return nil
+	}
+	return err
+}
+
+// ref is where a ref stands; the zero hash where there is none.
+func (s *store) ref(name plumbing.ReferenceName) (plumbing.Hash, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, err := s.storage.Reference(name)
+	if errors.Is(err, plumbing.ErrReferenceNotFound) {
+		return plumbing.ZeroHash, nil
+	}
+	if err != nil {
+		return plumbing.ZeroHash, err
+	}
+	return r.Hash(), nil
+}
+
+// setRef moves a ref; the zero hash removes it.
+func (s *store) setRef(name plumbing.ReferenceName, h plumbing.Hash) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h.IsZero() {
+		return s.storage.RemoveReference(name)
+	}
+	return s.storage.SetReference(plumbing.NewHashReference(name, h))
+}
+
+// shallow are the commits whose parents were not fetched.
+func (s *store) shallow() ([]plumbing.Hash, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.storage.Shallow()
+}
+
+func (s *store) setShallow(hs []plumbing.Hash) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.storage.SetShallow(hs)
+}
+
+// packs counts the pack files.
+func (s *store) packs() int {
+	found, _ := filepath.Glob(filepath.Join(s.dir, "objects", "pack", "*.pack")) // the pattern is valid
+	return len(found)
+}

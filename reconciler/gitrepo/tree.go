@@ -1,0 +1,143 @@
+package gitrepo
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-git/go-git/v5/plumbing"
+)
+
+// modeDir is the mode of a directory in a tree.
+const modeDir uint32 = 0o040000
+
+// emptyTree is the id of a tree without entries.
+const emptyTree = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+
+// entry is one line of a tree, as it stands there.
+type entry struct {
+	mode uint32
+	name string // raw bytes; anything but NUL
+	id   plumbing.Hash
+}
+
+func (e entry) dir() bool { return e.mode == modeDir }
+
+// errTree is what a tree with impossible bytes gives.
+var errTree = errors.New("malformed tree")
+
+// parseTree reads a tree's raw bytes. Names are taken as they are, in the order
+// they stand; judging them is the reader's part.
+func parseTree(b []byte) ([]entry, error) {
+	var out []entry
+	for len(b) > 0 {
+		space := bytes.IndexByte(b, ' ')
+		if space < 1 || space > 6 {
+			return nil, fmt.Errorf("%w: no mode at entry %d", errTree, len(out))
+		}
+		mode, err := strconv.ParseUint(string(b[:space]), 8, 32)
+		if err != nil {
+			return nil, fmt.Errorf("%w: mode of entry %d", errTree, len(out))
+		}
+		b = b[space+1:]
+		nul := bytes.IndexByte(b, 0)
+		if nul < 0 || len(b) < nul+21 {
+			return nil, fmt.Errorf("%w: entry %d is cut off", errTree, len(out))
+		}
+		e := entry{mode: uint32(mode), name: string(b[:nul])}
+		copy(e.id[:], b[nul+1:nul+21])
+		out = append(out, e)
+		b = b[nul+21:]
+	}
+	return out, nil
+}
+
+// encodeTree is the raw tree of entries, which it puts in Git's order: by name,
+// a directory's name taken with a slash at its end.
+func encodeTree(entries []entry) []byte {
+	slices.SortFunc(entries, func(a, b entry) int { return cmp.Compare(sortName(a), sortName(b)) })
+	var out []byte
+	for _, e := range entries {
+		out = strconv.AppendUint(out, uint64(e.mode), 8)
+		out = append(out, ' ')
+		out = append(out, e.name...)
+		out = append(out, 0)
+		out = append(out, e.id[:]...)
+	}
+	return out
+}
+
+func sortName(e entry) string {
+	if e.dir() {
+		return e.name + "/"
+	}
+	return e.name
+}
+
+// pathName is a name as it stands in a path. It is the name itself, except that
+// a name holding a slash, which would pass for several, and an empty one are
+// written with a backslash, which no valid name has; so distinct names give
+// distinct paths and none can stand for another's.
+func pathName(name string) string {
+	if name == "" {
+		return `\0`
+	}
+	if !strings.ContainsAny(name, `/\`) {
+		return name
+	}
+	return strings.NewReplacer(`\`, `\\`, `/`, `\x2f`).Replace(name)
+}
+
+// plainName says whether a name may be written by Berth.
+func plainName(name string) bool {
+	if name == "" || name == "." || name == ".." || strings.EqualFold(name, ".git") || pathName(name) != name {
+		return false
+	}
+	return !strings.ContainsFunc(name, func(r rune) bool { return r < 0x20 || r == 0x7f || r == '\uFFFD' })
+}
+
+// twice is a name that stands more than once among entries, if there is one.
+// Git forbids it, and whoever reads such a tree sees one or the other.
+func twice(entries []entry) (string, bool) {
+	seen := make(map[string]bool, len(entries))
+	for _, e := range entries {
+		if seen[e.name] {
+			return e.name, true
+		}
+		seen[e.name] = true
+	}
+	return "", false
+}
+
+// parseID reads a full object id in lower-case hex. Nothing else reaches Git.
+func parseID(s string) (plumbing.Hash, error) {
+	var h plumbing.Hash
+	if len(s) != 40 || strings.ToLower(s) != s {
+		return h, fmt.Errorf("%q is not a full object id", s)
+	}
+	if _, err := hex.Decode(h[:], []byte(s)); err != nil {
+		return h, fmt.Errorf("%q is not a full object id", s)
+	}
+	return h, nil
+}
+
+// parseOptionalID is parseID, with "" for the zero hash.
+func parseOptionalID(s string) (plumbing.Hash, error) {
+	if s == "" {
+		return plumbing.ZeroHash, nil
+	}
+	return parseID(s)
+}
+
+// idString is the hex id, or "" for the zero hash.
+func idString(h plumbing.Hash) string {
+	if h.IsZero() {
+		return ""
+	}
+	return h.String()
+}
