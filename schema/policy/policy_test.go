@@ -1,0 +1,227 @@
+package policy_test
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/schema"
+	"berth/schema/load"
+	"berth/schema/policy"
+)
+
+// lab is examples/lab with some files written over ("" removes one).
+func lab(t *testing.T, over map[string]string) *schema.Desired {
+	t.Helper()
+	const root = "../../examples/lab"
+	files := map[string]string{}
+	require.NoError(t, filepath.WalkDir(root, func(name string, e os.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(name)
+		rel, _ := filepath.Rel(root, name)
+		files[filepath.ToSlash(rel)] = string(data)
+		return err
+	}))
+	for path, content := range over {
+		if content == "" {
+			delete(files, path)
+		} else {
+			files[path] = content
+		}
+	}
+	slurm, err := os.ReadFile("../../runtimes/slurm/config.cue")
+	require.NoError(t, err)
+	l, err := load.New(load.Options{Backends: map[string]string{"slurm": string(slurm)}})
+	require.NoError(t, err)
+	r, err := l.Load(context.Background(), load.Files(files))
+	require.NoError(t, err)
+	require.Empty(t, r.Diagnostics)
+	return r.Desired
+}
+
+const (
+	trainFile    = "tenants/physics/projects/lattice/instances/train.yaml"
+	labPolicy    = "platform/policy/lab.yaml"
+	physPolicy   = "tenants/physics/policy.yaml"
+	entitlement  = "tenants/physics/projects/lattice/entitlements/slurm.yaml"
+	slurmVersion = "platform/catalog/slurm/22-05.yaml"
+)
+
+var update = flag.Bool("update", false, "write testdata anew")
+
+var train = schema.InstanceKey("physics", "lattice", "train")
+
+func document(kind, name, spec string) string {
+	return "apiVersion: berth/v1\nkind: " + kind + "\nmetadata:\n  name: " + name + "\nspec:\n  " +
+		strings.ReplaceAll(strings.TrimSpace(spec), "\n", "\n  ") + "\n"
+}
+
+func instance(name, extra string) string {
+	return document("Instance", name, "app: slurm\nversion: 22-05\ndisplay_name: "+name+"\n"+extra)
+}
+
+func TestTheLabIsAllowed(t *testing.T) {
+	d := lab(t, nil)
+	e := policy.Evaluate(d)
+	require.Empty(t, e.Decisions)
+	require.Equal(t, d.Platform.Nodes, e.Nodes)
+	got, err := json.MarshalIndent(e.Instances[train], "", "  ")
+	require.NoError(t, err)
+	if *update {
+		require.NoError(t, os.WriteFile("testdata/train.json", append(got, '\n'), 0o644))
+	}
+	want, err := os.ReadFile("testdata/train.json")
+	require.NoError(t, err)
+	require.Equal(t, string(want), string(got)+"\n")
+}
+
+// An instance's config lies over the version's parameters; what it does not
+// say is the version's, what neither says is the runtime's default.
+func TestConfigLayers(t *testing.T) {
+	e := policy.Evaluate(lab(t, nil)).Instances[schema.InstanceKey("biology", "genomes", "assembly")]
+	require.Equal(t, `{"identity":"managed","partitions":[{"default":true,"name":"assembly"},{"max_time_minutes":30,"name":"quick"}],"scheduler":{"interval_seconds":30}}`, string(e.Config))
+}
+
+// Each rule refuses what it is there to refuse, and says where it stands.
+func TestRefusals(t *testing.T) {
+	for name, tc := range map[string]struct {
+		over   map[string]string
+		rule   string
+		source string // file:line of the layer that decides
+		at     string // field
+	}{
+		"gpus, the tenant's layer is the least": {
+			map[string]string{trainFile: instance("train", "roles: {worker: {count: 4, gpus: {count: 2}}}")},
+			"max_gpus_per_instance", physPolicy + ":6", "spec.roles"},
+		"sku that no layer allows": {
+			map[string]string{trainFile: instance("train", "roles: {worker: {count: 1, sku: gpu-h200}}")},
+			"allowed_skus", labPolicy + ":8", "spec.roles.worker.sku"},
+		"sku the entitlement takes away": {
+			map[string]string{entitlement: document("Entitlement", "slurm", "enabled: true\npolicy_overrides: {allowed_skus: [cpu-small, gpu-a100-4]}")},
+			"allowed_skus", entitlement + ":7", "spec.roles.worker.sku"},
+		"layers that leave no sku": {
+			map[string]string{
+				entitlement: document("Entitlement", "slurm", "enabled: true\npolicy_overrides: {allowed_skus: [quantum]}"),
+				trainFile:   instance("train", "")},
+			"allowed_skus", entitlement + ":7", "spec.roles.controller.sku"},
+		"region": {
+			map[string]string{trainFile: instance("train", "regions: [mars]")},
+			"allowed_regions", labPolicy + ":7", "spec.regions"},
+		"operating mode": {
+			map[string]string{trainFile: instance("train", "operating_mode: platform_managed")},
+			"allowed_operating_modes", labPolicy + ":11", "spec.operating_mode"},
+		"control plane scope": {
+			map[string]string{
+				physPolicy: document("Policy", "policy", "allowed_control_plane_scopes: [tenant]")},
+			"allowed_control_plane_scopes", physPolicy + ":6", "spec.control_plane_scope"},
+		"entitlement not enabled": {
+			map[string]string{entitlement: document("Entitlement", "slurm", "enabled: false")},
+			"entitlement", entitlement + ":6", "spec.app"},
+		"hard deny": {
+			map[string]string{"platform/policy/zz.yaml": document("Policy", "zz", "hard_deny: {apps: [slurm]}")},
+			"hard_deny", "platform/policy/zz.yaml:6", "spec.app"},
+		"too many instances, counted by name": {
+			map[string]string{
+				physPolicy: document("Policy", "policy", "max_instances_per_project: 1"),
+				"tenants/physics/projects/lattice/instances/a.yaml": instance("a", "")},
+			"max_instances_per_project", physPolicy + ":6", "metadata.name"},
+		"too many instances of the app": {
+			map[string]string{
+				entitlement: document("Entitlement", "slurm", "enabled: true\npolicy_overrides: {max_instances_per_project: 0}")},
+			"max_instances_per_project", entitlement + ":7", "metadata.name"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := policy.Evaluate(lab(t, tc.over))
+			denied := e.Denied(train)
+			require.NotEmpty(t, denied)
+			d := denied[0]
+			require.Equal(t, tc.rule, d.Rule)
+			require.Equal(t, tc.at, d.Field)
+			require.Equal(t, tc.source, strings.TrimSuffix(schema.Diagnostic{File: d.Source.File, Line: d.Source.Line}.String(), ":0: :  []"))
+			require.Contains(t, e.Instances, train, "a refused instance is not taken for a deleted one")
+			if tc.rule != "hard_deny" {
+				require.Empty(t, e.Denied(schema.InstanceKey("biology", "genomes", "assembly")), "nobody else is refused")
+			}
+		})
+	}
+}
+
+// Disabled stops new instances; existing ones go on, and a warning stands there.
+func TestStatus(t *testing.T) {
+	version := func(status string) map[string]string {
+		data, err := os.ReadFile("../../examples/lab/" + slurmVersion)
+		require.NoError(t, err)
+		return map[string]string{slurmVersion: strings.Replace(string(data), "status: active", "status: "+status, 1)}
+	}
+	d := lab(t, version("disabled"))
+	require.Len(t, policy.Evaluate(d).Denied(train), 1)
+	e := policy.Evaluate(d, policy.Existing(func(k schema.Key) bool { return k == train }))
+	require.Empty(t, e.Denied(train))
+	require.NotEmpty(t, e.Denied(schema.InstanceKey("biology", "genomes", "assembly")))
+	for _, d := range policy.Evaluate(lab(t, version("deprecated"))).Decisions {
+		require.Equal(t, schema.Allow, d.Verdict)
+		require.Equal(t, "status", d.Rule)
+	}
+}
+
+// A new instance never pushes out one that exists, whatever its name.
+func TestExistingInstancesAreCountedFirst(t *testing.T) {
+	a := schema.InstanceKey("physics", "lattice", "a")
+	d := lab(t, map[string]string{
+		physPolicy: document("Policy", "policy", "max_instances_per_project: 1"),
+		"tenants/physics/projects/lattice/instances/a.yaml": instance("a", "")})
+	e := policy.Evaluate(d, policy.Existing(func(k schema.Key) bool { return k == train }))
+	require.Empty(t, e.Denied(train))
+	require.NotEmpty(t, e.Denied(a))
+}
+
+func TestRegionsAreNarrowed(t *testing.T) {
+	e := policy.Evaluate(lab(t, map[string]string{trainFile: instance("train", "regions: [mars, lab]")}))
+	require.Equal(t, []string{"lab"}, e.Instances[train].Regions)
+	require.Empty(t, e.Denied(train))
+	require.Len(t, e.Decisions, 1)
+	require.Equal(t, schema.Narrow, e.Decisions[0].Verdict)
+	require.Equal(t, "mars, lab", e.Decisions[0].Before)
+}
+
+func TestUsers(t *testing.T) {
+	e := policy.Evaluate(lab(t, map[string]string{
+		"tenants/physics/roles.yaml": document("RoleBinding", "roles", `members:
+- {login: zoe, role: tenant_admin, unix_user: {name: zoe, uid: 20003}}
+- {login: anna-lattice, role: project_member, unix_user: {name: anna, uid: 20001}}
+- {login: vic, role: project_viewer, unix_user: {name: vic, uid: 20004}}`)}))
+	require.Equal(t, []schema.UnixUser{{Name: "anna", UID: 20001}, {Name: "ben", UID: 20002}, {Name: "zoe", UID: 20003}}, e.Instances[train].Users)
+	require.Equal(t, []schema.UnixUser{{Name: "dora", UID: 20011}}, e.Instances[schema.InstanceKey("biology", "genomes", "assembly")].Users)
+}
+
+// Tenants judged one by one and joined are the whole.
+func TestTenantsAreJudgedAlone(t *testing.T) {
+	d := lab(t, nil)
+	var parts []*schema.Effective
+	for _, name := range slices.Sorted(maps.Keys(d.Tenants)) {
+		part := policy.EvaluateTenant(d.Platform, d.Tenants[name])
+		for k := range part.Instances {
+			require.Equal(t, name, k.Tenant)
+		}
+		parts = append(parts, part)
+	}
+	slices.Reverse(parts)
+	require.Equal(t, policy.Evaluate(d), policy.Join(d.Platform, parts...))
+}
+
+func TestFindings(t *testing.T) {
+	e := policy.Evaluate(lab(t, map[string]string{trainFile: instance("train", "roles: {worker: {count: 4, gpus: {count: 2}}}")}))
+	ds := policy.Findings(e.Decisions)
+	require.Len(t, ds, 1)
+	require.Equal(t, trainFile+":9:3: error: spec.roles: asks for 8 GPUs, at most 6 are allowed ("+physPolicy+":6) [policy.max_gpus_per_instance]", ds[0].String())
+}
