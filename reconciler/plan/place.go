@@ -198,7 +198,7 @@ func (p *placer) home(st *Status, role schema.EffectiveRole, name string) (*sche
 				return m.Placed
 			}
 		}
-		return "is there already"
+		return "it is there already"
 	}
 	if unit := applied(st); unit != nil {
 		for _, m := range unit.Members {
@@ -309,7 +309,7 @@ func (p *placer) find(key schema.Key, inst *schema.EffectiveInstance, role schem
 	if first == nil {
 		return nil, ""
 	}
-	reason := fmt.Sprintf("first of %d free nodes with %s", fitting, wants(inst, role))
+	reason := fmt.Sprintf("the first of %d free nodes with %s", fitting, wants(inst, role))
 	if fitting == 1 {
 		reason = "the one free node with " + wants(inst, role)
 	}

@@ -1,0 +1,226 @@
+package report_test
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+
+	"berth/reconciler/plan"
+	"berth/reconciler/report"
+	"berth/schema"
+)
+
+var update = flag.Bool("update", false, "rewrite the expected files of testdata")
+
+func TestGolden(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txtar")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			ar, err := txtar.ParseFile(file)
+			require.NoError(t, err)
+			in := ar.Files[0]
+			want := map[string]string{}
+			for _, f := range ar.Files {
+				want[f.Name] = string(f.Data)
+			}
+			got := &txtar.Archive{Comment: ar.Comment, Files: []txtar.File{in}}
+			add := func(name, data string) {
+				got.Files = append(got.Files, txtar.File{Name: name, Data: []byte(data)})
+			}
+			switch in.Name {
+			case "proposal.yaml":
+				var p plan.Proposal
+				require.NoError(t, yaml.UnmarshalStrict(in.Data, &p))
+				title, summary, conclusion := report.Check(p)
+				checkMarkdown(t, report.Markdown(p))
+				checkMarkdown(t, summary)
+				checkText(t, report.Text(p))
+				add("plan.txt", report.Text(p))
+				add("comment.md", report.Markdown(p))
+				add("check.txt", conclusion+": "+title+"\n")
+				if p.Blocked() {
+					require.Equal(t, report.Failure, conclusion)
+				} else {
+					require.Equal(t, report.Success, conclusion)
+				}
+
+				raw, err := report.JSON(p)
+				require.NoError(t, err)
+				var back plan.Proposal
+				require.NoError(t, json.Unmarshal(raw, &back))
+				require.Equal(t, p.Digest, back.Digest)
+				require.Len(t, back.Plans, len(p.Plans))
+			case "rollout.yaml":
+				var r plan.Rollout
+				require.NoError(t, yaml.UnmarshalStrict(in.Data, &r))
+				checkMarkdown(t, report.Rollout(r))
+				add("comment.md", report.Rollout(r))
+			default:
+				t.Fatalf("%s is neither a proposal nor a rollout", in.Name)
+			}
+			if *update {
+				require.NoError(t, os.WriteFile(file, txtar.Format(got), 0o644))
+				return
+			}
+			for _, f := range got.Files {
+				if diff := cmp.Diff(want[f.Name], string(f.Data)); diff != "" {
+					t.Errorf("%s (-want +got; -update rewrites):\n%s", f.Name, diff)
+				}
+			}
+			require.Len(t, ar.Files, len(got.Files))
+		})
+	}
+}
+
+// What a forge would make active in text that is not code.
+var active = []*regexp.Regexp{
+	regexp.MustCompile(`@[A-Za-z0-9]`),
+	regexp.MustCompile(`://`),
+	regexp.MustCompile(`(?i)www\.`),
+	regexp.MustCompile(`(?i)mailto:`),
+	regexp.MustCompile(`#\d`),
+	regexp.MustCompile(`(?i)\bGH-\d`),
+	regexp.MustCompile(`:[a-z0-9_+-]+:`),
+	regexp.MustCompile(`(^|[^\\])!\[`),
+	regexp.MustCompile(`(^|[^\\])\]\(`),
+	regexp.MustCompile(`(^|[^\\])\$`),
+}
+
+// ours is the HTML this package writes itself.
+var ours = regexp.MustCompile(`</?(details|summary|sub|code)>|<br>`)
+
+// htmlCode is code where Markdown is not read: nothing becomes active in it.
+var htmlCode = regexp.MustCompile(`<code>[^<>&]*</code>`)
+
+// checkMarkdown holds of everything that goes to a forge.
+func checkMarkdown(t *testing.T, md string) {
+	t.Helper()
+	require.True(t, utf8.ValidString(md))
+	require.LessOrEqual(t, len(md), report.MaxMarkdown)
+	require.NotContains(t, md, "<!--", "a comment of ours holds no marker but the one its sender adds")
+	var open string
+	depth, columns := 0, 0
+	for i, line := range strings.Split(md, "\n") {
+		where := fmt.Sprintf("line %d: %q", i+1, line)
+		if open != "" {
+			if line == open {
+				open = ""
+			}
+			continue
+		}
+		if ticks := line[:len(line)-len(strings.TrimLeft(line, "`"))]; len(ticks) > 2 && !strings.Contains(line[len(ticks):], "`") {
+			open = ticks
+			continue
+		}
+		plain := htmlCode.ReplaceAllString(withoutCode(line), "")
+		depth += strings.Count(plain, "<details>") - strings.Count(plain, "</details>")
+		require.GreaterOrEqual(t, depth, 0, where)
+		for _, re := range active {
+			require.NotRegexp(t, re, plain, where)
+		}
+		require.NotContains(t, ours.ReplaceAllString(plain, ""), "<", where)
+		if strings.HasPrefix(line, "|") {
+			n := strings.Count(strings.ReplaceAll(line, `\|`, ""), "|")
+			if columns == 0 {
+				columns = n
+			}
+			require.Equal(t, columns, n, "cells of %s", where)
+		} else {
+			columns = 0
+		}
+		require.NotRegexp(t, regexp.MustCompile(`[\x00-\x1f\x{202a}-\x{202e}\x{2066}-\x{2069}\x{200b}]`), line, where)
+	}
+	require.Empty(t, open, "a fence stays open")
+	require.Zero(t, depth, "details stay open")
+}
+
+// withoutCode is line without its code spans, found as Markdown finds them: a
+// run of ticks closes with the next run of the same length.
+func withoutCode(line string) string {
+	var b strings.Builder
+	for i := 0; i < len(line); {
+		if line[i] == '\\' && i+1 < len(line) {
+			b.WriteString(line[i : i+2])
+			i += 2
+			continue
+		}
+		if line[i] != '`' {
+			b.WriteByte(line[i])
+			i++
+			continue
+		}
+		n := len(line[i:]) - len(strings.TrimLeft(line[i:], "`"))
+		end := -1
+		for j := i + n; j < len(line); {
+			if line[j] != '`' {
+				j++
+				continue
+			}
+			m := len(line[j:]) - len(strings.TrimLeft(line[j:], "`"))
+			if m == n {
+				end = j + m
+				break
+			}
+			j += m
+		}
+		if end < 0 {
+			b.WriteString(line[i : i+n])
+			i += n
+			continue
+		}
+		i = end
+	}
+	return b.String()
+}
+
+// checkText holds of everything that goes to a terminal.
+func checkText(t *testing.T, s string) {
+	t.Helper()
+	require.NotRegexp(t, regexp.MustCompile(`[\x00-\x09\x0b-\x1f\x7f\x{202a}-\x{202e}\x{2066}-\x{2069}]`), s)
+}
+
+// many is a proposal with n units, each with values of length size.
+func many(n, size int) plan.Proposal {
+	p := plan.Proposal{Base: strings.Repeat("b", 40), Head: strings.Repeat("a", 40), Digest: strings.Repeat("d", 64)}
+	for i := range n {
+		key := schema.InstanceKey("physics", "lhc", fmt.Sprintf("train-%d", i))
+		p.Plans = append(p.Plans, plan.Plan{Key: key, Before: &plan.Unit{}, After: &plan.Unit{}, Actions: []plan.Action{{
+			ID: "c", Verb: plan.Configure, Key: key, Node: "dev-lab-1", Reason: "what is declared changed",
+			Changes: []plan.Change{{Field: "config.motd", Before: strings.Repeat("x", size), After: strings.Repeat("`", size)}},
+		}}})
+	}
+	p.Plans[n-1].Actions[0].Verb = plan.Delete
+	return p
+}
+
+func TestLongPlansAreCutHonestly(t *testing.T) {
+	for _, n := range []int{10, 100, 300, 2000} {
+		for size := 1; size < 400; size += 57 { // so that the cut falls into tables, fences and between
+			p := many(n, size)
+			md := report.Markdown(p)
+			checkMarkdown(t, md)
+			cut := strings.Contains(md, "more lines do not fit")
+			require.True(t, cut || n < 300, "%d units of %d", n, size)
+			require.False(t, cut && n < 20, "%d units of %d", n, size)
+			require.True(t, strings.Contains(md, fmt.Sprintf("train-%d`", n-1)), "a deletion is never cut away")
+			require.True(t, strings.Contains(md, "`dddddddddddd…`"), "the digest stays")
+			if cut {
+				require.Greater(t, len(md), report.MaxMarkdown-1500, "no more is left out than must be")
+				require.True(t, strings.Contains(md, "`berth plan --base bbbbbbbbbb --head aaaaaaaaaa`"))
+			}
+		}
+	}
+}

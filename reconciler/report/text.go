@@ -1,0 +1,120 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"berth/reconciler/plan"
+	"berth/schema"
+)
+
+// JSON is p as JSON, indented, with a final newline. Its format is plan.Format.
+func JSON(p plan.Proposal) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(p); err != nil {
+		return nil, fmt.Errorf("encode the plan of %s: %w", p.Head, err)
+	}
+	return b.Bytes(), nil
+}
+
+// Text is p for a terminal: one line for each action, why it is done and on
+// which node, what it changes, what is in the way. No colour, no cursor moves.
+func Text(p plan.Proposal) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n", strings.TrimSpace(headlineText(&p)+". "+destroyed(&p)))
+	for _, f := range p.Conflicts {
+		fmt.Fprintf(&b, "\n! conflict: %s was changed on both sides\n", clean(f))
+	}
+	for _, u := range inOrder(p.Plans) {
+		b.WriteString("\n")
+		unitText(&b, u)
+	}
+	if len(p.Diagnostics) > 0 {
+		fmt.Fprintf(&b, "\n%s:\n", upper(severities(p.Diagnostics)))
+		for _, d := range p.Diagnostics {
+			fmt.Fprintf(&b, "  %s\n", clean(d.String()))
+		}
+	}
+	for _, h := range p.Held {
+		if !told(h, p.Diagnostics) {
+			fmt.Fprintf(&b, "\n! held (%s): %s: %s\n", clean(h.Reason), clean(h.File), clean(h.Message))
+		}
+	}
+	for _, d := range p.Decisions {
+		if d.Verdict == schema.Narrow {
+			fmt.Fprintf(&b, "\nNarrowed: %s %s: %s → %s (rule %s, %s)\n", unitName(d.Key), clean(d.Field), clean(d.Before), clean(d.After),
+				clean(d.Rule), clean(place(d.Source.File, d.Source.Line, 0)))
+		}
+	}
+	fmt.Fprintf(&b, "\nplan %s", short(p.Digest, 13))
+	if p.Head != "" {
+		fmt.Fprintf(&b, ", %s merged into %s", commit(p.Head), commit(p.Base))
+	}
+	b.WriteString("\n")
+	return b.String()
+}
+
+func headlineText(p *plan.Proposal) string {
+	if len(p.Conflicts) > 0 {
+		return "This branch conflicts with its base: nothing can be planned"
+	}
+	return headline(p)
+}
+
+func unitText(b *strings.Builder, p *plan.Plan) {
+	c := changeOf(p)
+	fmt.Fprintf(b, "%s %s  (%s)\n", c.sign(), unitName(p.Key), c.word())
+	var rows [][4]string
+	for _, a := range p.Actions {
+		rows = append(rows, [4]string{signOf(a.Verb) + " " + string(a.Verb), clean(a.Member), clean(a.Node), clean(a.Reason)})
+	}
+	var width [3]int
+	for _, r := range rows {
+		for i := range width {
+			width[i] = max(width[i], len([]rune(r[i])))
+		}
+	}
+	indent := strings.Repeat(" ", 4+width[0]+2)
+	for i, r := range rows {
+		line := "    " + pad(r[0], width[0]) + "  "
+		for j := 1; j < 3; j++ {
+			if width[j] > 0 {
+				line += pad(r[j], width[j]) + "  "
+			}
+		}
+		fmt.Fprintf(b, "%s%s\n", line, r[3])
+		a := p.Actions[i]
+		for _, ch := range a.Changes {
+			fmt.Fprintf(b, "%s%s: %s → %s\n", indent, clean(ch.Field), dash(clean(short(ch.Before, maxValue))), dash(clean(short(ch.After, maxValue))))
+		}
+		if reason := placed(p, a); reason != "" {
+			fmt.Fprintf(b, "%splaced: %s\n", indent, clean(reason))
+		}
+		if phrases := impact(a.Impact); len(phrases) > 0 {
+			fmt.Fprintf(b, "%s%s\n", indent, clean(strings.Join(phrases, "; ")))
+		}
+	}
+	for _, k := range p.Blocked {
+		word := "blocked"
+		if k.Wait {
+			word = "waits"
+		}
+		fmt.Fprintf(b, "    ! %s: %s [%s]\n", word, clean(k.Message), k.Code)
+	}
+}
+
+func pad(s string, width int) string {
+	return s + strings.Repeat(" ", max(0, width-len([]rune(s))))
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "–"
+	}
+	return s
+}
