@@ -1,0 +1,69 @@
+package github
+
+import (
+	"container/list"
+	"net/http"
+	"sync"
+)
+
+// cache keeps answers to reads with their ETags. GitHub does not count a read
+// that it answers with "not modified", so looking again costs nothing.
+type cache struct {
+	mu     sync.Mutex
+	budget int // bytes of bodies
+	size   int
+	byURL  map[string]*list.Element
+	recent *list.List // of *answer, the latest used first
+}
+
+type answer struct {
+	key    string
+	etag   string
+	header http.Header // with Link, which pages through a listing
+	body   []byte
+}
+
+func newCache(budget int) *cache {
+	return &cache{budget: budget, byURL: map[string]*list.Element{}, recent: list.New()}
+}
+
+// prepare makes a read conditional if there is an answer to compare with. The
+// key is "" for what is not kept.
+func (c *cache) prepare(req *http.Request) (key string, seen *answer) {
+	if req.Method != http.MethodGet {
+		return "", nil
+	}
+	key = req.Header.Get("Accept") + " " + req.URL.String()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.byURL[key]; e != nil {
+		c.recent.MoveToFront(e)
+		seen = e.Value.(*answer)
+		req.Header.Set("If-None-Match", seen.etag)
+	}
+	return key, seen
+}
+
+// keep stores an answer, and drops those unused for longest to stay in budget.
+func (c *cache) keep(key string, resp *http.Response, body []byte) {
+	etag := resp.Header.Get("ETag")
+	if key == "" || resp.StatusCode != http.StatusOK || etag == "" || len(body) > c.budget/4 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.byURL[key]; e != nil {
+		c.drop(e)
+	}
+	c.byURL[key] = c.recent.PushFront(&answer{key: key, etag: etag, header: resp.Header.Clone(), body: body})
+	c.size += len(body)
+	for c.size > c.budget {
+		c.drop(c.recent.Back())
+	}
+}
+
+func (c *cache) drop(e *list.Element) {
+	a := c.recent.Remove(e).(*answer)
+	delete(c.byURL, a.key)
+	c.size -= len(a.body)
+}

@@ -1,0 +1,60 @@
+package github
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	gh "github.com/google/go-github/v62/github"
+)
+
+// LimitError says that the forge, or our own pace below its limits, lets
+// nothing through until Until. Nothing was written. Test with errors.As.
+type LimitError struct {
+	Until time.Time
+	Why   string // "primary", "secondary", "pace"
+}
+
+func (e *LimitError) Error() string {
+	return fmt.Sprintf("%s rate limit: nothing more before %s", e.Why, e.Until.UTC().Format(time.RFC3339))
+}
+
+// uncertain says whether err leaves open if a write was carried out.
+func uncertain(err error) bool {
+	var limit *LimitError
+	if errors.As(err, &limit) {
+		return false
+	}
+	var answer *gh.ErrorResponse
+	if errors.As(err, &answer) {
+		return answer.Response != nil && answer.Response.StatusCode >= 500
+	}
+	var transport *url.Error // no answer, or not all of it
+	return errors.As(err, &transport)
+}
+
+// notFound says whether the forge answered that there is no such thing.
+func notFound(err error) bool {
+	var answer *gh.ErrorResponse
+	return errors.As(err, &answer) && answer.Response != nil &&
+		(answer.Response.StatusCode == http.StatusNotFound || answer.Response.StatusCode == http.StatusGone)
+}
+
+// explain adds what to do about an answer that only people can do something about.
+func explain(err error) error {
+	var answer *gh.ErrorResponse
+	if !errors.As(err, &answer) || answer.Response == nil {
+		return err
+	}
+	switch answer.Response.StatusCode {
+	case http.StatusUnauthorized:
+		return fmt.Errorf("%w (the token is wrong or has expired)", err)
+	case http.StatusForbidden:
+		return fmt.Errorf("%w (the token may not do this: grant it pull requests write, and checks write or commit statuses write)", err)
+	case http.StatusNotFound:
+		return fmt.Errorf("%w (it is not there, or the token may not see it)", err)
+	}
+	return err
+}

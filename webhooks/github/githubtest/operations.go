@@ -1,0 +1,484 @@
+package githubtest
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// maxBody is how many characters GitHub takes for a comment.
+const maxBody = 65_536
+
+type comment struct {
+	id            int64
+	pull          int
+	login         string
+	app           bool
+	body          string
+	made, changed time.Time
+}
+
+type checkRun struct {
+	id                 int64
+	name, commit       string
+	external, details  string
+	status, conclusion string
+	started, completed time.Time
+	title, summary     string
+	text               string
+	annotations        []Annotation
+	app                string // slug
+	suite              int64
+}
+
+// Annotation is one of a check run.
+type Annotation struct {
+	Path        string `json:"path"`
+	StartLine   int    `json:"start_line"`
+	EndLine     int    `json:"end_line"`
+	StartColumn int    `json:"start_column,omitempty"`
+	EndColumn   int    `json:"end_column,omitempty"`
+	Level       string `json:"annotation_level"`
+	Message     string `json:"message"`
+	Title       string `json:"title,omitempty"`
+	RawDetails  string `json:"raw_details,omitempty"`
+}
+
+type status struct {
+	id                         int64
+	commit, state, description string
+	context, target, login     string
+	app                        bool
+	made                       time.Time
+}
+
+// operations are the calls served, named as GitHub's description names them. All
+// run with mu held.
+func (s *Server) operations() map[string]func(*call) (reply, *problem) {
+	const repo = "/repos/{owner}/{repo}"
+	return map[string]func(*call) (reply, *problem){
+		"GET /user":       s.getUser,
+		"GET /rate_limit": s.getRate,
+		"GET " + repo:     s.getRepo,
+
+		"GET " + repo + "/pulls":                                 s.listPulls,
+		"GET " + repo + "/pulls/{pull_number}":                   s.getPull,
+		"GET " + repo + "/commits/{commit_sha}/pulls":            s.listCommitPulls,
+		"GET " + repo + "/collaborators/{username}/permission":   s.getPermission,
+		"GET " + repo + "/commits/{ref}/check-runs":              s.listChecks,
+		"POST " + repo + "/check-runs":                           s.createCheck,
+		"GET " + repo + "/check-runs/{check_run_id}":             s.getCheck,
+		"PATCH " + repo + "/check-runs/{check_run_id}":           s.updateCheck,
+		"GET " + repo + "/check-runs/{check_run_id}/annotations": s.listAnnotations,
+		"GET " + repo + "/commits/{ref}/statuses":                s.listStatuses,
+		"POST " + repo + "/statuses/{sha}":                       s.createStatus,
+
+		"GET " + repo + "/issues/{issue_number}/comments":  s.listComments,
+		"POST " + repo + "/issues/{issue_number}/comments": s.createComment,
+		"GET " + repo + "/issues/comments/{comment_id}":    s.getComment,
+		"PATCH " + repo + "/issues/comments/{comment_id}":  s.updateComment,
+		"DELETE " + repo + "/issues/comments/{comment_id}": s.deleteComment,
+	}
+}
+
+func ok(body any) (reply, *problem) { return reply{status: http.StatusOK, body: body}, nil }
+
+func list(items []any) (reply, *problem) {
+	if items == nil {
+		items = []any{}
+	}
+	return reply{status: http.StatusOK, list: items}, nil
+}
+
+func unprocessable(format string, args ...any) *problem {
+	return &problem{http.StatusUnprocessableEntity, "Validation Failed: " + fmt.Sprintf(format, args...)}
+}
+
+func number(c *call, name string) int64 {
+	n, err := strconv.ParseInt(c.path[name], 10, 64)
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+func (s *Server) getUser(c *call) (reply, *problem) {
+	if c.who.App {
+		return reply{}, &problem{http.StatusForbidden, "Resource not accessible by integration"}
+	}
+	return ok(s.meShape(c.who.Login))
+}
+
+func (s *Server) getRate(c *call) (reply, *problem) {
+	b, l := s.budgetOf(c.token), s.o.Limits
+	rate := obj{"limit": l.PerHour, "remaining": max(0, l.PerHour-b.used), "used": b.used, "reset": b.window.Add(time.Hour).Unix()}
+	return ok(obj{"resources": obj{"core": rate, "search": rate}, "rate": rate})
+}
+
+func (s *Server) getRepo(*call) (reply, *problem) { return ok(s.repoShape()) }
+
+func (s *Server) listPulls(c *call) (reply, *problem) {
+	var items []any
+	pulls := slices.Clone(s.pulls)
+	if c.query.Get("direction") != "asc" { // "desc" is the default of sort=created
+		slices.Reverse(pulls)
+	}
+	state := c.query.Get("state")
+	for _, p := range pulls {
+		if state == "all" || p.open == (state == "" || state == "open") {
+			if base := c.query.Get("base"); base == "" || base == p.base {
+				items = append(items, s.pullShape(p))
+			}
+		}
+	}
+	return list(items)
+}
+
+func (s *Server) getPull(c *call) (reply, *problem) {
+	p := s.pull(int(number(c, "pull_number")))
+	if p == nil {
+		return reply{}, notThere
+	}
+	mergeable := s.mergeable(p)
+	shape := s.pullShape(p)
+	for k, v := range s.pullDetail(p, mergeable) {
+		shape[k] = v
+	}
+	return ok(shape)
+}
+
+func (s *Server) listCommitPulls(c *call) (reply, *problem) {
+	commit := c.path["commit_sha"]
+	if !s.git.isCommit(commit) {
+		return reply{}, unprocessable("No commit found for SHA: %s", commit)
+	}
+	var items []any
+	for _, p := range s.pulls {
+		if (p.open || !p.merged.IsZero()) && s.holds(p, commit) {
+			items = append(items, s.pullShape(p))
+		}
+	}
+	return list(items)
+}
+
+func (s *Server) getPermission(c *call) (reply, *problem) {
+	login := c.path["username"]
+	permission, there := s.o.Permissions[login]
+	if !there {
+		permission = "none"
+	}
+	user := s.userShape(login)
+	user["role_name"] = permission
+	user["permissions"] = obj{
+		"admin": permission == "admin", "maintain": permission == "admin", "push": permission == "admin" || permission == "write",
+		"triage": there, "pull": there,
+	}
+	return ok(obj{"permission": permission, "role_name": permission, "user": user})
+}
+
+// checkBody is what creating and updating a check run have in common.
+type checkBody struct {
+	Name        string     `json:"name"`
+	HeadSHA     string     `json:"head_sha"`
+	ExternalID  *string    `json:"external_id"`
+	DetailsURL  *string    `json:"details_url"`
+	Status      string     `json:"status"`
+	Conclusion  string     `json:"conclusion"`
+	StartedAt   *time.Time `json:"started_at"`
+	CompletedAt *time.Time `json:"completed_at"`
+	Output      *struct {
+		Title       string       `json:"title"`
+		Summary     string       `json:"summary"`
+		Text        string       `json:"text"`
+		Annotations []Annotation `json:"annotations"`
+	} `json:"output"`
+}
+
+func (s *Server) createCheck(c *call) (reply, *problem) {
+	if !c.who.App {
+		return reply{}, &problem{http.StatusForbidden, "You must authenticate via a GitHub App."}
+	}
+	var b checkBody
+	if bad := c.decode(&b); bad != nil {
+		return reply{}, bad
+	}
+	if !s.git.isCommit(b.HeadSHA) {
+		return reply{}, unprocessable("No commit found for SHA: %s", b.HeadSHA)
+	}
+	run := &checkRun{id: s.id(), name: b.Name, commit: b.HeadSHA, status: "queued", started: s.now(), app: c.who.Login}
+	for _, other := range s.checks { // one suite for each App and commit
+		if other.commit == run.commit && other.app == run.app {
+			run.suite = other.suite
+		}
+	}
+	if run.suite == 0 {
+		run.suite = s.id()
+	}
+	if bad := run.apply(b, s.now()); bad != nil {
+		return reply{}, bad
+	}
+	s.checks = append(s.checks, run)
+	return reply{status: http.StatusCreated, body: s.checkShape(run)}, nil
+}
+
+func (s *Server) updateCheck(c *call) (reply, *problem) {
+	run := s.check(number(c, "check_run_id"))
+	if run == nil {
+		return reply{}, notThere
+	}
+	if !c.who.App || c.who.Login != run.app {
+		return reply{}, &problem{http.StatusForbidden, "Invalid app_id `0` - check run can only be modified by the GitHub App that created it."}
+	}
+	var b checkBody
+	if bad := c.decode(&b); bad != nil {
+		return reply{}, bad
+	}
+	if run.status == "completed" && (b.Status != "" && b.Status != "completed") {
+		return reply{}, unprocessable("a completed check run cannot be %s again", b.Status)
+	}
+	if bad := run.apply(b, s.now()); bad != nil {
+		return reply{}, bad
+	}
+	return ok(s.checkShape(run))
+}
+
+// apply takes over what a body says.
+func (r *checkRun) apply(b checkBody, now time.Time) *problem {
+	if b.Conclusion != "" && b.Status == "" {
+		b.Status = "completed"
+	}
+	if b.Status == "completed" && b.Conclusion == "" && r.conclusion == "" {
+		return unprocessable("a completed check run needs a conclusion")
+	}
+	if b.Conclusion != "" && b.Status != "completed" {
+		return unprocessable("a check run that is %s has no conclusion", b.Status)
+	}
+	set := func(to *string, from *string) {
+		if from != nil {
+			*to = *from
+		}
+	}
+	set(&r.external, b.ExternalID)
+	set(&r.details, b.DetailsURL)
+	if b.Status != "" {
+		r.status = b.Status
+	}
+	if b.Conclusion != "" {
+		r.conclusion, r.completed = b.Conclusion, now
+		if b.CompletedAt != nil {
+			r.completed = *b.CompletedAt
+		}
+	}
+	if b.StartedAt != nil {
+		r.started = *b.StartedAt
+	}
+	if o := b.Output; o != nil {
+		if o.Title != "" {
+			r.title = o.Title
+		}
+		r.summary, r.text = o.Summary, o.Text
+		for _, a := range o.Annotations {
+			if a.StartLine != a.EndLine && (a.StartColumn != 0 || a.EndColumn != 0) {
+				return unprocessable("columns need one line: %s", a.Path)
+			}
+			if a.StartLine < 1 || a.EndLine < a.StartLine || a.Path == "" || a.Message == "" {
+				return unprocessable("annotation on %q, line %d", a.Path, a.StartLine)
+			}
+		}
+		r.annotations = append(r.annotations, o.Annotations...) // never replaced
+	}
+	return nil
+}
+
+// check is a check run by id, or nil. The caller holds mu.
+func (s *Server) check(id int64) *checkRun {
+	for _, r := range s.checks {
+		if r.id == id {
+			return r
+		}
+	}
+	return nil
+}
+
+func (s *Server) getCheck(c *call) (reply, *problem) {
+	run := s.check(number(c, "check_run_id"))
+	if run == nil {
+		return reply{}, notThere
+	}
+	return ok(s.checkShape(run))
+}
+
+func (s *Server) listAnnotations(c *call) (reply, *problem) {
+	run := s.check(number(c, "check_run_id"))
+	if run == nil {
+		return reply{}, notThere
+	}
+	var items []any
+	for _, a := range run.annotations {
+		items = append(items, s.annotationShape(run, a))
+	}
+	return list(items)
+}
+
+func (s *Server) listChecks(c *call) (reply, *problem) {
+	q := c.query
+	items := []any{}
+	latest := map[string]bool{}
+	for _, run := range slices.Backward(s.checks) { // newest first
+		key := run.app + "/" + run.name
+		if run.commit != c.path["ref"] || (q.Get("filter") != "all" && latest[key]) {
+			continue
+		}
+		latest[key] = true
+		if (q.Get("check_name") == "" || q.Get("check_name") == run.name) &&
+			(q.Get("status") == "" || q.Get("status") == run.status) &&
+			(q.Get("app_id") == "" || q.Get("app_id") == strconv.FormatInt(s.userID(run.app), 10)) {
+			items = append(items, s.checkShape(run))
+		}
+	}
+	return reply{status: http.StatusOK, list: items, under: "check_runs"}, nil
+}
+
+func (s *Server) listStatuses(c *call) (reply, *problem) {
+	var items []any
+	for _, st := range slices.Backward(s.statuses) {
+		if st.commit == c.path["ref"] {
+			items = append(items, s.statusShape(st))
+		}
+	}
+	return list(items)
+}
+
+func (s *Server) createStatus(c *call) (reply, *problem) {
+	var b struct {
+		State       string `json:"state"`
+		Description string `json:"description"`
+		Context     string `json:"context"`
+		TargetURL   string `json:"target_url"`
+	}
+	if bad := c.decode(&b); bad != nil {
+		return reply{}, bad
+	}
+	st := &status{
+		id: s.id(), commit: c.path["sha"], state: b.State, description: b.Description, context: b.Context,
+		target: b.TargetURL, login: c.who.as(), app: c.who.App, made: s.now(),
+	}
+	if st.context == "" {
+		st.context = "default"
+	}
+	same := 0
+	for _, other := range s.statuses {
+		if other.commit == st.commit && other.context == st.context {
+			same++
+		}
+	}
+	switch {
+	case !s.git.isCommit(st.commit):
+		return reply{}, unprocessable("No commit found for SHA: %s", st.commit)
+	case utf8.RuneCountInString(st.description) > 140:
+		return reply{}, unprocessable("description is too long (maximum is 140 characters)")
+	case same >= 1000:
+		return reply{}, unprocessable("This SHA and context has reached the maximum number of statuses.")
+	}
+	s.statuses = append(s.statuses, st)
+	return reply{status: http.StatusCreated, body: s.statusShape(st)}, nil
+}
+
+func (s *Server) listComments(c *call) (reply, *problem) {
+	n := int(number(c, "issue_number"))
+	if s.pull(n) == nil {
+		return reply{}, notThere
+	}
+	var items []any
+	for _, cm := range s.comments {
+		if cm.pull == n {
+			items = append(items, s.commentShape(cm))
+		}
+	}
+	return list(items)
+}
+
+// text reads the body of a comment out of a request.
+func text(c *call) (string, *problem) {
+	var b struct{ Body string }
+	if bad := c.decode(&b); bad != nil {
+		return "", bad
+	}
+	if strings.TrimSpace(b.Body) == "" {
+		return "", unprocessable("body can't be blank")
+	}
+	if utf8.RuneCountInString(b.Body) > maxBody {
+		return "", unprocessable("body is too long (maximum is %d characters)", maxBody)
+	}
+	return b.Body, nil
+}
+
+func (s *Server) createComment(c *call) (reply, *problem) {
+	n := int(number(c, "issue_number"))
+	if s.pull(n) == nil {
+		return reply{}, notThere
+	}
+	body, bad := text(c)
+	if bad != nil {
+		return reply{}, bad
+	}
+	return reply{status: http.StatusCreated, body: s.commentShape(s.say(n, c.who, body))}, nil
+}
+
+// say adds a comment. The caller holds mu.
+func (s *Server) say(pull int, who Token, body string) *comment {
+	cm := &comment{id: s.id(), pull: pull, login: who.as(), app: who.App, body: body, made: s.now(), changed: s.now()}
+	s.comments = append(s.comments, cm)
+	return cm
+}
+
+// spoken is a comment by id, or nil. The caller holds mu.
+func (s *Server) spoken(id int64) *comment {
+	for _, cm := range s.comments {
+		if cm.id == id {
+			return cm
+		}
+	}
+	return nil
+}
+
+func (s *Server) getComment(c *call) (reply, *problem) {
+	cm := s.spoken(number(c, "comment_id"))
+	if cm == nil {
+		return reply{}, notThere
+	}
+	return ok(s.commentShape(cm))
+}
+
+func (s *Server) updateComment(c *call) (reply, *problem) {
+	cm := s.spoken(number(c, "comment_id"))
+	if cm == nil {
+		return reply{}, notThere
+	}
+	if cm.login != c.who.as() {
+		s.violation("%s edits a comment of %s", c.who.as(), cm.login)
+		return reply{}, &problem{http.StatusForbidden, "Resource not accessible by integration"}
+	}
+	body, bad := text(c)
+	if bad != nil {
+		return reply{}, bad
+	}
+	cm.body, cm.changed = body, s.now()
+	return ok(s.commentShape(cm))
+}
+
+func (s *Server) deleteComment(c *call) (reply, *problem) {
+	cm := s.spoken(number(c, "comment_id"))
+	if cm == nil {
+		return reply{}, notThere
+	}
+	if cm.login != c.who.as() {
+		return reply{}, &problem{http.StatusForbidden, "Resource not accessible by integration"}
+	}
+	s.comments = slices.DeleteFunc(s.comments, func(o *comment) bool { return o == cm })
+	return reply{status: http.StatusNoContent}, nil
+}

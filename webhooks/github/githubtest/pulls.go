@@ -1,0 +1,313 @@
+package githubtest
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Method is how a pull request is merged.
+type Method string
+
+// The methods; a rebase is not modelled.
+const (
+	MergeCommit Method = "merge"
+	Squash      Method = "squash"
+)
+
+// pull is a pull request between two branches of the repository.
+type pull struct {
+	id                     int64
+	number                 int
+	title, author          string
+	branch, base           string
+	head                   string // commit
+	forkedAt               string // where its branch left the base when it was opened
+	open                   bool
+	made, changed, closed  time.Time
+	merged                 time.Time
+	mergeCommit, mergedBy  string
+	asked, known, mergable bool // GitHub computes mergeable when asked, and says so the next time
+	testMerge              string
+}
+
+var errNoPull = errors.New("no such pull request")
+
+// pull is a pull request by number, or nil. The caller holds mu.
+func (s *Server) pull(number int) *pull {
+	if number < 1 || number > len(s.pulls) {
+		return nil
+	}
+	return s.pulls[number-1]
+}
+
+// OpenPull opens a pull request of a branch to the default branch and returns
+// its number.
+func (s *Server) OpenPull(branch, title, author string) (int, error) {
+	if err := s.Sync(); err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	base, err := s.git.head()
+	if err != nil {
+		return 0, err
+	}
+	head, tip := s.branches[branch], s.branches[base]
+	if head == "" || tip == "" || branch == base {
+		return 0, fmt.Errorf("cannot open a pull request of %q to %q: a branch is missing", branch, base)
+	}
+	if s.git.isAncestor(head, tip) {
+		return 0, fmt.Errorf("no commits between %s and %s", base, branch)
+	}
+	for _, p := range s.pulls {
+		if p.open && p.branch == branch {
+			return 0, fmt.Errorf("pull request %d of %q is open already", p.number, branch)
+		}
+	}
+	at, err := s.git.run("merge-base", tip, head)
+	if err != nil {
+		return 0, err
+	}
+	now := s.now()
+	p := &pull{
+		id: s.id(), number: len(s.pulls) + 1, title: title, author: author, branch: branch, base: base,
+		head: head, forkedAt: at, open: true, made: now, changed: now,
+	}
+	if err := s.git.update(p.ref(), head, ""); err != nil {
+		return 0, err
+	}
+	s.pulls = append(s.pulls, p)
+	s.deliver([]Delivery{s.pullEvent("opened", p, nil)})
+	return p.number, nil
+}
+
+func (p *pull) ref() string { return fmt.Sprintf("refs/pull/%d/head", p.number) }
+
+// Sync takes notice of what happened to the repository's branches. A push over
+// CloneURL is noticed by itself; one past the server is not.
+func (s *Server) Sync() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sync()
+}
+
+func (s *Server) sync() error {
+	now, err := s.git.branches()
+	if err != nil {
+		return err
+	}
+	before := s.branches
+	s.branches = now
+	all := maps.Clone(before)
+	maps.Copy(all, now)
+	var news []Delivery
+	for _, branch := range slices.Sorted(maps.Keys(all)) {
+		from, to := before[branch], now[branch]
+		if from == to {
+			continue
+		}
+		push, err := s.pushEvent(branch, from, to)
+		if err != nil {
+			return err
+		}
+		news = append(news, push)
+		for _, p := range s.pulls {
+			if !p.open {
+				continue
+			}
+			d, err := s.moved(p, branch, to)
+			if err != nil {
+				return err
+			}
+			news = append(news, d...)
+		}
+	}
+	if len(news) > 0 {
+		s.deliver(news)
+	}
+	return nil
+}
+
+// moved lets an open pull request follow a branch that moved.
+func (s *Server) moved(p *pull, branch, to string) ([]Delivery, error) {
+	switch {
+	case branch == p.base:
+		p.asked, p.known = false, false
+		if to != "" && s.git.isAncestor(p.head, to) {
+			// Somebody merged it by hand and pushed that.
+			return []Delivery{s.close(p, to, s.o.Owner)}, nil
+		}
+	case branch == p.branch && to == "":
+		return []Delivery{s.close(p, "", "")}, nil
+	case branch == p.branch:
+		old := p.head
+		p.head, p.changed, p.asked, p.known = to, s.now(), false, false
+		if err := s.git.update(p.ref(), to, old); err != nil {
+			return nil, err
+		}
+		return []Delivery{s.pullEvent("synchronize", p, obj{"before": old, "after": to})}, nil
+	}
+	return nil, nil
+}
+
+// close closes a pull request, as merged if there is a merge commit.
+func (s *Server) close(p *pull, mergeCommit, by string) Delivery {
+	now := s.now()
+	p.open, p.closed, p.changed = false, now, now
+	if mergeCommit != "" {
+		p.merged, p.mergeCommit, p.mergedBy = now, mergeCommit, by
+	}
+	return s.pullEvent("closed", p, nil)
+}
+
+// Merge merges a pull request as by a click and returns the commit on the base
+// branch.
+func (s *Server) Merge(number int, method Method, by string) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.sync(); err != nil {
+		return "", err
+	}
+	p := s.pull(number)
+	if p == nil || !p.open {
+		return "", fmt.Errorf("merge %d: %w that is open", number, errNoPull)
+	}
+	tip := s.branches[p.base]
+	tree, ok := s.git.merge(tip, p.head)
+	if !ok {
+		return "", fmt.Errorf("pull request %d is not mergeable: it conflicts with %s", number, p.base)
+	}
+	message, parents := fmt.Sprintf("Merge pull request #%d from %s/%s\n\n%s", p.number, s.o.Owner, p.branch, p.title), []string{tip, p.head}
+	if method == Squash {
+		message, parents = fmt.Sprintf("%s (#%d)", p.title, p.number), []string{tip}
+	}
+	commit, err := s.git.commit(tree, message, by, s.now(), parents...)
+	if err != nil {
+		return "", err
+	}
+	if err := s.git.update("refs/heads/"+p.base, commit, tip); err != nil {
+		return "", err
+	}
+	push, err := s.pushEvent(p.base, tip, commit)
+	if err != nil {
+		return "", err
+	}
+	s.branches[p.base] = commit
+	news := []Delivery{push, s.close(p, commit, by)}
+	for _, other := range s.pulls {
+		if other.open && other.base == p.base {
+			other.asked, other.known = false, false
+		}
+	}
+	s.deliver(news)
+	return commit, nil
+}
+
+// ClosePull closes a pull request without merging it.
+func (s *Server) ClosePull(number int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.pull(number)
+	if p == nil || !p.open {
+		return fmt.Errorf("close %d: %w that is open", number, errNoPull)
+	}
+	s.deliver([]Delivery{s.close(p, "", "")})
+	return nil
+}
+
+// holds says whether a commit belongs to a pull request: is its merge, or one of
+// its own commits.
+func (s *Server) holds(p *pull, commit string) bool {
+	if commit == p.mergeCommit || commit == p.head {
+		return true
+	}
+	return s.git.isAncestor(commit, p.head) && !s.git.isAncestor(commit, p.forkedAt)
+}
+
+// mergeable computes whether it merges cleanly, the second time it is asked.
+func (s *Server) mergeable(p *pull) any {
+	switch {
+	case !p.open:
+		return nil
+	case !p.asked:
+		p.asked = true
+		return nil
+	case !p.known:
+		tip := s.branches[p.base]
+		tree, ok := s.git.merge(tip, p.head)
+		p.known, p.mergable, p.testMerge = true, ok, ""
+		if ok {
+			if c, err := s.git.commit(tree, "test merge", "github", p.changed, tip, p.head); err == nil {
+				p.testMerge = c
+			}
+		}
+	}
+	return p.mergable
+}
+
+func (s *Server) now() time.Time { return s.o.Now().UTC().Truncate(time.Second) }
+
+func (s *Server) stamp() string { return stamp(s.now()) }
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// maybe is a time that may not be there.
+func maybe(t time.Time) any {
+	if t.IsZero() {
+		return nil
+	}
+	return stamp(t)
+}
+
+// id is the next of all kinds of ids.
+func (s *Server) id() int64 {
+	s.lastID++
+	return s.lastID
+}
+
+func (s *Server) pushEvent(branch, from, to string) (Delivery, error) {
+	zero := strings.Repeat("0", 40)
+	body := obj{
+		"ref": "refs/heads/" + branch, "before": from, "after": to, "base_ref": nil,
+		"created": from == "", "deleted": to == "", "forced": from != "" && to != "" && !s.git.isAncestor(from, to),
+		"compare": fmt.Sprintf("%s/%s/%s/compare/%.12s...%.12s", s.url, s.o.Owner, s.o.Repo, from, to),
+		"commits": []any{}, "head_commit": nil,
+		"pusher": obj{"name": s.o.Owner, "email": s.o.Owner + "@users.noreply.example.com"},
+	}
+	if from == "" {
+		body["before"] = zero
+	}
+	if to == "" {
+		body["after"] = zero
+		return s.event("push", "", body), nil
+	}
+	log, err := s.git.log(from, to)
+	if err != nil {
+		return Delivery{}, err
+	}
+	var commits []any
+	for _, c := range log {
+		commits = append(commits, obj{
+			"id": c.id, "tree_id": c.tree, "distinct": true, "message": c.message, "timestamp": c.stored,
+			"url":    fmt.Sprintf("%s/%s/%s/commit/%s", s.url, s.o.Owner, s.o.Repo, c.id),
+			"author": obj{"name": c.author, "email": c.authorMail}, "committer": obj{"name": c.committer, "email": c.committerMail},
+			"added": []any{}, "removed": []any{}, "modified": []any{},
+		})
+	}
+	if n := len(commits); n > 0 {
+		body["commits"], body["head_commit"] = commits, commits[n-1]
+	}
+	return s.event("push", "", body), nil
+}
+
+func (s *Server) pullEvent(action string, p *pull, more obj) Delivery {
+	shape := s.pullShape(p)
+	maps.Copy(shape, s.pullDetail(p, nil))
+	body := obj{"action": action, "number": p.number, "pull_request": shape}
+	maps.Copy(body, more)
+	return s.event("pull_request", action, body)
+}

@@ -1,0 +1,475 @@
+package githubtest
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Token is who a token belongs to.
+type Token struct {
+	Login string // a person's; of an App, its slug: it acts as "slug[bot]"
+	App   bool   // may write check runs
+}
+
+// as is the login it acts as.
+func (t Token) as() string {
+	if t.App {
+		return t.Login + "[bot]"
+	}
+	return t.Login
+}
+
+// Limits of GitHub's; zero values are GitHub's own figures.
+type Limits struct {
+	PerHour          int // requests of one token: 5,000
+	ContentPerMinute int // requests of one token that create content: 80
+	ContentPerHour   int // the same: 500
+	// TooMany makes a limit a 429 instead of a 403; GitHub uses both.
+	TooMany bool
+}
+
+// Options of a Server. RepoDir, Owner, Repo and Tokens are needed.
+type Options struct {
+	RepoDir     string // a bare repository; its HEAD names the default branch
+	Owner, Repo string
+	Tokens      map[string]Token // by token
+	// Permissions says what people may do in the repository: admin, write, read.
+	// Who is not in it has none.
+	Permissions map[string]string
+	// Secret signs deliveries; they go to WebhookURL, to nowhere if it is "".
+	Secret     []byte
+	WebhookURL string
+	// Mangle is given what one change at the forge has to deliver, in order, and
+	// returns what is delivered: less, twice, in another order. nil: as it is.
+	Mangle func([]Delivery) []Delivery
+	Limits Limits
+	// Address to listen at; a free port of 127.0.0.1 if empty.
+	Address string
+	Now     func() time.Time // time.Now if nil
+	Log     *slog.Logger
+}
+
+// Server is the forge. Make one with New; all methods are safe for concurrent use.
+type Server struct {
+	o    Options
+	desc *description
+	git  git
+	url  string // without a slash at the end
+
+	http    *http.Server
+	served  chan struct{}
+	courier *courier
+
+	mu         sync.Mutex // everything below
+	lastID     int64
+	pulls      []*pull // by number, from 1
+	checks     []*checkRun
+	comments   []*comment
+	statuses   []*status
+	users      map[string]int64
+	branches   map[string]string // as last seen
+	faults     []*Fault
+	requests   []Request
+	violations []string
+	spent      map[string]*budget // by token
+}
+
+// Request is one the server was sent.
+type Request struct {
+	Op     string // such as "GET /repos/{owner}/{repo}/pulls"
+	URL    string // path and query
+	Body   string
+	Status int // of the answer; 0: the connection was cut
+}
+
+// Write says whether it may change something.
+func (r Request) Write() bool { return !strings.HasPrefix(r.Op, "GET ") }
+
+// New makes a forge over a repository and starts it.
+func New(o Options) (*Server, error) {
+	if o.RepoDir == "" || o.Owner == "" || o.Repo == "" || len(o.Tokens) == 0 || o.Log == nil {
+		return nil, errors.New("githubtest: RepoDir, Owner, Repo, Tokens and Log are needed")
+	}
+	if o.WebhookURL != "" && len(o.Secret) == 0 {
+		return nil, errors.New("githubtest: deliveries need a Secret")
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Address == "" {
+		o.Address = "127.0.0.1:0"
+	}
+	set := func(n *int, to int) {
+		if *n == 0 {
+			*n = to
+		}
+	}
+	set(&o.Limits.PerHour, 5000)
+	set(&o.Limits.ContentPerMinute, 80)
+	set(&o.Limits.ContentPerHour, 500)
+	desc, err := loadDescription()
+	if err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", o.Address)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{
+		o: o, desc: desc, git: git{dir: o.RepoDir}, url: "http://" + l.Addr().String(),
+		lastID: 1000, users: map[string]int64{}, spent: map[string]*budget{},
+		served: make(chan struct{}),
+	}
+	if s.branches, err = s.git.branches(); err != nil {
+		l.Close()
+		return nil, err
+	}
+	s.courier = newCourier(s)
+	s.http = &http.Server{Handler: s.handler(), ReadHeaderTimeout: 10 * time.Second}
+	go func() {
+		defer close(s.served)
+		if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			o.Log.Error("githubtest: server ended", "error", err)
+		}
+	}()
+	return s, nil
+}
+
+// Close ends the server and its deliveries, and waits until they have ended.
+func (s *Server) Close() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if err := s.http.Shutdown(ctx); err != nil {
+		s.http.Close()
+	}
+	<-s.served
+	s.courier.close()
+}
+
+// APIURL is the base URL of the REST API, with a slash at the end.
+func (s *Server) APIURL() string { return s.url + "/" }
+
+// CloneURL is where Git fetches from and pushes to. It wants any of the tokens
+// as the password.
+func (s *Server) CloneURL() string { return fmt.Sprintf("%s/%s/%s.git", s.url, s.o.Owner, s.o.Repo) }
+
+// Requests lists what the server was sent so far, Git's aside.
+func (s *Server) Requests() []Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.requests)
+}
+
+// Forget empties the list of requests.
+func (s *Server) Forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.requests = nil
+}
+
+// Violations lists what did not fit GitHub's description or manners: requests
+// that GitHub would refuse or misread, and answers of this server it would not give.
+func (s *Server) Violations() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.violations)
+}
+
+// violation notes one. The caller holds mu.
+func (s *Server) violation(format string, args ...any) {
+	s.violations = append(s.violations, fmt.Sprintf(format, args...))
+}
+
+// call is a request on its way through the server.
+type call struct {
+	op    string
+	path  map[string]string
+	query url.Values
+	body  []byte
+	who   Token
+	token string
+}
+
+// decode reads the body into v; it fits the description already.
+func (c *call) decode(v any) *problem {
+	if err := json.Unmarshal(c.body, v); err != nil {
+		return &problem{http.StatusBadRequest, "Problems parsing JSON: " + err.Error()}
+	}
+	return nil
+}
+
+// problem is an answer that is an error.
+type problem struct {
+	status  int
+	message string
+}
+
+var notThere = &problem{http.StatusNotFound, "Not Found"}
+
+// reply is an answer. Lists are paged on the way out.
+type reply struct {
+	status int
+	body   any // nil: none
+	list   []any
+	under  string // the field a list stands in, beside total_count; "": it is the body
+}
+
+type route struct {
+	segments []string
+	serve    func(*call) (reply, *problem)
+}
+
+// handler serves Git under /owner/repo.git and the API under everything else.
+func (s *Server) handler() http.Handler {
+	routes := map[string]route{}
+	for op, serve := range s.operations() {
+		_, path, _ := strings.Cut(op, " ")
+		routes[op] = route{strings.Split(path, "/"), serve}
+	}
+	names := slices.Sorted(maps.Keys(routes))
+	repo := "/" + s.o.Owner + "/" + s.o.Repo + ".git"
+	gitHandler := http.StripPrefix(repo, s.gitHandler())
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, repo+"/") {
+			gitHandler.ServeHTTP(w, r)
+			return
+		}
+		c := &call{op: r.Method + " " + r.URL.Path, query: r.URL.Query()}
+		var serve func(*call) (reply, *problem)
+		best := -1
+		for _, op := range names {
+			method, _, _ := strings.Cut(op, " ")
+			if method != r.Method {
+				continue
+			}
+			// comments/7 is both {issue_number}/7 and comments/{id}: the more
+			// literal one is meant.
+			if params, literal, ok := match(routes[op].segments, strings.Split(r.URL.Path, "/")); ok && literal > best {
+				c.op, c.path, serve, best = op, params, routes[op].serve, literal
+			}
+		}
+		s.serve(w, r, c, serve)
+	})
+}
+
+// match fits a path to a pattern and counts the segments that are literal.
+func match(pattern, path []string) (params map[string]string, literal int, ok bool) {
+	if len(pattern) != len(path) {
+		return nil, 0, false
+	}
+	params = map[string]string{}
+	for i, p := range pattern {
+		switch {
+		case strings.HasPrefix(p, "{"):
+			params[strings.Trim(p, "{}")] = path[i]
+		case p == path[i]:
+			literal++
+		default:
+			return nil, 0, false
+		}
+	}
+	return params, literal, true
+}
+
+// answer is what goes back over the wire.
+type wire struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// serve takes one request through identity, limits, faults, description and
+// the operation itself.
+func (s *Server) serve(w http.ResponseWriter, r *http.Request, c *call, serve func(*call) (reply, *problem)) {
+	body, err := io.ReadAll(io.LimitReader(r.Body, 10<<20))
+	if err != nil {
+		return
+	}
+	c.body = body
+	s.mu.Lock()
+	fault := s.fault(c.op)
+	s.mu.Unlock()
+	if fault != nil && fault.Delay > 0 {
+		select {
+		case <-time.After(fault.Delay):
+		case <-r.Context().Done():
+		}
+	}
+	var a wire
+	if fault == nil || fault.Carry || fault.passes() {
+		a = s.carryOut(r, c, serve)
+	}
+	cutOff := false
+	if fault != nil && !fault.passes() {
+		if cutOff = fault.Status == 0; !cutOff {
+			a = problemWire(&problem{fault.Status, fault.Message})
+			for k, v := range fault.Header {
+				a.header.Set(k, v)
+			}
+		}
+	}
+	s.mu.Lock()
+	note := Request{Op: c.op, URL: r.URL.RequestURI(), Body: string(body), Status: a.status}
+	if cutOff {
+		note.Status = 0
+	}
+	s.requests = append(s.requests, note)
+	s.mu.Unlock()
+	if cutOff {
+		panic(http.ErrAbortHandler) // closes the connection without an answer
+	}
+	maps.Copy(w.Header(), a.header)
+	w.WriteHeader(a.status)
+	w.Write(a.body)
+}
+
+// carryOut does what a request asks for and makes the answer.
+func (s *Server) carryOut(r *http.Request, c *call, serve func(*call) (reply, *problem)) wire {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.Header.Get("User-Agent") == "" {
+		s.violation("%s: no User-Agent", c.op)
+		return problemWire(&problem{http.StatusForbidden, "Request forbidden by administrative rules. Please make sure your request has a User-Agent header."})
+	}
+	c.token = bearer(r)
+	who, ok := s.o.Tokens[c.token]
+	if !ok {
+		return problemWire(&problem{http.StatusUnauthorized, "Bad credentials"})
+	}
+	c.who = who
+	spent := s.budgetOf(c.token)
+	if refused := spent.refuse(s.o.Now(), r.Method, s.o.Limits); refused != nil {
+		return *refused
+	}
+	a := s.perform(r, c, serve)
+	if match := r.Header.Get("If-None-Match"); a.status == http.StatusOK && match != "" && match == a.header.Get("ETag") {
+		a.status, a.body = http.StatusNotModified, nil // and it is not counted
+	} else {
+		spent.count(s.o.Now(), r.Method)
+	}
+	spent.head(a.header, s.o.Limits)
+	return a
+}
+
+func (s *Server) perform(r *http.Request, c *call, serve func(*call) (reply, *problem)) wire {
+	if serve == nil {
+		s.violation("%s: not served here", c.op)
+		return problemWire(notThere)
+	}
+	if owner, ok := c.path["owner"]; ok && (!strings.EqualFold(owner, s.o.Owner) || !strings.EqualFold(c.path["repo"], s.o.Repo)) {
+		return problemWire(notThere)
+	}
+	if err := s.desc.query(c.op, c.query); err != nil {
+		s.violation("%s %s: %v", c.op, r.URL.RawQuery, err)
+	}
+	if err := s.desc.request(c.op, c.body); err != nil {
+		s.violation("%s: request: %v", c.op, err)
+		return problemWire(&problem{http.StatusUnprocessableEntity, "Invalid request.\n\n" + err.Error()})
+	}
+	rep, bad := serve(c)
+	if bad != nil {
+		return problemWire(bad)
+	}
+	a := s.write(r, rep)
+	if err := s.desc.response(c.op, a.status, a.body); err != nil {
+		s.violation("%s: our answer: %v", c.op, err)
+	}
+	return a
+}
+
+const (
+	perPage    = 30
+	maxPerPage = 100
+)
+
+// write makes an answer of a reply, one page of it if it is a list.
+func (s *Server) write(r *http.Request, rep reply) wire {
+	a := wire{status: rep.status, header: http.Header{}}
+	body := rep.body
+	if body == nil && rep.list != nil {
+		size, page := perPage, 1
+		q := r.URL.Query()
+		if n, err := strconv.Atoi(q.Get("per_page")); err == nil && n > 0 {
+			size = min(n, maxPerPage)
+		}
+		if n, err := strconv.Atoi(q.Get("page")); err == nil && n > 0 {
+			page = n
+		}
+		last := max(1, (len(rep.list)+size-1)/size)
+		part := rep.list[min((page-1)*size, len(rep.list)):min(page*size, len(rep.list))]
+		var links []string
+		link := func(n int, rel string) {
+			q.Set("page", strconv.Itoa(n))
+			links = append(links, fmt.Sprintf(`<%s%s?%s>; rel=%q`, s.url, r.URL.Path, q.Encode(), rel))
+		}
+		if page > 1 {
+			link(page-1, "prev")
+		}
+		if page < last {
+			link(page+1, "next")
+			link(last, "last")
+		}
+		if len(links) > 0 {
+			a.header.Set("Link", strings.Join(links, ", "))
+		}
+		body = part
+		if rep.under != "" {
+			body = obj{"total_count": len(rep.list), rep.under: part}
+		}
+	}
+	if body == nil {
+		return a
+	}
+	a.body = encode(body)
+	sum := sha256.Sum256(a.body)
+	a.header.Set("ETag", `W/"`+hex.EncodeToString(sum[:])+`"`)
+	a.header.Set("Content-Type", "application/json; charset=utf-8")
+	return a
+}
+
+func problemWire(p *problem) wire {
+	h := http.Header{}
+	h.Set("Content-Type", "application/json; charset=utf-8")
+	return wire{p.status, h, encode(obj{"message": p.message, "documentation_url": "https://docs.github.com/rest"})}
+}
+
+func encode(v any) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		panic(err) // maps, strings and numbers
+	}
+	return b.Bytes()
+}
+
+func bearer(r *http.Request) string {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if strings.EqualFold(scheme, "bearer") || strings.EqualFold(scheme, "token") {
+		return token
+	}
+	return ""
+}
+
+// ForgetViolations empties the list, for a test that meant them.
+func (s *Server) ForgetViolations() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.violations = nil
+}

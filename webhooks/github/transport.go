@@ -1,0 +1,275 @@
+package github
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
+)
+
+const (
+	readAttempts = 4                // of a request that changes nothing
+	limitWaits   = 3                // limits one request sits out
+	maxAnswer    = 16 << 20         // bytes
+	cacheBudget  = 8 << 20          // bytes of answers kept for conditional reads
+	holdOff      = time.Minute      // where GitHub limits and does not say how long
+	maxHold      = 70 * time.Minute // no header may stop us longer; the primary window is an hour
+)
+
+// transport is the one place where requests meet the forge's limits. It adds
+// the token, keeps the pace, waits out limits, sets deadlines, repeats reads and
+// reads conditionally. A write is sent again only if the forge said that it was
+// not carried out.
+type transport struct {
+	base    http.RoundTripper
+	api     *url.URL // who the token is for
+	token   TokenSource
+	timeout time.Duration
+	maxWait time.Duration
+	now     func() time.Time
+	sleep   func(context.Context, time.Duration) error
+	log     *slog.Logger
+	pace    pace
+	cache   *cache
+
+	mu   sync.Mutex
+	hold *LimitError // all requests wait until it is over
+
+	requests  *prometheus.CounterVec
+	limited   *prometheus.CounterVec
+	remaining prometheus.Gauge
+}
+
+func newTransport(o Options, api *url.URL) (*transport, error) {
+	t := &transport{
+		base: o.Transport, api: api, token: o.Token, timeout: o.Timeout, maxWait: o.MaxWait,
+		now: o.Now, sleep: o.Sleep, log: o.Log, pace: newPace(), cache: newCache(cacheBudget),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "berth_forge_requests_total",
+			Help: "Requests to the forge by operation and by the answer's code; 0 is none.",
+		}, []string{"op", "code"}),
+		limited: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "berth_forge_limited_total",
+			Help: "Times the forge or our own pace made us wait, by kind of limit.",
+		}, []string{"limit"}),
+		remaining: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "berth_forge_rate_remaining",
+			Help: "Requests left in the forge's current window, as it last said.",
+		}),
+	}
+	if o.Registry != nil {
+		for _, c := range []prometheus.Collector{t.requests, t.limited, t.remaining} {
+			if err := o.Registry.Register(c); err != nil {
+				return nil, fmt.Errorf("github: register metrics: %w", err)
+			}
+		}
+	}
+	return t, nil
+}
+
+// opKey is the context key of an operation's name.
+type opKey struct{}
+
+// op names the operation a request belongs to, for metrics and logs.
+func op(ctx context.Context, name string) context.Context {
+	return context.WithValue(ctx, opKey{}, name)
+}
+
+// RoundTrip implements http.RoundTripper. The answer's body is in memory.
+func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	ctx := req.Context()
+	body, err := drain(req)
+	if err != nil {
+		return nil, err
+	}
+	if req.URL.Scheme != t.api.Scheme || req.URL.Host != t.api.Host {
+		// A redirect, or a link of the forge's: the token is not for others.
+		return nil, fmt.Errorf("not asking %s: the token is for %s", req.URL.Host, t.api.Host)
+	}
+	reads := req.Method == http.MethodGet
+	tries, limits := 1, 0
+	if reads {
+		tries = readAttempts
+	}
+	for try := 1; ; {
+		if err := t.admit(ctx, reads); err != nil {
+			return nil, err
+		}
+		resp, err := t.once(req, body)
+		if err == nil {
+			if limit := t.limit(resp); limit != nil {
+				t.limited.WithLabelValues(limit.Why).Inc()
+				t.log.Warn("the forge limits us", "limit", limit.Why, "status", resp.StatusCode, "until", limit.Until)
+				if limits++; limits > limitWaits {
+					return nil, limit
+				}
+				continue // admit waits or gives up
+			}
+			if resp.StatusCode < 500 {
+				return resp, nil
+			}
+		}
+		if try++; try > tries || ctx.Err() != nil {
+			return resp, err
+		}
+		if e := t.sleep(ctx, time.Duration(1<<try)*100*time.Millisecond); e != nil {
+			return nil, e
+		}
+	}
+}
+
+// admit waits until a request may go out.
+func (t *transport) admit(ctx context.Context, reads bool) error {
+	t.mu.Lock()
+	hold := t.hold
+	t.mu.Unlock()
+	if hold != nil {
+		if d := hold.Until.Sub(t.now()); d > t.maxWait {
+			return hold
+		} else if d > 0 {
+			if err := t.sleep(ctx, d); err != nil {
+				return err
+			}
+		}
+	}
+	if reads {
+		return nil
+	}
+	d, ok := t.pace.reserve(t.now(), t.maxWait)
+	if !ok {
+		t.limited.WithLabelValues("pace").Inc()
+		return &LimitError{Until: t.now().Add(d), Why: "pace"}
+	}
+	if d > 0 {
+		return t.sleep(ctx, d)
+	}
+	return nil
+}
+
+// once sends one request and takes in the whole answer.
+func (t *transport) once(req *http.Request, body []byte) (*http.Response, error) {
+	ctx, cancel := context.WithTimeout(req.Context(), t.timeout)
+	defer cancel()
+	token, err := t.token(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("get a token: %w", err)
+	}
+	out := req.Clone(ctx)
+	if body != nil {
+		out.Body = io.NopCloser(bytes.NewReader(body))
+	}
+	out.Header.Set("Authorization", "Bearer "+token)
+	key, seen := t.cache.prepare(out)
+
+	name, _ := ctx.Value(opKey{}).(string)
+	resp, err := t.base.RoundTrip(out)
+	if err != nil {
+		t.requests.WithLabelValues(name, "0").Inc()
+		return nil, err
+	}
+	defer resp.Body.Close()
+	t.requests.WithLabelValues(name, strconv.Itoa(resp.StatusCode)).Inc()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if err != nil {
+		return nil, fmt.Errorf("answer was cut off: %w", err)
+	}
+	if len(data) > maxAnswer {
+		return nil, fmt.Errorf("answer is larger than %d MiB", maxAnswer>>20)
+	}
+	if n, err := strconv.Atoi(resp.Header.Get("X-RateLimit-Remaining")); err == nil {
+		t.remaining.Set(float64(n))
+	}
+	if resp.StatusCode == http.StatusNotModified && seen != nil {
+		resp.StatusCode, resp.Status = http.StatusOK, "200 OK"
+		resp.Header, data = seen.header.Clone(), seen.body
+	} else {
+		t.cache.keep(key, resp, data)
+	}
+	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(data)), int64(len(data))
+	return resp, nil
+}
+
+// limit recognises a limit in an answer, and holds everybody off for as long.
+// It takes the headers about it away: two that count would hold off twice, and
+// go-github reads the wall clock.
+func (t *transport) limit(resp *http.Response) *LimitError {
+	h := resp.Header
+	after, reset, remaining := h.Get("Retry-After"), h.Get("X-RateLimit-Reset"), h.Get("X-RateLimit-Remaining")
+	for _, name := range []string{"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "X-RateLimit-Used"} {
+		h.Del(name)
+	}
+	if resp.StatusCode != http.StatusForbidden && resp.StatusCode != http.StatusTooManyRequests {
+		return nil
+	}
+	data, _ := io.ReadAll(resp.Body) // in memory: once put it there
+	resp.Body = io.NopCloser(bytes.NewReader(data))
+	now := t.now()
+	limit := &LimitError{Until: now.Add(holdOff), Why: "secondary"}
+	switch seconds, err := strconv.Atoi(after); {
+	case after != "" && err == nil && seconds >= 0:
+		limit.Until = now.Add(time.Duration(min(seconds, int(maxHold/time.Second))) * time.Second)
+	case remaining == "0":
+		limit.Why = "primary"
+		if at, err := strconv.ParseInt(reset, 10, 64); err == nil {
+			// A second more: the forge counts in whole ones.
+			limit.Until = time.Unix(at, 0).Add(time.Second)
+		}
+	case resp.StatusCode == http.StatusTooManyRequests:
+	case strings.Contains(string(data), "secondary rate limit"), strings.Contains(string(data), "secondary-rate-limits"):
+	default:
+		return nil // forbidden, and meant
+	}
+	if latest := now.Add(maxHold); limit.Until.After(latest) {
+		limit.Until = latest
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.hold == nil || t.hold.Until.Before(limit.Until) {
+		t.hold = limit
+	}
+	return limit
+}
+
+// drain takes in a request's body, so that it can be sent more than once.
+func drain(req *http.Request) ([]byte, error) {
+	if req.Body == nil {
+		return nil, nil
+	}
+	data, err := io.ReadAll(req.Body)
+	return data, errors.Join(err, req.Body.Close())
+}
+
+// pace keeps writes below GitHub's limits for content: 80 in a minute and 500 in
+// an hour, whatever the window they are counted in.
+type pace struct{ minute, hour *rate.Limiter }
+
+func newPace() pace {
+	return pace{
+		minute: rate.NewLimiter(rate.Every(time.Second), 20),    // ≤ 20 + 60 in any minute
+		hour:   rate.NewLimiter(rate.Every(time.Hour/400), 100), // ≤ 100 + 400 in any hour
+	}
+}
+
+// reserve takes a place. It returns how long to wait for it; if that is more
+// than most, the place is given back and ok is false.
+func (p pace) reserve(now time.Time, most time.Duration) (wait time.Duration, ok bool) {
+	m, h := p.minute.ReserveN(now, 1), p.hour.ReserveN(now, 1)
+	wait = max(m.DelayFrom(now), h.DelayFrom(now))
+	if wait > most {
+		m.CancelAt(now)
+		h.CancelAt(now)
+		return wait, false
+	}
+	return wait, true
+}
