@@ -10,13 +10,6 @@ const (
 	// InstanceDir holds one record per instance that has something on the host.
 	InstanceDir = "/var/lib/berth/instances"
 
-	// The shared database of a controller, away from the distribution's own.
-	DatabaseDir    = "/var/lib/berth-mariadb"
-	DatabaseData   = DatabaseDir + "/data"
-	DatabaseLog    = DatabaseDir + "/mariadbd.log"
-	DatabaseRunDir = "/run/berth-mariadb"
-	DatabaseSocket = DatabaseRunDir + "/mariadbd.sock"
-
 	EtcDir   = "/etc/slurm"
 	StateDir = "/var/lib/slurm"
 	LogDir   = "/var/log/slurm"
@@ -24,11 +17,18 @@ const (
 	MungeLib = "/var/lib/munge"
 	MungeLog = "/var/log/munge"
 
+	// The shared database of a controller, away from the distribution's own.
+	DatabaseDir    = StateDir + "/berth-mariadb"
+	DatabaseData   = DatabaseDir + "/data"
+	DatabaseLog    = DatabaseDir + "/mariadbd.log"
+	DatabaseRunDir = "/run/berth-mariadb"
+	DatabaseSocket = DatabaseRunDir + "/mariadbd.sock"
+
 	// A worker's places.
 	WorkerMungeKey  = MungeEtc + "/munge.key"
 	WorkerMungeRun  = "/run/munge"
 	WorkerRunDir    = "/run/slurm"
-	WorkerSpoolDir  = "/var/spool/slurmd"
+	WorkerSpoolDir  = StateDir + "/berth-slurmd"
 	WorkerLog       = LogDir + "/slurmd.log"
 	WorkerPID       = WorkerRunDir + "/slurmd.pid"
 	WorkerMungeLog  = MungeLog + "/munged.log"

@@ -71,8 +71,7 @@ func Profile() runtimes.Profile {
 			MungeLog, MungeLog + "/*",
 			"/run/munge-*", "/run/munge-*/**", WorkerMungeRun, WorkerMungeRun + "/**",
 			"/run/slurm-*", "/run/slurm-*/**", WorkerRunDir, WorkerRunDir + "/**",
-			WorkerSpoolDir, WorkerSpoolDir + "/**",
-			DatabaseDir, DatabaseDir + "/**", DatabaseRunDir, DatabaseRunDir + "/**",
+			DatabaseRunDir, DatabaseRunDir + "/**",
 		},
 		StatPaths: []string{"/dev/**"},
 		Programs:  programs(),
@@ -81,11 +80,9 @@ func Profile() runtimes.Profile {
 			Slurmdbd: slurmdbd, Slurmctld: slurmctld, Slurmd: slurmd,
 		},
 		PrivateDirs: []string{
-			"/etc/munge", "/etc/slurm",
-			"/run/munge", "/run/slurm",
-			"/var/lib/munge", "/var/lib/slurm", DatabaseDir,
-			"/var/log/munge", "/var/log/slurm",
-			"/var/spool/slurmd",
+			// All of /run: what stands there is named by cluster, and is a
+			// directory on a controller and a link on a worker.
+			MungeEtc, EtcDir, "/run", MungeLib, StateDir, MungeLog, LogDir,
 		},
 		MinUID: MinUID, MaxUID: MaxUID,
 	}
