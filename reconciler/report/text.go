@@ -104,7 +104,7 @@ func unitText(b *strings.Builder, p *plan.Plan) {
 		if k.Wait {
 			word = "waits"
 		}
-		fmt.Fprintf(b, "    ! %s: %s [%s]\n", word, clean(k.Message), k.Code)
+		fmt.Fprintf(b, "    ! %s: %s [%s]\n", word, clean(k.Message), clean(k.Code))
 	}
 }
 

@@ -82,12 +82,12 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// unitName is the short name of a unit: "physics.lhc/train".
+// unitName is the short name of a unit, clean: "physics.lhc/train".
 func unitName(k schema.Key) string {
 	if k.Kind == schema.KindInstance {
-		return k.ProjectID() + "/" + k.Name
+		return clean(k.ProjectID() + "/" + k.Name)
 	}
-	return k.String()
+	return clean(k.String())
 }
 
 // headline says in one sentence what a merge does to instances.
@@ -228,9 +228,10 @@ func placed(p *plan.Plan, a plan.Action) string {
 	return ""
 }
 
+// commit is an id as short as people use it.
 func commit(id string) string {
 	if len(id) > 10 {
-		return id[:10]
+		id = id[:10]
 	}
-	return id
+	return clean(id)
 }
