@@ -60,6 +60,6 @@ func newRoot() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand()
+	root.AddCommand(newInitCmd(), newValidateCmd())
 	return root
 }

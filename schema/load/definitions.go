@@ -137,10 +137,6 @@ func (j *judge) judge(def string, value any) ([]byte, []problem) {
 	v := d.value.Unify(j.ctx.Encode(value))
 	err := v.Validate(cue.Concrete(true), cue.Final())
 	if err == nil {
-		// A required field is reported by CUE too, but only if nothing else is wrong.
-		if missing := d.shape.missing(value, ""); len(missing) > 0 {
-			return nil, missing
-		}
 		data, err := v.MarshalJSON()
 		if err != nil {
 			return nil, []problem{{code: "schema.value", message: "cannot be evaluated: " + err.Error()}}

@@ -30,13 +30,16 @@ func (s *shape) explain(errs []errors.Error, value any) []problem {
 		}
 		format, _ := e.Msg()
 		switch {
-		case format == "field not allowed":
-			causes[path] = s.unknown(path, value)
-		case !present: // missing fields are found below, with their siblings
+		case !present || format == "field not allowed": // found below: CUE reports neither beside other errors
 		case sh == nil:
 			causes[path] = problem{path: path, code: "schema.value", message: plain(e)}
 		default:
 			causes[path] = sh.mismatch(path, at, e)
+		}
+	}
+	for _, path := range s.strange(value, "") {
+		if _, ok := causes[path]; !ok {
+			causes[path] = s.unknown(path, value)
 		}
 	}
 	for _, m := range s.missing(value, "") {
@@ -48,7 +51,6 @@ func (s *shape) explain(errs []errors.Error, value any) []problem {
 		path, _, _, _ := s.walk(errs[0].Path(), value)
 		causes[path] = problem{path: path, code: "schema.value", message: plain(errs[0])}
 	}
-	// A conflict inside a list or mapping is told at the inner place only.
 	var problems []problem
 	for _, path := range slices.Sorted(maps.Keys(causes)) {
 		problems = append(problems, causes[path])
@@ -117,7 +119,11 @@ func (s *shape) unknown(path string, value any) problem {
 		return p
 	}
 	if len(sh.keys) > 0 {
-		p.code, p.message = "schema.pattern", fmt.Sprintf("the key %s is not allowed, want %s", short(name), strings.Join(sh.keys, "; "))
+		var wants []string
+		for _, r := range sh.keys {
+			wants = append(wants, r.text)
+		}
+		p.code, p.message = "schema.pattern", fmt.Sprintf("the key %s is not allowed, want %s", short(name), strings.Join(wants, "; "))
 		return p
 	}
 	names := slices.Sorted(maps.Keys(sh.fields))
@@ -175,6 +181,9 @@ func (s *shape) mismatch(path string, got any, cause errors.Error) problem {
 		p.message = fmt.Sprintf("got %s, want %s", describe(got), want)
 		if s.kind == cue.StringKind && kind&(cue.NumberKind|cue.BoolKind) != 0 {
 			p.message += ": put it in quotes"
+		}
+		if text, ok := got.(string); ok && (s.kind&cue.NumberKind != 0 && plainFloat.MatchString(text+".0") || s.kind == cue.BoolKind && (text == "true" || text == "false")) {
+			p.message += ": remove the quotes"
 		}
 		return p
 	case len(s.enum) > 0:
@@ -252,6 +261,36 @@ func describe(v any) string {
 	default:
 		return fmt.Sprint(v)
 	}
+}
+
+// strange finds the fields of value that the definition has not.
+func (s *shape) strange(value any, path string) (found []string) {
+	switch v := value.(type) {
+	case map[string]any:
+		for _, name := range sortedNames(v) {
+			inner := s.child(name)
+			switch _, named := s.fields[name]; {
+			case !named && s.element == nil && !s.open, !named && s.element != nil && !s.allows(name):
+				found = append(found, child(path, name))
+			case inner != nil:
+				found = append(found, inner.strange(v[name], child(path, name))...)
+			}
+		}
+	case []any:
+		if s.element != nil {
+			for i, inner := range v {
+				found = append(found, s.element.strange(inner, item(path, i))...)
+			}
+		}
+	}
+	return found
+}
+
+// allows says whether a free key may be called so.
+func (s *shape) allows(name string) bool {
+	return !slices.ContainsFunc(s.keys, func(r rule) bool {
+		return r.form != nil && r.form.MatchString(name) == (r.op == cue.NotRegexMatchOp)
+	})
 }
 
 // missing finds the required fields value has not.

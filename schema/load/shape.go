@@ -18,7 +18,7 @@ type shape struct {
 	kind     cue.Kind
 	fields   map[string]*field
 	element  *shape   // of a list, or of a mapping with free keys
-	keys     []string // what free keys must be
+	keys     []rule   // what free keys must be
 	open     bool     // a mapping that takes any key
 	enum     []string // as JSON, in the definition's order
 	rules    []rule
@@ -33,8 +33,9 @@ type field struct {
 // rule is one bound or pattern.
 type rule struct {
 	op   cue.Op
-	text string  // what it asks for
-	num  float64 // the bound
+	text string         // what it asks for
+	form *regexp.Regexp // of a pattern
+	num  float64        // the bound
 }
 
 // shaper makes shapes. said explains patterns; err is the first pattern that
@@ -70,9 +71,7 @@ func (h *shaper) fields(s *shape, v cue.Value) {
 		sel := it.Selector()
 		if sel.ConstraintType() == cue.PatternConstraint {
 			s.element = h.shape(it.Value())
-			for _, r := range h.leaves(sel.Pattern()) {
-				s.keys = append(s.keys, r.text)
-			}
+			s.keys = append(s.keys, h.leaves(sel.Pattern())...)
 			continue
 		}
 		s.fields[sel.Unquoted()] = &field{shape: h.shape(it.Value()), required: sel.ConstraintType() == cue.RequiredConstraint}
@@ -95,7 +94,7 @@ func (h *shaper) alternatives(s *shape, v cue.Value) {
 		}
 		open = true
 		for _, r := range h.leaves(alt) {
-			if !slices.Contains(s.rules, r) {
+			if !slices.ContainsFunc(s.rules, func(o rule) bool { return o.op == r.op && o.num == r.num && o.text == r.text }) {
 				s.rules = append(s.rules, r)
 			}
 		}
@@ -118,9 +117,11 @@ func (h *shaper) leaves(v cue.Value) []rule {
 			r.num, _ = args[0].Float64()
 		case cue.RegexMatchOp, cue.NotRegexMatchOp:
 			pattern, _ := args[0].String()
-			if _, err := regexp.Compile(pattern); err != nil && h.err == nil {
+			form, err := regexp.Compile(pattern)
+			if err != nil && h.err == nil {
 				h.err = err
 			}
+			r.form = form
 			if r.text = h.said[pattern]; r.text == "" {
 				r.text = "text that matches " + pattern
 				if op == cue.NotRegexMatchOp {

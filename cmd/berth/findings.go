@@ -1,0 +1,161 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+
+	"berth/schema"
+)
+
+// findingForms are the forms findings can be printed in.
+func findingForms() []string { return []string{"text", "json", "sarif", "github"} }
+
+// validation is what `berth validate` says; its JSON is a contract.
+type validation struct {
+	Format      string              `json:"format"`
+	Diagnostics []schema.Diagnostic `json:"diagnostics"`
+	Summary     struct {
+		Documents int `json:"documents"`
+		Errors    int `json:"errors"`
+		Warnings  int `json:"warnings"`
+		// Waiting documents are right themselves but need one that is not.
+		Waiting int `json:"waiting"`
+	} `json:"summary"`
+
+	prefix string // of the estate, from the working directory
+}
+
+func (v *validation) write(w io.Writer, form string) error {
+	switch form {
+	case "json":
+		return writeJSON(w, v)
+	case "sarif":
+		return writeJSON(w, v.sarif())
+	case "github":
+		return v.github(w)
+	}
+	return v.text(w)
+}
+
+func writeJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+func (v *validation) text(w io.Writer) error {
+	for _, d := range v.Diagnostics {
+		if _, err := fmt.Fprintln(w, d); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintln(w, v.summary())
+	return err
+}
+
+func (v *validation) summary() string {
+	s := v.Summary
+	if s.Errors+s.Warnings == 0 {
+		return fmt.Sprintf("%s, all valid", count(s.Documents, "document"))
+	}
+	text := fmt.Sprintf("%s, %s in %s", count(s.Errors, "error"), count(s.Warnings, "warning"), count(s.Documents, "document"))
+	if s.Waiting > 0 {
+		text += fmt.Sprintf("; %s more cannot stand without what is wrong", count(s.Waiting, "document"))
+	}
+	return text
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// github prints workflow commands, which GitHub Actions turns into annotations.
+// Their paths are from the repository's root: where a workflow runs.
+func (v *validation) github(w io.Writer) error {
+	message := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
+	property := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
+	for _, d := range v.Diagnostics {
+		level := string(d.Severity)
+		if d.Severity == schema.SeverityNote {
+			level = "notice"
+		}
+		_, err := fmt.Fprintf(w, "::%s file=%s,line=%d,col=%d,title=%s::%s\n", level,
+			property.Replace(v.file(d)), d.Line, d.Column, property.Replace(d.Code), message.Replace(d.Message))
+		if err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintln(w, v.summary())
+	return err
+}
+
+func (v *validation) file(d schema.Diagnostic) string { return path.Join(v.prefix, d.File) }
+
+// The parts of SARIF 2.1.0 that code scanning reads.
+type (
+	sarifLog struct {
+		Schema  string     `json:"$schema"`
+		Version string     `json:"version"`
+		Runs    []sarifRun `json:"runs"`
+	}
+	sarifRun struct {
+		Tool    sarifTool     `json:"tool"`
+		Results []sarifResult `json:"results"`
+	}
+	sarifTool struct {
+		Driver sarifDriver `json:"driver"`
+	}
+	sarifDriver struct {
+		Name  string      `json:"name"`
+		Rules []sarifRule `json:"rules"`
+	}
+	sarifRule struct {
+		ID string `json:"id"`
+	}
+	sarifResult struct {
+		RuleID    string          `json:"ruleId"`
+		Level     string          `json:"level"`
+		Message   sarifMessage    `json:"message"`
+		Locations []sarifLocation `json:"locations"`
+	}
+	sarifMessage struct {
+		Text string `json:"text"`
+	}
+	sarifLocation struct {
+		Physical sarifPhysical `json:"physicalLocation"`
+	}
+	sarifPhysical struct {
+		Artifact sarifArtifact `json:"artifactLocation"`
+		Region   sarifRegion   `json:"region"`
+	}
+	sarifArtifact struct {
+		URI string `json:"uri"`
+	}
+	sarifRegion struct {
+		StartLine   int `json:"startLine"`
+		StartColumn int `json:"startColumn"`
+	}
+)
+
+func (v *validation) sarif() sarifLog {
+	run := sarifRun{Tool: sarifTool{sarifDriver{Name: "berth", Rules: []sarifRule{}}}, Results: []sarifResult{}}
+	for _, d := range v.Diagnostics {
+		if rule := (sarifRule{d.Code}); !slices.Contains(run.Tool.Driver.Rules, rule) {
+			run.Tool.Driver.Rules = append(run.Tool.Driver.Rules, rule)
+		}
+		run.Results = append(run.Results, sarifResult{
+			RuleID: d.Code, Level: string(d.Severity), Message: sarifMessage{d.Message},
+			Locations: []sarifLocation{{sarifPhysical{sarifArtifact{v.file(d)}, sarifRegion{max(d.Line, 1), max(d.Column, 1)}}}},
+		})
+	}
+	slices.SortFunc(run.Tool.Driver.Rules, func(a, b sarifRule) int { return strings.Compare(a.ID, b.ID) })
+	return sarifLog{Schema: "https://json.schemastore.org/sarif-2.1.0.json", Version: "2.1.0", Runs: []sarifRun{run}}
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"berth/schema"
+	"berth/schema/load"
+	"berth/schema/policy"
+)
+
+func newValidateCmd() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "validate [DIR]",
+		Short: "check a whole estate",
+		Long: `Check a whole estate: every document, what documents say about each other, and
+what policy makes of the instances.
+
+Exit status: 0 clean, 1 errors were found, 2 usage.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !slices.Contains(findingForms(), output) {
+				return &exitError{2, fmt.Errorf("-o %s: there is %s", output, strings.Join(findingForms(), ", "))}
+			}
+			dir := "."
+			if len(args) == 1 {
+				dir = args[0]
+			}
+			v, err := validate(cmd.Context(), dir)
+			if err != nil {
+				return err
+			}
+			if err := v.write(cmd.OutOrStdout(), output); err != nil {
+				return err
+			}
+			if v.Summary.Errors > 0 {
+				return &exitError{code: 1}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "text", strings.Join(findingForms(), ", "))
+	return cmd
+}
+
+// validate reads the estate in dir.
+func validate(ctx context.Context, dir string) (*validation, error) {
+	snap, err := load.Dir(dir)
+	if err != nil {
+		return nil, &exitError{2, fmt.Errorf("validate: %w", err)}
+	}
+	loader, err := load.New(load.Options{Backends: backends()})
+	if err != nil {
+		return nil, &exitError{1, err}
+	}
+	r, err := loader.Load(ctx, snap)
+	if err != nil {
+		return nil, &exitError{1, err}
+	}
+	if len(r.Documents) == 0 && len(r.Diagnostics) == 0 {
+		return nil, &exitError{2, fmt.Errorf("validate: no estate in %s: there are no documents below platform/ or tenants/", dir)}
+	}
+	// What stands in a directory may be running for long: what policy forbids
+	// to new instances only is no finding here.
+	effective := policy.Evaluate(r.Desired, policy.Existing(func(schema.Key) bool { return true }))
+	v := &validation{
+		Format:      "berth.validate/v1",
+		Diagnostics: append(slices.Clone(r.Diagnostics), policy.Findings(effective.Decisions)...),
+	}
+	if !filepath.IsAbs(dir) {
+		v.prefix = filepath.ToSlash(filepath.Clean(dir))
+	}
+	schema.SortDiagnostics(v.Diagnostics)
+	v.Summary.Documents = len(r.Documents)
+	wrong := map[string]bool{}
+	for _, d := range v.Diagnostics {
+		switch d.Severity {
+		case schema.SeverityError:
+			v.Summary.Errors++
+			wrong[d.File] = true
+		case schema.SeverityWarning:
+			v.Summary.Warnings++
+		}
+	}
+	for file := range r.Needs {
+		if !wrong[file] {
+			v.Summary.Waiting++
+		}
+	}
+	return v, nil
+}
