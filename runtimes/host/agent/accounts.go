@@ -1,0 +1,117 @@
+package agent
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// account is a line of passwd, groupEntry one of group.
+type account struct {
+	name, gecos string
+	uid, gid    int
+}
+
+type groupEntry struct {
+	name    string
+	gid     int
+	members []string
+}
+
+// accountDB is the accounts of this host's own files. Accounts that a directory
+// service adds are not in it: files and daemons belong to local accounts.
+type accountDB struct {
+	users  []account
+	groups []groupEntry
+}
+
+func (a *Agent) accounts() (*accountDB, error) {
+	db := &accountDB{}
+	passwd, err := readTable(filepath.Join(a.etc, "passwd"), 7)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range passwd {
+		uid, e1 := strconv.Atoi(f[2])
+		gid, e2 := strconv.Atoi(f[3])
+		if e1 == nil && e2 == nil {
+			db.users = append(db.users, account{f[0], f[4], uid, gid})
+		}
+	}
+	group, err := readTable(filepath.Join(a.etc, "group"), 4)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range group {
+		if gid, err := strconv.Atoi(f[2]); err == nil {
+			db.groups = append(db.groups, groupEntry{f[0], gid, strings.Split(f[3], ",")})
+		}
+	}
+	return db, nil
+}
+
+// readTable reads lines of colon-separated fields; lines of another shape, such
+// as those of NIS, are passed over.
+func readTable(name string, fields int) ([][]string, error) {
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return nil, ioFault(name, err)
+	}
+	var table [][]string
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Split(strings.TrimSuffix(line, "\n"), ":"); len(f) == fields && f[0] != "" {
+			table = append(table, f)
+		}
+	}
+	return table, nil
+}
+
+func (db *accountDB) user(name string) (account, bool) {
+	for _, u := range db.users {
+		if u.name == name {
+			return u, true
+		}
+	}
+	return account{}, false
+}
+
+func (db *accountDB) uid(uid int) (account, bool) {
+	for _, u := range db.users {
+		if u.uid == uid {
+			return u, true
+		}
+	}
+	return account{}, false
+}
+
+func (db *accountDB) group(name string) (groupEntry, bool) {
+	for _, g := range db.groups {
+		if g.name == name {
+			return g, true
+		}
+	}
+	return groupEntry{}, false
+}
+
+func (db *accountDB) gid(gid int) (groupEntry, bool) {
+	for _, g := range db.groups {
+		if g.gid == gid {
+			return g, true
+		}
+	}
+	return groupEntry{}, false
+}
+
+// supplementary are the ids of the further groups an account is in.
+func (db *accountDB) supplementary(user string) []uint32 {
+	var ids []uint32
+	for _, g := range db.groups {
+		for _, m := range g.members {
+			if m == user {
+				ids = append(ids, uint32(g.gid))
+			}
+		}
+	}
+	return ids
+}

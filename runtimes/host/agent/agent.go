@@ -1,0 +1,256 @@
+package agent
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+
+	"berth/runtimes"
+)
+
+// Options of an Agent.
+type Options struct {
+	Profiles []runtimes.Profile
+	// StateDir holds epoch, ledger and the record of accounts. Empty: /var/lib/berth.
+	StateDir string
+	// EtcDir holds passwd, group and hosts. Empty: /etc. With another directory
+	// the machine's init and its directory services are left alone.
+	EtcDir  string
+	Version string
+}
+
+// Agent does operations on the machine it runs on. It is safe for concurrent
+// use, in one process and in several.
+type Agent struct {
+	profiles []runtimes.Profile
+	allow    *allowList
+	services servicer
+	state    string
+	etc      string
+	getent   string // program that asks directory services for accounts, or empty
+	version  string
+	digest   func() string
+}
+
+// New returns an Agent.
+func New(o Options) *Agent {
+	a := &Agent{
+		profiles: o.Profiles, allow: newAllowList(o.Profiles),
+		state: "/var/lib/berth", etc: "/etc", version: o.Version,
+		digest: sync.OnceValue(ownDigest),
+	}
+	if o.StateDir != "" {
+		a.state = o.StateDir
+	}
+	if o.EtcDir != "" {
+		a.etc = o.EtcDir
+	} else if name, err := exec.LookPath("/usr/bin/getent"); err == nil {
+		a.getent = name
+	}
+	a.services = daemons{a}
+	if o.EtcDir == "" && initSystem() == "systemd" {
+		a.services = systemd{a}
+	}
+	return a
+}
+
+// Serve answers requests from r on w until r ends. It returns nil at a clean
+// end, and an error when what it read or wrote was broken off.
+func (a *Agent) Serve(ctx context.Context, r io.Reader, w io.Writer) error {
+	if err := WriteLine(w, Hello{Protocol, a.version}); err != nil {
+		return err
+	}
+	in := bufio.NewReaderSize(r, 32<<10)
+	for {
+		line, err := ReadLine(in, MaxRequest)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		req, err := decodeRequest(line)
+		if err != nil {
+			// What follows may still be sound: the line was whole.
+			if err := WriteLine(w, Response{ID: req.ID, Fault: faultOf(err)}); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := WriteLine(w, a.answer(ctx, req)); err != nil {
+			return err
+		}
+	}
+}
+
+// answer does the operations of a request in order, up to the first that fails.
+func (a *Agent) answer(ctx context.Context, req Request) Response {
+	if req.TimeoutMS > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(req.TimeoutMS)*time.Millisecond)
+		defer cancel()
+	}
+	resp := Response{ID: req.ID}
+	effects := a.effects(req.Ops)
+	if len(effects) > 0 {
+		leave, err := a.enter(ctx, req.Stamp.Epoch)
+		if err != nil {
+			resp.Fault = faultOf(err)
+			resp.Fault.Op = effects[0]
+			return resp
+		}
+		defer leave()
+		// Before any effect, and one sync for all of them.
+		if err := a.record(ctx, req.Stamp, effects...); err != nil {
+			resp.Fault = faultOf(err)
+			resp.Fault.Op = "ledger"
+			return resp
+		}
+	}
+	size := 0
+	for _, op := range req.Ops {
+		res, err := a.do(ctx, req.Stamp, op)
+		if err == nil {
+			if size += len(res.Data) + len(res.Stderr); size > maxResults {
+				err = invalid("the results of one request are more than %d bytes", maxResults)
+			}
+		}
+		if err != nil {
+			f := *faultOf(err)
+			f.Op = Summary(op)
+			resp.Fault = &f
+			if len(effects) > 0 {
+				// That this line is lost changes nothing: intents without an outcome are looked at.
+				_ = a.record(context.WithoutCancel(ctx), req.Stamp, "stopped at "+f.Op+": "+f.Code)
+			}
+			return resp
+		}
+		resp.Results = append(resp.Results, res)
+	}
+	return resp
+}
+
+// effects summarises the operations that have an effect. An outcome is
+// recorded in its turn, when what stands before it has been done.
+func (a *Agent) effects(ops []runtimes.Op) []string {
+	var list []string
+	for _, op := range ops {
+		switch {
+		case op.Read != nil, op.Stat != nil, op.List != nil, op.WaitTCP != nil, op.Info != nil:
+		case op.Ledger != nil && !op.Ledger.Begin:
+		case op.Service != nil && op.Service.Verb == "state":
+		case op.Run != nil && a.onlyReads(op.Run):
+		default:
+			list = append(list, Summary(op))
+		}
+	}
+	return list
+}
+
+func (a *Agent) onlyReads(op *runtimes.Run) bool {
+	prog, ok := a.program(op.Program)
+	return ok && prog.Reads != nil && prog.Reads(op.Args)
+}
+
+func (a *Agent) do(ctx context.Context, stamp runtimes.Stamp, op runtimes.Op) (runtimes.Result, error) {
+	if ctx.Err() != nil {
+		return runtimes.Result{}, &Fault{Code: CodeTimeout, Message: "not begun: the time for the request was over"}
+	}
+	switch {
+	case op.Write != nil:
+		return a.write(op.Write)
+	case op.Read != nil:
+		return a.read(op.Read)
+	case op.Remove != nil:
+		return a.remove(op.Remove)
+	case op.Dir != nil:
+		return a.makeDir(op.Dir)
+	case op.Link != nil:
+		return a.makeLink(op.Link)
+	case op.Stat != nil:
+		return a.stat(op.Stat)
+	case op.List != nil:
+		return a.list(op.List)
+	case op.Secret != nil:
+		return a.makeSecret(op.Secret)
+	case op.Service != nil:
+		return a.service(ctx, op.Service)
+	case op.Run != nil:
+		return a.run(ctx, op.Run)
+	case op.User != nil:
+		return a.user(ctx, op.User)
+	case op.WaitTCP != nil:
+		return a.waitTCP(ctx, op.WaitTCP)
+	case op.Ledger != nil:
+		return a.ledger(ctx, stamp, op.Ledger)
+	case op.Info != nil:
+		return a.info()
+	}
+	return runtimes.Result{}, invalid("an operation without a field")
+}
+
+func (a *Agent) ledger(ctx context.Context, stamp runtimes.Stamp, op *runtimes.Ledger) (runtimes.Result, error) {
+	var res runtimes.Result
+	var err error
+	switch {
+	case op.Begin && op.End == "" && op.Find == "": // recorded with the effects of its request
+	case !op.Begin && (op.End == "done" || op.End == "failed") && op.Find == "":
+		leave, err := a.enter(ctx, stamp.Epoch)
+		if err != nil {
+			return res, err
+		}
+		defer leave()
+		return res, a.record(ctx, stamp, "end:"+op.End)
+	case !op.Begin && op.End == "" && op.Find != "":
+		res.Ledger, err = a.find(op.Find)
+	default:
+		return res, invalid("a ledger operation begins, ends as done or failed, or finds")
+	}
+	return res, err
+}
+
+func (a *Agent) info() (runtimes.Result, error) {
+	epoch, err := a.seen()
+	if err != nil {
+		return runtimes.Result{}, err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return runtimes.Result{}, ioFault("hostname", err)
+	}
+	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return runtimes.Result{Info: &runtimes.HostInfo{
+		Hostname: host, Version: a.version, Digest: a.digest(), BootID: strings.TrimSpace(string(boot)),
+		Epoch: epoch, Init: initSystem(), UID: os.Getuid(),
+	}}, nil
+}
+
+// initSystem names what starts services at boot (sd_booted(3)).
+func initSystem() string {
+	if st, err := os.Lstat("/run/systemd/system"); err == nil && st.IsDir() {
+		return "systemd"
+	}
+	return "none"
+}
+
+// ownDigest is the sha256 of the running program.
+func ownDigest() string {
+	f, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return ""
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}

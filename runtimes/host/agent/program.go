@@ -1,0 +1,147 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"berth/runtimes"
+)
+
+const (
+	maxArgs       = 4096
+	maxArgBytes   = 1 << 20
+	maxRunTimeout = 30 * time.Minute
+)
+
+// baseEnv is all that a program or daemon has of an environment, but for what
+// its profile says.
+func baseEnv() []string {
+	return []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", "LC_ALL=C.UTF-8", "HOME=/"}
+}
+
+func (a *Agent) program(name string) (runtimes.Program, bool) {
+	for _, p := range a.profiles {
+		if prog, ok := p.Programs[name]; ok {
+			return prog, true
+		}
+	}
+	return runtimes.Program{}, false
+}
+
+// run runs a program of the profile: its path is the profile's, its arguments
+// go to it as they are, and its environment is made here.
+func (a *Agent) run(ctx context.Context, op *runtimes.Run) (runtimes.Result, error) {
+	var res runtimes.Result
+	prog, ok := a.program(op.Program)
+	if !ok {
+		return res, refuse("this host's profile has no program %s", plain(op.Program))
+	}
+	if err := checkArgs(op.Args); err != nil {
+		return res, err
+	}
+	if prog.Check != nil {
+		if err := prog.Check(op.Args); err != nil {
+			return res, refuse("%s: %v", plain(op.Program), err)
+		}
+	}
+	env := baseEnv()
+	for name, value := range op.Env {
+		if !slices.Contains(prog.Env, name) || strings.ContainsRune(value, 0) {
+			return res, refuse("%s: the environment may not set %s", plain(op.Program), plain(name))
+		}
+		env = append(env, name+"="+value)
+	}
+	slices.Sort(env)
+	timeout := 10 * time.Second
+	if op.TimeoutMS != 0 {
+		timeout = time.Duration(op.TimeoutMS) * time.Millisecond
+	}
+	if timeout <= 0 || timeout > maxRunTimeout {
+		return res, invalid("a program's timeout is up to %s", maxRunTimeout)
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+
+	stdout, stderr := &bound{left: maxOutput, over: cancel}, &bound{left: 64 << 10}
+	cmd := exec.CommandContext(ctx, prog.Path, op.Args...)
+	cmd.Dir, cmd.Env = "/", env
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(op.Stdin), stdout, stderr
+	// A group of its own, so that its children are killed with it; and killed
+	// with this process, as nothing may act for an epoch that has been left.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 500 * time.Millisecond
+	// The signal comes when the thread ends, not the process: keep it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	err := cmd.Run()
+	res.Data, res.Stderr = stdout.Bytes(), stderr.Bytes()
+	var exit *exec.ExitError
+	switch {
+	case stdout.full:
+		return runtimes.Result{}, &Fault{Code: CodeIO, Message: "printed more than 4 MiB"}
+	case ctx.Err() != nil:
+		return runtimes.Result{}, &Fault{Code: CodeTimeout, Message: strings.TrimSpace("did not end within " + timeout.String() + ": " + said(res))}
+	case errors.As(err, &exit) && exit.Exited():
+		res.Exit = exit.ExitCode()
+		if !op.AllowExit {
+			return runtimes.Result{}, &Fault{Code: CodeExit, Exit: res.Exit, Message: said(res)}
+		}
+	case err != nil && !errors.Is(err, exec.ErrWaitDelay): // a child of it holds its output open
+		return runtimes.Result{}, &Fault{Code: CodeIO, Message: strings.TrimSpace(err.Error() + ": " + said(res))}
+	}
+	return res, nil
+}
+
+// said is what a program printed to explain itself.
+func said(r runtimes.Result) string {
+	if msg := bounded(r.Stderr); msg != "" {
+		return msg
+	}
+	return bounded(r.Data)
+}
+
+func checkArgs(args []string) error {
+	if len(args) > maxArgs {
+		return invalid("more than %d arguments", maxArgs)
+	}
+	total := 0
+	for _, arg := range args {
+		total += len(arg)
+		if strings.ContainsRune(arg, 0) {
+			return refuse("an argument holds a NUL")
+		}
+	}
+	if total > maxArgBytes {
+		return invalid("the arguments are longer than %d bytes", maxArgBytes)
+	}
+	return nil
+}
+
+// bound keeps the first bytes written to it, and calls over for the rest.
+type bound struct {
+	bytes.Buffer
+	left int
+	full bool
+	over func()
+}
+
+func (b *bound) Write(p []byte) (int, error) {
+	n := min(len(p), b.left)
+	b.left -= n
+	_, _ = b.Buffer.Write(p[:n])
+	if n < len(p) && !b.full {
+		b.full = true
+		if b.over != nil {
+			b.over()
+		}
+	}
+	return len(p), nil
+}

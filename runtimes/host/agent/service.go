@@ -1,0 +1,389 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"berth/runtimes"
+)
+
+// servicer is how services are run: under systemd where that is the init, else
+// as daemons of their own. unit has been checked by the profile.
+type servicer interface {
+	state(ctx context.Context, s service) (runtimes.ServiceStatus, error)
+	// start returns once the service is up. One that is up is left alone.
+	start(ctx context.Context, s service) (changed bool, err error)
+	// stop returns once the service is down; kill asks it nothing first.
+	stop(ctx context.Context, s service, kill bool) (changed bool, err error)
+}
+
+// service is one service of a host.
+type service struct {
+	name, unit string
+	spec       runtimes.ServiceSpec
+	timeout    time.Duration // of a start or stop
+}
+
+// mark stands in the environment of a daemon started here. A process without
+// it is not the service, whatever a pid file says, and is never signalled.
+func (s service) mark() string { return "BERTH_SERVICE=" + s.name + "/" + s.unit }
+
+func (s service) String() string {
+	if s.unit == "" {
+		return s.name
+	}
+	return s.name + " " + s.unit
+}
+
+const maxServiceTimeout = 10 * time.Minute
+
+func (a *Agent) service(ctx context.Context, op *runtimes.Service) (runtimes.Result, error) {
+	var res runtimes.Result
+	spec, err := a.serviceSpec(op)
+	if err != nil {
+		return res, err
+	}
+	s := service{name: op.Name, unit: op.Unit, spec: spec, timeout: 10 * time.Second}
+	if op.TimeoutMS != 0 {
+		s.timeout = time.Duration(op.TimeoutMS) * time.Millisecond
+	}
+	if s.timeout <= 0 || s.timeout > maxServiceTimeout {
+		return res, invalid("a service's timeout is up to %s", maxServiceTimeout)
+	}
+	if op.Verb != "state" {
+		lock, err := a.lock(ctx, serviceRange(s.name, s.unit), false)
+		if err != nil {
+			return res, err
+		}
+		defer lock.Close()
+	}
+	switch op.Verb {
+	case "state":
+	case "start":
+		res.Changed, err = a.services.start(ctx, s)
+	case "stop":
+		res.Changed, err = a.services.stop(ctx, s, false)
+	case "kill":
+		res.Changed, err = a.services.stop(ctx, s, true)
+	case "restart":
+		if _, err = a.services.stop(ctx, s, false); err == nil {
+			res.Changed, err = a.services.start(ctx, s)
+		}
+	default:
+		return res, invalid("%s is no verb of a service", plain(op.Verb))
+	}
+	if err != nil {
+		return res, err
+	}
+	st, err := a.services.state(ctx, s)
+	res.Service = &st
+	return res, err
+}
+
+func (a *Agent) serviceSpec(op *runtimes.Service) (runtimes.ServiceSpec, error) {
+	for _, p := range a.profiles {
+		make, ok := p.Services[op.Name]
+		if !ok {
+			continue
+		}
+		spec, err := make(op.Unit, op.Params)
+		if err != nil {
+			return spec, refuse("service %s %s: %v", plain(op.Name), plain(op.Unit), err)
+		}
+		return spec, nil
+	}
+	return runtimes.ServiceSpec{}, refuse("this host's profile has no service %s", plain(op.Name))
+}
+
+// daemons runs services as daemons with pid files.
+type daemons struct{ a *Agent }
+
+// running is the service's process, if it is up: the one its pid file names, if
+// that lives, runs the program and carries the mark.
+func (daemons) running(s service) (process, bool) {
+	p, ok := lookProcess(pidFile(s.spec.PIDFile))
+	return p, ok && p.runs(s.spec.Path) && p.carries(s.mark())
+}
+
+func (d daemons) state(_ context.Context, s service) (runtimes.ServiceStatus, error) {
+	p, up := d.running(s)
+	if !up {
+		return runtimes.ServiceStatus{}, nil
+	}
+	return runtimes.ServiceStatus{Running: true, PID: p.pid, Since: p.since()}, nil
+}
+
+func (d daemons) start(ctx context.Context, s service) (bool, error) {
+	if _, up := d.running(s); up {
+		return false, nil
+	}
+	if p, ok := lookProcess(pidFile(s.spec.PIDFile)); ok && p.runs(s.spec.Path) {
+		return false, refuse("%s: %s names process %d, which was not started for it: stop the distribution's own service first",
+			s, s.spec.PIDFile, p.pid)
+	}
+	// What a killed daemon left behind, and a daemon whose pid file is gone.
+	if err := d.end(ctx, processesWith(s.spec.Path, s.mark()), true, s.timeout); err != nil {
+		return false, err
+	}
+	if err := d.prepare(s); err != nil {
+		return false, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	out, err := os.CreateTemp("", "berth-start-") // nameless from the next line on
+	if err != nil {
+		return false, ioFault("temporary file", err)
+	}
+	_ = os.Remove(out.Name())
+	defer out.Close()
+	cmd, err := d.command(s, out)
+	if err != nil {
+		return false, err
+	}
+	err = cmd.Start()
+	if log, ok := cmd.Stdout.(*os.File); ok && log != out {
+		_ = log.Close() // the daemon has its own copy
+	}
+	if err != nil {
+		return false, &Fault{Code: CodeIO, Message: fmt.Sprintf("%s: %v", s.spec.Path, err)}
+	}
+	exited := make(chan error, 1)
+	go func() { exited <- cmd.Wait() }() // also reaps it, should it end while this process lives
+	if s.spec.Forks {
+		err = d.awaitFork(ctx, s, exited)
+	} else {
+		err = d.awaitStart(ctx, s, cmd.Process.Pid, exited)
+	}
+	if err != nil {
+		return true, explain(s, err, out)
+	}
+	return true, nil
+}
+
+// prepare makes what a start needs: directories below /run are gone after a boot.
+func (d daemons) prepare(s service) error {
+	for _, dir := range s.spec.RunDirs {
+		if _, err := d.a.directory(&dir); err != nil {
+			return err
+		}
+	}
+	for _, l := range s.spec.Links {
+		if _, err := link(&l); err != nil {
+			return err
+		}
+	}
+	return removeFile(s.spec.PIDFile)
+}
+
+func removeFile(name string) error {
+	p, err := open(name)
+	if isNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	if err := p.remove(false); err != nil && !isNotFound(err) {
+		return err
+	}
+	return nil
+}
+
+// command is the daemon's, in a session of its own, as its account, with
+// nothing of this process but what the spec says.
+func (d daemons) command(s service, out *os.File) (*exec.Cmd, error) {
+	cmd := exec.Command(s.spec.Path, s.spec.Args...)
+	cmd.Dir = "/"
+	cmd.Env = append(baseEnv(), s.spec.Env...)
+	cmd.Env = append(cmd.Env, s.mark())
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	uid, gid := os.Geteuid(), os.Getegid()
+	if s.spec.User != "" {
+		db, err := d.a.accounts()
+		if err != nil {
+			return nil, err
+		}
+		u, ok := db.user(s.spec.User)
+		if !ok {
+			return nil, &Fault{Code: CodeNotFound, Message: "no account " + s.spec.User + " on this host; is its package installed?"}
+		}
+		uid, gid = u.uid, u.gid
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid), Groups: db.supplementary(u.name)}
+	}
+	if !s.spec.Forks && s.spec.LogFile != "" {
+		log, err := openLog(s.spec.LogFile, uid, gid)
+		if err != nil {
+			return nil, err
+		}
+		cmd.Stdout, cmd.Stderr = log, log
+	}
+	return cmd, nil
+}
+
+// openLog opens a log for appending; one that is new belongs to the daemon.
+func openLog(name string, uid, gid int) (*os.File, error) {
+	p, err := open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer p.close()
+	const flags = unix.O_WRONLY | unix.O_APPEND | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
+	fd, err := openat(p.dir, p.name, flags|unix.O_CREAT|unix.O_EXCL, 0o640)
+	if err == nil {
+		if uid != os.Geteuid() || gid != os.Getegid() {
+			err = unix.Fchown(fd, uid, gid)
+		}
+	} else if err == unix.EEXIST {
+		fd, err = openat(p.dir, p.name, flags, 0)
+	}
+	if err != nil {
+		return nil, ioFault(name, err)
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// poll is how often a start or stop looks whether it is done.
+const poll = 5 * time.Millisecond
+
+// awaitFork waits until the parent has gone and the daemon's pid file names it.
+func (d daemons) awaitFork(ctx context.Context, s service, exited <-chan error) error {
+	select {
+	case err := <-exited:
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.spec.Path, err)
+		}
+	case <-ctx.Done():
+		_ = d.end(context.WithoutCancel(ctx), processesWith(s.spec.Path, s.mark()), true, time.Second)
+		return fmt.Errorf("did not put itself into the background within %s", s.timeout)
+	}
+	for n := 0; ; n++ {
+		if _, up := d.running(s); up {
+			return nil
+		}
+		// Twice, as it may fork again while one looks.
+		if n%10 == 9 && len(processesWith(s.spec.Path, s.mark())) == 0 && len(processesWith(s.spec.Path, s.mark())) == 0 {
+			return fmt.Errorf("ended right after its start")
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wrote no %s within %s", s.spec.PIDFile, s.timeout)
+		case <-time.After(poll):
+		}
+	}
+}
+
+// settle is how long a daemon that stays in the foreground must live to count
+// as started.
+const settle = 100 * time.Millisecond
+
+func (d daemons) awaitStart(ctx context.Context, s service, pid int, exited <-chan error) error {
+	p, err := open(s.spec.PIDFile)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	if err := p.replace([]byte(strconv.Itoa(pid)+"\n"), 0o644, os.Geteuid(), os.Getegid()); err != nil {
+		return err
+	}
+	select {
+	case err := <-exited:
+		_ = removeFile(s.spec.PIDFile)
+		return fmt.Errorf("ended right after its start: %v", err)
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(settle):
+		return nil
+	}
+}
+
+// explain adds what the daemon printed and the end of its log.
+func explain(s service, err error, out *os.File) error {
+	code := CodeIO
+	printed := tail(out)
+	if s.spec.LogFile != "" {
+		if p, e := open(s.spec.LogFile); e == nil {
+			defer p.close()
+			if f, _, e := p.openFile(); e == nil {
+				defer f.Close()
+				if log := tail(f); log != "" {
+					printed += "\n" + filepath.Base(s.spec.LogFile) + ": " + log
+				}
+			}
+		}
+	}
+	return &Fault{Code: code, Message: bounded([]byte(fmt.Sprintf("%s did not start: %v\n%s", s, err, printed)))}
+}
+
+// tail is the last lines of a file.
+func tail(f *os.File) string {
+	const most = 1200
+	st, err := f.Stat()
+	if err != nil {
+		return ""
+	}
+	b := make([]byte, min(st.Size(), most))
+	n, _ := f.ReadAt(b, st.Size()-int64(len(b)))
+	return bounded(b[:n])
+}
+
+func (d daemons) stop(ctx context.Context, s service, kill bool) (bool, error) {
+	p, up := d.running(s)
+	if up {
+		if err := d.end(ctx, []process{p}, kill, s.timeout); err != nil {
+			return true, err
+		}
+	}
+	// Children that are the same program and stay when their parent is killed.
+	if left := processesWith(s.spec.Path, s.mark()); len(left) > 0 {
+		up = true
+		if err := d.end(ctx, left, kill, time.Second); err != nil {
+			return true, err
+		}
+	}
+	if _, other := lookProcess(pidFile(s.spec.PIDFile)); other {
+		return up, nil // names a process that is not ours
+	}
+	return up, removeFile(s.spec.PIDFile)
+}
+
+// end ends processes: asked first unless kill is set, and killed when they have
+// not gone in time.
+func (daemons) end(ctx context.Context, list []process, kill bool, timeout time.Duration) error {
+	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGKILL} {
+		if kill && sig == unix.SIGTERM {
+			continue
+		}
+		for _, p := range list {
+			if err := p.signal(sig); err != nil {
+				return &Fault{Code: CodeIO, Message: fmt.Sprintf("process %d: %v", p.pid, err)}
+			}
+		}
+		for deadline := time.Now().Add(timeout); ; time.Sleep(poll) {
+			left := list[:0:0]
+			for _, p := range list {
+				if p.alive() {
+					left = append(left, p)
+				}
+			}
+			list = left
+			if len(list) == 0 {
+				return nil
+			}
+			if ctx.Err() != nil || time.Now().After(deadline) {
+				break
+			}
+		}
+		timeout = 2 * time.Second
+	}
+	return &Fault{Code: CodeTimeout, Message: fmt.Sprintf("process %d is still there after SIGKILL", list[0].pid)}
+}

@@ -1,0 +1,238 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"berth/runtimes"
+)
+
+// systemd runs services as units: a unit file each, enabled while the service
+// shall run, gone when it shall not.
+type systemd struct{ a *Agent }
+
+const unitDir = "/etc/systemd/system"
+
+var unitName = regexp.MustCompile(`\A[A-Za-z0-9_-]{1,64}\z`)
+
+// file is the name of the service's unit.
+func (systemd) file(s service) (string, error) {
+	name := "berth-" + s.name
+	if s.unit != "" {
+		name += "-" + s.unit
+	}
+	if !unitName.MatchString(strings.TrimPrefix(name, "berth-")) {
+		return "", refuse("service %s has no name for a unit", plain(s.String()))
+	}
+	return name + ".service", nil
+}
+
+func (d systemd) state(ctx context.Context, s service) (runtimes.ServiceStatus, error) {
+	var st runtimes.ServiceStatus
+	name, err := d.file(s)
+	if err != nil {
+		return st, err
+	}
+	out, err := systemctl(ctx, "show", "--property=ActiveState,MainPID", name)
+	if err != nil {
+		return st, err
+	}
+	return unitState(out), nil
+}
+
+// unitState reads what `systemctl show` prints of a unit.
+func unitState(out string) runtimes.ServiceStatus {
+	var st runtimes.ServiceStatus
+	for line := range strings.Lines(out) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		switch key {
+		case "ActiveState":
+			st.Running = value == "active"
+		case "MainPID":
+			st.PID, _ = strconv.Atoi(value)
+		}
+	}
+	if p, ok := lookProcess(st.PID); ok && st.Running {
+		st.Since = p.since()
+	}
+	if !st.Running {
+		st.PID = 0
+	}
+	return st
+}
+
+func (d systemd) start(ctx context.Context, s service) (bool, error) {
+	name, err := d.file(s)
+	if err != nil {
+		return false, err
+	}
+	st, err := d.state(ctx, s)
+	if err != nil || st.Running {
+		return false, err
+	}
+	p, err := open(filepath.Join(unitDir, name))
+	if err != nil {
+		return false, err
+	}
+	defer p.close()
+	text := []byte(unitText(s))
+	same, err := p.same(text, 0o644, os.Geteuid(), os.Getegid())
+	if err == nil && !same {
+		if err = p.replace(text, 0o644, os.Geteuid(), os.Getegid()); err == nil {
+			_, err = systemctl(ctx, "daemon-reload")
+		}
+	}
+	if err != nil {
+		return false, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	if _, err := systemctl(ctx, "enable", "--now", name); err != nil {
+		// A name that nothing is written to: only the log is of interest here.
+		none, e := os.Open(os.DevNull)
+		if e != nil {
+			return true, err
+		}
+		defer none.Close()
+		return true, explain(s, err, none)
+	}
+	return true, nil
+}
+
+func (d systemd) stop(ctx context.Context, s service, kill bool) (bool, error) {
+	name, err := d.file(s)
+	if err != nil {
+		return false, err
+	}
+	st, err := d.state(ctx, s)
+	if err != nil {
+		return false, err
+	}
+	path := filepath.Join(unitDir, name)
+	if _, err := os.Lstat(path); os.IsNotExist(err) && !st.Running {
+		return false, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.timeout+2*time.Second)
+	defer cancel()
+	if kill {
+		if _, err := systemctl(ctx, "kill", "--signal=SIGKILL", name); err != nil && st.Running {
+			return true, err
+		}
+	}
+	if _, err := systemctl(ctx, "disable", "--now", name); err != nil {
+		return true, err
+	}
+	if err := removeFile(path); err != nil {
+		return true, err
+	}
+	_, err = systemctl(ctx, "daemon-reload")
+	return true, err
+}
+
+func systemctl(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "/usr/bin/systemctl", args...)
+	cmd.Env = baseEnv()
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", &Fault{Code: CodeIO, Message: fmt.Sprintf("systemctl %s: %v: %s", strings.Join(args, " "), err, bounded(out))}
+	}
+	return string(out), nil
+}
+
+// unitText is the unit of a service. The same service gives the same text.
+func unitText(s service) string {
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	line("# Written by berth-host; it goes when the service does.")
+	line("[Unit]")
+	line("Description=Berth: %s", s)
+	line("After=network-online.target")
+	line("")
+	line("[Service]")
+	if s.spec.Forks {
+		line("Type=forking")
+		line("PIDFile=%s", s.spec.PIDFile)
+	} else {
+		line("Type=exec")
+		if s.spec.LogFile != "" {
+			line("StandardOutput=append:%s", s.spec.LogFile)
+			line("StandardError=inherit")
+		}
+	}
+	if s.spec.User != "" {
+		line("User=%s", s.spec.User)
+	}
+	for _, env := range append(append([]string{}, s.spec.Env...), s.mark()) {
+		line("Environment=%s", unitWord(env))
+	}
+	for _, d := range s.spec.RunDirs {
+		words := fmt.Sprintf("-d -m %04o", d.Mode)
+		if d.Owner != "" {
+			words += " -o " + d.Owner
+		}
+		if d.Group != "" {
+			words += " -g " + d.Group
+		}
+		line("ExecStartPre=+/usr/bin/install %s %s", words, unitWord(d.Path))
+	}
+	for _, l := range s.spec.Links {
+		line("ExecStartPre=+/usr/bin/ln -sfnT %s %s", unitWord(l.Target), unitWord(l.Path))
+	}
+	words := unitWord(s.spec.Path)
+	for _, arg := range s.spec.Args {
+		words += " " + unitWord(arg)
+	}
+	line("ExecStart=%s", words)
+	// Only the daemon itself is stopped: what it started for others, such as
+	// running jobs, goes on.
+	line("KillMode=process")
+	line("TimeoutStopSec=%d", int(s.timeout.Seconds()))
+	line("Restart=on-failure")
+	line("RestartSec=2")
+	line("LimitNOFILE=131072")
+	line("TasksMax=infinity")
+	line("")
+	line("[Install]")
+	line("WantedBy=multi-user.target")
+	return b.String()
+}
+
+// unitWord quotes a word of a unit file (systemd.syntax(7)): nothing in it is
+// a specifier, a variable or a second word.
+func unitWord(w string) string {
+	plain := w != ""
+	for i := range len(w) {
+		c := w[i]
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("-_=./:,+@", rune(c)) {
+			plain = false
+		}
+	}
+	if plain {
+		return w
+	}
+	var b strings.Builder
+	b.WriteByte('"')
+	for i := range len(w) {
+		switch c := w[i]; {
+		case c == '%' || c == '$':
+			b.WriteByte(c)
+			b.WriteByte(c)
+		case c == '"' || c == '\\':
+			b.WriteByte('\\')
+			b.WriteByte(c)
+		case c < ' ' || c == 0x7f:
+			fmt.Fprintf(&b, `\x%02x`, c)
+		default:
+			b.WriteByte(c)
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
+}

@@ -1,0 +1,104 @@
+package agent
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"berth/runtimes"
+)
+
+// waitTCP waits until a port of this host accepts connections. It asks no other
+// host, so that it cannot be used to look around a network; and it uses sockets
+// directly, as package net would make the helper twice as big.
+func (a *Agent) waitTCP(ctx context.Context, op *runtimes.WaitTCP) (runtimes.Result, error) {
+	var res runtimes.Result
+	at := strings.LastIndexByte(op.Address, ':')
+	if at < 0 {
+		return res, invalid("%s is no host:port", plain(op.Address))
+	}
+	port, err := strconv.ParseUint(op.Address[at+1:], 10, 16)
+	if err != nil || port == 0 {
+		return res, invalid("%s is no host:port", plain(op.Address))
+	}
+	addr, err := a.resolve(strings.Trim(op.Address[:at], "[]"))
+	if err != nil {
+		return res, err
+	}
+	timeout := time.Duration(op.TimeoutMS) * time.Millisecond
+	if timeout <= 0 || timeout > maxServiceTimeout {
+		return res, invalid("the timeout of a wait is up to %s", maxServiceTimeout)
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	for {
+		err := connect(addr, int(port))
+		if err == nil {
+			return res, nil
+		}
+		if err == unix.EADDRNOTAVAIL {
+			return res, refuse("%s is no address of this host", plain(op.Address))
+		}
+		select {
+		case <-ctx.Done():
+			return res, &Fault{Code: CodeTimeout, Message: plain(op.Address) + ": " + err.Error() + " for " + timeout.String()}
+		case <-time.After(poll):
+		}
+	}
+}
+
+// resolve reads an address, or a name that the hosts file has.
+func (a *Agent) resolve(host string) (netip.Addr, error) {
+	if addr, err := netip.ParseAddr(host); err == nil && addr.Zone() == "" {
+		return addr.Unmap(), nil
+	}
+	if host == "localhost" {
+		return netip.AddrFrom4([4]byte{127, 0, 0, 1}), nil
+	}
+	name := filepath.Join(a.etc, "hosts")
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return netip.Addr{}, ioFault(name, err)
+	}
+	for line := range strings.Lines(string(b)) {
+		line, _, _ = strings.Cut(line, "#")
+		f := strings.Fields(line)
+		for i := 1; i < len(f); i++ {
+			if f[i] == host {
+				if addr, err := netip.ParseAddr(f[0]); err == nil {
+					return addr.Unmap(), nil
+				}
+			}
+		}
+	}
+	return netip.Addr{}, refuse("%s is neither an address nor a name in %s", plain(host), name)
+}
+
+// connect connects to a port of an address of this host, from that address:
+// binding to it fails if it is another host's.
+func connect(addr netip.Addr, port int) error {
+	family := unix.AF_INET
+	var from, to unix.Sockaddr = &unix.SockaddrInet4{Addr: [4]byte{}}, nil
+	if addr.Is4() {
+		from, to = &unix.SockaddrInet4{Addr: addr.As4()}, &unix.SockaddrInet4{Addr: addr.As4(), Port: port}
+	} else {
+		family = unix.AF_INET6
+		from, to = &unix.SockaddrInet6{Addr: addr.As16()}, &unix.SockaddrInet6{Addr: addr.As16(), Port: port}
+	}
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if err := unix.Bind(fd, from); err != nil {
+		return err
+	}
+	// Within one host a connection is made or refused at once.
+	return unix.Connect(fd, to)
+}
