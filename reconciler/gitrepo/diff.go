@@ -3,7 +3,9 @@ package gitrepo
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -19,9 +21,11 @@ type change struct {
 }
 
 // Diff lists the paths that differ between two commits or trees, in order. A
-// path whose mode alone changed has the same blob on both sides. Where one part
-// of the estate changes in more than 100,000 places, or deeper than 64
-// directories, the rest of it is given by its directory's path and trees.
+// path whose mode alone changed has the same blob on both sides. A name that
+// stands twice in a directory has an id that names nothing. Where one part of
+// the estate changes in more than 100,000 places, or deeper than 64
+// directories, or cannot be parsed, the rest of it is given by its directory's
+// path and trees. So nothing in one part hides what changes in another.
 func (r *Repo) Diff(ctx context.Context, from, to string) ([]reconciler.PathChange, error) {
 	a, err := r.root(from)
 	if err != nil {
@@ -55,7 +59,7 @@ func (r *Repo) diffTrees(ctx context.Context, a, b plumbing.Hash) ([]change, err
 type differ struct {
 	repo   *Repo
 	out    []change
-	budget map[string]int // changes found, by part
+	budget map[string]int // places that differ, directories included, by part
 }
 
 // trees compares two directories. The zero hash is one that is not there.
@@ -74,16 +78,12 @@ func (d *differ) trees(ctx context.Context, path string, a, b plumbing.Hash, dep
 	if err != nil {
 		return err
 	}
-	for name, x := range before {
-		if err := d.pair(ctx, join(path, name), x, after[name], depth); err != nil {
+	// In order of name, so that where a budget ends is the same each time.
+	names := slices.AppendSeq(slices.Collect(maps.Keys(before)), maps.Keys(after))
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		if err := d.pair(ctx, join(path, name), before[name], after[name], depth); err != nil {
 			return err
-		}
-	}
-	for name, y := range after {
-		if _, both := before[name]; !both {
-			if err := d.pair(ctx, join(path, name), entry{}, y, depth); err != nil {
-				return err
-			}
 		}
 	}
 	return nil
@@ -94,12 +94,14 @@ func (d *differ) entries(path string, h plumbing.Hash) (map[string]entry, error)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	if name, ok := twice(list); ok {
-		return nil, fmt.Errorf("%s: %w: %q stands there twice", path, errTree, name)
-	}
 	out := make(map[string]entry, len(list))
 	for _, e := range list {
-		out[pathName(e.name)] = e
+		name := pathName(e.name)
+		if other, ok := out[name]; ok {
+			both := slices.Concat(other.id[:], e.id[:])
+			e = entry{name: e.name, id: hashObject(plumbing.AnyObject, both)}
+		}
+		out[name] = e
 	}
 	return out, nil
 }
@@ -110,7 +112,8 @@ func (d *differ) pair(ctx context.Context, path string, x, y entry, depth int) e
 		return nil
 	}
 	part := partOf(path)
-	if (x.dir() || y.dir()) && depth < maxDepth && d.budget[part] < maxFiles {
+	d.budget[part]++
+	if (x.dir() || y.dir()) && depth < maxDepth && d.budget[part] <= maxFiles {
 		// What is a directory on one side and a file on the other is both: the
 		// file itself, and all that is below.
 		var sub [2]plumbing.Hash
@@ -119,14 +122,16 @@ func (d *differ) pair(ctx context.Context, path string, x, y entry, depth int) e
 				sub[i], *e = e.id, entry{}
 			}
 		}
-		if err := d.trees(ctx, path, sub[0], sub[1], depth+1); err != nil {
+		err := d.trees(ctx, path, sub[0], sub[1], depth+1)
+		switch {
+		case errors.Is(err, errTree) && path != tenantsDir:
+			x.id, y.id = cmp.Or(x.id, sub[0]), cmp.Or(y.id, sub[1]) // told as a whole
+		case err != nil:
 			return err
-		}
-		if x == y {
+		case x == y:
 			return nil
 		}
 	}
-	d.budget[part]++
 	d.out = append(d.out, change{path, x, y})
 	return nil
 }

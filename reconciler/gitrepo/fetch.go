@@ -164,6 +164,9 @@ func (r *Repo) bring(ctx context.Context, d *download, wants, haves []plumbing.H
 		return nil
 	}
 	if err := d.fetch(ctx, r.mirror, missing, present, depth); err != nil {
+		if errors.Is(err, errStore) {
+			r.damaged("fetch", err)
+		}
 		return err
 	}
 	for _, h := range missing {
@@ -357,7 +360,13 @@ func (r *Repo) replaceMirror(ctx context.Context, seen tips) (reconciler.Tips, e
 	r.swap.Lock()
 	defer r.swap.Unlock()
 	mirror, old := r.mirror.dir, filepath.Join(r.options.Dir, "mirror.old")
-	swapped := errors.Join(fresh.mirror.close(), r.mirror.close(), os.RemoveAll(old), os.Rename(mirror, old), os.Rename(dir, mirror))
+	// The old one's files may be in any state, closing them included.
+	r.logError(ctx, "close the old mirror", r.mirror.close())
+	swapped := errors.Join(fresh.mirror.close(), os.RemoveAll(old))
+	if fileExists(mirror) {
+		swapped = errors.Join(swapped, os.Rename(mirror, old))
+	}
+	swapped = errors.Join(swapped, os.Rename(dir, mirror))
 	r.mirror = openStore(mirror)
 	if swapped != nil {
 		return seen.public(), errors.Join(err, swapped)

@@ -188,6 +188,9 @@ func (d *download) close() error { return d.session.Close() }
 // tip is where a branch stands at the remote; the zero hash where it is not.
 func (d *download) tip(branch string) plumbing.Hash { return d.refs["refs/heads/"+branch] }
 
+// errStore says that the mirror did not take in what the remote sent.
+var errStore = errors.New("mirror cannot be written")
+
 // fetch brings the wanted commits into s, with what is new of their history. A
 // depth other than 0 cuts it there.
 func (d *download) fetch(ctx context.Context, s *store, wants, haves []plumbing.Hash, depth int) error {
@@ -228,7 +231,7 @@ func (d *download) fetch(ctx context.Context, s *store, wants, haves []plumbing.
 	// takes the pack in, not while the network gives it.
 	spool, err := os.CreateTemp(s.dir, "incoming-")
 	if err != nil {
-		return err
+		return errors.Join(errStore, err)
 	}
 	defer os.Remove(spool.Name()) //nolint:errcheck // reopening the mirror clears what is left
 	defer spool.Close()           //nolint:errcheck // read only by us
@@ -245,7 +248,7 @@ func (d *download) fetch(ctx context.Context, s *store, wants, haves []plumbing.
 		return err
 	}
 	if err := s.put(spool); err != nil {
-		return fmt.Errorf("pack from %s: %w", d.remote.url, err)
+		return fmt.Errorf("pack from %s: %w: %w", d.remote.url, errStore, err)
 	}
 	if len(res.Shallows) > 0 {
 		return s.setShallow(append(shallow, res.Shallows...))

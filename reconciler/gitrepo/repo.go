@@ -121,13 +121,18 @@ func Open(_ context.Context, o Options) (*Repo, error) {
 // openMirror opens or makes the mirror and an empty scratch store, and clears
 // what a crash left beside them.
 func (r *Repo) openMirror() error {
+	mirror, scratch := filepath.Join(r.options.Dir, "mirror.git"), filepath.Join(r.options.Dir, "scratch.git")
+	if old := filepath.Join(r.options.Dir, "mirror.old"); !fileExists(mirror) && fileExists(old) {
+		if err := os.Rename(old, mirror); err != nil { // a crash while it was replaced
+			return err
+		}
+	}
 	for _, name := range []string{"mirror.new", "mirror.old", "scratch.git"} {
 		if err := os.RemoveAll(filepath.Join(r.options.Dir, name)); err != nil {
 			return err
 		}
 	}
-	mirror, scratch := filepath.Join(r.options.Dir, "mirror.git"), filepath.Join(r.options.Dir, "scratch.git")
-	if _, err := os.Stat(filepath.Join(mirror, "HEAD")); err != nil {
+	if !fileExists(filepath.Join(mirror, "HEAD")) {
 		if err := initStore(mirror); err != nil {
 			return err
 		}

@@ -98,9 +98,13 @@ func (s *snapshot) Files(ctx context.Context, part schema.Part) ([]schema.File, 
 		return nil, at.bad
 	}
 	var files []schema.File
+	visited := 0
 	visit := func(path string, e entry) error {
-		if len(files) >= maxFiles {
-			return fmt.Errorf("part %q holds more than %d files", part.Name, maxFiles)
+		if visited++; visited > maxFiles {
+			return fmt.Errorf("part %q holds more than %d files and directories", part.Name, maxFiles)
+		}
+		if e.dir() {
+			return nil
 		}
 		f := schema.File{Path: path, Mode: e.mode, Blob: e.id.String()}
 		if e.mode != schema.ModeSubmodule {
@@ -152,10 +156,10 @@ func (r *Repo) size(h plumbing.Hash) (int64, error) {
 	return n, err
 }
 
-// walk visits what is not a directory at or below e, which stands at path.
+// walk visits e, which stands at path, and everything below it.
 func (r *Repo) walk(ctx context.Context, path string, e entry, depth int, visit func(string, entry) error) error {
-	if !e.dir() {
-		return visit(path, e)
+	if err := visit(path, e); err != nil || !e.dir() {
+		return err
 	}
 	if err := ctx.Err(); err != nil {
 		return err

@@ -298,6 +298,7 @@ func (r *Repo) writeStatus(ctx context.Context, old string, b reconciler.StatusB
 		return "", err
 	}
 	x.root, x.revision = tree, b.Revision
+	delete(x.warnings, revisionFile)
 	for _, f := range files {
 		x.set(f)
 	}

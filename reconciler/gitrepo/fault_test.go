@@ -1,0 +1,595 @@
+package gitrepo_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"berth/reconciler"
+	"berth/reconciler/gitrepo"
+	"berth/reconciler/gitrepo/gittest"
+	"berth/reconciler/plan"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestRacingWritersOneWinsEachRound(t *testing.T) {
+	s := gittest.New(t, estate())
+	const writers, rounds = 3, 6
+	repos := make([]*gitrepo.Repo, writers)
+	for i := range repos {
+		repos[i] = open(t, s)
+		fetch(t, repos[i])
+	}
+	main, tip := s.Tip("main"), ""
+	for round := range rounds {
+		var wg sync.WaitGroup
+		errs := make([]error, writers)
+		tips := make([]string, writers)
+		for i, r := range repos {
+			wg.Go(func() {
+				b := batch(uint64(round+1), main, unit("physics", "lhc", "train", plan.PhaseRunning))
+				b.Revision.Epoch = uint64(i + 1)
+				tips[i], errs[i] = r.WriteStatus(t.Context(), tip, b)
+			})
+		}
+		wg.Wait()
+		var won []string
+		for i, err := range errs {
+			if err == nil {
+				won = append(won, tips[i])
+				continue
+			}
+			require.ErrorIs(t, err, reconciler.ErrConflict)
+		}
+		require.Len(t, won, 1, "round %d", round)
+		tip = won[0]
+		for _, r := range repos {
+			require.Equal(t, tip, fetch(t, r).Status)
+		}
+	}
+	count, err := s.Git("rev-list", "--count", "berth/status")
+	require.NoError(t, err)
+	require.Equal(t, "6", count, "no write was lost, none was made twice")
+	require.NoError(t, s.Fsck())
+}
+
+func TestNothingChangedNoCommit(t *testing.T) {
+	s := gittest.New(t, estate())
+	r := open(t, s)
+	main := fetch(t, r).Main
+	b := batch(1, main, unit("physics", "lhc", "train", plan.PhaseRunning))
+	tip, err := r.WriteStatus(t.Context(), "", b)
+	require.NoError(t, err)
+	s.ResetRequests()
+	again, err := r.WriteStatus(t.Context(), tip, b)
+	require.NoError(t, err)
+	require.Equal(t, tip, again)
+	b.Events, b.CorrelationIDs = nil, []string{"another"}
+	again, err = r.WriteStatus(t.Context(), tip, b)
+	require.NoError(t, err)
+	require.Equal(t, tip, again)
+	require.Empty(t, s.Requests(), "nothing changed: nothing is sent")
+
+	b.Events = []plan.Event{{EventID: "other"}}
+	_, err = r.WriteStatus(t.Context(), tip, b)
+	require.NoError(t, err, "a segment of another hour is another file")
+	b = batch(1, main)
+	b.Events[0].EventID = "forged"
+	_, err = r.WriteStatus(t.Context(), tip, b)
+	require.ErrorIs(t, err, reconciler.ErrConflict, "a segment never changes")
+}
+
+func TestLostReply(t *testing.T) {
+	s := gittest.New(t, estate())
+	r := open(t, s)
+	main := fetch(t, r).Main
+	one, err := r.WriteStatus(t.Context(), "", batch(1, main, unit("physics", "lhc", "train", plan.PhaseDeploying)))
+	require.NoError(t, err)
+
+	s.SetFaults(gittest.Faults{DropReplies: 1})
+	two, err := r.WriteStatus(t.Context(), one, batch(2, main, unit("physics", "lhc", "train", plan.PhaseRunning)))
+	require.NoError(t, err, "the remote is asked, and it has the commit")
+	require.Equal(t, two, s.Tip("berth/status"))
+
+	// The reply is lost and the remote cannot be asked either: the caller is
+	// told, fetches later, and writes the same batch on what it finds.
+	ctx, cancel := context.WithCancel(t.Context())
+	b := batch(3, main, unit("physics", "lhc", "train", plan.PhaseStopped))
+	s.SetFaults(gittest.Faults{DropReplies: 1})
+	stop := make(chan struct{})
+	go func() {
+		defer close(stop)
+		for s.Tip("berth/status") == two {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+	}()
+	_, err = r.WriteStatus(ctx, two, b)
+	<-stop
+	if err == nil {
+		t.Log("the remote was asked before the caller gave up; the same holds")
+	}
+	three := fetch(t, r).Status
+	require.Equal(t, three, s.Tip("berth/status"))
+	require.NotEqual(t, two, three)
+	again, err := r.WriteStatus(t.Context(), three, b)
+	require.NoError(t, err)
+	require.Equal(t, three, again, "the same batch again makes no second commit")
+	count, err := s.Git("rev-list", "--count", "berth/status")
+	require.NoError(t, err)
+	require.Equal(t, "3", count)
+}
+
+func TestRemoteDownAndBack(t *testing.T) {
+	s := gittest.New(t, estate())
+	r := open(t, s, func(o *gitrepo.Options) { o.Timeout = 300 * time.Millisecond })
+	main := fetch(t, r).Main
+	tip, err := r.WriteStatus(t.Context(), "", batch(1, main))
+	require.NoError(t, err)
+
+	for name, f := range map[string]gittest.Faults{"down": {Down: true}, "hang": {Hang: true}, "unauthorized": {Unauthorized: true}} {
+		s.SetFaults(f)
+		start := time.Now()
+		tips, err := r.Fetch(t.Context())
+		require.Error(t, err, name)
+		require.NotErrorIs(t, err, reconciler.ErrRewritten, name)
+		require.Equal(t, reconciler.Tips{Main: main, Status: tip}, tips, "%s: what was known stays known", name)
+		_, err = r.WriteStatus(t.Context(), tip, batch(2, main))
+		require.Error(t, err, name)
+		require.NotErrorIs(t, err, reconciler.ErrConflict, name)
+		_, err = r.FetchPull(t.Context(), 1)
+		require.Error(t, err, name)
+		require.NotErrorIs(t, err, reconciler.ErrNotFound, name)
+		require.Less(t, time.Since(start), 10*time.Second, name)
+		require.Equal(t, estate(), contents(t, r, main), "%s: reading needs no remote", name)
+	}
+	s.SetFaults(gittest.Faults{})
+	require.Equal(t, main, fetch(t, r).Main)
+	_, err = r.WriteStatus(t.Context(), tip, batch(2, main))
+	require.NoError(t, err)
+}
+
+func TestOpenWhileRemoteIsDown(t *testing.T) {
+	s := gittest.New(t, estate())
+	s.SetFaults(gittest.Faults{Down: true})
+	r := open(t, s)
+	tips, err := r.Fetch(t.Context())
+	require.Error(t, err)
+	require.Zero(t, tips)
+	s.SetFaults(gittest.Faults{})
+	require.Equal(t, s.Tip("main"), fetch(t, r).Main)
+}
+
+func TestTokenIsAskedForEachTimeAndNeverShown(t *testing.T) {
+	s, err := gittest.Start(gittest.Options{Dir: t.TempDir(), Token: "canary-right", Files: estate()})
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	token := "canary-wrong"
+	r := open(t, s, func(o *gitrepo.Options) {
+		o.Auth = func(context.Context) (gitrepo.Credentials, error) { return gitrepo.Credentials{Token: token}, nil }
+	})
+	_, err = r.Fetch(t.Context())
+	require.Error(t, err)
+	require.NotContains(t, err.Error(), "canary")
+	require.NotContains(t, gitrepo.Credentials{Token: token}.String(), "canary")
+	token = "canary-right"
+	main := fetch(t, r).Main
+	_, err = r.WriteStatus(t.Context(), "", batch(1, main))
+	require.NoError(t, err)
+}
+
+func TestURLs(t *testing.T) {
+	for _, bad := range []string{"", "/srv/estate.git", "file:///srv/estate.git", "git://host/x", "https://user:canary@host/x", "https://canary@host/x", "http://git.example.org/x", "--upload-pack=x", "ext::sh -c x"} {
+		_, err := gitrepo.Open(t.Context(), gitrepo.Options{URL: bad, Dir: t.TempDir()})
+		require.Error(t, err, bad)
+		require.NotContains(t, err.Error(), "canary")
+	}
+	for _, branch := range []string{"berth", "berth/in-force", "-x", "a..b"} {
+		_, err := gitrepo.Open(t.Context(), gitrepo.Options{URL: "https://host/x", Dir: t.TempDir(), Branch: branch})
+		require.Error(t, err, branch)
+	}
+	for _, good := range []string{"https://git.example.org/x.git", "ssh://git@git.example.org/x.git", "http://[::1]:99/x"} {
+		r, err := gitrepo.Open(t.Context(), gitrepo.Options{URL: good, Dir: t.TempDir()})
+		require.NoError(t, err, good)
+		require.NoError(t, r.Close())
+	}
+}
+
+func TestMirrorIsForOneProcess(t *testing.T) {
+	s := gittest.New(t, estate())
+	dir := t.TempDir()
+	r, err := gitrepo.Open(t.Context(), gitrepo.Options{URL: s.URL, Dir: dir})
+	require.NoError(t, err)
+	_, err = gitrepo.Open(t.Context(), gitrepo.Options{URL: s.URL, Dir: dir})
+	require.ErrorContains(t, err, "in use")
+	require.NoError(t, r.Close())
+	r, err = gitrepo.Open(t.Context(), gitrepo.Options{URL: s.URL, Dir: dir})
+	require.NoError(t, err)
+	require.NoError(t, r.Close())
+}
+
+func TestUnbornAndDeletedBranch(t *testing.T) {
+	s := gittest.New(t, nil)
+	r := open(t, s)
+	tips, err := r.Fetch(t.Context())
+	require.ErrorIs(t, err, reconciler.ErrNotFound)
+	require.Zero(t, tips)
+
+	main := s.MustCommit(t, "main", gittest.Commit{Message: "First", Files: estate()})
+	require.Equal(t, main, fetch(t, r).Main)
+	s.MustCommit(t, "other", gittest.Commit{Message: "Other", Files: map[string]string{"x": "y"}})
+	require.NoError(t, s.SetRef("refs/heads/main", ""))
+	tips, err = r.Fetch(t.Context())
+	require.ErrorIs(t, err, reconciler.ErrNotFound)
+	require.Equal(t, main, tips.Main, "the old tip stays")
+}
+
+func TestEmptyTree(t *testing.T) {
+	s := gittest.New(t, estate())
+	before := s.Tip("main")
+	empty := s.MustCommit(t, "main", gittest.Commit{Message: "Everything gone", Remove: []string{"README.md", "platform", "tenants"}})
+	r := open(t, s)
+	require.Equal(t, empty, fetch(t, r).Main)
+	require.Empty(t, contents(t, r, empty))
+	changes, err := r.Diff(t.Context(), before, empty)
+	require.NoError(t, err)
+	require.Equal(t, keys(estate()), paths(changes))
+	changes, err = r.Diff(t.Context(), "", empty)
+	require.NoError(t, err)
+	require.Empty(t, changes)
+
+	// The estate stays in force though main is empty, and the other way round.
+	replace := map[string]string{}
+	back, err := r.Diff(t.Context(), empty, before)
+	require.NoError(t, err)
+	for _, c := range back {
+		replace[c.Path] = c.To
+	}
+	one, err := r.WriteInForce(t.Context(), "", reconciler.InForce{Commit: empty, Replace: replace})
+	require.NoError(t, err)
+	require.Equal(t, estate(), contents(t, r, one))
+	two, err := r.WriteInForce(t.Context(), one, reconciler.InForce{Commit: empty})
+	require.NoError(t, err)
+	require.Empty(t, contents(t, r, two))
+	require.NoError(t, s.Fsck())
+}
+
+func TestForcePushIsNotTakenOver(t *testing.T) {
+	s := gittest.New(t, estate())
+	root := s.Tip("main")
+	main := s.MustCommit(t, "main", gittest.Commit{Message: "Second", Files: map[string]string{"platform/x": "y"}})
+	r := open(t, s)
+	require.Equal(t, main, fetch(t, r).Main)
+	inForce, err := r.WriteInForce(t.Context(), "", reconciler.InForce{Commit: main})
+	require.NoError(t, err)
+
+	forged := s.MustCommit(t, "main", gittest.Commit{Message: "Rewritten", Parent: root, Files: map[string]string{"platform/x": "z"}})
+	for range 2 {
+		s.ResetRequests()
+		tips, err := r.Fetch(t.Context())
+		require.ErrorIs(t, err, reconciler.ErrRewritten)
+		require.Equal(t, reconciler.Tips{Main: main, InForce: inForce}, tips)
+	}
+	require.Equal(t, map[string]int{"GET git-upload-pack": 1}, s.Requests(), "it is not downloaded again and again")
+
+	// Without a mirror that remembers, in-force tells.
+	fresh := open(t, s)
+	tips, err := fresh.Fetch(t.Context())
+	require.ErrorIs(t, err, reconciler.ErrRewritten)
+	require.Equal(t, main, tips.Main, "main is where in-force saw it")
+	require.NotEmpty(t, contents(t, fresh, tips.Main))
+
+	_, err = r.Accept(t.Context(), main)
+	require.ErrorIs(t, err, reconciler.ErrConflict, "what is accepted must be what is there")
+	tips, err = r.Accept(t.Context(), forged)
+	require.NoError(t, err)
+	require.Equal(t, forged, tips.Main)
+	require.Equal(t, forged, fetch(t, r).Main)
+	_, err = r.WriteInForce(t.Context(), inForce, reconciler.InForce{Commit: forged})
+	require.NoError(t, err)
+	require.Equal(t, forged, fetch(t, open(t, s)).Main, "with in-force on it, the new history is the history")
+}
+
+func TestForeignWritesToBerthsBranches(t *testing.T) {
+	s := gittest.New(t, estate())
+	main := s.Tip("main")
+	r := open(t, s)
+	fetch(t, r)
+	tip, err := r.WriteInForce(t.Context(), "", reconciler.InForce{Commit: main})
+	require.NoError(t, err)
+	forge := func(message, content string) {
+		s.MustCommit(t, "berth/in-force", gittest.Commit{Message: message, Parent: tip, Files: map[string]string{instancePath: content}})
+	}
+	for name, do := range map[string]func(){
+		"foreign file":       func() { forge("In force: all of main\n\nConfig-Commit: "+main+"\nEpoch: 1", "mine, all mine\n") },
+		"no trailer":         func() { forge("hello", "train v1\n") },
+		"unknown commit":     func() { forge("x\n\nConfig-Commit: "+strings.Repeat("ab", 20), "train v1\n") },
+		"branch was deleted": func() { require.NoError(t, s.SetRef("refs/heads/berth/in-force", "")) },
+	} {
+		do()
+		tips, err := r.Fetch(t.Context())
+		require.ErrorIs(t, err, reconciler.ErrRewritten, name)
+		require.Equal(t, tip, tips.InForce, name)
+		if name != "branch was deleted" {
+			_, err = open(t, s).Fetch(t.Context())
+			require.ErrorIs(t, err, reconciler.ErrRewritten, name)
+		}
+	}
+	require.NoError(t, s.SetRef("refs/heads/berth/in-force", tip))
+	require.Equal(t, tip, fetch(t, r).InForce)
+
+	// A file that main had at that path, and has no more, is as it should be.
+	old, err := r.Diff(t.Context(), "", main)
+	require.NoError(t, err)
+	next := s.MustCommit(t, "main", gittest.Commit{Message: "v2", Files: map[string]string{instancePath: "train v2\n", "platform/x": "train v1\n"}})
+	fetch(t, r)
+	for _, c := range old {
+		if c.Path == instancePath {
+			kept, err := r.WriteInForce(t.Context(), tip, reconciler.InForce{Commit: next, Replace: map[string]string{instancePath: c.To}})
+			require.NoError(t, err)
+			require.NoError(t, r.VerifyInForce(t.Context(), next, kept))
+			// The same blob elsewhere is not.
+			swapped := s.MustCommit(t, "swapped", gittest.Commit{Message: "x", Parent: kept, Files: map[string]string{"tenants/physics/tenant.yaml": "train v1\n"}})
+			require.NoError(t, s.SetPull(1, swapped))
+			_, err = r.FetchPull(t.Context(), 1)
+			require.NoError(t, err)
+			require.ErrorIs(t, r.VerifyInForce(t.Context(), next, swapped), reconciler.ErrRewritten)
+		}
+	}
+}
+
+func TestForeignStatusIsReadNotTrusted(t *testing.T) {
+	s := gittest.New(t, estate())
+	r := open(t, s)
+	main := fetch(t, r).Main
+	train := unit("physics", "lhc", "train", plan.PhaseRunning)
+	_, err := r.WriteStatus(t.Context(), "", batch(1, main, train))
+	require.NoError(t, err)
+	at := "tenants/physics/projects/lhc/instances/"
+	bomb := "a: &a [x,x,x,x,x,x,x,x,x]\n"
+	for c := 'b'; c < 'j'; c++ {
+		bomb += strings.NewReplacer("N", string(c), "P", string(c-1)).Replace("N: &N [*P,*P,*P,*P,*P,*P,*P,*P,*P]\n")
+	}
+	two := s.MustCommit(t, "berth/status", gittest.Commit{Message: "x", Files: map[string]string{
+		at + "evil.yaml":  "kind: InstanceStatus\napiVersion: berth/v1\nkey: {kind: Instance, tenant: biology, project: cells, name: evil}\n",
+		at + "bomb.yaml":  bomb,
+		at + "large.yaml": strings.Repeat("#", 2<<20),
+		at + "BAD.yaml":   "kind: InstanceStatus\n",
+		at + "junk.yaml":  "\x00\xff",
+		"stray":           "",
+		"revision.yaml":   "event_sequence: many\n",
+	}})
+	require.Equal(t, two, fetch(t, r).Status)
+	got, err := r.ReadStatus(t.Context(), two)
+	require.NoError(t, err)
+	require.Len(t, got.Units, 1)
+	require.Equal(t, plan.PhaseRunning, got.Units[train.Key].Phase)
+	require.Zero(t, got.Revision)
+	require.Len(t, got.Warnings, 6)
+	for i, name := range []string{"revision.yaml", at + "BAD.yaml", at + "bomb.yaml", at + "evil.yaml", at + "junk.yaml", at + "large.yaml"} {
+		require.True(t, strings.HasPrefix(got.Warnings[i], name+": "), got.Warnings[i])
+	}
+	three, err := r.WriteStatus(t.Context(), two, batch(2, main, train))
+	require.NoError(t, err)
+	got, err = r.ReadStatus(t.Context(), three)
+	require.NoError(t, err)
+	require.Len(t, got.Warnings, 5, "Berth put its own file right")
+	require.Equal(t, uint64(2), got.Revision.Sequence)
+
+	rewound := s.MustCommit(t, "berth/status", gittest.Commit{Message: "rewound", Parent: two, Files: map[string]string{"stray": "x"}})
+	tips, err := r.Fetch(t.Context())
+	require.ErrorIs(t, err, reconciler.ErrRewritten)
+	require.Equal(t, reconciler.Tips{Main: main, Status: three}, tips)
+	tips, err = r.Accept(t.Context(), main)
+	require.NoError(t, err)
+	require.Equal(t, rewound, tips.Status)
+}
+
+func TestDamagedMirrorIsReplaced(t *testing.T) {
+	for name, damage := range map[string]func(t *testing.T, mirror string){
+		"pack gone":       func(t *testing.T, m string) { each(t, m, ".pack", os.Remove) },
+		"pack cut":        func(t *testing.T, m string) { each(t, m, ".pack", func(p string) error { return os.Truncate(p, 40) }) },
+		"pack bit turned": func(t *testing.T, m string) { each(t, m, ".pack", turnBits) },
+		"index gone":      func(t *testing.T, m string) { each(t, m, ".idx", os.Remove) },
+		"ref empty":       func(t *testing.T, m string) { require.NoError(t, os.Truncate(filepath.Join(m, "refs/heads/main"), 0)) },
+		"all but HEAD":    func(t *testing.T, m string) { require.NoError(t, os.RemoveAll(filepath.Join(m, "objects"))) },
+		"stale lock": func(t *testing.T, m string) {
+			require.NoError(t, os.WriteFile(filepath.Join(m, "refs/heads/main.lock"), nil, 0o600))
+			require.NoError(t, os.WriteFile(filepath.Join(m, "incoming-1"), []byte("x"), 0o600))
+		},
+		"everything": func(t *testing.T, m string) { require.NoError(t, os.RemoveAll(m)) },
+	} {
+		for _, running := range []bool{true, false} {
+			t.Run(name+map[bool]string{true: " while open", false: " while closed"}[running], func(t *testing.T) {
+				s := gittest.New(t, estate())
+				dir := t.TempDir()
+				in := func(o *gitrepo.Options) { o.Dir = dir }
+				r := open(t, s, in)
+				main := fetch(t, r).Main
+				status, err := r.WriteStatus(t.Context(), "", batch(1, main, unit("physics", "lhc", "train", plan.PhaseRunning)))
+				require.NoError(t, err)
+				mirror := filepath.Join(dir, "mirror.git")
+				if !running {
+					require.NoError(t, r.Close())
+				}
+				damage(t, mirror)
+				if !running {
+					r = open(t, s, in)
+				}
+				main = s.MustCommit(t, "main", gittest.Commit{Message: "Next", Files: map[string]string{"platform/x": "y"}})
+				// What is damaged is noticed at the latest when it is read, and
+				// then the next fetch puts it right.
+				var got map[string]string
+				for range 3 {
+					tips, err := r.Fetch(t.Context())
+					require.NoError(t, err)
+					require.Equal(t, reconciler.Tips{Main: main, Status: status}, tips)
+					if got, err = tryContents(t.Context(), r, main); err != nil {
+						continue
+					}
+					if _, err = r.WriteStatus(t.Context(), status, batch(2, main)); err == nil {
+						break
+					}
+				}
+				want := estate()
+				want["platform/x"] = "y"
+				require.Equal(t, want, got)
+				require.NotEqual(t, status, s.Tip("berth/status"))
+			})
+		}
+	}
+}
+
+func each(t *testing.T, mirror, suffix string, do func(string) error) {
+	found, err := filepath.Glob(filepath.Join(mirror, "objects/pack/*"+suffix))
+	require.NoError(t, err)
+	require.NotEmpty(t, found)
+	for _, p := range found {
+		require.NoError(t, os.Chmod(p, 0o600))
+		require.NoError(t, do(p))
+	}
+}
+
+// turnBits damages the middle of every object of a pack, but not its head.
+func turnBits(path string) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	for i := 20; i < len(b)-20; i += 30 {
+		b[i] ^= 0x10
+	}
+	return os.WriteFile(path, b, 0o600)
+}
+
+func tryContents(ctx context.Context, r *gitrepo.Repo, id string) (map[string]string, error) {
+	s, err := r.Snapshot(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	parts, err := s.Parts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	for _, p := range parts {
+		files, err := s.Files(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range files {
+			data, _, err := s.Read(ctx, f, 1<<20)
+			if err != nil {
+				return nil, err
+			}
+			out[f.Path] = string(data)
+		}
+	}
+	return out, nil
+}
+
+func TestDamageFoundWhileRemoteIsDownLosesNothingMore(t *testing.T) {
+	s := gittest.New(t, estate())
+	dir := t.TempDir()
+	r := open(t, s, func(o *gitrepo.Options) { o.Dir = dir })
+	main := fetch(t, r).Main
+	_, err := r.WriteInForce(t.Context(), "", reconciler.InForce{Commit: main})
+	require.NoError(t, err)
+	require.NoError(t, r.Close())
+	require.NoError(t, os.RemoveAll(filepath.Join(dir, "mirror.git/objects")))
+	r = open(t, s, func(o *gitrepo.Options) { o.Dir = dir })
+	_, err = tryContents(t.Context(), r, main)
+	require.Error(t, err, "what cannot be read is an error, never an empty tree")
+	s.SetFaults(gittest.Faults{Down: true})
+	tips, err := r.Fetch(t.Context())
+	require.Error(t, err)
+	require.Equal(t, main, tips.Main)
+	s.SetFaults(gittest.Faults{})
+
+	// A rewritten main does not slip in with the new mirror.
+	other := s.MustCommit(t, "other", gittest.Commit{Message: "x", Files: map[string]string{"a": "b"}})
+	unrelated, err := s.Git("-c", "user.name=x", "-c", "user.email=x", "commit-tree", "-m", "x", other+"^{tree}")
+	require.NoError(t, err)
+	require.NoError(t, s.SetRef("refs/heads/main", unrelated))
+	for range 2 {
+		tips, err = r.Fetch(t.Context())
+		require.ErrorIs(t, err, reconciler.ErrRewritten)
+		require.Equal(t, main, tips.Main)
+		require.Equal(t, estate(), contents(t, r, main), "in-force keeps the commits alive that it was made from")
+	}
+	require.NoError(t, s.SetRef("refs/heads/main", main))
+	require.Equal(t, main, fetch(t, r).Main)
+}
+
+func TestManyFetchesAndWritesKeepFewPacks(t *testing.T) {
+	s := gittest.New(t, estate())
+	dir := t.TempDir()
+	r := open(t, s, func(o *gitrepo.Options) { o.Dir = dir })
+	main, tip := fetch(t, r).Main, ""
+	var err error
+	for i := range 120 {
+		tip, err = r.WriteStatus(t.Context(), tip, batch(uint64(i+1), main, unit("physics", "lhc", "train", plan.PhaseRunning)))
+		require.NoError(t, err)
+		if i%20 == 19 {
+			main = s.MustCommit(t, "main", gittest.Commit{Message: "x", Files: map[string]string{"platform/x": strings.Repeat("x", i)}})
+			require.Equal(t, reconciler.Tips{Main: main, Status: tip}, fetch(t, r))
+		}
+	}
+	packs, err := filepath.Glob(filepath.Join(dir, "mirror.git/objects/pack/*.pack"))
+	require.NoError(t, err)
+	require.Less(t, len(packs), 60)
+	got, err := r.ReadStatus(t.Context(), tip)
+	require.NoError(t, err)
+	require.Equal(t, uint64(120), got.Revision.Sequence)
+	require.Equal(t, "train v1\n", contents(t, r, main)[instancePath])
+}
+
+func TestStatusIsFetchedShallow(t *testing.T) {
+	s := gittest.New(t, estate())
+	r := open(t, s)
+	main, tip := fetch(t, r).Main, ""
+	var err error
+	phases := []plan.Phase{plan.PhaseRunning, plan.PhaseStopped}
+	for i := range 6 {
+		tip, err = r.WriteStatus(t.Context(), tip, batch(uint64(i+1), main, unit("physics", "lhc", "train", phases[i%2])))
+		require.NoError(t, err)
+	}
+	dir := t.TempDir()
+	other := open(t, s, func(o *gitrepo.Options) { o.Dir = dir })
+	require.Equal(t, tip, fetch(t, other).Status)
+	shallow, err := os.ReadFile(filepath.Join(dir, "mirror.git/shallow"))
+	require.NoError(t, err)
+	require.Equal(t, tip, strings.TrimSpace(string(shallow)))
+	// Going back to an earlier state brings a blob that only the part of the
+	// history that was not fetched has.
+	for i := range 4 {
+		tip, err = r.WriteStatus(t.Context(), tip, batch(uint64(i+7), main, unit("physics", "lhc", "train", phases[i%2])))
+		require.NoError(t, err)
+		require.Equal(t, tip, fetch(t, other).Status)
+		got, err := other.ReadStatus(t.Context(), tip)
+		require.NoError(t, err)
+		require.Equal(t, phases[i%2], got.Units[unit("physics", "lhc", "train", "").Key].Phase)
+		again := fetch(t, other)
+		tip, err = other.WriteStatus(t.Context(), again.Status, batch(uint64(100+i), main))
+		require.NoError(t, err)
+		require.Equal(t, tip, fetch(t, r).Status)
+	}
+	require.NoError(t, s.Fsck())
+}
+
+func TestStatusElsewhere(t *testing.T) {
+	s, confidential := gittest.New(t, estate()), gittest.New(t, nil)
+	r := open(t, s, func(o *gitrepo.Options) { o.StatusURL = confidential.URL })
+	main := fetch(t, r).Main
+	tip, err := r.WriteStatus(t.Context(), "", batch(1, main, unit("physics", "lhc", "train", plan.PhaseRunning)))
+	require.NoError(t, err)
+	require.Equal(t, tip, confidential.Tip("berth/status"))
+	require.Empty(t, s.Tip("berth/status"))
+	again := open(t, s, func(o *gitrepo.Options) { o.StatusURL = confidential.URL })
+	require.Equal(t, reconciler.Tips{Main: main, Status: tip}, fetch(t, again))
+}
