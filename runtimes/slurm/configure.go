@@ -1,0 +1,415 @@
+package slurm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/runtimes/slurm/profile"
+	"berth/schema"
+)
+
+// configure brings a complete control stack to what the plan says: people
+// first, then files, then people who are gone. Files that turn out not to work
+// are taken back.
+func (c *control) configure(ctx context.Context, after *plan.Unit) error {
+	defer c.r.lock("cluster " + c.stack.Cluster)()
+	if err := c.load(ctx); err != nil {
+		return err
+	}
+	before := c.rec
+	c.rec.Unit = *after
+	c.rec.Gres = c.gresOf(ctx, after)
+
+	if err := c.addPeople(ctx); err != nil {
+		return err
+	}
+	if err := c.replaceFiles(ctx); err != nil {
+		return err
+	}
+	if err := c.removePeople(ctx, before.Unit.Instance.Users); err != nil {
+		return err
+	}
+	return c.save(ctx)
+}
+
+// gresOf is what of gres.conf the members of u may have: those that were
+// checked before, those whose devices are there now, and those that have not
+// left yet. Who has not got its devices gets no line; its join tells.
+func (c *control) gresOf(ctx context.Context, u *plan.Unit) []gresLine {
+	next := record{}
+	for _, m := range c.rec.Joined {
+		next.setGres(m)
+	}
+	var fresh []plan.Member
+	for _, m := range u.Members {
+		if _, in := c.rec.joined(m.Name); !in {
+			fresh = append(fresh, m)
+		}
+	}
+	lacking := c.missingDevices(ctx, fresh)
+	for _, m := range fresh {
+		if err := lacking[m.Name]; err != nil {
+			c.r.log.Warn("no line in gres.conf", "instance", c.key.String(), "member", m.Name, "reason", err.Error())
+			continue
+		}
+		next.setGres(m)
+	}
+	return next.Gres
+}
+
+// associated are the people Slurm lets submit.
+func (c *control) associated(ctx context.Context) ([]string, error) {
+	res, err := c.must(ctx, c.cli("sacctmgr", "-i", "-n", "-P", "list", "assoc", "cluster="+c.stack.Cluster, "account="+account, "format=user"))
+	if err != nil {
+		return nil, err
+	}
+	return strings.Fields(string(res.Data)), nil
+}
+
+// sameUsers reads a list of associations: whether all users are in it.
+func (c *control) sameUsers(res runtimes.Result, users []schema.UnixUser) error {
+	have := strings.Fields(string(res.Data))
+	for _, u := range users {
+		if !slices.Contains(have, u.Name) {
+			return fmt.Errorf("host %s: user %s has no association with cluster %s: %s", c.host.Name(), u.Name, c.stack.Cluster, strings.TrimSpace(string(res.Stderr)))
+		}
+	}
+	return nil
+}
+
+// addPeople makes accounts on every host before Slurm hears of them: a name
+// that does not resolve then is refused for as long as slurmctld runs.
+func (c *control) addPeople(ctx context.Context) error {
+	users := c.rec.Unit.Instance.Users
+	for _, u := range users {
+		if err := checkUser(u); err != nil {
+			return err
+		}
+	}
+	if err := c.makeUsers(ctx, c.site, users); err != nil {
+		return err
+	}
+	if err := c.onWorkers(ctx, func(ctx context.Context, wk site, m plan.Member) error {
+		return c.makeUsers(ctx, wk, users)
+	}); err != nil {
+		return err
+	}
+	have, err := c.associated(ctx)
+	if err != nil {
+		return err
+	}
+	var missing []string
+	for _, u := range users {
+		if !slices.Contains(have, u.Name) {
+			missing = append(missing, u.Name)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	// One call for many: each costs a third of a second, however many it names.
+	add := c.cli("sacctmgr", "-i", "add", "user", strings.Join(missing, ","), "account="+account, "cluster="+c.stack.Cluster, "defaultaccount="+account)
+	list := c.cli("sacctmgr", "-i", "-n", "-P", "list", "assoc", "cluster="+c.stack.Cluster, "account="+account, "format=user")
+	res, err := c.do(ctx, add, list)
+	if err != nil {
+		return err
+	}
+	if err := c.sameUsers(res[1], users); err != nil {
+		return errors.Join(err, c.refused(add, res[0]))
+	}
+	return nil
+}
+
+// removePeople takes the right to submit from those who are not declared any
+// more, once no job of theirs is in the way, and then their accounts.
+func (c *control) removePeople(ctx context.Context, before []schema.UnixUser) error {
+	have, err := c.associated(ctx)
+	if err != nil {
+		return err
+	}
+	keep := map[string]bool{}
+	for _, u := range c.rec.Unit.Instance.Users {
+		keep[u.Name] = true
+	}
+	var gone []string
+	for _, name := range have {
+		if !keep[name] {
+			gone = append(gone, name)
+		}
+	}
+	if len(gone) > 0 {
+		names := strings.Join(gone, ",")
+		closeOp := c.cli("sacctmgr", "-i", "modify", "user", "where", "name="+names, "cluster="+c.stack.Cluster, "set", "maxsubmitjobs=0")
+		if _, err := c.must(ctx, closeOp); err != nil {
+			return err
+		}
+		for _, name := range gone {
+			if err := c.cancelPending(ctx, "--user="+name); err != nil {
+				return err
+			}
+			if err := c.clearJobs(ctx, "user "+name, "--user="+name); err != nil {
+				return err
+			}
+			delete(c.rec.Closing, "user "+name)
+		}
+		remove := c.cli("sacctmgr", "-i", "delete", "user", "name="+names, "cluster="+c.stack.Cluster)
+		if err := c.r.poll(ctx, "remove "+names+" from cluster "+c.stack.Cluster, func(ctx context.Context) (bool, string, error) {
+			res, err := c.do(ctx, remove)
+			if err != nil {
+				return false, "", err
+			}
+			left, err := c.associated(ctx)
+			return !slices.ContainsFunc(gone, func(n string) bool { return slices.Contains(left, n) }), c.refused(remove, res[0]).Error(), err
+		}); err != nil {
+			return err
+		}
+	}
+	return c.removeAccounts(ctx, before)
+}
+
+// removeAccounts takes the accounts of people who were declared before, and are
+// not any more, from the hosts that no other instance needs them on. What a
+// worker has is on its record, which is brought up to date.
+func (c *control) removeAccounts(ctx context.Context, before []schema.UnixUser) error {
+	set, err := parseSettings(c.rec.Unit.Instance.Config)
+	if err != nil {
+		return err
+	}
+	now := c.rec.Unit.Instance.Users
+	var gone []schema.UnixUser
+	for _, u := range before {
+		if !slices.Contains(now, u) {
+			gone = append(gone, u)
+		}
+	}
+	if set.Identity != identityManaged {
+		gone, now = nil, nil
+	}
+	drop := func(ctx context.Context, s site, last ...runtimes.Op) error {
+		unneeded, err := c.unneeded(ctx, s, gone)
+		if err != nil {
+			return err
+		}
+		ops := append(userOps(unneeded, true), last...)
+		if len(ops) == 0 {
+			return nil
+		}
+		_, err = s.do(ctx, ops...)
+		return err
+	}
+	if err := drop(ctx, c.site); err != nil {
+		return err
+	}
+	return c.onWorkers(ctx, func(ctx context.Context, wk site, m plan.Member) error {
+		mine := workerRecord{Format: workerFormat, Cluster: c.stack.Cluster, Key: c.key, Node: m.Node, Users: now}
+		return drop(ctx, wk, writeOp(workerRecordPath, file{mine.encode(), 0o600, ""}))
+	})
+}
+
+// onWorkers does something on every joined worker at once. One that cannot be
+// reached is passed over: its record shows that it has not kept up, and so
+// will an observation once it is back.
+func (c *control) onWorkers(ctx context.Context, f func(context.Context, site, plan.Member) error) error {
+	var g errgroup.Group // one that fails must not cut another off half way
+	for _, m := range c.rec.Joined {
+		g.Go(func() error {
+			err := f(ctx, c.worker(m), m)
+			if errors.Is(err, runtimes.ErrUnreachable) {
+				c.r.log.Warn("a worker is passed over", "instance", c.key.String(), "member", m.Name, "reason", err.Error())
+				return nil
+			}
+			return err
+		})
+	}
+	return g.Wait()
+}
+
+// cancelPending cancels the jobs of filter that hold no node.
+func (c *control) cancelPending(ctx context.Context, filter ...string) error {
+	_, pending, err := c.queue(ctx, filter...)
+	if err != nil || len(pending) == 0 {
+		return err
+	}
+	_, err = c.do(ctx, c.cli("scancel", jobIDs(pending)...))
+	return err
+}
+
+// replaceFiles writes what differs, by the gentlest means that works, and
+// proves it: slurmctld answers and runs what the file says, every node that
+// was registered still is, every worker has the new file. Else the old files
+// come back.
+func (c *control) replaceFiles(ctx context.Context) error {
+	rendered, err := files(&c.rec)
+	if err != nil {
+		return err
+	}
+	paths := slices.Sorted(maps.Keys(rendered))
+	var reads []runtimes.Op
+	for _, p := range paths {
+		reads = append(reads, readOp(p))
+	}
+	res, err := c.do(ctx, append(reads, c.cli("scontrol", "show", "config"), c.cli("sinfo", "--json"))...)
+	if err != nil {
+		return err
+	}
+	old := map[string]file{}
+	changed := map[string]file{}
+	for i, p := range paths {
+		if !res[i].Missing {
+			old[p] = file{res[i].Data, rendered[p].mode, rendered[p].owner}
+		}
+		if res[i].Missing || !bytes.Equal(res[i].Data, rendered[p].data) {
+			changed[p] = rendered[p]
+		}
+	}
+	how := c.effect(changed, old[c.stack.Conf()].data, rendered[c.stack.Conf()].data)
+	if match, known := hashMatches(res[len(paths)].Data); known && !match {
+		how = max(how, reconfigure) // something was written and never read
+	}
+	nodes, _, err := parseNodes(res[len(paths)+1].Data)
+	if err != nil {
+		return err
+	}
+	if len(changed) == 0 && how == unchanged {
+		return nil
+	}
+	if err := c.closePartitions(ctx, old[c.stack.Conf()].data, rendered[c.stack.Conf()].data); err != nil {
+		return err
+	}
+	ops := writeOps(changed)
+	if was, ok := old[c.stack.Conf()]; ok {
+		ops = append([]runtimes.Op{writeOp(c.stack.Conf()+".previous", was)}, ops...)
+	}
+	if _, err := c.do(ctx, ops...); err != nil {
+		return err
+	}
+	_, dbd := changed[c.stack.DBDConf()]
+	err = c.putIntoEffect(ctx, how, dbd)
+	if err == nil {
+		err = c.prove(ctx, nodes)
+	}
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, runtimes.ErrUncertain) || errors.Is(err, runtimes.ErrUnreachable) || errors.Is(err, runtimes.ErrStaleEpoch) {
+		return err // nobody is there to roll back
+	}
+	if back := c.rollBack(context.WithoutCancel(ctx), old, how, dbd); back != nil {
+		return fmt.Errorf("%w; and the old configuration could not be brought back: %w", err, back)
+	}
+	return fmt.Errorf("the old configuration is back, as the new one did not work: %w", err)
+}
+
+// effect is what it takes to bring changed files into effect.
+func (c *control) effect(changed map[string]file, before, after []byte) class {
+	how := classify(before, after)
+	for p := range changed {
+		switch p {
+		case c.stack.Conf(), c.stack.Accounts(), c.stack.DBDConf():
+		default:
+			how = max(how, reconfigure)
+		}
+	}
+	return how
+}
+
+func (c *control) putIntoEffect(ctx context.Context, how class, dbd bool) error {
+	if dbd {
+		if _, err := c.do(ctx, c.service(profile.Slurmdbd, "restart"), c.waitSlurmdbd()); err != nil {
+			return err
+		}
+	}
+	switch how {
+	case restart:
+		if _, err := c.do(ctx, c.service(profile.Slurmctld, "restart")); err != nil {
+			return err
+		}
+		if err := c.awaitController(ctx); err != nil {
+			return err
+		}
+		fallthrough // a start pushes nothing to the nodes that run
+	case reconfigure, live:
+		if _, err := c.must(ctx, c.cli("scontrol", "reconfigure")); err != nil {
+			return err
+		}
+	}
+	return c.awaitController(ctx)
+}
+
+// prove reads back that nothing was lost on the way.
+func (c *control) prove(ctx context.Context, before []node) error {
+	err := c.r.poll(ctx, "nodes at "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
+		nodes, err := c.nodes(ctx)
+		if err != nil {
+			return false, "", err
+		}
+		for _, was := range before {
+			if n, ok := findNode(nodes, was.Name); was.registered() && (!ok || !n.registered()) {
+				return false, fmt.Sprintf("node %s was %s and is %s %s", was.Name, was.State, n.State, strings.Join(n.Flags, "+")), nil
+			}
+		}
+		return true, "", nil
+	})
+	if err != nil {
+		return err
+	}
+	return c.onWorkers(ctx, func(ctx context.Context, wk site, m plan.Member) error {
+		if n, ok := findNode(before, m.Node); !ok || !n.registered() {
+			return nil
+		}
+		show := cliOp(profile.WorkerConfLink+"/slurm.conf", c.r.timeouts.Call, "scontrol", "show", "config")
+		return c.r.poll(ctx, "configuration on "+m.Node, func(ctx context.Context) (bool, string, error) {
+			res, err := wk.do(ctx, show)
+			if err != nil {
+				return false, "", err
+			}
+			match, known := hashMatches(res[0].Data)
+			return match || !known, "another than the controller's", nil
+		})
+	})
+}
+
+func (c *control) rollBack(ctx context.Context, old map[string]file, how class, dbd bool) error {
+	if _, err := c.do(ctx, writeOps(old)...); err != nil {
+		return err
+	}
+	res, err := c.do(ctx, c.cli("scontrol", "ping"))
+	if err != nil {
+		return err
+	}
+	if !pingUp(res[0].Data) {
+		how = restart
+	}
+	return c.putIntoEffect(ctx, how, dbd)
+}
+
+// closePartitions clears partitions that go. Slurm ends their jobs without a
+// word when their line is gone.
+func (c *control) closePartitions(ctx context.Context, before, after []byte) error {
+	stay := partitionsOf(after)
+	for _, p := range partitionsOf(before) {
+		if slices.Contains(stay, p) {
+			continue
+		}
+		if _, err := c.must(ctx, c.cli("scontrol", "update", "partitionname="+p, "state=drain")); err != nil {
+			return err
+		}
+		if err := c.clearJobs(ctx, "partition "+p, "--partition="+p); err != nil {
+			return err
+		}
+		if err := c.cancelPending(ctx, "--partition="+p); err != nil {
+			return err
+		}
+		delete(c.rec.Closing, "partition "+p)
+	}
+	return nil
+}

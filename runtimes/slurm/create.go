@@ -1,0 +1,345 @@
+package slurm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/runtimes/slurm/profile"
+	"berth/schema"
+)
+
+// installed says that the database's directory was made to the end.
+const installed = profile.DatabaseDir + "/installed"
+
+// create makes the control stack, from nothing or from where it was left. The
+// order is database, slurmdbd, accounts, slurmctld: accounts loaded while
+// slurmctld starts are a race that refuses every job, and slurmctld without
+// slurmdbd makes up an identity that slurmdbd later refuses.
+func (c *control) create(ctx context.Context, after *plan.Unit) error {
+	missing := make(chan map[string]error, 1)
+	go func() { missing <- c.missingDevices(ctx, after.Members) }()
+	claimed, err := c.claim(ctx, after)
+	lacking := <-missing
+	if err != nil {
+		return err
+	}
+	if !claimed {
+		return c.bringUp(ctx)
+	}
+	for _, m := range after.Members {
+		if lacking[m.Name] == nil {
+			c.rec.setGres(m)
+		}
+	}
+	if err := c.layDown(ctx); err != nil {
+		return err
+	}
+	if err := c.database(ctx); err != nil {
+		return err
+	}
+	assocs := c.cli("sacctmgr", "-i", "-n", "-P", "list", "assoc", "cluster="+c.stack.Cluster, "format=user")
+	load := c.cli("sacctmgr", "-i", "load", "file="+c.stack.Accounts())
+	res, err := c.do(ctx, c.service(profile.Slurmdbd, "start"), c.waitSlurmdbd(), load, c.service(profile.Slurmctld, "start"), assocs)
+	if err != nil {
+		return err
+	}
+	if err := c.sameUsers(res[4], after.Instance.Users); err != nil {
+		return fmt.Errorf("accounts were loaded but are not there: %w; sacctmgr load said: %s", err, strings.TrimSpace(string(res[2].Data)+string(res[2].Stderr)))
+	}
+	if err := c.awaitController(ctx); err != nil {
+		return err
+	}
+	c.rec.Complete = true
+	return c.save(ctx)
+}
+
+// claim writes the record of a unit that is not complete yet: with ports of
+// its own, or those it claimed before. It says no if the unit is complete.
+func (c *control) claim(ctx context.Context, after *plan.Unit) (bool, error) {
+	defer c.r.lock("host " + c.host.Name())()
+	res, err := c.do(ctx, runtimes.Op{Info: &runtimes.Info{}}, readOp(c.stack.Record()))
+	if err != nil {
+		return false, err
+	}
+	switch err := c.take(res[1]); {
+	case err == nil && c.rec.Complete && !c.rec.Deleting:
+		return false, nil
+	case errors.Is(err, errNoRecord):
+		others, err := c.others(ctx)
+		if err != nil {
+			return false, err
+		}
+		p, err := choosePorts(c.stack.Cluster, others)
+		if err != nil {
+			return false, fmt.Errorf("host %s: %w", c.host.Name(), err)
+		}
+		c.rec = record{Format: recordFormat, Cluster: c.stack.Cluster, Ports: p}
+	case err != nil:
+		return false, err
+	}
+	c.rec.Unit, c.rec.Hostname, c.rec.Stopped = *after, shortName(res[0].Info.Hostname), false
+	ops := []runtimes.Op{dirOp(profile.InstanceDir, 0o755, "")}
+	if c.rec.Deleting {
+		// It was being deleted: its database may be gone, and slurmctld would
+		// not go with its old state and a new one.
+		ops = append(ops, c.service(profile.Slurmctld, "stop"), removeTreeOp(c.stack.State()))
+		c.rec.Deleting, c.rec.Complete = false, false
+	}
+	_, err = c.do(ctx, append(ops, c.saveOp())...)
+	return true, err
+}
+
+// shortName is a host's name as Slurm compares it.
+func shortName(hostname string) string {
+	short, _, _ := strings.Cut(hostname, ".")
+	return short
+}
+
+// layDown makes directories, key, accounts and files, and starts munged. A
+// slurmctld of an earlier attempt is stopped: it serves nobody yet, and what
+// follows must not meet it starting.
+func (c *control) layDown(ctx context.Context) error {
+	rendered, err := files(&c.rec)
+	if err != nil {
+		return err
+	}
+	if err := c.makeUsers(ctx, c.site, c.rec.Unit.Instance.Users); err != nil {
+		return err
+	}
+	s := c.stack
+	ops := []runtimes.Op{
+		c.service(profile.Slurmctld, "stop"),
+		c.saveOp(),
+		dirOp(profile.EtcDir, 0o755, ""),
+		dirOp(profile.MungeEtc, 0o700, profile.MungeUser),
+		dirOp(profile.MungeLib, 0o711, profile.MungeUser),
+		dirOp(profile.MungeLog, 0o700, profile.MungeUser),
+		dirOp(profile.StateDir, 0o755, profile.SlurmUser),
+		dirOp(profile.LogDir, 0o755, profile.SlurmUser),
+		dirOp(s.Etc(), 0o755, ""),
+		dirOp(s.Lib(), 0o755, profile.SlurmUser),
+		dirOp(s.State(), 0o700, profile.SlurmUser),
+		dirOp(s.Log(), 0o755, profile.SlurmUser),
+		{Secret: &runtimes.MakeSecret{Path: s.MungeKey(), Bytes: 128, Mode: 0o400, Owner: profile.MungeUser, Group: profile.MungeUser}},
+	}
+	ops = append(ops, writeOps(rendered)...)
+	ops = append(ops, c.service(profile.Munged, "start"))
+	_, err = c.do(ctx, ops...)
+	return err
+}
+
+func writeOps(rendered map[string]file) []runtimes.Op {
+	var ops []runtimes.Op
+	for _, path := range slices.Sorted(maps.Keys(rendered)) {
+		ops = append(ops, writeOp(path, rendered[path]))
+	}
+	return ops
+}
+
+// database makes the server if the host has none, and the stack's own database
+// in it. Stacks of one host take turns.
+func (c *control) database(ctx context.Context) error {
+	defer c.r.lock("host " + c.host.Name())()
+	res, err := c.do(ctx, runtimes.Op{Stat: &runtimes.Stat{Paths: []string{installed}}})
+	if err != nil {
+		return err
+	}
+	if !res[0].Stats[0].Exists {
+		_, err := c.do(ctx,
+			removeTreeOp(profile.DatabaseData), // of an attempt that was cut off
+			dirOp(profile.DatabaseDir, 0o755, profile.DatabaseUser),
+			dirOp(profile.DatabaseData, 0o700, profile.DatabaseUser),
+			runtimes.Op{Run: &runtimes.Run{Program: "mariadb-install-db", Args: profile.InstallDBArgs(), TimeoutMS: 60_000}},
+			writeOp(installed, file{[]byte("made by Berth\n"), 0o644, ""}),
+		)
+		if err != nil {
+			return err
+		}
+	}
+	if _, err := c.do(ctx, c.service(profile.MariaDB, "start")); err != nil {
+		return err
+	}
+	// Names are of a form that needs no quoting.
+	return c.sql(ctx, fmt.Sprintf("CREATE DATABASE IF NOT EXISTS `%[1]s`;\n"+
+		"CREATE USER IF NOT EXISTS '%[2]s'@'localhost' IDENTIFIED VIA unix_socket;\n"+
+		"GRANT ALL ON `%[1]s`.* TO '%[2]s'@'localhost';\n", c.stack.Database(), profile.SlurmUser))
+}
+
+// sql runs statements as soon as the server takes them.
+func (c *control) sql(ctx context.Context, statements string) error {
+	op := runtimes.Op{Run: &runtimes.Run{Program: "mariadb", Args: profile.SQLArgs(), Stdin: []byte(statements), TimeoutMS: 10_000, AllowExit: true}}
+	return c.r.poll(ctx, "database on "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
+		res, err := c.do(ctx, op)
+		if err != nil {
+			return false, "", err
+		}
+		if res[0].Exit == 0 {
+			return true, "", nil
+		}
+		refusal := c.refused(op, res[0])
+		// 2002 and 2013: no server at the socket, yet.
+		if said := string(res[0].Stderr); strings.Contains(said, "ERROR 2002") || strings.Contains(said, "ERROR 2013") {
+			return false, refusal.Error(), nil
+		}
+		return false, "", refusal
+	})
+}
+
+func (c *control) waitSlurmdbd() runtimes.Op {
+	return runtimes.Op{WaitTCP: &runtimes.WaitTCP{
+		Address: fmt.Sprintf("127.0.0.1:%d", c.rec.Ports.Slurmdbd), TimeoutMS: int(c.r.timeouts.Ready.Milliseconds()),
+	}}
+}
+
+// awaitController waits until slurmctld answers, and then proves that it runs
+// what its file says. slurmctld exits 0 before it has read its configuration.
+func (c *control) awaitController(ctx context.Context) error {
+	ping := c.cli("scontrol", "ping")
+	err := c.r.poll(ctx, "slurmctld on "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
+		res, err := c.do(ctx, ping, c.service(profile.Slurmctld, "state"))
+		if err != nil {
+			return false, "", err
+		}
+		if pingUp(res[0].Data) {
+			return true, "", nil
+		}
+		seen := strings.TrimSpace(string(res[0].Data) + string(res[0].Stderr))
+		if st := res[1].Service; !st.Running {
+			return false, "", fmt.Errorf("it ended: %s", st.Detail)
+		}
+		return false, seen, nil
+	})
+	if err != nil {
+		return err
+	}
+	return c.proveConfig(ctx)
+}
+
+// proveConfig reads back that what runs is what the file says.
+func (c *control) proveConfig(ctx context.Context) error {
+	return c.r.poll(ctx, "configuration of slurmctld on "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
+		res, err := c.must(ctx, c.cli("scontrol", "show", "config"))
+		if err != nil {
+			return false, "", err
+		}
+		match, known := hashMatches(res.Data)
+		return match || !known, "it runs another configuration than its file", nil
+	})
+}
+
+// bringUp starts whatever of a complete control stack does not run, in the
+// order that is safe, and reads back that it serves.
+func (c *control) bringUp(ctx context.Context) error {
+	res, err := c.do(ctx, c.service(profile.Munged, "start"), c.service(profile.MariaDB, "start"))
+	if err != nil {
+		return err
+	}
+	if res[1].Changed {
+		if err := c.sql(ctx, "SELECT 1;\n"); err != nil {
+			return err
+		}
+	}
+	res, err = c.do(ctx, c.service(profile.Slurmdbd, "start"), c.waitSlurmdbd(), c.service(profile.Slurmctld, "start"))
+	if err != nil {
+		return err
+	}
+	started := res[2].Changed
+	if err := c.awaitController(ctx); err != nil {
+		return err
+	}
+	if started {
+		// A start does not push the configuration to nodes that run already.
+		if _, err := c.must(ctx, c.cli("scontrol", "reconfigure")); err != nil {
+			return err
+		}
+		return c.awaitController(ctx)
+	}
+	return nil
+}
+
+// missingDevices says of each member with GPUs why its device files are not all
+// there, if so. A line of gres.conf that names a file that is missing ends the
+// slurmd that reads it.
+func (c *control) missingDevices(ctx context.Context, members []plan.Member) map[string]error {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	out := map[string]error{}
+	for _, m := range members {
+		if len(m.GPUs) == 0 {
+			continue
+		}
+		wg.Go(func() {
+			if err := c.checkDevices(ctx, m); err != nil {
+				mu.Lock()
+				out[m.Name] = err
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	return out
+}
+
+func (c *control) checkDevices(ctx context.Context, m plan.Member) error {
+	var paths []string
+	for _, g := range m.GPUs {
+		fs, err := deviceFiles(g.Devices)
+		if err != nil {
+			return err
+		}
+		if len(fs) != g.Count {
+			return fmt.Errorf("node %s: %s names %d files for %d GPUs", m.Node, g.Devices, len(fs), g.Count)
+		}
+		paths = append(paths, fs...)
+	}
+	if len(paths) == 0 {
+		return nil
+	}
+	res, err := c.worker(m).do(ctx, runtimes.Op{Stat: &runtimes.Stat{Paths: paths}})
+	if err != nil {
+		return err
+	}
+	for _, st := range res[0].Stats {
+		if st.Type != "char" {
+			return fmt.Errorf("host %s: %s is no device file: the node declares GPUs that it has not got", m.Node, st.Path)
+		}
+	}
+	return nil
+}
+
+// makeUsers makes sure that people's accounts are on a host: makes them, or
+// looks whether the directory serves them, with the uid declared.
+func (c *control) makeUsers(ctx context.Context, s site, users []schema.UnixUser) error {
+	set, err := parseSettings(c.rec.Unit.Instance.Config)
+	if err != nil {
+		return err
+	}
+	if len(users) == 0 {
+		return nil
+	}
+	if set.Identity == identityManaged {
+		_, err := s.do(ctx, userOps(users, false)...)
+		return err
+	}
+	var ops []runtimes.Op
+	for _, u := range users {
+		ops = append(ops, runtimes.Op{Run: &runtimes.Run{Program: "id", Args: []string{"-u", u.Name}, TimeoutMS: 5_000, AllowExit: true}})
+	}
+	res, err := s.do(ctx, ops...)
+	if err != nil {
+		return err
+	}
+	for i, u := range users {
+		if got := strings.TrimSpace(string(res[i].Data)); got != fmt.Sprint(u.UID) {
+			return fmt.Errorf("host %s: user %s: want uid %d from the directory, have %q: %s", s.host.Name(), u.Name, u.UID, got, strings.TrimSpace(string(res[i].Stderr)))
+		}
+	}
+	return nil
+}

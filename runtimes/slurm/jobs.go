@@ -1,0 +1,151 @@
+package slurm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/runtimes/slurm/profile"
+)
+
+var (
+	jobName   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+	jobID     = regexp.MustCompile(`^[1-9][0-9]{0,9}$`)
+	jobOutput = regexp.MustCompile(`^/[A-Za-z0-9._/%-]{1,180}$`)
+)
+
+// maxScript is the longest script taken; Slurm's own limit is 4 MiB.
+const maxScript = 1 << 20
+
+// Submit implements runtimes.Jobs: root's sbatch for the user, with nothing of
+// root's environment.
+func (r *Runtime) Submit(ctx context.Context, u *plan.Unit, stamp runtimes.Stamp, spec runtimes.JobSpec) (string, error) {
+	if err := checkJob(u, spec); err != nil {
+		return "", fmt.Errorf("submit: %w", err)
+	}
+	c, err := r.controlOf(u, stamp)
+	if err != nil {
+		return "", fmt.Errorf("submit %s: %w", spec.Name, err)
+	}
+	output := spec.Output
+	if output == "" {
+		output = "/dev/null"
+	}
+	options := []string{"--job-name=" + spec.Name, "--chdir=/", "--output=" + output}
+	if spec.GPUs > 0 {
+		options = append(options, fmt.Sprintf("--gres=gpu:%d", spec.GPUs))
+	}
+	if spec.Nodes > 0 {
+		options = append(options, fmt.Sprintf("--nodes=%d", spec.Nodes))
+	}
+	op := c.cli("sbatch", profile.SubmitArgs(spec.User.UID, options...)...)
+	op.Run.Stdin = spec.Script
+	res, err := c.do(ctx, op)
+	if err != nil {
+		return "", fmt.Errorf("submit %s: %w", spec.Name, err)
+	}
+	id, _, _ := strings.Cut(strings.TrimSpace(string(res[0].Data)), ";")
+	if res[0].Exit != 0 || !jobID.MatchString(id) {
+		err := c.refused(op, res[0])
+		// Then slurmctld may have taken it and not been able to say so.
+		if strings.Contains(string(res[0].Stderr), "timed out") {
+			return "", fmt.Errorf("submit %s: %w: %w", spec.Name, err, runtimes.ErrUncertain)
+		}
+		return "", fmt.Errorf("submit %s: %w", spec.Name, err)
+	}
+	return id, nil
+}
+
+func checkJob(u *plan.Unit, spec runtimes.JobSpec) error {
+	switch {
+	case u == nil:
+		return errors.New("there is no unit to submit to")
+	case !jobName.MatchString(spec.Name):
+		return fmt.Errorf("job name %q: want letters, digits, dot, dash and underscore", spec.Name)
+	case !bytes.HasPrefix(spec.Script, []byte("#!")):
+		return errors.New("the script does not start with #!")
+	case len(spec.Script) > maxScript:
+		return fmt.Errorf("the script is longer than %d bytes", maxScript)
+	case spec.Output != "" && (!jobOutput.MatchString(spec.Output) || strings.Contains(spec.Output, "..")):
+		return fmt.Errorf("output %q: want an absolute path", spec.Output)
+	case spec.GPUs < 0 || spec.Nodes < 0:
+		return errors.New("a negative number of GPUs or nodes")
+	}
+	for _, user := range u.Instance.Users {
+		if user == spec.User {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s with uid %d is no user of %s", spec.User.Name, spec.User.UID, u.Instance.Key)
+}
+
+func (r *Runtime) controlOf(u *plan.Unit, stamp runtimes.Stamp) (*control, error) {
+	m, ok := controlMember(u)
+	if !ok {
+		return nil, errors.New("the unit has no control plane")
+	}
+	return r.control(m, u.Instance.Key, stamp), nil
+}
+
+// Job implements runtimes.Jobs. It asks slurmctld, and slurmdbd for jobs that
+// ended long ago.
+func (r *Runtime) Job(ctx context.Context, u *plan.Unit, id string) (runtimes.Job, error) {
+	if !jobID.MatchString(id) {
+		return runtimes.Job{}, fmt.Errorf("%q is no job id", id)
+	}
+	c, err := r.controlOf(u, runtimes.Stamp{})
+	if err != nil {
+		return runtimes.Job{}, err
+	}
+	res, err := c.do(ctx, c.cli("squeue", "--json", "--all"))
+	if err != nil {
+		return runtimes.Job{}, fmt.Errorf("job %s: %w", id, err)
+	}
+	if res[0].Exit == 0 {
+		j, ok, err := parseQueueJob(res[0].Data, id)
+		if err != nil {
+			return runtimes.Job{}, fmt.Errorf("job %s: host %s: %w", id, c.host.Name(), err)
+		}
+		if ok {
+			return describe(j), nil
+		}
+	}
+	accounted, err := c.must(ctx, c.cli("sacct", "--json", "--allusers", "--jobs="+id))
+	if err != nil {
+		return runtimes.Job{}, fmt.Errorf("job %s: %w", id, err)
+	}
+	j, ok, err := parseAccountedJob(accounted.Data, id)
+	if err != nil {
+		return runtimes.Job{}, fmt.Errorf("job %s: host %s: %w", id, c.host.Name(), err)
+	}
+	if !ok {
+		return runtimes.Job{}, fmt.Errorf("cluster %s has no job %s", c.stack.Cluster, id)
+	}
+	return describe(j), nil
+}
+
+func describe(j job) runtimes.Job {
+	out := runtimes.Job{ID: fmt.Sprint(j.ID), Detail: j.State, Comment: j.Comment, Submitted: j.Submit}
+	if j.Reason != "" && j.Reason != "None" {
+		out.Detail += " (" + j.Reason + ")"
+	}
+	if j.Nodes != "" && j.Nodes != "None assigned" {
+		out.Nodes = []string{j.Nodes}
+	}
+	switch j.State {
+	case "PENDING":
+		out.State = runtimes.JobPending
+	case "RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT", "REQUEUED":
+		out.State = runtimes.JobRunning
+	case "COMPLETED":
+		out.State = runtimes.JobCompleted
+	default:
+		out.State = runtimes.JobFailed
+	}
+	return out
+}

@@ -1,0 +1,500 @@
+package slurm
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/runtimes/slurm/profile"
+	"berth/schema"
+)
+
+// Reasons of drains of ours, which alone are ever undone. What follows is the
+// action's id.
+const (
+	drainLeave = "berth:leave-"
+	drainStop  = "berth:stop-"
+)
+
+// join brings a member in: devices checked, its line in gres.conf before the
+// node, the worker made ready, the node read back at the controller.
+func (c *control) join(ctx context.Context, after *plan.Unit, a plan.Action) error {
+	m, ok := findMember(after, a.Member)
+	if !ok {
+		return fmt.Errorf("the plan has no member %q", a.Member)
+	}
+	if err := c.checkDevices(ctx, m); err != nil {
+		return err
+	}
+	nodes, err := c.admit(ctx, m)
+	if err != nil {
+		return err
+	}
+	return c.bringIn(ctx, m, nodes)
+}
+
+// admit puts a member on record and its GPUs into gres.conf. It returns the
+// nodes the controller knows. The file counts only after a reconfigure.
+func (c *control) admit(ctx context.Context, m plan.Member) ([]node, error) {
+	defer c.r.lock("cluster " + c.stack.Cluster)()
+	if err := c.load(ctx); err != nil {
+		return nil, err
+	}
+	if own, ok := controlMember(&c.rec.Unit); ok && own.Node == m.Node {
+		return nil, fmt.Errorf("node %s has the control plane of the same instance, and cannot be its worker too", m.Node)
+	}
+	c.rec.setJoined(m)
+	c.rec.setGres(m)
+	delete(c.rec.Closing, "node "+m.Node) // it was on its way out, and is not any more
+	if err := c.writeGres(ctx, c.saveOp()); err != nil {
+		return nil, err
+	}
+	return c.nodes(ctx)
+}
+
+// writeGres brings gres.conf to what is on record, after other operations, and
+// makes sure that the controller has read it.
+func (c *control) writeGres(ctx context.Context, first ...runtimes.Op) error {
+	gres, err := renderGresConf(c.rec.Gres)
+	if err != nil {
+		return err
+	}
+	ops := append(first, writeOp(c.stack.Etc()+"/gres.conf", file{gres, 0o644, ""}), c.cli("scontrol", "show", "config"))
+	res, err := c.do(ctx, ops...)
+	if err != nil {
+		return err
+	}
+	written, config := res[len(res)-2], res[len(res)-1]
+	if match, known := hashMatches(config.Data); !written.Changed && match && known {
+		return nil
+	}
+	if _, err := c.must(ctx, c.cli("scontrol", "reconfigure")); err != nil {
+		return err
+	}
+	return c.awaitController(ctx)
+}
+
+// nodes asks the controller for the nodes it knows.
+func (c *control) nodes(ctx context.Context) ([]node, error) {
+	res, err := c.must(ctx, c.cli("sinfo", "--json"))
+	if err != nil {
+		return nil, err
+	}
+	nodes, _, err := parseNodes(res.Data)
+	return nodes, err
+}
+
+func findNode(nodes []node, name string) (node, bool) {
+	i := slices.IndexFunc(nodes, func(n node) bool { return n.Name == name })
+	if i < 0 {
+		return node{}, false
+	}
+	return nodes[i], true
+}
+
+// shaped says whether the controller holds a node for what m is. A node that
+// joins with another shape than the controller remembers silently keeps the
+// remembered one.
+func shaped(n node, m plan.Member) bool {
+	if n.CPUs != m.CPUs || n.Memory != m.MemoryMiB {
+		return false
+	}
+	var want, have []string
+	for _, g := range m.GPUs {
+		want = append(want, fmt.Sprintf("gpu:%s:%d", g.Type, g.Count))
+	}
+	for word := range strings.SplitSeq(n.Gres, ",") {
+		word, _, _ = strings.Cut(word, "(") // (S:0-1): which sockets
+		if word != "" {
+			have = append(have, word)
+		}
+	}
+	slices.Sort(want)
+	slices.Sort(have)
+	return slices.Equal(want, have)
+}
+
+// bringIn makes a worker ready and waits until the controller has it in shape.
+// What is in place and running is left alone.
+func (c *control) bringIn(ctx context.Context, m plan.Member, nodes []node) error {
+	control, _ := controlMember(&c.rec.Unit)
+	wk := c.worker(m)
+	key, err := c.do(ctx, readOp(c.stack.MungeKey()))
+	if err != nil {
+		return err
+	}
+	if key[0].Missing {
+		return fmt.Errorf("host %s: %s is gone: without it nothing of the cluster trusts anything else", c.host.Name(), c.stack.MungeKey())
+	}
+	res, err := wk.do(ctx, readOp(workerRecordPath),
+		runtimes.Op{Stat: &runtimes.Stat{Paths: []string{profile.WorkerMungeKey}}},
+		c.service(profile.MungedWorker, "state"), c.service(profile.Slurmd, "state"))
+	if err != nil {
+		return err
+	}
+	owned, err := c.owned(wk, res[0])
+	if err != nil {
+		return err
+	}
+	slurmdRuns := res[3].Service.Running
+	known, isKnown := findNode(nodes, m.Node)
+	if isKnown && (!owned || !shaped(known, m)) {
+		// What the controller remembers is of an earlier life of the node.
+		if err := c.forget(ctx, wk, m.Node); err != nil {
+			return err
+		}
+		isKnown, slurmdRuns = false, false
+	}
+
+	users := c.rec.Unit.Instance.Users
+	mine := workerRecord{Format: workerFormat, Cluster: c.stack.Cluster, Key: c.key, Node: m.Node}
+	if set, err := parseSettings(c.rec.Unit.Instance.Config); err != nil {
+		return err
+	} else if set.Identity == identityManaged {
+		mine.Users = users
+	}
+	var ops []runtimes.Op
+	if !owned {
+		ops = append(ops, c.service(profile.Slurmd, "stop"), c.service(profile.MungedWorker, "stop"),
+			removeTreeOp(profile.WorkerSpoolDir), removeOp(profile.WorkerConfLink))
+	}
+	ops = append(ops,
+		dirOp(profile.InstanceDir, 0o755, ""),
+		writeOp(workerRecordPath, file{mine.encode(), 0o600, ""}),
+		dirOp(profile.MungeEtc, 0o700, profile.MungeUser),
+		dirOp(profile.MungeLib, 0o711, profile.MungeUser),
+		dirOp(profile.MungeLog, 0o700, profile.MungeUser),
+		dirOp(profile.StateDir, 0o755, profile.SlurmUser),
+		dirOp(profile.LogDir, 0o755, profile.SlurmUser),
+		dirOp(profile.WorkerSpoolDir, 0o755, ""),
+	)
+	munge := "start"
+	if sum := sha256.Sum256(key[0].Data); res[2].Service.Running && res[1].Stats[0].SHA256 != hex.EncodeToString(sum[:]) {
+		munge = "restart" // it reads its key at start only
+	}
+	ops = append(ops,
+		writeOp(profile.WorkerMungeKey, file{key[0].Data, 0o400, profile.MungeUser}),
+		c.service(profile.MungedWorker, munge))
+	if _, err := wk.do(ctx, ops...); err != nil {
+		return err
+	}
+	if err := c.makeUsers(ctx, wk, users); err != nil {
+		return err
+	}
+	start := c.slurmd(m, control, "start")
+	if slurmdRuns && (!isKnown || !known.registered()) {
+		start = c.slurmd(m, control, "restart") // it runs, and the controller does not see it
+	}
+	if _, err := wk.do(ctx, start); err != nil {
+		return err
+	}
+	return c.awaitNode(ctx, wk, m)
+}
+
+// owned says whether the worker is this cluster's already. It is an error if
+// it is another's.
+func (c *control) owned(wk site, res runtimes.Result) (bool, error) {
+	if res.Missing {
+		return false, nil
+	}
+	var rec workerRecord
+	if err := json.Unmarshal(res.Data, &rec); err != nil || rec.Format != workerFormat {
+		return false, fmt.Errorf("host %s: %s is no record of a worker (format %q, %v)", wk.host.Name(), workerRecordPath, rec.Format, err)
+	}
+	if rec.Cluster != c.stack.Cluster {
+		return false, fmt.Errorf("host %s is a worker of %s (cluster %s): it has to leave there first", wk.host.Name(), rec.Key, rec.Cluster)
+	}
+	return true, nil
+}
+
+// slurmd is an operation on the worker's daemon, with all a start needs.
+func (c *control) slurmd(m, control plan.Member, verb string) runtimes.Op {
+	op := c.service(profile.Slurmd, verb)
+	op.Service.Params = map[string]string{
+		profile.ParamServer:   control.Address + ":" + strconv.Itoa(c.rec.Ports.Slurmctld),
+		profile.ParamNode:     m.Node,
+		profile.ParamAddress:  m.Address,
+		profile.ParamCPUs:     strconv.Itoa(m.CPUs),
+		profile.ParamMemory:   strconv.Itoa(m.MemoryMiB),
+		profile.ParamGPUs:     gpuParam(m),
+		profile.ParamFeatures: memberFeatures(m),
+	}
+	return op
+}
+
+// awaitNode waits until the controller listens to the node and holds it for
+// what it is, and takes a drain of ours back. slurmd exits 0 and never
+// registers if anything is wrong with its key.
+func (c *control) awaitNode(ctx context.Context, wk site, m plan.Member) error {
+	var last node
+	err := c.r.poll(ctx, "node "+m.Node+" at "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
+		nodes, err := c.nodes(ctx)
+		if err != nil {
+			return false, err.Error(), nil // the controller may be busy for a moment
+		}
+		n, ok := findNode(nodes, m.Node)
+		if !ok {
+			return false, "the controller does not know it", nil
+		}
+		last = n
+		return n.registered() && shaped(n, m), fmt.Sprintf("%s %s, %d CPUs, %d MiB, gres %q, reason %q",
+			n.State, strings.Join(n.Flags, "+"), n.CPUs, n.Memory, n.Gres, n.Reason), nil
+	})
+	if err != nil {
+		res, stateErr := wk.do(context.WithoutCancel(ctx), c.service(profile.Slurmd, "state"))
+		if stateErr == nil && res[0].Service.Detail != "" {
+			return fmt.Errorf("%w; slurmd's log: %s", err, res[0].Service.Detail)
+		}
+		return err
+	}
+	if last.flag("DRAIN") && (strings.HasPrefix(last.Reason, drainLeave) || strings.HasPrefix(last.Reason, drainStop)) {
+		return c.undrain(ctx, m.Node)
+	}
+	return nil
+}
+
+func (c *control) undrain(ctx context.Context, name string) error {
+	op := c.cli("scontrol", "update", "nodename="+name, "state=undrain")
+	return c.r.poll(ctx, "undrain "+name, func(ctx context.Context) (bool, string, error) {
+		res, err := c.do(ctx, op)
+		if err != nil {
+			return false, "", err
+		}
+		nodes, err := c.nodes(ctx)
+		if err != nil {
+			return false, "", err
+		}
+		n, ok := findNode(nodes, name)
+		return ok && !n.flag("DRAIN"), c.refused(op, res[0]).Error(), nil
+	})
+}
+
+// drain keeps new jobs off nodes, and reads back that it does. Nodes that
+// somebody else drained stay that person's.
+func (c *control) drain(ctx context.Context, reason string, names ...string) error {
+	nodes, err := c.nodes(ctx)
+	if err != nil {
+		return err
+	}
+	var todo []string
+	for _, n := range nodes {
+		if slices.Contains(names, n.Name) && !n.flag("DRAIN") {
+			todo = append(todo, n.Name)
+		}
+	}
+	if len(todo) == 0 {
+		return nil
+	}
+	op := c.cli("scontrol", "update", "nodename="+strings.Join(todo, ","), "state=drain", "reason="+reason)
+	res, err := c.do(ctx, op)
+	if err != nil {
+		return err
+	}
+	if nodes, err = c.nodes(ctx); err != nil {
+		return err
+	}
+	for _, name := range todo {
+		if n, ok := findNode(nodes, name); ok && !n.flag("DRAIN") {
+			return c.refused(op, res[0])
+		}
+	}
+	return nil
+}
+
+// forget takes a node out of the controller's memory: without jobs, with its
+// slurmd stopped first, as it would come back otherwise.
+func (c *control) forget(ctx context.Context, wk site, name string) error {
+	if err := c.drain(ctx, drainLeave+"rejoin", name); err != nil {
+		return err
+	}
+	if _, err := wk.do(ctx, c.service(profile.Slurmd, "stop")); err != nil {
+		return err
+	}
+	return c.deleteNode(ctx, name)
+}
+
+func (c *control) deleteNode(ctx context.Context, name string) error {
+	op := c.cli("scontrol", "delete", "nodename="+name)
+	return c.r.poll(ctx, "delete node "+name, func(ctx context.Context) (bool, string, error) {
+		res, err := c.do(ctx, op)
+		if err != nil {
+			return false, "", err
+		}
+		nodes, err := c.nodes(ctx)
+		if err != nil {
+			return false, "", err
+		}
+		_, there := findNode(nodes, name)
+		return !there, c.refused(op, res[0]).Error(), nil
+	})
+}
+
+// leave takes a member out: drained, its jobs ended or waited for as the
+// instance says, forgotten by the controller, and cleaned.
+func (c *control) leave(ctx context.Context, a plan.Action) error {
+	defer c.r.lock("cluster " + c.stack.Cluster)()
+	if err := c.load(ctx); err != nil {
+		return err
+	}
+	m, ok := c.rec.joined(a.Member)
+	if !ok {
+		return nil // out already
+	}
+	nodes, err := c.nodes(ctx)
+	if err != nil {
+		return err
+	}
+	wk := c.worker(m)
+	if _, known := findNode(nodes, m.Node); known {
+		if err := c.drain(ctx, drainLeave+short(a.ID), m.Node); err != nil {
+			return err
+		}
+		if err := c.clearJobs(ctx, "node "+m.Node, "--nodelist="+m.Node); err != nil {
+			return err
+		}
+		if _, err := wk.do(ctx, c.service(profile.Slurmd, "stop")); err != nil {
+			return err
+		}
+		if err := c.deleteNode(ctx, m.Node); err != nil {
+			return err
+		}
+	}
+	c.rec.dropGres(m.Node)
+	if err := c.writeGres(ctx); err != nil {
+		return err
+	}
+	if err := c.clean(ctx, wk); err != nil {
+		return err
+	}
+	c.rec.dropJoined(m.Name)
+	c.rec.Unit.Members = slices.DeleteFunc(c.rec.Unit.Members, func(u plan.Member) bool { return u.Name == m.Name })
+	delete(c.rec.Closing, "node "+m.Node)
+	return c.save(ctx)
+}
+
+// short is an action's id as it fits into a reason.
+func short(id string) string {
+	id = strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r == '.' || r == '-' {
+			return r
+		}
+		return '.'
+	}, id)
+	return id[:min(len(id), 40)]
+}
+
+// clean takes everything of the cluster off a worker; its record goes last. A
+// worker that is another cluster's by now is left alone.
+func (c *control) clean(ctx context.Context, wk site) error {
+	res, err := wk.do(ctx, readOp(workerRecordPath))
+	if err != nil {
+		return err
+	}
+	if res[0].Missing {
+		return nil
+	}
+	var rec workerRecord
+	if err := json.Unmarshal(res[0].Data, &rec); err != nil {
+		return fmt.Errorf("host %s: %s: %w", wk.host.Name(), workerRecordPath, err)
+	}
+	if rec.Cluster != c.stack.Cluster {
+		return nil
+	}
+	gone, err := c.unneeded(ctx, wk, rec.Users)
+	if err != nil {
+		return err
+	}
+	ops := []runtimes.Op{
+		c.service(profile.Slurmd, "stop"),
+		c.service(profile.MungedWorker, "stop"),
+		removeOp(profile.WorkerMungeKey),
+		removeOp(c.stack.MungeRun()),
+		removeOp(profile.WorkerConfLink),
+		removeTreeOp(profile.WorkerSpoolDir),
+		removeOp(profile.WorkerLog), removeOp(profile.WorkerMungeLog), removeOp(profile.WorkerMungeSeed),
+	}
+	ops = append(ops, userOps(gone, true)...)
+	_, err = wk.do(ctx, append(ops, removeOp(workerRecordPath))...)
+	return err
+}
+
+// unneeded are those of users that no other instance has on a host.
+func (c *control) unneeded(ctx context.Context, s site, users []schema.UnixUser) ([]schema.UnixUser, error) {
+	if len(users) == 0 {
+		return nil, nil
+	}
+	here := &control{site: s, r: c.r, key: c.key, stack: c.stack}
+	others, err := here.others(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var gone []schema.UnixUser
+	for _, u := range users {
+		if !slices.ContainsFunc(others, func(o record) bool { return slices.Contains(o.Unit.Instance.Users, u) }) {
+			gone = append(gone, u)
+		}
+	}
+	return gone, nil
+}
+
+// clearJobs makes sure that no job runs on what filter names. What is in the
+// way is waited for, or cancelled once the instance's rule allows; since when
+// it waits is on record.
+func (c *control) clearJobs(ctx context.Context, what string, filter ...string) error {
+	running, _, err := c.queue(ctx, filter...)
+	if err != nil {
+		return err
+	}
+	if len(running) == 0 {
+		return nil
+	}
+	rule := c.rec.Unit.Instance.OnJobs
+	if _, closing := c.rec.Closing[what]; !closing {
+		c.rec.closingSince(what, c.r.now())
+		if err := c.save(ctx); err != nil {
+			return err
+		}
+	}
+	if rule == nil || rule.CancelAfterSeconds == 0 {
+		return waiting("%d jobs run on %s (%s), and on_jobs says wait", len(running), what, strings.Join(jobIDs(running), ", "))
+	}
+	passed := c.r.now().Sub(c.rec.Closing[what]).Seconds()
+	if left := float64(rule.CancelAfterSeconds) - passed; left > 0 {
+		return waiting("%d jobs run on %s (%s), and are cancelled in %.0f s", len(running), what, strings.Join(jobIDs(running), ", "), left)
+	}
+	if _, err := c.do(ctx, c.cli("scancel", jobIDs(running)...)); err != nil {
+		return err
+	}
+	return c.r.poll(ctx, "cancel jobs on "+what, func(ctx context.Context) (bool, string, error) {
+		running, _, err := c.queue(ctx, filter...)
+		return len(running) == 0, fmt.Sprintf("%d jobs still there", len(running)), err
+	})
+}
+
+// queue lists the jobs that hold nodes, and those that wait.
+func (c *control) queue(ctx context.Context, filter ...string) (running, pending []queued, err error) {
+	op := c.cli("squeue", append([]string{"--noheader", "--all", profile.QueueFormat}, filter...)...)
+	res, err := c.must(ctx, op)
+	if err != nil {
+		return nil, nil, err
+	}
+	jobs, err := parseQueue(res.Data)
+	if err != nil {
+		return nil, nil, fmt.Errorf("host %s: %w", c.host.Name(), err)
+	}
+	for _, j := range jobs {
+		if j.pending() {
+			pending = append(pending, j)
+		} else {
+			running = append(running, j)
+		}
+	}
+	return running, pending, nil
+}

@@ -1,0 +1,179 @@
+package slurm
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// node is a node as the controller sees it.
+type node struct {
+	Name     string   `json:"name"`
+	State    string   `json:"state"`       // base state: idle, mixed, allocated, down, unknown, inval…
+	Flags    []string `json:"state_flags"` // DRAIN, NOT_RESPONDING, COMPLETING…
+	Reason   string   `json:"reason"`
+	Gres     string   `json:"gres"`
+	CPUs     int      `json:"cpus"`
+	Memory   int      `json:"real_memory"`
+	Features string   `json:"active_features"`
+	Version  string   `json:"slurmd_version"`
+}
+
+// parseNodes reads `sinfo --json`, and the version of what printed it.
+func parseNodes(raw []byte) (nodes []node, version string, err error) {
+	var doc struct {
+		Meta struct {
+			Slurm struct {
+				Version struct {
+					Major, Minor, Micro json.RawMessage
+				} `json:"version"`
+			} `json:"Slurm"`
+		} `json:"meta"`
+		Errors []json.RawMessage `json:"errors"`
+		Nodes  []node            `json:"nodes"`
+	}
+	if err := json.Unmarshal(raw, &doc); err != nil {
+		return nil, "", fmt.Errorf("sinfo --json: %w", err)
+	}
+	if len(doc.Errors) > 0 {
+		return nil, "", fmt.Errorf("sinfo --json: %s", doc.Errors[0])
+	}
+	v := doc.Meta.Slurm.Version
+	var parts []string
+	for _, p := range []json.RawMessage{v.Major, v.Minor, v.Micro} {
+		if len(p) > 0 {
+			parts = append(parts, strings.Trim(string(p), `"`))
+		}
+	}
+	return doc.Nodes, strings.Join(parts, "."), nil
+}
+
+func (n *node) flag(f string) bool { return slices.Contains(n.Flags, f) }
+
+// registered says whether the node's slurmd has reported and is listened to.
+func (n *node) registered() bool {
+	return !n.flag("NOT_RESPONDING") && !n.flag("INVALID_REG") && slices.Contains([]string{"idle", "mixed", "allocated"}, n.State)
+}
+
+// queued is one job of the queue, without anything a user wrote.
+type queued struct {
+	ID    string
+	State string // compact: PD, R, CG, S…
+	UID   int
+}
+
+func (q queued) pending() bool { return q.State == "PD" }
+
+// parseQueue reads squeue with profile.QueueFormat.
+func parseQueue(raw []byte) ([]queued, error) {
+	var jobs []queued
+	for line := range strings.Lines(string(raw)) {
+		words := strings.Fields(line)
+		if len(words) != 3 {
+			return nil, fmt.Errorf("squeue: %q is not id, state and user", strings.TrimSpace(line))
+		}
+		uid, err := strconv.Atoi(words[2])
+		if err != nil {
+			return nil, fmt.Errorf("squeue: %q is no user id", words[2])
+		}
+		jobs = append(jobs, queued{ID: words[0], State: words[1], UID: uid})
+	}
+	return jobs, nil
+}
+
+// jobIDs are the ids of jobs, each once: the tasks of an array share theirs.
+func jobIDs(jobs []queued) []string {
+	var ids []string
+	for _, j := range jobs {
+		if !slices.Contains(ids, j.ID) {
+			ids = append(ids, j.ID)
+		}
+	}
+	return ids
+}
+
+// hashMatches reads `scontrol show config`: whether what runs is what the file
+// says. known is false where it does not say.
+func hashMatches(raw []byte) (match, known bool) {
+	for line := range strings.Lines(string(raw)) {
+		name, value, ok := strings.Cut(line, "=")
+		if ok && strings.TrimSpace(name) == "HASH_VAL" {
+			return strings.HasPrefix(strings.TrimSpace(value), "Match"), true
+		}
+	}
+	return false, false
+}
+
+// pingUp reads `scontrol ping`.
+func pingUp(raw []byte) bool {
+	return strings.Contains(string(raw), "is UP")
+}
+
+// job is what of a job is read by `squeue --json` and `sacct --json` alike.
+type job struct {
+	ID      int
+	State   string
+	Reason  string
+	Nodes   string
+	Comment string
+	Submit  time.Time
+}
+
+// parseQueueJob finds a job in `squeue --json`.
+func parseQueueJob(raw []byte, id string) (job, bool, error) {
+	var doc struct {
+		Jobs []struct {
+			JobID   int    `json:"job_id"`
+			State   string `json:"job_state"`
+			Reason  string `json:"state_reason"`
+			Nodes   string `json:"nodes"`
+			Comment string `json:"comment"`
+			Submit  int64  `json:"submit_time"`
+		} `json:"jobs"`
+	}
+	if err := json.Unmarshal(raw, &doc); err != nil {
+		return job{}, false, fmt.Errorf("squeue --json: %w", err)
+	}
+	for _, j := range doc.Jobs {
+		if strconv.Itoa(j.JobID) == id {
+			return job{j.JobID, j.State, j.Reason, j.Nodes, j.Comment, time.Unix(j.Submit, 0).UTC()}, true, nil
+		}
+	}
+	return job{}, false, nil
+}
+
+// parseAccountedJob finds a job in `sacct --json`: the latest of that id, as an
+// id may be given out again.
+func parseAccountedJob(raw []byte, id string) (job, bool, error) {
+	var doc struct {
+		Jobs []struct {
+			JobID int    `json:"job_id"`
+			Nodes string `json:"nodes"`
+			State struct {
+				Current string `json:"current"`
+				Reason  string `json:"reason"`
+			} `json:"state"`
+			Comment struct {
+				Job string `json:"job"`
+			} `json:"comment"`
+			Time struct {
+				Submission int64 `json:"submission"`
+			} `json:"time"`
+		} `json:"jobs"`
+	}
+	if err := json.Unmarshal(raw, &doc); err != nil {
+		return job{}, false, fmt.Errorf("sacct --json: %w", err)
+	}
+	var best job
+	found := false
+	for _, j := range doc.Jobs {
+		at := time.Unix(j.Time.Submission, 0).UTC()
+		if strconv.Itoa(j.JobID) == id && (!found || at.After(best.Submit)) {
+			best, found = job{j.JobID, j.State.Current, j.State.Reason, j.Nodes, j.Comment.Job, at}, true
+		}
+	}
+	return best, found, nil
+}

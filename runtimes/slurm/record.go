@@ -1,0 +1,179 @@
+package slurm
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strings"
+	"time"
+
+	"berth/reconciler/plan"
+	"berth/runtimes/slurm/profile"
+	"berth/schema"
+)
+
+// Formats of the records on hosts.
+const (
+	recordFormat = "berth.slurm/v1"
+	workerFormat = "berth.slurm.worker/v1"
+)
+
+// record is what the control host keeps of an instance. It is the runtime's
+// only memory: written before anything else is made and removed after
+// everything else is gone.
+type record struct {
+	Format   string        `json:"format"`
+	Cluster  string        `json:"cluster"`
+	Unit     plan.Unit     `json:"unit"` // as last applied
+	Complete bool          `json:"complete"`
+	Stopped  bool          `json:"stopped,omitempty"`  // on purpose
+	Deleting bool          `json:"deleting,omitempty"` // jobs are dealt with; daemons go
+	Hostname string        `json:"hostname"`           // the host's own name, which slurmctld insists on
+	Ports    ports         `json:"ports"`
+	Joined   []plan.Member `json:"joined,omitempty"` // members that came in, half way at least, by name
+	Gres     []gresLine    `json:"gres,omitempty"`   // lines of gres.conf, by node
+	// Closing says since when the jobs of a thing are being waited for: it must
+	// survive a restart of the daemon, or a deadline would never come.
+	Closing map[string]time.Time `json:"closing,omitempty"`
+}
+
+// ports of one control stack; no two stacks of a host share one.
+type ports struct {
+	Slurmctld int `json:"slurmctld"`
+	Slurmdbd  int `json:"slurmdbd"`
+}
+
+// gresLine is one line of gres.conf: one kind of GPU on one node.
+type gresLine struct {
+	Node    string `json:"node"`
+	Type    string `json:"type"`
+	Devices string `json:"devices"`
+	Count   int    `json:"count"`
+}
+
+// workerRecord is what a worker keeps: whose it is. A worker belongs to one
+// cluster at a time.
+type workerRecord struct {
+	Format  string            `json:"format"`
+	Cluster string            `json:"cluster"`
+	Key     schema.Key        `json:"key"`
+	Node    string            `json:"node"`
+	Users   []schema.UnixUser `json:"users,omitempty"` // accounts made here
+}
+
+// workerRecordPath cannot be the record of a stack: clusters' names end in a hash.
+const workerRecordPath = profile.InstanceDir + "/worker.json"
+
+func (r *record) encode() []byte { return encode(r) }
+
+func (r *workerRecord) encode() []byte { return encode(r) }
+
+// encode is v as indented JSON. The values here are plain.
+func encode(v any) []byte {
+	raw, err := json.MarshalIndent(v, "", "\t")
+	if err != nil {
+		panic(fmt.Sprintf("slurm: encode %T: %v", v, err)) // only a RawMessage that is no JSON gets here, and none is read
+	}
+	return append(raw, '\n')
+}
+
+func decodeRecord(raw []byte) (record, error) {
+	var r record
+	if err := json.Unmarshal(raw, &r); err != nil {
+		return r, err
+	}
+	if r.Format != recordFormat {
+		return r, fmt.Errorf("format is %q, want %s: another version of Berth wrote it", r.Format, recordFormat)
+	}
+	return r, nil
+}
+
+func (r *record) joined(name string) (plan.Member, bool) {
+	i := slices.IndexFunc(r.Joined, func(m plan.Member) bool { return m.Name == name })
+	if i < 0 {
+		return plan.Member{}, false
+	}
+	return r.Joined[i], true
+}
+
+func (r *record) setJoined(m plan.Member) {
+	r.dropJoined(m.Name)
+	r.Joined = append(r.Joined, m)
+	slices.SortFunc(r.Joined, func(a, b plan.Member) int { return strings.Compare(a.Name, b.Name) })
+}
+
+func (r *record) dropJoined(name string) {
+	r.Joined = slices.DeleteFunc(r.Joined, func(m plan.Member) bool { return m.Name == name })
+}
+
+// setGres makes the lines of m's node those that m needs, and says whether
+// they were others before.
+func (r *record) setGres(m plan.Member) bool {
+	before := slices.Clone(r.Gres)
+	r.dropGres(m.Node)
+	for _, g := range m.GPUs {
+		r.Gres = append(r.Gres, gresLine{Node: m.Node, Type: g.Type, Devices: g.Devices, Count: g.Count})
+	}
+	slices.SortStableFunc(r.Gres, func(a, b gresLine) int { return strings.Compare(a.Node, b.Node) })
+	return !slices.Equal(before, r.Gres)
+}
+
+func (r *record) dropGres(node string) {
+	r.Gres = slices.DeleteFunc(r.Gres, func(g gresLine) bool { return g.Node == node })
+}
+
+// closingSince remembers that what is being closed as of now, unless it has
+// been for longer.
+func (r *record) closingSince(what string, now time.Time) time.Time {
+	if at, ok := r.Closing[what]; ok {
+		return at
+	}
+	if r.Closing == nil {
+		r.Closing = map[string]time.Time{}
+	}
+	r.Closing[what] = now
+	return now
+}
+
+// clusterName is the name of the cluster of key: readable, and unlike that of
+// any other key. It is part of table names in the database, which end at 64
+// characters, hence at most 40.
+func clusterName(key schema.Key) string {
+	sum := sha256.Sum256([]byte(key.String()))
+	readable := strings.ReplaceAll(strings.Join([]string{key.Tenant, key.Project, key.Name}, "_"), "-", "_")
+	if readable[0] < 'a' || readable[0] > 'z' {
+		readable = "c" + readable
+	}
+	const hash = 8
+	readable = strings.TrimRight(readable[:min(len(readable), 40-1-hash)], "_")
+	return readable + "_" + hex.EncodeToString(sum[:])[:hash]
+}
+
+// Stacks listen between these ports, below those that systems hand out.
+const (
+	firstPort = 20000
+	lastPort  = 27999
+)
+
+// choosePorts picks the ports of a cluster: by its name, so that it mostly gets
+// the same ones again, and none that another stack of the host has on record.
+func choosePorts(cluster string, others []record) (ports, error) {
+	used := map[int]bool{}
+	for _, o := range others {
+		used[o.Ports.Slurmctld], used[o.Ports.Slurmdbd] = true, true
+	}
+	h := fnv.New32a()
+	h.Write([]byte(cluster))
+	const pairs = (lastPort - firstPort + 1) / 2
+	start := int(h.Sum32() % pairs)
+	for i := range pairs {
+		p := firstPort + 2*((start+i)%pairs)
+		if !used[p] && !used[p+1] {
+			return ports{Slurmctld: p, Slurmdbd: p + 1}, nil
+		}
+	}
+	return ports{}, fmt.Errorf("ports %d to %d are all taken by %d other instances", firstPort, lastPort, len(others))
+}

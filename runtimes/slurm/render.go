@@ -1,0 +1,278 @@
+package slurm
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"berth/reconciler/plan"
+	"berth/runtimes/slurm/profile"
+	"berth/schema"
+)
+
+// Files of a control stack, rendered from typed values only. Equal records give
+// equal bytes: a line out of order would be a restart for nothing.
+
+// maxNodeCount is the most nodes a cluster can take. Changing it in a running
+// cluster ends slurmctld, so it is the same for all.
+const maxNodeCount = 1024
+
+// account is the one account of a dedicated instance.
+const account = "members"
+
+// files are all files of the stack of rec by path, but for its secrets.
+func files(rec *record) (map[string]file, error) {
+	conf, err := renderSlurmConf(rec)
+	if err != nil {
+		return nil, err
+	}
+	gres, err := renderGresConf(rec.Gres)
+	if err != nil {
+		return nil, err
+	}
+	accounts, err := renderAccounts(rec)
+	if err != nil {
+		return nil, err
+	}
+	dbd, err := renderSlurmdbdConf(rec)
+	if err != nil {
+		return nil, err
+	}
+	s := profile.Stack{Cluster: rec.Cluster}
+	return map[string]file{
+		s.Conf():                    {conf, 0o644, ""},
+		s.Etc() + "/gres.conf":      {gres, 0o644, ""},
+		s.Etc() + "/cgroup.conf":    {[]byte("CgroupPlugin=autodetect\n"), 0o644, ""},
+		s.Etc() + "/plugstack.conf": {[]byte("# No plugins. A file that is not there is complained of.\n"), 0o644, ""},
+		s.DBDConf():                 {dbd, 0o600, profile.SlurmUser},
+		s.Accounts():                {accounts, 0o600, ""},
+	}, nil
+}
+
+type file struct {
+	data  []byte
+	mode  uint32
+	owner string // empty: root
+}
+
+// lines builds a file of Key=Value lines, refusing what would break out of one.
+type lines struct {
+	b   strings.Builder
+	err error
+}
+
+// set writes Key=Value pairs on one line; words come as key, value, key, value.
+func (l *lines) set(words ...string) {
+	for i := 0; i < len(words); i += 2 {
+		if i > 0 {
+			l.b.WriteByte(' ')
+		}
+		l.b.WriteString(words[i])
+		l.b.WriteByte('=')
+		l.b.WriteString(l.checked(words[i], words[i+1]))
+	}
+	l.b.WriteByte('\n')
+}
+
+// checked refuses what a configuration parser would read as anything but one
+// value. A value may hold "=" only where the format itself says so, as in
+// options of the form a=1,b=2 that this package writes.
+func (l *lines) checked(key, value string) string {
+	optional := slices.Contains([]string{"AuthInfo", "SchedulerParameters"}, key)
+	for _, r := range value {
+		if r <= ' ' || r > '~' || strings.ContainsRune(`#"'\`, r) || r == '=' && !optional {
+			l.fail(fmt.Errorf("%s: a value may not hold %q", key, r))
+			return ""
+		}
+	}
+	if value == "" {
+		l.fail(fmt.Errorf("%s: there is no value", key))
+	}
+	return value
+}
+
+func (l *lines) fail(err error) {
+	if l.err == nil {
+		l.err = err
+	}
+}
+
+func (l *lines) bytes() ([]byte, error) {
+	if l.err != nil {
+		return nil, l.err
+	}
+	return []byte(l.b.String()), nil
+}
+
+const header = "# Written by Berth from the instance's declaration; changes made here are undone.\n"
+
+func renderSlurmConf(rec *record) ([]byte, error) {
+	s := profile.Stack{Cluster: rec.Cluster}
+	if err := s.Valid(); err != nil {
+		return nil, err
+	}
+	control, ok := controlMember(&rec.Unit)
+	if !ok {
+		return nil, fmt.Errorf("slurm.conf of %s: no member is the control plane", rec.Cluster)
+	}
+	set, err := parseSettings(rec.Unit.Instance.Config)
+	if err != nil {
+		return nil, err
+	}
+	l := &lines{}
+	l.b.WriteString(header)
+	l.set("ClusterName", rec.Cluster)
+	l.set("SlurmctldHost", l.checked("SlurmctldHost", rec.Hostname)+"("+l.checked("SlurmctldHost", control.Address)+")")
+	l.set("SlurmctldPort", fmt.Sprint(rec.Ports.Slurmctld))
+	l.set("SlurmdPort", "6818")
+	l.set("SlurmUser", profile.SlurmUser)
+	l.set("AuthType", "auth/munge")
+	l.set("AuthInfo", "socket="+s.MungeSocket())
+	l.set("CredType", "cred/munge")
+	l.set("SlurmctldParameters", "enable_configless")
+	l.set("SlurmdParameters", "config_overrides") // what a node is was declared and checked by us
+	l.set("MaxNodeCount", fmt.Sprint(maxNodeCount))
+	l.set("TreeWidth", "65533") // dynamic nodes cannot forward for others
+	l.set("StateSaveLocation", s.State())
+	l.set("SlurmctldPidFile", s.Run()+"/slurmctld.pid")
+	l.set("SlurmctldLogFile", s.Log()+"/slurmctld.log")
+	l.set("SlurmdSpoolDir", profile.WorkerSpoolDir)
+	l.set("SlurmdPidFile", profile.WorkerPID)
+	l.set("SlurmdLogFile", profile.WorkerLog)
+	l.set("SlurmctldTimeout", "30")
+	l.set("SlurmdTimeout", "60")
+	l.set("ReturnToService", "2")
+	l.set("ProctrackType", "proctrack/linuxproc")
+	l.set("TaskPlugin", "task/none")
+	l.set("JobAcctGatherType", "jobacct_gather/linux")
+	l.set("SwitchType", "switch/none")
+	l.set("MpiDefault", "none")
+	l.set("MailProg", "/bin/true")
+	l.set("SelectType", "select/cons_tres")
+	l.set("SelectTypeParameters", "CR_Core_Memory")
+	l.set("DefMemPerCPU", "256") // else a job that names no memory takes all of a node's
+	l.set("GresTypes", "gpu")
+	l.set("SchedulerParameters", fmt.Sprintf("sched_interval=1,batch_sched_delay=0,bf_interval=%d", set.Scheduler.IntervalSeconds))
+	l.set("AccountingStorageType", "accounting_storage/slurmdbd")
+	l.set("AccountingStorageHost", control.Address)
+	l.set("AccountingStoragePort", fmt.Sprint(rec.Ports.Slurmdbd))
+	l.set("AccountingStoragePass", s.MungeSocket()) // of this stack's munged; AuthInfo is not looked at for it
+	l.set("AccountingStorageTRES", "gres/gpu")
+	l.set("AccountingStorageEnforce", "associations,limits,qos,safe")
+	l.set("AccountingStoreFlags", "job_comment")
+	l.set("EnforcePartLimits", "ALL")
+	for _, p := range set.Partitions {
+		words := []string{"PartitionName", p.Name, "Nodes", "ALL", "State", "UP", "MaxTime", "UNLIMITED"}
+		if p.MaxTimeMinutes > 0 {
+			words[len(words)-1] = fmt.Sprint(p.MaxTimeMinutes)
+		}
+		if p.Default {
+			words = append(words, "Default", "YES")
+		}
+		l.set(words...)
+	}
+	return l.bytes()
+}
+
+func renderGresConf(gres []gresLine) ([]byte, error) {
+	l := &lines{}
+	l.b.WriteString(header)
+	for _, g := range gres {
+		if _, err := deviceFiles(g.Devices); err != nil {
+			return nil, fmt.Errorf("gres.conf: node %s: %w", g.Node, err)
+		}
+		// A line without NodeName would end the slurmd of every node that has
+		// not got its devices.
+		l.set("NodeName", g.Node, "Name", "gpu", "Type", g.Type, "File", g.Devices)
+	}
+	return l.bytes()
+}
+
+func renderSlurmdbdConf(rec *record) ([]byte, error) {
+	s := profile.Stack{Cluster: rec.Cluster}
+	l := &lines{}
+	l.b.WriteString(header)
+	l.set("DbdHost", "localhost")
+	l.set("DbdPort", fmt.Sprint(rec.Ports.Slurmdbd))
+	l.set("AuthType", "auth/munge")
+	l.set("AuthInfo", "socket="+s.MungeSocket())
+	l.set("SlurmUser", profile.SlurmUser)
+	l.set("PidFile", s.Run()+"/slurmdbd.pid")
+	l.set("LogFile", s.Log()+"/slurmdbd.log")
+	l.set("StorageType", "accounting_storage/mysql")
+	l.set("StorageHost", "localhost") // by socket, which vouches for the account: there is no password
+	l.set("StorageUser", profile.SlurmUser)
+	l.set("StorageLoc", s.Database())
+	return l.bytes()
+}
+
+// renderAccounts is what sacctmgr loads before slurmctld first starts.
+func renderAccounts(rec *record) ([]byte, error) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Cluster - '%s':Fairshare=1:QOS='normal'\n", rec.Cluster)
+	b.WriteString("Parent - 'root'\n")
+	b.WriteString("User - 'root':DefaultAccount='root':AdminLevel='Administrator':Fairshare=1\n")
+	fmt.Fprintf(&b, "Account - '%s':Description='members':Organization='berth':Fairshare=1\n", account)
+	fmt.Fprintf(&b, "Parent - '%s'\n", account)
+	for _, u := range rec.Unit.Instance.Users {
+		if err := checkUser(u); err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(&b, "User - '%s':DefaultAccount='%s':Fairshare=1\n", u.Name, account)
+	}
+	return []byte(b.String()), nil
+}
+
+func checkUser(u schema.UnixUser) error {
+	if !unixName.MatchString(u.Name) || u.UID < profile.MinUID || u.UID > profile.MaxUID {
+		return fmt.Errorf("user %q with uid %d is no person's account", u.Name, u.UID)
+	}
+	return nil
+}
+
+// deviceFiles expands /dev/nvidia[0-3] to its files.
+func deviceFiles(devices string) ([]string, error) {
+	if path.Clean(devices) != devices || !strings.HasPrefix(devices, "/dev/") {
+		return nil, fmt.Errorf("devices %q: want a path below /dev", devices)
+	}
+	m := deviceRange.FindStringSubmatch(devices)
+	if m == nil {
+		return nil, fmt.Errorf("devices %q: want a path below /dev with at most one range at its end, as in /dev/nvidia[0-3]", devices)
+	}
+	if m[2] == "" {
+		return []string{devices}, nil
+	}
+	var from, to int
+	if _, err := fmt.Sscanf(m[2], "[%d-%d]", &from, &to); err != nil || from > to || to-from > 255 {
+		return nil, fmt.Errorf("devices %q: the range is not from a lower to a higher number, at most 256 of them", devices)
+	}
+	var out []string
+	for i := from; i <= to; i++ {
+		out = append(out, fmt.Sprintf("%s%d", m[1], i))
+	}
+	return out, nil
+}
+
+// gpuParam is a member's GPUs as slurmd's service parameter has them.
+func gpuParam(m plan.Member) string {
+	var words []string
+	for _, g := range m.GPUs {
+		words = append(words, fmt.Sprintf("%s:%d", g.Type, g.Count))
+	}
+	return strings.Join(words, ",")
+}
+
+// memberFeatures are the features a member's node has: its role, which maps it
+// to partitions, and what its GPUs are, for people to ask for.
+func memberFeatures(m plan.Member) string {
+	words := []string{m.Role}
+	for _, g := range m.GPUs {
+		for _, w := range []string{"gpu", g.Type} {
+			if !slices.Contains(words, w) {
+				words = append(words, w)
+			}
+		}
+	}
+	return strings.Join(words, ",")
+}

@@ -1,0 +1,87 @@
+package slurm
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+)
+
+// settings are an instance's config as config.cue defines it.
+type settings struct {
+	Partitions []partition `json:"partitions"`
+	Scheduler  struct {
+		IntervalSeconds int `json:"interval_seconds"`
+	} `json:"scheduler"`
+	Identity string `json:"identity"`
+}
+
+// partition holds every worker.
+type partition struct {
+	Name           string `json:"name"`
+	MaxTimeMinutes int    `json:"max_time_minutes,omitempty"` // 0: no limit
+	Default        bool   `json:"default,omitempty"`
+}
+
+// Who makes people's accounts on the hosts.
+const (
+	identityManaged  = "managed"  // Berth
+	identityExternal = "external" // a directory; Berth only looks
+)
+
+var (
+	unixName      = regexp.MustCompile(`^[a-z_][-a-z0-9_]{0,31}$`)
+	partitionName = regexp.MustCompile(`^[a-z][-a-z0-9_]{0,31}$`)
+	deviceRange   = regexp.MustCompile(`^(/dev/(?:[A-Za-z0-9_-]+/)*[A-Za-z0-9_-]+)(\[[0-9]{1,3}-[0-9]{1,3}\])?$`)
+)
+
+// parseSettings reads a config. The reader of the estate has checked it and
+// filled its defaults; it is checked again as it ends up in files that a parser
+// without mercy reads as root, and because records on hosts are older than we.
+func parseSettings(raw json.RawMessage) (settings, error) {
+	s := settings{Identity: identityManaged}
+	s.Scheduler.IntervalSeconds = 30
+	if len(raw) > 0 {
+		dec := json.NewDecoder(bytes.NewReader(raw))
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(&s); err != nil {
+			return s, fmt.Errorf("config: %w", err)
+		}
+	}
+	if len(s.Partitions) == 0 {
+		s.Partitions = []partition{{Name: "main", Default: true}}
+	}
+	var names []string
+	defaults := 0
+	for _, p := range s.Partitions {
+		if !partitionName.MatchString(p.Name) || slices.Contains([]string{"default", "all"}, p.Name) {
+			return s, fmt.Errorf("config: partition %q: the name does not do", p.Name)
+		}
+		if slices.Contains(names, p.Name) {
+			return s, fmt.Errorf("config: partition %q is there twice", p.Name)
+		}
+		if p.MaxTimeMinutes < 0 {
+			return s, fmt.Errorf("config: partition %q: max_time_minutes is negative", p.Name)
+		}
+		names = append(names, p.Name)
+		if p.Default {
+			defaults++
+		}
+	}
+	switch defaults {
+	case 0:
+		s.Partitions = slices.Clone(s.Partitions)
+		s.Partitions[0].Default = true
+	case 1:
+	default:
+		return s, fmt.Errorf("config: %d partitions say that they are the default", defaults)
+	}
+	if s.Identity != identityManaged && s.Identity != identityExternal {
+		return s, fmt.Errorf("config: identity %q is neither %s nor %s", s.Identity, identityManaged, identityExternal)
+	}
+	if s.Scheduler.IntervalSeconds < 1 {
+		return s, fmt.Errorf("config: scheduler.interval_seconds is %d", s.Scheduler.IntervalSeconds)
+	}
+	return s, nil
+}
