@@ -62,11 +62,8 @@ type Repo interface {
 	WriteStatus(ctx context.Context, old string, b StatusBatch) (tip string, err error)
 }
 
-// PathChange is one path that differs. A blob is "" where the path is not there.
-type PathChange struct {
-	Path     string
-	From, To string // blobs
-}
+// PathChange is one path that differs.
+type PathChange = schema.PathChange
 
 // Commit is what the loop needs to know of one.
 type Commit struct {

@@ -39,6 +39,13 @@ const (
 	ModeSubmodule  uint32 = 0o160000
 )
 
+// PathChange is one path in which two trees differ. A blob is "" where the path
+// is not there.
+type PathChange struct {
+	Path     string
+	From, To string // blobs
+}
+
 // Desired is everything one tree declares, valid documents only. Immutable
 // after loading; parts that did not change are shared between revisions.
 type Desired struct {

@@ -49,6 +49,9 @@ func (h *Header) At(path string) Position {
 	}
 }
 
+// Head is h: every document has one, whatever its kind.
+func (h *Header) Head() *Header { return h }
+
 // Tenant is an organisation (requirement A14: org). Its projects stand below it.
 type Tenant struct {
 	Header

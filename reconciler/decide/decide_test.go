@@ -1,0 +1,311 @@
+package decide_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/decide"
+	"berth/reconciler/plan"
+	"berth/schema"
+	"berth/schema/load"
+)
+
+// trees is a repository of trees that have no history: merging takes the head.
+type trees map[string]map[string]string
+
+func (r trees) Snapshot(_ context.Context, id string) (schema.Snapshot, error) {
+	files, ok := r[id]
+	if !ok {
+		return nil, fmt.Errorf("no commit %s", id)
+	}
+	return load.Files(files), nil
+}
+
+func (r trees) Diff(_ context.Context, from, to string) ([]schema.PathChange, error) {
+	a, b := r[from], r[to]
+	all := map[string]string{}
+	maps.Copy(all, a)
+	maps.Copy(all, b)
+	var out []schema.PathChange
+	for _, path := range slices.Sorted(maps.Keys(all)) {
+		x, inA := a[path]
+		y, inB := b[path]
+		if inA && inB && x == y {
+			continue
+		}
+		c := schema.PathChange{Path: path}
+		if inA {
+			c.From = load.BlobID([]byte(x))
+		}
+		if inB {
+			c.To = load.BlobID([]byte(y))
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+func (r trees) Merge(_ context.Context, base, head string) (string, []string, error) {
+	if head == "conflicting" {
+		return "", []string{"tenants/physics/tenant.yaml"}, nil
+	}
+	if head == "lost" {
+		return "", nil, errors.New("no such object")
+	}
+	return head, nil, nil
+}
+
+func doc(kind, name, rest string) string {
+	return "apiVersion: berth/v1\nkind: " + kind + "\nmetadata:\n  name: " + name + "\n" + rest
+}
+
+func node(role, rest string) string {
+	return "spec:\n  address: " + rest + "\n  region: lab\n  sku: any\n  roles: [" + role + "]\n  capacity:\n    cpus: 4\n    memory_mib: 8000\n"
+}
+
+const gpus = "    gpus:\n      - type: a100\n        count: 4\n        devices: /dev/nvidia[0-3]\n"
+
+func instance(name string, count, gpus int) string {
+	return doc("Instance", name, fmt.Sprintf("spec:\n  app: batch\n  version: v1\n  display_name: %s\n  roles:\n    worker:\n      count: %d\n      gpus:\n        count: %d\n", name, count, gpus))
+}
+
+const (
+	at    = "tenants/physics/projects/lhc/instances/"
+	train = at + "train.yaml"
+	rules = "tenants/physics/policy.yaml"
+)
+
+// estate is a small estate with one instance, changed by with: path → content,
+// "" takes the file away.
+func estate(with map[string]string) map[string]string {
+	files := map[string]string{
+		"platform/catalog/batch/app.yaml": doc("App", "batch", "spec:\n  display_name: Batch\n  category: scheduler\n  publisher: us\n"),
+		"platform/catalog/batch/v1.yaml": doc("AppVersion", "v1", "spec:\n  version: \"1\"\n  runtime_backend: bare_metal\n  status: active\n  manifest:\n    roles:\n"+
+			"      controller:\n        node_role: controller\n        control_plane: true\n        shareable: true\n        min: 1\n        max: 1\n"+
+			"      worker:\n        node_role: worker\n        gpus: true\n        min: 0\n        max: 8\n"),
+		"platform/nodes/lab.yaml":                              doc("Node", "lab", node("controller", "10.0.0.1")),
+		"platform/nodes/gpu-1.yaml":                            doc("Node", "gpu-1", node("worker", "10.0.0.2")+gpus),
+		"platform/nodes/gpu-2.yaml":                            doc("Node", "gpu-2", node("worker", "10.0.0.3")+gpus),
+		"platform/nodes/gpu-3.yaml":                            doc("Node", "gpu-3", node("worker", "10.0.0.4")+gpus),
+		"tenants/physics/tenant.yaml":                          doc("Tenant", "physics", "spec:\n  display_name: Physics\n"),
+		rules:                                                  doc("Policy", "policy", "spec:\n  max_gpus_per_instance: 8\n"),
+		"tenants/physics/projects/lhc/project.yaml":            doc("Project", "lhc", "spec:\n  display_name: LHC\n"),
+		"tenants/physics/projects/lhc/entitlements/batch.yaml": doc("Entitlement", "batch", "spec:\n  enabled: true\n"),
+		train: instance("train", 1, 1),
+	}
+	for path, data := range with {
+		if data == "" {
+			delete(files, path)
+		} else {
+			files[path] = data
+		}
+	}
+	return files
+}
+
+var (
+	trainKey = schema.InstanceKey("physics", "lhc", "train")
+	evalKey  = schema.InstanceKey("physics", "lhc", "eval")
+)
+
+// running is memory in which train runs as base declares it.
+func running(t *testing.T, l *load.Loader, files map[string]string) plan.Memory {
+	d, err := decide.Commit(t.Context(), l, load.Files(files), nil)
+	require.NoError(t, err)
+	mem := plan.Memory{}
+	for key, inst := range d.Effective.Instances {
+		unit := &plan.Unit{Instance: *inst, Members: plan.Place(d.Effective, mem).Members[key]}
+		o := plan.Observed{Key: key, Presence: plan.Present, Complete: true, Unit: unit}
+		for _, m := range unit.Members {
+			o.Members = append(o.Members, plan.MemberState{Name: m.Name, Node: m.Node, State: plan.Running})
+		}
+		mem[key] = &plan.Status{Key: key, Phase: plan.PhaseRunning, Observed: &o}
+	}
+	return mem
+}
+
+// words is a proposal in a few lines: documents, findings, held, plans.
+func words(p plan.Proposal) []string {
+	out := []string{}
+	for _, c := range p.Conflicts {
+		out = append(out, "conflict "+c)
+	}
+	for _, d := range p.Documents {
+		out = append(out, strings.TrimSpace(d.Change+" "+d.Key.String()+" "+d.From))
+	}
+	for _, d := range p.Diagnostics {
+		out = append(out, fmt.Sprintf("%s %s:%d", d.Code, d.File, d.Line))
+	}
+	for _, h := range p.Held {
+		out = append(out, "held "+h.Reason+" "+h.File)
+	}
+	for _, u := range p.Plans {
+		line := u.Key.Name + ":"
+		for _, a := range u.Actions {
+			line += " " + strings.TrimSpace(string(a.Verb)+" "+a.Member)
+		}
+		for _, b := range u.Blocked {
+			line += " blocked " + b.Code
+		}
+		out = append(out, line)
+	}
+	return out
+}
+
+func TestProposal(t *testing.T) {
+	uid := func(s string) string { return strings.Replace(s, "metadata:\n", "metadata:\n  uid: 3f2a\n", 1) }
+	for _, c := range []struct {
+		name       string
+		base, with map[string]string // of the estate; with comes on top of base
+		head       string
+		want       []string
+		blocked    bool
+	}{
+		{name: "nothing", with: map[string]string{}, want: []string{}},
+		{
+			name: "a new instance", with: map[string]string{at + "eval.yaml": instance("eval", 1, 4)},
+			want: []string{"added Instance physics.lhc/eval", "eval: create join worker-0"},
+		}, {
+			name: "a worker more", with: map[string]string{train: instance("train", 2, 1)},
+			want: []string{"modified Instance physics.lhc/train", "train: configure join worker-1"},
+		}, {
+			name: "an instance goes", with: map[string]string{train: ""},
+			want: []string{"deleted Instance physics.lhc/train", "train: delete"},
+		}, {
+			name: "a broken document holds itself, and the rest goes on",
+			with: map[string]string{train: strings.Replace(instance("train", 2, 1), "roles:", "rolles:", 1), at + "eval.yaml": instance("eval", 1, 1)},
+			want: []string{"added Instance physics.lhc/eval", "modified Instance physics.lhc/train",
+				"schema.unknown-field " + train + ":9", "held invalid " + train, "eval: create join worker-0"},
+			blocked: true,
+		}, {
+			name: "a change is told what it breaks elsewhere", with: map[string]string{"platform/catalog/batch/v1.yaml": ""},
+			want: []string{"deleted AppVersion batch/v1",
+				"ref.missing-version " + train + ":7", "held needs platform/catalog/batch/v1.yaml"},
+			blocked: true,
+		}, {
+			name: "what was wrong before is nobody's news",
+			base: map[string]string{"tenants/chem/tenant.yaml": "nonsense: true\n"},
+			with: map[string]string{at + "eval.yaml": instance("eval", 1, 4)},
+			want: []string{"added Instance physics.lhc/eval", "eval: create join worker-0"},
+		}, {
+			name: "what policy refuses is held", with: map[string]string{at + "eval.yaml": instance("eval", 3, 4)},
+			want: []string{"added Instance physics.lhc/eval", "policy.max_gpus_per_instance " + at + "eval.yaml:9",
+				"held denied " + at + "eval.yaml"},
+			blocked: true,
+		}, {
+			name: "a change that policy refuses leaves what runs", with: map[string]string{train: instance("train", 3, 4)},
+			want: []string{"modified Instance physics.lhc/train", "policy.max_gpus_per_instance " + train + ":9",
+				"held denied " + train},
+			blocked: true,
+		}, {
+			name: "a narrower policy ends nothing",
+			base: map[string]string{train: instance("train", 2, 4)},
+			with: map[string]string{rules: doc("Policy", "policy", "spec:\n  max_gpus_per_instance: 4\n")},
+			want: []string{"modified Policy physics/policy", "policy.max_gpus_per_instance " + train + ":9",
+				"train: blocked policy.denied"},
+			blocked: true,
+		}, {
+			name: "without a uid a move is a deletion and a creation", with: map[string]string{train: "", at + "eval.yaml": instance("eval", 1, 1)},
+			want: []string{"added Instance physics.lhc/eval", "deleted Instance physics.lhc/train", "eval: create join worker-0", "train: delete"},
+		}, {
+			name: "with a uid nothing is deleted",
+			base: map[string]string{train: uid(instance("train", 1, 1))},
+			with: map[string]string{train: "", at + "eval.yaml": uid(instance("eval", 1, 1))},
+			want: []string{"moved Instance physics.lhc/eval " + train,
+				"identity.moved " + at + "eval.yaml:4", "identity.moved " + train + ":1",
+				"held denied " + at + "eval.yaml", "held denied " + train},
+			blocked: true,
+		}, {
+			name: "other documents move by their uid",
+			base: map[string]string{"platform/nodes/gpu-3.yaml": uid(doc("Node", "gpu-3", node("worker", "10.0.0.4")+gpus))},
+			with: map[string]string{"platform/nodes/gpu-3.yaml": "", "platform/nodes/gpu-9.yaml": uid(doc("Node", "gpu-9", node("worker", "10.0.0.4")+gpus))},
+			want: []string{"moved Node gpu-9 platform/nodes/gpu-3.yaml"},
+		}, {
+			name: "an empty tree would freeze the sync", head: "empty",
+			want: []string{"estate.frozen platform/catalog/batch/app.yaml:1"}, blocked: true,
+		}, {
+			name: "a conflict", head: "conflicting",
+			want: []string{"conflict tenants/physics/tenant.yaml"}, blocked: true,
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			base := estate(c.base)
+			all := maps.Clone(c.base)
+			if all == nil {
+				all = map[string]string{}
+			}
+			maps.Copy(all, c.with)
+			repo := trees{"base": base, "head": estate(all), "empty": {}, "README": {}}
+			l, err := load.New(load.Options{Backends: map[string]string{"bare_metal": "#Config: {...}\n#Parameters: {...}\n"}})
+			require.NoError(t, err)
+			in := decide.Input{Loader: l, Repo: repo, Base: "base", Head: "head", Memory: running(t, l, base)}
+			if c.head != "" {
+				in.Head = c.head
+			}
+			p, err := decide.Proposal(t.Context(), in)
+			require.NoError(t, err)
+			require.Equal(t, c.want, words(p))
+			require.Equal(t, c.blocked, p.Blocked())
+
+			// The same change as another commit, and once its base is in force.
+			repo["squashed"] = repo[in.Head]
+			if in.Head == "head" {
+				in.Head = "squashed"
+				again, err := decide.Proposal(t.Context(), in)
+				require.NoError(t, err)
+				require.Equal(t, p.Digest, again.Digest)
+			}
+		})
+	}
+}
+
+// What a proposal shows is what the commit then does.
+func TestProposedIsDecided(t *testing.T) {
+	l, err := load.New(load.Options{Backends: map[string]string{"bare_metal": "#Config: {...}\n#Parameters: {...}\n"}})
+	require.NoError(t, err)
+	base := estate(nil)
+	head := estate(map[string]string{at + "eval.yaml": instance("eval", 1, 4), at + "huge.yaml": instance("huge", 8, 4), train: "broken: true\n"})
+	mem := running(t, l, base)
+	p, err := decide.Proposal(t.Context(), decide.Input{Loader: l, Repo: trees{"base": base, "head": head}, Base: "base", Head: "head", Memory: mem})
+	require.NoError(t, err)
+
+	d, err := decide.Commit(t.Context(), l, load.Files(head), load.Files(base))
+	require.NoError(t, err)
+	require.Equal(t, p.Held, d.Held)
+	require.Equal(t, map[string]string{train: load.BlobID([]byte(base[train])), at + "huge.yaml": ""}, d.Replace)
+	require.NotNil(t, d.Effective.Instances[trainKey], "the version in force stays")
+	require.Len(t, p.Plans, 1)
+	placed := plan.Place(d.Effective, mem)
+	u := plan.Make(plan.Input{Key: evalKey, After: d.Effective.Instances[evalKey], Members: placed.Members[evalKey],
+		Observed: plan.Observed{Key: evalKey, Presence: plan.Absent}})
+	require.Equal(t, p.Plans[0].Digest, u.Digest, "the reviewed plan is the applied plan")
+
+	// Looked at again, as after a restart, the tree in force means the same.
+	inForce := maps.Clone(head)
+	inForce[train] = base[train]
+	delete(inForce, at+"huge.yaml")
+	again, err := decide.Commit(t.Context(), l, load.Files(inForce), load.Files(inForce))
+	require.NoError(t, err)
+	require.Empty(t, again.Held)
+	require.Equal(t, d.Effective.Instances, again.Effective.Instances)
+}
+
+func TestWhatCannotBeLookedAtIsAnError(t *testing.T) {
+	l, err := load.New(load.Options{Backends: map[string]string{"bare_metal": "#Config: {...}\n#Parameters: {...}\n"}})
+	require.NoError(t, err)
+	repo := trees{"base": estate(nil)}
+	for _, in := range []decide.Input{{Base: "base", Head: "lost"}, {Base: "nowhere", Head: "base"}, {Base: "base", InForce: "nowhere", Head: "base"}} {
+		in.Loader, in.Repo = l, repo
+		_, err := decide.Proposal(t.Context(), in)
+		require.Error(t, err)
+	}
+	_, err = decide.Commit(t.Context(), l, load.Files(nil), load.Files(estate(nil)))
+	require.ErrorIs(t, err, decide.ErrFrozen)
+}

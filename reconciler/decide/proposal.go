@@ -1,0 +1,151 @@
+package decide
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"berth/reconciler/plan"
+	"berth/schema"
+	"berth/schema/load"
+	"berth/schema/policy"
+)
+
+// CodeFrozen is the code of the finding that a merge would stop the sync.
+const CodeFrozen = "estate.frozen"
+
+// Repo is what a proposal needs of a repository.
+type Repo interface {
+	Snapshot(ctx context.Context, commit string) (schema.Snapshot, error)
+	Diff(ctx context.Context, from, to string) ([]schema.PathChange, error)
+	Merge(ctx context.Context, base, head string) (tree string, conflicts []string, err error)
+}
+
+// Input is a change to look at.
+type Input struct {
+	Loader  *load.Loader
+	Repo    Repo
+	Base    string // commit of main the change would be merged into
+	InForce string // commit of berth/in-force; "": what of Base would come into force
+	Head    string // commit
+	Memory  plan.Memory
+	Rules   func(backend string) plan.Rules // nil: impacts are not known
+}
+
+// Proposal says what merging Head into Base would do: it merges the two without
+// a work tree, decides the result as Commit would, and plans the units that
+// makes a difference to.
+//
+// Findings are those in files the change touches and those it causes elsewhere;
+// what was wrong before and has nothing to do with it is not told again. What
+// would hold a document or freeze the sync is in the Proposal; the error is for
+// what could not be looked at.
+func Proposal(ctx context.Context, in Input) (plan.Proposal, error) {
+	out := plan.ProposeInput{Base: in.Base, Head: in.Head, Memory: in.Memory, Rules: in.Rules, Diagnostics: []schema.Diagnostic{}, Documents: []plan.DocumentChange{}}
+	tree, conflicts, err := in.Repo.Merge(ctx, in.Base, in.Head)
+	if err != nil {
+		return plan.Proposal{}, fmt.Errorf("merge %s into %s: %w", in.Head, in.Base, err)
+	}
+	if len(conflicts) > 0 {
+		out.Conflicts = conflicts
+		return plan.Propose(out), nil
+	}
+	touched, err := in.Repo.Diff(ctx, in.Base, tree)
+	if err != nil {
+		return plan.Proposal{}, fmt.Errorf("compare %s with the merged tree: %w", in.Base, err)
+	}
+	base, err := in.base(ctx)
+	if err != nil {
+		return plan.Proposal{}, fmt.Errorf("the base %s: %w", in.Base, err)
+	}
+	merged, err := in.Repo.Snapshot(ctx, tree)
+	if err != nil {
+		return plan.Proposal{}, err
+	}
+	head, err := enforce(ctx, in.Loader, merged, base.Snapshot)
+	if errors.Is(err, ErrFrozen) {
+		out.Diagnostics = append(out.Diagnostics, schema.Diagnostic{
+			Severity: schema.SeverityError, Code: CodeFrozen, File: firstPath(touched), Line: 1, Column: 1,
+			Message: fmt.Sprintf("a merge would stop the sync, and what is in force would stay: %v", err),
+		})
+		return plan.Propose(out), nil
+	}
+	if err != nil {
+		return plan.Proposal{}, fmt.Errorf("the merged tree: %w", err)
+	}
+	out.Documents = documents(touched, base.Main, head.Main)
+	out.Diagnostics = caused(touched, findings(base), findings(head))
+	out.Held = heldBy(touched, base.Held, head.Held)
+	out.BaseEffective, out.HeadEffective = base.effective, head.effective
+	return plan.Propose(out), nil
+}
+
+// base is what is in force before the change. Its Main is what Base says,
+// right or wrong.
+func (in *Input) base(ctx context.Context) (*forced, error) {
+	main, err := in.Repo.Snapshot(ctx, in.Base)
+	if err != nil {
+		return nil, err
+	}
+	var previous schema.Snapshot
+	if in.InForce != "" {
+		if previous, err = in.Repo.Snapshot(ctx, in.InForce); err != nil {
+			return nil, err
+		}
+	}
+	return enforce(ctx, in.Loader, main, previous)
+}
+
+// findings are everything there is to say about a tree: what the reader found,
+// what policy refuses, and what moved.
+func findings(f *forced) []schema.Diagnostic {
+	all := slices.Clone(f.Main.Diagnostics)
+	all = append(all, denials(policy.Evaluate(f.Main.Desired, existing(f.before)))...)
+	all = append(all, moved(f.before, f.Main.Desired)...)
+	schema.SortDiagnostics(all)
+	return all
+}
+
+// caused are the findings of head in touched files, and those elsewhere that
+// base had not.
+func caused(touched []schema.PathChange, base, head []schema.Diagnostic) []schema.Diagnostic {
+	type said struct{ file, code, path, message string }
+	before := map[said]bool{}
+	for _, d := range base {
+		before[said{d.File, d.Code, d.Path, d.Message}] = true
+	}
+	out := []schema.Diagnostic{}
+	for _, d := range head {
+		if touches(touched, d.File) || !before[said{d.File, d.Code, d.Path, d.Message}] {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// heldBy are the documents held because of the change, and those it touches
+// that are held for whatever reason.
+func heldBy(touched []schema.PathChange, base, head []load.Held) []plan.Held {
+	var out []load.Held
+	for _, h := range head {
+		if touches(touched, h.File) || !slices.Contains(base, h) {
+			out = append(out, h)
+		}
+	}
+	return held(out)
+}
+
+// touches says whether a change touches file. touched is sorted by path.
+func touches(touched []schema.PathChange, file string) bool {
+	_, ok := slices.BinarySearchFunc(touched, file, func(c schema.PathChange, path string) int { return strings.Compare(c.Path, path) })
+	return ok
+}
+
+func firstPath(touched []schema.PathChange) string {
+	if len(touched) == 0 {
+		return "."
+	}
+	return touched[0].Path
+}
