@@ -2,7 +2,9 @@ package load_test
 
 import (
 	"context"
+	"maps"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -38,3 +40,5 @@ func TestTheLabIsClean(t *testing.T) {
 	require.Equal(t, "tenant_dedicated", train.Spec.OperatingMode)
 	require.EqualValues(t, "running", train.Spec.DesiredState)
 }
+
+func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

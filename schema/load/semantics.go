@@ -156,6 +156,7 @@ func roleAllowed(role string, key schema.Key) bool {
 func bindingRules(b *schema.RoleBinding) (ps []problem) {
 	type grant struct{ login, role string }
 	seen := map[grant]bool{}
+	uids, names := map[string]int{}, map[int]string{}
 	for i, m := range b.Spec.Members {
 		path := item("spec.members", i)
 		if !roleAllowed(m.Role, b.Key) {
@@ -172,6 +173,14 @@ func bindingRules(b *schema.RoleBinding) (ps []problem) {
 			ps = append(ps, problem{path: path + ".login", code: "schema.rule", message: fmt.Sprintf("%s has the role %s here already", m.Login, m.Role)})
 		}
 		seen[g] = true
+		if u := m.UnixUser; u != nil {
+			if uid, ok := uids[u.Name]; ok && uid != u.UID {
+				ps = append(ps, problem{path: path + ".unix_user.uid", code: "conflict.unix-user", message: fmt.Sprintf("the Unix user %s has the uid %d above: one name has one uid everywhere", u.Name, uid)})
+			} else if name, ok := names[u.UID]; ok && name != u.Name {
+				ps = append(ps, problem{path: path + ".unix_user.name", code: "conflict.unix-user", message: fmt.Sprintf("the uid %d is %s's above: one name has one uid everywhere", u.UID, name)})
+			}
+			uids[u.Name], names[u.UID] = u.UID, u.Name
+		}
 	}
 	return ps
 }

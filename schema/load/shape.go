@@ -140,6 +140,11 @@ func (h *shaper) leaves(v cue.Value) []rule {
 func flatten(op cue.Op, v cue.Value) []cue.Value {
 	v = v.Eval()
 	got, args := v.Expr()
+	if got == cue.NoOp && len(args) == 1 { // what is left beside a default that is among it
+		if inner, _ := args[0].Expr(); inner != cue.NoOp {
+			return flatten(op, args[0])
+		}
+	}
 	if got != op {
 		return []cue.Value{v}
 	}
