@@ -44,21 +44,17 @@ func parse(body string) sections {
 
 // String is the body, at most maxBody bytes long.
 func (s sections) String() string {
-	var b strings.Builder
-	b.WriteString(marker)
+	body := marker
 	part := func(begin, text, end string, most int) {
-		frame := len("\n" + begin + "\n" + "\n" + end)
-		text = cutMarkdown(hideMarkers(tidy(text)), most-frame)
-		if text != "" {
-			b.WriteString("\n" + begin + "\n" + text + "\n" + end)
+		// Markdown needs a blank line to end the part before.
+		begin, end = "\n\n"+begin+"\n", "\n"+end
+		if text = cutMarkdown(hideMarkers(tidy(text)), most-len(begin)-len(end)); text != "" {
+			body += begin + text + end
 		}
 	}
 	part(rolloutBegin, s.rollout, rolloutEnd, maxRollout)
-	if s.rollout != "" && s.proposal != "" {
-		b.WriteString("\n") // Markdown needs the blank line to end the part before
-	}
-	part(proposalBegin, s.proposal, proposalEnd, maxBody-b.Len())
-	return b.String()
+	part(proposalBegin, s.proposal, proposalEnd, maxBody-len(body))
+	return body
 }
 
 // hideMarkers keeps a part from holding an HTML comment.

@@ -199,8 +199,10 @@ func (d *description) check(id string, schema json.RawMessage, doc []byte) error
 	}
 	// JSON is CUE.
 	if err := v.Unify(d.cue.CompileBytes(doc)).Validate(cue.Concrete(true)); err != nil {
+		// The shortest says most: others quote the whole document.
 		list := errors.Errors(err)
-		return fmt.Errorf("%s (%d in all)", errors.String(list[0]), len(list))
+		shortest := slices.MinFunc(list, func(a, b errors.Error) int { return len(a.Error()) - len(b.Error()) }).Error()
+		return fmt.Errorf("%s (%d in all)", shortest[:min(len(shortest), 400)], len(list))
 	}
 	d.seen[sum] = true
 	return nil

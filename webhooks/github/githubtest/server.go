@@ -40,6 +40,7 @@ type Limits struct {
 	PerHour          int // requests of one token: 5,000
 	ContentPerMinute int // requests of one token that create content: 80
 	ContentPerHour   int // the same: 500
+	PerPage          int // items of a list in one answer, whatever is asked for: 100
 	// TooMany makes a limit a 429 instead of a 403; GitHub uses both.
 	TooMany bool
 }
@@ -123,6 +124,7 @@ func New(o Options) (*Server, error) {
 	set(&o.Limits.PerHour, 5000)
 	set(&o.Limits.ContentPerMinute, 80)
 	set(&o.Limits.ContentPerHour, 500)
+	set(&o.Limits.PerPage, maxPerPage)
 	desc, err := loadDescription()
 	if err != nil {
 		return nil, err
@@ -406,8 +408,9 @@ func (s *Server) write(r *http.Request, rep reply) wire {
 		size, page := perPage, 1
 		q := r.URL.Query()
 		if n, err := strconv.Atoi(q.Get("per_page")); err == nil && n > 0 {
-			size = min(n, maxPerPage)
+			size = n
 		}
+		size = min(size, s.o.Limits.PerPage)
 		if n, err := strconv.Atoi(q.Get("page")); err == nil && n > 0 {
 			page = n
 		}

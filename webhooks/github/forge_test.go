@@ -1,0 +1,605 @@
+package github_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/plan"
+	"berth/reconciler/report"
+	"berth/schema"
+	"berth/webhooks/github"
+	"berth/webhooks/github/githubtest"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// TestConversation shows all of what passes between Berth and GitHub over the
+// life of one pull request.
+func TestConversation(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, nil)
+	pr := b.pull("two-workers")
+	f := b.forge(nil)
+	var log bytes.Buffer
+	step := func(what string, err error) {
+		require.NoError(t, err)
+		fmt.Fprintf(&log, "# %s\n", what)
+		for _, r := range b.srv.Requests() {
+			fmt.Fprintf(&log, "%s → %d\n", strings.NewReplacer("repos/lab/estate", "…").Replace(strings.Fields(r.Op)[0]+" "+r.URL), r.Status)
+			if r.Body != "" {
+				var indented bytes.Buffer
+				require.NoError(t, json.Indent(&indented, []byte(r.Body), "    ", "  "))
+				fmt.Fprintf(&log, "    %s\n", bytes.TrimSpace(indented.Bytes()))
+			}
+		}
+		log.WriteString("\n")
+		b.srv.Forget()
+	}
+	p := proposal(pr.Head, 2)
+	step("a plan with two findings: a failing check, then the comment", f.Propose(bg(), pr, p))
+	step("the same again: nothing is written", f.Propose(bg(), pr, p))
+	step("the same after a restart: nothing is written", b.forge(nil).Propose(bg(), pr, p))
+
+	p.Base, p.Digest = strings.Repeat("c", 40), strings.Repeat("e", 64)
+	step("the base moved: a new run of the check, the same comment", f.Propose(bg(), pr, p))
+
+	pr.Head = b.commit("two-workers", pr.Head, "two-workers.yaml", "better")
+	require.NoError(t, b.srv.Sync())
+	p = proposal(pr.Head, 0)
+	step("a new head without findings", f.Propose(bg(), pr, p))
+
+	merge, err := b.srv.Merge(pr.Number, githubtest.Squash, "ana")
+	require.NoError(t, err)
+	prs, err := f.PullsOf(bg(), merge)
+	require.Len(t, prs, 1)
+	step("the merge is on main: whose is it?", err)
+	step("what became of it, on top of the plan", f.Follow(bg(), prs[0], plan.Rollout{Commit: merge}))
+	step("the same after a restart: nothing is written", b.forge(nil).Follow(bg(), prs[0], plan.Rollout{Commit: merge}))
+
+	golden := filepath.Join("testdata", "conversation.txt")
+	if *update {
+		require.NoError(t, os.WriteFile(golden, log.Bytes(), 0o644))
+	}
+	want, err := os.ReadFile(golden)
+	require.NoError(t, err)
+	require.Empty(t, cmp.Diff(string(want), log.String()))
+	require.Len(t, b.srv.Comments(pr.Number), 1)
+}
+
+// TestRealReport puts what people really read through the same way.
+func TestRealReport(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, nil)
+	pr := b.pull("two-workers")
+	f := b.forge(func(o *github.Options) {
+		o.Render = github.Render{Markdown: report.Markdown, Check: report.Check, Rollout: report.Rollout}
+	})
+	p := proposal(pr.Head, 1)
+	p.Diagnostics[0].Message = "hello @ana <!-- berth:plan:v1 --> see http://evil.example"
+	require.NoError(t, f.Propose(bg(), pr, p))
+	merge, err := b.srv.Merge(pr.Number, githubtest.MergeCommit, "ana")
+	require.NoError(t, err)
+	require.NoError(t, f.Follow(bg(), pr, plan.Rollout{Commit: merge, CorrelationID: "c-1", Units: []plan.UnitProgress{{
+		Key: schema.Key{Tenant: "physics", Project: "atlas", Name: "batch"}, Phase: plan.PhaseRunning, Done: 3, Total: 3, Settled: true,
+	}}}))
+	c := b.srv.Comments(pr.Number)
+	require.Len(t, c, 1)
+	require.Equal(t, 1, strings.Count(c[0].Body, "<!-- berth:plan:v1 -->"))
+	require.Less(t, strings.Index(c[0].Body, "<!-- berth:rollout -->"), strings.Index(c[0].Body, "<!-- berth:proposal -->"))
+	b.srv.Forget()
+	require.NoError(t, b.forge(func(o *github.Options) {
+		o.Render = github.Render{Markdown: report.Markdown, Check: report.Check, Rollout: report.Rollout}
+	}).Propose(bg(), pr, p), "a late plan of a merged pull request")
+	require.Empty(t, b.writes())
+}
+
+func TestManyFindingsGoInPieces(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, nil)
+	pr := b.pull("bad")
+	p := proposal(pr.Head, 120)
+	require.NoError(t, b.forge(nil).Propose(bg(), pr, p))
+	checks := b.srv.Checks(pr.Head)
+	require.Len(t, checks, 1)
+	require.Equal(t, "completed", checks[0].Status)
+	require.Equal(t, "failure", checks[0].Conclusion)
+	require.Len(t, checks[0].Annotations, 120)
+	require.Equal(t, []string{opNewCheck, opCheck, opCheck, opSay}, b.writes())
+	for i, a := range checks[0].Annotations {
+		require.Equal(t, i+1, a.StartLine)
+	}
+
+	// More than Berth shows: the rest is counted.
+	pr = b.pull("worse")
+	p = proposal(pr.Head, 230)
+	p.Diagnostics = append(p.Diagnostics, schema.Diagnostic{Severity: schema.SeverityWarning, Code: "w", Message: "w", File: "a.yaml"}, schema.Diagnostic{Severity: schema.SeverityError, Code: "e", Message: "nowhere"})
+	require.NoError(t, b.forge(nil).Propose(bg(), pr, p))
+	checks = b.srv.Checks(pr.Head)
+	require.Len(t, checks[0].Annotations, 200)
+	require.Contains(t, checks[0].Summary, "31 more findings")
+}
+
+// TestCrashBetweenPieces stops in the middle of 120 annotations; the next
+// process goes on where it was.
+func TestCrashBetweenPieces(t *testing.T) {
+	t.Parallel()
+	for _, carry := range []bool{false, true} {
+		b := newBed(t, nil)
+		pr := b.pull("bad")
+		p := proposal(pr.Head, 120)
+		b.srv.Inject(githubtest.Fault{Op: opCheck, Status: 500, Carry: carry})
+		b.srv.Inject(githubtest.Fault{Op: opChecks, Status: 500, Times: 8}) // and it cannot look either
+		require.Error(t, b.forge(nil).Propose(bg(), pr, p))
+		require.Equal(t, "in_progress", b.srv.Checks(pr.Head)[0].Status)
+		require.Len(t, b.srv.Comments(pr.Number), 1, "people see the plan all the same")
+		require.NoError(t, b.forge(nil).Propose(bg(), pr, p))
+		checks := b.srv.Checks(pr.Head)
+		require.Len(t, checks, 1)
+		require.Equal(t, "completed", checks[0].Status)
+		require.Len(t, checks[0].Annotations, 120)
+	}
+}
+
+// TestHalfDoneRunOfAnOlderPlan is cancelled: it would spin for ever.
+func TestHalfDoneRunOfAnOlderPlan(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, nil)
+	pr := b.pull("bad")
+	b.srv.Inject(githubtest.Fault{Op: opCheck, Status: 500})
+	b.srv.Inject(githubtest.Fault{Op: opChecks, Status: 500, Times: 8})
+	require.Error(t, b.forge(nil).Propose(bg(), pr, proposal(pr.Head, 60)))
+	require.NoError(t, b.forge(nil).Propose(bg(), pr, proposal(pr.Head, 1)))
+	checks := b.srv.Checks(pr.Head)
+	require.Len(t, checks, 2)
+	require.Equal(t, []string{"completed", "cancelled", "completed", "failure"},
+		[]string{checks[0].Status, checks[0].Conclusion, checks[1].Status, checks[1].Conclusion})
+}
+
+// TestUnknownOutcomes: a write that was carried out and not answered, or
+// answered wrongly, is not done twice; one that was not is done.
+func TestUnknownOutcomes(t *testing.T) {
+	t.Parallel()
+	b, n := newBed(t, nil), 0
+	for _, op := range []string{opNewCheck, opSay} {
+		for _, f := range []githubtest.Fault{
+			{Status: 502, Carry: true}, {Status: 500}, {Carry: true}, {}, {Status: 503, Times: 2},
+		} {
+			f.Op = op
+			n++
+			pr := b.pull(fmt.Sprintf("b%d", n))
+			b.srv.Inject(f)
+			require.NoError(t, b.forge(nil).Propose(bg(), pr, proposal(pr.Head, 1)), "%+v", f)
+			require.Len(t, b.srv.Checks(pr.Head), 1, "%+v", f)
+			require.Len(t, b.srv.Comments(pr.Number), 1, "%+v", f)
+		}
+	}
+}
+
+// TestCommentFailureLeavesTheCheckDone is Atlantis' issue 4932.
+func TestCommentFailureLeavesTheCheckDone(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, nil)
+	pr := b.pull("two-workers")
+	b.srv.Inject(githubtest.Fault{Op: opSay, Status: 500, Times: 3})
+	require.Error(t, b.forge(nil).Propose(bg(), pr, proposal(pr.Head, 0)))
+	require.Equal(t, "success", b.srv.Checks(pr.Head)[0].Conclusion)
+	require.Empty(t, b.srv.Comments(pr.Number))
+}
+
+func TestOurCommentInACrowd(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, nil)
+	pr := b.pull("two-workers")
+	say := func(n int, who string) {
+		for i := range n {
+			_, err := b.srv.Comment(pr.Number, who, fmt.Sprintf("comment %d", i))
+			require.NoError(t, err)
+		}
+	}
+	// Anybody can write our marker.
+	_, err := b.srv.Comment(pr.Number, "eve", "<!-- berth:plan:v1 -->\nApproved by Berth")
+	require.NoError(t, err)
+	say(230, "ana")
+	// Our own account may say other things.
+	_, err = b.srv.Comment(pr.Number, "berth[bot]", "hello")
+	require.NoError(t, err)
+	require.NoError(t, b.forge(nil).Propose(bg(), pr, proposal(pr.Head, 0)))
+	say(120, "bob")
+	p := proposal(pr.Head, 1)
+	require.NoError(t, b.forge(nil).Propose(bg(), pr, p), "after a restart")
+	ours := 0
+	for _, c := range b.srv.Comments(pr.Number) {
+		if strings.Contains(c.Body, "### Plan") {
+			ours++
+		}
+		if c.Author == "eve" {
+			require.False(t, c.Edited)
+		}
+	}
+	require.Equal(t, 1, ours)
+	require.Len(t, b.srv.Comments(pr.Number), 1+230+1+1+120)
+}
+
+func TestDeletedCommentComesBack(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, nil)
+	pr := b.pull("two-workers")
+	f := b.forge(nil)
+	require.NoError(t, f.Propose(bg(), pr, proposal(pr.Head, 0)))
+	first := b.srv.Comments(pr.Number)[0].ID
+	require.NoError(t, b.srv.DeleteComment(first))
+	require.NoError(t, f.Propose(bg(), pr, proposal(pr.Head, 0)))
+	c := b.srv.Comments(pr.Number)
+	require.Len(t, c, 1)
+	require.NotEqual(t, first, c[0].ID)
+
+	// Between being read and being written: the edit finds nothing.
+	b.srv.Inject(githubtest.Fault{Op: opEdit, Status: 404, Message: "Not Found"})
+	p := proposal(pr.Head, 0)
+	p.Digest = strings.Repeat("e", 64)
+	require.NoError(t, f.Propose(bg(), pr, p))
+	require.Len(t, b.srv.Comments(pr.Number), 2)
+}
+
+func TestPullThatMovedOn(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, nil)
+	pr := b.pull("two-workers")
+	planned := pr.Head
+	b.commit("two-workers", planned, "two-workers.yaml", "newer")
+	require.NoError(t, b.srv.Sync())
+	f := b.forge(nil)
+	require.NoError(t, f.Propose(bg(), pr, proposal(planned, 0)))
+	require.Len(t, b.srv.Checks(planned), 1, "the verdict is about the old commit and stands on it")
+	require.Empty(t, b.srv.Comments(pr.Number), "the comment is about the pull request")
+
+	closed := b.pull("closed")
+	require.NoError(t, b.srv.ClosePull(closed.Number))
+	require.NoError(t, f.Propose(bg(), closed, proposal(closed.Head, 0)))
+	require.Empty(t, b.srv.Comments(closed.Number))
+}
+
+func TestRerequest(t *testing.T) {
+	t.Parallel()
+	for _, fault := range []*githubtest.Fault{nil, {Op: opNewCheck, Status: 502, Carry: true}, {Op: opNewCheck}} {
+		b := newBed(t, nil)
+		pr := b.pull("two-workers")
+		f := b.forge(nil)
+		p := proposal(pr.Head, 0)
+		require.NoError(t, f.Propose(bg(), pr, p))
+		f.Rerequest(pr.Head)
+		if fault != nil {
+			b.srv.Inject(*fault)
+		}
+		require.NoError(t, f.Propose(bg(), pr, p))
+		require.Len(t, b.srv.Checks(pr.Head), 2, "a completed run cannot be opened again")
+		require.NoError(t, f.Propose(bg(), pr, p))
+		require.Len(t, b.srv.Checks(pr.Head), 2, "asked once, run once")
+	}
+}
+
+// TestOtherAppsCheckOfTheSameName is not taken for ours.
+func TestOtherAppsCheckOfTheSameName(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, func(o *githubtest.Options) { o.Tokens["other"] = githubtest.Token{Login: "other", App: true} })
+	pr := b.pull("two-workers")
+	p := proposal(pr.Head, 0)
+	require.NoError(t, b.forge(nil).Propose(bg(), pr, p))
+	require.NoError(t, b.forge(func(o *github.Options) { o.Token, o.Login = github.StaticToken("other"), "other[bot]" }).Propose(bg(), pr, p))
+	require.Len(t, b.srv.Checks(pr.Head), 2)
+	b.srv.Forget()
+	require.NoError(t, b.forge(nil).Propose(bg(), pr, p))
+	require.Empty(t, b.writes())
+}
+
+func TestStatusesWithAPersonalToken(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, nil)
+	pr := b.pull("two-workers")
+	pat := func(o *github.Options) { o.Token, o.Login = github.StaticToken("pat"), "" }
+	err := b.forge(pat).Propose(bg(), pr, proposal(pr.Head, 1))
+	require.ErrorContains(t, err, "GitHub App")
+	require.Len(t, b.srv.Comments(pr.Number), 1, "what can be shown is shown")
+	require.Equal(t, "ana", b.srv.Comments(pr.Number)[0].Author)
+
+	statuses := func(o *github.Options) { pat(o); o.Report = github.Statuses }
+	b.srv.Inject(githubtest.Fault{Op: opNewStatus, Status: 502, Carry: true})
+	require.NoError(t, b.forge(statuses).Propose(bg(), pr, proposal(pr.Head, 1)))
+	require.Equal(t, []githubtest.Status{{Context: "berth", State: "failure", Description: "blocked"}}, b.srv.Statuses(pr.Head))
+	b.srv.Forget()
+	require.NoError(t, b.forge(statuses).Propose(bg(), pr, proposal(pr.Head, 1)))
+	require.Empty(t, b.writes())
+	require.NoError(t, b.forge(statuses).Propose(bg(), pr, proposal(pr.Head, 0)))
+	require.Equal(t, githubtest.Status{Context: "berth", State: "success", Description: "fine"}, b.srv.Statuses(pr.Head)[1])
+}
+
+func TestLimitsAreWaitedOut(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, nil)
+	f := b.forge(nil)
+	n := 0
+	for name, fault := range map[string]githubtest.Fault{
+		"403 with Retry-After":   {Status: 403, Message: "You have exceeded a secondary rate limit", Header: map[string]string{"Retry-After": "20"}},
+		"429 with Retry-After":   {Status: 429, Header: map[string]string{"Retry-After": "20"}},
+		"several":                {Status: 429, Header: map[string]string{"Retry-After": "5"}, Times: 3},
+		"403 primary":            {Status: 403, Header: map[string]string{"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "in 20 s"}},
+		"429 primary":            {Status: 429, Header: map[string]string{"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "in 20 s"}},
+		"reset that went by":     {Status: 403, Header: map[string]string{"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1"}},
+		"retry at once, it says": {Status: 429, Header: map[string]string{"Retry-After": "0"}},
+	} {
+		for _, op := range []string{opChecks, opNewCheck, opSay, opPull} {
+			n++
+			pr := b.pull(fmt.Sprintf("b%d", n))
+			fault.Op = op
+			if fault.Header["X-RateLimit-Reset"] == "in 20 s" {
+				fault.Header = map[string]string{"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": fmt.Sprint(b.time.now().Add(20 * time.Second).Unix())}
+			}
+			b.srv.Inject(fault)
+			require.NoError(t, f.Propose(bg(), pr, proposal(pr.Head, 1)), "%s: %s", name, op)
+			require.Len(t, b.srv.Checks(pr.Head), 1)
+			require.Len(t, b.srv.Comments(pr.Number), 1)
+		}
+	}
+}
+
+func TestLongLimitsAreGivenBack(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		fault githubtest.Fault
+		until time.Duration
+	}{
+		"secondary":              {githubtest.Fault{Status: 403, Header: map[string]string{"Retry-After": "300"}}, 300 * time.Second},
+		"secondary, silent":      {githubtest.Fault{Status: 403, Message: "You have exceeded a secondary rate limit."}, time.Minute},
+		"429, silent":            {githubtest.Fault{Status: 429}, time.Minute},
+		"primary":                {githubtest.Fault{Status: 403, Header: map[string]string{"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1772368200"}}, 1801 * time.Second},
+		"a header gone mad":      {githubtest.Fault{Status: 429, Header: map[string]string{"Retry-After": "99999999999"}}, 70 * time.Minute},
+		"a reset in next summer": {githubtest.Fault{Status: 403, Header: map[string]string{"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1782368200"}}, 70 * time.Minute},
+	} {
+		b := newBed(t, nil)
+		pr := b.pull("two-workers")
+		start := b.time.now()
+		c.fault.Op = opNewCheck
+		b.srv.Inject(c.fault)
+		f := b.forge(nil)
+		err := f.Propose(bg(), pr, proposal(pr.Head, 1))
+		var limit *github.LimitError
+		require.ErrorAs(t, err, &limit, name)
+		require.Equal(t, start.Add(c.until), limit.Until.UTC(), name)
+		require.Equal(t, []string{opNewCheck}, b.writes(), "%s: the comment would meet the same", name)
+
+		b.srv.Forget()
+		_, err = f.OpenPulls(bg())
+		require.ErrorAs(t, err, &limit, name)
+		require.Empty(t, b.srv.Requests(), "%s: nothing goes out while it holds", name)
+
+		require.NoError(t, b.time.sleep(bg(), c.until))
+		require.NoError(t, f.Propose(bg(), pr, proposal(pr.Head, 1)), name)
+		require.Len(t, b.srv.Comments(pr.Number), 1)
+	}
+}
+
+func TestForbiddenIsNoLimit(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, nil)
+	b.srv.Inject(githubtest.Fault{Op: opPulls, Status: 403, Message: "Resource not accessible by integration"})
+	_, err := b.forge(nil).OpenPulls(bg())
+	var limit *github.LimitError
+	require.False(t, errors.As(err, &limit))
+	require.ErrorContains(t, err, "grant it")
+	require.Zero(t, b.time.slept)
+}
+
+// TestPace: a burst of pull requests stays below GitHub's limits by itself.
+func TestPace(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, nil)
+	reg := prometheus.NewRegistry()
+	f := b.forge(func(o *github.Options) { o.Registry, o.MaxWait = reg, time.Hour })
+	start := b.time.now()
+	pr := b.pull("busy")
+	for i := range 60 { // the base moves on and on
+		p := proposal(pr.Head, 0)
+		p.Digest = fmt.Sprintf("%064d", i)
+		require.NoError(t, f.Propose(bg(), pr, p))
+	}
+	require.Len(t, b.writes(), 120)
+	for _, r := range b.srv.Requests() {
+		require.Less(t, r.Status, 400, "GitHub had to refuse %s", r.Op)
+	}
+	require.Greater(t, b.time.now().Sub(start), 80*time.Second, "120 writes, 80 a minute")
+	require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(`
+# HELP berth_forge_requests_total Requests to the forge by operation and by the answer's code; 0 is none.
+# TYPE berth_forge_requests_total counter
+berth_forge_requests_total{code="200",op="get_comment"} 59
+berth_forge_requests_total{code="200",op="get_pull"} 2
+berth_forge_requests_total{code="200",op="list_checks"} 60
+berth_forge_requests_total{code="200",op="list_comments"} 1
+berth_forge_requests_total{code="200",op="update_comment"} 59
+berth_forge_requests_total{code="201",op="create_check"} 60
+berth_forge_requests_total{code="201",op="create_comment"} 1
+berth_forge_requests_total{code="304",op="get_pull"} 58
+`), "berth_forge_requests_total"))
+
+	// Beyond what a call waits, it says so instead, and writes nothing.
+	b.srv.Forget()
+	f = b.forge(func(o *github.Options) { o.MaxWait = time.Millisecond })
+	var err error
+	for i := range 60 {
+		if err = f.Follow(bg(), pr, plan.Rollout{Commit: fmt.Sprint(i)}); err != nil {
+			break
+		}
+	}
+	var limit *github.LimitError
+	require.ErrorAs(t, err, &limit)
+	require.Equal(t, "pace", limit.Why)
+	require.Len(t, b.writes(), 20)
+}
+
+func TestReadsAreRepeated(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, nil)
+	pr := b.pull("two-workers")
+	for _, f := range []githubtest.Fault{{Status: 500, Times: 3}, {Status: 503}, {}, {Delay: time.Second, DelayOnly: true}} {
+		f.Op = opPull
+		b.srv.Inject(f)
+		forge := b.forge(nil)
+		if f.Delay > 0 { // by now the server is warm
+			forge = b.forge(func(o *github.Options) { o.Timeout = f.Delay / 2 })
+		}
+		got, err := forge.Pull(bg(), pr.Number)
+		require.NoError(t, err, "%+v", f)
+		require.Equal(t, pr, got)
+	}
+	_, err := b.forge(nil).Pull(bg(), 99)
+	require.ErrorContains(t, err, "pull request 99")
+}
+
+func TestListings(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, func(o *githubtest.Options) { o.Limits.PerPage = 10 })
+	var merged []string
+	for i, m := range []githubtest.Method{githubtest.Squash, githubtest.MergeCommit} {
+		pr := b.pull(fmt.Sprintf("m%d", i))
+		c, err := b.srv.Merge(pr.Number, m, "ana")
+		require.NoError(t, err)
+		merged = append(merged, c)
+	}
+	closed := b.pull("closed")
+	require.NoError(t, b.srv.ClosePull(closed.Number))
+	for i := range 23 {
+		b.pull(fmt.Sprintf("b%d", i))
+	}
+	f := b.forge(nil)
+	open, err := f.OpenPulls(bg())
+	require.NoError(t, err)
+	require.Len(t, open, 23)
+	require.Equal(t, 4, open[0].Number)
+	require.Equal(t, 26, open[22].Number)
+	require.Empty(t, open[0].MergeCommit, "a test merge is none")
+
+	before := b.remaining()
+	for range 5 {
+		again, err := f.OpenPulls(bg())
+		require.NoError(t, err)
+		require.Empty(t, cmp.Diff(open, again))
+	}
+	require.Equal(t, before-1, b.remaining(), "looking again costs nothing, but the looking here")
+
+	for i, c := range merged {
+		prs, err := f.PullsOf(bg(), c)
+		require.NoError(t, err)
+		require.Len(t, prs, 1)
+		require.Equal(t, i+1, prs[0].Number)
+		require.True(t, prs[0].Merged)
+		require.Equal(t, c, prs[0].MergeCommit)
+	}
+	prs, err := f.PullsOf(bg(), open[0].Head)
+	require.NoError(t, err)
+	require.Empty(t, prs, "an open one is not merged")
+}
+
+// TestOneAtATime: many calls for one pull request end in one check and one comment.
+func TestOneAtATime(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, nil)
+	prs := []int{b.pull("a").Number, b.pull("b").Number}
+	f := b.forge(nil)
+	var wg sync.WaitGroup
+	errs := make(chan error, 16)
+	for i := range 16 {
+		wg.Go(func() {
+			pr := b.at(prs[i%2])
+			errs <- f.Propose(bg(), pr, proposal(pr.Head, 1))
+		})
+	}
+	wg.Wait()
+	close(errs)
+	for err := range errs {
+		require.NoError(t, err)
+	}
+	for _, n := range prs {
+		require.Len(t, b.srv.Comments(n), 1)
+		require.Len(t, b.srv.Checks(b.at(n).Head), 1)
+	}
+}
+
+func TestTokenStaysHome(t *testing.T) {
+	t.Parallel()
+	var seen []string
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen = append(seen, r.Header.Get("Authorization"))
+	}))
+	defer elsewhere.Close()
+	home := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("page") == "" {
+			w.Header().Set("Link", `<`+elsewhere.URL+`/?page=2>; rel="next"`)
+		}
+		if strings.HasSuffix(r.URL.Path, "/pulls/1") {
+			http.Redirect(w, r, elsewhere.URL+"/x", http.StatusMovedPermanently)
+			return
+		}
+		fmt.Fprint(w, "[]")
+	}))
+	defer home.Close()
+	b := newBed(t, nil)
+	f := b.forge(func(o *github.Options) { o.BaseURL = home.URL })
+	_, err := f.Pull(bg(), 1)
+	require.ErrorContains(t, err, "redirects")
+	require.NotContains(t, err.Error(), appToken)
+	_, err = f.OpenPulls(bg())
+	require.NoError(t, err, "a next page is one of our own pages")
+	require.Empty(t, seen)
+
+	b.srv.Inject(githubtest.Fault{Op: opPull, Status: 401, Message: "Bad credentials"})
+	_, err = b.forge(nil).Pull(bg(), 1)
+	require.ErrorContains(t, err, "token")
+	require.NotContains(t, err.Error(), appToken)
+	b.srv.Inject(githubtest.Fault{Op: opPull, Times: 4})
+	_, err = b.forge(nil).Pull(bg(), 1)
+	require.Error(t, err)
+	require.NotContains(t, err.Error(), appToken)
+}
+
+func TestConstruction(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, nil)
+	for name, change := range map[string]func(*github.Options){
+		"no base URL":     func(o *github.Options) { o.BaseURL = "" },
+		"a token in it":   func(o *github.Options) { o.BaseURL = "https://" + appToken + "@api.github.com" },
+		"no scheme":       func(o *github.Options) { o.BaseURL = "api.github.com" },
+		"another scheme":  func(o *github.Options) { o.BaseURL = "file:///etc" },
+		"owner as a path": func(o *github.Options) { o.Owner = "../x" },
+		"no repository":   func(o *github.Options) { o.Repo = "" },
+		"dots":            func(o *github.Options) { o.Repo = ".." },
+		"no token":        func(o *github.Options) { o.Token = nil },
+		"no renderer":     func(o *github.Options) { o.Render.Check = nil },
+		"unknown report":  func(o *github.Options) { o.Report = "emails" },
+	} {
+		o := github.Options{
+			BaseURL: b.srv.APIURL(), Owner: "lab", Repo: "estate", Token: github.StaticToken(appToken), Log: discardLog(),
+			Render: github.Render{Markdown: report.Markdown, Check: report.Check, Rollout: report.Rollout},
+		}
+		_, err := github.New(o)
+		require.NoError(t, err)
+		change(&o)
+		_, err = github.New(o)
+		require.Error(t, err, name)
+		require.NotContains(t, err.Error(), appToken, name)
+	}
+}
