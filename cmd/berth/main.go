@@ -60,6 +60,6 @@ func newRoot() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newInitCmd(), newValidateCmd())
+	root.AddCommand(newInitCmd(), newPlanCmd(), newValidateCmd())
 	return root
 }

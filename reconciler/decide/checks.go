@@ -18,24 +18,8 @@ const CodeMoved = "identity.moved"
 // stays as it is, whatever the rules become.
 func refuse(before *schema.Desired) load.Check {
 	return func(d *schema.Desired) []schema.Diagnostic {
-		return denials(policy.Evaluate(d, existing(before)))
+		return policy.Findings(policy.Evaluate(d, existing(before)).Decisions)
 	}
-}
-
-// denials are the decisions that deny an instance, as findings in its document.
-func denials(e *schema.Effective) []schema.Diagnostic {
-	var out []schema.Diagnostic
-	for _, d := range e.Decisions {
-		if d.Verdict != schema.Deny {
-			continue
-		}
-		out = append(out, schema.Diagnostic{
-			Severity: schema.SeverityError, Code: "policy." + d.Rule, File: d.At.File, Line: d.At.Line, Column: d.At.Column, Path: d.Field,
-			Message: fmt.Sprintf("%s (%s:%d)", d.Message, d.Source.File, d.Source.Line),
-		})
-	}
-	schema.SortDiagnostics(out)
-	return out
 }
 
 // moved finds the instances that go from one name to another between two trees,

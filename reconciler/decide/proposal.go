@@ -102,7 +102,7 @@ func (in *Input) base(ctx context.Context) (*forced, error) {
 // what policy refuses, and what moved.
 func findings(f *forced) []schema.Diagnostic {
 	all := slices.Clone(f.Main.Diagnostics)
-	all = append(all, denials(policy.Evaluate(f.Main.Desired, existing(f.before)))...)
+	all = append(all, policy.Findings(policy.Evaluate(f.Main.Desired, existing(f.before)).Decisions)...)
 	all = append(all, moved(f.before, f.Main.Desired)...)
 	schema.SortDiagnostics(all)
 	return all
