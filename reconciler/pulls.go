@@ -1,0 +1,218 @@
+package reconciler
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"berth/reconciler/decide"
+	"berth/reconciler/plan"
+	"berth/schema"
+)
+
+const (
+	// pullsDebounce gathers what changes while a unit is being worked on
+	// before open pull requests are planned again.
+	pullsDebounce = 700 * time.Millisecond
+	// followCoalesce is the least time between two updates of one comment.
+	followCoalesce = time.Second
+)
+
+// listPulls finds what webhooks may have lost: every open pull request is
+// looked at, and those that were open and no longer are.
+func (r *Reconciler) listPulls(ctx context.Context) error {
+	open, err := r.o.Forge.OpenPulls(ctx)
+	if err != nil {
+		return err
+	}
+	now := map[int]PullRequest{}
+	for _, pr := range open {
+		now[pr.Number] = pr
+	}
+	r.mu.Lock()
+	before := r.pulls
+	r.pulls = now
+	r.mu.Unlock()
+	for _, n := range slices.Backward(slices.Sorted(maps.Keys(now))) { // newest first
+		r.queue.Add(Item{Do: TaskPull, Pull: n})
+	}
+	for n := range before {
+		if _, ok := now[n]; !ok {
+			r.queue.Add(Item{Do: TaskPull, Pull: n})
+		}
+	}
+	return nil
+}
+
+// refreshPulls plans open pull requests again, as what they rest on changed.
+func (r *Reconciler) refreshPulls() {
+	if r.o.Forge == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for n := range r.pulls {
+		r.queue.AddAfter(Item{Do: TaskPull, Pull: n}, pullsDebounce)
+	}
+}
+
+// propose shows on one pull request what its merge would do.
+func (r *Reconciler) propose(ctx context.Context, number int) error {
+	if r.o.Forge == nil {
+		return nil
+	}
+	st := r.current()
+	if st == nil {
+		return errors.New("no commit has been decided yet")
+	}
+	pr, err := r.o.Forge.Pull(ctx, number)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	if pr.Open {
+		r.pulls[number] = pr
+	} else {
+		delete(r.pulls, number)
+		delete(r.shown, number)
+	}
+	r.mu.Unlock()
+	if !pr.Open {
+		return nil
+	}
+	head, err := r.o.Repo.FetchPull(ctx, number)
+	if err != nil {
+		return err
+	}
+	if head != pr.Head {
+		// Moved between the two reads: what was fetched is what is planned,
+		// and the forge decides whether it is still the head.
+		pr.Head = head
+	}
+	p, err := decide.Proposal(ctx, decide.Input{
+		Loader: r.o.Loader, Repo: r.o.Repo, Base: st.main, InForce: st.inForce, Head: head,
+		Memory: r.writer.memory(), Rules: r.rules,
+	})
+	if err != nil {
+		return err
+	}
+	// What was shown is shown again only if it says something else. The forge
+	// compares as well; this saves it the reading.
+	mark := strings.Join([]string{p.Base, p.Head, p.Digest, strconv.FormatBool(p.Blocked())}, " ")
+	r.mu.Lock()
+	same := r.shown[number] == mark
+	r.mu.Unlock()
+	if same {
+		return nil
+	}
+	if err := r.o.Forge.Propose(ctx, pr, p); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	r.shown[number] = mark
+	r.mu.Unlock()
+	return nil
+}
+
+// ShowAgain makes the next look at a pull request (0: at all) show its
+// proposal even if nothing changed, as somebody asked for it.
+func (r *Reconciler) ShowAgain(number int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if number == 0 {
+		clear(r.shown)
+	}
+	delete(r.shown, number)
+}
+
+func (r *Reconciler) rules(backend string) plan.Rules {
+	if rt := r.o.Runtimes[backend]; rt != nil {
+		return rt
+	}
+	return nil
+}
+
+// touched wakes the comment of the pull request that brought a commit.
+func (r *Reconciler) touched(commit string) {
+	if r.o.Forge != nil && commit != "" {
+		r.queue.AddAfter(Item{Do: TaskFollow, Commit: commit}, followCoalesce)
+	}
+}
+
+// follow tells the pull request that brought a commit what became of it, and
+// forgets units that are gone once that is told.
+func (r *Reconciler) follow(ctx context.Context, commit string) error {
+	if r.o.Forge == nil {
+		return nil
+	}
+	prs, err := r.pullsOf(ctx, commit)
+	if err != nil {
+		return err
+	}
+	roll := r.rollout(commit)
+	for _, pr := range prs {
+		if err := r.o.Forge.Follow(ctx, pr, roll); err != nil {
+			return err
+		}
+	}
+	for _, u := range roll.Units {
+		if u.Phase == plan.PhaseDeleted {
+			r.forget(u.Key)
+		}
+	}
+	return nil
+}
+
+func (r *Reconciler) pullsOf(ctx context.Context, commit string) ([]PullRequest, error) {
+	r.mu.Lock()
+	prs, ok := r.merged[commit]
+	r.mu.Unlock()
+	if ok {
+		return prs, nil
+	}
+	prs, err := r.o.Forge.PullsOf(ctx, commit)
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.merged) > 1000 { // a cache, nothing more
+		clear(r.merged)
+	}
+	r.merged[commit] = prs
+	return prs, nil
+}
+
+// rollout is where the units that a commit changed stand.
+func (r *Reconciler) rollout(commit string) plan.Rollout {
+	mem := r.writer.memory()
+	roll := plan.Rollout{Commit: commit, CorrelationID: correlation(commit)}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, k := range slices.SortedFunc(maps.Keys(mem), schema.Key.Compare) {
+		s := mem[k]
+		if s.Revision != commit {
+			continue
+		}
+		u := plan.UnitProgress{Key: k, Phase: s.Phase, Settled: settled(s), Members: s.Members, Failure: s.FailureReason}
+		if u.Failure == "" {
+			for _, c := range s.Conditions {
+				if c.Type == "Ready" && c.Status != "True" {
+					u.Failure = c.Message
+				}
+			}
+		}
+		if p := r.progress[k]; p != nil {
+			u.Done, u.Total, u.Seconds = p.done, p.total, p.took.Seconds()
+		}
+		roll.Units = append(roll.Units, u)
+	}
+	if r.state != nil && r.state.main == commit {
+		roll.Held = r.state.held
+	}
+	return roll
+}

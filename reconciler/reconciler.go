@@ -1,0 +1,308 @@
+package reconciler
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/util/workqueue"
+
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/schema"
+	"berth/schema/load"
+)
+
+// Options say what a Reconciler works with. Zero durations and counts take the
+// defaults named.
+type Options struct {
+	Estate   string // the estate's name, for logs
+	Repo     Repo
+	Forge    Forge // nil: no forge; everything else works the same
+	Loader   *load.Loader
+	Runtimes map[string]runtimes.Runtime // by runtime_backend
+
+	Interval    time.Duration // between two looks at a unit (requirement E1): 5 s
+	Poll        time.Duration // between two fetches nobody asked for: 60 s
+	Flush       time.Duration // status is gathered this long before it is written: 1 s
+	Workers     int           // 4
+	MaxAttempts int           // tries of a failing unit before it waits for a new revision: 10
+	Log         *slog.Logger
+	Now         func() time.Time
+	Metrics     *Metrics // nil: not measured
+}
+
+// Item is a key of the queue: where to look, never what happened.
+type Item struct {
+	Do   Task
+	Unit schema.Key // of TaskUnit
+	Pull int        // of TaskPull
+	// Commit is the merged commit of TaskFollow.
+	Commit string
+}
+
+// Task is what to look at.
+type Task string
+
+// The tasks.
+const (
+	TaskEstate Task = "estate" // fetch, decide the new commit
+	TaskUnit   Task = "unit"   // bring one unit to what is in force
+	TaskPulls  Task = "pulls"  // list the open pull requests
+	TaskPull   Task = "pull"   // show what one pull request would do
+	TaskFollow Task = "follow" // tell a merged pull request what became of it
+)
+
+func (i Item) String() string {
+	switch i.Do {
+	case TaskUnit:
+		return i.Unit.String()
+	case TaskPull:
+		return fmt.Sprintf("pull %d", i.Pull)
+	case TaskFollow:
+		return "follow " + short(i.Commit)
+	}
+	return string(i.Do)
+}
+
+// Reconciler keeps one estate. Make it with New, run it once with Run.
+type Reconciler struct {
+	o      Options
+	queue  workqueue.TypedRateLimitingInterface[Item]
+	writer *writer
+
+	mu       sync.Mutex
+	state    *state // replaced whole by each decision; nil before the first
+	pulls    map[int]PullRequest
+	merged   map[string][]PullRequest // pull requests of commits of main, as the forge told
+	progress map[schema.Key]*progress // of units being worked on
+	shown    map[int]string           // what a pull request was last shown
+	ready    chan struct{}            // closed at the first decision
+}
+
+// state is one decision: what is in force, and what follows from it. Immutable.
+type state struct {
+	main, inForce string // commits
+	effective     *schema.Effective
+	placement     plan.Placement
+	held          []plan.Held
+}
+
+// progress of a unit's roll-out, for the pull request that caused it.
+type progress struct {
+	started     time.Time
+	done, total int
+	took        time.Duration
+}
+
+// New makes a Reconciler.
+func New(o Options) *Reconciler {
+	def := func(d *time.Duration, v time.Duration) {
+		if *d == 0 {
+			*d = v
+		}
+	}
+	def(&o.Interval, 5*time.Second)
+	def(&o.Poll, time.Minute)
+	def(&o.Flush, time.Second)
+	if o.Workers == 0 {
+		o.Workers = 4
+	}
+	if o.MaxAttempts == 0 {
+		o.MaxAttempts = 10
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Metrics == nil {
+		o.Metrics = NewMetrics(nil)
+	}
+	r := &Reconciler{
+		o: o,
+		queue: workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[Item](500*time.Millisecond, 30*time.Second)),
+		pulls:    map[int]PullRequest{},
+		merged:   map[string][]PullRequest{},
+		progress: map[schema.Key]*progress{},
+		shown:    map[int]string{},
+		ready:    make(chan struct{}),
+	}
+	r.writer = newWriter(o.Repo, o.Flush, o.Log, o.Now)
+	r.writer.onPush = o.Metrics.pushed
+	return r
+}
+
+// Enqueue asks to look at something soon. It never blocks; equal items that
+// wait are one.
+func (r *Reconciler) Enqueue(i Item) { r.queue.Add(i) }
+
+// Ready is closed once the first commit has been decided.
+func (r *Reconciler) Ready() <-chan struct{} { return r.ready }
+
+// Run keeps the estate until ctx ends, then writes what is still unwritten and
+// returns nil. It returns an error when it cannot go on at all: another daemon
+// has taken over, or the status branch cannot be led.
+func (r *Reconciler) Run(ctx context.Context) error {
+	for wait := time.Second; ; wait = min(2*wait, 30*time.Second) {
+		err := r.writer.lead(ctx)
+		if err == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		r.o.Log.Warn("cannot start yet", "error", err, "again_in", wait)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	r.o.Log.Info("leading", "estate", r.o.Estate, "epoch", r.writer.epoch())
+
+	g, ctx := errgroup.WithContext(ctx)
+	// The writer outlives the workers: what they record at the end is written.
+	workers, stopWriter := context.WithCancel(context.WithoutCancel(ctx))
+	g.Go(func() error { return r.writer.run(workers) })
+	g.Go(func() error {
+		defer stopWriter()
+		var wg sync.WaitGroup
+		for range r.o.Workers {
+			wg.Go(func() { r.work(ctx) })
+		}
+		wg.Wait()
+		return nil
+	})
+	g.Go(func() error {
+		<-ctx.Done()
+		r.queue.ShutDown()
+		return nil
+	})
+	g.Go(func() error {
+		t := time.NewTicker(r.o.Poll)
+		defer t.Stop()
+		for {
+			r.queue.Add(Item{Do: TaskEstate})
+			if r.o.Forge != nil {
+				r.queue.Add(Item{Do: TaskPulls})
+			}
+			select {
+			case <-t.C:
+			case <-ctx.Done():
+				return nil
+			}
+		}
+	})
+	return g.Wait()
+}
+
+func (r *Reconciler) work(ctx context.Context) {
+	for {
+		item, down := r.queue.Get()
+		if down {
+			return
+		}
+		r.one(ctx, item)
+		r.queue.Done(item)
+	}
+}
+
+// one looks at one item. A panic costs that item a retry and nobody else
+// anything.
+func (r *Reconciler) one(ctx context.Context, item Item) {
+	if ctx.Err() != nil {
+		return
+	}
+	start := r.o.Now()
+	var again time.Duration
+	err := func() (err error) {
+		defer func() {
+			if p := recover(); p != nil {
+				err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+			}
+		}()
+		switch item.Do {
+		case TaskEstate:
+			return r.reconcileEstate(ctx)
+		case TaskUnit:
+			again, err = r.reconcileUnit(ctx, item.Unit)
+		case TaskPulls:
+			return r.listPulls(ctx)
+		case TaskPull:
+			return r.propose(ctx, item.Pull)
+		case TaskFollow:
+			return r.follow(ctx, item.Commit)
+		}
+		return err
+	}()
+	r.o.Metrics.reconciled(item.Do, r.o.Now().Sub(start), err)
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		r.o.Log.Warn("reconcile failed; again later", "estate", r.o.Estate, "item", item.String(), "error", err)
+		r.queue.AddRateLimited(item)
+	default:
+		r.queue.Forget(item)
+		if again > 0 {
+			r.queue.AddAfter(item, again)
+		}
+	}
+}
+
+// current is the decision in force, or nil before the first.
+func (r *Reconciler) current() *state {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.state
+}
+
+// Unsettled lists the units that are not what they shall be, each with the
+// reason, sorted by key. Nil: everything is decided, converged and written.
+func (r *Reconciler) Unsettled() []string {
+	st := r.current()
+	if st == nil {
+		return []string{"no commit has been decided yet"}
+	}
+	var out []string
+	rev := r.writer.revision()
+	if rev.Frozen != "" {
+		out = append(out, "the sync is frozen: "+rev.Frozen)
+	}
+	mem := r.writer.memory()
+	keys := slices.SortedFunc(maps.Keys(mem), schema.Key.Compare)
+	for _, k := range keys {
+		s := mem[k]
+		want := st.effective.Instances[k]
+		switch {
+		case want == nil:
+			out = append(out, fmt.Sprintf("%s: %s", k, s.Phase))
+		case s.Phase == plan.PhaseRunning && want.DesiredState == schema.DesiredRunning && settled(s):
+		case s.Phase == plan.PhaseStopped && want.DesiredState == schema.DesiredStopped && settled(s):
+		default:
+			why := s.FailureReason
+			for _, c := range s.Conditions {
+				if c.Type == "Ready" && why == "" {
+					why = c.Message
+				}
+			}
+			out = append(out, fmt.Sprintf("%s: %s: %s", k, s.Phase, why))
+		}
+	}
+	if out == nil && !r.writer.clean() {
+		out = append(out, "status is not written yet")
+	}
+	return out
+}
+
+func short(id string) string {
+	if len(id) > 10 {
+		return id[:10]
+	}
+	return id
+}

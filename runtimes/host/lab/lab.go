@@ -1,0 +1,399 @@
+package lab
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/sync/errgroup"
+
+	"berth/schema"
+)
+
+//go:embed init.sh
+var initScript string
+
+// DefaultUser is the account Berth logs in as.
+const DefaultUser = "berth"
+
+// Node is one host of a lab.
+type Node struct {
+	Name    string   `json:"name"`
+	Address string   `json:"address"`           // IPv4; all hosts of a lab lie in one /24
+	Devices []string `json:"devices,omitempty"` // character devices directly in /dev
+}
+
+// NodeOf is the host that a Node document describes, GPUs included.
+func NodeOf(name string, spec schema.NodeSpec) Node {
+	n := Node{Name: name, Address: spec.Address}
+	for _, g := range spec.Capacity.GPUs {
+		n.Devices = append(n.Devices, expand(g.Devices)...)
+	}
+	return n
+}
+
+var ranged = regexp.MustCompile(`^(.*)\[(\d+)-(\d+)\]$`)
+
+// expand turns /dev/nvidia[0-2] into its three names.
+func expand(devices string) []string {
+	m := ranged.FindStringSubmatch(devices)
+	if m == nil {
+		return []string{devices}
+	}
+	from, _ := strconv.Atoi(m[2])
+	to, _ := strconv.Atoi(m[3])
+	var out []string
+	for i := from; i <= to; i++ {
+		out = append(out, m[1]+strconv.Itoa(i))
+	}
+	return out
+}
+
+// Config says what lab to make.
+type Config struct {
+	Dir    string // holds keys and host list; made, and removed by Down
+	Helper string // the berth-host binary that hosts get a copy of
+	Nodes  []Node
+	// Auto puts the hosts into a /24 nobody uses instead of the one their
+	// addresses name, keeping the last number of each.
+	Auto bool
+	Log  *slog.Logger
+}
+
+// Lab is a lab that is up. It outlives the process that made it.
+type Lab struct {
+	Dir    string `json:"dir"`
+	Bridge string `json:"bridge"`
+	Nodes  []Node `json:"nodes"` // by name; with the addresses they really have
+}
+
+// User is the account Berth logs in as.
+func (l *Lab) User() string { return DefaultUser }
+
+// KeyFile is the private key of User; on a host it reaches berth-host only.
+func (l *Lab) KeyFile() string { return filepath.Join(l.Dir, "id_ed25519") }
+
+// LoginKeyFile is the private key that root logs in with, for people.
+func (l *Lab) LoginKeyFile() string { return filepath.Join(l.Dir, "login_ed25519") }
+
+// KnownHosts is a known_hosts file that pins every host's key.
+func (l *Lab) KnownHosts() string { return filepath.Join(l.Dir, "known_hosts") }
+
+// Node is the host of a name.
+func (l *Lab) Node(name string) (Node, bool) {
+	i := slices.IndexFunc(l.Nodes, func(n Node) bool { return n.Name == name })
+	if i < 0 {
+		return Node{}, false
+	}
+	return l.Nodes[i], true
+}
+
+var (
+	nameShape   = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$`)
+	deviceShape = regexp.MustCompile(`^/dev/[A-Za-z][A-Za-z0-9_-]{0,40}$`)
+)
+
+// Up makes the lab, or what is missing of it after a crash. Where it fails it
+// takes back what it made. Only root can.
+func Up(ctx context.Context, c Config) (l *Lab, err error) {
+	if err := c.check(); err != nil {
+		return nil, fmt.Errorf("lab: %w", err)
+	}
+	sum := sha256.Sum256([]byte(c.Dir))
+	l = &Lab{Dir: c.Dir, Bridge: "bl" + hex.EncodeToString(sum[:])[:8], Nodes: slices.Clone(c.Nodes)}
+	slices.SortFunc(l.Nodes, func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
+	if old, err := Open(c.Dir); err == nil {
+		// A lab is made whole or not at all: what is left of one goes first.
+		if err := old.Down(ctx); err != nil {
+			return nil, err
+		}
+	}
+	made := l
+	defer func() {
+		if err != nil {
+			clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+			defer cancel()
+			err = errors.Join(err, made.Down(clean))
+		}
+	}()
+	if err := os.MkdirAll(filepath.Join(c.Dir, "hosts"), 0o755); err != nil {
+		return nil, fmt.Errorf("lab: %w", err)
+	}
+	if err := l.save(); err != nil { // before anything else, so that Down finds it
+		return nil, err
+	}
+	if err := l.network(ctx, c.Auto); err != nil {
+		return nil, fmt.Errorf("lab: %w", err)
+	}
+	if err := l.files(c.Helper); err != nil {
+		return nil, fmt.Errorf("lab: %w", err)
+	}
+	if err := l.save(); err != nil {
+		return nil, err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	for i, n := range l.Nodes {
+		g.Go(func() error {
+			if err := l.boot(ctx, i, n); err != nil {
+				return fmt.Errorf("lab: host %s: %w", n.Name, err)
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	if c.Log != nil {
+		c.Log.Info("lab is up", "dir", l.Dir, "hosts", len(l.Nodes), "bridge", l.Bridge)
+	}
+	return l, nil
+}
+
+func (c Config) check() error {
+	if os.Geteuid() != 0 {
+		return errors.New("only root can make network namespaces; run it as root")
+	}
+	if !filepath.IsAbs(c.Dir) || strings.ContainsAny(c.Dir, " \t\n,:\\") {
+		return fmt.Errorf("directory %q: want an absolute path without blanks, commas and colons", c.Dir)
+	}
+	if len(c.Nodes) == 0 || len(c.Nodes) > 200 {
+		return fmt.Errorf("%d hosts: want 1 to 200", len(c.Nodes))
+	}
+	for _, p := range []string{"unshare", "nsenter", "ip", "mount", "bash", "/usr/sbin/sshd", "sudo"} {
+		if _, err := exec.LookPath(p); err != nil {
+			return fmt.Errorf("%s is missing: install openssh-server, iproute2 and sudo", filepath.Base(p))
+		}
+	}
+	if _, err := os.Stat(c.Helper); err != nil {
+		return fmt.Errorf("the helper: %w; build it with `make build`", err)
+	}
+	seen := map[string]bool{}
+	var subnet netip.Prefix
+	for _, n := range c.Nodes {
+		a, err := netip.ParseAddr(n.Address)
+		switch {
+		case !nameShape.MatchString(n.Name):
+			return fmt.Errorf("host name %q: want letters, digits and dashes", n.Name)
+		case err != nil || !a.Is4():
+			return fmt.Errorf("host %s: address %q is not an IPv4 address", n.Name, n.Address)
+		case seen[n.Name] || seen[n.Address]:
+			return fmt.Errorf("host %s (%s) is there twice", n.Name, n.Address)
+		case a.As4()[3] < 2 || a.As4()[3] == 255:
+			return fmt.Errorf("host %s: address %s is the network's own; use .2 to .254", n.Name, n.Address)
+		case subnet.IsValid() && !subnet.Contains(a):
+			return fmt.Errorf("host %s: %s is not in %s as the others are", n.Name, n.Address, subnet)
+		}
+		subnet, _ = a.Prefix(24)
+		seen[n.Name], seen[n.Address] = true, true
+		for _, d := range n.Devices {
+			if !deviceShape.MatchString(d) {
+				return fmt.Errorf("host %s: device %q: want a name directly in /dev", n.Name, d)
+			}
+		}
+	}
+	return nil
+}
+
+// Open finds a lab that an earlier Up made, or began to make, in dir.
+func Open(dir string) (*Lab, error) {
+	data, err := os.ReadFile(filepath.Join(dir, "lab.json"))
+	if err != nil {
+		return nil, fmt.Errorf("no lab in %s: %w", dir, err)
+	}
+	var l Lab
+	if err := json.Unmarshal(data, &l); err != nil {
+		return nil, fmt.Errorf("lab in %s: %w", dir, err)
+	}
+	l.Dir = dir
+	return &l, nil
+}
+
+func (l *Lab) save() error {
+	data, err := json.MarshalIndent(l, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(l.Dir, "lab.json"), append(data, '\n'), 0o644)
+}
+
+// files writes what hosts copy for themselves: keys, host list, helper.
+func (l *Lab) files(helper string) error {
+	write := func(name, text string, mode os.FileMode) error {
+		return os.WriteFile(filepath.Join(l.Dir, name), []byte(text), mode)
+	}
+	hosts := "127.0.0.1 localhost\n"
+	for _, n := range l.Nodes {
+		hosts += n.Address + " " + n.Name + "\n"
+	}
+	known := ""
+	for _, n := range l.Nodes {
+		dir := filepath.Join("hosts", n.Name)
+		if err := os.MkdirAll(filepath.Join(l.Dir, dir, "disk"), 0o755); err != nil {
+			return err
+		}
+		private, public, err := newKey("lab host " + n.Name)
+		if err != nil {
+			return err
+		}
+		if err := write(filepath.Join(dir, "ssh_host_ed25519_key"), private, 0o600); err != nil {
+			return err
+		}
+		known += n.Address + " " + public + "\n" + n.Name + " " + public + "\n"
+	}
+	private, public, err := newKey("berth")
+	if err != nil {
+		return err
+	}
+	login, loginPublic, err := newKey("login")
+	if err != nil {
+		return err
+	}
+	data, err := os.ReadFile(helper)
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		write("hosts.txt", hosts, 0o644),
+		write("known_hosts", known, 0o644),
+		write("id_ed25519", private, 0o600),
+		write("login_ed25519", login, 0o600),
+		write("login_keys", loginPublic+"\n", 0o644),
+		write("authorized_keys", `restrict,command="sudo -n /usr/local/sbin/berth-host" `+public+"\n", 0o644),
+		write("init.sh", initScript, 0o755),
+		write("berth-host", string(data), 0o755),
+	)
+}
+
+func newKey(comment string) (private, public string, err error) {
+	pub, priv, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return "", "", err
+	}
+	block, err := ssh.MarshalPrivateKey(priv, comment)
+	if err != nil {
+		return "", "", err
+	}
+	key, err := ssh.NewPublicKey(pub)
+	if err != nil {
+		return "", "", err
+	}
+	return string(pem.EncodeToMemory(block)), strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key))), nil
+}
+
+// boot starts one host and waits until its sshd answers.
+func (l *Lab) boot(ctx context.Context, index int, n Node) error {
+	log, err := os.Create(filepath.Join(l.Dir, "hosts", n.Name, "log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	args := append([]string{"--mount", "--uts", "--net", "--pid", "--ipc", "--fork", "--kill-child", "--mount-proc",
+		"bash", filepath.Join(l.Dir, "init.sh"), l.Dir, n.Name, n.Address, "24", DefaultUser}, n.Devices...)
+	// The host outlives this process: no context, a session of its own.
+	cmd := exec.Command("unshare", args...)
+	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8"}
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // what it says is in the log
+		close(ended)
+	}()
+	deadline := time.Now().Add(15 * time.Second)
+	linked := false
+	for {
+		if !linked {
+			if pid := l.init(n.Name); pid > 0 {
+				veth := fmt.Sprintf("%sv%d", l.Bridge, index)
+				// The cable of a host that was killed goes when the kernel gets to it.
+				_ = ip(ctx, "link", "delete", veth)
+				if err := ip(ctx, "link", "add", veth, "type", "veth", "peer", "name", "eth0", "address", mac(n.Address), "netns", strconv.Itoa(pid)); err != nil {
+					return err
+				}
+				if err := ip(ctx, "link", "set", veth, "master", l.Bridge, "up"); err != nil {
+					return err
+				}
+				linked = true
+			}
+		} else if said(log.Name(), "up") && answers(n.Address) {
+			// Not asked before: an unanswered ARP request costs a second.
+			return nil
+		}
+		select {
+		case <-ended:
+			return fmt.Errorf("its first process ended: %s", tail(log.Name()))
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(10 * time.Millisecond):
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("sshd does not answer at %s: %s", n.Address, tail(log.Name()))
+		}
+	}
+}
+
+// mac is the hardware address of a host: the same after it was booted anew, as
+// neighbours remember it.
+func mac(address string) string {
+	b := netip.MustParseAddr(address).As4()
+	return fmt.Sprintf("02:be:%02x:%02x:%02x:%02x", b[0], b[1], b[2], b[3])
+}
+
+// said says whether a line of the file is the word.
+func said(file, word string) bool {
+	data, err := os.ReadFile(file)
+	return err == nil && strings.Contains("\n"+string(data), "\n"+word+"\n")
+}
+
+// answers says whether an sshd greets at the address.
+func answers(address string) bool {
+	c, err := net.DialTimeout("tcp", net.JoinHostPort(address, "22"), 200*time.Millisecond)
+	if err != nil {
+		return false
+	}
+	defer c.Close()
+	_ = c.SetReadDeadline(time.Now().Add(time.Second)) // a failure shows in the read
+	greeting := make([]byte, 4)
+	_, err = io.ReadFull(c, greeting)
+	return err == nil && string(greeting) == "SSH-"
+}
+
+func tail(file string) string {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err.Error()
+	}
+	return strings.TrimSpace(string(data[max(0, len(data)-500):]))
+}
+
+func ip(ctx context.Context, args ...string) error {
+	out, err := exec.CommandContext(ctx, "ip", args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("ip %s: %s", strings.Join(args, " "), strings.TrimSpace(string(out)))
+	}
+	return nil
+}

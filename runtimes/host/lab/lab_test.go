@@ -1,0 +1,170 @@
+package lab_test
+
+import (
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/runtimes/host/lab"
+	"berth/schema"
+)
+
+// needRoot ends a test that cannot do its work. Leaving it out silently would
+// hide that nothing was tested.
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Getenv("BERTH_UNPRIVILEGED") != "" {
+		t.Skip("BERTH_UNPRIVILEGED is set: labs are left out")
+	}
+	if os.Geteuid() != 0 {
+		t.Fatal("this test makes namespaces and needs root; `make test-unprivileged` leaves it out")
+	}
+}
+
+func config(t *testing.T) lab.Config {
+	helper := filepath.Join(t.TempDir(), "berth-host")
+	require.NoError(t, os.WriteFile(helper, []byte("#!/bin/sh\necho helper $(id -u)\n"), 0o755))
+	return lab.Config{
+		Dir: filepath.Join(t.TempDir(), "lab"), Helper: helper, Auto: true,
+		Nodes: []lab.Node{
+			lab.NodeOf("ctl", schema.NodeSpec{Address: "10.77.0.10"}),
+			lab.NodeOf("gpu-1", schema.NodeSpec{Address: "10.77.0.11", Capacity: schema.Capacity{GPUs: []schema.GPU{{Type: "a100", Count: 2, Devices: "/dev/nvidia[0-1]"}}}}),
+		},
+	}
+}
+
+// machine is what a lab must leave as it was: mounts, links, accounts.
+func machine(t *testing.T) map[string]string {
+	t.Helper()
+	read := func(path string) string {
+		data, err := os.ReadFile(path)
+		require.NoError(t, err)
+		return string(data)
+	}
+	entries, err := filepath.Glob("/etc/*")
+	require.NoError(t, err)
+	devices, err := filepath.Glob("/dev/nvidia*")
+	require.NoError(t, err)
+	return map[string]string{
+		"mounts": read("/proc/self/mounts"), "passwd": read("/etc/passwd"), "group": read("/etc/group"), "hosts": read("/etc/hosts"),
+		"etc": strings.Join(entries, "\n"), "devices": strings.Join(devices, "\n"),
+	}
+}
+
+func links(t *testing.T, bridge string) []string {
+	t.Helper()
+	all, err := net.Interfaces()
+	require.NoError(t, err)
+	var out []string
+	for _, i := range all {
+		if strings.HasPrefix(i.Name, bridge) {
+			out = append(out, i.Name)
+		}
+	}
+	return out
+}
+
+func TestUpAndDownLeavesNothing(t *testing.T) {
+	needRoot(t)
+	before := machine(t)
+	c := config(t)
+	for range 2 { // the second time on the same directory
+		start := time.Now()
+		l, err := lab.Up(t.Context(), c)
+		require.NoError(t, err)
+		t.Logf("2 hosts up in %v", time.Since(start))
+
+		ssh := func(key, login string, argv ...string) (string, error) {
+			n, _ := l.Node("gpu-1")
+			args := append([]string{"-F", "none", "-i", key, "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes",
+				"-o", "UserKnownHostsFile=" + l.KnownHosts(), login + "@" + n.Address}, argv...)
+			out, err := exec.CommandContext(t.Context(), "ssh", args...).CombinedOutput()
+			return strings.TrimSpace(string(out)), err
+		}
+		// A person sees a host of its own.
+		out, err := ssh(l.LoginKeyFile(), "root", "hostname; ls /dev/nvidia*; getent hosts ctl; test -c /dev/nvidia1 && echo device")
+		require.NoError(t, err, out)
+		require.Contains(t, out, "gpu-1\n/dev/nvidia0\n/dev/nvidia1\n")
+		require.Contains(t, out, "ctl\ndevice")
+		// Berth's key reaches the helper, as root, whatever is asked for.
+		out, err = ssh(l.KeyFile(), l.User(), "id")
+		require.NoError(t, err, out)
+		require.Equal(t, "helper 0", out)
+		// Hosts reach each other, and have processes and files of their own.
+		out, err = l.Run(t.Context(), "ctl", "bash", "-c", "exec 3<>/dev/tcp/gpu-1/22 && head -c4 <&3; echo; echo mine > /etc/mine; ls /proc | grep -c '^[0-9]'")
+		require.NoError(t, err)
+		require.True(t, strings.HasPrefix(out, "SSH-"), out)
+		for _, s := range l.Status() {
+			require.True(t, s.Up && s.Answers, s.Name)
+		}
+		require.NotEmpty(t, links(t, l.Bridge))
+
+		require.NoError(t, l.Kill("gpu-1"))
+		require.False(t, l.Status()[1].Up)
+		require.NoError(t, l.Boot(t.Context(), "gpu-1"))
+
+		found, err := lab.Open(c.Dir)
+		require.NoError(t, err)
+		require.NoError(t, found.Down(t.Context()))
+		require.NoError(t, l.Down(t.Context()), "a second time")
+		require.Empty(t, links(t, l.Bridge))
+		require.NoDirExists(t, c.Dir)
+		require.Empty(t, processesOf(t, c.Dir))
+		require.Equal(t, before, machine(t))
+	}
+}
+
+// Up that is interrupted leaves nothing; one that is killed is found by Down.
+func TestUpInterrupted(t *testing.T) {
+	needRoot(t)
+	c := config(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	defer cancel()
+	_, err := lab.Up(ctx, c)
+	require.Error(t, err)
+	require.NoDirExists(t, c.Dir)
+	require.Empty(t, processesOf(t, c.Dir))
+}
+
+func TestRefusals(t *testing.T) {
+	needRoot(t)
+	for _, bad := range []struct {
+		why    string
+		change func(*lab.Config)
+	}{
+		{"address", func(c *lab.Config) { c.Nodes[0].Address = "lab.example" }},
+		{"is there twice", func(c *lab.Config) { c.Nodes[1].Address = c.Nodes[0].Address }},
+		{"is not in", func(c *lab.Config) { c.Nodes[1].Address = "10.78.0.11" }},
+		{"host name", func(c *lab.Config) { c.Nodes[0].Name = "../ctl" }},
+		{"device", func(c *lab.Config) { c.Nodes[0].Devices = []string{"/dev/../etc/passwd"} }},
+		{"the helper", func(c *lab.Config) { c.Helper += ".missing" }},
+		{"directory", func(c *lab.Config) { c.Dir = "relative" }},
+	} {
+		c := config(t)
+		c.Nodes = slices.Clone(c.Nodes)
+		bad.change(&c)
+		_, err := lab.Up(t.Context(), c)
+		require.ErrorContains(t, err, bad.why)
+	}
+}
+
+func processesOf(t *testing.T, dir string) []string {
+	t.Helper()
+	out, err := exec.Command("ps", "-eo", "args").Output()
+	require.NoError(t, err)
+	var found []string
+	for line := range strings.Lines(string(out)) {
+		if strings.Contains(line, dir) {
+			found = append(found, line)
+		}
+	}
+	return found
+}
