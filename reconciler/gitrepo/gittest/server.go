@@ -50,6 +50,7 @@ type Server struct {
 	mu     sync.Mutex
 	faults Faults
 	seen   map[string]int
+	busy   sync.WaitGroup // requests being answered
 }
 
 // Faults is what a Server does wrong. The zero value serves.
@@ -146,6 +147,7 @@ func (s *Server) Close() {
 	}
 	s.mu.Unlock()
 	_ = s.http.Close()
+	s.busy.Wait() // git may still be writing for a request whose client has gone
 }
 
 // SetFaults switches faults on or off, for requests from now on.
@@ -177,6 +179,8 @@ func (s *Server) ResetRequests() {
 
 // ServeHTTP answers one request, or fails to, as the faults say.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.busy.Add(1)
+	defer s.busy.Done()
 	service := r.URL.Query().Get("service")
 	if service == "" {
 		service = filepath.Base(r.URL.Path)
