@@ -22,6 +22,7 @@
 //	file.bom                 a byte order mark
 //	file.control             control, invisible or bidirectional characters
 //	file.unreadable          the reader failed on the file
+//	file.more                findings beyond the first 25 of a file (note)
 //	part.unreadable          a part of the tree cannot be listed or read
 //	path.misplaced           no kind of document stands at this path
 //	path.stray               neither a document nor README.md

@@ -201,6 +201,12 @@ func (f *forcing) loose(path string) bool {
 	return changed && !back
 }
 
+// gone says whether a path of main does not come into force.
+func (f *forcing) gone(path string) bool {
+	_, back := f.put[path]
+	return back
+}
+
 // back puts a path as it was.
 func (f *forcing) back(path, reason, message string) {
 	f.put[path] = f.was[path]
@@ -243,7 +249,7 @@ func (f *forcing) round(r *Result, refused map[string]schema.Diagnostic) bool {
 	for _, path := range slices.Sorted(maps.Keys(r.Needs)) {
 		needs := strings.Join(r.Needs[path], ", ")
 		if f.loose(path) {
-			if d, ok := first[path]; ok {
+			if d, ok := first[path]; ok && !slices.ContainsFunc(r.Needs[path], f.gone) {
 				between(path, HeldInvalid, d.Message)
 			} else {
 				between(path, HeldNeeds, "needs "+needs+", which does not come into force")

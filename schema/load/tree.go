@@ -17,7 +17,7 @@ import (
 const (
 	maxBytes = 64 << 10
 	maxDepth = 32
-	maxNodes = 20_000
+	maxNodes = 8_000
 )
 
 // tree is a document that passed the gate's first half: plain values without
