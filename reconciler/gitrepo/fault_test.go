@@ -18,6 +18,7 @@ import (
 )
 
 func TestRacingWritersOneWinsEachRound(t *testing.T) {
+	t.Parallel()
 	s := gittest.New(t, estate())
 	const writers, rounds = 3, 6
 	repos := make([]*gitrepo.Repo, writers)
@@ -59,6 +60,7 @@ func TestRacingWritersOneWinsEachRound(t *testing.T) {
 }
 
 func TestNothingChangedNoCommit(t *testing.T) {
+	t.Parallel()
 	s := gittest.New(t, estate())
 	r := open(t, s)
 	main := fetch(t, r).Main
@@ -85,6 +87,7 @@ func TestNothingChangedNoCommit(t *testing.T) {
 }
 
 func TestLostReply(t *testing.T) {
+	t.Parallel()
 	s := gittest.New(t, estate())
 	r := open(t, s)
 	main := fetch(t, r).Main
@@ -126,6 +129,7 @@ func TestLostReply(t *testing.T) {
 }
 
 func TestRemoteDownAndBack(t *testing.T) {
+	t.Parallel()
 	s := gittest.New(t, estate())
 	r := open(t, s, func(o *gitrepo.Options) { o.Timeout = 300 * time.Millisecond })
 	main := fetch(t, r).Main
@@ -155,6 +159,7 @@ func TestRemoteDownAndBack(t *testing.T) {
 }
 
 func TestOpenWhileRemoteIsDown(t *testing.T) {
+	t.Parallel()
 	s := gittest.New(t, estate())
 	s.SetFaults(gittest.Faults{Down: true})
 	r := open(t, s)
@@ -166,6 +171,7 @@ func TestOpenWhileRemoteIsDown(t *testing.T) {
 }
 
 func TestTokenIsAskedForEachTimeAndNeverShown(t *testing.T) {
+	t.Parallel()
 	s, err := gittest.Start(gittest.Options{Dir: t.TempDir(), Token: "canary-right", Files: estate()})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
@@ -184,6 +190,7 @@ func TestTokenIsAskedForEachTimeAndNeverShown(t *testing.T) {
 }
 
 func TestURLs(t *testing.T) {
+	t.Parallel()
 	for _, bad := range []string{"", "/srv/estate.git", "file:///srv/estate.git", "git://host/x", "https://user:canary@host/x", "https://canary@host/x", "http://git.example.org/x", "--upload-pack=x", "ext::sh -c x"} {
 		_, err := gitrepo.Open(t.Context(), gitrepo.Options{URL: bad, Dir: t.TempDir()})
 		require.Error(t, err, bad)
@@ -201,6 +208,7 @@ func TestURLs(t *testing.T) {
 }
 
 func TestMirrorIsForOneProcess(t *testing.T) {
+	t.Parallel()
 	s := gittest.New(t, estate())
 	dir := t.TempDir()
 	r, err := gitrepo.Open(t.Context(), gitrepo.Options{URL: s.URL, Dir: dir})
@@ -214,6 +222,7 @@ func TestMirrorIsForOneProcess(t *testing.T) {
 }
 
 func TestUnbornAndDeletedBranch(t *testing.T) {
+	t.Parallel()
 	s := gittest.New(t, nil)
 	r := open(t, s)
 	tips, err := r.Fetch(t.Context())
@@ -230,6 +239,7 @@ func TestUnbornAndDeletedBranch(t *testing.T) {
 }
 
 func TestEmptyTree(t *testing.T) {
+	t.Parallel()
 	s := gittest.New(t, estate())
 	before := s.Tip("main")
 	empty := s.MustCommit(t, "main", gittest.Commit{Message: "Everything gone", Remove: []string{"README.md", "platform", "tenants"}})
@@ -260,6 +270,7 @@ func TestEmptyTree(t *testing.T) {
 }
 
 func TestForcePushIsNotTakenOver(t *testing.T) {
+	t.Parallel()
 	s := gittest.New(t, estate())
 	root := s.Tip("main")
 	main := s.MustCommit(t, "main", gittest.Commit{Message: "Second", Files: map[string]string{"platform/x": "y"}})
@@ -296,6 +307,7 @@ func TestForcePushIsNotTakenOver(t *testing.T) {
 }
 
 func TestForeignWritesToBerthsBranches(t *testing.T) {
+	t.Parallel()
 	s := gittest.New(t, estate())
 	main := s.Tip("main")
 	r := open(t, s)
@@ -344,6 +356,7 @@ func TestForeignWritesToBerthsBranches(t *testing.T) {
 }
 
 func TestForeignStatusIsReadNotTrusted(t *testing.T) {
+	t.Parallel()
 	s := gittest.New(t, estate())
 	r := open(t, s)
 	main := fetch(t, r).Main
@@ -391,6 +404,7 @@ func TestForeignStatusIsReadNotTrusted(t *testing.T) {
 }
 
 func TestDamagedMirrorIsReplaced(t *testing.T) {
+	t.Parallel()
 	for name, damage := range map[string]func(t *testing.T, mirror string){
 		"pack gone":       func(t *testing.T, m string) { each(t, m, ".pack", os.Remove) },
 		"pack cut":        func(t *testing.T, m string) { each(t, m, ".pack", func(p string) error { return os.Truncate(p, 40) }) },
@@ -494,6 +508,7 @@ func tryContents(ctx context.Context, r *gitrepo.Repo, id string) (map[string]st
 }
 
 func TestDamageFoundWhileRemoteIsDownLosesNothingMore(t *testing.T) {
+	t.Parallel()
 	s := gittest.New(t, estate())
 	dir := t.TempDir()
 	r := open(t, s, func(o *gitrepo.Options) { o.Dir = dir })
@@ -527,6 +542,7 @@ func TestDamageFoundWhileRemoteIsDownLosesNothingMore(t *testing.T) {
 }
 
 func TestManyFetchesAndWritesKeepFewPacks(t *testing.T) {
+	t.Parallel()
 	s := gittest.New(t, estate())
 	dir := t.TempDir()
 	r := open(t, s, func(o *gitrepo.Options) { o.Dir = dir })
@@ -550,6 +566,7 @@ func TestManyFetchesAndWritesKeepFewPacks(t *testing.T) {
 }
 
 func TestStatusIsFetchedShallow(t *testing.T) {
+	t.Parallel()
 	s := gittest.New(t, estate())
 	r := open(t, s)
 	main, tip := fetch(t, r).Main, ""
@@ -583,6 +600,7 @@ func TestStatusIsFetchedShallow(t *testing.T) {
 }
 
 func TestStatusElsewhere(t *testing.T) {
+	t.Parallel()
 	s, confidential := gittest.New(t, estate()), gittest.New(t, nil)
 	r := open(t, s, func(o *gitrepo.Options) { o.StatusURL = confidential.URL })
 	main := fetch(t, r).Main

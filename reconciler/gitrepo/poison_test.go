@@ -99,6 +99,7 @@ func poisoned(t *testing.T, s *gittest.Server) (commit string) {
 }
 
 func TestPoisonStaysWithItsOwner(t *testing.T) {
+	t.Parallel()
 	s := gittest.New(t, estate())
 	base := s.Tip("main")
 	commit := poisoned(t, s)
@@ -152,6 +153,7 @@ func TestPoisonStaysWithItsOwner(t *testing.T) {
 }
 
 func TestBombInADiffIsOnePath(t *testing.T) {
+	t.Parallel()
 	s := gittest.New(t, estate())
 	base := s.Tip("main")
 	b := rawBlob(t, s, "data\n")
@@ -187,6 +189,7 @@ func TestBombInADiffIsOnePath(t *testing.T) {
 }
 
 func TestOddPathsCanBeHeld(t *testing.T) {
+	t.Parallel()
 	s := gittest.New(t, estate())
 	b := rawBlob(t, s, "data\n")
 	odd := rawTree(t, s, rawEntry{"100644", `a\b`, b}, rawEntry{"100644", "new\nline", b}, rawEntry{"100644", "tenant.yaml", b}, rawEntry{"100644", "x/y", b})
@@ -212,6 +215,7 @@ func TestOddPathsCanBeHeld(t *testing.T) {
 }
 
 func TestTwoTenantsDirectoriesAreNoEstate(t *testing.T) {
+	t.Parallel()
 	s := gittest.New(t, estate())
 	a := rawTree(t, s, rawEntry{"100644", "x", rawBlob(t, s, "x")})
 	commit := rawCommit(t, s, rawTree(t, s, rawEntry{"40000", "tenants", a}, rawEntry{"100644", "tenants", rawBlob(t, s, "y")}), s.Tip("main"))
@@ -223,6 +227,7 @@ func TestTwoTenantsDirectoriesAreNoEstate(t *testing.T) {
 }
 
 func TestReadIsBounded(t *testing.T) {
+	t.Parallel()
 	s := gittest.New(t, map[string]string{"platform/large": strings.Repeat("x", 3<<20), "platform/small": "12345"})
 	r := open(t, s)
 	snap, err := r.Snapshot(t.Context(), fetch(t, r).Main)

@@ -15,6 +15,7 @@ import (
 )
 
 func TestFetchAndRead(t *testing.T) {
+	t.Parallel()
 	s := gittest.New(t, estate())
 	r := open(t, s)
 	tips := fetch(t, r)
@@ -53,6 +54,7 @@ func TestFetchAndRead(t *testing.T) {
 }
 
 func TestPullsMergeAndLog(t *testing.T) {
+	t.Parallel()
 	s := gittest.New(t, estate())
 	base := s.Tip("main")
 	head := s.MustCommit(t, "topic", gittest.Commit{Message: "Topic", Author: "Bo <bo@example.org>", Files: map[string]string{instancePath: "train v2\n"}})
@@ -116,6 +118,7 @@ func TestPullsMergeAndLog(t *testing.T) {
 }
 
 func TestStatusRoundTrip(t *testing.T) {
+	t.Parallel()
 	s := gittest.New(t, estate())
 	r := open(t, s)
 	main := fetch(t, r).Main
@@ -178,6 +181,7 @@ func TestStatusRoundTrip(t *testing.T) {
 }
 
 func TestInForce(t *testing.T) {
+	t.Parallel()
 	s := gittest.New(t, estate())
 	r := open(t, s)
 	first := fetch(t, r).Main
@@ -219,6 +223,7 @@ func TestInForce(t *testing.T) {
 }
 
 func TestOpenLocal(t *testing.T) {
+	t.Parallel()
 	s := gittest.New(t, estate())
 	first := s.Tip("main")
 	head := s.MustCommit(t, "topic", gittest.Commit{Message: "Topic", Files: map[string]string{instancePath: "train v2\n"}})

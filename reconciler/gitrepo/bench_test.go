@@ -1,0 +1,195 @@
+package gitrepo
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-git/go-git/v5"
+	"github.com/go-git/go-git/v5/config"
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler"
+	"berth/reconciler/gitrepo/gittest"
+	"berth/reconciler/plan"
+	"berth/schema"
+)
+
+// statusHistory is a server whose berth/status holds 1,000 statuses and a
+// history of that many commits, each of one file.
+func statusHistory(b *testing.B, commits int) *gittest.Server {
+	b.Helper()
+	s := gittest.New(b, map[string]string{"tenants/t0/tenant.yaml": "x\n"})
+	var in bytes.Buffer
+	fmt.Fprint(&in, "feature done\n")
+	for i := range commits {
+		fmt.Fprintf(&in, "commit refs/heads/berth/status\ncommitter Berth <berth@localhost> %d +0000\ndata 2\nx\n", 1_700_000_000+i)
+		files := []int{i % 1000}
+		if i == 0 {
+			files = files[:0]
+			for f := range 1000 {
+				files = append(files, f)
+			}
+		}
+		for _, f := range files {
+			content := fmt.Sprintf("apiVersion: berth/v1\nkind: InstanceStatus\nkey:\n  kind: Instance\n  tenant: t%d\n  project: p%d\n  name: i%d\nphase: running\nattempt: %d\n", f%20, f%5, f, i)
+			fmt.Fprintf(&in, "M 100644 inline tenants/t%d/projects/p%d/instances/i%d.yaml\ndata %d\n%s\n", f%20, f%5, f, len(content), content)
+		}
+	}
+	fmt.Fprint(&in, "done\n")
+	_, err := s.GitInput(&in, "fast-import", "--quiet")
+	require.NoError(b, err)
+	_, err = s.Git("repack", "-q", "-a", "-d")
+	require.NoError(b, err)
+	return s
+}
+
+// writer makes one-file status commits on a server.
+type writer struct {
+	repo *Repo
+	tip  string
+	n    int
+}
+
+func newWriter(b *testing.B, s *gittest.Server) *writer {
+	b.Helper()
+	r, err := Open(b.Context(), Options{URL: s.URL, Dir: b.TempDir()})
+	require.NoError(b, err)
+	b.Cleanup(func() { require.NoError(b, r.Close()) })
+	tips, err := r.Fetch(b.Context())
+	require.NoError(b, err)
+	w := &writer{repo: r, tip: tips.Status}
+	w.write(b) // reads the statuses once, as a daemon does when it starts
+	return w
+}
+
+func (w *writer) write(b *testing.B) {
+	w.n++
+	u := plan.Status{Key: schema.InstanceKey("t7", "p2", "i7"), Phase: plan.PhaseRunning, Attempt: 1_000_000 + w.n}
+	tip, err := w.repo.WriteStatus(b.Context(), w.tip, reconciler.StatusBatch{Units: []plan.Status{u}})
+	require.NoError(b, err)
+	require.NotEqual(b, w.tip, tip)
+	w.tip = tip
+}
+
+// BenchmarkStatusCommit is one status commit of one file, made and pushed over
+// HTTP, on a short and on a long history. flat does both in turn and reports
+// the long one's time over the short one's.
+func BenchmarkStatusCommit(b *testing.B) {
+	for _, commits := range []int{300, 10_000} {
+		b.Run(fmt.Sprintf("history=%d", commits), func(b *testing.B) {
+			w := newWriter(b, statusHistory(b, commits))
+			for b.Loop() {
+				w.write(b)
+			}
+		})
+	}
+	b.Run("flat", func(b *testing.B) {
+		short, long := newWriter(b, statusHistory(b, 300)), newWriter(b, statusHistory(b, 10_000))
+		var spent [2]time.Duration
+		for b.Loop() {
+			for i, w := range []*writer{short, long} {
+				start := time.Now()
+				w.write(b)
+				spent[i] += time.Since(start)
+			}
+		}
+		b.ReportMetric(float64(spent[1])/float64(spent[0]), "long/short")
+	})
+}
+
+// BenchmarkStatusCommitPeers is the same commit made by git's own programs,
+// and by go-git's Push.
+func BenchmarkStatusCommitPeers(b *testing.B) {
+	for _, commits := range []int{300, 10_000} {
+		b.Run(fmt.Sprintf("git/history=%d", commits), func(b *testing.B) {
+			s := statusHistory(b, commits)
+			clone := filepath.Join(b.TempDir(), "clone.git")
+			runCLI(b, "", "clone", "-q", "--bare", s.URL, clone)
+			n := 0
+			for b.Loop() {
+				n++
+				content := fmt.Sprintf("attempt: %d\n", n)
+				runCLI(b, fmt.Sprintf("commit refs/heads/berth/status\ncommitter Berth <berth@localhost> %d +0000\ndata 2\nx\nfrom refs/heads/berth/status^0\nM 100644 inline tenants/t7/projects/p2/instances/i7.yaml\ndata %d\n%s\n",
+					1_800_000_000+n, len(content), content), "-C", clone, "fast-import", "--quiet")
+				runCLI(b, "", "-C", clone, "push", "-q", "origin", "berth/status")
+			}
+		})
+		b.Run(fmt.Sprintf("go-git/history=%d", commits), func(b *testing.B) {
+			s := statusHistory(b, commits)
+			dir := b.TempDir()
+			peer, err := git.PlainClone(filepath.Join(dir, "clone.git"), true, &git.CloneOptions{URL: s.URL, ReferenceName: "refs/heads/berth/status"})
+			require.NoError(b, err)
+			ref := plumbing.ReferenceName("refs/heads/berth/status")
+			at, err := peer.Reference(ref, true)
+			require.NoError(b, err)
+			tip := at.Hash()
+			view, err := OpenLocal(filepath.Join(dir, "clone.git")) // builds the trees
+			require.NoError(b, err)
+			b.Cleanup(func() { require.NoError(b, view.Close()) })
+			n := 0
+			for b.Loop() {
+				n++
+				root, err := view.root(tip.String())
+				require.NoError(b, err)
+				var set objectSet
+				var over overlay
+				over.file("tenants/t7/projects/p2/instances/i7.yaml", set.add(plumbing.BlobObject, fmt.Appendf(nil, "attempt: %d\n", n)))
+				tree, err := view.applyOverlay(root, &over, &set)
+				require.NoError(b, err)
+				tip = set.add(plumbing.CommitObject, encodeCommit(tree, []plumbing.Hash{tip}, "Berth <berth@localhost>", time.Now(), "x"))
+				for _, o := range set.list {
+					e := peer.Storer.NewEncodedObject()
+					e.SetType(o.kind)
+					w, err := e.Writer()
+					require.NoError(b, err)
+					_, err = w.Write(o.data)
+					require.NoError(b, err)
+					require.NoError(b, w.Close())
+					_, err = peer.Storer.SetEncodedObject(e)
+					require.NoError(b, err)
+				}
+				require.NoError(b, peer.Storer.SetReference(plumbing.NewHashReference(ref, tip)))
+				require.NoError(b, peer.PushContext(b.Context(), &git.PushOptions{RefSpecs: []config.RefSpec{config.RefSpec(ref + ":" + ref)}}))
+			}
+		})
+	}
+}
+
+func runCLI(b *testing.B, stdin string, args ...string) {
+	b.Helper()
+	cmd := exec.CommandContext(context.Background(), "git", args...)
+	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null")
+	cmd.Stdin = strings.NewReader(stdin)
+	out, err := cmd.CombinedOutput()
+	require.NoError(b, err, string(out))
+}
+
+// BenchmarkDiff is the comparison of two trees of 50,000 files in which one
+// differs, by a process that has them warm.
+func BenchmarkDiff(b *testing.B) {
+	files := map[string]string{}
+	for i := range 50_000 {
+		files[fmt.Sprintf("tenants/t%d/projects/p%d/instances/i%d.yaml", i%1000, i%2, i)] = fmt.Sprintf("instance %d\n", i)
+	}
+	s := gittest.New(b, files)
+	first := s.Tip("main")
+	second := s.MustCommit(b, "main", gittest.Commit{Message: "one", Files: map[string]string{"tenants/t7/projects/p1/instances/i7.yaml": "changed\n"}})
+	r, err := Open(b.Context(), Options{URL: s.URL, Dir: b.TempDir()})
+	require.NoError(b, err)
+	b.Cleanup(func() { require.NoError(b, r.Close()) })
+	_, err = r.Fetch(b.Context())
+	require.NoError(b, err)
+	for b.Loop() {
+		changes, err := r.Diff(b.Context(), first, second)
+		require.NoError(b, err)
+		require.Len(b, changes, 1)
+	}
+}
