@@ -93,7 +93,7 @@ func TestRealReport(t *testing.T) {
 	p := proposal(pr.Head, 1)
 	p.Diagnostics[0].Message = "hello @ana <!-- berth:plan:v1 --> see http://evil.example"
 	require.NoError(t, f.Propose(bg(), pr, p))
-	merge, err := b.srv.Merge(pr.Number, githubtest.MergeCommit, "ana")
+	merge, err := b.srv.Merge(pr.Number, githubtest.Merge, "ana")
 	require.NoError(t, err)
 	require.NoError(t, f.Follow(bg(), pr, plan.Rollout{Commit: merge, CorrelationID: "c-1", Units: []plan.UnitProgress{{
 		Key: schema.Key{Tenant: "physics", Project: "atlas", Name: "batch"}, Phase: plan.PhaseRunning, Done: 3, Total: 3, Settled: true,
@@ -474,7 +474,7 @@ func TestListings(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, func(o *githubtest.Options) { o.Limits.PerPage = 10 })
 	var merged []string
-	for i, m := range []githubtest.Method{githubtest.Squash, githubtest.MergeCommit} {
+	for i, m := range []githubtest.Method{githubtest.Squash, githubtest.Merge} {
 		pr := b.pull(fmt.Sprintf("m%d", i))
 		c, err := b.srv.Merge(pr.Number, m, "ana")
 		require.NoError(t, err)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/cgi"
 	"os"
@@ -127,6 +128,9 @@ func (g git) log(from, to string) ([]logged, error) {
 	return list, nil
 }
 
+// maxPush is how large a push of unknown length may be, in bytes.
+const maxPush = 256 << 20
+
 // gitHandler serves Git over HTTP by Git's own http-backend. Whoever pushes may;
 // what comes in shows at the forge before the push is answered.
 func (s *Server) gitHandler() http.Handler {
@@ -141,14 +145,25 @@ func (s *Server) gitHandler() http.Handler {
 			"GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_0=http.receivepack", "GIT_CONFIG_VALUE_0=true",
 			"GIT_CONFIG_KEY_1=safe.directory", "GIT_CONFIG_VALUE_1=*"),
 		InheritEnv: []string{"PATH"},
-		Logger:     nil,
-		Stderr:     discard{},
+		Stderr:     io.Discard,
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, password, _ := r.BasicAuth(); s.o.Tokens[password] == (Token{}) {
+		_, password, _ := r.BasicAuth()
+		s.mu.Lock()
+		_, bad := s.identify("git", password)
+		s.mu.Unlock()
+		if bad != nil {
 			w.Header().Set("WWW-Authenticate", `Basic realm="GitHub"`)
 			w.WriteHeader(http.StatusUnauthorized)
 			return
+		}
+		if r.ContentLength < 0 { // CGI must know the length; Git does not for a large push
+			data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxPush))
+			if err != nil {
+				w.WriteHeader(http.StatusRequestEntityTooLarge)
+				return
+			}
+			r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(data)), int64(len(data)), nil
 		}
 		backend.ServeHTTP(w, r)
 		if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/git-receive-pack") {
@@ -158,7 +173,3 @@ func (s *Server) gitHandler() http.Handler {
 		}
 	})
 }
-
-type discard struct{}
-
-func (discard) Write(b []byte) (int, error) { return len(b), nil }

@@ -64,6 +64,7 @@ func (s *Server) operations() map[string]func(*call) (reply, *problem) {
 		"GET /user":       s.getUser,
 		"GET /rate_limit": s.getRate,
 		"GET " + repo:     s.getRepo,
+		"POST /app/installations/{installation_id}/access_tokens": s.createToken,
 
 		"GET " + repo + "/pulls":                                 s.listPulls,
 		"GET " + repo + "/pulls/{pull_number}":                   s.getPull,

@@ -14,8 +14,8 @@ type Method string
 
 // The methods; a rebase is not modelled.
 const (
-	MergeCommit Method = "merge"
-	Squash      Method = "squash"
+	Merge  Method = "merge"
+	Squash Method = "squash"
 )
 
 // pull is a pull request between two branches of the repository.

@@ -45,11 +45,12 @@ type Limits struct {
 	TooMany bool
 }
 
-// Options of a Server. RepoDir, Owner, Repo and Tokens are needed.
+// Options of a Server. RepoDir, Owner, Repo and Log are needed.
 type Options struct {
 	RepoDir     string // a bare repository; its HEAD names the default branch
 	Owner, Repo string
 	Tokens      map[string]Token // by token
+	App         *App             // makes more; nil: there is none
 	// Permissions says what people may do in the repository: admin, write, read.
 	// Who is not in it has none.
 	Permissions map[string]string
@@ -84,6 +85,7 @@ type Server struct {
 	comments   []*comment
 	statuses   []*status
 	users      map[string]int64
+	issued     map[string]issued // by token
 	branches   map[string]string // as last seen
 	faults     []*Fault
 	requests   []Request
@@ -104,8 +106,8 @@ func (r Request) Write() bool { return !strings.HasPrefix(r.Op, "GET ") }
 
 // New makes a forge over a repository and starts it.
 func New(o Options) (*Server, error) {
-	if o.RepoDir == "" || o.Owner == "" || o.Repo == "" || len(o.Tokens) == 0 || o.Log == nil {
-		return nil, errors.New("githubtest: RepoDir, Owner, Repo, Tokens and Log are needed")
+	if o.RepoDir == "" || o.Owner == "" || o.Repo == "" || o.Log == nil {
+		return nil, errors.New("githubtest: RepoDir, Owner, Repo and Log are needed")
 	}
 	if o.WebhookURL != "" && len(o.Secret) == 0 {
 		return nil, errors.New("githubtest: deliveries need a Secret")
@@ -135,7 +137,7 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{
 		o: o, desc: desc, git: git{dir: o.RepoDir}, url: "http://" + l.Addr().String(),
-		lastID: 1000, users: map[string]int64{}, spent: map[string]*budget{},
+		lastID: 1000, users: map[string]int64{}, issued: map[string]issued{}, spent: map[string]*budget{},
 		served: make(chan struct{}),
 	}
 	if s.branches, err = s.git.branches(); err != nil {
@@ -350,9 +352,9 @@ func (s *Server) carryOut(r *http.Request, c *call, serve func(*call) (reply, *p
 		return problemWire(&problem{http.StatusForbidden, "Request forbidden by administrative rules. Please make sure your request has a User-Agent header."})
 	}
 	c.token = bearer(r)
-	who, ok := s.o.Tokens[c.token]
-	if !ok {
-		return problemWire(&problem{http.StatusUnauthorized, "Bad credentials"})
+	who, bad := s.identify(c.op, c.token)
+	if bad != nil {
+		return problemWire(bad)
 	}
 	c.who = who
 	spent := s.budgetOf(c.token)

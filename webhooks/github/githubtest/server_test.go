@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -491,7 +492,7 @@ func TestDeliveries(t *testing.T) {
 	mangle = func(d []githubtest.Delivery) []githubtest.Delivery { // the other way round, and twice
 		return []githubtest.Delivery{d[1], d[0], d[0]}
 	}
-	_, err = s.Merge(n, githubtest.MergeCommit, "ana")
+	_, err = s.Merge(n, githubtest.Merge, "ana")
 	require.NoError(t, err)
 	s.Settle()
 	require.Equal(t, []string{"pull_request", "push", "push"}, h.take())
@@ -508,6 +509,20 @@ func TestDeliveries(t *testing.T) {
 	require.Equal(t, []string{"push"}, h.take())
 	require.Equal(t, last.ID, h.sigs[len(h.sigs)-1], "a redelivery has the same id")
 	require.Error(t, s.Redeliver("nonsense"))
+}
+
+// TestLargePush: beyond 1 MiB Git does not say how much it will send.
+func TestLargePush(t *testing.T) {
+	t.Parallel()
+	s, w := start(t, nil)
+	noise := make([]byte, 3<<20)
+	rand.NewChaCha8([32]byte{1}).Read(noise)
+	head := w.commit("large", "noise.bin", string(noise))
+	n, err := s.OpenPull("large", "large", "ana")
+	require.NoError(t, err)
+	p, ok := s.Pull(n)
+	require.True(t, ok)
+	require.Equal(t, head, p.Head)
 }
 
 // TestBranchesDecide: a pull request follows its branches, whoever moves them.
@@ -544,7 +559,7 @@ func TestBranchesDecide(t *testing.T) {
 	require.NoError(t, err)
 	w.git("checkout", "-q", "byhand")
 	w.commit("main", "c.yaml", "c: right\n")
-	_, err = s.Merge(left, githubtest.MergeCommit, "ana")
+	_, err = s.Merge(left, githubtest.Merge, "ana")
 	require.ErrorContains(t, err, "conflicts")
 	c := client(t, s, "app")
 	for range 2 {

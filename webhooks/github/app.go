@@ -1,0 +1,174 @@
+package github
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// App is a GitHub App installed on the repository's owner. Only Apps may write
+// check runs.
+type App struct {
+	BaseURL      string // as in Options
+	ID           int64  // the App's
+	Installation int64
+	Key          []byte // private key, PEM, as GitHub hands it out
+	// Repo narrows the tokens to one repository of the owner's.
+	Repo string
+
+	Transport http.RoundTripper // http.DefaultTransport if nil
+	Timeout   time.Duration     // of one request for a token; 15 s if zero
+	Now       func() time.Time  // time.Now if nil
+}
+
+// renewBefore is how long before its end a token is replaced. GitHub's last an
+// hour, and a request may take a while to get out.
+const renewBefore = 10 * time.Minute
+
+// Tokens is a source of the App's tokens. Each is used until shortly before it
+// ends; while one caller gets the next, the others wait for it.
+func (a App) Tokens() (TokenSource, error) {
+	base, err := url.Parse(a.BaseURL)
+	if err != nil || base.Host == "" {
+		return nil, errors.New("github: the App needs a base_url such as https://api.github.com/")
+	}
+	if a.ID <= 0 || a.Installation <= 0 || !name(a.Repo) {
+		return nil, errors.New("github: the App needs its id, its installation's id and a repository")
+	}
+	key, err := parseKey(a.Key)
+	if err != nil {
+		return nil, err
+	}
+	if a.Transport == nil {
+		a.Transport = http.DefaultTransport
+	}
+	if a.Timeout == 0 {
+		a.Timeout = 15 * time.Second
+	}
+	if a.Now == nil {
+		a.Now = time.Now
+	}
+	type current struct {
+		token string
+		until time.Time
+	}
+	turn := make(chan current, 1) // who holds it may renew it
+	turn <- current{}
+	return func(ctx context.Context) (string, error) {
+		var c current
+		select {
+		case c = <-turn:
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+		defer func() { turn <- c }()
+		if c.token != "" && a.Now().Before(c.until.Add(-renewBefore)) {
+			return c.token, nil
+		}
+		token, until, err := a.fetch(ctx, base, key)
+		if err != nil {
+			return "", fmt.Errorf("github: token for installation %d of App %d: %w", a.Installation, a.ID, err)
+		}
+		c = current{token, until}
+		return token, nil
+	}, nil
+}
+
+// parseKey reads an RSA private key. Its errors quote nothing of it.
+func parseKey(text []byte) (*rsa.PrivateKey, error) {
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil, errors.New("github: the App's private key is not PEM")
+	}
+	if key, err := x509.ParsePKCS1PrivateKey(block.Bytes); err == nil {
+		return key, nil
+	}
+	if key, err := x509.ParsePKCS8PrivateKey(block.Bytes); err == nil {
+		if key, ok := key.(*rsa.PrivateKey); ok {
+			return key, nil
+		}
+	}
+	return nil, errors.New("github: the App's private key is no RSA key")
+}
+
+// fetch asks for a token that may do what Berth does and no more, whatever the
+// App may.
+func (a App) fetch(ctx context.Context, base *url.URL, key *rsa.PrivateKey) (token string, until time.Time, err error) {
+	assertion, err := a.assertion(key)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	body, err := json.Marshal(map[string]any{
+		"repositories": []string{a.Repo},
+		"permissions":  map[string]string{"metadata": "read", "contents": "write", "pull_requests": "write", "checks": "write"},
+	})
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.Timeout)
+	defer cancel()
+	u := strings.TrimSuffix(base.String(), "/") + "/app/installations/" + strconv.FormatInt(a.Installation, 10) + "/access_tokens"
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, u, bytes.NewReader(body))
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	req.Header.Set("Authorization", "Bearer "+assertion)
+	req.Header.Set("Accept", "application/vnd.github+json")
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", "berth")
+	resp, err := a.Transport.RoundTrip(req) // no redirects
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	defer resp.Body.Close()
+	var answer struct {
+		Token     string    `json:"token"`
+		ExpiresAt time.Time `json:"expires_at"`
+		Message   string    `json:"message"`
+	}
+	data, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	// What does not read is not quoted: it may hold a token.
+	if json.Unmarshal(data, &answer) != nil || resp.StatusCode != http.StatusCreated || answer.Token == "" {
+		return "", time.Time{}, fmt.Errorf("HTTP %d %q: check the App's id, key, installation and permissions (checks, contents, pull requests: write)", resp.StatusCode, cut(plain(answer.Message), 200))
+	}
+	return answer.Token, answer.ExpiresAt, nil
+}
+
+// assertion is the JSON Web Token (RS256) by which an App says who it is. It
+// holds for nine minutes, GitHub allows ten, and begins a minute ago, clocks
+// being what they are.
+func (a App) assertion(key *rsa.PrivateKey) (string, error) {
+	now := a.Now()
+	claims, err := json.Marshal(map[string]any{
+		"iss": strconv.FormatInt(a.ID, 10), "iat": now.Add(-time.Minute).Unix(), "exp": now.Add(8 * time.Minute).Unix(),
+	})
+	if err != nil {
+		return "", err
+	}
+	b64 := base64.RawURLEncoding
+	signed := b64.EncodeToString([]byte(`{"alg":"RS256","typ":"JWT"}`)) + "." + b64.EncodeToString(claims)
+	digest := sha256.Sum256([]byte(signed))
+	signature, err := rsa.SignPKCS1v15(rand.Reader, key, crypto.SHA256, digest[:])
+	if err != nil {
+		return "", err
+	}
+	return signed + "." + b64.EncodeToString(signature), nil
+}
