@@ -1,0 +1,112 @@
+package host
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/knownhosts"
+)
+
+// HostKeyError is a host whose key is not the pinned one. It may be another
+// machine: nothing was sent to it.
+type HostKeyError struct {
+	Node, Address string
+	Have          string   // type and fingerprint
+	Want          []string // those pinned
+	Where         string   // where they are pinned
+}
+
+func (e *HostKeyError) Error() string {
+	return fmt.Sprintf("%s shows the host key %s, pinned is %s (%s); if the machine was set up anew, correct it there",
+		e.Address, e.Have, strings.Join(e.Want, " or "), e.Where)
+}
+
+// pins are the keys a host may show.
+type pins struct {
+	node, address, where string
+	keys                 []ssh.PublicKey
+	revoked              ssh.HostKeyCallback // of the known_hosts file, if it is asked
+}
+
+// pinned finds the keys of a host: the node's own, else those of known_hosts.
+func pinned(o *SSHOptions, node, address string) (*pins, error) {
+	p := &pins{node: node, address: address, where: "host_key of node " + node}
+	rest := []byte(o.HostKey(node))
+	for len(bytes.TrimSpace(rest)) > 0 {
+		key, _, _, next, err := ssh.ParseAuthorizedKey(rest)
+		if err != nil {
+			return nil, fmt.Errorf("host_key of node %s is no SSH key: %w", node, err)
+		}
+		p.keys, rest = append(p.keys, key), next
+	}
+	if len(p.keys) > 0 {
+		return p, nil
+	}
+	if o.KnownHosts == "" {
+		return nil, fmt.Errorf("node %s has no host_key, and no known_hosts file is configured", node)
+	}
+	check, err := knownhosts.New(o.KnownHosts)
+	if err != nil {
+		return nil, fmt.Errorf("known hosts: %w", err)
+	}
+	p.where, p.revoked = o.KnownHosts, check
+	// The file is asked about a key it cannot hold; it answers with those it does.
+	probe, err := ssh.NewPublicKey(ed25519.PublicKey(make([]byte, ed25519.PublicKeySize)))
+	if err != nil {
+		return nil, err
+	}
+	var mismatch *knownhosts.KeyError
+	if errors.As(check(address, &net.TCPAddr{IP: net.IPv4zero}, probe), &mismatch) {
+		for _, k := range mismatch.Want {
+			p.keys = append(p.keys, k.Key)
+		}
+	}
+	if len(p.keys) == 0 {
+		return nil, fmt.Errorf("no host key of %s is pinned: give node %s a host_key, or add it to %s", address, node, o.KnownHosts)
+	}
+	return p, nil
+}
+
+// algorithms are those of the pinned keys, so that a host with several keys
+// shows one of them.
+func (p *pins) algorithms() []string {
+	var list []string
+	for _, k := range p.keys {
+		names := []string{k.Type()}
+		if k.Type() == ssh.KeyAlgoRSA {
+			names = []string{ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256}
+		}
+		for _, n := range names {
+			if !slices.Contains(list, n) {
+				list = append(list, n)
+			}
+		}
+	}
+	return list
+}
+
+func (p *pins) check(hostname string, remote net.Addr, key ssh.PublicKey) error {
+	for _, k := range p.keys {
+		if bytes.Equal(k.Marshal(), key.Marshal()) {
+			if p.revoked != nil {
+				return p.revoked(hostname, remote, key)
+			}
+			return nil
+		}
+	}
+	e := &HostKeyError{Node: p.node, Address: p.address, Have: fingerprint(key), Where: p.where}
+	for _, k := range p.keys {
+		e.Want = append(e.Want, fingerprint(k))
+	}
+	return e
+}
+
+func fingerprint(k ssh.PublicKey) string {
+	return k.Type() + " " + ssh.FingerprintSHA256(k)
+}

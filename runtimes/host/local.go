@@ -1,0 +1,190 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os/exec"
+	"sync"
+	"time"
+
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/runtimes/host/agent"
+)
+
+// LocalOptions say how berth-host is run on this machine: one of the two.
+type LocalOptions struct {
+	// Command starts berth-host, such as sudo -n /usr/local/sbin/berth-host.
+	Command []string
+	// Agent serves in this process.
+	Agent *agent.Agent
+}
+
+// NewLocal gives hosts that are all this machine, whatever their address.
+func NewLocal(o LocalOptions) (runtimes.Hosts, error) {
+	if (len(o.Command) == 0) == (o.Agent == nil) {
+		return nil, errors.New("a local host needs either a command or an agent")
+	}
+	return newHosts(func(plan.Member) opener {
+		if o.Agent != nil {
+			ctx, cancel := context.WithCancel(context.Background())
+			return &inProcess{agent: o.Agent, ctx: ctx, cancel: cancel}
+		}
+		return &subprocess{command: o.Command, running: map[*exec.Cmd]struct{}{}}
+	}), nil
+}
+
+// hosts keeps one far for each host.
+type hosts struct {
+	opener func(plan.Member) opener
+	mu     sync.Mutex
+	by     map[place]*far
+	closed bool
+}
+
+// place is what tells hosts apart.
+type place struct {
+	node, address string
+	port          int
+}
+
+func newHosts(o func(plan.Member) opener) *hosts {
+	return &hosts{opener: o, by: map[place]*far{}}
+}
+
+// Host implements runtimes.Hosts.
+func (h *hosts) Host(m plan.Member) runtimes.Host {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p := place{m.Node, m.Address, m.SSHPort}
+	f, ok := h.by[p]
+	if !ok {
+		f = newFar(m.Node, h.opener(m))
+		f.closed = h.closed
+		h.by[p] = f
+	}
+	return f
+}
+
+// Close hangs up all sessions and ends what was started for them.
+func (h *hosts) Close() error {
+	h.mu.Lock()
+	h.closed = true
+	all := make([]*far, 0, len(h.by))
+	for _, f := range h.by {
+		all = append(all, f)
+	}
+	h.mu.Unlock()
+	var wait sync.WaitGroup
+	for _, f := range all {
+		wait.Go(f.shut)
+	}
+	wait.Wait()
+	return nil
+}
+
+// inProcess serves sessions by goroutines.
+type inProcess struct {
+	agent   *agent.Agent
+	ctx     context.Context // of the agent's work
+	cancel  context.CancelFunc
+	serving sync.WaitGroup
+}
+
+func (p *inProcess) open(ctx context.Context) (*session, error) {
+	fromUs, in := io.Pipe()
+	out, toUs := io.Pipe()
+	p.serving.Go(func() {
+		err := p.agent.Serve(p.ctx, fromUs, toUs)
+		_ = toUs.CloseWithError(err)
+		_ = fromUs.Close()
+	})
+	s := newSession(in, out, &said{}, func() {
+		_ = in.Close()
+		_ = out.Close()
+	})
+	if err := s.hello(ctx); err != nil {
+		s.hangUp()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (p *inProcess) close() {
+	p.cancel()
+	p.serving.Wait()
+}
+
+// subprocess serves sessions by processes of their own.
+type subprocess struct {
+	command []string
+	mu      sync.Mutex
+	running map[*exec.Cmd]struct{}
+	closed  bool
+	reaped  sync.WaitGroup
+}
+
+func (p *subprocess) open(ctx context.Context) (*session, error) {
+	cmd := exec.Command(p.command[0], p.command[1:]...)
+	stderr := &said{}
+	cmd.Stderr = stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, toUs := io.Pipe()
+	cmd.Stdout = toUs
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, errors.New("closed")
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	p.running[cmd] = struct{}{}
+	p.reaped.Go(func() {
+		_ = cmd.Wait()
+		_ = toUs.Close()
+		p.mu.Lock()
+		delete(p.running, cmd)
+		p.mu.Unlock()
+	})
+	s := newSession(in, out, stderr, func() {
+		// It ends at the end of its input; what it is doing then, it finishes.
+		_ = in.Close()
+		_ = out.Close()
+	})
+	if err := s.hello(ctx); err != nil {
+		s.hangUp()
+		_ = cmd.Process.Kill() // it never was what it should be
+		return nil, err
+	}
+	return s, nil
+}
+
+// grace is how long a helper may finish what it does when it is hung up.
+const grace = 2 * time.Second
+
+func (p *subprocess) close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	done := make(chan struct{})
+	go func() {
+		p.reaped.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return
+	case <-time.After(grace):
+	}
+	p.mu.Lock()
+	for cmd := range p.running {
+		_ = cmd.Process.Kill()
+	}
+	p.mu.Unlock()
+	<-done
+}
