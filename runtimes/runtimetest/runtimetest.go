@@ -38,7 +38,8 @@ type Harness struct {
 	// SetReachable cuts a node off, or brings it back.
 	SetReachable func(node string, reachable bool)
 	// FailStep makes the nth operation on any host from now on fail with err,
-	// once, without effect; n = 0 takes that back.
+	// once, without effect; n = 0 takes that back. What only looks is no
+	// operation here.
 	FailStep func(n int, err error)
 	// Kill ends what makes a member serve, as a crash does.
 	Kill func(t *testing.T, u plan.Unit, member string)

@@ -156,10 +156,10 @@ func (c *control) removePeople(ctx context.Context, before []schema.UnixUser) er
 			if err := c.cancelPending(ctx, "--user="+name); err != nil {
 				return err
 			}
-			if err := c.clearJobs(ctx, "user "+name, "--user="+name); err != nil {
+			if err := c.clearJobs(ctx, userThing(name), "--user="+name); err != nil {
 				return err
 			}
-			delete(c.rec.Closing, "user "+name)
+			delete(c.rec.Closing, userThing(name))
 		}
 		remove := c.cli("sacctmgr", "-i", "delete", "user", "name="+names, "cluster="+c.stack.Cluster)
 		if err := c.r.poll(ctx, "remove "+names+" from cluster "+c.stack.Cluster, func(ctx context.Context) (bool, string, error) {
@@ -336,6 +336,9 @@ func (c *control) putIntoEffect(ctx context.Context, how class, dbd bool) error 
 		if err := c.awaitController(ctx); err != nil {
 			return err
 		}
+		if err := c.settle(ctx); err != nil {
+			return err
+		}
 		fallthrough // a start pushes nothing to the nodes that run
 	case reconfigure, live:
 		if _, err := c.must(ctx, c.cli("scontrol", "reconfigure")); err != nil {
@@ -403,13 +406,13 @@ func (c *control) closePartitions(ctx context.Context, before, after []byte) err
 		if _, err := c.must(ctx, c.cli("scontrol", "update", "partitionname="+p, "state=drain")); err != nil {
 			return err
 		}
-		if err := c.clearJobs(ctx, "partition "+p, "--partition="+p); err != nil {
+		if err := c.clearJobs(ctx, partitionThing(p), "--partition="+p); err != nil {
 			return err
 		}
 		if err := c.cancelPending(ctx, "--partition="+p); err != nil {
 			return err
 		}
-		delete(c.rec.Closing, "partition "+p)
+		delete(c.rec.Closing, partitionThing(p))
 	}
 	return nil
 }

@@ -259,7 +259,38 @@ func (c *control) bringUp(ctx context.Context) error {
 		if _, err := c.must(ctx, c.cli("scontrol", "reconfigure")); err != nil {
 			return err
 		}
-		return c.awaitController(ctx)
+		if err := c.awaitController(ctx); err != nil {
+			return err
+		}
+		return c.settle(ctx)
+	}
+	return nil
+}
+
+// settle sets right what slurmctld forgot if it was killed: it loses what it
+// acknowledged in the last seconds, so that nodes come back that were deleted,
+// and drains that were taken back.
+func (c *control) settle(ctx context.Context) error {
+	nodes, err := c.nodes(ctx)
+	if err != nil {
+		return err
+	}
+	for _, n := range nodes {
+		member := slices.ContainsFunc(c.rec.Joined, func(m plan.Member) bool { return m.Node == n.Name })
+		switch {
+		case !member:
+			if err := c.drain(ctx, drainLeave+"gone", n.Name); err != nil {
+				return err
+			}
+			if err := c.deleteNode(ctx, n.Name); err != nil {
+				return err
+			}
+		case n.flag("DRAIN") && strings.HasPrefix(n.Reason, drainLeave) && !c.rec.closing(nodeThing(n.Name)),
+			n.flag("DRAIN") && strings.HasPrefix(n.Reason, drainStop) && !c.rec.Stopped && !c.rec.closing(c.clusterThing()):
+			if err := c.undrain(ctx, n.Name); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }

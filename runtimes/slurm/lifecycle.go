@@ -89,13 +89,16 @@ func (c *control) quiesce(ctx context.Context, reason string) error {
 	for _, m := range c.rec.Joined {
 		names = append(names, m.Node)
 	}
+	if err := c.close(ctx, c.clusterThing()); err != nil {
+		return err
+	}
 	if err := c.drain(ctx, reason+short(c.stamp.ActionID), names...); err != nil {
 		return err
 	}
-	if err := c.clearJobs(ctx, "cluster "+c.stack.Cluster); err != nil {
+	if err := c.clearJobs(ctx, c.clusterThing()); err != nil {
 		return err
 	}
-	delete(c.rec.Closing, "cluster "+c.stack.Cluster)
+	delete(c.rec.Closing, c.clusterThing())
 	return nil
 }
 

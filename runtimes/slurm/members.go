@@ -52,7 +52,7 @@ func (c *control) admit(ctx context.Context, m plan.Member) ([]node, error) {
 	}
 	c.rec.setJoined(m)
 	c.rec.setGres(m)
-	delete(c.rec.Closing, "node "+m.Node) // it was on its way out, and is not any more
+	delete(c.rec.Closing, nodeThing(m.Node)) // it was on its way out, and is not any more
 	if err := c.writeGres(ctx, c.saveOp()); err != nil {
 		return nil, err
 	}
@@ -353,10 +353,13 @@ func (c *control) leave(ctx context.Context, a plan.Action) error {
 	}
 	wk := c.worker(m)
 	if _, known := findNode(nodes, m.Node); known {
+		if err := c.close(ctx, nodeThing(m.Node)); err != nil {
+			return err
+		}
 		if err := c.drain(ctx, drainLeave+short(a.ID), m.Node); err != nil {
 			return err
 		}
-		if err := c.clearJobs(ctx, "node "+m.Node, "--nodelist="+m.Node); err != nil {
+		if err := c.clearJobs(ctx, nodeThing(m.Node), "--nodelist="+m.Node); err != nil {
 			return err
 		}
 		if _, err := wk.do(ctx, c.service(profile.Slurmd, "stop")); err != nil {
@@ -375,7 +378,7 @@ func (c *control) leave(ctx context.Context, a plan.Action) error {
 	}
 	c.rec.dropJoined(m.Name)
 	c.rec.Unit.Members = slices.DeleteFunc(c.rec.Unit.Members, func(u plan.Member) bool { return u.Name == m.Name })
-	delete(c.rec.Closing, "node "+m.Node)
+	delete(c.rec.Closing, nodeThing(m.Node))
 	return c.save(ctx)
 }
 
@@ -444,10 +447,10 @@ func (c *control) unneeded(ctx context.Context, s site, users []schema.UnixUser)
 	return gone, nil
 }
 
-// clearJobs makes sure that no job runs on what filter names. What is in the
-// way is waited for, or cancelled once the instance's rule allows; since when
-// it waits is on record.
-func (c *control) clearJobs(ctx context.Context, what string, filter ...string) error {
+// clearJobs makes sure that no job runs on a thing, which filter picks. What is
+// in the way is waited for, or cancelled once the instance's rule allows; since
+// when it waits is on record.
+func (c *control) clearJobs(ctx context.Context, thing string, filter ...string) error {
 	running, _, err := c.queue(ctx, filter...)
 	if err != nil {
 		return err
@@ -455,24 +458,22 @@ func (c *control) clearJobs(ctx context.Context, what string, filter ...string) 
 	if len(running) == 0 {
 		return nil
 	}
+	if err := c.close(ctx, thing); err != nil {
+		return err
+	}
+	ids := strings.Join(jobIDs(running), ", ")
 	rule := c.rec.Unit.Instance.OnJobs
-	if _, closing := c.rec.Closing[what]; !closing {
-		c.rec.closingSince(what, c.r.now())
-		if err := c.save(ctx); err != nil {
-			return err
-		}
-	}
 	if rule == nil || rule.CancelAfterSeconds == 0 {
-		return waiting("%d jobs run on %s (%s), and on_jobs says wait", len(running), what, strings.Join(jobIDs(running), ", "))
+		return waiting("%d jobs run on %s (%s), and on_jobs says wait", len(running), thing, ids)
 	}
-	passed := c.r.now().Sub(c.rec.Closing[what]).Seconds()
+	passed := c.r.now().Sub(c.rec.Closing[thing]).Seconds()
 	if left := float64(rule.CancelAfterSeconds) - passed; left > 0 {
-		return waiting("%d jobs run on %s (%s), and are cancelled in %.0f s", len(running), what, strings.Join(jobIDs(running), ", "), left)
+		return waiting("%d jobs run on %s (%s), and are cancelled in %.0f s", len(running), thing, ids, left)
 	}
 	if _, err := c.do(ctx, c.cli("scancel", jobIDs(running)...)); err != nil {
 		return err
 	}
-	return c.r.poll(ctx, "cancel jobs on "+what, func(ctx context.Context) (bool, string, error) {
+	return c.r.poll(ctx, "cancel jobs on "+thing, func(ctx context.Context) (bool, string, error) {
 		running, _, err := c.queue(ctx, filter...)
 		return len(running) == 0, fmt.Sprintf("%d jobs still there", len(running)), err
 	})

@@ -325,7 +325,7 @@ func (v *view) workerState(m plan.Member) (plan.State, string) {
 	switch {
 	case !ok:
 		return plan.Partial, "slurmd runs and the controller does not know the node"
-	case n.flag("DRAIN") && strings.HasPrefix(n.Reason, drainLeave):
+	case v.ctl.rec.closing(nodeThing(m.Node)):
 		return plan.Draining, "finishes its jobs before it leaves"
 	case n.State == "down" || n.State == "error":
 		return plan.Stopped, "slurmd runs and the controller holds the node for " + state + ": " + n.Reason

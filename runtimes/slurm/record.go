@@ -1,11 +1,13 @@
 package slurm
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -125,17 +127,32 @@ func (r *record) dropGres(node string) {
 	r.Gres = slices.DeleteFunc(r.Gres, func(g gresLine) bool { return g.Node == node })
 }
 
-// closingSince remembers that what is being closed as of now, unless it has
-// been for longer.
-func (r *record) closingSince(what string, now time.Time) time.Time {
-	if at, ok := r.Closing[what]; ok {
-		return at
+// closing says whether a thing is being closed.
+func (r *record) closing(thing string) bool {
+	_, ok := r.Closing[thing]
+	return ok
+}
+
+// What can be closing.
+func nodeThing(node string) string      { return "node " + node }
+func userThing(user string) string      { return "user " + user }
+func partitionThing(name string) string { return "partition " + name }
+func (c *control) clusterThing() string { return "cluster " + c.stack.Cluster }
+
+// close puts on record that a thing is being closed as of now, unless it has
+// been for longer: before anything is done about it, so that nobody takes back
+// what was done.
+func (c *control) close(ctx context.Context, thing string) error {
+	if c.rec.closing(thing) {
+		return nil
 	}
-	if r.Closing == nil {
-		r.Closing = map[string]time.Time{}
+	closing := maps.Clone(c.rec.Closing)
+	if closing == nil {
+		closing = map[string]time.Time{}
 	}
-	r.Closing[what] = now
-	return now
+	closing[thing] = c.r.now().UTC().Truncate(time.Second)
+	c.rec.Closing = closing
+	return c.save(ctx)
 }
 
 // clusterName is the name of the cluster of key: readable, and unlike that of

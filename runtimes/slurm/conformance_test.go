@@ -1,0 +1,31 @@
+package slurm_test
+
+import (
+	"testing"
+	"time"
+
+	"berth/runtimes"
+	"berth/runtimes/runtimetest"
+	"berth/schema"
+)
+
+// TestSlurmConformance lives through the contract's story with real Slurm, on
+// hosts reached over SSH.
+func TestSlurmConformance(t *testing.T) {
+	s := newStage(t)
+	runtimetest.Run(t, runtimetest.Harness{
+		New:     func() runtimes.Runtime { return s.runtime(t) },
+		Control: s.control, Workers: s.workers,
+		Instance: func(i schema.EffectiveInstance) schema.EffectiveInstance {
+			i.RuntimeBackend = "slurm"
+			i.Config = []byte(`{"partitions":[{"name":"main","default":true}],"scheduler":{"interval_seconds":30},"identity":"managed"}`)
+			return i
+		},
+		SetReachable: s.hosts.setReachable,
+		FailStep:     s.hosts.failStep,
+		Kill:         s.kill,
+		Fingerprint:  s.fingerprint,
+		Remains:      s.remains,
+		Timeout:      2 * time.Minute,
+	})
+}

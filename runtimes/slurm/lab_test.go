@@ -1,0 +1,300 @@
+package slurm_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/runtimes/host"
+	"berth/runtimes/host/agent"
+	"berth/runtimes/host/lab"
+	"berth/runtimes/slurm"
+	"berth/runtimes/slurm/profile"
+	"berth/schema"
+)
+
+// TestMain is berth-host where it is started under that name: hosts of the lab
+// get a copy of the test itself, and so run exactly what is tested.
+func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == "berth-host" {
+		a := agent.New(agent.Options{Profiles: []runtimes.Profile{profile.Profile()}, Version: "test"})
+		if err := a.Serve(context.Background(), os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// needRoot ends a test that cannot do its work: to pass without real Slurm
+// would say something untrue.
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Getenv("BERTH_UNPRIVILEGED") != "" {
+		t.Skip("BERTH_UNPRIVILEGED is set: real Slurm is left out")
+	}
+	if os.Geteuid() != 0 {
+		t.Fatal("this test runs real Slurm on lab hosts and needs root; `make test-unprivileged` leaves it out")
+	}
+}
+
+// stage is a lab and a runtime on it, with hands for faults.
+type stage struct {
+	lab     *lab.Lab
+	hosts   *faulty
+	control *schema.Node
+	workers []*schema.Node
+}
+
+func nodeDoc(name, address string, gpus int) *schema.Node {
+	n := &schema.Node{
+		Header: schema.Header{Key: schema.Key{Kind: schema.KindNode, Name: name}},
+		Spec: schema.NodeSpec{
+			Address: address, SSHPort: 22, Region: "lab", SKU: "lab", Capacity: schema.Capacity{CPUs: 4, MemoryMiB: 4000},
+		},
+	}
+	if gpus > 0 {
+		n.Spec.Capacity.GPUs = []schema.GPU{{Type: "a100", Count: gpus, Devices: fmt.Sprintf("/dev/nvidia[0-%d]", gpus-1)}}
+	}
+	return n
+}
+
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	needRoot(t)
+	s := &stage{control: nodeDoc("ctl", "10.77.0.10", 0)}
+	for i := range 3 {
+		s.workers = append(s.workers, nodeDoc(fmt.Sprintf("gpu-%d", i+1), fmt.Sprintf("10.77.0.%d", 11+i), 2))
+	}
+	self, err := os.Executable()
+	require.NoError(t, err)
+	config := lab.Config{Dir: filepath.Join(t.TempDir(), "lab"), Helper: self, Auto: true}
+	for _, n := range append([]*schema.Node{s.control}, s.workers...) {
+		config.Nodes = append(config.Nodes, lab.NodeOf(n.Key.Name, n.Spec))
+	}
+	s.lab, err = lab.Up(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.lab.Down(context.Background())) })
+	for _, n := range append([]*schema.Node{s.control}, s.workers...) {
+		have, ok := s.lab.Node(n.Key.Name)
+		require.True(t, ok)
+		n.Spec.Address = have.Address
+	}
+	hosts, err := host.NewSSH(host.SSHOptions{User: s.lab.User(), KeyFile: s.lab.KeyFile(), KnownHosts: s.lab.KnownHosts()})
+	require.NoError(t, err)
+	s.hosts = &faulty{inner: hosts, cut: map[string]bool{}}
+	t.Cleanup(func() { require.NoError(t, hosts.Close()) })
+	return s
+}
+
+func (s *stage) runtime(t *testing.T) *slurm.Runtime {
+	return slurm.New(slurm.Options{Hosts: s.hosts, Log: slog.New(slog.NewTextHandler(testLog{t}, nil))})
+}
+
+// testLog writes a log to a test's own.
+type testLog struct{ t *testing.T }
+
+func (l testLog) Write(b []byte) (int, error) {
+	l.t.Log(strings.TrimSpace(string(b)))
+	return len(b), nil
+}
+
+// cluster is the name of the unit's cluster, as its host has it on record.
+func (s *stage) records(t *testing.T, node string) map[schema.Key]string {
+	t.Helper()
+	out, err := s.lab.Run(t.Context(), node, "sh", "-c", "cat /var/lib/berth/instances/*_*.json 2>/dev/null || true")
+	require.NoError(t, err)
+	found := map[schema.Key]string{}
+	dec := json.NewDecoder(strings.NewReader(out))
+	for dec.More() {
+		var rec struct {
+			Cluster string    `json:"cluster"`
+			Unit    plan.Unit `json:"unit"`
+		}
+		require.NoError(t, dec.Decode(&rec))
+		found[rec.Unit.Instance.Key] = rec.Cluster
+	}
+	return found
+}
+
+// services are the unit's, as (host, service) with the process that runs each.
+func (s *stage) services(t *testing.T, u plan.Unit) map[string]int {
+	t.Helper()
+	cluster := slurm.ClusterName(u.Instance.Key)
+	out := map[string]int{}
+	for _, m := range u.Members {
+		names := []string{profile.MungedWorker, profile.Slurmd}
+		if m.ControlPlane {
+			names = []string{profile.Munged, profile.MariaDB, profile.Slurmdbd, profile.Slurmctld}
+		}
+		for _, name := range names {
+			unit := cluster
+			if name == profile.MariaDB {
+				unit = ""
+			}
+			res, err := s.hosts.inner.Host(m).Do(t.Context(), runtimes.Stamp{}, runtimes.Op{Service: &runtimes.Service{Name: name, Unit: unit, Verb: "state"}})
+			require.NoError(t, err)
+			out[m.Node+" "+name+" since "+res[0].Service.Since.String()] = res[0].Service.PID
+		}
+	}
+	return out
+}
+
+func (s *stage) fingerprint(t *testing.T, u plan.Unit) string {
+	return fmt.Sprint(s.services(t, u)) // maps print sorted
+}
+
+func (s *stage) kill(t *testing.T, u plan.Unit, member string) {
+	t.Helper()
+	for _, m := range u.Members {
+		if m.Name != member {
+			continue
+		}
+		service := profile.Slurmd
+		if m.ControlPlane {
+			service = profile.Slurmctld
+		}
+		for name, pid := range s.services(t, plan.Unit{Instance: u.Instance, Members: []plan.Member{m}}) {
+			if strings.Contains(name, " "+service+" ") {
+				_, err := s.lab.Run(t.Context(), m.Node, "kill", "-9", fmt.Sprint(pid))
+				require.NoError(t, err)
+			}
+		}
+	}
+}
+
+// remains lists what any host still has of a unit: names with its cluster's in
+// them, processes started for it, its database, a worker's own files, people.
+func (s *stage) remains(t *testing.T, u plan.Unit) []string {
+	t.Helper()
+	cluster := slurm.ClusterName(u.Instance.Key)
+	var left []string
+	add := func(node, script string) {
+		out, err := s.lab.Run(t.Context(), node, "sh", "-c", script)
+		require.NoError(t, err)
+		for line := range strings.Lines(out) {
+			left = append(left, node+": "+strings.TrimSpace(line))
+		}
+	}
+	others := len(s.records(t, s.control.Key.Name))
+	for _, m := range u.Members {
+		add(m.Node, "find /etc /run /var /home -name '*"+cluster+"*' 2>/dev/null")
+		add(m.Node, "grep -lsaz 'BERTH_SERVICE=.*/"+cluster+"' /proc/[0-9]*/environ || true")
+		if !m.ControlPlane {
+			add(m.Node, "find /etc/munge -name munge.key -newer /etc/hostname; ls -d /var/lib/berth/instances/worker.json /run/slurm/conf /var/lib/slurm/berth-slurmd /var/log/slurm/slurmd.log 2>/dev/null || true")
+			add(m.Node, "ps -e -o comm= | grep -E 'slurm|munge|maria' || true")
+			add(m.Node, "grep berthtest /etc/passwd || true")
+		} else if others == 0 {
+			add(m.Node, "ls -d /var/lib/slurm/berth-mariadb /run/berth-mariadb 2>/dev/null || true")
+			add(m.Node, "ps -e -o comm= | grep -E 'slurm|munge|maria' || true")
+			add(m.Node, "grep berthtest /etc/passwd || true")
+		}
+	}
+	return left
+}
+
+// faulty passes operations on, but for those that shall fail.
+type faulty struct {
+	inner runtimes.Hosts
+
+	mu  sync.Mutex
+	cut map[string]bool
+	in  int // operations to go; 0: none fails
+	err error
+}
+
+func (f *faulty) Host(m plan.Member) runtimes.Host { return faultyHost{f, f.inner.Host(m)} }
+
+func (f *faulty) Close() error { return f.inner.Close() }
+
+func (f *faulty) setReachable(node string, reachable bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.cut[node] = !reachable
+}
+
+func (f *faulty) failStep(n int, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.in, f.err = n, err
+}
+
+type faultyHost struct {
+	f     *faulty
+	inner runtimes.Host
+}
+
+func (h faultyHost) Name() string { return h.inner.Name() }
+
+func (h faultyHost) Do(ctx context.Context, stamp runtimes.Stamp, ops ...runtimes.Op) ([]runtimes.Result, error) {
+	h.f.mu.Lock()
+	if h.f.cut[h.Name()] {
+		h.f.mu.Unlock()
+		return nil, fmt.Errorf("host %s: %w", h.Name(), runtimes.ErrUnreachable)
+	}
+	strike := -1
+	var fault error
+	if works(ops) && h.f.in > 0 {
+		if h.f.in <= len(ops) {
+			strike, fault, h.f.in = h.f.in-1, h.f.err, 0
+		} else {
+			h.f.in -= len(ops)
+		}
+	}
+	h.f.mu.Unlock()
+	if strike < 0 {
+		return h.inner.Do(ctx, stamp, ops...)
+	}
+	var res []runtimes.Result
+	if strike > 0 {
+		var err error
+		if res, err = h.inner.Do(ctx, stamp, ops[:strike]...); err != nil {
+			return res, err
+		}
+	}
+	return res, fmt.Errorf("host %s: %w", h.Name(), fault)
+}
+
+// works says whether a batch is work, and not only a look.
+func works(ops []runtimes.Op) bool {
+	return slices.ContainsFunc(ops, func(op runtimes.Op) bool {
+		switch {
+		case op.Read != nil, op.Stat != nil, op.List != nil, op.Info != nil, op.Service != nil && op.Service.Verb == "state":
+			return false
+		case op.Run != nil:
+			reads := profile.Profile().Programs[op.Run.Program].Reads
+			return reads == nil || !reads(op.Run.Args)
+		}
+		return true
+	})
+}
+
+// eventually asks until ok, for things the scheduler decides in its own time.
+func eventually(t *testing.T, what string, ok func() (bool, string)) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		done, seen := ok()
+		if done {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within 30 s; last seen: %s", what, seen)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
