@@ -1,0 +1,325 @@
+package load
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/schema"
+)
+
+func labFiles(t testing.TB) map[string]string {
+	t.Helper()
+	const root = "../../examples/lab"
+	files := map[string]string{}
+	require.NoError(t, filepath.WalkDir(root, func(name string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(name)
+		rel, _ := filepath.Rel(root, name)
+		files[filepath.ToSlash(rel)] = string(data)
+		return err
+	}))
+	return files
+}
+
+func labLoader(t testing.TB) *Loader {
+	t.Helper()
+	slurm, err := os.ReadFile("../../runtimes/slurm/config.cue")
+	require.NoError(t, err)
+	l, err := New(Options{Backends: map[string]string{"slurm": string(slurm)}})
+	require.NoError(t, err)
+	return l
+}
+
+// The definitions and the Go types say the same fields: one that the
+// definitions lack could never be written, one that Go lacks would be lost.
+func TestDefinitionsMatchTheTypes(t *testing.T) {
+	j, err := newJudge(nil)
+	require.NoError(t, err)
+	for _, kind := range kinds() {
+		spec, err := decode(schema.Kind(kind), []byte(`{"spec":{}}`), &schema.Header{})
+		require.NoError(t, err)
+		s := j.defs[kind].shape.fields["spec"]
+		require.NotNil(t, s, kind)
+		compareShape(t, kind+".spec", s.shape, reflect.TypeOf(spec).Elem().Field(1).Type)
+	}
+}
+
+func compareShape(t *testing.T, path string, s *shape, typ reflect.Type) {
+	t.Helper()
+	for typ.Kind() == reflect.Pointer {
+		typ = typ.Elem()
+	}
+	if typ == reflect.TypeFor[json.RawMessage]() {
+		require.True(t, s.open, path)
+		return
+	}
+	switch typ.Kind() {
+	case reflect.Slice:
+		compareShape(t, path+"[]", s.element, typ.Elem())
+	case reflect.Map:
+		require.NotNil(t, s.element, path)
+		require.NotEmpty(t, s.keys, "%s: keys are bound", path)
+		compareShape(t, path+"{}", s.element, typ.Elem())
+	case reflect.Struct:
+		fields := map[string]reflect.Type{}
+		collect(typ, fields)
+		require.Equal(t, sortedNames(fields), sortedNames(s.fields), path)
+		require.False(t, s.open, path)
+		for name, f := range s.fields {
+			compareShape(t, path+"."+name, f.shape, fields[name])
+		}
+	case reflect.String:
+		require.Equal(t, "string", s.kind.String(), path)
+		require.True(t, len(s.enum) > 0 || len(s.rules) > 0, "%s: text is bound", path)
+	case reflect.Int:
+		require.Equal(t, "int", s.kind.String(), path)
+		require.Contains(t, s.bounds(), " to ", "%s: numbers are bound", path)
+	case reflect.Bool:
+		require.Equal(t, "bool", s.kind.String(), path)
+	default:
+		t.Fatalf("%s: %s", path, typ)
+	}
+}
+
+func collect(typ reflect.Type, into map[string]reflect.Type) {
+	for i := range typ.NumField() {
+		f := typ.Field(i)
+		if f.Anonymous {
+			collect(f.Type, into)
+			continue
+		}
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		into[name] = f.Type
+	}
+}
+
+// A definition that does not compile, has a bad pattern or looks beyond itself
+// is refused when the loader is made, with its name.
+func TestBackendsAreChecked(t *testing.T) {
+	for source, want := range map[string]string{
+		"#Config: {":     "backend x",
+		"#Config: {...}": "no definition #Parameters",
+		`#Config: {a?: =~"("}` + "\n#Parameters: {...}":     "error parsing regexp",
+		"import \"list\"\n#Config: {}\n#Parameters: {...}":  "definitions import nothing",
+		"#Config: {a: string & int}\n#Parameters: {...}":    "conflicting values",
+		"#Says: {a: 1}\n#Config: {...}\n#Parameters: {...}": "#Says",
+	} {
+		_, err := New(Options{Backends: map[string]string{"x": source}})
+		require.ErrorContains(t, err, want, source)
+	}
+}
+
+// Validation keeps nothing: BuildFile would retain 18 KiB for each document.
+func TestJudgingDoesNotLeak(t *testing.T) {
+	j, err := newJudge(nil)
+	require.NoError(t, err)
+	files := labFiles(t)
+	value := func(path string) map[string]any {
+		tree, findings := readTree(path, []byte(files[path]), false)
+		require.Empty(t, findings)
+		return tree.value
+	}
+	good := value("tenants/physics/projects/lattice/instances/train.yaml")
+	bad := value("tenants/physics/projects/lattice/instances/train.yaml")
+	bad["spec"].(map[string]any)["desired_state"] = "on"
+	round := func(n int) {
+		for range n {
+			_, problems := j.judge("Instance", good)
+			require.Empty(t, problems)
+			_, problems = j.judge("Instance", bad)
+			require.Len(t, problems, 1)
+		}
+	}
+	round(200)
+	before := heap()
+	const n = 2000
+	round(n)
+	grown := heap() - before
+	t.Logf("%d documents: heap grew by %d KiB, %d bytes each", 2*n, grown>>10, grown/(2*n))
+	require.Less(t, grown, int64(2*n*512))
+	runtime.KeepAlive(j)
+}
+
+func heap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// counting counts what is asked of a snapshot.
+type counting struct {
+	schema.Snapshot
+	lists, reads *[]string
+}
+
+func (c counting) Files(ctx context.Context, p schema.Part) ([]schema.File, error) {
+	*c.lists = append(*c.lists, p.Name)
+	return c.Snapshot.Files(ctx, p)
+}
+
+func (c counting) Read(ctx context.Context, f schema.File, most int) ([]byte, bool, error) {
+	*c.reads = append(*c.reads, f.Path)
+	return c.Snapshot.Read(ctx, f, most)
+}
+
+// A reload costs what changed: one part listed, one file read, every other
+// tenant the same value as before.
+func TestReloadCostsTheChange(t *testing.T) {
+	l := labLoader(t)
+	files := labFiles(t)
+	first, err := l.Load(context.Background(), Files(files))
+	require.NoError(t, err)
+	const changed = "tenants/physics/projects/lattice/instances/train.yaml"
+	files[changed] = strings.Replace(files[changed], "Training", "Second", 1)
+	var lists, reads []string
+	second, err := l.Load(context.Background(), counting{Files(files), &lists, &reads})
+	require.NoError(t, err)
+	require.Equal(t, []string{"tenants/physics"}, lists)
+	require.Equal(t, []string{changed}, reads)
+	require.Same(t, first.Desired.Platform, second.Desired.Platform)
+	require.Same(t, first.Desired.Tenants["biology"], second.Desired.Tenants["biology"])
+	require.NotSame(t, first.Desired.Tenants["physics"], second.Desired.Tenants["physics"])
+
+	// A new node leaves every tenant as it was; a new version of an app in
+	// use is looked at by every tenant, and changes none.
+	files["platform/nodes/dev-gpu-4.yaml"] = strings.NewReplacer("dev-gpu-3", "dev-gpu-4", "10.77.0.13", "10.77.0.14").Replace(files["platform/nodes/dev-gpu-3.yaml"])
+	files["platform/catalog/slurm/23-11.yaml"] = strings.Replace(files["platform/catalog/slurm/22-05.yaml"], "name: 22-05", "name: 23-11", 1)
+	third, err := l.Load(context.Background(), Files(files))
+	require.NoError(t, err)
+	require.Empty(t, third.Diagnostics)
+	for name, tenant := range second.Desired.Tenants {
+		require.Same(t, tenant, third.Desired.Tenants[name])
+	}
+}
+
+// Several loads at once are as one after the other.
+func TestLoadsAtOnce(t *testing.T) {
+	l := labLoader(t)
+	done := make(chan []schema.Diagnostic)
+	for i := range 6 {
+		go func() {
+			files := labFiles(t)
+			if i%2 == 1 {
+				files["tenants/physics/projects/lattice/instances/train.yaml"] = "x: 1\n"
+			}
+			r, err := l.Load(context.Background(), Files(files))
+			if err != nil {
+				done <- []schema.Diagnostic{{Message: err.Error()}}
+				return
+			}
+			done <- r.Diagnostics
+		}()
+	}
+	var counts []int
+	for range 6 {
+		counts = append(counts, len(<-done))
+	}
+	slices.Sort(counts)
+	require.Equal(t, []int{0, 0, 0, 1, 1, 1}, counts)
+}
+
+// A file the reader breaks on is a finding, and the next one is read.
+func TestAPanicStaysWithItsFile(t *testing.T) {
+	l := labLoader(t)
+	l.judges = make(chan *judge, 1)
+	broken := &judge{defs: map[string]definition{}} // it has no context: it panics on use
+	for _, kind := range kinds() {
+		broken.defs[kind] = definition{}
+	}
+	l.judges <- broken
+	r, err := l.Load(context.Background(), Files(labFiles(t)))
+	require.NoError(t, err)
+	require.Len(t, r.Diagnostics, 1)
+	require.Equal(t, "file.unreadable", r.Diagnostics[0].Code)
+}
+
+func TestDistance(t *testing.T) {
+	for _, tc := range []struct {
+		a, b string
+		want int
+	}{{"", "", 0}, {"a", "", 1}, {"count", "cuont", 1}, {"count", "counts", 1}, {"abc", "xyz", 3}} {
+		require.Equal(t, tc.want, distance(tc.a, tc.b), tc)
+	}
+	require.Equal(t, "display_name", nearest("displayname", []string{"app", "display_name"}))
+	require.Empty(t, nearest("quux", []string{"app", "display_name"}))
+}
+
+// FuzzRead: no bytes make the reader panic, and what it accepts it accepts
+// again as canonical JSON, which is YAML too.
+func FuzzRead(f *testing.F) {
+	for _, content := range labFiles(f) {
+		f.Add([]byte(content))
+	}
+	f.Add([]byte("a: &a [*a]\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		tree, findings := readTree("f.yaml", data, false)
+		if tree == nil {
+			require.NotEmpty(t, findings)
+			return
+		}
+		out, err := canonical(tree.value)
+		require.NoError(t, err)
+		again, findings := readTree("f.yaml", out, false)
+		require.NotNil(t, again, "%s\n%v", out, findings)
+		second, err := canonical(again.value)
+		require.NoError(t, err)
+		require.Equal(t, string(out), string(second))
+	})
+}
+
+func BenchmarkLoad(b *testing.B) {
+	files := labFiles(b)
+	const tenants = 200
+	for i := range tenants {
+		name := fmt.Sprintf("t%d", i)
+		for path, content := range labFiles(b) {
+			if rest, ok := strings.CutPrefix(path, "tenants/physics/"); ok {
+				content = strings.NewReplacer("name: physics", "name: "+name, "name: anna\n", fmt.Sprintf("name: a%d\n", i), "name: ben\n", fmt.Sprintf("name: b%d\n", i),
+					"20001", fmt.Sprint(30000+i), "20002", fmt.Sprint(40000+i)).Replace(content)
+				files["tenants/"+name+"/"+rest] = content
+			}
+		}
+	}
+	snap := Files(files)
+	changed := map[string]string{}
+	for k, v := range files {
+		changed[k] = v
+	}
+	b.Run("everything", func(b *testing.B) {
+		for b.Loop() {
+			r, err := labLoader(b).Load(context.Background(), snap)
+			require.NoError(b, err)
+			require.Empty(b, r.Diagnostics)
+		}
+		b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/float64(len(files)), "us/doc")
+	})
+	b.Run("one change", func(b *testing.B) {
+		l := labLoader(b)
+		_, err := l.Load(context.Background(), snap)
+		require.NoError(b, err)
+		const path = "tenants/t7/projects/lattice/instances/train.yaml"
+		for i := 0; b.Loop(); i++ {
+			changed[path] = strings.Replace(files[path], "Training cluster", fmt.Sprintf("Cluster %d", i), 1)
+			b.StopTimer()
+			next := Files(changed)
+			b.StartTimer()
+			_, err := l.Load(context.Background(), next)
+			require.NoError(b, err)
+		}
+	})
+}
