@@ -15,7 +15,7 @@ import (
 // details, jobs and the runtime's own facts are left out, members and drift
 // are sorted.
 func Structural(o Observed) Observed {
-	s := Observed{Key: o.Key, Presence: o.Presence, Complete: o.Complete, Unit: o.Unit}
+	s := Observed{Key: o.Key, Presence: o.Presence, Complete: o.Complete && o.Presence == Present, Unit: o.Unit}
 	for _, m := range o.Members {
 		s.Members = append(s.Members, MemberState{Name: m.Name, Node: m.Node, State: m.State})
 	}
@@ -75,6 +75,7 @@ func prune(v any) any {
 // at the same state.
 func (p *Plan) seal(o Observed) {
 	structural := Structural(o)
+	structural.Key = p.Key // whether the runtime said it or not
 	p.Observed = digest(structural)
 	actions := slices.Clone(p.Actions)
 	for i := range actions {

@@ -292,18 +292,23 @@ func (p *placer) pinned(key schema.Key, inst *schema.EffectiveInstance) bool {
 // find is the first node that fits a new member, and why it is the one.
 func (p *placer) find(key schema.Key, inst *schema.EffectiveInstance, role schema.EffectiveRole) (*schema.Node, string) {
 	var first *schema.Node
-	var fitting int
-	var passed []string
+	var fitting, passed int
+	var examples []string
 	for _, n := range p.nodes {
-		if !p.fits(key, inst, role, n) {
-			if by, taken := p.takenBy(n.Key.Name, key, !shares(role)); taken && first == nil && len(misfits(inst, role, n)) == 0 {
-				passed = append(passed, n.Key.Name+" is taken by "+unitName(by))
+		if p.fits(key, inst, role, n) {
+			fitting++
+			if first == nil {
+				first = n
 			}
 			continue
 		}
-		fitting++
-		if first == nil {
-			first = n
+		if first != nil || len(misfits(inst, role, n)) > 0 {
+			continue
+		}
+		if by, taken := p.takenBy(n.Key.Name, key, !shares(role)); taken {
+			if passed++; passed <= 2 {
+				examples = append(examples, n.Key.Name+" is taken by "+unitName(by))
+			}
 		}
 	}
 	if first == nil {
@@ -313,24 +318,21 @@ func (p *placer) find(key schema.Key, inst *schema.EffectiveInstance, role schem
 	if fitting == 1 {
 		reason = "the one free node with " + wants(inst, role)
 	}
-	if len(passed) > 2 {
-		passed = append(passed[:2:2], fmt.Sprintf("%d more are taken", len(passed)-2))
+	if passed > 2 {
+		examples = append(examples, fmt.Sprintf("%d more are taken", passed-2))
 	}
-	if len(passed) > 0 {
-		reason += "; " + strings.Join(passed, ", ")
+	if len(examples) > 0 {
+		reason += "; " + strings.Join(examples, ", ")
 	}
 	return first, reason
 }
 
 // fits says whether a new member of role may be put on n.
 func (p *placer) fits(key schema.Key, inst *schema.EffectiveInstance, role schema.EffectiveRole, n *schema.Node) bool {
-	if n.Spec.Cordoned || reservedForOthers(n, key) || len(misfits(inst, role, n)) > 0 {
-		return false
-	}
 	if _, taken := p.takenBy(n.Key.Name, key, !shares(role)); taken {
 		return false
 	}
-	return !p.ownTaken(key, role, n)
+	return !n.Spec.Cordoned && !reservedForOthers(n, key) && !p.ownTaken(key, role, n) && len(misfits(inst, role, n)) == 0
 }
 
 // ownTaken says whether the unit itself has another member on n that a member

@@ -1,0 +1,267 @@
+package plan_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"berth/reconciler/plan"
+	"berth/schema"
+)
+
+var (
+	regions  = []string{"eu-1", "eu-2"}
+	skus     = []string{"small", "large"}
+	gpuTypes = []string{"a100", "l40s"}
+)
+
+func drawNode(t *rapid.T, name string) schema.NodeSpec {
+	s := schema.NodeSpec{
+		Address: "10.0.0." + name, SSHPort: 22,
+		Region: rapid.SampledFrom(regions).Draw(t, "region"), SKU: rapid.SampledFrom(skus).Draw(t, "sku"),
+		Roles:    rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"controller", "worker"}), 1, 2, rapid.ID).Draw(t, "offers"),
+		Capacity: schema.Capacity{CPUs: rapid.IntRange(1, 4).Draw(t, "cpus"), MemoryMiB: 1000 * rapid.IntRange(1, 4).Draw(t, "memory")},
+		Cordoned: rapid.IntRange(0, 5).Draw(t, "cordoned") == 0,
+		Reserved: rapid.SampledFrom([]string{"", "", "", "a", "b.two"}).Draw(t, "reserved"),
+	}
+	if rapid.Bool().Draw(t, "has gpus") {
+		s.Capacity.GPUs = []schema.GPU{{Type: rapid.SampledFrom(gpuTypes).Draw(t, "type"), Count: rapid.IntRange(1, 4).Draw(t, "gpus"), Devices: "/dev/gpu[0-3]"}}
+	}
+	return s
+}
+
+func drawInstance(t *rapid.T, id string) instance {
+	i := instance{ID: id}
+	i.App, i.RuntimeBackend = "batch", "test"
+	if rapid.IntRange(0, 3).Draw(t, "anywhere") == 0 {
+		i.Regions = []string{rapid.SampledFrom(regions).Draw(t, "in")}
+	}
+	w := schema.EffectiveRole{Name: "worker", NodeRole: "worker", Count: rapid.IntRange(0, 3).Draw(t, "count")}
+	if rapid.Bool().Draw(t, "wants gpus") {
+		w.GPUs = &schema.GPURequest{Type: rapid.SampledFrom(append(gpuTypes, "")).Draw(t, "of"), Count: rapid.IntRange(1, 2).Draw(t, "at least")}
+	}
+	if rapid.IntRange(0, 3).Draw(t, "any sku") == 0 {
+		w.SKUs = []string{rapid.SampledFrom(skus).Draw(t, "wants sku")}
+	}
+	w.CPUs = rapid.IntRange(0, 2).Draw(t, "wants cpus")
+	i.Roles = []schema.EffectiveRole{
+		{Name: "controller", NodeRole: "controller", ControlPlane: true, Shareable: true, Count: 1}, w,
+	}
+	if rapid.IntRange(0, 6).Draw(t, "state") == 0 {
+		i.DesiredState = schema.DesiredStopped
+	}
+	return i
+}
+
+func drawEstate(t *rapid.T) estate {
+	e := estate{Nodes: map[string]schema.NodeSpec{}}
+	for n := range rapid.IntRange(1, 8).Draw(t, "nodes") {
+		name := fmt.Sprintf("n%d", n)
+		e.Nodes[name] = drawNode(t, name)
+	}
+	for _, id := range []string{"a.one/x", "a.one/y", "b.two/x", "b.two/z"} {
+		if rapid.Bool().Draw(t, id) {
+			e.Instances = append(e.Instances, drawInstance(t, id))
+		}
+	}
+	return e
+}
+
+// change draws another estate that people could make of e.
+func (e estate) change(t *rapid.T) estate {
+	next := estate{Nodes: maps.Clone(e.Nodes), Instances: slices.Clone(e.Instances)}
+	for name := range e.Nodes {
+		switch rapid.IntRange(0, 9).Draw(t, "what of "+name) {
+		case 0:
+			delete(next.Nodes, name)
+		case 1, 2:
+			next.Nodes[name] = drawNode(t, name)
+		}
+	}
+	for i, inst := range next.Instances {
+		if rapid.IntRange(0, 2).Draw(t, "what of "+inst.ID) == 0 {
+			next.Instances[i] = drawInstance(t, inst.ID)
+		}
+	}
+	if len(next.Instances) > 0 && rapid.IntRange(0, 2).Draw(t, "one goes") == 0 {
+		next.Instances = next.Instances[1:]
+	}
+	return next
+}
+
+// exclusive says whether a member has its node to itself.
+func exclusive(eff *schema.Effective, key schema.Key, m plan.Member) bool {
+	for _, r := range eff.Instances[key].Roles {
+		if r.Name == m.Role {
+			return !r.Shareable || r.GPUs != nil
+		}
+	}
+	return true
+}
+
+// checkPlacement is what holds of every placement over what was before.
+func checkPlacement(t *rapid.T, eff *schema.Effective, before map[schema.Key]plan.Observed, placed plan.Placement) {
+	type seat struct {
+		key    schema.Key
+		member string
+		alone  bool
+	}
+	seats := map[string][]seat{}
+	for key, members := range placed.Members {
+		inst := eff.Instances[key]
+		require.NotNil(t, inst)
+		was := map[string]plan.Member{}
+		if u := before[key].Unit; u != nil {
+			for _, m := range u.Members {
+				was[m.Name] = m
+			}
+		}
+		names := map[string]bool{}
+		for _, m := range members {
+			require.False(t, names[m.Name], "%s twice", m.Name)
+			names[m.Name] = true
+			n := eff.Nodes[m.Node]
+			require.NotNil(t, n, "%s is on a node that is not declared", m.Name)
+			i := slices.IndexFunc(inst.Roles, func(r schema.EffectiveRole) bool { return r.Name == m.Role })
+			require.GreaterOrEqual(t, i, 0)
+			role := inst.Roles[i]
+			require.Contains(t, n.Spec.Roles, role.NodeRole)
+			seats[m.Node] = append(seats[m.Node], seat{key, m.Name, exclusive(eff, key, m)})
+			if was[m.Name].Node == m.Node {
+				continue // what is there may stay
+			}
+			require.False(t, n.Spec.Cordoned)
+			require.Contains(t, []string{"", key.Tenant, key.ProjectID()}, n.Spec.Reserved)
+			require.GreaterOrEqual(t, n.Spec.Capacity.CPUs, role.CPUs)
+			require.GreaterOrEqual(t, n.Spec.Capacity.MemoryMiB, role.MemoryMiB)
+			if len(inst.Regions) > 0 {
+				require.Contains(t, inst.Regions, n.Spec.Region)
+			}
+			if len(role.SKUs) > 0 {
+				require.Contains(t, role.SKUs, n.Spec.SKU)
+			}
+			if role.GPUs != nil {
+				require.NotEmpty(t, m.GPUs)
+				for _, g := range m.GPUs {
+					require.GreaterOrEqual(t, g.Count, role.GPUs.Count)
+					if role.GPUs.Type != "" {
+						require.Equal(t, role.GPUs.Type, g.Type)
+					}
+				}
+			}
+		}
+	}
+	for node, on := range seats {
+		for _, s := range on {
+			require.False(t, s.alone && len(on) > 1, "%s is the node of %v", node, on)
+		}
+	}
+	// A node that a unit leaves is free only once it has left.
+	for key, o := range before {
+		if o.Unit == nil {
+			continue
+		}
+		for _, m := range o.Unit.Members {
+			i := eff.Instances[key]
+			if m.ControlPlane || i == nil && m.Role != "worker" {
+				continue
+			}
+			for _, s := range seats[m.Node] {
+				require.True(t, s.key == key, "%s goes to %v while %s is on it", m.Node, s, key)
+			}
+		}
+	}
+}
+
+// A world lives through changes. Whatever people declare: plans are sound,
+// placements respect everybody, and applying a plan leaves nothing to do.
+func TestLives(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := &world{real: map[schema.Key]plan.Observed{}, mem: plan.Memory{}}
+		e := drawEstate(t)
+		for range 4 {
+			eff := e.effective()
+			before := maps.Clone(w.real)
+			ps := w.plans(eff)
+			placed := plan.Place(eff, w.mem)
+			checkPlacement(t, eff, before, placed)
+			for _, p := range ps {
+				checkPlan(t, p)
+				if eff.Instances[p.Key] != nil {
+					require.False(t, slices.ContainsFunc(p.Actions, func(a plan.Action) bool { return a.Verb == plan.Delete }))
+				}
+			}
+
+			// The order of maps is nothing to go by.
+			require.Equal(t, text(ps), text(w.plans(shuffled(eff))))
+
+			for _, p := range ps {
+				w.apply(p)
+			}
+			// What waited for a node may go on, and then all is quiet.
+			for range len(e.Nodes) + 2 {
+				for _, p := range w.plans(eff) {
+					w.apply(p)
+				}
+			}
+			for _, p := range w.plans(eff) {
+				require.Empty(t, p.Actions, "%s never comes to rest:\n%s", p.Key, text([]plan.Plan{p}))
+			}
+
+			// A stranger's arrival moves nobody.
+			calm := plan.Place(eff, w.mem)
+			guest := drawInstance(t, "a.aaa/guest")
+			with := estate{Nodes: e.Nodes, Instances: append(slices.Clone(e.Instances), guest)}
+			crowd := plan.Place(with.effective(), w.mem)
+			for key, members := range calm.Members {
+				if w.real[key].Unit != nil {
+					require.Equal(t, members, crowd.Members[key], "%s", key)
+				}
+			}
+			e = e.change(t)
+		}
+	})
+}
+
+// Nothing is known: nothing is done, whatever is declared.
+func TestUnknownDoesNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := &world{real: map[schema.Key]plan.Observed{}, mem: plan.Memory{}}
+		e := drawEstate(t)
+		eff := e.effective()
+		for _, p := range w.plans(eff) {
+			w.apply(p)
+		}
+		for key, o := range w.real {
+			w.real[key] = plan.Observed{Key: key, Presence: plan.Unknown, Reason: "host hangs", Unit: o.Unit, Members: o.Members}
+		}
+		next := e.change(t)
+		for _, p := range w.plans(next.effective()) {
+			if w.real[p.Key].Presence == plan.Unknown {
+				require.Empty(t, p.Actions)
+				require.NotEmpty(t, p.Blocked)
+			}
+		}
+	})
+}
+
+// shuffled is eff with its maps made anew, in another order.
+func shuffled(eff *schema.Effective) *schema.Effective {
+	out := &schema.Effective{Instances: map[schema.Key]*schema.EffectiveInstance{}, Nodes: map[string]*schema.Node{}, Decisions: eff.Decisions}
+	keys := slices.Collect(maps.Keys(eff.Instances))
+	rand.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
+	for _, k := range keys {
+		out.Instances[k] = eff.Instances[k]
+	}
+	names := slices.Collect(maps.Keys(eff.Nodes))
+	rand.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	for _, n := range names {
+		out.Nodes[n] = eff.Nodes[n]
+	}
+	return out
+}
