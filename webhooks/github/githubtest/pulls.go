@@ -52,10 +52,7 @@ func (s *Server) OpenPull(branch, title, author string) (int, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	base, err := s.git.head()
-	if err != nil {
-		return 0, err
-	}
+	base := s.main
 	head, tip := s.branches[branch], s.branches[base]
 	if head == "" || tip == "" || branch == base {
 		return 0, fmt.Errorf("cannot open a pull request of %q to %q: a branch is missing", branch, base)

@@ -73,6 +73,7 @@ type Server struct {
 	desc *description
 	git  git
 	url  string // without a slash at the end
+	main string // the default branch
 
 	http    *http.Server
 	served  chan struct{}
@@ -140,7 +141,10 @@ func New(o Options) (*Server, error) {
 		lastID: 1000, users: map[string]int64{}, issued: map[string]issued{}, spent: map[string]*budget{},
 		served: make(chan struct{}),
 	}
-	if s.branches, err = s.git.branches(); err != nil {
+	if s.main, err = s.git.head(); err == nil {
+		s.branches, err = s.git.branches()
+	}
+	if err != nil {
 		l.Close()
 		return nil, err
 	}

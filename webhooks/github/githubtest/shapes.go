@@ -65,10 +65,6 @@ func (s *Server) html(parts ...string) string {
 }
 
 func (s *Server) repoShape() obj {
-	branch, err := s.git.head()
-	if err != nil {
-		branch = "main"
-	}
 	open := 0
 	for _, p := range s.pulls {
 		if p.open {
@@ -80,7 +76,7 @@ func (s *Server) repoShape() obj {
 		"owner": s.userShape(s.o.Owner), "private": true, "visibility": "private", "html_url": s.html(), "url": s.api(),
 		"description": nil, "fork": false, "homepage": nil, "language": nil, "license": nil, "mirror_url": nil,
 		"forks": 0, "forks_count": 0, "stargazers_count": 0, "watchers": 0, "watchers_count": 0, "subscribers_count": 0, "network_count": 0,
-		"open_issues": open, "open_issues_count": open, "size": 1, "default_branch": branch, "topics": []any{}, "is_template": false,
+		"open_issues": open, "open_issues_count": open, "size": 1, "default_branch": s.main, "topics": []any{}, "is_template": false,
 		"has_issues": true, "has_projects": false, "has_wiki": false, "has_pages": false, "has_downloads": false, "has_discussions": false,
 		"archived": false, "disabled": false, "created_at": epoch, "updated_at": epoch, "pushed_at": epoch,
 		"allow_rebase_merge": false, "allow_merge_commit": true, "allow_squash_merge": true, "allow_forking": false, "web_commit_signoff_required": false,
