@@ -2,6 +2,7 @@ package gitrepo
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/go-git/go-git/v5/plumbing"
@@ -48,6 +50,7 @@ type remote struct {
 	auth       AuthFunc
 	knownHosts string
 	timeout    time.Duration
+	dialing    chan struct{} // holds one token while an SSH connection is made
 }
 
 // newRemote checks the URL: https, ssh, or http to this machine. Credentials
@@ -57,7 +60,7 @@ func newRemote(raw string, auth AuthFunc, o Options) (*remote, error) {
 	if err != nil || u.Host == "" {
 		return nil, fmt.Errorf("repository URL %q: want https://HOST/PATH or ssh://USER@HOST/PATH", redact(raw))
 	}
-	r := &remote{url: redact(raw), auth: auth, knownHosts: o.KnownHosts, timeout: o.Timeout}
+	r := &remote{url: redact(raw), auth: auth, knownHosts: o.KnownHosts, timeout: o.Timeout, dialing: make(chan struct{}, 1)}
 	if _, has := u.User.Password(); has || (u.User != nil && u.Scheme != "ssh") {
 		return nil, fmt.Errorf("repository URL %s holds credentials: take them out and configure a token", r.url)
 	}
@@ -140,17 +143,53 @@ func (r *remote) method(ctx context.Context) (transport.AuthMethod, error) {
 		if r.knownHosts == "" {
 			return nil, fmt.Errorf("%s needs a known_hosts file that pins its host key", r.url)
 		}
-		if _, err := os.Stat(r.knownHosts); err != nil {
-			return nil, err
+		known, err := gitssh.NewKnownHostsDb(r.knownHosts)
+		if err != nil {
+			return nil, fmt.Errorf("known_hosts file %s: %w", r.knownHosts, err)
 		}
-		if keys.HostKeyCallback, err = gitssh.NewKnownHostsCallback(r.knownHosts); err != nil {
-			return nil, err
-		}
+		keys.HostKeyCallback = known.HostKeyCallback()
+		keys.HostKeyAlgorithms = known.HostKeyAlgorithms(net.JoinHostPort(r.endpoint.Host, strconv.Itoa(cmp.Or(r.endpoint.Port, gitssh.DefaultPort))))
 		return keys, nil
 	case c.Token != "":
 		return &githttp.BasicAuth{Username: user, Password: c.Token}, nil
 	}
 	return nil, nil
+}
+
+// dial opens a session. Over SSH that makes the connection, which go-git does
+// without a deadline: a host that accepts and says nothing would hold us for
+// ever. So it is left behind when the time is over, and no second one is begun
+// before it has ended.
+func dial[S io.Closer](ctx context.Context, r *remote, open func() (S, error)) (session S, err error) {
+	if !r.ssh {
+		return open()
+	}
+	select {
+	case r.dialing <- struct{}{}:
+	case <-ctx.Done():
+		return session, fmt.Errorf("an earlier connection still hangs: %w", ctx.Err())
+	}
+	type result struct {
+		session S
+		err     error
+	}
+	done := make(chan result, 1)
+	go func() {
+		s, err := open()
+		<-r.dialing
+		done <- result{s, err}
+	}()
+	select {
+	case got := <-done:
+		return got.session, got.err
+	case <-ctx.Done():
+		go func() {
+			if late := <-done; late.err == nil {
+				_ = late.session.Close() // nobody waits for it
+			}
+		}()
+		return session, fmt.Errorf("connect: %w", ctx.Err())
+	}
 }
 
 // download is one conversation with git-upload-pack.
@@ -169,7 +208,9 @@ func (r *remote) advertise(ctx context.Context) (*download, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := r.transport.NewUploadPackSession(r.endpoint, auth)
+	s, err := dial(ctx, r, func() (transport.UploadPackSession, error) {
+		return r.transport.NewUploadPackSession(r.endpoint, auth)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", r.url, err)
 	}
@@ -291,7 +332,9 @@ func (r *remote) send(ctx context.Context, branch string, old, commit plumbing.H
 	if err != nil {
 		return err
 	}
-	s, err := r.transport.NewReceivePackSession(r.endpoint, auth)
+	s, err := dial(ctx, r, func() (transport.ReceivePackSession, error) {
+		return r.transport.NewReceivePackSession(r.endpoint, auth)
+	})
 	if err != nil {
 		return err
 	}

@@ -311,20 +311,6 @@ func (r *Repo) rootEntries(h plumbing.Hash) ([]entry, error) {
 	return r.tree(c.tree)
 }
 
-// blob reads a whole blob of at most limit bytes.
-func (r *Repo) blob(h plumbing.Hash, limit int) ([]byte, error) {
-	kind, data, more, err := r.read(h, limit)
-	switch {
-	case err != nil:
-		return nil, err
-	case kind != plumbing.BlobObject:
-		return nil, fmt.Errorf("%s is a %s, not a file", h, kind)
-	case more:
-		return nil, fmt.Errorf("file is larger than %d bytes", limit)
-	}
-	return data, nil
-}
-
 // errReadOnly is what writing to a local view gives.
 var errReadOnly = errors.New("this is a view of a local repository: it is never written to")
 

@@ -70,15 +70,6 @@ func (s *store) close() error {
 	return s.storage.Close()
 }
 
-// object reads a whole object and checks that its bytes have its id.
-func (s *store) object(h plumbing.Hash) (plumbing.ObjectType, []byte, error) {
-	kind, data, more, err := s.read(h, maxObject)
-	if err == nil && more {
-		err = fmt.Errorf("object %s is larger than %d bytes", h, maxObject)
-	}
-	return kind, data, err
-}
-
 // read reads at most limit bytes of an object. Bytes read to the end are
 // checked against the id: a bad disk must not become a bad estate.
 func (s *store) read(h plumbing.Hash, limit int) (kind plumbing.ObjectType, data []byte, more bool, err error) {
