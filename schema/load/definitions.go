@@ -137,6 +137,9 @@ func (j *judge) judge(def string, value any) ([]byte, []problem) {
 	v := d.value.Unify(j.ctx.Encode(value))
 	err := v.Validate(cue.Concrete(true), cue.Final())
 	if err == nil {
+		if problems := d.shape.lists(value, ""); len(problems) > 0 {
+			return nil, problems
+		}
 		data, err := v.MarshalJSON()
 		if err != nil {
 			return nil, []problem{{code: "schema.value", message: "cannot be evaluated: " + err.Error()}}

@@ -325,6 +325,43 @@ func (s *shape) missing(value any, path string) []problem {
 	return found
 }
 
+// lists checks what definitions say of the items of a list among each other:
+// @unique(field) and @single(field). CUE can say it too, in words that nobody
+// could make a finding of.
+func (s *shape) lists(value any, path string) (ps []problem) {
+	switch v := value.(type) {
+	case map[string]any:
+		for _, name := range sortedNames(v) {
+			if inner := s.child(name); inner != nil {
+				ps = append(ps, inner.lists(v[name], child(path, name))...)
+			}
+		}
+	case []any:
+		first, one := map[any]int{}, -1
+		for i, it := range v {
+			if s.element != nil {
+				ps = append(ps, s.element.lists(it, item(path, i))...)
+			}
+			m, _ := it.(map[string]any)
+			if id, ok := m[s.unique]; ok {
+				if k, taken := first[id]; taken {
+					ps = append(ps, problem{path: child(item(path, i), s.unique), code: "schema.rule", message: fmt.Sprintf("%s is what %s has already", describe(id), item(path, k))})
+				} else {
+					first[id] = i
+				}
+			}
+			if m[s.single] == true {
+				if one >= 0 {
+					ps = append(ps, problem{path: child(item(path, i), s.single), code: "schema.rule", message: fmt.Sprintf("only one can be, and %s is", item(path, one))})
+				} else {
+					one = i
+				}
+			}
+		}
+	}
+	return ps
+}
+
 // suggested says whether a misspelt field stands for the missing one at path.
 func suggested(causes map[string]problem, path string) bool {
 	up := parent(path)

@@ -32,7 +32,7 @@ func TestTheLabIsClean(t *testing.T) {
 	require.Empty(t, r.Diagnostics)
 	require.Empty(t, r.Needs)
 	require.Len(t, r.Desired.Tenants, 2)
-	require.Len(t, r.Desired.Platform.Nodes, 4)
+	require.NotEmpty(t, r.Desired.Platform.Nodes)
 	version := r.Desired.Version("slurm", "22-05")
 	require.JSONEq(t, `{"identity":"managed","partitions":[{"default":true,"max_time_minutes":1440,"name":"main"}],"scheduler":{"interval_seconds":30}}`,
 		string(version.Spec.Manifest.Parameters))

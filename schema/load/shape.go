@@ -23,6 +23,8 @@ type shape struct {
 	enum     []string // as JSON, in the definition's order
 	rules    []rule
 	nonEmpty bool
+	unique   string // field that no two items of a list share
+	single   string // field that at most one item of a list has true
 }
 
 type field struct {
@@ -55,9 +57,20 @@ func (h *shaper) shape(v cue.Value) *shape {
 		if e := v.LookupPath(cue.MakePath(cue.AnyIndex)); e.Exists() {
 			s.element = h.shape(e)
 		}
+		s.unique, s.single = attribute(v, "unique"), attribute(v, "single")
 		s.nonEmpty = v.Subsume(v.Context().NewList()) != nil
 	}
 	return s
+}
+
+// attribute is the one argument of a field's attribute, as in @unique(name).
+func attribute(v cue.Value, name string) string {
+	a := v.Attribute(name)
+	text, err := a.String(0)
+	if err != nil {
+		return ""
+	}
+	return text
 }
 
 func (h *shaper) fields(s *shape, v cue.Value) {
