@@ -107,10 +107,22 @@ func (c *control) addPeople(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var missing []string
+	var missing, closed []string
 	for _, u := range users {
 		if !slices.Contains(have, u.Name) {
 			missing = append(missing, u.Name)
+		}
+		if c.rec.closing(userThing(u.Name)) {
+			closed = append(closed, u.Name)
+		}
+	}
+	if len(closed) > 0 { // were on their way out, and are wanted again
+		reopen := c.cli("sacctmgr", "-i", "modify", "user", "where", "name="+strings.Join(closed, ","), "cluster="+c.stack.Cluster, "set", "maxsubmitjobs=-1")
+		if _, err := c.do(ctx, reopen); err != nil { // it also fails if it finds nothing to do
+			return err
+		}
+		for _, name := range closed {
+			c.rec.reopen(userThing(name))
 		}
 	}
 	if len(missing) == 0 {
@@ -148,6 +160,11 @@ func (c *control) removePeople(ctx context.Context, before []schema.UnixUser) er
 	}
 	if len(gone) > 0 {
 		names := strings.Join(gone, ",")
+		for _, name := range gone {
+			if err := c.close(ctx, userThing(name)); err != nil {
+				return err
+			}
+		}
 		closeOp := c.cli("sacctmgr", "-i", "modify", "user", "where", "name="+names, "cluster="+c.stack.Cluster, "set", "maxsubmitjobs=0")
 		if _, err := c.must(ctx, closeOp); err != nil {
 			return err
@@ -159,7 +176,7 @@ func (c *control) removePeople(ctx context.Context, before []schema.UnixUser) er
 			if err := c.clearJobs(ctx, userThing(name), "--user="+name); err != nil {
 				return err
 			}
-			delete(c.rec.Closing, userThing(name))
+			c.rec.reopen(userThing(name))
 		}
 		remove := c.cli("sacctmgr", "-i", "delete", "user", "name="+names, "cluster="+c.stack.Cluster)
 		if err := c.r.poll(ctx, "remove "+names+" from cluster "+c.stack.Cluster, func(ctx context.Context) (bool, string, error) {
@@ -199,12 +216,7 @@ func (c *control) removeAccounts(ctx context.Context, before []schema.UnixUser) 
 		if err != nil {
 			return err
 		}
-		ops := append(userOps(unneeded, true), last...)
-		if len(ops) == 0 {
-			return nil
-		}
-		_, err = s.do(ctx, ops...)
-		return err
+		return s.doAll(ctx, append(userOps(unneeded, true), last...))
 	}
 	if err := drop(ctx, c.site); err != nil {
 		return err
@@ -274,6 +286,12 @@ func (c *control) replaceFiles(ctx context.Context) error {
 	how := c.effect(changed, old[c.stack.Conf()].data, rendered[c.stack.Conf()].data)
 	if match, known := hashMatches(res[len(paths)].Data); known && !match {
 		how = max(how, reconfigure) // something was written and never read
+	}
+	for _, p := range partitionsOf(rendered[c.stack.Conf()].data) {
+		if c.rec.closing(partitionThing(p)) {
+			how = max(how, reconfigure) // was on its way out, and is wanted again
+			c.rec.reopen(partitionThing(p))
+		}
 	}
 	nodes, _, err := parseNodes(res[len(paths)+1].Data)
 	if err != nil {
@@ -392,7 +410,17 @@ func (c *control) rollBack(ctx context.Context, old map[string]file, how class, 
 	if !pingUp(res[0].Data) {
 		how = restart
 	}
-	return c.putIntoEffect(ctx, how, dbd)
+	if err := c.putIntoEffect(ctx, how, dbd); err != nil {
+		return err
+	}
+	// That opened every partition again.
+	for thing := range c.disk.Closing {
+		if strings.HasPrefix(thing, partitionThing("")) {
+			c.disk.reopen(thing)
+		}
+	}
+	_, err = c.do(ctx, c.writeRecord(&c.disk))
+	return err
 }
 
 // closePartitions clears partitions that go. Slurm ends their jobs without a
@@ -403,8 +431,20 @@ func (c *control) closePartitions(ctx context.Context, before, after []byte) err
 		if slices.Contains(stay, p) {
 			continue
 		}
-		if _, err := c.must(ctx, c.cli("scontrol", "update", "partitionname="+p, "state=drain")); err != nil {
+		if err := c.close(ctx, partitionThing(p)); err != nil {
 			return err
+		}
+		shut := c.cli("scontrol", "update", "partitionname="+p, "state=drain")
+		res, err := c.do(ctx, shut)
+		if err != nil {
+			return err
+		}
+		if strings.Contains(string(res[0].Stderr), "Invalid partition name") {
+			c.rec.reopen(partitionThing(p))
+			continue // in the file only: slurmctld has never read it
+		}
+		if res[0].Exit != 0 {
+			return c.refused(shut, res[0])
 		}
 		if err := c.clearJobs(ctx, partitionThing(p), "--partition="+p); err != nil {
 			return err
@@ -412,7 +452,7 @@ func (c *control) closePartitions(ctx context.Context, before, after []byte) err
 		if err := c.cancelPending(ctx, "--partition="+p); err != nil {
 			return err
 		}
-		delete(c.rec.Closing, partitionThing(p))
+		c.rec.reopen(partitionThing(p))
 	}
 	return nil
 }

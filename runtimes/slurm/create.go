@@ -92,7 +92,7 @@ func (c *control) claim(ctx context.Context, after *plan.Unit) (bool, error) {
 		ops = append(ops, c.service(profile.Slurmctld, "stop"), removeTreeOp(c.stack.State()))
 		c.rec.Deleting, c.rec.Complete = false, false
 	}
-	_, err = c.do(ctx, append(ops, c.saveOp())...)
+	_, err = c.do(ctx, append(ops, c.writeRecord(&c.rec))...)
 	return true, err
 }
 
@@ -116,7 +116,7 @@ func (c *control) layDown(ctx context.Context) error {
 	s := c.stack
 	ops := []runtimes.Op{
 		c.service(profile.Slurmctld, "stop"),
-		c.saveOp(),
+		c.writeRecord(&c.rec),
 		dirOp(profile.EtcDir, 0o755, ""),
 		dirOp(profile.MungeEtc, 0o700, profile.MungeUser),
 		dirOp(profile.MungeLib, 0o711, profile.MungeUser),
@@ -356,9 +356,18 @@ func (c *control) makeUsers(ctx context.Context, s site, users []schema.UnixUser
 		return nil
 	}
 	if set.Identity == identityManaged {
-		_, err := s.do(ctx, userOps(users, false)...)
-		return err
+		return s.doAll(ctx, userOps(users, false))
 	}
+	for part := range slices.Chunk(users, batch) {
+		if err := lookUp(ctx, s, part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lookUp checks that a host knows people by the uid declared.
+func lookUp(ctx context.Context, s site, users []schema.UnixUser) error {
 	var ops []runtimes.Op
 	for _, u := range users {
 		ops = append(ops, runtimes.Op{Run: &runtimes.Run{Program: "id", Args: []string{"-u", u.Name}, TimeoutMS: 5_000, AllowExit: true}})

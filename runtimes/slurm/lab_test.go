@@ -214,6 +214,14 @@ type faulty struct {
 	cut map[string]bool
 	in  int // operations to go; 0: none fails
 	err error
+	at  string // the scontrol command that fails next, if any
+}
+
+// failAt makes the next scontrol command of that name fail.
+func (f *faulty) failAt(command string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.at, f.err = command, err
 }
 
 func (f *faulty) Host(m plan.Member) runtimes.Host { return faultyHost{f, f.inner.Host(m)} }
@@ -252,6 +260,11 @@ func (h faultyHost) Do(ctx context.Context, stamp runtimes.Stamp, ops ...runtime
 			strike, fault, h.f.in = h.f.in-1, h.f.err, 0
 		} else {
 			h.f.in -= len(ops)
+		}
+	}
+	for i, op := range ops {
+		if op.Run != nil && h.f.at != "" && op.Run.Args[0] == h.f.at {
+			strike, fault, h.f.at = i, h.f.err, ""
 		}
 	}
 	h.f.mu.Unlock()
@@ -297,4 +310,3 @@ func eventually(t *testing.T, what string, ok func() (bool, string)) {
 		time.Sleep(100 * time.Millisecond)
 	}
 }
-

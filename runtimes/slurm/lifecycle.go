@@ -41,7 +41,7 @@ func (c *control) start(ctx context.Context, after *plan.Unit, a plan.Action) er
 	if !c.rec.Stopped {
 		return nil
 	}
-	c.rec.Stopped = false
+	c.rec.Stopped = false // drains of the stop go as each worker is started
 	return c.save(ctx)
 }
 
@@ -98,7 +98,7 @@ func (c *control) quiesce(ctx context.Context, reason string) error {
 	if err := c.clearJobs(ctx, c.clusterThing()); err != nil {
 		return err
 	}
-	delete(c.rec.Closing, c.clusterThing())
+	c.rec.reopen(c.clusterThing())
 	return nil
 }
 
@@ -178,6 +178,5 @@ func (c *control) removeStack(ctx context.Context) error {
 	} else if set.Identity == identityManaged {
 		ops = append(ops, userOps(gone, true)...)
 	}
-	_, err = c.do(ctx, append(ops, removeOp(s.Record()))...)
-	return err
+	return c.doAll(ctx, append(ops, removeOp(s.Record())))
 }

@@ -52,8 +52,8 @@ func (c *control) admit(ctx context.Context, m plan.Member) ([]node, error) {
 	}
 	c.rec.setJoined(m)
 	c.rec.setGres(m)
-	delete(c.rec.Closing, nodeThing(m.Node)) // it was on its way out, and is not any more
-	if err := c.writeGres(ctx, c.saveOp()); err != nil {
+	c.rec.reopen(nodeThing(m.Node), c.clusterThing()) // whatever was on its way out is wanted again
+	if err := c.writeGres(ctx, c.writeRecord(&c.rec)); err != nil {
 		return nil, err
 	}
 	return c.nodes(ctx)
@@ -378,7 +378,7 @@ func (c *control) leave(ctx context.Context, a plan.Action) error {
 	}
 	c.rec.dropJoined(m.Name)
 	c.rec.Unit.Members = slices.DeleteFunc(c.rec.Unit.Members, func(u plan.Member) bool { return u.Name == m.Name })
-	delete(c.rec.Closing, nodeThing(m.Node))
+	c.rec.reopen(nodeThing(m.Node))
 	return c.save(ctx)
 }
 
@@ -424,8 +424,7 @@ func (c *control) clean(ctx context.Context, wk site) error {
 		removeOp(profile.WorkerLog), removeOp(profile.WorkerMungeLog), removeOp(profile.WorkerMungeSeed),
 	}
 	ops = append(ops, userOps(gone, true)...)
-	_, err = wk.do(ctx, append(ops, removeOp(workerRecordPath))...)
-	return err
+	return wk.doAll(ctx, append(ops, removeOp(workerRecordPath)))
 }
 
 // unneeded are those of users that no other instance has on a host.
@@ -438,13 +437,24 @@ func (c *control) unneeded(ctx context.Context, s site, users []schema.UnixUser)
 	if err != nil {
 		return nil, err
 	}
-	var gone []schema.UnixUser
-	for _, u := range users {
-		if !slices.ContainsFunc(others, func(o record) bool { return slices.Contains(o.Unit.Instance.Users, u) }) {
-			gone = append(gone, u)
+	var needed []schema.UnixUser
+	for _, o := range others {
+		needed = append(needed, o.Unit.Instance.Users...)
+	}
+	res, err := s.do(ctx, readOp(workerRecordPath))
+	if err != nil {
+		return nil, err
+	}
+	var rec workerRecord
+	if !res[0].Missing {
+		if err := json.Unmarshal(res[0].Data, &rec); err != nil {
+			return nil, fmt.Errorf("host %s: %s: %w", s.host.Name(), workerRecordPath, err)
 		}
 	}
-	return gone, nil
+	if rec.Cluster != c.stack.Cluster {
+		needed = append(needed, rec.Users...)
+	}
+	return slices.DeleteFunc(slices.Clone(users), func(u schema.UnixUser) bool { return slices.Contains(needed, u) }), nil
 }
 
 // clearJobs makes sure that no job runs on a thing, which filter picks. What is
@@ -464,11 +474,11 @@ func (c *control) clearJobs(ctx context.Context, thing string, filter ...string)
 	ids := strings.Join(jobIDs(running), ", ")
 	rule := c.rec.Unit.Instance.OnJobs
 	if rule == nil || rule.CancelAfterSeconds == 0 {
-		return waiting("%d jobs run on %s (%s), and on_jobs says wait", len(running), thing, ids)
+		return waiting("%s still has jobs that run (%s), and on_jobs says wait", thing, ids)
 	}
 	passed := c.r.now().Sub(c.rec.Closing[thing]).Seconds()
 	if left := float64(rule.CancelAfterSeconds) - passed; left > 0 {
-		return waiting("%d jobs run on %s (%s), and are cancelled in %.0f s", len(running), thing, ids, left)
+		return waiting("%s still has jobs that run (%s), which are cancelled in %.0f s", thing, ids, left)
 	}
 	if _, err := c.do(ctx, c.cli("scancel", jobIDs(running)...)); err != nil {
 		return err

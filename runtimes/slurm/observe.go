@@ -327,6 +327,8 @@ func (v *view) workerState(m plan.Member) (plan.State, string) {
 		return plan.Partial, "slurmd runs and the controller does not know the node"
 	case v.ctl.rec.closing(nodeThing(m.Node)):
 		return plan.Draining, "finishes its jobs before it leaves"
+	case v.ctl.rec.closing(v.ctl.clusterThing()):
+		return plan.Draining, "finishes its jobs before the cluster stops"
 	case n.State == "down" || n.State == "error":
 		return plan.Stopped, "slurmd runs and the controller holds the node for " + state + ": " + n.Reason
 	case n.State == "inval" || n.flag("INVALID_REG") || !shaped(n, m):
@@ -358,6 +360,13 @@ func (v *view) drift() []plan.Drift {
 	}
 	if v.mismatch {
 		out = append(out, plan.Drift{Member: control.Name, What: "configuration", Detail: "slurmctld runs another configuration than its file"})
+	}
+	// What was being taken away and may be wanted again: configuring goes on
+	// with it or takes it back.
+	for _, thing := range slices.Sorted(maps.Keys(rec.Closing)) {
+		if thing != v.ctl.clusterThing() && !strings.HasPrefix(thing, nodeThing("")) {
+			out = append(out, plan.Drift{Member: control.Name, What: "access", Detail: thing + " is closed"})
+		}
 	}
 	want := rec.Unit.Instance.Users
 	if set, err := parseSettings(rec.Unit.Instance.Config); err == nil && set.Identity != identityManaged {

@@ -133,6 +133,14 @@ func (r *record) closing(thing string) bool {
 	return ok
 }
 
+// reopen forgets that things are being closed.
+func (r *record) reopen(things ...string) {
+	r.Closing = maps.Clone(r.Closing)
+	for _, t := range things {
+		delete(r.Closing, t)
+	}
+}
+
 // What can be closing.
 func nodeThing(node string) string      { return "node " + node }
 func userThing(user string) string      { return "user " + user }
@@ -140,8 +148,9 @@ func partitionThing(name string) string { return "partition " + name }
 func (c *control) clusterThing() string { return "cluster " + c.stack.Cluster }
 
 // close puts on record that a thing is being closed as of now, unless it has
-// been for longer: before anything is done about it, so that nobody takes back
-// what was done.
+// been for longer: before anything is done about it, so that it can be taken
+// back if the thing is wanted again. Nothing else of the record is written:
+// what is only in memory has not been applied yet.
 func (c *control) close(ctx context.Context, thing string) error {
 	if c.rec.closing(thing) {
 		return nil
@@ -151,8 +160,9 @@ func (c *control) close(ctx context.Context, thing string) error {
 		closing = map[string]time.Time{}
 	}
 	closing[thing] = c.r.now().UTC().Truncate(time.Second)
-	c.rec.Closing = closing
-	return c.save(ctx)
+	c.rec.Closing, c.disk.Closing = closing, closing
+	_, err := c.do(ctx, c.writeRecord(&c.disk))
+	return err
 }
 
 // clusterName is the name of the cluster of key: readable, and unlike that of

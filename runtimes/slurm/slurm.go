@@ -154,13 +154,27 @@ func (s site) do(ctx context.Context, ops ...runtimes.Op) ([]runtimes.Result, er
 	return s.host.Do(ctx, s.stamp, ops...)
 }
 
+// batch is how many operations are sent at once; a host takes 256.
+const batch = 200
+
+// doAll does operations whose results do not matter, however many they are.
+func (s site) doAll(ctx context.Context, ops []runtimes.Op) error {
+	for part := range slices.Chunk(ops, batch) {
+		if _, err := s.do(ctx, part...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // control is the control host of one unit.
 type control struct {
 	site
 	r     *Runtime
 	key   schema.Key
 	stack profile.Stack
-	rec   record // as load found it and as save wrote it
+	rec   record // as it is to be
+	disk  record // as it was loaded and saved last
 }
 
 func (r *Runtime) control(m plan.Member, key schema.Key, stamp runtimes.Stamp) *control {
@@ -198,7 +212,7 @@ func (c *control) take(res runtimes.Result) error {
 	if rec.Cluster != c.stack.Cluster || rec.Unit.Instance.Key != c.key {
 		return fmt.Errorf("host %s: %s is of %s, not of %s", c.host.Name(), c.stack.Record(), rec.Unit.Instance.Key, c.key)
 	}
-	c.rec = rec
+	c.rec, c.disk = rec, rec
 	return nil
 }
 
@@ -236,13 +250,16 @@ func (c *control) others(ctx context.Context) ([]record, error) {
 	return recs, nil
 }
 
-func (c *control) saveOp() runtimes.Op {
-	return runtimes.Op{Write: &runtimes.WriteFile{Path: c.stack.Record(), Data: c.rec.encode(), Mode: 0o600}}
+func (c *control) writeRecord(rec *record) runtimes.Op {
+	return runtimes.Op{Write: &runtimes.WriteFile{Path: c.stack.Record(), Data: rec.encode(), Mode: 0o600}}
 }
 
 func (c *control) save(ctx context.Context) error {
-	_, err := c.do(ctx, c.saveOp())
-	return err
+	if _, err := c.do(ctx, c.writeRecord(&c.rec)); err != nil {
+		return err
+	}
+	c.disk = c.rec
+	return nil
 }
 
 // cli is a call of one of Slurm's tools on this stack. Its exit status is a

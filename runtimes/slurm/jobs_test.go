@@ -1,0 +1,222 @@
+package slurm_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/runtimes/slurm"
+	"berth/schema"
+)
+
+var (
+	alice = schema.UnixUser{Name: "berthtest0", UID: 42001}
+	bob   = schema.UnixUser{Name: "berthtest1", UID: 42002}
+)
+
+// company is a unit on a stage, driven as the loop drives it.
+type company struct {
+	*stage
+	rt      *slurm.Runtime
+	attempt int
+}
+
+func (c *company) unit(config string, users []schema.UnixUser, onJobs *schema.OnJobs, workers ...int) plan.Unit {
+	u := plan.Unit{Instance: schema.EffectiveInstance{
+		Key: schema.InstanceKey("physics", "lattice", "train"), DesiredState: schema.DesiredRunning, RuntimeBackend: "slurm",
+		Config: []byte(config), Users: users, OnJobs: onJobs,
+		Roles: []schema.EffectiveRole{
+			{Name: "controller", ControlPlane: true, Shareable: true, Count: 1},
+			{Name: "worker", Count: len(workers)},
+		},
+	}}
+	add := func(role string, i int, control bool, n *schema.Node) {
+		u.Members = append(u.Members, plan.Member{
+			Name: fmt.Sprintf("%s-%d", role, i), Role: role, ControlPlane: control, Node: n.Key.Name, Address: n.Spec.Address, SSHPort: 22,
+			CPUs: n.Spec.Capacity.CPUs, MemoryMiB: n.Spec.Capacity.MemoryMiB, GPUs: n.Spec.Capacity.GPUs,
+		})
+	}
+	add("controller", 0, true, c.control)
+	for i, w := range workers {
+		add("worker", i, false, c.workers[w])
+	}
+	return u
+}
+
+func (c *company) observe(t *testing.T, u plan.Unit) plan.Observed {
+	t.Helper()
+	return c.rt.Observe(t.Context(), runtimes.Scope{Key: u.Instance.Key, Candidates: []*schema.Node{c.control}})
+}
+
+func (c *company) plan(t *testing.T, u plan.Unit, gone bool) plan.Plan {
+	t.Helper()
+	in := plan.Input{Key: u.Instance.Key, Observed: c.observe(t, u), Rules: c.rt}
+	if !gone {
+		in.After, in.Members = &u.Instance, u.Members
+	}
+	return plan.Make(in)
+}
+
+// apply does a plan's actions and returns the first error.
+func (c *company) apply(t *testing.T, p plan.Plan) error {
+	t.Helper()
+	require.Empty(t, p.Blocked)
+	for _, a := range p.Actions {
+		c.attempt++
+		stamp := runtimes.Stamp{Epoch: 1, CorrelationID: "jobs", ActionID: fmt.Sprintf("%s.%d", a.ID, c.attempt), Verb: string(a.Verb)}
+		a.ID = stamp.ActionID
+		if err := c.rt.Apply(t.Context(), runtimes.Change{Plan: &p, Action: a, Stamp: stamp}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *company) carry(t *testing.T, u plan.Unit, gone bool) {
+	t.Helper()
+	require.NoError(t, c.apply(t, c.plan(t, u, gone)))
+	again := c.plan(t, u, gone)
+	require.True(t, again.Empty(), "still to do: %+v", again.Actions)
+}
+
+func (c *company) submit(t *testing.T, u plan.Unit, user schema.UnixUser, script string, gpus int) string {
+	t.Helper()
+	id, err := c.rt.Submit(t.Context(), &u, runtimes.Stamp{Epoch: 1}, runtimes.JobSpec{User: user, Name: "job", Script: []byte("#!/bin/sh\n" + script + "\n"), GPUs: gpus})
+	require.NoError(t, err)
+	return id
+}
+
+func (c *company) await(t *testing.T, u plan.Unit, id string, want runtimes.JobState) runtimes.Job {
+	t.Helper()
+	var job runtimes.Job
+	eventually(t, "job "+id+" is "+string(want), func() (bool, string) {
+		var err error
+		job, err = c.rt.Job(t.Context(), &u, id)
+		require.NoError(t, err)
+		return job.State == want, fmt.Sprintf("%+v", job)
+	})
+	return job
+}
+
+const onePartition = `{"partitions":[{"name":"main","default":true}],"scheduler":{"interval_seconds":30},"identity":"managed"}`
+
+// TestJobs is what people see: their jobs run as themselves on GPUs, and go on
+// while the cluster changes around them.
+func TestJobs(t *testing.T) {
+	c := &company{stage: newStage(t)}
+	c.rt = c.runtime(t)
+	u := c.unit(onePartition, []schema.UnixUser{alice, bob}, nil, 0)
+	began := time.Now()
+	c.carry(t, u, false)
+	t.Logf("from nothing to one worker: %.1f s", time.Since(began).Seconds())
+
+	// A GPU job of a declared user.
+	began = time.Now()
+	id := c.submit(t, u, alice, `test -n "$CUDA_VISIBLE_DEVICES" || exit 3
+scontrol update jobid=$SLURM_JOB_ID comment="cuda=$CUDA_VISIBLE_DEVICES user=$(id -un) home=$HOME"`, 1)
+	job := c.await(t, u, id, runtimes.JobCompleted)
+	t.Logf("job of one GPU: %.1f s", time.Since(began).Seconds())
+	require.Contains(t, job.Comment, "cuda=0 user="+alice.Name)
+	require.NotContains(t, job.Comment, "home=/root")
+	require.Equal(t, []string{c.workers[0].Key.Name}, job.Nodes)
+
+	// Who is not declared cannot submit.
+	_, err := c.rt.Submit(t.Context(), &u, runtimes.Stamp{Epoch: 1}, runtimes.JobSpec{User: schema.UnixUser{Name: "root", UID: 0}, Name: "job", Script: []byte("#!/bin/sh\n")})
+	require.ErrorContains(t, err, "no user of")
+
+	// A worker comes while a job runs: the job and its node's daemons stay.
+	long := c.submit(t, u, alice, "sleep 600", 1)
+	running := c.await(t, u, long, runtimes.JobRunning)
+	node := c.fingerprint(t, u)
+	two := c.unit(onePartition, []schema.UnixUser{alice, bob}, nil, 0, 1)
+	began = time.Now()
+	c.carry(t, two, false)
+	t.Logf("worker added: %.1f s", time.Since(began).Seconds())
+	require.Equal(t, node, c.fingerprint(t, u))
+	require.Equal(t, running, c.await(t, u, long, runtimes.JobRunning))
+	require.Equal(t, plan.Jobs{Running: 1}, c.observe(t, two).Jobs)
+
+	// A change that needs a restart, and one that a reconfigure does.
+	more := c.unit(strings.Replace(onePartition, `"partitions":[`, `"partitions":[{"name":"quick","max_time_minutes":30},`, 1), []schema.UnixUser{alice, bob}, nil, 0, 1)
+	p := c.plan(t, more, false)
+	require.Len(t, p.Actions, 1)
+	require.True(t, p.Actions[0].Impact.Reconfigure)
+	c.carry(t, more, false)
+	require.Equal(t, running, c.await(t, u, long, runtimes.JobRunning))
+
+	// Taking away the partition of a running job waits for it.
+	moved := c.unit(strings.ReplaceAll(onePartition, "main", "other"), []schema.UnixUser{alice, bob}, nil, 0, 1)
+	require.ErrorIs(t, c.apply(t, c.plan(t, moved, false)), runtimes.ErrWaiting)
+	require.Equal(t, running, c.await(t, u, long, runtimes.JobRunning))
+	c.carry(t, more, false) // and is taken back
+	quick := c.submit(t, u, bob, "true", 0)
+	c.await(t, u, quick, runtimes.JobCompleted)
+
+	// So does taking away its owner, who may submit no more meanwhile.
+	onlyBob := c.unit(string(more.Instance.Config), []schema.UnixUser{bob}, nil, 0, 1)
+	require.ErrorIs(t, c.apply(t, c.plan(t, onlyBob, false)), runtimes.ErrWaiting)
+	_, err = c.rt.Submit(t.Context(), &more, runtimes.Stamp{Epoch: 1}, runtimes.JobSpec{User: alice, Name: "job", Script: []byte("#!/bin/sh\n")})
+	require.Error(t, err)
+	c.carry(t, more, false) // and is taken back
+	quick = c.submit(t, u, alice, "true", 0)
+	c.await(t, u, quick, runtimes.JobCompleted)
+
+	// A configuration that does not work is rolled back.
+	conf := func() string {
+		out, err := c.lab.Run(t.Context(), c.control.Key.Name, "sh", "-c", "cat /etc/slurm/*/slurm.conf /etc/slurm/*/gres.conf")
+		require.NoError(t, err)
+		return out
+	}
+	before := conf()
+	plain := c.unit(onePartition, []schema.UnixUser{alice, bob}, nil, 0, 1)
+	p = c.plan(t, plain, false)
+	c.hosts.failAt("reconfigure", fmt.Errorf("scripted fault"))
+	require.ErrorContains(t, c.apply(t, p), "the old configuration is back")
+	require.Equal(t, before, conf())
+	require.Empty(t, c.observe(t, more).Drift)
+	require.Equal(t, running, c.await(t, u, long, runtimes.JobRunning))
+
+	// A killed control plane comes back, the job with it.
+	c.kill(t, more, "controller-0")
+	c.carry(t, more, false)
+	require.Equal(t, running, c.await(t, u, long, runtimes.JobRunning))
+
+	// Drift is seen and undone.
+	_, err = c.lab.Run(t.Context(), c.control.Key.Name, "sh", "-c", "echo PartitionName=mine Nodes=ALL >> /etc/slurm/"+slurm.ClusterName(u.Instance.Key)+"/slurm.conf")
+	require.NoError(t, err)
+	require.NotEmpty(t, c.observe(t, more).Drift)
+	c.carry(t, more, false)
+	require.Equal(t, before, conf())
+
+	// A worker with a job leaves only when the job is done with, or cancelled.
+	free := c.unit(string(more.Instance.Config), []schema.UnixUser{alice, bob}, nil, 1)
+	free.Members[1].Name = "worker-1"
+	p = c.plan(t, free, false)
+	require.Equal(t, "worker-0", p.Actions[0].Member)
+	require.ErrorIs(t, c.apply(t, p), runtimes.ErrWaiting)
+	i := slices.IndexFunc(c.observe(t, more).Members, func(m plan.MemberState) bool { return m.Name == "worker-0" })
+	require.Equal(t, plan.Draining, c.observe(t, more).Members[i].State)
+	require.Equal(t, running, c.await(t, u, long, runtimes.JobRunning))
+
+	// A whole deletion waits too, and ends the job once the instance says so.
+	p = c.plan(t, more, true)
+	require.ErrorIs(t, c.apply(t, p), runtimes.ErrWaiting)
+	hasty := c.unit(string(more.Instance.Config), []schema.UnixUser{alice, bob}, &schema.OnJobs{CancelAfterSeconds: 1}, 0, 1)
+	require.NoError(t, c.apply(t, c.plan(t, hasty, false)))
+	time.Sleep(time.Second)
+	began = time.Now()
+	var last error
+	eventually(t, "deletion", func() (bool, string) {
+		last = c.apply(t, c.plan(t, hasty, true))
+		return last == nil, fmt.Sprint(last)
+	})
+	t.Logf("deleted: %.1f s", time.Since(began).Seconds())
+	require.Equal(t, plan.Absent, c.observe(t, hasty).Presence)
+	require.Empty(t, c.remains(t, hasty))
+}
