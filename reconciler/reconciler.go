@@ -262,6 +262,14 @@ func (r *Reconciler) current() *state {
 	return r.state
 }
 
+// Node is the node of a name as it is in force, or nil.
+func (r *Reconciler) Node(name string) *schema.Node {
+	if st := r.current(); st != nil {
+		return st.effective.Nodes[name]
+	}
+	return nil
+}
+
 // Unsettled lists the units that are not what they shall be, each with the
 // reason, sorted by key. Nil: everything is decided, converged and written.
 func (r *Reconciler) Unsettled() []string {

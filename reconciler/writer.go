@@ -49,6 +49,8 @@ type writer struct {
 	wait    []chan struct{} // closed at the next attempt
 	fatal   error
 	lastErr error
+	urgent  bool      // an event is pending
+	last    time.Time // of the last push
 	// tried is a batch whose push ended in an error that may have hidden a
 	// success; triedUpTo is what it covers.
 	tried     *StatusBatch
@@ -146,6 +148,7 @@ func (w *writer) set(s plan.Status) bool {
 	}
 	if ev, ok := transition(prev, &s, w.now()); ok {
 		w.events = append(w.events, ev)
+		w.urgent = true // somebody waits for it
 	}
 	w.changed()
 	return true
@@ -244,7 +247,7 @@ func (w *writer) run(ctx context.Context) error {
 			defer cancel()
 			return w.push(last)
 		case <-w.wake:
-			t := time.NewTimer(w.window)
+			t := time.NewTimer(w.delay())
 			select {
 			case <-t.C:
 			case <-w.now1:
@@ -274,6 +277,17 @@ func (w *writer) run(ctx context.Context) error {
 	}
 }
 
+// delay is how long to gather before the next push. What people wait for goes
+// at once, unless there was a push within the window.
+func (w *writer) delay() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.urgent {
+		return max(0, w.window-w.now().Sub(w.last))
+	}
+	return w.window
+}
+
 // push writes what is pending as one commit.
 func (w *writer) push(ctx context.Context) error {
 	for range 5 {
@@ -295,6 +309,9 @@ func (w *writer) push(ctx context.Context) error {
 		w.mu.Unlock()
 
 		start := w.now()
+		w.mu.Lock()
+		w.last, w.urgent = start, false
+		w.mu.Unlock()
 		tip, err := w.repo.WriteStatus(ctx, old, b)
 		w.onPush(w.now().Sub(start), len(b.Units), err)
 

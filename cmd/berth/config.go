@@ -33,6 +33,8 @@ type config struct {
 		Owner             string  `json:"owner"`
 		Repository        string  `json:"repository"`
 		Token             secret  `json:"token"`
+		Login             string  `json:"login"`
+		Report            string  `json:"report"`
 		WebhookSecret     secret  `json:"webhook_secret"`
 		WebhookSecretNext *secret `json:"webhook_secret_next"`
 	} `json:"github"`
@@ -43,7 +45,7 @@ type config struct {
 		KnownHosts string `json:"known_hosts"`
 	} `json:"ssh"`
 	MemoryRuntime *struct {
-		File string `json:"file"`
+		Directory string `json:"directory"`
 	} `json:"memory_runtime"`
 	Interval    duration `json:"interval"`
 	Poll        duration `json:"poll"`

@@ -1,0 +1,453 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/schema"
+)
+
+func newDemoCmd() *cobra.Command {
+	var o demoOptions
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "the whole story on a throw-away estate",
+		Long: `Plays the whole story on a throw-away estate: a lab, a pull request with mistakes,
+a corrected one, its merge, a GPU job on the cluster that comes of it, a worker
+more, and everything away again. Every step is verified; the exit status is 0
+only if all of it worked. Full logs are kept in the directory it names.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := runDemo(cmd.Context(), cmd.OutOrStdout(), o); err != nil {
+				return &exitError{1, err}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&o.dir, "dir", "", "where logs and the throw-away estate go (default: a new temporary directory)")
+	cmd.Flags().StringVar(&o.helper, "helper", "", "berth-host binary (default: beside this one)")
+	cmd.Flags().BoolVar(&o.memory, "memory", false, "instances in memory instead of a lab")
+	return cmd
+}
+
+type demoOptions struct {
+	dir, helper string
+	memory      bool
+}
+
+// demo is the story while it is told.
+type demo struct {
+	*stage
+	out     io.Writer
+	begun   time.Time
+	step    int
+	figures []figure
+}
+
+// figure is one time or size the demo measured, and the goal it has.
+type figure struct {
+	what        string
+	value, goal float64
+	unit        string
+}
+
+func (f figure) ok() bool { return f.value <= f.goal }
+
+// The instance the demo's people work on, and one of other people that runs
+// beside it on the same controller.
+var (
+	demoKey      = schema.InstanceKey("physics", "lattice", "train")
+	neighbourKey = schema.InstanceKey("biology", "genomes", "assembly")
+)
+
+// demoUser is who submits jobs to train, as examples/lab declares.
+const demoUser = "anna"
+
+func runDemo(ctx context.Context, out io.Writer, o demoOptions) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	defer cancel()
+	d := &demo{out: out, begun: time.Now()}
+	why := ""
+	if !o.memory {
+		why = labImpossible()
+		o.memory = why != ""
+	}
+	switch {
+	case why != "":
+		d.print("Berth demo on the memory runtime, without hosts and without Slurm: %s.", why)
+	case o.memory:
+		d.print("Berth demo on the memory runtime, without hosts and without Slurm, as asked.")
+	default:
+		d.print("Berth demo: real Slurm on a lab of network-namespace hosts of this machine.")
+	}
+	if o.dir == "" {
+		if o.dir, err = os.MkdirTemp("", "berth-demo-"); err != nil {
+			return err
+		}
+	} else if err := os.MkdirAll(o.dir, 0o755); err != nil {
+		return err
+	}
+	d.print("Full logs: %s", o.dir)
+
+	d.stage, err = newStage(o)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if closeErr := d.stage.close(); err == nil {
+			err = closeErr
+		}
+		if err != nil {
+			d.print("\nFAILED after %.1f s: %v", time.Since(d.begun).Seconds(), err)
+			d.print("The daemon's last words:\n%s", indent(lastLines(filepath.Join(o.dir, "daemon.log"), 12)))
+			d.print("Full logs: %s", o.dir)
+		}
+	}()
+	for _, act := range []func(context.Context) error{
+		d.setUp, d.neighbour, d.mistakes, d.correction, d.merge, d.job, d.grow, d.remove, d.measure, d.tearDown,
+	} {
+		if err := act(ctx); err != nil {
+			return err
+		}
+	}
+	d.summary()
+	return nil
+}
+
+func (d *demo) print(format string, args ...any) { fmt.Fprintf(d.out, format+"\n", args...) }
+
+// title begins a step.
+func (d *demo) title(format string, args ...any) {
+	d.step++
+	d.print("\n%2d. %s   [%.1f s]", d.step, fmt.Sprintf(format, args...), time.Since(d.begun).Seconds())
+}
+
+func (d *demo) say(format string, args ...any) { d.print("    "+format, args...) }
+
+func (d *demo) show(text string) { d.print("%s", indent(strings.TrimRight(text, "\n"))) }
+
+func indent(s string) string { return "      │ " + strings.ReplaceAll(s, "\n", "\n      │ ") }
+
+func (d *demo) measured(what string, took time.Duration, goal float64) {
+	d.figures = append(d.figures, figure{what, took.Seconds(), goal, "s"})
+	d.say("→ %s: %.2f s", what, took.Seconds())
+}
+
+func (d *demo) setUp(ctx context.Context) error {
+	d.title("An estate in Git, a forge, %s and the daemon", d.hostsName())
+	start := time.Now()
+	if !d.memory {
+		if err := d.labUp(ctx); err != nil {
+			return err
+		}
+		d.say("the lab: %d hosts with sshd, addresses and GPUs of their own, in %.1f s", len(d.nodes), time.Since(start).Seconds())
+	}
+	if err := d.openEstate(); err != nil {
+		return err
+	}
+	d.say("the estate: %s, from examples/lab", d.forge.CloneURL())
+	if err := d.startDaemon(ctx); err != nil {
+		return err
+	}
+	d.say("the daemon: berth serve -c %s, ready", filepath.Join(d.dir, "berth.yaml"))
+	d.say("→ set up in %.1f s", time.Since(start).Seconds())
+	return nil
+}
+
+// neighbour brings up an instance that others use while the story goes on.
+func (d *demo) neighbour(ctx context.Context) error {
+	d.title("A neighbour: another tenant's instance, assembly, runs already, on the same controller")
+	path, err := neighbourKey.Path()
+	if err != nil {
+		return err
+	}
+	if _, err := d.commit("main", "assembly: one worker", map[string]string{path: d.neighbourText}); err != nil {
+		return err
+	}
+	s, err := d.untilPhase(ctx, neighbourKey, plan.PhaseRunning)
+	if err != nil {
+		return err
+	}
+	d.members(s)
+	return nil
+}
+
+func (d *demo) mistakes(ctx context.Context) error {
+	d.title("A pull request with two mistakes")
+	path, err := demoKey.Path()
+	if err != nil {
+		return err
+	}
+	wrong := strings.NewReplacer("display_name:", "dislpay_name:", "count: 2 # workers", "count: two").Replace(instanceYAML("train", 2))
+	d.show(wrong)
+	start := time.Now()
+	if _, err := d.commit("add-train", "train: two workers", map[string]string{path: wrong}); err != nil {
+		return err
+	}
+	if d.pull, err = d.forge.OpenPull("add-train", "Add the instance train", "anna-lattice"); err != nil {
+		return err
+	}
+	check, err := d.untilCheck(ctx, "add-train", "failure")
+	if err != nil {
+		return err
+	}
+	d.say("the check berth: %s — %s", check.conclusion, check.title)
+	d.show(strings.Join(check.annotations, "\n"))
+	if len(check.annotations) < 2 {
+		return fmt.Errorf("the check shows %d findings, not both mistakes", len(check.annotations))
+	}
+	d.say("→ from push to failing check: %.2f s", time.Since(start).Seconds())
+	return nil
+}
+
+func (d *demo) correction(ctx context.Context) error {
+	d.title("Corrected: the check passes, a comment shows what the merge would do")
+	path, err := demoKey.Path()
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	if _, err := d.commit("add-train", "train: spelt right", map[string]string{path: instanceYAML("train", 2)}); err != nil {
+		return err
+	}
+	if _, err := d.untilCheck(ctx, "add-train", "success"); err != nil {
+		return err
+	}
+	body, err := d.untilComment(ctx, d.pull, "create")
+	if err != nil {
+		return err
+	}
+	d.measured("corrected PR to check and comment", time.Since(start), 2)
+	d.show(body)
+	return nil
+}
+
+func (d *demo) merge(ctx context.Context) error {
+	d.title("Merged: the cluster is deployed")
+	start := time.Now()
+	if _, err := d.forge.Merge(d.pull, d.mergeMethod, "anna-lattice"); err != nil {
+		return err
+	}
+	s, err := d.untilPhase(ctx, demoKey, plan.PhaseRunning)
+	if err != nil {
+		return err
+	}
+	d.measured("merge to running with 2 workers, from nothing", time.Since(start), 15)
+	d.members(s)
+	body, err := d.untilComment(ctx, d.pull, "running")
+	if err != nil {
+		return err
+	}
+	d.say("the comment now begins:")
+	d.show(firstLines(body, 12))
+	return nil
+}
+
+func (d *demo) job(ctx context.Context) error {
+	d.title("A job of anna's, asking for one GPU")
+	if d.memory {
+		d.say("left out: the memory runtime runs no jobs")
+		return nil
+	}
+	start := time.Now()
+	job, output, err := d.runJob(ctx, demoKey, "#!/bin/sh\necho \"$(id -un) on $(hostname): CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES\"\n", 1)
+	if err != nil {
+		return err
+	}
+	d.say("job %s: %s in %.1f s", job.ID, job.Detail, time.Since(start).Seconds())
+	d.show(output)
+	if !strings.Contains(output, "CUDA_VISIBLE_DEVICES=0") {
+		return fmt.Errorf("the job did not see its GPU: %q", output)
+	}
+	return nil
+}
+
+func (d *demo) grow(ctx context.Context) error {
+	d.title("A pull request that adds a worker; a job goes on meanwhile")
+	var running runtimes.Job
+	if !d.memory {
+		var err error
+		if running, err = d.startJob(ctx, demoKey, "#!/bin/sh\nsleep 12\n"); err != nil {
+			return err
+		}
+	}
+	took, body, err := d.change(ctx, "more-train", "train: a third worker", demoKey, 3)
+	if err != nil {
+		return err
+	}
+	d.show(firstLines(body, 14))
+	d.measured("worker added", took, 5)
+	s, err := d.status(ctx, demoKey)
+	if err != nil {
+		return err
+	}
+	d.members(s)
+	if d.memory {
+		return nil
+	}
+	if err := d.stillRunning(ctx, demoKey, running); err != nil {
+		return err
+	}
+	d.say("job %s was not touched", running.ID)
+	if running, err = d.untilJob(ctx, demoKey, running.ID, runtimes.JobCompleted); err != nil {
+		return err
+	}
+	d.say("and ended: %s", running.Detail)
+	return nil
+}
+
+func (d *demo) remove(ctx context.Context) error {
+	d.title("A pull request that deletes the instance")
+	path, err := demoKey.Path()
+	if err != nil {
+		return err
+	}
+	cluster := ""
+	if !d.memory {
+		if cluster, _, err = d.clusterOf(ctx, demoKey); err != nil {
+			return err
+		}
+	}
+	before, err := d.fingerprint(ctx, neighbourKey)
+	if err != nil {
+		return err
+	}
+	if err := d.removeFile("drop-train", "train: no longer needed", path); err != nil {
+		return err
+	}
+	n, err := d.forge.OpenPull("drop-train", "Remove the instance train", "anna-lattice")
+	if err != nil {
+		return err
+	}
+	body, err := d.untilComment(ctx, n, "delete")
+	if err != nil {
+		return err
+	}
+	d.show(firstLines(body, 12))
+	start := time.Now()
+	if _, err := d.forge.Merge(n, d.mergeMethod, "anna-lattice"); err != nil {
+		return err
+	}
+	if err := d.untilGone(ctx, demoKey); err != nil {
+		return err
+	}
+	d.measured("deleted", time.Since(start), 10)
+	left, err := d.remains(ctx, demoKey, cluster)
+	if err != nil {
+		return err
+	}
+	if len(left) > 0 {
+		return fmt.Errorf("train left something behind: %s", strings.Join(left, ", "))
+	}
+	d.say("nothing of it is left on any host")
+	after, err := d.fingerprint(ctx, neighbourKey)
+	if err != nil {
+		return err
+	}
+	if before != after {
+		return fmt.Errorf("the neighbour was touched:\n%s\nbecame\n%s", before, after)
+	}
+	d.say("its neighbour assembly runs on: same processes, same start times")
+	return nil
+}
+
+func (d *demo) measure(ctx context.Context) error {
+	d.title("What it costs")
+	rss, err := residentMiB(d.daemon.Process.Pid)
+	if err != nil {
+		return err
+	}
+	d.figures = append(d.figures, figure{"daemon's memory", rss, 150, "MiB"})
+	d.say("the daemon: %.0f MiB resident", rss)
+	if d.memory {
+		return nil
+	}
+	info, err := os.Stat(d.helper)
+	if err != nil {
+		return err
+	}
+	d.figures = append(d.figures, figure{"berth-host on disk", float64(info.Size()) / 1e6, 10, "MB"})
+	if rss, err = d.helperMiB(); err != nil {
+		return err
+	}
+	d.figures = append(d.figures, figure{"berth-host's memory, the largest", rss, 15, "MiB"})
+	d.say("berth-host: %.1f MB on disk, %.1f MiB resident", float64(info.Size())/1e6, rss)
+	events, err := d.events(ctx, demoKey)
+	if err != nil {
+		return err
+	}
+	d.say("what the status branch tells of train:")
+	d.show(strings.Join(events, "\n"))
+	return nil
+}
+
+func (d *demo) tearDown(ctx context.Context) error {
+	d.title("Everything away")
+	path, err := neighbourKey.Path()
+	if err != nil {
+		return err
+	}
+	if err := d.removeFile("main", "assembly: no longer needed", path); err != nil {
+		return err
+	}
+	if err := d.untilGone(ctx, neighbourKey); err != nil {
+		return err
+	}
+	if violations := d.forge.Violations(); len(violations) > 0 {
+		return errors.New("the forge was misused:\n" + strings.Join(violations, "\n"))
+	}
+	if err := d.close(); err != nil {
+		return err
+	}
+	d.say("the daemon ended, the lab is down: no process, mount, namespace or user is left")
+	d.figures = append(d.figures, figure{"the whole demo", time.Since(d.begun).Seconds(), 90, "s"})
+	return nil
+}
+
+func (d *demo) summary() {
+	d.print("\n    %-46s %9s   %s", "figure", "measured", "goal")
+	for _, f := range d.figures {
+		mark := ""
+		if !f.ok() {
+			mark = "   over the goal"
+		}
+		d.print("    %-46s %5.2f %-3s ≤ %g %s%s", f.what, f.value, f.unit, f.goal, f.unit, mark)
+	}
+	d.print("\nAll of it was verified. Full logs: %s", d.dir)
+}
+
+// members prints who stands where, and why.
+func (d *demo) members(s *plan.Status) {
+	var b strings.Builder
+	for _, m := range s.Members {
+		fmt.Fprintf(&b, "%-14s %-12s %-9s %s\n", m.Name, m.Node, m.State, m.Placed)
+	}
+	d.show(b.String())
+}
+
+func firstLines(s string, n int) string {
+	lines := strings.Split(strings.TrimSpace(s), "\n")
+	if len(lines) > n {
+		lines = append(lines[:n], "…")
+	}
+	return strings.Join(lines, "\n")
+}
+
+func lastLines(file string, n int) string {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}

@@ -1,0 +1,283 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"berth/reconciler"
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/schema"
+)
+
+// What people of the demo see and do: checks, comments, jobs, hosts.
+
+// instanceYAML is the demo's instance with so many workers.
+func instanceYAML(name string, workers int) string {
+	return fmt.Sprintf(`apiVersion: berth/v1
+kind: Instance
+metadata:
+  name: %s
+spec:
+  app: slurm
+  version: 22-05
+  display_name: Training cluster
+  roles:
+    worker:
+      count: %d # workers
+      sku: gpu-a100-2
+      gpus: {type: a100, count: 2}
+`, name, workers)
+}
+
+// checkSeen is the check as the pull request's page shows it.
+type checkSeen struct {
+	title, conclusion string
+	annotations       []string
+}
+
+func (s *stage) untilCheck(ctx context.Context, branch, conclusion string) (seen checkSeen, err error) {
+	commit := s.git.Tip(branch)
+	err = s.until(ctx, fmt.Sprintf("a check that says %s", conclusion), 20*time.Second, func() (bool, error) {
+		checks := s.forge.Checks(commit)
+		if len(checks) == 0 || checks[len(checks)-1].Status != "completed" {
+			return false, nil
+		}
+		c := checks[len(checks)-1]
+		seen = checkSeen{title: c.Title, conclusion: c.Conclusion}
+		for _, a := range c.Annotations {
+			seen.annotations = append(seen.annotations, fmt.Sprintf("%s:%d: %s", a.Path, a.StartLine, a.Message))
+		}
+		if c.Conclusion != conclusion {
+			return false, fmt.Errorf("the check says %s, not %s: %s\n%s", c.Conclusion, conclusion, c.Title, c.Summary)
+		}
+		return true, nil
+	})
+	return seen, err
+}
+
+// untilComment waits for Berth's one comment to say word.
+func (s *stage) untilComment(ctx context.Context, pull int, word string) (body string, err error) {
+	err = s.until(ctx, fmt.Sprintf("a comment on pull request %d that says %q", pull, word), 20*time.Second, func() (bool, error) {
+		comments := s.forge.Comments(pull)
+		if len(comments) > 1 {
+			return false, fmt.Errorf("%d comments on pull request %d, not one", len(comments), pull)
+		}
+		if len(comments) == 1 {
+			body = comments[0].Body
+		}
+		return strings.Contains(strings.ToLower(body), word), nil
+	})
+	return body, err
+}
+
+// submit hands a job over as its user.
+func (s *stage) submit(ctx context.Context, key schema.Key, script, output string, gpus int) (string, error) {
+	unit, stamp, err := s.unit(ctx, key)
+	if err != nil {
+		return "", err
+	}
+	i := slices.IndexFunc(unit.Instance.Users, func(u schema.UnixUser) bool { return u.Name == demoUser })
+	if i < 0 {
+		return "", fmt.Errorf("%s is no user of %s", demoUser, key)
+	}
+	return s.units.Submit(ctx, unit, stamp, runtimes.JobSpec{
+		User: unit.Instance.Users[i], Name: "demo", Script: []byte(script), GPUs: gpus, Output: output,
+	})
+}
+
+func (s *stage) untilJob(ctx context.Context, key schema.Key, id string, state runtimes.JobState) (job runtimes.Job, err error) {
+	unit, _, err := s.unit(ctx, key)
+	if err != nil {
+		return job, err
+	}
+	err = s.until(ctx, fmt.Sprintf("job %s is %s", id, state), 30*time.Second, func() (bool, error) {
+		if job, err = s.units.Job(ctx, unit, id); err != nil {
+			return false, err
+		}
+		if job.State == runtimes.JobFailed && state != runtimes.JobFailed {
+			return false, fmt.Errorf("job %s failed: %s", id, job.Detail)
+		}
+		return job.State == state, nil
+	})
+	return job, err
+}
+
+// runJob runs a job to its end and reads what it printed, on the node it ran on.
+func (s *stage) runJob(ctx context.Context, key schema.Key, script string, gpus int) (job runtimes.Job, output string, err error) {
+	const file = "/tmp/berth-demo-job.out"
+	id, err := s.submit(ctx, key, script, file, gpus)
+	if err != nil {
+		return job, "", err
+	}
+	if job, err = s.untilJob(ctx, key, id, runtimes.JobCompleted); err != nil {
+		return job, "", err
+	}
+	if len(job.Nodes) == 0 {
+		return job, "", fmt.Errorf("job %s ran on no node", id)
+	}
+	output, err = s.lab.Run(ctx, job.Nodes[0], "cat", file)
+	return job, output, err
+}
+
+// startJob starts a job that lasts.
+func (s *stage) startJob(ctx context.Context, key schema.Key, script string) (runtimes.Job, error) {
+	id, err := s.submit(ctx, key, script, "", 1)
+	if err != nil {
+		return runtimes.Job{}, err
+	}
+	return s.untilJob(ctx, key, id, runtimes.JobRunning)
+}
+
+// stillRunning: the job is the one it was, and was not started again.
+func (s *stage) stillRunning(ctx context.Context, key schema.Key, was runtimes.Job) error {
+	unit, _, err := s.unit(ctx, key)
+	if err != nil {
+		return err
+	}
+	now, err := s.units.Job(ctx, unit, was.ID)
+	if err != nil {
+		return err
+	}
+	if now.State != runtimes.JobRunning || !now.Submitted.Equal(was.Submitted) || !slices.Equal(now.Nodes, was.Nodes) {
+		return fmt.Errorf("job %s was touched: %+v became %+v", was.ID, was, now)
+	}
+	return nil
+}
+
+// clusterOf is the name an instance has on its hosts.
+func (s *stage) clusterOf(ctx context.Context, key schema.Key) (string, *plan.Status, error) {
+	st, err := s.status(ctx, key)
+	if err != nil {
+		return "", nil, err
+	}
+	var state struct{ Cluster string }
+	if err := json.Unmarshal(st.RuntimeState, &state); err != nil || state.Cluster == "" {
+		return "", nil, fmt.Errorf("%s: its runtime state names no cluster: %s", key, st.RuntimeState)
+	}
+	return state.Cluster, st, nil
+}
+
+// fingerprint tells a restart: the process ids and start times of an
+// instance's daemons, on every host it stands on.
+func (s *stage) fingerprint(ctx context.Context, key schema.Key) (string, error) {
+	if s.memory {
+		world, err := s.world()
+		if err != nil {
+			return "", err
+		}
+		return world.Fingerprint(key), nil
+	}
+	cluster, st, err := s.clusterOf(ctx, key)
+	if err != nil {
+		return "", err
+	}
+	var out []string
+	for _, m := range st.Members {
+		script := "for p in $(pidof slurmd munged); do echo $p $(cut -d' ' -f22 /proc/$p/stat); done"
+		if m.ControlPlane {
+			script = "for f in /run/*" + cluster + "*/*.pid; do p=$(cat $f); echo $f $p $(cut -d' ' -f22 /proc/$p/stat); done"
+		}
+		text, err := s.lab.Run(ctx, m.Node, "bash", "-c", script)
+		if err != nil {
+			return "", err
+		}
+		out = append(out, m.Node+": "+strings.Join(strings.Fields(text), " "))
+	}
+	return strings.Join(out, "\n"), nil
+}
+
+// remains lists what is left of an instance on the hosts it could have been on.
+func (s *stage) remains(ctx context.Context, key schema.Key, cluster string) ([]string, error) {
+	if s.memory {
+		world, err := s.world()
+		if err != nil {
+			return nil, err
+		}
+		return world.Remains(key), nil
+	}
+	// A pattern that does not match itself where a command line shows it.
+	pattern := "[" + cluster[:1] + "]" + cluster[1:]
+	var out []string
+	for _, n := range s.nodes {
+		text, err := s.lab.Run(ctx, n.Name, "bash", "-c",
+			"find /etc /var /run /home -path '*"+pattern+"*' -print 2>/dev/null; grep -las '"+pattern+"' /proc/[0-9]*/cmdline || true")
+		if err != nil {
+			return nil, err
+		}
+		for _, line := range strings.Fields(text) {
+			out = append(out, n.Name+":"+line)
+		}
+	}
+	return out, nil
+}
+
+// helperMiB is what the largest berth-host that runs now has held at most.
+func (s *stage) helperMiB() (float64, error) {
+	most := 0.0
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return 0, err
+	}
+	for _, e := range entries {
+		comm, err := os.ReadFile("/proc/" + e.Name() + "/comm")
+		if err != nil || strings.TrimSpace(string(comm)) != "berth-host" {
+			continue
+		}
+		var pid int
+		if _, err := fmt.Sscan(e.Name(), &pid); err != nil {
+			continue
+		}
+		if rss, err := residentMiB(pid); err == nil {
+			most = max(most, rss)
+		}
+	}
+	if most == 0 {
+		return 0, errors.New("no berth-host runs")
+	}
+	return most, nil
+}
+
+// events are what the status branch tells of train, a line each.
+func (s *stage) events(ctx context.Context, key schema.Key) ([]string, error) {
+	files, err := s.git.Files(reconciler.BranchStatus)
+	if err != nil {
+		return nil, err
+	}
+	var paths, out []string
+	for p := range files {
+		if strings.HasPrefix(p, "events/") {
+			paths = append(paths, p)
+		}
+	}
+	slices.Sort(paths)
+	for _, p := range paths {
+		text, err := s.git.Read(reconciler.BranchStatus, p)
+		if err != nil {
+			return nil, err
+		}
+		for line := range strings.Lines(text) {
+			var e plan.Event
+			var payload struct {
+				Project  string `json:"project_id"`
+				Instance string `json:"app_instance_id"`
+			}
+			if err := errors.Join(json.Unmarshal([]byte(line), &e), json.Unmarshal(e.Payload, &payload)); err != nil {
+				return nil, fmt.Errorf("%s: %w", p, err)
+			}
+			if payload.Project == key.ProjectID() && payload.Instance == key.Name {
+				out = append(out, fmt.Sprintf("%s  %-24s %s", e.OccurredAt.Format("15:04:05.0"), e.EventType, e.CorrelationID))
+			}
+		}
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("no event of %s", key)
+	}
+	return out, nil
+}

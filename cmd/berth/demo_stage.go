@@ -1,0 +1,461 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"berth/examples"
+	"berth/reconciler"
+	"berth/reconciler/gitrepo"
+	"berth/reconciler/gitrepo/gittest"
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/runtimes/host"
+	"berth/runtimes/host/lab"
+	"berth/runtimes/memory"
+	"berth/runtimes/slurm"
+	"berth/schema"
+	"berth/webhooks/github/githubtest"
+)
+
+// stage is what the demo plays on: an estate in Git, a forge, a lab, a daemon.
+type stage struct {
+	dir, helper   string
+	memory        bool
+	mergeMethod   githubtest.Method
+	nodes         []lab.Node
+	files         map[string]string // the estate as it begins
+	neighbourText string            // the neighbour's document
+
+	git    *gittest.Server
+	forge  *githubtest.Server
+	lab    *lab.Lab
+	hosts  runtimes.Hosts
+	units  *slurm.Runtime // what the demo submits jobs through
+	daemon *exec.Cmd
+	exited chan error
+	log    *os.File
+	repo   *gitrepo.Repo // a desk's view of the estate
+	pull   int           // of the demo's first pull request
+}
+
+const (
+	demoToken  = "demo-installation-token"
+	demoSecret = "demo-webhook-secret"
+	demoApp    = "berth-demo"
+)
+
+func newStage(o demoOptions) (*stage, error) {
+	s := &stage{dir: o.dir, helper: o.helper, memory: o.memory, mergeMethod: githubtest.Merge, files: map[string]string{}}
+	if s.helper == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, err
+		}
+		s.helper = filepath.Join(filepath.Dir(self), "berth-host")
+	}
+	// examples/lab without its instances, so that the story begins from nothing.
+	estate := examples.Lab()
+	err := fs.WalkDir(estate, ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := fs.ReadFile(estate, path)
+		switch neighbour, _ := neighbourKey.Path(); {
+		case path == neighbour:
+			s.neighbourText = string(data)
+		case !strings.Contains(path, "/instances/"):
+			s.files[path] = string(data)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for path, text := range s.files {
+		if strings.HasPrefix(path, "platform/nodes/") {
+			var doc struct {
+				Metadata struct{ Name string }
+				Spec     schema.NodeSpec
+			}
+			if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
+				return nil, fmt.Errorf("%s: %w", path, err)
+			}
+			s.nodes = append(s.nodes, lab.NodeOf(doc.Metadata.Name, doc.Spec))
+		}
+		if s.memory && strings.Contains(text, "runtime_backend: slurm") {
+			text = strings.Replace(text, "runtime_backend: slurm", "runtime_backend: bare_metal", 1)
+			s.files[path] = text
+		}
+	}
+	slices.SortFunc(s.nodes, func(a, b lab.Node) int { return strings.Compare(a.Name, b.Name) })
+	return s, nil
+}
+
+func (s *stage) hostsName() string {
+	if s.memory {
+		return "no hosts"
+	}
+	return "a lab"
+}
+
+// labImpossible says why no lab can be made here, or "".
+func labImpossible() string {
+	if os.Geteuid() != 0 {
+		return "this is not root"
+	}
+	for _, p := range []string{"sshd", "slurmctld", "slurmd", "slurmdbd", "munged", "mariadbd", "ip", "sudo"} {
+		if _, err := exec.LookPath(p); err != nil {
+			if _, err := os.Stat("/usr/sbin/" + p); err != nil {
+				return p + " is not installed (deploy/prepare installs Debian's packages)"
+			}
+		}
+	}
+	return ""
+}
+
+// openEstate makes the repository and the forge.
+func (s *stage) openEstate() (err error) {
+	if s.git, err = gittest.Start(gittest.Options{Dir: filepath.Join(s.dir, "estate"), Files: s.files}); err != nil {
+		return err
+	}
+	s.forge, err = githubtest.New(githubtest.Options{
+		RepoDir: s.git.Dir, Owner: "example", Repo: "estate",
+		Tokens:      map[string]githubtest.Token{demoToken: {Login: demoApp, App: true}},
+		Permissions: map[string]string{"anna-lattice": "write"},
+		Secret:      []byte(demoSecret),
+		Log:         slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return err
+	}
+	s.repo, err = gitrepo.OpenLocal(s.git.Dir)
+	return err
+}
+
+func (s *stage) labUp(ctx context.Context) (err error) {
+	log, err := os.Create(filepath.Join(s.dir, "lab.log"))
+	if err != nil {
+		return err
+	}
+	l := slog.New(slog.NewTextHandler(log, nil))
+	if s.lab, err = lab.Up(ctx, lab.Config{Dir: filepath.Join(s.dir, "lab"), Helper: s.helper, Nodes: s.nodes, Auto: true, Log: l}); err != nil {
+		return err
+	}
+	// The lab found addresses that are free here; the estate says them.
+	for _, n := range s.nodes {
+		now, _ := s.lab.Node(n.Name)
+		path := "platform/nodes/" + n.Name + ".yaml"
+		s.files[path] = strings.Replace(s.files[path], "address: "+n.Address, "address: "+now.Address, 1)
+	}
+	if s.hosts, err = host.NewSSH(host.SSHOptions{User: s.lab.User(), KeyFile: s.lab.KeyFile(), KnownHosts: s.lab.KnownHosts(), Log: l}); err != nil {
+		return err
+	}
+	s.units = slurm.New(slurm.Options{Hosts: s.hosts, Log: l})
+	return nil
+}
+
+// world is what the memory runtime of the daemon has on disk.
+func (s *stage) world() (*memory.World, error) {
+	return memory.OpenWorld(filepath.Join(s.dir, "world"))
+}
+
+// startDaemon writes berth.yaml, starts `berth serve` and waits until it has
+// decided its first commit.
+func (s *stage) startDaemon(ctx context.Context) error {
+	listen, err := freePort()
+	if err != nil {
+		return err
+	}
+	tokenFile, secretFile := filepath.Join(s.dir, "token"), filepath.Join(s.dir, "webhook-secret")
+	for path, text := range map[string]string{tokenFile: demoToken, secretFile: demoSecret} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			return err
+		}
+	}
+	config := map[string]any{
+		"estate": "demo",
+		"repository": map[string]any{
+			"url": s.forge.CloneURL(), "token": map[string]string{"file": tokenFile}, "username": "x-access-token",
+			"directory": filepath.Join(s.dir, "mirror.git"),
+		},
+		"github": map[string]any{
+			"api_url": s.forge.APIURL(), "owner": "example", "repository": "estate", "login": demoApp + "[bot]",
+			"token": map[string]string{"file": tokenFile}, "webhook_secret": map[string]string{"file": secretFile},
+		},
+		"listen": listen,
+	}
+	if s.memory {
+		config["memory_runtime"] = map[string]string{"directory": filepath.Join(s.dir, "world")}
+	} else {
+		config["ssh"] = map[string]string{"user": s.lab.User(), "key": s.lab.KeyFile(), "known_hosts": s.lab.KnownHosts()}
+	}
+	data, err := yaml.Marshal(config)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(s.dir, "berth.yaml")
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		return err
+	}
+	if s.log, err = os.Create(filepath.Join(s.dir, "daemon.log")); err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	s.daemon = exec.Command(self, "serve", "-c", path)
+	s.daemon.Stdout, s.daemon.Stderr = s.log, s.log
+	if err := s.daemon.Start(); err != nil {
+		return err
+	}
+	s.exited = make(chan error, 1)
+	go func() { s.exited <- s.daemon.Wait() }()
+	s.forge.SetWebhook("http://" + listen + "/webhooks/github")
+	return s.until(ctx, "the daemon is ready", 20*time.Second, func() (bool, error) {
+		select {
+		case err := <-s.exited:
+			s.exited <- err
+			return false, fmt.Errorf("the daemon ended: %v", err)
+		default:
+		}
+		resp, err := http.Get("http://" + listen + "/readyz")
+		if err != nil {
+			return false, nil // not listening yet
+		}
+		defer resp.Body.Close()
+		return resp.StatusCode == http.StatusOK, nil
+	})
+}
+
+func freePort() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}
+
+// until looks again and again until ok says true.
+func (s *stage) until(ctx context.Context, what string, limit time.Duration, ok func() (bool, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for {
+		done, err := ok()
+		if done || err != nil {
+			return err
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("waited %v in vain: %s", limit, what)
+		}
+	}
+}
+
+// commit makes a commit as a person would push it.
+func (s *stage) commit(branch, message string, files map[string]string) (string, error) {
+	commit, err := s.git.Commit(branch, gittest.Commit{Message: message, Author: "Anna <anna@example.org>", Files: files})
+	if err != nil {
+		return "", err
+	}
+	return commit, s.forge.Sync()
+}
+
+func (s *stage) removeFile(branch, message, path string) error {
+	if _, err := s.git.Commit(branch, gittest.Commit{Message: message, Author: "Anna <anna@example.org>", Remove: []string{path}}); err != nil {
+		return err
+	}
+	return s.forge.Sync()
+}
+
+// statusTree reads what the status branch says now.
+func (s *stage) statusTree(ctx context.Context) (reconciler.StatusTree, error) {
+	tip := s.git.Tip(reconciler.BranchStatus)
+	if tip == "" {
+		return reconciler.StatusTree{}, nil
+	}
+	return s.repo.ReadStatus(ctx, tip)
+}
+
+func (s *stage) status(ctx context.Context, key schema.Key) (*plan.Status, error) {
+	tree, err := s.statusTree(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if tree.Units[key] == nil {
+		return nil, fmt.Errorf("%s has no status", key)
+	}
+	return tree.Units[key], nil
+}
+
+func (s *stage) untilPhase(ctx context.Context, key schema.Key, phase plan.Phase) (*plan.Status, error) {
+	var last *plan.Status
+	err := s.until(ctx, fmt.Sprintf("%s is %s", key, phase), time.Minute, func() (bool, error) {
+		tree, err := s.statusTree(ctx)
+		if err != nil {
+			return false, err
+		}
+		last = tree.Units[key]
+		if last != nil && last.Phase == plan.PhaseFailed {
+			return false, fmt.Errorf("%s failed: %s", key, last.FailureReason)
+		}
+		return last != nil && last.Phase == phase, nil
+	})
+	return last, err
+}
+
+func (s *stage) untilGone(ctx context.Context, key schema.Key) error {
+	// "Gone" is told by the event; the status file goes a moment later.
+	return s.until(ctx, key.String()+" is gone", time.Minute, func() (bool, error) {
+		tree, err := s.statusTree(ctx)
+		if err != nil {
+			return false, err
+		}
+		st := tree.Units[key]
+		if st != nil && st.Phase != plan.PhaseDeleted && st.FailureReason != "" {
+			return false, fmt.Errorf("%s cannot be deleted: %s", key, st.FailureReason)
+		}
+		return st == nil || st.Phase == plan.PhaseDeleted, nil
+	})
+}
+
+// change merges a pull request that gives train the given number of workers,
+// and says how long that took from the merge.
+func (s *stage) change(ctx context.Context, branch, title string, key schema.Key, workers int) (took time.Duration, body string, err error) {
+	path, err := key.Path()
+	if err != nil {
+		return 0, "", err
+	}
+	if _, err := s.commit(branch, title, map[string]string{path: instanceYAML(key.Name, workers)}); err != nil {
+		return 0, "", err
+	}
+	n, err := s.forge.OpenPull(branch, title, "anna-lattice")
+	if err != nil {
+		return 0, "", err
+	}
+	if body, err = s.untilComment(ctx, n, "join"); err != nil {
+		return 0, "", err
+	}
+	start := time.Now()
+	if _, err := s.forge.Merge(n, s.mergeMethod, "anna-lattice"); err != nil {
+		return 0, "", err
+	}
+	err = s.until(ctx, fmt.Sprintf("%s runs with %d workers", key, workers), time.Minute, func() (bool, error) {
+		st, err := s.status(ctx, key)
+		if err != nil || st.Phase == plan.PhaseFailed {
+			return false, errors.Join(err, failed(st))
+		}
+		return st.Phase == plan.PhaseRunning && countRunning(st) == workers+1, nil
+	})
+	return time.Since(start), body, err
+}
+
+func failed(s *plan.Status) error {
+	if s == nil || s.FailureReason == "" {
+		return nil
+	}
+	return errors.New(s.FailureReason)
+}
+
+func countRunning(s *plan.Status) int {
+	n := 0
+	for _, m := range s.Members {
+		if m.State == plan.Running {
+			n++
+		}
+	}
+	return n
+}
+
+// unit is an instance as its runtime has it.
+func (s *stage) unit(ctx context.Context, key schema.Key) (*plan.Unit, runtimes.Stamp, error) {
+	tree, err := s.statusTree(ctx)
+	if err != nil {
+		return nil, runtimes.Stamp{}, err
+	}
+	st := tree.Units[key]
+	if st == nil || st.Observed == nil || st.Observed.Unit == nil {
+		return nil, runtimes.Stamp{}, fmt.Errorf("%s is not there", key)
+	}
+	return st.Observed.Unit, runtimes.Stamp{Epoch: tree.Revision.Epoch, Commit: st.Revision, CorrelationID: st.CorrelationID}, nil
+}
+
+// close takes everything down, in the order that leaves nothing. It may be
+// called twice.
+func (s *stage) close() error {
+	var errs []error
+	if s.daemon != nil {
+		errs = append(errs, s.stopDaemon())
+	}
+	if s.hosts != nil {
+		errs = append(errs, s.hosts.Close())
+		s.hosts = nil
+	}
+	if s.lab != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		errs = append(errs, s.lab.Down(ctx))
+		s.lab = nil
+	}
+	if s.forge != nil {
+		s.forge.Close()
+		s.forge = nil
+	}
+	if s.git != nil {
+		s.git.Close()
+		s.git = nil
+	}
+	return errors.Join(errs...)
+}
+
+func (s *stage) stopDaemon() error {
+	defer func() {
+		s.daemon = nil
+		_ = s.log.Close()
+	}()
+	_ = s.daemon.Process.Signal(syscall.SIGTERM) // it may have ended already
+	select {
+	case err := <-s.exited:
+		if err != nil {
+			return fmt.Errorf("the daemon ended with %w", err)
+		}
+		return nil
+	case <-time.After(30 * time.Second):
+		_ = s.daemon.Process.Kill()
+		<-s.exited
+		return errors.New("the daemon did not end when asked to")
+	}
+}
+
+// residentMiB is what a process holds in memory.
+func residentMiB(pid int) (float64, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(data)) {
+		if kib, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			n, err := strconv.ParseFloat(strings.TrimSuffix(strings.TrimSpace(kib), " kB"), 64)
+			return n / 1024, err
+		}
+	}
+	return 0, fmt.Errorf("process %d says nothing of its memory", pid)
+}

@@ -1,0 +1,295 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"berth/reconciler"
+	"berth/reconciler/gitrepo"
+	"berth/reconciler/report"
+	"berth/runtimes"
+	"berth/runtimes/host"
+	"berth/runtimes/memory"
+	"berth/runtimes/slurm"
+	"berth/schema/load"
+	"berth/webhooks"
+	"berth/webhooks/github"
+)
+
+func newServeCmd() *cobra.Command {
+	var path string
+	cmd := &cobra.Command{
+		Use:   "serve -c berth.yaml",
+		Short: "the daemon: webhooks, reconciling, metrics",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			d, err := newDaemon(cmd.Context(), path, slog.New(slog.NewJSONHandler(os.Stderr, nil)))
+			if err != nil {
+				return &exitError{1, err}
+			}
+			defer d.close()
+			if err := d.serve(cmd.Context()); err != nil {
+				return &exitError{1, err}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVarP(&path, "config", "c", "berth.yaml", "configuration")
+	return cmd
+}
+
+func newSyncCmd() *cobra.Command {
+	var (
+		path    string
+		once    bool
+		timeout time.Duration
+	)
+	cmd := &cobra.Command{
+		Use:   "sync -c berth.yaml [--once]",
+		Short: "bring the estate to what is declared, without webhooks",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+			d, err := newDaemon(cmd.Context(), path, log)
+			if err != nil {
+				return &exitError{1, err}
+			}
+			defer d.close()
+			if !once {
+				if err := d.loop.Run(cmd.Context()); err != nil {
+					return &exitError{1, err}
+				}
+				return nil
+			}
+			return d.once(cmd.Context(), timeout)
+		},
+	}
+	cmd.Flags().StringVarP(&path, "config", "c", "berth.yaml", "configuration")
+	cmd.Flags().BoolVar(&once, "once", false, "end when everything is converged: exit 0, or 1 at the timeout")
+	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Minute, "how long --once may take")
+	return cmd
+}
+
+// daemon is everything wired together.
+type daemon struct {
+	config *config
+	log    *slog.Logger
+	loop   *reconciler.Reconciler
+	repo   *gitrepo.Repo
+	forge  *github.Forge  // nil: none configured
+	hosts  runtimes.Hosts // nil: no ssh configured
+	reg    *prometheus.Registry
+}
+
+func newDaemon(ctx context.Context, path string, log *slog.Logger) (d *daemon, err error) {
+	c, err := readConfig(path)
+	if err != nil {
+		return nil, err
+	}
+	d = &daemon{config: c, log: log, reg: prometheus.NewRegistry()}
+	defer func() {
+		if err != nil {
+			d.close()
+		}
+	}()
+	d.reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+
+	live, err := d.runtimes()
+	if err != nil {
+		return nil, err
+	}
+	loader, err := load.New(load.Options{Backends: backends()})
+	if err != nil {
+		return nil, err
+	}
+	if d.repo, err = gitrepo.Open(ctx, gitrepo.Options{
+		URL: c.Repository.URL, Dir: c.Repository.Directory, Branch: c.Repository.Branch, Log: log,
+		Auth: func(context.Context) (gitrepo.Credentials, error) {
+			token, err := c.Repository.Token.read()
+			return gitrepo.Credentials{User: c.Repository.Username, Token: token}, err
+		},
+	}); err != nil {
+		return nil, fmt.Errorf("repository: %w", err)
+	}
+	var forge reconciler.Forge
+	if gh := c.GitHub; gh != nil {
+		if d.forge, err = github.New(github.Options{
+			BaseURL: gh.APIURL, Owner: gh.Owner, Repo: gh.Repository, Login: gh.Login, Report: github.Report(gh.Report),
+			Token:  func(context.Context) (string, error) { return gh.Token.read() },
+			Render: github.Render{Markdown: report.Markdown, Check: report.Check, Rollout: report.Rollout},
+			Log:    log, Registry: d.reg,
+		}); err != nil {
+			return nil, fmt.Errorf("github: %w", err)
+		}
+		forge = d.forge
+	}
+	d.loop = reconciler.New(reconciler.Options{
+		Estate: c.Estate, Repo: d.repo, Forge: forge, Loader: loader, Runtimes: live,
+		Interval: time.Duration(c.Interval), Poll: time.Duration(c.Poll), Flush: time.Duration(c.FlushWindow),
+		Workers: c.Workers, MaxAttempts: c.MaxAttempts, Log: log, Metrics: reconciler.NewMetrics(d.reg),
+	})
+	return d, nil
+}
+
+// runtimes are those the configuration gives something to work with.
+func (d *daemon) runtimes() (map[string]runtimes.Runtime, error) {
+	live := map[string]runtimes.Runtime{}
+	if c := d.config.SSH; c != nil {
+		var err error
+		d.hosts, err = host.NewSSH(host.SSHOptions{User: c.User, KeyFile: c.Key, KnownHosts: c.KnownHosts, HostKey: d.hostKey, Log: d.log})
+		if err != nil {
+			return nil, fmt.Errorf("ssh: %w", err)
+		}
+		live["slurm"] = slurm.New(slurm.Options{Hosts: d.hosts, Log: d.log})
+	}
+	if c := d.config.MemoryRuntime; c != nil {
+		world, err := memory.OpenWorld(c.Directory)
+		if err != nil {
+			return nil, fmt.Errorf("memory_runtime: %w", err)
+		}
+		live["bare_metal"] = memory.New(world)
+	}
+	return live, nil
+}
+
+// hostKey is the key a Node document pins, as it is in force.
+func (d *daemon) hostKey(node string) string {
+	if n := d.loop.Node(node); n != nil {
+		return n.Spec.HostKey
+	}
+	return ""
+}
+
+// close gives up what newDaemon took. Errors at this point help nobody.
+func (d *daemon) close() {
+	if d.hosts != nil {
+		_ = d.hosts.Close()
+	}
+	if d.repo != nil {
+		_ = d.repo.Close()
+	}
+}
+
+// serve runs the loop and its HTTP side until ctx ends.
+func (d *daemon) serve(ctx context.Context) error {
+	var hooks http.Handler
+	if gh := d.config.GitHub; gh != nil {
+		secrets := [][]byte{}
+		for _, s := range []*secret{&gh.WebhookSecret, gh.WebhookSecretNext} {
+			if s == nil {
+				continue
+			}
+			v, err := s.read()
+			if err != nil {
+				return fmt.Errorf("github.webhook_secret: %w", err)
+			}
+			secrets = append(secrets, []byte(v))
+		}
+		var err error
+		if hooks, err = webhooks.Handler(webhooks.Options{Secrets: secrets, Enqueue: d.wake, Log: d.log, Registry: d.reg}); err != nil {
+			return err
+		}
+	}
+	mux := webhooks.Mux(webhooks.MuxOptions{GitHub: hooks, Ready: d.ready, Metrics: d.reg, Log: d.log})
+	server := webhooks.Server(mux, d.log)
+	listener, err := net.Listen("tcp", d.config.Listen)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	d.log.Info("serving", "address", listener.Addr().String(), "estate", d.config.Estate)
+
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return d.loop.Run(ctx) })
+	g.Go(func() error {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	g.Go(func() error {
+		<-ctx.Done()
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		return server.Shutdown(stop)
+	})
+	return g.Wait()
+}
+
+// wake turns a delivery into the items it hints at.
+func (d *daemon) wake(e webhooks.Event) error {
+	switch e.Kind {
+	case webhooks.Push:
+		d.loop.Enqueue(reconciler.Item{Do: reconciler.TaskEstate})
+	case webhooks.PullRequest, webhooks.Rerequest:
+		if e.Kind == webhooks.Rerequest {
+			d.forge.Rerequest(e.Commit) // a completed run cannot be reopened: a new one is made
+			d.loop.ShowAgain(e.Number)
+		}
+		if e.Number > 0 {
+			d.loop.Enqueue(reconciler.Item{Do: reconciler.TaskPull, Pull: e.Number})
+		} else {
+			d.loop.Enqueue(reconciler.Item{Do: reconciler.TaskPulls})
+		}
+	default: // authentic, but not understood: look at everything
+		d.loop.Enqueue(reconciler.Item{Do: reconciler.TaskEstate})
+		d.loop.Enqueue(reconciler.Item{Do: reconciler.TaskPulls})
+	}
+	return nil
+}
+
+// ready: the daemon leads and has decided a commit.
+func (d *daemon) ready() error {
+	select {
+	case <-d.loop.Ready():
+		return nil
+	default:
+		return errors.New("no commit has been decided yet")
+	}
+}
+
+// once runs the loop until nothing is left to do.
+func (d *daemon) once(ctx context.Context, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	run, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- d.loop.Run(run) }()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-ended:
+			if err == nil {
+				err = ctx.Err()
+			}
+			return &exitError{1, err}
+		case <-tick.C:
+		}
+		left := d.loop.Unsettled()
+		if len(left) == 0 || ctx.Err() != nil {
+			stop()
+			if err := <-ended; err != nil {
+				return &exitError{1, err}
+			}
+			for _, l := range left {
+				fmt.Fprintln(os.Stderr, "not converged:", l)
+			}
+			if len(left) > 0 {
+				return &exitError{1, errors.New("the time is over")}
+			}
+			return nil
+		}
+	}
+}
