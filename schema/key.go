@@ -45,7 +45,7 @@ func (k Key) ProjectID() string {
 }
 
 // String is the short form people read: "Instance physics.lhc/train",
-// "AppVersion slurm/22-05", "Node gpu-1".
+// "AppVersion batch/v1", "Node gpu-1".
 func (k Key) String() string {
 	var b strings.Builder
 	b.WriteString(string(k.Kind))
