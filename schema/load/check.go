@@ -2,6 +2,7 @@ package load
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -248,13 +249,18 @@ func (c *tenantCheck) config(ctx context.Context, doc *document, d *schema.Insta
 		return nil
 	}
 	value := doc.tree.value["spec"].(map[string]any)["config"]
-	return c.loader.withJudge(ctx, func(j *judge) error {
+	err := c.loader.withJudge(ctx, func(j *judge) error {
 		_, problems := j.judge(configDef(backend), value)
 		for _, p := range problems {
 			p.path = join("spec.config", p.path)
-			c.findings = append(c.findings, place_(doc.tree, doc.file.Path, p))
+			c.findings = append(c.findings, diagnose(doc.tree, doc.file.Path, p))
 			c.without(doc, v.File)
 		}
 		return nil
 	})
+	if errors.Is(err, errBroke) {
+		c.refuse(doc, "spec.config", "file.unreadable", err.Error())
+		return nil
+	}
+	return err
 }

@@ -77,7 +77,7 @@ func (j *judge) define(name string, in cue.Value, at string, said map[string]str
 	if err := v.Err(); err != nil {
 		return fmt.Errorf("no definition %s: %w", at, err)
 	}
-	h := shaper{said: said}
+	h := shaper{empty: j.ctx.NewList(), said: said}
 	j.defs[name] = definition{value: v, shape: h.shape(v)}
 	if h.err != nil {
 		return fmt.Errorf("%s: %w", at, h.err)

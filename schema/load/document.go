@@ -19,6 +19,7 @@ type document struct {
 	spec     any // *schema.Instance and so on; nil if the document is invalid
 	header   *schema.Header
 	findings []schema.Diagnostic
+	claims   []claimant
 	tree     *tree // kept where another document decides how to read a part of this one
 }
 
@@ -87,7 +88,7 @@ func (r *reader) read(f schema.File, key schema.Key, data []byte, more bool) *do
 		doc.findings = findings
 		return doc
 	}
-	fail := func(p problem) { doc.findings = append(doc.findings, place_(t, f.Path, p)) }
+	fail := func(p problem) { doc.findings = append(doc.findings, diagnose(t, f.Path, p)) }
 	if p := envelope(t, key); p != nil {
 		fail(*p)
 		return doc
@@ -114,8 +115,13 @@ func (r *reader) read(f schema.File, key schema.Key, data []byte, more bool) *do
 	if len(doc.findings) == 0 {
 		doc.spec = spec
 		doc.header = headerOf(spec)
-		if i, ok := spec.(*schema.Instance); ok && i.Spec.Config != nil {
-			doc.tree = t
+		switch d := spec.(type) {
+		case *schema.Instance:
+			if d.Spec.Config != nil {
+				doc.tree = t
+			}
+		case *schema.RoleBinding:
+			doc.claims = claimsOf(doc, d)
 		}
 	}
 	return doc
@@ -150,8 +156,7 @@ func envelope(t *tree, key schema.Key) *problem {
 	kind, ok := t.value["kind"]
 	switch {
 	case !ok:
-		names := slices.Sorted(keysOf(t.value))
-		if guess := nearest("kind", names); guess != "" {
+		if guess := nearest("kind", sortedNames(t.value)); guess != "" {
 			return &problem{path: guess, code: "schema.unknown-field", message: `no such field: did you mean "kind"?`, atKey: true}
 		}
 		return &problem{path: "kind", code: "schema.missing-field", message: fmt.Sprintf("is missing, want %q", key.Kind)}
@@ -166,19 +171,9 @@ func envelope(t *tree, key schema.Key) *problem {
 	return p
 }
 
-func keysOf(m map[string]any) func(func(string) bool) {
-	return func(yield func(string) bool) {
-		for k := range m {
-			if !yield(k) {
-				return
-			}
-		}
-	}
-}
-
-// place_ puts a problem where its field stands; a field that is missing is
+// diagnose puts a problem where its field stands; a field that is missing is
 // shown at its parent.
-func place_(t *tree, file string, p problem) schema.Diagnostic {
+func diagnose(t *tree, file string, p problem) schema.Diagnostic {
 	at := t.of(p.path)
 	if p.atKey {
 		at = t.keyOf(p.path)

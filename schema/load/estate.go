@@ -152,13 +152,11 @@ func (e *estate) claimUsers(held claims) {
 	stated := map[string]map[string]bool{} // claim, values somebody states
 	for _, p := range e.parts {
 		for _, doc := range p.docs {
-			binding, ok := doc.spec.(*schema.RoleBinding)
-			if !ok || e.out[doc.file.Path] {
+			if len(doc.claims) == 0 || e.out[doc.file.Path] {
 				continue
 			}
-			cs := claimsOf(doc, binding)
-			docs = append(docs, cs)
-			for _, c := range cs {
+			docs = append(docs, doc.claims)
+			for _, c := range doc.claims {
 				if stated[c.what] == nil {
 					stated[c.what] = map[string]bool{}
 				}

@@ -221,9 +221,9 @@ func refusedBy(e errors.Error, op cue.Op) bool {
 	return len(args) > 1 && strings.HasPrefix(fmt.Sprint(args[1]), op.String())
 }
 
-func unquoteAll(json_ []string) []string {
+func unquoteAll(quoted []string) []string {
 	var out []string
-	for _, j := range json_ {
+	for _, j := range quoted {
 		var s string
 		if json.Unmarshal([]byte(j), &s) == nil {
 			out = append(out, s)

@@ -129,6 +129,34 @@ func TestInForce(t *testing.T) {
 	}
 }
 
+// The tree in force can be read: main's files, and those of before where they
+// are put back.
+func TestTheTreeInForceIsReadable(t *testing.T) {
+	ctx := context.Background()
+	old := lab(t)
+	main := with(t, map[string]string{
+		trainFile: "a: 1\n", app: "", "platform/nodes/dev-gpu-1.yaml": "x\n", "tenants/new/tenant.yaml": "x\n",
+		physics + "roles.yaml": strings.Replace(old[physics+"roles.yaml"], "petra", "paula", 1)})
+	f := inForce(t, newLoader(t), main, old)
+	want := apply(t, main, old, f)
+	require.Equal(t, with(t, map[string]string{physics + "roles.yaml": main[physics+"roles.yaml"]}), want)
+	got := map[string]string{}
+	parts, err := f.Snapshot.Parts(ctx)
+	require.NoError(t, err)
+	for _, p := range parts {
+		files, err := f.Snapshot.Files(ctx, p)
+		require.NoError(t, err)
+		for _, file := range files {
+			data, more, err := f.Snapshot.Read(ctx, file, 1<<20)
+			require.NoError(t, err)
+			require.False(t, more)
+			require.Equal(t, load.BlobID(data), file.Blob)
+			got[file.Path] = string(data)
+		}
+	}
+	require.Equal(t, want, got)
+}
+
 // An empty tree is a mistake; so is a part that cannot be read.
 func TestNothingIsDestroyedByMistake(t *testing.T) {
 	l := newLoader(t)

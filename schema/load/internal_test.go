@@ -248,6 +248,20 @@ func TestAPanicStaysWithItsFile(t *testing.T) {
 	require.Equal(t, "file.unreadable", r.Diagnostics[0].Code)
 }
 
+// A key's path is the place the reader finds that key at.
+func TestPlacesAreThoseOfTheKeys(t *testing.T) {
+	for _, p := range places() {
+		path := strings.NewReplacer("{tenant}", "t", "{project}", "p", "{parent}", "a", "{name}", "n").Replace(p.pattern)
+		key, finding, ignore := locate(path)
+		require.Nil(t, finding)
+		require.False(t, ignore)
+		require.Equal(t, p.kind, key.Kind)
+		back, err := key.Path()
+		require.NoError(t, err)
+		require.Equal(t, path, back)
+	}
+}
+
 func TestDistance(t *testing.T) {
 	for _, tc := range []struct {
 		a, b string

@@ -82,7 +82,12 @@ func New(opts Options) (*Loader, error) {
 	return l, nil
 }
 
-// withJudge runs f with a judge of its own. One that panicked is dropped.
+// errBroke: the judge panicked. What it was judging is to be refused; a file
+// that broke the daemon would do so after every restart.
+var errBroke = errors.New("the reader failed on this file: please report it, and write it differently")
+
+// withJudge runs f with a judge of its own. One that panicked is dropped, and
+// the error is errBroke.
 func (l *Loader) withJudge(ctx context.Context, f func(*judge) error) (err error) {
 	var j *judge
 	select {
@@ -90,10 +95,9 @@ func (l *Loader) withJudge(ctx context.Context, f func(*judge) error) (err error
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	sound := false
 	defer func() {
-		if !sound {
-			j = nil
+		if recover() != nil {
+			j, err = nil, errBroke
 		}
 		l.judges <- j
 	}()
@@ -102,9 +106,7 @@ func (l *Loader) withJudge(ctx context.Context, f func(*judge) error) (err error
 			return err
 		}
 	}
-	err = f(j)
-	sound = true
-	return err
+	return f(j)
 }
 
 // Load reads a snapshot. Findings are in the Result; the error is for a
@@ -231,15 +233,13 @@ func (l *Loader) document(ctx context.Context, snap schema.Snapshot, f schema.Fi
 	if doc != nil {
 		return misplaced(doc, data, more), nil
 	}
-	defer func() {
-		if r := recover(); r != nil {
-			doc, err = refused(f, key, "file.unreadable", "the reader failed on this file: please report it, and write it differently"), nil
-		}
-	}()
 	err = l.withJudge(ctx, func(j *judge) error {
 		doc = (&reader{judge: j, paths: l.paths}).read(f, key, data, more)
 		return nil
 	})
+	if errors.Is(err, errBroke) {
+		return refused(f, key, "file.unreadable", err.Error()), nil
+	}
 	return doc, err
 }
 

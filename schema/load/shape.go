@@ -43,8 +43,9 @@ type rule struct {
 // shaper makes shapes. said explains patterns; err is the first pattern that
 // is none: CUE would take it for one that nothing matches.
 type shaper struct {
-	said map[string]string
-	err  error
+	empty cue.Value // an empty list
+	said  map[string]string
+	err   error
 }
 
 func (h *shaper) shape(v cue.Value) *shape {
@@ -58,7 +59,7 @@ func (h *shaper) shape(v cue.Value) *shape {
 			s.element = h.shape(e)
 		}
 		s.unique, s.single = attribute(v, "unique"), attribute(v, "single")
-		s.nonEmpty = v.Subsume(v.Context().NewList()) != nil
+		s.nonEmpty = v.Subsume(h.empty) != nil
 	}
 	return s
 }
