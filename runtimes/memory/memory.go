@@ -18,9 +18,6 @@ import (
 	"berth/schema"
 )
 
-// ConfigCUE is the schema of what instances may configure: nothing.
-const ConfigCUE = "#Config: {}\n#Parameters: {}\n"
-
 // Runtime implements runtimes.Runtime on a World.
 type Runtime struct {
 	world *World

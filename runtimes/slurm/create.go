@@ -166,10 +166,22 @@ func (c *control) database(ctx context.Context) error {
 	if _, err := c.do(ctx, c.service(profile.MariaDB, "start")); err != nil {
 		return err
 	}
-	// Names are of a form that needs no quoting.
-	return c.sql(ctx, fmt.Sprintf("CREATE DATABASE IF NOT EXISTS `%[1]s`;\n"+
-		"CREATE USER IF NOT EXISTS '%[2]s'@'localhost' IDENTIFIED VIA unix_socket;\n"+
-		"GRANT ALL ON `%[1]s`.* TO '%[2]s'@'localhost';\n", c.stack.Database(), profile.SlurmUser))
+	return c.sql(ctx, fmt.Sprintf("CREATE DATABASE IF NOT EXISTS `%s`;\n"+
+		"CREATE USER IF NOT EXISTS '%s'@'localhost' IDENTIFIED VIA unix_socket;\n"+
+		"GRANT ALL ON `%s`.* TO '%s'@'localhost';\n",
+		c.stack.Database(), profile.SlurmUser, c.grantPattern(), profile.SlurmUser))
+}
+
+// dropDatabase takes the stack's database and the right to it away.
+func (c *control) dropDatabase(ctx context.Context) error {
+	return c.sql(ctx, fmt.Sprintf("DROP DATABASE IF EXISTS `%s`;\nDELETE FROM mysql.db WHERE Db = '%s';\nFLUSH PRIVILEGES;\n",
+		c.stack.Database(), strings.ReplaceAll(c.grantPattern(), `\`, `\\`)))
+}
+
+// grantPattern names the database where a name is a pattern, in which "_"
+// stands for any character. The name is of a form that needs no other quoting.
+func (c *control) grantPattern() string {
+	return strings.ReplaceAll(c.stack.Database(), "_", `\_`)
 }
 
 // sql runs statements as soon as the server takes them.

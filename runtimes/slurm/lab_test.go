@@ -201,6 +201,13 @@ func (s *stage) remains(t *testing.T, u plan.Unit) []string {
 			add(m.Node, "ls -d /var/lib/slurm/berth-mariadb /run/berth-mariadb 2>/dev/null || true")
 			add(m.Node, "ps -e -o comm= | grep -E 'slurm|munge|maria' || true")
 			add(m.Node, "grep berthtest /etc/passwd || true")
+		} else {
+			out, err := s.lab.Run(t.Context(), m.Node, "mariadb", "--no-defaults", "--batch", "--skip-column-names", "--user=root",
+				"--socket="+profile.DatabaseSocket, "-e", "show databases; select Db from mysql.db")
+			require.NoError(t, err)
+			if strings.Contains(strings.ReplaceAll(out, `\`, ""), cluster) {
+				left = append(left, m.Node+": database: "+out)
+			}
 		}
 	}
 	return left

@@ -160,7 +160,7 @@ func (c *control) removeStack(ctx context.Context) error {
 			if _, err := c.do(ctx, c.service(profile.MariaDB, "start")); err != nil {
 				return err
 			}
-			if err := c.sql(ctx, fmt.Sprintf("DROP DATABASE IF EXISTS `%s`;\n", c.stack.Database())); err != nil {
+			if err := c.dropDatabase(ctx); err != nil {
 				return err
 			}
 		}

@@ -27,9 +27,7 @@ func parseNodes(raw []byte) (nodes []node, version string, err error) {
 	var doc struct {
 		Meta struct {
 			Slurm struct {
-				Version struct {
-					Major, Minor, Micro json.RawMessage
-				} `json:"version"`
+				Release string `json:"release"`
 			} `json:"Slurm"`
 		} `json:"meta"`
 		Errors []json.RawMessage `json:"errors"`
@@ -41,14 +39,7 @@ func parseNodes(raw []byte) (nodes []node, version string, err error) {
 	if len(doc.Errors) > 0 {
 		return nil, "", fmt.Errorf("sinfo --json: %s", doc.Errors[0])
 	}
-	v := doc.Meta.Slurm.Version
-	var parts []string
-	for _, p := range []json.RawMessage{v.Major, v.Minor, v.Micro} {
-		if len(p) > 0 {
-			parts = append(parts, strings.Trim(string(p), `"`))
-		}
-	}
-	return doc.Nodes, strings.Join(parts, "."), nil
+	return doc.Nodes, doc.Meta.Slurm.Release, nil
 }
 
 func (n *node) flag(f string) bool { return slices.Contains(n.Flags, f) }

@@ -1,0 +1,209 @@
+package slurm
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/plan"
+	"berth/schema"
+)
+
+var update = flag.Bool("update", false, "rewrite the expected files of testdata")
+
+// example is a record with everything in it that is rendered.
+func example() record {
+	gpu := []schema.GPU{{Type: "a100", Count: 2, Devices: "/dev/nvidia[0-1]"}}
+	rec := record{
+		Format: recordFormat, Cluster: "physics_lattice_train_eba45360", Hostname: "dev-lab-1",
+		Ports: ports{Slurmctld: 22710, Slurmdbd: 22711},
+		Unit: plan.Unit{
+			Instance: schema.EffectiveInstance{
+				Key:   schema.InstanceKey("physics", "lattice", "train"),
+				Users: []schema.UnixUser{{Name: "alice", UID: 2001}, {Name: "bob", UID: 2002}},
+				Config: json.RawMessage(`{"partitions":[{"name":"main"},{"name":"quick","max_time_minutes":30,"default":true}],
+					"scheduler":{"interval_seconds":60},"identity":"managed"}`),
+			},
+			Members: []plan.Member{
+				{Name: "controller-0", Role: "controller", ControlPlane: true, Node: "dev-lab-1", Address: "10.77.0.10"},
+				{Name: "worker-0", Role: "worker", Node: "dev-gpu-1", Address: "10.77.0.11", CPUs: 4, MemoryMiB: 8000, GPUs: gpu},
+			},
+		},
+	}
+	rec.setGres(rec.Unit.Members[1])
+	return rec
+}
+
+func TestRenderedFiles(t *testing.T) {
+	const name = "testdata/stack.txtar"
+	rec := example()
+	got := &txtar.Archive{Comment: []byte("The files of one control stack, as rendered.\n")}
+	all, err := files(&rec)
+	require.NoError(t, err)
+	for _, op := range writeOps(all) {
+		got.Files = append(got.Files, txtar.File{Name: strings.TrimPrefix(op.Write.Path, "/"), Data: op.Write.Data})
+	}
+	if *update {
+		require.NoError(t, os.WriteFile(name, txtar.Format(got), 0o644))
+	}
+	want, err := os.ReadFile(name)
+	require.NoError(t, err)
+	require.Equal(t, string(want), string(txtar.Format(got)))
+
+	again, err := files(&rec)
+	require.NoError(t, err)
+	require.Equal(t, all, again, "the same record renders to the same bytes")
+}
+
+// No value can become a line, a comment or another key of its own.
+func TestRenderRefusesWhatWouldBreakOut(t *testing.T) {
+	hostile := []string{"x\nInclude /etc/shadow", "x # y", "a=b", "x y", "\x00", "é", `x"y`, "x'y", "x\\", "x\ty", ""}
+	for field, set := range map[string]func(*record, string){
+		"hostname":  func(r *record, v string) { r.Hostname = v },
+		"address":   func(r *record, v string) { r.Unit.Members[0].Address = v },
+		"cluster":   func(r *record, v string) { r.Cluster = v },
+		"user":      func(r *record, v string) { r.Unit.Instance.Users[0].Name = v },
+		"node":      func(r *record, v string) { r.Gres[0].Node = v },
+		"gpu type":  func(r *record, v string) { r.Gres[0].Type = v },
+		"devices":   func(r *record, v string) { r.Gres[0].Devices = v },
+		"partition": func(r *record, v string) { r.Unit.Instance.Config = partitionNamed(v) },
+	} {
+		for _, v := range hostile {
+			rec := example()
+			set(&rec, v)
+			_, err := files(&rec)
+			require.Error(t, err, "%s %q", field, v)
+		}
+	}
+}
+
+func partitionNamed(name string) json.RawMessage {
+	raw, err := json.Marshal(map[string]any{"partitions": []any{map[string]any{"name": name}}})
+	if err != nil {
+		panic(err)
+	}
+	return raw
+}
+
+func TestSettings(t *testing.T) {
+	s, err := parseSettings(nil)
+	require.NoError(t, err)
+	require.Equal(t, []partition{{Name: "main", Default: true}}, s.Partitions)
+	require.Equal(t, identityManaged, s.Identity)
+	for _, bad := range []string{
+		`{"partitions":[{"name":"a"},{"name":"a"}]}`,
+		`{"partitions":[{"name":"a","default":true},{"name":"b","default":true}]}`,
+		`{"partitions":[{"name":"default"}]}`,
+		`{"partitions":[{"name":"a","max_time_minutes":-1}]}`,
+		`{"identity":"ldap"}`,
+		`{"slurm_conf":"Include /x"}`,
+		`{"scheduler":{"interval_seconds":0}}`,
+		`[]`,
+	} {
+		_, err := parseSettings(json.RawMessage(bad))
+		require.Error(t, err, bad)
+	}
+}
+
+func TestDeviceFiles(t *testing.T) {
+	got, err := deviceFiles("/dev/nvidia[0-2]")
+	require.NoError(t, err)
+	require.Equal(t, []string{"/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2"}, got)
+	got, err = deviceFiles("/dev/dri/card0")
+	require.NoError(t, err)
+	require.Equal(t, []string{"/dev/dri/card0"}, got)
+	for _, bad := range []string{"/dev/../etc/x", "/etc/nvidia0", "/dev/nvidia[3-1]", "/dev/nvidia[0-999]", "/dev/a[0-1][0-1]", "/dev/", "/dev/a b", ""} {
+		_, err := deviceFiles(bad)
+		require.Error(t, err, bad)
+	}
+}
+
+func TestClassify(t *testing.T) {
+	rec := example()
+	base, err := renderSlurmConf(&rec)
+	require.NoError(t, err)
+	swap := func(old, new string) []byte {
+		require.Contains(t, string(base), old)
+		return []byte(strings.Replace(string(base), old, new, 1))
+	}
+	for _, c := range []struct {
+		why   string
+		after []byte
+		want  class
+	}{
+		{"nothing", base, unchanged},
+		{"a comment", append([]byte("# hello\n"), base...), live},
+		{"a limit of a partition", swap("MaxTime=30", "MaxTime=60"), reconfigure},
+		{"a partition more", append([]byte("PartitionName=x Nodes=ALL\n"), base...), reconfigure},
+		{"the scheduler's interval", swap("bf_interval=60", "bf_interval=30"), reconfigure},
+		{"a port", swap("SlurmctldPort=22710", "SlurmctldPort=22712"), restart},
+		{"the most nodes, which ends slurmctld on a reconfigure", swap("MaxNodeCount=1024", "MaxNodeCount=64"), restart},
+		{"case does not matter", swap("MaxNodeCount=1024", "maxnodecount=64"), restart},
+		{"a line that is gone", swap("TreeWidth=65533\n", ""), restart},
+	} {
+		require.Equal(t, c.want, classify(base, c.after), c.why)
+	}
+	require.Equal(t, []string{"main", "quick"}, partitionsOf(base))
+}
+
+func TestClusterNames(t *testing.T) {
+	seen := map[string]bool{}
+	for _, key := range []schema.Key{
+		schema.InstanceKey("physics", "lattice", "train"),
+		schema.InstanceKey("physics", "lattice-train", "x"),
+		schema.InstanceKey("physics-lattice", "train", "x"),
+		schema.InstanceKey("0tenant", "p", "i"),
+		schema.InstanceKey(strings.Repeat("t", 40), strings.Repeat("p", 40), strings.Repeat("i", 40)),
+		schema.InstanceKey(strings.Repeat("t", 40), strings.Repeat("p", 40), strings.Repeat("j", 40)),
+	} {
+		name := clusterName(key)
+		require.Regexp(t, `^[a-z][a-z0-9_]{0,39}$`, name)
+		require.False(t, seen[name], name)
+		seen[name] = true
+		require.NotEqual(t, workerRecordPath, "/var/lib/berth/instances/"+name+".json")
+	}
+	require.Equal(t, "physics_lattice_train_eba45360", clusterName(schema.InstanceKey("physics", "lattice", "train")))
+}
+
+func TestPorts(t *testing.T) {
+	var others []record
+	used := map[int]bool{}
+	for i := range 300 {
+		p, err := choosePorts(clusterName(schema.InstanceKey("t", "p", strings.Repeat("x", i%40+1))), others)
+		require.NoError(t, err)
+		for _, port := range []int{p.Slurmctld, p.Slurmdbd} {
+			require.False(t, used[port], "port %d twice", port)
+			require.True(t, port >= firstPort && port <= lastPort)
+			used[port] = true
+		}
+		others = append(others, record{Ports: p})
+	}
+	again, err := choosePorts("t_p_x", nil)
+	require.NoError(t, err)
+	same, err := choosePorts("t_p_x", nil)
+	require.NoError(t, err)
+	require.Equal(t, again, same)
+	var all []record
+	for p := firstPort; p < lastPort; p += 2 {
+		all = append(all, record{Ports: ports{p, p + 1}})
+	}
+	_, err = choosePorts("t_p_x", all)
+	require.ErrorContains(t, err, "all taken")
+}
+
+func TestRecordRoundTrip(t *testing.T) {
+	rec := example()
+	rec.setJoined(rec.Unit.Members[1])
+	got, err := decodeRecord(rec.encode())
+	require.NoError(t, err)
+	got.Unit.Instance.Config, rec.Unit.Instance.Config = nil, nil // indented on the way
+	require.Equal(t, rec, got)
+	rec.Format = "berth.slurm/v9"
+	_, err = decodeRecord(rec.encode())
+	require.ErrorContains(t, err, "another version")
+}
