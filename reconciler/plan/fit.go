@@ -101,8 +101,8 @@ func stay(m Member, unit *Unit, n *schema.Node) Member {
 	m.Misfit, m.GPUs = true, nil
 	was, _ := find(unit, m.Name)
 	for _, g := range n.Spec.Capacity.GPUs {
-		if slices.ContainsFunc(was.GPUs, func(had schema.GPU) bool { return had.Type == g.Type }) {
-			m.GPUs = append(m.GPUs, g)
+		if i := slices.IndexFunc(was.GPUs, func(had schema.GPU) bool { return had.Type == g.Type }); i >= 0 {
+			m.GPUs = append(m.GPUs, take(g, min(was.GPUs[i].Count, g.Count)))
 		}
 	}
 	return m
@@ -120,8 +120,9 @@ func applied(st *Status) *Unit {
 // absent says whether memory is sure that a unit is not there.
 func absent(st *Status) bool { return st.Observed != nil && st.Observed.Presence == Absent }
 
-// member is a member of role on n. One with GPUs has all of the node's that are
-// of the type asked for, as it has the node.
+// member is a member of role on n. One with GPUs has as many as it asked for,
+// the first ones of the first kind that fits: what policy allowed is what it
+// gets, though it has the node to itself.
 func member(role schema.EffectiveRole, name string, n *schema.Node, reason string) Member {
 	m := Member{
 		Name: name, Role: role.Name, ControlPlane: role.ControlPlane,
@@ -130,12 +131,29 @@ func member(role schema.EffectiveRole, name string, n *schema.Node, reason strin
 	}
 	if role.GPUs != nil {
 		for _, g := range n.Spec.Capacity.GPUs {
-			if role.GPUs.Type == "" || g.Type == role.GPUs.Type {
-				m.GPUs = append(m.GPUs, g)
+			if (role.GPUs.Type == "" || g.Type == role.GPUs.Type) && g.Count >= role.GPUs.Count {
+				m.GPUs = append(m.GPUs, take(g, role.GPUs.Count))
+				break
 			}
 		}
 	}
 	return m
+}
+
+// take is the first count GPUs of a kind: of /dev/nvidia[0-3], two are
+// /dev/nvidia[0-1] and one is /dev/nvidia0.
+func take(g schema.GPU, count int) schema.GPU {
+	name, digits, ranged := strings.Cut(strings.TrimSuffix(g.Devices, "]"), "[")
+	first, _, _ := strings.Cut(digits, "-")
+	from, err := strconv.Atoi(first)
+	if !ranged || err != nil || count >= g.Count {
+		return g
+	}
+	g.Count, g.Devices = count, name+first
+	if count > 1 {
+		g.Devices = fmt.Sprintf("%s[%d-%d]", name, from, from+count-1)
+	}
+	return g
 }
 
 func memberName(role string, index int) string { return role + "-" + strconv.Itoa(index) }
