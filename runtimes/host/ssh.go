@@ -274,6 +274,16 @@ func (c *connection) drop(client *ssh.Client) {
 }
 
 func (c *connection) open(ctx context.Context) (*session, error) {
+	s, err := c.session(ctx)
+	if errors.Is(err, errConnectionLost) { // it had ended, and nobody had noticed
+		s, err = c.session(ctx)
+	}
+	return s, err
+}
+
+var errConnectionLost = errors.New("the connection was lost")
+
+func (c *connection) session(ctx context.Context) (*session, error) {
 	client, err := c.connect(ctx)
 	if err != nil {
 		return nil, err
@@ -292,6 +302,11 @@ func (c *connection) open(ctx context.Context) (*session, error) {
 	select {
 	case r := <-result:
 		if r.err != nil {
+			var refused *ssh.OpenChannelError
+			if !errors.As(r.err, &refused) {
+				c.drop(client)
+				r.err = fmt.Errorf("%w: %w", errConnectionLost, r.err)
+			}
 			return nil, r.err
 		}
 		if err := r.s.hello(ctx); err != nil {
@@ -300,7 +315,7 @@ func (c *connection) open(ctx context.Context) (*session, error) {
 		}
 		return r.s, nil
 	case <-ctx.Done():
-		// The connection does not even answer this: it is of no more use.
+		// Not even this is answered: the connection is of no more use.
 		c.drop(client)
 		return nil, context.Cause(ctx)
 	}

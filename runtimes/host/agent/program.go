@@ -3,7 +3,6 @@ package agent
 import (
 	"bytes"
 	"context"
-	"errors"
 	"os/exec"
 	"runtime"
 	"slices"
@@ -82,21 +81,21 @@ func (a *Agent) run(ctx context.Context, op *runtimes.Run) (runtimes.Result, err
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	err := cmd.Run()
-	res.Data, res.Stderr = stdout.Bytes(), stderr.Bytes()
-	var exit *exec.ExitError
-	switch {
+	res.Data, res.Stderr = stdout.buf.Bytes(), stderr.buf.Bytes()
+	switch state := cmd.ProcessState; {
 	case stdout.full:
 		return runtimes.Result{}, &Fault{Code: CodeIO, Message: "printed more than 4 MiB"}
-	case ctx.Err() != nil:
-		return runtimes.Result{}, &Fault{Code: CodeTimeout, Message: strings.TrimSpace("did not end within " + timeout.String() + ": " + said(res))}
-	case errors.As(err, &exit) && exit.Exited():
-		res.Exit = exit.ExitCode()
-		if !op.AllowExit {
-			return runtimes.Result{}, &Fault{Code: CodeExit, Exit: res.Exit, Message: said(res)}
-		}
-	case err != nil && !errors.Is(err, exec.ErrWaitDelay): // a child of it holds its output open
-		return runtimes.Result{}, &Fault{Code: CodeIO, Message: strings.TrimSpace(err.Error() + ": " + said(res))}
+	case state == nil:
+		return runtimes.Result{}, &Fault{Code: CodeIO, Message: err.Error()}
+	case !state.Exited() && ctx.Err() != nil:
+		return runtimes.Result{}, &Fault{Code: CodeTimeout, Message: strings.TrimSuffix("did not end within "+timeout.String()+": "+said(res), ": ")}
+	case !state.Exited():
+		return runtimes.Result{}, &Fault{Code: CodeIO, Message: strings.TrimSuffix(state.String()+": "+said(res), ": ")}
+	case state.ExitCode() != 0 && !op.AllowExit:
+		return runtimes.Result{}, &Fault{Code: CodeExit, Exit: state.ExitCode(), Message: said(res)}
 	}
+	// It has ended by itself; a child of it that holds its output open is not waited for.
+	res.Exit = cmd.ProcessState.ExitCode()
 	return res, nil
 }
 
@@ -125,9 +124,10 @@ func checkArgs(args []string) error {
 	return nil
 }
 
-// bound keeps the first bytes written to it, and calls over for the rest.
+// bound keeps the first bytes written to it, and calls over for the rest. It is
+// no bytes.Buffer itself, whose other ways of being filled have no bound.
 type bound struct {
-	bytes.Buffer
+	buf  bytes.Buffer
 	left int
 	full bool
 	over func()
@@ -136,7 +136,7 @@ type bound struct {
 func (b *bound) Write(p []byte) (int, error) {
 	n := min(len(p), b.left)
 	b.left -= n
-	_, _ = b.Buffer.Write(p[:n])
+	_, _ = b.buf.Write(p[:n])
 	if n < len(p) && !b.full {
 		b.full = true
 		if b.over != nil {

@@ -1,0 +1,265 @@
+package agent_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/runtimes"
+	"berth/runtimes/host/agent"
+)
+
+func sleep(seconds string) runtimes.Op {
+	return runtimes.Op{Run: &runtimes.Run{Program: "sh", Args: []string{"-c", "sleep " + seconds}}}
+}
+
+func TestEpoch(t *testing.T) {
+	f := newFar(t)
+	path := f.path("open", "a")
+	at := func(epoch uint64, ops ...runtimes.Op) *agent.Fault {
+		f.Helper()
+		return f.ask(runtimes.Stamp{Epoch: epoch}, ops...).Fault
+	}
+	require.Equal(t, "refused", at(0, write(path, "x")).Code, "an effect needs a leader")
+	require.NoFileExists(t, path)
+	require.Nil(t, at(0, read(path), runtimes.Op{Info: &runtimes.Info{}}), "a look needs none")
+	require.Nil(t, at(0, runtimes.Op{Run: &runtimes.Run{Program: "look", Args: []string{"-c", "true"}}}))
+	require.Equal(t, "refused", at(0, runtimes.Op{Run: &runtimes.Run{Program: "look", Args: []string{"-c", "true", "x"}}}).Code)
+	require.Nil(t, at(5, write(path, "five")))
+	require.Equal(t, agent.CodeStaleEpoch, at(4, write(path, "four")).Code)
+	require.Equal(t, agent.CodeStaleEpoch, at(4, runtimes.Op{Ledger: &runtimes.Ledger{End: "done"}}).Code)
+	require.Nil(t, at(4, read(path)))
+	require.Nil(t, at(5, write(path, "five again")))
+	require.Nil(t, at(7, runtimes.Op{Ledger: &runtimes.Ledger{Begin: true}}))
+	require.Equal(t, agent.CodeStaleEpoch, at(6, sleep("0")).Code)
+	require.Equal(t, uint64(7), f.one2(runtimes.Op{Info: &runtimes.Info{}}).Info.Epoch)
+
+	require.NoError(t, os.WriteFile(filepath.Join(f.state, "epoch"), []byte("bad\n"), 0o600))
+	require.Equal(t, "io", at(9, write(path, "x")).Code, "an epoch that cannot be read lets nobody in")
+}
+
+// one2 asks without an epoch.
+func (f *far) one2(op runtimes.Op) runtimes.Result {
+	f.Helper()
+	r := f.ask(runtimes.Stamp{}, op)
+	require.Nil(f, r.Fault)
+	return r.Results[0]
+}
+
+// A later leader's first effect waits until those of earlier leaders are over,
+// and then none of theirs begins.
+func TestEpochFencesWhatIsUnderWay(t *testing.T) {
+	f := newFar(t)
+	var mu sync.Mutex
+	var order []string
+	note := func(s string) {
+		mu.Lock()
+		defer mu.Unlock()
+		order = append(order, s)
+	}
+	var wait sync.WaitGroup
+	old := f.again()
+	wait.Go(func() {
+		f.askOf(old, runtimes.Stamp{Epoch: 1}, runtimes.Op{Run: &runtimes.Run{Program: "sh", Args: []string{"-c", "touch " + f.path("open", "begun") + "; sleep 0.3"}}})
+		note("old effect over")
+	})
+	require.Eventually(t, func() bool {
+		_, err := os.Stat(f.path("open", "begun"))
+		return err == nil
+	}, 5*time.Second, time.Millisecond)
+	r := f.ask(runtimes.Stamp{Epoch: 2}, write(f.path("open", "new"), "x"))
+	note("new effect over")
+	require.Nil(t, r.Fault)
+	wait.Wait()
+	require.Equal(t, []string{"old effect over", "new effect over"}, order)
+	require.Equal(t, agent.CodeStaleEpoch, f.askOf(old, runtimes.Stamp{Epoch: 1}, sleep("0")).Fault.Code)
+}
+
+// Effects of one epoch run side by side, and the waiting for them is bounded.
+func TestEpochIsSharedAndBounded(t *testing.T) {
+	f := newFar(t)
+	f.do(write(f.path("open", "a"), ""))
+	begun := time.Now()
+	var wait sync.WaitGroup
+	for range 4 {
+		a := f.again()
+		wait.Go(func() { f.askOf(a, f.stamp(), sleep("0.3")) })
+	}
+	time.Sleep(100 * time.Millisecond)
+	line, err := json.Marshal(agent.Request{ID: 1, Stamp: runtimes.Stamp{Epoch: 9}, TimeoutMS: 50, Ops: []runtimes.Op{write(f.path("open", "a"), "x")}})
+	require.NoError(t, err)
+	require.Equal(t, "timeout", f.session(f.agent, string(line)+"\n")[0].Fault.Code)
+	wait.Wait()
+	require.Less(t, time.Since(begun), time.Second)
+}
+
+func TestLedger(t *testing.T) {
+	f := newFar(t)
+	find := func(action string) []string {
+		var ops []string
+		for _, e := range f.one(runtimes.Op{Ledger: &runtimes.Ledger{Find: action}}).Ledger {
+			require.Equal(t, action, e.Stamp.ActionID)
+			ops = append(ops, e.Op)
+		}
+		return ops
+	}
+	path := f.path("open", "a")
+	f.do(runtimes.Op{Ledger: &runtimes.Ledger{Begin: true}}, write(path, "canary-content"), read(path),
+		runtimes.Op{Run: &runtimes.Run{Program: "sh", Args: []string{"-c", "cat"}, Stdin: []byte("canary-stdin")}},
+		runtimes.Op{Secret: &runtimes.MakeSecret{Path: f.path("open", "s"), Bytes: 16, Hex: true, Mode: 0o400}},
+		runtimes.Op{Ledger: &runtimes.Ledger{End: "done"}})
+	want := []string{"begin", "write " + path, "run sh -c cat", "make secret " + f.path("open", "s"), "end:done"}
+	require.Equal(t, want, find("action-1"))
+	require.Empty(t, find("action-2"))
+
+	// What was stopped says where, and its end is not recorded as done.
+	stamp := f.stamp()
+	stamp.ActionID = "action-3"
+	r := f.ask(stamp, write(path, "x"), write("/etc/passwd", "x"), sleep("0"), runtimes.Op{Ledger: &runtimes.Ledger{End: "done"}})
+	require.Equal(t, "refused", r.Fault.Code)
+	require.Equal(t, "write /etc/passwd", r.Fault.Op)
+	require.Len(t, r.Results, 1)
+	require.Equal(t, []string{"write " + path, "write /etc/passwd", "run sh -c sleep 0", "stopped at write /etc/passwd: refused"}, find("action-3"))
+
+	secret, err := os.ReadFile(f.path("open", "s"))
+	require.NoError(t, err)
+	all, err := os.ReadFile(filepath.Join(f.state, "ledger.jsonl"))
+	require.NoError(t, err)
+	for _, canary := range []string{"canary", string(secret)} {
+		require.NotContains(t, string(all), canary)
+	}
+
+	// A line that a crash cut off neither hides what follows nor numbers it anew.
+	require.NoError(t, os.WriteFile(filepath.Join(f.state, "ledger.jsonl"), append(all, `{"seq":99,"at":"20`...), 0o600))
+	f.do(runtimes.Op{Ledger: &runtimes.Ledger{End: "failed"}})
+	entries := f.one(runtimes.Op{Ledger: &runtimes.Ledger{Find: "action-1"}}).Ledger
+	require.Equal(t, append(want, "end:failed"), find("action-1"))
+	require.Equal(t, uint64(10), entries[len(entries)-1].Seq)
+
+	f.fails("invalid", runtimes.Op{Ledger: &runtimes.Ledger{}})
+	f.fails("invalid", runtimes.Op{Ledger: &runtimes.Ledger{End: "perhaps"}})
+	f.fails("invalid", runtimes.Op{Ledger: &runtimes.Ledger{Begin: true, Find: "x"}})
+}
+
+// Many writers number their entries without a gap, and the ledger stays bounded.
+func TestLedgerOfManyAndRotation(t *testing.T) {
+	f := newFar(t)
+	var wait sync.WaitGroup
+	for range 4 {
+		a := f.again()
+		wait.Go(func() {
+			for range 25 {
+				f.askOf(a, f.stamp(), runtimes.Op{Ledger: &runtimes.Ledger{Begin: true}})
+			}
+		})
+	}
+	wait.Wait()
+	for i, e := range f.one(runtimes.Op{Ledger: &runtimes.Ledger{Find: "action-1"}}).Ledger {
+		require.Equal(t, uint64(i+1), e.Seq)
+	}
+	name := filepath.Join(f.state, "ledger.jsonl")
+	data, err := os.ReadFile(name)
+	require.NoError(t, err)
+	filler := strings.Repeat(" ", 1000) + "\n"
+	require.NoError(t, os.WriteFile(name, []byte(strings.Repeat(filler, 4200)+string(data)), 0o600))
+	f.do(runtimes.Op{Ledger: &runtimes.Ledger{End: "done"}})
+	found := f.one(runtimes.Op{Ledger: &runtimes.Ledger{Find: "action-1"}}).Ledger
+	require.Len(t, found, 101, "the older file is searched too")
+	require.Equal(t, uint64(101), found[100].Seq)
+	st, err := os.Stat(name)
+	require.NoError(t, err)
+	require.Less(t, st.Size(), int64(1000))
+}
+
+// When the ledger cannot be written, nothing happens.
+func TestNoEffectWithoutLedger(t *testing.T) {
+	f := newFar(t)
+	f.do(write(f.path("open", "a"), "x"))
+	name := filepath.Join(f.state, "ledger.jsonl")
+	require.NoError(t, os.Remove(name))
+	require.NoError(t, os.Mkdir(name, 0o700))
+	require.Contains(t, f.fails("io", write(f.path("open", "b"), "x")), "ledger")
+	require.NoFileExists(t, f.path("open", "b"))
+}
+
+func user(name string, uid int, absent bool) runtimes.Op {
+	return runtimes.Op{User: &runtimes.User{Name: name, UID: uid, Absent: absent}}
+}
+
+func TestUsers(t *testing.T) {
+	f := newFar(t)
+	table := func(name string) string {
+		data, err := os.ReadFile(filepath.Join(f.etc, name))
+		require.NoError(t, err)
+		return string(data)
+	}
+	before := table("passwd") + table("group") + table("shadow")
+	require.True(t, f.one(user("marie", 2001, false)).Changed)
+	require.False(t, f.one(user("marie", 2001, false)).Changed)
+	require.True(t, f.one(user("paul", 2002, false)).Changed)
+	require.Contains(t, table("passwd"), "marie:x:2001:2001:managed by Berth:/home/marie:/bin/bash\n")
+	require.Contains(t, table("group"), "marie:x:2001:\n")
+	require.Regexp(t, `(?m)^marie:!:\d+:0:99999:7:::$`, table("shadow"), "no password")
+	st, err := os.Stat(filepath.Join(f.etc, "shadow"))
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o644), st.Mode().Perm(), "the table keeps its mode")
+
+	require.Contains(t, f.fails("refused", user("marie", 2003, false)), "gid 2001, not 2003")
+	require.Contains(t, f.fails("refused", user("other", 2001, false)), "2001 is there as")
+	require.Contains(t, f.fails("refused", user("lonely", 2004, false)), "gid 1700")
+	f.fails("refused", user("root", 0, false))
+	f.fails("refused", user("alice", 1500, true))
+	for _, name := range []string{"", "a:b", "a\nb", "-a", "A", "a b", strings.Repeat("a", 40), "../x", "root:x:0:0"} {
+		f.fails("invalid", user(name, 2009, false))
+	}
+
+	// Only what was made here, with that uid, is removed.
+	require.False(t, f.one(user("alice", 2500, true)).Changed)
+	require.False(t, f.one(user("marie", 2002, true)).Changed)
+	require.True(t, f.one(user("marie", 2001, true)).Changed)
+	require.False(t, f.one(user("marie", 2001, true)).Changed)
+	require.True(t, f.one(user("paul", 2002, true)).Changed)
+	require.Equal(t, before, table("passwd")+table("group")+table("shadow"))
+
+	// An account of the same name and uid that someone else made is left alone.
+	require.NoError(t, os.WriteFile(filepath.Join(f.etc, "passwd"), []byte(table("passwd")+"carl:x:2010:2010::/:/bin/sh\n"), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(f.etc, "group"), []byte(table("group")+"carl:x:2010:\n"), 0o644))
+	require.False(t, f.one(user("carl", 2010, false)).Changed)
+	require.False(t, f.one(user("carl", 2010, true)).Changed)
+	require.Contains(t, table("passwd"), "carl:x:2010")
+}
+
+// A crash between the tables is made good by the next request, and an account
+// that was replaced by hand since is not removed.
+func TestUsersAfterACrash(t *testing.T) {
+	f := newFar(t)
+	f.do(user("marie", 2001, false))
+	passwd := filepath.Join(f.etc, "passwd")
+	data, err := os.ReadFile(passwd)
+	require.NoError(t, err)
+	half, _, _ := strings.Cut(string(data), "marie:")
+	require.NoError(t, os.WriteFile(passwd, []byte(half), 0o644))
+	require.True(t, f.one(user("marie", 2001, false)).Changed)
+	require.NoError(t, os.WriteFile(passwd, []byte(half+"marie:x:2001:2001:by hand:/:/bin/sh\n"), 0o644))
+	f.fails("refused", user("marie", 2001, true))
+}
+
+func TestUsersMadeSideBySide(t *testing.T) {
+	f := newFar(t)
+	var wait sync.WaitGroup
+	for i := range 8 {
+		a := f.again()
+		wait.Go(func() { f.askOf(a, f.stamp(), user(fmt.Sprintf("u%d", i), 2100+i, false)) })
+	}
+	wait.Wait()
+	data, err := os.ReadFile(filepath.Join(f.etc, "passwd"))
+	require.NoError(t, err)
+	require.Equal(t, 8, strings.Count(string(data), "managed by Berth"))
+}

@@ -1,0 +1,240 @@
+package agent_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/runtimes"
+	"berth/runtimes/host/agent"
+)
+
+// TestMain is a daemon where the tests start this program as one.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && strings.HasPrefix(os.Args[1], "daemon-") {
+		if err := daemon(os.Args[1], os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(3)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// daemon behaves as its first argument says. The second is its pid file.
+func daemon(mode string, args []string) error {
+	live := func() error {
+		time.Sleep(time.Minute)
+		return nil
+	}
+	switch mode {
+	case "daemon-plain":
+		return live()
+	case "daemon-stubborn":
+		signal.Ignore(syscall.SIGTERM)
+		return live()
+	case "daemon-short":
+		return fmt.Errorf("configuration: line 7 is wrong")
+	case "daemon-slow": // never gets into the background
+		return live()
+	case "daemon-fork", "daemon-fork-dies", "daemon-fork-stubborn":
+		// As daemon(3): the parent leaves at once, the child writes the pid file.
+		cmd := exec.Command("/proc/self/exe", strings.Replace(mode, "fork", "child", 1), args[0])
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		return cmd.Start()
+	case "daemon-child-dies":
+		return nil
+	case "daemon-child-stubborn":
+		signal.Ignore(syscall.SIGTERM)
+		fallthrough
+	case "daemon-child":
+		time.Sleep(30 * time.Millisecond)
+		if err := os.WriteFile(args[0], fmt.Appendln(nil, os.Getpid()), 0o644); err != nil {
+			return err
+		}
+		return live()
+	}
+	return fmt.Errorf("no daemon %s", mode)
+}
+
+// far is an agent with a profile over a temporary directory.
+type far struct {
+	*testing.T
+	dir   string // what the profile allows
+	state string
+	etc   string
+	agent *agent.Agent
+	epoch uint64
+}
+
+func newFar(t *testing.T) *far {
+	t.Helper()
+	f := &far{T: t, dir: filepath.Join(t.TempDir(), "host"), state: filepath.Join(t.TempDir(), "state"), etc: t.TempDir(), epoch: 1}
+	require.NoError(t, os.MkdirAll(filepath.Join(f.dir, "open"), 0o755))
+	write := func(name, text string) {
+		require.NoError(t, os.WriteFile(filepath.Join(f.etc, name), []byte(text), 0o644))
+	}
+	write("passwd", "root:x:0:0:root:/root:/bin/bash\ndaemon:x:1:1:daemon:/:/bin/false\nalice:x:1500:1500::/home/alice:/bin/sh\n+nis\n")
+	write("group", "root:x:0:\ndaemon:x:1:\nadm:x:4:daemon\nalice:x:1500:\nlonely:x:1700:\n")
+	write("shadow", "root:*:1:0:99999:7:::\n")
+	write("hosts", "127.0.0.1 localhost\n127.0.0.1 me # us\n203.0.113.9 elsewhere\n")
+	f.agent = f.again()
+	return f
+}
+
+// again is another agent on the same machine.
+func (f *far) again() *agent.Agent {
+	return agent.New(agent.Options{Profiles: []runtimes.Profile{f.profile()}, StateDir: f.state, EtcDir: f.etc, Version: "test"})
+}
+
+func (f *far) profile() runtimes.Profile {
+	self, err := os.Executable()
+	require.NoError(f, err)
+	service := func(mode string, forks bool) func(string, map[string]string) (runtimes.ServiceSpec, error) {
+		return func(unit string, params map[string]string) (runtimes.ServiceSpec, error) {
+			if strings.ContainsAny(unit, "/. ") || len(params) > 0 {
+				return runtimes.ServiceSpec{}, fmt.Errorf("unit %q", unit)
+			}
+			run := filepath.Join(f.dir, "run-"+mode+unit)
+			pid := filepath.Join(run, "pid")
+			return runtimes.ServiceSpec{
+				Path: self, Args: []string{"daemon-" + mode, pid}, Env: []string{"UNIT=" + unit}, PIDFile: pid, Forks: forks,
+				LogFile: filepath.Join(f.dir, "log-"+mode+unit),
+				RunDirs: []runtimes.MakeDir{{Path: run, Mode: 0o755}},
+				Links:   []runtimes.MakeLink{{Path: filepath.Join(f.dir, "link-"+mode+unit), Target: run}},
+			}, nil
+		}
+	}
+	return runtimes.Profile{
+		Name:      "test",
+		Paths:     []string{f.dir + "/open", f.dir + "/open/**", f.dir + "/one-*", f.dir + "/*/fixed"},
+		StatPaths: []string{"/dev/**"},
+		Programs: map[string]runtimes.Program{
+			"sh": {Path: "/bin/sh", Env: []string{"ALLOWED"}},
+			"argv": {Path: "/usr/bin/printf", Check: func(args []string) error {
+				if len(args) == 0 {
+					return fmt.Errorf("no format")
+				}
+				return nil
+			}},
+			"look": {Path: "/bin/sh", Reads: func(args []string) bool { return len(args) == 2 }},
+			"gone": {Path: f.dir + "/no-such-program"},
+		},
+		Services: map[string]func(string, map[string]string) (runtimes.ServiceSpec, error){
+			"plain": service("plain", false), "stubborn": service("stubborn", false), "short": service("short", false),
+			"fork": service("fork", true), "fork-dies": service("fork-dies", true), "fork-stubborn": service("fork-stubborn", true), "slow": service("slow", true),
+		},
+		MinUID: 2000, MaxUID: 2999,
+	}
+}
+
+// ask sends one request and gives the answer, over a whole session.
+func (f *far) ask(stamp runtimes.Stamp, ops ...runtimes.Op) agent.Response {
+	f.Helper()
+	return f.askOf(f.agent, stamp, ops...)
+}
+
+func (f *far) askOf(a *agent.Agent, stamp runtimes.Stamp, ops ...runtimes.Op) agent.Response {
+	f.Helper()
+	line, err := json.Marshal(agent.Request{ID: 7, Stamp: stamp, TimeoutMS: 20000, Ops: ops})
+	require.NoError(f, err)
+	lines := f.session(a, string(line)+"\n")
+	require.Len(f, lines, 1)
+	require.Equal(f, uint64(7), lines[0].ID)
+	return lines[0]
+}
+
+// session sends bytes to an agent and gives its answers after the hello.
+func (f *far) session(a *agent.Agent, input string) []agent.Response {
+	f.Helper()
+	var out bytes.Buffer
+	err := a.Serve(context.Background(), strings.NewReader(input), &out)
+	require.NoError(f, err)
+	dec := json.NewDecoder(&out)
+	var hello agent.Hello
+	require.NoError(f, dec.Decode(&hello))
+	require.Equal(f, agent.Hello{Berth: agent.Protocol, Version: "test"}, hello)
+	var all []agent.Response
+	for dec.More() {
+		var r agent.Response
+		require.NoError(f, dec.Decode(&r))
+		all = append(all, r)
+	}
+	return all
+}
+
+func (f *far) stamp() runtimes.Stamp {
+	return runtimes.Stamp{Epoch: f.epoch, Commit: "c0ffee", CorrelationID: "corr", ActionID: "action-1", Verb: "create"}
+}
+
+// do does operations that must succeed.
+func (f *far) do(ops ...runtimes.Op) []runtimes.Result {
+	f.Helper()
+	r := f.ask(f.stamp(), ops...)
+	require.Nil(f, r.Fault, "%v", r.Fault)
+	require.Len(f, r.Results, len(ops))
+	return r.Results
+}
+
+func (f *far) one(op runtimes.Op) runtimes.Result {
+	f.Helper()
+	return f.do(op)[0]
+}
+
+// fails does an operation that must fail with a code.
+func (f *far) fails(code string, op runtimes.Op) string {
+	f.Helper()
+	r := f.ask(f.stamp(), op)
+	require.NotNil(f, r.Fault, "%+v", r.Results)
+	require.Equal(f, code, r.Fault.Code, "%v", r.Fault)
+	require.Empty(f, r.Results)
+	return r.Fault.Error()
+}
+
+func (f *far) path(parts ...string) string {
+	return filepath.Join(append([]string{f.dir}, parts...)...)
+}
+
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Getenv("BERTH_UNPRIVILEGED") != "" {
+		t.Skip("BERTH_UNPRIVILEGED is set: what needs root is left out")
+	}
+	if os.Geteuid() != 0 {
+		t.Fatal("this test gives files to accounts and needs root; `make test-unprivileged` leaves it out")
+	}
+}
+
+func listen(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, l.Close()) })
+	return l.Addr().String()
+}
+
+// exchange sends one request over a session of its own.
+func exchange(t *testing.T, a *agent.Agent, req agent.Request) agent.Response {
+	t.Helper()
+	line, err := json.Marshal(req)
+	require.NoError(t, err)
+	var out bytes.Buffer
+	require.NoError(t, a.Serve(context.Background(), bytes.NewReader(append(line, '\n')), &out))
+	_, answer, found := strings.Cut(out.String(), "\n")
+	require.True(t, found)
+	var r agent.Response
+	require.NoError(t, json.Unmarshal([]byte(answer), &r))
+	return r
+}

@@ -1,0 +1,247 @@
+package agent_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/runtimes"
+	"berth/runtimes/host/agent"
+)
+
+func run(program string, args ...string) runtimes.Op {
+	return runtimes.Op{Run: &runtimes.Run{Program: program, Args: args}}
+}
+
+// What is asked for is what the program gets: no shell looks at it in between.
+func TestRunArguments(t *testing.T) {
+	f := newFar(t)
+	hostile := []string{"$(id)", "`id`", "; rm -rf /", "a b", "", "'", `"`, "\\", "*", "~", "|", "&&", "\n", "-v", "--", "é", "\x01", "%s"}
+	res := f.one(run("argv", append([]string{`%s\0`}, hostile...)...))
+	require.Equal(t, strings.Join(hostile, "\x00")+"\x00", string(res.Data))
+
+	f.fails("refused", run("no-such"))
+	f.fails("refused", run("/bin/sh"))
+	f.fails("refused", run("../sh"))
+	require.Contains(t, f.fails("refused", run("argv")), "no format")
+	f.fails("refused", run("sh", "-c", "a\x00b"))
+	f.fails("invalid", run("sh", make([]string, 5000)...))
+	f.fails("io", run("gone"))
+}
+
+func TestRunEnvironmentIsMadeHere(t *testing.T) {
+	t.Setenv("BERTH_CANARY", "leaked")
+	f := newFar(t)
+	res := f.one(runtimes.Op{Run: &runtimes.Run{Program: "sh", Args: []string{"-c", "env -u PWD -u _ -u SHLVL -u OLDPWD env | sort; pwd; id -u"}, Env: map[string]string{"ALLOWED": "x y"}}})
+	require.Equal(t, "ALLOWED=x y\nHOME=/\nLANG=C.UTF-8\nLC_ALL=C.UTF-8\nPATH=/usr/sbin:/usr/bin:/sbin:/bin\n/\n"+strconv.Itoa(os.Geteuid())+"\n", string(res.Data))
+	for _, name := range []string{"LD_PRELOAD", "PATH", "", "ALLOWED=x"} {
+		f.fails("refused", runtimes.Op{Run: &runtimes.Run{Program: "sh", Env: map[string]string{name: "x"}}})
+	}
+}
+
+func TestRunResults(t *testing.T) {
+	f := newFar(t)
+	res := f.one(runtimes.Op{Run: &runtimes.Run{Program: "sh", Args: []string{"-c", "cat; echo oops >&2; exit 3"}, Stdin: []byte("in"), AllowExit: true}})
+	require.Equal(t, runtimes.Result{Data: []byte("in"), Stderr: []byte("oops\n"), Exit: 3}, res)
+
+	r := f.ask(f.stamp(), runtimes.Op{Run: &runtimes.Run{Program: "sh", Args: []string{"-c", "echo oops >&2; exit 3"}}})
+	require.Equal(t, &agent.Fault{Op: "run sh -c echo oops >&2; exit 3", Code: "exit", Message: "oops", Exit: 3}, r.Fault)
+	require.Contains(t, f.fails("io", run("sh", "-c", "kill -9 $$")), "killed")
+	require.Contains(t, f.fails("io", run("sh", "-c", "head -c 5000000 /dev/zero")), "more than 4 MiB")
+	require.Len(t, f.one(run("sh", "-c", "head -c 4000000 /dev/zero")).Data, 4000000)
+	require.LessOrEqual(t, len(f.fails("exit", run("sh", "-c", "head -c 50000 /dev/zero | tr '\\0' x >&2; exit 1"))), 3000)
+	// Control characters cannot forge a line of a log.
+	require.Contains(t, f.fails("exit", run("sh", "-c", `printf 'a\033[2Jb\r' >&2; exit 1`)), "a?[2Jb")
+}
+
+// A timeout ends the program with all its children, and what has been printed
+// is told. A child that has left the group does not hold up the answer.
+func TestRunTimeout(t *testing.T) {
+	f := newFar(t)
+	begun := time.Now()
+	op := func(script string) runtimes.Op {
+		return runtimes.Op{Run: &runtimes.Run{Program: "sh", Args: []string{"-c", script}, TimeoutMS: 200}}
+	}
+	pid := f.path("open", "child")
+	require.Contains(t, f.fails("timeout", op("echo so far; sleep 60 & echo $! > "+pid+"; wait")), "so far")
+	gone(t, pid)
+	f.one(op("setsid sleep 60 & echo $! > " + pid))
+	require.Less(t, time.Since(begun), 3*time.Second)
+	kill(t, pid)
+	f.fails("invalid", runtimes.Op{Run: &runtimes.Run{Program: "sh", TimeoutMS: -1}})
+}
+
+// A program ends with the agent that runs it: nothing acts on for an epoch
+// that its agent no longer holds.
+func TestRunEndsWithTheAgent(t *testing.T) {
+	f := newFar(t)
+	pid := f.path("open", "child")
+	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	require.NoError(t, err)
+	defer out.Close()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command(self, "-test.run=^TestServeForTest$")
+	cmd.Env = append(os.Environ(), "AGENT_DIR="+f.dir, "AGENT_STATE="+f.state, "AGENT_ETC="+f.etc)
+	cmd.Stdout = out
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	line, err := json.Marshal(agent.Request{ID: 1, Stamp: f.stamp(), TimeoutMS: 60000, Ops: []runtimes.Op{run("sh", "-c", "echo $$ > "+pid+"; exec sleep 60")}})
+	require.NoError(t, err)
+	_, err = in.Write(append(line, '\n'))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { st, err := os.Stat(pid); return err == nil && st.Size() > 0 }, 5*time.Second, time.Millisecond)
+	require.NoError(t, cmd.Process.Kill())
+	_ = cmd.Wait()
+	gone(t, pid)
+	// And its lock is free: the next leader may act.
+	f.epoch = 2
+	f.do(write(f.path("open", "next"), "x"))
+}
+
+// TestServeForTest is the agent of TestRunEndsWithTheAgent, in a process of its own.
+func TestServeForTest(t *testing.T) {
+	if os.Getenv("AGENT_DIR") == "" {
+		f := newFar(t) // run by itself it checks that a session without requests ends well
+		require.Empty(t, f.session(f.agent, ""))
+		return
+	}
+	f := &far{T: t, dir: os.Getenv("AGENT_DIR"), state: os.Getenv("AGENT_STATE"), etc: os.Getenv("AGENT_ETC")}
+	require.NoError(t, f.again().Serve(t.Context(), os.Stdin, os.Stdout))
+}
+
+func pidOf(t *testing.T, file string) int {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	require.NoError(t, err)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	require.NoError(t, err)
+	return pid
+}
+
+// gone waits until the process a file names is dead, or a zombie nobody waits for.
+func gone(t *testing.T, file string) {
+	t.Helper()
+	pid := pidOf(t, file)
+	require.Eventually(t, func() bool { return !running(pid) }, 3*time.Second, 5*time.Millisecond)
+}
+
+func running(pid int) bool {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	return err == nil && !strings.Contains(string(data), ") Z ")
+}
+
+func kill(t *testing.T, file string) {
+	t.Helper()
+	require.NoError(t, syscall.Kill(pidOf(t, file), syscall.SIGKILL))
+}
+
+func TestWaitTCP(t *testing.T) {
+	f := newFar(t)
+	wait := func(address string, ms int) runtimes.Op {
+		return runtimes.Op{WaitTCP: &runtimes.WaitTCP{Address: address, TimeoutMS: ms}}
+	}
+	address := listen(t)
+	_, port, err := net.SplitHostPort(address)
+	require.NoError(t, err)
+	f.do(wait(address, 1000), wait("localhost:"+port, 1000), wait("me:"+port, 1000))
+
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, free.Close())
+	require.Contains(t, f.fails("timeout", wait(free.Addr().String(), 50)), "refused")
+	late := time.AfterFunc(100*time.Millisecond, func() {
+		if l, err := net.Listen("tcp", free.Addr().String()); err == nil {
+			time.AfterFunc(time.Second, func() { _ = l.Close() })
+		}
+	})
+	defer late.Stop()
+	f.do(wait(free.Addr().String(), 3000))
+	// It looks at this host only.
+	f.fails("refused", wait("203.0.113.9:22", 100))
+	f.fails("refused", wait("elsewhere:22", 100))
+	f.fails("refused", wait("unknown.example:22", 100))
+	for _, bad := range []string{"", ":", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:x", "127.0.0.1:99999"} {
+		f.fails("invalid", wait(bad, 100))
+	}
+	f.fails("invalid", wait(address, 0))
+}
+
+func TestProtocol(t *testing.T) {
+	f := newFar(t)
+	info := `{"id":3,"stamp":{"epoch":0,"commit":"","correlation_id":""},"timeout_ms":1000,"ops":[{"info":{}}]}` + "\n"
+	// A request that is none is answered, and the session goes on.
+	for _, bad := range []string{
+		"", "{}", "[]", "null", "garbage", `{"id":1,"ops":[]}`, `{"id":1,"ops":[{}]}`, `{"id":1,"ops":[{"info":{},"list":{"path":"/"}}]}`,
+		`{"id":1,"ops":[{"explode":{}}]}`, `{"id":1,"ops":[{"info":{}}],"more":1}`, `{"id":1,"ops":[` + strings.Repeat(`{"info":{}},`, 300) + `{"info":{}}]}`,
+	} {
+		answers := f.session(f.agent, bad+"\n"+info)
+		require.Len(t, answers, 2, bad)
+		require.Equal(t, "invalid", answers[0].Fault.Code, bad)
+		require.Nil(t, answers[1].Fault)
+		require.Equal(t, "test", answers[1].Results[0].Info.Version)
+	}
+	// A line without end was cut off: nothing of it is done.
+	line, err := json.Marshal(agent.Request{ID: 1, Stamp: f.stamp(), Ops: []runtimes.Op{write(f.path("open", "a"), "x")}})
+	require.NoError(t, err)
+	require.Error(t, f.agent.Serve(t.Context(), strings.NewReader(string(line)), new(strings.Builder)))
+	require.NoFileExists(t, f.path("open", "a"))
+	require.ErrorIs(t, f.agent.Serve(t.Context(), strings.NewReader(strings.Repeat("x", agent.MaxRequest+1)+"\n"), new(strings.Builder)), agent.ErrTooLong)
+
+	// What one request may bring back is bounded.
+	big := f.path("open", "big")
+	require.NoError(t, os.WriteFile(big, make([]byte, 4<<20), 0o600))
+	whole := runtimes.Op{Read: &runtimes.ReadFile{Path: big, Max: 4 << 20}}
+	require.Len(t, f.do(whole, whole), 2)
+	r := f.ask(f.stamp(), whole, whole, whole)
+	require.Equal(t, "invalid", r.Fault.Code)
+	require.Len(t, r.Results, 2)
+	// What has not begun in time is not done.
+	line, err = json.Marshal(agent.Request{ID: 1, Stamp: f.stamp(), TimeoutMS: 100, Ops: []runtimes.Op{sleep("5"), write(f.path("open", "late"), "x")}})
+	require.NoError(t, err)
+	require.Equal(t, "timeout", f.session(f.agent, string(line)+"\n")[0].Fault.Code)
+	require.NoFileExists(t, f.path("open", "late"))
+}
+
+func TestReplace(t *testing.T) {
+	dir := t.TempDir()
+	target, digest := filepath.Join(dir, "berth-host"), filepath.Join(dir, "digest")
+	require.NoError(t, os.WriteFile(target, []byte("old"), 0o755))
+	sum := sha256.Sum256([]byte("new"))
+	require.NoError(t, os.WriteFile(digest, []byte(hex.EncodeToString(sum[:])+"  berth-host\n"), 0o644))
+	content := func() string {
+		data, err := os.ReadFile(target)
+		require.NoError(t, err)
+		return string(data)
+	}
+	if os.Geteuid() != 0 { // the file that decides is not root's
+		require.ErrorContains(t, agent.Replace(strings.NewReader("new"), target, digest), "must belong to root")
+		return
+	}
+	require.ErrorContains(t, agent.Replace(strings.NewReader("evil"), target, digest), "only "+hex.EncodeToString(sum[:]))
+	require.NoError(t, os.Chmod(digest, 0o666))
+	require.ErrorContains(t, agent.Replace(strings.NewReader("new"), target, digest), "writable by nobody else")
+	require.NoError(t, os.Chmod(digest, 0o644))
+	require.ErrorContains(t, agent.Replace(strings.NewReader("new"), target, digest+".none"), "no such file")
+	require.Equal(t, "old", content())
+	require.NoError(t, agent.Replace(strings.NewReader("new"), target, digest))
+	require.Equal(t, "new", content())
+	st, err := os.Stat(target)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o755), st.Mode().Perm())
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, left, 2)
+}

@@ -1,0 +1,236 @@
+package agent_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/runtimes"
+	"berth/runtimes/host/agent"
+)
+
+func service(name, unit, verb string) runtimes.Op {
+	return runtimes.Op{Service: &runtimes.Service{Name: name, Unit: unit, Verb: verb, TimeoutMS: 2000}}
+}
+
+// stops ends what a test leaves running.
+func (f *far) stops(name string, units ...string) {
+	f.Cleanup(func() {
+		for _, u := range units {
+			f.one(service(name, u, "kill"))
+		}
+	})
+}
+
+func TestServiceLife(t *testing.T) {
+	for _, name := range []string{"plain", "fork"} {
+		t.Run(name, func(t *testing.T) {
+			f := newFar(t)
+			f.stops(name, "a")
+			require.Equal(t, &runtimes.ServiceStatus{}, f.one(service(name, "a", "state")).Service)
+			require.False(t, f.one(service(name, "a", "stop")).Changed, "nothing to stop")
+
+			up := f.one(service(name, "a", "start"))
+			require.True(t, up.Changed)
+			require.True(t, up.Service.Running)
+			require.Equal(t, pidOf(t, f.path("run-"+name+"a", "pid")), up.Service.PID)
+			require.WithinDuration(t, time.Now(), up.Service.Since, 5*time.Second)
+			link, err := os.Readlink(f.path("link-" + name + "a"))
+			require.NoError(t, err)
+			require.Equal(t, f.path("run-"+name+"a"), link)
+			sid, err := sessionOf(up.Service.PID)
+			require.NoError(t, err)
+			require.Equal(t, up.Service.PID, sid, "in a session of its own")
+
+			again := f.one(service(name, "a", "start"))
+			require.False(t, again.Changed, "it runs already")
+			require.Equal(t, up.Service.PID, again.Service.PID)
+
+			// Killed: dead at once, and started again past its stale pid file.
+			require.NoError(t, syscall.Kill(up.Service.PID, syscall.SIGKILL))
+			require.Eventually(t, func() bool { return !f.one(service(name, "a", "state")).Service.Running }, time.Second, 5*time.Millisecond)
+			up = f.one(service(name, "a", "start"))
+			require.True(t, up.Changed && up.Service.Running)
+			next := f.one(service(name, "a", "restart"))
+			require.True(t, next.Changed && next.Service.Running)
+			require.NotEqual(t, up.Service.PID, next.Service.PID)
+
+			down := f.one(service(name, "a", "stop"))
+			require.True(t, down.Changed)
+			require.False(t, down.Service.Running)
+			require.False(t, running(next.Service.PID))
+			require.NoFileExists(t, f.path("run-"+name+"a", "pid"))
+		})
+	}
+}
+
+func sessionOf(pid int) (int, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	var state string
+	var parent, group, session int
+	_, rest, _ := strings.Cut(string(data), ") ")
+	_, err = fmt.Sscan(rest, &state, &parent, &group, &session)
+	return session, err
+}
+
+// A daemon that does not listen is killed; of two units only the one that is
+// named is touched.
+func TestServiceStubbornAndNeighbour(t *testing.T) {
+	for _, name := range []string{"stubborn", "fork-stubborn"} {
+		f := newFar(t)
+		f.stops(name, "a", "b")
+		a, b := f.one(service(name, "a", "start")).Service.PID, f.one(service(name, "b", "start")).Service.PID
+		begun := time.Now()
+		f.do(runtimes.Op{Service: &runtimes.Service{Name: name, Unit: "a", Verb: "stop", TimeoutMS: 200}})
+		require.Greater(t, time.Since(begun), 200*time.Millisecond)
+		require.False(t, running(a))
+		require.True(t, running(b))
+		begun = time.Now()
+		require.True(t, f.one(service(name, "b", "kill")).Changed)
+		require.Less(t, time.Since(begun), 200*time.Millisecond)
+		require.False(t, running(b))
+	}
+}
+
+// A pid file that names a process of someone else — the number was given out
+// again, or the file was forged — neither counts as the service nor has that
+// process signalled.
+func TestServiceSparesOtherProcesses(t *testing.T) {
+	f := newFar(t)
+	f.stops("plain", "a", "b")
+	b := f.one(service("plain", "b", "start")).Service.PID
+	other := exec.Command("sleep", "60")
+	require.NoError(t, other.Start())
+	defer func() { _ = other.Process.Kill(); _ = other.Wait() }()
+	require.NoError(t, os.MkdirAll(f.path("run-plaina"), 0o755))
+	for _, pid := range []int{other.Process.Pid, b, os.Getpid(), 1, 0, -1} {
+		require.NoError(t, os.WriteFile(f.path("run-plaina", "pid"), fmt.Appendln(nil, pid), 0o644))
+		require.False(t, f.one(service("plain", "a", "state")).Service.Running, "%d", pid)
+		require.False(t, f.one(service("plain", "a", "stop")).Changed)
+		require.False(t, f.one(service("plain", "a", "kill")).Changed)
+	}
+	require.True(t, running(other.Process.Pid) && running(b))
+	// One of the same program, which the distribution may have started: say so.
+	require.NoError(t, os.WriteFile(f.path("run-plaina", "pid"), fmt.Appendln(nil, b), 0o644))
+	require.Contains(t, f.fails("refused", service("plain", "a", "start")), "stop the distribution's own service first")
+	// A stale file of a number that is now something else does not keep it down.
+	require.NoError(t, os.WriteFile(f.path("run-plaina", "pid"), fmt.Appendln(nil, other.Process.Pid), 0o644))
+	require.True(t, f.one(service("plain", "a", "start")).Service.Running)
+}
+
+// A pid file that has gone, as when /run is emptied: the daemon that nobody can
+// reach any more is ended before the next is started. Never are there two.
+func TestServiceWithoutItsPidFile(t *testing.T) {
+	f := newFar(t)
+	f.stops("fork", "a")
+	first := f.one(service("fork", "a", "start")).Service.PID
+	require.NoError(t, os.Remove(f.path("run-forka", "pid")))
+	second := f.one(service("fork", "a", "start")).Service.PID
+	require.NotEqual(t, first, second)
+	require.False(t, running(first))
+	require.NoError(t, os.Remove(f.path("run-forka", "pid")))
+	require.True(t, f.one(service("fork", "a", "stop")).Changed)
+	require.False(t, running(second))
+}
+
+func TestServiceThatDoesNotStart(t *testing.T) {
+	f := newFar(t)
+	require.NoError(t, os.WriteFile(f.path("log-short"), []byte("an earlier line\n"), 0o600))
+	msg := f.fails("io", service("short", "", "start"))
+	require.Contains(t, msg, "short did not start: ended right after its start")
+	require.Contains(t, msg, "line 7 is wrong", "its log explains it")
+	require.NoFileExists(t, f.path("run-short", "pid"))
+
+	require.NoError(t, os.WriteFile(f.path("log-fork-dies"), []byte("fatal: the state is locked\n"), 0o600))
+	begun := time.Now()
+	require.Contains(t, f.fails("io", service("fork-dies", "", "start")), "fatal: the state is locked")
+	require.Less(t, time.Since(begun), time.Second, "not waited for to the end")
+
+	begun = time.Now()
+	slow := runtimes.Op{Service: &runtimes.Service{Name: "slow", Verb: "start", TimeoutMS: 200}}
+	require.Contains(t, f.fails("io", slow), "into the background within 200ms")
+	require.Less(t, time.Since(begun), 2*time.Second)
+	out, err := exec.Command("pgrep", "-f", f.path("run-slow")).Output()
+	require.Error(t, err, "nothing of it stays: %s", out)
+
+	f.fails("refused", service("unknown", "", "start"))
+	f.fails("refused", service("plain", "../x", "start"))
+	f.fails("refused", runtimes.Op{Service: &runtimes.Service{Name: "plain", Params: map[string]string{"x": "y"}, Verb: "start"}})
+	f.fails("invalid", service("plain", "a", "explode"))
+	f.fails("invalid", runtimes.Op{Service: &runtimes.Service{Name: "plain", Verb: "start", TimeoutMS: -1}})
+}
+
+// Several starts at once make one daemon.
+func TestServiceStartedOnce(t *testing.T) {
+	f := newFar(t)
+	f.stops("fork", "a")
+	changed := make(chan bool, 6)
+	var wait sync.WaitGroup
+	for range 6 {
+		a := f.again()
+		wait.Go(func() {
+			r := f.askOf(a, f.stamp(), service("fork", "a", "start"))
+			changed <- r.Fault == nil && r.Results[0].Changed
+		})
+	}
+	wait.Wait()
+	n := 0
+	for range 6 {
+		if <-changed {
+			n++
+		}
+	}
+	require.Equal(t, 1, n)
+	out, err := exec.Command("pgrep", "-c", "-f", f.path("run-forka")).Output()
+	require.NoError(t, err)
+	require.Equal(t, "1", strings.TrimSpace(string(out)))
+}
+
+// A daemon outlives the agent that started it, and runs as its account.
+func TestServiceAsAnAccount(t *testing.T) {
+	needRoot(t)
+	f := newFar(t)
+	// Where the account can write its pid file and read the program.
+	require.NoError(t, os.Chmod(f.dir, 0o755))
+	pid := "/run/berth-test-" + fmt.Sprint(os.Getpid())
+	a := agent.New(agent.Options{StateDir: f.state, EtcDir: f.etc, Profiles: []runtimes.Profile{{Services: map[string]func(string, map[string]string) (runtimes.ServiceSpec, error){
+		"sleep": func(string, map[string]string) (runtimes.ServiceSpec, error) {
+			return runtimes.ServiceSpec{Path: "/usr/bin/sleep", Args: []string{"60"}, User: "daemon", PIDFile: pid + "/pid",
+				LogFile: pid + "/log", RunDirs: []runtimes.MakeDir{{Path: pid, Mode: 0o750, Owner: "daemon"}}}, nil
+		},
+		"nobody": func(string, map[string]string) (runtimes.ServiceSpec, error) {
+			return runtimes.ServiceSpec{Path: "/usr/bin/sleep", User: "missing", PIDFile: pid + "/pid2"}, nil
+		},
+	}}}})
+	t.Cleanup(func() {
+		require.Nil(t, f.askVersionless(a, service("sleep", "", "kill")).Fault)
+		require.NoError(t, os.RemoveAll(pid))
+	})
+	r := f.askVersionless(a, service("sleep", "", "start"))
+	require.Nil(t, r.Fault, "%v", r.Fault)
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.Results[0].Service.PID))
+	require.NoError(t, err)
+	require.Contains(t, string(status), "Uid:\t1\t1\t1\t1\n")
+	require.Contains(t, string(status), "Gid:\t1\t1\t1\t1\n")
+	require.Contains(t, string(status), "Groups:\t4 \n", "and its further groups, none of root's")
+	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", r.Results[0].Service.PID))
+	require.NoError(t, err)
+	require.Equal(t, "PATH=/usr/sbin:/usr/bin:/sbin:/bin\x00LANG=C.UTF-8\x00LC_ALL=C.UTF-8\x00HOME=/\x00BERTH_SERVICE=sleep/\x00", string(env))
+	require.Equal(t, "notfound", f.askVersionless(a, service("nobody", "", "start")).Fault.Code)
+}
+
+// askVersionless asks an agent that was made without a version.
+func (f *far) askVersionless(a *agent.Agent, op runtimes.Op) agent.Response {
+	f.Helper()
+	return exchange(f.T, a, agent.Request{ID: 1, Stamp: f.stamp(), TimeoutMS: 20000, Ops: []runtimes.Op{op}})
+}
