@@ -46,6 +46,9 @@ func (r *Runtime) Submit(ctx context.Context, u *plan.Unit, stamp runtimes.Stamp
 	op := c.cli("sbatch", profile.SubmitArgs(spec.User.UID, options...)...)
 	op.Run.Stdin = spec.Script
 	res, err := c.do(ctx, op)
+	if failed := (*runtimes.OpError)(nil); errors.As(err, &failed) && failed.Code == "timeout" {
+		return "", fmt.Errorf("submit %s: %w: %w", spec.Name, err, runtimes.ErrUncertain)
+	}
 	if err != nil {
 		return "", fmt.Errorf("submit %s: %w", spec.Name, err)
 	}

@@ -33,6 +33,14 @@ func (c *control) join(ctx context.Context, after *plan.Unit, a plan.Action) err
 	if err := c.checkDevices(ctx, m); err != nil {
 		return err
 	}
+	wk := c.worker(m)
+	res, err := wk.do(ctx, readOp(workerRecordPath))
+	if err != nil {
+		return err
+	}
+	if _, err := c.owned(wk, res[0]); err != nil {
+		return err
+	}
 	nodes, err := c.admit(ctx, m)
 	if err != nil {
 		return err
