@@ -204,6 +204,13 @@ scontrol update jobid=$SLURM_JOB_ID comment="cuda=$CUDA_VISIBLE_DEVICES user=$(i
 	require.Equal(t, plan.Draining, c.observe(t, more).Members[i].State)
 	require.Equal(t, running, c.await(t, u, long, runtimes.JobRunning))
 
+	// Wanted again after all, it joins, and the drain is taken back.
+	p = plan.Plan{Key: more.Instance.Key, After: &more, Actions: []plan.Action{{ID: "back", Verb: plan.Join, Member: "worker-0", Node: more.Members[1].Node}}}
+	require.NoError(t, c.apply(t, p))
+	i = slices.IndexFunc(c.observe(t, more).Members, func(m plan.MemberState) bool { return m.Name == "worker-0" })
+	require.Equal(t, plan.MemberState{Name: "worker-0", Node: more.Members[1].Node, State: plan.Running}, c.observe(t, more).Members[i])
+	require.Equal(t, running, c.await(t, u, long, runtimes.JobRunning))
+
 	// A whole deletion waits too, and ends the job once the instance says so.
 	p = c.plan(t, more, true)
 	require.ErrorIs(t, c.apply(t, p), runtimes.ErrWaiting)
