@@ -1,0 +1,239 @@
+package host_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/runtimes/host"
+	"berth/runtimes/host/hosttest"
+	"berth/runtimes/host/lab"
+)
+
+// place is a host of one transport, and the directory its profile allows.
+type place struct {
+	hosts runtimes.Hosts
+	host  runtimes.Host
+	dir   string
+}
+
+// directory is what a host on this machine has for itself.
+func directory(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "etc"), 0o755))
+	for name, text := range map[string]string{"passwd": "root:x:0:0:root:/root:/bin/sh\n", "group": "root:x:0:\n", "shadow": "root:*:1::::::\n", "hosts": ""} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "etc", name), []byte(text), 0o644))
+	}
+	return dir
+}
+
+func closed(t testing.TB, h runtimes.Hosts) runtimes.Hosts {
+	t.Cleanup(func() { require.NoError(t, h.Close()) })
+	return h
+}
+
+func inProcess(t testing.TB) place {
+	t.Helper()
+	dir := directory(t)
+	hosts, err := host.NewLocal(host.LocalOptions{Agent: newAgent(dir, filepath.Join(dir, "state"), filepath.Join(dir, "etc"))})
+	require.NoError(t, err)
+	return place{closed(t, hosts), hosts.Host(plan.Member{Node: "here"}), dir}
+}
+
+func subprocess(t testing.TB) place {
+	t.Helper()
+	dir := directory(t)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	hosts, err := host.NewLocal(host.LocalOptions{Command: []string{self, "serve", dir}})
+	require.NoError(t, err)
+	return place{closed(t, hosts), hosts.Host(plan.Member{Node: "here"}), dir}
+}
+
+// stand is a lab whose hosts run this very test as berth-host.
+func stand(t testing.TB, names ...string) *lab.Lab {
+	t.Helper()
+	hosttest.NeedRoot(t)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	c := lab.Config{Dir: filepath.Join(t.TempDir(), "lab"), Helper: self, Auto: true}
+	for i, name := range names {
+		c.Nodes = append(c.Nodes, lab.Node{Name: name, Address: fmt.Sprintf("10.77.0.%d", 10+i)})
+	}
+	l, err := lab.Up(t.Context(), c)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, l.Down(context.Background())) })
+	for _, n := range l.Nodes {
+		_, err := l.Run(t.Context(), n.Name, "mkdir", "-p", base)
+		require.NoError(t, err)
+	}
+	return l
+}
+
+// reach makes hosts over SSH; change may alter how.
+func reach(t testing.TB, l *lab.Lab, change ...func(*host.SSHOptions)) runtimes.Hosts {
+	t.Helper()
+	o := host.SSHOptions{User: l.User(), KeyFile: l.KeyFile(), KnownHosts: l.KnownHosts(), Log: slog.New(slog.DiscardHandler)}
+	for _, c := range change {
+		c(&o)
+	}
+	hosts, err := host.NewSSH(o)
+	require.NoError(t, err)
+	return closed(t, hosts)
+}
+
+func member(t testing.TB, l *lab.Lab, name string) plan.Member {
+	t.Helper()
+	n, ok := l.Node(name)
+	require.True(t, ok)
+	return plan.Member{Node: name, Address: n.Address, SSHPort: 22}
+}
+
+func stamp() runtimes.Stamp {
+	return runtimes.Stamp{Epoch: 1, Commit: "c0ffee", CorrelationID: "corr", ActionID: "act", Verb: "create"}
+}
+
+func info() runtimes.Op { return runtimes.Op{Info: &runtimes.Info{}} }
+
+func shell(script string) runtimes.Op {
+	return runtimes.Op{Run: &runtimes.Run{Program: "sh", Args: []string{"-c", script}}}
+}
+
+func write(path, text string) runtimes.Op {
+	return runtimes.Op{Write: &runtimes.WriteFile{Path: path, Data: []byte(text), Mode: 0o600}}
+}
+
+// Every transport behaves the same.
+func TestConformance(t *testing.T) {
+	t.Run("in process", func(t *testing.T) { conform(t, inProcess(t)) })
+	t.Run("subprocess", func(t *testing.T) { conform(t, subprocess(t)) })
+	t.Run("ssh", func(t *testing.T) {
+		l := stand(t, "w1")
+		hosts := reach(t, l)
+		conform(t, place{hosts, hosts.Host(member(t, l, "w1")), base})
+	})
+}
+
+func conform(t *testing.T, p place) {
+	ctx := t.Context()
+	file := filepath.Join(p.dir, "file")
+	do := func(ops ...runtimes.Op) []runtimes.Result {
+		t.Helper()
+		res, err := p.host.Do(ctx, stamp(), ops...)
+		require.NoError(t, err)
+		require.Len(t, res, len(ops))
+		return res
+	}
+	t.Run("a batch runs in order", func(t *testing.T) {
+		res := do(runtimes.Op{Ledger: &runtimes.Ledger{Begin: true}}, write(file, "content"), runtimes.Op{Read: &runtimes.ReadFile{Path: file}},
+			shell("cat "+file), runtimes.Op{Service: &runtimes.Service{Name: "sleeper", Unit: "a", Verb: "start"}},
+			runtimes.Op{User: &runtimes.User{Name: "marie", UID: 2001}}, runtimes.Op{Ledger: &runtimes.Ledger{End: "done"}})
+		require.True(t, res[1].Changed)
+		require.Equal(t, "content", string(res[2].Data))
+		require.Equal(t, "content", string(res[3].Data))
+		require.True(t, res[4].Service.Running)
+		require.False(t, do(write(file, "content"))[0].Changed)
+		require.Equal(t, res[4].Service.PID, do(runtimes.Op{Service: &runtimes.Service{Name: "sleeper", Unit: "a", Verb: "start"}})[0].Service.PID)
+		entries := do(runtimes.Op{Ledger: &runtimes.Ledger{Find: "act"}})[0].Ledger
+		require.Equal(t, "begin", entries[0].Op)
+		require.Equal(t, "end:done", entries[5].Op)
+		require.Equal(t, stamp(), entries[0].Stamp)
+		do(runtimes.Op{Service: &runtimes.Service{Name: "sleeper", Unit: "a", Verb: "kill"}}, runtimes.Op{User: &runtimes.User{Name: "marie", UID: 2001, Absent: true}})
+	})
+	t.Run("and stops at the first that fails", func(t *testing.T) {
+		never := filepath.Join(p.dir, "never")
+		res, err := p.host.Do(ctx, stamp(), write(file, "x"), shell("echo why >&2; exit 4"), write(never, "x"))
+		require.Len(t, res, 1)
+		var op *runtimes.OpError
+		require.ErrorAs(t, err, &op)
+		require.Equal(t, runtimes.OpError{Host: p.host.Name(), Op: "run sh -c echo why >&2; exit 4", Message: "why", Code: "exit", Exit: 4}, *op)
+		require.True(t, do(runtimes.Op{Read: &runtimes.ReadFile{Path: never}})[0].Missing)
+	})
+	t.Run("what is not allowed is refused", func(t *testing.T) {
+		for _, op := range []runtimes.Op{write("/etc/passwd", "x"), {Read: &runtimes.ReadFile{Path: p.dir + "/../x"}}, {Run: &runtimes.Run{Program: "bash"}}} {
+			_, err := p.host.Do(ctx, stamp(), op)
+			var failed *runtimes.OpError
+			require.ErrorAs(t, err, &failed)
+			require.Equal(t, "refused", failed.Code)
+		}
+		_, err := p.host.Do(ctx, stamp())
+		require.Error(t, err)
+		_, err = p.host.Do(ctx, stamp(), runtimes.Op{})
+		require.ErrorContains(t, err, "one field")
+		_, err = p.host.Do(ctx, stamp(), write(file, strings.Repeat("x", 8<<20)))
+		require.ErrorContains(t, err, "larger than")
+	})
+	t.Run("a later leader shuts out an earlier one", func(t *testing.T) {
+		late, old := stamp(), stamp()
+		late.Epoch, old.Epoch = 9, 8
+		_, err := p.host.Do(ctx, late, write(file, "late"))
+		require.NoError(t, err)
+		_, err = p.host.Do(ctx, old, write(file, "old"))
+		require.ErrorIs(t, err, runtimes.ErrStaleEpoch)
+		require.ErrorContains(t, err, "epoch 8, and this host has seen 9")
+		res, err := p.host.Do(ctx, runtimes.Stamp{}, runtimes.Op{Read: &runtimes.ReadFile{Path: file}}, info(), runtimes.Op{Run: &runtimes.Run{Program: "look", Args: []string{"-c", "echo seen"}}})
+		require.NoError(t, err)
+		require.Equal(t, "late", string(res[0].Data))
+		require.Equal(t, uint64(9), res[1].Info.Epoch)
+		require.Equal(t, "seen\n", string(res[2].Data))
+	})
+	leader := stamp()
+	leader.Epoch = 9
+	t.Run("large answers and requests pass", func(t *testing.T) {
+		big := strings.Repeat("0123456789abcdef", 1<<18) // 4 MiB
+		res, err := p.host.Do(ctx, leader, write(file, big), runtimes.Op{Read: &runtimes.ReadFile{Path: file, Max: 4 << 20}})
+		require.NoError(t, err)
+		require.Equal(t, big, string(res[1].Data))
+	})
+	t.Run("calls run side by side", func(t *testing.T) {
+		begun := time.Now()
+		var wait sync.WaitGroup
+		errs := make(chan error, 12)
+		for range 12 {
+			wait.Go(func() {
+				_, err := p.host.Do(ctx, leader, shell("sleep 0.3"))
+				errs <- err
+			})
+		}
+		wait.Wait()
+		for range 12 {
+			require.NoError(t, <-errs)
+		}
+		require.Less(t, time.Since(begun), 2500*time.Millisecond, "one after another takes 3.6 s")
+	})
+	t.Run("a deadline is kept, and what is uncertain is said to be", func(t *testing.T) {
+		short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+		defer cancel()
+		begun := time.Now()
+		_, err := p.host.Do(short, leader, runtimes.Op{Run: &runtimes.Run{Program: "sh", Args: []string{"-c", "sleep 5"}, TimeoutMS: 9000}})
+		require.Error(t, err)
+		require.Less(t, time.Since(begun), 2*time.Second)
+		// The far side may have said in time that it was too long, or not.
+		var op *runtimes.OpError
+		require.True(t, asTimeout(err, &op), "%v", err)
+		gone, cancel := context.WithCancel(ctx)
+		cancel()
+		_, err = p.host.Do(gone, leader, shell("true"))
+		require.ErrorIs(t, err, runtimes.ErrUnreachable, "nothing was sent")
+		do9 := func() {
+			_, err := p.host.Do(ctx, leader, shell("true"))
+			require.NoError(t, err)
+		}
+		do9() // the place that call had is free again
+	})
+}
+
+func asTimeout(err error, op **runtimes.OpError) bool {
+	return isUncertain(err) || asOp(err, op) && (*op).Code == "timeout"
+}

@@ -1,0 +1,334 @@
+package host_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/runtimes/host"
+	"berth/runtimes/host/lab"
+)
+
+func isUncertain(err error) bool { return errors.Is(err, runtimes.ErrUncertain) }
+
+func asOp(err error, op **runtimes.OpError) bool { return errors.As(err, op) }
+
+// script is a host whose far side is a shell script.
+func script(t *testing.T, text string) runtimes.Host {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "far")
+	require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o755))
+	hosts, err := host.NewLocal(host.LocalOptions{Command: []string{path}})
+	require.NoError(t, err)
+	return closed(t, hosts).Host(plan.Member{Node: "odd"})
+}
+
+const hello = `echo '{"berth_host":1,"version":"x"}'` + "\n"
+
+// A far side that is not what it should be is found out before anything is
+// asked of it; one that fails afterwards leaves the outcome uncertain.
+func TestOddFarSides(t *testing.T) {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for name, c := range map[string]struct {
+		far       string
+		uncertain bool
+		says      string
+	}{
+		"garbage instead of a hello": {"echo 'Welcome to Debian'; exec sleep 5", false, `it says "Welcome to Debian"`},
+		"ends at once":               {"echo 'sudo: a password is required' >&2; exit 1", false, "a password is required"},
+		"another protocol":           {`echo '{"berth_host":2,"version":"next"}'; exec sleep 5`, false, "speaks protocol 2"},
+		"garbage as an answer":       {hello + "read r; echo lecture; exec sleep 5", true, `"lecture"`},
+		"the answer to another":      {hello + `read r; echo '{"id":99}'; exec sleep 5`, true, "does not answer what was asked"},
+		"dies in the middle":         {hello + "read r; echo killed >&2; exit 1", true, "killed"},
+		"half an answer":             {hello + `read r; printf '{"id":1'; exit 0`, true, "ended"},
+		"endless answer":             {hello + "read r; exec tr '\\0' x </dev/zero", true, "too long"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := script(t, c.far)
+			_, err := h.Do(ctx, stamp(), write("/x", "canary"))
+			require.ErrorContains(t, err, c.says)
+			require.Equal(t, c.uncertain, errors.Is(err, runtimes.ErrUncertain), "%v", err)
+			require.Equal(t, !c.uncertain, errors.Is(err, runtimes.ErrUnreachable), "%v", err)
+			require.NotContains(t, err.Error(), "canary")
+			// Where nothing can have happened it is not uncertain, whenever it broke.
+			_, err = h.Do(ctx, runtimes.Stamp{}, info())
+			require.ErrorIs(t, err, runtimes.ErrUnreachable)
+		})
+	}
+	t.Run("silent", func(t *testing.T) {
+		short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+		defer cancel()
+		begun := time.Now()
+		_, err := script(t, "exec sleep 60").Do(short, stamp(), write("/x", "y"))
+		require.ErrorIs(t, err, runtimes.ErrUnreachable)
+		_, err = script(t, hello+"exec sleep 60").Do(short, stamp(), write("/x", "y"))
+		require.Error(t, err)
+		require.Less(t, time.Since(begun), time.Second)
+	})
+	t.Run("no program", func(t *testing.T) {
+		hosts, err := host.NewLocal(host.LocalOptions{Command: []string{self + ".none"}})
+		require.NoError(t, err)
+		_, err = closed(t, hosts).Host(plan.Member{Node: "odd"}).Do(ctx, stamp(), info())
+		require.ErrorIs(t, err, runtimes.ErrUnreachable)
+	})
+	t.Run("hung on a request it never reads", func(t *testing.T) {
+		short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+		defer cancel()
+		_, err := script(t, hello+"exec sleep 60").Do(short, stamp(), write("/x", strings.Repeat("y", 1<<20)))
+		require.Error(t, err)
+	})
+}
+
+// A helper that went while nobody asked it is replaced without a word.
+func TestHelperGoneWhileIdle(t *testing.T) {
+	p := subprocess(t)
+	for range 3 {
+		res, err := p.host.Do(t.Context(), stamp(), shell("echo $PPID"))
+		require.NoError(t, err)
+		pid, err := strconv.Atoi(strings.TrimSpace(string(res[0].Data)))
+		require.NoError(t, err)
+		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+		time.Sleep(20 * time.Millisecond)
+	}
+	_, err := p.host.Do(t.Context(), stamp(), shell("kill -9 $PPID; sleep 1"))
+	require.ErrorIs(t, err, runtimes.ErrUncertain, "killed in the middle of an effect")
+	_, err = p.host.Do(t.Context(), runtimes.Stamp{}, runtimes.Op{Run: &runtimes.Run{Program: "look", Args: []string{"-c", "kill -9 $PPID; sleep 1"}}})
+	require.ErrorIs(t, err, runtimes.ErrUnreachable, "killed in the middle of a look")
+}
+
+// Close ends every process that was started, also one in the middle of a call.
+func TestClose(t *testing.T) {
+	dir := directory(t)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	hosts, err := host.NewLocal(host.LocalOptions{Command: []string{self, "serve", dir}})
+	require.NoError(t, err)
+	h := hosts.Host(plan.Member{Node: "here"})
+	_, err = h.Do(t.Context(), stamp(), shell("true"))
+	require.NoError(t, err)
+	result := make(chan error, 1)
+	go func() {
+		_, err := h.Do(context.Background(), stamp(), runtimes.Op{Run: &runtimes.Run{Program: "sh", Args: []string{"-c", "touch " + dir + "/begun; sleep 60"}, TimeoutMS: 100000}})
+		result <- err
+	}()
+	require.Eventually(t, func() bool {
+		_, err := os.Stat(filepath.Join(dir, "begun"))
+		return err == nil
+	}, 10*time.Second, 5*time.Millisecond)
+	require.NoError(t, hosts.Close())
+	require.ErrorIs(t, <-result, runtimes.ErrUncertain)
+	_, err = h.Do(t.Context(), stamp(), shell("true"))
+	require.ErrorIs(t, err, runtimes.ErrUnreachable)
+	_, err = hosts.Host(plan.Member{Node: "other"}).Do(t.Context(), stamp(), shell("true"))
+	require.ErrorIs(t, err, runtimes.ErrUnreachable)
+	out, err := exec.Command("pgrep", "-f", "serve "+dir).Output()
+	require.Error(t, err, "left: %s", out)
+}
+
+// Faults of a host reached over SSH, on a real sshd.
+func TestSSHFaults(t *testing.T) {
+	l := stand(t, "w1", "w2")
+	w1, w2 := member(t, l, "w1"), member(t, l, "w2")
+	w2Key := hostKey(t, l, "w2")
+
+	t.Run("host keys are pinned", func(t *testing.T) {
+		for name, change := range map[string]func(*host.SSHOptions){
+			"of the node":        func(o *host.SSHOptions) { o.HostKey = func(string) string { return w2Key } },
+			"in the known_hosts": func(o *host.SSHOptions) { o.KnownHosts = file(t, w1.Address+" "+w2Key+"\n") },
+		} {
+			_, err := reach(t, l, change).Host(w1).Do(t.Context(), stamp(), info())
+			require.ErrorIs(t, err, runtimes.ErrUnreachable, name)
+			var wrong *host.HostKeyError
+			require.ErrorAs(t, err, &wrong, name)
+			require.Equal(t, "w1", wrong.Node)
+			require.Regexp(t, `^ssh-ed25519 SHA256:`, wrong.Have)
+			require.NotEqual(t, wrong.Have, wrong.Want[0])
+		}
+		_, err := reach(t, l, func(o *host.SSHOptions) {
+			o.HostKey = func(string) string { return hostKey(t, l, "w1") }
+			o.KnownHosts = ""
+		}).Host(w1).Do(t.Context(), stamp(), info())
+		require.NoError(t, err)
+		for name, change := range map[string]func(*host.SSHOptions){
+			"no host key of " + w1.Address + ":22 is pinned": func(o *host.SSHOptions) { o.KnownHosts = file(t, "") },
+			"no known_hosts file is configured":              func(o *host.SSHOptions) { o.KnownHosts = ""; o.HostKey = func(string) string { return "" } },
+			"is no SSH key":                                  func(o *host.SSHOptions) { o.HostKey = func(string) string { return "nonsense" } },
+			"revoked": func(o *host.SSHOptions) {
+				o.KnownHosts = file(t, w1.Address+" "+hostKey(t, l, "w1")+"\n@revoked * "+hostKey(t, l, "w1")+"\n")
+			},
+		} {
+			_, err := reach(t, l, change).Host(w1).Do(t.Context(), stamp(), info())
+			require.ErrorIs(t, err, runtimes.ErrUnreachable)
+			require.ErrorContains(t, err, name)
+		}
+	})
+
+	t.Run("a wrong login says so", func(t *testing.T) {
+		_, err := reach(t, l, func(o *host.SSHOptions) { o.User = "daemon" }).Host(w1).Do(t.Context(), stamp(), info())
+		require.ErrorIs(t, err, runtimes.ErrUnreachable)
+		require.ErrorContains(t, err, "unable to authenticate")
+		_, err = reach(t, l, func(o *host.SSHOptions) { o.KeyFile = filepath.Join(t.TempDir(), "none") }).Host(w1).Do(t.Context(), stamp(), info())
+		require.ErrorContains(t, err, "private key")
+	})
+
+	t.Run("a connection that breaks is made anew", func(t *testing.T) {
+		h := reach(t, l).Host(w1)
+		_, err := h.Do(t.Context(), stamp(), info())
+		require.NoError(t, err)
+		for range 2 {
+			killSessions(t, l, "w1")
+			_, err = h.Do(t.Context(), stamp(), info())
+			require.NoError(t, err)
+		}
+		result := make(chan error, 1)
+		go func() {
+			_, err := h.Do(context.Background(), stamp(), shell("touch "+base+"/begun; sleep 30"))
+			result <- err
+		}()
+		require.Eventually(t, func() bool {
+			_, err := l.Run(t.Context(), "w1", "test", "-e", base+"/begun")
+			return err == nil
+		}, 10*time.Second, 20*time.Millisecond)
+		killSessions(t, l, "w1")
+		require.ErrorIs(t, <-result, runtimes.ErrUncertain)
+	})
+
+	t.Run("a host that stops answering is cut off", func(t *testing.T) {
+		// The other host must not wait for it.
+		hosts := reach(t, l, func(o *host.SSHOptions) { o.DialTimeout, o.KeepAlive = 500*time.Millisecond, 200*time.Millisecond })
+		h := hosts.Host(w1)
+		_, err := h.Do(t.Context(), stamp(), info())
+		require.NoError(t, err)
+		signalAll(t, l, "w1", "STOP")
+		defer signalAll(t, l, "w1", "CONT")
+		begun := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		_, err = h.Do(ctx, stamp(), write(base+"/hang", "x"))
+		require.ErrorIs(t, err, runtimes.ErrUncertain)
+		require.Less(t, time.Since(begun), 2*time.Second, "the keep-alive cuts it, before the deadline")
+		begun = time.Now()
+		_, err = h.Do(ctx, stamp(), info())
+		require.ErrorIs(t, err, runtimes.ErrUnreachable)
+		require.ErrorContains(t, err, "accepts connections")
+		require.Less(t, time.Since(begun), time.Second)
+		begun = time.Now()
+		_, err = h.Do(ctx, stamp(), info())
+		require.ErrorContains(t, err, "the next try is in")
+		require.Less(t, time.Since(begun), 50*time.Millisecond, "no second wait for a dead host")
+		_, err = hosts.Host(w2).Do(ctx, stamp(), info())
+		require.NoError(t, err)
+		signalAll(t, l, "w1", "CONT")
+		require.Eventually(t, func() bool {
+			_, err := h.Do(t.Context(), stamp(), info())
+			return err == nil
+		}, 10*time.Second, 50*time.Millisecond, "and it is back when it answers again")
+	})
+
+	t.Run("a host that is off is unreachable", func(t *testing.T) {
+		hosts := reach(t, l, func(o *host.SSHOptions) { o.DialTimeout = 300 * time.Millisecond })
+		require.NoError(t, l.Kill("w2"))
+		begun := time.Now()
+		_, err := hosts.Host(w2).Do(t.Context(), stamp(), info())
+		require.ErrorIs(t, err, runtimes.ErrUnreachable)
+		require.Less(t, time.Since(begun), time.Second)
+		require.NoError(t, l.Boot(t.Context(), "w2"))
+		require.Eventually(t, func() bool {
+			_, err := hosts.Host(w2).Do(t.Context(), stamp(), info())
+			return err == nil
+		}, 10*time.Second, 50*time.Millisecond)
+	})
+}
+
+// What accepts and never says a word is cut off at the dial timeout.
+func TestSilentListener(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	go func() {
+		for {
+			c, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			defer c.Close()
+		}
+	}()
+	_, port, err := net.SplitHostPort(listener.Addr().String())
+	require.NoError(t, err)
+	number, err := strconv.Atoi(port)
+	require.NoError(t, err)
+	key := file(t, testKey)
+	hosts, err := host.NewSSH(host.SSHOptions{User: "berth", KeyFile: key, DialTimeout: 150 * time.Millisecond, HostKey: func(string) string { return testPublicKey }})
+	require.NoError(t, err)
+	begun := time.Now()
+	_, err = closed(t, hosts).Host(plan.Member{Node: "w", Address: "127.0.0.1", SSHPort: number}).Do(t.Context(), stamp(), info())
+	require.ErrorIs(t, err, runtimes.ErrUnreachable)
+	require.ErrorContains(t, err, "did not finish the SSH handshake within 150ms")
+	require.Less(t, time.Since(begun), time.Second)
+}
+
+func TestOptions(t *testing.T) {
+	_, err := host.NewSSH(host.SSHOptions{User: "berth", KeyFile: "k"})
+	require.ErrorContains(t, err, "pinned")
+	_, err = host.NewSSH(host.SSHOptions{KnownHosts: "k"})
+	require.Error(t, err)
+	_, err = host.NewLocal(host.LocalOptions{})
+	require.Error(t, err)
+}
+
+func file(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+func hostKey(t *testing.T, l *lab.Lab, name string) string {
+	t.Helper()
+	f, err := os.Open(l.KnownHosts())
+	require.NoError(t, err)
+	defer f.Close()
+	data, err := io.ReadAll(f)
+	require.NoError(t, err)
+	for line := range strings.Lines(string(data)) {
+		if key, ok := strings.CutPrefix(line, name+" "); ok {
+			return strings.TrimSpace(key)
+		}
+	}
+	t.Fatalf("no key of %s", name)
+	return ""
+}
+
+// killSessions ends the sshd of every connection, not the one that listens.
+func killSessions(t *testing.T, l *lab.Lab, name string) {
+	t.Helper()
+	out, err := l.Run(t.Context(), name, "sh", "-c", "pkill -KILL -f '^sshd: "+l.User()+"' && echo killed")
+	require.NoError(t, err)
+	require.Equal(t, "killed\n", out)
+	time.Sleep(50 * time.Millisecond) // until the end of the connection has come over
+}
+
+// signalAll signals every process of a host that has to do with SSH.
+func signalAll(t *testing.T, l *lab.Lab, name, signal string) {
+	t.Helper()
+	_, err := l.Run(context.WithoutCancel(t.Context()), name, "sh", "-c", fmt.Sprintf("pkill -%s sshd; pkill -%[1]s sudo; pkill -%[1]s berth-host; true", signal))
+	require.NoError(t, err)
+}

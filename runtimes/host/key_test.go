@@ -1,0 +1,14 @@
+package host_test
+
+// A key pair that opens nothing.
+const (
+	testPublicKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILf5ntsjoK94Ty1Gy+RGAf12GyNuN8T9oCHHDtryLsgl test"
+	testKey       = `-----BEGIN OPENSSH PRIVATE KEY-----
+b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAAMwAAAAtzc2gtZW
+QyNTUxOQAAACC3+Z7bI6CveE8tRsvkRgH9dhsjbjfE/aAhxw7a8i7IJQAAAIhjJ3UsYyd1
+LAAAAAtzc2gtZWQyNTUxOQAAACC3+Z7bI6CveE8tRsvkRgH9dhsjbjfE/aAhxw7a8i7IJQ
+AAAEDy93TGCEHqIzjytyd6jWCCX0B8USag7J32bmMvVxCmlLf5ntsjoK94Ty1Gy+RGAf12
+GyNuN8T9oCHHDtryLsglAAAABHRlc3QB
+-----END OPENSSH PRIVATE KEY-----
+`
+)
