@@ -62,7 +62,7 @@ func footer(p *plan.Proposal) string {
 	if p.Head != "" {
 		s += fmt.Sprintf(" · %s merged into %s", code(commit(p.Head)), code(commit(p.Base)))
 	}
-	return s + " · what is merged is applied only if it still comes to this plan</sub>"
+	return s + "</sub>"
 }
 
 // doc is a Markdown document in lines. Tables, fences and details open and
@@ -330,14 +330,17 @@ func (d *doc) cut(max int, foot, command string) string {
 	if total+len(foot)+1 <= max {
 		return strings.Join(append(d.lines, foot), "\n") + "\n"
 	}
+	note := fmt.Sprintf("**%d more lines do not fit into this comment.** All of it: %s", len(d.lines), code(command))
+	size := len(foot) + len(note) + 4 // with the line ends around them
 	var kept []string
-	size, openFence, openDetails := len(foot)+400, "", 0 // 400: the closing lines and the note
+	var now open
 	for i, l := range d.lines {
-		if size+len(l)+1 > max {
-			if openFence != "" {
-				kept = append(kept, openFence)
+		next := now.after(l)
+		if size+len(l)+1+next.closing() > max {
+			if now.fence != "" {
+				kept = append(kept, now.fence)
 			}
-			for range openDetails {
+			for range now.details {
 				kept = append(kept, "", "</details>")
 			}
 			kept = append(kept, "", fmt.Sprintf("**%d more lines do not fit into this comment.** All of it: %s", len(d.lines)-i, code(command)), "")
@@ -345,20 +348,35 @@ func (d *doc) cut(max int, foot, command string) string {
 		}
 		size += len(l) + 1
 		kept = append(kept, l)
-		ticks := l[:len(l)-len(strings.TrimLeft(l, "`"))]
-		switch {
-		case openFence != "" && l == openFence:
-			openFence = ""
-		case openFence == "" && len(ticks) > 2 && !strings.Contains(l[len(ticks):], "`"):
-			openFence = ticks
-		case openFence == "" && strings.HasPrefix(l, "<details>"):
-			openDetails++
-		case openFence == "" && l == "</details>":
-			openDetails--
-		}
+		now = next
 	}
 	return strings.Join(append(kept, foot), "\n") + "\n"
 }
+
+// open is what a text has opened and not closed.
+type open struct {
+	fence   string // its backticks
+	details int
+}
+
+// after is what is open after one more line.
+func (o open) after(line string) open {
+	ticks := line[:len(line)-len(strings.TrimLeft(line, "`"))]
+	switch {
+	case o.fence != "" && line == o.fence:
+		o.fence = ""
+	case o.fence == "" && len(ticks) > 2 && !strings.Contains(line[len(ticks):], "`"):
+		o.fence = ticks
+	case o.fence == "" && strings.HasPrefix(line, "<details>"):
+		o.details++
+	case o.fence == "" && line == "</details>":
+		o.details--
+	}
+	return o
+}
+
+// closing is how many bytes it takes to close it.
+func (o open) closing() int { return len(o.fence) + 1 + o.details*len("\n</details>\n") }
 
 // place is file:line:column, as far as they are known.
 func place(file string, line, column int) string {

@@ -43,8 +43,8 @@ func Rollout(r plan.Rollout) string {
 		d.line(bad...)
 		d.line("")
 	}
-	foot := fmt.Sprintf("<sub>Merged as %s · correlation id %s: `berth trace` shows every effect of it</sub>", code(commit(r.Commit)), code(r.CorrelationID))
-	return d.cut(MaxMarkdown, foot, "berth get instance")
+	foot := fmt.Sprintf("<sub>Merged as %s · correlation id %s, in the logs, events and host ledgers of every effect of it</sub>", code(commit(r.Commit)), code(r.CorrelationID))
+	return d.cut(MaxMarkdown, foot, "git show berth/status")
 }
 
 func rolloutHeadline(r *plan.Rollout) string {
