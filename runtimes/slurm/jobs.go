@@ -71,7 +71,7 @@ func checkJob(u *plan.Unit, spec runtimes.JobSpec) error {
 	case !jobName.MatchString(spec.Name):
 		return fmt.Errorf("job name %q: want letters, digits, dot, dash and underscore", spec.Name)
 	case !bytes.HasPrefix(spec.Script, []byte("#!")):
-		return errors.New("the script does not start with #!")
+		return errors.New("the script has no #! line at its start")
 	case len(spec.Script) > maxScript:
 		return fmt.Errorf("the script is longer than %d bytes", maxScript)
 	case spec.Output != "" && (!jobOutput.MatchString(spec.Output) || strings.Contains(spec.Output, "..")):

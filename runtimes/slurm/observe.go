@@ -316,7 +316,7 @@ func (v *view) workerState(m plan.Member) (plan.State, string) {
 		if !w.slurmd {
 			down = append(down, "slurmd")
 		}
-		return plan.Stopped, strings.Join(down, ", ") + " down"
+		return plan.Stopped, strings.TrimSuffix(strings.Join(down, ", ")+" down: "+w.detail, ": ")
 	case !v.serving:
 		return plan.Running, "the controller cannot be asked about it"
 	}
