@@ -109,7 +109,7 @@ func runDemo(ctx context.Context, out io.Writer, o demoOptions) (err error) {
 		}
 		if err != nil {
 			d.print("\nFAILED after %.1f s: %v", time.Since(d.begun).Seconds(), err)
-			d.print("The daemon's last words:\n%s", indent(lastLines(filepath.Join(o.dir, "daemon.log"), 12)))
+			d.print("The daemon's last words:\n%s", indent(lastLines(filepath.Join(o.dir, "berth.log"), 12)))
 			d.print("Full logs: %s", o.dir)
 		}
 	}()
@@ -363,7 +363,7 @@ func (d *demo) remove(ctx context.Context) error {
 
 func (d *demo) measure(ctx context.Context) error {
 	d.title("What it costs")
-	rss, err := residentMiB(d.daemon.Process.Pid)
+	rss, err := residentMiB(d.daemon.cmd.Process.Pid)
 	if err != nil {
 		return err
 	}

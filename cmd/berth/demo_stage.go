@@ -6,15 +6,12 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"sigs.k8s.io/yaml"
@@ -36,6 +33,7 @@ import (
 // stage is what the demo plays on: an estate in Git, a forge, a lab, a daemon.
 type stage struct {
 	dir, helper   string
+	berth         string // the program that is run as daemon
 	memory        bool
 	mergeMethod   githubtest.Method
 	nodes         []lab.Node
@@ -47,9 +45,7 @@ type stage struct {
 	lab    *lab.Lab
 	hosts  runtimes.Hosts
 	units  *slurm.Runtime // what the demo submits jobs through
-	daemon *exec.Cmd
-	exited chan error
-	log    *os.File
+	daemon *served
 	repo   *gitrepo.Repo // a desk's view of the estate
 	pull   int           // of the demo's first pull request
 }
@@ -61,17 +57,17 @@ const (
 )
 
 func newStage(o demoOptions) (*stage, error) {
-	s := &stage{dir: o.dir, helper: o.helper, memory: o.memory, mergeMethod: githubtest.Merge, files: map[string]string{}}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	s := &stage{dir: o.dir, helper: o.helper, berth: self, memory: o.memory, mergeMethod: githubtest.Merge, files: map[string]string{}}
 	if s.helper == "" {
-		self, err := os.Executable()
-		if err != nil {
-			return nil, err
-		}
 		s.helper = filepath.Join(filepath.Dir(self), "berth-host")
 	}
 	// examples/lab without its instances, so that the story begins from nothing.
 	estate := examples.Lab()
-	err := fs.WalkDir(estate, ".", func(path string, d fs.DirEntry, err error) error {
+	err = fs.WalkDir(estate, ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
@@ -173,84 +169,6 @@ func (s *stage) labUp(ctx context.Context) (err error) {
 // world is what the memory runtime of the daemon has on disk.
 func (s *stage) world() (*memory.World, error) {
 	return memory.OpenWorld(filepath.Join(s.dir, "world"))
-}
-
-// startDaemon writes berth.yaml, starts `berth serve` and waits until it has
-// decided its first commit.
-func (s *stage) startDaemon(ctx context.Context) error {
-	listen, err := freePort()
-	if err != nil {
-		return err
-	}
-	tokenFile, secretFile := filepath.Join(s.dir, "token"), filepath.Join(s.dir, "webhook-secret")
-	for path, text := range map[string]string{tokenFile: demoToken, secretFile: demoSecret} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			return err
-		}
-	}
-	config := map[string]any{
-		"estate": "demo",
-		"repository": map[string]any{
-			"url": s.forge.CloneURL(), "token": map[string]string{"file": tokenFile}, "username": "x-access-token",
-			"directory": filepath.Join(s.dir, "mirror.git"),
-		},
-		"github": map[string]any{
-			"api_url": s.forge.APIURL(), "owner": "example", "repository": "estate", "login": demoApp + "[bot]",
-			"token": map[string]string{"file": tokenFile}, "webhook_secret": map[string]string{"file": secretFile},
-		},
-		"listen": listen,
-	}
-	if s.memory {
-		config["memory_runtime"] = map[string]string{"directory": filepath.Join(s.dir, "world")}
-	} else {
-		config["ssh"] = map[string]string{"user": s.lab.User(), "key": s.lab.KeyFile(), "known_hosts": s.lab.KnownHosts()}
-	}
-	data, err := yaml.Marshal(config)
-	if err != nil {
-		return err
-	}
-	path := filepath.Join(s.dir, "berth.yaml")
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		return err
-	}
-	if s.log, err = os.Create(filepath.Join(s.dir, "daemon.log")); err != nil {
-		return err
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	s.daemon = exec.Command(self, "serve", "-c", path)
-	s.daemon.Stdout, s.daemon.Stderr = s.log, s.log
-	if err := s.daemon.Start(); err != nil {
-		return err
-	}
-	s.exited = make(chan error, 1)
-	go func() { s.exited <- s.daemon.Wait() }()
-	s.forge.SetWebhook("http://" + listen + "/webhooks/github")
-	return s.until(ctx, "the daemon is ready", 20*time.Second, func() (bool, error) {
-		select {
-		case err := <-s.exited:
-			s.exited <- err
-			return false, fmt.Errorf("the daemon ended: %v", err)
-		default:
-		}
-		resp, err := http.Get("http://" + listen + "/readyz")
-		if err != nil {
-			return false, nil // not listening yet
-		}
-		defer resp.Body.Close()
-		return resp.StatusCode == http.StatusOK, nil
-	})
-}
-
-func freePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
 }
 
 // until looks again and again until ok says true.
@@ -403,7 +321,8 @@ func (s *stage) unit(ctx context.Context, key schema.Key) (*plan.Unit, runtimes.
 func (s *stage) close() error {
 	var errs []error
 	if s.daemon != nil {
-		errs = append(errs, s.stopDaemon())
+		errs = append(errs, s.daemon.stop())
+		s.daemon = nil
 	}
 	if s.hosts != nil {
 		errs = append(errs, s.hosts.Close())
@@ -424,25 +343,6 @@ func (s *stage) close() error {
 		s.git = nil
 	}
 	return errors.Join(errs...)
-}
-
-func (s *stage) stopDaemon() error {
-	defer func() {
-		s.daemon = nil
-		_ = s.log.Close()
-	}()
-	_ = s.daemon.Process.Signal(syscall.SIGTERM) // it may have ended already
-	select {
-	case err := <-s.exited:
-		if err != nil {
-			return fmt.Errorf("the daemon ended with %w", err)
-		}
-		return nil
-	case <-time.After(30 * time.Second):
-		_ = s.daemon.Process.Kill()
-		<-s.exited
-		return errors.New("the daemon did not end when asked to")
-	}
 }
 
 // residentMiB is what a process holds in memory.

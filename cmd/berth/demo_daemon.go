@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"sigs.k8s.io/yaml"
+)
+
+// daemonConfig is what a daemon of the stage differs in from others.
+type daemonConfig struct {
+	name   string // of its files: one daemon at a time has it
+	more   map[string]any
+	mirror string // its cache; empty: one of its own
+	url    string // of the repository; empty: the forge's
+}
+
+// served is a `berth serve` in a process of its own.
+type served struct {
+	cmd    *exec.Cmd
+	listen string
+	log    string // file
+	ended  chan struct{}
+	err    error // of its end; set before ended is closed
+}
+
+// configure writes a berth.yaml and says where it is and where a daemon with
+// it listens.
+func (s *stage) configure(c daemonConfig) (path, listen string, err error) {
+	if listen, err = freePort(); err != nil {
+		return "", "", err
+	}
+	if c.mirror == "" {
+		c.mirror = filepath.Join(s.dir, c.name+"-mirror")
+	}
+	if c.url == "" {
+		c.url = s.forge.CloneURL()
+	}
+	tokenFile, secretFile := filepath.Join(s.dir, "token"), filepath.Join(s.dir, "webhook-secret")
+	for path, text := range map[string]string{tokenFile: demoToken, secretFile: demoSecret} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			return "", "", err
+		}
+	}
+	config := map[string]any{
+		"estate": "demo",
+		"repository": map[string]any{
+			"url": c.url, "token": map[string]string{"file": tokenFile}, "username": "x-access-token", "directory": c.mirror,
+		},
+		"github": map[string]any{
+			"api_url": s.forge.APIURL(), "owner": "example", "repository": "estate", "login": demoApp + "[bot]",
+			"token": map[string]string{"file": tokenFile}, "webhook_secret": map[string]string{"file": secretFile},
+		},
+		"listen": listen,
+	}
+	if s.memory {
+		config["memory_runtime"] = map[string]string{"directory": filepath.Join(s.dir, "world")}
+	} else {
+		config["ssh"] = map[string]string{"user": s.lab.User(), "key": s.lab.KeyFile(), "known_hosts": s.lab.KnownHosts()}
+	}
+	for k, v := range c.more {
+		config[k] = v
+	}
+	data, err := yaml.Marshal(config)
+	if err != nil {
+		return "", "", err
+	}
+	path = filepath.Join(s.dir, c.name+".yaml")
+	return path, listen, os.WriteFile(path, data, 0o600)
+}
+
+// launch starts a daemon. It returns before that is ready.
+func (s *stage) launch(c daemonConfig) (*served, error) {
+	path, listen, err := s.configure(c)
+	if err != nil {
+		return nil, err
+	}
+	d := &served{
+		cmd: exec.Command(s.berth, "serve", "-c", path), listen: listen,
+		log: filepath.Join(s.dir, c.name+".log"), ended: make(chan struct{}),
+	}
+	log, err := os.OpenFile(d.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close() // the process has its own
+	d.cmd.Stdout, d.cmd.Stderr = log, log
+	if err := d.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		d.err = d.cmd.Wait()
+		close(d.ended)
+	}()
+	return d, nil
+}
+
+// startDaemon starts the daemon that the forge tells of what happens, and
+// waits until it has decided its first commit.
+func (s *stage) startDaemon(ctx context.Context) (err error) {
+	if s.daemon, err = s.launch(daemonConfig{name: "berth"}); err != nil {
+		return err
+	}
+	s.forge.SetWebhook("http://" + s.daemon.listen + "/webhooks/github")
+	return s.untilReady(ctx, s.daemon)
+}
+
+func (s *stage) untilReady(ctx context.Context, d *served) error {
+	return s.until(ctx, "the daemon is ready", 20*time.Second, func() (bool, error) {
+		select {
+		case <-d.ended:
+			return false, fmt.Errorf("the daemon ended: %v", d.err)
+		default:
+		}
+		resp, err := http.Get("http://" + d.listen + "/readyz")
+		if err != nil {
+			return false, nil // not listening yet
+		}
+		defer resp.Body.Close()
+		return resp.StatusCode == http.StatusOK, nil
+	})
+}
+
+// stop ends the daemon as an operator does.
+func (d *served) stop() error {
+	_ = d.cmd.Process.Signal(syscall.SIGTERM) // it may have ended already
+	select {
+	case <-d.ended:
+		if d.err != nil {
+			return fmt.Errorf("the daemon ended with %w", d.err)
+		}
+		return nil
+	case <-time.After(30 * time.Second):
+		d.kill()
+		return errors.New("the daemon did not end when asked to")
+	}
+}
+
+// kill ends the daemon as a power cut does.
+func (d *served) kill() {
+	_ = d.cmd.Process.Kill() // it may have ended already
+	<-d.ended
+}
+
+func freePort() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}
