@@ -45,7 +45,9 @@ func run(args []string) error {
 			return fmt.Errorf("it serves as root; start it with sudo -n")
 		}
 		a := agent.New(agent.Options{Profiles: []runtimes.Profile{slurm.Profile()}, Version: version()})
-		return a.Serve(context.Background(), os.Stdin, os.Stdout)
+		ctx, cancel := agent.WhileHeard(context.Background(), os.Stdout)
+		defer cancel()
+		return a.Serve(ctx, os.Stdin, os.Stdout)
 	case "replace":
 		self, err := os.Executable()
 		if err != nil {

@@ -231,6 +231,25 @@ func conform(t *testing.T, p place) {
 			require.NoError(t, err)
 		}
 		do9() // the place that call had is free again
+
+		// And on the far side nothing goes on for who has given up.
+		begunFile, late := filepath.Join(p.dir, "begun"), filepath.Join(p.dir, "late")
+		ctx, cancel := context.WithCancel(ctx)
+		go func() {
+			defer cancel()
+			for ctx.Err() == nil {
+				res, err := p.host.Do(ctx, runtimes.Stamp{}, runtimes.Op{Stat: &runtimes.Stat{Paths: []string{begunFile}}})
+				if err == nil && res[0].Stats[0].Exists {
+					return
+				}
+			}
+		}()
+		_, err = p.host.Do(ctx, leader, shell("touch "+begunFile+"; sleep 1; touch "+late), write(late+"2", "x"))
+		require.ErrorIs(t, err, runtimes.ErrUncertain)
+		time.Sleep(1500 * time.Millisecond)
+		res, err := p.host.Do(t.Context(), leader, runtimes.Op{Stat: &runtimes.Stat{Paths: []string{late, late + "2"}}}, runtimes.Op{Remove: &runtimes.Remove{Path: begunFile}})
+		require.NoError(t, err)
+		require.False(t, res[0].Stats[0].Exists || res[0].Stats[1].Exists)
 	})
 }
 

@@ -67,6 +67,9 @@ func (f *far) Do(ctx context.Context, stamp runtimes.Stamp, ops ...runtimes.Op) 
 		return nil, f.unreachable(fmt.Errorf("%d calls are under way: %w", maxSessions, context.Cause(ctx)))
 	}
 	for {
+		if ctx.Err() != nil {
+			return nil, f.unreachable(context.Cause(ctx))
+		}
 		s, err := f.take(ctx)
 		if err != nil {
 			return nil, f.unreachable(err)
@@ -84,7 +87,7 @@ func (f *far) Do(ctx context.Context, stamp runtimes.Stamp, ops ...runtimes.Op) 
 			return resp.Results, f.failure(stamp, resp.Fault)
 		case again && ctx.Err() == nil && (!effects || errors.Is(err, errNotSent)):
 		case effects && !errors.Is(err, errNotSent):
-			return nil, fmt.Errorf("host %s: %s: %w: %w", f.name, agent.Summary(ops[0]), runtimes.ErrUncertain, err)
+			return nil, fmt.Errorf("host %s: %s: %w: %w", f.name, batch(ops), runtimes.ErrUncertain, err)
 		default:
 			return nil, f.unreachable(err)
 		}
@@ -93,6 +96,14 @@ func (f *far) Do(ctx context.Context, stamp runtimes.Stamp, ops ...runtimes.Op) 
 
 func (f *far) unreachable(err error) error {
 	return fmt.Errorf("host %s: %w: %w", f.name, runtimes.ErrUnreachable, err)
+}
+
+// batch says what a request was to do.
+func batch(ops []runtimes.Op) string {
+	if len(ops) == 1 {
+		return agent.Summary(ops[0])
+	}
+	return fmt.Sprintf("%s and %d more", agent.Summary(ops[0]), len(ops)-1)
 }
 
 // inspect checks the operations and says how long they may take together, and

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
 	"sync"
 	"time"
@@ -95,12 +96,17 @@ type inProcess struct {
 func (p *inProcess) open(ctx context.Context) (*session, error) {
 	fromUs, in := io.Pipe()
 	out, toUs := io.Pipe()
+	life, end := context.WithCancel(p.ctx)
+	over := make(chan struct{})
 	p.serving.Go(func() {
-		err := p.agent.Serve(p.ctx, fromUs, toUs)
+		defer close(over)
+		defer end()
+		err := p.agent.Serve(life, fromUs, toUs)
 		_ = toUs.CloseWithError(err)
 		_ = fromUs.Close()
 	})
-	s := newSession(in, out, &said{}, func() {
+	s := newSession(in, out, &said{}, over, func() {
+		end()
 		_ = in.Close()
 		_ = out.Close()
 	})
@@ -133,26 +139,20 @@ func (p *subprocess) open(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	out, toUs := io.Pipe()
-	cmd.Stdout = toUs
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return nil, errors.New("closed")
-	}
-	if err := cmd.Start(); err != nil {
+	// Closed on this side it tells the helper that nobody waits any more.
+	out, toUs, err := os.Pipe()
+	if err != nil {
 		return nil, err
 	}
-	p.running[cmd] = struct{}{}
-	p.reaped.Go(func() {
-		_ = cmd.Wait()
-		_ = toUs.Close()
-		p.mu.Lock()
-		delete(p.running, cmd)
-		p.mu.Unlock()
-	})
-	s := newSession(in, out, stderr, func() {
-		// It ends at the end of its input; what it is doing then, it finishes.
+	cmd.Stdout = toUs
+	over := make(chan struct{})
+	err = p.start(cmd, over)
+	_ = toUs.Close() // the helper has its own copy
+	if err != nil {
+		_ = out.Close()
+		return nil, err
+	}
+	s := newSession(in, out, stderr, over, func() {
 		_ = in.Close()
 		_ = out.Close()
 	})
@@ -164,7 +164,28 @@ func (p *subprocess) open(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// grace is how long a helper may finish what it does when it is hung up.
+// start starts a helper, unless all is closed, and closes over when it ends.
+func (p *subprocess) start(cmd *exec.Cmd, over chan<- struct{}) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return errors.New("closed")
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	p.running[cmd] = struct{}{}
+	p.reaped.Go(func() {
+		defer close(over)
+		_ = cmd.Wait()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.running, cmd)
+	})
+	return nil
+}
+
+// grace is how long a helper may take to end when it is hung up.
 const grace = 2 * time.Second
 
 func (p *subprocess) close() {

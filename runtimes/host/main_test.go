@@ -28,7 +28,9 @@ func TestMain(m *testing.M) {
 }
 
 func serve(a *agent.Agent) int {
-	if err := a.Serve(context.Background(), os.Stdin, os.Stdout); err != nil {
+	ctx, cancel := agent.WhileHeard(context.Background(), os.Stdout)
+	defer cancel()
+	if err := a.Serve(ctx, os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

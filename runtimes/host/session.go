@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 
 	"berth/runtimes/host/agent"
 )
@@ -25,7 +26,8 @@ type session struct {
 }
 
 // newSession reads from out until it ends. It returns before anything is said.
-func newSession(in io.Writer, out io.Reader, stderr *said, hangUp func()) *session {
+// over is closed when the far side's process has ended and stderr is whole.
+func newSession(in io.Writer, out io.Reader, stderr *said, over <-chan struct{}, hangUp func()) *session {
 	s := &session{in: in, hangUp: hangUp, lines: make(chan []byte), dead: make(chan struct{}), stderr: stderr}
 	stop := make(chan struct{})
 	s.hangUp = sync.OnceFunc(func() {
@@ -39,6 +41,11 @@ func newSession(in io.Writer, out io.Reader, stderr *said, hangUp func()) *sessi
 			line, err := agent.ReadLine(r, agent.MaxResponse)
 			if err != nil {
 				s.err = err
+				select { // what it said last explains its end
+				case <-over:
+				case <-stop:
+				case <-time.After(300 * time.Millisecond):
+				}
 				return
 			}
 			select {

@@ -340,7 +340,12 @@ func startSession(client *ssh.Client, command string) (*session, error) {
 		_ = s.Close()
 		return nil, fmt.Errorf("berth-host was not started: %w", err)
 	}
-	return newSession(in, out, stderr, func() {
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		_ = s.Wait() // ends with the connection at the latest
+	}()
+	return newSession(in, out, stderr, over, func() {
 		go func() { _ = s.Close() }() // waits for the network where that hangs
 	}), nil
 }

@@ -63,7 +63,8 @@ func New(o Options) *Agent {
 }
 
 // Serve answers requests from r on w until r ends. It returns nil at a clean
-// end, and an error when what it read or wrote was broken off.
+// end, and an error when what it read or wrote was broken off. When ctx ends,
+// the operation under way is given up and none after it begins.
 func (a *Agent) Serve(ctx context.Context, r io.Reader, w io.Writer) error {
 	if err := WriteLine(w, Hello{Protocol, a.version}); err != nil {
 		return err

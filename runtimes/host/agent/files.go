@@ -170,7 +170,13 @@ func temporaryName(name string) string {
 	if len(name) > 200 {
 		name = name[:200]
 	}
-	return "." + name + "." + rand.Text()[:10] + ".berth"
+	return "." + name + "." + rand.Text()[:10] + temporarySuffix
+}
+
+const temporarySuffix = ".berth"
+
+func isTemporary(name string) bool {
+	return strings.HasPrefix(name, ".") && strings.HasSuffix(name, temporarySuffix)
 }
 
 func (p place) sync() error {
@@ -227,14 +233,40 @@ func (a *Agent) remove(op *runtimes.Remove) (runtimes.Result, error) {
 		return res, err
 	}
 	defer p.close()
-	switch err := p.remove(op.Tree); {
-	case isNotFound(err):
-		return res, nil
-	case err != nil:
+	err = p.remove(op.Tree)
+	if err != nil && !isNotFound(err) {
 		return res, err
 	}
-	res.Changed = true
+	res.Changed = err == nil
+	if err := p.sweep(); err != nil {
+		return res, err
+	}
+	if !res.Changed {
+		return res, nil
+	}
 	return res, p.sync()
+}
+
+// sweep removes what a crash in the middle of a write left beside the place.
+func (p place) sweep() error {
+	fd, err := openat(p.dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return ioFault(path.Dir(p.path), err)
+	}
+	d := os.NewFile(uintptr(fd), path.Dir(p.path))
+	defer d.Close()
+	names, err := d.Readdirnames(-1)
+	if err != nil {
+		return ioFault(d.Name(), err)
+	}
+	for _, name := range names {
+		if strings.HasPrefix(name, "."+p.name+".") && isTemporary(name) {
+			if err := unix.Unlinkat(p.dir, name, 0); err != nil && err != unix.ENOENT {
+				return ioFault(path.Join(d.Name(), name), err)
+			}
+		}
+	}
+	return nil
 }
 
 // remove removes what is at the place: a link itself, never what it leads to.
@@ -243,7 +275,7 @@ func (p place) remove(tree bool) error {
 	if err == nil {
 		return nil
 	}
-	if err != unix.EISDIR && err != unix.EPERM {
+	if err != unix.EISDIR {
 		return ioFault(p.path, err)
 	}
 	if !tree {
@@ -479,7 +511,7 @@ func (a *Agent) list(op *runtimes.List) (runtimes.Result, error) {
 	}
 	// A name that is not text, or one of a file being written, is no answer.
 	names = slices.DeleteFunc(names, func(n string) bool {
-		return strings.ToValidUTF8(n, "") != n || strings.HasPrefix(n, ".") && strings.HasSuffix(n, ".berth")
+		return strings.ToValidUTF8(n, "") != n || isTemporary(n)
 	})
 	slices.Sort(names)
 	res.Names = names

@@ -104,6 +104,15 @@ func TestRemove(t *testing.T) {
 	require.FileExists(t, filepath.Join(keep, "file"), "links are removed, not followed")
 	require.False(t, f.one(runtimes.Op{Remove: &runtimes.Remove{Path: tree, Tree: true}}).Changed)
 	require.False(t, f.one(runtimes.Op{Remove: &runtimes.Remove{Path: f.path("open", "x", "y")}}).Changed)
+
+	// What a crash left of a write goes with the file, and nothing else does.
+	for _, name := range []string{".key.ABCDEFGHIJ.berth", ".keys.ABCDEFGHIJ.berth", ".key.own"} {
+		require.NoError(t, os.WriteFile(f.path("open", name), nil, 0o600))
+	}
+	require.False(t, f.one(runtimes.Op{Remove: &runtimes.Remove{Path: f.path("open", "key")}}).Changed)
+	require.NoFileExists(t, f.path("open", ".key.ABCDEFGHIJ.berth"))
+	require.FileExists(t, f.path("open", ".keys.ABCDEFGHIJ.berth"))
+	require.FileExists(t, f.path("open", ".key.own"))
 }
 
 func TestDirectoriesAndLinks(t *testing.T) {
