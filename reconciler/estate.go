@@ -137,34 +137,15 @@ func (r *Reconciler) enforce(ctx context.Context, old, st *state) error {
 	causes := r.attribute(ctx, oldMain, st.main, changed)
 
 	for _, key := range changed {
-		want := st.effective.Instances[key]
-		prev := mem[key]
-		s := plan.Status{APIVersion: schema.APIVersion, Kind: "InstanceStatus", Key: key, Phase: plan.PhaseRequested}
-		if prev != nil {
-			s = *prev
-		}
-		s.Revision = causes[key]
-		s.CorrelationID = correlation(s.Revision)
-		s.Retry = nil
-		switch {
-		case want == nil:
-			s.Phase = plan.PhaseDeleting
-		case s.Phase == plan.PhaseDeleted || s.Phase == plan.PhaseDeleting:
-			s.Phase = plan.PhaseRequested // declared again before it was gone
-		}
-		v := unitView{prev: &s, want: want, members: st.placement.Members[key], attempt: s.Attempt,
-			observed: plan.Observed{Key: key, Presence: plan.Unknown, Reason: "not looked at since this change"},
-			plan:     plan.Plan{Key: key}}
-		if s.Observed != nil {
-			v.observed = *s.Observed
-		}
-		phase := s.Phase
-		s = v.status()
-		s.Phase = phase
 		r.mu.Lock()
 		r.progress[key] = &progress{started: r.o.Now()}
 		r.mu.Unlock()
-		r.set(s)
+		for { // until no worker records something in between
+			prev := r.writer.get(key)
+			if r.set(prev, decided(key, st, prev, causes[key])) {
+				break
+			}
+		}
 	}
 	r.writer.revise(func(rev *Revision) {
 		rev.Commit, rev.InForce, rev.Held, rev.Frozen = st.main, st.inForce, st.held, ""
@@ -182,6 +163,31 @@ func (r *Reconciler) enforce(ctx context.Context, old, st *state) error {
 	r.o.Log.Info("decided", "main", short(st.main), "in_force", short(st.inForce), "held", len(st.held),
 		"changed_units", len(changed), "correlation_id", correlation(st.main))
 	return nil
+}
+
+// decided is the status of a unit right after a decision changed what it shall
+// be, through the commit named. What is observed of it stays as it was.
+func decided(key schema.Key, st *state, prev *plan.Status, commit string) plan.Status {
+	s := plan.Status{Key: key, Phase: plan.PhaseRequested}
+	if prev != nil {
+		s = *prev
+	}
+	want := st.effective.Instances[key]
+	s.Revision, s.CorrelationID, s.Retry = commit, correlation(commit), nil
+	switch {
+	case want == nil:
+		s.Phase = plan.PhaseDeleting
+	case s.Phase == plan.PhaseDeleted || s.Phase == plan.PhaseDeleting:
+		s.Phase = plan.PhaseRequested // declared again before it was gone
+	}
+	v := unitView{prev: &s, want: want, members: st.placement.Members[key], attempt: s.Attempt, plan: plan.Plan{Key: key},
+		observed: plan.Observed{Key: key, Presence: plan.Unknown, Reason: "not looked at since this change"}}
+	if s.Observed != nil {
+		v.observed = *s.Observed
+	}
+	next := v.status()
+	next.Phase = s.Phase
+	return next
 }
 
 // changedUnits lists, sorted, the units for which a decision means something

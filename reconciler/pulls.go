@@ -36,9 +36,12 @@ func (r *Reconciler) listPulls(ctx context.Context) error {
 	r.mu.Lock()
 	before := r.pulls
 	r.pulls = now
+	shown := maps.Clone(r.shown)
 	r.mu.Unlock()
 	for _, n := range slices.Backward(slices.Sorted(maps.Keys(now))) { // newest first
-		r.queue.Add(Item{Do: TaskPull, Pull: n})
+		if before[n] != now[n] || shown[n] == "" { // what did not move and is shown costs nothing
+			r.queue.Add(Item{Do: TaskPull, Pull: n})
+		}
 	}
 	for n := range before {
 		if _, ok := now[n]; !ok {
@@ -160,30 +163,57 @@ func (r *Reconciler) follow(ctx context.Context, commit string) error {
 		}
 	}
 	for _, u := range roll.Units {
-		if u.Phase == plan.PhaseDeleted {
+		if u.Phase == plan.PhaseDeleted && r.writer.get(u.Key) != nil {
+			r.mu.Lock()
+			r.gone[commit] = append(r.gone[commit], u)
+			r.mu.Unlock()
 			r.forget(u.Key)
 		}
 	}
 	return nil
 }
 
+// mergedPulls is what the forge said of a commit, and when it was first asked.
+type mergedPulls struct {
+	prs   []PullRequest
+	asked time.Time
+}
+
+// Right after a merge a forge may not know yet which pull request a commit
+// came from: "none" is believed after a while only.
+const (
+	pullsOfAgain = 5 * time.Second
+	pullsOfTrust = 2 * time.Minute
+)
+
+// pullsOf are the merged pull requests a commit belongs to. While it is not
+// sure that there is none, it has the comment looked at again.
 func (r *Reconciler) pullsOf(ctx context.Context, commit string) ([]PullRequest, error) {
 	r.mu.Lock()
-	prs, ok := r.merged[commit]
+	known, asked := r.merged[commit]
 	r.mu.Unlock()
-	if ok {
-		return prs, nil
+	young := r.o.Now().Sub(known.asked) < pullsOfTrust
+	if asked && (len(known.prs) > 0 || !young) {
+		return known.prs, nil
 	}
 	prs, err := r.o.Forge.PullsOf(ctx, commit)
 	if err != nil {
 		return nil, err
 	}
+	if !asked {
+		known.asked = r.o.Now()
+	}
+	known.prs = prs
+	if len(prs) == 0 {
+		r.queue.AddAfter(Item{Do: TaskFollow, Commit: commit}, pullsOfAgain)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.merged) > 1000 { // a cache, nothing more
 		clear(r.merged)
+		clear(r.gone)
 	}
-	r.merged[commit] = prs
+	r.merged[commit] = known
 	return prs, nil
 }
 
@@ -211,6 +241,12 @@ func (r *Reconciler) rollout(commit string) plan.Rollout {
 		}
 		roll.Units = append(roll.Units, u)
 	}
+	for _, u := range r.gone[commit] {
+		if mem[u.Key] == nil || mem[u.Key].Revision != commit {
+			roll.Units = append(roll.Units, u)
+		}
+	}
+	slices.SortFunc(roll.Units, func(a, b plan.UnitProgress) int { return a.Key.Compare(b.Key) })
 	if r.state != nil && r.state.main == commit {
 		roll.Held = r.state.held
 	}

@@ -80,10 +80,11 @@ type Reconciler struct {
 	mu       sync.Mutex
 	state    *state // replaced whole by each decision; nil before the first
 	pulls    map[int]PullRequest
-	merged   map[string][]PullRequest // pull requests of commits of main, as the forge told
-	progress map[schema.Key]*progress // of units being worked on
-	shown    map[int]string           // what a pull request was last shown
-	ready    chan struct{}            // closed at the first decision
+	merged   map[string]mergedPulls         // pull requests of commits of main, as the forge told
+	gone     map[string][]plan.UnitProgress // units that commits took away, for their comments
+	progress map[schema.Key]*progress       // of units being worked on
+	shown    map[int]string                 // what a pull request was last shown
+	ready    chan struct{}                  // closed at the first decision
 }
 
 // state is one decision: what is in force, and what follows from it. Immutable.
@@ -128,7 +129,8 @@ func New(o Options) *Reconciler {
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[Item](500*time.Millisecond, 30*time.Second)),
 		pulls:    map[int]PullRequest{},
-		merged:   map[string][]PullRequest{},
+		merged:   map[string]mergedPulls{},
+		gone:     map[string][]plan.UnitProgress{},
 		progress: map[schema.Key]*progress{},
 		shown:    map[int]string{},
 		ready:    make(chan struct{}),

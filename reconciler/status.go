@@ -23,6 +23,7 @@ type unitView struct {
 	acting   bool           // the plan is about to be applied
 	retry    *plan.Retry
 	attempt  int
+	applied  string // digest of the plan that brought the unit here, if one did now
 }
 
 // status computes what berth/status shall say. Pure.
@@ -44,9 +45,7 @@ func (v unitView) status() plan.Status {
 	s.Members = v.memberStatuses()
 	s.Phase = v.phase()
 	s.FailureReason = v.failure()
-	if len(v.plan.Actions) == 0 && v.observed.Presence == plan.Present && len(v.plan.Blocked) == 0 {
-		s.Digest = cmp.Or(s.Digest, v.plan.Digest)
-	}
+	s.Digest = cmp.Or(v.applied, s.Digest)
 	s.Conditions = v.conditions(s.Phase, s.Revision, s.FailureReason)
 	return s
 }

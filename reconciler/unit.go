@@ -34,7 +34,8 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 	}
 	rt, blocked := r.runtimeOf(want, prev)
 	if rt == nil {
-		return 0, r.recordBlocked(key, want, st, prev, blocked)
+		r.recordBlocked(key, want, st, prev, blocked)
+		return 0, nil
 	}
 	if wait := retryWait(prev, r.o.Now()); wait > 0 {
 		return wait, nil
@@ -50,7 +51,9 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 		if view.converged() || (want == nil && observed.Presence == plan.Absent) {
 			view.retry = nil
 		}
-		r.record(view)
+		if !r.record(view) {
+			return 0, nil
+		}
 		if want == nil && observed.Presence == plan.Absent {
 			r.queue.Add(Item{Do: TaskUnit, Unit: key}) // told and forgotten in a pass of its own
 			return 0, nil
@@ -58,7 +61,9 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 		return r.o.Interval, nil
 	}
 	if prev.Retry != nil && prev.Retry.Terminal {
-		r.record(view) // looked at, but not touched until the revision changes
+		if !r.record(view) { // looked at, but not touched until the revision changes
+			return 0, nil
+		}
 		return r.o.Interval, nil
 	}
 
@@ -67,7 +72,9 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 	// is in force healthy and starts nothing new).
 	view.acting = true
 	view.attempt++
-	r.record(view)
+	if !r.record(view) {
+		return 0, nil
+	}
 	if !onlyRepairs(p) {
 		flush, cancel := context.WithTimeout(ctx, 15*time.Second)
 		err := r.writer.flush(flush)
@@ -76,8 +83,7 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 			return 0, fmt.Errorf("%s: nothing new is started: %w", key, err)
 		}
 	}
-	// Recorded first, looked up again: the unit's own worker is the only one
-	// that changes it, but a decision may have come in between.
+	// A decision may have come in while it was flushed.
 	if now := r.current(); now != st && !sameUnit(now, st, key) {
 		r.queue.Add(Item{Do: TaskUnit, Unit: key})
 		return 0, nil
@@ -98,11 +104,11 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 		return 0, nil // stopping: the next start observes and goes on
 	}
 
-	latest := r.current()
+	latest := r.current() // a decision may have changed what is wanted, and the revision
 	want = latest.effective.Instances[key]
 	members = latest.placement.Members[key]
-	if s := r.writer.get(key); s != nil {
-		prev = s // a decision may have changed the revision
+	if prev = r.writer.get(key); prev == nil {
+		return 0, nil
 	}
 	observed = r.observe(ctx, rt, latest, key, want, members, prev)
 	after := r.plan(latest, key, want, members, observed, rt)
@@ -112,18 +118,15 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 	switch {
 	case view.converged(), want == nil && observed.Presence == plan.Absent:
 		view.retry = nil
-		done := prev.Digest != p.Digest
+		view.applied = p.Digest
 		r.end(key)
-		if done {
-			next := *view.prev
-			next.Digest = p.Digest
-			view.prev = &next
-		}
 	case hasFailed(outcomes):
 		view.retry = nextRetry(prev.Retry, view.failure(), r.o.Now(), r.o.MaxAttempts)
-		again = time.Until(view.retry.Next) + time.Duration(rand.Int64N(int64(time.Second)))
+		again = view.retry.Next.Sub(r.o.Now()) + time.Duration(rand.Int64N(int64(time.Second)))
 	}
-	r.record(view)
+	if !r.record(view) {
+		return 0, nil
+	}
 	if want == nil && observed.Presence == plan.Absent {
 		r.queue.Add(Item{Do: TaskUnit, Unit: key})
 		return 0, nil
@@ -169,18 +172,18 @@ func (r *Reconciler) runtimeOf(want *schema.EffectiveInstance, prev *plan.Status
 	return rt, plan.Blocked{}
 }
 
-func (r *Reconciler) recordBlocked(key schema.Key, want *schema.EffectiveInstance, st *state, prev *plan.Status, b plan.Blocked) error {
+func (r *Reconciler) recordBlocked(key schema.Key, want *schema.EffectiveInstance, st *state, prev *plan.Status, b plan.Blocked) {
 	if want == nil && prev.Observed == nil {
 		next := *prev // nothing was ever made
 		next.Phase = plan.PhaseDeleted
-		r.set(next)
-		r.queue.Add(Item{Do: TaskUnit, Unit: key})
-		return nil
+		if r.set(prev, next) {
+			r.queue.Add(Item{Do: TaskUnit, Unit: key})
+		}
+		return
 	}
 	r.record(unitView{prev: prev, want: want, members: st.placement.Members[key],
 		plan:     plan.Plan{Key: key, Blocked: []plan.Blocked{b}},
 		observed: plan.Observed{Key: key, Presence: plan.Unknown, Reason: b.Message}, retry: prev.Retry, attempt: prev.Attempt})
-	return nil
 }
 
 // observe asks the runtime where the unit shall be and where it is remembered.
@@ -247,13 +250,22 @@ func (r *Reconciler) plan(st *state, key schema.Key, want *schema.EffectiveInsta
 	})
 }
 
-// record writes the status a view comes to, and wakes who shows it.
-func (r *Reconciler) record(v unitView) { r.set(v.status()) }
+// record writes the status a view comes to, and wakes who shows it. Where
+// somebody recorded another status since the view was taken, nothing is
+// written: the unit is looked at again, and false returned.
+func (r *Reconciler) record(v unitView) bool {
+	if r.set(v.prev, v.status()) {
+		return true
+	}
+	r.queue.Add(Item{Do: TaskUnit, Unit: v.prev.Key})
+	return false
+}
 
-func (r *Reconciler) set(s plan.Status) {
-	before := r.writer.get(s.Key)
-	if !r.writer.set(s) {
-		return
+// set records s in place of before, if that still is the unit's status.
+func (r *Reconciler) set(before *plan.Status, s plan.Status) bool {
+	changed, ok := r.writer.set(before, s)
+	if !ok || !changed {
+		return ok
 	}
 	if before == nil || before.Phase != s.Phase {
 		was := ""
@@ -268,6 +280,7 @@ func (r *Reconciler) set(s plan.Status) {
 	if before == nil || !equalJSON(before.Observed, s.Observed) {
 		r.refreshPulls()
 	}
+	return true
 }
 
 // finish tells of a unit that is gone, then forgets it.

@@ -131,14 +131,17 @@ func (w *writer) memory() plan.Memory {
 	return maps.Clone(w.units)
 }
 
-// set records a unit's status. Equal to what is known: nothing happens. It
-// reports whether anything changed.
-func (w *writer) set(s plan.Status) bool {
+// set records a unit's status in place of prev, which is what get returned; it
+// does nothing and says so if somebody else recorded another one meanwhile.
+// Equal to what is known, nothing changes.
+func (w *writer) set(prev *plan.Status, s plan.Status) (changed, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	prev := w.units[s.Key]
+	if w.units[s.Key] != prev {
+		return false, false
+	}
 	if prev != nil && equalJSON(prev, &s) {
-		return false
+		return false, true
 	}
 	w.units[s.Key] = &s
 	w.dirty[s.Key] = true
@@ -151,14 +154,15 @@ func (w *writer) set(s plan.Status) bool {
 		w.urgent = true // somebody waits for it
 	}
 	w.changed()
-	return true
+	return true, true
 }
 
-// forget takes a unit's status file away.
+// forget takes away the status file of a unit that is gone. One that was
+// declared again meanwhile stays.
 func (w *writer) forget(key schema.Key) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, ok := w.units[key]; !ok {
+	if s := w.units[key]; s == nil || s.Phase != plan.PhaseDeleted {
 		return
 	}
 	delete(w.units, key)

@@ -112,6 +112,12 @@ func phase(p plan.Phase) plan.Status {
 	return plan.Status{Key: train, Phase: p, Revision: "abc", CorrelationID: "c1", App: "app"}
 }
 
+// put records a status over whatever is there.
+func put(w *writer, s plan.Status) bool {
+	changed, _ := w.set(w.get(s.Key), s)
+	return changed
+}
+
 func startWriter(t *testing.T, repo Repo, window time.Duration) (*writer, func() error) {
 	t.Helper()
 	w := newWriter(repo, window, testLog(t), time.Now)
@@ -132,9 +138,9 @@ func TestWriterGathersAWindowIntoOneCommit(t *testing.T) {
 		for i := range 50 {
 			s := phase(plan.PhaseRequested)
 			s.Key.Name = fmt.Sprintf("train-%d", i)
-			require.True(t, w.set(s))
+			require.True(t, put(w, s))
 		}
-		require.False(t, w.set(*w.get(schema.InstanceKey("physics", "lhc", "train-3"))), "equal status is no change")
+		require.False(t, put(w, *w.get(schema.InstanceKey("physics", "lhc", "train-3"))), "equal status is no change")
 		time.Sleep(1500 * time.Millisecond)
 		require.Len(t, repo.batches, 2, "taking the lead, and one commit for all of it")
 		require.Len(t, repo.batches[1].Units, 50)
@@ -149,7 +155,7 @@ func TestWriterFlushDoesNotWaitForTheWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		repo := &statusRepo{}
 		w, stop := startWriter(t, repo, time.Hour)
-		w.set(phase(plan.PhaseRequested))
+		put(w, phase(plan.PhaseRequested))
 		start := time.Now()
 		require.NoError(t, w.flush(t.Context()))
 		require.Less(t, time.Since(start), time.Second)
@@ -164,7 +170,7 @@ func TestWriterKeepsEverythingWhileTheRemoteIsDown(t *testing.T) {
 		w, stop := startWriter(t, repo, time.Second)
 		repo.setDown(errors.New("remote is down"))
 		for _, p := range []plan.Phase{plan.PhaseRequested, plan.PhaseDeploying, plan.PhaseRunning} {
-			w.set(phase(p))
+			put(w, phase(p))
 			time.Sleep(2 * time.Second)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -191,7 +197,7 @@ func TestWriterLostReply(t *testing.T) {
 		repo.mu.Lock()
 		repo.lose = true
 		repo.mu.Unlock()
-		w.set(phase(plan.PhaseRequested))
+		put(w, phase(plan.PhaseRequested))
 		time.Sleep(time.Minute)
 		require.True(t, w.clean())
 		seen := map[string]int{}
@@ -212,7 +218,7 @@ func TestWriterIsDeposedByALaterEpoch(t *testing.T) {
 		first, stop := startWriter(t, repo, time.Second)
 		second, stopSecond := startWriter(t, repo, time.Second)
 		require.Greater(t, second.epoch(), first.epoch())
-		first.set(phase(plan.PhaseRequested))
+		put(first, phase(plan.PhaseRequested))
 		require.ErrorIs(t, first.flush(t.Context()), errDeposed)
 		require.ErrorIs(t, stop(), errDeposed)
 		require.Empty(t, repo.events(), "a deposed writer writes nothing")
@@ -224,7 +230,7 @@ func TestWriterWritesOverAForeignCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		repo := &statusRepo{}
 		w, stop := startWriter(t, repo, time.Second)
-		w.set(phase(plan.PhaseRunning))
+		put(w, phase(plan.PhaseRunning))
 		require.NoError(t, w.flush(t.Context()))
 		// Somebody writes a status of his own, with no later epoch.
 		forged := phase(plan.PhaseDeleted)
@@ -239,6 +245,19 @@ func TestWriterWritesOverAForeignCommit(t *testing.T) {
 		require.NotContains(t, tree.Units, other)
 		require.NoError(t, stop())
 	})
+}
+
+// Who computed a status from an older one than is known has to look again.
+func TestWriterRefusesAStaleStatus(t *testing.T) {
+	w := newWriter(&statusRepo{}, time.Hour, testLog(t), time.Now)
+	require.True(t, put(w, phase(plan.PhaseRequested)))
+	seen := w.get(train)
+	require.True(t, put(w, phase(plan.PhaseDeploying)))
+	_, ok := w.set(seen, phase(plan.PhaseRunning))
+	require.False(t, ok)
+	require.Equal(t, plan.PhaseDeploying, w.get(train).Phase)
+	_, ok = w.set(nil, phase(plan.PhaseRunning))
+	require.False(t, ok)
 }
 
 // A transition made again after a crash is the same event.
