@@ -91,7 +91,7 @@ func (w *writer) lead(ctx context.Context) error {
 			return fmt.Errorf("take over berth/status: %w", err)
 		}
 		w.mu.Lock()
-		w.tip, w.rev, w.units = tip, rev, tree.Units
+		w.tip, w.rev, w.units, w.last = tip, rev, tree.Units, w.now()
 		if w.units == nil {
 			w.units = plan.Memory{}
 		}
