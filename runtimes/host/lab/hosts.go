@@ -118,13 +118,26 @@ func (l *Lab) init(node string) int {
 		}
 		if fields := strings.Fields(string(data)); len(fields) > 0 {
 			pid, _ := strconv.Atoi(fields[0])
-			// Before it has become bash it may not be in its namespaces yet.
-			if args := cmdline(pid); len(args) > 0 && filepath.Base(args[0]) == "bash" {
+			// Before it has become bash it may not be in its namespaces yet, and
+			// then counts as a parent too: a child of its own is no first process.
+			if args := cmdline(pid); len(args) > 0 && filepath.Base(args[0]) == "bash" && first(pid) {
 				return pid
 			}
 		}
 	}
 	return 0
+}
+
+// first says whether a process is the first one of its PID namespace.
+func first(pid int) bool {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return false
+	}
+	_, rest, _ := strings.Cut(string(data), "\nNSpid:")
+	line, _, _ := strings.Cut(rest, "\n")
+	numbers := strings.Fields(line)
+	return len(numbers) > 0 && numbers[len(numbers)-1] == "1"
 }
 
 // processes are those in the PID namespace of pid.
