@@ -334,6 +334,10 @@ func (s *stage) close() error {
 		errs = append(errs, s.lab.Down(ctx))
 		s.lab = nil
 	}
+	if s.repo != nil {
+		errs = append(errs, s.repo.Close())
+		s.repo = nil
+	}
 	if s.forge != nil {
 		s.forge.Close()
 		s.forge = nil
