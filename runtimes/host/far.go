@@ -36,6 +36,7 @@ type far struct {
 
 	mu     sync.Mutex
 	idle   []*idleSession
+	busy   map[*session]struct{}
 	nextID uint64
 	closed bool
 }
@@ -46,7 +47,7 @@ type idleSession struct {
 }
 
 func newFar(name string, o opener) *far {
-	return &far{name: name, opener: o, slots: make(chan struct{}, maxSessions)}
+	return &far{name: name, opener: o, slots: make(chan struct{}, maxSessions), busy: map[*session]struct{}{}}
 }
 
 // Name is the node's.
@@ -81,10 +82,12 @@ func (f *far) Do(ctx context.Context, stamp runtimes.Stamp, ops ...runtimes.Op) 
 		}
 		again := s.used // its far side may have gone since: then try with a new one
 		resp, err := s.call(ctx, id, request)
-		switch {
-		case err == nil:
+		if err == nil {
 			f.give(s)
-			return resp.Results, f.failure(stamp, resp.Fault)
+			return resp.Results, f.failure(resp.Fault)
+		}
+		f.leave(s)
+		switch {
 		case again && ctx.Err() == nil && (!effects || errors.Is(err, errNotSent)):
 		case effects && !errors.Is(err, errNotSent):
 			return nil, fmt.Errorf("host %s: %s: %w: %w", f.name, batch(ops), runtimes.ErrUncertain, err)
@@ -177,7 +180,7 @@ func (f *far) encode(ctx context.Context, stamp runtimes.Stamp, ops []runtimes.O
 	return id, append(b, '\n'), nil
 }
 
-func (f *far) failure(stamp runtimes.Stamp, fault *agent.Fault) error {
+func (f *far) failure(fault *agent.Fault) error {
 	switch {
 	case fault == nil:
 		return nil
@@ -187,36 +190,68 @@ func (f *far) failure(stamp runtimes.Stamp, fault *agent.Fault) error {
 	return &runtimes.OpError{Host: f.name, Op: fault.Op, Message: fault.Message, Code: fault.Code, Exit: fault.Exit}
 }
 
-// take gives an idle session that lives, or a new one.
+// take gives an idle session that lives, or a new one, to be given or left.
 func (f *far) take(ctx context.Context) (*session, error) {
-	for {
-		f.mu.Lock()
-		if f.closed {
-			f.mu.Unlock()
-			return nil, errors.New("closed")
-		}
-		n := len(f.idle)
-		if n == 0 {
-			f.mu.Unlock()
-			return f.opener.open(ctx)
-		}
-		s := f.idle[n-1]
-		f.idle = f.idle[:n-1]
-		f.mu.Unlock()
-		s.expire.Stop()
+	for s := f.takeIdle(); s != nil; s = f.takeIdle() {
 		select {
 		case <-s.dead:
-			s.hangUp()
+			f.leave(s)
 		default:
-			return s.session, nil
+			return s, nil
 		}
 	}
+	if f.isClosed() {
+		return nil, errClosed
+	}
+	s, err := f.opener.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		s.hangUp()
+		return nil, errClosed
+	}
+	f.busy[s] = struct{}{}
+	return s, nil
+}
+
+var errClosed = errors.New("closed")
+
+func (f *far) isClosed() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.closed
+}
+
+func (f *far) takeIdle() *session {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := len(f.idle)
+	if n == 0 {
+		return nil
+	}
+	s := f.idle[n-1]
+	f.idle = f.idle[:n-1]
+	s.expire.Stop()
+	f.busy[s.session] = struct{}{}
+	return s.session
+}
+
+// leave hangs up a session.
+func (f *far) leave(s *session) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.busy, s)
+	s.hangUp()
 }
 
 // give keeps a session for the next call.
 func (f *far) give(s *session) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	delete(f.busy, s)
 	if f.closed {
 		s.hangUp()
 		return
@@ -243,12 +278,14 @@ func (f *far) drop(s *idleSession) {
 func (f *far) shut() {
 	f.mu.Lock()
 	f.closed = true
-	idle := f.idle
-	f.idle = nil
-	f.mu.Unlock()
-	for _, s := range idle {
+	for _, s := range f.idle {
 		s.expire.Stop()
 		s.hangUp()
 	}
+	for s := range f.busy {
+		s.hangUp()
+	}
+	f.idle = nil
+	f.mu.Unlock()
 	f.opener.close()
 }

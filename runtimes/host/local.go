@@ -169,7 +169,7 @@ func (p *subprocess) start(cmd *exec.Cmd, over chan<- struct{}) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return errors.New("closed")
+		return errClosed
 	}
 	if err := cmd.Start(); err != nil {
 		return err

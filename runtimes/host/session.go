@@ -17,7 +17,7 @@ import (
 // session is one run of berth-host. One call at a time uses it.
 type session struct {
 	in     io.Writer
-	hangUp func() // ends the session at once; may be called again
+	hangUp func() // ends the session at once, without waiting; may be called again
 	lines  chan []byte
 	dead   chan struct{} // closed when the far side's output has ended
 	err    error         // why; set before dead is closed
@@ -103,18 +103,8 @@ func (s *session) hello(ctx context.Context) error {
 var errNotSent = errors.New("the request could not be sent")
 
 // call sends a request and waits for its answer. After an error the session is
-// of no more use and has been hung up.
+// of no more use, and must be hung up.
 func (s *session) call(ctx context.Context, id uint64, request []byte) (*agent.Response, error) {
-	resp, err := s.exchange(ctx, id, request)
-	if err != nil {
-		s.hangUp()
-		return nil, err
-	}
-	s.used = true
-	return resp, nil
-}
-
-func (s *session) exchange(ctx context.Context, id uint64, request []byte) (*agent.Response, error) {
 	sent := make(chan error, 1)
 	go func() { // a write to a far side that hangs ends with hangUp
 		n, err := s.in.Write(request)
@@ -142,6 +132,7 @@ func (s *session) exchange(ctx context.Context, id uint64, request []byte) (*age
 	if err := json.Unmarshal(line, &resp); err != nil || resp.ID != id {
 		return nil, fmt.Errorf("the far side does not answer what was asked: %.80q", line)
 	}
+	s.used = true
 	return &resp, nil
 }
 

@@ -131,7 +131,7 @@ func (c *connection) connect(ctx context.Context) (*ssh.Client, error) {
 	}
 	if c.life.Err() != nil {
 		c.mu.Unlock()
-		return nil, errors.New("closed")
+		return nil, errClosed
 	}
 	if left := time.Until(c.failAt.Add(c.backoff)); c.failed != nil && left > 0 {
 		defer c.mu.Unlock()
@@ -163,7 +163,7 @@ func (c *connection) dial(try *attempt) {
 	c.dialing = nil
 	if err == nil && c.life.Err() != nil {
 		_ = client.Close()
-		err = errors.New("closed")
+		err = errClosed
 	}
 	try.client, try.err = client, err
 	log := c.o.Log.With("host", c.node, "address", c.address, "took", time.Since(begun).Round(time.Millisecond))

@@ -1,0 +1,215 @@
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/crypto/ssh"
+
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/runtimes/host/agent"
+)
+
+// echo is an opener whose far side answers every request after a while with
+// the time it was given.
+type echo struct {
+	takes  time.Duration
+	mu     sync.Mutex
+	opened int
+	ended  int
+}
+
+func (e *echo) open(ctx context.Context) (*session, error) {
+	fromUs, in := io.Pipe()
+	out, toUs := io.Pipe()
+	over := make(chan struct{})
+	e.count(&e.opened)
+	go func() {
+		defer close(over)
+		defer e.count(&e.ended)
+		defer toUs.Close()
+		if agent.WriteLine(toUs, agent.Hello{Berth: agent.Protocol}) != nil {
+			return
+		}
+		for dec := json.NewDecoder(fromUs); ; {
+			var r agent.Request
+			if dec.Decode(&r) != nil {
+				return
+			}
+			time.Sleep(e.takes)
+			d := (time.Duration(r.TimeoutMS) * time.Millisecond).String()
+			if agent.WriteLine(toUs, agent.Response{ID: r.ID, Results: []runtimes.Result{{Names: []string{d}}}}) != nil {
+				return
+			}
+		}
+	}()
+	s := newSession(in, out, &said{}, over, func() {
+		_ = in.Close()
+		_ = out.Close()
+	})
+	return s, s.hello(ctx)
+}
+
+func (e *echo) close() {}
+
+func (e *echo) count(n *int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	*n++
+}
+
+func (e *echo) counts() (opened, ended int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.opened, e.ended
+}
+
+func TestSessionsAreKeptSharedAndLetGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &echo{takes: time.Second}
+		f := newFar("w1", e)
+		call := func(n int) time.Duration {
+			begun := time.Now()
+			var wait sync.WaitGroup
+			for range n {
+				wait.Go(func() {
+					_, err := f.Do(t.Context(), runtimes.Stamp{}, runtimes.Op{Info: &runtimes.Info{}})
+					require.NoError(t, err)
+				})
+			}
+			wait.Wait()
+			return time.Since(begun)
+		}
+		opened := func() int { n, _ := e.counts(); return n }
+		require.Equal(t, time.Second, call(1))
+		require.Equal(t, time.Second, call(1))
+		require.Equal(t, 1, opened(), "kept")
+		require.Equal(t, 2*time.Second, call(2*maxSessions), "no more than so many at once")
+		require.Equal(t, maxSessions, opened())
+		time.Sleep(keepIdle + time.Second)
+		synctest.Wait()
+		_, ended := e.counts()
+		require.Equal(t, maxSessions, ended, "let go when nobody asks")
+		call(1)
+		require.Equal(t, maxSessions+1, opened())
+		f.shut()
+		synctest.Wait()
+		_, ended = e.counts()
+		require.Equal(t, maxSessions+1, ended)
+		_, err := f.Do(t.Context(), runtimes.Stamp{}, runtimes.Op{Info: &runtimes.Info{}})
+		require.ErrorIs(t, err, runtimes.ErrUnreachable)
+	})
+}
+
+// A call without a deadline of its own has that of its operations; the far side
+// has a little less, so that it can say what took too long.
+func TestDeadlines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFar("w1", &echo{})
+		defer f.shut()
+		far := func(ctx context.Context, ops ...runtimes.Op) string {
+			res, err := f.Do(ctx, runtimes.Stamp{}, ops...)
+			require.NoError(t, err)
+			return res[0].Names[0]
+		}
+		run := runtimes.Op{Run: &runtimes.Run{Program: "x", TimeoutMS: 60000}}
+		require.Equal(t, "10s", far(t.Context(), runtimes.Op{Info: &runtimes.Info{}}))
+		require.Equal(t, "1m9s", far(t.Context(), run))
+		require.Equal(t, "2m29s", far(t.Context(), run, run,
+			runtimes.Op{Service: &runtimes.Service{Verb: "restart", TimeoutMS: 8000}}, runtimes.Op{WaitTCP: &runtimes.WaitTCP{TimeoutMS: 4000}}))
+		short, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		require.Equal(t, "1.8s", far(short, run))
+
+		hung := newFar("w2", &echo{takes: time.Hour})
+		begun := time.Now()
+		_, err := hung.Do(t.Context(), runtimes.Stamp{Epoch: 1}, run)
+		require.ErrorIs(t, err, runtimes.ErrUncertain)
+		require.ErrorContains(t, err, "no answer within 1m10s")
+		require.Equal(t, 70*time.Second, time.Since(begun))
+		time.Sleep(time.Hour) // until its far side has noticed
+		hung.shut()
+	})
+}
+
+// A dead host costs one call its dial timeout, not every call; tries become
+// rarer up to a bound, and calls at the same time share one.
+func TestDeadHostIsLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var dials []time.Duration
+		begun := time.Now()
+		hosts, err := NewSSH(SSHOptions{
+			User: "berth", HostKey: func(string) string {
+				return "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+			},
+			Signers: func() ([]ssh.Signer, error) { return nil, nil }, Log: slog.New(slog.DiscardHandler),
+			Dial: func(ctx context.Context, _, address string) (net.Conn, error) {
+				require.Equal(t, "10.0.0.1:22", address)
+				mu.Lock()
+				dials = append(dials, time.Since(begun))
+				mu.Unlock()
+				<-ctx.Done() // packets are dropped
+				return nil, errors.New("i/o timeout")
+			},
+		})
+		require.NoError(t, err)
+		host := hosts.Host(plan.Member{Node: "w1", Address: "10.0.0.1"})
+		tried := func() []time.Duration {
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Clone(dials)
+		}
+		ask := func() error {
+			_, err := host.Do(t.Context(), runtimes.Stamp{Epoch: 1}, runtimes.Op{Run: &runtimes.Run{Program: "x"}})
+			require.ErrorIs(t, err, runtimes.ErrUnreachable)
+			return err
+		}
+		var wait sync.WaitGroup
+		for range maxSessions {
+			wait.Go(func() { ask() })
+		}
+		wait.Wait()
+		require.Equal(t, 5*time.Second, time.Since(begun))
+		require.Len(t, tried(), 1)
+		require.True(t, strings.HasSuffix(ask().Error(), "i/o timeout (tried 0s ago; the next try is in 250ms)"))
+		for time.Since(begun) < time.Minute {
+			ask()
+			time.Sleep(50 * time.Millisecond)
+		}
+		require.Equal(t, []time.Duration{0, 5250, 10750, 16750, 23750, 32750, 41750, 50750, 59750}, milliseconds(tried()))
+
+		// A call that gives up before the dial ends leaves it to the next.
+		time.Sleep(10 * time.Second)
+		n := len(tried())
+		for range 2 {
+			short, cancel := context.WithTimeout(t.Context(), time.Second)
+			_, err = host.Do(short, runtimes.Stamp{}, runtimes.Op{Info: &runtimes.Info{}})
+			cancel()
+			require.ErrorIs(t, err, runtimes.ErrUnreachable)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+		}
+		require.Len(t, tried(), n+1)
+		require.NoError(t, hosts.Close(), "also while it dials")
+	})
+}
+
+func milliseconds(list []time.Duration) []time.Duration {
+	out := make([]time.Duration, len(list))
+	for i, d := range list {
+		out[i] = d / time.Millisecond
+	}
+	return out
+}
