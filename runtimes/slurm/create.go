@@ -281,7 +281,7 @@ func (c *control) bringUp(ctx context.Context) error {
 
 // settle sets right what slurmctld forgot if it was killed: it loses what it
 // acknowledged in the last seconds, so that nodes come back that were deleted,
-// and drains that were taken back.
+// and drains that were taken back, and nodes that had just joined are unknown.
 func (c *control) settle(ctx context.Context) error {
 	nodes, err := c.nodes(ctx)
 	if err != nil {
@@ -304,7 +304,20 @@ func (c *control) settle(ctx context.Context) error {
 			}
 		}
 	}
-	return nil
+	control, _ := controlMember(&c.rec.Unit)
+	return c.onWorkers(ctx, func(ctx context.Context, wk site, m plan.Member) error {
+		if _, known := findNode(nodes, m.Node); known {
+			return nil
+		}
+		res, err := wk.do(ctx, c.service(profile.Slurmd, "state"))
+		if err != nil || !res[0].Service.Running {
+			return err // what stands still is started by itself
+		}
+		if _, err := wk.do(ctx, c.slurmd(m, control, "restart")); err != nil {
+			return err
+		}
+		return c.awaitNode(ctx, wk, m)
+	})
 }
 
 // missingDevices says of each member with GPUs why its device files are not all

@@ -169,7 +169,7 @@ func (s *stage) kill(t *testing.T, u plan.Unit, member string) {
 		}
 		for name, pid := range s.services(t, plan.Unit{Instance: u.Instance, Members: []plan.Member{m}}) {
 			if strings.Contains(name, " "+service+" ") {
-				_, err := s.lab.Run(t.Context(), m.Node, "kill", "-9", fmt.Sprint(pid))
+				_, err := s.lab.Run(t.Context(), m.Node, "sh", "-c", fmt.Sprintf("kill -9 %d; while test -d /proc/%[1]d; do sleep 0.01; done", pid))
 				require.NoError(t, err)
 			}
 		}
