@@ -79,7 +79,7 @@ func runDemo(ctx context.Context, out io.Writer, o demoOptions) (err error) {
 	d := &demo{out: out, begun: time.Now()}
 	why := ""
 	if !o.memory {
-		why = labImpossible()
+		why = labImpossible(ctx)
 		o.memory = why != ""
 	}
 	switch {

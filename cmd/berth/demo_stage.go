@@ -111,7 +111,7 @@ func (s *stage) hostsName() string {
 }
 
 // labImpossible says why no lab can be made here, or "".
-func labImpossible() string {
+func labImpossible(ctx context.Context) string {
 	if os.Geteuid() != 0 {
 		return "this is not root"
 	}
@@ -121,6 +121,9 @@ func labImpossible() string {
 				return p + " is not installed (deploy/prepare installs Debian's packages)"
 			}
 		}
+	}
+	if err := lab.Possible(ctx); err != nil {
+		return err.Error()
 	}
 	return ""
 }

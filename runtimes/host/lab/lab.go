@@ -171,19 +171,14 @@ func Up(ctx context.Context, c Config) (l *Lab, err error) {
 }
 
 func (c Config) check() error {
-	if os.Geteuid() != 0 {
-		return errors.New("only root can make network namespaces; run it as root")
+	if err := prerequisites(); err != nil {
+		return err
 	}
 	if !filepath.IsAbs(c.Dir) || strings.ContainsAny(c.Dir, " \t\n,:\\") {
 		return fmt.Errorf("directory %q: want an absolute path without blanks, commas and colons", c.Dir)
 	}
 	if len(c.Nodes) == 0 || len(c.Nodes) > 200 {
 		return fmt.Errorf("%d hosts: want 1 to 200", len(c.Nodes))
-	}
-	for _, p := range []string{"unshare", "nsenter", "ip", "mount", "bash", "/usr/sbin/sshd", "sudo"} {
-		if _, err := exec.LookPath(p); err != nil {
-			return fmt.Errorf("%s is missing: install openssh-server, iproute2 and sudo", filepath.Base(p))
-		}
 	}
 	if _, err := os.Stat(c.Helper); err != nil {
 		return fmt.Errorf("the helper: %w; build it with `make build`", err)
@@ -308,8 +303,8 @@ func (l *Lab) boot(ctx context.Context, index int, n Node) error {
 		return err
 	}
 	defer log.Close()
-	args := append([]string{"--mount", "--uts", "--net", "--pid", "--ipc", "--fork", "--kill-child", "--mount-proc",
-		"bash", filepath.Join(l.Dir, "init.sh"), l.Dir, n.Name, n.Address, "24", DefaultUser}, n.Devices...)
+	args := append(namespaces(), "bash", filepath.Join(l.Dir, "init.sh"), l.Dir, n.Name, n.Address, "24", DefaultUser)
+	args = append(args, n.Devices...)
 	// The host outlives this process: no context, a session of its own.
 	cmd := exec.Command("unshare", args...)
 	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8"}

@@ -134,6 +134,13 @@ func TestUpInterrupted(t *testing.T) {
 	require.Empty(t, processesOf(t, c.Dir))
 }
 
+func TestPossible(t *testing.T) {
+	needRoot(t)
+	before := machine(t)
+	require.NoError(t, lab.Possible(t.Context()))
+	require.Equal(t, before, machine(t))
+}
+
 func TestRefusals(t *testing.T) {
 	needRoot(t)
 	for _, bad := range []struct {
