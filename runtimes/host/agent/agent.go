@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -86,10 +87,26 @@ func (a *Agent) Serve(ctx context.Context, r io.Reader, w io.Writer) error {
 			}
 			continue
 		}
-		if err := WriteLine(w, a.answer(ctx, req)); err != nil {
+		resp := a.answer(ctx, req)
+		if err := WriteLine(w, resp); err != nil {
 			return err
 		}
+		if len(line) > large || dataIn(resp) > large {
+			line, req, resp = nil, Request{}, Response{}
+			debug.FreeOSMemory() // at once: a host's memory belongs to its jobs
+		}
 	}
+}
+
+// large is the size of a request or answer after which memory is given back.
+const large = 256 << 10
+
+func dataIn(r Response) int {
+	n := 0
+	for _, res := range r.Results {
+		n += len(res.Data) + len(res.Stderr)
+	}
+	return n
 }
 
 // answer does the operations of a request in order, up to the first that fails.
@@ -116,13 +133,10 @@ func (a *Agent) answer(ctx context.Context, req Request) Response {
 			return resp
 		}
 	}
-	size := 0
 	for _, op := range req.Ops {
 		res, err := a.do(ctx, req.Stamp, op)
-		if err == nil {
-			if size += len(res.Data) + len(res.Stderr); size > maxResults {
-				err = invalid("the results of one request are more than %d bytes", maxResults)
-			}
+		if err == nil && dataIn(resp)+len(res.Data)+len(res.Stderr) > maxResults {
+			err = invalid("the results of one request are more than %d bytes", maxResults)
 		}
 		if err != nil {
 			f := *faultOf(err)
