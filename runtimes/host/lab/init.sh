@@ -10,34 +10,39 @@ mount --make-rprivate /
 self=$lab/hosts/$node
 mount -t tmpfs -o mode=755 berth-lab "$self/disk"
 
+# The lab's directory may be anywhere, below what is covered next too. What
+# this needs of it comes along, and is named from within.
+cd "$self/disk"
+mkdir lab
+cp "$lab/hosts.txt" "$lab/berth-host" "$lab/authorized_keys" "$lab/login_keys" "$self/ssh_host_ed25519_key" lab
+
 # The machine's own files, with this host's changes on top of them in memory.
 for dir in etc var usr/local home root; do
 	name=$(echo "$dir" | tr / -)
-	mkdir -p "$self/disk/$name.changed" "$self/disk/$name.work"
-	mount -t overlay -o "lowerdir=/$dir,upperdir=$self/disk/$name.changed,workdir=$self/disk/$name.work" berth-lab "/$dir"
+	mkdir "$name.changed" "$name.work"
+	mount -t overlay -o "lowerdir=/$dir,upperdir=$name.changed,workdir=$name.work" berth-lab "/$dir"
 done
 
-mkdir -p "$self/disk/dev/pts" "$self/disk/dev/shm"
-dev=$self/disk/dev
-mknod -m 666 "$dev/null" c 1 3
-mknod -m 666 "$dev/zero" c 1 5
-mknod -m 666 "$dev/full" c 1 7
-mknod -m 666 "$dev/random" c 1 8
-mknod -m 666 "$dev/urandom" c 1 9
-mknod -m 666 "$dev/tty" c 5 0
+mount -t tmpfs -o mode=755 tmpfs /dev
+mkdir /dev/pts /dev/shm
+mknod -m 666 /dev/null c 1 3
+mknod -m 666 /dev/zero c 1 5
+mknod -m 666 /dev/full c 1 7
+mknod -m 666 /dev/random c 1 8
+mknod -m 666 /dev/urandom c 1 9
+mknod -m 666 /dev/tty c 5 0
 for device in "$@"; do # GPUs: what opens them reads nothing, but they are devices
-	mknod -m 666 "$dev/${device#/dev/}" c 1 3
+	mknod -m 666 "$device" c 1 3
 done
-mount -t devpts -o newinstance,ptmxmode=0666,mode=620 devpts "$dev/pts"
-mount -t tmpfs -o mode=1777 tmpfs "$dev/shm"
-ln -s pts/ptmx "$dev/ptmx"
-ln -s /proc/self/fd "$dev/fd"
-ln -s /proc/self/fd/0 "$dev/stdin"
-ln -s /proc/self/fd/1 "$dev/stdout"
-ln -s /proc/self/fd/2 "$dev/stderr"
+mount -t devpts -o newinstance,ptmxmode=0666,mode=620 devpts /dev/pts
+mount -t tmpfs -o mode=1777 tmpfs /dev/shm
+ln -s pts/ptmx /dev/ptmx
+ln -s /proc/self/fd /dev/fd
+ln -s /proc/self/fd/0 /dev/stdin
+ln -s /proc/self/fd/1 /dev/stdout
+ln -s /proc/self/fd/2 /dev/stderr
 
-# Everything of the lab's directory that the host needs, before /tmp is covered.
-cp "$lab/hosts.txt" /etc/hosts
+cp lab/hosts.txt /etc/hosts
 echo "$node" >/etc/hostname
 grep -q "^$user:" /etc/passwd || {
 	echo "$user:x:799:799:Berth:/home/$user:/bin/sh" >>/etc/passwd
@@ -45,13 +50,13 @@ grep -q "^$user:" /etc/passwd || {
 	echo "$user:*:19000:0:99999:7:::" >>/etc/shadow
 }
 mkdir -p /etc/berth "/home/$user/.ssh" /usr/local/sbin /etc/sudoers.d
-install -m 0755 "$lab/berth-host" /usr/local/sbin/berth-host
+install -m 0755 lab/berth-host /usr/local/sbin/berth-host
 sha256sum /usr/local/sbin/berth-host | cut -d' ' -f1 >/etc/berth/berth-host.sha256
 echo "$user ALL=(root) NOPASSWD: /usr/local/sbin/berth-host \"\"" >/etc/sudoers.d/berth
 chmod 0440 /etc/sudoers.d/berth
-install -m 0600 "$self/ssh_host_ed25519_key" /etc/berth/ssh_host_ed25519_key
-install -m 0644 "$lab/authorized_keys" /etc/berth/authorized_keys
-install -m 0644 "$lab/login_keys" /etc/berth/login_keys
+install -m 0600 lab/ssh_host_ed25519_key /etc/berth/ssh_host_ed25519_key
+install -m 0644 lab/authorized_keys /etc/berth/authorized_keys
+install -m 0644 lab/login_keys /etc/berth/login_keys
 cat >/etc/berth/sshd_config <<END
 Port 22
 ListenAddress $address
@@ -74,7 +79,8 @@ Match User root
 END
 chown -R "$user:$user" "/home/$user"
 
-mount --bind "$dev" /dev
+rm -r lab
+cd /
 mount -t tmpfs -o mode=755 tmpfs /run
 mkdir -p /run/sshd /run/lock
 mount -t tmpfs -o mode=1777 tmpfs /tmp
@@ -88,7 +94,6 @@ ip link set eth0 up
 # asking the network for one fails at once.
 sed -i 's/^hosts:.*/hosts: files/' /etc/nsswitch.conf
 
-cd /
 /usr/sbin/sshd -f /etc/berth/sshd_config </dev/null >/dev/null 2>&1
 echo up
 exec >/dev/null 2>&1

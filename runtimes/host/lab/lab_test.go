@@ -134,6 +134,23 @@ func TestUpInterrupted(t *testing.T) {
 	require.Empty(t, processesOf(t, c.Dir))
 }
 
+// /var/lib is where a person's lab is, and /var one of the places where hosts
+// have their own files over the machine's.
+func TestDirectoryBelowWhatHostsCover(t *testing.T) {
+	needRoot(t)
+	dir, err := os.MkdirTemp("/var/tmp", "berth-lab-test-")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	c := config(t)
+	c.Dir = filepath.Join(dir, "lab")
+	l, err := lab.Up(t.Context(), c)
+	require.NoError(t, err)
+	_, err = l.Run(t.Context(), "gpu-1", "mountpoint", "-q", "/dev/pts")
+	require.NoError(t, err, "terminals for who logs in")
+	require.NoError(t, l.Down(t.Context()))
+	require.NoDirExists(t, c.Dir)
+}
+
 func TestPossible(t *testing.T) {
 	needRoot(t)
 	before := machine(t)
