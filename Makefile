@@ -4,7 +4,7 @@ GO      ?= go
 BIN     := bin
 LDFLAGS := -s -w
 
-.PHONY: build deps test test-unprivileged check demo bench lab clean
+.PHONY: build deps root test test-unprivileged check demo bench lab clean
 
 build: ## berth and berth-host into bin/
 	$(GO) build -trimpath -o $(BIN)/berth ./cmd/berth
@@ -13,8 +13,11 @@ build: ## berth and berth-host into bin/
 deps: ## the Debian packages the lab and the tests use; installs them when root
 	@deploy/prepare
 
-test: deps ## every test, with real Git, SSH and Slurm; needs root
+test: root deps ## every test, with real Git, SSH and Slurm; needs root
 	$(GO) test -timeout 15m ./...
+
+root:
+	@test "$$(id -u)" = 0 || { echo "this needs root, which makes the hosts; \`make test-unprivileged\` and \`make demo\` do not" >&2; exit 1; }
 
 test-unprivileged: ## the tests that need neither root nor Slurm
 	BERTH_UNPRIVILEGED=1 $(GO) test ./...
@@ -32,7 +35,7 @@ demo: build ## the whole story on a throw-away estate
 bench: deps ## figures, each with its peer in the same run
 	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 20m ./...
 
-lab: deps build ## a Slurm playground from examples/lab; `bin/berth lab down` takes it away
+lab: root deps build ## a Slurm playground from examples/lab; `bin/berth lab down` takes it away
 	$(BIN)/berth lab up examples/lab
 
 clean:
