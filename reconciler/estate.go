@@ -30,18 +30,22 @@ func correlation(commit string) string {
 // reconcileEstate fetches, and decides main's commit if it is new: what comes
 // into force, what is held, who stands where, and which units that changes.
 func (r *Reconciler) reconcileEstate(ctx context.Context) error {
-	tips, err := r.o.Repo.Fetch(ctx)
-	if errors.Is(err, ErrRewritten) {
-		return r.freeze(err.Error())
+	tips, refused := r.o.Repo.Fetch(ctx)
+	if refused != nil && !errors.Is(refused, ErrRewritten) && !errors.Is(refused, ErrUnreadable) {
+		return refused
 	}
-	if err != nil {
+	if err := r.writer.fetched(ctx, tips.Status); err != nil {
 		return err
 	}
 	st := r.current()
 	if st == nil && tips.InForce != "" {
+		var err error
 		if st, err = r.adopt(ctx, tips); err != nil {
 			return err
 		}
+	}
+	if refused != nil {
+		return r.freeze(refused.Error())
 	}
 	if st != nil && st.main == tips.Main && st.inForce == tips.InForce {
 		r.thaw()
@@ -49,6 +53,9 @@ func (r *Reconciler) reconcileEstate(ctx context.Context) error {
 	}
 
 	next, err := r.o.Repo.Snapshot(ctx, tips.Main)
+	if errors.Is(err, ErrUnreadable) {
+		return r.freeze(err.Error())
+	}
 	if err != nil {
 		return err
 	}
@@ -87,7 +94,16 @@ func (r *Reconciler) reconcileEstate(ctx context.Context) error {
 // a restart continues where it was (DESIGN §1, promise 3).
 func (r *Reconciler) adopt(ctx context.Context, tips Tips) (*state, error) {
 	rev := r.writer.revision()
-	if rev.InForce == "" {
+	// What status says is believed only of what was in force once: it is memory,
+	// and who can write it must not decide what is in force.
+	base, err := "", error(nil)
+	if rev.InForce != "" {
+		base, err = r.o.Repo.MergeBase(ctx, rev.InForce, tips.InForce)
+	}
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return nil, err
+	}
+	if err != nil || base != rev.InForce || base == "" {
 		return nil, nil // in force was written, but its decision was not recorded: decide again
 	}
 	snap, err := r.o.Repo.Snapshot(ctx, rev.InForce)
@@ -152,7 +168,7 @@ func (r *Reconciler) enforce(ctx context.Context, old, st *state) error {
 	})
 	r.o.Metrics.frozen.Set(0)
 	r.mu.Lock()
-	r.state = st
+	r.state, r.frozen = st, ""
 	r.mu.Unlock()
 	r.opened()
 	for _, key := range changed {
@@ -180,7 +196,7 @@ func decided(key schema.Key, st *state, prev *plan.Status, commit string) plan.S
 	case s.Phase == plan.PhaseDeleted || s.Phase == plan.PhaseDeleting:
 		s.Phase = plan.PhaseRequested // declared again before it was gone
 	}
-	v := unitView{prev: &s, want: want, members: st.placement.Members[key], attempt: s.Attempt, plan: plan.Plan{Key: key},
+	v := unitView{pending: true, prev: &s, want: want, members: st.placement.Members[key], attempt: s.Attempt, plan: plan.Plan{Key: key},
 		observed: plan.Observed{Key: key, Presence: plan.Unknown, Reason: "not looked at since this change"}}
 	if s.Observed != nil {
 		v.observed = *s.Observed
@@ -284,6 +300,13 @@ func (r *Reconciler) replace() {
 func (r *Reconciler) freeze(why string) error {
 	r.writer.revise(func(rev *Revision) { rev.Frozen = why })
 	r.o.Metrics.frozen.Set(1)
+	r.mu.Lock()
+	r.frozen = why
+	kept := r.state != nil
+	r.mu.Unlock()
+	if kept {
+		r.opened()
+	}
 	r.o.Log.Error("sync is frozen: what is in force stays", "estate", r.o.Estate, "reason", why)
 	return nil
 }
@@ -293,4 +316,7 @@ func (r *Reconciler) thaw() {
 		r.writer.revise(func(rev *Revision) { rev.Frozen = "" })
 		r.o.Metrics.frozen.Set(0)
 	}
+	r.mu.Lock()
+	r.frozen = ""
+	r.mu.Unlock()
 }

@@ -116,7 +116,13 @@ type tune func(*reconciler.Options)
 
 func (w *world) start(tunes ...tune) *daemon {
 	w.t.Helper()
-	repo, err := gitrepo.Open(w.t.Context(), gitrepo.Options{URL: w.git.URL, Dir: w.t.TempDir() + "/mirror.git", Timeout: 5 * time.Second})
+	return w.startAt(w.t.TempDir(), tunes...)
+}
+
+// startAt is start with the cache that a run before left in dir.
+func (w *world) startAt(dir string, tunes ...tune) *daemon {
+	w.t.Helper()
+	repo, err := gitrepo.Open(w.t.Context(), gitrepo.Options{URL: w.git.URL, Dir: dir, Timeout: 5 * time.Second})
 	require.NoError(w.t, err)
 	loader, err := load.New(load.Options{Backends: map[string]string{"bare_metal": "#Config: {...}\n#Parameters: {...}"}})
 	require.NoError(w.t, err)

@@ -22,6 +22,8 @@ var (
 	ErrConflict = errors.New("branch was moved by another writer")
 	// ErrNotFound: no such commit, ref or file.
 	ErrNotFound = errors.New("not found")
+	// ErrUnreadable: a tree is there and no two readers would read the same in it.
+	ErrUnreadable = errors.New("malformed tree")
 )
 
 // Tips are the commits branches stand at; "" where a branch is not there yet.

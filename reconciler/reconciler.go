@@ -7,6 +7,7 @@ import (
 	"maps"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -84,7 +85,9 @@ type Reconciler struct {
 	gone     map[string][]plan.UnitProgress // units that commits took away, for their comments
 	progress map[schema.Key]*progress       // of units being worked on
 	shown    map[int]string                 // what a pull request was last shown
-	ready    chan struct{}                  // closed at the first decision
+	seen     map[schema.Key]bool            // units looked at in this run
+	frozen   string                         // why main's commit cannot be taken over; "": it is
+	ready    chan struct{}                  // closed when it is known what is in force
 }
 
 // state is one decision: what is in force, and what follows from it. Immutable.
@@ -133,6 +136,7 @@ func New(o Options) *Reconciler {
 		gone:     map[string][]plan.UnitProgress{},
 		progress: map[schema.Key]*progress{},
 		shown:    map[int]string{},
+		seen:     map[schema.Key]bool{},
 		ready:    make(chan struct{}),
 	}
 	r.writer = newWriter(o.Repo, o.Flush, o.Log, o.Now)
@@ -144,7 +148,8 @@ func New(o Options) *Reconciler {
 // wait are one.
 func (r *Reconciler) Enqueue(i Item) { r.queue.Add(i) }
 
-// Ready is closed once the first commit has been decided.
+// Ready is closed once it is known what is in force: main's commit is decided,
+// or it cannot be taken over and what was in force before is kept.
 func (r *Reconciler) Ready() <-chan struct{} { return r.ready }
 
 // Run keeps the estate until ctx ends, then writes what is still unwritten and
@@ -272,42 +277,78 @@ func (r *Reconciler) Node(name string) *schema.Node {
 	return nil
 }
 
-// Unsettled lists the units that are not what they shall be, each with the
-// reason, sorted by key. Nil: everything is decided, converged and written.
-func (r *Reconciler) Unsettled() []string {
-	st := r.current()
-	if st == nil {
-		return []string{"no commit has been decided yet"}
-	}
-	var out []string
+// Left is something that is not as it shall be, and why.
+type Left struct {
+	What  string
+	Stuck bool // waiting does not help: it takes another commit, or a person
+}
+
+// Unsettled lists what is not as it shall be, by unit. Nil: everything is
+// decided, was looked at, is converged and written.
+func (r *Reconciler) Unsettled() []Left {
 	rev := r.writer.revision()
-	if rev.Frozen != "" {
-		out = append(out, "the sync is frozen: "+rev.Frozen)
+	r.mu.Lock()
+	st, frozen, seen := r.state, r.frozen, maps.Clone(r.seen)
+	r.mu.Unlock()
+	var out []Left
+	if frozen != "" {
+		out = append(out, Left{What: "the sync is frozen: " + frozen, Stuck: true})
+	} else if !r.isReady() {
+		return []Left{{What: "no commit has been decided yet"}}
+	}
+	for _, h := range rev.Held {
+		out = append(out, Left{What: fmt.Sprintf("%s is held (%s): %s", h.File, h.Reason, h.Message), Stuck: true})
 	}
 	mem := r.writer.memory()
-	keys := slices.SortedFunc(maps.Keys(mem), schema.Key.Compare)
-	for _, k := range keys {
+	for _, k := range slices.SortedFunc(maps.Keys(mem), schema.Key.Compare) {
 		s := mem[k]
-		want := st.effective.Instances[k]
-		switch {
-		case want == nil:
-			out = append(out, fmt.Sprintf("%s: %s", k, s.Phase))
-		case s.Phase == plan.PhaseRunning && want.DesiredState == schema.DesiredRunning && settled(s):
-		case s.Phase == plan.PhaseStopped && want.DesiredState == schema.DesiredStopped && settled(s):
-		default:
-			why := s.FailureReason
-			for _, c := range s.Conditions {
-				if c.Type == "Ready" && why == "" {
-					why = c.Message
-				}
-			}
-			out = append(out, fmt.Sprintf("%s: %s: %s", k, s.Phase, why))
+		if !seen[k] {
+			out = append(out, Left{What: k.String() + ": not looked at yet"})
+			continue
+		}
+		var want *schema.EffectiveInstance
+		if st != nil {
+			want = st.effective.Instances[k]
+		}
+		if want == nil || !settled(s) || !at(s, want.DesiredState) {
+			out = append(out, unsettled(s))
 		}
 	}
 	if out == nil && !r.writer.clean() {
-		out = append(out, "status is not written yet")
+		out = append(out, Left{What: "status is not written yet"})
 	}
 	return out
+}
+
+func (r *Reconciler) isReady() bool {
+	select {
+	case <-r.ready:
+		return true
+	default:
+		return false
+	}
+}
+
+// at says whether a unit is in the state it shall be in.
+func at(s *plan.Status, desired schema.DesiredState) bool {
+	if desired == schema.DesiredStopped {
+		return s.Phase == plan.PhaseStopped
+	}
+	return s.Phase == plan.PhaseRunning
+}
+
+// unsettled says of a unit what is in its way.
+func unsettled(s *plan.Status) Left {
+	why, stuck := s.FailureReason, false
+	for _, c := range s.Conditions {
+		switch {
+		case c.Type == "Ready" && why == "":
+			why = c.Message
+		case c.Type == "Stalled":
+			stuck = c.Status == "True"
+		}
+	}
+	return Left{What: strings.TrimSuffix(fmt.Sprintf("%s: %s: %s", s.Key, s.Phase, why), ": "), Stuck: stuck}
 }
 
 func short(id string) string {

@@ -21,6 +21,7 @@ type unitView struct {
 	observed plan.Observed
 	outcomes []plan.Outcome // of this pass; nil: nothing was applied
 	acting   bool           // the plan is about to be applied
+	pending  bool           // decided, and not looked at since
 	retry    *plan.Retry
 	attempt  int
 	applied  string // digest of the plan that brought the unit here, if one did now
@@ -79,7 +80,7 @@ func (v unitView) phase() plan.Phase {
 
 // converged: the unit is what it shall be.
 func (v unitView) converged() bool {
-	return v.observed.Presence == plan.Present && len(v.plan.Actions) == 0 && len(v.plan.Blocked) == 0
+	return !v.pending && v.observed.Presence == plan.Present && len(v.plan.Actions) == 0 && len(v.plan.Blocked) == 0
 }
 
 func hasFailed(os []plan.Outcome) bool {
@@ -164,6 +165,8 @@ func (v unitView) conditions(phase plan.Phase, revision, failure string) []plan.
 	switch {
 	case v.observed.Presence == plan.Unknown:
 		unknown("Ready", "ObservationUnknown", v.observed.Reason)
+	case v.pending:
+		unknown("Ready", "NotObserved", "not looked at since this change")
 	case v.converged():
 		add("Ready", phase == plan.PhaseRunning, reasonOf(phase), "")
 	case failure != "":

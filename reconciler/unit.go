@@ -255,6 +255,9 @@ func (r *Reconciler) plan(st *state, key schema.Key, want *schema.EffectiveInsta
 // written: the unit is looked at again, and false returned.
 func (r *Reconciler) record(v unitView) bool {
 	if r.set(v.prev, v.status()) {
+		r.mu.Lock()
+		r.seen[v.prev.Key] = true
+		r.mu.Unlock()
 		return true
 	}
 	r.queue.Add(Item{Do: TaskUnit, Unit: v.prev.Key})
@@ -297,6 +300,7 @@ func (r *Reconciler) forget(key schema.Key) {
 	r.writer.forget(key)
 	r.mu.Lock()
 	delete(r.progress, key)
+	delete(r.seen, key)
 	r.mu.Unlock()
 	r.replace()
 }

@@ -49,7 +49,7 @@ type writer struct {
 	wait    []chan struct{} // closed at the next attempt
 	fatal   error
 	lastErr error
-	urgent  bool      // an event is pending
+	urgent  bool      // a change of phase is pending
 	last    time.Time // of the last push
 	// tried is a batch whose push ended in an error that may have hidden a
 	// success; triedUpTo is what it covers.
@@ -58,6 +58,7 @@ type writer struct {
 
 	wake chan struct{} // something is pending
 	now1 chan struct{} // and somebody waits for it
+	back chan struct{} // the remote was just seen to answer
 }
 
 func newWriter(repo Repo, window time.Duration, log *slog.Logger, now func() time.Time) *writer {
@@ -65,7 +66,7 @@ func newWriter(repo Repo, window time.Duration, log *slog.Logger, now func() tim
 		repo: repo, window: window, log: log, now: now,
 		onPush: func(time.Duration, int, error) {},
 		units:  plan.Memory{}, dirty: map[schema.Key]bool{}, gone: map[schema.Key]bool{}, causes: map[string]bool{},
-		wake: make(chan struct{}, 1), now1: make(chan struct{}, 1),
+		wake: make(chan struct{}, 1), now1: make(chan struct{}, 1), back: make(chan struct{}, 1),
 	}
 }
 
@@ -73,9 +74,9 @@ func newWriter(repo Repo, window time.Duration, log *slog.Logger, now func() tim
 // From then on this daemon is the leader until a later one does the same.
 func (w *writer) lead(ctx context.Context) error {
 	for {
-		tips, err := w.repo.Fetch(ctx)
-		if err != nil && !errors.Is(err, ErrRewritten) {
-			return fmt.Errorf("take over berth/status: %w", err)
+		tips, refused := w.repo.Fetch(ctx)
+		if refused != nil && !errors.Is(refused, ErrRewritten) && !errors.Is(refused, ErrUnreadable) {
+			return fmt.Errorf("take over berth/status: %w", refused)
 		}
 		tree, err := w.repo.ReadStatus(ctx, tips.Status)
 		if err != nil {
@@ -84,8 +85,11 @@ func (w *writer) lead(ctx context.Context) error {
 		rev := tree.Revision
 		rev.Epoch++
 		tip, err := w.repo.WriteStatus(ctx, tips.Status, StatusBatch{Revision: rev})
-		if errors.Is(err, ErrConflict) {
+		if errors.Is(err, ErrConflict) && refused == nil {
 			continue // somebody raised it too: raise again
+		}
+		if errors.Is(err, ErrConflict) {
+			err = refused // what is there is not taken over: it may be that very branch
 		}
 		if err != nil {
 			return fmt.Errorf("take over berth/status: %w", err)
@@ -151,6 +155,8 @@ func (w *writer) set(prev *plan.Status, s plan.Status) (changed, ok bool) {
 	}
 	if ev, ok := transition(prev, &s, w.now()); ok {
 		w.events = append(w.events, ev)
+	}
+	if prev == nil || prev.Phase != s.Phase {
 		w.urgent = true // somebody waits for it
 	}
 	w.changed()
@@ -267,9 +273,14 @@ func (w *writer) run(ctx context.Context) error {
 		case errors.Is(err, errDeposed):
 			return err
 		case ctx.Err() == nil:
+			select {
+			case <-w.back: // it answered before it failed: that is no news
+			default:
+			}
 			w.log.Warn("status is not written; kept and tried again", "error", err, "again_in", backoff)
 			select {
 			case <-time.After(backoff):
+			case <-w.back:
 			case <-ctx.Done():
 			}
 			backoff = min(2*backoff, 30*time.Second)
@@ -279,6 +290,42 @@ func (w *writer) run(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// fetched is told where the remote was just seen to have the branch. A later
+// epoch there deposes this writer; what waits for the remote is tried at once.
+func (w *writer) fetched(ctx context.Context, tip string) error {
+	select {
+	case w.back <- struct{}{}:
+	default:
+	}
+	w.mu.Lock()
+	known := tip == "" || tip == w.tip
+	w.mu.Unlock()
+	if known {
+		return nil
+	}
+	tree, err := w.repo.ReadStatus(ctx, tip)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if tree.Revision.Epoch <= w.rev.Epoch {
+		return nil // its own, written meanwhile, or a foreign one, which the next push meets
+	}
+	return w.depose()
+}
+
+// depose ends the writer; called with mu held.
+func (w *writer) depose() error {
+	w.fatal = errDeposed
+	w.release()
+	select {
+	case w.now1 <- struct{}{}:
+	default:
+	}
+	return errDeposed
 }
 
 // delay is how long to gather before the next push. What people wait for goes
@@ -296,6 +343,10 @@ func (w *writer) delay() time.Duration {
 func (w *writer) push(ctx context.Context) error {
 	for range 5 {
 		w.mu.Lock()
+		if w.fatal != nil {
+			defer w.mu.Unlock()
+			return w.fatal
+		}
 		if w.pushed == w.put {
 			w.release()
 			w.mu.Unlock()
@@ -345,9 +396,9 @@ func (w *writer) push(ctx context.Context) error {
 // another daemon leads. Anything else is a foreign write: Berth's own
 // knowledge is written over it again, whole.
 func (w *writer) rebase(ctx context.Context) error {
-	tips, err := w.repo.Fetch(ctx)
-	if err != nil && !errors.Is(err, ErrRewritten) {
-		return err
+	tips, refused := w.repo.Fetch(ctx)
+	if refused != nil && !errors.Is(refused, ErrRewritten) && !errors.Is(refused, ErrUnreadable) {
+		return refused
 	}
 	tree, err := w.repo.ReadStatus(ctx, tips.Status)
 	if err != nil {
@@ -356,9 +407,10 @@ func (w *writer) rebase(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if tree.Revision.Epoch > w.rev.Epoch {
-		w.fatal = errDeposed
-		w.release()
-		return errDeposed
+		return w.depose()
+	}
+	if refused != nil && tips.Status == w.tip {
+		return refused // it is this very branch that is not taken over
 	}
 	if b := w.tried; b != nil && wrote(tree, *b) {
 		w.tried = nil

@@ -273,3 +273,21 @@ func TestEventIdentity(t *testing.T) {
 	_, ok = transition(&next, &next, time.Unix(1, 0))
 	require.False(t, ok, "no step, no event")
 }
+
+// What waits for a remote that was down is written as soon as somebody has
+// seen it answer.
+func TestWriterGoesOnWhenTheRemoteIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		repo := &statusRepo{}
+		w, stop := startWriter(t, repo, time.Second)
+		repo.setDown(errors.New("remote is down"))
+		put(w, phase(plan.PhaseRequested))
+		time.Sleep(time.Minute) // the next try is far away by now
+		repo.setDown(nil)
+		start := time.Now()
+		require.NoError(t, w.fetched(t.Context(), repo.id()))
+		require.NoError(t, w.flush(t.Context()))
+		require.Less(t, time.Since(start), time.Second)
+		require.NoError(t, stop())
+	})
+}

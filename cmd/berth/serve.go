@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -278,18 +279,23 @@ func (d *daemon) once(ctx context.Context, timeout time.Duration) error {
 		case <-tick.C:
 		}
 		left := d.loop.Unsettled()
-		if len(left) == 0 || ctx.Err() != nil {
-			stop()
-			if err := <-ended; err != nil {
-				return &exitError{1, err}
-			}
-			for _, l := range left {
-				fmt.Fprintln(os.Stderr, "not converged:", l)
-			}
-			if len(left) > 0 {
-				return &exitError{1, errors.New("the time is over")}
-			}
-			return nil
+		stuck := !slices.ContainsFunc(left, func(l reconciler.Left) bool { return !l.Stuck })
+		if !stuck && ctx.Err() == nil {
+			continue
 		}
+		stop()
+		if err := <-ended; err != nil {
+			return &exitError{1, err}
+		}
+		for _, l := range left {
+			fmt.Fprintln(os.Stderr, "not converged:", l.What)
+		}
+		switch {
+		case len(left) == 0:
+			return nil
+		case stuck:
+			return &exitError{1, errors.New("waiting does not help: this takes another commit, or a person")}
+		}
+		return &exitError{1, errors.New("the time is over")}
 	}
 }

@@ -124,7 +124,7 @@ func (d *differ) pair(ctx context.Context, path string, x, y entry, depth int) e
 		}
 		err := d.trees(ctx, path, sub[0], sub[1], depth+1)
 		switch {
-		case errors.Is(err, errTree) && path != tenantsDir:
+		case errors.Is(err, reconciler.ErrUnreadable) && path != tenantsDir:
 			x.id, y.id = cmp.Or(x.id, sub[0]), cmp.Or(y.id, sub[1]) // told as a whole
 		case err != nil:
 			return err

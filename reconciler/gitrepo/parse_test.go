@@ -9,6 +9,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/stretchr/testify/require"
 
+	"berth/reconciler"
 	"berth/schema"
 )
 
@@ -20,7 +21,7 @@ func FuzzParseTree(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		entries, err := parseTree(b)
 		if err != nil {
-			require.ErrorIs(t, err, errTree)
+			require.ErrorIs(t, err, reconciler.ErrUnreadable)
 			return
 		}
 		again, err := parseTree(encodeTree(entries))

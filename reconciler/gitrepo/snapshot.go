@@ -63,7 +63,7 @@ func (r *Repo) Snapshot(_ context.Context, id string) (schema.Snapshot, error) {
 	}
 	// Two entries called tenants would let one hide the tenants of the other.
 	if name, ok := twice(entries); ok && name == tenantsDir {
-		return nil, fmt.Errorf("snapshot of %s: %w: %q stands there twice", id, errTree, name)
+		return nil, fmt.Errorf("snapshot of %s: %w: %q stands there twice", id, reconciler.ErrUnreadable, name)
 	}
 	slices.SortFunc(s.parts, func(a, b schema.Part) int { return cmp.Compare(a.Name, b.Name) })
 	return s, nil
@@ -74,7 +74,7 @@ func (s *snapshot) add(name string, e entry) {
 	if _, ok := s.at[name]; ok {
 		i := slices.IndexFunc(s.parts, func(p schema.Part) bool { return p.Name == name })
 		s.parts[i].Hash += "+" + e.id.String()
-		s.at[name] = partAt{bad: fmt.Errorf("%w: %q stands there twice", errTree, name)}
+		s.at[name] = partAt{bad: fmt.Errorf("%w: %q stands there twice", reconciler.ErrUnreadable, name)}
 		return
 	}
 	hash := e.id.String()
@@ -172,7 +172,7 @@ func (r *Repo) walk(ctx context.Context, path string, e entry, depth int, visit 
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	if name, ok := twice(entries); ok {
-		return fmt.Errorf("%s: %w: %q stands there twice", path, errTree, name)
+		return fmt.Errorf("%s: %w: %q stands there twice", path, reconciler.ErrUnreadable, name)
 	}
 	for _, c := range entries {
 		if err := r.walk(ctx, path+"/"+pathName(c.name), c, depth-1, visit); err != nil {

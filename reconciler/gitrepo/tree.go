@@ -4,13 +4,14 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/go-git/go-git/v5/plumbing"
+
+	"berth/reconciler"
 )
 
 // modeDir is the mode of a directory in a tree.
@@ -28,9 +29,6 @@ type entry struct {
 
 func (e entry) dir() bool { return e.mode == modeDir }
 
-// errTree is what a tree with impossible bytes gives.
-var errTree = errors.New("malformed tree")
-
 // parseTree reads a tree's raw bytes. Names are taken as they are, in the order
 // they stand; judging them is the reader's part.
 func parseTree(b []byte) ([]entry, error) {
@@ -38,16 +36,16 @@ func parseTree(b []byte) ([]entry, error) {
 	for len(b) > 0 {
 		space := bytes.IndexByte(b, ' ')
 		if space < 1 || space > 6 {
-			return nil, fmt.Errorf("%w: no mode at entry %d", errTree, len(out))
+			return nil, fmt.Errorf("%w: no mode at entry %d", reconciler.ErrUnreadable, len(out))
 		}
 		mode, err := strconv.ParseUint(string(b[:space]), 8, 32)
 		if err != nil {
-			return nil, fmt.Errorf("%w: mode of entry %d", errTree, len(out))
+			return nil, fmt.Errorf("%w: mode of entry %d", reconciler.ErrUnreadable, len(out))
 		}
 		b = b[space+1:]
 		nul := bytes.IndexByte(b, 0)
 		if nul < 0 || len(b) < nul+21 {
-			return nil, fmt.Errorf("%w: entry %d is cut off", errTree, len(out))
+			return nil, fmt.Errorf("%w: entry %d is cut off", reconciler.ErrUnreadable, len(out))
 		}
 		e := entry{mode: uint32(mode), name: string(b[:nul])}
 		copy(e.id[:], b[nul+1:nul+21])

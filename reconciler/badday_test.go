@@ -1,0 +1,185 @@
+package reconciler_test
+
+import (
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler"
+	"berth/reconciler/gitrepo/gittest"
+	"berth/reconciler/plan"
+	"berth/schema"
+)
+
+// twice makes a commit on main whose root tree has an entry twice, which Git
+// forbids and a server that checks nothing takes.
+func (w *world) twice(name string) string {
+	w.t.Helper()
+	tip := w.git.Tip("main")
+	listing, err := w.git.Git("ls-tree", tip)
+	require.NoError(w.t, err)
+	var tree strings.Builder
+	for line := range strings.Lines(listing) {
+		var mode, kind, id, entry string
+		_, err := fmt.Sscanf(line, "%s %s %s %s", &mode, &kind, &id, &entry)
+		require.NoError(w.t, err)
+		raw, err := hex.DecodeString(id)
+		require.NoError(w.t, err)
+		for range map[bool]int{false: 1, true: 2}[entry == name] {
+			fmt.Fprintf(&tree, "%s %s\x00%s", strings.TrimLeft(mode, "0"), entry, raw)
+		}
+	}
+	id, err := w.git.GitInput(strings.NewReader(tree.String()), "hash-object", "-t", "tree", "-w", "--stdin", "--literally")
+	require.NoError(w.t, err)
+	return w.commitTree(id)
+}
+
+// commitTree makes a tree main's next commit.
+func (w *world) commitTree(tree string) string {
+	w.t.Helper()
+	id, err := w.git.Git("-c", "user.name=Ada", "-c", "user.email=ada@example.org", "commit-tree", "-p", w.git.Tip("main"), "-m", "by hand", tree)
+	require.NoError(w.t, err)
+	require.NoError(w.t, w.git.SetRef("refs/heads/main", id))
+	return id
+}
+
+// A tree that no two readers read alike freezes the sync. A restart meanwhile
+// keeps healthy what is in force; a good commit on top ends it.
+func TestAnUnreadableTreeFreezes(t *testing.T) {
+	for _, name := range []string{"tenants", "platform"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			path, text := instance("train", 1)
+			w.put(map[string]string{path: text})
+			d := w.start()
+			w.eventually("running", w.phase("train", plan.PhaseRunning))
+			good, err := w.git.Git("rev-parse", "main^{tree}")
+			require.NoError(t, err)
+
+			w.twice(name)
+			w.eventually("frozen", func() bool { return strings.Contains(w.revision().Frozen, name) })
+			require.NoError(t, d.stop())
+			d = w.start() // with an empty cache
+			select {
+			case <-d.Ready():
+			case <-time.After(10 * time.Second):
+				t.Fatal("a daemon that keeps what is in force is ready")
+			}
+			key := schema.InstanceKey("physics", "lab", "train")
+			require.NoError(t, w.world.SetState(key, "worker-0", plan.Stopped))
+			w.eventually("repaired", func() bool { return w.world.Calls("start") > 0 })
+			require.Equal(t, plan.PhaseRunning, w.status("train").Phase)
+
+			commit := w.commitTree(good)
+			w.eventually("goes on", func() bool { return w.revision().Frozen == "" && w.revision().Commit == commit })
+			w.noEventTwice()
+		})
+	}
+}
+
+// A rewritten main that a daemon meets when it starts leaves it with what is
+// in force, not with nothing.
+func TestFrozenFromTheStart(t *testing.T) {
+	w := newWorld(t)
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+	dir := t.TempDir()
+	d := w.startAt(dir)
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	require.NoError(t, d.stop())
+	w.git.MustCommit(t, "main", gittest.Commit{Message: "rewritten", Parent: w.git.Ref("refs/heads/main~1"), Files: map[string]string{"x": "y"}})
+
+	w.startAt(dir)
+	w.eventually("frozen", func() bool { return w.revision().Frozen != "" })
+	require.NoError(t, w.world.SetState(schema.InstanceKey("physics", "lab", "train"), "worker-0", plan.Stopped))
+	w.eventually("repaired", func() bool { return w.world.Calls("start") > 0 })
+}
+
+// A daemon with nothing to write finds out as well that it no longer leads.
+func TestAnIdleDaemonIsDeposed(t *testing.T) {
+	w := newWorld(t)
+	first := w.start(func(o *reconciler.Options) { o.Interval = time.Hour })
+	<-first.Ready()
+	w.start()
+	select {
+	case err := <-first.ended:
+		require.ErrorContains(t, err, "later epoch")
+		close(first.ended)
+	case <-time.After(20 * time.Second):
+		t.Fatal("the first one goes on")
+	}
+}
+
+// Who can write the status branch cannot put a commit in force with it.
+func TestStatusDoesNotSayWhatIsInForce(t *testing.T) {
+	w := newWorld(t)
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+	d := w.start()
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	require.NoError(t, d.stop())
+
+	_, more := instance("train", 4)
+	evil := w.git.MustCommit(t, "evil", gittest.Commit{Message: "never reviewed", Files: map[string]string{path: more}})
+	rev, err := w.git.Read(reconciler.BranchStatus, "revision.yaml")
+	require.NoError(t, err)
+	forged := strings.ReplaceAll(rev, w.git.Tip(reconciler.BranchInForce), evil)
+	require.NotEqual(t, rev, forged)
+	w.git.MustCommit(t, reconciler.BranchStatus, gittest.Commit{Message: "forged", Files: map[string]string{"revision.yaml": forged}})
+	// The commit has to be where the daemon can read it, as a pull request's is.
+	w.git.MustCommit(t, "main", gittest.Commit{Message: "merged and taken back", Merge: evil})
+
+	d = w.start()
+	<-d.Ready()
+	w.eventually("nothing is left to do", func() bool { return len(d.Unsettled()) == 0 })
+	require.Len(t, w.status("train").Members, 2)
+	require.Equal(t, 2, w.world.Calls("join")+w.world.Calls("create"), "nothing was made besides")
+}
+
+// What was not looked at is not settled, whatever is remembered of it; nor is
+// what a commit changed a moment ago.
+func TestSettledIsSeen(t *testing.T) {
+	w := newWorld(t)
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+	d := w.start()
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	require.NoError(t, d.stop())
+	key := schema.InstanceKey("physics", "lab", "train")
+	require.NoError(t, w.world.SetState(key, "worker-0", plan.Stopped))
+
+	d = w.start()
+	w.eventually("settled", func() bool { return len(d.Unsettled()) == 0 })
+	require.Equal(t, 1, w.world.Calls("start"), "settled means repaired")
+	require.NoError(t, d.stop())
+
+	w.world.SetReachable("ctl", false)
+	_, more := instance("train", 2)
+	commit := w.put(map[string]string{path: more})
+	w.start()
+	w.eventually("decided", func() bool { return w.revision().Commit == commit && w.status("train").Revision == commit })
+	for _, c := range w.status("train").Conditions {
+		if c.Type == "Ready" || c.Type == "Reconciling" {
+			require.NotEqual(t, "Ready is True", c.Type+" is "+c.Status, "nobody knows yet")
+			require.NotEqual(t, "Reconciling is False", c.Type+" is "+c.Status)
+		}
+	}
+}
+
+// What will not change by waiting is told apart.
+func TestStuck(t *testing.T) {
+	w := newWorld(t)
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: strings.Replace(text, "count: 1, gpus", "cuont: 1, gpus", 1)})
+	d := w.start()
+	<-d.Ready()
+	w.eventually("told", func() bool {
+		left := d.Unsettled()
+		return len(left) == 1 && left[0].Stuck && strings.Contains(left[0].What, "cuont")
+	})
+}
