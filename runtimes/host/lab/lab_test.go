@@ -80,6 +80,11 @@ func TestUpAndDownLeavesNothing(t *testing.T) {
 		start := time.Now()
 		l, err := lab.Up(t.Context(), c)
 		require.NoError(t, err)
+		t.Cleanup(func() { // where the test fails half way
+			if err := l.Down(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
 		t.Logf("2 hosts up in %v", time.Since(start))
 
 		ssh := func(key, login string, argv ...string) (string, error) {
