@@ -20,6 +20,7 @@ import (
 	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/runtimes/host"
+	"berth/runtimes/host/hosttest"
 	"berth/runtimes/host/lab"
 )
 
@@ -138,8 +139,7 @@ func TestClose(t *testing.T) {
 	require.ErrorIs(t, err, runtimes.ErrUnreachable)
 	_, err = hosts.Host(plan.Member{Node: "other"}).Do(t.Context(), stamp(), shell("true"))
 	require.ErrorIs(t, err, runtimes.ErrUnreachable)
-	out, err := exec.Command("pgrep", "-f", "serve "+dir).Output()
-	require.Error(t, err, "left: %s", out)
+	require.Empty(t, hosttest.Processes(t, "serve "+dir))
 }
 
 // Faults of a host reached over SSH, on a real sshd.

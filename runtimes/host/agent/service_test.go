@@ -14,6 +14,7 @@ import (
 
 	"berth/runtimes"
 	"berth/runtimes/host/agent"
+	"berth/runtimes/host/hosttest"
 )
 
 func service(name, unit, verb string) runtimes.Op {
@@ -160,8 +161,7 @@ func TestServiceThatDoesNotStart(t *testing.T) {
 	slow := runtimes.Op{Service: &runtimes.Service{Name: "slow", Verb: "start", TimeoutMS: 200}}
 	require.Contains(t, f.fails("io", slow), "into the background within 200ms")
 	require.Less(t, time.Since(begun), 2*time.Second)
-	out, err := exec.Command("pgrep", "-f", f.path("run-slow")).Output()
-	require.Error(t, err, "nothing of it stays: %s", out)
+	require.Empty(t, hosttest.Processes(t, f.path("run-slow")), "nothing of it stays")
 
 	f.fails("refused", service("unknown", "", "start"))
 	f.fails("refused", service("plain", "../x", "start"))
@@ -191,9 +191,7 @@ func TestServiceStartedOnce(t *testing.T) {
 		}
 	}
 	require.Equal(t, 1, n)
-	out, err := exec.Command("pgrep", "-c", "-f", f.path("run-forka")).Output()
-	require.NoError(t, err)
-	require.Equal(t, "1", strings.TrimSpace(string(out)))
+	require.Len(t, hosttest.Processes(t, f.path("run-forka")), 1)
 }
 
 // A daemon outlives the agent that started it, and runs as its account.

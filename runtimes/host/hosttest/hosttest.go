@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -45,6 +46,28 @@ func Helper(t testing.TB) string {
 		t.Fatalf("build berth-host: %v\n%s", err, out)
 	}
 	return path
+}
+
+// Processes are the command lines, words parted by blanks, of those processes
+// on this machine that have text in theirs. Lab hosts are of this machine.
+func Processes(t testing.TB, text string) []string {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, f := range files {
+		data, err := os.ReadFile(f)
+		if err != nil {
+			continue // it ended meanwhile
+		}
+		line := strings.TrimSpace(strings.ReplaceAll(string(data), "\x00", " "))
+		if strings.Contains(line, text) {
+			out = append(out, line)
+		}
+	}
+	return out
 }
 
 // Lab brings up hosts on a subnet nobody else uses, and reaches them over SSH.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/runtimes/host/hosttest"
 	"berth/runtimes/host/lab"
 	"berth/schema"
 )
@@ -122,7 +123,7 @@ func TestUpAndDownLeavesNothing(t *testing.T) {
 		require.NoError(t, l.Down(t.Context()), "a second time")
 		require.Empty(t, links(t, l.Bridge))
 		require.NoDirExists(t, c.Dir)
-		require.Empty(t, processesOf(t, c.Dir))
+		require.Empty(t, hosttest.Processes(t, c.Dir))
 		require.Equal(t, before, machine(t))
 	}
 }
@@ -136,7 +137,7 @@ func TestUpInterrupted(t *testing.T) {
 	_, err := lab.Up(ctx, c)
 	require.Error(t, err)
 	require.NoDirExists(t, c.Dir)
-	require.Empty(t, processesOf(t, c.Dir))
+	require.Empty(t, hosttest.Processes(t, c.Dir))
 }
 
 // /var/lib is where a person's lab is, and /var one of the places where hosts
@@ -182,17 +183,4 @@ func TestRefusals(t *testing.T) {
 		_, err := lab.Up(t.Context(), c)
 		require.ErrorContains(t, err, bad.why)
 	}
-}
-
-func processesOf(t *testing.T, dir string) []string {
-	t.Helper()
-	out, err := exec.Command("ps", "-eo", "args").Output()
-	require.NoError(t, err)
-	var found []string
-	for line := range strings.Lines(string(out)) {
-		if strings.Contains(line, dir) {
-			found = append(found, line)
-		}
-	}
-	return found
 }
