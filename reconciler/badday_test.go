@@ -1,8 +1,7 @@
 package reconciler_test
 
 import (
-	"encoding/hex"
-	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,31 +18,19 @@ import (
 // forbids and a server that checks nothing takes.
 func (w *world) twice(name string) string {
 	w.t.Helper()
-	tip := w.git.Tip("main")
-	listing, err := w.git.Git("ls-tree", tip)
+	entries, err := w.git.Tree("main")
 	require.NoError(w.t, err)
-	var tree strings.Builder
-	for line := range strings.Lines(listing) {
-		var mode, kind, id, entry string
-		_, err := fmt.Sscanf(line, "%s %s %s %s", &mode, &kind, &id, &entry)
-		require.NoError(w.t, err)
-		raw, err := hex.DecodeString(id)
-		require.NoError(w.t, err)
-		for range map[bool]int{false: 1, true: 2}[entry == name] {
-			fmt.Fprintf(&tree, "%s %s\x00%s", strings.TrimLeft(mode, "0"), entry, raw)
-		}
-	}
-	id, err := w.git.GitInput(strings.NewReader(tree.String()), "hash-object", "-t", "tree", "-w", "--stdin", "--literally")
+	i := slices.IndexFunc(entries, func(e gittest.TreeEntry) bool { return e.Name == name })
+	tree, err := w.git.WriteTree(slices.Insert(entries, i, entries[i])...)
 	require.NoError(w.t, err)
-	return w.commitTree(id)
+	return w.commitTree(tree)
 }
 
 // commitTree makes a tree main's next commit.
 func (w *world) commitTree(tree string) string {
 	w.t.Helper()
-	id, err := w.git.Git("-c", "user.name=Ada", "-c", "user.email=ada@example.org", "commit-tree", "-p", w.git.Tip("main"), "-m", "by hand", tree)
+	id, err := w.git.CommitTree("main", "by hand", tree)
 	require.NoError(w.t, err)
-	require.NoError(w.t, w.git.SetRef("refs/heads/main", id))
 	return id
 }
 

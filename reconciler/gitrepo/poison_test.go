@@ -1,8 +1,6 @@
 package gitrepo_test
 
 import (
-	"bytes"
-	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,21 +14,13 @@ import (
 )
 
 // rawEntry is a line of a tree that no Git client would make.
-type rawEntry struct {
-	mode, name, id string
-}
+type rawEntry = gittest.TreeEntry
 
 func rawTree(t *testing.T, s *gittest.Server, entries ...rawEntry) string {
 	t.Helper()
-	var b bytes.Buffer
-	for _, e := range entries {
-		id, err := hex.DecodeString(e.id)
-		require.NoError(t, err)
-		fmt.Fprintf(&b, "%s %s\x00%s", e.mode, e.name, id)
-	}
-	out, err := s.GitInput(&b, "hash-object", "-t", "tree", "-w", "--literally", "--stdin")
+	id, err := s.WriteTree(entries...)
 	require.NoError(t, err)
-	return out
+	return id
 }
 
 func rawBlob(t *testing.T, s *gittest.Server, content string) string {

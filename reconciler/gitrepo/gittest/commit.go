@@ -2,6 +2,7 @@ package gittest
 
 import (
 	"bytes"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -63,6 +64,55 @@ func (s *Server) Commit(branch string, c Commit) (string, error) {
 		return "", err
 	}
 	return s.Tip(branch), nil
+}
+
+// TreeEntry is one line of a tree.
+type TreeEntry struct {
+	Mode, Name, ID string // such as 100644, a name, and the object's id in hex
+}
+
+// Tree lists the entries of a revision's root tree.
+func (s *Server) Tree(rev string) ([]TreeEntry, error) {
+	out, err := s.Git("ls-tree", "-z", "--end-of-options", rev)
+	if err != nil {
+		return nil, err
+	}
+	var entries []TreeEntry
+	for line := range strings.SplitSeq(out, "\x00") {
+		if line == "" {
+			continue
+		}
+		facts, name, _ := strings.Cut(line, "\t")
+		fields := strings.Fields(facts)
+		if len(fields) != 3 {
+			return nil, fmt.Errorf("git ls-tree %s: cannot read %q", rev, line)
+		}
+		entries = append(entries, TreeEntry{Mode: strings.TrimLeft(fields[0], "0"), Name: name, ID: fields[2]})
+	}
+	return entries, nil
+}
+
+// WriteTree stores a tree of just these entries in just this order, which may
+// be one that no Git client would make, and returns its id.
+func (s *Server) WriteTree(entries ...TreeEntry) (string, error) {
+	var b bytes.Buffer
+	for _, e := range entries {
+		id, err := hex.DecodeString(e.ID)
+		if err != nil {
+			return "", fmt.Errorf("entry %q: %w", e.Name, err)
+		}
+		fmt.Fprintf(&b, "%s %s\x00%s", e.Mode, e.Name, id)
+	}
+	return s.GitInput(&b, "hash-object", "-t", "tree", "-w", "--literally", "--stdin")
+}
+
+// CommitTree makes a tree, as it is, the next commit of a branch.
+func (s *Server) CommitTree(branch, message, tree string) (string, error) {
+	id, err := s.Git("-c", "user.name=Ada", "-c", "user.email=ada@example.org", "commit-tree", "-p", s.Tip(branch), "-m", message, tree)
+	if err != nil {
+		return "", err
+	}
+	return id, s.SetRef("refs/heads/"+branch, id)
 }
 
 // MustCommit is Commit for tests, where a failure ends the test.

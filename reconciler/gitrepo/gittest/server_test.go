@@ -104,3 +104,23 @@ func TestFaults(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, code)
 }
+
+// What no client would push can be put there all the same.
+func TestRawTrees(t *testing.T) {
+	s := gittest.New(t, map[string]string{"a/b": "1", "c": "2"})
+	entries, err := s.Tree("main")
+	require.NoError(t, err)
+	require.Len(t, entries, 2)
+	require.Equal(t, "40000", entries[0].Mode)
+	same, err := s.WriteTree(entries...)
+	require.NoError(t, err)
+	main, err := s.Git("rev-parse", "main^{tree}")
+	require.NoError(t, err)
+	require.Equal(t, main, same)
+	odd, err := s.WriteTree(entries[1], entries[0], entries[1])
+	require.NoError(t, err)
+	id, err := s.CommitTree("main", "odd", odd)
+	require.NoError(t, err)
+	require.Equal(t, id, s.Tip("main"))
+	require.Error(t, s.Fsck())
+}
