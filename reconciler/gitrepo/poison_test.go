@@ -14,11 +14,17 @@ import (
 )
 
 // rawEntry is a line of a tree that no Git client would make.
-type rawEntry = gittest.TreeEntry
+type rawEntry struct {
+	mode, name, id string
+}
 
 func rawTree(t *testing.T, s *gittest.Server, entries ...rawEntry) string {
 	t.Helper()
-	id, err := s.WriteTree(entries...)
+	var tree []gittest.TreeEntry
+	for _, e := range entries {
+		tree = append(tree, gittest.TreeEntry{Mode: e.mode, Name: e.name, ID: e.id})
+	}
+	id, err := s.WriteTree(tree...)
 	require.NoError(t, err)
 	return id
 }
