@@ -248,6 +248,8 @@ func (m *maker) update(control Member) {
 			m.join(a, "comes back with what it offers now", base...)
 		case s.State == Partial:
 			m.join(a, "joined half way", base...)
+		case s.State == Draining: // of our own doing: it was to leave, or to stop
+			m.join(a, "was leaving, and stays after all", base...)
 		case s.State == Stopped:
 			m.start(a, "stopped, and shall run", base...)
 		}
