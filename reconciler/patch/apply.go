@@ -1,0 +1,228 @@
+package patch
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/bluekeyes/go-gitdiff/gitdiff"
+
+	"berth/schema"
+)
+
+// CodeConflict is the code of a finding that the base is not what the patch was
+// made for.
+const CodeConflict = "patch.conflict"
+
+const (
+	// maxFile and maxTotal bound the content that is held at once.
+	maxFile  = 4 << 20
+	maxTotal = 64 << 20
+)
+
+// Apply puts the patch over base, exactly where it says. Where base is not as
+// the patch has it there is no tree but a finding for each file, at the line of
+// base that differs. The error is for a base that cannot be read.
+func (p *Patch) Apply(ctx context.Context, base schema.Snapshot) (*Tree, []schema.Diagnostic, error) {
+	t, err := newTree(ctx, base, p.paths())
+	if err != nil {
+		return nil, nil, err
+	}
+	a := application{tree: t, was: maps.Clone(t.files)}
+	for _, s := range p.steps {
+		if s.from != "" && !s.keeps {
+			delete(t.files, s.from)
+		}
+	}
+	for _, s := range p.steps {
+		if err := a.step(ctx, s); err != nil {
+			return nil, nil, err
+		}
+	}
+	a.shadowed(p.steps)
+	if len(a.conflicts) > 0 {
+		schema.SortDiagnostics(a.conflicts)
+		return nil, a.conflicts, nil
+	}
+	t.seal(a.was)
+	return t, nil, nil
+}
+
+// application is one patch being applied. Every step reads the base, so that
+// two files may change places.
+type application struct {
+	tree      *Tree
+	was       map[string]schema.File // the base's, of the parts concerned
+	held      int                    // bytes
+	conflicts []schema.Diagnostic
+}
+
+func (a *application) conflict(path string, line int64, format string, args ...any) {
+	a.conflicts = append(a.conflicts, schema.Diagnostic{
+		Severity: schema.SeverityError, Code: CodeConflict, File: path, Line: int(line), Column: 1, Message: fmt.Sprintf(format, args...),
+	})
+}
+
+func (a *application) step(ctx context.Context, s step) error {
+	var old schema.File
+	if s.from != "" {
+		f, ok := a.was[s.from]
+		switch {
+		case !ok:
+			a.conflict(s.from, 1, "the patch changes it, and the base has no such file: paths are from the estate's root, behind a/ and b/")
+			return nil
+		case s.was != 0 && s.was != f.Mode:
+			a.conflict(s.from, 1, "it is %s in the base, and the patch is for %s", modeName(f.Mode), modeName(s.was))
+			return nil
+		}
+		old = f
+	}
+	if s.to != "" {
+		if _, ok := a.tree.files[s.to]; ok {
+			a.conflict(s.to, 1, "the patch makes it, and there is one already")
+			return nil
+		}
+	}
+	if s.to != "" && s.from != "" && len(s.hunks) == 0 { // its content stays, and is not read
+		made := old
+		made.Path, made.Mode = s.to, cmp.Or(s.mode, old.Mode)
+		a.tree.put(made, nil, &old)
+		return nil
+	}
+	before, ok, err := a.content(ctx, old)
+	if err != nil || !ok {
+		return err
+	}
+	after, ok := a.apply(cmp.Or(s.from, s.to), before, s.hunks)
+	switch {
+	case !ok:
+		return nil
+	case s.to == "" && len(after) > 0:
+		a.conflict(s.from, int64(bytes.Count(before, []byte("\n"))), "the patch deletes it, and the base has more in it than the patch takes away")
+		return nil
+	case s.to == "":
+		return nil
+	}
+	made := schema.File{Path: s.to, Mode: cmp.Or(s.mode, old.Mode), Size: int64(len(after)), Blob: blobID(after)}
+	if made.Mode == schema.ModeSubmodule {
+		id, ok := strings.CutPrefix(strings.TrimSuffix(string(after), "\n"), submodule)
+		if !ok || len(id) != 40 || strings.Trim(id, "0123456789abcdef") != "" {
+			a.conflict(s.to, 1, "the patch makes it a submodule and names no commit")
+			return nil
+		}
+		made.Blob, made.Size = id, 0
+	}
+	if a.held += len(after); a.held > maxTotal {
+		return fmt.Errorf("the patch makes more than %d MiB of content", maxTotal>>20)
+	}
+	a.tree.put(made, after, nil)
+	return nil
+}
+
+// submodule is what a diff shows as the content of a submodule, before the
+// commit's id.
+const submodule = "Subproject commit "
+
+// content is a file of the base as a diff shows it; ok is false if there is too
+// much of it.
+func (a *application) content(ctx context.Context, f schema.File) (data []byte, ok bool, err error) {
+	switch f.Mode {
+	case 0: // none
+		return nil, true, nil
+	case schema.ModeSubmodule:
+		return []byte(submodule + f.Blob + "\n"), true, nil
+	}
+	data, more, err := a.tree.base.Read(ctx, f, maxFile)
+	if err != nil {
+		return nil, false, fmt.Errorf("the base: %w", err)
+	}
+	if more {
+		a.conflict(f.Path, 1, "it has more than %d MiB, too much to patch", maxFile>>20)
+	}
+	return data, !more, nil
+}
+
+// apply is data with the hunks applied.
+func (a *application) apply(path string, data []byte, hunks []*gitdiff.TextFragment) (after []byte, ok bool) {
+	var out bytes.Buffer
+	applier := gitdiff.NewTextApplier(&out, bytes.NewReader(data))
+	for _, h := range hunks {
+		if err := applier.ApplyFragment(h); err != nil {
+			line, message := differs(data, h, err)
+			a.conflict(path, line, "%s", message)
+			return nil, false
+		}
+	}
+	if err := applier.Close(); err != nil {
+		a.conflict(path, 1, "%v", err)
+		return nil, false
+	}
+	return out.Bytes(), true
+}
+
+// differs says where the base is not what a hunk expects, and what is there.
+func differs(data []byte, h *gitdiff.TextFragment, err error) (line int64, message string) {
+	lines := bytes.SplitAfter(data, []byte("\n"))
+	if n := len(lines); len(lines[n-1]) == 0 {
+		lines = lines[:n-1]
+	}
+	var at *gitdiff.ApplyError
+	if !errors.As(err, &at) || at.FragmentLine == 0 || at.Line < 1 || at.Line > int64(len(lines)) || at.FragmentLine > len(h.Lines) {
+		return max(1, int64(len(lines))), fmt.Sprintf("the base ends here, before what the patch changes (lines %d to %d)", h.OldPosition, h.OldPosition+h.OldLines-1)
+	}
+	return at.Line, fmt.Sprintf("the base has %s here, the patch expects %s: make the patch from the base", quote(string(lines[at.Line-1])), quote(h.Lines[at.FragmentLine-1].Line))
+}
+
+// quote is a line in a message. Where a line has no end is all that may differ.
+func quote(line string) string {
+	const most = 80
+	text, ended := strings.CutSuffix(line, "\n")
+	if runes := []rune(text); len(runes) > most {
+		return fmt.Sprintf("%q…", string(runes[:most]))
+	}
+	if !ended {
+		return fmt.Sprintf("%q without an end of line", text)
+	}
+	return fmt.Sprintf("%q", text)
+}
+
+// shadowed finds the paths the patch makes where a directory stands, or below a
+// file.
+func (a *application) shadowed(steps []step) {
+	if len(a.conflicts) > 0 {
+		return // what is left of the tree would not be what the patch makes
+	}
+	dirs := map[string]bool{}
+	for path := range a.tree.files {
+		for dir := parent(path); dir != "" && !dirs[dir]; dir = parent(dir) {
+			dirs[dir] = true
+		}
+	}
+	for _, s := range steps {
+		if s.to == "" {
+			continue
+		}
+		if dirs[s.to] || a.tree.dirOutside(s.to) {
+			a.conflict(s.to, 1, "the patch makes a file of it, and it is a directory")
+		}
+		for dir := parent(s.to); dir != ""; dir = parent(dir) {
+			if _, ok := a.tree.files[dir]; ok || a.tree.fileOutside(dir) {
+				a.conflict(s.to, 1, "the patch makes it below %s, which is a file", dir)
+			}
+		}
+	}
+}
+
+func parent(path string) string {
+	return path[:max(0, strings.LastIndexByte(path, '/'))]
+}
+
+// sorted are the files of a part, in order of path.
+func sorted(files map[string]schema.File) []schema.File {
+	return slices.SortedFunc(maps.Values(files), func(a, b schema.File) int { return cmp.Compare(a.Path, b.Path) })
+}
