@@ -29,7 +29,7 @@ type Input struct {
 	Repo    Repo
 	Base    string // commit of main the change would be merged into
 	InForce string // commit of berth/in-force; "": what of Base would come into force
-	Head    string // commit
+	Head    string // commit; "": a change that is none yet, for Change
 	Memory  plan.Memory
 	Rules   func(backend string) plan.Rules // nil: impacts are not known
 }
@@ -43,12 +43,12 @@ type Input struct {
 // would hold a document or freeze the sync is in the Proposal; the error is for
 // what could not be looked at.
 func Proposal(ctx context.Context, in Input) (plan.Proposal, error) {
-	out := plan.ProposeInput{Base: in.Base, Head: in.Head, Memory: in.Memory, Rules: in.Rules, Diagnostics: []schema.Diagnostic{}, Documents: []plan.DocumentChange{}}
 	tree, conflicts, err := in.Repo.Merge(ctx, in.Base, in.Head)
 	if err != nil {
 		return plan.Proposal{}, fmt.Errorf("merge %s into %s: %w", in.Head, in.Base, err)
 	}
 	if len(conflicts) > 0 {
+		out := in.proposal()
 		out.Conflicts = conflicts
 		return plan.Propose(out), nil
 	}
@@ -56,15 +56,23 @@ func Proposal(ctx context.Context, in Input) (plan.Proposal, error) {
 	if err != nil {
 		return plan.Proposal{}, fmt.Errorf("compare %s with the merged tree: %w", in.Base, err)
 	}
-	base, err := in.base(ctx)
-	if err != nil {
-		return plan.Proposal{}, fmt.Errorf("the base %s: %w", in.Base, err)
-	}
 	merged, err := in.Repo.Snapshot(ctx, tree)
 	if err != nil {
 		return plan.Proposal{}, err
 	}
-	head, err := enforce(ctx, in.Loader, merged, base.Snapshot)
+	return Change(ctx, in, merged, touched)
+}
+
+// Change is Proposal for a change whose tree is there already: Base would
+// become tree, which differs from it in touched, sorted by path. Nothing is
+// merged.
+func Change(ctx context.Context, in Input, tree schema.Snapshot, touched []schema.PathChange) (plan.Proposal, error) {
+	out := in.proposal()
+	base, err := in.base(ctx)
+	if err != nil {
+		return plan.Proposal{}, fmt.Errorf("the base %s: %w", in.Base, err)
+	}
+	head, err := enforce(ctx, in.Loader, tree, base.Snapshot)
 	if errors.Is(err, ErrFrozen) {
 		out.Diagnostics = append(out.Diagnostics, schema.Diagnostic{
 			Severity: schema.SeverityError, Code: CodeFrozen, File: firstPath(touched), Line: 1, Column: 1,
@@ -73,13 +81,31 @@ func Proposal(ctx context.Context, in Input) (plan.Proposal, error) {
 		return plan.Propose(out), nil
 	}
 	if err != nil {
-		return plan.Proposal{}, fmt.Errorf("the merged tree: %w", err)
+		return plan.Proposal{}, fmt.Errorf("the changed tree: %w", err)
 	}
 	out.Documents = documents(touched, base.Main, head.Main)
 	out.Diagnostics = caused(touched, findings(base), findings(head))
 	out.Held = heldBy(touched, base.Held, head.Held)
 	out.BaseEffective, out.HeadEffective = base.effective, head.effective
 	return plan.Propose(out), nil
+}
+
+// Conflicting is the proposal of a change that cannot be put on Base, with the
+// findings that say why. Nothing is planned.
+func Conflicting(in Input, why []schema.Diagnostic) plan.Proposal {
+	out := in.proposal()
+	out.Diagnostics = why
+	for _, d := range why {
+		out.Conflicts = append(out.Conflicts, d.File)
+	}
+	slices.Sort(out.Conflicts)
+	out.Conflicts = slices.Compact(out.Conflicts)
+	return plan.Propose(out)
+}
+
+// proposal is one with nothing in it yet.
+func (in *Input) proposal() plan.ProposeInput {
+	return plan.ProposeInput{Base: in.Base, Head: in.Head, Memory: in.Memory, Rules: in.Rules, Diagnostics: []schema.Diagnostic{}, Documents: []plan.DocumentChange{}}
 }
 
 // base is what is in force before the change. Its Main is what Base says,

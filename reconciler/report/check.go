@@ -31,7 +31,7 @@ func Check(p plan.Proposal) (title, summary, conclusion string) {
 	d.line("")
 	d.obstacles(&p)
 	d.findings(p.Diagnostics)
-	summary = d.cut(MaxMarkdown, footer(&p), fmt.Sprintf("berth plan --base %s --head %s", commit(p.Base), commit(p.Head)))
+	summary = d.cut(MaxMarkdown, footer(&p), command(&p))
 	return short(clean(checkTitle(&p)), maxTitle), summary, conclusion
 }
 

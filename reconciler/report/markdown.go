@@ -34,7 +34,7 @@ func Markdown(p plan.Proposal) string {
 		d.unitDetails(u)
 	}
 	d.documents(p.Documents)
-	return d.cut(MaxMarkdown, footer(&p), fmt.Sprintf("berth plan --base %s --head %s", commit(p.Base), commit(p.Head)))
+	return d.cut(MaxMarkdown, footer(&p), command(&p))
 }
 
 // verdict is the headline, in bold, and a line for what makes it bad.
@@ -42,7 +42,11 @@ func verdict(p *plan.Proposal) []string {
 	var lines []string
 	switch {
 	case len(p.Conflicts) > 0:
-		lines = append(lines, fmt.Sprintf("**This branch conflicts with its base in %s**, so nothing can be planned. Merge the base into it and push again.", count(len(p.Conflicts), "file")))
+		mend := "Merge the base into it and push again."
+		if p.Head == "" {
+			mend = "Make it again from the base."
+		}
+		lines = append(lines, fmt.Sprintf("**This %s conflicts with its base in %s**, so nothing can be planned. %s", noun(p), count(len(p.Conflicts), "file"), mend))
 		return lines
 	case schema.HasErrors(p.Diagnostics):
 		lines = append(lines, fmt.Sprintf("**%s to correct before this can be merged.** What the rest of the change does:", upper(severities(p.Diagnostics))), "")
@@ -57,10 +61,37 @@ func upper(s string) string {
 	return strings.ToUpper(s[:1]) + s[1:]
 }
 
+// noun is what a proposal is of: a branch, or a change that is no commit yet.
+func noun(p *plan.Proposal) string {
+	if p.Head == "" {
+		return "change"
+	}
+	return "branch"
+}
+
+// between says what is merged into what; it is empty where no base is known.
+func between(base, head string, name func(string) string) string {
+	switch {
+	case base == "":
+		return ""
+	case head == "":
+		return "a change on " + name(commit(base))
+	}
+	return name(commit(head)) + " merged into " + name(commit(base))
+}
+
+// command prints all of a proposal at a desk.
+func command(p *plan.Proposal) string {
+	if p.Head == "" {
+		return fmt.Sprintf("berth plan --base %s --patch FILE", commit(p.Base))
+	}
+	return fmt.Sprintf("berth plan --base %s --head %s", commit(p.Base), commit(p.Head))
+}
+
 func footer(p *plan.Proposal) string {
 	s := fmt.Sprintf("<sub>Plan %s", code(short(p.Digest, 13)))
-	if p.Head != "" {
-		s += fmt.Sprintf(" · %s merged into %s", code(commit(p.Head)), code(commit(p.Base)))
+	if how := between(p.Base, p.Head, code); how != "" {
+		s += " · " + how
 	}
 	return s + "</sub>"
 }

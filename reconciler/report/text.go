@@ -52,8 +52,8 @@ func Text(p plan.Proposal) string {
 		}
 	}
 	fmt.Fprintf(&b, "\nplan %s", short(p.Digest, 13))
-	if p.Head != "" {
-		fmt.Fprintf(&b, ", %s merged into %s", commit(p.Head), commit(p.Base))
+	if s := between(p.Base, p.Head, clean); s != "" {
+		fmt.Fprintf(&b, ", %s", s)
 	}
 	b.WriteString("\n")
 	return b.String()
@@ -61,7 +61,7 @@ func Text(p plan.Proposal) string {
 
 func headlineText(p *plan.Proposal) string {
 	if len(p.Conflicts) > 0 {
-		return "This branch conflicts with its base: nothing can be planned"
+		return "This " + noun(p) + " conflicts with its base: nothing can be planned"
 	}
 	return headline(p)
 }
