@@ -33,6 +33,7 @@ var law = map[string][]string{
 	"berth/reconciler/plan":            {"berth/schema"},
 	"berth/reconciler/report":          {"berth/schema", "berth/reconciler/plan"},
 	"berth/reconciler/decide":          {"berth/schema", "berth/schema/load", "berth/schema/policy", "berth/reconciler/plan"},
+	"berth/reconciler/patch":           {"berth/schema"},
 	"berth/runtimes":                   {"berth/schema", "berth/reconciler/plan"},
 	"berth/reconciler/apply":           {"berth/schema", "berth/reconciler/plan", "berth/runtimes"},
 	"berth/reconciler":                 {"berth/schema", "berth/schema/load", "berth/schema/policy", "berth/reconciler/plan", "berth/reconciler/decide", "berth/reconciler/apply", "berth/runtimes"},
@@ -228,7 +229,8 @@ func TestModuleFloors(t *testing.T) {
 	}
 	// The card's libraries are here, and directly used (requirement F7).
 	for _, path := range []string{"github.com/go-git/go-git/v5", "sigs.k8s.io/yaml", "cuelang.org/go",
-		"github.com/google/go-github/v62", "github.com/prometheus/client_golang", "github.com/stretchr/testify"} {
+		"github.com/google/go-github/v62", "github.com/prometheus/client_golang", "github.com/stretchr/testify",
+		"github.com/bluekeyes/go-gitdiff", "github.com/fsnotify/fsnotify"} {
 		require.Contains(t, have, path)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"slices"
 	"strings"
 
@@ -12,6 +14,7 @@ import (
 	"berth/reconciler"
 	"berth/reconciler/decide"
 	"berth/reconciler/gitrepo"
+	"berth/reconciler/patch"
 	"berth/reconciler/plan"
 	"berth/reconciler/report"
 	"berth/runtimes/memory"
@@ -22,31 +25,49 @@ import (
 // planForms are the forms `berth plan` writes.
 func planForms() []string { return []string{"text", "json", "markdown"} }
 
+// planRequest is what `berth plan` is asked.
+type planRequest struct {
+	repo, base, head, patch, output string
+	detailed, watch                 bool
+}
+
 func newPlanCmd() *cobra.Command {
-	var (
-		repo, base, head, output string
-		detailed                 bool
-	)
+	var req planRequest
 	cmd := &cobra.Command{
-		Use:   "plan [--repo DIR] --base REV --head REV",
+		Use:   "plan [--repo DIR] [--base REV] {--head REV | --patch FILE | --watch}",
 		Short: "what merging one revision into another would do",
 		Long: `Show what merging --head into --base would do to what runs: the same plan that
 Berth shows on the pull request. It rests on what the branch berth/status
 remembers, as far as the repository has it; nothing is changed and no host is
 asked.
 
+With --patch, show it of a patch that is no commit yet, applied to --base
+exactly where it says: git diff HEAD | berth plan --patch -
+
+With --watch, show it again whenever something changes, until interrupted; of
+the work tree as it stands, new files included, if neither --head nor --patch is
+given.
+
 Exit status: 0 nothing is in the way, 1 something is, 2 usage;
-with --detailed-exitcode 3 when nothing is in the way and there is something to do.`,
+with --detailed-exitcode 3 when nothing is in the way and there is something to do;
+with --watch 0.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !slices.Contains(planForms(), output) {
-				return &exitError{2, fmt.Errorf("-o %s: there is %s", output, strings.Join(planForms(), ", "))}
+			if err := req.check(); err != nil {
+				return &exitError{2, err}
 			}
-			p, err := proposal(cmd.Context(), repo, base, head)
+			loader, err := load.New(load.Options{Backends: backends()})
+			if err != nil {
+				return &exitError{1, err}
+			}
+			if req.watch {
+				return req.again(cmd, loader)
+			}
+			p, err := req.proposal(cmd.Context(), loader, cmd.InOrStdin())
 			if err != nil {
 				return err
 			}
-			text, err := formOf(p, output)
+			text, err := formOf(p, req.output)
 			if err != nil {
 				return &exitError{1, err}
 			}
@@ -56,21 +77,37 @@ with --detailed-exitcode 3 when nothing is in the way and there is something to 
 			switch {
 			case p.Blocked():
 				return &exitError{code: 1}
-			case detailed && p.Changes():
+			case req.detailed && p.Changes():
 				return &exitError{code: 3}
 			}
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&repo, "repo", ".", "Git repository of the estate, or a directory in it")
-	cmd.Flags().StringVar(&base, "base", "", "revision that would be merged into, such as main")
-	cmd.Flags().StringVar(&head, "head", "", "revision that would be merged")
-	cmd.Flags().StringVarP(&output, "output", "o", "text", strings.Join(planForms(), ", "))
-	cmd.Flags().BoolVar(&detailed, "detailed-exitcode", false, "exit 3 when there is something to do")
-	for _, f := range []string{"base", "head"} {
-		cobra.CheckErr(cmd.MarkFlagRequired(f))
-	}
+	cmd.Flags().StringVar(&req.repo, "repo", ".", "Git repository of the estate, or a directory in it")
+	cmd.Flags().StringVar(&req.base, "base", "", "revision that would be merged into, such as main; with --patch or --watch HEAD if not given")
+	cmd.Flags().StringVar(&req.head, "head", "", "revision that would be merged")
+	cmd.Flags().StringVar(&req.patch, "patch", "", "patch that would be applied, as git diff writes it; - is standard input")
+	cmd.Flags().StringVarP(&req.output, "output", "o", "text", strings.Join(planForms(), ", "))
+	cmd.Flags().BoolVar(&req.detailed, "detailed-exitcode", false, "exit 3 when there is something to do")
+	cmd.Flags().BoolVar(&req.watch, "watch", false, "show the plan again whenever something changes")
 	return cmd
+}
+
+// check says what is wrong with how the command was called.
+func (r *planRequest) check() error {
+	switch {
+	case !slices.Contains(planForms(), r.output):
+		return fmt.Errorf("-o %s: there is %s", r.output, strings.Join(planForms(), ", "))
+	case r.head != "" && r.patch != "":
+		return errors.New("plan: --head and --patch are two changes: give one of them")
+	case r.head == "" && r.patch == "" && !r.watch:
+		return errors.New("plan: what change? Give --head REV, --patch FILE, or --watch for the work tree")
+	case r.head != "" && r.base == "":
+		return errors.New("plan: --base is missing: the revision that --head would be merged into, such as main")
+	case r.patch == "-" && r.watch:
+		return errors.New("plan: --watch needs a patch in a file: standard input is read once")
+	}
+	return nil
 }
 
 func formOf(p plan.Proposal, form string) ([]byte, error) {
@@ -83,25 +120,26 @@ func formOf(p plan.Proposal, form string) ([]byte, error) {
 	return []byte(report.Text(p)), nil
 }
 
-// proposal plans the merge of head into base in the repository at dir.
-func proposal(ctx context.Context, dir, base, head string) (p plan.Proposal, err error) {
-	repo, err := gitrepo.OpenLocal(dir)
+// proposal plans the change that is asked for. stdin is where a patch called
+// "-" comes from.
+func (r *planRequest) proposal(ctx context.Context, loader *load.Loader, stdin io.Reader) (p plan.Proposal, err error) {
+	repo, err := gitrepo.OpenLocal(r.repo)
 	if err != nil {
 		return p, &exitError{2, fmt.Errorf("plan: %w", err)}
 	}
 	defer func() { err = errors.Join(err, repo.Close()) }()
-	in := decide.Input{Repo: repo, Rules: planningRules}
-	for _, r := range []struct {
-		flag, revision string
-		commit         *string
-	}{{"--base", base, &in.Base}, {"--head", head, &in.Head}} {
-		if *r.commit, err = repo.Resolve(ctx, r.revision); err != nil {
-			return p, &exitError{2, fmt.Errorf("plan: %s: %w", r.flag, err)}
-		}
-	}
+	in := decide.Input{Repo: repo, Loader: loader, Rules: planningRules}
 	tips, err := repo.Fetch(ctx) // of the local branches: nothing is fetched
 	if err != nil && !errors.Is(err, reconciler.ErrNotFound) {
 		return p, &exitError{1, fmt.Errorf("plan: %w", err)}
+	}
+	if in.Base, err = r.baseOf(ctx, repo, tips); err != nil {
+		return p, &exitError{2, fmt.Errorf("plan: --base: %w", err)}
+	}
+	if r.head != "" {
+		if in.Head, err = repo.Resolve(ctx, r.head); err != nil {
+			return p, &exitError{2, fmt.Errorf("plan: --head: %w", err)}
+		}
 	}
 	if tips.Main == in.Base {
 		in.InForce = tips.InForce
@@ -111,13 +149,61 @@ func proposal(ctx context.Context, dir, base, head string) (p plan.Proposal, err
 		return p, &exitError{1, fmt.Errorf("plan: %s: %w", reconciler.BranchStatus, err)}
 	}
 	in.Memory = status.Units
-	if in.Loader, err = load.New(load.Options{Backends: backends()}); err != nil {
-		return p, &exitError{1, err}
+	switch {
+	case r.head != "":
+		p, err = decide.Proposal(ctx, in)
+	case r.patch != "":
+		p, err = r.patched(ctx, in, stdin)
+	default:
+		p, err = r.worktree(ctx, in)
 	}
-	if p, err = decide.Proposal(ctx, in); err != nil {
-		return p, &exitError{1, fmt.Errorf("plan: %w", err)}
+	var exit *exitError
+	if err != nil && !errors.As(err, &exit) {
+		err = &exitError{1, fmt.Errorf("plan: %w", err)}
 	}
-	return p, nil
+	return p, err
+}
+
+// baseOf is the commit of the base: HEAD if none is asked for, and main where
+// HEAD is a branch without commits.
+func (r *planRequest) baseOf(ctx context.Context, repo *gitrepo.Repo, tips reconciler.Tips) (string, error) {
+	if r.base != "" {
+		return repo.Resolve(ctx, r.base)
+	}
+	head, err := repo.Resolve(ctx, "HEAD")
+	if errors.Is(err, reconciler.ErrNotFound) && tips.Main != "" {
+		return tips.Main, nil
+	}
+	return head, err
+}
+
+// patched plans the patch.
+func (r *planRequest) patched(ctx context.Context, in decide.Input, stdin io.Reader) (plan.Proposal, error) {
+	from, name := stdin, "standard input"
+	if r.patch != "-" {
+		f, err := os.Open(r.patch)
+		if err != nil {
+			return plan.Proposal{}, &exitError{2, fmt.Errorf("plan: --patch: %w", err)}
+		}
+		defer f.Close()
+		from, name = f, r.patch
+	}
+	p, err := patch.Parse(from)
+	if err != nil {
+		return plan.Proposal{}, &exitError{2, fmt.Errorf("plan: --patch: %s: %w", name, err)}
+	}
+	base, err := in.Repo.Snapshot(ctx, in.Base)
+	if err != nil {
+		return plan.Proposal{}, err
+	}
+	tree, conflicts, err := p.Apply(ctx, base)
+	switch {
+	case err != nil:
+		return plan.Proposal{}, fmt.Errorf("--patch: %s: %w", name, err)
+	case len(conflicts) > 0:
+		return decide.Conflicting(in, conflicts), nil
+	}
+	return decide.Change(ctx, in, tree, tree.Touched())
 }
 
 // planningRules are what a backend knows of a change without looking anywhere.

@@ -15,14 +15,19 @@ import (
 )
 
 func newValidateCmd() *cobra.Command {
-	var output string
+	var (
+		output string
+		again  bool
+	)
 	cmd := &cobra.Command{
 		Use:   "validate [DIR]",
 		Short: "check a whole estate",
 		Long: `Check a whole estate: every document, what documents say about each other, and
 what policy makes of the instances.
 
-Exit status: 0 clean, 1 errors were found, 2 usage.`,
+With --watch, check it again whenever a file changes, until interrupted.
+
+Exit status: 0 clean, 1 errors were found, 2 usage; with --watch 0.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !slices.Contains(findingForms(), output) {
@@ -32,32 +37,42 @@ Exit status: 0 clean, 1 errors were found, 2 usage.`,
 			if len(args) == 1 {
 				dir = args[0]
 			}
-			v, err := validate(cmd.Context(), dir)
+			loader, err := load.New(load.Options{Backends: backends()})
 			if err != nil {
-				return err
+				return &exitError{1, err}
 			}
-			if err := v.write(cmd.OutOrStdout(), output); err != nil {
-				return err
+			once := func() error {
+				v, err := validate(cmd.Context(), loader, dir)
+				if err != nil {
+					return err
+				}
+				if err := v.write(cmd.OutOrStdout(), output); err != nil {
+					return err
+				}
+				if v.Summary.Errors > 0 {
+					return &exitError{code: 1}
+				}
+				return nil
 			}
-			if v.Summary.Errors > 0 {
-				return &exitError{code: 1}
+			if !again {
+				return once()
 			}
-			return nil
+			return watch(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), rounds{
+				what: dir, once: once, text: output == "text",
+				scan: func() (sight, error) { return seeEstate(dir) },
+			})
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "text", strings.Join(findingForms(), ", "))
+	cmd.Flags().BoolVar(&again, "watch", false, "check again whenever a file changes")
 	return cmd
 }
 
 // validate reads the estate in dir.
-func validate(ctx context.Context, dir string) (*validation, error) {
+func validate(ctx context.Context, loader *load.Loader, dir string) (*validation, error) {
 	snap, err := load.Dir(dir)
 	if err != nil {
 		return nil, &exitError{2, fmt.Errorf("validate: %w", err)}
-	}
-	loader, err := load.New(load.Options{Backends: backends()})
-	if err != nil {
-		return nil, &exitError{1, err}
 	}
 	r, err := loader.Load(ctx, snap)
 	if err != nil {

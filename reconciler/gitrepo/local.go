@@ -29,14 +29,11 @@ const localDescriptors = 64
 // Fetch says where its branches stand, those of a remote called origin where
 // there are none of its own.
 func OpenLocal(dir string) (*Repo, error) {
-	gitDir, err := findGitDir(strings.TrimPrefix(dir, "file://"))
+	at, err := Locate(dir)
 	if err != nil {
 		return nil, err
 	}
-	common, err := commonDir(gitDir)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", dir, err)
-	}
+	gitDir, common := at.GitDir, at.CommonDir
 	scratch, err := os.MkdirTemp("", "berth-merge-")
 	if err != nil {
 		return nil, err
@@ -58,30 +55,49 @@ func OpenLocal(dir string) (*Repo, error) {
 	}, nil
 }
 
-// findGitDir is the Git directory of the repository that dir is, or is part of.
-func findGitDir(dir string) (string, error) {
-	start, err := filepath.Abs(dir)
+// Place is where somebody's repository is on disk.
+type Place struct {
+	WorkTree  string // its root; "": the repository is bare
+	GitDir    string // HEAD is here
+	CommonDir string // objects and branches are here; GitDir itself, unless that belongs to an additional work tree
+}
+
+// Locate finds the repository that dir is, or is part of: a path or a file://
+// URL. The error wraps reconciler.ErrNotFound if there is none.
+func Locate(dir string) (Place, error) {
+	start, err := filepath.Abs(strings.TrimPrefix(dir, "file://"))
 	if err != nil {
-		return "", err
+		return Place{}, err
 	}
+	p, err := findGitDir(start)
+	if err != nil {
+		return p, err
+	}
+	if p.CommonDir, err = commonDir(p.GitDir); err != nil {
+		return p, fmt.Errorf("%s: %w", dir, err)
+	}
+	return p, nil
+}
+
+func findGitDir(start string) (Place, error) {
 	for at := start; ; at = filepath.Dir(at) {
 		dot := filepath.Join(at, ".git")
 		if isGitDir(dot) {
-			return dot, nil
+			return Place{WorkTree: at, GitDir: dot}, nil
 		}
 		if b, err := os.ReadFile(dot); err == nil { // an additional work tree
 			if to, ok := strings.CutPrefix(strings.TrimSpace(string(b)), "gitdir: "); ok {
 				if !filepath.IsAbs(to) {
 					to = filepath.Join(at, to)
 				}
-				return to, nil
+				return Place{WorkTree: at, GitDir: to}, nil
 			}
 		}
 		if isGitDir(at) {
-			return at, nil
+			return Place{GitDir: at}, nil
 		}
 		if at == filepath.Dir(at) {
-			return "", fmt.Errorf("%s is not in a Git repository: %w", start, reconciler.ErrNotFound)
+			return Place{}, fmt.Errorf("%s is not in a Git repository: %w", start, reconciler.ErrNotFound)
 		}
 	}
 }

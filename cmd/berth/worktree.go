@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"berth/reconciler/decide"
+	"berth/reconciler/gitrepo"
+	"berth/reconciler/plan"
+	"berth/schema"
+	"berth/schema/load"
+)
+
+// worktree plans what the work tree holds, committed or not, over the base.
+func (r *planRequest) worktree(ctx context.Context, in decide.Input) (plan.Proposal, error) {
+	at, err := gitrepo.Locate(r.repo)
+	if err != nil {
+		return plan.Proposal{}, err
+	}
+	head, err := load.Dir(at.WorkTree)
+	if err != nil {
+		return plan.Proposal{}, err
+	}
+	base, err := in.Repo.Snapshot(ctx, in.Base)
+	if err != nil {
+		return plan.Proposal{}, err
+	}
+	touched, err := compare(ctx, base, head)
+	if err != nil {
+		return plan.Proposal{}, err
+	}
+	return decide.Change(ctx, in, head, touched)
+}
+
+// compare lists the paths of the estate in which two snapshots differ.
+func compare(ctx context.Context, from, to schema.Snapshot) ([]schema.PathChange, error) {
+	was, err := estateFilesOf(ctx, from)
+	if err != nil {
+		return nil, fmt.Errorf("the base: %w", err)
+	}
+	is, err := estateFilesOf(ctx, to)
+	if err != nil {
+		return nil, fmt.Errorf("the work tree: %w", err)
+	}
+	all := maps.Clone(was)
+	maps.Copy(all, is)
+	var out []schema.PathChange
+	for _, path := range slices.Sorted(maps.Keys(all)) {
+		if was[path] != is[path] {
+			out = append(out, schema.PathChange{Path: path, From: was[path].Blob, To: is[path].Blob})
+		}
+	}
+	return out, nil
+}
+
+// estateFilesOf are the files of a snapshot that are the estate's: a work tree
+// is read without the rest.
+func estateFilesOf(ctx context.Context, s schema.Snapshot) (map[string]schema.File, error) {
+	parts, err := s.Parts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]schema.File{}
+	for _, p := range parts {
+		if !p.Dir || !ofEstate(p.Name) {
+			continue
+		}
+		files, err := s.Files(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range files {
+			out[f.Path] = f
+		}
+	}
+	return out, nil
+}
+
+// ofEstate says whether a path is in one of the estate's directories, or in one
+// that looks like it.
+func ofEstate(path string) bool {
+	top, _, _ := strings.Cut(path, "/")
+	return strings.EqualFold(top, "platform") || strings.EqualFold(top, "tenants")
+}
+
+// again plans whenever the change moves, or what it is planned against.
+func (r *planRequest) again(cmd *cobra.Command, loader *load.Loader) error {
+	at, err := gitrepo.Locate(r.repo)
+	if err != nil {
+		return &exitError{2, fmt.Errorf("plan: %w", err)}
+	}
+	what := "the work tree " + at.WorkTree
+	switch {
+	case r.patch != "":
+		what = r.patch
+	case r.head != "":
+		what = r.head
+	case at.WorkTree == "":
+		return &exitError{2, fmt.Errorf("plan: %s has no work tree: give --head or --patch", at.GitDir)}
+	}
+	return watch(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), rounds{
+		what: what, text: r.output == "text",
+		scan: func() (sight, error) { return r.see(at) },
+		once: func() error {
+			p, err := r.proposal(cmd.Context(), loader, nil)
+			if err != nil {
+				return err
+			}
+			text, err := formOf(p, r.output)
+			if err != nil {
+				return err
+			}
+			_, err = cmd.OutOrStdout().Write(text)
+			return err
+		},
+	})
+}
+
+// see sees the refs, and what is planned if that is no commit.
+func (r *planRequest) see(at gitrepo.Place) (sight, error) {
+	s := sight{stamps: map[string]string{}}
+	switch {
+	case r.patch != "":
+		s.dirs = append(s.dirs, filepath.Dir(r.patch))
+		if err := s.file(r.patch, r.patch); err != nil {
+			return s, err
+		}
+	case r.head == "":
+		var err error
+		if s, err = seeEstate(at.WorkTree); err != nil {
+			return s, err
+		}
+	}
+	for _, dir := range []string{at.GitDir, at.CommonDir} {
+		for _, name := range []string{"HEAD", "packed-refs"} {
+			if err := s.file(filepath.Join(dir, name), name); err != nil {
+				return s, err
+			}
+		}
+		if !slices.Contains(s.dirs, dir) {
+			s.dirs = append(s.dirs, dir)
+		}
+	}
+	return s, s.tree(filepath.Join(at.CommonDir, "refs"), "refs/", func(string) bool { return true })
+}
