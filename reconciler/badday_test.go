@@ -60,7 +60,7 @@ func TestAnUnreadableTreeFreezes(t *testing.T) {
 			key := schema.InstanceKey("physics", "lab", "train")
 			require.NoError(t, w.world.SetState(key, "worker-0", plan.Stopped))
 			w.eventually("repaired", func() bool { return w.world.Calls("start") > 0 })
-			require.Equal(t, plan.PhaseRunning, w.status("train").Phase)
+			w.eventually("running again", w.phase("train", plan.PhaseRunning))
 
 			commit := w.commitTree(good)
 			w.eventually("goes on", func() bool { return w.revision().Frozen == "" && w.revision().Commit == commit })
