@@ -3,6 +3,8 @@ package reconciler
 import (
 	"context"
 	"errors"
+	"fmt"
+	"time"
 
 	"berth/reconciler/plan"
 	"berth/schema"
@@ -14,17 +16,28 @@ const (
 	BranchStatus  = "berth/status"
 )
 
-// Errors of a Repo; test with errors.Is.
+// Errors of a Repo or a Forge; test with errors.Is.
 var (
 	// ErrRewritten: a branch no longer descends from what was seen of it.
 	ErrRewritten = errors.New("history was rewritten")
 	// ErrConflict: another writer moved the branch; fetch, rebuild, retry.
 	ErrConflict = errors.New("branch was moved by another writer")
-	// ErrNotFound: no such commit, ref or file.
+	// ErrNotFound: no such commit, ref, file or pull request.
 	ErrNotFound = errors.New("not found")
 	// ErrUnreadable: a tree is there and no two readers would read the same in it.
 	ErrUnreadable = errors.New("malformed tree")
+	// ErrMoved: the pull request's head moved meanwhile, or the forge does not
+	// know it yet; look again.
+	ErrMoved = errors.New("the pull request's head moved")
 )
+
+// LaterError says that nothing gets through before At, such as at the end of a
+// rate limit: trying sooner is in vain. Test with errors.As for *LaterError.
+type LaterError struct{ At time.Time }
+
+func (e *LaterError) Error() string {
+	return fmt.Sprintf("nothing more before %s", e.At.UTC().Format(time.RFC3339))
+}
 
 // Tips are the commits branches stand at; "" where a branch is not there yet.
 type Tips struct {
@@ -122,13 +135,17 @@ type PullRequest struct {
 }
 
 // Forge is what the loop needs of where pull requests live. All writes are
-// idempotent: equal content writes nothing.
+// idempotent: equal content writes nothing. Where the forge lets nothing through
+// for now, the error is a *LaterError.
 type Forge interface {
 	OpenPulls(ctx context.Context) ([]PullRequest, error)
+	// Pull reads one; ErrNotFound if there is none of that number.
 	Pull(ctx context.Context, number int) (PullRequest, error)
 	// PullsOf lists the merged pull requests a commit of main belongs to.
 	PullsOf(ctx context.Context, commit string) ([]PullRequest, error)
-	// Propose shows what a pull request would do: first the check, then the comment.
+	// Propose shows what a pull request would do: first the check, then the
+	// comment. ErrMoved means that the comment was left alone, as the forge says
+	// that p.Head is not the head.
 	Propose(ctx context.Context, pr PullRequest, p plan.Proposal) error
 	// Follow shows in the same comment what became of a merged one.
 	Follow(ctx context.Context, pr PullRequest, r plan.Rollout) error
