@@ -117,8 +117,19 @@ func applied(st *Status) *Unit {
 	return st.Observed.Unit
 }
 
-// absent says whether memory is sure that a unit is not there.
-func absent(st *Status) bool { return st.Observed != nil && st.Observed.Presence == Absent }
+// onlyIntended says whether nothing of a member is on a node yet that memory
+// has it on: neither did the runtime record it there nor see it there. Such a
+// member is in the status of a unit that is decided and not made, or that is
+// stopped and grows when it starts. Where nobody knows, it may be there.
+func onlyIntended(o Observed, name, node string) bool {
+	if o.Presence == Unknown {
+		return false
+	}
+	if m, ok := find(o.Unit, name); ok && m.Node == node {
+		return false
+	}
+	return !slices.ContainsFunc(o.Members, func(s MemberState) bool { return s.Name == name && s.Node == node })
+}
 
 // member is a member of role on n. One with GPUs has as many as it asked for,
 // the first ones of the first kind that fits: what policy allowed is what it

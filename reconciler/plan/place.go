@@ -151,32 +151,36 @@ func (p *placer) takenBy(node string, key schema.Key, exclusive bool) (schema.Ke
 }
 
 // keep leaves the members of key where they are, as far as they may stay, and
-// says whether the unit has any.
+// says whether the unit has any. A member that was only meant to be on a node
+// keeps it like one that is new there: while it fits, and after the unit's
+// members that are there.
 func (p *placer) keep(key schema.Key) bool {
 	inst, st := p.eff.Instances[key], p.mem[key]
 	p.out.Members[key] = nil
 	if st == nil {
 		return false
 	}
-	unit := applied(st)
-	for _, role := range inst.Roles {
-		for i := range role.Count {
-			name := memberName(role.Name, i)
-			node, reason := p.home(st, role, name)
-			if node == nil {
-				continue
-			}
-			m := member(role, name, node, reason)
-			switch {
-			case unit == nil && absent(st) && !p.fits(key, inst, role, node):
-				continue // a mere intention, and no longer a good one
-			case unit != nil && asksElse(unit, inst, role, name) && len(misfits(inst, role, node)) > 0:
-				if p.unhappy[key] == nil {
-					p.unhappy[key] = map[string]Member{}
+	unit, seen := applied(st), p.mem.observed(key)
+	for _, intention := range []bool{false, true} {
+		for _, role := range inst.Roles {
+			for i := range role.Count {
+				name := memberName(role.Name, i)
+				node, reason := p.home(st, role, name)
+				if node == nil || onlyIntended(seen, name, node.Key.Name) != intention {
+					continue
 				}
-				p.unhappy[key][name] = stay(m, unit, node)
-			default:
-				p.put(key, role, m)
+				m := member(role, name, node, reason)
+				switch {
+				case intention && !p.fits(key, inst, role, node):
+					// No longer a good one. Nothing is there that could stay.
+				case !intention && unit != nil && asksElse(unit, inst, role, name) && len(misfits(inst, role, node)) > 0:
+					if p.unhappy[key] == nil {
+						p.unhappy[key] = map[string]Member{}
+					}
+					p.unhappy[key][name] = stay(m, unit, node)
+				default:
+					p.put(key, role, m)
+				}
 			}
 		}
 	}

@@ -108,6 +108,30 @@ func TestProposeFromMemory(t *testing.T) {
 	}
 }
 
+// What a decision meant for a unit binds no later one until somebody may have
+// acted on it.
+func TestPlaceBeforeAnybodyLooked(t *testing.T) {
+	key := keyOf("a.one/x")
+	first := lab(2, map[string]int{"a.one/x": 1})
+	var members []plan.MemberStatus
+	for _, m := range plan.Place(first, nil).Members[key] {
+		members = append(members, plan.MemberStatus{Member: m, Placed: m.Reason})
+	}
+	require.Equal(t, "gpu-0000", members[1].Node)
+	next := lab(2, map[string]int{"a.one/x": 1})
+	next.Nodes["gpu-0000"].Spec.Cordoned = true
+	for _, c := range []struct {
+		phase plan.Phase
+		node  string
+	}{
+		{plan.PhaseRequested, "gpu-0001"},
+		{plan.PhaseDeploying, "gpu-0000"}, // it may be there
+	} {
+		placed := plan.Place(next, plan.Memory{key: {Key: key, Phase: c.phase, Members: members}})
+		require.Equal(t, c.node, placed.Members[key][1].Node, c.phase)
+	}
+}
+
 // The digest stands for what a merge does, not for how it came about.
 func TestProposalDigest(t *testing.T) {
 	base := lab(4, map[string]int{"a.one/x": 1})
