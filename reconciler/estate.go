@@ -90,46 +90,72 @@ func (r *Reconciler) reconcileEstate(ctx context.Context) error {
 	return r.enforce(ctx, st, newState)
 }
 
-// adopt takes up what an earlier run of the daemon decided and wrote, so that
-// a restart continues where it was (DESIGN §1, promise 3).
+// adopt takes up what an earlier run of the daemon brought into force, so that
+// a restart continues where it was (DESIGN §1, promise 3). What is in force
+// comes from the branch of that name alone, which Fetch has verified; what
+// status remembers of it only tells which units a decision changes that was
+// written and not yet recorded. That older state, or nil, is returned.
 func (r *Reconciler) adopt(ctx context.Context, tips Tips) (*state, error) {
-	rev := r.writer.revision()
-	// What status says is believed only of what was in force once: it is memory,
-	// and who can write it must not decide what is in force.
-	base, err := "", error(nil)
-	if rev.InForce != "" {
-		base, err = r.o.Repo.MergeBase(ctx, rev.InForce, tips.InForce)
+	st, err := r.inForce(ctx, tips.InForce)
+	if errors.Is(err, decide.ErrFrozen) {
+		// It no longer loads. Main may mend it; if not, that freezes the sync.
+		r.o.Log.Error("what is in force does not load any more", "in_force", short(tips.InForce), "error", err)
+		return nil, nil
 	}
-	if err != nil && !errors.Is(err, ErrNotFound) {
+	if err != nil {
 		return nil, err
 	}
-	if err != nil || base != rev.InForce || base == "" {
-		return nil, nil // in force was written, but its decision was not recorded: decide again
+	rev := r.writer.revision()
+	mem := r.writer.memory()
+	recorded := rev.InForce == tips.InForce
+	if recorded {
+		st.main, st.held = rev.Commit, rev.Held
 	}
-	snap, err := r.o.Repo.Snapshot(ctx, rev.InForce)
+	r.mu.Lock()
+	r.state = st
+	r.mu.Unlock()
+	if recorded && rev.Commit == tips.Main {
+		r.opened()
+	}
+	for k, s := range mem {
+		for _, commit := range r.rollouts.status(s) {
+			if !settled(s) || s.Phase == plan.PhaseDeleted {
+				r.touched(commit)
+			}
+		}
+		r.queue.Add(Item{Do: TaskUnit, Unit: k})
+	}
+	r.o.Log.Info("continuing", "in_force", short(tips.InForce), "units", len(st.effective.Instances))
+	if recorded {
+		return st, nil
+	}
+	// The branch's own commits are joined by first parents, main's are not.
+	commits, err := r.o.Repo.Log(ctx, "", tips.InForce, maxAttributed)
+	if err != nil || !slices.ContainsFunc(commits, func(c Commit) bool { return c.ID == rev.InForce }) {
+		return nil, err
+	}
+	old, err := r.inForce(ctx, rev.InForce)
+	if errors.Is(err, decide.ErrFrozen) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	old.main = rev.Commit
+	return old, nil
+}
+
+// inForce is the state that a commit of berth/in-force stands for.
+func (r *Reconciler) inForce(ctx context.Context, commit string) (*state, error) {
+	snap, err := r.o.Repo.Snapshot(ctx, commit)
 	if err != nil {
 		return nil, err
 	}
 	d, err := decide.Commit(ctx, r.o.Loader, snap, snap)
 	if err != nil {
-		return nil, fmt.Errorf("what is in force at %s cannot be read back: %w", short(rev.InForce), err)
+		return nil, fmt.Errorf("read back %s: %w", short(commit), err)
 	}
-	st := &state{main: rev.Commit, inForce: rev.InForce, effective: d.Effective, held: rev.Held}
-	st.placement = plan.Place(d.Effective, r.writer.memory())
-	r.mu.Lock()
-	r.state = st
-	r.mu.Unlock()
-	if rev.Commit == tips.Main && rev.InForce == tips.InForce {
-		r.opened()
-	}
-	for k, s := range r.writer.memory() {
-		r.queue.Add(Item{Do: TaskUnit, Unit: k})
-		if !settled(s) || s.Phase == plan.PhaseDeleted {
-			r.touched(s.Revision)
-		}
-	}
-	r.o.Log.Info("continuing", "main", short(rev.Commit), "in_force", short(rev.InForce), "units", len(d.Effective.Instances))
-	return st, nil
+	return &state{inForce: commit, effective: d.Effective, placement: plan.Place(d.Effective, r.writer.memory())}, nil
 }
 
 func (r *Reconciler) opened() {
@@ -150,12 +176,18 @@ func (r *Reconciler) enforce(ctx context.Context, old, st *state) error {
 		oldMain = old.main
 	}
 	changed := changedUnits(old, st, mem)
-	causes := r.attribute(ctx, oldMain, st.main, changed)
+	merged := r.merged(ctx, oldMain, st.main)
+	causes := attribute(merged, st.main, changed)
+	var wasHeld []plan.Held
+	if old != nil {
+		wasHeld = old.held
+	}
+	for commit, held := range attributeHeld(merged, st.main, newlyHeld(wasHeld, st.held)) {
+		r.rollouts.begin(commit, held)
+	}
 
+	r.deciding.Lock()
 	for _, key := range changed {
-		r.mu.Lock()
-		r.progress[key] = &progress{started: r.o.Now()}
-		r.mu.Unlock()
 		for { // until no worker records something in between
 			prev := r.writer.get(key)
 			if r.set(prev, decided(key, st, prev, causes[key])) {
@@ -166,13 +198,18 @@ func (r *Reconciler) enforce(ctx context.Context, old, st *state) error {
 	r.writer.revise(func(rev *Revision) {
 		rev.Commit, rev.InForce, rev.Held, rev.Frozen = st.main, st.inForce, st.held, ""
 	})
-	r.o.Metrics.frozen.Set(0)
 	r.mu.Lock()
 	r.state, r.frozen = st, ""
 	r.mu.Unlock()
+	r.deciding.Unlock()
+
+	r.o.Metrics.frozen.Set(0)
 	r.opened()
 	for _, key := range changed {
 		r.queue.Add(Item{Do: TaskUnit, Unit: key})
+	}
+	for _, m := range merged {
+		r.touched(m.commit)
 	}
 	r.touched(st.main)
 	r.refreshPulls()
@@ -226,35 +263,51 @@ func changedUnits(old, st *state, mem plan.Memory) []schema.Key {
 	return slices.SortedFunc(maps.Keys(set), schema.Key.Compare)
 }
 
-// attribute says for each changed unit which commit between two tips of main
-// changed it: the newest that touches its own file, else its tenant, else the
-// platform, else the newest. Only told apart where history is at hand.
-func (r *Reconciler) attribute(ctx context.Context, from, to string, keys []schema.Key) map[schema.Key]string {
-	out := map[schema.Key]string{}
-	for _, k := range keys {
-		out[k] = to
-	}
+// mergedCommit is one commit of main that a decision takes in, and what it
+// touches.
+type mergedCommit struct {
+	commit string
+	paths  []PathChange
+}
+
+// merged lists what came to main between two decisions, newest first, as far
+// as history is at hand.
+func (r *Reconciler) merged(ctx context.Context, from, to string) []mergedCommit {
 	if from == "" || from == to {
-		return out
+		return nil
 	}
 	commits, err := r.o.Repo.Log(ctx, from, to, maxAttributed)
-	if err != nil || len(commits) < 2 {
-		return out
+	if err != nil {
+		r.o.Log.Warn("cannot tell which commit changed what; all is attributed to the newest", "error", err)
+		return nil
 	}
-	best := map[schema.Key]int{}
-	for _, c := range commits { // newest first
+	var out []mergedCommit
+	for _, c := range commits {
 		parent := ""
 		if len(c.Parents) > 0 {
 			parent = c.Parents[0]
 		}
-		changes, err := r.o.Repo.Diff(ctx, parent, c.ID)
+		paths, err := r.o.Repo.Diff(ctx, parent, c.ID)
 		if err != nil {
+			r.o.Log.Warn("cannot tell what a commit changed", "commit", short(c.ID), "error", err)
 			continue
 		}
-		for _, k := range keys {
-			own, _ := k.Path()
+		out = append(out, mergedCommit{c.ID, paths})
+	}
+	return out
+}
+
+// attribute says for each changed unit which commit changed it: the newest
+// that touches its own file, else its tenant, else the platform, else tip.
+func attribute(merged []mergedCommit, tip string, keys []schema.Key) map[schema.Key]string {
+	out := make(map[schema.Key]string, len(keys))
+	for _, k := range keys {
+		own, _ := k.Path()
+		best := 0
+		out[k] = tip
+		for _, m := range merged {
 			score := 0
-			for _, ch := range changes {
+			for _, ch := range m.paths {
 				switch {
 				case ch.Path == own:
 					score = max(score, 3)
@@ -264,10 +317,32 @@ func (r *Reconciler) attribute(ctx context.Context, from, to string, keys []sche
 					score = max(score, 1)
 				}
 			}
-			if score > best[k] {
-				best[k], out[k] = score, c.ID
+			if score > best {
+				best, out[k] = score, m.commit
 			}
 		}
+	}
+	return out
+}
+
+// newlyHeld are the documents that are held now and were not, or otherwise.
+func newlyHeld(before, now []plan.Held) []plan.Held {
+	return slices.DeleteFunc(slices.Clone(now), func(h plan.Held) bool { return slices.Contains(before, h) })
+}
+
+// attributeHeld gives each held document to the newest commit that touches it,
+// else to tip.
+func attributeHeld(merged []mergedCommit, tip string, held []plan.Held) map[string][]plan.Held {
+	out := map[string][]plan.Held{tip: nil}
+	for _, h := range held {
+		commit := tip
+		for _, m := range merged {
+			if slices.ContainsFunc(m.paths, func(c PathChange) bool { return c.Path == h.File }) {
+				commit = m.commit
+				break
+			}
+		}
+		out[commit] = append(out[commit], h)
 	}
 	return out
 }
@@ -275,6 +350,8 @@ func (r *Reconciler) attribute(ctx context.Context, from, to string, keys []sche
 // replace places again, as nodes came free. Units whose members change are
 // woken.
 func (r *Reconciler) replace() {
+	r.deciding.Lock()
+	defer r.deciding.Unlock()
 	st := r.current()
 	if st == nil || len(st.placement.Unplaced) == 0 {
 		return
@@ -282,10 +359,6 @@ func (r *Reconciler) replace() {
 	next := *st
 	next.placement = plan.Place(st.effective, r.writer.memory())
 	r.mu.Lock()
-	if r.state != st {
-		r.mu.Unlock()
-		return // a new decision placed already
-	}
 	r.state = &next
 	r.mu.Unlock()
 	for k := range next.effective.Instances {

@@ -11,7 +11,6 @@ import (
 
 	"berth/reconciler/decide"
 	"berth/reconciler/plan"
-	"berth/schema"
 )
 
 const (
@@ -31,7 +30,9 @@ func (r *Reconciler) listPulls(ctx context.Context) error {
 	}
 	now := map[int]PullRequest{}
 	for _, pr := range open {
-		now[pr.Number] = pr
+		if pr.BaseBranch == r.o.Branch { // the others are none of this estate's
+			now[pr.Number] = pr
+		}
 	}
 	r.mu.Lock()
 	before := r.pulls
@@ -40,12 +41,12 @@ func (r *Reconciler) listPulls(ctx context.Context) error {
 	r.mu.Unlock()
 	for _, n := range slices.Backward(slices.Sorted(maps.Keys(now))) { // newest first
 		if before[n] != now[n] || shown[n] == "" { // what did not move and is shown costs nothing
-			r.queue.Add(Item{Do: TaskPull, Pull: n})
+			r.forge.Add(Item{Do: TaskPull, Pull: n})
 		}
 	}
 	for n := range before {
 		if _, ok := now[n]; !ok {
-			r.queue.Add(Item{Do: TaskPull, Pull: n})
+			r.forge.Add(Item{Do: TaskPull, Pull: n})
 		}
 	}
 	return nil
@@ -59,15 +60,12 @@ func (r *Reconciler) refreshPulls() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for n := range r.pulls {
-		r.queue.AddAfter(Item{Do: TaskPull, Pull: n}, pullsDebounce)
+		r.forge.AddAfter(Item{Do: TaskPull, Pull: n}, pullsDebounce)
 	}
 }
 
 // propose shows on one pull request what its merge would do.
 func (r *Reconciler) propose(ctx context.Context, number int) error {
-	if r.o.Forge == nil {
-		return nil
-	}
 	st := r.current()
 	if st == nil {
 		return errors.New("no commit has been decided yet")
@@ -77,14 +75,14 @@ func (r *Reconciler) propose(ctx context.Context, number int) error {
 		return err
 	}
 	r.mu.Lock()
-	if pr.Open {
+	if pr.Open && pr.BaseBranch == r.o.Branch {
 		r.pulls[number] = pr
 	} else {
 		delete(r.pulls, number)
 		delete(r.shown, number)
 	}
 	r.mu.Unlock()
-	if !pr.Open {
+	if !pr.Open || pr.BaseBranch != r.o.Branch {
 		return nil
 	}
 	head, err := r.o.Repo.FetchPull(ctx, number)
@@ -139,116 +137,53 @@ func (r *Reconciler) rules(backend string) plan.Rules {
 	return nil
 }
 
-// touched wakes the comment of the pull request that brought a commit.
+// touched wakes the comment of the pull request that brought a commit, unless
+// its roll-out is over.
 func (r *Reconciler) touched(commit string) {
-	if r.o.Forge != nil && commit != "" {
-		r.queue.AddAfter(Item{Do: TaskFollow, Commit: commit}, followCoalesce)
+	if r.o.Forge != nil && commit != "" && !r.rollouts.over(commit) {
+		r.forge.AddAfter(Item{Do: TaskFollow, Commit: commit}, followCoalesce)
 	}
 }
 
-// follow tells the pull request that brought a commit what became of it, and
-// forgets units that are gone once that is told.
+// follow tells the pull request that brought a commit what became of it.
 func (r *Reconciler) follow(ctx context.Context, commit string) error {
-	if r.o.Forge == nil {
-		return nil
-	}
-	prs, err := r.pullsOf(ctx, commit)
+	prs, sure, err := r.pullsOf(ctx, commit)
 	if err != nil {
 		return err
 	}
-	roll := r.rollout(commit)
+	roll := r.rollouts.tell(commit)
 	for _, pr := range prs {
 		if err := r.o.Forge.Follow(ctx, pr, roll); err != nil {
 			return err
 		}
 	}
-	for _, u := range roll.Units {
-		if u.Phase == plan.PhaseDeleted && r.writer.get(u.Key) != nil {
-			r.mu.Lock()
-			r.gone[commit] = append(r.gone[commit], u)
-			r.mu.Unlock()
-			r.forget(u.Key)
-		}
+	if sure && roll.Settled() {
+		r.rollouts.end(commit)
 	}
 	return nil
-}
-
-// mergedPulls is what the forge said of a commit, and when it was first asked.
-type mergedPulls struct {
-	prs   []PullRequest
-	asked time.Time
 }
 
 // Right after a merge a forge may not know yet which pull request a commit
 // came from: "none" is believed after a while only.
 const (
 	pullsOfAgain = 5 * time.Second
-	pullsOfTrust = 2 * time.Minute
+	pullsOfTrust = time.Minute
 )
 
 // pullsOf are the merged pull requests a commit belongs to. While it is not
 // sure that there is none, it has the comment looked at again.
-func (r *Reconciler) pullsOf(ctx context.Context, commit string) ([]PullRequest, error) {
-	r.mu.Lock()
-	known, asked := r.merged[commit]
-	r.mu.Unlock()
-	young := r.o.Now().Sub(known.asked) < pullsOfTrust
-	if asked && (len(known.prs) > 0 || !young) {
-		return known.prs, nil
+func (r *Reconciler) pullsOf(ctx context.Context, commit string) (prs []PullRequest, sure bool, err error) {
+	prs, asked := r.rollouts.pulls(commit)
+	young := asked.IsZero() || r.o.Now().Sub(asked) < pullsOfTrust
+	if len(prs) > 0 || !young {
+		return prs, true, nil
 	}
-	prs, err := r.o.Forge.PullsOf(ctx, commit)
-	if err != nil {
-		return nil, err
+	if prs, err = r.o.Forge.PullsOf(ctx, commit); err != nil {
+		return nil, false, err
 	}
-	if !asked {
-		known.asked = r.o.Now()
-	}
-	known.prs = prs
+	r.rollouts.setPulls(commit, prs)
 	if len(prs) == 0 {
-		r.queue.AddAfter(Item{Do: TaskFollow, Commit: commit}, pullsOfAgain)
+		r.forge.AddAfter(Item{Do: TaskFollow, Commit: commit}, pullsOfAgain)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.merged) > 1000 { // a cache, nothing more
-		clear(r.merged)
-		clear(r.gone)
-	}
-	r.merged[commit] = known
-	return prs, nil
-}
-
-// rollout is where the units that a commit changed stand.
-func (r *Reconciler) rollout(commit string) plan.Rollout {
-	mem := r.writer.memory()
-	roll := plan.Rollout{Commit: commit, CorrelationID: correlation(commit)}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, k := range slices.SortedFunc(maps.Keys(mem), schema.Key.Compare) {
-		s := mem[k]
-		if s.Revision != commit {
-			continue
-		}
-		u := plan.UnitProgress{Key: k, Phase: s.Phase, Settled: settled(s), Members: s.Members, Failure: s.FailureReason}
-		if u.Failure == "" {
-			for _, c := range s.Conditions {
-				if c.Type == "Ready" && c.Status != "True" {
-					u.Failure = c.Message
-				}
-			}
-		}
-		if p := r.progress[k]; p != nil {
-			u.Done, u.Total, u.Seconds = p.done, p.total, p.took.Seconds()
-		}
-		roll.Units = append(roll.Units, u)
-	}
-	for _, u := range r.gone[commit] {
-		if mem[u.Key] == nil || mem[u.Key].Revision != commit {
-			roll.Units = append(roll.Units, u)
-		}
-	}
-	slices.SortFunc(roll.Units, func(a, b plan.UnitProgress) int { return a.Key.Compare(b.Key) })
-	if r.state != nil && r.state.main == commit {
-		roll.Held = r.state.held
-	}
-	return roll
+	return prs, len(prs) > 0, nil
 }

@@ -2,6 +2,7 @@ package reconciler
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -24,6 +25,7 @@ import (
 // defaults named.
 type Options struct {
 	Estate   string // the estate's name, for logs
+	Branch   string // the branch people merge to, for which pull requests are planned: main
 	Repo     Repo
 	Forge    Forge // nil: no forge; everything else works the same
 	Loader   *load.Loader
@@ -55,6 +57,7 @@ type Task string
 const (
 	TaskEstate Task = "estate" // fetch, decide the new commit
 	TaskUnit   Task = "unit"   // bring one unit to what is in force
+	TaskPlace  Task = "place"  // give nodes that came free to who waits for one
 	TaskPulls  Task = "pulls"  // list the open pull requests
 	TaskPull   Task = "pull"   // show what one pull request would do
 	TaskFollow Task = "follow" // tell a merged pull request what became of it
@@ -74,20 +77,24 @@ func (i Item) String() string {
 
 // Reconciler keeps one estate. Make it with New, run it once with Run.
 type Reconciler struct {
-	o      Options
-	queue  workqueue.TypedRateLimitingInterface[Item]
-	writer *writer
+	o        Options
+	queue    workqueue.TypedRateLimitingInterface[Item]
+	forge    workqueue.TypedRateLimitingInterface[Item] // of its own: a slow forge delays no repair
+	writer   *writer
+	rollouts *rollouts
 
-	mu       sync.Mutex
-	state    *state // replaced whole by each decision; nil before the first
-	pulls    map[int]PullRequest
-	merged   map[string]mergedPulls         // pull requests of commits of main, as the forge told
-	gone     map[string][]plan.UnitProgress // units that commits took away, for their comments
-	progress map[schema.Key]*progress       // of units being worked on
-	shown    map[int]string                 // what a pull request was last shown
-	seen     map[schema.Key]bool            // units looked at in this run
-	frozen   string                         // why main's commit cannot be taken over; "": it is
-	ready    chan struct{}                  // closed when it is known what is in force
+	// deciding is held while a decision and the statuses that follow from it
+	// are recorded, so that who reads both sees both old or both new.
+	deciding sync.RWMutex
+
+	mu     sync.Mutex
+	state  *state // replaced whole by each decision; nil before the first
+	pulls  map[int]PullRequest
+	shown  map[int]string        // what a pull request was last shown
+	waits  map[schema.Key]string // digest of the plan a unit waits to go on with
+	seen   map[schema.Key]bool   // units looked at in this run
+	frozen string                // why main's commit cannot be taken over; "": it is
+	ready  chan struct{}         // closed when it is known what is in force
 }
 
 // state is one decision: what is in force, and what follows from it. Immutable.
@@ -96,13 +103,6 @@ type state struct {
 	effective     *schema.Effective
 	placement     plan.Placement
 	held          []plan.Held
-}
-
-// progress of a unit's roll-out, for the pull request that caused it.
-type progress struct {
-	started     time.Time
-	done, total int
-	took        time.Duration
 }
 
 // New makes a Reconciler.
@@ -127,17 +127,20 @@ func New(o Options) *Reconciler {
 	if o.Metrics == nil {
 		o.Metrics = NewMetrics(nil)
 	}
+	if o.Branch == "" {
+		o.Branch = "main"
+	}
+	queue := func() workqueue.TypedRateLimitingInterface[Item] {
+		return workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[Item](500*time.Millisecond, 30*time.Second))
+	}
 	r := &Reconciler{
-		o: o,
-		queue: workqueue.NewTypedRateLimitingQueue(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[Item](500*time.Millisecond, 30*time.Second)),
-		pulls:    map[int]PullRequest{},
-		merged:   map[string]mergedPulls{},
-		gone:     map[string][]plan.UnitProgress{},
-		progress: map[schema.Key]*progress{},
-		shown:    map[int]string{},
-		seen:     map[schema.Key]bool{},
-		ready:    make(chan struct{}),
+		o: o, queue: queue(), forge: queue(), rollouts: newRollouts(o.Now),
+		pulls: map[int]PullRequest{},
+		shown: map[int]string{},
+		waits: map[schema.Key]string{},
+		seen:  map[schema.Key]bool{},
+		ready: make(chan struct{}),
 	}
 	r.writer = newWriter(o.Repo, o.Flush, o.Log, o.Now)
 	r.writer.onPush = o.Metrics.pushed
@@ -146,7 +149,23 @@ func New(o Options) *Reconciler {
 
 // Enqueue asks to look at something soon. It never blocks; equal items that
 // wait are one.
-func (r *Reconciler) Enqueue(i Item) { r.queue.Add(i) }
+func (r *Reconciler) Enqueue(i Item) {
+	if q := r.queueOf(i); q != nil {
+		q.Add(i)
+	}
+}
+
+// queueOf is where an item waits; nil: there is no forge to look at.
+func (r *Reconciler) queueOf(i Item) workqueue.TypedRateLimitingInterface[Item] {
+	switch i.Do {
+	case TaskPulls, TaskPull, TaskFollow:
+		if r.o.Forge == nil {
+			return nil
+		}
+		return r.forge
+	}
+	return r.queue
+}
 
 // Ready is closed once it is known what is in force: main's commit is decided,
 // or it cannot be taken over and what was in force before is kept.
@@ -181,7 +200,10 @@ func (r *Reconciler) Run(ctx context.Context) error {
 		defer stopWriter()
 		var wg sync.WaitGroup
 		for range r.o.Workers {
-			wg.Go(func() { r.work(ctx) })
+			wg.Go(func() { r.work(ctx, r.queue) })
+		}
+		for range forgeWorkers {
+			wg.Go(func() { r.work(ctx, r.forge) })
 		}
 		wg.Wait()
 		return nil
@@ -189,16 +211,15 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	g.Go(func() error {
 		<-ctx.Done()
 		r.queue.ShutDown()
+		r.forge.ShutDown()
 		return nil
 	})
 	g.Go(func() error {
 		t := time.NewTicker(r.o.Poll)
 		defer t.Stop()
 		for {
-			r.queue.Add(Item{Do: TaskEstate})
-			if r.o.Forge != nil {
-				r.queue.Add(Item{Do: TaskPulls})
-			}
+			r.Enqueue(Item{Do: TaskEstate})
+			r.Enqueue(Item{Do: TaskPulls})
 			select {
 			case <-t.C:
 			case <-ctx.Done():
@@ -209,20 +230,29 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-func (r *Reconciler) work(ctx context.Context) {
+func (r *Reconciler) work(ctx context.Context, q workqueue.TypedRateLimitingInterface[Item]) {
 	for {
-		item, down := r.queue.Get()
+		item, down := q.Get()
 		if down {
 			return
 		}
-		r.one(ctx, item)
-		r.queue.Done(item)
+		r.one(ctx, q, item)
+		q.Done(item)
 	}
 }
 
+const (
+	// forgeWorkers look at pull requests: few, as a forge bounds how much it is asked.
+	forgeWorkers = 2
+	// maxPullTries of one pull request in a row; the next poll looks again.
+	maxPullTries = 8
+	// movedAgain is when to look again at a pull request whose head moved.
+	movedAgain = 2 * time.Second
+)
+
 // one looks at one item. A panic costs that item a retry and nobody else
 // anything.
-func (r *Reconciler) one(ctx context.Context, item Item) {
+func (r *Reconciler) one(ctx context.Context, q workqueue.TypedRateLimitingInterface[Item], item Item) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -239,6 +269,8 @@ func (r *Reconciler) one(ctx context.Context, item Item) {
 			return r.reconcileEstate(ctx)
 		case TaskUnit:
 			again, err = r.reconcileUnit(ctx, item.Unit)
+		case TaskPlace:
+			r.replace()
 		case TaskPulls:
 			return r.listPulls(ctx)
 		case TaskPull:
@@ -249,16 +281,26 @@ func (r *Reconciler) one(ctx context.Context, item Item) {
 		return err
 	}()
 	r.o.Metrics.reconciled(item.Do, r.o.Now().Sub(start), err)
+	var later *LaterError
 	switch {
 	case ctx.Err() != nil:
-	case err != nil:
-		r.o.Log.Warn("reconcile failed; again later", "estate", r.o.Estate, "item", item.String(), "error", err)
-		r.queue.AddRateLimited(item)
-	default:
-		r.queue.Forget(item)
+	case err == nil:
+		q.Forget(item)
 		if again > 0 {
-			r.queue.AddAfter(item, again)
+			q.AddAfter(item, again)
 		}
+	case errors.As(err, &later):
+		r.o.Log.Info("the forge asks to wait", "estate", r.o.Estate, "item", item.String(), "until", later.At, "why", err)
+		q.AddAfter(item, max(time.Second, later.At.Sub(r.o.Now())))
+	case errors.Is(err, ErrMoved):
+		q.Forget(item)
+		q.AddAfter(item, movedAgain)
+	case q == r.forge && errors.Is(err, ErrNotFound), item.Do == TaskPull && q.NumRequeues(item) >= maxPullTries:
+		r.o.Log.Warn("given up until something new is heard of it", "estate", r.o.Estate, "item", item.String(), "error", err)
+		q.Forget(item)
+	default:
+		r.o.Log.Warn("reconcile failed; again later", "estate", r.o.Estate, "item", item.String(), "error", err)
+		q.AddRateLimited(item)
 	}
 }
 

@@ -19,17 +19,13 @@ const observeTimeout = 20 * time.Second
 // reconcileUnit brings one unit to what is in force: observe, plan, apply,
 // observe again, record. It returns when to look again.
 func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Duration, error) {
-	st := r.current()
-	if st == nil {
-		return 0, nil // the first decision will ask again
+	st, prev := r.decision(key)
+	if st == nil || prev == nil {
+		return 0, nil // not decided yet, or gone
 	}
-	prev := r.writer.get(key)
 	want := st.effective.Instances[key]
-	if prev == nil {
-		return 0, nil // never decided, or gone and told
-	}
 	if want == nil && prev.Phase == plan.PhaseDeleted {
-		r.finish(key, prev)
+		r.writer.forget(key)
 		return 0, nil
 	}
 	rt, blocked := r.runtimeOf(want, prev)
@@ -55,8 +51,7 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 			return 0, nil
 		}
 		if want == nil && observed.Presence == plan.Absent {
-			r.queue.Add(Item{Do: TaskUnit, Unit: key}) // told and forgotten in a pass of its own
-			return 0, nil
+			return time.Millisecond, nil // recorded as gone; the next pass forgets it
 		}
 		return r.o.Interval, nil
 	}
@@ -69,9 +64,13 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 
 	// What is about to happen is on the remote before it happens; repairing
 	// what runs needs no remote (DESIGN §3: while it is down, Berth keeps what
-	// is in force healthy and starts nothing new).
+	// is in force healthy and starts nothing new). Going on with a plan that had
+	// to wait is the same attempt, and nothing new to record.
 	view.acting = true
-	view.attempt++
+	resumed := r.waitsWith(key) == p.Digest
+	if !resumed {
+		view.attempt++
+	}
 	if !r.record(view) {
 		return 0, nil
 	}
@@ -85,14 +84,15 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 	}
 	// A decision may have come in while it was flushed.
 	if now := r.current(); now != st && !sameUnit(now, st, key) {
-		r.queue.Add(Item{Do: TaskUnit, Unit: key})
-		return 0, nil
+		return time.Millisecond, nil
 	}
 
 	stamp := runtimes.Stamp{Epoch: r.writer.epoch(), Commit: prev.Revision, CorrelationID: prev.CorrelationID}
 	r.o.Log.Info("applying", "unit", key.String(), "actions", len(p.Actions), "digest", short(p.Digest), "attempt", view.attempt,
 		"correlation_id", prev.CorrelationID, "org_id", key.Tenant, "project_id", key.ProjectID(), "app_instance_id", key.Name)
-	r.begin(key, p)
+	if !resumed {
+		r.rollouts.acting(prev.Revision, key, len(p.Actions))
+	}
 	outcomes := apply.Run(ctx, apply.Options{Runtime: counted{rt, r.o.Metrics, prev.RuntimeBackend}, Journal: journal{r, key, prev.Revision}, Log: r.o.Log}, &p, stamp, view.attempt)
 	for _, o := range outcomes {
 		if o.State != plan.Done {
@@ -104,37 +104,79 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 		return 0, nil // stopping: the next start observes and goes on
 	}
 
-	latest := r.current() // a decision may have changed what is wanted, and the revision
-	want = latest.effective.Instances[key]
-	members = latest.placement.Members[key]
-	if prev = r.writer.get(key); prev == nil {
+	// A decision may have changed meanwhile what is wanted, and through which commit.
+	latest, prev := r.decision(key)
+	if prev == nil {
 		return 0, nil
 	}
+	want = latest.effective.Instances[key]
+	members = latest.placement.Members[key]
 	observed = r.observe(ctx, rt, latest, key, want, members, prev)
 	after := r.plan(latest, key, want, members, observed, rt)
 	view = unitView{prev: prev, want: want, members: members, plan: after, observed: observed, outcomes: outcomes,
 		attempt: view.attempt, retry: prev.Retry, acting: len(after.Actions) > 0}
 	again := r.o.Interval
+	waits := ""
 	switch {
 	case view.converged(), want == nil && observed.Presence == plan.Absent:
 		view.retry = nil
 		view.applied = p.Digest
-		r.end(key)
 	case hasFailed(outcomes):
 		view.retry = nextRetry(prev.Retry, view.failure(), r.o.Now(), r.o.MaxAttempts)
+	case slices.ContainsFunc(outcomes, waiting):
+		waits = after.Digest
+	case repeats(after, p, outcomes):
+		// Said to be done, and asked for again: trying at once would never end.
+		view.retry = nextRetry(prev.Retry, "applied, and still differs: "+actionsLine(after.Actions), r.o.Now(), r.o.MaxAttempts)
+	case len(after.Actions) > 0:
+		again = 10 * time.Millisecond // the decision changed, or one step uncovered the next
+	}
+	if view.retry != nil && view.retry != prev.Retry {
 		again = view.retry.Next.Sub(r.o.Now()) + time.Duration(rand.Int64N(int64(time.Second)))
 	}
+	r.setWaits(key, waits)
 	if !r.record(view) {
 		return 0, nil
 	}
 	if want == nil && observed.Presence == plan.Absent {
-		r.queue.Add(Item{Do: TaskUnit, Unit: key})
-		return 0, nil
-	}
-	if len(after.Actions) > 0 && !hasFailed(outcomes) && !slices.ContainsFunc(outcomes, waiting) {
-		again = 10 * time.Millisecond // the decision changed, or one step uncovered the next
+		return time.Millisecond, nil // recorded as gone; the next pass forgets it
 	}
 	return again, nil
+}
+
+// decision is what is decided of a unit and its status, as of one moment. Both
+// are nil before the first decision, the status where there is none.
+func (r *Reconciler) decision(key schema.Key) (*state, *plan.Status) {
+	r.deciding.RLock()
+	defer r.deciding.RUnlock()
+	return r.current(), r.writer.get(key)
+}
+
+// waitsWith is the digest of the plan that a unit waits to go on with.
+func (r *Reconciler) waitsWith(key schema.Key) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.waits[key]
+}
+
+func (r *Reconciler) setWaits(key schema.Key, digest string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if digest == "" {
+		delete(r.waits, key)
+		return
+	}
+	r.waits[key] = digest
+}
+
+// repeats says whether after asks again for what p is said to have done.
+func repeats(after, p plan.Plan, outcomes []plan.Outcome) bool {
+	for i, o := range outcomes {
+		if o.State == plan.Done && slices.ContainsFunc(after.Actions, func(a plan.Action) bool { return a.ID == p.Actions[i].ID }) {
+			return true
+		}
+	}
+	return false
 }
 
 func waiting(o plan.Outcome) bool { return o.State == plan.Waiting }
@@ -159,9 +201,12 @@ func sameUnit(a, b *state, key schema.Key) bool {
 }
 
 func (r *Reconciler) runtimeOf(want *schema.EffectiveInstance, prev *plan.Status) (runtimes.Runtime, plan.Blocked) {
-	// What runs is taken away by the runtime that made it.
+	// What is there is looked at, and taken away, by the runtime that made it.
 	backend := prev.RuntimeBackend
-	if want != nil {
+	switch {
+	case prev.Observed != nil && prev.Observed.Unit != nil:
+		backend = prev.Observed.Unit.Instance.RuntimeBackend
+	case want != nil:
 		backend = want.RuntimeBackend
 	}
 	rt := r.o.Runtimes[backend]
@@ -173,8 +218,8 @@ func (r *Reconciler) runtimeOf(want *schema.EffectiveInstance, prev *plan.Status
 }
 
 func (r *Reconciler) recordBlocked(key schema.Key, want *schema.EffectiveInstance, st *state, prev *plan.Status, b plan.Blocked) {
-	if want == nil && prev.Observed == nil {
-		next := *prev // nothing was ever made
+	if want == nil && prev.Observed != nil && prev.Observed.Presence == plan.Absent {
+		next := *prev // it was looked for, and is not there
 		next.Phase = plan.PhaseDeleted
 		if r.set(prev, next) {
 			r.queue.Add(Item{Do: TaskUnit, Unit: key})
@@ -190,6 +235,9 @@ func (r *Reconciler) recordBlocked(key schema.Key, want *schema.EffectiveInstanc
 func (r *Reconciler) observe(ctx context.Context, rt runtimes.Runtime, st *state, key schema.Key, want *schema.EffectiveInstance, members []plan.Member, prev *plan.Status) plan.Observed {
 	scope := runtimes.Scope{Key: key, Instance: want}
 	add := func(m plan.Member) {
+		if n := st.effective.Nodes[m.Node]; n != nil { // where it is reached may have changed
+			m.Address, m.SSHPort = n.Spec.Address, n.Spec.SSHPort
+		}
 		if !slices.ContainsFunc(scope.Members, func(o plan.Member) bool { return o.Name == m.Name && o.Node == m.Node }) {
 			scope.Members = append(scope.Members, m)
 		}
@@ -279,30 +327,29 @@ func (r *Reconciler) set(before *plan.Status, s plan.Status) bool {
 			"revision", short(s.Revision), "correlation_id", s.CorrelationID,
 			"org_id", s.Key.Tenant, "project_id", s.Key.ProjectID(), "app_slug", s.App, "app_instance_id", s.Key.Name)
 	}
-	r.touched(s.Revision)
+	for _, commit := range r.rollouts.status(&s) {
+		r.touched(commit)
+	}
+	if freed(before, &s) {
+		r.queue.Add(Item{Do: TaskPlace})
+	}
 	if before == nil || !equalJSON(before.Observed, s.Observed) {
 		r.refreshPulls()
 	}
 	return true
 }
 
-// finish tells of a unit that is gone, then forgets it.
-func (r *Reconciler) finish(key schema.Key, s *plan.Status) {
-	if r.o.Forge != nil && s.Revision != "" {
-		r.queue.Add(Item{Do: TaskFollow, Commit: s.Revision}) // forgets it once told
-		return
+// freed says whether a unit gave up a node.
+func freed(before, now *plan.Status) bool {
+	if before == nil {
+		return false
 	}
-	r.forget(key)
-}
-
-// forget drops a unit that is gone, and gives its nodes to who waits for them.
-func (r *Reconciler) forget(key schema.Key) {
-	r.writer.forget(key)
-	r.mu.Lock()
-	delete(r.progress, key)
-	delete(r.seen, key)
-	r.mu.Unlock()
-	r.replace()
+	if now.Phase == plan.PhaseDeleted && before.Phase != plan.PhaseDeleted {
+		return true
+	}
+	return slices.ContainsFunc(before.Members, func(m plan.MemberStatus) bool {
+		return !slices.ContainsFunc(now.Members, func(o plan.MemberStatus) bool { return o.Node == m.Node })
+	})
 }
 
 // counted counts the calls of a runtime.
@@ -329,30 +376,9 @@ type journal struct {
 func (j journal) Begin(context.Context, plan.Action) error { return nil }
 
 func (j journal) End(_ context.Context, o plan.Outcome) error {
-	j.r.mu.Lock()
-	if p := j.r.progress[j.key]; p != nil && o.State == plan.Done {
-		p.done++
+	if o.State == plan.Done {
+		j.r.rollouts.done(j.revision, j.key)
 	}
-	j.r.mu.Unlock()
 	j.r.touched(j.revision)
 	return nil
-}
-
-func (r *Reconciler) begin(key schema.Key, p plan.Plan) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	pr := r.progress[key]
-	if pr == nil {
-		pr = &progress{started: r.o.Now()}
-		r.progress[key] = pr
-	}
-	pr.done, pr.total = 0, len(p.Actions)
-}
-
-func (r *Reconciler) end(key schema.Key) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if pr := r.progress[key]; pr != nil {
-		pr.took = r.o.Now().Sub(pr.started)
-	}
 }

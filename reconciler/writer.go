@@ -36,6 +36,11 @@ type writer struct {
 	now    func() time.Time
 	onPush func(d time.Duration, units int, err error)
 
+	// whole is held by who records several things that only together are true,
+	// such as a decision; who reads several, or writes a commit of what is
+	// recorded, holds it shared. It is taken before mu.
+	whole sync.RWMutex
+
 	mu      sync.Mutex
 	tip     string
 	rev     Revision
@@ -51,14 +56,19 @@ type writer struct {
 	lastErr error
 	urgent  bool      // a change of phase is pending
 	last    time.Time // of the last push
-	// tried is a batch whose push ended in an error that may have hidden a
-	// success; triedUpTo is what it covers.
-	tried     *StatusBatch
-	triedUpTo uint64
+	// tried are the batches, oldest first, whose push from the present tip ended
+	// in an error that may have hidden a success.
+	tried []triedBatch
 
 	wake chan struct{} // something is pending
 	now1 chan struct{} // and somebody waits for it
 	back chan struct{} // the remote was just seen to answer
+}
+
+// triedBatch is a batch that may have landed; upTo is what it covers.
+type triedBatch struct {
+	StatusBatch
+	upTo uint64
 }
 
 func newWriter(repo Repo, window time.Duration, log *slog.Logger, now func() time.Time) *writer {
@@ -82,8 +92,13 @@ func (w *writer) lead(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("take over berth/status: %w", err)
 		}
+		for _, warning := range tree.Warnings {
+			w.log.Warn("berth/status holds something unreadable; it is passed over", "warning", warning)
+		}
+		// Hosts refuse an epoch below one they have seen. Beginning with the time
+		// keeps it above every earlier one even where the branch was lost.
 		rev := tree.Revision
-		rev.Epoch++
+		rev.Epoch = max(rev.Epoch+1, uint64(w.now().Unix()))
 		tip, err := w.repo.WriteStatus(ctx, tips.Status, StatusBatch{Revision: rev})
 		if errors.Is(err, ErrConflict) && refused == nil {
 			continue // somebody raised it too: raise again
@@ -352,6 +367,9 @@ func (w *writer) push(ctx context.Context) error {
 			w.mu.Unlock()
 			return nil
 		}
+		w.mu.Unlock()
+		w.whole.RLock()
+		w.mu.Lock()
 		upTo := w.put
 		b := StatusBatch{Revision: w.rev, Events: slices.Clone(w.events)}
 		b.Revision.Sequence += uint64(len(b.Events))
@@ -362,6 +380,7 @@ func (w *writer) push(ctx context.Context) error {
 		b.CorrelationIDs = slices.Sorted(maps.Keys(w.causes))
 		old := w.tip
 		w.mu.Unlock()
+		w.whole.RUnlock()
 
 		start := w.now()
 		w.mu.Lock()
@@ -373,7 +392,7 @@ func (w *writer) push(ctx context.Context) error {
 		if err != nil && !errors.Is(err, ErrConflict) {
 			// The answer may be all that was lost: the next try finds out.
 			w.mu.Lock()
-			w.tried, w.triedUpTo = &b, upTo
+			w.tried = append(w.tried, triedBatch{b, upTo})
 			w.mu.Unlock()
 		}
 		if errors.Is(err, ErrConflict) {
@@ -412,10 +431,11 @@ func (w *writer) rebase(ctx context.Context) error {
 	if refused != nil && tips.Status == w.tip {
 		return refused // it is this very branch that is not taken over
 	}
-	if b := w.tried; b != nil && wrote(tree, *b) {
-		w.tried = nil
-		w.landed(tips.Status, *b, w.triedUpTo)
-		return nil
+	for _, b := range w.tried {
+		if wrote(tree, b.StatusBatch) {
+			w.landed(tips.Status, b.StatusBatch, b.upTo)
+			return nil
+		}
 	}
 	w.tried = nil
 	if tips.Status != w.tip {

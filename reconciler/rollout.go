@@ -1,0 +1,173 @@
+package reconciler
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"berth/reconciler/plan"
+	"berth/schema"
+)
+
+// rollouts remembers, for the pull requests that brought them, what became of
+// commits: which units each changed, how far those are, and what of it is
+// held. A roll-out that was told to its end is over: what happens to its units
+// later is not its doing. It is a cache: after a restart it is made again from
+// the statuses, as far as they still speak of it.
+type rollouts struct {
+	now func() time.Time
+
+	mu     sync.Mutex
+	of     map[string]*rollout   // by commit
+	latest map[schema.Key]string // the commit that last changed a unit
+}
+
+type rollout struct {
+	began time.Time
+	units map[schema.Key]*plan.UnitProgress
+	held  []plan.Held
+	told  bool // to its end
+
+	prs   []PullRequest
+	asked time.Time // when the forge was first asked for prs
+}
+
+// maxRollouts bounds how many are remembered; ended ones go first.
+const maxRollouts = 500
+
+func newRollouts(now func() time.Time) *rollouts {
+	return &rollouts{now: now, of: map[string]*rollout{}, latest: map[schema.Key]string{}}
+}
+
+// get is the roll-out of a commit, begun now if there is none; with mu held.
+func (r *rollouts) get(commit string) *rollout {
+	o := r.of[commit]
+	if o == nil {
+		if len(r.of) >= maxRollouts {
+			maps.DeleteFunc(r.of, func(_ string, o *rollout) bool { return o.told })
+		}
+		o = &rollout{began: r.now(), units: map[schema.Key]*plan.UnitProgress{}}
+		r.of[commit] = o
+	}
+	return o
+}
+
+// begin records that a commit was decided, and what of it is held.
+func (r *rollouts) begin(commit string, held []plan.Held) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o := r.get(commit)
+	o.held = append(o.held, held...)
+}
+
+// status takes a unit's new status into the roll-out of the commit that
+// changed it, and tells an earlier one that is not over that the unit has moved
+// on. It returns the commits about which there is something new to tell.
+func (r *rollouts) status(s *plan.Status) []string {
+	if s.Revision == "" {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var news []string
+	if before := r.latest[s.Key]; before != "" && before != s.Revision {
+		if o := r.of[before]; o != nil && !o.told {
+			if u := o.units[s.Key]; u != nil && !u.Settled {
+				u.Settled, u.Failure = true, "taken over by "+short(s.Revision)
+				news = append(news, before)
+			}
+		}
+	}
+	r.latest[s.Key] = s.Revision
+	if s.Phase == plan.PhaseDeleted {
+		delete(r.latest, s.Key)
+	}
+	o := r.get(s.Revision)
+	if o.told {
+		return news
+	}
+	u := o.units[s.Key]
+	if u == nil {
+		u = &plan.UnitProgress{Key: s.Key}
+		o.units[s.Key] = u
+	}
+	u.Phase, u.Members, u.Settled, u.Failure = s.Phase, s.Members, settled(s), s.FailureReason
+	if u.Failure == "" {
+		for _, c := range s.Conditions {
+			if c.Type == "Ready" && c.Status != "True" {
+				u.Failure = c.Message
+			}
+		}
+	}
+	if u.Settled && u.Seconds == 0 && u.Total > 0 {
+		u.Seconds = r.now().Sub(o.began).Seconds()
+	}
+	return append(news, s.Revision)
+}
+
+// acting records that a plan of so many actions is being applied to a unit.
+func (r *rollouts) acting(commit string, key schema.Key, actions int) {
+	r.change(commit, key, func(u *plan.UnitProgress) { u.Done, u.Total, u.Seconds = 0, actions, 0 })
+}
+
+// done records that one action of it is done.
+func (r *rollouts) done(commit string, key schema.Key) {
+	r.change(commit, key, func(u *plan.UnitProgress) { u.Done++ })
+}
+
+func (r *rollouts) change(commit string, key schema.Key, f func(*plan.UnitProgress)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if o := r.of[commit]; o != nil && !o.told && o.units[key] != nil {
+		f(o.units[key])
+	}
+}
+
+// over says whether a roll-out was told to its end.
+func (r *rollouts) over(commit string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o := r.of[commit]
+	return o != nil && o.told
+}
+
+// end marks a roll-out as told to its end.
+func (r *rollouts) end(commit string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if o := r.of[commit]; o != nil {
+		o.told = true
+	}
+}
+
+// tell is the roll-out of a commit as it stands.
+func (r *rollouts) tell(commit string) plan.Rollout {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o := r.get(commit)
+	out := plan.Rollout{Commit: commit, CorrelationID: correlation(commit), Held: slices.Clone(o.held)}
+	for _, k := range slices.SortedFunc(maps.Keys(o.units), schema.Key.Compare) {
+		out.Units = append(out.Units, *o.units[k])
+	}
+	return out
+}
+
+// pulls are the merged pull requests of a commit as far as they are known, and
+// when the forge was first asked.
+func (r *rollouts) pulls(commit string) ([]PullRequest, time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o := r.get(commit)
+	return o.prs, o.asked
+}
+
+func (r *rollouts) setPulls(commit string, prs []PullRequest) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o := r.get(commit)
+	o.prs = prs
+	if o.asked.IsZero() {
+		o.asked = r.now()
+	}
+}
