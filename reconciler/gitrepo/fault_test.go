@@ -131,7 +131,9 @@ func TestLostReply(t *testing.T) {
 func TestRemoteDownAndBack(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estate())
-	r := open(t, s, func(o *gitrepo.Options) { o.Timeout = 300 * time.Millisecond })
+	// Short, as a remote that hangs is waited for; not so short that a busy
+	// machine looks like one.
+	r := open(t, s, func(o *gitrepo.Options) { o.Timeout = 2 * time.Second })
 	main := fetch(t, r).Main
 	tip, err := r.WriteStatus(t.Context(), "", batch(1, main))
 	require.NoError(t, err)
@@ -149,7 +151,7 @@ func TestRemoteDownAndBack(t *testing.T) {
 		_, err = r.FetchPull(t.Context(), 1)
 		require.Error(t, err, name)
 		require.NotErrorIs(t, err, reconciler.ErrNotFound, name)
-		require.Less(t, time.Since(start), 10*time.Second, name)
+		require.Less(t, time.Since(start), 30*time.Second, name)
 		require.Equal(t, estate(), contents(t, r, main), "%s: reading needs no remote", name)
 	}
 	s.SetFaults(gittest.Faults{})

@@ -164,11 +164,11 @@ func (r *Repo) Resolve(ctx context.Context, revision string) (string, error) {
 	}
 	out, code, err := runGit(ctx, []string{"GIT_DIR=" + dir}, "rev-parse", "--verify", "--quiet", "--end-of-options", revision+"^{commit}")
 	if err != nil {
-		return "", fmt.Errorf("revision %q: %w", revision, err)
+		return "", fmt.Errorf("revision %q in %s: %w", revision, dir, err)
 	}
 	h, err := parseID(strings.TrimSpace(out))
 	if code != 0 || err != nil {
-		return "", fmt.Errorf("revision %q: %w", revision, reconciler.ErrNotFound)
+		return "", fmt.Errorf("revision %q in %s: %w", revision, dir, reconciler.ErrNotFound)
 	}
 	return h.String(), nil
 }
