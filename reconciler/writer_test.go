@@ -212,6 +212,31 @@ func TestWriterLostReply(t *testing.T) {
 	})
 }
 
+// The answer is lost, and before that is found out the remote goes down with
+// one more event to tell: the first batch is still recognised.
+func TestWriterLostReplyThenDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		repo := &statusRepo{}
+		w, stop := startWriter(t, repo, time.Second)
+		repo.mu.Lock()
+		repo.lose = true
+		repo.mu.Unlock()
+		put(w, phase(plan.PhaseRequested))
+		time.Sleep(1200 * time.Millisecond)
+		repo.setDown(errors.New("down"))
+		put(w, phase(plan.PhaseRunning))
+		time.Sleep(10 * time.Second)
+		repo.setDown(nil)
+		time.Sleep(time.Minute)
+		var types []string
+		for _, e := range repo.events() {
+			types = append(types, e.EventType)
+		}
+		require.Equal(t, []string{"apps.instance.requested", "apps.instance.running"}, types)
+		require.NoError(t, stop())
+	})
+}
+
 func TestWriterIsDeposedByALaterEpoch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		repo := &statusRepo{}

@@ -17,6 +17,10 @@ const (
 	CodeStopped     = "state.stopped"      // changes wait until the instance is started
 )
 
+// CodeBackend blocks a unit that shall become one of another runtime_backend:
+// no runtime takes over what another one made.
+const CodeBackend = "runtime.changed"
+
 // Input is what one unit's plan is made from.
 type Input struct {
 	Key      schema.Key
@@ -93,6 +97,9 @@ func (m *maker) decide() {
 		m.block(CodeUnknown, true, "what is there is not known: %s; nothing is done until it is", reason)
 	case in.After == nil:
 		m.remove()
+	case in.Observed.Unit != nil && in.Observed.Unit.Instance.RuntimeBackend != in.After.RuntimeBackend:
+		m.block(CodeBackend, false, "it runs on %s and cannot be made into one on %s; delete it and declare it anew",
+			in.Observed.Unit.Instance.RuntimeBackend, in.After.RuntimeBackend)
 	case slices.ContainsFunc(in.Unplaced, func(b Blocked) bool { return b.Code == CodeControlPlane }):
 		m.plan.Blocked = slices.Clone(in.Unplaced) // half of what is asked helps nobody
 	default:
@@ -120,6 +127,19 @@ func (m *maker) create(reason string) {
 		return // Unplaced says why
 	}
 	made := m.add(Action{Verb: Create, Node: control.Node, Reason: reason}, after)
+	left := map[string]string{} // what takes a member away, by its name and by its node
+	for _, s := range m.sorted() {
+		a, wanted := find(after, s.Name)
+		if m.unreachable(s.Name) || a.ControlPlane || wanted && s.Node == a.Node {
+			continue
+		}
+		reason := "no longer declared"
+		if wanted {
+			reason = "moves to " + a.Node
+		}
+		id := m.leave(s, reason, made)
+		left[s.Name], left[s.Node] = id, id
+	}
 	for _, a := range after.Members {
 		if a.ControlPlane || m.at(a) == Running || m.unreachable(a.Name) {
 			continue
@@ -127,16 +147,16 @@ func (m *maker) create(reason string) {
 		needs, reason := []string{made}, "new member"
 		switch s, ok := m.states[a.Name]; {
 		case ok && s.Node != a.Node:
-			needs, reason = append(needs, m.leave(s, "moves to "+a.Node, made)), "moves here from "+s.Node
+			reason = "moves here from " + s.Node
 		case ok:
 			reason = fmt.Sprintf("is %s, and shall run", s.State)
 		}
-		m.join(a, reason, needs...)
-	}
-	for _, s := range m.sorted() {
-		if _, wanted := find(after, s.Name); !wanted && !m.unreachable(s.Name) {
-			m.leave(s, "no longer declared", made)
+		for _, at := range []string{a.Name, a.Node} { // it, and who was there before it
+			if id := left[at]; id != "" {
+				needs = append(needs, id)
+			}
 		}
+		m.join(a, reason, needs...)
 	}
 }
 
