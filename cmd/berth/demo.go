@@ -357,7 +357,11 @@ func (d *demo) remove(ctx context.Context) error {
 	if before != after {
 		return fmt.Errorf("the neighbour was touched:\n%s\nbecame\n%s", before, after)
 	}
-	d.say("its neighbour assembly runs on: same processes, same start times")
+	if d.memory {
+		d.say("its neighbour assembly runs on")
+	} else {
+		d.say("its neighbour assembly runs on: same processes, same start times")
+	}
 	return nil
 }
 
@@ -409,7 +413,11 @@ func (d *demo) tearDown(ctx context.Context) error {
 	if err := d.close(); err != nil {
 		return err
 	}
-	d.say("the daemon ended, the lab is down: no process, mount, namespace or user is left")
+	if d.memory {
+		d.say("the daemon ended")
+	} else {
+		d.say("the daemon ended, the lab is down: no process, mount, namespace or user is left")
+	}
 	d.figures = append(d.figures, figure{"the whole demo", time.Since(d.begun).Seconds(), 90, "s"})
 	return nil
 }
