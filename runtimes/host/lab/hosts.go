@@ -87,10 +87,22 @@ func (l *Lab) Down(ctx context.Context) error {
 	if err := l.unlink(ctx); err != nil {
 		return fmt.Errorf("lab: %w", err)
 	}
-	if err := os.RemoveAll(l.Dir); err != nil {
-		return fmt.Errorf("lab: %w", err)
+	// Only what Up makes: the directory may be somebody's.
+	for _, name := range ownFiles() {
+		if err := os.RemoveAll(filepath.Join(l.Dir, name)); err != nil {
+			return fmt.Errorf("lab: %w", err)
+		}
+	}
+	if err := os.Remove(l.Dir); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("lab: its directory stays, as it holds something else: %w", err)
 	}
 	return nil
+}
+
+// ownFiles are the names in a lab's directory that are the lab's, lab.json
+// last: as long as it is there, Open finds what is left to take away.
+func ownFiles() []string {
+	return []string{"hosts", "hosts.txt", "known_hosts", "id_ed25519", "login_ed25519", "login_keys", "authorized_keys", "init.sh", "berth-host", "lab.json"}
 }
 
 // parents are the processes that hold hosts of this lab: the unshare that each

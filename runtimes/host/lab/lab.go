@@ -129,6 +129,9 @@ func Up(ctx context.Context, c Config) (l *Lab, err error) {
 			return nil, err
 		}
 	}
+	if entries, err := os.ReadDir(c.Dir); err == nil && len(entries) > 0 {
+		return nil, fmt.Errorf("lab: %s is not empty and holds no lab; name a new directory with --dir", c.Dir)
+	}
 	made := l
 	defer func() {
 		if err != nil {

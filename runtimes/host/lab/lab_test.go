@@ -163,6 +163,26 @@ func TestPossible(t *testing.T) {
 	require.Equal(t, before, machine(t))
 }
 
+// A directory with something in it is somebody's.
+func TestADirectoryOfSomebodyElseIsLeftAlone(t *testing.T) {
+	needRoot(t)
+	c := config(t)
+	require.NoError(t, os.MkdirAll(c.Dir, 0o755))
+	mine := filepath.Join(c.Dir, "thesis.tex")
+	require.NoError(t, os.WriteFile(mine, []byte("x"), 0o644))
+	_, err := lab.Up(t.Context(), c)
+	require.ErrorContains(t, err, "not empty")
+	require.FileExists(t, mine)
+	// What was put beside a lab stays when the lab goes.
+	require.NoError(t, os.Remove(mine))
+	l, err := lab.Up(t.Context(), c)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(mine, []byte("x"), 0o644))
+	require.ErrorContains(t, l.Down(t.Context()), "holds something else")
+	require.FileExists(t, mine)
+	require.Empty(t, links(t, l.Bridge))
+}
+
 func TestRefusals(t *testing.T) {
 	needRoot(t)
 	for _, bad := range []struct {
