@@ -13,7 +13,7 @@ import (
 const marker = "<!-- berth:plan:v1 -->"
 
 // comment brings our comment on a pull request to what change makes of it, or
-// makes one.
+// makes one. Without such a pull request it is reconciler.ErrNotFound.
 func (f *Forge) comment(ctx context.Context, pull int, change func(sections) sections) error {
 	err := f.converge(ctx, func() error {
 		cur, err := f.find(ctx, pull)
@@ -40,7 +40,7 @@ func (f *Forge) comment(ctx context.Context, pull int, change func(sections) sec
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("github: comment on pull request %d: %w", pull, explain(err))
+		return fmt.Errorf("github: comment on pull request %d: %w", pull, missing(err))
 	}
 	return nil
 }

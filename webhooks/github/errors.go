@@ -8,6 +8,8 @@ import (
 	"time"
 
 	gh "github.com/google/go-github/v62/github"
+
+	"berth/reconciler"
 )
 
 // LimitError says that the forge, or our own pace below its limits, lets
@@ -20,6 +22,9 @@ type LimitError struct {
 func (e *LimitError) Error() string {
 	return fmt.Sprintf("%s rate limit: nothing more before %s", e.Why, e.Until.UTC().Format(time.RFC3339))
 }
+
+// Unwrap tells the loop how long to wait, in its own words.
+func (e *LimitError) Unwrap() error { return &reconciler.LaterError{At: e.Until} }
 
 // uncertain says whether err leaves open if a write was carried out.
 func uncertain(err error) bool {
@@ -57,4 +62,13 @@ func explain(err error) error {
 		return fmt.Errorf("%w (it is not there, or the token may not see it)", err)
 	}
 	return err
+}
+
+// missing is explain for a pull request or its comments: that it is not there is
+// reconciler.ErrNotFound, so that it is not asked for for ever.
+func missing(err error) error {
+	if notFound(err) {
+		return fmt.Errorf("%w: %w", reconciler.ErrNotFound, explain(err))
+	}
+	return explain(err)
 }

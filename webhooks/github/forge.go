@@ -192,11 +192,12 @@ func (f *Forge) OpenPulls(ctx context.Context) ([]reconciler.PullRequest, error)
 	return byNumber(out), err
 }
 
-// Pull reads one pull request.
+// Pull reads one pull request; reconciler.ErrNotFound if there is none of that
+// number, or none the token may see.
 func (f *Forge) Pull(ctx context.Context, number int) (reconciler.PullRequest, error) {
 	pr, _, err := f.client.PullRequests.Get(op(ctx, "get_pull"), f.o.Owner, f.o.Repo, number)
 	if err != nil {
-		return reconciler.PullRequest{}, fmt.Errorf("github: read pull request %d: %w", number, explain(err))
+		return reconciler.PullRequest{}, fmt.Errorf("github: read pull request %d: %w", number, missing(err))
 	}
 	return pull(pr), nil
 }
@@ -238,8 +239,11 @@ func pull(pr *gh.PullRequest) reconciler.PullRequest {
 }
 
 // Propose shows what a pull request would do: the check on the commit that was
-// planned, then the comment. If the pull request has moved on or is closed, the
-// comment is left to the plan of its new head.
+// planned, then the comment. If by what the forge says the pull request has
+// another head or is closed, the comment is left alone and the error is
+// reconciler.ErrMoved: it belongs to the plan of the head that counts. A forge
+// may also be late and learn of p.Head a moment later; so it is looked at again
+// and not believed.
 func (f *Forge) Propose(ctx context.Context, pr reconciler.PullRequest, p plan.Proposal) error {
 	defer f.busy.lock(pr.Number)()
 	errVerdict := f.verdict(ctx, p)
@@ -253,7 +257,8 @@ func (f *Forge) Propose(ctx context.Context, pr reconciler.PullRequest, p plan.P
 	}
 	if !now.Open || now.Head != p.Head {
 		f.o.Log.Info("pull request moved on; its comment is left alone", "pull", pr.Number, "planned", p.Head, "head", now.Head, "open", now.Open)
-		return errVerdict
+		moved := fmt.Errorf("github: pull request %d was planned at %s, the forge has it at %s (open: %t): %w", pr.Number, p.Head, now.Head, now.Open, reconciler.ErrMoved)
+		return errors.Join(errVerdict, moved)
 	}
 	body := f.o.Render.Markdown(p)
 	return errors.Join(errVerdict, f.comment(ctx, pr.Number, func(sections) sections { return sections{proposal: body} }))

@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
+	"berth/reconciler"
 	"berth/reconciler/plan"
 	"berth/reconciler/report"
 	"berth/schema"
@@ -265,14 +266,49 @@ func TestPullThatMovedOn(t *testing.T) {
 	b.commit("two-workers", planned, "two-workers.yaml", "newer")
 	require.NoError(t, b.srv.Sync())
 	f := b.forge(nil)
-	require.NoError(t, f.Propose(bg(), pr, proposal(planned, 0)))
+	err := f.Propose(bg(), pr, proposal(planned, 0))
+	require.ErrorIs(t, err, reconciler.ErrMoved, "what was not shown must not count as shown")
 	require.Len(t, b.srv.Checks(planned), 1, "the verdict is about the old commit and stands on it")
 	require.Empty(t, b.srv.Comments(pr.Number), "the comment is about the pull request")
 
 	closed := b.pull("closed")
 	require.NoError(t, b.srv.ClosePull(closed.Number))
-	require.NoError(t, f.Propose(bg(), closed, proposal(closed.Head, 0)))
+	require.ErrorIs(t, f.Propose(bg(), closed, proposal(closed.Head, 0)), reconciler.ErrMoved)
 	require.Empty(t, b.srv.Comments(closed.Number))
+}
+
+// TestForgeThatIsLate: Git has a new head before the API has. The plan of it is
+// shown when the API has it too.
+func TestForgeThatIsLate(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, nil)
+	pr := b.pull("two-workers")
+	newer := b.commit("two-workers", pr.Head, "two-workers.yaml", "newer")
+	f := b.forge(nil)
+	require.ErrorIs(t, f.Propose(bg(), pr, proposal(newer, 0)), reconciler.ErrMoved)
+	require.Empty(t, b.srv.Comments(pr.Number))
+	require.NoError(t, b.srv.Sync())
+	require.NoError(t, f.Propose(bg(), pr, proposal(newer, 0)))
+	require.Len(t, b.srv.Comments(pr.Number), 1)
+}
+
+func TestPullThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, nil)
+	pr := b.pull("two-workers")
+	gone := reconciler.PullRequest{Number: 99, Head: pr.Head, Open: true}
+	f := b.forge(nil)
+	_, err := f.Pull(bg(), 99)
+	require.ErrorIs(t, err, reconciler.ErrNotFound)
+	require.ErrorContains(t, err, "pull request 99")
+	require.ErrorIs(t, f.Propose(bg(), gone, proposal(pr.Head, 0)), reconciler.ErrNotFound)
+	require.ErrorIs(t, f.Follow(bg(), gone, plan.Rollout{Commit: pr.Head}), reconciler.ErrNotFound)
+
+	// That nothing at all is to be seen is not said of any one of them.
+	b.srv.Inject(githubtest.Fault{Op: opPulls, Status: 404, Message: "Not Found"})
+	_, err = f.OpenPulls(bg())
+	require.Error(t, err)
+	require.NotErrorIs(t, err, reconciler.ErrNotFound)
 }
 
 func TestRerequest(t *testing.T) {
@@ -381,6 +417,9 @@ func TestLongLimitsAreGivenBack(t *testing.T) {
 		var limit *github.LimitError
 		require.ErrorAs(t, err, &limit, name)
 		require.Equal(t, start.Add(c.until), limit.Until.UTC(), name)
+		var later *reconciler.LaterError
+		require.ErrorAs(t, err, &later, name)
+		require.Equal(t, limit.Until, later.At, name)
 		require.Equal(t, []string{opNewCheck}, b.writes(), "%s: the comment would meet the same", name)
 
 		b.srv.Forget()
