@@ -104,9 +104,9 @@ func TestRealReport(t *testing.T) {
 	require.Equal(t, 1, strings.Count(c[0].Body, "<!-- berth:plan:v1 -->"))
 	require.Less(t, strings.Index(c[0].Body, "<!-- berth:rollout -->"), strings.Index(c[0].Body, "<!-- berth:proposal -->"))
 	b.srv.Forget()
-	require.NoError(t, b.forge(func(o *github.Options) {
+	require.ErrorIs(t, b.forge(func(o *github.Options) {
 		o.Render = github.Render{Markdown: report.Markdown, Check: report.Check, Rollout: report.Rollout}
-	}).Propose(bg(), pr, p), "a late plan of a merged pull request")
+	}).Propose(bg(), pr, p), reconciler.ErrMoved, "a late plan of a merged pull request")
 	require.Empty(t, b.writes())
 }
 
