@@ -1,6 +1,7 @@
 package reconciler_test
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,8 @@ import (
 	"berth/reconciler"
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/runtimes/memory"
 	"berth/schema"
 )
 
@@ -171,4 +174,38 @@ func TestStuck(t *testing.T) {
 		left := d.Unsettled()
 		return len(left) == 1 && left[0].Stuck && strings.Contains(left[0].What, "cuont")
 	})
+}
+
+// patient is a runtime whose next looks last until they are given up.
+type patient struct {
+	runtimes.Runtime
+	asked chan struct{} // takes one for each look, once there is room
+}
+
+func (p patient) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
+	select {
+	case p.asked <- struct{}{}:
+		<-ctx.Done()
+		return plan.Observed{Key: s.Key, Presence: plan.Unknown, Reason: ctx.Err().Error()}
+	default:
+		return p.Runtime.Observe(ctx, s)
+	}
+}
+
+// A daemon that is stopped while it looks at something has seen nothing, and
+// says nothing.
+func TestStoppedWhileLooking(t *testing.T) {
+	w := newWorld(t)
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+	asked := make(chan struct{})
+	d := w.start(func(o *reconciler.Options) {
+		o.Runtimes = map[string]runtimes.Runtime{"bare_metal": patient{memory.New(w.world), asked}}
+	})
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	<-asked
+	require.NoError(t, d.stop())
+	for _, c := range w.status("train").Conditions {
+		require.NotEqual(t, "Unknown", c.Status, "%s: %s", c.Type, c.Message)
+	}
 }

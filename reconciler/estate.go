@@ -43,6 +43,9 @@ func (r *Reconciler) reconcileEstate(ctx context.Context) error {
 		if st, err = r.adopt(ctx, tips); err != nil {
 			return err
 		}
+		// After what follows from main as it is now: a unit that is acted on
+		// before would be so for the commit before.
+		defer r.wakeAll()
 	}
 	if refused != nil {
 		return r.freeze(refused.Error())
@@ -117,13 +120,12 @@ func (r *Reconciler) adopt(ctx context.Context, tips Tips) (*state, error) {
 	if recorded && rev.Commit == tips.Main {
 		r.opened()
 	}
-	for k, s := range mem {
+	for _, s := range mem {
 		for _, commit := range r.rollouts.status(s) {
 			if !settled(s) || s.Phase == plan.PhaseDeleted {
 				r.touched(commit)
 			}
 		}
-		r.queue.Add(Item{Do: TaskUnit, Unit: k})
 	}
 	r.o.Log.Info("continuing", "in_force", short(tips.InForce), "units", len(st.effective.Instances))
 	if recorded {
@@ -158,6 +160,13 @@ func (r *Reconciler) inForce(ctx context.Context, commit string) (*state, error)
 	return &state{inForce: commit, effective: d.Effective, placement: plan.Place(d.Effective, r.writer.memory())}, nil
 }
 
+// wakeAll has every unit looked at that is remembered.
+func (r *Reconciler) wakeAll() {
+	for k := range r.writer.memory() {
+		r.queue.Add(Item{Do: TaskUnit, Unit: k})
+	}
+}
+
 func (r *Reconciler) opened() {
 	select {
 	case <-r.ready:
@@ -186,7 +195,7 @@ func (r *Reconciler) enforce(ctx context.Context, old, st *state) error {
 		r.rollouts.begin(commit, held)
 	}
 
-	r.deciding.Lock()
+	r.writer.whole.Lock()
 	for _, key := range changed {
 		for { // until no worker records something in between
 			prev := r.writer.get(key)
@@ -201,7 +210,7 @@ func (r *Reconciler) enforce(ctx context.Context, old, st *state) error {
 	r.mu.Lock()
 	r.state, r.frozen = st, ""
 	r.mu.Unlock()
-	r.deciding.Unlock()
+	r.writer.whole.Unlock()
 
 	r.o.Metrics.frozen.Set(0)
 	r.opened()
@@ -350,8 +359,8 @@ func attributeHeld(merged []mergedCommit, tip string, held []plan.Held) map[stri
 // replace places again, as nodes came free. Units whose members change are
 // woken.
 func (r *Reconciler) replace() {
-	r.deciding.Lock()
-	defer r.deciding.Unlock()
+	r.writer.whole.Lock()
+	defer r.writer.whole.Unlock()
 	st := r.current()
 	if st == nil || len(st.placement.Unplaced) == 0 {
 		return

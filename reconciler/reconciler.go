@@ -83,10 +83,6 @@ type Reconciler struct {
 	writer   *writer
 	rollouts *rollouts
 
-	// deciding is held while a decision and the statuses that follow from it
-	// are recorded, so that who reads both sees both old or both new.
-	deciding sync.RWMutex
-
 	mu     sync.Mutex
 	state  *state // replaced whole by each decision; nil before the first
 	pulls  map[int]PullRequest

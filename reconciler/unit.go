@@ -39,6 +39,9 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 
 	members := st.placement.Members[key]
 	observed := r.observe(ctx, rt, st, key, want, members, prev)
+	if ctx.Err() != nil {
+		return 0, nil // stopping: what could not be asked is not unknown
+	}
 	p := r.plan(st, key, want, members, observed, rt)
 	view := unitView{prev: prev, want: want, members: members, plan: p, observed: observed,
 		retry: prev.Retry, attempt: prev.Attempt}
@@ -112,6 +115,9 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 	want = latest.effective.Instances[key]
 	members = latest.placement.Members[key]
 	observed = r.observe(ctx, rt, latest, key, want, members, prev)
+	if ctx.Err() != nil {
+		return 0, nil
+	}
 	after := r.plan(latest, key, want, members, observed, rt)
 	view = unitView{prev: prev, want: want, members: members, plan: after, observed: observed, outcomes: outcomes,
 		attempt: view.attempt, retry: prev.Retry, acting: len(after.Actions) > 0}
@@ -147,8 +153,8 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 // decision is what is decided of a unit and its status, as of one moment. Both
 // are nil before the first decision, the status where there is none.
 func (r *Reconciler) decision(key schema.Key) (*state, *plan.Status) {
-	r.deciding.RLock()
-	defer r.deciding.RUnlock()
+	r.writer.whole.RLock()
+	defer r.writer.whole.RUnlock()
 	return r.current(), r.writer.get(key)
 }
 

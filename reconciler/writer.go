@@ -36,9 +36,11 @@ type writer struct {
 	now    func() time.Time
 	onPush func(d time.Duration, units int, err error)
 
-	// whole is held by who records several things that only together are true,
-	// such as a decision; who reads several, or writes a commit of what is
-	// recorded, holds it shared. It is taken before mu.
+	// whole is held while things are recorded that are true only together, such
+	// as a decision and the statuses that follow from it. Who reads several holds
+	// it shared and sees all old or all new; so does each commit, as a crash
+	// right after half of them would make the next daemon undo the other half.
+	// It is taken before mu.
 	whole sync.RWMutex
 
 	mu      sync.Mutex

@@ -316,3 +316,21 @@ func TestWriterGoesOnWhenTheRemoteIsBack(t *testing.T) {
 		require.NoError(t, stop())
 	})
 }
+
+// A commit holds all of a decision or nothing of it, whenever it is made.
+func TestWriterWritesADecisionWhole(t *testing.T) {
+	repo := &statusRepo{}
+	w, stop := startWriter(t, repo, time.Millisecond)
+	w.whole.Lock()
+	put(w, phase(plan.PhaseDeleting))
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	require.Error(t, w.flush(ctx), "half of it was written")
+	w.revise(func(r *Revision) { r.Commit = "next" })
+	w.whole.Unlock()
+	require.NoError(t, w.flush(t.Context()))
+	require.NoError(t, stop())
+	require.Len(t, repo.batches, 2, "taking the lead, and the decision")
+	require.Equal(t, "next", repo.batches[1].Revision.Commit)
+	require.Len(t, repo.batches[1].Units, 1)
+}
