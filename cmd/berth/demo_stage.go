@@ -176,7 +176,7 @@ func (s *stage) world() (*memory.World, error) {
 
 // until looks again and again until ok says true.
 func (s *stage) until(ctx context.Context, what string, limit time.Duration, ok func() (bool, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for {
 		done, err := ok()
@@ -185,7 +185,10 @@ func (s *stage) until(ctx context.Context, what string, limit time.Duration, ok 
 		}
 		select {
 		case <-time.After(20 * time.Millisecond):
-		case <-ctx.Done():
+		case <-limited.Done():
+			if ctx.Err() != nil {
+				return fmt.Errorf("given up while waiting: %s: %w", what, context.Cause(ctx))
+			}
 			return fmt.Errorf("waited %v in vain: %s", limit, what)
 		}
 	}

@@ -73,8 +73,7 @@ func newLabUpCmd(dir *string) *cobra.Command {
 			out := cmd.OutOrStdout()
 			fmt.Fprintf(out, "%d hosts are up after %.1f s.\n\n", len(nodes), time.Since(start).Seconds())
 			printHosts(out, l)
-			fmt.Fprintf(out, "\nLog in as root:\n\n    ssh -F none -i %s -o UserKnownHostsFile=%s root@%s\n", l.LoginKeyFile(), l.KnownHosts(), l.Nodes[0].Address)
-			fmt.Fprintf(out, "\nFor berth.yaml:\n\n    ssh:\n      user: %s\n      key: %s\n      known_hosts: %s\n", l.User(), l.KeyFile(), l.KnownHosts())
+			printAccess(out, l)
 			return nil
 		},
 	}
@@ -109,7 +108,7 @@ func newLabDownCmd(dir *string) *cobra.Command {
 func newLabStatusCmd(dir *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
-		Short: "how the hosts are; exit 1 if one is not up",
+		Short: "how the hosts are and how to log in; exit 1 if one is not up",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, err := openLab(*dir)
@@ -119,7 +118,9 @@ func newLabStatusCmd(dir *string) *cobra.Command {
 			if err != nil {
 				return &exitError{1, err}
 			}
-			if !printHosts(cmd.OutOrStdout(), l) {
+			ok := printHosts(cmd.OutOrStdout(), l)
+			printAccess(cmd.OutOrStdout(), l)
+			if !ok {
 				return &exitError{code: 1}
 			}
 			return nil
@@ -153,6 +154,12 @@ func printHosts(out io.Writer, l *lab.Lab) bool {
 	}
 	_ = w.Flush() // what out cannot take is lost with it
 	return ok
+}
+
+// printAccess prints how people and Berth get onto the hosts.
+func printAccess(out io.Writer, l *lab.Lab) {
+	fmt.Fprintf(out, "\nLog in as root:\n\n    ssh -F none -i %s -o UserKnownHostsFile=%s root@%s\n", l.LoginKeyFile(), l.KnownHosts(), l.Nodes[0].Address)
+	fmt.Fprintf(out, "\nFor berth.yaml:\n\n    ssh:\n      user: %s\n      key: %s\n      known_hosts: %s\n", l.User(), l.KeyFile(), l.KnownHosts())
 }
 
 // labNodes are the nodes of an estate, as hosts.
