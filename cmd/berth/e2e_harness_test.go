@@ -1,0 +1,573 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler"
+	"berth/reconciler/gitrepo/gittest"
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/runtimes/host/hosttest"
+	"berth/runtimes/slurm/profile"
+	"berth/schema"
+)
+
+// scene is a stage under test: a lab, a repository, a forge, and the daemon as
+// a process of its own. What is checked is what people could see: the status
+// branch, hosts, events, metrics.
+type scene struct {
+	*stage
+	*testing.T
+	base   map[string]string // the estate every test begins with
+	config daemonConfig      // of the daemon
+}
+
+// patience is how long anything may take that should take seconds, on a
+// machine that runs other tests besides.
+const patience = time.Minute
+
+// newScene builds Berth, brings a lab up and deploys two instances on it: train
+// with two workers and assembly with one, on one controller.
+func newScene(t *testing.T) *scene {
+	t.Helper()
+	hosttest.NeedRoot(t)
+	berth := filepath.Join(t.TempDir(), "berth")
+	out, err := exec.Command("go", "build", "-trimpath", "-o", berth, "berth/cmd/berth").CombinedOutput()
+	require.NoError(t, err, "build berth: %s", out)
+	st, err := newStage(demoOptions{dir: t.TempDir(), helper: hosttest.Helper(t)})
+	require.NoError(t, err)
+	st.berth = berth
+	t.Cleanup(func() {
+		if err := st.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	require.NoError(t, st.labUp(t.Context()))
+	require.NoError(t, st.openEstate())
+	s := &scene{stage: st, T: t, base: maps.Clone(st.files)}
+	s.base[pathOf(t, demoKey)] = instanceYAML(demoKey.Name, 2)
+	s.base[pathOf(t, neighbourKey)] = st.neighbourText
+	s.config = daemonConfig{name: "berth", url: st.git.URL, more: map[string]any{"interval": "1s", "flush_window": "300ms"}}
+	return s
+}
+
+func pathOf(t testing.TB, key schema.Key) string {
+	t.Helper()
+	p, err := key.Path()
+	require.NoError(t, err)
+	return p
+}
+
+// play runs one bad day, beginning with everything as declared. The daemon's
+// last words are told if it goes wrong.
+func (s *scene) play(name string, day func(*scene)) {
+	s.Run(name, func(t *testing.T) {
+		d := *s
+		d.T = t
+		start := time.Now()
+		defer func() {
+			t.Logf("took %.1f s", time.Since(start).Seconds())
+			if t.Failed() {
+				t.Logf("the daemon's last words:\n%s", lastLines(filepath.Join(d.dir, "berth.log"), 40))
+			}
+		}()
+		d.calm()
+		start = time.Now()
+		day(&d)
+	})
+}
+
+// calm brings the scene to where every day begins, whatever the one before
+// left: no faults, the daemon running, the base declared and in force.
+func (s *scene) calm() {
+	s.Helper()
+	s.git.SetFaults(gittest.Faults{})
+	for _, n := range s.nodes {
+		s.on(n.Name, "ip link set eth0 up; pidof sshd >/dev/null || /usr/sbin/sshd -f /etc/berth/sshd_config")
+		s.sshd(n.Name, "CONT")
+	}
+	s.declare(s.base)
+	s.serve()
+	for _, key := range []schema.Key{demoKey, neighbourKey} {
+		s.ready(key)
+	}
+}
+
+// serve makes sure the daemon runs and is ready, and that the forge tells it.
+func (s *scene) serve() {
+	s.Helper()
+	if s.daemon != nil {
+		select {
+		case <-s.daemon.ended:
+			s.daemon = nil
+		default:
+		}
+	}
+	if s.daemon == nil {
+		d, err := s.launch(s.config)
+		require.NoError(s, err)
+		s.daemon = d
+	}
+	s.forge.SetWebhook("http://" + s.daemon.listen + "/webhooks/github")
+	require.NoError(s, s.untilReady(s.Context(), s.daemon))
+}
+
+// restart ends the daemon and starts it with its configuration as it is now.
+func (s *scene) restart() {
+	s.Helper()
+	require.NoError(s, s.daemon.stop())
+	s.daemon = nil
+	s.serve()
+}
+
+// declare makes files main's tree, if they are not.
+func (s *scene) declare(files map[string]string) {
+	s.Helper()
+	now, err := s.git.Files("main")
+	require.NoError(s, err)
+	c := gittest.Commit{Message: "as declared", Files: map[string]string{}}
+	for p, text := range files {
+		if now[p] != text {
+			c.Files[p] = text
+		}
+	}
+	for p := range now {
+		if _, ok := files[p]; !ok {
+			c.Remove = append(c.Remove, p)
+		}
+	}
+	if len(c.Files)+len(c.Remove) > 0 {
+		s.push(c)
+	}
+}
+
+// push makes a commit on main and lets the forge tell of it.
+func (s *scene) push(c gittest.Commit) string {
+	s.Helper()
+	id := s.git.MustCommit(s, "main", c)
+	require.NoError(s, s.forge.Sync())
+	return id
+}
+
+// put changes one document.
+func (s *scene) put(message string, key schema.Key, text string) string {
+	s.Helper()
+	return s.push(gittest.Commit{Message: message, Files: map[string]string{pathOf(s, key): text}})
+}
+
+// eventually looks until there is nothing left to say, and fails with the last
+// that was said.
+func (s *scene) eventually(what string, limit time.Duration, look func() string) {
+	s.Helper()
+	deadline := time.Now().Add(limit)
+	for {
+		said := look()
+		if said == "" {
+			return
+		}
+		if time.Now().After(deadline) {
+			require.FailNow(s, fmt.Sprintf("waited %v in vain: %s", limit, what), said)
+		}
+		time.Sleep(30 * time.Millisecond)
+	}
+}
+
+// tree is what the status branch says now.
+func (s *scene) tree() reconciler.StatusTree {
+	s.Helper()
+	tree, err := s.statusTree(s.Context())
+	require.NoError(s, err)
+	require.Empty(s, tree.Warnings)
+	return tree
+}
+
+func (s *scene) statusOf(key schema.Key) plan.Status {
+	s.Helper()
+	st := s.tree().Units[key]
+	if st == nil {
+		return plan.Status{Key: key}
+	}
+	return *st
+}
+
+// ready waits until a unit runs, settled, at main.
+func (s *scene) ready(key schema.Key) plan.Status {
+	s.Helper()
+	var st plan.Status
+	s.eventually(key.String()+" runs", patience, func() string {
+		tree := s.tree()
+		if tree.Units[key] == nil {
+			return "it has no status"
+		}
+		st = *tree.Units[key]
+		if tree.Revision.Commit != s.git.Tip("main") {
+			return "main is not decided: " + show(tree.Revision)
+		}
+		if st.Phase != plan.PhaseRunning || condition(st, "Ready").Status != "True" || !settled(st) {
+			return show(st)
+		}
+		return ""
+	})
+	return st
+}
+
+func settled(st plan.Status) bool {
+	return condition(st, "Reconciling").Status == "False" && condition(st, "Stalled").Status == "False"
+}
+
+func condition(st plan.Status, typ string) plan.Condition {
+	for _, c := range st.Conditions {
+		if c.Type == typ {
+			return c
+		}
+	}
+	return plan.Condition{}
+}
+
+func member(st plan.Status, name string) plan.MemberStatus {
+	for _, m := range st.Members {
+		if m.Name == name {
+			return m
+		}
+	}
+	return plan.MemberStatus{}
+}
+
+// history are the messages and statuses of a unit at every commit of the
+// status branch after from, oldest first.
+func (s *scene) history(from string, key schema.Key) []plan.Status {
+	s.Helper()
+	out, err := s.git.Git("rev-list", "--reverse", from+".."+reconciler.BranchStatus)
+	require.NoError(s, err)
+	var all []plan.Status
+	for _, commit := range strings.Fields(out) {
+		tree, err := s.repo.ReadStatus(s.Context(), commit)
+		require.NoError(s, err)
+		if st := tree.Units[key]; st != nil {
+			all = append(all, *st)
+		}
+	}
+	return all
+}
+
+// told are all events on the status branch in order of their segments. It fails
+// if one is there twice or a segment is missing.
+func (s *scene) told() []plan.Event {
+	s.Helper()
+	files, err := s.git.Files(reconciler.BranchStatus)
+	require.NoError(s, err)
+	var segments []string
+	for p := range files {
+		if strings.HasPrefix(p, "events/") {
+			segments = append(segments, p)
+		}
+	}
+	sequence := func(p string) (first int) {
+		name, _, _ := strings.Cut(filepath.Base(p), "-")
+		n, err := strconv.Atoi(name)
+		require.NoError(s, err, p)
+		return n
+	}
+	slices.SortFunc(segments, func(a, b string) int { return sequence(a) - sequence(b) })
+	var all []plan.Event
+	seen := map[string]bool{}
+	for _, p := range segments {
+		for line := range strings.Lines(files[p]) {
+			var e plan.Event
+			require.NoError(s, json.Unmarshal([]byte(line), &e), p)
+			require.False(s, seen[e.EventID], "event %s is told twice, the second time in %s: %s", e.EventID, p, line)
+			seen[e.EventID] = true
+			all = append(all, e)
+		}
+	}
+	require.EqualValues(s, len(all), s.tree().Revision.Sequence, "events are lost: %v", segments)
+	return all
+}
+
+// toldOf are the types of a unit's events since the first n of all.
+func (s *scene) toldOf(key schema.Key, since int) []string {
+	s.Helper()
+	types := []string{}
+	for _, e := range s.told()[since:] {
+		var payload struct {
+			Project  string `json:"project_id"`
+			Instance string `json:"app_instance_id"`
+		}
+		require.NoError(s, json.Unmarshal(e.Payload, &payload))
+		if payload.Project == key.ProjectID() && payload.Instance == key.Name {
+			types = append(types, strings.TrimPrefix(e.EventType, "apps.instance."))
+		}
+	}
+	return types
+}
+
+// on runs a line of shell inside a host.
+func (s *scene) on(node, script string) string {
+	s.Helper()
+	out, err := s.lab.Run(s.Context(), node, "bash", "-c", script)
+	require.NoError(s, err)
+	return strings.TrimSpace(out)
+}
+
+// sshd sends a signal to every sshd of a host, or starts it with "start".
+func (s *scene) sshd(node, what string) {
+	s.Helper()
+	if what == "start" {
+		s.on(node, "/usr/sbin/sshd -f /etc/berth/sshd_config")
+		return
+	}
+	// pidof sees this host's processes only.
+	s.on(node, "for p in $(pidof sshd); do kill -"+what+" $p; done")
+}
+
+// daemons are the daemons of a host, by program, with how many there are.
+// What a daemon forks of itself counts as one with it.
+func (s *scene) daemons(node string) map[string]int {
+	s.Helper()
+	out := s.on(node, `for p in /proc/[0-9]*; do
+	exe=$(readlink $p/exe) || continue
+	name=${exe##*/} name=${name%-wlm} # Debian's name for it
+	case $name in slurmctld|slurmd|slurmdbd|munged|mariadbd) ;; *) continue ;; esac
+	parent=$(sed -n 's/^PPid:\t//p' $p/status 2>/dev/null) || continue
+	[ "$(readlink /proc/$parent/exe)" = "$exe" ] || echo "$name"
+done; true`)
+	count := map[string]int{}
+	for _, program := range strings.Fields(out) {
+		count[program]++
+	}
+	return count
+}
+
+// asDeclared compares every host with what the members on it need: no daemon
+// is missing, none is there twice, none is left.
+func (s *scene) asDeclared(units ...plan.Status) {
+	s.Helper()
+	want := map[string]map[string]int{}
+	for _, n := range s.nodes {
+		want[n.Name] = map[string]int{}
+	}
+	for _, u := range units {
+		for _, m := range u.Members {
+			require.Equal(s, plan.Running, m.State, show(u))
+			w := want[m.Node]
+			w["munged"]++
+			if m.ControlPlane {
+				w["slurmctld"]++
+				w["slurmdbd"]++
+				w["mariadbd"] = 1
+			} else {
+				w["slurmd"]++
+			}
+		}
+	}
+	for _, n := range s.nodes {
+		require.Equal(s, want[n.Name], s.daemons(n.Name), "daemons on %s", n.Name)
+	}
+}
+
+// nodesOf is what a cluster's own controller says of its nodes: name and state,
+// a line each.
+func (s *scene) nodesOf(key schema.Key) string {
+	s.Helper()
+	var state struct{ Conf, Controller string }
+	require.NoError(s, json.Unmarshal(s.statusOf(key).RuntimeState, &state))
+	return s.on(state.Controller, "SLURM_CONF="+state.Conf+" sinfo -h -N -o '%N %T' | sort -u")
+}
+
+// startedAt tells a process of a host from another that got its number; "" if
+// there is none.
+func (s *scene) startedAt(node, pidFile string) string {
+	s.Helper()
+	return s.on(node, "p=$(cat "+pidFile+") && t=$(cut -d' ' -f22 /proc/$p/stat 2>/dev/null) && echo $p $t || true")
+}
+
+// kill ends one daemon as the kernel does when memory is short.
+func (s *scene) kill(node, pidFile string) {
+	s.Helper()
+	s.on(node, "kill -9 $(cat "+pidFile+")")
+}
+
+// controllerPID is the pid file of a cluster's slurmctld.
+func (s *scene) controllerPID(key schema.Key) string {
+	s.Helper()
+	cluster, _, err := s.clusterOf(s.Context(), key)
+	require.NoError(s, err)
+	return profile.Stack{Cluster: cluster}.Run() + "/slurmctld.pid"
+}
+
+// jobOf is a job as its cluster has it.
+func (s *scene) jobOf(key schema.Key, id string) (runtimes.Job, error) {
+	unit, _, err := s.unit(s.Context(), key)
+	if err != nil {
+		return runtimes.Job{}, err
+	}
+	return s.units.Job(s.Context(), unit, id)
+}
+
+// measure reads the sum of a metric's samples whose labels contain all of
+// those given, such as `task="unit"`.
+func (s *scene) measure(d *served, name string, labels ...string) float64 {
+	s.Helper()
+	resp, err := http.Get("http://" + d.listen + "/metrics")
+	require.NoError(s, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(s, err)
+	sum := 0.0
+	for line := range strings.Lines(string(text)) {
+		rest, ok := strings.CutPrefix(line, name)
+		if !ok || (rest[0] != '{' && rest[0] != ' ') || slices.ContainsFunc(labels, func(l string) bool { return !strings.Contains(rest, l) }) {
+			continue
+		}
+		fields := strings.Fields(rest)
+		v, err := strconv.ParseFloat(fields[len(fields)-1], 64)
+		require.NoError(s, err, line)
+		sum += v
+	}
+	return sum
+}
+
+// logged are the daemon's log lines after an offset that hold a text, and where
+// the log ends.
+func (s *scene) logged(since int64, text string) (lines []string, end int64) {
+	s.Helper()
+	data, err := os.ReadFile(filepath.Join(s.dir, s.config.name+".log"))
+	require.NoError(s, err)
+	whole := bytes.LastIndexByte(data, '\n') + 1
+	for line := range strings.Lines(string(data[min(since, int64(whole)):whole])) {
+		if strings.Contains(line, text) {
+			lines = append(lines, line)
+		}
+	}
+	return lines, int64(whole)
+}
+
+// sync runs `berth sync --once` beside or instead of a daemon.
+func (s *scene) sync(timeout string) (code int, output string) {
+	s.Helper()
+	config, _, err := s.configure(daemonConfig{name: "sync", url: s.git.URL, more: map[string]any{"interval": "1s"}})
+	require.NoError(s, err)
+	ctx, cancel := context.WithTimeout(s.Context(), 2*patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, s.berth, "sync", "-c", config, "--once", "--timeout", timeout)
+	out, err := cmd.CombinedOutput()
+	if err != nil && cmd.ProcessState == nil {
+		require.NoError(s, err)
+	}
+	return cmd.ProcessState.ExitCode(), string(out)
+}
+
+// show is a value as a person reads it in a failure.
+func show(v any) string {
+	data, err := json.MarshalIndent(v, "", " ")
+	if err != nil {
+		return err.Error()
+	}
+	return string(data)
+}
+
+// repaired kills a worker's slurmd and says how long it took until it ran again.
+func (s *scene) repaired(key schema.Key, node string) time.Duration {
+	s.Helper()
+	was := s.startedAt(node, profile.WorkerPID)
+	require.NotEmpty(s, was, "no slurmd on %s", node)
+	start := time.Now()
+	s.kill(node, profile.WorkerPID)
+	s.eventually("slurmd runs again on "+node, patience, func() string {
+		if now := s.startedAt(node, profile.WorkerPID); now == "" || now == was {
+			return "its process is " + now + ", it was " + was
+		}
+		return ""
+	})
+	return time.Since(start)
+}
+
+// cancelJobs ends all jobs of a cluster, so that they are in nobody's way.
+func (s *scene) cancelJobs(key schema.Key) {
+	s.Helper()
+	var state struct{ Conf, Controller string }
+	require.NoError(s, json.Unmarshal(s.statusOf(key).RuntimeState, &state))
+	s.on(state.Controller, "export SLURM_CONF="+state.Conf+"; scancel --user=anna; for i in $(seq 100); do [ -z \"$(squeue -h)\" ] && exit; sleep 0.1; done; squeue; exit 1")
+}
+
+// lastDelivery is what the forge told of the last push to main.
+func (s *scene) lastDelivery() string {
+	s.Helper()
+	s.forge.Settle()
+	for _, d := range slices.Backward(s.forge.Deliveries()) {
+		if d.Event == "push" && bytes.Contains(d.Body, []byte(`"refs/heads/main"`)) {
+			return d.ID
+		}
+	}
+	require.FailNow(s, "the forge told of no push")
+	return ""
+}
+
+// slow runs the daemon without its timers for this day: it looks at everything
+// once, and then at what it is told of.
+func (s *scene) slow() {
+	s.Helper()
+	s.config.more = map[string]any{"interval": "1h", "poll": "1h", "flush_window": "300ms"}
+	s.restart()
+	s.Cleanup(func() {
+		if err := s.daemon.stop(); err != nil {
+			s.Error(err)
+		}
+		s.daemon = nil
+	})
+	s.eventually("every instance was looked at", patience, func() string {
+		if n := s.measure(s.daemon, "berth_runtime_calls_total", `operation="observe"`); n < 2 {
+			return fmt.Sprint(n)
+		}
+		return ""
+	})
+	time.Sleep(500 * time.Millisecond) // comments are followed up after a moment
+}
+
+// decided waits until main's commit is.
+func (s *scene) decided() {
+	s.Helper()
+	s.eventually("main is decided", patience, func() string {
+		if rev := s.tree().Revision; rev.Commit != s.git.Tip("main") || rev.Frozen != "" {
+			return show(rev)
+		}
+		return ""
+	})
+}
+
+// partitionsOf are the partitions of a cluster with their time limits, a line
+// each.
+func (s *scene) partitionsOf(key schema.Key) string {
+	s.Helper()
+	var state struct{ Conf, Controller string }
+	require.NoError(s, json.Unmarshal(s.statusOf(key).RuntimeState, &state))
+	return s.on(state.Controller, "SLURM_CONF="+state.Conf+" sinfo -h -o '%R %l' | sort -u")
+}
+
+// everything tells whether any daemon of any instance was touched.
+func (s *scene) everything() string {
+	s.Helper()
+	var all []string
+	for _, key := range []schema.Key{demoKey, neighbourKey} {
+		one, err := s.fingerprint(s.Context(), key)
+		require.NoError(s, err)
+		all = append(all, one)
+	}
+	return strings.Join(all, "\n")
+}

@@ -1,0 +1,559 @@
+package main
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler"
+	"berth/reconciler/gitrepo/gittest"
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/runtimes/slurm/profile"
+	"berth/schema"
+)
+
+// The bad days Berth must survive, on real Slurm, over real SSH, with real Git
+// and the daemon in a process of its own that can be killed.
+func TestBadDays(t *testing.T) {
+	s := newScene(t)
+	s.play("slurmctld is killed", controllerKilled)
+	s.play("a worker's sshd is gone", workerUnreachable)
+	s.play("a host accepts and hangs", hostHangs)
+	s.play("the control host's cable is out", controllerCutOff)
+	s.play("Git is down, then back", gitDown)
+	s.play("the daemon is killed anywhere", daemonKilled)
+	s.play("a forged webhook", forgedWebhook)
+	s.play("a broken document on main", brokenDocument)
+	s.play("an empty tree, an unreadable tree", badTree)
+	s.play("a second daemon", secondDaemon)
+	s.play("a commit that changes nothing", nothingChanges)
+	s.play("sync --once", syncOnce)
+}
+
+// sleeper is a job that outlasts every test.
+const sleeper = "#!/bin/sh\nsleep 600\n"
+
+func controllerKilled(s *scene) {
+	// One that runs on each worker, and one that waits for them.
+	var jobs []runtimes.Job
+	for _, state := range []runtimes.JobState{runtimes.JobRunning, runtimes.JobRunning, runtimes.JobPending} {
+		id, err := s.submit(s.Context(), demoKey, sleeper, "", 2)
+		require.NoError(s, err)
+		job, err := s.untilJob(s.Context(), demoKey, id, state)
+		require.NoError(s, err)
+		jobs = append(jobs, job)
+	}
+	time.Sleep(6 * time.Second) // what is younger than Slurm's state file may be lost
+	tip, events := s.git.Tip(reconciler.BranchStatus), len(s.told())
+	before := s.statusOf(demoKey)
+	daemons, err := s.fingerprint(s.Context(), neighbourKey)
+	require.NoError(s, err)
+	slurmd, pid := s.startedAt("dev-gpu-1", profile.WorkerPID), s.startedAt("dev-lab-1", s.controllerPID(demoKey))
+	require.NotEmpty(s, slurmd)
+
+	start := time.Now()
+	s.kill("dev-lab-1", s.controllerPID(demoKey))
+	s.eventually("slurmctld runs again", patience, func() string {
+		if now := s.startedAt("dev-lab-1", s.controllerPID(demoKey)); now == "" || now == pid {
+			return "its process is " + now + ", it was " + pid
+		}
+		return ""
+	})
+	s.Logf("slurmctld was started again after %.1f s", time.Since(start).Seconds())
+	s.eventually("the status says that it runs again", patience, func() string {
+		if st := s.statusOf(demoKey); st.Attempt == before.Attempt || st.Phase != plan.PhaseRunning || !settled(st) {
+			return show(st)
+		}
+		return ""
+	})
+
+	var seen []plan.Status
+	for _, st := range s.history(tip, demoKey) {
+		if member(st, "controller-0").State == plan.Stopped && condition(st, "Ready").Status == "False" &&
+			condition(st, "Reconciling").Message == "start controller-0" {
+			seen = append(seen, st)
+		}
+	}
+	require.NotEmpty(s, seen, "the status never said that slurmctld was down")
+	require.Equal(s, []string{"running"}, s.toldOf(demoKey, events))
+	for _, was := range jobs {
+		now, err := s.jobOf(demoKey, was.ID)
+		require.NoError(s, err)
+		require.Equal(s, was.State, now.State, show(now))
+		require.Equal(s, was.Nodes, now.Nodes)
+		require.True(s, was.Submitted.Equal(now.Submitted), show(now))
+	}
+	require.Equal(s, slurmd, s.startedAt("dev-gpu-1", profile.WorkerPID), "the worker was touched")
+	after, err := s.fingerprint(s.Context(), neighbourKey)
+	require.NoError(s, err)
+	require.Equal(s, daemons, after, "the neighbour was touched")
+	s.asDeclared(s.statusOf(demoKey), s.statusOf(neighbourKey))
+	s.cancelJobs(demoKey)
+}
+
+func workerUnreachable(s *scene) {
+	job, err := s.startJob(s.Context(), demoKey, sleeper)
+	require.NoError(s, err)
+	require.Equal(s, []string{"dev-gpu-1"}, job.Nodes)
+	events := len(s.told())
+	slurmd := s.startedAt("dev-gpu-1", profile.WorkerPID)
+
+	s.sshd("dev-gpu-1", "KILL")
+	s.eventually("the member is told unreachable", patience, func() string {
+		st := s.statusOf(demoKey)
+		if member(st, "worker-0").State != plan.Unreachable || condition(st, "Ready").Status != "False" {
+			return show(st)
+		}
+		return ""
+	})
+	st := s.statusOf(demoKey)
+	require.Equal(s, plan.PhaseRunning, st.Phase, "what runs, runs")
+	require.Contains(s, condition(st, "Ready").Message, "worker-0 on dev-gpu-1 cannot be reached")
+	require.Equal(s, plan.Running, member(st, "worker-1").State)
+	require.Equal(s, plan.Running, member(st, "controller-0").State)
+
+	// Others go on, of this instance too.
+	s.kill("dev-gpu-2", profile.WorkerPID)
+	s.kill("dev-lab-1", s.controllerPID(neighbourKey))
+	for _, d := range []struct{ node, pid string }{{"dev-gpu-2", profile.WorkerPID}, {"dev-lab-1", s.controllerPID(neighbourKey)}} {
+		s.eventually("repaired on "+d.node, patience, func() string {
+			if s.startedAt(d.node, d.pid) == "" {
+				return "it does not run"
+			}
+			return ""
+		})
+	}
+	s.ready(neighbourKey)
+
+	s.sshd("dev-gpu-1", "start")
+	start := time.Now()
+	s.ready(demoKey)
+	s.Logf("ready %.1f s after sshd was back", time.Since(start).Seconds())
+	require.Equal(s, slurmd, s.startedAt("dev-gpu-1", profile.WorkerPID), "the worker was touched")
+	require.NoError(s, s.stillRunning(s.Context(), demoKey, job))
+	require.NotContains(s, s.toldOf(demoKey, events), "deleting")
+	require.NotContains(s, s.toldOf(demoKey, events), "failed")
+	s.asDeclared(s.statusOf(demoKey), s.statusOf(neighbourKey))
+	s.cancelJobs(demoKey)
+}
+
+// hostHangs: the worker of assembly takes connections and says nothing.
+func hostHangs(s *scene) {
+	calm := s.repaired(demoKey, "dev-gpu-1")
+	goroutines := s.measure(s.daemon, "go_goroutines")
+
+	s.sshd("dev-gpu-3", "STOP")
+	s.eventually("the member is told unreachable", patience, func() string {
+		if st := s.statusOf(neighbourKey); member(st, "worker-0").State != plan.Unreachable {
+			return show(st)
+		}
+		return ""
+	})
+	hanging := s.repaired(demoKey, "dev-gpu-1")
+	s.Logf("a worker of another instance was repaired in %.1f s, and in %.1f s with the host hanging", calm.Seconds(), hanging.Seconds())
+	require.Less(s, hanging, calm+2*time.Second, "one tenant's host slows another tenant down")
+	require.Equal(s, plan.PhaseRunning, s.statusOf(neighbourKey).Phase)
+	time.Sleep(5 * time.Second) // several looks
+	s.eventually("calls to the host do not pile up", 15*time.Second, func() string {
+		if now := s.measure(s.daemon, "go_goroutines"); now > goroutines+15 {
+			return show([]float64{goroutines, now})
+		}
+		return ""
+	})
+
+	s.sshd("dev-gpu-3", "CONT")
+	start := time.Now()
+	s.ready(neighbourKey)
+	s.Logf("ready %.1f s after the host went on", time.Since(start).Seconds())
+	s.eventually("nothing is left of the calls", 15*time.Second, func() string {
+		if now := s.measure(s.daemon, "go_goroutines"); now > goroutines+8 {
+			return show([]float64{goroutines, now})
+		}
+		return ""
+	})
+	s.asDeclared(s.statusOf(demoKey), s.statusOf(neighbourKey))
+}
+
+// controllerCutOff: packets to the host of both control planes go nowhere, and
+// meanwhile somebody deletes an instance, and takes that back.
+func controllerCutOff(s *scene) {
+	before, events := s.everything(), len(s.told())
+	job, err := s.startJob(s.Context(), demoKey, sleeper)
+	require.NoError(s, err)
+	s.on("dev-lab-1", "ip link set eth0 down")
+	start := time.Now()
+	for _, key := range []schema.Key{demoKey, neighbourKey} {
+		s.eventually("nobody knows how "+key.Name+" is", patience, func() string {
+			if c := condition(s.statusOf(key), "Ready"); c.Status != "Unknown" || !strings.Contains(c.Message, "dev-lab-1") {
+				return show(c)
+			}
+			return ""
+		})
+		require.Equal(s, plan.PhaseRunning, s.statusOf(key).Phase)
+	}
+	s.Logf("told after %.1f s", time.Since(start).Seconds())
+
+	without := maps.Clone(s.base)
+	delete(without, pathOf(s, neighbourKey))
+	s.declare(without)
+	s.decided()
+	require.Equal(s, plan.PhaseDeleting, s.statusOf(neighbourKey).Phase)
+	time.Sleep(3 * time.Second) // several looks
+	require.Equal(s, plan.PhaseDeleting, s.statusOf(neighbourKey).Phase)
+	s.declare(s.base)
+	s.decided()
+
+	s.on("dev-lab-1", "ip link set eth0 up")
+	start = time.Now()
+	s.ready(demoKey)
+	s.ready(neighbourKey)
+	s.Logf("ready %.1f s after the cable was back", time.Since(start).Seconds())
+	require.Equal(s, before, s.everything(), "a daemon was touched")
+	require.Equal(s, []string{"deleting", "requested", "running"}, s.toldOf(neighbourKey, events))
+	require.Empty(s, s.toldOf(demoKey, events))
+	require.NoError(s, s.stillRunning(s.Context(), demoKey, job))
+	s.cancelJobs(demoKey)
+}
+
+func gitDown(s *scene) {
+	events, tip := len(s.told()), s.git.Tip(reconciler.BranchStatus)
+	s.git.SetFaults(gittest.Faults{Down: true})
+	// Somebody merges a third worker. The forge tells, and Git does not answer.
+	s.put("train: a third worker", demoKey, instanceYAML("train", 3))
+	took := s.repaired(demoKey, "dev-gpu-1")
+	s.Logf("repaired in %.1f s while Git was down", took.Seconds())
+	s.kill("dev-lab-1", s.controllerPID(neighbourKey))
+	s.eventually("slurmctld runs again", patience, func() string {
+		if s.startedAt("dev-lab-1", s.controllerPID(neighbourKey)) == "" {
+			return "it does not"
+		}
+		return ""
+	})
+	require.Empty(s, s.daemons("dev-gpu-4"), "something new was started that Git does not know of")
+	require.Equal(s, tip, s.git.Tip(reconciler.BranchStatus))
+
+	s.git.SetFaults(gittest.Faults{})
+	start := time.Now()
+	require.NoError(s, s.forge.Redeliver(s.lastDelivery()))
+	st := s.ready(demoKey)
+	s.Logf("three workers %.1f s after Git was back", time.Since(start).Seconds())
+	require.Len(s, st.Members, 4)
+	s.asDeclared(st, s.ready(neighbourKey))
+	// What happened meanwhile is told, once.
+	require.NotEmpty(s, s.toldOf(neighbourKey, events))
+	require.NotContains(s, s.toldOf(demoKey, events), "failed")
+}
+
+// daemonKilled: train is taken away and made again, over and over. Each time
+// the daemon dies in the middle of it and loses its mirror.
+func daemonKilled(s *scene) {
+	const decided, applying, ended = `"msg":"decided"`, `"msg":"applying"`, `"msg":"action ended"`
+	random := func(max time.Duration) time.Duration { return rand.N(max) }
+	without := maps.Clone(s.base)
+	delete(without, pathOf(s, demoKey))
+	for _, m := range []struct {
+		after string
+		delay time.Duration
+	}{
+		{applying, 0}, {applying, 0},
+		{decided, 0}, {ended, 0},
+		{applying, random(time.Second)}, {applying, random(2 * time.Second)},
+		{applying, random(time.Second)}, {decided, random(3 * time.Second)},
+	} {
+		cluster, _, err := s.clusterOf(s.Context(), demoKey)
+		deleting := err == nil // it is there
+		events := len(s.told())
+		_, end := s.logged(0, "")
+		if deleting {
+			s.declare(without)
+		} else {
+			s.declare(s.base)
+		}
+		s.eventually("the daemon logs "+m.after, patience, func() string {
+			if lines, _ := s.logged(end, m.after); len(lines) == 0 {
+				return "not yet"
+			}
+			return ""
+		})
+		time.Sleep(m.delay)
+		s.daemon.kill()
+		phases, _ := s.logged(end, `"phase"`)
+		require.NoError(s, os.RemoveAll(filepath.Join(s.dir, s.config.name+"-mirror")))
+		start := time.Now()
+		s.serve()
+
+		if deleting {
+			s.eventually("train is gone", patience, func() string {
+				if st := s.statusOf(demoKey); st.Phase != "" {
+					return show(st)
+				}
+				return ""
+			})
+			require.Equal(s, []string{"deleting", "deleted"}, s.toldOf(demoKey, events))
+			left, err := s.remains(s.Context(), demoKey, cluster)
+			require.NoError(s, err)
+			require.Empty(s, left)
+			s.asDeclared(s.ready(neighbourKey))
+		} else {
+			st := s.ready(demoKey)
+			require.Equal(s, []string{"requested", "running"}, s.toldOf(demoKey, events))
+			require.Len(s, st.Members, 3)
+			require.Equal(s, "dev-gpu-1 idle\ndev-gpu-2 idle", s.nodesOf(demoKey))
+			s.asDeclared(st, s.ready(neighbourKey))
+		}
+		s.Logf("deleting=%v, killed %.2f s after %s and %d phases: as declared %.1f s later", deleting, m.delay.Seconds(), m.after, len(phases), time.Since(start).Seconds())
+	}
+}
+
+// forgedWebhook: a push that the forge did not sign is answered 401, and that
+// is all that happens.
+func forgedWebhook(s *scene) {
+	s.slow()
+	const marker = "forged-e5b1f0"
+	s.git.MustCommit(s, "main", gittest.Commit{Message: "nobody was told", Files: map[string]string{"NOTES.md": "later\n"}})
+	body := `{"ref":"refs/heads/main","repository":{"full_name":"example/estate"},"after":"` + marker + `"}`
+	sign := func(secret, body string) string {
+		mac := hmac.New(sha256.New, []byte(secret))
+		mac.Write([]byte(body))
+		return "sha256=" + hex.EncodeToString(mac.Sum(nil))
+	}
+	send := func(signature string) (int, string) {
+		r, err := http.NewRequestWithContext(s.Context(), http.MethodPost, "http://"+s.daemon.listen+"/webhooks/github", strings.NewReader(body))
+		require.NoError(s, err)
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("X-GitHub-Event", "push")
+		r.Header.Set("X-GitHub-Delivery", marker)
+		if signature != "" {
+			r.Header.Set("X-Hub-Signature-256", signature)
+		}
+		resp, err := http.DefaultClient.Do(r)
+		require.NoError(s, err)
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(s, err)
+		return resp.StatusCode, string(text)
+	}
+	_, end := s.logged(0, "")
+	s.git.ResetRequests()
+	reconciles := s.measure(s.daemon, "berth_reconciles_total", `task="estate"`)
+	for _, signature := range []string{"", "sha256=", sign("another secret", body), sign(demoSecret, body+" "), strings.ToUpper(sign(demoSecret, body)), strings.TrimPrefix(sign(demoSecret, body), "sha256=")} {
+		code, answer := send(signature)
+		require.Equal(s, http.StatusUnauthorized, code, signature)
+		require.Empty(s, answer)
+	}
+	time.Sleep(500 * time.Millisecond)
+	require.EqualValues(s, 6, s.measure(s.daemon, "berth_webhook_deliveries_total", `result="forged"`))
+	require.Zero(s, s.measure(s.daemon, "berth_webhook_deliveries_total", `result="queued"`))
+	require.Equal(s, reconciles, s.measure(s.daemon, "berth_reconciles_total", `task="estate"`), "somebody was woken")
+	require.Empty(s, s.git.Requests(), "Git was asked")
+	said, _ := s.logged(end, "")
+	require.Empty(s, said, "something was logged")
+
+	code, _ := send(sign(demoSecret, body)) // the same, signed
+	require.Equal(s, http.StatusAccepted, code)
+	s.decided()
+}
+
+// brokenDocument: of a commit with one broken document everything else comes
+// into force.
+func brokenDocument(s *scene) {
+	fingerprint, err := s.fingerprint(s.Context(), demoKey)
+	require.NoError(s, err)
+	wrong := strings.Replace(instanceYAML("train", 3), "count:", "cuont:", 1)
+	other := strings.Replace(s.base[pathOf(s, neighbourKey)], "max_time_minutes: 30", "max_time_minutes: 45", 1)
+	require.NotEqual(s, s.base[pathOf(s, neighbourKey)], other)
+	commit := s.push(gittest.Commit{Message: "two changes", Files: map[string]string{pathOf(s, demoKey): wrong, pathOf(s, neighbourKey): other}})
+	s.decided()
+	s.eventually("the other change is in force", patience, func() string {
+		if st := s.ready(neighbourKey); st.Revision != commit {
+			return show(st)
+		}
+		return ""
+	})
+	require.Contains(s, s.partitionsOf(neighbourKey), "quick 45:00")
+
+	rev := s.tree().Revision
+	require.Len(s, rev.Held, 1)
+	require.Equal(s, pathOf(s, demoKey), rev.Held[0].File)
+	require.Contains(s, rev.Held[0].Message, "cuont")
+	readme, err := s.git.Read(reconciler.BranchStatus, "README.md")
+	require.NoError(s, err)
+	require.Contains(s, readme, pathOf(s, demoKey))
+	require.Contains(s, readme, "cuont")
+	diff, err := s.git.Git("diff", "--name-status", reconciler.BranchInForce, "main")
+	require.NoError(s, err)
+	require.Equal(s, "M\t"+pathOf(s, demoKey), diff)
+	message, err := s.git.Git("log", "-1", "--format=%B", reconciler.BranchInForce)
+	require.NoError(s, err)
+	require.Contains(s, message, pathOf(s, demoKey))
+	require.Contains(s, message, "cuont")
+	require.Len(s, s.statusOf(demoKey).Members, 3)
+	now, err := s.fingerprint(s.Context(), demoKey)
+	require.NoError(s, err)
+	require.Equal(s, fingerprint, now)
+
+	// The version in force is kept healthy, and the correction is taken.
+	s.repaired(demoKey, "dev-gpu-2")
+	s.put("train: spelt right", demoKey, instanceYAML("train", 3))
+	require.Len(s, s.ready(demoKey).Members, 4)
+	require.Empty(s, s.tree().Revision.Held)
+	diff, err = s.git.Git("diff", "--name-status", reconciler.BranchInForce, "main")
+	require.NoError(s, err)
+	require.Empty(s, diff)
+}
+
+// badTree: main declares nothing at all, or what no two readers read alike.
+func badTree(s *scene) {
+	neighbour, err := s.fingerprint(s.Context(), neighbourKey)
+	require.NoError(s, err)
+	events := len(s.told())
+	good, err := s.git.Git("rev-parse", "main^{tree}")
+	require.NoError(s, err)
+	entries, err := s.git.Tree("main")
+	require.NoError(s, err)
+	var twice []gittest.TreeEntry
+	for _, e := range entries {
+		twice = append(twice, e)
+		if e.Name == "tenants" {
+			twice = append(twice, e)
+		}
+	}
+	require.Len(s, twice, len(entries)+1)
+	for _, bad := range []struct {
+		entries []gittest.TreeEntry
+		why     string
+	}{{nil, "the estate is empty"}, {twice, `"tenants" stands there twice`}} {
+		tree, err := s.git.WriteTree(bad.entries...)
+		require.NoError(s, err)
+		_, err = s.git.CommitTree("main", "a mistake", tree)
+		require.NoError(s, err)
+		require.NoError(s, s.forge.Sync())
+		s.eventually("the sync stands still", patience, func() string {
+			if frozen := s.tree().Revision.Frozen; !strings.Contains(frozen, bad.why) {
+				return "frozen: " + frozen
+			}
+			return ""
+		})
+		readme, err := s.git.Read(reconciler.BranchStatus, "README.md")
+		require.NoError(s, err)
+		require.Contains(s, readme, "The sync stands still")
+		require.EqualValues(s, 1, s.measure(s.daemon, "berth_sync_frozen"))
+		s.repaired(demoKey, "dev-gpu-1") // what is in force is kept healthy
+
+		_, err = s.git.CommitTree("main", "taken back", good)
+		require.NoError(s, err)
+		require.NoError(s, s.forge.Sync())
+		s.decided()
+		require.Zero(s, s.measure(s.daemon, "berth_sync_frozen"))
+	}
+	s.asDeclared(s.ready(demoKey), s.ready(neighbourKey))
+	require.Empty(s, s.toldOf(neighbourKey, events))
+	require.NotContains(s, s.toldOf(demoKey, events), "deleting")
+	now, err := s.fingerprint(s.Context(), neighbourKey)
+	require.NoError(s, err)
+	require.Equal(s, neighbour, now)
+}
+
+// secondDaemon: somebody starts another one. The first ends by itself, and
+// could do no harm if it did not.
+func secondDaemon(s *scene) {
+	first, epoch := s.daemon, s.tree().Revision.Epoch
+	config := s.config
+	config.name = "second"
+	second, err := s.launch(config)
+	require.NoError(s, err)
+	s.daemon = second // closed with the stage whatever happens
+	defer func() {
+		if s.Failed() {
+			s.Logf("the second daemon's last words:\n%s", lastLines(second.log, 20))
+		}
+		require.NoError(s, second.stop())
+		s.daemon = nil
+	}()
+	require.NoError(s, s.untilReady(s.Context(), second))
+	s.forge.SetWebhook("http://" + second.listen + "/webhooks/github")
+	require.Greater(s, s.tree().Revision.Epoch, epoch)
+
+	s.repaired(demoKey, "dev-gpu-1") // by either: the first meets the status branch as it writes
+	select {
+	case <-first.ended:
+	case <-time.After(patience):
+		require.Fail(s, "the first daemon goes on")
+	}
+	require.ErrorContains(s, first.err, "exit status 1")
+	said, _ := s.logged(0, "another daemon has a later epoch")
+	require.NotEmpty(s, said)
+
+	s.repaired(demoKey, "dev-gpu-1")
+	node, _ := s.lab.Node("dev-gpu-1")
+	host := s.hosts.Host(plan.Member{Node: node.Name, Address: node.Address})
+	intent := runtimes.Op{Ledger: &runtimes.Ledger{Begin: true}}
+	_, err = host.Do(s.Context(), runtimes.Stamp{Epoch: epoch, ActionID: "test"}, intent)
+	require.ErrorIs(s, err, runtimes.ErrStaleEpoch)
+	_, err = host.Do(s.Context(), runtimes.Stamp{Epoch: s.tree().Revision.Epoch, ActionID: "test"}, intent)
+	require.NoError(s, err)
+	s.asDeclared(s.ready(demoKey), s.ready(neighbourKey))
+	s.told()
+}
+
+// nothingChanges: what a commit does not change costs no call of a runtime.
+func nothingChanges(s *scene) {
+	s.slow()
+	calls := s.measure(s.daemon, "berth_runtime_calls_total")
+	require.EqualValues(s, 2, calls, "each instance was looked at once")
+	s.push(gittest.Commit{Message: "a note", Files: map[string]string{"NOTES.md": "nothing of Berth's\n"}})
+	s.decided()
+	name := strings.Replace(s.base["tenants/physics/tenant.yaml"], "display_name: ", "display_name: The ", 1)
+	require.NotEqual(s, s.base["tenants/physics/tenant.yaml"], name)
+	s.push(gittest.Commit{Message: "another name", Files: map[string]string{"tenants/physics/tenant.yaml": name}})
+	s.decided()
+	time.Sleep(time.Second)
+	require.Equal(s, calls, s.measure(s.daemon, "berth_runtime_calls_total"))
+}
+
+// syncOnce: the same without a daemon.
+func syncOnce(s *scene) {
+	require.NoError(s, s.daemon.stop())
+	s.daemon = nil
+	s.kill("dev-lab-1", s.controllerPID(neighbourKey)) // which nobody has noticed
+	s.put("train: a third worker", demoKey, instanceYAML("train", 3))
+	start := time.Now()
+	code, output := s.sync("1m")
+	require.Zero(s, code, output)
+	s.Logf("converged in %.1f s", time.Since(start).Seconds())
+	train, assembly := s.ready(demoKey), s.ready(neighbourKey)
+	require.Len(s, train.Members, 4)
+	s.asDeclared(train, assembly)
+
+	before := s.everything()
+	tip := s.git.Tip(reconciler.BranchStatus)
+	start = time.Now()
+	code, output = s.sync("1m")
+	require.Zero(s, code, output)
+	s.Logf("had nothing to do for %.1f s", time.Since(start).Seconds())
+	require.Equal(s, before, s.everything())
+	changed, err := s.git.Git("log", "--format=", "--name-only", tip+".."+reconciler.BranchStatus)
+	require.NoError(s, err)
+	require.Equal(s, "revision.yaml", changed, "a commit for the epoch, and no other")
+
+	// An instance for which there are no nodes.
+	key := schema.InstanceKey("biology", "genomes", "second")
+	s.put("second: too much", key, strings.Replace(s.base[pathOf(s, neighbourKey)], "name: assembly", "name: second", 1))
+	code, output = s.sync("4s")
+	require.Equal(s, 1, code, output)
+	require.Contains(s, output, key.String())
+	require.Contains(s, output, "no node")
+	require.Equal(s, before, s.everything(), "the others are left alone")
+}
