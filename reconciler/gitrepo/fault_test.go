@@ -290,12 +290,29 @@ func TestForcePushIsNotTakenOver(t *testing.T) {
 	}
 	require.Equal(t, map[string]int{"GET git-upload-pack": 1}, s.Requests(), "it is not downloaded again and again")
 
-	// Without a mirror that remembers, in-force tells.
-	fresh := open(t, s)
-	tips, err := fresh.Fetch(t.Context())
+	// Without a mirror that remembers, in-force tells, and is kept: again after
+	// a restart, and while it is fetched again.
+	var tips reconciler.Tips
+	dir := t.TempDir()
+	for range 2 {
+		fresh := open(t, s, func(o *gitrepo.Options) { o.Dir = dir })
+		for range 2 {
+			tips, err = fresh.Fetch(t.Context())
+			require.ErrorIs(t, err, reconciler.ErrRewritten)
+			require.Equal(t, reconciler.Tips{Main: main, InForce: inForce}, tips, "main is where in-force saw it")
+			require.Equal(t, contents(t, r, inForce), contents(t, fresh, tips.InForce))
+			require.NotEmpty(t, contents(t, fresh, tips.Main))
+		}
+		require.NoError(t, fresh.Close())
+	}
+
+	// What in-force holds and the commit it names does not, is not kept.
+	forgedForce := s.MustCommit(t, "berth/in-force", gittest.Commit{
+		Message: "In force\n\nConfig-Commit: " + main + "\nEpoch: 1", Parent: inForce, Files: map[string]string{instancePath: "mine\n"}})
+	tips, err = open(t, s).Fetch(t.Context())
 	require.ErrorIs(t, err, reconciler.ErrRewritten)
-	require.Equal(t, main, tips.Main, "main is where in-force saw it")
-	require.NotEmpty(t, contents(t, fresh, tips.Main))
+	require.NotEqual(t, forgedForce, tips.InForce)
+	require.NoError(t, s.SetRef("refs/heads/berth/in-force", inForce))
 
 	_, err = r.Accept(t.Context(), main)
 	require.ErrorIs(t, err, reconciler.ErrConflict, "what is accepted must be what is there")
@@ -320,15 +337,21 @@ func TestForeignWritesToBerthsBranches(t *testing.T) {
 		s.MustCommit(t, "berth/in-force", gittest.Commit{Message: message, Parent: tip, Files: map[string]string{instancePath: content}})
 	}
 	for name, do := range map[string]func(){
-		"foreign file":       func() { forge("In force: all of main\n\nConfig-Commit: "+main+"\nEpoch: 1", "mine, all mine\n") },
-		"no trailer":         func() { forge("hello", "train v1\n") },
+		"foreign file": func() { forge("In force: all of main\n\nConfig-Commit: "+main+"\nEpoch: 1", "mine, all mine\n") },
+		"no trailer":   func() { forge("hello", "train v1\n") },
+		"a main of its own": func() {
+			own := rawCommit(t, s, rawTree(t, s, rawEntry{"100644", "mine", rawBlob(t, s, "mine, all mine\n")}), main)
+			forged, err := s.Git("-c", "user.name=x", "-c", "user.email=x", "commit-tree", own+"^{tree}", "-p", tip, "-p", own, "-m", "In force: all of main\n\nConfig-Commit: "+own+"\nEpoch: 1")
+			require.NoError(t, err)
+			require.NoError(t, s.SetRef("refs/heads/berth/in-force", forged))
+		},
 		"unknown commit":     func() { forge("x\n\nConfig-Commit: "+strings.Repeat("ab", 20), "train v1\n") },
 		"branch was deleted": func() { require.NoError(t, s.SetRef("refs/heads/berth/in-force", "")) },
 	} {
 		do()
 		tips, err := r.Fetch(t.Context())
 		require.ErrorIs(t, err, reconciler.ErrRewritten, name)
-		require.Equal(t, tip, tips.InForce, name)
+		require.Equal(t, reconciler.Tips{Main: main, InForce: tip}, tips, name)
 		if name != "branch was deleted" {
 			_, err = open(t, s).Fetch(t.Context())
 			require.ErrorIs(t, err, reconciler.ErrRewritten, name)

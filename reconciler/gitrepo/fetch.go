@@ -106,12 +106,20 @@ func (r *Repo) update(ctx context.Context, seen tips) (tips, error) {
 		}
 		*to = tip
 	}
-	take(r.options.Branch, &now.main, at.main, r.forwards(ctx, r.options.Branch, seen.main, at.main))
-	check := r.forwards(ctx, reconciler.BranchInForce, seen.inForce, at.inForce)
-	if check == nil {
-		check = r.checkInForce(ctx, &now, at)
+	main, errMain := at.main, r.forwards(ctx, r.options.Branch, seen.main, at.main)
+	if errMain != nil {
+		main = seen.main
 	}
-	take(reconciler.BranchInForce, &now.inForce, at.inForce, check)
+	errInForce := r.forwards(ctx, reconciler.BranchInForce, seen.inForce, at.inForce)
+	if errInForce == nil {
+		errInForce = r.checkInForce(ctx, main, at.inForce)
+	}
+	if config, ok := r.standIn(ctx, seen, at, errInForce); ok {
+		errs = append(errs, errInForce)
+		main, errMain, errInForce = config, nil, nil
+	}
+	take(r.options.Branch, &now.main, main, errMain)
+	take(reconciler.BranchInForce, &now.inForce, at.inForce, errInForce)
 	take(reconciler.BranchStatus, &now.status, at.status, r.forwards(ctx, reconciler.BranchStatus, seen.status, at.status))
 	return now, errors.Join(errs...)
 }
@@ -204,42 +212,70 @@ func (r *Repo) isAncestor(ctx context.Context, a, b plumbing.Hash) (bool, error)
 	return found, err
 }
 
+// awayError: in-force was made of a commit that main's history does not hold.
+type awayError struct {
+	branch       string
+	main, config plumbing.Hash
+}
+
+func (e *awayError) Error() string {
+	return fmt.Sprintf("branch %s stands at %s, but %s was in force: %v", e.branch, e.main, e.config, reconciler.ErrRewritten)
+}
+
+func (e *awayError) Unwrap() error { return reconciler.ErrRewritten }
+
 // checkInForce holds a new in-force tip against main: the commit of main it
 // names must be in main's history, and so must each of its files. Nothing local
 // is needed, so a rewritten history is noticed after the mirror was lost too.
-func (r *Repo) checkInForce(ctx context.Context, now *tips, at tips) error {
-	if at.inForce.IsZero() || at.inForce == r.verified {
+func (r *Repo) checkInForce(ctx context.Context, main, inForce plumbing.Hash) error {
+	if inForce.IsZero() || inForce == r.verified {
 		return nil
 	}
-	if accepted, err := r.mirror.ref(acceptedRef); err == nil && accepted == at.inForce {
+	if accepted, err := r.mirror.ref(acceptedRef); err == nil && accepted == inForce {
 		return nil
 	}
-	c, err := r.commit(at.inForce)
+	c, err := r.commit(inForce)
 	if err != nil {
 		return err
 	}
 	config, err := parseID(c.trailer(trailerConfig))
 	if err != nil {
-		return fmt.Errorf("%s at %s was not written by Berth: %w", reconciler.BranchInForce, at.inForce, reconciler.ErrRewritten)
+		return fmt.Errorf("%s at %s was not written by Berth: %w", reconciler.BranchInForce, inForce, reconciler.ErrRewritten)
 	}
-	ok, err := r.isAncestor(ctx, config, at.main)
+	ok, err := r.isAncestor(ctx, config, main)
 	if err != nil {
 		return err
 	}
 	if !ok {
-		if r.mirror.has(config) { // main was seen there, by whoever wrote in-force
-			if err := r.mirror.setRef(plumbing.NewBranchReferenceName(r.options.Branch), config); err != nil {
-				return err
-			}
-			now.main = config
-		}
-		return fmt.Errorf("branch %s stands at %s, but %s was in force: %w", r.options.Branch, at.main, config, reconciler.ErrRewritten)
+		return &awayError{r.options.Branch, main, config}
 	}
-	if err := r.VerifyInForce(ctx, at.main.String(), at.inForce.String()); err != nil {
+	if err := r.VerifyInForce(ctx, main.String(), inForce.String()); err != nil {
 		return err
 	}
-	r.verified = at.inForce
+	r.verified = inForce
 	return nil
+}
+
+// standIn is the commit that stands in for a rewritten main where the mirror
+// was lost: the one in-force was made of, as that is where main was seen. With
+// it, in-force is kept; without, nothing would be, and a new machine would let
+// everything go that a restarted one keeps. Main itself stays refused.
+//
+// A mirror that has seen in-force knows more than in-force says of itself, and
+// nothing stands in there: who may push to in-force cannot move main with it.
+func (r *Repo) standIn(ctx context.Context, seen, at tips, refused error) (plumbing.Hash, bool) {
+	var away *awayError
+	if !errors.As(refused, &away) || !seen.inForce.IsZero() || !r.mirror.has(away.config) {
+		return plumbing.ZeroHash, false
+	}
+	if !seen.main.IsZero() && seen.main != away.config {
+		return plumbing.ZeroHash, false
+	}
+	if err := r.VerifyInForce(ctx, away.config.String(), at.inForce.String()); err != nil {
+		r.logError(ctx, "keep what is in force over a rewritten "+r.options.Branch, err)
+		return plumbing.ZeroHash, false
+	}
+	return away.config, true
 }
 
 // Accept takes the branches over as the remote has them, although history was
