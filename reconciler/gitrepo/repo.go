@@ -181,7 +181,9 @@ func lockDir(dir string) (*os.File, error) {
 func (r *Repo) Close() error {
 	err := errors.Join(r.mirror.close(), r.scratch.close())
 	if r.lock != nil {
-		err = errors.Join(err, r.lock.Close())
+		// Unlocked, not only closed: a git program that is being started at this
+		// moment holds a copy of the descriptor until it has begun.
+		err = errors.Join(err, syscall.Flock(int(r.lock.Fd()), syscall.LOCK_UN), r.lock.Close())
 	}
 	if r.local != "" {
 		err = errors.Join(err, os.RemoveAll(r.scratch.dir))
