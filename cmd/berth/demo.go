@@ -244,7 +244,7 @@ func (d *demo) merge(ctx context.Context) error {
 	}
 	d.measured("merge to running with 2 workers, from nothing", time.Since(start), 15)
 	d.members(s)
-	body, err := d.untilComment(ctx, d.pull, "running")
+	body, err := d.untilComment(ctx, d.pull, "1 instance running")
 	if err != nil {
 		return err
 	}

@@ -165,6 +165,20 @@ func (s *scene) push(c gittest.Commit) string {
 	return id
 }
 
+// merge brings a commit to main by a pull request, which somebody merges
+// whatever its check says.
+func (s *scene) merge(title string, c gittest.Commit) (pull int) {
+	s.Helper()
+	c.Message, c.Parent = title, s.git.Tip("main")
+	s.git.MustCommit(s, "change", c)
+	require.NoError(s, s.forge.Sync())
+	pull, err := s.forge.OpenPull("change", title, "anna-lattice")
+	require.NoError(s, err)
+	_, err = s.forge.Merge(pull, s.mergeMethod, "anna-lattice")
+	require.NoError(s, err)
+	return pull
+}
+
 // put changes one document.
 func (s *scene) put(message string, key schema.Key, text string) string {
 	s.Helper()

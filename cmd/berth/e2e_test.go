@@ -28,6 +28,7 @@ import (
 // and the daemon in a process of its own that can be killed.
 func TestBadDays(t *testing.T) {
 	s := newScene(t)
+	defer func() { require.Empty(t, s.forge.Violations(), "the forge was misused") }()
 	s.play("slurmctld is killed", controllerKilled)
 	s.play("a worker's sshd is gone", workerUnreachable)
 	s.play("a host accepts and hangs", hostHangs)
@@ -276,10 +277,11 @@ func daemonKilled(s *scene) {
 		deleting := err == nil // it is there
 		events := len(s.told())
 		_, end := s.logged(0, "")
+		pull := 0
 		if deleting {
 			s.declare(without)
 		} else {
-			s.declare(s.base)
+			pull = s.merge("train, once more", gittest.Commit{Files: map[string]string{pathOf(s, demoKey): s.base[pathOf(s, demoKey)]}})
 		}
 		s.eventually("the daemon logs "+m.after, patience, func() string {
 			if lines, _ := s.logged(end, m.after); len(lines) == 0 {
@@ -312,6 +314,8 @@ func daemonKilled(s *scene) {
 			require.Len(s, st.Members, 3)
 			require.Equal(s, "dev-gpu-1 idle\ndev-gpu-2 idle", s.nodesOf(demoKey))
 			s.asDeclared(st, s.ready(neighbourKey))
+			_, err := s.untilComment(s.Context(), pull, "**1 instance running.**")
+			require.NoError(s, err)
 		}
 		s.Logf("deleting=%v, killed %.2f s after %s and %d phases: as declared %.1f s later", deleting, m.delay.Seconds(), m.after, len(phases), time.Since(start).Seconds())
 	}
@@ -374,7 +378,8 @@ func brokenDocument(s *scene) {
 	wrong := strings.Replace(instanceYAML("train", 3), "count:", "cuont:", 1)
 	other := strings.Replace(s.base[pathOf(s, neighbourKey)], "max_time_minutes: 30", "max_time_minutes: 45", 1)
 	require.NotEqual(s, s.base[pathOf(s, neighbourKey)], other)
-	commit := s.push(gittest.Commit{Message: "two changes", Files: map[string]string{pathOf(s, demoKey): wrong, pathOf(s, neighbourKey): other}})
+	pull := s.merge("two changes", gittest.Commit{Files: map[string]string{pathOf(s, demoKey): wrong, pathOf(s, neighbourKey): other}})
+	commit := s.git.Tip("main")
 	s.decided()
 	s.eventually("the other change is in force", patience, func() string {
 		if st := s.ready(neighbourKey); st.Revision != commit {
@@ -399,6 +404,10 @@ func brokenDocument(s *scene) {
 	require.NoError(s, err)
 	require.Contains(s, message, pathOf(s, demoKey))
 	require.Contains(s, message, "cuont")
+	body, err := s.untilComment(s.Context(), pull, "**1 instance running.**")
+	require.NoError(s, err)
+	require.Contains(s, body, "is held (invalid), the version in force stays")
+	require.Contains(s, body, "cuont")
 	require.Len(s, s.statusOf(demoKey).Members, 3)
 	now, err := s.fingerprint(s.Context(), demoKey)
 	require.NoError(s, err)
