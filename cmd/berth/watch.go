@@ -103,32 +103,46 @@ func (n *notifier) close() error {
 // see scans, having made sure that what changes after the scan is told of: a
 // directory may have been filled before it was watched.
 func (n *notifier) see() (sight, error) {
-	for {
+	for tries := 10; ; tries-- {
 		s, err := n.scan()
-		if err != nil || n.fs == nil {
+		if err != nil || n.fs == nil || tries == 0 {
 			return s, err
 		}
-		known := map[string]bool{}
-		for _, dir := range n.fs.WatchList() {
-			known[dir] = true
-		}
-		grown := false
-		for _, dir := range s.dirs {
-			if known[dir] {
-				continue
-			}
-			switch err := n.fs.Add(dir); {
-			case errors.Is(err, fs.ErrNotExist): // it went meanwhile
-			case err != nil:
-				n.giveUp(err)
-				return s, nil
-			}
-			grown = true
+		grown, err := n.follow(s.dirs)
+		if err != nil {
+			n.giveUp(err)
+			return s, nil
 		}
 		if !grown {
 			return s, nil
 		}
 	}
+}
+
+// follow watches dirs and nothing else, and says whether one of them is new.
+// What went is let go first: a directory that moved is still watched by its old
+// name, and would not be by its new one.
+func (n *notifier) follow(dirs []string) (grown bool, err error) {
+	known, wanted := map[string]bool{}, map[string]bool{}
+	for _, dir := range dirs {
+		wanted[dir] = true
+	}
+	for _, dir := range n.fs.WatchList() {
+		known[dir] = true
+		if !wanted[dir] {
+			_ = n.fs.Remove(dir) // it fails where the system has let it go already
+		}
+	}
+	for _, dir := range dirs {
+		if known[dir] {
+			continue
+		}
+		grown = true
+		if err := n.fs.Add(dir); err != nil && !errors.Is(err, fs.ErrNotExist) { // it went meanwhile
+			return grown, err
+		}
+	}
+	return grown, nil
 }
 
 // wait returns when it is time to scan again; false when ctx has ended.
@@ -179,12 +193,14 @@ func difference(a, b map[string]string) []string {
 // seeEstate sees the documents of the estate in root.
 func seeEstate(root string) (sight, error) {
 	s := sight{stamps: map[string]string{}}
-	return s, s.tree(root, "", ofEstate)
+	err := s.tree(root, "", ofEstate)
+	return s, err
 }
 
 // tree adds the files below root, shown behind prefix; of root's own entries
 // only the directories that are wanted.
 func (s *sight) tree(root, prefix string, wanted func(top string) bool) error {
+	root = filepath.Clean(root)
 	return filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) && name != root {
 			return nil // it went while we looked; the next look tells

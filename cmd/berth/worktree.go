@@ -147,5 +147,6 @@ func (r *planRequest) see(at gitrepo.Place) (sight, error) {
 			s.dirs = append(s.dirs, dir)
 		}
 	}
-	return s, s.tree(filepath.Join(at.CommonDir, "refs"), "refs/", func(string) bool { return true })
+	err := s.tree(filepath.Join(at.CommonDir, "refs"), "refs/", func(string) bool { return true })
+	return s, err
 }

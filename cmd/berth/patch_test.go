@@ -1,0 +1,107 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/plan"
+	"berth/schema/load"
+)
+
+// estateRepo is a repository whose main is the estate in dir.
+func estateRepo(t *testing.T, dir string) (at string, git func(args ...string) string) {
+	t.Helper()
+	at = filepath.Join(t.TempDir(), "estate")
+	require.NoError(t, os.CopyFS(at, os.DirFS(dir)))
+	git = func(args ...string) string {
+		t.Helper()
+		cmd := exec.Command("git", args...)
+		cmd.Dir = at
+		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/nonexistent", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null",
+			"GIT_AUTHOR_NAME=ada", "GIT_AUTHOR_EMAIL=ada@example.org", "GIT_COMMITTER_NAME=ada", "GIT_COMMITTER_EMAIL=ada@example.org"}
+		var problem bytes.Buffer
+		cmd.Stderr = &problem
+		out, err := cmd.Output()
+		require.NoError(t, err, "git %v: %s", args, problem.String())
+		return string(out)
+	}
+	git("init", "-q", "-b", "main")
+	git("add", ".")
+	git("commit", "-q", "-m", "the estate")
+	return at, git
+}
+
+// A patch, the commit made of it, and a work tree that holds it are one change:
+// they get one plan, in every form, but for the commit's name.
+func TestPatchPlansAsItsCommit(t *testing.T) {
+	changes, err := filepath.Glob("../../examples/lab-changes/*.patch")
+	require.NoError(t, err)
+	require.NotEmpty(t, changes)
+	loader, err := load.New(load.Options{Backends: backends()})
+	require.NoError(t, err)
+	for _, change := range changes {
+		t.Run(strings.TrimSuffix(filepath.Base(change), ".patch"), func(t *testing.T) {
+			file, err := filepath.Abs(change)
+			require.NoError(t, err)
+			dir, git := estateRepo(t, "../../examples/lab")
+			git("switch", "-q", "-c", "change")
+			git("apply", file)
+			of := func(r planRequest, stdin io.Reader) plan.Proposal {
+				r.repo, r.base = dir, "main"
+				p, err := r.proposal(t.Context(), loader, stdin)
+				require.NoError(t, err)
+				return p
+			}
+			worktree := of(planRequest{}, nil)
+			git("add", ".")
+			git("commit", "-q", "-m", "the change")
+			committed := of(planRequest{head: "change"}, nil)
+			head := strings.TrimSpace(git("rev-parse", "change"))
+			require.Equal(t, head, committed.Head)
+
+			for name, p := range map[string]plan.Proposal{
+				"patch":            of(planRequest{patch: file}, nil),
+				"git diff":         of(planRequest{patch: "-"}, strings.NewReader(git("diff", "main", "change"))),
+				"git diff -U0":     of(planRequest{patch: "-"}, strings.NewReader(git("diff", "-U0", "main", "change"))),
+				"git format-patch": of(planRequest{patch: "-"}, strings.NewReader(git("format-patch", "--stdout", "main..change"))),
+				"the work tree":    worktree,
+			} {
+				require.Empty(t, p.Head, name)
+				require.Equal(t, committed.Digest, p.Digest, name)
+				p.Head = committed.Head
+				for _, form := range planForms() {
+					want, err := formOf(committed, form)
+					require.NoError(t, err)
+					got, err := formOf(p, form)
+					require.NoError(t, err)
+					require.Equal(t, string(want), string(got), "%s as %s", name, form)
+				}
+			}
+		})
+	}
+}
+
+// What is wrong with a patch is wrong usage; what is wrong between a patch and
+// its base is the plan's to tell.
+func TestPatchExitStatus(t *testing.T) {
+	dir, _ := estateRepo(t, "../../examples/lab")
+	const header = "diff --git a/platform/nodes/dev-gpu-1.yaml b/platform/nodes/dev-gpu-1.yaml\n--- a/platform/nodes/dev-gpu-1.yaml\n+++ b/platform/nodes/dev-gpu-1.yaml\n"
+	for text, code := range map[string]int{
+		"":                               0,
+		"not a patch\n":                  2,
+		header + "@@ -1 +1 @@\n-x\n":     2,
+		header + "@@ -1 +1 @@\n-x\n+y\n": 1,
+	} {
+		cmd := exec.Command("berth", "plan", "--repo", dir, "--patch", "-")
+		cmd.Stdin = strings.NewReader(text)
+		out, _ := cmd.CombinedOutput()
+		require.Equal(t, code, cmd.ProcessState.ExitCode(), "%q: %s", text, out)
+	}
+}
