@@ -2,7 +2,6 @@ package decide
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 
 	"berth/schema"
@@ -10,9 +9,13 @@ import (
 	"berth/schema/policy"
 )
 
-// CodeMoved is the code of a finding about an instance that would change its
-// name with its uid kept.
-const CodeMoved = "identity.moved"
+// Codes of findings about uids.
+const (
+	// CodeMoved: an instance would change its name with its uid kept.
+	CodeMoved = "identity.moved"
+	// CodeForeign: an instance comes with the uid of another tenant's that goes.
+	CodeForeign = "identity.foreign"
+)
 
 // refuse holds documents of instances that policy denies. What is in force
 // stays as it is, whatever the rules become.
@@ -22,26 +25,51 @@ func refuse(before *schema.Desired) load.Check {
 	}
 }
 
-// moved finds the instances that go from one name to another between two trees,
-// and refuses both ends. Its uid says that it is the same instance, which is
-// there to keep what runs; and what runs cannot be carried to another name.
+// moved finds the instances that go from one name to another between two trees.
+// The uid says that it is the same instance, which is there to keep what runs;
+// and what runs cannot be carried to another name. So the new end is refused.
 // Without the uid, the one is deleted and the other made.
+//
+// The old end is refused with it only within a tenant, where both ends belong
+// to the same people. A uid is no secret: were it otherwise, whoever puts
+// another tenant's uid into a document of their own would forbid that tenant
+// every deletion. For the same reason one tenant's uids say nothing about
+// another's moves.
 func moved(before, main *schema.Desired) []schema.Diagnostic {
-	was, now := instancesByUID(before), instancesByUID(main)
+	left := instances(before, func(k schema.Key) bool { return main.Instance(k) == nil })
+	came := instances(main, func(k schema.Key) bool { return before.Instance(k) == nil })
+	from := map[string][]*schema.Instance{}
+	for _, i := range left {
+		from[i.UID] = append(from[i.UID], i)
+	}
 	var out []schema.Diagnostic
-	for _, uid := range slices.Sorted(maps.Keys(now)) {
-		from, to := was[uid], now[uid]
-		if from == nil || from.Key == to.Key || main.Instance(from.Key) != nil {
+	stays := map[schema.Key]bool{} // old ends told of
+	for _, to := range came {
+		olds := from[to.UID]
+		if len(olds) == 0 {
 			continue
 		}
 		at := to.At("metadata.uid")
-		out = append(out, schema.Diagnostic{
-			Severity: schema.SeverityError, Code: CodeMoved, File: to.File, Line: at.Line, Column: at.Column, Path: "metadata.uid",
-			Message: fmt.Sprintf("by its uid this is %s, and what runs cannot be carried to another name; move it back, or take the uid away to have the old one deleted and a new one made", from.Key),
-		}, schema.Diagnostic{
-			Severity: schema.SeverityError, Code: CodeMoved, File: from.File, Line: 1, Column: 1,
-			Message: fmt.Sprintf("by its uid it went to %s, and what runs cannot be carried to another name", to.Key),
-		})
+		refuse := func(code, message string) {
+			out = append(out, schema.Diagnostic{
+				Severity: schema.SeverityError, Code: code, File: to.File, Line: at.Line, Column: at.Column, Path: "metadata.uid", Message: message,
+			})
+		}
+		own := slices.IndexFunc(olds, func(old *schema.Instance) bool { return old.Key.Tenant == to.Key.Tenant })
+		if own < 0 {
+			refuse(CodeForeign, fmt.Sprintf("by its uid this is %s of another tenant, and what runs cannot be carried to another name; take the uid away to have a new one made. The old one is deleted where it is no longer declared", olds[0].Key))
+			continue
+		}
+		refuse(CodeMoved, fmt.Sprintf("by its uid this is %s, and what runs cannot be carried to another name; move it back, or take the uid away to have the old one deleted and a new one made", olds[own].Key))
+		for _, old := range olds {
+			if old.Key.Tenant == to.Key.Tenant && !stays[old.Key] {
+				stays[old.Key] = true
+				out = append(out, schema.Diagnostic{
+					Severity: schema.SeverityError, Code: CodeMoved, File: old.File, Line: 1, Column: 1,
+					Message: fmt.Sprintf("by its uid it went to %s, and what runs cannot be carried to another name", to.Key),
+				})
+			}
+		}
 	}
 	return out
 }
@@ -52,20 +80,18 @@ func always(found []schema.Diagnostic) load.Check {
 	return func(*schema.Desired) []schema.Diagnostic { return found }
 }
 
-func instancesByUID(d *schema.Desired) map[string]*schema.Instance {
-	out := map[string]*schema.Instance{}
+// instances are those with a uid whose key is wanted, in order of key.
+func instances(d *schema.Desired, wanted func(schema.Key) bool) []*schema.Instance {
+	var out []*schema.Instance
 	for _, t := range d.Tenants {
 		for _, p := range t.Projects {
 			for _, i := range p.Instances {
-				// Of two that claim one uid neither is known by it.
-				if _, twice := out[i.UID]; twice {
-					out[i.UID] = nil
-				} else if i.UID != "" {
-					out[i.UID] = i
+				if i.UID != "" && wanted(i.Key) {
+					out = append(out, i)
 				}
 			}
 		}
 	}
-	maps.DeleteFunc(out, func(_ string, i *schema.Instance) bool { return i == nil })
+	slices.SortFunc(out, func(a, b *schema.Instance) int { return a.Key.Compare(b.Key) })
 	return out
 }

@@ -159,6 +159,26 @@ func words(p plan.Proposal) []string {
 	return out
 }
 
+// chemAt is where a second tenant's instances stand.
+const chemAt = "tenants/chem/projects/lab/instances/"
+
+// chem is a second tenant that may have so many GPUs in an instance.
+func chem(gpus int) map[string]string {
+	return map[string]string{
+		"tenants/chem/tenant.yaml":                          doc("Tenant", "chem", "spec:\n  display_name: Chemistry\n"),
+		"tenants/chem/policy.yaml":                          doc("Policy", "policy", fmt.Sprintf("spec:\n  max_gpus_per_instance: %d\n", gpus)),
+		"tenants/chem/projects/lab/project.yaml":            doc("Project", "lab", "spec:\n  display_name: Lab\n"),
+		"tenants/chem/projects/lab/entitlements/batch.yaml": doc("Entitlement", "batch", "spec:\n  enabled: true\n"),
+	}
+}
+
+// with is both.
+func with(a, b map[string]string) map[string]string {
+	out := maps.Clone(a)
+	maps.Copy(out, b)
+	return out
+}
+
 func TestProposal(t *testing.T) {
 	uid := func(s string) string { return strings.Replace(s, "metadata:\n", "metadata:\n  uid: 3f2a\n", 1) }
 	for _, c := range []struct {
@@ -221,6 +241,39 @@ func TestProposal(t *testing.T) {
 			want: []string{"moved Instance physics.lhc/eval " + train,
 				"identity.moved " + at + "eval.yaml:4", "identity.moved " + train + ":1",
 				"held denied " + at + "eval.yaml", "held denied " + train},
+			blocked: true,
+		}, {
+			name: "another tenant's copy of a uid forbids no deletion",
+			base: with(chem(1), map[string]string{train: uid(instance("train", 1, 1)), chemAt + "copy.yaml": uid(instance("copy", 3, 4))}),
+			with: map[string]string{train: ""},
+			want: []string{"deleted Instance physics.lhc/train", "train: delete"},
+		}, {
+			name: "nor one that needs what is not there",
+			base: with(chem(8), map[string]string{train: uid(instance("train", 1, 1)), chemAt + "copy.yaml": uid(strings.Replace(instance("copy", 1, 1), "v1", "v9", 1))}),
+			with: map[string]string{train: ""},
+			want: []string{"deleted Instance physics.lhc/train", "train: delete"},
+		}, {
+			name: "nor does one in force lift what a uid protects",
+			base: with(chem(8), map[string]string{train: uid(instance("train", 1, 1)), chemAt + "copy.yaml": uid(instance("copy", 0, 0))}),
+			with: map[string]string{train: "", at + "eval.yaml": uid(instance("eval", 1, 1))},
+			want: []string{"moved Instance physics.lhc/eval " + train,
+				"identity.moved " + at + "eval.yaml:4", "identity.moved " + train + ":1",
+				"held denied " + at + "eval.yaml", "held denied " + train},
+			blocked: true,
+		}, {
+			name: "nor does a second new end",
+			base: map[string]string{train: uid(instance("train", 1, 1))},
+			with: map[string]string{train: "", at + "eval.yaml": uid(instance("eval", 1, 1)), at + "test.yaml": uid(instance("test", 1, 1))},
+			want: []string{"moved Instance physics.lhc/eval " + train, "added Instance physics.lhc/test",
+				"identity.moved " + at + "eval.yaml:4", "identity.moved " + at + "test.yaml:4", "identity.moved " + train + ":1",
+				"held denied " + at + "eval.yaml", "held denied " + at + "test.yaml", "held denied " + train},
+			blocked: true,
+		}, {
+			name: "across tenants only the new end is refused",
+			base: with(chem(8), map[string]string{train: uid(instance("train", 1, 1))}),
+			with: map[string]string{train: "", chemAt + "train.yaml": uid(instance("train", 1, 1))},
+			want: []string{"moved Instance chem.lab/train " + train,
+				"identity.foreign " + chemAt + "train.yaml:4", "held denied " + chemAt + "train.yaml", "train: delete"},
 			blocked: true,
 		}, {
 			name: "other documents move by their uid",

@@ -135,7 +135,9 @@ func findings(f *forced) []schema.Diagnostic {
 }
 
 // caused are the findings of head in touched files, and those elsewhere that
-// base had not.
+// base had not. That an untouched document carries the uid of what the change
+// takes away is its tenant's affair: told here, a copied uid would fail the
+// check of everyone who deletes something.
 func caused(touched []schema.PathChange, base, head []schema.Diagnostic) []schema.Diagnostic {
 	type said struct{ file, code, path, message string }
 	before := map[said]bool{}
@@ -144,7 +146,7 @@ func caused(touched []schema.PathChange, base, head []schema.Diagnostic) []schem
 	}
 	out := []schema.Diagnostic{}
 	for _, d := range head {
-		if touches(touched, d.File) || !before[said{d.File, d.Code, d.Path, d.Message}] {
+		if touches(touched, d.File) || d.Code != CodeForeign && !before[said{d.File, d.Code, d.Path, d.Message}] {
 			out = append(out, d)
 		}
 	}
