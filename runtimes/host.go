@@ -184,11 +184,21 @@ type Run struct {
 	Stdin     []byte            `json:"stdin,omitempty"`
 	TimeoutMS int               `json:"timeout_ms,omitempty"` // 0: 10 s
 	AllowExit bool              `json:"allow_exit,omitempty"` // a non-zero exit status is a result, not an error
+	// As is whom it runs for, with their own primary group and no other. Only
+	// programs whose profile says so take one, and those need one.
+	As *Person `json:"as,omitempty"`
+}
+
+// Person is an account that a host has, of its own files or of a directory.
+type Person struct {
+	Name string `json:"name"`
+	UID  int    `json:"uid"`
 }
 
 // User makes sure that an account is there, with this name, uid and a group of
 // the same name and gid; or that it is gone, if berth-host made it.
-// An account of the same name and another uid, or the reverse, is an error.
+// An account that somebody else made, or that is in a group of administrators,
+// is an error. What a person still runs is ended before the account goes.
 type User struct {
 	Name   string `json:"name"`
 	UID    int    `json:"uid"`

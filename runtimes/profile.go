@@ -1,5 +1,7 @@
 package runtimes
 
+import "regexp"
+
 // Profile is what berth-host allows on a host on behalf of one runtime. It is
 // compiled into berth-host: neither Git nor a request can widen it.
 type Profile struct {
@@ -19,19 +21,39 @@ type Profile struct {
 	// PrivateDirs are the directories of a host this runtime keeps things in.
 	// Hosts that share a file system, as in a lab, need their own of each.
 	PrivateDirs []string
-	// MinUID and MaxUID bound the accounts User may make or remove.
+	// CheckMake, if set, refuses what the runtime never makes at a path of Paths.
+	// It is asked before every Write, MakeSecret, MakeDir and MakeLink.
+	CheckMake func(Making) error
+	// MinUID and MaxUID bound the accounts User may make or remove, and those
+	// programs may run as.
 	MinUID, MaxUID int
 }
 
 // Program is one program of a profile.
 type Program struct {
-	Path string   // absolute
-	Env  []string // names a request may set
+	Path string // absolute
+	// Env are the names a request may set, with the values each may have. A
+	// pattern has to match all of a value.
+	Env map[string]*regexp.Regexp
+	// AsPerson: it runs as the person Run.As names, never as berth-host.
+	AsPerson bool
 	// Check, if set, refuses argument lists the runtime never sends.
 	Check func(args []string) error
+	// CheckStdin, if set, refuses input the runtime never sends. A program that
+	// has none takes no input, unless it runs as a person.
+	CheckStdin func(stdin []byte) error
 	// Reads, if set, says which argument lists have no effect. Those need no
 	// epoch and leave no line in the ledger; all others do.
 	Reads func(args []string) bool
+}
+
+// Making is what a request would make at a path.
+type Making struct {
+	Kind         string // file, secret, dir or link
+	Path         string
+	Data         []byte // of a file
+	Mode         uint32 // of all but a link
+	Owner, Group string // empty: root
 }
 
 // ServiceSpec is one daemon, ready to start. The daemon puts itself into the

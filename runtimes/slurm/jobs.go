@@ -22,8 +22,9 @@ var (
 // maxScript is the longest script taken; Slurm's own limit is 4 MiB.
 const maxScript = 1 << 20
 
-// Submit implements runtimes.Jobs: root's sbatch for the user, with nothing of
-// root's environment.
+// Submit implements runtimes.Jobs: sbatch by the user's own account. It obeys
+// what the script says of options, and so must not be able to do more than its
+// owner can; with root's rights it would read any file into the job.
 func (r *Runtime) Submit(ctx context.Context, u *plan.Unit, stamp runtimes.Stamp, spec runtimes.JobSpec) (string, error) {
 	if err := checkJob(u, spec); err != nil {
 		return "", fmt.Errorf("submit: %w", err)
@@ -43,8 +44,8 @@ func (r *Runtime) Submit(ctx context.Context, u *plan.Unit, stamp runtimes.Stamp
 	if spec.Nodes > 0 {
 		options = append(options, fmt.Sprintf("--nodes=%d", spec.Nodes))
 	}
-	op := c.cli("sbatch", profile.SubmitArgs(spec.User.UID, options...)...)
-	op.Run.Stdin = spec.Script
+	op := c.cli("sbatch", profile.SubmitArgs(options...)...)
+	op.Run.Stdin, op.Run.As = spec.Script, &runtimes.Person{Name: spec.User.Name, UID: spec.User.UID}
 	res, err := c.do(ctx, op)
 	if failed := (*runtimes.OpError)(nil); errors.As(err, &failed) && failed.Code == "timeout" {
 		return "", fmt.Errorf("submit %s: %w: %w", spec.Name, err, runtimes.ErrUncertain)

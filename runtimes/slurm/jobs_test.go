@@ -130,6 +130,12 @@ scontrol update jobid=$SLURM_JOB_ID comment="cuda=$CUDA_VISIBLE_DEVICES user=$(i
 	_, err := c.rt.Submit(t.Context(), &u, runtimes.Stamp{Epoch: 1}, runtimes.JobSpec{User: schema.UnixUser{Name: "root", UID: 0}, Name: "job", Script: []byte("#!/bin/sh\n")})
 	require.ErrorContains(t, err, "no user of")
 
+	// A script's own options are obeyed with its owner's rights and no others.
+	_, err = c.rt.Submit(t.Context(), &u, runtimes.Stamp{Epoch: 1}, runtimes.JobSpec{User: alice, Name: "job", Script: []byte("#!/bin/sh\n#SBATCH --bbf=/etc/shadow\n")})
+	require.ErrorContains(t, err, "Invalid --bbf", "read with rights its owner has not got")
+	_, err = c.rt.Submit(t.Context(), &u, runtimes.Stamp{Epoch: 1}, runtimes.JobSpec{User: alice, Name: "job", Script: []byte("#!/bin/sh\n#SBATCH --uid=0\n")})
+	require.Error(t, err)
+
 	// A worker comes while a job runs: the job and its node's daemons stay.
 	long := c.submit(t, u, alice, "sleep 600", 1)
 	running := c.await(t, u, long, runtimes.JobRunning)

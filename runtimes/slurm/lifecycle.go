@@ -152,7 +152,7 @@ func (c *control) removeStack(ctx context.Context) error {
 			c.service(profile.MariaDB, "stop"),
 			removeTreeOp(profile.DatabaseDir), removeTreeOp(profile.DatabaseRunDir))
 	} else {
-		res, err := c.do(ctx, runtimes.Op{Stat: &runtimes.Stat{Paths: []string{installed}}})
+		res, err := c.do(ctx, runtimes.Op{Stat: &runtimes.Stat{Paths: []string{profile.DatabaseInstalled}}})
 		if err != nil {
 			return err
 		}
@@ -160,7 +160,7 @@ func (c *control) removeStack(ctx context.Context) error {
 			if _, err := c.do(ctx, c.service(profile.MariaDB, "start")); err != nil {
 				return err
 			}
-			if err := c.dropDatabase(ctx); err != nil {
+			if err := c.sql(ctx, c.stack.DropDatabaseSQL()); err != nil {
 				return err
 			}
 		}

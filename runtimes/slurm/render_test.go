@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/runtimes/slurm/profile"
 	"berth/schema"
 )
 
@@ -54,6 +56,13 @@ func TestRenderedFiles(t *testing.T) {
 	want, err := os.ReadFile(name)
 	require.NoError(t, err)
 	require.Equal(t, string(want), string(txtar.Format(got)))
+
+	// berth-host takes every one of them.
+	for _, op := range writeOps(all) {
+		require.NoError(t, profile.Profile().CheckMake(runtimes.Making{
+			Kind: "file", Path: op.Write.Path, Data: op.Write.Data, Mode: op.Write.Mode, Owner: op.Write.Owner, Group: op.Write.Group,
+		}), op.Write.Path)
+	}
 
 	again, err := files(&rec)
 	require.NoError(t, err)

@@ -3,6 +3,7 @@ package agent
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -33,10 +34,8 @@ func (a *Agent) accounts() (*accountDB, error) {
 		return nil, err
 	}
 	for _, f := range passwd {
-		uid, e1 := strconv.Atoi(f[2])
-		gid, e2 := strconv.Atoi(f[3])
-		if e1 == nil && e2 == nil {
-			db.users = append(db.users, account{f[0], f[4], uid, gid})
+		if u, ok := parseAccount(f); ok {
+			db.users = append(db.users, u)
 		}
 	}
 	group, err := readTable(filepath.Join(a.etc, "group"), 4)
@@ -49,6 +48,27 @@ func (a *Agent) accounts() (*accountDB, error) {
 		}
 	}
 	return db, nil
+}
+
+// parseAccount reads the fields of a line of passwd.
+func parseAccount(f []string) (account, bool) {
+	if len(f) != 7 {
+		return account{}, false
+	}
+	uid, e1 := strconv.Atoi(f[2])
+	gid, e2 := strconv.Atoi(f[3])
+	return account{f[0], f[4], uid, gid}, e1 == nil && e2 == nil
+}
+
+// ordinary refuses who is in a group of administrators: what runs as them, or
+// is handed to them, would reach the whole host.
+func (db *accountDB) ordinary(name string, gid int) error {
+	for _, g := range db.groups {
+		if slices.Contains([]string{"root", "sudo", "wheel", "adm", "docker"}, g.name) && (g.gid == gid || slices.Contains(g.members, name)) {
+			return refuse("%s is in the group %s, which administers this host", plain(name), plain(g.name))
+		}
+	}
+	return nil
 }
 
 // readTable reads lines of colon-separated fields; lines of another shape, such

@@ -58,10 +58,10 @@ func fileMode(mode, allowed uint32) error {
 
 func (a *Agent) write(op *runtimes.WriteFile) (runtimes.Result, error) {
 	var res runtimes.Result
-	if err := a.allow.check(op.Path); err != nil {
+	if err := a.allow.checkMake(runtimes.Making{Kind: "file", Path: op.Path, Data: op.Data, Mode: op.Mode, Owner: op.Owner, Group: op.Group}); err != nil {
 		return res, err
 	}
-	if err := fileMode(op.Mode, 0o777); err != nil {
+	if err := fileMode(op.Mode, 0o666); err != nil { // nothing that is written is ever run
 		return res, err
 	}
 	uid, gid, err := a.owner(op.Owner, op.Group)
@@ -313,7 +313,7 @@ func (p place) remove(tree bool) error {
 }
 
 func (a *Agent) makeDir(op *runtimes.MakeDir) (runtimes.Result, error) {
-	if err := a.allow.check(op.Path); err != nil {
+	if err := a.allow.checkMake(runtimes.Making{Kind: "dir", Path: op.Path, Mode: op.Mode, Owner: op.Owner, Group: op.Group}); err != nil {
 		return runtimes.Result{}, err
 	}
 	return a.directory(op)
@@ -373,7 +373,7 @@ func (a *Agent) directory(op *runtimes.MakeDir) (runtimes.Result, error) {
 }
 
 func (a *Agent) makeLink(op *runtimes.MakeLink) (runtimes.Result, error) {
-	if err := a.allow.check(op.Path); err != nil {
+	if err := a.allow.checkMake(runtimes.Making{Kind: "link", Path: op.Path}); err != nil {
 		return runtimes.Result{}, err
 	}
 	to := op.Target
@@ -520,10 +520,10 @@ func (a *Agent) list(op *runtimes.List) (runtimes.Result, error) {
 
 func (a *Agent) makeSecret(op *runtimes.MakeSecret) (runtimes.Result, error) {
 	var res runtimes.Result
-	if err := a.allow.check(op.Path); err != nil {
+	if err := a.allow.checkMake(runtimes.Making{Kind: "secret", Path: op.Path, Mode: op.Mode, Owner: op.Owner, Group: op.Group}); err != nil {
 		return res, err
 	}
-	if err := fileMode(op.Mode, 0o770); err != nil {
+	if err := fileMode(op.Mode, 0o660); err != nil {
 		return res, err
 	}
 	if op.Bytes < 16 || op.Bytes > 4096 {

@@ -221,3 +221,24 @@ func TestPathsDoNotLeadOut(t *testing.T) {
 	require.Len(t, left, 1, "nothing was made or removed outside")
 	require.True(t, f.one(write(f.path("one-a.b_C-1"), "x")).Changed, "what the profile means is allowed")
 }
+
+// A profile has its say in what is made, and nothing that is written can be run.
+func TestMakingIsAgreedTo(t *testing.T) {
+	f := newFar(t)
+	never := f.path("open", "x-never")
+	for _, op := range []runtimes.Op{
+		write(never, "x"),
+		write(f.path("open", "conf"), "PluginDir=/tmp"),
+		{Secret: &runtimes.MakeSecret{Path: never, Bytes: 16, Mode: 0o400}},
+		{Dir: &runtimes.MakeDir{Path: never, Mode: 0o755}},
+		{Link: &runtimes.MakeLink{Path: never, Target: f.path("open", "a")}},
+	} {
+		require.Contains(t, f.fails("refused", op), "like this")
+	}
+	for _, mode := range []uint32{0o755, 0o777, 0o645, 0o4644} {
+		f.fails("invalid", runtimes.Op{Write: &runtimes.WriteFile{Path: f.path("open", "x"), Data: []byte("x"), Mode: mode}})
+	}
+	names, err := os.ReadDir(f.path("open"))
+	require.NoError(t, err)
+	require.Empty(t, names)
+}

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -94,6 +95,15 @@ func newFar(t *testing.T) *far {
 	return f
 }
 
+// add adds lines to a table of accounts.
+func (f *far) add(table, lines string) {
+	f.Helper()
+	name := filepath.Join(f.etc, table)
+	old, err := os.ReadFile(name)
+	require.NoError(f, err)
+	require.NoError(f, os.WriteFile(name, append(old, lines...), 0o644))
+}
+
 // again is another agent on the same machine.
 func (f *far) again() *agent.Agent {
 	return agent.New(agent.Options{Profiles: []runtimes.Profile{f.profile()}, StateDir: f.state, EtcDir: f.etc, Version: "test"})
@@ -122,7 +132,13 @@ func (f *far) profile() runtimes.Profile {
 		Paths:     []string{f.dir + "/open", f.dir + "/open/**", f.dir + "/one-*", f.dir + "/*/fixed"},
 		StatPaths: []string{"/dev/**"},
 		Programs: map[string]runtimes.Program{
-			"sh": {Path: "/bin/sh", Env: []string{"ALLOWED"}},
+			"sh": {Path: "/bin/sh", Env: map[string]*regexp.Regexp{"ALLOWED": regexp.MustCompile(`[a-z ]*`)}, CheckStdin: func(in []byte) error {
+				if strings.Contains(string(in), "\\e") {
+					return fmt.Errorf("a command of the client")
+				}
+				return nil
+			}},
+			"person": {Path: "/bin/sh", AsPerson: true},
 			"argv": {Path: "/usr/bin/printf", Check: func(args []string) error {
 				if len(args) == 0 {
 					return fmt.Errorf("no format")
@@ -135,6 +151,12 @@ func (f *far) profile() runtimes.Profile {
 		Services: map[string]func(string, map[string]string) (runtimes.ServiceSpec, error){
 			"plain": service("plain", false), "stubborn": service("stubborn", false), "short": service("short", false),
 			"fork": service("fork", true), "fork-dies": service("fork-dies", true), "fork-stubborn": service("fork-stubborn", true), "slow": service("slow", true),
+		},
+		CheckMake: func(m runtimes.Making) error {
+			if strings.HasSuffix(m.Path, "-never") || strings.Contains(string(m.Data), "PluginDir") {
+				return fmt.Errorf("no %s like this", m.Kind)
+			}
+			return nil
 		},
 		MinUID: 2000, MaxUID: 2999,
 	}

@@ -16,6 +16,7 @@ import (
 type allowList struct {
 	touch []*regexp.Regexp
 	look  []*regexp.Regexp // for Stat only
+	make  []func(runtimes.Making) error
 }
 
 func newAllowList(profiles []runtimes.Profile) *allowList {
@@ -23,6 +24,9 @@ func newAllowList(profiles []runtimes.Profile) *allowList {
 	for _, p := range profiles {
 		for _, pattern := range p.Paths {
 			l.touch = append(l.touch, compilePattern(pattern))
+		}
+		if p.CheckMake != nil {
+			l.make = append(l.make, p.CheckMake)
 		}
 		for _, pattern := range p.StatPaths {
 			l.look = append(l.look, compilePattern(pattern))
@@ -51,6 +55,19 @@ func (l *allowList) check(p string) error {
 		return nil
 	}
 	return refuse("%s is not among the paths that this host's profile allows", plain(p))
+}
+
+// checkMake is check for what would be made, which every profile has to agree to.
+func (l *allowList) checkMake(m runtimes.Making) error {
+	if err := l.check(m.Path); err != nil {
+		return err
+	}
+	for _, agrees := range l.make {
+		if err := agrees(m); err != nil {
+			return refuse("%s: %v", plain(m.Path), err)
+		}
+	}
+	return nil
 }
 
 // checkLook is check for Stat; readable says whether contents may be read too.

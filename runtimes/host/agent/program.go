@@ -50,10 +50,26 @@ func (a *Agent) run(ctx context.Context, op *runtimes.Run) (runtimes.Result, err
 			return res, refuse("%s: %v", plain(op.Program), err)
 		}
 	}
+	switch {
+	case prog.CheckStdin != nil:
+		if err := prog.CheckStdin(op.Stdin); err != nil {
+			return res, refuse("%s: %v", plain(op.Program), err)
+		}
+	case len(op.Stdin) > 0 && !prog.AsPerson:
+		return res, refuse("%s takes no input", plain(op.Program))
+	}
+	credential, err := a.credential(ctx, prog, op.As)
+	if err != nil {
+		return res, err
+	}
 	env := baseEnv()
 	for name, value := range op.Env {
-		if !slices.Contains(prog.Env, name) || strings.ContainsRune(value, 0) {
+		pattern, ok := prog.Env[name]
+		if !ok || strings.ContainsRune(value, 0) {
 			return res, refuse("%s: the environment may not set %s", plain(op.Program), plain(name))
+		}
+		if m := pattern.FindStringIndex(value); m == nil || m[0] != 0 || m[1] != len(value) {
+			return res, refuse("%s: the environment may not set %s to %s", plain(op.Program), plain(name), plain(value))
 		}
 		env = append(env, name+"="+value)
 	}
@@ -74,13 +90,13 @@ func (a *Agent) run(ctx context.Context, op *runtimes.Run) (runtimes.Result, err
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(op.Stdin), stdout, stderr
 	// A group of its own, so that its children are killed with it; and killed
 	// with this process, as nothing may act for an epoch that has been left.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Credential: credential}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 500 * time.Millisecond
 	// The signal comes when the thread ends, not the process: keep it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	err := cmd.Run()
+	err = cmd.Run()
 	res.Data, res.Stderr = stdout.buf.Bytes(), stderr.buf.Bytes()
 	switch state := cmd.ProcessState; {
 	case stdout.full:
@@ -97,6 +113,23 @@ func (a *Agent) run(ctx context.Context, op *runtimes.Run) (runtimes.Result, err
 	// It has ended by itself; a child of it that holds its output open is not waited for.
 	res.Exit = cmd.ProcessState.ExitCode()
 	return res, nil
+}
+
+// credential is whom a program runs as; nil: as this process.
+func (a *Agent) credential(ctx context.Context, prog runtimes.Program, as *runtimes.Person) (*syscall.Credential, error) {
+	switch {
+	case as == nil && !prog.AsPerson:
+		return nil, nil
+	case as == nil:
+		return nil, refuse("the program runs as a person, and none is named")
+	case !prog.AsPerson:
+		return nil, refuse("the program runs as nobody else")
+	}
+	u, err := a.person(ctx, *as)
+	if err != nil {
+		return nil, err
+	}
+	return &syscall.Credential{Uid: uint32(u.uid), Gid: uint32(u.gid)}, nil
 }
 
 // said is what a program printed to explain itself.

@@ -48,6 +48,41 @@ func TestRunEnvironmentIsMadeHere(t *testing.T) {
 	for _, name := range []string{"LD_PRELOAD", "PATH", "", "ALLOWED=x"} {
 		f.fails("refused", runtimes.Op{Run: &runtimes.Run{Program: "sh", Env: map[string]string{name: "x"}}})
 	}
+	for _, value := range []string{"X", "x\n", "x\x00", "/x"} {
+		f.fails("refused", runtimes.Op{Run: &runtimes.Run{Program: "sh", Env: map[string]string{"ALLOWED": value}}})
+	}
+}
+
+// Input is what the profile knows, or a person's own.
+func TestRunInput(t *testing.T) {
+	f := newFar(t)
+	in := func(program, stdin string) runtimes.Op {
+		return runtimes.Op{Run: &runtimes.Run{Program: program, Args: []string{"-c", "cat"}, Stdin: []byte(stdin)}}
+	}
+	require.Equal(t, "fine", string(f.one(in("sh", "fine")).Data))
+	require.Contains(t, f.fails("refused", in("sh", "x \\e")), "a command of the client")
+	require.Contains(t, f.fails("refused", in("look", "x")), "takes no input")
+}
+
+// What runs for a person has that person's rights, and no more.
+func TestRunAsAPerson(t *testing.T) {
+	f := newFar(t)
+	as := func(program, name string, uid int) runtimes.Op {
+		return runtimes.Op{Run: &runtimes.Run{Program: program, Args: []string{"-c", "id -u; id -g; id -G"}, Stdin: []byte("script"), As: &runtimes.Person{Name: name, UID: uid}}}
+	}
+	f.add("passwd", "marie:x:2001:2500::/:/bin/sh\nboss:x:2002:2002::/:/bin/sh\nowner:x:2003:0::/:/bin/sh\nwheeler:x:2004:27::/:/bin/sh\n")
+	f.add("group", "sudo:x:27:boss\nvideo:x:2600:marie\n")
+	require.Contains(t, f.fails("refused", run("person", "-c", "id")), "none is named")
+	require.Contains(t, f.fails("refused", as("sh", "marie", 2001)), "nobody else")
+	require.Contains(t, f.fails("refused", as("person", "marie", 2002)), "uid 2001")
+	require.Contains(t, f.fails("refused", as("person", "boss", 2002)), "sudo")
+	require.Contains(t, f.fails("refused", as("person", "wheeler", 2004)), "sudo")
+	require.Contains(t, f.fails("refused", as("person", "owner", 2003)), "root's group")
+	f.fails("refused", as("person", "root", 0))
+	f.fails("refused", as("person", "alice", 1500))
+	f.fails("notfound", as("person", "nobody-here", 2009))
+	needRoot(t)
+	require.Equal(t, "2001\n2500\n2500\n", string(f.one(as("person", "marie", 2001)).Data))
 }
 
 func TestRunResults(t *testing.T) {

@@ -182,6 +182,8 @@ func Summary(op runtimes.Op) string {
 		return "make secret " + plain(op.Secret.Path)
 	case op.Service != nil:
 		return strings.TrimSpace(plain(op.Service.Verb) + " service " + plain(op.Service.Name) + " " + plain(op.Service.Unit))
+	case op.Run != nil && op.Run.As != nil:
+		return strings.TrimSpace("as " + plain(op.Run.As.Name) + " run " + plain(op.Run.Program) + " " + plain(strings.Join(op.Run.Args, " ")))
 	case op.Run != nil:
 		return strings.TrimSpace("run " + plain(op.Run.Program) + " " + plain(strings.Join(op.Run.Args, " ")))
 	case op.User != nil && op.User.Absent:

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -140,24 +141,63 @@ func (a *Agent) removeUser(op *runtimes.User, db *accountDB, made map[string]int
 
 // foreign refuses an account whose name or uid a directory service has already.
 func (a *Agent) foreign(ctx context.Context, op *runtimes.User) error {
-	if a.getent == "" {
-		return nil
-	}
 	for _, key := range []string{op.Name, strconv.Itoa(op.UID)} {
-		out, err := exec.CommandContext(ctx, a.getent, "passwd", key).Output()
-		var exit *exec.ExitError
-		if errors.As(err, &exit) && exit.ExitCode() == 2 {
-			continue // no such account
-		}
+		u, ok, err := a.lookUp(ctx, key)
 		if err != nil {
-			return &Fault{Code: CodeIO, Message: fmt.Sprintf("%s passwd %s: %v", a.getent, key, err)}
+			return err
 		}
-		f := bytes.Split(bytes.TrimSpace(out), []byte(":"))
-		if len(f) < 4 || string(f[0]) != op.Name || string(f[2]) != strconv.Itoa(op.UID) {
-			return refuse("a directory of accounts has %s already, as %s", key, plain(string(f[0])))
+		if ok && (u.name != op.Name || u.uid != op.UID) {
+			return refuse("a directory of accounts has %s already, as %s", key, plain(u.name))
 		}
 	}
 	return nil
+}
+
+// lookUp asks directory services, where there are any, for a name or a uid.
+func (a *Agent) lookUp(ctx context.Context, key string) (account, bool, error) {
+	if a.getent == "" {
+		return account{}, false, nil
+	}
+	out, err := exec.CommandContext(ctx, a.getent, "passwd", key).Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() == 2 {
+		return account{}, false, nil // no such account
+	}
+	if err != nil {
+		return account{}, false, &Fault{Code: CodeIO, Message: fmt.Sprintf("%s passwd %s: %v", a.getent, key, err)}
+	}
+	u, ok := parseAccount(strings.Split(strings.TrimSpace(string(out)), ":"))
+	if !ok {
+		return account{}, false, &Fault{Code: CodeIO, Message: fmt.Sprintf("%s passwd %s: what it printed is no account", a.getent, key)}
+	}
+	return u, true, nil
+}
+
+// person finds the account a program is to run as: within the profile's bounds,
+// and no administrator's.
+func (a *Agent) person(ctx context.Context, want runtimes.Person) (account, error) {
+	if !accountName.MatchString(want.Name) || !a.mayUID(want.UID) {
+		return account{}, refuse("%s with uid %d is no person this host's profile allows", plain(want.Name), want.UID)
+	}
+	db, err := a.accounts()
+	if err != nil {
+		return account{}, err
+	}
+	u, ok := db.user(want.Name)
+	if !ok {
+		if u, ok, err = a.lookUp(ctx, want.Name); err != nil {
+			return account{}, err
+		}
+	}
+	switch {
+	case !ok:
+		return account{}, &Fault{Code: CodeNotFound, Message: "no account " + want.Name + " on this host"}
+	case u.name != want.Name || u.uid != want.UID:
+		return account{}, refuse("the account %s has uid %d, not %d", plain(u.name), u.uid, want.UID)
+	case u.gid == 0:
+		return account{}, refuse("the account %s has root's group", plain(u.name))
+	}
+	return u, db.ordinary(u.name, u.gid)
 }
 
 // editTable replaces the line of name in a table, or removes it if line is

@@ -18,11 +18,14 @@ const (
 	MungeLog = "/var/log/munge"
 
 	// The shared database of a controller, away from the distribution's own.
-	DatabaseDir    = StateDir + "/berth-mariadb"
-	DatabaseData   = DatabaseDir + "/data"
-	DatabaseLog    = DatabaseDir + "/mariadbd.log"
-	DatabaseRunDir = "/run/berth-mariadb"
-	DatabaseSocket = DatabaseRunDir + "/mariadbd.sock"
+	DatabaseDir  = StateDir + "/berth-mariadb"
+	DatabaseData = DatabaseDir + "/data"
+	// DatabaseInstalled says that DatabaseData was made to the end.
+	DatabaseInstalled = DatabaseDir + "/installed"
+	DatabaseLog       = DatabaseDir + "/mariadbd.log"
+	DatabaseRunDir    = "/run/berth-mariadb"
+	databaseFiles     = DatabaseRunDir + "/no-files" // stays empty
+	DatabaseSocket    = DatabaseRunDir + "/mariadbd.sock"
 
 	// A worker's places.
 	WorkerMungeKey  = MungeEtc + "/munge.key"

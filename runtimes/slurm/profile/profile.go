@@ -63,16 +63,18 @@ func Profile() runtimes.Profile {
 		Name: "slurm",
 		Paths: []string{
 			InstanceDir, InstanceDir + "/*",
-			EtcDir, EtcDir + "/*", EtcDir + "/*/**",
+			EtcDir, EtcDir + "/*",
+			EtcDir + "/*/slurm.conf", EtcDir + "/*/slurm.conf.previous", EtcDir + "/*/slurmdbd.conf",
+			EtcDir + "/*/gres.conf", EtcDir + "/*/cgroup.conf", EtcDir + "/*/plugstack.conf",
 			MungeEtc, MungeEtc + "/*",
-			StateDir, StateDir + "/*", StateDir + "/*/**",
-			LogDir, LogDir + "/*", LogDir + "/*/**",
+			StateDir, StateDir + "/*", StateDir + "/*/state", StateDir + "/*/accounts.cfg",
+			DatabaseData, DatabaseInstalled,
+			LogDir, LogDir + "/*",
 			MungeLib, MungeLib + "/*",
 			MungeLog, MungeLog + "/*",
-			"/run/munge-*", "/run/munge-*/**", WorkerMungeRun, WorkerMungeRun + "/**",
-			"/run/slurm-*", "/run/slurm-*/**", WorkerRunDir, WorkerRunDir + "/**",
-			DatabaseRunDir, DatabaseRunDir + "/**",
+			"/run/munge-*", "/run/slurm-*", WorkerConfLink, DatabaseRunDir,
 		},
+		CheckMake: checkMake(everything()),
 		StatPaths: []string{"/dev/**"},
 		Programs:  programs(),
 		Services: map[string]func(string, map[string]string) (runtimes.ServiceSpec, error){
@@ -144,13 +146,18 @@ func mariadbd(unit string, params map[string]string) (runtimes.ServiceSpec, erro
 		Args: []string{
 			"--no-defaults", "--datadir=" + DatabaseData, "--socket=" + DatabaseSocket,
 			"--pid-file=" + DatabaseData + "/mariadbd.own.pid", "--log-error=" + DatabaseLog,
+			// Whoever may say a statement reads and writes no file by it.
+			"--secure-file-priv=" + databaseFiles,
 			"--skip-networking", "--performance-schema=OFF",
 			// What slurmdbd asks for, and little memory.
 			"--innodb-buffer-pool-size=64M", "--innodb-log-file-size=" + databaseLogSize, "--innodb-lock-wait-timeout=900",
 			"--max-allowed-packet=16M",
 		},
 		User: DatabaseUser, PIDFile: DatabaseRunDir + "/mariadbd.pid", LogFile: DatabaseLog,
-		RunDirs: []runtimes.MakeDir{{Path: DatabaseRunDir, Mode: 0o755, Owner: DatabaseUser, Group: DatabaseUser}},
+		RunDirs: []runtimes.MakeDir{
+			{Path: DatabaseRunDir, Mode: 0o755, Owner: DatabaseUser, Group: DatabaseUser},
+			{Path: databaseFiles, Mode: 0o500, Owner: DatabaseUser, Group: DatabaseUser},
+		},
 	}, nil
 }
 

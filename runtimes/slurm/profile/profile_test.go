@@ -1,13 +1,13 @@
 package profile_test
 
 import (
-	"maps"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"berth/runtimes"
 	"berth/runtimes/slurm/profile"
 )
 
@@ -96,13 +96,14 @@ func TestPrograms(t *testing.T) {
 		{"id", "alice", false},
 		{"scontrol", "update partitionname=main state=drain", true},
 		{"scontrol", "update partitionname=main state=drain maxtime=1", false},
-		{"sbatch", "--parsable --export=NONE --uid=2001 --gid=2001 --gres=gpu:1", true},
-		{"sbatch", "--parsable --export=NONE --uid=0 --gid=0", false},
-		{"sbatch", "--parsable --export=NONE --uid=2001 --gid=0", false},
-		{"sbatch", "--parsable --uid=2001 --gid=2001", false},
-		{"sbatch", "--parsable --export=NONE --uid=2001 --gid=2001 /tmp/script", false},
-		{"sbatch", "--parsable --export=NONE --uid=2001 --gid=2001 --export=ALL", false},
-		{"sbatch", "--parsable --export=NONE --uid=2001 --gid=2001 --wrap=x", false},
+		{"sbatch", "--parsable --export=NONE --gres=gpu:1", true},
+		{"sbatch", "--parsable --export=NONE --uid=0", false},
+		{"sbatch", "--parsable --export=NONE --gid=0", false},
+		{"sbatch", "--parsable", false},
+		{"sbatch", "--parsable --export=NONE /tmp/script", false},
+		{"sbatch", "--parsable --export=NONE --export=ALL", false},
+		{"sbatch", "--parsable --export=NONE --wrap=x", false},
+		{"sbatch", "--parsable --export=NONE --bbf=/etc/shadow", false},
 		{"scancel", "12 13", true},
 		{"scancel", "--user=root", false},
 		{"scancel", "", false},
@@ -157,19 +158,96 @@ func TestEveryPathOfAStackIsAllowed(t *testing.T) {
 	p := profile.Profile()
 	for _, path := range []string{
 		s.Record(), s.Etc(), s.Conf(), s.DBDConf(), s.Lib(), s.State(), s.Accounts(), s.Log(), s.Run(),
-		s.MungeKey(), s.MungeRun(), s.MungeSocket(), s.MungeLog(), s.MungeSeed(),
+		s.MungeKey(), s.MungeRun(), s.MungeLog(), s.MungeSeed(),
 	} {
 		require.True(t, slices.ContainsFunc(p.Paths, func(pattern string) bool { return within(pattern, path) }), path)
 	}
-	for _, name := range slices.Sorted(maps.Keys(p.Services)) {
-		unit := s.Cluster
-		if name == profile.MariaDB {
-			unit = ""
+}
+
+// A configuration makes tools load libraries as root: only one whose content
+// was looked at may be named.
+func TestConfigurationOfPrograms(t *testing.T) {
+	programs := profile.Profile().Programs
+	for name, p := range programs {
+		if p.Env == nil {
+			continue
 		}
-		spec, err := p.Services[name](unit, nil)
-		require.NoError(t, err, name)
-		require.True(t, slices.ContainsFunc(p.Paths, func(pattern string) bool { return within(pattern, spec.PIDFile) }), spec.PIDFile)
+		require.Len(t, p.Env, 1, name)
+		conf := p.Env["SLURM_CONF"]
+		require.True(t, conf.MatchString("/etc/slurm/physics_1a2b3c4d/slurm.conf"), name)
+		require.Equal(t, name != "sbatch", conf.MatchString("/run/slurm/conf/slurm.conf"), name)
+		for _, hostile := range []string{
+			"", "/tmp/slurm.conf", "/etc/slurm/slurm.conf", "/etc/slurm/c1/slurm.conf.previous", "/etc/slurm/c1/slurmdbd.conf", "/etc/slurm/../slurm.conf",
+			"/etc/slurm/c1/slurm.conf\n", "/var/lib/slurm/c1/slurm.conf", "/var/log/slurm/c1/slurm.conf", "/etc/slurm/c1/x/slurm.conf", "/run/slurm/slurm.conf",
+		} {
+			require.False(t, conf.MatchString(hostile), "%s %q", name, hostile)
+		}
 	}
+	require.True(t, programs["sbatch"].AsPerson, "a script's own options must not be obeyed with root's rights")
+}
+
+// Only the statements that are ever sent reach the database's administrator.
+func TestStatements(t *testing.T) {
+	check := profile.Profile().Programs["mariadb"].CheckStdin
+	s := profile.Stack{Cluster: "physics_1a2b3c4d"}
+	for _, sent := range []string{profile.PingSQL, s.CreateDatabaseSQL(), s.DropDatabaseSQL()} {
+		require.NoError(t, check([]byte(sent)), sent)
+		for _, more := range []string{"\\e", "\\! id", "system id", "SELECT LOAD_FILE('/etc/shadow');", "\n"} {
+			require.Error(t, check([]byte(sent+more)), "%s%s", sent, more)
+			require.Error(t, check([]byte(more+sent)), "%s%s", more, sent)
+		}
+	}
+	for _, hostile := range []string{"", "\\e\n", "SELECT 1 INTO OUTFILE '/var/lib/mysql/x';\n", profile.Stack{Cluster: "x`; DROP"}.DropDatabaseSQL(), profile.Stack{Cluster: ""}.DropDatabaseSQL()} {
+		require.Error(t, check([]byte(hostile)), hostile)
+	}
+	spec, err := profile.Profile().Services[profile.MariaDB]("", nil)
+	require.NoError(t, err)
+	require.Contains(t, spec.Args, "--secure-file-priv="+spec.RunDirs[1].Path)
+}
+
+// What is made has to be of the list, with its owner and mode, and to say what
+// is ever said.
+func TestMakings(t *testing.T) {
+	check := profile.Profile().CheckMake
+	conf := func(text string) runtimes.Making {
+		return runtimes.Making{Kind: "file", Path: "/etc/slurm/c1/slurm.conf", Mode: 0o644, Data: []byte(text)}
+	}
+	for _, fine := range []string{
+		"", "# a comment\n", "ClusterName=c1\nMailProg=/bin/true\n", "PartitionName=main Nodes=ALL State=UP MaxTime=30 Default=YES\n",
+		"SlurmctldHost=ctl(10.77.0.10)\n", "StateSaveLocation=/var/lib/slurm/c1/state\n",
+	} {
+		require.NoError(t, check(conf(fine)), fine)
+	}
+	for _, hostile := range []string{
+		"PluginDir=/tmp\n", "plugindir=/tmp\n", " PluginDir=/tmp\n", "Prolog=/tmp/x\n", "PlugStackConfig=/tmp/x\n", "Include /tmp/x\n", "include /tmp/x\n",
+		"MailProg=/tmp/x\n", "ClusterName=c2\n", "SlurmUser=root\n", "StateSaveLocation=/etc\n", "AuthType=auth/none\n",
+		"SlurmdPort=6818 PluginDir=/tmp\n", "# \\\nPluginDir=/tmp\n", "#\rPluginDir=/tmp\n", "SlurmdPort=6818\x00\n", "DownNodes=x\n",
+		"PartitionName=main Nodes=ALL State=UP MaxTime=30 AllowGroups=x\n",
+	} {
+		require.Error(t, check(conf(hostile)), "%q", hostile)
+	}
+	bad := conf("ClusterName=c1\n")
+	bad.Mode = 0o777
+	require.ErrorContains(t, check(bad), "mode")
+	bad = conf("ClusterName=c1\n")
+	bad.Owner, bad.Group = "alice", "alice"
+	require.ErrorContains(t, check(bad), "alice")
+	for _, m := range []runtimes.Making{
+		{Kind: "file", Path: "/etc/slurm/slurm.conf", Mode: 0o644},
+		{Kind: "file", Path: "/etc/slurm/c1/job_container.conf", Mode: 0o644},
+		{Kind: "file", Path: "/etc/slurm/c1/plugstack.conf", Mode: 0o644, Data: []byte("required /tmp/x.so\n")},
+		{Kind: "file", Path: "/etc/slurm/c1/gres.conf", Mode: 0o644, Data: []byte("NodeName=n Name=gpu Type=a File=/etc/shadow\n")},
+		{Kind: "file", Path: "/var/lib/slurm/c1/accounts.cfg", Mode: 0o600, Data: []byte("User - 'eve':DefaultAccount='members':AdminLevel='Administrator':Fairshare=1\n")},
+		{Kind: "file", Path: "/etc/slurm/c1/slurmdbd.conf", Mode: 0o600, Owner: "slurm", Group: "slurm", Data: []byte("StorageUser=root\n")},
+		{Kind: "file", Path: "/etc/munge/c1.key", Mode: 0o400, Owner: "munge", Group: "munge", Data: []byte("known")},
+		{Kind: "secret", Path: "/etc/slurm/c1/slurm.conf", Mode: 0o400, Owner: "munge", Group: "munge"},
+		{Kind: "dir", Path: "/etc/slurm/c1", Mode: 0o777},
+		{Kind: "dir", Path: "/etc/slurm/c1/slurm.conf", Mode: 0o755},
+		{Kind: "link", Path: "/etc/slurm/c1/slurm.conf"},
+	} {
+		require.Error(t, check(m), "%+v", m)
+	}
+	require.NoError(t, check(runtimes.Making{Kind: "file", Path: "/etc/slurm/c1/gres.conf", Mode: 0o644, Data: []byte("NodeName=n Name=gpu Type=a File=/dev/nvidia0\n")}))
 }
 
 // within is the profile's matching, as its doc says it.

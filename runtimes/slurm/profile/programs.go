@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"berth/runtimes"
@@ -23,17 +22,17 @@ func InstallDBArgs() []string {
 }
 
 // SQLArgs are the arguments of the SQL client, whose statements come on stdin:
-// the only ones allowed. --sandbox refuses every command of the client itself
-// that reaches files or a shell.
+// the only ones allowed. --sandbox and --binary-mode refuse the commands of the
+// client itself; that is not enough, and CheckStdin knows every statement.
 func SQLArgs() []string {
-	return []string{"--no-defaults", "--sandbox", "--batch", "--skip-column-names", "--user=root", "--socket=" + DatabaseSocket}
+	return []string{"--no-defaults", "--sandbox", "--binary-mode", "--batch", "--skip-column-names", "--user=root", "--socket=" + DatabaseSocket}
 }
 
-// SubmitArgs are the arguments that make sbatch submit the script on its stdin
-// for the account with uid, of whose environment nothing of ours may be part.
-func SubmitArgs(uid int, options ...string) []string {
-	id := strconv.Itoa(uid)
-	return append([]string{"--parsable", "--export=NONE", "--uid=" + id, "--gid=" + id}, options...)
+// SubmitArgs are the arguments that make sbatch submit the script on its stdin,
+// with nothing of the environment it runs in. The script may say options too,
+// as its owner: it is submitted by its owner's own account.
+func SubmitArgs(options ...string) []string {
+	return append([]string{"--parsable", "--export=NONE"}, options...)
 }
 
 // QueueFormat makes squeue print job id, state and user id, and nothing that a
@@ -41,6 +40,8 @@ func SubmitArgs(uid int, options ...string) []string {
 const QueueFormat = "--format=%A %t %U"
 
 var (
+	stackConf  = regexp.MustCompile(`^` + EtcDir + `/[a-z][a-z0-9_]{0,39}/slurm\.conf$`)
+	anyConf    = regexp.MustCompile(`^(` + EtcDir + `/[a-z][a-z0-9_]{0,39}|` + WorkerConfLink + `)/slurm\.conf$`)
 	updateNode = regexp.MustCompile(`^nodename=[a-z0-9][-a-z0-9,]*$`)
 	nodeState  = regexp.MustCompile(`^state=(drain|undrain|resume)$`)
 	reason     = regexp.MustCompile(`^reason=berth:[-A-Za-z0-9._]{1,120}$`)
@@ -55,7 +56,10 @@ var (
 )
 
 func programs() map[string]runtimes.Program {
-	conf := []string{"SLURM_CONF"}
+	// A configuration says which libraries and programs are loaded, as root: it
+	// is one whose content CheckMake has seen, or that slurmd has fetched.
+	stacks := map[string]*regexp.Regexp{"SLURM_CONF": stackConf}
+	conf := map[string]*regexp.Regexp{"SLURM_CONF": anyConf}
 	always := func([]string) bool { return true }
 	return map[string]runtimes.Program{
 		"scontrol": {Path: "/usr/bin/scontrol", Env: conf, Check: checkScontrol, Reads: first("ping", "show")},
@@ -64,12 +68,12 @@ func programs() map[string]runtimes.Program {
 		"squeue":   {Path: "/usr/bin/squeue", Env: conf, Check: checkSqueue, Reads: always},
 		"sacct":    {Path: "/usr/bin/sacct", Env: conf, Check: checkSacct, Reads: always},
 		"sdiag":    {Path: "/usr/bin/sdiag", Env: conf, Check: only(), Reads: always},
-		"sbatch":   {Path: "/usr/bin/sbatch", Env: conf, Check: checkSbatch},
+		"sbatch":   {Path: "/usr/bin/sbatch", Env: stacks, AsPerson: true, Check: checkSbatch},
 		"scancel":  {Path: "/usr/bin/scancel", Env: conf, Check: checkScancel},
 
 		"id": {Path: "/usr/bin/id", Check: checkID, Reads: always},
 
-		"mariadb":            {Path: "/usr/bin/mariadb", Check: exactly(SQLArgs())},
+		"mariadb":            {Path: "/usr/bin/mariadb", Check: exactly(SQLArgs()), CheckStdin: checkSQL},
 		"mariadb-install-db": {Path: "/usr/bin/mariadb-install-db", Check: exactly(InstallDBArgs())},
 	}
 }
@@ -219,32 +223,18 @@ func checkSacct(args []string) error {
 	return nil
 }
 
-// checkSbatch allows a job for a person's account, from stdin, and nothing of
-// the caller's environment.
+// checkSbatch allows a job from stdin, and nothing of the caller's environment.
+// Whose it is, says whom sbatch runs as.
 func checkSbatch(args []string) error {
 	for _, need := range []string{"--parsable", "--export=NONE"} {
 		if !slices.Contains(args, need) {
 			return fmt.Errorf("%s is missing", need)
 		}
 	}
-	var uid, gid string
 	for _, a := range args {
-		u, isUID := strings.CutPrefix(a, "--uid=")
-		g, isGID := strings.CutPrefix(a, "--gid=")
-		switch {
-		case a == "--parsable" || a == "--export=NONE":
-		case isUID:
-			uid = u
-		case isGID:
-			gid = g
-		case optionValue.MatchString(a) && !strings.Contains(a, ".."):
-		default:
+		if a != "--parsable" && a != "--export=NONE" && (!optionValue.MatchString(a) || strings.Contains(a, "..")) {
 			return fmt.Errorf("argument %q is not allowed", a)
 		}
-	}
-	n, err := strconv.Atoi(uid)
-	if err != nil || n < MinUID || n > MaxUID || gid != uid {
-		return fmt.Errorf("--uid=%s --gid=%s: not one person's account", uid, gid)
 	}
 	return nil
 }
