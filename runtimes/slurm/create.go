@@ -15,9 +15,6 @@ import (
 	"berth/schema"
 )
 
-// installed says that the database's directory was made to the end.
-const installed = profile.DatabaseDir + "/installed"
-
 // create makes the control stack, from nothing or from where it was left. The
 // order is database, slurmdbd, accounts, slurmctld: accounts loaded while
 // slurmctld starts are a race that refuses every job, and slurmctld without
@@ -147,17 +144,20 @@ func writeOps(rendered map[string]file) []runtimes.Op {
 // in it. Stacks of one host take turns.
 func (c *control) database(ctx context.Context) error {
 	defer c.r.lock("host " + c.host.Name())()
-	res, err := c.do(ctx, runtimes.Op{Stat: &runtimes.Stat{Paths: []string{installed}}})
+	res, err := c.do(ctx, runtimes.Op{Stat: &runtimes.Stat{Paths: []string{profile.DatabaseInstalled}}}, c.service(profile.MariaDB, "state"))
 	if err != nil {
 		return err
 	}
 	if !res[0].Stats[0].Exists {
+		if err := c.mayInstall(ctx, res[1].Service.Running); err != nil {
+			return err
+		}
 		_, err := c.do(ctx,
 			removeTreeOp(profile.DatabaseData), // of an attempt that was cut off
 			dirOp(profile.DatabaseDir, 0o755, profile.DatabaseUser),
 			dirOp(profile.DatabaseData, 0o700, profile.DatabaseUser),
 			runtimes.Op{Run: &runtimes.Run{Program: "mariadb-install-db", Args: profile.InstallDBArgs(), TimeoutMS: 60_000}},
-			writeOp(installed, file{[]byte("made by Berth\n"), 0o644, ""}),
+			writeOp(profile.DatabaseInstalled, file{[]byte("made by Berth\n"), 0o644, ""}),
 		)
 		if err != nil {
 			return err
@@ -166,22 +166,26 @@ func (c *control) database(ctx context.Context) error {
 	if _, err := c.do(ctx, c.service(profile.MariaDB, "start")); err != nil {
 		return err
 	}
-	return c.sql(ctx, fmt.Sprintf("CREATE DATABASE IF NOT EXISTS `%s`;\n"+
-		"CREATE USER IF NOT EXISTS '%s'@'localhost' IDENTIFIED VIA unix_socket;\n"+
-		"GRANT ALL ON `%s`.* TO '%s'@'localhost';\n",
-		c.stack.Database(), profile.SlurmUser, c.grantPattern(), profile.SlurmUser))
+	return c.sql(ctx, c.stack.CreateDatabaseSQL())
 }
 
-// dropDatabase takes the stack's database and the right to it away.
-func (c *control) dropDatabase(ctx context.Context) error {
-	return c.sql(ctx, fmt.Sprintf("DROP DATABASE IF EXISTS `%s`;\nDELETE FROM mysql.db WHERE Db = '%s';\nFLUSH PRIVILEGES;\n",
-		c.stack.Database(), strings.ReplaceAll(c.grantPattern(), `\`, `\\`)))
-}
-
-// grantPattern names the database where a name is a pattern, in which "_"
-// stands for any character. The name is of a form that needs no other quoting.
-func (c *control) grantPattern() string {
-	return strings.ReplaceAll(c.stack.Database(), "_", `\_`)
+// mayInstall makes sure that a database without its mark was never finished: a
+// mark that was lost must not cost every instance of the host its accounting.
+func (c *control) mayInstall(ctx context.Context, running bool) error {
+	others, err := c.others(ctx)
+	if err != nil {
+		return err
+	}
+	const lost = "host %s: %s is gone, and %s: if the database in %s is whole, make that file again; nothing is made over it"
+	for _, o := range others {
+		if o.Complete {
+			return fmt.Errorf(lost, c.host.Name(), profile.DatabaseInstalled, o.Unit.Instance.Key.String()+" has its accounting there", profile.DatabaseData)
+		}
+	}
+	if running {
+		return fmt.Errorf(lost, c.host.Name(), profile.DatabaseInstalled, "its server runs", profile.DatabaseData)
+	}
+	return nil
 }
 
 // sql runs statements as soon as the server takes them.
@@ -254,7 +258,7 @@ func (c *control) bringUp(ctx context.Context) error {
 		return err
 	}
 	if res[1].Changed {
-		if err := c.sql(ctx, "SELECT 1;\n"); err != nil {
+		if err := c.sql(ctx, profile.PingSQL); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,325 @@
+package slurm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/runtimes/slurm/profile"
+	"berth/schema"
+)
+
+// fakeHosts are hosts in memory, for what is hard to bring about with real
+// daemons: files and services behave, and a test says what programs print.
+type fakeHosts struct {
+	mu    sync.Mutex
+	hosts map[string]*fakeHost
+}
+
+type fakeHost struct {
+	all      *fakeHosts
+	name     string
+	files    map[string][]byte
+	services map[string]bool
+	users    map[string]int
+	runs     []string // every program that ran, with its arguments, as "squeue --all"
+	// answer is what a program prints and its exit status; nil: nothing and 0.
+	answer func(run *runtimes.Run) (string, int)
+	// before is called before every operation; an error of it is the operation's.
+	before func(op runtimes.Op) error
+}
+
+func (f *fakeHosts) Host(m plan.Member) runtimes.Host { return f.host(m.Node) }
+
+func (f *fakeHosts) Close() error { return nil }
+
+func (f *fakeHosts) host(name string) *fakeHost {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	h := f.hosts[name]
+	if h == nil {
+		h = &fakeHost{all: f, name: name, files: map[string][]byte{}, services: map[string]bool{}, users: map[string]int{}}
+		f.hosts[name] = h
+	}
+	return h
+}
+
+func (h *fakeHost) Name() string { return h.name }
+
+func (h *fakeHost) Do(ctx context.Context, _ runtimes.Stamp, ops ...runtimes.Op) ([]runtimes.Result, error) {
+	var out []runtimes.Result
+	for _, op := range ops {
+		if err := ctx.Err(); err != nil {
+			return out, err
+		}
+		if h.before != nil {
+			if err := h.before(op); err != nil {
+				return out, err
+			}
+		}
+		h.all.mu.Lock()
+		res, err := h.one(op)
+		h.all.mu.Unlock()
+		if err != nil {
+			return out, err
+		}
+		out = append(out, res)
+	}
+	return out, nil
+}
+
+func (h *fakeHost) one(op runtimes.Op) (res runtimes.Result, err error) {
+	switch {
+	case op.Read != nil:
+		data, ok := h.files[op.Read.Path]
+		return runtimes.Result{Data: slices.Clone(data), Missing: !ok}, nil
+	case op.Write != nil:
+		res.Changed = string(h.files[op.Write.Path]) != string(op.Write.Data)
+		h.files[op.Write.Path] = slices.Clone(op.Write.Data)
+	case op.Remove != nil:
+		for name := range h.files {
+			if name == op.Remove.Path || strings.HasPrefix(name, op.Remove.Path+"/") {
+				delete(h.files, name)
+			}
+		}
+	case op.Secret != nil:
+		if h.files[op.Secret.Path] == nil {
+			h.files[op.Secret.Path] = []byte("secret")
+		}
+	case op.Stat != nil:
+		for _, p := range op.Stat.Paths {
+			_, ok := h.files[p]
+			st := runtimes.FileStat{Path: p, Exists: ok}
+			if strings.HasPrefix(p, "/dev/") {
+				st.Exists, st.Type = true, "char"
+			}
+			res.Stats = append(res.Stats, st)
+		}
+	case op.List != nil:
+		for name := range h.files {
+			if path.Dir(name) == op.List.Path {
+				res.Names = append(res.Names, path.Base(name))
+			}
+		}
+		slices.Sort(res.Names)
+	case op.Service != nil:
+		was := h.services[op.Service.Name]
+		if op.Service.Verb != "state" {
+			h.services[op.Service.Name] = op.Service.Verb != "stop"
+			res.Changed = was != h.services[op.Service.Name] || op.Service.Verb == "restart"
+			h.runs = append(h.runs, op.Service.Verb+" "+op.Service.Name)
+		}
+		res.Service = &runtimes.ServiceStatus{Running: h.services[op.Service.Name]}
+	case op.Run != nil:
+		h.runs = append(h.runs, op.Run.Program+" "+strings.Join(op.Run.Args, " "))
+		var said string
+		if h.answer != nil {
+			said, res.Exit = h.answer(op.Run)
+		}
+		res.Data = []byte(said)
+		if res.Exit != 0 && !op.Run.AllowExit {
+			return res, &runtimes.OpError{Host: h.name, Op: "run " + op.Run.Program, Message: said, Code: "exit", Exit: res.Exit}
+		}
+	case op.User != nil && op.User.Absent:
+		delete(h.users, op.User.Name)
+	case op.User != nil:
+		h.users[op.User.Name] = op.User.UID
+	case op.Info != nil:
+		res.Info = &runtimes.HostInfo{Hostname: h.name}
+	}
+	return res, nil
+}
+
+// ran says whether a program ran whose line has all of words in it.
+func (h *fakeHost) ran(words ...string) bool { return h.when(words...) >= 0 }
+
+// when is the number of the first such run, or -1.
+func (h *fakeHost) when(words ...string) int {
+	h.all.mu.Lock()
+	defer h.all.mu.Unlock()
+	return slices.IndexFunc(h.runs, func(line string) bool {
+		return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(line, w) })
+	})
+}
+
+// cluster is one complete unit on fake hosts, and what its Slurm says.
+type cluster struct {
+	hosts      *fakeHosts
+	rt         *Runtime
+	unit       plan.Unit
+	ctl        *fakeHost
+	wk         *fakeHost
+	now        time.Time
+	mu         sync.Mutex
+	queue      []string // lines of squeue
+	partitions []string // as slurmctld has them
+	people     []string // with an association
+	node       string   // JSON of the one node; empty: slurmctld knows none
+	hash       string   // the line of show config
+	workerHash string
+}
+
+const idleNode = `{"name":"gpu-1","state":"idle","state_flags":[],"reason":"","gres":"gpu:a100:1","cpus":4,"real_memory":4000}`
+
+func nodeDrained(reason string) string {
+	return strings.NewReplacer(`[]`, `["DRAIN"]`, `"reason":""`, `"reason":"`+reason+`"`).Replace(idleNode)
+}
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	f := &fakeHosts{hosts: map[string]*fakeHost{}}
+	c := &cluster{
+		hosts: f, ctl: f.host("ctl"), wk: f.host("gpu-1"), now: time.Unix(1_700_000_000, 0),
+		partitions: []string{"main"}, people: []string{"root", "alice"}, node: idleNode, hash: "HASH_VAL = Match", workerHash: "HASH_VAL = Match",
+	}
+	c.rt = New(Options{Hosts: f, Timeouts: Timeouts{Call: time.Second, Ready: 200 * time.Millisecond, Look: time.Second}, Now: func() time.Time { return c.now }})
+	c.unit = plan.Unit{
+		Instance: schema.EffectiveInstance{
+			Key: schema.InstanceKey("t", "p", "one"), DesiredState: schema.DesiredRunning, Users: []schema.UnixUser{{Name: "alice", UID: 2001}},
+		},
+		Members: []plan.Member{
+			{Name: "controller-0", Role: "controller", ControlPlane: true, Node: "ctl", Address: "10.77.0.10"},
+			{Name: "worker-0", Role: "worker", Node: "gpu-1", Address: "10.77.0.11", CPUs: 4, MemoryMiB: 4000,
+				GPUs: []schema.GPU{{Type: "a100", Count: 1, Devices: "/dev/nvidia0"}}},
+		},
+	}
+	rec := c.freshRecord()
+	c.put(t, rec)
+	for _, name := range controlServices() {
+		c.ctl.services[name] = true
+	}
+	mine := workerRecord{Format: workerFormat, Cluster: rec.Cluster, Key: c.unit.Instance.Key, Node: "gpu-1", Users: c.unit.Instance.Users}
+	c.wk.files[workerRecordPath] = mine.encode()
+	c.wk.services[profile.MungedWorker], c.wk.services[profile.Slurmd] = true, true
+	c.ctl.users["alice"], c.wk.users["alice"] = 2001, 2001
+	c.ctl.answer, c.wk.answer = c.answer, c.answer
+	return c
+}
+
+// freshRecord is the record of the unit as if it had just been made.
+func (c *cluster) freshRecord() record {
+	rec := record{
+		Format: recordFormat, Cluster: clusterName(c.unit.Instance.Key), Unit: c.unit, Complete: true, Hostname: "ctl",
+		Ports: ports{Slurmctld: firstPort, Slurmdbd: firstPort + 1},
+	}
+	rec.setJoined(c.unit.Members[1])
+	rec.setGres(c.unit.Members[1])
+	return rec
+}
+
+// put lays a record down with the files that go with it.
+func (c *cluster) put(t *testing.T, rec record) {
+	t.Helper()
+	all, err := files(&rec)
+	require.NoError(t, err)
+	for name, f := range all {
+		c.ctl.files[name] = f.data
+	}
+	s := profile.Stack{Cluster: rec.Cluster}
+	c.ctl.files[s.Record()] = rec.encode()
+	c.ctl.files[s.MungeKey()] = []byte("key")
+	c.ctl.files[profile.DatabaseInstalled] = nil
+}
+
+// record is the record as it stands.
+func (c *cluster) record(t *testing.T) record {
+	t.Helper()
+	rec, err := decodeRecord(c.ctl.files[profile.Stack{Cluster: clusterName(c.unit.Instance.Key)}.Record()])
+	require.NoError(t, err)
+	return rec
+}
+
+// answer speaks as Slurm's tools do, as far as they are used.
+func (c *cluster) answer(run *runtimes.Run) (string, int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	line := run.Program + " " + strings.Join(run.Args, " ")
+	switch {
+	case line == "scontrol ping":
+		return "Slurmctld(primary) at ctl is UP\n", 0
+	case line == "scontrol show config" && strings.HasPrefix(run.Env["SLURM_CONF"], profile.WorkerConfLink):
+		return c.workerHash + "\n", 0
+	case line == "scontrol show config":
+		return c.hash + "\n", 0
+	case line == "scontrol show partitions":
+		var b strings.Builder
+		for _, p := range c.partitions {
+			fmt.Fprintf(&b, "PartitionName=%s\n   AllowGroups=ALL\n   State=UP\n\n", p)
+		}
+		return b.String(), 0
+	case strings.HasPrefix(line, "scontrol show assoc_mgr"):
+		var b strings.Builder
+		for _, p := range c.people {
+			fmt.Fprintf(&b, "ClusterName=x Account=members UserName=%s(1) Partition= Priority=0 ID=4\n", p)
+		}
+		return b.String(), 0
+	case strings.HasPrefix(line, "scontrol update nodename="):
+		switch {
+		case strings.Contains(line, "state=undrain"):
+			c.node = idleNode
+		case strings.Contains(line, "state=drain"):
+			_, reason, _ := strings.Cut(line, "reason=")
+			c.node = nodeDrained(reason)
+		}
+	case strings.HasPrefix(line, "scontrol delete nodename="):
+		c.node = ""
+	case line == "sinfo --json":
+		return `{"meta":{"Slurm":{"release":"22.05.8"}},"errors":[],"nodes":[` + c.node + `]}`, 0
+	case run.Program == "squeue":
+		return strings.Join(append(slices.Clone(c.queue), ""), "\n"), 0
+	case run.Program == "sacctmgr" && slices.Contains(run.Args, "list"):
+		return strings.Join(append(slices.Clone(c.people), ""), "\n"), 0
+	case run.Program == "sacctmgr" && slices.Contains(run.Args, "delete"):
+		c.people = slices.DeleteFunc(c.people, func(p string) bool { return strings.Contains(line, "name="+p) })
+	case run.Program == "sacctmgr" && slices.Contains(run.Args, "add"):
+		c.people = append(c.people, strings.Split(run.Args[3], ",")...)
+	}
+	return "", 0
+}
+
+// say changes what Slurm says, between a test's calls or within them.
+func (c *cluster) say(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f()
+}
+
+func (c *cluster) apply(t *testing.T, verb plan.Verb, after plan.Unit) error {
+	t.Helper()
+	before := c.record(t).Unit
+	p := plan.Plan{Key: c.unit.Instance.Key, Before: &before, After: &after}
+	a := plan.Action{ID: "action.1", Verb: verb, Member: "worker-0", Node: "gpu-1"}
+	return c.rt.Apply(t.Context(), runtimes.Change{Plan: &p, Action: a, Stamp: runtimes.Stamp{Epoch: 1, ActionID: a.ID}})
+}
+
+func (c *cluster) observe(t *testing.T) plan.Observed {
+	t.Helper()
+	return c.rt.Observe(t.Context(), runtimes.Scope{Key: c.unit.Instance.Key, Members: c.unit.Members[:1]})
+}
+
+// on is a control of the cluster, its record loaded.
+func (c *cluster) on(t *testing.T) *control {
+	t.Helper()
+	ctl := c.rt.control(c.unit.Members[0], c.unit.Instance.Key, runtimes.Stamp{Epoch: 1, ActionID: "action.1"})
+	require.NoError(t, ctl.load(t.Context()))
+	return ctl
+}
+
+// withPartition is the unit with one partition of that name.
+func (c *cluster) withPartition(name string) plan.Unit {
+	u := c.unit
+	u.Instance.Config = partitionNamed(name)
+	return u
+}
+
+var errCrash = errors.New("scripted crash")
