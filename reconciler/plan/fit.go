@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"reflect"
 	"slices"
 	"strconv"
@@ -165,6 +166,19 @@ func take(g schema.GPU, count int) schema.GPU {
 		g.Devices = fmt.Sprintf("%s[%d-%d]", name, from, from+count-1)
 	}
 	return g
+}
+
+// members are the roles and names of what an instance declares.
+func members(inst *schema.EffectiveInstance) iter.Seq2[schema.EffectiveRole, string] {
+	return func(yield func(schema.EffectiveRole, string) bool) {
+		for _, role := range inst.Roles {
+			for i := range role.Count {
+				if !yield(role, memberName(role.Name, i)) {
+					return
+				}
+			}
+		}
+	}
 }
 
 func memberName(role string, index int) string { return role + "-" + strconv.Itoa(index) }

@@ -127,7 +127,7 @@ func (m *maker) create(reason string) {
 		return // Unplaced says why
 	}
 	made := m.add(Action{Verb: Create, Node: control.Node, Reason: reason}, after)
-	left := map[string]string{} // what takes a member away, by its name and by its node
+	left := map[string][]string{} // what takes members away, by the node it takes them from
 	for _, s := range m.sorted() {
 		a, wanted := find(after, s.Name)
 		if m.unreachable(s.Name) || a.ControlPlane || wanted && s.Node == a.Node {
@@ -137,24 +137,18 @@ func (m *maker) create(reason string) {
 		if wanted {
 			reason = "moves to " + a.Node
 		}
-		id := m.leave(s, reason, made)
-		left[s.Name], left[s.Node] = id, id
+		left[s.Node] = append(left[s.Node], m.leave(s, reason, made))
 	}
 	for _, a := range after.Members {
 		if a.ControlPlane || m.at(a) == Running || m.unreachable(a.Name) {
 			continue
 		}
-		needs, reason := []string{made}, "new member"
+		needs, reason := append([]string{made}, left[a.Node]...), "new member"
 		switch s, ok := m.states[a.Name]; {
 		case ok && s.Node != a.Node:
-			reason = "moves here from " + s.Node
+			needs, reason = append(needs, left[s.Node]...), "moves here from "+s.Node
 		case ok:
 			reason = fmt.Sprintf("is %s, and shall run", s.State)
-		}
-		for _, at := range []string{a.Name, a.Node} { // it, and who was there before it
-			if id := left[at]; id != "" {
-				needs = append(needs, id)
-			}
 		}
 		m.join(a, reason, needs...)
 	}

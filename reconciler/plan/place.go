@@ -33,7 +33,8 @@ const (
 // offers the role: a node that is cordoned, reserved or reshaped takes nothing
 // new but evicts nobody. Only when the instance itself asks for something else
 // is a member that no longer fits moved, and only once there is a node to move
-// to. A control plane that was made never moves.
+// to. A control plane that was made never moves. A node that a member was only
+// meant for, as its unit is not made yet or stands still, is kept while it fits.
 //
 // Missing members take the first node in order of name that fits. Units which
 // have members already choose first, then the others, each in order of key, so
@@ -67,7 +68,8 @@ type placer struct {
 	// on says which units are on a node: true if one has it to itself.
 	on  map[string]map[schema.Key]bool
 	out Placement
-	// unhappy are members that are somewhere but should move, by unit and name.
+	// unhappy are members that are somewhere but should move, by unit and name,
+	// until they have where to.
 	unhappy map[schema.Key]map[string]Member
 }
 
@@ -162,25 +164,22 @@ func (p *placer) keep(key schema.Key) bool {
 	}
 	unit, seen := applied(st), p.mem.observed(key)
 	for _, intention := range []bool{false, true} {
-		for _, role := range inst.Roles {
-			for i := range role.Count {
-				name := memberName(role.Name, i)
-				node, reason := p.home(st, role, name)
-				if node == nil || onlyIntended(seen, name, node.Key.Name) != intention {
-					continue
+		for role, name := range members(inst) {
+			node, reason := p.home(st, role, name)
+			if node == nil || onlyIntended(seen, name, node.Key.Name) != intention {
+				continue
+			}
+			m := member(role, name, node, reason)
+			switch {
+			case intention && !p.fits(key, inst, role, node):
+				// No longer a good one. Nothing is there that could stay.
+			case !intention && unit != nil && asksElse(unit, inst, role, name) && len(misfits(inst, role, node)) > 0:
+				if p.unhappy[key] == nil {
+					p.unhappy[key] = map[string]Member{}
 				}
-				m := member(role, name, node, reason)
-				switch {
-				case intention && !p.fits(key, inst, role, node):
-					// No longer a good one. Nothing is there that could stay.
-				case !intention && unit != nil && asksElse(unit, inst, role, name) && len(misfits(inst, role, node)) > 0:
-					if p.unhappy[key] == nil {
-						p.unhappy[key] = map[string]Member{}
-					}
-					p.unhappy[key][name] = stay(m, unit, node)
-				default:
-					p.put(key, role, m)
-				}
+				p.unhappy[key][name] = stay(m, unit, node)
+			default:
+				p.put(key, role, m)
 			}
 		}
 	}
@@ -219,18 +218,57 @@ func (p *placer) home(st *Status, role schema.EffectiveRole, name string) (*sche
 	return nil, ""
 }
 
-// fill finds nodes for the members of key that have none or should move.
+// fill finds nodes for the members of key that should move or have none.
 func (p *placer) fill(key schema.Key) {
 	inst := p.eff.Instances[key]
-	has := map[string]bool{}
-	for _, m := range p.out.Members[key] {
-		has[m.Name] = true
-	}
 	// What policy refuses, what is suspended and what is neither there nor to
 	// run takes no node that another could have.
 	idle := p.denied[key] || inst.Suspend ||
-		inst.DesiredState == schema.DesiredStopped && len(has) == 0 && len(p.unhappy[key]) == 0
+		inst.DesiredState == schema.DesiredStopped && len(p.out.Members[key]) == 0 && len(p.unhappy[key]) == 0
 	pinned := p.pinned(key, inst)
+	p.move(key, !idle && !pinned)
+	if !idle && !pinned {
+		p.house(key)
+	}
+	slices.SortFunc(p.out.Members[key], compareMembers)
+}
+
+// move finds nodes for the members of key that should move, if any may, and
+// leaves the others where they are. One that moves makes room for the next.
+func (p *placer) move(key schema.Key, may bool) {
+	inst, unhappy := p.eff.Instances[key], p.unhappy[key]
+	for moved := may; moved; {
+		moved = false
+		for role, name := range members(inst) {
+			if _, ok := unhappy[name]; !ok {
+				continue
+			}
+			if node, reason := p.find(key, inst, role); node != nil {
+				p.put(key, role, member(role, name, node, reason))
+				delete(unhappy, name)
+				moved = true
+			}
+		}
+	}
+	for role, name := range members(inst) {
+		old, stays := unhappy[name]
+		if !stays {
+			continue
+		}
+		p.put(key, role, old)
+		if may {
+			p.block(key, CodeStays, false, fmt.Sprintf("%s stays on %s, which no longer fits, as no other node does: %s",
+				name, old.Node, p.why(key, inst, role)))
+		}
+	}
+}
+
+// house finds nodes for the members of key that have none.
+func (p *placer) house(key schema.Key) {
+	inst, has := p.eff.Instances[key], map[string]bool{}
+	for _, m := range p.out.Members[key] {
+		has[m.Name] = true
+	}
 	for _, role := range inst.Roles {
 		var homeless []string
 		for i := range role.Count {
@@ -238,30 +276,16 @@ func (p *placer) fill(key schema.Key) {
 			if has[name] {
 				continue
 			}
-			old, stays := p.unhappy[key][name]
-			switch {
-			case (idle || pinned) && stays:
-				p.put(key, role, old)
-			case idle || pinned:
-			default:
-				node, reason := p.find(key, inst, role)
-				switch {
-				case node != nil:
-					p.put(key, role, member(role, name, node, reason))
-				case stays:
-					p.put(key, role, old)
-					p.block(key, CodeStays, false, fmt.Sprintf("%s stays on %s, which no longer fits, as no other node does: %s",
-						name, old.Node, p.why(key, inst, role)))
-				default:
-					homeless = append(homeless, name)
-				}
+			if node, reason := p.find(key, inst, role); node != nil {
+				p.put(key, role, member(role, name, node, reason))
+			} else {
+				homeless = append(homeless, name)
 			}
 		}
 		if len(homeless) > 0 {
 			p.block(key, CodeNoNode, p.freesUp(key, inst, role), fmt.Sprintf("no node for %s: %s", list(homeless), p.why(key, inst, role)))
 		}
 	}
-	slices.SortFunc(p.out.Members[key], compareMembers)
 }
 
 // pinned says, and reports, that the control plane of key was made and cannot
@@ -342,15 +366,14 @@ func (p *placer) fits(key schema.Key, inst *schema.EffectiveInstance, role schem
 // ownTaken says whether the unit itself has another member on n that a member
 // of role cannot stand beside: one of the same role, or either of them alone.
 func (p *placer) ownTaken(key schema.Key, role schema.EffectiveRole, n *schema.Node) bool {
-	for _, m := range p.out.Members[key] {
-		if m.Node == n.Key.Name && (m.Role == role.Name || !shares(role) || p.alone(key, m)) {
-			return true
-		}
+	beside := func(m Member) bool {
+		return m.Node == n.Key.Name && (m.Role == role.Name || !shares(role) || p.alone(key, m))
 	}
-	return false
+	return slices.ContainsFunc(p.out.Members[key], beside) ||
+		slices.ContainsFunc(slices.Collect(maps.Values(p.unhappy[key])), beside)
 }
 
-// alone says whether m, which was put in this pass, has its node to itself.
+// alone says whether m, which is declared, has its node to itself.
 func (p *placer) alone(key schema.Key, m Member) bool {
 	for _, r := range p.eff.Instances[key].Roles {
 		if r.Name == m.Role {

@@ -52,6 +52,11 @@ func drawInstance(t *rapid.T, id string) instance {
 	i.Roles = []schema.EffectiveRole{
 		{Name: "controller", NodeRole: "controller", ControlPlane: true, Shareable: true, Count: 1}, w,
 	}
+	if rapid.Bool().Draw(t, "two kinds") {
+		x := w
+		x.Name, x.Count, x.GPUs, x.SKUs = "xl", rapid.IntRange(1, 2).Draw(t, "xls"), nil, []string{rapid.SampledFrom(skus).Draw(t, "xl sku")}
+		i.Roles = append(i.Roles, x)
+	}
 	if rapid.IntRange(0, 6).Draw(t, "state") == 0 {
 		i.DesiredState = schema.DesiredStopped
 	}
@@ -167,8 +172,7 @@ func checkPlacement(t *rapid.T, eff *schema.Effective, before map[schema.Key]pla
 			continue
 		}
 		for _, m := range o.Unit.Members {
-			i := eff.Instances[key]
-			if m.ControlPlane || i == nil && m.Role != "worker" {
+			if m.ControlPlane {
 				continue
 			}
 			for _, s := range seats[m.Node] {
