@@ -251,8 +251,18 @@ func (c *control) cancelPending(ctx context.Context, filter ...string) error {
 	if err != nil || len(pending) == 0 {
 		return err
 	}
-	_, err = c.do(ctx, c.cli("scancel", jobIDs(pending)...))
-	return err
+	return c.cancel(ctx, pending)
+}
+
+// cancel cancels jobs, however many they are: a call takes a bounded number of
+// arguments.
+func (c *control) cancel(ctx context.Context, jobs []queued) error {
+	for ids := range slices.Chunk(jobIDs(jobs), 500) {
+		if _, err := c.do(ctx, c.cli("scancel", ids...)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // replaceFiles writes what differs, by the gentlest means that works, and
@@ -284,7 +294,7 @@ func (c *control) replaceFiles(ctx context.Context) error {
 		}
 	}
 	how := c.effect(changed, old[c.stack.Conf()].data, rendered[c.stack.Conf()].data)
-	if match, known := hashMatches(res[len(paths)].Data); known && !match {
+	if !hashMatches(res[len(paths)]) {
 		how = max(how, reconfigure) // something was written and never read
 	}
 	for _, p := range partitionsOf(rendered[c.stack.Conf()].data) {
@@ -300,7 +310,7 @@ func (c *control) replaceFiles(ctx context.Context) error {
 	if len(changed) == 0 && how == unchanged {
 		return nil
 	}
-	if err := c.closePartitions(ctx, old[c.stack.Conf()].data, rendered[c.stack.Conf()].data); err != nil {
+	if err := c.closePartitions(ctx, rendered[c.stack.Conf()].data); err != nil {
 		return err
 	}
 	ops := writeOps(changed)
@@ -393,8 +403,7 @@ func (c *control) prove(ctx context.Context, before []node) error {
 			if err != nil {
 				return false, "", err
 			}
-			match, known := hashMatches(res[0].Data)
-			return match || !known, "another than the controller's", nil
+			return hashMatches(res[0]), "another than the controller's, or none that can be read", nil
 		})
 	})
 }
@@ -423,33 +432,34 @@ func (c *control) rollBack(ctx context.Context, old map[string]file, how class, 
 	return err
 }
 
-// closePartitions clears partitions that go. Slurm ends their jobs without a
-// word when their line is gone.
-func (c *control) closePartitions(ctx context.Context, before, after []byte) error {
+// closePartitions clears partitions that go: those slurmctld has, whatever the
+// file says. Slurm ends their jobs without a word when their line is gone, so
+// none may be there, and none may start meanwhile: an inactive partition starts
+// none, where a draining one still starts those that are queued.
+func (c *control) closePartitions(ctx context.Context, after []byte) error {
+	res, err := c.must(ctx, c.cli("scontrol", "show", "partitions"))
+	if err != nil {
+		return err
+	}
 	stay := partitionsOf(after)
-	for _, p := range partitionsOf(before) {
+	for _, p := range parsePartitions(res.Data) {
 		if slices.Contains(stay, p) {
 			continue
 		}
 		if err := c.close(ctx, partitionThing(p)); err != nil {
 			return err
 		}
-		shut := c.cli("scontrol", "update", "partitionname="+p, "state=drain")
-		res, err := c.do(ctx, shut)
-		if err != nil {
+		if _, err := c.must(ctx, c.cli("scontrol", "update", "partitionname="+p, "state=inactive")); err != nil {
 			return err
-		}
-		if strings.Contains(string(res[0].Stderr), "Invalid partition name") {
-			c.rec.reopen(partitionThing(p))
-			continue // in the file only: slurmctld has never read it
-		}
-		if res[0].Exit != 0 {
-			return c.refused(shut, res[0])
 		}
 		if err := c.clearJobs(ctx, partitionThing(p), "--partition="+p); err != nil {
 			return err
 		}
+		// Only now: as long as its jobs are waited for, it may be wanted again.
 		if err := c.cancelPending(ctx, "--partition="+p); err != nil {
+			return err
+		}
+		if err := c.clearJobs(ctx, partitionThing(p), "--partition="+p); err != nil {
 			return err
 		}
 		c.rec.reopen(partitionThing(p))

@@ -80,7 +80,7 @@ func (c *control) writeGres(ctx context.Context, first ...runtimes.Op) error {
 		return err
 	}
 	written, config := res[len(res)-2], res[len(res)-1]
-	if match, known := hashMatches(config.Data); !written.Changed && match && known {
+	if !written.Changed && hashMatches(config) {
 		return nil
 	}
 	if _, err := c.must(ctx, c.cli("scontrol", "reconfigure")); err != nil {
@@ -488,7 +488,7 @@ func (c *control) clearJobs(ctx context.Context, thing string, filter ...string)
 	if left := float64(rule.CancelAfterSeconds) - passed; left > 0 {
 		return waiting("%s still has jobs that run (%s), which are cancelled in %.0f s", thing, ids, left)
 	}
-	if _, err := c.do(ctx, c.cli("scancel", jobIDs(running)...)); err != nil {
+	if err := c.cancel(ctx, running); err != nil {
 		return err
 	}
 	return c.r.poll(ctx, "cancel jobs on "+thing, func(ctx context.Context) (bool, string, error) {

@@ -250,8 +250,7 @@ func (v *view) askController(ctx context.Context) {
 			v.jobs.Running++
 		}
 	}
-	match, known := hashMatches(res[3].Data)
-	v.mismatch = known && !match
+	v.mismatch = !hashMatches(res[3])
 }
 
 func (v *view) askWorker(ctx context.Context, m plan.Member) workerView {

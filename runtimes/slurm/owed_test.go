@@ -1,10 +1,13 @@
 package slurm
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"berth/reconciler/plan"
+	"berth/runtimes"
 	"berth/runtimes/slurm/profile"
 	"berth/schema"
 )
@@ -32,4 +35,68 @@ func TestDatabaseIsNotMadeOverAnother(t *testing.T) {
 	require.NoError(t, c.on(t).database(t.Context()))
 	require.True(t, c.ctl.ran("mariadb-install-db"))
 	require.Contains(t, c.ctl.files, profile.DatabaseInstalled)
+}
+
+// A partition goes when nothing can start in it any more and nothing runs in
+// it: what slurmctld has counts, not what a file says.
+func TestPartitionsAreClosedBeforeTheyGo(t *testing.T) {
+	c := newCluster(t)
+	c.partitions = []string{"main", "byhand"}
+	c.queue = []string{"7 R 2001"}
+	after := c.withPartition("other")
+	require.ErrorIs(t, c.apply(t, plan.Configure, after), runtimes.ErrWaiting)
+	require.True(t, c.ctl.ran("partitionname=main", "state=inactive"))
+	require.False(t, c.ctl.ran("scontrol reconfigure"))
+	require.False(t, c.ctl.ran("scancel"), "what waits in it may be wanted again")
+
+	// The job ends; another waits, and does not start.
+	c.ctl.runs = nil
+	c.queue = []string{"8 PD 2001"}
+	c.ctl.before = func(op runtimes.Op) error {
+		if op.Run != nil && op.Run.Program == "scancel" {
+			c.say(func() { c.queue = nil })
+		}
+		return nil
+	}
+	require.NoError(t, c.apply(t, plan.Configure, after))
+	for _, p := range []string{"main", "byhand"} {
+		require.True(t, c.ctl.ran("partitionname="+p, "state=inactive"), p)
+		require.Less(t, c.ctl.when("partitionname="+p, "state=inactive"), c.ctl.when("scontrol reconfigure"))
+	}
+	require.Less(t, c.ctl.when("state=inactive"), c.ctl.when("scancel 8"))
+	// The last look at the queue is after the last that was cancelled.
+	require.Less(t, c.ctl.when("scancel 8"), c.ctl.when("scontrol reconfigure"))
+	require.Empty(t, c.record(t).Closing)
+}
+
+// More jobs than a call takes arguments are cancelled in several calls.
+func TestManyJobsAreCancelled(t *testing.T) {
+	c := newCluster(t)
+	for i := range 5000 {
+		c.queue = append(c.queue, fmt.Sprintf("%d PD 2001", i+1))
+	}
+	c.ctl.before = func(op runtimes.Op) error {
+		if op.Run != nil && len(op.Run.Args) > 4096 {
+			return fmt.Errorf("more arguments than an agent takes")
+		}
+		return nil
+	}
+	require.NoError(t, c.on(t).cancelPending(t.Context()))
+	require.True(t, c.ctl.ran("scancel", " 5000"))
+}
+
+// A change is proven by what is said, not by silence.
+func TestSilenceIsNoProof(t *testing.T) {
+	for name, silent := range map[string]func(*cluster){
+		"controller":        func(c *cluster) { c.hash = "SLURM_VERSION = 22.05" },
+		"worker":            func(c *cluster) { c.workerHash = "" },
+		"worker in another": func(c *cluster) { c.workerHash = "HASH_VAL = Different Ours=0x1 Slurmctld=0x2" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t)
+			silent(c)
+			require.ErrorContains(t, c.apply(t, plan.Configure, c.withPartition("other")), "configuration")
+		})
+	}
+	require.False(t, hashMatches(runtimes.Result{Data: []byte("HASH_VAL = Match"), Exit: 1}))
 }

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"berth/runtimes"
 )
 
 // node is a node as the controller sees it.
@@ -86,16 +88,30 @@ func jobIDs(jobs []queued) []string {
 	return ids
 }
 
-// hashMatches reads `scontrol show config`: whether what runs is what the file
-// says. known is false where it does not say.
-func hashMatches(raw []byte) (match, known bool) {
-	for line := range strings.Lines(string(raw)) {
+// hashMatches reads `scontrol show config`: whether it says that what runs is
+// what the file says. Silence proves nothing.
+func hashMatches(res runtimes.Result) bool {
+	if res.Exit != 0 {
+		return false
+	}
+	for line := range strings.Lines(string(res.Data)) {
 		name, value, ok := strings.Cut(line, "=")
 		if ok && strings.TrimSpace(name) == "HASH_VAL" {
-			return strings.HasPrefix(strings.TrimSpace(value), "Match"), true
+			return strings.HasPrefix(strings.TrimSpace(value), "Match")
 		}
 	}
-	return false, false
+	return false
+}
+
+// parsePartitions reads the names of `scontrol show partitions`.
+func parsePartitions(raw []byte) []string {
+	var names []string
+	for line := range strings.Lines(string(raw)) {
+		if name, ok := strings.CutPrefix(line, "PartitionName="); ok {
+			names = append(names, strings.TrimSpace(name))
+		}
+	}
+	return names
 }
 
 // pingUp reads `scontrol ping`.

@@ -64,12 +64,11 @@ func TestParseJobs(t *testing.T) {
 }
 
 func TestHashAndPing(t *testing.T) {
-	match, known := hashMatches([]byte("FOO = 1\nHASH_VAL                = Match\n"))
-	require.True(t, match && known)
-	match, known = hashMatches([]byte("HASH_VAL                = Different Ours=0x1 Slurmctld=0x2\n"))
-	require.True(t, !match && known)
-	_, known = hashMatches([]byte("FOO = 1\n"))
-	require.False(t, known)
+	says := func(text string) runtimes.Result { return runtimes.Result{Data: []byte(text)} }
+	require.True(t, hashMatches(says("FOO = 1\nHASH_VAL                = Match\n")))
+	require.False(t, hashMatches(says("HASH_VAL                = Different Ours=0x1 Slurmctld=0x2\n")))
+	require.False(t, hashMatches(says("FOO = 1\n")))
+	require.Equal(t, []string{"main", "Mine"}, parsePartitions([]byte("PartitionName=main\n   AllowGroups=ALL\n\nPartitionName=Mine\n   State=UP\n")))
 	require.True(t, pingUp([]byte("Slurmctld(primary) at ctl is UP\n")))
 	require.False(t, pingUp([]byte("Slurmctld(primary) at ctl is DOWN\n")))
 }

@@ -49,8 +49,8 @@ var (
 	// optionValue is a value of a submit option: no space, quote, path upwards
 	// or control character.
 	optionValue = regexp.MustCompile(`^--(job-name|partition|account|qos|gres|nodes|ntasks|cpus-per-task|mem|time|comment|chdir|output|error|constraint|nodelist)=[A-Za-z0-9_./:,%@+-]{1,200}$`)
-	queueFilter = regexp.MustCompile(`^--(nodelist|partition|user|jobs)=[A-Za-z0-9_-]{1,64}$`)
-	partition   = regexp.MustCompile(`^partitionname=[a-z][a-z0-9_-]{0,39}$`)
+	queueFilter = regexp.MustCompile(`^--(nodelist|partition|user|jobs)=[A-Za-z0-9_.-]{1,64}$`)
+	partition   = regexp.MustCompile(`^partitionname=[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
 	userName    = regexp.MustCompile(`^[a-z_][-a-z0-9_]{0,31}$`)
 	entity      = regexp.MustCompile(`^[A-Za-z0-9_.,=:/-]+$`)
 )
@@ -123,7 +123,7 @@ func checkScontrol(args []string) error {
 			(len(rest) == 2 || len(rest) == 3 && reason.MatchString(rest[2])) {
 			return nil
 		}
-		if len(rest) == 2 && partition.MatchString(rest[0]) && (rest[1] == "state=drain" || rest[1] == "state=up") {
+		if len(rest) == 2 && partition.MatchString(rest[0]) && rest[1] == "state=inactive" {
 			return nil
 		}
 	case "delete":
