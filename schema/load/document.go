@@ -98,6 +98,7 @@ func (r *reader) read(f schema.File, key schema.Key, data []byte, more bool) *do
 		for _, p := range problems {
 			fail(p)
 		}
+		doc.findings = bounded(doc.findings)
 		return doc
 	}
 	header := schema.Header{Key: key, File: f.Path, Blob: f.Blob, Fields: r.fields(t)}
@@ -112,6 +113,7 @@ func (r *reader) read(f schema.File, key schema.Key, data []byte, more bool) *do
 	for _, p := range r.semantics(spec, t) {
 		fail(p)
 	}
+	doc.findings = bounded(doc.findings)
 	if len(doc.findings) == 0 {
 		doc.spec = spec
 		doc.header = headerOf(spec)
@@ -128,8 +130,10 @@ func (r *reader) read(f schema.File, key schema.Key, data []byte, more bool) *do
 }
 
 // misplaced tells, where it can, where a document belongs that stands where
-// none may.
-func misplaced(doc *document, data []byte, more bool) *document {
+// none may. Where the reader breaks on it, the finding stands as it is.
+func misplaced(doc *document, data []byte, more bool) (out *document) {
+	out = doc
+	defer func() { _ = recover() }()
 	t, _ := readTree(doc.file.Path, data, more)
 	if t == nil || doc.findings[0].Code != "path.misplaced" {
 		return doc

@@ -72,38 +72,12 @@ func (e *estate) check(ctx context.Context, l *Loader, held claims) error {
 			}
 		}
 	}
-	schema.SortDiagnostics(e.Diagnostics)
 	e.Diagnostics = bounded(e.Diagnostics)
 	for file, needs := range e.Needs {
 		slices.Sort(needs)
 		e.Needs[file] = slices.Compact(needs)
 	}
 	return nil
-}
-
-// maxFindings is how many findings of one file are told. Who has more learns
-// nothing from them, and a hostile file shall not fill a pull request.
-const maxFindings = 25
-
-// bounded cuts sorted findings to maxFindings a file, and says so.
-func bounded(ds []schema.Diagnostic) []schema.Diagnostic {
-	var kept []schema.Diagnostic
-	for len(ds) > 0 {
-		n := 1
-		for n < len(ds) && ds[n].File == ds[0].File {
-			n++
-		}
-		kept = append(kept, ds[:min(n, maxFindings)]...)
-		if n > maxFindings {
-			last := ds[maxFindings-1]
-			kept = append(kept, schema.Diagnostic{
-				Severity: schema.SeverityNote, Code: "file.more", Message: fmt.Sprintf("%d more findings in this file are not shown", n-maxFindings),
-				File: last.File, Line: last.Line, Column: last.Column,
-			})
-		}
-		ds = ds[n:]
-	}
-	return kept
 }
 
 // take adds what is known of a part.
@@ -392,6 +366,7 @@ func (p *part) verdict(print string, compute func() *verdict) *verdict {
 	if v == nil {
 		return nil
 	}
+	v.findings = bounded(v.findings)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.checked) >= most {

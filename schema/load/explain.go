@@ -17,7 +17,8 @@ type problem struct {
 	path    string
 	code    string
 	message string
-	atKey   bool // shown at the field's key rather than its value
+	atKey   bool   // shown at the field's key rather than its value
+	meant   string // the path it is likely a misspelling of, or ""
 }
 
 // explain turns CUE's errors about value into one problem per cause.
@@ -37,13 +38,15 @@ func (s *shape) explain(errs []errors.Error, value any) []problem {
 			causes[path] = sh.mismatch(path, at, e)
 		}
 	}
+	meant := map[string]bool{} // misspelt fields that stand for missing ones
 	for _, path := range s.strange(value, "") {
 		if _, ok := causes[path]; !ok {
-			causes[path] = s.unknown(path, value)
+			p := s.unknown(path, value)
+			causes[path], meant[p.meant] = p, true
 		}
 	}
 	for _, m := range s.missing(value, "") {
-		if _, ok := causes[m.path]; !ok && !suggested(causes, m.path) {
+		if _, ok := causes[m.path]; !ok && !meant[m.path] {
 			causes[m.path] = m
 		}
 	}
@@ -112,8 +115,8 @@ func (s *shape) child(name string) *shape {
 // unknown is the problem of a field the definition has not.
 func (s *shape) unknown(path string, value any) problem {
 	p := problem{path: path, code: "schema.unknown-field", message: "no such field", atKey: true}
-	up := parent(path)
-	name := strings.TrimPrefix(strings.TrimPrefix(path, up), ".")
+	up, last := cutLast(path)
+	name := last.key
 	sh, at := s.descend(up, value)
 	if sh == nil {
 		return p
@@ -131,7 +134,7 @@ func (s *shape) unknown(path string, value any) problem {
 		if hasKey(at, guess) {
 			p.message = fmt.Sprintf("no such field: %q is there already", guess)
 		} else {
-			p.message = fmt.Sprintf("no such field: did you mean %q?", guess)
+			p.message, p.meant = fmt.Sprintf("no such field: did you mean %q?", guess), child(up, guess)
 		}
 		return p
 	}
@@ -145,26 +148,19 @@ func (s *shape) unknown(path string, value any) problem {
 func (s *shape) descend(path string, value any) (*shape, map[string]any) {
 	sh := s
 	for path != "" && sh != nil {
-		var step string
-		switch path[0] {
-		case '[':
-			end := strings.IndexByte(path, ']')
-			i, _ := strconv.Atoi(path[1:end])
-			path = strings.TrimPrefix(path[end+1:], ".")
-			if list, ok := value.([]any); ok && i < len(list) {
-				value = list[i]
+		var next step
+		next, path = cutStep(path)
+		switch at := value.(type) {
+		case []any:
+			if next.key != "" || next.index >= len(at) {
+				return nil, nil
 			}
-			sh = sh.element
-			continue
+			value, sh = at[next.index], sh.element
+		case map[string]any:
+			value, sh = at[next.key], sh.child(next.key)
 		default:
-			end := strings.IndexAny(path, ".[")
-			if end < 0 {
-				end = len(path)
-			}
-			step, path = path[:end], strings.TrimPrefix(path[end:], ".")
+			return nil, nil
 		}
-		m, _ := value.(map[string]any)
-		value, sh = m[step], sh.child(step)
 	}
 	m, _ := value.(map[string]any)
 	return sh, m
@@ -362,27 +358,14 @@ func (s *shape) lists(value any, path string) (ps []problem) {
 	return ps
 }
 
-// suggested says whether a misspelt field stands for the missing one at path.
-func suggested(causes map[string]problem, path string) bool {
-	up := parent(path)
-	name := strings.TrimPrefix(strings.TrimPrefix(path, up), ".")
-	for _, c := range causes {
-		if c.code == "schema.unknown-field" && parent(c.path) == up && strings.Contains(c.message, strconv.Quote(name)) {
-			return true
-		}
-	}
-	return false
-}
-
 // nearest is the name most like got, or "" if none is close: spelt the same
 // but for case and dashes, or at most a third of it mistyped.
 func nearest(got string, names []string) string {
-	fold := func(s string) string {
-		return strings.NewReplacer("-", "", "_", "", ".", "").Replace(strings.ToLower(s))
-	}
-	best, least := "", max(1, len(got)/3)+1
+	plain := strings.NewReplacer("-", "", "_", "", ".", "")
+	fold := func(s string) string { return plain.Replace(strings.ToLower(s)) }
+	best, least, folded := "", max(1, len(got)/3)+1, fold(got)
 	for _, n := range names {
-		if d := distance(fold(got), fold(n)); d < least {
+		if d := distance(folded, fold(n)); d < least {
 			best, least = n, d
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"berth/schema"
 )
@@ -336,4 +337,96 @@ func BenchmarkLoad(b *testing.B) {
 			require.NoError(b, err)
 		}
 	})
+}
+
+// Paths are told apart and taken apart as they were put together, whatever
+// fields are called.
+func TestFieldPathsAreUnambiguous(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		draw := func(label string) (path string, steps []step) {
+			for range rapid.IntRange(1, 4).Draw(rt, label) {
+				if path != "" && rapid.Bool().Draw(rt, "index") {
+					i := rapid.IntRange(0, 20).Draw(rt, "i")
+					path, steps = item(path, i), append(steps, step{index: i})
+					continue
+				}
+				key := rapid.StringMatching(`[a.\\"0 ]{1,3}`).Draw(rt, "key")
+				path, steps = child(path, key), append(steps, step{key: key})
+			}
+			return path, steps
+		}
+		path, steps := draw("steps")
+		other, others := draw("others")
+		require.Equal(rt, slices.Equal(steps, others), path == other, "%s %s", path, other)
+		up, last := cutLast(path)
+		require.Equal(rt, steps[len(steps)-1], last, path)
+		require.Equal(rt, up, parent(path))
+		var got []step
+		for rest := path; rest != ""; {
+			var next step
+			next, rest = cutStep(rest)
+			got = append(got, next)
+		}
+		require.Equal(rt, steps, got, path)
+		if len(steps) > 1 {
+			_, last = cutLast(up)
+			require.Equal(rt, steps[len(steps)-2], last, path)
+		}
+	})
+}
+
+// Whatever a file of the largest size holds, reading it takes a bounded amount
+// of memory, and what is kept of it is little.
+func TestHostileFilesTakeLittleMemory(t *testing.T) {
+	head := "apiVersion: berth/v1\nkind: Instance\nmetadata: {name: train}\nspec:\n  app: slurm\n  version: 22-05\n  display_name: T\n"
+	fill := func(start, each, end string, nodes int) string { // nodes: of each
+		n := min((maxBytes-len(start)-len(end))/len(each), (maxNodes-60)/nodes)
+		return start + strings.Repeat(each, n) + end
+	}
+	nest := func(key string, depth int) string { return strings.Repeat("{"+key+": ", depth) }
+	long, longest := strings.Repeat("k", 40_000), strings.Repeat("k", 128)
+	for name, content := range map[string]string{
+		"findings below a long key":     fill("? "+long+"\n: [", "~,", "]\n", 1),
+		"values below a long key":       fill(head+"  config: {? "+long+" : [", "1,", "]}\n", 1),
+		"findings below the longest":    fill(head+"  config: "+nest(longest, 1)+"[", "~,", "]}\n", 1),
+		"values below the longest":      fill(head+"  config: "+nest(longest, 1)+"[", "{a: 1},", "]}\n", 3),
+		"unknown fields in a deep list": fill(head+"  regions: "+nest("a", 20)+"[", "{a: 1},", "]"+strings.Repeat("}", 20)+"\n", 3),
+		"unknown fields in members":     fill("apiVersion: berth/v1\nkind: RoleBinding\nmetadata: {name: roles}\nspec: {members: [", "{x: 1},", "]}\n", 3),
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.LessOrEqual(t, len(content), maxBytes)
+			l := labLoader(t)
+			files := labFiles(t)
+			_, err := l.Load(context.Background(), Files(files))
+			require.NoError(t, err)
+			const file = "tenants/physics/projects/lattice/instances/train.yaml"
+			if strings.Contains(content, "RoleBinding") {
+				files["tenants/physics/projects/lattice/roles.yaml"] = content
+			} else {
+				files[file] = content
+			}
+			snap := Files(files)
+			kept := heap()
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			r, err := l.Load(context.Background(), snap)
+			runtime.ReadMemStats(&after)
+			require.NoError(t, err)
+			require.NotEmpty(t, r.Diagnostics)
+			require.NotEqual(t, "yaml.nodes", r.Diagnostics[0].Code, "the case shows something else")
+			kept = heap() - kept
+			t.Logf("%s: %d KiB allocated, %d KiB kept, %d findings: %s", name, (after.TotalAlloc-before.TotalAlloc)>>10, kept>>10, len(r.Diagnostics), r.Diagnostics[0])
+			require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(96<<20))
+			require.Less(t, kept, int64(4<<20)) // a tree waiting for the definition of its config
+			runtime.KeepAlive(l)
+			runtime.KeepAlive(r)
+		})
+	}
+}
+
+// A reader that breaks on a file that stands in a wrong place breaks nothing
+// else.
+func TestMisplacedBreaksNothing(t *testing.T) {
+	doc := &document{} // it has no finding to add to
+	require.Same(t, doc, misplaced(doc, []byte("kind: Instance\n"), false))
 }

@@ -56,6 +56,12 @@ func unsafeRune(c rune) bool {
 
 // parseYAML reads the one document of data as nodes.
 func parseYAML(file string, data []byte) (*yaml.Node, *schema.Diagnostic) {
+	if line := directive(data); line > 0 {
+		return nil, &schema.Diagnostic{
+			Severity: schema.SeverityError, Code: "yaml.tag", Message: "directives (%) are not read: remove the line",
+			File: file, Line: line, Column: 1,
+		}
+	}
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var doc yaml.Node
 	err := dec.Decode(&doc)
@@ -85,6 +91,23 @@ func parseYAML(file string, data []byte) (*yaml.Node, *schema.Diagnostic) {
 			File:    file, Line: at.line, Column: at.column,
 		}
 	}
+}
+
+// directive is the line of a directive in front of the document, or 0: it could
+// give tags another meaning, or name another YAML.
+func directive(data []byte) int {
+	number := 0
+	for line := range bytes.Lines(data) {
+		number++
+		switch text := bytes.TrimSpace(line); {
+		case len(text) == 0 || text[0] == '#':
+		case line[0] == '%':
+			return number
+		default:
+			return 0
+		}
+	}
+	return 0
 }
 
 var yamlLine = regexp.MustCompile(`^yaml: (line \d+: )?`)

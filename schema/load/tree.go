@@ -18,6 +18,8 @@ const (
 	maxBytes = 64 << 10
 	maxDepth = 32
 	maxNodes = 8_000
+	maxKey   = 128 // bytes of a key
+	maxPath  = 256 // bytes of a field's path: each field carries its own
 )
 
 // tree is a document that passed the gate's first half: plain values without
@@ -59,17 +61,6 @@ func (t *tree) keyOf(path string) pos {
 	return t.of(path)
 }
 
-func parent(path string) string { return path[:max(0, strings.LastIndexAny(path, ".["))] }
-
-func child(path, key string) string {
-	if path == "" {
-		return key
-	}
-	return path + "." + key
-}
-
-func item(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
-
 // readTree is the gate's first half: bytes to a tree, or findings.
 func readTree(file string, data []byte, more bool) (*tree, []schema.Diagnostic) {
 	if d := checkText(file, data, more); d != nil {
@@ -84,10 +75,13 @@ func readTree(file string, data []byte, more bool) (*tree, []schema.Diagnostic) 
 		r.fail(root, "", "yaml.not-a-mapping", "a document is a mapping of apiVersion, kind, metadata and spec")
 		return nil, r.findings
 	}
+	if !r.enter(root, "", 1) {
+		return nil, r.findings
+	}
 	r.tree.at[""] = spot{key: pos{root.Line, root.Column}, value: pos{root.Line, root.Column}, collection: true}
 	value := r.mapping(root, "", 1)
 	if len(r.findings) > 0 {
-		return nil, r.findings
+		return nil, told(r.findings, r.found)
 	}
 	r.tree.value = value
 	return r.tree, nil
@@ -97,11 +91,15 @@ type treeReader struct {
 	file     string
 	tree     *tree
 	nodes    int
-	findings []schema.Diagnostic
+	findings []schema.Diagnostic // the first maxFindings of found
+	found    int
 	once     map[string]bool
 }
 
 func (r *treeReader) fail(n *yaml.Node, path, code, format string, args ...any) {
+	if r.found++; r.found > maxFindings {
+		return
+	}
 	r.findings = append(r.findings, schema.Diagnostic{
 		Severity: schema.SeverityError, Code: code, Message: subject(path) + fmt.Sprintf(format, args...),
 		File: r.file, Line: n.Line, Column: n.Column, Path: path,
@@ -192,10 +190,14 @@ func (r *treeReader) mapping(n *yaml.Node, path string, depth int) map[string]an
 			r.fail(k, path, "yaml.key", "the key %s reads as %s: quote it", short(k.Value), tagName(k.Tag))
 			continue
 		}
-		if !r.text(k, path) {
+		if !r.text(k, path) || !r.key(k, path) {
 			continue
 		}
 		p := child(path, k.Value)
+		if len(p) > maxPath {
+			r.failOnce(k, path, "yaml.depth", "the keys above this one are more than %d bytes long together: use shorter ones", maxPath)
+			continue
+		}
 		if line, ok := lines[k.Value]; ok {
 			r.fail(k, p, "yaml.duplicate-key", "already defined at line %d: keep one of them", line)
 			continue
@@ -205,6 +207,19 @@ func (r *treeReader) mapping(n *yaml.Node, path string, depth int) map[string]an
 		m[k.Value] = r.node(v, p, depth+1)
 	}
 	return m
+}
+
+// key refuses what would make a field's path long or ambiguous.
+func (r *treeReader) key(k *yaml.Node, path string) bool {
+	switch {
+	case len(k.Value) > maxKey:
+		r.fail(k, path, "yaml.key", "the key %s is longer than %d bytes", short(k.Value), maxKey)
+	case strings.ContainsAny(k.Value, "[]"):
+		r.fail(k, path, "yaml.key", "the key %s holds a bracket: no field is called so", short(k.Value))
+	default:
+		return true
+	}
+	return false
 }
 
 // text refuses what no string may hold, escapes included.

@@ -1,0 +1,48 @@
+package load
+
+import (
+	"fmt"
+	"slices"
+
+	"berth/schema"
+)
+
+// maxFindings is how many findings of one file are told. Who has more learns
+// nothing from them, and a hostile file shall fill neither memory nor a pull
+// request.
+const maxFindings = 25
+
+// bounded sorts findings and cuts them to maxFindings a file, and says so. What
+// it bounded before stays as it is.
+func bounded(ds []schema.Diagnostic) []schema.Diagnostic {
+	schema.SortDiagnostics(ds)
+	var kept []schema.Diagnostic
+	for len(ds) > 0 {
+		n := 1
+		for n < len(ds) && ds[n].File == ds[0].File {
+			n++
+		}
+		kept = append(kept, told(ds[:n], n)...)
+		ds = ds[n:]
+	}
+	return kept
+}
+
+// told are the findings of one file, of which found were made: the first of
+// them, and how many more there are.
+func told(ds []schema.Diagnostic, found int) []schema.Diagnostic {
+	if i := slices.IndexFunc(ds, func(d schema.Diagnostic) bool { return d.Code == codeMore }); i >= 0 {
+		more := ds[i]
+		return append(slices.Delete(ds, i, i+1), more)
+	}
+	if found <= maxFindings {
+		return ds
+	}
+	last := ds[maxFindings-1]
+	return append(ds[:maxFindings:maxFindings], schema.Diagnostic{
+		Severity: schema.SeverityNote, Code: codeMore, Message: fmt.Sprintf("%d more findings in this file are not shown", found-maxFindings),
+		File: last.File, Line: last.Line, Column: last.Column,
+	})
+}
+
+const codeMore = "file.more"
