@@ -155,7 +155,7 @@ func (c *control) bringIn(ctx context.Context, m plan.Member, nodes []node) erro
 	known, isKnown := findNode(nodes, m.Node)
 	if isKnown && (!owned || !shaped(known, m)) {
 		// What the controller remembers is of an earlier life of the node.
-		if err := c.forget(ctx, wk, m.Node); err != nil {
+		if err := c.forget(ctx, wk, m, known); err != nil {
 			return err
 		}
 		isKnown, slurmdRuns = false, false
@@ -203,7 +203,10 @@ func (c *control) bringIn(ctx context.Context, m plan.Member, nodes []node) erro
 	if _, err := wk.do(ctx, start); err != nil {
 		return err
 	}
-	return c.awaitNode(ctx, wk, m)
+	if err := c.awaitNode(ctx, wk, m); err != nil {
+		return err
+	}
+	return c.restoreDrain(ctx, m)
 }
 
 // owned says whether the worker is this cluster's already. It is an error if
@@ -262,7 +265,7 @@ func (c *control) awaitNode(ctx context.Context, wk site, m plan.Member) error {
 		}
 		return err
 	}
-	if last.flag("DRAIN") && (strings.HasPrefix(last.Reason, drainLeave) || strings.HasPrefix(last.Reason, drainStop)) {
+	if last.flag("DRAIN") && ownDrain(last) {
 		return c.undrain(ctx, m.Node)
 	}
 	return nil
@@ -317,15 +320,71 @@ func (c *control) drain(ctx context.Context, reason string, names ...string) err
 }
 
 // forget takes a node out of the controller's memory: without jobs, with its
-// slurmd stopped first, as it would come back otherwise.
-func (c *control) forget(ctx context.Context, wk site, name string) error {
-	if err := c.drain(ctx, drainLeave+"rejoin", name); err != nil {
+// slurmd stopped first, as it would come back otherwise. A drain that is
+// somebody else's is put on record first: it would be forgotten too.
+func (c *control) forget(ctx context.Context, wk site, m plan.Member, n node) error {
+	if err := c.drain(ctx, drainLeave+"rejoin", m.Node); err != nil {
 		return err
+	}
+	running, _, err := c.queue(ctx, "--nodelist="+m.Node)
+	if err != nil {
+		return err
+	}
+	if len(running) > 0 {
+		return waiting("node %s has to join anew, and still has jobs that run (%s)", m.Node, strings.Join(jobIDs(running), ", "))
+	}
+	if n.flag("DRAIN") && !ownDrain(n) {
+		if err := c.amend(ctx, func(r *record) { r.keepDrain(m.Node, n.Reason) }); err != nil {
+			return err
+		}
 	}
 	if _, err := wk.do(ctx, c.service(profile.Slurmd, "stop")); err != nil {
 		return err
 	}
-	return c.deleteNode(ctx, name)
+	return c.deleteNode(ctx, m.Node)
+}
+
+// ownDrain says whether a node was drained by us.
+func ownDrain(n node) bool {
+	return strings.HasPrefix(n.Reason, drainLeave) || strings.HasPrefix(n.Reason, drainStop)
+}
+
+// restoreDrain drains a node anew that somebody else had drained before it was
+// forgotten.
+func (c *control) restoreDrain(ctx context.Context, m plan.Member) error {
+	why, kept := c.rec.Drained[m.Node]
+	if !kept {
+		return nil
+	}
+	if err := c.drain(ctx, reasonWords(why), m.Node); err != nil {
+		return err
+	}
+	return c.amend(ctx, func(r *record) { r.keepDrain(m.Node, "") })
+}
+
+// reasonWords is a person's reason as it may stand in an argument.
+func reasonWords(why string) string {
+	why = strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' || strings.ContainsRune(`"'\`+"`$", r) {
+			return '?'
+		}
+		return r
+	}, why)
+	if why = strings.TrimSpace(why[:min(len(why), 200)]); why == "" {
+		return "drained"
+	}
+	return why
+}
+
+// amend changes the record as it stands on the host, and writes it: for
+// actions that go on beside others of the same cluster.
+func (c *control) amend(ctx context.Context, change func(*record)) error {
+	defer c.r.lock("cluster " + c.stack.Cluster)()
+	if err := c.load(ctx); err != nil {
+		return err
+	}
+	change(&c.rec)
+	return c.save(ctx)
 }
 
 func (c *control) deleteNode(ctx context.Context, name string) error {

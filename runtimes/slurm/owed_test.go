@@ -100,3 +100,37 @@ func TestSilenceIsNoProof(t *testing.T) {
 	}
 	require.False(t, hashMatches(runtimes.Result{Data: []byte("HASH_VAL = Match"), Exit: 1}))
 }
+
+// A node that has to be forgotten waits for its jobs, and keeps the drain that
+// somebody else put on it.
+func TestForgettingANode(t *testing.T) {
+	c := newCluster(t)
+	delete(c.wk.files, workerRecordPath) // it lost its record: what the controller remembers is of an earlier life
+	c.node = nodeDrained("bad fan")
+	c.queue = []string{"7 R 2001"}
+	require.ErrorIs(t, c.apply(t, plan.Join, c.unit), runtimes.ErrWaiting)
+	require.False(t, c.wk.ran("stop slurmd"))
+	require.NotEmpty(t, c.node)
+
+	c.queue = nil
+	comeBack := func(op runtimes.Op) error {
+		if op.Service != nil && op.Service.Name == profile.Slurmd && op.Service.Verb != "stop" {
+			c.say(func() { c.node = idleNode })
+		}
+		return nil
+	}
+	// It crashes once the node is forgotten.
+	c.wk.before = func(op runtimes.Op) error {
+		if op.Write != nil && op.Write.Path == workerRecordPath {
+			return errCrash
+		}
+		return nil
+	}
+	require.ErrorIs(t, c.apply(t, plan.Join, c.unit), errCrash)
+	require.Empty(t, c.node)
+	c.wk.before = comeBack
+	require.NoError(t, c.apply(t, plan.Join, c.unit))
+	require.Contains(t, c.node, "bad fan")
+	require.Empty(t, c.record(t).Drained)
+	require.False(t, c.ctl.ran("state=undrain"))
+}

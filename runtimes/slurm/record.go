@@ -40,6 +40,9 @@ type record struct {
 	// Closing says since when the jobs of a thing are being waited for: it must
 	// survive a restart of the daemon, or a deadline would never come.
 	Closing map[string]time.Time `json:"closing,omitempty"`
+	// Drained are the reasons of other people's drains, by node, of nodes that
+	// are forgotten and join anew.
+	Drained map[string]string `json:"drained,omitempty"`
 }
 
 // ports of one control stack; no two stacks of a host share one.
@@ -139,6 +142,20 @@ func (r *record) reopen(things ...string) {
 	for _, t := range things {
 		delete(r.Closing, t)
 	}
+}
+
+// keepDrain remembers why somebody drained a node, or, without a reason, that
+// there is nothing to remember.
+func (r *record) keepDrain(node, why string) {
+	r.Drained = maps.Clone(r.Drained)
+	if why == "" {
+		delete(r.Drained, node)
+		return
+	}
+	if r.Drained == nil {
+		r.Drained = map[string]string{}
+	}
+	r.Drained[node] = why
 }
 
 // What can be closing.

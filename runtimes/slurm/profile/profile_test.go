@@ -120,6 +120,13 @@ func TestPrograms(t *testing.T) {
 			require.Error(t, err, "%s %s", c.program, c.args)
 		}
 	}
+	update := func(reason string) error {
+		return programs["scontrol"].Check([]string{"update", "nodename=w1", "state=drain", "reason=" + reason})
+	}
+	require.NoError(t, update("bad fan, see #12"))
+	for _, hostile := range []string{"", "a\nb", "a\"b", "$(id)", "é", strings.Repeat("a", 201)} {
+		require.Error(t, update(hostile), "%q", hostile)
+	}
 	for name, p := range programs {
 		require.True(t, strings.HasPrefix(p.Path, "/usr/"), name)
 		require.NotNil(t, p.Check, name)
