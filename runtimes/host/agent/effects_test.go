@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -201,54 +203,54 @@ func TestUsers(t *testing.T) {
 		return string(data)
 	}
 	before := table("passwd") + table("group") + table("shadow")
-	require.True(t, f.one(user("marie", 2001, false)).Changed)
-	require.False(t, f.one(user("marie", 2001, false)).Changed)
-	require.True(t, f.one(user("paul", 2002, false)).Changed)
-	require.Contains(t, table("passwd"), "marie:x:2001:2001:managed by Berth:/home/marie:/bin/bash\n")
-	require.Contains(t, table("group"), "marie:x:2001:\n")
+	require.True(t, f.one(user("marie", 7742001, false)).Changed)
+	require.False(t, f.one(user("marie", 7742001, false)).Changed)
+	require.True(t, f.one(user("paul", 7742002, false)).Changed)
+	require.Contains(t, table("passwd"), "marie:x:7742001:7742001:managed by Berth:/home/marie:/bin/bash\n")
+	require.Contains(t, table("group"), "marie:x:7742001:\n")
 	require.Regexp(t, `(?m)^marie:!:\d+:0:99999:7:::$`, table("shadow"), "no password")
 	st, err := os.Stat(filepath.Join(f.etc, "shadow"))
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o644), st.Mode().Perm(), "the table keeps its mode")
 
-	require.Contains(t, f.fails("refused", user("marie", 2003, false)), "gid 2001, not 2003")
-	require.Contains(t, f.fails("refused", user("other", 2001, false)), "2001 is there as")
-	require.Contains(t, f.fails("refused", user("lonely", 2004, false)), "gid 1700")
+	require.Contains(t, f.fails("refused", user("marie", 7742003, false)), "gid 7742001, not 7742003")
+	require.Contains(t, f.fails("refused", user("other", 7742001, false)), "7742001 is there as")
+	require.Contains(t, f.fails("refused", user("lonely", 7742004, false)), "gid 1700")
 	f.fails("refused", user("root", 0, false))
 	f.fails("refused", user("alice", 1500, true))
 	for _, name := range []string{"", "a:b", "a\nb", "-a", "A", "a b", strings.Repeat("a", 40), "../x", "root:x:0:0"} {
-		f.fails("invalid", user(name, 2009, false))
+		f.fails("invalid", user(name, 7742009, false))
 	}
 
 	// Only what was made here, with that uid, is removed.
-	require.False(t, f.one(user("alice", 2500, true)).Changed)
-	require.False(t, f.one(user("marie", 2002, true)).Changed)
-	require.True(t, f.one(user("marie", 2001, true)).Changed)
-	require.False(t, f.one(user("marie", 2001, true)).Changed)
-	require.True(t, f.one(user("paul", 2002, true)).Changed)
+	require.False(t, f.one(user("alice", 7742500, true)).Changed)
+	require.False(t, f.one(user("marie", 7742002, true)).Changed)
+	require.True(t, f.one(user("marie", 7742001, true)).Changed)
+	require.False(t, f.one(user("marie", 7742001, true)).Changed)
+	require.True(t, f.one(user("paul", 7742002, true)).Changed)
 	require.Equal(t, before, table("passwd")+table("group")+table("shadow"))
 
 	// An account of the same name and uid that someone else made is left alone.
-	require.NoError(t, os.WriteFile(filepath.Join(f.etc, "passwd"), []byte(table("passwd")+"carl:x:2010:2010::/:/bin/sh\n"), 0o644))
-	require.NoError(t, os.WriteFile(filepath.Join(f.etc, "group"), []byte(table("group")+"carl:x:2010:\n"), 0o644))
-	require.False(t, f.one(user("carl", 2010, false)).Changed)
-	require.False(t, f.one(user("carl", 2010, true)).Changed)
-	require.Contains(t, table("passwd"), "carl:x:2010")
+	require.NoError(t, os.WriteFile(filepath.Join(f.etc, "passwd"), []byte(table("passwd")+"carl:x:7742010:7742010::/:/bin/sh\n"), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(f.etc, "group"), []byte(table("group")+"carl:x:7742010:\n"), 0o644))
+	require.False(t, f.one(user("carl", 7742010, false)).Changed)
+	require.False(t, f.one(user("carl", 7742010, true)).Changed)
+	require.Contains(t, table("passwd"), "carl:x:7742010")
 }
 
 // A crash between the tables is made good by the next request, and an account
 // that was replaced by hand since is not removed.
 func TestUsersAfterACrash(t *testing.T) {
 	f := newFar(t)
-	f.do(user("marie", 2001, false))
+	f.do(user("marie", 7742001, false))
 	passwd := filepath.Join(f.etc, "passwd")
 	data, err := os.ReadFile(passwd)
 	require.NoError(t, err)
 	half, _, _ := strings.Cut(string(data), "marie:")
 	require.NoError(t, os.WriteFile(passwd, []byte(half), 0o644))
-	require.True(t, f.one(user("marie", 2001, false)).Changed)
-	require.NoError(t, os.WriteFile(passwd, []byte(half+"marie:x:2001:2001:by hand:/:/bin/sh\n"), 0o644))
-	f.fails("refused", user("marie", 2001, true))
+	require.True(t, f.one(user("marie", 7742001, false)).Changed)
+	require.NoError(t, os.WriteFile(passwd, []byte(half+"marie:x:7742001:7742001:by hand:/:/bin/sh\n"), 0o644))
+	f.fails("refused", user("marie", 7742001, true))
 }
 
 func TestUsersMadeSideBySide(t *testing.T) {
@@ -256,10 +258,38 @@ func TestUsersMadeSideBySide(t *testing.T) {
 	var wait sync.WaitGroup
 	for i := range 8 {
 		a := f.again()
-		wait.Go(func() { f.askOf(a, f.stamp(), user(fmt.Sprintf("u%d", i), 2100+i, false)) })
+		wait.Go(func() { f.askOf(a, f.stamp(), user(fmt.Sprintf("u%d", i), 7742100+i, false)) })
 	}
 	wait.Wait()
 	data, err := os.ReadFile(filepath.Join(f.etc, "passwd"))
 	require.NoError(t, err)
 	require.Equal(t, 8, strings.Count(string(data), "managed by Berth"))
+}
+
+// What a person still runs ends before the account goes, however it was left
+// behind.
+func TestRemovedUsersRunNothing(t *testing.T) {
+	needRoot(t)
+	f := newFar(t)
+	f.do(user("marie", 7742001, false))
+	spawn := func(uid uint32) *exec.Cmd {
+		cmd := exec.Command("/bin/sleep", "60")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+		require.NoError(t, cmd.Start())
+		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+		return cmd
+	}
+	left, other := spawn(7742001), spawn(7742002)
+	require.False(t, f.one(user("marie", 7742002, true)).Changed, "another account")
+	require.NoError(t, left.Process.Signal(syscall.Signal(0)))
+	ended := make(chan error, 1)
+	go func() { ended <- left.Wait() }()
+	require.True(t, f.one(user("marie", 7742001, true)).Changed)
+	select {
+	case err := <-ended:
+		require.ErrorContains(t, err, "killed")
+	case <-time.After(5 * time.Second):
+		t.Fatal("the process of an account that is gone still runs")
+	}
+	require.NoError(t, other.Process.Signal(syscall.Signal(0)), "a neighbour's process goes on")
 }

@@ -158,7 +158,7 @@ func (f *far) profile() runtimes.Profile {
 			}
 			return nil
 		},
-		MinUID: 2000, MaxUID: 2999,
+		MinUID: 7742000, MaxUID: 7742999,
 	}
 }
 

@@ -17,6 +17,9 @@ type process struct {
 	pid   int
 	state byte   // Z: dead, and not yet waited for
 	start uint64 // clock ticks after boot; with pid, it names the process for good
+	// ending: it exits, and gives up its memory first, so that one cannot tell
+	// what it was, and then what else it holds, such as ports.
+	ending bool
 }
 
 // lookProcess reads a process; false if there is none or it is a zombie.
@@ -35,7 +38,9 @@ func lookProcess(pid int) (process, bool) {
 		return process{}, false
 	}
 	start, err := strconv.ParseUint(f[19], 10, 64)
-	p := process{pid: pid, state: f[0][0], start: start}
+	flags, _ := strconv.ParseUint(f[6], 10, 64)
+	const exiting = 0x4 // PF_EXITING
+	p := process{pid: pid, state: f[0][0], start: start, ending: flags&exiting != 0}
 	return p, err == nil && p.state != 'Z' && p.state != 'X'
 }
 
@@ -121,6 +126,38 @@ func processesWith(path, entry string) []process {
 		}
 	}
 	return found
+}
+
+// processesOf finds the processes that have uid among their user ids, as what
+// they run as or can become again.
+func processesOf(uid int) ([]process, error) {
+	names, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, ioFault("/proc", err)
+	}
+	id := strconv.Itoa(uid)
+	var found []process
+	for _, n := range names {
+		pid, err := strconv.Atoi(n.Name())
+		if err != nil {
+			continue
+		}
+		p, ok := lookProcess(pid)
+		if !ok {
+			continue
+		}
+		status, err := os.ReadFile("/proc/" + n.Name() + "/status")
+		if err != nil {
+			continue // it has ended
+		}
+		for line := range strings.Lines(string(status)) {
+			ids, ok := strings.CutPrefix(line, "Uid:")
+			if ok && slices.Contains(strings.Fields(ids), id) {
+				found = append(found, p)
+			}
+		}
+	}
+	return found, nil
 }
 
 // pidFile reads the process a pid file names. 0 if there is no such file or no

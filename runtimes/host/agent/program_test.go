@@ -70,19 +70,19 @@ func TestRunAsAPerson(t *testing.T) {
 	as := func(program, name string, uid int) runtimes.Op {
 		return runtimes.Op{Run: &runtimes.Run{Program: program, Args: []string{"-c", "id -u; id -g; id -G"}, Stdin: []byte("script"), As: &runtimes.Person{Name: name, UID: uid}}}
 	}
-	f.add("passwd", "marie:x:2001:2500::/:/bin/sh\nboss:x:2002:2002::/:/bin/sh\nowner:x:2003:0::/:/bin/sh\nwheeler:x:2004:27::/:/bin/sh\n")
+	f.add("passwd", "marie:x:7742001:7742500::/:/bin/sh\nboss:x:7742002:7742002::/:/bin/sh\nowner:x:7742003:0::/:/bin/sh\nwheeler:x:7742004:27::/:/bin/sh\n")
 	f.add("group", "sudo:x:27:boss\nvideo:x:2600:marie\n")
 	require.Contains(t, f.fails("refused", run("person", "-c", "id")), "none is named")
-	require.Contains(t, f.fails("refused", as("sh", "marie", 2001)), "nobody else")
-	require.Contains(t, f.fails("refused", as("person", "marie", 2002)), "uid 2001")
-	require.Contains(t, f.fails("refused", as("person", "boss", 2002)), "sudo")
-	require.Contains(t, f.fails("refused", as("person", "wheeler", 2004)), "sudo")
-	require.Contains(t, f.fails("refused", as("person", "owner", 2003)), "root's group")
+	require.Contains(t, f.fails("refused", as("sh", "marie", 7742001)), "nobody else")
+	require.Contains(t, f.fails("refused", as("person", "marie", 7742002)), "uid 7742001")
+	require.Contains(t, f.fails("refused", as("person", "boss", 7742002)), "sudo")
+	require.Contains(t, f.fails("refused", as("person", "wheeler", 7742004)), "sudo")
+	require.Contains(t, f.fails("refused", as("person", "owner", 7742003)), "root's group")
 	f.fails("refused", as("person", "root", 0))
 	f.fails("refused", as("person", "alice", 1500))
-	f.fails("notfound", as("person", "nobody-here", 2009))
+	f.fails("notfound", as("person", "nobody-here", 7742009))
 	needRoot(t)
-	require.Equal(t, "2001\n2500\n2500\n", string(f.one(as("person", "marie", 2001)).Data))
+	require.Equal(t, "7742001\n7742500\n7742500\n", string(f.one(as("person", "marie", 7742001)).Data))
 }
 
 func TestRunResults(t *testing.T) {

@@ -110,7 +110,7 @@ type daemons struct{ a *Agent }
 // that lives, runs the program and carries the mark.
 func (daemons) running(s service) (process, bool) {
 	p, ok := lookProcess(pidFile(s.spec.PIDFile))
-	return p, ok && p.runs(s.spec.Path) && p.carries(s.mark())
+	return p, ok && !p.ending && p.runs(s.spec.Path) && p.carries(s.mark())
 }
 
 func (d daemons) state(_ context.Context, s service) (runtimes.ServiceStatus, error) {
@@ -121,9 +121,27 @@ func (d daemons) state(_ context.Context, s service) (runtimes.ServiceStatus, er
 	return runtimes.ServiceStatus{Running: true, PID: p.pid, Since: p.since()}, nil
 }
 
+// gone waits until a process that the pid file names and that is ending has ended.
+func (daemons) gone(ctx context.Context, s service) error {
+	deadline := time.Now().Add(s.timeout)
+	for {
+		p, ok := lookProcess(pidFile(s.spec.PIDFile))
+		if !ok || !p.ending {
+			return nil
+		}
+		if ctx.Err() != nil || time.Now().After(deadline) {
+			return &Fault{Code: CodeTimeout, Message: fmt.Sprintf("%s: process %d is ending but does not go", s, p.pid)}
+		}
+		time.Sleep(poll)
+	}
+}
+
 func (d daemons) start(ctx context.Context, s service) (bool, error) {
 	if _, up := d.running(s); up {
 		return false, nil
+	}
+	if err := d.gone(ctx, s); err != nil {
+		return false, err
 	}
 	if p, ok := lookProcess(pidFile(s.spec.PIDFile)); ok && p.runs(s.spec.Path) {
 		return false, refuse("%s: %s names process %d, which was not started for it: stop the distribution's own service first",
@@ -342,6 +360,8 @@ func (d daemons) stop(ctx context.Context, s service, kill bool) (bool, error) {
 		if err := d.end(ctx, []process{p}, kill, s.timeout); err != nil {
 			return true, err
 		}
+	} else if err := d.gone(ctx, s); err != nil {
+		return false, err
 	}
 	// Children that are the same program and stay when their parent is killed.
 	if left := processesWith(s.spec.Path, s.mark()); len(left) > 0 {

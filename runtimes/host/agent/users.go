@@ -55,7 +55,7 @@ func (a *Agent) user(ctx context.Context, op *runtimes.User) (runtimes.Result, e
 		return res, err
 	}
 	if op.Absent {
-		return a.removeUser(op, db, made)
+		return a.removeUser(ctx, op, db, made)
 	}
 	return a.addUser(ctx, op, db, made)
 }
@@ -120,7 +120,10 @@ func (a *Agent) addUser(ctx context.Context, op *runtimes.User, db *accountDB, m
 	return res, nil
 }
 
-func (a *Agent) removeUser(op *runtimes.User, db *accountDB, made map[string]int) (runtimes.Result, error) {
+// removeUser ends what the person still runs before the account goes, and
+// looks again after: a job may have left processes behind that no scheduler
+// knows of, and the uid may be somebody else's next.
+func (a *Agent) removeUser(ctx context.Context, op *runtimes.User, db *accountDB, made map[string]int) (runtimes.Result, error) {
 	var res runtimes.Result
 	uid, ours := made[op.Name]
 	if !ours || uid != op.UID {
@@ -130,13 +133,44 @@ func (a *Agent) removeUser(op *runtimes.User, db *accountDB, made map[string]int
 		return res, refuse("the account %s is not the one that was made here", op.Name)
 	}
 	res.Changed = true
+	if err := endProcesses(ctx, uid); err != nil {
+		return res, err
+	}
 	for _, file := range []string{"passwd", "shadow", "gshadow", "group"} {
 		if err := a.editTable(file, op.Name, ""); err != nil {
 			return res, err
 		}
 	}
+	if err := endProcesses(ctx, uid); err != nil {
+		return res, err
+	}
 	delete(made, op.Name)
 	return res, a.writeMade(made)
+}
+
+// endProcesses kills every process of a uid until none is left.
+func endProcesses(ctx context.Context, uid int) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	for {
+		found, err := processesOf(uid)
+		if err != nil {
+			return err
+		}
+		if len(found) == 0 {
+			return nil
+		}
+		for _, p := range found {
+			if err := p.signal(unix.SIGKILL); err != nil {
+				return &Fault{Code: CodeIO, Message: fmt.Sprintf("process %d of uid %d: %v", p.pid, uid, err)}
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return &Fault{Code: CodeTimeout, Message: fmt.Sprintf("%d processes of uid %d do not end, such as %d; the account stays on record", len(found), uid, found[0].pid)}
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
 }
 
 // foreign refuses an account whose name or uid a directory service has already.
