@@ -115,7 +115,7 @@ func (s *shape) child(name string) *shape {
 // unknown is the problem of a field the definition has not.
 func (s *shape) unknown(path string, value any) problem {
 	p := problem{path: path, code: "schema.unknown-field", message: "no such field", atKey: true}
-	up, last := cutLast(path)
+	up, last := lastStep(path)
 	name := last.key
 	sh, at := s.descend(up, value)
 	if sh == nil {

@@ -52,12 +52,12 @@ func cutStep(path string) (first step, rest string) {
 
 // parent is the path of the mapping or list that path is in.
 func parent(path string) string {
-	up, _ := cutLast(path)
+	up, _ := lastStep(path)
 	return up
 }
 
-// cutLast takes the last step off a path.
-func cutLast(path string) (up string, last step) {
+// lastStep takes the last step off a path.
+func lastStep(path string) (up string, last step) {
 	end := 0 // of the part before the step looked at
 	for rest := path; rest != ""; {
 		begin := len(path) - len(rest)

@@ -358,7 +358,7 @@ func TestFieldPathsAreUnambiguous(t *testing.T) {
 		path, steps := draw("steps")
 		other, others := draw("others")
 		require.Equal(rt, slices.Equal(steps, others), path == other, "%s %s", path, other)
-		up, last := cutLast(path)
+		up, last := lastStep(path)
 		require.Equal(rt, steps[len(steps)-1], last, path)
 		require.Equal(rt, up, parent(path))
 		var got []step
@@ -369,7 +369,7 @@ func TestFieldPathsAreUnambiguous(t *testing.T) {
 		}
 		require.Equal(rt, steps, got, path)
 		if len(steps) > 1 {
-			_, last = cutLast(up)
+			_, last = lastStep(up)
 			require.Equal(rt, steps[len(steps)-2], last, path)
 		}
 	})
