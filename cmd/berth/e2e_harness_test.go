@@ -63,7 +63,7 @@ func newScene(t *testing.T) *scene {
 	s := &scene{stage: st, T: t, base: maps.Clone(st.files)}
 	s.base[pathOf(t, demoKey)] = instanceYAML(demoKey.Name, 2)
 	s.base[pathOf(t, neighbourKey)] = st.neighbourText
-	s.config = daemonConfig{name: "berth", url: st.git.URL, more: map[string]any{"interval": "1s", "flush_window": "300ms"}}
+	s.config = daemonConfig{name: "berth", url: st.git.URL, more: map[string]any{"interval": "1s", "poll": "10s", "flush_window": "300ms"}}
 	return s
 }
 
@@ -497,15 +497,26 @@ func show(v any) string {
 }
 
 // repaired kills a worker's slurmd and says how long it took until it ran again.
-func (s *scene) repaired(key schema.Key, node string) time.Duration {
+func (s *scene) repaired(node string) time.Duration {
 	s.Helper()
-	was := s.startedAt(node, profile.WorkerPID)
-	require.NotEmpty(s, was, "no slurmd on %s", node)
+	return s.again(node, profile.WorkerPID)
+}
+
+// restarted is repaired for a cluster's slurmctld.
+func (s *scene) restarted(key schema.Key) time.Duration {
+	s.Helper()
+	return s.again("dev-lab-1", s.controllerPID(key))
+}
+
+func (s *scene) again(node, pidFile string) time.Duration {
+	s.Helper()
+	was := s.startedAt(node, pidFile)
+	require.NotEmpty(s, was, "%s on %s", pidFile, node)
 	start := time.Now()
-	s.kill(node, profile.WorkerPID)
-	s.eventually("slurmd runs again on "+node, patience, func() string {
-		if now := s.startedAt(node, profile.WorkerPID); now == "" || now == was {
-			return "its process is " + now + ", it was " + was
+	s.kill(node, pidFile)
+	s.eventually(pidFile+" on "+node+" names another process", patience, func() string {
+		if now := s.startedAt(node, pidFile); now == "" || now == was {
+			return "it is " + now + ", it was " + was
 		}
 		return ""
 	})
