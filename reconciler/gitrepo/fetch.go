@@ -54,6 +54,7 @@ func (r *Repo) Fetch(ctx context.Context) (reconciler.Tips, error) {
 	if err == nil {
 		r.tidy(ctx, tips)
 	}
+	r.renewScratch(ctx)
 	return tips.public(), err
 }
 
@@ -171,7 +172,7 @@ func (r *Repo) bring(ctx context.Context, d *download, wants, haves []plumbing.H
 	if len(missing) == 0 {
 		return nil
 	}
-	if err := d.fetch(ctx, r.mirror, missing, present, depth); err != nil {
+	if _, err := d.fetch(ctx, order{into: r.mirror, wants: missing, haves: present, depth: depth}); err != nil {
 		if errors.Is(err, errStore) {
 			r.damaged("fetch", err)
 		}
@@ -314,7 +315,10 @@ func (r *Repo) Accept(ctx context.Context, main string) (reconciler.Tips, error)
 	return at.public(), nil
 }
 
-// FetchPull brings in the head of a pull request and returns its commit.
+// FetchPull brings in the head of a pull request and returns its commit. It is
+// kept apart from the mirror, and for a while: fetch it for each look. A head
+// that brings more than Options.MaxPull is refused, and not tried again for an
+// hour. reconciler.ErrNotFound means that the remote has no such pull request.
 func (r *Repo) FetchPull(ctx context.Context, number int) (string, error) {
 	if number <= 0 {
 		return "", fmt.Errorf("pull request %d: %w", number, reconciler.ErrNotFound)
@@ -324,6 +328,7 @@ func (r *Repo) FetchPull(ctx context.Context, number int) (string, error) {
 		return "", err
 	}
 	defer release()
+	r.renewScratch(ctx)
 	ctx, cancel := context.WithTimeout(ctx, r.options.Timeout)
 	defer cancel()
 	d, err := r.main.advertise(ctx)
@@ -335,11 +340,47 @@ func (r *Repo) FetchPull(ctx context.Context, number int) (string, error) {
 	if head.IsZero() {
 		return "", fmt.Errorf("pull request %d at %s: %w", number, r.main.url, reconciler.ErrNotFound)
 	}
-	seen := r.seen()
-	if err := r.bring(ctx, d, []plumbing.Hash{head}, []plumbing.Hash{seen.main, seen.inForce}, 0); err != nil {
+	if err := r.bringPull(ctx, d, number, head); err != nil {
 		return "", fmt.Errorf("pull request %d: %w", number, err)
 	}
 	return head.String(), nil
+}
+
+// bringPull fetches a head into the scratch store, unless it is there.
+func (r *Repo) bringPull(ctx context.Context, d *download, number int, head plumbing.Hash) error {
+	if r.mirror.has(head) || r.scratch.has(head) {
+		return nil
+	}
+	if err := r.refused(number, head); err != nil {
+		return err
+	}
+	o := order{into: r.scratch, wants: []plumbing.Hash{head}, limit: r.options.MaxPull}
+	seen := r.seen()
+	for _, h := range []plumbing.Hash{seen.main, seen.inForce} {
+		if r.mirror.has(h) {
+			o.haves = append(o.haves, h)
+		}
+	}
+	size, err := d.fetch(ctx, o)
+	r.use.bytes += size
+	switch {
+	case errors.Is(err, errTooLarge):
+		err = fmt.Errorf("its commits bring more than %s, the limit for a pull request; take the large files out of them", inMiB(r.options.MaxPull))
+		r.refuse(number, head, scratchAge, err)
+	case errors.Is(err, errStore) && errors.Is(ctx.Err(), context.DeadlineExceeded):
+		err = fmt.Errorf("its commits unfold to more than can be looked at in %s: %w", r.options.Timeout, err)
+		r.refuse(number, head, scratchAge, err)
+	case errors.Is(err, errStore): // by its fault, or for want of space
+		r.refuse(number, head, storeAgain, err)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = r.rootEntries(head)
+	if errors.Is(err, reconciler.ErrUnreadable) {
+		return nil // for who reads it to say
+	}
+	return err
 }
 
 // tidy keeps the number of packs down. It is upkeep: that it fails is logged,
@@ -370,7 +411,7 @@ func (r *Repo) replaceMirror(ctx context.Context, seen tips) (reconciler.Tips, e
 	}
 	fresh := &Repo{
 		options: r.options, who: r.who, main: r.main, status: r.status,
-		mirror: openStore(dir), scratch: r.scratch, gitOnce: r.gitOnce,
+		mirror: openStore(dir), scratch: r.scratch, older: r.older, gitOnce: r.gitOnce,
 	}
 	// What was seen stays seen: the new mirror is not a reason to take over a
 	// rewritten main.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,13 +22,21 @@ import (
 // gitTimeout bounds one run of the git program; it works on local files.
 const gitTimeout = time.Minute
 
+// mergeMemory bounds one allocation of a merge, which holds files whole.
+const mergeMemory = 4 * maxObject
+
 // Merge merges head into base as the forge would, without a work tree. It
 // returns the merged tree, or the paths in conflict. What it makes is kept
-// apart from the mirror until the Repo is closed.
+// apart from the mirror, and for a while: an hour at least, unless very much is
+// merged.
+//
+// The error is reconciler.ErrNotFound if a commit is not there, or not any more:
+// FetchPull brings it again.
 func (r *Repo) Merge(ctx context.Context, base, head string) (tree string, conflicts []string, err error) {
 	if err := r.known(base, head); err != nil {
 		return "", nil, fmt.Errorf("merge: %w", err)
 	}
+	r.use.merges.Add(1)
 	out, code, err := r.git(ctx, "merge-tree", "--write-tree", "--name-only", "--no-messages", "-z", base, head)
 	if err != nil {
 		return "", nil, fmt.Errorf("merge %s into %s: %w", head, base, err)
@@ -103,8 +112,9 @@ func (r *Repo) Log(ctx context.Context, from, to string, limit int) ([]reconcile
 	return commits, nil
 }
 
-// known says whether all ids are commits that are there. It is also what keeps
-// anything but 40 hex digits from git's command line.
+// known says whether all ids are commits that are there, where git programs
+// look. It is also what keeps anything but 40 hex digits from git's command
+// line.
 func (r *Repo) known(ids ...string) error {
 	for _, id := range ids {
 		h, err := parseID(id)
@@ -114,8 +124,19 @@ func (r *Repo) known(ids ...string) error {
 		if _, err := r.commit(h); err != nil {
 			return err
 		}
+		if !r.current(h) {
+			return fmt.Errorf("commit %s: %w any more; fetch it again", h, reconciler.ErrNotFound)
+		}
 	}
 	return nil
+}
+
+// current says whether an object is in a store that git programs work on. What
+// they make refers to it, so the older scratch store is none: it goes first.
+func (r *Repo) current(h plumbing.Hash) bool {
+	r.swap.RLock()
+	defer r.swap.RUnlock()
+	return r.older == nil || r.mirror.has(h) || r.scratch.has(h)
 }
 
 // git runs git on the scratch repository, which borrows the mirror's objects;
@@ -127,11 +148,34 @@ func (r *Repo) git(ctx context.Context, args ...string) (stdout string, code int
 	}
 	r.swap.RLock()
 	defer r.swap.RUnlock()
-	env := []string{"GIT_DIR=" + r.scratch.dir, "GIT_ALTERNATE_OBJECT_DIRECTORIES=" + strconv.Quote(filepath.Join(r.mirror.dir, "objects"))}
+	env := []string{"GIT_DIR=" + r.scratch.dir, allocLimit(mergeMemory), "GIT_ALTERNATE_OBJECT_DIRECTORIES=" + strconv.Quote(filepath.Join(r.mirror.dir, "objects"))}
 	if shallow := filepath.Join(r.mirror.dir, "shallow"); fileExists(shallow) {
 		env = append(env, "GIT_SHALLOW_FILE="+shallow)
 	}
 	return runGit(ctx, env, args...)
+}
+
+// allocLimit bounds the memory that git takes at once, in bytes: a few bytes of a
+// pull request may unfold to a file that no machine holds.
+func allocLimit(n int64) string { return "GIT_ALLOC_LIMIT=" + strconv.FormatInt(n, 10) }
+
+// indexPack runs git index-pack, which takes a pack into the repository dir,
+// within the memory given in bytes for any one object (0: no bound). What an
+// interrupted run leaves is cleared away.
+func indexPack(ctx context.Context, dir string, pack io.Reader, memory int64) error {
+	env := []string{"GIT_DIR=" + dir}
+	if memory > 0 {
+		env = append(env, allocLimit(memory))
+	}
+	// Large blobs are streamed; two threads would need twice the memory.
+	_, code, err := execGit(ctx, pack, env, "-c", "core.bigFileThreshold=1m", "-c", "pack.threads=1", "index-pack", "--stdin")
+	if err == nil && code != 0 {
+		err = fmt.Errorf("git index-pack ended with status %d", code)
+	}
+	if err != nil {
+		err = errors.Join(err, clearLeft(dir))
+	}
+	return err
 }
 
 // repack puts the mirror's small packs together, the smallest first, so that
@@ -147,10 +191,15 @@ func (r *Repo) repack(ctx context.Context) error {
 	return err
 }
 
-// runGit runs git with nothing of the user's environment but PATH.
+// runGit runs git without input, for gitTimeout at most.
 func runGit(ctx context.Context, env []string, args ...string) (stdout string, code int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
 	defer cancel()
+	return execGit(ctx, nil, env, args...)
+}
+
+// execGit runs git with nothing of the user's environment but PATH.
+func execGit(ctx context.Context, stdin io.Reader, env []string, args ...string) (stdout string, code int, err error) {
 	cmd := exec.CommandContext(ctx, "git", args...)
 	cmd.Env = append(env, "PATH="+os.Getenv("PATH"), "HOME=/nonexistent", "LC_ALL=C",
 		"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_ATTR_NOSYSTEM=1",
@@ -159,16 +208,24 @@ func runGit(ctx context.Context, env []string, args ...string) (stdout string, c
 	cmd.Dir = "/"
 	cmd.WaitDelay = time.Second
 	var out, problem bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &problem
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &out, &problem
 	err = cmd.Run()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.ExitCode() == 1 {
 		return out.String(), 1, nil
 	}
 	if err != nil {
-		return "", 0, fmt.Errorf("git %s: %w: %s", args[0], errors.Join(err, ctx.Err()), oneLine(problem.String(), 500))
+		return "", 0, fmt.Errorf("git %s: %w: %s", command(args), errors.Join(err, ctx.Err()), oneLine(problem.String(), 500))
 	}
 	return out.String(), 0, nil
+}
+
+// command is the name of the git program that args run.
+func command(args []string) string {
+	for len(args) > 2 && args[0] == "-c" {
+		args = args[2:]
+	}
+	return args[0]
 }
 
 func fileExists(path string) bool {

@@ -229,30 +229,43 @@ func (d *download) close() error { return d.session.Close() }
 // tip is where a branch stands at the remote; the zero hash where it is not.
 func (d *download) tip(branch string) plumbing.Hash { return d.refs["refs/heads/"+branch] }
 
-// errStore says that the mirror did not take in what the remote sent.
-var errStore = errors.New("mirror cannot be written")
+var (
+	// errStore says that a store did not take in what the remote sent.
+	errStore = errors.New("store cannot be written")
+	// errTooLarge says that a pack is larger than its limit.
+	errTooLarge = errors.New("too large")
+)
 
-// fetch brings the wanted commits into s, with what is new of their history. A
-// depth other than 0 cuts it there.
-func (d *download) fetch(ctx context.Context, s *store, wants, haves []plumbing.Hash, depth int) error {
+// order is what to fetch.
+type order struct {
+	into         *store
+	wants, haves []plumbing.Hash
+	depth        int   // cuts history there; 0: all of it
+	limit        int64 // bytes of the pack; 0: none
+}
+
+// fetch brings the wanted commits into a store, with what is new of their
+// history, and says how many bytes that took.
+func (d *download) fetch(ctx context.Context, o order) (size int64, err error) {
+	s := o.into
 	if d.used && d.remote.ssh { // one request per SSH session
 		again, err := d.remote.advertise(ctx)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		defer again.close() //nolint:errcheck // the pack was read to its end
-		return again.fetch(ctx, s, wants, haves, depth)
+		return again.fetch(ctx, o)
 	}
 	d.used = true
 	req := packp.NewUploadPackRequestFromCapabilities(d.caps)
-	req.Wants, req.Haves, req.Depth = wants, haves, packp.DepthCommits(depth)
+	req.Wants, req.Haves, req.Depth = o.wants, o.haves, packp.DepthCommits(o.depth)
 	shallow, err := s.shallow()
 	if err != nil {
-		return err
+		return 0, err
 	}
-	if depth > 0 || len(shallow) > 0 {
+	if o.depth > 0 || len(shallow) > 0 {
 		if err := req.Capabilities.Set(capability.Shallow); err != nil {
-			return err
+			return 0, err
 		}
 		// The server must know where our history ends, else it leaves out
 		// objects that only older commits would have brought.
@@ -260,21 +273,21 @@ func (d *download) fetch(ctx context.Context, s *store, wants, haves []plumbing.
 	}
 	if d.caps.Supports(capability.NoProgress) {
 		if err := req.Capabilities.Set(capability.NoProgress); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	res, err := d.session.UploadPack(ctx, req)
 	if err != nil {
-		return fmt.Errorf("fetch from %s: %w", d.remote.url, err)
+		return 0, fmt.Errorf("fetch from %s: %w", d.remote.url, err)
 	}
 	defer res.Close() //nolint:errcheck // the pack was read to its end
 	// First to a file, then into the store: the store is locked only while it
 	// takes the pack in, not while the network gives it.
 	spool, err := os.CreateTemp(s.dir, "incoming-")
 	if err != nil {
-		return errors.Join(errStore, err)
+		return 0, errors.Join(errStore, err)
 	}
-	defer os.Remove(spool.Name()) //nolint:errcheck // reopening the mirror clears what is left
+	defer os.Remove(spool.Name()) //nolint:errcheck // reopening the store clears what is left
 	defer spool.Close()           //nolint:errcheck // read only by us
 	var in io.Reader = res
 	if req.Capabilities.Supports(capability.Sideband64k) {
@@ -282,19 +295,25 @@ func (d *download) fetch(ctx context.Context, s *store, wants, haves []plumbing.
 	} else if req.Capabilities.Supports(capability.Sideband) {
 		in = sideband.NewDemuxer(sideband.Sideband, res)
 	}
-	if _, err := io.Copy(spool, in); err != nil {
-		return fmt.Errorf("fetch from %s: %w", d.remote.url, err)
+	if o.limit > 0 {
+		in = io.LimitReader(in, o.limit+1)
+	}
+	if size, err = io.Copy(spool, in); err != nil {
+		return 0, fmt.Errorf("fetch from %s: %w", d.remote.url, err)
+	}
+	if o.limit > 0 && size > o.limit {
+		return size, errTooLarge
 	}
 	if _, err := spool.Seek(0, io.SeekStart); err != nil {
-		return err
+		return 0, err
 	}
-	if err := s.put(spool); err != nil {
-		return fmt.Errorf("pack from %s: %w: %w", d.remote.url, errStore, err)
+	if err := s.take(ctx, spool, size, o.limit > 0); err != nil {
+		return size, fmt.Errorf("pack from %s: %w: %w", d.remote.url, errStore, err)
 	}
 	if len(res.Shallows) > 0 {
-		return s.setShallow(append(shallow, res.Shallows...))
+		return size, s.setShallow(append(shallow, res.Shallows...))
 	}
-	return nil
+	return size, nil
 }
 
 // push moves a branch from old to commit by compare-and-swap, sending pack. The

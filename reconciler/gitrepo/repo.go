@@ -41,6 +41,10 @@ type Options struct {
 	// long. Zero: a minute.
 	Timeout time.Duration
 
+	// MaxPull bounds what the head of one pull request may bring, in bytes of a
+	// pack. Zero: 256 MiB.
+	MaxPull int64
+
 	Log *slog.Logger     // nil: nothing is logged
 	Now func() time.Time // time of commits; nil: time.Now
 }
@@ -55,17 +59,21 @@ type Repo struct {
 	local   string  // Git directory of someone's repository that is only looked at; else empty
 
 	lock    *os.File // held while the mirror is ours
-	scratch *store   // what merging makes: trees that no branch holds
 	gitOnce func() error
 
 	// remoteBusy holds one token: who has it may talk to the remote and move
 	// local refs.
 	remoteBusy chan struct{}
 
-	// swap guards the mirror's place on disk: git processes and readers hold it
-	// shared, replacing the mirror holds it alone.
-	swap   sync.RWMutex
-	mirror *store
+	// swap guards the stores' places on disk: git processes and readers hold it
+	// shared, replacing one holds it alone.
+	swap    sync.RWMutex
+	mirror  *store
+	scratch *store // heads of pull requests, and trees that merging made
+	older   *store // the scratch store before, to be read only; nil: none
+
+	use      scratchUse
+	refusals map[int]refusal // by pull request; under remoteBusy
 
 	broken   atomic.Bool   // something in the mirror could not be read: fetch anew
 	verified plumbing.Hash // in-force tip known to hold only blobs of main; under remoteBusy
@@ -86,6 +94,9 @@ func Open(_ context.Context, o Options) (*Repo, error) {
 	if o.Timeout == 0 {
 		o.Timeout = time.Minute
 	}
+	if o.MaxPull == 0 {
+		o.MaxPull = defaultMaxPull
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -95,7 +106,7 @@ func Open(_ context.Context, o Options) (*Repo, error) {
 	if err := plumbing.NewBranchReferenceName(o.Branch).Validate(); err != nil || o.Branch == "berth" || strings.HasPrefix(o.Branch, "berth/") {
 		return nil, fmt.Errorf("branch %q cannot hold an estate; berth/* is Berth's own", o.Branch)
 	}
-	r := &Repo{options: o, who: identity(o), remoteBusy: make(chan struct{}, 1)}
+	r := &Repo{options: o, who: identity(o), remoteBusy: make(chan struct{}, 1), refusals: map[int]refusal{}}
 	var err error
 	if r.main, err = newRemote(o.URL, o.Auth, o); err != nil {
 		return nil, err
@@ -127,7 +138,7 @@ func (r *Repo) openMirror() error {
 			return err
 		}
 	}
-	for _, name := range []string{"mirror.new", "mirror.old", "scratch.git"} {
+	for _, name := range []string{"mirror.new", "mirror.old", "scratch.git", "scratch.new", "scratch.old", "scratch.gone"} {
 		if err := os.RemoveAll(filepath.Join(r.options.Dir, name)); err != nil {
 			return err
 		}
@@ -137,16 +148,14 @@ func (r *Repo) openMirror() error {
 			return err
 		}
 	}
-	left, _ := filepath.Glob(filepath.Join(mirror, "incoming-*")) // the pattern is valid
-	for _, f := range left {
-		if err := os.Remove(f); err != nil {
-			return err
-		}
+	if err := clearLeft(mirror); err != nil {
+		return err
 	}
 	if err := initStore(scratch); err != nil {
 		return err
 	}
 	r.mirror, r.scratch = openStore(mirror), openStore(scratch)
+	r.use.since = r.options.Now()
 	r.gitOnce = sync.OnceValue(checkGit)
 	for _, branch := range r.branches() {
 		h, err := r.mirror.ref(plumbing.NewBranchReferenceName(branch))
@@ -180,6 +189,9 @@ func lockDir(dir string) (*os.File, error) {
 // Close gives the mirror's files back. The Repo must not be used afterwards.
 func (r *Repo) Close() error {
 	err := errors.Join(r.mirror.close(), r.scratch.close())
+	if r.older != nil {
+		err = errors.Join(err, r.older.close())
+	}
 	if r.lock != nil {
 		// Unlocked, not only closed: a git program that is being started at this
 		// moment holds a copy of the descriptor until it has begun.
@@ -228,7 +240,7 @@ func (r *Repo) damaged(what string, err error) {
 	}
 }
 
-// object reads an object from the mirror, or from what merging made.
+// object reads an object from the mirror, or from the scratch store.
 func (r *Repo) object(h plumbing.Hash) (plumbing.ObjectType, []byte, error) {
 	kind, data, _, err := r.read(h, maxObject)
 	return kind, data, err
@@ -240,6 +252,9 @@ func (r *Repo) read(h plumbing.Hash, limit int) (plumbing.ObjectType, []byte, bo
 	kind, data, more, err := r.mirror.read(h, limit)
 	if errors.Is(err, errAbsent) {
 		kind, data, more, err = r.scratch.read(h, limit)
+	}
+	if errors.Is(err, errAbsent) && r.older != nil {
+		kind, data, more, err = r.older.read(h, limit)
 	}
 	if err == nil && more && limit == maxObject {
 		err = fmt.Errorf("object %s is larger than %d bytes", h, maxObject)

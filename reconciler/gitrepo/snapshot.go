@@ -150,6 +150,9 @@ func (r *Repo) size(h plumbing.Hash) (int64, error) {
 	if errors.Is(err, errAbsent) {
 		n, err = r.scratch.size(h)
 	}
+	if errors.Is(err, errAbsent) && r.older != nil {
+		n, err = r.older.size(h)
+	}
 	if err != nil {
 		r.damaged("read size", err)
 	}

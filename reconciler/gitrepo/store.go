@@ -1,10 +1,12 @@
 package gitrepo
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"sync"
 
@@ -22,6 +24,8 @@ const (
 	largeObject = 1 << 20
 	// maxObject bounds what is read whole: a tree or a commit.
 	maxObject = 64 << 20
+	// emptyPack is the length of a pack without objects.
+	emptyPack = 32
 )
 
 // errAbsent says that a store does not hold an object.
@@ -135,6 +139,46 @@ func (s *store) put(pack io.Reader) error {
 		return nil
 	}
 	return err
+}
+
+// largePack is from where a pack is indexed beside the store, in bytes. Below,
+// starting a program costs more than it saves.
+const largePack = 4 << 20
+
+// take stores a pack of size bytes that came from elsewhere. A large one is
+// indexed beside the store, which goes on being read. One that is bounded comes
+// from people nobody knows: it may be small and unfold to anything, so it is
+// not unfolded in this process at all.
+func (s *store) take(ctx context.Context, pack io.Reader, size int64, bounded bool) error {
+	if _, err := exec.LookPath("git"); !bounded && (err != nil || size < largePack) {
+		return s.put(pack)
+	}
+	if size <= emptyPack {
+		return nil
+	}
+	memory := int64(0)
+	if bounded {
+		memory = maxObject
+	}
+	if err := indexPack(ctx, s.dir, pack, memory); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.storage.Reindex()
+	return nil
+}
+
+// clearLeft removes what an interrupted fetch left in a store.
+func clearLeft(dir string) error {
+	var errs []error
+	for _, pattern := range []string{"incoming-*", "objects/pack/tmp_*"} {
+		left, _ := filepath.Glob(filepath.Join(dir, pattern)) // the pattern is valid
+		for _, f := range left {
+			errs = append(errs, os.Remove(f))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // ref is where a ref stands; the zero hash where there is none.

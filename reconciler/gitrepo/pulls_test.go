@@ -1,0 +1,235 @@
+package gitrepo_test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"berth/reconciler"
+	"berth/reconciler/gitrepo"
+	"berth/reconciler/gitrepo/gittest"
+
+	"github.com/stretchr/testify/require"
+)
+
+// hands is a clock that a test turns on.
+type hands struct{ past atomic.Int64 }
+
+func (h *hands) now() time.Time       { return time.Now().Add(time.Duration(h.past.Load())) }
+func (h *hands) turn(d time.Duration) { h.past.Add(int64(d)) }
+
+// noise is n bytes that nothing packs any smaller.
+func noise(n int) string {
+	b := make([]byte, n)
+	r := rand.NewChaCha8([32]byte{7})
+	_, _ = r.Read(b) // it never fails
+	return string(b)
+}
+
+func TestPullThatIsTooLarge(t *testing.T) {
+	t.Parallel()
+	s := gittest.New(t, estate())
+	main := s.Tip("main")
+	huge := s.MustCommit(t, "huge", gittest.Commit{Message: "x", Parent: main, Files: map[string]string{"tenants/physics/blob": noise(3 << 20)}})
+	small := s.MustCommit(t, "small", gittest.Commit{Message: "x", Parent: main, Files: map[string]string{"platform/x": "y"}})
+	require.NoError(t, s.SetPull(1, huge))
+	require.NoError(t, s.SetPull(2, small))
+	var clock hands
+	dir := t.TempDir()
+	r := open(t, s, func(o *gitrepo.Options) { o.Dir, o.MaxPull, o.Now = dir, 1<<20, clock.now })
+	fetch(t, r)
+
+	refused := func(posts int, msg string) {
+		t.Helper()
+		s.ResetRequests()
+		_, err := r.FetchPull(t.Context(), 1)
+		require.ErrorContains(t, err, "pull request 1")
+		require.ErrorContains(t, err, "more than 1 MiB")
+		require.Equal(t, posts, s.Requests()["POST git-upload-pack"], msg)
+	}
+	refused(1, "it is downloaded to see how large it is")
+	refused(0, "and not again for each look")
+	got, err := r.FetchPull(t.Context(), 2)
+	require.NoError(t, err, "the neighbour's is looked at")
+	require.Equal(t, small, got)
+	clock.turn(61 * time.Minute)
+	refused(1, "after a while, it is tried again")
+	require.NoError(t, s.SetPull(1, s.MustCommit(t, "mended", gittest.Commit{Message: "x", Parent: main, Files: map[string]string{"platform/z": "y"}})))
+	_, err = r.FetchPull(t.Context(), 1)
+	require.NoError(t, err, "another head is another matter")
+
+	require.False(t, holds(filepath.Join(dir, "mirror.git"), small), "the mirror holds what branches hold, and no pull request")
+	require.Empty(t, leftovers(t, dir))
+}
+
+// TestPullThatUnfolds: a few bytes that become more than any machine holds must
+// not do so in this process, and must not pass for a damaged mirror.
+func TestPullThatUnfolds(t *testing.T) {
+	t.Parallel()
+	s := gittest.New(t, estate())
+	main := fetch(t, open(t, s)).Main
+	tree, err := s.Git("rev-parse", main+"^{tree}")
+	require.NoError(t, err)
+	head := fmt.Sprintf("tree %s\nparent %s\nauthor x <x> 1 +0000\ncommitter x <x> 1 +0000\n\n", tree, main)
+	bomb, err := s.GitInput(strings.NewReader(head+strings.Repeat("a", 80<<20)), "hash-object", "-w", "-t", "commit", "--stdin", "--literally")
+	require.NoError(t, err)
+	require.NoError(t, s.SetPull(1, bomb))
+	blob := rawCommit(t, s, rawTree(t, s, rawEntry{"100644", "zeros", rawBlob(t, s, strings.Repeat("\x00", 80<<20))}), main)
+	require.NoError(t, s.SetPull(2, blob))
+
+	dir := t.TempDir()
+	r := open(t, s, func(o *gitrepo.Options) { o.Dir = dir })
+	fetch(t, r)
+	_, err = r.FetchPull(t.Context(), 1)
+	require.ErrorContains(t, err, "pull request 1")
+	require.ErrorContains(t, err, "limit")
+	require.Empty(t, leftovers(t, dir))
+	got, err := r.FetchPull(t.Context(), 2)
+	require.NoError(t, err, "a large file is for who reads it to refuse")
+	require.Equal(t, blob, got)
+
+	s.ResetRequests()
+	fetch(t, r)
+	_, err = r.FetchPull(t.Context(), 1)
+	require.Error(t, err)
+	require.Zero(t, s.Requests()["POST git-upload-pack"], "nothing is fetched anew: not the mirror, not the bomb")
+}
+
+func TestScratchIsMadeAnew(t *testing.T) {
+	t.Parallel()
+	s := gittest.New(t, estate())
+	head := s.MustCommit(t, "topic", gittest.Commit{Message: "Topic", Files: map[string]string{instancePath: "train v2\n"}})
+	main := s.MustCommit(t, "main", gittest.Commit{Message: "Meanwhile", Files: map[string]string{"platform/nodes/gpu-2.yaml": "node gpu-2\n"}})
+	require.NoError(t, s.SetPull(4, head))
+	var clock hands
+	dir := t.TempDir()
+	r := open(t, s, func(o *gitrepo.Options) { o.Dir, o.Now = dir, clock.now })
+	fetch(t, r)
+	merge := func() string {
+		t.Helper()
+		_, err := r.FetchPull(t.Context(), 4)
+		require.NoError(t, err)
+		tree, _, err := r.Merge(t.Context(), main, head)
+		require.NoError(t, err)
+		return tree
+	}
+	tree := merge()
+	want := contents(t, r, tree)
+
+	clock.turn(61 * time.Minute)
+	fetch(t, r)
+	require.Equal(t, want, contents(t, r, tree), "who is in the middle of something goes on")
+	_, _, err := r.Merge(t.Context(), main, head)
+	require.ErrorIs(t, err, reconciler.ErrNotFound, "nothing new is made of what goes next")
+	require.Equal(t, tree, merge())
+
+	clock.turn(61 * time.Minute)
+	fetch(t, r)
+	require.Equal(t, want, contents(t, r, tree), "it was made again since")
+	clock.turn(61 * time.Minute)
+	fetch(t, r)
+	_, err = r.Snapshot(t.Context(), tree)
+	require.ErrorIs(t, err, reconciler.ErrNotFound)
+	_, err = r.Snapshot(t.Context(), head)
+	require.ErrorIs(t, err, reconciler.ErrNotFound)
+
+	// However often it is done, nothing piles up, and the mirror stays.
+	var files []int
+	for range 5 {
+		clock.turn(61 * time.Minute)
+		require.Equal(t, tree, merge())
+		files = append(files, countFiles(t, dir))
+	}
+	require.Equal(t, files[1], files[4])
+	clock.turn(61 * time.Minute)
+	s.ResetRequests()
+	fetch(t, r)
+	require.Equal(t, map[string]int{"GET git-upload-pack": 1}, s.Requests())
+	names, err := filepath.Glob(filepath.Join(dir, "*"))
+	require.NoError(t, err)
+	for i := range names {
+		names[i] = filepath.Base(names[i])
+	}
+	require.Equal(t, []string{"lock", "mirror.git", "scratch.git", "scratch.old"}, names)
+}
+
+// However many pull requests there are, what they bring is bounded.
+func TestScratchIsBounded(t *testing.T) {
+	t.Parallel()
+	s := gittest.New(t, estate())
+	main := s.Tip("main")
+	dir := t.TempDir()
+	r := open(t, s, func(o *gitrepo.Options) { o.Dir, o.MaxPull = dir, 64<<10 })
+	fetch(t, r)
+	all := noise(30 * (50 << 10))
+	for i := range 30 {
+		head := s.MustCommit(t, fmt.Sprint("b", i), gittest.Commit{Message: "x", Parent: main, Files: map[string]string{"platform/x": all[i*(50<<10) : (i+1)*(50<<10)]}})
+		require.NoError(t, s.SetPull(i+1, head))
+		_, err := r.FetchPull(t.Context(), i+1)
+		require.NoError(t, err)
+		_, _, err = r.Merge(t.Context(), main, head)
+		require.NoError(t, err)
+	}
+	total := int64(0)
+	require.NoError(t, filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
+		if err == nil && e.Type().IsRegular() {
+			info, err := e.Info()
+			require.NoError(t, err)
+			total += info.Size()
+		}
+		return err
+	}))
+	require.Less(t, total, int64(2*5*(64<<10)+(64<<10)), "two stores, each of four pull requests and the last one")
+}
+
+// holds says whether a repository has an object of its own.
+func holds(repo, id string) bool {
+	cmd := exec.Command("git", "cat-file", "-e", id)
+	cmd.Env = append(cmd.Environ(), "GIT_DIR="+repo)
+	return cmd.Run() == nil
+}
+
+// leftovers are files that an interrupted fetch leaves below dir.
+func leftovers(t *testing.T, dir string) []string {
+	var out []string
+	for _, pattern := range []string{"*/incoming-*", "*/objects/pack/tmp_*"} {
+		found, err := filepath.Glob(filepath.Join(dir, pattern))
+		require.NoError(t, err)
+		out = append(out, found...)
+	}
+	return out
+}
+
+// TestLargeFetchOfABranch: a pack that git indexes is read like any other.
+func TestLargeFetchOfABranch(t *testing.T) {
+	t.Parallel()
+	files := estate()
+	files["platform/blob"] = noise(5 << 20)
+	s := gittest.New(t, files)
+	r := open(t, s)
+	main := fetch(t, r).Main
+	files["platform/blob"] = files["platform/blob"][:1<<20]
+	snap, err := r.Snapshot(t.Context(), main)
+	require.NoError(t, err)
+	parts, err := snap.Parts(t.Context())
+	require.NoError(t, err)
+	got := map[string]string{}
+	for _, p := range parts {
+		in, err := snap.Files(t.Context(), p)
+		require.NoError(t, err)
+		for _, f := range in {
+			data, _, err := snap.Read(t.Context(), f, 1<<20)
+			require.NoError(t, err)
+			got[f.Path] = string(data)
+		}
+	}
+	require.True(t, bytes.Equal([]byte(files["platform/blob"]), []byte(got["platform/blob"])))
+	require.Len(t, got, len(files))
+}
