@@ -33,7 +33,7 @@ demo: build ## the whole story on a throw-away estate
 	$(BIN)/berth demo
 
 bench: deps ## figures, each with its peer in the same run
-	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 20m ./...
+	@GO="$(GO)" deploy/bench
 
 lab: root deps build ## a Slurm playground from examples/lab; `bin/berth lab down` takes it away
 	$(BIN)/berth lab up examples/lab

@@ -93,13 +93,13 @@ spec:
 
 // world is everything but the daemon: what outlives it.
 type world struct {
-	t     *testing.T
+	t     testing.TB
 	git   *gittest.Server
 	world *memory.World
 	forge *forge
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	return &world{t: t, git: gittest.New(t, estate()), world: memory.NewWorld(), forge: &forge{shown: map[int][]plan.Proposal{}}}
 }
 
