@@ -104,7 +104,23 @@ const large = 256 << 10
 func dataIn(r Response) int {
 	n := 0
 	for _, res := range r.Results {
-		n += len(res.Data) + len(res.Stderr)
+		n += sizeOf(res)
+	}
+	return n
+}
+
+// sizeOf is about how many bytes a result takes.
+func sizeOf(r runtimes.Result) int {
+	const words = 100 // names and punctuation of the fields around a text
+	n := len(r.Data) + len(r.Stderr)
+	for _, name := range r.Names {
+		n += len(name) + 3
+	}
+	for _, st := range r.Stats {
+		n += len(st.Path) + len(st.SHA256) + words
+	}
+	for _, e := range r.Ledger {
+		n += len(e.Op) + len(e.Stamp.Commit) + len(e.Stamp.CorrelationID) + len(e.Stamp.ActionID) + len(e.Stamp.Verb) + 2*words
 	}
 	return n
 }
@@ -135,7 +151,7 @@ func (a *Agent) answer(ctx context.Context, req Request) Response {
 	}
 	for _, op := range req.Ops {
 		res, err := a.do(ctx, req.Stamp, op)
-		if err == nil && dataIn(resp)+len(res.Data)+len(res.Stderr) > maxResults {
+		if err == nil && dataIn(resp)+sizeOf(res) > maxResults {
 			err = invalid("the results of one request are more than %d bytes", maxResults)
 		}
 		if err != nil {

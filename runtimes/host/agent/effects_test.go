@@ -180,6 +180,58 @@ func TestLedgerOfManyAndRotation(t *testing.T) {
 	require.Less(t, st.Size(), int64(1000))
 }
 
+// What numbers its entries cannot be lost sight of: not by a tail that holds
+// none, and not between two files.
+func TestLedgerNumbers(t *testing.T) {
+	f := newFar(t)
+	name := filepath.Join(f.state, "ledger.jsonl")
+	f.do(runtimes.Op{Ledger: &runtimes.Ledger{Begin: true}})
+	first, err := os.ReadFile(name)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(name, append(first, strings.Repeat("x", 100<<10)+"\n"...), 0o600))
+	require.Contains(t, f.fails("io", write(f.path("open", "a"), "x")), "ledger")
+	require.NoFileExists(t, f.path("open", "a"))
+
+	require.NoError(t, os.WriteFile(name+".1", first, 0o600))
+	require.NoError(t, os.Remove(name))
+	f.do(runtimes.Op{Ledger: &runtimes.Ledger{Begin: true}})
+	found := f.one(runtimes.Op{Ledger: &runtimes.Ledger{Find: "action-1"}}).Ledger
+	require.Equal(t, uint64(2), found[len(found)-1].Seq)
+	// A first entry that a crash cut off numbers nothing.
+	require.NoError(t, os.Remove(name+".1"))
+	require.NoError(t, os.WriteFile(name, []byte(`{"seq":1,"at`), 0o600))
+	f.do(runtimes.Op{Ledger: &runtimes.Ledger{Begin: true}})
+}
+
+// A stamp is a few words: it stands in every entry.
+func TestStampsAreBounded(t *testing.T) {
+	f := newFar(t)
+	for _, hostile := range []string{strings.Repeat("a", 201), "a\nb", "a b", "é", "\x00"} {
+		for i, stamp := range []runtimes.Stamp{{Commit: hostile}, {CorrelationID: hostile}, {ActionID: hostile}, {Verb: hostile}} {
+			stamp.Epoch = 1
+			r := f.ask(stamp, runtimes.Op{Ledger: &runtimes.Ledger{Begin: true}})
+			require.NotNil(t, r.Fault, "%d %q", i, hostile)
+			require.Equal(t, "invalid", r.Fault.Code)
+		}
+	}
+	require.NoFileExists(t, filepath.Join(f.state, "ledger.jsonl"))
+}
+
+// The answer to one request is bounded, whatever it is made of.
+func TestResultsAreBounded(t *testing.T) {
+	f := newFar(t)
+	for i := range 6000 {
+		require.NoError(t, os.WriteFile(f.path("open", fmt.Sprintf("%s-%d", strings.Repeat("n", 200), i)), nil, 0o644))
+	}
+	var ops []runtimes.Op
+	for range 20 {
+		ops = append(ops, runtimes.Op{List: &runtimes.List{Path: f.path("open")}})
+	}
+	r := f.ask(f.stamp(), ops...)
+	require.NotNil(t, r.Fault)
+	require.Contains(t, r.Fault.Message, "results of one request")
+}
+
 // When the ledger cannot be written, nothing happens.
 func TestNoEffectWithoutLedger(t *testing.T) {
 	f := newFar(t)
@@ -230,12 +282,25 @@ func TestUsers(t *testing.T) {
 	require.True(t, f.one(user("paul", 7742002, true)).Changed)
 	require.Equal(t, before, table("passwd")+table("group")+table("shadow"))
 
-	// An account of the same name and uid that someone else made is left alone.
-	require.NoError(t, os.WriteFile(filepath.Join(f.etc, "passwd"), []byte(table("passwd")+"carl:x:7742010:7742010::/:/bin/sh\n"), 0o644))
-	require.NoError(t, os.WriteFile(filepath.Join(f.etc, "group"), []byte(table("group")+"carl:x:7742010:\n"), 0o644))
-	require.False(t, f.one(user("carl", 7742010, false)).Changed)
+	// An account of the same name and uid that someone else made is neither
+	// handed over nor taken away, be it an administrator's or not.
+	f.add("passwd", "carl:x:7742010:7742010::/:/bin/sh\n")
+	f.add("group", "carl:x:7742010:\n")
+	require.Contains(t, f.fails("refused", user("carl", 7742010, false)), "not made by Berth")
 	require.False(t, f.one(user("carl", 7742010, true)).Changed)
 	require.Contains(t, table("passwd"), "carl:x:7742010")
+}
+
+// Nobody becomes an administrator by being declared, and no administrator is.
+func TestNoAdministrators(t *testing.T) {
+	f := newFar(t)
+	f.do(user("marie", 7742001, false))
+	f.add("group", "wheel:x:10:paul\nsudo:x:27:debian,marie\n")
+	require.Contains(t, f.fails("refused", user("paul", 7742002, false)), "wheel", "left over from an account of the name")
+	require.Contains(t, f.fails("refused", user("marie", 7742001, false)), "sudo")
+	data, err := os.ReadFile(filepath.Join(f.etc, "passwd"))
+	require.NoError(t, err)
+	require.NotContains(t, string(data), "paul")
 }
 
 // A crash between the tables is made good by the next request, and an account

@@ -40,6 +40,17 @@ func (a *Agent) record(ctx context.Context, stamp runtimes.Stamp, ops ...string)
 	if err != nil {
 		return ioFault(name, err)
 	}
+	if size == 0 { // new, or a crash came between the two files
+		if old, err := os.Open(name + ".1"); err == nil {
+			_, seq, _, err = lastEntry(old)
+			_ = old.Close()
+			if err != nil {
+				return ioFault(name+".1", err)
+			}
+		} else if !os.IsNotExist(err) {
+			return ioFault(name+".1", err)
+		}
+	}
 	if size > maxLedger {
 		if err := os.Rename(name, name+".1"); err != nil {
 			return ioFault(name, err)
@@ -98,6 +109,9 @@ func lastEntry(f *os.File) (size int64, seq uint64, whole bool, err error) {
 		if json.Unmarshal(line, &e) == nil && e.Seq > seq {
 			seq = e.Seq
 		}
+	}
+	if seq == 0 && size > int64(len(tail)) {
+		return 0, 0, false, errors.New("its end holds no entry, so that the next cannot be numbered: set it aside")
 	}
 	return size, seq, whole, nil
 }

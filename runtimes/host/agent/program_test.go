@@ -280,3 +280,29 @@ func TestReplace(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, left, 2)
 }
+
+// A listener that takes nobody in does not hold a wait up beyond its time.
+func TestWaitTCPOfAFullListener(t *testing.T) {
+	f := newFar(t)
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer syscall.Close(fd)
+	require.NoError(t, syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	require.NoError(t, syscall.Listen(fd, 0))
+	name, err := syscall.Getsockname(fd)
+	require.NoError(t, err)
+	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(name.(*syscall.SockaddrInet4).Port))
+	full := false
+	for range 8 {
+		conn, err := net.DialTimeout("tcp", address, 200*time.Millisecond)
+		if err != nil {
+			full = true
+			break
+		}
+		defer conn.Close()
+	}
+	require.True(t, full, "the listener takes whoever comes")
+	begun := time.Now()
+	f.fails("timeout", runtimes.Op{WaitTCP: &runtimes.WaitTCP{Address: address, TimeoutMS: 300}})
+	require.Less(t, time.Since(begun), 2*time.Second)
+}

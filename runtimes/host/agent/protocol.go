@@ -22,7 +22,8 @@ const (
 	MaxResponse = 16 << 20 // bytes of a response's line
 	MaxOps      = 256      // operations of a request
 	maxOutput   = 4 << 20  // bytes a program may print, a file may give
-	maxResults  = 8 << 20  // bytes of data of all results of a request
+	maxResults  = 8 << 20  // bytes of all results of a request
+	maxStamp    = 200      // bytes of a word of a stamp, which stands in every entry of the ledger
 	maxMessage  = 2 << 10  // bytes of a message
 )
 
@@ -135,6 +136,11 @@ func decodeRequest(line []byte) (Request, error) {
 	}
 	if len(r.Ops) == 0 || len(r.Ops) > MaxOps {
 		return r, invalid("a request has 1 to %d operations, this one %d", MaxOps, len(r.Ops))
+	}
+	for _, word := range []string{r.Stamp.Commit, r.Stamp.CorrelationID, r.Stamp.ActionID, r.Stamp.Verb} {
+		if len(word) > maxStamp || strings.ContainsFunc(word, func(c rune) bool { return c <= ' ' || c > '~' }) {
+			return r, invalid("a stamp's words are up to %d visible ASCII characters", maxStamp)
+		}
 	}
 	for i := range r.Ops {
 		if err := Check(r.Ops[i]); err != nil {

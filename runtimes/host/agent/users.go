@@ -85,13 +85,18 @@ func (a *Agent) addUser(ctx context.Context, op *runtimes.User, db *accountDB, m
 	if other, ok := db.uid(op.UID); ok && other.name != op.Name {
 		return res, refuse("uid %d is there as account %s", op.UID, plain(other.name))
 	}
+	if err := db.ordinary(op.Name, op.UID); err != nil {
+		return res, err
+	}
 	switch half := made[op.Name] == op.UID; { // made here, up to a crash
+	case hasUser && !half:
+		// Somebody's account, perhaps an administrator's: whoever may name a
+		// person would be handed it.
+		return res, refuse("the account %s is there and was not made by Berth: remove it, give the person another name, or let a directory keep the accounts", op.Name)
 	case hasUser && u.gid != op.UID:
 		return res, refuse("the account %s has the primary group %d, not %d", op.Name, u.gid, op.UID)
 	case hasUser && hasGroup:
 		return res, nil
-	case hasUser && !half:
-		return res, refuse("the account %s is there without a group of its name", op.Name)
 	case hasGroup && !half:
 		return res, refuse("the group %s is there without an account of its name", op.Name)
 	}

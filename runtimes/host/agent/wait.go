@@ -38,7 +38,7 @@ func (a *Agent) waitTCP(ctx context.Context, op *runtimes.WaitTCP) (runtimes.Res
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for {
-		err := connect(addr, int(port))
+		err := connect(ctx, addr, int(port))
 		if err == nil {
 			return res, nil
 		}
@@ -82,7 +82,7 @@ func (a *Agent) resolve(host string) (netip.Addr, error) {
 
 // connect connects to a port of an address of this host, from that address:
 // binding to it fails if it is another host's.
-func connect(addr netip.Addr, port int) error {
+func connect(ctx context.Context, addr netip.Addr, port int) error {
 	family := unix.AF_INET
 	var from, to unix.Sockaddr = &unix.SockaddrInet4{Addr: [4]byte{}}, nil
 	if addr.Is4() {
@@ -99,6 +99,15 @@ func connect(addr netip.Addr, port int) error {
 	if err := unix.Bind(fd, from); err != nil {
 		return err
 	}
-	// Within one host a connection is made or refused at once.
+	// Within one host a connection is made or refused at once, unless who listens
+	// has more waiting than it takes: then the kernel tries for minutes.
+	left := time.Second
+	if end, ok := ctx.Deadline(); ok {
+		left = max(min(left, time.Until(end)), time.Millisecond)
+	}
+	tv := unix.NsecToTimeval(left.Nanoseconds())
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv); err != nil {
+		return err
+	}
 	return unix.Connect(fd, to)
 }
