@@ -2,6 +2,7 @@ package reconciler_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -208,4 +209,39 @@ func TestStoppedWhileLooking(t *testing.T) {
 	for _, c := range w.status("train").Conditions {
 		require.NotEqual(t, "Unknown", c.Status, "%s: %s", c.Type, c.Message)
 	}
+}
+
+// deaf is a runtime that never answers about some instances.
+type deaf struct{ runtimes.Runtime }
+
+func (d deaf) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
+	if strings.HasPrefix(s.Key.Name, "hang") {
+		<-ctx.Done()
+		return plan.Observed{Key: s.Key, Presence: plan.Unknown, Reason: "the host hangs"}
+	}
+	return d.Runtime.Observe(ctx, s)
+}
+
+// However many units hang, the others are looked at as ever.
+func TestWhatHangsHoldsUpNobodyElse(t *testing.T) {
+	w := newWorld(t)
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+	w.start(func(o *reconciler.Options) {
+		o.Workers = 2
+		o.Runtimes = map[string]runtimes.Runtime{"bare_metal": deaf{memory.New(w.world)}}
+	})
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	files := map[string]string{}
+	for i := range 6 {
+		path, text := instance(fmt.Sprintf("hang-%d", i), 0)
+		files[path] = text
+	}
+	w.put(files)
+	w.eventually("decided", func() bool { return w.status("hang-5") != nil })
+	time.Sleep(200 * time.Millisecond) // and taken up
+	start := time.Now()
+	require.NoError(t, w.world.SetState(schema.InstanceKey("physics", "lab", "train"), "worker-0", plan.Stopped))
+	w.eventually("repaired", func() bool { return w.world.Calls("start") > 0 })
+	require.Less(t, time.Since(start), 10*time.Second, "a look may hang for 20 s")
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -34,7 +35,7 @@ type Options struct {
 	Interval    time.Duration // between two looks at a unit (requirement E1): 5 s
 	Poll        time.Duration // between two fetches nobody asked for: 60 s
 	Flush       time.Duration // status is gathered this long before it is written: 1 s
-	Workers     int           // 4
+	Workers     int           // units looked at side by side, those aside that hang: 4
 	MaxAttempts int           // tries of a failing unit before it waits for a new revision: 10
 	Log         *slog.Logger
 	Now         func() time.Time
@@ -195,12 +196,8 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	g.Go(func() error {
 		defer stopWriter()
 		var wg sync.WaitGroup
-		for range r.o.Workers {
-			wg.Go(func() { r.work(ctx, r.queue) })
-		}
-		for range forgeWorkers {
-			wg.Go(func() { r.work(ctx, r.forge) })
-		}
+		wg.Go(func() { r.work(ctx, r.queue, r.o.Workers, slow) })
+		wg.Go(func() { r.work(ctx, r.forge, forgeWorkers, never) })
 		wg.Wait()
 		return nil
 	})
@@ -226,18 +223,35 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-func (r *Reconciler) work(ctx context.Context, q workqueue.TypedRateLimitingInterface[Item]) {
+// work looks at the items of a queue, so many at a time, until it is shut down.
+// One that takes longer than patience, as its host hangs, gives its place to the
+// next and goes on beside them: what hangs holds up nobody else. The queue hands
+// no item out twice at a time, so there are never more than there are items.
+func (r *Reconciler) work(ctx context.Context, q workqueue.TypedRateLimitingInterface[Item], places int, patience time.Duration) {
+	free := make(chan struct{}, places)
+	var wg sync.WaitGroup
+	defer wg.Wait()
 	for {
+		free <- struct{}{}
 		item, down := q.Get()
 		if down {
 			return
 		}
-		r.one(ctx, q, item)
-		q.Done(item)
+		wg.Go(func() {
+			defer q.Done(item)
+			leave := sync.OnceFunc(func() { <-free })
+			defer leave()
+			defer time.AfterFunc(patience, leave).Stop()
+			r.one(ctx, q, item)
+		})
 	}
 }
 
 const (
+	// slow is how long looking at a unit may take before it gives its place up;
+	// at a forge, which counts calls, nobody does.
+	slow  = 2 * time.Second
+	never = time.Duration(math.MaxInt64)
 	// forgeWorkers look at pull requests: few, as a forge bounds how much it is asked.
 	forgeWorkers = 2
 	// maxPullTries of one pull request in a row; the next poll looks again.
