@@ -25,7 +25,9 @@ func (c *control) configure(ctx context.Context, after *plan.Unit) error {
 	if err := c.load(ctx); err != nil {
 		return err
 	}
-	before := c.rec
+	if err := c.name(ctx, after.Instance.Users); err != nil {
+		return err
+	}
 	c.rec.Unit = *after
 	c.rec.Gres = c.gresOf(ctx, after)
 
@@ -35,9 +37,10 @@ func (c *control) configure(ctx context.Context, after *plan.Unit) error {
 	if err := c.replaceFiles(ctx); err != nil {
 		return err
 	}
-	if err := c.removePeople(ctx, before.Unit.Instance.Users); err != nil {
+	if err := c.removePeople(ctx); err != nil {
 		return err
 	}
+	c.rec.People = nil
 	return c.save(ctx)
 }
 
@@ -143,7 +146,7 @@ func (c *control) addPeople(ctx context.Context) error {
 
 // removePeople takes the right to submit from those who are not declared any
 // more, once no job of theirs is in the way, and then their accounts.
-func (c *control) removePeople(ctx context.Context, before []schema.UnixUser) error {
+func (c *control) removePeople(ctx context.Context) error {
 	have, err := c.associated(ctx)
 	if err != nil {
 		return err
@@ -190,41 +193,39 @@ func (c *control) removePeople(ctx context.Context, before []schema.UnixUser) er
 			return err
 		}
 	}
-	return c.removeAccounts(ctx, before)
+	return c.removeAccounts(ctx)
 }
 
-// removeAccounts takes the accounts of people who were declared before, and are
-// not any more, from the hosts that no other instance needs them on. What a
-// worker has is on its record, which is brought up to date.
-func (c *control) removeAccounts(ctx context.Context, before []schema.UnixUser) error {
+// removeAccounts takes the accounts of people who may have one, and are not
+// declared any more, from the hosts that no other instance needs them on. What
+// a worker has is on its record, which is brought up to date.
+func (c *control) removeAccounts(ctx context.Context) error {
 	set, err := parseSettings(c.rec.Unit.Instance.Config)
 	if err != nil {
 		return err
 	}
-	now := c.rec.Unit.Instance.Users
-	var gone []schema.UnixUser
-	for _, u := range before {
-		if !slices.Contains(now, u) {
-			gone = append(gone, u)
-		}
-	}
+	now, gone := c.rec.Unit.Instance.Users, c.rec.leftover()
 	if set.Identity != identityManaged {
 		gone, now = nil, nil
 	}
-	drop := func(ctx context.Context, s site, last ...runtimes.Op) error {
-		unneeded, err := c.unneeded(ctx, s, gone)
-		if err != nil {
-			return err
-		}
-		return s.doAll(ctx, append(userOps(unneeded, true), last...))
-	}
-	if err := drop(ctx, c.site); err != nil {
+	if err := c.dropAccounts(ctx, c.site, gone); err != nil {
 		return err
 	}
 	return c.onWorkers(ctx, func(ctx context.Context, wk site, m plan.Member) error {
 		mine := workerRecord{Format: workerFormat, Cluster: c.stack.Cluster, Key: c.key, Node: m.Node, Users: now}
-		return drop(ctx, wk, writeOp(workerRecordPath, file{mine.encode(), 0o600, ""}))
+		return c.dropAccounts(ctx, wk, gone, writeOp(workerRecordPath, file{mine.encode(), 0o600, ""}))
 	})
+}
+
+// dropAccounts takes the accounts of those of users from a host that no other
+// instance there needs, and then does more. Nobody gets to need one meanwhile.
+func (c *control) dropAccounts(ctx context.Context, s site, users []schema.UnixUser, more ...runtimes.Op) error {
+	defer c.r.lock("host " + s.host.Name())()
+	unneeded, err := c.unneeded(ctx, s, users)
+	if err != nil {
+		return err
+	}
+	return s.doAll(ctx, append(userOps(unneeded, true), more...))
 }
 
 // onWorkers does something on every joined worker at once. One that cannot be
@@ -307,10 +308,21 @@ func (c *control) replaceFiles(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(changed) == 0 && how == unchanged {
+	_, dbd := changed[c.stack.DBDConf()]
+	todo := c.disk.Owed.or(owed{Restart: how == restart, Reconfigure: how >= live, Database: dbd})
+	if len(changed) == 0 && todo == (owed{}) {
 		return nil
 	}
+	before, err := files(&c.disk) // as it last worked, whatever a person made of it since
+	if err != nil {
+		return err
+	}
 	if err := c.closePartitions(ctx, rendered[c.stack.Conf()].data); err != nil {
+		return err
+	}
+	// On record before it is written: who comes after a crash finds files that
+	// differ from nothing, and must know all the same what has to follow.
+	if err := c.owe(ctx, todo); err != nil {
 		return err
 	}
 	ops := writeOps(changed)
@@ -320,18 +332,17 @@ func (c *control) replaceFiles(ctx context.Context) error {
 	if _, err := c.do(ctx, ops...); err != nil {
 		return err
 	}
-	_, dbd := changed[c.stack.DBDConf()]
-	err = c.putIntoEffect(ctx, how, dbd)
+	err = c.putIntoEffect(ctx, todo)
 	if err == nil {
 		err = c.prove(ctx, nodes)
 	}
 	if err == nil {
-		return nil
+		return c.paid(ctx, todo)
 	}
 	if errors.Is(err, runtimes.ErrUncertain) || errors.Is(err, runtimes.ErrUnreachable) || errors.Is(err, runtimes.ErrStaleEpoch) {
 		return err // nobody is there to roll back
 	}
-	if back := c.rollBack(context.WithoutCancel(ctx), old, how, dbd); back != nil {
+	if back := c.rollBack(context.WithoutCancel(ctx), before, todo); back != nil {
 		return fmt.Errorf("%w; and the old configuration could not be brought back: %w", err, back)
 	}
 	return fmt.Errorf("the old configuration is back, as the new one did not work: %w", err)
@@ -350,25 +361,28 @@ func (c *control) effect(changed map[string]file, before, after []byte) class {
 	return how
 }
 
-func (c *control) putIntoEffect(ctx context.Context, how class, dbd bool) error {
-	if dbd {
+// putIntoEffect does what is owed, and waits until slurmctld runs what its file
+// says.
+func (c *control) putIntoEffect(ctx context.Context, todo owed) error {
+	if todo.Database {
 		if _, err := c.do(ctx, c.service(profile.Slurmdbd, "restart"), c.waitSlurmdbd()); err != nil {
 			return err
 		}
 	}
-	switch how {
-	case restart:
+	if todo.Restart {
 		if _, err := c.do(ctx, c.service(profile.Slurmctld, "restart")); err != nil {
 			return err
 		}
 		if err := c.awaitController(ctx); err != nil {
 			return err
 		}
+	}
+	if todo.Restart || todo.Settle {
 		if err := c.settle(ctx); err != nil {
 			return err
 		}
-		fallthrough // a start pushes nothing to the nodes that run
-	case reconfigure, live:
+	}
+	if todo.Restart || todo.Reconfigure || todo.Settle { // a start pushes nothing to the nodes that run
 		if _, err := c.must(ctx, c.cli("scontrol", "reconfigure")); err != nil {
 			return err
 		}
@@ -408,7 +422,7 @@ func (c *control) prove(ctx context.Context, before []node) error {
 	})
 }
 
-func (c *control) rollBack(ctx context.Context, old map[string]file, how class, dbd bool) error {
+func (c *control) rollBack(ctx context.Context, old map[string]file, todo owed) error {
 	if _, err := c.do(ctx, writeOps(old)...); err != nil {
 		return err
 	}
@@ -416,10 +430,8 @@ func (c *control) rollBack(ctx context.Context, old map[string]file, how class, 
 	if err != nil {
 		return err
 	}
-	if !pingUp(res[0].Data) {
-		how = restart
-	}
-	if err := c.putIntoEffect(ctx, how, dbd); err != nil {
+	todo.Restart = todo.Restart || !pingUp(res[0].Data)
+	if err := c.putIntoEffect(ctx, todo); err != nil {
 		return err
 	}
 	// That opened every partition again.
@@ -428,6 +440,7 @@ func (c *control) rollBack(ctx context.Context, old map[string]file, how class, 
 			c.disk.reopen(thing)
 		}
 	}
+	c.rec.Owed, c.disk.Owed = owed{}, owed{}
 	_, err = c.do(ctx, c.writeRecord(&c.disk))
 	return err
 }

@@ -107,7 +107,7 @@ func (c *control) layDown(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := c.makeUsers(ctx, c.site, c.rec.Unit.Instance.Users); err != nil {
+	if err := c.makeUsers(ctx, c.site, c.rec.Unit.Instance.Users); err != nil { // whom claim has named
 		return err
 	}
 	s := c.stack
@@ -261,25 +261,38 @@ func (c *control) bringUp(ctx context.Context) error {
 			return err
 		}
 	}
+	res, err = c.do(ctx, c.service(profile.Slurmctld, "state"))
+	if err != nil {
+		return err
+	}
+	if !res[0].Service.Running {
+		// A start does not push the configuration to nodes that run already.
+		if err := c.owe(ctx, owed{Reconfigure: true, Settle: true}); err != nil {
+			return err
+		}
+	}
 	res, err = c.do(ctx, c.service(profile.Slurmdbd, "start"), c.waitSlurmdbd(), c.service(profile.Slurmctld, "start"))
 	if err != nil {
 		return err
 	}
-	started := res[2].Changed
 	if err := c.awaitController(ctx); err != nil {
 		return err
 	}
-	if started {
-		// A start does not push the configuration to nodes that run already.
+	// What was started has read its files anew; what ran already may not have.
+	done := owed{Restart: res[2].Changed, Database: res[0].Changed}
+	if c.disk.Owed.Settle {
 		if _, err := c.must(ctx, c.cli("scontrol", "reconfigure")); err != nil {
 			return err
 		}
 		if err := c.awaitController(ctx); err != nil {
 			return err
 		}
-		return c.settle(ctx)
+		if err := c.settle(ctx); err != nil {
+			return err
+		}
+		done.Reconfigure, done.Settle = true, true
 	}
-	return nil
+	return c.paid(ctx, done)
 }
 
 // settle sets right what slurmctld forgot if it was killed: it loses what it

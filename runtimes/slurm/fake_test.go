@@ -2,6 +2,8 @@ package slurm
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"path"
@@ -98,8 +100,9 @@ func (h *fakeHost) one(op runtimes.Op) (res runtimes.Result, err error) {
 		}
 	case op.Stat != nil:
 		for _, p := range op.Stat.Paths {
-			_, ok := h.files[p]
-			st := runtimes.FileStat{Path: p, Exists: ok}
+			data, ok := h.files[p]
+			sum := sha256.Sum256(data)
+			st := runtimes.FileStat{Path: p, Exists: ok, SHA256: hex.EncodeToString(sum[:])}
 			if strings.HasPrefix(p, "/dev/") {
 				st.Exists, st.Type = true, "char"
 			}
@@ -180,7 +183,7 @@ func newCluster(t *testing.T) *cluster {
 	f := &fakeHosts{hosts: map[string]*fakeHost{}}
 	c := &cluster{
 		hosts: f, ctl: f.host("ctl"), wk: f.host("gpu-1"), now: time.Unix(1_700_000_000, 0),
-		partitions: []string{"main"}, people: []string{"root", "alice"}, node: idleNode, hash: "HASH_VAL = Match", workerHash: "HASH_VAL = Match",
+		partitions: []string{"main"}, people: []string{"alice"}, node: idleNode, hash: "HASH_VAL = Match", workerHash: "HASH_VAL = Match",
 	}
 	c.rt = New(Options{Hosts: f, Timeouts: Timeouts{Call: time.Second, Ready: 200 * time.Millisecond, Look: time.Second}, Now: func() time.Time { return c.now }})
 	c.unit = plan.Unit{
@@ -280,7 +283,9 @@ func (c *cluster) answer(run *runtimes.Run) (string, int) {
 	case run.Program == "sacctmgr" && slices.Contains(run.Args, "list"):
 		return strings.Join(append(slices.Clone(c.people), ""), "\n"), 0
 	case run.Program == "sacctmgr" && slices.Contains(run.Args, "delete"):
-		c.people = slices.DeleteFunc(c.people, func(p string) bool { return strings.Contains(line, "name="+p) })
+		_, names, _ := strings.Cut(line, "name=")
+		names, _, _ = strings.Cut(names, " ")
+		c.people = slices.DeleteFunc(c.people, func(p string) bool { return slices.Contains(strings.Split(names, ","), p) })
 	case run.Program == "sacctmgr" && slices.Contains(run.Args, "add"):
 		c.people = append(c.people, strings.Split(run.Args[3], ",")...)
 	}

@@ -35,14 +35,15 @@ func (c *control) start(ctx context.Context, after *plan.Unit, a plan.Action) er
 	if err := c.makeUsers(ctx, c.site, c.rec.Unit.Instance.Users); err != nil {
 		return err
 	}
-	if err := c.bringUp(ctx); err != nil {
-		return err
+	if c.rec.Stopped {
+		// First: what settles after the start takes drains of the stop back only
+		// if it is over. The others go as each worker is started.
+		c.rec.Stopped = false
+		if err := c.save(ctx); err != nil {
+			return err
+		}
 	}
-	if !c.rec.Stopped {
-		return nil
-	}
-	c.rec.Stopped = false // drains of the stop go as each worker is started
-	return c.save(ctx)
+	return c.bringUp(ctx)
 }
 
 // stop brings every daemon of the unit down and keeps its state: queued jobs
@@ -82,8 +83,15 @@ func (c *control) stop(ctx context.Context) error {
 // quiesce drains every node and sees to the jobs that run. The controller has
 // to answer for that: without it nobody knows what runs.
 func (c *control) quiesce(ctx context.Context, reason string) error {
-	if err := c.bringUp(ctx); err != nil {
+	res, err := c.do(ctx, c.service(profile.Munged, "start"), c.cli("scontrol", "ping"))
+	if err != nil {
 		return err
+	}
+	// What answers will do, even if its files are not what it runs.
+	if !pingUp(res[1].Data) {
+		if err := c.bringUp(ctx); err != nil {
+			return err
+		}
 	}
 	var names []string
 	for _, m := range c.rec.Joined {
@@ -165,7 +173,7 @@ func (c *control) removeStack(ctx context.Context) error {
 			}
 		}
 	}
-	gone, err := c.unneeded(ctx, c.site, c.rec.Unit.Instance.Users)
+	gone, err := c.unneeded(ctx, c.site, c.rec.people())
 	if err != nil {
 		return err
 	}

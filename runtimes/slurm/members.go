@@ -190,7 +190,7 @@ func (c *control) bringIn(ctx context.Context, m plan.Member, nodes []node) erro
 	ops = append(ops,
 		writeOp(profile.WorkerMungeKey, file{key[0].Data, 0o400, profile.MungeUser}),
 		c.service(profile.MungedWorker, munge))
-	if _, err := wk.do(ctx, ops...); err != nil {
+	if err := c.settleIn(ctx, wk, ops); err != nil {
 		return err
 	}
 	if err := c.makeUsers(ctx, wk, users); err != nil {
@@ -207,6 +207,14 @@ func (c *control) bringIn(ctx context.Context, m plan.Member, nodes []node) erro
 		return err
 	}
 	return c.restoreDrain(ctx, m)
+}
+
+// settleIn lays a worker's record and all that goes with it down, while nobody
+// looks whose accounts are needed there.
+func (c *control) settleIn(ctx context.Context, wk site, ops []runtimes.Op) error {
+	defer c.r.lock("host " + wk.host.Name())()
+	_, err := wk.do(ctx, ops...)
+	return err
 }
 
 // owned says whether the worker is this cluster's already. It is an error if
@@ -477,10 +485,6 @@ func (c *control) clean(ctx context.Context, wk site) error {
 	if rec.Cluster != c.stack.Cluster {
 		return nil
 	}
-	gone, err := c.unneeded(ctx, wk, rec.Users)
-	if err != nil {
-		return err
-	}
 	ops := []runtimes.Op{
 		c.service(profile.Slurmd, "stop"),
 		c.service(profile.MungedWorker, "stop"),
@@ -490,8 +494,11 @@ func (c *control) clean(ctx context.Context, wk site) error {
 		removeTreeOp(profile.WorkerSpoolDir),
 		removeOp(profile.WorkerLog), removeOp(profile.WorkerMungeLog), removeOp(profile.WorkerMungeSeed),
 	}
-	ops = append(ops, userOps(gone, true)...)
-	return wk.doAll(ctx, append(ops, removeOp(workerRecordPath)))
+	if err := wk.doAll(ctx, ops); err != nil {
+		return err
+	}
+	// Those on the way in or out are on the instance's record only.
+	return c.dropAccounts(ctx, wk, union(rec.Users, c.rec.People), removeOp(workerRecordPath))
 }
 
 // unneeded are those of users that no other instance has on a host.
@@ -506,7 +513,7 @@ func (c *control) unneeded(ctx context.Context, s site, users []schema.UnixUser)
 	}
 	var needed []schema.UnixUser
 	for _, o := range others {
-		needed = append(needed, o.Unit.Instance.Users...)
+		needed = append(needed, o.people()...)
 	}
 	res, err := s.do(ctx, readOp(workerRecordPath))
 	if err != nil {

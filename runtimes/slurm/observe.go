@@ -332,6 +332,8 @@ func (v *view) workerState(m plan.Member) (plan.State, string) {
 		return plan.Stopped, "slurmd runs and the controller holds the node for " + state + ": " + n.Reason
 	case n.State == "inval" || n.flag("INVALID_REG") || !shaped(n, m):
 		return plan.Partial, fmt.Sprintf("the controller has the node as %s, %d CPUs, %d MiB, gres %q: %s", state, n.CPUs, n.Memory, n.Gres, n.Reason)
+	case n.flag("DRAIN") && ownDrain(n):
+		return plan.Partial, "drained by Berth (" + n.Reason + "), and nothing is on its way out: the drain was not taken back"
 	case n.flag("DRAIN"):
 		return plan.Running, "drained: " + n.Reason
 	}
@@ -359,6 +361,12 @@ func (v *view) drift() []plan.Drift {
 	}
 	if v.mismatch {
 		out = append(out, plan.Drift{Member: control.Name, What: "configuration", Detail: "slurmctld runs another configuration than its file"})
+	}
+	if rec.Owed != (owed{}) {
+		out = append(out, plan.Drift{Member: control.Name, What: "configuration", Detail: "a change was not finished: " + rec.Owed.String()})
+	}
+	if len(rec.leftover()) > 0 {
+		out = append(out, plan.Drift{Member: control.Name, What: "users", Detail: "people who are no longer declared may still have accounts"})
 	}
 	// What was being taken away and may be wanted again: configuring goes on
 	// with it or takes it back.

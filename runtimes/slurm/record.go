@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -40,9 +41,42 @@ type record struct {
 	// Closing says since when the jobs of a thing are being waited for: it must
 	// survive a restart of the daemon, or a deadline would never come.
 	Closing map[string]time.Time `json:"closing,omitempty"`
+	// Owed is what has to follow files that were written and daemons that were
+	// started, and has not been proven yet.
+	Owed owed `json:"owed,omitzero"`
+	// People is everybody who may have an account on the hosts or with Slurm for
+	// the sake of this instance: it names them before they get one, and until
+	// they have lost it.
+	People []schema.UnixUser `json:"people,omitempty"`
 	// Drained are the reasons of other people's drains, by node, of nodes that
 	// are forgotten and join anew.
 	Drained map[string]string `json:"drained,omitempty"`
+}
+
+// owed is what is still to be done about a change that a crash may cut off.
+type owed struct {
+	Restart     bool `json:"restart,omitempty"`     // of slurmctld
+	Reconfigure bool `json:"reconfigure,omitempty"` // so that nodes get what slurmctld has
+	Database    bool `json:"database,omitempty"`    // a restart of slurmdbd
+	Settle      bool `json:"settle,omitempty"`      // after a start: what slurmctld forgot
+}
+
+// or is what either of two owes.
+func (o owed) or(p owed) owed {
+	return owed{o.Restart || p.Restart, o.Reconfigure || p.Reconfigure, o.Database || p.Database, o.Settle || p.Settle}
+}
+
+func (o owed) String() string {
+	var words []string
+	for _, w := range []struct {
+		is   bool
+		name string
+	}{{o.Restart, "restart of slurmctld"}, {o.Reconfigure, "reconfigure"}, {o.Database, "restart of slurmdbd"}, {o.Settle, "look at the nodes after a start"}} {
+		if w.is {
+			words = append(words, w.name)
+		}
+	}
+	return strings.Join(words, ", ")
 }
 
 // ports of one control stack; no two stacks of a host share one.
@@ -144,6 +178,23 @@ func (r *record) reopen(things ...string) {
 	}
 }
 
+// people is everybody who may have an account for the sake of the instance.
+func (r *record) people() []schema.UnixUser { return union(r.People, r.Unit.Instance.Users) }
+
+// leftover is who of them is not declared.
+func (r *record) leftover() []schema.UnixUser {
+	return slices.DeleteFunc(slices.Clone(r.People), func(u schema.UnixUser) bool { return slices.Contains(r.Unit.Instance.Users, u) })
+}
+
+// union is users of both lists, each once, by name.
+func union(a, b []schema.UnixUser) []schema.UnixUser {
+	all := slices.Concat(a, b)
+	slices.SortFunc(all, func(a, b schema.UnixUser) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+	})
+	return slices.Compact(all)
+}
+
 // keepDrain remembers why somebody drained a node, or, without a reason, that
 // there is nothing to remember.
 func (r *record) keepDrain(node, why string) {
@@ -178,6 +229,41 @@ func (c *control) close(ctx context.Context, thing string) error {
 	}
 	closing[thing] = c.r.now().UTC().Truncate(time.Second)
 	c.rec.Closing, c.disk.Closing = closing, closing
+	_, err := c.do(ctx, c.writeRecord(&c.disk))
+	return err
+}
+
+// owe puts on record what has to follow what is done next, as close does.
+func (c *control) owe(ctx context.Context, o owed) error {
+	o = c.disk.Owed.or(o)
+	if c.disk.Owed == o {
+		return nil
+	}
+	c.rec.Owed, c.disk.Owed = o, o
+	_, err := c.do(ctx, c.writeRecord(&c.disk))
+	return err
+}
+
+// paid says that what was owed is done and proven.
+func (c *control) paid(ctx context.Context, o owed) error {
+	left := owed{
+		c.disk.Owed.Restart && !o.Restart, c.disk.Owed.Reconfigure && !o.Reconfigure,
+		c.disk.Owed.Database && !o.Database, c.disk.Owed.Settle && !o.Settle,
+	}
+	if c.disk.Owed == left {
+		return nil
+	}
+	c.rec.Owed, c.disk.Owed = left, left
+	_, err := c.do(ctx, c.writeRecord(&c.disk))
+	return err
+}
+
+// name puts on record who is about to get an account, before they do, while
+// nobody looks at this host's records to see whose accounts are needed.
+func (c *control) name(ctx context.Context, users []schema.UnixUser) error {
+	defer c.r.lock("host " + c.host.Name())()
+	all := union(c.disk.people(), users)
+	c.rec.People, c.disk.People = all, all
 	_, err := c.do(ctx, c.writeRecord(&c.disk))
 	return err
 }

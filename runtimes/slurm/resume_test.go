@@ -1,0 +1,166 @@
+package slurm
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/runtimes/slurm/profile"
+	"berth/schema"
+)
+
+func (c *cluster) state(t *testing.T, member string) plan.State {
+	t.Helper()
+	for _, m := range c.observe(t).Members {
+		if m.Name == member {
+			return m.State
+		}
+	}
+	return ""
+}
+
+// A drain of ours that nothing explains is not how a member runs: it is joined
+// anew, which takes the drain back.
+func TestForgottenDrains(t *testing.T) {
+	c := newCluster(t)
+	for _, reason := range []string{drainLeave + "action.1", drainStop + "action.1"} {
+		c.node = nodeDrained(reason)
+		require.Equal(t, plan.Partial, c.state(t, "worker-0"), reason)
+		require.NoError(t, c.apply(t, plan.Join, c.unit))
+		require.Equal(t, plan.Running, c.state(t, "worker-0"), reason)
+	}
+	c.node = nodeDrained("bad fan")
+	require.Equal(t, plan.Running, c.state(t, "worker-0"), "a person's drain stays that person's")
+}
+
+// A start takes the drains of the stop back where slurmd never stopped.
+func TestStartAfterAStopThatReachedNotAll(t *testing.T) {
+	c := newCluster(t)
+	rec := c.freshRecord()
+	rec.Stopped = true
+	c.put(t, rec)
+	c.node = nodeDrained(drainStop + "action.1")
+	for _, name := range controlServices() {
+		c.ctl.services[name] = false
+	}
+	ctl := c.on(t)
+	require.NoError(t, ctl.start(t.Context(), &c.unit, plan.Action{Verb: plan.Start, Member: "controller-0"}))
+	require.Equal(t, idleNode, c.node)
+	require.False(t, c.record(t).Stopped)
+	require.Equal(t, owed{}, c.record(t).Owed)
+}
+
+// What has to follow a file that was written is on record before it is, and is
+// done by whoever comes after a crash.
+func TestOwedAfterACrash(t *testing.T) {
+	c := newCluster(t)
+	conf := profile.Stack{Cluster: clusterName(c.unit.Instance.Key)}.Conf()
+	// Its port changes, which takes a restart.
+	old := strings.Replace(string(c.ctl.files[conf]), "SlurmctldPort=20000", "SlurmctldPort=20500", 1)
+	require.NotEqual(t, old, string(c.ctl.files[conf]))
+	c.ctl.files[conf] = []byte(old)
+	c.ctl.before = func(op runtimes.Op) error {
+		if op.Service != nil && op.Service.Verb == "restart" {
+			return runtimes.ErrUncertain
+		}
+		return nil
+	}
+	require.ErrorIs(t, c.apply(t, plan.Configure, c.unit), runtimes.ErrUncertain)
+	require.Contains(t, string(c.ctl.files[conf]), "SlurmctldPort=20000", "it was written")
+	require.True(t, c.record(t).Owed.Restart)
+	require.Contains(t, c.observe(t).Drift, plan.Drift{Member: "controller-0", What: "configuration", Detail: "a change was not finished: restart of slurmctld, reconfigure"})
+
+	c.ctl.before = nil
+	require.NoError(t, c.apply(t, plan.Configure, c.unit))
+	require.True(t, c.ctl.ran("restart slurmctld"))
+	require.True(t, c.ctl.ran("scontrol reconfigure"))
+	require.Equal(t, owed{}, c.record(t).Owed)
+	require.Empty(t, c.observe(t).Drift)
+}
+
+// A slurmctld that was started, and forgot what it does after a crash of its
+// own, is settled by whoever comes after a crash of ours.
+func TestSettledAfterACrash(t *testing.T) {
+	c := newCluster(t)
+	c.ctl.services[profile.Slurmctld] = false
+	c.node = nodeDrained(drainLeave + "gone")
+	c.ctl.before = func(op runtimes.Op) error {
+		if op.Run != nil && op.Run.Args[0] == "reconfigure" {
+			return errCrash
+		}
+		return nil
+	}
+	require.ErrorIs(t, c.on(t).bringUp(t.Context()), errCrash)
+	require.True(t, c.ctl.services[profile.Slurmctld])
+	require.NotEmpty(t, c.observe(t).Drift)
+	c.ctl.before = nil
+	require.NoError(t, c.apply(t, plan.Configure, c.unit))
+	require.Equal(t, idleNode, c.node)
+	require.Empty(t, c.observe(t).Drift)
+}
+
+// Whoever gets an account is on record before, so that a change that is taken
+// back half way takes the account back too.
+func TestPeopleAreNamedFirst(t *testing.T) {
+	c := newCluster(t)
+	more := c.unit
+	more.Instance.Users = append([]schema.UnixUser{{Name: "bob", UID: 2002}}, more.Instance.Users...)
+	c.ctl.before = func(op runtimes.Op) error {
+		if op.User != nil && op.User.Name == "bob" && !op.User.Absent {
+			require.Contains(t, c.record(t).People, schema.UnixUser{Name: "bob", UID: 2002})
+		}
+		if op.Run != nil && op.Run.Program == "scontrol" {
+			return errCrash
+		}
+		return nil
+	}
+	require.ErrorIs(t, c.apply(t, plan.Configure, more), errCrash)
+	c.ctl.before = nil
+	require.Contains(t, c.ctl.users, "bob")
+	require.Contains(t, c.wk.users, "bob")
+	require.Contains(t, c.people, "bob")
+	require.Equal(t, c.unit.Instance.Users, c.observe(t).Unit.Instance.Users, "what was applied is still the old")
+	require.NotEmpty(t, c.observe(t).Drift)
+
+	require.NoError(t, c.apply(t, plan.Configure, c.unit))
+	require.NotContains(t, c.ctl.users, "bob")
+	require.NotContains(t, c.wk.users, "bob")
+	require.NotContains(t, c.people, "bob")
+	require.Empty(t, c.record(t).People)
+	require.Empty(t, c.observe(t).Drift)
+}
+
+// Somebody whom another instance of the host is about to need keeps the account.
+func TestAccountsNeededByANeighbour(t *testing.T) {
+	c := newCluster(t)
+	neighbour := c.freshRecord()
+	neighbour.Unit.Instance.Key = schema.InstanceKey("t", "p", "two")
+	neighbour.Unit.Instance.Users = nil
+	neighbour.Cluster = clusterName(neighbour.Unit.Instance.Key)
+	neighbour.People = c.unit.Instance.Users
+	c.ctl.files[profile.Stack{Cluster: neighbour.Cluster}.Record()] = neighbour.encode()
+	nobody := c.unit
+	nobody.Instance.Users = nil
+	// While it is looked whose account is needed, nobody gets to need one.
+	c.ctl.before = func(op runtimes.Op) error {
+		if op.List != nil {
+			l := c.rt.locks["host ctl"]
+			require.False(t, l.TryLock(), "the host is not locked")
+		}
+		return nil
+	}
+	require.NoError(t, c.apply(t, plan.Configure, nobody))
+	require.Contains(t, c.ctl.users, "alice")
+	require.NotContains(t, c.wk.users, "alice")
+}
+
+// An instance whose files drifted can be taken away all the same.
+func TestDriftedInstancesCanGo(t *testing.T) {
+	c := newCluster(t)
+	c.hash = "HASH_VAL = Different Ours=0x1 Slurmctld=0x2"
+	require.NoError(t, c.apply(t, plan.Delete, c.unit))
+	require.Equal(t, plan.Absent, c.observe(t).Presence)
+}
