@@ -47,6 +47,10 @@ type Program struct {
 	Reads func(args []string) bool
 }
 
+// AdminGroups are the groups whose members reach all of a host. No account that
+// is made, or that a program runs as, may be in one.
+func AdminGroups() []string { return []string{"root", "sudo", "wheel", "adm", "docker"} }
+
 // Making is what a request would make at a path.
 type Making struct {
 	Kind         string // file, secret, dir or link

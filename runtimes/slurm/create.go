@@ -399,7 +399,7 @@ func (c *control) makeUsers(ctx context.Context, s site, users []schema.UnixUser
 	if set.Identity == identityManaged {
 		return s.doAll(ctx, userOps(users, false))
 	}
-	for part := range slices.Chunk(users, batch) {
+	for part := range slices.Chunk(users, batch/2) {
 		if err := lookUp(ctx, s, part); err != nil {
 			return err
 		}
@@ -407,19 +407,32 @@ func (c *control) makeUsers(ctx context.Context, s site, users []schema.UnixUser
 	return nil
 }
 
-// lookUp checks that a host knows people by the uid declared.
+// lookUp checks that a host knows people by the uid declared, and none of them
+// as an administrator: whoever may name a person could act as one.
 func lookUp(ctx context.Context, s site, users []schema.UnixUser) error {
+	ask := func(what, name string) runtimes.Op {
+		return runtimes.Op{Run: &runtimes.Run{Program: "id", Args: []string{what, name}, TimeoutMS: 5_000, AllowExit: true}}
+	}
 	var ops []runtimes.Op
 	for _, u := range users {
-		ops = append(ops, runtimes.Op{Run: &runtimes.Run{Program: "id", Args: []string{"-u", u.Name}, TimeoutMS: 5_000, AllowExit: true}})
+		ops = append(ops, ask("-u", u.Name), ask("-Gn", u.Name))
 	}
 	res, err := s.do(ctx, ops...)
 	if err != nil {
 		return err
 	}
 	for i, u := range users {
-		if got := strings.TrimSpace(string(res[i].Data)); got != fmt.Sprint(u.UID) {
-			return fmt.Errorf("host %s: user %s: want uid %d from the directory, have %q: %s", s.host.Name(), u.Name, u.UID, got, strings.TrimSpace(string(res[i].Stderr)))
+		id, groups := res[2*i], res[2*i+1]
+		if got := strings.TrimSpace(string(id.Data)); got != fmt.Sprint(u.UID) {
+			return fmt.Errorf("host %s: user %s: want uid %d from the directory, have %q: %s", s.host.Name(), u.Name, u.UID, got, strings.TrimSpace(string(id.Stderr)))
+		}
+		if groups.Exit != 0 {
+			return fmt.Errorf("host %s: the groups of user %s cannot be told: %s", s.host.Name(), u.Name, strings.TrimSpace(string(groups.Stderr)))
+		}
+		for _, g := range strings.Fields(string(groups.Data)) {
+			if slices.Contains(runtimes.AdminGroups(), g) {
+				return fmt.Errorf("host %s: user %s is in the group %s, which administers the host", s.host.Name(), u.Name, g)
+			}
 		}
 	}
 	return nil

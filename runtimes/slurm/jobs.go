@@ -96,8 +96,9 @@ func (r *Runtime) controlOf(u *plan.Unit, stamp runtimes.Stamp) (*control, error
 	return r.control(m, u.Instance.Key, stamp), nil
 }
 
-// Job implements runtimes.Jobs. It asks slurmctld, and slurmdbd for jobs that
-// ended long ago.
+// Job implements runtimes.Jobs. How a job stands that waits or runs, slurmctld
+// says, in words that no user wrote; all else slurmdbd. Each is asked about this
+// one job, as a busy cluster has more than an answer holds.
 func (r *Runtime) Job(ctx context.Context, u *plan.Unit, id string) (runtimes.Job, error) {
 	if !jobID.MatchString(id) {
 		return runtimes.Job{}, fmt.Errorf("%q is no job id", id)
@@ -106,31 +107,37 @@ func (r *Runtime) Job(ctx context.Context, u *plan.Unit, id string) (runtimes.Jo
 	if err != nil {
 		return runtimes.Job{}, err
 	}
-	res, err := c.do(ctx, c.cli("squeue", "--json", "--all"))
+	queue := c.cli("squeue", "--noheader", "--all", profile.JobFormat, "--jobs="+id)
+	queue.Run.Env["SLURM_TIME_FORMAT"] = "%s"
+	res, err := c.do(ctx, queue, c.cli("sacct", "--json", "--allusers", "--jobs="+id))
 	if err != nil {
 		return runtimes.Job{}, fmt.Errorf("job %s: %w", id, err)
 	}
-	if res[0].Exit == 0 {
-		j, ok, err := parseQueueJob(res[0].Data, id)
-		if err != nil {
+	var live, accounted job
+	var lives, known bool
+	if res[0].Exit == 0 { // it also fails over an id that it does not know
+		if live, lives, err = parseQueueJob(res[0].Data, id); err != nil {
 			return runtimes.Job{}, fmt.Errorf("job %s: host %s: %w", id, c.host.Name(), err)
 		}
-		if ok {
-			return describe(j), nil
+	}
+	switch {
+	case res[1].Exit == 0:
+		if accounted, known, err = parseAccountedJob(res[1].Data, id); err != nil {
+			return runtimes.Job{}, fmt.Errorf("job %s: host %s: %w", id, c.host.Name(), err)
 		}
+	case !lives:
+		return runtimes.Job{}, fmt.Errorf("job %s: %w", id, c.refused(c.cli("sacct", "--json", "--allusers", "--jobs="+id), res[1]))
 	}
-	accounted, err := c.must(ctx, c.cli("sacct", "--json", "--allusers", "--jobs="+id))
-	if err != nil {
-		return runtimes.Job{}, fmt.Errorf("job %s: %w", id, err)
+	switch {
+	case lives && known && accounted.Submit.Equal(live.Submit):
+		live.Comment = accounted.Comment
+		return describe(live), nil
+	case lives:
+		return describe(live), nil // slurmdbd has not heard of it yet
+	case known:
+		return describe(accounted), nil
 	}
-	j, ok, err := parseAccountedJob(accounted.Data, id)
-	if err != nil {
-		return runtimes.Job{}, fmt.Errorf("job %s: host %s: %w", id, c.host.Name(), err)
-	}
-	if !ok {
-		return runtimes.Job{}, fmt.Errorf("cluster %s has no job %s", c.stack.Cluster, id)
-	}
-	return describe(j), nil
+	return runtimes.Job{}, fmt.Errorf("cluster %s has no job %s", c.stack.Cluster, id)
 }
 
 func describe(j job) runtimes.Job {

@@ -2,7 +2,9 @@ package slurm
 
 import (
 	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -133,4 +135,39 @@ func TestForgettingANode(t *testing.T) {
 	require.Contains(t, c.node, "bad fan")
 	require.Empty(t, c.record(t).Drained)
 	require.False(t, c.ctl.ran("state=undrain"))
+}
+
+// A job of a busy cluster is found: nobody is asked for all jobs.
+func TestJobOfABusyCluster(t *testing.T) {
+	c := newCluster(t)
+	c.ctl.answer = func(run *runtimes.Run) (string, int) {
+		if !slices.Contains(run.Args, "--jobs=7") {
+			return "", 1 // more than an answer holds
+		}
+		if run.Program == "sacct" {
+			return `{"jobs":[{"job_id":7,"state":{"current":"PENDING"},"time":{"submission":1700000000},"comment":{"job":"mine"}}]}`, 0
+		}
+		require.Equal(t, "%s", run.Env["SLURM_TIME_FORMAT"])
+		return "7|RUNNING|1700000000|gpu-1|None\n", 0
+	}
+	want := runtimes.Job{ID: "7", State: runtimes.JobRunning, Detail: "RUNNING", Nodes: []string{"gpu-1"}, Comment: "mine", Submitted: time.Unix(1_700_000_000, 0).UTC()}
+	got, err := c.rt.Job(t.Context(), &c.unit, "7")
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+}
+
+// A directory's administrators are nobody's people.
+func TestAdministratorsOfADirectory(t *testing.T) {
+	c := newCluster(t)
+	groups := "users sudo"
+	c.ctl.answer = func(run *runtimes.Run) (string, int) {
+		if run.Args[0] == "-Gn" {
+			return groups + "\n", 0
+		}
+		return "2001\n", 0
+	}
+	ctl := c.on(t)
+	require.ErrorContains(t, lookUp(t.Context(), ctl.site, c.unit.Instance.Users), "sudo")
+	groups = "users"
+	require.NoError(t, lookUp(t.Context(), ctl.site, c.unit.Instance.Users))
 }

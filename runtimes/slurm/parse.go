@@ -119,7 +119,7 @@ func pingUp(raw []byte) bool {
 	return strings.Contains(string(raw), "is UP")
 }
 
-// job is what of a job is read by `squeue --json` and `sacct --json` alike.
+// job is what of a job is read by squeue and `sacct --json` alike.
 type job struct {
 	ID      int
 	State   string
@@ -129,25 +129,26 @@ type job struct {
 	Submit  time.Time
 }
 
-// parseQueueJob finds a job in `squeue --json`.
+// parseQueueJob finds a job in squeue with profile.JobFormat: the first line of
+// its id, as an array has one for each task.
 func parseQueueJob(raw []byte, id string) (job, bool, error) {
-	var doc struct {
-		Jobs []struct {
-			JobID   int    `json:"job_id"`
-			State   string `json:"job_state"`
-			Reason  string `json:"state_reason"`
-			Nodes   string `json:"nodes"`
-			Comment string `json:"comment"`
-			Submit  int64  `json:"submit_time"`
-		} `json:"jobs"`
-	}
-	if err := json.Unmarshal(raw, &doc); err != nil {
-		return job{}, false, fmt.Errorf("squeue --json: %w", err)
-	}
-	for _, j := range doc.Jobs {
-		if strconv.Itoa(j.JobID) == id {
-			return job{j.JobID, j.State, j.Reason, j.Nodes, j.Comment, time.Unix(j.Submit, 0).UTC()}, true, nil
+	for line := range strings.Lines(string(raw)) {
+		words := strings.Split(strings.TrimSuffix(line, "\n"), "|")
+		if len(words) != 5 {
+			return job{}, false, fmt.Errorf("squeue: %q is not id, state, time, nodes and reason", strings.TrimSpace(line))
 		}
+		if words[0] != id {
+			continue
+		}
+		number, err := strconv.Atoi(id)
+		if err != nil {
+			return job{}, false, fmt.Errorf("squeue: job %q is no number", id)
+		}
+		at, err := strconv.ParseInt(words[2], 10, 64)
+		if err != nil {
+			return job{}, false, fmt.Errorf("squeue: %q is no time", words[2])
+		}
+		return job{ID: number, State: words[1], Submit: time.Unix(at, 0).UTC(), Nodes: words[3], Reason: words[4]}, true, nil
 	}
 	return job{}, false, nil
 }

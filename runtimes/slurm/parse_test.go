@@ -46,13 +46,17 @@ func TestParseQueue(t *testing.T) {
 }
 
 func TestParseJobs(t *testing.T) {
-	j, ok, err := parseQueueJob([]byte(`{"jobs":[{"job_id":7,"job_state":"PENDING","state_reason":"Resources","submit_time":1700000000}]}`), "7")
+	j, ok, err := parseQueueJob([]byte("7|PENDING|1700000000||Resources\n"), "7")
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.Equal(t, runtimes.Job{ID: "7", State: runtimes.JobPending, Detail: "PENDING (Resources)", Submitted: time.Unix(1700000000, 0).UTC()}, describe(j))
-	_, ok, err = parseQueueJob([]byte(`{"jobs":[]}`), "7")
+	_, ok, err = parseQueueJob(nil, "7")
 	require.NoError(t, err)
 	require.False(t, ok)
+	for _, bad := range []string{"7|PENDING\n", "slurm error\n", "7|RUNNING|2023-11-14T22:13:20|n|None\n"} {
+		_, _, err = parseQueueJob([]byte(bad), "7")
+		require.Error(t, err, bad)
+	}
 	// An id is given out again after a crash: the later job is meant.
 	j, ok, err = parseAccountedJob([]byte(`{"jobs":[
 		{"job_id":7,"state":{"current":"FAILED"},"time":{"submission":100}},

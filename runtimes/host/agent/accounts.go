@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"berth/runtimes"
 )
 
 // account is a line of passwd, groupEntry one of group.
@@ -64,7 +66,7 @@ func parseAccount(f []string) (account, bool) {
 // is handed to them, would reach the whole host.
 func (db *accountDB) ordinary(name string, gid int) error {
 	for _, g := range db.groups {
-		if slices.Contains([]string{"root", "sudo", "wheel", "adm", "docker"}, g.name) && (g.gid == gid || slices.Contains(g.members, name)) {
+		if slices.Contains(runtimes.AdminGroups(), g.name) && (g.gid == gid || slices.Contains(g.members, name)) {
 			return refuse("%s is in the group %s, which administers this host", plain(name), plain(g.name))
 		}
 	}

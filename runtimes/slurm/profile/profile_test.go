@@ -92,6 +92,7 @@ func TestPrograms(t *testing.T) {
 		{"squeue", "--all", false},
 		{"squeue", "--json --format=%j", false},
 		{"id", "-u alice", true},
+		{"id", "-Gn alice", true},
 		{"id", "-u -G", false},
 		{"id", "alice", false},
 		{"scontrol", "update partitionname=main state=inactive", true},
@@ -179,7 +180,10 @@ func TestConfigurationOfPrograms(t *testing.T) {
 		if p.Env == nil {
 			continue
 		}
-		require.Len(t, p.Env, 1, name)
+		for variable, pattern := range p.Env {
+			require.Contains(t, []string{"SLURM_CONF", "SLURM_TIME_FORMAT"}, variable, name)
+			require.False(t, pattern.MatchString("x"), "%s of %s", variable, name)
+		}
 		conf := p.Env["SLURM_CONF"]
 		require.True(t, conf.MatchString("/etc/slurm/physics_1a2b3c4d/slurm.conf"), name)
 		require.Equal(t, name != "sbatch", conf.MatchString("/run/slurm/conf/slurm.conf"), name)

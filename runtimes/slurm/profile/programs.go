@@ -39,6 +39,10 @@ func SubmitArgs(options ...string) []string {
 // user wrote.
 const QueueFormat = "--format=%A %t %U"
 
+// JobFormat makes squeue print of a job: id, state, time of submission in
+// seconds, nodes and why it waits. No user writes any of these.
+const JobFormat = "--format=%A|%T|%V|%N|%r"
+
 var (
 	stackConf  = regexp.MustCompile(`^` + EtcDir + `/[a-z][a-z0-9_]{0,39}/slurm\.conf$`)
 	anyConf    = regexp.MustCompile(`^(` + EtcDir + `/[a-z][a-z0-9_]{0,39}|` + WorkerConfLink + `)/slurm\.conf$`)
@@ -59,13 +63,15 @@ func programs() map[string]runtimes.Program {
 	// A configuration says which libraries and programs are loaded, as root: it
 	// is one whose content CheckMake has seen, or that slurmd has fetched.
 	stacks := map[string]*regexp.Regexp{"SLURM_CONF": stackConf}
+	// Times as numbers: else they are in whatever zone the host is set to.
+	queueEnv := map[string]*regexp.Regexp{"SLURM_CONF": anyConf, "SLURM_TIME_FORMAT": regexp.MustCompile(`^%s$`)}
 	conf := map[string]*regexp.Regexp{"SLURM_CONF": anyConf}
 	always := func([]string) bool { return true }
 	return map[string]runtimes.Program{
 		"scontrol": {Path: "/usr/bin/scontrol", Env: conf, Check: checkScontrol, Reads: first("ping", "show")},
 		"sacctmgr": {Path: "/usr/bin/sacctmgr", Env: conf, Check: checkSacctmgr, Reads: sacctmgrReads},
 		"sinfo":    {Path: "/usr/bin/sinfo", Env: conf, Check: only("--json"), Reads: always},
-		"squeue":   {Path: "/usr/bin/squeue", Env: conf, Check: checkSqueue, Reads: always},
+		"squeue":   {Path: "/usr/bin/squeue", Env: queueEnv, Check: checkSqueue, Reads: always},
 		"sacct":    {Path: "/usr/bin/sacct", Env: conf, Check: checkSacct, Reads: always},
 		"sdiag":    {Path: "/usr/bin/sdiag", Env: conf, Check: only(), Reads: always},
 		"sbatch":   {Path: "/usr/bin/sbatch", Env: stacks, AsPerson: true, Check: checkSbatch},
@@ -140,7 +146,7 @@ func checkSqueue(args []string) error {
 	form := false
 	for _, a := range args {
 		switch {
-		case a == "--json" || a == QueueFormat:
+		case a == "--json" || a == QueueFormat || a == JobFormat:
 			form = true
 		case a == "--all" || a == "--noheader" || queueFilter.MatchString(a):
 		default:
@@ -155,8 +161,8 @@ func checkSqueue(args []string) error {
 
 // checkID allows to look a person's account up, wherever it is kept.
 func checkID(args []string) error {
-	if len(args) != 2 || args[0] != "-u" || !userName.MatchString(args[1]) {
-		return fmt.Errorf("want -u and a name")
+	if len(args) != 2 || args[0] != "-u" && args[0] != "-Gn" || !userName.MatchString(args[1]) {
+		return fmt.Errorf("want -u or -Gn and a name")
 	}
 	return nil
 }
