@@ -47,7 +47,7 @@ func TestFromTheForge(t *testing.T) {
 	var mu sync.Mutex
 	var got []webhooks.Event
 	h, err := webhooks.Handler(webhooks.Options{
-		Secrets: [][]byte{[]byte("s")}, Log: slog.New(slog.DiscardHandler),
+		Secrets: webhooks.StaticSecrets([]byte("s")), Log: slog.New(slog.DiscardHandler),
 		Enqueue: func(e webhooks.Event) error {
 			mu.Lock()
 			defer mu.Unlock()

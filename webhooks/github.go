@@ -13,6 +13,7 @@ import (
 	"mime"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/go-github/v62/github"
@@ -51,6 +52,15 @@ type Event struct {
 // gets a 503, so that the delivery shows as failed there and can be redelivered.
 var ErrFull = errors.New("queue is full")
 
+// ErrForeign is what Enqueue returns for an event of a repository that is none
+// of ours: an organisation's hook tells of all of them.
+var ErrForeign = errors.New("another repository's")
+
+// StaticSecrets are secrets that never change, for Options.
+func StaticSecrets(secrets ...[]byte) func() ([][]byte, error) {
+	return func() ([][]byte, error) { return secrets, nil }
+}
+
 // Limits and defaults of a Handler.
 const (
 	DefaultMaxBody  = 25 << 20 // what GitHub sends at most
@@ -61,10 +71,12 @@ const (
 
 // Options of a Handler.
 type Options struct {
-	// Secrets are tried all; two of them while a secret is being replaced. None
-	// may be empty.
-	Secrets [][]byte
-	// Enqueue wakes somebody. It must not block. Any error is a 503.
+	// Secrets are asked for with each delivery, so that one that was replaced
+	// counts at once. All are tried; two of them while one is being replaced.
+	// None may be empty. It must be safe for concurrent use; an error is a 503.
+	Secrets func() ([][]byte, error)
+	// Enqueue wakes somebody. It must not block. ErrForeign is a 202 that wakes
+	// nobody; any other error is a 503.
 	Enqueue func(Event) error
 	// MaxBody bounds what is read of a delivery, in bytes; a larger one gets 413.
 	MaxBody int64
@@ -82,6 +94,7 @@ type Options struct {
 type handler struct {
 	Options
 	inFlight   chan struct{}
+	secretless atomic.Bool // the secrets could not be had last time
 	deliveries *prometheus.CounterVec
 }
 
@@ -90,11 +103,13 @@ const (
 	resultQueued   = "queued"
 	resultIgnored  = "ignored"   // authentic, and of no interest
 	resultUnread   = "unread"    // authentic, and not understood
+	resultForeign  = "foreign"   // authentic, of another repository
 	resultFull     = "full"      // authentic, and nobody could be woken
 	resultForged   = "forged"    // no or a wrong signature
 	resultTooLarge = "too_large" // beyond MaxBody
 	resultBroken   = "broken"    // the body did not arrive
 	resultBusy     = "busy"      // too many at once; not read
+	resultSecret   = "no_secret" // there is nothing to check a signature with
 	resultMethod   = "method"    // not a POST
 )
 
@@ -105,20 +120,16 @@ const (
 //	405  not a POST
 //	408  the body did not arrive in time
 //	413  larger than MaxBody
-//	503  authentic, but the queue is full; or too many deliveries at once
+//	503  authentic, but the queue is full; too many deliveries at once; or the
+//	     secret cannot be read
 //
 // It fails if a secret is missing or empty: an unsigned hook is an open door.
 func Handler(o Options) (http.Handler, error) {
-	if len(o.Secrets) == 0 {
-		return nil, errors.New("webhook: no secret given: set one here and at the forge")
+	if o.Secrets == nil || o.Enqueue == nil || o.Log == nil {
+		return nil, errors.New("webhook: Secrets, Enqueue and Log are needed")
 	}
-	for i, s := range o.Secrets {
-		if len(bytes.TrimSpace(s)) == 0 {
-			return nil, fmt.Errorf("webhook: secret %d is empty: set one here and at the forge", i+1)
-		}
-	}
-	if o.Enqueue == nil || o.Log == nil {
-		return nil, errors.New("webhook: Enqueue and Log are needed")
+	if _, err := o.secrets(); err != nil {
+		return nil, err
 	}
 	if o.MaxBody <= 0 {
 		o.MaxBody = DefaultMaxBody
@@ -143,6 +154,23 @@ func Handler(o Options) (http.Handler, error) {
 		}
 	}
 	return h, nil
+}
+
+// secrets are those of now, none of them empty.
+func (o *Options) secrets() ([][]byte, error) {
+	all, err := o.Secrets()
+	if err != nil {
+		return nil, fmt.Errorf("webhook: %w", err)
+	}
+	if len(all) == 0 {
+		return nil, errors.New("webhook: no secret given: set one here and at the forge")
+	}
+	for i, s := range all {
+		if len(bytes.TrimSpace(s)) == 0 {
+			return nil, fmt.Errorf("webhook: secret %d is empty: set one here and at the forge", i+1)
+		}
+	}
+	return all, nil
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -180,7 +208,10 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	result = resultIgnored
 	for _, e := range events {
 		e.Delivery = id
-		if err := h.Enqueue(e); err != nil {
+		if err := h.Enqueue(e); errors.Is(err, ErrForeign) {
+			result = resultForeign
+			continue
+		} else if err != nil {
 			h.Log.Warn("webhook: cannot wake anybody", "event", name, "delivery", id, "error", err)
 			w.Header().Set("Retry-After", "1")
 			h.answer(w, http.StatusServiceUnavailable, name, resultFull)
@@ -208,9 +239,23 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request) (body []byte, who
 	if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(h.Timeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return nil, false, http.StatusRequestTimeout, resultBroken
 	}
-	macs := make([]hash.Hash, len(h.Secrets))
-	sinks := make([]io.Writer, len(h.Secrets), len(h.Secrets)+1)
-	for i, s := range h.Secrets {
+	secrets, err := h.secrets()
+	// Told when it begins and when it is over: a stranger must not be able to
+	// write our log.
+	if broken := err != nil; h.secretless.Swap(broken) != broken {
+		if broken {
+			h.Log.Error("webhook: deliveries are refused until there is a secret to check them with", "error", err)
+		} else {
+			h.Log.Info("webhook: there is a secret again")
+		}
+	}
+	if err != nil {
+		w.Header().Set("Retry-After", "1")
+		return nil, false, http.StatusServiceUnavailable, resultSecret
+	}
+	macs := make([]hash.Hash, len(secrets))
+	sinks := make([]io.Writer, len(secrets), len(secrets)+1)
+	for i, s := range secrets {
 		macs[i] = hmac.New(sha256.New, s)
 		sinks[i] = macs[i]
 	}

@@ -6,6 +6,7 @@ import (
 	"crypto/sha1"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -57,7 +58,7 @@ func (i *inbox) add(e webhooks.Event) error {
 func newHandler(t testing.TB, in *inbox, change func(*webhooks.Options)) (http.Handler, *prometheus.Registry) {
 	reg := prometheus.NewRegistry()
 	o := webhooks.Options{
-		Secrets: [][]byte{[]byte(secret)}, Enqueue: in.add,
+		Secrets: webhooks.StaticSecrets([]byte(secret)), Enqueue: in.add,
 		Log: slog.New(slog.DiscardHandler), Registry: reg,
 	}
 	if change != nil {
@@ -187,7 +188,7 @@ func TestBothSecretsWhileOneIsReplaced(t *testing.T) {
 	for _, key := range []string{"old secret", "new secret"} {
 		in := &inbox{}
 		h, _ := newHandler(t, in, func(o *webhooks.Options) {
-			o.Secrets = [][]byte{[]byte("new secret"), []byte("old secret")}
+			o.Secrets = webhooks.StaticSecrets([]byte("new secret"), []byte("old secret"))
 		})
 		r := delivery("push", pushMain)
 		r.Header.Set("X-Hub-Signature-256", sign(key, []byte(pushMain)))
@@ -196,6 +197,63 @@ func TestBothSecretsWhileOneIsReplaced(t *testing.T) {
 		require.Equal(t, 202, w.Code, key)
 		require.Len(t, in.events, 1)
 	}
+}
+
+// counted is how many deliveries of an event ended in a result.
+func counted(t *testing.T, reg *prometheus.Registry, event, result string) float64 {
+	families, err := reg.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if l := m.GetLabel(); len(l) == 2 && l[0].GetValue() == event && l[1].GetValue() == result {
+				return m.GetCounter().GetValue()
+			}
+		}
+	}
+	return 0
+}
+
+func TestSecretIsAskedForEachTime(t *testing.T) {
+	in, log := &inbox{}, &bytes.Buffer{}
+	now, missing := "old secret", error(nil)
+	h, reg := newHandler(t, in, func(o *webhooks.Options) {
+		o.Secrets = func() ([][]byte, error) { return [][]byte{[]byte(now)}, missing }
+		o.Log = slog.New(slog.NewTextHandler(log, nil))
+	})
+	deliver := func(key string) int {
+		r := delivery("push", pushMain)
+		r.Header.Set("X-Hub-Signature-256", sign(key, []byte(pushMain)))
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Code
+	}
+	require.Equal(t, 202, deliver("old secret"))
+	now = "new secret"
+	require.Equal(t, 401, deliver("old secret"), "what was replaced is none any more")
+	require.Equal(t, 202, deliver("new secret"))
+
+	now = " "
+	require.Equal(t, 503, deliver(" "), "an empty secret is none")
+	require.Empty(t, in.events[2:])
+	now, missing = "new secret", errors.New("no such file")
+	for range 5 {
+		require.Equal(t, 503, deliver("new secret"))
+	}
+	require.Equal(t, 1, strings.Count(log.String(), "\n"), "a stranger must not be able to write our log")
+	require.NotContains(t, log.String(), "new secret")
+	missing = nil
+	require.Equal(t, 202, deliver("new secret"))
+	require.Contains(t, log.String(), "again")
+	require.Equal(t, 6.0, counted(t, reg, "unknown", "no_secret"))
+}
+
+func TestAnotherRepositorysEventWakesNobody(t *testing.T) {
+	in := &inbox{err: fmt.Errorf("elsewhere: %w", webhooks.ErrForeign)}
+	h, reg := newHandler(t, in, nil)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, delivery("push", pushMain))
+	require.Equal(t, 202, w.Code, "redelivering it would help nobody")
+	require.Equal(t, 1.0, counted(t, reg, "push", "foreign"))
 }
 
 func TestFullQueueIsToldToTheForge(t *testing.T) {
@@ -213,13 +271,18 @@ func TestConstruction(t *testing.T) {
 		"none": nil, "empty": {{}}, "nil": {nil}, "blank": {[]byte(" \n")}, "one of two empty": {[]byte("a"), {}},
 	} {
 		o := ok
-		o.Secrets = secrets
+		o.Secrets = webhooks.StaticSecrets(secrets...)
 		_, err := webhooks.Handler(o)
 		require.ErrorContains(t, err, "secret", name)
 	}
 	o := ok
-	o.Secrets = [][]byte{[]byte("a")}
 	_, err := webhooks.Handler(o)
+	require.ErrorContains(t, err, "Secrets")
+	o.Secrets = func() ([][]byte, error) { return nil, errors.New("no such file") }
+	_, err = webhooks.Handler(o)
+	require.ErrorContains(t, err, "no such file")
+	o.Secrets = webhooks.StaticSecrets([]byte("a"))
+	_, err = webhooks.Handler(o)
 	require.NoError(t, err)
 	o.Enqueue = nil
 	_, err = webhooks.Handler(o)

@@ -22,17 +22,24 @@ var configCUE string
 type config struct {
 	Estate     string `json:"estate"`
 	Repository struct {
-		URL       string  `json:"url"`
-		Branch    string  `json:"branch"`
-		Username  string  `json:"username"`
-		Token     *secret `json:"token"`
-		Directory string  `json:"directory"`
+		URL         string  `json:"url"`
+		Branch      string  `json:"branch"`
+		Username    string  `json:"username"`
+		Token       *secret `json:"token"`
+		SSHKey      string  `json:"ssh_key"`
+		KnownHosts  string  `json:"known_hosts"`
+		AllowHTTP   bool    `json:"allow_http"`
+		StatusURL   string  `json:"status_url"`
+		StatusToken *secret `json:"status_token"`
+		Accept      string  `json:"accept"`
+		Directory   string  `json:"directory"`
 	} `json:"repository"`
 	GitHub *struct {
 		APIURL            string  `json:"api_url"`
 		Owner             string  `json:"owner"`
 		Repository        string  `json:"repository"`
-		Token             secret  `json:"token"`
+		Token             *secret `json:"token"`
+		App               *appID  `json:"app"`
 		Login             string  `json:"login"`
 		Report            string  `json:"report"`
 		WebhookSecret     secret  `json:"webhook_secret"`
@@ -52,6 +59,13 @@ type config struct {
 	FlushWindow duration `json:"flush_window"`
 	Workers     int      `json:"workers"`
 	MaxAttempts int      `json:"max_attempts"`
+}
+
+// appID is a GitHub App as it is installed.
+type appID struct {
+	ID           int64  `json:"id"`
+	Installation int64  `json:"installation"`
+	Key          secret `json:"key"`
 }
 
 func defaults() config {
@@ -117,13 +131,22 @@ func readConfig(path string) (*config, error) {
 	}
 	ctx := cuecontext.New()
 	schema := ctx.CompileString(configCUE, cue.Filename("config.cue")).LookupPath(cue.ParsePath("#Configuration"))
-	v := schema.Unify(ctx.BuildExpr(&ast.StructLit{Elts: f.Decls}))
+	said := ctx.BuildExpr(&ast.StructLit{Elts: f.Decls})
+	v := schema.Unify(said)
 	if err := v.Validate(cue.Concrete(true), cue.All()); err != nil {
 		return nil, configError(path, err)
 	}
 	c := defaults()
 	if err := v.Decode(&c); err != nil {
 		return nil, fmt.Errorf("configuration: %s: %w", path, err)
+	}
+	var lines []string
+	for _, m := range c.misfits() {
+		pos := said.LookupPath(cue.ParsePath(m.at)).Pos()
+		lines = append(lines, fmt.Sprintf("%s:%d:%d: %s: %s", path, pos.Line(), pos.Column(), m.field, m.message))
+	}
+	if lines != nil {
+		return nil, fmt.Errorf("configuration: %s", strings.Join(lines, "\n"))
 	}
 	if c.GitHub != nil && c.GitHub.APIURL == "" {
 		c.GitHub.APIURL = "https://api.github.com/"
@@ -132,6 +155,38 @@ func readConfig(path string) (*config, error) {
 		c.SSH.User = "berth"
 	}
 	return &c, nil
+}
+
+// misfit is a finding about fields that do not go together.
+type misfit struct {
+	at      string // what is there, for the place in the file
+	field   string
+	message string
+}
+
+// misfits are what the definition cannot say well: what is missing because of
+// something else.
+func (c *config) misfits() []misfit {
+	var out []misfit
+	tell := func(wrong bool, at, field, message string) {
+		if wrong {
+			out = append(out, misfit{at, field, message})
+		}
+	}
+	r := c.Repository
+	ssh := strings.HasPrefix(r.URL, "ssh://") || strings.HasPrefix(r.StatusURL, "ssh://")
+	tell(ssh && r.SSHKey == "", "repository", "repository.ssh_key", "an ssh:// URL needs it: add the path of a private key that may push")
+	tell(ssh && r.KnownHosts == "", "repository", "repository.known_hosts", "an ssh:// URL needs it: add the path of a file that pins the host's key, as ssh-keyscan prints it and you have checked it")
+	tell(!ssh && r.SSHKey != "", "repository.ssh_key", "repository.ssh_key", "it is for ssh:// URLs: take it out, or write the URL as ssh://git@HOST/PATH")
+	tell(!ssh && r.KnownHosts != "", "repository.known_hosts", "repository.known_hosts", "it is for ssh:// URLs: take it out, or write the URL as ssh://git@HOST/PATH")
+	tell(r.StatusURL == "" && r.StatusToken != nil, "repository.status_token", "repository.status_token", "it is for status_url: add that, or take this out")
+	if gh := c.GitHub; gh != nil {
+		tell(gh.Token == nil && gh.App == nil, "github", "github.token", "there is none: add token: {file: /PATH}, or app: {id: …, installation: …, key: {file: /PATH}}")
+		tell(gh.Token != nil && gh.App != nil, "github.app", "github.app", "there is a token as well: take one of the two out")
+		tell(gh.App != nil && gh.Login == "", "github.app", "github.login", "an App cannot ask who it is: add its slug and [bot], such as berth-lab[bot]")
+		tell(gh.App != nil && gh.Report == "statuses", "github.report", "github.report", "an App writes check runs: take report out, or use a token instead of the App")
+	}
+	return out
 }
 
 // configError says each thing that is wrong once, at its place in the file.

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,6 +44,33 @@ interval: soon
 	t.Run("a missing field is named", func(t *testing.T) {
 		_, err := readConfig(write("repository: {url: \"https://git.example/estate.git\", directory: /d}\ngithub: {owner: lab, repository: estate, token: {env: TOKEN}}\n"))
 		require.ErrorContains(t, err, "github.webhook_secret: field is required")
+	})
+	t.Run("fields that do not go together are told with what to add", func(t *testing.T) {
+		const app = "app: {id: 7, installation: 70, key: {file: /k}}"
+		for _, c := range []struct{ repository, github, want string }{
+			{"url: \"https://g.example/e.git\"", "token: {env: T}", ""},
+			{"url: \"https://g.example/e.git\"", app + ", login: \"berth[bot]\"", ""},
+			{"url: \"ssh://git@g.example/e.git\", ssh_key: /k, known_hosts: /h", "token: {env: T}", ""},
+			{"url: \"http://g.example/e.git\", allow_http: true, status_url: \"https://g.example/s.git\", status_token: {env: T}, accept: " + strings.Repeat("a", 40), "token: {env: T}", ""},
+			{"url: \"https://g.example/e.git\"", "login: berth", ":2:1: github.token: there is none: add token"},
+			{"url: \"https://g.example/e.git\"", "token: {env: T}, login: \"berth[bot]\", " + app, "github.app: there is a token as well"},
+			{"url: \"https://g.example/e.git\"", app, "github.login: an App cannot ask who it is: add"},
+			{"url: \"https://g.example/e.git\"", app + ", login: \"berth[bot]\", report: statuses", "github.report: an App writes check runs"},
+			{"url: \"https://g.example/e.git\"", "app: {id: 7, key: {file: /k}}, login: \"berth[bot]\"", "github.app.installation: field is required"},
+			{"url: \"ssh://git@g.example/e.git\", known_hosts: /h", "token: {env: T}", ":1:1: repository.ssh_key: an ssh:// URL needs it: add"},
+			{"url: \"ssh://git@g.example/e.git\", ssh_key: /k", "token: {env: T}", "repository.known_hosts: an ssh:// URL needs it: add"},
+			{"url: \"https://g.example/e.git\", status_url: \"ssh://g.example/s.git\"", "token: {env: T}", "repository.ssh_key: an ssh:// URL needs it: add"},
+			{"url: \"https://g.example/e.git\", ssh_key: /k", "token: {env: T}", "repository.ssh_key: it is for ssh:// URLs"},
+			{"url: \"https://g.example/e.git\", status_token: {env: T}", "token: {env: T}", "repository.status_token: it is for status_url"},
+			{"url: \"https://g.example/e.git\", accept: main", "token: {env: T}", "repository.accept: invalid value"},
+		} {
+			_, err := readConfig(write("repository: {" + c.repository + ", directory: /d}\ngithub: {owner: lab, repository: estate, webhook_secret: {env: S}, " + c.github + "}\n"))
+			if c.want == "" {
+				require.NoError(t, err, c.repository+" "+c.github)
+			} else {
+				require.ErrorContains(t, err, c.want, c.repository+" "+c.github)
+			}
+		}
 	})
 	t.Run("a key twice is refused", func(t *testing.T) {
 		_, err := readConfig(write("listen: a:1\nlisten: b:1\n"))

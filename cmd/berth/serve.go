@@ -114,20 +114,28 @@ func newDaemon(ctx context.Context, path string, log *slog.Logger) (d *daemon, e
 	if err != nil {
 		return nil, err
 	}
+	var tokens github.TokenSource
+	if c.GitHub != nil {
+		if tokens, err = c.forgeTokens(); err != nil {
+			return nil, err
+		}
+	}
 	if d.repo, err = gitrepo.Open(ctx, gitrepo.Options{
 		URL: c.Repository.URL, Dir: c.Repository.Directory, Branch: c.Repository.Branch, Log: log,
-		Auth: func(context.Context) (gitrepo.Credentials, error) {
-			token, err := c.Repository.Token.read()
-			return gitrepo.Credentials{User: c.Repository.Username, Token: token}, err
-		},
+		StatusURL: c.Repository.StatusURL, KnownHosts: c.Repository.KnownHosts, AllowHTTP: c.Repository.AllowHTTP,
+		Auth:       c.repositoryAuth(tokens),
+		StatusAuth: c.gitAuth(c.Repository.StatusURL, c.Repository.Username, c.Repository.StatusToken),
 	}); err != nil {
 		return nil, fmt.Errorf("repository: %w", err)
+	}
+	var repo reconciler.Repo = d.repo
+	if c.Repository.Accept != "" {
+		repo = &accepting{Repo: d.repo, commit: c.Repository.Accept, log: log}
 	}
 	var forge reconciler.Forge
 	if gh := c.GitHub; gh != nil {
 		if d.forge, err = github.New(github.Options{
-			BaseURL: gh.APIURL, Owner: gh.Owner, Repo: gh.Repository, Login: gh.Login, Report: github.Report(gh.Report),
-			Token:  func(context.Context) (string, error) { return gh.Token.read() },
+			BaseURL: gh.APIURL, Owner: gh.Owner, Repo: gh.Repository, Login: gh.Login, Report: github.Report(gh.Report), Token: tokens,
 			Render: github.Render{Markdown: report.Markdown, Check: report.Check, Rollout: report.Rollout},
 			Log:    log, Registry: d.reg,
 		}); err != nil {
@@ -136,7 +144,7 @@ func newDaemon(ctx context.Context, path string, log *slog.Logger) (d *daemon, e
 		forge = d.forge
 	}
 	d.loop = reconciler.New(reconciler.Options{
-		Estate: c.Estate, Repo: d.repo, Forge: forge, Loader: loader, Runtimes: live,
+		Estate: c.Estate, Repo: repo, Forge: forge, Loader: loader, Runtimes: live,
 		Interval: time.Duration(c.Interval), Poll: time.Duration(c.Poll), Flush: time.Duration(c.FlushWindow),
 		Workers: c.Workers, MaxAttempts: c.MaxAttempts, Log: log, Metrics: reconciler.NewMetrics(d.reg),
 	})
@@ -160,6 +168,9 @@ func (d *daemon) runtimes() (map[string]runtimes.Runtime, error) {
 			return nil, fmt.Errorf("memory_runtime: %w", err)
 		}
 		live["bare_metal"] = memory.New(world)
+	}
+	if len(live) == 0 {
+		d.log.Warn("nothing can be run: add ssh: {key: /PATH, known_hosts: /PATH} for hosts, or memory_runtime: {directory: /PATH} to try it without")
 	}
 	return live, nil
 }
@@ -186,19 +197,9 @@ func (d *daemon) close() {
 func (d *daemon) serve(ctx context.Context) error {
 	var hooks http.Handler
 	if gh := d.config.GitHub; gh != nil {
-		secrets := [][]byte{}
-		for _, s := range []*secret{&gh.WebhookSecret, gh.WebhookSecretNext} {
-			if s == nil {
-				continue
-			}
-			v, err := s.read()
-			if err != nil {
-				return fmt.Errorf("github.webhook_secret: %w", err)
-			}
-			secrets = append(secrets, []byte(v))
-		}
+		w := &waker{repository: gh.Owner + "/" + gh.Repository, loop: d.loop, forge: d.forge, log: d.log}
 		var err error
-		if hooks, err = webhooks.Handler(webhooks.Options{Secrets: secrets, Enqueue: d.wake, Log: d.log, Registry: d.reg}); err != nil {
+		if hooks, err = webhooks.Handler(webhooks.Options{Secrets: d.config.webhookSecrets, Enqueue: w.wake, Log: d.log, Registry: d.reg}); err != nil {
 			return err
 		}
 	}
@@ -225,28 +226,6 @@ func (d *daemon) serve(ctx context.Context) error {
 		return server.Shutdown(stop)
 	})
 	return g.Wait()
-}
-
-// wake turns a delivery into the items it hints at.
-func (d *daemon) wake(e webhooks.Event) error {
-	switch e.Kind {
-	case webhooks.Push:
-		d.loop.Enqueue(reconciler.Item{Do: reconciler.TaskEstate})
-	case webhooks.PullRequest, webhooks.Rerequest:
-		if e.Kind == webhooks.Rerequest {
-			d.forge.Rerequest(e.Commit) // a completed run cannot be reopened: a new one is made
-			d.loop.ShowAgain(e.Number)
-		}
-		if e.Number > 0 {
-			d.loop.Enqueue(reconciler.Item{Do: reconciler.TaskPull, Pull: e.Number})
-		} else {
-			d.loop.Enqueue(reconciler.Item{Do: reconciler.TaskPulls})
-		}
-	default: // authentic, but not understood: look at everything
-		d.loop.Enqueue(reconciler.Item{Do: reconciler.TaskEstate})
-		d.loop.Enqueue(reconciler.Item{Do: reconciler.TaskPulls})
-	}
-	return nil
 }
 
 // ready: the daemon leads and has decided a commit.

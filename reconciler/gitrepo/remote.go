@@ -70,7 +70,7 @@ func newRemote(raw string, auth AuthFunc, o Options) (*remote, error) {
 		r.transport = gitssh.DefaultClient
 	case "http":
 		if !o.AllowHTTP && !loopback(u.Hostname()) {
-			return nil, fmt.Errorf("repository URL %s: plain http would show the token to the network; use https", r.url)
+			return nil, fmt.Errorf("repository URL %s: plain http would show the token to the network; use https, or set allow_http where the network is closed", r.url)
 		}
 		fallthrough
 	case "https":

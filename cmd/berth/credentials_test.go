@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/gitrepo"
+	"berth/reconciler/gitrepo/gittest"
+	"berth/webhooks/github/githubtest"
+)
+
+func put(t *testing.T, path, text string) string {
+	t.Helper()
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+// TestAppIsEnough: with a GitHub App, no other token is needed, and its key may
+// be replaced while the daemon runs.
+func TestAppIsEnough(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := gittest.New(t, map[string]string{"platform/x": "1"})
+	var keys []*rsa.PrivateKey
+	var pems []string
+	for range 2 {
+		key, err := rsa.GenerateKey(rand.Reader, 2048)
+		require.NoError(t, err)
+		keys = append(keys, key)
+		pems = append(pems, string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})))
+	}
+	app := &githubtest.App{ID: 7, Installation: 70, Slug: "berth", Key: &keys[0].PublicKey}
+	forge, err := githubtest.New(githubtest.Options{RepoDir: s.Dir, Owner: "lab", Repo: "estate", App: app, Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	t.Cleanup(forge.Close)
+	keyFile := put(t, filepath.Join(dir, "key.pem"), pems[0])
+	c, err := readConfig(put(t, filepath.Join(dir, "berth.yaml"), fmt.Sprintf(`
+repository: {url: %q, directory: %s}
+github:
+  api_url: %q
+  owner: lab
+  repository: estate
+  login: berth[bot]
+  app: {id: 7, installation: 70, key: {file: %s}}
+  webhook_secret: {env: S}
+`, forge.CloneURL(), filepath.Join(dir, "mirror"), forge.APIURL(), keyFile)))
+	require.NoError(t, err)
+	tokens, err := c.forgeTokens()
+	require.NoError(t, err)
+	first, err := tokens(t.Context())
+	require.NoError(t, err)
+	again, err := tokens(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, first, again, "one token, while it lasts")
+
+	r, err := gitrepo.Open(t.Context(), gitrepo.Options{URL: c.Repository.URL, Dir: c.Repository.Directory, Auth: c.repositoryAuth(tokens)})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, r.Close()) })
+	tips, err := r.Fetch(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, s.Tip("main"), tips.Main)
+
+	// A new key makes new tokens; what is none is told, and quotes nothing.
+	put(t, keyFile, pems[1])
+	_, err = tokens(t.Context())
+	require.ErrorContains(t, err, "check the App's", "the forge does not know it yet")
+	put(t, keyFile, pems[1][:200])
+	_, err = tokens(t.Context())
+	require.ErrorContains(t, err, "github.app.key")
+	require.NotContains(t, err.Error(), strings.TrimSpace(pems[1][60:100]))
+	_, err = c.forgeTokens()
+	require.ErrorContains(t, err, "github.app.key", "at the start, too")
+}
+
+func TestTokensGoWhereTheyBelong(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	asked := 0
+	app := func(context.Context) (string, error) { asked++; return "of the App", nil }
+	auth := func(repository, api string) gitrepo.Credentials {
+		t.Helper()
+		c := &config{}
+		require.NoError(t, readInto(t, filepath.Join(dir, "berth.yaml"), "repository: {"+repository+", directory: /d}\ngithub: {api_url: \""+api+"\", owner: lab, repository: estate, login: \"b[bot]\", webhook_secret: {env: S}, app: {id: 7, installation: 70, key: {file: /k}}}\n", c))
+		got, err := c.repositoryAuth(app)(t.Context())
+		require.NoError(t, err)
+		return got
+	}
+	token, key := put(t, filepath.Join(dir, "token"), "its own\n"), put(t, filepath.Join(dir, "key"), "PEM\n")
+	const github, own = "https://api.github.com/", "https://git.example/api/v3/"
+	of := gitrepo.Credentials{User: "x-access-token", Token: "of the App"}
+	require.Equal(t, of, auth(`url: "https://github.com/lab/estate.git"`, github))
+	require.Equal(t, of, auth(`url: "https://git.example/lab/estate.git"`, own))
+	require.Equal(t, 2, asked)
+	require.Equal(t, gitrepo.Credentials{}, auth(`url: "https://git.example/lab/estate.git"`, github), "the App's token is not for other hosts")
+	require.Equal(t, gitrepo.Credentials{}, auth(`url: "http://git.example/lab/estate.git", allow_http: true`, own), "nor for the wire to read")
+	require.Equal(t, gitrepo.Credentials{}, auth(`url: "https://git.example:444/lab/estate.git"`, own))
+	require.Equal(t, gitrepo.Credentials{User: "u", Token: "its own"}, auth(`url: "https://github.com/lab/estate.git", username: u, token: {file: `+token+`}`, github))
+	require.Equal(t, gitrepo.Credentials{SSHKey: []byte("PEM\n")}, auth(`url: "ssh://git@github.com/lab/estate.git", known_hosts: /h, ssh_key: `+key, github))
+	require.Equal(t, 2, asked, "it is not asked for in vain")
+}
+
+// readInto reads text as berth.yaml.
+func readInto(t *testing.T, path, text string, into *config) error {
+	c, err := readConfig(put(t, path, text))
+	if err == nil {
+		*into = *c
+	}
+	return err
+}
+
+// TestWebhookSecretsAreReadAnew: a replaced secret counts without a restart.
+func TestWebhookSecretsAreReadAnew(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	now, next := put(t, filepath.Join(dir, "now"), "one\n"), filepath.Join(dir, "next")
+	c := &config{}
+	require.NoError(t, readInto(t, filepath.Join(dir, "berth.yaml"), "repository: {url: \"https://g.example/e.git\", directory: /d}\ngithub: {owner: lab, repository: estate, token: {env: T}, webhook_secret: {file: "+now+"}, webhook_secret_next: {file: "+next+"}}\n", c))
+	_, err := c.webhookSecrets()
+	require.ErrorContains(t, err, "github.webhook_secret_next")
+	put(t, next, "two\n")
+	got, err := c.webhookSecrets()
+	require.NoError(t, err)
+	require.Equal(t, [][]byte{[]byte("one"), []byte("two")}, got)
+	put(t, now, "two\n")
+	got, err = c.webhookSecrets()
+	require.NoError(t, err)
+	require.Equal(t, [][]byte{[]byte("two"), []byte("two")}, got)
+	put(t, now, "\n")
+	_, err = c.webhookSecrets()
+	require.ErrorContains(t, err, "github.webhook_secret: ")
+}
