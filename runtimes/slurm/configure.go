@@ -40,8 +40,39 @@ func (c *control) configure(ctx context.Context, after *plan.Unit) error {
 	if err := c.removePeople(ctx); err != nil {
 		return err
 	}
+	if err := c.awaitPeople(ctx); err != nil {
+		return err
+	}
 	c.rec.People = nil
 	return c.save(ctx)
+}
+
+// live is who may submit as slurmctld has it, which hears of a change a moment
+// after slurmdbd.
+func (c *control) live(ctx context.Context) ([]string, error) {
+	res, err := c.must(ctx, c.cli("scontrol", "show", "assoc_mgr", "flags=assoc"))
+	return parseAssociated(res.Data), err
+}
+
+// awaitPeople waits until slurmctld lets those submit who are declared.
+func (c *control) awaitPeople(ctx context.Context) error {
+	return c.r.poll(ctx, "associations at "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
+		have, err := c.live(ctx)
+		if err != nil {
+			return false, "", err
+		}
+		return slices.Equal(have, names(c.rec.Unit.Instance.Users)), "people who may submit: " + strings.Join(have, ", "), nil
+	})
+}
+
+// names are the names of people, sorted.
+func names(users []schema.UnixUser) []string {
+	var out []string
+	for _, u := range users {
+		out = append(out, u.Name)
+	}
+	slices.Sort(out)
+	return out
 }
 
 // gresOf is what of gres.conf the members of u may have: those that were

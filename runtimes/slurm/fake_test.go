@@ -266,6 +266,14 @@ func (c *cluster) answer(run *runtimes.Run) (string, int) {
 			fmt.Fprintf(&b, "ClusterName=x Account=members UserName=%s(1) Partition= Priority=0 ID=4\n", p)
 		}
 		return b.String(), 0
+	case run.Program == "id":
+		var b strings.Builder
+		for _, name := range run.Args[1:] {
+			if uid, ok := c.ctl.users[name]; ok {
+				fmt.Fprintln(&b, uid)
+			}
+		}
+		return b.String(), 0
 	case strings.HasPrefix(line, "scontrol update nodename="):
 		switch {
 		case strings.Contains(line, "state=undrain"):

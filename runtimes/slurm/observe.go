@@ -186,7 +186,8 @@ type view struct {
 	nodes    []node
 	version  string
 	jobs     plan.Jobs
-	mismatch bool // slurmctld runs another configuration than its file
+	people   string // how people differ from those declared; empty: in no way, or nobody can tell
+	mismatch bool   // slurmctld runs another configuration than its file
 	workers  map[string]workerView
 }
 
@@ -251,6 +252,32 @@ func (v *view) askController(ctx context.Context) {
 		}
 	}
 	v.mismatch = !hashMatches(res[3])
+	v.askPeople(ctx)
+}
+
+// askPeople compares who may submit, and the accounts of the control host, with
+// who is declared: two looks that cost milliseconds, however many people there
+// are. What cannot be told is no difference.
+func (v *view) askPeople(ctx context.Context) {
+	users := v.ctl.rec.Unit.Instance.Users
+	have, err := v.ctl.live(ctx)
+	if err != nil {
+		return
+	}
+	if want := names(users); !slices.Equal(have, want) {
+		v.people = fmt.Sprintf("the cluster lets %s submit, and %s are declared", strings.Join(have, ", "), strings.Join(want, ", "))
+		return
+	}
+	for part := range slices.Chunk(users, batch) {
+		args, want := []string{"-u"}, ""
+		for _, u := range part {
+			args, want = append(args, u.Name), want+fmt.Sprintln(u.UID)
+		}
+		res, err := v.ctl.do(ctx, runtimes.Op{Run: &runtimes.Run{Program: "id", Args: args, TimeoutMS: 5_000, AllowExit: true}})
+		if err == nil && string(res[0].Data) != want {
+			v.people = "accounts on the control host are not those declared: " + strings.TrimSpace(string(res[0].Stderr))
+		}
+	}
 }
 
 func (v *view) askWorker(ctx context.Context, m plan.Member) workerView {
@@ -367,6 +394,9 @@ func (v *view) drift() []plan.Drift {
 	}
 	if len(rec.leftover()) > 0 {
 		out = append(out, plan.Drift{Member: control.Name, What: "users", Detail: "people who are no longer declared may still have accounts"})
+	}
+	if v.people != "" {
+		out = append(out, plan.Drift{Member: control.Name, What: "users", Detail: v.people})
 	}
 	// What was being taken away and may be wanted again: configuring goes on
 	// with it or takes it back.

@@ -114,6 +114,21 @@ func parsePartitions(raw []byte) []string {
 	return names
 }
 
+// parseAssociated reads who may submit from `scontrol show assoc_mgr`, as
+// slurmctld has it: sorted names of the account that people are in.
+func parseAssociated(raw []byte) []string {
+	var names []string
+	for line := range strings.Lines(string(raw)) {
+		_, user, ok := strings.Cut(line, " Account="+account+" UserName=")
+		name, _, isUser := strings.Cut(user, "(")
+		if ok && isUser {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
 // pingUp reads `scontrol ping`.
 func pingUp(raw []byte) bool {
 	return strings.Contains(string(raw), "is UP")

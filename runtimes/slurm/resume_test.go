@@ -164,3 +164,23 @@ func TestDriftedInstancesCanGo(t *testing.T) {
 	require.NoError(t, c.apply(t, plan.Delete, c.unit))
 	require.Equal(t, plan.Absent, c.observe(t).Presence)
 }
+
+// Associations and accounts that somebody took away are seen and made again.
+func TestPeopleDrift(t *testing.T) {
+	for name, drift := range map[string]func(*cluster){
+		"no association": func(c *cluster) { c.people = nil },
+		"one more":       func(c *cluster) { c.people = append(c.people, "eve") },
+		"no account":     func(c *cluster) { delete(c.ctl.users, "alice") },
+		"another uid":    func(c *cluster) { c.ctl.users["alice"] = 0 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t)
+			require.Empty(t, c.observe(t).Drift)
+			drift(c)
+			require.Len(t, c.observe(t).Drift, 1)
+			require.Equal(t, "users", c.observe(t).Drift[0].What)
+			require.NoError(t, c.apply(t, plan.Configure, c.unit))
+			require.Empty(t, c.observe(t).Drift)
+		})
+	}
+}

@@ -121,7 +121,8 @@ func checkScontrol(args []string) error {
 			return nil
 		}
 	case "show":
-		if len(rest) == 1 && slices.Contains([]string{"config", "nodes", "partitions"}, rest[0]) {
+		if len(rest) == 1 && slices.Contains([]string{"config", "nodes", "partitions"}, rest[0]) ||
+			slices.Equal(rest, []string{"assoc_mgr", "flags=assoc"}) {
 			return nil
 		}
 	case "update":
@@ -159,10 +160,16 @@ func checkSqueue(args []string) error {
 	return nil
 }
 
-// checkID allows to look a person's account up, wherever it is kept.
+// checkID allows to look people's accounts up, wherever they are kept: the uids
+// of some, the groups of one.
 func checkID(args []string) error {
-	if len(args) != 2 || args[0] != "-u" && args[0] != "-Gn" || !userName.MatchString(args[1]) {
-		return fmt.Errorf("want -u or -Gn and a name")
+	if len(args) < 2 || args[0] != "-u" && (args[0] != "-Gn" || len(args) != 2) {
+		return fmt.Errorf("want -u and names, or -Gn and a name")
+	}
+	for _, name := range args[1:] {
+		if !userName.MatchString(name) {
+			return fmt.Errorf("%q is no name of a person", name)
+		}
 	}
 	return nil
 }
