@@ -207,7 +207,7 @@ func (v unitView) conditions(phase plan.Phase, revision, failure string) []plan.
 		} else {
 			add("Scheduled", true, "Placed", "")
 		}
-		if v.want.Suspend {
+		if v.want.Suspend && v.want.SharedRuntime == "" {
 			add("Suspended", true, "Declared", "the document says suspend: true")
 		}
 	}

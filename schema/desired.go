@@ -60,6 +60,13 @@ type Platform struct {
 	Nodes    map[string]*Node
 	Policies map[string]*Policy
 	Roles    map[string]*RoleBinding
+
+	Sites           map[string]*Site
+	ArtifactSources map[string]*ArtifactSource
+	SharedRuntimes  map[string]*SharedRuntimeEstate
+	Queues          map[string]*QueueMap
+	Hooks           map[string]*HookRule
+	Pause           *Pause // nil: Berth works
 }
 
 // TenantEstate is what stands under tenants/<t>/.
@@ -69,6 +76,18 @@ type TenantEstate struct {
 	Policy   *Policy      // nil if the tenant has none
 	Roles    *RoleBinding // nil if the tenant has none
 	Projects map[string]*ProjectEstate
+
+	ServiceAccounts map[string]*ServiceAccount
+	ArtifactSources map[string]*ArtifactSource
+	SharedRuntimes  map[string]*SharedRuntimeEstate
+}
+
+// SharedRuntimeEstate is what stands under shared-runtimes/<r>/.
+type SharedRuntimeEstate struct {
+	Name        string
+	Runtime     *SharedRuntime // nil if missing or invalid
+	Attachments map[string]*Attachment
+	Operations  map[string]*MemberOperation
 }
 
 // ProjectEstate is what stands under tenants/<t>/projects/<p>/.
@@ -78,6 +97,11 @@ type ProjectEstate struct {
 	Roles        *RoleBinding // nil if the project has none
 	Entitlements map[string]*Entitlement
 	Instances    map[string]*Instance
+
+	ServiceAccounts map[string]*ServiceAccount
+	Artifacts       map[string]*Artifact
+	Contributions   map[string]*Contribution
+	Operations      map[string]*MemberOperation
 }
 
 // Instance is the instance of key, or nil.
@@ -93,4 +117,136 @@ func (d *Desired) Instance(key Key) *Instance {
 // Version is a version of an app, or nil.
 func (d *Desired) Version(app, version string) *AppVersion {
 	return d.Platform.Versions[app][version]
+}
+
+// SharedRuntime is what stands under a shared runtime's directory, or nil. The
+// tenant is empty for one of the platform's.
+func (d *Desired) SharedRuntime(tenant, name string) *SharedRuntimeEstate {
+	if tenant == "" {
+		return d.Platform.SharedRuntimes[name]
+	}
+	if t := d.Tenants[tenant]; t != nil {
+		return t.SharedRuntimes[name]
+	}
+	return nil
+}
+
+// Header is the header of the document of key, or nil if there is no valid one.
+func (d *Desired) Header(key Key) *Header {
+	if h := d.find(key); h != nil && h.Key == key {
+		return h
+	}
+	return nil
+}
+
+func (d *Desired) find(key Key) *Header {
+	switch {
+	case key.Kind == KindTenant:
+		if t := d.Tenants[key.Name]; t != nil {
+			return head(t.Tenant)
+		}
+		return nil
+	case key.Kind == KindAttachment || key.Kind == KindMemberOperation && key.Parent != "":
+		s := d.SharedRuntime(key.Tenant, key.Parent)
+		switch {
+		case s == nil:
+			return nil
+		case key.Kind == KindAttachment:
+			return head(s.Attachments[key.Name])
+		}
+		return head(s.Operations[key.Name])
+	case key.Kind == KindSharedRuntime:
+		if s := d.SharedRuntime(key.Tenant, key.Name); s != nil {
+			return head(s.Runtime)
+		}
+		return nil
+	case key.Tenant == "":
+		return d.Platform.header(key)
+	}
+	t := d.Tenants[key.Tenant]
+	switch {
+	case t == nil:
+		return nil
+	case key.Kind == KindProject:
+		if p := t.Projects[key.Name]; p != nil {
+			return head(p.Project)
+		}
+		return nil
+	case key.Project == "":
+		return t.header(key)
+	case t.Projects[key.Project] != nil:
+		return t.Projects[key.Project].header(key)
+	}
+	return nil
+}
+
+func (p *Platform) header(key Key) *Header {
+	switch key.Kind {
+	case KindApp:
+		return head(p.Apps[key.Name])
+	case KindAppVersion:
+		return head(p.Versions[key.Parent][key.Name])
+	case KindNode:
+		return head(p.Nodes[key.Name])
+	case KindPolicy:
+		return head(p.Policies[key.Name])
+	case KindRoleBinding:
+		return head(p.Roles[key.Name])
+	case KindSite:
+		return head(p.Sites[key.Name])
+	case KindArtifactSource:
+		return head(p.ArtifactSources[key.Name])
+	case KindQueueMap:
+		return head(p.Queues[key.Name])
+	case KindHookRule:
+		return head(p.Hooks[key.Name])
+	case KindPause:
+		return head(p.Pause)
+	}
+	return nil
+}
+
+func (t *TenantEstate) header(key Key) *Header {
+	switch key.Kind {
+	case KindPolicy:
+		return head(t.Policy)
+	case KindRoleBinding:
+		return head(t.Roles)
+	case KindServiceAccount:
+		return head(t.ServiceAccounts[key.Name])
+	case KindArtifactSource:
+		return head(t.ArtifactSources[key.Name])
+	}
+	return nil
+}
+
+func (p *ProjectEstate) header(key Key) *Header {
+	switch key.Kind {
+	case KindRoleBinding:
+		return head(p.Roles)
+	case KindEntitlement:
+		return head(p.Entitlements[key.Name])
+	case KindInstance:
+		return head(p.Instances[key.Name])
+	case KindServiceAccount:
+		return head(p.ServiceAccounts[key.Name])
+	case KindArtifact:
+		return head(p.Artifacts[key.Name])
+	case KindContribution:
+		return head(p.Contributions[key.Name])
+	case KindMemberOperation:
+		return head(p.Operations[key.Name])
+	}
+	return nil
+}
+
+// head is the header of a document that may be missing.
+func head[T any, D interface {
+	*T
+	Head() *Header
+}](doc D) *Header {
+	if doc == nil {
+		return nil
+	}
+	return doc.Head()
 }

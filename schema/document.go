@@ -119,9 +119,10 @@ type AppVersionSpec struct {
 
 // Manifest says what an instance of a version is made of.
 type Manifest struct {
-	Roles       map[string]ManifestRole `json:"roles"`
-	Parameters  json.RawMessage         `json:"parameters,omitempty"` // defaults for an instance's config; canonical JSON object
-	UpgradeFrom []string                `json:"upgrade_from,omitempty"`
+	Roles       map[string]ManifestRole     `json:"roles"`
+	Parameters  json.RawMessage             `json:"parameters,omitempty"` // defaults for an instance's config; canonical JSON object
+	Artifacts   map[string]ManifestArtifact `json:"artifacts,omitempty"`  // what an instance is made from; has no effect yet
+	UpgradeFrom []string                    `json:"upgrade_from,omitempty"`
 }
 
 // ManifestRole is one logical role of an app's members (requirement B10: a
@@ -265,6 +266,16 @@ type InstanceSpec struct {
 	Roles              map[string]InstanceRole `json:"roles"`
 	Config             json.RawMessage         `json:"config,omitempty"` // the runtime's; canonical JSON object, checked by its definition
 	OnJobs             *OnJobs                 `json:"on_jobs,omitempty"`
+
+	// SharedRuntime names the shared runtime that carries an instance whose
+	// control_plane_scope is tenant (one of its tenant's) or platform. It has no
+	// control plane or members of its own, and Berth does nothing for it yet.
+	SharedRuntime string `json:"shared_runtime,omitempty"`
+
+	// The following are declared only; nothing acts on them yet.
+	RequestedBy            string `json:"requested_by,omitempty"`             // login of who asked for it, for attribution; the commit says who declared it
+	OperatorServiceAccount string `json:"operator_service_account,omitempty"` // a ServiceAccount of the same project
+	DeletionProtection     bool   `json:"deletion_protection,omitempty"`      // true: removing the document is refused
 }
 
 // InstanceRole is how many members of a role an instance wants, and of what kind.

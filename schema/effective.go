@@ -29,6 +29,11 @@ type EffectiveInstance struct {
 	Config             json.RawMessage `json:"config"`            // canonical JSON object, version's parameters under the instance's
 	Users              []UnixUser      `json:"users"`             // sorted by name: who may submit work
 	OnJobs             *OnJobs         `json:"on_jobs,omitempty"`
+
+	// SharedRuntime carries the instance, which has nothing of its own. No
+	// runtime can that yet: Suspend is true with it, so that nobody takes the
+	// instance for one to deploy.
+	SharedRuntime string `json:"shared_runtime,omitempty"`
 }
 
 // EffectiveRole is one role of an instance.

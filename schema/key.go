@@ -23,6 +23,18 @@ const (
 	KindEntitlement Kind = "Entitlement"
 	KindRoleBinding Kind = "RoleBinding"
 	KindInstance    Kind = "Instance"
+
+	KindSite            Kind = "Site"
+	KindArtifactSource  Kind = "ArtifactSource"
+	KindArtifact        Kind = "Artifact"
+	KindServiceAccount  Kind = "ServiceAccount"
+	KindSharedRuntime   Kind = "SharedRuntime"
+	KindAttachment      Kind = "Attachment"
+	KindContribution    Kind = "Contribution"
+	KindMemberOperation Kind = "MemberOperation"
+	KindQueueMap        Kind = "QueueMap"
+	KindHookRule        Kind = "HookRule"
+	KindPause           Kind = "Pause"
 )
 
 // Key names one declared thing. Two documents with the same Key are the same
@@ -31,7 +43,7 @@ type Key struct {
 	Kind    Kind   `json:"kind"`
 	Tenant  string `json:"tenant,omitempty"`  // empty for platform documents
 	Project string `json:"project,omitempty"` // empty for tenant documents
-	Parent  string `json:"parent,omitempty"`  // the app, for an AppVersion
+	Parent  string `json:"parent,omitempty"`  // the app of an AppVersion; the shared runtime of an Attachment or of an operation on it
 	Name    string `json:"name"`
 }
 
@@ -88,7 +100,13 @@ func InstanceKey(tenant, project, name string) Key {
 // Path is where the document of k stands in an estate (DESIGN §2), or an error
 // for a key that has no single place (platform policies may carry any name).
 func (k Key) Path() (string, error) {
-	project := "tenants/" + k.Tenant + "/projects/" + k.Project
+	owner := "platform"
+	switch {
+	case k.Project != "":
+		owner = "tenants/" + k.Tenant + "/projects/" + k.Project
+	case k.Tenant != "":
+		owner = "tenants/" + k.Tenant
+	}
 	switch k.Kind {
 	case KindTenant:
 		return "tenants/" + k.Name + "/tenant.yaml", nil
@@ -104,19 +122,41 @@ func (k Key) Path() (string, error) {
 		if k.Tenant == "" {
 			return "platform/policy/" + k.Name + ".yaml", nil
 		}
-		return "tenants/" + k.Tenant + "/policy.yaml", nil
+		return owner + "/policy.yaml", nil
 	case KindEntitlement:
-		return project + "/entitlements/" + k.Name + ".yaml", nil
+		return owner + "/entitlements/" + k.Name + ".yaml", nil
 	case KindRoleBinding:
-		switch {
-		case k.Tenant == "":
+		if k.Tenant == "" {
 			return "platform/roles/" + k.Name + ".yaml", nil
-		case k.Project == "":
-			return "tenants/" + k.Tenant + "/roles.yaml", nil
 		}
-		return project + "/roles.yaml", nil
+		return owner + "/roles.yaml", nil
 	case KindInstance:
-		return project + "/instances/" + k.Name + ".yaml", nil
+		return owner + "/instances/" + k.Name + ".yaml", nil
+	case KindSite:
+		return "platform/sites/" + k.Name + ".yaml", nil
+	case KindQueueMap:
+		return "platform/queues/" + k.Name + ".yaml", nil
+	case KindHookRule:
+		return "platform/hooks/" + k.Name + ".yaml", nil
+	case KindPause:
+		return "platform/pause.yaml", nil
+	case KindArtifactSource:
+		return owner + "/artifact-sources/" + k.Name + ".yaml", nil
+	case KindServiceAccount:
+		return owner + "/service-accounts/" + k.Name + ".yaml", nil
+	case KindSharedRuntime:
+		return owner + "/shared-runtimes/" + k.Name + "/runtime.yaml", nil
+	case KindAttachment:
+		return owner + "/shared-runtimes/" + k.Parent + "/attachments/" + k.Name + ".yaml", nil
+	case KindMemberOperation:
+		if k.Parent != "" {
+			owner += "/shared-runtimes/" + k.Parent
+		}
+		return owner + "/operations/" + k.Name + ".yaml", nil
+	case KindArtifact:
+		return owner + "/artifacts/" + k.Name + ".yaml", nil
+	case KindContribution:
+		return owner + "/contributions/" + k.Name + ".yaml", nil
 	}
 	return "", fmt.Errorf("kind %q has no place in an estate", k.Kind)
 }

@@ -265,8 +265,8 @@ func TestProposal(t *testing.T) {
 			base: map[string]string{train: uid(instance("train", 1, 1))},
 			with: map[string]string{train: "", at + "eval.yaml": uid(instance("eval", 1, 1)), at + "test.yaml": uid(instance("test", 1, 1))},
 			want: []string{"moved Instance physics.lhc/eval " + train, "added Instance physics.lhc/test",
-				"identity.moved " + at + "eval.yaml:4", "identity.moved " + at + "test.yaml:4", "identity.moved " + train + ":1",
-				"held denied " + at + "eval.yaml", "held denied " + at + "test.yaml", "held denied " + train},
+				"identity.moved " + at + "eval.yaml:4", "conflict.uid " + at + "test.yaml:4", "identity.moved " + train + ":1",
+				"held denied " + at + "eval.yaml", "held invalid " + at + "test.yaml", "held denied " + train},
 			blocked: true,
 		}, {
 			name: "across tenants only the new end is refused",

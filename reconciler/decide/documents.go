@@ -20,7 +20,7 @@ func documents(touched []schema.PathChange, base, head *load.Result) []plan.Docu
 	gone := map[identity]string{}
 	for _, c := range touched {
 		if key, ok := base.Documents[c.Path]; ok && c.To == "" {
-			if h := header(base.Desired, key); h != nil && h.UID != "" {
+			if h := base.Desired.Header(key); h != nil && h.UID != "" {
 				gone[identity{key.Kind, h.UID}] = c.Path
 			}
 		}
@@ -35,7 +35,7 @@ func documents(touched []schema.PathChange, base, head *load.Result) []plan.Docu
 		change := plan.DocumentChange{Key: key, File: c.Path, Change: "modified"}
 		if c.From == "" {
 			change.Change = "added"
-			if h := header(head.Desired, key); h != nil && h.UID != "" {
+			if h := head.Desired.Header(key); h != nil && h.UID != "" {
 				if from, ok := gone[identity{key.Kind, h.UID}]; ok && !left[from] {
 					change.Change, change.From = "moved", from
 					left[from] = true
@@ -51,67 +51,4 @@ func documents(touched []schema.PathChange, base, head *load.Result) []plan.Docu
 	}
 	slices.SortFunc(out, func(a, b plan.DocumentChange) int { return cmp.Compare(a.File, b.File) })
 	return out
-}
-
-// header is that of the document of key, or nil if there is no valid one.
-func header(d *schema.Desired, key schema.Key) *schema.Header {
-	switch p := d.Platform; key.Kind {
-	case schema.KindApp:
-		return headerOf(p.Apps[key.Name])
-	case schema.KindAppVersion:
-		return headerOf(p.Versions[key.Parent][key.Name])
-	case schema.KindNode:
-		return headerOf(p.Nodes[key.Name])
-	case schema.KindPolicy:
-		if key.Tenant == "" {
-			return headerOf(p.Policies[key.Name])
-		}
-	case schema.KindRoleBinding:
-		if key.Tenant == "" {
-			return headerOf(p.Roles[key.Name])
-		}
-	}
-	tenant := key.Tenant
-	if key.Kind == schema.KindTenant {
-		tenant = key.Name
-	}
-	t := d.Tenants[tenant]
-	if t == nil {
-		return nil
-	}
-	name := key.Project
-	if key.Kind == schema.KindProject {
-		name = key.Name
-	}
-	p := t.Projects[name]
-	switch {
-	case key.Kind == schema.KindTenant:
-		return headerOf(t.Tenant)
-	case key.Kind == schema.KindPolicy:
-		return headerOf(t.Policy)
-	case key.Kind == schema.KindRoleBinding && key.Project == "":
-		return headerOf(t.Roles)
-	case p == nil:
-		return nil
-	case key.Kind == schema.KindRoleBinding:
-		return headerOf(p.Roles)
-	case key.Kind == schema.KindProject:
-		return headerOf(p.Project)
-	case key.Kind == schema.KindEntitlement:
-		return headerOf(p.Entitlements[key.Name])
-	case key.Kind == schema.KindInstance:
-		return headerOf(p.Instances[key.Name])
-	}
-	return nil
-}
-
-// headerOf is the header of a document that may be missing.
-func headerOf[T any, D interface {
-	*T
-	Head() *schema.Header
-}](doc D) *schema.Header {
-	if doc == nil {
-		return nil
-	}
-	return doc.Head()
 }

@@ -12,6 +12,7 @@ import (
 const (
 	CodeUnknown     = "observe.unknown"    // nobody can say what is there
 	CodeSuspended   = "suspended"          // the document says suspend: true
+	CodeShared      = "shared"             // a shared runtime carries it, which no runtime can yet
 	CodeDenied      = "policy.denied"      // a rule refuses the instance
 	CodeUnreachable = "member.unreachable" // a host could not be asked
 	CodeStopped     = "state.stopped"      // changes wait until the instance is started
@@ -80,6 +81,8 @@ func (m *maker) decide() {
 		for _, d := range in.Denied {
 			m.block(CodeDenied, false, "%s (rule %s, %s:%d)", d.Message, d.Rule, d.Source.File, d.Source.Line)
 		}
+	case in.After != nil && in.After.SharedRuntime != "":
+		m.block(CodeShared, true, "the shared runtime %s is to carry it, which no runtime can yet; nothing is done", in.After.SharedRuntime)
 	case in.After != nil && in.After.Suspend:
 		m.block(CodeSuspended, true, "the document says suspend: true; nothing is done until it is taken away")
 	case in.Observed.Presence == Absent && in.After == nil:

@@ -218,6 +218,9 @@ func TestCodesAreTested(t *testing.T) {
 	shown := map[string]bool{"file.unreadable": true, "path.mode": true, "schema.value": true}
 	archives, err := filepath.Glob("testdata/*.txtar")
 	require.NoError(t, err)
+	more, err := filepath.Glob("testdata/campus/*.txtar")
+	require.NoError(t, err)
+	archives = append(archives, more...)
 	code := regexp.MustCompile(`\[([a-z]+\.[a-z-]+)\]`)
 	for _, name := range archives {
 		archive, err := txtar.ParseFile(name)

@@ -4,218 +4,138 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 
 	"berth/schema"
 )
 
-// catalog is what tenants may refer to: apps and their versions, invalid ones
-// too, so that a reference to one is not called a reference to nothing.
-type catalog struct {
-	apps     map[string]*document
-	versions map[string]map[string]*document
-	bad      map[string]bool // files that cannot stand
-	print    string          // equal prints, equal catalogs
-}
-
-func newCatalog(platform *part) *catalog {
-	c := &catalog{apps: map[string]*document{}, versions: map[string]map[string]*document{}, bad: map[string]bool{}}
-	if platform == nil {
-		return c
-	}
-	v := platform.verdict("", func() *verdict { return checkPlatform(platform) })
-	var print strings.Builder
-	for _, doc := range platform.docs {
-		switch doc.key.Kind {
-		case schema.KindApp:
-			c.apps[doc.key.Name] = doc
-		case schema.KindAppVersion:
-			if c.versions[doc.key.Parent] == nil {
-				c.versions[doc.key.Parent] = map[string]*document{}
-			}
-			c.versions[doc.key.Parent][doc.key.Name] = doc
-		default:
-			continue
-		}
-		bad := !doc.valid() || v.out[doc.file.Path]
-		c.bad[doc.file.Path] = bad
-		fmt.Fprintf(&print, "%s %s %o %t\x00", doc.file.Path, doc.file.Blob, doc.file.Mode, bad)
-	}
-	c.print = print.String()
-	return c
-}
-
-// checkPlatform judges the platform's documents among themselves.
-func checkPlatform(p *part) *verdict {
-	v := newVerdict()
-	addresses := map[string]*document{}
-	for _, doc := range p.docs {
-		if !doc.valid() {
-			continue
-		}
-		switch d := doc.spec.(type) {
-		case *schema.AppVersion:
-			path, _ := schema.Key{Kind: schema.KindApp, Name: d.Key.Parent}.Path()
-			switch app := p.byFile[path]; {
-			case app == nil:
-				v.refuse(doc, "metadata.name", "ref.missing-app", fmt.Sprintf("there is no app %s (%s)", d.Key.Parent, path), path)
-			case !app.valid():
-				v.without(doc, path)
-			}
-			for i, from := range d.Spec.Manifest.UpgradeFrom {
-				path, _ := schema.Key{Kind: schema.KindAppVersion, Parent: d.Key.Parent, Name: from}.Path()
-				if p.byFile[path] == nil {
-					v.findings = append(v.findings, found(doc, item("spec.manifest.upgrade_from", i), schema.SeverityWarning,
-						"ref.missing-version", fmt.Sprintf("there is no version %s of %s (%s)", from, d.Key.Parent, path)))
-				}
-			}
-		case *schema.Node:
-			address := fmt.Sprintf("%s port %d", strings.ToLower(d.Spec.Address), d.Spec.SSHPort)
-			if other := addresses[address]; other != nil {
-				there := other.header.At("spec.address")
-				v.refuse(doc, "spec.address", "conflict.node-address",
-					fmt.Sprintf("%s is the node %s's already (%s:%d)", address, other.key.Name, there.File, there.Line), there.File)
-				continue
-			}
-			addresses[address] = doc
-		}
-	}
-	return v
-}
-
-// checkTenant judges a tenant's documents among themselves and against a
-// catalog. The error is ctx's.
-func checkTenant(ctx context.Context, l *Loader, p *part, cat *catalog) (*verdict, error) {
-	c := tenantCheck{verdict: newVerdict(), loader: l, part: p, catalog: cat, lost: map[string]bool{}}
-	for _, doc := range p.docs {
-		if c.belongs(doc) {
-			if err := c.document(ctx, doc); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return c.verdict, nil
-}
-
-type tenantCheck struct {
+// check judges the documents of one part in each other's company and against
+// the platform's catalog.
+type check struct {
 	*verdict
 	loader  *Loader
 	part    *part
 	catalog *catalog
-	lost    map[string]bool // tenant.yaml or project.yaml reported missing
+
+	environments map[string]*document // shared runtimes by environment
+	attached     attachments          // of the part's own shared runtimes
 }
 
-// belongs says whether doc's tenant and project stand. One that is missing is
-// told once, at the first document that misses it.
-func (c *tenantCheck) belongs(doc *document) bool {
-	if doc.key.IsZero() || !doc.valid() {
-		return false
+func newCheck(l *Loader, p *part, cat *catalog, refused []refusal) *check {
+	c := &check{verdict: newVerdict(), loader: l, part: p, catalog: cat, environments: map[string]*document{}, attached: attachments{}}
+	for _, r := range refused {
+		c.findings = append(c.findings, r.finding)
+		c.without(r.doc, r.needs...)
 	}
-	for _, k := range []schema.Key{
-		{Kind: schema.KindTenant, Name: doc.key.Tenant},
-		{Kind: schema.KindProject, Tenant: doc.key.Tenant, Name: doc.key.Project},
-	} {
-		if k.Name == "" {
-			continue
-		}
-		path, _ := k.Path()
-		owner := c.part.byFile[path]
-		switch {
-		case owner == nil && !c.lost[path]:
-			c.lost[path] = true
-			code := "ref.missing-tenant"
-			if k.Kind == schema.KindProject {
-				code = "ref.missing-project"
-			}
-			c.refuse(doc, "", code, fmt.Sprintf("there is no %s, which everything in this directory needs", path), path)
-			return false
-		case owner == nil || !owner.valid() || c.out[path]:
-			c.without(doc, path)
-			return false
+	for _, doc := range p.docs {
+		if doc.key.Kind == schema.KindAttachment {
+			c.attached.add(doc)
 		}
 	}
-	return true
+	return c
 }
 
-func (c *tenantCheck) document(ctx context.Context, doc *document) error {
-	switch d := doc.spec.(type) {
-	case *schema.Entitlement:
-		c.app(doc, "metadata.name", d.Key.Name)
-	case *schema.Instance:
-		return c.instance(ctx, doc, d)
+// ranked lists the documents that can be judged, those first that others need.
+func (c *check) ranked() []*document {
+	order := []schema.Kind{
+		schema.KindTenant, schema.KindProject, schema.KindApp, schema.KindArtifactSource, schema.KindAppVersion, schema.KindServiceAccount,
+		schema.KindEntitlement, schema.KindSharedRuntime, schema.KindAttachment, schema.KindInstance, schema.KindContribution,
 	}
-	return nil
+	rank := func(d *document) int {
+		if i := slices.Index(order, d.key.Kind); i >= 0 {
+			return i
+		}
+		return len(order)
+	}
+	var docs []*document
+	for _, doc := range c.part.docs {
+		if !doc.key.IsZero() && doc.valid() && !c.out[doc.file.Path] {
+			docs = append(docs, doc)
+		}
+	}
+	slices.SortStableFunc(docs, func(a, b *document) int { return rank(a) - rank(b) })
+	return docs
+}
+
+// bad says whether a document of this part cannot stand, as far as is known.
+func (c *check) bad(doc *document) bool { return !doc.valid() || c.out[doc.file.Path] }
+
+// need is the document of this part that doc refers to at a field, or nil:
+// then it is told that it is missing, or that doc waits for it.
+func (c *check) need(doc *document, at, code string, key schema.Key, missing string) *document {
+	path, _ := key.Path()
+	switch to := c.part.byFile[path]; {
+	case to == nil:
+		c.refuse(doc, at, code, fmt.Sprintf("%s (%s)", missing, path), path)
+		return nil
+	case c.bad(to):
+		c.without(doc, path)
+		return nil
+	default:
+		return to
+	}
+}
+
+// needOfPlatform is need for a document of the platform.
+func (c *check) needOfPlatform(doc *document, at, code string, key schema.Key, missing string) *document {
+	path, _ := key.Path()
+	switch to := c.catalog.byFile[path]; {
+	case to == nil:
+		c.refuse(doc, at, code, fmt.Sprintf("%s (%s)", missing, path), path)
+		return nil
+	case c.catalog.bad(to):
+		c.without(doc, path)
+		return nil
+	default:
+		return to
+	}
 }
 
 // app says whether the app of this name stands.
-func (c *tenantCheck) app(doc *document, at, name string) bool {
-	path, _ := schema.Key{Kind: schema.KindApp, Name: name}.Path()
-	switch app := c.catalog.apps[name]; {
-	case app == nil:
-		message := fmt.Sprintf("there is no app %s (%s)", name, path)
+func (c *check) app(doc *document, at, name string) bool {
+	key := schema.Key{Kind: schema.KindApp, Name: name}
+	path, _ := key.Path()
+	missing := "there is no app " + name
+	if c.catalog.apps[name] == nil {
 		if guess := nearest(name, sortedNames(c.catalog.apps)); guess != "" {
-			message += fmt.Sprintf(": did you mean %q?", guess)
+			c.refuse(doc, at, "ref.missing-app", fmt.Sprintf("%s (%s): did you mean %q?", missing, path, guess), path)
+			return false
 		}
-		c.refuse(doc, at, "ref.missing-app", message, path)
-		return false
-	case c.catalog.bad[path]:
-		c.without(doc, path)
-		return false
 	}
-	return true
+	return c.needOfPlatform(doc, at, "ref.missing-app", key, missing) != nil
 }
 
-func (c *tenantCheck) instance(ctx context.Context, doc *document, d *schema.Instance) error {
-	if !c.app(doc, "spec.app", d.Spec.App) {
-		return nil
-	}
-	version := c.version(doc, d)
-	if version == nil {
-		return nil
-	}
-	c.entitled(doc, d)
-	c.roles(doc, d, version)
-	return c.config(ctx, doc, d, version)
-}
-
-func (c *tenantCheck) version(doc *document, d *schema.Instance) *schema.AppVersion {
-	path, _ := schema.Key{Kind: schema.KindAppVersion, Parent: d.Spec.App, Name: d.Spec.Version}.Path()
-	there := c.catalog.versions[d.Spec.App]
-	v := there[d.Spec.Version]
+// version is the version that doc runs, if it stands.
+func (c *check) version(doc *document, app, version string) *schema.AppVersion {
+	path, _ := schema.Key{Kind: schema.KindAppVersion, Parent: app, Name: version}.Path()
+	there := c.catalog.versions[app]
+	v := there[version]
 	if v == nil {
-		message := fmt.Sprintf("there is no version %s of %s (%s)", d.Spec.Version, d.Spec.App, path)
+		message := fmt.Sprintf("there is no version %s of %s (%s)", version, app, path)
 		if names := sortedNames(there); len(names) > 0 {
 			message += ", there is " + strings.Join(names, ", ")
 		}
 		c.refuse(doc, "spec.version", "ref.missing-version", message, path)
 		return nil
 	}
-	if c.catalog.bad[path] {
+	if c.catalog.bad(v) {
 		c.without(doc, path)
 		return nil
 	}
 	return v.spec.(*schema.AppVersion)
 }
 
-func (c *tenantCheck) entitled(doc *document, d *schema.Instance) {
-	path, _ := schema.Key{Kind: schema.KindEntitlement, Tenant: d.Key.Tenant, Project: d.Key.Project, Name: d.Spec.App}.Path()
-	switch e := c.part.byFile[path]; {
-	case e == nil:
-		c.refuse(doc, "spec.app", "ref.missing-entitlement", fmt.Sprintf("the project is not entitled to %s (no %s)", d.Spec.App, path), path)
-	case !e.valid() || c.out[path]:
-		c.without(doc, path)
-	}
-}
-
-// roles checks an instance's roles against the manifest. A role that is not
+// roles checks the roles doc asks for against the manifest. A role that is not
 // listed has as many members as it must have.
-func (c *tenantCheck) roles(doc *document, d *schema.Instance, v *schema.AppVersion) {
-	manifest := v.Spec.Manifest.Roles
-	for _, name := range sortedNames(d.Spec.Roles) {
-		role, path := d.Spec.Roles[name], "spec.roles."+name
+func (c *check) roles(doc *document, roles map[string]schema.InstanceRole, v *schema.AppVersion) {
+	manifest, of := v.Spec.Manifest.Roles, v.Key.Parent+"/"+v.Key.Name
+	for _, name := range sortedNames(roles) {
+		role, path := roles[name], "spec.roles."+name
 		m, ok := manifest[name]
 		if !ok {
-			message := fmt.Sprintf("%s/%s has no such role, there is %s", d.Spec.App, d.Spec.Version, strings.Join(sortedNames(manifest), ", "))
+			message := fmt.Sprintf("%s has no such role, there is %s", of, strings.Join(sortedNames(manifest), ", "))
 			if guess := nearest(name, sortedNames(manifest)); guess != "" {
 				message += fmt.Sprintf(": did you mean %q?", guess)
 			}
@@ -223,10 +143,10 @@ func (c *tenantCheck) roles(doc *document, d *schema.Instance, v *schema.AppVers
 			continue
 		}
 		if role.Count < m.Min || role.Count > m.Max {
-			c.refuse(doc, path+".count", "ref.role-count", fmt.Sprintf("got %d, the manifest of %s/%s allows %s", role.Count, d.Spec.App, d.Spec.Version, span(m.Min, m.Max)), v.File)
+			c.refuse(doc, path+".count", "ref.role-count", fmt.Sprintf("got %d, the manifest of %s allows %s", role.Count, of, span(m.Min, m.Max)), v.File)
 		}
 		if role.GPUs != nil && !m.GPUs {
-			c.refuse(doc, path+".gpus", "ref.role-gpus", fmt.Sprintf("members of this role have no GPUs in %s/%s", d.Spec.App, d.Spec.Version), v.File)
+			c.refuse(doc, path+".gpus", "ref.role-gpus", "members of this role have no GPUs in "+of, v.File)
 		}
 	}
 }
@@ -238,8 +158,8 @@ func span(low, high int) string {
 	return fmt.Sprintf("%d to %d", low, high)
 }
 
-// config checks an instance's config against its runtime's definition.
-func (c *tenantCheck) config(ctx context.Context, doc *document, d *schema.Instance, v *schema.AppVersion) error {
+// config checks the config of doc against its runtime's definition.
+func (c *check) config(ctx context.Context, doc *document, v *schema.AppVersion) error {
 	backend := v.Spec.RuntimeBackend
 	if _, ok := c.loader.backends[backend]; !ok {
 		c.refuse(doc, "spec.version", "ref.no-runtime", fmt.Sprintf("no runtime for %s is built in, there is %s", backend, strings.Join(sortedNames(c.loader.backends), ", ")), v.File)
@@ -263,4 +183,108 @@ func (c *tenantCheck) config(ctx context.Context, doc *document, d *schema.Insta
 		return nil
 	}
 	return err
+}
+
+// sharedRuntime checks a shared runtime, a tenant's or the platform's.
+func (c *check) sharedRuntime(ctx context.Context, doc *document, d *schema.SharedRuntime) error {
+	if !c.app(doc, "spec.app", d.Spec.App) {
+		return nil
+	}
+	v := c.version(doc, d.Spec.App, d.Spec.Version)
+	if v == nil {
+		return nil
+	}
+	c.roles(doc, d.Spec.Roles, v)
+	if err := c.config(ctx, doc, v); err != nil || d.Key.Tenant == "" {
+		return err
+	}
+	c.operator(doc, "spec.operator_identity_ref", schema.Key{Kind: schema.KindServiceAccount, Tenant: d.Key.Tenant, Name: d.Spec.OperatorIdentityRef})
+	for i, id := range d.Spec.AttachedProjectIDs {
+		c.project(doc, item("spec.attached_project_ids", i), id, d.Spec.App)
+	}
+	if other := c.environments[d.Spec.Environment]; other != nil {
+		there := other.header.At("spec.environment")
+		c.refuse(doc, "spec.environment", "conflict.environment",
+			fmt.Sprintf("the shared runtime %s is that of the environment %s already (%s:%d): a tenant has one in each", other.key.Name, d.Spec.Environment, there.File, there.Line), there.File)
+	} else if !c.bad(doc) {
+		c.environments[d.Spec.Environment] = doc
+	}
+	return nil
+}
+
+// attachment checks an attachment; the project of one of the platform's is
+// looked for when every tenant is known.
+func (c *check) attachment(doc *document, d *schema.Attachment) {
+	of := schema.Key{Kind: schema.KindSharedRuntime, Tenant: d.Key.Tenant, Name: d.Key.Parent}
+	runtime := c.need(doc, "", "ref.missing-shared-runtime", of, fmt.Sprintf("there is no shared runtime %s to attach to", of.Name))
+	if runtime == nil {
+		return
+	}
+	if d.Key.Tenant != "" && !c.project(doc, "spec.project_id", d.Spec.ProjectID, runtime.spec.(*schema.SharedRuntime).Spec.App) {
+		return
+	}
+	for _, other := range c.attached[d.Key.Parent][d.Spec.ProjectID] {
+		if other == doc {
+			return
+		}
+		if !c.bad(other) {
+			there := other.header.At("spec.project_id")
+			c.refuse(doc, "spec.project_id", "conflict.attachment", fmt.Sprintf("%s is attached to %s already (%s:%d): keep one", d.Spec.ProjectID, d.Key.Parent, there.File, there.Line), there.File)
+			return
+		}
+	}
+}
+
+// operation checks an operation on a shared runtime, or on an instance.
+func (c *check) operation(doc *document, d *schema.MemberOperation) {
+	key, at, code, what := schema.InstanceKey(d.Key.Tenant, d.Key.Project, d.Spec.Instance), "spec.instance", "ref.missing-instance", "instance"
+	if d.Key.Parent != "" {
+		key, at, code, what = schema.Key{Kind: schema.KindSharedRuntime, Tenant: d.Key.Tenant, Name: d.Key.Parent}, "", "ref.missing-shared-runtime", "shared runtime"
+	}
+	target := c.need(doc, at, code, key, fmt.Sprintf("there is no %s %s", what, key.Name))
+	if target == nil || d.Spec.Member == "" {
+		return
+	}
+	var app, version string
+	var roles map[string]schema.InstanceRole
+	switch t := target.spec.(type) {
+	case *schema.SharedRuntime:
+		app, version, roles = t.Spec.App, t.Spec.Version, t.Spec.Roles
+	case *schema.Instance:
+		app, version, roles = t.Spec.App, t.Spec.Version, t.Spec.Roles
+		if t.Spec.SharedRuntime != "" {
+			c.refuse(doc, "spec.member", "ref.missing-member", fmt.Sprintf("%s has no members of its own: the shared runtime %s has", key.Name, t.Spec.SharedRuntime), target.file.Path)
+			return
+		}
+	}
+	manifest := c.catalog.versions[app][version].spec.(*schema.AppVersion).Spec.Manifest.Roles
+	name, number, _ := cutLast(d.Spec.Member, "-")
+	m, ok := manifest[name]
+	if !ok {
+		c.refuse(doc, "spec.member", "ref.missing-member", fmt.Sprintf("%s has no role %s, there is %s", key.Name, name, strings.Join(sortedNames(manifest), ", ")), target.file.Path)
+		return
+	}
+	count := m.Min
+	if role, ok := roles[name]; ok {
+		count = role.Count
+	}
+	if n, err := strconv.Atoi(number); err != nil || n >= count {
+		c.refuse(doc, "spec.member", "ref.missing-member", fmt.Sprintf("%s has %s of the role %s (%s), numbered from 0", key.Name, members(count), name, target.file.Path), target.file.Path)
+	}
+}
+
+func members(n int) string {
+	if n == 1 {
+		return "1 member"
+	}
+	return fmt.Sprintf("%d members", n)
+}
+
+// cutLast is strings.Cut at the last separator.
+func cutLast(s, sep string) (before, after string, found bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(sep):], true
 }

@@ -60,17 +60,34 @@
 //	schema.length            a list that is too short
 //	schema.rule              a document that contradicts itself
 //	schema.value             refused by the definition in some other way
-//	ref.missing-tenant       no tenant.yaml above
-//	ref.missing-project      no project.yaml above
-//	ref.missing-app          no such app
-//	ref.missing-version      no such version of the app
-//	ref.missing-entitlement  the project is not entitled to the app
-//	ref.missing-owner        a node reserved for nobody (warning)
-//	ref.no-runtime           no runtime for the version's backend
-//	ref.unknown-role         no such role in the manifest
-//	ref.role-count           more or fewer members than the manifest allows
-//	ref.role-gpus            GPUs for a role that has none
-//	conflict.unix-user       one Unix name with two uids, or the reverse
-//	conflict.node-address    two nodes at one address
-//	conflict.device          one device file named twice
+//	ref.missing-tenant           no tenant.yaml above
+//	ref.missing-project          no project.yaml above, or no such project
+//	ref.missing-app              no such app
+//	ref.missing-version          no such version of the app
+//	ref.missing-entitlement      the project is not entitled to the app
+//	ref.missing-owner            a tenant or project that is not there (warning)
+//	ref.missing-site             a region that is of no site (warning)
+//	ref.missing-source           no such artifact source
+//	ref.missing-service-account  no such service account where one may be taken from
+//	ref.missing-shared-runtime   no such shared runtime
+//	ref.missing-instance         no such instance
+//	ref.missing-member           no such member
+//	ref.no-runtime               no runtime for the version's backend
+//	ref.unknown-role             no such role in the manifest
+//	ref.role-count               more or fewer members than the manifest allows
+//	ref.role-gpus                GPUs for a role that has none
+//	ref.other-tenant             a project of another tenant
+//	ref.other-app                a shared runtime that runs another app
+//	ref.not-attached             the project is not attached to the shared runtime
+//	ref.contribution-denied      the attachment takes no nodes, or not so many
+//	ref.node-not-reserved        a node that is not the project's to offer
+//	conflict.unix-user           one Unix name with two uids, or the reverse
+//	conflict.node-address        two nodes at one address
+//	conflict.device              one device file named twice
+//	conflict.uid                 two documents of a tenant, or of the platform, with one uid
+//	conflict.region              a region of two sites
+//	conflict.queue-map           two maps of the same queues for the same people
+//	conflict.environment         two shared runtimes of a tenant in one environment
+//	conflict.attachment          a project attached twice
+//	conflict.contribution        a node offered twice
 package load

@@ -16,7 +16,7 @@ import (
 type document struct {
 	file     schema.File
 	key      schema.Key
-	spec     any // *schema.Instance and so on; nil if the document is invalid
+	spec     declared // *schema.Instance and so on; nil if the document is invalid
 	header   *schema.Header
 	findings []schema.Diagnostic
 	claims   []claimant
@@ -116,14 +116,17 @@ func (r *reader) read(f schema.File, key schema.Key, data []byte, more bool) *do
 	doc.findings = bounded(doc.findings)
 	if len(doc.findings) == 0 {
 		doc.spec = spec
-		doc.header = headerOf(spec)
+		doc.header = spec.Head()
+		doc.claims = claimsOf(doc)
 		switch d := spec.(type) {
 		case *schema.Instance:
 			if d.Spec.Config != nil {
 				doc.tree = t
 			}
-		case *schema.RoleBinding:
-			doc.claims = claimsOf(doc, d)
+		case *schema.SharedRuntime:
+			if d.Spec.Config != nil {
+				doc.tree = t
+			}
 		}
 	}
 	return doc
@@ -203,38 +206,83 @@ func (r *reader) fields(t *tree) []schema.FieldPos {
 	return fs
 }
 
-// decode makes the Go value of a document from its JSON, defaults filled.
-func decode(kind schema.Kind, data []byte, header *schema.Header) (any, error) {
+// declared is a document of any kind.
+type declared interface{ Head() *schema.Header }
+
+// blank is an empty document of kind, and its spec to fill; nil for no kind.
+func blank(kind schema.Kind) (doc declared, spec any) {
 	switch kind {
 	case schema.KindTenant:
 		d := &schema.Tenant{}
-		return d, unmarshal(data, header, &d.Header, &d.Spec)
+		return d, &d.Spec
 	case schema.KindProject:
 		d := &schema.Project{}
-		return d, unmarshal(data, header, &d.Header, &d.Spec)
+		return d, &d.Spec
 	case schema.KindApp:
 		d := &schema.App{}
-		return d, unmarshal(data, header, &d.Header, &d.Spec)
+		return d, &d.Spec
 	case schema.KindAppVersion:
 		d := &schema.AppVersion{}
-		return d, unmarshal(data, header, &d.Header, &d.Spec)
+		return d, &d.Spec
 	case schema.KindNode:
 		d := &schema.Node{}
-		return d, unmarshal(data, header, &d.Header, &d.Spec)
+		return d, &d.Spec
 	case schema.KindPolicy:
 		d := &schema.Policy{}
-		return d, unmarshal(data, header, &d.Header, &d.Spec)
+		return d, &d.Spec
 	case schema.KindEntitlement:
 		d := &schema.Entitlement{}
-		return d, unmarshal(data, header, &d.Header, &d.Spec)
+		return d, &d.Spec
 	case schema.KindRoleBinding:
 		d := &schema.RoleBinding{}
-		return d, unmarshal(data, header, &d.Header, &d.Spec)
+		return d, &d.Spec
 	case schema.KindInstance:
 		d := &schema.Instance{}
-		return d, unmarshal(data, header, &d.Header, &d.Spec)
+		return d, &d.Spec
+	case schema.KindSite:
+		d := &schema.Site{}
+		return d, &d.Spec
+	case schema.KindArtifactSource:
+		d := &schema.ArtifactSource{}
+		return d, &d.Spec
+	case schema.KindArtifact:
+		d := &schema.Artifact{}
+		return d, &d.Spec
+	case schema.KindServiceAccount:
+		d := &schema.ServiceAccount{}
+		return d, &d.Spec
+	case schema.KindSharedRuntime:
+		d := &schema.SharedRuntime{}
+		return d, &d.Spec
+	case schema.KindAttachment:
+		d := &schema.Attachment{}
+		return d, &d.Spec
+	case schema.KindContribution:
+		d := &schema.Contribution{}
+		return d, &d.Spec
+	case schema.KindMemberOperation:
+		d := &schema.MemberOperation{}
+		return d, &d.Spec
+	case schema.KindQueueMap:
+		d := &schema.QueueMap{}
+		return d, &d.Spec
+	case schema.KindHookRule:
+		d := &schema.HookRule{}
+		return d, &d.Spec
+	case schema.KindPause:
+		d := &schema.Pause{}
+		return d, &d.Spec
 	}
-	return nil, fmt.Errorf("kind %s is not read", kind)
+	return nil, nil
+}
+
+// decode makes the Go value of a document from its JSON, defaults filled.
+func decode(kind schema.Kind, data []byte, header *schema.Header) (declared, error) {
+	doc, spec := blank(kind)
+	if doc == nil {
+		return nil, fmt.Errorf("kind %s is not read", kind)
+	}
+	return doc, unmarshal(data, header, doc.Head(), spec)
 }
 
 func unmarshal(data []byte, header, into *schema.Header, spec any) error {
@@ -252,29 +300,4 @@ func unmarshal(data []byte, header, into *schema.Header, spec any) error {
 	*into = *header
 	into.UID, into.Labels, into.Suspend = head.Metadata.UID, head.Metadata.Labels, head.Suspend
 	return json.Unmarshal(head.Spec, spec)
-}
-
-// headerOf is the header of a decoded document.
-func headerOf(spec any) *schema.Header {
-	switch d := spec.(type) {
-	case *schema.Tenant:
-		return &d.Header
-	case *schema.Project:
-		return &d.Header
-	case *schema.App:
-		return &d.Header
-	case *schema.AppVersion:
-		return &d.Header
-	case *schema.Node:
-		return &d.Header
-	case *schema.Policy:
-		return &d.Header
-	case *schema.Entitlement:
-		return &d.Header
-	case *schema.RoleBinding:
-		return &d.Header
-	case *schema.Instance:
-		return &d.Header
-	}
-	return nil
 }

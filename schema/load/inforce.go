@@ -57,9 +57,10 @@ type Force struct {
 //
 // Among files that cannot stand together, the one that changed gives way: new
 // files go, changed ones go back, and only if an unchanged one still cannot
-// stand, what changed under it is put back. So no tenant's document decides
-// what is in force for another, but that of two new claims to one Unix user
-// the first by path has it.
+// stand, what changed under it is put back. Operations and offers of nodes are
+// the exception: they give way to what changes under them. So no tenant's
+// document decides what is in force for another, but that of two new claims to
+// one Unix user the first by path has it.
 func (l *Loader) InForce(ctx context.Context, main, previous schema.Snapshot, checks ...Check) (*Force, error) {
 	if previous == nil {
 		previous = Files(nil)
@@ -84,7 +85,7 @@ func (l *Loader) InForce(ctx context.Context, main, previous schema.Snapshot, ch
 	if err := f.compare(ctx, main, previous); err != nil {
 		return nil, err
 	}
-	f.incumbents = before.claims
+	f.incumbents, f.uses = before.claims, before.uses
 	return f.settle(ctx, main, previous)
 }
 
@@ -95,6 +96,7 @@ type forcing struct {
 	checks     []Check
 	main       *Result
 	incumbents claims
+	uses       map[string][]string     // what files in force stood on, where others would have done
 	was        map[string]*schema.File // changed paths as they were; nil: not there
 	put        map[string]*schema.File // paths put back
 	held       map[string]Held
@@ -210,6 +212,27 @@ func (f *forcing) gone(path string) bool {
 // back puts a path as it was.
 func (f *forcing) back(path, reason, message string) {
 	f.put[path] = f.was[path]
+	f.hold(path, reason, message)
+}
+
+// drop takes a path away that did not change, or was put as it was.
+func (f *forcing) drop(path, reason, message string) {
+	f.put[path] = nil
+	f.hold(path, reason, message)
+}
+
+// yields says whether a file in force gives way when what it needs changes: an
+// operation that was asked for once, and an offer of nodes. They are no reason
+// to hold a change to an instance, or to the platform's nodes.
+func (f *forcing) yields(path string) bool {
+	if file, ok := f.put[path]; ok && file == nil {
+		return false // it has
+	}
+	key, _, _ := locate(path)
+	return key.Kind == schema.KindMemberOperation || key.Kind == schema.KindContribution
+}
+
+func (f *forcing) hold(path, reason, message string) {
 	key, ok := f.main.Documents[path]
 	if !ok {
 		key, _, _ = locate(path)
@@ -222,7 +245,8 @@ func (f *forcing) back(path, reason, message string) {
 //  1. changed files wrong in themselves,
 //  2. new files that cannot stand with others, or that a check refuses,
 //  3. changed ones of that sort,
-//  4. what changed under files that did not, and that now cannot stand.
+//  4. what changed under files that did not, and that now cannot stand,
+//  5. of these files, those that yield, which go themselves.
 //
 // Later classes wait, as putting back the earlier may mend them.
 func (f *forcing) round(r *Result, refused map[string]schema.Diagnostic) bool {
@@ -233,7 +257,7 @@ func (f *forcing) round(r *Result, refused map[string]schema.Diagnostic) bool {
 		}
 	}
 	type action struct{ path, reason, message string }
-	var classes [4][]action
+	var classes [5][]action
 	for _, path := range slices.Sorted(maps.Keys(first)) {
 		if _, crossed := r.Needs[path]; !crossed && f.loose(path) {
 			classes[0] = append(classes[0], action{path, HeldInvalid, first[path].Message})
@@ -256,9 +280,17 @@ func (f *forcing) round(r *Result, refused map[string]schema.Diagnostic) bool {
 			}
 			continue
 		}
-		for _, need := range r.Needs[path] {
-			if f.loose(need) && f.was[need] != nil {
+		if f.yields(path) {
+			classes[4] = append(classes[4], action{path, HeldNeeds, "needs " + needs + ", which is not as it was"})
+			continue
+		}
+		for _, need := range slices.Concat(r.Needs[path], f.uses[path]) {
+			switch {
+			case !f.loose(need):
+			case f.was[need] != nil:
 				classes[3] = append(classes[3], action{need, HeldNeeds, path + " is in force and needs it as it was"})
+			default:
+				classes[3] = append(classes[3], action{need, HeldNeeds, path + " is in force and cannot stand beside it"})
 			}
 		}
 	}
@@ -267,8 +299,11 @@ func (f *forcing) round(r *Result, refused map[string]schema.Diagnostic) bool {
 	}
 	for _, actions := range classes {
 		for _, a := range actions {
-			if f.loose(a.path) {
+			switch {
+			case f.loose(a.path):
 				f.back(a.path, a.reason, a.message)
+			case f.yields(a.path):
+				f.drop(a.path, a.reason, a.message)
 			}
 		}
 		if len(actions) > 0 {

@@ -59,6 +59,7 @@ type Result struct {
 
 	parts  []*part
 	claims claims
+	uses   map[string][]string // files that stand on one of several that would do
 }
 
 // New makes a Loader. The error says which definition does not compile.
@@ -125,6 +126,7 @@ func (l *Loader) load(ctx context.Context, snap schema.Snapshot, held claims) (*
 		Desired:   &schema.Desired{Platform: emptyPlatform(), Tenants: map[string]*schema.TenantEstate{}},
 		Documents: map[string]schema.Key{},
 		Needs:     map[string][]string{},
+		uses:      map[string][]string{},
 	}}
 	for _, p := range listed {
 		if !ours(p) {
@@ -160,6 +162,10 @@ type part struct {
 	name, tenant string
 	docs         []*document // by path
 	byFile       map[string]*document
+
+	identified []*document // those with a uid
+	claiming   []*document // those that claim Unix accounts
+	naming     []*document // those that name tenants and projects
 
 	mu       sync.Mutex
 	checked  map[string]*verdict // by fingerprint of the catalog
@@ -212,6 +218,21 @@ func (l *Loader) part(ctx context.Context, snap schema.Snapshot, p schema.Part) 
 		}
 	}
 	slices.SortFunc(read.docs, func(a, b *document) int { return strings.Compare(a.file.Path, b.file.Path) })
+	for _, doc := range read.docs {
+		if !doc.valid() {
+			continue
+		}
+		if doc.header.UID != "" {
+			read.identified = append(read.identified, doc)
+		}
+		if len(doc.claims) > 0 {
+			read.claiming = append(read.claiming, doc)
+		}
+		switch doc.key.Kind {
+		case schema.KindNode, schema.KindQueueMap, schema.KindHookRule, schema.KindSharedRuntime, schema.KindAttachment:
+			read.naming = append(read.naming, doc)
+		}
+	}
 	l.parts.add(partKey{p.Name, p.Hash}, read)
 	return read, nil
 }

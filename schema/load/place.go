@@ -11,7 +11,7 @@ import (
 
 // place is where documents of a kind stand. Segments in braces are names and
 // become parts of the document's Key; {name} is its own. A later kind is one
-// more line here, one CUE definition and one case in decode.go.
+// more line here, one CUE definition, one line in blank, and a map in Desired.
 type place struct {
 	pattern string
 	kind    schema.Kind
@@ -24,13 +24,30 @@ func places() []place {
 		{"platform/nodes/{name}.yaml", schema.KindNode},
 		{"platform/policy/{name}.yaml", schema.KindPolicy},
 		{"platform/roles/{name}.yaml", schema.KindRoleBinding},
+		{"platform/sites/{name}.yaml", schema.KindSite},
+		{"platform/artifact-sources/{name}.yaml", schema.KindArtifactSource},
+		{"platform/queues/{name}.yaml", schema.KindQueueMap},
+		{"platform/hooks/{name}.yaml", schema.KindHookRule},
+		{"platform/pause.yaml", schema.KindPause},
+		{"platform/shared-runtimes/{name}/runtime.yaml", schema.KindSharedRuntime},
+		{"platform/shared-runtimes/{parent}/attachments/{name}.yaml", schema.KindAttachment},
+		{"platform/shared-runtimes/{parent}/operations/{name}.yaml", schema.KindMemberOperation},
 		{"tenants/{name}/tenant.yaml", schema.KindTenant},
 		{"tenants/{tenant}/policy.yaml", schema.KindPolicy},
 		{"tenants/{tenant}/roles.yaml", schema.KindRoleBinding},
+		{"tenants/{tenant}/service-accounts/{name}.yaml", schema.KindServiceAccount},
+		{"tenants/{tenant}/artifact-sources/{name}.yaml", schema.KindArtifactSource},
+		{"tenants/{tenant}/shared-runtimes/{name}/runtime.yaml", schema.KindSharedRuntime},
+		{"tenants/{tenant}/shared-runtimes/{parent}/attachments/{name}.yaml", schema.KindAttachment},
+		{"tenants/{tenant}/shared-runtimes/{parent}/operations/{name}.yaml", schema.KindMemberOperation},
 		{"tenants/{tenant}/projects/{name}/project.yaml", schema.KindProject},
 		{"tenants/{tenant}/projects/{project}/roles.yaml", schema.KindRoleBinding},
 		{"tenants/{tenant}/projects/{project}/entitlements/{name}.yaml", schema.KindEntitlement},
 		{"tenants/{tenant}/projects/{project}/instances/{name}.yaml", schema.KindInstance},
+		{"tenants/{tenant}/projects/{project}/service-accounts/{name}.yaml", schema.KindServiceAccount},
+		{"tenants/{tenant}/projects/{project}/artifacts/{name}.yaml", schema.KindArtifact},
+		{"tenants/{tenant}/projects/{project}/contributions/{name}.yaml", schema.KindContribution},
+		{"tenants/{tenant}/projects/{project}/operations/{name}.yaml", schema.KindMemberOperation},
 	}
 }
 
@@ -114,10 +131,10 @@ func cutExtension(path string) (string, bool) {
 func match(segments []string) (key schema.Key, bad string, ok bool) {
 places:
 	for _, p := range places() {
-		want := strings.Split(p.pattern, "/")
-		if len(want) != len(segments) {
+		if strings.Count(p.pattern, "/")+1 != len(segments) {
 			continue
 		}
+		want := strings.Split(p.pattern, "/")
 		key, bad = schema.Key{Kind: p.kind}, ""
 		// What stands at a fixed name is called after the file, unless the
 		// pattern names it.

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"regexp"
@@ -24,8 +25,38 @@ func (r *reader) semantics(spec any, t *tree) []problem {
 		return bindingRules(d)
 	case *schema.Instance:
 		return instanceRules(d, t)
+	case *schema.SharedRuntime:
+		return sharedRuntimeRules(d, t)
+	case *schema.Attachment:
+		return attachmentRules(d, t)
+	case *schema.Contribution:
+		return repeated("spec.nodes", d.Spec.Nodes)
+	case *schema.ArtifactSource:
+		return sourceRules(d)
+	case *schema.Artifact:
+		return artifactRules(&d.Spec)
+	case *schema.ServiceAccount:
+		return accountRules(&d.Spec)
+	case *schema.MemberOperation:
+		return operationRules(d)
+	case *schema.Site:
+		return repeated("spec.regions", d.Spec.Regions)
+	case *schema.QueueMap:
+		return queueRules(&d.Spec)
+	case *schema.HookRule:
+		return hookRules(&d.Spec)
 	}
 	return nil
+}
+
+// repeated finds items that stand in a list twice.
+func repeated(path string, list []string) (ps []problem) {
+	for i, s := range list {
+		if slices.Contains(list[:i], s) {
+			ps = append(ps, problem{path: item(path, i), code: "schema.rule", message: fmt.Sprintf("%q stands in the list already", s)})
+		}
+	}
+	return ps
 }
 
 func manifestRules(m *schema.Manifest) (ps []problem) {
@@ -126,12 +157,7 @@ func nodeRules(n *schema.NodeSpec) (ps []problem) {
 			seen[dev] = path
 		}
 	}
-	for i, role := range n.Roles {
-		if slices.Contains(n.Roles[:i], role) {
-			ps = append(ps, problem{path: item("spec.roles", i), code: "schema.rule", message: fmt.Sprintf("%q stands in the list already", role)})
-		}
-	}
-	return ps
+	return append(ps, repeated("spec.roles", n.Roles)...)
 }
 
 func policyRules(p *schema.Policy) []problem {
@@ -186,15 +212,39 @@ func bindingRules(b *schema.RoleBinding) (ps []problem) {
 }
 
 func instanceRules(d *schema.Instance, t *tree) []problem {
-	if config, ok := t.value["spec"].(map[string]any)["config"]; ok {
-		raw, err := canonical(config)
-		if err != nil {
-			return []problem{{path: "spec.config", code: "schema.value", message: err.Error()}}
+	raw, ps := open(t, "config")
+	d.Spec.Config = raw
+	for _, own := range []string{"roles", "config"} {
+		if _, ok := t.at["spec."+own]; ok && d.Spec.SharedRuntime != "" {
+			ps = append(ps, problem{path: "spec." + own, code: "schema.rule", message: "is the shared runtime's to say: take it away", atKey: true})
 		}
-		d.Spec.Config = raw
 	}
-	if j := d.Spec.OnJobs; j != nil && j.Wait && j.CancelAfterSeconds > 0 {
+	switch shared := d.Spec.SharedRuntime != ""; {
+	case shared && d.Spec.ControlPlaneScope == "project":
+		ps = append(ps, problem{path: "spec.shared_runtime", code: "schema.rule", message: "the instance has a control plane of its own, as control_plane_scope is project: set that to tenant or platform, or take this away", atKey: true})
+	case !shared && d.Spec.ControlPlaneScope != "project":
+		ps = append(ps, problem{path: "spec.control_plane_scope", code: "schema.rule", message: fmt.Sprintf("is %s: name the shared runtime that carries the instance in shared_runtime", d.Spec.ControlPlaneScope)})
+	}
+	return append(ps, drainRules(d.Spec.OnJobs)...)
+}
+
+func drainRules(j *schema.OnJobs) []problem {
+	if j != nil && j.Wait && j.CancelAfterSeconds > 0 {
 		return []problem{{path: "spec.on_jobs", code: "schema.rule", message: "waits without end and cancels after a while: keep one of wait and cancel_after_seconds"}}
 	}
 	return nil
+}
+
+// open is a field of the spec that the core's definitions leave open, as
+// canonical JSON; nil if it is not there.
+func open(t *tree, field string) (json.RawMessage, []problem) {
+	value, ok := t.value["spec"].(map[string]any)[field]
+	if !ok {
+		return nil, nil
+	}
+	raw, err := canonical(value)
+	if err != nil {
+		return nil, []problem{{path: "spec." + field, code: "schema.value", message: err.Error()}}
+	}
+	return raw, nil
 }

@@ -288,9 +288,16 @@ func tagName(tag string) string {
 // short quotes s for a message, cut so that a finding never carries a file's
 // contents away.
 func short(s string) string {
+	if secretive.MatchString(s) {
+		return "something that looks like a secret"
+	}
 	const most = 40
 	if r := []rune(s); len(r) > most {
 		s = string(r[:most]) + "…"
 	}
 	return strconv.Quote(s)
 }
+
+// secretive is what is not to be repeated to everybody who reads a finding: a
+// private key, and a URL with a password.
+var secretive = regexp.MustCompile(`PRIVATE KEY|://[^/@]*:[^/@]*@`)

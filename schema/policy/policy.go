@@ -152,11 +152,11 @@ func only(allowed []string) string {
 func (j *judgement) effective(version *schema.AppVersion, who []schema.UnixUser) *schema.EffectiveInstance {
 	i := j.instance
 	return &schema.EffectiveInstance{
-		Key: i.Key, UID: i.UID, Suspend: i.Suspend, DisplayName: i.Spec.DisplayName,
+		Key: i.Key, UID: i.UID, Suspend: i.Suspend || i.Spec.SharedRuntime != "", DisplayName: i.Spec.DisplayName,
 		App: i.Spec.App, Version: i.Spec.Version, RuntimeBackend: version.Spec.RuntimeBackend,
 		OperatingMode: i.Spec.OperatingMode, ControlPlaneScope: i.Spec.ControlPlaneScope, TenantBoundaryMode: i.Spec.TenantBoundaryMode,
 		DesiredState: i.Spec.DesiredState, Regions: j.regions(), Roles: j.roles(version.Spec.Manifest.Roles),
-		Config: overlayConfig(version.Spec.Manifest.Parameters, i.Spec.Config), Users: who, OnJobs: i.Spec.OnJobs,
+		Config: overlayConfig(version.Spec.Manifest.Parameters, i.Spec.Config), Users: who, OnJobs: i.Spec.OnJobs, SharedRuntime: i.Spec.SharedRuntime,
 	}
 }
 

@@ -21,7 +21,11 @@ import (
 // lab is examples/lab with some files written over ("" removes one).
 func lab(t *testing.T, over map[string]string) *schema.Desired {
 	t.Helper()
-	const root = "../../examples/lab"
+	return estate(t, "../../examples/lab", over)
+}
+
+func estate(t *testing.T, root string, over map[string]string) *schema.Desired {
+	t.Helper()
 	files := map[string]string{}
 	require.NoError(t, filepath.WalkDir(root, func(name string, e os.DirEntry, err error) error {
 		if err != nil || e.IsDir() {

@@ -1,0 +1,65 @@
+package schema
+
+// ArtifactSource is a place that bytes come from: the platform's, for
+// everybody, or a tenant's, for itself (requirement B3). Policy says which
+// hosts may be used; the source only names them. It is a declaration only:
+// nothing is fetched from it yet.
+type ArtifactSource struct {
+	Header
+	Spec ArtifactSourceSpec
+}
+
+// The types of artifact sources.
+const (
+	SourceOCI  = "oci"
+	SourceHTTP = "http"
+	SourceFile = "file"
+)
+
+// ArtifactSourceSpec is the spec of an ArtifactSource.
+type ArtifactSourceSpec struct {
+	Type       string `json:"type"`                 // oci, http or file
+	Host       string `json:"host,omitempty"`       // host pattern, for oci and http
+	Directory  string `json:"directory,omitempty"`  // absolute path, for file; the platform's sources only, as it is on Berth's host
+	Credential string `json:"credential,omitempty"` // name of a secret; berth.yaml says where secrets live
+}
+
+// ArtifactStatus is how far an Artifact has come (ACP).
+type ArtifactStatus string
+
+// The states of an Artifact. One without a status is a publish intent.
+const (
+	ArtifactRegistered ArtifactStatus = "registered"
+	ArtifactPromoted   ArtifactStatus = "promoted"
+	ArtifactDeprecated ArtifactStatus = "deprecated"
+	ArtifactRetired    ArtifactStatus = "retired"
+)
+
+// Artifact is something a project publishes for an app. Its bytes go to the
+// source, never through Berth (requirement A6). Without status and digest it is
+// a publish intent: it says what will be pushed where; with both it is
+// registered, and later promoted, deprecated and retired. It is a declaration
+// only: nothing looks at the bytes yet.
+type Artifact struct {
+	Header
+	Spec ArtifactSpec
+}
+
+// ArtifactSpec is the spec of an Artifact (ACP app-artifacts).
+type ArtifactSpec struct {
+	App         string         `json:"app"`
+	DisplayName string         `json:"display_name,omitempty"`
+	Source      string         `json:"source"`    // an ArtifactSource of the tenant, else of the platform
+	Reference   string         `json:"reference"` // within the source: repository and tag, or path
+	MediaType   string         `json:"media_type"`
+	Digest      string         `json:"digest,omitempty"` // "sha256:…"
+	Status      ArtifactStatus `json:"status,omitempty"`
+}
+
+// ManifestArtifact is one thing an app's version is made from.
+type ManifestArtifact struct {
+	Source    string `json:"source"` // an ArtifactSource of the platform
+	Reference string `json:"reference"`
+	MediaType string `json:"media_type"`
+	Digest    string `json:"digest"` // "sha256:…": what runs is what was looked at
+}

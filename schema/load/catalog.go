@@ -1,0 +1,96 @@
+package load
+
+import (
+	"fmt"
+	"strings"
+
+	"berth/schema"
+)
+
+// catalog is what tenants may refer to of the platform's, invalid documents
+// too, so that a reference to one is not called a reference to nothing.
+type catalog struct {
+	byFile   map[string]*document
+	apps     map[string]*document
+	versions map[string]map[string]*document
+	attached attachments
+	out      map[string]bool // files that cannot stand
+
+	// Equal prints, equal catalogs: one of what every tenant sees, and one of
+	// what only one tenant does. A new node is no news to all of them.
+	print string
+	own   map[string]string
+}
+
+// newCatalog lists a platform's documents; nil lists nothing.
+func newCatalog(platform *part) *catalog {
+	c := &catalog{
+		byFile: map[string]*document{}, apps: map[string]*document{}, versions: map[string]map[string]*document{},
+		attached: attachments{}, out: map[string]bool{}, own: map[string]string{},
+	}
+	if platform == nil {
+		return c
+	}
+	c.byFile = platform.byFile
+	for _, doc := range platform.docs {
+		switch doc.key.Kind {
+		case schema.KindApp:
+			c.apps[doc.key.Name] = doc
+		case schema.KindAppVersion:
+			at(c.versions, doc.key.Parent, newMap[*document])[doc.key.Name] = doc
+		case schema.KindAttachment:
+			c.attached.add(doc)
+		}
+	}
+	return c
+}
+
+// seal makes the prints, when it is known what is out.
+func (c *catalog) seal(platform *part) {
+	var all strings.Builder
+	own := map[string]*strings.Builder{}
+	for _, doc := range platform.docs {
+		to := &all
+		switch d := doc.spec.(type) {
+		case *schema.Node:
+			tenant, _, _ := strings.Cut(d.Spec.Reserved, ".")
+			if tenant == "" {
+				continue
+			}
+			to = at(own, tenant, func() *strings.Builder { return &strings.Builder{} })
+		case *schema.Attachment:
+			tenant, _, _ := strings.Cut(d.Spec.ProjectID, ".")
+			to = at(own, tenant, func() *strings.Builder { return &strings.Builder{} })
+		default:
+			switch doc.key.Kind {
+			case schema.KindApp, schema.KindAppVersion, schema.KindArtifactSource, schema.KindSharedRuntime, schema.KindAttachment, schema.KindNode:
+			default:
+				continue
+			}
+		}
+		fmt.Fprintf(to, "%s %s %o %t\x00", doc.file.Path, doc.file.Blob, doc.file.Mode, c.bad(doc))
+	}
+	c.print = all.String()
+	for tenant, b := range own {
+		c.own[tenant] = b.String()
+	}
+}
+
+// printFor is the fingerprint of what a tenant sees of the catalog.
+func (c *catalog) printFor(tenant string) string { return c.print + "\x00" + c.own[tenant] }
+
+// bad says whether a document of the platform cannot stand.
+func (c *catalog) bad(doc *document) bool { return !doc.valid() || c.out[doc.file.Path] }
+
+// attachments are the Attachment documents by shared runtime; those that are
+// invalid are of a project that nobody knows, "".
+type attachments map[string]map[string][]*document
+
+func (a attachments) add(doc *document) {
+	project := ""
+	if d, ok := doc.spec.(*schema.Attachment); ok {
+		project = d.Spec.ProjectID
+	}
+	of := at(a, doc.key.Parent, newMap[[]*document])
+	of[project] = append(of[project], doc)
+}

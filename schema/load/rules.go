@@ -1,0 +1,198 @@
+package load
+
+import (
+	"fmt"
+	"strings"
+
+	"berth/schema"
+)
+
+// What documents of the shared, published and operated kinds say about
+// themselves and no closed structure can express.
+
+// sharedRuntimeRules fills what the place says, and refuses what contradicts it.
+func sharedRuntimeRules(d *schema.SharedRuntime, t *tree) []problem {
+	raw, ps := open(t, "config")
+	d.Spec.Config = raw
+	mode, scope, place := "tenant_dedicated", "tenant", "in a tenant"
+	if d.Key.Tenant == "" {
+		mode, scope, place = "platform_managed", "platform", "at the platform"
+	}
+	for _, f := range []struct {
+		name, want string
+		value      *string
+	}{{"operating_mode", mode, &d.Spec.OperatingMode}, {"control_plane_scope", scope, &d.Spec.ControlPlaneScope}} {
+		if *f.value != "" && *f.value != f.want {
+			ps = append(ps, problem{path: "spec." + f.name, code: "schema.rule", message: fmt.Sprintf("is %s, but %s it is always %s: write that, or take it away", *f.value, place, f.want)})
+		}
+		*f.value = f.want
+	}
+	if d.Key.Tenant == "" && d.Spec.OperatorIdentityRef != "" {
+		ps = append(ps, problem{path: "spec.operator_identity_ref", code: "schema.rule", message: "the platform operates its shared runtimes itself: take it away", atKey: true})
+	}
+	if d.Key.Tenant != "" {
+		for i, id := range d.Spec.AttachedProjectIDs {
+			if p := foreign(item("spec.attached_project_ids", i), id, d.Key.Tenant); p != nil {
+				ps = append(ps, *p)
+			}
+		}
+	}
+	ps = append(ps, repeated("spec.attached_project_ids", d.Spec.AttachedProjectIDs)...)
+	return append(ps, drainRules(d.Spec.OnJobs)...)
+}
+
+// foreign is the problem of a project of another tenant where only the
+// tenant's own may stand.
+func foreign(path, projectID, tenant string) *problem {
+	if of, _, _ := strings.Cut(projectID, "."); of != tenant {
+		return &problem{path: path, code: "ref.other-tenant", message: fmt.Sprintf("%s is a project of another tenant: a tenant's shared runtime serves the projects of %s only", projectID, tenant)}
+	}
+	return nil
+}
+
+func attachmentRules(d *schema.Attachment, t *tree) []problem {
+	raw, ps := open(t, "policy_metadata")
+	d.Spec.PolicyMetadata = raw
+	if d.Key.Tenant != "" {
+		if p := foreign("spec.project_id", d.Spec.ProjectID, d.Key.Tenant); p != nil {
+			ps = append(ps, *p)
+		}
+	}
+	if c := d.Spec.ContributionPolicy; !c.Allow && c.MaxNodes > 0 {
+		ps = append(ps, problem{path: "spec.contribution_policy.max_nodes", code: "schema.rule", message: "the project may offer no node: set allow to true, or take this away", atKey: true})
+	}
+	return ps
+}
+
+func sourceRules(d *schema.ArtifactSource) (ps []problem) {
+	rule := func(field, message string) {
+		ps = append(ps, problem{path: "spec." + field, code: "schema.rule", message: message, atKey: true})
+	}
+	s := &d.Spec
+	if s.Type != schema.SourceFile {
+		if s.Host == "" {
+			ps = append(ps, problem{path: "spec.host", code: "schema.missing-field", message: fmt.Sprintf("is missing: a source of type %s has a host", s.Type)})
+		}
+		if s.Directory != "" {
+			rule("directory", "only a source of type file has one: take it away")
+		}
+		return ps
+	}
+	if d.Key.Tenant != "" {
+		return []problem{{path: "spec.type", code: "schema.rule", message: "is file, which is on Berth's own host: only the platform has such sources"}}
+	}
+	if s.Directory == "" {
+		ps = append(ps, problem{path: "spec.directory", code: "schema.missing-field", message: "is missing: a source of type file has a directory"})
+	}
+	if s.Host != "" {
+		rule("host", "a source of type file has none: take it away")
+	}
+	if s.Credential != "" {
+		rule("credential", "a source of type file needs none: take it away")
+	}
+	return ps
+}
+
+func artifactRules(s *schema.ArtifactSpec) []problem {
+	switch {
+	case s.Status == "" && s.Digest != "":
+		return []problem{{path: "spec.digest", code: "schema.rule", message: "what is known by its digest is registered: add status: registered", atKey: true}}
+	case s.Status != "" && s.Digest == "":
+		return []problem{{path: "spec.status", code: "schema.rule", message: fmt.Sprintf("is %s without a digest: add it, or take status away to say what will be published", s.Status)}}
+	}
+	return nil
+}
+
+func accountRules(s *schema.ServiceAccountSpec) (ps []problem) {
+	ids := map[string]string{}
+	for i, k := range s.PublicKeys {
+		if id, ok := ids[k.Key]; ok {
+			ps = append(ps, problem{path: item("spec.public_keys", i) + ".key", code: "schema.rule", message: fmt.Sprintf("is the key %s already", id)})
+		}
+		ids[k.Key] = k.ID
+	}
+	ps = append(ps, repeated("spec.scopes", s.Scopes)...)
+	return append(ps, repeated("spec.allowed_endpoints", s.AllowedEndpoints)...)
+}
+
+func operationRules(d *schema.MemberOperation) (ps []problem) {
+	s := &d.Spec
+	switch shared := d.Key.Parent != ""; {
+	case shared && s.Instance != "":
+		ps = append(ps, problem{path: "spec.instance", code: "schema.rule", message: fmt.Sprintf("the operation is on the shared runtime %s, in whose directory it stands: take it away", d.Key.Parent), atKey: true})
+	case !shared && s.Instance == "":
+		ps = append(ps, problem{path: "spec.instance", code: "schema.missing-field", message: "is missing, want the instance whose member it is"})
+	}
+	if s.Member == "" && s.Operation != schema.OpRetry {
+		ps = append(ps, problem{path: "spec.member", code: "schema.missing-field", message: fmt.Sprintf("is missing: only retry is of a whole, %s is of a member", s.Operation)})
+	}
+	label := s.Operation == schema.OpLabel
+	if label && len(s.Labels) == 0 {
+		ps = append(ps, problem{path: "spec.labels", code: "schema.missing-field", message: "is missing: say what to set"})
+	}
+	if !label && s.Labels != nil {
+		ps = append(ps, problem{path: "spec.labels", code: "schema.rule", message: "only label sets labels: take it away", atKey: true})
+	}
+	if s.OnJobs != nil && (label || s.Operation == schema.OpResume || s.Operation == schema.OpRetry) {
+		ps = append(ps, problem{path: "spec.on_jobs", code: "schema.rule", message: fmt.Sprintf("%s ends no jobs: take it away", s.Operation), atKey: true})
+	}
+	return append(ps, drainRules(s.OnJobs)...)
+}
+
+func queueRules(s *schema.QueueMapSpec) []problem {
+	ps := repeated("spec.applies_to", s.AppliesTo)
+	if s.FallbackQueue == "" {
+		return ps
+	}
+	var names []string
+	for _, q := range s.Queues {
+		if q.Queue == s.FallbackQueue {
+			return ps
+		}
+		names = append(names, q.Queue)
+	}
+	message := fmt.Sprintf("%q is none of queues, there is %s", s.FallbackQueue, strings.Join(names, ", "))
+	if guess := nearest(s.FallbackQueue, names); guess != "" {
+		message += fmt.Sprintf(": did you mean %q?", guess)
+	}
+	return append(ps, problem{path: "spec.fallback_queue", code: "schema.rule", message: message})
+}
+
+func hookRules(s *schema.HookRuleSpec) []problem {
+	ps := append(repeated("spec.apps", s.Apps), repeated("spec.applies_to", s.AppliesTo)...)
+	ps = append(ps, exactlyOne("spec.when", []choice{
+		{"event", s.When.Event != ""}, {"threshold", s.When.Threshold != nil}, {"repeated_failure", s.When.RepeatedFailure != nil},
+	})...)
+	if t := s.When.Threshold; t != nil {
+		ps = append(ps, exactlyOne("spec.when.threshold", []choice{{"above", t.Above != nil}, {"below", t.Below != nil}})...)
+	}
+	for i, e := range s.Then {
+		ps = append(ps, exactlyOne(item("spec.then", i), []choice{
+			{"alert", e.Alert != nil}, {"webhook", e.Webhook != nil}, {"action", e.Action != nil},
+		})...)
+	}
+	return ps
+}
+
+// choice is a field that excludes others.
+type choice struct {
+	name  string
+	given bool
+}
+
+func exactlyOne(path string, choices []choice) []problem {
+	var names, given []string
+	for _, c := range choices {
+		names = append(names, c.name)
+		if c.given {
+			given = append(given, c.name)
+		}
+	}
+	switch len(given) {
+	case 1:
+		return nil
+	case 0:
+		return []problem{{path: path, code: "schema.rule", message: "says nothing: want one of " + strings.Join(names, ", ")}}
+	}
+	return []problem{{path: path, code: "schema.rule", message: fmt.Sprintf("has %s: keep one, and write another for the rest", strings.Join(given, " and "))}}
+}

@@ -1,0 +1,283 @@
+package load
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"berth/schema"
+)
+
+// checkTenant judges a tenant's documents among themselves and against a
+// catalog. The error is ctx's.
+func checkTenant(ctx context.Context, l *Loader, p *part, cat *catalog, refused []refusal) (*verdict, error) {
+	c := tenantCheck{check: newCheck(l, p, cat, refused), lost: map[string]bool{}, offers: map[string]*document{}, offered: map[string]int{}}
+	for _, doc := range c.ranked() {
+		if c.belongs(doc) {
+			if err := c.document(ctx, doc); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return c.verdict, nil
+}
+
+type tenantCheck struct {
+	*check
+	lost    map[string]bool      // tenant.yaml or project.yaml reported missing
+	offers  map[string]*document // contributions, by node
+	offered map[string]int       // nodes, by shared runtime and project
+}
+
+// belongs says whether doc's tenant and project stand. One that is missing is
+// told once, at the first document that misses it.
+func (c *tenantCheck) belongs(doc *document) bool {
+	for _, k := range []schema.Key{
+		{Kind: schema.KindTenant, Name: doc.key.Tenant},
+		{Kind: schema.KindProject, Tenant: doc.key.Tenant, Name: doc.key.Project},
+	} {
+		if k.Name == "" {
+			continue
+		}
+		path, _ := k.Path()
+		owner := c.part.byFile[path]
+		switch {
+		case owner == nil && !c.lost[path]:
+			c.lost[path] = true
+			code := "ref.missing-tenant"
+			if k.Kind == schema.KindProject {
+				code = "ref.missing-project"
+			}
+			c.refuse(doc, "", code, fmt.Sprintf("there is no %s, which everything in this directory needs", path), path)
+			return false
+		case owner == nil || c.bad(owner):
+			c.without(doc, path)
+			return false
+		}
+	}
+	return true
+}
+
+func (c *tenantCheck) document(ctx context.Context, doc *document) error {
+	switch d := doc.spec.(type) {
+	case *schema.Entitlement:
+		c.app(doc, "metadata.name", d.Key.Name)
+	case *schema.Instance:
+		return c.instance(ctx, doc, d)
+	case *schema.SharedRuntime:
+		return c.sharedRuntime(ctx, doc, d)
+	case *schema.Attachment:
+		c.attachment(doc, d)
+	case *schema.Artifact:
+		c.artifact(doc, d)
+	case *schema.Contribution:
+		c.contribution(doc, d)
+	case *schema.MemberOperation:
+		c.operation(doc, d)
+	}
+	return nil
+}
+
+func (c *tenantCheck) instance(ctx context.Context, doc *document, d *schema.Instance) error {
+	c.operator(doc, "spec.operator_service_account", schema.Key{Kind: schema.KindServiceAccount, Tenant: d.Key.Tenant, Project: d.Key.Project, Name: d.Spec.OperatorServiceAccount})
+	if !c.app(doc, "spec.app", d.Spec.App) {
+		return nil
+	}
+	version := c.version(doc, d.Spec.App, d.Spec.Version)
+	if version == nil {
+		return nil
+	}
+	c.entitled(doc, "spec.app", d.Key.Tenant, d.Key.Project, d.Spec.App)
+	c.roles(doc, d.Spec.Roles, version)
+	if d.Spec.SharedRuntime != "" {
+		c.carried(doc, d)
+	}
+	return c.config(ctx, doc, version)
+}
+
+// entitled says whether a project of this tenant may use an app.
+func (c *check) entitled(doc *document, at, tenant, project, app string) bool {
+	key := schema.Key{Kind: schema.KindEntitlement, Tenant: tenant, Project: project, Name: app}
+	path, _ := key.Path()
+	switch e := c.part.byFile[path]; {
+	case e == nil:
+		c.refuse(doc, at, "ref.missing-entitlement", fmt.Sprintf("the project is not entitled to %s (no %s)", app, path), path)
+	case c.bad(e):
+		c.without(doc, path)
+	default:
+		return true
+	}
+	return false
+}
+
+// project says whether a project of this tenant, given by its id, is there and
+// may use an app.
+func (c *check) project(doc *document, at, id, app string) bool {
+	tenant, project, _ := strings.Cut(id, ".")
+	key := schema.Key{Kind: schema.KindProject, Tenant: tenant, Name: project}
+	return c.need(doc, at, "ref.missing-project", key, "there is no project "+id) != nil && c.entitled(doc, at, tenant, project, app)
+}
+
+// operator checks the service account something is operated by: one of its own
+// project or, for a shared runtime, of its tenant.
+func (c *check) operator(doc *document, at string, key schema.Key) {
+	if key.Name == "" {
+		return
+	}
+	missing := "there is no service account " + key.Name
+	for _, other := range c.part.docs {
+		if k := other.key; k.Kind == key.Kind && k.Name == key.Name && k != key {
+			owner := "the tenant's"
+			if k.Project != "" {
+				owner = "the project " + k.Project + "'s"
+			}
+			if key.Project != "" {
+				missing += fmt.Sprintf(" of this project: that of %s is %s, and an instance is operated by its own project's only", other.file.Path, owner)
+			} else {
+				missing += fmt.Sprintf(" of the tenant: that of %s is %s, and a project's is never reused", other.file.Path, owner)
+			}
+			break
+		}
+	}
+	c.need(doc, at, "ref.missing-service-account", key, missing)
+}
+
+// runtime is the shared runtime that doc refers to, of its tenant or of the
+// platform, and the attachments to it.
+func (c *tenantCheck) runtime(doc *document, scope, name string) (*document, attachments) {
+	key := schema.Key{Kind: schema.KindSharedRuntime, Name: name}
+	if scope == "platform" {
+		return c.needOfPlatform(doc, "spec.shared_runtime", "ref.missing-shared-runtime", key, "there is no shared runtime "+name+" of the platform"), c.catalog.attached
+	}
+	key.Tenant = doc.key.Tenant
+	return c.need(doc, "spec.shared_runtime", "ref.missing-shared-runtime", key, "there is no shared runtime "+name+" of the tenant"), c.attached
+}
+
+// terms is the attachment of doc's project to a runtime. It is nil, true if the
+// project is attached without terms, and nil, false if doc was refused.
+func (c *tenantCheck) terms(doc, runtime *document, all attachments) (*document, bool) {
+	id, of := doc.key.ProjectID(), all[runtime.key.Name]
+	bad := func(a *document) bool {
+		if a.key.Tenant == "" {
+			return c.catalog.bad(a)
+		}
+		return c.bad(a)
+	}
+	for _, a := range of[id] {
+		if !bad(a) {
+			c.uses[doc.file.Path] = append(c.uses[doc.file.Path], a.file.Path)
+			return a, true
+		}
+	}
+	if slices.Contains(runtime.spec.(*schema.SharedRuntime).Spec.AttachedProjectIDs, id) {
+		return nil, true
+	}
+	if broken := slices.Concat(of[id], of[""]); len(broken) > 0 {
+		for _, a := range broken {
+			c.without(doc, a.file.Path)
+		}
+		return nil, false
+	}
+	where := strings.TrimSuffix(runtime.file.Path, "runtime.yaml") + "attachments/"
+	c.refuse(doc, "spec.shared_runtime", "ref.not-attached", fmt.Sprintf("the project %s is not attached to %s: that takes a document in %s", id, runtime.key.Name, where), runtime.file.Path)
+	return nil, false
+}
+
+// carried checks an instance that a shared runtime carries.
+func (c *tenantCheck) carried(doc *document, d *schema.Instance) {
+	runtime, all := c.runtime(doc, d.Spec.ControlPlaneScope, d.Spec.SharedRuntime)
+	if runtime == nil {
+		return
+	}
+	if r := runtime.spec.(*schema.SharedRuntime); r.Spec.App != d.Spec.App {
+		there := r.At("spec.app")
+		c.refuse(doc, "spec.shared_runtime", "ref.other-app", fmt.Sprintf("%s runs %s, not %s (%s:%d)", r.Key.Name, r.Spec.App, d.Spec.App, there.File, there.Line), there.File)
+		return
+	}
+	c.terms(doc, runtime, all)
+}
+
+// contribution checks that the nodes are the project's to offer, and wanted.
+func (c *tenantCheck) contribution(doc *document, d *schema.Contribution) {
+	id := d.Key.ProjectID()
+	for i, name := range d.Spec.Nodes {
+		c.reserved(doc, item("spec.nodes", i), name, id)
+	}
+	runtime, all := c.runtime(doc, d.Spec.ControlPlaneScope, d.Spec.SharedRuntime)
+	if runtime == nil {
+		return
+	}
+	attached, ok := c.terms(doc, runtime, all)
+	if !ok {
+		return
+	}
+	if attached == nil {
+		c.refuse(doc, "spec.shared_runtime", "ref.contribution-denied", fmt.Sprintf("the project is attached to %s without terms (%s), which takes no nodes: an Attachment that allows it would", d.Spec.SharedRuntime, runtime.file.Path), runtime.file.Path)
+		return
+	}
+	terms := attached.spec.(*schema.Attachment)
+	there := terms.At("spec.contribution_policy")
+	if !terms.Spec.ContributionPolicy.Allow {
+		c.refuse(doc, "spec.shared_runtime", "ref.contribution-denied", fmt.Sprintf("the attachment to %s takes no nodes (%s:%d)", d.Spec.SharedRuntime, there.File, there.Line), there.File)
+		return
+	}
+	key := runtime.file.Path + " " + id
+	c.offered[key] += len(d.Spec.Nodes)
+	if most := terms.Spec.ContributionPolicy.MaxNodes; most > 0 && c.offered[key] > most {
+		c.refuse(doc, "spec.nodes", "ref.contribution-denied", fmt.Sprintf("the project offers %d nodes to %s, which takes at most %d (%s:%d)", c.offered[key], d.Spec.SharedRuntime, most, there.File, there.Line), there.File)
+	}
+}
+
+// reserved checks that a node is the project's own, and offered once. It knows
+// the nodes reserved for the tenant only: others are no business of its.
+func (c *tenantCheck) reserved(doc *document, at, name, id string) {
+	path, _ := schema.Key{Kind: schema.KindNode, Name: name}.Path()
+	node := c.catalog.byFile[path]
+	var n *schema.Node
+	if node != nil {
+		n, _ = node.spec.(*schema.Node)
+	}
+	owner := ""
+	if node != nil && n == nil {
+		c.without(doc, path)
+		return
+	}
+	if n != nil {
+		if tenant, _, _ := strings.Cut(n.Spec.Reserved, "."); tenant == doc.key.Tenant {
+			owner = n.Spec.Reserved
+		}
+	}
+	switch {
+	case owner == "":
+		c.refuse(doc, at, "ref.node-not-reserved", fmt.Sprintf("no node %s is reserved for %s (%s)", name, id, path), path)
+	case owner != id:
+		c.refuse(doc, at, "ref.node-not-reserved", fmt.Sprintf("the node %s is reserved for %s, not for %s (%s:%d)", name, owner, id, path, n.At("spec.reserved_for").Line), path)
+	case c.catalog.bad(node):
+		c.without(doc, path)
+	case c.offers[name] != nil:
+		other := c.offers[name].file.Path
+		c.refuse(doc, at, "conflict.contribution", fmt.Sprintf("the node %s is offered already (%s)", name, other), other)
+	default:
+		c.offers[name] = doc
+	}
+}
+
+// artifact checks what a project publishes. A source of the tenant goes before
+// one of the platform with its name.
+func (c *tenantCheck) artifact(doc *document, d *schema.Artifact) {
+	c.app(doc, "spec.app", d.Spec.App)
+	own := schema.Key{Kind: schema.KindArtifactSource, Tenant: d.Key.Tenant, Name: d.Spec.Source}
+	path, _ := own.Path()
+	if c.part.byFile[path] != nil {
+		c.need(doc, "spec.source", "ref.missing-source", own, "")
+		return
+	}
+	shared := schema.Key{Kind: schema.KindArtifactSource, Name: d.Spec.Source}
+	if there, _ := shared.Path(); c.catalog.byFile[there] != nil {
+		c.needOfPlatform(doc, "spec.source", "ref.missing-source", shared, "")
+		return
+	}
+	there, _ := shared.Path()
+	c.refuse(doc, "spec.source", "ref.missing-source", fmt.Sprintf("there is no artifact source %s, of the tenant (%s) or of the platform (%s)", d.Spec.Source, path, there), path, there)
+}

@@ -1,0 +1,67 @@
+package schema
+
+// ServiceAccount is a machine's identity: of a project, or of a tenant for its
+// shared runtimes (TSR). It proves itself with one of its keys; the private
+// halves never come near Berth. Without a key, or suspended, it is nobody. It
+// is a declaration only: no token is taken from it yet.
+type ServiceAccount struct {
+	Header
+	Spec ServiceAccountSpec
+}
+
+// ServiceAccountSpec is the spec of a ServiceAccount. What is not listed is not
+// allowed, and nothing listed goes beyond the account's own project or tenant.
+type ServiceAccountSpec struct {
+	DisplayName      string      `json:"display_name"`
+	PublicKeys       []PublicKey `json:"public_keys"`
+	Scopes           []string    `json:"scopes"`            // permission keys, such as apps.instance.read
+	AllowedEndpoints []string    `json:"allowed_endpoints"` // method and path, such as "GET /api/v1/projects/{project_id}/app-instances"
+}
+
+// PublicKey is one key of a ServiceAccount.
+type PublicKey struct {
+	ID  string `json:"id"`
+	Key string `json:"key"` // as in an authorized_keys file, "ssh-ed25519 AAAA…"
+}
+
+// The operations on members.
+const (
+	OpDrain   = "drain"
+	OpResume  = "resume"
+	OpRestart = "restart"
+	OpReplace = "replace"
+	OpRemove  = "remove"
+	OpLabel   = "label"
+	OpRetry   = "retry"
+)
+
+// MemberOperation asks for one thing to be done once to a member of an instance
+// (or to the instance), or of a shared runtime (Key.Parent). Its uid, or its
+// name where it has none, is what was asked: the same is never done twice, and
+// a finished one may be removed. It is a declaration only: nothing is done yet.
+type MemberOperation struct {
+	Header
+	Spec MemberOperationSpec
+}
+
+// MemberOperationSpec is the spec of a MemberOperation (ACP member-operations).
+type MemberOperationSpec struct {
+	Instance  string            `json:"instance,omitempty"` // of the project; empty where the place names a shared runtime
+	Member    string            `json:"member,omitempty"`   // such as worker-0; empty only for retry, which is then of the whole
+	Operation string            `json:"operation"`
+	Labels    map[string]string `json:"labels,omitempty"` // for label: what to set
+	Reason    string            `json:"reason"`
+	OnJobs    *OnJobs           `json:"on_jobs,omitempty"` // for what would end jobs
+}
+
+// Pause stops every effect of Berth on runtimes while it stands; reading,
+// checking and telling go on. It is a declaration only: it stops nothing yet.
+type Pause struct {
+	Header
+	Spec PauseSpec
+}
+
+// PauseSpec is the spec of a Pause.
+type PauseSpec struct {
+	Reason string `json:"reason"`
+}

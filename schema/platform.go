@@ -1,0 +1,106 @@
+package schema
+
+// Site is a place with nodes: one or more regions under one roof (requirement
+// E13). It is a declaration only: placement goes by regions.
+type Site struct {
+	Header
+	Spec SiteSpec
+}
+
+// SiteSpec is the spec of a Site.
+type SiteSpec struct {
+	DisplayName string   `json:"display_name"`
+	Description string   `json:"description,omitempty"`
+	Regions     []string `json:"regions"`           // a region is of one site
+	Contact     string   `json:"contact,omitempty"` // whom to call
+}
+
+// QueueMap says which queue people ask for becomes what in the runtime
+// (requirement C1). A queue that is not in it is the fallback's, and denied
+// without one. It is a declaration only: nothing is resolved by it yet.
+type QueueMap struct {
+	Header
+	Spec QueueMapSpec
+}
+
+// QueueMapSpec is the spec of a QueueMap. Of the maps of one app the most
+// specific holds: a project's, then a tenant's, then everybody's.
+type QueueMapSpec struct {
+	App           string         `json:"app"`
+	AppliesTo     []string       `json:"applies_to,omitempty"` // tenants and projects as tenant.project; empty: everybody
+	Queues        []QueueMapping `json:"queues"`
+	FallbackQueue string         `json:"fallback_queue,omitempty"` // one of queues
+}
+
+// QueueMapping is one line of a QueueMap, with the names of the boundary
+// contract's mapping.
+type QueueMapping struct {
+	Queue              string `json:"queue"`
+	Partition          string `json:"partition"`
+	Account            string `json:"account,omitempty"`
+	QOS                string `json:"qos,omitempty"`
+	MaxWalltimeMinutes int    `json:"max_walltime_minutes,omitempty"` // 0: the partition's
+}
+
+// HookRule does something when something happens, the same each time
+// (requirement E8). It is a declaration only: nothing is triggered yet.
+type HookRule struct {
+	Header
+	Spec HookRuleSpec
+}
+
+// HookRuleSpec is the spec of a HookRule. Each of Then has exactly one field.
+type HookRuleSpec struct {
+	DisplayName     string       `json:"display_name,omitempty"`
+	Apps            []string     `json:"apps,omitempty"`       // empty: every app
+	AppliesTo       []string     `json:"applies_to,omitempty"` // tenants and projects as tenant.project; empty: everybody
+	When            HookWhen     `json:"when"`
+	Then            []HookEffect `json:"then"`
+	CooldownSeconds int          `json:"cooldown_seconds"` // least time between two firings about one object
+}
+
+// HookWhen is what a HookRule waits for: exactly one of its fields.
+type HookWhen struct {
+	Event           string           `json:"event,omitempty"` // a type of event, such as apps.instance.failed
+	Threshold       *HookThreshold   `json:"threshold,omitempty"`
+	RepeatedFailure *RepeatedFailure `json:"repeated_failure,omitempty"`
+}
+
+// HookThreshold is a metric above or below a value for a while: exactly one of
+// Above and Below.
+type HookThreshold struct {
+	Metric     string `json:"metric"`
+	Above      *int   `json:"above,omitempty"`
+	Below      *int   `json:"below,omitempty"`
+	ForSeconds int    `json:"for_seconds"`
+}
+
+// RepeatedFailure is one object failing Count times within a while.
+type RepeatedFailure struct {
+	Count         int `json:"count"`
+	WithinSeconds int `json:"within_seconds"`
+}
+
+// HookEffect is one thing a HookRule does: exactly one of its fields.
+type HookEffect struct {
+	Alert   *HookAlert   `json:"alert,omitempty"`
+	Webhook *HookWebhook `json:"webhook,omitempty"`
+	Action  *HookAction  `json:"action,omitempty"`
+}
+
+// HookAlert tells people.
+type HookAlert struct {
+	Severity string `json:"severity"` // info, warning or critical
+	Summary  string `json:"summary"`
+}
+
+// HookWebhook tells a machine.
+type HookWebhook struct {
+	URL    string `json:"url"`
+	Secret string `json:"secret,omitempty"` // name of the secret that signs the body
+}
+
+// HookAction asks for an operation on the member or instance the rule fired for.
+type HookAction struct {
+	Operation string `json:"operation"` // drain, restart, replace or retry
+}

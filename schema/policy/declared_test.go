@@ -1,0 +1,65 @@
+package policy_test
+
+import (
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/schema"
+	"berth/schema/policy"
+)
+
+var (
+	analysis = schema.InstanceKey("physics", "collider", "analysis")
+	folding  = schema.InstanceKey("biology", "proteins", "folding")
+)
+
+// An instance that a shared runtime carries is judged like any other, and left
+// alone.
+func TestSharedInstancesAreLeftAlone(t *testing.T) {
+	e := policy.Evaluate(estate(t, "../../examples/campus", nil))
+	for key, runtime := range map[schema.Key]string{analysis: "department", folding: "commons"} {
+		require.Equal(t, runtime, e.Instances[key].SharedRuntime)
+		require.True(t, e.Instances[key].Suspend)
+		require.Empty(t, e.Denied(key))
+	}
+	require.Equal(t, "platform_managed", e.Instances[folding].OperatingMode)
+	require.False(t, e.Instances[train].Suspend)
+
+	e = policy.Evaluate(estate(t, "../../examples/campus", map[string]string{
+		physPolicy: document("Policy", "policy", "allowed_control_plane_scopes: [project]")}))
+	require.Equal(t, "allowed_control_plane_scopes", e.Denied(analysis)[0].Rule)
+}
+
+// What is only declared so far changes nothing for what runs.
+func TestDeclaredKindsHaveNoEffect(t *testing.T) {
+	const root = "../../examples/campus"
+	all := policy.Evaluate(estate(t, root, nil))
+	declared := []string{"sites", "artifact-sources", "queues", "hooks", "shared-runtimes", "service-accounts", "artifacts", "contributions", "operations"}
+	over := map[string]string{}
+	require.NoError(t, fs.WalkDir(os.DirFS(root), ".", func(name string, _ fs.DirEntry, err error) error {
+		if path.Ext(name) == ".yaml" && slices.ContainsFunc(strings.Split(name, "/"), func(s string) bool { return slices.Contains(declared, s) }) {
+			over[name] = ""
+		}
+		return err
+	}))
+	require.Greater(t, len(over), 20)
+	over["tenants/physics/projects/collider/instances/analysis.yaml"] = ""
+	over["tenants/biology/projects/proteins/instances/folding.yaml"] = ""
+	data, err := os.ReadFile(root + "/" + trainFile)
+	require.NoError(t, err)
+	over[trainFile] = strings.Replace(string(data), "  operator_service_account: ci\n", "", 1)
+	data, err = os.ReadFile(root + "/" + slurmVersion)
+	require.NoError(t, err)
+	over[slurmVersion], _, _ = strings.Cut(string(data), "    artifacts:\n")
+	without := policy.Evaluate(estate(t, root, over))
+	delete(all.Instances, analysis)
+	delete(all.Instances, folding)
+	require.Equal(t, without.Instances, all.Instances)
+	require.Equal(t, without.Decisions, all.Decisions)
+}
