@@ -103,7 +103,8 @@ func (a *application) step(ctx context.Context, s step) error {
 	case !ok:
 		return nil
 	case s.to == "" && len(after) > 0:
-		a.conflict(s.from, int64(bytes.Count(before, []byte("\n"))), "the patch deletes it, and the base has more in it than the patch takes away")
+		last := 1 + bytes.Count(bytes.TrimSuffix(before, []byte("\n")), []byte("\n"))
+		a.conflict(s.from, int64(last), "the patch deletes it, and the base has more in it than the patch takes away")
 		return nil
 	case s.to == "":
 		return nil

@@ -73,6 +73,8 @@ func TestConflicts(t *testing.T) {
 			`top:1:1: error: the patch makes it, and there is one already [patch.conflict]`},
 		{"more is left", "diff --git a/" + node + " b/" + node + "\ndeleted file mode 100644\n--- a/" + node + "\n+++ /dev/null\n@@ -1,2 +0,0 @@\n-a\n-b\n",
 			node + `:3:1: error: the patch deletes it, and the base has more in it than the patch takes away [patch.conflict]`},
+		{"all of one line is left", "diff --git a/tenants/x/tenant.yaml b/tenants/x/tenant.yaml\ndeleted file mode 100644\n",
+			`tenants/x/tenant.yaml:1:1: error: the patch deletes it, and the base has more in it than the patch takes away [patch.conflict]`},
 		{"another mode", "diff --git a/top b/top\nold mode 100755\nnew mode 100644\n",
 			`top:1:1: error: it is a plain file in the base, and the patch is for an executable file [patch.conflict]`},
 		{"a file where a directory is", "diff --git a/platform/nodes b/platform/nodes\nnew file mode 100644\n",
