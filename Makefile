@@ -22,11 +22,11 @@ root:
 test-unprivileged: ## the tests that need neither root nor Slurm
 	BERTH_UNPRIVILEGED=1 $(GO) test ./...
 
-check: ## formatting, vet, staticcheck, import law, package documentation
+check: ## formatting, vet, staticcheck, import law, documentation
 	@out=$$(gofmt -l cmd examples reconciler runtimes schema webhooks); test -z "$$out" || { echo "gofmt would change:"; echo "$$out"; exit 1; }
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
-	$(GO) test -count=1 -run '^Test(ImportLaw|HostHelperIsSmall|NoSchedulerInCore|PackageDocs|ExportedDocs|ModuleFloors|TopLevel)$$' ./cmd/berth
+	$(GO) test -count=1 -run '^Test(ImportLaw|HostHelperIsSmall|NoSchedulerInCore|PackageDocs|ExportedDocs|ModuleFloors|TopLevel|Requirements|DeployReadme)$$' ./cmd/berth
 
 demo: build ## the whole story on a throw-away estate
 	@deploy/prepare --optional
