@@ -126,6 +126,18 @@ func TestDeviceFiles(t *testing.T) {
 	got, err = deviceFiles("/dev/dri/card0")
 	require.NoError(t, err)
 	require.Equal(t, []string{"/dev/dri/card0"}, got)
+	// A worker with fewer GPUs than its node has gets exactly those it asked for.
+	for devices, want := range map[string][]string{
+		"/dev/nvidia0": {"/dev/nvidia0"}, "/dev/nvidia[3-3]": {"/dev/nvidia3"}, "/dev/nvidia[2-3]": {"/dev/nvidia2", "/dev/nvidia3"},
+	} {
+		got, err = deviceFiles(devices)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+		gres, err := renderGresConf([]gresLine{{Node: "n", Type: "a100", Devices: devices, Count: len(want)}})
+		require.NoError(t, err)
+		require.Contains(t, string(gres), "File="+devices+"\n")
+		require.NoError(t, profile.Profile().CheckMake(runtimes.Making{Kind: "file", Path: "/etc/slurm/c1/gres.conf", Mode: 0o644, Data: gres}))
+	}
 	for _, bad := range []string{"/dev/../etc/x", "/etc/nvidia0", "/dev/nvidia[3-1]", "/dev/nvidia[0-999]", "/dev/a[0-1][0-1]", "/dev/", "/dev/a b", ""} {
 		_, err := deviceFiles(bad)
 		require.Error(t, err, bad)

@@ -43,11 +43,11 @@ func TestReleasedHelper(t *testing.T) {
 
 	// Its memory after requests and answers of a usual size.
 	stamp := runtimes.Stamp{Epoch: 1, Commit: "c0ffee", CorrelationID: "test", ActionID: "a"}
-	_, err := far("w1").Do(t.Context(), stamp, runtimes.Op{Dir: &runtimes.MakeDir{Path: "/var/lib/slurm/c", Mode: 0o755}})
+	_, err := far("w1").Do(t.Context(), stamp, runtimes.Op{Dir: &runtimes.MakeDir{Path: "/var/lib/berth/instances", Mode: 0o755}})
 	require.NoError(t, err)
-	big := "/var/lib/slurm/c/big"
+	big, record := "/var/lib/berth/instances/c.json", []byte(`"`+strings.Repeat("x", 64<<10)+`"`)
 	for range 20 {
-		_, err := far("w1").Do(t.Context(), stamp, runtimes.Op{Write: &runtimes.WriteFile{Path: big, Data: make([]byte, 64<<10), Mode: 0o600}},
+		_, err := far("w1").Do(t.Context(), stamp, runtimes.Op{Write: &runtimes.WriteFile{Path: big, Data: record, Mode: 0o600}},
 			runtimes.Op{Read: &runtimes.ReadFile{Path: big}})
 		require.NoError(t, err)
 	}
