@@ -48,7 +48,7 @@ var (
 	anyConf    = regexp.MustCompile(`^(` + EtcDir + `/[a-z][a-z0-9_]{0,39}|` + WorkerConfLink + `)/slurm\.conf$`)
 	updateNode = regexp.MustCompile(`^nodename=[a-z0-9][-a-z0-9,]*$`)
 	nodeState  = regexp.MustCompile(`^state=(drain|undrain|resume)$`)
-	reason     = regexp.MustCompile("^reason=[ !#%&(-[\\]-_a-~]{1,200}$") // one line, without quotes, $ and backslash
+	reason     = regexp.MustCompile(`^reason=[ !#%&(-[\]-_a-~]{1,200}$`) // one line, without quotes, $ and backslash
 	jobID      = regexp.MustCompile(`^[1-9][0-9]{0,9}$`)
 	// optionValue is a value of a submit option: no space, quote, path upwards
 	// or control character.
