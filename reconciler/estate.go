@@ -13,6 +13,7 @@ import (
 	"berth/reconciler/decide"
 	"berth/reconciler/plan"
 	"berth/schema"
+	"berth/schema/load"
 )
 
 // maxAttributed bounds how many commits of one fetch are told apart; what more
@@ -50,7 +51,9 @@ func (r *Reconciler) reconcileEstate(ctx context.Context) error {
 	if refused != nil {
 		return r.freeze(refused.Error())
 	}
-	if st != nil && st.main == tips.Main && st.inForce == tips.InForce {
+	same := st != nil && st.main == tips.Main && st.inForce == tips.InForce
+	unread := same && slices.ContainsFunc(st.held, func(h plan.Held) bool { return h.Reason == load.HeldUnreadable })
+	if same && !unread {
 		r.thaw()
 		return nil
 	}
@@ -85,6 +88,10 @@ func (r *Reconciler) reconcileEstate(ctx context.Context) error {
 	}
 	if err != nil {
 		return err
+	}
+	if unread && inForce == st.inForce {
+		r.thaw() // it still cannot be read
+		return nil
 	}
 	for _, h := range d.Held {
 		r.o.Log.Warn("held", "file", h.File, "reason", h.Reason, "message", h.Message, "commit", short(tips.Main), "correlation_id", cause)

@@ -66,8 +66,9 @@ type Repo interface {
 	// first parents only, at most max.
 	Log(ctx context.Context, from, to string, max int) ([]Commit, error)
 	// WriteInForce makes a commit on berth/in-force whose tree is that of
-	// commit, with the paths of replace put to the blobs given ("" takes the
-	// path away), on top of old, and pushes it by compare-and-swap.
+	// commit, with the paths of Replace put to the blobs given ("" takes the
+	// path away), on top of old, and pushes it by compare-and-swap. A tree's id
+	// puts a whole directory there, as for a part that cannot be read in commit.
 	WriteInForce(ctx context.Context, old string, w InForce) (tip string, err error)
 	// ReadStatus reads what berth/status remembers at commit ("" is empty).
 	ReadStatus(ctx context.Context, commit string) (StatusTree, error)
@@ -89,7 +90,7 @@ type Commit struct {
 // InForce describes one commit on berth/in-force.
 type InForce struct {
 	Commit        string            // of main
-	Replace       map[string]string // path → blob in force instead of main's; "" → none
+	Replace       map[string]string // path → blob in force instead of main's, a part's → its tree; "" → none
 	Held          []plan.Held       // why; goes into the message
 	CorrelationID string
 	Epoch         uint64

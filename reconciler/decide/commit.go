@@ -11,14 +11,14 @@ import (
 	"berth/schema/policy"
 )
 
-// ErrFrozen: a tree must not be taken over as it is: it is empty, part of it
+// ErrFrozen: a tree must not be taken over as it is: it is empty, its platform
 // cannot be read, or what was in force no longer loads. What is in force stays.
 var ErrFrozen = errors.New("not taken over")
 
 // Decision is what a commit of main brings into force.
 type Decision struct {
 	Effective *schema.Effective
-	Replace   map[string]string // path → blob in force instead of main's; "": none
+	Replace   map[string]string // path → blob in force instead of main's, a part's → its tree; "": none
 	Held      []plan.Held       // why, sorted by file
 }
 

@@ -117,6 +117,7 @@ func (d *differ) pair(ctx context.Context, path string, x, y entry, depth int) e
 		// What is a directory on one side and a file on the other is both: the
 		// file itself, and all that is below.
 		var sub [2]plumbing.Hash
+		before, after := x, y
 		for i, e := range []*entry{&x, &y} {
 			if e.dir() {
 				sub[i], *e = e.id, entry{}
@@ -125,7 +126,7 @@ func (d *differ) pair(ctx context.Context, path string, x, y entry, depth int) e
 		err := d.trees(ctx, path, sub[0], sub[1], depth+1)
 		switch {
 		case errors.Is(err, reconciler.ErrUnreadable) && path != tenantsDir:
-			x.id, y.id = cmp.Or(x.id, sub[0]), cmp.Or(y.id, sub[1]) // told as a whole
+			x, y = before, after // told as a whole
 		case err != nil:
 			return err
 		case x == y:

@@ -3,6 +3,7 @@ package gitrepo
 import (
 	"container/heap"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -90,10 +91,24 @@ func (r *Repo) VerifyInForce(ctx context.Context, main, inForce string) error {
 		if c.to.id.IsZero() {
 			continue // held back: a file is missing, none is added
 		}
-		if c.to.mode != schema.ModePlain {
-			return fmt.Errorf("in force at %s: %q is not a plain file: %w", inForce, c.path, reconciler.ErrRewritten)
+		// Where main cannot be compared, such as in a part that cannot be read,
+		// the whole directory is told.
+		err := r.walk(ctx, c.path, c.to, maxDepth, func(path string, e entry) error {
+			switch {
+			case e.dir():
+			case e.mode != schema.ModePlain || len(open) > maxFiles:
+				return fmt.Errorf("%q is not a plain file, or there are more than %d: %w", path, maxFiles, reconciler.ErrRewritten)
+			default:
+				open[path] = e
+			}
+			return nil
+		})
+		if errors.Is(err, reconciler.ErrUnreadable) {
+			err = fmt.Errorf("%w: %w", reconciler.ErrRewritten, err) // Berth writes no such tree
 		}
-		open[c.path] = c.to
+		if err != nil {
+			return fmt.Errorf("in force at %s: %w", inForce, err)
+		}
 	}
 	tip, err := parseID(main)
 	if err != nil {
@@ -105,6 +120,9 @@ func (r *Repo) VerifyInForce(ctx context.Context, main, inForce string) error {
 	err = r.history(ctx, tip, func(c commit) (bool, error) {
 		for path, want := range open {
 			got, err := r.lookup(c.tree, path)
+			if errors.Is(err, reconciler.ErrUnreadable) {
+				continue // it carries nothing there
+			}
 			if err != nil {
 				return true, err
 			}

@@ -25,7 +25,8 @@ const (
 )
 
 // WriteInForce makes a commit on berth/in-force: the tree of w.Commit with
-// w.Replace over it. Its parents are the tip before and the commit of main, so
+// w.Replace over it, where a tree's id puts a whole directory, such as a part
+// that cannot be read in w.Commit. Its parents are the tip before and the commit of main, so
 // that the remote is known to have every file, and so that what was in force
 // keeps main's commit alive. If the tree and what is held are as they were,
 // there is no commit and old is returned.
@@ -70,10 +71,18 @@ func (r *Repo) writeInForce(ctx context.Context, old string, w reconciler.InForc
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", path, err)
 		}
-		if _, err := r.size(h); err != nil {
+		kind, _, _, err := r.read(h, 0)
+		switch {
+		case err != nil:
+			r.damaged("read what was in force", err)
 			return "", fmt.Errorf("%s: the version in force: %w", path, err)
+		case kind == plumbing.BlobObject:
+			over.file(path, h)
+		case kind == plumbing.TreeObject:
+			over.directory(path, h)
+		default:
+			return "", fmt.Errorf("%s: the version in force: %s is a %s", path, h, kind)
 		}
-		over.file(path, h)
 	}
 	var set objectSet
 	tree, err := r.applyOverlay(main.tree, &over, &set)

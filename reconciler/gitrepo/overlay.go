@@ -11,10 +11,11 @@ import (
 	"berth/schema"
 )
 
-// overlay is a set of changes to a tree: at each path a plain file to put, or
-// nothing. Applying it reads and builds only the directories on those paths.
+// overlay is a set of changes to a tree: at each path a plain file or a whole
+// directory to put, or nothing. Applying it reads and builds only the directories on those paths.
 type overlay struct {
-	put      plumbing.Hash // blob of a plain file
+	put      plumbing.Hash // blob of a plain file, or tree
+	mode     uint32        // of put
 	set      bool          // something is said about this path itself
 	children map[string]*overlay
 }
@@ -38,13 +39,19 @@ func (o *overlay) at(path string) *overlay {
 // file puts a blob at path.
 func (o *overlay) file(path string, blob plumbing.Hash) {
 	n := o.at(path)
-	n.put, n.set = blob, true
+	n.put, n.mode, n.set = blob, schema.ModePlain, true
+}
+
+// directory puts a whole tree at path.
+func (o *overlay) directory(path string, tree plumbing.Hash) {
+	n := o.at(path)
+	n.put, n.mode, n.set = tree, modeDir, true
 }
 
 // remove takes away whatever stands at path.
 func (o *overlay) remove(path string) {
 	n := o.at(path)
-	n.put, n.set = plumbing.ZeroHash, true
+	n.put, n.mode, n.set = plumbing.ZeroHash, 0, true
 }
 
 // applyOverlay builds tree with o over it. New trees go into set. The result is
@@ -57,16 +64,19 @@ func (r *Repo) applyOverlay(tree plumbing.Hash, o *overlay, set *objectSet) (plu
 	changed := false
 	for _, name := range slices.Sorted(maps.Keys(o.children)) {
 		child := o.children[name]
-		i := slices.IndexFunc(entries, func(e entry) bool { return pathName(e.name) == name })
 		var old entry
-		if i >= 0 {
-			old = entries[i]
+		standing := 0 // a malformed tree may hold several of one name
+		for _, e := range entries {
+			if pathName(e.name) == name {
+				old = e
+				standing++
+			}
 		}
 		next, err := r.applyChild(name, old, child, set)
 		if err != nil {
 			return tree, err
 		}
-		if next == old {
+		if next == old && standing < 2 {
 			continue
 		}
 		changed = true
@@ -101,9 +111,9 @@ func (r *Repo) applyChild(name string, old entry, o *overlay, set *objectSet) (e
 	next := entry{name: name}
 	switch {
 	case !below.IsZero() && !o.put.IsZero():
-		return old, fmt.Errorf("%q would be a file and a directory", name)
+		return old, fmt.Errorf("%q would be two things at once", name)
 	case !o.put.IsZero():
-		next.mode, next.id = schema.ModePlain, o.put
+		next.mode, next.id = o.mode, o.put
 	case !below.IsZero():
 		next.mode, next.id = modeDir, below
 	case !o.set && !old.dir():

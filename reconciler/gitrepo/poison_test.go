@@ -243,3 +243,71 @@ func TestReadIsBounded(t *testing.T) {
 	_, err = snap.Files(t.Context(), schema.Part{Name: "tenants/none", Dir: true})
 	require.ErrorIs(t, err, reconciler.ErrNotFound)
 }
+
+// A part that cannot be read stays whole as it was in force, beside what its
+// neighbours changed, and a fresh mirror finds that it is main's.
+func TestAnUnreadablePartStaysAsItWas(t *testing.T) {
+	t.Parallel()
+	for name, poison := range map[string]func(s *gittest.Server, was, b string) []rawEntry{
+		"a file twice": func(s *gittest.Server, _, b string) []rawEntry {
+			return []rawEntry{{"40000", "physics", rawTree(t, s, rawEntry{"100644", "policy.yaml", b}, rawEntry{"100644", "policy.yaml", b})}}
+		},
+		"twice, first as it was": func(s *gittest.Server, was, b string) []rawEntry {
+			return []rawEntry{{"40000", "physics", was}, {"40000", "physics", rawTree(t, s, rawEntry{"100644", "x", b})}}
+		},
+		"twice, last as it was": func(s *gittest.Server, was, b string) []rawEntry {
+			return []rawEntry{{"40000", "physics", rawTree(t, s, rawEntry{"100644", "x", b})}, {"40000", "physics", was}}
+		},
+		"too deep": func(s *gittest.Server, was, _ string) []rawEntry {
+			for range 100 {
+				was = rawTree(t, s, rawEntry{"40000", "d", was})
+			}
+			return []rawEntry{{"40000", "physics", was}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := gittest.New(t, estate())
+			r := open(t, s)
+			base := fetch(t, r).Main
+			one, err := r.WriteInForce(t.Context(), "", reconciler.InForce{Commit: base})
+			require.NoError(t, err)
+			snap, err := r.Snapshot(t.Context(), one)
+			require.NoError(t, err)
+			parts, err := snap.Parts(t.Context())
+			require.NoError(t, err)
+			was := parts[slices.IndexFunc(parts, func(p schema.Part) bool { return p.Name == "tenants/physics" })].Hash
+
+			b := rawBlob(t, s, "changed\n")
+			biology := rawTree(t, s, rawEntry{"100644", "tenant.yaml", b})
+			tenants := append([]rawEntry{{"40000", "biology", biology}}, poison(s, was, b)...)
+			commit := rawCommit(t, s, rawTree(t, s, rawEntry{"40000", "tenants", rawTree(t, s, tenants...)}), base)
+			require.NoError(t, s.SetRef("refs/heads/main", commit))
+			require.Equal(t, commit, fetch(t, r).Main)
+			now, err := r.Snapshot(t.Context(), commit)
+			require.NoError(t, err)
+			_, err = now.Files(t.Context(), schema.Part{Name: "tenants/physics"})
+			require.Error(t, err)
+
+			want := map[string]string{"tenants/biology/tenant.yaml": "changed\n"}
+			for path, content := range estate() {
+				if strings.HasPrefix(path, "tenants/physics/") {
+					want[path] = content
+				}
+			}
+			kept := reconciler.InForce{Commit: commit, Replace: map[string]string{"tenants/physics": was}}
+			two, err := r.WriteInForce(t.Context(), one, kept)
+			require.NoError(t, err)
+			require.Equal(t, want, contents(t, r, two))
+			require.Equal(t, two, fetch(t, open(t, s)).InForce)
+
+			// A tree that main never had there is somebody else's.
+			kept.Replace["tenants/physics"] = biology
+			three, err := r.WriteInForce(t.Context(), two, kept)
+			require.NoError(t, err)
+			require.Equal(t, "changed\n", contents(t, r, three)["tenants/physics/tenant.yaml"])
+			_, err = open(t, s).Fetch(t.Context())
+			require.ErrorIs(t, err, reconciler.ErrRewritten)
+		})
+	}
+}

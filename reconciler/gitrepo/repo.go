@@ -290,7 +290,7 @@ func (r *Repo) tree(h plumbing.Hash) ([]entry, error) {
 		return nil, err
 	}
 	if kind != plumbing.TreeObject {
-		return nil, fmt.Errorf("%s is a %s, not a tree", h, kind)
+		return nil, fmt.Errorf("%w: %s is a %s, not a tree", reconciler.ErrUnreadable, h, kind)
 	}
 	return parseTree(data)
 }

@@ -34,7 +34,7 @@ type DocumentChange struct {
 type Held struct {
 	Key     schema.Key `json:"key,omitzero"`
 	File    string     `json:"file"`
-	Reason  string     `json:"reason"` // invalid, needs, denied, frozen
+	Reason  string     `json:"reason"` // invalid, needs, denied, unreadable, frozen
 	Message string     `json:"message"`
 }
 

@@ -16,10 +16,12 @@ type estate struct {
 	out map[string]bool // files not in Desired
 }
 
+const codeUnreadable = "part.unreadable"
+
 func (e *estate) unreadable(p schema.Part, err error) {
 	e.Unreadable = append(e.Unreadable, p.Name)
 	e.Diagnostics = append(e.Diagnostics, schema.Diagnostic{
-		Severity: schema.SeverityError, Code: "part.unreadable", File: p.Name, Line: 1, Column: 1,
+		Severity: schema.SeverityError, Code: codeUnreadable, File: p.Name, Line: 1, Column: 1,
 		Message: fmt.Sprintf("cannot be read, nothing below it is known: %v", err),
 	})
 }

@@ -103,7 +103,7 @@ func (s *shape) walk(cuePath []string, value any) (path string, at any, sh *shap
 	return path, at, sh, present
 }
 
-func hasKey(m map[string]any, k string) bool { _, ok := m[k]; return ok }
+func hasKey[V any](m map[string]V, k string) bool { _, ok := m[k]; return ok }
 
 func (s *shape) child(name string) *shape {
 	if f, ok := s.fields[name]; ok {

@@ -32,6 +32,10 @@ const (
 	HeldInvalid = "invalid" // the file has errors
 	HeldNeeds   = "needs"   // it needs, or is needed by, something that does not come into force
 	HeldDenied  = "denied"  // a Check refuses it
+
+	// HeldUnreadable: a whole part, File, cannot be read. That may mend itself,
+	// so the same two trees may come to something else later.
+	HeldUnreadable = "unreadable"
 )
 
 // Check refuses documents that load but may not come into force. It is given
@@ -44,8 +48,10 @@ type Force struct {
 	Main     *Result           // the new tree as it is, with its findings
 	Result   *Result           // what is in force; it has no errors
 	Snapshot schema.Snapshot   // the same as a tree
-	Replace  map[string]string // path → blob in force instead of main's; "": none
+	Replace  map[string]string // path → blob in force instead of main's, or of a whole part its Hash; "": none
 	Held     []Held            // why, sorted by file
+
+	rounds int // it took to settle
 }
 
 // InForce decides which documents of main come into force over those of
@@ -53,7 +59,9 @@ type Force struct {
 // document holds only itself and what needs it: a file that is wrong stays as
 // it was in previous, and what something in force still needs is not taken
 // away. A valid main comes through unchanged. The decision depends on the two
-// trees alone.
+// trees alone, and on what of them can be read: a part that cannot be stays
+// whole as it was, whatever it declared; if that is the platform, the error is
+// ErrUnreadable.
 //
 // Among files that cannot stand together, the one that changed gives way: new
 // files go, changed ones go back, and only if an unchanged one still cannot
@@ -65,7 +73,7 @@ func (l *Loader) InForce(ctx context.Context, main, previous schema.Snapshot, ch
 	if previous == nil {
 		previous = Files(nil)
 	}
-	f := forcing{loader: l, checks: checks, put: map[string]*schema.File{}, held: map[string]Held{}}
+	f := forcing{loader: l, checks: checks, put: map[string]*schema.File{}, held: map[string]Held{}, turns: map[string]turns{}}
 	var err error
 	if f.main, err = l.Load(ctx, main); err != nil {
 		return nil, fmt.Errorf("the new tree: %w", err)
@@ -74,13 +82,19 @@ func (l *Loader) InForce(ctx context.Context, main, previous schema.Snapshot, ch
 	if err != nil {
 		return nil, fmt.Errorf("the tree in force: %w", err)
 	}
-	for what, r := range map[string]*Result{"the new tree": f.main, "the tree in force": before} {
-		if len(r.Unreadable) > 0 {
-			return nil, fmt.Errorf("%s: %w: %s", what, ErrUnreadable, strings.Join(r.Unreadable, ", "))
-		}
+	if slices.Contains(f.main.Unreadable, "platform") {
+		return nil, fmt.Errorf("the new tree: %w: platform", ErrUnreadable)
+	}
+	if len(before.Unreadable) > 0 {
+		return nil, fmt.Errorf("the tree in force: %w: %s", ErrUnreadable, strings.Join(before.Unreadable, ", "))
 	}
 	if len(f.main.Documents) == 0 && len(before.Documents) > 0 {
 		return nil, ErrEmpty
+	}
+	if len(f.main.Unreadable) > 0 {
+		if main, err = f.keep(ctx, main, previous); err != nil {
+			return nil, err
+		}
 	}
 	if err := f.compare(ctx, main, previous); err != nil {
 		return nil, err
@@ -100,6 +114,38 @@ type forcing struct {
 	was        map[string]*schema.File // changed paths as they were; nil: not there
 	put        map[string]*schema.File // paths put back
 	held       map[string]Held
+	kept       map[string]string // parts that main has as they were, and their hashes; "": not there
+	turns      map[string]turns  // of a part
+}
+
+// turns is how often something of a part was put back, and how much of it is.
+type turns struct{ count, put int }
+
+// keep is main with the parts that cannot be read as they are in previous.
+func (f *forcing) keep(ctx context.Context, main, previous schema.Snapshot) (schema.Snapshot, error) {
+	f.kept = map[string]string{}
+	for _, name := range f.main.Unreadable {
+		f.kept[name] = ""
+	}
+	was, err := previous.Parts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range was {
+		if _, ok := f.kept[p.Name]; ok {
+			f.kept[p.Name] = p.Hash
+		}
+	}
+	for _, d := range f.main.Diagnostics {
+		if _, ok := f.kept[d.File]; ok && d.Code == codeUnreadable {
+			var key schema.Key
+			if tenant, ok := strings.CutPrefix(d.File, "tenants/"); ok && isName(tenant) {
+				key = schema.Key{Kind: schema.KindTenant, Name: tenant}
+			}
+			f.held[d.File] = Held{Key: key, File: d.File, Reason: HeldUnreadable, Message: d.Message}
+		}
+	}
+	return patchwork{base: main, from: previous, parts: f.kept}, nil
 }
 
 // compare finds the paths in which main differs from previous.
@@ -159,7 +205,7 @@ func listing(ctx context.Context, a, b schema.Snapshot) (map[string]schema.File,
 }
 
 func (f *forcing) settle(ctx context.Context, main, previous schema.Snapshot) (*Force, error) {
-	for {
+	for rounds := 1; ; rounds++ {
 		var tree schema.Snapshot = main
 		if len(f.put) > 0 {
 			o, err := newOverlay(ctx, main, previous, f.put)
@@ -174,11 +220,45 @@ func (f *forcing) settle(ctx context.Context, main, previous schema.Snapshot) (*
 		}
 		refused := f.refused(r)
 		if len(r.Needs) == 0 && len(refused) == 0 && !schema.HasErrors(r.Diagnostics) {
-			return f.done(r, tree), nil
+			force := f.done(r, tree)
+			force.rounds = rounds
+			return force, nil
 		}
 		if !f.round(r, refused) {
 			return nil, fmt.Errorf("%w: %s", ErrInForce, firstError(r))
 		}
+		f.cut()
+	}
+}
+
+// maxTurns is how many rounds may put back something of one tenant's.
+const maxTurns = 8
+
+// cut puts back what is left of tenants that took maxTurns: a round costs
+// everybody, and a chain of documents, each in the way of the next once that
+// one went back, makes one round of each.
+func (f *forcing) cut() {
+	put := map[string]int{}
+	for path, file := range f.put {
+		put[partOf(path).Name]++
+		if file == nil { // what was put back may still go
+			put[partOf(path).Name]++
+		}
+	}
+	for _, part := range sortedNames(put) {
+		t := f.turns[part]
+		if t.put == put[part] || !strings.HasPrefix(part, "tenants/") {
+			continue
+		}
+		if t.count++; t.count == maxTurns {
+			for _, path := range sortedNames(f.was) {
+				if partOf(path).Name == part && f.loose(path) {
+					f.back(path, HeldNeeds, fmt.Sprintf("%d times something of %s went back and more of it could not stand: all that changed there waits", maxTurns, part))
+				}
+			}
+		}
+		t.put = put[part]
+		f.turns[part] = t
 	}
 }
 
@@ -206,7 +286,8 @@ func (f *forcing) loose(path string) bool {
 // gone says whether a path of main does not come into force.
 func (f *forcing) gone(path string) bool {
 	_, back := f.put[path]
-	return back
+	_, kept := f.kept[partOf(path).Name]
+	return back || kept
 }
 
 // back puts a path as it was.
@@ -324,6 +405,7 @@ func firstError(r *Result) string {
 
 func (f *forcing) done(r *Result, tree schema.Snapshot) *Force {
 	force := &Force{Main: f.main, Result: r, Snapshot: tree, Replace: map[string]string{}}
+	maps.Copy(force.Replace, f.kept)
 	for path, file := range f.put {
 		force.Replace[path] = ""
 		if file != nil {

@@ -132,7 +132,6 @@ func TestInForce(t *testing.T) {
 // The tree in force can be read: main's files, and those of before where they
 // are put back.
 func TestTheTreeInForceIsReadable(t *testing.T) {
-	ctx := context.Background()
 	old := lab(t)
 	main := with(t, map[string]string{
 		trainFile: "a: 1\n", app: "", "platform/nodes/dev-gpu-1.yaml": "x\n", "tenants/new/tenant.yaml": "x\n",
@@ -140,24 +139,30 @@ func TestTheTreeInForceIsReadable(t *testing.T) {
 	f := inForce(t, newLoader(t), main, old)
 	want := apply(t, main, old, f)
 	require.Equal(t, with(t, map[string]string{physics + "roles.yaml": main[physics+"roles.yaml"]}), want)
+	require.Equal(t, want, contents(t, f.Snapshot))
+}
+
+// contents reads a whole snapshot.
+func contents(t require.TestingT, snap schema.Snapshot) map[string]string {
 	got := map[string]string{}
-	parts, err := f.Snapshot.Parts(ctx)
+	parts, err := snap.Parts(context.Background())
 	require.NoError(t, err)
 	for _, p := range parts {
-		files, err := f.Snapshot.Files(ctx, p)
+		files, err := snap.Files(context.Background(), p)
 		require.NoError(t, err)
 		for _, file := range files {
-			data, more, err := f.Snapshot.Read(ctx, file, 1<<20)
+			data, more, err := snap.Read(context.Background(), file, 1<<20)
 			require.NoError(t, err)
 			require.False(t, more)
 			require.Equal(t, load.BlobID(data), file.Blob)
 			got[file.Path] = string(data)
 		}
 	}
-	require.Equal(t, want, got)
+	return got
 }
 
-// An empty tree is a mistake; so is a part that cannot be read.
+// An empty tree is a mistake; so is a platform that cannot be read, and a part
+// of what is in force.
 func TestNothingIsDestroyedByMistake(t *testing.T) {
 	l := newLoader(t)
 	ctx := context.Background()
@@ -165,8 +170,15 @@ func TestNothingIsDestroyedByMistake(t *testing.T) {
 	require.ErrorIs(t, err, load.ErrEmpty)
 	_, err = l.InForce(ctx, load.Files(nil), nil)
 	require.NoError(t, err, "an estate that never held anything is no mistake")
-	_, err = l.InForce(ctx, broken{Snapshot: load.Files(with(t, map[string]string{"tenants/physics/x.yaml": "x"})), part: "tenants/physics"}, load.Files(lab(t)))
-	require.ErrorIs(t, err, load.ErrUnreadable)
+	for _, part := range []string{"platform", "tenants/physics"} {
+		other := broken{Snapshot: load.Files(with(t, map[string]string{part + "/x.md": "x"})), part: part}
+		_, err = l.InForce(ctx, load.Files(lab(t)), other)
+		require.ErrorIs(t, err, load.ErrUnreadable)
+		if part == "platform" {
+			_, err = l.InForce(ctx, other, load.Files(lab(t)))
+			require.ErrorIs(t, err, load.ErrUnreadable)
+		}
+	}
 
 	// What is in force no longer loads, as after an upgrade with stricter
 	// definitions: somebody must say what is to become of it.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -429,4 +430,40 @@ func TestHostileFilesTakeLittleMemory(t *testing.T) {
 func TestMisplacedBreaksNothing(t *testing.T) {
 	doc := &document{} // it has no finding to add to
 	require.Same(t, doc, misplaced(doc, []byte("kind: Instance\n"), false))
+}
+
+// What a tenant does is settled in a bounded number of rounds, however its
+// documents stand in each other's way; a few of them are told apart.
+func TestOneTenantTakesFewRounds(t *testing.T) {
+	l := labLoader(t)
+	binding := func(user, uid int) string {
+		return fmt.Sprintf("apiVersion: berth/v1\nkind: RoleBinding\nmetadata: {name: roles}\nspec: {members: [{login: u%d, role: project_member, unix_user: {name: u%d, uid: %d}}]}\n", user, user, uid)
+	}
+	const train = "tenants/physics/projects/lattice/instances/train.yaml"
+	path := func(i int) string { return fmt.Sprintf("tenants/chain/projects/p%d/roles.yaml", i) }
+	for _, tc := range []struct{ length, rounds, held int }{{4, 5, 4}, {60, maxTurns + 1, 61}} {
+		before := labFiles(t)
+		before["tenants/chain/tenant.yaml"] = "apiVersion: berth/v1\nkind: Tenant\nmetadata: {name: chain}\nspec: {display_name: Chain}\n"
+		for i := range tc.length {
+			before[fmt.Sprintf("tenants/chain/projects/p%d/project.yaml", i)] = fmt.Sprintf("apiVersion: berth/v1\nkind: Project\nmetadata: {name: p%d}\nspec: {display_name: P}\n", i)
+			before[path(i)] = binding(i, 21000+i)
+		}
+		// Each person takes the uid of the next; the last one's does not work,
+		// stays, and is in the way of the one before, and so on.
+		main := maps.Clone(before)
+		for i := range tc.length {
+			main[path(i)] = binding(i, 21001+i)
+		}
+		main[path(tc.length-1)] = "x\n"
+		main["tenants/chain/policy.yaml"] = "apiVersion: berth/v1\nkind: Policy\nmetadata: {name: policy}\nspec: {max_gpus_per_instance: 3}\n"
+		main[train] = strings.Replace(main[train], "Training", "Other", 1)
+		f, err := l.InForce(context.Background(), Files(main), Files(before))
+		require.NoError(t, err)
+		require.Equal(t, tc.rounds, f.rounds)
+		require.Len(t, f.Held, tc.held)
+		require.NotContains(t, f.Replace, train, "others have what they asked for")
+		for i := range tc.length {
+			require.Equal(t, BlobID([]byte(before[path(i)])), f.Replace[path(i)])
+		}
+	}
 }

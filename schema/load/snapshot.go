@@ -288,3 +288,46 @@ func (o *overlay) Read(ctx context.Context, f schema.File, most int) ([]byte, bo
 	}
 	return o.base.Read(ctx, f, most)
 }
+
+// patchwork is base with some parts as they are in from, by name.
+type patchwork struct {
+	base, from schema.Snapshot
+	parts      map[string]string
+}
+
+func (w patchwork) Parts(ctx context.Context) ([]schema.Part, error) {
+	base, err := w.base.Parts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	from, err := w.from.Parts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := slices.DeleteFunc(slices.Clone(base), func(p schema.Part) bool { return w.replaced(p.Name) })
+	for _, p := range from {
+		if w.replaced(p.Name) {
+			all = append(all, p)
+		}
+	}
+	slices.SortFunc(all, func(a, b schema.Part) int { return strings.Compare(a.Name, b.Name) })
+	return all, nil
+}
+
+func (w patchwork) replaced(part string) bool { return hasKey(w.parts, part) }
+
+// of is the snapshot that a part is taken from.
+func (w patchwork) of(part string) schema.Snapshot {
+	if w.replaced(part) {
+		return w.from
+	}
+	return w.base
+}
+
+func (w patchwork) Files(ctx context.Context, p schema.Part) ([]schema.File, error) {
+	return w.of(p.Name).Files(ctx, p)
+}
+
+func (w patchwork) Read(ctx context.Context, f schema.File, most int) ([]byte, bool, error) {
+	return w.of(partOf(f.Path).Name).Read(ctx, f, most)
+}
