@@ -65,8 +65,9 @@ type claimant struct {
 	path string
 }
 
-// claimUsers makes sure that one Unix name has one uid in the whole estate, as
-// hosts are shared. Who holds a claim keeps it; among new ones, the platform
+// claimUsers makes sure that one Unix name has one uid, and is one person, in the
+// whole estate, as hosts are shared: who could name another's account would
+// submit work as them, and read what is theirs. Who holds a claim keeps it; among new ones, the platform
 // and then the first tenant by name has it.
 func (e *estate) claimUsers(held claims) {
 	var docs [][]claimant
@@ -119,14 +120,23 @@ func (e *estate) claimUsers(held claims) {
 
 func conflict(c claimant, is string, other claimant) schema.Diagnostic {
 	kind, name, _ := strings.Cut(c.what, " ")
-	field, message := ".name", fmt.Sprintf("the uid %s is %s's already", name, is)
-	if kind == "name" {
-		field, message = ".uid", fmt.Sprintf("the Unix user %s has the uid %s already", name, is)
+	path, message, rule := c.path+".name", fmt.Sprintf("the uid %s is %s's already", name, is), oneUID
+	switch kind {
+	case "name":
+		path, message = c.path+".uid", fmt.Sprintf("the Unix user %s has the uid %s already", name, is)
+	case "user":
+		path, message, rule = parent(c.path)+".login", fmt.Sprintf("the Unix user %s is %s's already", name, is), oneLogin
 	}
 	there := other.doc.header.At(other.path)
-	return found(c.doc, c.path+field, schema.SeverityError, "conflict.unix-user",
-		fmt.Sprintf("%s (%s:%d): one name has one uid everywhere", message, there.File, there.Line))
+	return found(c.doc, path, schema.SeverityError, "conflict.unix-user",
+		fmt.Sprintf("%s (%s:%d): %s", message, there.File, there.Line, rule))
 }
+
+// What holds of Unix users.
+const (
+	oneUID   = "one name has one uid everywhere"
+	oneLogin = "one Unix user is one login everywhere"
+)
 
 func claimsOf(doc *document) (cs []claimant) {
 	b, ok := doc.spec.(*schema.RoleBinding)
@@ -140,7 +150,8 @@ func claimsOf(doc *document) (cs []claimant) {
 		path, uid := item("spec.members", i)+".unix_user", fmt.Sprint(m.UnixUser.UID)
 		cs = append(cs,
 			claimant{doc, "name " + m.UnixUser.Name, uid, path},
-			claimant{doc, "uid " + uid, m.UnixUser.Name, path})
+			claimant{doc, "uid " + uid, m.UnixUser.Name, path},
+			claimant{doc, "user " + m.UnixUser.Name, strings.ToLower(m.Login), path})
 	}
 	return cs
 }

@@ -113,6 +113,13 @@ func TestInForce(t *testing.T) {
 			before: map[string]string{lattice + "roles.yaml": binding("anna", 20001)},
 			after:  map[string]string{lattice + "roles.yaml": binding("anna", 20001), genomes + "roles.yaml": binding("anna", 20099)},
 			want:   "invalid " + genomes + "roles.yaml: as before\n"},
+		"a Unix user in force is nobody else's": {
+			before: map[string]string{lattice + "roles.yaml": members("anna anna 20001")},
+			after:  map[string]string{lattice + "roles.yaml": members("anna anna 20001"), genomes + "roles.yaml": members("mallory anna 20001")},
+			want:   "invalid " + genomes + "roles.yaml: as before\n"},
+		"a Unix user changes hands where they are": {
+			before: map[string]string{lattice + "roles.yaml": members("anna anna 20001")},
+			after:  map[string]string{lattice + "roles.yaml": members("anna-new anna 20001")}},
 		"a claim moves when everybody moves it": {
 			before: map[string]string{lattice + "roles.yaml": binding("anna", 20001), genomes + "roles.yaml": binding("anna", 20001)},
 			after:  map[string]string{lattice + "roles.yaml": binding("anna", 20005), genomes + "roles.yaml": binding("anna", 20005)}},

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"berth/schema"
 )
@@ -182,7 +183,7 @@ func roleAllowed(role string, key schema.Key) bool {
 func bindingRules(b *schema.RoleBinding) (ps []problem) {
 	type grant struct{ login, role string }
 	seen := map[grant]bool{}
-	uids, names := map[string]int{}, map[int]string{}
+	uids, names, logins := map[string]int{}, map[int]string{}, map[string]string{}
 	for i, m := range b.Spec.Members {
 		path := item("spec.members", i)
 		if !roleAllowed(m.Role, b.Key) {
@@ -201,10 +202,13 @@ func bindingRules(b *schema.RoleBinding) (ps []problem) {
 		seen[g] = true
 		if u := m.UnixUser; u != nil {
 			if uid, ok := uids[u.Name]; ok && uid != u.UID {
-				ps = append(ps, problem{path: path + ".unix_user.uid", code: "conflict.unix-user", message: fmt.Sprintf("the Unix user %s has the uid %d above: one name has one uid everywhere", u.Name, uid)})
+				ps = append(ps, problem{path: path + ".unix_user.uid", code: "conflict.unix-user", message: fmt.Sprintf("the Unix user %s has the uid %d above: %s", u.Name, uid, oneUID)})
 			} else if name, ok := names[u.UID]; ok && name != u.Name {
-				ps = append(ps, problem{path: path + ".unix_user.name", code: "conflict.unix-user", message: fmt.Sprintf("the uid %d is %s's above: one name has one uid everywhere", u.UID, name)})
+				ps = append(ps, problem{path: path + ".unix_user.name", code: "conflict.unix-user", message: fmt.Sprintf("the uid %d is %s's above: %s", u.UID, name, oneUID)})
+			} else if login, ok := logins[u.Name]; ok && !strings.EqualFold(login, m.Login) {
+				ps = append(ps, problem{path: path + ".login", code: "conflict.unix-user", message: fmt.Sprintf("the Unix user %s is %s's above: %s", u.Name, login, oneLogin)})
 			}
+			logins[u.Name] = m.Login
 			uids[u.Name], names[u.UID] = u.UID, u.Name
 		}
 	}
