@@ -53,7 +53,7 @@ func (r *Runtime) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
 	}
 	v := &view{ctl: found.control, stats: found.stats, services: found.services}
 	v.look(ctx)
-	if err := ctx.Err(); err != nil {
+	if err := cmp.Or(v.lost, ctx.Err()); err != nil {
 		obs.Reason = fmt.Sprintf("observe %s: %v", s.Key, err)
 		return obs
 	}
@@ -181,6 +181,7 @@ type view struct {
 	stats    []runtimes.FileStat
 	services []*runtimes.ServiceStatus
 
+	lost     error  // contact with the control host, half way
 	serving  bool   // slurmctld answers
 	silence  string // why it does not
 	nodes    []node
@@ -226,6 +227,11 @@ func (v *view) askController(ctx context.Context) {
 	res, err := c.do(ctx, c.cli("scontrol", "ping"), c.cli("sinfo", "--json"),
 		c.cli("squeue", "--noheader", "--all", profile.QueueFormat), c.cli("scontrol", "show", "config"))
 	if err != nil {
+		// A program that took too long tells of slurmctld; a host that does not
+		// answer tells nothing of what runs on it.
+		if op := new(runtimes.OpError); !errors.As(err, &op) {
+			v.lost = err
+		}
 		v.silence = err.Error()
 		return
 	}
