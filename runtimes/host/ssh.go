@@ -133,10 +133,10 @@ func (c *connection) connect(ctx context.Context) (*ssh.Client, error) {
 		c.mu.Unlock()
 		return nil, errClosed
 	}
-	if left := time.Until(c.failAt.Add(c.backoff)); c.failed != nil && left > 0 {
+	if c.failed != nil && time.Until(c.failAt.Add(c.backoff)) > 0 {
 		defer c.mu.Unlock()
-		return nil, fmt.Errorf("%w (tried %s ago; the next try is in %s)", c.failed,
-			time.Since(c.failAt).Round(time.Millisecond), left.Round(time.Millisecond))
+		// Word for word: what is told of a host changes only when the host does.
+		return nil, c.failed
 	}
 	try := c.dialing
 	if try == nil {
