@@ -60,6 +60,6 @@ func newRoot() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newDemoCmd(), newInitCmd(), newLabCmd(), newPlanCmd(), newServeCmd(), newSyncCmd(), newValidateCmd())
+	root.AddCommand(newDemoCmd(), newInitCmd(), newLabCmd(), newPlanCmd(), newSchemaCmd(), newServeCmd(), newSyncCmd(), newValidateCmd())
 	return root
 }

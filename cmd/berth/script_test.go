@@ -11,8 +11,8 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"berth": func() { os.Exit(run()) }})
 }
 
-// The scripts tell what the commands promise. $LAB is examples/lab,
-// $CHANGES is examples/lab-changes.
+// The scripts tell what the commands promise. $LAB is examples/lab, $CHANGES is
+// examples/lab-changes, $CAMPUS is examples/campus.
 func TestScripts(t *testing.T) {
 	lab, err := os.Getwd()
 	if err != nil {
@@ -25,6 +25,7 @@ func TestScripts(t *testing.T) {
 		UpdateScripts:       os.Getenv("UPDATE_SCRIPTS") != "",
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("LAB", lab+"/../../examples/lab")
+			env.Setenv("CAMPUS", lab+"/../../examples/campus")
 			env.Setenv("CHANGES", lab+"/../../examples/lab-changes")
 			return nil
 		},

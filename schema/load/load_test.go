@@ -14,14 +14,19 @@ import (
 
 func newLoader(t testing.TB) *load.Loader {
 	t.Helper()
-	slurm, err := os.ReadFile("../../runtimes/slurm/config.cue")
-	require.NoError(t, err)
-	l, err := load.New(load.Options{Backends: map[string]string{
-		"slurm":      string(slurm),
-		"bare_metal": "#Config: {...}\n#Parameters: {...}",
-	}})
+	l, err := load.New(load.Options{Backends: testBackends(t)})
 	require.NoError(t, err)
 	return l
+}
+
+func testBackends(t testing.TB) map[string]string {
+	t.Helper()
+	slurm, err := os.ReadFile("../../runtimes/slurm/config.cue")
+	require.NoError(t, err)
+	return map[string]string{
+		"slurm":      string(slurm),
+		"bare_metal": "#Config: {...}\n#Parameters: {...}",
+	}
 }
 
 func TestTheLabIsClean(t *testing.T) {

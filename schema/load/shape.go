@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
 )
 
 // shape is what a definition says about one value, as far as people need it to
@@ -25,6 +26,8 @@ type shape struct {
 	nonEmpty bool
 	unique   string // field that no two items of a list share
 	single   string // field that at most one item of a list has true
+	fallback string // default of a scalar, as JSON
+	doc      string // what the definition's comments say
 }
 
 type field struct {
@@ -49,7 +52,7 @@ type shaper struct {
 }
 
 func (h *shaper) shape(v cue.Value) *shape {
-	s := &shape{kind: v.IncompleteKind()}
+	s := &shape{kind: v.IncompleteKind(), doc: comments(v)}
 	h.alternatives(s, v)
 	switch s.kind {
 	case cue.StructKind:
@@ -62,6 +65,21 @@ func (h *shaper) shape(v cue.Value) *shape {
 		s.nonEmpty = v.Subsume(h.empty) != nil
 	}
 	return s
+}
+
+// comments are those a field or definition has, in one line.
+func comments(v cue.Value) string {
+	var words []string
+	groups := v.Doc()
+	if source := v.Source(); source != nil {
+		groups = append(groups, ast.Comments(source)...)
+	}
+	for i, g := range groups {
+		if text := g.Text(); !slices.ContainsFunc(groups[:i], func(o *ast.CommentGroup) bool { return o.Text() == text }) {
+			words = append(words, strings.Fields(text)...)
+		}
+	}
+	return strings.TrimPrefix(strings.Join(words, " "), "#")
 }
 
 // attribute is the one argument of a field's attribute, as in @unique(name).
@@ -97,6 +115,11 @@ func (h *shaper) fields(s *shape, v cue.Value) {
 func (h *shaper) alternatives(s *shape, v cue.Value) {
 	if s.kind == cue.StructKind || s.kind == cue.ListKind {
 		return
+	}
+	if d, ok := v.Default(); ok && !v.IsConcrete() {
+		if b, err := d.MarshalJSON(); err == nil {
+			s.fallback = string(b)
+		}
 	}
 	open := false
 	for _, alt := range flatten(cue.OrOp, v) {

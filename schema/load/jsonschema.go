@@ -1,0 +1,210 @@
+package load
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"cuelang.org/go/cue"
+
+	"berth/schema"
+)
+
+// JSONSchema is what the definitions say of a kind of document, as JSON Schema
+// (draft 7) for editors; of every kind, chosen by the document's kind field, if
+// kind is "". It says what a document looks like: what documents say of each
+// other, and of themselves beyond their structure, only Load knows.
+//
+// Which runtime an instance's config is for stands in another document, so all
+// runtimes' fields are offered there and none is refused.
+func JSONSchema(backends map[string]string, kind schema.Kind) ([]byte, error) {
+	if kind != "" && !slices.Contains(kinds(), string(kind)) {
+		return nil, fmt.Errorf("there is no kind %s, there is %s", kind, strings.Join(kinds(), ", "))
+	}
+	j, err := newJudge(backends)
+	if err != nil {
+		return nil, err
+	}
+	var root object
+	if kind == "" {
+		root = j.everyKind(backends)
+	} else {
+		root = j.kindSchema(kind, backends)
+		root["title"] = string(kind)
+	}
+	root["$schema"] = "http://json-schema.org/draft-07/schema#"
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(root); err != nil {
+		return nil, fmt.Errorf("JSON Schema of %s: %w", kind, err)
+	}
+	return b.Bytes(), nil
+}
+
+// object is one JSON Schema.
+type object map[string]any
+
+// everyKind chooses by the field kind, so that an editor speaks of the one that
+// is meant and not of all.
+func (j *judge) everyKind(backends map[string]string) object {
+	var choices []object
+	definitions, names := object{}, kinds()
+	for _, kind := range names {
+		definitions[kind] = j.kindSchema(schema.Kind(kind), backends)
+		choices = append(choices, object{
+			"if":   object{"properties": object{"kind": object{"const": kind}}, "required": []string{"kind"}},
+			"then": object{"$ref": "#/definitions/" + kind},
+		})
+	}
+	return object{
+		"title": "A document of an estate",
+		"type":  "object",
+		"properties": object{
+			"apiVersion": object{"const": schema.APIVersion},
+			"kind":       object{"enum": names},
+		},
+		"required":    []string{"apiVersion", "kind"},
+		"allOf":       choices,
+		"definitions": definitions,
+	}
+}
+
+// kindSchema is that of one kind, with what the runtimes say of theirs.
+func (j *judge) kindSchema(kind schema.Kind, backends map[string]string) object {
+	root := jsonSchema(j.defs[string(kind)].shape)
+	spec, _ := root["properties"].(object)["spec"].(object)
+	fields, _ := spec["properties"].(object)
+	switch kind {
+	case schema.KindInstance, schema.KindSharedRuntime:
+		var configs []object
+		for _, name := range slices.Sorted(maps.Keys(backends)) {
+			config := jsonSchema(j.defs[configDef(name)].shape)
+			config["title"] = name
+			configs = append(configs, config)
+		}
+		fields["config"] = object{"description": "What the runtime is told", "anyOf": append(configs, object{"type": "object"})}
+	case schema.KindAppVersion:
+		var choices []object
+		for _, name := range slices.Sorted(maps.Keys(backends)) {
+			choices = append(choices, object{
+				"if": object{"properties": object{"runtime_backend": object{"const": name}}, "required": []string{"runtime_backend"}},
+				"then": object{"properties": object{"manifest": object{"properties": object{
+					"parameters": jsonSchema(j.defs[parametersDef(name)].shape),
+				}}}},
+			})
+		}
+		if len(choices) > 0 {
+			spec["allOf"] = choices
+		}
+	}
+	return root
+}
+
+// jsonSchema is a shape as JSON Schema.
+func jsonSchema(s *shape) object {
+	o := object{}
+	if s.fallback != "" {
+		o["default"] = json.RawMessage(s.fallback)
+	}
+	doc := s.doc
+	switch {
+	case len(s.enum) == 1:
+		o["const"] = json.RawMessage(s.enum[0])
+	case len(s.enum) > 1:
+		var values []json.RawMessage
+		for _, v := range s.enum {
+			values = append(values, json.RawMessage(v))
+		}
+		o["enum"] = values
+	}
+	switch s.kind {
+	case cue.StructKind:
+		o["type"] = "object"
+		s.mapping(o)
+	case cue.ListKind:
+		o["type"] = "array"
+		if s.element != nil {
+			o["items"] = jsonSchema(s.element)
+		}
+		if s.nonEmpty {
+			o["minItems"] = 1
+		}
+	case cue.StringKind:
+		o["type"] = "string"
+	case cue.BoolKind:
+		o["type"] = "boolean"
+	case cue.IntKind:
+		o["type"] = "integer"
+	case cue.NumberKind, cue.FloatKind:
+		o["type"] = "number"
+	}
+	var not []object
+	for _, r := range s.rules {
+		switch r.op {
+		case cue.RegexMatchOp:
+			o["pattern"] = r.form.String()
+			doc = said(doc, r.text)
+		case cue.NotRegexMatchOp:
+			not = append(not, object{"pattern": r.form.String()})
+		case cue.GreaterThanEqualOp:
+			o["minimum"] = r.num
+		case cue.GreaterThanOp:
+			o["exclusiveMinimum"] = r.num
+		case cue.LessThanEqualOp:
+			o["maximum"] = r.num
+		case cue.LessThanOp:
+			o["exclusiveMaximum"] = r.num
+		}
+	}
+	if len(not) > 0 {
+		o["not"] = object{"anyOf": not}
+	}
+	if doc != "" {
+		o["description"] = doc
+	}
+	return o
+}
+
+// said puts what a comment and what a pattern's explanation say together.
+func said(comment, explanation string) string {
+	if comment == "" {
+		return explanation
+	}
+	return comment + " (" + explanation + ")"
+}
+
+// mapping adds the fields of a mapping.
+func (s *shape) mapping(o object) {
+	var required []string
+	properties := object{}
+	for _, name := range slices.Sorted(maps.Keys(s.fields)) {
+		properties[name] = jsonSchema(s.fields[name].shape)
+		if s.fields[name].required {
+			required = append(required, name)
+		}
+	}
+	if len(properties) > 0 {
+		o["properties"] = properties
+	}
+	if len(required) > 0 {
+		o["required"] = required
+	}
+	switch {
+	case s.element != nil:
+		o["additionalProperties"] = jsonSchema(s.element)
+		var names []object
+		for _, r := range s.keys {
+			names = append(names, object{"pattern": r.form.String(), "description": r.text})
+		}
+		if len(names) == 1 {
+			o["propertyNames"] = names[0]
+		}
+	case !s.open:
+		o["additionalProperties"] = false
+	}
+}
