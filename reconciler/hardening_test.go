@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -87,6 +88,9 @@ func TestWaitingForJobsCostsNothing(t *testing.T) {
 	w.eventually("waiting", func() bool { s := w.status("train"); return s.Attempt == 2 })
 	time.Sleep(time.Second) // until what the first wait records is written
 	before, attempt := w.commits(), w.status("train").Attempt
+	require.True(t, slices.ContainsFunc(w.status("train").Conditions, func(c plan.Condition) bool {
+		return c.Type == "Ready" && c.Status == "False" && c.Reason == "Waiting" && strings.Contains(c.Message, "jobs run on gpu-2")
+	}), "the status does not say what it waits for: %+v", w.status("train").Conditions)
 	time.Sleep(2 * time.Second) // twenty intervals
 	require.Equal(t, before, w.commits())
 	require.Equal(t, attempt, w.status("train").Attempt)

@@ -22,6 +22,7 @@ type unitView struct {
 	outcomes []plan.Outcome // of this pass; nil: nothing was applied
 	acting   bool           // the plan is about to be applied
 	pending  bool           // decided, and not looked at since
+	waits    string         // what holds up the plan that is applied, such as jobs
 	retry    *plan.Retry
 	attempt  int
 	applied  string // digest of the plan that brought the unit here, if one did now
@@ -171,6 +172,8 @@ func (v unitView) conditions(phase plan.Phase, revision, failure string) []plan.
 		add("Ready", phase == plan.PhaseRunning, reasonOf(phase), "")
 	case failure != "":
 		add("Ready", false, "Failed", failure)
+	case v.waits != "":
+		add("Ready", false, reasonWaiting, v.waits)
 	case blocked != nil:
 		add("Ready", false, "Blocked", blocked.Message)
 	default:
@@ -217,6 +220,19 @@ func (v unitView) conditions(phase plan.Phase, revision, failure string) []plan.
 	}
 	slices.SortFunc(cs, func(a, b plan.Condition) int { return strings.Compare(a.Type, b.Type) })
 	return cs
+}
+
+// reasonWaiting is Ready's reason while jobs or a drain hold a plan up.
+const reasonWaiting = "Waiting"
+
+// waitsFor is what a status says that its unit waits for, or "".
+func waitsFor(s *plan.Status) string {
+	for _, c := range s.Conditions {
+		if c.Type == "Ready" && c.Reason == reasonWaiting {
+			return c.Message
+		}
+	}
+	return ""
 }
 
 func reasonOf(p plan.Phase) string {

@@ -3,8 +3,10 @@ package reconciler
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"berth/reconciler/apply"
@@ -71,7 +73,9 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 	// to wait is the same attempt, and nothing new to record.
 	view.acting = true
 	resumed := r.waitsWith(key) == p.Digest
-	if !resumed {
+	if resumed {
+		view.waits = waitsFor(prev)
+	} else {
 		view.attempt++
 	}
 	if !r.record(view) {
@@ -91,15 +95,23 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 	}
 
 	stamp := runtimes.Stamp{Epoch: r.writer.epoch(), Commit: prev.Revision, CorrelationID: prev.CorrelationID}
-	r.o.Log.Info("applying", "unit", key.String(), "actions", len(p.Actions), "digest", short(p.Digest), "attempt", view.attempt,
+	level := slog.LevelInfo
+	if resumed {
+		level = slog.LevelDebug // said before, and as often as it is tried
+	}
+	r.o.Log.Log(ctx, level, "applying", "unit", key.String(), "actions", len(p.Actions), "digest", short(p.Digest), "attempt", view.attempt,
 		"correlation_id", prev.CorrelationID, "org_id", key.Tenant, "project_id", key.ProjectID(), "app_instance_id", key.Name)
 	if !resumed {
 		r.rollouts.acting(prev.Revision, key, len(p.Actions))
 	}
 	outcomes := apply.Run(ctx, apply.Options{Runtime: counted{rt, r.o.Metrics, prev.RuntimeBackend}, Journal: journal{r, key, prev.Revision}, Log: r.o.Log}, &p, stamp, view.attempt)
 	for _, o := range outcomes {
+		level := level
+		if !waiting(o) {
+			level = slog.LevelWarn
+		}
 		if o.State != plan.Done {
-			r.o.Log.Warn("action not done", "unit", key.String(), "action_id", o.ActionID, "verb", string(o.Verb), "member", o.Member,
+			r.o.Log.Log(ctx, level, "action not done", "unit", key.String(), "action_id", o.ActionID, "verb", string(o.Verb), "member", o.Member,
 				"state", string(o.State), "error", o.Error, "correlation_id", prev.CorrelationID)
 		}
 	}
@@ -131,6 +143,8 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 		view.retry = nextRetry(prev.Retry, view.failure(), r.o.Now(), r.o.MaxAttempts)
 	case slices.ContainsFunc(outcomes, waiting):
 		waits = after.Digest
+		held := outcomes[slices.IndexFunc(outcomes, waiting)]
+		view.waits = strings.TrimSuffix(held.Error, ": "+runtimes.ErrWaiting.Error())
 	case repeats(after, p, outcomes):
 		// Said to be done, and asked for again: trying at once would never end.
 		view.retry = nextRetry(prev.Retry, "applied, and still differs: "+actionsLine(after.Actions), r.o.Now(), r.o.MaxAttempts)

@@ -131,7 +131,11 @@ func (w *walk) effect(ctx context.Context, a plan.Action, out plan.Outcome) plan
 	if err != nil {
 		out.Error = err.Error()
 	}
-	log.InfoContext(ctx, "action ended", "state", string(out.State), "duration", out.Duration, "error", out.Error)
+	level := slog.LevelInfo
+	if out.State == plan.Waiting {
+		level = slog.LevelDebug // it is tried again and again
+	}
+	log.Log(ctx, level, "action ended", "state", string(out.State), "duration", out.Duration, "error", out.Error)
 
 	if w.o.Journal != nil {
 		// The outcome is told even if ctx has ended meanwhile.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
@@ -339,7 +340,7 @@ func (c *control) forget(ctx context.Context, wk site, m plan.Member, n node) er
 		return err
 	}
 	if len(running) > 0 {
-		return waiting("node %s has to join anew, and still has jobs that run (%s)", m.Node, strings.Join(jobIDs(running), ", "))
+		return waiting("node %s has to join anew, and still has jobs that run", m.Node)
 	}
 	if n.flag("DRAIN") && !ownDrain(n) {
 		if err := c.amend(ctx, func(r *record) { r.keepDrain(m.Node, n.Reason) }); err != nil {
@@ -545,14 +546,15 @@ func (c *control) clearJobs(ctx context.Context, thing string, filter ...string)
 	if err := c.close(ctx, thing); err != nil {
 		return err
 	}
-	ids := strings.Join(jobIDs(running), ", ")
+	// What is said stays the same while it waits, however many jobs end meanwhile:
+	// it is shown to people, and every other word of it is a commit.
 	rule := c.rec.Unit.Instance.OnJobs
 	if rule == nil || rule.CancelAfterSeconds == 0 {
-		return waiting("%s still has jobs that run (%s), and on_jobs says wait", thing, ids)
+		return waiting("%s still has jobs that run, and on_jobs says wait", thing)
 	}
-	passed := c.r.now().Sub(c.rec.Closing[thing]).Seconds()
-	if left := float64(rule.CancelAfterSeconds) - passed; left > 0 {
-		return waiting("%s still has jobs that run (%s), which are cancelled in %.0f s", thing, ids, left)
+	deadline := c.rec.Closing[thing].Add(time.Duration(rule.CancelAfterSeconds) * time.Second)
+	if c.r.now().Before(deadline) {
+		return waiting("%s still has jobs that run, which are cancelled at %s", thing, deadline.UTC().Format(time.RFC3339))
 	}
 	if err := c.cancel(ctx, running); err != nil {
 		return err

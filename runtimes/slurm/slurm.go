@@ -103,7 +103,7 @@ func (r *Runtime) Apply(ctx context.Context, c runtimes.Change) error {
 		"verb", string(c.Action.Verb), "member", c.Action.Member, "duration_ms", time.Since(began).Milliseconds())
 	switch {
 	case errors.Is(err, runtimes.ErrWaiting):
-		log.Info("action waits", "reason", err.Error())
+		log.Debug("action waits", "reason", err.Error())
 	case err != nil:
 		log.Warn("action failed", "error", err.Error())
 	default:
