@@ -381,7 +381,7 @@ func (d *demo) measure(ctx context.Context) error {
 		return err
 	}
 	d.figures = append(d.figures, figure{"berth-host on disk", float64(info.Size()) / 1e6, 10, "MB"})
-	if rss, err = d.helperMiB(); err != nil {
+	if rss, err = d.helperMiB(ctx); err != nil {
 		return err
 	}
 	d.figures = append(d.figures, figure{"berth-host's memory, the largest", rss, 15, "MiB"})

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -218,24 +217,26 @@ func (s *stage) remains(ctx context.Context, key schema.Key, cluster string) ([]
 	return out, nil
 }
 
-// helperMiB is what the largest berth-host that runs now has held at most.
-func (s *stage) helperMiB() (float64, error) {
+// helperMiB is what the largest berth-host holds that runs in the lab now.
+func (s *stage) helperMiB(ctx context.Context) (float64, error) {
 	most := 0.0
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return 0, err
-	}
-	for _, e := range entries {
-		comm, err := os.ReadFile("/proc/" + e.Name() + "/comm")
-		if err != nil || strings.TrimSpace(string(comm)) != "berth-host" {
-			continue
+	for _, n := range s.nodes {
+		text, err := s.lab.Run(ctx, n.Name, "bash", "-c", "cat /proc/[0-9]*/status 2>/dev/null || true") // some end meanwhile
+		if err != nil {
+			return 0, err
 		}
-		var pid int
-		if _, err := fmt.Sscan(e.Name(), &pid); err != nil {
-			continue
-		}
-		if rss, err := residentMiB(pid); err == nil {
-			most = max(most, rss)
+		ours := false
+		for line := range strings.Lines(text) {
+			field, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+			switch field {
+			case "Name":
+				ours = strings.TrimSpace(value) == "berth-host"
+			case "VmRSS":
+				var kib float64
+				if _, err := fmt.Sscan(value, &kib); err == nil && ours {
+					most = max(most, kib/1024)
+				}
+			}
 		}
 	}
 	if most == 0 {
