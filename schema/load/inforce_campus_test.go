@@ -79,6 +79,9 @@ func TestInForceOfReferences(t *testing.T) {
 		"a second attachment that sorts first does not push the one in force out": {
 			after: []change{{department + "attachments/aaa.yaml", again}},
 			want:  "needs " + department + "attachments/aaa.yaml: not there\n"},
+		"nor does a new node push out the one whose address it takes": {
+			after: []change{{"platform/nodes/aaa.yaml", "apiVersion: berth/v1\nkind: Node\nmetadata: {name: aaa}\nspec: {address: 10.78.0.13, region: campus-south, sku: cpu-small, roles: [worker], capacity: {cpus: 1, memory_mib: 1000}}\n"}},
+			want:  "needs platform/nodes/aaa.yaml: not there\n"},
 		"a service account in use is not taken away, but its keys are": {
 			after: []change{{lattice + "service-accounts/ci.yaml", ""}, {"tenants/physics/service-accounts/department.yaml", "    - id: current => #"}, {"tenants/physics/service-accounts/department.yaml", "public_keys: => public_keys: []"}, {"tenants/physics/service-accounts/department.yaml", "      key: => #"}},
 			want:  "needs " + lattice + "service-accounts/ci.yaml: as before\n"},

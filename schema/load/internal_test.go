@@ -22,7 +22,11 @@ import (
 
 func labFiles(t testing.TB) map[string]string {
 	t.Helper()
-	const root = "../../examples/lab"
+	return filesOf(t, "../../examples/lab")
+}
+
+func filesOf(t testing.TB, root string) map[string]string {
+	t.Helper()
 	files := map[string]string{}
 	require.NoError(t, filepath.WalkDir(root, func(name string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
@@ -207,6 +211,33 @@ func TestReloadCostsTheChange(t *testing.T) {
 	for name, tenant := range second.Desired.Tenants {
 		require.Same(t, tenant, third.Desired.Tenants[name])
 	}
+}
+
+// What the platform declares for one tenant makes nobody else be judged again.
+func TestOneTenantsNodesAreItsOwn(t *testing.T) {
+	l := labLoader(t)
+	files := filesOf(t, "../../examples/campus")
+	judged := func() map[string]int {
+		r, err := l.Load(context.Background(), Files(files))
+		require.NoError(t, err)
+		require.Empty(t, r.Diagnostics)
+		n := map[string]int{}
+		for _, p := range r.parts {
+			n[p.name] = len(p.checked)
+		}
+		return n
+	}
+	require.Equal(t, map[string]int{"platform": 1, "tenants/biology": 1, "tenants/physics": 1}, judged())
+	node := "platform/nodes/gpu-6.yaml"
+	files[node] = strings.NewReplacer("gpu-5", "gpu-6", "10.78.0.15", "10.78.0.16").Replace(files["platform/nodes/gpu-5.yaml"])
+	require.Equal(t, map[string]int{"platform": 1, "tenants/biology": 1, "tenants/physics": 1}, judged(), "a node for everybody")
+	files[node] = strings.Replace(files[node], "  roles:", "  reserved_for: physics.lattice\n  roles:", 1)
+	require.Equal(t, map[string]int{"platform": 1, "tenants/biology": 1, "tenants/physics": 2}, judged(), "a node for physics")
+	attachment := "platform/shared-runtimes/commons/attachments/proteins.yaml"
+	files[attachment] = strings.Replace(files[attachment], "max_gpus: 2", "max_gpus: 1", 1)
+	require.Equal(t, map[string]int{"platform": 1, "tenants/biology": 2, "tenants/physics": 2}, judged(), "an attachment of biology")
+	files["platform/catalog/slurm/app.yaml"] = strings.Replace(files["platform/catalog/slurm/app.yaml"], "SchedMD", "us", 1)
+	require.Equal(t, map[string]int{"platform": 1, "tenants/biology": 3, "tenants/physics": 3}, judged(), "what everybody uses")
 }
 
 // Several loads at once are as one after the other.
