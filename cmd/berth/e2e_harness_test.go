@@ -106,6 +106,7 @@ func (s *scene) calm() {
 	s.serve()
 	for _, key := range []schema.Key{demoKey, neighbourKey} {
 		s.ready(key)
+		s.cancelJobs(key)
 	}
 }
 
@@ -368,31 +369,35 @@ done; true`)
 	return count
 }
 
-// asDeclared compares every host with what the members on it need: no daemon
-// is missing, none is there twice, none is left.
-func (s *scene) asDeclared(units ...plan.Status) {
+// asDeclared waits until the units run and every host has what the members on
+// it need: no daemon is missing, none is there twice, none is left.
+func (s *scene) asDeclared(keys ...schema.Key) {
 	s.Helper()
-	want := map[string]map[string]int{}
-	for _, n := range s.nodes {
-		want[n.Name] = map[string]int{}
-	}
-	for _, u := range units {
-		for _, m := range u.Members {
-			require.Equal(s, plan.Running, m.State, show(u))
-			w := want[m.Node]
-			w["munged"]++
-			if m.ControlPlane {
-				w["slurmctld"]++
-				w["slurmdbd"]++
-				w["mariadbd"] = 1
-			} else {
-				w["slurmd"]++
+	s.eventually("hosts are as declared", patience, func() string {
+		want := map[string]map[string]int{}
+		for _, n := range s.nodes {
+			want[n.Name] = map[string]int{}
+		}
+		for _, key := range keys {
+			for _, m := range s.ready(key).Members {
+				w := want[m.Node]
+				w["munged"]++
+				if m.ControlPlane {
+					w["slurmctld"]++
+					w["slurmdbd"]++
+					w["mariadbd"] = 1
+				} else {
+					w["slurmd"]++
+				}
 			}
 		}
-	}
-	for _, n := range s.nodes {
-		require.Equal(s, want[n.Name], s.daemons(n.Name), "daemons on %s", n.Name)
-	}
+		for _, n := range s.nodes {
+			if got := s.daemons(n.Name); !maps.Equal(want[n.Name], got) {
+				return n.Name + " has " + show(got) + ", and shall have " + show(want[n.Name])
+			}
+		}
+		return ""
+	})
 }
 
 // nodesOf is what a cluster's own controller says of its nodes: name and state,
@@ -510,10 +515,16 @@ func (s *scene) restarted(key schema.Key) time.Duration {
 
 func (s *scene) again(node, pidFile string) time.Duration {
 	s.Helper()
-	was := s.startedAt(node, pidFile)
-	require.NotEmpty(s, was, "%s on %s", pidFile, node)
+	was := ""
+	s.eventually(pidFile+" on "+node+" names a process", patience, func() string {
+		if was = s.startedAt(node, pidFile); was == "" {
+			return "it does not"
+		}
+		return ""
+	})
 	start := time.Now()
-	s.kill(node, pidFile)
+	pid, _, _ := strings.Cut(was, " ")
+	s.on(node, "kill -9 "+pid+" || true") // gone already is as good
 	s.eventually(pidFile+" on "+node+" names another process", patience, func() string {
 		if now := s.startedAt(node, pidFile); now == "" || now == was {
 			return "it is " + now + ", it was " + was
@@ -528,7 +539,7 @@ func (s *scene) cancelJobs(key schema.Key) {
 	s.Helper()
 	var state struct{ Conf, Controller string }
 	require.NoError(s, json.Unmarshal(s.statusOf(key).RuntimeState, &state))
-	s.on(state.Controller, "export SLURM_CONF="+state.Conf+"; scancel --user=anna; for i in $(seq 100); do [ -z \"$(squeue -h)\" ] && exit; sleep 0.1; done; squeue; exit 1")
+	s.on(state.Controller, "export SLURM_CONF="+state.Conf+"; scancel $(squeue -h -o %A); for i in $(seq 100); do [ -z \"$(squeue -h)\" ] && exit; sleep 0.1; done; squeue; exit 1")
 }
 
 // lastDelivery is what the forge told of the last push to main.
