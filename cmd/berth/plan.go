@@ -148,7 +148,9 @@ func (r *planRequest) proposal(ctx context.Context, loader *load.Loader, stdin i
 	if err != nil {
 		return p, &exitError{1, fmt.Errorf("plan: %s: %w", reconciler.BranchStatus, err)}
 	}
-	in.Memory = status.Units
+	if tips.Status != "" {
+		in.Memory = status.Units
+	} // else nobody keeps one, and the base is taken to run as declared
 	switch {
 	case r.head != "":
 		p, err = decide.Proposal(ctx, in)

@@ -13,6 +13,7 @@ type Proposal struct {
 	Base        string              `json:"base"`   // commit it is made against
 	Head        string              `json:"head"`
 	Digest      string              `json:"digest"`              // over the digests of Plans
+	Assumed     bool                `json:"assumed,omitempty"`   // nobody keeps a memory of what runs: Base is taken to run as declared
 	Conflicts   []string            `json:"conflicts,omitempty"` // files head and base both changed
 	Diagnostics []schema.Diagnostic `json:"diagnostics"`
 	Documents   []DocumentChange    `json:"documents"`           // what the change touches, sorted by file

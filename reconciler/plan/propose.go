@@ -13,11 +13,13 @@ import (
 type ProposeInput struct {
 	Base, Head                   string            // commits
 	BaseEffective, HeadEffective *schema.Effective // head merged into base; nil where it cannot be told
-	Memory                       Memory
-	Documents                    []DocumentChange
-	Diagnostics                  []schema.Diagnostic
-	Conflicts                    []string
-	Held                         []Held
+	// Memory is nil where nobody keeps one: then the units of Base are taken to
+	// run as declared.
+	Memory      Memory
+	Documents   []DocumentChange
+	Diagnostics []schema.Diagnostic
+	Conflicts   []string
+	Held        []Held
 	// Rules are those of a runtime backend, nil for one that is not known.
 	Rules func(backend string) Rules
 }
@@ -32,6 +34,9 @@ func Propose(in ProposeInput) Proposal {
 		Format: Format, Base: in.Base, Head: in.Head, Conflicts: in.Conflicts,
 		Diagnostics: in.Diagnostics, Documents: in.Documents, Held: in.Held, Plans: []Plan{},
 	}
+	if in.Memory == nil && in.BaseEffective != nil {
+		in.Memory, p.Assumed = assumed(in.BaseEffective), true
+	}
 	if in.BaseEffective != nil && in.HeadEffective != nil && in.BaseEffective != in.HeadEffective {
 		p.units(in)
 	}
@@ -41,6 +46,31 @@ func Propose(in ProposeInput) Proposal {
 	}
 	p.Digest = digest(digests)
 	return p
+}
+
+// assumed is the memory of a world in which everything of eff runs as declared,
+// as far as it can be placed.
+func assumed(eff *schema.Effective) Memory {
+	mem := Memory{}
+	placed := Place(eff, nil)
+	for key, members := range placed.Members {
+		inst := eff.Instances[key]
+		if len(placed.Unplaced[key]) > 0 || len(eff.Denied(key)) > 0 || inst.Suspend || len(members) == 0 {
+			continue
+		}
+		o := Observed{Key: key, Presence: Present, Complete: true, Unit: &Unit{Instance: *inst, Members: members}}
+		for _, m := range members {
+			state := Running
+			if inst.DesiredState == schema.DesiredStopped {
+				state = Stopped
+			}
+			o.Members = append(o.Members, MemberState{Name: m.Name, Node: m.Node, State: state})
+		}
+		slices.SortFunc(o.Members, func(a, b MemberState) int { return compareNames(a.Name, b.Name) })
+		o = Structural(o)
+		mem[key] = &Status{Key: key, Phase: PhaseRunning, Observed: &o}
+	}
+	return mem
 }
 
 // units makes the plans of what differs.

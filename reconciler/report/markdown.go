@@ -93,8 +93,14 @@ func footer(p *plan.Proposal) string {
 	if how := between(p.Base, p.Head, code); how != "" {
 		s += " · " + how
 	}
+	if p.Assumed {
+		s += " · " + assumedNote
+	}
 	return s + "</sub>"
 }
+
+// assumedNote says what a plan rests on where no status branch is at hand.
+const assumedNote = "no berth/status is at hand: the base is taken to run as declared"
 
 // doc is a Markdown document in lines. Tables, fences and details open and
 // close on lines of their own, so that it can be cut between any two.

@@ -51,6 +51,9 @@ func Text(p plan.Proposal) string {
 				clean(d.Rule), clean(place(d.Source.File, d.Source.Line, 0)))
 		}
 	}
+	if p.Assumed {
+		fmt.Fprintf(&b, "\n%s\n", assumedNote)
+	}
 	fmt.Fprintf(&b, "\nplan %s", short(p.Digest, 13))
 	if s := between(p.Base, p.Head, clean); s != "" {
 		fmt.Fprintf(&b, ", %s", s)
