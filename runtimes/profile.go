@@ -18,9 +18,6 @@ type Profile struct {
 	// Services are what Service may start, by name. A spec's words come from
 	// the profile and from params it has checked, never from elsewhere.
 	Services map[string]func(unit string, params map[string]string) (ServiceSpec, error)
-	// PrivateDirs are the directories of a host this runtime keeps things in.
-	// Hosts that share a file system, as in a lab, need their own of each.
-	PrivateDirs []string
 	// CheckMake, if set, refuses what the runtime never makes at a path of Paths.
 	// It is asked before every Write, MakeSecret, MakeDir and MakeLink.
 	CheckMake func(Making) error

@@ -1,6 +1,9 @@
 package schema
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"slices"
+)
 
 // Effective is what shall run: Desired after policy. Immutable.
 type Effective struct {
@@ -73,12 +76,14 @@ type Decision struct {
 	Message string   `json:"message"`
 }
 
-// Denied says whether policy refuses key, and by which decisions.
+// Denied says whether policy refuses key, and by which decisions. It rests on
+// the order of Decisions, so that asking for every unit is not quadratic.
 func (e *Effective) Denied(key Key) []Decision {
+	i, _ := slices.BinarySearchFunc(e.Decisions, key, func(d Decision, k Key) int { return d.Key.Compare(k) })
 	var ds []Decision
-	for _, d := range e.Decisions {
-		if d.Key == key && d.Verdict == Deny {
-			ds = append(ds, d)
+	for ; i < len(e.Decisions) && e.Decisions[i].Key == key; i++ {
+		if e.Decisions[i].Verdict == Deny {
+			ds = append(ds, e.Decisions[i])
 		}
 	}
 	return ds

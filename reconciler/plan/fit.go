@@ -83,7 +83,7 @@ func reservedForOthers(n *schema.Node, key schema.Key) bool {
 // asksElse says whether an instance asks for other nodes than the one its
 // member was put on for.
 func asksElse(unit *Unit, inst *schema.EffectiveInstance, role schema.EffectiveRole, name string) bool {
-	if m, ok := find(unit, name); ok && m.Misfit {
+	if m, ok := unit.Member(name); ok && m.Misfit {
 		return true // it did before, and the member is there still
 	}
 	i := slices.IndexFunc(unit.Instance.Roles, func(r schema.EffectiveRole) bool { return r.Name == role.Name })
@@ -100,7 +100,7 @@ func asksElse(unit *Unit, inst *schema.EffectiveInstance, role schema.EffectiveR
 // kinds of GPUs it was given.
 func stay(m Member, unit *Unit, n *schema.Node) Member {
 	m.Misfit, m.GPUs = true, nil
-	was, _ := find(unit, m.Name)
+	was, _ := unit.Member(m.Name)
 	for _, g := range n.Spec.Capacity.GPUs {
 		if i := slices.IndexFunc(was.GPUs, func(had schema.GPU) bool { return had.Type == g.Type }); i >= 0 {
 			m.GPUs = append(m.GPUs, take(g, min(was.GPUs[i].Count, g.Count)))
@@ -126,7 +126,7 @@ func onlyIntended(o Observed, name, node string) bool {
 	if o.Presence == Unknown {
 		return false
 	}
-	if m, ok := find(o.Unit, name); ok && m.Node == node {
+	if m, ok := o.Unit.Member(name); ok && m.Node == node {
 		return false
 	}
 	return !slices.ContainsFunc(o.Members, func(s MemberState) bool { return s.Name == name && s.Node == node })

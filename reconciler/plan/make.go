@@ -125,14 +125,14 @@ func (m *maker) worthMaking() bool {
 // create makes the unit, from nothing or from where a creation stopped.
 func (m *maker) create(reason string) {
 	after := m.plan.After
-	control, ok := controlPlane(after)
+	control, ok := after.Control()
 	if !ok {
 		return // Unplaced says why
 	}
 	made := m.add(Action{Verb: Create, Node: control.Node, Reason: reason}, after)
 	left := map[string][]string{} // what takes members away, by the node it takes them from
 	for _, s := range m.sorted() {
-		a, wanted := find(after, s.Name)
+		a, wanted := after.Member(s.Name)
 		if m.unreachable(s.Name) || a.ControlPlane || wanted && s.Node == a.Node {
 			continue
 		}
@@ -179,11 +179,11 @@ func (m *maker) remove() {
 
 // present brings a unit that is there to what it shall be.
 func (m *maker) present() {
-	control, ok := controlPlane(m.plan.After)
+	control, ok := m.plan.After.Control()
 	if !ok {
 		return // Unplaced says why
 	}
-	if was, ok := controlPlane(m.plan.Before); ok && (was.Node != control.Node || was.Name != control.Name) {
+	if was, ok := m.plan.Before.Control(); ok && (was.Node != control.Node || was.Name != control.Name) {
 		m.block(CodeControlPlane, false, "the control plane is on %s and cannot move to %s: delete the instance and make it anew", was.Node, control.Node)
 		return
 	}
@@ -281,14 +281,14 @@ func (m *maker) hold() {
 	}
 	var members []Member
 	for _, a := range m.plan.After.Members {
-		if was, ok := find(m.plan.Before, a.Name); ok && m.unreachable(a.Name) && (was.Node != a.Node || reshaped(was, a)) {
+		if was, ok := m.plan.Before.Member(a.Name); ok && m.unreachable(a.Name) && (was.Node != a.Node || reshaped(was, a)) {
 			was.Reason = "cannot be reached, and stays until it can be taken out"
 			a = was
 		}
 		members = append(members, a)
 	}
 	for _, was := range m.plan.Before.Members {
-		if _, wanted := find(m.plan.After, was.Name); !wanted && m.unreachable(was.Name) {
+		if _, wanted := m.plan.After.Member(was.Name); !wanted && m.unreachable(was.Name) {
 			was.Reason = "cannot be reached, and stays until it can be taken out"
 			members = append(members, was)
 		}
@@ -302,7 +302,7 @@ func (m *maker) leaves(s MemberState) string {
 	if s.State == Unreachable {
 		return ""
 	}
-	a, wanted := find(m.plan.After, s.Name)
+	a, wanted := m.plan.After.Member(s.Name)
 	switch {
 	case !wanted:
 		return "no longer declared"
@@ -312,7 +312,7 @@ func (m *maker) leaves(s MemberState) string {
 		return "moves to " + a.Node
 	}
 	if m.plan.Before != nil {
-		if was, ok := find(m.plan.Before, s.Name); ok && was.Node == a.Node && reshaped(was, a) {
+		if was, ok := m.plan.Before.Member(s.Name); ok && was.Node == a.Node && reshaped(was, a) {
 			return "what it offers changed"
 		}
 	}
@@ -330,7 +330,7 @@ func (m *maker) changed() []Change {
 	cs := changes(m.plan.Before, m.plan.After)
 	if m.plan.Before != nil {
 		for _, a := range m.plan.After.Members {
-			if was, ok := find(m.plan.Before, a.Name); ok && was.Node == a.Node {
+			if was, ok := m.plan.Before.Member(a.Name); ok && was.Node == a.Node {
 				cs = append(cs, memberChanges(was, a)...)
 			}
 		}
@@ -425,26 +425,4 @@ func (m *maker) add(a Action, content any) string {
 
 func (m *maker) block(code string, wait bool, format string, args ...any) {
 	m.plan.Blocked = append(m.plan.Blocked, Blocked{Code: code, Wait: wait, Message: fmt.Sprintf(format, args...)})
-}
-
-func controlPlane(u *Unit) (Member, bool) {
-	if u == nil {
-		return Member{}, false
-	}
-	i := slices.IndexFunc(u.Members, func(m Member) bool { return m.ControlPlane })
-	if i < 0 {
-		return Member{}, false
-	}
-	return u.Members[i], true
-}
-
-func find(u *Unit, name string) (Member, bool) {
-	if u == nil {
-		return Member{}, false
-	}
-	i := slices.IndexFunc(u.Members, func(m Member) bool { return m.Name == name })
-	if i < 0 {
-		return Member{}, false
-	}
-	return u.Members[i], true
 }

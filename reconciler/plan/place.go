@@ -292,7 +292,7 @@ func (p *placer) house(key schema.Key) {
 // be where it is asked to be. Nothing else of the unit is placed then.
 func (p *placer) pinned(key schema.Key, inst *schema.EffectiveInstance) bool {
 	unit := applied(p.mem[key])
-	was, ok := controlPlane(unit)
+	was, ok := unit.Control()
 	if !ok {
 		return false
 	}
@@ -307,7 +307,7 @@ func (p *placer) pinned(key schema.Key, inst *schema.EffectiveInstance) bool {
 				name, old.Node, list(misfits(inst, role, p.eff.Nodes[old.Node]))))
 			return true
 		}
-		if _, kept := find(&Unit{Members: p.out.Members[key]}, name); !kept {
+		if _, kept := (&Unit{Members: p.out.Members[key]}).Member(name); !kept {
 			p.block(key, CodeControlPlane, false, fmt.Sprintf(
 				"the control plane is on %s, which is no longer declared or no longer offers role %s; a control plane cannot move: declare the node again, or delete the instance",
 				was.Node, role.NodeRole))

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 
 	"berth/schema"
@@ -33,6 +34,25 @@ type Member struct {
 type Unit struct {
 	Instance schema.EffectiveInstance `json:"instance"`
 	Members  []Member                 `json:"members"` // control plane first, then by role and index
+}
+
+// Control is the member that is the control plane. A nil unit has none.
+func (u *Unit) Control() (Member, bool) {
+	return u.first(func(m Member) bool { return m.ControlPlane })
+}
+
+// Member is the member of that name. A nil unit has none.
+func (u *Unit) Member(name string) (Member, bool) {
+	return u.first(func(m Member) bool { return m.Name == name })
+}
+
+func (u *Unit) first(is func(Member) bool) (Member, bool) {
+	if u != nil {
+		if i := slices.IndexFunc(u.Members, is); i >= 0 {
+			return u.Members[i], true
+		}
+	}
+	return Member{}, false
 }
 
 // Presence is what is known of a unit's existence. Unknown never creates or

@@ -15,7 +15,7 @@ func (r *Runtime) Submit(ctx context.Context, u *plan.Unit, stamp runtimes.Stamp
 	if err := ctx.Err(); err != nil {
 		return "", fmt.Errorf("submit %s: %w", spec.Name, err)
 	}
-	control, ok := controlMember(u)
+	control, ok := u.Control()
 	if !ok {
 		return "", fmt.Errorf("submit %s: the unit has no control plane", spec.Name)
 	}

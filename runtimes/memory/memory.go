@@ -141,7 +141,7 @@ func (a *applier) step(node, what string, effect func(*unit)) error {
 
 func (a *applier) create() error {
 	after := a.change.Plan.After
-	control, ok := controlMember(after)
+	control, ok := after.Control()
 	if !ok {
 		return fmt.Errorf("create %s: no member is the control plane", a.key)
 	}
@@ -158,7 +158,7 @@ func (a *applier) create() error {
 
 func (a *applier) configure() error {
 	after := a.change.Plan.After
-	control, ok := controlMember(after)
+	control, ok := after.Control()
 	if !ok {
 		return fmt.Errorf("configure %s: no member is the control plane", a.key)
 	}
@@ -168,7 +168,7 @@ func (a *applier) configure() error {
 }
 
 func (a *applier) join() error {
-	m, ok := find(a.change.Plan.After, a.change.Action.Member)
+	m, ok := a.change.Plan.After.Member(a.change.Action.Member)
 	if !ok {
 		return fmt.Errorf("join %s: the plan has no member %q", a.key, a.change.Action.Member)
 	}
@@ -251,7 +251,7 @@ func (a *applier) remove() error {
 			return fmt.Errorf("delete %s: jobs run: %w", a.key, runtimes.ErrWaiting)
 		}
 	}
-	control, ok := controlMember(before)
+	control, ok := before.Control()
 	if !ok {
 		control = plan.Member{Node: a.change.Action.Node}
 	}
@@ -274,28 +274,6 @@ func (u *unit) busy() bool {
 		u.Jobs.Running = 0
 	}
 	return u.Jobs.Running > 0
-}
-
-func controlMember(u *plan.Unit) (plan.Member, bool) {
-	if u == nil {
-		return plan.Member{}, false
-	}
-	i := slices.IndexFunc(u.Members, func(m plan.Member) bool { return m.ControlPlane })
-	if i < 0 {
-		return plan.Member{}, false
-	}
-	return u.Members[i], true
-}
-
-func find(u *plan.Unit, name string) (plan.Member, bool) {
-	if u == nil {
-		return plan.Member{}, false
-	}
-	i := slices.IndexFunc(u.Members, func(m plan.Member) bool { return m.Name == name })
-	if i < 0 {
-		return plan.Member{}, false
-	}
-	return u.Members[i], true
 }
 
 // cloneUnit shares nothing that is ever written to.

@@ -320,7 +320,7 @@ func (c *control) settle(ctx context.Context) error {
 			}
 		}
 	}
-	control, _ := controlMember(&c.rec.Unit)
+	control, _ := c.rec.Unit.Control()
 	return c.onWorkers(ctx, func(ctx context.Context, wk site, m plan.Member) error {
 		if _, known := findNode(nodes, m.Node); known {
 			return nil

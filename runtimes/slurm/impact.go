@@ -25,17 +25,17 @@ func (Rules) Impact(verb plan.Verb, member string, before, after *plan.Unit) pla
 	case plan.Configure:
 		return configureImpact(before, after)
 	case plan.Join:
-		if m, ok := findMember(after, member); ok && len(m.GPUs) > 0 {
+		if m, ok := after.Member(member); ok && len(m.GPUs) > 0 {
 			return plan.Impact{Reconfigure: true, Note: "running jobs go on"}
 		}
 	case plan.Leave:
 		node := ""
-		if m, ok := findMember(before, member); ok {
+		if m, ok := before.Member(member); ok {
 			node = m.Node
 		}
 		return ends(plan.Impact{Reconfigure: true, Drains: nonEmpty(node)}, before, "jobs on the node")
 	case plan.Start:
-		if m, ok := findMember(after, member); ok && m.ControlPlane {
+		if m, ok := after.Member(member); ok && m.ControlPlane {
 			return plan.Impact{Restarts: []string{"control plane"}, Note: "running jobs go on"}
 		}
 		return plan.Impact{Restarts: []string{member}, Note: "running jobs go on"}

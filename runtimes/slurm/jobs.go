@@ -89,7 +89,7 @@ func checkJob(u *plan.Unit, spec runtimes.JobSpec) error {
 }
 
 func (r *Runtime) controlOf(u *plan.Unit, stamp runtimes.Stamp) (*control, error) {
-	m, ok := controlMember(u)
+	m, ok := u.Control()
 	if !ok {
 		return nil, errors.New("the unit has no control plane")
 	}

@@ -14,7 +14,7 @@ import (
 
 // start brings one member of a complete unit back.
 func (c *control) start(ctx context.Context, after *plan.Unit, a plan.Action) error {
-	m, ok := findMember(after, a.Member)
+	m, ok := after.Member(a.Member)
 	if !ok {
 		return fmt.Errorf("the plan has no member %q", a.Member)
 	}

@@ -27,7 +27,7 @@ const (
 // join brings a member in: devices checked, its line in gres.conf before the
 // node, the worker made ready, the node read back at the controller.
 func (c *control) join(ctx context.Context, after *plan.Unit, a plan.Action) error {
-	m, ok := findMember(after, a.Member)
+	m, ok := after.Member(a.Member)
 	if !ok {
 		return fmt.Errorf("the plan has no member %q", a.Member)
 	}
@@ -56,7 +56,7 @@ func (c *control) admit(ctx context.Context, m plan.Member) ([]node, error) {
 	if err := c.load(ctx); err != nil {
 		return nil, err
 	}
-	if own, ok := controlMember(&c.rec.Unit); ok && own.Node == m.Node {
+	if own, ok := c.rec.Unit.Control(); ok && own.Node == m.Node {
 		return nil, fmt.Errorf("node %s has the control plane of the same instance, and cannot be its worker too", m.Node)
 	}
 	c.rec.setJoined(m)
@@ -133,7 +133,7 @@ func shaped(n node, m plan.Member) bool {
 // bringIn makes a worker ready and waits until the controller has it in shape.
 // What is in place and running is left alone.
 func (c *control) bringIn(ctx context.Context, m plan.Member, nodes []node) error {
-	control, _ := controlMember(&c.rec.Unit)
+	control, _ := c.rec.Unit.Control()
 	wk := c.worker(m)
 	key, err := c.do(ctx, readOp(c.stack.MungeKey()))
 	if err != nil {

@@ -304,7 +304,7 @@ func (v *view) askWorker(ctx context.Context, m plan.Member) workerView {
 // members says how each member that exists is.
 func (v *view) members() []plan.MemberState {
 	var out []plan.MemberState
-	if m, ok := controlMember(&v.ctl.rec.Unit); ok {
+	if m, ok := v.ctl.rec.Unit.Control(); ok {
 		state, detail := v.controlState()
 		out = append(out, plan.MemberState{Name: m.Name, Node: m.Node, State: state, Detail: detail})
 	}
@@ -380,7 +380,7 @@ func (v *view) drift() []plan.Drift {
 	if !rec.Complete || rec.Deleting {
 		return nil
 	}
-	control, _ := controlMember(&rec.Unit)
+	control, _ := rec.Unit.Control()
 	var out []plan.Drift
 	rendered, err := files(rec)
 	if err != nil {

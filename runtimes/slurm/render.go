@@ -112,7 +112,7 @@ func renderSlurmConf(rec *record) ([]byte, error) {
 	if err := s.Valid(); err != nil {
 		return nil, err
 	}
-	control, ok := controlMember(&rec.Unit)
+	control, ok := rec.Unit.Control()
 	if !ok {
 		return nil, fmt.Errorf("slurm.conf of %s: no member is the control plane", rec.Cluster)
 	}

@@ -120,7 +120,7 @@ func (r *Runtime) apply(ctx context.Context, c runtimes.Change) error {
 	if unit == nil || c.Action.Verb == plan.Stop {
 		unit = c.Plan.Before
 	}
-	member, ok := controlMember(unit)
+	member, ok := unit.Control()
 	if !ok {
 		return fmt.Errorf("no member is the control plane")
 	}
@@ -362,26 +362,4 @@ func (r *Runtime) poll(ctx context.Context, what string, ask func(context.Contex
 // waiting is the error of an action that jobs hold up.
 func waiting(format string, args ...any) error {
 	return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), runtimes.ErrWaiting)
-}
-
-func controlMember(u *plan.Unit) (plan.Member, bool) {
-	if u == nil {
-		return plan.Member{}, false
-	}
-	i := slices.IndexFunc(u.Members, func(m plan.Member) bool { return m.ControlPlane })
-	if i < 0 {
-		return plan.Member{}, false
-	}
-	return u.Members[i], true
-}
-
-func findMember(u *plan.Unit, name string) (plan.Member, bool) {
-	if u == nil {
-		return plan.Member{}, false
-	}
-	i := slices.IndexFunc(u.Members, func(m plan.Member) bool { return m.Name == name })
-	if i < 0 {
-		return plan.Member{}, false
-	}
-	return u.Members[i], true
 }

@@ -81,11 +81,6 @@ func Profile() runtimes.Profile {
 			Munged: munged, MungedWorker: mungedWorker, MariaDB: mariadbd,
 			Slurmdbd: slurmdbd, Slurmctld: slurmctld, Slurmd: slurmd,
 		},
-		PrivateDirs: []string{
-			// All of /run: what stands there is named by cluster, and is a
-			// directory on a controller and a link on a worker.
-			MungeEtc, EtcDir, "/run", MungeLib, StateDir, MungeLog, LogDir,
-		},
 		MinUID: MinUID, MaxUID: MaxUID,
 	}
 }
