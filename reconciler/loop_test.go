@@ -245,6 +245,10 @@ type forge struct {
 	down   error
 }
 
+func (f *forge) Approvers(context.Context, reconciler.PullRequest) ([]string, error) {
+	return nil, nil
+}
+
 func (f *forge) OpenPulls(context.Context) ([]reconciler.PullRequest, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

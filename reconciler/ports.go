@@ -8,6 +8,7 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/schema"
+	"berth/schema/audit"
 )
 
 // Branches Berth writes (DESIGN §3).
@@ -105,12 +106,16 @@ type Revision struct {
 	Held     []plan.Held `json:"held,omitempty"`
 	// Frozen says why the sync stands still, if it does.
 	Frozen string `json:"frozen,omitempty"`
+	// Audit is the sequence and hash of the last audit record.
+	AuditSequence uint64 `json:"audit_sequence,omitempty"`
+	AuditHead     string `json:"audit_head,omitempty"`
 }
 
 // StatusTree is berth/status as read back.
 type StatusTree struct {
 	Revision Revision
 	Units    plan.Memory
+	Things   map[schema.Key]*plan.ThingStatus
 	Warnings []string // files there that were passed over, and why; sorted
 }
 
@@ -118,9 +123,11 @@ type StatusTree struct {
 type StatusBatch struct {
 	Revision       Revision // as it shall stand; Sequence counts Events in
 	Units          []plan.Status
-	Gone           []schema.Key // status files to remove
-	Events         []plan.Event // one new segment, in order; none: no segment
-	CorrelationIDs []string     // trailers
+	Things         []plan.ThingStatus
+	Gone           []schema.Key   // status files to remove, of units and things
+	Events         []plan.Event   // one new segment, in order; none: no segment
+	Audit          []audit.Record // one new segment, chained; none: no segment
+	CorrelationIDs []string       // trailers
 }
 
 // PullRequest is one at the forge.
@@ -144,6 +151,9 @@ type Forge interface {
 	Pull(ctx context.Context, number int) (PullRequest, error)
 	// PullsOf lists the merged pull requests a commit of main belongs to.
 	PullsOf(ctx context.Context, commit string) ([]PullRequest, error)
+	// Approvers lists, sorted, the logins whose latest review of pr approves pr.Head
+	// itself, its author excepted. A review of an earlier head is none.
+	Approvers(ctx context.Context, pr PullRequest) ([]string, error)
 	// Propose shows what a pull request would do: first the check, then the
 	// comment. ErrMoved means that the comment was left alone, as the forge says
 	// that p.Head is not the head.

@@ -177,11 +177,33 @@ type Policy struct {
 	Spec PolicySpec
 }
 
-// PolicySpec is the spec of a Policy: the seven keys (requirement A3) and what
-// nothing below may lift.
+// PolicySpec is the spec of a Policy: the seven keys (requirement A3), what
+// nothing below may lift, who must agree to changes below it, and what becomes
+// of instances that run already and no longer comply.
 type PolicySpec struct {
 	Overlay
-	HardDeny HardDeny `json:"hard_deny,omitzero"`
+	HardDeny        HardDeny     `json:"hard_deny,omitzero"`
+	RequireApproval bool         `json:"require_approval,omitempty"` // changes below need somebody with the right who is not their author
+	Noncompliant    Noncompliant `json:"noncompliant,omitzero"`
+}
+
+// NoncompliantAction is what becomes of an instance that runs already and that
+// a policy no longer allows.
+type NoncompliantAction string
+
+// Hold, the default, leaves it as it is and takes no change of it that does not
+// comply. Stop stops it when its grace is over, as desired_state: stopped does.
+const (
+	NoncompliantHold NoncompliantAction = "hold"
+	NoncompliantStop NoncompliantAction = "stop"
+)
+
+// Noncompliant says what becomes of running instances that this policy, or one
+// below it, no longer allows. Of several the strictest holds: stop before hold,
+// the earlier day before the later.
+type Noncompliant struct {
+	Action     NoncompliantAction `json:"action,omitempty"`
+	GraceUntil string             `json:"grace_until,omitempty"` // "2006-01-02", UTC: stopped when that day begins; needed for stop, so that nothing is stopped silently
 }
 
 // HardDeny is what no overlay below can allow again. Global policies only.
@@ -223,11 +245,14 @@ type RoleBindingSpec struct {
 	Members []RoleMember `json:"members"`
 }
 
-// RoleMember is one person or service account of a RoleBinding.
+// RoleMember is one person or service account of a RoleBinding: Login or
+// ServiceAccount names it.
 type RoleMember struct {
-	Login    string    `json:"login"` // at the forge
-	Role     string    `json:"role"`  // one of the nine roles of ACP
-	UnixUser *UnixUser `json:"unix_user,omitempty"`
+	Login          string    `json:"login,omitempty"`           // at the forge
+	ServiceAccount string    `json:"service_account,omitempty"` // of the same tenant or project; its role is service_account
+	Role           string    `json:"role"`                      // one of the nine roles of ACP
+	SigningKeys    []string  `json:"signing_keys,omitempty"`    // of the login: SSH public keys ("ssh-ed25519 AAAA…") and armored OpenPGP ones, that sign commits
+	UnixUser       *UnixUser `json:"unix_user,omitempty"`
 }
 
 // UnixUser is who a person is on the hosts where they submit work: one name

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -162,6 +163,9 @@ func nodeRules(n *schema.NodeSpec) (ps []problem) {
 }
 
 func policyRules(p *schema.Policy) []problem {
+	if n := p.Spec.Noncompliant; n.Action == schema.NoncompliantStop && n.GraceUntil == "" {
+		return []problem{{path: "spec.noncompliant", code: "schema.rule", message: "stops instances without a warning: say the day in grace_until"}}
+	}
 	if p.Key.Tenant != "" && len(p.Spec.HardDeny.Apps) > 0 {
 		return []problem{{path: "spec.hard_deny", code: "schema.rule", message: "only policies of the platform deny without appeal: remove it", atKey: true}}
 	}
@@ -195,9 +199,23 @@ func bindingRules(b *schema.RoleBinding) (ps []problem) {
 			}
 			ps = append(ps, problem{path: path + ".role", code: "schema.rule", message: fmt.Sprintf("the role %s is not given %s", m.Role, where)})
 		}
-		g := grant{m.Login, m.Role}
+		switch {
+		case m.Login == "" && m.ServiceAccount == "":
+			ps = append(ps, problem{path: path, code: "schema.rule", message: "whose role is it? Add login or service_account"})
+			continue
+		case m.Login != "" && m.ServiceAccount != "":
+			ps = append(ps, problem{path: path + ".service_account", code: "schema.rule", message: "a member is a person or a service account: keep one of login and service_account", atKey: true})
+		case (m.ServiceAccount != "") != (m.Role == "service_account"):
+			ps = append(ps, problem{path: path + ".role", code: "schema.rule", message: "service_account is the role of service accounts, and their only one"})
+		case m.ServiceAccount != "" && b.Key.Tenant == "":
+			ps = append(ps, problem{path: path + ".service_account", code: "schema.rule", message: "the platform has no service accounts: give the role where the account is"})
+		}
+		if m.ServiceAccount != "" && (m.UnixUser != nil || len(m.SigningKeys) > 0) {
+			ps = append(ps, problem{path: path, code: "schema.rule", message: "unix_user and signing_keys are a person's: a service account's keys are in its own document"})
+		}
+		g := grant{m.Login + " " + m.ServiceAccount, m.Role}
 		if seen[g] {
-			ps = append(ps, problem{path: path + ".login", code: "schema.rule", message: fmt.Sprintf("%s has the role %s here already", m.Login, m.Role)})
+			ps = append(ps, problem{path: path + ".login", code: "schema.rule", message: fmt.Sprintf("%s has the role %s here already", cmp.Or(m.Login, m.ServiceAccount), m.Role)})
 		}
 		seen[g] = true
 		if u := m.UnixUser; u != nil {

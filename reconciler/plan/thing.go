@@ -1,0 +1,21 @@
+package plan
+
+import (
+	"encoding/json"
+
+	"berth/schema"
+)
+
+// ThingStatus is the status document of something declared that is no unit: a
+// shared runtime, an attachment, an artifact, a version of an app, a node.
+// Memory, never permission.
+type ThingStatus struct {
+	APIVersion    string          `json:"apiVersion"`
+	Kind          string          `json:"kind"` // the declared kind and "Status", such as ArtifactStatus
+	Key           schema.Key      `json:"key"`
+	Phase         string          `json:"phase"`                    // of the kind's own life, such as registered
+	Conditions    []Condition     `json:"conditions,omitempty"`     // sorted by type
+	Revision      string          `json:"revision,omitempty"`       // config commit it follows
+	CorrelationID string          `json:"correlation_id,omitempty"` // of the change it follows
+	Detail        json.RawMessage `json:"detail,omitempty"`         // what is known besides; canonical JSON object
+}
