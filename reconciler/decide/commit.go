@@ -53,7 +53,7 @@ func enforce(ctx context.Context, l *load.Loader, main, previous schema.Snapshot
 	if err != nil {
 		return nil, fmt.Errorf("the new tree: %w", err)
 	}
-	f, err := l.InForce(ctx, main, previous, refuse(before), always(moved(before, r.Desired)))
+	f, err := l.InForce(ctx, main, previous, nil, refuse(before), always(moved(before, r.Desired)))
 	for _, frozen := range []error{load.ErrEmpty, load.ErrUnreadable, load.ErrInForce} {
 		if errors.Is(err, frozen) {
 			return nil, fmt.Errorf("%w: %w", ErrFrozen, err)

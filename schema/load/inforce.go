@@ -31,7 +31,10 @@ type Held struct {
 const (
 	HeldInvalid = "invalid" // the file has errors
 	HeldNeeds   = "needs"   // it needs, or is needed by, something that does not come into force
-	HeldDenied  = "denied"  // a Check refuses it
+	HeldDenied  = "denied"  // a Check refuses it, or a Veto
+
+	// HeldUnauthorised: who changed it has not the right to.
+	HeldUnauthorised = "unauthorised"
 
 	// HeldUnreadable: a whole part, File, cannot be read. That may mend itself,
 	// so the same two trees may come to something else later.
@@ -42,6 +45,10 @@ const (
 // what would be in force; each diagnostic of severity error holds its File, if
 // that changed. It must be pure.
 type Check func(*schema.Desired) []schema.Diagnostic
+
+// Veto keeps a changed path as it was, whatever else is found of it: it is not
+// even looked at in the new tree. Reason is that of Held.
+type Veto struct{ Reason, Message string }
 
 // Force is what a new tree brings into force.
 type Force struct {
@@ -69,7 +76,10 @@ type Force struct {
 // the exception: they give way to what changes under them. So no tenant's
 // document decides what is in force for another, but that of two new claims to
 // one Unix user the first by path has it.
-func (l *Loader) InForce(ctx context.Context, main, previous schema.Snapshot, checks ...Check) (*Force, error) {
+//
+// vetoes are paths that stay as they were if main changes them; what needs them
+// as main has them waits with them.
+func (l *Loader) InForce(ctx context.Context, main, previous schema.Snapshot, vetoes map[string]Veto, checks ...Check) (*Force, error) {
 	if previous == nil {
 		previous = Files(nil)
 	}
@@ -100,6 +110,11 @@ func (l *Loader) InForce(ctx context.Context, main, previous schema.Snapshot, ch
 		return nil, err
 	}
 	f.incumbents, f.uses = before.claims, before.uses
+	for _, path := range slices.Sorted(maps.Keys(vetoes)) {
+		if f.loose(path) {
+			f.back(path, vetoes[path].Reason, vetoes[path].Message)
+		}
+	}
 	return f.settle(ctx, main, previous)
 }
 

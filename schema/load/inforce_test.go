@@ -34,7 +34,7 @@ func inForce(t testing.TB, l *load.Loader, main, previous map[string]string, che
 	if previous != nil {
 		before = load.Files(previous)
 	}
-	f, err := l.InForce(context.Background(), load.Files(main), before, checks...)
+	f, err := l.InForce(context.Background(), load.Files(main), before, nil, checks...)
 	require.NoError(t, err)
 	return f
 }
@@ -173,16 +173,16 @@ func contents(t require.TestingT, snap schema.Snapshot) map[string]string {
 func TestNothingIsDestroyedByMistake(t *testing.T) {
 	l := newLoader(t)
 	ctx := context.Background()
-	_, err := l.InForce(ctx, load.Files(map[string]string{"README.md": "x"}), load.Files(lab(t)))
+	_, err := l.InForce(ctx, load.Files(map[string]string{"README.md": "x"}), load.Files(lab(t)), nil)
 	require.ErrorIs(t, err, load.ErrEmpty)
-	_, err = l.InForce(ctx, load.Files(nil), nil)
+	_, err = l.InForce(ctx, load.Files(nil), nil, nil)
 	require.NoError(t, err, "an estate that never held anything is no mistake")
 	for _, part := range []string{"platform", "tenants/physics"} {
 		other := broken{Snapshot: load.Files(with(t, map[string]string{part + "/x.md": "x"})), part: part}
-		_, err = l.InForce(ctx, load.Files(lab(t)), other)
+		_, err = l.InForce(ctx, load.Files(lab(t)), other, nil)
 		require.ErrorIs(t, err, load.ErrUnreadable)
 		if part == "platform" {
-			_, err = l.InForce(ctx, other, load.Files(lab(t)))
+			_, err = l.InForce(ctx, other, load.Files(lab(t)), nil)
 			require.ErrorIs(t, err, load.ErrUnreadable)
 		}
 	}
@@ -190,7 +190,7 @@ func TestNothingIsDestroyedByMistake(t *testing.T) {
 	// What is in force no longer loads, as after an upgrade with stricter
 	// definitions: somebody must say what is to become of it.
 	was := with(t, map[string]string{trainFile: "a: 1\n"})
-	_, err = l.InForce(ctx, load.Files(was), load.Files(was))
+	_, err = l.InForce(ctx, load.Files(was), load.Files(was), nil)
 	require.ErrorIs(t, err, load.ErrInForce)
 	require.Contains(t, err.Error(), trainFile)
 	f := inForce(t, l, lab(t), was)
@@ -276,12 +276,12 @@ func inForceProperties(t *testing.T, base map[string]string, all map[string][]st
 			if len(main) == 0 {
 				return
 			}
-			f, err := l.InForce(context.Background(), load.Files(main), load.Files(previous))
+			f, err := l.InForce(context.Background(), load.Files(main), load.Files(previous), nil)
 			require.NoError(rt, err)
 			require.False(rt, schema.HasErrors(f.Result.Diagnostics), "%v", f.Result.Diagnostics)
 			require.Empty(rt, f.Result.Needs)
 			now := apply(rt, main, previous, f)
-			again, err := l.InForce(context.Background(), load.Files(main), load.Files(previous))
+			again, err := l.InForce(context.Background(), load.Files(main), load.Files(previous), nil)
 			require.NoError(rt, err)
 			require.Equal(rt, f.Held, again.Held)
 			require.Equal(rt, f.Replace, again.Replace)
@@ -323,7 +323,7 @@ func tenantsDoNotDisturbEachOther(t *testing.T, base map[string]string, all map[
 		without := history(rt, history(rt, base, all, "platform/"), all, "tenants/biology/")
 		both := history(rt, without, all, "tenants/physics/")
 		biology := func(main map[string]string) map[string]string {
-			f, err := l.InForce(context.Background(), load.Files(main), load.Files(base))
+			f, err := l.InForce(context.Background(), load.Files(main), load.Files(base), nil)
 			require.NoError(rt, err)
 			now := apply(rt, main, base, f)
 			maps.DeleteFunc(now, func(path, _ string) bool { return !strings.HasPrefix(path, "tenants/biology/") })

@@ -24,7 +24,7 @@ func TestAnUnreadableTenantStaysAsItWas(t *testing.T) {
 	const part = "tenants/physics"
 	n := 0
 	rapid.Check(t, func(rt *rapid.T) {
-		first, err := l.InForce(context.Background(), load.Files(history(rt, base, all, "")), load.Files(base))
+		first, err := l.InForce(context.Background(), load.Files(history(rt, base, all, "")), load.Files(base), nil)
 		require.NoError(rt, err)
 		previous := contents(rt, first.Snapshot)
 		main := history(rt, previous, all, "")
@@ -36,9 +36,9 @@ func TestAnUnreadableTenantStaysAsItWas(t *testing.T) {
 		maps.DeleteFunc(was, func(path, _ string) bool { return !strings.HasPrefix(path, part+"/") })
 		maps.Copy(untouched, was)
 
-		want, err := l.InForce(context.Background(), load.Files(untouched), load.Files(previous))
+		want, err := l.InForce(context.Background(), load.Files(untouched), load.Files(previous), nil)
 		require.NoError(rt, err)
-		got, err := l.InForce(context.Background(), broken{Snapshot: load.Files(main), part: part}, load.Files(previous))
+		got, err := l.InForce(context.Background(), broken{Snapshot: load.Files(main), part: part}, load.Files(previous), nil)
 		require.NoError(rt, err)
 		require.False(rt, schema.HasErrors(got.Result.Diagnostics))
 		require.Equal(rt, contents(rt, want.Snapshot), contents(rt, got.Snapshot))
@@ -72,7 +72,7 @@ func hash(t require.TestingT, snap schema.Snapshot, part string) string {
 func TestAnUnreadableNewPartIsNotThere(t *testing.T) {
 	for _, part := range []string{"tenants/evil", "tenants/NO\\x2fNAME", "Tenants"} {
 		main := broken{Snapshot: load.Files(with(t, map[string]string{part + "/tenant.yaml": "x", trainFile: fmt.Sprintf(instance, "train", 1)})), part: part}
-		f, err := newLoader(t).InForce(context.Background(), main, load.Files(lab(t)))
+		f, err := newLoader(t).InForce(context.Background(), main, load.Files(lab(t)), nil)
 		require.NoError(t, err)
 		require.Equal(t, "unreadable "+part+": not there\n", told(f))
 		require.Equal(t, map[string]string{part: ""}, f.Replace)
