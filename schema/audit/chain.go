@@ -1,0 +1,153 @@
+package audit
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+)
+
+// Head is the end of a chain: the sequence and hash of its last record. The
+// zero Head is that of a chain without records.
+type Head struct {
+	Sequence uint64 `json:"sequence"`
+	Hash     string `json:"hash"`
+}
+
+// ID is the hash of what r tells of: everything but when, and where in the
+// chain. The same decision about the same change, made again, has the same.
+func (r Record) ID() string {
+	r.RecordID, r.OccurredAt, r.Sequence, r.Previous, r.Hash = "", time.Time{}, 0, "", ""
+	sum := sha256.Sum256(encode(normal(r)))
+	return hex.EncodeToString(sum[:])[:32]
+}
+
+// Chain is records as they follow prev: normalised, so that they read back as
+// they are, with sequence, previous, hash, and the record_id where there is
+// none. The argument is left as it is.
+func Chain(prev Head, records []Record) []Record {
+	out := slices.Clone(records)
+	for i, r := range out {
+		r = normal(r)
+		if r.RecordID == "" {
+			r.RecordID = r.ID()
+		}
+		r.Sequence, r.Previous = prev.Sequence+1, prev.Hash
+		r.Hash = r.sum()
+		prev = Head{r.Sequence, r.Hash}
+		out[i] = r
+	}
+	return out
+}
+
+// Encode is the canonical JSON of a record: one line, without its end.
+func Encode(r Record) []byte { return encode(normal(r)) }
+
+// Decode reads a record back. Only the canonical form is one, so that no byte
+// of it can be changed without a trace.
+func Decode(line []byte) (Record, error) {
+	var r Record
+	if err := json.Unmarshal(line, &r); err != nil {
+		return Record{}, fmt.Errorf("not an audit record: %w", err)
+	}
+	if string(encode(r)) != string(line) {
+		return Record{}, errors.New("not an audit record: it is not in canonical form, so it was changed by hand")
+	}
+	return r, nil
+}
+
+// sum is what Hash shall be.
+func (r Record) sum() string {
+	sum := sha256.Sum256(encode(struct {
+		Record
+		Hash string `json:"hash,omitempty"` // in place of the record's: left out
+	}{Record: r}))
+	return hex.EncodeToString(sum[:])
+}
+
+// normal is r as it reads back from JSON: times in UTC, text valid UTF-8. A
+// time JSON has no form for becomes none.
+func normal(r Record) Record {
+	r.OccurredAt = r.OccurredAt.UTC()
+	if y := r.OccurredAt.Year(); y < 0 || y > 9999 {
+		r.OccurredAt = time.Time{}
+	}
+	var out Record
+	if err := json.Unmarshal(encode(r), &out); err != nil {
+		panic(err) // it was written a moment ago
+	}
+	return out
+}
+
+func encode(v any) []byte {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // strings, numbers and a time that normal bounds
+	}
+	return data
+}
+
+// Line is a record as it was read: where it stands and, if it cannot be read,
+// why.
+type Line struct {
+	Record
+	File   string
+	Number int // of the line, from 1
+	Err    error
+}
+
+// BrokenError is the first place at which a chain does not hold.
+type BrokenError struct {
+	Sequence uint64 // that the record has, or should have
+	File     string // "" where a record is missing at the end
+	Line     int
+	What     string
+}
+
+func (e *BrokenError) Error() string {
+	at := fmt.Sprintf("record %d: %s", e.Sequence, e.What)
+	if e.File == "" {
+		return at
+	}
+	return fmt.Sprintf("%s:%d: %s", e.File, e.Line, at)
+}
+
+// Verify walks a whole chain, in order, and says where it ends. The error is a
+// *BrokenError at the first record that was changed, dropped, added, repeated
+// or moved; records missing at the end show by head, which each status commit
+// keeps a copy of.
+func Verify(lines iter.Seq[Line], head Head) (Head, error) {
+	var at Head
+	for l := range lines {
+		broken := &BrokenError{Sequence: at.Sequence + 1, File: l.File, Line: l.Number}
+		switch {
+		case l.Err != nil:
+			broken.What = l.Err.Error()
+		case l.Sequence > at.Sequence+1:
+			broken.What = fmt.Sprintf("records %d to %d are missing before record %d", at.Sequence+1, l.Sequence-1, l.Sequence)
+		case l.Sequence <= at.Sequence:
+			broken.What = fmt.Sprintf("record %d stands here, which was there before", l.Sequence)
+		case l.Previous != at.Hash:
+			broken.What = "it does not follow the record before, so one of the two was changed"
+		case l.Hash != l.sum():
+			broken.What = "its hash is not that of its contents, so it was changed"
+		default:
+			at = Head{l.Sequence, l.Hash}
+			continue
+		}
+		return at, broken
+	}
+	switch {
+	case at.Sequence < head.Sequence:
+		return at, &BrokenError{Sequence: at.Sequence + 1, What: fmt.Sprintf("the last records, up to %d, are missing", head.Sequence)}
+	case at.Sequence > head.Sequence:
+		return at, &BrokenError{Sequence: head.Sequence + 1, What: fmt.Sprintf("the chain goes on after record %d, the last one that was written", head.Sequence)}
+	case at.Hash != head.Hash:
+		return at, &BrokenError{Sequence: at.Sequence, What: "the last record has another hash than the one that was written"}
+	}
+	return at, nil
+}
