@@ -71,6 +71,15 @@ type Repo interface {
 	// path away), on top of old, and pushes it by compare-and-swap. A tree's id
 	// puts a whole directory there, as for a part that cannot be read in commit.
 	WriteInForce(ctx context.Context, old string, w InForce) (tip string, err error)
+	// InForceOf reads back what a commit of berth/in-force says of itself: Commit,
+	// CorrelationID, Epoch, and of Held whatever is unauthorised, each with its
+	// File and Reason. Replace is its tree's to tell and stays nil. It is
+	// ErrRewritten if Berth cannot have written it.
+	InForceOf(ctx context.Context, commit string) (InForce, error)
+	// Evidence is what the bytes of a commit say of who made it. Only commits of
+	// the branches that Fetch brings in have any: those of a pull request's head
+	// are ErrNotFound.
+	Evidence(ctx context.Context, commit string) (Evidence, error)
 	// ReadStatus reads what berth/status remembers at commit ("" is empty).
 	ReadStatus(ctx context.Context, commit string) (StatusTree, error)
 	// WriteStatus makes one commit on berth/status and pushes it by
@@ -86,6 +95,27 @@ type PathChange = schema.PathChange
 type Commit struct {
 	ID, Subject, Author, Email string
 	Parents                    []string
+}
+
+// Evidence is what a commit says of who made it. All of it is claimed by whoever
+// wrote the commit, and none of it is checked; Payload and Signature are what
+// schema/signature proves it with.
+type Evidence struct {
+	Commit                    string
+	Author, AuthorEmail       string
+	Committer, CommitterEmail string
+	When                      time.Time // the committer's; the zero time where it is none
+	Subject                   string
+	Parents                   []string
+	Payload, Signature        []byte // both nil if there is no signature that could be checked
+	Fault                     string // why there is none although something like it is there; for people
+	Trailers                  []Trailer
+}
+
+// Trailer is one line such as "Break-Glass: reason" at the end of a message, by
+// the rules of git interpret-trailers. Keys are compared without regard to case.
+type Trailer struct {
+	Key, Value string
 }
 
 // InForce describes one commit on berth/in-force.

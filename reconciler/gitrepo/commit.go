@@ -14,13 +14,13 @@ import (
 
 // commit is a commit object, as far as Berth reads it.
 type commit struct {
-	id      plumbing.Hash
-	tree    plumbing.Hash
-	parents []plumbing.Hash
-	author  string
-	email   string
-	when    int64 // committer's time, Unix seconds; anyone may have made it up
-	message string
+	id                        plumbing.Hash
+	tree                      plumbing.Hash
+	parents                   []plumbing.Hash
+	author, email             string
+	committer, committerEmail string
+	when                      int64 // committer's time, Unix seconds; anyone may have made it up
+	message                   string
 }
 
 // parseCommit reads a commit's raw bytes. Headers it does not know, such as
@@ -45,7 +45,7 @@ func parseCommit(id plumbing.Hash, b []byte) (commit, error) {
 		case "author":
 			c.author, c.email, _ = parsePerson(value)
 		case "committer":
-			_, _, c.when = parsePerson(value)
+			c.committer, c.committerEmail, c.when = parsePerson(value)
 		}
 	}
 	if c.tree.IsZero() {
@@ -98,15 +98,24 @@ func (c commit) body() string {
 
 // trailer is the value of the last trailer of that name, or "".
 func (c commit) trailer(name string) string {
+	if all := c.trailers(name); len(all) > 0 {
+		return all[len(all)-1]
+	}
+	return ""
+}
+
+// trailers are the values of the trailers of that name in a message that Berth
+// wrote: one line each in the last paragraph.
+func (c commit) trailers(name string) []string {
 	text := strings.TrimRight(c.message, "\n")
 	i := strings.LastIndex(text, "\n\n")
-	var value string
+	var out []string
 	for line := range strings.SplitSeq(text[i+1:], "\n") {
 		if v, ok := strings.CutPrefix(line, name+": "); ok {
-			value = v
+			out = append(out, v)
 		}
 	}
-	return value
+	return out
 }
 
 // oneLine makes text fit for one line of a commit message: no control

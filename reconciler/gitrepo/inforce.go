@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/go-git/go-git/v5/plumbing"
@@ -17,7 +19,15 @@ const (
 	trailerConfig      = "Config-Commit"
 	trailerCorrelation = "Correlation-Id"
 	trailerEpoch       = "Epoch"
+	// trailerUnauthorised names a file that is held for lack of authority, as a
+	// quoted Go string: a path may hold any byte.
+	trailerUnauthorised = "Unauthorised"
 )
+
+// heldUnauthorised is the reason of what is held for lack of authority, as
+// schema/load names it. What is held so must be remembered: unlike any other
+// reason it cannot be told from main's tree once the commit is decided.
+const heldUnauthorised = "unauthorised"
 
 const (
 	maxHeldLines = 200 // of held documents in a message
@@ -93,12 +103,13 @@ func (r *Repo) writeInForce(ctx context.Context, old string, w reconciler.InForc
 		tree = set.add(plumbing.TreeObject, nil)
 	}
 	body, parents := inForceBody(w), []plumbing.Hash{id}
+	unauthorised := unauthorisedFiles(w.Held)
 	if !before.IsZero() {
 		last, err := r.commit(before)
 		if err != nil {
 			return "", err
 		}
-		if last.tree == tree && last.body() == body {
+		if last.tree == tree && last.body() == body && slices.Equal(last.trailers(trailerUnauthorised), unauthorised) {
 			return old, nil
 		}
 		parents = []plumbing.Hash{before, id}
@@ -107,13 +118,67 @@ func (r *Repo) writeInForce(ctx context.Context, old string, w reconciler.InForc
 	if w.CorrelationID != "" {
 		correlation = []string{w.CorrelationID}
 	}
-	message := body + "\n\n" + trailers(w.Commit, correlation, w.Epoch)
-	tip := set.add(plumbing.CommitObject, encodeCommit(tree, parents, r.who, r.options.Now(), message))
+	var message strings.Builder
+	message.WriteString(body + "\n\n")
+	for _, file := range unauthorised {
+		message.WriteString(trailerUnauthorised + ": " + file + "\n")
+	}
+	message.WriteString(trailers(w.Commit, correlation, w.Epoch))
+	tip := set.add(plumbing.CommitObject, encodeCommit(tree, parents, r.who, r.options.Now(), message.String()))
 	if err := r.publish(ctx, r.main, reconciler.BranchInForce, before, tip, &set); err != nil {
 		return "", err
 	}
 	r.verified = tip
 	return tip.String(), nil
+}
+
+// unauthorisedFiles are the values of the trailers that remember what is held
+// for lack of authority: all of it, whatever its number.
+func unauthorisedFiles(held []plan.Held) []string {
+	var out []string
+	for _, h := range held {
+		if h.Reason == heldUnauthorised {
+			out = append(out, strconv.QuoteToASCII(h.File))
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// InForceOf reads back what a commit of berth/in-force says of itself.
+func (r *Repo) InForceOf(_ context.Context, commit string) (reconciler.InForce, error) {
+	w, err := r.inForceOf(commit)
+	if err != nil {
+		return reconciler.InForce{}, fmt.Errorf("read back %s at %s: %w", reconciler.BranchInForce, commit, err)
+	}
+	return w, nil
+}
+
+func (r *Repo) inForceOf(id string) (w reconciler.InForce, err error) {
+	h, err := parseID(id)
+	if err != nil {
+		return w, err
+	}
+	c, err := r.commit(h)
+	if err != nil {
+		return w, err
+	}
+	// The last parent is main's commit; the trailer is for people.
+	w.Commit, w.CorrelationID = c.trailer(trailerConfig), c.trailer(trailerCorrelation)
+	if len(c.parents) == 0 || c.parents[len(c.parents)-1].String() != w.Commit {
+		return w, fmt.Errorf("%w: it says %q of what it was made of, and was not", reconciler.ErrRewritten, oneLine(w.Commit, maxLine))
+	}
+	if w.Epoch, err = strconv.ParseUint(c.trailer(trailerEpoch), 10, 64); err != nil {
+		return w, fmt.Errorf("%w: its epoch is no number", reconciler.ErrRewritten)
+	}
+	for _, quoted := range c.trailers(trailerUnauthorised) {
+		file, err := strconv.Unquote(quoted)
+		if err != nil {
+			return w, fmt.Errorf("%w: what it holds as unauthorised cannot be read: %s", reconciler.ErrRewritten, oneLine(quoted, maxLine))
+		}
+		w.Held = append(w.Held, plan.Held{File: file, Reason: heldUnauthorised})
+	}
+	return w, nil
 }
 
 // inForceBody is the message without trailers: what is held, and why.

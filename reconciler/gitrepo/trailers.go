@@ -1,0 +1,143 @@
+package gitrepo
+
+import (
+	"strings"
+
+	"berth/reconciler"
+)
+
+// What Git takes for white space.
+const gitSpaces = " \t\r\n"
+
+func indented(line string) bool { return line != "" && strings.IndexByte(gitSpaces, line[0]) >= 0 }
+
+func blank(line string) bool { return strings.Trim(line, gitSpaces) == "" }
+
+// messageTrailers reads a message's trailers by the rules of git
+// interpret-trailers --parse --no-divider without any configuration, so that
+// people see what Berth sees: the last paragraph, if it is not the title and
+// is nothing but trailers, or has one that Git writes and a quarter of it are.
+func messageTrailers(message string) []reconciler.Trailer {
+	message, _, _ = strings.Cut(message, "\x00") // there Git's strings end
+	var lines []string
+	for line := range strings.Lines(withoutComments(message)) {
+		lines = append(lines, line)
+	}
+	var out []reconciler.Trailer
+	open := false // whether an indented line goes on with the last of out
+	for _, line := range lines[trailersStart(lines):] {
+		if indented(line) && open {
+			out[len(out)-1].Value += line
+			continue
+		}
+		at := trailerSeparator(line)
+		if open = at > 0; open {
+			out = append(out, reconciler.Trailer{Key: strings.TrimRight(line[:at], gitSpaces), Value: line[at+1:]})
+		}
+	}
+	for i := range out {
+		out[i].Value = unfold(out[i].Value)
+	}
+	return out
+}
+
+// unfold makes one line of a value: a line break and the white space after it
+// are one space.
+func unfold(value string) string {
+	first, rest, folded := strings.Cut(strings.Trim(value, gitSpaces), "\n")
+	var b strings.Builder
+	b.WriteString(first)
+	for folded {
+		rest = strings.TrimLeft(rest, gitSpaces)
+		first, rest, folded = strings.Cut(rest, "\n")
+		b.WriteString(" " + first)
+	}
+	return b.String()
+}
+
+// scissors is the line below which a message is only there to be read while it
+// is written.
+const scissors = "# ------------------------ >8 ------------------------\n"
+
+// withoutComments is the message without the comments, the empty lines and the
+// list of conflicts at its end that Git overlooks there.
+func withoutComments(message string) string {
+	if strings.HasPrefix(message, scissors) {
+		return ""
+	}
+	if i := strings.Index(message, "\n"+scissors); i >= 0 {
+		message = message[:i+1]
+	}
+	at, end, conflicts := 0, -1, false
+	for line := range strings.Lines(message) {
+		switch {
+		case line[0] == '#' || line[0] == '\n', strings.HasPrefix(line, "Conflicts:\n"):
+			conflicts = conflicts || line[0] == 'C'
+			if end < 0 {
+				end = at
+			}
+		case conflicts && line[0] == '\t':
+		default:
+			end, conflicts = -1, false
+		}
+		at += len(line)
+	}
+	if end >= 0 {
+		return message[:end]
+	}
+	return message
+}
+
+// trailersStart is the first line of the paragraph of trailers, or len(lines).
+func trailersStart(lines []string) int {
+	title := 0 // the line after it
+	for title < len(lines) && (lines[title][0] == '#' || !blank(lines[title])) {
+		title++
+	}
+	// From below: an indented line belongs to a trailer if one is above it.
+	trailers, others, undecided, gits, empty := 0, 0, 0, false, true
+	for i := len(lines) - 1; i >= title; i-- {
+		line := lines[i]
+		switch {
+		case line[0] == '#':
+			others, undecided = others+undecided, 0
+			continue
+		case blank(line):
+			if empty {
+				continue
+			}
+			others += undecided
+			if trailers > 0 && others == 0 || gits && 3*trailers >= others {
+				return i + 1
+			}
+			return len(lines)
+		case strings.HasPrefix(line, "Signed-off-by: "), strings.HasPrefix(line, "(cherry picked from commit "):
+			trailers, undecided, gits = trailers+1, 0, true
+		case indented(line):
+			undecided++
+		case trailerSeparator(line) > 0:
+			trailers, undecided = trailers+1, 0
+		default:
+			others, undecided = others+undecided+1, 0
+		}
+		empty = false
+	}
+	return len(lines)
+}
+
+// trailerSeparator is where the colon of "Key: value" is, or not above 0.
+func trailerSeparator(line string) int {
+	gap := false // keys are letters, digits and dashes, and then perhaps blanks
+	for i := range len(line) {
+		switch c := line[i]; {
+		case c == ':':
+			return i
+		case !gap && (c == '-' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'):
+		case i > 0 && (c == ' ' || c == '\t'):
+			gap = true
+		default:
+			return -1
+		}
+	}
+	return -1
+}

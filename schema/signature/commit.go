@@ -1,0 +1,87 @@
+package signature
+
+import (
+	"bytes"
+	"errors"
+)
+
+// maxHeader bounds what stands above a commit's message, its signature
+// included. Merges of many signed tags are far below.
+const maxHeader = 256 << 10
+
+// Split takes a commit's raw bytes apart into what its signature is of and the
+// signature itself, as Git does: the bytes without the header gpgsig. Both are
+// nil if the commit carries no signature. An error says, for people, why
+// something that looks like one proves nothing: two readers could take it for
+// different things, or part of the commit would not be covered by it.
+func Split(raw []byte) (payload, sig []byte, err error) {
+	head := raw
+	if i := bytes.Index(raw, []byte("\n\n")); i >= 0 {
+		head = raw[:i+1]
+	}
+	if len(head) > maxHeader {
+		return nil, nil, errors.New("its headers are too long")
+	}
+	if !bytes.Contains(head, []byte("\ngpgsig")) {
+		return nil, nil, nil
+	}
+	if bytes.IndexByte(raw, 0) >= 0 {
+		return nil, nil, errors.New("it holds a NUL byte, behind which programs may not look")
+	}
+	payload = make([]byte, 0, len(raw))
+	last, signing := -1, false
+	for line := range bytes.Lines(head) {
+		if line[0] == ' ' && last == rankOther { // it goes on with the header above
+			if signing {
+				sig = append(sig, line[1:]...)
+			} else {
+				payload = append(payload, line...)
+			}
+			continue
+		}
+		key, value, _ := bytes.Cut(line, []byte(" "))
+		next := rank(string(key))
+		switch {
+		case next == last+1, next == rankAuthor && last == rankTree, next == last && (next == rankParent || next == rankOther):
+			last = next
+		default:
+			return nil, nil, errors.New("its headers are out of order")
+		}
+		signing = string(key) == "gpgsig"
+		switch {
+		case signing && sig != nil:
+			return nil, nil, errors.New("it carries two signatures")
+		case signing:
+			sig = append(sig, value...)
+		case bytes.HasPrefix(line, []byte("gpgsig")):
+			return nil, nil, errors.New("it carries a header that no signature covers")
+		default:
+			payload = append(payload, line...)
+		}
+	}
+	return append(payload, raw[len(head):]...), sig, nil
+}
+
+// The order of a commit's headers. Git looks for the first ones where they
+// belong; others may take any that is there.
+const (
+	rankTree = iota
+	rankParent
+	rankAuthor
+	rankCommitter
+	rankOther
+)
+
+func rank(key string) int {
+	switch key {
+	case "tree":
+		return rankTree
+	case "parent":
+		return rankParent
+	case "author":
+		return rankAuthor
+	case "committer":
+		return rankCommitter
+	}
+	return rankOther
+}
