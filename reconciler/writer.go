@@ -3,8 +3,6 @@ package reconciler
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,19 +14,27 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/schema"
+	"berth/schema/audit"
 )
 
 // errDeposed: another daemon has taken over; this one must stop.
 var errDeposed = errors.New("another daemon has a later epoch")
 
-// writer is the one writer of berth/status. It remembers what every unit's
-// status is, coalesces what changes within a window into one commit, and
+// writer is the one writer of berth/status. It remembers what the status of
+// every unit and thing is, coalesces what changes within a window into one commit, and
 // pushes it by compare-and-swap. What is not pushed yet is kept and pushed
 // later; nothing is lost while the remote is down.
 //
 // A transition of phase becomes an event in the same commit, so that status
 // and events cannot disagree, and a replay after a crash makes the same event
-// with the same id (requirement A8, DESIGN §3).
+// with the same id (requirement A8, DESIGN §3). So it is with what is recorded
+// for audit and announced besides: it is written once, together with the
+// decision it tells of, or the decision is made again.
+//
+// The audit chain goes on from the last record this daemon wrote or, when it
+// took the lead, found. Records are chained only as they are written, so a push
+// that is tried again neither forks nor repeats the chain, and nothing that
+// somebody else writes to the branch becomes part of it.
 type writer struct {
 	repo   Repo
 	window time.Duration
@@ -47,9 +53,11 @@ type writer struct {
 	tip     string
 	rev     Revision
 	units   plan.Memory
-	dirty   map[schema.Key]bool
+	things  map[schema.Key]*plan.ThingStatus
+	dirty   map[schema.Key]bool // of units and things
 	gone    map[schema.Key]bool
 	events  []plan.Event
+	audit   []audit.Record  // not chained yet
 	causes  map[string]bool // correlation ids of what is pending
 	put     uint64          // counts changes
 	pushed  uint64          // changes up to here are on the remote
@@ -77,7 +85,7 @@ func newWriter(repo Repo, window time.Duration, log *slog.Logger, now func() tim
 	return &writer{
 		repo: repo, window: window, log: log, now: now,
 		onPush: func(time.Duration, int, error) {},
-		units:  plan.Memory{}, dirty: map[schema.Key]bool{}, gone: map[schema.Key]bool{}, causes: map[string]bool{},
+		units:  plan.Memory{}, things: map[schema.Key]*plan.ThingStatus{}, dirty: map[schema.Key]bool{}, gone: map[schema.Key]bool{}, causes: map[string]bool{},
 		wake: make(chan struct{}, 1), now1: make(chan struct{}, 1), back: make(chan struct{}, 1),
 	}
 }
@@ -112,9 +120,12 @@ func (w *writer) lead(ctx context.Context) error {
 			return fmt.Errorf("take over berth/status: %w", err)
 		}
 		w.mu.Lock()
-		w.tip, w.rev, w.units, w.last = tip, rev, tree.Units, w.now()
-		if w.units == nil {
-			w.units = plan.Memory{}
+		w.tip, w.rev, w.last = tip, rev, w.now()
+		if tree.Units != nil {
+			w.units = tree.Units
+		}
+		if tree.Things != nil {
+			w.things = tree.Things
 		}
 		w.mu.Unlock()
 		return nil
@@ -165,19 +176,116 @@ func (w *writer) set(prev *plan.Status, s plan.Status) (changed, ok bool) {
 		return false, true
 	}
 	w.units[s.Key] = &s
-	w.dirty[s.Key] = true
-	delete(w.gone, s.Key)
-	if s.CorrelationID != "" {
-		w.causes[s.CorrelationID] = true
+	ev, tells := transition(prev, &s, w.now())
+	w.taken(s.Key, s.CorrelationID, prev == nil || prev.Phase != s.Phase, ev, tells)
+	return true, true
+}
+
+// thing is the status of something that is no unit, or nil. The value must not
+// be changed.
+func (w *writer) thing(key schema.Key) *plan.ThingStatus {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.things[key]
+}
+
+// setThing is set for what is no unit.
+func (w *writer) setThing(prev *plan.ThingStatus, s plan.ThingStatus) (changed, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.things[s.Key] != prev {
+		return false, false
 	}
-	if ev, ok := transition(prev, &s, w.now()); ok {
+	if prev != nil && equalJSON(prev, &s) {
+		return false, true
+	}
+	w.things[s.Key] = &s
+	ev, tells := thingTransition(prev, &s, w.now())
+	w.taken(s.Key, s.CorrelationID, prev == nil || prev.Phase != s.Phase, ev, tells)
+	return true, true
+}
+
+// taken notes a status that was recorded, and the event it makes, if any;
+// called with mu held.
+func (w *writer) taken(key schema.Key, cause string, moved bool, ev plan.Event, tells bool) {
+	w.dirty[key] = true
+	delete(w.gone, key)
+	if cause != "" {
+		w.causes[cause] = true
+	}
+	if tells {
 		w.events = append(w.events, ev)
 	}
-	if prev == nil || prev.Phase != s.Phase {
+	if moved {
 		w.urgent = true // somebody waits for it
 	}
 	w.changed()
-	return true, true
+}
+
+// forgetThing takes away the status file of a thing, in place of prev, which is
+// what thing returned; it does nothing and says so if another one was recorded
+// meanwhile.
+func (w *writer) forgetThing(prev *plan.ThingStatus) (ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if prev == nil || w.things[prev.Key] != prev {
+		return false
+	}
+	delete(w.things, prev.Key)
+	delete(w.dirty, prev.Key)
+	w.gone[prev.Key] = true
+	w.changed()
+	return true
+}
+
+// announce adds events that no status makes. One that waits to be written
+// already is not added again.
+func (w *writer) announce(events ...plan.Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	waiting := make(map[string]bool, len(w.events))
+	for _, e := range w.events {
+		waiting[e.EventID] = true
+	}
+	for _, e := range events {
+		if waiting[e.EventID] {
+			continue
+		}
+		waiting[e.EventID] = true
+		w.events = append(w.events, e)
+		if e.CorrelationID != "" {
+			w.causes[e.CorrelationID] = true
+		}
+		w.changed()
+	}
+}
+
+// record adds audit records. record_id and time are filled in where they are
+// not; what waits to be written already is not added again.
+func (w *writer) record(records ...audit.Record) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	waiting := make(map[string]bool, len(w.audit))
+	for _, r := range w.audit {
+		waiting[r.RecordID] = true
+	}
+	for _, r := range records {
+		if r.RecordID == "" {
+			r.RecordID = r.ID()
+		}
+		if waiting[r.RecordID] {
+			continue
+		}
+		waiting[r.RecordID] = true
+		if r.OccurredAt.IsZero() {
+			r.OccurredAt = w.now().UTC()
+		}
+		w.audit = append(w.audit, r)
+		if r.CorrelationID != "" {
+			w.causes[r.CorrelationID] = true
+		}
+		w.changed()
+	}
 }
 
 // forget takes away the status file of a unit that is gone. One that was
@@ -194,7 +302,8 @@ func (w *writer) forget(key schema.Key) {
 	w.changed()
 }
 
-// revise changes what revision.yaml says; sequence and epoch stay the writer's.
+// revise changes what revision.yaml says; epoch, sequence and the audit chain
+// stay the writer's.
 func (w *writer) revise(change func(*Revision)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -202,6 +311,7 @@ func (w *writer) revise(change func(*Revision)) {
 	next.Held = slices.Clone(w.rev.Held)
 	change(&next)
 	next.Epoch, next.Sequence = w.rev.Epoch, w.rev.Sequence
+	next.AuditSequence, next.AuditHead = w.rev.AuditSequence, w.rev.AuditHead
 	if equalJSON(next, w.rev) {
 		return
 	}
@@ -375,8 +485,16 @@ func (w *writer) push(ctx context.Context) error {
 		upTo := w.put
 		b := StatusBatch{Revision: w.rev, Events: slices.Clone(w.events)}
 		b.Revision.Sequence += uint64(len(b.Events))
+		b.Audit = audit.Chain(audit.Head{Sequence: w.rev.AuditSequence, Hash: w.rev.AuditHead}, w.audit)
+		if n := len(b.Audit); n > 0 {
+			b.Revision.AuditSequence, b.Revision.AuditHead = b.Audit[n-1].Sequence, b.Audit[n-1].Hash
+		}
 		for _, k := range slices.SortedFunc(maps.Keys(w.dirty), schema.Key.Compare) {
-			b.Units = append(b.Units, *w.units[k])
+			if s := w.units[k]; s != nil {
+				b.Units = append(b.Units, *s)
+			} else {
+				b.Things = append(b.Things, *w.things[k])
+			}
 		}
 		b.Gone = slices.SortedFunc(maps.Keys(w.gone), schema.Key.Compare)
 		b.CorrelationIDs = slices.Sorted(maps.Keys(w.causes))
@@ -389,12 +507,14 @@ func (w *writer) push(ctx context.Context) error {
 		w.last, w.urgent = start, false
 		w.mu.Unlock()
 		tip, err := w.repo.WriteStatus(ctx, old, b)
-		w.onPush(w.now().Sub(start), len(b.Units), err)
+		w.onPush(w.now().Sub(start), len(b.Units)+len(b.Things), err)
 
 		if err != nil && !errors.Is(err, ErrConflict) {
 			// The answer may be all that was lost: the next try finds out.
 			w.mu.Lock()
-			w.tried = append(w.tried, triedBatch{b, upTo})
+			if n := len(w.tried); n == 0 || w.tried[n-1].upTo != upTo {
+				w.tried = append(w.tried, triedBatch{b, upTo})
+			}
 			w.mu.Unlock()
 		}
 		if errors.Is(err, ErrConflict) {
@@ -415,7 +535,8 @@ func (w *writer) push(ctx context.Context) error {
 
 // rebase takes over a tip that somebody else made. A later epoch means that
 // another daemon leads. Anything else is a foreign write: Berth's own
-// knowledge is written over it again, whole.
+// knowledge is written over it again, whole. What is written already of events
+// and audit is not written again, even if somebody changed other things since.
 func (w *writer) rebase(ctx context.Context) error {
 	tips, refused := w.repo.Fetch(ctx)
 	if refused != nil && !errors.Is(refused, ErrRewritten) && !errors.Is(refused, ErrUnreadable) {
@@ -439,6 +560,12 @@ func (w *writer) rebase(ctx context.Context) error {
 			return nil
 		}
 	}
+	for _, b := range w.tried {
+		if logged(tree.Revision, b.Revision) && len(b.Events)+len(b.Audit) > 0 {
+			w.told(b.StatusBatch)
+			break
+		}
+	}
 	w.tried = nil
 	if tips.Status != w.tip {
 		w.log.Warn("berth/status was moved by another writer; writing over it", "tip", tips.Status)
@@ -448,22 +575,50 @@ func (w *writer) rebase(ctx context.Context) error {
 	for k := range w.units {
 		w.dirty[k] = true
 	}
+	for k := range w.things {
+		w.dirty[k] = true
+	}
 	for k := range tree.Units {
 		if w.units[k] == nil {
+			w.gone[k] = true
+		}
+	}
+	for k := range tree.Things {
+		if w.things[k] == nil {
 			w.gone[k] = true
 		}
 	}
 	return nil
 }
 
+// told records that the events and audit records of b are on the remote; called
+// with mu held.
+func (w *writer) told(b StatusBatch) {
+	w.rev.Sequence = b.Revision.Sequence
+	w.rev.AuditSequence, w.rev.AuditHead = b.Revision.AuditSequence, b.Revision.AuditHead
+	w.events = w.events[len(b.Events):]
+	w.audit = w.audit[len(b.Audit):]
+}
+
+// logged says whether a revision on the remote is of a commit that holds the
+// events and audit records of a batch with revision want.
+func logged(got, want Revision) bool {
+	return got.Epoch == want.Epoch && got.Sequence == want.Sequence &&
+		got.AuditSequence == want.AuditSequence && got.AuditHead == want.AuditHead
+}
+
 // landed records that b is on the remote; called with mu held.
 func (w *writer) landed(tip string, b StatusBatch, upTo uint64) {
 	w.tip = tip
-	w.rev.Sequence = b.Revision.Sequence
-	w.events = w.events[len(b.Events):]
+	w.told(b)
 	for i := range b.Units {
 		// What changed again meanwhile stays dirty.
 		if k := b.Units[i].Key; w.units[k] != nil && equalJSON(w.units[k], &b.Units[i]) {
+			delete(w.dirty, k)
+		}
+	}
+	for i := range b.Things {
+		if k := b.Things[i].Key; w.things[k] != nil && equalJSON(w.things[k], &b.Things[i]) {
 			delete(w.dirty, k)
 		}
 	}
@@ -488,6 +643,11 @@ func wrote(t StatusTree, b StatusBatch) bool {
 			return false
 		}
 	}
+	for i := range b.Things {
+		if s := t.Things[b.Things[i].Key]; s == nil || !equalJSON(s, &b.Things[i]) {
+			return false
+		}
+	}
 	return true
 }
 
@@ -505,62 +665,6 @@ func (w *writer) release() {
 		close(ch)
 	}
 	w.wait = nil
-}
-
-// eventTypes are the events a phase announces (requirement A8). Deploying,
-// updating and stopped have none of their own.
-func eventType(p plan.Phase) (string, bool) {
-	switch p {
-	case plan.PhaseRequested:
-		return "apps.instance.requested", true
-	case plan.PhaseRunning:
-		return "apps.instance.running", true
-	case plan.PhaseFailed:
-		return "apps.instance.failed", true
-	case plan.PhaseDeleting:
-		return "apps.instance.deleting", true
-	case plan.PhaseDeleted:
-		return "apps.instance.deleted", true
-	}
-	return "", false
-}
-
-// transition is the event that the step from prev to next announces, if any.
-// Its id depends on what happened and to what, not on when: a transition that
-// is made again after a crash carries the same id.
-func transition(prev, next *plan.Status, now time.Time) (plan.Event, bool) {
-	if prev != nil && prev.Phase == next.Phase {
-		return plan.Event{}, false
-	}
-	typ, ok := eventType(next.Phase)
-	if !ok {
-		return plan.Event{}, false
-	}
-	payload, err := json.Marshal(map[string]any{
-		"org_id":              next.Key.Tenant,
-		"project_id":          next.Key.ProjectID(),
-		"app_instance_id":     next.Key.Name,
-		"app_slug":            next.App,
-		"status":              next.Phase,
-		"operating_mode":      next.OperatingMode,
-		"control_plane_scope": next.ControlPlaneScope,
-		"runtime_backend":     next.RuntimeBackend,
-		"revision":            next.Revision,
-		"failure_reason":      next.FailureReason,
-	})
-	if err != nil {
-		panic(err) // strings only
-	}
-	h := sha256.New()
-	fmt.Fprintf(h, "%s\n%s\n%s\n%d\n", typ, next.Key, next.Revision, next.Attempt)
-	return plan.Event{
-		EventID:       hex.EncodeToString(h.Sum(nil))[:32],
-		EventType:     typ,
-		OccurredAt:    now.UTC(),
-		Version:       "1",
-		CorrelationID: next.CorrelationID,
-		Payload:       payload,
-	}, true
 }
 
 func equalJSON(a, b any) bool {

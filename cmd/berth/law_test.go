@@ -29,9 +29,10 @@ var law = map[string][]string{
 	"berth/schema":                     {},
 	"berth/schema/cue":                 {},
 	"berth/schema/load":                {"berth/schema", "berth/schema/cue"},
-	"berth/schema/policy":              {"berth/schema"},
+	"berth/schema/policy":              {"berth/schema", "berth/schema/authority"},
 	"berth/schema/authority":           {"berth/schema"},
 	"berth/schema/audit":               {"berth/schema"},
+	"berth/schema/event":               {"berth/schema"},
 	"berth/schema/signature":           {"berth/schema", "berth/schema/authority"},
 	"berth/reconciler/plan":            {"berth/schema", "berth/schema/authority"},
 	"berth/reconciler/report":          {"berth/schema", "berth/reconciler/plan"},
@@ -39,7 +40,7 @@ var law = map[string][]string{
 	"berth/reconciler/patch":           {"berth/schema"},
 	"berth/runtimes":                   {"berth/schema", "berth/reconciler/plan"},
 	"berth/reconciler/apply":           {"berth/schema", "berth/reconciler/plan", "berth/runtimes"},
-	"berth/reconciler":                 {"berth/schema", "berth/schema/load", "berth/schema/policy", "berth/schema/authority", "berth/schema/audit", "berth/schema/signature", "berth/reconciler/plan", "berth/reconciler/decide", "berth/reconciler/apply", "berth/runtimes"},
+	"berth/reconciler":                 {"berth/schema", "berth/schema/load", "berth/schema/policy", "berth/schema/authority", "berth/schema/audit", "berth/schema/event", "berth/schema/signature", "berth/reconciler/plan", "berth/reconciler/decide", "berth/reconciler/apply", "berth/runtimes"},
 	"berth/reconciler/gitrepo":         {"berth/schema", "berth/schema/audit", "berth/schema/signature", "berth/reconciler/plan", "berth/reconciler"},
 	"berth/reconciler/gitrepo/gittest": {},
 	"berth/runtimes/memory":            {"berth/schema", "berth/reconciler/plan", "berth/runtimes"},
@@ -59,7 +60,7 @@ var law = map[string][]string{
 }
 
 // pure packages may import nothing that reaches out of the process.
-var pure = []string{"berth/schema", "berth/schema/policy", "berth/schema/authority", "berth/schema/audit", "berth/schema/signature", "berth/reconciler/plan", "berth/reconciler/report"}
+var pure = []string{"berth/schema", "berth/schema/policy", "berth/schema/authority", "berth/schema/audit", "berth/schema/event", "berth/schema/signature", "berth/reconciler/plan", "berth/reconciler/report"}
 
 var impure = []string{"net", "net/http", "os/exec", "os", "context", "math/rand", "math/rand/v2", "crypto/rand", "log/slog"}
 

@@ -1,0 +1,201 @@
+// Package event holds the domain events: their types, what each tells, and the
+// published schemas of both (requirements A8, A11, D1, D2). The schemas are
+// files beside this package, which a test holds equal to the Go types; the
+// envelope is the one of the app control plane.
+//
+// The package is pure. It must not know who announces an event, where it is
+// written or who reads it.
+package event
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+
+	"berth/schema"
+)
+
+// Type is what happened.
+type Type string
+
+// The events of the app control plane and of shared runtimes.
+const (
+	EntitlementUpdated Type = "apps.entitlement.updated"
+
+	InstanceRequested Type = "apps.instance.requested"
+	InstanceRunning   Type = "apps.instance.running"
+	InstanceFailed    Type = "apps.instance.failed"
+	InstanceDeleting  Type = "apps.instance.deleting"
+	InstanceDeleted   Type = "apps.instance.deleted"
+
+	ArtifactRegistered Type = "apps.artifact.registered"
+	ArtifactPromoted   Type = "apps.artifact.promoted"
+	ArtifactDeprecated Type = "apps.artifact.deprecated"
+	ArtifactRetired    Type = "apps.artifact.retired"
+
+	SharedRuntimeRequested Type = "apps.shared_runtime.requested"
+	SharedRuntimeRunning   Type = "apps.shared_runtime.running"
+	SharedRuntimeFailed    Type = "apps.shared_runtime.failed"
+	SharedRuntimeDeleting  Type = "apps.shared_runtime.deleting"
+	SharedRuntimeDeleted   Type = "apps.shared_runtime.deleted"
+
+	AttachmentRequested Type = "apps.shared_runtime.attachment.requested"
+	AttachmentAttached  Type = "apps.shared_runtime.attachment.attached"
+	AttachmentFailed    Type = "apps.shared_runtime.attachment.failed"
+	AttachmentDetached  Type = "apps.shared_runtime.attachment.detached"
+)
+
+// Version is that of the envelope and the payloads, as the schemas have them.
+const Version = "1"
+
+// Entitlement is the payload of EntitlementUpdated.
+type Entitlement struct {
+	OrgID     string `json:"org_id" doc:"tenant"`
+	ProjectID string `json:"project_id" doc:"<tenant>.<project>"`
+	AppSlug   string `json:"app_slug" doc:"app the project may use, or no longer"`
+	Enabled   bool   `json:"enabled" doc:"false also when the entitlement was taken away"`
+	UpdatedBy string `json:"updated_by" doc:"who changed it: a login; empty where nobody is known"`
+	Revision  string `json:"revision" doc:"commit of the configuration that did"`
+}
+
+// Instance is the payload of the instance events.
+type Instance struct {
+	OrgID             string `json:"org_id" doc:"tenant"`
+	ProjectID         string `json:"project_id" doc:"<tenant>.<project>"`
+	AppSlug           string `json:"app_slug" doc:"app it is an instance of"`
+	AppInstanceID     string `json:"app_instance_id" doc:"name of the instance in its project"`
+	Status            string `json:"status" doc:"phase it is in now"`
+	OperatingMode     string `json:"operating_mode" doc:"tenant_dedicated or platform_managed; empty where never decided"`
+	ControlPlaneScope string `json:"control_plane_scope" doc:"project, tenant or platform; empty where never decided"`
+	RuntimeBackend    string `json:"runtime_backend" doc:"kind of runtime that carries it; empty where never decided"`
+	Revision          string `json:"revision" doc:"commit of the configuration it follows"`
+	FailureReason     string `json:"failure_reason" doc:"what went wrong; empty unless something did"`
+}
+
+// Artifact is the payload of the artifact events.
+type Artifact struct {
+	OrgID      string `json:"org_id" doc:"tenant"`
+	ProjectID  string `json:"project_id" doc:"<tenant>.<project>"`
+	AppSlug    string `json:"app_slug" doc:"app it is for"`
+	ArtifactID string `json:"artifact_id" doc:"name of the artifact in its project"`
+	Status     string `json:"status" doc:"where it is in its life"`
+	Source     string `json:"source" doc:"name of the artifact source it lies in"`
+	Reference  string `json:"reference" doc:"where in the source: repository and tag, or path"`
+	MediaType  string `json:"media_type" doc:"what its bytes are"`
+	Digest     string `json:"digest" doc:"of its bytes, as sha256:…; empty before it is registered"`
+	Revision   string `json:"revision" doc:"commit of the configuration it follows"`
+}
+
+// SharedRuntime is the payload of the shared runtime events.
+type SharedRuntime struct {
+	OrgID             string `json:"org_id" doc:"tenant that owns it; empty: the platform does"`
+	AppSlug           string `json:"app_slug" doc:"app it runs"`
+	SharedRuntimeID   string `json:"shared_runtime_id" doc:"its name with its owner"`
+	Status            string `json:"status" doc:"phase it is in now"`
+	OperatingMode     string `json:"operating_mode" doc:"tenant_dedicated or platform_managed; empty where never decided"`
+	ControlPlaneScope string `json:"control_plane_scope" doc:"tenant or platform; empty where never decided"`
+	RuntimeBackend    string `json:"runtime_backend" doc:"kind of runtime that carries it; empty where never decided"`
+	Revision          string `json:"revision" doc:"commit of the configuration it follows"`
+	FailureReason     string `json:"failure_reason" doc:"what went wrong; empty unless something did"`
+}
+
+// Attachment is the payload of the attachment events.
+type Attachment struct {
+	OrgID             string `json:"org_id" doc:"tenant that owns the shared runtime; empty: the platform does"`
+	ProjectID         string `json:"project_id" doc:"<tenant>.<project> that is attached"`
+	AppSlug           string `json:"app_slug" doc:"app the shared runtime runs"`
+	SharedRuntimeID   string `json:"shared_runtime_id" doc:"name of the shared runtime with its owner"`
+	AttachmentID      string `json:"attachment_id" doc:"its name at the shared runtime"`
+	Status            string `json:"status" doc:"where it is in its life"`
+	OperatingMode     string `json:"operating_mode" doc:"of the shared runtime; empty where never decided"`
+	ControlPlaneScope string `json:"control_plane_scope" doc:"of the shared runtime; empty where never decided"`
+	RuntimeBackend    string `json:"runtime_backend" doc:"of the shared runtime; empty where never decided"`
+	BillingPolicyRef  string `json:"billing_policy_ref" doc:"a name the billing system knows; empty: none"`
+	Revision          string `json:"revision" doc:"commit of the configuration it follows"`
+	FailureReason     string `json:"failure_reason" doc:"what went wrong; empty unless something did"`
+}
+
+// Definition says of one type of event what it means and what it tells.
+type Definition struct {
+	Type    Type
+	About   string      // for people: when it is announced
+	Kind    schema.Kind // of what it is about
+	Status  string      // phase of that kind which it announces; "": it follows no phase
+	Payload any         // zero value of the payload's type
+}
+
+// Definitions are all events, each once.
+func Definitions() []Definition {
+	return []Definition{
+		{EntitlementUpdated, "A project may use an app from now on, on other terms, or no longer.", schema.KindEntitlement, "", Entitlement{}},
+		{InstanceRequested, "An instance is declared and in force; nothing is made of it yet.", schema.KindInstance, "requested", Instance{}},
+		{InstanceRunning, "An instance is as declared, and serves.", schema.KindInstance, "running", Instance{}},
+		{InstanceFailed, "Something went wrong with an instance; it is tried again unless its status says otherwise.", schema.KindInstance, "failed", Instance{}},
+		{InstanceDeleting, "An instance is declared no longer, and is being taken away.", schema.KindInstance, "deleting", Instance{}},
+		{InstanceDeleted, "Nothing is left of an instance.", schema.KindInstance, "deleted", Instance{}},
+		{ArtifactRegistered, "An artifact was found at its source with the digest that is declared.", schema.KindArtifact, "registered", Artifact{}},
+		{ArtifactPromoted, "An artifact is what new instances use.", schema.KindArtifact, "promoted", Artifact{}},
+		{ArtifactDeprecated, "An artifact still works and should not be used for anything new.", schema.KindArtifact, "deprecated", Artifact{}},
+		{ArtifactRetired, "An artifact may be used no longer.", schema.KindArtifact, "retired", Artifact{}},
+		{SharedRuntimeRequested, "A shared runtime is declared and in force; nothing is made of it yet.", schema.KindSharedRuntime, "requested", SharedRuntime{}},
+		{SharedRuntimeRunning, "A shared runtime is as declared, and serves.", schema.KindSharedRuntime, "running", SharedRuntime{}},
+		{SharedRuntimeFailed, "Something went wrong with a shared runtime.", schema.KindSharedRuntime, "failed", SharedRuntime{}},
+		{SharedRuntimeDeleting, "A shared runtime is declared no longer, and is being taken away.", schema.KindSharedRuntime, "deleting", SharedRuntime{}},
+		{SharedRuntimeDeleted, "Nothing is left of a shared runtime.", schema.KindSharedRuntime, "deleted", SharedRuntime{}},
+		{AttachmentRequested, "A project is declared to be attached to a shared runtime; it cannot use it yet.", schema.KindAttachment, "requested", Attachment{}},
+		{AttachmentAttached, "A project may use a shared runtime on the terms declared.", schema.KindAttachment, "attached", Attachment{}},
+		{AttachmentFailed, "A project could not be attached, or not be detached.", schema.KindAttachment, "failed", Attachment{}},
+		{AttachmentDetached, "A project can use a shared runtime no longer.", schema.KindAttachment, "detached", Attachment{}},
+	}
+}
+
+// Of is the event that says that something of a kind is in a phase. Some
+// phases have none of their own, such as deploying.
+func Of(kind schema.Kind, phase string) (Definition, bool) {
+	if phase == "" {
+		return Definition{}, false
+	}
+	for _, d := range Definitions() {
+		if d.Kind == kind && d.Status == phase {
+			return d, true
+		}
+	}
+	return Definition{}, false
+}
+
+// ID is the event_id: it depends on what happened and to what, not on when, so
+// that what is announced again after a crash carries the same one. attempt
+// tells apart what happens to one thing more than once at one revision.
+func ID(t Type, about schema.Key, revision string, attempt int) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s\n%d\n", t, about, revision, attempt))
+	return hex.EncodeToString(sum[:])[:32]
+}
+
+//go:embed asyncapi.yaml schemas/*.json
+var published embed.FS
+
+// Published are the files that describe the events to others, by name:
+// asyncapi.yaml, which refers to schemas/<type>.json.
+func Published() (map[string][]byte, error) {
+	out := map[string][]byte{}
+	for _, dir := range []string{".", "schemas"} {
+		entries, err := published.ReadDir(dir)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range entries {
+			if e.IsDir() {
+				continue
+			}
+			name := e.Name()
+			if dir != "." {
+				name = dir + "/" + name
+			}
+			if out[name], err = published.ReadFile(name); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return out, nil
+}
