@@ -5,6 +5,12 @@
 // There is one table of permission keys and roles, and one function that reads
 // it. Code elsewhere names permission keys, never roles.
 //
+// Roles are held along the chain project, tenant, platform: a project's role
+// holds in the project, or in all of a tenant whose binding gives it; a tenant's
+// in the tenant and its projects; a platform's on what is the platform's, and
+// on tenants only by breaking the glass. Nothing reaches from one tenant into
+// another, or up.
+//
 // The package is pure. It must not know Git, a forge, HTTP, the time or a
 // scheduler.
 package authority
@@ -38,6 +44,8 @@ type Actor struct {
 	ServiceAccount schema.Key `json:"service_account,omitzero"` // zero for a person
 	Approvers      []string   `json:"approvers,omitempty"`      // logins whose approval stands on the final head, sorted
 	Proof          Proof      `json:"proof,omitempty"`          //
+	SigningKey     string     `json:"signing_key,omitempty"`    // with ProofSignature by a person: the key, spelt as in the RoleBinding (or berth.yaml) that names it
+	Endpoint       string     `json:"endpoint,omitempty"`       // with ProofToken: method and path of the call, spelt as in allowed_endpoints
 	BreakGlass     string     `json:"break_glass,omitempty"`    // the reason given for acting outside one's own tenants; "": not asked for
 }
 
@@ -45,9 +53,10 @@ type Actor struct {
 type Need struct {
 	Permission Permission `json:"permission"`
 	Scope      Scope      `json:"scope"`
-	Key        schema.Key `json:"key"`  // the document
-	File       string     `json:"file"` // where it stands
-	Why        string     `json:"why"`  // for people, such as "creates Instance physics.lattice/train"
+	AtLeast    string     `json:"at_least,omitempty"` // a role: only this one or a higher one will do, as nobody gives what they have not; "" any with the permission
+	Key        schema.Key `json:"key"`                // the document
+	File       string     `json:"file"`               // where it stands
+	Why        string     `json:"why"`                // for people, such as "creates Instance physics.lattice/train"
 }
 
 // Decision is whether a Need is met, and by what.
@@ -66,4 +75,7 @@ type Decision struct {
 type Rules struct {
 	Base           *schema.Desired // never the change's own
 	Administrators []string        // logins that berth.yaml names: platform_superadmin
+	// AdministratorKeys are signing keys that berth.yaml names for them, so that
+	// an estate without a forge has a beginning.
+	AdministratorKeys []string
 }

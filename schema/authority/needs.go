@@ -1,0 +1,407 @@
+package authority
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"berth/schema"
+)
+
+// Needs are the permissions that the change c of the document key needs. base
+// is the estate before the change, next after it; nil is an empty one. Where one
+// of them lacks a document that its blob says is there (it is invalid, or no
+// plain file), nobody knows what it would do, so that everything the kind has is
+// needed. A zero key is a file that is no document: in the estate it needs the
+// right to give every role of its place; elsewhere nothing.
+//
+// What a file is called decides, never what somebody says it was called before:
+// a move is a deletion and a creation, each with needs of its own.
+func Needs(base, next *schema.Desired, key schema.Key, c schema.PathChange) []Need {
+	place, inside := placeOf(c.Path)
+	if !inside {
+		return nil
+	}
+	base, next = orEmpty(base), orEmpty(next)
+	need := func(why, atLeast string, s Scope, p Permission) Need {
+		return Need{Permission: p, Scope: s, AtLeast: atLeast, Key: key, File: c.Path, Why: why}
+	}
+	stray := "changes the file " + quote(c.Path)
+	switch path, err := key.Path(); {
+	case place.Tenant != "" && base.Tenants[place.Tenant] == nil:
+		// Nobody is anybody in a tenant that is not there yet, so that its first
+		// documents come with its founding, which is the platform's.
+		return []Need{need("founds the tenant "+place.Tenant, "", Scope{}, TenantsWrite)}
+	case key.IsZero() && isNote(c.Path):
+		return []Need{need(stray, "", place, NotesWrite)}
+	case err != nil || path != c.Path || home(key) != place:
+		return []Need{need(stray+", which is no document of an estate", highest(place), place, RolesWrite)}
+	}
+
+	d := diff{key: key, was: document(base, key), is: document(next, key)}
+	had, has := c.From != "" || d.was != nil, c.To != "" || d.is != nil
+	d.unknown = had && d.was == nil || has && d.is == nil || !had && !has
+	d.created, d.deleted = !had, !has
+	verb := "changes "
+	switch {
+	case d.created:
+		verb = "creates "
+	case d.deleted:
+		verb = "deletes "
+	}
+	if d.unknown {
+		verb = "changes, in a way that cannot be read, "
+	}
+	why := verb + key.String()
+	scope := Scope{key.Tenant, key.Project}
+	switch key.Kind {
+	case schema.KindTenant:
+		scope = Scope{}
+	case schema.KindProject:
+		if d.within() {
+			scope = place
+		}
+	case schema.KindRoleBinding:
+		role, who := d.touched(place)
+		if who != "" {
+			why += fmt.Sprintf(" (%s, %s)", who, role)
+		}
+		return []Need{need(why, role, scope, RolesWrite)}
+	}
+	var needs []Need
+	for _, p := range d.permissions() {
+		needs = append(needs, need(why, "", scope, p))
+	}
+	for _, tenant := range d.foreign() {
+		needs = append(needs, need(why+" for a project of "+tenant, "", Scope{Tenant: tenant}, SharedRuntimeAttach))
+	}
+	return needs
+}
+
+// placeOf is where in the estate a path lies, and whether it lies there at all.
+// What is not spelt as an estate is spelt, but could be taken for it, is the
+// platform's.
+func placeOf(path string) (place Scope, inside bool) {
+	segments := strings.Split(path, "/")
+	odd := slices.ContainsFunc(segments, func(s string) bool {
+		return s == "" || s == "." || s == ".." || strings.Contains(s, `\`)
+	})
+	switch {
+	case odd:
+		return Scope{}, true
+	case !strings.EqualFold(segments[0], "tenants"):
+		return Scope{}, strings.EqualFold(segments[0], "platform")
+	case segments[0] != "tenants" || len(segments) < 3 || !isName(segments[1]):
+		return Scope{}, true
+	case segments[2] != "projects" || len(segments) < 5 || !isName(segments[3]):
+		return Scope{Tenant: segments[1]}, true
+	}
+	return Scope{segments[1], segments[3]}, true
+}
+
+var nameForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$`)
+
+func isName(s string) bool { return nameForm.MatchString(s) }
+
+func isNote(path string) bool {
+	base := path[strings.LastIndexByte(path, '/')+1:]
+	return base == "README.md" || base == ".gitkeep"
+}
+
+// home is the place of a document: a tenant's and a project's own lie in it.
+func home(k schema.Key) Scope {
+	switch k.Kind {
+	case schema.KindTenant:
+		return Scope{Tenant: k.Name}
+	case schema.KindProject:
+		return Scope{k.Tenant, k.Name}
+	}
+	return Scope{k.Tenant, k.Project}
+}
+
+// highest is the highest role that can be given at a place.
+func highest(s Scope) string {
+	switch {
+	case s.Project != "":
+		return projectOwner
+	case s.Tenant != "":
+		return tenantOwner
+	}
+	return superadmin
+}
+
+func orEmpty(d *schema.Desired) *schema.Desired {
+	if d == nil {
+		return &schema.Desired{Platform: &schema.Platform{}}
+	}
+	return d
+}
+
+// document is the document of k, or nil if there is no valid one. Of kinds
+// whose content makes no difference it is the header.
+func document(d *schema.Desired, k schema.Key) any {
+	h := d.Header(k)
+	if h == nil {
+		return nil
+	}
+	switch k.Kind {
+	case schema.KindApp:
+		return d.Platform.Apps[k.Name]
+	case schema.KindAppVersion:
+		return d.Version(k.Parent, k.Name)
+	case schema.KindSharedRuntime:
+		return d.SharedRuntime(k.Tenant, k.Name).Runtime
+	case schema.KindAttachment:
+		return d.SharedRuntime(k.Tenant, k.Parent).Attachments[k.Name]
+	case schema.KindInstance:
+		return d.Instance(k)
+	case schema.KindArtifact:
+		return d.Tenants[k.Tenant].Projects[k.Project].Artifacts[k.Name]
+	case schema.KindRoleBinding:
+		return binding(d, k)
+	}
+	return h
+}
+
+func binding(d *schema.Desired, k schema.Key) *schema.RoleBinding {
+	switch {
+	case k.Tenant == "":
+		return d.Platform.Roles[k.Name]
+	case k.Project == "":
+		return d.Tenants[k.Tenant].Roles
+	}
+	return d.Tenants[k.Tenant].Projects[k.Project].Roles
+}
+
+// diff is one document before and after a change.
+type diff struct {
+	key              schema.Key
+	was, is          any // nil: none, or none that can be read
+	created, deleted bool
+	unknown          bool // what was or is there cannot be read
+}
+
+// pair is a diff's document before and after, zero values where there is none.
+func pair[T any](d diff) (was, is T) {
+	if w, ok := d.was.(*T); ok {
+		was = *w
+	}
+	if i, ok := d.is.(*T); ok {
+		is = *i
+	}
+	return was, is
+}
+
+// within says whether a project's change stays the project's own business: what
+// is said of it, not whether it is there, runs and is the same one.
+func (d diff) within() bool {
+	was, is := pair[schema.Header](d)
+	return !d.created && !d.deleted && !d.unknown && was.Suspend == is.Suspend && was.UID == is.UID
+}
+
+// permissions are the keys that d needs at its place, each once.
+func (d diff) permissions() []Permission {
+	var ps []Permission
+	switch d.key.Kind {
+	case schema.KindTenant:
+		ps = append(ps, TenantsWrite)
+	case schema.KindProject:
+		ps = append(ps, ProjectsWrite)
+	case schema.KindPolicy:
+		ps = append(ps, PolicyWrite)
+	case schema.KindEntitlement:
+		ps = append(ps, EntitlementEdit)
+	case schema.KindServiceAccount:
+		ps = append(ps, ServiceAccountsWrite)
+	case schema.KindArtifactSource:
+		ps = append(ps, ArtifactSourcesWrite)
+	case schema.KindNode:
+		ps = append(ps, NodesWrite)
+	case schema.KindSite:
+		ps = append(ps, SitesWrite)
+	case schema.KindQueueMap:
+		ps = append(ps, QueuesWrite)
+	case schema.KindHookRule:
+		ps = append(ps, HooksWrite)
+	case schema.KindPause:
+		ps = append(ps, PlatformPause)
+	case schema.KindContribution:
+		ps = append(ps, ContributionsWrite)
+	case schema.KindMemberOperation:
+		if d.key.Parent != "" {
+			ps = append(ps, SharedRuntimeMemberOperate)
+		} else {
+			ps = append(ps, MemberOperate)
+		}
+	case schema.KindApp:
+		was, is := pair[schema.App](d)
+		ps = d.catalog(was.Spec.Status, is.Spec.Status)
+	case schema.KindAppVersion:
+		was, is := pair[schema.AppVersion](d)
+		ps = d.catalog(was.Spec.Status, is.Spec.Status)
+	case schema.KindArtifact:
+		ps = d.artifact()
+	case schema.KindInstance:
+		was, is := pair[schema.Instance](d)
+		ps = d.lifecycle(InstanceCreate, InstanceUpdate, InstanceDelete,
+			was.UID != is.UID || was.Spec.App != is.Spec.App,
+			was.Spec.DeletionProtection && !is.Spec.DeletionProtection)
+	case schema.KindSharedRuntime:
+		was, is := pair[schema.SharedRuntime](d)
+		ps = d.lifecycle(SharedRuntimeCreate, SharedRuntimeUpdate, SharedRuntimeDelete,
+			was.UID != is.UID || was.Spec.App != is.Spec.App,
+			was.Spec.DeletionProtection && !is.Spec.DeletionProtection)
+		ps = append(ps, d.attaching(was.Spec.AttachedProjectIDs, is.Spec.AttachedProjectIDs)...)
+	case schema.KindAttachment:
+		was, is := pair[schema.Attachment](d)
+		ps = d.attaching(projects(was.Spec.ProjectID), projects(is.Spec.ProjectID))
+		if !d.deleted {
+			ps = append(ps, SharedRuntimeAttach) // the terms
+		}
+	}
+	slices.Sort(ps)
+	return slices.Compact(ps)
+}
+
+// lifecycle is what a change of a thing that runs needs. Another identity or app
+// in its place is one deleted and one created.
+func (d diff) lifecycle(create, update, del Permission, replaced, unprotected bool) []Permission {
+	switch {
+	case d.unknown:
+		return []Permission{create, update, del}
+	case d.created:
+		return []Permission{create}
+	case d.deleted:
+		return []Permission{del}
+	case replaced:
+		return []Permission{create, update, del}
+	case unprotected:
+		return []Permission{update, del}
+	}
+	return []Permission{update}
+}
+
+// catalog is what a change of a catalogue entry needs: besides writing it, the
+// right to bring it to the status it has then, and to take it out of the one it
+// had. Deleting is the end of disabling.
+func (d diff) catalog(statuses ...schema.CatalogStatus) []Permission {
+	by := map[schema.CatalogStatus]Permission{
+		schema.StatusActive: CatalogPublish, schema.StatusDeprecated: CatalogDeprecate, schema.StatusDisabled: CatalogDisable,
+	}
+	if d.unknown {
+		return []Permission{CatalogWrite, CatalogPublish, CatalogDeprecate, CatalogDisable}
+	}
+	ps := []Permission{CatalogWrite}
+	for _, s := range statuses {
+		if p, ok := by[s]; ok {
+			ps = append(ps, p)
+		}
+	}
+	if d.deleted {
+		ps = append(ps, CatalogDisable)
+	}
+	return ps
+}
+
+// artifact is the same of an artifact. Deleting is retiring.
+func (d diff) artifact() []Permission {
+	by := map[schema.ArtifactStatus]Permission{
+		schema.ArtifactPromoted: ArtifactPromote, schema.ArtifactDeprecated: ArtifactDeprecate, schema.ArtifactRetired: ArtifactRetire,
+	}
+	if d.unknown {
+		return []Permission{ArtifactPublish, ArtifactPromote, ArtifactDeprecate, ArtifactRetire}
+	}
+	was, is := pair[schema.Artifact](d)
+	ps := []Permission{ArtifactPublish}
+	for _, s := range []schema.ArtifactStatus{was.Spec.Status, is.Spec.Status} {
+		if p, ok := by[s]; ok {
+			ps = append(ps, p)
+		}
+	}
+	if d.deleted {
+		ps = append(ps, ArtifactRetire)
+	}
+	return ps
+}
+
+// attaching is what is needed to attach other projects than before.
+func (d diff) attaching(was, is []string) (ps []Permission) {
+	lacks := func(list []string) func(string) bool {
+		return func(id string) bool { return !slices.Contains(list, id) }
+	}
+	if d.unknown || slices.ContainsFunc(is, lacks(was)) {
+		ps = append(ps, SharedRuntimeAttach)
+	}
+	if d.unknown || slices.ContainsFunc(was, lacks(is)) {
+		ps = append(ps, SharedRuntimeDetach)
+	}
+	return ps
+}
+
+func projects(id string) []string {
+	if id == "" {
+		return nil
+	}
+	return []string{id}
+}
+
+// foreign are the tenants, other than its own, whose projects a tenant's shared
+// runtime is to be attached to: they would have to agree. The platform's serve
+// everybody.
+func (d diff) foreign() (tenants []string) {
+	if d.key.Tenant == "" {
+		return nil
+	}
+	var ids []string
+	switch is := d.is.(type) {
+	case *schema.SharedRuntime:
+		ids = is.Spec.AttachedProjectIDs
+	case *schema.Attachment:
+		ids = projects(is.Spec.ProjectID)
+	}
+	for _, id := range ids {
+		if tenant, _, _ := strings.Cut(id, "."); tenant != d.key.Tenant {
+			tenants = append(tenants, tenant)
+		}
+	}
+	slices.Sort(tenants)
+	return slices.Compact(tenants)
+}
+
+// touched is the highest role among the members of a role binding that are
+// given something or have something taken away by d, and one who has it; "" if
+// nobody. A member counts by the highest role of its name here, before or
+// after, so that nobody adds a key for somebody above.
+func (d diff) touched(place Scope) (role, who string) {
+	if d.unknown {
+		return highest(place), "everybody in it"
+	}
+	was, is := pair[schema.RoleBinding](d)
+	if was.Suspend {
+		was.Spec.Members = nil
+	}
+	if is.Suspend {
+		is.Spec.Members = nil
+	}
+	top := map[string]string{}
+	for _, m := range slices.Concat(was.Spec.Members, is.Spec.Members) {
+		if name := memberName(m); outranks(m.Role, top[name]) {
+			top[name] = m.Role
+		}
+	}
+	visit := func(members, others []schema.RoleMember) {
+		same := map[string]bool{}
+		for _, m := range others {
+			same[fingerprint(m)] = true
+		}
+		for _, m := range members {
+			if r := top[memberName(m)]; !same[fingerprint(m)] && (!outranks(role, r) || role == "") {
+				role, who = r, displayName(m)
+			}
+		}
+	}
+	visit(was.Spec.Members, is.Spec.Members)
+	visit(is.Spec.Members, was.Spec.Members)
+	return role, who
+}

@@ -1,0 +1,169 @@
+package authority
+
+import (
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+
+	"berth/schema"
+)
+
+// member is one entry of a role binding in force, or an administrator of
+// berth.yaml.
+type member struct {
+	schema.RoleMember
+	from  Scope          // of the binding
+	in    *schema.Header // the binding; nil for an administrator
+	index int
+}
+
+// at is where the entry stands; zero for an administrator.
+func (m member) at() schema.Position {
+	if m.in == nil {
+		return schema.Position{}
+	}
+	return m.in.At(fmt.Sprintf("spec.members[%d]", m.index))
+}
+
+// members are the entries along the chain project, tenant, platform that end at
+// s, nearest first; suspended bindings have none.
+func (r Rules) members(s Scope) iter.Seq[member] {
+	return func(yield func(member) bool) {
+		for _, b := range r.bindings(s) {
+			if b == nil || b.Suspend {
+				continue
+			}
+			for i, m := range b.Spec.Members {
+				if !yield(member{m, Scope{b.Key.Tenant, b.Key.Project}, &b.Header, i}) {
+					return
+				}
+			}
+		}
+		for _, login := range r.Administrators {
+			if !yield(member{RoleMember: schema.RoleMember{Login: login, Role: superadmin, SigningKeys: r.AdministratorKeys}}) {
+				return
+			}
+		}
+	}
+}
+
+func (r Rules) bindings(s Scope) (bs []*schema.RoleBinding) {
+	base := orEmpty(r.Base)
+	if t := base.Tenants[s.Tenant]; t != nil {
+		if p := t.Projects[s.Project]; p != nil {
+			bs = append(bs, p.Roles)
+		}
+		bs = append(bs, t.Roles)
+	}
+	for _, name := range slices.Sorted(maps.Keys(base.Platform.Roles)) {
+		bs = append(bs, base.Platform.Roles[name])
+	}
+	return bs
+}
+
+// holds says whether the entry's role counts at s, and whether only by breaking
+// the glass. A role counts only where its binding may give it, which the reader
+// refuses too.
+func (m member) holds(s Scope) (holds, glass bool) {
+	switch {
+	case m.Login == "":
+		return false, false
+	case strings.HasPrefix(m.Role, "platform_"):
+		return m.from == Scope{}, s != Scope{}
+	case strings.HasPrefix(m.Role, "tenant_"):
+		return m.from.Tenant != "" && m.from.Project == "", false
+	case strings.HasPrefix(m.Role, "project_"):
+		return m.from.Tenant != "" && s.Project != "", false
+	}
+	return false, false
+}
+
+// meets says whether the entry's role has what n needs.
+func (m member) meets(n Need) (meets, glass bool) {
+	holds, glass := m.holds(n.Scope)
+	return holds && RoleHas(m.Role, n.Permission) && outranks(m.Role, n.AtLeast), glass
+}
+
+// speaksFor says whether a key that m names proves a login for the roles of a
+// binding at from: m's own, or of a project below m's tenant. A key that the
+// platform names does not stand for a tenant's people, or there would be a way
+// round breaking the glass.
+func (m member) speaksFor(from Scope) bool {
+	return m.from == from || m.from.Project == "" && m.from.Tenant != "" && m.from.Tenant == from.Tenant
+}
+
+// best is the entry by which login has what n needs; one without breaking the
+// glass is better. key, unless "", must speak for it.
+func (r Rules) best(login, key string, n Need) (best member, found, glass bool) {
+	for m := range r.members(n.Scope) {
+		meets, glass := m.meets(n)
+		switch {
+		case !meets || !sameLogin(m.Login, login) || key != "" && !r.vouched(login, key, m.from, n.Scope):
+		case !glass:
+			return m, true, false
+		case !found:
+			best, found = m, true
+		}
+	}
+	return best, found, found
+}
+
+// vouched says whether some entry for login that speaks for from names key.
+func (r Rules) vouched(login, key string, from, s Scope) bool {
+	for m := range r.members(s) {
+		if sameLogin(m.Login, login) && m.speaksFor(from) && slices.Contains(m.SigningKeys, key) {
+			return true
+		}
+	}
+	return false
+}
+
+// holders are the logins that have what n needs without breaking the glass,
+// sorted, each once, all but except.
+func (r Rules) holders(n Need, except string) []string {
+	logins := map[string]string{}
+	for m := range r.members(n.Scope) {
+		if meets, glass := m.meets(n); meets && !glass && !sameLogin(m.Login, except) {
+			if l := lower(m.Login); logins[l] == "" {
+				logins[l] = m.Login
+			}
+		}
+	}
+	return slices.Sorted(maps.Values(logins))
+}
+
+// sameLogin compares as GitHub does. Logins are ASCII; so is this, as Unicode
+// has letters that fold into ASCII ones.
+func sameLogin(a, b string) bool { return len(a) == len(b) && lower(a) == lower(b) }
+
+func lower(s string) string {
+	return strings.Map(func(r rune) rune {
+		if 'A' <= r && r <= 'Z' {
+			return r + 'a' - 'A'
+		}
+		return r
+	}, s)
+}
+
+// memberName is whom an entry is about, the same for every spelling.
+func memberName(m schema.RoleMember) string {
+	return lower(m.Login) + " " + m.ServiceAccount
+}
+
+func displayName(m schema.RoleMember) string {
+	if m.Login != "" {
+		return m.Login
+	}
+	return "service account " + m.ServiceAccount
+}
+
+// fingerprint is equal for entries that say the same.
+func fingerprint(m schema.RoleMember) string {
+	unix := schema.UnixUser{}
+	if m.UnixUser != nil {
+		unix = *m.UnixUser
+	}
+	return fmt.Sprintf("%q %q %q %+v", memberName(m), m.Role, m.SigningKeys, unix)
+}

@@ -1,0 +1,253 @@
+package authority
+
+import "slices"
+
+// The permission keys. What each allows, and to whom, is in the table.
+const (
+	CatalogRead     Permission = "apps.catalog.read"
+	VersionsRead    Permission = "apps.versions.read"
+	EntitlementRead Permission = "apps.entitlement.read"
+	EntitlementEdit Permission = "apps.entitlement.write"
+	InstanceRead    Permission = "apps.instance.read"
+	InstanceCreate  Permission = "apps.instance.create"
+	InstanceUpdate  Permission = "apps.instance.update"
+	InstanceDelete  Permission = "apps.instance.delete"
+	MemberRead      Permission = "apps.instance.member.read"
+	MemberOperate   Permission = "apps.instance.member.operate"
+
+	SchedulerCatalogRead    Permission = "scheduler.catalog.read"
+	SchedulerInstanceRead   Permission = "scheduler.instance.read"
+	SchedulerInstanceCreate Permission = "scheduler.instance.create"
+	SchedulerInstanceUpdate Permission = "scheduler.instance.update"
+	SchedulerInstanceDelete Permission = "scheduler.instance.delete"
+	QueueSubmit             Permission = "scheduler.queue.submit"
+	QueueRead               Permission = "scheduler.queue.read"
+	QueueCancel             Permission = "scheduler.queue.cancel"
+	NodeRead                Permission = "scheduler.node.read"
+	NodeOperate             Permission = "scheduler.node.operate"
+
+	ArtifactRead      Permission = "apps.artifact.read"
+	ArtifactPublish   Permission = "apps.artifact.publish"
+	ArtifactPromote   Permission = "apps.artifact.promote"
+	ArtifactDeprecate Permission = "apps.artifact.deprecate"
+	ArtifactRetire    Permission = "apps.artifact.retire"
+
+	SharedRuntimeRead          Permission = "shared_runtimes.read"
+	SharedRuntimeCreate        Permission = "shared_runtimes.create"
+	SharedRuntimeUpdate        Permission = "shared_runtimes.update"
+	SharedRuntimeDelete        Permission = "shared_runtimes.delete"
+	SharedRuntimeAttach        Permission = "shared_runtimes.attach"
+	SharedRuntimeDetach        Permission = "shared_runtimes.detach"
+	SharedRuntimeMemberOperate Permission = "shared_runtimes.member.operate"
+	ContributionsWrite         Permission = "contributions.write"
+
+	CatalogWrite     Permission = "apps.catalog.write"
+	CatalogPublish   Permission = "apps.catalog.publish"
+	CatalogDeprecate Permission = "apps.catalog.deprecate"
+	CatalogDisable   Permission = "apps.catalog.disable"
+	NodesWrite       Permission = "nodes.write"
+	SitesWrite       Permission = "sites.write"
+	QueuesWrite      Permission = "queues.write"
+	HooksWrite       Permission = "hooks.write"
+	PlatformPause    Permission = "platform.pause"
+
+	TenantsWrite         Permission = "tenants.write"
+	ProjectsWrite        Permission = "projects.write"
+	PolicyWrite          Permission = "policy.write"
+	RolesWrite           Permission = "roles.write"
+	ServiceAccountsWrite Permission = "service_accounts.write"
+	ArtifactSourcesWrite Permission = "artifact_sources.write"
+
+	DeletionsAcknowledge Permission = "deletions.acknowledge"
+	AuditRead            Permission = "audit.read"
+	EventsRead           Permission = "events.read"
+	NotesWrite           Permission = "notes.write"
+)
+
+// Cell is what a role may do with a permission, in the words of ACP's matrix.
+type Cell string
+
+// The cells. SameProject and Listed are a service account's: in the project it
+// belongs to (or, of a tenant's account, on the tenant's shared runtimes), and
+// only what its scopes name. Listed asks besides, at the API, that
+// allowed_endpoints names the call.
+const (
+	Allow       Cell = "allow"
+	Deny        Cell = "deny"
+	SameProject Cell = "allow (same project only)"
+	Listed      Cell = "allow (same project only, explicit allowlist only)"
+)
+
+// Row is one permission of the table.
+type Row struct {
+	Permission Permission      `json:"permission"`
+	Doc        string          `json:"doc"`   // what it allows, one line
+	Roles      map[string]Cell `json:"roles"` // all nine
+}
+
+// Roles are the nine roles in the order of ACP's matrix, which is also their
+// rank: each of a family has what those after it have, and may give it.
+func Roles() []string {
+	return []string{
+		"platform_superadmin", "platform_ops", "tenant_owner", "tenant_admin",
+		"project_owner", "project_admin", "project_member", "project_viewer", "service_account",
+	}
+}
+
+const (
+	superadmin     = "platform_superadmin"
+	tenantOwner    = "tenant_owner"
+	projectOwner   = "project_owner"
+	serviceAccount = "service_account"
+)
+
+// row is a line of the table as it is written here: a cell is one letter, a for
+// allow, - for deny, s for same project, l for listed, in the order of Roles.
+type row struct {
+	permission Permission
+	cells      string
+	doc        string
+}
+
+func rows() []row {
+	return []row{
+		// ACP's action matrix, cell for cell. What a version or entry of the
+		// catalogue is needs no membership beyond some role in the project asked for.
+		{CatalogRead, "aaaaaaaa-", "see the apps there are"},
+		{VersionsRead, "aaaaaaaa-", "see the versions of an app"},
+		{EntitlementRead, "aaaaaa---", "see which apps a project may use, and within which limits"},
+		{EntitlementEdit, "aaaaaa---", "let a project use an app, or not, and narrow the limits"},
+		{InstanceRead, "aaaaaaaas", "see instances, their state and members"},
+		{InstanceCreate, "aaaaaaa-s", "create instances"},
+		{InstanceDelete, "aaaaaa---", "delete instances, and lift their deletion_protection"},
+		{MemberRead, "aaaaaaaas", "see the members of an instance and the operations on them"},
+		{MemberOperate, "aaaaaa--l", "drain, resume, restart, replace, remove, label or retry a member"},
+		// Not in the matrix: a change can stop an instance or take its nodes, as an
+		// operation on members can, so it is given to the same.
+		{InstanceUpdate, "aaaaaa--l", "change, stop, start, suspend and upgrade instances"},
+
+		// SPA names the keys and no roles. A scheduler is an app: what apps.* gives,
+		// its scheduler.* gives, so that neither is a way round the other. Work is
+		// submitted and cancelled by who may create; platform people have no account
+		// to submit as. Nodes are operated by who operates members.
+		{SchedulerCatalogRead, "aaaaaaaa-", "see the schedulers there are"},
+		{SchedulerInstanceRead, "aaaaaaaas", "see scheduler instances"},
+		{SchedulerInstanceCreate, "aaaaaaa-s", "create scheduler instances"},
+		{SchedulerInstanceUpdate, "aaaaaa--l", "change scheduler instances"},
+		{SchedulerInstanceDelete, "aaaaaa---", "delete scheduler instances"},
+		{QueueSubmit, "--aaaaa-l", "submit jobs"},
+		{QueueRead, "aaaaaaaas", "see queues and the jobs in them"},
+		{QueueCancel, "aaaaaaa-l", "cancel jobs"},
+		{NodeRead, "aaaaaaaas", "see the nodes of an instance"},
+		{NodeOperate, "aaaaaa--l", "drain, resume, cordon, uncordon or label nodes of an instance"},
+
+		// A pipeline or a member may publish; what others come to rely on, or must
+		// stop using, is for those who answer for the project.
+		{ArtifactRead, "aaaaaaaas", "see artifacts"},
+		{ArtifactPublish, "aaaaaaa-l", "declare artifacts and register their digests"},
+		{ArtifactPromote, "aaaaaa---", "promote artifacts, and change promoted ones"},
+		{ArtifactDeprecate, "aaaaaa---", "deprecate artifacts, and take that back"},
+		{ArtifactRetire, "aaaaaa---", "retire or delete artifacts, and take that back"},
+
+		// TSR: the runtime and who is attached is the tenant's to say (of a
+		// platform-managed one the platform's); nodes are the project's to offer.
+		// The tenant's own operator identity works the members.
+		{SharedRuntimeRead, "aaaaaaaas", "see shared runtimes and their attachments"},
+		{SharedRuntimeCreate, "aaaa-----", "create shared runtimes"},
+		{SharedRuntimeUpdate, "aaaa-----", "change, stop, start, suspend and upgrade shared runtimes"},
+		{SharedRuntimeDelete, "aaaa-----", "delete shared runtimes, and lift their deletion_protection"},
+		{SharedRuntimeAttach, "aaaa-----", "attach projects to a shared runtime, and change the terms"},
+		{SharedRuntimeDetach, "aaaa-----", "detach projects from a shared runtime"},
+		{SharedRuntimeMemberOperate, "aaaa----l", "operate the members of a shared runtime"},
+		{ContributionsWrite, "aaaaaa---", "offer a project's nodes to a shared runtime, and take them back"},
+
+		// What the platform offers to everybody is the platform's alone (ACP: the
+		// catalogue is read-only for tenants; SPA: nodes are chosen by the platform).
+		{CatalogWrite, "aa-------", "declare and change apps and versions"},
+		{CatalogPublish, "aa-------", "make an app or version active, and change active ones"},
+		{CatalogDeprecate, "aa-------", "deprecate an app or version, and take that back"},
+		{CatalogDisable, "aa-------", "disable or delete an app or version, and take that back"},
+		{NodesWrite, "aa-------", "declare nodes, cordon and reserve them"},
+		{SitesWrite, "aa-------", "declare sites"},
+		{QueuesWrite, "aa-------", "say which queue becomes what"},
+		{HooksWrite, "aa-------", "declare hook rules"},
+		{PlatformPause, "aa-------", "stop every effect of Berth, and go on"},
+
+		// Who may do what, and within which limits. platform_ops runs the platform and
+		// changes neither; a project's limits are its entitlements, above it its tenant's
+		// and the platform's policy; a member who could write roles would have them all.
+		{TenantsWrite, "a--------", "found, change and delete tenants"},
+		{ProjectsWrite, "a-aaa----", "create, suspend and delete projects of a tenant; change what is said of one's own"},
+		{PolicyWrite, "a-aa-----", "write the policy of the platform or the tenant"},
+		{RolesWrite, "a-aaa----", "give and take roles up to one's own"},
+		{ServiceAccountsWrite, "a-aaaa---", "declare service accounts, their keys and what they may"},
+		{ArtifactSourcesWrite, "aaaa-----", "declare where artifacts may come from"},
+
+		// A wipe of a tenant is for who answers for the tenant. The record of who did
+		// what names people, so it is for those who answer for them; events do not.
+		{DeletionsAcknowledge, "aaaa-----", "let a commit delete more than the cap"},
+		{AuditRead, "aaaaaa---", "read the audit record"},
+		{EventsRead, "aaaaaaaas", "read the events"},
+
+		// README.md and .gitkeep have no effect; yet nobody writes in others' rooms.
+		{NotesWrite, "aaaaaaa--", "write README.md beside the documents"},
+	}
+}
+
+// Table is every permission key with what each of the nine roles may do by it.
+func Table() []Row {
+	var t []Row
+	for _, r := range rows() {
+		cells := map[string]Cell{}
+		for _, role := range Roles() {
+			cells[role] = r.cell(role)
+		}
+		t = append(t, Row{Permission: r.permission, Doc: r.doc, Roles: cells})
+	}
+	return t
+}
+
+// RoleHas says whether a role has a permission, where and on the conditions that
+// its family and cell say. There is no other reading of the table.
+func RoleHas(role string, p Permission) bool { return find(p).cell(role) != Deny }
+
+// find is the row of p, one without a cell if there is none.
+func find(p Permission) row {
+	all := rows()
+	if i := slices.IndexFunc(all, func(r row) bool { return r.permission == p }); i >= 0 {
+		return all[i]
+	}
+	return row{}
+}
+
+func (r row) cell(role string) Cell {
+	i := slices.Index(Roles(), role)
+	if i < 0 || i >= len(r.cells) {
+		return Deny
+	}
+	switch r.cells[i] {
+	case 'a':
+		return Allow
+	case 's':
+		return SameProject
+	case 'l':
+		return Listed
+	}
+	return Deny
+}
+
+// outranks says whether role is other or higher: who holds role may give and
+// take other. "" is below every role, one that is not known above every.
+func outranks(role, other string) bool {
+	i := rank(role)
+	return other == "" || i >= 0 && i <= rank(other)
+}
+
+// rank counts from the highest. A service account ranks by what it may do, which
+// is as much as a project_admin, not by its column.
+func rank(role string) int {
+	if role == serviceAccount {
+		role = "project_admin"
+	}
+	return slices.Index(Roles(), role)
+}
