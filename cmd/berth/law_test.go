@@ -43,6 +43,7 @@ var law = map[string][]string{
 	"berth/reconciler":                 {"berth/schema", "berth/schema/load", "berth/schema/policy", "berth/schema/authority", "berth/schema/audit", "berth/schema/event", "berth/schema/signature", "berth/reconciler/plan", "berth/reconciler/decide", "berth/reconciler/apply", "berth/runtimes"},
 	"berth/reconciler/gitrepo":         {"berth/schema", "berth/schema/audit", "berth/schema/signature", "berth/reconciler/plan", "berth/reconciler"},
 	"berth/reconciler/gitrepo/gittest": {},
+	"berth/runtimes/artifact":          {"berth/schema", "berth/runtimes"},
 	"berth/runtimes/memory":            {"berth/schema", "berth/reconciler/plan", "berth/runtimes"},
 	"berth/runtimes/runtimetest":       {"berth/schema", "berth/reconciler/plan", "berth/runtimes"},
 	"berth/runtimes/slurm":             {"berth/schema", "berth/reconciler/plan", "berth/runtimes", "berth/runtimes/slurm/profile"},

@@ -1,0 +1,58 @@
+package artifact
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+
+	"berth/schema"
+)
+
+// maxRedirects within a server.
+const maxRedirects = 5
+
+// http looks at a file of an HTTP server by reading all of it.
+func (l *Looker) http(ctx context.Context, source *schema.ArtifactSource, reference string) (bytesFound, error) {
+	host := source.Spec.Host
+	if source.Spec.Credential != "" {
+		return bytesFound{}, unknown("CredentialUnused", "only a registry exchanges a secret for a token that expires: take the credential of the source %s away", source.Key.Name)
+	}
+	g := &guard{inner: l.client, scheme: l.scheme(host), host: host, redirects: true}
+	client := &http.Client{Transport: g, CheckRedirect: func(_ *http.Request, via []*http.Request) error {
+		if len(via) > maxRedirects {
+			return &redirectError{host}
+		}
+		return nil
+	}}
+	u := url.URL{Scheme: g.scheme, Host: host, Path: "/" + reference}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return bytesFound{}, unknown("BadReference", "%s and the reference make no URL", host)
+	}
+	req.Header.Set("Accept-Encoding", "identity")
+	resp, err := client.Do(req)
+	if err != nil {
+		return bytesFound{}, g.failed(ctx, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	switch resp.StatusCode {
+	case http.StatusOK:
+	case http.StatusNotFound, http.StatusGone:
+		return bytesFound{}, absent("%s has nothing there: push it, or mend the reference", host)
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return bytesFound{}, unknown("Unauthorized", "%s lets nobody read it without logging in", host)
+	default:
+		return bytesFound{}, unknown("Status", "%s answers with the status %d", host, resp.StatusCode)
+	}
+	if resp.Header.Get("Content-Encoding") != "" {
+		return bytesFound{}, unknown("Encoded", "%s sends it in another encoding than it is stored in", host)
+	}
+	if resp.ContentLength > l.o.MaxBytes {
+		return bytesFound{}, tooLarge(l.o.MaxBytes)
+	}
+	digest, size, err := sum(ctx, resp.Body, l.o.MaxBytes)
+	if err != nil {
+		return bytesFound{}, unreachable(ctx, host, err)
+	}
+	return bytesFound{digest: digest, size: size}, nil
+}

@@ -1,0 +1,160 @@
+package artifact
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// refused are addresses that no source has: of this machine, link-local ones,
+// where clouds put their metadata, and those that stand for others. Private
+// ones are not among them: that is where a site's registries are.
+var refused = []netip.Prefix{
+	netip.MustParsePrefix("0.0.0.0/8"),
+	netip.MustParsePrefix("127.0.0.0/8"),
+	netip.MustParsePrefix("169.254.0.0/16"),
+	netip.MustParsePrefix("192.0.0.0/24"),
+	netip.MustParsePrefix("224.0.0.0/4"),
+	netip.MustParsePrefix("240.0.0.0/4"),
+	netip.MustParsePrefix("100.100.100.200/32"), // metadata of a cloud
+	netip.MustParsePrefix("168.63.129.16/32"),   // metadata of a cloud
+	netip.MustParsePrefix("fd00:ec2::/32"),      // metadata of a cloud
+	netip.MustParsePrefix("::/127"),             // unspecified and loopback
+	netip.MustParsePrefix("64:ff9b::/96"),       // an IPv4 address, translated
+	netip.MustParsePrefix("64:ff9b:1::/48"),     // the same, locally
+	netip.MustParsePrefix("2002::/16"),          // the same, tunnelled
+	netip.MustParsePrefix("fe80::/10"),
+	netip.MustParsePrefix("ff00::/8"),
+}
+
+// addressError: a name stands for an address that is refused.
+type addressError struct{ addr netip.Addr }
+
+func (e *addressError) Error() string {
+	return fmt.Sprintf("it has the address %s, which no source may have: if this one may, name the address in berth.yaml, in artifacts.addresses", e.addr)
+}
+
+// newTransport reaches sources. The address is judged when it is dialled, after
+// the name was resolved, so that no name server can show one and give another.
+func newTransport(o Options) *http.Transport {
+	dial := &net.Dialer{
+		Timeout: 10 * time.Second,
+		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
+			ap, err := netip.ParseAddrPort(address)
+			if err != nil {
+				return fmt.Errorf("the address %q is none", address)
+			}
+			addr := ap.Addr().Unmap().WithZone("")
+			in := func(p netip.Prefix) bool { return p.Contains(addr) }
+			if slices.ContainsFunc(refused, in) && !slices.ContainsFunc(o.Addresses, in) {
+				return &addressError{addr}
+			}
+			return nil
+		},
+	}
+	return &http.Transport{
+		Proxy:                  nil, // it would be dialled in a source's stead, and judge no address
+		DialContext:            dial.DialContext,
+		TLSClientConfig:        &tls.Config{RootCAs: o.Roots, MinVersion: tls.VersionTLS12},
+		TLSHandshakeTimeout:    10 * time.Second,
+		ResponseHeaderTimeout:  30 * time.Second,
+		MaxResponseHeaderBytes: 64 << 10,
+		DisableCompression:     true, // digests are of the bytes as they are
+		IdleConnTimeout:        time.Second,
+		ForceAttemptHTTP2:      true,
+	}
+}
+
+// guard lets requests through to one host and no other, in the scheme that is
+// configured for it, whatever a client, a challenge or a redirect asks for. It
+// remembers why the last one failed, as clients put that into texts of their own.
+type guard struct {
+	inner        http.RoundTripper
+	scheme, host string
+	redirects    bool // within the host are followed
+
+	mu  sync.Mutex
+	err error
+}
+
+func (g *guard) keep(err error) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.err = err
+	return err
+}
+
+// redirectError: a server points elsewhere.
+type redirectError struct{ host string }
+
+func (e *redirectError) Error() string {
+	return fmt.Sprintf("%s redirects to another place, which is not followed: declare a source for that place instead", e.host)
+}
+
+func (g *guard) RoundTrip(in *http.Request) (*http.Response, error) {
+	if in.URL.Host != g.host || in.Host != "" && in.Host != g.host || in.URL.Scheme != g.scheme && in.Response != nil {
+		return nil, g.keep(&redirectError{g.host})
+	}
+	req := in.Clone(in.Context())
+	req.URL.Scheme = g.scheme
+	resp, err := g.inner.RoundTrip(req)
+	if err == nil && resp.StatusCode >= 300 && resp.StatusCode < 400 && !g.redirects {
+		_ = resp.Body.Close()
+		err = &redirectError{g.host}
+	}
+	if err != nil {
+		return nil, g.keep(err)
+	}
+	return resp, nil
+}
+
+// failed is what to say of a request of g that ended with err, in words of a
+// closed set.
+func (g *guard) failed(ctx context.Context, err error) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.err != nil {
+		err = g.err
+	}
+	return unreachable(ctx, g.host, err)
+}
+
+func unreachable(ctx context.Context, host string, err error) error {
+	var (
+		lack     *lackError
+		address  *addressError
+		redirect *redirectError
+		dns      *net.DNSError
+		cert     *tls.CertificateVerificationError
+		name     x509.HostnameError
+		record   tls.RecordHeaderError
+		timeout  net.Error
+	)
+	switch {
+	case errors.As(err, &lack):
+		return lack
+	case errors.As(err, &address):
+		return unknown("AddressRefused", "%s: %s", host, address)
+	case errors.As(err, &redirect):
+		return unknown("Redirected", "%s", redirect)
+	case errors.As(err, &dns):
+		return unknown("Unreachable", "the name of %s cannot be resolved", host)
+	case errors.As(err, &cert), errors.As(err, &name), errors.As(err, &record):
+		return unknown("TLS", "%s shows no certificate that is trusted here", host)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return unknown("Unreachable", "%s refuses the connection", host)
+	case ctx.Err() != nil, errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		return unknown("Timeout", "%s takes too long", host)
+	}
+	return unknown("Unreachable", "%s cannot be reached, or breaks off", host)
+}

@@ -1,0 +1,99 @@
+package artifact
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"berth/schema"
+)
+
+// maxManifest bounds a manifest, as the distribution specification suggests.
+const maxManifest = 4 << 20
+
+// manifests are the media types of what a registry has by a tag or a digest.
+var manifests = []string{
+	string(types.OCIManifestSchema1), string(types.OCIImageIndex),
+	string(types.DockerManifestSchema2), string(types.DockerManifestList),
+}
+
+// oci looks at the manifest that a registry has by the reference's tag or, where
+// it names none, by the digest. Its digest is taken from its bytes: what the
+// registry says it to be proves nothing.
+func (l *Looker) oci(ctx context.Context, source *schema.ArtifactSource, reference, digest string) (bytesFound, error) {
+	tag, err := l.tag(source, reference)
+	if err != nil {
+		return bytesFound{}, err
+	}
+	id := tag.TagStr()
+	if id == "" {
+		id = digest
+	}
+	if id == "" {
+		return bytesFound{}, unknown("NoTag", "the reference names no tag, so that what was pushed cannot be told: add the digest")
+	}
+	token, err := l.Token(ctx, source, reference)
+	if err != nil {
+		return bytesFound{}, err
+	}
+	return l.manifest(ctx, tag, id, token)
+}
+
+func (l *Looker) manifest(ctx context.Context, tag name.Tag, id string, token *Token) (bytesFound, error) {
+	host := tag.RegistryStr()
+	g := &guard{inner: l.client, scheme: l.scheme(host), host: host}
+	u := url.URL{Scheme: g.scheme, Host: host, Path: "/v2/" + tag.RepositoryStr() + "/manifests/" + id}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return bytesFound{}, unknown("BadReference", "%s and the reference make no URL", host)
+	}
+	for _, m := range manifests {
+		req.Header.Add("Accept", m)
+	}
+	if token != nil {
+		req.Header.Set("Authorization", "Bearer "+string(token.Value))
+	}
+	resp, err := (&http.Client{Transport: g}).Do(req)
+	if err != nil {
+		return bytesFound{}, g.failed(ctx, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if err := transport.CheckError(resp, http.StatusOK); err != nil {
+		return bytesFound{}, refusal(host, err)
+	}
+	sha, size, err := sum(ctx, resp.Body, maxManifest)
+	if err != nil {
+		return bytesFound{}, unreachable(ctx, host, err)
+	}
+	found := bytesFound{digest: sha, size: size}
+	if m := resp.Header.Get("Content-Type"); slices.Contains(manifests, m) {
+		found.mediaType = m
+	}
+	return found, nil
+}
+
+// refusal is what a registry's answer means. Only where it says so in the words
+// of its protocol is something absent: a page of whoever stands in front of it
+// is not.
+func refusal(host string, err error) error {
+	var answer *transport.Error
+	if !errors.As(err, &answer) {
+		return unknown("Unreachable", "%s breaks off", host)
+	}
+	says := func(codes ...transport.ErrorCode) bool {
+		return slices.ContainsFunc(answer.Errors, func(d transport.Diagnostic) bool { return slices.Contains(codes, d.Code) })
+	}
+	switch {
+	case answer.StatusCode == http.StatusNotFound && says(transport.ManifestUnknownErrorCode, transport.NameUnknownErrorCode):
+		return absent("%s has nothing there: push it, or mend the reference", host)
+	case answer.StatusCode == http.StatusUnauthorized, answer.StatusCode == http.StatusForbidden:
+		return unknown("Unauthorized", "%s lets nobody read it with what is shown: see the source's credential", host)
+	}
+	return unknown("Status", "%s answers with the status %d", host, answer.StatusCode)
+}
