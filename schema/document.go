@@ -198,9 +198,9 @@ const (
 	NoncompliantStop NoncompliantAction = "stop"
 )
 
-// Noncompliant says what becomes of running instances that this policy, or one
-// below it, no longer allows. Of several the strictest holds: stop before hold,
-// the earlier day before the later.
+// Noncompliant says what becomes of instances where this policy holds that exist
+// and are no longer allowed, by whichever layer. Of several the strictest holds:
+// stop before hold, the earlier day before the later.
 type Noncompliant struct {
 	Action     NoncompliantAction `json:"action,omitempty"`
 	GraceUntil string             `json:"grace_until,omitempty"` // "2006-01-02", UTC: stopped when that day begins; needed for stop, so that nothing is stopped silently

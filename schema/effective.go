@@ -10,6 +10,10 @@ type Effective struct {
 	Instances map[Key]*EffectiveInstance
 	Nodes     map[string]*Node
 	Decisions []Decision // sorted by Key, then Field
+
+	// Noncompliant are the instances that exist and that policy refuses, and
+	// what becomes of each. Sorted by Key.
+	Noncompliant []Noncompliance
 }
 
 // EffectiveInstance is one instance with every default filled and every limit
@@ -56,11 +60,13 @@ type EffectiveRole struct {
 type Verdict string
 
 // Allow is recorded where a rule mattered; Deny keeps the instance from being
-// planned; Narrow changed a value.
+// planned; Narrow changed a value; Stop refuses as Deny does, and the instance,
+// which exists, is planned to be stopped for it.
 const (
 	Allow  Verdict = "allow"
 	Deny   Verdict = "deny"
 	Narrow Verdict = "narrow"
+	Stop   Verdict = "stop"
 )
 
 // Decision is what one rule did to one thing.
@@ -87,4 +93,24 @@ func (e *Effective) Denied(key Key) []Decision {
 		}
 	}
 	return ds
+}
+
+// Fate is what becomes of an instance that exists and that policy refuses.
+type Fate string
+
+// The fates. Complies is said of one that policy refused and no longer does.
+const (
+	FateHeld     Fate = "held"     // stays as it is, and takes no change that does not comply
+	FateStopping Fate = "stopping" // the same until Day begins, UTC; then it is stopped
+	FateStopped  Fate = "stopped"  // is stopped, since Day has begun
+	FateComplies Fate = "complies"
+)
+
+// Noncompliance is an instance that exists and that policy refuses.
+type Noncompliance struct {
+	Key     Key        `json:"key"`
+	Fate    Fate       `json:"fate"`
+	Day     string     `json:"day,omitempty"` // "2006-01-02", of stopping and stopped
+	Source  *Position  `json:"source"`        // the policy that says what becomes of it; null: none does, so it is held
+	Because []Decision `json:"because"`       // the rules that refuse it: where each stands, and the value it met
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"berth/schema"
 )
@@ -23,6 +24,8 @@ func (r *reader) semantics(spec any, t *tree) []problem {
 		return nodeRules(&d.Spec)
 	case *schema.Policy:
 		return policyRules(d)
+	case *schema.Entitlement:
+		return overlayRules("spec.policy_overrides", &d.Spec.PolicyOverrides)
 	case *schema.RoleBinding:
 		return bindingRules(d)
 	case *schema.Instance:
@@ -163,13 +166,40 @@ func nodeRules(n *schema.NodeSpec) (ps []problem) {
 }
 
 func policyRules(p *schema.Policy) []problem {
-	if n := p.Spec.Noncompliant; n.Action == schema.NoncompliantStop && n.GraceUntil == "" {
-		return []problem{{path: "spec.noncompliant", code: "schema.rule", message: "stops instances without a warning: say the day in grace_until"}}
+	ps := overlayRules("spec", &p.Spec.Overlay)
+	switch n := p.Spec.Noncompliant; {
+	case n.Action == schema.NoncompliantStop && n.GraceUntil == "":
+		ps = append(ps, problem{path: "spec.noncompliant", code: "schema.rule", message: "stops instances without a warning: say the day in grace_until"})
+	case n.Action == schema.NoncompliantHold && n.GraceUntil != "":
+		ps = append(ps, problem{path: "spec.noncompliant.grace_until", code: "schema.rule", message: "is of no use with hold, which has no end: take it away, or make action stop", atKey: true})
+	case n.GraceUntil != "":
+		if _, err := time.Parse(time.DateOnly, n.GraceUntil); err != nil {
+			ps = append(ps, problem{path: "spec.noncompliant.grace_until", code: "schema.rule", message: fmt.Sprintf("is %s, which no calendar has", n.GraceUntil)})
+		}
 	}
 	if p.Key.Tenant != "" && len(p.Spec.HardDeny.Apps) > 0 {
-		return []problem{{path: "spec.hard_deny", code: "schema.rule", message: "only policies of the platform deny without appeal: remove it", atKey: true}}
+		ps = append(ps, problem{path: "spec.hard_deny", code: "schema.rule", message: "only policies of the platform deny without appeal: remove it", atKey: true})
 	}
-	return nil
+	return ps
+}
+
+// maxAllowed bounds the lists of an overlay: every instance is held against
+// every item.
+const maxAllowed = 256
+
+func overlayRules(path string, o *schema.Overlay) (ps []problem) {
+	for _, l := range []struct {
+		key  string
+		list []string
+	}{
+		{"allowed_regions", o.AllowedRegions}, {"allowed_skus", o.AllowedSKUs}, {"artifact_source_allowlist", o.ArtifactSourceAllowlist},
+		{"allowed_operating_modes", o.AllowedOperatingModes}, {"allowed_control_plane_scopes", o.AllowedControlPlaneScopes},
+	} {
+		if n := len(l.list); n > maxAllowed {
+			ps = append(ps, problem{path: path + "." + l.key, code: "schema.rule", message: fmt.Sprintf("has %d items: at most %d are read", n, maxAllowed)})
+		}
+	}
+	return ps
 }
 
 // roleScope is where a role may be given: a project cannot make a tenant's owner.

@@ -11,7 +11,7 @@ import (
 func Findings(decisions []schema.Decision) []schema.Diagnostic {
 	var ds []schema.Diagnostic
 	for _, d := range decisions {
-		if d.Verdict != schema.Deny {
+		if d.Verdict != schema.Deny && d.Verdict != schema.Stop {
 			continue
 		}
 		ds = append(ds, schema.Diagnostic{

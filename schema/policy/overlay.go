@@ -3,16 +3,34 @@ package policy
 import (
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 
 	"berth/schema"
+)
+
+// Scope is where a layer stands.
+type Scope string
+
+// The scopes, from wide to narrow. What a version says and an instance asks for
+// comes after them.
+const (
+	ScopePlatform    Scope = "platform"
+	ScopeTenant      Scope = "tenant"
+	ScopeEntitlement Scope = "entitlement"
+	ScopeApp         Scope = "app"
+	ScopeVersion     Scope = "version"
+	ScopeInstance    Scope = "instance"
 )
 
 // layer is one overlay, and where it stands.
 type layer struct {
 	schema.Overlay
-	header *schema.Header
-	prefix string // of the overlay's fields in its document
-	deny   []string
+	scope        Scope
+	header       *schema.Header
+	prefix       string // of the overlay's fields in its document
+	deny         []string
+	noncompliant schema.Noncompliant
 }
 
 func (l layer) at(field string) schema.Position { return l.header.At(l.prefix + "." + field) }
@@ -24,36 +42,110 @@ func platformLayers(p *schema.Platform) []layer {
 	var ls []layer
 	for _, name := range slices.Sorted(maps.Keys(p.Policies)) {
 		d := p.Policies[name]
-		ls = append(ls, layer{Overlay: d.Spec.Overlay, header: &d.Header, prefix: "spec", deny: d.Spec.HardDeny.Apps})
+		ls = append(ls, layer{Overlay: d.Spec.Overlay, scope: ScopePlatform, header: &d.Header, prefix: "spec",
+			deny: d.Spec.HardDeny.Apps, noncompliant: d.Spec.Noncompliant})
 	}
-	return ls
+	if slices.ContainsFunc(ls, func(l layer) bool { return l.ArtifactSourceAllowlist != nil }) {
+		return ls
+	}
+	return append([]layer{ownSources(p)}, ls...)
+}
+
+// ownSources is the layer that stands above all others where no policy of the
+// platform says which hosts bytes may come from: only those of its own sources.
+// A list of a tenant's would else allow whatever the tenant likes.
+func ownSources(p *schema.Platform) layer {
+	l := layer{Overlay: schema.Overlay{ArtifactSourceAllowlist: []string{}}, scope: ScopePlatform,
+		header: &schema.Header{File: "platform/artifact-sources"}, prefix: "spec"}
+	for i, name := range slices.Sorted(maps.Keys(p.ArtifactSources)) {
+		s := p.ArtifactSources[name]
+		if i == 0 {
+			l.header = &s.Header
+		}
+		if s.Spec.Host != "" {
+			l.ArtifactSourceAllowlist = append(l.ArtifactSourceAllowlist, s.Spec.Host)
+		}
+	}
+	return l
 }
 
 func tenantLayers(above []layer, t *schema.TenantEstate) []layer {
 	if t.Policy == nil {
 		return above
 	}
-	return append(slices.Clip(above), layer{Overlay: t.Policy.Spec.Overlay, header: &t.Policy.Header, prefix: "spec"})
+	return append(slices.Clip(above), layer{Overlay: t.Policy.Spec.Overlay, scope: ScopeTenant, header: &t.Policy.Header, prefix: "spec",
+		noncompliant: t.Policy.Spec.Noncompliant})
 }
 
 func entitlementLayers(above []layer, e *schema.Entitlement) []layer {
-	return append(slices.Clip(above), layer{Overlay: e.Spec.PolicyOverrides, header: &e.Header, prefix: "spec.policy_overrides"})
+	return append(slices.Clip(above), layer{Overlay: e.Spec.PolicyOverrides, scope: ScopeEntitlement, header: &e.Header, prefix: "spec.policy_overrides"})
 }
 
-// allow narrows values by the list each layer has for field. A nil list of
-// values is "any"; so is what no layer speaks of. by are the layers that took
-// something away.
-func allow(values []string, layers []layer, list func(schema.Overlay) []string) (left []string, by []layer) {
-	left = values
+// list is one of the keys that list what is allowed.
+type list struct {
+	key  string
+	of   func(schema.Overlay) []string
+	both func(a, b []string) []string // what both lists allow
+	// beyond is something that item allows and the list does not.
+	beyond func(item string, allowed []string) (witness string, ok bool)
+}
+
+func plain(key string, of func(schema.Overlay) []string) list {
+	return list{key: key, of: of,
+		both: func(a, b []string) []string {
+			return slices.DeleteFunc(slices.Clone(a), func(v string) bool { return !slices.Contains(b, v) })
+		},
+		beyond: func(item string, allowed []string) (string, bool) { return item, !slices.Contains(allowed, item) },
+	}
+}
+
+func allowedRegions() list {
+	return plain("allowed_regions", func(o schema.Overlay) []string { return o.AllowedRegions })
+}
+
+func allowedSKUs() list {
+	return plain("allowed_skus", func(o schema.Overlay) []string { return o.AllowedSKUs })
+}
+
+func allowedModes() list {
+	return plain("allowed_operating_modes", func(o schema.Overlay) []string { return o.AllowedOperatingModes })
+}
+
+func allowedScopes() list {
+	return plain("allowed_control_plane_scopes", func(o schema.Overlay) []string { return o.AllowedControlPlaneScopes })
+}
+
+func sourceHosts() list {
+	return list{key: "artifact_source_allowlist", of: func(o schema.Overlay) []string { return o.ArtifactSourceAllowlist }, both: bothHosts, beyond: outside}
+}
+
+// maximum is one of the keys that are maxima.
+type maximum struct {
+	key string
+	of  func(schema.Overlay) *int
+}
+
+func maxInstances() maximum {
+	return maximum{"max_instances_per_project", func(o schema.Overlay) *int { return o.MaxInstancesPerProject }}
+}
+
+func maxGPUs() maximum {
+	return maximum{"max_gpus_per_instance", func(o schema.Overlay) *int { return o.MaxGPUsPerInstance }}
+}
+
+// allow narrows values by the list each layer has. Nil values are "any", as is
+// what no layer speaks of. by are the layers that took something away.
+func (k list) allow(values []string, layers []layer) (left []string, by []layer) {
+	left = slices.Clone(values)
 	for _, l := range layers {
-		allowed := list(l.Overlay)
+		allowed := k.of(l.Overlay)
 		switch {
 		case allowed == nil:
 		case left == nil:
 			left = slices.Clone(allowed)
 			by = append(by, l)
 		default:
-			kept := slices.DeleteFunc(slices.Clone(left), func(v string) bool { return !slices.Contains(allowed, v) })
+			kept := k.both(left, allowed)
 			if len(kept) < len(left) {
 				by = append(by, l)
 			}
@@ -67,12 +159,38 @@ func allow(values []string, layers []layer, list func(schema.Overlay) []string) 
 	return left, by
 }
 
-// least is the layer with the least maximum; the widest of equal ones.
-func least(layers []layer, limit func(schema.Overlay) *int) (n int, by layer, ok bool) {
+// refuses is the first layer that does not allow all of item, and something it
+// does not allow.
+func (k list) refuses(item string, layers []layer) (by layer, witness string, ok bool) {
 	for _, l := range layers {
-		if m := limit(l.Overlay); m != nil && (!ok || *m < n) {
+		if allowed := k.of(l.Overlay); allowed != nil {
+			if witness, ok := k.beyond(item, allowed); ok {
+				return l, witness, true
+			}
+		}
+	}
+	return layer{}, "", false
+}
+
+// least is the layer with the least maximum; the widest of equal ones.
+func (k maximum) least(layers []layer) (n int, by layer, ok bool) {
+	for _, l := range layers {
+		if m := k.of(l.Overlay); m != nil && (!ok || *m < n) {
 			n, by, ok = *m, l, true
 		}
 	}
 	return n, by, ok
+}
+
+// only tells what a list allows; of a long one the beginning.
+func only(allowed []string) string {
+	const most = 8
+	if len(allowed) == 0 {
+		return "nothing is"
+	}
+	sorted := slices.Sorted(slices.Values(allowed))
+	if more := len(sorted) - most; more > 0 {
+		sorted = append(sorted[:most], "and "+strconv.Itoa(more)+" more")
+	}
+	return "only " + strings.Join(sorted, ", ")
 }

@@ -14,13 +14,32 @@ import (
 // Option changes how instances are judged.
 type Option func(*options)
 
-type options struct{ existing func(schema.Key) bool }
+type options struct {
+	existing func(schema.Key) bool
+	today    string
+}
 
 // Existing tells which instances exist already. A disabled app or version
 // forbids new ones only, and a maximum of instances refuses the new ones first.
 // Without it every instance counts as new.
 func Existing(is func(schema.Key) bool) Option {
 	return func(o *options) { o.existing = is }
+}
+
+// At says which day it is, "2006-01-02" in UTC. An existing instance that is
+// refused and whose grace is over is then to be stopped instead of left as it
+// is. Without it no grace is over. What is refused is the same on every day:
+// whoever decides by Findings which documents may come into force needs no day.
+func At(day string) Option {
+	return func(o *options) { o.today = day }
+}
+
+func with(opts []Option) options {
+	o := options{existing: func(schema.Key) bool { return false }}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	return o
 }
 
 // Evaluate judges everything that is declared. An instance that is refused is
@@ -34,14 +53,17 @@ func Evaluate(d *schema.Desired, opts ...Option) *schema.Effective {
 	return Join(d.Platform, parts...)
 }
 
-// Join puts tenants that were judged one by one together.
+// Join puts tenants that were judged one by one together, and judges what the
+// platform itself uses.
 func Join(p *schema.Platform, tenants ...*schema.Effective) *schema.Effective {
-	e := &schema.Effective{Instances: map[schema.Key]*schema.EffectiveInstance{}, Nodes: p.Nodes}
+	e := &schema.Effective{Instances: map[schema.Key]*schema.EffectiveInstance{}, Nodes: p.Nodes, Decisions: platformSources(p)}
 	for _, t := range tenants {
 		maps.Copy(e.Instances, t.Instances)
 		e.Decisions = append(e.Decisions, t.Decisions...)
+		e.Noncompliant = append(e.Noncompliant, t.Noncompliant...)
 	}
 	sortDecisions(e.Decisions)
+	sortNoncompliant(e.Noncompliant)
 	return e
 }
 
@@ -55,41 +77,66 @@ func sortDecisions(ds []schema.Decision) {
 // EvaluateTenant judges one tenant; it depends on nothing but the platform and
 // the tenant, so equal pointers give equal results. Nodes is left nil.
 func EvaluateTenant(p *schema.Platform, t *schema.TenantEstate, opts ...Option) *schema.Effective {
-	o := options{existing: func(schema.Key) bool { return false }}
-	for _, opt := range opts {
-		opt(&o)
-	}
-	e := &schema.Effective{Instances: map[schema.Key]*schema.EffectiveInstance{}}
+	o := with(opts)
 	above := tenantLayers(platformLayers(p), t)
+	e := &schema.Effective{Instances: map[schema.Key]*schema.EffectiveInstance{}, Decisions: tenantSources(p, t, above)}
 	for _, name := range slices.Sorted(maps.Keys(t.Projects)) {
-		project := t.Projects[name]
-		who := users(t, project)
-		counts := newCounts(o)
-		for _, i := range counts.order(project.Instances) {
-			ent := project.Entitlements[i.Spec.App]
-			app, version := p.Apps[i.Spec.App], p.Versions[i.Spec.App][i.Spec.Version]
-			if ent == nil || app == nil || version == nil {
-				continue // the reader lets none of these through
-			}
-			j := &judgement{instance: i, key: i.Key, new: !o.existing(i.Key), layers: entitlementLayers(above, ent)}
-			j.catalog(app, version, ent)
-			j.modes()
-			e.Instances[i.Key] = j.effective(version, who)
-			j.counted(counts, len(above), ent)
+		for _, j := range judgeProject(p, t, t.Projects[name], above, o) {
+			e.Instances[j.key] = j.result
 			e.Decisions = append(e.Decisions, j.decisions...)
+			if j.noncompliance != nil {
+				e.Noncompliant = append(e.Noncompliant, *j.noncompliance)
+			}
 		}
 	}
 	sortDecisions(e.Decisions)
+	sortNoncompliant(e.Noncompliant)
 	return e
+}
+
+// judgeProject judges the instances of a project, in the order they are counted.
+func judgeProject(p *schema.Platform, t *schema.TenantEstate, project *schema.ProjectEstate, above []layer, o options) []*judgement {
+	who := users(t, project)
+	counts := newCounts(o)
+	var all []*judgement
+	for _, i := range counts.order(project.Instances) {
+		ent := project.Entitlements[i.Spec.App]
+		app, version := p.Apps[i.Spec.App], p.Versions[i.Spec.App][i.Spec.Version]
+		if ent == nil || app == nil || version == nil {
+			continue // the reader lets none of these through
+		}
+		j := &judgement{
+			instance: i, key: i.Key, app: app, version: version, ent: ent, sources: p.ArtifactSources,
+			new: !o.existing(i.Key), above: above, layers: entitlementLayers(above, ent),
+		}
+		j.catalog()
+		j.modes()
+		j.artifacts()
+		j.effective(who)
+		j.counted(counts)
+		j.becomes(o.today)
+		all = append(all, j)
+	}
+	return all
 }
 
 // judgement is the judging of one instance.
 type judgement struct {
-	instance  *schema.Instance
-	key       schema.Key
-	new       bool
-	layers    []layer
-	decisions []schema.Decision
+	instance *schema.Instance
+	key      schema.Key
+	app      *schema.App
+	version  *schema.AppVersion
+	ent      *schema.Entitlement
+	sources  map[string]*schema.ArtifactSource // the platform's, which versions are made from
+	new      bool
+	above    []layer // of the platform and the tenant
+	layers   []layer // the entitlement's, too
+
+	result        *schema.EffectiveInstance
+	gpus          int // asked for
+	nth, nthOfApp int // what it was counted as
+	decisions     []schema.Decision
+	noncompliance *schema.Noncompliance
 }
 
 func (j *judgement) say(v schema.Verdict, rule string, source schema.Position, field, before, after, format string, args ...any) {
@@ -100,15 +147,15 @@ func (j *judgement) say(v schema.Verdict, rule string, source schema.Position, f
 }
 
 // catalog judges by the status of app and version, hard denies and the entitlement.
-func (j *judgement) catalog(app *schema.App, version *schema.AppVersion, ent *schema.Entitlement) {
-	j.status("spec.app", app.Spec.Status, &app.Header)
-	j.status("spec.version", version.Spec.Status, &version.Header)
-	if !ent.Spec.Enabled {
-		j.say(schema.Deny, "entitlement", ent.At("spec.enabled"), "spec.app", "", "", "the project's entitlement to %s is not enabled", app.Key.Name)
+func (j *judgement) catalog() {
+	j.status("spec.app", j.app.Spec.Status, &j.app.Header)
+	j.status("spec.version", j.version.Spec.Status, &j.version.Header)
+	if !j.ent.Spec.Enabled {
+		j.say(schema.Deny, "entitlement", j.ent.At("spec.enabled"), "spec.app", "", "", "the project's entitlement to %s is not enabled", j.app.Key.Name)
 	}
 	for _, l := range j.layers {
-		if slices.Contains(l.deny, app.Key.Name) {
-			j.say(schema.Deny, "hard_deny", l.at("hard_deny.apps"), "spec.app", "", "", "the platform denies the app %s", app.Key.Name)
+		if slices.Contains(l.deny, j.app.Key.Name) {
+			j.say(schema.Deny, "hard_deny", l.at("hard_deny.apps"), "spec.app", "", "", "the platform denies the app %s", j.app.Key.Name)
 		}
 	}
 }
@@ -127,60 +174,53 @@ func (j *judgement) status(field string, status schema.CatalogStatus, h *schema.
 // modes judges the values that must be in each layer's list.
 func (j *judgement) modes() {
 	spec := &j.instance.Spec
-	j.listed("operating_mode", spec.OperatingMode, "allowed_operating_modes", func(o schema.Overlay) []string { return o.AllowedOperatingModes })
-	j.listed("control_plane_scope", spec.ControlPlaneScope, "allowed_control_plane_scopes", func(o schema.Overlay) []string { return o.AllowedControlPlaneScopes })
+	j.listed("spec.operating_mode", spec.OperatingMode, allowedModes())
+	j.listed("spec.control_plane_scope", spec.ControlPlaneScope, allowedScopes())
 }
 
-func (j *judgement) listed(field, value, rule string, list func(schema.Overlay) []string) bool {
-	for _, l := range j.layers {
-		if allowed := list(l.Overlay); allowed != nil && !slices.Contains(allowed, value) {
-			j.say(schema.Deny, rule, l.at(rule), "spec."+field, value, "", "%s is not allowed, %s", value, only(allowed))
-			return false
-		}
+func (j *judgement) listed(field, value string, k list) {
+	if l, _, refused := k.refuses(value, j.layers); refused {
+		j.say(schema.Deny, k.key, l.at(k.key), field, value, "", "%s is not allowed, %s", value, only(k.of(l.Overlay)))
 	}
-	return true
 }
 
-func only(allowed []string) string {
-	if len(allowed) == 0 {
-		return "nothing is"
-	}
-	return "only " + strings.Join(slices.Sorted(slices.Values(allowed)), ", ")
-}
-
-// effective is the instance with policy applied.
-func (j *judgement) effective(version *schema.AppVersion, who []schema.UnixUser) *schema.EffectiveInstance {
-	i := j.instance
-	return &schema.EffectiveInstance{
+// effective applies policy to the instance.
+func (j *judgement) effective(who []schema.UnixUser) {
+	i, version := j.instance, j.version
+	j.result = &schema.EffectiveInstance{
 		Key: i.Key, UID: i.UID, Suspend: i.Suspend || i.Spec.SharedRuntime != "", DisplayName: i.Spec.DisplayName,
 		App: i.Spec.App, Version: i.Spec.Version, RuntimeBackend: version.Spec.RuntimeBackend,
 		OperatingMode: i.Spec.OperatingMode, ControlPlaneScope: i.Spec.ControlPlaneScope, TenantBoundaryMode: i.Spec.TenantBoundaryMode,
-		DesiredState: i.Spec.DesiredState, Regions: j.regions(), Roles: j.roles(version.Spec.Manifest.Roles),
+		DesiredState: i.Spec.DesiredState, Regions: j.regions(), Roles: j.roles(),
 		Config: overlayConfig(version.Spec.Manifest.Parameters, i.Spec.Config), Users: who, OnJobs: i.Spec.OnJobs, SharedRuntime: i.Spec.SharedRuntime,
 	}
 }
 
-func (j *judgement) regions() []string {
-	const rule = "allowed_regions"
-	want := j.instance.Spec.Regions
-	if len(want) == 0 {
-		want = nil
+// wantedRegions are those the instance asks for, nil: any.
+func wantedRegions(i *schema.Instance) []string {
+	if len(i.Spec.Regions) == 0 {
+		return nil
 	}
-	left, by := allow(want, j.layers, func(o schema.Overlay) []string { return o.AllowedRegions })
+	return i.Spec.Regions
+}
+
+func (j *judgement) regions() []string {
+	k, want := allowedRegions(), wantedRegions(j.instance)
+	left, by := k.allow(want, j.layers)
 	switch {
 	case left != nil && len(left) == 0:
-		j.say(schema.Deny, rule, by[len(by)-1].at(rule), "spec.regions", strings.Join(want, ", "), "", "no region is left that every policy allows")
+		j.say(schema.Deny, k.key, by[len(by)-1].at(k.key), "spec.regions", strings.Join(want, ", "), "", "no region is left that every policy allows")
 	case want != nil && len(left) < len(want):
 		for _, l := range by {
-			j.say(schema.Narrow, rule, l.at(rule), "spec.regions", strings.Join(want, ", "), strings.Join(left, ", "), "only %s", strings.Join(left, ", "))
+			j.say(schema.Narrow, k.key, l.at(k.key), "spec.regions", strings.Join(want, ", "), strings.Join(left, ", "), "only %s", strings.Join(left, ", "))
 		}
 	}
 	return left
 }
 
-func (j *judgement) roles(manifest map[string]schema.ManifestRole) []schema.EffectiveRole {
+func (j *judgement) roles() []schema.EffectiveRole {
 	var roles []schema.EffectiveRole
-	gpus := 0
+	manifest := j.version.Spec.Manifest.Roles
 	for _, name := range slices.Sorted(maps.Keys(manifest)) {
 		m := manifest[name]
 		want, given := j.instance.Spec.Roles[name]
@@ -188,7 +228,7 @@ func (j *judgement) roles(manifest map[string]schema.ManifestRole) []schema.Effe
 			want.Count = m.Min
 		}
 		if want.GPUs != nil {
-			gpus += want.Count * want.GPUs.Count
+			j.gpus += want.Count * want.GPUs.Count
 		}
 		roles = append(roles, schema.EffectiveRole{
 			Name: name, NodeRole: m.NodeRole, ControlPlane: m.ControlPlane, Shareable: m.Shareable,
@@ -204,23 +244,22 @@ func (j *judgement) roles(manifest map[string]schema.ManifestRole) []schema.Effe
 		}
 		return 1
 	})
-	const rule = "max_gpus_per_instance"
-	if most, by, ok := least(j.layers, func(o schema.Overlay) *int { return o.MaxGPUsPerInstance }); ok && gpus > most {
-		j.say(schema.Deny, rule, by.at(rule), "spec.roles", strconv.Itoa(gpus), strconv.Itoa(most), "asks for %d GPUs, at most %d are allowed", gpus, most)
+	k := maxGPUs()
+	if most, by, ok := k.least(j.layers); ok && j.gpus > most {
+		j.say(schema.Deny, k.key, by.at(k.key), "spec.roles", strconv.Itoa(j.gpus), strconv.Itoa(most), "asks for %d GPUs, at most %d are allowed", j.gpus, most)
 	}
 	return roles
 }
 
 func (j *judgement) skus(field, want string) []string {
-	const rule = "allowed_skus"
-	list := func(o schema.Overlay) []string { return o.AllowedSKUs }
+	k := allowedSKUs()
 	if want != "" {
-		j.listed(strings.TrimPrefix(field, "spec."), want, rule, list)
+		j.listed(field, want, k)
 		return []string{want}
 	}
-	left, by := allow(nil, j.layers, list)
+	left, by := k.allow(nil, j.layers)
 	if left != nil && len(left) == 0 {
-		j.say(schema.Deny, rule, by[len(by)-1].at(rule), field, "", "", "no SKU is left that every policy allows")
+		j.say(schema.Deny, k.key, by[len(by)-1].at(k.key), field, "", "", "no SKU is left that every policy allows")
 	}
 	return left
 }
@@ -250,25 +289,25 @@ func (c *counts) order(all map[string]*schema.Instance) []*schema.Instance {
 }
 
 // counted judges by the number of instances: all of the project's for the
-// layers above, those of the app for the entitlement's. What is refused
-// otherwise is not counted.
-func (j *judgement) counted(c *counts, above int, ent *schema.Entitlement) {
-	if j.denied() {
+// layers above, those of the app for the entitlement's. What exists counts,
+// refused or not; a new one that is refused otherwise does not.
+func (j *judgement) counted(c *counts) {
+	denied := j.denied()
+	if denied && j.new {
 		return
 	}
 	c.all++
-	app := ent.Key.Name
+	app := j.app.Key.Name
 	c.byApp[app]++
-	const rule = "max_instances_per_project"
-	limit := func(o schema.Overlay) *int { return o.MaxInstancesPerProject }
-	if most, by, ok := least(j.layers[:above], limit); ok && c.all > most {
-		j.say(schema.Deny, rule, by.at(rule), "metadata.name", strconv.Itoa(c.all), strconv.Itoa(most), "would be instance %d of the project, at most %d are allowed", c.all, most)
+	j.nth, j.nthOfApp = c.all, c.byApp[app]
+	if denied {
+		return
 	}
-	if most, by, ok := least(j.layers[above:], limit); ok && c.byApp[app] > most {
-		j.say(schema.Deny, rule, by.at(rule), "metadata.name", strconv.Itoa(c.byApp[app]), strconv.Itoa(most), "would be instance %d of %s in the project, at most %d are allowed", c.byApp[app], app, most)
+	k := maxInstances()
+	if most, by, ok := k.least(j.above); ok && j.nth > most {
+		j.say(schema.Deny, k.key, by.at(k.key), "metadata.name", strconv.Itoa(j.nth), strconv.Itoa(most), "would be instance %d of the project, at most %d are allowed", j.nth, most)
 	}
-}
-
-func (j *judgement) denied() bool {
-	return slices.ContainsFunc(j.decisions, func(d schema.Decision) bool { return d.Verdict == schema.Deny })
+	if most, by, ok := k.least(j.layers[len(j.above):]); ok && j.nthOfApp > most {
+		j.say(schema.Deny, k.key, by.at(k.key), "metadata.name", strconv.Itoa(j.nthOfApp), strconv.Itoa(most), "would be instance %d of %s in the project, at most %d are allowed", j.nthOfApp, app, most)
+	}
 }

@@ -5,21 +5,12 @@ import (
 	"slices"
 
 	"berth/schema"
+	"berth/schema/authority"
 )
 
-// mayCreate says whether a role may create instances and submit work: the row
-// apps.instance.create of the action matrix (ACP). Who may only look has no
-// account.
-func mayCreate(role string) bool {
-	switch role {
-	case "tenant_owner", "tenant_admin", "project_owner", "project_admin", "project_member", "service_account":
-		return true
-	}
-	return false // platform roles are for operating, on explicit admin endpoints only
-}
-
 // users are the people that may submit work in a project: those of its own
-// binding and of its tenant's. Sorted by name, each once.
+// binding and of its tenant's. Sorted by name, each once. Who may only look has
+// no account on the hosts, nor has a service account: it is nobody's login.
 func users(t *schema.TenantEstate, p *schema.ProjectEstate) []schema.UnixUser {
 	us := []schema.UnixUser{}
 	for _, b := range []*schema.RoleBinding{t.Roles, p.Roles} {
@@ -27,7 +18,7 @@ func users(t *schema.TenantEstate, p *schema.ProjectEstate) []schema.UnixUser {
 			continue
 		}
 		for _, m := range b.Spec.Members {
-			if m.UnixUser != nil && mayCreate(m.Role) {
+			if m.UnixUser != nil && m.ServiceAccount == "" && authority.RoleHas(m.Role, authority.QueueSubmit) {
 				us = append(us, *m.UnixUser)
 			}
 		}

@@ -1,0 +1,249 @@
+package policy
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	"berth/schema"
+)
+
+// Explanation says of one instance what shall run and which layers made each
+// value. A value's JSON is null where nothing is said: any, or no limit.
+type Explanation struct {
+	Key           schema.Key            `json:"key"`
+	Denied        bool                  `json:"denied"` // a rule refuses it
+	Noncompliance *schema.Noncompliance `json:"noncompliance,omitempty"`
+	Values        []Value               `json:"values"`
+}
+
+// Value is one effective value of an instance.
+type Value struct {
+	Field     string            `json:"field"` // as in the documents, such as regions, roles.worker.sku, max_gpus_per_instance, config.partitions
+	Value     any               `json:"value"` // what Effective has, or the limit that holds
+	Asked     any               `json:"asked,omitempty"`
+	Steps     []Step            `json:"steps"`               // the layers that speak of it, from wide to narrow
+	Decisions []schema.Decision `json:"decisions,omitempty"` // what policy did to it
+}
+
+// Step is what one layer says to a value.
+type Step struct {
+	Scope  Scope           `json:"scope"`
+	Source schema.Position `json:"source"`
+	Says   any             `json:"says"`
+	Value  any             `json:"value"` // after the layer
+}
+
+// Explain explains an instance; ok is false where there is no valid one of
+// that key. It is given what EvaluateTenant is, and judges by the same code: a
+// value after a layer is what evaluating comes to where that layer is the last.
+func Explain(p *schema.Platform, t *schema.TenantEstate, key schema.Key, opts ...Option) (Explanation, bool) {
+	project := t.Projects[key.Project]
+	if project == nil || key.Tenant != t.Name {
+		return Explanation{}, false
+	}
+	all := judgeProject(p, t, project, tenantLayers(platformLayers(p), t), with(opts))
+	i := slices.IndexFunc(all, func(j *judgement) bool { return j.key == key })
+	if i < 0 {
+		return Explanation{}, false
+	}
+	j := all[i]
+	out := Explanation{Key: key, Noncompliance: j.noncompliance}
+	out.Denied = j.denied() || j.noncompliance != nil
+	out.Values = slices.Concat(j.explainCatalog(), j.explainLists(), j.explainLimits(all), []Value{j.explainSources(), j.explainState()}, j.explainConfig())
+	return out, true
+}
+
+// value is a Value with the decisions about one field of the document that
+// rest on rule; any rule if that is "".
+func (j *judgement) value(name string, v any, steps []Step, field, rule string) Value {
+	out := Value{Field: name, Value: v, Steps: steps}
+	for _, d := range j.decisions {
+		if d.Field == field && (rule == "" || d.Rule == rule) {
+			out.Decisions = append(out.Decisions, d)
+		}
+	}
+	return out
+}
+
+func (j *judgement) asks(field string, says, value any) Step {
+	return Step{Scope: ScopeInstance, Source: j.instance.At(field), Says: says, Value: value}
+}
+
+func (j *judgement) explainCatalog() []Value {
+	status := func(field string, scope Scope, h *schema.Header, s schema.CatalogStatus, at string) Value {
+		return j.value(field, string(s), []Step{{scope, h.At("spec.status"), string(s), string(s)}}, at, "status")
+	}
+	denied := false
+	denies := []Step{}
+	for _, l := range j.layers {
+		if len(l.deny) > 0 {
+			denied = denied || slices.Contains(l.deny, j.app.Key.Name)
+			denies = append(denies, Step{l.scope, l.at("hard_deny.apps"), l.deny, denied})
+		}
+	}
+	enabled := j.ent.Spec.Enabled
+	return []Value{
+		status("app.status", ScopeApp, &j.app.Header, j.app.Spec.Status, "spec.app"),
+		status("version.status", ScopeVersion, &j.version.Header, j.version.Spec.Status, "spec.version"),
+		j.value("hard_deny", denied, denies, "spec.app", "hard_deny"),
+		j.value("entitlement.enabled", enabled, []Step{{ScopeEntitlement, j.ent.At("spec.enabled"), enabled, enabled}}, "spec.app", "entitlement"),
+	}
+}
+
+// fold is the steps of the layers that have a list.
+func (k list) fold(layers []layer) []Step {
+	steps := []Step{}
+	for i, l := range layers {
+		if says := k.of(l.Overlay); says != nil {
+			left, _ := k.allow(nil, layers[:i+1])
+			steps = append(steps, Step{l.scope, l.at(k.key), says, left})
+		}
+	}
+	return steps
+}
+
+// orNil keeps a list that is nil from being taken for a list.
+func orNil(list []string) any {
+	if list == nil {
+		return nil
+	}
+	return list
+}
+
+func (j *judgement) explainLists() []Value {
+	one := func(name, says string, k list) Value {
+		field := "spec." + name
+		return j.value(name, says, append(k.fold(j.layers), j.asks(field, says, says)), field, "")
+	}
+	out := []Value{
+		one("operating_mode", j.result.OperatingMode, allowedModes()),
+		one("control_plane_scope", j.result.ControlPlaneScope, allowedScopes()),
+	}
+
+	regions := allowedRegions()
+	steps := regions.fold(j.layers)
+	if want := wantedRegions(j.instance); want != nil {
+		left, _ := regions.allow(want, j.layers)
+		steps = append(steps, j.asks("spec.regions", want, left))
+	}
+	out = append(out, j.value("regions", orNil(j.result.Regions), steps, "spec.regions", ""))
+
+	for _, r := range j.result.Roles {
+		name := "roles." + r.Name + ".sku"
+		steps := allowedSKUs().fold(j.layers)
+		if want := j.instance.Spec.Roles[r.Name].SKU; want != "" {
+			steps = append(steps, j.asks("spec."+name, want, []string{want}))
+		}
+		out = append(out, j.value(name, orNil(r.SKUs), steps, "spec."+name, ""))
+	}
+	return out
+}
+
+// fold is the steps of the layers that have a maximum.
+func (k maximum) fold(layers []layer) []Step {
+	steps := []Step{}
+	for i, l := range layers {
+		if says := k.of(l.Overlay); says != nil {
+			n, _, _ := k.least(layers[:i+1])
+			steps = append(steps, Step{l.scope, l.at(k.key), *says, n})
+		}
+	}
+	return steps
+}
+
+// limit is a maximum that holds, nil for none.
+func (k maximum) limit(layers []layer) any {
+	if n, _, ok := k.least(layers); ok {
+		return n
+	}
+	return nil
+}
+
+// explainLimits counts the instances of all, which are the project's.
+func (j *judgement) explainLimits(all []*judgement) []Value {
+	count, ofApp := 0, 0
+	for _, o := range all {
+		count = max(count, o.nth)
+		if o.app == j.app {
+			ofApp = max(ofApp, o.nthOfApp)
+		}
+	}
+	instances, gpus := maxInstances(), maxGPUs()
+	limit := func(name string, k maximum, layers []layer, asked int, field string) Value {
+		v := j.value(name, k.limit(layers), k.fold(layers), field, k.key)
+		v.Asked = asked
+		v.Decisions = slices.DeleteFunc(v.Decisions, func(d schema.Decision) bool {
+			return !slices.ContainsFunc(layers, func(l layer) bool { return l.at(k.key) == d.Source })
+		})
+		return v
+	}
+	return []Value{
+		limit("max_instances_per_project", instances, j.above, count, "metadata.name"),
+		limit("max_instances_of_app", instances, j.layers[len(j.above):], ofApp, "metadata.name"),
+		limit("max_gpus_per_instance", gpus, j.layers, j.gpus, "spec.roles"),
+	}
+}
+
+// explainSources says which hosts the instance's artifacts, and those its
+// project publishes for the app, may come from. Asked are those its version uses.
+func (j *judgement) explainSources() Value {
+	k := sourceHosts()
+	left, _ := k.allow(nil, j.layers)
+	v := j.value(k.key, left, k.fold(j.layers), "spec.version", k.key)
+	hosts := []string{}
+	for _, a := range j.version.Spec.Manifest.Artifacts {
+		if s := j.sources[a.Source]; s != nil && s.Spec.Host != "" {
+			hosts = append(hosts, s.Spec.Host)
+		}
+	}
+	slices.Sort(hosts)
+	v.Asked = slices.Compact(hosts)
+	return v
+}
+
+func (j *judgement) explainState() Value {
+	const field = "spec.desired_state"
+	was, is := string(j.instance.Spec.DesiredState), string(j.result.DesiredState)
+	steps := []Step{j.asks(field, was, was)}
+	if n := j.noncompliance; n != nil && n.Source != nil {
+		says, by, _ := strictest(j.layers)
+		steps = append(steps, Step{by.scope, by.at("noncompliant"), says, is})
+	}
+	return j.value("desired_state", is, steps, field, "")
+}
+
+func (j *judgement) explainConfig() []Value {
+	under, over, made := object(j.version.Spec.Manifest.Parameters), object(j.instance.Spec.Config), object(j.result.Config)
+	alone := object(overlayConfig(j.version.Spec.Manifest.Parameters, nil))
+	var out []Value
+	for _, key := range slices.Sorted(maps.Keys(made)) {
+		var steps []Step
+		if says, ok := under[key]; ok {
+			steps = append(steps, Step{ScopeVersion, j.version.At("spec.manifest.parameters." + key), canonical(says), canonical(alone[key])})
+		}
+		if says, ok := over[key]; ok {
+			steps = append(steps, j.asks("spec.config."+key, canonical(says), canonical(made[key])))
+		}
+		out = append(out, j.value("config."+key, canonical(made[key]), steps, "spec.config."+key, ""))
+	}
+	return out
+}
+
+// Text is a value as people read it: what is any is "any", a list its items.
+func Text(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return "any"
+	case string:
+		return v
+	case []string:
+		if len(v) == 0 {
+			return "none"
+		}
+		return strings.Join(v, ", ")
+	}
+	data, _ := json.Marshal(v)
+	return string(data)
+}

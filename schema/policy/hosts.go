@@ -1,0 +1,98 @@
+package policy
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A host pattern is host or *.suffix, each with a port or without. It stands
+// for hosts with their ports: host for itself alone; *.suffix for everything
+// below suffix, not for suffix itself; with a port for that port alone, without
+// one for every port, and for none.
+
+func splitPort(pattern string) (host, port string) {
+	host, port, _ = strings.Cut(pattern, ":")
+	return host, port
+}
+
+// covers says whether pattern stands for all that other stands for. A single
+// host is a pattern, too. What several patterns cover together one of them
+// covers alone: there are always more names below a suffix, and more ports,
+// than anybody lists.
+func covers(pattern, other string) bool {
+	host, port := splitPort(pattern)
+	otherHost, otherPort := splitPort(other)
+	return (port == "" || port == otherPort) && coversHost(host, otherHost)
+}
+
+func coversHost(host, other string) bool {
+	if below, ok := strings.CutPrefix(host, "*"); ok {
+		return strings.HasSuffix(other, below) && len(other) > len(below)
+	}
+	return host == other
+}
+
+// outside is a single host that pattern stands for and none of patterns does.
+func outside(pattern string, patterns []string) (witness string, ok bool) {
+	covered := func(p string) bool {
+		return slices.ContainsFunc(patterns, func(by string) bool { return covers(by, p) })
+	}
+	if covered(pattern) {
+		return "", false
+	}
+	below, any := strings.CutPrefix(pattern, "*")
+	if !any {
+		return pattern, true
+	}
+	// Only single hosts among patterns can be in the way, each of one name.
+	for i := 0; ; i++ {
+		name := string(rune('a' + i%26))
+		if i >= 26 {
+			name += strconv.Itoa(i / 26)
+		}
+		if !covered(name + below) {
+			return name + below, true
+		}
+	}
+}
+
+// bothHosts are the patterns for what both lists stand for, none within another.
+func bothHosts(a, b []string) []string {
+	met := []string{}
+	for _, x := range a {
+		for _, y := range b {
+			if m, ok := meet(x, y); ok {
+				met = append(met, m)
+			}
+		}
+	}
+	slices.Sort(met)
+	met = slices.Compact(met)
+	return slices.DeleteFunc(slices.Clone(met), func(p string) bool {
+		return slices.ContainsFunc(met, func(by string) bool { return by != p && covers(by, p) })
+	})
+}
+
+// meet is the pattern for what both stand for, if there is anything.
+func meet(a, b string) (string, bool) {
+	aHost, aPort := splitPort(a)
+	bHost, bPort := splitPort(b)
+	port := aPort
+	switch {
+	case aPort == "":
+		port = bPort
+	case bPort != "" && aPort != bPort:
+		return "", false
+	}
+	if port != "" {
+		port = ":" + port
+	}
+	switch {
+	case coversHost(aHost, bHost):
+		return bHost + port, true
+	case coversHost(bHost, aHost):
+		return aHost + port, true
+	}
+	return "", false
+}

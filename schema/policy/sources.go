@@ -1,0 +1,147 @@
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"berth/schema"
+)
+
+// SourceAllowed says whether bytes may come from source for an app of a
+// project, and which layer decides. Project and app may be empty: then the
+// layers above them alone are asked; t is nil for what the platform itself
+// uses. A source of the platform's is for everybody, one of a tenant's for that
+// tenant. Sources of type file are on Berth's own host: only the platform has
+// such, and no host pattern binds them.
+//
+// A source's host may be a pattern; then all that it stands for must be
+// allowed. The Decision is of the source, at its host; where it is refused its
+// Verdict is Deny.
+func SourceAllowed(p *schema.Platform, t *schema.TenantEstate, project, app string, source *schema.ArtifactSource) (schema.Decision, bool) {
+	layers := platformLayers(p)
+	if t != nil {
+		layers = tenantLayers(layers, t)
+		if in := t.Projects[project]; in != nil && in.Entitlements[app] != nil {
+			layers = entitlementLayers(layers, in.Entitlements[app])
+		}
+	}
+	tenant := ""
+	if t != nil {
+		tenant = t.Name
+	}
+	return sourceAllowed(layers, tenant, source)
+}
+
+func sourceAllowed(layers []layer, tenant string, s *schema.ArtifactSource) (schema.Decision, bool) {
+	k := sourceHosts()
+	d := schema.Decision{Key: s.Key, Field: "spec.host", Verdict: schema.Deny, Rule: k.key, At: s.At("spec.host"), Before: s.Spec.Host}
+	own := s.Key.Tenant == ""
+	switch {
+	case !own && s.Key.Tenant != tenant:
+		d.Field, d.Source, d.At = "metadata.name", s.At("metadata.name"), s.At("metadata.name")
+		d.Message = fmt.Sprintf("%s is for its own tenant alone", s.Key)
+		return d, false
+	case s.Spec.Type == schema.SourceFile:
+		d.Field, d.Source, d.At, d.Before = "spec.type", s.At("spec.type"), s.At("spec.type"), s.Spec.Directory
+		if !own {
+			d.Message = "a source of type file is on Berth's own host: only the platform has such"
+			return d, false
+		}
+		d.Verdict, d.Message = schema.Allow, "a directory of the platform's"
+		return d, true
+	}
+	if l, witness, refused := k.refuses(s.Spec.Host, layers); refused {
+		d.Source = l.at(k.key)
+		d.Message = fmt.Sprintf("%s is not allowed, %s", witness, only(k.of(l.Overlay)))
+		if witness != s.Spec.Host {
+			d.Message = fmt.Sprintf("%s, which is one of %s, is not allowed, %s", witness, s.Spec.Host, only(k.of(l.Overlay)))
+		}
+		return d, false
+	}
+	// The platform's layers always have a list; the narrowest that has one is
+	// the last word.
+	for _, l := range layers {
+		if k.of(l.Overlay) != nil {
+			d.Source = l.at(k.key)
+		}
+	}
+	d.Verdict, d.After = schema.Allow, s.Spec.Host
+	d.Message = s.Spec.Host + " is allowed"
+	return d, true
+}
+
+// used is the refusal of a source as that of what uses it at a field.
+func used(refused schema.Decision, by *schema.Header, field, format string, args ...any) schema.Decision {
+	source := refused.Key
+	refused.Key, refused.Field, refused.At = by.Key, field, by.At(field)
+	refused.Message = fmt.Sprintf(format, args...) + fmt.Sprintf(" comes from %s: %s", source, refused.Message)
+	return refused
+}
+
+// platformSources judges the platform's sources, and what its versions are
+// made from, by the platform's own policies.
+func platformSources(p *schema.Platform) (ds []schema.Decision) {
+	layers := platformLayers(p)
+	refused := map[string]schema.Decision{}
+	for _, name := range slices.Sorted(maps.Keys(p.ArtifactSources)) {
+		if d, ok := sourceAllowed(layers, "", p.ArtifactSources[name]); !ok {
+			refused[name] = d
+			ds = append(ds, d)
+		}
+	}
+	for _, versions := range p.Versions {
+		for _, v := range versions {
+			for name, a := range v.Spec.Manifest.Artifacts {
+				if d, no := refused[a.Source]; no {
+					ds = append(ds, used(d, &v.Header, "spec.manifest.artifacts."+name+".source", "the artifact %s", name))
+				}
+			}
+		}
+	}
+	return ds
+}
+
+// tenantSources judges a tenant's sources, and the artifacts its projects
+// publish, by the layers above the project and the entitlement.
+func tenantSources(p *schema.Platform, t *schema.TenantEstate, above []layer) (ds []schema.Decision) {
+	for _, s := range t.ArtifactSources {
+		if d, ok := sourceAllowed(above, t.Name, s); !ok {
+			ds = append(ds, d)
+		}
+	}
+	for _, project := range t.Projects {
+		for _, a := range project.Artifacts {
+			source := t.ArtifactSources[a.Spec.Source]
+			if source == nil {
+				source = p.ArtifactSources[a.Spec.Source]
+			}
+			if source == nil {
+				continue // the reader lets none of these through
+			}
+			layers := above
+			if ent := project.Entitlements[a.Spec.App]; ent != nil {
+				layers = entitlementLayers(above, ent)
+			}
+			if d, ok := sourceAllowed(layers, t.Name, source); !ok {
+				ds = append(ds, used(d, &a.Header, "spec.source", "it"))
+			}
+		}
+	}
+	return ds
+}
+
+// artifacts judges what the instance's version is made from by the layers of
+// the instance: what its tenant may not fetch is not run for it.
+func (j *judgement) artifacts() {
+	all := j.version.Spec.Manifest.Artifacts
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		source := j.sources[all[name].Source]
+		if source == nil {
+			continue // the reader lets none of these through
+		}
+		if d, ok := sourceAllowed(j.layers, j.key.Tenant, source); !ok {
+			j.decisions = append(j.decisions, used(d, &j.instance.Header, "spec.version", "the artifact %s of %s", name, j.version.Key))
+		}
+	}
+}

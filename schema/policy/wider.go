@@ -1,0 +1,77 @@
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"berth/schema"
+)
+
+// CodeWider: a layer allows what those above it do not.
+const CodeWider = "policy.wider"
+
+// Wider finds what a tenant's policy or an entitlement allows and the layers
+// above it do not, at the very item, with the layer that does not and something
+// it does not allow. It has no effect, as layers only narrow; but whoever wrote
+// it believes that it has. Each tenant's findings depend on the platform and
+// that tenant alone.
+func Wider(d *schema.Desired) []schema.Diagnostic {
+	var ds []schema.Diagnostic
+	for _, t := range d.Tenants {
+		ds = append(ds, WiderTenant(d.Platform, t)...)
+	}
+	schema.SortDiagnostics(ds)
+	return ds
+}
+
+// WiderTenant is Wider for one tenant.
+func WiderTenant(p *schema.Platform, t *schema.TenantEstate) []schema.Diagnostic {
+	platform := platformLayers(p)
+	above := tenantLayers(platform, t)
+	var ds []schema.Diagnostic
+	for _, l := range above[len(platform):] {
+		ds = append(ds, wider(platform, l)...)
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.Projects)) {
+		for _, e := range t.Projects[name].Entitlements {
+			ds = append(ds, wider(above, entitlementLayers(nil, e)[0])...)
+		}
+	}
+	schema.SortDiagnostics(ds)
+	return ds
+}
+
+// wider is what child allows and the layers above it do not.
+func wider(above []layer, child layer) (ds []schema.Diagnostic) {
+	say := func(field string, by layer, rule, format string, args ...any) {
+		at, from := child.at(field), by.at(rule)
+		ds = append(ds, schema.Diagnostic{
+			Severity: schema.SeverityError, Code: CodeWider,
+			Message: fmt.Sprintf("%s.%s: ", child.prefix, field) + fmt.Sprintf(format, args...) +
+				fmt.Sprintf(" (%s:%d); a layer below can only narrow", from.File, from.Line),
+			File: at.File, Line: at.Line, Column: at.Column, Path: child.prefix + "." + field,
+		})
+	}
+	for _, k := range []list{allowedRegions(), allowedSKUs(), sourceHosts(), allowedModes(), allowedScopes()} {
+		for i, item := range k.of(child.Overlay) {
+			by, witness, refused := k.refuses(item, above)
+			if !refused {
+				continue
+			}
+			what := witness
+			if witness != item {
+				what = fmt.Sprintf("%s by %q", witness, item)
+			}
+			say(fmt.Sprintf("%s[%d]", k.key, i), by, k.key, "allows %s, which is not allowed above: %s", what, only(k.of(by.Overlay)))
+		}
+	}
+	for _, k := range []maximum{maxInstances(), maxGPUs()} {
+		if n := k.of(child.Overlay); n != nil {
+			if most, by, ok := k.least(above); ok && *n > most {
+				say(k.key, by, k.key, "allows %d, which is not allowed above: at most %d", *n, most)
+			}
+		}
+	}
+	return ds
+}
