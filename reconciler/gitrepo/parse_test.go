@@ -58,12 +58,19 @@ func FuzzParseCommit(f *testing.F) {
 func FuzzDecodeStatus(f *testing.F) {
 	f.Add([]byte("apiVersion: berth/v1\nkind: InstanceStatus\nkey: {kind: Instance, tenant: a, project: b, name: c}\n"))
 	f.Add([]byte("? !!binary x\n: - &a [*a]"))
-	key := schema.InstanceKey("a", "b", "c")
+	f.Add([]byte("apiVersion: berth/v1\nkind: NodeStatus\nkey: {kind: Node, name: n}\nphase: ready\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		s, warning := decodeStatus(key, b)
-		require.Equal(t, s == nil, warning != "")
-		if s != nil {
-			require.Equal(t, key, s.Key)
+		unit := decodeStatus("x.yaml", schema.InstanceKey("a", "b", "c"), b)
+		require.Nil(t, unit.thing)
+		require.Equal(t, unit.status == nil, unit.warning != "")
+		if unit.status != nil {
+			require.Equal(t, unit.key, unit.status.Key)
+		}
+		thing := decodeStatus("x.yaml", schema.Key{Kind: schema.KindNode, Name: "n"}, b)
+		require.Nil(t, thing.status)
+		require.Equal(t, thing.thing == nil, thing.warning != "")
+		if thing.thing != nil {
+			require.Equal(t, thing.key, thing.thing.Key)
 		}
 	})
 }

@@ -1,9 +1,7 @@
 package gitrepo
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -20,8 +18,6 @@ import (
 const (
 	revisionFile = "revision.yaml"
 	readmeFile   = "README.md"
-	// statusKind is the kind of an instance's status document.
-	statusKind = "InstanceStatus"
 	// maxStatus bounds one status file that is read back.
 	maxStatus = 1 << 20
 )
@@ -41,7 +37,7 @@ func (r *Repo) ReadStatus(ctx context.Context, commit string) (reconciler.Status
 	if err != nil {
 		return reconciler.StatusTree{}, fmt.Errorf("read status %s: %w", commit, err)
 	}
-	out := reconciler.StatusTree{Revision: x.revision, Units: maps.Clone(x.units)}
+	out := reconciler.StatusTree{Revision: x.revision, Units: maps.Clone(x.units), Things: maps.Clone(x.things)}
 	for _, path := range slices.Sorted(maps.Keys(x.warnings)) {
 		out.Warnings = append(out.Warnings, path+": "+x.warnings[path])
 	}
@@ -53,14 +49,16 @@ type statusIndex struct {
 	root     plumbing.Hash
 	revision reconciler.Revision
 	units    plan.Memory
+	things   map[schema.Key]*plan.ThingStatus
 	warnings map[string]string // path → why it was passed over
 }
 
 // statusFile is one file of the status tree as read.
 type statusFile struct {
 	path    string
-	key     schema.Key // zero for a file that has no place here
-	status  *plan.Status
+	key     schema.Key        // zero for a file that has no place here
+	status  *plan.Status      // of a unit
+	thing   *plan.ThingStatus // of anything else
 	warning string
 }
 
@@ -68,7 +66,7 @@ type statusFile struct {
 // holds statusMu.
 func (r *Repo) statusAt(ctx context.Context, root plumbing.Hash) (*statusIndex, error) {
 	if r.index == nil {
-		r.index = &statusIndex{units: plan.Memory{}, warnings: map[string]string{}}
+		r.index = &statusIndex{units: plan.Memory{}, things: map[schema.Key]*plan.ThingStatus{}, warnings: map[string]string{}}
 	}
 	x := r.index
 	if x.root == root {
@@ -98,11 +96,14 @@ func (r *Repo) statusAt(ctx context.Context, root plumbing.Hash) (*statusIndex, 
 func (x *statusIndex) set(f statusFile) {
 	delete(x.warnings, f.path)
 	delete(x.units, f.key)
+	delete(x.things, f.key)
 	switch {
 	case f.warning != "":
 		x.warnings[f.path] = f.warning
 	case f.status != nil:
 		x.units[f.key] = f.status
+	case f.thing != nil:
+		x.things[f.key] = f.thing
 	}
 }
 
@@ -114,7 +115,7 @@ func (r *Repo) readRevision(root plumbing.Hash) (out reconciler.Revision, warnin
 	if err != nil || e.id.IsZero() {
 		return out, "", err
 	}
-	data, warning, err := r.statusBlob(e)
+	data, warning, err := r.blob(e, maxStatus)
 	if err != nil || warning != "" {
 		return out, warning, err
 	}
@@ -126,22 +127,24 @@ func (r *Repo) readRevision(root plumbing.Hash) (out reconciler.Revision, warnin
 
 // changedStatus reads the status files that differ between two trees.
 func (r *Repo) changedStatus(ctx context.Context, from, to plumbing.Hash) ([]statusFile, error) {
-	var sides [2]plumbing.Hash
-	for i, root := range []plumbing.Hash{from, to} {
-		if root.IsZero() {
-			continue
+	d := differ{repo: r, budget: map[string]int{}}
+	for _, dir := range statusDirs() {
+		var sides [2]plumbing.Hash
+		for i, root := range []plumbing.Hash{from, to} {
+			if root.IsZero() {
+				continue
+			}
+			e, err := r.lookup(root, dir)
+			if err != nil {
+				return nil, err
+			}
+			if e.dir() {
+				sides[i] = e.id
+			}
 		}
-		e, err := r.lookup(root, tenantsDir)
-		if err != nil {
+		if err := d.trees(ctx, dir, sides[0], sides[1], 1); err != nil {
 			return nil, err
 		}
-		if e.dir() {
-			sides[i] = e.id
-		}
-	}
-	d := differ{repo: r, budget: map[string]int{}}
-	if err := d.trees(ctx, tenantsDir, sides[0], sides[1], 1); err != nil {
-		return nil, err
 	}
 	out := make([]statusFile, 0, len(d.out))
 	for _, c := range d.out {
@@ -150,77 +153,55 @@ func (r *Repo) changedStatus(ctx context.Context, from, to plumbing.Hash) ([]sta
 		switch {
 		case !ok && !c.to.id.IsZero():
 			f.warning = "no place for a status file"
-		case ok:
+		case ok && c.to.id.IsZero():
 			f.key = key
-			if !c.to.id.IsZero() {
-				data, warning, err := r.statusBlob(c.to)
-				if err != nil {
-					return nil, fmt.Errorf("%s: %w", c.path, err)
-				}
-				f.warning = warning
-				if warning == "" {
-					f.status, f.warning = decodeStatus(key, data)
-				}
+		case ok:
+			data, warning, err := r.blob(c.to, maxStatus)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", c.path, err)
 			}
+			if warning != "" {
+				f.key, f.warning = key, warning
+				break
+			}
+			f = decodeStatus(c.path, key, data)
 		}
 		out = append(out, f)
 	}
 	return out, nil
 }
 
-// statusBlob reads a file of the status branch, or says why it is none. An
-// error is damage to the mirror.
-func (r *Repo) statusBlob(e entry) (data []byte, warning string, err error) {
-	if e.mode != schema.ModePlain {
-		return nil, "not a plain file", nil
-	}
-	kind, data, more, err := r.read(e.id, maxStatus)
-	switch {
-	case err != nil:
-		r.damaged("read status", err)
-		return nil, "", err
-	case kind != plumbing.BlobObject:
-		return nil, "not a file", nil
-	case more:
-		return nil, fmt.Sprintf("larger than %d bytes", maxStatus), nil
-	}
-	return data, "", nil
-}
-
 // decodeStatus reads a status document, or says why it is none.
-func decodeStatus(key schema.Key, data []byte) (*plan.Status, string) {
-	var s plan.Status
-	if err := yaml.Unmarshal(data, &s); err != nil {
-		return nil, "not a status: " + oneLine(err.Error(), maxLine)
+func decodeStatus(path string, key schema.Key, data []byte) statusFile {
+	f := statusFile{path: path, key: key}
+	var into any
+	var head struct {
+		apiVersion, kind *string
+		key              *schema.Key
 	}
-	switch {
-	case s.APIVersion != schema.APIVersion || s.Kind != statusKind:
-		return nil, fmt.Sprintf("apiVersion and kind are not %s and %s", schema.APIVersion, statusKind)
-	case s.Key != key:
-		return nil, "its key is not that of its path"
+	if key.Kind == schema.KindInstance {
+		f.status = &plan.Status{}
+		into, head.apiVersion, head.kind, head.key = f.status, &f.status.APIVersion, &f.status.Kind, &f.status.Key
+	} else {
+		f.thing = &plan.ThingStatus{}
+		into, head.apiVersion, head.kind, head.key = f.thing, &f.thing.APIVersion, &f.thing.Kind, &f.thing.Key
 	}
-	return &s, ""
+	switch err := yaml.Unmarshal(data, into); {
+	case err != nil:
+		f.warning = "not a status: " + oneLine(err.Error(), maxLine)
+	case *head.apiVersion != schema.APIVersion || *head.kind != statusKind(key):
+		f.warning = fmt.Sprintf("apiVersion and kind are not %s and %s", schema.APIVersion, statusKind(key))
+	case *head.key != key:
+		f.warning = "its key is not that of its path"
+	}
+	if f.warning != "" {
+		f.status, f.thing = nil, nil
+	}
+	return f
 }
 
-// statusPath is where the status of a unit stands.
-func statusPath(key schema.Key) (string, error) {
-	if key.Kind != schema.KindInstance || key.Parent != "" || !identifier(key.Tenant) || !identifier(key.Project) || !identifier(key.Name) {
-		return "", fmt.Errorf("%q has no place on %s", key.String(), reconciler.BranchStatus)
-	}
-	return key.Path()
-}
-
-// statusKey is the unit whose status stands at path.
-func statusKey(path string) (schema.Key, bool) {
-	p := strings.Split(path, "/")
-	if len(p) != 6 || p[0] != tenantsDir || p[2] != "projects" || p[4] != "instances" {
-		return schema.Key{}, false
-	}
-	name, ok := strings.CutSuffix(p[5], ".yaml")
-	key := schema.InstanceKey(p[1], p[3], name)
-	_, err := statusPath(key)
-	return key, ok && err == nil
-}
+// statusKind is the kind of the status document of a unit or thing.
+func statusKind(key schema.Key) string { return string(key.Kind) + "Status" }
 
 // identifier says whether s is a name as DESIGN §2 has them.
 func identifier(s string) bool {
@@ -268,14 +249,14 @@ func (r *Repo) writeStatus(ctx context.Context, old string, b reconciler.StatusB
 		return "", err
 	}
 	w := statusWriter{repo: r, root: root}
-	files, err := w.units(b)
+	files, err := w.statuses(b)
 	if err != nil {
 		return "", err
 	}
 	if err := w.revision(b.Revision); err != nil {
 		return "", err
 	}
-	if err := w.segment(b); err != nil {
+	if err := w.segments(b); err != nil {
 		return "", err
 	}
 	if err := w.put(readmeFile, readme(b.Revision, x, files)); err != nil {
@@ -331,26 +312,41 @@ func (w *statusWriter) at(path string) (entry, error) {
 	return w.repo.lookup(w.root, path)
 }
 
-// units writes and removes status files. It returns them as they will be read.
-func (w *statusWriter) units(b reconciler.StatusBatch) ([]statusFile, error) {
+// statuses writes and removes status files. It returns them as they will be
+// read.
+func (w *statusWriter) statuses(b reconciler.StatusBatch) ([]statusFile, error) {
 	var files []statusFile
-	for _, s := range b.Units {
-		path, err := statusPath(s.Key)
+	add := func(key schema.Key, document any) error {
+		path, err := statusPath(key)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		s.APIVersion, s.Kind = schema.APIVersion, statusKind
-		data, err := yaml.Marshal(s)
+		data, err := yaml.Marshal(document)
 		if err != nil {
-			return nil, fmt.Errorf("status of %s: %w", s.Key, err)
-		}
-		if err := w.put(path, data); err != nil {
-			return nil, err
+			return fmt.Errorf("status of %s: %w", key, err)
 		}
 		// Read back, so that memory is what a restart would find, and nothing
 		// of it is the caller's.
-		kept, warning := decodeStatus(s.Key, data)
-		files = append(files, statusFile{path: path, key: s.Key, status: kept, warning: warning})
+		files = append(files, decodeStatus(path, key, data))
+		return w.put(path, data)
+	}
+	for _, s := range b.Units {
+		s.APIVersion, s.Kind = schema.APIVersion, statusKind(s.Key)
+		if s.Key.Kind != schema.KindInstance {
+			return nil, fmt.Errorf("%s is no unit", s.Key)
+		}
+		if err := add(s.Key, s); err != nil {
+			return nil, err
+		}
+	}
+	for _, s := range b.Things {
+		s.APIVersion, s.Kind = schema.APIVersion, statusKind(s.Key)
+		if s.Key.Kind == schema.KindInstance {
+			return nil, fmt.Errorf("%s is a unit", s.Key)
+		}
+		if err := add(s.Key, s); err != nil {
+			return nil, err
+		}
 	}
 	for _, key := range b.Gone {
 		path, err := statusPath(key)
@@ -371,46 +367,22 @@ func (w *statusWriter) revision(v reconciler.Revision) error {
 	return w.put(revisionFile, data)
 }
 
-// segment writes the batch's events as one file that never changes. Its name
-// is the number of its last event; its place comes from that event's time, so
-// that writing it again gives the same file.
-func (w *statusWriter) segment(b reconciler.StatusBatch) error {
-	if len(b.Events) == 0 {
-		return nil
-	}
-	var lines bytes.Buffer
-	for _, e := range b.Events {
-		line, err := json.Marshal(e)
-		if err != nil {
-			return fmt.Errorf("event %s: %w", e.EventID, err)
-		}
-		lines.Write(line)
-		lines.WriteByte('\n')
-	}
-	at := b.Events[len(b.Events)-1].OccurredAt.UTC()
-	path := fmt.Sprintf("events/%s/%012d-%d.jsonl", at.Format("2006/01/02/15"), b.Revision.Sequence, b.Revision.Epoch)
-	there, err := w.at(path)
-	if err != nil {
-		return err
-	}
-	if !there.id.IsZero() && there.id != hashObject(plumbing.BlobObject, lines.Bytes()) {
-		return fmt.Errorf("%s holds other events: the sequence number was used before: %w", path, reconciler.ErrConflict)
-	}
-	return w.put(path, lines.Bytes())
-}
-
 // statusSubject is the first line of a status commit.
 func statusSubject(b reconciler.StatusBatch) string {
-	switch n := len(b.Units) + len(b.Gone); {
+	switch n := len(b.Units) + len(b.Things) + len(b.Gone); {
 	case n == 1 && len(b.Units) == 1:
 		return oneLine(fmt.Sprintf("%s: %s", b.Units[0].Key, b.Units[0].Phase), maxLine)
+	case n == 1 && len(b.Things) == 1:
+		return oneLine(fmt.Sprintf("%s: %s", b.Things[0].Key, b.Things[0].Phase), maxLine)
 	case n == 1:
 		return oneLine(fmt.Sprintf("%s: gone", b.Gone[0]), maxLine)
 	case n == 0 && b.Revision.Frozen != "":
 		return "Frozen"
 	case n == 0:
 		return "Revision " + oneLine(b.Revision.Commit, 12)
-	default:
+	case n == len(b.Units):
 		return fmt.Sprintf("%d units", n)
+	default:
+		return fmt.Sprintf("%d statuses", n)
 	}
 }

@@ -1,0 +1,355 @@
+package gitrepo_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"iter"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler"
+	"berth/reconciler/gitrepo"
+	"berth/reconciler/gitrepo/gittest"
+	"berth/reconciler/plan"
+	"berth/schema"
+	"berth/schema/audit"
+)
+
+// things are one of each kind that has a status and is no unit.
+func things() map[string]plan.ThingStatus {
+	out := map[string]plan.ThingStatus{}
+	for path, key := range map[string]schema.Key{
+		"tenants/physics/shared-runtimes/big.yaml":                     {Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "big"},
+		"tenants/physics/shared-runtimes/big/attachments/lhc.yaml":     {Kind: schema.KindAttachment, Tenant: "physics", Parent: "big", Name: "lhc"},
+		"tenants/physics/shared-runtimes/big/operations/drain-1.yaml":  {Kind: schema.KindMemberOperation, Tenant: "physics", Parent: "big", Name: "drain-1"},
+		"tenants/physics/projects/lhc/artifacts/model.yaml":            {Kind: schema.KindArtifact, Tenant: "physics", Project: "lhc", Name: "model"},
+		"tenants/physics/projects/lhc/operations/drain-1.yaml":         {Kind: schema.KindMemberOperation, Tenant: "physics", Project: "lhc", Name: "drain-1"},
+		"tenants/physics/projects/lhc/contributions/spare.yaml":        {Kind: schema.KindContribution, Tenant: "physics", Project: "lhc", Name: "spare"},
+		"tenants/physics/projects/lhc/entitlements/batch.yaml":         {Kind: schema.KindEntitlement, Tenant: "physics", Project: "lhc", Name: "batch"},
+		"platform/shared-runtimes/common.yaml":                         {Kind: schema.KindSharedRuntime, Name: "common"},
+		"platform/shared-runtimes/common/attachments/physics-lhc.yaml": {Kind: schema.KindAttachment, Parent: "common", Name: "physics-lhc"},
+		"platform/shared-runtimes/common/operations/label-gpu.yaml":    {Kind: schema.KindMemberOperation, Parent: "common", Name: "label-gpu"},
+		"platform/catalog/batch/v1.yaml":                               {Kind: schema.KindAppVersion, Parent: "batch", Name: "v1"},
+		"nodes/gpu-1.yaml":                                             {Kind: schema.KindNode, Name: "gpu-1"},
+	} {
+		out[path] = plan.ThingStatus{
+			APIVersion: schema.APIVersion, Kind: string(key.Kind) + "Status", Key: key, Phase: "registered",
+			Revision: "c0ffee", CorrelationID: "corr-1", Detail: []byte(`{"digest":"sha256:00"}`),
+		}
+	}
+	return out
+}
+
+// What is no unit is written at its place, read back by a fresh reader, and
+// taken away, each by what it is.
+func TestThingsRoundTrip(t *testing.T) {
+	t.Parallel()
+	s := gittest.New(t, estate())
+	r := open(t, s)
+	main := fetch(t, r).Main
+	b := batch(1, main, unit("physics", "lhc", "train", plan.PhaseRunning))
+	want := map[schema.Key]*plan.ThingStatus{}
+	for _, st := range things() {
+		b.Things = append(b.Things, st)
+		want[st.Key] = &st
+	}
+	one, err := r.WriteStatus(t.Context(), "", b)
+	require.NoError(t, err)
+	files, err := s.Files(one)
+	require.NoError(t, err)
+	for path := range things() {
+		require.Contains(t, files, path)
+	}
+	again := open(t, s)
+	fetch(t, again)
+	for name, reader := range map[string]*gitrepo.Repo{"the writer": r, "a fresh reader": again} {
+		tree, err := reader.ReadStatus(t.Context(), one)
+		require.NoError(t, err)
+		require.Empty(t, tree.Warnings, name)
+		require.Equal(t, want, tree.Things, name)
+		require.Len(t, tree.Units, 1)
+	}
+	same, err := r.WriteStatus(t.Context(), one, b)
+	require.NoError(t, err)
+	require.Equal(t, one, same, "nothing changed, nothing is written")
+
+	gone := reconciler.StatusBatch{Revision: b.Revision}
+	for key := range want {
+		gone.Gone = append(gone.Gone, key)
+	}
+	two, err := r.WriteStatus(t.Context(), one, gone)
+	require.NoError(t, err)
+	tree, err := r.ReadStatus(t.Context(), two)
+	require.NoError(t, err)
+	require.Empty(t, tree.Things)
+	require.Len(t, tree.Units, 1)
+	files, err = s.Files(two)
+	require.NoError(t, err)
+	for path := range things() {
+		require.NotContains(t, files, path)
+	}
+}
+
+func TestThingsThatHaveNoPlace(t *testing.T) {
+	t.Parallel()
+	s := gittest.New(t, estate())
+	r := open(t, s)
+	fetch(t, r)
+	for _, key := range []schema.Key{
+		{Kind: schema.KindNode, Name: "../x"}, {Kind: schema.KindNode, Name: ""}, {Kind: schema.KindNode, Tenant: "physics", Name: "n"},
+		{Kind: schema.KindArtifact, Tenant: "physics", Name: "model"}, {Kind: schema.KindSharedRuntime, Tenant: "a/b", Name: "x"},
+		{Kind: schema.KindTenant, Name: "physics"}, {Kind: "Unheard", Name: "x"}, schema.InstanceKey("physics", "lhc", "train"),
+	} {
+		_, err := r.WriteStatus(t.Context(), "", reconciler.StatusBatch{Things: []plan.ThingStatus{{Key: key}}})
+		require.Error(t, err, key.String())
+	}
+}
+
+// A file that cannot be the status of its place is passed over, and said.
+func TestForgedThingsArePassedOver(t *testing.T) {
+	t.Parallel()
+	s := gittest.New(t, estate())
+	r := open(t, s)
+	fetch(t, r)
+	tip, err := r.WriteStatus(t.Context(), "", batch(1, ""))
+	require.NoError(t, err)
+	tip = s.MustCommit(t, "berth/status", gittest.Commit{Message: "forged", Parent: tip, Files: map[string]string{
+		"nodes/gpu-1.yaml":               "apiVersion: berth/v1\nkind: NodeStatus\nkey: {kind: Node, name: gpu-2}\nphase: x\n",
+		"nodes/GPU.yaml":                 "x",
+		"platform/catalog/batch/v1.yaml": "apiVersion: berth/v1\nkind: InstanceStatus\nkey: {kind: AppVersion, parent: batch, name: v1}\n",
+		"platform/shared-runtimes/c":     "[",
+		"nodes/deep/er.yaml":             "x",
+	}})
+	fetch(t, r)
+	tree, err := r.ReadStatus(t.Context(), tip)
+	require.NoError(t, err)
+	require.Empty(t, tree.Things)
+	require.Equal(t, []string{
+		"nodes/GPU.yaml: no place for a status file",
+		"nodes/deep/er.yaml: no place for a status file",
+		"nodes/gpu-1.yaml: its key is not that of its path",
+		"platform/catalog/batch/v1.yaml: apiVersion and kind are not berth/v1 and AppVersionStatus",
+		"platform/shared-runtimes/c: no place for a status file",
+	}, tree.Warnings)
+}
+
+// logs writes status commits whose events and audit records are numbered, at
+// the times given, and says where the audit chain ends.
+func logs(t *testing.T, r *gitrepo.Repo, tip string, each int, times ...time.Time) (string, audit.Head) {
+	t.Helper()
+	var head audit.Head
+	n := 0
+	for i, at := range times {
+		b := reconciler.StatusBatch{Revision: reconciler.Revision{Epoch: uint64(3 + i/2)}}
+		var records []audit.Record
+		for range each {
+			n++
+			at := at.Add(time.Duration(n) * time.Millisecond)
+			b.Events = append(b.Events, plan.Event{EventID: fmt.Sprint(n), EventType: "t", Version: "1", OccurredAt: at, CorrelationID: fmt.Sprint("corr-", i), Payload: []byte(`{}`)})
+			records = append(records, audit.Record{OccurredAt: at, Action: fmt.Sprint(n)})
+		}
+		b.Audit = audit.Chain(head, records)
+		last := b.Audit[len(b.Audit)-1]
+		head = audit.Head{Sequence: last.Sequence, Hash: last.Hash}
+		b.Revision.Sequence, b.Revision.AuditSequence, b.Revision.AuditHead = uint64(n), head.Sequence, head.Hash
+		var err error
+		tip, err = r.WriteStatus(t.Context(), tip, b)
+		require.NoError(t, err)
+	}
+	return tip, head
+}
+
+func day(h int) time.Time { return time.Date(2026, 8, 1, h, 59, 0, 0, time.UTC) }
+
+func collect[T any](t *testing.T, seq iter.Seq2[gitrepo.Logged[T], error], name func(T) string) (out []string) {
+	t.Helper()
+	for l, err := range seq {
+		require.NoError(t, err, "%s:%d", l.File, l.Line)
+		out = append(out, name(l.Value))
+	}
+	return out
+}
+
+func eventID(e plan.Event) string  { return e.EventID }
+func action(r audit.Record) string { return r.Action }
+func strays(t *testing.T) (func(string, string), *[]string) {
+	t.Helper()
+	var said []string
+	return func(path, why string) { said = append(said, path+": "+why) }, &said
+}
+
+// Both logs read back in the order written, or the reverse, also where a later
+// leader's clock is behind; at the desk as in the daemon.
+func TestLogsAreReadInOrder(t *testing.T) {
+	t.Parallel()
+	s := gittest.New(t, estate())
+	r := open(t, s)
+	fetch(t, r)
+	tip, head := logs(t, r, "", 3, day(9), day(10), day(8), day(22), day(21).AddDate(0, 0, 1))
+	desk, err := gitrepo.OpenLocal(s.Dir)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = desk.Close() })
+	want := strings.Fields("1 2 3 4 5 6 7 8 9 10 11 12 13 14 15")
+	back := strings.Fields("15 14 13 12 11 10 9 8 7 6 5 4 3 2 1")
+	for name, reader := range map[string]*gitrepo.Repo{"daemon": r, "desk": desk} {
+		stray, said := strays(t)
+		o := gitrepo.LogOrder{Stray: stray}
+		require.Equal(t, want, collect(t, reader.Events(t.Context(), tip, o), eventID), name)
+		require.Equal(t, want, collect(t, reader.Audit(t.Context(), tip, o), action), name)
+		o.NewestFirst = true
+		require.Equal(t, back, collect(t, reader.Events(t.Context(), tip, o), eventID), name)
+		require.Equal(t, back, collect(t, reader.Audit(t.Context(), tip, o), action), name)
+		require.Empty(t, *said)
+		require.NoError(t, verifyAudit(t.Context(), reader, tip, head))
+	}
+	for range r.Events(t.Context(), tip, gitrepo.LogOrder{}) {
+		break // who has enough stops
+	}
+	require.Empty(t, collect(t, r.Events(t.Context(), "", gitrepo.LogOrder{}), eventID), "no branch, no events")
+}
+
+func verifyAudit(ctx context.Context, r *gitrepo.Repo, tip string, head audit.Head) error {
+	_, err := audit.Verify(func(yield func(audit.Line) bool) {
+		for l, err := range r.Audit(ctx, tip, gitrepo.LogOrder{}) {
+			if !yield(audit.Line{Record: l.Value, File: l.File, Number: l.Line, Err: err}) {
+				return
+			}
+		}
+	}, head)
+	return err
+}
+
+// A made-up hour far ahead does not draw later segments to it.
+func TestAMadeUpHourMovesNothing(t *testing.T) {
+	t.Parallel()
+	s := gittest.New(t, estate())
+	tip := s.MustCommit(t, "berth/status", gittest.Commit{Message: "forged", Files: map[string]string{
+		"events/9999/12/31/23/000000000001-1.jsonl": "{}\n", "events/9999/99/99/99/x": "x", "events/20x6/1": "x",
+	}})
+	r := open(t, s)
+	fetch(t, r)
+	tip, _ = logs(t, r, tip, 1, day(9))
+	files, err := s.Files(tip)
+	require.NoError(t, err)
+	require.Contains(t, files, "events/2026/08/01/09/000000000001-3.jsonl")
+}
+
+// Whatever somebody does to a log is told with its place, and what is whole is
+// read all the same.
+func TestHostileLogs(t *testing.T) {
+	t.Parallel()
+	s := gittest.New(t, estate())
+	r := open(t, s)
+	fetch(t, r)
+	tip, head := logs(t, r, "", 2, day(9), day(10))
+	first := "audit/2026/08/01/09/000000000002-3.jsonl"
+	files, err := s.Files(tip)
+	require.NoError(t, err)
+	lines := strings.SplitAfter(files[first], "\n")
+	for name, c := range map[string]struct {
+		files  map[string]string
+		remove []string
+		verify string // of the audit chain
+		stray  string
+	}{
+		"a byte is changed":  {files: map[string]string{first: strings.Replace(files[first], `"action":"1"`, `"action":"7"`, 1)}, verify: first + ":1: record 1: its hash"},
+		"a space is added":   {files: map[string]string{first: " " + files[first]}, verify: first + ":1: record 1: not an audit record: it is not in canonical form"},
+		"a key is doubled":   {files: map[string]string{first: strings.Replace(files[first], `{"record_id"`, `{"Actor":"eve","record_id"`, 1)}, verify: first + ":1: record 1: not an audit record"},
+		"a line is dropped":  {files: map[string]string{first: lines[1]}, verify: first + ":1: record 1: records 1 to 1 are missing"},
+		"lines are swapped":  {files: map[string]string{first: lines[1] + lines[0]}, verify: first + ":1: record 1: records 1 to 1 are missing"},
+		"a line is repeated": {files: map[string]string{first: lines[0] + lines[0] + lines[1]}, verify: first + ":2: record 2: record 1 stands here"},
+		"the end is cut off": {files: map[string]string{first: strings.TrimSuffix(files[first], "\n")}, verify: first + ":2: record 2: the line is cut off"},
+		"bytes of no kind":   {files: map[string]string{first: "\x00\xff\n" + files[first]}, verify: first + ":1: record 1: not an audit record: "},
+		"an empty line":      {files: map[string]string{first: "\n" + files[first]}, verify: first + ":1: record 1: not an audit record: "},
+		"a line without end": {files: map[string]string{first: strings.Repeat("x", 3<<20) + "\n"}, verify: first + ":1: record 1: the line is longer"},
+		"a segment is gone":  {remove: []string{first}, verify: "record 1: records 1 to 2 are missing"},
+		"the last is gone":   {remove: []string{"audit/2026/08/01/10/000000000004-3.jsonl"}, verify: "record 3: the last records, up to 4, are missing"},
+		"all of it is gone":  {remove: []string{first, "audit/2026/08/01/10/000000000004-3.jsonl"}, verify: "record 1: the last records, up to 4, are missing"},
+		"a stray file":       {files: map[string]string{"audit/notes.txt": "x", "audit/2026/08/01/09/x.jsonl": "x"}, stray: "audit/2026/08/01/09/x.jsonl: no place for a segment,audit/notes.txt: no place for a segment"},
+		"a segment moved":    {remove: []string{first}, files: map[string]string{"audit/2026/08/01/11/000000000002-3.jsonl": files[first]}, verify: "record 1: records 1 to 2 are missing"},
+		"renamed to a stray": {remove: []string{first}, files: map[string]string{"audit/2026/08/01/09/x": files[first]}, verify: "record 1: records 1 to 2 are missing", stray: "audit/2026/08/01/09/x: no place for a segment"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			branch := "forged-" + strings.ReplaceAll(name, " ", "-")
+			forged := s.MustCommit(t, branch, gittest.Commit{Message: name, Parent: tip, Files: c.files, Remove: c.remove})
+			desk, err := gitrepo.OpenLocal(s.Dir)
+			require.NoError(t, err)
+			defer desk.Close()
+			err = verifyAudit(t.Context(), desk, forged, head)
+			if c.verify == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, c.verify)
+				require.Less(t, len(err.Error()), 600, "what is wrong is not quoted at length")
+			}
+			stray, said := strays(t)
+			for range desk.Audit(t.Context(), forged, gitrepo.LogOrder{Stray: stray}) {
+			}
+			require.ElementsMatch(t, strings.FieldsFunc(c.stray, func(r rune) bool { return r == ',' }), *said)
+		})
+	}
+}
+
+// An event that cannot be read is told with its place; those around it are read.
+func TestHostileEvents(t *testing.T) {
+	t.Parallel()
+	s := gittest.New(t, estate())
+	r := open(t, s)
+	fetch(t, r)
+	tip, _ := logs(t, r, "", 2, day(9), day(10))
+	first := "events/2026/08/01/09/000000000002-3.jsonl"
+	files, err := s.Files(tip)
+	require.NoError(t, err)
+	tip = s.MustCommit(t, "forged", gittest.Commit{Message: "forged", Parent: tip, Files: map[string]string{first: "{}\n[\n" + files[first] + "\"\xff"}})
+	desk, err := gitrepo.OpenLocal(s.Dir)
+	require.NoError(t, err)
+	defer desk.Close()
+	var ids, bad []string
+	for l, err := range desk.Events(t.Context(), tip, gitrepo.LogOrder{}) {
+		if err != nil {
+			bad = append(bad, fmt.Sprintf("%s:%d", l.File, l.Line))
+			continue
+		}
+		ids = append(ids, l.Value.EventID)
+	}
+	require.Equal(t, []string{"1", "2", "3", "4"}, ids)
+	require.Equal(t, []string{first + ":1", first + ":2", first + ":5"}, bad)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, err := range desk.Events(ctx, tip, gitrepo.LogOrder{}) {
+		require.ErrorIs(t, err, context.Canceled)
+	}
+}
+
+// A symbolic link in a log is no segment, and leads nowhere.
+func TestALinkIsNoSegment(t *testing.T) {
+	t.Parallel()
+	s := gittest.New(t, estate())
+	blob, err := s.GitInput(bytes.NewReader([]byte("/etc/passwd")), "hash-object", "-w", "--stdin")
+	require.NoError(t, err)
+	tree := strings.TrimSpace(blob)
+	for i, name := range []string{"000000000001-1.jsonl", "10", "01", "08", "2026", "events"} {
+		mode := "040000 tree"
+		if i == 0 {
+			mode = "120000 blob"
+		}
+		out, err := s.GitInput(strings.NewReader(fmt.Sprintf("%s %s\t%s\n", mode, tree, name)), "mktree")
+		require.NoError(t, err)
+		tree = strings.TrimSpace(out)
+	}
+	desk, err := gitrepo.OpenLocal(s.Dir)
+	require.NoError(t, err)
+	defer desk.Close()
+	n := 0
+	for l, err := range desk.Events(t.Context(), tree, gitrepo.LogOrder{}) {
+		n++
+		require.ErrorContains(t, err, "not a plain file")
+		require.Equal(t, "events/2026/08/01/10/000000000001-1.jsonl", l.File)
+	}
+	require.Equal(t, 1, n)
+}
