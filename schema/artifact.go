@@ -2,8 +2,8 @@ package schema
 
 // ArtifactSource is a place that bytes come from: the platform's, for
 // everybody, or a tenant's, for itself (requirement B3). Policy says which
-// hosts may be used; the source only names them. It is a declaration only:
-// nothing is fetched from it yet.
+// hosts may be used; the source only names one. What is declared to be there is
+// looked at; Berth moves no bytes.
 type ArtifactSource struct {
 	Header
 	Spec ArtifactSourceSpec
@@ -19,9 +19,9 @@ const (
 // ArtifactSourceSpec is the spec of an ArtifactSource.
 type ArtifactSourceSpec struct {
 	Type       string `json:"type"`                 // oci, http or file
-	Host       string `json:"host,omitempty"`       // host pattern, for oci and http
+	Host       string `json:"host,omitempty"`       // with its port where it is not the usual one; for oci and http
 	Directory  string `json:"directory,omitempty"`  // absolute path, for file; the platform's sources only, as it is on Berth's host
-	Credential string `json:"credential,omitempty"` // name of a secret; berth.yaml says where secrets live
+	Credential string `json:"credential,omitempty"` // for oci: name of a secret, which is exchanged for tokens that expire; berth.yaml says where secrets live, whose they are and for which hosts
 }
 
 // ArtifactStatus is how far an Artifact has come (ACP).
@@ -38,8 +38,8 @@ const (
 // Artifact is something a project publishes for an app. Its bytes go to the
 // source, never through Berth (requirement A6). Without status and digest it is
 // a publish intent: it says what will be pushed where; with both it is
-// registered, and later promoted, deprecated and retired. It is a declaration
-// only: nothing looks at the bytes yet.
+// registered, once the bytes were seen, and later promoted, deprecated and
+// retired (ArtifactTransition).
 type Artifact struct {
 	Header
 	Spec ArtifactSpec

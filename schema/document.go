@@ -121,7 +121,7 @@ type AppVersionSpec struct {
 type Manifest struct {
 	Roles       map[string]ManifestRole     `json:"roles"`
 	Parameters  json.RawMessage             `json:"parameters,omitempty"` // defaults for an instance's config; canonical JSON object
-	Artifacts   map[string]ManifestArtifact `json:"artifacts,omitempty"`  // what an instance is made from; has no effect yet
+	Artifacts   map[string]ManifestArtifact `json:"artifacts,omitempty"`  // what an instance is made from; looked at, and a version with other bytes takes no new instances
 	UpgradeFrom []string                    `json:"upgrade_from,omitempty"`
 }
 

@@ -76,6 +76,9 @@ func sourceRules(d *schema.ArtifactSource) (ps []problem) {
 		if s.Directory != "" {
 			rule("directory", "only a source of type file has one: take it away")
 		}
+		if s.Type == schema.SourceHTTP && s.Credential != "" {
+			rule("credential", "only a registry, of type oci, exchanges a secret for a token that expires: take it away")
+		}
 		return ps
 	}
 	if d.Key.Tenant != "" {

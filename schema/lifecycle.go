@@ -1,0 +1,235 @@
+package schema
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// Codes of findings about what may become of what was published.
+const (
+	CodeArtifactStatus   = "lifecycle.status"    // an artifact that takes a step it may not
+	CodeArtifactDigest   = "lifecycle.digest"    // a registered artifact with other bytes
+	CodeArtifactInUse    = "lifecycle.in-use"    // an active version is made from what is retired or deprecated
+	CodeVersionPublished = "lifecycle.published" // a published version with other contents
+)
+
+// next are the states an artifact may go to: intent, registered, promoted,
+// deprecated, retired, in that order (requirement A6). A deprecated one may be
+// promoted again; retired is the end.
+func (s ArtifactStatus) next() []ArtifactStatus {
+	switch s {
+	case "":
+		return []ArtifactStatus{ArtifactRegistered}
+	case ArtifactRegistered:
+		return []ArtifactStatus{ArtifactPromoted, ArtifactDeprecated, ArtifactRetired}
+	case ArtifactPromoted:
+		return []ArtifactStatus{ArtifactDeprecated, ArtifactRetired}
+	case ArtifactDeprecated:
+		return []ArtifactStatus{ArtifactPromoted, ArtifactRetired}
+	}
+	return nil
+}
+
+func (s ArtifactStatus) word() string {
+	if s == "" {
+		return "a publish intent"
+	}
+	return string(s)
+}
+
+// ArtifactTransition says why an artifact may not go from one state to another;
+// nil: it may. Where it begins is free, as an estate may be taken over.
+func ArtifactTransition(from, to ArtifactStatus) error {
+	if from == to || slices.Contains(from.next(), to) {
+		return nil
+	}
+	switch {
+	case to == "":
+		return fmt.Errorf("it is %s already and cannot become a publish intent again: retire it, or publish another one under another name", from.word())
+	case from == "":
+		return fmt.Errorf("it is a publish intent: register it by its digest first, with status: registered, and let it be %s in a change of its own", to)
+	case from == ArtifactRetired:
+		return fmt.Errorf("it is retired, which is the end: publish another one under another name")
+	}
+	return fmt.Errorf("it is %s and cannot become %s again: deprecate or retire it instead", from.word(), to)
+}
+
+// Lifecycle finds what a change makes of published things that may not be made
+// of them (requirements A2, A6). Both sides are what is in force, before and
+// after; before may declare nothing. Pure.
+//
+// An AppVersion is published by being there. Its status goes freely between
+// active, deprecated and disabled, as a status says nothing about what runs: a
+// deprecated version warns, a disabled one takes no new instances, and retired
+// is one whose document is gone, which is possible when nothing uses it. What it
+// is made of, though, is published once.
+func Lifecycle(before, after *Desired) []Diagnostic {
+	var out []Diagnostic
+	for _, tenant := range slices.Sorted(maps.Keys(after.Tenants)) {
+		t := after.Tenants[tenant]
+		if before.Tenants[tenant] == t && before.Platform == after.Platform {
+			continue
+		}
+		for _, project := range slices.Sorted(maps.Keys(t.Projects)) {
+			p := t.Projects[project]
+			for _, name := range slices.Sorted(maps.Keys(p.Artifacts)) {
+				a := p.Artifacts[name]
+				was := before.artifact(a.Key)
+				if was != a {
+					out = append(out, artifactChange(was, a)...)
+				}
+				out = append(out, inUse(after.Platform, t, was, a)...)
+			}
+		}
+	}
+	if before.Platform != nil {
+		out = append(out, versionChanges(before, after)...)
+	}
+	return out
+}
+
+func (d *Desired) artifact(key Key) *Artifact {
+	if t := d.Tenants[key.Tenant]; t != nil {
+		if p := t.Projects[key.Project]; p != nil {
+			return p.Artifacts[key.Name]
+		}
+	}
+	return nil
+}
+
+// artifactChange judges the step of an artifact from was, nil if it is new.
+func artifactChange(was, now *Artifact) (out []Diagnostic) {
+	if was == nil {
+		return nil
+	}
+	if err := ArtifactTransition(was.Spec.Status, now.Spec.Status); err != nil {
+		out = append(out, now.finding("spec.status", SeverityError, CodeArtifactStatus, err.Error()))
+	}
+	if was.Spec.Digest != "" && now.Spec.Digest != "" && was.Spec.Digest != now.Spec.Digest {
+		out = append(out, now.finding("spec.digest", SeverityError, CodeArtifactDigest,
+			fmt.Sprintf("it is registered as %s, and what has that name stays that: publish other bytes under another name", was.Spec.Digest)))
+	}
+	return out
+}
+
+// inUse finds active versions that are made from an artifact that is retired or
+// deprecated: the same bytes from the same source, which is the platform's. The
+// finding is the artifact's: what a project says about bytes stops it from
+// retiring them, and does not bind the platform's catalog.
+func inUse(p *Platform, t *TenantEstate, was, now *Artifact) (out []Diagnostic) {
+	retired := now.Spec.Status == ArtifactRetired
+	if !retired && now.Spec.Status != ArtifactDeprecated || t.ArtifactSources[now.Spec.Source] != nil {
+		return nil
+	}
+	severity, advice := SeverityWarning, "move it to another one"
+	if retired && was != nil && was.Spec.Status != ArtifactRetired {
+		severity, advice = SeverityError, "deprecate it instead, until no active version is"
+	}
+	for _, version := range slices.Sorted(maps.Keys(p.Versions[now.Spec.App])) {
+		v := p.Versions[now.Spec.App][version]
+		if v.Spec.Status != StatusActive {
+			continue
+		}
+		for _, name := range slices.Sorted(maps.Keys(v.Spec.Manifest.Artifacts)) {
+			m := v.Spec.Manifest.Artifacts[name]
+			if m.Source != now.Spec.Source || m.Digest != now.Spec.Digest {
+				continue
+			}
+			at := v.At("spec.manifest.artifacts." + name)
+			out = append(out, now.finding("spec.status", severity, CodeArtifactInUse,
+				fmt.Sprintf("%s is active and is made from what is %s here (%s:%d): %s", v.Key, now.Spec.Status, at.File, at.Line, advice)))
+		}
+	}
+	return out
+}
+
+// versionChanges finds published versions that would be made of something else.
+func versionChanges(before, after *Desired) (out []Diagnostic) {
+	var used map[Key]Key // looked up once something changed
+	for _, app := range slices.Sorted(maps.Keys(after.Platform.Versions)) {
+		for _, name := range slices.Sorted(maps.Keys(after.Platform.Versions[app])) {
+			was, now := before.Version(app, name), after.Version(app, name)
+			if was == nil || was == now {
+				continue
+			}
+			field := contents(&was.Spec, &now.Spec)
+			if field == "" {
+				continue
+			}
+			if used == nil {
+				used = users(before, after)
+			}
+			advice := "publish it as another version, and let instances name that one"
+			if by, ok := used[now.Key]; ok {
+				out = append(out, now.finding(field, SeverityError, CodeVersionPublished, fmt.Sprintf("%s runs this version, and a published one stays what it is: %s", by, advice)))
+				continue
+			}
+			out = append(out, now.finding(field, SeverityWarning, CodeVersionPublished, "a published version becomes something else, which nothing runs here: rather "+advice))
+		}
+	}
+	return out
+}
+
+// contents is the first field in which two versions differ in what instances
+// are made of, or "".
+func contents(a, b *AppVersionSpec) string {
+	for _, f := range []struct {
+		path string
+		a, b any
+	}{
+		{"spec.runtime_backend", a.RuntimeBackend, b.RuntimeBackend},
+		{"spec.version", a.Version, b.Version},
+		{"spec.manifest.roles", a.Manifest.Roles, b.Manifest.Roles},
+		{"spec.manifest.parameters", a.Manifest.Parameters, b.Manifest.Parameters},
+		{"spec.manifest.artifacts", a.Manifest.Artifacts, b.Manifest.Artifacts},
+	} {
+		x, errX := json.Marshal(f.a)
+		y, errY := json.Marshal(f.b)
+		if errX != nil || errY != nil || !bytes.Equal(x, y) {
+			return f.path
+		}
+	}
+	return ""
+}
+
+// users are the versions that something runs before and after, each with the
+// first that does.
+func users(before, after *Desired) map[Key]Key {
+	out := map[Key]Key{}
+	use := func(app, version string, by Key, existed bool) {
+		v := Key{Kind: KindAppVersion, Parent: app, Name: version}
+		if old, ok := out[v]; existed && (!ok || by.Compare(old) < 0) {
+			out[v] = by
+		}
+	}
+	shared := func(tenant string, all map[string]*SharedRuntimeEstate) {
+		for name, s := range all {
+			if s.Runtime == nil {
+				continue
+			}
+			old := before.SharedRuntime(tenant, name)
+			same := old != nil && old.Runtime != nil && old.Runtime.Spec.App == s.Runtime.Spec.App && old.Runtime.Spec.Version == s.Runtime.Spec.Version
+			use(s.Runtime.Spec.App, s.Runtime.Spec.Version, s.Runtime.Key, same)
+		}
+	}
+	shared("", after.Platform.SharedRuntimes)
+	for tenant, t := range after.Tenants {
+		shared(tenant, t.SharedRuntimes)
+		for _, p := range t.Projects {
+			for _, i := range p.Instances {
+				old := before.Instance(i.Key)
+				use(i.Spec.App, i.Spec.Version, i.Key, old != nil && old.Spec.App == i.Spec.App && old.Spec.Version == i.Spec.Version)
+			}
+		}
+	}
+	return out
+}
+
+// finding is one about a field of the document.
+func (h *Header) finding(path string, severity Severity, code, message string) Diagnostic {
+	at := h.At(path)
+	return Diagnostic{Severity: severity, Code: code, Message: message, File: h.File, Line: at.Line, Column: at.Column, Path: path}
+}

@@ -1,0 +1,146 @@
+package schema_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/schema"
+)
+
+func TestArtifactTransition(t *testing.T) {
+	const intent = schema.ArtifactStatus("")
+	states := []schema.ArtifactStatus{intent, schema.ArtifactRegistered, schema.ArtifactPromoted, schema.ArtifactDeprecated, schema.ArtifactRetired}
+	allowed := map[[2]schema.ArtifactStatus]bool{
+		{intent, schema.ArtifactRegistered}:                    true,
+		{schema.ArtifactRegistered, schema.ArtifactPromoted}:   true,
+		{schema.ArtifactRegistered, schema.ArtifactDeprecated}: true,
+		{schema.ArtifactRegistered, schema.ArtifactRetired}:    true,
+		{schema.ArtifactPromoted, schema.ArtifactDeprecated}:   true,
+		{schema.ArtifactPromoted, schema.ArtifactRetired}:      true,
+		{schema.ArtifactDeprecated, schema.ArtifactPromoted}:   true,
+		{schema.ArtifactDeprecated, schema.ArtifactRetired}:    true,
+	}
+	for _, from := range states {
+		for _, to := range states {
+			err := schema.ArtifactTransition(from, to)
+			require.Equal(t, from == to || allowed[[2]schema.ArtifactStatus{from, to}], err == nil, "%q to %q: %v", from, to, err)
+		}
+	}
+}
+
+var (
+	bytesA = "sha256:" + strings.Repeat("a", 64)
+	bytesB = "sha256:" + strings.Repeat("b", 64)
+)
+
+// published is an estate with one artifact, one version and one instance of it.
+type published struct {
+	status        schema.ArtifactStatus
+	digest        string
+	ownSource     bool
+	version       func(*schema.AppVersionSpec)
+	alone, shared bool // no instance; a shared runtime instead
+}
+
+func (p published) estate() *schema.Desired {
+	header := func(k schema.Key) schema.Header {
+		file, err := k.Path()
+		if err != nil {
+			panic(err)
+		}
+		return schema.Header{Key: k, File: file}
+	}
+	v := &schema.AppVersion{Header: header(schema.Key{Kind: schema.KindAppVersion, Parent: "batch", Name: "v1"}), Spec: schema.AppVersionSpec{
+		Version: "1", RuntimeBackend: "bare_metal", Status: schema.StatusActive, Manifest: schema.Manifest{
+			Roles:      map[string]schema.ManifestRole{"worker": {Max: 4}},
+			Parameters: json.RawMessage(`{"a":1}`),
+			Artifacts:  map[string]schema.ManifestArtifact{"image": {Source: "registry", Reference: "batch:1", Digest: bytesA}},
+		}}}
+	if p.version != nil {
+		p.version(&v.Spec)
+	}
+	a := &schema.Artifact{Header: header(schema.Key{Kind: schema.KindArtifact, Tenant: "physics", Project: "lab", Name: "image"}),
+		Spec: schema.ArtifactSpec{App: "batch", Source: "registry", Reference: "batch:1", Digest: p.digest, Status: p.status}}
+	project := &schema.ProjectEstate{Artifacts: map[string]*schema.Artifact{"image": a}}
+	d := &schema.Desired{
+		Platform: &schema.Platform{Versions: map[string]map[string]*schema.AppVersion{"batch": {"v1": v}}},
+		Tenants:  map[string]*schema.TenantEstate{"physics": {Name: "physics", Projects: map[string]*schema.ProjectEstate{"lab": project}}},
+	}
+	if p.ownSource {
+		d.Tenants["physics"].ArtifactSources = map[string]*schema.ArtifactSource{"registry": {}}
+	}
+	switch {
+	case p.shared:
+		key := schema.Key{Kind: schema.KindSharedRuntime, Name: "commons"}
+		d.Platform.SharedRuntimes = map[string]*schema.SharedRuntimeEstate{"commons": {Runtime: &schema.SharedRuntime{Header: header(key), Spec: schema.SharedRuntimeSpec{App: "batch", Version: "v1"}}}}
+	case !p.alone:
+		i := &schema.Instance{Header: header(schema.InstanceKey("physics", "lab", "train")), Spec: schema.InstanceSpec{App: "batch", Version: "v1"}}
+		project.Instances = map[string]*schema.Instance{"train": i}
+	}
+	return d
+}
+
+func TestLifecycle(t *testing.T) {
+	const artifactFile, versionFile = "tenants/physics/projects/lab/artifacts/image.yaml", "platform/catalog/batch/v1.yaml"
+	registered := published{status: schema.ArtifactRegistered, digest: bytesA}
+	with := func(p published, change func(*published)) published { change(&p); return p }
+	version := func(change func(*schema.AppVersionSpec)) published {
+		return with(registered, func(p *published) { p.version = change })
+	}
+	status := func(s schema.ArtifactStatus) published { return with(registered, func(p *published) { p.status = s }) }
+	none := &schema.Desired{}
+
+	for _, c := range []struct {
+		name          string
+		before, after *schema.Desired
+		want          []string // "severity code file path", in order
+	}{
+		{"nothing changes", registered.estate(), registered.estate(), nil},
+		{"an estate is taken over", none, status(schema.ArtifactPromoted).estate(), nil},
+		{"a step", registered.estate(), status(schema.ArtifactPromoted).estate(), nil},
+		{"a step back", status(schema.ArtifactPromoted).estate(), registered.estate(), []string{"error lifecycle.status " + artifactFile + " spec.status"}},
+		{"an intent again", registered.estate(), published{}.estate(), []string{"error lifecycle.status " + artifactFile + " spec.status"}},
+		{"registered by its digest", published{}.estate(), registered.estate(), nil},
+		{"promoted unseen", published{}.estate(), status(schema.ArtifactPromoted).estate(), []string{"error lifecycle.status " + artifactFile + " spec.status"}},
+		{"other bytes", registered.estate(), with(registered, func(p *published) { p.digest = bytesB }).estate(), []string{"error lifecycle.digest " + artifactFile + " spec.digest"}},
+		{"deprecated in use", registered.estate(), status(schema.ArtifactDeprecated).estate(), []string{"warning lifecycle.in-use " + artifactFile + " spec.status"}},
+		{"retired in use", registered.estate(), status(schema.ArtifactRetired).estate(), []string{"error lifecycle.in-use " + artifactFile + " spec.status"}},
+		{"retired before it is used", with(status(schema.ArtifactRetired), func(p *published) { p.version = func(s *schema.AppVersionSpec) { s.Status = schema.StatusDisabled } }).estate(),
+			status(schema.ArtifactRetired).estate(), []string{"warning lifecycle.in-use " + artifactFile + " spec.status"}},
+		{"retired, of no active version", registered.estate(), with(status(schema.ArtifactRetired), func(p *published) {
+			p.version = func(s *schema.AppVersionSpec) { s.Status = schema.StatusDeprecated }
+		}).estate(), nil},
+		{"retired, from another source of that name", with(registered, func(p *published) { p.ownSource = true }).estate(),
+			with(status(schema.ArtifactRetired), func(p *published) { p.ownSource = true }).estate(), nil},
+
+		{"deprecated version", registered.estate(), version(func(s *schema.AppVersionSpec) { s.Status = schema.StatusDeprecated }).estate(), nil},
+		{"published again", version(func(s *schema.AppVersionSpec) { s.Status = schema.StatusDisabled }).estate(), registered.estate(), nil},
+		{"upgrades from more", registered.estate(), version(func(s *schema.AppVersionSpec) { s.Manifest.UpgradeFrom = []string{"v0"} }).estate(), nil},
+		{"other roles", registered.estate(), version(func(s *schema.AppVersionSpec) { s.Manifest.Roles = map[string]schema.ManifestRole{"worker": {Max: 5}} }).estate(),
+			[]string{"error lifecycle.published " + versionFile + " spec.manifest.roles"}},
+		{"other parameters", registered.estate(), version(func(s *schema.AppVersionSpec) { s.Manifest.Parameters = json.RawMessage(`{"a":2}`) }).estate(),
+			[]string{"error lifecycle.published " + versionFile + " spec.manifest.parameters"}},
+		{"other artifacts", registered.estate(), version(func(s *schema.AppVersionSpec) { s.Manifest.Artifacts = nil }).estate(),
+			[]string{"error lifecycle.published " + versionFile + " spec.manifest.artifacts"}},
+		{"another backend", registered.estate(), version(func(s *schema.AppVersionSpec) { s.RuntimeBackend = "k8s" }).estate(),
+			[]string{"error lifecycle.published " + versionFile + " spec.runtime_backend"}},
+		{"another backend under a shared runtime", published{shared: true}.estate(), published{shared: true, version: func(s *schema.AppVersionSpec) { s.RuntimeBackend = "k8s" }}.estate(),
+			[]string{"error lifecycle.published " + versionFile + " spec.runtime_backend"}},
+		{"another backend that nothing runs", published{alone: true}.estate(), published{alone: true, version: func(s *schema.AppVersionSpec) { s.RuntimeBackend = "k8s" }}.estate(),
+			[]string{"warning lifecycle.published " + versionFile + " spec.runtime_backend"}},
+		{"another backend, and the first instance", published{alone: true}.estate(), published{version: func(s *schema.AppVersionSpec) { s.RuntimeBackend = "k8s" }}.estate(),
+			[]string{"warning lifecycle.published " + versionFile + " spec.runtime_backend"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var got []string
+			for _, d := range schema.Lifecycle(c.before, c.after) {
+				got = append(got, strings.Join([]string{string(d.Severity), d.Code, d.File, d.Path}, " "))
+				require.NotEmpty(t, d.Message)
+			}
+			require.Equal(t, c.want, got)
+		})
+	}
+}
