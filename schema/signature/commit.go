@@ -47,7 +47,7 @@ func Split(raw []byte) (payload, sig []byte, err error) {
 		default:
 			return nil, nil, errors.New("its headers are out of order")
 		}
-		signing = string(key) == "gpgsig"
+		signing = bytes.HasPrefix(line, []byte("gpgsig "))
 		switch {
 		case signing && sig != nil:
 			return nil, nil, errors.New("it carries two signatures")
@@ -58,6 +58,9 @@ func Split(raw []byte) (payload, sig []byte, err error) {
 		default:
 			payload = append(payload, line...)
 		}
+	}
+	if len(sig) == 0 {
+		return nil, nil, errors.New("its signature is empty")
 	}
 	return append(payload, raw[len(head):]...), sig, nil
 }
