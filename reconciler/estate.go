@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"berth/reconciler/decide"
 	"berth/reconciler/plan"
@@ -58,29 +59,46 @@ func (r *Reconciler) reconcileEstate(ctx context.Context) error {
 		return nil
 	}
 
-	next, err := r.o.Repo.Snapshot(ctx, tips.Main)
+	return r.decide(ctx, st, tips, unread)
+}
+
+// decide decides what came to main since the last decision, and records it on
+// berth/in-force.
+func (r *Reconciler) decide(ctx context.Context, st *state, tips Tips, unread bool) error {
+	was, decided, err := r.standing(ctx, st, tips)
+	if err != nil {
+		return err
+	}
+	if was.Tree == nil && r.o.Authority != nil {
+		if gone := r.writer.revision().InForce; gone != "" && r.o.Accept != tips.Main {
+			return r.freeze(fmt.Sprintf("%s is gone, which held %s: what was held for lack of authority is not known any more. Put the branch back, or set repository.accept to %s to take all of it as permitted",
+				BranchInForce, short(gone), tips.Main))
+		}
+	}
+	steps, err := r.steps(ctx, decided, tips.Main)
 	if errors.Is(err, ErrUnreadable) {
 		return r.freeze(err.Error())
 	}
 	if err != nil {
 		return err
 	}
-	var before schema.Snapshot
-	if tips.InForce != "" {
-		if before, err = r.o.Repo.Snapshot(ctx, tips.InForce); err != nil {
-			return err
-		}
+	if len(steps) == 0 || steps[len(steps)-1].Commit != tips.Main {
+		r.queue.AddAfter(Item{Do: TaskEstate}, authorLag/4) // the rest cannot be decided yet
 	}
-	d, err := decide.Commit(ctx, r.o.Loader, next, before)
+	if len(steps) == 0 {
+		return nil
+	}
+	d, err := r.decider.Commit(ctx, was, steps, r.today())
 	if errors.Is(err, decide.ErrFrozen) {
 		return r.freeze(err.Error())
 	}
 	if err != nil {
 		return err
 	}
-	cause := correlation(tips.Main)
+	main := steps[len(steps)-1].Commit
+	cause := correlation(main)
 	inForce, err := r.o.Repo.WriteInForce(ctx, tips.InForce, InForce{
-		Commit: tips.Main, Replace: d.Replace, Held: d.Held, CorrelationID: cause, Epoch: r.writer.epoch(),
+		Commit: main, Replace: d.Replace, Held: d.Held, CorrelationID: cause, Epoch: r.writer.epoch(),
 	})
 	if errors.Is(err, ErrConflict) {
 		r.queue.Add(Item{Do: TaskEstate})
@@ -93,11 +111,65 @@ func (r *Reconciler) reconcileEstate(ctx context.Context) error {
 		r.thaw() // it still cannot be read
 		return nil
 	}
-	for _, h := range d.Held {
-		r.o.Log.Warn("held", "file", h.File, "reason", h.Reason, "message", h.Message, "commit", short(tips.Main), "correlation_id", cause)
+	var before []plan.Held
+	if st != nil {
+		before = st.held
 	}
-	newState := &state{main: tips.Main, inForce: inForce, effective: d.Effective, held: d.Held}
-	return r.enforce(ctx, st, newState)
+	for _, h := range newlyHeld(before, d.Held) {
+		r.o.Log.Warn("held", "file", h.File, "reason", h.Reason, "message", h.Message, "commit", short(main), "correlation_id", cause)
+	}
+	return r.enforce(ctx, st, newState(main, inForce, d), d.Verdicts)
+}
+
+// newState is the state that a decision comes to.
+func newState(main, inForce string, d decide.Decision) *state {
+	return &state{main: main, inForce: inForce, desired: d.Desired, effective: d.Effective, held: d.Held, paused: paused(d)}
+}
+
+// pauseFile stops every effect while it stands.
+const pauseFile = "platform/pause.yaml"
+
+// paused says why Berth shall have no effect; "": it may. A pause that cannot
+// be read pauses all the same: who pulls a brake badly still pulls it. One by
+// somebody who has not the right to does not.
+func paused(d decide.Decision) string {
+	if p := d.Desired.Platform.Pause; p != nil && !p.Suspend {
+		return p.Spec.Reason
+	}
+	for _, h := range d.Held {
+		if h.File == pauseFile && h.Reason == load.HeldInvalid {
+			return "platform/pause.yaml stands there and cannot be read: " + h.Message
+		}
+	}
+	return ""
+}
+
+// today is the UTC day.
+func (r *Reconciler) today() string { return r.o.Now().UTC().Format(time.DateOnly) }
+
+// standing is what is in force before a decision, and the commit of main that
+// was decided last; "" where nothing is in force.
+func (r *Reconciler) standing(ctx context.Context, st *state, tips Tips) (was decide.Standing, decided string, err error) {
+	if tips.InForce == "" {
+		return was, "", nil
+	}
+	if was.Tree, err = r.o.Repo.Snapshot(ctx, tips.InForce); err != nil {
+		return was, "", err
+	}
+	said, err := r.o.Repo.InForceOf(ctx, tips.InForce)
+	if err != nil {
+		return was, "", err
+	}
+	for _, h := range said.Held {
+		if h.Reason == load.HeldUnauthorised {
+			was.Unauthorised = append(was.Unauthorised, h.File)
+		}
+	}
+	decided = said.Commit
+	if st != nil && st.inForce == tips.InForce && st.main != "" {
+		decided = st.main // a commit that changes nothing writes nothing there
+	}
+	return was, decided, nil
 }
 
 // adopt takes up what an earlier run of the daemon brought into force, so that
@@ -118,8 +190,14 @@ func (r *Reconciler) adopt(ctx context.Context, tips Tips) (*state, error) {
 	rev := r.writer.revision()
 	mem := r.writer.memory()
 	recorded := rev.InForce == tips.InForce
+	said, err := r.o.Repo.InForceOf(ctx, tips.InForce)
+	if err != nil {
+		return nil, err
+	}
+	st.main, st.held = said.Commit, said.Held
 	if recorded {
 		st.main, st.held = rev.Commit, rev.Held
+		st.paused = paused(decide.Decision{Desired: st.desired, Held: st.held})
 	}
 	r.mu.Lock()
 	r.state = st
@@ -160,11 +238,13 @@ func (r *Reconciler) inForce(ctx context.Context, commit string) (*state, error)
 	if err != nil {
 		return nil, err
 	}
-	d, err := decide.Commit(ctx, r.o.Loader, snap, snap)
+	d, err := r.decider.Read(ctx, snap, r.today())
 	if err != nil {
 		return nil, fmt.Errorf("read back %s: %w", short(commit), err)
 	}
-	return &state{inForce: commit, effective: d.Effective, placement: plan.Place(d.Effective, r.writer.memory())}, nil
+	st := newState("", commit, d)
+	st.placement = plan.Place(d.Effective, r.writer.memory())
+	return st, nil
 }
 
 // wakeAll has every unit looked at that is remembered.
@@ -184,7 +264,7 @@ func (r *Reconciler) opened() {
 
 // enforce puts a decision into effect: places, records which units changed and
 // through which commit, and wakes them.
-func (r *Reconciler) enforce(ctx context.Context, old, st *state) error {
+func (r *Reconciler) enforce(ctx context.Context, old, st *state, verdicts []decide.Verdict) error {
 	mem := r.writer.memory()
 	st.placement = plan.Place(st.effective, mem)
 	oldMain := ""

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/reconciler"
+	"berth/reconciler/decide"
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/plan"
@@ -395,6 +396,10 @@ func TestManyDeletedAtOnceTellNothingTwice(t *testing.T) {
 		return running == n
 	})
 	w.put(nil, paths...)
+	w.eventually("held, as they are so many", func() bool { return len(w.revision().Held) == n })
+	require.Len(t, units(), n)
+	why := w.revision().Held[0].Message
+	w.git.MustCommit(t, "main", gittest.Commit{Message: "It is meant.\n\n" + why[strings.LastIndex(why, decide.AckTrailer):], Files: map[string]string{"NOTES.md": "x"}})
 	w.eventually("all gone", func() bool { return len(units()) == 0 })
 	w.noEventTwice()
 	types := map[string]int{}

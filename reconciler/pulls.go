@@ -3,6 +3,7 @@ package reconciler
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -11,6 +12,8 @@ import (
 
 	"berth/reconciler/decide"
 	"berth/reconciler/plan"
+	"berth/schema/authority"
+	"berth/schema/load"
 )
 
 const (
@@ -94,16 +97,29 @@ func (r *Reconciler) propose(ctx context.Context, number int) error {
 		// and the forge decides whether it is still the head.
 		pr.Head = head
 	}
-	p, err := decide.Proposal(ctx, decide.Input{
-		Loader: r.o.Loader, Repo: r.o.Repo, Base: st.main, InForce: st.inForce, Head: head,
+	in := decide.Input{
+		Repo: r.o.Repo, Base: st.main, InForce: st.inForce, Head: head, Today: r.today(),
 		Memory: r.writer.memory(), Rules: r.rules,
-	})
+	}
+	for _, h := range st.held {
+		if h.Reason == load.HeldUnauthorised {
+			in.Unauthorised = append(in.Unauthorised, h.File)
+		}
+	}
+	if r.o.Authority != nil {
+		approvers, err := r.o.Forge.Approvers(ctx, pr)
+		if err != nil {
+			return err
+		}
+		in.By = &authority.Actor{Login: pr.Author, Approvers: approvers, Proof: authority.ProofPullRequest}
+	}
+	p, err := r.decider.Proposal(ctx, in)
 	if err != nil {
 		return err
 	}
 	// What was shown is shown again only if it says something else. The forge
 	// compares as well; this saves it the reading.
-	mark := strings.Join([]string{p.Base, p.Head, p.Digest, strconv.FormatBool(p.Blocked())}, " ")
+	mark := strings.Join([]string{p.Base, p.Head, p.Digest, strconv.FormatBool(p.Blocked()), fmt.Sprint(len(p.Diagnostics))}, " ")
 	r.mu.Lock()
 	same := r.shown[number] == mark
 	r.mu.Unlock()

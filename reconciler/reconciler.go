@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/util/workqueue"
 
+	"berth/reconciler/decide"
 	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/schema"
@@ -31,6 +32,14 @@ type Options struct {
 	Forge    Forge // nil: no forge; everything else works the same
 	Loader   *load.Loader
 	Runtimes map[string]runtimes.Runtime // by runtime_backend
+
+	// Authority is nil where whoever can push to main may change everything.
+	Authority *decide.Authority
+	// Rules refuse what a change makes of the estate, besides the core's own.
+	Rules []func(before, after *schema.Desired) []schema.Diagnostic
+	// Accept is a commit of main that the operator takes over as it is, though
+	// nothing tells any more what of it was held; "": none.
+	Accept string
 
 	Interval    time.Duration // between two looks at a unit (requirement E1): 5 s
 	Poll        time.Duration // between two fetches nobody asked for: 60 s
@@ -81,8 +90,11 @@ type Reconciler struct {
 	o        Options
 	queue    workqueue.TypedRateLimitingInterface[Item]
 	forge    workqueue.TypedRateLimitingInterface[Item] // of its own: a slow forge delays no repair
+	decider  *decide.Decider
 	writer   *writer
 	rollouts *rollouts
+
+	awaited map[string]time.Time // the commit of which it is not known who made it, and since when; the estate task's own
 
 	mu     sync.Mutex
 	state  *state // replaced whole by each decision; nil before the first
@@ -97,9 +109,11 @@ type Reconciler struct {
 // state is one decision: what is in force, and what follows from it. Immutable.
 type state struct {
 	main, inForce string // commits
+	desired       *schema.Desired
 	effective     *schema.Effective
 	placement     plan.Placement
 	held          []plan.Held
+	paused        string // why nothing may be done; "": it may
 }
 
 // New makes a Reconciler.
@@ -139,6 +153,7 @@ func New(o Options) *Reconciler {
 		seen:  map[schema.Key]bool{},
 		ready: make(chan struct{}),
 	}
+	r.decider = decide.New(decide.Options{Loader: o.Loader, Authority: o.Authority, Rules: o.Rules})
 	r.writer = newWriter(o.Repo, o.Flush, o.Log, o.Now)
 	r.writer.onPush = o.Metrics.pushed
 	return r
@@ -343,6 +358,9 @@ func (r *Reconciler) Unsettled() []Left {
 	st, frozen, seen := r.state, r.frozen, maps.Clone(r.seen)
 	r.mu.Unlock()
 	var out []Left
+	if st != nil && st.paused != "" {
+		out = append(out, Left{What: "Berth is paused: " + st.paused, Stuck: true})
+	}
 	if frozen != "" {
 		out = append(out, Left{What: "the sync is frozen: " + frozen, Stuck: true})
 	} else if !r.isReady() {

@@ -22,6 +22,7 @@ type unitView struct {
 	outcomes []plan.Outcome // of this pass; nil: nothing was applied
 	acting   bool           // the plan is about to be applied
 	pending  bool           // decided, and not looked at since
+	paused   string         // why nothing may be done
 	waits    string         // what holds up the plan that is applied, such as jobs
 	retry    *plan.Retry
 	attempt  int
@@ -161,11 +162,13 @@ func (v unitView) conditions(phase plan.Phase, revision, failure string) []plan.
 		blocked = &v.plan.Blocked[0]
 	}
 	terminal := v.retry != nil && v.retry.Terminal
-	stalled := terminal || (blocked != nil && !blocked.Wait)
+	stalled := terminal || v.paused != "" || (blocked != nil && !blocked.Wait)
 
 	switch {
 	case v.observed.Presence == plan.Unknown:
 		unknown("Ready", "ObservationUnknown", v.observed.Reason)
+	case v.paused != "":
+		add("Ready", false, "Paused", "Berth is paused: "+v.paused)
 	case v.pending:
 		unknown("Ready", "NotObserved", "not looked at since this change")
 	case v.converged():
@@ -192,6 +195,8 @@ func (v unitView) conditions(phase plan.Phase, revision, failure string) []plan.
 	switch {
 	case terminal:
 		add("Stalled", true, "RetriesExhausted", v.retry.Reason)
+	case v.paused != "":
+		add("Stalled", true, "Paused", v.paused)
 	case stalled:
 		add("Stalled", true, blocked.Code, blocked.Message)
 	default:
@@ -212,6 +217,8 @@ func (v unitView) conditions(phase plan.Phase, revision, failure string) []plan.
 		}
 		if v.want.Suspend && v.want.SharedRuntime == "" {
 			add("Suspended", true, "Declared", "the document says suspend: true")
+		} else if v.paused != "" {
+			add("Suspended", true, "Paused", v.paused)
 		}
 	}
 	if len(v.observed.Drift) > 0 {

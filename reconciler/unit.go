@@ -48,6 +48,13 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 	view := unitView{prev: prev, want: want, members: members, plan: p, observed: observed,
 		retry: prev.Retry, attempt: prev.Attempt}
 
+	if st.paused != "" && len(p.Actions) > 0 { // looked at, and left alone
+		view.paused = st.paused
+		if !r.record(view) {
+			return 0, nil
+		}
+		return r.o.Interval, nil
+	}
 	if len(p.Actions) == 0 {
 		if view.converged() || (want == nil && observed.Presence == plan.Absent) {
 			view.retry = nil
@@ -90,7 +97,7 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 		}
 	}
 	// A decision may have come in while it was flushed.
-	if now := r.current(); now != st && !sameUnit(now, st, key) {
+	if now := r.current(); now != st && (now.paused != "" || !sameUnit(now, st, key)) {
 		return time.Millisecond, nil
 	}
 

@@ -13,7 +13,7 @@ import (
 func TestConfiguration(t *testing.T) {
 	write := func(text string) string {
 		path := filepath.Join(t.TempDir(), "berth.yaml")
-		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		require.NoError(t, os.WriteFile(path, []byte(text+"authority: {trust_main: true}\n"), 0o600))
 		return path
 	}
 	t.Run("defaults are filled", func(t *testing.T) {
@@ -70,6 +70,20 @@ interval: soon
 			} else {
 				require.ErrorContains(t, err, c.want, c.repository+" "+c.github)
 			}
+		}
+	})
+	t.Run("who may change what is said, once", func(t *testing.T) {
+		const rest = "repository: {url: \"https://git.example/estate.git\", directory: /d}\n"
+		for text, want := range map[string]string{
+			rest:                     "authority: field is required",
+			rest + "authority: {}\n": ":2:1: authority.administrators: there is none",
+			rest + "authority: {administrators: [anna], trust_main: true}\n": "authority.trust_main: everybody may change everything then",
+			rest + "authority: {administrators: [an na]}\n":                  "authority.administrators",
+		} {
+			path := filepath.Join(t.TempDir(), "berth.yaml")
+			require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+			_, err := readConfig(path)
+			require.ErrorContains(t, err, want, text)
 		}
 	})
 	t.Run("a key twice is refused", func(t *testing.T) {

@@ -59,7 +59,8 @@ func (s *stage) configure(c daemonConfig) (path, listen string, err error) {
 			"api_url": s.forge.APIURL(), "owner": "example", "repository": "estate", "login": demoApp + "[bot]",
 			"token": map[string]string{"file": tokenFile}, "webhook_secret": map[string]string{"file": secretFile},
 		},
-		"listen": listen,
+		"authority": map[string]any{"administrators": []string{demoAdministrator}},
+		"listen":    listen,
 	}
 	if s.memory {
 		config["memory_runtime"] = map[string]string{"directory": filepath.Join(s.dir, "world")}

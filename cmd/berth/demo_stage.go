@@ -54,6 +54,9 @@ const (
 	demoToken  = "demo-installation-token"
 	demoSecret = "demo-webhook-secret"
 	demoApp    = "berth-demo"
+
+	// demoAdministrator is whom the daemon's configuration names.
+	demoAdministrator = "olga-ops"
 )
 
 func newStage(o demoOptions) (*stage, error) {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -19,6 +20,7 @@ import (
 	"berth/reconciler/report"
 	"berth/runtimes/memory"
 	"berth/runtimes/slurm"
+	"berth/schema/authority"
 	"berth/schema/load"
 )
 
@@ -28,6 +30,8 @@ func planForms() []string { return []string{"text", "json", "markdown"} }
 // planRequest is what `berth plan` is asked.
 type planRequest struct {
 	repo, base, head, patch, output string
+	author                          string
+	administrators                  []string
 	detailed, watch                 bool
 }
 
@@ -88,9 +92,19 @@ with --watch 0.`,
 	cmd.Flags().StringVar(&req.head, "head", "", "revision that would be merged")
 	cmd.Flags().StringVar(&req.patch, "patch", "", "patch that would be applied, as git diff writes it; - is standard input")
 	cmd.Flags().StringVarP(&req.output, "output", "o", "text", strings.Join(planForms(), ", "))
+	cmd.Flags().StringVar(&req.author, "author", "", "login of whose change it is: says whether they may make it; without it nobody's right is asked")
+	cmd.Flags().StringSliceVar(&req.administrators, "administrator", nil, "login that berth.yaml names as an administrator, for --author")
 	cmd.Flags().BoolVar(&req.detailed, "detailed-exitcode", false, "exit 3 when there is something to do")
 	cmd.Flags().BoolVar(&req.watch, "watch", false, "show the plan again whenever something changes")
 	return cmd
+}
+
+// authority is whose right is asked: nobody's without --author.
+func (r *planRequest) authority() *decide.Authority {
+	if r.author == "" {
+		return nil
+	}
+	return &decide.Authority{Administrators: r.administrators}
 }
 
 // check says what is wrong with how the command was called.
@@ -128,7 +142,8 @@ func (r *planRequest) proposal(ctx context.Context, loader *load.Loader, stdin i
 		return p, &exitError{2, fmt.Errorf("plan: %w", err)}
 	}
 	defer func() { err = errors.Join(err, repo.Close()) }()
-	in := decide.Input{Repo: repo, Loader: loader, Rules: planningRules}
+	in := decide.Input{Repo: repo, Rules: planningRules, Today: time.Now().UTC().Format(time.DateOnly)}
+	decider := decide.New(decide.Options{Loader: loader, Authority: r.authority()})
 	tips, err := repo.Fetch(ctx) // of the local branches: nothing is fetched
 	if err != nil && !errors.Is(err, reconciler.ErrNotFound) {
 		return p, &exitError{1, fmt.Errorf("plan: %w", err)}
@@ -141,8 +156,20 @@ func (r *planRequest) proposal(ctx context.Context, loader *load.Loader, stdin i
 			return p, &exitError{2, fmt.Errorf("plan: --head: %w", err)}
 		}
 	}
-	if tips.Main == in.Base {
+	if tips.Main == in.Base && tips.InForce != "" {
 		in.InForce = tips.InForce
+		said, err := repo.InForceOf(ctx, tips.InForce)
+		if err != nil {
+			return p, &exitError{1, fmt.Errorf("plan: %s: %w", reconciler.BranchInForce, err)}
+		}
+		for _, h := range said.Held {
+			if h.Reason == load.HeldUnauthorised {
+				in.Unauthorised = append(in.Unauthorised, h.File)
+			}
+		}
+	}
+	if r.author != "" {
+		in.By = &authority.Actor{Login: r.author, Proof: authority.ProofPullRequest}
 	}
 	status, err := repo.ReadStatus(ctx, tips.Status)
 	if err != nil {
@@ -153,11 +180,11 @@ func (r *planRequest) proposal(ctx context.Context, loader *load.Loader, stdin i
 	} // else nobody keeps one, and the base is taken to run as declared
 	switch {
 	case r.head != "":
-		p, err = decide.Proposal(ctx, in)
+		p, err = decider.Proposal(ctx, in)
 	case r.patch != "":
-		p, err = r.patched(ctx, in, stdin)
+		p, err = r.patched(ctx, decider, in, stdin)
 	default:
-		p, err = r.worktree(ctx, in)
+		p, err = r.worktree(ctx, decider, in)
 	}
 	var exit *exitError
 	if err != nil && !errors.As(err, &exit) {
@@ -180,7 +207,7 @@ func (r *planRequest) baseOf(ctx context.Context, repo *gitrepo.Repo, tips recon
 }
 
 // patched plans the patch.
-func (r *planRequest) patched(ctx context.Context, in decide.Input, stdin io.Reader) (plan.Proposal, error) {
+func (r *planRequest) patched(ctx context.Context, decider *decide.Decider, in decide.Input, stdin io.Reader) (plan.Proposal, error) {
 	from, name := stdin, "standard input"
 	if r.patch != "-" {
 		f, err := os.Open(r.patch)
@@ -205,7 +232,7 @@ func (r *planRequest) patched(ctx context.Context, in decide.Input, stdin io.Rea
 	case len(conflicts) > 0:
 		return decide.Conflicting(in, conflicts), nil
 	}
-	return decide.Change(ctx, in, tree, tree.Touched())
+	return decider.Change(ctx, in, tree, tree.Touched())
 }
 
 // planningRules are what a backend knows of a change without looking anywhere.

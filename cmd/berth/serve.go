@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"berth/reconciler"
+	"berth/reconciler/decide"
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/report"
 	"berth/runtimes"
@@ -143,7 +144,14 @@ func newDaemon(ctx context.Context, path string, log *slog.Logger) (d *daemon, e
 		}
 		forge = d.forge
 	}
+	var who *decide.Authority
+	if !c.Authority.TrustMain {
+		who = &decide.Authority{Administrators: c.Authority.Administrators, Signer: signer}
+	} else {
+		log.Warn("authority.trust_main: whoever can push to the branch may change everything")
+	}
 	d.loop = reconciler.New(reconciler.Options{
+		Authority: who, Accept: c.Repository.Accept,
 		Estate: c.Estate, Repo: repo, Forge: forge, Loader: loader, Runtimes: live,
 		Interval: time.Duration(c.Interval), Poll: time.Duration(c.Poll), Flush: time.Duration(c.FlushWindow),
 		Workers: c.Workers, MaxAttempts: c.MaxAttempts, Log: log, Metrics: reconciler.NewMetrics(d.reg),

@@ -18,7 +18,7 @@ import (
 )
 
 // worktree plans what the work tree holds, committed or not, over the base.
-func (r *planRequest) worktree(ctx context.Context, in decide.Input) (plan.Proposal, error) {
+func (r *planRequest) worktree(ctx context.Context, decider *decide.Decider, in decide.Input) (plan.Proposal, error) {
 	at, err := gitrepo.Locate(r.repo)
 	if err != nil {
 		return plan.Proposal{}, err
@@ -35,7 +35,7 @@ func (r *planRequest) worktree(ctx context.Context, in decide.Input) (plan.Propo
 	if err != nil {
 		return plan.Proposal{}, err
 	}
-	return decide.Change(ctx, in, head, touched)
+	return decider.Change(ctx, in, head, touched)
 }
 
 // compare lists the paths of the estate in which two snapshots differ.

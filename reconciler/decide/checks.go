@@ -2,6 +2,7 @@ package decide
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"berth/schema"
@@ -17,12 +18,67 @@ const (
 	CodeForeign = "identity.foreign"
 )
 
-// refuse holds documents of instances that policy denies. What is in force
-// stays as it is, whatever the rules become.
-func refuse(before *schema.Desired) load.Check {
-	return func(d *schema.Desired) []schema.Diagnostic {
-		return policy.Findings(policy.Evaluate(d, existing(before)).Decisions)
+// refuse holds documents of instances that policy denies: the policy that the
+// change brings, and the one in force before it, so that nobody widens a policy
+// and uses it in one change. What is in force stays as it is, whatever the rules
+// become.
+func (d *Decider) refuse(before *schema.Desired, today string) load.Check {
+	return func(now *schema.Desired) []schema.Diagnostic {
+		out := policy.Findings(d.evaluate(now, before, today).Decisions)
+		return append(out, d.underBase(now, before, today)...)
 	}
+}
+
+// CodeBase is put before the code of a rule that refuses by the policy in force
+// before a change.
+const CodeBase = "base."
+
+// underBase is what the policies in force before would refuse of what is
+// declared now. Tenants and projects that were not there have none.
+func (d *Decider) underBase(now, before *schema.Desired, today string) []schema.Diagnostic {
+	var out []schema.Diagnostic
+	platform := now.Platform
+	if !maps.Equal(before.Platform.Policies, now.Platform.Policies) && len(before.Tenants) > 0 {
+		p := *now.Platform
+		p.Policies = before.Platform.Policies
+		platform = &p
+	}
+	for _, name := range slices.Sorted(maps.Keys(now.Tenants)) {
+		t, was := now.Tenants[name], before.Tenants[name]
+		if was == nil || platform == now.Platform && t.Policy == was.Policy && sameEntitlements(t, was) {
+			continue
+		}
+		under := *t
+		under.Policy = was.Policy
+		under.Projects = make(map[string]*schema.ProjectEstate, len(t.Projects))
+		for n, p := range t.Projects {
+			under.Projects[n] = p
+			old := was.Projects[n]
+			if old == nil || maps.Equal(old.Entitlements, p.Entitlements) {
+				continue
+			}
+			q := *p
+			q.Entitlements = maps.Clone(p.Entitlements)
+			maps.Copy(q.Entitlements, old.Entitlements)
+			under.Projects[n] = &q
+		}
+		e := policy.EvaluateTenant(platform, &under, policy.Existing(func(k schema.Key) bool { return hasInstance(was, k) }))
+		for _, f := range policy.Findings(e.Decisions) {
+			f.Code = CodeBase + f.Code
+			f.Message = "by the policy in force before this change: " + f.Message + "; let the policy come into force in a change of its own first"
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+func sameEntitlements(t, was *schema.TenantEstate) bool {
+	for n, p := range t.Projects {
+		if old := was.Projects[n]; old != nil && !maps.Equal(old.Entitlements, p.Entitlements) {
+			return false
+		}
+	}
+	return true
 }
 
 // moved finds the instances that go from one name to another between two trees.

@@ -7,53 +7,159 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/schema"
+	"berth/schema/authority"
 	"berth/schema/load"
-	"berth/schema/policy"
 )
 
 // ErrFrozen: a tree must not be taken over as it is: it is empty, its platform
 // cannot be read, or what was in force no longer loads. What is in force stays.
 var ErrFrozen = errors.New("not taken over")
 
-// Decision is what a commit of main brings into force.
-type Decision struct {
-	Effective *schema.Effective
-	Replace   map[string]string // path → blob in force instead of main's, a part's → its tree; "": none
-	Held      []plan.Held       // why, sorted by file
+// Standing is what is in force before a decision.
+type Standing struct {
+	Tree         schema.Snapshot // nil: nothing is, and main is taken over as its operator's
+	Unauthorised []string        // paths in which main differs from it for lack of somebody's right
 }
 
-// Commit decides what of main comes into force over previous, the tree in
-// force until now (nil: nothing was). It depends on the two trees alone.
-func Commit(ctx context.Context, l *load.Loader, main, previous schema.Snapshot) (Decision, error) {
-	f, err := enforce(ctx, l, main, previous)
+// Step is one commit of main.
+type Step struct {
+	Commit      string
+	Tree        schema.Snapshot
+	Touched     []schema.PathChange // what it changes of its first parent
+	By          authority.Actor
+	PullRequest int      // 0: none
+	Acks        []string // digests of large deletions that it acknowledges
+	// Payload and Signature are the commit's; they tell who made it where By does
+	// not. Nil: it is not signed.
+	Payload, Signature []byte
+	Operator           bool // Berth's operator stands for it: nobody's right is asked
+}
+
+// Decision is what the last of some commits of main brings into force.
+type Decision struct {
+	Desired   *schema.Desired
+	Effective *schema.Effective
+	Replace   map[string]string // path → blob in force instead of the last step's, a part's → its tree; "": none
+	Held      []plan.Held       // why, sorted by file
+	Verdicts  []Verdict         // of what the steps changed, in their order, then by file
+}
+
+// Unauthorised are the paths that wait for somebody's right.
+func (d *Decision) Unauthorised() []string { return unauthorised(d.Held) }
+
+func unauthorised(held []plan.Held) []string {
+	var out []string
+	for _, h := range held {
+		if h.Reason == load.HeldUnauthorised {
+			out = append(out, h.File)
+		}
+	}
+	return out
+}
+
+// Commit decides commits of main, oldest first, each over what the one before
+// it brought into force: so the outcome is the same whether they are decided one
+// by one as they come, or together after a while. today is the UTC day, such as
+// 2026-01-31. The decision depends on its arguments alone.
+//
+// A step that must not be taken over, such as one that empties the estate, is
+// passed over if a later one mends it; as the last one it is ErrFrozen.
+func (d *Decider) Commit(ctx context.Context, was Standing, steps []Step, today string) (Decision, error) {
+	in := change{previous: was.Tree, unauthorised: was.Unauthorised, authored: map[string]subject{}, today: today, trust: d.o.Authority == nil || was.Tree == nil}
+	var out Decision
+	for i, s := range steps {
+		by := subject{s.By, s.Commit, s.PullRequest, s.Acks}
+		if by.Proof == authority.ProofNone && len(s.Signature) > 0 && !in.trust {
+			if err := d.signed(ctx, &by, in.previous, s); err != nil {
+				return Decision{}, err
+			}
+		}
+		in.trust = in.trust || s.Operator
+		for _, c := range s.Touched {
+			in.authored[c.Path] = by
+		}
+		if len(s.Acks) > 0 {
+			in.acks = append(in.acks, by)
+		}
+		in.main = s.Tree
+		f, err := d.enforce(ctx, in)
+		if errors.Is(err, ErrFrozen) && i < len(steps)-1 {
+			continue // what it touched is the next one's to bring
+		}
+		if err != nil {
+			return Decision{}, err
+		}
+		held := held(f.Held)
+		out.Desired, out.Effective, out.Replace, out.Held = f.Result.Desired, f.effective, f.Replace, held
+		out.Verdicts = append(out.Verdicts, f.verdicts(s.Commit)...)
+		in.previous, in.unauthorised, in.authored, in.acks = f.Snapshot, unauthorised(held), map[string]subject{}, nil
+		in.trust = d.o.Authority == nil
+	}
+	return out, nil
+}
+
+// signed fills in who signed a commit, by the keys in force before it.
+func (d *Decider) signed(ctx context.Context, by *subject, previous schema.Snapshot, s Step) error {
+	before, err := d.o.Loader.Load(ctx, previous)
+	if err != nil {
+		return fmt.Errorf("the tree in force: %w", err)
+	}
+	if who, ok := d.o.Authority.Signer(before.Desired, s.Payload, s.Signature); ok {
+		by.Login, by.ServiceAccount, by.Proof = who.Login, who.ServiceAccount, authority.ProofSignature
+	}
+	return nil
+}
+
+// Read is what a tree of berth/in-force stands for.
+func (d *Decider) Read(ctx context.Context, tree schema.Snapshot, today string) (Decision, error) {
+	f, err := d.enforce(ctx, change{main: tree, previous: tree, today: today, trust: true})
 	if err != nil {
 		return Decision{}, err
 	}
-	return Decision{Effective: f.effective, Replace: f.Replace, Held: held(f.Held)}, nil
+	return Decision{Desired: f.Result.Desired, Effective: f.effective, Replace: f.Replace, Held: held(f.Held)}, nil
+}
+
+// change is what enforce decides.
+type change struct {
+	main, previous schema.Snapshot // previous nil: nothing was in force
+	unauthorised   []string
+	authored       map[string]subject
+	acks           []subject
+	today          string
+	trust          bool // nobody's right is asked
 }
 
 // forced is a tree in force, evaluated.
 type forced struct {
 	*load.Force
+	guard     *guard
 	before    *schema.Desired // what was in force before
 	effective *schema.Effective
 }
 
 // enforce finds what of main comes into force over previous.
-func enforce(ctx context.Context, l *load.Loader, main, previous schema.Snapshot) (*forced, error) {
-	before := &schema.Desired{Platform: &schema.Platform{}}
-	if previous != nil {
-		r, err := l.Load(ctx, previous)
-		if err != nil {
-			return nil, fmt.Errorf("the tree in force: %w", err)
-		}
-		before = r.Desired
+func (d *Decider) enforce(ctx context.Context, in change) (*forced, error) {
+	previous := in.previous
+	if previous == nil {
+		previous = load.Files(nil)
 	}
-	r, err := l.Load(ctx, main)
+	before, err := d.o.Loader.Load(ctx, previous)
+	if err != nil {
+		return nil, fmt.Errorf("the tree in force: %w", err)
+	}
+	main, err := d.o.Loader.Load(ctx, in.main)
 	if err != nil {
 		return nil, fmt.Errorf("the new tree: %w", err)
 	}
-	f, err := l.InForce(ctx, main, previous, nil, refuse(before), always(moved(before, r.Desired)))
+	g := &guard{d: d, before: before, main: main, authored: in.authored, acks: in.acks, unauthorised: map[string]bool{}, trust: in.trust}
+	for _, path := range in.unauthorised {
+		g.unauthorised[path] = true
+	}
+	if g.changes, err = d.o.Loader.Compare(ctx, previous, in.main); err != nil && !errors.Is(err, load.ErrUnreadable) {
+		return nil, err
+	}
+	g.look()
+	f, err := d.o.Loader.InForce(ctx, in.main, in.previous, g.vetoes, d.refuse(before.Desired, in.today), always(moved(before.Desired, main.Desired)))
 	for _, frozen := range []error{load.ErrEmpty, load.ErrUnreadable, load.ErrInForce} {
 		if errors.Is(err, frozen) {
 			return nil, fmt.Errorf("%w: %w", ErrFrozen, err)
@@ -62,13 +168,33 @@ func enforce(ctx context.Context, l *load.Loader, main, previous schema.Snapshot
 	if err != nil {
 		return nil, err
 	}
-	return &forced{Force: f, before: before, effective: policy.Evaluate(f.Result.Desired, existing(before))}, nil
+	return &forced{Force: f, guard: g, before: before.Desired, effective: d.evaluate(f.Result.Desired, before.Desired, in.today)}, nil
 }
 
-// existing tells policy which instances are in force already. What is new and
-// refused never comes into force, so that it does not count as existing later.
-func existing(before *schema.Desired) policy.Option {
-	return policy.Existing(func(k schema.Key) bool { return before.Instance(k) != nil })
+// verdicts are what became of the documents that changed: of those that were
+// touched, and of those that waited and wait no more.
+func (f *forced) verdicts(commit string) []Verdict {
+	held := map[string]plan.Held{}
+	for _, h := range f.Held {
+		held[h.File] = plan.Held{Key: h.Key, File: h.File, Reason: h.Reason, Message: h.Message}
+	}
+	var out []Verdict
+	for _, doc := range documents(f.guard.changes, f.guard.before, f.guard.main) {
+		by, touched := f.guard.authored[doc.File]
+		h, isHeld := held[doc.File]
+		if isHeld && !touched {
+			continue // told when it came
+		}
+		v := Verdict{Commit: by.commit, By: by.Actor, PullRequest: by.pullRequest, Document: doc, Authority: f.guard.decisions[doc.File]}
+		if !touched {
+			v.Commit = commit
+		}
+		if isHeld {
+			v.Held = &h
+		}
+		out = append(out, v)
+	}
+	return out
 }
 
 func held(in []load.Held) []plan.Held {

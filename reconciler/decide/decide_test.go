@@ -62,6 +62,19 @@ func (r trees) Merge(_ context.Context, base, head string) (string, []string, er
 	return head, nil, nil
 }
 
+func loader(t *testing.T) *load.Loader {
+	t.Helper()
+	l, err := load.New(load.Options{Backends: map[string]string{"bare_metal": "#Config: {...}\n#Parameters: {...}\n"}})
+	require.NoError(t, err)
+	return l
+}
+
+// commit decides one commit that nobody's right is asked for.
+func commit(t *testing.T, l *load.Loader, main, previous schema.Snapshot) (decide.Decision, error) {
+	t.Helper()
+	return decide.New(decide.Options{Loader: l}).Commit(t.Context(), decide.Standing{Tree: previous}, []decide.Step{{Commit: "c", Tree: main}}, "2026-01-31")
+}
+
 func doc(kind, name, rest string) string {
 	return "apiVersion: berth/v1\nkind: " + kind + "\nmetadata:\n  name: " + name + "\n" + rest
 }
@@ -117,7 +130,7 @@ var (
 
 // running is memory in which train runs as base declares it.
 func running(t *testing.T, l *load.Loader, files map[string]string) plan.Memory {
-	d, err := decide.Commit(t.Context(), l, load.Files(files), nil)
+	d, err := commit(t, l, load.Files(files), nil)
 	require.NoError(t, err)
 	mem := plan.Memory{}
 	for key, inst := range d.Effective.Instances {
@@ -296,13 +309,12 @@ func TestProposal(t *testing.T) {
 			}
 			maps.Copy(all, c.with)
 			repo := trees{"base": base, "head": estate(all), "empty": {}, "README": {}}
-			l, err := load.New(load.Options{Backends: map[string]string{"bare_metal": "#Config: {...}\n#Parameters: {...}\n"}})
-			require.NoError(t, err)
-			in := decide.Input{Loader: l, Repo: repo, Base: "base", Head: "head", Memory: running(t, l, base)}
+			l := loader(t)
+			in := decide.Input{Repo: repo, Base: "base", Head: "head", Memory: running(t, l, base)}
 			if c.head != "" {
 				in.Head = c.head
 			}
-			p, err := decide.Proposal(t.Context(), in)
+			p, err := decide.New(decide.Options{Loader: l}).Proposal(t.Context(), in)
 			require.NoError(t, err)
 			require.Equal(t, c.want, words(p))
 			require.Equal(t, c.blocked, p.Blocked())
@@ -311,7 +323,7 @@ func TestProposal(t *testing.T) {
 			repo["squashed"] = repo[in.Head]
 			if in.Head == "head" {
 				in.Head = "squashed"
-				again, err := decide.Proposal(t.Context(), in)
+				again, err := decide.New(decide.Options{Loader: l}).Proposal(t.Context(), in)
 				require.NoError(t, err)
 				require.Equal(t, p.Digest, again.Digest)
 			}
@@ -321,15 +333,14 @@ func TestProposal(t *testing.T) {
 
 // What a proposal shows is what the commit then does.
 func TestProposedIsDecided(t *testing.T) {
-	l, err := load.New(load.Options{Backends: map[string]string{"bare_metal": "#Config: {...}\n#Parameters: {...}\n"}})
-	require.NoError(t, err)
+	l := loader(t)
 	base := estate(nil)
 	head := estate(map[string]string{at + "eval.yaml": instance("eval", 1, 4), at + "huge.yaml": instance("huge", 8, 4), train: "broken: true\n"})
 	mem := running(t, l, base)
-	p, err := decide.Proposal(t.Context(), decide.Input{Loader: l, Repo: trees{"base": base, "head": head}, Base: "base", Head: "head", Memory: mem})
+	p, err := decide.New(decide.Options{Loader: l}).Proposal(t.Context(), decide.Input{Repo: trees{"base": base, "head": head}, Base: "base", Head: "head", Memory: mem})
 	require.NoError(t, err)
 
-	d, err := decide.Commit(t.Context(), l, load.Files(head), load.Files(base))
+	d, err := commit(t, l, load.Files(head), load.Files(base))
 	require.NoError(t, err)
 	require.Equal(t, p.Held, d.Held)
 	require.Equal(t, map[string]string{train: load.BlobID([]byte(base[train])), at + "huge.yaml": ""}, d.Replace)
@@ -344,21 +355,20 @@ func TestProposedIsDecided(t *testing.T) {
 	inForce := maps.Clone(head)
 	inForce[train] = base[train]
 	delete(inForce, at+"huge.yaml")
-	again, err := decide.Commit(t.Context(), l, load.Files(inForce), load.Files(inForce))
+	again, err := commit(t, l, load.Files(inForce), load.Files(inForce))
 	require.NoError(t, err)
 	require.Empty(t, again.Held)
 	require.Equal(t, d.Effective.Instances, again.Effective.Instances)
 }
 
 func TestWhatCannotBeLookedAtIsAnError(t *testing.T) {
-	l, err := load.New(load.Options{Backends: map[string]string{"bare_metal": "#Config: {...}\n#Parameters: {...}\n"}})
-	require.NoError(t, err)
+	l := loader(t)
 	repo := trees{"base": estate(nil)}
 	for _, in := range []decide.Input{{Base: "base", Head: "lost"}, {Base: "nowhere", Head: "base"}, {Base: "base", InForce: "nowhere", Head: "base"}} {
-		in.Loader, in.Repo = l, repo
-		_, err := decide.Proposal(t.Context(), in)
+		in.Repo = repo
+		_, err := decide.New(decide.Options{Loader: l}).Proposal(t.Context(), in)
 		require.Error(t, err)
 	}
-	_, err = decide.Commit(t.Context(), l, load.Files(nil), load.Files(estate(nil)))
+	_, err := commit(t, l, load.Files(nil), load.Files(estate(nil)))
 	require.ErrorIs(t, err, decide.ErrFrozen)
 }

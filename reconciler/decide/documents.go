@@ -19,7 +19,7 @@ func documents(touched []schema.PathChange, base, head *load.Result) []plan.Docu
 	}
 	gone := map[identity]string{}
 	for _, c := range touched {
-		if key, ok := base.Documents[c.Path]; ok && c.To == "" {
+		if key := base.Key(c.Path); !key.IsZero() && c.To == "" {
 			if h := base.Desired.Header(key); h != nil && h.UID != "" {
 				gone[identity{key.Kind, h.UID}] = c.Path
 			}
@@ -28,8 +28,8 @@ func documents(touched []schema.PathChange, base, head *load.Result) []plan.Docu
 	out := []plan.DocumentChange{}
 	left := map[string]bool{} // paths told of as where something moved from
 	for _, c := range touched {
-		key, ok := head.Documents[c.Path]
-		if !ok || c.To == "" {
+		key := head.Key(c.Path)
+		if key.IsZero() || c.To == "" {
 			continue
 		}
 		change := plan.DocumentChange{Key: key, File: c.Path, Change: "modified"}
@@ -45,7 +45,7 @@ func documents(touched []schema.PathChange, base, head *load.Result) []plan.Docu
 		out = append(out, change)
 	}
 	for _, c := range touched {
-		if key, ok := base.Documents[c.Path]; ok && c.To == "" && !left[c.Path] {
+		if key := base.Key(c.Path); !key.IsZero() && c.To == "" && !left[c.Path] {
 			out = append(out, plan.DocumentChange{Key: key, File: c.Path, Change: "deleted"})
 		}
 	}

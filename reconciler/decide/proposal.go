@@ -9,8 +9,8 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/schema"
+	"berth/schema/authority"
 	"berth/schema/load"
-	"berth/schema/policy"
 )
 
 // CodeFrozen is the code of the finding that a merge would stop the sync.
@@ -25,13 +25,16 @@ type Repo interface {
 
 // Input is a change to look at.
 type Input struct {
-	Loader  *load.Loader
-	Repo    Repo
-	Base    string // commit of main the change would be merged into
-	InForce string // commit of berth/in-force; "": what of Base would come into force
-	Head    string // commit; "": a change that is none yet, for Change
-	Memory  plan.Memory
-	Rules   func(backend string) plan.Rules // nil: impacts are not known
+	Repo         Repo
+	Base         string           // commit of main the change would be merged into
+	InForce      string           // commit of berth/in-force; "": what of Base would come into force
+	Unauthorised []string         // paths of Base that are not in force for lack of somebody's right
+	Head         string           // commit; "": a change that is none yet, for Change
+	By           *authority.Actor // whose change it is; nil: nobody's right is asked
+	Acks         []string         // digests of large deletions it acknowledges
+	Today        string           // UTC day, such as 2026-01-31
+	Memory       plan.Memory
+	Rules        func(backend string) plan.Rules // nil: impacts are not known
 }
 
 // Proposal says what merging Head into Base would do: it merges the two without
@@ -42,7 +45,7 @@ type Input struct {
 // what was wrong before and has nothing to do with it is not told again. What
 // would hold a document or freeze the sync is in the Proposal; the error is for
 // what could not be looked at.
-func Proposal(ctx context.Context, in Input) (plan.Proposal, error) {
+func (d *Decider) Proposal(ctx context.Context, in Input) (plan.Proposal, error) {
 	tree, conflicts, err := in.Repo.Merge(ctx, in.Base, in.Head)
 	if err != nil {
 		return plan.Proposal{}, fmt.Errorf("merge %s into %s: %w", in.Head, in.Base, err)
@@ -60,19 +63,31 @@ func Proposal(ctx context.Context, in Input) (plan.Proposal, error) {
 	if err != nil {
 		return plan.Proposal{}, err
 	}
-	return Change(ctx, in, merged, touched)
+	return d.Change(ctx, in, merged, touched)
 }
 
 // Change is Proposal for a change whose tree is there already: Base would
 // become tree, which differs from it in touched, sorted by path. Nothing is
 // merged.
-func Change(ctx context.Context, in Input, tree schema.Snapshot, touched []schema.PathChange) (plan.Proposal, error) {
+func (d *Decider) Change(ctx context.Context, in Input, tree schema.Snapshot, touched []schema.PathChange) (plan.Proposal, error) {
 	out := in.proposal()
-	base, err := in.base(ctx)
+	base, err := d.base(ctx, in)
 	if err != nil {
 		return plan.Proposal{}, fmt.Errorf("the base %s: %w", in.Base, err)
 	}
-	head, err := enforce(ctx, in.Loader, tree, base.Snapshot)
+	next := change{
+		main: tree, previous: base.Snapshot, unauthorised: unauthorised(held(base.Held)), today: in.Today,
+		authored: map[string]subject{}, trust: d.o.Authority == nil || in.By == nil,
+	}
+	by := subject{commit: in.Head, acks: in.Acks}
+	if in.By != nil {
+		by.Actor = *in.By
+	}
+	for _, c := range touched {
+		next.authored[c.Path] = by
+	}
+	next.acks = []subject{by}
+	head, err := d.enforce(ctx, next)
 	if errors.Is(err, ErrFrozen) {
 		out.Diagnostics = append(out.Diagnostics, schema.Diagnostic{
 			Severity: schema.SeverityError, Code: CodeFrozen, File: firstPath(touched), Line: 1, Column: 1,
@@ -84,7 +99,10 @@ func Change(ctx context.Context, in Input, tree schema.Snapshot, touched []schem
 		return plan.Proposal{}, fmt.Errorf("the changed tree: %w", err)
 	}
 	out.Documents = documents(touched, base.Main, head.Main)
-	out.Diagnostics = caused(touched, findings(base), findings(head))
+	out.Diagnostics = caused(touched, d.findings(base, in.Today), d.findings(head, in.Today))
+	for _, c := range touched {
+		out.Authority = append(out.Authority, head.guard.decisions[c.Path]...)
+	}
 	out.Held = heldBy(touched, base.Held, head.Held)
 	out.BaseEffective, out.HeadEffective = base.effective, head.effective
 	return plan.Propose(out), nil
@@ -110,26 +128,27 @@ func (in *Input) proposal() plan.ProposeInput {
 
 // base is what is in force before the change. Its Main is what Base says,
 // right or wrong.
-func (in *Input) base(ctx context.Context) (*forced, error) {
+func (d *Decider) base(ctx context.Context, in Input) (*forced, error) {
 	main, err := in.Repo.Snapshot(ctx, in.Base)
 	if err != nil {
 		return nil, err
 	}
-	var previous schema.Snapshot
+	c := change{main: main, unauthorised: in.Unauthorised, today: in.Today, trust: in.InForce == ""}
 	if in.InForce != "" {
-		if previous, err = in.Repo.Snapshot(ctx, in.InForce); err != nil {
+		if c.previous, err = in.Repo.Snapshot(ctx, in.InForce); err != nil {
 			return nil, err
 		}
 	}
-	return enforce(ctx, in.Loader, main, previous)
+	return d.enforce(ctx, c)
 }
 
 // findings are everything there is to say about a tree: what the reader found,
-// what policy refuses, and what moved.
-func findings(f *forced) []schema.Diagnostic {
+// what policy refuses, what moved, and what guards refuse.
+func (d *Decider) findings(f *forced, today string) []schema.Diagnostic {
 	all := slices.Clone(f.Main.Diagnostics)
-	all = append(all, policy.Findings(policy.Evaluate(f.Main.Desired, existing(f.before)).Decisions)...)
+	all = append(all, d.refuse(f.before, today)(f.Main.Desired)...)
 	all = append(all, moved(f.before, f.Main.Desired)...)
+	all = append(all, f.guard.found...)
 	schema.SortDiagnostics(all)
 	return all
 }

@@ -1,6 +1,9 @@
 package plan
 
-import "berth/schema"
+import (
+	"berth/schema"
+	"berth/schema/authority"
+)
 
 // Memory is what berth/status remembers of units, by key.
 type Memory map[schema.Key]*Status
@@ -20,6 +23,9 @@ type Proposal struct {
 	Decisions   []schema.Decision   `json:"decisions,omitempty"` // of touched units
 	Plans       []Plan              `json:"plans"`               // units with something to do or in the way, sorted by key
 	Held        []Held              `json:"held,omitempty"`
+	// Authority is what each changed document needs, and whether somebody has it;
+	// empty where nobody's right is asked.
+	Authority []authority.Decision `json:"authority,omitempty"`
 }
 
 // DocumentChange is one document a change touches.

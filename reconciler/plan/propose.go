@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"berth/schema"
+	"berth/schema/authority"
 )
 
 // ProposeInput is what a Proposal is made from: both sides of a change, as they
@@ -20,6 +21,7 @@ type ProposeInput struct {
 	Diagnostics []schema.Diagnostic
 	Conflicts   []string
 	Held        []Held
+	Authority   []authority.Decision
 	// Rules are those of a runtime backend, nil for one that is not known.
 	Rules func(backend string) Rules
 }
@@ -32,7 +34,7 @@ type ProposeInput struct {
 func Propose(in ProposeInput) Proposal {
 	p := Proposal{
 		Format: Format, Base: in.Base, Head: in.Head, Conflicts: in.Conflicts,
-		Diagnostics: in.Diagnostics, Documents: in.Documents, Held: in.Held, Plans: []Plan{},
+		Diagnostics: in.Diagnostics, Documents: in.Documents, Held: in.Held, Authority: in.Authority, Plans: []Plan{},
 	}
 	if in.Memory == nil && in.BaseEffective != nil {
 		in.Memory, p.Assumed = assumed(in.BaseEffective), true

@@ -1,0 +1,131 @@
+package reconciler
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"berth/reconciler/decide"
+	"berth/schema/authority"
+)
+
+const (
+	// maxSteps bounds how many commits of main are decided one by one; what more
+	// there are, the oldest, are one step by nobody.
+	maxSteps = 1000
+	// authorLag is how long a forge may take to tell which pull request a new
+	// commit is of, before that counts as none.
+	authorLag = 20 * time.Second
+	// breakGlassTrailer says that somebody of the platform acts in a tenant's
+	// place, and why.
+	breakGlassTrailer = "Break-Glass"
+)
+
+// steps are the commits of main from one that was decided to another, oldest
+// first, and who made each; from is "" where nothing is in force yet. Those that
+// it is too early to tell of, and what came after them, are left out.
+func (r *Reconciler) steps(ctx context.Context, from, to string) ([]decide.Step, error) {
+	if from == "" || from == to {
+		tree, err := r.o.Repo.Snapshot(ctx, to)
+		return []decide.Step{{Commit: to, Tree: tree}}, err
+	}
+	commits, err := r.o.Repo.Log(ctx, from, to, maxSteps)
+	if err != nil {
+		return nil, err
+	}
+	slices.Reverse(commits)
+	var out []decide.Step
+	if len(commits) == 0 || len(commits) == maxSteps {
+		end := to
+		if len(commits) > 0 && len(commits[0].Parents) > 0 {
+			end = commits[0].Parents[0]
+		}
+		s, err := r.step(ctx, from, end)
+		if err != nil {
+			return nil, err
+		}
+		if r.o.Authority != nil && r.o.Accept == to {
+			s.Operator = true
+		}
+		out = append(out, s)
+	}
+	for i, c := range commits {
+		parent := ""
+		if len(c.Parents) > 0 {
+			parent = c.Parents[0]
+		}
+		s, err := r.step(ctx, parent, c.ID)
+		if err != nil {
+			return nil, fmt.Errorf("commit %d of %d since %s: %w", i+1, len(commits), short(from), err)
+		}
+		known, err := r.author(ctx, &s)
+		if err != nil {
+			return nil, fmt.Errorf("who made %s: %w", short(c.ID), err)
+		}
+		if !known {
+			r.o.Log.Info("waiting to be told which pull request a commit is of", "commit", short(c.ID), "at_most", authorLag)
+			return out, nil
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+// ofEstate says whether a change is in one of the estate's directories, or in
+// one that looks like it.
+func ofEstate(c PathChange) bool {
+	top, _, _ := strings.Cut(c.Path, "/")
+	return strings.EqualFold(top, "platform") || strings.EqualFold(top, "tenants")
+}
+
+func (r *Reconciler) step(ctx context.Context, parent, commit string) (s decide.Step, err error) {
+	s.Commit = commit
+	if s.Touched, err = r.o.Repo.Diff(ctx, parent, commit); err != nil {
+		return s, err
+	}
+	s.Tree, err = r.o.Repo.Snapshot(ctx, commit)
+	return s, err
+}
+
+// author fills in who made a commit of main: the pull request it is of, else
+// its signature. It says false while the forge may not know the former yet.
+func (r *Reconciler) author(ctx context.Context, s *decide.Step) (known bool, err error) {
+	ev, err := r.o.Repo.Evidence(ctx, s.Commit)
+	if err != nil {
+		return false, err
+	}
+	for _, t := range ev.Trailers {
+		switch {
+		case strings.EqualFold(t.Key, breakGlassTrailer):
+			s.By.BreakGlass = t.Value
+		case strings.EqualFold(t.Key, decide.AckTrailer):
+			s.Acks = append(s.Acks, t.Value)
+		}
+	}
+	s.Payload, s.Signature = ev.Payload, ev.Signature
+	if r.o.Authority == nil || r.o.Forge == nil || len(s.Acks) == 0 && !slices.ContainsFunc(s.Touched, ofEstate) {
+		return true, nil // nobody's right is asked
+	}
+	pulls, err := r.o.Forge.PullsOf(ctx, s.Commit)
+	if err != nil {
+		return false, err
+	}
+	for _, pr := range pulls {
+		if !pr.Merged || pr.BaseBranch != r.o.Branch {
+			continue
+		}
+		approvers, err := r.o.Forge.Approvers(ctx, pr)
+		if err != nil {
+			return false, err
+		}
+		s.By.Login, s.By.Approvers, s.By.Proof, s.PullRequest = pr.Author, approvers, authority.ProofPullRequest, pr.Number
+		r.awaited = nil
+		return true, nil
+	}
+	if r.awaited[s.Commit].IsZero() {
+		r.awaited = map[string]time.Time{s.Commit: r.o.Now()} // only the first unknown one is waited for
+	}
+	return r.o.Now().Sub(r.awaited[s.Commit]) >= authorLag, nil
+}

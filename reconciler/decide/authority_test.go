@@ -1,0 +1,421 @@
+package decide_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/decide"
+	"berth/reconciler/plan"
+	"berth/schema"
+	"berth/schema/authority"
+	"berth/schema/load"
+)
+
+func member(login, role string) string { return "    - {login: " + login + ", role: " + role + "}\n" }
+
+func roles(name string, members ...string) string {
+	return doc("RoleBinding", name, "spec:\n  members:\n"+strings.Join(members, ""))
+}
+
+const (
+	projectRoles = "tenants/physics/projects/lhc/roles.yaml"
+	tenantRoles  = "tenants/physics/roles.yaml"
+	entitlement  = "tenants/physics/projects/lhc/entitlements/batch.yaml"
+)
+
+// governed is estate with people in it.
+func governed(with map[string]string) map[string]string {
+	files := map[string]string{
+		"platform/roles/operators.yaml": roles("operators", member("olga", "platform_superadmin"), member("otto", "platform_ops")),
+		tenantRoles:                     roles("roles", member("tina", "tenant_admin")),
+		projectRoles:                    roles("roles", member("pia", "project_owner"), member("mel", "project_member"), member("vic", "project_viewer")),
+	}
+	maps.Copy(files, with)
+	return estate(files)
+}
+
+// story is commits of main, decided one by one or together.
+type story struct {
+	t     *testing.T
+	d     *decide.Decider
+	main  map[string]string
+	was   decide.Standing
+	steps []decide.Step // not decided yet
+	n     int
+}
+
+func tell(t *testing.T, with map[string]string) *story {
+	t.Helper()
+	s := &story{t: t, d: decide.New(decide.Options{Loader: loader(t), Authority: &decide.Authority{Administrators: []string{"root"}}}), main: governed(with)}
+	_, err := s.decide([]decide.Step{{Commit: "c0", Tree: load.Files(s.main)}})
+	require.NoError(t, err)
+	return s
+}
+
+// commits adds a commit by somebody: path → content, "" takes the file away.
+func (s *story) commits(who string, with map[string]string, more ...func(*decide.Step)) {
+	next := maps.Clone(s.main)
+	for path, data := range with {
+		if data == "" {
+			delete(next, path)
+		} else {
+			next[path] = data
+		}
+	}
+	touched, err := trees{"a": s.main, "b": next}.Diff(context.Background(), "a", "b")
+	require.NoError(s.t, err)
+	s.n++
+	step := decide.Step{Commit: fmt.Sprint("c", s.n), Tree: load.Files(next), Touched: touched}
+	if who != "" {
+		step.By = authority.Actor{Login: who, Proof: authority.ProofPullRequest}
+	}
+	for _, m := range more {
+		m(&step)
+	}
+	s.main, s.steps = next, append(s.steps, step)
+}
+
+// decide decides some steps, and takes over what that brings into force.
+func (s *story) decide(steps []decide.Step) (decide.Decision, error) {
+	d, err := s.d.Commit(s.t.Context(), s.was, steps, "2026-01-31")
+	if err != nil {
+		return d, err
+	}
+	s.was = decide.Standing{Tree: inForceTree(s.t, steps[len(steps)-1].Tree, s.was.Tree, d.Replace), Unauthorised: d.Unauthorised()}
+	return d, nil
+}
+
+// together decides what is not decided yet.
+func (s *story) together() decide.Decision {
+	s.t.Helper()
+	d, err := s.decide(s.steps)
+	require.NoError(s.t, err)
+	s.steps = nil
+	return d
+}
+
+// inForceTree is a tree with Replace over it, as Git would hold it.
+func inForceTree(t *testing.T, main, was schema.Snapshot, replace map[string]string) schema.Snapshot {
+	t.Helper()
+	files := contents(t, main)
+	old := map[string]string{}
+	if was != nil {
+		old = contents(t, was)
+	}
+	for path, blob := range replace {
+		delete(files, path)
+		if blob != "" {
+			require.Equal(t, blob, load.BlobID([]byte(old[path])), path)
+			files[path] = old[path]
+		}
+	}
+	return load.Files(files)
+}
+
+func contents(t *testing.T, s schema.Snapshot) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	parts, err := s.Parts(t.Context())
+	require.NoError(t, err)
+	for _, p := range parts {
+		files, err := s.Files(t.Context(), p)
+		require.NoError(t, err)
+		for _, f := range files {
+			data, _, err := s.Read(t.Context(), f, 1<<20)
+			require.NoError(t, err)
+			out[f.Path] = string(data)
+		}
+	}
+	return out
+}
+
+func reasons(held []plan.Held) map[string]string {
+	out := map[string]string{}
+	for _, h := range held {
+		out[h.File] = h.Reason
+	}
+	return out
+}
+
+const eval = at + "eval.yaml"
+
+// What somebody changes without the right to is held, and what needs it with
+// it; nobody else waits. It stays so whatever comes later, until somebody with
+// the right takes it up, or it is taken back.
+func TestUnauthorisedChangesAreHeld(t *testing.T) {
+	s := tell(t, nil)
+	s.commits("vic", map[string]string{train: instance("train", 4, 1)})
+	d := s.together()
+	require.Equal(t, map[string]string{train: load.HeldUnauthorised}, reasons(d.Held))
+	require.Equal(t, 1, d.Effective.Instances[trainKey].Roles[1].Count)
+	require.Contains(t, d.Held[0].Message, "vic")
+	require.Len(t, d.Verdicts, 1)
+	require.False(t, d.Verdicts[0].Authority[0].Allowed)
+	require.Equal(t, "vic", d.Verdicts[0].By.Login)
+
+	s.commits("mel", map[string]string{eval: instance("eval", 1, 1)})
+	d = s.together()
+	require.Equal(t, map[string]string{train: load.HeldUnauthorised}, reasons(d.Held))
+	require.Contains(t, d.Effective.Instances, evalKey)
+	require.Len(t, d.Verdicts, 1, "what waits is told once")
+
+	// Not even a right that vic gets later lets it through.
+	s.commits("pia", map[string]string{projectRoles: roles("roles", member("pia", "project_owner"), member("mel", "project_member"), member("vic", "project_admin"))})
+	require.Equal(t, map[string]string{train: load.HeldUnauthorised}, reasons(s.together().Held))
+	s.commits("mel", map[string]string{"README.md": "x"})
+	require.Equal(t, map[string]string{train: load.HeldUnauthorised}, reasons(s.together().Held))
+
+	s.commits("vic", map[string]string{train: instance("train", 3, 1)})
+	d = s.together()
+	require.Empty(t, d.Held)
+	require.Equal(t, 3, d.Effective.Instances[trainKey].Roles[1].Count)
+}
+
+func TestARevertNeedsNoRight(t *testing.T) {
+	s := tell(t, nil)
+	s.commits("vic", map[string]string{train: instance("train", 4, 1)})
+	s.together()
+	s.commits("", map[string]string{train: instance("train", 1, 1)})
+	require.Empty(t, s.together().Held)
+}
+
+// What refers to what is held is held with it, whoever wrote it.
+func TestWhatRefersToAHeldChangeWaitsWithIt(t *testing.T) {
+	s := tell(t, nil)
+	v2 := "platform/catalog/batch/v2.yaml"
+	s.commits("tina", map[string]string{
+		v2:   strings.ReplaceAll(strings.ReplaceAll(s.main["platform/catalog/batch/v1.yaml"], "name: v1", "name: v2"), `"1"`, `"2"`),
+		eval: strings.ReplaceAll(instance("eval", 1, 1), "version: v1", "version: v2"),
+	})
+	d := s.together()
+	require.Equal(t, map[string]string{v2: load.HeldUnauthorised, eval: load.HeldNeeds}, reasons(d.Held))
+	s.commits("olga", map[string]string{v2: s.main[v2] + "# looked at\n"})
+	d = s.together()
+	require.Empty(t, d.Held)
+	require.Contains(t, d.Effective.Instances, evalKey)
+}
+
+// Nobody is anybody without a proof, and a file list is nobody's word: what is
+// not a document is judged by where it stands.
+func TestUnknownPeopleHaveNoRole(t *testing.T) {
+	for name, by := range map[string]authority.Actor{
+		"nobody":            {},
+		"a claim":           {Login: "pia"},
+		"unknown":           {Login: "eve", Proof: authority.ProofPullRequest},
+		"of another tenant": {Login: "olaf", Proof: authority.ProofPullRequest},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := tell(t, map[string]string{
+				"tenants/other/tenant.yaml": doc("Tenant", "other", "spec:\n  display_name: Other\n"),
+				"tenants/other/roles.yaml":  roles("roles", member("olaf", "tenant_owner")),
+			})
+			s.commits("", map[string]string{train: "", eval: instance("eval", 1, 1), rules: doc("Policy", "policy", "spec:\n  max_gpus_per_instance: 7\n")},
+				func(st *decide.Step) { st.By = by })
+			d := s.together()
+			require.Equal(t, map[string]string{train: load.HeldUnauthorised, eval: load.HeldUnauthorised, rules: load.HeldUnauthorised}, reasons(d.Held))
+			require.Contains(t, d.Effective.Instances, trainKey)
+		})
+	}
+}
+
+// Roles and policy are those in force before a commit: what a change gives its
+// author does not count for the change.
+func TestRulesAreThoseBeforeTheChange(t *testing.T) {
+	s := tell(t, nil)
+	s.commits("mel", map[string]string{
+		projectRoles: roles("roles", member("pia", "project_owner"), member("mel", "project_owner")),
+		train:        "",
+	})
+	require.Equal(t, map[string]string{projectRoles: load.HeldUnauthorised, train: load.HeldUnauthorised}, reasons(s.together().Held))
+
+	s = tell(t, nil)
+	s.commits("tina", map[string]string{
+		rules: doc("Policy", "policy", "spec:\n  max_gpus_per_instance: 16\n"),
+		train: instance("train", 4, 3),
+	})
+	d := s.together()
+	require.Equal(t, map[string]string{train: load.HeldDenied}, reasons(d.Held), "widened and used in one change")
+	require.Contains(t, d.Held[0].Message, "before this change")
+	s.commits("mel", map[string]string{"README.md": "later"})
+	require.Empty(t, s.together().Held, "the policy is in force now")
+}
+
+// Commits mean the same one by one and together.
+func TestCommitsAreDecidedOneByOne(t *testing.T) {
+	commits := func(s *story, each func()) {
+		s.commits("pia", map[string]string{projectRoles: roles("roles", member("pia", "project_owner"), member("new", "project_member"))})
+		each()
+		s.commits("new", map[string]string{eval: instance("eval", 1, 1)})
+		each()
+		s.commits("mel", map[string]string{train: instance("train", 3, 1)}) // no member any more
+		each()
+		s.commits("tina", map[string]string{rules: "", "README.md": "x"})
+		each()
+	}
+	a := tell(t, nil)
+	var one decide.Decision
+	var told []decide.Verdict
+	commits(a, func() { one = a.together(); told = append(told, one.Verdicts...) })
+	b := tell(t, nil)
+	commits(b, func() {})
+	two := b.together()
+	require.Equal(t, one.Held, two.Held)
+	require.Equal(t, one.Replace, two.Replace)
+	require.Equal(t, one.Effective, two.Effective)
+	require.Equal(t, told, two.Verdicts)
+	require.Equal(t, map[string]string{train: load.HeldUnauthorised}, reasons(two.Held))
+	require.Contains(t, two.Effective.Instances, evalKey)
+}
+
+// A commit that must not be taken over is passed over if a later one mends it.
+func TestACommitInBetweenThatEmptiesTheEstate(t *testing.T) {
+	s := tell(t, nil)
+	gone := map[string]string{}
+	for path := range s.main {
+		gone[path] = ""
+	}
+	full := maps.Clone(s.main)
+	s.commits("root", gone)
+	before := slices.Clone(s.steps)
+	_, err := s.decide(before)
+	require.ErrorIs(t, err, decide.ErrFrozen)
+	full[eval] = instance("eval", 1, 1)
+	s.commits("mel", full)
+	d := s.together()
+	require.Empty(t, d.Held)
+	require.Contains(t, d.Effective.Instances, evalKey)
+	require.Len(t, d.Effective.Instances, 2)
+}
+
+func TestDeletionProtection(t *testing.T) {
+	protected := instance("train", 1, 1) + "  deletion_protection: true\n"
+	s := tell(t, map[string]string{train: protected})
+	s.commits("pia", map[string]string{train: ""})
+	d := s.together()
+	require.Equal(t, map[string]string{train: load.HeldDenied}, reasons(d.Held))
+	require.Contains(t, d.Held[0].Message, "deletion_protection")
+
+	// Nor with everything around it.
+	s.commits("tina", map[string]string{projectRoles: "", entitlement: "", "tenants/physics/projects/lhc/project.yaml": ""})
+	d = s.together()
+	require.Contains(t, d.Effective.Instances, trainKey)
+	require.Equal(t, load.HeldDenied, reasons(d.Held)[train])
+	require.Equal(t, load.HeldNeeds, reasons(d.Held)[entitlement])
+
+	// Unprotected in a change of its own, it goes in the next.
+	s = tell(t, map[string]string{train: protected})
+	s.commits("pia", map[string]string{train: instance("train", 1, 1)})
+	require.Empty(t, s.together().Held)
+	s.commits("pia", map[string]string{train: ""})
+	d = s.together()
+	require.Empty(t, d.Held)
+	require.NotContains(t, d.Effective.Instances, trainKey)
+}
+
+// many are so many instances that nothing runs for.
+func many(n int) map[string]string {
+	out := map[string]string{}
+	for i := range n {
+		name := fmt.Sprintf("i%02d", i)
+		out[at+name+".yaml"] = instance(name, 0, 1)
+	}
+	return out
+}
+
+func without(files map[string]string) map[string]string {
+	out := map[string]string{}
+	for path := range files {
+		out[path] = ""
+	}
+	return out
+}
+
+func ack(digest string) func(*decide.Step) {
+	return func(s *decide.Step) { s.Acks = append(s.Acks, digest) }
+}
+
+// Of one tenant, at most five documents or a tenth go at once, unless just
+// these are acknowledged by somebody who may.
+func TestLargeDeletionsAreAcknowledged(t *testing.T) {
+	s := tell(t, many(12))
+	s.commits("pia", without(many(5)))
+	require.Empty(t, s.together().Held, "five may always go")
+
+	s = tell(t, many(12))
+	s.commits("pia", without(many(6)))
+	d := s.together()
+	require.Len(t, d.Held, 6)
+	require.Len(t, d.Effective.Instances, 13)
+	message := d.Held[0].Message
+	digest := message[strings.LastIndexByte(message, ' ')+1:]
+	require.Contains(t, message, decide.AckTrailer+": "+digest)
+
+	s.commits("pia", map[string]string{"README.md": "1"}, ack(digest))
+	require.Len(t, s.together().Held, 6, "a project's owner may not")
+	s.commits("tina", map[string]string{"README.md": "2"}, ack("0000000000000000"))
+	require.Len(t, s.together().Held, 6, "another digest")
+	s.commits("tina", map[string]string{"README.md": "3"}, ack(digest))
+	d = s.together()
+	require.Empty(t, d.Held)
+	require.Len(t, d.Effective.Instances, 7)
+
+	s.commits("pia", without(many(12)))
+	require.Len(t, s.together().Held, 6, "an acknowledgement is for what it names alone")
+
+	// In small bites, or in one commit with an acknowledgement, it goes.
+	s = tell(t, many(12))
+	s.commits("tina", without(many(12)))
+	probe := tell(t, many(12))
+	probe.commits("tina", without(many(12)))
+	message = probe.together().Held[0].Message
+	ack(message[strings.LastIndexByte(message, ' ')+1:])(&s.steps[0])
+	require.Empty(t, s.together().Held)
+}
+
+// Another tenant's deletions do not count, and nobody's deletions are stopped
+// by what somebody without the right takes away.
+func TestDeletionsAreCountedByTenant(t *testing.T) {
+	s := tell(t, many(8))
+	s.commits("vic", without(many(8)))
+	require.Len(t, s.together().Held, 8)
+	s.commits("pia", map[string]string{train: ""})
+	d := s.together()
+	require.NotContains(t, d.Effective.Instances, trainKey)
+	require.NotContains(t, reasons(d.Held), train)
+}
+
+// An instance that may have moved to a file that cannot be read is not deleted.
+func TestAMoveToABrokenFileDeletesNothing(t *testing.T) {
+	s := tell(t, map[string]string{train: strings.Replace(instance("train", 1, 1), "  name: train\n", "  name: train\n  uid: u1\n", 1)})
+	s.commits("pia", map[string]string{train: "", at + "renamed.yaml": "apiVersion: berth/v1\nkind: Instance\nmetadata: {name: renamed, uid: u1\n"})
+	d := s.together()
+	require.Equal(t, map[string]string{train: load.HeldDenied, at + "renamed.yaml": load.HeldInvalid}, reasons(d.Held))
+	require.Contains(t, d.Effective.Instances, trainKey)
+}
+
+// Both ends of a move need the right; if one has it not, nothing moves.
+func TestMovesAreWhole(t *testing.T) {
+	other := "tenants/physics/projects/atlas/"
+	s := tell(t, map[string]string{
+		other + "project.yaml":            doc("Project", "atlas", "spec:\n  display_name: Atlas\n"),
+		other + "entitlements/batch.yaml": doc("Entitlement", "batch", "spec:\n  enabled: true\n"),
+		projectRoles:                      roles("roles", member("pia", "project_owner")),
+		"tenants/physics/projects/lhc/service-accounts/ci.yaml": account("ci"),
+	})
+	from, to := "tenants/physics/projects/lhc/service-accounts/ci.yaml", other+"service-accounts/ci.yaml"
+	s.commits("pia", map[string]string{from: "", to: account("ci")})
+	d := s.together()
+	require.Equal(t, map[string]string{from: load.HeldNeeds, to: load.HeldUnauthorised}, reasons(d.Held))
+	s.commits("tina", map[string]string{to: account("ci") + "# looked at\n"})
+	require.Empty(t, s.together().Held)
+}
+
+func account(name string) string {
+	return "apiVersion: berth/v1\nkind: ServiceAccount\nmetadata:\n  name: " + name + "\n  uid: sa-1\nspec:\n  display_name: CI\n  public_keys: []\n  scopes: []\n  allowed_endpoints: []\n"
+}

@@ -1,0 +1,140 @@
+package decide
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"berth/reconciler/plan"
+	"berth/schema"
+	"berth/schema/authority"
+	"berth/schema/load"
+	"berth/schema/policy"
+)
+
+// Options are what decisions of one estate rest on besides its trees.
+type Options struct {
+	Loader *load.Loader
+	// Authority is nil where whoever can push to main may change everything.
+	Authority *Authority
+	// Rules refuse what a change makes of the estate; each diagnostic of severity
+	// error holds its File, if that changed. They must be pure.
+	Rules []func(before, after *schema.Desired) []schema.Diagnostic
+}
+
+// Authority says who may change what, beyond the role bindings in force.
+type Authority struct {
+	Administrators []string // logins that berth.yaml names
+	// Signer is who signed a commit, by the keys that base declares.
+	Signer func(base *schema.Desired, payload, signature []byte) (authority.Actor, bool)
+}
+
+// Decider decides the commits of one estate. It remembers what policy said of
+// tenants that did not change. Safe for concurrent use.
+type Decider struct {
+	o Options
+
+	mu     sync.Mutex
+	judged map[judged]*schema.Effective
+}
+
+// judged is what the evaluation of one tenant depends on. The reader keeps the
+// pointers of what did not change.
+type judged struct {
+	platform       *schema.Platform
+	tenant, before *schema.TenantEstate
+	today          string
+}
+
+// New makes a Decider.
+func New(o Options) *Decider {
+	return &Decider{o: o, judged: map[judged]*schema.Effective{}}
+}
+
+// tenant is policy's judgement of one tenant.
+func (d *Decider) tenant(p *schema.Platform, t, before *schema.TenantEstate, today string) *schema.Effective {
+	k := judged{p, t, before, today}
+	d.mu.Lock()
+	e, ok := d.judged[k]
+	d.mu.Unlock()
+	if ok {
+		return e
+	}
+	e = policy.EvaluateTenant(p, t, policy.Existing(func(k schema.Key) bool { return hasInstance(before, k) }))
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.judged[k] = e
+	return e
+}
+
+// evaluate is policy's judgement of everything; what is in before exists. What
+// is new and refused never comes into force, so that it does not count as
+// existing later.
+func (d *Decider) evaluate(now, before *schema.Desired, today string) *schema.Effective {
+	d.mu.Lock()
+	if len(d.judged) > 8*len(now.Tenants)+64 {
+		clear(d.judged) // of estates that are gone; this one is judged anew
+	}
+	d.mu.Unlock()
+	parts := make([]*schema.Effective, 0, len(now.Tenants))
+	for _, name := range slices.Sorted(maps.Keys(now.Tenants)) {
+		parts = append(parts, d.tenant(now.Platform, now.Tenants[name], before.Tenants[name], today))
+	}
+	return policy.Join(now.Platform, parts...)
+}
+
+func hasInstance(t *schema.TenantEstate, k schema.Key) bool {
+	if t == nil {
+		return false
+	}
+	p := t.Projects[k.Project]
+	return p != nil && p.Instances[k.Name] != nil
+}
+
+// subject is who a change is decided for.
+type subject struct {
+	authority.Actor
+	commit      string // "": none yet
+	pullRequest int
+	acks        []string
+}
+
+// decisions are those about one document: empty where nobody's right is asked.
+func (d *Decider) decisions(s subject, before, main *schema.Desired, key schema.Key, c schema.PathChange) []authority.Decision {
+	needs := authority.Needs(before, main, key, c)
+	if len(needs) == 0 {
+		return nil
+	}
+	return authority.Decide(d.rules(before), s.Actor, needs)
+}
+
+func (d *Decider) rules(base *schema.Desired) authority.Rules {
+	return authority.Rules{Base: base, Administrators: d.o.Authority.Administrators}
+}
+
+// may says whether a subject may do something; anybody may where no authority
+// is asked.
+func (d *Decider) may(s subject, base *schema.Desired, p authority.Permission, scope authority.Scope) bool {
+	return d.o.Authority == nil || authority.May(d.rules(base), s.Actor, p, scope).Allowed
+}
+
+// denial is the first of ds that is denied, for people.
+func denial(ds []authority.Decision) (string, bool) {
+	for _, d := range ds {
+		if !d.Allowed {
+			return fmt.Sprintf("%s needs %s: %s", d.Why, d.Permission, d.Reason), true
+		}
+	}
+	return "", false
+}
+
+// Verdict is what became of one changed document.
+type Verdict struct {
+	Commit      string // of main, that changed it last
+	By          authority.Actor
+	PullRequest int // 0: none
+	Document    plan.DocumentChange
+	Authority   []authority.Decision // empty where nobody's right was asked
+	Held        *plan.Held           // nil: it came into force
+}

@@ -1,0 +1,272 @@
+package decide
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"berth/schema"
+	"berth/schema/authority"
+	"berth/schema/load"
+)
+
+// Codes of findings of guards.
+const (
+	// CodeAuthority: who makes the change has not the right to.
+	CodeAuthority = "authority.denied"
+	// CodeProtected: the document says deletion_protection.
+	CodeProtected = "deletion.protected"
+	// CodeTooMany: more goes at once than may without an acknowledgement.
+	CodeTooMany = "deletion.too-many"
+	// CodeUnclear: what goes may have moved to a file that cannot be read.
+	CodeUnclear = "identity.unclear"
+)
+
+// AckTrailer is the trailer of a commit that acknowledges a large deletion; its
+// value is the deletion's digest.
+const AckTrailer = "Berth-Ack-Delete"
+
+// guard looks at a change as a whole, before any of it comes into force.
+type guard struct {
+	d            *Decider
+	before, main *load.Result
+	changes      []schema.PathChange // from what is in force to main, sorted by path
+	authored     map[string]subject  // who touched a path of them
+	unauthorised map[string]bool     // paths that wait for somebody's right
+	acks         []subject           // who acknowledges deletions
+	trust        bool                // nobody's right is asked
+
+	vetoes    map[string]load.Veto
+	found     []schema.Diagnostic
+	decisions map[string][]authority.Decision // by path
+}
+
+// look fills vetoes, found and decisions.
+func (g *guard) look() {
+	g.vetoes, g.decisions = map[string]load.Veto{}, map[string][]authority.Decision{}
+	if !g.trust {
+		g.authorise()
+	}
+	g.protected()
+	g.unclear()
+	for _, rule := range g.d.o.Rules {
+		for _, d := range rule(g.before.Desired, g.main.Desired) {
+			if d.Severity == schema.SeverityError {
+				g.refuse(d, load.HeldDenied)
+			} else {
+				g.found = append(g.found, d)
+			}
+		}
+	}
+	g.moved()
+	g.tooMany()
+}
+
+// refuse vetoes a changed path.
+func (g *guard) refuse(d schema.Diagnostic, reason string) {
+	if _, ok := slices.BinarySearchFunc(g.changes, d.File, func(c schema.PathChange, p string) int { return cmp.Compare(c.Path, p) }); !ok {
+		return
+	}
+	if _, ok := g.vetoes[d.File]; !ok {
+		g.vetoes[d.File] = load.Veto{Reason: reason, Message: d.Message}
+	}
+	g.found = append(g.found, d)
+}
+
+func (g *guard) refusePath(path, code, reason, format string, args ...any) {
+	g.refuse(schema.Diagnostic{Severity: schema.SeverityError, Code: code, File: path, Line: 1, Column: 1, Message: fmt.Sprintf(format, args...)}, reason)
+}
+
+// key is what a changed path declares, or declared; zero for no document.
+func (g *guard) key(path string) schema.Key {
+	if k := g.main.Key(path); !k.IsZero() {
+		return k
+	}
+	return g.before.Key(path)
+}
+
+// authorise asks for the rights of who touched each path. What waited already
+// and was not touched waits on.
+func (g *guard) authorise() {
+	for _, c := range g.changes {
+		who, touched := g.authored[c.Path]
+		switch {
+		case touched:
+			ds := g.d.decisions(who, g.before.Desired, g.main.Desired, g.key(c.Path), c)
+			g.decisions[c.Path] = ds
+			if why, denied := denial(ds); denied {
+				g.refusePath(c.Path, CodeAuthority, load.HeldUnauthorised, "%s", why)
+			}
+		case g.unauthorised[c.Path]:
+			g.refusePath(c.Path, CodeAuthority, load.HeldUnauthorised, "an earlier commit changed it without the right to; it comes into force when somebody with the right changes it again, and a revert of it needs no right")
+		}
+	}
+}
+
+// pairs are the documents that moved: by uid, one went from a path of the
+// change and one of its kind came to another. Within a tenant only: a uid is no
+// secret, and nobody's document may stop another tenant's deletion.
+func (g *guard) pairs() map[string]string {
+	type identity struct {
+		kind   schema.Kind
+		tenant string
+		uid    string
+	}
+	id := func(r *load.Result, path string) (identity, bool) {
+		h := r.Desired.Header(r.Key(path))
+		if h == nil || h.UID == "" {
+			return identity{}, false
+		}
+		return identity{h.Key.Kind, h.Key.Tenant, h.UID}, true
+	}
+	gone := map[identity]string{}
+	for _, c := range g.changes {
+		if c.To == "" {
+			if i, ok := id(g.before, c.Path); ok {
+				gone[i] = c.Path
+			}
+		}
+	}
+	out := map[string]string{}
+	for _, c := range g.changes {
+		if c.From != "" {
+			continue
+		}
+		if i, ok := id(g.main, c.Path); ok && gone[i] != "" {
+			out[gone[i]] = c.Path
+			delete(gone, i)
+		}
+	}
+	return out
+}
+
+// moved keeps both ends of a move together: if one may not be, nor may the other.
+func (g *guard) moved() {
+	for from, to := range g.pairs() {
+		for _, end := range [][2]string{{from, to}, {to, from}} {
+			if v, ok := g.vetoes[end[0]]; ok {
+				if _, ok := g.vetoes[end[1]]; !ok {
+					g.vetoes[end[1]] = load.Veto{Reason: load.HeldNeeds, Message: fmt.Sprintf("it moves together with %s: %s", end[0], v.Message)}
+				}
+			}
+		}
+	}
+}
+
+// carries says whether documents of a kind stand for something that runs.
+func carries(k schema.Kind) bool { return k == schema.KindInstance || k == schema.KindSharedRuntime }
+
+// protected keeps what says deletion_protection.
+func (g *guard) protected() {
+	for _, c := range g.changes {
+		if c.To != "" {
+			continue
+		}
+		key := g.before.Key(c.Path)
+		was := false
+		switch key.Kind {
+		case schema.KindInstance:
+			i := g.before.Desired.Instance(key)
+			was = i != nil && i.Spec.DeletionProtection
+		case schema.KindSharedRuntime:
+			s := g.before.Desired.SharedRuntime(key.Tenant, key.Name)
+			was = s != nil && s.Runtime != nil && s.Runtime.Spec.DeletionProtection
+		}
+		if was {
+			g.refusePath(c.Path, CodeProtected, load.HeldDenied, "%s says deletion_protection: true; set it to false in a change of its own first, then delete it", key)
+		}
+	}
+}
+
+// unclear keeps what goes while a file of its kind comes to the same tenant
+// that cannot be read: it may have moved there, and its uid be in that file.
+func (g *guard) unclear() {
+	type place struct {
+		kind   schema.Kind
+		tenant string
+	}
+	broken := map[place]string{}
+	for _, c := range g.changes {
+		if k := g.main.Key(c.Path); c.From == "" && carries(k.Kind) && g.main.Desired.Header(k) == nil && !g.main.Waits(c.Path) {
+			broken[place{k.Kind, k.Tenant}] = c.Path
+		}
+	}
+	for _, c := range g.changes {
+		k := g.before.Key(c.Path)
+		h := g.before.Desired.Header(k)
+		if c.To != "" || !carries(k.Kind) || h == nil || h.UID == "" {
+			continue
+		}
+		if to := broken[place{k.Kind, k.Tenant}]; to != "" {
+			g.refusePath(c.Path, CodeUnclear, load.HeldDenied, "%s goes while %s comes and cannot be read: it may have moved there; mend that file first", k, to)
+		}
+	}
+}
+
+// maxDeletions is how many documents of one tenant, or of the platform, may go
+// in one commit without an acknowledgement, of so many in force.
+func maxDeletions(inForce int) int { return max(5, inForce/10) }
+
+// tooMany keeps deletions of a tenant that are more than may go at once, unless
+// they are acknowledged: just these, by somebody who may.
+func (g *guard) tooMany() {
+	moves := g.pairs()
+	gone := map[string][]schema.PathChange{} // by tenant; "" is the platform
+	for _, c := range g.changes {
+		k := g.before.Key(c.Path)
+		document := !k.IsZero()
+		if _, held := g.vetoes[c.Path]; c.To != "" || !document || held || moves[c.Path] != "" || k.Kind == schema.KindMemberOperation {
+			continue
+		}
+		gone[owner(k)] = append(gone[owner(k)], c)
+	}
+	for _, tenant := range slices.Sorted(maps.Keys(gone)) {
+		n := len(gone[tenant])
+		if n <= maxDeletions(0) {
+			continue
+		}
+		all := g.before.Count(tenant)
+		if n <= maxDeletions(all) {
+			continue
+		}
+		digest := deletionDigest(gone[tenant])
+		if g.acknowledged(tenant, digest) {
+			continue
+		}
+		whose := "the platform's"
+		if tenant != "" {
+			whose = tenant + "'s"
+		}
+		for _, c := range gone[tenant] {
+			g.refusePath(c.Path, CodeTooMany, load.HeldDenied,
+				"%d of %s %d documents would go at once, more than %d: if that is meant, somebody with deletions.acknowledge says so in a commit message with the trailer %s: %s",
+				n, whose, all, maxDeletions(all), AckTrailer, digest)
+		}
+	}
+}
+
+func owner(k schema.Key) string {
+	if k.Kind == schema.KindTenant {
+		return k.Name
+	}
+	return k.Tenant
+}
+
+func (g *guard) acknowledged(tenant, digest string) bool {
+	return slices.ContainsFunc(g.acks, func(s subject) bool {
+		return slices.Contains(s.acks, digest) && (g.trust || g.d.may(s, g.before.Desired, "deletions.acknowledge", authority.Scope{Tenant: tenant}))
+	})
+}
+
+// deletionDigest names a set of deletions: which files, and as they were.
+func deletionDigest(cs []schema.PathChange) string {
+	h := sha256.New()
+	for _, c := range cs {
+		fmt.Fprintf(h, "%s\x00%s\n", c.Path, strings.ToLower(c.From))
+	}
+	return hex.EncodeToString(h.Sum(nil))[:16]
+}

@@ -1,0 +1,128 @@
+package reconciler
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"berth/reconciler/decide"
+	"berth/reconciler/plan"
+	"berth/schema"
+	"berth/schema/audit"
+	"berth/schema/authority"
+	"berth/schema/event"
+)
+
+// itself is the actor of what Berth does because of what is in force.
+const itself = "berth"
+
+// decisionRecords are the audit records of what became of changed documents:
+// one for each permission that was asked for, or one where none was. base is
+// the commit of berth/in-force whose rules decided.
+func decisionRecords(verdicts []decide.Verdict, base string, now time.Time) []audit.Record {
+	var out []audit.Record
+	for _, v := range verdicts {
+		one := audit.Record{
+			OccurredAt: now, CorrelationID: correlation(v.Commit), Actor: name(v.By), Proof: string(v.By.Proof), Approvers: v.By.Approvers,
+			Action: "document." + v.Document.Change, Key: v.Document.Key, File: v.Document.File,
+			OrgID: orgOf(v.Document.Key), ProjectID: projectOf(v.Document.Key),
+			Verdict: audit.Allowed, Commit: v.Commit, Base: base, PullRequest: v.PullRequest,
+		}
+		if v.Held != nil {
+			one.Verdict, one.Rule, one.Reason = audit.Held, v.Held.Reason, v.Held.Message
+		}
+		if len(v.Authority) == 0 {
+			out = append(out, one)
+		}
+		for _, d := range v.Authority {
+			r := one
+			r.Permission, r.BreakGlass = string(d.Permission), d.BreakGlass
+			switch {
+			case !d.Allowed:
+				r.Verdict, r.Rule, r.Reason = audit.Denied, "", d.Reason
+			case v.Held == nil:
+				r.Rule, r.Reason, r.Source = d.Role, d.Reason, place(d.Source)
+			}
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// adopted is the audit record of an estate that is taken over as it is.
+func adopted(commit string, documents int, now time.Time) audit.Record {
+	return audit.Record{
+		OccurredAt: now, CorrelationID: correlation(commit), Actor: itself, Proof: "operator", Action: "estate.adopted",
+		Verdict: audit.Allowed, Commit: commit, Reason: fmt.Sprintf("nothing was in force: %d documents come into force as they stand", documents),
+	}
+}
+
+// effectRecord is the audit record of one action on what runs.
+func effectRecord(key schema.Key, s *plan.Status, o plan.Outcome, attempt int, now time.Time) audit.Record {
+	r := audit.Record{
+		OccurredAt: now, CorrelationID: s.CorrelationID, Actor: itself, Action: "runtime." + string(o.Verb), Key: key,
+		OrgID: key.Tenant, ProjectID: key.ProjectID(), Verdict: audit.Allowed, Commit: s.Revision,
+		Rule: fmt.Sprintf("%s/%d", o.ActionID, attempt), Reason: strings.TrimSpace(string(o.State) + " " + o.Member),
+	}
+	if o.State != plan.Done {
+		r.Verdict, r.Reason = audit.Failed, r.Reason+": "+o.Error
+	}
+	return r
+}
+
+// entitlementEvents are the events of entitlements that verdicts let through.
+func entitlementEvents(verdicts []decide.Verdict, d *schema.Desired, now time.Time) []plan.Event {
+	var out []plan.Event
+	for _, v := range verdicts {
+		k := v.Document.Key
+		if k.Kind != schema.KindEntitlement || v.Held != nil {
+			continue
+		}
+		enabled := false
+		if t := d.Tenants[k.Tenant]; t != nil && t.Projects[k.Project] != nil && v.Document.Change != "deleted" {
+			e := t.Projects[k.Project].Entitlements[k.Name]
+			enabled = e != nil && e.Spec.Enabled
+		}
+		payload, err := json.Marshal(event.Entitlement{
+			OrgID: k.Tenant, ProjectID: k.ProjectID(), AppSlug: k.Name, Enabled: enabled, UpdatedBy: name(v.By), Revision: v.Commit,
+		})
+		if err != nil {
+			panic(err) // strings and a bool
+		}
+		out = append(out, plan.Event{
+			EventID: event.ID(event.EntitlementUpdated, k, v.Commit, 0), EventType: string(event.EntitlementUpdated), OccurredAt: now.UTC(),
+			Version: event.Version, CorrelationID: correlation(v.Commit), Payload: payload,
+		})
+	}
+	return out
+}
+
+// name is who somebody is in the audit; "": nobody knows.
+func name(a authority.Actor) string {
+	if !a.ServiceAccount.IsZero() {
+		return a.ServiceAccount.String()
+	}
+	return a.Login
+}
+
+func place(p schema.Position) string {
+	if p.File == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s:%d", p.File, p.Line)
+}
+
+func orgOf(k schema.Key) string {
+	if k.Kind == schema.KindTenant {
+		return k.Name
+	}
+	return k.Tenant
+}
+
+func projectOf(k schema.Key) string {
+	if k.Kind == schema.KindProject {
+		return k.Tenant + "." + k.Name
+	}
+	return k.ProjectID()
+}
