@@ -259,6 +259,8 @@ func (d diff) permissions() []Permission {
 		if !d.deleted {
 			ps = append(ps, SharedRuntimeAttach) // the terms
 		}
+	default: // a kind that nobody has thought about
+		ps = append(ps, RolesWrite)
 	}
 	slices.Sort(ps)
 	return slices.Compact(ps)

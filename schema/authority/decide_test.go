@@ -1,0 +1,331 @@
+package authority_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/schema"
+	"berth/schema/authority"
+)
+
+var lattice = authority.Scope{Tenant: "physics", Project: "lattice"}
+
+func one(w world, a authority.Actor, n authority.Need) authority.Decision {
+	return authority.Decide(authority.Rules{Base: w.Desired}, a, []authority.Need{n})[0]
+}
+
+func author(login string, approvers ...string) authority.Actor {
+	return authority.Actor{Login: login, Approvers: approvers, Proof: authority.ProofPullRequest}
+}
+
+// A decision is told in one sentence that says what to do.
+func TestReasons(t *testing.T) {
+	w := campus().
+		bind("", members("Olga platform_superadmin", "otto platform_ops")...).
+		bind("physics", members("petra tenant_owner")...).
+		bind("physics.lattice", members("zoe project_admin", "Anna project_admin", "ben project_owner", "carl project_member")...)
+	del := authority.Need{Permission: authority.InstanceDelete, Scope: lattice}
+	breaking := author("OLGA")
+	breaking.BreakGlass = "node\non fire"
+	signed := authority.Actor{Login: "anna", Proof: authority.ProofSignature, SigningKey: "ssh-ed25519 AAAA"}
+	for want, d := range map[string]authority.Decision{
+		"anna has it in physics.lattice as project_admin":                                                                                                                                                              one(w, author("anna"), del),
+		"carl does not have it in physics.lattice: ask somebody with apps.instance.delete in physics.lattice: Anna, ben, petra":                                                                                        one(w, author("carl"), del),
+		"\"mallory\\n@all\" does not have it in physics.lattice: ask somebody with apps.instance.delete in physics.lattice: Anna, ben, petra":                                                                          one(w, author("mallory\n@all"), del),
+		"Olga has it there only by breaking the glass: add the trailer `Break-Glass: reason` to the commit, which is told and audited, or ask somebody with apps.instance.delete in physics.lattice: Anna, ben, petra": one(w, author("Olga"), del),
+		"OLGA broke the glass as platform_superadmin, for this reason: \"node\\non fire\"":                                                                                                                             one(w, breaking, del),
+		"carl does not have it in the platform: ask somebody with nodes.write in the platform: Olga, otto":                                                                                                             one(w, author("carl"), authority.Need{Permission: authority.NodesWrite}),
+		"zoe does not have it in physics.lattice: ask somebody with roles.write in physics.lattice as project_owner or above: ben, petra": one(w, author("zoe"),
+			authority.Need{Permission: authority.RolesWrite, Scope: lattice, AtLeast: "project_owner"}),
+		"petra does not have it in biology: nobody else has it there yet, so ask an administrator of the platform": one(w, author("petra"),
+			authority.Need{Permission: authority.PolicyWrite, Scope: authority.Scope{Tenant: "biology"}}),
+		"nobody knows who wants this: open a pull request, or sign the commit with a key that a role binding names": one(w, authority.Actor{}, del),
+		"there is no permission \"apps.*\"": one(w, author("Olga"), authority.Need{Permission: "apps.*"}),
+		"it is not known which key signed the commit: sign it with one that a role binding names":                                                                                                            one(w, authority.Actor{Login: "anna", Proof: authority.ProofSignature}, del),
+		"the key that signed the commit is not named by the role binding that gives it to anna: add it to signing_keys there, or ask somebody with apps.instance.delete in physics.lattice: ben, petra, zoe": one(w, signed, del),
+	} {
+		require.Equal(t, want, d.Reason)
+		require.NotContains(t, d.Reason, "\n")
+	}
+	long := one(w, author(strings.Repeat("x", 5000)), del)
+	require.Less(t, len(long.Reason), 500, "no reason grows with its input")
+	breaking.BreakGlass = strings.Repeat("y", 1<<20)
+	require.Less(t, len(one(w, breaking, del).Reason), 500)
+}
+
+// Who has a right without breaking the glass needs not break it, whoever else
+// would.
+func TestTheGlassIsBrokenLast(t *testing.T) {
+	w := campus().bind("", members("olga platform_superadmin")...).bind("physics", members("petra tenant_owner", "olga project_viewer")...)
+	need := authority.Need{Permission: authority.InstanceDelete, Scope: lattice}
+	a := author("olga", "petra")
+	a.BreakGlass = "hurry"
+	d := one(w, a, need)
+	require.True(t, d.Allowed)
+	require.False(t, d.BreakGlass)
+	require.Equal(t, "petra", d.By)
+	a.Approvers = nil
+	d = one(w, a, need)
+	require.True(t, d.Allowed && d.BreakGlass)
+	require.Equal(t, "platform_superadmin", d.Role)
+	w.bind("physics.lattice", members("olga project_admin")...)
+	d = one(w, a, need)
+	require.True(t, d.Allowed && !d.BreakGlass)
+	// Of two who could break it, the author is told of.
+	w = campus().bind("", members("olga platform_superadmin", "otto platform_ops")...)
+	a.Approvers = []string{"otto"}
+	require.Equal(t, "olga", one(w, a, need).By)
+	// An administrator of berth.yaml is a superadmin, and breaks the same glass.
+	r := authority.Rules{Base: campus().Desired, Administrators: []string{"Root"}}
+	require.False(t, authority.May(r, author("root"), need.Permission, lattice).Allowed)
+	a = author("root")
+	a.BreakGlass = "hurry"
+	d = authority.May(r, a, need.Permission, lattice)
+	require.True(t, d.Allowed && d.BreakGlass)
+	require.Equal(t, schema.Position{}, d.Source)
+	require.True(t, authority.May(r, author("ROOT"), authority.RolesWrite, authority.Scope{}).Allowed)
+	require.True(t, authority.May(authority.Rules{Administrators: []string{"root"}}, author("root"), authority.NodesWrite, authority.Scope{}).Allowed)
+}
+
+// Logins are compared as GitHub does, in ASCII: no letter of another alphabet
+// folds into one.
+func TestLoginsAreASCII(t *testing.T) {
+	w := campus().bind("physics.lattice", members("Kirsten-S project_admin")...)
+	for login, want := range map[string]bool{"kirsten-s": true, "KIRSTEN-S": true, "\u212Airsten-s": false, "kirsten-\u017f": false, "kirsten": false, "": false, "kirsten-s ": false} {
+		require.Equal(t, want, one(w, author(login), authority.Need{Permission: authority.InstanceRead, Scope: lattice}).Allowed, "%q", login)
+	}
+}
+
+// A suspended binding gives nothing, nor does it vouch for a key; a role that
+// its binding may not give is none.
+func TestSuspendedBindingsGiveNothing(t *testing.T) {
+	for _, place := range []string{"", "physics", "physics.lattice"} {
+		role := map[string]string{"": "platform_superadmin", "physics": "tenant_owner", "physics.lattice": "project_owner"}[place]
+		w := campus().bind(place, members("anna "+role)...)
+		a := author("anna")
+		a.BreakGlass = "x"
+		need := authority.Need{Permission: authority.InstanceDelete, Scope: lattice}
+		require.True(t, one(w, a, need).Allowed)
+		w.binding(place).Suspend = true
+		require.False(t, one(w, a, need).Allowed)
+	}
+	w := campus().bind("physics.lattice", members("ci service_account")...)
+	sa := w.account("physics.lattice", "apps.instance.read")
+	actor := authority.Actor{ServiceAccount: sa, Proof: authority.ProofToken}
+	need := authority.Need{Permission: authority.InstanceRead, Scope: lattice}
+	require.True(t, one(w, actor, need).Allowed)
+	w.binding("physics.lattice").Suspend = true
+	require.Contains(t, one(w, actor, need).Reason, "has no role")
+}
+
+// A signature proves its login where the key is named, and in the projects
+// below; never beside or above, or one tenant would sign for another's people.
+func TestAKeySpeaksWhereItIsNamed(t *testing.T) {
+	const key = "ssh-ed25519 AAAAkey"
+	all := map[string]string{"": "platform_superadmin", "physics": "tenant_owner", "physics.lattice": "project_owner", "physics.qcd": "project_owner", "biology": "tenant_owner"}
+	scopes := map[string]authority.Scope{"": {}, "physics": {Tenant: "physics"}, "physics.lattice": lattice, "physics.qcd": {Tenant: "physics", Project: "qcd"}, "biology": {Tenant: "biology"}}
+	for named, reach := range map[string][]string{
+		"": {""}, "physics": {"physics", "physics.lattice", "physics.qcd"}, "physics.lattice": {"physics.lattice"}, "biology": {"biology"}, "nowhere": {},
+	} {
+		w := campus()
+		for place, role := range all {
+			m := members("anna " + role)
+			if place == named {
+				m[0].SigningKeys = []string{"ssh-ed25519 AAAAother", key}
+			}
+			w.bind(place, m...)
+		}
+		for place, scope := range scopes {
+			a := authority.Actor{Login: "Anna", Proof: authority.ProofSignature, SigningKey: key}
+			d := one(w, a, authority.Need{Permission: authority.RolesWrite, Scope: scope})
+			require.Equal(t, contains(reach, place), d.Allowed, "key of %q in %q: %s", named, place, d.Reason)
+			if d.Allowed {
+				require.False(t, d.BreakGlass)
+			}
+			// A pull request needs no key, whatever else is known.
+			a.Proof = authority.ProofPullRequest
+			require.True(t, one(w, a, authority.Need{Permission: authority.RolesWrite, Scope: scope}).Allowed)
+		}
+	}
+	// Somebody else's key, in the same binding.
+	m := members("anna tenant_owner", "ben project_viewer")
+	m[1].SigningKeys = []string{key}
+	w := campus().bind("physics", m...)
+	require.False(t, one(w, authority.Actor{Login: "anna", Proof: authority.ProofSignature, SigningKey: key}, authority.Need{Permission: authority.RolesWrite, Scope: lattice}).Allowed)
+	// An administrator's, without an estate.
+	r := authority.Rules{Administrators: []string{"root"}, AdministratorKeys: []string{key}}
+	a := authority.Actor{Login: "root", Proof: authority.ProofSignature, SigningKey: key}
+	require.True(t, authority.May(r, a, authority.TenantsWrite, authority.Scope{}).Allowed)
+	r.AdministratorKeys = nil
+	require.False(t, authority.May(r, a, authority.TenantsWrite, authority.Scope{}).Allowed)
+}
+
+func contains(list []string, s string) bool {
+	for _, l := range list {
+		if l == s {
+			return true
+		}
+	}
+	return false
+}
+
+// Where a policy asks for it, somebody with the right who is not the author has
+// agreed; at the policy's own level too.
+func TestApproval(t *testing.T) {
+	build := func(place string) world {
+		w := campus().bind("", members("olga platform_superadmin", "osku platform_superadmin")...).
+			bind("physics", members("petra tenant_owner", "paul tenant_admin")...).
+			bind("biology", members("boris tenant_owner", "bea tenant_owner")...).
+			bind("physics.lattice", members("anna project_admin", "carl project_viewer", "ci service_account")...)
+		p := &schema.Policy{Header: head(schema.Key{Kind: schema.KindPolicy, Tenant: place, Name: "policy"}), Spec: schema.PolicySpec{RequireApproval: true}}
+		if place == "" {
+			w.Platform.Policies["policy"] = p
+			w.Platform.Policies["a"] = &schema.Policy{}
+		} else {
+			w.Tenants[place].Policy = p
+		}
+		return w
+	}
+	inLattice := authority.Need{Permission: authority.InstanceCreate, Scope: lattice}
+	inPhysics := authority.Need{Permission: authority.PolicyWrite, Scope: authority.Scope{Tenant: "physics"}}
+	inBiology := authority.Need{Permission: authority.PolicyWrite, Scope: authority.Scope{Tenant: "biology"}}
+	atPlatform := authority.Need{Permission: authority.NodesWrite}
+	for _, place := range []string{"", "physics"} {
+		w := build(place)
+		for _, n := range []struct {
+			authority.Need
+			author, other string
+			asked         bool
+		}{
+			{inLattice, "anna", "paul", true}, {inPhysics, "petra", "paul", true},
+			{inBiology, "boris", "bea", place == ""}, {atPlatform, "olga", "osku", place == ""},
+		} {
+			require.Equal(t, !n.asked, one(w, author(n.author), n.Need).Allowed, "alone")
+			require.Equal(t, !n.asked, one(w, author(n.author, n.author, strings.ToUpper(n.author), ""), n.Need).Allowed, "by oneself")
+			require.Equal(t, !n.asked, one(w, author(n.author, "carl", "nobody"), n.Need).Allowed, "by somebody without the right")
+			d := one(w, author(n.author, "carl", n.other), n.Need)
+			require.True(t, d.Allowed)
+			if n.asked {
+				require.Equal(t, n.other, d.By)
+			}
+			require.True(t, one(w, author("stranger", n.other), n.Need).Allowed, "the approver's right is enough")
+			// Reading and calling is no change.
+			require.True(t, authority.May(authority.Rules{Base: w.Desired}, author(n.author), n.Permission, n.Scope).Allowed)
+		}
+		d := one(w, author("petra"), inPhysics)
+		require.Contains(t, d.Reason, "wants the approval of somebody other than the author: ask somebody with policy.write in physics: paul")
+		require.Contains(t, d.Reason, "policy.yaml")
+
+		// A signature and a service account are an author's.
+		account := w.account("physics.lattice", "apps.instance.create")
+		for approvers, want := range map[string]bool{"": false, "anna": true} {
+			a := authority.Actor{ServiceAccount: account, Proof: authority.ProofPullRequest, Approvers: []string{approvers}}
+			require.Equal(t, want, one(w, a, inLattice).Allowed)
+		}
+		a := authority.Actor{Login: "anna", Approvers: []string{"paul"}, Proof: authority.ProofSignature, SigningKey: "k"}
+		w.binding("physics.lattice").Spec.Members[0].SigningKeys = []string{"k"}
+		require.False(t, one(w, a, inLattice).Allowed)
+
+		// Breaking the glass is no way round.
+		glass := author("olga")
+		glass.BreakGlass = "x"
+		require.False(t, one(w, glass, inLattice).Allowed)
+		glass.Approvers = []string{"osku"}
+		d = one(w, glass, inLattice)
+		require.True(t, d.Allowed && d.BreakGlass)
+		require.Equal(t, "osku", d.By)
+
+		// Suspended, the policy asks for nothing.
+		for _, p := range w.Platform.Policies {
+			p.Suspend = true
+		}
+		if p := w.Tenants["physics"].Policy; p != nil {
+			p.Suspend = true
+		}
+		require.True(t, one(w, author("anna"), inLattice).Allowed)
+	}
+}
+
+// A service account is what its document, its project's binding, its scopes
+// and the table all say, and nothing at all elsewhere.
+func TestServiceAccounts(t *testing.T) {
+	build := func() (world, authority.Actor) {
+		w := campus().bind("physics.lattice", members("anna project_owner", "ci service_account")...).
+			bind("physics", members("ci service_account", "petra tenant_owner")...)
+		sa := w.account("physics.lattice", "apps.instance.read", "apps.instance.member.operate", "apps.instance.delete", "nodes.write")
+		return w, authority.Actor{ServiceAccount: sa, Proof: authority.ProofToken, Endpoint: endpoint}
+	}
+	need := authority.Need{Permission: authority.InstanceRead, Scope: lattice}
+	w, a := build()
+	d := one(w, a, need)
+	require.True(t, d.Allowed, d.Reason)
+	require.Equal(t, "ServiceAccount physics.lattice/ci", d.By)
+	require.Equal(t, "service_account", d.Role)
+	require.Equal(t, schema.Position{File: "tenants/physics/projects/lattice/roles.yaml", Line: 11, Column: 5}, d.Source)
+
+	account := func(w world) *schema.ServiceAccount {
+		return w.Tenants["physics"].Projects["lattice"].ServiceAccounts["ci"]
+	}
+	for what, tc := range map[string]struct {
+		do     func(w world, a *authority.Actor, n *authority.Need)
+		reason string
+	}{
+		"gone": {func(w world, a *authority.Actor, n *authority.Need) {
+			delete(w.Tenants["physics"].Projects["lattice"].ServiceAccounts, "ci")
+		}, "is not in force"},
+		"another key": {func(w world, a *authority.Actor, n *authority.Need) { a.ServiceAccount.Name = "cd" }, "is not in force"},
+		"no account":  {func(w world, a *authority.Actor, n *authority.Need) { a.ServiceAccount = bindingKey("physics.lattice") }, "is not in force"},
+		"suspended":   {func(w world, a *authority.Actor, n *authority.Need) { account(w).Suspend = true }, "is suspended"},
+		"keyless":     {func(w world, a *authority.Actor, n *authority.Need) { account(w).Spec.PublicKeys = nil }, "has no key"},
+		"unbound": {func(w world, a *authority.Actor, n *authority.Need) {
+			w.bind("physics.lattice", members("ci project_owner")...)
+		}, "has no role in physics.lattice"},
+		"no binding": {func(w world, a *authority.Actor, n *authority.Need) {
+			w.Tenants["physics"].Projects["lattice"].Roles = nil
+		}, "has no role in physics.lattice"},
+		"other project": {func(w world, a *authority.Actor, n *authority.Need) { n.Scope.Project = "qcd" }, "acts in physics.lattice only, never in physics.qcd"},
+		"its tenant":    {func(w world, a *authority.Actor, n *authority.Need) { n.Scope.Project = "" }, "never in physics:"},
+		"the platform": {func(w world, a *authority.Actor, n *authority.Need) {
+			n.Permission, n.Scope = authority.NodesWrite, authority.Scope{}
+		}, "never in the platform"},
+		"no scope":       {func(w world, a *authority.Actor, n *authority.Need) { n.Permission = authority.InstanceCreate }, "does not name it in its scopes: add apps.instance.create"},
+		"not for it":     {func(w world, a *authority.Actor, n *authority.Need) { n.Permission = authority.InstanceDelete }, "no service account can: ask somebody with apps.instance.delete in physics.lattice: anna, petra"},
+		"role above it":  {func(w world, a *authority.Actor, n *authority.Need) { n.AtLeast = "project_owner" }, "no service account can"},
+		"other endpoint": {func(w world, a *authority.Actor, n *authority.Need) { a.Endpoint = "GET /api/v1/x" }, "may not call GET /api/v1/x: add that to allowed_endpoints"},
+		"listed, no call": {func(w world, a *authority.Actor, n *authority.Need) {
+			n.Permission, a.Endpoint = authority.MemberOperate, ""
+		}, "may not call"},
+	} {
+		w, a := build()
+		n := need
+		tc.do(w, &a, &n)
+		a.Login, a.BreakGlass = "anna", "x"
+		d := one(w, a, n)
+		require.False(t, d.Allowed, what)
+		require.Contains(t, d.Reason, tc.reason, what)
+	}
+	// In Git there are no endpoints; its scopes are the list.
+	w, a = build()
+	a.Proof, a.Endpoint = authority.ProofSignature, ""
+	require.True(t, one(w, a, authority.Need{Permission: authority.MemberOperate, Scope: lattice}).Allowed)
+	// What it has not, a person may have who approves.
+	a.Proof, a.Approvers = authority.ProofPullRequest, []string{"carl", "anna"}
+	d = one(w, a, authority.Need{Permission: authority.InstanceDelete, Scope: lattice})
+	require.Equal(t, "anna", d.By)
+	a.Approvers = []string{"carl"}
+	require.Contains(t, one(w, a, authority.Need{Permission: authority.InstanceDelete, Scope: lattice}).Reason, "ServiceAccount physics.lattice/ci does not have it")
+
+	// A tenant's works its shared runtimes, and no project.
+	w, _ = build()
+	sa := w.account("physics", "shared_runtimes.read", "shared_runtimes.member.operate", "scheduler.node.operate", "apps.instance.read")
+	a = authority.Actor{ServiceAccount: sa, Proof: authority.ProofToken, Endpoint: endpoint}
+	tenant := authority.Scope{Tenant: "physics"}
+	for _, p := range []authority.Permission{authority.SharedRuntimeRead, authority.SharedRuntimeMemberOperate, authority.NodeOperate} {
+		require.True(t, one(w, a, authority.Need{Permission: p, Scope: tenant}).Allowed)
+		require.False(t, one(w, a, authority.Need{Permission: p, Scope: lattice}).Allowed)
+		require.False(t, one(w, a, authority.Need{Permission: p, Scope: authority.Scope{Tenant: "biology"}}).Allowed)
+	}
+	require.Contains(t, one(w, a, authority.Need{Permission: authority.InstanceRead, Scope: tenant}).Reason, "for shared runtimes only")
+}

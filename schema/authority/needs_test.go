@@ -1,0 +1,543 @@
+package authority_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/schema"
+	"berth/schema/authority"
+	"berth/schema/load"
+)
+
+const (
+	none = ""
+	old  = "1111111111111111111111111111111111111111"
+	now  = "2222222222222222222222222222222222222222"
+)
+
+// short are needs as "permission@scope", with >=role where one is asked for.
+func short(needs []authority.Need) (out []string) {
+	for _, n := range needs {
+		s := string(n.Permission) + "@" + n.Scope.String()
+		if n.AtLeast != "" {
+			s += ">=" + n.AtLeast
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+func change(path, from, to string) schema.PathChange {
+	return schema.PathChange{Path: path, From: from, To: to}
+}
+
+// pathOf is where the document of k stands.
+func pathOf(t require.TestingT, k schema.Key) string {
+	path, err := k.Path()
+	require.NoError(t, err)
+	return path
+}
+
+// Every kind of document: what creating, changing and deleting it needs, and
+// what a version of it needs that nobody can read.
+func TestEveryKindNeedsItsPermission(t *testing.T) {
+	project := schema.Key{Tenant: "physics", Project: "lattice", Name: "x"}
+	tenant := schema.Key{Tenant: "physics", Name: "x"}
+	platform := schema.Key{Name: "x"}
+	of := func(k schema.Key, kind schema.Kind, parent string) schema.Key {
+		k.Kind, k.Parent = kind, parent
+		return k
+	}
+	fixed := func(k schema.Key, name string) schema.Key { k.Name = name; return k }
+	for _, tc := range []struct {
+		key                             schema.Key
+		created, changed, gone, unknown string
+	}{
+		{of(fixed(platform, "physics"), schema.KindTenant, ""), "tenants.write@the platform", "", "", ""},
+		{of(tenant, schema.KindProject, ""), "projects.write@physics", "projects.write@physics.x", "projects.write@physics", "projects.write@physics"},
+		{of(platform, schema.KindPolicy, ""), "policy.write@the platform", "", "", ""},
+		{of(fixed(tenant, "policy"), schema.KindPolicy, ""), "policy.write@physics", "", "", ""},
+		{of(project, schema.KindEntitlement, ""), "apps.entitlement.write@physics.lattice", "", "", ""},
+		{of(platform, schema.KindNode, ""), "nodes.write@the platform", "", "", ""},
+		{of(platform, schema.KindSite, ""), "sites.write@the platform", "", "", ""},
+		{of(platform, schema.KindQueueMap, ""), "queues.write@the platform", "", "", ""},
+		{of(platform, schema.KindHookRule, ""), "hooks.write@the platform", "", "", ""},
+		{of(fixed(platform, "pause"), schema.KindPause, ""), "platform.pause@the platform", "", "", ""},
+		{of(platform, schema.KindArtifactSource, ""), "artifact_sources.write@the platform", "", "", ""},
+		{of(tenant, schema.KindArtifactSource, ""), "artifact_sources.write@physics", "", "", ""},
+		{of(tenant, schema.KindServiceAccount, ""), "service_accounts.write@physics", "", "", ""},
+		{of(project, schema.KindServiceAccount, ""), "service_accounts.write@physics.lattice", "", "", ""},
+		{of(project, schema.KindContribution, ""), "contributions.write@physics.lattice", "", "", ""},
+		{of(project, schema.KindMemberOperation, ""), "apps.instance.member.operate@physics.lattice", "", "", ""},
+		{of(tenant, schema.KindMemberOperation, "cluster"), "shared_runtimes.member.operate@physics", "", "", ""},
+		{of(platform, schema.KindMemberOperation, "common"), "shared_runtimes.member.operate@the platform", "", "", ""},
+		{of(project, schema.KindInstance, ""), "apps.instance.create@physics.lattice", "apps.instance.update@physics.lattice", "apps.instance.delete@physics.lattice",
+			"apps.instance.create@physics.lattice apps.instance.update@physics.lattice apps.instance.delete@physics.lattice"},
+		{of(fixed(tenant, "cluster"), schema.KindSharedRuntime, ""), "shared_runtimes.create@physics", "shared_runtimes.update@physics", "shared_runtimes.delete@physics",
+			"shared_runtimes.attach@physics shared_runtimes.create@physics shared_runtimes.delete@physics shared_runtimes.detach@physics shared_runtimes.update@physics"},
+		{of(fixed(platform, "common"), schema.KindSharedRuntime, ""), "shared_runtimes.create@the platform", "shared_runtimes.update@the platform", "shared_runtimes.delete@the platform",
+			"shared_runtimes.attach@the platform shared_runtimes.create@the platform shared_runtimes.delete@the platform shared_runtimes.detach@the platform shared_runtimes.update@the platform"},
+		{of(tenant, schema.KindAttachment, "cluster"), "shared_runtimes.attach@physics", "shared_runtimes.attach@physics", "shared_runtimes.detach@physics",
+			"shared_runtimes.attach@physics shared_runtimes.detach@physics"},
+		{of(platform, schema.KindAttachment, "common"), "shared_runtimes.attach@the platform", "shared_runtimes.attach@the platform", "shared_runtimes.detach@the platform",
+			"shared_runtimes.attach@the platform shared_runtimes.detach@the platform"},
+		{of(platform, schema.KindApp, ""), "apps.catalog.publish@the platform apps.catalog.write@the platform", "apps.catalog.publish@the platform apps.catalog.write@the platform",
+			"apps.catalog.disable@the platform apps.catalog.publish@the platform apps.catalog.write@the platform",
+			"apps.catalog.deprecate@the platform apps.catalog.disable@the platform apps.catalog.publish@the platform apps.catalog.write@the platform"},
+		{of(platform, schema.KindAppVersion, "batch"), "apps.catalog.publish@the platform apps.catalog.write@the platform", "apps.catalog.publish@the platform apps.catalog.write@the platform",
+			"apps.catalog.disable@the platform apps.catalog.publish@the platform apps.catalog.write@the platform",
+			"apps.catalog.deprecate@the platform apps.catalog.disable@the platform apps.catalog.publish@the platform apps.catalog.write@the platform"},
+		{of(project, schema.KindArtifact, ""), "apps.artifact.publish@physics.lattice", "apps.artifact.publish@physics.lattice", "apps.artifact.publish@physics.lattice apps.artifact.retire@physics.lattice",
+			"apps.artifact.deprecate@physics.lattice apps.artifact.promote@physics.lattice apps.artifact.publish@physics.lattice apps.artifact.retire@physics.lattice"},
+		{of(fixed(project, "roles"), schema.KindRoleBinding, ""), "roles.write@physics.lattice", "", "", "roles.write@physics.lattice>=project_owner"},
+		{of(fixed(tenant, "roles"), schema.KindRoleBinding, ""), "roles.write@physics", "", "", "roles.write@physics>=tenant_owner"},
+		{of(fixed(platform, "roles"), schema.KindRoleBinding, ""), "roles.write@the platform", "", "", "roles.write@the platform>=platform_superadmin"},
+	} {
+		without, with := campus(), campus()
+		if tc.key.Kind != schema.KindTenant {
+			declare(with, tc.key)
+		} else {
+			without.Tenants["physics"].Tenant = nil
+		}
+		for _, list := range []*string{&tc.changed, &tc.gone, &tc.unknown} {
+			if *list == "" {
+				*list = tc.created
+			}
+		}
+		path := pathOf(t, tc.key)
+		for what, c := range map[string]struct {
+			base, next *schema.Desired
+			from, to   string
+			want, why  string
+		}{
+			"created":           {without.Desired, with.Desired, none, now, tc.created, "creates "},
+			"changed":           {with.Desired, with.Desired, old, now, tc.changed, "changes "},
+			"deleted":           {with.Desired, without.Desired, old, none, tc.gone, "deletes "},
+			"created, invalid":  {without.Desired, without.Desired, none, now, tc.unknown, "changes, in a way that cannot be read, "},
+			"changed, invalid":  {with.Desired, without.Desired, old, now, tc.unknown, "changes, in a way"},
+			"was invalid":       {without.Desired, with.Desired, old, now, tc.unknown, "changes, in a way"},
+			"invalid goes":      {without.Desired, without.Desired, old, none, tc.unknown, "changes, in a way"},
+			"nobody knows what": {without.Desired, without.Desired, none, none, tc.unknown, "changes, in a way"},
+		} {
+			needs := authority.Needs(c.base, c.next, tc.key, change(path, c.from, c.to))
+			require.ElementsMatch(t, strings.Split(strings.ReplaceAll(c.want, "the platform", "platform"), " "),
+				strings.Split(strings.ReplaceAll(strings.Join(short(needs), " "), "the platform", "platform"), " "), "%s %s", tc.key, what)
+			for _, n := range needs {
+				require.Equal(t, tc.key, n.Key)
+				require.Equal(t, path, n.File)
+				require.Contains(t, n.Why, c.why)
+				require.Contains(t, n.Why, tc.key.String())
+			}
+		}
+	}
+}
+
+// declare puts a valid document of k.
+func declare(w world, k schema.Key) {
+	h := head(k)
+	var p *schema.ProjectEstate
+	t := w.Tenants[k.Tenant]
+	if t != nil {
+		p = t.Projects[k.Project]
+	}
+	s := w.SharedRuntime(k.Tenant, k.Parent)
+	switch k.Kind {
+	case schema.KindProject:
+		t.Projects[k.Name] = &schema.ProjectEstate{Name: k.Name, Project: &schema.Project{Header: h}}
+	case schema.KindPolicy:
+		if t == nil {
+			w.Platform.Policies[k.Name] = &schema.Policy{Header: h}
+		} else {
+			t.Policy = &schema.Policy{Header: h}
+		}
+	case schema.KindEntitlement:
+		p.Entitlements[k.Name] = &schema.Entitlement{Header: h}
+	case schema.KindNode:
+		w.Platform.Nodes[k.Name] = &schema.Node{Header: h}
+	case schema.KindSite:
+		w.Platform.Sites = map[string]*schema.Site{k.Name: {Header: h}}
+	case schema.KindQueueMap:
+		w.Platform.Queues = map[string]*schema.QueueMap{k.Name: {Header: h}}
+	case schema.KindHookRule:
+		w.Platform.Hooks = map[string]*schema.HookRule{k.Name: {Header: h}}
+	case schema.KindPause:
+		w.Platform.Pause = &schema.Pause{Header: h}
+	case schema.KindArtifactSource:
+		sources := map[string]*schema.ArtifactSource{k.Name: {Header: h}}
+		if t == nil {
+			w.Platform.ArtifactSources = sources
+		} else {
+			t.ArtifactSources = sources
+		}
+	case schema.KindServiceAccount:
+		if p == nil {
+			t.ServiceAccounts[k.Name] = &schema.ServiceAccount{Header: h}
+		} else {
+			p.ServiceAccounts[k.Name] = &schema.ServiceAccount{Header: h}
+		}
+	case schema.KindContribution:
+		p.Contributions[k.Name] = &schema.Contribution{Header: h}
+	case schema.KindMemberOperation:
+		if s != nil {
+			s.Operations[k.Name] = &schema.MemberOperation{Header: h}
+		} else {
+			p.Operations[k.Name] = &schema.MemberOperation{Header: h}
+		}
+	case schema.KindInstance:
+		p.Instances[k.Name] = &schema.Instance{Header: h}
+	case schema.KindSharedRuntime:
+		w.SharedRuntime(k.Tenant, k.Name).Runtime = &schema.SharedRuntime{Header: h}
+	case schema.KindAttachment:
+		s.Attachments[k.Name] = &schema.Attachment{Header: h, Spec: schema.AttachmentSpec{ProjectID: "physics.lattice"}}
+	case schema.KindApp:
+		w.Platform.Apps[k.Name] = &schema.App{Header: h, Spec: schema.AppSpec{Status: schema.StatusActive}}
+	case schema.KindAppVersion:
+		w.Platform.Versions[k.Parent][k.Name] = &schema.AppVersion{Header: h, Spec: schema.AppVersionSpec{Status: schema.StatusActive}}
+	case schema.KindArtifact:
+		p.Artifacts[k.Name] = &schema.Artifact{Header: h}
+	case schema.KindRoleBinding:
+		w.put(&schema.RoleBinding{Header: h})
+	}
+}
+
+// A path that is no document's needs the highest right of where it lies, so
+// that no spelling is a way round.
+func TestStrayPathsNeedTheHighestRight(t *testing.T) {
+	w := campus()
+	for path, want := range map[string]string{
+		"README.md":                                            "",
+		".github/workflows/berth.yaml":                         "",
+		"docs/tenants/physics/roles.yaml":                      "",
+		"tenant/physics/roles.yaml":                            "",
+		"platform":                                             "roles.write@the platform>=platform_superadmin",
+		"tenants":                                              "roles.write@the platform>=platform_superadmin",
+		"platform/x":                                           "roles.write@the platform>=platform_superadmin",
+		"platform/nodes/deep/x.yaml":                           "roles.write@the platform>=platform_superadmin",
+		"Platform/nodes/x.yaml":                                "roles.write@the platform>=platform_superadmin",
+		"TENANTS/physics/roles.yaml":                           "roles.write@the platform>=platform_superadmin",
+		"tenantſ/physics/roles.yaml":                           "roles.write@the platform>=platform_superadmin",
+		"tenants/x":                                            "roles.write@the platform>=platform_superadmin",
+		"tenants/Physics/roles.yaml":                           "roles.write@the platform>=platform_superadmin",
+		"tenants/physics./roles.yaml":                          "roles.write@the platform>=platform_superadmin",
+		"tenants/-x/roles.yaml":                                "roles.write@the platform>=platform_superadmin",
+		"tenants/ph\u0443sics/x":                               "roles.write@the platform>=platform_superadmin",
+		"tenants/" + strings.Repeat("a", 41) + "/x":            "roles.write@the platform>=platform_superadmin",
+		"tenants//roles.yaml":                                  "roles.write@the platform>=platform_superadmin",
+		"tenants/physics/../biology/roles.yaml":                "roles.write@the platform>=platform_superadmin",
+		"./tenants/physics/roles.yaml":                         "roles.write@the platform>=platform_superadmin",
+		"../tenants/physics/roles.yaml":                        "roles.write@the platform>=platform_superadmin",
+		"/tenants/physics/roles.yaml":                          "roles.write@the platform>=platform_superadmin",
+		`tenants\physics\roles.yaml`:                           "roles.write@the platform>=platform_superadmin",
+		"tenants/physics/Roles.yaml":                           "roles.write@physics>=tenant_owner",
+		"tenants/physics/roles.yml":                            "roles.write@physics>=tenant_owner",
+		"tenants/physics/x\ny.yaml":                            "roles.write@physics>=tenant_owner",
+		"tenants/physics/Projects/lattice/roles.yaml":          "roles.write@physics>=tenant_owner",
+		"tenants/physics/projects/lattice":                     "roles.write@physics>=tenant_owner",
+		"tenants/physics/projects/Lattice/roles.yaml":          "roles.write@physics>=tenant_owner",
+		"tenants/physics/projects/lattice/instances/x.yml":     "roles.write@physics.lattice>=project_owner",
+		"tenants/physics/projects/lattice/Instances/x.yaml":    "roles.write@physics.lattice>=project_owner",
+		"tenants/physics/projects/lattice/x/README.md/y":       "roles.write@physics.lattice>=project_owner",
+		"tenants/physics/projects/lattice/instances/README.md": "notes.write@physics.lattice",
+		"tenants/physics/.gitkeep":                             "notes.write@physics",
+		"platform/README.md":                                   "notes.write@the platform",
+	} {
+		for _, c := range []schema.PathChange{change(path, none, now), change(path, old, none), change(path, old, now)} {
+			needs := authority.Needs(w.Desired, w.Desired, schema.Key{}, c)
+			require.Equal(t, want, strings.Join(short(needs), " "), "%q", path)
+			for _, n := range needs {
+				require.NotContains(t, n.Why, "\n")
+			}
+		}
+	}
+	// A key that is not the path's is not believed.
+	for path, key := range map[string]schema.Key{
+		"tenants/biology/roles.yaml":                             bindingKey("physics"),
+		"tenants/physics/projects/lattice/instances/train.yaml":  schema.InstanceKey("physics", "qcd", "train"),
+		"tenants/physics/projects/lattice/instances/train.yaml2": schema.InstanceKey("physics", "lattice", "train"),
+		"tenants/physics/projects/qcd/instances/x.yaml":          {Kind: "Unheard", Tenant: "physics", Project: "qcd", Name: "x"},
+		"tenants/physics/projects/qcd/artifacts/x.yaml":          {Kind: schema.KindArtifact, Tenant: "physics/projects/qcd", Name: "x"},
+	} {
+		needs := authority.Needs(w.Desired, w.Desired, key, change(path, none, now))
+		require.Len(t, needs, 1)
+		require.Equal(t, authority.RolesWrite, needs[0].Permission, path)
+		require.NotEmpty(t, needs[0].AtLeast)
+	}
+}
+
+// A tenant that is not there yet is founded by the platform, with all that
+// comes with it; nil is the estate before the first commit.
+func TestFoundingIsThePlatforms(t *testing.T) {
+	next := campus().bind("physics", members("petra tenant_owner")...)
+	base := campus()
+	delete(base.Tenants, "physics")
+	for _, b := range []*schema.Desired{nil, base.Desired} {
+		for _, path := range []string{"tenants/physics/tenant.yaml", "tenants/physics/roles.yaml", "tenants/physics/odd", "tenants/physics/README.md"} {
+			key := bindingKey("physics")
+			if !strings.HasSuffix(path, "roles.yaml") {
+				key = schema.Key{}
+			}
+			needs := authority.Needs(b, next.Desired, key, change(path, none, now))
+			require.Equal(t, []string{"tenants.write@the platform"}, short(needs))
+			require.Equal(t, "founds the tenant physics", needs[0].Why)
+		}
+	}
+	r := authority.Rules{Administrators: []string{"Root"}}
+	needs := authority.Needs(nil, next.Desired, bindingKey("physics"), change("tenants/physics/roles.yaml", none, now))
+	d := authority.Decide(r, authority.Actor{Login: "root", Proof: authority.ProofPullRequest}, needs)[0]
+	require.True(t, d.Allowed, "the first administrator has to break no glass to begin")
+	require.False(t, d.BreakGlass)
+	require.Equal(t, schema.Position{}, d.Source)
+	// Afterwards it is the tenant's.
+	needs = authority.Needs(next.Desired, next.Desired, bindingKey("physics"), change("tenants/physics/roles.yaml", old, now))
+	require.Equal(t, []string{"roles.write@physics"}, short(needs))
+	require.False(t, authority.Decide(r, authority.Actor{Login: "root", Proof: authority.ProofPullRequest}, needs)[0].Allowed)
+	// Founding is no job for who only runs the platform.
+	base.bind("", members("otto platform_ops")...)
+	needs = authority.Needs(base.Desired, next.Desired, bindingKey("physics"), change("tenants/physics/roles.yaml", none, now))
+	require.False(t, authority.Decide(authority.Rules{Base: base.Desired}, authority.Actor{Login: "otto", Proof: authority.ProofPullRequest, BreakGlass: "x"}, needs)[0].Allowed)
+	// Gone, it takes the platform again.
+	needs = authority.Needs(next.Desired, base.Desired, schema.Key{Kind: schema.KindTenant, Name: "physics"}, change("tenants/physics/tenant.yaml", old, none))
+	require.Equal(t, []string{"tenants.write@the platform"}, short(needs))
+}
+
+// Statuses: who may bring a thing to a status, and out of it again.
+func TestStatusesNeedTheirPermission(t *testing.T) {
+	version := schema.Key{Kind: schema.KindAppVersion, Parent: "batch", Name: "v1"}
+	catalog := func(s schema.CatalogStatus) *schema.Desired {
+		w := campus()
+		if s != "" {
+			w.Platform.Versions["batch"]["v1"] = &schema.AppVersion{Header: head(version), Spec: schema.AppVersionSpec{Status: s}}
+		}
+		return w.Desired
+	}
+	app := schema.Key{Kind: schema.KindApp, Name: "batch"}
+	apps := func(s schema.CatalogStatus) *schema.Desired {
+		w := campus()
+		if s != "" {
+			w.Platform.Apps["batch"] = &schema.App{Header: head(app), Spec: schema.AppSpec{Status: s}}
+		}
+		return w.Desired
+	}
+	artifact := schema.Key{Kind: schema.KindArtifact, Tenant: "physics", Project: "lattice", Name: "image"}
+	artifacts := func(s schema.ArtifactStatus) *schema.Desired {
+		w := campus()
+		if s != "none" {
+			w.Tenants["physics"].Projects["lattice"].Artifacts["image"] = &schema.Artifact{Header: head(artifact), Spec: schema.ArtifactSpec{Status: s}}
+		}
+		return w.Desired
+	}
+	blob := func(there bool, id string) string {
+		if there {
+			return id
+		}
+		return ""
+	}
+	permissions := func(needs []authority.Need) string {
+		var ps []string
+		for _, n := range needs {
+			p := string(n.Permission)
+			ps = append(ps, p[strings.LastIndexByte(p, '.')+1:])
+		}
+		return strings.Join(ps, " ")
+	}
+	for _, tc := range []struct {
+		was, is schema.CatalogStatus
+		want    string
+	}{
+		{"", "active", "publish write"}, {"", "deprecated", "deprecate write"}, {"", "disabled", "disable write"},
+		{"active", "active", "publish write"}, {"active", "deprecated", "deprecate publish write"}, {"active", "disabled", "disable publish write"},
+		{"deprecated", "active", "deprecate publish write"}, {"disabled", "active", "disable publish write"}, {"deprecated", "disabled", "deprecate disable write"},
+		{"deprecated", "", "deprecate disable write"}, {"active", "", "disable publish write"},
+	} {
+		c := func(k schema.Key) schema.PathChange {
+			return change(pathOf(t, k), blob(tc.was != "", old), blob(tc.is != "", now))
+		}
+		require.Equal(t, tc.want, permissions(authority.Needs(catalog(tc.was), catalog(tc.is), version, c(version))), "%s → %s", tc.was, tc.is)
+		require.Equal(t, tc.want, permissions(authority.Needs(apps(tc.was), apps(tc.is), app, c(app))), "%s → %s", tc.was, tc.is)
+	}
+	for _, tc := range []struct {
+		was, is schema.ArtifactStatus
+		want    string
+	}{
+		{"none", "", "publish"}, {"", "registered", "publish"}, {"none", "promoted", "promote publish"},
+		{"registered", "promoted", "promote publish"}, {"promoted", "promoted", "promote publish"}, {"promoted", "registered", "promote publish"},
+		{"promoted", "deprecated", "deprecate promote publish"}, {"deprecated", "registered", "deprecate publish"},
+		{"registered", "retired", "publish retire"}, {"retired", "promoted", "promote publish retire"}, {"registered", "none", "publish retire"},
+	} {
+		c := change(pathOf(t, artifact), blob(tc.was != "none", old), blob(tc.is != "none", now))
+		require.Equal(t, tc.want, permissions(authority.Needs(artifacts(tc.was), artifacts(tc.is), artifact, c)), "%s → %s", tc.was, tc.is)
+	}
+}
+
+// A change that deletes, by whatever name, needs the right to delete: to lift
+// the protection, and to put another thing in the place of one.
+func TestChangesThatDelete(t *testing.T) {
+	instance := schema.InstanceKey("physics", "lattice", "train")
+	runtime := schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "cluster"}
+	for what, tc := range map[string]struct {
+		was, is schema.InstanceSpec
+		uid     string
+		suspend bool
+		want    []string
+	}{
+		"protected":   {is: schema.InstanceSpec{DeletionProtection: true}, want: []string{"update"}},
+		"unprotected": {was: schema.InstanceSpec{DeletionProtection: true}, want: []string{"update", "delete"}},
+		"another app": {was: schema.InstanceSpec{App: "batch"}, is: schema.InstanceSpec{App: "ray"}, want: []string{"create", "update", "delete"}},
+		"another uid": {uid: "b", want: []string{"create", "update", "delete"}},
+		"suspended":   {suspend: true, want: []string{"update"}},
+		"stopped":     {is: schema.InstanceSpec{DesiredState: schema.DesiredStopped}, want: []string{"update"}},
+	} {
+		base, next := campus(), campus()
+		declare(base, instance)
+		declare(next, instance)
+		b, n := base.Instance(instance), next.Instance(instance)
+		b.Spec, n.Spec, n.UID, n.Suspend = tc.was, tc.is, tc.uid, tc.suspend
+		declare(base, runtime)
+		declare(next, runtime)
+		rb, rn := base.SharedRuntime("physics", "cluster").Runtime, next.SharedRuntime("physics", "cluster").Runtime
+		rb.Spec.App, rn.Spec.App, rn.UID, rn.Suspend = tc.was.App, tc.is.App, tc.uid, tc.suspend
+		rb.Spec.DeletionProtection, rn.Spec.DeletionProtection = tc.was.DeletionProtection, tc.is.DeletionProtection
+		rb.Spec.DesiredState, rn.Spec.DesiredState = tc.was.DesiredState, tc.is.DesiredState
+		var wantInstance, wantRuntime []string
+		for _, w := range tc.want {
+			wantInstance = append(wantInstance, "apps.instance."+w+"@physics.lattice")
+			wantRuntime = append(wantRuntime, "shared_runtimes."+w+"@physics")
+		}
+		require.ElementsMatch(t, wantInstance, short(authority.Needs(base.Desired, next.Desired, instance, change(pathOf(t, instance), old, now))), what)
+		require.ElementsMatch(t, wantRuntime, short(authority.Needs(base.Desired, next.Desired, runtime, change(pathOf(t, runtime), old, now))), what)
+	}
+}
+
+// What is said of a project is its owner's; whether it is there, runs and is
+// the same one is the tenant's.
+func TestProjectsAreTheTenants(t *testing.T) {
+	key := schema.Key{Kind: schema.KindProject, Tenant: "physics", Name: "lattice"}
+	for what, tc := range map[string]struct {
+		edit func(*schema.Project)
+		want string
+	}{
+		"renamed":   {func(p *schema.Project) { p.Spec.DisplayName = "x" }, "projects.write@physics.lattice"},
+		"suspended": {func(p *schema.Project) { p.Suspend = true }, "projects.write@physics"},
+		"uid":       {func(p *schema.Project) { p.UID = "x" }, "projects.write@physics"},
+	} {
+		next := campus()
+		tc.edit(next.Tenants["physics"].Projects["lattice"].Project)
+		require.Equal(t, []string{tc.want}, short(authority.Needs(campus().Desired, next.Desired, key, change(pathOf(t, key), old, now))), what)
+	}
+}
+
+// Attaching is the owner's of the runtime, and of nobody else's project.
+func TestAttachmentsNeedTheRuntimesOwner(t *testing.T) {
+	key := schema.Key{Kind: schema.KindAttachment, Tenant: "physics", Parent: "cluster", Name: "a"}
+	with := func(project string, list ...string) *schema.Desired {
+		w := campus()
+		s := w.Tenants["physics"].SharedRuntimes["cluster"]
+		s.Runtime = &schema.SharedRuntime{Header: head(schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "cluster"}), Spec: schema.SharedRuntimeSpec{AttachedProjectIDs: list}}
+		if project != "" {
+			s.Attachments["a"] = &schema.Attachment{Header: head(key), Spec: schema.AttachmentSpec{ProjectID: project}}
+		}
+		return w.Desired
+	}
+	attachment := func(base, next *schema.Desired, from, to string) []string {
+		return short(authority.Needs(base, next, key, change(pathOf(t, key), from, to)))
+	}
+	require.Equal(t, []string{"shared_runtimes.attach@physics"}, attachment(with("physics.lattice"), with("physics.lattice"), old, now), "the terms")
+	require.Equal(t, []string{"shared_runtimes.attach@physics", "shared_runtimes.detach@physics"}, attachment(with("physics.lattice"), with("physics.qcd"), old, now))
+	require.Equal(t, []string{"shared_runtimes.attach@physics", "shared_runtimes.attach@biology"}, attachment(with(""), with("biology.genomes"), none, now))
+	require.Equal(t, []string{"shared_runtimes.detach@physics"}, attachment(with("biology.genomes"), with(""), old, none))
+
+	runtime := schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "cluster"}
+	list := func(base, next *schema.Desired) []string {
+		return short(authority.Needs(base, next, runtime, change(pathOf(t, runtime), old, now)))
+	}
+	require.Equal(t, []string{"shared_runtimes.attach@physics", "shared_runtimes.update@physics"}, list(with(""), with("", "physics.qcd")))
+	require.Equal(t, []string{"shared_runtimes.detach@physics", "shared_runtimes.update@physics"}, list(with("", "physics.qcd"), with("")))
+	require.Equal(t, []string{"shared_runtimes.attach@physics", "shared_runtimes.update@physics", "shared_runtimes.attach@biology"},
+		list(with(""), with("", "biology.genomes", "biology.genomes")))
+	// The platform's serve everybody.
+	common := schema.Key{Kind: schema.KindAttachment, Parent: "common", Name: "a"}
+	w := campus()
+	w.Platform.SharedRuntimes["common"].Attachments["a"] = &schema.Attachment{Header: head(common), Spec: schema.AttachmentSpec{ProjectID: "biology.genomes"}}
+	require.Equal(t, []string{"shared_runtimes.attach@the platform"}, short(authority.Needs(campus().Desired, w.Desired, common, change(pathOf(t, common), none, now))))
+}
+
+// A move is a deletion and a creation, and needs the right at both ends: kinds
+// × who has rights where (threat 2).
+func TestMovesNeedTheRightAtBothEnds(t *testing.T) {
+	kinds := []schema.Kind{schema.KindInstance, schema.KindEntitlement, schema.KindServiceAccount, schema.KindArtifact, schema.KindContribution}
+	for _, kind := range kinds {
+		for to, pairs := range map[string]map[string][2]string{
+			"physics.qcd": {
+				"both": {"project_admin", "project_admin"}, "here only": {"project_admin", ""},
+				"there only": {"", "project_admin"}, "neither": {"", ""}, "viewer there": {"project_admin", "project_viewer"},
+			},
+			"biology.genomes": {
+				"both": {"project_admin", "project_admin"}, "here only": {"project_owner", ""},
+				"there only": {"", "project_owner"}, "neither": {"", ""}, "viewer here": {"project_viewer", "project_owner"},
+			},
+		} {
+			for pair, roles := range pairs {
+				here := schema.Key{Kind: kind, Tenant: "physics", Project: "lattice", Name: "x"}
+				there := here
+				there.Tenant, there.Project, _ = strings.Cut(to, ".")
+				base, next := campus(), campus()
+				declare(base, here)
+				declare(next, there)
+				for i, place := range []string{"physics.lattice", to} {
+					if roles[i] != "" {
+						base.bind(place, members("anna "+roles[i])...)
+					}
+				}
+				needs := append(authority.Needs(base.Desired, next.Desired, here, change(pathOf(t, here), old, none)),
+					authority.Needs(base.Desired, next.Desired, there, change(pathOf(t, there), none, old))...)
+				allowed := true
+				for _, d := range authority.Decide(authority.Rules{Base: base.Desired}, authority.Actor{Login: "anna", Proof: authority.ProofPullRequest}, needs) {
+					allowed = allowed && d.Allowed
+				}
+				require.Equal(t, pair == "both", allowed, "%s to %s: %s", kind, to, pair)
+			}
+		}
+	}
+}
+
+// The rules are those of the base: who gives themselves a role, or lifts a
+// policy, gains nothing by it in the same commit (threat 3).
+func TestTheBaseDecides(t *testing.T) {
+	instance := schema.InstanceKey("physics", "lattice", "train")
+	base := campus().bind("physics.lattice", members("mallory project_viewer", "anna project_owner")...)
+	next := campus().bind("physics.lattice", members("mallory project_owner", "anna project_owner")...)
+	declare(next, instance)
+	r := authority.Rules{Base: base.Desired}
+	mallory := authority.Actor{Login: "mallory", Proof: authority.ProofPullRequest}
+	for key, from := range map[schema.Key]string{instance: none, bindingKey("physics.lattice"): old} {
+		for _, d := range authority.Decide(r, mallory, authority.Needs(base.Desired, next.Desired, key, change(pathOf(t, key), from, now))) {
+			require.False(t, d.Allowed)
+			require.Contains(t, d.Reason, "anna")
+		}
+	}
+}
+
+// Of a real estate every document needs something, whatever becomes of it.
+func TestEveryDocumentOfTheExampleNeedsSomething(t *testing.T) {
+	snap, err := load.Dir("../../examples/campus")
+	require.NoError(t, err)
+	l, err := load.New(load.Options{Backends: map[string]string{"slurm": "#Config: {...}\n#Parameters: {...}"}})
+	require.NoError(t, err)
+	r, err := l.Load(context.Background(), snap)
+	require.NoError(t, err)
+	seen := 0
+	for path, key := range r.Documents() {
+		for _, c := range []schema.PathChange{change(path, none, now), change(path, old, now), change(path, old, none)} {
+			needs := authority.Needs(r.Desired, r.Desired, key, c)
+			require.NotEmpty(t, needs, path)
+			for _, dec := range authority.Decide(authority.Rules{Base: r.Desired}, authority.Actor{Login: "mallory", Proof: authority.ProofPullRequest, BreakGlass: "x"}, needs) {
+				require.False(t, dec.Allowed, path)
+			}
+		}
+		seen++
+	}
+	require.Greater(t, seen, 30)
+}
