@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -254,13 +255,20 @@ func describe(v any) string {
 		return "a list"
 	case map[string]any:
 		return "a mapping"
-	default:
-		return fmt.Sprint(v)
+	case float64:
+		if v == math.Trunc(v) && math.Abs(v) < 1e15 {
+			return strconv.FormatFloat(v, 'f', 1, 64) // 4.0 is no whole number
+		}
 	}
+	return fmt.Sprint(v)
 }
 
-// strange finds the fields of value that the definition has not.
+// strange finds the fields of value that the definition has not. In what is of
+// another type it finds nothing: that is one mistake, and told as one.
 func (s *shape) strange(value any, path string) (found []string) {
+	if !sameKind(s.kind, kindOf(value)) {
+		return nil
+	}
 	switch v := value.(type) {
 	case map[string]any:
 		for _, name := range sortedNames(v) {
@@ -292,6 +300,9 @@ func (s *shape) allows(name string) bool {
 // missing finds the required fields value has not.
 func (s *shape) missing(value any, path string) []problem {
 	var found []problem
+	if !sameKind(s.kind, kindOf(value)) {
+		return nil
+	}
 	switch v := value.(type) {
 	case map[string]any:
 		for _, name := range slices.Sorted(maps.Keys(s.fields)) {
@@ -333,13 +344,13 @@ func (s *shape) lists(value any, path string) (ps []problem) {
 			}
 		}
 	case []any:
-		first, one := map[any]int{}, -1
+		first, one := map[string]int{}, -1
 		for i, it := range v {
 			if s.element != nil {
 				ps = append(ps, s.element.lists(it, item(path, i))...)
 			}
 			m, _ := it.(map[string]any)
-			if id, ok := m[s.unique]; ok {
+			if id, ok := m[s.unique].(string); ok {
 				if k, taken := first[id]; taken {
 					ps = append(ps, problem{path: child(item(path, i), s.unique), code: "schema.rule", message: fmt.Sprintf("%s is what %s has already", describe(id), item(path, k))})
 				} else {

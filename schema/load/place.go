@@ -76,6 +76,9 @@ func kinds() []string {
 // maxName is the longest identifier.
 const maxName = 40
 
+// maxPlace is more bytes than the path of any document has.
+const maxPlace = 255
+
 var nameForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 
 func isName(s string) bool { return len(s) <= maxName && nameForm.MatchString(s) }
@@ -97,9 +100,12 @@ func locate(path string) (key schema.Key, finding *schema.Diagnostic, ignore boo
 	if base == "README.md" || base == ".gitkeep" {
 		return schema.Key{}, nil, true
 	}
+	if len(path) > maxPlace {
+		return refuse("path.name", "the path is longer than %d bytes, and none of a document is: use shorter names", maxPlace)
+	}
 	if key, bad, ok := match(segments); ok {
 		if bad != "" {
-			return refuse("path.name", "%q is no identifier: write lower-case letters, digits and inner dashes, at most %d characters", bad, maxName)
+			return refuse("path.name", "%s is no identifier: write lower-case letters, digits and inner dashes, at most %d characters", bad, maxName)
 		}
 		return key, nil, false
 	}
@@ -127,7 +133,7 @@ func cutExtension(path string) (string, bool) {
 	return path, false
 }
 
-// match finds the place segments fit. bad is the first name that is none.
+// match finds the place segments fit. bad is the first name that is none, quoted.
 func match(segments []string) (key schema.Key, bad string, ok bool) {
 places:
 	for _, p := range places() {
@@ -153,7 +159,7 @@ places:
 				continue places
 			}
 			if bad == "" && !isName(s) {
-				bad = s
+				bad = short(s)
 			}
 			switch w[1:] {
 			case "name":

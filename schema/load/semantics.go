@@ -19,7 +19,8 @@ import (
 func (r *reader) semantics(spec any, t *tree) []problem {
 	switch d := spec.(type) {
 	case *schema.AppVersion:
-		return append(manifestRules(&d.Spec.Manifest), r.parameters(d, t)...)
+		ps := append(manifestRules(&d.Spec.Manifest), upgradeRules(d)...)
+		return append(ps, r.parameters(d, t)...)
 	case *schema.Node:
 		return nodeRules(&d.Spec)
 	case *schema.Policy:
@@ -60,6 +61,15 @@ func repeated(path string, list []string) (ps []problem) {
 		if slices.Contains(list[:i], s) {
 			ps = append(ps, problem{path: item(path, i), code: "schema.rule", message: fmt.Sprintf("%q stands in the list already", s)})
 		}
+	}
+	return ps
+}
+
+func upgradeRules(d *schema.AppVersion) []problem {
+	const path = "spec.manifest.upgrade_from"
+	ps := repeated(path, d.Spec.Manifest.UpgradeFrom)
+	if i := slices.Index(d.Spec.Manifest.UpgradeFrom, d.Key.Name); i >= 0 {
+		ps = append(ps, problem{path: item(path, i), code: "schema.rule", message: "is this version itself: take it away"})
 	}
 	return ps
 }

@@ -75,8 +75,22 @@ func (c *tenantCheck) document(ctx context.Context, doc *document) error {
 		c.contribution(doc, d)
 	case *schema.MemberOperation:
 		c.operation(doc, d)
+	case *schema.RoleBinding:
+		c.machines(doc, d)
 	}
 	return nil
+}
+
+// machines checks the service accounts that a binding gives their role: those
+// that stand where it stands, as no role is given anywhere else.
+func (c *tenantCheck) machines(doc *document, d *schema.RoleBinding) {
+	for i, m := range d.Spec.Members {
+		if m.ServiceAccount == "" {
+			continue
+		}
+		key := schema.Key{Kind: schema.KindServiceAccount, Tenant: d.Key.Tenant, Project: d.Key.Project, Name: m.ServiceAccount}
+		c.need(doc, item("spec.members", i)+".service_account", "ref.missing-service-account", key, "there is no service account "+m.ServiceAccount+" here")
+	}
 }
 
 func (c *tenantCheck) instance(ctx context.Context, doc *document, d *schema.Instance) error {

@@ -145,12 +145,14 @@ func syntaxFinding(file string, data []byte, cause error) *schema.Diagnostic {
 	if tab := strings.IndexByte(line[:column-1], '\t'); tab >= 0 {
 		code, message, column = "yaml.tab", "indent with spaces: YAML has no tabs", tab+1
 	}
-	if code == "yaml.syntax" {
-		if strings.HasPrefix(message, "exceeded max depth") {
-			code, message = "yaml.depth", fmt.Sprintf("nested deeper than %d levels", maxDepth)
-		} else {
-			message = "no valid YAML: " + message
-		}
+	switch {
+	case code != "yaml.syntax":
+	case strings.HasPrefix(message, "exceeded max depth"):
+		code, message = "yaml.depth", fmt.Sprintf("nested deeper than %d levels", maxDepth)
+	case strings.Contains(message, "anchor"): // its name may be a password that starts with an asterisk
+		code, message = "yaml.alias", "aliases and anchors are not read: write the value out, in quotes if it starts with * or &"
+	default:
+		message = "no valid YAML: " + message
 	}
 	return &schema.Diagnostic{Severity: schema.SeverityError, Code: code, Message: message, File: file, Line: high, Column: column}
 }

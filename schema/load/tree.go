@@ -1,6 +1,7 @@
 package load
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"regexp"
@@ -70,7 +71,7 @@ func readTree(file string, data []byte, more bool) (*tree, []schema.Diagnostic) 
 	if d != nil {
 		return nil, []schema.Diagnostic{*d}
 	}
-	r := treeReader{file: file, tree: &tree{at: map[string]spot{}}, once: map[string]bool{}}
+	r := treeReader{file: file, tree: &tree{at: map[string]spot{}}, once: map[string]bool{}, marks: marks(data)}
 	if root.Kind != yaml.MappingNode {
 		r.fail(root, "", "yaml.not-a-mapping", "a document is a mapping of apiVersion, kind, metadata and spec")
 		return nil, r.findings
@@ -94,6 +95,27 @@ type treeReader struct {
 	findings []schema.Diagnostic // the first maxFindings of found
 	found    int
 	once     map[string]bool
+	marks    map[pos]bool // where an exclamation mark stands
+}
+
+// marks is where exclamation marks stand. A node that starts with one has a
+// tag, also where that is the mark alone: the parser takes "! 4" for a number
+// and leaves no trace of the mark, which makes text of it elsewhere.
+func marks(data []byte) map[pos]bool {
+	if bytes.IndexByte(data, '!') < 0 {
+		return nil
+	}
+	m, at := map[pos]bool{}, pos{1, 1}
+	for _, c := range string(data) {
+		switch c {
+		case '\n':
+			at = pos{at.line + 1, 0}
+		case '!':
+			m[at] = true
+		}
+		at.column++
+	}
+	return m
 }
 
 func (r *treeReader) fail(n *yaml.Node, path, code, format string, args ...any) {
@@ -135,6 +157,8 @@ func (r *treeReader) enter(n *yaml.Node, path string, depth int) bool {
 		r.failOnce(n, "", "yaml.alias", "aliases and anchors are not read: write the value out")
 	case n.Style&yaml.TaggedStyle != 0:
 		r.fail(n, path, "yaml.tag", "the tag %s is not read: write the plain value", short(n.Tag))
+	case r.marks[pos{n.Line, n.Column}]:
+		r.fail(n, path, "yaml.tag", `the tag "!" is not read: write the plain value`)
 	default:
 		return true
 	}
@@ -214,6 +238,8 @@ func (r *treeReader) key(k *yaml.Node, path string) bool {
 	switch {
 	case len(k.Value) > maxKey:
 		r.fail(k, path, "yaml.key", "the key %s is longer than %d bytes", short(k.Value), maxKey)
+	case secretive.MatchString(k.Value): // a field's path is told to everybody
+		r.fail(k, path, "yaml.key", "a key is something that looks like a secret: remove it, and have the secret changed")
 	case strings.ContainsAny(k.Value, "[]"):
 		r.fail(k, path, "yaml.key", "the key %s holds a bracket: no field is called so", short(k.Value))
 	default:
@@ -243,6 +269,10 @@ func (r *treeReader) scalar(n *yaml.Node, path string) any {
 	switch n.Tag {
 	case "!!str", "!!timestamp": // a date is text: JSON has none
 		if !r.text(n, path) {
+			return nil
+		}
+		if n.Style == 0 && (plainInt.MatchString(n.Value) || plainFloat.MatchString(n.Value)) {
+			r.fail(n, path, "yaml.scalar", "%s is too large a number to be read the same everywhere: quote it", short(n.Value))
 			return nil
 		}
 		return n.Value
@@ -298,6 +328,7 @@ func short(s string) string {
 	return strconv.Quote(s)
 }
 
-// secretive is what is not to be repeated to everybody who reads a finding: a
-// private key, and a URL with a password.
-var secretive = regexp.MustCompile(`PRIVATE KEY|://[^/@]*:[^/@]*@`)
+// secretive is what is not to be repeated to everybody who reads a finding:
+// keys, tokens of known form, and URLs with a password or a token.
+var secretive = regexp.MustCompile(`-----BEGIN|PRIVATE KEY|://[^/@]*:[^/@]*@|[?&](access_)?(token|key|secret|password|signature)=|` +
+	`AGE-SECRET-KEY-|gh[opsur]_[A-Za-z0-9]{16}|github_pat_|glpat-|xox[a-z]-|A[KS]IA[A-Z0-9]{16}|eyJ[-_A-Za-z0-9]{8,}\.|sk-[-_A-Za-z0-9]{20}`)
