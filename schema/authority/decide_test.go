@@ -111,6 +111,11 @@ func TestSuspendedBindingsGiveNothing(t *testing.T) {
 		w.binding(place).Suspend = true
 		require.False(t, one(w, a, need).Allowed)
 	}
+	for place, role := range map[string]string{"": "tenant_owner", "physics": "platform_superadmin", "physics.lattice": "tenant_owner"} {
+		require.False(t, one(campus().bind(place, members("anna "+role)...), author("anna"), authority.Need{Permission: authority.InstanceRead, Scope: lattice}).Allowed, "%s of %q", role, place)
+	}
+	person := schema.RoleMember{Login: "anna", Role: "service_account"}
+	require.False(t, one(campus().bind("physics.lattice", person), author("anna"), authority.Need{Permission: authority.InstanceRead, Scope: lattice}).Allowed)
 	w := campus().bind("physics.lattice", members("ci service_account")...)
 	sa := w.account("physics.lattice", "apps.instance.read")
 	actor := authority.Actor{ServiceAccount: sa, Proof: authority.ProofToken}
