@@ -41,6 +41,10 @@ type Options struct {
 	// nothing tells any more what of it was held; "": none.
 	Accept string
 
+	// Artifacts looks at the bytes of what is published; nil: nobody does.
+	Artifacts        runtimes.Artifacts
+	ArtifactInterval time.Duration // between two looks at one: 1 h
+
 	Interval    time.Duration // between two looks at a unit (requirement E1): 5 s
 	Poll        time.Duration // between two fetches nobody asked for: 60 s
 	Flush       time.Duration // status is gathered this long before it is written: 1 s
@@ -54,7 +58,7 @@ type Options struct {
 // Item is a key of the queue: where to look, never what happened.
 type Item struct {
 	Do   Task
-	Unit schema.Key // of TaskUnit
+	Unit schema.Key // of TaskUnit, and what TaskArtifact looks at
 	Pull int        // of TaskPull
 	// Commit is the merged commit of TaskFollow.
 	Commit string
@@ -71,12 +75,17 @@ const (
 	TaskPulls  Task = "pulls"  // list the open pull requests
 	TaskPull   Task = "pull"   // show what one pull request would do
 	TaskFollow Task = "follow" // tell a merged pull request what became of it
+
+	TaskArtifacts Task = "artifacts" // record what a decision says of published things
+	TaskArtifact  Task = "artifact"  // look at the bytes of one
 )
 
 func (i Item) String() string {
 	switch i.Do {
 	case TaskUnit:
 		return i.Unit.String()
+	case TaskArtifact:
+		return "artifact " + i.Unit.String()
 	case TaskPull:
 		return fmt.Sprintf("pull %d", i.Pull)
 	case TaskFollow:
@@ -90,9 +99,11 @@ type Reconciler struct {
 	o        Options
 	queue    workqueue.TypedRateLimitingInterface[Item]
 	forge    workqueue.TypedRateLimitingInterface[Item] // of its own: a slow forge delays no repair
+	bytes    workqueue.TypedRateLimitingInterface[Item] // and so does no slow registry
 	decider  *decide.Decider
 	writer   *writer
 	rollouts *rollouts
+	looks    artifacts
 
 	awaited map[string]time.Time // the commit of which it is not known who made it, and since when; the estate task's own
 
@@ -126,6 +137,7 @@ func New(o Options) *Reconciler {
 	def(&o.Interval, 5*time.Second)
 	def(&o.Poll, time.Minute)
 	def(&o.Flush, time.Second)
+	def(&o.ArtifactInterval, time.Hour)
 	if o.Workers == 0 {
 		o.Workers = 4
 	}
@@ -146,11 +158,12 @@ func New(o Options) *Reconciler {
 			workqueue.NewTypedItemExponentialFailureRateLimiter[Item](500*time.Millisecond, 30*time.Second))
 	}
 	r := &Reconciler{
-		o: o, queue: queue(), forge: queue(), rollouts: newRollouts(o.Now),
+		o: o, queue: queue(), forge: queue(), bytes: queue(), rollouts: newRollouts(o.Now),
 		pulls: map[int]PullRequest{},
 		shown: map[int]string{},
 		waits: map[schema.Key]string{},
 		seen:  map[schema.Key]bool{},
+		looks: artifacts{misses: map[schema.Key]int{}},
 		ready: make(chan struct{}),
 	}
 	r.decider = decide.New(decide.Options{Loader: o.Loader, Authority: o.Authority, Rules: o.Rules})
@@ -175,6 +188,8 @@ func (r *Reconciler) queueOf(i Item) workqueue.TypedRateLimitingInterface[Item] 
 			return nil
 		}
 		return r.forge
+	case TaskArtifacts, TaskArtifact:
+		return r.bytes
 	}
 	return r.queue
 }
@@ -213,6 +228,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 		var wg sync.WaitGroup
 		wg.Go(func() { r.work(ctx, r.queue, r.o.Workers, slow) })
 		wg.Go(func() { r.work(ctx, r.forge, forgeWorkers, never) })
+		wg.Go(func() { r.work(ctx, r.bytes, artifactWorkers, slow) })
 		wg.Wait()
 		return nil
 	})
@@ -220,6 +236,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 		<-ctx.Done()
 		r.queue.ShutDown()
 		r.forge.ShutDown()
+		r.bytes.ShutDown()
 		return nil
 	})
 	g.Go(func() error {
@@ -291,6 +308,7 @@ func (r *Reconciler) one(ctx context.Context, q workqueue.TypedRateLimitingInter
 		}()
 		switch item.Do {
 		case TaskEstate:
+			defer r.Enqueue(Item{Do: TaskArtifacts})
 			return r.reconcileEstate(ctx)
 		case TaskUnit:
 			again, err = r.reconcileUnit(ctx, item.Unit)
@@ -302,6 +320,10 @@ func (r *Reconciler) one(ctx context.Context, q workqueue.TypedRateLimitingInter
 			return r.propose(ctx, item.Pull)
 		case TaskFollow:
 			return r.follow(ctx, item.Commit)
+		case TaskArtifacts:
+			return r.scanArtifacts(ctx)
+		case TaskArtifact:
+			again, err = r.lookAtArtifact(ctx, item.Unit)
 		}
 		return err
 	}()

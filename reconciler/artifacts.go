@@ -1,0 +1,460 @@
+package reconciler
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/schema"
+	"berth/schema/policy"
+)
+
+// What is published, an Artifact of a project or what an AppVersion is made
+// from, has no unit and no plan: its bytes are where they are, and the loop only
+// says what it sees of them. That has a queue of its own, so that a slow
+// registry delays nothing else.
+
+// artifactWorkers look at bytes side by side, those aside that hang.
+const artifactWorkers = 2
+
+const (
+	// lookAgain is when bytes that are not as declared are looked at again, first;
+	// the time doubles up to Options.ArtifactInterval.
+	lookAgain = 30 * time.Second
+	// phaseIntent is the phase of an artifact whose bytes were not seen yet.
+	phaseIntent = "intent"
+)
+
+// conditionVerified says whether the bytes of what is published are those that
+// are declared.
+const conditionVerified = "Verified"
+
+// bytesStatus is what status says of the bytes of one reference: what is
+// declared, and what was seen. The names are those of the artifact events, which
+// are made from it.
+type bytesStatus struct {
+	AppSlug   string    `json:"app_slug,omitempty"` // of an artifact
+	Source    string    `json:"source"`
+	Reference string    `json:"reference"`
+	MediaType string    `json:"media_type"`
+	Digest    string    `json:"digest"` // as declared; "" of a publish intent
+	State     string    `json:"state,omitempty"`
+	Reason    string    `json:"reason,omitempty"`
+	Message   string    `json:"message,omitempty"`
+	Found     string    `json:"found_digest,omitempty"`
+	FoundType string    `json:"found_media_type,omitempty"`
+	Size      int64     `json:"size,omitempty"`
+	Checked   time.Time `json:"checked,omitzero"` // when this was seen first; looks that see the same change nothing
+}
+
+// declared is b without what was seen.
+func (b bytesStatus) declared() bytesStatus {
+	return bytesStatus{AppSlug: b.AppSlug, Source: b.Source, Reference: b.Reference, MediaType: b.MediaType, Digest: b.Digest}
+}
+
+// versionStatus is the detail of an AppVersion's status, by the names of its
+// manifest.
+type versionStatus struct {
+	Artifacts map[string]bytesStatus `json:"artifacts"`
+}
+
+// published is one thing with bytes, as it is declared.
+type published struct {
+	head   *schema.Header
+	status string                 // as declared; "" is a publish intent
+	bytes  map[string]bytesStatus // an artifact's has the name ""
+}
+
+// source is where the bytes of b are, or why they may not be looked at there.
+func (p *published) source(d *schema.Desired, b bytesStatus) (source *schema.ArtifactSource, why string) {
+	k := p.head.Key
+	t := d.Tenants[k.Tenant]
+	if t != nil {
+		source = t.ArtifactSources[b.Source]
+	}
+	if source == nil {
+		source = d.Platform.ArtifactSources[b.Source]
+	}
+	if source == nil {
+		return nil, "there is no source " + b.Source
+	}
+	if decision, ok := policy.SourceAllowed(d.Platform, t, k.Project, b.AppSlug, source); !ok {
+		return nil, decision.Message
+	}
+	return source, ""
+}
+
+// print is equal where a look would look at the same.
+func (p *published) print(d *schema.Desired) string {
+	type what struct {
+		bytesStatus
+		Source *schema.ArtifactSourceSpec
+		Why    string
+	}
+	all := map[string]what{}
+	for name, b := range p.bytes {
+		w := what{bytesStatus: b}
+		var source *schema.ArtifactSource
+		if source, w.Why = p.source(d, b); source != nil {
+			w.Source = &source.Spec
+		}
+		all[name] = w
+	}
+	data, err := json.Marshal(all)
+	if err != nil {
+		panic(err) // strings only
+	}
+	return string(data)
+}
+
+// publications are all things with bytes that are in force and not suspended.
+func publications(d *schema.Desired) map[schema.Key]*published {
+	out := map[schema.Key]*published{}
+	for _, versions := range d.Platform.Versions {
+		for _, v := range versions {
+			if p := ofVersion(v); p != nil {
+				out[v.Key] = p
+			}
+		}
+	}
+	for _, t := range d.Tenants {
+		for _, project := range t.Projects {
+			for _, a := range project.Artifacts {
+				out[a.Key] = ofArtifact(a)
+			}
+		}
+	}
+	return out
+}
+
+// publication is one of them, or nil.
+func publication(d *schema.Desired, key schema.Key) *published {
+	switch key.Kind {
+	case schema.KindAppVersion:
+		if v := d.Version(key.Parent, key.Name); v != nil {
+			return ofVersion(v)
+		}
+	case schema.KindArtifact:
+		if t := d.Tenants[key.Tenant]; t != nil && t.Projects[key.Project] != nil {
+			if a := t.Projects[key.Project].Artifacts[key.Name]; a != nil {
+				return ofArtifact(a)
+			}
+		}
+	}
+	return nil
+}
+
+func ofArtifact(a *schema.Artifact) *published {
+	return &published{head: &a.Header, status: string(a.Spec.Status), bytes: map[string]bytesStatus{
+		"": {AppSlug: a.Spec.App, Source: a.Spec.Source, Reference: a.Spec.Reference, MediaType: a.Spec.MediaType, Digest: a.Spec.Digest},
+	}}
+}
+
+// ofVersion is nil for a version that is made from nothing that is named.
+func ofVersion(v *schema.AppVersion) *published {
+	if len(v.Spec.Manifest.Artifacts) == 0 {
+		return nil
+	}
+	p := &published{head: &v.Header, status: string(v.Spec.Status), bytes: map[string]bytesStatus{}}
+	for name, m := range v.Spec.Manifest.Artifacts {
+		p.bytes[name] = bytesStatus{Source: m.Source, Reference: m.Reference, MediaType: m.MediaType, Digest: m.Digest}
+	}
+	return p
+}
+
+// seen is what status remembers of bytes.
+func seen(s *plan.ThingStatus) map[string]bytesStatus {
+	if s == nil {
+		return nil
+	}
+	// Memory is never trusted to be well formed.
+	if s.Key.Kind == schema.KindAppVersion {
+		var d versionStatus
+		_ = json.Unmarshal(s.Detail, &d)
+		return d.Artifacts
+	}
+	var d bytesStatus
+	if json.Unmarshal(s.Detail, &d) != nil {
+		return nil
+	}
+	return map[string]bytesStatus{"": d}
+}
+
+// next is the status of p after prev (nil: there is none), with what looks saw
+// now (nil: nothing new). What was seen of bytes that are declared no longer is
+// forgotten. The commit is the one that changed what is declared; "" where none
+// did. Pure.
+func (p *published) next(prev *plan.ThingStatus, sights map[string]bytesStatus, commit string) plan.ThingStatus {
+	s := plan.ThingStatus{APIVersion: schema.APIVersion, Kind: string(p.head.Key.Kind) + "Status", Key: p.head.Key}
+	before := seen(prev)
+	all := make(map[string]bytesStatus, len(p.bytes))
+	same := len(before) == len(p.bytes)
+	for name, b := range p.bytes {
+		old, known := before[name]
+		now, looked := sights[name]
+		known = known && old.declared() == b
+		same = same && known
+		switch {
+		case looked:
+			checked := now.Checked
+			if now.Checked = old.Checked; !known || now != old {
+				now.Checked = checked
+			}
+			all[name] = now
+		case known:
+			all[name] = old
+		default:
+			all[name] = b
+		}
+	}
+	if s.Revision, s.CorrelationID = commit, correlation(commit); commit == "" && prev != nil && same {
+		s.Revision, s.CorrelationID = prev.Revision, prev.CorrelationID
+	}
+	verified := verdict(all, s.Revision)
+	s.Phase = p.phase(prev, same, verified.Status == "True")
+	s.Conditions = []plan.Condition{p.ready(s.Phase, verified), verified}
+	var detail any = versionStatus{all}
+	if one, ok := all[""]; ok {
+		detail = one
+	}
+	data, err := json.Marshal(detail)
+	if err == nil {
+		data, err = schema.CanonicalJSON(data)
+	}
+	if err != nil {
+		panic(err) // texts and numbers only
+	}
+	s.Detail = data
+	return s
+}
+
+// phase is how far p has come. An artifact is registered once its bytes were
+// seen, whatever is seen of them later; the other states are its owner's word.
+func (p *published) phase(prev *plan.ThingStatus, same, verified bool) string {
+	switch {
+	case p.head.Key.Kind == schema.KindAppVersion:
+		return p.status
+	case p.status == "":
+		return phaseIntent
+	case p.status == string(schema.ArtifactRegistered) && !verified && (prev == nil || !same || prev.Phase == phaseIntent):
+		return phaseIntent
+	}
+	return p.status
+}
+
+// verdict is the condition Verified of bytes: the worst of all of them.
+func verdict(all map[string]bytesStatus, revision string) plan.Condition {
+	c := plan.Condition{Type: conditionVerified, Status: "True", Reason: "Found", Revision: revision}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		b := all[name]
+		status := "False"
+		switch runtimes.SightState(b.State) {
+		case runtimes.SightFound:
+			continue
+		case runtimes.SightDifferent, runtimes.SightAbsent:
+		default:
+			status = "Unknown"
+		}
+		if c.Status == "False" || c.Status == status {
+			continue
+		}
+		c.Status, c.Reason, c.Message = status, b.Reason, b.Message
+		if b.Reason == "" {
+			c.Reason, c.Message = "NotLookedAt", "nobody looked at the bytes yet"
+		}
+		if name != "" {
+			c.Message = name + ": " + c.Message
+		}
+	}
+	return c
+}
+
+// ready is whether p can be used.
+func (p *published) ready(phase string, verified plan.Condition) plan.Condition {
+	c := plan.Condition{Type: "Ready", Status: "True", Reason: reasonOf(plan.Phase(phase)), Revision: verified.Revision}
+	switch {
+	case p.status == "":
+		c.Status, c.Message = "False", "it is not registered: once the bytes are there, add their digest and status: registered"
+	case phase == string(schema.ArtifactRetired), phase == string(schema.StatusDisabled):
+		c.Status = "False"
+	case verified.Status != "True":
+		c.Status, c.Reason, c.Message = verified.Status, verified.Reason, verified.Message
+	}
+	return c
+}
+
+// VersionBlocked says whether new instances of a version have to wait, as its
+// bytes are gone or are others than it names: what would run is not what was
+// looked at. s is the version's status, or nil. What cannot be told blocks
+// nothing, and neither does what was seen of a version that named other bytes.
+// Pure.
+func VersionBlocked(v *schema.AppVersion, s *plan.ThingStatus) (plan.Blocked, bool) {
+	p := ofVersion(v)
+	if p == nil {
+		return plan.Blocked{}, false
+	}
+	saw := seen(s)
+	for _, name := range slices.Sorted(maps.Keys(p.bytes)) {
+		b := saw[name]
+		switch runtimes.SightState(b.State) {
+		case runtimes.SightDifferent, runtimes.SightAbsent:
+			if b.declared() == p.bytes[name] {
+				return plan.Blocked{Code: "artifact.unverified", Wait: true, Message: fmt.Sprintf("%s is made from %s of %s, and new instances wait: %s", v.Key, b.Reference, b.Source, b.Message)}, true
+			}
+		}
+	}
+	return plan.Blocked{}, false
+}
+
+// artifacts is what the loop knows of looks in this run.
+type artifacts struct {
+	// The scan's own.
+	desired *schema.Desired // scanned last
+	main    string
+	prints  map[schema.Key]string
+
+	misses map[schema.Key]int // looks in a row that did not find all; under Reconciler.mu
+}
+
+// scanArtifacts records what a decision says of things with bytes, and has
+// those looked at that are new or declared otherwise.
+func (r *Reconciler) scanArtifacts(ctx context.Context) error {
+	st := r.current()
+	if st == nil || st.desired == r.looks.desired {
+		return nil
+	}
+	all := publications(st.desired)
+	var changed []schema.Key
+	for _, k := range slices.SortedFunc(maps.Keys(all), schema.Key.Compare) {
+		if prev := r.writer.thing(k); !all[k].head.Suspend && (prev == nil || !equalJSON(prev, all[k].next(prev, nil, ""))) {
+			changed = append(changed, k)
+		}
+	}
+	var causes map[schema.Key]string
+	if changed != nil {
+		causes = attribute(r.merged(ctx, r.looks.main, st.main), st.main, changed)
+	}
+	for _, k := range changed {
+		for {
+			prev := r.writer.thing(k)
+			if _, ok := r.writer.setThing(prev, all[k].next(prev, nil, causes[k])); ok {
+				break
+			}
+		}
+	}
+	for _, s := range r.writer.thingsOf(schema.KindArtifact, schema.KindAppVersion) {
+		for all[s.Key] == nil && s != nil && !r.writer.forgetThing(s) {
+			s = r.writer.thing(s.Key)
+		}
+	}
+	prints := make(map[schema.Key]string, len(all))
+	for k, p := range all {
+		if p.head.Suspend {
+			continue
+		}
+		prints[k] = p.print(st.desired)
+		if prints[k] != r.looks.prints[k] {
+			r.mu.Lock()
+			delete(r.looks.misses, k)
+			r.mu.Unlock()
+			r.Enqueue(Item{Do: TaskArtifact, Unit: k})
+		}
+	}
+	r.looks.desired, r.looks.main, r.looks.prints = st.desired, st.main, prints
+	return nil
+}
+
+// thingsOf are the statuses of things of some kinds.
+func (w *writer) thingsOf(kinds ...schema.Kind) []*plan.ThingStatus {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var out []*plan.ThingStatus
+	for k, s := range w.things {
+		if slices.Contains(kinds, k.Kind) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// lookAtArtifact looks at the bytes of one thing and says when to look again.
+func (r *Reconciler) lookAtArtifact(ctx context.Context, key schema.Key) (time.Duration, error) {
+	st := r.current()
+	if st == nil || r.o.Artifacts == nil {
+		return 0, nil
+	}
+	p := publication(st.desired, key)
+	if p == nil || p.head.Suspend {
+		return 0, nil
+	}
+	sights, complete := map[string]bytesStatus{}, true
+	for _, name := range slices.Sorted(maps.Keys(p.bytes)) {
+		b := p.bytes[name]
+		var s runtimes.Sight
+		if source, why := p.source(st.desired, b); source == nil {
+			s = runtimes.Sight{State: runtimes.SightUnknown, Reason: "SourceRefused", Message: why}
+		} else {
+			s = r.o.Artifacts.Look(ctx, source, b.Reference, b.Digest, b.MediaType)
+		}
+		if ctx.Err() != nil {
+			return 0, nil // it was stopped in the middle: that says nothing of the bytes
+		}
+		complete = complete && s.State == runtimes.SightFound
+		b.State, b.Reason, b.Message = string(s.State), s.Reason, s.Message
+		b.Found, b.FoundType, b.Size, b.Checked = s.Digest, s.MediaType, s.Size, r.o.Now().UTC().Truncate(time.Second)
+		sights[name] = b
+	}
+	if !r.saw(key, p, st.desired, sights) {
+		return time.Second, nil // a decision came meanwhile, and its scan comes first
+	}
+	return r.lookNext(key, complete), nil
+}
+
+// saw records what a look at p saw, if p is still what is in force.
+func (r *Reconciler) saw(key schema.Key, p *published, d *schema.Desired, sights map[string]bytesStatus) bool {
+	r.writer.whole.RLock()
+	defer r.writer.whole.RUnlock()
+	if now := r.current().desired; now != d {
+		if q := publication(now, key); q == nil || q.head.Suspend || q.status != p.status || q.print(now) != p.print(d) {
+			return false
+		}
+	}
+	for {
+		prev := r.writer.thing(key)
+		if prev == nil || !equalJSON(prev, p.next(prev, nil, "")) {
+			return false // the scan records it first, with the commit that brought it
+		}
+		next := p.next(prev, sights, "")
+		changed, ok := r.writer.setThing(prev, next)
+		if !ok {
+			continue
+		}
+		if v := verdict(sights, ""); changed && v.Status != "True" {
+			r.o.Log.Warn("an artifact's bytes are not as declared, or cannot be seen", "estate", r.o.Estate, "artifact", key.String(),
+				"verified", v.Status, "reason", v.Reason, "message", v.Message, "commit", short(next.Revision), "correlation_id", next.CorrelationID)
+		}
+		return true
+	}
+}
+
+// lookNext is when to look at a thing again: after the interval, or sooner and
+// ever later as long as it is not as declared. Some chance keeps those apart
+// that were looked at together.
+func (r *Reconciler) lookNext(key schema.Key, complete bool) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	again := r.o.ArtifactInterval
+	if complete {
+		delete(r.looks.misses, key)
+	} else {
+		again = min(again, lookAgain<<min(r.looks.misses[key], 10))
+		r.looks.misses[key]++
+	}
+	return again - again/10 + rand.N(again/5+1)
+}

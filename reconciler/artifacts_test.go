@@ -1,0 +1,399 @@
+package reconciler_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler"
+	"berth/reconciler/gitrepo"
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/runtimes/artifact"
+	"berth/schema"
+)
+
+const (
+	manifestType = "application/vnd.docker.distribution.manifest.v2+json"
+	solverFile   = "tenants/physics/projects/lab/artifacts/solver.yaml"
+	versionFile  = "platform/catalog/batch/v2.yaml"
+)
+
+var (
+	solverKey  = schema.Key{Kind: schema.KindArtifact, Tenant: "physics", Project: "lab", Name: "solver"}
+	versionKey = schema.Key{Kind: schema.KindAppVersion, Parent: "batch", Name: "v2"}
+	goodDigest = "sha256:" + strings.Repeat("a", 64)
+	evilDigest = "sha256:" + strings.Repeat("e", 64)
+)
+
+// registryFiles are a source at a host, which policy allows.
+func registryFiles(host string) map[string]string {
+	return map[string]string{
+		"platform/policy/sources.yaml": "apiVersion: berth/v1\nkind: Policy\nmetadata: {name: sources}\nspec: {artifact_source_allowlist: [\"" + host + "\"]}\n",
+		"platform/artifact-sources/registry.yaml": fmt.Sprintf(`apiVersion: berth/v1
+kind: ArtifactSource
+metadata: {name: registry}
+spec: {type: oci, host: "%s", credential: pull}
+`, host),
+	}
+}
+
+func solver(digest string, status schema.ArtifactStatus) map[string]string {
+	extra := ""
+	if digest != "" {
+		extra = fmt.Sprintf("  digest: %s\n  status: %s\n", digest, status)
+	}
+	return map[string]string{solverFile: `apiVersion: berth/v1
+kind: Artifact
+metadata: {name: solver}
+spec:
+  app: batch
+  source: registry
+  reference: lab/solver:1
+  media_type: ` + manifestType + "\n" + extra}
+}
+
+func versionFrom(digest string) map[string]string {
+	return map[string]string{versionFile: strings.Replace(estate()["platform/catalog/batch/v1.yaml"], "name: v1", "name: v2", 1) +
+		fmt.Sprintf("    artifacts: {image: {source: registry, reference: \"lab/solver:1\", media_type: %s, digest: \"%s\"}}\n", manifestType, digest)}
+}
+
+// eyes see what a test says.
+type eyes struct {
+	mu    sync.Mutex
+	sight runtimes.Sight
+	looks int
+}
+
+func (e *eyes) Look(_ context.Context, _ *schema.ArtifactSource, _, digest, _ string) runtimes.Sight {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.looks++
+	s := e.sight
+	if s.State == runtimes.SightFound && digest != "" && s.Digest != digest {
+		s.State, s.Reason, s.Message = runtimes.SightDifferent, "DigestMismatch", "other bytes"
+	}
+	return s
+}
+
+func (e *eyes) see(s runtimes.Sight) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.sight = s
+}
+
+func (e *eyes) looked() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.looks
+}
+
+func looking(l runtimes.Artifacts) tune {
+	return func(o *reconciler.Options) { o.Artifacts, o.ArtifactInterval = l, 50*time.Millisecond }
+}
+
+// thing reads a status from the branch, as anybody could.
+func (w *world) thing(key schema.Key) *plan.ThingStatus {
+	repo, err := gitrepo.OpenLocal(w.git.Dir)
+	require.NoError(w.t, err)
+	defer repo.Close()
+	tree, err := repo.ReadStatus(w.t.Context(), w.git.Tip(reconciler.BranchStatus))
+	require.NoError(w.t, err)
+	require.Empty(w.t, tree.Warnings)
+	return tree.Things[key]
+}
+
+// isThing waits for a phase and the condition Verified.
+func (w *world) isThing(key schema.Key, phase, verified, reason string) *plan.ThingStatus {
+	w.t.Helper()
+	var s *plan.ThingStatus
+	w.eventually(fmt.Sprintf("%s %s, verified %s %s", key, phase, verified, reason), func() bool {
+		s = w.thing(key)
+		return s != nil && s.Phase == phase && slices.ContainsFunc(s.Conditions, func(c plan.Condition) bool {
+			return c.Type == "Verified" && c.Status == verified && c.Reason == reason
+		})
+	})
+	return s
+}
+
+func (w *world) artifactEvents() (types []string) {
+	for _, e := range w.events() {
+		if t, ok := strings.CutPrefix(e.EventType, "apps.artifact."); ok {
+			types = append(types, t)
+		}
+	}
+	return types
+}
+
+var (
+	there   = runtimes.Sight{State: runtimes.SightFound, Reason: "Found", Digest: goodDigest, MediaType: manifestType, Size: 7}
+	missing = runtimes.Sight{State: runtimes.SightAbsent, Reason: "Absent", Message: "nothing there"}
+	silent  = runtimes.Sight{State: runtimes.SightUnknown, Reason: "Timeout", Message: "takes too long"}
+)
+
+func TestLifeOfAnArtifact(t *testing.T) {
+	w := newWorld(t)
+	e := &eyes{sight: missing}
+	d := w.start(looking(e))
+	w.put(registryFiles("registry.example"))
+	w.put(solver("", ""))
+	w.isThing(solverKey, "intent", "False", "Absent")
+
+	// It is registered once the bytes were seen, and not by being declared so.
+	w.put(solver(goodDigest, schema.ArtifactRegistered))
+	w.eventually("declared", func() bool { return strings.Contains(string(w.thing(solverKey).Detail), goodDigest) })
+	w.isThing(solverKey, "intent", "False", "Absent")
+	e.see(silent)
+	w.isThing(solverKey, "intent", "Unknown", "Timeout")
+	require.Empty(t, w.artifactEvents())
+	e.see(there)
+	s := w.isThing(solverKey, "registered", "True", "Found")
+	require.Equal(t, "True", s.Conditions[slices.IndexFunc(s.Conditions, func(c plan.Condition) bool { return c.Type == "Ready" })].Status)
+	w.eventually("told", func() bool { return slices.Equal(w.artifactEvents(), []string{"registered"}) })
+
+	// What is seen later changes no phase.
+	e.see(silent)
+	w.isThing(solverKey, "registered", "Unknown", "Timeout")
+	require.NoError(t, d.stop())
+	d = w.start(looking(e)) // with an empty cache
+	e.see(there)
+	w.isThing(solverKey, "registered", "True", "Found")
+
+	commit := w.put(solver(goodDigest, schema.ArtifactPromoted))
+	s = w.isThing(solverKey, "promoted", "True", "Found")
+	require.Equal(t, commit, s.Revision)
+	w.put(solver(goodDigest, schema.ArtifactDeprecated))
+	w.isThing(solverKey, "deprecated", "True", "Found")
+	require.NoError(t, d.stop())
+	w.put(solver(goodDigest, schema.ArtifactRetired)) // while nobody looks
+	d = w.start(looking(e))
+	w.isThing(solverKey, "retired", "True", "Found")
+	w.put(nil, solverFile)
+	w.eventually("its status is gone", func() bool { return w.thing(solverKey) == nil })
+	require.NoError(t, d.stop())
+
+	require.Equal(t, []string{"registered", "promoted", "deprecated", "retired"}, w.artifactEvents())
+	w.noEventTwice()
+	for _, ev := range w.events() {
+		if ev.EventType != "apps.artifact.promoted" {
+			continue
+		}
+		var p map[string]string
+		require.NoError(t, json.Unmarshal(ev.Payload, &p))
+		require.Equal(t, map[string]string{"org_id": "physics", "project_id": "physics.lab", "app_slug": "batch", "artifact_id": "solver", "status": "promoted",
+			"source": "registry", "reference": "lab/solver:1", "media_type": manifestType, "digest": goodDigest, "revision": commit}, p)
+	}
+}
+
+// A look that sees what the last one saw writes nothing.
+func TestLooksThatSeeTheSameWriteNothing(t *testing.T) {
+	w := newWorld(t)
+	e := &eyes{sight: there}
+	w.start(looking(e))
+	w.put(registryFiles("registry.example"))
+	w.put(solver(goodDigest, schema.ArtifactRegistered))
+	w.isThing(solverKey, "registered", "True", "Found")
+	w.eventually("settled", func() bool { return len(w.artifactEvents()) == 1 })
+	before, looks := w.git.Tip(reconciler.BranchStatus), e.looked()
+	w.eventually("looks go on", func() bool { return e.looked() > looks+5 })
+	require.Equal(t, before, w.git.Tip(reconciler.BranchStatus))
+}
+
+// What policy allows no longer is looked at no longer.
+func TestOnlyAllowedSourcesAreLookedAt(t *testing.T) {
+	w := newWorld(t)
+	e := &eyes{sight: there}
+	d := w.start(looking(e))
+	w.put(registryFiles("registry.example"))
+	w.put(solver(goodDigest, schema.ArtifactRegistered))
+	w.isThing(solverKey, "registered", "True", "Found")
+	require.NoError(t, d.stop())
+
+	// Whatever a decision lets stand, the look asks policy itself.
+	w.put(map[string]string{"platform/policy/sources.yaml": strings.Replace(registryFiles("other.example")["platform/policy/sources.yaml"], "x", "x", 1)})
+	d = w.start(looking(e))
+	looks := e.looked()
+	w.eventually("decided", func() bool { v, ok := d.View(); return ok && v.Main == w.git.Tip("main") })
+	v, _ := d.View()
+	if strings.Contains(fmt.Sprint(v.Desired.Platform.Policies["sources"].Spec.ArtifactSourceAllowlist), "registry.example") {
+		t.Skip("the narrower policy is held, so nothing is to be seen here")
+	}
+	w.isThing(solverKey, "registered", "Unknown", "SourceRefused")
+	require.Equal(t, looks, e.looked())
+}
+
+// A version whose bytes are others takes no new instances, and one of which
+// nothing is known does.
+func TestVersionWithOtherBytes(t *testing.T) {
+	w := newWorld(t)
+	e := &eyes{sight: there}
+	d := w.start(looking(e))
+	w.put(registryFiles("registry.example"))
+	w.put(versionFrom(evilDigest))
+	blocked := func() (plan.Blocked, bool) {
+		v, _ := d.View()
+		return reconciler.VersionBlocked(v.Desired.Version("batch", "v2"), w.thing(versionKey))
+	}
+	s := w.isThing(versionKey, "active", "False", "DigestMismatch")
+	b, is := blocked()
+	require.True(t, is)
+	require.Equal(t, "artifact.unverified", b.Code)
+	require.Contains(t, b.Message, "lab/solver:1")
+
+	e.see(silent)
+	w.isThing(versionKey, "active", "Unknown", "Timeout")
+	_, is = blocked()
+	require.False(t, is)
+	w.put(versionFrom(goodDigest))
+	e.see(there)
+	w.isThing(versionKey, "active", "True", "Found")
+	_, is = blocked()
+	require.False(t, is)
+	v, _ := d.View()
+	_, is = reconciler.VersionBlocked(v.Desired.Version("batch", "v2"), s)
+	require.False(t, is, "what was seen of other bytes says nothing of these")
+	_, is = reconciler.VersionBlocked(v.Desired.Version("batch", "v1"), nil)
+	require.False(t, is)
+}
+
+// stuck hangs until it is stopped.
+type stuck struct{ began chan struct{} }
+
+func (s stuck) Look(ctx context.Context, _ *schema.ArtifactSource, _, _, _ string) runtimes.Sight {
+	select {
+	case s.began <- struct{}{}:
+	default:
+	}
+	<-ctx.Done()
+	return silent
+}
+
+func TestASlowRegistryDelaysNothing(t *testing.T) {
+	w := newWorld(t)
+	s := stuck{make(chan struct{}, 1)}
+	d := w.start(looking(s))
+	files := registryFiles("registry.example")
+	for i := range 5 {
+		files[strings.Replace(solverFile, "solver", fmt.Sprintf("solver-%d", i), 1)] =
+			strings.Replace(solver(goodDigest, schema.ArtifactRegistered)[solverFile], "name: solver", fmt.Sprintf("name: solver-%d", i), 1)
+	}
+	w.put(files)
+	<-s.began
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+	w.eventually("runs", w.phase("train", plan.PhaseRunning))
+	require.NoError(t, d.stop(), "and it ends")
+	require.Empty(t, w.artifactEvents())
+	k := solverKey
+	k.Name = "solver-0"
+	require.NotContains(t, string(w.thing(k).Detail), "Timeout", "that it was stopped says nothing of the bytes")
+}
+
+// oneSecret is the operator's.
+type oneSecret artifact.Credential
+
+func (s oneSecret) Secret(context.Context, string) (artifact.Credential, error) {
+	return artifact.Credential(s), nil
+}
+
+// From a real registry with tokens to status and events; and neither the secret
+// nor a token is anywhere on the way.
+func TestArtifactOfARealRegistry(t *testing.T) {
+	const canary, token = "canary-71c2-secret", "canary-71c2-token"
+	images := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	open := httptest.NewServer(images)
+	t.Cleanup(open.Close)
+	img, err := random.Image(64, 1)
+	require.NoError(t, err)
+	ref, err := name.ParseReference(strings.TrimPrefix(open.URL, "http://") + "/lab/solver:1")
+	require.NoError(t, err)
+	require.NoError(t, remote.Write(ref, img))
+	digest, err := img.Digest()
+	require.NoError(t, err)
+
+	var shown sync.Map
+	var front *httptest.Server
+	front = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		_, password, basic := r.BasicAuth()
+		switch {
+		case r.URL.Path == "/token" && basic && password == canary:
+			shown.Store("secret", true)
+			_, _ = fmt.Fprintf(rw, `{"token":%q,"expires_in":60}`, token)
+		case r.Header.Get("Authorization") == "Bearer "+token:
+			shown.Store("token", true)
+			images.ServeHTTP(rw, r)
+		default: // and it repeats what it was shown
+			rw.Header().Set("WWW-Authenticate", `Bearer realm="`+front.URL+`/token",service="test"`)
+			http.Error(rw, canary+" "+token, http.StatusUnauthorized)
+		}
+	}))
+	t.Cleanup(front.Close)
+	host := strings.TrimPrefix(front.URL, "http://")
+	looker := artifact.New(artifact.Options{
+		PlainHTTP: []string{host}, Addresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
+		Secrets: oneSecret{Username: "berth", Password: canary, Hosts: []string{host}},
+	})
+
+	w := newWorld(t)
+	var mu sync.Mutex
+	var logged bytes.Buffer
+	d := w.start(looking(looker), func(o *reconciler.Options) {
+		o.Log = slog.New(slog.NewJSONHandler(&locked{mu: &mu, w: &logged}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
+	w.put(registryFiles(host))
+	w.put(solver(digest.String(), schema.ArtifactRegistered))
+	w.isThing(solverKey, "registered", "True", "Found")
+	w.eventually("told", func() bool { return slices.Equal(w.artifactEvents(), []string{"registered"}) })
+	w.put(versionFrom(evilDigest))
+	w.isThing(versionKey, "active", "False", "DigestMismatch")
+	front.CloseClientConnections()
+	front.Close()
+	w.isThing(solverKey, "registered", "Unknown", "Unreachable")
+	require.NoError(t, d.stop())
+
+	for _, what := range []string{"secret", "token"} {
+		_, ok := shown.Load(what)
+		require.True(t, ok, "the %s was used", what)
+	}
+	files, err := w.git.Files(reconciler.BranchStatus)
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for path := range files {
+		text, err := w.git.Read(reconciler.BranchStatus, path)
+		require.NoError(t, err)
+		require.NotContains(t, text, "canary", path)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	require.Contains(t, logged.String(), "DigestMismatch")
+	require.NotContains(t, logged.String(), "canary")
+}
+
+type locked struct {
+	mu *sync.Mutex
+	w  io.Writer
+}
+
+func (l *locked) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
+}
