@@ -1,0 +1,414 @@
+package api
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"regexp"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"berth/reconciler/plan"
+	"berth/schema"
+	"berth/schema/audit"
+	"berth/schema/authority"
+)
+
+//go:embed openapi.yaml
+var openAPI []byte
+
+// View is one consistent state of everything. Immutable.
+type View struct {
+	Main, InForce string // commits: the one of main that was decided, and what came of it
+	Desired       *schema.Desired
+	Effective     *schema.Effective
+	Held          []plan.Held
+	Units         plan.Memory
+	Things        map[schema.Key]*plan.ThingStatus
+}
+
+// Source tells what is known now; false before it is known what is in force.
+type Source func() (View, bool)
+
+// Person is a token that stands for somebody at the forge.
+type Person struct {
+	Login string
+	Hash  [sha256.Size]byte // SHA-256 of the token
+}
+
+// Options say what an API works with. Zero rates take the defaults named.
+type Options struct {
+	Estate         string   // its name: the audience of service accounts' tokens
+	Administrators []string // logins that are platform_superadmin by berth.yaml
+	Source         Source
+	People         func() []Person    // the tokens that are taken now; called for each request
+	Off            []Family           // families that are switched off (requirement A16)
+	Audit          func(audit.Record) // told of each use of an admin path before it is answered (requirement B2)
+	PerPrincipal   Rate               // requests of one person or account: 50/s, 200 at once
+	PerFailure     Rate               // failed authentications from one address that are told apart: 1/s, 20 at once
+	Log            *slog.Logger
+	Now            func() time.Time
+}
+
+// API answers GET /api/v1/…; make it with New.
+type API struct {
+	o          Options
+	routes     []*route
+	principals *limiter
+	failures   *limiter
+}
+
+// New makes an API. It is an error to leave out what nothing can be decided
+// or recorded without.
+func New(o Options) (*API, error) {
+	if o.Estate == "" || o.Source == nil || o.Audit == nil || o.Log == nil {
+		return nil, errors.New("api: estate, source, audit and log are needed")
+	}
+	for _, f := range o.Off {
+		if !slices.Contains(Families(), f) {
+			return nil, fmt.Errorf("api: there is no family %q to switch off", f)
+		}
+	}
+	if o.PerPrincipal == (Rate{}) {
+		o.PerPrincipal = Rate{50, 200}
+	}
+	if o.PerFailure == (Rate{}) {
+		o.PerFailure = Rate{1, 20}
+	}
+	if o.People == nil {
+		o.People = func() []Person { return nil }
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &API{o: o, routes: routes(), principals: newLimiter(o.PerPrincipal), failures: newLimiter(o.PerFailure)}, nil
+}
+
+const (
+	maxURL     = 2 << 10
+	maxReason  = 200
+	retryAfter = 5 * time.Second
+)
+
+// call is one request on its way through.
+type call struct {
+	*http.Request
+	correlation string
+	route       *route
+	params      map[string]string
+	tenant      string
+	project     string
+	who         principal
+	view        View
+}
+
+// answer is a success.
+type answer struct {
+	mediaType string
+	body      []byte
+}
+
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	start := a.o.Now()
+	c := &call{Request: r, correlation: correlationID(r.Header)}
+	h := w.Header()
+	h.Set("X-Correlation-ID", c.correlation)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Vary", "Authorization")
+
+	got, fail := a.safely(c)
+	status, code := http.StatusOK, ""
+	switch {
+	case fail != nil:
+		status, code = fail.status, fail.code
+		fail.write(w, c.correlation)
+	default:
+		sum := sha256.Sum256([]byte(c.who.name + "\x00" + r.URL.RequestURI() + "\x00" + string(got.body)))
+		etag := `"` + hex.EncodeToString(sum[:16]) + `"`
+		h.Set("ETag", etag)
+		h.Set("Cache-Control", "private, no-cache")
+		if matches(r.Header.Get("If-None-Match"), etag) {
+			status = http.StatusNotModified
+			w.WriteHeader(status)
+			break
+		}
+		h.Set("Content-Type", got.mediaType)
+		h.Set("Content-Length", strconv.Itoa(len(got.body)))
+		w.WriteHeader(status)
+		_, _ = w.Write(got.body) // who is gone needs no answer
+	}
+	a.log(c, status, code, fail, a.o.Now().Sub(start))
+}
+
+// safely answers a call; a panic costs that call its answer and nobody else
+// anything.
+func (a *API) safely(c *call) (got answer, fail *failure) {
+	defer func() {
+		if p := recover(); p != nil {
+			fail = &failure{status: http.StatusInternalServerError, code: codeInternal,
+				message: "Berth failed at this: tell its operators the correlation id",
+				cause:   fmt.Errorf("panic: %v\n%s", p, debug.Stack())}
+		}
+	}()
+	return a.answer(c)
+}
+
+// answer goes through what must hold, one after the other: what a stranger may
+// learn comes first, which is nothing.
+func (a *API) answer(c *call) (answer, *failure) {
+	if len(c.URL.Path)+len(c.URL.RawQuery) > maxURL {
+		return answer{}, &failure{status: http.StatusRequestURITooLong, code: codeTooLong, message: fmt.Sprintf("path and query have at most %d bytes", maxURL)}
+	}
+	view, ready := a.o.Source()
+	if !ready {
+		return answer{}, &failure{status: http.StatusServiceUnavailable, code: codeNotReady, after: retryAfter,
+			message: "it is not known yet what is in force: try again in a while"}
+	}
+	c.view = view
+	if fail := a.authenticate(c); fail != nil {
+		return answer{}, fail
+	}
+	if !a.principals.allow(c.who.name, a.o.Now()) {
+		return answer{}, &failure{status: http.StatusTooManyRequests, code: codeRate, after: time.Second, message: "too many requests: ask less often, with If-None-Match and larger pages"}
+	}
+	if fail := a.find(c); fail != nil {
+		return answer{}, fail
+	}
+	if fail := c.context(); fail != nil {
+		return answer{}, fail
+	}
+	if fail := c.who.endpoint(c.template()); fail != nil {
+		return answer{}, fail
+	}
+	if c.route == nil {
+		return a.document(c)
+	}
+	if slices.Contains(a.o.Off, c.route.family) {
+		return answer{}, &failure{status: http.StatusNotFound, code: codeFeature, details: map[string]any{"family": string(c.route.family)},
+			message: fmt.Sprintf("%s is switched off here: api.%s in berth.yaml switches it on", c.route.family, c.route.family)}
+	}
+	sees, fail := a.authorise(c)
+	if fail != nil {
+		return answer{}, fail
+	}
+	return c.read(sees)
+}
+
+// find finds the route, or says what is wrong with path or method.
+func (a *API) find(c *call) *failure {
+	if c.URL.RawPath != "" { // an encoding no name of ours needs
+		return notFound()
+	}
+	reading := c.Method == http.MethodGet || c.Method == http.MethodHead
+	if c.URL.Path == openAPIPath {
+		if !reading {
+			return &failure{status: http.StatusMethodNotAllowed, code: codeMethod, allow: "GET, HEAD", message: "this is only read"}
+		}
+		return nil
+	}
+	segments := strings.Split(c.URL.Path, "/")
+	var other *failure
+	for _, r := range a.routes {
+		params, ok := r.match(segments)
+		if !ok {
+			continue
+		}
+		tenant, project, ok := owner(params)
+		if !ok {
+			continue
+		}
+		if reading && r.reads() {
+			c.route, c.params, c.tenant, c.project = r, params, tenant, project
+			return nil
+		}
+		if other == nil {
+			other = notAllowed(r, tenant, project, params)
+		}
+	}
+	if other != nil {
+		return other
+	}
+	return notFound()
+}
+
+func notAllowed(r *route, tenant, project string, params map[string]string) *failure {
+	f := &failure{status: http.StatusMethodNotAllowed, code: codeMethod, allow: "GET, HEAD", message: "this is only read"}
+	if !r.reads() {
+		f.allow = "" // nothing is allowed here; the header says so by being empty
+	}
+	if r.writes != "" {
+		file := r.file(tenant, project, params)
+		f.code, f.details = codeWrite, map[string]any{"file": file}
+		f.message = fmt.Sprintf("a write is a merged pull request: change %s in the estate's repository", file)
+	}
+	return f
+}
+
+// template is the path as service accounts list it.
+func (c *call) template() string {
+	if c.route == nil {
+		return openAPIPath
+	}
+	return c.route.template
+}
+
+// context holds X-Project-ID against the path, which alone decides
+// (requirement A18), and X-Break-Glass against where it may stand (B2).
+func (c *call) context() *failure {
+	for _, id := range c.Header.Values("X-Project-ID") {
+		tenant, project, ok := splitProject(id)
+		if !ok || c.tenant != "" && tenant != c.tenant || c.project != "" && project != c.project {
+			return &failure{status: http.StatusBadRequest, code: codeProject,
+				message: "X-Project-ID names another project than the path: the path decides, take the header away or make it <tenant>.<project> of the path"}
+		}
+		if before := c.who.within; before != (authority.Scope{}) && before != (authority.Scope{Tenant: tenant, Project: project}) {
+			return &failure{status: http.StatusBadRequest, code: codeProject, message: "X-Project-ID is there twice, with different projects: say it once"}
+		}
+		c.who.within = authority.Scope{Tenant: tenant, Project: project}
+	}
+	reasons := c.Header.Values("X-Break-Glass")
+	if c.route == nil || !c.route.admin {
+		if len(reasons) > 0 {
+			return &failure{status: http.StatusBadRequest, code: codeMisplaced, message: "X-Break-Glass is for paths under " + admin + " only: nothing else takes it"}
+		}
+		return nil
+	}
+	reason := strings.TrimSpace(strings.Join(reasons, " "))
+	if reason == "" || len(reason) > maxReason || !printable(reason) {
+		return &failure{status: http.StatusBadRequest, code: codeBreakGlass,
+			message: fmt.Sprintf("an admin path needs the header X-Break-Glass with the reason, at most %d printable characters: it goes into the audit record", maxReason)}
+	}
+	c.who.actor.BreakGlass = reason
+	return nil
+}
+
+func printable(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+// document is openapi.yaml.
+func (a *API) document(c *call) (answer, *failure) {
+	if !accepts(c.Header.Values("Accept"), "application/yaml") {
+		return answer{}, &failure{status: http.StatusNotAcceptable, code: codeAccept, message: "this is application/yaml: accept that"}
+	}
+	return answer{"application/yaml", openAPI}, nil
+}
+
+// read makes the answer of a call that may have it.
+func (c *call) read(sees sight) (answer, *failure) {
+	if !accepts(c.Header.Values("Accept"), "application/json") {
+		return answer{}, &failure{status: http.StatusNotAcceptable, code: codeAccept, message: "answers are application/json: accept that"}
+	}
+	query, err := url.ParseQuery(c.URL.RawQuery)
+	if err != nil {
+		return answer{}, &failure{status: http.StatusBadRequest, code: codeQuery, message: "the query cannot be read: encode it"}
+	}
+	r := &reading{View: c.view, params: c.params, tenant: c.tenant, project: c.project, sight: sees}
+	var value any
+	if c.route.list != nil {
+		l := c.route.list(r)
+		if l == nil {
+			return answer{}, notFound()
+		}
+		p, fail := l.cut(c.URL.Path, query)
+		if fail != nil {
+			return answer{}, fail
+		}
+		value = p
+	} else {
+		if len(query) > 0 {
+			return answer{}, &failure{status: http.StatusBadRequest, code: codeQuery, message: "one thing takes no query: take it away"}
+		}
+		if value = c.route.item(r); value == nil {
+			return answer{}, notFound()
+		}
+	}
+	body, err := json.Marshal(value)
+	if err != nil {
+		return answer{}, &failure{status: http.StatusInternalServerError, code: codeInternal, message: "Berth failed at this: tell its operators the correlation id", cause: err}
+	}
+	return answer{"application/json", append(body, '\n')}, nil
+}
+
+// log says what was asked and answered, by the route and never by the raw path
+// (requirement A11). What went well is told at debug level.
+func (a *API) log(c *call, status int, code string, fail *failure, took time.Duration) {
+	level := slog.LevelDebug
+	switch {
+	case status >= 500 && code != codeNotReady:
+		level = slog.LevelError
+	case fail != nil && fail.cause == errQuiet:
+		return // beyond what one address may fill the log with
+	case status >= 400:
+		level = slog.LevelInfo
+	}
+	attrs := []any{"method", c.Method, "status", status, "correlation_id", c.correlation, "took", took}
+	add := func(name, value string) {
+		if value != "" {
+			attrs = append(attrs, name, value)
+		}
+	}
+	if c.route != nil {
+		add("route", c.route.template)
+	}
+	add("code", code)
+	add("principal", c.who.name)
+	add("org_id", c.tenant)
+	if c.project != "" {
+		add("project_id", c.tenant+"."+c.project)
+	}
+	add("app_slug", c.params["app_slug"])
+	add("app_instance_id", c.params["app_instance_id"])
+	if fail != nil && fail.cause != nil {
+		attrs = append(attrs, "error", fail.cause)
+	}
+	a.o.Log.Log(c.Context(), level, "api", attrs...)
+}
+
+var (
+	correlationForm = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9._]{7,63}$`)
+	traceForm       = regexp.MustCompile(`^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}$`)
+	noTrace         = strings.Repeat("0", 32)
+)
+
+// correlationID joins what is asked with what is logged and answered: the
+// caller's if it is one, else its trace's, else a new one.
+func correlationID(h http.Header) string {
+	if id := h.Get("X-Correlation-ID"); correlationForm.MatchString(id) {
+		return id
+	}
+	if m := traceForm.FindStringSubmatch(h.Get("Traceparent")); m != nil && m[1] != noTrace {
+		return m[1]
+	}
+	var id [10]byte
+	_, _ = rand.Read(id[:]) // never fails
+	return "r" + hex.EncodeToString(id[:])
+}
+
+// project is a project in force, or nil.
+func project(d *schema.Desired, tenant, name string) *schema.Project {
+	if t := d.Tenants[tenant]; t != nil && t.Tenant != nil {
+		if p := t.Projects[name]; p != nil {
+			return p.Project
+		}
+	}
+	return nil
+}

@@ -1,0 +1,447 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"berth/schema"
+)
+
+var update = flag.Bool("update", false, "rewrite testdata")
+
+// Petra owns physics, anna administers its project lattice, otto runs the
+// platform: see examples/campus.
+const (
+	petra, anna, otto = "petra-phys", "anna-lattice", "otto-ops"
+	lattice           = "/api/v1/projects/physics.lattice"
+	department        = "/api/v1/orgs/physics/shared-app-runtimes/department"
+)
+
+func campusWorld(t testing.TB, change func(*Options)) *world {
+	return worldOf(t, campusView(t), []string{petra, anna, otto}, change)
+}
+
+// fill puts names of the campus into a template.
+func fill(template string) string {
+	return strings.NewReplacer(
+		"{project_id}", "physics.lattice", "{org_id}", "physics", "{app_slug}", "slurm", "{version}", "22-05", "{app_instance_id}", "train",
+		"{member_id}", "worker-0", "{worker_id}", "worker-0", "{artifact_id}", "solver", "{shared_runtime_id}", "department", "{attachment_id}", "collider",
+	).Replace(strings.ReplaceAll(strings.ReplaceAll(template, "/member-operations/{operation_id}", "/member-operations/drain-worker"), "/worker-operations/{operation_id}", "/worker-operations/rest"))
+}
+
+// Each route answers, in the words of the document, with what the campus
+// declares and what became of it.
+func TestAnswers(t *testing.T) {
+	w := campusWorld(t, nil)
+	var out bytes.Buffer
+	for _, r := range w.api.routes {
+		if !r.reads() || r.admin {
+			continue
+		}
+		target := fill(r.template)
+		res := w.get(target, personToken(petra))
+		fmt.Fprintf(&out, "-- GET %s --\n", target)
+		require.Equal(t, http.StatusOK, res.StatusCode, target)
+		require.NoError(t, json.Indent(&out, body(t, res), "", "  "))
+	}
+	const golden = "testdata/campus.golden"
+	if *update {
+		require.NoError(t, os.MkdirAll("testdata", 0o755))
+		require.NoError(t, os.WriteFile(golden, out.Bytes(), 0o644))
+	}
+	want, err := os.ReadFile(golden)
+	require.NoError(t, err)
+	require.Equal(t, string(want), out.String())
+	for _, secret := range []string{"/dev/nvidia", "10.0.0.7", "credential"} {
+		require.NotContains(t, out.String(), secret)
+	}
+}
+
+// Each route is in the document, and each path of the document is a route.
+func TestRoutesAreTheDocument(t *testing.T) {
+	doc := openDocument(t).doc
+	want := []string{openAPIPath}
+	for _, r := range routes() {
+		if r.reads() {
+			want = append(want, r.template)
+		}
+	}
+	got := slices.Collect(maps.Keys(doc.Paths.Map()))
+	require.ElementsMatch(t, want, got)
+	for _, r := range routes() {
+		if r.reads() {
+			op := doc.Paths.Value(r.template).Get
+			require.Contains(t, op.Description, "`"+string(r.permission)+"`", r.template)
+			require.Equal(t, []string{string(r.family)}, op.Tags, r.template)
+			require.Nil(t, doc.Paths.Value(r.template).Post)
+		}
+	}
+	w := campusWorld(t, nil)
+	res := w.get(openAPIPath, personToken(anna))
+	require.Equal(t, http.StatusOK, res.StatusCode)
+	require.Equal(t, openAPI, body(t, res))
+}
+
+// Whatever is wrong, the answer is the one envelope, with a code for machines
+// and an id that is in the log.
+func TestErrors(t *testing.T) {
+	w := campusWorld(t, nil)
+	tok := personToken(anna)
+	for name, c := range map[string]struct {
+		method, target, token string
+		headers               []string
+		status                int
+		code                  string
+	}{
+		"no token":                      {"GET", lattice + "/app-instances", "", nil, 401, codeAuthRequired},
+		"no token, unknown path":        {"GET", "/api/v1/nope", "", nil, 401, codeAuthRequired},
+		"another token":                 {"GET", lattice + "/app-instances", "nonsense", nil, 401, codeAuthInvalid},
+		"a huge token":                  {"GET", lattice + "/app-instances", strings.Repeat("x", maxToken+1), nil, 401, codeAuthInvalid},
+		"two tokens":                    {"GET", lattice + "/app-instances", tok, []string{"Authorization", "Bearer " + tok}, 401, codeAuthInvalid},
+		"unknown path":                  {"GET", "/api/v1/nope", tok, nil, 404, codeNotFound},
+		"outside":                       {"GET", "/api/", tok, nil, 404, codeNotFound},
+		"slash at the end":              {"GET", lattice + "/app-instances/", tok, nil, 404, codeNotFound},
+		"encoded slash":                 {"GET", "/api/v1/projects%2Fphysics.lattice/app-instances", tok, nil, 404, codeNotFound},
+		"script in the path":            {"GET", lattice + "/app-instances/%3Cscript%3E", tok, nil, 404, codeNotFound},
+		"dots in the path":              {"GET", lattice + "/app-instances/..", tok, nil, 404, codeNotFound},
+		"no project id":                 {"GET", "/api/v1/projects/physics/app-instances", tok, nil, 404, codeNotFound},
+		"unknown project":               {"GET", "/api/v1/projects/physics.nope/app-instances", tok, nil, 404, codeNotFound},
+		"another tenant's":              {"GET", "/api/v1/projects/biology.genomes/app-instances", tok, nil, 404, codeNotFound},
+		"unknown instance":              {"GET", lattice + "/app-instances/nope", tok, nil, 404, codeNotFound},
+		"members of none":               {"GET", lattice + "/app-instances/nope/members", tok, nil, 404, codeNotFound},
+		"operations of none":            {"GET", lattice + "/app-instances/nope/member-operations", tok, nil, 404, codeNotFound},
+		"unknown app":                   {"GET", "/api/v1/apps/catalog/nope/versions", tok, nil, 404, codeNotFound},
+		"a write":                       {"POST", lattice + "/app-instances", tok, nil, 405, codeWrite},
+		"a write of one":                {"DELETE", lattice + "/app-instances/train", tok, nil, 405, codeWrite},
+		"an unknown method":             {"BREW", lattice + "/app-instances", tok, nil, 405, codeWrite},
+		"a write of the document":       {"PUT", openAPIPath, tok, nil, 405, codeMethod},
+		"another media type":            {"GET", lattice + "/app-instances", tok, []string{"Accept", "text/html"}, 406, codeAccept},
+		"JSON not wanted":               {"GET", lattice + "/app-instances", tok, []string{"Accept", "application/json;q=0, text/html"}, 406, codeAccept},
+		"limit 0":                       {"GET", lattice + "/app-instances?limit=0", tok, nil, 400, codeQuery},
+		"limit 501":                     {"GET", lattice + "/app-instances?limit=501", tok, nil, 400, codeQuery},
+		"limit of words":                {"GET", lattice + "/app-instances?limit=many", tok, nil, 400, codeQuery},
+		"limit twice":                   {"GET", lattice + "/app-instances?limit=1&limit=2", tok, nil, 400, codeQuery},
+		"unknown parameter":             {"GET", lattice + "/app-instances?sort=name", tok, nil, 400, codeQuery},
+		"broken query":                  {"GET", lattice + "/app-instances?limit=%zz", tok, nil, 400, codeQuery},
+		"query of one":                  {"GET", lattice + "/app-instances/train?limit=1", tok, nil, 400, codeQuery},
+		"made-up cursor":                {"GET", lattice + "/app-instances?cursor=dHJhaW4", tok, nil, 400, codeCursor},
+		"empty cursor":                  {"GET", lattice + "/app-instances?cursor=", tok, nil, 400, codeCursor},
+		"endless query":                 {"GET", lattice + "/app-instances?cursor=" + strings.Repeat("x", maxURL), tok, nil, 414, codeTooLong},
+		"another project's header":      {"GET", lattice + "/app-instances", tok, []string{"X-Project-ID", "physics.collider"}, 400, codeProject},
+		"no project's header":           {"GET", lattice + "/app-instances", tok, []string{"X-Project-ID", "lattice"}, 400, codeProject},
+		"another tenant's header":       {"GET", department, personToken(petra), []string{"X-Project-ID", "biology.genomes"}, 400, codeProject},
+		"two headers":                   {"GET", "/api/v1/apps/catalog", tok, []string{"X-Project-ID", "physics.lattice", "X-Project-ID", "physics.collider"}, 400, codeProject},
+		"catalog in another's project":  {"GET", "/api/v1/apps/catalog", tok, []string{"X-Project-ID", "biology.genomes"}, 403, codePermission},
+		"admin without a reason":        {"GET", "/api/v1/admin/projects/physics.lattice/app-instances", personToken(otto), nil, 400, codeBreakGlass},
+		"admin with a strange reason":   {"GET", "/api/v1/admin/projects/physics.lattice/app-instances", personToken(otto), []string{"X-Break-Glass", "a\x01b"}, 400, codeBreakGlass},
+		"a reason where none is wanted": {"GET", lattice + "/app-instances", personToken(otto), []string{"X-Break-Glass", "incident 7"}, 400, codeMisplaced},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w.t = t
+			w.log.Reset()
+			res := w.ask(c.method, c.target, c.token, c.headers...)
+			require.Equal(t, c.status, res.StatusCode)
+			require.Equal(t, c.code, codeOf(t, res))
+			require.Contains(t, w.log.String(), "correlation_id="+res.Header.Get("X-Correlation-ID"))
+			require.Equal(t, "no-store", res.Header.Get("Cache-Control"))
+			if c.status == 401 {
+				require.NotEmpty(t, res.Header.Get("WWW-Authenticate"))
+			}
+		})
+	}
+}
+
+// Neither a known project without a role nor an unknown one tells which it is.
+func TestNoEnumeration(t *testing.T) {
+	w := campusWorld(t, nil)
+	strip := func(target string) string {
+		res := w.get(target, personToken(anna), "X-Correlation-ID", "the-same-one")
+		return fmt.Sprint(res.StatusCode, res.Header, string(body(t, res)))
+	}
+	require.Equal(t, strip("/api/v1/projects/biology.genomes/app-instances"), strip("/api/v1/projects/biology.nothing/app-instances"))
+	require.Equal(t, strip("/api/v1/orgs/biology/shared-app-runtimes"), strip("/api/v1/orgs/chemistry/shared-app-runtimes"))
+}
+
+// Every way to write says which file a pull request changes instead.
+func TestWritesArePullRequests(t *testing.T) {
+	w := campusWorld(t, nil)
+	for target, want := range map[string]string{
+		"POST " + lattice + "/app-instances":                                   "tenants/physics/projects/lattice/instances/<name>.yaml",
+		"DELETE " + lattice + "/app-instances/train":                           "tenants/physics/projects/lattice/instances/<name>.yaml",
+		"PUT " + lattice + "/apps/entitlements/slurm":                          "tenants/physics/projects/lattice/entitlements/slurm.yaml",
+		"POST " + lattice + "/app-instances/train/member-operations":           "tenants/physics/projects/lattice/operations/<name>.yaml",
+		"POST " + lattice + "/app-artifacts/publish-intents":                   "tenants/physics/projects/lattice/artifacts/<name>.yaml",
+		"POST " + lattice + "/app-artifacts/solver/promote":                    "tenants/physics/projects/lattice/artifacts/<name>.yaml",
+		"POST " + lattice + "/app-artifacts/solver/retire":                     "tenants/physics/projects/lattice/artifacts/<name>.yaml",
+		"POST /api/v1/admin/apps/catalog/slurm/versions/22-05/publish":         "platform/catalog/slurm/22-05.yaml",
+		"GET /api/v1/admin/apps/catalog/slurm/versions/22-05/deprecate":        "platform/catalog/slurm/22-05.yaml",
+		"POST /api/v1/orgs/physics/shared-app-runtimes":                        "tenants/physics/shared-runtimes/<name>/runtime.yaml",
+		"POST /api/v1/orgs/physics/shared-app-runtimes/department/attachments": "tenants/physics/shared-runtimes/<name>/attachments/<name>.yaml",
+	} {
+		method, path, _ := strings.Cut(target, " ")
+		res := w.ask(method, path, personToken(petra))
+		require.Equal(t, http.StatusMethodNotAllowed, res.StatusCode, target)
+		var e envelope
+		require.NoError(t, json.Unmarshal(body(t, res), &e))
+		require.Equal(t, codeWrite, e.Error.Code)
+		require.Equal(t, want, e.Error.Details["file"], target)
+	}
+}
+
+// Before it is known what is in force there is no answer, and no guess.
+func TestNotReady(t *testing.T) {
+	w := campusWorld(t, nil)
+	w.ready = false
+	res := w.get(lattice+"/app-instances", personToken(anna))
+	require.Equal(t, http.StatusServiceUnavailable, res.StatusCode)
+	require.Equal(t, "5", res.Header.Get("Retry-After"))
+	require.Equal(t, codeNotReady, codeOf(t, res))
+}
+
+// A panic is one call's, and what it was is in the log alone.
+func TestPanic(t *testing.T) {
+	w := campusWorld(t, nil)
+	w.view.Effective = nil // of this world's copy
+	res := w.get(lattice+"/app-instances", personToken(anna))
+	require.Equal(t, http.StatusInternalServerError, res.StatusCode)
+	require.NotContains(t, string(body(t, res)), "nil pointer")
+	require.Contains(t, w.log.String(), "nil pointer")
+	require.Equal(t, http.StatusOK, w.get(lattice+"/app-artifacts", personToken(anna)).StatusCode)
+}
+
+// An answer that has not changed is not sent again, and nobody's stands for
+// another's.
+func TestETag(t *testing.T) {
+	w := campusWorld(t, nil)
+	first := w.get(lattice+"/app-instances", personToken(anna))
+	etag := first.Header.Get("ETag")
+	require.NotEmpty(t, etag)
+	require.Equal(t, "private, no-cache", first.Header.Get("Cache-Control"))
+	for _, header := range []string{etag, `"other", W/` + etag, "*"} {
+		res := w.get(lattice+"/app-instances", personToken(anna), "If-None-Match", header)
+		require.Equal(t, http.StatusNotModified, res.StatusCode)
+		require.Empty(t, body(t, res))
+	}
+	require.NotEqual(t, etag, w.get(lattice+"/app-instances", personToken(petra)).Header.Get("ETag"), "another principal")
+	require.NotEqual(t, etag, w.get(lattice+"/app-instances?limit=500", personToken(anna)).Header.Get("ETag"), "another query")
+
+	train := schema.InstanceKey("physics", "lattice", "train")
+	changed := *w.view.Units[train]
+	changed.Phase = "updating"
+	w.view.Units = maps.Clone(w.view.Units)
+	w.view.Units[train] = &changed
+	require.Equal(t, http.StatusOK, w.get(lattice+"/app-instances", personToken(anna), "If-None-Match", etag).StatusCode, "a status changed")
+
+	// What is no longer theirs is not "still so".
+	w.view = viewOf(t, with(campusFiles(t), map[string]string{"tenants/physics/projects/lattice/roles.yaml": "apiVersion: berth/v1\nkind: RoleBinding\nmetadata: {name: roles}\nspec: {members: []}\n"}))
+	require.Equal(t, http.StatusNotFound, w.get(lattice+"/app-instances", personToken(anna), "If-None-Match", etag).StatusCode)
+}
+
+// HEAD is GET without the body.
+func TestHead(t *testing.T) {
+	w := campusWorld(t, nil)
+	server := httptest.NewServer(w.api)
+	defer server.Close()
+	var lengths []int64
+	for _, method := range []string{http.MethodGet, http.MethodHead} {
+		r, err := http.NewRequest(method, server.URL+lattice+"/app-instances", nil)
+		require.NoError(t, err)
+		r.Header.Set("Authorization", "Bearer "+personToken(anna))
+		res, err := server.Client().Do(r)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, res.StatusCode)
+		lengths = append(lengths, res.ContentLength)
+		if method == http.MethodHead {
+			require.Empty(t, body(t, res))
+		}
+		require.NoError(t, res.Body.Close())
+	}
+	require.Equal(t, lengths[0], lengths[1])
+}
+
+// A caller's id is taken if it is one, so that it joins his log with ours.
+func TestCorrelation(t *testing.T) {
+	w := campusWorld(t, nil)
+	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+	for _, c := range []struct{ header, value, want string }{
+		{"X-Correlation-ID", "incident-2026.11", "incident-2026.11"},
+		{"Traceparent", "00-" + trace + "-00f067aa0ba902b7-01", trace},
+		{"Traceparent", "00-" + noTrace + "-00f067aa0ba902b7-01", ""},
+		{"X-Correlation-ID", "short", ""},
+		{"X-Correlation-ID", "a line\nand another", ""},
+		{"X-Correlation-ID", strings.Repeat("x", 65), ""},
+		{"X-Correlation-ID", `<script>alert(1)</script>`, ""},
+	} {
+		got := w.get("/api/v1/apps/catalog", personToken(anna), c.header, c.value).Header.Get("X-Correlation-ID")
+		if c.want == "" {
+			require.Regexp(t, `^r[0-9a-f]{20}$`, got)
+		} else {
+			require.Equal(t, c.want, got)
+		}
+	}
+}
+
+// What is switched off is not there, whoever asks; the rest is (A16).
+func TestFamiliesAreSwitchedOff(t *testing.T) {
+	for _, off := range Families() {
+		w := campusWorld(t, func(o *Options) { o.Off = []Family{off} })
+		for _, r := range w.api.routes {
+			if !r.reads() || r.admin {
+				continue
+			}
+			res := w.get(fill(r.template), personToken(petra))
+			if r.family == off {
+				require.Equal(t, http.StatusNotFound, res.StatusCode)
+				require.Equal(t, codeFeature, codeOf(t, res))
+			} else {
+				require.Equal(t, http.StatusOK, res.StatusCode, r.template)
+			}
+		}
+	}
+	_, err := New(Options{Estate: "e", Source: func() (View, bool) { return View{}, false }, Audit: campusWorld(t, nil).api.o.Audit, Log: campusWorld(t, nil).api.o.Log, Off: []Family{"catalogue"}})
+	require.Error(t, err)
+}
+
+// Nobody has the daemon to himself, and the wrong tokens of one address neither
+// fill the log nor keep a right one out.
+func TestRates(t *testing.T) {
+	w := campusWorld(t, func(o *Options) { o.PerPrincipal, o.PerFailure = Rate{1, 2}, Rate{1, 2} })
+	catalog := func(who string) int { return w.get("/api/v1/apps/catalog", personToken(who)).StatusCode }
+	require.Equal(t, []int{200, 200, 429, 200}, []int{catalog(anna), catalog(anna), catalog(anna), catalog(petra)})
+	w.now = w.now.Add(time.Second)
+	require.Equal(t, []int{200, 429}, []int{catalog(anna), catalog(anna)})
+
+	wrong := func(addr string) int {
+		r := httptest.NewRequest(http.MethodGet, "/api/v1/apps/catalog", nil)
+		r.RemoteAddr = addr
+		r.Header.Set("Authorization", "Bearer wrong")
+		return w.send(r).StatusCode
+	}
+	w.log.Reset()
+	require.Equal(t, []int{401, 401, 429, 429}, []int{wrong("[2001:db8::1]:1"), wrong("[2001:db8::2]:2"), wrong("[2001:db8::3]:3"), wrong("[2001:db8::4]:4")})
+	require.Equal(t, 2, strings.Count(w.log.String(), "\n"), "beyond the bound nothing is logged")
+	require.Equal(t, 401, wrong("192.0.2.1:1"), "another address")
+	w.now = w.now.Add(time.Minute)
+	require.Equal(t, 200, catalog(petra))
+}
+
+// Memory does not grow with those who come.
+func TestLimiterIsBounded(t *testing.T) {
+	l := newLimiter(Rate{1, 1})
+	for i := range 3 * remembered {
+		require.True(t, l.allow(fmt.Sprint(i), now))
+	}
+	require.LessOrEqual(t, len(l.now)+len(l.old), 2*remembered)
+	require.False(t, l.allow(fmt.Sprint(3*remembered-1), now), "who was just here is remembered")
+}
+
+// Breaking the glass is for platform people, with a reason, and never silent.
+func TestBreakGlassIsAudited(t *testing.T) {
+	w := campusWorld(t, nil)
+	admin := "/api/v1/admin/projects/physics.lattice/app-instances/train"
+	require.Equal(t, http.StatusNotFound, w.get(lattice+"/app-instances/train", personToken(otto)).StatusCode, "not without")
+	require.Empty(t, w.audited)
+
+	res := w.get(admin, personToken(otto), "X-Break-Glass", "incident 7", "X-Correlation-ID", "incident-7")
+	require.Equal(t, http.StatusOK, res.StatusCode)
+	require.Len(t, w.audited, 1)
+	r := w.audited[0]
+	require.Equal(t, "otto-ops api.read apps.instance.read allowed incident 7 true physics physics.lattice incident-7 token platform_ops",
+		fmt.Sprint(r.Actor, " ", r.Action, " ", r.Permission, " ", r.Verdict, " ", r.Reason, " ", r.BreakGlass, " ", r.OrgID, " ", r.ProjectID, " ", r.CorrelationID, " ", r.Proof, " ", r.Rule))
+	require.Equal(t, schema.InstanceKey("physics", "lattice", "train"), r.Key)
+	require.Equal(t, w.view.Main, r.Commit)
+	require.NotEmpty(t, r.RecordID)
+	require.Contains(t, r.Source, "platform/roles/operators.yaml:")
+
+	require.Equal(t, http.StatusNotFound, w.get("/api/v1/admin/projects/biology.genomes/app-instances", personToken(anna), "X-Break-Glass", "curious").StatusCode)
+	require.Len(t, w.audited, 2)
+	require.Equal(t, "denied", string(w.audited[1].Verdict))
+}
+
+// A thing is called by its uid or its name, and nobody takes another's name by
+// choosing it for a uid.
+func TestIDs(t *testing.T) {
+	const evil = "apiVersion: berth/v1\nkind: Instance\nmetadata: {name: other, uid: train}\nspec: {app: slurm, version: 22-05, display_name: x, desired_state: stopped, roles: {worker: {count: 1}}}\n"
+	w := newWorld(t, with(campusFiles(t), map[string]string{"tenants/physics/projects/lattice/instances/other.yaml": evil}), []string{anna}, nil)
+	for asked, want := range map[string]string{"train": "train", "0d9f2c6e-train": "train", "other": "other"} {
+		var i instance
+		require.NoError(t, json.Unmarshal(body(t, w.get(lattice+"/app-instances/"+asked, personToken(anna))), &i))
+		require.Equal(t, want, i.Name, asked)
+	}
+}
+
+// Pages of a list are the list: nothing twice, nothing missing, in order, and
+// what stays is seen once whatever comes and goes between two pages.
+func TestPages(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		name := rapid.StringMatching(`[a-z0-9]([-a-z0-9]{0,6}[a-z0-9])?`)
+		names := rapid.SliceOfNDistinct(name, 0, 40, rapid.ID).Draw(t, "names")
+		limit := rapid.IntRange(1, 12).Draw(t, "limit")
+		stays := map[string]bool{}
+		for _, n := range names {
+			stays[n] = true
+		}
+		var seen []string
+		query := map[string][]string{"limit": {fmt.Sprint(limit)}}
+		for range 200 {
+			l := listing{slices.Clone(names), func(n string) any { return n }}
+			p, fail := l.cut("/list", query)
+			if fail != nil {
+				t.Fatal(fail)
+			}
+			if len(p.Items) > limit {
+				t.Fatalf("%d items", len(p.Items))
+			}
+			for _, i := range p.Items {
+				seen = append(seen, i.(string))
+			}
+			if p.NextCursor == "" {
+				break
+			}
+			if _, fail := l.cut("/another", map[string][]string{"cursor": {p.NextCursor}}); fail == nil {
+				t.Fatal("a cursor of another list was taken")
+			}
+			query["cursor"] = []string{p.NextCursor}
+			if rapid.Bool().Draw(t, "changes") {
+				gone := rapid.SampledFrom(names).Draw(t, "gone")
+				delete(stays, gone)
+				names = slices.DeleteFunc(names, func(n string) bool { return n == gone })
+				if came := name.Draw(t, "came"); !slices.Contains(names, came) {
+					names = append(names, came)
+				}
+			}
+		}
+		if !slices.IsSorted(seen) || len(slices.Compact(slices.Clone(seen))) != len(seen) {
+			t.Fatalf("out of order or twice: %q", seen)
+		}
+		for n := range stays {
+			if !slices.Contains(seen, n) {
+				t.Fatalf("%s was there all the time and not seen in %q", n, seen)
+			}
+		}
+	})
+}
+
+func FuzzCursor(f *testing.F) {
+	f.Add("")
+	f.Add("dHJhaW4")
+	f.Add(cursor("/list", "train"))
+	f.Fuzz(func(t *testing.T, s string) {
+		if name, ok := readCursor("/list", s); ok && cursor("/list", name) != s {
+			t.Fatalf("%q is taken for a cursor at %q", s, name)
+		}
+	})
+}

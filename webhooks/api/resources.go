@@ -1,0 +1,477 @@
+package api
+
+import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	"berth/reconciler/plan"
+	"berth/schema"
+)
+
+// reading is one View as one request sees it: everything in it is of the same
+// moment.
+type reading struct {
+	View
+	params  map[string]string
+	tenant  string
+	project string
+	sight
+	held map[schema.Key]plan.Held // built when first asked for
+}
+
+// id is what the API calls a thing: its uid, else its name.
+func id(h *schema.Header) string { return cmp.Or(h.UID, h.Key.Name) }
+
+// find is the document of a name, else of a uid. Names go first, so that
+// nobody takes the place of another's document by choosing its name for a uid.
+func find[D interface{ Head() *schema.Header }](docs map[string]D, want string) (D, bool) {
+	if d, ok := docs[want]; ok {
+		return d, true
+	}
+	for _, name := range slices.Sorted(maps.Keys(docs)) {
+		if docs[name].Head().UID == want {
+			return docs[name], true
+		}
+	}
+	var none D
+	return none, false
+}
+
+// all lists every document of a map.
+func all[D any](docs map[string]D, shape func(D) any) *listing {
+	return &listing{slices.Collect(maps.Keys(docs)), func(name string) any { return shape(docs[name]) }}
+}
+
+// one is the document a parameter names, in its shape; nil if there is none.
+func one[D interface{ Head() *schema.Header }](docs map[string]D, want string, shape func(D) any) any {
+	d, ok := find(docs, want)
+	if !ok {
+		return nil
+	}
+	return shape(d)
+}
+
+func (r *reading) declared(h *schema.Header) declared {
+	if r.held == nil {
+		r.held = make(map[schema.Key]plan.Held, len(r.Held))
+		for _, h := range r.Held {
+			r.held[h.Key] = h
+		}
+	}
+	d := declared{DeclaredIn: h.File, Labels: h.Labels, Suspended: h.Suspend}
+	if was, ok := r.held[h.Key]; ok {
+		d.Held = &held{was.Reason, was.Message}
+	}
+	return d
+}
+
+// thing is how far what is no unit has come; phase is initial before Berth
+// has looked at it.
+func (r *reading) thing(key schema.Key, initial string) (phase string, f followed) {
+	if s := r.Things[key]; s != nil {
+		return cmp.Or(s.Phase, initial), followed{conditions(s.Conditions), s.Revision, s.CorrelationID}
+	}
+	return initial, followed{Conditions: []plan.Condition{}}
+}
+
+func conditions(cs []plan.Condition) []plan.Condition {
+	if cs == nil {
+		return []plan.Condition{}
+	}
+	return cs
+}
+
+func object(raw json.RawMessage) json.RawMessage {
+	if len(raw) == 0 {
+		return json.RawMessage("{}")
+	}
+	return raw
+}
+
+func (r *reading) projectEstate() *schema.ProjectEstate {
+	return r.Desired.Tenants[r.tenant].Projects[r.project]
+}
+
+// The catalog.
+
+func (r *reading) apps() *listing {
+	return all(r.Desired.Platform.Apps, func(a *schema.App) any {
+		return app{a.Key.Name, a.Spec.DisplayName, a.Spec.Category, a.Spec.Publisher, a.Spec.Description, a.Spec.Status, r.declared(a.Head())}
+	})
+}
+
+func (r *reading) versions() *listing {
+	slug := r.params["app_slug"]
+	if r.Desired.Platform.Apps[slug] == nil {
+		return nil
+	}
+	return all(r.Desired.Platform.Versions[slug], func(v *schema.AppVersion) any {
+		s := v.Spec
+		return version{v.Key.Name, slug, s.Version, s.RuntimeBackend, s.Status, s.Manifest, r.declared(v.Head())}
+	})
+}
+
+// sources are the platform's, for everybody, and those of the tenants of who
+// asks (requirement B3).
+func (r *reading) sources() *listing {
+	by := map[string]*schema.ArtifactSource{}
+	for name, s := range r.Desired.Platform.ArtifactSources {
+		by["/"+name] = s
+	}
+	for tenant, t := range r.Desired.Tenants {
+		if r.sight.tenant(tenant) {
+			for name, s := range t.ArtifactSources {
+				by[tenant+"/"+name] = s
+			}
+		}
+	}
+	return all(by, func(s *schema.ArtifactSource) any {
+		tier := "platform"
+		if s.Key.Tenant != "" {
+			tier = "tenant"
+		}
+		return source{s.Key.Name, tier, s.Key.Tenant, s.Spec.Type, s.Spec.Host, r.declared(s.Head())}
+	})
+}
+
+// A project's things.
+
+func (r *reading) entitlement(e *schema.Entitlement) any {
+	return entitlement{e.Key.Tenant, e.Key.ProjectID(), e.Key.Name, e.Spec.Enabled, e.Spec.PolicyOverrides, r.declared(e.Head())}
+}
+
+func (r *reading) entitlements() *listing { return all(r.projectEstate().Entitlements, r.entitlement) }
+
+func (r *reading) oneEntitlement() any {
+	e := r.projectEstate().Entitlements[r.params["app_slug"]]
+	if e == nil {
+		return nil
+	}
+	return r.entitlement(e)
+}
+
+// instances are those in force, and those that are gone from it and still
+// there.
+func (r *reading) instances() *listing {
+	names := map[string]bool{}
+	for name := range r.projectEstate().Instances {
+		names[name] = true
+	}
+	for key := range r.Units {
+		if key.Kind == schema.KindInstance && key.Tenant == r.tenant && key.Project == r.project {
+			names[key.Name] = true
+		}
+	}
+	return &listing{slices.Collect(maps.Keys(names)), func(name string) any { return r.instance(name) }}
+}
+
+func (r *reading) oneInstance() any {
+	if name, ok := r.instanceName(); ok {
+		return r.instance(name)
+	}
+	return nil
+}
+
+// instanceName is the name of the instance that the path names.
+func (r *reading) instanceName() (string, bool) {
+	want := r.params["app_instance_id"]
+	if d, ok := find(r.projectEstate().Instances, want); ok {
+		return d.Key.Name, true
+	}
+	return want, r.Units[schema.InstanceKey(r.tenant, r.project, want)] != nil
+}
+
+func (r *reading) instanceID(name string) string {
+	if d := r.projectEstate().Instances[name]; d != nil {
+		return id(d.Head())
+	}
+	return name
+}
+
+func (r *reading) instance(name string) instance {
+	key := schema.InstanceKey(r.tenant, r.project, name)
+	i := instance{
+		ID: r.instanceID(name), ResourceName: key.ProjectID() + "/" + name, Name: name, OrgID: key.Tenant, ProjectID: key.ProjectID(),
+		DesiredState: "deleted", Status: plan.PhaseRequested, Config: object(nil), RuntimeState: object(nil),
+	}
+	i.Conditions = []plan.Condition{}
+	if s := r.Units[key]; s != nil {
+		i.AppSlug, i.RuntimeBackend, i.OperatingMode, i.ControlPlaneScope = s.App, s.RuntimeBackend, s.OperatingMode, s.ControlPlaneScope
+		i.Status, i.FailureReason, i.RuntimeState = s.Phase, s.FailureReason, object(s.RuntimeState)
+		i.followed = followed{conditions(s.Conditions), s.Revision, s.CorrelationID}
+	}
+	d := r.projectEstate().Instances[name]
+	if d == nil {
+		return i
+	}
+	s := d.Spec
+	i.declared = r.declared(d.Head())
+	i.AppSlug, i.AppVersion, i.DisplayName, i.DesiredState = s.App, s.Version, s.DisplayName, string(s.DesiredState)
+	i.OperatingMode, i.ControlPlaneScope, i.TenantBoundaryMode = s.OperatingMode, s.ControlPlaneScope, s.TenantBoundaryMode
+	i.SharedRuntimeID, i.RequestedBy, i.OperatorServiceAccount = s.SharedRuntime, s.RequestedBy, s.OperatorServiceAccount
+	i.DeletionProtection, i.Roles, i.Config = s.DeletionProtection, s.Roles, object(s.Config)
+	if v := r.Desired.Version(s.App, s.Version); v != nil {
+		i.RuntimeBackend = v.Spec.RuntimeBackend
+	}
+	if e := r.Effective.Instances[key]; e != nil { // what policy and the catalog made of it (requirement B4)
+		i.OperatingMode, i.ControlPlaneScope, i.TenantBoundaryMode = e.OperatingMode, e.ControlPlaneScope, e.TenantBoundaryMode
+		i.RuntimeBackend, i.Config = e.RuntimeBackend, object(e.Config)
+	}
+	return i
+}
+
+// unitMembers are a unit's members as they are placed; shape says whose.
+func (r *reading) unitMembers(key schema.Key, whose member) map[string]member {
+	out := map[string]member{}
+	s := r.Units[key]
+	if s == nil {
+		return out
+	}
+	for _, m := range s.Members {
+		one := whose
+		one.ID, one.Role, one.ControlPlane, one.Status = m.Name, m.Role, m.ControlPlane, cmp.Or(string(m.State), "unknown")
+		one.AppSlug, one.Node, one.Region, one.SKU, one.CPUs, one.MemoryMiB = s.App, m.Node, m.Region, m.SKU, m.CPUs, m.MemoryMiB
+		one.PlacementReason = m.Placed
+		for _, g := range m.GPUs {
+			one.GPUs = append(one.GPUs, memberGPUs{g.Type, g.Count})
+		}
+		if n := r.Effective.Nodes[m.Node]; n != nil {
+			one.SourceProjectID = ownProject(n.Spec.Reserved, key.Tenant)
+		}
+		out[m.Name] = one
+	}
+	return out
+}
+
+// ownProject is the project of a tenant that a node is reserved for; whose else
+// it is, is not the tenant's to know.
+func ownProject(reserved, tenant string) string {
+	if of, _, in := strings.Cut(reserved, "."); in && of == tenant {
+		return reserved
+	}
+	return ""
+}
+
+func (r *reading) instanceMembers() (map[string]member, bool) {
+	name, ok := r.instanceName()
+	if !ok {
+		return nil, false
+	}
+	key := schema.InstanceKey(r.tenant, r.project, name)
+	return r.unitMembers(key, member{AppInstanceID: r.instanceID(name), OrgID: r.tenant, ProjectID: key.ProjectID()}), true
+}
+
+func (r *reading) members() *listing {
+	ms, ok := r.instanceMembers()
+	if !ok {
+		return nil
+	}
+	return all(ms, func(m member) any { return m })
+}
+
+func (r *reading) oneMember() any {
+	ms, _ := r.instanceMembers()
+	if m, ok := ms[r.params["member_id"]]; ok {
+		return m
+	}
+	return nil
+}
+
+func (r *reading) operation(o *schema.MemberOperation) any {
+	s := o.Spec
+	out := operation{
+		ID: id(o.Head()), OrgID: o.Key.Tenant, ProjectID: o.Key.ProjectID(), MemberID: s.Member,
+		Operation: s.Operation, TargetLabels: s.Labels, Reason: s.Reason, declared: r.declared(o.Head()),
+	}
+	if o.Key.Parent != "" {
+		out.SharedRuntimeID = r.sharedID(o.Key.Parent)
+	} else {
+		out.AppInstanceID = r.instanceID(s.Instance)
+	}
+	out.Status, out.followed = r.thing(o.Key, "requested")
+	return out
+}
+
+// instanceOperations are the operations on the instance that the path names.
+func (r *reading) instanceOperations() map[string]*schema.MemberOperation {
+	name, ok := r.instanceName()
+	if !ok {
+		return nil
+	}
+	out := map[string]*schema.MemberOperation{}
+	for n, o := range r.projectEstate().Operations {
+		if o.Spec.Instance == name {
+			out[n] = o
+		}
+	}
+	return out
+}
+
+func (r *reading) operations() *listing {
+	ops := r.instanceOperations()
+	if ops == nil {
+		return nil
+	}
+	return all(ops, r.operation)
+}
+
+func (r *reading) oneOperation() any {
+	return one(r.instanceOperations(), r.params["operation_id"], r.operation)
+}
+
+func (r *reading) artifact(a *schema.Artifact) any {
+	s := a.Spec
+	out := artifact{
+		ID: id(a.Head()), OrgID: a.Key.Tenant, ProjectID: a.Key.ProjectID(), AppSlug: s.App, DisplayName: s.DisplayName,
+		Source: s.Source, Reference: s.Reference, MediaType: s.MediaType, Digest: s.Digest, declared: r.declared(a.Head()),
+	}
+	out.Status, out.followed = r.thing(a.Key, cmp.Or(string(s.Status), "intent"))
+	return out
+}
+
+func (r *reading) artifacts() *listing { return all(r.projectEstate().Artifacts, r.artifact) }
+
+func (r *reading) oneArtifact() any {
+	return one(r.projectEstate().Artifacts, r.params["artifact_id"], r.artifact)
+}
+
+// A tenant's shared runtimes.
+
+func (r *reading) sharedDocs() map[string]*schema.SharedRuntime {
+	out := map[string]*schema.SharedRuntime{}
+	for name, s := range r.Desired.Tenants[r.tenant].SharedRuntimes {
+		if s.Runtime != nil && (r.whole || len(r.attachedTo(s)) > 0) {
+			out[name] = s.Runtime
+		}
+	}
+	return out
+}
+
+// shared is what stands under the shared runtime that the path names, or nil.
+func (r *reading) shared() *schema.SharedRuntimeEstate {
+	if d, ok := find(r.sharedDocs(), r.params["shared_runtime_id"]); ok {
+		return r.Desired.SharedRuntime(r.tenant, d.Key.Name)
+	}
+	return nil
+}
+
+func (r *reading) sharedID(name string) string {
+	if s := r.Desired.SharedRuntime(r.tenant, name); s != nil && s.Runtime != nil {
+		return id(s.Runtime.Head())
+	}
+	return name
+}
+
+func (r *reading) sharedRuntime(d *schema.SharedRuntime) any {
+	s := d.Spec
+	out := sharedRuntime{
+		ID: id(d.Head()), ResourceName: d.Key.Tenant + "/" + d.Key.Name, OrgID: d.Key.Tenant, AppSlug: s.App, AppVersion: s.Version,
+		DisplayName: s.DisplayName, Environment: s.Environment, OperatingMode: s.OperatingMode, ControlPlaneScope: s.ControlPlaneScope,
+		DesiredState: string(s.DesiredState), OperatorIdentityRef: s.OperatorIdentityRef, PlacementIntent: s.PlacementIntent,
+		Roles: s.Roles, Config: object(s.Config), DeletionProtection: s.DeletionProtection, declared: r.declared(d.Head()),
+	}
+	if v := r.Desired.Version(s.App, s.Version); v != nil {
+		out.RuntimeBackend = v.Spec.RuntimeBackend
+	}
+	out.AttachedProjectIDs = r.attachedTo(r.Desired.SharedRuntime(r.tenant, d.Key.Name))
+	out.Status, out.followed = r.thing(d.Key, string(plan.PhaseRequested))
+	if u := r.Units[d.Key]; u != nil {
+		out.Status, out.followed = string(u.Phase), followed{conditions(u.Conditions), u.Revision, u.CorrelationID}
+	}
+	return out
+}
+
+// attachedTo are the projects attached to a shared runtime, with terms or
+// without, that are for who asks to see. Never nil.
+func (r *reading) attachedTo(s *schema.SharedRuntimeEstate) []string {
+	ids := append([]string{}, s.Runtime.Spec.AttachedProjectIDs...)
+	for _, a := range s.Attachments {
+		ids = append(ids, a.Spec.ProjectID)
+	}
+	slices.Sort(ids)
+	return slices.DeleteFunc(slices.Compact(ids), func(id string) bool { return !r.attached(id) })
+}
+
+func (r *reading) sharedRuntimes() *listing { return all(r.sharedDocs(), r.sharedRuntime) }
+
+func (r *reading) oneSharedRuntime() any {
+	return one(r.sharedDocs(), r.params["shared_runtime_id"], r.sharedRuntime)
+}
+
+func (r *reading) attachment(a *schema.Attachment) any {
+	s := a.Spec
+	out := attachment{
+		ID: id(a.Head()), SharedRuntimeID: r.sharedID(a.Key.Parent), OrgID: a.Key.Tenant, ProjectID: s.ProjectID,
+		ContributionPolicy: s.ContributionPolicy, SubmissionPolicy: s.SubmissionPolicy, PolicyMetadata: s.PolicyMetadata,
+		BillingPolicyRef: s.BillingPolicyRef, declared: r.declared(a.Head()),
+	}
+	out.Status, out.followed = r.thing(a.Key, "requested")
+	return out
+}
+
+func (r *reading) attachments() *listing {
+	s := r.shared()
+	if s == nil {
+		return nil
+	}
+	return all(r.attachmentsOf(s), r.attachment)
+}
+
+func (r *reading) attachmentsOf(s *schema.SharedRuntimeEstate) map[string]*schema.Attachment {
+	out := maps.Clone(s.Attachments)
+	maps.DeleteFunc(out, func(_ string, a *schema.Attachment) bool { return !r.attached(a.Spec.ProjectID) })
+	return out
+}
+
+func (r *reading) oneAttachment() any {
+	s := r.shared()
+	if s == nil {
+		return nil
+	}
+	return one(r.attachmentsOf(s), r.params["attachment_id"], r.attachment)
+}
+
+// The workers of a shared runtime and the operations on them (requirement D5).
+
+func (r *reading) workerMembers() (map[string]member, bool) {
+	s := r.shared()
+	if s == nil {
+		return nil, false
+	}
+	return r.unitMembers(s.Runtime.Key, member{SharedRuntimeID: id(s.Runtime.Head()), OrgID: r.tenant}), true
+}
+
+func (r *reading) workers() *listing {
+	ms, ok := r.workerMembers()
+	if !ok {
+		return nil
+	}
+	return all(ms, func(m member) any { return m })
+}
+
+func (r *reading) oneWorker() any {
+	ms, _ := r.workerMembers()
+	if m, ok := ms[r.params["worker_id"]]; ok {
+		return m
+	}
+	return nil
+}
+
+func (r *reading) workerOperations() *listing {
+	s := r.shared()
+	if s == nil {
+		return nil
+	}
+	return all(s.Operations, r.operation)
+}
+
+func (r *reading) oneWorkerOperation() any {
+	s := r.shared()
+	if s == nil {
+		return nil
+	}
+	return one(s.Operations, r.params["operation_id"], r.operation)
+}

@@ -1,0 +1,154 @@
+package api
+
+import (
+	"regexp"
+	"strings"
+
+	"berth/schema/authority"
+)
+
+// Family is a group of paths that is switched on and off together, so that a
+// roll-out may begin with the catalog (requirement A16).
+type Family string
+
+// The families.
+const (
+	Catalog        Family = "catalog"
+	Entitlements   Family = "entitlements"
+	Instances      Family = "instances"
+	Artifacts      Family = "artifacts"
+	SharedRuntimes Family = "shared_runtimes"
+)
+
+// Families are all families, in the order of a roll-out.
+func Families() []Family {
+	return []Family{Catalog, Entitlements, Instances, Artifacts, SharedRuntimes}
+}
+
+const (
+	root        = "/api/v1"
+	admin       = root + "/admin"
+	openAPIPath = root + "/openapi.yaml"
+
+	inProject = "/projects/{project_id}"
+	inOrg     = "/orgs/{org_id}"
+	oneInst   = inProject + "/app-instances/{app_instance_id}"
+	oneShared = inOrg + "/shared-app-runtimes/{shared_runtime_id}"
+
+	projectDir = "tenants/{tenant}/projects/{project}/"
+	sharedDir  = "tenants/{tenant}/shared-runtimes/"
+)
+
+// route is one path. Reads are answered by list or item, writes by naming the
+// file of writes that a pull request edits instead.
+type route struct {
+	template   string // as in openapi.yaml and in a service account's allowed_endpoints
+	family     Family
+	permission authority.Permission
+	list       func(*reading) *listing // nil: no such thing
+	item       func(*reading) any      // nil: no such thing
+	writes     string                  // "": nothing is written there
+	admin      bool                    // by breaking the glass only (requirement B2)
+
+	segments []string
+}
+
+func (r *route) reads() bool { return r.list != nil || r.item != nil }
+
+// routes is every path there is. What stands below a project or a tenant has a
+// mirror below /admin.
+func routes() []*route {
+	var all []*route
+	add := func(template string, r route) {
+		r.template = root + template
+		r.segments = strings.Split(r.template, "/")
+		all = append(all, &r)
+		if r.reads() && (strings.HasPrefix(template, inProject) || strings.HasPrefix(template, inOrg)) {
+			mirror := r
+			mirror.admin, mirror.template, mirror.writes = true, admin+template, ""
+			mirror.segments = strings.Split(mirror.template, "/")
+			all = append(all, &mirror)
+		}
+	}
+	add("/apps/catalog", route{family: Catalog, permission: authority.CatalogRead, list: (*reading).apps, writes: "platform/catalog/<app>/app.yaml"})
+	add("/apps/catalog/{app_slug}/versions", route{family: Catalog, permission: authority.VersionsRead, list: (*reading).versions, writes: "platform/catalog/{app_slug}/<version>.yaml"})
+	add("/admin/apps/catalog/{app_slug}/versions/{version}/publish", route{writes: "platform/catalog/{app_slug}/{version}.yaml"})
+	add("/admin/apps/catalog/{app_slug}/versions/{version}/deprecate", route{writes: "platform/catalog/{app_slug}/{version}.yaml"})
+	add("/apps/registry", route{family: Artifacts, permission: authority.ArtifactRead, list: (*reading).sources, writes: "platform/artifact-sources/<name>.yaml"})
+
+	add(inProject+"/apps/entitlements", route{family: Entitlements, permission: authority.EntitlementRead, list: (*reading).entitlements, writes: projectDir + "entitlements/<app>.yaml"})
+	add(inProject+"/apps/entitlements/{app_slug}", route{family: Entitlements, permission: authority.EntitlementRead, item: (*reading).oneEntitlement, writes: projectDir + "entitlements/{app_slug}.yaml"})
+
+	add(inProject+"/app-instances", route{family: Instances, permission: authority.InstanceRead, list: (*reading).instances, writes: projectDir + "instances/<name>.yaml"})
+	add(oneInst, route{family: Instances, permission: authority.InstanceRead, item: (*reading).oneInstance, writes: projectDir + "instances/<name>.yaml"})
+	add(oneInst+"/members", route{family: Instances, permission: authority.MemberRead, list: (*reading).members, writes: projectDir + "instances/<name>.yaml"})
+	add(oneInst+"/members/{member_id}", route{family: Instances, permission: authority.MemberRead, item: (*reading).oneMember, writes: projectDir + "operations/<name>.yaml"})
+	add(oneInst+"/member-operations", route{family: Instances, permission: authority.MemberRead, list: (*reading).operations, writes: projectDir + "operations/<name>.yaml"})
+	add(oneInst+"/member-operations/{operation_id}", route{family: Instances, permission: authority.MemberRead, item: (*reading).oneOperation, writes: projectDir + "operations/<name>.yaml"})
+
+	add(inProject+"/app-artifacts", route{family: Artifacts, permission: authority.ArtifactRead, list: (*reading).artifacts, writes: projectDir + "artifacts/<name>.yaml"})
+	add(inProject+"/app-artifacts/{artifact_id}", route{family: Artifacts, permission: authority.ArtifactRead, item: (*reading).oneArtifact, writes: projectDir + "artifacts/<name>.yaml"})
+	add(inProject+"/app-artifacts/{artifact_id}/promote", route{writes: projectDir + "artifacts/<name>.yaml"})
+	add(inProject+"/app-artifacts/{artifact_id}/deprecate", route{writes: projectDir + "artifacts/<name>.yaml"})
+	add(inProject+"/app-artifacts/{artifact_id}/retire", route{writes: projectDir + "artifacts/<name>.yaml"})
+
+	add(inOrg+"/shared-app-runtimes", route{family: SharedRuntimes, permission: authority.SharedRuntimeRead, list: (*reading).sharedRuntimes, writes: sharedDir + "<name>/runtime.yaml"})
+	add(oneShared, route{family: SharedRuntimes, permission: authority.SharedRuntimeRead, item: (*reading).oneSharedRuntime, writes: sharedDir + "<name>/runtime.yaml"})
+	add(oneShared+"/attachments", route{family: SharedRuntimes, permission: authority.SharedRuntimeRead, list: (*reading).attachments, writes: sharedDir + "<name>/attachments/<name>.yaml"})
+	add(oneShared+"/attachments/{attachment_id}", route{family: SharedRuntimes, permission: authority.SharedRuntimeRead, item: (*reading).oneAttachment, writes: sharedDir + "<name>/attachments/<name>.yaml"})
+	add(oneShared+"/workers", route{family: SharedRuntimes, permission: authority.SharedRuntimeRead, list: (*reading).workers, writes: sharedDir + "<name>/runtime.yaml"})
+	add(oneShared+"/workers/{worker_id}", route{family: SharedRuntimes, permission: authority.SharedRuntimeRead, item: (*reading).oneWorker, writes: sharedDir + "<name>/operations/<name>.yaml"})
+	add(oneShared+"/worker-operations", route{family: SharedRuntimes, permission: authority.SharedRuntimeRead, list: (*reading).workerOperations, writes: sharedDir + "<name>/operations/<name>.yaml"})
+	add(oneShared+"/worker-operations/{operation_id}", route{family: SharedRuntimes, permission: authority.SharedRuntimeRead, item: (*reading).oneWorkerOperation, writes: sharedDir + "<name>/operations/<name>.yaml"})
+	return all
+}
+
+// parameter is what may stand where a template has a name in braces: names,
+// uids, project ids.
+var parameter = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9_.]{0,99}$`)
+
+// match says whether path is one of r, and with which parameters.
+func (r *route) match(segments []string) (map[string]string, bool) {
+	if len(segments) != len(r.segments) {
+		return nil, false
+	}
+	params := map[string]string{}
+	for i, want := range r.segments {
+		name, isParam := strings.CutPrefix(want, "{")
+		switch {
+		case !isParam && want != segments[i]:
+			return nil, false
+		case isParam && !parameter.MatchString(segments[i]):
+			return nil, false
+		case isParam:
+			params[strings.TrimSuffix(name, "}")] = segments[i]
+		}
+	}
+	return params, true
+}
+
+// owner is the tenant and project that a path is about, which is in the path
+// and nowhere else; ok is false for an id that can be none.
+func owner(params map[string]string) (tenant, project string, ok bool) {
+	if id, in := params["project_id"]; in {
+		return splitProject(id)
+	}
+	if id, in := params["org_id"]; in {
+		return id, "", identifier.MatchString(id)
+	}
+	return "", "", true
+}
+
+func splitProject(id string) (tenant, project string, ok bool) {
+	tenant, project, _ = strings.Cut(id, ".")
+	return tenant, project, identifier.MatchString(tenant) && identifier.MatchString(project)
+}
+
+// file is where what a route writes is declared.
+func (r *route) file(tenant, project string, params map[string]string) string {
+	f := strings.NewReplacer("{tenant}", tenant, "{project}", project).Replace(r.writes)
+	for name, value := range params {
+		f = strings.ReplaceAll(f, "{"+name+"}", value)
+	}
+	return f
+}

@@ -1,0 +1,190 @@
+package api
+
+import (
+	"encoding/json"
+
+	"berth/reconciler/plan"
+	"berth/schema"
+)
+
+// What answers are made of, with the names of ACP's tables and TSR's lists.
+// openapi.yaml says the same to machines; a test holds the two together.
+
+// declared is where a thing stands in the estate.
+type declared struct {
+	DeclaredIn string            `json:"declared_in,omitempty"` // path in the estate; "" once the document is gone
+	Labels     map[string]string `json:"labels,omitempty"`
+	Suspended  bool              `json:"suspended"`
+	Held       *held             `json:"held,omitempty"` // a later version of the document is on main and not in force
+}
+
+type held struct {
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+}
+
+// followed is how far what was declared has come.
+type followed struct {
+	Conditions      []plan.Condition `json:"conditions"`
+	UpdatedRevision string           `json:"updated_revision,omitempty"` // commit of main last acted on
+	CorrelationID   string           `json:"correlation_id,omitempty"`   // of the change last acted on
+}
+
+type app struct {
+	Slug        string               `json:"slug"`
+	DisplayName string               `json:"display_name"`
+	Category    string               `json:"category"`
+	Publisher   string               `json:"publisher"`
+	Description string               `json:"description,omitempty"`
+	Status      schema.CatalogStatus `json:"status"`
+	declared
+}
+
+type version struct {
+	ID             string               `json:"id"` // name of the AppVersion document, which instances name
+	AppSlug        string               `json:"app_slug"`
+	Version        string               `json:"version"`
+	RuntimeBackend string               `json:"runtime_backend"`
+	Status         schema.CatalogStatus `json:"status"`
+	Manifest       schema.Manifest      `json:"manifest"`
+	declared
+}
+
+// source is an artifact source as those see it who may use it. Directories of
+// Berth's host and names of secrets are nobody's business.
+type source struct {
+	ID    string `json:"id"`
+	Tier  string `json:"tier"` // platform or tenant
+	OrgID string `json:"org_id,omitempty"`
+	Type  string `json:"type"`
+	Host  string `json:"host,omitempty"`
+	declared
+}
+
+type entitlement struct {
+	OrgID           string         `json:"org_id"`
+	ProjectID       string         `json:"project_id"`
+	AppSlug         string         `json:"app_slug"`
+	Enabled         bool           `json:"enabled"`
+	PolicyOverrides schema.Overlay `json:"policy_overrides"`
+	declared
+}
+
+type instance struct {
+	ID                     string          `json:"id"` // uid if the document has one, else the name
+	ResourceName           string          `json:"resource_name"`
+	Name                   string          `json:"name"`
+	OrgID                  string          `json:"org_id"`
+	ProjectID              string          `json:"project_id"`
+	AppSlug                string          `json:"app_slug,omitempty"`
+	AppVersion             string          `json:"app_version,omitempty"`
+	DisplayName            string          `json:"display_name,omitempty"`
+	OperatingMode          string          `json:"operating_mode,omitempty"`
+	ControlPlaneScope      string          `json:"control_plane_scope,omitempty"`
+	TenantBoundaryMode     string          `json:"tenant_boundary_mode,omitempty"`
+	RuntimeBackend         string          `json:"runtime_backend,omitempty"`
+	SharedRuntimeID        string          `json:"shared_runtime_id,omitempty"`
+	DesiredState           string          `json:"desired_state"` // running, stopped or deleted
+	Status                 plan.Phase      `json:"status"`
+	FailureReason          string          `json:"failure_reason,omitempty"`
+	RequestedBy            string          `json:"requested_by,omitempty"`
+	OperatorServiceAccount string          `json:"operator_service_account_id,omitempty"`
+	DeletionProtection     bool            `json:"deletion_protection"`
+	Roles                  any             `json:"roles,omitempty"`
+	Config                 json.RawMessage `json:"config"`
+	RuntimeState           json.RawMessage `json:"runtime_state"`
+	declared
+	followed
+}
+
+type member struct {
+	ID              string       `json:"id"` // role and index, such as worker-0
+	AppInstanceID   string       `json:"app_instance_id,omitempty"`
+	SharedRuntimeID string       `json:"shared_runtime_id,omitempty"`
+	OrgID           string       `json:"org_id"`
+	ProjectID       string       `json:"project_id,omitempty"`
+	AppSlug         string       `json:"app_slug,omitempty"`
+	Role            string       `json:"role"`
+	ControlPlane    bool         `json:"control_plane"`
+	Status          string       `json:"status"` // "unknown" before it was seen
+	Node            string       `json:"node"`
+	Region          string       `json:"region"`
+	SKU             string       `json:"sku"`
+	CPUs            int          `json:"cpus"`
+	MemoryMiB       int          `json:"memory_mib"`
+	GPUs            []memberGPUs `json:"gpus,omitempty"`
+	SourceProjectID string       `json:"source_project_id,omitempty"` // for which project the node is reserved (requirement D4)
+	PlacementReason string       `json:"placement_reason,omitempty"`
+}
+
+type memberGPUs struct {
+	Type  string `json:"type"`
+	Count int    `json:"count"`
+}
+
+type operation struct {
+	ID              string            `json:"id"` // uid if the document has one, else the name
+	OrgID           string            `json:"org_id"`
+	ProjectID       string            `json:"project_id,omitempty"`
+	AppInstanceID   string            `json:"app_instance_id,omitempty"`
+	SharedRuntimeID string            `json:"shared_runtime_id,omitempty"`
+	MemberID        string            `json:"member_id,omitempty"`
+	Operation       string            `json:"operation"`
+	TargetLabels    map[string]string `json:"target_labels,omitempty"`
+	Reason          string            `json:"reason"`
+	Status          string            `json:"status"`
+	declared
+	followed
+}
+
+type artifact struct {
+	ID          string `json:"id"`
+	OrgID       string `json:"org_id"`
+	ProjectID   string `json:"project_id"`
+	AppSlug     string `json:"app_slug"`
+	DisplayName string `json:"display_name,omitempty"`
+	Source      string `json:"source"`
+	Reference   string `json:"reference"`
+	MediaType   string `json:"media_type"`
+	Digest      string `json:"digest,omitempty"`
+	Status      string `json:"status"` // intent before it is registered
+	declared
+	followed
+}
+
+type sharedRuntime struct {
+	ID                  string                  `json:"id"`
+	ResourceName        string                  `json:"resource_name"`
+	OrgID               string                  `json:"org_id"`
+	AppSlug             string                  `json:"app_slug"`
+	AppVersion          string                  `json:"app_version"`
+	DisplayName         string                  `json:"display_name"`
+	Environment         string                  `json:"environment"`
+	OperatingMode       string                  `json:"operating_mode"`
+	ControlPlaneScope   string                  `json:"control_plane_scope"`
+	RuntimeBackend      string                  `json:"runtime_backend"`
+	DesiredState        string                  `json:"desired_state"`
+	Status              string                  `json:"status"`
+	OperatorIdentityRef string                  `json:"operator_service_account_id,omitempty"`
+	PlacementIntent     *schema.PlacementIntent `json:"placement_intent,omitempty"`
+	Roles               any                     `json:"roles"`
+	Config              json.RawMessage         `json:"config"`
+	AttachedProjectIDs  []string                `json:"attached_project_ids"` // with terms or without
+	DeletionProtection  bool                    `json:"deletion_protection"`
+	declared
+	followed
+}
+
+type attachment struct {
+	ID                 string                    `json:"id"`
+	SharedRuntimeID    string                    `json:"shared_runtime_id"`
+	OrgID              string                    `json:"org_id"`
+	ProjectID          string                    `json:"project_id"`
+	Status             string                    `json:"status"`
+	ContributionPolicy schema.ContributionPolicy `json:"contribution_policy"`
+	SubmissionPolicy   schema.SubmissionPolicy   `json:"submission_policy"`
+	PolicyMetadata     json.RawMessage           `json:"policy_metadata,omitempty"`
+	BillingPolicyRef   string                    `json:"billing_policy_ref,omitempty"`
+	declared
+	followed
+}

@@ -1,0 +1,183 @@
+package api
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"golang.org/x/crypto/ssh"
+
+	"berth/schema"
+)
+
+const (
+	// MaxTokenLife is the longest a service account's token may live.
+	MaxTokenLife = time.Hour
+	// clockSkew is by how much two clocks may differ.
+	clockSkew = 30 * time.Second
+	// maxToken bounds a token's bytes: one of ours has about 400.
+	maxToken = 4 << 10
+	maxJTI   = 128
+)
+
+// errToken is all a stranger is told of a token that is not taken; why goes
+// to the log.
+var errToken = errors.New("the token is not valid")
+
+var identifier = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$`)
+
+// Issuer is how a service account is named in its tokens:
+// "<tenant>.<project>/<name>", or "<tenant>/<name>" for a tenant's.
+func Issuer(account schema.Key) string {
+	if account.Project != "" {
+		return account.ProjectID() + "/" + account.Name
+	}
+	return account.Tenant + "/" + account.Name
+}
+
+// ParseIssuer is the service account of a name as Issuer makes it.
+func ParseIssuer(s string) (schema.Key, error) {
+	owner, name, _ := strings.Cut(s, "/")
+	tenant, project, inProject := strings.Cut(owner, ".")
+	for _, part := range []string{tenant, name} {
+		if !identifier.MatchString(part) {
+			return schema.Key{}, fmt.Errorf("%.100q names no service account: write TENANT.PROJECT/NAME, or TENANT/NAME", s)
+		}
+	}
+	if inProject && !identifier.MatchString(project) {
+		return schema.Key{}, fmt.Errorf("%.100q names no service account: write TENANT.PROJECT/NAME, or TENANT/NAME", s)
+	}
+	return schema.Key{Kind: schema.KindServiceAccount, Tenant: tenant, Project: project, Name: name}, nil
+}
+
+// method is the one algorithm a public key may sign tokens with, so that no
+// token chooses it; nil for a key that may sign none.
+func method(key crypto.PublicKey) jwt.SigningMethod {
+	switch k := key.(type) {
+	case ed25519.PublicKey:
+		return jwt.SigningMethodEdDSA
+	case *ecdsa.PublicKey:
+		if k.Curve == elliptic.P256() {
+			return jwt.SigningMethodES256
+		}
+	}
+	return nil
+}
+
+// Mint makes a token of a service account for one estate, the audience, that
+// lives for ttl from now. The key is the private half of the account's public
+// key of id keyID: Ed25519, or ECDSA on P-256.
+func Mint(account schema.Key, keyID string, key crypto.Signer, audience string, ttl time.Duration, now time.Time) (string, error) {
+	if ttl <= 0 || ttl > MaxTokenLife {
+		return "", fmt.Errorf("a token lives for more than 0 and at most %s, not %s", MaxTokenLife, ttl)
+	}
+	m := method(key.Public())
+	if m == nil {
+		return "", errors.New("a token is signed with an ed25519 or an ecdsa-sha2-nistp256 key: make one with ssh-keygen -t ed25519")
+	}
+	var id [16]byte
+	_, _ = rand.Read(id[:]) // never fails
+	now = now.Truncate(time.Second)
+	t := jwt.NewWithClaims(m, jwt.RegisteredClaims{
+		Issuer: Issuer(account), Audience: jwt.ClaimStrings{audience}, ID: hex.EncodeToString(id[:]),
+		IssuedAt: jwt.NewNumericDate(now), NotBefore: jwt.NewNumericDate(now), ExpiresAt: jwt.NewNumericDate(now.Add(ttl)),
+	})
+	t.Header["kid"] = keyID
+	return t.SignedString(key)
+}
+
+// verify finds the service account in force whose token this is. What is wrong
+// with one that is not taken is for the log: it holds nothing of the token but
+// the names it claims, quoted.
+func verify(token, audience string, d *schema.Desired, now time.Time) (*schema.ServiceAccount, error) {
+	if len(token) > maxToken {
+		return nil, fmt.Errorf("longer than %d bytes", maxToken)
+	}
+	var account *schema.ServiceAccount
+	claims := &jwt.RegisteredClaims{}
+	parser := jwt.NewParser(
+		jwt.WithValidMethods([]string{jwt.SigningMethodEdDSA.Alg(), jwt.SigningMethodES256.Alg()}),
+		jwt.WithAudience(audience), jwt.WithLeeway(clockSkew), jwt.WithTimeFunc(func() time.Time { return now }),
+		jwt.WithIssuedAt(), jwt.WithNotBeforeRequired(), jwt.WithExpirationRequired(), jwt.WithStrictDecoding(),
+	)
+	_, err := parser.ParseWithClaims(token, claims, func(t *jwt.Token) (any, error) {
+		// What a header may demand beyond these (crit, b64, jku, …) is not done here.
+		for name := range t.Header {
+			if name != "alg" && name != "kid" && name != "typ" {
+				return nil, errors.New("a header field besides alg, kid and typ")
+			}
+		}
+		kid, _ := t.Header["kid"].(string)
+		name, err := ParseIssuer(claims.Issuer)
+		if err != nil {
+			return nil, err
+		}
+		if account = serviceAccount(d, name); account == nil {
+			return nil, fmt.Errorf("no service account %s is in force", claims.Issuer)
+		}
+		if account.Suspend {
+			return nil, fmt.Errorf("service account %s is suspended", claims.Issuer)
+		}
+		for _, k := range account.Spec.PublicKeys {
+			if k.ID != kid {
+				continue
+			}
+			key, err := publicKey(k.Key)
+			if err != nil {
+				return nil, err
+			}
+			if m := method(key); m == nil || m.Alg() != t.Method.Alg() {
+				return nil, fmt.Errorf("key %s of %s does not sign with %.10q", kid, claims.Issuer, t.Method.Alg())
+			}
+			return key, nil
+		}
+		return nil, fmt.Errorf("service account %s has no key %.40q", claims.Issuer, kid)
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case len(claims.Audience) != 1: // or it would also open another estate
+		return nil, errors.New("for more than one audience")
+	case claims.IssuedAt == nil || claims.ID == "" || len(claims.ID) > maxJTI:
+		return nil, errors.New("iat or jti is missing or too long")
+	}
+	if life := claims.ExpiresAt.Sub(claims.IssuedAt.Time); life <= 0 || life > MaxTokenLife {
+		return nil, fmt.Errorf("it lives for %s, not for more than 0 and at most %s", life, MaxTokenLife)
+	}
+	return account, nil
+}
+
+func serviceAccount(d *schema.Desired, key schema.Key) *schema.ServiceAccount {
+	t := d.Tenants[key.Tenant]
+	if t == nil || t.Tenant == nil {
+		return nil
+	}
+	if key.Project == "" {
+		return t.ServiceAccounts[key.Name]
+	}
+	if p := t.Projects[key.Project]; p != nil && p.Project != nil {
+		return p.ServiceAccounts[key.Name]
+	}
+	return nil
+}
+
+// publicKey reads a key as in an authorized_keys file.
+func publicKey(line string) (crypto.PublicKey, error) {
+	k, _, _, _, err := ssh.ParseAuthorizedKey([]byte(line))
+	if err != nil {
+		return nil, errors.New("the public key in force cannot be read")
+	}
+	if c, ok := k.(ssh.CryptoPublicKey); ok {
+		return c.CryptoPublicKey(), nil
+	}
+	return nil, errors.New("the public key in force is of no use for tokens")
+}
