@@ -370,8 +370,3 @@ func sleep(ctx context.Context, d time.Duration) error {
 		return nil
 	}
 }
-
-// Approvers lists the logins whose latest review of pr approves its head.
-func (f *Forge) Approvers(context.Context, reconciler.PullRequest) ([]string, error) {
-	return nil, nil
-}

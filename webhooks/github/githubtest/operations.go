@@ -68,6 +68,7 @@ func (s *Server) operations() map[string]func(*call) (reply, *problem) {
 
 		"GET " + repo + "/pulls":                                 s.listPulls,
 		"GET " + repo + "/pulls/{pull_number}":                   s.getPull,
+		"GET " + repo + "/pulls/{pull_number}/reviews":           s.listReviews,
 		"GET " + repo + "/commits/{commit_sha}/pulls":            s.listCommitPulls,
 		"GET " + repo + "/collaborators/{username}/permission":   s.getPermission,
 		"GET " + repo + "/commits/{ref}/check-runs":              s.listChecks,

@@ -12,10 +12,11 @@ import (
 // Method is how a pull request is merged.
 type Method string
 
-// The methods; a rebase is not modelled.
+// The methods. A rebase is modelled of branches of at most twenty commits without merges.
 const (
 	Merge  Method = "merge"
 	Squash Method = "squash"
+	Rebase Method = "rebase"
 )
 
 // pull is a pull request between two branches of the repository.
@@ -30,7 +31,8 @@ type pull struct {
 	made, changed, closed  time.Time
 	merged                 time.Time
 	mergeCommit, mergedBy  string
-	asked, known, mergable bool // GitHub computes mergeable when asked, and says so the next time
+	rebased                []string // commits on the base, where it was merged so
+	asked, known, mergable bool     // GitHub computes mergeable when asked, and says so the next time
 	testMerge              string
 }
 
@@ -174,15 +176,7 @@ func (s *Server) Merge(number int, method Method, by string) (string, error) {
 		return "", fmt.Errorf("merge %d: %w that is open", number, errNoPull)
 	}
 	tip := s.branches[p.base]
-	tree, ok := s.git.merge(tip, p.head)
-	if !ok {
-		return "", fmt.Errorf("pull request %d is not mergeable: it conflicts with %s", number, p.base)
-	}
-	message, parents := fmt.Sprintf("Merge pull request #%d from %s/%s\n\n%s", p.number, s.o.Owner, p.branch, p.title), []string{tip, p.head}
-	if method == Squash {
-		message, parents = fmt.Sprintf("%s (#%d)", p.title, p.number), []string{tip}
-	}
-	commit, err := s.git.commit(tree, message, by, s.now(), parents...)
+	commit, err := s.join(p, tip, method, by)
 	if err != nil {
 		return "", err
 	}
@@ -204,6 +198,36 @@ func (s *Server) Merge(number int, method Method, by string) (string, error) {
 	return commit, nil
 }
 
+// join makes the commits of a merge and returns the last.
+func (s *Server) join(p *pull, tip string, method Method, by string) (string, error) {
+	tree, ok := s.git.merge(tip, p.head)
+	if !ok {
+		return "", fmt.Errorf("pull request %d is not mergeable: it conflicts with %s", p.number, p.base)
+	}
+	switch method {
+	case Squash:
+		return s.git.commit(tree, fmt.Sprintf("%s (#%d)", p.title, p.number), by, s.now(), tip)
+	case Rebase:
+		log, err := s.git.log(p.forkedAt, p.head)
+		if err != nil {
+			return "", err
+		}
+		at := tip
+		for _, c := range log { // oldest first
+			if tree, ok = s.git.merge(tip, c.id); !ok {
+				return "", fmt.Errorf("pull request %d cannot be rebased: %s conflicts with %s", p.number, c.id, p.base)
+			}
+			if at, err = s.git.commit(tree, c.message, by, s.now(), at); err != nil {
+				return "", err
+			}
+			p.rebased = append(p.rebased, at)
+		}
+		return at, nil
+	}
+	message := fmt.Sprintf("Merge pull request #%d from %s/%s\n\n%s", p.number, s.o.Owner, p.branch, p.title)
+	return s.git.commit(tree, message, by, s.now(), tip, p.head)
+}
+
 // ClosePull closes a pull request without merging it.
 func (s *Server) ClosePull(number int) error {
 	s.mu.Lock()
@@ -219,7 +243,7 @@ func (s *Server) ClosePull(number int) error {
 // holds says whether a commit belongs to a pull request: is its merge, or one of
 // its own commits.
 func (s *Server) holds(p *pull, commit string) bool {
-	if commit == p.mergeCommit || commit == p.head {
+	if commit == p.mergeCommit || commit == p.head || slices.Contains(p.rebased, commit) {
 		return true
 	}
 	return s.git.isAncestor(commit, p.head) && !s.git.isAncestor(commit, p.forkedAt)

@@ -84,6 +84,7 @@ type Server struct {
 	pulls      []*pull // by number, from 1
 	checks     []*checkRun
 	comments   []*comment
+	reviews    []*review
 	statuses   []*status
 	users      map[string]int64
 	issued     map[string]issued // by token

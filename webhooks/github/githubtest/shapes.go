@@ -79,7 +79,7 @@ func (s *Server) repoShape() obj {
 		"open_issues": open, "open_issues_count": open, "size": 1, "default_branch": s.main, "topics": []any{}, "is_template": false,
 		"has_issues": true, "has_projects": false, "has_wiki": false, "has_pages": false, "has_downloads": false, "has_discussions": false,
 		"archived": false, "disabled": false, "created_at": epoch, "updated_at": epoch, "pushed_at": epoch,
-		"allow_rebase_merge": false, "allow_merge_commit": true, "allow_squash_merge": true, "allow_forking": false, "web_commit_signoff_required": false,
+		"allow_rebase_merge": true, "allow_merge_commit": true, "allow_squash_merge": true, "allow_forking": false, "web_commit_signoff_required": false,
 		"permissions": obj{"admin": false, "push": true, "pull": true},
 		"clone_url":   s.CloneURL(), "git_url": "git://" + strings.TrimPrefix(s.CloneURL(), "http://"), "ssh_url": "git@" + strings.TrimPrefix(s.CloneURL(), "http://"), "svn_url": s.html(),
 	}

@@ -1,0 +1,100 @@
+package githubtest
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// Verdict is what a review says.
+type Verdict string
+
+// The verdicts; the names are those that GitHub lists reviews with.
+const (
+	Approved         Verdict = "APPROVED"
+	ChangesRequested Verdict = "CHANGES_REQUESTED"
+	Commented        Verdict = "COMMENTED"
+	dismissed        Verdict = "DISMISSED"
+)
+
+type review struct {
+	id      int64
+	pull    int
+	login   string // "": the account is gone
+	verdict Verdict
+	commit  string // the head it was written at
+	made    time.Time
+}
+
+// Review writes one on a pull request's head as a person and returns its id.
+// Merged and closed ones can be reviewed too.
+func (s *Server) Review(pull int, login string, v Verdict) (int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.sync(); err != nil {
+		return 0, err
+	}
+	p := s.pull(pull)
+	switch {
+	case p == nil:
+		return 0, errNoPull
+	case p.author == login && v != Commented:
+		return 0, fmt.Errorf("%s cannot say %s of their own pull request", login, v)
+	}
+	r := &review{id: s.id(), pull: pull, login: login, verdict: v, commit: p.head, made: s.now()}
+	s.reviews = append(s.reviews, r)
+	return r.id, nil
+}
+
+// DismissReview takes an approval or a request for changes back, as who runs
+// the repository may.
+func (s *Server) DismissReview(id int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.IndexFunc(s.reviews, func(r *review) bool { return r.id == id })
+	if i < 0 || s.reviews[i].verdict != Approved && s.reviews[i].verdict != ChangesRequested {
+		return fmt.Errorf("no review %d that could be dismissed", id)
+	}
+	s.reviews[i].verdict = dismissed
+	return nil
+}
+
+// DeleteUser deletes somebody's account. Their reviews stay, by nobody.
+func (s *Server) DeleteUser(login string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.reviews {
+		if r.login == login {
+			r.login = ""
+		}
+	}
+}
+
+func (s *Server) listReviews(c *call) (reply, *problem) {
+	p := s.pull(int(number(c, "pull_number")))
+	if p == nil {
+		return reply{}, notThere
+	}
+	var items []any
+	for _, r := range s.reviews {
+		if r.pull == p.number {
+			items = append(items, s.reviewShape(r))
+		}
+	}
+	return list(items)
+}
+
+func (s *Server) reviewShape(r *review) obj {
+	n := strconv.Itoa(r.pull)
+	link := s.html("/pull/", n, "#pullrequestreview-", strconv.FormatInt(r.id, 10))
+	var user any
+	if r.login != "" {
+		user = s.userShape(r.login)
+	}
+	return obj{
+		"id": r.id, "node_id": nodeID("PullRequestReview", r.id), "user": user, "body": "", "state": r.verdict, "commit_id": r.commit,
+		"submitted_at": stamp(r.made), "author_association": "COLLABORATOR", "html_url": link, "pull_request_url": s.api("/pulls/", n),
+		"_links": obj{"html": obj{"href": link}, "pull_request": obj{"href": s.api("/pulls/", n)}},
+	}
+}
