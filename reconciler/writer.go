@@ -67,18 +67,13 @@ type writer struct {
 	urgent  bool      // a change of phase is pending
 	last    time.Time // of the last push
 	// tried are the batches, oldest first, whose push from the present tip ended
-	// in an error that may have hidden a success.
-	tried []triedBatch
+	// in an error that may have hidden a success. Of those with one revision, as
+	// where nothing was told, one is kept.
+	tried []StatusBatch
 
 	wake chan struct{} // something is pending
 	now1 chan struct{} // and somebody waits for it
 	back chan struct{} // the remote was just seen to answer
-}
-
-// triedBatch is a batch that may have landed; upTo is what it covers.
-type triedBatch struct {
-	StatusBatch
-	upTo uint64
 }
 
 func newWriter(repo Repo, window time.Duration, log *slog.Logger, now func() time.Time) *writer {
@@ -512,8 +507,8 @@ func (w *writer) push(ctx context.Context) error {
 		if err != nil && !errors.Is(err, ErrConflict) {
 			// The answer may be all that was lost: the next try finds out.
 			w.mu.Lock()
-			if n := len(w.tried); n == 0 || w.tried[n-1].upTo != upTo {
-				w.tried = append(w.tried, triedBatch{b, upTo})
+			if n := len(w.tried); n == 0 || !equalJSON(w.tried[n-1].Revision, b.Revision) {
+				w.tried = append(w.tried, StatusBatch{Revision: b.Revision, Events: b.Events, Audit: b.Audit})
 			}
 			w.mu.Unlock()
 		}
@@ -533,10 +528,11 @@ func (w *writer) push(ctx context.Context) error {
 	return nil // still changing; the next wake goes on
 }
 
-// rebase takes over a tip that somebody else made. A later epoch means that
-// another daemon leads. Anything else is a foreign write: Berth's own
-// knowledge is written over it again, whole. What is written already of events
-// and audit is not written again, even if somebody changed other things since.
+// rebase takes over a tip that this writer does not know. A later epoch means
+// that another daemon leads. Else it is a commit of its own whose answer was
+// lost, or a foreign write, or one upon the other: what stands there other than
+// Berth knows it is written over, and what is there already of events and audit
+// is not written again.
 func (w *writer) rebase(ctx context.Context) error {
 	tips, refused := w.repo.Fetch(ctx)
 	if refused != nil && !errors.Is(refused, ErrRewritten) && !errors.Is(refused, ErrUnreadable) {
@@ -554,41 +550,33 @@ func (w *writer) rebase(ctx context.Context) error {
 	if refused != nil && tips.Status == w.tip {
 		return refused // it is this very branch that is not taken over
 	}
-	for _, b := range w.tried {
-		if wrote(tree, b.StatusBatch) {
-			w.landed(tips.Status, b.StatusBatch, b.upTo)
-			return nil
-		}
-	}
-	for _, b := range w.tried {
-		if logged(tree.Revision, b.Revision) && len(b.Events)+len(b.Audit) > 0 {
-			w.told(b.StatusBatch)
-			break
-		}
-	}
-	w.tried = nil
-	if tips.Status != w.tip {
+	own := slices.IndexFunc(w.tried, func(b StatusBatch) bool { return equalJSON(b.Revision, tree.Revision) })
+	if own >= 0 {
+		w.told(w.tried[own])
+	} else if tips.Status != w.tip {
 		w.log.Warn("berth/status was moved by another writer; writing over it", "tip", tips.Status)
 	}
-	w.tip = tips.Status
+	w.tip, w.tried = tips.Status, nil
 	w.rev.Sequence = max(w.rev.Sequence, tree.Revision.Sequence)
-	for k := range w.units {
-		w.dirty[k] = true
-	}
-	for k := range w.things {
-		w.dirty[k] = true
-	}
-	for k := range tree.Units {
-		if w.units[k] == nil {
-			w.gone[k] = true
-		}
-	}
-	for k := range tree.Things {
-		if w.things[k] == nil {
-			w.gone[k] = true
-		}
-	}
+	differing(w.units, tree.Units, w.dirty, w.gone)
+	differing(w.things, tree.Things, w.dirty, w.gone)
 	return nil
+}
+
+// differing notes what of known does not stand in there, and what else does.
+func differing[S any](known, there map[schema.Key]*S, dirty, gone map[schema.Key]bool) {
+	for k, s := range known {
+		if t := there[k]; t != nil && equalJSON(s, t) {
+			delete(dirty, k)
+		} else {
+			dirty[k] = true
+		}
+	}
+	for k := range there {
+		if known[k] == nil {
+			gone[k] = true
+		}
+	}
 }
 
 // told records that the events and audit records of b are on the remote; called
@@ -598,13 +586,6 @@ func (w *writer) told(b StatusBatch) {
 	w.rev.AuditSequence, w.rev.AuditHead = b.Revision.AuditSequence, b.Revision.AuditHead
 	w.events = w.events[len(b.Events):]
 	w.audit = w.audit[len(b.Audit):]
-}
-
-// logged says whether a revision on the remote is of a commit that holds the
-// events and audit records of a batch with revision want.
-func logged(got, want Revision) bool {
-	return got.Epoch == want.Epoch && got.Sequence == want.Sequence &&
-		got.AuditSequence == want.AuditSequence && got.AuditHead == want.AuditHead
 }
 
 // landed records that b is on the remote; called with mu held.
@@ -630,25 +611,6 @@ func (w *writer) landed(tip string, b StatusBatch, upTo uint64) {
 	}
 	w.pushed, w.lastErr, w.tried = upTo, nil, nil
 	w.release()
-}
-
-// wrote says whether a tree is what writing b leaves: then the commit at the
-// tip is this writer's own, whose answer was lost.
-func wrote(t StatusTree, b StatusBatch) bool {
-	if !equalJSON(t.Revision, b.Revision) {
-		return false
-	}
-	for i := range b.Units {
-		if s := t.Units[b.Units[i].Key]; s == nil || !equalJSON(s, &b.Units[i]) {
-			return false
-		}
-	}
-	for i := range b.Things {
-		if s := t.Things[b.Things[i].Key]; s == nil || !equalJSON(s, &b.Things[i]) {
-			return false
-		}
-	}
-	return true
 }
 
 func (w *writer) failed(err error) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,7 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/schema"
+	"berth/schema/audit"
 )
 
 // statusRepo is the status branch alone, with compare-and-swap as a real one
@@ -52,7 +54,7 @@ func (s *statusRepo) ReadStatus(_ context.Context, commit string) (StatusTree, e
 	for k, v := range t.Units {
 		units[k] = v
 	}
-	return StatusTree{Revision: t.Revision, Units: units}, nil
+	return StatusTree{Revision: t.Revision, Units: units, Things: maps.Clone(t.Things)}, nil
 }
 
 func (s *statusRepo) WriteStatus(_ context.Context, old string, b StatusBatch) (string, error) {
@@ -64,17 +66,20 @@ func (s *statusRepo) WriteStatus(_ context.Context, old string, b StatusBatch) (
 	if old != s.id() {
 		return "", ErrConflict
 	}
-	next := StatusTree{Revision: b.Revision, Units: plan.Memory{}}
+	next := StatusTree{Revision: b.Revision, Units: plan.Memory{}, Things: map[schema.Key]*plan.ThingStatus{}}
 	if s.tip > 0 {
-		for k, v := range s.trees[s.tip-1].Units {
-			next.Units[k] = v
-		}
+		maps.Copy(next.Units, s.trees[s.tip-1].Units)
+		maps.Copy(next.Things, s.trees[s.tip-1].Things)
 	}
 	for i := range b.Units {
 		next.Units[b.Units[i].Key] = &b.Units[i]
 	}
+	for i := range b.Things {
+		next.Things[b.Things[i].Key] = &b.Things[i]
+	}
 	for _, k := range b.Gone {
 		delete(next.Units, k)
+		delete(next.Things, k)
 	}
 	s.trees = append(s.trees, next)
 	s.batches = append(s.batches, b)
@@ -283,6 +288,71 @@ func TestWriterRefusesAStaleStatus(t *testing.T) {
 	require.Equal(t, plan.PhaseDeploying, w.get(train).Phase)
 	_, ok = w.set(nil, phase(plan.PhaseRunning))
 	require.False(t, ok)
+}
+
+// A thing's status is kept, told and taken away as a unit's is.
+func TestWriterThings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		repo := &statusRepo{}
+		w, stop := startWriter(t, repo, time.Second)
+		model := schema.Key{Kind: schema.KindArtifact, Tenant: "physics", Project: "lhc", Name: "model"}
+		s := plan.ThingStatus{Key: model, Phase: "registered", Revision: "abc", CorrelationID: "c1", Detail: []byte(`{"app_slug":"batch","digest":"sha256:00","media_type":7}`)}
+		changed, ok := w.setThing(nil, s)
+		require.True(t, changed && ok)
+		changed, ok = w.setThing(w.thing(model), s)
+		require.True(t, ok && !changed, "equal status is no change")
+		_, ok = w.setThing(nil, s)
+		require.False(t, ok, "somebody recorded another meanwhile")
+		require.NoError(t, w.flush(t.Context()))
+		events := repo.events()
+		require.Len(t, events, 1)
+		require.Equal(t, "apps.artifact.registered", events[0].EventType)
+		require.JSONEq(t, `{"org_id":"physics","project_id":"physics.lhc","app_slug":"batch","artifact_id":"model","status":"registered",
+			"source":"","reference":"","media_type":"","digest":"sha256:00","revision":"abc"}`, string(events[0].Payload))
+
+		seen := w.thing(model)
+		s.Phase = "promoted"
+		_, ok = w.setThing(seen, s)
+		require.True(t, ok)
+		require.False(t, w.forgetThing(seen), "it is another one by now")
+		require.True(t, w.forgetThing(w.thing(model)))
+		require.False(t, w.forgetThing(nil))
+		require.NoError(t, w.flush(t.Context()))
+		tree, err := repo.ReadStatus(t.Context(), repo.id())
+		require.NoError(t, err)
+		require.Empty(t, tree.Things)
+		require.Len(t, repo.events(), 2, "what happened is told though it is gone")
+		require.NoError(t, stop())
+	})
+}
+
+// The audit chain stays the writer's, whatever a revision is made to say.
+func TestWriterChainsAudit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		repo := &statusRepo{}
+		w, stop := startWriter(t, repo, time.Second)
+		for i := range 3 {
+			w.record(audit.Record{Action: fmt.Sprint(i)}, audit.Record{Action: fmt.Sprint(i)})
+			w.revise(func(r *Revision) { r.AuditSequence, r.AuditHead = 99, "forged" })
+			require.NoError(t, w.flush(t.Context()))
+		}
+		require.NoError(t, stop())
+		var chain []audit.Record
+		for _, b := range repo.batches {
+			chain = append(chain, b.Audit...)
+		}
+		require.Len(t, chain, 3)
+		rev := repo.batches[len(repo.batches)-1].Revision
+		_, err := audit.Verify(func(yield func(audit.Line) bool) {
+			for _, r := range chain {
+				require.False(t, r.OccurredAt.IsZero())
+				if !yield(audit.Line{Record: r}) {
+					return
+				}
+			}
+		}, audit.Head{Sequence: rev.AuditSequence, Hash: rev.AuditHead})
+		require.NoError(t, err)
+	})
 }
 
 // A transition made again after a crash is the same event.
