@@ -13,6 +13,8 @@ import (
 	"cuelang.org/go/cue/errors"
 	cueyaml "cuelang.org/go/encoding/yaml"
 	"sigs.k8s.io/yaml"
+
+	"berth/schema/signature"
 )
 
 //go:embed config.cue
@@ -35,8 +37,9 @@ type config struct {
 		Directory   string  `json:"directory"`
 	} `json:"repository"`
 	Authority struct {
-		Administrators []string `json:"administrators"`
-		TrustMain      bool     `json:"trust_main"`
+		Administrators    []string `json:"administrators"`
+		AdministratorKeys []string `json:"administrator_keys"`
+		TrustMain         bool     `json:"trust_main"`
 	} `json:"authority"`
 	GitHub *struct {
 		APIURL            string  `json:"api_url"`
@@ -184,8 +187,13 @@ func (c *config) misfits() []misfit {
 	tell(!ssh && r.SSHKey != "", "repository.ssh_key", "repository.ssh_key", "it is for ssh:// URLs: take it out, or write the URL as ssh://git@HOST/PATH")
 	tell(!ssh && r.KnownHosts != "", "repository.known_hosts", "repository.known_hosts", "it is for ssh:// URLs: take it out, or write the URL as ssh://git@HOST/PATH")
 	tell(r.StatusURL == "" && r.StatusToken != nil, "repository.status_token", "repository.status_token", "it is for status_url: add that, or take this out")
-	tell(len(c.Authority.Administrators) == 0 && !c.Authority.TrustMain, "authority", "authority.administrators", "there is none, so nobody could begin: add a login, or say trust_main: true to let whoever can push change everything")
-	tell(len(c.Authority.Administrators) > 0 && c.Authority.TrustMain, "authority.trust_main", "authority.trust_main", "everybody may change everything then: take it out, or the administrators")
+	tell(len(c.Authority.Administrators)+len(c.Authority.AdministratorKeys) == 0 && !c.Authority.TrustMain, "authority", "authority.administrators", "there is none, so nobody could begin: add a login, or say trust_main: true to let whoever can push change everything")
+	for i, key := range c.Authority.AdministratorKeys {
+		if err := signature.CheckKey(key); err != nil {
+			tell(true, "authority.administrator_keys", fmt.Sprintf("authority.administrator_keys[%d]", i), err.Error())
+		}
+	}
+	tell(len(c.Authority.Administrators)+len(c.Authority.AdministratorKeys) > 0 && c.Authority.TrustMain, "authority.trust_main", "authority.trust_main", "everybody may change everything then: take it out, or the administrators")
 	if gh := c.GitHub; gh != nil {
 		tell(gh.Token == nil && gh.App == nil, "github", "github.token", "there is none: add token: {file: /PATH}, or app: {id: …, installation: …, key: {file: /PATH}}")
 		tell(gh.Token != nil && gh.App != nil, "github.app", "github.app", "there is a token as well: take one of the two out")

@@ -146,7 +146,7 @@ func newDaemon(ctx context.Context, path string, log *slog.Logger) (d *daemon, e
 	}
 	var who *decide.Authority
 	if !c.Authority.TrustMain {
-		who = &decide.Authority{Administrators: c.Authority.Administrators, Signer: signer}
+		who = &decide.Authority{Administrators: c.Authority.Administrators, AdministratorKeys: c.Authority.AdministratorKeys}
 	} else {
 		log.Warn("authority.trust_main: whoever can push to the branch may change everything")
 	}

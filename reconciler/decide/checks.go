@@ -18,56 +18,60 @@ const (
 	CodeForeign = "identity.foreign"
 )
 
-// refuse holds documents of instances that policy denies: the policy that the
-// change brings, and the one in force before it, so that nobody widens a policy
-// and uses it in one change. What is in force stays as it is, whatever the rules
-// become.
+// refuse holds documents that policy denies: the policy that the change brings,
+// and the one in force before it, so that nobody widens a policy and uses it in
+// one change; and policies that allow more than those above them. What is in
+// force stays as it is, whatever the rules become, so that only tenants that
+// changed are looked at.
 func (d *Decider) refuse(before *schema.Desired, today string) load.Check {
 	return func(now *schema.Desired) []schema.Diagnostic {
-		out := policy.Findings(d.evaluate(now, before, today).Decisions)
-		return append(out, d.underBase(now, before, today)...)
+		return d.refused(now, before, today, func(name string) bool { return now.Tenants[name] != before.Tenants[name] })
 	}
+}
+
+// refused is what policy refuses of the tenants asked for.
+func (d *Decider) refused(now, before *schema.Desired, today string, asked func(tenant string) bool) []schema.Diagnostic {
+	var out []schema.Diagnostic
+	for _, name := range slices.Sorted(maps.Keys(now.Tenants)) {
+		if !asked(name) {
+			continue
+		}
+		t := now.Tenants[name]
+		out = append(out, policy.Findings(d.tenant(now.Platform, t, before.Tenants[name], today).Decisions)...)
+		out = append(out, policy.WiderTenant(now.Platform, t)...)
+		out = append(out, d.underBase(now.Platform, before.Platform, t, before.Tenants[name], today)...)
+	}
+	return out
 }
 
 // CodeBase is put before the code of a rule that refuses by the policy in force
 // before a change.
 const CodeBase = "base."
 
-// underBase is what the policies in force before would refuse of what is
-// declared now. Tenants and projects that were not there have none.
-func (d *Decider) underBase(now, before *schema.Desired, today string) []schema.Diagnostic {
-	var out []schema.Diagnostic
-	platform := now.Platform
-	if !maps.Equal(before.Platform.Policies, now.Platform.Policies) && len(before.Tenants) > 0 {
-		p := *now.Platform
-		p.Policies = before.Platform.Policies
-		platform = &p
+// underBase is what the policies in force before would refuse of what a tenant
+// declares now. Tenants and projects that were not there had none.
+func (d *Decider) underBase(platform, before *schema.Platform, t, was *schema.TenantEstate, today string) []schema.Diagnostic {
+	if was == nil || maps.Equal(before.Policies, platform.Policies) && t.Policy == was.Policy && sameEntitlements(t, was) {
+		return nil
 	}
-	for _, name := range slices.Sorted(maps.Keys(now.Tenants)) {
-		t, was := now.Tenants[name], before.Tenants[name]
-		if was == nil || platform == now.Platform && t.Policy == was.Policy && sameEntitlements(t, was) {
-			continue
-		}
-		under := *t
-		under.Policy = was.Policy
-		under.Projects = make(map[string]*schema.ProjectEstate, len(t.Projects))
-		for n, p := range t.Projects {
-			under.Projects[n] = p
-			old := was.Projects[n]
-			if old == nil || maps.Equal(old.Entitlements, p.Entitlements) {
-				continue
-			}
-			q := *p
-			q.Entitlements = maps.Clone(p.Entitlements)
+	p, under := *platform, *t
+	p.Policies, under.Policy = before.Policies, was.Policy
+	under.Projects = make(map[string]*schema.ProjectEstate, len(t.Projects))
+	for name, now := range t.Projects {
+		under.Projects[name] = now
+		if old := was.Projects[name]; old != nil && !maps.Equal(old.Entitlements, now.Entitlements) {
+			q := *now
+			q.Entitlements = maps.Clone(now.Entitlements)
 			maps.Copy(q.Entitlements, old.Entitlements)
-			under.Projects[n] = &q
+			under.Projects[name] = &q
 		}
-		e := policy.EvaluateTenant(platform, &under, policy.Existing(func(k schema.Key) bool { return hasInstance(was, k) }))
-		for _, f := range policy.Findings(e.Decisions) {
-			f.Code = CodeBase + f.Code
-			f.Message = "by the policy in force before this change: " + f.Message + "; let the policy come into force in a change of its own first"
-			out = append(out, f)
-		}
+	}
+	var out []schema.Diagnostic
+	e := policy.EvaluateTenant(&p, &under, policy.Existing(func(k schema.Key) bool { return hasInstance(was, k) }), policy.At(today))
+	for _, f := range policy.Findings(e.Decisions) {
+		f.Code = CodeBase + f.Code
+		f.Message = "by the policy in force before this change: " + f.Message + "; let the policy come into force in a change of its own first"
+		out = append(out, f)
 	}
 	return out
 }

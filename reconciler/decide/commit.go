@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"berth/reconciler/plan"
 	"berth/schema"
 	"berth/schema/authority"
 	"berth/schema/load"
+	"berth/schema/signature"
 )
 
 // ErrFrozen: a tree must not be taken over as it is: it is empty, its platform
@@ -68,9 +70,10 @@ func (d *Decider) Commit(ctx context.Context, was Standing, steps []Step, today 
 	in := change{previous: was.Tree, unauthorised: was.Unauthorised, authored: map[string]subject{}, today: today, trust: d.o.Authority == nil || was.Tree == nil}
 	var out Decision
 	for i, s := range steps {
-		by := subject{s.By, s.Commit, s.PullRequest, s.Acks}
+		by := subject{Actor: s.By, commit: s.Commit, pullRequest: s.PullRequest, acks: s.Acks}
 		if by.Proof == authority.ProofNone && len(s.Signature) > 0 && !in.trust {
-			if err := d.signed(ctx, &by, in.previous, s); err != nil {
+			var err error
+			if by.signer, err = d.signer(ctx, in.previous, s, today); err != nil {
 				return Decision{}, err
 			}
 		}
@@ -98,16 +101,22 @@ func (d *Decider) Commit(ctx context.Context, was Standing, steps []Step, today 
 	return out, nil
 }
 
-// signed fills in who signed a commit, by the keys in force before it.
-func (d *Decider) signed(ctx context.Context, by *subject, previous schema.Snapshot, s Step) error {
+// signer is who signed a commit, by the keys in force before it and until the
+// end of the day; nil: nobody who is known.
+func (d *Decider) signer(ctx context.Context, previous schema.Snapshot, s Step, today string) (*signature.Signer, error) {
 	before, err := d.o.Loader.Load(ctx, previous)
 	if err != nil {
-		return fmt.Errorf("the tree in force: %w", err)
+		return nil, fmt.Errorf("the tree in force: %w", err)
 	}
-	if who, ok := d.o.Authority.Signer(before.Desired, s.Payload, s.Signature); ok {
-		by.Login, by.ServiceAccount, by.Proof = who.Login, who.ServiceAccount, authority.ProofSignature
+	day, err := time.Parse(time.DateOnly, today)
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	who, err := signature.Keys(d.rules(before.Desired)).Signer(s.Payload, s.Signature, day.Add(24*time.Hour))
+	if err != nil {
+		return nil, nil // it proves nobody
+	}
+	return &who, nil
 }
 
 // Read is what a tree of berth/in-force stands for.
@@ -185,7 +194,8 @@ func (f *forced) verdicts(commit string) []Verdict {
 		if isHeld && !touched {
 			continue // told when it came
 		}
-		v := Verdict{Commit: by.commit, By: by.Actor, PullRequest: by.pullRequest, Document: doc, Authority: f.guard.decisions[doc.File]}
+		scope := authority.Scope{Tenant: doc.Key.Tenant, Project: doc.Key.Project}
+		v := Verdict{Commit: by.commit, By: by.in(scope), PullRequest: by.pullRequest, Document: doc, Authority: f.guard.decisions[doc.File]}
 		if !touched {
 			v.Commit = commit
 		}

@@ -11,6 +11,7 @@ import (
 	"berth/schema/authority"
 	"berth/schema/load"
 	"berth/schema/policy"
+	"berth/schema/signature"
 )
 
 // Options are what decisions of one estate rest on besides its trees.
@@ -25,9 +26,8 @@ type Options struct {
 
 // Authority says who may change what, beyond the role bindings in force.
 type Authority struct {
-	Administrators []string // logins that berth.yaml names
-	// Signer is who signed a commit, by the keys that base declares.
-	Signer func(base *schema.Desired, payload, signature []byte) (authority.Actor, bool)
+	Administrators    []string // logins that berth.yaml names
+	AdministratorKeys []string // and their signing keys
 }
 
 // Decider decides the commits of one estate. It remembers what policy said of
@@ -61,7 +61,7 @@ func (d *Decider) tenant(p *schema.Platform, t, before *schema.TenantEstate, tod
 	if ok {
 		return e
 	}
-	e = policy.EvaluateTenant(p, t, policy.Existing(func(k schema.Key) bool { return hasInstance(before, k) }))
+	e = policy.EvaluateTenant(p, t, policy.Existing(func(k schema.Key) bool { return hasInstance(before, k) }), policy.At(today))
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.judged[k] = e
@@ -95,28 +95,43 @@ func hasInstance(t *schema.TenantEstate, k schema.Key) bool {
 // subject is who a change is decided for.
 type subject struct {
 	authority.Actor
-	commit      string // "": none yet
+	signer      *signature.Signer // who signed the commit, where Actor is nobody; nil: nobody who is known
+	commit      string            // "": none yet
 	pullRequest int
 	acks        []string
 }
 
+// in is who the subject is where a right is needed: what a signing key is said
+// to be counts only where that is said.
+func (s subject) in(scope authority.Scope) authority.Actor {
+	if s.signer == nil || s.Proof != authority.ProofNone {
+		return s.Actor
+	}
+	a, err := s.signer.Actor(scope)
+	if err != nil {
+		return s.Actor
+	}
+	a.BreakGlass = s.BreakGlass
+	return a
+}
+
 // decisions are those about one document: empty where nobody's right is asked.
 func (d *Decider) decisions(s subject, before, main *schema.Desired, key schema.Key, c schema.PathChange) []authority.Decision {
-	needs := authority.Needs(before, main, key, c)
-	if len(needs) == 0 {
-		return nil
+	var out []authority.Decision
+	for _, n := range authority.Needs(before, main, key, c) {
+		out = append(out, authority.Decide(d.rules(before), s.in(n.Scope), []authority.Need{n})...)
 	}
-	return authority.Decide(d.rules(before), s.Actor, needs)
+	return out
 }
 
 func (d *Decider) rules(base *schema.Desired) authority.Rules {
-	return authority.Rules{Base: base, Administrators: d.o.Authority.Administrators}
+	return authority.Rules{Base: base, Administrators: d.o.Authority.Administrators, AdministratorKeys: d.o.Authority.AdministratorKeys}
 }
 
 // may says whether a subject may do something; anybody may where no authority
 // is asked.
 func (d *Decider) may(s subject, base *schema.Desired, p authority.Permission, scope authority.Scope) bool {
-	return d.o.Authority == nil || authority.May(d.rules(base), s.Actor, p, scope).Allowed
+	return d.o.Authority == nil || authority.May(d.rules(base), s.in(scope), p, scope).Allowed
 }
 
 // denial is the first of ds that is denied, for people.

@@ -11,10 +11,14 @@ import (
 	"berth/schema"
 	"berth/schema/authority"
 	"berth/schema/load"
+	"berth/schema/policy"
 )
 
 // CodeFrozen is the code of the finding that a merge would stop the sync.
 const CodeFrozen = "estate.frozen"
+
+// codeWider is policy's code of an overlay that allows more than those above it.
+const codeWider = "policy.wider"
 
 // Repo is what a proposal needs of a repository.
 type Repo interface {
@@ -100,6 +104,8 @@ func (d *Decider) Change(ctx context.Context, in Input, tree schema.Snapshot, to
 	}
 	out.Documents = documents(touched, base.Main, head.Main)
 	out.Diagnostics = caused(touched, d.findings(base, in.Today), d.findings(head, in.Today))
+	now := base.Result.Desired
+	out.Impacted = policy.Impacted(d.evaluate(now, now, in.Today), d.evaluate(head.Result.Desired, now, in.Today))
 	for _, c := range touched {
 		out.Authority = append(out.Authority, head.guard.decisions[c.Path]...)
 	}
@@ -146,7 +152,7 @@ func (d *Decider) base(ctx context.Context, in Input) (*forced, error) {
 // what policy refuses, what moved, and what guards refuse.
 func (d *Decider) findings(f *forced, today string) []schema.Diagnostic {
 	all := slices.Clone(f.Main.Diagnostics)
-	all = append(all, d.refuse(f.before, today)(f.Main.Desired)...)
+	all = append(all, d.refused(f.Main.Desired, f.before, today, func(string) bool { return true })...)
 	all = append(all, moved(f.before, f.Main.Desired)...)
 	all = append(all, f.guard.found...)
 	schema.SortDiagnostics(all)
@@ -165,6 +171,9 @@ func caused(touched []schema.PathChange, base, head []schema.Diagnostic) []schem
 	}
 	out := []schema.Diagnostic{}
 	for _, d := range head {
+		if d.Code == codeWider && !touches(touched, d.File) {
+			d.Severity = schema.SeverityWarning // it is cut to what is above it, and whoever wrote it does not make this change
+		}
 		if touches(touched, d.File) || d.Code != CodeForeign && !before[said{d.File, d.Code, d.Path, d.Message}] {
 			out = append(out, d)
 		}

@@ -26,6 +26,9 @@ type Proposal struct {
 	// Authority is what each changed document needs, and whether somebody has it;
 	// empty where nobody's right is asked.
 	Authority []authority.Decision `json:"authority,omitempty"`
+	// Impacted are the instances in force that policy would refuse after the
+	// change and does not before, or the other way, and what becomes of each.
+	Impacted []schema.Noncompliance `json:"impacted,omitempty"`
 }
 
 // DocumentChange is one document a change touches.

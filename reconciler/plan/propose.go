@@ -22,6 +22,7 @@ type ProposeInput struct {
 	Conflicts   []string
 	Held        []Held
 	Authority   []authority.Decision
+	Impacted    []schema.Noncompliance
 	// Rules are those of a runtime backend, nil for one that is not known.
 	Rules func(backend string) Rules
 }
@@ -34,7 +35,7 @@ type ProposeInput struct {
 func Propose(in ProposeInput) Proposal {
 	p := Proposal{
 		Format: Format, Base: in.Base, Head: in.Head, Conflicts: in.Conflicts,
-		Diagnostics: in.Diagnostics, Documents: in.Documents, Held: in.Held, Authority: in.Authority, Plans: []Plan{},
+		Diagnostics: in.Diagnostics, Documents: in.Documents, Held: in.Held, Authority: in.Authority, Impacted: in.Impacted, Plans: []Plan{},
 	}
 	if in.Memory == nil && in.BaseEffective != nil {
 		in.Memory, p.Assumed = assumed(in.BaseEffective), true
