@@ -1,0 +1,188 @@
+package signature
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rsa"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/ProtonMail/go-crypto/openpgp/armor"
+	"github.com/ProtonMail/go-crypto/openpgp/packet"
+	openpgp "github.com/ProtonMail/go-crypto/openpgp/v2"
+	"github.com/hiddeco/sshsig"
+	"golang.org/x/crypto/ssh"
+)
+
+const (
+	beginSSH = "-----BEGIN SSH SIGNATURE-----"
+	beginPGP = "-----BEGIN PGP SIGNATURE-----"
+	armorKey = "-----BEGIN PGP PUBLIC KEY BLOCK-----"
+
+	// sshNamespace is what git has ssh-keygen sign for: a signature of a file
+	// or of mail is none of a commit.
+	sshNamespace = "git"
+
+	minRSABits = 2048
+
+	// maxSkew is how far ahead of ours the clock of who signs may be.
+	maxSkew = 5 * time.Minute
+)
+
+// CheckKey says why a key that a document declares can prove nothing, if so: it
+// cannot be read, or is of a kind or length that is not accepted. What depends
+// on the time, such as an expired key, is not looked at.
+func CheckKey(text string) error {
+	if strings.HasPrefix(text, armorKey) {
+		_, err := parsePGP(text)
+		return err
+	}
+	blob, err := sshBlob(text)
+	if err != nil {
+		return err
+	}
+	key, err := ssh.ParsePublicKey(blob)
+	if err != nil {
+		return fmt.Errorf("it is no SSH public key: %w", err)
+	}
+	return checkSSH(key)
+}
+
+// sshBlob is the key itself of a line such as "ssh-ed25519 AAAA…".
+func sshBlob(line string) ([]byte, error) {
+	kind, rest, _ := strings.Cut(line, " ")
+	key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(line))
+	if err != nil || rest == "" || key.Type() != kind {
+		return nil, errors.New("it is no SSH public key as in: ssh-ed25519 AAAA…")
+	}
+	return key.Marshal(), nil
+}
+
+// checkSSH says whether a key is of a kind that is accepted.
+func checkSSH(key ssh.PublicKey) error {
+	// What is no plain key, such as a certificate, has another type.
+	switch key.Type() {
+	case ssh.KeyAlgoED25519, ssh.KeyAlgoRSA, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521:
+	default:
+		return fmt.Errorf("keys of type %.40q are not accepted: use ssh-ed25519", key.Type())
+	}
+	wrapped, ok := key.(ssh.CryptoPublicKey)
+	if !ok {
+		return fmt.Errorf("keys of type %q are not accepted: use ssh-ed25519", key.Type())
+	}
+	switch k := wrapped.CryptoPublicKey().(type) {
+	case ed25519.PublicKey, *ecdsa.PublicKey:
+		return nil
+	case *rsa.PublicKey:
+		if k.N.BitLen() < minRSABits {
+			return fmt.Errorf("an RSA key of %d bits is too short: use ssh-ed25519, or at least %d bits", k.N.BitLen(), minRSABits)
+		}
+		return nil
+	default:
+		return fmt.Errorf("keys of type %q are not accepted: use ssh-ed25519", key.Type())
+	}
+}
+
+// verifySSH returns the key by which payload is signed. Whose that is has to be
+// asked next.
+func verifySSH(payload, sig []byte) (ssh.PublicKey, error) {
+	block, rest := pem.Decode(sig)
+	if block == nil || block.Type != sshsig.PEMType || len(block.Headers) > 0 || len(bytes.TrimSpace(rest)) > 0 {
+		return nil, errors.New("its SSH signature cannot be read")
+	}
+	s, err := sshsig.ParseSignature(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("its SSH signature cannot be read: %w", err)
+	}
+	if err := checkSSH(s.PublicKey); err != nil {
+		return nil, err
+	}
+	switch s.HashAlgorithm {
+	case sshsig.HashSHA256, sshsig.HashSHA512:
+	default:
+		return nil, fmt.Errorf("its SSH signature is by the hash %.40q", s.HashAlgorithm)
+	}
+	// An RSA key would verify SHA-1 too.
+	if f := s.Signature.Format; s.PublicKey.Type() == ssh.KeyAlgoRSA && f != ssh.KeyAlgoRSASHA256 && f != ssh.KeyAlgoRSASHA512 {
+		return nil, fmt.Errorf("its SSH signature is %.40q: a hash that is not accepted any more", f)
+	}
+	if err := sshsig.Verify(bytes.NewReader(payload), s, s.PublicKey, s.HashAlgorithm, sshNamespace); err != nil {
+		return nil, fmt.Errorf("its SSH signature does not hold: %w", err)
+	}
+	return s.PublicKey, nil
+}
+
+// parsePGP reads one armored OpenPGP public key.
+func parsePGP(text string) (*openpgp.Entity, error) {
+	keys, err := openpgp.ReadArmoredKeyRing(strings.NewReader(text))
+	if err != nil {
+		return nil, fmt.Errorf("it is no armored OpenPGP public key: %w", err)
+	}
+	if len(keys) != 1 {
+		return nil, fmt.Errorf("it holds %d OpenPGP keys: declare each by itself", len(keys))
+	}
+	if keys[0].PrivateKey != nil {
+		return nil, errors.New("it is a private key: take it out of Git and make a new one")
+	}
+	return keys[0], nil
+}
+
+// parsePGPSignature reads an armored signature of exactly one packet.
+func parsePGPSignature(sig []byte) (*packet.Signature, []byte, error) {
+	block, err := armor.Decode(bytes.NewReader(sig))
+	if err != nil || block.Type != "PGP SIGNATURE" {
+		return nil, nil, errors.New("its OpenPGP signature cannot be read")
+	}
+	raw, err := io.ReadAll(block.Body)
+	if err != nil {
+		return nil, nil, fmt.Errorf("its OpenPGP signature cannot be read: %w", err)
+	}
+	packets := bytes.NewReader(raw)
+	p, err := packet.Read(packets)
+	if err != nil {
+		return nil, nil, fmt.Errorf("its OpenPGP signature cannot be read: %w", err)
+	}
+	s, ok := p.(*packet.Signature)
+	switch {
+	case !ok || packets.Len() > 0:
+		return nil, nil, errors.New("its OpenPGP signature is not one signature by itself")
+	case s.SigType != packet.SigTypeBinary:
+		// One of text is one of many texts: line breaks do not count in it.
+		return nil, nil, errors.New("its OpenPGP signature is not of the commit's bytes")
+	case s.IssuerKeyId == nil:
+		return nil, nil, errors.New("its OpenPGP signature does not say by which key it is")
+	}
+	return s, raw, nil
+}
+
+// verifyPGP says why the signature s, whose packet is raw, is not one of
+// payload by key, if so. What has expired or was revoked by now is none,
+// whenever it claims to have been made.
+func verifyPGP(key *openpgp.Entity, payload []byte, s *packet.Signature, raw []byte, now time.Time) error {
+	if s.CreationTime.After(now) && s.CreationTime.Before(now.Add(maxSkew)) {
+		now = s.CreationTime
+	}
+	config := &packet.Config{
+		Time:       func() time.Time { return now },
+		MinRSABits: minRSABits,
+		// Of the keys' own signatures too, which say what a key may do.
+		RejectHashAlgorithms:        map[crypto.Hash]bool{crypto.SHA1: true, crypto.MD5: true, crypto.RIPEMD160: true},
+		RejectMessageHashAlgorithms: map[crypto.Hash]bool{crypto.SHA1: true, crypto.MD5: true, crypto.RIPEMD160: true},
+	}
+	if _, _, err := openpgp.VerifyDetachedSignature(openpgp.EntityList{key}, bytes.NewReader(payload), bytes.NewReader(raw), config); err != nil {
+		return fmt.Errorf("its OpenPGP signature does not hold: %w", err)
+	}
+	if _, err := key.VerifyPrimaryKey(now, config); err != nil {
+		return fmt.Errorf("its OpenPGP signature is by a key that is not valid any more: %w", err)
+	}
+	if _, ok := key.SigningKeyById(now, *s.IssuerKeyId, config); !ok {
+		return errors.New("its OpenPGP signature is by a key that may not sign any more")
+	}
+	return nil
+}
