@@ -134,6 +134,12 @@ func (j *judge) judge(def string, value any) ([]byte, []problem) {
 	if !ok {
 		return nil, []problem{{code: "schema.value", message: "there is no definition of " + def}}
 	}
+	// CUE takes the square of the number of errors, and a wrong choice among
+	// nine is ten of them: where more is plainly wrong than is told, it is not
+	// asked what else is.
+	if causes := d.shape.wrong(value, ""); len(causes) > maxFindings {
+		return nil, d.shape.complete(causes, value)
+	}
 	v := d.value.Unify(j.ctx.Encode(value))
 	err := v.Validate(cue.Concrete(true), cue.Final())
 	if err == nil {

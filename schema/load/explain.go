@@ -39,6 +39,17 @@ func (s *shape) explain(errs []errors.Error, value any) []problem {
 			causes[path] = sh.mismatch(path, at, e)
 		}
 	}
+	problems := s.complete(causes, value)
+	if len(problems) == 0 && len(errs) > 0 {
+		path, _, _, _ := s.walk(errs[0].Path(), value)
+		return []problem{{path: path, code: "schema.value", message: plain(errs[0])}}
+	}
+	return problems
+}
+
+// complete adds to the wrong values what CUE does not tell beside other errors:
+// fields that are unknown or missing.
+func (s *shape) complete(causes map[string]problem, value any) []problem {
 	meant := map[string]bool{} // misspelt fields that stand for missing ones
 	for _, path := range s.strange(value, "") {
 		if _, ok := causes[path]; !ok {
@@ -50,10 +61,6 @@ func (s *shape) explain(errs []errors.Error, value any) []problem {
 		if _, ok := causes[m.path]; !ok && !meant[m.path] {
 			causes[m.path] = m
 		}
-	}
-	if len(causes) == 0 && len(errs) > 0 {
-		path, _, _, _ := s.walk(errs[0].Path(), value)
-		causes[path] = problem{path: path, code: "schema.value", message: plain(errs[0])}
 	}
 	var problems []problem
 	for _, path := range slices.Sorted(maps.Keys(causes)) {
@@ -261,6 +268,47 @@ func describe(v any) string {
 		}
 	}
 	return fmt.Sprint(v)
+}
+
+// wrong finds the values of another type, and those that are none of the few
+// that may stand, by their paths.
+func (s *shape) wrong(value any, path string) map[string]problem {
+	found := map[string]problem{}
+	s.collect(value, path, found)
+	return found
+}
+
+func (s *shape) collect(value any, path string, found map[string]problem) {
+	switch v := value.(type) {
+	case map[string]any:
+		if s.kind&cue.StructKind != 0 {
+			for name, inner := range v {
+				if sh := s.child(name); sh != nil {
+					sh.collect(inner, child(path, name), found)
+				}
+			}
+			return
+		}
+	case []any:
+		if s.kind&cue.ListKind != 0 {
+			for i, inner := range v {
+				if s.element != nil {
+					s.element.collect(inner, item(path, i), found)
+				}
+			}
+			return
+		}
+	default:
+		if sameKind(s.kind, kindOf(value)) {
+			if len(s.enum) == 0 {
+				return
+			}
+			if text, err := json.Marshal(v); err != nil || slices.Contains(s.enum, string(text)) {
+				return
+			}
+		}
+	}
+	found[path] = s.mismatch(path, value, nil)
 }
 
 // strange finds the fields of value that the definition has not. In what is of
