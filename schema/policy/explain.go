@@ -67,13 +67,22 @@ func (j *judgement) value(name string, v any, steps []Step, field, rule string) 
 	return out
 }
 
+// said is the step of a document for its field; of nobody in particular where
+// the document does not have it and the reader filled it.
+func said(scope Scope, h *schema.Header, field string, says, value any) Step {
+	if _, ok := slices.BinarySearchFunc(h.Fields, field, func(f schema.FieldPos, path string) int { return strings.Compare(f.Path, path) }); !ok {
+		scope = ScopeDefault
+	}
+	return Step{scope, h.At(field), says, value}
+}
+
 func (j *judgement) asks(field string, says, value any) Step {
-	return Step{Scope: ScopeInstance, Source: j.instance.At(field), Says: says, Value: value}
+	return said(ScopeInstance, &j.instance.Header, field, says, value)
 }
 
 func (j *judgement) explainCatalog() []Value {
 	status := func(field string, scope Scope, h *schema.Header, s schema.CatalogStatus, at string) Value {
-		return j.value(field, string(s), []Step{{scope, h.At("spec.status"), string(s), string(s)}}, at, "status")
+		return j.value(field, string(s), []Step{said(scope, h, "spec.status", string(s), string(s))}, at, "status")
 	}
 	denied := false
 	denies := []Step{}
@@ -221,7 +230,7 @@ func (j *judgement) explainConfig() []Value {
 	for _, key := range slices.Sorted(maps.Keys(made)) {
 		var steps []Step
 		if says, ok := under[key]; ok {
-			steps = append(steps, Step{ScopeVersion, j.version.At("spec.manifest.parameters." + key), canonical(says), canonical(alone[key])})
+			steps = append(steps, said(ScopeVersion, &j.version.Header, "spec.manifest.parameters."+key, canonical(says), canonical(alone[key])))
 		}
 		if says, ok := over[key]; ok {
 			steps = append(steps, j.asks("spec.config."+key, canonical(says), canonical(made[key])))

@@ -9,9 +9,9 @@ import (
 // strictest is what the layers say becomes of instances that are no longer
 // allowed, and the layer that says it: stop before hold, the earlier day before
 // the later, the wider layer of equal ones. A stop without a day would be a
-// silent one; the reader lets none through, and here it counts as hold.
+// silent one; the reader lets none through, and it is none.
 func strictest(layers []layer) (n schema.Noncompliant, by layer, ok bool) {
-	stops := func(n schema.Noncompliant) bool { return n.Action == schema.NoncompliantStop && n.GraceUntil != "" }
+	stops := func(n schema.Noncompliant) bool { return n.Action == schema.NoncompliantStop }
 	for _, l := range layers {
 		said := l.noncompliant
 		switch {
@@ -43,7 +43,7 @@ func (j *judgement) becomes(today string) {
 	switch {
 	case n.GraceUntil == "":
 		j.say(schema.Allow, rule, source, field, was, was, "policy no longer allows it; it stays as it is, and takes no change that does not comply")
-	case today == "" || today < n.GraceUntil:
+	case today < n.GraceUntil: // as it is where nobody says which day it is
 		out.Fate = schema.FateStopping
 		j.say(schema.Allow, rule, source, field, was, was, "policy no longer allows it; it stays as it is until %s begins, UTC, and is then stopped unless it complies", n.GraceUntil)
 	default:

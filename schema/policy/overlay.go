@@ -12,8 +12,8 @@ import (
 // Scope is where a layer stands.
 type Scope string
 
-// The scopes, from wide to narrow. What a version says and an instance asks for
-// comes after them.
+// The scopes: the layers of policy from wide to narrow, and the documents whose
+// values they meet. Default is what nobody said and the reader filled in.
 const (
 	ScopePlatform    Scope = "platform"
 	ScopeTenant      Scope = "tenant"
@@ -21,6 +21,7 @@ const (
 	ScopeApp         Scope = "app"
 	ScopeVersion     Scope = "version"
 	ScopeInstance    Scope = "instance"
+	ScopeDefault     Scope = "default"
 )
 
 // layer is one overlay, and where it stands.
@@ -56,15 +57,16 @@ func platformLayers(p *schema.Platform) []layer {
 // A list of a tenant's would else allow whatever the tenant likes.
 func ownSources(p *schema.Platform) layer {
 	l := layer{Overlay: schema.Overlay{ArtifactSourceAllowlist: []string{}}, scope: ScopePlatform,
-		header: &schema.Header{File: "platform/artifact-sources"}, prefix: "spec"}
-	for i, name := range slices.Sorted(maps.Keys(p.ArtifactSources)) {
+		header: &schema.Header{File: "platform/artifact-sources"}, prefix: "spec.host"}
+	for _, name := range slices.Sorted(maps.Keys(p.ArtifactSources)) {
 		s := p.ArtifactSources[name]
-		if i == 0 {
+		if s.Spec.Host == "" {
+			continue
+		}
+		if len(l.ArtifactSourceAllowlist) == 0 {
 			l.header = &s.Header
 		}
-		if s.Spec.Host != "" {
-			l.ArtifactSourceAllowlist = append(l.ArtifactSourceAllowlist, s.Spec.Host)
-		}
+		l.ArtifactSourceAllowlist = append(l.ArtifactSourceAllowlist, s.Spec.Host)
 	}
 	return l
 }

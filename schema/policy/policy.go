@@ -235,15 +235,13 @@ func (j *judgement) roles() []schema.EffectiveRole {
 			Count: want.Count, SKUs: j.skus("spec.roles."+name+".sku", want.SKU), GPUs: want.GPUs, CPUs: want.CPUs, MemoryMiB: want.MemoryMiB,
 		})
 	}
-	slices.SortStableFunc(roles, func(a, b schema.EffectiveRole) int {
-		switch {
-		case a.ControlPlane == b.ControlPlane:
+	rank := func(r schema.EffectiveRole) int {
+		if r.ControlPlane {
 			return 0
-		case a.ControlPlane:
-			return -1
 		}
 		return 1
-	})
+	}
+	slices.SortStableFunc(roles, func(a, b schema.EffectiveRole) int { return cmp.Compare(rank(a), rank(b)) })
 	k := maxGPUs()
 	if most, by, ok := k.least(j.layers); ok && j.gpus > most {
 		j.say(schema.Deny, k.key, by.at(k.key), "spec.roles", strconv.Itoa(j.gpus), strconv.Itoa(most), "asks for %d GPUs, at most %d are allowed", j.gpus, most)

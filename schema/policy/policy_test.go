@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -23,6 +24,15 @@ func lab(t *testing.T, over map[string]string) *schema.Desired {
 	t.Helper()
 	return estate(t, "../../examples/lab", over)
 }
+
+// loader is one for all tests: making it takes longer than reading an estate.
+var loader = sync.OnceValues(func() (*load.Loader, error) {
+	slurm, err := os.ReadFile("../../runtimes/slurm/config.cue")
+	if err != nil {
+		return nil, err
+	}
+	return load.New(load.Options{Backends: map[string]string{"slurm": string(slurm)}})
+})
 
 func estate(t *testing.T, root string, over map[string]string) *schema.Desired {
 	t.Helper()
@@ -43,9 +53,7 @@ func estate(t *testing.T, root string, over map[string]string) *schema.Desired {
 			files[path] = content
 		}
 	}
-	slurm, err := os.ReadFile("../../runtimes/slurm/config.cue")
-	require.NoError(t, err)
-	l, err := load.New(load.Options{Backends: map[string]string{"slurm": string(slurm)}})
+	l, err := loader()
 	require.NoError(t, err)
 	r, err := l.Load(context.Background(), load.Files(files))
 	require.NoError(t, err)

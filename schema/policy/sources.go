@@ -15,9 +15,8 @@ import (
 // tenant. Sources of type file are on Berth's own host: only the platform has
 // such, and no host pattern binds them.
 //
-// A source's host may be a pattern; then all that it stands for must be
-// allowed. The Decision is of the source, at its host; where it is refused its
-// Verdict is Deny.
+// The Decision is of the source, at its host; where it is refused its Verdict is
+// Deny.
 func SourceAllowed(p *schema.Platform, t *schema.TenantEstate, project, app string, source *schema.ArtifactSource) (schema.Decision, bool) {
 	layers := platformLayers(p)
 	if t != nil {
@@ -51,12 +50,9 @@ func sourceAllowed(layers []layer, tenant string, s *schema.ArtifactSource) (sch
 		d.Verdict, d.Message = schema.Allow, "a directory of the platform's"
 		return d, true
 	}
-	if l, witness, refused := k.refuses(s.Spec.Host, layers); refused {
+	if l, _, refused := k.refuses(s.Spec.Host, layers); refused {
 		d.Source = l.at(k.key)
-		d.Message = fmt.Sprintf("%s is not allowed, %s", witness, only(k.of(l.Overlay)))
-		if witness != s.Spec.Host {
-			d.Message = fmt.Sprintf("%s, which is one of %s, is not allowed, %s", witness, s.Spec.Host, only(k.of(l.Overlay)))
-		}
+		d.Message = fmt.Sprintf("%s is not allowed, %s", s.Spec.Host, only(k.of(l.Overlay)))
 		return d, false
 	}
 	// The platform's layers always have a list; the narrowest that has one is

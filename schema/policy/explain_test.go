@@ -1,0 +1,87 @@
+package policy_test
+
+import (
+	"encoding/json"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/schema"
+	"berth/schema/policy"
+)
+
+// The chain of each value, with every kind of layer in it.
+func TestExplain(t *testing.T) {
+	data, err := os.ReadFile("../../examples/lab/" + slurmVersion)
+	require.NoError(t, err)
+	d := lab(t, map[string]string{
+		slurmVersion:              string(data),
+		registryFile:              source("registry", "type: oci\nhost: registry.example:5000"),
+		"platform/policy/zz.yaml": document("Policy", "zz", "artifact_source_allowlist: [\"*.example\"]\nhard_deny: {apps: [ray]}\nnoncompliant: {action: stop, grace_until: 2027-01-31}"),
+		physPolicy:                document("Policy", "policy", "max_gpus_per_instance: 6\nallowed_regions: [lab, mars]\nmax_instances_per_project: 2"),
+		entitlement:               document("Entitlement", "slurm", "enabled: true\npolicy_overrides: {allowed_skus: [cpu-small, gpu-a100-4], max_gpus_per_instance: 7, artifact_source_allowlist: [registry.example]}"),
+		trainFile:                 instance("train", "regions: [mars, lab]\nroles: {worker: {count: 2, sku: gpu-a100-2, gpus: {count: 2}}}\nconfig: {scheduler: {interval_seconds: 5}}"),
+	})
+	e, ok := policy.Explain(d.Platform, d.Tenants["physics"], train, everything, policy.At("2027-01-31"))
+	require.True(t, ok)
+	got, err := json.MarshalIndent(e, "", "  ")
+	require.NoError(t, err)
+	if *update {
+		require.NoError(t, os.WriteFile("testdata/explain.json", append(got, '\n'), 0o644))
+	}
+	want, err := os.ReadFile("testdata/explain.json")
+	require.NoError(t, err)
+	require.Equal(t, string(want), string(got)+"\n")
+}
+
+// What is not there is not explained.
+func TestExplainNothing(t *testing.T) {
+	d := lab(t, nil)
+	for _, key := range []schema.Key{
+		schema.InstanceKey("physics", "lattice", "nobody"), schema.InstanceKey("physics", "nowhere", "train"), schema.InstanceKey("biology", "lattice", "train"),
+	} {
+		_, ok := policy.Explain(d.Platform, d.Tenants["physics"], key)
+		require.False(t, ok)
+	}
+}
+
+// The two maxima of instances are told apart: of the project, and of the app in it.
+func TestExplainCounts(t *testing.T) {
+	b := schema.InstanceKey("physics", "lattice", "b")
+	d := lab(t, map[string]string{
+		physPolicy:  document("Policy", "policy", "max_instances_per_project: 2"),
+		entitlement: document("Entitlement", "slurm", "enabled: true\npolicy_overrides: {max_instances_per_project: 1}"),
+		"tenants/physics/projects/lattice/instances/a.yaml": instance("a", ""),
+		"tenants/physics/projects/lattice/instances/b.yaml": instance("b", "")})
+	e, ok := policy.Explain(d.Platform, d.Tenants["physics"], b)
+	require.True(t, ok)
+	require.True(t, e.Denied)
+	require.Nil(t, e.Noncompliance, "it is new")
+	seen := 0
+	for _, v := range e.Values {
+		switch v.Field {
+		case "max_instances_per_project":
+			seen++
+			require.Equal(t, 2, v.Value)
+			require.Equal(t, 3, v.Asked)
+			require.Empty(t, v.Decisions, "it is the second")
+		case "max_instances_of_app":
+			seen++
+			require.Equal(t, 1, v.Value)
+			require.Equal(t, 3, v.Asked)
+			require.Len(t, v.Decisions, 1)
+			require.Equal(t, entitlement, v.Decisions[0].Source.File)
+		}
+	}
+	require.Equal(t, 2, seen)
+}
+
+func TestText(t *testing.T) {
+	for want, v := range map[string]any{
+		"any": nil, "none": []string{}, "a, b": []string{"a", "b"}, "lab": "lab", "3": 3, "true": true,
+		`{"a":[1]}`: json.RawMessage(`{"a":[1]}`), `{"action":"hold"}`: schema.Noncompliant{Action: schema.NoncompliantHold},
+	} {
+		require.Equal(t, want, policy.Text(v))
+	}
+}

@@ -1,0 +1,79 @@
+package policy_test
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+)
+
+// mutant is one way to break the package, and the test that notices.
+type mutant struct {
+	name, file, was, is, test string
+}
+
+func mutants() []mutant {
+	return []mutant{
+		{"a suffix stands for itself", "hosts.go", `strings.CutPrefix(host, "*")`, `strings.CutPrefix(host, "*.")`, "TestHostPatterns"},
+		{"an empty list allows all", "overlay.go", `case allowed == nil:`, `case len(allowed) == 0:`, "TestLayersOnlyNarrow"},
+		{"the greatest maximum", "overlay.go", `*m < n)`, `*m > n)`, "TestLayersOnlyNarrow"},
+		{"a tenant's list is the first", "overlay.go", `return append([]layer{ownSources(p)}, ls...)`, `return ls`, "TestSourceAllowed"},
+		{"no source of the platform's, any host", "overlay.go", `schema.Overlay{ArtifactSourceAllowlist: []string{}}`, `schema.Overlay{}`, "TestWider"},
+		{"another tenant's source", "sources.go", `case !own && s.Key.Tenant != tenant:`, `case false:`, "TestSourceAllowed"},
+		{"a tenant's directory", "sources.go", `if !own {`, `if false {`, "TestATenantHasNoDirectory"},
+		{"the project's artifacts by the tenant's layers", "sources.go", `if ent := project.Entitlements[a.Spec.App]; ent != nil {`, `if ent := project.Entitlements[a.Spec.App]; false {`, "TestEntitlementsBindArtifacts"},
+		{"versions from anywhere", "sources.go", `if d, ok := sourceAllowed(j.layers, j.key.Tenant, source); !ok {`, `if d, ok := sourceAllowed(j.layers, j.key.Tenant, source); ok && false {`, "TestVersionsFromRefusedSources"},
+		{"one more is not wider", "wider.go", `*n > most {`, `*n > most+1 {`, "TestWider"},
+		{"wider than the platform only", "wider.go", `wider(above, entitlementLayers(nil, e)[0])`, `wider(platform, entitlementLayers(nil, e)[0])`, "TestWider"},
+		{"the later day", "noncompliant.go", `said.GraceUntil < n.GraceUntil`, `said.GraceUntil > n.GraceUntil`, "TestNoncompliant"},
+		{"a day late", "noncompliant.go", `today < n.GraceUntil`, `today <= n.GraceUntil`, "TestNoncompliant"},
+		{"stopped, so allowed", "noncompliant.go", `.Verdict = schema.Stop`, `.Verdict = schema.Allow`, "TestNoncompliant"},
+		{"another day is no news", "noncompliant.go", `a.Day == b.Day`, `true`, "TestImpacted"},
+		{"held ones make room", "policy.go", `if denied && j.new {`, `if denied {`, "TestWhatIsHeldCounts"},
+		{"who looks has an account", "users.go", `authority.QueueSubmit)`, `authority.InstanceRead)`, "TestUsers"},
+		{"a service account is a person", "users.go", ` && m.ServiceAccount == ""`, ``, "TestServiceAccountsHaveNoUser"},
+		{"explained by the layers above", "explain.go", `k.allow(nil, layers[:i+1])`, `k.allow(nil, layers[:i])`, "TestExplain"},
+	}
+}
+
+// Each mutant is killed by the test that is there for it: the tests say what
+// the package promises, not just what it does.
+func TestMutants(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the package anew for each mutant")
+	}
+	here, err := os.Getwd()
+	require.NoError(t, err)
+	var g errgroup.Group
+	g.SetLimit(2)
+	survived := make([]string, len(mutants()))
+	for i, m := range mutants() {
+		source, err := os.ReadFile(m.file)
+		require.NoError(t, err)
+		require.Equal(t, 1, strings.Count(string(source), m.was), "%s: %s has %q", m.name, m.file, m.was)
+		dir := t.TempDir()
+		file, overlay := filepath.Join(dir, m.file), filepath.Join(dir, "overlay.json")
+		require.NoError(t, os.WriteFile(file, []byte(strings.Replace(string(source), m.was, m.is, 1)), 0o600))
+		replace, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(here, m.file): file}})
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(overlay, replace, 0o600))
+		g.Go(func() error {
+			out, err := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-vet=off", "-ldflags=-s -w", "-overlay", overlay, "-run", "^"+m.test+"$", ".").CombinedOutput()
+			if err == nil || !strings.Contains(string(out), "--- FAIL: "+m.test) {
+				survived[i] = string(out)
+			}
+			return nil
+		})
+	}
+	require.NoError(t, g.Wait())
+	for i, m := range mutants() {
+		if survived[i] != "" {
+			t.Errorf("%s (%s): %s does not notice:\n%s", m.name, m.file, m.test, survived[i])
+		}
+	}
+}

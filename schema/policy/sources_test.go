@@ -1,0 +1,131 @@
+package policy_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/schema"
+	"berth/schema/policy"
+)
+
+const (
+	registryFile   = "platform/artifact-sources/registry.yaml"
+	departmentFile = "tenants/physics/artifact-sources/department.yaml"
+	solverFile     = "tenants/physics/projects/lattice/artifacts/solver.yaml"
+)
+
+func source(name, spec string) string { return document("ArtifactSource", name, spec) }
+
+// Which layer allows or refuses a source, for whom.
+func TestSourceAllowed(t *testing.T) {
+	noList := document("Policy", "campus", "allowed_regions: [campus-north, campus-south]")
+	narrow := map[string]string{
+		"tenants/physics/projects/lattice/entitlements/slurm.yaml": document("Entitlement", "slurm", "enabled: true\npolicy_overrides: {artifact_source_allowlist: [registry.campus.example]}"),
+	}
+	for name, tc := range map[string]struct {
+		over    map[string]string
+		source  string // tenant/name, or name of the platform's
+		tenant  string
+		project string
+		want    string // verdict, and the layer
+		message string
+	}{
+		"a tenant's that the platform lists":         {nil, "physics/department", "physics", "lattice", "allow " + campusPolicy + ":11", "registry.physics.example is allowed"},
+		"not within what the entitlement leaves":     {narrow, "physics/department", "physics", "lattice", "deny " + entitlement + ":7", "registry.physics.example is not allowed, only registry.campus.example"},
+		"another project's entitlement is no matter": {narrow, "physics/department", "physics", "collider", "allow " + campusPolicy + ":11", "registry.physics.example is allowed"},
+		"the platform's":                             {nil, "registry", "physics", "lattice", "allow " + campusPolicy + ":11", "registry.campus.example is allowed"},
+		"the platform's, listed by nobody":           {map[string]string{campusPolicy: noList}, "registry", "physics", "lattice", "allow platform/artifact-sources/registry.yaml:8", "registry.campus.example is allowed"},
+		"a tenant's, listed by nobody":               {map[string]string{campusPolicy: noList}, "physics/department", "physics", "", "deny platform/artifact-sources/registry.yaml:8", "registry.physics.example is not allowed, only registry.campus.example"},
+		"a tenant's, listed only by the tenant": {map[string]string{campusPolicy: noList, physPolicy: document("Policy", "policy", "artifact_source_allowlist: [registry.physics.example]")},
+			"physics/department", "physics", "", "deny platform/artifact-sources/registry.yaml:8", "registry.physics.example is not allowed, only registry.campus.example"},
+		"another tenant's": {nil, "physics/department", "biology", "", "deny " + departmentFile + ":4", "ArtifactSource physics/department is for its own tenant alone"},
+		"a directory":      {nil, "mirror", "physics", "lattice", "allow platform/artifact-sources/mirror.yaml:6", "a directory of the platform's"},
+		"another port": {map[string]string{campusPolicy: document("Policy", "campus", `artifact_source_allowlist: ["registry.campus.example:443"]`)},
+			"registry", "", "", "deny " + campusPolicy + ":6", "registry.campus.example is not allowed, only registry.campus.example:443"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := estate(t, campusRoot, tc.over)
+			s := d.Platform.ArtifactSources[tc.source]
+			if tenant, name, ok := strings.Cut(tc.source, "/"); ok {
+				s = d.Tenants[tenant].ArtifactSources[name]
+			}
+			got, ok := policy.SourceAllowed(d.Platform, d.Tenants[tc.tenant], tc.project, "slurm", s)
+			require.Equal(t, tc.want, fmt.Sprintf("%s %s:%d", got.Verdict, got.Source.File, got.Source.Line))
+			require.Equal(t, tc.message, got.Message)
+			require.Equal(t, got.Verdict == schema.Allow, ok)
+			require.Equal(t, "artifact_source_allowlist", got.Rule)
+			require.Equal(t, s.Key, got.Key)
+			require.Equal(t, s.File, got.At.File)
+		})
+	}
+}
+
+// The reader lets no tenant have a directory; policy would not either.
+func TestATenantHasNoDirectory(t *testing.T) {
+	s := &schema.ArtifactSource{Header: schema.Header{Key: schema.Key{Kind: schema.KindArtifactSource, Tenant: "a", Name: "s"}, File: "s.yaml"},
+		Spec: schema.ArtifactSourceSpec{Type: schema.SourceFile, Directory: "/srv"}}
+	d, ok := policy.SourceAllowed(&schema.Platform{}, &schema.TenantEstate{Name: "a"}, "", "", s)
+	require.False(t, ok)
+	require.Equal(t, "spec.type", d.Field)
+}
+
+// What is refused is found at the source and at whatever uses it, with the
+// place that refuses it, and nowhere else.
+func TestSourcesRefused(t *testing.T) {
+	say := func(over map[string]string, opts ...policy.Option) (all []string) {
+		for _, d := range policy.Findings(policy.Evaluate(estate(t, campusRoot, over), opts...).Decisions) {
+			all = append(all, d.String())
+		}
+		return all
+	}
+	require.Empty(t, say(nil))
+
+	require.Equal(t, []string{
+		departmentFile + ":7:9: error: spec.host: registry.physics.example is not allowed, only registry.campus.example (" + physPolicy + ":6) [policy.artifact_source_allowlist]",
+		"tenants/physics/projects/lattice/artifacts/solver-next.yaml:8:11: error: spec.source: it comes from ArtifactSource physics/department: registry.physics.example is not allowed, only registry.campus.example (" + physPolicy + ":6) [policy.artifact_source_allowlist]",
+		solverFile + ":8:11: error: spec.source: it comes from ArtifactSource physics/department: registry.physics.example is not allowed, only registry.campus.example (" + physPolicy + ":6) [policy.artifact_source_allowlist]",
+	}, say(map[string]string{physPolicy: document("Policy", "policy", "artifact_source_allowlist: [registry.campus.example]")}))
+
+	require.Equal(t, []string{
+		registryFile + ":8:9: error: spec.host: elsewhere.example is not allowed, only *.physics.example, registry.campus.example (" + campusPolicy + ":11) [policy.artifact_source_allowlist]",
+		"tenants/biology/projects/genomes/artifacts/aligner.yaml:7:11: error: spec.source: it comes from ArtifactSource registry: elsewhere.example is not allowed, only *.physics.example, registry.campus.example (" + campusPolicy + ":11) [policy.artifact_source_allowlist]",
+	}, say(map[string]string{registryFile: "#\n" + source("registry", "type: oci\nhost: elsewhere.example")}))
+}
+
+// An instance is not made from what its tenant may not fetch.
+func TestVersionsFromRefusedSources(t *testing.T) {
+	over := map[string]string{
+		"platform/artifact-sources/mirror.yaml": source("mirror", "type: http\nhost: registry.campus.example"),
+		physPolicy:                              document("Policy", "policy", `artifact_source_allowlist: ["*.physics.example"]`),
+	}
+	e := policy.Evaluate(estate(t, campusRoot, over))
+	denied := e.Denied(train)
+	require.Len(t, denied, 1)
+	require.Equal(t, "spec.version", denied[0].Field)
+	require.Equal(t, "the artifact packages of AppVersion slurm/22-05 comes from ArtifactSource mirror: registry.campus.example is not allowed, only *.physics.example", denied[0].Message)
+	require.Equal(t, physPolicy, denied[0].Source.File)
+	require.Empty(t, e.Denied(folding), "another tenant's go on")
+
+	over = map[string]string{"platform/artifact-sources/mirror.yaml": source("mirror", "type: http\nhost: elsewhere.example")}
+	e = policy.Evaluate(estate(t, campusRoot, over))
+	require.NotEmpty(t, e.Denied(train))
+	version := e.Denied(schema.Key{Kind: schema.KindAppVersion, Parent: "slurm", Name: "22-05"})
+	require.Len(t, version, 1)
+	require.Equal(t, "spec.manifest.artifacts.packages.source", version[0].Field)
+	require.Equal(t, slurmVersion, version[0].At.File)
+}
+
+// What a project publishes for an app comes from where its entitlement to the
+// app lets it; the source itself is the tenant's.
+func TestEntitlementsBindArtifacts(t *testing.T) {
+	e := policy.Evaluate(estate(t, campusRoot, map[string]string{
+		entitlement: document("Entitlement", "slurm", "enabled: true\npolicy_overrides: {artifact_source_allowlist: [registry.campus.example]}")}))
+	var files []string
+	for _, d := range policy.Findings(e.Decisions) {
+		files = append(files, d.File)
+	}
+	require.Equal(t, []string{"tenants/physics/projects/lattice/artifacts/solver-next.yaml", solverFile}, files)
+}
