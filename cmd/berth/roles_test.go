@@ -2,14 +2,18 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"berth/schema"
 	"berth/schema/authority"
+	"berth/schema/load"
 )
 
 // What `berth explain --roles` prints is the table that decides.
@@ -42,3 +46,25 @@ func TestPrintRoles(t *testing.T) {
 type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errors.New("full") }
+
+// Of a real estate every document needs something, whatever becomes of it.
+func TestEveryDocumentNeedsAPermission(t *testing.T) {
+	snap, err := load.Dir(filepath.Join(moduleRoot, "examples/campus"))
+	require.NoError(t, err)
+	l, err := load.New(load.Options{Backends: map[string]string{"slurm": "#Config: {...}\n#Parameters: {...}"}})
+	require.NoError(t, err)
+	r, err := l.Load(context.Background(), snap)
+	require.NoError(t, err)
+	seen := 0
+	for path, key := range r.Documents() {
+		for _, c := range []schema.PathChange{{Path: path, To: "2"}, {Path: path, From: "1", To: "2"}, {Path: path, From: "1"}} {
+			needs := authority.Needs(r.Desired, r.Desired, key, c)
+			require.NotEmpty(t, needs, path)
+			for _, dec := range authority.Decide(authority.Rules{Base: r.Desired}, authority.Actor{Login: "mallory", Proof: authority.ProofPullRequest, BreakGlass: "x"}, needs) {
+				require.False(t, dec.Allowed, path)
+			}
+		}
+		seen++
+	}
+	require.Greater(t, seen, 30)
+}

@@ -38,19 +38,23 @@ func campus() world {
 			ServiceAccounts: map[string]*schema.ServiceAccount{},
 			SharedRuntimes:  map[string]*schema.SharedRuntimeEstate{"cluster": shared("cluster")}}
 		for _, project := range projects {
-			t.Projects[project] = &schema.ProjectEstate{Name: project,
-				Project:         &schema.Project{Header: head(schema.Key{Kind: schema.KindProject, Tenant: tenant, Name: project})},
-				Instances:       map[string]*schema.Instance{},
-				Entitlements:    map[string]*schema.Entitlement{},
-				ServiceAccounts: map[string]*schema.ServiceAccount{},
-				Artifacts:       map[string]*schema.Artifact{},
-				Contributions:   map[string]*schema.Contribution{},
-				Operations:      map[string]*schema.MemberOperation{},
-			}
+			t.Projects[project] = empty(tenant, project)
 		}
 		w.Tenants[tenant] = t
 	}
 	return w
+}
+
+func empty(tenant, project string) *schema.ProjectEstate {
+	return &schema.ProjectEstate{Name: project,
+		Project:         &schema.Project{Header: head(schema.Key{Kind: schema.KindProject, Tenant: tenant, Name: project})},
+		Instances:       map[string]*schema.Instance{},
+		Entitlements:    map[string]*schema.Entitlement{},
+		ServiceAccounts: map[string]*schema.ServiceAccount{},
+		Artifacts:       map[string]*schema.Artifact{},
+		Contributions:   map[string]*schema.Contribution{},
+		Operations:      map[string]*schema.MemberOperation{},
+	}
 }
 
 func shared(name string) *schema.SharedRuntimeEstate {

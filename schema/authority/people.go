@@ -98,9 +98,12 @@ func (m member) speaksFor(from Scope) bool {
 // glass is better. key, unless "", must speak for it.
 func (r Rules) best(login, key string, n Need) (best member, found, glass bool) {
 	for m := range r.members(n.Scope) {
+		if !sameLogin(m.Login, login) {
+			continue
+		}
 		meets, glass := m.meets(n)
 		switch {
-		case !meets || !sameLogin(m.Login, login) || key != "" && !r.vouched(login, key, m.from, n.Scope):
+		case !meets || key != "" && !r.vouched(login, key, m.from, n.Scope):
 		case !glass:
 			return m, true, false
 		case !found:
