@@ -23,7 +23,7 @@ func TestHeaderOfEveryKind(t *testing.T) {
 	r, err := loader.Load(context.Background(), snap)
 	require.NoError(t, err)
 	kinds := map[string]bool{}
-	for file, key := range r.Documents {
+	for file, key := range r.Documents() {
 		h := r.Desired.Header(key)
 		require.NotNil(t, h, key)
 		require.Equal(t, file, h.File)

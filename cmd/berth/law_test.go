@@ -57,6 +57,7 @@ var law = map[string][]string{
 	"berth/webhooks/github":            {"berth/schema", "berth/reconciler/plan", "berth/reconciler/report", "berth/reconciler"},
 	"berth/webhooks/github/githubtest": {},
 	"berth/examples":                   {},
+	"berth/examples/large":             {"berth/examples"},
 	"berth/cmd/berth":                  {"berth/..."},
 	"berth/cmd/berth-host":             {"berth/runtimes", "berth/runtimes/host/agent", "berth/runtimes/slurm/profile"},
 }

@@ -78,7 +78,7 @@ func validate(ctx context.Context, loader *load.Loader, dir string) (*validation
 	if err != nil {
 		return nil, &exitError{1, err}
 	}
-	if len(r.Documents) == 0 && len(r.Diagnostics) == 0 {
+	if r.Len() == 0 && len(r.Diagnostics) == 0 {
 		return nil, &exitError{2, fmt.Errorf("validate: no estate in %s: there are no documents below platform/ or tenants/", dir)}
 	}
 	// What stands in a directory may be running for long: what policy forbids
@@ -86,13 +86,13 @@ func validate(ctx context.Context, loader *load.Loader, dir string) (*validation
 	effective := policy.Evaluate(r.Desired, policy.Existing(func(schema.Key) bool { return true }))
 	v := &validation{
 		Format:      "berth.validate/v1",
-		Diagnostics: append(slices.Clone(r.Diagnostics), policy.Findings(effective.Decisions)...),
+		Diagnostics: slices.Concat(r.Diagnostics, policy.Findings(effective.Decisions), policy.Wider(r.Desired)),
 	}
 	if !filepath.IsAbs(dir) {
 		v.prefix = filepath.ToSlash(filepath.Clean(dir))
 	}
 	schema.SortDiagnostics(v.Diagnostics)
-	v.Summary.Documents = len(r.Documents)
+	v.Summary.Documents = r.Len()
 	wrong := map[string]bool{}
 	for _, d := range v.Diagnostics {
 		switch d.Severity {

@@ -1,7 +1,9 @@
 package load
 
 import (
+	"crypto/sha256"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -17,47 +19,63 @@ type refusal struct {
 	needs   []string
 }
 
-// print adds what is refused beforehand to a fingerprint.
-func print(of string, refused []refusal) string {
+// print is a fingerprint of what a part meets: what it sees of the catalog, and
+// what is refused beforehand.
+func print(catalog, own [sha256.Size]byte, refused []refusal) [sha256.Size]byte {
+	of := slices.Concat(catalog[:], own[:])
 	for _, r := range refused {
-		of += "\x00!" + r.doc.file.Path + " " + r.finding.Message
+		of = fmt.Appendf(of, "\x00!%s %s", r.doc.file.Path, r.finding.Message)
 	}
-	return of
+	return sha256.Sum256(of)
 }
 
 // identities makes sure that in a part one uid is of one document, as by it a
 // document that moves stays what it is. Who holds a uid keeps it; among new
 // ones, the first by path has it. A uid is no secret: another tenant's copy of
 // it says nothing about anybody.
-func (e *estate) identities(held claims) map[*part][]refusal {
-	e.claims = claims{}
+func (e *estate) identities() map[*part][]refusal {
 	refused := map[*part][]refusal{}
-	for _, p := range e.parts {
-		bearers := map[string][]*document{}
-		for _, doc := range p.identified {
-			bearers[doc.header.UID] = append(bearers[doc.header.UID], doc)
+	for _, s := range e.parts {
+		if len(s.twins) == 0 {
+			continue
 		}
-		for _, uid := range sortedNames(bearers) {
-			what, all := "id "+p.name+" "+uid, bearers[uid]
-			owner := all[max(0, slices.IndexFunc(all, func(d *document) bool { return d.file.Path == held[what] }))]
-			e.claims[what] = owner.file.Path
-			there := owner.header.At("metadata.uid")
-			for _, doc := range all {
-				if doc != owner {
-					refused[p] = append(refused[p], refusal{doc, found(doc, "metadata.uid", schema.SeverityError, "conflict.uid",
-						fmt.Sprintf("the uid %s is that of %s already (%s:%d): a uid is of one document; for a new one take it away, or choose another", uid, owner.key, there.File, there.Line)), []string{there.File}})
-				}
+		e.free, s.owners = false, map[string]string{}
+		for _, doc := range s.twins { // by uid and path
+			uid := doc.header.UID
+			if _, ok := s.owners[uid]; ok {
+				continue
+			}
+			s.owners[uid] = doc.file.Path
+			if held := e.held.owner(s.name, uid); slices.ContainsFunc(s.twins, func(d *document) bool { return d.header.UID == uid && d.file.Path == held }) {
+				s.owners[uid] = held
+			}
+		}
+		for _, doc := range s.twins {
+			uid := doc.header.UID
+			if owner := s.byFile[s.owners[uid]]; doc != owner {
+				there := owner.header.At("metadata.uid")
+				refused[s.part] = append(refused[s.part], refusal{doc, found(doc, "metadata.uid", schema.SeverityError, "conflict.uid",
+					fmt.Sprintf("the uid %s is that of %s already (%s:%d): a uid is of one document; for a new one take it away, or choose another", uid, owner.key, there.File, there.Line)), []string{there.File}})
 			}
 		}
 	}
 	return refused
 }
 
-// claims are Unix accounts and identities: "name alice" is "20001", "uid 20001"
-// is "alice", "id tenants/physics 3f2a" is the path of the tenant's document
-// with that uid.
-type claims map[string]string
+// owner is the path of a part's document that has a uid, or "".
+func (r *Result) owner(part, uid string) string {
+	s := r.part(part)
+	if s == nil {
+		return ""
+	}
+	if path, ok := s.owners[uid]; ok {
+		return path
+	}
+	return s.ids[uid]
+}
 
+// claimant is one claim of a document, to a Unix account: "name alice" is
+// "20001", "uid 20001" is "alice", "user alice" is the login "alice-forge".
 type claimant struct {
 	doc  *document
 	what string
@@ -65,57 +83,190 @@ type claimant struct {
 	path string
 }
 
+// claimed is what the documents of a part that stand in it claim.
+type claimed struct {
+	docs []*document
+	says map[string]string
+	torn bool // they contradict each other
+}
+
+func claimedBy(p *part, v *verdict) *claimed {
+	c := &claimed{says: map[string]string{}}
+	for _, doc := range p.claiming {
+		if v.out[doc.file.Path] {
+			continue
+		}
+		c.docs = append(c.docs, doc)
+		for _, claim := range doc.claims {
+			if is, ok := c.says[claim.what]; ok && is != claim.is {
+				c.torn = true
+			}
+			c.says[claim.what] = claim.is
+		}
+	}
+	return c
+}
+
+// accounts are the claims of an estate. Most are shared with those of the estate
+// it differs from.
+type accounts struct {
+	base, over map[string]account // over goes first
+	counted    bool               // nobody's claim was in the way of another's
+}
+
+type account struct {
+	is string
+	by int // parts that say so; 0: nobody claims it any more
+}
+
+func (a *accounts) at(what string) account {
+	if x, ok := a.over[what]; ok {
+		return x
+	}
+	return a.base[what]
+}
+
+// with is what is claimed when some claims of parts go and others come, or nil
+// if they contradict each other.
+func (a *accounts) with(gone, come []*claimed) *accounts {
+	next := &accounts{base: a.base, over: maps.Clone(a.over), counted: true}
+	if next.over == nil {
+		next.over = map[string]account{}
+	}
+	for _, c := range gone {
+		for what := range c.says {
+			x := next.at(what)
+			x.by--
+			next.over[what] = x
+		}
+	}
+	for _, c := range come {
+		if c.torn {
+			return nil
+		}
+		for what, is := range c.says {
+			x := next.at(what)
+			if x.by > 0 && x.is != is {
+				return nil
+			}
+			next.over[what] = account{is, x.by + 1}
+		}
+	}
+	if len(next.over) > 1000+len(next.base)/8 {
+		all := maps.Clone(next.base)
+		if all == nil {
+			all = map[string]account{}
+		}
+		maps.Copy(all, next.over)
+		maps.DeleteFunc(all, func(_ string, x account) bool { return x.by == 0 })
+		next.base, next.over = all, nil
+	}
+	return next
+}
+
 // claimUsers makes sure that one Unix name has one uid, and is one person, in the
 // whole estate, as hosts are shared: who could name another's account would
 // submit work as them, and read what is theirs. Who holds a claim keeps it; among new ones, the platform
 // and then the first tenant by name has it.
-func (e *estate) claimUsers(held claims) {
-	var docs [][]claimant
+func (e *estate) claimUsers() {
+	before, gone, come := &accounts{}, []*claimed(nil), []*claimed(nil)
+	var was []*standing
+	if e.base != nil {
+		before, was = e.base.users, e.base.parts
+	}
+	differ := func(old, now *standing) {
+		var a, b *claimed
+		if old != nil {
+			a = old.verdict.claims()
+		}
+		if now != nil {
+			b = now.verdict.claims()
+		}
+		if a != nil && b != nil && slices.Equal(a.docs, b.docs) {
+			return
+		}
+		if a != nil {
+			gone = append(gone, a)
+		}
+		if b != nil {
+			come = append(come, b)
+		}
+	}
+	differing(was, e.parts, differ)
+	if e.users = before.with(gone, come); e.users == nil {
+		e.users, e.free = e.contend(), false
+	}
+}
+
+// differing visits the parts that are not the same in two estates, or judged
+// otherwise; one that is not there is nil.
+func differing(was, now []*standing, visit func(old, now *standing)) {
+	for len(was) > 0 || len(now) > 0 {
+		switch {
+		case len(now) == 0 || len(was) > 0 && was[0].name < now[0].name:
+			visit(was[0], nil)
+			was = was[1:]
+		case len(was) == 0 || now[0].name < was[0].name:
+			visit(nil, now[0])
+			now = now[1:]
+		default:
+			if was[0].part != now[0].part || was[0].verdict != now[0].verdict {
+				visit(was[0], now[0])
+			}
+			was, now = was[1:], now[1:]
+		}
+	}
+}
+
+// contend settles claims that contradict each other.
+func (e *estate) contend() *accounts {
+	type claiming struct {
+		in     *standing
+		claims []claimant
+	}
+	var docs []claiming
 	stated := map[string]map[string]bool{} // claim, values somebody states
-	for _, p := range e.parts {
-		for _, doc := range p.claiming {
-			if e.out[doc.file.Path] {
-				continue
-			}
-			docs = append(docs, doc.claims)
+	for _, s := range e.parts {
+		for _, doc := range s.verdict.claims().docs {
+			docs = append(docs, claiming{s, doc.claims})
 			for _, c := range doc.claims {
-				if stated[c.what] == nil {
-					stated[c.what] = map[string]bool{}
-				}
-				stated[c.what][c.is] = true
+				at(stated, c.what, newMap[bool])[c.is] = true
 			}
 		}
 	}
-	owner := map[string]claimant{}
-	for what, is := range held {
-		if stated[what][is] {
-			e.claims[what] = is
+	claims, owner := map[string]account{}, map[string]claimant{}
+	if e.held != nil {
+		for what, values := range stated {
+			if x := e.held.users.at(what); x.by > 0 && values[x.is] {
+				claims[what] = account{x.is, 1}
+			}
 		}
 	}
-	for _, cs := range docs { // who states a held claim goes first as its witness
-		for _, c := range cs {
-			if _, ok := owner[c.what]; !ok && e.claims[c.what] == c.is {
+	for _, d := range docs { // who states a held claim goes first as its witness
+		for _, c := range d.claims {
+			if _, ok := owner[c.what]; !ok && claims[c.what].is == c.is {
 				owner[c.what] = c
 			}
 		}
 	}
-	for _, cs := range docs {
+	for _, d := range docs {
 		lost := false
-		for _, c := range cs {
-			if is, ok := e.claims[c.what]; ok && is != c.is {
-				e.refuse(conflict(c, is, owner[c.what]), owner[c.what].doc.file.Path)
+		for _, c := range d.claims {
+			if x, ok := claims[c.what]; ok && x.is != c.is {
+				e.refuse(d.in, conflict(c, x.is, owner[c.what]), owner[c.what].doc.file.Path)
 				lost = true
 			}
 		}
 		if lost {
 			continue // what is out claims nothing
 		}
-		for _, c := range cs {
-			if _, ok := e.claims[c.what]; !ok {
-				e.claims[c.what], owner[c.what] = c.is, c
+		for _, c := range d.claims {
+			if _, ok := claims[c.what]; !ok {
+				claims[c.what], owner[c.what] = account{c.is, 1}, c
 			}
 		}
 	}
+	return &accounts{base: claims}
 }
 
 func conflict(c claimant, is string, other claimant) schema.Diagnostic {
@@ -156,30 +307,61 @@ func claimsOf(doc *document) (cs []claimant) {
 	return cs
 }
 
-// tenants are the parts of tenants, by name.
-func (e *estate) tenants() map[string]*part {
-	ts := map[string]*part{}
-	for _, p := range e.parts {
-		if p.tenant != "" {
-			ts[p.tenant] = p
+// platform is the platform's part, and those of its documents that stand, so
+// far, and name tenants and projects, or are what these attach to.
+func (e *estate) platform() (s *standing, docs []*document) {
+	if s = e.part("platform"); s == nil {
+		return nil, nil
+	}
+	for _, doc := range s.naming {
+		if !s.out(doc) {
+			docs = append(docs, doc)
 		}
 	}
-	return ts
+	return s, docs
 }
 
-// platform is the documents of the platform that stand, so far.
-func (e *estate) platform() (docs []*document) {
-	for _, p := range e.parts {
-		if p.name != "platform" {
-			continue
-		}
-		for _, doc := range p.naming {
-			if !e.out[doc.file.Path] {
-				docs = append(docs, doc)
-			}
+// names says whether a document is one for naming.
+func names(doc *document) bool {
+	switch doc.key.Kind {
+	case schema.KindAttachment, schema.KindSharedRuntime:
+		return true
+	}
+	_, owners, _, _ := named(doc)
+	return len(owners) > 0
+}
+
+// presence is a fingerprint of what the platform's documents may name in a
+// tenant.
+func presence(p *part, v *verdict) string {
+	var b strings.Builder
+	for _, doc := range p.docs {
+		switch doc.key.Kind {
+		case schema.KindTenant, schema.KindProject, schema.KindEntitlement:
+			fmt.Fprintf(&b, "%s %t\x00", doc.file.Path, !doc.valid() || v.out[doc.file.Path])
 		}
 	}
-	return docs
+	return b.String()
+}
+
+// shareCrossing takes over what owners and attached found of an earlier estate,
+// if what they look at is the same, and says whether it did.
+func (e *estate) shareCrossing() bool {
+	now, old := e.part("platform"), e.base.part("platform")
+	if now == nil || len(now.naming) == 0 {
+		return true
+	}
+	if old == nil || old.part != now.part || old.verdict != now.verdict || len(now.lost) > 0 || len(e.Unreadable) > 0 {
+		return false
+	}
+	same := true
+	differing(e.base.parts, e.parts, func(a, b *standing) {
+		same = same && a != nil && b != nil && a.verdict.presence() == b.verdict.presence()
+	})
+	if same {
+		now.more, now.lost = old.more, old.lost
+	}
+	return same
 }
 
 // named is where documents of the platform name tenants and projects.
@@ -212,12 +394,12 @@ func named(doc *document) (at, owners []string, code, effect string) {
 // are not there. It is no error: a tenant may come after its nodes, and may go
 // before them.
 func (e *estate) owners() {
-	tenants := e.tenants()
-	for _, doc := range e.platform() {
+	s, docs := e.platform()
+	for _, doc := range docs {
 		at, owners, code, effect := named(doc)
 		for i, owner := range owners {
-			if path, missing := e.missing(tenants, owner); missing {
-				e.Diagnostics = append(e.Diagnostics, found(doc, at[i], schema.SeverityWarning, code, fmt.Sprintf("there is no %s (%s): %s", owner, path, effect)))
+			if path, missing := e.missing(owner); missing {
+				e.refuse(s, found(doc, at[i], schema.SeverityWarning, code, fmt.Sprintf("there is no %s (%s): %s", owner, path, effect)))
 			}
 		}
 	}
@@ -225,7 +407,7 @@ func (e *estate) owners() {
 
 // missing says that there is no such tenant or tenant.project, and where it
 // would stand. Of a tenant that cannot be read nothing is missing.
-func (e *estate) missing(tenants map[string]*part, owner string) (path string, missing bool) {
+func (e *estate) missing(owner string) (path string, missing bool) {
 	tenant, project, inProject := strings.Cut(owner, ".")
 	key := schema.Key{Kind: schema.KindTenant, Name: tenant}
 	if inProject {
@@ -235,55 +417,50 @@ func (e *estate) missing(tenants map[string]*part, owner string) (path string, m
 	if slices.Contains(e.Unreadable, "tenants/"+tenant) {
 		return path, false
 	}
-	t := tenants[tenant]
+	t := e.part("tenants/" + tenant)
 	return path, t == nil || t.byFile[path] == nil
 }
 
 // attached checks the projects of the attachments to the platform's shared
 // runtimes.
 func (e *estate) attached() {
-	tenants := e.tenants()
-	for _, doc := range e.platform() {
+	s, docs := e.platform()
+	for _, doc := range docs {
 		d, ok := doc.spec.(*schema.Attachment)
 		if !ok {
 			continue
 		}
 		id := d.Spec.ProjectID
-		if path, missing := e.missing(tenants, id); missing {
-			e.refuse(found(doc, "spec.project_id", schema.SeverityError, "ref.missing-project", fmt.Sprintf("there is no project %s (%s)", id, path)), path)
+		if path, missing := e.missing(id); missing {
+			e.refuse(s, found(doc, "spec.project_id", schema.SeverityError, "ref.missing-project", fmt.Sprintf("there is no project %s (%s)", id, path)), path)
 			continue
 		}
 		tenant, project, _ := strings.Cut(id, ".")
-		t := tenants[tenant]
+		t := e.part("tenants/" + tenant)
 		if t == nil {
 			continue // it cannot be read
 		}
 		path, _ := schema.Key{Kind: schema.KindProject, Tenant: tenant, Name: project}.Path()
 		app := e.app(d.Key.Parent)
 		entitlement, _ := schema.Key{Kind: schema.KindEntitlement, Tenant: tenant, Project: project, Name: app}.Path()
-		switch {
-		case e.out[path]:
-			e.without(doc, path)
-		case t.byFile[entitlement] == nil:
-			e.refuse(found(doc, "spec.project_id", schema.SeverityError, "ref.missing-entitlement", fmt.Sprintf("the project is not entitled to %s (no %s)", app, entitlement)), entitlement)
-		case e.out[entitlement]:
-			e.without(doc, entitlement)
+		switch to := t.byFile[entitlement]; {
+		case t.out(t.byFile[path]):
+			s.without(doc.file.Path, path)
+		case to == nil:
+			e.refuse(s, found(doc, "spec.project_id", schema.SeverityError, "ref.missing-entitlement", fmt.Sprintf("the project is not entitled to %s (no %s)", app, entitlement)), entitlement)
+		case t.out(to):
+			s.without(doc.file.Path, entitlement)
 		}
 	}
 }
 
 // app is what a shared runtime of the platform runs.
 func (e *estate) app(runtime string) string {
-	for _, doc := range e.platform() {
+	_, docs := e.platform()
+	for _, doc := range docs {
 		if d, ok := doc.spec.(*schema.SharedRuntime); ok && d.Key.Name == runtime {
 			return d.Spec.App
 		}
 	}
 	return ""
-}
-
-// without records that a document waits for another.
-func (e *estate) without(doc *document, needs ...string) {
-	e.out[doc.file.Path] = true
-	e.Needs[doc.file.Path] = append(e.Needs[doc.file.Path], needs...)
 }

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"slices"
 	"strings"
 
 	"berth/schema"
@@ -29,29 +30,22 @@ func at[V any](m map[string]V, k string, blank func() V) V {
 }
 
 // outPrint is a fingerprint of the files of a part that are out.
-func (p *part) outPrint(out map[string]bool) string {
-	var b strings.Builder
-	for _, doc := range p.docs {
-		if out[doc.file.Path] {
-			b.WriteString(doc.file.Path)
-			b.WriteByte(0)
-		}
-	}
-	return b.String()
+func (s *standing) outPrint() string {
+	return s.verdict.outPrint + "\x00" + strings.Join(sortedNames(s.lost), "\x00")
 }
 
-// buildPlatform is the platform of the documents not in out. The same
-// documents give the same value.
-func (p *part) buildPlatform(out map[string]bool) *schema.Platform {
-	print := p.outPrint(out)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.platform != nil && p.out == print {
-		return p.platform
+// buildPlatform is the platform of the documents not out. The same documents
+// give the same value.
+func (s *standing) buildPlatform() *schema.Platform {
+	print := s.outPrint()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p, ok := s.platforms[print]; ok {
+		return p
 	}
 	b := emptyPlatform()
-	for _, doc := range p.docs {
-		if out[doc.file.Path] {
+	for _, doc := range s.docs {
+		if s.out(doc) {
 			continue
 		}
 		switch d := doc.spec.(type) {
@@ -79,7 +73,10 @@ func (p *part) buildPlatform(out map[string]bool) *schema.Platform {
 			addShared(b.SharedRuntimes, doc.spec)
 		}
 	}
-	p.platform, p.out = b, print
+	if len(s.platforms) >= mostVerdicts {
+		clear(s.platforms)
+	}
+	s.platforms[print] = b
 	return b
 }
 
@@ -104,21 +101,23 @@ func addShared(to map[string]*schema.SharedRuntimeEstate, doc declared) {
 	}
 }
 
-// buildTenant is the tenant of the documents not in out, or nil if there is none.
-func (p *part) buildTenant(out map[string]bool) *schema.TenantEstate {
-	print := p.outPrint(out)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.estate != nil && p.out == print {
-		return p.estate
+// buildTenant is the tenant of the documents not out, or nil if there is none.
+// The same documents give the same value, of each project too.
+func (s *standing) buildTenant(l *Loader) *schema.TenantEstate {
+	print := s.outPrint()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t, ok := s.estates[print]; ok {
+		return t
 	}
 	t := &schema.TenantEstate{
-		Name: p.tenant, Projects: map[string]*schema.ProjectEstate{}, ServiceAccounts: map[string]*schema.ServiceAccount{},
+		Name: s.tenant, Projects: map[string]*schema.ProjectEstate{}, ServiceAccounts: map[string]*schema.ServiceAccount{},
 		ArtifactSources: map[string]*schema.ArtifactSource{}, SharedRuntimes: map[string]*schema.SharedRuntimeEstate{},
 	}
+	projects := map[string][]*document{}
 	some := false
-	for _, doc := range p.docs {
-		if out[doc.file.Path] {
+	for _, doc := range s.docs {
+		if s.out(doc) {
 			continue
 		}
 		some = true
@@ -129,11 +128,11 @@ func (p *part) buildTenant(out map[string]bool) *schema.TenantEstate {
 		case *schema.Policy:
 			t.Policy = d
 		case *schema.Project:
-			project(t, key.Name).Project = d
+			projects[key.Name] = append(projects[key.Name], doc)
 		default:
 			switch {
 			case key.Project != "":
-				addToProject(project(t, key.Project), d)
+				projects[key.Project] = append(projects[key.Project], doc)
 			case key.Kind == schema.KindRoleBinding:
 				t.Roles = doc.spec.(*schema.RoleBinding)
 			case key.Kind == schema.KindServiceAccount:
@@ -146,24 +145,50 @@ func (p *part) buildTenant(out map[string]bool) *schema.TenantEstate {
 		}
 	}
 	if !some {
-		return nil
+		t = nil
 	}
-	p.estate, p.out = t, print
+	for name, docs := range projects {
+		t.Projects[name] = l.project(projectKey{s.tenant, name}, docs)
+	}
+	if len(s.estates) >= mostVerdicts {
+		clear(s.estates)
+	}
+	s.estates[print] = t
 	return t
 }
 
-func project(t *schema.TenantEstate, name string) *schema.ProjectEstate {
-	return at(t.Projects, name, func() *schema.ProjectEstate {
-		return &schema.ProjectEstate{
-			Name: name, Entitlements: map[string]*schema.Entitlement{}, Instances: map[string]*schema.Instance{},
-			ServiceAccounts: map[string]*schema.ServiceAccount{}, Artifacts: map[string]*schema.Artifact{},
-			Contributions: map[string]*schema.Contribution{}, Operations: map[string]*schema.MemberOperation{},
+type projectKey struct{ tenant, name string }
+
+// project is a project that was built, and of what.
+type project struct {
+	docs   []*document
+	estate *schema.ProjectEstate
+}
+
+// project builds the project of these documents, or finds it built.
+func (l *Loader) project(key projectKey, docs []*document) *schema.ProjectEstate {
+	built, _ := l.projects.get(key)
+	for _, b := range built {
+		if slices.Equal(b.docs, docs) {
+			return b.estate
 		}
-	})
+	}
+	p := &schema.ProjectEstate{
+		Name: key.name, Entitlements: map[string]*schema.Entitlement{}, Instances: map[string]*schema.Instance{},
+		ServiceAccounts: map[string]*schema.ServiceAccount{}, Artifacts: map[string]*schema.Artifact{},
+		Contributions: map[string]*schema.Contribution{}, Operations: map[string]*schema.MemberOperation{},
+	}
+	for _, doc := range docs {
+		addToProject(p, doc.spec)
+	}
+	l.projects.add(key, append([]project{{docs, p}}, built[:min(len(built), mostVerdicts-1)]...))
+	return p
 }
 
 func addToProject(p *schema.ProjectEstate, doc declared) {
 	switch d := doc.(type) {
+	case *schema.Project:
+		p.Project = d
 	case *schema.RoleBinding:
 		p.Roles = d
 	case *schema.Entitlement:

@@ -1,6 +1,13 @@
 package load
 
-import "sync"
+import (
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"sync"
+
+	"berth/schema"
+)
 
 // cache keeps what was used lately: two generations, the older one dropped
 // when the younger is full. A hit moves an entry to the younger.
@@ -38,4 +45,60 @@ func (c *cache[K, V]) put(k K, v V) {
 		c.old, c.young = c.young, map[K]V{}
 	}
 	c.young[k] = v
+}
+
+// recent are the last Results, newest first. The trees that are looked at
+// differ little from each other: main, what is in force, and pull requests.
+type recent struct {
+	mu  sync.Mutex
+	all []remembered
+}
+
+type remembered struct {
+	id   [sha256.Size]byte // of all parts
+	held *Result           // whose claims went first
+	*Result
+}
+
+// identify is a fingerprint of parts: equal ones, equal files.
+func identify(parts []schema.Part) (id [sha256.Size]byte) {
+	h := sha256.New()
+	for _, p := range parts {
+		fmt.Fprintf(h, "%s %s %t\x00", p.Name, p.Hash, p.Dir)
+	}
+	h.Sum(id[:0])
+	return id
+}
+
+// find is the Result of these parts, beside these claims, or nil.
+func (r *recent) find(id [sha256.Size]byte, held *Result) *Result {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := slices.IndexFunc(r.all, func(m remembered) bool { return m.id == id && (m.free || m.held == held) })
+	if i < 0 {
+		return nil
+	}
+	found := r.all[i]
+	copy(r.all[1:i+1], r.all[:i])
+	r.all[0] = found
+	return found.Result
+}
+
+// last is the newest one in which nobody's claim is in the way of another's, or nil.
+func (r *recent) last() *Result {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := slices.IndexFunc(r.all, func(m remembered) bool { return m.users.counted })
+	if i < 0 {
+		return nil
+	}
+	return r.all[i].Result
+}
+
+func (r *recent) add(id [sha256.Size]byte, held, of *Result) {
+	const most = 8
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = slices.Insert(r.all, 0, remembered{id, held, of})
+	r.all = r.all[:min(len(r.all), most)]
 }

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"strings"
 
@@ -18,15 +19,15 @@ type catalog struct {
 
 	// Equal prints, equal catalogs: one of what every tenant sees, and one of
 	// what only one tenant does. A new node is no news to all of them.
-	print string
-	own   map[string]string
+	print [sha256.Size]byte
+	own   map[string][sha256.Size]byte
 }
 
 // newCatalog lists a platform's documents; nil lists nothing.
 func newCatalog(platform *part) *catalog {
 	c := &catalog{
 		byFile: map[string]*document{}, apps: map[string]*document{}, versions: map[string]map[string]*document{},
-		attached: attachments{}, out: map[string]bool{}, own: map[string]string{},
+		attached: attachments{}, out: map[string]bool{}, own: map[string][sha256.Size]byte{},
 	}
 	if platform == nil {
 		return c
@@ -70,14 +71,11 @@ func (c *catalog) seal(platform *part) {
 		}
 		fmt.Fprintf(to, "%s %s %o %t\x00", doc.file.Path, doc.file.Blob, doc.file.Mode, c.bad(doc))
 	}
-	c.print = all.String()
+	c.print = sha256.Sum256([]byte(all.String()))
 	for tenant, b := range own {
-		c.own[tenant] = b.String()
+		c.own[tenant] = sha256.Sum256([]byte(b.String()))
 	}
 }
-
-// printFor is the fingerprint of what a tenant sees of the catalog.
-func (c *catalog) printFor(tenant string) string { return c.print + "\x00" + c.own[tenant] }
 
 // bad says whether a document of the platform cannot stand.
 func (c *catalog) bad(doc *document) bool { return !doc.valid() || c.out[doc.file.Path] }

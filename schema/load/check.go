@@ -37,26 +37,21 @@ func newCheck(l *Loader, p *part, cat *catalog, refused []refusal) *check {
 	return c
 }
 
-// ranked lists the documents that can be judged, those first that others need.
-func (c *check) ranked() []*document {
+// rank puts those kinds first that others need.
+func rank(kind schema.Kind) int {
 	order := []schema.Kind{
 		schema.KindTenant, schema.KindProject, schema.KindApp, schema.KindArtifactSource, schema.KindAppVersion, schema.KindServiceAccount,
 		schema.KindEntitlement, schema.KindSharedRuntime, schema.KindAttachment, schema.KindInstance, schema.KindContribution,
 	}
-	rank := func(d *document) int {
-		if i := slices.Index(order, d.key.Kind); i >= 0 {
-			return i
-		}
-		return len(order)
+	if i := slices.Index(order, kind); i >= 0 {
+		return i
 	}
-	var docs []*document
-	for _, doc := range c.part.docs {
-		if !doc.key.IsZero() && doc.valid() && !c.out[doc.file.Path] {
-			docs = append(docs, doc)
-		}
-	}
-	slices.SortStableFunc(docs, func(a, b *document) int { return rank(a) - rank(b) })
-	return docs
+	return len(order)
+}
+
+// ranked lists the documents that can be judged, those first that others need.
+func (c *check) ranked() []*document {
+	return slices.DeleteFunc(slices.Clone(c.part.ranked), func(d *document) bool { return c.out[d.file.Path] })
 }
 
 // bad says whether a document of this part cannot stand, as far as is known.

@@ -2,10 +2,15 @@ package load
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"berth/schema"
 )
@@ -13,7 +18,30 @@ import (
 // estate is a Result under construction.
 type estate struct {
 	*Result
-	out map[string]bool // files not in Desired
+	loader *Loader
+	held   *Result // whose claims go first; may be nil
+	base   *Result // an earlier one, to share with what it has in common; may be nil
+}
+
+// standing is a part in the company of the others. It is shared between Results
+// and does not change once it is in one.
+type standing struct {
+	*part
+	verdict *verdict
+	owners  map[string]string   // uid → path, where several documents have one
+	more    []schema.Diagnostic // what others make of it
+	lost    map[string][]string // files that are not in Desired for the sake of other parts, and which files these are
+}
+
+// out says whether a document is not in Desired.
+func (s *standing) out(doc *document) bool {
+	_, lost := s.lost[doc.file.Path]
+	return lost || !doc.valid() || s.verdict.out[doc.file.Path]
+}
+
+// same says that nothing more is known of a part than of another.
+func (s *standing) same(o *standing) bool {
+	return s.part == o.part && s.verdict == o.verdict && maps.Equal(s.owners, o.owners) && len(s.more)+len(o.more)+len(s.lost)+len(o.lost) == 0
 }
 
 const codeUnreadable = "part.unreadable"
@@ -27,85 +55,166 @@ func (e *estate) unreadable(p schema.Part, err error) {
 }
 
 // check judges the parts in each other's company and builds Desired.
-func (e *estate) check(ctx context.Context, l *Loader, held claims) error {
-	e.out = map[string]bool{}
-	slices.SortFunc(e.parts, func(a, b *part) int { return strings.Compare(a.name, b.name) })
-	refused := e.identities(held)
-	cat := newCatalog(nil)
-	verdicts := make([]*verdict, len(e.parts))
-	for i, p := range e.parts {
-		if p.name != "platform" {
-			continue
-		}
-		v, err := p.verdict(print("", refused[p]), func() (*verdict, error) { return checkPlatform(ctx, l, p, refused[p]) })
-		if err != nil {
-			return err
-		}
-		verdicts[i], cat = v, v.catalog
+func (e *estate) check(ctx context.Context) error {
+	slices.SortFunc(e.parts, func(a, b *standing) int { return strings.Compare(a.name, b.name) })
+	e.free = true
+	refused := e.identities()
+	if err := e.judge(ctx, refused); err != nil {
+		return err
 	}
-	for i, p := range e.parts {
-		if verdicts[i] != nil {
-			continue
-		}
-		v, err := p.verdict(print(cat.printFor(p.tenant), refused[p]), func() (*verdict, error) { return checkTenant(ctx, l, p, cat, refused[p]) })
-		if err != nil {
-			return err
-		}
-		verdicts[i] = v
+	e.claimUsers()
+	if !e.shareCrossing() {
+		e.owners()
+		e.attached()
 	}
-	for i, p := range e.parts {
-		e.take(p, verdicts[i])
-	}
-	e.claimUsers(held)
-	e.owners()
-	e.attached()
-	for _, p := range e.parts {
+	for i, s := range e.parts {
+		if old := e.base.part(s.name); old != nil && s.same(old) {
+			s, e.parts[i] = old, old
+		}
 		switch {
-		case p.name == "platform":
-			e.Desired.Platform = p.buildPlatform(e.out)
-		case p.tenant != "":
-			if t := p.buildTenant(e.out); t != nil {
-				e.Desired.Tenants[p.tenant] = t
+		case s.name == "platform":
+			e.Desired.Platform = s.buildPlatform()
+		case s.tenant != "":
+			if t := s.buildTenant(e.loader); t != nil {
+				e.Desired.Tenants[s.tenant] = t
 			}
 		}
+		e.tell(s)
 	}
-	e.Diagnostics = bounded(e.Diagnostics)
-	for file, needs := range e.Needs {
-		slices.Sort(needs)
-		e.Needs[file] = slices.Compact(needs)
-	}
+	// Parts are bounded file by file; their files are in another order than they.
+	slices.SortStableFunc(e.Diagnostics, func(a, b schema.Diagnostic) int { return strings.Compare(a.File, b.File) })
 	return nil
 }
 
-// take adds what is known of a part.
-func (e *estate) take(p *part, v *verdict) {
-	for _, doc := range p.docs {
-		if !doc.key.IsZero() {
-			e.Documents[doc.file.Path] = doc.key
+// judge finds the verdict of every part, the platform's first.
+func (e *estate) judge(ctx context.Context, refused map[*part][]refusal) error {
+	cat := newCatalog(nil)
+	cat.seal(&part{})
+	for _, s := range e.parts {
+		if s.name == "platform" {
+			v, err := s.judged(print([sha256.Size]byte{}, [sha256.Size]byte{}, refused[s.part]), func() (*verdict, error) {
+				return checkPlatform(ctx, e.loader, s.part, refused[s.part])
+			})
+			if err != nil {
+				return err
+			}
+			s.verdict, cat = v, v.catalog
 		}
-		e.Diagnostics = append(e.Diagnostics, doc.findings...)
-		if !doc.valid() {
-			e.out[doc.file.Path] = true
+	}
+	var group errgroup.Group
+	group.SetLimit(cap(e.loader.judges))
+	for _, s := range e.parts {
+		if s.verdict != nil {
+			continue
 		}
+		fingerprint := print(cat.print, cat.own[s.tenant], refused[s.part])
+		if s.verdict = s.known(fingerprint); s.verdict != nil {
+			continue
+		}
+		group.Go(func() (err error) {
+			s.verdict, err = s.judged(fingerprint, func() (*verdict, error) { return checkTenant(ctx, e.loader, s.part, cat, refused[s.part]) })
+			return err
+		})
 	}
-	e.Diagnostics = append(e.Diagnostics, v.findings...)
-	for file := range v.out {
-		e.out[file] = true
+	return group.Wait()
+}
+
+// tell adds what there is to say of a part.
+func (e *estate) tell(s *standing) {
+	if len(s.more) == 0 {
+		e.Diagnostics = append(e.Diagnostics, s.verdict.all...)
+	} else {
+		e.Diagnostics = append(e.Diagnostics, bounded(slices.Concat(s.raw(), s.more))...)
 	}
-	for file, needs := range v.needs {
-		e.Needs[file] = slices.Clone(needs)
-	}
-	for file, uses := range v.uses {
-		e.uses[file] = uses
+	for _, waiting := range []map[string][]string{s.verdict.needs, s.lost} {
+		for file, needs := range waiting {
+			needs = slices.Concat(e.Needs[file], needs)
+			slices.Sort(needs)
+			e.Needs[file] = slices.Compact(needs)
+		}
 	}
 }
 
-func (e *estate) refuse(f schema.Diagnostic, needs ...string) {
-	e.Diagnostics = append(e.Diagnostics, f)
+// refuse records a finding about a document that others are the cause of.
+func (e *estate) refuse(s *standing, f schema.Diagnostic, needs ...string) {
+	s.more = append(s.more, f)
 	if f.Severity == schema.SeverityError {
-		e.out[f.File] = true
-		e.Needs[f.File] = append(e.Needs[f.File], needs...)
+		s.without(f.File, needs...)
 	}
+}
+
+// without records that a document waits for those of other parts.
+func (s *standing) without(file string, needs ...string) {
+	if s.lost == nil {
+		s.lost = map[string][]string{}
+	}
+	s.lost[file] = append(s.lost[file], needs...)
+}
+
+// part is the part of that name, or nil.
+func (r *Result) part(name string) *standing {
+	if r == nil {
+		return nil
+	}
+	i, ok := slices.BinarySearchFunc(r.parts, name, func(s *standing, name string) int { return strings.Compare(s.name, name) })
+	if !ok {
+		return nil
+	}
+	return r.parts[i]
+}
+
+// Key is the key of the file at path if that stands where a document may, else
+// zero.
+func (r *Result) Key(path string) schema.Key {
+	if s := r.part(partOf(path).Name); s != nil && s.byFile[path] != nil {
+		return s.byFile[path].key
+	}
+	return schema.Key{}
+}
+
+// Documents are the files that stand where a document may, by part and path.
+func (r *Result) Documents() iter.Seq2[string, schema.Key] {
+	return func(yield func(string, schema.Key) bool) {
+		for _, s := range r.parts {
+			for _, doc := range s.docs {
+				if !doc.key.IsZero() && !yield(doc.file.Path, doc.key) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Len is how many files Documents has.
+func (r *Result) Len() (n int) {
+	for _, s := range r.parts {
+		n += s.verdict.documents
+	}
+	return n
+}
+
+// Count is how many of them stand under a tenant, or under platform/ for "".
+func (r *Result) Count(tenant string) int {
+	name := "platform"
+	if tenant != "" {
+		name = "tenants/" + tenant
+	}
+	if s := r.part(name); s != nil {
+		return s.verdict.documents
+	}
+	return 0
+}
+
+// Waits says whether a file is not in Desired because of another one, and not
+// because of itself.
+func (r *Result) Waits(path string) bool { return hasKey(r.Needs, path) }
+
+// uses are the files that one needs of which others might have served as well.
+func (r *Result) uses(path string) []string {
+	if s := r.part(partOf(path).Name); s != nil {
+		return s.verdict.uses[path]
+	}
+	return nil
 }
 
 // found is a finding in a valid document.
@@ -124,6 +233,12 @@ type verdict struct {
 	needs    map[string][]string // why
 	uses     map[string][]string // files that a file needs of which others might have served as well
 	catalog  *catalog            // of the platform's verdict
+
+	documents int
+	all       []schema.Diagnostic // everything found in the part
+	outPrint  string              // of the files that are not to be in Desired, invalid ones too
+	claims    func() *claimed
+	presence  func() string
 }
 
 func newVerdict() *verdict {
@@ -143,26 +258,61 @@ func (v *verdict) without(doc *document, needs ...string) {
 	v.needs[doc.file.Path] = append(v.needs[doc.file.Path], needs...)
 }
 
-// verdict is computed once for each catalog the part meets.
-func (p *part) verdict(print string, compute func() (*verdict, error)) (*verdict, error) {
-	const most = 4 // catalogs in use at once: main, in force, a pull request or two
+// seal sums up the verdict on a part.
+func (v *verdict) seal(p *part) {
+	v.findings = bounded(v.findings)
+	var out strings.Builder
+	for _, doc := range p.docs {
+		if !doc.key.IsZero() {
+			v.documents++
+		}
+		v.all = append(v.all, doc.findings...)
+		if !doc.valid() || v.out[doc.file.Path] {
+			out.WriteString(doc.file.Path)
+			out.WriteByte(0)
+		}
+	}
+	v.all = bounded(append(v.all, v.findings...))
+	v.outPrint = out.String()
+	v.claims = sync.OnceValue(func() *claimed { return claimedBy(p, v) })
+	v.presence = sync.OnceValue(func() string { return presence(p, v) })
+}
+
+// raw is what was found in a part before it was cut.
+func (s *standing) raw() (ds []schema.Diagnostic) {
+	for _, doc := range s.docs {
+		ds = append(ds, doc.findings...)
+	}
+	return append(ds, s.verdict.findings...)
+}
+
+// mostVerdicts is how many catalogs are in use at once: main's, that in force,
+// those of a pull request or two.
+const mostVerdicts = 4
+
+// known is the verdict of a part that meets what has this fingerprint, or nil.
+func (p *part) known(fingerprint [sha256.Size]byte) *verdict {
 	p.mu.Lock()
-	v, ok := p.checked[print]
-	p.mu.Unlock()
-	if ok {
+	defer p.mu.Unlock()
+	return p.checked[fingerprint]
+}
+
+// judged computes the verdict once for each catalog the part meets.
+func (p *part) judged(fingerprint [sha256.Size]byte, compute func() (*verdict, error)) (*verdict, error) {
+	if v := p.known(fingerprint); v != nil {
 		return v, nil
 	}
 	v, err := compute()
 	if err != nil {
 		return nil, err
 	}
-	v.findings = bounded(v.findings)
+	v.seal(p)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.checked) >= most {
+	if len(p.checked) >= mostVerdicts {
 		clear(p.checked)
 	}
-	p.checked[print] = v
+	p.checked[fingerprint] = v
 	return v, nil
 }
 

@@ -98,7 +98,7 @@ func (l *Loader) InForce(ctx context.Context, main, previous schema.Snapshot, ve
 	if len(before.Unreadable) > 0 {
 		return nil, fmt.Errorf("the tree in force: %w: %s", ErrUnreadable, strings.Join(before.Unreadable, ", "))
 	}
-	if len(f.main.Documents) == 0 && len(before.Documents) > 0 {
+	if f.main.Len() == 0 && before.Len() > 0 {
 		return nil, ErrEmpty
 	}
 	if len(f.main.Unreadable) > 0 {
@@ -109,7 +109,7 @@ func (l *Loader) InForce(ctx context.Context, main, previous schema.Snapshot, ve
 	if err := f.compare(ctx, main, previous); err != nil {
 		return nil, err
 	}
-	f.incumbents, f.uses = before.claims, before.uses
+	f.before = before
 	for _, path := range slices.Sorted(maps.Keys(vetoes)) {
 		if f.loose(path) {
 			f.back(path, vetoes[path].Reason, vetoes[path].Message)
@@ -121,16 +121,15 @@ func (l *Loader) InForce(ctx context.Context, main, previous schema.Snapshot, ve
 // forcing is the search for a tree that loads: main, with more and more paths
 // put as they were before. Each round puts at least one path back, so it ends.
 type forcing struct {
-	loader     *Loader
-	checks     []Check
-	main       *Result
-	incumbents claims
-	uses       map[string][]string     // what files in force stood on, where others would have done
-	was        map[string]*schema.File // changed paths as they were; nil: not there
-	put        map[string]*schema.File // paths put back
-	held       map[string]Held
-	kept       map[string]string // parts that main has as they were, and their hashes; "": not there
-	turns      map[string]turns  // of a part
+	loader *Loader
+	checks []Check
+	main   *Result
+	before *Result
+	was    map[string]*schema.File // changed paths as they were; nil: not there
+	put    map[string]*schema.File // paths put back
+	held   map[string]Held
+	kept   map[string]string // parts that main has as they were, and their hashes; "": not there
+	turns  map[string]turns  // of a part
 }
 
 // turns is how often something of a part was put back, and how much of it is.
@@ -165,58 +164,14 @@ func (f *forcing) keep(ctx context.Context, main, previous schema.Snapshot) (sch
 
 // compare finds the paths in which main differs from previous.
 func (f *forcing) compare(ctx context.Context, main, previous schema.Snapshot) error {
-	now, err := listing(ctx, main, previous)
-	if err != nil {
-		return err
-	}
-	before, err := listing(ctx, previous, main)
-	if err != nil {
-		return err
-	}
 	f.was = map[string]*schema.File{}
-	for path, n := range now {
-		if b, ok := before[path]; !ok {
-			f.was[path] = nil
-		} else if b.Blob != n.Blob || b.Mode != n.Mode {
-			f.was[path] = &b
+	return f.loader.compare(ctx, previous, main, func(_ schema.Part, err error) error { return err }, func(was, is *schema.File) {
+		if was == nil {
+			f.was[is.Path] = nil
+		} else {
+			f.was[was.Path] = was
 		}
-	}
-	for path, b := range before {
-		if _, ok := now[path]; !ok {
-			f.was[path] = &b
-		}
-	}
-	return nil
-}
-
-// listing is the files of those parts of a that b has not the same.
-func listing(ctx context.Context, a, b schema.Snapshot) (map[string]schema.File, error) {
-	as, err := a.Parts(ctx)
-	if err != nil {
-		return nil, err
-	}
-	bs, err := b.Parts(ctx)
-	if err != nil {
-		return nil, err
-	}
-	same := map[partKey]bool{}
-	for _, p := range bs {
-		same[partKey{p.Name, p.Hash}] = true
-	}
-	all := map[string]schema.File{}
-	for _, p := range as {
-		if !ours(p) || same[partKey{p.Name, p.Hash}] {
-			continue
-		}
-		files, err := a.Files(ctx, p)
-		if err != nil {
-			return nil, fmt.Errorf("%w: %s: %w", ErrUnreadable, p.Name, err)
-		}
-		for _, file := range files {
-			all[file.Path] = file
-		}
-	}
-	return all, nil
+	})
 }
 
 func (f *forcing) settle(ctx context.Context, main, previous schema.Snapshot) (*Force, error) {
@@ -229,7 +184,7 @@ func (f *forcing) settle(ctx context.Context, main, previous schema.Snapshot) (*
 			}
 			tree = o
 		}
-		r, err := f.loader.load(ctx, tree, f.incumbents)
+		r, err := f.loader.load(ctx, tree, f.before)
 		if err != nil {
 			return nil, err
 		}
@@ -329,8 +284,8 @@ func (f *forcing) yields(path string) bool {
 }
 
 func (f *forcing) hold(path, reason, message string) {
-	key, ok := f.main.Documents[path]
-	if !ok {
+	key := f.main.Key(path)
+	if key.IsZero() {
 		key, _, _ = locate(path)
 	}
 	f.held[path] = Held{Key: key, File: path, Reason: reason, Message: message}
@@ -380,7 +335,7 @@ func (f *forcing) round(r *Result, refused map[string]schema.Diagnostic) bool {
 			classes[4] = append(classes[4], action{path, HeldNeeds, "needs " + needs + ", which is not as it was"})
 			continue
 		}
-		for _, need := range slices.Concat(r.Needs[path], f.uses[path]) {
+		for _, need := range slices.Concat(r.Needs[path], f.before.uses(path)) {
 			switch {
 			case !f.loose(need):
 			case f.was[need] != nil:

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -79,8 +80,8 @@ func TestExamplesPassTheExportedSchema(t *testing.T) {
 		files := estate(t, root)
 		r, err := l.Load(context.Background(), load.Files(files))
 		require.NoError(t, err)
-		require.NotEmpty(t, r.Documents)
-		for path, key := range r.Documents {
+		require.NotZero(t, r.Len())
+		for path, key := range r.Documents() {
 			seen[key.Kind] = true
 			for _, kind := range []schema.Kind{key.Kind, ""} {
 				require.NoError(t, schemas[kind].Validate(plain(t, files[path])), path)
@@ -139,7 +140,7 @@ func TestExportedSchemaRefusesWhatTheReaderDoes(t *testing.T) {
 			for c, files := range goldenCases(t, archive, base) {
 				r, err := l.Load(context.Background(), load.Files(files))
 				require.NoError(t, err)
-				for path, key := range r.Documents {
+				for path, key := range r.Documents() {
 					bad, ok := structural(of(path, r.Diagnostics))
 					if !ok || done[path+"\n"+files[path]] {
 						continue
@@ -170,7 +171,7 @@ func TestExportedSchemaAgreesWithTheReader(t *testing.T) {
 	files["platform/pause.yaml"] = "apiVersion: berth/v1\nkind: Pause\nmetadata: {name: pause}\nspec: {reason: x}\n"
 	r, err := l.Load(context.Background(), load.Files(files))
 	require.NoError(t, err)
-	paths := sorted(r.Documents)
+	paths := sorted(maps.Collect(r.Documents()))
 	refused, all := 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
 		path := rapid.SampledFrom(paths).Draw(rt, "path")
@@ -179,7 +180,7 @@ func TestExportedSchemaAgreesWithTheReader(t *testing.T) {
 		for range rapid.IntRange(1, 2).Draw(rt, "changes") {
 			mutate(rt, value)
 		}
-		value["kind"] = string(r.Documents[path].Kind)
+		value["kind"] = string(r.Key(path).Kind)
 		content, err := yaml.Marshal(value)
 		require.NoError(rt, err)
 		got, err := l.Load(context.Background(), load.Files(map[string]string{path: string(content)}))
@@ -192,7 +193,7 @@ func TestExportedSchemaAgreesWithTheReader(t *testing.T) {
 		if bad {
 			refused++
 		}
-		for _, kind := range []schema.Kind{r.Documents[path].Kind, ""} {
+		for _, kind := range []schema.Kind{r.Key(path).Kind, ""} {
 			err := schemas[kind].Validate(plain(rt, string(content)))
 			require.Equal(rt, bad, err != nil, "%s\n%v\n%v", content, err, got.Diagnostics)
 		}

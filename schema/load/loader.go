@@ -2,6 +2,7 @@ package load
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"runtime"
@@ -32,6 +33,8 @@ type Loader struct {
 	judges   chan *judge // idle ones; nil: not made yet
 	docs     *cache[docKey, *document]
 	parts    *cache[partKey, *part]
+	projects *cache[projectKey, []project]
+	recent   recent
 }
 
 type docKey struct {
@@ -41,15 +44,15 @@ type docKey struct {
 
 type partKey struct{ name, hash string }
 
-// Result is what one snapshot says.
+// Result is what one snapshot says. It is shared between loads of the same
+// files and must not be changed.
 type Result struct {
 	// Desired is what the valid documents declare. What has no finding but
-	// needs what is missing or invalid is not in it.
+	// needs what is missing or invalid is not in it. Tenants, projects and the
+	// platform that declare the same are the same pointers in every Result.
 	Desired *schema.Desired
 	// Diagnostics is sorted. An error holds its file; see doc.go for the codes.
 	Diagnostics []schema.Diagnostic
-	// Documents is the key of each file that stands where a document may.
-	Documents map[string]schema.Key
 	// Needs tells, for each file that is not in Desired because of another
 	// file, which: missing, invalid, or contradicting it. Sorted.
 	Needs map[string][]string
@@ -57,9 +60,9 @@ type Result struct {
 	// not in Desired, which says nothing about what they declare.
 	Unreadable []string
 
-	parts  []*part
-	claims claims
-	uses   map[string][]string // files that stand on one of several that would do
+	parts []*standing // by name
+	users *accounts
+	free  bool // whose claims went first made no difference
 }
 
 // New makes a Loader. The error says which definition does not compile.
@@ -75,6 +78,7 @@ func New(opts Options) (*Loader, error) {
 		judges:   make(chan *judge, workers),
 		docs:     newCache[docKey, *document](100_000),
 		parts:    newCache[partKey, *part](5_000),
+		projects: newCache[projectKey, []project](20_000),
 	}
 	l.judges <- j
 	for range workers - 1 {
@@ -116,34 +120,37 @@ func (l *Loader) Load(ctx context.Context, snap schema.Snapshot) (*Result, error
 	return l.load(ctx, snap, nil)
 }
 
-// load reads a snapshot in which held claims go before new ones.
-func (l *Loader) load(ctx context.Context, snap schema.Snapshot, held claims) (*Result, error) {
+// load reads a snapshot in which the claims of another go before new ones.
+func (l *Loader) load(ctx context.Context, snap schema.Snapshot, held *Result) (*Result, error) {
 	listed, err := snap.Parts(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list the estate: %w", err)
 	}
-	e := &estate{Result: &Result{
-		Desired:   &schema.Desired{Platform: emptyPlatform(), Tenants: map[string]*schema.TenantEstate{}},
-		Documents: map[string]schema.Key{},
-		Needs:     map[string][]string{},
-		uses:      map[string][]string{},
-	}}
-	for _, p := range listed {
-		if !ours(p) {
-			continue
-		}
-		part, err := l.part(ctx, snap, p)
-		if ctxErr := ctx.Err(); ctxErr != nil {
-			return nil, ctxErr
-		}
-		if err != nil {
-			e.unreadable(p, err)
-			continue
-		}
-		e.parts = append(e.parts, part)
+	listed = slices.DeleteFunc(slices.Clone(listed), func(p schema.Part) bool { return !ours(p) })
+	id := identify(listed)
+	if r := l.recent.find(id, held); r != nil {
+		return r, nil
 	}
-	if err := e.check(ctx, l, held); err != nil {
+	parts, errs := l.read(ctx, snap, listed)
+	if err := ctx.Err(); err != nil {
 		return nil, err
+	}
+	e := &estate{Result: &Result{
+		Desired: &schema.Desired{Platform: emptyPlatform(), Tenants: make(map[string]*schema.TenantEstate, len(parts))},
+		Needs:   map[string][]string{},
+	}, loader: l, held: held, base: l.recent.last()}
+	for i, p := range listed {
+		if errs[i] != nil {
+			e.unreadable(p, errs[i])
+			continue
+		}
+		e.parts = append(e.parts, &standing{part: parts[i]})
+	}
+	if err := e.check(ctx); err != nil {
+		return nil, err
+	}
+	if len(e.Unreadable) == 0 { // what cannot be read may be, next time
+		l.recent.add(id, held, e.Result)
 	}
 	return e.Result, nil
 }
@@ -160,81 +167,105 @@ func ours(p schema.Part) bool {
 // found out about them in the company of others is remembered beside them.
 type part struct {
 	name, tenant string
-	docs         []*document // by path
+	files        []schema.File // by path; some are no documents
+	docs         []*document   // by path
+	ranked       []*document   // the valid ones, those first that others need
 	byFile       map[string]*document
 
-	identified []*document // those with a uid
-	claiming   []*document // those that claim Unix accounts
-	naming     []*document // those that name tenants and projects
+	ids      map[string]string // uid → path; of several with one uid, the first
+	twins    []*document       // those with a uid that another has too
+	claiming []*document       // those that claim Unix accounts
+	naming   []*document       // those of the platform's that name tenants and projects, and what those attach to
 
-	mu       sync.Mutex
-	checked  map[string]*verdict // by fingerprint of the catalog
-	platform *schema.Platform    // built last, from the documents not in out
-	estate   *schema.TenantEstate
-	out      string
+	mu        sync.Mutex
+	checked   map[[sha256.Size]byte]*verdict // by fingerprint of what the part meets
+	platforms map[string]*schema.Platform    // by the files that are not in it
+	estates   map[string]*schema.TenantEstate
 }
 
-// part reads a part, or finds it read.
-func (l *Loader) part(ctx context.Context, snap schema.Snapshot, p schema.Part) (*part, error) {
-	if got, ok := l.parts.get(partKey{p.Name, p.Hash}); ok {
-		return got, nil
-	}
-	files, err := snap.Files(ctx, p)
-	if err != nil {
-		return nil, err
-	}
-	read := &part{name: p.Name, byFile: map[string]*document{}, checked: map[string]*verdict{}}
-	if top, tenant, ok := strings.Cut(p.Name, "/"); ok && top == "tenants" {
-		read.tenant = tenant
-	}
-	docs := make([]*document, len(files))
-	group, ctx := errgroup.WithContext(ctx)
+// read reads the parts listed, or finds them read. What cannot be read has an
+// error instead.
+func (l *Loader) read(ctx context.Context, snap schema.Snapshot, listed []schema.Part) ([]*part, []error) {
+	parts, errs := make([]*part, len(listed)), make([]error, len(listed))
+	var group errgroup.Group
 	group.SetLimit(cap(l.judges))
-	for i, f := range files {
-		k := docKey{f.Path, f.Blob, f.Mode}
-		if doc, ok := l.docs.get(k); ok {
-			docs[i] = doc
+	docs := make([][]*document, len(listed))
+	for i, p := range listed {
+		if got, ok := l.parts.get(partKey{p.Name, p.Hash}); ok {
+			parts[i] = got
 			continue
 		}
-		group.Go(func() error {
-			doc, err := l.document(ctx, snap, f)
-			if err != nil {
-				return err
+		files, err := snap.Files(ctx, p)
+		if err != nil {
+			errs[i] = err
+			continue
+		}
+		parts[i] = &part{name: p.Name, files: files}
+		docs[i] = make([]*document, len(files))
+		failed := &sync.Once{}
+		for j, f := range files {
+			k := docKey{f.Path, f.Blob, f.Mode}
+			if doc, ok := l.docs.get(k); ok {
+				docs[i][j] = doc
+				continue
 			}
-			if doc != nil {
-				l.docs.add(k, doc)
-			}
-			docs[i] = doc
-			return nil
-		})
-	}
-	if err := group.Wait(); err != nil {
-		return nil, err
-	}
-	for _, doc := range docs {
-		if doc != nil {
-			read.docs = append(read.docs, doc)
-			read.byFile[doc.file.Path] = doc
+			group.Go(func() error {
+				doc, err := l.document(ctx, snap, f)
+				if err != nil {
+					failed.Do(func() { errs[i] = err })
+					return nil
+				}
+				if doc != nil {
+					l.docs.add(k, doc)
+				}
+				docs[i][j] = doc
+				return nil
+			})
 		}
 	}
-	slices.SortFunc(read.docs, func(a, b *document) int { return strings.Compare(a.file.Path, b.file.Path) })
-	for _, doc := range read.docs {
+	_ = group.Wait() // none returns an error
+	for i, p := range listed {
+		if docs[i] == nil || errs[i] != nil {
+			continue
+		}
+		parts[i].hold(slices.DeleteFunc(docs[i], func(d *document) bool { return d == nil }))
+		l.parts.add(partKey{p.Name, p.Hash}, parts[i])
+	}
+	return parts, errs
+}
+
+// hold gives a part its documents.
+func (p *part) hold(docs []*document) {
+	slices.SortFunc(docs, func(a, b *document) int { return strings.Compare(a.file.Path, b.file.Path) })
+	p.docs, p.byFile, p.checked, p.ids = docs, make(map[string]*document, len(docs)), map[[sha256.Size]byte]*verdict{}, map[string]string{}
+	p.platforms, p.estates = map[string]*schema.Platform{}, map[string]*schema.TenantEstate{}
+	if top, tenant, ok := strings.Cut(p.name, "/"); ok && top == "tenants" {
+		p.tenant = tenant
+	}
+	bearers := map[string][]*document{}
+	for _, doc := range docs {
+		p.byFile[doc.file.Path] = doc
 		if !doc.valid() {
 			continue
 		}
-		if doc.header.UID != "" {
-			read.identified = append(read.identified, doc)
+		p.ranked = append(p.ranked, doc)
+		if uid := doc.header.UID; uid != "" {
+			bearers[uid] = append(bearers[uid], doc)
 		}
 		if len(doc.claims) > 0 {
-			read.claiming = append(read.claiming, doc)
+			p.claiming = append(p.claiming, doc)
 		}
-		switch doc.key.Kind {
-		case schema.KindNode, schema.KindQueueMap, schema.KindHookRule, schema.KindSharedRuntime, schema.KindAttachment:
-			read.naming = append(read.naming, doc)
+		if p.tenant == "" && names(doc) {
+			p.naming = append(p.naming, doc)
 		}
 	}
-	l.parts.add(partKey{p.Name, p.Hash}, read)
-	return read, nil
+	for _, uid := range sortedNames(bearers) {
+		p.ids[uid] = bearers[uid][0].file.Path
+		if len(bearers[uid]) > 1 {
+			p.twins = append(p.twins, bearers[uid]...)
+		}
+	}
+	slices.SortStableFunc(p.ranked, func(a, b *document) int { return rank(a.key.Kind) - rank(b.key.Kind) })
 }
 
 // document reads one file; nil if it is none of Berth's. A file the reader

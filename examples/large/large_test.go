@@ -1,0 +1,34 @@
+package large_test
+
+import (
+	"context"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/examples/large"
+	"berth/reconciler/plan"
+	"berth/schema/load"
+	"berth/schema/policy"
+)
+
+// What is measured with is an estate as people have them: valid, permitted, and
+// with a node for everything.
+func TestEstateIsClean(t *testing.T) {
+	definitions, err := os.ReadFile("../../runtimes/slurm/config.cue")
+	require.NoError(t, err)
+	l, err := load.New(load.Options{Backends: map[string]string{"slurm": string(definitions)}})
+	require.NoError(t, err)
+	files := large.Estate(1000)
+	require.Equal(t, files, large.Estate(1000))
+	require.InDelta(t, 1000, len(files), 100)
+	r, err := l.Load(context.Background(), load.Files(files))
+	require.NoError(t, err)
+	require.Empty(t, r.Diagnostics)
+	require.Contains(t, files, large.Instance(0, 0, 0))
+	require.NotEqual(t, files[large.Instance(0, 0, 0)], large.Change(files[large.Instance(0, 0, 0)], 1))
+	eff := policy.Evaluate(r.Desired)
+	require.Empty(t, policy.Findings(eff.Decisions))
+	require.Empty(t, plan.Place(eff, nil).Unplaced)
+}
