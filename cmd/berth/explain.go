@@ -1,0 +1,238 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"berth/reconciler/gitrepo"
+	"berth/schema"
+	"berth/schema/load"
+	"berth/schema/policy"
+)
+
+// explainForms are the forms `berth explain` writes.
+func explainForms() []string { return []string{"text", "json"} }
+
+// explainRequest is what `berth explain` is asked.
+type explainRequest struct {
+	dir, repo, rev, output string
+	roles                  bool
+}
+
+// explanation is what `berth explain` says; its JSON is a contract.
+type explanation struct {
+	Format string `json:"format"`
+	policy.Explanation
+}
+
+func newExplainCmd() *cobra.Command {
+	var req explainRequest
+	cmd := &cobra.Command{
+		Use:   "explain {TENANT.PROJECT/INSTANCE [FIELD] | --roles}",
+		Short: "which layers of policy made each value of an instance",
+		Long: `Show what an instance comes to, and for each value the chain of layers that made
+it: the platform's policies by name, the tenant's, the entitlement's overrides,
+then the version and the instance; what each says, where it stands, and what the
+value is after it. FIELD shows one value, or those below it: regions, roles,
+max_gpus_per_instance, config.partitions.
+
+The estate is read from --dir, or from --rev of the Git repository --repo. The
+instance is taken to exist already, and today is the day.
+
+With --roles, show what each role may do.
+
+Exit status: 0 (also where policy refuses the instance), 1 not found, 2 usage.`,
+		Args: cobra.MaximumNArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := req.check(args); err != nil {
+				return &exitError{2, err}
+			}
+			if req.roles {
+				if err := printRoles(cmd.OutOrStdout(), req.output); err != nil {
+					return &exitError{1, err}
+				}
+				return nil
+			}
+			key, err := instanceKey(args[0])
+			if err != nil {
+				return &exitError{2, err}
+			}
+			e, err := req.explain(cmd.Context(), key, time.Now())
+			if err != nil {
+				return err
+			}
+			if len(args) == 2 {
+				if e.Values, err = below(e.Values, args[1]); err != nil {
+					return &exitError{1, err}
+				}
+			}
+			if req.output == "json" {
+				err = writeJSON(cmd.OutOrStdout(), e)
+			} else {
+				err = e.text(cmd.OutOrStdout())
+			}
+			if err != nil {
+				return &exitError{1, err}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&req.dir, "dir", "", "directory of the estate (default the working directory)")
+	cmd.Flags().StringVar(&req.repo, "repo", "", "Git repository of the estate, or a directory in it; needs --rev")
+	cmd.Flags().StringVar(&req.rev, "rev", "", "revision of --repo, such as main")
+	cmd.Flags().StringVarP(&req.output, "output", "o", "text", strings.Join(explainForms(), ", "))
+	cmd.Flags().BoolVar(&req.roles, "roles", false, "show what each role may do")
+	return cmd
+}
+
+// check says what is wrong with how the command was called.
+func (r *explainRequest) check(args []string) error {
+	switch {
+	case !slices.Contains(explainForms(), r.output):
+		return fmt.Errorf("-o %s: there is %s", r.output, strings.Join(explainForms(), ", "))
+	case r.roles && len(args) > 0:
+		return errors.New("explain: --roles is about every instance: give no name")
+	case r.roles:
+		return nil
+	case len(args) == 0:
+		return errors.New("explain: which instance? Give TENANT.PROJECT/INSTANCE, or --roles")
+	case r.dir != "" && (r.repo != "" || r.rev != ""):
+		return errors.New("explain: --dir and --repo are two estates: give one of them")
+	case r.repo != "" && r.rev == "":
+		return errors.New("explain: --rev is missing: the revision of --repo, such as main")
+	}
+	return nil
+}
+
+// instanceKey reads TENANT.PROJECT/INSTANCE.
+func instanceKey(name string) (schema.Key, error) {
+	id, instance, _ := strings.Cut(name, "/")
+	tenant, project, _ := strings.Cut(id, ".")
+	if tenant == "" || project == "" || instance == "" {
+		return schema.Key{}, fmt.Errorf("explain: %q is no instance: want TENANT.PROJECT/INSTANCE", name)
+	}
+	return schema.InstanceKey(tenant, project, instance), nil
+}
+
+// explain reads the estate and explains the instance of key as of now.
+func (r *explainRequest) explain(ctx context.Context, key schema.Key, now time.Time) (out explanation, err error) {
+	snap, done, err := r.snapshot(ctx)
+	if err != nil {
+		return out, &exitError{2, fmt.Errorf("explain: %w", err)}
+	}
+	defer func() { err = errors.Join(err, done()) }()
+	loader, err := load.New(load.Options{Backends: backends()})
+	if err != nil {
+		return out, &exitError{1, err}
+	}
+	loaded, err := loader.Load(ctx, snap)
+	if err != nil {
+		return out, &exitError{1, fmt.Errorf("explain: %w", err)}
+	}
+	out.Format = "berth.explain/v1"
+	if t := loaded.Desired.Tenants[key.Tenant]; t != nil {
+		var ok bool
+		out.Explanation, ok = policy.Explain(loaded.Desired.Platform, t, key,
+			policy.Existing(func(schema.Key) bool { return true }), policy.At(now.UTC().Format(time.DateOnly)))
+		if ok {
+			return out, nil
+		}
+	}
+	return out, &exitError{1, fmt.Errorf("explain: there is no valid %s; berth validate tells what is wrong", key)}
+}
+
+// snapshot is the estate that is asked for, and what to do when it was read.
+func (r *explainRequest) snapshot(ctx context.Context) (schema.Snapshot, func() error, error) {
+	if r.rev == "" {
+		dir := r.dir
+		if dir == "" {
+			dir = "."
+		}
+		snap, err := load.Dir(dir)
+		return snap, func() error { return nil }, err
+	}
+	at := r.repo
+	if at == "" {
+		at = "."
+	}
+	repo, err := gitrepo.OpenLocal(at)
+	if err != nil {
+		return nil, nil, err
+	}
+	commit, err := repo.Resolve(ctx, r.rev)
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("--rev: %w", err), repo.Close())
+	}
+	snap, err := repo.Snapshot(ctx, commit)
+	if err != nil {
+		return nil, nil, errors.Join(err, repo.Close())
+	}
+	return snap, repo.Close, nil
+}
+
+// below are the values of a field, and of those below it.
+func below(values []policy.Value, field string) ([]policy.Value, error) {
+	field = strings.TrimPrefix(field, "spec.")
+	var out []policy.Value
+	var names []string
+	for _, v := range values {
+		names = append(names, v.Field)
+		if v.Field == field || strings.HasPrefix(v.Field, field+".") {
+			out = append(out, v)
+		}
+	}
+	if out == nil {
+		return nil, fmt.Errorf("explain: there is no field %q here: there is %s", field, strings.Join(names, ", "))
+	}
+	return out, nil
+}
+
+func (e *explanation) text(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s\n", e.Key, e.verdict())
+	for _, v := range e.Values {
+		fmt.Fprintf(&b, "\n%s: %s", v.Field, policy.Text(v.Value))
+		if v.Asked != nil {
+			fmt.Fprintf(&b, " (asked: %s)", policy.Text(v.Asked))
+		}
+		b.WriteString("\n")
+		tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+		for _, s := range v.Steps {
+			fmt.Fprintf(tw, "  %s\t%s:%d\tsays %s", s.Scope, s.Source.File, s.Source.Line, policy.Text(s.Says))
+			if after := policy.Text(s.Value); after != policy.Text(s.Says) {
+				fmt.Fprintf(tw, "\tleaves %s", after)
+			}
+			fmt.Fprintln(tw)
+		}
+		if err := tw.Flush(); err != nil {
+			return err
+		}
+		for _, d := range v.Decisions {
+			fmt.Fprintf(&b, "  %s: %s (%s:%d)\n", d.Verdict, d.Message, d.Source.File, d.Source.Line)
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// verdict says in one line what becomes of the instance.
+func (e *explanation) verdict() string {
+	n := e.Noncompliance
+	switch {
+	case n == nil:
+		return "allowed"
+	case n.Fate == schema.FateStopping:
+		return "refused; it stays as it is until " + n.Day + " begins, UTC, and is then stopped"
+	case n.Fate == schema.FateStopped:
+		return "refused; it is stopped, since its grace was over on " + n.Day
+	}
+	return "refused; it stays as it is, and takes no change that does not comply"
+}
