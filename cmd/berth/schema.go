@@ -1,11 +1,17 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"berth/schema"
+	"berth/schema/event"
 	"berth/schema/load"
 )
 
@@ -14,8 +20,9 @@ func newSchemaCmd() *cobra.Command {
 		Use:   "schema",
 		Short: "what documents look like",
 	}
-	cmd.AddCommand(&cobra.Command{
-		Use:   "export [KIND]",
+	var events string
+	export := &cobra.Command{
+		Use:   "export [KIND | --events DIR]",
 		Short: "write the JSON Schema of a kind of document, or of all, for editors",
 		Long: `Write the JSON Schema of one kind of document, or of every kind, to standard
 output. An editor that reads it completes fields and marks what is wrong with
@@ -29,9 +36,18 @@ the estate and name it in the first line of a document:
 
 or once for all of them, in .vscode/settings.json:
 
-    {"yaml.schemas": {"./estate.schema.json": ["platform/**/*.yaml", "tenants/**/*.yaml"]}}`,
+    {"yaml.schemas": {"./estate.schema.json": ["platform/**/*.yaml", "tenants/**/*.yaml"]}}
+
+With --events, write into DIR what events look like: asyncapi.yaml, and the JSON
+Schema of each type of event that it refers to.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if events != "" {
+				if len(args) == 1 {
+					return &exitError{2, errors.New("schema export: --events writes those of all events: no KIND goes with it")}
+				}
+				return exportEvents(events)
+			}
 			var kind schema.Kind
 			if len(args) == 1 {
 				kind = schema.Kind(args[0])
@@ -43,6 +59,27 @@ or once for all of them, in .vscode/settings.json:
 			_, err = cmd.OutOrStdout().Write(data)
 			return err
 		},
-	})
+	}
+	export.Flags().StringVar(&events, "events", "", "directory to write the schemas of events to")
+	cmd.AddCommand(export)
 	return cmd
+}
+
+// exportEvents writes what describes the events below dir.
+func exportEvents(dir string) error {
+	files, err := event.Published()
+	if err != nil {
+		return &exitError{1, err}
+	}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		at := filepath.Join(dir, filepath.FromSlash(name))
+		err := os.MkdirAll(filepath.Dir(at), 0o755)
+		if err == nil {
+			err = os.WriteFile(at, files[name], 0o644)
+		}
+		if err != nil {
+			return &exitError{1, fmt.Errorf("schema export: %w", err)}
+		}
+	}
+	return nil
 }

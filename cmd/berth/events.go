@@ -1,0 +1,257 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/spf13/cobra"
+
+	"berth/reconciler"
+	"berth/reconciler/gitrepo"
+	"berth/reconciler/plan"
+)
+
+// logRequest is what a command that reads berth/status is asked. The branch is
+// read as the repository at hand has it; nothing is fetched.
+type logRequest struct {
+	repo, rev, output string
+}
+
+// flags are those of every such command.
+func (r *logRequest) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&r.repo, "repo", ".", "Git repository of the estate, or a directory in it")
+	cmd.Flags().StringVar(&r.rev, "rev", "", "revision of "+reconciler.BranchStatus+" to read; the branch itself if not given")
+	cmd.Flags().StringVarP(&r.output, "output", "o", "text", "text, json")
+}
+
+// estateLog is an opened repository and the commit of berth/status to read.
+type estateLog struct {
+	*gitrepo.Repo
+	tips   reconciler.Tips
+	status string
+}
+
+// open opens the repository. Who gets no error closes it.
+func (r *logRequest) open(ctx context.Context) (*estateLog, error) {
+	if r.output != "text" && r.output != "json" {
+		return nil, &exitError{2, fmt.Errorf("-o %s: there is text, json", r.output)}
+	}
+	repo, err := gitrepo.OpenLocal(r.repo)
+	if err != nil {
+		return nil, &exitError{2, err}
+	}
+	l := &estateLog{Repo: repo}
+	l.tips, err = repo.Fetch(ctx) // of the local branches: nothing is fetched
+	if errors.Is(err, reconciler.ErrNotFound) {
+		err = nil // a clone of what Berth writes, without a main
+	}
+	if l.status = l.tips.Status; r.rev != "" && err == nil {
+		l.status, err = repo.Resolve(ctx, r.rev)
+	}
+	if err == nil && l.status == "" {
+		err = fmt.Errorf("there is no branch %s here: git fetch origin %s:%s", reconciler.BranchStatus, reconciler.BranchStatus, reconciler.BranchStatus)
+	}
+	if err != nil {
+		return nil, &exitError{2, errors.Join(err, repo.Close())}
+	}
+	return l, nil
+}
+
+// order reads as asked, and tells of strays on w.
+func order(w io.Writer, newestFirst bool) gitrepo.LogOrder {
+	return gitrepo.LogOrder{NewestFirst: newestFirst, Stray: func(path, why string) {
+		fmt.Fprintf(w, "warning: %s: %s\n", visible(path), why)
+	}}
+}
+
+// visible is text that does nothing to a terminal and takes one line.
+func visible(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '�'
+	}, s)
+}
+
+// stamp is a time as the text forms show it.
+func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
+
+// eventPayload is what the events say of what they are about.
+type eventPayload struct {
+	OrgID           string `json:"org_id"`
+	ProjectID       string `json:"project_id"`
+	AppSlug         string `json:"app_slug"`
+	AppInstanceID   string `json:"app_instance_id"`
+	ArtifactID      string `json:"artifact_id"`
+	SharedRuntimeID string `json:"shared_runtime_id"`
+	AttachmentID    string `json:"attachment_id"`
+	Revision        string `json:"revision"`
+	FailureReason   string `json:"failure_reason"`
+}
+
+// payloadOf reads an event's payload as far as it is one; the schemas say what
+// it holds.
+func payloadOf(e plan.Event) (p eventPayload) {
+	_ = json.Unmarshal(e.Payload, &p)
+	return p
+}
+
+// about names what an event is about, in the words of the command line.
+func (p eventPayload) about() string {
+	switch {
+	case p.AppInstanceID != "":
+		return p.ProjectID + "/" + p.AppInstanceID
+	case p.ArtifactID != "":
+		return p.ProjectID + "/" + p.ArtifactID
+	case p.AttachmentID != "":
+		return p.SharedRuntimeID + "/" + p.AttachmentID
+	case p.SharedRuntimeID != "":
+		return p.SharedRuntimeID
+	}
+	return p.ProjectID + "/" + p.AppSlug
+}
+
+// eventLine is an event as text.
+func eventLine(e plan.Event) string {
+	p := payloadOf(e)
+	line := fmt.Sprintf("%s  %-38s %s  %s", stamp(e.OccurredAt), visible(e.EventType), visible(p.about()), visible(e.CorrelationID))
+	if p.FailureReason != "" {
+		line += "  " + visible(p.FailureReason)
+	}
+	return line
+}
+
+func newEventsCmd() *cobra.Command {
+	var req logRequest
+	var want struct{ correlation, instance string }
+	var follow bool
+	cmd := &cobra.Command{
+		Use:   "events [--correlation ID] [--instance TENANT.PROJECT/NAME] [--follow]",
+		Short: "what happened, from the log on " + reconciler.BranchStatus,
+		Long: `Show the events that Berth announced, oldest first, as the branch ` + reconciler.BranchStatus + `
+of a repository at hand has them. Nothing is fetched.
+
+With -o json, each line is one event in its envelope (berth schema export
+--events DIR writes what they look like).
+
+With --follow, go on with what the branch gets, until interrupted.
+
+Exit status: 0, 1 if part of the log cannot be read, 2 usage.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			show := func(e plan.Event) error {
+				if want.correlation != "" && e.CorrelationID != want.correlation {
+					return nil
+				}
+				if p := payloadOf(e); want.instance != "" && (p.AppInstanceID == "" || p.about() != want.instance) {
+					return nil
+				}
+				var err error
+				if req.output == "json" {
+					err = json.NewEncoder(cmd.OutOrStdout()).Encode(e)
+				} else {
+					_, err = fmt.Fprintln(cmd.OutOrStdout(), eventLine(e))
+				}
+				return err
+			}
+			f := follower{request: req, stderr: cmd.ErrOrStderr(), show: show}
+			damaged, err := f.more(cmd.Context())
+			for follow && err == nil {
+				select {
+				case <-cmd.Context().Done():
+					return nil
+				case <-time.After(500 * time.Millisecond):
+				}
+				_, err = f.more(cmd.Context())
+			}
+			switch {
+			case err != nil && cmd.Context().Err() != nil:
+				return nil
+			case err != nil:
+				return err
+			case damaged:
+				return &exitError{code: 1}
+			}
+			return nil
+		},
+	}
+	req.flags(cmd)
+	cmd.Flags().StringVar(&want.correlation, "correlation", "", "only events of this correlation id")
+	cmd.Flags().StringVar(&want.instance, "instance", "", "only events of this instance, as TENANT.PROJECT/NAME")
+	cmd.Flags().BoolVar(&follow, "follow", false, "go on with what the branch gets")
+	return cmd
+}
+
+// follower shows a log and remembers how far it came.
+type follower struct {
+	request logRequest
+	stderr  io.Writer
+	show    func(plan.Event) error
+	tip     string // of the branch, when it was last read
+	last    gitrepo.Logged[plan.Event]
+}
+
+// more shows what was not shown yet. damaged: some of it cannot be read.
+func (f *follower) more(ctx context.Context) (damaged bool, err error) {
+	l, err := f.request.open(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, l.Close()) }()
+	if l.status == f.tip {
+		return false, nil
+	}
+	if f.tip != "" {
+		return f.later(ctx, l)
+	}
+	for e, err := range l.Events(ctx, l.status, order(f.stderr, false)) {
+		if f.last = e; err != nil {
+			damaged = true
+			fmt.Fprintf(f.stderr, "berth: %s:%d: %v\n", visible(e.File), e.Line, err)
+			continue
+		}
+		if err := f.show(e.Value); err != nil {
+			return damaged, &exitError{1, err}
+		}
+	}
+	f.tip = l.status
+	return damaged, ctx.Err()
+}
+
+// later shows what came after the last that was shown: it is read from the end
+// backwards, so that its cost is that of what is new.
+func (f *follower) later(ctx context.Context, l *estateLog) (damaged bool, err error) {
+	var fresh []gitrepo.Logged[plan.Event]
+	for e, err := range l.Events(ctx, l.status, order(io.Discard, true)) {
+		if e.File == f.last.File && e.Line == f.last.Line {
+			break
+		}
+		if err != nil {
+			damaged = true
+			fmt.Fprintf(f.stderr, "berth: %s:%d: %v\n", visible(e.File), e.Line, err)
+			continue
+		}
+		fresh = append(fresh, e)
+	}
+	slices.Reverse(fresh)
+	for _, e := range fresh {
+		if err := f.show(e.Value); err != nil {
+			return damaged, &exitError{1, err}
+		}
+		f.last = e
+	}
+	f.tip = l.status
+	return damaged, ctx.Err()
+}
+
+// orDash stands for what nobody said.
+func orDash(s string) string { return cmp.Or(visible(s), "-") }

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler"
+	"berth/reconciler/gitrepo"
+	"berth/reconciler/gitrepo/gittest"
+	"berth/reconciler/plan"
+	"berth/schema"
+	"berth/schema/audit"
+	"berth/schema/event"
+)
+
+// The scripts read what Berth wrote: $ESTATE is a repository with one change on
+// main, decided, running and recorded, and the branches called broken-* are
+// berth/status as somebody else left it.
+func TestLogScripts(t *testing.T) {
+	s := gittest.New(t, map[string]string{"README.md": "an estate\n"})
+	main := s.MustCommit(t, "main", gittest.Commit{Message: "a cluster for training", Author: "Ada <ada@example.org>", Files: map[string]string{"tenants/physics/projects/lhc/instances/train.yaml": "x\n"}})
+	repo, err := gitrepo.Open(t.Context(), gitrepo.Options{URL: s.URL, Dir: t.TempDir()})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = repo.Close() })
+	_, err = repo.Fetch(t.Context())
+	require.NoError(t, err)
+	held := []plan.Held{{File: "tenants/physics/projects/lhc/instances/huge.yaml", Reason: "denied", Message: "nobody may"}}
+	inForce, err := repo.WriteInForce(t.Context(), "", reconciler.InForce{Commit: main, Held: held, CorrelationID: "corr-1", Epoch: 7})
+	require.NoError(t, err)
+
+	at := time.Date(2026, 8, 1, 10, 0, 0, 0, time.UTC)
+	train := schema.InstanceKey("physics", "lhc", "train")
+	ev := func(typ event.Type, id, payload string, seconds int) plan.Event {
+		return plan.Event{EventID: event.ID(typ, train, main, seconds), EventType: string(typ), OccurredAt: at.Add(time.Duration(seconds) * time.Second), Version: "1", CorrelationID: id, Payload: []byte(payload)}
+	}
+	records := audit.Chain(audit.Head{}, []audit.Record{
+		{OccurredAt: at, CorrelationID: "corr-1", Actor: "ada", Proof: "pull_request", Permission: "apps.instance.create", Action: "document.added", Key: train, Verdict: audit.Allowed, Rule: "project_admin", Source: "tenants/physics/projects/lhc/roles.yaml:7", Commit: main},
+		{OccurredAt: at, CorrelationID: "corr-1", Actor: "eve\x1b[31m", Action: "document.added", Key: schema.InstanceKey("physics", "lhc", "huge"), Verdict: audit.Denied, Reason: "nobody may", Commit: main},
+		{OccurredAt: at, CorrelationID: "corr-0", Actor: "bo", Action: "document.deleted", Key: schema.InstanceKey("physics", "lhc", "old"), Verdict: audit.Allowed},
+	})
+	tip, err := repo.WriteStatus(t.Context(), "", reconciler.StatusBatch{
+		Revision: reconciler.Revision{Commit: main, InForce: inForce, Epoch: 7, Sequence: 3, Held: held, AuditSequence: 3, AuditHead: records[2].Hash},
+		Units:    []plan.Status{{Key: train, Phase: plan.PhaseFailed, FailureReason: "host gpu-1 does not answer", CorrelationID: "corr-1", Revision: main}},
+		Things:   []plan.ThingStatus{{Key: schema.Key{Kind: schema.KindNode, Name: "gpu-1"}, Phase: "ready", CorrelationID: "corr-0"}},
+		Events: []plan.Event{
+			ev(event.InstanceRequested, "corr-1", `{"project_id":"physics.lhc","app_instance_id":"train","revision":"`+main+`"}`, 1),
+			ev(event.InstanceFailed, "corr-1", `{"project_id":"physics.lhc","app_instance_id":"train","failure_reason":"host gpu-1 does not answer"}`, 2),
+			ev(event.InstanceRunning, "corr-0", `{"project_id":"physics.lhc","app_instance_id":"other"}`, 3),
+		},
+		Audit: records,
+	})
+	require.NoError(t, err)
+	files, err := s.Files(tip)
+	require.NoError(t, err)
+	segment := "audit/2026/08/01/10/000000000003-7.jsonl"
+	lines := strings.SplitAfter(files[segment], "\n")
+	s.MustCommit(t, "broken-changed", gittest.Commit{Message: "x", Parent: tip, Files: map[string]string{segment: strings.Replace(files[segment], `"actor":"ada"`, `"actor":"eve"`, 1)}})
+	s.MustCommit(t, "broken-short", gittest.Commit{Message: "x", Parent: tip, Files: map[string]string{segment: lines[0] + lines[1]}})
+	s.MustCommit(t, "broken-events", gittest.Commit{Message: "x", Parent: tip, Files: map[string]string{"events/2026/08/01/10/000000000009-7.jsonl": "no json\n", "events/stray": "x"}})
+
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/logs", RequireUniqueNames: true, RequireExplicitExec: true, UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "",
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("ESTATE", s.Dir)
+			env.Setenv("MAIN", main[:12])
+			env.Setenv("SEGMENT", filepath.ToSlash(segment))
+			return nil
+		},
+	})
+}

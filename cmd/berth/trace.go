@@ -1,0 +1,232 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"berth/reconciler"
+	"berth/reconciler/gitrepo"
+	"berth/reconciler/plan"
+	"berth/schema"
+	"berth/schema/audit"
+)
+
+// maxDecisions bounds how many commits of berth/in-force a trace looks at.
+const maxDecisions = 20_000
+
+// story is what `berth trace` tells, in the order it came to be.
+type story struct {
+	Format        string         `json:"format"` // berth.trace/v1
+	CorrelationID string         `json:"correlation_id"`
+	Commit        *storyCommit   `json:"commit,omitempty"`   // of main, that caused all of it
+	Decision      *storyDecision `json:"decision,omitempty"` // none: nothing came into force by it, or the branch is not at hand
+	Audit         []audit.Record `json:"audit"`
+	Events        []plan.Event   `json:"events"`
+	Now           []storyStatus  `json:"now"`      // what last followed it, as it is now
+	Warnings      []string       `json:"warnings"` // what could not be read
+}
+
+type storyCommit struct {
+	ID      string `json:"id"`
+	Subject string `json:"subject,omitempty"`
+	Author  string `json:"author,omitempty"`
+	Email   string `json:"email,omitempty"`
+}
+
+type storyDecision struct {
+	Commit string      `json:"commit"` // of berth/in-force
+	Held   []plan.Held `json:"held,omitempty"`
+}
+
+type storyStatus struct {
+	Key           schema.Key `json:"key"`
+	Phase         string     `json:"phase"`
+	FailureReason string     `json:"failure_reason,omitempty"`
+}
+
+func newTraceCmd() *cobra.Command {
+	var req logRequest
+	cmd := &cobra.Command{
+		Use:   "trace CORRELATION_ID",
+		Short: "the story of one change: its commit, what was decided, what happened, how it is now",
+		Long: `Tell what one change caused, by the correlation id that stands in its comment,
+log lines, events, audit records and errors: the commit on main and its author,
+what came into force and what was held, the audit records and events in order of
+time, and what now follows it. It is read from the branches of the repository at
+hand; nothing is fetched.
+
+Exit status: 0, 1 nothing carries the id, 2 usage.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			l, err := req.open(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, l.Close()) }()
+			s, err := l.trace(cmd.Context(), args[0])
+			if err != nil {
+				return &exitError{1, fmt.Errorf("trace: %w", err)}
+			}
+			if s.Decision == nil && len(s.Audit)+len(s.Events)+len(s.Now) == 0 {
+				return &exitError{1, fmt.Errorf("trace: nothing on the branches here carries %q; fetch them, or look at the id again", args[0])}
+			}
+			if req.output == "json" {
+				e := json.NewEncoder(cmd.OutOrStdout())
+				e.SetIndent("", "  ")
+				err = e.Encode(s)
+			} else {
+				err = s.write(cmd.OutOrStdout())
+			}
+			if err != nil {
+				return &exitError{1, err}
+			}
+			return nil
+		},
+	}
+	req.flags(cmd)
+	return cmd
+}
+
+// trace collects the story.
+func (l *estateLog) trace(ctx context.Context, id string) (*story, error) {
+	s := &story{Format: "berth.trace/v1", CorrelationID: id, Audit: []audit.Record{}, Events: []plan.Event{}, Now: []storyStatus{}, Warnings: []string{}}
+	o := gitrepo.LogOrder{Stray: func(path, why string) { s.Warnings = append(s.Warnings, path+": "+why) }}
+	bad := func(file string, line int, err error) {
+		s.Warnings = append(s.Warnings, fmt.Sprintf("%s:%d: %v", file, line, err))
+	}
+	var commits []string // of main, that something of it names
+	for r, err := range l.Audit(ctx, l.status, o) {
+		if err != nil {
+			bad(r.File, r.Line, err)
+		} else if r.Value.CorrelationID == id {
+			s.Audit = append(s.Audit, r.Value)
+			commits = append(commits, r.Value.Commit)
+		}
+	}
+	for e, err := range l.Events(ctx, l.status, o) {
+		if err != nil {
+			bad(e.File, e.Line, err)
+		} else if e.Value.CorrelationID == id {
+			s.Events = append(s.Events, e.Value)
+			commits = append(commits, payloadOf(e.Value).Revision)
+		}
+	}
+	tree, err := l.ReadStatus(ctx, l.status)
+	if err != nil {
+		return nil, err
+	}
+	for _, u := range tree.Units {
+		if u.CorrelationID == id {
+			s.Now = append(s.Now, storyStatus{u.Key, string(u.Phase), u.FailureReason})
+			commits = append(commits, u.Revision)
+		}
+	}
+	for _, t := range tree.Things {
+		if t.CorrelationID == id {
+			s.Now = append(s.Now, storyStatus{Key: t.Key, Phase: t.Phase})
+			commits = append(commits, t.Revision)
+		}
+	}
+	slices.SortFunc(s.Now, func(a, b storyStatus) int { return a.Key.Compare(b.Key) })
+	decided, err := l.decision(ctx, s, tree.Revision)
+	if err != nil {
+		return nil, err
+	}
+	commit := decided
+	for _, c := range commits {
+		commit = cmp.Or(commit, c)
+	}
+	if commit != "" {
+		s.Commit = &storyCommit{ID: commit}
+		log, err := l.Log(ctx, "", commit, 1)
+		switch {
+		case err != nil:
+			s.Warnings = append(s.Warnings, fmt.Sprintf("commit %s is not here: %v", short12(commit), err))
+		case len(log) == 1:
+			s.Commit = &storyCommit{log[0].ID, log[0].Subject, log[0].Author, log[0].Email}
+		}
+	}
+	return s, ctx.Err()
+}
+
+// decision finds the commit of berth/in-force that the id made, and returns the
+// commit of main that it decided. What was held by it is known of the last
+// decision; of earlier ones the audit records tell.
+func (l *estateLog) decision(ctx context.Context, s *story, last reconciler.Revision) (commit string, err error) {
+	if l.tips.InForce == "" {
+		return "", nil
+	}
+	log, err := l.Log(ctx, "", l.tips.InForce, maxDecisions)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", reconciler.BranchInForce, err)
+	}
+	for _, c := range log {
+		w, err := l.InForceOf(ctx, c.ID)
+		if err != nil {
+			s.Warnings = append(s.Warnings, fmt.Sprintf("%s of %s: %v", short12(c.ID), reconciler.BranchInForce, err))
+			continue
+		}
+		if w.CorrelationID == s.CorrelationID {
+			s.Decision = &storyDecision{c.ID, w.Held}
+			if last.InForce == c.ID {
+				s.Decision.Held = last.Held
+			}
+			return w.Commit, nil
+		}
+	}
+	return "", nil
+}
+
+// write is the story as text.
+func (s *story) write(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Trace of %s\n\n", visible(s.CorrelationID))
+	if c := s.Commit; c != nil {
+		fmt.Fprintf(&b, "commit    %s  %s", short12(c.ID), visible(c.Subject))
+		if c.Author != "" {
+			fmt.Fprintf(&b, ", by %s <%s>", visible(c.Author), visible(c.Email))
+		}
+		b.WriteByte('\n')
+	}
+	if d := s.Decision; d != nil {
+		fmt.Fprintf(&b, "in force  %s\n", short12(d.Commit))
+		for _, h := range d.Held {
+			fmt.Fprintf(&b, "  held    %s: %s: %s\n", visible(h.File), visible(h.Reason), visible(h.Message))
+		}
+	}
+	type moment struct {
+		at   int64
+		text string
+	}
+	var moments []moment
+	for _, r := range s.Audit {
+		moments = append(moments, moment{r.OccurredAt.UnixNano(), "audit     " + auditLine(gitrepo.Logged[audit.Record]{Value: r})})
+	}
+	for _, e := range s.Events {
+		moments = append(moments, moment{e.OccurredAt.UnixNano(), "event     " + eventLine(e)})
+	}
+	slices.SortStableFunc(moments, func(a, b moment) int { return cmp.Compare(a.at, b.at) })
+	for _, m := range moments {
+		b.WriteString(m.text + "\n")
+	}
+	for _, n := range s.Now {
+		fmt.Fprintf(&b, "now       %s: %s", visible(n.Key.String()), visible(n.Phase))
+		if n.FailureReason != "" {
+			b.WriteString(": " + visible(n.FailureReason))
+		}
+		b.WriteByte('\n')
+	}
+	for _, text := range s.Warnings {
+		fmt.Fprintf(&b, "warning   %s\n", visible(text))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
