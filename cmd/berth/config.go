@@ -3,6 +3,7 @@ package main
 import (
 	_ "embed"
 	"fmt"
+	"net/netip"
 	"os"
 	"strings"
 	"time"
@@ -66,6 +67,8 @@ type config struct {
 	FlushWindow duration `json:"flush_window"`
 	Workers     int      `json:"workers"`
 	MaxAttempts int      `json:"max_attempts"`
+
+	Artifacts artifactsConfig `json:"artifacts"`
 }
 
 // appID is a GitHub App as it is installed.
@@ -194,6 +197,10 @@ func (c *config) misfits() []misfit {
 		}
 	}
 	tell(len(c.Authority.Administrators)+len(c.Authority.AdministratorKeys) > 0 && c.Authority.TrustMain, "authority.trust_main", "authority.trust_main", "everybody may change everything then: take it out, or the administrators")
+	for _, a := range c.Artifacts.Addresses {
+		_, err := netip.ParsePrefix(a)
+		tell(err != nil, "artifacts.addresses", "artifacts.addresses", fmt.Sprintf("%s is no range of addresses: write it as 127.0.0.1/32", a))
+	}
 	if gh := c.GitHub; gh != nil {
 		tell(gh.Token == nil && gh.App == nil, "github", "github.token", "there is none: add token: {file: /PATH}, or app: {id: …, installation: …, key: {file: /PATH}}")
 		tell(gh.Token != nil && gh.App != nil, "github.app", "github.app", "there is a token as well: take one of the two out")

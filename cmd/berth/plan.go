@@ -143,7 +143,7 @@ func (r *planRequest) proposal(ctx context.Context, loader *load.Loader, stdin i
 	}
 	defer func() { err = errors.Join(err, repo.Close()) }()
 	in := decide.Input{Repo: repo, Rules: planningRules, Today: time.Now().UTC().Format(time.DateOnly)}
-	decider := decide.New(decide.Options{Loader: loader, Authority: r.authority()})
+	decider := decide.New(decide.Options{Loader: loader, Authority: r.authority(), Rules: lifecycle()})
 	tips, err := repo.Fetch(ctx) // of the local branches: nothing is fetched
 	if err != nil && !errors.Is(err, reconciler.ErrNotFound) {
 		return p, &exitError{1, fmt.Errorf("plan: %w", err)}
