@@ -65,22 +65,31 @@ type placer struct {
 	mem    Memory
 	nodes  []*schema.Node // by name
 	denied map[schema.Key]bool
-	// on says which units are on a node: true if one has it to itself.
-	on  map[string]map[schema.Key]bool
-	out Placement
+	on     map[string]*occupants
+	out    Placement
+	// suitable are the nodes that have what a role wants, by what that is: ten
+	// thousand instances want a few things.
+	suitable map[string][]*schema.Node
 	// unhappy are members that are somewhere but should move, by unit and name,
 	// until they have where to.
 	unhappy map[schema.Key]map[string]Member
 }
 
+// occupants are the units on a node: true for one that has it to itself.
+type occupants struct {
+	units map[schema.Key]bool
+	alone int // how many are true
+}
+
 func newPlacer(eff *schema.Effective, mem Memory) *placer {
 	p := &placer{
 		eff: eff, mem: mem,
-		nodes:   slices.SortedFunc(maps.Values(eff.Nodes), func(a, b *schema.Node) int { return cmp.Compare(a.Key.Name, b.Key.Name) }),
-		denied:  map[schema.Key]bool{},
-		on:      map[string]map[schema.Key]bool{},
-		out:     Placement{Members: make(map[schema.Key][]Member, len(eff.Instances)), Unplaced: map[schema.Key][]Blocked{}},
-		unhappy: map[schema.Key]map[string]Member{},
+		nodes:    slices.SortedFunc(maps.Values(eff.Nodes), func(a, b *schema.Node) int { return cmp.Compare(a.Key.Name, b.Key.Name) }),
+		denied:   map[schema.Key]bool{},
+		on:       map[string]*occupants{},
+		out:      Placement{Members: make(map[schema.Key][]Member, len(eff.Instances)), Unplaced: map[schema.Key][]Blocked{}},
+		suitable: map[string][]*schema.Node{},
+		unhappy:  map[schema.Key]map[string]Member{},
 	}
 	for _, d := range eff.Decisions {
 		if d.Verdict == schema.Deny {
@@ -135,21 +144,49 @@ func (p *placer) remember(key schema.Key, st *Status) {
 }
 
 func (p *placer) occupy(node string, key schema.Key, exclusive bool) {
-	if p.on[node] == nil {
-		p.on[node] = map[schema.Key]bool{}
+	o := p.on[node]
+	if o == nil {
+		o = &occupants{units: map[schema.Key]bool{}}
+		p.on[node] = o
 	}
-	p.on[node][key] = p.on[node][key] || exclusive
+	was, there := o.units[key]
+	if exclusive && !was {
+		o.alone++
+	}
+	if !there || exclusive && !was {
+		o.units[key] = exclusive
+	}
 }
 
-// takenBy is the first other unit that keeps a member of key off a node.
+// taken says whether another unit keeps a member of key off a node.
+func (p *placer) taken(node string, key schema.Key, exclusive bool) bool {
+	o := p.on[node]
+	if o == nil || !exclusive && o.alone == 0 {
+		return false
+	}
+	alone, there := o.units[key]
+	others, othersAlone := len(o.units), o.alone
+	if there {
+		others--
+	}
+	if alone {
+		othersAlone--
+	}
+	return othersAlone > 0 || exclusive && others > 0
+}
+
+// takenBy is the first of those that do.
 func (p *placer) takenBy(node string, key schema.Key, exclusive bool) (schema.Key, bool) {
 	var by schema.Key
-	for k, alone := range p.on[node] {
+	if !p.taken(node, key, exclusive) {
+		return by, false
+	}
+	for k, alone := range p.on[node].units {
 		if k != key && (exclusive || alone) && (by.IsZero() || k.Compare(by) < 0) {
 			by = k
 		}
 	}
-	return by, !by.IsZero()
+	return by, true
 }
 
 // keep leaves the members of key where they are, as far as they may stay, and
@@ -322,29 +359,29 @@ func (p *placer) find(key schema.Key, inst *schema.EffectiveInstance, role schem
 	var first *schema.Node
 	var fitting, passed int
 	var examples []string
-	for _, n := range p.nodes {
-		if p.fits(key, inst, role, n) {
+	what := wants(inst, role)
+	for _, n := range p.suits(what, inst, role) {
+		if p.free(key, role, n) {
 			fitting++
 			if first == nil {
 				first = n
 			}
 			continue
 		}
-		if first != nil || len(misfits(inst, role, n)) > 0 {
+		if first != nil || !p.taken(n.Key.Name, key, !shares(role)) {
 			continue
 		}
-		if by, taken := p.takenBy(n.Key.Name, key, !shares(role)); taken {
-			if passed++; passed <= 2 {
-				examples = append(examples, n.Key.Name+" is taken by "+unitName(by))
-			}
+		if passed++; passed <= 2 {
+			by, _ := p.takenBy(n.Key.Name, key, !shares(role))
+			examples = append(examples, n.Key.Name+" is taken by "+unitName(by))
 		}
 	}
 	if first == nil {
 		return nil, ""
 	}
-	reason := fmt.Sprintf("the first of %d free nodes with %s", fitting, wants(inst, role))
+	reason := fmt.Sprintf("the first of %d free nodes with %s", fitting, what)
 	if fitting == 1 {
-		reason = "the one free node with " + wants(inst, role)
+		reason = "the one free node with " + what
 	}
 	if passed > 2 {
 		examples = append(examples, fmt.Sprintf("%d more are taken", passed-2))
@@ -355,12 +392,31 @@ func (p *placer) find(key schema.Key, inst *schema.EffectiveInstance, role schem
 	return first, reason
 }
 
+// suits are the nodes that have what a role wants, by name.
+func (p *placer) suits(what string, inst *schema.EffectiveInstance, role schema.EffectiveRole) []*schema.Node {
+	if role.GPUs != nil {
+		what += " " + role.GPUs.Type // in words, any type and one called gpu are the same
+	}
+	ns, ok := p.suitable[what]
+	if !ok {
+		for _, n := range p.nodes {
+			if len(misfits(inst, role, n)) == 0 {
+				ns = append(ns, n)
+			}
+		}
+		p.suitable[what] = ns
+	}
+	return ns
+}
+
 // fits says whether a new member of role may be put on n.
 func (p *placer) fits(key schema.Key, inst *schema.EffectiveInstance, role schema.EffectiveRole, n *schema.Node) bool {
-	if _, taken := p.takenBy(n.Key.Name, key, !shares(role)); taken {
-		return false
-	}
-	return !n.Spec.Cordoned && !reservedForOthers(n, key) && !p.ownTaken(key, role, n) && len(misfits(inst, role, n)) == 0
+	return len(misfits(inst, role, n)) == 0 && p.free(key, role, n)
+}
+
+// free says whether nothing else keeps a new member of role off n.
+func (p *placer) free(key schema.Key, role schema.EffectiveRole, n *schema.Node) bool {
+	return !n.Spec.Cordoned && !reservedForOthers(n, key) && !p.taken(n.Key.Name, key, !shares(role)) && !p.ownTaken(key, role, n)
 }
 
 // ownTaken says whether the unit itself has another member on n that a member
@@ -369,7 +425,7 @@ func (p *placer) ownTaken(key schema.Key, role schema.EffectiveRole, n *schema.N
 	beside := func(m Member) bool {
 		return m.Node == n.Key.Name && (m.Role == role.Name || !shares(role) || p.alone(key, m))
 	}
-	return slices.ContainsFunc(p.out.Members[key], beside) ||
+	return slices.ContainsFunc(p.out.Members[key], beside) || len(p.unhappy[key]) > 0 &&
 		slices.ContainsFunc(slices.Collect(maps.Values(p.unhappy[key])), beside)
 }
 
@@ -398,7 +454,11 @@ func (p *placer) freesUp(key schema.Key, inst *schema.EffectiveInstance, role sc
 		if n.Spec.Cordoned || reservedForOthers(n, key) || len(misfits(inst, role, n)) > 0 || p.ownTaken(key, role, n) {
 			return false
 		}
-		for k, alone := range p.on[n.Key.Name] {
+		o := p.on[n.Key.Name]
+		if o == nil {
+			return true
+		}
+		for k, alone := range o.units {
 			if k != key && (alone || !shares(role)) && !p.leaving(k, n.Key.Name) {
 				return false
 			}
