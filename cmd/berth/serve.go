@@ -99,10 +99,11 @@ func newDaemon(ctx context.Context, path string, log *slog.Logger) (d *daemon, e
 	if err != nil {
 		return nil, err
 	}
-	d = &daemon{config: c, log: log, reg: prometheus.NewRegistry()}
+	made := &daemon{config: c, log: log, reg: prometheus.NewRegistry()}
+	d = made
 	defer func() {
 		if err != nil {
-			d.close()
+			made.close() // d is nil by now
 		}
 	}()
 	d.reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
