@@ -14,6 +14,7 @@ import (
 	"berth/reconciler/decide"
 	"berth/reconciler/plan"
 	"berth/schema"
+	"berth/schema/audit"
 	"berth/schema/load"
 )
 
@@ -96,6 +97,16 @@ func (r *Reconciler) decide(ctx context.Context, st *state, tips Tips, unread bo
 		return err
 	}
 	main := steps[len(steps)-1].Commit
+	records, events := decisionRecords(d.Verdicts, tips.InForce, r.o.Now()), entitlementEvents(d.Verdicts, d.Desired, r.o.Now())
+	switch {
+	case was.Tree == nil:
+		records, events = []audit.Record{adopted(main, len(d.Verdicts), r.o.Now())}, nil
+	case decided == main && st != nil && st.inForce != tips.InForce:
+		// It was decided and written, and what there is to tell of it was not.
+		if records, events, err = r.missed(ctx, st, tips); err != nil {
+			return err
+		}
+	}
 	cause := correlation(main)
 	inForce, err := r.o.Repo.WriteInForce(ctx, tips.InForce, InForce{
 		Commit: main, Replace: d.Replace, Held: d.Held, CorrelationID: cause, Epoch: r.writer.epoch(),
@@ -118,12 +129,44 @@ func (r *Reconciler) decide(ctx context.Context, st *state, tips Tips, unread bo
 	for _, h := range newlyHeld(before, d.Held) {
 		r.o.Log.Warn("held", "file", h.File, "reason", h.Reason, "message", h.Message, "commit", short(main), "correlation_id", cause)
 	}
-	return r.enforce(ctx, st, newState(main, inForce, d), d.Verdicts)
+	return r.enforce(ctx, st, newState(main, inForce, d), records, events)
+}
+
+// missed is what a decision tells that an earlier run wrote to berth/in-force and
+// not to berth/status, over the state st that it was decided over.
+func (r *Reconciler) missed(ctx context.Context, st *state, tips Tips) ([]audit.Record, []plan.Event, error) {
+	was, decided, err := r.standing(ctx, nil, Tips{InForce: st.inForce})
+	if err != nil {
+		return nil, nil, err
+	}
+	steps, err := r.steps(ctx, decided, tips.Main)
+	if err != nil || len(steps) == 0 {
+		return nil, nil, err
+	}
+	d, err := r.decider.Commit(ctx, was, steps, r.today())
+	if errors.Is(err, decide.ErrFrozen) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return decisionRecords(d.Verdicts, st.inForce, r.o.Now()), entitlementEvents(d.Verdicts, d.Desired, r.o.Now()), nil
 }
 
 // newState is the state that a decision comes to.
 func newState(main, inForce string, d decide.Decision) *state {
 	return &state{main: main, inForce: inForce, desired: d.Desired, effective: d.Effective, held: d.Held, paused: paused(d)}
+}
+
+// denied says why a change of a unit's document waits for somebody's right; "":
+// none does.
+func (s *state) denied(key schema.Key) string {
+	for _, h := range s.held {
+		if h.Reason == load.HeldUnauthorised && h.Key == key {
+			return h.Message
+		}
+	}
+	return ""
 }
 
 // pauseFile stops every effect while it stands.
@@ -264,7 +307,7 @@ func (r *Reconciler) opened() {
 
 // enforce puts a decision into effect: places, records which units changed and
 // through which commit, and wakes them.
-func (r *Reconciler) enforce(ctx context.Context, old, st *state, verdicts []decide.Verdict) error {
+func (r *Reconciler) enforce(ctx context.Context, old, st *state, records []audit.Record, events []plan.Event) error {
 	mem := r.writer.memory()
 	st.placement = plan.Place(st.effective, mem)
 	oldMain := ""
@@ -291,6 +334,9 @@ func (r *Reconciler) enforce(ctx context.Context, old, st *state, verdicts []dec
 			}
 		}
 	}
+	r.writer.record(records...)
+	r.writer.announce(events...)
+	r.stand(st)
 	r.writer.revise(func(rev *Revision) {
 		rev.Commit, rev.InForce, rev.Held, rev.Frozen = st.main, st.inForce, st.held, ""
 	})
@@ -329,7 +375,7 @@ func decided(key schema.Key, st *state, prev *plan.Status, commit string) plan.S
 	case s.Phase == plan.PhaseDeleted || s.Phase == plan.PhaseDeleting:
 		s.Phase = plan.PhaseRequested // declared again before it was gone
 	}
-	v := unitView{pending: true, prev: &s, want: want, members: st.placement.Members[key], attempt: s.Attempt, plan: plan.Plan{Key: key},
+	v := unitView{pending: true, denied: st.denied(key), prev: &s, want: want, members: st.placement.Members[key], attempt: s.Attempt, plan: plan.Plan{Key: key},
 		observed: plan.Observed{Key: key, Presence: plan.Unknown, Reason: "not looked at since this change"}}
 	if s.Observed != nil {
 		v.observed = *s.Observed

@@ -1,7 +1,6 @@
 package reconciler
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -11,7 +10,6 @@ import (
 	"berth/schema"
 	"berth/schema/audit"
 	"berth/schema/authority"
-	"berth/schema/event"
 )
 
 // itself is the actor of what Berth does because of what is in force.
@@ -84,16 +82,7 @@ func entitlementEvents(verdicts []decide.Verdict, d *schema.Desired, now time.Ti
 			e := t.Projects[k.Project].Entitlements[k.Name]
 			enabled = e != nil && e.Spec.Enabled
 		}
-		payload, err := json.Marshal(event.Entitlement{
-			OrgID: k.Tenant, ProjectID: k.ProjectID(), AppSlug: k.Name, Enabled: enabled, UpdatedBy: name(v.By), Revision: v.Commit,
-		})
-		if err != nil {
-			panic(err) // strings and a bool
-		}
-		out = append(out, plan.Event{
-			EventID: event.ID(event.EntitlementUpdated, k, v.Commit, 0), EventType: string(event.EntitlementUpdated), OccurredAt: now.UTC(),
-			Version: event.Version, CorrelationID: correlation(v.Commit), Payload: payload,
-		})
+		out = append(out, entitlementUpdated(k, enabled, name(v.By), v.Commit, correlation(v.Commit), now))
 	}
 	return out
 }

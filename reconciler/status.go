@@ -22,6 +22,7 @@ type unitView struct {
 	outcomes []plan.Outcome // of this pass; nil: nothing was applied
 	acting   bool           // the plan is about to be applied
 	pending  bool           // decided, and not looked at since
+	denied   string         // why a change of the unit's document waits for somebody's right
 	paused   string         // why nothing may be done
 	waits    string         // what holds up the plan that is applied, such as jobs
 	retry    *plan.Retry
@@ -201,6 +202,11 @@ func (v unitView) conditions(phase plan.Phase, revision, failure string) []plan.
 		add("Stalled", true, blocked.Code, blocked.Message)
 	default:
 		add("Stalled", false, "None", "")
+	}
+	if v.denied != "" {
+		add("Authorized", false, "Held", v.denied)
+	} else {
+		add("Authorized", true, "Permitted", "")
 	}
 	if v.want != nil {
 		denied := slices.IndexFunc(v.plan.Blocked, func(b plan.Blocked) bool { return strings.HasPrefix(b.Code, "policy.") })

@@ -45,7 +45,7 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 		return 0, nil // stopping: what could not be asked is not unknown
 	}
 	p := r.plan(st, key, want, members, observed, rt)
-	view := unitView{prev: prev, want: want, members: members, plan: p, observed: observed,
+	view := unitView{prev: prev, want: want, members: members, plan: p, observed: observed, denied: st.denied(key),
 		retry: prev.Retry, attempt: prev.Attempt}
 
 	if st.paused != "" && len(p.Actions) > 0 { // looked at, and left alone
@@ -111,7 +111,7 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 	if !resumed {
 		r.rollouts.acting(prev.Revision, key, len(p.Actions))
 	}
-	outcomes := apply.Run(ctx, apply.Options{Runtime: counted{rt, r.o.Metrics, prev.RuntimeBackend}, Journal: journal{r, key, prev.Revision}, Log: r.o.Log}, &p, stamp, view.attempt)
+	outcomes := apply.Run(ctx, apply.Options{Runtime: counted{rt, r.o.Metrics, prev.RuntimeBackend}, Journal: journal{r, prev, view.attempt}, Log: r.o.Log}, &p, stamp, view.attempt)
 	for _, o := range outcomes {
 		level := level
 		if !waiting(o) {
@@ -138,7 +138,7 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 		return 0, nil
 	}
 	after := r.plan(latest, key, want, members, observed, rt)
-	view = unitView{prev: prev, want: want, members: members, plan: after, observed: observed, outcomes: outcomes,
+	view = unitView{prev: prev, want: want, members: members, plan: after, observed: observed, outcomes: outcomes, denied: latest.denied(key),
 		attempt: view.attempt, retry: prev.Retry, acting: len(after.Actions) > 0}
 	again := r.o.Interval
 	waits := ""
@@ -253,7 +253,7 @@ func (r *Reconciler) recordBlocked(key schema.Key, want *schema.EffectiveInstanc
 		}
 		return
 	}
-	r.record(unitView{prev: prev, want: want, members: st.placement.Members[key],
+	r.record(unitView{prev: prev, want: want, members: st.placement.Members[key], denied: st.denied(key),
 		plan:     plan.Plan{Key: key, Blocked: []plan.Blocked{b}},
 		observed: plan.Observed{Key: key, Presence: plan.Unknown, Reason: b.Message}, retry: prev.Retry, attempt: prev.Attempt})
 }
@@ -392,20 +392,24 @@ func (c counted) Apply(ctx context.Context, ch runtimes.Change) error {
 	return err
 }
 
-// journal follows a unit's actions for the pull request that caused them. The
-// lasting record of intent and outcome is in the hosts' ledgers and in Git.
+// journal follows a unit's actions, for the pull request that caused them and
+// for the audit. Intent is in the hosts' ledgers before an effect.
 type journal struct {
-	r        *Reconciler
-	key      schema.Key
-	revision string
+	r       *Reconciler
+	s       *plan.Status // as it was when the actions began
+	attempt int
 }
 
 func (j journal) Begin(context.Context, plan.Action) error { return nil }
 
 func (j journal) End(_ context.Context, o plan.Outcome) error {
-	if o.State == plan.Done {
-		j.r.rollouts.done(j.revision, j.key)
+	switch o.State {
+	case plan.Done:
+		j.r.rollouts.done(j.s.Revision, j.s.Key)
+		fallthrough
+	case plan.Failed, plan.Uncertain:
+		j.r.writer.record(effectRecord(j.s.Key, j.s, o, j.attempt, j.r.o.Now()))
 	}
-	j.r.touched(j.revision)
+	j.r.touched(j.s.Revision)
 	return nil
 }
