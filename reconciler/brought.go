@@ -76,17 +76,23 @@ func merges(ctx context.Context, repo Repo, p PullRequest, first, last Commit) (
 	}
 	if !slices.Contains(last.Parents, p.Head) { // else it is there
 		head, err := repo.FetchPull(ctx, p.Number)
-		if errors.Is(err, ErrNotFound) || err == nil && head != p.Head {
-			return false, nil
+		if errors.Is(err, ErrNotFound) || errors.Is(err, ErrRefused) || err == nil && head != p.Head {
+			return false, nil // and will not be
 		}
 		if err != nil {
 			return false, err
 		}
 	}
 	tree, conflicts, err := repo.Merge(ctx, first.Parents[0], p.Head)
-	if err != nil || len(conflicts) > 0 {
+	if errors.Is(err, ErrUnreadable) || len(conflicts) > 0 {
+		return false, nil
+	}
+	if err != nil {
 		return false, err
 	}
 	more, err := repo.Diff(ctx, tree, last.ID)
+	if errors.Is(err, ErrUnreadable) {
+		return false, nil
+	}
 	return err == nil && len(more) == 0, err
 }

@@ -27,6 +27,8 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrUnreadable: a tree is there and no two readers would read the same in it.
 	ErrUnreadable = errors.New("malformed tree")
+	// ErrRefused: a pull request's head brings more than Berth looks at.
+	ErrRefused = errors.New("refused")
 	// ErrMoved: the pull request's head moved meanwhile, or the forge does not
 	// know it yet; look again.
 	ErrMoved = errors.New("the pull request's head moved")
@@ -51,7 +53,8 @@ type Repo interface {
 	// stand. A main that does not descend from the one seen before is not
 	// taken over: ErrRewritten.
 	Fetch(ctx context.Context) (Tips, error)
-	// FetchPull brings in the head of a pull request and returns its commit.
+	// FetchPull brings in the head of a pull request and returns its commit;
+	// ErrNotFound if there is none, ErrRefused if it is too large.
 	FetchPull(ctx context.Context, number int) (string, error)
 	// Snapshot is the tree of a commit (or of a tree id, as Merge returns).
 	Snapshot(ctx context.Context, commit string) (schema.Snapshot, error)

@@ -365,10 +365,10 @@ func (r *Repo) bringPull(ctx context.Context, d *download, number int, head plum
 	r.use.bytes += size
 	switch {
 	case errors.Is(err, errTooLarge):
-		err = fmt.Errorf("its commits bring more than %s, the limit for a pull request; take the large files out of them", inMiB(r.options.MaxPull))
+		err = fmt.Errorf("its commits bring more than %s, the limit for a pull request; take the large files out of them: %w", inMiB(r.options.MaxPull), reconciler.ErrRefused)
 		r.refuse(number, head, scratchAge, err)
 	case errors.Is(err, errStore) && errors.Is(ctx.Err(), context.DeadlineExceeded):
-		err = fmt.Errorf("its commits unfold to more than can be looked at in %s: %w", r.options.Timeout, err)
+		err = fmt.Errorf("its commits unfold to more than can be looked at in %s: %w: %w", r.options.Timeout, reconciler.ErrRefused, err)
 		r.refuse(number, head, scratchAge, err)
 	case errors.Is(err, errStore): // by its fault, or for want of space
 		r.refuse(number, head, storeAgain, err)

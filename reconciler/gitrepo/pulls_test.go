@@ -52,6 +52,7 @@ func TestPullThatIsTooLarge(t *testing.T) {
 		_, err := r.FetchPull(t.Context(), 1)
 		require.ErrorContains(t, err, "pull request 1")
 		require.ErrorContains(t, err, "more than 1 MiB")
+		require.ErrorIs(t, err, reconciler.ErrRefused)
 		require.Equal(t, posts, s.Requests()["POST git-upload-pack"], msg)
 	}
 	refused(1, "it is downloaded to see how large it is")
