@@ -60,7 +60,7 @@ func (r *Reconciler) steps(ctx context.Context, from, to string) ([]decide.Step,
 		if err != nil {
 			return nil, fmt.Errorf("commit %d of %d since %s: %w", i+1, len(commits), short(from), err)
 		}
-		known, err := r.author(ctx, &s)
+		known, err := r.author(ctx, &s, commits, i)
 		if err != nil {
 			return nil, fmt.Errorf("who made %s: %w", short(c.ID), err)
 		}
@@ -89,9 +89,9 @@ func (r *Reconciler) step(ctx context.Context, parent, commit string) (s decide.
 	return s, err
 }
 
-// author fills in who made a commit of main: the pull request it is of, else
-// its signature. It says false while the forge may not know the former yet.
-func (r *Reconciler) author(ctx context.Context, s *decide.Step) (known bool, err error) {
+// author fills in who made commits[i], a commit of main: the pull request that
+// brought it, else its signature. It says false while the forge may not know the former yet.
+func (r *Reconciler) author(ctx context.Context, s *decide.Step, commits []Commit, i int) (known bool, err error) {
 	ev, err := r.o.Repo.Evidence(ctx, s.Commit)
 	if err != nil {
 		return false, err
@@ -108,20 +108,18 @@ func (r *Reconciler) author(ctx context.Context, s *decide.Step) (known bool, er
 	if r.o.Authority == nil || r.o.Forge == nil || len(s.Acks) == 0 && !slices.ContainsFunc(s.Touched, ofEstate) {
 		return true, nil // nobody's right is asked
 	}
-	pulls, err := r.o.Forge.PullsOf(ctx, s.Commit)
+	pr, ok, err := BroughtBy(ctx, r.o.Repo, r.o.Forge, r.o.Branch, commits, i)
 	if err != nil {
 		return false, err
 	}
-	for _, pr := range pulls {
-		if !pr.Merged || pr.BaseBranch != r.o.Branch {
-			continue
-		}
+	if ok {
 		approvers, err := r.o.Forge.Approvers(ctx, pr)
 		if err != nil {
 			return false, err
 		}
 		s.By.Login, s.By.Approvers, s.By.Proof, s.PullRequest = pr.Author, approvers, authority.ProofPullRequest, pr.Number
-		r.awaited = nil
+	}
+	if ok || pr.Number != 0 { // the forge knows it, and does not stand for it
 		return true, nil
 	}
 	if r.awaited[s.Commit].IsZero() {
