@@ -244,32 +244,29 @@ func TestOnlyAllowedSourcesAreLookedAt(t *testing.T) {
 func TestVersionWithOtherBytes(t *testing.T) {
 	w := newWorld(t)
 	e := &eyes{sight: there}
-	d := w.start(looking(e))
+	w.start(looking(e))
 	w.put(registryFiles("registry.example"))
 	w.put(versionFrom(evilDigest))
-	blocked := func() (plan.Blocked, bool) {
-		v, _ := d.View()
-		return reconciler.VersionBlocked(v.Desired.Version("batch", "v2"), w.thing(versionKey))
+	version := func(digest string) *schema.AppVersion {
+		return &schema.AppVersion{Header: schema.Header{Key: versionKey}, Spec: schema.AppVersionSpec{Manifest: schema.Manifest{
+			Artifacts: map[string]schema.ManifestArtifact{"image": {Source: "registry", Reference: "lab/solver:1", MediaType: manifestType, Digest: digest}}}}}
 	}
 	s := w.isThing(versionKey, "active", "False", "DigestMismatch")
-	b, is := blocked()
+	b, is := reconciler.VersionBlocked(version(evilDigest), s)
 	require.True(t, is)
 	require.Equal(t, "artifact.unverified", b.Code)
 	require.Contains(t, b.Message, "lab/solver:1")
 
 	e.see(silent)
-	w.isThing(versionKey, "active", "Unknown", "Timeout")
-	_, is = blocked()
+	_, is = reconciler.VersionBlocked(version(evilDigest), w.isThing(versionKey, "active", "Unknown", "Timeout"))
 	require.False(t, is)
 	w.put(versionFrom(goodDigest))
 	e.see(there)
-	w.isThing(versionKey, "active", "True", "Found")
-	_, is = blocked()
+	_, is = reconciler.VersionBlocked(version(goodDigest), w.isThing(versionKey, "active", "True", "Found"))
 	require.False(t, is)
-	v, _ := d.View()
-	_, is = reconciler.VersionBlocked(v.Desired.Version("batch", "v2"), s)
+	_, is = reconciler.VersionBlocked(version(goodDigest), s)
 	require.False(t, is, "what was seen of other bytes says nothing of these")
-	_, is = reconciler.VersionBlocked(v.Desired.Version("batch", "v1"), nil)
+	_, is = reconciler.VersionBlocked(version(goodDigest), nil)
 	require.False(t, is)
 }
 
