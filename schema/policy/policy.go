@@ -56,7 +56,7 @@ func Evaluate(d *schema.Desired, opts ...Option) *schema.Effective {
 // Join puts tenants that were judged one by one together, and judges what the
 // platform itself uses.
 func Join(p *schema.Platform, tenants ...*schema.Effective) *schema.Effective {
-	e := &schema.Effective{Instances: map[schema.Key]*schema.EffectiveInstance{}, Nodes: p.Nodes, Decisions: platformSources(p)}
+	e := &schema.Effective{Instances: map[schema.Key]*schema.EffectiveInstance{}, Nodes: p.Nodes, Decisions: EvaluatePlatform(p)}
 	for _, t := range tenants {
 		maps.Copy(e.Instances, t.Instances)
 		e.Decisions = append(e.Decisions, t.Decisions...)

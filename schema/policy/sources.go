@@ -75,9 +75,9 @@ func used(refused schema.Decision, by *schema.Header, field, format string, args
 	return refused
 }
 
-// platformSources judges the platform's sources, and what its versions are
+// EvaluatePlatform judges the platform's sources, and what its versions are
 // made from, by the platform's own policies.
-func platformSources(p *schema.Platform) (ds []schema.Decision) {
+func EvaluatePlatform(p *schema.Platform) (ds []schema.Decision) {
 	layers := platformLayers(p)
 	refused := map[string]schema.Decision{}
 	for _, name := range slices.Sorted(maps.Keys(p.ArtifactSources)) {
