@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,6 +15,8 @@ import (
 type MuxOptions struct {
 	// GitHub answers POST /webhooks/github; nil: there is none.
 	GitHub http.Handler
+	// API answers everything below /api/; nil: there is none.
+	API http.Handler
 	// Ready returns nil when Berth can do its work, else why not, in words that
 	// hold no secret: GET /readyz shows them.
 	Ready func() error
@@ -22,13 +25,14 @@ type MuxOptions struct {
 	Log     *slog.Logger
 }
 
-// Mux is Berth's HTTP surface. Others mount their own paths on it.
+// Mux is Berth's HTTP surface.
 //
 //	POST /webhooks/github
 //	GET  /health    200 while the process answers at all
 //	GET  /readyz    200, or 503 and the reason in one line
 //	GET  /metrics   in Prometheus' text format
-func Mux(o MuxOptions) *http.ServeMux {
+//	     /api/…     the read API, which gets every path as it was sent
+func Mux(o MuxOptions) http.Handler {
 	mux := http.NewServeMux()
 	if o.GitHub != nil {
 		mux.Handle("/webhooks/github", o.GitHub) // answers wrong methods itself, and counts them
@@ -48,7 +52,18 @@ func Mux(o MuxOptions) *http.ServeMux {
 		ErrorHandling: promhttp.ContinueOnError, // one bad collector must not blind the others
 		Timeout:       10 * time.Second,
 	}))
-	return mux
+	if o.API == nil {
+		return mux
+	}
+	// Before the mux: that answers an unclean path by a redirect with a page that
+	// repeats it, and the API says what is wrong in its own words.
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/api/") {
+			o.API.ServeHTTP(w, r)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
 }
 
 // Server is an http.Server with bounds on everything a stranger may stretch,

@@ -62,11 +62,13 @@ type config struct {
 	MemoryRuntime *struct {
 		Directory string `json:"directory"`
 	} `json:"memory_runtime"`
-	Interval    duration `json:"interval"`
-	Poll        duration `json:"poll"`
-	FlushWindow duration `json:"flush_window"`
-	Workers     int      `json:"workers"`
-	MaxAttempts int      `json:"max_attempts"`
+	API         *apiConfig    `json:"api"`
+	Features    featureConfig `json:"features"`
+	Interval    duration      `json:"interval"`
+	Poll        duration      `json:"poll"`
+	FlushWindow duration      `json:"flush_window"`
+	Workers     int           `json:"workers"`
+	MaxAttempts int           `json:"max_attempts"`
 
 	Artifacts artifactsConfig `json:"artifacts"`
 }
@@ -190,7 +192,7 @@ func (c *config) misfits() []misfit {
 	tell(!ssh && r.SSHKey != "", "repository.ssh_key", "repository.ssh_key", "it is for ssh:// URLs: take it out, or write the URL as ssh://git@HOST/PATH")
 	tell(!ssh && r.KnownHosts != "", "repository.known_hosts", "repository.known_hosts", "it is for ssh:// URLs: take it out, or write the URL as ssh://git@HOST/PATH")
 	tell(r.StatusURL == "" && r.StatusToken != nil, "repository.status_token", "repository.status_token", "it is for status_url: add that, or take this out")
-	tell(len(c.Authority.Administrators)+len(c.Authority.AdministratorKeys) == 0 && !c.Authority.TrustMain, "authority", "authority.administrators", "there is none, so nobody could begin: add a login, or say trust_main: true to let whoever can push change everything")
+	tell(len(c.Authority.Administrators) == 0 && !c.Authority.TrustMain, "authority", "authority.administrators", "there is none, so nobody could begin: add a login, or say trust_main: true to let whoever can push change everything")
 	for i, key := range c.Authority.AdministratorKeys {
 		if err := signature.CheckKey(key); err != nil {
 			tell(true, "authority.administrator_keys", fmt.Sprintf("authority.administrator_keys[%d]", i), err.Error())

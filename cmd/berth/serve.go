@@ -214,7 +214,11 @@ func (d *daemon) serve(ctx context.Context) error {
 			return err
 		}
 	}
-	mux := webhooks.Mux(webhooks.MuxOptions{GitHub: hooks, Ready: d.ready, Metrics: d.reg, Log: d.log})
+	reading, err := d.config.readAPI(d.loop, d.log)
+	if err != nil {
+		return err
+	}
+	mux := webhooks.Mux(webhooks.MuxOptions{GitHub: hooks, API: reading, Ready: d.ready, Metrics: d.reg, Log: d.log})
 	server := webhooks.Server(mux, d.log)
 	listener, err := net.Listen("tcp", d.config.Listen)
 	if err != nil {

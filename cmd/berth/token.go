@@ -1,0 +1,80 @@
+package main
+
+import (
+	"crypto"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/crypto/ssh"
+
+	"berth/webhooks/api"
+)
+
+func newTokenCmd() *cobra.Command {
+	var (
+		account, key, keyID, audience string
+		ttl                           time.Duration
+	)
+	cmd := &cobra.Command{
+		Use:   "token --service-account TENANT.PROJECT/NAME --key FILE --audience ESTATE",
+		Short: "a service account's token for the read API",
+		Long: `Prints a token that lives for --ttl. The key is the private half of one of the
+account's public_keys in force: an OpenSSH or PEM file without a passphrase, as
+ssh-keygen -t ed25519 -N "" makes it. The audience is the estate's name, as
+berth.yaml says it. A tenant's account is TENANT/NAME.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			name, err := api.ParseIssuer(account)
+			if err != nil {
+				return &exitError{2, fmt.Errorf("--service-account: %w", err)}
+			}
+			signer, err := readSigner(key)
+			if err != nil {
+				return &exitError{1, err}
+			}
+			token, err := api.Mint(name, keyID, signer, audience, ttl, time.Now())
+			if err != nil {
+				return &exitError{1, err}
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), token)
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&account, "service-account", "", "whose token: TENANT.PROJECT/NAME, or TENANT/NAME")
+	f.StringVar(&key, "key", "", "file with the private key")
+	f.StringVar(&keyID, "key-id", "current", "id of the public key in the ServiceAccount document")
+	f.StringVar(&audience, "audience", "", "name of the estate that the token is for")
+	f.DurationVar(&ttl, "ttl", 15*time.Minute, "how long it lives, at most 1h")
+	for _, name := range []string{"service-account", "key", "audience"} {
+		_ = cmd.MarkFlagRequired(name) // it is there
+	}
+	return cmd
+}
+
+// readSigner reads a private key file. Errors hold none of it.
+func readSigner(path string) (crypto.Signer, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("private key: %w", err)
+	}
+	raw, err := ssh.ParseRawPrivateKey(data)
+	var locked *ssh.PassphraseMissingError
+	if errors.As(err, &locked) {
+		return nil, fmt.Errorf("private key %s has a passphrase: use one without, for that account alone", path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("private key %s cannot be read: make one with ssh-keygen -t ed25519 -N \"\"", path)
+	}
+	if k, ok := raw.(*ed25519.PrivateKey); ok {
+		return *k, nil
+	}
+	if k, ok := raw.(crypto.Signer); ok {
+		return k, nil
+	}
+	return nil, fmt.Errorf("private key %s cannot sign: make one with ssh-keygen -t ed25519 -N \"\"", path)
+}
