@@ -15,9 +15,6 @@ const (
 	// maxSteps bounds how many commits of main are decided one by one; what more
 	// there are, the oldest, are one step by nobody.
 	maxSteps = 1000
-	// authorLag is how long a forge may take to tell which pull request a new
-	// commit is of, before that counts as none.
-	authorLag = 20 * time.Second
 	// breakGlassTrailer says that somebody of the platform acts in a tenant's
 	// place, and why.
 	breakGlassTrailer = "Break-Glass"
@@ -65,7 +62,7 @@ func (r *Reconciler) steps(ctx context.Context, from, to string) ([]decide.Step,
 			return nil, fmt.Errorf("who made %s: %w", short(c.ID), err)
 		}
 		if !known {
-			r.o.Log.Info("waiting to be told which pull request a commit is of", "commit", short(c.ID), "at_most", authorLag)
+			r.o.Log.Info("waiting to be told which pull request a commit is of", "commit", short(c.ID), "at_most", r.o.AuthorLag)
 			return out, nil
 		}
 		out = append(out, s)
@@ -125,5 +122,5 @@ func (r *Reconciler) author(ctx context.Context, s *decide.Step, commits []Commi
 	if r.awaited[s.Commit].IsZero() {
 		r.awaited = map[string]time.Time{s.Commit: r.o.Now()} // only the first unknown one is waited for
 	}
-	return r.o.Now().Sub(r.awaited[s.Commit]) >= authorLag, nil
+	return r.o.Now().Sub(r.awaited[s.Commit]) >= r.o.AuthorLag, nil
 }

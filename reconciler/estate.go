@@ -84,7 +84,7 @@ func (r *Reconciler) decide(ctx context.Context, st *state, tips Tips, unread bo
 		return err
 	}
 	if len(steps) == 0 || steps[len(steps)-1].Commit != tips.Main {
-		r.queue.AddAfter(Item{Do: TaskEstate}, authorLag/4) // the rest cannot be decided yet
+		r.queue.AddAfter(Item{Do: TaskEstate}, r.o.AuthorLag/4) // the rest cannot be decided yet
 	}
 	if len(steps) == 0 {
 		return nil

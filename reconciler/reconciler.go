@@ -37,6 +37,9 @@ type Options struct {
 	Authority *decide.Authority
 	// Rules refuse what a change makes of the estate, besides the core's own.
 	Rules []func(before, after *schema.Desired) []schema.Diagnostic
+	// AuthorLag is how long a forge may take to tell which pull request a new
+	// commit is of, before that counts as none: 20 s.
+	AuthorLag time.Duration
 	// Accept is a commit of main that the operator takes over as it is, though
 	// nothing tells any more what of it was held; "": none.
 	Accept string
@@ -137,6 +140,7 @@ func New(o Options) *Reconciler {
 	def(&o.Interval, 5*time.Second)
 	def(&o.Poll, time.Minute)
 	def(&o.Flush, time.Second)
+	def(&o.AuthorLag, 20*time.Second)
 	def(&o.ArtifactInterval, time.Hour)
 	if o.Workers == 0 {
 		o.Workers = 4

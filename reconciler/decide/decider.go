@@ -27,7 +27,7 @@ type Options struct {
 // Authority says who may change what, beyond the role bindings in force.
 type Authority struct {
 	Administrators    []string // logins that berth.yaml names
-	AdministratorKeys []string // and their signing keys
+	AdministratorKeys []string // that sign commits of the first of them
 }
 
 // Decider decides the commits of one estate. It remembers what policy said of
