@@ -152,7 +152,7 @@ func (a *accounts) with(gone, come []*claimed) *accounts {
 			next.over[what] = account{is, x.by + 1}
 		}
 	}
-	if len(next.over) > 1000+len(next.base)/8 {
+	if next.base == nil || len(next.over) > 1000+len(next.base)/8 {
 		all := maps.Clone(next.base)
 		if all == nil {
 			all = map[string]account{}

@@ -163,21 +163,32 @@ func (c *check) config(ctx context.Context, doc *document, v *schema.AppVersion)
 	if doc.tree == nil {
 		return nil
 	}
-	value := doc.tree.value["spec"].(map[string]any)["config"]
-	err := c.loader.withJudge(ctx, func(j *judge) error {
-		_, problems := j.judge(configDef(backend), value)
-		for _, p := range problems {
-			p.path = join("spec.config", p.path)
-			c.findings = append(c.findings, diagnose(doc.tree, doc.file.Path, p))
-			c.without(doc, v.File)
+	key := configKey{doc.file.Path, doc.file.Blob, backend}
+	findings, ok := c.loader.configs.get(key)
+	if !ok {
+		value := doc.tree.value["spec"].(map[string]any)["config"]
+		err := c.loader.withJudge(ctx, func(j *judge) error {
+			_, problems := j.judge(configDef(backend), value)
+			for _, p := range problems {
+				p.path = join("spec.config", p.path)
+				findings = append(findings, diagnose(doc.tree, doc.file.Path, p))
+			}
+			return nil
+		})
+		if errors.Is(err, errBroke) {
+			c.refuse(doc, "spec.config", "file.unreadable", err.Error())
+			return nil
 		}
-		return nil
-	})
-	if errors.Is(err, errBroke) {
-		c.refuse(doc, "spec.config", "file.unreadable", err.Error())
-		return nil
+		if err != nil {
+			return err
+		}
+		c.loader.configs.add(key, findings)
 	}
-	return err
+	c.findings = append(c.findings, findings...)
+	if len(findings) > 0 {
+		c.without(doc, v.File)
+	}
+	return nil
 }
 
 // sharedRuntime checks a shared runtime, a tenant's or the platform's.

@@ -34,6 +34,7 @@ type Loader struct {
 	docs     *cache[docKey, *document]
 	parts    *cache[partKey, *part]
 	projects *cache[projectKey, []project]
+	configs  *cache[configKey, []schema.Diagnostic]
 	recent   recent
 }
 
@@ -43,6 +44,9 @@ type docKey struct {
 }
 
 type partKey struct{ name, hash string }
+
+// configKey is a document whose config is judged by a backend's definition.
+type configKey struct{ path, blob, backend string }
 
 // Result is what one snapshot says. It is shared between loads of the same
 // files and must not be changed.
@@ -79,6 +83,7 @@ func New(opts Options) (*Loader, error) {
 		docs:     newCache[docKey, *document](100_000),
 		parts:    newCache[partKey, *part](5_000),
 		projects: newCache[projectKey, []project](20_000),
+		configs:  newCache[configKey, []schema.Diagnostic](100_000),
 	}
 	l.judges <- j
 	for range workers - 1 {

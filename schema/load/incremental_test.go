@@ -1,0 +1,215 @@
+package load
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"berth/examples/large"
+	"berth/schema"
+)
+
+// work is what a load did, counted.
+type work struct {
+	listed, read      []string
+	judged            int // parts
+	tenants, projects int // not shared with what was loaded before
+	claims            int // set down anew
+}
+
+func workOf(before, after *Result, listed, read []string) work {
+	w := work{listed: listed, read: read}
+	differing(before.parts, after.parts, func(old, now *standing) { w.judged++ })
+	for name, t := range after.Desired.Tenants {
+		old := before.Desired.Tenants[name]
+		if t == old {
+			continue
+		}
+		w.tenants++
+		for name, p := range t.Projects {
+			if p != old.Projects[name] {
+				w.projects++
+			}
+		}
+	}
+	w.claims = len(after.users.over)
+	return w
+}
+
+// One change costs the same in a small estate and in one ten times as large: its
+// document is read, its tenant judged and its project built.
+func TestAChangeCostsWhatItChanges(t *testing.T) {
+	ctx := context.Background()
+	const roles = "tenants/t001/projects/p3/roles.yaml"
+	path := large.Instance(1, 3, 5)
+	var costs [][]work
+	for _, documents := range []int{1_000, 10_000} {
+		l := labLoader(t)
+		files := large.Estate(documents)
+		was := Files(files)
+		before, err := l.Load(ctx, was)
+		require.NoError(t, err)
+		require.Empty(t, before.Diagnostics)
+		var cost []work
+		for _, change := range []func(){
+			func() { files[path] = large.Change(files[path], 1) },
+			func() { files[roles] = strings.Replace(files[roles], "uid: 2", "uid: 3", 1) },
+			func() { delete(files, path) },
+		} {
+			change()
+			var listed, read []string
+			now := counting{Files(files), &listed, &read}
+			f, err := l.InForce(ctx, now, was, nil)
+			require.NoError(t, err)
+			require.Empty(t, f.Held)
+			require.Same(t, f.Main, f.Result, "what differs in nothing is the same")
+			cost = append(cost, workOf(before, f.Result, listed, read))
+			was, before = now.Snapshot, f.Result
+		}
+		costs = append(costs, cost)
+	}
+	require.Equal(t, costs[0], costs[1])
+	one := work{listed: []string{"tenants/t001"}, judged: 1, tenants: 1, projects: 1}
+	edited, accounts := one, one
+	edited.read, accounts.read = []string{path}, []string{roles}
+	accounts.claims = costs[0][1].claims
+	require.Equal(t, edited, costs[0][0])
+	require.Equal(t, accounts, costs[0][1])
+	require.LessOrEqual(t, accounts.claims, 2*3*40, "claims of one tenant")
+	one.claims = accounts.claims // they stay set down until there are many
+	require.Equal(t, one, costs[0][2])
+}
+
+// fresh is a Loader that remembers documents only.
+func fresh(l *Loader) *Loader {
+	return &Loader{
+		backends: l.backends, paths: l.paths, judges: l.judges, docs: l.docs, configs: l.configs,
+		parts: newCache[partKey, *part](100), projects: newCache[projectKey, []project](100),
+	}
+}
+
+// What a Loader knows of other trees never changes what it says of this one.
+func TestMemoryChangesNothing(t *testing.T) {
+	ctx := context.Background()
+	l := labLoader(t)
+	campus := filesOf(t, "../../examples/campus")
+	paths := sortedNames(campus)
+	edits := []string{"uid: 2000", "login: ", "project_id: physics", "enabled: true", "metadata:\n", "reserved_for: ", "applies_to: [", "name: "}
+	rapid.Check(t, func(rt *rapid.T) {
+		files := filesOf(t, "../../examples/campus")
+		was := Files(files)
+		for range rapid.IntRange(1, 5).Draw(rt, "trees") {
+			for range rapid.IntRange(1, 3).Draw(rt, "changes") {
+				path := rapid.SampledFrom(paths).Draw(rt, "path")
+				switch rapid.IntRange(0, 4).Draw(rt, "what") {
+				case 0:
+					delete(files, path)
+				case 1:
+					files[path] = campus[path]
+				case 2:
+					other := rapid.SampledFrom(paths).Draw(rt, "other")
+					files[path] = campus[other]
+				default:
+					edit := rapid.SampledFrom(edits).Draw(rt, "edit")
+					to := edit + rapid.SampledFrom([]string{"1", "x", "physics.none", "  uid: one\n"}).Draw(rt, "to")
+					files[path] = strings.Replace(files[path], edit, to, 1)
+				}
+				if files[path] == "" {
+					delete(files, path)
+				}
+			}
+			now := Files(files)
+			got, err := l.Load(ctx, now)
+			require.NoError(rt, err)
+			want, err := fresh(l).Load(ctx, now)
+			require.NoError(rt, err)
+			equalResults(rt, want, got)
+			force, err := l.InForce(ctx, now, was, nil)
+			again, err2 := fresh(l).InForce(ctx, now, was, nil)
+			require.Equal(rt, err2, err)
+			if err != nil {
+				continue
+			}
+			require.Equal(rt, again.Held, force.Held)
+			require.Equal(rt, again.Replace, force.Replace)
+			equalResults(rt, again.Result, force.Result)
+			was = force.Snapshot
+		}
+	})
+}
+
+func equalResults(t require.TestingT, want, got *Result) {
+	require.Equal(t, want.Diagnostics, got.Diagnostics)
+	require.Equal(t, want.Needs, got.Needs)
+	require.Equal(t, want.Desired, got.Desired)
+	require.Equal(t, want.Unreadable, got.Unreadable)
+	require.Equal(t, want.Len(), got.Len())
+	for path, key := range want.Documents() {
+		require.Equal(t, key, got.Key(path))
+		require.Equal(t, want.Waits(path), got.Waits(path))
+	}
+	for _, s := range want.parts {
+		for uid := range s.ids {
+			require.Equal(t, want.owner(s.name, uid), got.owner(s.name, uid))
+		}
+		for what := range s.verdict.claims().says {
+			require.Equal(t, want.users.at(what).is, got.users.at(what).is)
+		}
+	}
+}
+
+// A document that keeps changing leaves nothing behind: neither the definitions
+// nor what is remembered grows without end. The figure of a hundred thousand
+// validations is printed by `make bench`.
+func TestValidationsLeaveNothingBehind(t *testing.T) {
+	growth := heapGrowth(t, 500, 2_000)
+	require.Less(t, growth, 4<<20)
+}
+
+// heapGrowth is by how many bytes the heap grows over validations of one
+// document that changes each time, after some that warm up.
+func heapGrowth(t testing.TB, warm, validations int) int {
+	l := labLoader(t)
+	l.docs, l.parts, l.configs = newCache[docKey, *document](100), newCache[partKey, *part](100), newCache[configKey, []schema.Diagnostic](100)
+	const path = "tenants/physics/projects/lattice/instances/train.yaml"
+	content := labFiles(t)[path]
+	n := 0
+	validate := func(times int) {
+		for range times {
+			n++
+			data := strings.Replace(content, "Training", fmt.Sprintf("Cluster %d", n), 1)
+			f := schema.File{Path: path, Mode: schema.ModePlain, Blob: BlobID([]byte(data)), Size: int64(len(data))}
+			key, _, _ := admit(f)
+			require.NoError(t, l.withJudge(context.Background(), func(j *judge) error {
+				doc := (&reader{judge: j, paths: l.paths}).read(f, key, []byte(data), false)
+				require.True(t, doc.valid())
+				l.docs.add(docKey{path, f.Blob, f.Mode}, doc)
+				return nil
+			}))
+		}
+	}
+	heap := func() int {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc)
+	}
+	validate(warm)
+	before := heap()
+	validate(validations)
+	return heap() - before
+}
+
+// BenchmarkHeapGrowth reports what a hundred thousand validations leave behind.
+func BenchmarkHeapGrowth(b *testing.B) {
+	for b.Loop() {
+		b.ReportMetric(float64(heapGrowth(b, 1_000, 100_000))/(1<<20), "MiB")
+	}
+}
+
