@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-git/go-git/v5/plumbing"
@@ -156,6 +158,30 @@ func (r *remote) method(ctx context.Context) (transport.AuthMethod, error) {
 	return nil, nil
 }
 
+// hide takes what auth showed to a server out of an error: some servers, and
+// proxies before them, say back what they were sent.
+func hide(auth transport.AuthMethod, err error) error {
+	basic, ok := auth.(*githttp.BasicAuth)
+	if !ok || err == nil {
+		return err
+	}
+	sent := base64.StdEncoding.EncodeToString([]byte(basic.Username + ":" + basic.Password))
+	text := strings.NewReplacer(basic.Password, "***", sent, "***", url.PathEscape(basic.Password), "***").Replace(err.Error())
+	if text == err.Error() {
+		return err
+	}
+	return &hidden{err, text}
+}
+
+// hidden is an error with other words.
+type hidden struct {
+	err  error
+	text string
+}
+
+func (h *hidden) Error() string { return h.text }
+func (h *hidden) Unwrap() error { return h.err }
+
 // dial opens a session. Over SSH that makes the connection, which go-git does
 // without a deadline: a host that accepts and says nothing would hold us for
 // ever. So it is left behind when the time is over, and no second one is begun
@@ -195,6 +221,7 @@ func dial[S io.Closer](ctx context.Context, r *remote, open func() (S, error)) (
 // download is one conversation with git-upload-pack.
 type download struct {
 	remote  *remote
+	auth    transport.AuthMethod // that the session was opened with
 	session transport.UploadPackSession
 	refs    map[string]plumbing.Hash
 	caps    *capability.List
@@ -212,16 +239,16 @@ func (r *remote) advertise(ctx context.Context) (*download, error) {
 		return r.transport.NewUploadPackSession(r.endpoint, auth)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", r.url, err)
+		return nil, fmt.Errorf("%s: %w", r.url, hide(auth, err))
 	}
 	adv, err := s.AdvertisedReferencesContext(ctx)
 	if errors.Is(err, transport.ErrEmptyRemoteRepository) {
-		return &download{remote: r, session: s, caps: capability.NewList()}, nil
+		return &download{remote: r, auth: auth, session: s, caps: capability.NewList()}, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", r.url, errors.Join(err, s.Close()))
+		return nil, fmt.Errorf("%s: %w", r.url, hide(auth, errors.Join(err, s.Close())))
 	}
-	return &download{remote: r, session: s, refs: adv.References, caps: adv.Capabilities}, nil
+	return &download{remote: r, auth: auth, session: s, refs: adv.References, caps: adv.Capabilities}, nil
 }
 
 func (d *download) close() error { return d.session.Close() }
@@ -247,6 +274,7 @@ type order struct {
 // fetch brings the wanted commits into a store, with what is new of their
 // history, and says how many bytes that took.
 func (d *download) fetch(ctx context.Context, o order) (size int64, err error) {
+	defer func() { err = hide(d.auth, err) }()
 	s := o.into
 	if d.used && d.remote.ssh { // one request per SSH session
 		again, err := d.remote.advertise(ctx)
@@ -351,6 +379,7 @@ func (r *remote) send(ctx context.Context, branch string, old, commit plumbing.H
 	if err != nil {
 		return err
 	}
+	defer func() { err = hide(auth, err) }()
 	s, err := dial(ctx, r, func() (transport.ReceivePackSession, error) {
 		return r.transport.NewReceivePackSession(r.endpoint, auth)
 	})

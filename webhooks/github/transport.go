@@ -187,6 +187,16 @@ func (t *transport) once(req *http.Request, body []byte) (*http.Response, error)
 	if len(data) > maxAnswer {
 		return nil, fmt.Errorf("answer is larger than %d MiB", maxAnswer>>20)
 	}
+	if resp.StatusCode >= 300 && token != "" {
+		// Some servers, and proxies before them, say back what they were sent, and
+		// go-github's errors quote them.
+		data = bytes.ReplaceAll(data, []byte(token), []byte("***"))
+		for _, values := range resp.Header {
+			for i, v := range values {
+				values[i] = strings.ReplaceAll(v, token, "***")
+			}
+		}
+	}
 	if n, err := strconv.Atoi(resp.Header.Get("X-RateLimit-Remaining")); err == nil {
 		t.remaining.Set(float64(n))
 	}

@@ -1,0 +1,352 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/gitrepo/gittest"
+	"berth/reconciler/plan"
+	"berth/runtimes"
+)
+
+// The secrets that Berth is given here, each unlike anything else.
+const (
+	canaryGit     = "canary-9f1c-git-token"
+	canaryForge   = "canary-72ab-forge-token"
+	canaryWebhook = "canary-c05d-webhook-secret"
+	canaryKey     = "canary-e4b8-key-material"
+)
+
+// sink is where text goes from several goroutines.
+type sink struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *sink) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *sink) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// talker stands before a server. It lets requests through under another token,
+// or answers with an error that holds whatever secret it was sent, as servers
+// and the proxies before them have been seen to do.
+type talker struct {
+	to     *httputil.ReverseProxy
+	secret string // that must be shown
+	inside string // that is shown to the server behind; "": none
+
+	mu    sync.Mutex
+	mood  string
+	told  int // answers given in this mood
+	shown int // requests that carried the secret
+}
+
+func newTalker(t *testing.T, server, secret, inside string) (*talker, *httptest.Server) {
+	t.Helper()
+	to, err := url.Parse(server)
+	require.NoError(t, err)
+	k := &talker{secret: secret, inside: inside, to: &httputil.ReverseProxy{
+		Rewrite:  func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: to.Scheme, Host: to.Host}) },
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
+	}}
+	front := httptest.NewServer(k)
+	t.Cleanup(front.Close)
+	return k, front
+}
+
+func (k *talker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	auth := r.Header.Get("Authorization")
+	said := auth
+	if basic, ok := strings.CutPrefix(auth, "Basic "); ok {
+		plain, _ := base64.StdEncoding.DecodeString(basic)
+		said += " " + string(plain)
+	}
+	k.mu.Lock()
+	mood := k.mood
+	if strings.Contains(said, k.secret) {
+		k.shown++
+	}
+	if mood != "" {
+		k.told++
+	}
+	k.mu.Unlock()
+	if mood != "" {
+		w.Header().Set("X-Echo", said)
+	}
+	switch mood {
+	case "": // as it should be
+		r.Header.Del("Authorization")
+		if k.inside != "" {
+			r.Header.Set("Authorization", "Bearer "+k.inside)
+		}
+		k.to.ServeHTTP(w, r)
+	case "redirect":
+		http.Redirect(w, r, "http://127.0.0.1:1/"+url.PathEscape(said), http.StatusFound)
+	case "git error": // as a Git server tells one within its protocol
+		w.Header().Set("Content-Type", "application/x-git-upload-pack-advertisement")
+		for _, line := range []string{"# service=git-upload-pack\n", "", "ERR no access with " + said} {
+			if line == "" {
+				io.WriteString(w, "0000")
+				continue
+			}
+			fmt.Fprintf(w, "%04x%s", len(line)+4, line)
+		}
+	default:
+		var code int
+		fmt.Sscan(mood, &code)
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("WWW-Authenticate", `Basic realm="`+k.secret+`"`)
+		w.WriteHeader(code)
+		text, _ := json.Marshal(said)
+		fmt.Fprintf(w, `{"message":%s,"errors":[{"message":%s,"code":%s}],"documentation_url":"http://x/?token=%s"}`, text, text, text, k.secret)
+	}
+}
+
+// become changes the mood.
+func (k *talker) become(mood string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.mood, k.told = mood, 0
+}
+
+func (k *talker) counts() (told, shown int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.told, k.shown
+}
+
+// A deployment, and failures whose messages hold the secrets that were sent:
+// nothing of a secret reaches any place where Berth writes or says anything
+// (reliability.md I13).
+func TestNoSecretReachesAnySink(t *testing.T) {
+	s, err := newStage(demoOptions{dir: t.TempDir(), memory: true})
+	require.NoError(t, err)
+	require.NoError(t, s.openEstate())
+	t.Cleanup(func() { require.NoError(t, s.close()) })
+	git, gitFront := newTalker(t, s.git.URL, canaryGit, "")
+	forge, forgeFront := newTalker(t, s.forge.APIURL(), canaryForge, demoToken)
+	gitURL, err := url.Parse(s.git.URL)
+	require.NoError(t, err)
+	apiURL, err := url.Parse(s.forge.APIURL())
+	require.NoError(t, err)
+
+	file := func(name, text string) map[string]string {
+		path := filepath.Join(s.dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		return map[string]string{"file": path}
+	}
+	repository := map[string]any{
+		"url": gitFront.URL + gitURL.Path, "token": file("git", canaryGit), "username": "x-access-token", "directory": filepath.Join(s.dir, "mirror"), "allow_http": true,
+	}
+	hub := map[string]any{
+		"api_url": forgeFront.URL + apiURL.Path, "owner": "example", "repository": "estate", "login": demoApp + "[bot]",
+		"token": file("forge", canaryForge), "webhook_secret": file("hook", canaryWebhook),
+	}
+	path, listen, err := s.configure(daemonConfig{name: "berth", url: gitFront.URL + gitURL.Path, more: map[string]any{
+		"repository": repository, "github": hub, "authority": map[string]any{"trust_main": true},
+		"interval": "200ms", "poll": "200ms", "flush_window": "50ms",
+	}})
+	require.NoError(t, err)
+
+	said := &sink{} // everything Berth says
+	log := slog.New(slog.NewJSONHandler(said, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	d, err := newDaemon(t.Context(), path, log)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- d.serve(ctx) }()
+	stop := sync.OnceFunc(func() {
+		cancel()
+		require.NoError(t, <-ended)
+		d.close()
+	})
+	defer stop()
+
+	until := func(what string, ok func() bool) {
+		t.Helper()
+		require.NoError(t, s.until(t.Context(), what, patience, func() (bool, error) { return ok(), nil }))
+	}
+	phase := func(want plan.Phase) func() bool {
+		return func() bool {
+			tree, err := s.statusTree(t.Context())
+			return err == nil && tree.Units[neighbourKey] != nil && tree.Units[neighbourKey].Phase == want
+		}
+	}
+	decided := func() bool {
+		tree, err := s.statusTree(t.Context())
+		return err == nil && tree.Revision.Commit == s.git.Tip("main")
+	}
+	instance := pathOf(t, neighbourKey)
+	s.git.MustCommit(t, "main", gittest.Commit{Message: "a cluster", Files: map[string]string{instance: s.neighbourText}})
+	until("the instance runs", phase(plan.PhaseRunning))
+
+	// A pull request, and its comment.
+	s.git.MustCommit(t, "change", gittest.Commit{Message: "gone", Parent: s.git.Tip("main"), Remove: []string{instance}})
+	require.NoError(t, s.forge.Sync())
+	_, err = s.forge.OpenPull("change", "gone", "anna-lattice")
+	require.NoError(t, err)
+	until("the pull request has its comment", func() bool {
+		for _, r := range s.forge.Requests() {
+			if strings.Contains(r.Op, "comments") && r.Write() {
+				return true
+			}
+		}
+		return false
+	})
+
+	// Servers that give away what they were sent, while there is something to do.
+	for i, mood := range []string{"401", "403", "422", "500", "redirect", "git error"} {
+		for _, k := range []*talker{git, forge} {
+			k.become(mood)
+			s.git.MustCommit(t, "main", gittest.Commit{Message: "meanwhile", Files: map[string]string{"README.md": fmt.Sprint(i, k.secret[:6], mood)}})
+			s.git.MustCommit(t, "change", gittest.Commit{Message: "again", Files: map[string]string{"README.md": mood}, Remove: []string{instance}})
+			require.NoError(t, s.forge.Sync())
+			deliver(t, listen, canaryWebhook)
+			deliver(t, listen, "another")
+			if k == git || mood != "git error" {
+				until(mood+" was told", func() bool { told, _ := k.counts(); return told >= 1 })
+			}
+			k.become("")
+		}
+	}
+	until("all of it is decided in the end", decided)
+	for _, k := range []*talker{git, forge} {
+		_, shown := k.counts()
+		require.Positive(t, shown, "%s was never used: the test shows nothing", k.secret)
+	}
+
+	// What it tells on its port.
+	for _, at := range []string{"/metrics", "/health", "/readyz", "/nowhere", "/webhooks/github"} {
+		r, err := http.Get("http://" + listen + at)
+		require.NoError(t, err)
+		body, err := io.ReadAll(r.Body)
+		require.NoError(t, err)
+		require.NoError(t, r.Body.Close())
+		fmt.Fprintf(said, "%v\n%s\n", r.Header, body)
+	}
+	stop()
+
+	// What it says of secrets it cannot use.
+	for name, more := range map[string]map[string]any{
+		"an App's key that is none": {"github": map[string]any{
+			"api_url": hub["api_url"], "owner": "example", "repository": "estate", "login": "berth[bot]", "webhook_secret": hub["webhook_secret"],
+			"app": map[string]any{"id": 7, "installation": 70, "key": file("app", "-----BEGIN RSA PRIVATE KEY-----\n"+canaryKey+"\n-----END RSA PRIVATE KEY-----\n")},
+		}},
+		"an SSH key that is none": {"ssh": map[string]any{
+			"user": "berth", "key": file("ssh", "-----BEGIN OPENSSH PRIVATE KEY-----\n"+canaryKey+"\n-----END OPENSSH PRIVATE KEY-----\n")["file"],
+			"known_hosts": file("known", "@cert-authority "+canaryKey)["file"],
+		}},
+		"a secret written where its file's name belongs": {"repository": map[string]any{
+			"url": repository["url"], "directory": repository["directory"], "allow_http": true, "token": canaryKey,
+		}},
+	} {
+		config := map[string]any{"repository": repository, "github": hub, "authority": map[string]any{"trust_main": true}}
+		for k, v := range more {
+			config[k] = v
+		}
+		path, _, err := s.configure(daemonConfig{name: "bad", url: gitFront.URL, more: config})
+		require.NoError(t, err)
+		d, err := newDaemon(t.Context(), path, log)
+		if more["ssh"] != nil { // which is read when a host is reached for
+			require.NoError(t, err)
+			_, err = d.hosts.Host(plan.Member{Node: "gpu-1", Address: "127.0.0.1", SSHPort: 1}).Do(t.Context(), runtimes.Stamp{Epoch: 1})
+			d.close()
+		}
+		require.Error(t, err, name)
+		fmt.Fprintln(said, err)
+	}
+
+	// What it shows at a desk.
+	for _, args := range [][]string{
+		{"events"}, {"audit", "list"}, {"audit", "verify"}, {"events", "-o", "json"}, {"plan", "--base", "main", "--head", "change", "-o", "json"},
+	} {
+		cmd := newRoot()
+		cmd.SetArgs(append(args, "--repo", s.git.Dir))
+		cmd.SetOut(said)
+		cmd.SetErr(said)
+		if err := cmd.ExecuteContext(t.Context()); err != nil {
+			fmt.Fprintln(said, err)
+		}
+	}
+
+	// What it wrote: every object of the repository, what it sent to the forge,
+	// and what it keeps on disk besides the secrets themselves.
+	objects, err := s.git.Git("cat-file", "--batch-all-objects", "--batch", "--unordered")
+	require.NoError(t, err)
+	sinks := map[string]string{"logs, errors, HTTP answers and output": said.String(), "Git": objects}
+	var sent strings.Builder
+	for _, r := range s.forge.Requests() {
+		fmt.Fprintln(&sent, r.URL, r.Body)
+	}
+	sinks["the forge"] = sent.String()
+	mirror, err := filepath.Glob(filepath.Join(s.dir, "mirror", "*"))
+	require.NoError(t, err)
+	require.NotEmpty(t, mirror)
+	require.NoError(t, filepath.WalkDir(filepath.Join(s.dir, "mirror"), func(p string, e os.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		data, err := os.ReadFile(p)
+		sinks[p] = string(data)
+		return err
+	}))
+	require.Contains(t, sinks["Git"], "InstanceStatus", "there is nothing to look through")
+	require.Contains(t, sinks["Git"], "apps.instance.running")
+	require.Contains(t, sinks["the forge"], "berth")
+	for where, text := range sinks {
+		for _, secret := range []string{canaryGit, canaryForge, canaryWebhook, canaryKey} {
+			for form, s := range map[string]string{
+				"": secret, "base64 of ": base64.StdEncoding.EncodeToString([]byte("x-access-token:" + secret)), "hex of ": hex.EncodeToString([]byte(secret)),
+			} {
+				if i := strings.Index(text, s); i >= 0 {
+					t.Errorf("%s holds %s%s: …%q…", where, form, secret, text[max(0, i-200):min(len(text), i+len(s)+50)])
+				}
+			}
+		}
+	}
+}
+
+// deliver posts a webhook delivery signed with a secret.
+func deliver(t *testing.T, listen, secret string) {
+	t.Helper()
+	body := []byte(`{"ref":"refs/heads/main","repository":{"full_name":"example/estate"}}`)
+	mac := hmac.New(sha256.New, []byte(secret))
+	mac.Write(body)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+listen+"/webhooks/github", bytes.NewReader(body))
+	require.NoError(t, err)
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("X-GitHub-Event", "push")
+	r.Header.Set("X-GitHub-Delivery", fmt.Sprint(time.Now().UnixNano()))
+	r.Header.Set("X-Hub-Signature-256", "sha256="+hex.EncodeToString(mac.Sum(nil)))
+	answer, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
+}
