@@ -41,9 +41,9 @@ func TestHTTP(t *testing.T) {
 	for path, h := range map[string]http.HandlerFunc{
 		"/pkg.tar":   func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) },
 		"/empty":     func(http.ResponseWriter, *http.Request) {},
-		"/moved":     func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/pkg.tar", 302) },
-		"/round":     func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/round", 302) },
-		"/away":      func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere.URL+"/pkg.tar", 302) },
+		"/moved":     func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/pkg.tar", http.StatusFound) },
+		"/round":     func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/round", http.StatusFound) },
+		"/away":      func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere.URL+"/pkg.tar", http.StatusFound) },
 		"/gone":      func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(410) },
 		"/private":   func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) },
 		"/forbidden": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(403) },

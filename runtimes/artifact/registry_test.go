@@ -314,13 +314,13 @@ func TestSecretStays(t *testing.T) {
 		{name: "a realm without TLS", reason: "RealmRefused", tune: func(f *front) { f.realm = strings.Replace(f.URL, "https", "http", 1) + "/token" }},
 		{name: "a realm with a user", reason: "RealmRefused", tune: func(f *front) { f.realm = strings.Replace(f.URL, "https://", "https://x@", 1) + "/token" }},
 		{name: "a token endpoint that redirects", reason: "Redirected", tune: func(f *front) {
-			f.token = func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere+"/token", 307) }
+			f.token = func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere+"/token", http.StatusTemporaryRedirect) }
 		}},
 		{name: "a token endpoint that redirects to itself", reason: "Redirected", tune: func(f *front) {
-			f.token = func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/v2/", 307) }
+			f.token = func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/v2/", http.StatusTemporaryRedirect) }
 		}},
 		{name: "a registry that redirects", reason: "Redirected", tune: func(f *front) {
-			f.Config.Handler = http.RedirectHandler(elsewhere+"/v2/", 302)
+			f.Config.Handler = http.RedirectHandler(elsewhere+"/v2/", http.StatusFound)
 		}},
 		{name: "a source at another host", reason: "SecretRefused", tune: func(*front) {}, hosts: []string{"registry.example"}},
 		{name: "another tenant's source", reason: "SecretRefused", tune: func(*front) {}, tenant: "biology"},
@@ -403,7 +403,7 @@ func echo(shown *string) http.HandlerFunc {
 		w.Header().Set("WWW-Authenticate", fmt.Sprintf("Bearer realm=%q", *shown))
 		switch r.URL.Query().Get("how") {
 		case "redirect":
-			http.Redirect(w, r, "https://"+*shown+".example/", 302)
+			http.Redirect(w, r, "https://"+*shown+".example/", http.StatusFound)
 		case "garbage":
 			_, _ = io.WriteString(w, *shown)
 		case "untold":
