@@ -39,11 +39,13 @@ func TestHTTP(t *testing.T) {
 	var elsewhere *httptest.Server
 	mux := http.NewServeMux()
 	for path, h := range map[string]http.HandlerFunc{
-		"/pkg.tar":   func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) },
-		"/empty":     func(http.ResponseWriter, *http.Request) {},
-		"/moved":     func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/pkg.tar", http.StatusFound) },
-		"/round":     func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/round", http.StatusFound) },
-		"/away":      func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere.URL+"/pkg.tar", http.StatusFound) },
+		"/pkg.tar": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) },
+		"/empty":   func(http.ResponseWriter, *http.Request) {},
+		"/moved":   func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/pkg.tar", http.StatusFound) },
+		"/round":   func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/round", http.StatusFound) },
+		"/away": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, elsewhere.URL+"/pkg.tar", http.StatusFound)
+		},
 		"/gone":      func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(410) },
 		"/private":   func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) },
 		"/forbidden": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(403) },

@@ -314,10 +314,14 @@ func TestSecretStays(t *testing.T) {
 		{name: "a realm without TLS", reason: "RealmRefused", tune: func(f *front) { f.realm = strings.Replace(f.URL, "https", "http", 1) + "/token" }},
 		{name: "a realm with a user", reason: "RealmRefused", tune: func(f *front) { f.realm = strings.Replace(f.URL, "https://", "https://x@", 1) + "/token" }},
 		{name: "a token endpoint that redirects", reason: "Redirected", tune: func(f *front) {
-			f.token = func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere+"/token", http.StatusTemporaryRedirect) }
+			f.token = func(w http.ResponseWriter, r *http.Request) {
+				http.Redirect(w, r, elsewhere+"/token", http.StatusTemporaryRedirect)
+			}
 		}},
 		{name: "a token endpoint that redirects to itself", reason: "Redirected", tune: func(f *front) {
-			f.token = func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/v2/", http.StatusTemporaryRedirect) }
+			f.token = func(w http.ResponseWriter, r *http.Request) {
+				http.Redirect(w, r, "/v2/", http.StatusTemporaryRedirect)
+			}
 		}},
 		{name: "a registry that redirects", reason: "Redirected", tune: func(f *front) {
 			f.Config.Handler = http.RedirectHandler(elsewhere+"/v2/", http.StatusFound)
