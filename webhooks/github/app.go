@@ -147,7 +147,7 @@ func (a App) fetch(ctx context.Context, base *url.URL, key *rsa.PrivateKey) (tok
 	}
 	// What does not read is not quoted: it may hold a token.
 	if json.Unmarshal(data, &answer) != nil || resp.StatusCode != http.StatusCreated || answer.Token == "" {
-		return "", time.Time{}, fmt.Errorf("HTTP %d %q: check the App's id, key, installation and permissions (checks, contents, pull requests: write)", resp.StatusCode, cut(plain(answer.Message), 200))
+		return "", time.Time{}, fmt.Errorf("HTTP %d %q: check the App's id, key, installation and permissions (checks, contents, pull requests: write)", resp.StatusCode, cut(plain(strings.ReplaceAll(answer.Message, assertion, "***")), 200))
 	}
 	return answer.Token, answer.ExpiresAt, nil
 }
