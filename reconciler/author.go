@@ -2,6 +2,7 @@ package reconciler
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -93,16 +94,9 @@ func (r *Reconciler) author(ctx context.Context, s *decide.Step, commits []Commi
 	if err != nil {
 		return false, err
 	}
-	for _, t := range ev.Trailers {
-		switch {
-		case strings.EqualFold(t.Key, breakGlassTrailer):
-			s.By.BreakGlass = t.Value
-		case strings.EqualFold(t.Key, decide.AckTrailer):
-			s.Acks = append(s.Acks, t.Value)
-		}
-	}
+	s.By.BreakGlass, s.Acks = asks(ev)
 	s.Payload, s.Signature = ev.Payload, ev.Signature
-	if r.o.Authority == nil || r.o.Forge == nil || len(s.Acks) == 0 && !slices.ContainsFunc(s.Touched, ofEstate) {
+	if r.o.Authority == nil || r.o.Forge == nil || len(s.Touched) > 0 && len(s.Acks) == 0 && !slices.ContainsFunc(s.Touched, ofEstate) {
 		return true, nil // nobody's right is asked
 	}
 	pr, ok, err := BroughtBy(ctx, r.o.Repo, r.o.Forge, r.o.Branch, commits, i)
@@ -115,6 +109,10 @@ func (r *Reconciler) author(ctx context.Context, s *decide.Step, commits []Commi
 			return false, err
 		}
 		s.By.Login, s.By.Approvers, s.By.Proof, s.PullRequest = pr.Author, approvers, authority.ProofPullRequest, pr.Number
+		// The message of a merge is whoever's merged, the head's is the author's.
+		if s.By.BreakGlass, s.Acks, err = r.asksOf(ctx, pr); err != nil {
+			return false, err
+		}
 	}
 	if ok || pr.Number != 0 { // the forge knows it, and does not stand for it
 		return true, nil
@@ -123,4 +121,32 @@ func (r *Reconciler) author(ctx context.Context, s *decide.Step, commits []Commi
 		r.awaited = map[string]time.Time{s.Commit: r.o.Now()} // only the first unknown one is waited for
 	}
 	return r.o.Now().Sub(r.awaited[s.Commit]) >= r.o.AuthorLag, nil
+}
+
+// asks is what a commit's trailers ask for: to break the glass, and why; and the
+// large deletions that are meant.
+func asks(e Evidence) (breakGlass string, acks []string) {
+	for _, t := range e.Trailers {
+		switch {
+		case strings.EqualFold(t.Key, breakGlassTrailer):
+			breakGlass = t.Value
+		case strings.EqualFold(t.Key, decide.AckTrailer):
+			acks = append(acks, t.Value)
+		}
+	}
+	return breakGlass, acks
+}
+
+// asksOf is what the head of a pull request asks for; nothing if it is no longer
+// the head that is known.
+func (r *Reconciler) asksOf(ctx context.Context, pr PullRequest) (breakGlass string, acks []string, err error) {
+	e, err := r.o.Repo.PullEvidence(ctx, pr.Number)
+	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrRefused) || err == nil && e.Commit != pr.Head {
+		return "", nil, nil
+	}
+	if err != nil {
+		return "", nil, err
+	}
+	breakGlass, acks = asks(e)
+	return breakGlass, acks, nil
 }

@@ -83,6 +83,8 @@ type Repo interface {
 	// the branches that Fetch brings in have any: those of a pull request's head
 	// are ErrNotFound.
 	Evidence(ctx context.Context, commit string) (Evidence, error)
+	// PullEvidence is Evidence of the present head of a pull request.
+	PullEvidence(ctx context.Context, number int) (Evidence, error)
 	// ReadStatus reads what berth/status remembers at commit ("" is empty).
 	ReadStatus(ctx context.Context, commit string) (StatusTree, error)
 	// WriteStatus makes one commit on berth/status and pushes it by

@@ -113,6 +113,14 @@ func (r *Reconciler) propose(ctx context.Context, number int) error {
 		}
 		in.By = &authority.Actor{Login: pr.Author, Approvers: approvers, Proof: authority.ProofPullRequest}
 	}
+	breakGlass, acks, err := r.asksOf(ctx, pr)
+	if err != nil {
+		return err
+	}
+	in.Acks = acks
+	if in.By != nil {
+		in.By.BreakGlass = breakGlass
+	}
 	p, err := r.decider.Proposal(ctx, in)
 	if err != nil {
 		return err

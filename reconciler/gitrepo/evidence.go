@@ -25,18 +25,37 @@ func (r *Repo) Evidence(_ context.Context, id string) (reconciler.Evidence, erro
 	if err != nil {
 		return reconciler.Evidence{}, err
 	}
-	e, err := r.evidence(h)
+	r.swap.RLock()
+	kind, raw, more, err := r.mirror.read(h, maxEvidence)
+	r.swap.RUnlock()
+	e, err := r.evidence(h, kind, raw, more, err)
 	if err != nil {
 		return e, fmt.Errorf("evidence of commit %s: %w", h, err)
 	}
 	return e, nil
 }
 
-func (r *Repo) evidence(h plumbing.Hash) (reconciler.Evidence, error) {
+// PullEvidence is what the head of a pull request says of who made it, and of
+// what they ask. It proves nothing of main: only that this head says so.
+func (r *Repo) PullEvidence(ctx context.Context, number int) (reconciler.Evidence, error) {
+	head, err := r.FetchPull(ctx, number)
+	if err != nil {
+		return reconciler.Evidence{}, err
+	}
+	h, err := parseID(head)
+	if err != nil {
+		return reconciler.Evidence{}, err
+	}
+	kind, raw, more, err := r.read(h, maxEvidence)
+	e, err := r.evidence(h, kind, raw, more, err)
+	if err != nil {
+		return e, fmt.Errorf("evidence of pull request %d, %s: %w", number, h, err)
+	}
+	return e, nil
+}
+
+func (r *Repo) evidence(h plumbing.Hash, kind plumbing.ObjectType, raw []byte, more bool, err error) (reconciler.Evidence, error) {
 	e := reconciler.Evidence{Commit: h.String()}
-	r.swap.RLock()
-	kind, raw, more, err := r.mirror.read(h, maxEvidence)
-	r.swap.RUnlock()
 	switch {
 	case errors.Is(err, errAbsent):
 		return e, fmt.Errorf("%w among the commits of the branches", reconciler.ErrNotFound)
