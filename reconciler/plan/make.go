@@ -103,12 +103,28 @@ func (m *maker) decide() {
 	case in.Observed.Unit != nil && in.Observed.Unit.Instance.RuntimeBackend != in.After.RuntimeBackend:
 		m.block(CodeBackend, false, "it runs on %s and cannot be made into one on %s; delete it and declare it anew",
 			in.Observed.Unit.Instance.RuntimeBackend, in.After.RuntimeBackend)
+	case in.After.DesiredState == schema.DesiredStopped && m.homeless():
+		// What is to stand still stands where it is, also where it no longer may:
+		// a policy that stops it must not first have to find it a place.
+		m.plan.After.Members = slices.Clone(m.plan.Before.Members)
+		m.present()
 	case slices.ContainsFunc(in.Unplaced, func(b Blocked) bool { return b.Code == CodeControlPlane }):
 		m.plan.Blocked = slices.Clone(in.Unplaced) // half of what is asked helps nobody
 	default:
 		m.plan.Blocked = slices.Clone(in.Unplaced)
 		m.present()
 	}
+}
+
+// homeless says whether the control plane of what is there may not stay where
+// it is.
+func (m *maker) homeless() bool {
+	was, ok := m.plan.Before.Control()
+	if !ok {
+		return false
+	}
+	now, ok := m.plan.After.Control()
+	return !ok || was.Node != now.Node || was.Name != now.Name || slices.ContainsFunc(m.in.Unplaced, func(b Blocked) bool { return b.Code == CodeControlPlane })
 }
 
 // worthMaking says whether every role that has members has one on a node: a
