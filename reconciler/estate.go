@@ -57,9 +57,11 @@ func (r *Reconciler) reconcileEstate(ctx context.Context) error {
 	unread := same && slices.ContainsFunc(st.held, func(h plan.Held) bool { return h.Reason == load.HeldUnreadable })
 	if same && !unread {
 		r.thaw()
+		if st.day != r.today() {
+			return r.tomorrow(ctx, st)
+		}
 		return nil
 	}
-
 	return r.decide(ctx, st, tips, unread)
 }
 
@@ -129,7 +131,7 @@ func (r *Reconciler) decide(ctx context.Context, st *state, tips Tips, unread bo
 	for _, h := range newlyHeld(before, d.Held) {
 		r.o.Log.Warn("held", "file", h.File, "reason", h.Reason, "message", h.Message, "commit", short(main), "correlation_id", cause)
 	}
-	return r.enforce(ctx, st, newState(main, inForce, d), records, events)
+	return r.enforce(ctx, st, newState(main, inForce, r.today(), d), records, events)
 }
 
 // missed is what a decision tells that an earlier run wrote to berth/in-force and
@@ -153,9 +155,20 @@ func (r *Reconciler) missed(ctx context.Context, st *state, tips Tips) ([]audit.
 	return decisionRecords(d.Verdicts, st.inForce, r.o.Now()), entitlementEvents(d.Verdicts, d.Desired, r.o.Now()), nil
 }
 
+// tomorrow judges what is in force anew, as a new day has begun: the grace of
+// what policy no longer allows may be over.
+func (r *Reconciler) tomorrow(ctx context.Context, st *state) error {
+	next, err := r.inForce(ctx, st.inForce)
+	if err != nil {
+		return err
+	}
+	next.main, next.held, next.paused = st.main, st.held, st.paused
+	return r.enforce(ctx, st, next, nil, nil)
+}
+
 // newState is the state that a decision comes to.
-func newState(main, inForce string, d decide.Decision) *state {
-	return &state{main: main, inForce: inForce, desired: d.Desired, effective: d.Effective, held: d.Held, paused: paused(d)}
+func newState(main, inForce, day string, d decide.Decision) *state {
+	return &state{day: day, main: main, inForce: inForce, desired: d.Desired, effective: d.Effective, held: d.Held, paused: paused(d)}
 }
 
 // denied says why a change of a unit's document waits for somebody's right; "":
@@ -285,7 +298,7 @@ func (r *Reconciler) inForce(ctx context.Context, commit string) (*state, error)
 	if err != nil {
 		return nil, fmt.Errorf("read back %s: %w", short(commit), err)
 	}
-	st := newState("", commit, d)
+	st := newState("", commit, r.today(), d)
 	st.placement = plan.Place(d.Effective, r.writer.memory())
 	return st, nil
 }

@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -211,4 +212,27 @@ func condition(s *plan.Status, typ string) string {
 		}
 	}
 	return ""
+}
+
+// When the grace of what policy no longer allows is over, it is stopped; not a
+// day before, and not silently.
+func TestGraceEnds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var day atomic.Int64
+	begin, started := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), time.Now()
+	w.start(func(o *reconciler.Options) {
+		o.Now = func() time.Time { return begin.AddDate(0, 0, int(day.Load())).Add(time.Since(started)) }
+	})
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	w.put(map[string]string{"tenants/physics/policy.yaml": "apiVersion: berth/v1\nkind: Policy\nmetadata: {name: policy}\nspec:\n  max_gpus_per_instance: 0\n  noncompliant: {action: stop, grace_until: \"2026-03-03\"}\n"})
+	w.eventually("decided", func() bool { return w.revision().Commit == w.git.Tip("main") })
+	day.Store(1)
+	time.Sleep(300 * time.Millisecond) // several passes
+	require.Equal(t, plan.PhaseRunning, w.status("train").Phase)
+	require.Zero(t, w.world.Calls("stop"))
+	day.Store(2)
+	w.eventually("stopped", w.phase("train", plan.PhaseStopped))
 }

@@ -123,6 +123,7 @@ type Reconciler struct {
 // state is one decision: what is in force, and what follows from it. Immutable.
 type state struct {
 	main, inForce string // commits
+	day           string // it was judged on, UTC
 	desired       *schema.Desired
 	effective     *schema.Effective
 	placement     plan.Placement

@@ -45,6 +45,13 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 		return 0, nil // stopping: what could not be asked is not unknown
 	}
 	p := r.plan(st, key, want, members, observed, rt)
+	if want != nil && observed.Presence == plan.Absent {
+		if v := st.desired.Version(want.App, want.Version); v != nil {
+			if b, ok := VersionBlocked(v, r.writer.thing(v.Key)); ok {
+				p.Actions, p.Blocked = nil, append(p.Blocked, b)
+			}
+		}
+	}
 	view := unitView{prev: prev, want: want, members: members, plan: p, observed: observed, denied: st.denied(key),
 		retry: prev.Retry, attempt: prev.Attempt}
 

@@ -32,6 +32,9 @@ func (d *Decider) refuse(before *schema.Desired, today string) load.Check {
 // refused is what policy refuses of the tenants asked for.
 func (d *Decider) refused(now, before *schema.Desired, today string, asked func(tenant string) bool) []schema.Diagnostic {
 	var out []schema.Diagnostic
+	if now.Platform != before.Platform || asked("") {
+		out = append(out, policy.Findings(policy.EvaluatePlatform(now.Platform))...)
+	}
 	for _, name := range slices.Sorted(maps.Keys(now.Tenants)) {
 		if !asked(name) {
 			continue
