@@ -91,11 +91,16 @@ interval: soon
 		require.ErrorContains(t, err, "listen")
 	})
 	t.Run("a secret is read from its file, without the line end", func(t *testing.T) {
-		s := secret{File: write("s3cret\n")}
+		file := func(text string) string {
+			path := filepath.Join(t.TempDir(), "secret")
+			require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+			return path
+		}
+		s := secret{File: file("s3cret\n")}
 		v, err := s.read()
 		require.NoError(t, err)
 		require.Equal(t, "s3cret", v)
-		_, err = (&secret{File: write("\n")}).read()
+		_, err = (&secret{File: file("\n")}).read()
 		require.ErrorContains(t, err, "empty")
 		require.NotContains(t, err.Error(), "s3cret")
 	})

@@ -153,7 +153,7 @@ func newDaemon(ctx context.Context, path string, log *slog.Logger) (d *daemon, e
 	}
 	d.loop = reconciler.New(reconciler.Options{
 		Authority: who, Accept: c.Repository.Accept,
-		Rules:     lifecycle(),
+		Rules:     append(lifecycle(), c.Features.gate),
 		Artifacts: c.Artifacts.looker(), ArtifactInterval: c.Artifacts.interval(),
 		Estate: c.Estate, Repo: repo, Forge: forge, Loader: loader, Runtimes: live,
 		Interval: time.Duration(c.Interval), Poll: time.Duration(c.Poll), Flush: time.Duration(c.FlushWindow),

@@ -373,7 +373,11 @@ func (p *placer) find(key schema.Key, inst *schema.EffectiveInstance, role schem
 		}
 		if passed++; passed <= 2 {
 			by, _ := p.takenBy(n.Key.Name, key, !shares(role))
-			examples = append(examples, n.Key.Name+" is taken by "+unitName(by))
+			whose := unitName(by)
+			if by.Tenant != key.Tenant {
+				whose = "another tenant" // what it has is no one else's to know
+			}
+			examples = append(examples, n.Key.Name+" is taken by "+whose)
 		}
 	}
 	if first == nil {

@@ -29,10 +29,13 @@ func Markdown(p plan.Proposal) string {
 	}
 	d.obstacles(&p)
 	d.findings(p.Diagnostics)
+	d.glass(p.Authority)
+	d.impacted(p.Impacted)
 	d.narrowed(p.Decisions)
 	for _, u := range inOrder(p.Plans) {
 		d.unitDetails(u)
 	}
+	d.rights(p.Authority)
 	d.documents(p.Documents)
 	return d.cut(MaxMarkdown, footer(&p), command(&p))
 }

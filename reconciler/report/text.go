@@ -45,6 +45,14 @@ func Text(p plan.Proposal) string {
 			fmt.Fprintf(&b, "\n! held (%s): %s: %s\n", clean(h.Reason), clean(h.File), clean(h.Message))
 		}
 	}
+	for _, x := range p.Authority {
+		if x.Allowed && x.BreakGlass {
+			fmt.Fprintf(&b, "\n! breaks the glass: %s, by %s as %s\n", clean(x.Why), clean(x.By), clean(x.Role))
+		}
+	}
+	for _, n := range p.Impacted {
+		fmt.Fprintf(&b, "\nPolicy: %s %s\n", unitName(n.Key), strings.TrimSuffix(clean(fate(n)+": "+because(n)), ": "))
+	}
 	for _, d := range p.Decisions {
 		if d.Verdict == schema.Narrow {
 			fmt.Fprintf(&b, "\nNarrowed: %s %s: %s → %s (rule %s, %s)\n", unitName(d.Key), clean(d.Field), clean(d.Before), clean(d.After),
