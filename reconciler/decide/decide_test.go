@@ -285,7 +285,7 @@ func TestProposal(t *testing.T) {
 			name: "across tenants only the new end is refused",
 			base: with(chem(8), map[string]string{train: uid(instance("train", 1, 1))}),
 			with: map[string]string{train: "", chemAt + "train.yaml": uid(instance("train", 1, 1))},
-			want: []string{"moved Instance chem.lab/train " + train,
+			want: []string{"added Instance chem.lab/train", "deleted Instance physics.lhc/train",
 				"identity.foreign " + chemAt + "train.yaml:4", "held denied " + chemAt + "train.yaml", "train: delete"},
 			blocked: true,
 		}, {

@@ -10,18 +10,27 @@ import (
 )
 
 // documents says what a change does to each document it touches. One that went
-// from a path and came to another with its uid has moved. Files that are no
-// documents are left out.
+// from a path and came to another with its uid has moved, if that is within its
+// tenant or the platform: a uid is no secret, and who puts that of another
+// tenant's document into their own shall not make theirs of its deletion. Files
+// that are no documents are left out.
 func documents(touched []schema.PathChange, base, head *load.Result) []plan.DocumentChange {
 	type identity struct {
-		kind schema.Kind
-		uid  string
+		kind   schema.Kind
+		tenant string
+		uid    string
+	}
+	id := func(key schema.Key, uid string) identity {
+		if key.Kind == schema.KindTenant {
+			return identity{key.Kind, key.Name, uid}
+		}
+		return identity{key.Kind, key.Tenant, uid}
 	}
 	gone := map[identity]string{}
 	for _, c := range touched {
 		if key := base.Key(c.Path); !key.IsZero() && c.To == "" {
 			if h := base.Desired.Header(key); h != nil && h.UID != "" {
-				gone[identity{key.Kind, h.UID}] = c.Path
+				gone[id(key, h.UID)] = c.Path
 			}
 		}
 	}
@@ -36,7 +45,7 @@ func documents(touched []schema.PathChange, base, head *load.Result) []plan.Docu
 		if c.From == "" {
 			change.Change = "added"
 			if h := head.Desired.Header(key); h != nil && h.UID != "" {
-				if from, ok := gone[identity{key.Kind, h.UID}]; ok && !left[from] {
+				if from, ok := gone[id(key, h.UID)]; ok && !left[from] {
 					change.Change, change.From = "moved", from
 					left[from] = true
 				}

@@ -368,7 +368,8 @@ func (p *placer) find(key schema.Key, inst *schema.EffectiveInstance, role schem
 			}
 			continue
 		}
-		if first != nil || !p.taken(n.Key.Name, key, !shares(role)) {
+		// Who is on nodes that are others' is none of this unit's business.
+		if first != nil || reservedForOthers(n, key) || !p.taken(n.Key.Name, key, !shares(role)) {
 			continue
 		}
 		if passed++; passed <= 2 {

@@ -66,7 +66,7 @@ func loadCorpus(t *testing.T) {
 		return time.Duration(u.Utime.Nano() + u.Stime.Nano()), int(u.Maxrss)
 	}
 	loader := newLoader(t)
-	_, err := loader.Load(context.Background(), hostile{files: campus(t)}.snapshot())
+	_, err := loader.Load(context.Background(), hostile{files: hostileBase(t)}.snapshot())
 	require.NoError(t, err)
 	var c cost
 	for _, h := range corpus(t) {

@@ -23,7 +23,7 @@ import (
 )
 
 // hostile is one case of the corpus in testdata/hostile: what somebody does to
-// examples/campus, and what must be found. A case is a file of an archive, a
+// the estate in its directory base, and what must be found. A case is a file of an archive, a
 // class of cases is an archive, and a case has these lines:
 //
 //	# why, or which CVE
@@ -42,7 +42,7 @@ type hostile struct {
 	class, name string
 	files       map[string]string
 	modes       map[string]uint32
-	touched     []string // files that are not as in examples/campus
+	touched     []string // files that are not as in the base
 	harmless    bool
 	want        []string
 	ids         []string // of vulnerabilities it replays
@@ -165,12 +165,23 @@ func parseHostile(t require.TestingT, class, name, text string, base map[string]
 	return h
 }
 
+// hostileBase is the estate that the cases change.
+func hostileBase(t testing.TB) map[string]string {
+	archive, err := txtar.ParseFile("testdata/hostile/base/estate.txtar")
+	require.NoError(t, err)
+	files := map[string]string{}
+	for _, f := range archive.Files {
+		files[f.Name] = string(f.Data)
+	}
+	return files
+}
+
 // corpus is all of testdata/hostile, by class and in order.
 func corpus(t testing.TB) []hostile {
 	t.Helper()
 	archives, err := filepath.Glob("testdata/hostile/*.txtar")
 	require.NoError(t, err)
-	base := campus(t)
+	base := hostileBase(t)
 	var all []hostile
 	for _, name := range archives {
 		archive, err := txtar.ParseFile(name)
