@@ -28,6 +28,7 @@ type judge struct {
 type definition struct {
 	value cue.Value
 	shape *shape
+	plain bool // the shape says everything that the value says
 }
 
 // Names of definitions of a backend.
@@ -41,7 +42,7 @@ func newJudge(backends map[string]string) (*judge, error) {
 		return nil, err
 	}
 	j := &judge{ctx: cuecontext.New(), defs: map[string]definition{}}
-	core, err := compile(j.ctx, sources)
+	core, simple, err := compile(j.ctx, sources)
 	if err != nil {
 		return nil, fmt.Errorf("the definitions of the estate: %w", err)
 	}
@@ -50,12 +51,12 @@ func newJudge(backends map[string]string) (*judge, error) {
 		return nil, err
 	}
 	for _, kind := range kinds() {
-		if err := j.define(kind, core, "#"+kind, said); err != nil {
+		if err := j.define(kind, core, "#"+kind, said, simple); err != nil {
 			return nil, fmt.Errorf("the definitions of the estate: %w", err)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(backends)) {
-		v, err := compile(j.ctx, map[string][]byte{name + ".cue": []byte(backends[name])})
+		v, simple, err := compile(j.ctx, map[string][]byte{name + ".cue": []byte(backends[name])})
 		if err != nil {
 			return nil, fmt.Errorf("backend %s: %w", name, err)
 		}
@@ -64,7 +65,7 @@ func newJudge(backends map[string]string) (*judge, error) {
 			return nil, err
 		}
 		for def, at := range map[string]string{configDef(name): "#Config", parametersDef(name): "#Parameters"} {
-			if err := j.define(def, v, at, said); err != nil {
+			if err := j.define(def, v, at, said, simple); err != nil {
 				return nil, fmt.Errorf("backend %s: %w", name, err)
 			}
 		}
@@ -72,39 +73,42 @@ func newJudge(backends map[string]string) (*judge, error) {
 	return j, nil
 }
 
-func (j *judge) define(name string, in cue.Value, at string, said map[string]string) error {
+func (j *judge) define(name string, in cue.Value, at string, said map[string]string, simple bool) error {
 	v := in.LookupPath(cue.ParsePath(at))
 	if err := v.Err(); err != nil {
 		return fmt.Errorf("no definition %s: %w", at, err)
 	}
 	h := shaper{empty: j.ctx.NewList(), said: said}
-	j.defs[name] = definition{value: v, shape: h.shape(v)}
+	sh := h.shape(v)
+	j.defs[name] = definition{value: v, shape: sh, plain: simple && sh.exact()}
 	if h.err != nil {
 		return fmt.Errorf("%s: %w", at, h.err)
 	}
 	return nil
 }
 
-// compile builds one package of the given files.
-func compile(ctx *cue.Context, sources map[string][]byte) (cue.Value, error) {
+// compile builds one package of the given files, and says whether these are plain.
+func compile(ctx *cue.Context, sources map[string][]byte) (v cue.Value, simple bool, err error) {
+	simple = true
 	inst := build.NewContext().NewInstance("", nil)
 	for _, name := range slices.Sorted(maps.Keys(sources)) {
 		f, err := parser.ParseFile(name, sources[name], parser.ParseComments)
 		if err != nil {
-			return cue.Value{}, err
+			return cue.Value{}, false, err
 		}
 		// Imports would be looked up on this machine; definitions have none.
 		for _, d := range f.Decls {
 			if _, ok := d.(*ast.ImportDecl); ok {
-				return cue.Value{}, fmt.Errorf("%s: definitions import nothing", name)
+				return cue.Value{}, false, fmt.Errorf("%s: definitions import nothing", name)
 			}
 		}
+		simple = simple && static(f)
 		if err := inst.AddSyntax(f); err != nil {
-			return cue.Value{}, err
+			return cue.Value{}, false, err
 		}
 	}
-	v := ctx.BuildInstance(inst)
-	return v, v.Err()
+	v = ctx.BuildInstance(inst)
+	return v, simple, v.Err()
 }
 
 // says adds the explanations of patterns in v's #Says.
@@ -140,6 +144,21 @@ func (j *judge) judge(def string, value any) ([]byte, []problem) {
 	if causes := d.shape.wrong(value, ""); len(causes) > maxFindings {
 		return nil, d.shape.complete(causes, value)
 	}
+	if d.plain {
+		if out, ok := d.shape.accept(value); ok {
+			if problems := d.shape.lists(value, ""); len(problems) > 0 {
+				return nil, problems
+			}
+			if data, err := encode(out); err == nil {
+				return data, nil
+			}
+		}
+	}
+	return j.ask(d, value)
+}
+
+// ask is judge by CUE.
+func (j *judge) ask(d definition, value any) ([]byte, []problem) {
 	v := d.value.Unify(j.ctx.Encode(value))
 	err := v.Validate(cue.Concrete(true), cue.Final())
 	if err == nil {

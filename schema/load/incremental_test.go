@@ -212,4 +212,3 @@ func BenchmarkHeapGrowth(b *testing.B) {
 		b.ReportMetric(float64(heapGrowth(b, 1_000, 100_000))/(1<<20), "MiB")
 	}
 }
-

@@ -27,12 +27,14 @@ type shape struct {
 	unique   string // field that no two items of a list share
 	single   string // field that at most one item of a list has true
 	fallback string // default of a scalar, as JSON
+	loose    bool   // the value says more than the shape
 	doc      string // what the definition's comments say
 }
 
 type field struct {
 	shape    *shape
 	required bool
+	optional bool
 }
 
 // rule is one bound or pattern.
@@ -54,6 +56,9 @@ type shaper struct {
 func (h *shaper) shape(v cue.Value) *shape {
 	s := &shape{kind: v.IncompleteKind(), doc: comments(v)}
 	h.alternatives(s, v)
+	if op, _ := v.Eval().Expr(); op == cue.OrOp && (s.kind == cue.StructKind || s.kind == cue.ListKind) {
+		s.loose = true
+	}
 	switch s.kind {
 	case cue.StructKind:
 		h.fields(s, v)
@@ -102,11 +107,14 @@ func (h *shaper) fields(s *shape, v cue.Value) {
 	for it.Next() {
 		sel := it.Selector()
 		if sel.ConstraintType() == cue.PatternConstraint {
+			s.loose = s.loose || s.element != nil
 			s.element = h.shape(it.Value())
-			s.keys = append(s.keys, h.leaves(sel.Pattern())...)
+			keys, known := h.leaves(sel.Pattern())
+			s.keys = append(s.keys, keys...)
+			s.loose = s.loose || !known
 			continue
 		}
-		s.fields[sel.Unquoted()] = &field{shape: h.shape(it.Value()), required: sel.ConstraintType() == cue.RequiredConstraint}
+		s.fields[sel.Unquoted()] = &field{shape: h.shape(it.Value()), required: sel.ConstraintType() == cue.RequiredConstraint, optional: sel.ConstraintType() == cue.OptionalConstraint}
 	}
 	s.open = v.Allows(cue.AnyString) && s.element == nil
 }
@@ -129,23 +137,32 @@ func (h *shaper) alternatives(s *shape, v cue.Value) {
 			}
 			continue
 		}
+		s.loose = s.loose || open // alternatives, of which the shape makes one
 		open = true
-		for _, r := range h.leaves(alt) {
+		rules, known := h.leaves(alt)
+		s.loose = s.loose || !known
+		for _, r := range rules {
 			if !slices.ContainsFunc(s.rules, func(o rule) bool { return o.op == r.op && o.num == r.num && o.text == r.text }) {
 				s.rules = append(s.rules, r)
 			}
 		}
 	}
 	if open { // a default beside a range is no list of alternatives
+		for _, e := range s.enum {
+			s.loose = s.loose || e != s.fallback
+		}
 		s.enum = nil
 	}
 }
 
-func (h *shaper) leaves(v cue.Value) []rule {
-	var rules []rule
+// leaves are the rules of a value, and whether they are all it says beside its
+// type.
+func (h *shaper) leaves(v cue.Value) (rules []rule, known bool) {
+	known = true
 	for _, c := range flatten(cue.AndOp, v) {
 		op, args := c.Expr()
 		if len(args) != 1 {
+			known = false
 			continue
 		}
 		r := rule{op: op}
@@ -166,11 +183,12 @@ func (h *shaper) leaves(v cue.Value) []rule {
 				}
 			}
 		default:
+			known = known && op == cue.NoOp
 			continue
 		}
 		rules = append(rules, r)
 	}
-	return rules
+	return rules, known
 }
 
 // flatten lists the operands of nested op, references resolved.

@@ -1,0 +1,202 @@
+package load
+
+import (
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"cuelang.org/go/cue/parser"
+
+	"berth/examples/large"
+)
+
+// asked is what a judge is asked: a value and the definition for it.
+type asked struct {
+	def   string
+	value map[string]any
+}
+
+func askedOf(t testing.TB) (all []asked) {
+	t.Helper()
+	for _, files := range []map[string]string{labFiles(t), filesOf(t, "../../examples/campus"), large.Estate(300)} {
+		for _, path := range sortedNames(files) {
+			key, finding, ignore := locate(path)
+			if finding != nil || ignore {
+				continue
+			}
+			tree, findings := readTree(path, []byte(files[path]), false)
+			require.Empty(t, findings, path)
+			all = append(all, asked{string(key.Kind), tree.value})
+			if c, ok := tree.value["spec"].(map[string]any)["config"].(map[string]any); ok {
+				all = append(all, asked{configDef("slurm"), c})
+			}
+			if m, ok := tree.value["spec"].(map[string]any)["manifest"].(map[string]any); ok {
+				if p, ok := m["parameters"].(map[string]any); ok {
+					all = append(all, asked{parametersDef("slurm"), p})
+				}
+			}
+		}
+	}
+	return all
+}
+
+func testJudge(t testing.TB) *judge {
+	t.Helper()
+	source, err := os.ReadFile("../../runtimes/slurm/config.cue")
+	require.NoError(t, err)
+	j, err := newJudge(map[string]string{"slurm": string(source)})
+	require.NoError(t, err)
+	return j
+}
+
+// agree holds that what the shape accepts CUE accepts, as the same document, and
+// says whether the shape did.
+func agree(t require.TestingT, j *judge, def string, value any) bool {
+	d := j.defs[def]
+	if !d.plain {
+		return false
+	}
+	got, ok := d.shape.accept(value)
+	if !ok {
+		return false
+	}
+	fast, err := encode(got)
+	require.NoError(t, err)
+	if len(d.shape.lists(value, "")) > 0 {
+		return true // refused by both
+	}
+	slow, problems := j.ask(d, value)
+	require.Empty(t, problems, "%s: CUE refuses %s", def, fast)
+	require.JSONEq(t, string(slow), string(fast), def)
+	return true
+}
+
+// Every document of the examples is accepted without CUE, and CUE agrees: so the
+// definitions stay plain, and what validates fast validates right.
+func TestTheExamplesNeedNoCUE(t *testing.T) {
+	j := testJudge(t)
+	for _, def := range sortedNames(j.defs) {
+		if def != parametersDef("slurm") { // it has a list by default, and there are few
+			require.True(t, j.defs[def].plain, def)
+		}
+	}
+	for _, a := range askedOf(t) {
+		require.Equal(t, j.defs[a.def].plain, agree(t, j, a.def, a.value), "%s %v", a.def, a.value)
+	}
+}
+
+// Whatever is done to a document, the shape accepts nothing that CUE refuses,
+// and no other defaults.
+func TestTheShapeAgreesWithCUE(t *testing.T) {
+	j, all := testJudge(t), askedOf(t)
+	var pool []any // values that stand somewhere
+	var names []string
+	var gather func(v any)
+	gather = func(v any) {
+		pool = append(pool, v)
+		switch v := v.(type) {
+		case map[string]any:
+			for _, k := range sortedNames(v) {
+				names = append(names, k)
+				gather(v[k])
+			}
+		case []any:
+			for _, e := range v {
+				gather(e)
+			}
+		}
+	}
+	for _, a := range all {
+		gather(a.value)
+	}
+	pool = append(pool, "", " ", "-", "x\n", int64(-1), int64(0), int64(1)<<40, int64(1)<<53+1, 1.0, 1.5, true, []any{}, map[string]any{}, strings.Repeat("a", 41), "root", "..")
+	accepted := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		a := rapid.SampledFrom(all).Draw(rt, "document")
+		def := a.def
+		if rapid.IntRange(0, 9).Draw(rt, "another") == 0 {
+			def = rapid.SampledFrom(sortedNames(j.defs)).Draw(rt, "definition")
+		}
+		var mutate func(v any) any
+		mutate = func(v any) any {
+			m, isMap := v.(map[string]any)
+			list, isList := v.([]any)
+			switch how := rapid.IntRange(0, 5).Draw(rt, "how"); {
+			case how == 0:
+				return rapid.SampledFrom(pool).Draw(rt, "value")
+			case isMap && how == 1:
+				m = maps.Clone(m)
+				m[rapid.SampledFrom(names).Draw(rt, "name")] = rapid.SampledFrom(pool).Draw(rt, "value")
+				return m
+			case isMap && len(m) > 0:
+				m = maps.Clone(m)
+				k := rapid.SampledFrom(sortedNames(m)).Draw(rt, "key")
+				if how == 2 {
+					delete(m, k)
+				} else {
+					m[k] = mutate(m[k])
+				}
+				return m
+			case isList && len(list) > 0:
+				i := rapid.IntRange(0, len(list)-1).Draw(rt, "index")
+				list = slices.Clone(list)
+				list[i] = mutate(list[i])
+				return list
+			}
+			return v
+		}
+		for range 20 {
+			value := any(a.value)
+			for range rapid.IntRange(1, 3).Draw(rt, "mutations") {
+				value = mutate(value)
+			}
+			if agree(rt, j, def, value) {
+				accepted++
+			}
+		}
+	})
+	require.Greater(t, accepted, 100)
+}
+
+// What computes, chooses between structures, or says of a list more than what is
+// in it, is CUE's to judge.
+func TestWhatIsNotPlain(t *testing.T) {
+	for name, tc := range map[string]struct {
+		source string
+		want   bool
+	}{
+		"scalars":           {`#Config: {a!: int & >=1, b?: *"x" | "y", c: *5 | int & >=0, d: bool | *false}`, true},
+		"any":               {`#Config: {...}`, true},
+		"a comprehension":   {`#Config: {a: *1 | int, if a > 1 {b: int}}`, false},
+		"a computation":     {`#Config: {a: *1 | int, b: a + 1}`, false},
+		"a reference":       {`#Config: {a: *1 | int, b: a}`, false},
+		"two structures":    {`#Config: {a: {b: int} | {c: int}}`, false},
+		"two patterns":      {`#Config: {a?: =~"^a" | =~"b$"}`, false},
+		"a default beside":  {`#Config: {a: *1 | 2 | (int & >=10)}`, false},
+		"not equal":         {`#Config: {a?: int & !=3}`, false},
+		"a call":            {`#Config: {a?: string, b: len(a)}`, false},
+		"two kinds":         {`#Config: {a?: int | string}`, false},
+		"two kinds of keys": {`#Config: {[=~"^a"]: int, [=~"b$"]: string}`, false},
+		"a tuple":           {`#Config: {a?: [int, string]}`, false},
+		"at least one":      {`#Config: {a?: [#B, ...#B]}, #B: {b!: int}`, true},
+		"a list by default": {`#Config: {a: *["x"] | [...string]}`, false},
+		"a number":          {`#Config: {a?: number}`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j, err := newJudge(map[string]string{"x": tc.source + "\n#Parameters: {...}"})
+			require.NoError(t, err)
+			require.Equal(t, tc.want, j.defs[configDef("x")].plain)
+		})
+	}
+}
+
+func TestStaticFiles(t *testing.T) {
+	f, err := parser.ParseFile("x.cue", `a: [for x in [1] {x}]`)
+	require.NoError(t, err)
+	require.False(t, static(f))
+}
