@@ -72,6 +72,9 @@ func TestFromTheForge(t *testing.T) {
 	commit("workers", "three", head)
 	commit("berth/status", "status") // Berth's own
 	require.NoError(t, srv.Sync())
+	review, err := srv.Review(n, "olga", githubtest.Approved)
+	require.NoError(t, err)
+	require.NoError(t, srv.DismissReview(review))
 	_, err = srv.Merge(n, githubtest.Squash, "ana")
 	require.NoError(t, err)
 	srv.Settle()
@@ -82,7 +85,7 @@ func TestFromTheForge(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	require.Empty(t, cmp.Diff([]webhooks.Event{push("workers"), pull, push("workers"), pull, push("main"), pull}, got))
+	require.Empty(t, cmp.Diff([]webhooks.Event{push("workers"), pull, push("workers"), pull, pull, pull, push("main"), pull}, got))
 	for _, d := range srv.Deliveries() {
 		require.Equal(t, 202, d.Status)
 	}

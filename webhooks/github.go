@@ -28,7 +28,8 @@ type Kind string
 const (
 	// Push: Ref of Repo moved.
 	Push Kind = "push"
-	// PullRequest: pull request Number of Repo changed.
+	// PullRequest: pull request Number of Repo changed, or what somebody says of it:
+	// an approval was given or taken back.
 	PullRequest Kind = "pull_request"
 	// Rerequest: somebody asked at the forge to run the checks of Commit again;
 	// Number is the pull request it belongs to, if the forge said so.
@@ -317,7 +318,7 @@ func clip(s string, n int) string { return s[:min(len(s), n)] }
 // eventLabel keeps the label's values few, whatever is sent.
 func eventLabel(name string) string {
 	switch name {
-	case "push", "pull_request", "ping", "check_run", "check_suite":
+	case "push", "pull_request", "pull_request_review", "ping", "check_run", "check_suite":
 		return name
 	case "":
 		return "unknown"
@@ -337,7 +338,7 @@ func parse(name, media string, body []byte) (events []Event, err error) {
 		return nil, fmt.Errorf("content type %q: set the hook's content type to application/json", clip(media, 64))
 	}
 	switch name {
-	case "push", "pull_request", "check_run", "check_suite":
+	case "push", "pull_request", "pull_request_review", "check_run", "check_suite":
 	default:
 		return nil, nil // ping, and what somebody ticked too much
 	}
@@ -356,11 +357,9 @@ func parse(name, media string, body []byte) (events []Event, err error) {
 		}
 		return []Event{{Kind: Push, Repo: repo, Ref: ref}}, nil
 	case *github.PullRequestEvent:
-		repo, n := p.GetRepo().GetFullName(), p.GetNumber()
-		if repo == "" || n <= 0 {
-			return nil, errors.New("pull request without repository or number")
-		}
-		return []Event{{Kind: PullRequest, Repo: repo, Number: n}}, nil
+		return pullRequest(p.GetRepo(), p.GetNumber())
+	case *github.PullRequestReviewEvent:
+		return pullRequest(p.GetRepo(), p.GetPullRequest().GetNumber())
 	case *github.CheckRunEvent:
 		if p.GetAction() != "rerequested" {
 			return nil, nil // our own writes come back as these
@@ -380,6 +379,13 @@ func parse(name, media string, body []byte) (events []Event, err error) {
 func interesting(ref string) bool {
 	branch, ok := strings.CutPrefix(ref, "refs/heads/")
 	return ok && !strings.HasPrefix(branch, "berth/") && !strings.HasPrefix(branch, "gh-readonly-queue/")
+}
+
+func pullRequest(repo *github.Repository, number int) ([]Event, error) {
+	if repo.GetFullName() == "" || number <= 0 {
+		return nil, errors.New("pull request without repository or number")
+	}
+	return []Event{{Kind: PullRequest, Repo: repo.GetFullName(), Number: number}}, nil
 }
 
 func rerequested(repo, commit string, prs []*github.PullRequest) ([]Event, error) {

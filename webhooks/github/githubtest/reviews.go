@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -44,6 +45,8 @@ func (s *Server) Review(pull int, login string, v Verdict) (int64, error) {
 	}
 	r := &review{id: s.id(), pull: pull, login: login, verdict: v, commit: p.head, made: s.now()}
 	s.reviews = append(s.reviews, r)
+	p.changed = r.made
+	s.deliver([]Delivery{s.reviewEvent("submitted", r)})
 	return r.id, nil
 }
 
@@ -56,7 +59,9 @@ func (s *Server) DismissReview(id int64) error {
 	if i < 0 || s.reviews[i].verdict != Approved && s.reviews[i].verdict != ChangesRequested {
 		return fmt.Errorf("no review %d that could be dismissed", id)
 	}
-	s.reviews[i].verdict = dismissed
+	r := s.reviews[i]
+	r.verdict, s.pull(r.pull).changed = dismissed, s.now()
+	s.deliver([]Delivery{s.reviewEvent("dismissed", r)})
 	return nil
 }
 
@@ -97,4 +102,13 @@ func (s *Server) reviewShape(r *review) obj {
 		"submitted_at": stamp(r.made), "author_association": "COLLABORATOR", "html_url": link, "pull_request_url": s.api("/pulls/", n),
 		"_links": obj{"html": obj{"href": link}, "pull_request": obj{"href": s.api("/pulls/", n)}},
 	}
+}
+
+// reviewEvent tells of a review. GitHub's description at hand has no such event:
+// of the pull request it holds what the one of an opened pull request does, and
+// the verdict is written small, as people who received such events tell.
+func (s *Server) reviewEvent(action string, r *review) Delivery {
+	shape := s.reviewShape(r)
+	shape["state"] = strings.ToLower(string(r.verdict))
+	return s.event("pull_request_review", action, obj{"action": action, "review": shape, "pull_request": s.pullShape(s.pull(r.pull))})
 }
