@@ -60,8 +60,16 @@ type Tenant struct {
 
 // TenantSpec is the spec of a Tenant.
 type TenantSpec struct {
-	DisplayName string `json:"display_name"`
-	Description string `json:"description,omitempty"`
+	DisplayName string            `json:"display_name"`
+	Description string            `json:"description,omitempty"`
+	Repository  *TenantRepository `json:"repository,omitempty"` // nil: the estate's own
+}
+
+// TenantRepository is where everything of a tenant stands but its tenant.yaml
+// (requirement F8): that repository's root is the tenant's directory.
+type TenantRepository struct {
+	URL    string `json:"url"`
+	Branch string `json:"branch"`
 }
 
 // Project owns instances and entitlements.
