@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -199,4 +200,20 @@ func TestStaticFiles(t *testing.T) {
 	f, err := parser.ParseFile("x.cue", `a: [for x in [1] {x}]`)
 	require.NoError(t, err)
 	require.False(t, static(f))
+}
+
+// The short cut past the pattern of secrets leaves none of them out.
+func TestHarmlessKeysAreNoSecrets(t *testing.T) {
+	parts := []string{"gh", "ghp_", "github_pat_", "glpat-", "xoxb-", "eyJ", "sk-", "akia", "private key", "token", "_", "a", "0", "A", "-----begin", "://u:p@", strings.Repeat("x", 16)}
+	rapid.Check(t, func(rt *rapid.T) {
+		key := strings.Join(rapid.SliceOfN(rapid.SampledFrom(parts), 1, 4).Draw(rt, "parts"), "")
+		if harmless(key) {
+			require.False(rt, secretive.MatchString(key), key)
+		}
+	})
+	require.True(t, harmless("display_name"))
+	require.False(t, harmless("github_pat_x"))
+	for c := range rune(0x80) {
+		require.Equal(t, unicode.In(c, unicode.Cc), unsafeRune(c))
+	}
 }

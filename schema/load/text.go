@@ -51,6 +51,9 @@ func checkText(file string, data []byte, more bool) *schema.Diagnostic {
 // unsafeRune says whether c is a control or format character or an
 // unassigned line separator: what people do not see and readers disagree about.
 func unsafeRune(c rune) bool {
+	if c < utf8.RuneSelf {
+		return c < ' ' || c == 0x7f
+	}
 	return unicode.In(c, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co) || c == 0xfffe || c == 0xffff
 }
 
