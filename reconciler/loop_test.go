@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/reconciler"
+	"berth/reconciler/decide"
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/plan"
@@ -243,10 +244,14 @@ type forge struct {
 	shown  map[int][]plan.Proposal
 	follow []plan.Rollout
 	down   error
+
+	approvers []string // of every pull request
 }
 
 func (f *forge) Approvers(context.Context, reconciler.PullRequest) ([]string, error) {
-	return nil, nil
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.approvers, nil
 }
 
 func (f *forge) OpenPulls(context.Context) ([]reconciler.PullRequest, error) {
@@ -608,4 +613,37 @@ func TestPullRequestIsPlannedAndFollowed(t *testing.T) {
 		n := len(w.forge.follow)
 		return n > 0 && w.forge.follow[n-1].Settled() && len(w.forge.follow[n-1].Units) == 1 && w.forge.follow[n-1].Units[0].Phase == plan.PhaseRunning
 	})
+}
+
+// An approval that no webhook told of is found by looking now and then, and so
+// is one that was taken back.
+func TestApprovalIsFound(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start(func(o *reconciler.Options) { o.Authority = &decide.Authority{Administrators: []string{"root"}} })
+	path, text := instance("train", 1)
+	head := w.git.MustCommit(t, "add-train", gittest.Commit{Message: "add", Files: map[string]string{path: text}})
+	require.NoError(t, w.git.SetPull(7, head))
+	updated := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	review := func(approvers ...string) {
+		updated = updated.Add(time.Second)
+		w.forge.mu.Lock()
+		defer w.forge.mu.Unlock()
+		w.forge.approvers = approvers
+		w.forge.pulls = []reconciler.PullRequest{{Number: 7, Author: "eve", Head: head, BaseBranch: "main", Open: true, Updated: updated}}
+	}
+	blocked := func(want bool) func() bool {
+		return func() bool { p, ok := w.forge.last(7); return ok && p.Blocked() == want }
+	}
+	review()
+	w.eventually("eve may not", blocked(true))
+	review("ada")
+	w.eventually("ada may", blocked(false))
+	review("eve", "ada")
+	time.Sleep(300 * time.Millisecond) // several passes
+	w.forge.mu.Lock()
+	require.Len(t, w.forge.shown[7], 2, "it says nothing else")
+	w.forge.mu.Unlock()
+	review()
+	w.eventually("taken back", blocked(true))
 }

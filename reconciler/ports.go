@@ -175,6 +175,9 @@ type PullRequest struct {
 	Open        bool
 	Merged      bool
 	MergeCommit string // on the base branch, once merged
+	// Updated is when the forge last noted anything of it, a review too: what is
+	// the same was not touched. UTC.
+	Updated time.Time
 }
 
 // Forge is what the loop needs of where pull requests live. All writes are

@@ -127,7 +127,7 @@ func (r *Reconciler) propose(ctx context.Context, number int) error {
 	}
 	// What was shown is shown again only if it says something else. The forge
 	// compares as well; this saves it the reading.
-	mark := strings.Join([]string{p.Base, p.Head, p.Digest, strconv.FormatBool(p.Blocked()), fmt.Sprint(len(p.Diagnostics))}, " ")
+	mark := strings.Join([]string{p.Base, p.Head, p.Digest, strconv.FormatBool(p.Blocked()), fmt.Sprint(len(p.Diagnostics)), fmt.Sprint(p.Authority)}, " ")
 	r.mu.Lock()
 	same := r.shown[number] == mark
 	r.mu.Unlock()

@@ -231,6 +231,7 @@ func pull(pr *gh.PullRequest) reconciler.PullRequest {
 		BaseBranch: pr.GetBase().GetRef(),
 		Open:       pr.GetState() == "open",
 		Merged:     pr.MergedAt != nil, // lists do not say "merged"
+		Updated:    pr.GetUpdatedAt().UTC(),
 	}
 	if p.Merged { // before, GitHub names its own test merge there
 		p.MergeCommit = pr.GetMergeCommitSHA()
