@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/schema"
@@ -24,8 +25,10 @@ func newDemoCmd() *cobra.Command {
 		Short: "the whole story on a throw-away estate",
 		Long: `Plays the whole story on a throw-away estate: a lab, a pull request with mistakes,
 a corrected one, its merge, a GPU job on the cluster that comes of it, a worker
-more, and everything away again. Every step is verified; the exit status is 0
-only if all of it worked. Full logs are kept in the directory it names.`,
+more, a change that policy refuses, one by somebody who may not make it, and
+everything away again, with the record of who did what. Every step is verified;
+the exit status is 0 only if all of it worked. Full logs are kept in the
+directory it names.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := runDemo(cmd.Context(), cmd.OutOrStdout(), o); err != nil {
@@ -52,6 +55,9 @@ type demo struct {
 	begun   time.Time
 	step    int
 	figures []figure
+
+	deployment string       // correlation id of what brought train up
+	running    runtimes.Job // begun before train grows; nothing that follows may touch it
 }
 
 // figure is one time or size the demo measured, and the goal it has.
@@ -68,6 +74,12 @@ func (f figure) ok() bool { return f.value <= f.goal }
 var (
 	demoKey      = schema.InstanceKey("physics", "lattice", "train")
 	neighbourKey = schema.InstanceKey("biology", "genomes", "assembly")
+)
+
+// Their documents.
+const (
+	demoPath      = "tenants/physics/projects/lattice/instances/train.yaml"
+	neighbourPath = "tenants/biology/projects/genomes/instances/assembly.yaml"
 )
 
 // demoUser is who submits jobs to train, as examples/lab declares.
@@ -114,7 +126,8 @@ func runDemo(ctx context.Context, out io.Writer, o demoOptions) (err error) {
 		}
 	}()
 	for _, act := range []func(context.Context) error{
-		d.setUp, d.neighbour, d.mistakes, d.correction, d.merge, d.job, d.grow, d.remove, d.measure, d.tearDown,
+		d.setUp, d.neighbour, d.mistakes, d.correction, d.deploy, d.job, d.grow,
+		d.refusal, d.held, d.takenBack, d.remove, d.record, d.measure, d.tearDown,
 	} {
 		if err := act(ctx); err != nil {
 			return err
@@ -167,11 +180,11 @@ func (d *demo) setUp(ctx context.Context) error {
 // neighbour brings up an instance that others use while the story goes on.
 func (d *demo) neighbour(ctx context.Context) error {
 	d.title("A neighbour: another tenant's instance, assembly, runs already, on the same controller")
-	path, err := neighbourKey.Path()
+	n, err := d.propose("add-assembly", "assembly: one worker", neighbourOwner, gittest.Commit{Files: map[string]string{neighbourPath: d.neighbourText}})
 	if err != nil {
 		return err
 	}
-	if _, err := d.commit("main", "assembly: one worker", map[string]string{path: d.neighbourText}); err != nil {
+	if _, err := d.merge(n, neighbourOwner); err != nil {
 		return err
 	}
 	s, err := d.untilPhase(ctx, neighbourKey, plan.PhaseRunning)
@@ -184,17 +197,11 @@ func (d *demo) neighbour(ctx context.Context) error {
 
 func (d *demo) mistakes(ctx context.Context) error {
 	d.title("A pull request with two mistakes")
-	path, err := demoKey.Path()
-	if err != nil {
-		return err
-	}
 	wrong := strings.NewReplacer("display_name:", "dislpay_name:", "count: 2 # workers", "count: two").Replace(instanceYAML("train", 2))
 	d.show(wrong)
 	start := time.Now()
-	if _, err := d.commit("add-train", "train: two workers", map[string]string{path: wrong}); err != nil {
-		return err
-	}
-	if d.pull, err = d.forge.OpenPull("add-train", "Add the instance train", "anna-lattice"); err != nil {
+	var err error
+	if d.pull, err = d.propose("add-train", "Add the instance train", demoAdmin, gittest.Commit{Files: map[string]string{demoPath: wrong}}); err != nil {
 		return err
 	}
 	check, err := d.untilCheck(ctx, "add-train", "failure")
@@ -212,18 +219,16 @@ func (d *demo) mistakes(ctx context.Context) error {
 
 func (d *demo) correction(ctx context.Context) error {
 	d.title("Corrected: the check passes, a comment shows what the merge would do")
-	path, err := demoKey.Path()
-	if err != nil {
-		return err
-	}
 	start := time.Now()
-	if _, err := d.commit("add-train", "train: spelt right", map[string]string{path: instanceYAML("train", 2)}); err != nil {
+	right := train(2)
+	right.Message = "train: spelt right"
+	if err := d.push("add-train", demoAdmin, right); err != nil {
 		return err
 	}
 	if _, err := d.untilCheck(ctx, "add-train", "success"); err != nil {
 		return err
 	}
-	body, err := d.untilComment(ctx, d.pull, "create")
+	body, err := d.untilComment(ctx, d.pull, "1 instance will be created")
 	if err != nil {
 		return err
 	}
@@ -232,10 +237,10 @@ func (d *demo) correction(ctx context.Context) error {
 	return nil
 }
 
-func (d *demo) merge(ctx context.Context) error {
+func (d *demo) deploy(ctx context.Context) error {
 	d.title("Merged: the cluster is deployed")
 	start := time.Now()
-	if _, err := d.forge.Merge(d.pull, d.mergeMethod, "anna-lattice"); err != nil {
+	if _, err := d.merge(d.pull, demoAdmin); err != nil {
 		return err
 	}
 	s, err := d.untilPhase(ctx, demoKey, plan.PhaseRunning)
@@ -243,6 +248,7 @@ func (d *demo) merge(ctx context.Context) error {
 		return err
 	}
 	d.measured("merge to running with 2 workers, from nothing", time.Since(start), 15)
+	d.deployment = s.CorrelationID
 	d.members(s)
 	body, err := d.untilComment(ctx, d.pull, "1 instance running")
 	if err != nil {
@@ -274,19 +280,29 @@ func (d *demo) job(ctx context.Context) error {
 
 func (d *demo) grow(ctx context.Context) error {
 	d.title("A pull request that adds a worker; a job goes on meanwhile")
-	var running runtimes.Job
 	if !d.memory {
 		var err error
-		if running, err = d.startJob(ctx, demoKey, "#!/bin/sh\nsleep 12\n"); err != nil {
+		if d.running, err = d.startJob(ctx, demoKey, "#!/bin/sh\nsleep 12\n"); err != nil {
 			return err
 		}
 	}
-	took, body, err := d.change(ctx, "more-train", "train: a third worker", demoKey, 3)
+	n, err := d.propose("more-train", "train: a third worker", demoAdmin, train(3))
+	if err != nil {
+		return err
+	}
+	body, err := d.untilComment(ctx, n, "1 instance will be changed")
 	if err != nil {
 		return err
 	}
 	d.show(firstLines(body, 14))
-	d.measured("worker added", took, 5)
+	start := time.Now()
+	if _, err := d.merge(n, demoAdmin); err != nil {
+		return err
+	}
+	if err := d.grown(ctx, 3); err != nil {
+		return err
+	}
+	d.measured("worker added", time.Since(start), 5)
 	s, err := d.status(ctx, demoKey)
 	if err != nil {
 		return err
@@ -295,25 +311,18 @@ func (d *demo) grow(ctx context.Context) error {
 	if d.memory {
 		return nil
 	}
-	if err := d.stillRunning(ctx, demoKey, running); err != nil {
+	if err := d.stillRunning(ctx, demoKey, d.running); err != nil {
 		return err
 	}
-	d.say("job %s was not touched", running.ID)
-	if running, err = d.untilJob(ctx, demoKey, running.ID, runtimes.JobCompleted); err != nil {
-		return err
-	}
-	d.say("and ended: %s", running.Detail)
+	d.say("job %s was not touched, and goes on", d.running.ID)
 	return nil
 }
 
 func (d *demo) remove(ctx context.Context) error {
 	d.title("A pull request that deletes the instance")
-	path, err := demoKey.Path()
-	if err != nil {
-		return err
-	}
 	cluster := ""
 	if !d.memory {
+		var err error
 		if cluster, _, err = d.clusterOf(ctx, demoKey); err != nil {
 			return err
 		}
@@ -322,20 +331,17 @@ func (d *demo) remove(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := d.removeFile("drop-train", "train: no longer needed", path); err != nil {
-		return err
-	}
-	n, err := d.forge.OpenPull("drop-train", "Remove the instance train", "anna-lattice")
+	n, err := d.propose("drop-train", "Remove the instance train", demoAdmin, gittest.Commit{Remove: []string{demoPath}})
 	if err != nil {
 		return err
 	}
-	body, err := d.untilComment(ctx, n, "delete")
+	body, err := d.untilComment(ctx, n, "1 instance will be deleted")
 	if err != nil {
 		return err
 	}
 	d.show(firstLines(body, 12))
 	start := time.Now()
-	if _, err := d.forge.Merge(n, d.mergeMethod, "anna-lattice"); err != nil {
+	if _, err := d.merge(n, demoAdmin); err != nil {
 		return err
 	}
 	if err := d.untilGone(ctx, demoKey); err != nil {
@@ -386,22 +392,16 @@ func (d *demo) measure(ctx context.Context) error {
 	}
 	d.figures = append(d.figures, figure{"berth-host's memory, the largest", rss, 15, "MiB"})
 	d.say("berth-host: %.1f MB on disk, %.1f MiB resident", float64(info.Size())/1e6, rss)
-	events, err := d.events(ctx, demoKey)
-	if err != nil {
-		return err
-	}
-	d.say("what the status branch tells of train:")
-	d.show(strings.Join(events, "\n"))
 	return nil
 }
 
 func (d *demo) tearDown(ctx context.Context) error {
 	d.title("Everything away")
-	path, err := neighbourKey.Path()
+	n, err := d.propose("drop-assembly", "assembly: no longer needed", neighbourOwner, gittest.Commit{Remove: []string{neighbourPath}})
 	if err != nil {
 		return err
 	}
-	if err := d.removeFile("main", "assembly: no longer needed", path); err != nil {
+	if _, err := d.merge(n, neighbourOwner); err != nil {
 		return err
 	}
 	if err := d.untilGone(ctx, neighbourKey); err != nil {

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"berth/reconciler"
 	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/schema"
@@ -144,10 +143,15 @@ func (s *stage) stillRunning(ctx context.Context, key schema.Key, was runtimes.J
 	if err != nil {
 		return err
 	}
-	if now.State != runtimes.JobRunning || !now.Submitted.Equal(was.Submitted) || !slices.Equal(now.Nodes, was.Nodes) {
+	if now.State != runtimes.JobRunning || !sameRun(now, was) {
 		return fmt.Errorf("job %s was touched: %+v became %+v", was.ID, was, now)
 	}
 	return nil
+}
+
+// sameRun: a job was not started again between two looks.
+func sameRun(a, b runtimes.Job) bool {
+	return a.Submitted.Equal(b.Submitted) && slices.Equal(a.Nodes, b.Nodes)
 }
 
 // clusterOf is the name an instance has on its hosts.
@@ -243,42 +247,4 @@ func (s *stage) helperMiB(ctx context.Context) (float64, error) {
 		return 0, errors.New("no berth-host runs")
 	}
 	return most, nil
-}
-
-// events are what the status branch tells of train, a line each.
-func (s *stage) events(ctx context.Context, key schema.Key) ([]string, error) {
-	files, err := s.git.Files(reconciler.BranchStatus)
-	if err != nil {
-		return nil, err
-	}
-	var paths, out []string
-	for p := range files {
-		if strings.HasPrefix(p, "events/") {
-			paths = append(paths, p)
-		}
-	}
-	slices.Sort(paths)
-	for _, p := range paths {
-		text, err := s.git.Read(reconciler.BranchStatus, p)
-		if err != nil {
-			return nil, err
-		}
-		for line := range strings.Lines(text) {
-			var e plan.Event
-			var payload struct {
-				Project  string `json:"project_id"`
-				Instance string `json:"app_instance_id"`
-			}
-			if err := errors.Join(json.Unmarshal([]byte(line), &e), json.Unmarshal(e.Payload, &payload)); err != nil {
-				return nil, fmt.Errorf("%s: %w", p, err)
-			}
-			if payload.Project == key.ProjectID() && payload.Instance == key.Name {
-				out = append(out, fmt.Sprintf("%s  %-24s %s", e.OccurredAt.Format("15:04:05.0"), e.EventType, e.CorrelationID))
-			}
-		}
-	}
-	if len(out) == 0 {
-		return nil, fmt.Errorf("no event of %s", key)
-	}
-	return out, nil
 }

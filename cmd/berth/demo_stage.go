@@ -57,6 +57,11 @@ const (
 
 	// demoAdministrator is whom the daemon's configuration names.
 	demoAdministrator = "olga-ops"
+
+	// People of examples/lab, by what they may: demoAdmin everything with train,
+	// demoMember only create instances beside it, neighbourOwner everything with
+	// the neighbour.
+	demoAdmin, demoMember, neighbourOwner = "anna-lattice", "ben-lattice", "dora-genomes"
 )
 
 func newStage(o demoOptions) (*stage, error) {
@@ -75,8 +80,8 @@ func newStage(o demoOptions) (*stage, error) {
 			return err
 		}
 		data, err := fs.ReadFile(estate, path)
-		switch neighbour, _ := neighbourKey.Path(); {
-		case path == neighbour:
+		switch {
+		case path == neighbourPath:
 			s.neighbourText = string(data)
 		case !strings.Contains(path, "/instances/"):
 			s.files[path] = string(data)
@@ -139,7 +144,7 @@ func (s *stage) openEstate() (err error) {
 	s.forge, err = githubtest.New(githubtest.Options{
 		RepoDir: s.git.Dir, Owner: "example", Repo: "estate",
 		Tokens:      map[string]githubtest.Token{demoToken: {Login: demoApp, App: true}},
-		Permissions: map[string]string{"anna-lattice": "write"},
+		Permissions: map[string]string{demoAdmin: "write", demoMember: "write", neighbourOwner: "write"},
 		Secret:      []byte(demoSecret),
 		Log:         slog.New(slog.DiscardHandler),
 	})
@@ -197,20 +202,32 @@ func (s *stage) until(ctx context.Context, what string, limit time.Duration, ok 
 	}
 }
 
-// commit makes a commit as a person would push it.
-func (s *stage) commit(branch, message string, files map[string]string) (string, error) {
-	commit, err := s.git.Commit(branch, gittest.Commit{Message: message, Author: "Anna <anna@example.org>", Files: files})
-	if err != nil {
-		return "", err
+// propose opens a pull request of login's, of one commit on main's tip.
+func (s *stage) propose(branch, title, login string, c gittest.Commit) (pull int, err error) {
+	c.Message, c.Parent = title, s.git.Tip("main")
+	if err := s.push(branch, login, c); err != nil {
+		return 0, err
 	}
-	return commit, s.forge.Sync()
+	return s.forge.OpenPull(branch, title, login)
 }
 
-func (s *stage) removeFile(branch, message, path string) error {
-	if _, err := s.git.Commit(branch, gittest.Commit{Message: message, Author: "Anna <anna@example.org>", Remove: []string{path}}); err != nil {
+// push makes a commit on a branch, as login would push it.
+func (s *stage) push(branch, login string, c gittest.Commit) error {
+	c.Author = login + " <" + login + "@example.org>"
+	if _, err := s.git.Commit(branch, c); err != nil {
 		return err
 	}
 	return s.forge.Sync()
+}
+
+// merge merges a pull request, whatever its check says.
+func (s *stage) merge(pull int, login string) (commit string, err error) {
+	return s.forge.Merge(pull, s.mergeMethod, login)
+}
+
+// train is a commit that gives demoKey so many workers.
+func train(workers int) gittest.Commit {
+	return gittest.Commit{Files: map[string]string{demoPath: instanceYAML(demoKey.Name, workers)}}
 }
 
 // statusTree reads what the status branch says now.
@@ -264,35 +281,15 @@ func (s *stage) untilGone(ctx context.Context, key schema.Key) error {
 	})
 }
 
-// change merges a pull request that gives train the given number of workers,
-// and says how long that took from the merge.
-func (s *stage) change(ctx context.Context, branch, title string, key schema.Key, workers int) (took time.Duration, body string, err error) {
-	path, err := key.Path()
-	if err != nil {
-		return 0, "", err
-	}
-	if _, err := s.commit(branch, title, map[string]string{path: instanceYAML(key.Name, workers)}); err != nil {
-		return 0, "", err
-	}
-	n, err := s.forge.OpenPull(branch, title, "anna-lattice")
-	if err != nil {
-		return 0, "", err
-	}
-	if body, err = s.untilComment(ctx, n, "join"); err != nil {
-		return 0, "", err
-	}
-	start := time.Now()
-	if _, err := s.forge.Merge(n, s.mergeMethod, "anna-lattice"); err != nil {
-		return 0, "", err
-	}
-	err = s.until(ctx, fmt.Sprintf("%s runs with %d workers", key, workers), time.Minute, func() (bool, error) {
-		st, err := s.status(ctx, key)
+// grown waits until train runs with so many workers.
+func (s *stage) grown(ctx context.Context, workers int) error {
+	return s.until(ctx, fmt.Sprintf("%s runs with %d workers", demoKey, workers), time.Minute, func() (bool, error) {
+		st, err := s.status(ctx, demoKey)
 		if err != nil || st.Phase == plan.PhaseFailed {
 			return false, errors.Join(err, failed(st))
 		}
 		return st.Phase == plan.PhaseRunning && countRunning(st) == workers+1, nil
 	})
-	return time.Since(start), body, err
 }
 
 func failed(s *plan.Status) error {

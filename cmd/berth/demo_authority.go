@@ -1,0 +1,251 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"berth/reconciler"
+	"berth/reconciler/plan"
+	"berth/runtimes"
+)
+
+// What people of the demo may not do, what becomes of it, and the record of it.
+
+// refusal: what policy forbids fails the check, whoever asks.
+func (d *demo) refusal(ctx context.Context) error {
+	d.title("A pull request that asks for more GPUs than policy allows physics")
+	n, err := d.propose("too-much-train", "train: a fourth worker", demoAdmin, train(4))
+	if err != nil {
+		return err
+	}
+	check, err := d.untilCheck(ctx, "too-much-train", "failure")
+	if err != nil {
+		return err
+	}
+	d.showCheck(check)
+	const policy = "tenants/physics/policy.yaml"
+	limit, err := lineOf(d.files[policy], "max_gpus_per_instance:")
+	if err != nil {
+		return fmt.Errorf("%s: %w", policy, err)
+	}
+	asked, err := lineOf(instanceYAML(demoKey.Name, 4), "roles:")
+	if err != nil {
+		return err
+	}
+	want := []string{fmt.Sprintf("%s:%d:", demoPath, asked), "asks for 8 GPUs, at most 6", fmt.Sprintf("%s:%d", policy, limit)}
+	if len(check.annotations) != 1 || !containsAll(check.annotations[0], want) {
+		return fmt.Errorf("the check does not say %q", want)
+	}
+	d.say("the limit is set in %s:%d; the pull request is closed", policy, limit)
+	return d.forge.ClosePull(n)
+}
+
+// held: somebody without the right merges all the same. Berth does nothing.
+func (d *demo) held(ctx context.Context) error {
+	d.title("%s takes two workers away, which a project_member may not, and merges it against the check", demoMember)
+	n, err := d.propose("less-train", "train: one worker is enough", demoMember, train(1))
+	if err != nil {
+		return err
+	}
+	check, err := d.untilCheck(ctx, "less-train", "failure")
+	if err != nil {
+		return err
+	}
+	d.showCheck(check)
+	if len(check.annotations) != 1 || !containsAll(check.annotations[0], []string{demoPath, "apps.instance.update", demoMember, demoAdmin}) {
+		return fmt.Errorf("the check does not say that %s lacks apps.instance.update and %s has it", demoMember, demoAdmin)
+	}
+	before, err := d.fingerprint(ctx, demoKey)
+	if err != nil {
+		return err
+	}
+	commit, err := d.merge(n, demoMember)
+	if err != nil {
+		return err
+	}
+	rev, err := d.decided(ctx, commit)
+	if err != nil {
+		return err
+	}
+	if len(rev.Held) != 1 || rev.Held[0].File != demoPath || rev.Held[0].Reason != "unauthorised" {
+		return fmt.Errorf("held is not just %s as unauthorised: %+v", demoPath, rev.Held)
+	}
+	if err := d.untilAuthorized(ctx, "False"); err != nil {
+		return err
+	}
+	d.say("revision.yaml on %s: held, %s:", reconciler.BranchStatus, rev.Held[0].Reason)
+	d.show(rev.Held[0].File + "\n" + rev.Held[0].Message)
+	if err := d.outOfForce("M\t" + demoPath); err != nil {
+		return err
+	}
+	return d.untouched(ctx, before)
+}
+
+// takenBack: to bring main back to what is in force needs no right.
+func (d *demo) takenBack(ctx context.Context) error {
+	d.title("%s takes it back, which needs no right", demoMember)
+	before, err := d.fingerprint(ctx, demoKey)
+	if err != nil {
+		return err
+	}
+	n, err := d.propose("revert-less-train", `Revert "train: one worker is enough"`, demoMember, train(3))
+	if err != nil {
+		return err
+	}
+	check, err := d.untilCheck(ctx, "revert-less-train", "success")
+	if err != nil {
+		return err
+	}
+	d.showCheck(check)
+	commit, err := d.merge(n, demoMember)
+	if err != nil {
+		return err
+	}
+	rev, err := d.decided(ctx, commit)
+	if err != nil {
+		return err
+	}
+	if len(rev.Held) > 0 {
+		return fmt.Errorf("still held: %+v", rev.Held)
+	}
+	if err := d.untilAuthorized(ctx, "True"); err != nil {
+		return err
+	}
+	d.say("nothing is held any more")
+	if err := d.outOfForce(""); err != nil {
+		return err
+	}
+	if err := d.untouched(ctx, before); err != nil || d.memory {
+		return err
+	}
+	job, err := d.untilJob(ctx, demoKey, d.running.ID, runtimes.JobCompleted)
+	if err != nil {
+		return err
+	}
+	if !sameRun(job, d.running) {
+		return fmt.Errorf("job %s was touched: %+v became %+v", job.ID, d.running, job)
+	}
+	d.say("job %s, begun before all this, ended: %s", job.ID, job.Detail)
+	return nil
+}
+
+// record reads, on a clone, what Berth wrote of all this.
+func (d *demo) record(ctx context.Context) error {
+	d.title("The record, on a clone: whole, who did what, and the story of the deployment")
+	clone := filepath.Join(d.dir, "clone.git")
+	if out, err := exec.CommandContext(ctx, "git", "clone", "--quiet", "--bare", d.git.URL, clone).CombinedOutput(); err != nil {
+		return fmt.Errorf("git clone: %w: %s", err, out)
+	}
+	for _, look := range []struct {
+		args []string
+		says []string // that the output must have
+	}{
+		{[]string{"audit", "verify"}, []string{"whole: "}},
+		{[]string{"audit", "list", "--actor", demoMember}, []string{"denied", "apps.instance.update"}},
+		{[]string{"audit", "list", "--actor", demoAdmin}, []string{"apps.instance.create", "apps.instance.update", "apps.instance.delete"}},
+		{[]string{"trace", d.deployment}, []string{"add-train", demoAdmin, "apps.instance.create", "runtime.create", "apps.instance.running"}},
+	} {
+		args := append(slices.Clone(look.args), "--repo", clone)
+		out, err := exec.CommandContext(ctx, d.berth, args...).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("berth %s: %w\n%s", strings.Join(args, " "), err, out)
+		}
+		d.say("berth %s", strings.Join(look.args, " "))
+		d.show(string(out))
+		if !containsAll(string(out), look.says) {
+			return fmt.Errorf("berth %s does not say %q", strings.Join(args, " "), look.says)
+		}
+	}
+	return nil
+}
+
+func (d *demo) showCheck(c checkSeen) {
+	d.say("the check berth: %s — %s", c.conclusion, c.title)
+	if len(c.annotations) > 0 {
+		d.show(strings.Join(c.annotations, "\n"))
+	}
+}
+
+// decided waits until a commit of main is decided.
+func (s *stage) decided(ctx context.Context, commit string) (rev reconciler.Revision, err error) {
+	err = s.until(ctx, "the commit "+short12(commit)+" is decided", 20*time.Second, func() (bool, error) {
+		tree, err := s.statusTree(ctx)
+		rev = tree.Revision
+		return rev.Commit == commit, err
+	})
+	return rev, err
+}
+
+// untilAuthorized waits until train's status says whether what is declared of
+// it is from somebody who may.
+func (s *stage) untilAuthorized(ctx context.Context, status string) error {
+	return s.until(ctx, fmt.Sprintf("%s: Authorized=%s", demoKey, status), 20*time.Second, func() (bool, error) {
+		st, err := s.status(ctx, demoKey)
+		return err == nil && slices.ContainsFunc(st.Conditions, func(c plan.Condition) bool {
+			return c.Type == "Authorized" && c.Status == status
+		}), err
+	})
+}
+
+// outOfForce: what of main is not in force is just that, as git tells it.
+func (d *demo) outOfForce(want string) error {
+	diff, err := d.git.Git("diff", "--name-status", reconciler.BranchInForce, "main")
+	if err != nil {
+		return err
+	}
+	if diff != want {
+		return fmt.Errorf("main differs from what is in force by %q, not %q", diff, want)
+	}
+	if diff == "" {
+		d.say("git diff --name-status %s main: no difference", reconciler.BranchInForce)
+		return nil
+	}
+	d.say("git diff --name-status %s main", reconciler.BranchInForce)
+	d.show(diff)
+	return nil
+}
+
+// untouched: train's daemons are those they were, and as many.
+func (d *demo) untouched(ctx context.Context, before string) error {
+	after, err := d.fingerprint(ctx, demoKey)
+	if err != nil {
+		return err
+	}
+	if before != after {
+		return fmt.Errorf("train was touched:\n%s\nbecame\n%s", before, after)
+	}
+	st, err := d.status(ctx, demoKey)
+	if err != nil {
+		return err
+	}
+	if n := countRunning(st); n != 4 {
+		return fmt.Errorf("train has %d members that run, not a controller and 3 workers", n)
+	}
+	if d.memory {
+		d.say("train runs on as it was, with 3 workers")
+	} else {
+		d.say("train runs on as it was, with 3 workers: same processes, same start times")
+	}
+	return nil
+}
+
+// lineOf is the number of the first line with word.
+func lineOf(text, word string) (int, error) {
+	n := 0
+	for line := range strings.Lines(text) {
+		n++
+		if strings.Contains(line, word) {
+			return n, nil
+		}
+	}
+	return 0, fmt.Errorf("no line has %s", word)
+}
+
+func containsAll(s string, words []string) bool {
+	return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(s, w) })
+}
