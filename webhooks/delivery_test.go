@@ -47,14 +47,14 @@ func TestFromTheForge(t *testing.T) {
 	var mu sync.Mutex
 	var got []webhooks.Event
 	h, err := webhooks.Handler(webhooks.Options{
-		Secrets: webhooks.StaticSecrets([]byte("s")), Log: slog.New(slog.DiscardHandler),
-		Enqueue: func(e webhooks.Event) error {
+		Log: slog.New(slog.DiscardHandler),
+		Receivers: []webhooks.Receiver{{Secrets: webhooks.StaticSecrets([]byte("s")), Enqueue: func(e webhooks.Event) error {
 			mu.Lock()
 			defer mu.Unlock()
 			e.Delivery = ""
 			got = append(got, e)
 			return nil
-		},
+		}}},
 	})
 	require.NoError(t, err)
 	receiver := httptest.NewServer(h)

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"mime"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -57,7 +58,7 @@ var ErrFull = errors.New("queue is full")
 // of ours: an organisation's hook tells of all of them.
 var ErrForeign = errors.New("another repository's")
 
-// StaticSecrets are secrets that never change, for Options.
+// StaticSecrets are secrets that never change, for a Receiver.
 func StaticSecrets(secrets ...[]byte) func() ([][]byte, error) {
 	return func() ([][]byte, error) { return secrets, nil }
 }
@@ -70,15 +71,23 @@ const (
 	maxInFlight     = 32              // bodies held at once: 32 MiB at most
 )
 
-// Options of a Handler.
-type Options struct {
+// Receiver is one of those that deliveries are for. It is woken by those alone
+// that one of its own secrets has signed.
+type Receiver struct {
+	Estate string // its name, for logs
 	// Secrets are asked for with each delivery, so that one that was replaced
 	// counts at once. All are tried; two of them while one is being replaced.
-	// None may be empty. It must be safe for concurrent use; an error is a 503.
+	// None may be empty. It must be safe for concurrent use; an error is a 503,
+	// unless the delivery is another receiver's.
 	Secrets func() ([][]byte, error)
 	// Enqueue wakes somebody. It must not block. ErrForeign is a 202 that wakes
 	// nobody; any other error is a 503.
 	Enqueue func(Event) error
+}
+
+// Options of a Handler.
+type Options struct {
+	Receivers []Receiver
 	// MaxBody bounds what is read of a delivery, in bytes; a larger one gets 413.
 	MaxBody int64
 	// MaxParse bounds what is kept of it. The signature of a larger one is still
@@ -95,7 +104,7 @@ type Options struct {
 type handler struct {
 	Options
 	inFlight   chan struct{}
-	secretless atomic.Bool // the secrets could not be had last time
+	secretless []atomic.Bool // by receiver: its secrets could not be had last time
 	deliveries *prometheus.CounterVec
 }
 
@@ -121,16 +130,22 @@ const (
 //	405  not a POST
 //	408  the body did not arrive in time
 //	413  larger than MaxBody
-//	503  authentic, but the queue is full; too many deliveries at once; or the
-//	     secret cannot be read
+//	503  authentic, but the queue is full; too many deliveries at once; or a
+//	     secret cannot be read and no other fits
 //
 // It fails if a secret is missing or empty: an unsigned hook is an open door.
 func Handler(o Options) (http.Handler, error) {
-	if o.Secrets == nil || o.Enqueue == nil || o.Log == nil {
-		return nil, errors.New("webhook: Secrets, Enqueue and Log are needed")
+	if len(o.Receivers) == 0 || o.Log == nil {
+		return nil, errors.New("webhook: Receivers and Log are needed")
 	}
-	if _, err := o.secrets(); err != nil {
-		return nil, err
+	for i := range o.Receivers {
+		r := &o.Receivers[i]
+		if r.Secrets == nil || r.Enqueue == nil {
+			return nil, errors.New("webhook: a receiver needs Secrets and Enqueue")
+		}
+		if _, err := r.secrets(); err != nil {
+			return nil, err
+		}
 	}
 	if o.MaxBody <= 0 {
 		o.MaxBody = DefaultMaxBody
@@ -142,8 +157,9 @@ func Handler(o Options) (http.Handler, error) {
 		o.Timeout = DefaultTimeout
 	}
 	h := &handler{
-		Options:  o,
-		inFlight: make(chan struct{}, maxInFlight),
+		Options:    o,
+		inFlight:   make(chan struct{}, maxInFlight),
+		secretless: make([]atomic.Bool, len(o.Receivers)),
 		deliveries: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "berth_webhook_deliveries_total",
 			Help: "Webhook deliveries by event and by what became of them.",
@@ -158,8 +174,8 @@ func Handler(o Options) (http.Handler, error) {
 }
 
 // secrets are those of now, none of them empty.
-func (o *Options) secrets() ([][]byte, error) {
-	all, err := o.Secrets()
+func (r *Receiver) secrets() ([][]byte, error) {
+	all, err := r.Secrets()
 	if err != nil {
 		return nil, fmt.Errorf("webhook: %w", err)
 	}
@@ -188,7 +204,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.answer(w, http.StatusServiceUnavailable, "", resultBusy)
 		return
 	}
-	body, whole, code, result := h.read(w, r)
+	body, whole, whose, code, result := h.read(w, r)
 	if code != 0 {
 		h.answer(w, code, "", result)
 		return
@@ -207,77 +223,119 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.Log.Warn("webhook: delivery too large to read; looking at everything instead", "event", name, "delivery", id, "max_bytes", h.MaxParse)
 	}
 	result = resultIgnored
-	for _, e := range events {
-		e.Delivery = id
-		if err := h.Enqueue(e); errors.Is(err, ErrForeign) {
-			result = resultForeign
-			continue
-		} else if err != nil {
-			h.Log.Warn("webhook: cannot wake anybody", "event", name, "delivery", id, "error", err)
-			w.Header().Set("Retry-After", "1")
-			h.answer(w, http.StatusServiceUnavailable, name, resultFull)
-			return
-		}
-		if result = resultQueued; e.Kind == Unread {
-			result = resultUnread
+	for _, to := range whose {
+		switch told := h.tell(to, events, name, id); {
+		case told == resultFull || result == resultFull:
+			result = resultFull
+		case told != resultForeign || result == resultIgnored:
+			result = told
 		}
 	}
 	h.Log.Debug("webhook", "event", name, "delivery", id, "result", result)
+	if result == resultFull {
+		w.Header().Set("Retry-After", "1")
+		h.answer(w, http.StatusServiceUnavailable, name, result)
+		return
+	}
 	h.answer(w, http.StatusAccepted, name, result)
 }
 
+// tell wakes one receiver, and says what became of the delivery there.
+func (h *handler) tell(to *Receiver, events []Event, name, id string) (result string) {
+	result = resultIgnored
+	for _, e := range events {
+		e.Delivery = id
+		err := to.Enqueue(e)
+		switch {
+		case errors.Is(err, ErrForeign):
+			result = resultForeign
+		case err != nil:
+			h.Log.Warn("webhook: cannot wake anybody", "estate", to.Estate, "event", name, "delivery", id, "error", err)
+			return resultFull
+		case e.Kind == Unread:
+			result = resultUnread
+		default:
+			result = resultQueued
+		}
+	}
+	return result
+}
+
 // read takes in the body and checks its signature on the way. whole says that
-// all of it is in body. A code other than 0 is the answer.
-func (h *handler) read(w http.ResponseWriter, r *http.Request) (body []byte, whole bool, code int, result string) {
+// all of it is in body, and whose which receivers' secrets signed it. A code other
+// than 0 is the answer.
+func (h *handler) read(w http.ResponseWriter, r *http.Request) (body []byte, whole bool, whose []*Receiver, code int, result string) {
+	refuse := func(code int, result string) ([]byte, bool, []*Receiver, int, string) {
+		return nil, false, nil, code, result
+	}
 	want, ok := signature(r)
 	if !ok {
-		return nil, false, http.StatusUnauthorized, resultForged
+		return refuse(http.StatusUnauthorized, resultForged)
 	}
 	if r.ContentLength > h.MaxBody {
-		return nil, false, http.StatusRequestEntityTooLarge, resultTooLarge
+		return refuse(http.StatusRequestEntityTooLarge, resultTooLarge)
 	}
 	// A recorder in a test has no connection to set a deadline on.
 	if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(h.Timeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return nil, false, http.StatusRequestTimeout, resultBroken
+		return refuse(http.StatusRequestTimeout, resultBroken)
 	}
-	secrets, err := h.secrets()
-	// Told when it begins and when it is over: a stranger must not be able to
-	// write our log.
-	if broken := err != nil; h.secretless.Swap(broken) != broken {
-		if broken {
-			h.Log.Error("webhook: deliveries are refused until there is a secret to check them with", "error", err)
-		} else {
-			h.Log.Info("webhook: there is a secret again")
+	type mac struct {
+		hash.Hash
+		of *Receiver
+	}
+	var macs []mac
+	kept := &prefix{max: h.MaxParse}
+	sinks := []io.Writer{kept}
+	secretless := false
+	for i := range h.Receivers {
+		secrets, broken := h.secretsOf(i)
+		secretless = secretless || broken
+		for _, s := range secrets {
+			m := hmac.New(sha256.New, s)
+			macs, sinks = append(macs, mac{m, &h.Receivers[i]}), append(sinks, m)
 		}
 	}
-	if err != nil {
+	if len(macs) == 0 {
 		w.Header().Set("Retry-After", "1")
-		return nil, false, http.StatusServiceUnavailable, resultSecret
+		return refuse(http.StatusServiceUnavailable, resultSecret)
 	}
-	macs := make([]hash.Hash, len(secrets))
-	sinks := make([]io.Writer, len(secrets), len(secrets)+1)
-	for i, s := range secrets {
-		macs[i] = hmac.New(sha256.New, s)
-		sinks[i] = macs[i]
-	}
-	kept := &prefix{max: h.MaxParse}
-	n, err := io.Copy(io.MultiWriter(append(sinks, kept)...), http.MaxBytesReader(w, r.Body, h.MaxBody))
+	n, err := io.Copy(io.MultiWriter(sinks...), http.MaxBytesReader(w, r.Body, h.MaxBody))
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
-		return nil, false, http.StatusRequestEntityTooLarge, resultTooLarge
+		return refuse(http.StatusRequestEntityTooLarge, resultTooLarge)
 	case err != nil:
-		return nil, false, http.StatusRequestTimeout, resultBroken
+		return refuse(http.StatusRequestTimeout, resultBroken)
 	}
 	// All secrets are compared, so that the time taken does not tell which fits.
-	authentic := false
 	for _, m := range macs {
-		authentic = hmac.Equal(m.Sum(nil), want) || authentic
+		if hmac.Equal(m.Sum(nil), want) && !slices.Contains(whose, m.of) {
+			whose = append(whose, m.of)
+		}
 	}
-	if !authentic {
-		return nil, false, http.StatusUnauthorized, resultForged
+	switch {
+	case len(whose) > 0:
+		return kept.kept, n <= h.MaxParse, whose, 0, ""
+	case secretless: // it may be of who has none now
+		w.Header().Set("Retry-After", "1")
+		return refuse(http.StatusServiceUnavailable, resultSecret)
 	}
-	return kept.kept, n <= h.MaxParse, 0, ""
+	return refuse(http.StatusUnauthorized, resultForged)
+}
+
+// secretsOf are a receiver's. That there are none is told when it begins and when
+// it is over: a stranger must not be able to write our log.
+func (h *handler) secretsOf(i int) (secrets [][]byte, broken bool) {
+	secrets, err := h.Receivers[i].secrets()
+	broken = err != nil
+	if h.secretless[i].Swap(broken) != broken {
+		if broken {
+			h.Log.Error("webhook: deliveries are refused until there is a secret to check them with", "estate", h.Receivers[i].Estate, "error", err)
+		} else {
+			h.Log.Info("webhook: there is a secret again", "estate", h.Receivers[i].Estate)
+		}
+	}
+	return secrets, broken
 }
 
 // answer writes a bare code: what went wrong with a delivery is no business of

@@ -58,8 +58,8 @@ func (i *inbox) add(e webhooks.Event) error {
 func newHandler(t testing.TB, in *inbox, change func(*webhooks.Options)) (http.Handler, *prometheus.Registry) {
 	reg := prometheus.NewRegistry()
 	o := webhooks.Options{
-		Secrets: webhooks.StaticSecrets([]byte(secret)), Enqueue: in.add,
-		Log: slog.New(slog.DiscardHandler), Registry: reg,
+		Receivers: []webhooks.Receiver{{Secrets: webhooks.StaticSecrets([]byte(secret)), Enqueue: in.add}},
+		Log:       slog.New(slog.DiscardHandler), Registry: reg,
 	}
 	if change != nil {
 		change(&o)
@@ -199,7 +199,7 @@ func TestBothSecretsWhileOneIsReplaced(t *testing.T) {
 	for _, key := range []string{"old secret", "new secret"} {
 		in := &inbox{}
 		h, _ := newHandler(t, in, func(o *webhooks.Options) {
-			o.Secrets = webhooks.StaticSecrets([]byte("new secret"), []byte("old secret"))
+			o.Receivers[0].Secrets = webhooks.StaticSecrets([]byte("new secret"), []byte("old secret"))
 		})
 		r := delivery("push", pushMain)
 		r.Header.Set("X-Hub-Signature-256", sign(key, []byte(pushMain)))
@@ -228,7 +228,7 @@ func TestSecretIsAskedForEachTime(t *testing.T) {
 	in, log := &inbox{}, &bytes.Buffer{}
 	now, missing := "old secret", error(nil)
 	h, reg := newHandler(t, in, func(o *webhooks.Options) {
-		o.Secrets = func() ([][]byte, error) { return [][]byte{[]byte(now)}, missing }
+		o.Receivers[0].Secrets = func() ([][]byte, error) { return [][]byte{[]byte(now)}, missing }
 		o.Log = slog.New(slog.NewTextHandler(log, nil))
 	})
 	deliver := func(key string) int {
@@ -277,27 +277,66 @@ func TestFullQueueIsToldToTheForge(t *testing.T) {
 }
 
 func TestConstruction(t *testing.T) {
-	ok := webhooks.Options{Enqueue: (&inbox{}).add, Log: slog.New(slog.DiscardHandler)}
+	of := func(secrets func() ([][]byte, error), enqueue func(webhooks.Event) error) error {
+		well := webhooks.Receiver{Secrets: webhooks.StaticSecrets([]byte("a")), Enqueue: (&inbox{}).add}
+		_, err := webhooks.Handler(webhooks.Options{Log: slog.New(slog.DiscardHandler), Receivers: []webhooks.Receiver{well, {Secrets: secrets, Enqueue: enqueue}}})
+		return err
+	}
+	add := (&inbox{}).add
 	for name, secrets := range map[string][][]byte{
 		"none": nil, "empty": {{}}, "nil": {nil}, "blank": {[]byte(" \n")}, "one of two empty": {[]byte("a"), {}},
 	} {
-		o := ok
-		o.Secrets = webhooks.StaticSecrets(secrets...)
-		_, err := webhooks.Handler(o)
-		require.ErrorContains(t, err, "secret", name)
+		require.ErrorContains(t, of(webhooks.StaticSecrets(secrets...), add), "secret", name)
 	}
-	o := ok
-	_, err := webhooks.Handler(o)
-	require.ErrorContains(t, err, "Secrets")
-	o.Secrets = func() ([][]byte, error) { return nil, errors.New("no such file") }
-	_, err = webhooks.Handler(o)
-	require.ErrorContains(t, err, "no such file")
-	o.Secrets = webhooks.StaticSecrets([]byte("a"))
-	_, err = webhooks.Handler(o)
-	require.NoError(t, err)
-	o.Enqueue = nil
-	_, err = webhooks.Handler(o)
+	require.ErrorContains(t, of(nil, add), "Secrets")
+	require.ErrorContains(t, of(func() ([][]byte, error) { return nil, errors.New("no such file") }, add), "no such file")
+	require.NoError(t, of(webhooks.StaticSecrets([]byte("b")), add))
+	require.Error(t, of(webhooks.StaticSecrets([]byte("b")), nil))
+	_, err := webhooks.Handler(webhooks.Options{Log: slog.New(slog.DiscardHandler)})
 	require.Error(t, err)
+}
+
+// A delivery wakes those whose secret signed it, and nobody else: not even the
+// one that has the repository it names.
+func TestEachReceiverHasItsOwnSecret(t *testing.T) {
+	var physics, biology, twin inbox
+	var lost error
+	receivers := []webhooks.Receiver{
+		{Estate: "physics", Secrets: webhooks.StaticSecrets([]byte(secret)), Enqueue: physics.add},
+		{Estate: "biology", Secrets: func() ([][]byte, error) { return [][]byte{[]byte("old"), []byte("new")}, lost }, Enqueue: biology.add},
+		{Estate: "twin", Secrets: webhooks.StaticSecrets([]byte(secret)), Enqueue: twin.add},
+	}
+	h, _ := newHandler(t, &inbox{}, func(o *webhooks.Options) { o.Receivers = receivers })
+	send := func(key string) (int, [3]int) {
+		physics.events, biology.events, twin.events = nil, nil, nil
+		r := delivery("push", pushMain)
+		r.Header.Set("X-Hub-Signature-256", sign(key, []byte(pushMain)))
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Code, [3]int{len(physics.events), len(biology.events), len(twin.events)}
+	}
+	expect := func(key string, code int, woken [3]int) {
+		t.Helper()
+		gotCode, got := send(key)
+		require.Equal(t, code, gotCode)
+		require.Equal(t, woken, got)
+	}
+	expect("old", 202, [3]int{0, 1, 0})
+	expect("new", 202, [3]int{0, 1, 0})
+	expect(secret, 202, [3]int{1, 0, 1})
+	expect("nobody's", 401, [3]int{})
+
+	twin.err = webhooks.ErrForeign
+	expect(secret, 202, [3]int{1, 0, 0})
+	twin.err = errors.New("not up")
+	expect(secret, 503, [3]int{1, 0, 0})
+
+	// One that has lost its secret is in nobody's way; what may be its own is to
+	// be delivered again.
+	lost = errors.New("no such file")
+	twin.err = nil
+	expect(secret, 202, [3]int{1, 0, 1})
+	expect("old", 503, [3]int{})
 }
 
 // TestSlowBody holds a connection open and sends nothing more: the handler
@@ -410,6 +449,33 @@ func TestMux(t *testing.T) {
 	require.Equal(t, 404, get("GET", "/").Code)
 }
 
+// Each estate's API has a path of its own, and is asked as if it were the only one.
+func TestMuxOfEstates(t *testing.T) {
+	asked := ""
+	api := func(name string) http.Handler {
+		return http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked = name + " " + r.URL.EscapedPath() })
+	}
+	mux := webhooks.Mux(webhooks.MuxOptions{
+		Estates: map[string]http.Handler{"lab": api("lab"), "lab-2": api("lab-2")},
+		Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+	})
+	for path, want := range map[string]string{
+		"/estates/lab/api/v1/catalog":         "lab /api/v1/catalog",
+		"/estates/lab-2/api/v1/catalog?limit": "lab-2 /api/v1/catalog",
+		"/estates/lab/api/v1//a/..%2Fb":       "lab /api/v1//a/..%2Fb",
+		"/estates/other/api/v1/catalog":       "",
+		"/estates/lab/metrics":                "",
+		"/estates/lab/../lab-2/api/v1":        "",
+		"/api/v1/catalog":                     "",
+		"/estates/l%61b/api/v1/catalog":       "",
+	} {
+		asked = ""
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		require.Equal(t, want, asked, path)
+	}
+}
+
 // FuzzHandler: whatever is sent, the handler answers with one of its codes, and
 // wakes nobody unless the signature fits.
 func FuzzHandler(f *testing.F) {
@@ -454,7 +520,7 @@ func FuzzHandler(f *testing.F) {
 }
 
 func BenchmarkHandler(b *testing.B) {
-	h, _ := newHandler(b, &inbox{}, func(o *webhooks.Options) { o.Enqueue = func(webhooks.Event) error { return nil } })
+	h, _ := newHandler(b, &inbox{}, func(o *webhooks.Options) { o.Receivers[0].Enqueue = func(webhooks.Event) error { return nil } })
 	body := `{"ref":"refs/heads/main","repository":{"full_name":"lab/estate"},"pad":"` + strings.Repeat("x", 20000) + `"}`
 	sig := sign(secret, []byte(body))
 	for b.Loop() {

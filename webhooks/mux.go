@@ -17,6 +17,9 @@ type MuxOptions struct {
 	GitHub http.Handler
 	// API answers everything below /api/; nil: there is none.
 	API http.Handler
+	// Estates answer everything below /estates/<name>/api/, by name, as API does
+	// below /api/.
+	Estates map[string]http.Handler
 	// Ready returns nil when Berth can do its work, else why not, in words that
 	// hold no secret: GET /readyz shows them.
 	Ready func() error
@@ -32,6 +35,7 @@ type MuxOptions struct {
 //	GET  /readyz    200, or 503 and the reason in one line
 //	GET  /metrics   in Prometheus' text format
 //	     /api/…     the read API, which gets every path as it was sent
+//	     /estates/<name>/api/…  that of one of several estates
 func Mux(o MuxOptions) http.Handler {
 	mux := http.NewServeMux()
 	if o.GitHub != nil {
@@ -52,15 +56,18 @@ func Mux(o MuxOptions) http.Handler {
 		ErrorHandling: promhttp.ContinueOnError, // one bad collector must not blind the others
 		Timeout:       10 * time.Second,
 	}))
-	if o.API == nil {
-		return mux
-	}
 	// Before the mux: that answers an unclean path by a redirect with a page that
 	// repeats it, and the API says what is wrong in its own words.
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.URL.Path, "/api/") {
+		if o.API != nil && strings.HasPrefix(r.URL.Path, "/api/") {
 			o.API.ServeHTTP(w, r)
 			return
+		}
+		for name, api := range o.Estates {
+			if prefix := "/estates/" + name; strings.HasPrefix(r.URL.Path, prefix+"/api/") {
+				http.StripPrefix(prefix, api).ServeHTTP(w, r)
+				return
+			}
 		}
 		mux.ServeHTTP(w, r)
 	})
