@@ -49,15 +49,26 @@ func (r *Reconciler) steps(ctx context.Context, from, to string) ([]decide.Step,
 		}
 		out = append(out, s)
 	}
+	readable := from // the last commit so far that could be read
+	if len(out) > 0 {
+		readable = out[0].Commit
+	}
 	for i, c := range commits {
 		parent := ""
 		if len(c.Parents) > 0 {
 			parent = c.Parents[0]
 		}
+		if i > 0 && parent == commits[i-1].ID {
+			parent = readable // what came with a tree that cannot be read is the next one's to bring
+		}
 		s, err := r.step(ctx, parent, c.ID)
+		if errors.Is(err, ErrUnreadable) && i < len(commits)-1 {
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("commit %d of %d since %s: %w", i+1, len(commits), short(from), err)
 		}
+		readable = c.ID
 		known, err := r.author(ctx, &s, commits, i)
 		if err != nil {
 			return nil, fmt.Errorf("who made %s: %w", short(c.ID), err)
@@ -96,8 +107,8 @@ func (r *Reconciler) author(ctx context.Context, s *decide.Step, commits []Commi
 	}
 	s.By.BreakGlass, s.Acks = asks(ev)
 	s.Payload, s.Signature = ev.Payload, ev.Signature
-	if r.o.Authority == nil || r.o.Forge == nil || len(s.Touched) > 0 && len(s.Acks) == 0 && !slices.ContainsFunc(s.Touched, ofEstate) {
-		return true, nil // nobody's right is asked
+	if r.o.Authority == nil || r.o.Forge == nil || ev.Tenant != "" || len(s.Touched) > 0 && len(s.Acks) == 0 && !slices.ContainsFunc(s.Touched, ofEstate) {
+		return true, nil // nobody's right is asked, or no forge would know
 	}
 	pr, ok, err := BroughtBy(ctx, r.o.Repo, r.o.Forge, r.o.Branch, commits, i)
 	if err != nil {

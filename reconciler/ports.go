@@ -107,6 +107,7 @@ type Commit struct {
 // schema/signature proves it with.
 type Evidence struct {
 	Commit                    string
+	Tenant                    string // whose own repository holds it, which no forge speaks for; "": the estate's
 	Author, AuthorEmail       string
 	Committer, CommitterEmail string
 	When                      time.Time // the committer's; the zero time where it is none

@@ -58,8 +58,31 @@ func (r *Repo) Fetch(ctx context.Context) (reconciler.Tips, error) {
 	return tips.public(), err
 }
 
-// tips are the branches' commits as hashes.
-type tips struct{ main, inForce, status plumbing.Hash }
+// tips are the branches' commits as hashes. main is the estate's; where it is
+// composed, source is the branch people merge to.
+type tips struct{ main, inForce, status, source plumbing.Hash }
+
+// estateBranch is the branch whose commits are the estate: the one people merge
+// to, unless it is composed of that and others.
+func (r *Repo) estateBranch() string {
+	if r.composer != nil {
+		return BranchComposed
+	}
+	return r.options.Branch
+}
+
+// places are where the mirror keeps each of the tips.
+func (r *Repo) places(t *tips) map[plumbing.ReferenceName]*plumbing.Hash {
+	out := map[plumbing.ReferenceName]*plumbing.Hash{
+		plumbing.NewBranchReferenceName(r.estateBranch()):         &t.main,
+		plumbing.NewBranchReferenceName(reconciler.BranchInForce): &t.inForce,
+		plumbing.NewBranchReferenceName(reconciler.BranchStatus):  &t.status,
+	}
+	if r.composer != nil {
+		out[plumbing.NewBranchReferenceName(r.options.Branch)] = &t.source
+	}
+	return out
+}
 
 func (t tips) public() reconciler.Tips {
 	return reconciler.Tips{Main: idString(t.main), InForce: idString(t.inForce), Status: idString(t.status)}
@@ -69,14 +92,10 @@ func (t tips) public() reconciler.Tips {
 // what in-force says about main is checked besides.
 func (r *Repo) seen() tips {
 	var out tips
-	for branch, h := range map[string]*plumbing.Hash{
-		r.options.Branch:         &out.main,
-		reconciler.BranchInForce: &out.inForce,
-		reconciler.BranchStatus:  &out.status,
-	} {
+	for name, h := range r.places(&out) {
 		var err error
-		if *h, err = r.mirror.ref(plumbing.NewBranchReferenceName(branch)); err != nil {
-			r.damaged("read ref "+branch, err)
+		if *h, err = r.mirror.ref(name); err != nil {
+			r.damaged("read ref "+name.Short(), err)
 		}
 	}
 	return out
@@ -107,7 +126,17 @@ func (r *Repo) update(ctx context.Context, seen tips) (tips, error) {
 		}
 		*to = tip
 	}
-	main, errMain := at.main, r.forwards(ctx, r.options.Branch, seen.main, at.main)
+	main, errMain := at.main, error(nil)
+	switch {
+	case r.composer != nil:
+		main, errMain = r.composer.advance(ctx, r, seen, at, plumbing.ZeroHash)
+		if errMain == nil {
+			take(r.options.Branch, &now.source, at.source, nil)
+		}
+	case r.options.tenant:
+	default:
+		errMain = r.forwards(ctx, r.options.Branch, seen.main, at.main)
+	}
 	if errMain != nil {
 		main = seen.main
 	}
@@ -119,7 +148,7 @@ func (r *Repo) update(ctx context.Context, seen tips) (tips, error) {
 		errs = append(errs, errInForce)
 		main, errMain, errInForce = config, nil, nil
 	}
-	take(r.options.Branch, &now.main, main, errMain)
+	take(r.estateBranch(), &now.main, main, errMain)
 	take(reconciler.BranchInForce, &now.inForce, at.inForce, errInForce)
 	take(reconciler.BranchStatus, &now.status, at.status, r.forwards(ctx, reconciler.BranchStatus, seen.status, at.status))
 	return now, errors.Join(errs...)
@@ -132,11 +161,16 @@ func (r *Repo) download(ctx context.Context, seen tips) (at tips, err error) {
 		return at, err
 	}
 	defer d.close() //nolint:errcheck // read to its end
-	at.main, at.inForce = d.tip(r.options.Branch), d.tip(reconciler.BranchInForce)
-	if at.main.IsZero() {
+	at.source = d.tip(r.options.Branch)
+	if at.source.IsZero() {
 		return at, fmt.Errorf("%s has no branch %q: %w; push a first commit to it", r.main.url, r.options.Branch, reconciler.ErrNotFound)
 	}
-	if err := r.bring(ctx, d, []plumbing.Hash{at.main, at.inForce}, []plumbing.Hash{seen.main, seen.inForce}, 0); err != nil {
+	at.main = d.tip(r.estateBranch())
+	if r.options.tenant {
+		return at, r.bringTenant(ctx, d, seen.main, at.main)
+	}
+	at.inForce = d.tip(reconciler.BranchInForce)
+	if err := r.bring(ctx, d, []plumbing.Hash{at.source, at.main, at.inForce}, []plumbing.Hash{seen.source, seen.main, seen.inForce}, 0); err != nil {
 		return at, err
 	}
 	statusAt := d
@@ -248,7 +282,7 @@ func (r *Repo) checkInForce(ctx context.Context, main, inForce plumbing.Hash) er
 		return err
 	}
 	if !ok {
-		return &awayError{r.options.Branch, main, config}
+		return &awayError{r.estateBranch(), main, config}
 	}
 	if err := r.VerifyInForce(ctx, main.String(), inForce.String()); err != nil {
 		return err
@@ -273,7 +307,7 @@ func (r *Repo) standIn(ctx context.Context, seen, at tips, refused error) (plumb
 		return plumbing.ZeroHash, false
 	}
 	if err := r.VerifyInForce(ctx, away.config.String(), at.inForce.String()); err != nil {
-		r.logError(ctx, "keep what is in force over a rewritten "+r.options.Branch, err)
+		r.logError(ctx, "keep what is in force over a rewritten "+r.estateBranch(), err)
 		return plumbing.ZeroHash, false
 	}
 	return away.config, true
@@ -299,20 +333,20 @@ func (r *Repo) Accept(ctx context.Context, main string) (reconciler.Tips, error)
 	if err != nil {
 		return seen.public(), err
 	}
-	if at.main != want {
-		return seen.public(), fmt.Errorf("main stands at %s, not at the accepted %s: %w", at.main, want, reconciler.ErrConflict)
+	if at.source != want {
+		return seen.public(), fmt.Errorf("main stands at %s, not at the accepted %s: %w", at.source, want, reconciler.ErrConflict)
 	}
-	for name, h := range map[plumbing.ReferenceName]plumbing.Hash{
-		plumbing.NewBranchReferenceName(r.options.Branch):         at.main,
-		plumbing.NewBranchReferenceName(reconciler.BranchInForce): at.inForce,
-		plumbing.NewBranchReferenceName(reconciler.BranchStatus):  at.status,
-		acceptedRef: at.inForce,
-	} {
-		if err := r.mirror.setRef(name, h); err != nil {
+	if r.composer != nil {
+		if at.main, err = r.composer.advance(ctx, r, seen, at, want); err != nil {
 			return seen.public(), err
 		}
 	}
-	return at.public(), nil
+	for name, h := range r.places(&at) {
+		if err := r.mirror.setRef(name, *h); err != nil {
+			return seen.public(), err
+		}
+	}
+	return at.public(), r.mirror.setRef(acceptedRef, at.inForce)
 }
 
 // FetchPull brings in the head of a pull request and returns its commit. It is
@@ -410,18 +444,14 @@ func (r *Repo) replaceMirror(ctx context.Context, seen tips) (reconciler.Tips, e
 		return seen.public(), err
 	}
 	fresh := &Repo{
-		options: r.options, who: r.who, main: r.main, status: r.status,
+		options: r.options, who: r.who, main: r.main, status: r.status, composer: r.composer,
 		mirror: openStore(dir), scratch: r.scratch, older: r.older, gitOnce: r.gitOnce,
 	}
 	// What was seen stays seen: the new mirror is not a reason to take over a
 	// rewritten main.
-	for name, h := range map[plumbing.ReferenceName]plumbing.Hash{
-		plumbing.NewBranchReferenceName(r.options.Branch):         seen.main,
-		plumbing.NewBranchReferenceName(reconciler.BranchInForce): seen.inForce,
-		plumbing.NewBranchReferenceName(reconciler.BranchStatus):  seen.status,
-	} {
+	for name, h := range r.places(&seen) {
 		if !h.IsZero() {
-			if err := fresh.mirror.setRef(name, h); err != nil {
+			if err := fresh.mirror.setRef(name, *h); err != nil {
 				return seen.public(), errors.Join(err, fresh.mirror.close())
 			}
 		}

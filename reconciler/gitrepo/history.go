@@ -39,7 +39,7 @@ func (r *Repo) history(ctx context.Context, tip plumbing.Hash, visit func(commit
 		if slices.Contains(shallow, c.id) {
 			continue
 		}
-		for _, p := range c.parents {
+		for _, p := range r.past(c) {
 			if seen[p] {
 				continue
 			}
@@ -53,6 +53,19 @@ func (r *Repo) history(ctx context.Context, tip plumbing.Hash, visit func(commit
 		}
 	}
 	return nil
+}
+
+// past are the parents of a commit that the estate's history goes on with: all,
+// except that what a tenant's own repository holds is history of nothing but
+// the tenant's directory, and stands in the composed commits.
+func (r *Repo) past(c commit) []plumbing.Hash {
+	if r.composer == nil {
+		return c.parents
+	}
+	if l, ok := r.composer.link(c.id); ok && l.tenant != "" {
+		return c.parents[:1]
+	}
+	return c.parents
 }
 
 // youngest is a heap of commits.

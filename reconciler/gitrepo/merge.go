@@ -160,15 +160,20 @@ func (r *Repo) git(ctx context.Context, args ...string) (stdout string, code int
 func allocLimit(n int64) string { return "GIT_ALLOC_LIMIT=" + strconv.FormatInt(n, 10) }
 
 // indexPack runs git index-pack, which takes a pack into the repository dir,
-// within the memory given in bytes for any one object (0: no bound). What an
+// within the memory given in bytes for any one object (0: no bound), and, if it
+// is strict, only if git finds no fault with any of the objects. What an
 // interrupted run leaves is cleared away.
-func indexPack(ctx context.Context, dir string, pack io.Reader, memory int64) error {
+func indexPack(ctx context.Context, dir string, pack io.Reader, memory int64, strict bool) error {
 	env := []string{"GIT_DIR=" + dir}
 	if memory > 0 {
 		env = append(env, allocLimit(memory))
 	}
 	// Large blobs are streamed; two threads would need twice the memory.
-	_, code, err := execGit(ctx, pack, env, "-c", "core.bigFileThreshold=1m", "-c", "pack.threads=1", "index-pack", "--stdin")
+	args := []string{"-c", "core.bigFileThreshold=1m", "-c", "pack.threads=1", "index-pack", "--stdin"}
+	if strict {
+		args = append(args, "--strict")
+	}
+	_, code, err := execGit(ctx, pack, env, args...)
 	if err == nil && code != 0 {
 		err = fmt.Errorf("git index-pack ended with status %d", code)
 	}

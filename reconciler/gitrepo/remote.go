@@ -269,6 +269,7 @@ type order struct {
 	wants, haves []plumbing.Hash
 	depth        int   // cuts history there; 0: all of it
 	limit        int64 // bytes of the pack; 0: none
+	strict       bool  // only with a limit: refuse what git finds fault with
 }
 
 // fetch brings the wanted commits into a store, with what is new of their
@@ -335,7 +336,7 @@ func (d *download) fetch(ctx context.Context, o order) (size int64, err error) {
 	if _, err := spool.Seek(0, io.SeekStart); err != nil {
 		return 0, err
 	}
-	if err := s.take(ctx, spool, size, o.limit > 0); err != nil {
+	if err := s.take(ctx, spool, size, o.limit > 0, o.strict); err != nil {
 		return size, fmt.Errorf("pack from %s: %w: %w", d.remote.url, errStore, err)
 	}
 	if len(res.Shallows) > 0 {

@@ -45,6 +45,13 @@ type Options struct {
 	// pack. Zero: 256 MiB.
 	MaxPull int64
 
+	// tenant: only Branch is looked at, it may go anywhere, and what one fetch of
+	// it brings is bounded by MaxPull.
+	tenant bool
+	// composer: the estate is composed of Branch and of what tenants have in
+	// repositories of their own.
+	composer *composer
+
 	Log *slog.Logger     // nil: nothing is logged
 	Now func() time.Time // time of commits; nil: time.Now
 }
@@ -57,6 +64,8 @@ type Repo struct {
 	main    *remote
 	status  *remote // the same as main, or StatusURL's
 	local   string  // Git directory of someone's repository that is only looked at; else empty
+
+	composer *composer // nil: the estate is Options.Branch alone
 
 	lock    *os.File // held while the mirror is ours
 	gitOnce func() error
@@ -106,7 +115,7 @@ func Open(_ context.Context, o Options) (*Repo, error) {
 	if err := plumbing.NewBranchReferenceName(o.Branch).Validate(); err != nil || o.Branch == "berth" || strings.HasPrefix(o.Branch, "berth/") {
 		return nil, fmt.Errorf("branch %q cannot hold an estate; berth/* is Berth's own", o.Branch)
 	}
-	r := &Repo{options: o, who: identity(o), remoteBusy: make(chan struct{}, 1), refusals: map[int]refusal{}}
+	r := &Repo{options: o, who: identity(o), composer: o.composer, remoteBusy: make(chan struct{}, 1), refusals: map[int]refusal{}}
 	var err error
 	if r.main, err = newRemote(o.URL, o.Auth, o); err != nil {
 		return nil, err
@@ -157,8 +166,9 @@ func (r *Repo) openMirror() error {
 	r.mirror, r.scratch = openStore(mirror), openStore(scratch)
 	r.use.since = r.options.Now()
 	r.gitOnce = sync.OnceValue(checkGit)
-	for _, branch := range r.branches() {
-		h, err := r.mirror.ref(plumbing.NewBranchReferenceName(branch))
+	var kept tips
+	for name := range r.places(&kept) {
+		h, err := r.mirror.ref(name)
 		if err == nil && !h.IsZero() {
 			_, err = r.rootEntries(h)
 		}
@@ -167,10 +177,6 @@ func (r *Repo) openMirror() error {
 		}
 	}
 	return nil
-}
-
-func (r *Repo) branches() []string {
-	return []string{r.options.Branch, reconciler.BranchInForce, reconciler.BranchStatus}
 }
 
 // lockDir takes the directory for this process; the kernel gives it back when

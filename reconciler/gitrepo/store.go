@@ -104,24 +104,6 @@ func (s *store) read(h plumbing.Hash, limit int) (kind plumbing.ObjectType, data
 	return o.Type(), data, false, nil
 }
 
-// size is the length of an object.
-func (s *store) size(h plumbing.Hash) (int64, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n, err := s.storage.EncodedObjectSize(h)
-	if !errors.Is(err, plumbing.ErrObjectNotFound) {
-		return n, err
-	}
-	o, err := s.storage.EncodedObject(plumbing.AnyObject, h) // this looks into alternates too
-	if errors.Is(err, plumbing.ErrObjectNotFound) {
-		return 0, fmt.Errorf("%s: %w", h, errAbsent)
-	}
-	if err != nil {
-		return 0, err
-	}
-	return o.Size(), nil
-}
-
 // has says whether an object is there. A pack lands whole, so a commit that is
 // there has all it refers to, a shallow one's parents excepted.
 func (s *store) has(h plumbing.Hash) bool {
@@ -148,8 +130,9 @@ const largePack = 4 << 20
 // take stores a pack of size bytes that came from elsewhere. A large one is
 // indexed beside the store, which goes on being read. One that is bounded comes
 // from people nobody knows: it may be small and unfold to anything, so it is
-// not unfolded in this process at all.
-func (s *store) take(ctx context.Context, pack io.Reader, size int64, bounded bool) error {
+// not unfolded in this process at all. With strict, it is refused if git finds
+// fault with anything in it.
+func (s *store) take(ctx context.Context, pack io.Reader, size int64, bounded, strict bool) error {
 	if _, err := exec.LookPath("git"); !bounded && (err != nil || size < largePack) {
 		return s.put(pack)
 	}
@@ -160,7 +143,7 @@ func (s *store) take(ctx context.Context, pack io.Reader, size int64, bounded bo
 	if bounded {
 		memory = maxObject
 	}
-	if err := indexPack(ctx, s.dir, pack, memory); err != nil {
+	if err := indexPack(ctx, s.dir, pack, memory, strict); err != nil {
 		return err
 	}
 	s.mu.Lock()

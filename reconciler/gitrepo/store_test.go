@@ -27,7 +27,7 @@ func TestReadingGoesOnWhileAPackIsTakenIn(t *testing.T) {
 
 	in, out := io.Pipe()
 	taken := make(chan error, 1)
-	go func() { taken <- s.take(t.Context(), in, largePack, false) }()
+	go func() { taken <- s.take(t.Context(), in, largePack, false, false) }()
 	_, err := out.Write(pack[:20])
 	require.NoError(t, err)
 	read := make(chan error, 1)
@@ -51,9 +51,9 @@ func TestReadingGoesOnWhileAPackIsTakenIn(t *testing.T) {
 	require.Equal(t, "comes", string(data))
 
 	// Half a pack is none, and leaves nothing.
-	require.Error(t, s.take(t.Context(), bytes.NewReader(pack[:len(pack)-5]), largePack, false))
+	require.Error(t, s.take(t.Context(), bytes.NewReader(pack[:len(pack)-5]), largePack, false, false))
 	left, err := filepath.Glob(filepath.Join(dir, "objects", "pack", "tmp_*"))
 	require.NoError(t, err)
 	require.Empty(t, left)
-	require.NoError(t, s.take(t.Context(), bytes.NewReader((&objectSet{}).pack()), emptyPack, true), "a pack without objects")
+	require.NoError(t, s.take(t.Context(), bytes.NewReader((&objectSet{}).pack()), emptyPack, true, false), "a pack without objects")
 }

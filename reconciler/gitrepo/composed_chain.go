@@ -1,0 +1,270 @@
+package gitrepo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/go-git/go-git/v5/plumbing"
+
+	"berth/reconciler"
+)
+
+// The trailers of composed commits.
+const (
+	trailerSource     = "Source"     // "platform" or "tenants/NAME", and a commit
+	trailerRepository = "Repository" // URL and branch of a tenant's
+	trailerReturned   = "Returned"   // a tenant whose directory is the platform's again
+	trailerAccepted   = "Accepted"   // the commit of the platform before a rewritten one
+)
+
+const platformSource = "platform"
+
+// link is what a composed commit says of itself.
+type link struct {
+	prev, source plumbing.Hash
+	tenant       string // whose repository source is of; "": the platform's
+	repository   string // of the tenant
+	returned     []string
+	accepted     bool
+}
+
+// readLink reads what a commit says of itself, if it looks like a composed one.
+func readLink(c commit) (link, bool) {
+	from, id, ok := strings.Cut(c.trailer(trailerSource), " ")
+	if !ok || len(c.parents) != 2 || c.parents[1].String() != id {
+		return link{}, false
+	}
+	l := link{prev: c.parents[0], source: c.parents[1], returned: c.trailers(trailerReturned), accepted: c.trailer(trailerAccepted) != ""}
+	if from == platformSource {
+		return l, true
+	}
+	l.tenant, ok = strings.CutPrefix(from, tenantsDir+"/")
+	l.repository = c.trailer(trailerRepository)
+	return l, ok && identifier(l.tenant) && l.repository != ""
+}
+
+// message is the text of a composed commit.
+func (l link) message(source, before commit) string {
+	from := platformSource
+	if l.tenant != "" {
+		from = tenantsDir + "/" + l.tenant
+	}
+	subject, _, _ := strings.Cut(source.message, "\n")
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s\n\n%s: %s %s\n", from, oneLine(subject, maxLine), trailerSource, from, l.source)
+	if l.tenant != "" {
+		fmt.Fprintf(&b, "%s: %s\n", trailerRepository, oneLine(l.repository, 2*maxLine))
+	}
+	for _, t := range l.returned {
+		fmt.Fprintf(&b, "%s: %s\n", trailerReturned, t)
+	}
+	if l.accepted {
+		fmt.Fprintf(&b, "%s: %s\n", trailerAccepted, before.id)
+	}
+	return b.String()
+}
+
+// composition at one commit of the estate.
+type composed struct {
+	tip, tree plumbing.Hash
+	platform  plumbing.Hash       // the last commit taken over of it
+	tenants   map[string]imported // those whose directory is of a repository of their own
+}
+
+// imported is what was taken over last of a tenant's repository.
+type imported struct {
+	commit     plumbing.Hash
+	repository string
+}
+
+// after is the composition after one more link.
+func (st composed) after(tip, tree plumbing.Hash, l link) composed {
+	next := composed{tip: tip, tree: tree, platform: st.platform, tenants: st.tenants}
+	switch {
+	case l.tenant != "":
+		next.tenants = maps.Clone(st.tenants)
+		if next.tenants == nil {
+			next.tenants = map[string]imported{}
+		}
+		next.tenants[l.tenant] = imported{l.source, l.repository}
+	case len(l.returned) > 0:
+		next.tenants = maps.Clone(st.tenants)
+		for _, t := range l.returned {
+			delete(next.tenants, t)
+		}
+		fallthrough
+	default:
+		next.platform = l.source
+	}
+	return next
+}
+
+func (k *composer) link(h plumbing.Hash) (link, bool) {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	l, ok := k.links[h]
+	return l, ok
+}
+
+// composed is the commit of the estate that was made of a commit of the platform,
+// or that commit.
+func (k *composer) composed(source plumbing.Hash) plumbing.Hash {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	if h, ok := k.composedOf[source]; ok {
+		return h
+	}
+	return source
+}
+
+// learn takes up composed commits that are known to be what they say.
+func (k *composer) learn(st composed, links map[plumbing.Hash]link) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for h, l := range links {
+		k.links[h] = l
+		if l.tenant == "" {
+			k.composedOf[l.source] = h
+		}
+	}
+	k.last = st
+}
+
+// stateOf is the composition at a composed commit; its tree is not looked up. ok
+// is false for any other commit.
+func (k *composer) stateOf(h plumbing.Hash) (st composed, ok bool) {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	if k.last.tip == h {
+		_, ok = k.links[h]
+		return k.last, ok
+	}
+	st = composed{tip: h, tenants: map[string]imported{}}
+	gone := map[string]bool{}
+	for {
+		l, linked := k.links[h]
+		if !linked {
+			break
+		}
+		ok = true
+		switch _, later := st.tenants[l.tenant]; {
+		case l.tenant == "":
+			if st.platform.IsZero() {
+				st.platform = l.source
+			}
+			for _, t := range l.returned {
+				gone[t] = true
+			}
+		case !later && !gone[l.tenant]:
+			st.tenants[l.tenant] = imported{l.source, l.repository}
+		}
+		h = l.prev
+	}
+	if st.platform.IsZero() {
+		st.platform = h
+	}
+	return st, ok
+}
+
+// trace is the composition at a tip. What was not seen of it before is held
+// against what composing its sources gives; if that differs, and it is no commit
+// that people pushed to main, which now stands at source, the error is
+// reconciler.ErrRewritten.
+func (k *composer) trace(ctx context.Context, r *Repo, tip, source plumbing.Hash) (composed, error) {
+	type step struct {
+		commit commit
+		link   link
+	}
+	var steps []step
+	h := tip
+	for {
+		if err := ctx.Err(); err != nil {
+			return composed{}, err
+		}
+		if _, known := k.link(h); known {
+			break
+		}
+		c, err := r.commit(h)
+		if err != nil {
+			return composed{}, err
+		}
+		l, ok := readLink(c)
+		if !ok {
+			break
+		}
+		steps = append(steps, step{c, l})
+		h = l.prev
+	}
+	root := func(h plumbing.Hash) (composed, error) {
+		c, err := r.commit(h)
+		return composed{tip: h, tree: c.tree, platform: h}, err
+	}
+	st, known := k.stateOf(h)
+	start, err := root(h)
+	if err != nil {
+		return st, err
+	}
+	if known {
+		st.tree = start.tree
+	} else {
+		st = start
+	}
+	learned := map[plumbing.Hash]link{}
+	for _, s := range slices.Backward(steps) {
+		err := k.verify(ctx, r, st, s.commit, s.link)
+		if err == nil {
+			learned[s.commit.id] = s.link
+			st = st.after(s.commit.id, s.commit.tree, s.link)
+			continue
+		}
+		if !errors.Is(err, reconciler.ErrRewritten) {
+			return st, err
+		}
+		// Somebody's commit may look like one of Berth's.
+		pushed, errWalk := r.isAncestor(ctx, s.commit.id, source)
+		if errWalk != nil || !pushed {
+			return st, errors.Join(fmt.Errorf("%s at %s was not composed by Berth: %w", BranchComposed, s.commit.id, err), errWalk)
+		}
+		clear(learned)
+		if st, err = root(s.commit.id); err != nil {
+			return st, err
+		}
+	}
+	k.learn(st, learned)
+	return st, nil
+}
+
+// verify holds one composed commit against what composing gives.
+func (k *composer) verify(ctx context.Context, r *Repo, st composed, c commit, l link) error {
+	b := builder{repo: r}
+	source, err := r.commit(l.source)
+	if err != nil {
+		return err
+	}
+	var tree plumbing.Hash
+	if l.tenant != "" {
+		tree, err = b.tenant(st.tree, l.tenant, source.tree)
+	} else {
+		if !l.accepted {
+			onwards, err := r.isAncestor(ctx, st.platform, l.source)
+			if err != nil {
+				return err
+			}
+			if !onwards {
+				return fmt.Errorf("its source %s does not descend from %s: %w", l.source, st.platform, reconciler.ErrRewritten)
+			}
+		}
+		tree, _, err = b.platform(st, source.tree, func(t string, _ entry) bool { return slices.Contains(l.returned, t) })
+	}
+	if err != nil {
+		return err
+	}
+	if tree != c.tree {
+		return fmt.Errorf("its tree is %s, and composing gives %s: %w", c.tree, tree, reconciler.ErrRewritten)
+	}
+	return nil
+}
