@@ -436,7 +436,7 @@ func (r *Reconciler) saw(key schema.Key, p *published, d *schema.Desired, sights
 			continue
 		}
 		if v := verdict(sights, ""); changed && v.Status != "True" {
-			r.o.Log.Warn("an artifact's bytes are not as declared, or cannot be seen", "estate", r.o.Estate, "artifact", key.String(),
+			r.o.Log.Warn("an artifact's bytes are not as declared, or cannot be seen", "artifact", key.String(),
 				"verified", v.Status, "reason", v.Reason, "message", v.Message, "commit", short(next.Revision), "correlation_id", next.CorrelationID)
 		}
 		return true

@@ -535,7 +535,7 @@ func (r *Reconciler) freeze(why string) error {
 	if kept {
 		r.opened()
 	}
-	r.o.Log.Error("sync is frozen: what is in force stays", "estate", r.o.Estate, "reason", why)
+	r.o.Log.Error("sync is frozen: what is in force stays", "reason", why)
 	return nil
 }
 

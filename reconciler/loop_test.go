@@ -128,7 +128,7 @@ func (w *world) startAt(dir string, tunes ...tune) *daemon {
 	loader, err := load.New(load.Options{Backends: map[string]string{"bare_metal": "#Config: {...}\n#Parameters: {...}"}})
 	require.NoError(w.t, err)
 	o := reconciler.Options{
-		Estate: "test", Repo: repo, Loader: loader, Forge: w.forge,
+		Repo: repo, Loader: loader, Forge: w.forge,
 		Runtimes: map[string]runtimes.Runtime{"bare_metal": memory.New(w.world)},
 		Interval: 100 * time.Millisecond, Poll: 100 * time.Millisecond, Flush: 20 * time.Millisecond,
 		Log: slog.New(slog.NewTextHandler(w.t.Output(), nil)),

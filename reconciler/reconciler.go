@@ -26,7 +26,6 @@ import (
 // Options say what a Reconciler works with. Zero durations and counts take the
 // defaults named.
 type Options struct {
-	Estate   string // the estate's name, for logs
 	Branch   string // the branch people merge to, for which pull requests are planned: main
 	Repo     Repo
 	Forge    Forge // nil: no forge; everything else works the same
@@ -222,7 +221,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 			return nil
 		}
 	}
-	r.o.Log.Info("leading", "estate", r.o.Estate, "epoch", r.writer.epoch())
+	r.o.Log.Info("leading", "epoch", r.writer.epoch())
 
 	g, ctx := errgroup.WithContext(ctx)
 	// The writer outlives the workers: what they record at the end is written.
@@ -342,16 +341,16 @@ func (r *Reconciler) one(ctx context.Context, q workqueue.TypedRateLimitingInter
 			q.AddAfter(item, again)
 		}
 	case errors.As(err, &later):
-		r.o.Log.Info("the forge asks to wait", "estate", r.o.Estate, "item", item.String(), "until", later.At, "why", err)
+		r.o.Log.Info("the forge asks to wait", "item", item.String(), "until", later.At, "why", err)
 		q.AddAfter(item, max(time.Second, later.At.Sub(r.o.Now())))
 	case errors.Is(err, ErrMoved):
 		q.Forget(item)
 		q.AddAfter(item, movedAgain)
 	case q == r.forge && errors.Is(err, ErrNotFound), item.Do == TaskPull && q.NumRequeues(item) >= maxPullTries:
-		r.o.Log.Warn("given up until something new is heard of it", "estate", r.o.Estate, "item", item.String(), "error", err)
+		r.o.Log.Warn("given up until something new is heard of it", "item", item.String(), "error", err)
 		q.Forget(item)
 	default:
-		r.o.Log.Warn("reconcile failed; again later", "estate", r.o.Estate, "item", item.String(), "error", err)
+		r.o.Log.Warn("reconcile failed; again later", "item", item.String(), "error", err)
 		q.AddRateLimited(item)
 	}
 }

@@ -4,12 +4,9 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"sync"
 	"time"
 
-	"berth/reconciler"
-	"berth/schema/audit"
 	"berth/webhooks/api"
 )
 
@@ -38,33 +35,6 @@ func (c *apiConfig) off() []api.Family {
 		}
 	}
 	return off
-}
-
-// readAPI answers GET /api/v1/…; nil where berth.yaml has no api section.
-func (c *config) readAPI(loop *reconciler.Reconciler, log *slog.Logger) (http.Handler, error) {
-	if c.API == nil {
-		return nil, nil
-	}
-	people := &people{tokens: c.API.Tokens, log: log}
-	if err := people.read(time.Now()); err != nil {
-		return nil, err
-	}
-	return api.New(api.Options{
-		Estate: c.Estate, Administrators: c.Authority.Administrators, Source: source(loop), People: people.now, Off: c.API.off(),
-		Audit: func(r audit.Record) {
-			log.Warn("the glass was broken", "actor", r.Actor, "reason", r.Reason, "verdict", r.Verdict, "permission", r.Permission, "key", r.Key.String(), "correlation_id", r.CorrelationID)
-			loop.Audit(r)
-		},
-		Log: log,
-	})
-}
-
-// source shows what the loop knows.
-func source(loop *reconciler.Reconciler) api.Source {
-	return func() (api.View, bool) {
-		v, ok := loop.View()
-		return api.View(v), ok
-	}
 }
 
 const (

@@ -178,7 +178,7 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 
 	said := &sink{} // everything Berth says
 	log := slog.New(slog.NewJSONHandler(said, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	d, err := newDaemon(t.Context(), path, log)
+	d, err := newEstates([]string{path}, log)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -186,7 +186,6 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 	stop := sync.OnceFunc(func() {
 		cancel()
 		require.NoError(t, <-ended)
-		d.close()
 	})
 	defer stop()
 
@@ -274,7 +273,11 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 		}
 		path, _, err := s.configure(daemonConfig{name: "bad", url: gitFront.URL, more: config})
 		require.NoError(t, err)
-		d, err := newDaemon(t.Context(), path, log)
+		c, err := readConfig(path)
+		var d *daemon
+		if err == nil {
+			d, err = newDaemon(t.Context(), c, log)
+		}
 		if more["ssh"] != nil { // which is read when a host is reached for
 			require.NoError(t, err)
 			_, err = d.hosts.Host(plan.Member{Node: "gpu-1", Address: "127.0.0.1", SSHPort: 1}).Do(t.Context(), runtimes.Stamp{Epoch: 1})

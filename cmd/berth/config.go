@@ -82,7 +82,7 @@ type appID struct {
 
 func defaults() config {
 	c := config{
-		Estate: "estate", Listen: "127.0.0.1:8080", Workers: 4, MaxAttempts: 10,
+		Estate: "estate", Workers: 4, MaxAttempts: 10,
 		Interval: duration(5 * time.Second), Poll: duration(time.Minute), FlushWindow: duration(time.Second),
 	}
 	c.Repository.Branch = "main"

@@ -21,7 +21,7 @@ func TestConfiguration(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "main", c.Repository.Branch)
 		require.Equal(t, 5*time.Second, time.Duration(c.Interval))
-		require.Equal(t, "127.0.0.1:8080", c.Listen)
+		require.Equal(t, "127.0.0.1:8080", c.address())
 		require.Nil(t, c.GitHub)
 	})
 	t.Run("every wrong value is told, once, at its place", func(t *testing.T) {

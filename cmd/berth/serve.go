@@ -5,16 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
 	"os"
 	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
 	"berth/reconciler"
 	"berth/reconciler/decide"
@@ -25,65 +21,67 @@ import (
 	"berth/runtimes/memory"
 	"berth/runtimes/slurm"
 	"berth/schema/load"
-	"berth/webhooks"
 	"berth/webhooks/github"
 )
 
 func newServeCmd() *cobra.Command {
-	var path string
+	var paths []string
 	cmd := &cobra.Command{
-		Use:   "serve -c berth.yaml",
+		Use:   "serve -c berth.yaml [-c another.yaml …]",
 		Short: "the daemon: webhooks, reconciling, metrics",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			d, err := newDaemon(cmd.Context(), path, slog.New(slog.NewJSONHandler(os.Stderr, nil)))
+			s, err := newEstates(paths, slog.New(slog.NewJSONHandler(os.Stderr, nil)))
 			if err != nil {
-				return &exitError{1, err}
+				return err
 			}
-			defer d.close()
-			if err := d.serve(cmd.Context()); err != nil {
+			if err := s.serve(cmd.Context()); err != nil {
 				return &exitError{1, err}
 			}
 			return nil
 		},
 	}
-	cmd.Flags().StringVarP(&path, "config", "c", "berth.yaml", "configuration")
+	configFlag(cmd, &paths)
 	return cmd
+}
+
+func configFlag(cmd *cobra.Command, paths *[]string) {
+	cmd.Flags().StringArrayVarP(paths, "config", "c", []string{"berth.yaml"}, "configuration; once for each estate")
 }
 
 func newSyncCmd() *cobra.Command {
 	var (
-		path    string
+		paths   []string
 		once    bool
 		timeout time.Duration
 	)
 	cmd := &cobra.Command{
-		Use:   "sync -c berth.yaml [--once]",
+		Use:   "sync -c berth.yaml [-c another.yaml …] [--once]",
 		Short: "bring the estate to what is declared, without webhooks",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-			d, err := newDaemon(cmd.Context(), path, log)
+			s, err := newEstates(paths, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+			if err != nil {
+				return err
+			}
+			if once {
+				err = s.once(cmd.Context(), timeout)
+			} else {
+				err = s.keep(cmd.Context())
+			}
 			if err != nil {
 				return &exitError{1, err}
 			}
-			defer d.close()
-			if !once {
-				if err := d.loop.Run(cmd.Context()); err != nil {
-					return &exitError{1, err}
-				}
-				return nil
-			}
-			return d.once(cmd.Context(), timeout)
+			return nil
 		},
 	}
-	cmd.Flags().StringVarP(&path, "config", "c", "berth.yaml", "configuration")
+	configFlag(cmd, &paths)
 	cmd.Flags().BoolVar(&once, "once", false, "end when everything is converged: exit 0, or 1 at the timeout")
 	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Minute, "how long --once may take")
 	return cmd
 }
 
-// daemon is everything wired together.
+// daemon is everything wired together for one estate.
 type daemon struct {
 	config *config
 	log    *slog.Logger
@@ -94,11 +92,7 @@ type daemon struct {
 	reg    *prometheus.Registry
 }
 
-func newDaemon(ctx context.Context, path string, log *slog.Logger) (d *daemon, err error) {
-	c, err := readConfig(path)
-	if err != nil {
-		return nil, err
-	}
+func newDaemon(ctx context.Context, c *config, log *slog.Logger) (d *daemon, err error) {
 	made := &daemon{config: c, log: log, reg: prometheus.NewRegistry()}
 	d = made
 	defer func() {
@@ -106,7 +100,6 @@ func newDaemon(ctx context.Context, path string, log *slog.Logger) (d *daemon, e
 			made.close() // d is nil by now
 		}
 	}()
-	d.reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
 	live, err := d.runtimes()
 	if err != nil {
@@ -155,7 +148,7 @@ func newDaemon(ctx context.Context, path string, log *slog.Logger) (d *daemon, e
 		Authority: who, Accept: c.Repository.Accept,
 		Rules:     append(lifecycle(), c.Features.gate),
 		Artifacts: c.Artifacts.looker(), ArtifactInterval: c.Artifacts.interval(),
-		Estate: c.Estate, Repo: repo, Forge: forge, Loader: loader, Runtimes: live,
+		Repo: repo, Forge: forge, Loader: loader, Runtimes: live,
 		Interval: time.Duration(c.Interval), Poll: time.Duration(c.Poll), Flush: time.Duration(c.FlushWindow),
 		Workers: c.Workers, MaxAttempts: c.MaxAttempts, Log: log, Metrics: reconciler.NewMetrics(d.reg),
 	})
@@ -204,57 +197,18 @@ func (d *daemon) close() {
 	}
 }
 
-// serve runs the loop and its HTTP side until ctx ends.
-func (d *daemon) serve(ctx context.Context) error {
-	var hooks http.Handler
-	if gh := d.config.GitHub; gh != nil {
-		w := &waker{repository: gh.Owner + "/" + gh.Repository, loop: d.loop, forge: d.forge, log: d.log}
-		var err error
-		if hooks, err = webhooks.Handler(webhooks.Options{Secrets: d.config.webhookSecrets, Enqueue: w.wake, Log: d.log, Registry: d.reg}); err != nil {
-			return err
-		}
-	}
-	reading, err := d.config.readAPI(d.loop, d.log)
-	if err != nil {
-		return err
-	}
-	mux := webhooks.Mux(webhooks.MuxOptions{GitHub: hooks, API: reading, Ready: d.ready, Metrics: d.reg, Log: d.log})
-	server := webhooks.Server(mux, d.log)
-	listener, err := net.Listen("tcp", d.config.Listen)
-	if err != nil {
-		return fmt.Errorf("listen: %w", err)
-	}
-	d.log.Info("serving", "address", listener.Addr().String(), "estate", d.config.Estate)
-
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return d.loop.Run(ctx) })
-	g.Go(func() error {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			return err
-		}
-		return nil
-	})
-	g.Go(func() error {
-		<-ctx.Done()
-		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		defer cancel()
-		return server.Shutdown(stop)
-	})
-	return g.Wait()
-}
-
 // ready: the daemon leads and has decided a commit.
-func (d *daemon) ready() error {
+func (d *daemon) ready() bool {
 	select {
 	case <-d.loop.Ready():
-		return nil
+		return true
 	default:
-		return errors.New("no commit has been decided yet")
+		return false
 	}
 }
 
-// once runs the loop until nothing is left to do.
-func (d *daemon) once(ctx context.Context, timeout time.Duration) error {
+// once runs the loop until nothing is left to do, or says what is.
+func (d *daemon) once(ctx context.Context, timeout time.Duration) ([]reconciler.Left, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	run, stop := context.WithCancel(ctx)
@@ -269,7 +223,7 @@ func (d *daemon) once(ctx context.Context, timeout time.Duration) error {
 			if err == nil {
 				err = ctx.Err()
 			}
-			return &exitError{1, err}
+			return nil, err
 		case <-tick.C:
 		}
 		left := d.loop.Unsettled()
@@ -279,17 +233,14 @@ func (d *daemon) once(ctx context.Context, timeout time.Duration) error {
 		}
 		stop()
 		if err := <-ended; err != nil {
-			return &exitError{1, err}
-		}
-		for _, l := range left {
-			fmt.Fprintln(os.Stderr, "not converged:", l.What)
+			return nil, err
 		}
 		switch {
 		case len(left) == 0:
-			return nil
+			return nil, nil
 		case stuck:
-			return &exitError{1, errors.New("waiting does not help: this takes another commit, or a person")}
+			return left, errors.New("waiting does not help: this takes another commit, or a person")
 		}
-		return &exitError{1, errors.New("the time is over")}
+		return left, errors.New("the time is over")
 	}
 }

@@ -20,14 +20,19 @@ type waker struct {
 	log   *slog.Logger
 }
 
-// wake turns a delivery into the items it hints at. One of another repository
-// is webhooks.ErrForeign: its pull request 7 is not ours.
-func (w *waker) wake(e webhooks.Event) error {
+// ours is webhooks.ErrForeign for a delivery of another repository: its pull
+// request 7 is not ours.
+func (w *waker) ours(e webhooks.Event) error {
 	// A delivery that could not be read names no repository.
 	if e.Kind != webhooks.Unread && !strings.EqualFold(e.Repo, w.repository) {
 		w.log.Debug("webhook of another repository", "repository", e.Repo, "ours", w.repository, "delivery", e.Delivery)
 		return fmt.Errorf("%q: %w", e.Repo, webhooks.ErrForeign)
 	}
+	return nil
+}
+
+// wake turns a delivery into the items it hints at.
+func (w *waker) wake(e webhooks.Event) {
 	switch e.Kind {
 	case webhooks.Push:
 		w.loop.Enqueue(reconciler.Item{Do: reconciler.TaskEstate})
@@ -45,5 +50,4 @@ func (w *waker) wake(e webhooks.Event) error {
 		w.loop.Enqueue(reconciler.Item{Do: reconciler.TaskEstate})
 		w.loop.Enqueue(reconciler.Item{Do: reconciler.TaskPulls})
 	}
-	return nil
 }

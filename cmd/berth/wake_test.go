@@ -35,7 +35,8 @@ func TestWake(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			var got woken
 			w := waker{repository: "lab/estate", loop: &got, forge: &got, log: slog.New(slog.DiscardHandler)}
-			require.NoError(t, w.wake(c.event))
+			require.NoError(t, w.ours(c.event))
+			w.wake(c.event)
 			require.Equal(t, c.want, got)
 		})
 	}
@@ -44,7 +45,7 @@ func TestWake(t *testing.T) {
 			var got woken
 			var log bytes.Buffer
 			w := waker{repository: "lab/estate", loop: &got, forge: &got, log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
-			require.ErrorIs(t, w.wake(webhooks.Event{Kind: kind, Repo: repo, Number: 7, Delivery: "d-9"}), webhooks.ErrForeign, "%s of %q", kind, repo)
+			require.ErrorIs(t, w.ours(webhooks.Event{Kind: kind, Repo: repo, Number: 7, Delivery: "d-9"}), webhooks.ErrForeign, "%s of %q", kind, repo)
 			require.Empty(t, got)
 			require.Contains(t, log.String(), "d-9")
 		}
