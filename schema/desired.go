@@ -28,7 +28,7 @@ type File struct {
 	Path string // from the estate's root, slashes
 	Mode uint32 // Git's file mode: 0100644 plain, 0100755 executable, 0120000 symlink, 0160000 submodule
 	Blob string // Git blob id, hex
-	Size int64
+	Size int64  // in bytes; 0 where nobody had to ask: a Git tree does not say
 }
 
 // Git's file modes as they stand in a tree.

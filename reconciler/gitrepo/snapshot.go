@@ -3,7 +3,6 @@ package gitrepo
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -106,14 +105,7 @@ func (s *snapshot) Files(ctx context.Context, part schema.Part) ([]schema.File, 
 		if e.dir() {
 			return nil
 		}
-		f := schema.File{Path: path, Mode: e.mode, Blob: e.id.String()}
-		if e.mode != schema.ModeSubmodule {
-			var err error
-			if f.Size, err = s.repo.size(e.id); err != nil {
-				return fmt.Errorf("%s: %w", path, err)
-			}
-		}
-		files = append(files, f)
+		files = append(files, schema.File{Path: path, Mode: e.mode, Blob: e.id.String()})
 		return nil
 	}
 	if err := s.repo.walk(ctx, at.path, at.entry, maxDepth, visit); err != nil {
@@ -140,23 +132,6 @@ func (s *snapshot) Read(_ context.Context, f schema.File, limit int) ([]byte, bo
 		return nil, false, fmt.Errorf("%s: %s is a %s, not a file", f.Path, h, kind)
 	}
 	return data, more, nil
-}
-
-// size is the length of a blob.
-func (r *Repo) size(h plumbing.Hash) (int64, error) {
-	r.swap.RLock()
-	defer r.swap.RUnlock()
-	n, err := r.mirror.size(h)
-	if errors.Is(err, errAbsent) {
-		n, err = r.scratch.size(h)
-	}
-	if errors.Is(err, errAbsent) && r.older != nil {
-		n, err = r.older.size(h)
-	}
-	if err != nil {
-		r.damaged("read size", err)
-	}
-	return n, err
 }
 
 // walk visits e, which stands at path, and everything below it.
