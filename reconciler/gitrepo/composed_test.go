@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -534,26 +533,22 @@ func TestComposedOrderDoesNotMatter(t *testing.T) {
 	w := newComposite(t)
 	r := w.open(t.TempDir())
 	w.enforced(r)
-	n := 0
-	rapid.Check(t, func(rt *rapid.T) {
-		for range rapid.IntRange(1, 4).Draw(rt, "changes") {
-			n++
-			c := gittest.Commit{Message: "change", Files: map[string]string{fmt.Sprintf("policy-%d.yaml", rapid.IntRange(0, 3).Draw(rt, "file")): fmt.Sprint(n)}}
-			switch rapid.IntRange(0, 3).Draw(rt, "what") {
-			case 0:
-				w.tenants["physics"].MustCommit(t, "main", c)
-			case 1:
-				w.tenants["biology"].MustCommit(t, "main", c)
-			case 2:
+	change := rapid.SliceOfN(rapid.SampledFrom([]string{"physics", "biology", "platform", "fetch", "restart"}), 3, 8)
+	for seed := range 5 {
+		for i, what := range change.Example(seed) {
+			c := gittest.Commit{Message: "change", Files: map[string]string{fmt.Sprintf("file-%d.yaml", i%3): fmt.Sprint(seed, i)}}
+			switch what {
+			case "platform":
 				w.platform.MustCommit(t, "main", c)
-			case 3:
+			case "fetch":
 				w.tip(r)
+			case "restart":
+				require.NoError(t, r.Close())
+				r = w.open(t.TempDir())
+			default:
+				w.tenants[what].MustCommit(t, "main", c)
 			}
 		}
-		require.Equal(rt, w.want(), w.fetch(r))
-		if rapid.IntRange(0, 9).Draw(rt, "restart") == 0 {
-			require.NoError(rt, r.Close())
-			r = w.open(filepath.Join(t.TempDir(), fmt.Sprint(n)))
-		}
-	})
+		require.Equal(t, w.want(), w.fetch(r))
+	}
 }
