@@ -1,0 +1,334 @@
+package main
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+
+	"berth/reconciler"
+	"berth/reconciler/gitrepo"
+	"berth/reconciler/gitrepo/gittest"
+	"berth/reconciler/plan"
+	"berth/schema"
+	"berth/webhooks/github/githubtest"
+)
+
+// kept is an estate under test, with a repository and a forge of its own.
+type kept struct {
+	*testing.T
+	name, dir, path string
+	git             *gittest.Server
+	forge           *githubtest.Server
+	neighbour       string // the document of an instance
+}
+
+// newKept makes the estate and writes its berth.yaml. What it is not told of, it
+// does not look at.
+func newKept(t *testing.T, name, listen string, more map[string]any) *kept {
+	t.Helper()
+	k := &kept{T: t, name: name, dir: t.TempDir()}
+	st, err := newStage(demoOptions{dir: k.dir, memory: true})
+	require.NoError(t, err)
+	k.neighbour, k.git = st.neighbourText, gittest.New(t, st.files)
+	k.forge, err = githubtest.New(githubtest.Options{
+		RepoDir: k.git.Dir, Owner: "example", Repo: name, Secret: []byte("webhook secret of " + name),
+		Tokens:      map[string]githubtest.Token{demoToken: {Login: demoApp, App: true}},
+		Permissions: map[string]string{"dora-genomes": "write"},
+		WebhookURL:  "http://" + listen + "/webhooks/github", Log: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	t.Cleanup(k.forge.Close)
+	file := func(name, text string) map[string]string {
+		path := filepath.Join(k.dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		return map[string]string{"file": path}
+	}
+	c := map[string]any{
+		"estate":     name,
+		"repository": map[string]any{"url": k.git.URL, "directory": filepath.Join(k.dir, "mirror")},
+		"authority":  map[string]any{"administrators": []string{demoAdministrator}},
+		"github": map[string]any{
+			"api_url": k.forge.APIURL(), "owner": "example", "repository": name, "login": demoApp + "[bot]",
+			"token": file("token", demoToken), "webhook_secret": file("secret", "webhook secret of "+name),
+		},
+		"api":            map[string]any{"tokens": []any{map[string]any{"login": "boris-bio", "token": file("boris", strings.Repeat(name, 8))}}},
+		"memory_runtime": map[string]any{"directory": filepath.Join(k.dir, "world")},
+		"interval":       "200ms", "poll": "1h", "flush_window": "50ms",
+	}
+	for field, v := range more {
+		if v == nil {
+			delete(c, field)
+		} else {
+			c[field] = v
+		}
+	}
+	data, err := yaml.Marshal(c)
+	require.NoError(t, err)
+	k.path = filepath.Join(k.dir, "berth.yaml")
+	require.NoError(t, os.WriteFile(k.path, data, 0o600))
+	return k
+}
+
+// merge merges a pull request of somebody who may, as its own forge tells.
+func (k *kept) merge(title string, key schema.Key, text, author string) {
+	k.Helper()
+	k.git.MustCommit(k, "change", gittest.Commit{Message: title, Parent: k.git.Tip("main"), Files: map[string]string{pathOf(k, key): text}})
+	pull, err := k.forge.OpenPull("change", title, author)
+	require.NoError(k, err)
+	_, err = k.forge.Merge(pull, githubtest.Merge, author)
+	require.NoError(k, err)
+}
+
+func (k *kept) status() (reconciler.StatusTree, error) {
+	repo, err := gitrepo.OpenLocal(k.git.Dir)
+	if err != nil {
+		return reconciler.StatusTree{}, err
+	}
+	defer repo.Close()
+	return repo.ReadStatus(k.Context(), k.git.Tip(reconciler.BranchStatus))
+}
+
+// until looks until a unit of the estate is as it is wanted.
+func (k *kept) until(what string, key schema.Key, ok func(*plan.Status) bool) {
+	k.Helper()
+	require.Eventually(k, func() bool {
+		tree, err := k.status()
+		return err == nil && tree.Units[key] != nil && ok(tree.Units[key])
+	}, patience, 30*time.Millisecond, "%s: %s", k.name, what)
+}
+
+func running(s *plan.Status) bool { return s.Phase == plan.PhaseRunning && settled(*s) }
+
+// Two estates in one process: each is told of its own, each goes on whatever
+// befalls the other, and neither is seen through the other's address.
+func TestSeveralEstates(t *testing.T) {
+	t.Parallel()
+	listen, err := freePort()
+	require.NoError(t, err)
+	north := newKept(t, "north", listen, map[string]any{"listen": listen})
+	south := newKept(t, "south", listen, nil)
+	late := newKept(t, "late", listen, map[string]any{"listen": listen, "github": nil, "api": nil})
+	inTheWay := filepath.Join(late.dir, "mirror") // it cannot be begun
+	require.NoError(t, os.WriteFile(inTheWay, nil, 0o600))
+
+	said := &sink{}
+	s, err := newEstates([]string{north.path, south.path, late.path}, slog.New(slog.NewJSONHandler(said, nil)))
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.serve(ctx) }()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(said.String())
+		}
+	})
+	t.Cleanup(cancel)
+	get := func(path, token string) (int, string) {
+		r, err := http.NewRequest(http.MethodGet, "http://"+listen+path, nil)
+		require.NoError(t, err)
+		r.Header.Set("Authorization", "Bearer "+token)
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			return 0, err.Error()
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		return resp.StatusCode, string(text)
+	}
+	ready := func(code int, words string) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			got, text := get("/readyz", "")
+			return got == code && strings.Contains(text, words)
+		}, patience, 30*time.Millisecond, "%d %s", code, words)
+	}
+	// looks are how often the estate's main was looked at.
+	looks := func(k *kept) (n float64) {
+		_, text := get("/metrics", "")
+		for line := range strings.Lines(text) {
+			if rest, ok := strings.CutPrefix(line, `berth_reconciles_total{estate="`+k.name+`",result="ok",task="estate"} `); ok {
+				_, err := fmt.Sscan(rest, &n)
+				require.NoError(t, err)
+			}
+		}
+		return n
+	}
+
+	// One that cannot be begun is in nobody's way, and is begun when it can be.
+	ready(503, "estate late is not up")
+	for _, k := range []*kept{north, south} {
+		require.Eventually(t, func() bool { return looks(k) > 0 }, patience, 30*time.Millisecond, k.name)
+		k.merge("assembly", neighbourKey, k.neighbour, "dora-genomes")
+	}
+	for _, k := range []*kept{north, south} {
+		k.until("deployed", neighbourKey, running)
+	}
+	require.NoError(t, os.Remove(inTheWay))
+	ready(200, "ready")
+	_, text := get("/metrics", "")
+	require.Contains(t, text, `berth_sync_frozen{estate="late"} 0`)
+	require.Contains(t, text, "\ngo_goroutines ")
+
+	// What one forge tells wakes that estate alone, whatever it names.
+	before := looks(south)
+	was := looks(north)
+	north.git.MustCommit(t, "main", gittest.Commit{Message: "words", Files: map[string]string{"README.md": "north\n"}})
+	require.NoError(t, north.forge.Sync())
+	require.Eventually(t, func() bool { return looks(north) > was }, patience, 30*time.Millisecond)
+	require.Equal(t, before, looks(south))
+	hook := func(secret, repository string) int {
+		body := fmt.Sprintf(`{"ref":"refs/heads/main","repository":{"full_name":%q}}`, repository)
+		r, err := http.NewRequest(http.MethodPost, "http://"+listen+"/webhooks/github", strings.NewReader(body))
+		require.NoError(t, err)
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("X-GitHub-Event", "push")
+		mac := hmac.New(sha256.New, []byte(secret))
+		mac.Write([]byte(body))
+		r.Header.Set("X-Hub-Signature-256", "sha256="+hex.EncodeToString(mac.Sum(nil)))
+		resp, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		return resp.StatusCode
+	}
+	require.Equal(t, 401, hook("a guess", "example/south"))
+	require.Equal(t, 202, hook("webhook secret of north", "example/south"))
+	was = looks(north)
+	require.Equal(t, 202, hook("webhook secret of north", "example/north"))
+	require.Eventually(t, func() bool { return looks(north) > was }, patience, 30*time.Millisecond)
+	require.Equal(t, before, looks(south))
+
+	// A token of one estate is none of the other, and there is no common path.
+	const instances = "/api/v1/projects/biology.genomes/app-instances"
+	code, text := get("/estates/north"+instances, strings.Repeat("north", 8))
+	require.Equal(t, 200, code, text)
+	require.Contains(t, text, "assembly")
+	code, _ = get("/estates/south"+instances, strings.Repeat("north", 8))
+	require.Equal(t, 401, code)
+	for _, path := range []string{instances, "/estates/late" + instances, "/estates/other" + instances} {
+		code, _ = get(path, strings.Repeat("north", 8))
+		require.Equal(t, 404, code, path)
+	}
+
+	// The remote of one is down: the other goes on, and then so does this one.
+	north.git.SetFaults(gittest.Faults{Down: true})
+	for _, k := range []*kept{north, south} {
+		k.merge("train", demoKey, instanceYAML(demoKey.Name, 1), "anna-lattice")
+	}
+	south.until("deployed", demoKey, running)
+	tree, err := north.status()
+	require.NoError(t, err)
+	require.Nil(t, tree.Units[demoKey])
+	north.git.SetFaults(gittest.Faults{})
+	north.until("deployed, later", demoKey, running)
+
+	cancel()
+	require.NoError(t, <-ended)
+	led := map[string]bool{}
+	for line := range strings.Lines(said.String()) {
+		var l struct{ Msg, Estate string }
+		require.NoError(t, json.Unmarshal([]byte(line), &l))
+		require.LessOrEqual(t, strings.Count(line, `"estate":`), 1, line)
+		if l.Msg == "leading" {
+			led[l.Estate] = true
+		}
+	}
+	require.Equal(t, map[string]bool{"north": true, "south": true, "late": true}, led)
+	for _, k := range []*kept{north, south} {
+		require.Empty(t, k.forge.Violations())
+	}
+}
+
+// sync --once brings each estate to what it declares, and says which is not.
+func TestSyncOfSeveralEstates(t *testing.T) {
+	t.Parallel()
+	north := newKept(t, "north", "", map[string]any{"github": nil})
+	south := newKept(t, "south", "", map[string]any{"github": nil})
+	sync := func() error {
+		cmd := newRoot()
+		cmd.SetArgs([]string{"sync", "-c", north.path, "-c", south.path, "--once", "--timeout", "30s"})
+		return cmd.ExecuteContext(t.Context())
+	}
+	require.NoError(t, sync())
+	south.git.MustCommit(t, "main", gittest.Commit{Message: "nobody", Files: map[string]string{pathOf(t, neighbourKey): south.neighbour}})
+	err := sync()
+	var exit *exitError
+	require.True(t, errors.As(err, &exit))
+	require.Equal(t, 1, exit.code)
+	require.ErrorContains(t, err, "estate south: ")
+	require.NotContains(t, err.Error(), "north")
+}
+
+// What two estates of a process cannot share is refused before anything begins,
+// naming both files.
+func TestEstatesThatDoNotGoTogether(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(file string, c map[string]any) string {
+		base := map[string]any{
+			"estate": file, "authority": map[string]any{"trust_main": true},
+			"repository":     map[string]any{"url": "https://git.example/" + file + ".git", "directory": "/var/lib/berth/" + file},
+			"memory_runtime": map[string]any{"directory": "/var/lib/world/" + file},
+		}
+		for k, v := range c {
+			base[k] = v
+		}
+		data, err := yaml.Marshal(base)
+		require.NoError(t, err)
+		path := filepath.Join(dir, file+".yaml")
+		require.NoError(t, os.WriteFile(path, data, 0o600))
+		return path
+	}
+	repository := func(url, status, directory string) map[string]any {
+		r := map[string]any{"url": url, "directory": directory}
+		if status != "" {
+			r["status_url"] = status
+		}
+		return map[string]any{"repository": r}
+	}
+	one := func(c map[string]any) string { return write("one", c) }
+	for name, c := range map[string]struct {
+		one, two map[string]any
+		want     string // "": they go together
+	}{
+		"nothing in common":     {},
+		"one name":              {two: map[string]any{"estate": "one"}, want: "the name estate: one"},
+		"the same address":      {one: map[string]any{"listen": "127.0.0.1:1"}, two: map[string]any{"listen": "127.0.0.1:1"}},
+		"the default address":   {two: map[string]any{"listen": "127.0.0.1:8080"}},
+		"another address":       {one: map[string]any{"listen": "127.0.0.1:1"}, two: map[string]any{"listen": "127.0.0.1:8080"}, want: "listens at one address"},
+		"one cache":             {two: repository("https://git.example/two.git", "", "/var/lib/berth/./one/"), want: "the cache /var/lib/berth/one"},
+		"one repository":        {two: repository("https://git.example/ONE/", "", "/d"), want: "berth's branches in https://git.example/one"},
+		"status beside another": {two: repository("https://git.example/two.git", "https://git.example/one.git", "/d"), want: "berth's branches in https://git.example/one"},
+		"one world":             {two: map[string]any{"memory_runtime": map[string]any{"directory": "/var/lib/world/one"}}, want: "the memory_runtime in /var/lib/world/one"},
+	} {
+		first, second := one(c.one), write("two", c.two)
+		_, err := readConfigs([]string{first, second})
+		if c.want == "" {
+			require.NoError(t, err, name)
+			continue
+		}
+		require.ErrorContains(t, err, c.want, name)
+		require.ErrorContains(t, err, first, name)
+		require.ErrorContains(t, err, second, name)
+		var exit *exitError
+		require.ErrorAs(t, err, &exit)
+		require.Equal(t, 2, exit.code, name)
+	}
+	_, err := readConfigs([]string{one(nil), filepath.Join(dir, "none.yaml")})
+	require.ErrorContains(t, err, "none.yaml")
+}
