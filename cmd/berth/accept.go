@@ -15,7 +15,7 @@ import (
 // commit of main, at the start of the daemon, once. What is rewritten later, or
 // to another commit, is refused as ever.
 type accepting struct {
-	*gitrepo.Repo
+	*gitrepo.Composed
 	commit string
 	log    *slog.Logger
 	over   atomic.Bool
@@ -24,7 +24,7 @@ type accepting struct {
 // Fetch fetches, and where main was rewritten to the accepted commit takes it
 // over.
 func (a *accepting) Fetch(ctx context.Context) (reconciler.Tips, error) {
-	tips, refused := a.Repo.Fetch(ctx)
+	tips, refused := a.Composed.Fetch(ctx)
 	switch {
 	case a.over.Load():
 		return tips, refused

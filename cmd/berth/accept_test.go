@@ -21,9 +21,9 @@ func TestAcceptingARewrittenHistory(t *testing.T) {
 	var log bytes.Buffer
 	// start is the daemon's repository after a restart.
 	start := func(accept string) *accepting {
-		r, err := gitrepo.Open(t.Context(), gitrepo.Options{URL: s.URL, Dir: dir})
+		r, err := gitrepo.OpenComposed(t.Context(), gitrepo.Options{URL: s.URL, Dir: dir}, gitrepo.Composition{})
 		require.NoError(t, err)
-		return &accepting{Repo: r, commit: accept, log: slog.New(slog.NewTextHandler(&log, nil))}
+		return &accepting{Composed: r, commit: accept, log: slog.New(slog.NewTextHandler(&log, nil))}
 	}
 	a := start(main)
 	tips, err := a.Fetch(t.Context())

@@ -3,8 +3,10 @@ package main
 import (
 	_ "embed"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,6 +39,7 @@ type config struct {
 		Accept      string  `json:"accept"`
 		Directory   string  `json:"directory"`
 	} `json:"repository"`
+	Tenants   map[string]*tenantConfig `json:"tenants"`
 	Authority struct {
 		Administrators    []string `json:"administrators"`
 		AdministratorKeys []string `json:"administrator_keys"`
@@ -192,6 +195,9 @@ func (c *config) misfits() []misfit {
 	tell(!ssh && r.SSHKey != "", "repository.ssh_key", "repository.ssh_key", "it is for ssh:// URLs: take it out, or write the URL as ssh://git@HOST/PATH")
 	tell(!ssh && r.KnownHosts != "", "repository.known_hosts", "repository.known_hosts", "it is for ssh:// URLs: take it out, or write the URL as ssh://git@HOST/PATH")
 	tell(r.StatusURL == "" && r.StatusToken != nil, "repository.status_token", "repository.status_token", "it is for status_url: add that, or take this out")
+	for _, name := range slices.Sorted(maps.Keys(c.Tenants)) {
+		c.Tenants[name].misfits(name, tell)
+	}
 	tell(len(c.Authority.Administrators) == 0 && !c.Authority.TrustMain, "authority", "authority.administrators", "there is none, so nobody could begin: add a login, or say trust_main: true to let whoever can push change everything")
 	for i, key := range c.Authority.AdministratorKeys {
 		if err := signature.CheckKey(key); err != nil {

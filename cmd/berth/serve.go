@@ -86,7 +86,7 @@ type daemon struct {
 	config *config
 	log    *slog.Logger
 	loop   *reconciler.Reconciler
-	repo   *gitrepo.Repo
+	repo   *gitrepo.Composed
 	forge  *github.Forge  // nil: none configured
 	hosts  runtimes.Hosts // nil: no ssh configured
 	reg    *prometheus.Registry
@@ -115,17 +115,17 @@ func newDaemon(ctx context.Context, c *config, log *slog.Logger) (d *daemon, err
 			return nil, err
 		}
 	}
-	if d.repo, err = gitrepo.Open(ctx, gitrepo.Options{
+	if d.repo, err = gitrepo.OpenComposed(ctx, gitrepo.Options{
 		URL: c.Repository.URL, Dir: c.Repository.Directory, Branch: c.Repository.Branch, Log: log,
 		StatusURL: c.Repository.StatusURL, KnownHosts: c.Repository.KnownHosts, AllowHTTP: c.Repository.AllowHTTP,
 		Auth:       c.repositoryAuth(tokens),
 		StatusAuth: c.gitAuth(c.Repository.StatusURL, c.Repository.Username, c.Repository.StatusToken),
-	}); err != nil {
+	}, c.composition(loader)); err != nil {
 		return nil, fmt.Errorf("repository: %w", err)
 	}
 	var repo reconciler.Repo = d.repo
 	if c.Repository.Accept != "" {
-		repo = &accepting{Repo: d.repo, commit: c.Repository.Accept, log: log}
+		repo = &accepting{Composed: d.repo, commit: c.Repository.Accept, log: log}
 	}
 	var forge reconciler.Forge
 	if gh := c.GitHub; gh != nil {
@@ -136,7 +136,7 @@ func newDaemon(ctx context.Context, c *config, log *slog.Logger) (d *daemon, err
 		}); err != nil {
 			return nil, fmt.Errorf("github: %w", err)
 		}
-		forge = d.forge
+		forge = d.repo.Forge(d.forge)
 	}
 	var who *decide.Authority
 	if !c.Authority.TrustMain {

@@ -49,7 +49,7 @@ func (k *composer) advance(ctx context.Context, r *Repo, seen, at tips, accepted
 	}
 	w := &composing{composer: k, repo: r, remote: at.main}
 	var err error
-	if w.st, err = k.start(ctx, r, seen, at); err != nil {
+	if w.st, err = k.start(ctx, r, seen, at, accepted); err != nil {
 		return seen.main, err
 	}
 	if _, linked := k.link(w.st.tip); linked && at.main.IsZero() {
@@ -79,7 +79,7 @@ func (k *composer) advance(ctx context.Context, r *Repo, seen, at tips, accepted
 // from where the mirror saw it, or else from the commit that in-force was made of:
 // what is in force keeps that alive. Without either the estate is the branch
 // people merge to.
-func (k *composer) start(ctx context.Context, r *Repo, seen, at tips) (composed, error) {
+func (k *composer) start(ctx context.Context, r *Repo, seen, at tips, accepted plumbing.Hash) (composed, error) {
 	var candidates []plumbing.Hash
 	if !at.main.IsZero() {
 		if !seen.main.IsZero() {
@@ -110,6 +110,11 @@ func (k *composer) start(ctx context.Context, r *Repo, seen, at tips) (composed,
 				return st, errors.Join(fmt.Errorf("%s at %s was not composed by Berth: %w", BranchComposed, h, reconciler.ErrRewritten), err)
 			}
 			return st, nil
+		}
+	}
+	if accepted.IsZero() { // what was seen may stand in for a main that was rewritten
+		if err := r.forwards(ctx, r.options.Branch, seen.main, at.source); err != nil {
+			return composed{}, err
 		}
 	}
 	c, err := r.commit(at.source)

@@ -130,9 +130,6 @@ func (r *Repo) update(ctx context.Context, seen tips) (tips, error) {
 	switch {
 	case r.composer != nil:
 		main, errMain = r.composer.advance(ctx, r, seen, at, plumbing.ZeroHash)
-		if errMain == nil {
-			take(r.options.Branch, &now.source, at.source, nil)
-		}
 	case r.options.tenant:
 	default:
 		errMain = r.forwards(ctx, r.options.Branch, seen.main, at.main)
@@ -147,6 +144,8 @@ func (r *Repo) update(ctx context.Context, seen tips) (tips, error) {
 	if config, ok := r.standIn(ctx, seen, at, errInForce); ok {
 		errs = append(errs, errInForce)
 		main, errMain, errInForce = config, nil, nil
+	} else if r.composer != nil && errMain == nil {
+		take(r.options.Branch, &now.source, at.source, nil)
 	}
 	take(r.estateBranch(), &now.main, main, errMain)
 	take(reconciler.BranchInForce, &now.inForce, at.inForce, errInForce)
