@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"flag"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -38,19 +40,70 @@ func estateRepo(t *testing.T, dir string) (at string, git func(args ...string) s
 	return at, git
 }
 
+var updateChanges = flag.Bool("update", false, "write what berth plan says of the examples' changes beside them")
+
+// exampleChanges are the patches beside the example estates.
+func exampleChanges(t *testing.T) []string {
+	t.Helper()
+	var out []string
+	for _, estate := range []string{"lab", "campus"} {
+		changes, err := filepath.Glob("../../examples/" + estate + "-changes/*.patch")
+		require.NoError(t, err)
+		require.NotEmpty(t, changes, estate)
+		out = append(out, changes...)
+	}
+	return out
+}
+
+// estateOf is the directory of the estate that an example's patch changes.
+func estateOf(patch string) string { return strings.TrimSuffix(filepath.Dir(patch), "-changes") }
+
+// Beside each change stands who proposes it and what berth plan says then: the
+// command, what it prints, and its exit status.
+func TestChangesSayWhatIsBesideThem(t *testing.T) {
+	loader, err := load.New(load.Options{Backends: backends()})
+	require.NoError(t, err)
+	for _, change := range exampleChanges(t) {
+		name := strings.TrimPrefix(change, "../../examples/")
+		t.Run(name, func(t *testing.T) {
+			beside := strings.TrimSuffix(change, ".patch") + ".txt"
+			want, err := os.ReadFile(beside)
+			require.NoError(t, err)
+			command, _, _ := strings.Cut(string(want), "\n")
+			args := strings.Fields(command)
+			require.Len(t, args, 7, "$ berth plan --patch FILE --author LOGIN, not %s", command)
+			require.Equal(t, []string{"$", "berth", "plan", "--patch", "examples/" + name, "--author"}, args[:6])
+			dir, _ := estateRepo(t, estateOf(change))
+			r := planRequest{repo: dir, base: "main", patch: change, author: args[6], today: "2026-11-21"}
+			p, err := r.proposal(t.Context(), loader, nil)
+			require.NoError(t, err)
+			said, err := formOf(p, "text")
+			require.NoError(t, err)
+			status := 0
+			if p.Blocked() {
+				status = 1
+			}
+			// The commit depends on every byte of the estate.
+			got := fmt.Sprintf("%s\n%s\nexit status %d\n", command, strings.ReplaceAll(string(said), p.Base[:10], "main"), status)
+			if *updateChanges {
+				require.NoError(t, os.WriteFile(beside, []byte(got), 0o644))
+				return
+			}
+			require.Equal(t, string(want), got, "go test ./cmd/berth -run TestChangesSay -update writes it anew")
+		})
+	}
+}
+
 // A patch, the commit made of it, and a work tree that holds it are one change:
 // they get one plan, in every form, but for the commit's name.
 func TestPatchPlansAsItsCommit(t *testing.T) {
-	changes, err := filepath.Glob("../../examples/lab-changes/*.patch")
-	require.NoError(t, err)
-	require.NotEmpty(t, changes)
 	loader, err := load.New(load.Options{Backends: backends()})
 	require.NoError(t, err)
-	for _, change := range changes {
+	for _, change := range exampleChanges(t) {
 		t.Run(strings.TrimSuffix(filepath.Base(change), ".patch"), func(t *testing.T) {
 			file, err := filepath.Abs(change)
 			require.NoError(t, err)
-			dir, git := estateRepo(t, "../../examples/lab")
+			dir, git := estateRepo(t, estateOf(change))
 			git("switch", "-q", "-c", "change")
 			git("apply", file)
 			of := func(r planRequest, stdin io.Reader) plan.Proposal {

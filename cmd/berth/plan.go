@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,6 +34,7 @@ type planRequest struct {
 	author                          string
 	administrators                  []string
 	detailed, watch                 bool
+	today                           string // as in 2026-11-21, UTC; "" is this day
 }
 
 func newPlanCmd() *cobra.Command {
@@ -142,7 +144,7 @@ func (r *planRequest) proposal(ctx context.Context, loader *load.Loader, stdin i
 		return p, &exitError{2, fmt.Errorf("plan: %w", err)}
 	}
 	defer func() { err = errors.Join(err, repo.Close()) }()
-	in := decide.Input{Repo: repo, Rules: planningRules, Today: time.Now().UTC().Format(time.DateOnly)}
+	in := decide.Input{Repo: repo, Rules: planningRules, Today: cmp.Or(r.today, time.Now().UTC().Format(time.DateOnly))}
 	decider := decide.New(decide.Options{Loader: loader, Authority: r.authority(), Rules: lifecycle()})
 	tips, err := repo.Fetch(ctx) // of the local branches: nothing is fetched
 	if err != nil && !errors.Is(err, reconciler.ErrNotFound) {

@@ -52,8 +52,8 @@ func compare(ctx context.Context, from, to schema.Snapshot) ([]schema.PathChange
 	maps.Copy(all, is)
 	var out []schema.PathChange
 	for _, path := range slices.Sorted(maps.Keys(all)) {
-		if was[path] != is[path] {
-			out = append(out, schema.PathChange{Path: path, From: was[path].Blob, To: is[path].Blob})
+		if from, to := was[path], is[path]; from.Blob != to.Blob || from.Mode != to.Mode { // not the size, which Git does not say
+			out = append(out, schema.PathChange{Path: path, From: from.Blob, To: to.Blob})
 		}
 	}
 	return out, nil
