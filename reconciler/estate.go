@@ -403,7 +403,7 @@ func decided(key schema.Key, st *state, prev *plan.Status, commit string) plan.S
 func changedUnits(old, st *state, mem plan.Memory) []schema.Key {
 	set := map[schema.Key]bool{}
 	for k := range st.effective.Instances {
-		if old == nil || mem[k] == nil || !sameUnit(old, st, k) || !equalJSON(old.effective.Denied(k), st.effective.Denied(k)) {
+		if old == nil || mem[k] == nil || !sameUnit(old, st, k) || !sameDenials(old.effective.Denied(k), st.effective.Denied(k)) {
 			set[k] = true
 		}
 	}
@@ -416,6 +416,10 @@ func changedUnits(old, st *state, mem plan.Memory) []schema.Key {
 		}
 	}
 	return slices.SortedFunc(maps.Keys(set), schema.Key.Compare)
+}
+
+func sameDenials(a, b []schema.Decision) bool {
+	return len(a) == 0 && len(b) == 0 || equalJSON(a, b)
 }
 
 // mergedCommit is one commit of main that a decision takes in, and what it
@@ -517,7 +521,7 @@ func (r *Reconciler) replace() {
 	r.state = &next
 	r.mu.Unlock()
 	for k := range next.effective.Instances {
-		if !equalJSON(st.placement.Members[k], next.placement.Members[k]) {
+		if !slices.EqualFunc(st.placement.Members[k], next.placement.Members[k], sameMember) {
 			r.queue.Add(Item{Do: TaskUnit, Unit: k})
 		}
 	}

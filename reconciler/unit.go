@@ -228,10 +228,19 @@ func onlyRepairs(p plan.Plan) bool {
 	return !slices.ContainsFunc(p.Actions, func(a plan.Action) bool { return a.Verb != plan.Start })
 }
 
-// sameUnit says whether two decisions mean the same for a unit.
+// sameUnit says whether two decisions mean the same for a unit. What was not
+// judged anew is the same value, so that this costs nothing for most units.
 func sameUnit(a, b *state, key schema.Key) bool {
-	return equalJSON(a.effective.Instances[key], b.effective.Instances[key]) &&
-		equalJSON(a.placement.Members[key], b.placement.Members[key])
+	x, y := a.effective.Instances[key], b.effective.Instances[key]
+	return (x == y || equalJSON(x, y)) && slices.EqualFunc(a.placement.Members[key], b.placement.Members[key], sameMember)
+}
+
+// sameMember compares all of two members but why they are where they are. It is
+// asked of every member at every decision, so that it does not go by reflection.
+func sameMember(a, b plan.Member) bool {
+	return a.Name == b.Name && a.Role == b.Role && a.ControlPlane == b.ControlPlane && a.Node == b.Node &&
+		a.Address == b.Address && a.SSHPort == b.SSHPort && a.Region == b.Region && a.SKU == b.SKU &&
+		a.CPUs == b.CPUs && a.MemoryMiB == b.MemoryMiB && a.Misfit == b.Misfit && slices.Equal(a.GPUs, b.GPUs)
 }
 
 func (r *Reconciler) runtimeOf(want *schema.EffectiveInstance, prev *plan.Status) (runtimes.Runtime, plan.Blocked) {

@@ -99,8 +99,8 @@ func sameEntitlements(t, was *schema.TenantEstate) bool {
 // every deletion. For the same reason one tenant's uids say nothing about
 // another's moves.
 func moved(before, main *schema.Desired) []schema.Diagnostic {
-	left := instances(before, func(k schema.Key) bool { return main.Instance(k) == nil })
-	came := instances(main, func(k schema.Key) bool { return before.Instance(k) == nil })
+	left := instances(before, main)
+	came := instances(main, before)
 	from := map[string][]*schema.Instance{}
 	for _, i := range left {
 		from[i.UID] = append(from[i.UID], i)
@@ -143,13 +143,17 @@ func always(found []schema.Diagnostic) load.Check {
 	return func(*schema.Desired) []schema.Diagnostic { return found }
 }
 
-// instances are those with a uid whose key is wanted, in order of key.
-func instances(d *schema.Desired, wanted func(schema.Key) bool) []*schema.Instance {
+// instances are those with a uid that d has and other has not, in order of key.
+// Tenants that did not change have none.
+func instances(d, other *schema.Desired) []*schema.Instance {
 	var out []*schema.Instance
-	for _, t := range d.Tenants {
+	for name, t := range d.Tenants {
+		if other.Tenants[name] == t {
+			continue
+		}
 		for _, p := range t.Projects {
 			for _, i := range p.Instances {
-				if i.UID != "" && wanted(i.Key) {
+				if i.UID != "" && other.Instance(i.Key) == nil {
 					out = append(out, i)
 				}
 			}
