@@ -63,7 +63,11 @@ func newScene(t *testing.T) *scene {
 	s := &scene{stage: st, T: t, base: maps.Clone(st.files)}
 	s.base[pathOf(t, demoKey)] = instanceYAML(demoKey.Name, 2)
 	s.base[pathOf(t, neighbourKey)] = st.neighbourText
-	s.config = daemonConfig{name: "berth", url: st.git.URL, more: map[string]any{"interval": "1s", "poll": "10s", "flush_window": "300ms"}}
+	s.config = daemonConfig{name: "berth", url: st.git.URL, more: map[string]any{
+		"interval": "1s", "poll": "10s", "flush_window": "300ms",
+		// What these tests are about is not who may: they push to main as they like.
+		"authority": map[string]any{"trust_main": true},
+	}}
 	return s
 }
 
@@ -559,7 +563,7 @@ func (s *scene) lastDelivery() string {
 // once, and then at what it is told of.
 func (s *scene) slow() {
 	s.Helper()
-	s.config.more = map[string]any{"interval": "1h", "poll": "1h", "flush_window": "300ms"}
+	s.config.more = map[string]any{"interval": "1h", "poll": "1h", "flush_window": "300ms", "authority": map[string]any{"trust_main": true}}
 	s.restart()
 	s.Cleanup(func() {
 		if err := s.daemon.stop(); err != nil {
