@@ -109,28 +109,41 @@ func (p *placer) remember(key schema.Key, st *Status) {
 	if st.Phase == PhaseDeleted {
 		return
 	}
-	sharing := map[string]bool{} // by role
-	if inst := p.eff.Instances[key]; inst != nil {
-		for _, r := range inst.Roles {
-			sharing[r.Name] = shares(r)
+	unit := applied(st)
+	shared := func(role string, controlPlane bool) bool {
+		if unit != nil {
+			for _, r := range unit.Instance.Roles {
+				if r.Name == role {
+					return shares(r)
+				}
+			}
 		}
-	}
-	if unit := applied(st); unit != nil {
-		for _, r := range unit.Instance.Roles {
-			sharing[r.Name] = shares(r)
+		if inst := p.eff.Instances[key]; inst != nil {
+			for _, r := range inst.Roles {
+				if r.Name == role {
+					return shares(r)
+				}
+			}
 		}
+		return controlPlane
 	}
+	// The same is said of most members three times.
+	type place struct {
+		node  string
+		alone bool
+	}
+	var said []place
 	mark := func(node, role string, controlPlane bool) {
-		share, known := sharing[role]
-		if !known {
-			share = controlPlane
+		is := place{node, !shared(role, controlPlane)}
+		if !slices.Contains(said, is) {
+			said = append(said, is)
+			p.occupy(is.node, key, is.alone)
 		}
-		p.occupy(node, key, !share)
 	}
 	for _, m := range st.Members {
 		mark(m.Node, m.Role, m.ControlPlane)
 	}
-	if unit := applied(st); unit != nil {
+	if unit != nil {
 		for _, m := range unit.Members {
 			mark(m.Node, m.Role, m.ControlPlane)
 		}
@@ -258,6 +271,10 @@ func (p *placer) home(st *Status, role schema.EffectiveRole, name string) (*sche
 // fill finds nodes for the members of key that should move or have none.
 func (p *placer) fill(key schema.Key) {
 	inst := p.eff.Instances[key]
+	if p.whole(key, inst) {
+		slices.SortFunc(p.out.Members[key], compareMembers)
+		return
+	}
 	// What policy refuses, what is suspended and what is neither there nor to
 	// run takes no node that another could have.
 	idle := p.denied[key] || inst.Suspend ||
@@ -268,6 +285,15 @@ func (p *placer) fill(key schema.Key) {
 		p.house(key)
 	}
 	slices.SortFunc(p.out.Members[key], compareMembers)
+}
+
+// whole says whether every member of key is somewhere, and none should move.
+func (p *placer) whole(key schema.Key, inst *schema.EffectiveInstance) bool {
+	count := 0
+	for _, r := range inst.Roles {
+		count += r.Count
+	}
+	return len(p.out.Members[key]) == count && len(p.unhappy[key]) == 0
 }
 
 // move finds nodes for the members of key that should move, if any may, and
