@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"berth/reconciler/decide"
+	"berth/reconciler/plan"
 	"berth/schema/authority"
 )
 
@@ -34,6 +35,7 @@ func (r *Reconciler) steps(ctx context.Context, from, to string) ([]decide.Step,
 		return nil, err
 	}
 	slices.Reverse(commits)
+	r.notice(commits)
 	var out []decide.Step
 	if len(commits) == 0 || len(commits) == maxSteps {
 		end := to
@@ -69,7 +71,7 @@ func (r *Reconciler) steps(ctx context.Context, from, to string) ([]decide.Step,
 			return nil, fmt.Errorf("commit %d of %d since %s: %w", i+1, len(commits), short(from), err)
 		}
 		readable = c.ID
-		known, err := r.author(ctx, &s, commits, i)
+		known, err := r.author(ctx, &s, commits, i, slices.ContainsFunc(out, removesMany))
 		if err != nil {
 			return nil, fmt.Errorf("who made %s: %w", short(c.ID), err)
 		}
@@ -89,6 +91,37 @@ func ofEstate(c PathChange) bool {
 	return strings.EqualFold(top, "platform") || strings.EqualFold(top, "tenants")
 }
 
+// removesMany says whether a step removes so much that somebody may have to
+// acknowledge it.
+func removesMany(s decide.Step) bool {
+	n := 0
+	for _, c := range s.Touched {
+		if c.To == "" && ofEstate(c) {
+			n++
+		}
+	}
+	return n > decide.MinDeletions
+}
+
+// awaitsAck says whether a deletion is held until somebody says that it is meant.
+func (r *Reconciler) awaitsAck() bool {
+	st := r.current()
+	return st == nil || slices.ContainsFunc(st.held, func(h plan.Held) bool { return strings.Contains(h.Message, decide.AckTrailer) })
+}
+
+// notice notes when each commit was first seen. A forge's time to tell of one
+// runs from then, also while another is waited for: else many would hold up
+// everybody for as many times as long.
+func (r *Reconciler) notice(commits []Commit) {
+	seen := make(map[string]time.Time, len(commits))
+	for _, c := range commits {
+		if seen[c.ID] = r.awaited[c.ID]; seen[c.ID].IsZero() {
+			seen[c.ID] = r.o.Now()
+		}
+	}
+	r.awaited = seen
+}
+
 func (r *Reconciler) step(ctx context.Context, parent, commit string) (s decide.Step, err error) {
 	s.Commit = commit
 	if s.Touched, err = r.o.Repo.Diff(ctx, parent, commit); err != nil {
@@ -100,14 +133,17 @@ func (r *Reconciler) step(ctx context.Context, parent, commit string) (s decide.
 
 // author fills in who made commits[i], a commit of main: the pull request that
 // brought it, else its signature. It says false while the forge may not know the former yet.
-func (r *Reconciler) author(ctx context.Context, s *decide.Step, commits []Commit, i int) (known bool, err error) {
+// removed says that a commit before it removed so much that this one may be there
+// to acknowledge it.
+func (r *Reconciler) author(ctx context.Context, s *decide.Step, commits []Commit, i int, removed bool) (known bool, err error) {
 	ev, err := r.o.Repo.Evidence(ctx, s.Commit)
 	if err != nil {
 		return false, err
 	}
 	s.By.BreakGlass, s.Acks = asks(ev)
 	s.Payload, s.Signature = ev.Payload, ev.Signature
-	if r.o.Authority == nil || r.o.Forge == nil || ev.Tenant != "" || len(s.Touched) > 0 && len(s.Acks) == 0 && !slices.ContainsFunc(s.Touched, ofEstate) {
+	outside := len(s.Touched) > 0 && len(s.Acks) == 0 && !slices.ContainsFunc(s.Touched, ofEstate)
+	if r.o.Authority == nil || r.o.Forge == nil || ev.Tenant != "" || outside && !removed && !r.awaitsAck() {
 		return true, nil // nobody's right is asked, or no forge would know
 	}
 	pr, ok, err := BroughtBy(ctx, r.o.Repo, r.o.Forge, r.o.Branch, commits, i)
@@ -125,11 +161,8 @@ func (r *Reconciler) author(ctx context.Context, s *decide.Step, commits []Commi
 			return false, err
 		}
 	}
-	if ok || pr.Number != 0 { // the forge knows it, and does not stand for it
+	if ok || pr.Number != 0 || outside { // the forge knows it, and does not stand for it; or nobody has to
 		return true, nil
-	}
-	if r.awaited[s.Commit].IsZero() {
-		r.awaited = map[string]time.Time{s.Commit: r.o.Now()} // only the first unknown one is waited for
 	}
 	return r.o.Now().Sub(r.awaited[s.Commit]) >= r.o.AuthorLag, nil
 }

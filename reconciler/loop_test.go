@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -246,6 +247,7 @@ type forge struct {
 	down   error
 
 	approvers []string // of every pull request
+	asked     int      // how often of a commit's pull requests
 }
 
 func (f *forge) Approvers(context.Context, reconciler.PullRequest) ([]string, error) {
@@ -280,6 +282,7 @@ func (f *forge) Pull(_ context.Context, n int) (reconciler.PullRequest, error) {
 func (f *forge) PullsOf(_ context.Context, commit string) ([]reconciler.PullRequest, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.asked++
 	var out []reconciler.PullRequest
 	for _, p := range f.pulls {
 		if p.Merged && p.MergeCommit == commit {
@@ -646,4 +649,33 @@ func TestApprovalIsFound(t *testing.T) {
 	w.forge.mu.Unlock()
 	review()
 	w.eventually("taken back", blocked(true))
+}
+
+// Commits that the forge knows nothing of are waited for together: many of them
+// hold up nobody for longer than one does.
+func TestUnknownCommitsAreAwaitedTogether(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var later atomic.Int64
+	w.start(func(o *reconciler.Options) {
+		o.Authority, o.AuthorLag = &decide.Authority{Administrators: []string{"root"}}, time.Hour
+		o.Now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
+	})
+	w.eventually("begun", func() bool { return w.revision().Commit == w.git.Tip("main") })
+	for _, name := range []string{"one", "two", "three"} {
+		path, text := instance(name, 1)
+		w.git.MustCommit(t, "pushed", gittest.Commit{Message: name, Files: map[string]string{path: text}})
+	}
+	asked := func() int {
+		w.forge.mu.Lock()
+		defer w.forge.mu.Unlock()
+		return w.forge.asked
+	}
+	before := asked()
+	require.NoError(t, w.git.SetRef("refs/heads/main", w.git.Tip("pushed")))
+	w.eventually("awaited", func() bool { return asked() > before })
+	require.NotEqual(t, w.git.Tip("main"), w.revision().Commit)
+	later.Store(int64(time.Hour + time.Second))
+	w.eventually("decided", func() bool { return w.revision().Commit == w.git.Tip("main") })
+	require.Len(t, w.heldReasons(), 3)
 }

@@ -107,7 +107,7 @@ type Reconciler struct {
 	rollouts *rollouts
 	looks    artifacts
 
-	awaited map[string]time.Time // the commit of which it is not known who made it, and since when; the estate task's own
+	awaited map[string]time.Time // when each commit that is to be decided was first seen; the estate task's own
 
 	mu     sync.Mutex
 	state  *state // replaced whole by each decision; nil before the first

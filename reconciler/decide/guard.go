@@ -209,7 +209,10 @@ func (g *guard) unclear() {
 
 // maxDeletions is how many documents of one tenant, or of the platform, may go
 // in one commit without an acknowledgement, of so many in force.
-func maxDeletions(inForce int) int { return max(5, inForce/10) }
+func maxDeletions(inForce int) int { return max(MinDeletions, inForce/10) }
+
+// MinDeletions are so few that nobody has to acknowledge them.
+const MinDeletions = 5
 
 // tooMany keeps deletions of a tenant that are more than may go at once, unless
 // they are acknowledged: just these, by somebody who may.
