@@ -66,7 +66,10 @@ func newKept(t *testing.T, name, listen string, more map[string]any) *kept {
 			"api_url": k.forge.APIURL(), "owner": "example", "repository": name, "login": demoApp + "[bot]",
 			"token": file("token", demoToken), "webhook_secret": file("secret", "webhook secret of "+name),
 		},
-		"api":            map[string]any{"tokens": []any{map[string]any{"login": "boris-bio", "token": file("boris", strings.Repeat(name, 8))}}},
+		"api": map[string]any{"tokens": []any{
+			map[string]any{"login": "boris-bio", "token": file("boris", strings.Repeat(name, 8))},
+			map[string]any{"login": "petra-phys", "token": file("petra", strings.Repeat("petra", 8))},
+		}},
 		"memory_runtime": map[string]any{"directory": filepath.Join(k.dir, "world")},
 		"interval":       "200ms", "poll": "1h", "flush_window": "50ms",
 	}

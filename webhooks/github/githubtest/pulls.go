@@ -1,6 +1,7 @@
 package githubtest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -166,6 +167,12 @@ func (s *Server) close(p *pull, mergeCommit, by string) Delivery {
 // Merge merges a pull request as by a click and returns the commit on the base
 // branch.
 func (s *Server) Merge(number int, method Method, by string) (string, error) {
+	return s.MergeSaying(number, method, by, "")
+}
+
+// MergeSaying is Merge with a message that whoever merges wrote; "" is the one
+// GitHub proposes. A rebase has none.
+func (s *Server) MergeSaying(number int, method Method, by, message string) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.sync(); err != nil {
@@ -176,7 +183,7 @@ func (s *Server) Merge(number int, method Method, by string) (string, error) {
 		return "", fmt.Errorf("merge %d: %w that is open", number, errNoPull)
 	}
 	tip := s.branches[p.base]
-	commit, err := s.join(p, tip, method, by)
+	commit, err := s.join(p, tip, method, by, message)
 	if err != nil {
 		return "", err
 	}
@@ -199,14 +206,14 @@ func (s *Server) Merge(number int, method Method, by string) (string, error) {
 }
 
 // join makes the commits of a merge and returns the last.
-func (s *Server) join(p *pull, tip string, method Method, by string) (string, error) {
+func (s *Server) join(p *pull, tip string, method Method, by, message string) (string, error) {
 	tree, ok := s.git.merge(tip, p.head)
 	if !ok {
 		return "", fmt.Errorf("pull request %d is not mergeable: it conflicts with %s", p.number, p.base)
 	}
 	switch method {
 	case Squash:
-		return s.git.commit(tree, fmt.Sprintf("%s (#%d)", p.title, p.number), by, s.now(), tip)
+		return s.git.commit(tree, cmp.Or(message, fmt.Sprintf("%s (#%d)", p.title, p.number)), by, s.now(), tip)
 	case Rebase:
 		log, err := s.git.log(p.forkedAt, p.head)
 		if err != nil {
@@ -224,8 +231,8 @@ func (s *Server) join(p *pull, tip string, method Method, by string) (string, er
 		}
 		return at, nil
 	}
-	message := fmt.Sprintf("Merge pull request #%d from %s/%s\n\n%s", p.number, s.o.Owner, p.branch, p.title)
-	return s.git.commit(tree, message, by, s.now(), tip, p.head)
+	proposed := fmt.Sprintf("Merge pull request #%d from %s/%s\n\n%s", p.number, s.o.Owner, p.branch, p.title)
+	return s.git.commit(tree, cmp.Or(message, proposed), by, s.now(), tip, p.head)
 }
 
 // ClosePull closes a pull request without merging it.
