@@ -42,12 +42,15 @@ type governed struct {
 	stop     func()
 }
 
-func newGoverned(t *testing.T, more map[string]string) *governed {
+// newGoverned has something more in its berth.yaml, and in its estate.
+func newGoverned(t *testing.T, config map[string]any, more map[string]string) *governed {
 	t.Helper()
 	t.Parallel()
 	listen, err := freePort()
 	require.NoError(t, err)
-	g := &governed{kept: newKept(t, "lattice", listen, map[string]any{"listen": listen}), listen: listen}
+	said := map[string]any{"listen": listen}
+	maps.Copy(said, config)
+	g := &governed{kept: newKept(t, "lattice", listen, said), listen: listen}
 	if len(more) > 0 {
 		g.git.MustCommit(t, "main", gittest.Commit{Message: "more", Files: more})
 		require.NoError(t, g.forge.Sync())
@@ -183,7 +186,7 @@ func trainOf(workers int) map[string]string {
 func TestApprovalGivesTheRight(t *testing.T) {
 	for _, method := range []githubtest.Method{githubtest.Merge, githubtest.Squash, githubtest.Rebase} {
 		t.Run(string(method), func(t *testing.T) {
-			g := newGoverned(t, nil)
+			g := newGoverned(t, nil, nil)
 			pull, branch := g.open(viewer, gittest.Commit{Message: "train", Files: trainOf(1)})
 			require.Contains(t, g.check(pull, "failure"), "apps.instance.create")
 			review := g.approve(pull, projectAdmin)
@@ -221,7 +224,7 @@ func TestApprovalGivesTheRight(t *testing.T) {
 // and the pull request says whom to ask; the API shows what is in force. It comes
 // into force by the hand of somebody who may.
 func TestMergedWithoutTheRight(t *testing.T) {
-	g := newGoverned(t, nil)
+	g := newGoverned(t, nil, nil)
 	path := pathOf(t, demoKey)
 	pull, _ := g.open(projectAdmin, gittest.Commit{Message: "train", Files: trainOf(1)})
 	g.check(pull, "success")
@@ -272,7 +275,7 @@ func TestMergedWithoutTheRight(t *testing.T) {
 // once the forge has had its time to tell, and what others merge meanwhile comes
 // into force after it, in order.
 func TestPushedByNobody(t *testing.T) {
-	g := newGoverned(t, nil)
+	g := newGoverned(t, nil, nil)
 	g.git.MustCommit(t, "main", gittest.Commit{Message: "quick", Author: "Anna <anna-lattice@example.org>", Files: trainOf(1)})
 	require.NoError(t, g.forge.Sync())
 	pull, _ := g.open("dora-genomes", gittest.Commit{Message: "assembly", Files: map[string]string{pathOf(t, neighbourKey): g.neighbour}})
@@ -311,7 +314,7 @@ func (g *governed) read(path string) string {
 func TestBreakGlassIsTheAuthors(t *testing.T) {
 	for _, method := range []githubtest.Method{githubtest.Merge, githubtest.Squash} {
 		t.Run(string(method), func(t *testing.T) {
-			g := newGoverned(t, nil)
+			g := newGoverned(t, nil, nil)
 			path := pathOf(t, demoKey)
 			pull, _ := g.open(superadmin, gittest.Commit{Message: "train", Files: trainOf(1)})
 			g.check(pull, "failure")
@@ -345,7 +348,7 @@ func TestAcknowledgedByItsAuthor(t *testing.T) {
 		more[path] = fmt.Sprintf("apiVersion: berth/v1\nkind: Project\nmetadata: {name: p%d}\nspec: {display_name: p%d}\n", i, i)
 		gone = append(gone, path)
 	}
-	g := newGoverned(t, more)
+	g := newGoverned(t, nil, more)
 	pull, _ := g.open(tenantOwner, gittest.Commit{Message: "tidy up", Remove: gone})
 	found := regexp.MustCompile(`Berth-Ack-Delete: ([0-9a-f]+)`).FindStringSubmatch(g.check(pull, "failure"))
 	require.NotNil(t, found, "the check says what to write")
@@ -375,7 +378,7 @@ func TestAcknowledgedByItsAuthor(t *testing.T) {
 func TestRulesOfTheBaseCount(t *testing.T) {
 	const policy = "tenants/physics/policy.yaml"
 	narrow := "apiVersion: berth/v1\nkind: Policy\nmetadata: {name: policy}\nspec: {max_gpus_per_instance: 2}\n"
-	g := newGoverned(t, map[string]string{policy: narrow})
+	g := newGoverned(t, nil, map[string]string{policy: narrow})
 	train := pathOf(t, demoKey)
 	both := map[string]string{rolesOfTheLab: strings.Replace(g.read(rolesOfTheLab), "role: project_viewer", "role: project_admin", 1)}
 	require.NotEqual(t, g.read(rolesOfTheLab), both[rolesOfTheLab])
@@ -400,4 +403,24 @@ func TestRulesOfTheBaseCount(t *testing.T) {
 	g.mergeAs(pull, githubtest.Merge, tenantOwner, "")
 	g.until("running, larger", demoKey, func(s *plan.Status) bool { return running(s) && countRunning(s) == 3 })
 	require.NotContains(t, g.held(), train)
+}
+
+// What a roll-out does not let come into force yet is held, whoever asks for it,
+// and said in the check; once it is let, the next commit brings it.
+func TestFeaturesAreHeldBack(t *testing.T) {
+	g := newGoverned(t, map[string]any{"features": map[string]any{"instance_changes": false}}, nil)
+	pull, _ := g.open(projectAdmin, gittest.Commit{Message: "train", Files: trainOf(1)})
+	require.Contains(t, g.check(pull, "failure"), "are switched off here")
+	g.mergeAs(pull, githubtest.Merge, projectAdmin, "")
+	require.Equal(t, map[string]string{pathOf(t, demoKey): load.HeldDenied}, g.held())
+
+	g.stop()
+	config, err := os.ReadFile(g.path)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(g.path, []byte(strings.Replace(string(config), "instance_changes: false", "instance_changes: true", 1)), 0o600))
+	g.start()
+	pull, _ = g.open(projectAdmin, gittest.Commit{Message: "words", Files: map[string]string{"README.md": "words\n"}})
+	g.mergeAs(pull, githubtest.Merge, projectAdmin, "")
+	g.until("running", demoKey, running)
+	require.Empty(t, g.held())
 }
