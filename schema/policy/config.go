@@ -3,6 +3,8 @@ package policy
 import (
 	"bytes"
 	"encoding/json"
+
+	"berth/schema"
 )
 
 // overlayConfig lays an instance's config over its version's parameters, field
@@ -10,6 +12,20 @@ import (
 // from the reader, which checked them; what is no JSON object counts as empty.
 func overlayConfig(under, over json.RawMessage) json.RawMessage {
 	return canonical(merge(object(under), object(over)))
+}
+
+// configs are the configs of instances that say nothing of their own, by their
+// versions: most say nothing, and a version's parameters are laid out once.
+type configs map[*schema.AppVersion]json.RawMessage
+
+func (c configs) of(v *schema.AppVersion, over json.RawMessage) json.RawMessage {
+	if len(over) > 0 {
+		return overlayConfig(v.Spec.Manifest.Parameters, over)
+	}
+	if _, ok := c[v]; !ok {
+		c[v] = overlayConfig(v.Spec.Manifest.Parameters, nil)
+	}
+	return c[v]
 }
 
 // canonical is a value that was read as JSON, as canonical JSON: writing it

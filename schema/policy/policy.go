@@ -17,6 +17,7 @@ type Option func(*options)
 type options struct {
 	existing func(schema.Key) bool
 	today    string
+	configs  configs
 }
 
 // Existing tells which instances exist already. A disabled app or version
@@ -35,7 +36,7 @@ func At(day string) Option {
 }
 
 func with(opts []Option) options {
-	o := options{existing: func(schema.Key) bool { return false }}
+	o := options{existing: func(schema.Key) bool { return false }, configs: configs{}}
 	for _, opt := range opts {
 		opt(&o)
 	}
@@ -112,7 +113,7 @@ func judgeProject(p *schema.Platform, t *schema.TenantEstate, project *schema.Pr
 		j.catalog()
 		j.modes()
 		j.artifacts()
-		j.effective(who)
+		j.effective(who, o.configs)
 		j.counted(counts)
 		j.becomes(o.today)
 		all = append(all, j)
@@ -185,14 +186,14 @@ func (j *judgement) listed(field, value string, k list) {
 }
 
 // effective applies policy to the instance.
-func (j *judgement) effective(who []schema.UnixUser) {
+func (j *judgement) effective(who []schema.UnixUser, configs configs) {
 	i, version := j.instance, j.version
 	j.result = &schema.EffectiveInstance{
 		Key: i.Key, UID: i.UID, Suspend: i.Suspend || i.Spec.SharedRuntime != "", DisplayName: i.Spec.DisplayName,
 		App: i.Spec.App, Version: i.Spec.Version, RuntimeBackend: version.Spec.RuntimeBackend,
 		OperatingMode: i.Spec.OperatingMode, ControlPlaneScope: i.Spec.ControlPlaneScope, TenantBoundaryMode: i.Spec.TenantBoundaryMode,
 		DesiredState: i.Spec.DesiredState, Regions: j.regions(), Roles: j.roles(),
-		Config: overlayConfig(version.Spec.Manifest.Parameters, i.Spec.Config), Users: who, OnJobs: i.Spec.OnJobs, SharedRuntime: i.Spec.SharedRuntime,
+		Config: configs.of(version, i.Spec.Config), Users: who, OnJobs: i.Spec.OnJobs, SharedRuntime: i.Spec.SharedRuntime,
 	}
 }
 
