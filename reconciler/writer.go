@@ -463,6 +463,7 @@ func (w *writer) delay() time.Duration {
 
 // push writes what is pending as one commit.
 func (w *writer) push(ctx context.Context) error {
+	var last error // of the last try, if it met another writer
 	for range 5 {
 		w.mu.Lock()
 		if w.fatal != nil {
@@ -513,6 +514,7 @@ func (w *writer) push(ctx context.Context) error {
 			w.mu.Unlock()
 		}
 		if errors.Is(err, ErrConflict) {
+			last = err
 			if err := w.rebase(ctx); err != nil {
 				return w.failed(err)
 			}
@@ -524,6 +526,10 @@ func (w *writer) push(ctx context.Context) error {
 		w.mu.Lock()
 		w.landed(tip, b, upTo)
 		w.mu.Unlock()
+		last = nil
+	}
+	if last != nil {
+		return w.failed(last) // others are always first; who waits is told, and it is tried again
 	}
 	return nil // still changing; the next wake goes on
 }

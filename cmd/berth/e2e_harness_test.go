@@ -484,7 +484,7 @@ func (s *scene) logged(since int64, text string) (lines []string, end int64) {
 // sync runs `berth sync --once` beside or instead of a daemon.
 func (s *scene) sync(timeout string) (code int, output string) {
 	s.Helper()
-	config, _, err := s.configure(daemonConfig{name: "sync", url: s.git.URL, more: map[string]any{"interval": "1s"}})
+	config, _, err := s.configure(daemonConfig{name: "sync", url: s.git.URL, more: map[string]any{"interval": "1s", "authority": s.config.more["authority"]}})
 	require.NoError(s, err)
 	ctx, cancel := context.WithTimeout(s.Context(), 2*patience)
 	defer cancel()

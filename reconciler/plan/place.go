@@ -546,8 +546,16 @@ func (p *placer) why(key schema.Key, inst *schema.EffectiveInstance, role schema
 	}
 	if taken > 0 {
 		var by []string
+		others := 0 // what another tenant has is no one else's to know
 		for _, k := range slices.SortedFunc(maps.Keys(nodes), schema.Key.Compare) {
-			by = append(by, list(nodes[k])+" by "+unitName(k))
+			if k.Tenant == key.Tenant {
+				by = append(by, list(nodes[k])+" by "+unitName(k))
+			} else {
+				others += len(nodes[k])
+			}
+		}
+		if others > 0 {
+			by = append(by, fmt.Sprintf("%d by other tenants", others))
 		}
 		parts = append(parts, fmt.Sprintf("%d taken (%s)", taken, list(by)))
 	}

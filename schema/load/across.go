@@ -278,9 +278,20 @@ func conflict(c claimant, is string, other claimant) schema.Diagnostic {
 	case "user":
 		path, message, rule = parent(c.path)+".login", fmt.Sprintf("the Unix user %s is %s's already", name, is), oneLogin
 	}
+	if c.doc.key.Tenant != other.doc.key.Tenant {
+		// Whose it is, and where that stands, is another tenant's to tell.
+		return found(c.doc, path, schema.SeverityError, "conflict.unix-user", fmt.Sprintf("the %s is taken by somebody of another tenant: %s", what(kind, name), rule))
+	}
 	there := other.doc.header.At(other.path)
 	return found(c.doc, path, schema.SeverityError, "conflict.unix-user",
 		fmt.Sprintf("%s (%s:%d): %s", message, there.File, there.Line, rule))
+}
+
+func what(kind, name string) string {
+	if kind == "name" || kind == "user" {
+		return "Unix user " + name
+	}
+	return "uid " + name
 }
 
 // What holds of Unix users.

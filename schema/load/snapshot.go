@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	slashed "path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -56,16 +57,56 @@ func blobHash(size int64) hash.Hash {
 
 // Dir is the directory root as a snapshot, as Git would store it: links are
 // told, never followed, and .git is left out. It is read at once.
-func Dir(root string) (schema.Snapshot, error) {
+func Dir(root string) (schema.Snapshot, error) { return DirWith(root, nil) }
+
+// DirWith is Dir with what stands in other directories in the place of tenants'
+// own, by tenant, as Berth composes them (requirement F8): of a tenant's directory
+// in root only tenant.yaml is read, and of the other one everything but that, what
+// is hidden in it, and files such as LICENSE.
+func DirWith(root string, tenants map[string]string) (schema.Snapshot, error) {
 	m := &memory{files: map[string][]schema.File{}, data: map[string][]byte{}}
-	info, err := os.Stat(root)
+	own := func(path string) bool {
+		rest, below := strings.CutPrefix(path, "tenants/")
+		name, file, _ := strings.Cut(rest, "/")
+		return below && hasKey(tenants, name) && file != "tenant.yaml" && path != "tenants/"+name
+	}
+	err := m.walk(root, "", func(path string, dir bool) bool {
+		top, _, nested := strings.Cut(path, "/")
+		if dir {
+			return (nested || ours(schema.Part{Name: top, Dir: true})) && !own(path)
+		}
+		return nested && !own(path) // the root's own files are not the estate's
+	})
 	if err != nil {
 		return nil, err
 	}
-	if !info.IsDir() {
-		return nil, fmt.Errorf("%s is no directory", root)
+	for _, name := range slices.Sorted(maps.Keys(tenants)) {
+		at := "tenants/" + name
+		if err := m.walk(tenants[name], at, func(path string, dir bool) bool {
+			file := strings.TrimPrefix(path, at+"/")
+			if strings.Contains(file, "/") {
+				return true
+			}
+			return file != "tenant.yaml" && !strings.HasPrefix(file, ".") && (dir || strings.Contains(file, "."))
+		}); err != nil {
+			return nil, err
+		}
 	}
-	err = filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
+	m.seal()
+	return m, nil
+}
+
+// walk adds the files of a directory as they stand at a path of the snapshot, those
+// that pick takes, which is asked of directories too.
+func (m *memory) walk(root, at string, pick func(path string, dir bool) bool) error {
+	info, err := os.Stat(root)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("%s is no directory", root)
+	}
+	return filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -73,24 +114,24 @@ func Dir(root string) (schema.Snapshot, error) {
 		if err != nil {
 			return err
 		}
-		path := filepath.ToSlash(rel)
-		if entry.Name() == ".git" && path != "." {
-			if up := filepath.ToSlash(filepath.Dir(rel)); up != "." {
-				m.add(schema.File{Path: up, Mode: schema.ModeSubmodule, Blob: BlobID(nil)}, nil)
+		path := slashed.Join(at, filepath.ToSlash(rel))
+		if entry.Name() == ".git" && rel != "." {
+			if up := filepath.Dir(rel); up != "." {
+				m.add(schema.File{Path: slashed.Dir(path), Mode: schema.ModeSubmodule, Blob: BlobID(nil)}, nil)
 			}
 			if entry.IsDir() {
 				return fs.SkipDir
 			}
 			return nil
 		}
-		if entry.IsDir() {
-			if skip := !strings.Contains(path, "/") && path != "." && !ours(schema.Part{Name: path, Dir: true}); skip {
+		if rel != "." && !pick(path, entry.IsDir()) {
+			if entry.IsDir() {
 				return fs.SkipDir
 			}
 			return nil
 		}
-		if !strings.Contains(path, "/") {
-			return nil // the root's own files are not the estate's
+		if entry.IsDir() {
+			return nil
 		}
 		f, data, err := readEntry(name, path, entry)
 		if err != nil {
@@ -99,11 +140,6 @@ func Dir(root string) (schema.Snapshot, error) {
 		m.add(f, data)
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	m.seal()
-	return m, nil
 }
 
 func readEntry(name, path string, entry fs.DirEntry) (schema.File, []byte, error) {
