@@ -26,7 +26,8 @@ type validation struct {
 		Waiting int `json:"waiting"`
 	} `json:"summary"`
 
-	prefix string // of the estate, from the working directory
+	prefix  string            // of the estate, from the working directory
+	tenants map[string]string // where those are that stand in directories of their own, by tenant
 }
 
 func (v *validation) write(w io.Writer, form string) error {
@@ -97,7 +98,15 @@ func (v *validation) github(w io.Writer) error {
 	return err
 }
 
-func (v *validation) file(d schema.Diagnostic) string { return path.Join(v.prefix, d.File) }
+// file is where people find the file of a finding.
+func (v *validation) file(d schema.Diagnostic) string {
+	rest, below := strings.CutPrefix(d.File, "tenants/")
+	name, in, _ := strings.Cut(rest, "/")
+	if dir, own := v.tenants[name]; below && own && in != "tenant.yaml" {
+		return path.Join(dir, in)
+	}
+	return path.Join(v.prefix, d.File)
+}
 
 // The parts of SARIF 2.1.0 that code scanning reads.
 type (

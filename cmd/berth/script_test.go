@@ -12,7 +12,8 @@ func TestMain(m *testing.M) {
 }
 
 // The scripts tell what the commands promise. $LAB is examples/lab, $CHANGES is
-// examples/lab-changes, $CAMPUS is examples/campus.
+// examples/lab-changes, $CAMPUS is examples/campus, $CHEMISTRY is
+// examples/lab-chemistry.
 func TestScripts(t *testing.T) {
 	lab, err := os.Getwd()
 	if err != nil {
@@ -26,6 +27,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("LAB", lab+"/../../examples/lab")
 			env.Setenv("CAMPUS", lab+"/../../examples/campus")
+			env.Setenv("CHEMISTRY", lab+"/../../examples/lab-chemistry")
 			env.Setenv("CHANGES", lab+"/../../examples/lab-changes")
 			return nil
 		},

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
@@ -19,12 +20,16 @@ func newValidateCmd() *cobra.Command {
 	var (
 		output string
 		again  bool
+		own    map[string]string
 	)
 	cmd := &cobra.Command{
 		Use:   "validate [DIR]",
 		Short: "check a whole estate",
 		Long: `Check a whole estate: every document, what documents say about each other, and
 what policy makes of the instances.
+
+With --tenant NAME=DIR, DIR is the repository that this tenant has of its own: it
+stands in the place of tenants/NAME, but for tenant.yaml, as it does for Berth.
 
 With --watch, check it again whenever a file changes, until interrupted.
 
@@ -46,7 +51,7 @@ Exit status: 0 clean, 1 errors were found, 2 usage; with --watch 0.`,
 				return &exitError{1, err}
 			}
 			once := func() error {
-				v, err := validate(cmd.Context(), loader, dir)
+				v, err := validate(cmd.Context(), loader, dir, own)
 				if err != nil {
 					return err
 				}
@@ -63,18 +68,20 @@ Exit status: 0 clean, 1 errors were found, 2 usage; with --watch 0.`,
 			}
 			return watch(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), rounds{
 				what: dir, once: once, text: output == "text",
-				scan: func() (sight, error) { return seeEstate(dir) },
+				scan: func() (sight, error) { return seeEstate(dir, slices.Collect(maps.Values(own))...) },
 			})
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "text", strings.Join(findingForms(), ", "))
+	cmd.Flags().StringToStringVar(&own, "tenant", nil, "NAME=DIR: a tenant whose documents are in a directory of their own; may be repeated")
 	cmd.Flags().BoolVar(&again, "watch", false, "check again whenever a file changes")
 	return cmd
 }
 
-// validate reads the estate in dir.
-func validate(ctx context.Context, loader *load.Loader, dir string) (*validation, error) {
-	snap, err := load.Dir(dir)
+// validate reads the estate in dir, and of tenants what is in directories of their
+// own.
+func validate(ctx context.Context, loader *load.Loader, dir string, tenants map[string]string) (*validation, error) {
+	snap, err := load.DirWith(dir, tenants)
 	if err != nil {
 		return nil, &exitError{2, fmt.Errorf("validate: %w", err)}
 	}
@@ -91,6 +98,10 @@ func validate(ctx context.Context, loader *load.Loader, dir string) (*validation
 	v := &validation{
 		Format:      "berth.validate/v1",
 		Diagnostics: slices.Concat(r.Diagnostics, policy.Findings(effective.Decisions), policy.Wider(r.Desired)),
+	}
+	v.tenants = map[string]string{}
+	for name, at := range tenants {
+		v.tenants[name] = filepath.ToSlash(filepath.Clean(at))
 	}
 	if !filepath.IsAbs(dir) {
 		v.prefix = filepath.ToSlash(filepath.Clean(dir))

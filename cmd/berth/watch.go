@@ -190,10 +190,14 @@ func difference(a, b map[string]string) []string {
 	return slices.Compact(out)
 }
 
-// seeEstate sees the documents of the estate in root.
-func seeEstate(root string) (sight, error) {
+// seeEstate sees the documents of the estate in root, and what tenants have in
+// directories of their own.
+func seeEstate(root string, tenants ...string) (sight, error) {
 	s := sight{stamps: map[string]string{}}
 	err := s.tree(root, "", ofEstate)
+	for _, dir := range tenants {
+		err = errors.Join(err, s.tree(dir, dir+"/", func(string) bool { return true }))
+	}
 	return s, err
 }
 

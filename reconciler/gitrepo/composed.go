@@ -58,7 +58,7 @@ func (t TenantRepository) String() string { return t.URL + " " + t.Branch }
 type Composition struct {
 	Tenants []Tenant
 	// Document reads a tenant.yaml; nil if it names no repository, and not ok if it
-	// is not valid.
+	// is not valid. Nil: none names one.
 	Document func(ctx context.Context, tenant string, document []byte) (repository *TenantRepository, ok bool)
 	// Wait is how long one Fetch waits for tenants' repositories; what is fetched
 	// later is taken over by a later one. Zero: three seconds.
@@ -90,6 +90,9 @@ func OpenComposed(ctx context.Context, o Options, c Composition) (*Composed, err
 	}
 	if c.MaxTenant == 0 {
 		c.MaxTenant = defaultMaxTenant
+	}
+	if c.Document == nil {
+		c.Document = func(context.Context, string, []byte) (*TenantRepository, bool) { return nil, true }
 	}
 	k := &composer{
 		composition: c, links: map[plumbing.Hash]link{}, composedOf: map[plumbing.Hash]plumbing.Hash{},

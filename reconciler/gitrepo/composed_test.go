@@ -183,12 +183,13 @@ func TestComposedTenantsStayInTheirPlace(t *testing.T) {
 	node, _ := w.platform.Read("main", "platform/nodes/gpu-1.yaml")
 	w.tenants["physics"].MustCommit(t, "main", gittest.Commit{Message: "mine", Files: map[string]string{
 		"platform/nodes/gpu-1.yaml": "mine\n", "tenants/biology/policy.yaml": "mine\n", "README.md": "mine\n", "tenant.yaml/x": "mine\n",
+		".github/workflows/check.yaml": "about the repository\n", "LICENSE": "about the repository\n",
 	}})
 	tip := w.tip(r)
 	changes, err := r.Diff(t.Context(), first.Main, tip)
 	require.NoError(t, err)
 	require.Equal(t, []string{"tenants/physics/README.md", "tenants/physics/platform/nodes/gpu-1.yaml", "tenants/physics/tenants/biology/policy.yaml"}, paths(changes))
-	require.Equal(t, node+"\n", contents(t, r.Repo, tip)["platform/nodes/gpu-1.yaml"]+"\n")
+	require.Equal(t, node, contents(t, r.Repo, tip)["platform/nodes/gpu-1.yaml"])
 
 	// What is in force is made of the estate's history, which the tenants' own
 	// histories are not: a file of theirs is none of the platform's.

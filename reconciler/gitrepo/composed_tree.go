@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/go-git/go-git/v5/plumbing"
 
@@ -73,6 +74,13 @@ func (b *builder) directory(entries []entry, name string) ([]entry, error) {
 	return nil, nil
 }
 
+// passedOver says of what stands in the root of a tenant's repository that it is
+// about the repository and not of the estate: what is hidden, such as .github, and
+// files such as LICENSE. schema/load reads directories by the same rule.
+func passedOver(e entry) bool {
+	return strings.HasPrefix(e.name, ".") || !e.dir() && !strings.Contains(e.name, ".")
+}
+
 // joined is a tenant's directory: its tenant.yaml as in own, and everything else
 // as in other, whatever that holds.
 func (b *builder) joined(own, other plumbing.Hash) (plumbing.Hash, error) {
@@ -86,7 +94,7 @@ func (b *builder) joined(own, other plumbing.Hash) (plumbing.Hash, error) {
 	}
 	file := named(of, tenantFile)
 	file.name = tenantFile
-	return b.put(with(rest, file)), nil
+	return b.put(with(slices.DeleteFunc(rest, passedOver), file)), nil
 }
 
 // tenant is a tree of the estate with a tenant's directory holding, besides its
