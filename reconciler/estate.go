@@ -102,7 +102,7 @@ func (r *Reconciler) decide(ctx context.Context, st *state, tips Tips, unread bo
 	records, events := decisionRecords(d.Verdicts, tips.InForce, r.o.Now()), entitlementEvents(d.Verdicts, d.Desired, r.o.Now())
 	switch {
 	case was.Tree == nil:
-		records, events = []audit.Record{adopted(main, len(d.Verdicts), r.o.Now())}, nil
+		records = []audit.Record{adopted(main, len(d.Verdicts), r.o.Now())}
 	case decided == main && st != nil && st.inForce != tips.InForce:
 		// It was decided and written, and what there is to tell of it was not.
 		if records, events, err = r.missed(ctx, st, tips); err != nil {
@@ -180,6 +180,17 @@ func (s *state) denied(key schema.Key) string {
 		}
 	}
 	return ""
+}
+
+// refused says what policy no longer allows of a unit that is there; nil: it
+// complies.
+func (s *state) refused(key schema.Key) *schema.Noncompliance {
+	for i := range s.effective.Noncompliant {
+		if s.effective.Noncompliant[i].Key == key {
+			return &s.effective.Noncompliant[i]
+		}
+	}
+	return nil
 }
 
 // pauseFile stops every effect while it stands.
@@ -330,6 +341,13 @@ func (r *Reconciler) enforce(ctx context.Context, old, st *state, records []audi
 	changed := changedUnits(old, st, mem)
 	merged := r.merged(ctx, oldMain, st.main)
 	causes := attribute(merged, st.main, changed)
+	if old != nil && old.main == st.main {
+		for _, key := range changed { // no commit did this: a day began, or something could be read again
+			if s := mem[key]; s != nil && s.Revision != "" {
+				causes[key] = s.Revision
+			}
+		}
+	}
 	var wasHeld []plan.Held
 	if old != nil {
 		wasHeld = old.held
@@ -347,7 +365,11 @@ func (r *Reconciler) enforce(ctx context.Context, old, st *state, records []audi
 			}
 		}
 	}
-	r.writer.record(records...)
+	var before *schema.Effective
+	if old != nil {
+		before = old.effective
+	}
+	r.writer.record(append(records, fateRecords(before, st.effective, st.main, r.o.Now())...)...)
 	r.writer.announce(events...)
 	r.stand(st)
 	r.writer.revise(func(rev *Revision) {
@@ -388,7 +410,7 @@ func decided(key schema.Key, st *state, prev *plan.Status, commit string) plan.S
 	case s.Phase == plan.PhaseDeleted || s.Phase == plan.PhaseDeleting:
 		s.Phase = plan.PhaseRequested // declared again before it was gone
 	}
-	v := unitView{pending: true, denied: st.denied(key), prev: &s, want: want, members: st.placement.Members[key], attempt: s.Attempt, plan: plan.Plan{Key: key},
+	v := unitView{pending: true, denied: st.denied(key), refused: st.refused(key), prev: &s, want: want, members: st.placement.Members[key], attempt: s.Attempt, plan: plan.Plan{Key: key},
 		observed: plan.Observed{Key: key, Presence: plan.Unknown, Reason: "not looked at since this change"}}
 	if s.Observed != nil {
 		v.observed = *s.Observed

@@ -229,10 +229,44 @@ func TestGraceEnds(t *testing.T) {
 	w.eventually("running", w.phase("train", plan.PhaseRunning))
 	w.put(map[string]string{"tenants/physics/policy.yaml": "apiVersion: berth/v1\nkind: Policy\nmetadata: {name: policy}\nspec:\n  max_gpus_per_instance: 0\n  noncompliant: {action: stop, grace_until: \"2026-03-03\"}\n"})
 	w.eventually("decided", func() bool { return w.revision().Commit == w.git.Tip("main") })
+	w.eventually("warned", func() bool {
+		return strings.Contains(message(w.status("train"), "PolicyCompliant"), "goes on until 2026-03-03")
+	})
+	revision := w.status("train").Revision
+	w.put(map[string]string{"README.md": "somebody else's\n", "tenants/physics/projects/lab/broken.txt": "not yet\n"})
+	w.eventually("decided", func() bool { return w.revision().Commit == w.git.Tip("main") })
 	day.Store(1)
 	time.Sleep(300 * time.Millisecond) // several passes
 	require.Equal(t, plan.PhaseRunning, w.status("train").Phase)
 	require.Zero(t, w.world.Calls("stop"))
 	day.Store(2)
 	w.eventually("stopped", w.phase("train", plan.PhaseStopped))
+	w.eventually("told", func() bool {
+		return strings.Contains(message(w.status("train"), "Ready"), "its grace ended on 2026-03-03")
+	})
+	require.Equal(t, "False", condition(w.status("train"), "PolicyCompliant"))
+	require.Contains(t, message(w.status("train"), "PolicyCompliant"), "tenants/physics/policy.yaml:5")
+	require.Equal(t, revision, w.status("train").Revision, "nobody's later commit is blamed")
+	fates := map[string]string{}
+	w.eventually("audited", func() bool {
+		for _, r := range w.audited() {
+			if r.Key == trainKey && r.Source != "" {
+				fates[r.Action] = r.Source
+			}
+		}
+		return len(fates) == 3
+	})
+	const rule = "tenants/physics/policy.yaml:6"
+	require.Equal(t, map[string]string{"policy.stopping": rule, "policy.stopped": rule, "runtime.stop": rule}, fates)
+}
+
+func message(s *plan.Status, typ string) string {
+	if s != nil {
+		for _, c := range s.Conditions {
+			if c.Type == typ {
+				return c.Message
+			}
+		}
+	}
+	return ""
 }

@@ -57,16 +57,49 @@ func adopted(commit string, documents int, now time.Time) audit.Record {
 }
 
 // effectRecord is the audit record of one action on what runs.
-func effectRecord(key schema.Key, s *plan.Status, o plan.Outcome, attempt int, now time.Time) audit.Record {
+func effectRecord(key schema.Key, s *plan.Status, o plan.Outcome, attempt int, refused *schema.Noncompliance, now time.Time) audit.Record {
 	r := audit.Record{
 		OccurredAt: now, CorrelationID: s.CorrelationID, Actor: itself, Action: "runtime." + string(o.Verb), Key: key,
 		OrgID: key.Tenant, ProjectID: key.ProjectID(), Verdict: audit.Allowed, Commit: s.Revision,
 		Rule: fmt.Sprintf("%s/%d", o.ActionID, attempt), Reason: strings.TrimSpace(string(o.State) + " " + o.Member),
 	}
+	if refused != nil && refused.Fate == schema.FateStopped && refused.Source != nil {
+		r.Source = place(*refused.Source) // policy does it, whatever commit came last
+		r.Reason += ": " + fateMessage(refused)
+	}
 	if o.State != plan.Done {
 		r.Verdict, r.Reason = audit.Failed, r.Reason+": "+o.Error
 	}
 	return r
+}
+
+// fateRecords are the audit records of instances that policy does something
+// else with than before: that it no longer allows them, and what becomes of them.
+func fateRecords(old, now *schema.Effective, commit string, at time.Time) []audit.Record {
+	was := map[schema.Key]schema.Fate{}
+	if old != nil {
+		for _, n := range old.Noncompliant {
+			was[n.Key] = n.Fate
+		}
+	}
+	var out []audit.Record
+	for _, n := range now.Noncompliant {
+		if was[n.Key] == n.Fate {
+			continue
+		}
+		r := audit.Record{
+			OccurredAt: at, CorrelationID: correlation(commit), Actor: itself, Action: "policy." + string(n.Fate), Key: n.Key,
+			OrgID: n.Key.Tenant, ProjectID: n.Key.ProjectID(), Verdict: audit.Held, Rule: "noncompliant", Reason: fateMessage(&n), Commit: commit,
+		}
+		if n.Fate == schema.FateStopped {
+			r.Verdict = audit.Allowed
+		}
+		if n.Source != nil {
+			r.Source = place(*n.Source)
+		}
+		out = append(out, r)
+	}
+	return out
 }
 
 // entitlementEvents are the events of entitlements that verdicts let through.

@@ -19,12 +19,13 @@ type unitView struct {
 	members  []plan.Member             // placement
 	plan     plan.Plan                 // what is still to do, from observed
 	observed plan.Observed
-	outcomes []plan.Outcome // of this pass; nil: nothing was applied
-	acting   bool           // the plan is about to be applied
-	pending  bool           // decided, and not looked at since
-	denied   string         // why a change of the unit's document waits for somebody's right
-	paused   string         // why nothing may be done
-	waits    string         // what holds up the plan that is applied, such as jobs
+	outcomes []plan.Outcome        // of this pass; nil: nothing was applied
+	acting   bool                  // the plan is about to be applied
+	pending  bool                  // decided, and not looked at since
+	refused  *schema.Noncompliance // what policy no longer allows of it, and what becomes of it; nil: it complies
+	denied   string                // why a change of the unit's document waits for somebody's right
+	paused   string                // why nothing may be done
+	waits    string                // what holds up the plan that is applied, such as jobs
 	retry    *plan.Retry
 	attempt  int
 	applied  string // digest of the plan that brought the unit here, if one did now
@@ -172,6 +173,8 @@ func (v unitView) conditions(phase plan.Phase, revision, failure string) []plan.
 		add("Ready", false, "Paused", "Berth is paused: "+v.paused)
 	case v.pending:
 		unknown("Ready", "NotObserved", "not looked at since this change")
+	case v.converged() && v.refused != nil && v.refused.Fate == schema.FateStopped:
+		add("Ready", false, "StoppedByPolicy", fateMessage(v.refused))
 	case v.converged():
 		add("Ready", phase == plan.PhaseRunning, reasonOf(phase), "")
 	case failure != "":
@@ -210,9 +213,12 @@ func (v unitView) conditions(phase plan.Phase, revision, failure string) []plan.
 	}
 	if v.want != nil {
 		denied := slices.IndexFunc(v.plan.Blocked, func(b plan.Blocked) bool { return strings.HasPrefix(b.Code, "policy.") })
-		if denied >= 0 {
+		switch {
+		case v.refused != nil:
+			add("PolicyCompliant", false, fateReason(v.refused), fateMessage(v.refused))
+		case denied >= 0:
 			add("PolicyCompliant", false, v.plan.Blocked[denied].Code, v.plan.Blocked[denied].Message)
-		} else {
+		default:
 			add("PolicyCompliant", true, "Allowed", "")
 		}
 		unplaced := slices.IndexFunc(v.plan.Blocked, func(b plan.Blocked) bool { return strings.HasPrefix(b.Code, "place.") })
@@ -233,6 +239,37 @@ func (v unitView) conditions(phase plan.Phase, revision, failure string) []plan.
 	}
 	slices.SortFunc(cs, func(a, b plan.Condition) int { return strings.Compare(a.Type, b.Type) })
 	return cs
+}
+
+// fateReason is what becomes of what policy no longer allows, as a reason.
+func fateReason(n *schema.Noncompliance) string {
+	switch n.Fate {
+	case schema.FateStopping:
+		return "Grace"
+	case schema.FateStopped:
+		return "Stopped"
+	}
+	return "Held"
+}
+
+// fateMessage says what becomes of it, by which policy, and why.
+func fateMessage(n *schema.Noncompliance) string {
+	var b strings.Builder
+	switch n.Fate {
+	case schema.FateStopping:
+		fmt.Fprintf(&b, "goes on until %s, then it is stopped", n.Day)
+	case schema.FateStopped:
+		fmt.Fprintf(&b, "is stopped, as its grace ended on %s", n.Day)
+	default:
+		b.WriteString("goes on as it is; changes that do not comply are held")
+	}
+	if n.Source != nil {
+		fmt.Fprintf(&b, " (%s)", place(*n.Source))
+	}
+	for _, d := range n.Because {
+		fmt.Fprintf(&b, "; %s (%s, %s)", d.Message, d.Rule, place(d.Source))
+	}
+	return b.String()
 }
 
 // reasonWaiting is Ready's reason while jobs or a drain hold a plan up.

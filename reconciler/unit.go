@@ -52,7 +52,7 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 			}
 		}
 	}
-	view := unitView{prev: prev, want: want, members: members, plan: p, observed: observed, denied: st.denied(key),
+	view := unitView{prev: prev, want: want, members: members, plan: p, observed: observed, denied: st.denied(key), refused: st.refused(key),
 		retry: prev.Retry, attempt: prev.Attempt}
 
 	if st.paused != "" && len(p.Actions) > 0 { // looked at, and left alone
@@ -118,7 +118,7 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 	if !resumed {
 		r.rollouts.acting(prev.Revision, key, len(p.Actions))
 	}
-	outcomes := apply.Run(ctx, apply.Options{Runtime: counted{rt, r.o.Metrics, prev.RuntimeBackend}, Journal: journal{r, prev, view.attempt}, Log: r.o.Log}, &p, stamp, view.attempt)
+	outcomes := apply.Run(ctx, apply.Options{Runtime: counted{rt, r.o.Metrics, prev.RuntimeBackend}, Journal: journal{r, prev, view.attempt, st.refused(key)}, Log: r.o.Log}, &p, stamp, view.attempt)
 	for _, o := range outcomes {
 		level := level
 		if !waiting(o) {
@@ -145,7 +145,7 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 		return 0, nil
 	}
 	after := r.plan(latest, key, want, members, observed, rt)
-	view = unitView{prev: prev, want: want, members: members, plan: after, observed: observed, outcomes: outcomes, denied: latest.denied(key),
+	view = unitView{prev: prev, want: want, members: members, plan: after, observed: observed, outcomes: outcomes, denied: latest.denied(key), refused: latest.refused(key),
 		attempt: view.attempt, retry: prev.Retry, acting: len(after.Actions) > 0}
 	again := r.o.Interval
 	waits := ""
@@ -269,7 +269,7 @@ func (r *Reconciler) recordBlocked(key schema.Key, want *schema.EffectiveInstanc
 		}
 		return
 	}
-	r.record(unitView{prev: prev, want: want, members: st.placement.Members[key], denied: st.denied(key),
+	r.record(unitView{prev: prev, want: want, members: st.placement.Members[key], denied: st.denied(key), refused: st.refused(key),
 		plan:     plan.Plan{Key: key, Blocked: []plan.Blocked{b}},
 		observed: plan.Observed{Key: key, Presence: plan.Unknown, Reason: b.Message}, retry: prev.Retry, attempt: prev.Attempt})
 }
@@ -414,6 +414,7 @@ type journal struct {
 	r       *Reconciler
 	s       *plan.Status // as it was when the actions began
 	attempt int
+	refused *schema.Noncompliance
 }
 
 func (j journal) Begin(context.Context, plan.Action) error { return nil }
@@ -424,7 +425,7 @@ func (j journal) End(_ context.Context, o plan.Outcome) error {
 		j.r.rollouts.done(j.s.Revision, j.s.Key)
 		fallthrough
 	case plan.Failed, plan.Uncertain:
-		j.r.writer.record(effectRecord(j.s.Key, j.s, o, j.attempt, j.r.o.Now()))
+		j.r.writer.record(effectRecord(j.s.Key, j.s, o, j.attempt, j.refused, j.r.o.Now()))
 	}
 	j.r.touched(j.s.Revision)
 	return nil
