@@ -106,6 +106,7 @@ type Reconciler struct {
 	writer   *writer
 	rollouts *rollouts
 	looks    artifacts
+	views    views
 
 	awaited map[string]time.Time // when each commit that is to be decided was first seen; the estate task's own
 

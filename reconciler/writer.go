@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"berth/reconciler/plan"
@@ -64,8 +65,9 @@ type writer struct {
 	wait    []chan struct{} // closed at the next attempt
 	fatal   error
 	lastErr error
-	urgent  bool      // a change of phase is pending
-	last    time.Time // of the last push
+	moved   atomic.Uint64 // counts changes of units and things; added to with mu held
+	urgent  bool          // a change of phase is pending
+	last    time.Time     // of the last push
 	// tried are the batches, oldest first, whose push from the present tip ended
 	// in an error that may have hidden a success. Of those with one revision, as
 	// where nothing was told, one is kept.
@@ -122,6 +124,7 @@ func (w *writer) lead(ctx context.Context) error {
 		if tree.Things != nil {
 			w.things = tree.Things
 		}
+		w.moved.Add(1)
 		w.mu.Unlock()
 		return nil
 	}
@@ -203,6 +206,7 @@ func (w *writer) setThing(prev *plan.ThingStatus, s plan.ThingStatus) (changed, 
 // taken notes a status that was recorded, and the event it makes, if any;
 // called with mu held.
 func (w *writer) taken(key schema.Key, cause string, moved bool, ev plan.Event, tells bool) {
+	w.moved.Add(1)
 	w.dirty[key] = true
 	delete(w.gone, key)
 	if cause != "" {
@@ -226,6 +230,7 @@ func (w *writer) forgetThing(prev *plan.ThingStatus) (ok bool) {
 	if prev == nil || w.things[prev.Key] != prev {
 		return false
 	}
+	w.moved.Add(1)
 	delete(w.things, prev.Key)
 	delete(w.dirty, prev.Key)
 	w.gone[prev.Key] = true
@@ -291,6 +296,7 @@ func (w *writer) forget(key schema.Key) {
 	if s := w.units[key]; s == nil || s.Phase != plan.PhaseDeleted {
 		return
 	}
+	w.moved.Add(1)
 	delete(w.units, key)
 	delete(w.dirty, key)
 	w.gone[key] = true

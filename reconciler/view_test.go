@@ -1,0 +1,103 @@
+package reconciler
+
+import (
+	"fmt"
+	"reflect"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/plan"
+	"berth/schema"
+	"berth/schema/audit"
+)
+
+// known is a Reconciler that knows n units, without anything that runs.
+func known(t *testing.T, n int) *Reconciler {
+	r := New(Options{Repo: &statusRepo{}, Log: testLog(t)})
+	require.NoError(t, r.writer.lead(t.Context()))
+	for i := range n {
+		require.True(t, put(r.writer, plan.Status{Key: schema.InstanceKey("physics", "lhc", fmt.Sprint("u", i)), Phase: plan.PhaseRunning}))
+	}
+	r.state = &state{main: "m1"}
+	close(r.ready)
+	return r
+}
+
+// Who looks costs nothing as long as nothing changes; then one copy is made,
+// and what somebody holds already stays as it was.
+func TestAViewIsMadeOncePerChange(t *testing.T) {
+	r := known(t, 1000)
+	look := func() View {
+		v, ok := r.View()
+		require.True(t, ok)
+		return v
+	}
+	copyOf := func(v View) uintptr { return reflect.ValueOf(v.Units).Pointer() }
+	first := look()
+	require.Len(t, first.Units, 1000)
+	require.Equal(t, copyOf(first), copyOf(look()))
+	require.Zero(t, testing.AllocsPerRun(100, func() { r.View() }))
+
+	r.Audit(audit.Record{Action: "api.read"}) // changes nothing that is shown
+	require.Equal(t, copyOf(first), copyOf(look()))
+
+	other := schema.Key{Kind: schema.KindNode, Name: "n"}
+	put(r.writer, phase(plan.PhaseDeleted))
+	for _, c := range []struct {
+		what   string
+		change func()
+	}{
+		{"a unit less", func() { r.writer.forget(train) }},
+		{"a unit more", func() { put(r.writer, phase(plan.PhaseRunning)) }},
+		{"a phase", func() { put(r.writer, phase(plan.PhaseFailed)) }},
+		{"a thing more", func() { r.writer.setThing(nil, plan.ThingStatus{Key: other, Phase: "ready"}) }},
+		{"its phase", func() { r.writer.setThing(r.writer.thing(other), plan.ThingStatus{Key: other, Phase: "lost"}) }},
+		{"a thing less", func() { r.writer.forgetThing(r.writer.thing(other)) }},
+		{"a decision", func() { r.mu.Lock(); r.state = &state{main: "m2"}; r.mu.Unlock() }},
+	} {
+		before := look()
+		c.change()
+		after := look()
+		require.NotEqual(t, copyOf(before), copyOf(after), c.what)
+		require.Equal(t, copyOf(after), copyOf(look()), c.what)
+	}
+	require.Len(t, first.Units, 1000, "what was given is not changed")
+	require.Equal(t, "m1", first.Main)
+	require.Equal(t, "m2", look().Main)
+}
+
+// Whoever looks while decisions are made sees none by halves.
+func TestAViewIsOfOneDecision(t *testing.T) {
+	r := known(t, 10)
+	var wg sync.WaitGroup
+	done := make(chan struct{})
+	for range 4 {
+		wg.Go(func() {
+			for {
+				if v, _ := r.View(); v.Units[train] != nil && v.Units[train].Revision != v.Main {
+					t.Errorf("%s in the view of %s", v.Units[train].Revision, v.Main)
+					return
+				}
+				select {
+				case <-done:
+					return
+				default:
+				}
+			}
+		})
+	}
+	for i := range 500 {
+		s, main := phase(plan.PhaseRunning), fmt.Sprint(i)
+		s.Revision = main
+		r.writer.whole.Lock()
+		put(r.writer, s)
+		r.mu.Lock()
+		r.state = &state{main: main}
+		r.mu.Unlock()
+		r.writer.whole.Unlock()
+	}
+	close(done)
+	wg.Wait()
+}
