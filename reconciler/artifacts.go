@@ -234,15 +234,17 @@ func (p *published) next(prev *plan.ThingStatus, sights map[string]bytesStatus, 
 	return s
 }
 
-// phase is how far p has come. An artifact is registered once its bytes were
-// seen, whatever is seen of them later; the other states are its owner's word.
+// phase is how far p has come. An artifact is an intent until its bytes were
+// seen once, whatever is declared of it meanwhile and whatever is seen later;
+// from then on the state is its owner's word. One that is declared otherwise is
+// seen anew.
 func (p *published) phase(prev *plan.ThingStatus, same, verified bool) string {
 	switch {
 	case p.head.Key.Kind == schema.KindAppVersion:
 		return p.status
 	case p.status == "":
 		return phaseIntent
-	case p.status == string(schema.ArtifactRegistered) && !verified && (prev == nil || !same || prev.Phase == phaseIntent):
+	case !verified && (prev == nil || !same || prev.Phase == phaseIntent):
 		return phaseIntent
 	}
 	return p.status
@@ -281,10 +283,13 @@ func (p *published) ready(phase string, verified plan.Condition) plan.Condition 
 	switch {
 	case p.status == "":
 		c.Status, c.Message = "False", "it is not registered: once the bytes are there, add their digest and status: registered"
-	case phase == string(schema.ArtifactRetired), phase == string(schema.StatusDisabled):
+	case p.status == string(schema.ArtifactRetired), p.status == string(schema.StatusDisabled):
 		c.Status = "False"
 	case verified.Status != "True":
 		c.Status, c.Reason, c.Message = verified.Status, verified.Reason, verified.Message
+		if phase == phaseIntent {
+			c.Message = fmt.Sprintf("it is %s once its bytes were seen: %s", p.status, verified.Message)
+		}
 	}
 	return c
 }
@@ -431,6 +436,15 @@ func (r *Reconciler) saw(key schema.Key, p *published, d *schema.Desired, sights
 			return false // the scan records it first, with the commit that brought it
 		}
 		next := p.next(prev, sights, "")
+		if prev.Phase == phaseIntent && next.Phase != phaseIntent && next.Phase != string(schema.ArtifactRegistered) {
+			// Its owner went on before its bytes came: the steps are told in order.
+			registered := *p
+			registered.status = string(schema.ArtifactRegistered)
+			if _, ok := r.writer.setThing(prev, registered.next(prev, sights, "")); !ok {
+				continue
+			}
+			prev = r.writer.thing(key)
+		}
 		changed, ok := r.writer.setThing(prev, next)
 		if !ok {
 			continue

@@ -204,6 +204,32 @@ func TestLifeOfAnArtifact(t *testing.T) {
 	}
 }
 
+// No owner's word stands for bytes nobody saw: an artifact stays an intent until
+// they are there, and is then told step by step. One that was taken away and
+// comes again with other bytes is looked at anew.
+func TestNothingIsPromotedUnseen(t *testing.T) {
+	w := newWorld(t)
+	e := &eyes{sight: missing}
+	d := w.start(looking(e))
+	w.put(registryFiles("registry.example"))
+	w.put(solver(goodDigest, schema.ArtifactRegistered))
+	w.isThing(solverKey, "intent", "False", "Absent")
+	commit := w.put(solver(goodDigest, schema.ArtifactPromoted))
+	w.eventually("declared", func() bool { return w.thing(solverKey).Revision == commit })
+	w.isThing(solverKey, "intent", "False", "Absent")
+	require.Empty(t, w.artifactEvents())
+	e.see(there)
+	w.isThing(solverKey, "promoted", "True", "Found")
+	w.eventually("told", func() bool { return slices.Equal(w.artifactEvents(), []string{"registered", "promoted"}) })
+
+	require.NoError(t, d.stop())
+	w.put(nil, solverFile)
+	w.put(solver(evilDigest, schema.ArtifactRegistered)) // between two decisions
+	w.start(looking(e))
+	w.isThing(solverKey, "intent", "False", "DigestMismatch")
+	require.Equal(t, []string{"registered", "promoted"}, w.artifactEvents())
+}
+
 // A look that sees what the last one saw writes nothing.
 func TestLooksThatSeeTheSameWriteNothing(t *testing.T) {
 	w := newWorld(t)

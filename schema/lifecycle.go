@@ -41,7 +41,7 @@ func (s ArtifactStatus) word() string {
 }
 
 // ArtifactTransition says why an artifact may not go from one state to another;
-// nil: it may. Where it begins is free, as an estate may be taken over.
+// nil: it may.
 func ArtifactTransition(from, to ArtifactStatus) error {
 	if from == to || slices.Contains(from.next(), to) {
 		return nil
@@ -59,7 +59,8 @@ func ArtifactTransition(from, to ArtifactStatus) error {
 
 // Lifecycle finds what a change makes of published things that may not be made
 // of them (requirements A2, A6). Both sides are what is in force, before and
-// after; before may declare nothing. Pure.
+// after. Where nothing at all was in force, an estate is taken over, and its
+// artifacts begin in any state. Pure.
 //
 // An AppVersion is published by being there. Its status goes freely between
 // active, deprecated and disabled, as a status says nothing about what runs: a
@@ -68,6 +69,7 @@ func ArtifactTransition(from, to ArtifactStatus) error {
 // is made of, though, is published once.
 func Lifecycle(before, after *Desired) []Diagnostic {
 	var out []Diagnostic
+	adopted := before.empty()
 	for _, tenant := range slices.Sorted(maps.Keys(after.Tenants)) {
 		t := after.Tenants[tenant]
 		if before.Tenants[tenant] == t && before.Platform == after.Platform {
@@ -78,7 +80,7 @@ func Lifecycle(before, after *Desired) []Diagnostic {
 			for _, name := range slices.Sorted(maps.Keys(p.Artifacts)) {
 				a := p.Artifacts[name]
 				was := before.artifact(a.Key)
-				if was != a {
+				if was != a && !adopted {
 					out = append(out, artifactChange(was, a)...)
 				}
 				out = append(out, inUse(after.Platform, t, was, a)...)
@@ -100,10 +102,23 @@ func (d *Desired) artifact(key Key) *Artifact {
 	return nil
 }
 
-// artifactChange judges the step of an artifact from was, nil if it is new.
+// empty says whether d declares nothing.
+func (d *Desired) empty() bool {
+	p := d.Platform
+	return len(d.Tenants) == 0 && (p == nil || p.Pause == nil && len(p.Apps)+len(p.Versions)+len(p.Nodes)+len(p.Policies)+len(p.Roles)+
+		len(p.Sites)+len(p.ArtifactSources)+len(p.SharedRuntimes)+len(p.Queues)+len(p.Hooks) == 0)
+}
+
+// artifactChange judges the step of an artifact from was, nil if it is new. One
+// that was taken away and comes again under its name is new: it may have other
+// bytes, and begins as they were never seen.
 func artifactChange(was, now *Artifact) (out []Diagnostic) {
 	if was == nil {
-		return nil
+		if s := now.Spec.Status; s != "" && s != ArtifactRegistered {
+			out = append(out, now.finding("spec.status", SeverityError, CodeArtifactStatus,
+				fmt.Sprintf("it is new here, or comes again after it was taken away: register it first, with status: registered, so that its bytes are looked at, and let it be %s in a change of its own", s)))
+		}
+		return out
 	}
 	if err := ArtifactTransition(was.Spec.Status, now.Spec.Status); err != nil {
 		out = append(out, now.finding("spec.status", SeverityError, CodeArtifactStatus, err.Error()))

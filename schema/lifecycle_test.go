@@ -91,7 +91,9 @@ func TestLifecycle(t *testing.T) {
 		return with(registered, func(p *published) { p.version = change })
 	}
 	status := func(s schema.ArtifactStatus) published { return with(registered, func(p *published) { p.status = s }) }
-	none := &schema.Desired{}
+	none := &schema.Desired{Platform: &schema.Platform{}}
+	bare := registered.estate() // as after the artifact was taken away
+	bare.Tenants["physics"].Projects["lab"].Artifacts = nil
 
 	for _, c := range []struct {
 		name          string
@@ -100,6 +102,11 @@ func TestLifecycle(t *testing.T) {
 	}{
 		{"nothing changes", registered.estate(), registered.estate(), nil},
 		{"an estate is taken over", none, status(schema.ArtifactPromoted).estate(), nil},
+		{"new and promoted", bare, status(schema.ArtifactPromoted).estate(), []string{"error lifecycle.status " + artifactFile + " spec.status"}},
+		{"new and retired", bare, with(status(schema.ArtifactRetired), func(p *published) { p.digest = bytesB }).estate(), []string{"error lifecycle.status " + artifactFile + " spec.status"}},
+		{"new and registered", bare, registered.estate(), nil},
+		{"a new intent", bare, published{}.estate(), nil},
+		{"again, with other bytes", bare, with(registered, func(p *published) { p.digest = bytesB }).estate(), nil},
 		{"a step", registered.estate(), status(schema.ArtifactPromoted).estate(), nil},
 		{"a step back", status(schema.ArtifactPromoted).estate(), registered.estate(), []string{"error lifecycle.status " + artifactFile + " spec.status"}},
 		{"an intent again", registered.estate(), published{}.estate(), []string{"error lifecycle.status " + artifactFile + " spec.status"}},
