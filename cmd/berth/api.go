@@ -40,8 +40,9 @@ func (c *apiConfig) off() []api.Family {
 const (
 	// minToken is the least length of a person's token: 128 bits in hex.
 	minToken = 32
-	// rereadTokens is how soon a changed token is taken up.
-	rereadTokens = 10 * time.Second
+	// rereadTokens is how long a token that was changed or taken away still
+	// counts, at most: a revocation shall be as good as at once.
+	rereadTokens = time.Second
 )
 
 // people are the tokens of berth.yaml as their files are now, read again now and

@@ -97,9 +97,10 @@ func TestPeoplesTokens(t *testing.T) {
 	require.Len(t, p.now(), 1)
 
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "anna"), []byte("short"), 0o600))
+	p.at = time.Now().Add(time.Hour) // as if it were read in this moment
 	require.Len(t, p.now(), 1, "not read again for each request")
-	p.at = time.Now().Add(-2 * rereadTokens)
-	require.Empty(t, p.now())
+	p.at = time.Now().Add(-time.Second)
+	require.Empty(t, p.now(), "a second later it no longer counts")
 
 	for want, tokens := range map[string][]apiToken{
 		"shorter than 32":        {token("short", "short")},

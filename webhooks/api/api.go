@@ -109,7 +109,7 @@ type call struct {
 	tenant      string
 	project     string
 	who         principal
-	view        View
+	view        View // once somebody is to be answered from it
 }
 
 // answer is a success.
@@ -172,17 +172,14 @@ func (a *API) answer(c *call) (answer, *failure) {
 	if len(c.URL.Path)+len(c.URL.RawQuery) > maxURL {
 		return answer{}, &failure{status: http.StatusRequestURITooLong, code: codeTooLong, message: fmt.Sprintf("path and query have at most %d bytes", maxURL)}
 	}
-	view, ready := a.o.Source()
-	if !ready {
-		return answer{}, &failure{status: http.StatusServiceUnavailable, code: codeNotReady, after: retryAfter,
-			message: "it is not known yet what is in force: try again in a while"}
-	}
-	c.view = view
 	if fail := a.authenticate(c); fail != nil {
 		return answer{}, fail
 	}
 	if !a.principals.allow(c.who.name, a.o.Now()) {
 		return answer{}, &failure{status: http.StatusTooManyRequests, code: codeRate, after: time.Second, message: "too many requests: ask less often, with If-None-Match and larger pages"}
+	}
+	if fail := a.look(c); fail != nil {
+		return answer{}, fail
 	}
 	if fail := a.find(c); fail != nil {
 		return answer{}, fail
@@ -205,6 +202,20 @@ func (a *API) answer(c *call) (answer, *failure) {
 		return answer{}, fail
 	}
 	return c.read(sees)
+}
+
+// look takes what is known now, once.
+func (a *API) look(c *call) *failure {
+	if c.view.Desired != nil {
+		return nil
+	}
+	view, ready := a.o.Source()
+	if !ready {
+		return &failure{status: http.StatusServiceUnavailable, code: codeNotReady, after: retryAfter,
+			message: "it is not known yet what is in force: try again in a while"}
+	}
+	c.view = view
+	return nil
 }
 
 // find finds the route, or says what is wrong with path or method.

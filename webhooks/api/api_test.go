@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -209,6 +210,39 @@ func TestNotReady(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, res.StatusCode)
 	require.Equal(t, "5", res.Header.Get("Retry-After"))
 	require.Equal(t, codeNotReady, codeOf(t, res))
+}
+
+// Strangers have nothing done for them: what is in force is not even asked for
+// before there is a token that is a person's or may be an account's, and then
+// once for the whole answer.
+func TestStrangersCostNothing(t *testing.T) {
+	asked := 0
+	w := campusWorld(t, func(o *Options) {
+		source := o.Source
+		o.Source = func() (View, bool) { asked++; return source() }
+	})
+	for token, want := range map[string]int{"": 0, "wrong": 0, "one.dot": 0, "a.b.c.d": 0, strings.Repeat("x", maxToken+1): 0, "a.b.c": 1, personToken(anna): 1, w.token("physics.lattice/ci"): 1} {
+		for _, ready := range []bool{true, false} {
+			asked, w.ready = 0, ready
+			w.get(lattice+"/app-instances", token)
+			require.Equal(t, want, asked, "%.20q", token)
+		}
+	}
+	w.ready = false
+	require.Equal(t, http.StatusUnauthorized, w.get(lattice+"/app-instances", "").StatusCode, "nor do they learn whether Berth is up")
+}
+
+// A token counts as long as it stands, and not a request longer.
+func TestTokensOfPeopleEndAtOnce(t *testing.T) {
+	people := []Person{{anna, sha256.Sum256([]byte(personToken(anna)))}}
+	w := campusWorld(t, func(o *Options) { o.People = func() []Person { return people } })
+	get := func(token string) int { return w.get(lattice+"/app-instances", token).StatusCode }
+	require.Equal(t, 200, get(personToken(anna)))
+	people = []Person{{anna, sha256.Sum256([]byte("another token of hers, long enough"))}}
+	require.Equal(t, 401, get(personToken(anna)), "rotated")
+	require.Equal(t, 200, get("another token of hers, long enough"))
+	people = nil
+	require.Equal(t, 401, get("another token of hers, long enough"), "revoked")
 }
 
 // A panic is one call's, and what it was is in the log alone.

@@ -28,6 +28,8 @@ type principal struct {
 var errQuiet = errors.New("not logged")
 
 // authenticate finds out who asks, from the one header where that may stand.
+// What is in force is asked for only where the header may hold an account's
+// token: whoever has none costs next to nothing.
 //
 // What an address may do in vain is bounded for the log's sake: a token that is
 // right is taken however many wrong ones come from the same place, or whoever
@@ -45,7 +47,12 @@ func (a *API) authenticate(c *call) *failure {
 			fail.cause = errors.New("no single bearer token")
 		case a.person(c, token):
 			return nil
+		case strings.Count(token, ".") != 2:
+			fail.cause = errors.New("neither a person's token nor of an account's form")
 		default:
+			if notReady := a.look(c); notReady != nil {
+				return notReady
+			}
 			account, err := verify(token, a.o.Estate, c.view.Desired, a.o.Now())
 			if err == nil {
 				c.who = principal{name: Issuer(account.Key), account: account, actor: authority.Actor{ServiceAccount: account.Key, Proof: authority.ProofToken}}
