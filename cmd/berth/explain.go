@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"berth/reconciler"
 	"berth/reconciler/gitrepo"
 	"berth/schema"
 	"berth/schema/load"
@@ -30,6 +31,9 @@ type explainRequest struct {
 // explanation is what `berth explain` says; its JSON is a contract.
 type explanation struct {
 	Format string `json:"format"`
+	// Assumed says that it is not known which instances were there first: all are
+	// taken to be, as where no berth/in-force is at hand.
+	Assumed bool `json:"assumed,omitempty"`
 	policy.Explanation
 }
 
@@ -124,7 +128,7 @@ func instanceKey(name string) (schema.Key, error) {
 
 // explain reads the estate and explains the instance of key as of now.
 func (r *explainRequest) explain(ctx context.Context, key schema.Key, now time.Time) (out explanation, err error) {
-	snap, done, err := r.snapshot(ctx)
+	snap, inForce, done, err := r.snapshot(ctx)
 	if err != nil {
 		return out, &exitError{2, fmt.Errorf("explain: %w", err)}
 	}
@@ -137,11 +141,19 @@ func (r *explainRequest) explain(ctx context.Context, key schema.Key, now time.T
 	if err != nil {
 		return out, &exitError{1, fmt.Errorf("explain: %w", err)}
 	}
-	out.Format = "berth.explain/v1"
+	out.Format, out.Assumed = "berth.explain/v1", inForce == nil
+	existing := func(schema.Key) bool { return true }
+	if inForce != nil {
+		was, err := loader.Load(ctx, inForce)
+		if err != nil {
+			return out, &exitError{1, fmt.Errorf("explain: %w", err)}
+		}
+		existing = func(k schema.Key) bool { return was.Desired.Instance(k) != nil }
+	}
 	if t := loaded.Desired.Tenants[key.Tenant]; t != nil {
 		var ok bool
 		out.Explanation, ok = policy.Explain(loaded.Desired.Platform, t, key,
-			policy.Existing(func(schema.Key) bool { return true }), policy.At(now.UTC().Format(time.DateOnly)))
+			policy.Existing(existing), policy.At(now.UTC().Format(time.DateOnly)))
 		if ok {
 			return out, nil
 		}
@@ -149,15 +161,16 @@ func (r *explainRequest) explain(ctx context.Context, key schema.Key, now time.T
 	return out, &exitError{1, fmt.Errorf("explain: there is no valid %s; berth validate tells what is wrong", key)}
 }
 
-// snapshot is the estate that is asked for, and what to do when it was read.
-func (r *explainRequest) snapshot(ctx context.Context) (schema.Snapshot, func() error, error) {
+// snapshot is the estate that is asked for, what is in force as far as that is
+// at hand (nil: it is not), and what to do when they were read.
+func (r *explainRequest) snapshot(ctx context.Context) (asked, inForce schema.Snapshot, done func() error, err error) {
 	if r.rev == "" {
 		dir := r.dir
 		if dir == "" {
 			dir = "."
 		}
-		snap, err := load.Dir(dir)
-		return snap, func() error { return nil }, err
+		asked, err = load.Dir(dir)
+		return asked, nil, func() error { return nil }, err
 	}
 	at := r.repo
 	if at == "" {
@@ -165,17 +178,30 @@ func (r *explainRequest) snapshot(ctx context.Context) (schema.Snapshot, func() 
 	}
 	repo, err := gitrepo.OpenLocal(at)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, repo.Close())
+		}
+	}()
 	commit, err := repo.Resolve(ctx, r.rev)
 	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("--rev: %w", err), repo.Close())
+		return nil, nil, nil, fmt.Errorf("--rev: %w", err)
 	}
-	snap, err := repo.Snapshot(ctx, commit)
-	if err != nil {
-		return nil, nil, errors.Join(err, repo.Close())
+	if asked, err = repo.Snapshot(ctx, commit); err != nil {
+		return nil, nil, nil, err
 	}
-	return snap, repo.Close, nil
+	tips, err := repo.Fetch(ctx) // of the local branches: nothing is fetched
+	if err != nil && !errors.Is(err, reconciler.ErrNotFound) {
+		return nil, nil, nil, err
+	}
+	if tips.InForce != "" {
+		if inForce, err = repo.Snapshot(ctx, tips.InForce); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	return asked, inForce, repo.Close, nil
 }
 
 // below are the values of a field, and of those below it.
@@ -211,6 +237,9 @@ func (e *explanation) text(w io.Writer) error {
 				fmt.Fprintf(tw, "\tleaves %s", after)
 			}
 			fmt.Fprintln(tw)
+		}
+		if e.Assumed && v.Field == "max_instances_per_project" {
+			fmt.Fprintln(tw, "  (no berth/in-force is at hand, so all are taken to be there already, and counted by name)")
 		}
 		if err := tw.Flush(); err != nil {
 			return err
