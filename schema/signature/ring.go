@@ -174,20 +174,27 @@ func (r *Ring) verifyPGP(payload, sig []byte, now time.Time) (Signer, error) {
 }
 
 // Actor is who the signer is where something is to be done. The widest claims
-// on the key count, and two who claim it at one level are nobody. The error
+// on the key count; of those at one level a person's go before a service
+// account's, as who may write accounts must not take a key from its owner; and
+// two persons, or two accounts, who claim it at one level are nobody. The error
 // says, for people, why the key proves nobody there.
 func (s Signer) Actor(at authority.Scope) (authority.Actor, error) {
 	levels := []claim{{first: true}, {}, {scope: authority.Scope{Tenant: at.Tenant}}, {scope: at}}
 	for _, level := range levels {
 		var who *claim
+		two := false
 		for i, c := range s.claims {
 			switch {
 			case c.scope != level.scope || c.first != level.first:
-			case who == nil:
-				who = &s.claims[i]
+			case who == nil || c.login != "" && who.login == "":
+				who, two = &s.claims[i], false
+			case c.login == "" && who.login != "":
 			case !strings.EqualFold(who.login, c.login) || who.account != c.account:
-				return authority.Actor{}, fmt.Errorf("the signing key %s is claimed by two in %s: it is nobody's until one of them has another", s.Key, level.scope)
+				two = true
 			}
+		}
+		if two {
+			return authority.Actor{}, fmt.Errorf("the signing key %s is claimed by two in %s: it is nobody's until one of them has another", s.Key, level.scope)
 		}
 		if who != nil {
 			return authority.Actor{Login: who.login, ServiceAccount: who.account, SigningKey: who.text, Proof: authority.ProofSignature}, nil

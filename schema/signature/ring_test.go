@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"io"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -57,6 +58,11 @@ func account(tenant, project, name string, keys ...string) map[string]*schema.Se
 		a.Spec.PublicKeys = append(a.Spec.PublicKeys, schema.PublicKey{Key: k})
 	}
 	return map[string]*schema.ServiceAccount{name: a}
+}
+
+func both(a, b map[string]*schema.ServiceAccount) map[string]*schema.ServiceAccount {
+	maps.Copy(a, b)
+	return a
 }
 
 // A key is somebody's where a binding or an account says so, and nobody can
@@ -112,8 +118,13 @@ func TestWhoseKey(t *testing.T) {
 			accounts: account("physics", "lhc", "robot", p.line),
 			want:     map[authority.Scope]authority.Actor{lhc: {ServiceAccount: robot, Proof: authority.ProofSignature}},
 		},
-		"a person and a service account": {lhc: binding(member("anna", p.line)), accounts: account("physics", "lhc", "robot", p.line)},
-		"suspended binding":              {physics: &schema.RoleBinding{Header: schema.Header{Suspend: true}, Spec: schema.RoleBindingSpec{Members: []schema.RoleMember{member("anna", p.line)}}}},
+		"a service account cannot take a person's key from them": {
+			lhc: binding(member("anna", p.line)), accounts: both(account("physics", "lhc", "robot", p.line), account("physics", "lhc", "other", p.line)),
+			want: map[authority.Scope]authority.Actor{lhc: person("anna")},
+		},
+		"nor where two people claim it": {lhc: binding(member("anna", p.line), member("ben", p.line)), accounts: account("physics", "lhc", "robot", p.line)},
+		"two service accounts":          {accounts: both(account("physics", "lhc", "robot", p.line), account("physics", "lhc", "other", p.line))},
+		"suspended binding":             {physics: &schema.RoleBinding{Header: schema.Header{Suspend: true}, Spec: schema.RoleBindingSpec{Members: []schema.RoleMember{member("anna", p.line)}}}},
 		"what is suspended claims nothing of others": {
 			lhc: binding(member("anna", p.line)), accounts: map[string]*schema.ServiceAccount{"robot": {
 				Header: schema.Header{Key: robot, Suspend: true}, Spec: schema.ServiceAccountSpec{PublicKeys: []schema.PublicKey{{Key: p.line}}},
