@@ -11,6 +11,9 @@
 // and sends them in one request that names the tip they were built on. Nothing
 // here walks history to write.
 //
+// Where tenants have repositories of their own the estate is composed of theirs
+// and the platform's, on a branch that only Berth writes; see Composed.
+//
 // The package must not know what a document means, which runtime there is, or
 // what the loop does with a commit. Merging and walking history for a log use
 // the git program (2.38 or newer), started without a shell and without any of
