@@ -160,7 +160,7 @@ func auditLine(l gitrepo.Logged[audit.Record]) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s  %d  %-7s %s  %s %s", stamp(r.OccurredAt), r.Sequence, visible(string(r.Verdict)), orDash(r.Actor), visible(r.Action), visible(r.Key.String()))
 	for _, part := range []struct{ name, value string }{
-		{"permission", r.Permission}, {"rule", r.Rule}, {"source", r.Source}, {"proof", r.Proof},
+		{"of", r.File}, {"permission", r.Permission}, {"rule", r.Rule}, {"source", r.Source}, {"proof", r.Proof},
 		{"approved by", strings.Join(r.Approvers, ", ")}, {"commit", short12(r.Commit)}, {"", r.Reason},
 	} {
 		if part.value != "" {

@@ -35,7 +35,7 @@ type Record struct {
 	Permission    string     `json:"permission,omitempty"`  // permission key
 	Action        string     `json:"action"`                // such as document.added, document.modified, document.deleted, runtime.create
 	Key           schema.Key `json:"key"`                   //
-	File          string     `json:"file,omitempty"`        //
+	File          string     `json:"file,omitempty"`        // of the estate; of api.read, which is about none, method and path template
 	OrgID         string     `json:"org_id,omitempty"`      //
 	ProjectID     string     `json:"project_id,omitempty"`  //
 	Verdict       Verdict    `json:"verdict"`               //

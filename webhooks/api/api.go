@@ -184,6 +184,9 @@ func (a *API) answer(c *call) (answer, *failure) {
 	if fail := a.find(c); fail != nil {
 		return answer{}, fail
 	}
+	if fail := a.forPeople(c); fail != nil {
+		return answer{}, fail
+	}
 	if fail := c.context(); fail != nil {
 		return answer{}, fail
 	}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"crypto"
 	"crypto/sha256"
 	"encoding/json"
 	"flag"
@@ -403,6 +404,23 @@ func TestBreakGlassIsAudited(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, w.get("/api/v1/admin/projects/biology.genomes/app-instances", personToken(anna), "X-Break-Glass", "curious").StatusCode)
 	require.Len(t, w.audited, 2)
 	require.Equal(t, "denied", string(w.audited[1].Verdict))
+	require.Equal(t, []string{"GET /api/v1/admin/projects/{project_id}/app-instances/{app_instance_id}", "GET /api/v1/admin/projects/{project_id}/app-instances"},
+		[]string{w.audited[0].File, w.audited[1].File}, "what was read")
+}
+
+// A service account that tries an admin path has tried it, with a reason or
+// without.
+func TestAccountsAtAdminPathsAreAudited(t *testing.T) {
+	for _, headers := range [][]string{nil, {"X-Break-Glass", "incident 7"}} {
+		w := newWorld(t, accounts(t, map[string]crypto.Signer{"current": testKey()}, ""), nil, nil)
+		res := w.get("/api/v1/admin"+strings.TrimPrefix(lattice, root)+"/app-instances", w.token("physics.lattice/ci"), headers...)
+		require.Equal(t, http.StatusForbidden, res.StatusCode)
+		require.Equal(t, codeEndpoint, codeOf(t, res))
+		require.Len(t, w.audited, 1)
+		r := w.audited[0]
+		require.Equal(t, "physics.lattice/ci api.read denied endpoint.not_allowed apps.instance.read physics.lattice no service account breaks the glass GET /api/v1/admin/projects/{project_id}/app-instances",
+			fmt.Sprint(r.Actor, " ", r.Action, " ", r.Verdict, " ", r.Rule, " ", r.Permission, " ", r.ProjectID, " ", r.Reason, " ", r.File))
+	}
 }
 
 // A thing is called by its uid or its name, and nobody takes another's name by

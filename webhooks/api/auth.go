@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
@@ -83,14 +84,21 @@ func (a *API) person(c *call, token string) bool {
 	return true
 }
 
-// endpoint refuses a service account what it does not list, and what is for
-// people only.
+// forPeople refuses a service account the admin paths. That it tried is
+// audited, with a reason in X-Break-Glass or without.
+func (a *API) forPeople(c *call) *failure {
+	if c.who.account == nil || c.route == nil || !c.route.admin {
+		return nil
+	}
+	a.audit(c, authority.Decision{Role: codeEndpoint, Reason: "no service account breaks the glass"})
+	return &failure{status: http.StatusForbidden, code: codeEndpoint, message: "admin paths are for people: no service account breaks the glass"}
+}
+
+// endpoint refuses a service account what it does not list.
 func (p *principal) endpoint(template string) *failure {
 	switch {
 	case p.account == nil:
 		return nil
-	case strings.HasPrefix(template, admin+"/"):
-		return &failure{status: http.StatusForbidden, code: codeEndpoint, message: "admin paths are for people: no service account breaks the glass"}
 	case slices.Contains(p.account.Spec.AllowedEndpoints, "GET "+template):
 		return nil
 	}
@@ -185,12 +193,13 @@ func bound(b *schema.RoleBinding, login string) bool {
 	return b != nil && slices.ContainsFunc(b.Spec.Members, func(m schema.RoleMember) bool { return strings.EqualFold(m.Login, login) })
 }
 
-// audit tells of the use of an admin path, whatever came of it.
+// audit tells of the use of an admin path, whatever came of it. The record has
+// the method and the path's template for its file: it is what was read.
 func (a *API) audit(c *call, d authority.Decision) {
 	r := audit.Record{
 		OccurredAt: a.o.Now().UTC().Truncate(time.Second), CorrelationID: c.correlation, Actor: c.who.name, Proof: string(c.who.actor.Proof),
-		Permission: string(c.route.permission), Action: "api.read", Key: c.key(), OrgID: c.tenant, Verdict: audit.Denied, Rule: d.Role,
-		Reason: c.who.actor.BreakGlass, BreakGlass: d.BreakGlass, Commit: c.view.Main, Base: c.view.InForce,
+		Permission: string(c.route.permission), Action: "api.read", Key: c.key(), File: c.Method + " " + c.template(), OrgID: c.tenant, Verdict: audit.Denied, Rule: d.Role,
+		Reason: cmp.Or(c.who.actor.BreakGlass, d.Reason), BreakGlass: d.BreakGlass, Commit: c.view.Main, Base: c.view.InForce,
 	}
 	if c.project != "" {
 		r.ProjectID = c.tenant + "." + c.project
