@@ -72,6 +72,8 @@ type published struct {
 }
 
 // source is where the bytes of b are, or why they may not be looked at there.
+// Where what is found there without the platform's credential may not be all,
+// why says so.
 func (p *published) source(d *schema.Desired, b bytesStatus) (source *schema.ArtifactSource, why string) {
 	k := p.head.Key
 	t := d.Tenants[k.Tenant]
@@ -86,6 +88,17 @@ func (p *published) source(d *schema.Desired, b bytesStatus) (source *schema.Art
 	}
 	if decision, ok := policy.SourceAllowed(d.Platform, t, k.Project, b.AppSlug, source); !ok {
 		return nil, decision.Message
+	}
+	if k.Kind != schema.KindArtifact {
+		return source, ""
+	}
+	if decision, ok := policy.ReferenceAllowed(k, b.Reference, source); !ok {
+		return nil, decision.Message
+	}
+	if !policy.Shared(source) {
+		bare := *source
+		bare.Spec.Credential = ""
+		return &bare, fmt.Sprintf("the credential of %s is not shown for what projects publish, as the source names no repositories for them", source.Key)
 	}
 	return source, ""
 }
@@ -402,10 +415,14 @@ func (r *Reconciler) lookAtArtifact(ctx context.Context, key schema.Key) (time.D
 	for _, name := range slices.Sorted(maps.Keys(p.bytes)) {
 		b := p.bytes[name]
 		var s runtimes.Sight
-		if source, why := p.source(st.desired, b); source == nil {
+		source, why := p.source(st.desired, b)
+		if source == nil {
 			s = runtimes.Sight{State: runtimes.SightUnknown, Reason: "SourceRefused", Message: why}
 		} else {
 			s = r.o.Artifacts.Look(ctx, source, b.Reference, b.Digest, b.MediaType)
+			if why != "" && s.State != runtimes.SightFound {
+				s.Message += "; " + why
+			}
 		}
 		if ctx.Err() != nil {
 			return 0, nil // it was stopped in the middle: that says nothing of the bytes

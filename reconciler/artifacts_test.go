@@ -52,7 +52,7 @@ func registryFiles(host string) map[string]string {
 		"platform/artifact-sources/registry.yaml": fmt.Sprintf(`apiVersion: berth/v1
 kind: ArtifactSource
 metadata: {name: registry}
-spec: {type: oci, host: "%s", credential: pull}
+spec: {type: oci, host: "%s", credential: pull, repositories: [lab]}
 `, host),
 	}
 }
@@ -82,12 +82,14 @@ type eyes struct {
 	mu    sync.Mutex
 	sight runtimes.Sight
 	looks int
+	shown string // the credential of the last look
 }
 
-func (e *eyes) Look(_ context.Context, _ *schema.ArtifactSource, _, digest, _ string) runtimes.Sight {
+func (e *eyes) Look(_ context.Context, source *schema.ArtifactSource, _, digest, _ string) runtimes.Sight {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.looks++
+	e.shown = source.Spec.Credential
 	s := e.sight
 	if s.State == runtimes.SightFound && digest != "" && s.Digest != digest {
 		s.State, s.Reason, s.Message = runtimes.SightDifferent, "DigestMismatch", "other bytes"
@@ -263,6 +265,46 @@ func TestOnlyAllowedSourcesAreLookedAt(t *testing.T) {
 
 	w.put(registryFiles("registry.example"))
 	w.isThing(solverKey, "registered", "True", "Found")
+}
+
+// The platform's credential tells a tenant nothing of what it may not read: it is
+// shown for versions, and for artifacts within the repositories that the source
+// names; and the condition says so.
+func TestThePlatformsCredentialIsNoOracle(t *testing.T) {
+	w := newWorld(t)
+	e := &eyes{sight: there}
+	w.start(looking(e))
+	shown := func() string { e.mu.Lock(); defer e.mu.Unlock(); return e.shown }
+	shares := func(repositories string) map[string]string {
+		files := registryFiles("registry.example")
+		for path := range files {
+			files[path] = strings.Replace(files[path], ", repositories: [lab]", repositories, 1)
+		}
+		return files
+	}
+	message := func(s *plan.ThingStatus) string {
+		return s.Conditions[slices.IndexFunc(s.Conditions, func(c plan.Condition) bool { return c.Type == "Verified" })].Message
+	}
+	w.put(shares(", repositories: [lab]"))
+	w.put(solver(goodDigest, schema.ArtifactRegistered))
+	w.isThing(solverKey, "registered", "True", "Found")
+	require.Equal(t, "pull", shown())
+
+	w.put(shares(`, repositories: ["{tenant}/{project}", commons]`))
+	s := w.isThing(solverKey, "registered", "Unknown", "SourceRefused")
+	require.Equal(t, "lab/solver:1 is not within what ArtifactSource registry shares with this project: physics/lab, commons", message(s))
+
+	e.see(missing)
+	w.put(shares(""))
+	s = w.isThing(solverKey, "registered", "False", "Absent")
+	require.Equal(t, "nothing there; the credential of ArtifactSource registry is not shown for what projects publish, as the source names no repositories for them", message(s))
+	require.Empty(t, shown())
+
+	w.put(nil, solverFile)
+	w.eventually("its status is gone", func() bool { return w.thing(solverKey) == nil })
+	w.put(versionFrom(goodDigest))
+	w.isThing(versionKey, "active", "False", "Absent")
+	require.Equal(t, "pull", shown())
 }
 
 // A version whose bytes are others takes no new instances, and one of which

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"berth/schema"
 )
@@ -30,6 +31,36 @@ func SourceAllowed(p *schema.Platform, t *schema.TenantEstate, project, app stri
 		tenant = t.Name
 	}
 	return sourceAllowed(layers, tenant, source)
+}
+
+// ReferenceAllowed says whether what a tenant's artifact declares to be in a
+// source is within the repositories that the source shares out. What a
+// credential of the platform's opens would else be told to anybody who can
+// declare an artifact. A source that shares out none refuses none here: its
+// credential is not shown for tenants' artifacts (Shared).
+func ReferenceAllowed(artifact schema.Key, reference string, source *schema.ArtifactSource) (schema.Decision, bool) {
+	d := schema.Decision{Key: artifact, Field: "spec.reference", Verdict: schema.Allow, Rule: "repositories", Source: source.At("spec.repositories"), Before: reference}
+	if source.Key.Tenant != "" || source.Spec.Credential == "" || len(source.Spec.Repositories) == 0 {
+		return d, true
+	}
+	own := make([]string, len(source.Spec.Repositories))
+	for i, r := range source.Spec.Repositories {
+		own[i] = strings.NewReplacer("{tenant}", artifact.Tenant, "{project}", artifact.Project).Replace(r)
+		// A tag begins with a colon, so that none makes another repository.
+		if rest, ok := strings.CutPrefix(reference, own[i]); ok && (rest == "" || rest[0] == '/' || rest[0] == ':') {
+			return d, true
+		}
+	}
+	d.Verdict = schema.Deny
+	d.Message = fmt.Sprintf("%s is not within what %s shares with this project: %s", reference, source.Key, strings.Join(own, ", "))
+	return d, false
+}
+
+// Shared says whether the credential of a source may be shown for what a
+// tenant's artifact declares to be there: a tenant's own may, and one of the
+// platform's where the source says what is shared by it.
+func Shared(source *schema.ArtifactSource) bool {
+	return source.Spec.Credential == "" || source.Key.Tenant != "" || len(source.Spec.Repositories) > 0
 }
 
 func sourceAllowed(layers []layer, tenant string, s *schema.ArtifactSource) (schema.Decision, bool) {
@@ -121,6 +152,10 @@ func tenantSources(p *schema.Platform, t *schema.TenantEstate, above []layer) (d
 			}
 			if d, ok := sourceAllowed(layers, t.Name, source); !ok {
 				ds = append(ds, used(d, &a.Header, "spec.source", "it"))
+			}
+			if d, ok := ReferenceAllowed(a.Key, a.Spec.Reference, source); !ok {
+				d.At = a.At(d.Field)
+				ds = append(ds, d)
 			}
 		}
 	}

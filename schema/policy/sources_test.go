@@ -95,6 +95,51 @@ func TestSourcesRefused(t *testing.T) {
 	}, say(map[string]string{registryFile: "#\n" + source("registry", "type: oci\nhost: elsewhere.example")}))
 }
 
+// What tenants' artifacts are looked at with the platform's credential.
+func TestReferenceAllowed(t *testing.T) {
+	source := func(tenant, credential string, repositories ...string) *schema.ArtifactSource {
+		return &schema.ArtifactSource{Header: schema.Header{Key: schema.Key{Kind: schema.KindArtifactSource, Tenant: tenant, Name: "registry"}},
+			Spec: schema.ArtifactSourceSpec{Type: schema.SourceOCI, Host: "registry.example", Credential: credential, Repositories: repositories}}
+	}
+	shares := source("", "pull", "{tenant}/{project}", "commons")
+	key := schema.Key{Kind: schema.KindArtifact, Tenant: "physics", Project: "lattice", Name: "solver"}
+	for _, c := range []struct {
+		source    *schema.ArtifactSource
+		reference string
+		ok        bool
+	}{
+		{shares, "physics/lattice:1", true},
+		{shares, "physics/lattice", true},
+		{shares, "physics/lattice/solver:1", true},
+		{shares, "commons/base:1", true},
+		{shares, "physics/collider/solver:1", false},
+		{shares, "physics/lattice2/solver:1", false},
+		{shares, "physics/lattice-solver:1", false},
+		{shares, "biology/genomes/aligner:1", false},
+		{shares, "commons.secret:1", false},
+		{shares, "x/physics/lattice:1", false},
+		{source("", ""), "biology/genomes/aligner:1", true},
+		{source("", "pull"), "biology/genomes/aligner:1", true},
+		{source("physics", "own"), "biology/genomes/aligner:1", true},
+	} {
+		d, ok := policy.ReferenceAllowed(key, c.reference, c.source)
+		require.Equal(t, c.ok, ok, "%s: %s", c.reference, d.Message)
+		require.Equal(t, ok, d.Verdict == schema.Allow)
+	}
+	require.True(t, policy.Shared(shares))
+	require.True(t, policy.Shared(source("", "")))
+	require.True(t, policy.Shared(source("physics", "own")))
+	require.False(t, policy.Shared(source("", "pull")))
+
+	e := policy.Evaluate(estate(t, campusRoot, map[string]string{
+		registryFile: document("ArtifactSource", "registry", "type: oci\nhost: registry.campus.example\ncredential: registry-pull\nrepositories: [commons]")}))
+	var all []string
+	for _, d := range policy.Findings(e.Decisions) {
+		all = append(all, d.String())
+	}
+	require.Equal(t, []string{"tenants/biology/projects/genomes/artifacts/aligner.yaml:8:14: error: spec.reference: biology/genomes/aligner:2 is not within what ArtifactSource registry shares with this project: commons (" + registryFile + ":9) [policy.repositories]"}, all)
+}
+
 // An instance is not made from what its tenant may not fetch.
 func TestVersionsFromRefusedSources(t *testing.T) {
 	over := map[string]string{
