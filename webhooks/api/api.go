@@ -53,8 +53,9 @@ type Options struct {
 	Source         Source
 	People         func() []Person    // the tokens that are taken now; called for each request
 	Off            []Family           // families that are switched off (requirement A16)
-	Audit          func(audit.Record) // told of each use of an admin path before it is answered (requirement B2)
+	Audit          func(audit.Record) // told of each use of an admin path before it is answered (requirement B2); of denials that follow one within a minute, together after it
 	PerPrincipal   Rate               // requests of one person or account: 50/s, 200 at once
+	PerAdmin       Rate               // those of them for admin paths: 1/s, 5 at once
 	PerFailure     Rate               // failed authentications from one address that are told apart: 1/s, 20 at once
 	Log            *slog.Logger
 	Now            func() time.Time
@@ -65,6 +66,8 @@ type API struct {
 	o          Options
 	routes     []*route
 	principals *limiter
+	admins     *limiter
+	denials    *denials
 	failures   *limiter
 }
 
@@ -82,6 +85,9 @@ func New(o Options) (*API, error) {
 	if o.PerPrincipal == (Rate{}) {
 		o.PerPrincipal = Rate{50, 200}
 	}
+	if o.PerAdmin == (Rate{}) {
+		o.PerAdmin = Rate{1, 5}
+	}
 	if o.PerFailure == (Rate{}) {
 		o.PerFailure = Rate{1, 20}
 	}
@@ -91,7 +97,10 @@ func New(o Options) (*API, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &API{o: o, routes: routes(), principals: newLimiter(o.PerPrincipal), failures: newLimiter(o.PerFailure)}, nil
+	return &API{
+		o: o, routes: routes(), denials: newDenials(o.Audit),
+		principals: newLimiter(o.PerPrincipal), admins: newLimiter(o.PerAdmin), failures: newLimiter(o.PerFailure),
+	}, nil
 }
 
 const (
@@ -184,7 +193,7 @@ func (a *API) answer(c *call) (answer, *failure) {
 	if fail := a.find(c); fail != nil {
 		return answer{}, fail
 	}
-	if fail := a.forPeople(c); fail != nil {
+	if fail := a.admit(c); fail != nil {
 		return answer{}, fail
 	}
 	if fail := c.context(); fail != nil {

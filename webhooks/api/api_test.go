@@ -14,12 +14,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"berth/schema"
+	"berth/schema/audit"
 )
 
 var update = flag.Bool("update", false, "rewrite testdata")
@@ -421,6 +423,55 @@ func TestAccountsAtAdminPathsAreAudited(t *testing.T) {
 		require.Equal(t, "physics.lattice/ci api.read denied endpoint.not_allowed apps.instance.read physics.lattice no service account breaks the glass GET /api/v1/admin/projects/{project_id}/app-instances",
 			fmt.Sprint(r.Actor, " ", r.Action, " ", r.Verdict, " ", r.Rule, " ", r.Permission, " ", r.ProjectID, " ", r.Reason, " ", r.File))
 	}
+}
+
+// Nobody fills the audit chain: admin paths are for few requests, and of those
+// denied the first is told at once and the others in one record a minute, which
+// says how many they are. What is allowed is told each time.
+func TestDenialsAreToldTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := campusWorld(t, func(o *Options) { o.PerAdmin, o.Now = Rate{}, time.Now })
+		ask := func(who, path string) int {
+			return w.get("/api/v1/admin/projects/"+path+"/app-instances", personToken(who), "X-Break-Glass", "curious").StatusCode
+		}
+		told := func() (out []audit.Record) {
+			synctest.Wait()
+			out, w.audited = w.audited, nil
+			return out
+		}
+		for range 5 {
+			require.Equal(t, 404, ask(anna, "biology.genomes"))
+		}
+		require.Equal(t, 429, ask(anna, "biology.genomes"))
+		require.Equal(t, 404, ask(petra, "biology.genomes"), "another's are others")
+		require.Equal(t, 200, w.get(lattice+"/app-instances", personToken(anna)).StatusCode, "nor does it cost the other paths")
+		require.Len(t, told(), 2, "the first of each")
+
+		for range 1000 { // a quarter of an hour and more, as often as it goes
+			time.Sleep(time.Second)
+			require.Equal(t, 404, ask(anna, "biology.genomes"))
+		}
+		time.Sleep(time.Minute)
+		total, records := 0, told()
+		require.InDelta(t, 1000/60, len(records), 2)
+		for _, r := range records {
+			var n int
+			_, err := fmt.Sscanf(r.Reason, "%d denied within a minute, of which this is the last: curious", &n)
+			require.NoError(t, err, r.Reason)
+			require.Equal(t, anna+" denied biology", r.Actor+" "+string(r.Verdict)+" "+r.OrgID)
+			require.Equal(t, r.ID(), r.RecordID)
+			total += n
+		}
+		require.Equal(t, 4+1000, total, "none is left out")
+
+		time.Sleep(2 * time.Minute)
+		require.Empty(t, told())
+		require.Empty(t, w.api.denials.open, "who is quiet is forgotten")
+		for range 3 {
+			require.Equal(t, 200, ask(otto, "physics.lattice"))
+		}
+		require.Len(t, told(), 3)
+	})
 }
 
 // A thing is called by its uid or its name, and nobody takes another's name by

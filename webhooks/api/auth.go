@@ -84,10 +84,17 @@ func (a *API) person(c *call, token string) bool {
 	return true
 }
 
-// forPeople refuses a service account the admin paths. That it tried is
-// audited, with a reason in X-Break-Glass or without.
-func (a *API) forPeople(c *call) *failure {
-	if c.who.account == nil || c.route == nil || !c.route.admin {
+// admit bounds how often anybody uses the admin paths, as each use is audited,
+// and refuses them to service accounts. That one tried is audited, with a reason
+// in X-Break-Glass or without.
+func (a *API) admit(c *call) *failure {
+	if c.route == nil || !c.route.admin {
+		return nil
+	}
+	if !a.admins.allow(c.who.name, a.o.Now()) {
+		return &failure{status: http.StatusTooManyRequests, code: codeRate, after: time.Second, message: "admin paths are audited, and so for few requests: about one a second"}
+	}
+	if c.who.account == nil {
 		return nil
 	}
 	a.audit(c, authority.Decision{Role: codeEndpoint, Reason: "no service account breaks the glass"})
@@ -211,7 +218,11 @@ func (a *API) audit(c *call, d authority.Decision) {
 		r.Source = fmt.Sprintf("%s:%d", d.Source.File, d.Source.Line)
 	}
 	r.RecordID = r.ID()
-	a.o.Audit(r)
+	if d.Allowed {
+		a.o.Audit(r)
+	} else {
+		a.denials.add(r)
+	}
 }
 
 // key is the document that the path is about: the instance, the shared runtime,

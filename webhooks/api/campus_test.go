@@ -142,7 +142,7 @@ func worldOf(t testing.TB, v View, logins []string, change func(*Options)) *worl
 		Estate: "campus", Source: func() (View, bool) { return w.view, w.ready }, People: func() []Person { return people },
 		Audit: func(r audit.Record) { w.audited = append(w.audited, r) }, Now: func() time.Time { return w.now },
 		Log:          slog.New(slog.NewTextHandler(&w.log, nil)),
-		PerPrincipal: Rate{1e9, 1e9}, PerFailure: Rate{1e9, 1e9},
+		PerPrincipal: Rate{1e9, 1e9}, PerAdmin: Rate{1e9, 1e9}, PerFailure: Rate{1e9, 1e9},
 	}
 	if change != nil {
 		change(&o)
