@@ -15,6 +15,7 @@ import (
 type artifactsConfig struct {
 	Interval    duration                  `json:"interval"`
 	PlainHTTP   []string                  `json:"plain_http"`
+	TokenHosts  map[string][]string       `json:"token_hosts"`
 	Addresses   []string                  `json:"addresses"`
 	Directories []string                  `json:"directories"`
 	Secrets     map[string]registrySecret `json:"secrets"`
@@ -30,7 +31,7 @@ type registrySecret struct {
 
 // looker looks at artifacts as the configuration lets it.
 func (c *artifactsConfig) looker() *artifact.Looker {
-	o := artifact.Options{Secrets: registrySecrets(c.Secrets), PlainHTTP: c.PlainHTTP, Directories: c.Directories}
+	o := artifact.Options{Secrets: registrySecrets(c.Secrets), PlainHTTP: c.PlainHTTP, TokenHosts: c.TokenHosts, Directories: c.Directories}
 	for _, a := range c.Addresses {
 		o.Addresses = append(o.Addresses, netip.MustParsePrefix(a)) // misfits has seen them
 	}

@@ -28,6 +28,7 @@ func TestArtifactConfiguration(t *testing.T) {
 	c, err := read(`  interval: 30m
   plain_http: ["127.0.0.1:5000"]
   addresses: [127.0.0.1/32]
+  token_hosts: {registry-1.docker.io: [auth.docker.io]}
   directories: [` + dir + `/mirror]
   secrets:
     pull: {username: berth, password: {file: ` + secretFile + `}, hosts: ["registry.example:5000"], tenants: [physics]}
@@ -35,6 +36,7 @@ func TestArtifactConfiguration(t *testing.T) {
 `)
 	require.NoError(t, err)
 	require.Equal(t, 30*time.Minute, c.Artifacts.interval())
+	require.Equal(t, map[string][]string{"registry-1.docker.io": {"auth.docker.io"}}, c.Artifacts.TokenHosts)
 	secrets := registrySecrets(c.Artifacts.Secrets)
 	got, err := secrets.Secret(t.Context(), "pull")
 	require.NoError(t, err)
@@ -54,6 +56,8 @@ func TestArtifactConfiguration(t *testing.T) {
 	for wrong, want := range map[string]string{
 		"  addresses: [127.0.0.1]\n":                                                 "artifacts.addresses",
 		"  addresses: [10.0.0.0/99]\n":                                               "artifacts.addresses",
+		"  token_hosts: {a.example: [\"https://x\"]}\n":                              "artifacts.token_hosts",
+		"  token_hosts: {a.example: []}\n":                                           "artifacts.token_hosts",
 		"  directories: [mirror]\n":                                                  "artifacts.directories",
 		"  plain_http: [\"http://x\"]\n":                                             "artifacts.plain_http",
 		"  secrets: {pull: {username: berth, password: {file: /k}}}\n":               "artifacts.secrets.pull.hosts",

@@ -35,13 +35,14 @@ import (
 // Options say what a Looker may do. All of it is the operator's, none of it
 // comes from an estate.
 type Options struct {
-	Secrets     Secrets        // nil: there are none
-	PlainHTTP   []string       // hosts, with their port if they have one, that are asked by http instead of https
-	Addresses   []netip.Prefix // addresses that are refused otherwise: of this machine, link-local, of metadata services
-	Directories []string       // directories that sources of type file may name
-	MaxBytes    int64          // of an HTTP server's file or of one in a directory: 16 GiB
-	Timeout     time.Duration  // for one look: 10 min
-	Roots       *x509.CertPool // nil: the system's
+	Secrets     Secrets             // nil: there are none
+	PlainHTTP   []string            // hosts, with their port if they have one, that are asked by http instead of https
+	Addresses   []netip.Prefix      // addresses that are refused otherwise: of this machine, link-local, of metadata services
+	TokenHosts  map[string][]string // by a registry, the other hosts that give its tokens to those who show nothing
+	Directories []string            // directories that sources of type file may name
+	MaxBytes    int64               // of an HTTP server's file or of one in a directory: 16 GiB
+	Timeout     time.Duration       // for one look: 10 min
+	Roots       *x509.CertPool      // nil: the system's
 	Now         func() time.Time
 }
 

@@ -93,7 +93,11 @@ func (l *Looker) Token(ctx context.Context, source *schema.ArtifactSource, refer
 	}
 	if !slices.Contains(hosts, realm.Host) {
 		// The name is the server's; people find it in the answer of the registry.
-		return nil, unknown("RealmRefused", "%s sends people elsewhere for a token: if that host is to be trusted, name it in berth.yaml beside the secret's hosts", host)
+		where := "artifacts.token_hosts, below " + host
+		if source.Spec.Credential != "" {
+			where = "artifacts.secrets, beside the secret's hosts"
+		}
+		return nil, unknown("RealmRefused", "%s gives tokens at another host, which curl -i %s://%s/v2/ names as realm: if it is to be trusted, name it in berth.yaml, in %s", host, l.scheme(host), host, where)
 	}
 	to := &guard{inner: l.client, scheme: realm.Scheme, host: realm.Host}
 	got, err := transport.Exchange(ctx, tag.Registry, auth, to, []string{tag.Scope(transport.PullScope)}, challenge)
@@ -114,11 +118,12 @@ func (l *Looker) Token(ctx context.Context, source *schema.ArtifactSource, refer
 }
 
 // auth is what a source may show at a token endpoint, and the hosts it may show
-// it to. A source without a credential shows nothing, to its own host.
+// it to. A source without a credential shows nothing, to its own host and to
+// those that the operator named for that.
 func (l *Looker) auth(ctx context.Context, source *schema.ArtifactSource) (authn.Authenticator, []string, error) {
 	what := source.Spec.Credential
 	if what == "" {
-		return authn.Anonymous, []string{source.Spec.Host}, nil
+		return authn.Anonymous, append([]string{source.Spec.Host}, l.o.TokenHosts[source.Spec.Host]...), nil
 	}
 	refuse := func(why string) (authn.Authenticator, []string, error) {
 		return nil, nil, unknown("SecretRefused", "the secret %s, which the source %s names, %s", what, source.Key.Name, why)

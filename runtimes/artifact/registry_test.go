@@ -378,6 +378,54 @@ func TestSecretStays(t *testing.T) {
 	require.Equal(t, runtimes.SightFound, l.Look(t.Context(), src, "a/b:1", digest, "").State)
 }
 
+// Who shows nothing gets a token elsewhere only where the operator says so, as a
+// public registry has it; and what is said for that opens no way for a secret.
+func TestTokenHosts(t *testing.T) {
+	h, digest, _ := pushed(t, "a/b:1")
+	f := newFront(t, h)
+	var mu sync.Mutex
+	var shown []string
+	realm := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		shown = append(shown, r.Header.Get("Authorization"))
+		mu.Unlock()
+		f.mu.Lock()
+		f.tokens["anybody"] = r.URL.Query().Get("scope")
+		f.mu.Unlock()
+		_, _ = io.WriteString(w, `{"token":"anybody"}`)
+	}))
+	cert, ca := certificate(t, "localhost")
+	realm.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
+	realm.StartTLS()
+	t.Cleanup(realm.Close)
+	// By a name: an address alone is refused by the library already.
+	at := strings.Replace(strings.TrimPrefix(realm.URL, "https://"), "127.0.0.1", "localhost", 1)
+	f.realm = "https://" + at + "/token"
+	look := func(credential string, hosts map[string][]string) runtimes.Sight {
+		pool := f.roots()
+		pool.AddCert(ca)
+		l := f.looker(func(o *artifact.Options) { o.Roots, o.TokenHosts = pool, hosts })
+		return l.Look(t.Context(), source(f.host(), credential), "a/b:1", digest, "")
+	}
+	for _, c := range []struct {
+		credential, advice string
+		hosts              map[string][]string
+	}{
+		{"", "in artifacts.token_hosts, below " + f.host(), nil},
+		{"", "in artifacts.token_hosts, below " + f.host(), map[string][]string{"other.example": {at}}},
+		{"pull", "in artifacts.secrets, ", map[string][]string{f.host(): {at}}},
+	} {
+		s := look(c.credential, c.hosts)
+		require.Equal(t, "RealmRefused", s.Reason, "%+v", s)
+		require.Contains(t, s.Message, c.advice)
+		require.NotContains(t, s.Message, at, "that name is the server's")
+	}
+	require.Empty(t, shown)
+	s := look("", map[string][]string{f.host(): {at}})
+	require.Equal(t, runtimes.SightFound, s.State, "%+v", s)
+	require.Equal(t, []string{""}, shown)
+}
+
 // certificate is one of its own making for a name.
 func certificate(t *testing.T, name string) (tls.Certificate, *x509.Certificate) {
 	t.Helper()
