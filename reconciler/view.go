@@ -1,6 +1,7 @@
 package reconciler
 
 import (
+	"fmt"
 	"maps"
 	"sync"
 	"sync/atomic"
@@ -76,5 +77,59 @@ func (r *Reconciler) fresh() *madeView {
 	return nil
 }
 
-// Audit records what was decided outside the loop, such as by the read API.
-func (r *Reconciler) Audit(records ...audit.Record) { r.writer.record(records...) }
+// Audit records what was decided outside the loop, such as by the read API. While
+// the remote is down, what was denied there piles up to a bound and is counted
+// beyond it: anybody with a token can make as many of these as he likes.
+func (r *Reconciler) Audit(records ...audit.Record) {
+	w := r.writer
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, one := range records {
+		if one.Verdict != audit.Denied || w.refused.take(&one) {
+			w.recordLocked(one)
+		}
+	}
+}
+
+// maxRefused is how many denials from outside the loop wait to be written, at
+// most.
+const maxRefused = 1000
+
+// refused are the denials from outside the loop: by id those that wait to be
+// written, and how many were dropped. Guarded by the writer's mu.
+type refused struct {
+	waiting map[string]bool
+	dropped int
+}
+
+// take says whether there is room for r.
+func (f *refused) take(r *audit.Record) bool {
+	if r.RecordID == "" {
+		r.RecordID = r.ID()
+	}
+	if !f.waiting[r.RecordID] && len(f.waiting) >= maxRefused {
+		f.dropped++
+		return false
+	}
+	if f.waiting == nil {
+		f.waiting = map[string]bool{}
+	}
+	f.waiting[r.RecordID] = true
+	return true
+}
+
+func (f *refused) written(r audit.Record) { delete(f.waiting, r.RecordID) }
+
+// tellRefused records how many denials were dropped, once the remote takes
+// records again; called with mu held.
+func (w *writer) tellRefused() {
+	n := w.refused.dropped
+	if n == 0 {
+		return
+	}
+	w.refused.dropped = 0
+	w.recordLocked(audit.Record{
+		Actor: itself, Action: "audit.dropped", Verdict: audit.Denied, Commit: w.rev.Commit, OccurredAt: w.now().UTC(),
+		Reason: fmt.Sprintf("%d more uses of admin paths were denied while berth/status could not be written: who, is in Berth's log", n),
+	})
+}

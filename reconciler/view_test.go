@@ -1,10 +1,13 @@
 package reconciler
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -100,4 +103,55 @@ func TestAViewIsOfOneDecision(t *testing.T) {
 	}
 	close(done)
 	wg.Wait()
+}
+
+// While the remote is down, what anybody can have denied piles up to a bound and
+// is counted beyond it; decisions and effects are kept, however many. All of it
+// is told when the remote is back.
+func TestDenialsFromOutsideAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		repo := &statusRepo{}
+		w, stop := startWriter(t, repo, time.Second)
+		r := &Reconciler{writer: w}
+		repo.setDown(errors.New("remote is down"))
+		const n = 3 * maxRefused
+		for i := range n {
+			r.Audit(audit.Record{Actor: "eve", Action: "api.read", Verdict: audit.Denied, CorrelationID: fmt.Sprint("d", i)})
+			r.Audit(audit.Record{Actor: "otto", Action: "api.read", Verdict: audit.Allowed, CorrelationID: fmt.Sprint("a", i)})
+			w.record(audit.Record{Actor: "ada", Action: "document.added", Verdict: audit.Denied, CorrelationID: fmt.Sprint("c", i)})
+		}
+		r.Audit(audit.Record{Actor: "eve", Action: "api.read", Verdict: audit.Denied, CorrelationID: "d0"}) // waits already
+		repo.setDown(nil)
+		require.NoError(t, w.fetched(t.Context(), repo.id()))
+		require.NoError(t, w.flush(t.Context()))
+		require.NoError(t, w.flush(t.Context()))
+		r.Audit(audit.Record{Actor: "eve", Action: "api.read", Verdict: audit.Denied, CorrelationID: "again"})
+		require.NoError(t, stop())
+
+		by, dropped := map[string]int{}, ""
+		for _, b := range repo.batches {
+			for _, a := range b.Audit {
+				if by[a.Actor]++; a.Actor == itself {
+					dropped = a.Reason
+				}
+			}
+		}
+		require.Equal(t, map[string]int{"eve": maxRefused + 1, "otto": n, "ada": n, itself: 1}, by)
+		require.Contains(t, dropped, fmt.Sprint(n-maxRefused, " more uses"))
+		require.Empty(t, w.waiting)
+		require.Empty(t, w.refused.waiting)
+	})
+}
+
+// What one record costs does not grow with what waits.
+func TestARecordCostsTheSameHoweverManyWait(t *testing.T) {
+	w := newWriter(&statusRepo{}, time.Second, testLog(t), time.Now)
+	same := audit.Record{RecordID: "same", OccurredAt: time.Unix(1, 0)}
+	w.record(same)
+	few := testing.AllocsPerRun(10, func() { w.record(same) })
+	for i := range 10_000 {
+		w.record(audit.Record{RecordID: fmt.Sprint(i)})
+	}
+	require.Equal(t, few, testing.AllocsPerRun(10, func() { w.record(same) }))
+	require.Len(t, w.audit, 10_001)
 }

@@ -59,6 +59,8 @@ type writer struct {
 	gone    map[schema.Key]bool
 	events  []plan.Event
 	audit   []audit.Record  // not chained yet
+	waiting map[string]bool // their ids
+	refused refused
 	causes  map[string]bool // correlation ids of what is pending
 	put     uint64          // counts changes
 	pushed  uint64          // changes up to here are on the remote
@@ -80,7 +82,7 @@ type writer struct {
 
 func newWriter(repo Repo, window time.Duration, log *slog.Logger, now func() time.Time) *writer {
 	return &writer{
-		repo: repo, window: window, log: log, now: now,
+		repo: repo, window: window, log: log, now: now, waiting: map[string]bool{},
 		onPush: func(time.Duration, int, error) {},
 		units:  plan.Memory{}, things: map[schema.Key]*plan.ThingStatus{}, dirty: map[schema.Key]bool{}, gone: map[schema.Key]bool{}, causes: map[string]bool{},
 		wake: make(chan struct{}, 1), now1: make(chan struct{}, 1), back: make(chan struct{}, 1),
@@ -265,18 +267,19 @@ func (w *writer) announce(events ...plan.Event) {
 func (w *writer) record(records ...audit.Record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	waiting := make(map[string]bool, len(w.audit))
-	for _, r := range w.audit {
-		waiting[r.RecordID] = true
-	}
+	w.recordLocked(records...)
+}
+
+// recordLocked is record with mu held.
+func (w *writer) recordLocked(records ...audit.Record) {
 	for _, r := range records {
 		if r.RecordID == "" {
 			r.RecordID = r.ID()
 		}
-		if waiting[r.RecordID] {
+		if w.waiting[r.RecordID] {
 			continue
 		}
-		waiting[r.RecordID] = true
+		w.waiting[r.RecordID] = true
 		if r.OccurredAt.IsZero() {
 			r.OccurredAt = w.now().UTC()
 		}
@@ -597,6 +600,10 @@ func (w *writer) told(b StatusBatch) {
 	w.rev.Sequence = b.Revision.Sequence
 	w.rev.AuditSequence, w.rev.AuditHead = b.Revision.AuditSequence, b.Revision.AuditHead
 	w.events = w.events[len(b.Events):]
+	for _, r := range w.audit[:len(b.Audit)] {
+		delete(w.waiting, r.RecordID)
+		w.refused.written(r)
+	}
 	w.audit = w.audit[len(b.Audit):]
 }
 
@@ -622,6 +629,7 @@ func (w *writer) landed(tip string, b StatusBatch, upTo uint64) {
 		clear(w.causes)
 	}
 	w.pushed, w.lastErr, w.tried = upTo, nil, nil
+	w.tellRefused()
 	w.release()
 }
 
