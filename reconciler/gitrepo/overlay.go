@@ -61,34 +61,39 @@ func (r *Repo) applyOverlay(tree plumbing.Hash, o *overlay, set *objectSet) (plu
 	if err != nil {
 		return tree, err
 	}
-	changed := false
-	for _, name := range slices.Sorted(maps.Keys(o.children)) {
-		child := o.children[name]
-		var old entry
-		standing := 0 // a malformed tree may hold several of one name
-		for _, e := range entries {
-			if pathName(e.name) == name {
-				old = e
-				standing++
-			}
+	// One pass before and one after, however many children there are: a
+	// directory may hold, and have held back, tens of thousands.
+	olds := make(map[string]entry, len(o.children))
+	replaced := make(map[string]bool, len(o.children))
+	for _, e := range entries {
+		name := pathName(e.name)
+		if o.children[name] == nil {
+			continue
 		}
-		next, err := r.applyChild(name, old, child, set)
+		if _, twice := olds[name]; twice { // in a malformed tree
+			replaced[name] = true
+		}
+		olds[name] = e
+	}
+	var put []entry
+	for _, name := range slices.Sorted(maps.Keys(o.children)) {
+		next, err := r.applyChild(name, olds[name], o.children[name], set)
 		if err != nil {
 			return tree, err
 		}
-		if next == old && standing < 2 {
+		if next == olds[name] && !replaced[name] {
 			continue
 		}
-		changed = true
-		entries = slices.DeleteFunc(entries, func(e entry) bool { return pathName(e.name) == name })
+		replaced[name] = true
 		if !next.id.IsZero() {
-			entries = append(entries, next)
+			put = append(put, next)
 		}
 	}
-	switch {
-	case !changed:
+	if len(replaced) == 0 {
 		return tree, nil
-	case len(entries) == 0:
+	}
+	entries = append(slices.DeleteFunc(entries, func(e entry) bool { return replaced[pathName(e.name)] }), put...)
+	if len(entries) == 0 {
 		return plumbing.ZeroHash, nil
 	}
 	return set.add(plumbing.TreeObject, encodeTree(entries)), nil
