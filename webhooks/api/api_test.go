@@ -99,6 +99,38 @@ func TestRoutesAreTheDocument(t *testing.T) {
 	require.Equal(t, openAPI, body(t, res))
 }
 
+// Each field of ACP's tables and TSR's lists is answered by its name, or the
+// document says by which other, or that it is not answered.
+func TestFieldsAreThoseOfTheTables(t *testing.T) {
+	doc := openDocument(t).doc
+	for name, fields := range map[string]string{
+		"App":           "id slug display_name category publisher status created_at updated_at",
+		"AppVersion":    "id app_id version runtime_backend manifest status created_at",
+		"Entitlement":   "id org_id project_id app_id enabled policy_overrides updated_by_user_id created_at updated_at",
+		"AppInstance":   "id resource_name org_id project_id app_id app_version_id display_name operating_mode control_plane_scope tenant_boundary_mode status requested_by_user_id operator_service_account_id config runtime_state failure_reason created_at updated_at deleted_at",
+		"SharedRuntime": "id resource_name org_id app_slug app_version display_name operating_mode control_plane_scope runtime_backend status operator_service_account_id placement_intent config created_at updated_at",
+		"Attachment":    "id shared_runtime_id org_id project_id status contribution_policy submission_policy billing_policy_ref created_at updated_at",
+	} {
+		answered := doc.Components.Schemas[name].Value.Properties
+		require.NotEmpty(t, answered, name)
+		for _, f := range strings.Fields(fields) {
+			if _, ok := answered[f]; !ok {
+				require.Contains(t, doc.Info.Description, "`"+f+"`", "%s.%s", name, f)
+			}
+		}
+	}
+	w := campusWorld(t, nil)
+	var i instance
+	require.NoError(t, json.Unmarshal(body(t, w.get(lattice+"/app-instances/train", personToken(anna))), &i))
+	require.Equal(t, anna, i.RequestedBy)
+	var e entitlement
+	require.NoError(t, json.Unmarshal(body(t, w.get(lattice+"/apps/entitlements/slurm", personToken(anna))), &e))
+	require.Equal(t, "slurm", e.ID)
+	w = newWorld(t, with(campusFiles(t), map[string]string{"tenants/physics/projects/lattice/entitlements/slurm.yaml": "apiVersion: berth/v1\nkind: Entitlement\nmetadata: {name: slurm, uid: ent-7}\nspec: {enabled: true}\n"}), []string{anna}, nil)
+	require.NoError(t, json.Unmarshal(body(t, w.get(lattice+"/apps/entitlements/slurm", personToken(anna))), &e))
+	require.Equal(t, "ent-7", e.ID)
+}
+
 // Whatever is wrong, the answer is the one envelope, with a code for machines
 // and an id that is in the log.
 func TestErrors(t *testing.T) {

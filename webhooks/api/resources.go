@@ -99,7 +99,7 @@ func (r *reading) projectEstate() *schema.ProjectEstate {
 
 func (r *reading) apps() *listing {
 	return all(r.Desired.Platform.Apps, func(a *schema.App) any {
-		return app{a.Key.Name, a.Spec.DisplayName, a.Spec.Category, a.Spec.Publisher, a.Spec.Description, a.Spec.Status, r.declared(a.Head())}
+		return app{id(a.Head()), a.Key.Name, a.Spec.DisplayName, a.Spec.Category, a.Spec.Publisher, a.Spec.Description, a.Spec.Status, r.declared(a.Head())}
 	})
 }
 
@@ -140,7 +140,7 @@ func (r *reading) sources() *listing {
 // A project's things.
 
 func (r *reading) entitlement(e *schema.Entitlement) any {
-	return entitlement{e.Key.Tenant, e.Key.ProjectID(), e.Key.Name, e.Spec.Enabled, e.Spec.PolicyOverrides, r.declared(e.Head())}
+	return entitlement{id(e.Head()), e.Key.Tenant, e.Key.ProjectID(), e.Key.Name, e.Spec.Enabled, e.Spec.PolicyOverrides, r.declared(e.Head())}
 }
 
 func (r *reading) entitlements() *listing { return all(r.projectEstate().Entitlements, r.entitlement) }

@@ -7,8 +7,10 @@ import (
 	"berth/schema"
 )
 
-// What answers are made of, with the names of ACP's tables and TSR's lists.
-// openapi.yaml says the same to machines; a test holds the two together.
+// What answers are made of, with the names of ACP's tables and TSR's lists but
+// for what openapi.yaml says is answered by another name, or by Git's history
+// and not here. openapi.yaml says the shapes to machines; a test holds the two
+// together.
 
 // declared is where a thing stands in the estate.
 type declared struct {
@@ -31,6 +33,7 @@ type followed struct {
 }
 
 type app struct {
+	ID          string               `json:"id"` // uid if the document has one, else the slug
 	Slug        string               `json:"slug"`
 	DisplayName string               `json:"display_name"`
 	Category    string               `json:"category"`
@@ -62,6 +65,7 @@ type source struct {
 }
 
 type entitlement struct {
+	ID              string         `json:"id"` // uid if the document has one, else the app's slug
 	OrgID           string         `json:"org_id"`
 	ProjectID       string         `json:"project_id"`
 	AppSlug         string         `json:"app_slug"`
@@ -87,7 +91,7 @@ type instance struct {
 	DesiredState           string          `json:"desired_state"` // running, stopped or deleted
 	Status                 plan.Phase      `json:"status"`
 	FailureReason          string          `json:"failure_reason,omitempty"`
-	RequestedBy            string          `json:"requested_by,omitempty"`
+	RequestedBy            string          `json:"requested_by_user_id,omitempty"` // login, as declared
 	OperatorServiceAccount string          `json:"operator_service_account_id,omitempty"`
 	DeletionProtection     bool            `json:"deletion_protection"`
 	Roles                  any             `json:"roles,omitempty"`
