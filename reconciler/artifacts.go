@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"berth/reconciler/plan"
@@ -20,10 +21,12 @@ import (
 // says what it sees of them. That has a queue of its own, so that a slow
 // registry delays nothing else.
 
-// artifactWorkers look at bytes side by side, those aside that hang.
-const artifactWorkers = 2
-
 const (
+	// artifactWorkers look at bytes side by side, those aside that hang.
+	artifactWorkers = 4
+	// looksOfOne of one tenant are under way at a time, those that hang too: its
+	// registries hold up half of the workers at most, and of others nothing.
+	looksOfOne = artifactWorkers / 2
 	// lookAgain is when bytes that are not as declared are looked at again, first;
 	// the time doubles up to Options.ArtifactInterval.
 	lookAgain = 30 * time.Second
@@ -338,6 +341,67 @@ type artifacts struct {
 	prints  map[schema.Key]string
 
 	misses map[schema.Key]int // looks in a row that did not find all; under Reconciler.mu
+	turns  turns
+}
+
+// turns lets each tenant look at so many things at a time; the platform is one
+// of them. What comes when a tenant's turns are taken waits for one, in the order
+// of coming, and holds no worker meanwhile.
+type turns struct {
+	mu sync.Mutex
+	of map[string]*turn // nobody is in it whose turns are all free
+}
+
+type turn struct {
+	taken   int // never less than looksOfOne while anything waits
+	waiting []schema.Key
+	waits   map[schema.Key]bool // those of waiting
+	called  map[schema.Key]bool // its turn is taken for it, and it is in the queue
+}
+
+// take says whether key may be looked at now, which done ends; otherwise it
+// waits, and done of another one hands it back.
+func (t *turns) take(key schema.Key) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	of := t.of[key.Tenant]
+	if of == nil {
+		of = &turn{waits: map[schema.Key]bool{}, called: map[schema.Key]bool{}}
+		if t.of == nil {
+			t.of = map[string]*turn{}
+		}
+		t.of[key.Tenant] = of
+	}
+	switch {
+	case of.called[key]:
+		delete(of.called, key)
+	case of.taken < looksOfOne:
+		of.taken++
+	default:
+		if !of.waits[key] {
+			of.waiting, of.waits[key] = append(of.waiting, key), true
+		}
+		return false
+	}
+	return true
+}
+
+// done ends a turn of key's tenant and gives it to who waits longest, if anybody
+// does: that one has to be enqueued.
+func (t *turns) done(key schema.Key) (next schema.Key, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	of := t.of[key.Tenant]
+	if len(of.waiting) > 0 {
+		next, of.waiting = of.waiting[0], of.waiting[1:]
+		delete(of.waits, next)
+		of.called[next] = true
+		return next, true
+	}
+	if of.taken--; of.taken == 0 {
+		delete(t.of, key.Tenant)
+	}
+	return schema.Key{}, false
 }
 
 // scanArtifacts records what a decision says of things with bytes, and has
@@ -407,6 +471,14 @@ func (r *Reconciler) lookAtArtifact(ctx context.Context, key schema.Key) (time.D
 	if st == nil || r.o.Artifacts == nil {
 		return 0, nil
 	}
+	if !r.looks.turns.take(key) {
+		return 0, nil
+	}
+	defer func() {
+		if next, ok := r.looks.turns.done(key); ok {
+			r.Enqueue(Item{Do: TaskArtifact, Unit: next})
+		}
+	}()
 	p := publication(st.desired, key)
 	if p == nil || p.head.Suspend {
 		return 0, nil

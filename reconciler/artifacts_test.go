@@ -371,6 +371,75 @@ func TestASlowRegistryDelaysNothing(t *testing.T) {
 	require.NotContains(t, string(w.thing(k).Detail), "Timeout", "that it was stopped says nothing of the bytes")
 }
 
+// slowOnes hangs on what is slow until it is let go, and sees the rest at once.
+type slowOnes struct {
+	free chan struct{}
+
+	mu            sync.Mutex
+	now, most     int            // slow looks under way
+	began         map[string]int // looks at each reference
+	atFirstOthers int            // slow looks that had begun when another was looked at first; -1: none was
+}
+
+func (h *slowOnes) Look(ctx context.Context, _ *schema.ArtifactSource, reference, _, _ string) runtimes.Sight {
+	slow := strings.HasPrefix(reference, "slow/")
+	h.mu.Lock()
+	if !slow && h.atFirstOthers < 0 {
+		h.atFirstOthers = len(h.began)
+	}
+	h.began[reference]++
+	if slow {
+		h.now++
+		h.most = max(h.most, h.now)
+	}
+	h.mu.Unlock()
+	if slow {
+		select {
+		case <-h.free:
+		case <-ctx.Done():
+		}
+		h.mu.Lock()
+		h.now--
+		h.mu.Unlock()
+	}
+	return there
+}
+
+// What hangs of one tenant waits for what hangs of that tenant: another's is
+// looked at before even a few of those have begun. All have their turn.
+func TestATenantsSlowRegistryDelaysNoOtherTenant(t *testing.T) {
+	const many = 60
+	w := newWorld(t)
+	h := &slowOnes{free: make(chan struct{}), began: map[string]int{}, atFirstOthers: -1}
+	w.start(looking(h), func(o *reconciler.Options) { o.ArtifactInterval = time.Hour })
+	files := solver(goodDigest, schema.ArtifactRegistered)
+	for path, text := range registryFiles("registry.example") {
+		files[path] = strings.Replace(text, ", credential: pull, repositories: [lab]", "", 1)
+	}
+	for i := range many { // biology's, which come first in any order
+		name := fmt.Sprintf("slow-%d", i)
+		path := strings.NewReplacer("physics", "biology", "solver", name).Replace(solverFile)
+		files[path] = strings.NewReplacer("name: solver", "name: "+name, "lab/solver:1", fmt.Sprintf("slow/%d:1", i)).Replace(files[solverFile])
+	}
+	w.put(files)
+	w.isThing(solverKey, "registered", "True", "Found")
+	h.mu.Lock()
+	require.LessOrEqual(t, h.atFirstOthers, 2)
+	h.mu.Unlock()
+	close(h.free)
+	w.eventually("all have their turn", func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return len(h.began) == many+1
+	})
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	require.LessOrEqual(t, h.most, 2)
+	for reference, looks := range h.began {
+		require.Equal(t, 1, looks, reference)
+	}
+}
+
 // oneSecret is the operator's.
 type oneSecret artifact.Credential
 
