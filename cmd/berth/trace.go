@@ -9,6 +9,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -42,7 +43,8 @@ type storyCommit struct {
 }
 
 type storyDecision struct {
-	Commit string      `json:"commit"` // of berth/in-force
+	Commit string      `json:"commit"`         // of berth/in-force
+	With   string      `json:"with,omitempty"` // the newest commit of main it was decided with, where that is another
 	Held   []plan.Held `json:"held,omitempty"`
 }
 
@@ -102,13 +104,22 @@ func (l *estateLog) trace(ctx context.Context, id string) (*story, error) {
 	bad := func(file string, line int, err error) {
 		s.Warnings = append(s.Warnings, fmt.Sprintf("%s:%d: %v", file, line, err))
 	}
-	var commits []string // of main, that something of it names
+	var commits []string              // of main, that something of it names
+	decided := map[string]time.Time{} // commit of berth/in-force → when something was last decided over it
 	for r, err := range l.Audit(ctx, l.status, o) {
 		if err != nil {
 			bad(r.File, r.Line, err)
-		} else if r.Value.CorrelationID == id {
-			s.Audit = append(s.Audit, r.Value)
-			commits = append(commits, r.Value.Commit)
+			continue
+		}
+		v := r.Value
+		if isDecision(v) && v.OccurredAt.After(decided[v.Base]) {
+			decided[v.Base] = v.OccurredAt
+		}
+		if v.CorrelationID == id {
+			s.Audit = append(s.Audit, v)
+			if v.Action != actionRead { // which was of that commit and not caused by it
+				commits = append(commits, v.Commit)
+			}
 		}
 	}
 	for e, err := range l.Events(ctx, l.status, o) {
@@ -136,11 +147,10 @@ func (l *estateLog) trace(ctx context.Context, id string) (*story, error) {
 		}
 	}
 	slices.SortFunc(s.Now, func(a, b storyStatus) int { return a.Key.Compare(b.Key) })
-	decided, err := l.decision(ctx, s, tree.Revision)
+	commit, err := l.decision(ctx, s, tree.Revision, decided)
 	if err != nil {
 		return nil, err
 	}
-	commit := decided
 	for _, c := range commits {
 		commit = cmp.Or(commit, c)
 	}
@@ -157,10 +167,21 @@ func (l *estateLog) trace(ctx context.Context, id string) (*story, error) {
 	return s, ctx.Err()
 }
 
+// actionRead is what the read API's audit records tell of.
+const actionRead = "api.read"
+
+// isDecision says whether a record tells of a document that was decided.
+func isDecision(r audit.Record) bool { return strings.HasPrefix(r.Action, "document.") }
+
 // decision finds the commit of berth/in-force that the id made, and returns the
-// commit of main that it decided. What was held by it is known of the last
+// commit of main that it decided; "" where it was decided with a later one,
+// whose id that commit carries. What was held by it is known of the last
 // decision; of earlier ones the audit records tell.
-func (l *estateLog) decision(ctx context.Context, s *story, last reconciler.Revision) (commit string, err error) {
+//
+// Its audit records say over which commit the id was decided. What followed that
+// commit came of the last decision over it: those before it changed nothing
+// that is in force. decided says when that was.
+func (l *estateLog) decision(ctx context.Context, s *story, last reconciler.Revision, decided map[string]time.Time) (commit string, err error) {
 	if l.tips.InForce == "" {
 		return "", nil
 	}
@@ -168,18 +189,31 @@ func (l *estateLog) decision(ctx context.Context, s *story, last reconciler.Revi
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", reconciler.BranchInForce, err)
 	}
+	over := map[string]bool{}
+	for _, r := range s.Audit {
+		if isDecision(r) && r.Base != "" && r.OccurredAt.Equal(decided[r.Base]) {
+			over[r.Base] = true
+		}
+	}
 	for _, c := range log {
 		w, err := l.InForceOf(ctx, c.ID)
 		if err != nil {
 			s.Warnings = append(s.Warnings, fmt.Sprintf("%s of %s: %v", short12(c.ID), reconciler.BranchInForce, err))
 			continue
 		}
-		if w.CorrelationID == s.CorrelationID {
-			s.Decision = &storyDecision{c.ID, w.Held}
+		own := w.CorrelationID == s.CorrelationID
+		if own || over[c.Parents[0]] {
+			s.Decision = &storyDecision{Commit: c.ID, Held: w.Held}
 			if last.InForce == c.ID {
 				s.Decision.Held = last.Held
 			}
-			return w.Commit, nil
+			if own {
+				return w.Commit, nil
+			}
+			s.Decision.With = w.Commit
+		}
+		if len(c.Parents) == 1 {
+			break // the first: what is before it is main's
 		}
 	}
 	return "", nil
@@ -197,7 +231,11 @@ func (s *story) write(w io.Writer) error {
 		b.WriteByte('\n')
 	}
 	if d := s.Decision; d != nil {
-		fmt.Fprintf(&b, "in force  %s\n", short12(d.Commit))
+		fmt.Fprintf(&b, "in force  %s", short12(d.Commit))
+		if d.With != "" {
+			fmt.Fprintf(&b, ", decided with %s", short12(d.With))
+		}
+		b.WriteByte('\n')
 		for _, h := range d.Held {
 			fmt.Fprintf(&b, "  held    %s: %s: %s\n", visible(h.File), visible(h.Reason), visible(h.Message))
 		}
