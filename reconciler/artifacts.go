@@ -77,7 +77,7 @@ type published struct {
 // source is where the bytes of b are, or why they may not be looked at there.
 // Where what is found there without the platform's credential may not be all,
 // why says so.
-func (p *published) source(d *schema.Desired, b bytesStatus) (source *schema.ArtifactSource, why string) {
+func (p *published) source(d *schema.Desired, rules *policy.Sources, b bytesStatus) (source *schema.ArtifactSource, why string) {
 	k := p.head.Key
 	t := d.Tenants[k.Tenant]
 	if t != nil {
@@ -89,7 +89,7 @@ func (p *published) source(d *schema.Desired, b bytesStatus) (source *schema.Art
 	if source == nil {
 		return nil, "there is no source " + b.Source
 	}
-	if decision, ok := policy.SourceAllowed(d.Platform, t, k.Project, b.AppSlug, source); !ok {
+	if decision, ok := rules.Allowed(k.Project, b.AppSlug, source); !ok {
 		return nil, decision.Message
 	}
 	if k.Kind != schema.KindArtifact {
@@ -106,8 +106,9 @@ func (p *published) source(d *schema.Desired, b bytesStatus) (source *schema.Art
 	return source, ""
 }
 
-// print is equal where a look would look at the same.
-func (p *published) print(d *schema.Desired) string {
+// print is equal where a look would look at the same. The rules are those of its
+// owner.
+func (p *published) print(d *schema.Desired, rules *policy.Sources) string {
 	type what struct {
 		bytesStatus
 		Source *schema.ArtifactSourceSpec
@@ -117,7 +118,7 @@ func (p *published) print(d *schema.Desired) string {
 	for name, b := range p.bytes {
 		w := what{bytesStatus: b}
 		var source *schema.ArtifactSource
-		if source, w.Why = p.source(d, b); source != nil {
+		if source, w.Why = p.source(d, rules, b); source != nil {
 			w.Source = &source.Spec
 		}
 		all[name] = w
@@ -129,23 +130,52 @@ func (p *published) print(d *schema.Desired) string {
 	return string(data)
 }
 
-// publications are all things with bytes that are in force and not suspended.
-func publications(d *schema.Desired) map[schema.Key]*published {
+// publications are all things with bytes that are in force of an owner: a
+// tenant, or "", the platform.
+func publications(d *schema.Desired, owner string) map[schema.Key]*published {
 	out := map[schema.Key]*published{}
-	for _, versions := range d.Platform.Versions {
-		for _, v := range versions {
-			if p := ofVersion(v); p != nil {
-				out[v.Key] = p
+	if owner == "" {
+		for _, versions := range d.Platform.Versions {
+			for _, v := range versions {
+				if p := ofVersion(v); p != nil {
+					out[v.Key] = p
+				}
 			}
 		}
 	}
-	for _, t := range d.Tenants {
+	if t := d.Tenants[owner]; t != nil {
 		for _, project := range t.Projects {
 			for _, a := range project.Artifacts {
 				out[a.Key] = ofArtifact(a)
 			}
 		}
 	}
+	return out
+}
+
+// changedOwners are the tenants, and "" for the platform, of which anything may
+// be otherwise than it was in last, nil for the first time. What did not change
+// is shared between revisions. As the platform's rules are everybody's, a change
+// there is one of all.
+func changedOwners(last, now *schema.Desired) []string {
+	var out []string
+	all := last == nil || last.Platform != now.Platform
+	if all {
+		out = append(out, "")
+	}
+	for name, t := range now.Tenants {
+		if all || last.Tenants[name] != t {
+			out = append(out, name)
+		}
+	}
+	if last != nil {
+		for name := range last.Tenants {
+			if now.Tenants[name] == nil {
+				out = append(out, name)
+			}
+		}
+	}
+	slices.Sort(out)
 	return out
 }
 
@@ -338,7 +368,7 @@ type artifacts struct {
 	// The scan's own.
 	desired *schema.Desired // scanned last
 	main    string
-	prints  map[schema.Key]string
+	prints  map[schema.Key]string // of all that are looked at
 
 	misses map[schema.Key]int // looks in a row that did not find all; under Reconciler.mu
 	turns  turns
@@ -404,6 +434,29 @@ func (t *turns) done(key schema.Key) (next schema.Key, ok bool) {
 	return schema.Key{}, false
 }
 
+// scan is what is published by whose estate changed since the last scan, what a
+// look at each that is not suspended would look at, and what is gone since.
+func (a *artifacts) scan(d *schema.Desired) (now map[schema.Key]*published, prints map[schema.Key]string, gone []schema.Key) {
+	now, prints = map[schema.Key]*published{}, map[schema.Key]string{}
+	for _, owner := range changedOwners(a.desired, d) {
+		rules := policy.SourcesOf(d.Platform, d.Tenants[owner])
+		for k, p := range publications(d, owner) {
+			if now[k] = p; !p.head.Suspend {
+				prints[k] = p.print(d, rules)
+			}
+		}
+		if a.desired == nil {
+			continue
+		}
+		for k := range publications(a.desired, owner) {
+			if now[k] == nil {
+				gone = append(gone, k)
+			}
+		}
+	}
+	return now, prints, gone
+}
+
 // scanArtifacts records what a decision says of things with bytes, and has
 // those looked at that are new or declared otherwise.
 func (r *Reconciler) scanArtifacts(ctx context.Context) error {
@@ -411,7 +464,15 @@ func (r *Reconciler) scanArtifacts(ctx context.Context) error {
 	if st == nil || st.desired == r.looks.desired {
 		return nil
 	}
-	all := publications(st.desired)
+	all, prints, gone := r.looks.scan(st.desired)
+	if r.looks.desired == nil {
+		r.looks.prints = map[schema.Key]string{}
+		for _, s := range r.writer.thingsOf(schema.KindArtifact, schema.KindAppVersion) {
+			if all[s.Key] == nil {
+				gone = append(gone, s.Key) // while no daemon ran
+			}
+		}
+	}
 	var changed []schema.Key
 	for _, k := range slices.SortedFunc(maps.Keys(all), schema.Key.Compare) {
 		if prev := r.writer.thing(k); !all[k].head.Suspend && (prev == nil || !equalJSON(prev, all[k].next(prev, nil, ""))) {
@@ -430,25 +491,26 @@ func (r *Reconciler) scanArtifacts(ctx context.Context) error {
 			}
 		}
 	}
-	for _, s := range r.writer.thingsOf(schema.KindArtifact, schema.KindAppVersion) {
-		for all[s.Key] == nil && s != nil && !r.writer.forgetThing(s) {
-			s = r.writer.thing(s.Key)
+	for _, k := range gone {
+		for s := r.writer.thing(k); s != nil && !r.writer.forgetThing(s); {
+			s = r.writer.thing(k)
 		}
+		delete(r.looks.prints, k)
 	}
-	prints := make(map[schema.Key]string, len(all))
-	for k, p := range all {
-		if p.head.Suspend {
-			continue
-		}
-		prints[k] = p.print(st.desired)
-		if prints[k] != r.looks.prints[k] {
+	for k := range all {
+		print, looked := prints[k]
+		switch {
+		case !looked:
+			delete(r.looks.prints, k)
+		case print != r.looks.prints[k]:
+			r.looks.prints[k] = print
 			r.mu.Lock()
 			delete(r.looks.misses, k)
 			r.mu.Unlock()
 			r.Enqueue(Item{Do: TaskArtifact, Unit: k})
 		}
 	}
-	r.looks.desired, r.looks.main, r.looks.prints = st.desired, st.main, prints
+	r.looks.desired, r.looks.main = st.desired, st.main
 	return nil
 }
 
@@ -483,11 +545,12 @@ func (r *Reconciler) lookAtArtifact(ctx context.Context, key schema.Key) (time.D
 	if p == nil || p.head.Suspend {
 		return 0, nil
 	}
+	rules := policy.SourcesOf(st.desired.Platform, st.desired.Tenants[key.Tenant])
 	sights, complete := map[string]bytesStatus{}, true
 	for _, name := range slices.Sorted(maps.Keys(p.bytes)) {
 		b := p.bytes[name]
 		var s runtimes.Sight
-		source, why := p.source(st.desired, b)
+		source, why := p.source(st.desired, rules, b)
 		if source == nil {
 			s = runtimes.Sight{State: runtimes.SightUnknown, Reason: "SourceRefused", Message: why}
 		} else {
@@ -515,7 +578,8 @@ func (r *Reconciler) saw(key schema.Key, p *published, d *schema.Desired, sights
 	r.writer.whole.RLock()
 	defer r.writer.whole.RUnlock()
 	if now := r.current().desired; now != d {
-		if q := publication(now, key); q == nil || q.head.Suspend || q.status != p.status || q.print(now) != p.print(d) {
+		if q := publication(now, key); q == nil || q.head.Suspend || q.status != p.status ||
+			q.print(now, policy.SourcesOf(now.Platform, now.Tenants[key.Tenant])) != p.print(d, policy.SourcesOf(d.Platform, d.Tenants[key.Tenant])) {
 			return false
 		}
 	}

@@ -24,8 +24,9 @@ type standing struct {
 	Declared          string `json:"declared"` // blob of the document
 }
 
-// standings are the shared runtimes and attachments that are in force.
-func standings(d *schema.Desired) map[schema.Key]standing {
+// standings are the shared runtimes and attachments that are in force of an
+// owner: a tenant, or "", the platform.
+func standings(d *schema.Desired, owner string) map[schema.Key]standing {
 	out := map[schema.Key]standing{}
 	add := func(all map[string]*schema.SharedRuntimeEstate) {
 		for _, s := range all {
@@ -45,16 +46,44 @@ func standings(d *schema.Desired) map[schema.Key]standing {
 			}
 		}
 	}
-	add(d.Platform.SharedRuntimes)
-	for _, t := range d.Tenants {
+	if owner == "" {
+		add(d.Platform.SharedRuntimes)
+	}
+	if t := d.Tenants[owner]; t != nil {
 		add(t.SharedRuntimes)
 	}
 	return out
 }
 
+// stood is the standings of whose estate changed since last, and those that are
+// gone since.
+func stood(last, d *schema.Desired) (now map[schema.Key]standing, gone []schema.Key) {
+	now = map[schema.Key]standing{}
+	for _, owner := range changedOwners(last, d) {
+		maps.Copy(now, standings(d, owner))
+		if last == nil {
+			continue
+		}
+		for k := range standings(last, owner) {
+			if _, ok := now[k]; !ok {
+				gone = append(gone, k)
+			}
+		}
+	}
+	return now, gone
+}
+
 // stand records the standings of a decision. Who calls it holds writer.whole.
 func (r *Reconciler) stand(st *state) {
-	now := standings(st.desired)
+	now, gone := stood(r.writer.stood, st.desired)
+	if r.writer.stood == nil {
+		for _, s := range r.writer.thingsOf(schema.KindSharedRuntime, schema.KindAttachment) {
+			if _, ok := now[s.Key]; !ok {
+				gone = append(gone, s.Key) // while no daemon ran
+			}
+		}
+	}
+	r.writer.stood = st.desired
 	for _, key := range slices.SortedFunc(maps.Keys(now), schema.Key.Compare) {
 		prev := r.writer.thing(key)
 		next := plan.ThingStatus{
@@ -73,14 +102,14 @@ func (r *Reconciler) stand(st *state) {
 		}
 		r.writer.setThing(prev, next)
 	}
-	gone := r.writer.thingsOf(schema.KindSharedRuntime, schema.KindAttachment)
-	slices.SortFunc(gone, func(a, b *plan.ThingStatus) int { return a.Key.Compare(b.Key) })
-	for _, prev := range gone {
-		if _, ok := now[prev.Key]; ok {
+	slices.SortFunc(gone, schema.Key.Compare)
+	for _, key := range gone {
+		prev := r.writer.thing(key)
+		if prev == nil {
 			continue
 		}
 		phases := []string{"deleting", "deleted"}
-		if prev.Key.Kind == schema.KindAttachment {
+		if key.Kind == schema.KindAttachment {
 			phases = []string{"detached"}
 		}
 		for _, phase := range phases { // nothing was made of it that would have to go first

@@ -9,28 +9,39 @@ import (
 	"berth/schema"
 )
 
-// SourceAllowed says whether bytes may come from source for an app of a
-// project, and which layer decides. Project and app may be empty: then the
-// layers above them alone are asked; t is nil for what the platform itself
-// uses. A source of the platform's is for everybody, one of a tenant's for that
+// Sources judges the sources that a tenant, or the platform itself, takes bytes
+// from.
+type Sources struct {
+	tenant *schema.TenantEstate // nil: the platform
+	above  []layer              // above its projects
+}
+
+// SourcesOf is for what t uses, or the platform where t is nil.
+func SourcesOf(p *schema.Platform, t *schema.TenantEstate) *Sources {
+	layers := platformLayers(p)
+	if t != nil {
+		layers = tenantLayers(layers, t)
+	}
+	return &Sources{t, layers}
+}
+
+// Allowed says whether bytes may come from source for an app of a project, and
+// which layer decides. Project and app may be empty: then the layers above them
+// alone are asked. A source of the platform's is for everybody, one of a tenant's for that
 // tenant. Sources of type file are on Berth's own host: only the platform has
 // such, and no host pattern binds them.
 //
 // The Decision is of the source, at its host; where it is refused its Verdict is
 // Deny.
-func SourceAllowed(p *schema.Platform, t *schema.TenantEstate, project, app string, source *schema.ArtifactSource) (schema.Decision, bool) {
-	layers := platformLayers(p)
-	if t != nil {
-		layers = tenantLayers(layers, t)
-		if in := t.Projects[project]; in != nil && in.Entitlements[app] != nil {
-			layers = entitlementLayers(layers, in.Entitlements[app])
-		}
+func (s *Sources) Allowed(project, app string, source *schema.ArtifactSource) (schema.Decision, bool) {
+	if s.tenant == nil {
+		return sourceAllowed(s.above, "", source)
 	}
-	tenant := ""
-	if t != nil {
-		tenant = t.Name
+	layers := s.above
+	if in := s.tenant.Projects[project]; in != nil && in.Entitlements[app] != nil {
+		layers = entitlementLayers(layers, in.Entitlements[app])
 	}
-	return sourceAllowed(layers, tenant, source)
+	return sourceAllowed(layers, s.tenant.Name, source)
 }
 
 // ReferenceAllowed says whether what a tenant's artifact declares to be in a

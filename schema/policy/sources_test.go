@@ -52,7 +52,7 @@ func TestSourceAllowed(t *testing.T) {
 			if tenant, name, ok := strings.Cut(tc.source, "/"); ok {
 				s = d.Tenants[tenant].ArtifactSources[name]
 			}
-			got, ok := policy.SourceAllowed(d.Platform, d.Tenants[tc.tenant], tc.project, "slurm", s)
+			got, ok := policy.SourcesOf(d.Platform, d.Tenants[tc.tenant]).Allowed(tc.project, "slurm", s)
 			require.Equal(t, tc.want, fmt.Sprintf("%s %s:%d", got.Verdict, got.Source.File, got.Source.Line))
 			require.Equal(t, tc.message, got.Message)
 			require.Equal(t, got.Verdict == schema.Allow, ok)
@@ -67,7 +67,7 @@ func TestSourceAllowed(t *testing.T) {
 func TestATenantHasNoDirectory(t *testing.T) {
 	s := &schema.ArtifactSource{Header: schema.Header{Key: schema.Key{Kind: schema.KindArtifactSource, Tenant: "a", Name: "s"}, File: "s.yaml"},
 		Spec: schema.ArtifactSourceSpec{Type: schema.SourceFile, Directory: "/srv"}}
-	d, ok := policy.SourceAllowed(&schema.Platform{}, &schema.TenantEstate{Name: "a"}, "", "", s)
+	d, ok := policy.SourcesOf(&schema.Platform{}, &schema.TenantEstate{Name: "a"}).Allowed("", "", s)
 	require.False(t, ok)
 	require.Equal(t, "spec.type", d.Field)
 }
