@@ -147,6 +147,7 @@ func TestWriterGathersAWindowIntoOneCommit(t *testing.T) {
 		}
 		require.False(t, put(w, *w.get(schema.InstanceKey("physics", "lhc", "train-3"))), "equal status is no change")
 		time.Sleep(1500 * time.Millisecond)
+		synctest.Wait()
 		require.Len(t, repo.batches, 2, "taking the lead, and one commit for all of it")
 		require.Len(t, repo.batches[1].Units, 50)
 		require.Len(t, repo.batches[1].Events, 50)
