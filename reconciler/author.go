@@ -26,10 +26,16 @@ const (
 // first, and who made each; from is "" where nothing is in force yet. Those that
 // it is too early to tell of, and what came after them, are left out.
 func (r *Reconciler) steps(ctx context.Context, from, to string) ([]decide.Step, error) {
-	if from == "" || from == to {
+	if from == "" {
 		tree, err := r.o.Repo.Snapshot(ctx, to)
 		return []decide.Step{{Commit: to, Tree: tree}}, err
 	}
+	if from == to { // what could not be read of it then is judged by who made it
+		if commits, err := r.o.Repo.Log(ctx, "", to, 1); err == nil && len(commits) == 1 && len(commits[0].Parents) > 0 {
+			from = commits[0].Parents[0]
+		}
+	}
+	memo := &remembering{Repo: r.o.Repo, Forge: r.o.Forge}
 	commits, err := r.o.Repo.Log(ctx, from, to, maxSteps)
 	if err != nil {
 		return nil, err
@@ -51,6 +57,20 @@ func (r *Reconciler) steps(ctx context.Context, from, to string) ([]decide.Step,
 		}
 		out = append(out, s)
 	}
+	// A chain that does not begin at what was decided comes from elsewhere, such as
+	// a branch that main was merged into: taken one by one, its commits would undo
+	// what main did meanwhile. What it changes of main, it changes as a whole.
+	if n := len(commits); n > 0 && n < maxSteps && (len(commits[0].Parents) == 0 || commits[0].Parents[0] != from) {
+		s, err := r.step(ctx, from, to)
+		if err != nil {
+			return nil, err
+		}
+		known, err := r.author(ctx, memo, &s, commits, n-1, false)
+		if err != nil || !known {
+			return nil, err
+		}
+		return []decide.Step{s}, nil
+	}
 	readable := from // the last commit so far that could be read
 	if len(out) > 0 {
 		readable = out[0].Commit
@@ -60,8 +80,9 @@ func (r *Reconciler) steps(ctx context.Context, from, to string) ([]decide.Step,
 		if len(c.Parents) > 0 {
 			parent = c.Parents[0]
 		}
-		if i > 0 && parent == commits[i-1].ID {
-			parent = readable // what came with a tree that cannot be read is the next one's to bring
+		gap := i > 0 && parent != readable
+		if gap {
+			parent = readable // what came with a tree that cannot be read comes with this one, and is nobody's
 		}
 		s, err := r.step(ctx, parent, c.ID)
 		if errors.Is(err, ErrUnreadable) && i < len(commits)-1 {
@@ -71,7 +92,11 @@ func (r *Reconciler) steps(ctx context.Context, from, to string) ([]decide.Step,
 			return nil, fmt.Errorf("commit %d of %d since %s: %w", i+1, len(commits), short(from), err)
 		}
 		readable = c.ID
-		known, err := r.author(ctx, &s, commits, i, slices.ContainsFunc(out, removesMany))
+		if gap {
+			out = append(out, s)
+			continue
+		}
+		known, err := r.author(ctx, memo, &s, commits, i, slices.ContainsFunc(out, removesMany))
 		if err != nil {
 			return nil, fmt.Errorf("who made %s: %w", short(c.ID), err)
 		}
@@ -135,7 +160,7 @@ func (r *Reconciler) step(ctx context.Context, parent, commit string) (s decide.
 // brought it, else its signature. It says false while the forge may not know the former yet.
 // removed says that a commit before it removed so much that this one may be there
 // to acknowledge it.
-func (r *Reconciler) author(ctx context.Context, s *decide.Step, commits []Commit, i int, removed bool) (known bool, err error) {
+func (r *Reconciler) author(ctx context.Context, memo *remembering, s *decide.Step, commits []Commit, i int, removed bool) (known bool, err error) {
 	ev, err := r.o.Repo.Evidence(ctx, s.Commit)
 	if err != nil {
 		return false, err
@@ -146,12 +171,12 @@ func (r *Reconciler) author(ctx context.Context, s *decide.Step, commits []Commi
 	if r.o.Authority == nil || r.o.Forge == nil || ev.Tenant != "" || outside && !removed && !r.awaitsAck() {
 		return true, nil // nobody's right is asked, or no forge would know
 	}
-	pr, ok, err := BroughtBy(ctx, r.o.Repo, r.o.Forge, r.o.Branch, commits, i)
+	pr, ok, err := BroughtBy(ctx, memo, memo.forge(), r.o.Branch, commits, i)
 	if err != nil {
 		return false, err
 	}
 	if ok {
-		approvers, err := r.o.Forge.Approvers(ctx, pr)
+		approvers, err := memo.forge().Approvers(ctx, pr)
 		if err != nil {
 			return false, err
 		}
@@ -193,4 +218,66 @@ func (r *Reconciler) asksOf(ctx context.Context, pr PullRequest) (breakGlass str
 	}
 	breakGlass, acks = asks(e)
 	return breakGlass, acks, nil
+}
+
+// remembering is a repository and a forge that are asked each thing once, as the
+// commits of one pull request ask the same.
+type remembering struct {
+	Repo
+	Forge Forge
+
+	pulls     map[string][]PullRequest
+	approvers map[PullRequest][]string
+	heads     map[int]string
+	merges    map[[2]string]merge
+}
+
+type merge struct {
+	tree      string
+	conflicts []string
+}
+
+// FetchPull is the head of a pull request.
+func (m *remembering) FetchPull(ctx context.Context, number int) (string, error) {
+	return once(&m.heads, number, func() (string, error) { return m.Repo.FetchPull(ctx, number) })
+}
+
+// Merge merges two commits.
+func (m *remembering) Merge(ctx context.Context, base, head string) (string, []string, error) {
+	got, err := once(&m.merges, [2]string{base, head}, func() (merge, error) {
+		tree, conflicts, err := m.Repo.Merge(ctx, base, head)
+		return merge{tree, conflicts}, err
+	})
+	return got.tree, got.conflicts, err
+}
+
+// forge is the forge, remembered.
+func (m *remembering) forge() Forge { return rememberedForge{m.Forge, m} }
+
+type rememberedForge struct {
+	Forge
+	m *remembering
+}
+
+func (f rememberedForge) PullsOf(ctx context.Context, commit string) ([]PullRequest, error) {
+	return once(&f.m.pulls, commit, func() ([]PullRequest, error) { return f.Forge.PullsOf(ctx, commit) })
+}
+
+func (f rememberedForge) Approvers(ctx context.Context, pr PullRequest) ([]string, error) {
+	return once(&f.m.approvers, pr, func() ([]string, error) { return f.Forge.Approvers(ctx, pr) })
+}
+
+// once asks for what is not remembered; an error is asked for again.
+func once[K comparable, V any](memory *map[K]V, key K, ask func() (V, error)) (V, error) {
+	if v, ok := (*memory)[key]; ok {
+		return v, nil
+	}
+	v, err := ask()
+	if err == nil {
+		if *memory == nil {
+			*memory = map[K]V{}
+		}
+		(*memory)[key] = v
+	}
+	return v, err
 }

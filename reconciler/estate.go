@@ -1,6 +1,7 @@
 package reconciler
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -98,20 +99,22 @@ func (r *Reconciler) decide(ctx context.Context, st *state, tips Tips, unread bo
 	if err != nil {
 		return err
 	}
-	main := steps[len(steps)-1].Commit
+	main := d.Commit
 	records, events := decisionRecords(d.Verdicts, tips.InForce, r.o.Now()), entitlementEvents(d.Verdicts, d.Desired, r.o.Now())
 	switch {
 	case was.Tree == nil:
 		records = []audit.Record{adopted(main, len(d.Verdicts), r.o.Now())}
-	case decided == main && st != nil && st.inForce != tips.InForce:
-		// It was decided and written, and what there is to tell of it was not.
-		if records, events, err = r.missed(ctx, st, tips); err != nil {
+	case st != nil && st.inForce != tips.InForce:
+		// An earlier run decided and wrote it, and what there is to tell of that was not.
+		before, announced, err := r.missed(ctx, st, decided)
+		if err != nil {
 			return err
 		}
+		records, events = append(before, records...), append(announced, events...)
 	}
 	cause := correlation(main)
 	inForce, err := r.o.Repo.WriteInForce(ctx, tips.InForce, InForce{
-		Commit: main, Replace: d.Replace, Held: d.Held, CorrelationID: cause, Epoch: r.writer.epoch(),
+		Commit: main, Replace: d.Replace, Held: d.Held, Permitted: d.Permitted, CorrelationID: cause, Epoch: r.writer.epoch(),
 	})
 	if errors.Is(err, ErrConflict) {
 		r.queue.Add(Item{Do: TaskEstate})
@@ -131,19 +134,30 @@ func (r *Reconciler) decide(ctx context.Context, st *state, tips Tips, unread bo
 	for _, h := range newlyHeld(before, d.Held) {
 		r.o.Log.Warn("held", "file", h.File, "reason", h.Reason, "message", h.Message, "commit", short(main), "correlation_id", cause)
 	}
-	return r.enforce(ctx, st, newState(main, inForce, r.today(), d), records, events)
+	if err := r.enforce(ctx, st, newState(main, inForce, r.today(), d), records, events); err != nil || d.Frozen == nil {
+		return err
+	}
+	return r.freeze(d.Frozen.Error())
 }
 
 // missed is what a decision tells that an earlier run wrote to berth/in-force and
-// not to berth/status, over the state st that it was decided over.
-func (r *Reconciler) missed(ctx context.Context, st *state, tips Tips) ([]audit.Record, []plan.Event, error) {
-	was, decided, err := r.standing(ctx, nil, Tips{InForce: st.inForce})
+// not to berth/status, up to the commit decided, over the state st that it was
+// decided over.
+func (r *Reconciler) missed(ctx context.Context, st *state, decided string) ([]audit.Record, []plan.Event, error) {
+	was, from, err := r.standing(ctx, st, Tips{InForce: st.inForce})
+	if errors.Is(err, ErrRewritten) || errors.Is(err, ErrNotFound) {
+		r.o.Log.Warn("what status remembers of the last decision is none; what came since is not told", "in_force", short(st.inForce), "error", err)
+		return nil, nil, nil
+	}
 	if err != nil {
 		return nil, nil, err
 	}
-	steps, err := r.steps(ctx, decided, tips.Main)
-	if err != nil || len(steps) == 0 {
+	steps, err := r.steps(ctx, from, decided)
+	if err != nil {
 		return nil, nil, err
+	}
+	if len(steps) == 0 || steps[len(steps)-1].Commit != decided {
+		return nil, nil, fmt.Errorf("it is not known yet who made all commits up to %s, which is decided", short(decided))
 	}
 	d, err := r.decider.Commit(ctx, was, steps, r.today())
 	if errors.Is(err, decide.ErrFrozen) {
@@ -162,25 +176,33 @@ func (r *Reconciler) tomorrow(ctx context.Context, st *state) error {
 	if err != nil {
 		return err
 	}
-	next.main, next.held, next.paused = st.main, st.held, st.paused
+	next.main, next.permitted, next.paused = st.main, st.permitted, st.paused
+	next.hold(st.held)
 	return r.enforce(ctx, st, next, nil, nil)
 }
 
 // newState is the state that a decision comes to.
 func newState(main, inForce, day string, d decide.Decision) *state {
-	return &state{day: day, main: main, inForce: inForce, desired: d.Desired, effective: d.Effective, held: d.Held, paused: paused(d)}
+	st := &state{
+		day: day, main: main, inForce: inForce, desired: d.Desired, effective: d.Effective, permitted: d.Permitted, paused: paused(d),
+	}
+	st.hold(d.Held)
+	return st
+}
+
+// hold says what is held.
+func (s *state) hold(held []plan.Held) {
+	s.held, s.deniedBy = held, map[schema.Key]string{}
+	for _, h := range held {
+		if h.Reason == load.HeldUnauthorised {
+			s.deniedBy[h.Key] = h.Message
+		}
+	}
 }
 
 // denied says why a change of a unit's document waits for somebody's right; "":
 // none does.
-func (s *state) denied(key schema.Key) string {
-	for _, h := range s.held {
-		if h.Reason == load.HeldUnauthorised && h.Key == key {
-			return h.Message
-		}
-	}
-	return ""
-}
+func (s *state) denied(key schema.Key) string { return s.deniedBy[key] }
 
 // refused says what policy no longer allows of a unit that is there; nil: it
 // complies.
@@ -227,11 +249,7 @@ func (r *Reconciler) standing(ctx context.Context, st *state, tips Tips) (was de
 	if err != nil {
 		return was, "", err
 	}
-	for _, h := range said.Held {
-		if h.Reason == load.HeldUnauthorised {
-			was.Unauthorised = append(was.Unauthorised, h.File)
-		}
-	}
+	was.Permitted = said.Permitted
 	decided = said.Commit
 	if st != nil && st.inForce == tips.InForce && st.main != "" {
 		decided = st.main // a commit that changes nothing writes nothing there
@@ -261,9 +279,12 @@ func (r *Reconciler) adopt(ctx context.Context, tips Tips) (*state, error) {
 	if err != nil {
 		return nil, err
 	}
-	st.main, st.held = said.Commit, said.Held
+	// Which commit was decided is that branch's to say: status is memory, and
+	// never permission.
+	st.main, st.permitted = said.Commit, said.Permitted
+	st.hold(said.Held)
 	if recorded {
-		st.main, st.held = rev.Commit, rev.Held
+		st.hold(rev.Held)
 		st.paused = paused(decide.Decision{Desired: st.desired, Held: st.held})
 	}
 	r.mu.Lock()
@@ -508,21 +529,25 @@ func attribute(merged []mergedCommit, tip string, keys []schema.Key) map[schema.
 
 // newlyHeld are the documents that are held now and were not, or otherwise.
 func newlyHeld(before, now []plan.Held) []plan.Held {
-	return slices.DeleteFunc(slices.Clone(now), func(h plan.Held) bool { return slices.Contains(before, h) })
+	had := make(map[plan.Held]bool, len(before))
+	for _, h := range before {
+		had[h] = true
+	}
+	return slices.DeleteFunc(slices.Clone(now), func(h plan.Held) bool { return had[h] })
 }
 
 // attributeHeld gives each held document to the newest commit that touches it,
 // else to tip.
 func attributeHeld(merged []mergedCommit, tip string, held []plan.Held) map[string][]plan.Held {
 	out := map[string][]plan.Held{tip: nil}
-	for _, h := range held {
-		commit := tip
-		for _, m := range merged {
-			if slices.ContainsFunc(m.paths, func(c PathChange) bool { return c.Path == h.File }) {
-				commit = m.commit
-				break
-			}
+	by := map[string]string{} // path → the newest commit that touches it
+	for _, m := range slices.Backward(merged) {
+		for _, c := range m.paths {
+			by[c.Path] = m.commit
 		}
+	}
+	for _, h := range held {
+		commit := cmp.Or(by[h.File], tip)
 		out[commit] = append(out[commit], h)
 	}
 	return out

@@ -129,6 +129,7 @@ type InForce struct {
 	Commit        string            // of main
 	Replace       map[string]string // path → blob in force instead of main's, a part's → its tree; "" → none
 	Held          []plan.Held       // why; goes into the message
+	Permitted     map[string]string // path → main's blob ("": gone) of what is held and yet permitted: it waits for something else
 	CorrelationID string
 	Epoch         uint64
 }

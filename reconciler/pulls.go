@@ -13,7 +13,6 @@ import (
 	"berth/reconciler/decide"
 	"berth/reconciler/plan"
 	"berth/schema/authority"
-	"berth/schema/load"
 )
 
 const (
@@ -98,13 +97,8 @@ func (r *Reconciler) propose(ctx context.Context, number int) error {
 		pr.Head = head
 	}
 	in := decide.Input{
-		Repo: r.o.Repo, Base: st.main, InForce: st.inForce, Head: head, Today: r.today(),
+		Repo: r.o.Repo, Base: st.main, InForce: st.inForce, Permitted: st.permitted, Head: head, Today: r.today(),
 		Memory: r.writer.memory(), Rules: r.rules,
-	}
-	for _, h := range st.held {
-		if h.Reason == load.HeldUnauthorised {
-			in.Unauthorised = append(in.Unauthorised, h.File)
-		}
 	}
 	if r.o.Authority != nil {
 		approvers, err := r.o.Forge.Approvers(ctx, pr)

@@ -128,7 +128,10 @@ type state struct {
 	effective     *schema.Effective
 	placement     plan.Placement
 	held          []plan.Held
-	paused        string // why nothing may be done; "": it may
+	permitted     map[string]string // as decide.Standing has it
+	paused        string            // why nothing may be done; "": it may
+
+	deniedBy map[schema.Key]string // of held: what waits for somebody's right, and why
 }
 
 // New makes a Reconciler.

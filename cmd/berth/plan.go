@@ -164,11 +164,7 @@ func (r *planRequest) proposal(ctx context.Context, loader *load.Loader, stdin i
 		if err != nil {
 			return p, &exitError{1, fmt.Errorf("plan: %s: %w", reconciler.BranchInForce, err)}
 		}
-		for _, h := range said.Held {
-			if h.Reason == load.HeldUnauthorised {
-				in.Unauthorised = append(in.Unauthorised, h.File)
-			}
-		}
+		in.Permitted = said.Permitted
 	}
 	if r.author != "" {
 		in.By = &authority.Actor{Login: r.author, Proof: authority.ProofPullRequest}

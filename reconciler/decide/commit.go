@@ -19,8 +19,11 @@ var ErrFrozen = errors.New("not taken over")
 
 // Standing is what is in force before a decision.
 type Standing struct {
-	Tree         schema.Snapshot // nil: nothing is, and main is taken over as its operator's
-	Unauthorised []string        // paths in which main differs from it for lack of somebody's right
+	Tree schema.Snapshot // nil: nothing is, and main is taken over as its operator's
+	// Permitted are, of the paths in which main differs from it, those that were
+	// permitted and wait for something else: path → main's blob, "" for none.
+	// Whatever else differs has nobody's right behind it.
+	Permitted map[string]string
 }
 
 // Step is one commit of main.
@@ -43,20 +46,10 @@ type Decision struct {
 	Effective *schema.Effective
 	Replace   map[string]string // path → blob in force instead of the last step's, a part's → its tree; "": none
 	Held      []plan.Held       // why, sorted by file
+	Permitted map[string]string // as in Standing, for the next decision
+	Commit    string            // of the last step that was taken over
+	Frozen    error             // why those after it were not: ErrFrozen; nil: all were
 	Verdicts  []Verdict         // of what the steps changed, in their order, then by file
-}
-
-// Unauthorised are the paths that wait for somebody's right.
-func (d *Decision) Unauthorised() []string { return unauthorised(d.Held) }
-
-func unauthorised(held []plan.Held) []string {
-	var out []string
-	for _, h := range held {
-		if h.Reason == load.HeldUnauthorised {
-			out = append(out, h.File)
-		}
-	}
-	return out
 }
 
 // Commit decides commits of main, oldest first, each over what the one before
@@ -65,9 +58,11 @@ func unauthorised(held []plan.Held) []string {
 // 2026-01-31. The decision depends on its arguments alone.
 //
 // A step that must not be taken over, such as one that empties the estate, is
-// passed over if a later one mends it; as the last one it is ErrFrozen.
+// passed over if a later one mends it. If none does, what came before it is
+// decided all the same, and Frozen says why the rest is not; if there was
+// nothing before it, the error is ErrFrozen.
 func (d *Decider) Commit(ctx context.Context, was Standing, steps []Step, today string) (Decision, error) {
-	in := change{previous: was.Tree, unauthorised: was.Unauthorised, authored: map[string]subject{}, today: today, trust: d.o.Authority == nil || was.Tree == nil}
+	in := change{previous: was.Tree, permitted: was.Permitted, authored: map[string]subject{}, today: today, trust: d.o.Authority == nil || was.Tree == nil}
 	var out Decision
 	for i, s := range steps {
 		by := subject{Actor: s.By, commit: s.Commit, pullRequest: s.PullRequest, acks: s.Acks}
@@ -86,16 +81,18 @@ func (d *Decider) Commit(ctx context.Context, was Standing, steps []Step, today 
 		}
 		in.main = s.Tree
 		f, err := d.enforce(ctx, in)
-		if errors.Is(err, ErrFrozen) && i < len(steps)-1 {
+		if errors.Is(err, ErrFrozen) && (i < len(steps)-1 || out.Commit != "") {
+			out.Frozen = err
 			continue // what it touched is the next one's to bring
 		}
 		if err != nil {
 			return Decision{}, err
 		}
 		held := held(f.Held)
-		out.Desired, out.Effective, out.Replace, out.Held = f.Result.Desired, f.effective, f.Replace, held
+		out.Desired, out.Effective, out.Replace, out.Held, out.Permitted = f.Result.Desired, f.effective, f.Replace, held, f.permitted
+		out.Commit, out.Frozen = s.Commit, nil
 		out.Verdicts = append(out.Verdicts, f.verdicts(s.Commit)...)
-		in.previous, in.unauthorised, in.authored, in.acks = f.Snapshot, unauthorised(held), map[string]subject{}, nil
+		in.previous, in.permitted, in.authored, in.acks = f.Snapshot, f.permitted, map[string]subject{}, nil
 		in.trust = d.o.Authority == nil
 	}
 	return out, nil
@@ -131,7 +128,7 @@ func (d *Decider) Read(ctx context.Context, tree schema.Snapshot, today string) 
 // change is what enforce decides.
 type change struct {
 	main, previous schema.Snapshot // previous nil: nothing was in force
-	unauthorised   []string
+	permitted      map[string]string
 	authored       map[string]subject
 	acks           []subject
 	today          string
@@ -144,6 +141,7 @@ type forced struct {
 	guard     *guard
 	before    *schema.Desired // what was in force before
 	effective *schema.Effective
+	permitted map[string]string // what waits and is permitted
 }
 
 // enforce finds what of main comes into force over previous.
@@ -160,10 +158,7 @@ func (d *Decider) enforce(ctx context.Context, in change) (*forced, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the new tree: %w", err)
 	}
-	g := &guard{d: d, before: before, main: main, authored: in.authored, acks: in.acks, unauthorised: map[string]bool{}, trust: in.trust}
-	for _, path := range in.unauthorised {
-		g.unauthorised[path] = true
-	}
+	g := &guard{d: d, before: before, main: main, authored: in.authored, acks: in.acks, permitted: in.permitted, trust: in.trust}
 	if g.changes, err = d.o.Loader.Compare(ctx, previous, in.main); err != nil && !errors.Is(err, load.ErrUnreadable) {
 		return nil, err
 	}
@@ -177,7 +172,7 @@ func (d *Decider) enforce(ctx context.Context, in change) (*forced, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &forced{Force: f, guard: g, before: before.Desired, effective: d.evaluate(f.Result.Desired, before.Desired, in.today)}, nil
+	return &forced{Force: f, guard: g, before: before.Desired, effective: d.evaluate(f.Result.Desired, before.Desired, in.today), permitted: g.waiting(f)}, nil
 }
 
 // verdicts are what became of the documents that changed: of those that were

@@ -36,18 +36,20 @@ type guard struct {
 	before, main *load.Result
 	changes      []schema.PathChange // from what is in force to main, sorted by path
 	authored     map[string]subject  // who touched a path of them
-	unauthorised map[string]bool     // paths that wait for somebody's right
+	permitted    map[string]string   // what waited before and was permitted, by path: main's blob
 	acks         []subject           // who acknowledges deletions
 	trust        bool                // nobody's right is asked
 
 	vetoes    map[string]load.Veto
 	found     []schema.Diagnostic
 	decisions map[string][]authority.Decision // by path
+
+	unpermitted map[string]bool // paths that nobody with the right changed
 }
 
 // look fills vetoes, found and decisions.
 func (g *guard) look() {
-	g.vetoes, g.decisions = map[string]load.Veto{}, map[string][]authority.Decision{}
+	g.vetoes, g.decisions, g.unpermitted = map[string]load.Veto{}, map[string][]authority.Decision{}, map[string]bool{}
 	if !g.trust {
 		g.authorise()
 	}
@@ -89,19 +91,66 @@ func (g *guard) key(path string) schema.Key {
 	return g.before.Key(path)
 }
 
-// authorise asks for the rights of who touched each path. What waited already
-// and was not touched waits on.
+// author is who touched a path, or a directory it is in: where there is too much
+// to list, a change names that.
+func (g *guard) author(path string) (subject, bool) {
+	for {
+		if who, ok := g.authored[path]; ok {
+			return who, true
+		}
+		cut := strings.LastIndexByte(path, '/')
+		if cut < 0 {
+			return subject{}, false
+		}
+		path = path[:cut]
+	}
+}
+
+// waiting is what of a change is permitted and does not come into force: path →
+// main's blob. Of a part that cannot be read it is what was known before.
+func (g *guard) waiting(f *load.Force) map[string]string {
+	out := map[string]string{}
+	for _, c := range g.changes {
+		if _, held := f.Replace[c.Path]; held && !g.unpermitted[c.Path] {
+			out[c.Path] = c.To
+		}
+	}
+	for path, blob := range f.Replace {
+		if _, changed := slices.BinarySearchFunc(g.changes, path, func(c schema.PathChange, p string) int { return cmp.Compare(c.Path, p) }); changed {
+			continue
+		}
+		if h := g.before.Desired.Header(g.before.Key(path)); h != nil && blob == "" {
+			out[path] = h.Blob // it was in force, and gave way
+		}
+	}
+	for path, blob := range g.permitted {
+		for dir := path; strings.Contains(dir, "/"); {
+			dir = dir[:strings.LastIndexByte(dir, '/')]
+			if _, unread := f.Replace[dir]; unread {
+				out[path] = blob
+			}
+		}
+	}
+	return out
+}
+
+// authorise asks for the rights of who touched each path. What waited already,
+// was permitted and was not touched waits on; what else differs from what is in
+// force has nobody's right behind it, however it came to.
 func (g *guard) authorise() {
 	for _, c := range g.changes {
-		who, touched := g.authored[c.Path]
+		who, touched := g.author(c.Path)
+		blob, waited := g.permitted[c.Path]
 		switch {
 		case touched:
 			ds := g.d.decisions(who, g.before.Desired, g.main.Desired, g.key(c.Path), c)
 			g.decisions[c.Path] = ds
 			if why, denied := denial(ds); denied {
+				g.unpermitted[c.Path] = true
 				g.refusePath(c.Path, CodeAuthority, load.HeldUnauthorised, "%s", why)
 			}
-		case g.unauthorised[c.Path]:
+		case !waited || blob != c.To:
+			g.unpermitted[c.Path] = true
 			g.refusePath(c.Path, CodeAuthority, load.HeldUnauthorised, "an earlier commit changed it without the right to; it comes into force when somebody with the right changes it again, and a revert of it needs no right")
 		}
 	}
@@ -160,13 +209,32 @@ func (g *guard) moved() {
 // carries says whether documents of a kind stand for something that runs.
 func carries(k schema.Kind) bool { return k == schema.KindInstance || k == schema.KindSharedRuntime }
 
+// replaced says whether a document that stays means another thing than before:
+// another uid, or another app. Then one goes and another comes.
+func (g *guard) replaced(key schema.Key) bool {
+	a, b := g.before.Desired.Header(key), g.main.Desired.Header(key)
+	if a == nil || b == nil {
+		return false
+	}
+	if a.UID != b.UID && a.UID != "" {
+		return true
+	}
+	switch key.Kind {
+	case schema.KindInstance:
+		return g.before.Desired.Instance(key).Spec.App != g.main.Desired.Instance(key).Spec.App
+	case schema.KindSharedRuntime:
+		return g.before.Desired.SharedRuntime(key.Tenant, key.Name).Runtime.Spec.App != g.main.Desired.SharedRuntime(key.Tenant, key.Name).Runtime.Spec.App
+	}
+	return false
+}
+
 // protected keeps what says deletion_protection.
 func (g *guard) protected() {
 	for _, c := range g.changes {
-		if c.To != "" {
+		key := g.before.Key(c.Path)
+		if c.To != "" && !g.replaced(key) {
 			continue
 		}
-		key := g.before.Key(c.Path)
 		was := false
 		switch key.Kind {
 		case schema.KindInstance:

@@ -29,16 +29,16 @@ type Repo interface {
 
 // Input is a change to look at.
 type Input struct {
-	Repo         Repo
-	Base         string           // commit of main the change would be merged into
-	InForce      string           // commit of berth/in-force; "": what of Base would come into force
-	Unauthorised []string         // paths of Base that are not in force for lack of somebody's right
-	Head         string           // commit; "": a change that is none yet, for Change
-	By           *authority.Actor // whose change it is; nil: nobody's right is asked
-	Acks         []string         // digests of large deletions it acknowledges
-	Today        string           // UTC day, such as 2026-01-31
-	Memory       plan.Memory
-	Rules        func(backend string) plan.Rules // nil: impacts are not known
+	Repo      Repo
+	Base      string            // commit of main the change would be merged into
+	InForce   string            // commit of berth/in-force; "": what of Base would come into force
+	Permitted map[string]string // as in Standing, of InForce
+	Head      string            // commit; "": a change that is none yet, for Change
+	By        *authority.Actor  // whose change it is; nil: nobody's right is asked
+	Acks      []string          // digests of large deletions it acknowledges
+	Today     string            // UTC day, such as 2026-01-31
+	Memory    plan.Memory
+	Rules     func(backend string) plan.Rules // nil: impacts are not known
 }
 
 // Proposal says what merging Head into Base would do: it merges the two without
@@ -80,7 +80,7 @@ func (d *Decider) Change(ctx context.Context, in Input, tree schema.Snapshot, to
 		return plan.Proposal{}, fmt.Errorf("the base %s: %w", in.Base, err)
 	}
 	next := change{
-		main: tree, previous: base.Snapshot, unauthorised: unauthorised(held(base.Held)), today: in.Today,
+		main: tree, previous: base.Snapshot, permitted: base.permitted, today: in.Today,
 		authored: map[string]subject{}, trust: d.o.Authority == nil || in.By == nil,
 	}
 	by := subject{commit: in.Head, acks: in.Acks}
@@ -139,7 +139,7 @@ func (d *Decider) base(ctx context.Context, in Input) (*forced, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := change{main: main, unauthorised: in.Unauthorised, today: in.Today, trust: in.InForce == ""}
+	c := change{main: main, permitted: in.Permitted, today: in.Today, trust: in.InForce == ""}
 	if in.InForce != "" {
 		if c.previous, err = in.Repo.Snapshot(ctx, in.InForce); err != nil {
 			return nil, err

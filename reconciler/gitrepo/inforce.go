@@ -2,8 +2,10 @@ package gitrepo
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,6 +24,9 @@ const (
 	// trailerUnauthorised names a file that is held for lack of authority, as a
 	// quoted Go string: a path may hold any byte.
 	trailerUnauthorised = "Unauthorised"
+	// trailerPermitted names a file that is held and yet permitted, with main's
+	// blob. What differs from main and is not named so has nobody's right behind it.
+	trailerPermitted = "Permitted"
 )
 
 // heldUnauthorised is the reason of what is held for lack of authority, as
@@ -103,13 +108,13 @@ func (r *Repo) writeInForce(ctx context.Context, old string, w reconciler.InForc
 		tree = set.add(plumbing.TreeObject, nil)
 	}
 	body, parents := inForceBody(w), []plumbing.Hash{id}
-	unauthorised := unauthorisedFiles(w.Held)
+	unauthorised, permitted := unauthorisedFiles(w.Held), permittedFiles(w.Permitted)
 	if !before.IsZero() {
 		last, err := r.commit(before)
 		if err != nil {
 			return "", err
 		}
-		if last.tree == tree && last.body() == body && slices.Equal(last.trailers(trailerUnauthorised), unauthorised) {
+		if last.tree == tree && last.body() == body && slices.Equal(last.trailers(trailerUnauthorised), unauthorised) && slices.Equal(last.trailers(trailerPermitted), permitted) {
 			return old, nil
 		}
 		parents = []plumbing.Hash{before, id}
@@ -120,6 +125,9 @@ func (r *Repo) writeInForce(ctx context.Context, old string, w reconciler.InForc
 	}
 	var message strings.Builder
 	message.WriteString(body + "\n\n")
+	for _, file := range permitted {
+		message.WriteString(trailerPermitted + ": " + file + "\n")
+	}
 	for _, file := range unauthorised {
 		message.WriteString(trailerUnauthorised + ": " + file + "\n")
 	}
@@ -130,6 +138,16 @@ func (r *Repo) writeInForce(ctx context.Context, old string, w reconciler.InForc
 	}
 	r.verified = tip
 	return tip.String(), nil
+}
+
+// permittedFiles are the values of the trailers that remember what is held and
+// yet permitted: main's blob, or a dash for none, and the path.
+func permittedFiles(permitted map[string]string) []string {
+	var out []string
+	for _, path := range slices.Sorted(maps.Keys(permitted)) {
+		out = append(out, cmp.Or(permitted[path], "-")+" "+strconv.QuoteToASCII(path))
+	}
+	return out
 }
 
 // unauthorisedFiles are the values of the trailers that remember what is held
@@ -170,6 +188,17 @@ func (r *Repo) inForceOf(id string) (w reconciler.InForce, err error) {
 	}
 	if w.Epoch, err = strconv.ParseUint(c.trailer(trailerEpoch), 10, 64); err != nil {
 		return w, fmt.Errorf("%w: its epoch is no number", reconciler.ErrRewritten)
+	}
+	for _, line := range c.trailers(trailerPermitted) {
+		blob, quoted, _ := strings.Cut(line, " ")
+		path, err := strconv.Unquote(quoted)
+		if _, bad := parseID(blob); err != nil || blob != "-" && bad != nil {
+			return w, fmt.Errorf("%w: what it holds as permitted cannot be read: %s", reconciler.ErrRewritten, oneLine(line, maxLine))
+		}
+		if w.Permitted == nil {
+			w.Permitted = map[string]string{}
+		}
+		w.Permitted[path] = strings.TrimPrefix(blob, "-")
 	}
 	for _, quoted := range c.trailers(trailerUnauthorised) {
 		file, err := strconv.Unquote(quoted)
