@@ -31,7 +31,9 @@ const (
 //
 // reconciler.ErrRewritten means that main, in-force or status does not descend
 // from what was seen of it, or that in-force is not made of main's files. It
-// comes back until the remote is put right or an operator calls Accept.
+// comes back until the remote is put right or an operator calls Accept. It also
+// means that somebody else moved in-force while this process runs, forwards and
+// with files of main though it be; a new process takes that over.
 // reconciler.ErrNotFound means that the remote has no main.
 func (r *Repo) Fetch(ctx context.Context) (reconciler.Tips, error) {
 	if r.local != "" {
@@ -149,6 +151,9 @@ func (r *Repo) update(ctx context.Context, seen tips) (tips, error) {
 	}
 	take(r.estateBranch(), &now.main, main, errMain)
 	take(reconciler.BranchInForce, &now.inForce, at.inForce, errInForce)
+	if errInForce == nil && now.inForce == at.inForce {
+		r.moves.at(at.inForce)
+	}
 	take(reconciler.BranchStatus, &now.status, at.status, r.forwards(ctx, reconciler.BranchStatus, seen.status, at.status))
 	return now, errors.Join(errs...)
 }
@@ -260,8 +265,13 @@ func (e *awayError) Unwrap() error { return reconciler.ErrRewritten }
 
 // checkInForce holds a new in-force tip against main: the commit of main it
 // names must be in main's history, and so must each of its files. Nothing local
-// is needed, so a rewritten history is noticed after the mirror was lost too.
+// is needed for that, so a rewritten history is noticed after the mirror was lost
+// too. A tip that somebody else put there while this process runs is refused
+// unseen.
 func (r *Repo) checkInForce(ctx context.Context, main, inForce plumbing.Hash) error {
+	if err := r.moves.allow(inForce); err != nil {
+		return err
+	}
 	if inForce.IsZero() || inForce == r.verified {
 		return nil
 	}
@@ -345,6 +355,7 @@ func (r *Repo) Accept(ctx context.Context, main string) (reconciler.Tips, error)
 			return seen.public(), err
 		}
 	}
+	r.moves.at(at.inForce)
 	return at.public(), r.mirror.setRef(acceptedRef, at.inForce)
 }
 
@@ -445,6 +456,7 @@ func (r *Repo) replaceMirror(ctx context.Context, seen tips) (reconciler.Tips, e
 	fresh := &Repo{
 		options: r.options, who: r.who, main: r.main, status: r.status, composer: r.composer,
 		mirror: openStore(dir), scratch: r.scratch, older: r.older, gitOnce: r.gitOnce,
+		moves: r.moves,
 	}
 	// What was seen stays seen: the new mirror is not a reason to take over a
 	// rewritten main.
@@ -479,7 +491,7 @@ func (r *Repo) replaceMirror(ctx context.Context, seen tips) (reconciler.Tips, e
 		return seen.public(), errors.Join(err, swapped)
 	}
 	r.broken.Store(false)
-	r.verified = fresh.verified
+	r.verified, r.moves = fresh.verified, fresh.moves
 	r.logError(ctx, "remove the old mirror", os.RemoveAll(old))
 	r.options.Log.InfoContext(ctx, "mirror was fetched anew", "seconds", time.Since(start).Seconds())
 	return now.public(), err

@@ -133,10 +133,12 @@ func (r *Repo) writeInForce(ctx context.Context, old string, w reconciler.InForc
 	}
 	message.WriteString(trailers(w.Commit, correlation, w.Epoch))
 	tip := set.add(plumbing.CommitObject, encodeCommit(tree, parents, r.who, r.options.Now(), message.String()))
+	r.moves.try(tip)
 	if err := r.publish(ctx, r.main, reconciler.BranchInForce, before, tip, &set); err != nil {
 		return "", err
 	}
 	r.verified = tip
+	r.moves.at(tip)
 	return tip.String(), nil
 }
 

@@ -86,6 +86,7 @@ type Repo struct {
 
 	broken   atomic.Bool   // something in the mirror could not be read: fetch anew
 	verified plumbing.Hash // in-force tip known to hold only blobs of main; under remoteBusy
+	moves    moves         // of in-force; under remoteBusy
 
 	statusMu sync.Mutex
 	index    *statusIndex // what berth/status holds at one tree; nil: not read yet
