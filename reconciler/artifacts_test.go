@@ -530,3 +530,26 @@ func (l *locked) Write(p []byte) (int, error) {
 	defer l.mu.Unlock()
 	return l.w.Write(p)
 }
+
+// A shared runtime stands while it is declared, and ends with its document,
+// whether a daemon runs meanwhile or not.
+func TestAStandingEndsWithItsDocument(t *testing.T) {
+	const path = "platform/shared-runtimes/commons/runtime.yaml"
+	key := schema.Key{Kind: schema.KindSharedRuntime, Name: "commons"}
+	files := map[string]string{path: "apiVersion: berth/v1\nkind: SharedRuntime\nmetadata: {name: commons}\nspec: {app: batch, version: v1, display_name: Commons, roles: {worker: {count: 1}}}\n"}
+	w := newWorld(t)
+	d := w.start()
+	stands := func(want bool) {
+		w.eventually("stands", func() bool { s := w.thing(key); return (s != nil && s.Phase == "requested") == want })
+	}
+	w.put(files)
+	stands(true)
+	w.put(nil, path)
+	stands(false)
+	w.put(files)
+	stands(true)
+	require.NoError(t, d.stop())
+	w.put(nil, path)
+	w.start()
+	stands(false)
+}
