@@ -223,7 +223,9 @@ func (w *world) events() []plan.Event {
 func (w *world) eventTypes() []string {
 	var out []string
 	for _, e := range w.events() {
-		out = append(out, strings.TrimPrefix(e.EventType, "apps.instance."))
+		if typ, ok := strings.CutPrefix(e.EventType, "apps.instance."); ok {
+			out = append(out, typ)
+		}
 	}
 	return out
 }

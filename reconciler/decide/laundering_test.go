@@ -1,0 +1,135 @@
+package decide_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/decide"
+	"berth/schema"
+	"berth/schema/load"
+)
+
+// torn is a tree of which one part cannot be read.
+type torn struct {
+	schema.Snapshot
+	part string
+}
+
+func (s torn) Parts(ctx context.Context) ([]schema.Part, error) {
+	ps, err := s.Snapshot.Parts(ctx)
+	for i := range ps {
+		if ps[i].Name == s.part {
+			ps[i].Hash += "torn"
+		}
+	}
+	return ps, err
+}
+
+func (s torn) Files(ctx context.Context, p schema.Part) ([]schema.File, error) {
+	if p.Name == s.part {
+		return nil, errors.New("too many files")
+	}
+	return s.Snapshot.Files(ctx, p)
+}
+
+// A part that cannot be read for a while forgets nothing: neither that somebody
+// had no right, nor that somebody had it and waits for something else.
+func TestAnUnreadablePartLaundersNothing(t *testing.T) {
+	s := tell(t, nil)
+	wanting := strings.Replace(instance("eval", 1, 1), "version: v1", "version: v2", 1)
+	s.commits("tina", map[string]string{eval: wanting})
+	s.commits("vic", map[string]string{projectRoles: roles("roles", member("pia", "project_owner"), member("vic", "project_owner"))})
+	d := s.together()
+	require.Equal(t, map[string]string{projectRoles: load.HeldUnauthorised, eval: load.HeldInvalid}, reasons(d.Held))
+	require.Equal(t, map[string]string{eval: load.BlobID([]byte(wanting))}, d.Permitted)
+
+	s.commits("vic", map[string]string{"tenants/physics/junk": "x"}, func(st *decide.Step) { st.Tree = torn{st.Tree, "tenants/physics"} })
+	d, err := s.d.Commit(t.Context(), s.was, s.steps, "2026-01-31")
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"tenants/physics": load.HeldUnreadable}, reasons(d.Held))
+	s.steps, s.was.Permitted = nil, d.Permitted
+
+	s.commits("olga", map[string]string{
+		"tenants/physics/junk":           "",
+		"platform/catalog/batch/v2.yaml": strings.ReplaceAll(strings.ReplaceAll(s.main["platform/catalog/batch/v1.yaml"], "name: v1", "name: v2"), `"1"`, `"2"`),
+	})
+	d = s.together()
+	require.Equal(t, map[string]string{projectRoles: load.HeldUnauthorised}, reasons(d.Held))
+	require.Contains(t, d.Effective.Instances, evalKey)
+}
+
+// What gives way with what it needs does not come back with somebody else's
+// change in it.
+func TestWhatYieldsLaundersNothing(t *testing.T) {
+	op := "tenants/physics/projects/lhc/operations/op.yaml"
+	operation := func(what string) string {
+		return doc("MemberOperation", "op", "spec:\n  instance: train\n  member: worker-0\n  operation: "+what+"\n  reason: because\n")
+	}
+	s := tell(t, map[string]string{op: operation("drain")})
+	s.commits("vic", map[string]string{op: operation("remove")})
+	require.Equal(t, map[string]string{op: load.HeldUnauthorised}, reasons(s.together().Held))
+	s.commits("pia", map[string]string{train: ""})
+	d := s.together()
+	require.NotContains(t, d.Effective.Instances, trainKey)
+	s.commits("pia", map[string]string{train: instance("train", 1, 1)})
+	d = s.together()
+	require.Equal(t, map[string]string{op: load.HeldUnauthorised}, reasons(d.Held))
+	require.Empty(t, d.Desired.Tenants["physics"].Projects["lhc"].Operations)
+
+	// What nobody changed comes back by itself.
+	s = tell(t, map[string]string{op: operation("drain")})
+	s.commits("pia", map[string]string{train: ""})
+	require.Equal(t, map[string]string{op: load.HeldNeeds}, reasons(s.together().Held))
+	s.commits("pia", map[string]string{train: instance("train", 1, 1)})
+	require.Empty(t, s.together().Held)
+}
+
+// Where a change is too large to list, whoever made it made all below the
+// directory that it names; what nobody is known to have changed is nobody's.
+func TestWhatIsNotListedIsNobodys(t *testing.T) {
+	eve := "platform/roles/eve.yaml"
+	for name, touched := range map[string][]schema.PathChange{
+		"a directory": {{Path: "platform/roles", From: "1", To: "2"}},
+		"nothing":     nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := tell(t, nil)
+			s.commits("vic", map[string]string{eve: roles("eve", member("eve", "platform_superadmin"))}, func(st *decide.Step) { st.Touched = touched })
+			require.Equal(t, map[string]string{eve: load.HeldUnauthorised}, reasons(s.together().Held))
+			s.commits("mel", map[string]string{"README.md": "x"})
+			require.Equal(t, map[string]string{eve: load.HeldUnauthorised}, reasons(s.together().Held))
+		})
+	}
+}
+
+// Another app under the same name is another instance: what is protected is not
+// replaced either.
+func TestProtectionIsOfTheInstance(t *testing.T) {
+	protected := instance("train", 1, 1) + "  deletion_protection: true\n"
+	s := tell(t, map[string]string{
+		train:                             protected,
+		"platform/catalog/other/app.yaml": doc("App", "other", "spec:\n  display_name: Batch\n  category: scheduler\n  publisher: us\n"),
+		"platform/catalog/other/v1.yaml":  estate(nil)["platform/catalog/batch/v1.yaml"],
+		"tenants/physics/projects/lhc/entitlements/other.yaml": doc("Entitlement", "other", "spec:\n  enabled: true\n"),
+	})
+	s.commits("pia", map[string]string{train: strings.Replace(protected, "app: batch", "app: other", 1)})
+	d := s.together()
+	require.Equal(t, map[string]string{train: load.HeldDenied}, reasons(d.Held))
+	require.Equal(t, "batch", d.Effective.Instances[trainKey].App)
+}
+
+// A commit that must not be taken over takes nothing from those before it.
+func TestABrokenLastCommitHoldsNobodyElseUp(t *testing.T) {
+	s := tell(t, nil)
+	s.commits("mel", map[string]string{eval: instance("eval", 1, 1)})
+	s.commits("vic", map[string]string{"README.md": "x"}, func(st *decide.Step) { st.Tree = torn{st.Tree, "platform"} })
+	d, err := s.d.Commit(t.Context(), s.was, s.steps, "2026-01-31")
+	require.NoError(t, err)
+	require.ErrorIs(t, d.Frozen, decide.ErrFrozen)
+	require.Equal(t, "c1", d.Commit)
+	require.Contains(t, d.Effective.Instances, evalKey)
+}
