@@ -19,6 +19,10 @@ import (
 	"berth/schema/load"
 )
 
+// maxHeld bounds how many held documents revision.yaml names; the branch
+// berth/in-force knows them all.
+const maxHeld = 1000
+
 // maxAttributed bounds how many commits of one fetch are told apart; what more
 // there are is attributed to the newest.
 const maxAttributed = 50
@@ -394,7 +398,11 @@ func (r *Reconciler) enforce(ctx context.Context, old, st *state, records []audi
 	r.writer.announce(events...)
 	r.stand(st)
 	r.writer.revise(func(rev *Revision) {
-		rev.Commit, rev.InForce, rev.Held, rev.Frozen = st.main, st.inForce, st.held, ""
+		rev.Commit, rev.InForce, rev.Frozen = st.main, st.inForce, ""
+		rev.Held, rev.HeldMore = st.held, 0
+		if len(st.held) > maxHeld {
+			rev.Held, rev.HeldMore = slices.Clone(st.held[:maxHeld]), len(st.held)-maxHeld
+		}
 	})
 	r.mu.Lock()
 	r.state, r.frozen = st, ""

@@ -141,6 +141,7 @@ type Revision struct {
 	Sequence uint64      `json:"event_sequence"`
 	Epoch    uint64      `json:"epoch"`
 	Held     []plan.Held `json:"held,omitempty"`
+	HeldMore int         `json:"held_more,omitempty"` // held documents that Held leaves out
 	// Frozen says why the sync stands still, if it does.
 	Frozen string `json:"frozen,omitempty"`
 	// Audit is the sequence and hash of the last audit record.

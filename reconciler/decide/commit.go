@@ -183,8 +183,25 @@ func (f *forced) verdicts(commit string) []Verdict {
 		held[h.File] = plan.Held{Key: h.Key, File: h.File, Reason: h.Reason, Message: h.Message}
 	}
 	var out []Verdict
-	for _, doc := range documents(f.guard.changes, f.guard.before, f.guard.main) {
-		by, touched := f.guard.authored[doc.File]
+	docs := documents(f.guard.changes, f.guard.before, f.guard.main)
+	told := map[string]bool{}
+	for _, doc := range docs {
+		told[doc.File], told[doc.From] = true, true
+	}
+	for _, c := range f.guard.changes { // what is no document and yet somebody's to change
+		if len(f.guard.decisions[c.Path]) > 0 && !told[c.Path] {
+			change := "modified"
+			switch "" {
+			case c.From:
+				change = "added"
+			case c.To:
+				change = "deleted"
+			}
+			docs = append(docs, plan.DocumentChange{File: c.Path, Change: change})
+		}
+	}
+	for _, doc := range docs {
+		by, touched := f.guard.author(doc.File)
 		h, isHeld := held[doc.File]
 		if isHeld && !touched {
 			continue // told when it came
