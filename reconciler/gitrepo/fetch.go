@@ -152,7 +152,7 @@ func (r *Repo) update(ctx context.Context, seen tips) (tips, error) {
 	take(r.estateBranch(), &now.main, main, errMain)
 	take(reconciler.BranchInForce, &now.inForce, at.inForce, errInForce)
 	if errInForce == nil && now.inForce == at.inForce {
-		r.moves.at(at.inForce)
+		r.moves.found(at.inForce, r.options.Now().Add(2*r.options.Timeout))
 	}
 	take(reconciler.BranchStatus, &now.status, at.status, r.forwards(ctx, reconciler.BranchStatus, seen.status, at.status))
 	return now, errors.Join(errs...)
@@ -269,7 +269,7 @@ func (e *awayError) Unwrap() error { return reconciler.ErrRewritten }
 // too. A tip that somebody else put there while this process runs is refused
 // unseen.
 func (r *Repo) checkInForce(ctx context.Context, main, inForce plumbing.Hash) error {
-	if err := r.moves.allow(inForce); err != nil {
+	if err := r.moves.allow(inForce, r.options.Now()); err != nil {
 		return err
 	}
 	if inForce.IsZero() || inForce == r.verified {

@@ -138,7 +138,7 @@ func (r *Repo) writeInForce(ctx context.Context, old string, w reconciler.InForc
 		return "", err
 	}
 	r.verified = tip
-	r.moves.at(tip)
+	r.moves.pushed(tip)
 	return tip.String(), nil
 }
 

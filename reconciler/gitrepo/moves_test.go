@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -120,6 +121,35 @@ func TestInForceMovedByHandIsTakenOver(t *testing.T) {
 			require.Equal(t, "train v2\n", contents(t, r, forged)[instancePath])
 		})
 	}
+}
+
+// What a daemon that led before had under way arrives after the next one's first
+// look, and is taken over; what is put there later is not.
+func TestInForceOfThePredecessor(t *testing.T) {
+	t.Parallel()
+	s := gittest.New(t, estate())
+	first := open(t, s)
+	one, err := first.WriteInForce(t.Context(), "", reconciler.InForce{Commit: fetch(t, first).Main})
+	require.NoError(t, err)
+	now := time.Now()
+	second := open(t, s, func(o *gitrepo.Options) {
+		o.Timeout = time.Minute
+		o.Now = func() time.Time { return now }
+	})
+	require.Equal(t, one, fetch(t, second).InForce)
+	move := func(tip string) string {
+		s.MustCommit(t, "main", gittest.Commit{Message: "next", Files: map[string]string{"platform/x": tip}})
+		next, err := first.WriteInForce(t.Context(), tip, reconciler.InForce{Commit: fetch(t, first).Main})
+		require.NoError(t, err)
+		return next
+	}
+	two := move(one)
+	require.Equal(t, two, fetch(t, second).InForce)
+	now = now.Add(3 * time.Minute)
+	move(two)
+	tips, err := second.Fetch(t.Context())
+	require.ErrorIs(t, err, reconciler.ErrRewritten)
+	require.Equal(t, two, tips.InForce)
 }
 
 // TestInForceLostReply: a push of its own whose answer was lost is its own.
