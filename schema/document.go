@@ -305,10 +305,9 @@ type InstanceSpec struct {
 	// control plane or members of its own, and Berth does nothing for it yet.
 	SharedRuntime string `json:"shared_runtime,omitempty"`
 
-	// The following are declared only; nothing acts on them yet.
 	RequestedBy            string `json:"requested_by,omitempty"`             // login of who asked for it, for attribution; the commit says who declared it
-	OperatorServiceAccount string `json:"operator_service_account,omitempty"` // a ServiceAccount of the same project
-	DeletionProtection     bool   `json:"deletion_protection,omitempty"`      // true: removing the document is refused
+	OperatorServiceAccount string `json:"operator_service_account,omitempty"` // a ServiceAccount of the same project; named only, what it may do its own document says
+	DeletionProtection     bool   `json:"deletion_protection,omitempty"`      // true: the document is neither removed nor made into another instance
 }
 
 // InstanceRole is how many members of a role an instance wants, and of what kind.

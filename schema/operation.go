@@ -1,9 +1,9 @@
 package schema
 
 // ServiceAccount is a machine's identity: of a project, or of a tenant for its
-// shared runtimes (TSR). It proves itself with one of its keys; the private
-// halves never come near Berth. Without a key, or suspended, it is nobody. It
-// is a declaration only: no token is taken from it yet.
+// shared runtimes (TSR). It proves itself with one of its keys: by a signed
+// commit, or by a token of the read API that lives an hour at most. The private
+// halves never come near Berth. Without a key, or suspended, it is nobody.
 type ServiceAccount struct {
 	Header
 	Spec ServiceAccountSpec
@@ -54,8 +54,8 @@ type MemberOperationSpec struct {
 	OnJobs    *OnJobs           `json:"on_jobs,omitempty"` // for what would end jobs
 }
 
-// Pause stops every effect of Berth on runtimes while it stands; reading,
-// checking and telling go on. It is a declaration only: it stops nothing yet.
+// Pause stops every effect of Berth on runtimes while it stands, also if it
+// cannot be read; reading, checking and telling go on.
 type Pause struct {
 	Header
 	Spec PauseSpec
