@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -31,16 +32,21 @@ func (r *Reconciler) steps(ctx context.Context, from, to string) ([]decide.Step,
 		return []decide.Step{{Commit: to, Tree: tree}}, err
 	}
 	if from == to { // what could not be read of it then is judged by who made it
-		if commits, err := r.o.Repo.Log(ctx, "", to, 1); err == nil && len(commits) == 1 && len(commits[0].Parents) > 0 {
-			from = commits[0].Parents[0]
+		commits, err := r.o.Repo.Log(ctx, "", to, 1)
+		if err != nil {
+			return nil, err
 		}
+		if len(commits) != 1 || len(commits[0].Parents) != 1 {
+			tree, err := r.o.Repo.Snapshot(ctx, to)
+			return []decide.Step{{Commit: to, Tree: tree}}, err
+		}
+		from = commits[0].Parents[0]
 	}
 	memo := &remembering{Repo: r.o.Repo, Forge: r.o.Forge}
-	commits, err := r.o.Repo.Log(ctx, from, to, maxSteps)
+	commits, joins, err := r.chain(ctx, from, to)
 	if err != nil {
 		return nil, err
 	}
-	slices.Reverse(commits)
 	r.notice(commits)
 	var out []decide.Step
 	if len(commits) == 0 || len(commits) == maxSteps {
@@ -57,27 +63,13 @@ func (r *Reconciler) steps(ctx context.Context, from, to string) ([]decide.Step,
 		}
 		out = append(out, s)
 	}
-	// A chain that does not begin at what was decided comes from elsewhere, such as
-	// a branch that main was merged into: taken one by one, its commits would undo
-	// what main did meanwhile. What it changes of main, it changes as a whole.
-	if n := len(commits); n > 0 && n < maxSteps && (len(commits[0].Parents) == 0 || commits[0].Parents[0] != from) {
-		s, err := r.step(ctx, from, to)
-		if err != nil {
-			return nil, err
-		}
-		known, err := r.author(ctx, memo, &s, commits, n-1, false)
-		if err != nil || !known {
-			return nil, err
-		}
-		return []decide.Step{s}, nil
-	}
 	readable := from // the last commit so far that could be read
 	if len(out) > 0 {
 		readable = out[0].Commit
 	}
 	for i, c := range commits {
-		parent := ""
-		if len(c.Parents) > 0 {
+		parent, joined := joins[c.ID]
+		if !joined && len(c.Parents) > 0 {
 			parent = c.Parents[0]
 		}
 		gap := i > 0 && parent != readable
@@ -96,7 +88,7 @@ func (r *Reconciler) steps(ctx context.Context, from, to string) ([]decide.Step,
 			out = append(out, s)
 			continue
 		}
-		known, err := r.author(ctx, memo, &s, commits, i, slices.ContainsFunc(out, removesMany))
+		known, err := r.author(ctx, memo, &s, commits, i, joined, slices.ContainsFunc(out, removesMany))
 		if err != nil {
 			return nil, fmt.Errorf("who made %s: %w", short(c.ID), err)
 		}
@@ -107,6 +99,60 @@ func (r *Reconciler) steps(ctx context.Context, from, to string) ([]decide.Step,
 		out = append(out, s)
 	}
 	return out, nil
+}
+
+// chain is how main came from one commit to another, oldest first: by first
+// parents, unless one of them leads elsewhere, such as into a branch that main
+// was merged into and that then became main. Taken by first parents, such a branch
+// would undo what main did meanwhile; so there the parent is followed that comes
+// from where main was. joins names it, by the commit whose parent it is.
+func (r *Reconciler) chain(ctx context.Context, from, to string) (commits []Commit, joins map[string]string, err error) {
+	joins = map[string]string{}
+	for tip := to; tip != from && len(commits) < maxSteps; {
+		part, err := r.o.Repo.Log(ctx, from, tip, maxSteps-len(commits))
+		if err != nil {
+			return nil, nil, err
+		}
+		n := len(part)
+		if n == 0 {
+			break
+		}
+		if oldest := part[n-1]; n == maxSteps-len(commits) || len(oldest.Parents) > 0 && oldest.Parents[0] == from {
+			commits = append(commits, part...)
+			break
+		}
+		i, parent, err := r.joined(ctx, from, part)
+		if err != nil {
+			return nil, nil, err
+		}
+		if i < 0 { // nothing leads there: all of it is one change
+			commits = append(commits, part...)
+			joins[part[n-1].ID] = from
+			break
+		}
+		commits = append(commits, part[:i+1]...)
+		joins[part[i].ID] = parent
+		tip = parent
+	}
+	slices.Reverse(commits)
+	return commits, joins, nil
+}
+
+// joined finds the newest commit that has another parent than its first which
+// comes from a commit; -1 if there is none.
+func (r *Reconciler) joined(ctx context.Context, from string, commits []Commit) (int, string, error) {
+	for i, c := range commits {
+		for _, p := range c.Parents[min(1, len(c.Parents)):] {
+			base, err := r.o.Repo.MergeBase(ctx, from, p)
+			if err != nil && !errors.Is(err, ErrNotFound) {
+				return 0, "", err
+			}
+			if err == nil && base == from {
+				return i, p, nil
+			}
+		}
+	}
+	return -1, "", nil
 }
 
 // ofEstate says whether a change is in one of the estate's directories, or in
@@ -138,13 +184,16 @@ func (r *Reconciler) awaitsAck() bool {
 // runs from then, also while another is waited for: else many would hold up
 // everybody for as many times as long.
 func (r *Reconciler) notice(commits []Commit) {
-	seen := make(map[string]time.Time, len(commits))
+	if r.awaited == nil {
+		r.awaited = map[string]time.Time{}
+	}
+	now := r.o.Now()
+	maps.DeleteFunc(r.awaited, func(_ string, since time.Time) bool { return now.Sub(since) > time.Hour+r.o.AuthorLag })
 	for _, c := range commits {
-		if seen[c.ID] = r.awaited[c.ID]; seen[c.ID].IsZero() {
-			seen[c.ID] = r.o.Now()
+		if r.awaited[c.ID].IsZero() {
+			r.awaited[c.ID] = now
 		}
 	}
-	r.awaited = seen
 }
 
 func (r *Reconciler) step(ctx context.Context, parent, commit string) (s decide.Step, err error) {
@@ -157,10 +206,12 @@ func (r *Reconciler) step(ctx context.Context, parent, commit string) (s decide.
 }
 
 // author fills in who made commits[i], a commit of main: the pull request that
-// brought it, else its signature. It says false while the forge may not know the former yet.
+// brought it, else its signature. It says false while the forge may not know the
+// former yet. What pull request a commit is of that main was joined to elsewhere
+// than by its first parent, no forge can prove.
 // removed says that a commit before it removed so much that this one may be there
 // to acknowledge it.
-func (r *Reconciler) author(ctx context.Context, memo *remembering, s *decide.Step, commits []Commit, i int, removed bool) (known bool, err error) {
+func (r *Reconciler) author(ctx context.Context, memo *remembering, s *decide.Step, commits []Commit, i int, joined, removed bool) (known bool, err error) {
 	ev, err := r.o.Repo.Evidence(ctx, s.Commit)
 	if err != nil {
 		return false, err
@@ -168,7 +219,7 @@ func (r *Reconciler) author(ctx context.Context, memo *remembering, s *decide.St
 	s.By.BreakGlass, s.Acks = asks(ev)
 	s.Payload, s.Signature = ev.Payload, ev.Signature
 	outside := len(s.Touched) > 0 && len(s.Acks) == 0 && !slices.ContainsFunc(s.Touched, ofEstate)
-	if r.o.Authority == nil || r.o.Forge == nil || ev.Tenant != "" || outside && !removed && !r.awaitsAck() {
+	if r.o.Authority == nil || r.o.Forge == nil || joined || ev.Tenant != "" || outside && !removed && !r.awaitsAck() {
 		return true, nil // nobody's right is asked, or no forge would know
 	}
 	pr, ok, err := BroughtBy(ctx, memo, memo.forge(), r.o.Branch, commits, i)

@@ -48,15 +48,20 @@ func (r *Reconciler) reconcileEstate(ctx context.Context) error {
 	st := r.current()
 	if st == nil && tips.InForce != "" {
 		var err error
-		if st, err = r.adopt(ctx, tips); err != nil {
+		if r.unrecorded, err = r.adopt(ctx, tips); err != nil {
 			return err
 		}
+		st = r.current()
+		r.untold = st != nil && r.unrecorded != st
 		// After what follows from main as it is now: a unit that is acted on
 		// before would be so for the commit before.
 		defer r.wakeAll()
 	}
 	if refused != nil {
 		return r.freeze(refused.Error())
+	}
+	if r.untold {
+		st = r.unrecorded // what was decided over it is not told yet
 	}
 	same := st != nil && st.main == tips.Main && st.inForce == tips.InForce
 	unread := same && slices.ContainsFunc(st.held, func(h plan.Held) bool { return h.Reason == load.HeldUnreadable })
@@ -104,7 +109,11 @@ func (r *Reconciler) decide(ctx context.Context, st *state, tips Tips, unread bo
 		return err
 	}
 	main := d.Commit
-	records, events := decisionRecords(d.Verdicts, tips.InForce, r.o.Now()), entitlementEvents(d.Verdicts, d.Desired, r.o.Now())
+	verdicts, err := r.news(ctx, decided, d.Verdicts)
+	if err != nil {
+		return err
+	}
+	records, events := decisionRecords(verdicts, tips.InForce, r.o.Now()), entitlementEvents(verdicts, d.Desired, r.o.Now())
 	switch {
 	case was.Tree == nil:
 		records = []audit.Record{adopted(main, len(d.Verdicts), r.o.Now())}
@@ -142,6 +151,24 @@ func (r *Reconciler) decide(ctx context.Context, st *state, tips Tips, unread bo
 		return err
 	}
 	return r.freeze(d.Frozen.Error())
+}
+
+// news are the verdicts about commits that no earlier run has told of. A commit
+// that changes nothing on berth/in-force is decided again after a restart.
+func (r *Reconciler) news(ctx context.Context, decided string, verdicts []decide.Verdict) ([]decide.Verdict, error) {
+	if r.toldTo == "" || r.toldTo == decided || decided == "" {
+		return verdicts, nil
+	}
+	commits, err := r.o.Repo.Log(ctx, decided, r.toldTo, maxSteps)
+	if errors.Is(err, ErrNotFound) {
+		return verdicts, nil // status speaks of a commit that is none
+	}
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(verdicts), func(v decide.Verdict) bool {
+		return slices.ContainsFunc(commits, func(c Commit) bool { return c.ID == v.Commit })
+	}), nil
 }
 
 // missed is what a decision tells that an earlier run wrote to berth/in-force and
@@ -288,6 +315,7 @@ func (r *Reconciler) adopt(ctx context.Context, tips Tips) (*state, error) {
 	st.main, st.permitted = said.Commit, said.Permitted
 	st.hold(said.Held)
 	if recorded {
+		r.toldTo = rev.Commit
 		st.hold(rev.Held)
 		st.paused = paused(decide.Decision{Desired: st.desired, Held: st.held})
 	}
@@ -409,6 +437,7 @@ func (r *Reconciler) enforce(ctx context.Context, old, st *state, records []audi
 	r.mu.Unlock()
 	r.writer.whole.Unlock()
 
+	r.unrecorded, r.untold, r.toldTo = nil, false, ""
 	r.o.Metrics.frozen.Set(0)
 	r.opened()
 	for _, key := range changed {

@@ -108,6 +108,13 @@ type Reconciler struct {
 	looks    artifacts
 	views    views
 
+	// The estate task's own: whether an earlier run decided something and did not
+	// tell of it, and over which state (nil: nobody knows); and up to which commit
+	// of main it did tell.
+	untold     bool
+	unrecorded *state
+	toldTo     string
+
 	awaited map[string]time.Time // when each commit that is to be decided was first seen; the estate task's own
 
 	mu     sync.Mutex

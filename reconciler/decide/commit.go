@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"berth/reconciler/plan"
@@ -92,7 +93,8 @@ func (d *Decider) Commit(ctx context.Context, was Standing, steps []Step, today 
 		out.Desired, out.Effective, out.Replace, out.Held, out.Permitted = f.Result.Desired, f.effective, f.Replace, held, f.permitted
 		out.Commit, out.Frozen = s.Commit, nil
 		out.Verdicts = append(out.Verdicts, f.verdicts(s.Commit)...)
-		in.previous, in.permitted, in.authored, in.acks = f.Snapshot, f.permitted, map[string]subject{}, nil
+		maps.DeleteFunc(in.authored, func(path string, _ subject) bool { return !unread(f.Force, path) })
+		in.previous, in.permitted, in.acks = f.Snapshot, f.permitted, nil
 		in.trust = d.o.Authority == nil
 	}
 	return out, nil

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -91,18 +92,29 @@ func (g *guard) key(path string) schema.Key {
 	return g.before.Key(path)
 }
 
-// author is who touched a path, or a directory it is in: where there is too much
-// to list, a change names that.
+// author is who touched a path. Where a change names only a directory that it is
+// in, as there was too much to list or nothing to compare with, somebody did and
+// nobody knows who: not all that is there is of whoever touched it last.
 func (g *guard) author(path string) (subject, bool) {
-	for {
-		if who, ok := g.authored[path]; ok {
-			return who, true
+	if who, ok := g.authored[path]; ok {
+		return who, true
+	}
+	for dir := range above(path) {
+		if who, ok := g.authored[dir]; ok {
+			return subject{commit: who.commit}, true
 		}
-		cut := strings.LastIndexByte(path, '/')
-		if cut < 0 {
-			return subject{}, false
+	}
+	return subject{}, false
+}
+
+// above are the directories that a path is in, the nearest first.
+func above(path string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for cut := strings.LastIndexByte(path, '/'); cut >= 0; cut = strings.LastIndexByte(path, '/') {
+			if path = path[:cut]; !yield(path) {
+				return
+			}
 		}
-		path = path[:cut]
 	}
 }
 
@@ -111,8 +123,13 @@ func (g *guard) author(path string) (subject, bool) {
 func (g *guard) waiting(f *load.Force) map[string]string {
 	out := map[string]string{}
 	for _, c := range g.changes {
-		if _, held := f.Replace[c.Path]; held && !g.unpermitted[c.Path] {
+		was, waited := g.permitted[c.Path]
+		switch _, held := f.Replace[c.Path]; {
+		case !held:
+		case !g.unpermitted[c.Path]:
 			out[c.Path] = c.To
+		case waited: // who overwrites it without the right takes nothing from it
+			out[c.Path] = was
 		}
 	}
 	for path, blob := range f.Replace {
@@ -124,14 +141,21 @@ func (g *guard) waiting(f *load.Force) map[string]string {
 		}
 	}
 	for path, blob := range g.permitted {
-		for dir := path; strings.Contains(dir, "/"); {
-			dir = dir[:strings.LastIndexByte(dir, '/')]
-			if _, unread := f.Replace[dir]; unread {
-				out[path] = blob
-			}
+		if unread(f, path) {
+			out[path] = blob
 		}
 	}
 	return out
+}
+
+// unread says whether a path is in a part that cannot be read.
+func unread(f *load.Force, path string) bool {
+	for dir := range above(path) {
+		if _, ok := f.Replace[dir]; ok {
+			return true
+		}
+	}
+	return false
 }
 
 // authorise asks for the rights of who touched each path. What waited already,
@@ -142,6 +166,7 @@ func (g *guard) authorise() {
 		who, touched := g.author(c.Path)
 		blob, waited := g.permitted[c.Path]
 		switch {
+		case waited && blob == c.To: // permitted already, and nobody with the right took it back
 		case touched:
 			ds := g.d.decisions(who, g.before.Desired, g.main.Desired, g.key(c.Path), c)
 			g.decisions[c.Path] = ds
@@ -149,9 +174,9 @@ func (g *guard) authorise() {
 				g.unpermitted[c.Path] = true
 				g.refusePath(c.Path, CodeAuthority, load.HeldUnauthorised, "%s", why)
 			}
-		case !waited || blob != c.To:
+		default:
 			g.unpermitted[c.Path] = true
-			g.refusePath(c.Path, CodeAuthority, load.HeldUnauthorised, "an earlier commit changed it without the right to; it comes into force when somebody with the right changes it again, and a revert of it needs no right")
+			g.refusePath(c.Path, CodeAuthority, load.HeldUnauthorised, "nobody with the right to is known to have changed it; it comes into force when somebody with the right changes it again, and a revert to what is in force needs no right")
 		}
 	}
 }
