@@ -54,6 +54,7 @@ github:
   login: berth[bot]
   app: {id: 7, installation: 70, key: {file: %s}}
   webhook_secret: {env: S}
+authority: {trust_main: true}
 `, forge.CloneURL(), filepath.Join(dir, "mirror"), forge.APIURL(), keyFile)))
 	require.NoError(t, err)
 	tokens, err := c.forgeTokens()
@@ -112,7 +113,7 @@ func TestTokensGoWhereTheyBelong(t *testing.T) {
 
 // readInto reads text as berth.yaml.
 func readInto(t *testing.T, path, text string, into *config) error {
-	c, err := readConfig(put(t, path, text))
+	c, err := readConfig(put(t, path, text+"authority: {trust_main: true}\n"))
 	if err == nil {
 		*into = *c
 	}
