@@ -98,3 +98,47 @@ func TestNoDecisionIsMissingFromTheAudit(t *testing.T) {
 	})
 	require.Equal(t, map[string]int{path: 1, other: 1}, added)
 }
+
+// What comes with such a merge is not that of whoever commits on top of it,
+// also where all of it is seen at once.
+func TestWhatIsUnderACommitIsNotItsAuthors(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	root := newSigner(t, w)
+	base := w.git.Tip("main")
+	d := w.start(governed(root))
+	w.eventually("adopted", func() bool { return len(w.audited()) == 1 })
+	require.NoError(t, d.stop())
+	const eve = "platform/roles/eve.yaml"
+	w.put(map[string]string{eve: strings.Replace(roleBinding("    - {login: eve, role: platform_superadmin}\n"), "name: roles", "name: eve", 1)})
+	pushed := w.git.Tip("main")
+	other, more := instance("other", 1)
+	first := w.git.MustCommit(t, "eve", gittest.Commit{Parent: base, Message: "mine", Files: map[string]string{other: more}})
+	tree, err := w.git.Git("merge-tree", "--write-tree", first, pushed)
+	require.NoError(t, err)
+	merged, err := w.git.Git("-c", "user.name=E", "-c", "user.email=e@example.org", "commit-tree", "-p", first, "-p", pushed, "-m", "Merge main", tree)
+	require.NoError(t, err)
+	require.NoError(t, w.git.SetRef("refs/heads/main", merged))
+	path, text := instance("train", 1)
+	root.push("train\n\nBreak-Glass: nobody else is there", map[string]string{path: text})
+
+	d = w.start(governed(root))
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	held := map[string]string{eve: load.HeldUnauthorised, other: load.HeldUnauthorised}
+	require.Equal(t, held, w.heldReasons())
+	require.NoError(t, d.stop())
+	w.start(governed(root))
+	w.put(map[string]string{"README.md": "x\n"})
+	w.eventually("decided", func() bool { return w.revision().Commit == w.git.Tip("main") })
+	require.Equal(t, held, w.heldReasons())
+	seen := map[string]int{}
+	for _, r := range w.audited() {
+		if strings.HasPrefix(r.Action, "document.") {
+			seen[r.File]++
+		}
+	}
+	for file, n := range seen {
+		require.Equal(t, 1, n, file)
+	}
+	require.Len(t, seen, 3)
+}
