@@ -84,11 +84,13 @@ func (r *Reconciler) steps(ctx context.Context, from, to string) ([]decide.Step,
 			return nil, fmt.Errorf("commit %d of %d since %s: %w", i+1, len(commits), short(from), err)
 		}
 		readable = c.ID
-		if gap {
+		if gap || joined {
+			// Neither a forge nor a signature tells whose all of such a change is.
+			s.Operator = joined && r.o.Accept == to
 			out = append(out, s)
 			continue
 		}
-		known, err := r.author(ctx, memo, &s, commits, i, joined, slices.ContainsFunc(out, removesMany))
+		known, err := r.author(ctx, memo, &s, commits, i, slices.ContainsFunc(out, removesMany))
 		if err != nil {
 			return nil, fmt.Errorf("who made %s: %w", short(c.ID), err)
 		}
@@ -207,11 +209,10 @@ func (r *Reconciler) step(ctx context.Context, parent, commit string) (s decide.
 
 // author fills in who made commits[i], a commit of main: the pull request that
 // brought it, else its signature. It says false while the forge may not know the
-// former yet. What pull request a commit is of that main was joined to elsewhere
-// than by its first parent, no forge can prove.
+// former yet.
 // removed says that a commit before it removed so much that this one may be there
 // to acknowledge it.
-func (r *Reconciler) author(ctx context.Context, memo *remembering, s *decide.Step, commits []Commit, i int, joined, removed bool) (known bool, err error) {
+func (r *Reconciler) author(ctx context.Context, memo *remembering, s *decide.Step, commits []Commit, i int, removed bool) (known bool, err error) {
 	ev, err := r.o.Repo.Evidence(ctx, s.Commit)
 	if err != nil {
 		return false, err
@@ -219,7 +220,7 @@ func (r *Reconciler) author(ctx context.Context, memo *remembering, s *decide.St
 	s.By.BreakGlass, s.Acks = asks(ev)
 	s.Payload, s.Signature = ev.Payload, ev.Signature
 	outside := len(s.Touched) > 0 && len(s.Acks) == 0 && !slices.ContainsFunc(s.Touched, ofEstate)
-	if r.o.Authority == nil || r.o.Forge == nil || joined || ev.Tenant != "" || outside && !removed && !r.awaitsAck() {
+	if r.o.Authority == nil || r.o.Forge == nil || ev.Tenant != "" || outside && !removed && !r.awaitsAck() {
 		return true, nil // nobody's right is asked, or no forge would know
 	}
 	pr, ok, err := BroughtBy(ctx, memo, memo.forge(), r.o.Branch, commits, i)

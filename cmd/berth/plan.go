@@ -182,7 +182,7 @@ func (r *planRequest) proposal(ctx context.Context, loader *load.Loader, stdin i
 	case r.patch != "":
 		p, err = r.patched(ctx, decider, in, stdin)
 	default:
-		p, err = r.worktree(ctx, decider, in)
+		p, err = r.worktree(ctx, loader, decider, in)
 	}
 	var exit *exitError
 	if err != nil && !errors.As(err, &exit) {

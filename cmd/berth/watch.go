@@ -297,3 +297,10 @@ func watch(ctx context.Context, out, problems io.Writer, r rounds) error {
 		return nil
 	})
 }
+
+// ofEstate says whether a path is in one of the estate's directories, or in one
+// that looks like it.
+func ofEstate(path string) bool {
+	top, _, _ := strings.Cut(path, "/")
+	return strings.EqualFold(top, "platform") || strings.EqualFold(top, "tenants")
+}

@@ -3,22 +3,19 @@ package main
 import (
 	"context"
 	"fmt"
-	"maps"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"berth/reconciler/decide"
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/plan"
-	"berth/schema"
 	"berth/schema/load"
 )
 
 // worktree plans what the work tree holds, committed or not, over the base.
-func (r *planRequest) worktree(ctx context.Context, decider *decide.Decider, in decide.Input) (plan.Proposal, error) {
+func (r *planRequest) worktree(ctx context.Context, loader *load.Loader, decider *decide.Decider, in decide.Input) (plan.Proposal, error) {
 	at, err := gitrepo.Locate(r.repo)
 	if err != nil {
 		return plan.Proposal{}, err
@@ -31,62 +28,11 @@ func (r *planRequest) worktree(ctx context.Context, decider *decide.Decider, in 
 	if err != nil {
 		return plan.Proposal{}, err
 	}
-	touched, err := compare(ctx, base, head)
+	touched, err := loader.Compare(ctx, base, head)
 	if err != nil {
 		return plan.Proposal{}, err
 	}
 	return decider.Change(ctx, in, head, touched)
-}
-
-// compare lists the paths of the estate in which two snapshots differ.
-func compare(ctx context.Context, from, to schema.Snapshot) ([]schema.PathChange, error) {
-	was, err := estateFilesOf(ctx, from)
-	if err != nil {
-		return nil, fmt.Errorf("the base: %w", err)
-	}
-	is, err := estateFilesOf(ctx, to)
-	if err != nil {
-		return nil, fmt.Errorf("the work tree: %w", err)
-	}
-	all := maps.Clone(was)
-	maps.Copy(all, is)
-	var out []schema.PathChange
-	for _, path := range slices.Sorted(maps.Keys(all)) {
-		if from, to := was[path], is[path]; from.Blob != to.Blob || from.Mode != to.Mode { // not the size, which Git does not say
-			out = append(out, schema.PathChange{Path: path, From: from.Blob, To: to.Blob})
-		}
-	}
-	return out, nil
-}
-
-// estateFilesOf are the files of a snapshot that are the estate's: a work tree
-// is read without the rest.
-func estateFilesOf(ctx context.Context, s schema.Snapshot) (map[string]schema.File, error) {
-	parts, err := s.Parts(ctx)
-	if err != nil {
-		return nil, err
-	}
-	out := map[string]schema.File{}
-	for _, p := range parts {
-		if !p.Dir || !ofEstate(p.Name) {
-			continue
-		}
-		files, err := s.Files(ctx, p)
-		if err != nil {
-			return nil, err
-		}
-		for _, f := range files {
-			out[f.Path] = f
-		}
-	}
-	return out, nil
-}
-
-// ofEstate says whether a path is in one of the estate's directories, or in one
-// that looks like it.
-func ofEstate(path string) bool {
-	top, _, _ := strings.Cut(path, "/")
-	return strings.EqualFold(top, "platform") || strings.EqualFold(top, "tenants")
 }
 
 // again plans whenever the change moves, or what it is planned against.

@@ -44,7 +44,7 @@ type DocumentChange struct {
 type Held struct {
 	Key     schema.Key `json:"key,omitzero"`
 	File    string     `json:"file"`
-	Reason  string     `json:"reason"` // invalid, needs, denied, unreadable, frozen
+	Reason  string     `json:"reason"` // as in package load: invalid, needs, denied, unauthorised, unreadable
 	Message string     `json:"message"`
 }
 
