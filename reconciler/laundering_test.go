@@ -142,3 +142,24 @@ func TestWhatIsUnderACommitIsNotItsAuthors(t *testing.T) {
 	}
 	require.Len(t, seen, 3)
 }
+
+// Who signed the merge that brought somebody's branch up to date did not sign
+// what is on it: pushed to main, that is nobody's.
+func TestASignedMergeVouchesForNothingElse(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	root := newSigner(t, w)
+	base := w.git.Tip("main")
+	w.start(governed(root))
+	w.eventually("adopted", func() bool { return len(w.audited()) == 1 })
+	root.push("notes", map[string]string{"NOTES.md": "x\n"})
+	const eve = "platform/roles/eve.yaml"
+	w.git.MustCommit(t, "eve", gittest.Commit{Parent: base, Message: "mine", Files: map[string]string{
+		eve: strings.Replace(roleBinding("    - {login: eve, role: platform_superadmin}\n"), "name: roles", "name: eve", 1),
+	}})
+	root.run(root.dir, "git", "fetch", "-q")
+	root.run(root.dir, "git", "checkout", "-q", "-B", "eve", "origin/eve")
+	root.run(root.dir, "git", "-c", "gpg.format=ssh", "-c", "user.signingkey="+root.key, "merge", "-q", "-S", "-m", "Merge main", "origin/main")
+	root.run(root.dir, "git", "push", "-q", "origin", "eve:main")
+	w.eventually("held", func() bool { return w.heldReasons()[eve] == load.HeldUnauthorised })
+}
