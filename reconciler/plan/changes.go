@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +18,9 @@ var verbFields = []string{"desired_state", "key", "suspend", "uid"}
 // changes lists what configure has to change to get from before to after, by
 // field. A nil unit has no fields.
 func changes(before, after *Unit) []Change {
+	if before != nil && after != nil {
+		before, after = apart(before, after)
+	}
 	old, now := fields(before), fields(after)
 	names := maps.Clone(old)
 	maps.Copy(names, now)
@@ -27,6 +31,20 @@ func changes(before, after *Unit) []Change {
 		}
 	}
 	return cs
+}
+
+// apart is both units without the fields of their instances that are equal:
+// taking a configuration to pieces costs more than the rest of a plan.
+func apart(before, after *Unit) (*Unit, *Unit) {
+	b, a := *before, *after
+	x, y := reflect.ValueOf(&b.Instance).Elem(), reflect.ValueOf(&a.Instance).Elem()
+	for i := range x.NumField() {
+		if reflect.DeepEqual(x.Field(i).Interface(), y.Field(i).Interface()) {
+			x.Field(i).SetZero()
+			y.Field(i).SetZero()
+		}
+	}
+	return &b, &a
 }
 
 // fields flattens a unit: the instance's by their JSON path, and for each
@@ -52,6 +70,10 @@ func fields(u *Unit) map[string]string {
 
 // memberChanges lists the facts of a member that differ while it stays on its node.
 func memberChanges(before, after Member) []Change {
+	before.Reason = after.Reason
+	if reflect.DeepEqual(before, after) {
+		return nil
+	}
 	old, now := map[string]string{}, map[string]string{}
 	flatten(old, "members."+before.Name, decode(before))
 	flatten(now, "members."+after.Name, decode(after))

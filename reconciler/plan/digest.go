@@ -5,8 +5,6 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
-	"fmt"
 	"slices"
 )
 
@@ -32,72 +30,67 @@ func Structural(o Observed) Observed {
 	return s
 }
 
-// digest is the sha256, in hex, of v's canonical JSON: keys sorted, nulls and
-// empty lists and objects left out, so that a round trip through a status file
-// changes nothing.
-func digest(v any) string {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(prune(decode(v))); err != nil {
-		panic(fmt.Sprintf("plan: encode %T: %v", v, err)) // it has just been decoded
-	}
-	sum := sha256.Sum256(b.Bytes())
-	return hex.EncodeToString(sum[:])
-}
+// digest is the sha256, in hex, of v's canonical JSON.
+func digest(v any) string { return sum(canonical(v)) }
 
-func prune(v any) any {
-	switch v := v.(type) {
-	case map[string]any:
-		for k, e := range v {
-			if e = prune(e); e == nil {
-				delete(v, k)
-			} else {
-				v[k] = e
-			}
-		}
-		if len(v) == 0 {
-			return nil
-		}
-	case []any:
-		if len(v) == 0 {
-			return nil
-		}
-		for i, e := range v {
-			v[i] = prune(e) // a null keeps its place
-		}
+// sum is digest of what is canonical already. Nothing is null, as JSON has it,
+// and a line ends.
+func sum(c []byte) string {
+	if c == nil {
+		c = []byte("null")
 	}
-	return v
+	h := sha256.New()
+	h.Write(c)
+	h.Write([]byte{'\n'})
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 // seal computes the plan's digests. What people read (reasons, placements,
 // messages) is no part of them, nor is anything that differs between two looks
 // at the same state.
-func (p *Plan) seal(o Observed) {
-	structural := Structural(o)
-	structural.Key = p.Key // whether the runtime said it or not
-	p.Observed = digest(structural)
+func (m *maker) seal() {
+	p, seen := &m.plan, m.seen
+	seen.Key = p.Key // whether the runtime said it or not
+	unit := m.canonical(seen.Unit)
+	seen.Unit = nil // "unit" is its last name in JSON too
+	observed := canonical(seen)
+	if unit != nil {
+		observed = slices.Concat(bytes.TrimSuffix(observed, []byte("}")), []byte(`,"unit":`), unit, []byte("}"))
+	}
+	p.Observed = sum(observed)
 	actions := slices.Clone(p.Actions)
 	for i := range actions {
 		actions[i].Reason = ""
 	}
-	p.Digest = digest(struct {
-		Format   string   `json:"format"`
-		Key      any      `json:"key"`
-		After    *Unit    `json:"after"`
-		Observed Observed `json:"observed"`
-		Actions  []Action `json:"actions"`
-	}{p.Format, p.Key, p.After, structural, actions})
+	p.Digest = sum(object(
+		field{"actions", canonical(actions)},
+		field{"after", m.canonical(p.After)},
+		field{"format", canonical(p.Format)},
+		field{"key", canonical(p.Key)},
+		field{"observed", observed},
+	))
 }
 
-// actionID names an action by what it does.
-func actionID(a Action, content any) string {
-	return digest(struct {
-		Key     any      `json:"key"`
-		Verb    Verb     `json:"verb"`
-		Member  string   `json:"member"`
-		Node    string   `json:"node"`
-		Changes []Change `json:"changes"`
-		Content any      `json:"content"`
-	}{a.Key, a.Verb, a.Member, a.Node, a.Changes, content})[:12]
+// canonical is a unit's canonical JSON. A plan holds a unit in several places:
+// it is written once, for no unit is changed once it is in the plan.
+func (m *maker) canonical(u *Unit) []byte {
+	if u == nil {
+		return nil
+	}
+	if _, ok := m.written[u]; !ok {
+		m.written[u] = canonical(u)
+	}
+	return m.written[u]
+}
+
+// actionID names an action by what it does. content is canonical JSON.
+func actionID(a Action, content []byte) string {
+	return sum(object(
+		field{"changes", canonical(a.Changes)},
+		field{"content", content},
+		field{"key", canonical(a.Key)},
+		field{"member", canonical(a.Member)},
+		field{"node", canonical(a.Node)},
+		field{"verb", canonical(a.Verb)},
+	))[:12]
 }

@@ -43,7 +43,7 @@ type Input struct {
 // start. A host that cannot be reached holds up its own member and the deletion
 // of the unit, nothing else; an unreachable control plane holds up the unit.
 func Make(in Input) Plan {
-	m := &maker{in: in, plan: Plan{Format: Format, Key: in.Key, Actions: []Action{}, Jobs: in.Observed.Jobs}}
+	m := &maker{in: in, seen: Structural(in.Observed), written: map[*Unit][]byte{}, plan: Plan{Format: Format, Key: in.Key, Actions: []Action{}, Jobs: in.Observed.Jobs}}
 	if in.Observed.Presence == Present {
 		m.plan.Before = in.Observed.Unit
 	}
@@ -62,15 +62,17 @@ func Make(in Input) Plan {
 			m.plan.Placed[a.Name] = a.Reason
 		}
 	}
-	m.plan.seal(in.Observed)
+	m.seal()
 	return m.plan
 }
 
 // maker carries the making of one plan.
 type maker struct {
-	in     Input
-	plan   Plan
-	states map[string]MemberState
+	in      Input
+	plan    Plan
+	seen    Observed // the structural part of in.Observed
+	states  map[string]MemberState
+	written map[*Unit][]byte // canonical JSON of units of the plan
 }
 
 // decide picks the one thing that is to happen to the unit.
@@ -106,7 +108,7 @@ func (m *maker) decide() {
 	case in.After.DesiredState == schema.DesiredStopped && m.homeless():
 		// What is to stand still stands where it is, also where it no longer may:
 		// a policy that stops it must not first have to find it a place.
-		m.plan.After.Members = slices.Clone(m.plan.Before.Members)
+		m.plan.After = &Unit{Instance: *in.After, Members: slices.Clone(m.plan.Before.Members)}
 		m.present()
 	case slices.ContainsFunc(in.Unplaced, func(b Blocked) bool { return b.Code == CodeControlPlane }):
 		m.plan.Blocked = slices.Clone(in.Unplaced) // half of what is asked helps nobody
@@ -145,7 +147,7 @@ func (m *maker) create(reason string) {
 	if !ok {
 		return // Unplaced says why
 	}
-	made := m.add(Action{Verb: Create, Node: control.Node, Reason: reason}, after)
+	made := m.add(Action{Verb: Create, Node: control.Node, Reason: reason}, m.canonical(after))
 	left := map[string][]string{} // what takes members away, by the node it takes them from
 	for _, s := range m.sorted() {
 		a, wanted := after.Member(s.Name)
@@ -190,7 +192,7 @@ func (m *maker) remove() {
 	if away {
 		return
 	}
-	m.add(Action{Verb: Delete, Reason: "its document is gone"}, m.plan.Before)
+	m.add(Action{Verb: Delete, Reason: "its document is gone"}, m.canonical(m.plan.Before))
 }
 
 // present brings a unit that is there to what it shall be.
@@ -266,7 +268,7 @@ func (m *maker) update(control Member) {
 	// The control plane takes over the new values and the new members.
 	base := append(slices.Clone(ready), left...)
 	if cs, why := m.reason(); why != "" {
-		base = []string{m.add(Action{Verb: Configure, Node: control.Node, Changes: cs, Reason: why, Needs: base}, m.in.drifted())}
+		base = []string{m.add(Action{Verb: Configure, Node: control.Node, Changes: cs, Reason: why, Needs: base}, canonical(m.drifted()))}
 	}
 
 	for _, a := range m.plan.After.Members {
@@ -310,7 +312,7 @@ func (m *maker) hold() {
 		}
 	}
 	slices.SortFunc(members, compareMembers)
-	m.plan.After.Members = members
+	m.plan.After = &Unit{Instance: m.plan.After.Instance, Members: members}
 }
 
 // leaves says why a member that is there has to leave, or "".
@@ -366,16 +368,16 @@ func (m *maker) reason() ([]Change, string) {
 	case len(cs) > 0:
 		why = append(why, "what is declared changed")
 	}
-	if drift := m.in.drifted(); len(drift) > 0 {
+	if drift := m.drifted(); len(drift) > 0 {
 		why = append(why, "drifted from what was applied: "+list(drift))
 	}
 	return cs, strings.Join(why, "; ")
 }
 
 // drifted lists what differs from what was applied, as "users on controller-0".
-func (in *Input) drifted() []string {
+func (m *maker) drifted() []string {
 	var out []string
-	for _, d := range Structural(in.Observed).Drift {
+	for _, d := range m.seen.Drift {
 		if d.Member == "" {
 			out = append(out, d.What)
 		} else {
@@ -409,12 +411,10 @@ func (m *maker) at(a Member) State {
 }
 
 // sorted lists the members that are there, by name.
-func (m *maker) sorted() []MemberState {
-	return Structural(m.in.Observed).Members
-}
+func (m *maker) sorted() []MemberState { return m.seen.Members }
 
 func (m *maker) join(a Member, reason string, needs ...string) {
-	m.add(Action{Verb: Join, Member: a.Name, Node: a.Node, Reason: reason, Needs: needs}, a)
+	m.add(Action{Verb: Join, Member: a.Name, Node: a.Node, Reason: reason, Needs: needs}, canonical(a))
 }
 
 func (m *maker) leave(s MemberState, reason string, needs ...string) string {
@@ -426,8 +426,9 @@ func (m *maker) start(a Member, reason string, needs ...string) string {
 }
 
 // add puts an action at the end of the plan. What it needs is in already.
-// content is what else makes it another action than one of the same name.
-func (m *maker) add(a Action, content any) string {
+// content, which is canonical JSON, is what else makes it another action than
+// one of the same name.
+func (m *maker) add(a Action, content []byte) string {
 	a.Key = m.in.Key
 	slices.Sort(a.Needs)
 	a.Needs = slices.Compact(a.Needs)

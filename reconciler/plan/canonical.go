@@ -1,0 +1,173 @@
+package plan
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"unicode/utf8"
+)
+
+// canonical is v's canonical JSON: keys sorted, what is null or an empty list
+// or object left out of objects, so that a round trip through a status file
+// changes nothing; no space, and nothing escaped that need not be. It is nil
+// where all of v is left out.
+func canonical(v any) []byte {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		// The types here are plain; only a RawMessage that is no JSON gets
+		// here, and the reader lets none pass.
+		panic(fmt.Sprintf("plan: encode %T: %v", v, err))
+	}
+	c := canonicaliser{src: raw}
+	if out, ok := c.value(make([]byte, 0, len(raw))); ok {
+		return out
+	}
+	return nil
+}
+
+// field is one of an object's; object is canonical if its fields are, and
+// stand in order of name. One without a value is left out.
+type field struct {
+	name  string
+	value []byte
+}
+
+func object(fields ...field) []byte {
+	size := 2
+	for _, f := range fields {
+		size += len(f.name) + len(f.value) + 4
+	}
+	out := append(make([]byte, 0, size), '{')
+	for _, f := range fields {
+		if f.value == nil {
+			continue
+		}
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(append(append(append(out, '"'), f.name...), `":`...), f.value...)
+	}
+	return append(out, '}')
+}
+
+// canonicaliser reads what json.Marshal wrote: valid, without space. It goes
+// over it once, for a plan is digested each time it is looked at.
+type canonicaliser struct {
+	src     []byte
+	scratch []byte  // what an object's fields are put in order in
+	entries []entry // of the objects that are being read, the innermost last
+}
+
+// entry is a field of an object: its name, and where in the output it stands.
+// That is nowhere if it is left out.
+type entry struct {
+	name     []byte
+	from, to int
+}
+
+// value appends the next value to dst, if it is to be left in.
+func (c *canonicaliser) value(dst []byte) (out []byte, ok bool) {
+	switch c.src[0] {
+	case '{':
+		return c.object(dst)
+	case '[':
+		return c.list(dst)
+	case '"':
+		quoted, _ := c.text()
+		return append(dst, quoted...), true
+	}
+	n := bytes.IndexAny(c.src, ",]}")
+	if n < 0 {
+		n = len(c.src)
+	}
+	literal := c.src[:n]
+	c.src = c.src[n:]
+	if string(literal) == "null" {
+		return dst, false
+	}
+	return append(dst, literal...), true
+}
+
+func (c *canonicaliser) list(dst []byte) (out []byte, ok bool) {
+	start := len(dst)
+	dst = append(dst, '[')
+	for c.src[0] != ']' {
+		c.src = c.src[1:] // [ or ,
+		if c.src[0] == ']' {
+			break
+		}
+		if len(dst) > start+1 {
+			dst = append(dst, ',')
+		}
+		if dst, ok = c.value(dst); !ok {
+			dst = append(dst, "null"...) // it keeps its place
+		}
+	}
+	c.src = c.src[1:]
+	if len(dst) == start+1 {
+		return dst[:start], false
+	}
+	return append(dst, ']'), true
+}
+
+func (c *canonicaliser) object(dst []byte) (out []byte, ok bool) {
+	start, outer := len(dst), len(c.entries)
+	for c.src[0] != '}' {
+		c.src = c.src[1:] // { or ,
+		if c.src[0] == '}' {
+			break
+		}
+		e := entry{from: len(dst)}
+		var quoted []byte
+		quoted, e.name = c.text()
+		c.src = c.src[1:] // :
+		dst = append(append(dst, quoted...), ':')
+		if dst, ok = c.value(dst); !ok {
+			dst = dst[:e.from]
+		}
+		e.to = len(dst)
+		c.entries = append(c.entries, e)
+	}
+	c.src = c.src[1:]
+	entries := c.entries[outer:]
+	slices.SortStableFunc(entries, func(a, b entry) int { return bytes.Compare(a.name, b.name) })
+	s := c.scratch[:0]
+	for i, e := range entries {
+		if e.from == e.to || i+1 < len(entries) && bytes.Equal(e.name, entries[i+1].name) {
+			continue // of a name that is there twice, the last is meant
+		}
+		s = append(append(s, ','), dst[e.from:e.to]...)
+	}
+	c.scratch, c.entries = s, c.entries[:outer]
+	if len(s) == 0 {
+		return dst[:start], false
+	}
+	s[0] = '{'
+	return append(append(dst[:start], s...), '}'), true
+}
+
+// text is the next string, in quotes and as it reads.
+func (c *canonicaliser) text() (quoted, plain []byte) {
+	n, escapes := 1, false
+	for ; c.src[n] != '"'; n++ {
+		if c.src[n] == '\\' {
+			n, escapes = n+1, true
+		}
+	}
+	quoted, c.src = c.src[:n+1], c.src[n+1:]
+	if !escapes && utf8.Valid(quoted) {
+		return quoted, quoted[1:n]
+	}
+	var s string
+	if err := json.Unmarshal(quoted, &s); err != nil {
+		panic(fmt.Sprintf("plan: decode %q: %v", quoted, err)) // it has just been encoded
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(s); err != nil {
+		panic(fmt.Sprintf("plan: encode %q: %v", s, err))
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), []byte(s)
+}
