@@ -86,7 +86,7 @@ func TestTenantsInRepositoriesOfTheirOwn(t *testing.T) {
 		defer repo.Close()
 		tree, err := repo.ReadStatus(t.Context(), w.git.Tip(reconciler.BranchStatus))
 		require.NoError(t, err)
-		s := tree.Units[schema.InstanceKey("biology", "lab", "train")]
+		s := tree.Units.Get(schema.InstanceKey("biology", "lab", "train"))
 		return s != nil && s.Phase == plan.PhaseRunning
 	}
 	w.eventually("the other tenant's runs", running)

@@ -238,12 +238,7 @@ func (s *state) denied(key schema.Key) string { return s.deniedBy[key] }
 // refused says what policy no longer allows of a unit that is there; nil: it
 // complies.
 func (s *state) refused(key schema.Key) *schema.Noncompliance {
-	for i := range s.effective.Noncompliant {
-		if s.effective.Noncompliant[i].Key == key {
-			return &s.effective.Noncompliant[i]
-		}
-	}
-	return nil
+	return s.effective.Noncompliance(key)
 }
 
 // pauseFile stops every effect while it stands.
@@ -325,14 +320,14 @@ func (r *Reconciler) adopt(ctx context.Context, tips Tips) (*state, error) {
 	if recorded && rev.Commit == tips.Main {
 		r.opened()
 	}
-	for _, s := range mem {
+	for _, s := range mem.All() {
 		for _, commit := range r.rollouts.status(s) {
 			if !settled(s) || s.Phase == plan.PhaseDeleted {
 				r.touched(commit)
 			}
 		}
 	}
-	r.o.Log.Info("continuing", "in_force", short(tips.InForce), "units", len(st.effective.Instances))
+	r.o.Log.Info("continuing", "in_force", short(tips.InForce), "units", st.effective.Len())
 	if recorded {
 		return st, nil
 	}
@@ -369,7 +364,7 @@ func (r *Reconciler) inForce(ctx context.Context, commit string) (*state, error)
 
 // wakeAll has every unit looked at that is remembered.
 func (r *Reconciler) wakeAll() {
-	for k := range r.writer.memory() {
+	for k := range r.writer.memory().All() {
 		r.queue.Add(Item{Do: TaskUnit, Unit: k})
 	}
 }
@@ -396,7 +391,7 @@ func (r *Reconciler) enforce(ctx context.Context, old, st *state, records []audi
 	causes := attribute(merged, st.main, changed)
 	if old != nil && old.main == st.main {
 		for _, key := range changed { // no commit did this: a day began, or something could be read again
-			if s := mem[key]; s != nil && s.Revision != "" {
+			if s := mem.Get(key); s != nil && s.Revision != "" {
 				causes[key] = s.Revision
 			}
 		}
@@ -460,7 +455,7 @@ func decided(key schema.Key, st *state, prev *plan.Status, commit string) plan.S
 	if prev != nil {
 		s = *prev
 	}
-	want := st.effective.Instances[key]
+	want := st.effective.Instance(key)
 	s.Revision, s.CorrelationID, s.Retry = commit, correlation(commit), nil
 	switch {
 	case want == nil:
@@ -482,16 +477,16 @@ func decided(key schema.Key, st *state, prev *plan.Status, commit string) plan.S
 // else than the one before, and those nobody remembers.
 func changedUnits(old, st *state, mem plan.Memory) []schema.Key {
 	set := map[schema.Key]bool{}
-	for k := range st.effective.Instances {
-		if old == nil || mem[k] == nil || !sameUnit(old, st, k) || !sameDenials(old.effective.Denied(k), st.effective.Denied(k)) {
+	for k := range st.effective.All() {
+		if old == nil || mem.Get(k) == nil || !sameUnit(old, st, k) || !sameDenials(old.effective.Denied(k), st.effective.Denied(k)) {
 			set[k] = true
 		}
 	}
-	for k, s := range mem {
-		if st.effective.Instances[k] == nil && s.Phase != plan.PhaseDeleting && s.Phase != plan.PhaseDeleted {
+	for k, s := range mem.All() {
+		if st.effective.Instance(k) == nil && s.Phase != plan.PhaseDeleting && s.Phase != plan.PhaseDeleted {
 			set[k] = true
 		}
-		if st.effective.Instances[k] != nil && (s.Phase == plan.PhaseDeleting || s.Phase == plan.PhaseDeleted) {
+		if st.effective.Instance(k) != nil && (s.Phase == plan.PhaseDeleting || s.Phase == plan.PhaseDeleted) {
 			set[k] = true
 		}
 	}
@@ -604,7 +599,7 @@ func (r *Reconciler) replace() {
 	r.mu.Lock()
 	r.state = &next
 	r.mu.Unlock()
-	for k := range next.effective.Instances {
+	for k := range next.effective.All() {
 		if !slices.EqualFunc(st.placement.Members[k], next.placement.Members[k], sameMember) {
 			r.queue.Add(Item{Do: TaskUnit, Unit: k})
 		}

@@ -388,7 +388,7 @@ func TestManyDeletedAtOnceTellNothingTwice(t *testing.T) {
 	}
 	w.eventually("all run", func() bool {
 		running := 0
-		for _, s := range units() {
+		for _, s := range units().All() {
 			if s.Phase == plan.PhaseRunning {
 				running++
 			}
@@ -397,10 +397,10 @@ func TestManyDeletedAtOnceTellNothingTwice(t *testing.T) {
 	})
 	w.put(nil, paths...)
 	w.eventually("held, as they are so many", func() bool { return len(w.revision().Held) == n })
-	require.Len(t, units(), n)
+	require.Equal(t, n, units().Len())
 	why := w.revision().Held[0].Message
 	w.git.MustCommit(t, "main", gittest.Commit{Message: "It is meant.\n\n" + why[strings.LastIndex(why, decide.AckTrailer):], Files: map[string]string{"NOTES.md": "x"}})
-	w.eventually("all gone", func() bool { return len(units()) == 0 })
+	w.eventually("all gone", func() bool { return units().Len() == 0 })
 	w.noEventTwice()
 	types := map[string]int{}
 	for _, e := range w.eventTypes() {

@@ -177,7 +177,7 @@ func (w *world) status(name string) *plan.Status {
 	defer repo.Close()
 	tree, err := repo.ReadStatus(w.t.Context(), w.git.Tip(reconciler.BranchStatus))
 	require.NoError(w.t, err)
-	return tree.Units[schema.InstanceKey("physics", "lab", name)]
+	return tree.Units.Get(schema.InstanceKey("physics", "lab", name))
 }
 
 func (w *world) revision() reconciler.Revision {

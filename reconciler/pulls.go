@@ -96,9 +96,10 @@ func (r *Reconciler) propose(ctx context.Context, number int) error {
 		// and the forge decides whether it is still the head.
 		pr.Head = head
 	}
+	mem := r.writer.memory()
 	in := decide.Input{
 		Repo: r.o.Repo, Base: st.main, InForce: st.inForce, Permitted: st.permitted, Head: head, Today: r.today(),
-		Memory: r.writer.memory(), Rules: r.rules,
+		Memory: &mem, Rules: r.rules,
 	}
 	if r.o.Authority != nil {
 		approvers, err := r.o.Forge.Approvers(ctx, pr)

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"math"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -407,15 +406,15 @@ func (r *Reconciler) Unsettled() []Left {
 		out = append(out, Left{What: fmt.Sprintf("%s is held (%s): %s", h.File, h.Reason, h.Message), Stuck: true})
 	}
 	mem := r.writer.memory()
-	for _, k := range slices.SortedFunc(maps.Keys(mem), schema.Key.Compare) {
-		s := mem[k]
+	for _, k := range mem.Keys() {
+		s := mem.Get(k)
 		if !seen[k] {
 			out = append(out, Left{What: k.String() + ": not looked at yet"})
 			continue
 		}
 		var want *schema.EffectiveInstance
 		if st != nil {
-			want = st.effective.Instances[k]
+			want = st.effective.Instance(k)
 		}
 		if want == nil || !settled(s) || !at(s, want.DesiredState) {
 			out = append(out, unsettled(s))

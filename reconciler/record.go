@@ -78,12 +78,12 @@ func effectRecord(key schema.Key, s *plan.Status, o plan.Outcome, attempt int, r
 func fateRecords(old, now *schema.Effective, commit string, at time.Time) []audit.Record {
 	was := map[schema.Key]schema.Fate{}
 	if old != nil {
-		for _, n := range old.Noncompliant {
+		for _, n := range old.Noncompliant() {
 			was[n.Key] = n.Fate
 		}
 	}
 	var out []audit.Record
-	for _, n := range now.Noncompliant {
+	for _, n := range now.Noncompliant() {
 		if was[n.Key] == n.Fate {
 			continue
 		}

@@ -25,7 +25,7 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 	if st == nil || prev == nil {
 		return 0, nil // not decided yet, or gone
 	}
-	want := st.effective.Instances[key]
+	want := st.effective.Instance(key)
 	if want == nil && prev.Phase == plan.PhaseDeleted {
 		r.writer.forget(key)
 		return 0, nil
@@ -138,7 +138,7 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 	if prev == nil {
 		return 0, nil
 	}
-	want = latest.effective.Instances[key]
+	want = latest.effective.Instance(key)
 	members = latest.placement.Members[key]
 	observed = r.observe(ctx, rt, latest, key, want, members, prev)
 	if ctx.Err() != nil {
@@ -231,7 +231,7 @@ func onlyRepairs(p plan.Plan) bool {
 // sameUnit says whether two decisions mean the same for a unit. What was not
 // judged anew is the same value, so that this costs nothing for most units.
 func sameUnit(a, b *state, key schema.Key) bool {
-	x, y := a.effective.Instances[key], b.effective.Instances[key]
+	x, y := a.effective.Instance(key), b.effective.Instance(key)
 	return (x == y || equalJSON(x, y)) && slices.EqualFunc(a.placement.Members[key], b.placement.Members[key], sameMember)
 }
 

@@ -60,7 +60,7 @@ func (r *Reconciler) View() (View, bool) {
 	w.mu.Lock()
 	v := &madeView{View{
 		Main: st.main, InForce: st.inForce, Desired: st.desired, Effective: st.effective, Held: st.held,
-		Units: maps.Clone(w.units), Things: maps.Clone(w.things),
+		Units: w.units, Things: maps.Clone(w.things),
 	}, st, w.moved.Load()}
 	w.mu.Unlock()
 	r.views.last.Store(v)

@@ -3,7 +3,6 @@ package reconciler
 import (
 	"errors"
 	"fmt"
-	"reflect"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -28,7 +27,7 @@ func known(t *testing.T, n int) *Reconciler {
 	return r
 }
 
-// Who looks costs nothing as long as nothing changes; then one copy is made,
+// Who looks costs nothing as long as nothing changes; then one view is made,
 // and what somebody holds already stays as it was.
 func TestAViewIsMadeOncePerChange(t *testing.T) {
 	r := known(t, 1000)
@@ -37,14 +36,17 @@ func TestAViewIsMadeOncePerChange(t *testing.T) {
 		require.True(t, ok)
 		return v
 	}
-	copyOf := func(v View) uintptr { return reflect.ValueOf(v.Units).Pointer() }
+	made := func() *madeView {
+		look()
+		return r.views.last.Load()
+	}
 	first := look()
-	require.Len(t, first.Units, 1000)
-	require.Equal(t, copyOf(first), copyOf(look()))
+	require.Equal(t, 1000, first.Units.Len())
+	one := made()
 	require.Zero(t, testing.AllocsPerRun(100, func() { r.View() }))
 
 	r.Audit(audit.Record{Action: "api.read"}) // changes nothing that is shown
-	require.Equal(t, copyOf(first), copyOf(look()))
+	require.Same(t, one, made())
 
 	other := schema.Key{Kind: schema.KindNode, Name: "n"}
 	put(r.writer, phase(plan.PhaseDeleted))
@@ -60,13 +62,13 @@ func TestAViewIsMadeOncePerChange(t *testing.T) {
 		{"a thing less", func() { r.writer.forgetThing(r.writer.thing(other)) }},
 		{"a decision", func() { r.mu.Lock(); r.state = &state{main: "m2"}; r.mu.Unlock() }},
 	} {
-		before := look()
+		before := made()
 		c.change()
-		after := look()
-		require.NotEqual(t, copyOf(before), copyOf(after), c.what)
-		require.Equal(t, copyOf(after), copyOf(look()), c.what)
+		after := made()
+		require.NotSame(t, before, after, c.what)
+		require.Same(t, after, made(), c.what)
 	}
-	require.Len(t, first.Units, 1000, "what was given is not changed")
+	require.Equal(t, 1000, first.Units.Len(), "what was given is not changed")
 	require.Equal(t, "m1", first.Main)
 	require.Equal(t, "m2", look().Main)
 }
@@ -79,8 +81,8 @@ func TestAViewIsOfOneDecision(t *testing.T) {
 	for range 4 {
 		wg.Go(func() {
 			for {
-				if v, _ := r.View(); v.Units[train] != nil && v.Units[train].Revision != v.Main {
-					t.Errorf("%s in the view of %s", v.Units[train].Revision, v.Main)
+				if v, _ := r.View(); v.Units.Get(train) != nil && v.Units.Get(train).Revision != v.Main {
+					t.Errorf("%s in the view of %s", v.Units.Get(train).Revision, v.Main)
 					return
 				}
 				select {

@@ -85,7 +85,7 @@ func newWriter(repo Repo, window time.Duration, log *slog.Logger, now func() tim
 	return &writer{
 		repo: repo, window: window, log: log, now: now, waiting: map[string]bool{},
 		onPush: func(time.Duration, int, error) {},
-		units:  plan.Memory{}, things: map[schema.Key]*plan.ThingStatus{}, dirty: map[schema.Key]bool{}, gone: map[schema.Key]bool{}, causes: map[string]bool{},
+		things: map[schema.Key]*plan.ThingStatus{}, dirty: map[schema.Key]bool{}, gone: map[schema.Key]bool{}, causes: map[string]bool{},
 		wake: make(chan struct{}, 1), now1: make(chan struct{}, 1), back: make(chan struct{}, 1),
 	}
 }
@@ -121,9 +121,7 @@ func (w *writer) lead(ctx context.Context) error {
 		}
 		w.mu.Lock()
 		w.tip, w.rev, w.last = tip, rev, w.now()
-		if tree.Units != nil {
-			w.units = tree.Units
-		}
+		w.units = tree.Units
 		if tree.Things != nil {
 			w.things = tree.Things
 		}
@@ -153,15 +151,14 @@ func (w *writer) revision() Revision {
 func (w *writer) get(key schema.Key) *plan.Status {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.units[key]
+	return w.units.Get(key)
 }
 
-// memory is what is remembered of all units. The map is the caller's, the
-// statuses are not.
+// memory is what is remembered of all units.
 func (w *writer) memory() plan.Memory {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return maps.Clone(w.units)
+	return w.units
 }
 
 // set records a unit's status in place of prev, which is what get returned; it
@@ -170,13 +167,13 @@ func (w *writer) memory() plan.Memory {
 func (w *writer) set(prev *plan.Status, s plan.Status) (changed, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.units[s.Key] != prev {
+	if w.units.Get(s.Key) != prev {
 		return false, false
 	}
 	if prev != nil && equalJSON(prev, &s) {
 		return false, true
 	}
-	w.units[s.Key] = &s
+	w.units = w.units.With(&s)
 	ev, tells := transition(prev, &s, w.now())
 	w.taken(s.Key, s.CorrelationID, prev == nil || prev.Phase != s.Phase, ev, tells)
 	return true, true
@@ -297,11 +294,11 @@ func (w *writer) recordLocked(records ...audit.Record) {
 func (w *writer) forget(key schema.Key) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if s := w.units[key]; s == nil || s.Phase != plan.PhaseDeleted {
+	if s := w.units.Get(key); s == nil || s.Phase != plan.PhaseDeleted {
 		return
 	}
 	w.moved.Add(1)
-	delete(w.units, key)
+	w.units = w.units.Without(key)
 	delete(w.dirty, key)
 	w.gone[key] = true
 	w.changed()
@@ -496,7 +493,7 @@ func (w *writer) push(ctx context.Context) error {
 			b.Revision.AuditSequence, b.Revision.AuditHead = b.Audit[n-1].Sequence, b.Audit[n-1].Hash
 		}
 		for _, k := range slices.SortedFunc(maps.Keys(w.dirty), schema.Key.Compare) {
-			if s := w.units[k]; s != nil {
+			if s := w.units.Get(k); s != nil {
 				b.Units = append(b.Units, *s)
 			} else {
 				b.Things = append(b.Things, *w.things[k])
@@ -574,7 +571,7 @@ func (w *writer) rebase(ctx context.Context) error {
 	}
 	w.tip, w.tried = tips.Status, nil
 	w.rev.Sequence = max(w.rev.Sequence, tree.Revision.Sequence)
-	differing(w.units, tree.Units, w.dirty, w.gone)
+	differing(maps.Collect(w.units.All()), maps.Collect(tree.Units.All()), w.dirty, w.gone)
 	differing(w.things, tree.Things, w.dirty, w.gone)
 	return nil
 }
@@ -614,7 +611,7 @@ func (w *writer) landed(tip string, b StatusBatch, upTo uint64) {
 	w.told(b)
 	for i := range b.Units {
 		// What changed again meanwhile stays dirty.
-		if k := b.Units[i].Key; w.units[k] != nil && equalJSON(w.units[k], &b.Units[i]) {
+		if k := b.Units[i].Key; w.units.Get(k) != nil && equalJSON(w.units.Get(k), &b.Units[i]) {
 			delete(w.dirty, k)
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -83,8 +82,8 @@ func (f *faulty) foreign() {
 	}
 	tree := f.trees[f.tip-1]
 	b := StatusBatch{Revision: tree.Revision, Units: []plan.Status{{Key: schema.InstanceKey("physics", "lhc", "invented"), Phase: plan.PhaseRunning}}}
-	for _, k := range slices.SortedFunc(maps.Keys(tree.Units), schema.Key.Compare) {
-		s := *tree.Units[k]
+	for _, k := range tree.Units.Keys() {
+		s := *tree.Units.Get(k)
 		s.FailureReason = "spoilt"
 		b.Units = append(b.Units, s)
 	}
@@ -258,7 +257,7 @@ func (m *model) written(t *rapid.T, schemas map[string]*jsonschema.Schema) {
 	// Of each object, exactly the events up to its state, in order.
 	for key, steps := range m.steps {
 		state := ""
-		if s := tree.Units[key]; s != nil {
+		if s := tree.Units.Get(key); s != nil {
 			state = fmt.Sprint(s.Attempt)
 		}
 		if s := tree.Things[key]; s != nil {
@@ -319,8 +318,8 @@ func TestWriterTellsExactlyOnce(t *testing.T) {
 			}
 			last := steps[len(steps)-1].state
 			if key.Kind == schema.KindInstance {
-				require.Equal(t, last, fmt.Sprint(tree.Units[key].Attempt))
-				require.Empty(t, tree.Units[key].FailureReason, "what somebody spoilt is put right")
+				require.Equal(t, last, fmt.Sprint(tree.Units.Get(key).Attempt))
+				require.Empty(t, tree.Units.Get(key).FailureReason, "what somebody spoilt is put right")
 			} else {
 				require.Equal(t, last, tree.Things[key].Revision)
 			}

@@ -47,14 +47,10 @@ func (s *statusRepo) ReadStatus(_ context.Context, commit string) (StatusTree, e
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if commit == "" {
-		return StatusTree{Units: plan.Memory{}}, nil
+		return StatusTree{}, nil
 	}
 	t := s.trees[s.tip-1]
-	units := plan.Memory{}
-	for k, v := range t.Units {
-		units[k] = v
-	}
-	return StatusTree{Revision: t.Revision, Units: units, Things: maps.Clone(t.Things)}, nil
+	return StatusTree{Revision: t.Revision, Units: t.Units, Things: maps.Clone(t.Things)}, nil
 }
 
 func (s *statusRepo) WriteStatus(_ context.Context, old string, b StatusBatch) (string, error) {
@@ -66,19 +62,19 @@ func (s *statusRepo) WriteStatus(_ context.Context, old string, b StatusBatch) (
 	if old != s.id() {
 		return "", ErrConflict
 	}
-	next := StatusTree{Revision: b.Revision, Units: plan.Memory{}, Things: map[schema.Key]*plan.ThingStatus{}}
+	next := StatusTree{Revision: b.Revision, Things: map[schema.Key]*plan.ThingStatus{}}
 	if s.tip > 0 {
-		maps.Copy(next.Units, s.trees[s.tip-1].Units)
+		next.Units = s.trees[s.tip-1].Units
 		maps.Copy(next.Things, s.trees[s.tip-1].Things)
 	}
 	for i := range b.Units {
-		next.Units[b.Units[i].Key] = &b.Units[i]
+		next.Units = next.Units.With(&b.Units[i])
 	}
 	for i := range b.Things {
 		next.Things[b.Things[i].Key] = &b.Things[i]
 	}
 	for _, k := range b.Gone {
-		delete(next.Units, k)
+		next.Units = next.Units.Without(k)
 		delete(next.Things, k)
 	}
 	s.trees = append(s.trees, next)
@@ -272,8 +268,8 @@ func TestWriterWritesOverAForeignCommit(t *testing.T) {
 		require.NoError(t, w.flush(t.Context()))
 		tree, err := repo.ReadStatus(t.Context(), repo.id())
 		require.NoError(t, err)
-		require.Equal(t, plan.PhaseRunning, tree.Units[train].Phase)
-		require.NotContains(t, tree.Units, other)
+		require.Equal(t, plan.PhaseRunning, tree.Units.Get(train).Phase)
+		require.Nil(t, tree.Units.Get(other))
 		require.NoError(t, stop())
 	})
 }

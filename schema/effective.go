@@ -2,18 +2,200 @@ package schema
 
 import (
 	"encoding/json"
+	"iter"
 	"slices"
 )
 
-// Effective is what shall run: Desired after policy. Immutable.
+// Effective is what shall run: Desired after policy. Immutable, and shared:
+// between the decisions of one Decider a tenant, a project and an instance for
+// which nothing changed are the same values, so that whoever compares two skips
+// equal pointers (Differing).
 type Effective struct {
-	Instances map[Key]*EffectiveInstance
-	Nodes     map[string]*Node
-	Decisions []Decision // sorted by Key, then Field
+	Tenants map[string]*EffectiveTenant
+	Nodes   map[string]*Node
+	Own     []Decision // about what the platform itself declares; sorted by Key, then Field
+}
+
+// EffectiveTenant is what shall run of one tenant.
+type EffectiveTenant struct {
+	Projects map[string]*EffectiveProject
+	Own      []Decision // about the tenant's own documents; sorted by Key, then Field
+}
+
+// EffectiveProject is what shall run of one project.
+type EffectiveProject struct {
+	Instances map[string]*EffectiveInstance // by name
+	Decisions []Decision                    // sorted by Key, then Field
 
 	// Noncompliant are the instances that exist and that policy refuses, and
 	// what becomes of each. Sorted by Key.
 	Noncompliant []Noncompliance
+}
+
+// project is that of a key, or nil.
+func (e *Effective) project(key Key) *EffectiveProject {
+	if e.Tenants[key.Tenant] == nil {
+		return nil
+	}
+	return e.Tenants[key.Tenant].Projects[key.Project]
+}
+
+// Instance is the instance of key, or nil.
+func (e *Effective) Instance(key Key) *EffectiveInstance {
+	if p := e.project(key); p != nil && key.Kind == KindInstance {
+		return p.Instances[key.Name]
+	}
+	return nil
+}
+
+// All are all instances, in no order. It walks the whole estate: no decision
+// should need it (Differing).
+func (e *Effective) All() iter.Seq2[Key, *EffectiveInstance] {
+	return func(yield func(Key, *EffectiveInstance) bool) {
+		for _, t := range e.Tenants {
+			for _, p := range t.Projects {
+				for _, i := range p.Instances {
+					if !yield(i.Key, i) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// Len is how many instances there are.
+func (e *Effective) Len() int {
+	n := 0
+	for _, t := range e.Tenants {
+		for _, p := range t.Projects {
+			n += len(p.Instances)
+		}
+	}
+	return n
+}
+
+// Differing are the instances that are not the same value in both, or of which
+// something else is decided or becomes; in no order. Nil is an Effective with
+// nothing in it. The cost is that of the projects that are not the same value.
+func Differing(before, after *Effective) iter.Seq[Key] {
+	return func(yield func(Key) bool) {
+		for a, b := range Unlike(tenantsOf(before), tenantsOf(after)) {
+			for p, q := range Unlike(projectsOf(a), projectsOf(b)) {
+				for i, j := range Unlike(instancesOf(p), instancesOf(q)) {
+					switch {
+					case i == nil && !yield(j.Key), j == nil && !yield(i.Key):
+						return
+					case i == nil || j == nil:
+					case (i != j || !slices.Equal(p.about(i.Key), q.about(i.Key)) || !sameFate(p.Noncompliance(i.Key), q.Noncompliance(i.Key))) && !yield(i.Key):
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// Unlike are the values of two maps, by their keys, that are not the same in
+// both; nil where one has none.
+func Unlike[K comparable, V any](a, b map[K]*V) iter.Seq2[*V, *V] {
+	return func(yield func(x, y *V) bool) {
+		for k, x := range a {
+			if y := b[k]; x != y && !yield(x, y) {
+				return
+			}
+		}
+		for k, y := range b {
+			if _, both := a[k]; !both && !yield(nil, y) {
+				return
+			}
+		}
+	}
+}
+
+func tenantsOf(e *Effective) map[string]*EffectiveTenant {
+	if e == nil {
+		return nil
+	}
+	return e.Tenants
+}
+
+func projectsOf(t *EffectiveTenant) map[string]*EffectiveProject {
+	if t == nil {
+		return nil
+	}
+	return t.Projects
+}
+
+func instancesOf(p *EffectiveProject) map[string]*EffectiveInstance {
+	if p == nil {
+		return nil
+	}
+	return p.Instances
+}
+
+func sameFate(a, b *Noncompliance) bool {
+	return a == b || a != nil && b != nil && a.Fate == b.Fate && a.Day == b.Day && slices.Equal(a.Because, b.Because) &&
+		(a.Source == b.Source || a.Source != nil && b.Source != nil && *a.Source == *b.Source)
+}
+
+// Decisions are all that was decided, sorted by Key, then Field. It walks the
+// whole estate.
+func (e *Effective) Decisions() []Decision {
+	ds := slices.Clone(e.Own)
+	for _, t := range e.Tenants {
+		ds = append(ds, t.decisions()...)
+	}
+	sortByKey(ds)
+	return ds
+}
+
+// Decisions are all that was decided of the tenant, sorted by Key, then Field.
+func (t *EffectiveTenant) Decisions() []Decision {
+	ds := t.decisions()
+	sortByKey(ds)
+	return ds
+}
+
+func (t *EffectiveTenant) decisions() []Decision {
+	ds := slices.Clone(t.Own)
+	for _, p := range t.Projects {
+		ds = append(ds, p.Decisions...)
+	}
+	return ds
+}
+
+// sortByKey keeps the order of what is about the same: it stands together.
+func sortByKey(ds []Decision) {
+	slices.SortStableFunc(ds, func(a, b Decision) int { return a.Key.Compare(b.Key) })
+}
+
+// Noncompliant are the instances that exist and that policy refuses, and what
+// becomes of each, sorted by Key. It walks all projects.
+func (e *Effective) Noncompliant() []Noncompliance {
+	var ns []Noncompliance
+	for _, t := range e.Tenants {
+		for _, p := range t.Projects {
+			ns = append(ns, p.Noncompliant...)
+		}
+	}
+	slices.SortFunc(ns, func(a, b Noncompliance) int { return a.Key.Compare(b.Key) })
+	return ns
+}
+
+// Noncompliance is what becomes of an instance that exists and that policy
+// refuses; nil: it complies.
+func (e *Effective) Noncompliance(key Key) *Noncompliance { return e.project(key).Noncompliance(key) }
+
+// Noncompliance is as that of Effective. A nil project has none.
+func (p *EffectiveProject) Noncompliance(key Key) *Noncompliance {
+	if p == nil {
+		return nil
+	}
+	if i, ok := slices.BinarySearchFunc(p.Noncompliant, key, func(n Noncompliance, k Key) int { return n.Key.Compare(k) }); ok {
+		return &p.Noncompliant[i]
+	}
+	return nil
 }
 
 // EffectiveInstance is one instance with every default filled and every limit
@@ -82,17 +264,45 @@ type Decision struct {
 	Message string   `json:"message"`
 }
 
-// Denied says whether policy refuses key, and by which decisions. It rests on
-// the order of Decisions, so that asking for every unit is not quadratic.
+// Denied says whether policy refuses key, and by which decisions.
 func (e *Effective) Denied(key Key) []Decision {
-	i, _ := slices.BinarySearchFunc(e.Decisions, key, func(d Decision, k Key) int { return d.Key.Compare(k) })
 	var ds []Decision
-	for ; i < len(e.Decisions) && e.Decisions[i].Key == key; i++ {
-		if e.Decisions[i].Verdict == Deny {
-			ds = append(ds, e.Decisions[i])
+	for _, d := range e.About(key) {
+		if d.Verdict == Deny {
+			ds = append(ds, d)
 		}
 	}
 	return ds
+}
+
+// About is what was decided about key, sorted by Field; not to be changed.
+func (e *Effective) About(key Key) []Decision {
+	switch {
+	case key.Tenant == "":
+		return about(e.Own, key)
+	case key.Project != "":
+		return e.project(key).about(key)
+	case e.Tenants[key.Tenant] != nil:
+		return about(e.Tenants[key.Tenant].Own, key)
+	}
+	return nil
+}
+
+func (p *EffectiveProject) about(key Key) []Decision {
+	if p == nil {
+		return nil
+	}
+	return about(p.Decisions, key)
+}
+
+// about rests on the order of what is sorted by key.
+func about(ds []Decision, key Key) []Decision {
+	from, _ := slices.BinarySearchFunc(ds, key, func(d Decision, k Key) int { return d.Key.Compare(k) })
+	to := from
+	for to < len(ds) && ds[to].Key == key {
+		to++
+	}
+	return ds[from:to:to]
 }
 
 // Fate is what becomes of an instance that exists and that policy refuses.

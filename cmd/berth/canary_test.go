@@ -196,7 +196,7 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 	phase := func(want plan.Phase) func() bool {
 		return func() bool {
 			tree, err := s.statusTree(t.Context())
-			return err == nil && tree.Units[neighbourKey] != nil && tree.Units[neighbourKey].Phase == want
+			return err == nil && tree.Units.Get(neighbourKey) != nil && tree.Units.Get(neighbourKey).Phase == want
 		}
 	}
 	decided := func() bool {

@@ -244,10 +244,10 @@ func (s *stage) status(ctx context.Context, key schema.Key) (*plan.Status, error
 	if err != nil {
 		return nil, err
 	}
-	if tree.Units[key] == nil {
+	if tree.Units.Get(key) == nil {
 		return nil, fmt.Errorf("%s has no status", key)
 	}
-	return tree.Units[key], nil
+	return tree.Units.Get(key), nil
 }
 
 func (s *stage) untilPhase(ctx context.Context, key schema.Key, phase plan.Phase) (*plan.Status, error) {
@@ -257,7 +257,7 @@ func (s *stage) untilPhase(ctx context.Context, key schema.Key, phase plan.Phase
 		if err != nil {
 			return false, err
 		}
-		last = tree.Units[key]
+		last = tree.Units.Get(key)
 		if last != nil && last.Phase == plan.PhaseFailed {
 			return false, fmt.Errorf("%s failed: %s", key, last.FailureReason)
 		}
@@ -273,7 +273,7 @@ func (s *stage) untilGone(ctx context.Context, key schema.Key) error {
 		if err != nil {
 			return false, err
 		}
-		st := tree.Units[key]
+		st := tree.Units.Get(key)
 		if st != nil && st.Phase != plan.PhaseDeleted && st.FailureReason != "" {
 			return false, fmt.Errorf("%s cannot be deleted: %s", key, st.FailureReason)
 		}
@@ -315,7 +315,7 @@ func (s *stage) unit(ctx context.Context, key schema.Key) (*plan.Unit, runtimes.
 	if err != nil {
 		return nil, runtimes.Stamp{}, err
 	}
-	st := tree.Units[key]
+	st := tree.Units.Get(key)
 	if st == nil || st.Observed == nil || st.Observed.Unit == nil {
 		return nil, runtimes.Stamp{}, fmt.Errorf("%s is not there", key)
 	}

@@ -290,7 +290,7 @@ func TestPushedByNobody(t *testing.T) {
 	require.Equal(t, map[string]string{pathOf(t, demoKey): load.HeldUnauthorised}, g.held())
 	tree, err := g.status()
 	require.NoError(t, err)
-	require.Nil(t, tree.Units[demoKey])
+	require.Nil(t, tree.Units.Get(demoKey))
 	nobodys, theirs, hers := g.audited(pathOf(t, demoKey)), g.audited(pathOf(t, neighbourKey)), g.audited(rolesOfTheLab)
 	require.Len(t, nobodys, 1)
 	require.Empty(t, nobodys[0].Actor)

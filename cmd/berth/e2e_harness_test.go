@@ -218,7 +218,7 @@ func (s *scene) tree() reconciler.StatusTree {
 
 func (s *scene) statusOf(key schema.Key) plan.Status {
 	s.Helper()
-	st := s.tree().Units[key]
+	st := s.tree().Units.Get(key)
 	if st == nil {
 		return plan.Status{Key: key}
 	}
@@ -231,10 +231,10 @@ func (s *scene) ready(key schema.Key) plan.Status {
 	var st plan.Status
 	s.eventually(key.String()+" runs", patience, func() string {
 		tree := s.tree()
-		if tree.Units[key] == nil {
+		if tree.Units.Get(key) == nil {
 			return "it has no status"
 		}
-		st = *tree.Units[key]
+		st = *tree.Units.Get(key)
 		if tree.Revision.Commit != s.git.Tip("main") {
 			return "main is not decided: " + show(tree.Revision)
 		}
@@ -278,7 +278,7 @@ func (s *scene) history(from string, key schema.Key) []plan.Status {
 	for _, commit := range strings.Fields(out) {
 		tree, err := s.repo.ReadStatus(s.Context(), commit)
 		require.NoError(s, err)
-		if st := tree.Units[key]; st != nil {
+		if st := tree.Units.Get(key); st != nil {
 			all = append(all, *st)
 		}
 	}

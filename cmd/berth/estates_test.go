@@ -111,7 +111,7 @@ func (k *kept) until(what string, key schema.Key, ok func(*plan.Status) bool) {
 	k.Helper()
 	require.Eventually(k, func() bool {
 		tree, err := k.status()
-		return err == nil && tree.Units[key] != nil && ok(tree.Units[key])
+		return err == nil && tree.Units.Get(key) != nil && ok(tree.Units.Get(key))
 	}, patience, 30*time.Millisecond, "%s: %s", k.name, what)
 }
 
@@ -236,7 +236,7 @@ func TestSeveralEstates(t *testing.T) {
 	south.until("deployed", demoKey, running)
 	tree, err := north.status()
 	require.NoError(t, err)
-	require.Nil(t, tree.Units[demoKey])
+	require.Nil(t, tree.Units.Get(demoKey))
 	north.git.SetFaults(gittest.Faults{})
 	north.until("deployed, later", demoKey, running)
 

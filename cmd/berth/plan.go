@@ -174,7 +174,7 @@ func (r *planRequest) proposal(ctx context.Context, loader *load.Loader, stdin i
 		return p, &exitError{1, fmt.Errorf("plan: %s: %w", reconciler.BranchStatus, err)}
 	}
 	if tips.Status != "" {
-		in.Memory = status.Units
+		in.Memory = &status.Units
 	} // else nobody keeps one, and the base is taken to run as declared
 	switch {
 	case r.head != "":

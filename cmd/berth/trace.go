@@ -134,7 +134,7 @@ func (l *estateLog) trace(ctx context.Context, id string) (*story, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, u := range tree.Units {
+	for _, u := range tree.Units.All() {
 		if u.CorrelationID == id {
 			s.Now = append(s.Now, storyStatus{u.Key, string(u.Phase), u.FailureReason})
 			commits = append(commits, u.Revision)

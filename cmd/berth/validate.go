@@ -97,7 +97,7 @@ func validate(ctx context.Context, loader *load.Loader, dir string, tenants map[
 	effective := policy.Evaluate(r.Desired, policy.Existing(func(schema.Key) bool { return true }))
 	v := &validation{
 		Format:      "berth.validate/v1",
-		Diagnostics: slices.Concat(r.Diagnostics, policy.Findings(effective.Decisions), policy.Wider(r.Desired)),
+		Diagnostics: slices.Concat(r.Diagnostics, policy.Findings(effective.Decisions()), policy.Wider(r.Desired)),
 	}
 	v.tenants = map[string]string{}
 	for name, at := range tenants {

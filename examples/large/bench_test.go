@@ -3,7 +3,6 @@ package large_test
 import (
 	"context"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,17 +37,17 @@ func loader(t testing.TB) *load.Loader {
 
 // settled is what memory says once everything placed is made and seen.
 func settled(eff *schema.Effective) plan.Memory {
-	mem := plan.Memory{}
-	for key, members := range plan.Place(eff, nil).Members {
-		o := plan.Observed{Key: key, Presence: plan.Present, Complete: true, Unit: &plan.Unit{Instance: *eff.Instances[key], Members: members}}
+	var all []*plan.Status
+	for key, members := range plan.Place(eff, plan.Memory{}).Members {
+		o := plan.Observed{Key: key, Presence: plan.Present, Complete: true, Unit: &plan.Unit{Instance: *eff.Instance(key), Members: members}}
 		st := &plan.Status{Key: key, Phase: plan.PhaseRunning, Observed: &o}
 		for _, m := range members {
 			st.Members = append(st.Members, plan.MemberStatus{Member: m, Placed: m.Reason})
 			o.Members = append(o.Members, plan.MemberState{Name: m.Name, Node: m.Node, State: plan.Running})
 		}
-		mem[key] = st
+		all = append(all, st)
 	}
-	return mem
+	return plan.Remember(all...)
 }
 
 // world is a large estate in Git, loaded and decided.
@@ -122,7 +121,7 @@ func (w *world) decide(main string, changed map[string]string, step func(string)
 	step("place")
 	for path := range changed {
 		key := schema.InstanceKey(strings.Split(path, "/")[1], strings.Split(path, "/")[3], strings.TrimSuffix(filepath.Base(path), ".yaml"))
-		p := plan.Make(plan.Input{Key: key, After: d.Effective.Instances[key], Members: placed.Members[key], Observed: *w.memory[key].Observed})
+		p := plan.Make(plan.Input{Key: key, After: d.Effective.Instance(key), Members: placed.Members[key], Observed: *w.memory.Get(key).Observed})
 		require.NotEmpty(w.b, p.Digest)
 	}
 	step("make")
@@ -187,7 +186,7 @@ func BenchmarkChange(b *testing.B) {
 				}
 			})
 		}
-		w.memory, w.loader, w.decider = nil, nil, nil
+		w.memory, w.loader, w.decider = plan.Memory{}, nil, nil
 	}
 }
 
@@ -211,7 +210,7 @@ func BenchmarkResident(b *testing.B) {
 		require.NoError(b, err)
 		desired = read.Desired
 		mem := settled(read.Effective)
-		placed := plan.Place(read.Effective, maps.Clone(mem))
+		placed := plan.Place(read.Effective, mem)
 		debug.FreeOSMemory()
 		b.ReportMetric(resident(b), "MiB")
 		b.ReportMetric(resident(b)-empty, "MiB-more")

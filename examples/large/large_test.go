@@ -29,6 +29,6 @@ func TestEstateIsClean(t *testing.T) {
 	require.Contains(t, files, large.Instance(0, 0, 0))
 	require.NotEqual(t, files[large.Instance(0, 0, 0)], large.Change(files[large.Instance(0, 0, 0)], 1))
 	eff := policy.Evaluate(r.Desired)
-	require.Empty(t, policy.Findings(eff.Decisions))
-	require.Empty(t, plan.Place(eff, nil).Unplaced)
+	require.Empty(t, policy.Findings(eff.Decisions()))
+	require.Empty(t, plan.Place(eff, plan.Memory{}).Unplaced)
 }

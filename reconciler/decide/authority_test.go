@@ -153,7 +153,7 @@ func TestUnauthorisedChangesAreHeld(t *testing.T) {
 	s.commits("vic", map[string]string{train: instance("train", 4, 1)})
 	d := s.together()
 	require.Equal(t, map[string]string{train: load.HeldUnauthorised}, reasons(d.Held))
-	require.Equal(t, 1, d.Effective.Instances[trainKey].Roles[1].Count)
+	require.Equal(t, 1, d.Effective.Instance(trainKey).Roles[1].Count)
 	require.Contains(t, d.Held[0].Message, "vic")
 	require.Len(t, d.Verdicts, 1)
 	require.False(t, d.Verdicts[0].Authority[0].Allowed)
@@ -162,7 +162,7 @@ func TestUnauthorisedChangesAreHeld(t *testing.T) {
 	s.commits("mel", map[string]string{eval: instance("eval", 1, 1)})
 	d = s.together()
 	require.Equal(t, map[string]string{train: load.HeldUnauthorised}, reasons(d.Held))
-	require.Contains(t, d.Effective.Instances, evalKey)
+	require.NotNil(t, d.Effective.Instance(evalKey))
 	require.Len(t, d.Verdicts, 1, "what waits is told once")
 
 	// Not even a right that vic gets later lets it through.
@@ -174,7 +174,7 @@ func TestUnauthorisedChangesAreHeld(t *testing.T) {
 	s.commits("vic", map[string]string{train: instance("train", 3, 1)})
 	d = s.together()
 	require.Empty(t, d.Held)
-	require.Equal(t, 3, d.Effective.Instances[trainKey].Roles[1].Count)
+	require.Equal(t, 3, d.Effective.Instance(trainKey).Roles[1].Count)
 }
 
 func TestARevertNeedsNoRight(t *testing.T) {
@@ -198,7 +198,7 @@ func TestWhatRefersToAHeldChangeWaitsWithIt(t *testing.T) {
 	s.commits("olga", map[string]string{v2: s.main[v2] + "# looked at\n"})
 	d = s.together()
 	require.Empty(t, d.Held)
-	require.Contains(t, d.Effective.Instances, evalKey)
+	require.NotNil(t, d.Effective.Instance(evalKey))
 }
 
 // Nobody is anybody without a proof, and a file list is nobody's word: what is
@@ -219,7 +219,7 @@ func TestUnknownPeopleHaveNoRole(t *testing.T) {
 				func(st *decide.Step) { st.By = by })
 			d := s.together()
 			require.Equal(t, map[string]string{train: load.HeldUnauthorised, eval: load.HeldUnauthorised, rules: load.HeldUnauthorised}, reasons(d.Held))
-			require.Contains(t, d.Effective.Instances, trainKey)
+			require.NotNil(t, d.Effective.Instance(trainKey))
 		})
 	}
 }
@@ -270,7 +270,7 @@ func TestCommitsAreDecidedOneByOne(t *testing.T) {
 	require.Equal(t, one.Effective, two.Effective)
 	require.Equal(t, told, two.Verdicts)
 	require.Equal(t, map[string]string{train: load.HeldUnauthorised}, reasons(two.Held))
-	require.Contains(t, two.Effective.Instances, evalKey)
+	require.NotNil(t, two.Effective.Instance(evalKey))
 }
 
 // A commit that must not be taken over is passed over if a later one mends it.
@@ -289,8 +289,8 @@ func TestACommitInBetweenThatEmptiesTheEstate(t *testing.T) {
 	s.commits("mel", full)
 	d := s.together()
 	require.Empty(t, d.Held)
-	require.Contains(t, d.Effective.Instances, evalKey)
-	require.Len(t, d.Effective.Instances, 2)
+	require.NotNil(t, d.Effective.Instance(evalKey))
+	require.Equal(t, 2, d.Effective.Len())
 }
 
 func TestDeletionProtection(t *testing.T) {
@@ -304,7 +304,7 @@ func TestDeletionProtection(t *testing.T) {
 	// Nor with everything around it.
 	s.commits("tina", map[string]string{projectRoles: "", entitlement: "", "tenants/physics/projects/lhc/project.yaml": ""})
 	d = s.together()
-	require.Contains(t, d.Effective.Instances, trainKey)
+	require.NotNil(t, d.Effective.Instance(trainKey))
 	require.Equal(t, load.HeldDenied, reasons(d.Held)[train])
 	require.Equal(t, load.HeldNeeds, reasons(d.Held)[entitlement])
 
@@ -315,7 +315,7 @@ func TestDeletionProtection(t *testing.T) {
 	s.commits("pia", map[string]string{train: ""})
 	d = s.together()
 	require.Empty(t, d.Held)
-	require.NotContains(t, d.Effective.Instances, trainKey)
+	require.Nil(t, d.Effective.Instance(trainKey))
 }
 
 // many are so many instances that nothing runs for.
@@ -351,7 +351,7 @@ func TestLargeDeletionsAreAcknowledged(t *testing.T) {
 	s.commits("pia", without(many(6)))
 	d := s.together()
 	require.Len(t, d.Held, 6)
-	require.Len(t, d.Effective.Instances, 13)
+	require.Equal(t, 13, d.Effective.Len())
 	message := d.Held[0].Message
 	digest := message[strings.LastIndexByte(message, ' ')+1:]
 	require.Contains(t, message, decide.AckTrailer+": "+digest)
@@ -363,7 +363,7 @@ func TestLargeDeletionsAreAcknowledged(t *testing.T) {
 	s.commits("tina", map[string]string{"README.md": "3"}, ack(digest))
 	d = s.together()
 	require.Empty(t, d.Held)
-	require.Len(t, d.Effective.Instances, 7)
+	require.Equal(t, 7, d.Effective.Len())
 
 	s.commits("pia", without(many(12)))
 	require.Len(t, s.together().Held, 6, "an acknowledgement is for what it names alone")
@@ -386,7 +386,7 @@ func TestDeletionsAreCountedByTenant(t *testing.T) {
 	require.Len(t, s.together().Held, 8)
 	s.commits("pia", map[string]string{train: ""})
 	d := s.together()
-	require.NotContains(t, d.Effective.Instances, trainKey)
+	require.Nil(t, d.Effective.Instance(trainKey))
 	require.NotContains(t, reasons(d.Held), train)
 }
 
@@ -396,7 +396,7 @@ func TestAMoveToABrokenFileDeletesNothing(t *testing.T) {
 	s.commits("pia", map[string]string{train: "", at + "renamed.yaml": "apiVersion: berth/v1\nkind: Instance\nmetadata: {name: renamed, uid: u1\n"})
 	d := s.together()
 	require.Equal(t, map[string]string{train: load.HeldDenied, at + "renamed.yaml": load.HeldInvalid}, reasons(d.Held))
-	require.Contains(t, d.Effective.Instances, trainKey)
+	require.NotNil(t, d.Effective.Instance(trainKey))
 }
 
 // Both ends of a move need the right; if one has it not, nothing moves.

@@ -40,7 +40,7 @@ func (d *Decider) refused(now, before *schema.Desired, today string, asked func(
 			continue
 		}
 		t := now.Tenants[name]
-		out = append(out, policy.Findings(d.tenant(now.Platform, t, before.Tenants[name], today).Decisions)...)
+		out = append(out, policy.Findings(d.tenant(now.Platform, t, before.Tenants[name], today).Decisions())...)
 		out = append(out, policy.WiderTenant(now.Platform, t)...)
 		out = append(out, d.underBase(now.Platform, before.Platform, t, before.Tenants[name], today)...)
 	}
@@ -71,7 +71,7 @@ func (d *Decider) underBase(platform, before *schema.Platform, t, was *schema.Te
 	}
 	var out []schema.Diagnostic
 	e := policy.EvaluateTenant(&p, &under, policy.Existing(func(k schema.Key) bool { return hasInstance(was, k) }), policy.At(today))
-	for _, f := range policy.Findings(e.Decisions) {
+	for _, f := range policy.Findings(e.Decisions()) {
 		f.Code = CodeBase + f.Code
 		f.Message = "by the policy in force before this change: " + f.Message + "; let the policy come into force in a change of its own first"
 		out = append(out, f)

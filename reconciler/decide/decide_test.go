@@ -129,19 +129,19 @@ var (
 )
 
 // running is memory in which train runs as base declares it.
-func running(t *testing.T, l *load.Loader, files map[string]string) plan.Memory {
+func running(t *testing.T, l *load.Loader, files map[string]string) *plan.Memory {
 	d, err := commit(t, l, load.Files(files), nil)
 	require.NoError(t, err)
 	mem := plan.Memory{}
-	for key, inst := range d.Effective.Instances {
+	for key, inst := range d.Effective.All() {
 		unit := &plan.Unit{Instance: *inst, Members: plan.Place(d.Effective, mem).Members[key]}
 		o := plan.Observed{Key: key, Presence: plan.Present, Complete: true, Unit: unit}
 		for _, m := range unit.Members {
 			o.Members = append(o.Members, plan.MemberState{Name: m.Name, Node: m.Node, State: plan.Running})
 		}
-		mem[key] = &plan.Status{Key: key, Phase: plan.PhaseRunning, Observed: &o}
+		mem = mem.With(&plan.Status{Key: key, Phase: plan.PhaseRunning, Observed: &o})
 	}
-	return mem
+	return &mem
 }
 
 // words is a proposal in a few lines: documents, findings, held, plans.
@@ -344,10 +344,10 @@ func TestProposedIsDecided(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, p.Held, d.Held)
 	require.Equal(t, map[string]string{train: load.BlobID([]byte(base[train])), at + "huge.yaml": ""}, d.Replace)
-	require.NotNil(t, d.Effective.Instances[trainKey], "the version in force stays")
+	require.NotNil(t, d.Effective.Instance(trainKey), "the version in force stays")
 	require.Len(t, p.Plans, 1)
-	placed := plan.Place(d.Effective, mem)
-	u := plan.Make(plan.Input{Key: evalKey, After: d.Effective.Instances[evalKey], Members: placed.Members[evalKey],
+	placed := plan.Place(d.Effective, *mem)
+	u := plan.Make(plan.Input{Key: evalKey, After: d.Effective.Instance(evalKey), Members: placed.Members[evalKey],
 		Observed: plan.Observed{Key: evalKey, Presence: plan.Absent}})
 	require.Equal(t, p.Plans[0].Digest, u.Digest, "the reviewed plan is the applied plan")
 
@@ -358,7 +358,7 @@ func TestProposedIsDecided(t *testing.T) {
 	again, err := commit(t, l, load.Files(inForce), load.Files(inForce))
 	require.NoError(t, err)
 	require.Empty(t, again.Held)
-	require.Equal(t, d.Effective.Instances, again.Effective.Instances)
+	require.Equal(t, d.Effective, again.Effective)
 }
 
 func TestWhatCannotBeLookedAtIsAnError(t *testing.T) {

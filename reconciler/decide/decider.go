@@ -2,8 +2,6 @@ package decide
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 
 	"berth/reconciler/plan"
@@ -36,7 +34,7 @@ type Decider struct {
 	o Options
 
 	mu     sync.Mutex
-	judged map[judged]*schema.Effective
+	judged map[judged]*schema.EffectiveTenant
 }
 
 // judged is what the evaluation of one tenant depends on. The reader keeps the
@@ -49,11 +47,11 @@ type judged struct {
 
 // New makes a Decider.
 func New(o Options) *Decider {
-	return &Decider{o: o, judged: map[judged]*schema.Effective{}}
+	return &Decider{o: o, judged: map[judged]*schema.EffectiveTenant{}}
 }
 
 // tenant is policy's judgement of one tenant.
-func (d *Decider) tenant(p *schema.Platform, t, before *schema.TenantEstate, today string) *schema.Effective {
+func (d *Decider) tenant(p *schema.Platform, t, before *schema.TenantEstate, today string) *schema.EffectiveTenant {
 	k := judged{p, t, before, today}
 	d.mu.Lock()
 	e, ok := d.judged[k]
@@ -77,11 +75,11 @@ func (d *Decider) evaluate(now, before *schema.Desired, today string) *schema.Ef
 		clear(d.judged) // of estates that are gone; this one is judged anew
 	}
 	d.mu.Unlock()
-	parts := make([]*schema.Effective, 0, len(now.Tenants))
-	for _, name := range slices.Sorted(maps.Keys(now.Tenants)) {
-		parts = append(parts, d.tenant(now.Platform, now.Tenants[name], before.Tenants[name], today))
+	tenants := make(map[string]*schema.EffectiveTenant, len(now.Tenants))
+	for name, t := range now.Tenants {
+		tenants[name] = d.tenant(now.Platform, t, before.Tenants[name], today)
 	}
-	return policy.Join(now.Platform, parts...)
+	return policy.Join(now.Platform, tenants)
 }
 
 func hasInstance(t *schema.TenantEstate, k schema.Key) bool {

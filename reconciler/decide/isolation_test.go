@@ -250,28 +250,28 @@ func (w *world) view(d decide.Decision) *view {
 		return k.Tenant == "mallow" || k.Kind == schema.KindTenant && k.Name == "mallow"
 	}
 	placed, keys := plan.Place(d.Effective, w.memory), map[schema.Key]bool{}
-	for k := range d.Effective.Instances {
+	for k := range d.Effective.All() {
 		keys[k] = true
 	}
-	for k := range w.memory {
+	for k := range w.memory.All() {
 		keys[k] = true
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(keys), schema.Key.Compare) {
 		if !theirs(k) {
 			continue
 		}
-		in := plan.Input{Key: k, After: d.Effective.Instances[k], Members: placed.Members[k], Unplaced: placed.Unplaced[k], Denied: d.Effective.Denied(k), Observed: plan.Observed{Key: k, Presence: plan.Absent, Complete: true}}
-		if s := w.memory[k]; s != nil {
+		in := plan.Input{Key: k, After: d.Effective.Instance(k), Members: placed.Members[k], Unplaced: placed.Unplaced[k], Denied: d.Effective.Denied(k), Observed: plan.Observed{Key: k, Presence: plan.Absent, Complete: true}}
+		if s := w.memory.Get(k); s != nil {
 			in.Observed = *s.Observed
 		}
 		v.Plans = append(v.Plans, in)
 	}
-	for _, x := range d.Effective.Decisions {
+	for _, x := range d.Effective.Decisions() {
 		if theirs(x.Key) {
 			v.Decisions = append(v.Decisions, x)
 		}
 	}
-	for _, x := range d.Effective.Noncompliant {
+	for _, x := range d.Effective.Noncompliant() {
 		if theirs(x.Key) {
 			v.Out = append(v.Out, x)
 		}
@@ -416,17 +416,17 @@ func difference(one, other *view) string {
 
 // newWorld is an estate in force, in which everything with members runs.
 func newWorld(t *testing.T, base map[string]string) *world {
-	w := &world{decider: decide.New(decide.Options{Loader: loader(t)}), base: base, tree: load.Files(base), memory: plan.Memory{}}
+	w := &world{decider: decide.New(decide.Options{Loader: loader(t)}), base: base, tree: load.Files(base)}
 	d, err := w.decide(base, nil)
 	require.NoError(t, err)
 	require.Empty(t, d.Held)
-	placed := plan.Place(d.Effective, nil)
-	for key, inst := range d.Effective.Instances {
+	placed := plan.Place(d.Effective, plan.Memory{})
+	for key, inst := range d.Effective.All() {
 		o := plan.Observed{Key: key, Presence: plan.Present, Complete: true, Unit: &plan.Unit{Instance: *inst, Members: placed.Members[key]}}
 		for _, m := range o.Unit.Members {
 			o.Members = append(o.Members, plan.MemberState{Name: m.Name, Node: m.Node, State: plan.Running})
 		}
-		w.memory[key] = &plan.Status{Key: key, Phase: plan.PhaseRunning, Observed: &o}
+		w.memory = w.memory.With(&plan.Status{Key: key, Phase: plan.PhaseRunning, Observed: &o})
 	}
 	return w
 }

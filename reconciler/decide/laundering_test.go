@@ -59,7 +59,7 @@ func TestAnUnreadablePartLaundersNothing(t *testing.T) {
 	})
 	d = s.together()
 	require.Equal(t, map[string]string{projectRoles: load.HeldUnauthorised}, reasons(d.Held))
-	require.Contains(t, d.Effective.Instances, evalKey)
+	require.NotNil(t, d.Effective.Instance(evalKey))
 }
 
 // What gives way with what it needs does not come back with somebody else's
@@ -74,7 +74,7 @@ func TestWhatYieldsLaundersNothing(t *testing.T) {
 	require.Equal(t, map[string]string{op: load.HeldUnauthorised}, reasons(s.together().Held))
 	s.commits("pia", map[string]string{train: ""})
 	d := s.together()
-	require.NotContains(t, d.Effective.Instances, trainKey)
+	require.Nil(t, d.Effective.Instance(trainKey))
 	s.commits("pia", map[string]string{train: instance("train", 1, 1)})
 	d = s.together()
 	require.Equal(t, map[string]string{op: load.HeldUnauthorised}, reasons(d.Held))
@@ -119,7 +119,7 @@ func TestProtectionIsOfTheInstance(t *testing.T) {
 	s.commits("pia", map[string]string{train: strings.Replace(protected, "app: batch", "app: other", 1)})
 	d := s.together()
 	require.Equal(t, map[string]string{train: load.HeldDenied}, reasons(d.Held))
-	require.Equal(t, "batch", d.Effective.Instances[trainKey].App)
+	require.Equal(t, "batch", d.Effective.Instance(trainKey).App)
 }
 
 // A commit that must not be taken over takes nothing from those before it.
@@ -131,5 +131,5 @@ func TestABrokenLastCommitHoldsNobodyElseUp(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorIs(t, d.Frozen, decide.ErrFrozen)
 	require.Equal(t, "c1", d.Commit)
-	require.Contains(t, d.Effective.Instances, evalKey)
+	require.NotNil(t, d.Effective.Instance(evalKey))
 }

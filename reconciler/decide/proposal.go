@@ -37,7 +37,7 @@ type Input struct {
 	By        *authority.Actor  // whose change it is; nil: nobody's right is asked
 	Acks      []string          // digests of large deletions it acknowledges
 	Today     string            // UTC day, such as 2026-01-31
-	Memory    plan.Memory
+	Memory    *plan.Memory
 	Rules     func(backend string) plan.Rules // nil: impacts are not known
 }
 

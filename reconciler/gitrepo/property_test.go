@@ -198,12 +198,12 @@ func TestStatusModel(t *testing.T) {
 			touched[u.Key] = true
 			if rapid.Bool().Draw(rt, "gone") {
 				b.Gone = append(b.Gone, u.Key)
-				delete(model, u.Key)
+				model = model.Without(u.Key)
 				continue
 			}
 			b.Units = append(b.Units, u)
 			u.APIVersion, u.Kind = "berth/v1", "InstanceStatus"
-			model[u.Key] = &u
+			model = model.With(&u)
 		}
 		var err error
 		tip, err = r.WriteStatus(t.Context(), tip, b)

@@ -40,7 +40,7 @@ func readme(rev reconciler.Revision, x *statusIndex, files []statusFile) []byte 
 			failing = append(failing, attention{s.Key, cmp.Or(why(s.Conditions), s.Phase)})
 		}
 	}
-	for key, s := range x.units {
+	for key, s := range x.units.All() {
 		if !changed[key] {
 			unit(s)
 		}

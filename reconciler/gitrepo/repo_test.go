@@ -125,7 +125,7 @@ func TestStatusRoundTrip(t *testing.T) {
 
 	empty, err := r.ReadStatus(t.Context(), "")
 	require.NoError(t, err)
-	require.Empty(t, empty.Units)
+	require.Zero(t, empty.Units.Len())
 
 	train := unit("physics", "lhc", "train", plan.PhaseRunning)
 	train.RuntimeState = []byte(`{"cluster":"c1"}`)
@@ -155,7 +155,7 @@ func TestStatusRoundTrip(t *testing.T) {
 	got, err := r.ReadStatus(t.Context(), two)
 	require.NoError(t, err)
 	require.Equal(t, uint64(2), got.Revision.Sequence)
-	require.Equal(t, plan.PhaseStopped, got.Units[train.Key].Phase)
+	require.Equal(t, plan.PhaseStopped, got.Units.Get(train.Key).Phase)
 
 	fresh := open(t, s)
 	tips := fetch(t, fresh)
@@ -170,13 +170,13 @@ func TestStatusRoundTrip(t *testing.T) {
 	require.NoError(t, err)
 	got, err = fresh.ReadStatus(t.Context(), three)
 	require.NoError(t, err)
-	require.NotContains(t, got.Units, train.Key)
+	require.Nil(t, got.Units.Get(train.Key))
 
 	tips = fetch(t, r)
 	require.Equal(t, three, tips.Status)
 	got, err = r.ReadStatus(t.Context(), three)
 	require.NoError(t, err)
-	require.Len(t, got.Units, 1)
+	require.Equal(t, 1, got.Units.Len())
 	require.NoError(t, s.Fsck())
 }
 

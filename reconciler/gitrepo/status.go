@@ -37,7 +37,7 @@ func (r *Repo) ReadStatus(ctx context.Context, commit string) (reconciler.Status
 	if err != nil {
 		return reconciler.StatusTree{}, fmt.Errorf("read status %s: %w", commit, err)
 	}
-	out := reconciler.StatusTree{Revision: x.revision, Units: maps.Clone(x.units), Things: maps.Clone(x.things)}
+	out := reconciler.StatusTree{Revision: x.revision, Units: x.units, Things: maps.Clone(x.things)}
 	for _, path := range slices.Sorted(maps.Keys(x.warnings)) {
 		out.Warnings = append(out.Warnings, path+": "+x.warnings[path])
 	}
@@ -66,7 +66,7 @@ type statusFile struct {
 // holds statusMu.
 func (r *Repo) statusAt(ctx context.Context, root plumbing.Hash) (*statusIndex, error) {
 	if r.index == nil {
-		r.index = &statusIndex{units: plan.Memory{}, things: map[schema.Key]*plan.ThingStatus{}, warnings: map[string]string{}}
+		r.index = &statusIndex{things: map[schema.Key]*plan.ThingStatus{}, warnings: map[string]string{}}
 	}
 	x := r.index
 	if x.root == root {
@@ -86,25 +86,29 @@ func (r *Repo) statusAt(ctx context.Context, root plumbing.Hash) (*statusIndex, 
 	if warning != "" {
 		x.warnings[revisionFile] = warning
 	}
-	for _, f := range files {
-		x.set(f)
-	}
+	x.set(files)
 	return x, nil
 }
 
-// set takes one file in.
-func (x *statusIndex) set(f statusFile) {
-	delete(x.warnings, f.path)
-	delete(x.units, f.key)
-	delete(x.things, f.key)
-	switch {
-	case f.warning != "":
-		x.warnings[f.path] = f.warning
-	case f.status != nil:
-		x.units[f.key] = f.status
-	case f.thing != nil:
-		x.things[f.key] = f.thing
+// set takes files in.
+func (x *statusIndex) set(files []statusFile) {
+	var units []*plan.Status
+	for _, f := range files {
+		delete(x.warnings, f.path)
+		delete(x.things, f.key)
+		if f.status != nil && f.warning == "" {
+			units = append(units, f.status)
+			continue
+		}
+		x.units = x.units.Without(f.key)
+		switch {
+		case f.warning != "":
+			x.warnings[f.path] = f.warning
+		case f.thing != nil:
+			x.things[f.key] = f.thing
+		}
 	}
+	x.units = x.units.With(units...)
 }
 
 func (r *Repo) readRevision(root plumbing.Hash) (out reconciler.Revision, warning string, err error) {
@@ -280,9 +284,7 @@ func (r *Repo) writeStatus(ctx context.Context, old string, b reconciler.StatusB
 	}
 	x.root, x.revision = tree, b.Revision
 	delete(x.warnings, revisionFile)
-	for _, f := range files {
-		x.set(f)
-	}
+	x.set(files)
 	return tip.String(), nil
 }
 

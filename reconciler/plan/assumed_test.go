@@ -25,11 +25,7 @@ func TestProposeWithoutMemory(t *testing.T) {
 		nodes[name] = &schema.Node{Header: schema.Header{Key: schema.Key{Kind: schema.KindNode, Name: name}}, Spec: schema.NodeSpec{Roles: []string{role}}}
 	}
 	effective := func(insts ...*schema.EffectiveInstance) *schema.Effective {
-		eff := &schema.Effective{Instances: map[schema.Key]*schema.EffectiveInstance{}, Nodes: nodes}
-		for _, i := range insts {
-			eff.Instances[i.Key] = i
-		}
-		return eff
+		return effectiveOf(nodes, insts...)
 	}
 	verbs := func(p plan.Proposal) []plan.Verb {
 		var out []plan.Verb
@@ -40,7 +36,7 @@ func TestProposeWithoutMemory(t *testing.T) {
 		}
 		return out
 	}
-	propose := func(base, head *schema.Effective, mem plan.Memory) plan.Proposal {
+	propose := func(base, head *schema.Effective, mem *plan.Memory) plan.Proposal {
 		return plan.Propose(plan.ProposeInput{BaseEffective: base, HeadEffective: head, Memory: mem})
 	}
 	grown := propose(effective(inst(1)), effective(inst(2)), nil)
@@ -51,7 +47,7 @@ func TestProposeWithoutMemory(t *testing.T) {
 	require.Empty(t, verbs(propose(effective(inst(1)), effective(inst(1)), nil)))
 
 	// An empty memory is one: it says that nothing was ever made.
-	kept := propose(effective(inst(1)), effective(inst(2)), plan.Memory{})
+	kept := propose(effective(inst(1)), effective(inst(2)), &plan.Memory{})
 	require.False(t, kept.Assumed)
 	require.Equal(t, plan.Create, verbs(kept)[0])
 }

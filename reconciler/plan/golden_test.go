@@ -57,10 +57,11 @@ func keyOf(id string) schema.Key {
 }
 
 func (e *estate) effective() *schema.Effective {
-	eff := &schema.Effective{Instances: map[schema.Key]*schema.EffectiveInstance{}, Nodes: map[string]*schema.Node{}}
+	nodes := map[string]*schema.Node{}
 	for name, spec := range e.Nodes {
-		eff.Nodes[name] = &schema.Node{Header: schema.Header{Key: schema.Key{Kind: schema.KindNode, Name: name}}, Spec: spec}
+		nodes[name] = &schema.Node{Header: schema.Header{Key: schema.Key{Kind: schema.KindNode, Name: name}}, Spec: spec}
 	}
+	var instances []*schema.EffectiveInstance
 	for _, i := range e.Instances {
 		inst := i.EffectiveInstance
 		inst.Key = keyOf(i.ID)
@@ -70,13 +71,43 @@ func (e *estate) effective() *schema.Effective {
 		if inst.Config == nil {
 			inst.Config = json.RawMessage("{}")
 		}
-		eff.Instances[inst.Key] = &inst
+		instances = append(instances, &inst)
 	}
+	eff := effectiveOf(nodes, instances...)
 	for _, d := range e.Denied {
 		d.Key.Kind, d.Verdict = schema.KindInstance, schema.Deny
-		eff.Decisions = append(eff.Decisions, d)
+		decide(eff, d)
 	}
 	return eff
+}
+
+// effectiveOf is what shall run where these instances shall.
+func effectiveOf(nodes map[string]*schema.Node, instances ...*schema.EffectiveInstance) *schema.Effective {
+	eff := &schema.Effective{Tenants: map[string]*schema.EffectiveTenant{}, Nodes: nodes}
+	for _, i := range instances {
+		projectOf(eff, i.Key).Instances[i.Key.Name] = i
+	}
+	return eff
+}
+
+// projectOf is the project of a key, made if it is not there.
+func projectOf(eff *schema.Effective, key schema.Key) *schema.EffectiveProject {
+	t := eff.Tenants[key.Tenant]
+	if t == nil {
+		t = &schema.EffectiveTenant{Projects: map[string]*schema.EffectiveProject{}}
+		eff.Tenants[key.Tenant] = t
+	}
+	if t.Projects[key.Project] == nil {
+		t.Projects[key.Project] = &schema.EffectiveProject{Instances: map[string]*schema.EffectiveInstance{}}
+	}
+	return t.Projects[key.Project]
+}
+
+// decide puts a decision beside the others.
+func decide(eff *schema.Effective, d schema.Decision) {
+	p := projectOf(eff, d.Key)
+	p.Decisions = append(p.Decisions, d)
+	slices.SortStableFunc(p.Decisions, func(a, b schema.Decision) int { return a.Key.Compare(b.Key) })
 }
 
 // world is what the runtimes hold and what berth/status remembers.
@@ -122,7 +153,7 @@ func (w *world) happen(m map[string]happening) {
 		}
 		w.real[key] = o
 		if h.Forgot {
-			delete(w.mem, key)
+			w.mem = w.mem.Without(key)
 		}
 	}
 }
@@ -138,25 +169,25 @@ func (w *world) observe(key schema.Key) plan.Observed {
 // loop does, it looks first and places with what it saw in mind.
 func (w *world) plans(eff *schema.Effective) []plan.Plan {
 	keys := map[schema.Key]bool{}
-	for k := range eff.Instances {
+	for k := range eff.All() {
 		keys[k] = true
 	}
 	for k := range w.real {
 		keys[k] = true
-		st := w.mem[k]
-		if st == nil {
-			st = &plan.Status{Key: k, Phase: plan.PhaseRunning}
-			w.mem[k] = st
+		st := plan.Status{Key: k, Phase: plan.PhaseRunning}
+		if known := w.mem.Get(k); known != nil {
+			st = *known
 		}
 		if o := plan.Structural(w.real[k]); o.Presence != plan.Unknown {
 			st.Observed = &o
 		}
+		w.mem = w.mem.With(&st)
 	}
 	placed := plan.Place(eff, w.mem)
 	var out []plan.Plan
 	for _, k := range slices.SortedFunc(maps.Keys(keys), schema.Key.Compare) {
 		out = append(out, plan.Make(plan.Input{
-			Key: k, After: eff.Instances[k], Members: placed.Members[k], Unplaced: placed.Unplaced[k],
+			Key: k, After: eff.Instance(k), Members: placed.Members[k], Unplaced: placed.Unplaced[k],
 			Denied: eff.Denied(k), Observed: w.observe(k), Rules: rules{},
 		}))
 	}
@@ -194,7 +225,7 @@ func (w *world) apply(p plan.Plan) {
 			}
 		case plan.Delete:
 			delete(w.real, p.Key)
-			delete(w.mem, p.Key)
+			w.mem = w.mem.Without(p.Key)
 			return
 		}
 	}
@@ -207,15 +238,15 @@ func (w *world) apply(p plan.Plan) {
 	if o.Presence != plan.Unknown {
 		s := plan.Structural(o)
 		st.Observed = &s
-	} else if w.mem[p.Key] != nil {
-		st.Observed = w.mem[p.Key].Observed
+	} else if w.mem.Get(p.Key) != nil {
+		st.Observed = w.mem.Get(p.Key).Observed
 	}
 	if p.After != nil {
 		for _, m := range p.After.Members {
 			st.Members = append(st.Members, plan.MemberStatus{Member: m, State: at[m.Name].State, Placed: m.Reason})
 		}
 	}
-	w.mem[p.Key] = st
+	w.mem = w.mem.With(st)
 }
 
 // text is the plans as the golden files have them.
@@ -279,7 +310,7 @@ func TestGolden(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
 			ar, err := txtar.ParseFile(file)
 			require.NoError(t, err)
-			w := &world{real: map[schema.Key]plan.Observed{}, mem: plan.Memory{}}
+			w := &world{real: map[schema.Key]plan.Observed{}}
 			got := &txtar.Archive{Comment: ar.Comment}
 			want := map[string]string{}
 			for _, f := range ar.Files {
@@ -365,7 +396,7 @@ func checkPlan(t require.TestingT, p plan.Plan) {
 // went through a status file, and with everything changed that means nothing.
 func checkSameBytes(t *testing.T, w *world, e *estate, want []plan.Plan) {
 	for range 3 {
-		other := &world{real: map[schema.Key]plan.Observed{}, mem: plan.Memory{}}
+		other := &world{real: map[schema.Key]plan.Observed{}}
 		for k, o := range w.real {
 			o = roundTrip(t, o)
 			o.Jobs = plan.Jobs{Running: 17, Pending: 4}
@@ -376,10 +407,10 @@ func checkSameBytes(t *testing.T, w *world, e *estate, want []plan.Plan) {
 			}
 			other.real[k] = o
 		}
-		for k, s := range w.mem {
+		for _, s := range w.mem.All() {
 			st := roundTrip(t, *s)
 			st.Revision, st.CorrelationID, st.Attempt = "another commit", "c9", 12
-			other.mem[k] = &st
+			other.mem = other.mem.With(&st)
 		}
 		got := other.plans(e.effective())
 		require.Len(t, got, len(want))

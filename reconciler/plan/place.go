@@ -44,7 +44,11 @@ const (
 // is being deleted. An instance that shrinks loses its highest indices.
 func Place(eff *schema.Effective, mem Memory) Placement {
 	p := newPlacer(eff, mem)
-	keys := slices.SortedFunc(maps.Keys(eff.Instances), schema.Key.Compare)
+	keys := make([]schema.Key, 0, eff.Len())
+	for key := range eff.All() {
+		keys = append(keys, key)
+	}
+	slices.SortFunc(keys, schema.Key.Compare)
 	var holding, fresh []schema.Key
 	for _, key := range keys {
 		if p.keep(key) {
@@ -87,16 +91,20 @@ func newPlacer(eff *schema.Effective, mem Memory) *placer {
 		nodes:    slices.SortedFunc(maps.Values(eff.Nodes), func(a, b *schema.Node) int { return cmp.Compare(a.Key.Name, b.Key.Name) }),
 		denied:   map[schema.Key]bool{},
 		on:       map[string]*occupants{},
-		out:      Placement{Members: make(map[schema.Key][]Member, len(eff.Instances)), Unplaced: map[schema.Key][]Blocked{}},
+		out:      Placement{Members: make(map[schema.Key][]Member, eff.Len()), Unplaced: map[schema.Key][]Blocked{}},
 		suitable: map[string][]*schema.Node{},
 		unhappy:  map[schema.Key]map[string]Member{},
 	}
-	for _, d := range eff.Decisions {
-		if d.Verdict == schema.Deny {
-			p.denied[d.Key] = true
+	for _, t := range eff.Tenants {
+		for _, project := range t.Projects {
+			for _, d := range project.Decisions {
+				if d.Verdict == schema.Deny {
+					p.denied[d.Key] = true
+				}
+			}
 		}
 	}
-	for key, st := range mem {
+	for key, st := range mem.All() {
 		p.remember(key, st)
 	}
 	return p
@@ -118,7 +126,7 @@ func (p *placer) remember(key schema.Key, st *Status) {
 				}
 			}
 		}
-		if inst := p.eff.Instances[key]; inst != nil {
+		if inst := p.eff.Instance(key); inst != nil {
 			for _, r := range inst.Roles {
 				if r.Name == role {
 					return shares(r)
@@ -207,7 +215,7 @@ func (p *placer) takenBy(node string, key schema.Key, exclusive bool) (schema.Ke
 // keeps it like one that is new there: while it fits, and after the unit's
 // members that are there.
 func (p *placer) keep(key schema.Key) bool {
-	inst, st := p.eff.Instances[key], p.mem[key]
+	inst, st := p.eff.Instance(key), p.mem.Get(key)
 	p.out.Members[key] = nil
 	if st == nil {
 		return false
@@ -270,7 +278,7 @@ func (p *placer) home(st *Status, role schema.EffectiveRole, name string) (*sche
 
 // fill finds nodes for the members of key that should move or have none.
 func (p *placer) fill(key schema.Key) {
-	inst := p.eff.Instances[key]
+	inst := p.eff.Instance(key)
 	if p.whole(key, inst) {
 		slices.SortFunc(p.out.Members[key], compareMembers)
 		return
@@ -299,7 +307,7 @@ func (p *placer) whole(key schema.Key, inst *schema.EffectiveInstance) bool {
 // move finds nodes for the members of key that should move, if any may, and
 // leaves the others where they are. One that moves makes room for the next.
 func (p *placer) move(key schema.Key, may bool) {
-	inst, unhappy := p.eff.Instances[key], p.unhappy[key]
+	inst, unhappy := p.eff.Instance(key), p.unhappy[key]
 	for moved := may; moved; {
 		moved = false
 		for role, name := range members(inst) {
@@ -328,7 +336,7 @@ func (p *placer) move(key schema.Key, may bool) {
 
 // house finds nodes for the members of key that have none.
 func (p *placer) house(key schema.Key) {
-	inst, has := p.eff.Instances[key], map[string]bool{}
+	inst, has := p.eff.Instance(key), map[string]bool{}
 	for _, m := range p.out.Members[key] {
 		has[m.Name] = true
 	}
@@ -354,7 +362,7 @@ func (p *placer) house(key schema.Key) {
 // pinned says, and reports, that the control plane of key was made and cannot
 // be where it is asked to be. Nothing else of the unit is placed then.
 func (p *placer) pinned(key schema.Key, inst *schema.EffectiveInstance) bool {
-	unit := applied(p.mem[key])
+	unit := applied(p.mem.Get(key))
 	was, ok := unit.Control()
 	if !ok {
 		return false
@@ -462,7 +470,7 @@ func (p *placer) ownTaken(key schema.Key, role schema.EffectiveRole, n *schema.N
 
 // alone says whether m, which is declared, has its node to itself.
 func (p *placer) alone(key schema.Key, m Member) bool {
-	for _, r := range p.eff.Instances[key].Roles {
+	for _, r := range p.eff.Instance(key).Roles {
 		if r.Name == m.Role {
 			return !shares(r)
 		}

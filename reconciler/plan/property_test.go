@@ -101,7 +101,7 @@ func (e estate) change(t *rapid.T) estate {
 
 // exclusive says whether a member has its node to itself.
 func exclusive(eff *schema.Effective, key schema.Key, m plan.Member) bool {
-	for _, r := range eff.Instances[key].Roles {
+	for _, r := range eff.Instance(key).Roles {
 		if r.Name == m.Role {
 			return !r.Shareable || r.GPUs != nil
 		}
@@ -118,7 +118,7 @@ func checkPlacement(t *rapid.T, eff *schema.Effective, before map[schema.Key]pla
 	}
 	seats := map[string][]seat{}
 	for key, members := range placed.Members {
-		inst := eff.Instances[key]
+		inst := eff.Instance(key)
 		require.NotNil(t, inst)
 		was := map[string]plan.Member{}
 		if u := before[key].Unit; u != nil {
@@ -186,7 +186,7 @@ func checkPlacement(t *rapid.T, eff *schema.Effective, before map[schema.Key]pla
 // placements respect everybody, and applying a plan leaves nothing to do.
 func TestLives(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := &world{real: map[schema.Key]plan.Observed{}, mem: plan.Memory{}}
+		w := &world{real: map[schema.Key]plan.Observed{}}
 		e := drawEstate(t)
 		for range 4 {
 			eff := e.effective()
@@ -196,7 +196,7 @@ func TestLives(t *testing.T) {
 			checkPlacement(t, eff, before, placed)
 			for _, p := range ps {
 				checkPlan(t, p)
-				if eff.Instances[p.Key] != nil {
+				if eff.Instance(p.Key) != nil {
 					require.False(t, slices.ContainsFunc(p.Actions, func(a plan.Action) bool { return a.Verb == plan.Delete }))
 				}
 			}
@@ -235,7 +235,7 @@ func TestLives(t *testing.T) {
 // Nothing is known: nothing is done, whatever is declared.
 func TestUnknownDoesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := &world{real: map[schema.Key]plan.Observed{}, mem: plan.Memory{}}
+		w := &world{real: map[schema.Key]plan.Observed{}}
 		e := drawEstate(t)
 		eff := e.effective()
 		for _, p := range w.plans(eff) {
@@ -256,11 +256,14 @@ func TestUnknownDoesNothing(t *testing.T) {
 
 // shuffled is eff with its maps made anew, in another order.
 func shuffled(eff *schema.Effective) *schema.Effective {
-	out := &schema.Effective{Instances: map[schema.Key]*schema.EffectiveInstance{}, Nodes: map[string]*schema.Node{}, Decisions: eff.Decisions}
-	keys := slices.Collect(maps.Keys(eff.Instances))
-	rand.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
-	for _, k := range keys {
-		out.Instances[k] = eff.Instances[k]
+	var all []*schema.EffectiveInstance
+	for _, i := range eff.All() {
+		all = append(all, i)
+	}
+	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	out := effectiveOf(map[string]*schema.Node{}, all...)
+	for _, d := range eff.Decisions() {
+		decide(out, d)
 	}
 	names := slices.Collect(maps.Keys(eff.Nodes))
 	rand.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })

@@ -5,9 +5,6 @@ import (
 	"berth/schema/authority"
 )
 
-// Memory is what berth/status remembers of units, by key.
-type Memory map[schema.Key]*Status
-
 // Proposal is what one change to an estate would do: the Plans of every unit
 // it touches, and everything in its way. A PR comment, a check and `berth plan`
 // all show one.

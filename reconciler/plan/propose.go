@@ -16,7 +16,7 @@ type ProposeInput struct {
 	BaseEffective, HeadEffective *schema.Effective // head merged into base; nil where it cannot be told
 	// Memory is nil where nobody keeps one: then the units of Base are taken to
 	// run as declared.
-	Memory      Memory
+	Memory      *Memory
 	Documents   []DocumentChange
 	Diagnostics []schema.Diagnostic
 	Conflicts   []string
@@ -38,7 +38,8 @@ func Propose(in ProposeInput) Proposal {
 		Diagnostics: in.Diagnostics, Documents: in.Documents, Held: in.Held, Authority: in.Authority, Impacted: in.Impacted, Plans: []Plan{},
 	}
 	if in.Memory == nil && in.BaseEffective != nil {
-		in.Memory, p.Assumed = assumed(in.BaseEffective), true
+		mem := assumed(in.BaseEffective)
+		in.Memory, p.Assumed = &mem, true
 	}
 	if in.BaseEffective != nil && in.HeadEffective != nil && in.BaseEffective != in.HeadEffective {
 		p.units(in)
@@ -54,10 +55,10 @@ func Propose(in ProposeInput) Proposal {
 // assumed is the memory of a world in which everything of eff runs as declared,
 // as far as it can be placed.
 func assumed(eff *schema.Effective) Memory {
-	mem := Memory{}
-	placed := Place(eff, nil)
+	var all []*Status
+	placed := Place(eff, Memory{})
 	for key, members := range placed.Members {
-		inst := eff.Instances[key]
+		inst := eff.Instance(key)
 		if len(placed.Unplaced[key]) > 0 || len(eff.Denied(key)) > 0 || inst.Suspend || len(members) == 0 {
 			continue
 		}
@@ -71,17 +72,17 @@ func assumed(eff *schema.Effective) Memory {
 		}
 		slices.SortFunc(o.Members, func(a, b MemberState) int { return compareNames(a.Name, b.Name) })
 		o = Structural(o)
-		mem[key] = &Status{Key: key, Phase: PhaseRunning, Observed: &o}
+		all = append(all, &Status{Key: key, Phase: PhaseRunning, Observed: &o})
 	}
-	return mem
+	return Remember(all...)
 }
 
 // units makes the plans of what differs.
 func (p *Proposal) units(in ProposeInput) {
-	base, head := newSide(in.BaseEffective, in.Memory), newSide(in.HeadEffective, in.Memory)
+	base, head := newSide(in.BaseEffective, *in.Memory), newSide(in.HeadEffective, *in.Memory)
 	keys := map[schema.Key]bool{}
 	for _, s := range []side{base, head} {
-		for k := range s.eff.Instances {
+		for k := range s.eff.All() {
 			keys[k] = true
 		}
 		for k := range s.denied {
@@ -93,7 +94,7 @@ func (p *Proposal) units(in ProposeInput) {
 			continue
 		}
 		observed := in.Memory.observed(key)
-		after := head.eff.Instances[key]
+		after := head.eff.Instance(key)
 		u := Make(Input{
 			Key: key, After: after, Members: head.placed.Members[key], Unplaced: head.placed.Unplaced[key],
 			Denied: head.denied[key], Observed: observed, Rules: in.rules(key, after, observed),
@@ -113,8 +114,8 @@ func (in *ProposeInput) rules(key schema.Key, after *schema.EffectiveInstance, o
 		backend = after.RuntimeBackend
 	case o.Unit != nil:
 		backend = o.Unit.Instance.RuntimeBackend
-	case in.Memory[key] != nil:
-		backend = in.Memory[key].RuntimeBackend
+	case in.Memory.Get(key) != nil:
+		backend = in.Memory.Get(key).RuntimeBackend
 	}
 	if in.Rules == nil || backend == "" {
 		return nil
@@ -124,7 +125,7 @@ func (in *ProposeInput) rules(key schema.Key, after *schema.EffectiveInstance, o
 
 // observed is the structural observation that memory holds of a unit.
 func (m Memory) observed(key schema.Key) Observed {
-	st := m[key]
+	st := m.Get(key)
 	switch {
 	case st == nil, st.Observed == nil && (st.Phase == PhaseRequested || st.Phase == PhaseDeleted):
 		return Observed{Key: key, Presence: Absent}
@@ -144,7 +145,7 @@ type side struct {
 
 func newSide(eff *schema.Effective, mem Memory) side {
 	s := side{eff: eff, placed: Place(eff, mem), decisions: map[schema.Key][]schema.Decision{}, denied: map[schema.Key][]schema.Decision{}}
-	for _, d := range eff.Decisions {
+	for _, d := range eff.Decisions() {
 		s.decisions[d.Key] = append(s.decisions[d.Key], d)
 		if d.Verdict == schema.Deny {
 			s.denied[d.Key] = append(s.denied[d.Key], d)
@@ -156,7 +157,7 @@ func newSide(eff *schema.Effective, mem Memory) side {
 // same says whether key means the same on both sides. Where a rule stands in
 // its file means nothing.
 func (s side) same(o side, key schema.Key) bool {
-	a, b := s.eff.Instances[key], o.eff.Instances[key]
+	a, b := s.eff.Instance(key), o.eff.Instance(key)
 	if (a == nil) != (b == nil) || a != b && !reflect.DeepEqual(a, b) {
 		return false
 	}

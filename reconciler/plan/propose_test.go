@@ -31,7 +31,7 @@ func lab(nodes int, instances map[string]int) *schema.Effective {
 
 // settled is a world in which eff runs.
 func settled(eff *schema.Effective) *world {
-	w := &world{real: map[schema.Key]plan.Observed{}, mem: plan.Memory{}}
+	w := &world{real: map[schema.Key]plan.Observed{}}
 	for _, p := range w.plans(eff) {
 		w.apply(p)
 	}
@@ -39,7 +39,7 @@ func settled(eff *schema.Effective) *world {
 }
 
 func propose(base, head *schema.Effective, mem plan.Memory) plan.Proposal {
-	return plan.Propose(plan.ProposeInput{Base: "b", Head: "h", BaseEffective: base, HeadEffective: head, Memory: mem,
+	return plan.Propose(plan.ProposeInput{Base: "b", Head: "h", BaseEffective: base, HeadEffective: head, Memory: &mem,
 		Rules: func(backend string) plan.Rules {
 			if backend == "test" {
 				return rules{}
@@ -59,7 +59,7 @@ func units(p plan.Proposal) []string {
 func TestProposeShowsWhatTheChangeTouches(t *testing.T) {
 	base := lab(6, map[string]int{"a.one/x": 1, "a.one/y": 1, "b.two/z": 2})
 	w := settled(base)
-	w.mem[keyOf("a.one/y")].Observed.Members[1].State = plan.Stopped // pending, and none of the change's
+	w.mem.Get(keyOf("a.one/y")).Observed.Members[1].State = plan.Stopped // pending, and none of the change's
 
 	require.Empty(t, units(propose(base, base, w.mem)))
 	require.Empty(t, units(propose(base, lab(6, map[string]int{"a.one/x": 1, "a.one/y": 1, "b.two/z": 2}), w.mem)), "equal, if not the same")
@@ -78,12 +78,12 @@ func TestProposeShowsWhatTheChangeTouches(t *testing.T) {
 func TestProposeRefused(t *testing.T) {
 	base := lab(3, map[string]int{"a.one/x": 1})
 	head := lab(3, map[string]int{"a.one/x": 1})
-	head.Decisions = []schema.Decision{{Key: keyOf("a.one/x"), Field: "spec.app", Verdict: schema.Deny, Rule: "hard_deny", Message: "no"}}
+	decide(head, schema.Decision{Key: keyOf("a.one/x"), Field: "spec.app", Verdict: schema.Deny, Rule: "hard_deny", Message: "no"})
 	p := propose(base, head, settled(base).mem)
 	require.Equal(t, []string{"a.one/x"}, units(p))
 	require.Empty(t, p.Plans[0].Actions)
 	require.True(t, p.Blocked())
-	require.Equal(t, head.Decisions, p.Decisions)
+	require.Equal(t, head.Decisions(), p.Decisions)
 }
 
 func TestProposeFromMemory(t *testing.T) {
@@ -95,8 +95,8 @@ func TestProposeFromMemory(t *testing.T) {
 		want string
 	}{
 		{"nobody remembers it: it is not there", plan.Memory{}, "create"},
-		{"decided, not looked at", plan.Memory{key: {Key: key, Phase: plan.PhaseRequested}}, "create"},
-		{"half way, and not looked at", plan.Memory{key: {Key: key, Phase: plan.PhaseDeploying}}, plan.CodeUnknown},
+		{"decided, not looked at", plan.Remember(&plan.Status{Key: key, Phase: plan.PhaseRequested}), "create"},
+		{"half way, and not looked at", plan.Remember(&plan.Status{Key: key, Phase: plan.PhaseDeploying}), plan.CodeUnknown},
 	} {
 		p := propose(base, head, c.mem)
 		require.Len(t, p.Plans, 1, c.name)
@@ -114,7 +114,7 @@ func TestPlaceBeforeAnybodyLooked(t *testing.T) {
 	key := keyOf("a.one/x")
 	first := lab(2, map[string]int{"a.one/x": 1})
 	var members []plan.MemberStatus
-	for _, m := range plan.Place(first, nil).Members[key] {
+	for _, m := range plan.Place(first, plan.Memory{}).Members[key] {
 		members = append(members, plan.MemberStatus{Member: m, Placed: m.Reason})
 	}
 	require.Equal(t, "gpu-0000", members[1].Node)
@@ -127,7 +127,7 @@ func TestPlaceBeforeAnybodyLooked(t *testing.T) {
 		{plan.PhaseRequested, "gpu-0001"},
 		{plan.PhaseDeploying, "gpu-0000"}, // it may be there
 	} {
-		placed := plan.Place(next, plan.Memory{key: {Key: key, Phase: c.phase, Members: members}})
+		placed := plan.Place(next, plan.Remember(&plan.Status{Key: key, Phase: c.phase, Members: members}))
 		require.Equal(t, c.node, placed.Members[key][1].Node, c.phase)
 	}
 }
@@ -138,7 +138,7 @@ func TestProposalDigest(t *testing.T) {
 	w := settled(base)
 	two := propose(base, lab(4, map[string]int{"a.one/x": 2}), w.mem)
 	again := plan.Propose(plan.ProposeInput{Base: "other", Head: "squashed", BaseEffective: base,
-		HeadEffective: lab(4, map[string]int{"a.one/x": 2}), Memory: w.mem, Rules: func(string) plan.Rules { return rules{} }})
+		HeadEffective: lab(4, map[string]int{"a.one/x": 2}), Memory: &w.mem, Rules: func(string) plan.Rules { return rules{} }})
 	three := propose(base, lab(4, map[string]int{"a.one/x": 3}), w.mem)
 	require.Equal(t, two.Digest, again.Digest)
 	require.NotEqual(t, two.Digest, three.Digest)
@@ -154,9 +154,9 @@ func BenchmarkPropose(b *testing.B) {
 	mem := settled(base).mem
 	many["t1.p/i1"] = 3
 	head := lab(2100, many)
-	for k, i := range base.Instances { // the reader shares what did not change
+	for k, i := range base.All() { // the reader shares what did not change
 		if k != keyOf("t1.p/i1") {
-			head.Instances[k] = i
+			projectOf(head, k).Instances[k.Name] = i
 		}
 	}
 	b.ResetTimer()
@@ -174,7 +174,7 @@ func BenchmarkPlaceFromNothing(b *testing.B) {
 	}
 	eff := lab(2100, many)
 	for b.Loop() {
-		if p := plan.Place(eff, nil); len(p.Unplaced) > 0 {
+		if p := plan.Place(eff, plan.Memory{}); len(p.Unplaced) > 0 {
 			b.Fatal("not all placed")
 		}
 	}

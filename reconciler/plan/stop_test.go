@@ -21,18 +21,19 @@ func TestWhatHasNoPlaceAnyMoreCanBeStopped(t *testing.T) {
 			Spec: schema.NodeSpec{Address: "10.0.0.1", Region: "lab", SKU: "old", Roles: []string{role}, Capacity: schema.Capacity{CPUs: 4, MemoryMiB: 4000}}}
 	}
 	eff := func(i schema.EffectiveInstance) *schema.Effective {
-		return &schema.Effective{Instances: map[schema.Key]*schema.EffectiveInstance{key: &i}, Nodes: nodes}
+		return effectiveOf(nodes, &i)
 	}
-	members := plan.Place(eff(inst), nil).Members[key]
+	members := plan.Place(eff(inst), plan.Memory{}).Members[key]
 	require.Len(t, members, 2)
 	seen := plan.Observed{Key: key, Presence: plan.Present, Complete: true, Unit: &plan.Unit{Instance: inst, Members: members}}
 	for _, m := range members {
 		seen.Members = append(seen.Members, plan.MemberState{Name: m.Name, Node: m.Node, State: plan.Running})
 	}
-	mem := plan.Memory{key: {Key: key, Phase: plan.PhaseRunning, Observed: &seen}}
+	st := &plan.Status{Key: key, Phase: plan.PhaseRunning, Observed: &seen}
 	for _, m := range members {
-		mem[key].Members = append(mem[key].Members, plan.MemberStatus{Member: m, State: plan.Running})
+		st.Members = append(st.Members, plan.MemberStatus{Member: m, State: plan.Running})
 	}
+	mem := plan.Remember(st)
 
 	after := inst
 	after.DesiredState = schema.DesiredStopped

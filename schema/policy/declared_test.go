@@ -24,12 +24,12 @@ var (
 func TestSharedInstancesAreLeftAlone(t *testing.T) {
 	e := policy.Evaluate(estate(t, "../../examples/campus", nil))
 	for key, runtime := range map[schema.Key]string{analysis: "department", folding: "commons"} {
-		require.Equal(t, runtime, e.Instances[key].SharedRuntime)
-		require.True(t, e.Instances[key].Suspend)
+		require.Equal(t, runtime, e.Instance(key).SharedRuntime)
+		require.True(t, e.Instance(key).Suspend)
 		require.Empty(t, e.Denied(key))
 	}
-	require.Equal(t, "platform_managed", e.Instances[folding].OperatingMode)
-	require.False(t, e.Instances[train].Suspend)
+	require.Equal(t, "platform_managed", e.Instance(folding).OperatingMode)
+	require.False(t, e.Instance(train).Suspend)
 
 	e = policy.Evaluate(estate(t, "../../examples/campus", map[string]string{
 		physPolicy: document("Policy", "policy", "allowed_control_plane_scopes: [project]")}))
@@ -63,8 +63,8 @@ func TestDeclaredKindsHaveNoEffect(t *testing.T) {
 	require.NoError(t, err)
 	over[slurmVersion], _, _ = strings.Cut(string(data), "    artifacts:\n")
 	without := policy.Evaluate(estate(t, root, over))
-	delete(all.Instances, analysis)
-	delete(all.Instances, folding)
-	require.Equal(t, without.Instances, all.Instances)
-	require.Equal(t, without.Decisions, all.Decisions)
+	for _, key := range []schema.Key{analysis, folding} {
+		delete(all.Tenants[key.Tenant].Projects[key.Project].Instances, key.Name)
+	}
+	require.Equal(t, without, all)
 }

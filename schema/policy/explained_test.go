@@ -96,7 +96,8 @@ func TestExplainedIsEvaluated(t *testing.T) {
 			opts = append(opts, Existing(func(k schema.Key) bool { return k.Name < "i2" }))
 		}
 		e := EvaluateTenant(p, tenant, opts...)
-		for key, inst := range e.Instances {
+		for _, inst := range e.Projects["p"].Instances {
+			key := inst.Key
 			x, ok := Explain(p, tenant, key, opts...)
 			require.True(t, ok)
 			if err := explains(x, inst, e); err != nil {
@@ -110,7 +111,7 @@ func TestExplainedIsEvaluated(t *testing.T) {
 	require.Greater(t, denied, 100)
 }
 
-func explains(x Explanation, inst *schema.EffectiveInstance, e *schema.Effective) error {
+func explains(x Explanation, inst *schema.EffectiveInstance, e *schema.EffectiveTenant) error {
 	of := map[string]any{"operating_mode": inst.OperatingMode, "control_plane_scope": inst.ControlPlaneScope, "regions": inst.Regions, "desired_state": string(inst.DesiredState)}
 	for _, r := range inst.Roles {
 		of["roles."+r.Name+".sku"] = r.SKUs
@@ -120,7 +121,7 @@ func explains(x Explanation, inst *schema.EffectiveInstance, e *schema.Effective
 	}
 	var told, made []schema.Decision
 	refused := map[string]bool{}
-	for _, d := range e.Decisions {
+	for _, d := range e.Decisions() {
 		if d.Key == x.Key {
 			made = append(made, d)
 			if d.Verdict == schema.Deny || d.Verdict == schema.Stop {
@@ -189,14 +190,14 @@ func TestWhatIsNotThereIsPassedOver(t *testing.T) {
 	project := tenant.Projects["p"]
 	project.Artifacts = map[string]*schema.Artifact{"a": {Spec: schema.ArtifactSpec{App: "one", Source: "nowhere"}}}
 	p.Versions["one"]["v"].Spec.Manifest.Artifacts = map[string]schema.ManifestArtifact{"image": {Source: "nowhere"}}
-	before := len(EvaluateTenant(p, tenant).Instances)
+	before := len(EvaluateTenant(p, tenant).Projects["p"].Instances)
 	require.Positive(t, before)
-	for _, d := range EvaluateTenant(p, tenant).Decisions {
+	for _, d := range EvaluateTenant(p, tenant).Decisions() {
 		require.NotEqual(t, "artifact_source_allowlist", d.Rule)
 	}
 	delete(project.Entitlements, "one")
 	delete(p.Versions, "two")
-	require.Empty(t, EvaluateTenant(p, tenant).Instances)
+	require.Empty(t, EvaluateTenant(p, tenant).Projects["p"].Instances)
 }
 
 // The reader lets no service account have a Unix user; policy would give it

@@ -78,27 +78,19 @@ func sortNoncompliant(ns []schema.Noncompliance) { slices.SortFunc(ns, compareNo
 // instances existing. What the change takes away is not told.
 func Impacted(before, after *schema.Effective) []schema.Noncompliance {
 	var out []schema.Noncompliance
-	for _, n := range after.Noncompliant {
-		if was, ok := find(before.Noncompliant, n.Key); !ok || !sameFate(was, n) {
-			out = append(out, n)
-		}
-	}
-	for _, was := range before.Noncompliant {
-		if _, still := find(after.Noncompliant, was.Key); !still && after.Instances[was.Key] != nil {
-			was.Fate, was.Day = schema.FateComplies, ""
-			out = append(out, was)
+	for key := range schema.Differing(before, after) {
+		was, now := before.Noncompliance(key), after.Noncompliance(key)
+		switch {
+		case now != nil && (was == nil || !sameFate(*was, *now)):
+			out = append(out, *now)
+		case now == nil && was != nil && after.Instance(key) != nil:
+			complies := *was
+			complies.Fate, complies.Day = schema.FateComplies, ""
+			out = append(out, complies)
 		}
 	}
 	sortNoncompliant(out)
 	return out
-}
-
-func find(ns []schema.Noncompliance, key schema.Key) (schema.Noncompliance, bool) {
-	i, ok := slices.BinarySearchFunc(ns, key, func(n schema.Noncompliance, k schema.Key) int { return n.Key.Compare(k) })
-	if !ok {
-		return schema.Noncompliance{}, false
-	}
-	return ns[i], true
 }
 
 // sameFate says whether two say the same of an instance, wherever what they

@@ -53,8 +53,8 @@ func TestNoncompliant(t *testing.T) {
 			}
 			d := lab(t, over)
 			e := policy.Evaluate(d, everything, policy.At(tc.today))
-			require.Len(t, e.Noncompliant, 1)
-			n := e.Noncompliant[0]
+			require.Len(t, e.Noncompliant(), 1)
+			n := e.Noncompliant()[0]
 			require.Equal(t, train, n.Key)
 			require.Equal(t, tc.fate, n.Fate)
 			require.Equal(t, tc.day, n.Day)
@@ -69,7 +69,7 @@ func TestNoncompliant(t *testing.T) {
 			require.Equal(t, trainFile, n.Because[0].At.File)
 
 			var said schema.Decision
-			for _, d := range e.Decisions {
+			for _, d := range e.Decisions() {
 				if d.Rule == "noncompliant" {
 					said = d
 				}
@@ -78,15 +78,15 @@ func TestNoncompliant(t *testing.T) {
 			require.Equal(t, "spec.desired_state", said.Field)
 			stopped := tc.fate == schema.FateStopped
 			require.Equal(t, stopped, len(e.Denied(train)) == 0, "who is to be stopped is planned, who is held is not")
-			require.Equal(t, stopped, e.Instances[train].DesiredState == schema.DesiredStopped)
+			require.Equal(t, stopped, e.Instance(train).DesiredState == schema.DesiredStopped)
 			require.Equal(t, stopped, said.Verdict == schema.Narrow)
-			require.Len(t, policy.Findings(e.Decisions), 1, "a document that does not comply is found on every day")
-			require.Equal(t, policy.Findings(policy.Evaluate(d, everything).Decisions), policy.Findings(e.Decisions))
+			require.Len(t, policy.Findings(e.Decisions()), 1, "a document that does not comply is found on every day")
+			require.Equal(t, policy.Findings(policy.Evaluate(d, everything).Decisions()), policy.Findings(e.Decisions()))
 
 			// A new instance is refused, and that is all.
 			e = policy.Evaluate(d, policy.At(tc.today))
 			require.NotEmpty(t, e.Denied(train))
-			require.Empty(t, e.Noncompliant)
+			require.Empty(t, e.Noncompliant())
 		})
 	}
 }
@@ -96,9 +96,9 @@ func TestNoSilentStop(t *testing.T) {
 	d := lab(t, map[string]string{physPolicy: document("Policy", "policy", "max_gpus_per_instance: 1")})
 	d.Tenants["physics"].Policy.Spec.Noncompliant = schema.Noncompliant{Action: schema.NoncompliantStop}
 	e := policy.Evaluate(d, everything, policy.At("2030-01-01"))
-	require.Equal(t, schema.FateHeld, e.Noncompliant[0].Fate)
+	require.Equal(t, schema.FateHeld, e.Noncompliant()[0].Fate)
 	require.NotEmpty(t, e.Denied(train))
-	require.Equal(t, schema.DesiredRunning, e.Instances[train].DesiredState)
+	require.Equal(t, schema.DesiredRunning, e.Instance(train).DesiredState)
 }
 
 // What a change of policy does to whom, with both places, and nothing of whom
@@ -137,12 +137,12 @@ func TestImpacted(t *testing.T) {
 
 	// What goes altogether is told elsewhere.
 	gone := in("max_gpus_per_instance: 6")
-	delete(gone.Instances, train)
+	delete(gone.Tenants[train.Tenant].Projects[train.Project].Instances, train.Name)
 	require.Empty(t, tell(held, gone))
 
 	// Several, in order.
 	all := in("allowed_operating_modes: []")
-	require.Len(t, policy.Impacted(open, all), len(all.Noncompliant))
+	require.Len(t, policy.Impacted(open, all), len(all.Noncompliant()))
 	require.IsIncreasing(t, tell(open, all))
 }
 

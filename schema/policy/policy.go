@@ -47,25 +47,17 @@ func with(opts []Option) options {
 // in the result too, with the Decisions that refuse it (Effective.Denied): it
 // is not to be planned, and not to be taken for gone either.
 func Evaluate(d *schema.Desired, opts ...Option) *schema.Effective {
-	var parts []*schema.Effective
-	for _, name := range slices.Sorted(maps.Keys(d.Tenants)) {
-		parts = append(parts, EvaluateTenant(d.Platform, d.Tenants[name], opts...))
+	tenants := make(map[string]*schema.EffectiveTenant, len(d.Tenants))
+	for name, t := range d.Tenants {
+		tenants[name] = EvaluateTenant(d.Platform, t, opts...)
 	}
-	return Join(d.Platform, parts...)
+	return Join(d.Platform, tenants)
 }
 
-// Join puts tenants that were judged one by one together, and judges what the
-// platform itself uses.
-func Join(p *schema.Platform, tenants ...*schema.Effective) *schema.Effective {
-	e := &schema.Effective{Instances: map[schema.Key]*schema.EffectiveInstance{}, Nodes: p.Nodes, Decisions: EvaluatePlatform(p)}
-	for _, t := range tenants {
-		maps.Copy(e.Instances, t.Instances)
-		e.Decisions = append(e.Decisions, t.Decisions...)
-		e.Noncompliant = append(e.Noncompliant, t.Noncompliant...)
-	}
-	sortDecisions(e.Decisions)
-	sortNoncompliant(e.Noncompliant)
-	return e
+// Join puts tenants that were judged one by one together, by name, and judges
+// what the platform itself uses.
+func Join(p *schema.Platform, tenants map[string]*schema.EffectiveTenant) *schema.Effective {
+	return &schema.Effective{Tenants: tenants, Nodes: p.Nodes, Own: EvaluatePlatform(p)}
 }
 
 func sortDecisions(ds []schema.Decision) {
@@ -76,18 +68,24 @@ func sortDecisions(ds []schema.Decision) {
 }
 
 // EvaluateTenant judges one tenant; it depends on nothing but the platform and
-// the tenant, so equal pointers give equal results. Nodes is left nil.
-func EvaluateTenant(p *schema.Platform, t *schema.TenantEstate, opts ...Option) *schema.Effective {
+// the tenant, so equal pointers give equal results.
+func EvaluateTenant(p *schema.Platform, t *schema.TenantEstate, opts ...Option) *schema.EffectiveTenant {
 	o := with(opts)
 	above := tenantLayers(platformLayers(p), t)
-	e := &schema.Effective{Instances: map[schema.Key]*schema.EffectiveInstance{}, Decisions: tenantSources(p, t, above)}
-	for _, name := range slices.Sorted(maps.Keys(t.Projects)) {
-		for _, j := range judgeProject(p, t, t.Projects[name], above, o) {
-			e.Instances[j.key] = j.result
-			e.Decisions = append(e.Decisions, j.decisions...)
-			if j.noncompliance != nil {
-				e.Noncompliant = append(e.Noncompliant, *j.noncompliance)
-			}
+	e := &schema.EffectiveTenant{Projects: make(map[string]*schema.EffectiveProject, len(t.Projects)), Own: tenantSources(t, above)}
+	for name, project := range t.Projects {
+		e.Projects[name] = evaluateProject(p, t, project, above, o)
+	}
+	return e
+}
+
+func evaluateProject(p *schema.Platform, t *schema.TenantEstate, project *schema.ProjectEstate, above []layer, o options) *schema.EffectiveProject {
+	e := &schema.EffectiveProject{Instances: make(map[string]*schema.EffectiveInstance, len(project.Instances)), Decisions: projectSources(p, t, project, above)}
+	for _, j := range judgeProject(p, t, project, above, o) {
+		e.Instances[j.key.Name] = j.result
+		e.Decisions = append(e.Decisions, j.decisions...)
+		if j.noncompliance != nil {
+			e.Noncompliant = append(e.Noncompliant, *j.noncompliance)
 		}
 	}
 	sortDecisions(e.Decisions)

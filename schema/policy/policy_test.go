@@ -4,10 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"flag"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -85,9 +83,9 @@ func instance(name, extra string) string {
 func TestTheLabIsAllowed(t *testing.T) {
 	d := lab(t, nil)
 	e := policy.Evaluate(d)
-	require.Empty(t, e.Decisions)
+	require.Empty(t, e.Decisions())
 	require.Equal(t, d.Platform.Nodes, e.Nodes)
-	got, err := json.MarshalIndent(e.Instances[train], "", "  ")
+	got, err := json.MarshalIndent(e.Instance(train), "", "  ")
 	require.NoError(t, err)
 	if *update {
 		require.NoError(t, os.WriteFile("testdata/train.json", append(got, '\n'), 0o644))
@@ -100,7 +98,7 @@ func TestTheLabIsAllowed(t *testing.T) {
 // An instance's config lies over the version's parameters; what it does not
 // say is the version's, what neither says is the runtime's default.
 func TestConfigLayers(t *testing.T) {
-	e := policy.Evaluate(lab(t, nil)).Instances[schema.InstanceKey("biology", "genomes", "assembly")]
+	e := policy.Evaluate(lab(t, nil)).Instance(schema.InstanceKey("biology", "genomes", "assembly"))
 	require.Equal(t, `{"identity":"managed","partitions":[{"default":true,"name":"assembly"},{"max_time_minutes":30,"name":"quick"}],"scheduler":{"interval_seconds":30}}`, string(e.Config))
 }
 
@@ -160,7 +158,7 @@ func TestRefusals(t *testing.T) {
 			require.Equal(t, tc.rule, d.Rule)
 			require.Equal(t, tc.at, d.Field)
 			require.Equal(t, tc.source, strings.TrimSuffix(schema.Diagnostic{File: d.Source.File, Line: d.Source.Line}.String(), ":0: :  []"))
-			require.Contains(t, e.Instances, train, "a refused instance is not taken for a deleted one")
+			require.NotNil(t, e.Instance(train), "a refused instance is not taken for a deleted one")
 			if tc.rule != "hard_deny" {
 				require.Empty(t, e.Denied(schema.InstanceKey("biology", "genomes", "assembly")), "nobody else is refused")
 			}
@@ -180,7 +178,7 @@ func TestStatus(t *testing.T) {
 	e := policy.Evaluate(d, policy.Existing(func(k schema.Key) bool { return k == train }))
 	require.Empty(t, e.Denied(train))
 	require.NotEmpty(t, e.Denied(schema.InstanceKey("biology", "genomes", "assembly")))
-	for _, d := range policy.Evaluate(lab(t, version("deprecated"))).Decisions {
+	for _, d := range policy.Evaluate(lab(t, version("deprecated"))).Decisions() {
 		require.Equal(t, schema.Allow, d.Verdict)
 		require.Equal(t, "status", d.Rule)
 	}
@@ -199,11 +197,11 @@ func TestExistingInstancesAreCountedFirst(t *testing.T) {
 
 func TestRegionsAreNarrowed(t *testing.T) {
 	e := policy.Evaluate(lab(t, map[string]string{trainFile: instance("train", "regions: [mars, lab]")}))
-	require.Equal(t, []string{"lab"}, e.Instances[train].Regions)
+	require.Equal(t, []string{"lab"}, e.Instance(train).Regions)
 	require.Empty(t, e.Denied(train))
-	require.Len(t, e.Decisions, 1)
-	require.Equal(t, schema.Narrow, e.Decisions[0].Verdict)
-	require.Equal(t, "mars, lab", e.Decisions[0].Before)
+	require.Len(t, e.Decisions(), 1)
+	require.Equal(t, schema.Narrow, e.Decisions()[0].Verdict)
+	require.Equal(t, "mars, lab", e.Decisions()[0].Before)
 }
 
 func TestUsers(t *testing.T) {
@@ -212,28 +210,30 @@ func TestUsers(t *testing.T) {
 - {login: zoe, role: tenant_admin, unix_user: {name: zoe, uid: 20003}}
 - {login: anna-lattice, role: project_member, unix_user: {name: anna, uid: 20001}}
 - {login: vic, role: project_viewer, unix_user: {name: vic, uid: 20004}}`)}))
-	require.Equal(t, []schema.UnixUser{{Name: "anna", UID: 20001}, {Name: "ben", UID: 20002}, {Name: "zoe", UID: 20003}}, e.Instances[train].Users)
-	require.Equal(t, []schema.UnixUser{{Name: "dora", UID: 20011}}, e.Instances[schema.InstanceKey("biology", "genomes", "assembly")].Users)
+	require.Equal(t, []schema.UnixUser{{Name: "anna", UID: 20001}, {Name: "ben", UID: 20002}, {Name: "zoe", UID: 20003}}, e.Instance(train).Users)
+	require.Equal(t, []schema.UnixUser{{Name: "dora", UID: 20011}}, e.Instance(schema.InstanceKey("biology", "genomes", "assembly")).Users)
 }
 
 // Tenants judged one by one and joined are the whole.
 func TestTenantsAreJudgedAlone(t *testing.T) {
 	d := lab(t, nil)
-	var parts []*schema.Effective
-	for _, name := range slices.Sorted(maps.Keys(d.Tenants)) {
-		part := policy.EvaluateTenant(d.Platform, d.Tenants[name])
-		for k := range part.Instances {
-			require.Equal(t, name, k.Tenant)
-		}
-		parts = append(parts, part)
+	parts := map[string]*schema.EffectiveTenant{}
+	for name, tenant := range d.Tenants {
+		parts[name] = policy.EvaluateTenant(d.Platform, tenant)
 	}
-	slices.Reverse(parts)
-	require.Equal(t, policy.Evaluate(d), policy.Join(d.Platform, parts...))
+	e := policy.Join(d.Platform, parts)
+	require.Equal(t, policy.Evaluate(d), e)
+	for name, part := range parts {
+		require.Same(t, part, e.Tenants[name])
+		for _, d := range part.Decisions() {
+			require.Equal(t, name, d.Key.Tenant)
+		}
+	}
 }
 
 func TestFindings(t *testing.T) {
 	e := policy.Evaluate(lab(t, map[string]string{trainFile: instance("train", "roles: {worker: {count: 4, gpus: {count: 2}}}")}))
-	ds := policy.Findings(e.Decisions)
+	ds := policy.Findings(e.Decisions())
 	require.Len(t, ds, 1)
 	require.Equal(t, trainFile+":9:3: error: spec.roles: asks for 8 GPUs, at most 6 are allowed ("+physPolicy+":6) [policy.max_gpus_per_instance]", ds[0].String())
 }

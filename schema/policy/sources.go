@@ -137,37 +137,42 @@ func EvaluatePlatform(p *schema.Platform) (ds []schema.Decision) {
 			}
 		}
 	}
+	sortDecisions(ds)
 	return ds
 }
 
-// tenantSources judges a tenant's sources, and the artifacts its projects
-// publish, by the layers above the project and the entitlement.
-func tenantSources(p *schema.Platform, t *schema.TenantEstate, above []layer) (ds []schema.Decision) {
+// tenantSources judges a tenant's sources by the layers above its projects.
+func tenantSources(t *schema.TenantEstate, above []layer) (ds []schema.Decision) {
 	for _, s := range t.ArtifactSources {
 		if d, ok := sourceAllowed(above, t.Name, s); !ok {
 			ds = append(ds, d)
 		}
 	}
-	for _, project := range t.Projects {
-		for _, a := range project.Artifacts {
-			source := t.ArtifactSources[a.Spec.Source]
-			if source == nil {
-				source = p.ArtifactSources[a.Spec.Source]
-			}
-			if source == nil {
-				continue // the reader lets none of these through
-			}
-			layers := above
-			if ent := project.Entitlements[a.Spec.App]; ent != nil {
-				layers = entitlementLayers(above, ent)
-			}
-			if d, ok := sourceAllowed(layers, t.Name, source); !ok {
-				ds = append(ds, used(d, &a.Header, "spec.source", "it"))
-			}
-			if d, ok := ReferenceAllowed(a.Key, a.Spec.Reference, source); !ok {
-				d.At = a.At(d.Field)
-				ds = append(ds, d)
-			}
+	sortDecisions(ds)
+	return ds
+}
+
+// projectSources judges the sources of the artifacts that a project publishes,
+// by the layers above it and the entitlement.
+func projectSources(p *schema.Platform, t *schema.TenantEstate, project *schema.ProjectEstate, above []layer) (ds []schema.Decision) {
+	for _, a := range project.Artifacts {
+		source := t.ArtifactSources[a.Spec.Source]
+		if source == nil {
+			source = p.ArtifactSources[a.Spec.Source]
+		}
+		if source == nil {
+			continue // the reader lets none of these through
+		}
+		layers := above
+		if ent := project.Entitlements[a.Spec.App]; ent != nil {
+			layers = entitlementLayers(above, ent)
+		}
+		if d, ok := sourceAllowed(layers, t.Name, source); !ok {
+			ds = append(ds, used(d, &a.Header, "spec.source", "it"))
+		}
+		if d, ok := ReferenceAllowed(a.Key, a.Spec.Reference, source); !ok {
+			d.At = a.At(d.Field)
+			ds = append(ds, d)
 		}
 	}
 	return ds

@@ -76,7 +76,7 @@ func TestATenantHasNoDirectory(t *testing.T) {
 // place that refuses it, and nowhere else.
 func TestSourcesRefused(t *testing.T) {
 	say := func(over map[string]string, opts ...policy.Option) (all []string) {
-		for _, d := range policy.Findings(policy.Evaluate(estate(t, campusRoot, over), opts...).Decisions) {
+		for _, d := range policy.Findings(policy.Evaluate(estate(t, campusRoot, over), opts...).Decisions()) {
 			all = append(all, d.String())
 		}
 		return all
@@ -134,7 +134,7 @@ func TestReferenceAllowed(t *testing.T) {
 	e := policy.Evaluate(estate(t, campusRoot, map[string]string{
 		registryFile: document("ArtifactSource", "registry", "type: oci\nhost: registry.campus.example\ncredential: registry-pull\nrepositories: [commons]")}))
 	var all []string
-	for _, d := range policy.Findings(e.Decisions) {
+	for _, d := range policy.Findings(e.Decisions()) {
 		all = append(all, d.String())
 	}
 	require.Equal(t, []string{"tenants/biology/projects/genomes/artifacts/aligner.yaml:8:14: error: spec.reference: biology/genomes/aligner:2 is not within what ArtifactSource registry shares with this project: commons (" + registryFile + ":9) [policy.repositories]"}, all)
@@ -169,7 +169,7 @@ func TestEntitlementsBindArtifacts(t *testing.T) {
 	e := policy.Evaluate(estate(t, campusRoot, map[string]string{
 		entitlement: document("Entitlement", "slurm", "enabled: true\npolicy_overrides: {artifact_source_allowlist: [registry.campus.example]}")}))
 	var files []string
-	for _, d := range policy.Findings(e.Decisions) {
+	for _, d := range policy.Findings(e.Decisions()) {
 		files = append(files, d.File)
 	}
 	require.Equal(t, []string{"tenants/physics/projects/lattice/artifacts/solver-next.yaml", solverFile}, files)

@@ -54,7 +54,7 @@ func TestWider(t *testing.T) {
 			}
 			require.Equal(t, tc.want, said)
 			require.Empty(t, policy.WiderTenant(d.Platform, d.Tenants["biology"]), "nobody else is told of it")
-			require.NotContains(t, policy.Evaluate(d).Instances[train].Regions, "mars", "and it has no effect")
+			require.NotContains(t, policy.Evaluate(d).Instance(train).Regions, "mars", "and it has no effect")
 		})
 	}
 }

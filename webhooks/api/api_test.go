@@ -308,10 +308,9 @@ func TestETag(t *testing.T) {
 	require.NotEqual(t, etag, w.get(lattice+"/app-instances?limit=500", personToken(anna)).Header.Get("ETag"), "another query")
 
 	train := schema.InstanceKey("physics", "lattice", "train")
-	changed := *w.view.Units[train]
+	changed := *w.view.Units.Get(train)
 	changed.Phase = "updating"
-	w.view.Units = maps.Clone(w.view.Units)
-	w.view.Units[train] = &changed
+	w.view.Units = w.view.Units.With(&changed)
 	require.Equal(t, http.StatusOK, w.get(lattice+"/app-instances", personToken(anna), "If-None-Match", etag).StatusCode, "a status changed")
 
 	// What is no longer theirs is not "still so".

@@ -81,15 +81,15 @@ func viewOf(t testing.TB, files map[string]string) View {
 	return View{
 		Main: strings.Repeat("a", 40), InForce: strings.Repeat("b", 40), Desired: d, Effective: policy.Evaluate(d),
 		Held: []plan.Held{{Key: train, File: "tenants/physics/projects/lattice/instances/train.yaml", Reason: "denied", Message: "nobody with apps.instance.update agrees"}},
-		Units: plan.Memory{
-			train: {
+		Units: plan.Remember(
+			&plan.Status{
 				Key: train, Phase: plan.PhaseRunning, App: "slurm", RuntimeBackend: "slurm", OperatingMode: "tenant_dedicated", ControlPlaneScope: "project",
 				Conditions: ready, Revision: "aaaa", CorrelationID: "c0123456789", RuntimeState: json.RawMessage(`{"cluster":"physics-lattice-train"}`),
 				Members: []plan.MemberStatus{member("controller-0", "controller", "head-1", true), member("worker-0", "worker", "gpu-1", false)},
 			},
-			gone:       {Key: gone, Phase: plan.PhaseDeleting, App: "slurm", RuntimeBackend: "slurm", OperatingMode: "tenant_dedicated", ControlPlaneScope: "project", Conditions: ready},
-			department: {Key: department, Phase: plan.PhaseRunning, App: "slurm", Conditions: ready, Members: []plan.MemberStatus{member("worker-0", "worker", "gpu-3", false)}},
-		},
+			&plan.Status{Key: gone, Phase: plan.PhaseDeleting, App: "slurm", RuntimeBackend: "slurm", OperatingMode: "tenant_dedicated", ControlPlaneScope: "project", Conditions: ready},
+			&plan.Status{Key: department, Phase: plan.PhaseRunning, App: "slurm", Conditions: ready, Members: []plan.MemberStatus{member("worker-0", "worker", "gpu-3", false)}},
+		),
 		Things: map[schema.Key]*plan.ThingStatus{
 			{Kind: schema.KindArtifact, Tenant: "physics", Project: "lattice", Name: "solver"}: {Phase: "promoted", Conditions: ready, Revision: "aaaa"},
 		},

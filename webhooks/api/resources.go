@@ -160,10 +160,8 @@ func (r *reading) instances() *listing {
 	for name := range r.projectEstate().Instances {
 		names[name] = true
 	}
-	for key := range r.Units {
-		if key.Kind == schema.KindInstance && key.Tenant == r.tenant && key.Project == r.project {
-			names[key.Name] = true
-		}
+	for key := range r.Units.Project(r.tenant, r.project) {
+		names[key.Name] = true
 	}
 	return &listing{slices.Collect(maps.Keys(names)), func(name string) any { return r.instance(name) }}
 }
@@ -181,7 +179,7 @@ func (r *reading) instanceName() (string, bool) {
 	if d, ok := find(r.projectEstate().Instances, want); ok {
 		return d.Key.Name, true
 	}
-	return want, r.Units[schema.InstanceKey(r.tenant, r.project, want)] != nil
+	return want, r.Units.Get(schema.InstanceKey(r.tenant, r.project, want)) != nil
 }
 
 func (r *reading) instanceID(name string) string {
@@ -198,7 +196,7 @@ func (r *reading) instance(name string) instance {
 		DesiredState: "deleted", Status: plan.PhaseRequested, Config: object(nil), RuntimeState: object(nil),
 	}
 	i.Conditions = []plan.Condition{}
-	if s := r.Units[key]; s != nil {
+	if s := r.Units.Get(key); s != nil {
 		i.AppSlug, i.RuntimeBackend, i.OperatingMode, i.ControlPlaneScope = s.App, s.RuntimeBackend, s.OperatingMode, s.ControlPlaneScope
 		i.Status, i.FailureReason, i.RuntimeState = s.Phase, s.FailureReason, object(s.RuntimeState)
 		i.followed = followed{conditions(s.Conditions), s.Revision, s.CorrelationID}
@@ -216,7 +214,7 @@ func (r *reading) instance(name string) instance {
 	if v := r.Desired.Version(s.App, s.Version); v != nil {
 		i.RuntimeBackend = v.Spec.RuntimeBackend
 	}
-	if e := r.Effective.Instances[key]; e != nil { // what policy and the catalog made of it (requirement B4)
+	if e := r.Effective.Instance(key); e != nil { // what policy and the catalog made of it (requirement B4)
 		i.OperatingMode, i.ControlPlaneScope, i.TenantBoundaryMode = e.OperatingMode, e.ControlPlaneScope, e.TenantBoundaryMode
 		i.RuntimeBackend, i.Config = e.RuntimeBackend, object(e.Config)
 	}
@@ -226,7 +224,7 @@ func (r *reading) instance(name string) instance {
 // unitMembers are a unit's members as they are placed; shape says whose.
 func (r *reading) unitMembers(key schema.Key, whose member) map[string]member {
 	out := map[string]member{}
-	s := r.Units[key]
+	s := r.Units.Get(key)
 	if s == nil {
 		return out
 	}
@@ -378,7 +376,7 @@ func (r *reading) sharedRuntime(d *schema.SharedRuntime) any {
 	}
 	out.AttachedProjectIDs = r.attachedTo(r.Desired.SharedRuntime(r.tenant, d.Key.Name))
 	out.Status, out.followed = r.thing(d.Key, string(plan.PhaseRequested))
-	if u := r.Units[d.Key]; u != nil {
+	if u := r.Units.Get(d.Key); u != nil {
 		out.Status, out.followed = string(u.Phase), followed{conditions(u.Conditions), u.Revision, u.CorrelationID}
 	}
 	return out
