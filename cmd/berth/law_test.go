@@ -35,7 +35,7 @@ var law = map[string][]string{
 	"berth/schema/event":               {"berth/schema"},
 	"berth/schema/signature":           {"berth/schema", "berth/schema/authority"},
 	"berth/reconciler/plan":            {"berth/schema", "berth/schema/authority"},
-	"berth/reconciler/report":          {"berth/schema", "berth/schema/authority", "berth/reconciler/plan"},
+	"berth/reconciler/report":          {"berth/schema", "berth/schema/authority", "berth/schema/policy", "berth/reconciler/plan"},
 	"berth/reconciler/decide":          {"berth/schema", "berth/schema/load", "berth/schema/policy", "berth/schema/authority", "berth/schema/signature", "berth/reconciler/plan"},
 	"berth/reconciler/patch":           {"berth/schema"},
 	"berth/runtimes":                   {"berth/schema", "berth/reconciler/plan"},

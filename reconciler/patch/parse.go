@@ -43,6 +43,23 @@ type step struct {
 // it. Nothing but space is a patch that changes nothing. The error says what is
 // wrong with the patch, and where.
 func Parse(r io.Reader) (*Patch, error) {
+	files, err := read(r)
+	if err != nil {
+		return nil, err
+	}
+	p := &Patch{}
+	for _, f := range files {
+		s, err := stepOf(f)
+		if err != nil {
+			return nil, fmt.Errorf("%q: %w", cmp.Or(f.NewName, f.OldName), err)
+		}
+		p.steps = append(p.steps, s)
+	}
+	return p, p.once()
+}
+
+// read reads a patch in Git's form into its files.
+func read(r io.Reader) ([]*gitdiff.File, error) {
 	data, err := io.ReadAll(io.LimitReader(r, MaxBytes+1))
 	if err != nil {
 		return nil, err
@@ -51,7 +68,7 @@ func Parse(r io.Reader) (*Patch, error) {
 		return nil, fmt.Errorf("it has more than %d MiB: leave out what is not of the estate (git diff -- platform tenants)", MaxBytes>>20)
 	}
 	if len(bytes.TrimSpace(data)) == 0 {
-		return &Patch{}, nil
+		return nil, nil
 	}
 	if data[len(data)-1] != '\n' {
 		return nil, errors.New("its last line has no end: the patch has been cut off")
@@ -72,15 +89,7 @@ func Parse(r io.Reader) (*Patch, error) {
 	case len(files) == 0:
 		return nil, errors.New("there is no patch in it: make it with git diff")
 	}
-	p := &Patch{}
-	for _, f := range files {
-		s, err := stepOf(f)
-		if err != nil {
-			return nil, fmt.Errorf("%q: %w", cmp.Or(f.NewName, f.OldName), err)
-		}
-		p.steps = append(p.steps, s)
-	}
-	return p, p.once()
+	return files, nil
 }
 
 // once refuses a patch that leaves open what comes first: a series of commits

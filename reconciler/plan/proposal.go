@@ -88,6 +88,14 @@ type UnitProgress struct {
 	Members []MemberStatus `json:"members,omitempty"`
 	Failure string         `json:"failure,omitempty"`
 	Seconds float64        `json:"seconds,omitempty"` // from the merge being seen to settled
+
+	// At is the step that is under way, or that failed: "join worker-1 on gpu-2".
+	At string `json:"at,omitempty"`
+	// TakenOver is the commit that changed the unit before this one was through
+	// with it; "": none did.
+	TakenOver string `json:"taken_over,omitempty"`
+	// Stale is why the unit is held, as its plan is not the one reviewed.
+	Stale *StalePlan `json:"stale,omitempty"`
 }
 
 // Settled says whether nothing of the rollout is under way any more.

@@ -16,10 +16,12 @@ const MaxMarkdown = 60000
 // maxValue is the most characters of one value that is shown.
 const maxValue = 300
 
-// Markdown is the comment on a pull request: what its merge would do. The
-// first line says it; what stands in the way comes next; the reasons are
-// folded away.
-func Markdown(p plan.Proposal) string {
+// Markdown is Plan at a desk.
+func Markdown(p plan.Proposal) string { return Plan(p, plan.PullContext{}) }
+
+// Plan is the comment on a pull request: what its merge would do. The first line
+// says it; what stands in the way comes next; the reasons are folded away.
+func Plan(p plan.Proposal, _ plan.PullContext) string {
 	var d doc
 	d.line("### Berth plan", "")
 	d.line(verdict(&p)...)

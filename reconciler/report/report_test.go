@@ -52,9 +52,9 @@ func TestGolden(t *testing.T) {
 				add("comment.md", report.Markdown(p))
 				add("check.txt", conclusion+": "+title+"\n")
 				if p.Blocked() {
-					require.Equal(t, report.Failure, conclusion)
+					require.Equal(t, string(plan.Failure), conclusion)
 				} else {
-					require.Equal(t, report.Success, conclusion)
+					require.Equal(t, string(plan.Success), conclusion)
 				}
 
 				raw, err := report.JSON(p)

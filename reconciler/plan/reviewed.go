@@ -1,0 +1,203 @@
+package plan
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Bounds of what a review keeps of one unit: it is to be recognised by its
+// digest; the words are for people.
+const (
+	maxReviewed     = 60 // lines of steps, and of facts
+	maxReviewedText = 200
+	maxDiff         = 80 // lines of a difference
+)
+
+// Reviewed is what a review keeps of a plan that was made from o.
+func Reviewed(p Plan, o Observed) ReviewedUnit {
+	return ReviewedUnit{Key: p.Key, Digest: p.Digest, Steps: Steps(p), Facts: Facts(p, o)}
+}
+
+// ReviewedUnits is what a review keeps of a proposal that was made from m.
+func ReviewedUnits(p Proposal, m Memory) []ReviewedUnit {
+	out := make([]ReviewedUnit, len(p.Plans))
+	for i, u := range p.Plans {
+		out[i] = Reviewed(u, m.observed(u.Key))
+	}
+	return out
+}
+
+// Steps are what a plan does, a line each, in order; what each changes stands
+// indented below it.
+func Steps(p Plan) []string {
+	var out []string
+	for _, a := range p.Actions {
+		words := string(a.Verb)
+		if a.Member != "" {
+			words += " " + a.Member
+		}
+		if a.Node != "" {
+			words += " on " + a.Node
+		}
+		out = append(out, words)
+		for _, c := range a.Changes {
+			out = append(out, fmt.Sprintf("  %s: %s → %s", c.Field, orNone(c.Before), orNone(c.After)))
+		}
+		for _, x := range p.impactOf(a) {
+			out = append(out, "  "+x)
+		}
+	}
+	for _, b := range p.Blocked {
+		out = append(out, "blocked: "+b.Code)
+	}
+	return bounded(out)
+}
+
+func (p *Plan) impactOf(a Action) []string {
+	var out []string
+	if a.Impact.EndsJobs {
+		out = append(out, "ends jobs")
+	}
+	if len(a.Impact.Restarts) > 0 {
+		out = append(out, "restarts "+list(a.Impact.Restarts))
+	}
+	if len(a.Impact.Drains) > 0 {
+		out = append(out, "drains "+list(a.Impact.Drains))
+	}
+	return out
+}
+
+// Facts are what a plan that was made from o rests on, a line each: what is there
+// and how, where its members shall be, and what a new unit is made with. Two
+// plans of one unit with different digests differ in their steps or in these.
+func Facts(p Plan, o Observed) []string {
+	o = Structural(o)
+	is := "it is " + string(o.Presence)
+	if o.Presence == Present && !o.Complete {
+		is += ", half made"
+	}
+	out := []string{is}
+	for _, m := range o.Members {
+		out = append(out, fmt.Sprintf("%s on %s is %s", m.Name, m.Node, m.State))
+	}
+	for _, d := range o.Drift {
+		out = append(out, strings.TrimSuffix(fmt.Sprintf("%s drifted on %s", d.What, d.Member), " on "))
+	}
+	if p.After != nil {
+		for _, m := range p.After.Members {
+			out = append(out, fmt.Sprintf("%s shall be on %s", m.Name, m.Node))
+		}
+		if p.Before == nil {
+			values := fields(p.After)
+			for _, f := range slices.Sorted(maps.Keys(values)) {
+				if !strings.HasPrefix(f, "members.") {
+					out = append(out, "made with "+f+" = "+values[f])
+				}
+			}
+		}
+	}
+	return append(bounded(out), restMark+digest([]any{p.Before, p.After, p.Observed})[:12])
+}
+
+// restMark begins the fact that stands for all that the others leave out.
+const restMark = "all of it: "
+
+func orNone(s string) string {
+	if s == "" {
+		return "–"
+	}
+	return s
+}
+
+// bounded is lines within the bounds of a review. What is left out is told by
+// its digest, so that no difference in it goes unseen.
+func bounded(lines []string) []string {
+	for i, l := range lines {
+		if r := []rune(l); len(r) > maxReviewedText {
+			lines[i] = string(r[:maxReviewedText]) + "… (" + digest(l)[:12] + ")"
+		}
+	}
+	if len(lines) > maxReviewed {
+		rest := lines[maxReviewed-1:]
+		lines = append(lines[:maxReviewed-1:maxReviewed-1], fmt.Sprintf("and %d more (%s)", len(rest), digest(rest)[:12]))
+	}
+	return lines
+}
+
+// Stale is how the plan there is now, which was made from o, differs from the one
+// that was reviewed; nil was none. It is nil if it does not.
+func Stale(reviewed *ReviewedUnit, now Plan, o Observed) *StalePlan {
+	s := &StalePlan{Now: now.Digest}
+	is, was := Reviewed(now, o), ReviewedUnit{}
+	if reviewed != nil {
+		if reviewed.Digest == now.Digest {
+			return nil
+		}
+		was, s.Reviewed = *reviewed, reviewed.Digest
+	}
+	part := func(name string, a, b []string) {
+		// What is read back from a branch is as long as somebody made it.
+		if lines := difference(a[:min(len(a), maxReviewed+1)], b[:min(len(b), maxReviewed+1)]); len(lines) > 0 {
+			s.Diff = append(append(s.Diff, DiffLine{"@", name}), lines...)
+		}
+	}
+	part("steps", was.Steps, is.Steps)
+	if reviewed != nil {
+		part("what it rests on", worded(was.Facts), worded(is.Facts))
+	}
+	if len(s.Diff) == 0 {
+		part("what it rests on", was.Facts, is.Facts)
+	}
+	if more := len(s.Diff) - maxDiff; more > 0 {
+		s.Diff = append(s.Diff[:maxDiff:maxDiff], DiffLine{"@", fmt.Sprintf("%d more lines", more)})
+	}
+	return s
+}
+
+// worded are facts without the one that only tells that something differs.
+func worded(facts []string) []string {
+	return slices.DeleteFunc(slices.Clone(facts), func(f string) bool { return strings.HasPrefix(f, restMark) })
+}
+
+// difference is what differs between two short lists of lines, with the lines
+// that did not change around it; nil if nothing does.
+func difference(a, b []string) []DiffLine {
+	// Longest common subsequence; both are bounded.
+	n := make([][]int, len(a)+1)
+	for i := range n {
+		n[i] = make([]int, len(b)+1)
+	}
+	for i := len(a) - 1; i >= 0; i-- {
+		for j := len(b) - 1; j >= 0; j-- {
+			if a[i] == b[j] {
+				n[i][j] = n[i+1][j+1] + 1
+			} else {
+				n[i][j] = max(n[i+1][j], n[i][j+1])
+			}
+		}
+	}
+	var all []DiffLine
+	for i, j := 0, 0; i < len(a) || j < len(b); {
+		switch {
+		case i < len(a) && j < len(b) && a[i] == b[j]:
+			all = append(all, DiffLine{" ", a[i]})
+			i, j = i+1, j+1
+		case j == len(b) || i < len(a) && n[i+1][j] >= n[i][j+1]:
+			all = append(all, DiffLine{"-", a[i]})
+			i++
+		default:
+			all = append(all, DiffLine{"+", b[j]})
+			j++
+		}
+	}
+	var out []DiffLine
+	for i, l := range all {
+		near := slices.ContainsFunc(all[max(0, i-1):min(len(all), i+2)], func(x DiffLine) bool { return x.Sign != " " })
+		if l.Sign != " " || near {
+			out = append(out, l)
+		}
+	}
+	return out
+}

@@ -1,0 +1,67 @@
+package plan
+
+import (
+	"berth/schema"
+)
+
+// PullContext is what is known of a pull request besides what its merge would do,
+// as far as it is shown. The zero value is of no pull request, as at a desk.
+type PullContext struct {
+	Number int          `json:"number,omitempty"`
+	Fork   bool         `json:"fork,omitempty"`   // its head is in another repository
+	Queue  bool         `json:"queue,omitempty"`  // the head is a merge queue's: whose right it is was asked on each of its pull requests
+	Main   string       `json:"main,omitempty"`   // tip of main, where it moved on and the plan has not been made again yet; "": the plan's base
+	Paused string       `json:"paused,omitempty"` // why Berth has no effect for now; "": it has
+	Lines  schema.Lines `json:"lines,omitempty"`  // what the pull request's diff shows of files that the merge takes as they are
+	Jobs   []UnitJobs   `json:"jobs,omitempty"`   // last heard of; a unit without is one nobody knows of
+}
+
+// UnitJobs is the work on a unit. It informs, and is part of no digest or key.
+type UnitJobs struct {
+	Key schema.Key `json:"key"`
+	Jobs
+}
+
+// StalePlan is why a unit is held after a merge: what would be done to it is not
+// what was reviewed.
+type StalePlan struct {
+	Reviewed string     `json:"reviewed,omitempty"` // digest of the plan that was shown; "": none was before the merge
+	Now      string     `json:"now"`                // digest of the plan there is
+	Diff     []DiffLine `json:"diff,omitempty"`     // between the two, in steps and facts
+}
+
+// DiffLine is a line of a difference.
+type DiffLine struct {
+	Sign string `json:"sign"` // "-" was reviewed, "+" is now, " " is both, "@" begins a part
+	Text string `json:"text"`
+}
+
+// Answer is what is said to somebody who commanded something in a comment.
+type Answer struct {
+	To   string     `json:"to"`   // login
+	Said string     `json:"said"` // the command's line
+	Kind AnswerKind `json:"kind"`
+	// Why, in words: of a refusal, or of what was not found.
+	Why string `json:"why,omitempty"`
+	// Who may, logins; of a refusal. Only those the estate names.
+	May []string `json:"may,omitempty"`
+	// Given and Now are what a command was bound to and what there is: commits
+	// or digests; of AnswerStale.
+	Given string `json:"given,omitempty"`
+	Now   string `json:"now,omitempty"`
+	// Instance and Field were asked for; of AnswerExplain.
+	Instance schema.Key `json:"instance,omitzero"`
+	Field    string     `json:"field,omitempty"`
+}
+
+// AnswerKind is which answer it is.
+type AnswerKind string
+
+// The answers in words. What is simply done is answered by a reaction alone.
+const (
+	AnswerExplain AnswerKind = "explain" // what an instance comes to
+	AnswerHelp    AnswerKind = "help"    // the commands
+	AnswerRefused AnswerKind = "refused" // whoever asked may not
+	AnswerStale   AnswerKind = "stale"   // it was said of something that is no longer there
+	AnswerUnknown AnswerKind = "unknown" // there is no such thing: a command, an instance, a unit that is held
+)
