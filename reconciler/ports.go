@@ -178,6 +178,8 @@ type PullRequest struct {
 	Open        bool
 	Merged      bool
 	MergeCommit string // on the base branch, once merged
+	// Fork: the head is in another repository, or in one that is gone.
+	Fork bool
 	// Updated is when the forge last noted anything of it, a review too: what is
 	// the same was not touched. UTC.
 	Updated time.Time

@@ -9,6 +9,7 @@ import (
 const (
 	maxBody    = 65_000 // GitHub refuses more than 65,536 characters
 	maxRollout = 20_000 // of these
+	maxAnswer  = 10_000
 )
 
 // Lines that stand around the parts of a comment. They are HTML comments, so
@@ -16,6 +17,8 @@ const (
 const (
 	rolloutBegin  = "<!-- berth:rollout -->"
 	rolloutEnd    = "<!-- /berth:rollout -->"
+	answerBegin   = "<!-- berth:answer -->"
+	answerEnd     = "<!-- /berth:answer -->"
 	proposalBegin = "<!-- berth:proposal -->"
 	proposalEnd   = "<!-- /berth:proposal -->"
 )
@@ -23,6 +26,7 @@ const (
 // sections are the parts of our comment; "" is none.
 type sections struct {
 	rollout  string // on top: what became of it is what people come back for
+	answer   string
 	proposal string
 }
 
@@ -39,7 +43,11 @@ func parse(body string) sections {
 		}
 		return part
 	}
-	return sections{rollout: between(rolloutBegin, rolloutEnd), proposal: between(proposalBegin, proposalEnd)}
+	return sections{
+		rollout:  between(rolloutBegin, rolloutEnd),
+		answer:   between(answerBegin, answerEnd),
+		proposal: between(proposalBegin, proposalEnd),
+	}
 }
 
 // String is the body, at most maxBody bytes long.
@@ -53,7 +61,11 @@ func (s sections) String() string {
 		}
 	}
 	part(rolloutBegin, s.rollout, rolloutEnd, maxRollout)
+	part(answerBegin, s.answer, answerEnd, maxAnswer)
 	part(proposalBegin, s.proposal, proposalEnd, maxBody-len(body))
+	if body == marker {
+		body += "\n\n_Nothing to say._"
+	}
 	return body
 }
 

@@ -5,8 +5,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -24,11 +24,13 @@ const (
 	maxTitle           = 250
 	maxMessage         = 4_000
 	maxDescription     = 140 // of a commit status
+	maxID              = 200
 )
 
-// verdict is what is said about a commit.
+// verdict is a check as GitHub takes it.
 type verdict struct {
 	commit      string
+	name        string
 	id          string // external_id: equal ids, equal verdicts
 	title       string
 	summary     string
@@ -36,38 +38,47 @@ type verdict struct {
 	annotations []*gh.CheckRunAnnotation
 }
 
-// verdict shows on the planned commit whether the change is sound.
-func (f *Forge) verdict(ctx context.Context, p plan.Proposal) error {
-	v := f.judge(p)
+// Report shows a check on a commit: as a check run, or as a commit status where
+// those may not be written. A status has room for the title alone.
+func (f *Forge) Report(ctx context.Context, commit string, c plan.Check) error {
+	defer f.busy.lock("commit " + commit)()
+	v := judge(commit, c)
 	write := f.checkRun
 	if f.o.Report == Statuses {
 		write = f.status
 	}
 	if err := write(ctx, v); err != nil {
-		return fmt.Errorf("github: show the verdict on commit %s: %w", v.commit, explain(err))
+		return fmt.Errorf("github: show %s on commit %s: %w", c.Name, commit, explain(err))
 	}
 	return nil
 }
 
-func (f *Forge) judge(p plan.Proposal) verdict {
-	v := verdict{commit: p.Head}
-	v.title, v.summary, v.conclusion = f.o.Render.Check(p)
-	v.title = cut(v.title, maxTitle)
+func judge(commit string, c plan.Check) verdict {
+	v := verdict{commit: commit, name: c.Name, id: c.Key, title: cut(plain(c.Title), maxTitle), conclusion: string(c.Conclusion)}
 	more, left := "", 0
-	if v.annotations, left = annotate(p.Diagnostics); left > 0 {
+	if v.annotations, left = annotate(c.Notes); left > 0 {
 		more = fmt.Sprintf("\n\n%d more findings are not shown beside their lines.\n", left)
 	}
-	v.summary = cutMarkdown(v.summary, maxSummary-len(more)) + more
-
-	// The id is over everything that is shown: base and digest alone would take
-	// two different sets of findings for one.
-	content, err := json.Marshal([]any{p.Head, p.Base, p.Digest, v.title, v.summary, v.conclusion, v.annotations})
-	if err != nil {
-		panic(err) // strings and ints
+	v.summary = cutMarkdown(c.Summary, maxSummary-len(more)) + more
+	if v.id == "" || len(v.id) > maxID || plain(v.id) != v.id {
+		sum := sha256.Sum256([]byte(c.Key))
+		v.id = "sha256:" + hex.EncodeToString(sum[:])
 	}
-	sum := sha256.Sum256(content)
-	v.id = fmt.Sprintf("v1:%.12s:%.12s:%s", p.Base, p.Digest, hex.EncodeToString(sum[:10]))
 	return v
+}
+
+// Settle completes as cancelled what of ours was begun on a commit and never
+// completed, whatever its name.
+func (f *Forge) Settle(ctx context.Context, commit string) error {
+	defer f.busy.lock("commit " + commit)()
+	settle := f.settleRuns
+	if f.o.Report == Statuses {
+		settle = f.settleStatuses
+	}
+	if err := f.converge(ctx, func() error { return settle(ctx, commit) }); err != nil {
+		return fmt.Errorf("github: settle the checks on commit %s: %w", commit, explain(err))
+	}
+	return nil
 }
 
 // annotate turns findings into annotations, the gravest first, and says how many
@@ -111,37 +122,43 @@ func annotation(d schema.Diagnostic) *gh.CheckRunAnnotation {
 	return a
 }
 
-// checkRun makes sure that the newest run of our name on the commit says v.
+// checkRun makes sure that the newest run of v's name on the commit says v.
 // More than 50 annotations go in pieces to a run that is completed with the last
 // of them; how many it has says where to go on, after a crash too.
 func (f *Forge) checkRun(ctx context.Context, v verdict) error {
-	again, ask := f.asked(v.commit)
+	again, ask := f.asked(v.commit, v.name)
 	err := f.converge(ctx, func() error {
-		cur, err := f.newestRun(ctx, v.commit)
+		runs, err := f.runs(ctx, v.commit, v.name)
 		if err != nil {
 			return err
 		}
-		if cur != nil && cur.GetExternalID() == v.id && ask {
+		var cur *gh.CheckRun
+		if len(runs) > 0 && runs[0].GetExternalID() == v.id {
+			cur = runs[0]
+		}
+		if cur != nil && ask {
 			if again == 0 {
 				again = cur.GetID()
-				f.remember(v.commit, again)
+				f.remember(v.commit, v.name, again)
 			}
 			if cur.GetID() == again {
 				cur = nil // as good as none: a completed one cannot be opened again
 			}
 		}
-		if cur != nil && cur.GetExternalID() != v.id && cur.GetStatus() != "completed" {
-			// One we left half way, of an older plan. It would spin for ever.
-			if _, _, err := f.client.Checks.UpdateCheckRun(op(ctx, "update_check"), f.o.Owner, f.o.Repo, cur.GetID(), gh.UpdateCheckRunOptions{
-				Name: f.o.CheckName, Status: gh.String("completed"), Conclusion: gh.String("cancelled"),
-			}); err != nil {
-				return err
+		// What we left half way, of an older plan, would spin for ever.
+		for _, r := range runs {
+			if r != cur && r.GetStatus() != "completed" {
+				if err := f.cancel(ctx, r); err != nil {
+					return err
+				}
 			}
 		}
-		if cur == nil || cur.GetExternalID() != v.id {
-			first, last := v.piece(0)
-			o := gh.CreateCheckRunOptions{Name: f.o.CheckName, HeadSHA: v.commit, ExternalID: gh.String(v.id), Output: first, Status: gh.String("in_progress")}
-			if last {
+		if cur == nil {
+			o := gh.CreateCheckRunOptions{
+				Name: v.name, HeadSHA: v.commit, ExternalID: gh.String(v.id), Status: gh.String("in_progress"), Actions: buttons(),
+			}
+			var last bool
+			if o.Output, last = v.piece(0); last {
 				o.Status, o.Conclusion, o.CompletedAt = gh.String("completed"), gh.String(v.conclusion), f.stamp()
 			}
 			if cur, _, err = f.client.Checks.CreateCheckRun(op(ctx, "create_check"), f.o.Owner, f.o.Repo, o); err != nil {
@@ -150,9 +167,9 @@ func (f *Forge) checkRun(ctx context.Context, v verdict) error {
 		}
 		for cur.GetStatus() != "completed" {
 			have := cur.GetOutput().GetAnnotationsCount()
-			next, last := v.piece(have)
-			o := gh.UpdateCheckRunOptions{Name: f.o.CheckName, Output: next}
-			if last {
+			o := gh.UpdateCheckRunOptions{Name: v.name, Actions: buttons()}
+			var last bool
+			if o.Output, last = v.piece(have); last {
 				o.Status, o.Conclusion, o.CompletedAt = gh.String("completed"), gh.String(v.conclusion), f.stamp()
 			}
 			if cur, _, err = f.client.Checks.UpdateCheckRun(op(ctx, "update_check"), f.o.Owner, f.o.Repo, cur.GetID(), o); err != nil {
@@ -165,9 +182,15 @@ func (f *Forge) checkRun(ctx context.Context, v verdict) error {
 		return nil
 	})
 	if err == nil && ask {
-		f.answered(v.commit)
+		f.remember(v.commit, v.name, answered)
 	}
 	return err
+}
+
+// buttons stand beside a run. GitHub's own "Re-run" is for who may write; so is
+// this one, and it says what it does.
+func buttons() []*gh.CheckRunAction {
+	return []*gh.CheckRunAction{{Label: "Plan again", Description: "Look again and make a new plan", Identifier: "plan"}}
 }
 
 // piece is the output with the annotations from the given one on, as many as one
@@ -180,81 +203,160 @@ func (v *verdict) piece(from int) (*gh.CheckRunOutput, bool) {
 	}, to == len(v.annotations)
 }
 
-// newestRun is our newest run on a commit, or nil.
-func (f *Forge) newestRun(ctx context.Context, commit string) (*gh.CheckRun, error) {
+// runs are ours of a name ("": any) on a commit, the newest first.
+func (f *Forge) runs(ctx context.Context, commit, name string) ([]*gh.CheckRun, error) {
 	login, err := f.me(ctx)
 	if err != nil {
 		return nil, err
 	}
 	slug, isApp := strings.CutSuffix(login, "[bot]")
-	list, _, err := f.client.Checks.ListCheckRunsForRef(op(ctx, "list_checks"), f.o.Owner, f.o.Repo, commit, &gh.ListCheckRunsOptions{
-		CheckName: gh.String(f.o.CheckName), Filter: gh.String("latest"), ListOptions: gh.ListOptions{PerPage: pageSize},
+	// Not "latest": one that was left half way may be older than the newest.
+	opt := gh.ListCheckRunsOptions{Filter: gh.String("all")}
+	if name != "" {
+		opt.CheckName = &name
+	}
+	var out []*gh.CheckRun
+	err = f.each(func(o gh.ListOptions) (*gh.Response, error) {
+		opt.ListOptions = o
+		list, resp, err := f.client.Checks.ListCheckRunsForRef(op(ctx, "list_checks"), f.o.Owner, f.o.Repo, commit, &opt)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range list.CheckRuns {
+			if !isApp || r.GetApp().GetSlug() == slug { // another App may use our name
+				out = append(out, r)
+			}
+		}
+		return resp, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	var newest *gh.CheckRun
-	for _, r := range list.CheckRuns {
-		if isApp && r.GetApp().GetSlug() != slug {
-			continue // another App may use our name
+	slices.SortFunc(out, func(a, b *gh.CheckRun) int { return cmp.Compare(b.GetID(), a.GetID()) })
+	return out, err
+}
+
+// settleRuns completes our runs on a commit that are not.
+func (f *Forge) settleRuns(ctx context.Context, commit string) error {
+	runs, err := f.runs(ctx, commit, "")
+	for _, r := range runs {
+		if err == nil && r.GetStatus() != "completed" {
+			err = f.cancel(ctx, r)
 		}
-		if newest == nil || r.GetID() > newest.GetID() {
-			newest = r
-		}
 	}
-	return newest, nil
+	return err
+}
+
+// cancel completes a run that says nothing any more.
+func (f *Forge) cancel(ctx context.Context, r *gh.CheckRun) error {
+	_, _, err := f.client.Checks.UpdateCheckRun(op(ctx, "update_check"), f.o.Owner, f.o.Repo, r.GetID(), gh.UpdateCheckRunOptions{
+		Name: r.GetName(), Status: gh.String("completed"), Conclusion: gh.String("cancelled"), CompletedAt: f.stamp(),
+	})
+	return err
 }
 
 func (f *Forge) stamp() *gh.Timestamp { return &gh.Timestamp{Time: f.o.Now().UTC()} }
 
-// asked says whether somebody wants to see a commit's run again, and which run
-// it was then (0: not known yet).
-func (f *Forge) asked(commit string) (run int64, ok bool) {
+// Marks of a request to see a check again, in place of the id of the run that
+// stood there then.
+const (
+	unseen   = 0
+	answered = -1
+)
+
+// maxReruns is how many commits' requests are kept.
+const maxReruns = 1_000
+
+// Rerequest notes that somebody asked at GitHub to run the checks of a commit
+// again. The next Report of each makes a new run although nothing changed. It is
+// forgotten on a restart; people ask again.
+func (f *Forge) Rerequest(commit string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	run, ok = f.rerun[commit]
-	return run, ok
+	for old := range f.rerun {
+		if len(f.rerun) < maxReruns {
+			break
+		}
+		delete(f.rerun, old)
+	}
+	f.rerun[commit] = map[string]int64{}
 }
 
-func (f *Forge) remember(commit string, run int64) {
+// asked says whether somebody wants to see a commit's check again, and which run
+// it was then.
+func (f *Forge) asked(commit, name string) (run int64, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.rerun[commit] = run
+	names, ok := f.rerun[commit]
+	return names[name], ok && names[name] != answered
 }
 
-func (f *Forge) answered(commit string) {
+func (f *Forge) remember(commit, name string, run int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.rerun, commit)
+	if names := f.rerun[commit]; names != nil {
+		names[name] = run
+	}
 }
 
 // status is the verdict as a commit status, where check runs may not be written.
 func (f *Forge) status(ctx context.Context, v verdict) error {
 	state := "failure"
-	if v.conclusion == "success" || v.conclusion == "neutral" {
+	if v.conclusion == string(plan.Success) {
 		state = "success"
 	}
 	description := cut(v.title, maxDescription)
 	return f.converge(ctx, func() error {
-		// Newest first, so the first of our name is the one in force.
-		list, _, err := f.client.Repositories.ListStatuses(op(ctx, "list_statuses"), f.o.Owner, f.o.Repo, v.commit, &gh.ListOptions{PerPage: pageSize})
+		list, err := f.statuses(ctx, v.commit, v.name)
 		if err != nil {
 			return err
 		}
-		for _, s := range list {
-			if s.GetContext() != f.o.CheckName {
-				continue
-			}
-			if s.GetState() == state && s.GetDescription() == description {
-				return nil
-			}
-			break
+		if s := list[v.name]; s.GetState() == state && s.GetDescription() == description {
+			return nil
 		}
-		_, _, err = f.client.Repositories.CreateStatus(op(ctx, "create_status"), f.o.Owner, f.o.Repo, v.commit, &gh.RepoStatus{
-			State: gh.String(state), Description: gh.String(description), Context: gh.String(f.o.CheckName),
-		})
-		return err
+		return f.setStatus(ctx, v.commit, v.name, state, description)
 	})
+}
+
+// statuses are those in force on a commit by name; only that of one, if name is
+// not "".
+func (f *Forge) statuses(ctx context.Context, commit, name string) (map[string]*gh.RepoStatus, error) {
+	out := map[string]*gh.RepoStatus{}
+	err := f.each(func(o gh.ListOptions) (*gh.Response, error) {
+		list, resp, err := f.client.Repositories.ListStatuses(op(ctx, "list_statuses"), f.o.Owner, f.o.Repo, commit, &o)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range list { // newest first
+			if c := s.GetContext(); out[c] == nil && (name == "" || name == c) {
+				out[c] = s
+			}
+		}
+		if out[name] != nil {
+			resp.NextPage = 0
+		}
+		return resp, nil
+	})
+	return out, err
+}
+
+func (f *Forge) setStatus(ctx context.Context, commit, name, state, description string) error {
+	_, _, err := f.client.Repositories.CreateStatus(op(ctx, "create_status"), f.o.Owner, f.o.Repo, commit, &gh.RepoStatus{
+		State: &state, Description: &description, Context: &name,
+	})
+	return err
+}
+
+// settleStatuses ends our statuses on a commit that wait for something.
+func (f *Forge) settleStatuses(ctx context.Context, commit string) error {
+	me, err := f.me(ctx)
+	if err != nil {
+		return err
+	}
+	list, err := f.statuses(ctx, commit, "")
+	for name, s := range list {
+		if err == nil && s.GetState() == "pending" && strings.EqualFold(s.GetCreator().GetLogin(), me) {
+			err = f.setStatus(ctx, commit, name, "error", "cancelled")
+		}
+	}
+	return err
 }
 
 // plain takes out of s what can hide or reorder other text.

@@ -1,29 +1,41 @@
 package github
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 
 	gh "github.com/google/go-github/v62/github"
+
+	"berth/reconciler"
 )
 
 // marker is the comment's first line. Together with the author it says that the
 // comment is ours; anybody can write a marker.
 const marker = "<!-- berth:plan:v1 -->"
 
-// comment brings our comment on a pull request to what change makes of it, or
-// makes one. Without such a pull request it is reconciler.ErrNotFound.
-func (f *Forge) comment(ctx context.Context, pull int, change func(sections) sections) error {
+// Comment brings our comment on a pull request to what c says. Where there is
+// none and nothing to say, none is made.
+func (f *Forge) Comment(ctx context.Context, pull int, c reconciler.Comment) error {
+	defer f.busy.lock("pull " + strconv.Itoa(pull))()
 	err := f.converge(ctx, func() error {
 		cur, err := f.find(ctx, pull)
 		if err != nil {
 			return err
 		}
 		old := tidy(cur.GetBody())
-		body := change(parse(old)).String()
+		s := parse(old)
+		for part, text := range map[*string]*string{&s.rollout: c.Rollout, &s.answer: c.Answer, &s.proposal: c.Plan} {
+			if text != nil {
+				*part = *text
+			}
+		}
+		body := s.String()
 		switch {
-		case cur != nil && old == body:
+		case cur == nil && body == sections{}.String(), cur != nil && old == body:
 			return nil
 		case cur != nil:
 			_, _, err := f.client.Issues.EditComment(op(ctx, "update_comment"), f.o.Owner, f.o.Repo, cur.GetID(), &gh.IssueComment{Body: &body})
@@ -47,14 +59,15 @@ func (f *Forge) comment(ctx context.Context, pull int, change func(sections) sec
 
 // find is our comment on a pull request, or nil. Where it was is remembered, to
 // spare reading a long conversation each time; it is looked for again if a
-// person deleted it.
+// person deleted it. Should there be more than one of ours, as after two wrote
+// at the same time, the oldest stays and the others go.
 func (f *Forge) find(ctx context.Context, pull int) (*gh.IssueComment, error) {
 	me, err := f.me(ctx)
 	if err != nil {
 		return nil, err
 	}
 	ours := func(c *gh.IssueComment) bool {
-		return c.GetUser().GetLogin() == me && strings.HasPrefix(c.GetBody(), marker)
+		return strings.EqualFold(c.GetUser().GetLogin(), me) && strings.HasPrefix(c.GetBody(), marker)
 	}
 	f.mu.Lock()
 	id := f.comments[pull]
@@ -69,28 +82,27 @@ func (f *Forge) find(ctx context.Context, pull int) (*gh.IssueComment, error) {
 		}
 		f.forget(pull)
 	}
-	var found *gh.IssueComment
-	opt := gh.ListOptions{PerPage: pageSize}
-	for range maxPages {
-		list, resp, err := f.client.Issues.ListComments(op(ctx, "list_comments"), f.o.Owner, f.o.Repo, pull, &gh.IssueListCommentsOptions{ListOptions: opt})
-		if err != nil {
-			return nil, err
-		}
+	var found []*gh.IssueComment
+	if err := f.each(func(o gh.ListOptions) (*gh.Response, error) {
+		list, resp, err := f.client.Issues.ListComments(op(ctx, "list_comments"), f.o.Owner, f.o.Repo, pull, &gh.IssueListCommentsOptions{ListOptions: o})
 		for _, c := range list {
-			// The oldest, should there ever be two.
-			if ours(c) && (found == nil || c.GetID() < found.GetID()) {
-				found = c
+			if ours(c) {
+				found = append(found, c)
 			}
 		}
-		if found != nil || resp.NextPage == 0 {
-			break
+		return resp, err
+	}); err != nil || len(found) == 0 {
+		return nil, err
+	}
+	slices.SortFunc(found, func(a, b *gh.IssueComment) int { return cmp.Compare(a.GetID(), b.GetID()) })
+	for _, twin := range found[1:] {
+		f.o.Log.Warn("two comments of ours on a pull request: the younger goes", "pull", pull, "comment", twin.GetID())
+		if _, err := f.client.Issues.DeleteComment(op(ctx, "delete_comment"), f.o.Owner, f.o.Repo, twin.GetID()); err != nil && !notFound(err) {
+			return nil, err
 		}
-		opt.Page = resp.NextPage
 	}
-	if found != nil {
-		f.keep(pull, found.GetID())
-	}
-	return found, nil
+	f.keep(pull, found[0].GetID())
+	return found[0], nil
 }
 
 func (f *Forge) keep(pull int, id int64) {

@@ -3,6 +3,8 @@ package github
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -83,21 +85,25 @@ type Options struct {
 	Registry prometheus.Registerer // nil: metrics are not registered
 }
 
-// Forge is one repository on GitHub. Safe for concurrent use; calls about the
-// same pull request wait for each other.
+// Forge is one repository on GitHub. Safe for concurrent use; calls that write
+// about the same commit or pull request wait for each other.
 type Forge struct {
 	o      Options
 	client *gh.Client
 	busy   keyedLock
 
 	mu       sync.Mutex
-	login    string           // once known
-	comments map[int]int64    // pull request → our comment, as last seen
-	rerun    map[string]int64 // commit → run somebody wants to see again; 0: the one that is there
+	login    string                      // once known
+	comments map[int]int64               // pull request → our comment, as last seen
+	rerun    map[string]map[string]int64 // commit and check somebody wants to see again → the run it was
+	answered map[int64]bool              // remarks we reacted to
 }
 
 // Forge is the loop's port.
-var _ reconciler.Forge = (*Forge)(nil)
+var (
+	_ reconciler.Forge        = (*Forge)(nil)
+	_ reconciler.Conversation = (*Forge)(nil)
+)
 
 // New checks o and makes a Forge. It talks to nobody yet.
 func New(o Options) (*Forge, error) {
@@ -134,7 +140,7 @@ func New(o Options) (*Forge, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Forge{o: o, login: o.Login, comments: map[int]int64{}, rerun: map[string]int64{}}
+	f := &Forge{o: o, login: o.Login, comments: map[int]int64{}, rerun: map[string]map[string]int64{}, answered: map[int64]bool{}}
 	f.client = gh.NewClient(&http.Client{
 		Transport: t,
 		CheckRedirect: func(r *http.Request, _ []*http.Request) error {
@@ -161,26 +167,31 @@ const (
 	maxPages = 200
 )
 
-// pages calls one for page after page. what names the listing in errors.
-func pages(what string, one func(gh.ListOptions) (*gh.Response, error)) error {
+// each calls one for page after page.
+func (f *Forge) each(one func(gh.ListOptions) (*gh.Response, error)) error {
 	opt := gh.ListOptions{PerPage: pageSize}
 	for range maxPages {
 		resp, err := one(opt)
-		if err != nil {
-			return fmt.Errorf("github: %s: %w", what, explain(err))
-		}
-		if resp.NextPage == 0 {
-			return nil
+		if err != nil || resp.NextPage == 0 {
+			return err
 		}
 		opt.Page = resp.NextPage
 	}
-	return fmt.Errorf("github: %s: more than %d pages", what, maxPages)
+	return fmt.Errorf("more than %d pages", maxPages)
+}
+
+// pages is each; what names the listing in errors.
+func (f *Forge) pages(what string, one func(gh.ListOptions) (*gh.Response, error)) error {
+	if err := f.each(one); err != nil {
+		return fmt.Errorf("github: %s: %w", what, explain(err))
+	}
+	return nil
 }
 
 // OpenPulls lists the open pull requests by number.
 func (f *Forge) OpenPulls(ctx context.Context) ([]reconciler.PullRequest, error) {
 	var out []reconciler.PullRequest
-	err := pages("list open pull requests", func(o gh.ListOptions) (*gh.Response, error) {
+	err := f.pages("list open pull requests", func(o gh.ListOptions) (*gh.Response, error) {
 		// By creation, oldest first: what comes meanwhile comes at the end.
 		prs, resp, err := f.client.PullRequests.List(op(ctx, "list_pulls"), f.o.Owner, f.o.Repo,
 			&gh.PullRequestListOptions{State: "open", Sort: "created", Direction: "asc", ListOptions: o})
@@ -205,7 +216,7 @@ func (f *Forge) Pull(ctx context.Context, number int) (reconciler.PullRequest, e
 // PullsOf lists the merged pull requests a commit of main belongs to, by number.
 func (f *Forge) PullsOf(ctx context.Context, commit string) ([]reconciler.PullRequest, error) {
 	var out []reconciler.PullRequest
-	err := pages("list pull requests of commit "+commit, func(o gh.ListOptions) (*gh.Response, error) {
+	err := f.pages("list pull requests of commit "+commit, func(o gh.ListOptions) (*gh.Response, error) {
 		prs, resp, err := f.client.PullRequests.ListPullRequestsWithCommit(op(ctx, "list_commit_pulls"), f.o.Owner, f.o.Repo, commit, &o)
 		for _, pr := range prs {
 			if p := pull(pr); p.Merged {
@@ -232,6 +243,8 @@ func pull(pr *gh.PullRequest) reconciler.PullRequest {
 		Open:       pr.GetState() == "open",
 		Merged:     pr.MergedAt != nil, // lists do not say "merged"
 		Updated:    pr.GetUpdatedAt().UTC(),
+		// A repository that is gone was another one.
+		Fork: pr.GetHead().GetRepo().GetID() != pr.GetBase().GetRepo().GetID(),
 	}
 	if p.Merged { // before, GitHub names its own test merge there
 		p.MergeCommit = pr.GetMergeCommitSHA()
@@ -246,8 +259,14 @@ func pull(pr *gh.PullRequest) reconciler.PullRequest {
 // may also be late and learn of p.Head a moment later; so it is looked at again
 // and not believed.
 func (f *Forge) Propose(ctx context.Context, pr reconciler.PullRequest, p plan.Proposal) error {
-	defer f.busy.lock(pr.Number)()
-	errVerdict := f.verdict(ctx, p)
+	title, summary, conclusion := f.o.Render.Check(p)
+	content, err := json.Marshal([]any{p.Head, p.Base, p.Digest, title, summary, conclusion, p.Diagnostics})
+	if err != nil {
+		return err
+	}
+	errVerdict := f.Report(ctx, p.Head, plan.Check{
+		Name: f.o.CheckName, Key: fmt.Sprintf("%x", sha256.Sum256(content)), Conclusion: plan.Conclusion(conclusion), Title: title, Summary: summary, Notes: p.Diagnostics,
+	})
 	var limit *LimitError
 	if ctx.Err() != nil || errors.As(errVerdict, &limit) {
 		return errVerdict // what would follow meets the same
@@ -262,27 +281,14 @@ func (f *Forge) Propose(ctx context.Context, pr reconciler.PullRequest, p plan.P
 		return errors.Join(errVerdict, moved)
 	}
 	body := f.o.Render.Markdown(p)
-	return errors.Join(errVerdict, f.comment(ctx, pr.Number, func(sections) sections { return sections{proposal: body} }))
+	return errors.Join(errVerdict, f.Comment(ctx, pr.Number, reconciler.Comment{Rollout: new(string), Plan: &body}))
 }
 
 // Follow puts on top of the comment what became of a merged pull request, and
 // leaves its plan as it was.
 func (f *Forge) Follow(ctx context.Context, pr reconciler.PullRequest, r plan.Rollout) error {
-	defer f.busy.lock(pr.Number)()
 	body := f.o.Render.Rollout(r)
-	return f.comment(ctx, pr.Number, func(old sections) sections {
-		old.rollout = body
-		return old
-	})
-}
-
-// Rerequest notes that somebody asked at GitHub to run the checks of commit
-// again. The next Propose of it makes a new run although nothing changed. It is
-// forgotten on a restart; people ask again.
-func (f *Forge) Rerequest(commit string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.rerun[commit] = 0
+	return f.Comment(ctx, pr.Number, reconciler.Comment{Rollout: &body})
 }
 
 // me is who we are at the forge.
@@ -326,10 +332,10 @@ func (f *Forge) converge(ctx context.Context, step func() error) error {
 	return err
 }
 
-// keyedLock is one lock for each number, gone when nobody holds it.
+// keyedLock is one lock for each name, gone when nobody holds it.
 type keyedLock struct {
 	mu   sync.Mutex
-	held map[int]*heldLock
+	held map[string]*heldLock
 }
 
 type heldLock struct {
@@ -338,10 +344,10 @@ type heldLock struct {
 }
 
 // lock locks n and returns what unlocks it.
-func (k *keyedLock) lock(n int) (unlock func()) {
+func (k *keyedLock) lock(n string) (unlock func()) {
 	k.mu.Lock()
 	if k.held == nil {
-		k.held = map[int]*heldLock{}
+		k.held = map[string]*heldLock{}
 	}
 	l := k.held[n]
 	if l == nil {

@@ -17,7 +17,7 @@ import (
 // are none. The author, machines and accounts that are gone approve nothing.
 func (f *Forge) Approvers(ctx context.Context, pr reconciler.PullRequest) ([]string, error) {
 	latest := map[int64]*gh.PullRequestReview{} // by the person's number: logins may change hands
-	err := pages(fmt.Sprintf("list the reviews of pull request %d", pr.Number), func(o gh.ListOptions) (*gh.Response, error) {
+	err := f.pages(fmt.Sprintf("list the reviews of pull request %d", pr.Number), func(o gh.ListOptions) (*gh.Response, error) {
 		reviews, resp, err := f.client.PullRequests.ListReviews(op(ctx, "list_reviews"), f.o.Owner, f.o.Repo, pr.Number, &o)
 		for _, r := range reviews {
 			switch r.GetState() {

@@ -21,7 +21,7 @@ import (
 const (
 	readAttempts = 4                // of a request that changes nothing
 	limitWaits   = 3                // limits one request sits out
-	maxAnswer    = 16 << 20         // bytes
+	maxReply     = 16 << 20         // bytes
 	cacheBudget  = 8 << 20          // bytes of answers kept for conditional reads
 	holdOff      = time.Minute      // where GitHub limits and does not say how long
 	maxHold      = 70 * time.Minute // no header may stop us longer; the primary window is an hour
@@ -180,12 +180,12 @@ func (t *transport) once(req *http.Request, body []byte) (*http.Response, error)
 	}
 	defer resp.Body.Close()
 	t.requests.WithLabelValues(name, strconv.Itoa(resp.StatusCode)).Inc()
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxReply+1))
 	if err != nil {
 		return nil, fmt.Errorf("answer was cut off: %w", err)
 	}
-	if len(data) > maxAnswer {
-		return nil, fmt.Errorf("answer is larger than %d MiB", maxAnswer>>20)
+	if len(data) > maxReply {
+		return nil, fmt.Errorf("answer is larger than %d MiB", maxReply>>20)
 	}
 	if resp.StatusCode >= 300 && token != "" {
 		// Some servers, and proxies before them, say back what they were sent, and
