@@ -37,10 +37,11 @@ var law = map[string][]string{
 	"berth/reconciler/plan":            {"berth/schema", "berth/schema/authority"},
 	"berth/reconciler/report":          {"berth/schema", "berth/schema/authority", "berth/schema/policy", "berth/reconciler/plan"},
 	"berth/reconciler/decide":          {"berth/schema", "berth/schema/load", "berth/schema/policy", "berth/schema/authority", "berth/schema/signature", "berth/reconciler/plan"},
+	"berth/reconciler/command":         {"berth/schema"},
 	"berth/reconciler/patch":           {"berth/schema"},
 	"berth/runtimes":                   {"berth/schema", "berth/reconciler/plan"},
 	"berth/reconciler/apply":           {"berth/schema", "berth/reconciler/plan", "berth/runtimes"},
-	"berth/reconciler":                 {"berth/schema", "berth/schema/load", "berth/schema/policy", "berth/schema/authority", "berth/schema/audit", "berth/schema/event", "berth/schema/signature", "berth/reconciler/plan", "berth/reconciler/decide", "berth/reconciler/apply", "berth/runtimes"},
+	"berth/reconciler":                 {"berth/schema", "berth/schema/load", "berth/schema/policy", "berth/schema/authority", "berth/schema/audit", "berth/schema/event", "berth/schema/signature", "berth/reconciler/plan", "berth/reconciler/command", "berth/reconciler/decide", "berth/reconciler/apply", "berth/runtimes"},
 	"berth/reconciler/gitrepo":         {"berth/schema", "berth/schema/audit", "berth/schema/signature", "berth/reconciler/plan", "berth/reconciler"},
 	"berth/reconciler/gitrepo/gittest": {},
 	"berth/runtimes/artifact":          {"berth/schema", "berth/runtimes"},
@@ -63,7 +64,7 @@ var law = map[string][]string{
 }
 
 // pure packages may import nothing that reaches out of the process.
-var pure = []string{"berth/schema", "berth/schema/policy", "berth/schema/authority", "berth/schema/audit", "berth/schema/event", "berth/schema/signature", "berth/reconciler/plan", "berth/reconciler/report"}
+var pure = []string{"berth/schema", "berth/schema/policy", "berth/schema/authority", "berth/schema/audit", "berth/schema/event", "berth/schema/signature", "berth/reconciler/plan", "berth/reconciler/command", "berth/reconciler/report"}
 
 var impure = []string{"net", "net/http", "os/exec", "os", "context", "math/rand", "math/rand/v2", "crypto/rand", "log/slog"}
 
