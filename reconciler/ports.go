@@ -56,6 +56,10 @@ type Repo interface {
 	// FetchPull brings in the head of a pull request and returns its commit;
 	// ErrNotFound if there is none, ErrRefused if it is too large.
 	FetchPull(ctx context.Context, number int) (string, error)
+	// FetchRef is FetchPull for what stands at any other ref.
+	FetchRef(ctx context.Context, ref string) (string, error)
+	// Refs says where the remote's refs stand whose names begin with prefix.
+	Refs(ctx context.Context, prefix string) (map[string]string, error)
 	// Snapshot is the tree of a commit (or of a tree id, as Merge returns).
 	Snapshot(ctx context.Context, commit string) (schema.Snapshot, error)
 	// Diff lists the paths that differ between two commits or trees, sorted.
@@ -66,6 +70,9 @@ type Repo interface {
 	Merge(ctx context.Context, base, head string) (tree string, conflicts []string, err error)
 	// MergeBase is the best common ancestor.
 	MergeBase(ctx context.Context, a, b string) (string, error)
+	// Patch is the unified diff of the estate's files from where head left base to
+	// head, without those that base changed since as well; bounded.
+	Patch(ctx context.Context, base, head string) (string, error)
 	// Log lists the commits reachable from to and not from from, newest first,
 	// first parents only, at most max.
 	Log(ctx context.Context, from, to string, max int) ([]Commit, error)
@@ -154,7 +161,8 @@ type StatusTree struct {
 	Revision Revision
 	Units    plan.Memory
 	Things   map[schema.Key]*plan.ThingStatus
-	Warnings []string // files there that were passed over, and why; sorted
+	Reviews  map[int]*plan.Review // by pull request
+	Warnings []string             // files there that were passed over, and why; sorted
 }
 
 // StatusBatch is what one status commit changes.
@@ -162,7 +170,9 @@ type StatusBatch struct {
 	Revision       Revision // as it shall stand; Sequence counts Events in
 	Units          []plan.Status
 	Things         []plan.ThingStatus
-	Gone           []schema.Key   // status files to remove, of units and things
+	Gone           []schema.Key // status files to remove, of units and things
+	Reviews        []plan.Review
+	ReviewsGone    []int          // pull requests whose review is to go
 	Events         []plan.Event   // one new segment, in order; none: no segment
 	Audit          []audit.Record // one new segment, chained; none: no segment
 	CorrelationIDs []string       // trailers

@@ -348,7 +348,7 @@ func (s *source) close() error {
 // bringTenant fetches a tenant's branch into the mirror, unless it is there or was
 // refused a while ago.
 func (r *Repo) bringTenant(ctx context.Context, d *download, have, want plumbing.Hash) error {
-	const branch = 0 // no pull request has this number
+	branch := "refs/heads/" + r.options.Branch
 	if r.mirror.has(want) {
 		return nil
 	}

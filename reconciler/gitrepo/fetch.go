@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/go-git/go-git/v5/plumbing"
@@ -367,6 +368,39 @@ func (r *Repo) FetchPull(ctx context.Context, number int) (string, error) {
 	if number <= 0 {
 		return "", fmt.Errorf("pull request %d: %w", number, reconciler.ErrNotFound)
 	}
+	head, err := r.FetchRef(ctx, fmt.Sprintf("refs/pull/%d/head", number))
+	if err != nil {
+		return "", fmt.Errorf("pull request %d: %w", number, err)
+	}
+	return head, nil
+}
+
+// Refs says where the remote's refs stand whose names begin with prefix.
+func (r *Repo) Refs(ctx context.Context, prefix string) (map[string]string, error) {
+	release, err := r.acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	ctx, cancel := context.WithTimeout(ctx, r.options.Timeout)
+	defer cancel()
+	d, err := r.main.advertise(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer d.close() //nolint:errcheck // nothing was asked of it but the refs
+	out := map[string]string{}
+	for name, h := range d.refs {
+		if strings.HasPrefix(name, prefix) {
+			out[name] = h.String()
+		}
+	}
+	return out, nil
+}
+
+// FetchRef is FetchPull for what stands at any ref, such as that of a group in a
+// merge queue.
+func (r *Repo) FetchRef(ctx context.Context, ref string) (string, error) {
 	release, err := r.acquire(ctx)
 	if err != nil {
 		return "", err
@@ -380,22 +414,22 @@ func (r *Repo) FetchPull(ctx context.Context, number int) (string, error) {
 		return "", err
 	}
 	defer d.close() //nolint:errcheck // read to its end
-	head := d.refs[fmt.Sprintf("refs/pull/%d/head", number)]
+	head := d.refs[ref]
 	if head.IsZero() {
-		return "", fmt.Errorf("pull request %d at %s: %w", number, r.main.url, reconciler.ErrNotFound)
+		return "", fmt.Errorf("%s has no %s: %w", r.main.url, ref, reconciler.ErrNotFound)
 	}
-	if err := r.bringPull(ctx, d, number, head); err != nil {
-		return "", fmt.Errorf("pull request %d: %w", number, err)
+	if err := r.bringApart(ctx, d, ref, head); err != nil {
+		return "", err
 	}
 	return head.String(), nil
 }
 
-// bringPull fetches a head into the scratch store, unless it is there.
-func (r *Repo) bringPull(ctx context.Context, d *download, number int, head plumbing.Hash) error {
+// bringApart fetches a head into the scratch store, unless it is there.
+func (r *Repo) bringApart(ctx context.Context, d *download, ref string, head plumbing.Hash) error {
 	if r.mirror.has(head) || r.scratch.has(head) {
 		return nil
 	}
-	if err := r.refused(number, head); err != nil {
+	if err := r.refused(ref, head); err != nil {
 		return err
 	}
 	o := order{into: r.scratch, wants: []plumbing.Hash{head}, limit: r.options.MaxPull}
@@ -410,12 +444,12 @@ func (r *Repo) bringPull(ctx context.Context, d *download, number int, head plum
 	switch {
 	case errors.Is(err, errTooLarge):
 		err = fmt.Errorf("its commits bring more than %s, the limit for a pull request; take the large files out of them: %w", inMiB(r.options.MaxPull), reconciler.ErrRefused)
-		r.refuse(number, head, scratchAge, err)
+		r.refuse(ref, head, scratchAge, err)
 	case errors.Is(err, errStore) && errors.Is(ctx.Err(), context.DeadlineExceeded):
 		err = fmt.Errorf("its commits unfold to more than can be looked at in %s: %w: %w", r.options.Timeout, reconciler.ErrRefused, err)
-		r.refuse(number, head, scratchAge, err)
+		r.refuse(ref, head, scratchAge, err)
 	case errors.Is(err, errStore): // by its fault, or for want of space
-		r.refuse(number, head, storeAgain, err)
+		r.refuse(ref, head, storeAgain, err)
 	}
 	if err != nil {
 		return err

@@ -143,8 +143,15 @@ func (r *Repo) current(h plumbing.Hash) bool {
 // so neither configuration nor attributes of an estate, or of the repository
 // looked at, take part. It returns the exit status where git ran to its end.
 func (r *Repo) git(ctx context.Context, args ...string) (stdout string, code int, err error) {
+	var out bytes.Buffer
+	code, err = r.gitTo(ctx, &out, args...)
+	return out.String(), code, err
+}
+
+// gitTo is git with its output going to out.
+func (r *Repo) gitTo(ctx context.Context, out io.Writer, args ...string) (code int, err error) {
 	if err := r.gitOnce(); err != nil {
-		return "", 0, err
+		return 0, err
 	}
 	r.swap.RLock()
 	defer r.swap.RUnlock()
@@ -152,7 +159,9 @@ func (r *Repo) git(ctx context.Context, args ...string) (stdout string, code int
 	if shallow := filepath.Join(r.mirror.dir, "shallow"); fileExists(shallow) {
 		env = append(env, "GIT_SHALLOW_FILE="+shallow)
 	}
-	return runGit(ctx, env, args...)
+	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
+	defer cancel()
+	return execGitTo(ctx, nil, out, env, args...)
 }
 
 // allocLimit bounds the memory that git takes at once, in bytes: a few bytes of a
@@ -205,6 +214,16 @@ func runGit(ctx context.Context, env []string, args ...string) (stdout string, c
 
 // execGit runs git with nothing of the user's environment but PATH.
 func execGit(ctx context.Context, stdin io.Reader, env []string, args ...string) (stdout string, code int, err error) {
+	var out bytes.Buffer
+	code, err = execGitTo(ctx, stdin, &out, env, args...)
+	if err != nil {
+		return "", 0, err
+	}
+	return out.String(), code, nil
+}
+
+// execGitTo is execGit with its output going to out.
+func execGitTo(ctx context.Context, stdin io.Reader, out io.Writer, env []string, args ...string) (code int, err error) {
 	cmd := exec.CommandContext(ctx, "git", args...)
 	cmd.Env = append(env, "PATH="+os.Getenv("PATH"), "HOME=/nonexistent", "LC_ALL=C",
 		"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_ATTR_NOSYSTEM=1",
@@ -212,22 +231,22 @@ func execGit(ctx context.Context, stdin io.Reader, env []string, args ...string)
 		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*")
 	cmd.Dir = "/"
 	cmd.WaitDelay = time.Second
-	var out, problem bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &out, &problem
+	var problem bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, out, &problem
 	err = cmd.Run()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.ExitCode() == 1 {
-		return out.String(), 1, nil
+		return 1, nil
 	}
 	if err != nil {
-		return "", 0, fmt.Errorf("git %s: %w: %s", command(args), errors.Join(err, ctx.Err()), oneLine(problem.String(), 500))
+		return 0, fmt.Errorf("git %s: %w: %s", command(args), errors.Join(err, ctx.Err()), oneLine(problem.String(), 500))
 	}
-	return out.String(), 0, nil
+	return 0, nil
 }
 
 // command is the name of the git program that args run.
 func command(args []string) string {
-	for len(args) > 2 && args[0] == "-c" {
+	for len(args) > 2 && strings.HasPrefix(args[0], "-") {
 		args = args[2:]
 	}
 	return args[0]

@@ -82,7 +82,7 @@ type Repo struct {
 	older   *store // the scratch store before, to be read only; nil: none
 
 	use      scratchUse
-	refusals map[int]refusal // by pull request; under remoteBusy
+	refusals map[string]refusal // by ref; under remoteBusy
 
 	broken   atomic.Bool   // something in the mirror could not be read: fetch anew
 	verified plumbing.Hash // in-force tip known to hold only blobs of main; under remoteBusy
@@ -116,7 +116,7 @@ func Open(_ context.Context, o Options) (*Repo, error) {
 	if err := plumbing.NewBranchReferenceName(o.Branch).Validate(); err != nil || o.Branch == "berth" || strings.HasPrefix(o.Branch, "berth/") {
 		return nil, fmt.Errorf("branch %q cannot hold an estate; berth/* is Berth's own", o.Branch)
 	}
-	r := &Repo{options: o, who: identity(o), composer: o.composer, remoteBusy: make(chan struct{}, 1), refusals: map[int]refusal{}}
+	r := &Repo{options: o, who: identity(o), composer: o.composer, remoteBusy: make(chan struct{}, 1), refusals: map[string]refusal{}}
 	var err error
 	if r.main, err = newRemote(o.URL, o.Auth, o); err != nil {
 		return nil, err

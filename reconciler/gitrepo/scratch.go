@@ -104,24 +104,24 @@ func (r *Repo) swapScratch(gone string) error {
 }
 
 // refused says why a head is not fetched.
-func (r *Repo) refused(pull int, head plumbing.Hash) error {
-	was, ok := r.refusals[pull]
+func (r *Repo) refused(ref string, head plumbing.Hash) error {
+	was, ok := r.refusals[ref]
 	if !ok || was.head != head || !r.options.Now().Before(was.until) {
-		delete(r.refusals, pull)
+		delete(r.refusals, ref)
 		return nil
 	}
 	return was.err
 }
 
 // refuse remembers it, so that what is too large is not fetched for each look.
-func (r *Repo) refuse(pull int, head plumbing.Hash, long time.Duration, err error) {
+func (r *Repo) refuse(ref string, head plumbing.Hash, long time.Duration, err error) {
 	now := r.options.Now()
 	for n, was := range r.refusals {
 		if !now.Before(was.until) {
 			delete(r.refusals, n)
 		}
 	}
-	r.refusals[pull] = refusal{head, now.Add(long), err}
+	r.refusals[ref] = refusal{head, now.Add(long), err}
 }
 
 // inMiB is a number of bytes as people read it.

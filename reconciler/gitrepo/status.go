@@ -37,7 +37,7 @@ func (r *Repo) ReadStatus(ctx context.Context, commit string) (reconciler.Status
 	if err != nil {
 		return reconciler.StatusTree{}, fmt.Errorf("read status %s: %w", commit, err)
 	}
-	out := reconciler.StatusTree{Revision: x.revision, Units: x.units, Things: maps.Clone(x.things)}
+	out := reconciler.StatusTree{Revision: x.revision, Units: x.units, Things: maps.Clone(x.things), Reviews: maps.Clone(x.reviews)}
 	for _, path := range slices.Sorted(maps.Keys(x.warnings)) {
 		out.Warnings = append(out.Warnings, path+": "+x.warnings[path])
 	}
@@ -50,6 +50,7 @@ type statusIndex struct {
 	revision reconciler.Revision
 	units    plan.Memory
 	things   map[schema.Key]*plan.ThingStatus
+	reviews  map[int]*plan.Review
 	warnings map[string]string // path → why it was passed over
 }
 
@@ -59,6 +60,8 @@ type statusFile struct {
 	key     schema.Key        // zero for a file that has no place here
 	status  *plan.Status      // of a unit
 	thing   *plan.ThingStatus // of anything else
+	pull    int               // whose review it is; 0: none's
+	review  *plan.Review
 	warning string
 }
 
@@ -66,7 +69,7 @@ type statusFile struct {
 // holds statusMu.
 func (r *Repo) statusAt(ctx context.Context, root plumbing.Hash) (*statusIndex, error) {
 	if r.index == nil {
-		r.index = &statusIndex{things: map[schema.Key]*plan.ThingStatus{}, warnings: map[string]string{}}
+		r.index = &statusIndex{things: map[schema.Key]*plan.ThingStatus{}, reviews: map[int]*plan.Review{}, warnings: map[string]string{}}
 	}
 	x := r.index
 	if x.root == root {
@@ -95,16 +98,23 @@ func (x *statusIndex) set(files []statusFile) {
 	var units []*plan.Status
 	for _, f := range files {
 		delete(x.warnings, f.path)
+		if f.warning != "" {
+			x.warnings[f.path] = f.warning
+		}
+		if f.pull != 0 {
+			delete(x.reviews, f.pull)
+			if f.review != nil {
+				x.reviews[f.pull] = f.review
+			}
+			continue
+		}
 		delete(x.things, f.key)
 		if f.status != nil && f.warning == "" {
 			units = append(units, f.status)
 			continue
 		}
 		x.units = x.units.Without(f.key)
-		switch {
-		case f.warning != "":
-			x.warnings[f.path] = f.warning
-		case f.thing != nil:
+		if f.thing != nil {
 			x.things[f.key] = f.thing
 		}
 	}
@@ -132,7 +142,7 @@ func (r *Repo) readRevision(root plumbing.Hash) (out reconciler.Revision, warnin
 // changedStatus reads the status files that differ between two trees.
 func (r *Repo) changedStatus(ctx context.Context, from, to plumbing.Hash) ([]statusFile, error) {
 	d := differ{repo: r, budget: map[string]int{}}
-	for _, dir := range statusDirs() {
+	for _, dir := range append(statusDirs(), reviewsDir) {
 		var sides [2]plumbing.Hash
 		for i, root := range []plumbing.Hash{from, to} {
 			if root.IsZero() {
@@ -152,6 +162,14 @@ func (r *Repo) changedStatus(ctx context.Context, from, to plumbing.Hash) ([]sta
 	}
 	out := make([]statusFile, 0, len(d.out))
 	for _, c := range d.out {
+		if strings.HasPrefix(c.path, reviewsDir+"/") {
+			f, err := r.readReview(c.path, c.to)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", c.path, err)
+			}
+			out = append(out, f)
+			continue
+		}
 		f := statusFile{path: c.path}
 		key, ok := statusKey(c.path)
 		switch {
@@ -266,6 +284,10 @@ func (r *Repo) writeStatus(ctx context.Context, old string, b reconciler.StatusB
 	if err := w.put(readmeFile, readme(b.Revision, x, files)); err != nil {
 		return "", err
 	}
+	reviews, err := w.reviews(b)
+	if err != nil {
+		return "", err
+	}
 	tree, err := r.applyOverlay(root, &w.over, &w.set)
 	if err != nil {
 		return "", err
@@ -284,7 +306,7 @@ func (r *Repo) writeStatus(ctx context.Context, old string, b reconciler.StatusB
 	}
 	x.root, x.revision = tree, b.Revision
 	delete(x.warnings, revisionFile)
-	x.set(files)
+	x.set(append(files, reviews...))
 	return tip.String(), nil
 }
 
@@ -380,6 +402,10 @@ func statusSubject(b reconciler.StatusBatch) string {
 		return oneLine(fmt.Sprintf("%s: gone", b.Gone[0]), maxLine)
 	case n == 0 && b.Revision.Frozen != "":
 		return "Frozen"
+	case n == 0 && len(b.Reviews) == 1:
+		return fmt.Sprintf("Review of pull request %d", b.Reviews[0].Pull)
+	case n == 0 && len(b.Reviews) > 1:
+		return fmt.Sprintf("Reviews of %d pull requests", len(b.Reviews))
 	case n == 0:
 		return "Revision " + oneLine(b.Revision.Commit, 12)
 	case n == len(b.Units):

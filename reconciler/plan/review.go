@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"slices"
+
 	"berth/schema"
 )
 
@@ -43,15 +45,25 @@ type Review struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"` // PullReview
 	Pull       int    `json:"pull"`
-	Head       string `json:"head"` // commit that was planned
-	Base       string `json:"base"` // commit of main it was merged into for it
-	Digest     string `json:"digest"`
-	// Key is over everything shown but Base: while it is the same nothing is
-	// written, and what is shown goes on naming the Base it was made with.
-	Key   string         `json:"key"`
-	Units []ReviewedUnit `json:"units,omitempty"` // sorted by key
+	Shown
+	// Next is what it would do by now, which is kept before it is shown and takes
+	// Shown's place once it is; nil: nothing else.
+	Next *Shown `json:"next,omitempty"`
 	// Commit is main's that brought it, once it is merged and decided.
 	Commit string `json:"commit,omitempty"`
+}
+
+// Shown is one result as it is shown on a pull request. The zero one was never.
+type Shown struct {
+	Head   string `json:"head,omitempty"`   // commit that was planned
+	Base   string `json:"base,omitempty"`   // commit of main it was merged into for it
+	Digest string `json:"digest,omitempty"` // of the Proposal; "": it could not be planned
+	// Key is over everything shown but Base: while it is the same nothing is
+	// written, and what is shown goes on naming the Base it was made with.
+	Key   string         `json:"key,omitempty"`
+	Units []ReviewedUnit `json:"units,omitempty"` // sorted by key
+	// More are those that Units has no place for, each by MoreUnit of it.
+	More []string `json:"more,omitempty"`
 }
 
 // ReviewedUnit is the plan of one unit as it was shown: enough to recognise it,
@@ -61,6 +73,54 @@ type ReviewedUnit struct {
 	Digest string     `json:"digest"`
 	Steps  []string   `json:"steps,omitempty"` // what it does, a line each, in order
 	Facts  []string   `json:"facts,omitempty"` // what it rests on, a line each: members, nodes, states
+}
+
+// KindReview is the kind of a Review's document.
+const KindReview = "PullReview"
+
+// MaxReviewedUnits is how many units a Shown keeps in words, and MaxMoreUnits how
+// many more it can recognise. What is beyond was not reviewed.
+const (
+	MaxReviewedUnits = 2000
+	MaxMoreUnits     = 10_000
+	maxReviewedBytes = 400 << 10 // of steps and facts, of all units together
+)
+
+// Keep puts units into s, within its bounds: of those whose words there is no
+// place for, the digest is kept, or the digest of that.
+func (s *Shown) Keep(units []ReviewedUnit) {
+	s.Units, s.More = nil, nil
+	bytes := 0
+	for i, u := range units {
+		if i >= MaxReviewedUnits {
+			if i < MaxReviewedUnits+MaxMoreUnits {
+				s.More = append(s.More, MoreUnit(u.Key, u.Digest))
+			}
+			continue
+		}
+		for _, line := range slices.Concat(u.Steps, u.Facts) {
+			bytes += len(line) + 8
+		}
+		if bytes > maxReviewedBytes {
+			u.Steps, u.Facts = nil, nil
+		}
+		s.Units = append(s.Units, u)
+	}
+}
+
+// MoreUnit stands for a unit and the digest of its plan.
+func MoreUnit(key schema.Key, of string) string {
+	return digest([]string{key.String(), of})[:32]
+}
+
+// Unit is what was shown of a unit; nil if it is not told in words. same says
+// whether it was shown with that digest.
+func (s *Shown) Unit(key schema.Key, of string) (u *ReviewedUnit, same bool) {
+	i, ok := slices.BinarySearchFunc(s.Units, key, func(u ReviewedUnit, k schema.Key) int { return u.Key.Compare(k) })
+	if ok {
+		return &s.Units[i], s.Units[i].Digest == of
+	}
+	return nil, slices.Contains(s.More, MoreUnit(key, of))
 }
 
 // CodeStale blocks a unit whose plan is not the one that was reviewed: nothing is

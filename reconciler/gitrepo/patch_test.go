@@ -1,0 +1,79 @@
+package gitrepo_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler"
+	"berth/reconciler/gitrepo/gittest"
+)
+
+// A patch is what a pull request shows, of the files that are the estate's and
+// that main left alone.
+func TestPatch(t *testing.T) {
+	t.Parallel()
+	s := gittest.New(t, estate())
+	long := strings.Repeat("line\n", 20)
+	from := s.MustCommit(t, "main", gittest.Commit{Message: "M", Files: map[string]string{
+		"platform/both.yaml": long, "platform/ours.yaml": long, "platform/moves.yaml": long + "end\n", "README.md": "x\n",
+	}})
+	head := s.MustCommit(t, "topic", gittest.Commit{Message: "T", Parent: from, Remove: []string{"platform/moves.yaml"}, Files: map[string]string{
+		"platform/both.yaml": "ours\n" + long, "platform/ours.yaml": long + "more\n", "platform/moved.yaml": long + "END\n",
+		"README.md": "y\n", "tenants/physics/new file\n.yaml": "a\nb\n", "tenants/physics/huge.yaml": strings.Repeat("0123456789\n", 200_000), ".gitattributes": "* -diff\n",
+		"tenants/physics/:(exclude)x": "c\n",
+	}})
+	base := s.MustCommit(t, "main", gittest.Commit{Message: "Meanwhile", Files: map[string]string{"platform/both.yaml": long + "theirs\n", "platform/theirs.yaml": "x\n"}})
+	require.NoError(t, s.SetPull(1, head))
+	r := open(t, s)
+	fetch(t, r)
+	_, err := r.FetchPull(t.Context(), 1)
+	require.NoError(t, err)
+	text, err := r.Patch(t.Context(), base, head)
+	require.NoError(t, err)
+	for _, want := range []string{
+		"+++ b/platform/ours.yaml\n@@ -18,3 +18,4 @@", "rename from platform/moves.yaml", "rename to platform/moved.yaml", "+END\n",
+		`+++ "b/tenants/physics/new file\n.yaml"`, "+++ b/tenants/physics/:(exclude)x\n", "Binary files /dev/null and b/tenants/physics/huge.yaml differ",
+	} {
+		require.Contains(t, text, want)
+	}
+	for _, not := range []string{"both.yaml", "theirs.yaml", "README", "gitattributes", "0123456789"} {
+		require.NotContains(t, text, not)
+	}
+	same, err := r.Patch(t.Context(), base, base)
+	require.NoError(t, err)
+	require.Empty(t, same)
+	empty, err := s.Git("-c", "user.name=x", "-c", "user.email=x", "commit-tree", "-m", "alone", from+"^{tree}")
+	require.NoError(t, err)
+	require.NoError(t, s.SetPull(2, empty))
+	_, err = r.FetchPull(t.Context(), 2)
+	require.NoError(t, err)
+	none, err := r.Patch(t.Context(), base, empty)
+	require.NoError(t, err)
+	require.Empty(t, none, "it shares no history with main")
+	_, err = r.Patch(t.Context(), base, strings.Repeat("1", 40))
+	require.ErrorIs(t, err, reconciler.ErrNotFound)
+}
+
+func TestRefs(t *testing.T) {
+	t.Parallel()
+	s := gittest.New(t, estate())
+	main := s.Tip("main")
+	group := s.MustCommit(t, "topic", gittest.Commit{Message: "G", Parent: main, Files: map[string]string{"platform/x.yaml": "x\n"}})
+	const prefix = "refs/heads/gh-readonly-queue/main/"
+	require.NoError(t, s.SetRef(prefix+"pr-1-"+main, group))
+	r := open(t, s)
+	fetch(t, r)
+	refs, err := r.Refs(t.Context(), prefix)
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{prefix + "pr-1-" + main: group}, refs)
+	got, err := r.FetchRef(t.Context(), prefix+"pr-1-"+main)
+	require.NoError(t, err)
+	require.Equal(t, group, got)
+	_, conflicts, err := r.Merge(t.Context(), main, group)
+	require.NoError(t, err)
+	require.Empty(t, conflicts)
+	_, err = r.FetchRef(t.Context(), prefix+"pr-2")
+	require.ErrorIs(t, err, reconciler.ErrNotFound)
+}

@@ -1,0 +1,100 @@
+package gitrepo
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"berth/reconciler"
+	"berth/reconciler/plan"
+	"berth/schema"
+)
+
+const (
+	// reviewsDir is where berth/status keeps what pull requests were shown to do.
+	reviewsDir = "pulls"
+	// maxReview bounds one review that is read back: as many units as it may hold,
+	// twice.
+	maxReview = 4 << 20
+)
+
+// reviewPath is where the review of a pull request stands.
+func reviewPath(pull int) string { return fmt.Sprintf("%s/%d.yaml", reviewsDir, pull) }
+
+// reviewOf is the pull request whose review stands at path; 0: no place for one.
+func reviewOf(path string) int {
+	n, err := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(path, reviewsDir+"/"), ".yaml"))
+	if err != nil || n <= 0 || reviewPath(n) != path {
+		return 0
+	}
+	return n
+}
+
+// readReview reads what stands at path; the zero entry is nothing.
+func (r *Repo) readReview(path string, e entry) (statusFile, error) {
+	f := statusFile{path: path, pull: reviewOf(path)}
+	switch {
+	case e.id.IsZero():
+		return f, nil
+	case f.pull == 0:
+		f.warning = "no place for a review"
+		return f, nil
+	}
+	data, warning, err := r.blob(e, maxReview)
+	if err != nil || warning != "" {
+		f.warning = warning
+		return f, err
+	}
+	return decodeReview(path, f.pull, data), nil
+}
+
+// decodeReview reads a review, or says why it is none.
+func decodeReview(path string, pull int, data []byte) statusFile {
+	f := statusFile{path: path, pull: pull}
+	var v plan.Review
+	switch err := yaml.Unmarshal(data, &v); {
+	case err != nil:
+		f.warning = "not a review: " + oneLine(err.Error(), maxLine)
+	case v.APIVersion != schema.APIVersion || v.Kind != plan.KindReview:
+		f.warning = fmt.Sprintf("apiVersion and kind are not %s and %s", schema.APIVersion, plan.KindReview)
+	case v.Pull != pull:
+		f.warning = "its pull request is not that of its path"
+	case tooLong(&v.Shown) || v.Next != nil && tooLong(v.Next):
+		f.warning = fmt.Sprintf("it is of more than %d units", plan.MaxReviewedUnits)
+	default:
+		f.review = &v
+	}
+	return f
+}
+
+func tooLong(s *plan.Shown) bool {
+	return len(s.Units) > plan.MaxReviewedUnits || len(s.More) > plan.MaxMoreUnits
+}
+
+// reviews writes and removes reviews, and returns them as they will be read.
+func (w *statusWriter) reviews(b reconciler.StatusBatch) ([]statusFile, error) {
+	var files []statusFile
+	for _, v := range b.Reviews {
+		v.APIVersion, v.Kind = schema.APIVersion, plan.KindReview
+		path := reviewPath(v.Pull)
+		data, err := yaml.Marshal(v)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		f := decodeReview(path, v.Pull, data)
+		if f.review == nil || reviewOf(path) == 0 || len(data) > maxReview {
+			return nil, fmt.Errorf("%s: %d bytes that would not be read back: %s", path, len(data), f.warning)
+		}
+		files = append(files, f)
+		if err := w.put(path, data); err != nil {
+			return nil, err
+		}
+	}
+	for _, n := range b.ReviewsGone {
+		w.over.remove(reviewPath(n))
+		files = append(files, statusFile{path: reviewPath(n), pull: n})
+	}
+	return files, nil
+}
