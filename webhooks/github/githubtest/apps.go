@@ -19,6 +19,9 @@ type App struct {
 	Installation int64
 	Slug         string
 	Key          *rsa.PublicKey
+	// Permissions is what the owner granted it, such as "checks": "write"; its
+	// tokens may be narrower and never wider. nil: everything.
+	Permissions map[string]string
 }
 
 // issued is a token made for an App.
@@ -45,12 +48,16 @@ func (s *Server) createToken(c *call) (reply, *problem) {
 			return reply{}, unprocessable("the App is not installed on %q", r)
 		}
 	}
+	granted, beyond := app.widest(b.Permissions)
+	if beyond != "" {
+		return reply{}, unprocessable("The permissions requested are not granted to this installation: %s", beyond)
+	}
 	// Long and of no fixed length, as GitHub's are.
 	token := fmt.Sprintf("ghs_%d_%d%s", app.ID, s.id(), strings.Repeat("x", int(s.lastID%60)+100))
 	until := s.now().Add(time.Hour)
-	s.issued[token] = issued{Token{Login: app.Slug, App: true}, until}
+	s.issued[token] = issued{Token{Login: app.Slug, App: true, Permissions: granted}, until}
 	return reply{status: http.StatusCreated, body: obj{
-		"token": token, "expires_at": stamp(until), "permissions": b.Permissions, "repository_selection": "selected",
+		"token": token, "expires_at": stamp(until), "permissions": granted, "repository_selection": "selected",
 	}}, nil
 }
 

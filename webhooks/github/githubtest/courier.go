@@ -166,11 +166,18 @@ func (s *Server) Redeliver(id string) error {
 
 // event makes a delivery. The caller holds mu.
 func (s *Server) event(name, action string, body obj) Delivery {
-	body["repository"], body["sender"] = s.repoShape(), s.userShape(s.o.Owner)
+	body["repository"] = s.repoShape()
+	if body["sender"] == nil {
+		body["sender"] = s.userShape(s.o.Owner)
+	}
+	if s.o.App != nil {
+		body["installation"] = obj{"id": s.o.App.Installation, "node_id": nodeID("Installation", s.o.App.Installation)}
+	}
 	d := Delivery{ID: s.courier.id(), Event: name, Action: action, Body: encode(body)}
-	if err := s.desc.webhook(name, action, d.Body); err != nil {
+	if err := s.desc.webhook(name, action, d.Body); err != nil && !s.beyond {
 		s.violation("our webhook %s %s: %v", name, action, err)
 	}
+	s.beyond = false
 	return d
 }
 

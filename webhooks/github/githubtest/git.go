@@ -9,6 +9,7 @@ import (
 	"net/http/cgi"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strings"
 	"time"
@@ -131,12 +132,12 @@ func (g git) log(from, to string) ([]logged, error) {
 // maxPush is how large a push of unknown length may be, in bytes.
 const maxPush = 256 << 20
 
-// gitHandler serves Git over HTTP by Git's own http-backend. Whoever pushes may;
-// what comes in shows at the forge before the push is answered.
-func (s *Server) gitHandler() http.Handler {
-	dir, err := filepath.Abs(s.o.RepoDir)
+// gitHandler serves Git over HTTP by Git's own http-backend, to the owner only if
+// there is one. What comes in shows at the forge before the push is answered.
+func (s *Server) gitHandler(repoDir, owner string) http.Handler {
+	dir, err := filepath.Abs(repoDir)
 	if err != nil {
-		dir = s.o.RepoDir
+		dir = repoDir
 	}
 	backend := &cgi.Handler{
 		Path: "/bin/sh",
@@ -150,8 +151,16 @@ func (s *Server) gitHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, password, _ := r.BasicAuth()
 		s.mu.Lock()
-		_, bad := s.identify("git", password)
+		who, bad := s.identify("git", password)
 		s.mu.Unlock()
+		service := path.Base(r.URL.Path)
+		if q := r.URL.Query().Get("service"); q != "" {
+			service = q
+		}
+		if bad == nil && (!who.may(service) || owner != "" && who.as() != owner) {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
 		if bad != nil {
 			w.Header().Set("WWW-Authenticate", `Basic realm="GitHub"`)
 			w.WriteHeader(http.StatusUnauthorized)

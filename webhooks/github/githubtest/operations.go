@@ -5,22 +5,9 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 	"unicode/utf8"
 )
-
-// maxBody is how many characters GitHub takes for a comment.
-const maxBody = 65_536
-
-type comment struct {
-	id            int64
-	pull          int
-	login         string
-	app           bool
-	body          string
-	made, changed time.Time
-}
 
 type checkRun struct {
 	id                 int64
@@ -31,6 +18,7 @@ type checkRun struct {
 	title, summary     string
 	text               string
 	annotations        []Annotation
+	actions            []Action
 	app                string // slug
 	suite              int64
 }
@@ -84,6 +72,11 @@ func (s *Server) operations() map[string]func(*call) (reply, *problem) {
 		"GET " + repo + "/issues/comments/{comment_id}":    s.getComment,
 		"PATCH " + repo + "/issues/comments/{comment_id}":  s.updateComment,
 		"DELETE " + repo + "/issues/comments/{comment_id}": s.deleteComment,
+		"GET " + repo + "/issues/comments":                 s.listAllComments,
+
+		"GET " + repo + "/issues/comments/{comment_id}/reactions":                  s.listReactions,
+		"POST " + repo + "/issues/comments/{comment_id}/reactions":                 s.createReaction,
+		"DELETE " + repo + "/issues/comments/{comment_id}/reactions/{reaction_id}": s.deleteReaction,
 	}
 }
 
@@ -167,21 +160,6 @@ func (s *Server) listCommitPulls(c *call) (reply, *problem) {
 	return list(items)
 }
 
-func (s *Server) getPermission(c *call) (reply, *problem) {
-	login := c.path["username"]
-	permission, there := s.o.Permissions[login]
-	if !there {
-		permission = "none"
-	}
-	user := s.userShape(login)
-	user["role_name"] = permission
-	user["permissions"] = obj{
-		"admin": permission == "admin", "maintain": permission == "admin", "push": permission == "admin" || permission == "write",
-		"triage": there, "pull": there,
-	}
-	return ok(obj{"permission": permission, "role_name": permission, "user": user})
-}
-
 // checkBody is what creating and updating a check run have in common.
 type checkBody struct {
 	Name        string     `json:"name"`
@@ -198,6 +176,7 @@ type checkBody struct {
 		Text        string       `json:"text"`
 		Annotations []Annotation `json:"annotations"`
 	} `json:"output"`
+	Actions []Action `json:"actions"`
 }
 
 func (s *Server) createCheck(c *call) (reply, *problem) {
@@ -224,6 +203,7 @@ func (s *Server) createCheck(c *call) (reply, *problem) {
 		return reply{}, bad
 	}
 	s.checks = append(s.checks, run)
+	s.told(run, "created")
 	return reply{status: http.StatusCreated, body: s.checkShape(run)}, nil
 }
 
@@ -242,10 +222,25 @@ func (s *Server) updateCheck(c *call) (reply, *problem) {
 	if run.status == "completed" && (b.Status != "" && b.Status != "completed") {
 		return reply{}, unprocessable("a completed check run cannot be %s again", b.Status)
 	}
+	before := run.status
 	if bad := run.apply(b, s.now()); bad != nil {
 		return reply{}, bad
 	}
+	if before != run.status {
+		s.told(run, "")
+	}
 	return ok(s.checkShape(run))
+}
+
+// told tells of a check run that was created, completed or both, as GitHub tells
+// the App that wrote it too.
+func (s *Server) told(run *checkRun, created string) {
+	for _, action := range []string{created, run.status} {
+		if action == "created" || action == "completed" {
+			s.deliver([]Delivery{s.checkEvent(action, run, run.app+"[bot]", nil)})
+		}
+	}
+	s.runQueue()
 }
 
 // apply takes over what a body says.
@@ -263,6 +258,12 @@ func (r *checkRun) apply(b checkBody, now time.Time) *problem {
 		if from != nil {
 			*to = *from
 		}
+	}
+	if len(b.Actions) > 3 {
+		return unprocessable("%d actions, the most is 3", len(b.Actions))
+	}
+	if b.Actions != nil {
+		r.actions = b.Actions
 	}
 	set(&r.external, b.ExternalID)
 	set(&r.details, b.DetailsURL)
@@ -387,100 +388,6 @@ func (s *Server) createStatus(c *call) (reply, *problem) {
 		return reply{}, unprocessable("This SHA and context has reached the maximum number of statuses.")
 	}
 	s.statuses = append(s.statuses, st)
+	s.runQueue()
 	return reply{status: http.StatusCreated, body: s.statusShape(st)}, nil
-}
-
-func (s *Server) listComments(c *call) (reply, *problem) {
-	n := int(number(c, "issue_number"))
-	if s.pull(n) == nil {
-		return reply{}, notThere
-	}
-	var items []any
-	for _, cm := range s.comments {
-		if cm.pull == n {
-			items = append(items, s.commentShape(cm))
-		}
-	}
-	return list(items)
-}
-
-// text reads the body of a comment out of a request.
-func text(c *call) (string, *problem) {
-	var b struct{ Body string }
-	if bad := c.decode(&b); bad != nil {
-		return "", bad
-	}
-	if strings.TrimSpace(b.Body) == "" {
-		return "", unprocessable("body can't be blank")
-	}
-	if utf8.RuneCountInString(b.Body) > maxBody {
-		return "", unprocessable("body is too long (maximum is %d characters)", maxBody)
-	}
-	return b.Body, nil
-}
-
-func (s *Server) createComment(c *call) (reply, *problem) {
-	n := int(number(c, "issue_number"))
-	if s.pull(n) == nil {
-		return reply{}, notThere
-	}
-	body, bad := text(c)
-	if bad != nil {
-		return reply{}, bad
-	}
-	return reply{status: http.StatusCreated, body: s.commentShape(s.say(n, c.who, body))}, nil
-}
-
-// say adds a comment. The caller holds mu.
-func (s *Server) say(pull int, who Token, body string) *comment {
-	cm := &comment{id: s.id(), pull: pull, login: who.as(), app: who.App, body: body, made: s.now(), changed: s.now()}
-	s.comments = append(s.comments, cm)
-	return cm
-}
-
-// spoken is a comment by id, or nil. The caller holds mu.
-func (s *Server) spoken(id int64) *comment {
-	for _, cm := range s.comments {
-		if cm.id == id {
-			return cm
-		}
-	}
-	return nil
-}
-
-func (s *Server) getComment(c *call) (reply, *problem) {
-	cm := s.spoken(number(c, "comment_id"))
-	if cm == nil {
-		return reply{}, notThere
-	}
-	return ok(s.commentShape(cm))
-}
-
-func (s *Server) updateComment(c *call) (reply, *problem) {
-	cm := s.spoken(number(c, "comment_id"))
-	if cm == nil {
-		return reply{}, notThere
-	}
-	if cm.login != c.who.as() {
-		s.violation("%s edits a comment of %s", c.who.as(), cm.login)
-		return reply{}, &problem{http.StatusForbidden, "Resource not accessible by integration"}
-	}
-	body, bad := text(c)
-	if bad != nil {
-		return reply{}, bad
-	}
-	cm.body, cm.changed = body, s.now()
-	return ok(s.commentShape(cm))
-}
-
-func (s *Server) deleteComment(c *call) (reply, *problem) {
-	cm := s.spoken(number(c, "comment_id"))
-	if cm == nil {
-		return reply{}, notThere
-	}
-	if cm.login != c.who.as() {
-		return reply{}, &problem{http.StatusForbidden, "Resource not accessible by integration"}
-	}
-	s.comments = slices.DeleteFunc(s.comments, func(o *comment) bool { return o == cm })
-	return reply{status: http.StatusNoContent}, nil
 }

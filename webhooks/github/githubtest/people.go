@@ -5,49 +5,6 @@ import (
 	"slices"
 )
 
-// Comment is one on a pull request, as a person sees it.
-type Comment struct {
-	ID     int64
-	Author string
-	Body   string
-	Edited bool
-}
-
-// Comments lists a pull request's comments, oldest first.
-func (s *Server) Comments(pull int) []Comment {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var out []Comment
-	for _, c := range s.comments {
-		if c.pull == pull {
-			out = append(out, Comment{c.id, c.login, c.body, c.changed != c.made})
-		}
-	}
-	return out
-}
-
-// Comment writes one as a person and returns its id.
-func (s *Server) Comment(pull int, login, body string) (int64, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.pull(pull) == nil {
-		return 0, errNoPull
-	}
-	return s.say(pull, Token{Login: login}, body).id, nil
-}
-
-// DeleteComment removes one, as who runs the repository may.
-func (s *Server) DeleteComment(id int64) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	before := len(s.comments)
-	s.comments = slices.DeleteFunc(s.comments, func(c *comment) bool { return c.id == id })
-	if len(s.comments) == before {
-		return fmt.Errorf("no comment %d", id)
-	}
-	return nil
-}
-
 // Check is a check run, as a person sees it.
 type Check struct {
 	ID          int64
@@ -58,7 +15,17 @@ type Check struct {
 	ExternalID  string
 	Title       string
 	Summary     string
+	Text        string
+	DetailsURL  string
 	Annotations []Annotation
+	Actions     []Action
+}
+
+// Action is a button on a check run.
+type Action struct {
+	Label       string `json:"label"`
+	Description string `json:"description"`
+	Identifier  string `json:"identifier"`
 }
 
 // Checks lists the check runs of a commit, oldest first. GitHub shows the newest
@@ -69,7 +36,10 @@ func (s *Server) Checks(commit string) []Check {
 	var out []Check
 	for _, r := range s.checks {
 		if r.commit == commit {
-			out = append(out, Check{r.id, r.app, r.name, r.status, r.conclusion, r.external, r.title, r.summary, slices.Clone(r.annotations)})
+			out = append(out, Check{
+				r.id, r.app, r.name, r.status, r.conclusion, r.external, r.title, r.summary, r.text, r.details,
+				slices.Clone(r.annotations), slices.Clone(r.actions),
+			})
 		}
 	}
 	return out
@@ -99,7 +69,31 @@ func (s *Server) Rerun(id int64) error {
 	if run == nil {
 		return fmt.Errorf("no check run %d", id)
 	}
-	s.deliver([]Delivery{s.event("check_run", "rerequested", obj{"action": "rerequested", "check_run": s.checkEventShape(run)})})
+	s.deliver([]Delivery{s.checkEvent("rerequested", run, s.o.Owner, nil)})
+	return nil
+}
+
+// RerunAll asks for all check runs of an App on a commit again, as by a click.
+func (s *Server) RerunAll(commit, slug string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := lastIndex(s.checks, func(r *checkRun) bool { return r.commit == commit && r.app == slug })
+	if i < 0 {
+		return fmt.Errorf("no check runs of %s on %s", slug, commit)
+	}
+	s.deliver([]Delivery{s.event("check_suite", "rerequested", obj{"action": "rerequested", "check_suite": s.suiteShape(s.checks[i], true)})})
+	return nil
+}
+
+// RequestAction clicks on a button that a check run has.
+func (s *Server) RequestAction(id int64, identifier, by string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	run := s.check(id)
+	if run == nil || !slices.ContainsFunc(run.actions, func(a Action) bool { return a.Identifier == identifier }) {
+		return fmt.Errorf("no check run %d with a button %q", id, identifier)
+	}
+	s.deliver([]Delivery{s.checkEvent("requested_action", run, by, obj{"requested_action": obj{"identifier": identifier}})})
 	return nil
 }
 
@@ -109,6 +103,7 @@ type Pull struct {
 	Title       string
 	Author      string
 	Branch      string
+	Fork        string // whose fork the branch is in; "": the repository's own
 	Head        string
 	Open        bool
 	MergeCommit string // once merged
@@ -122,7 +117,11 @@ func (s *Server) Pull(number int) (Pull, bool) {
 	if p == nil {
 		return Pull{}, false
 	}
-	return Pull{p.number, p.title, p.author, p.branch, p.head, p.open, p.mergeCommit}, true
+	v := Pull{Number: p.number, Title: p.title, Author: p.author, Branch: p.branch, Head: p.head, Open: p.open, MergeCommit: p.mergeCommit}
+	if p.fork != nil {
+		v.Fork = p.fork.login
+	}
+	return v, true
 }
 
 // PullURL is what a person would open. There is no page behind it.

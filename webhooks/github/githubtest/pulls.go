@@ -20,12 +20,13 @@ const (
 	Rebase Method = "rebase"
 )
 
-// pull is a pull request between two branches of the repository.
+// pull is a pull request of a branch of the repository or of a fork.
 type pull struct {
 	id                     int64
 	number                 int
 	title, author          string
 	branch, base           string
+	fork                   *fork  // its branch is in there; nil: in the repository
 	head                   string // commit
 	forkedAt               string // where its branch left the base when it was opened
 	open                   bool
@@ -55,16 +56,25 @@ func (s *Server) OpenPull(branch, title, author string) (int, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	head := s.branches[branch]
+	if head == "" || branch == s.main {
+		return 0, fmt.Errorf("cannot open a pull request of %q to %q: a branch is missing", branch, s.main)
+	}
+	return s.open(nil, branch, head, title, author)
+}
+
+// open opens a pull request to the default branch. The caller holds mu.
+func (s *Server) open(f *fork, branch, head, title, author string) (int, error) {
 	base := s.main
-	head, tip := s.branches[branch], s.branches[base]
-	if head == "" || tip == "" || branch == base {
-		return 0, fmt.Errorf("cannot open a pull request of %q to %q: a branch is missing", branch, base)
+	tip := s.branches[base]
+	if tip == "" {
+		return 0, fmt.Errorf("there is no branch %q", base)
 	}
 	if s.git.isAncestor(head, tip) {
 		return 0, fmt.Errorf("no commits between %s and %s", base, branch)
 	}
 	for _, p := range s.pulls {
-		if p.open && p.branch == branch {
+		if p.open && p.branch == branch && p.fork == f {
 			return 0, fmt.Errorf("pull request %d of %q is open already", p.number, branch)
 		}
 	}
@@ -74,7 +84,7 @@ func (s *Server) OpenPull(branch, title, author string) (int, error) {
 	}
 	now := s.now()
 	p := &pull{
-		id: s.id(), number: len(s.pulls) + 1, title: title, author: author, branch: branch, base: base,
+		id: s.id(), number: len(s.pulls) + 1, title: title, author: author, branch: branch, fork: f, base: base,
 		head: head, forkedAt: at, open: true, made: now, changed: now,
 	}
 	if err := s.git.update(p.ref(), head, ""); err != nil {
@@ -115,6 +125,15 @@ func (s *Server) sync() error {
 			return err
 		}
 		news = append(news, push)
+		if branch == s.main && len(s.queue) > 0 {
+			old := s.queue
+			s.queue = nil
+			d, err := s.regroup(old)
+			if err != nil {
+				return err
+			}
+			news = append(news, d...)
+		}
 		for _, p := range s.pulls {
 			if !p.open {
 				continue
@@ -126,7 +145,11 @@ func (s *Server) sync() error {
 			news = append(news, d...)
 		}
 	}
-	if len(news) > 0 {
+	more, err := s.syncForks()
+	if err != nil {
+		return err
+	}
+	if news = append(news, more...); len(news) > 0 {
 		s.deliver(news)
 	}
 	return nil
@@ -139,19 +162,31 @@ func (s *Server) moved(p *pull, branch, to string) ([]Delivery, error) {
 		p.asked, p.known = false, false
 		if to != "" && s.git.isAncestor(p.head, to) {
 			// Somebody merged it by hand and pushed that.
-			return []Delivery{s.close(p, to, s.o.Owner)}, nil
+			news, err := s.leave(p, "ALREADY_MERGED")
+			return append(news, s.close(p, to, s.o.Owner)), err
 		}
-	case branch == p.branch && to == "":
-		return []Delivery{s.close(p, "", "")}, nil
-	case branch == p.branch:
-		old := p.head
-		p.head, p.changed, p.asked, p.known = to, s.now(), false, false
-		if err := s.git.update(p.ref(), to, old); err != nil {
-			return nil, err
-		}
-		return []Delivery{s.pullEvent("synchronize", p, obj{"before": old, "after": to})}, nil
+	case branch == p.branch && p.fork == nil:
+		return s.headMoved(p, to)
 	}
 	return nil, nil
+}
+
+// headMoved lets an open pull request follow its own branch; to is "" if that is
+// gone. It leaves the merge queue.
+func (s *Server) headMoved(p *pull, to string) ([]Delivery, error) {
+	news, err := s.leave(p, "UNKNOWN_REMOVAL_REASON")
+	if err != nil {
+		return nil, err
+	}
+	if to == "" {
+		return append(news, s.close(p, "", "")), nil
+	}
+	old := p.head
+	p.head, p.changed, p.asked, p.known = to, s.now(), false, false
+	if err := s.git.update(p.ref(), to, old); err != nil {
+		return nil, err
+	}
+	return append(news, s.pullEvent("synchronize", p, obj{"before": old, "after": to})), nil
 }
 
 // close closes a pull request, as merged if there is a merge commit.
@@ -196,13 +231,28 @@ func (s *Server) MergeSaying(number int, method Method, by, message string) (str
 	}
 	s.branches[p.base] = commit
 	news := []Delivery{push, s.close(p, commit, by)}
-	for _, other := range s.pulls {
-		if other.open && other.base == p.base {
-			other.asked, other.known = false, false
+	s.baseMoved(p.base)
+	if i := s.queued(p); i >= 0 {
+		s.queue = slices.Delete(s.queue, i, i+1)
+		news = append(news, s.pullEvent("dequeued", p, obj{"reason": "ALREADY_MERGED"}))
+	}
+	old := s.queue
+	s.queue = nil
+	more, err := s.regroup(old)
+	if err != nil {
+		return "", err
+	}
+	s.deliver(append(news, more...))
+	return commit, nil
+}
+
+// baseMoved has what was computed of open pull requests forgotten.
+func (s *Server) baseMoved(base string) {
+	for _, p := range s.pulls {
+		if p.open && p.base == base {
+			p.asked, p.known = false, false
 		}
 	}
-	s.deliver(news)
-	return commit, nil
 }
 
 // join makes the commits of a merge and returns the last.
@@ -231,7 +281,7 @@ func (s *Server) join(p *pull, tip string, method Method, by, message string) (s
 		}
 		return at, nil
 	}
-	proposed := fmt.Sprintf("Merge pull request #%d from %s/%s\n\n%s", p.number, s.o.Owner, p.branch, p.title)
+	proposed := fmt.Sprintf("Merge pull request #%d from %s/%s\n\n%s", p.number, s.from(p), p.branch, p.title)
 	return s.git.commit(tree, cmp.Or(message, proposed), by, s.now(), tip, p.head)
 }
 
@@ -243,8 +293,20 @@ func (s *Server) ClosePull(number int) error {
 	if p == nil || !p.open {
 		return fmt.Errorf("close %d: %w that is open", number, errNoPull)
 	}
-	s.deliver([]Delivery{s.close(p, "", "")})
+	news, err := s.leave(p, "UNKNOWN_REMOVAL_REASON")
+	if err != nil {
+		return err
+	}
+	s.deliver(append(news, s.close(p, "", "")))
 	return nil
+}
+
+// from is whose repository a pull request's branch is in.
+func (s *Server) from(p *pull) string {
+	if p.fork != nil {
+		return p.fork.login
+	}
+	return s.o.Owner
 }
 
 // holds says whether a commit belongs to a pull request: is its merge, or one of

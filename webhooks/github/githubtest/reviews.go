@@ -69,6 +69,7 @@ func (s *Server) DismissReview(id int64) error {
 func (s *Server) DeleteUser(login string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.gone[login] = true
 	for _, r := range s.reviews {
 		if r.login == login {
 			r.login = ""

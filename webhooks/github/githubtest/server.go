@@ -25,6 +25,9 @@ import (
 type Token struct {
 	Login string // a person's; of an App, its slug: it acts as "slug[bot]"
 	App   bool   // may write check runs
+	// Permissions is what an App's token may do, such as "checks": "write"; nil:
+	// everything. GitHub makes such tokens with App.Permissions.
+	Permissions map[string]string
 }
 
 // as is the login it acts as.
@@ -51,9 +54,11 @@ type Options struct {
 	Owner, Repo string
 	Tokens      map[string]Token // by token
 	App         *App             // makes more; nil: there is none
-	// Permissions says what people may do in the repository: admin, write, read.
-	// Who is not in it has none.
+	// Permissions says what people may do in the repository: admin, maintain,
+	// write, triage, read. Who is not in it has none.
 	Permissions map[string]string
+	// Required are the checks that must pass before the merge queue merges.
+	Required []string
 	// Secret signs deliveries; they go to WebhookURL, to nowhere if it is "".
 	Secret     []byte
 	WebhookURL string
@@ -79,20 +84,25 @@ type Server struct {
 	served  chan struct{}
 	courier *courier
 
-	mu         sync.Mutex // everything below
-	lastID     int64
-	pulls      []*pull // by number, from 1
-	checks     []*checkRun
-	comments   []*comment
-	reviews    []*review
-	statuses   []*status
-	users      map[string]int64
-	issued     map[string]issued // by token
-	branches   map[string]string // as last seen
-	faults     []*Fault
-	requests   []Request
-	violations []string
-	spent      map[string]*budget // by token
+	mu          sync.Mutex // everything below
+	lastID      int64
+	pulls       []*pull // by number, from 1
+	checks      []*checkRun
+	comments    []*comment
+	reviews     []*review
+	statuses    []*status
+	users       map[string]int64
+	gone        map[string]bool // deleted accounts
+	permissions map[string]string
+	issued      map[string]issued // by token
+	branches    map[string]string // as last seen
+	forks       map[string]*fork  // by owner
+	queue       []*group
+	faults      []*Fault
+	requests    []Request
+	violations  []string
+	beyond      bool               // what is being answered is known not to be as described
+	spent       map[string]*budget // by token
 }
 
 // Request is one the server was sent.
@@ -140,6 +150,7 @@ func New(o Options) (*Server, error) {
 	s := &Server{
 		o: o, desc: desc, git: git{dir: o.RepoDir}, url: "http://" + l.Addr().String(),
 		lastID: 1000, users: map[string]int64{}, issued: map[string]issued{}, spent: map[string]*budget{},
+		forks: map[string]*fork{}, gone: map[string]bool{}, permissions: map[string]string{},
 		served: make(chan struct{}),
 	}
 	if s.main, err = s.git.head(); err == nil {
@@ -149,6 +160,7 @@ func New(o Options) (*Server, error) {
 		l.Close()
 		return nil, err
 	}
+	maps.Copy(s.permissions, o.Permissions)
 	s.courier = newCourier(s)
 	s.http = &http.Server{Handler: s.handler(), ReadHeaderTimeout: 10 * time.Second}
 	go func() {
@@ -169,6 +181,9 @@ func (s *Server) Close() {
 	}
 	<-s.served
 	s.courier.close()
+	for login := range maps.Clone(s.forks) {
+		s.DeleteFork(login)
+	}
 }
 
 // APIURL is the base URL of the REST API, with a slash at the end.
@@ -253,10 +268,14 @@ func (s *Server) handler() http.Handler {
 	}
 	names := slices.Sorted(maps.Keys(routes))
 	repo := "/" + s.o.Owner + "/" + s.o.Repo + ".git"
-	gitHandler := http.StripPrefix(repo, s.gitHandler())
+	gitHandler := http.StripPrefix(repo, s.gitHandler(s.o.RepoDir, ""))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, repo+"/") {
 			gitHandler.ServeHTTP(w, r)
+			return
+		}
+		if f, prefix := s.forkOf(r.URL.Path); f != nil {
+			http.StripPrefix(prefix, s.gitHandler(f.git.dir, f.login)).ServeHTTP(w, r)
 			return
 		}
 		c := &call{op: r.Method + " " + r.URL.Path, query: r.URL.Query()}
@@ -362,6 +381,9 @@ func (s *Server) carryOut(r *http.Request, c *call, serve func(*call) (reply, *p
 		return problemWire(bad)
 	}
 	c.who = who
+	if !who.may(c.op) {
+		return problemWire(forbidden)
+	}
 	spent := s.budgetOf(c.token)
 	if refused := spent.refuse(s.o.Now(), r.Method, s.o.Limits); refused != nil {
 		return *refused
@@ -391,12 +413,13 @@ func (s *Server) perform(r *http.Request, c *call, serve func(*call) (reply, *pr
 		s.violation("%s: request: %v", c.op, err)
 		return problemWire(&problem{http.StatusUnprocessableEntity, "Invalid request.\n\n" + err.Error()})
 	}
+	s.beyond = false
 	rep, bad := serve(c)
 	if bad != nil {
 		return problemWire(bad)
 	}
 	a := s.write(r, rep)
-	if err := s.desc.response(c.op, a.status, a.body); err != nil {
+	if err := s.desc.response(c.op, a.status, a.body); err != nil && !s.beyond {
 		s.violation("%s: our answer: %v", c.op, err)
 	}
 	return a

@@ -3,6 +3,7 @@ package githubtest
 import (
 	"encoding/base64"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 )
@@ -64,7 +65,13 @@ func (s *Server) html(parts ...string) string {
 	return s.url + "/" + s.o.Owner + "/" + s.o.Repo + strings.Join(parts, "")
 }
 
-func (s *Server) repoShape() obj {
+// repoShape is the repository itself.
+func (s *Server) repoShape() obj { return s.repoShapeOf(s.o.Owner, 1) }
+
+// repoShapeOf is the repository, or somebody's fork of it.
+func (s *Server) repoShapeOf(owner string, id int64) obj {
+	base := "/" + owner + "/" + s.o.Repo
+	html, clone := s.url+base, s.url+base+".git"
 	open := 0
 	for _, p := range s.pulls {
 		if p.open {
@@ -72,16 +79,16 @@ func (s *Server) repoShape() obj {
 		}
 	}
 	r := obj{
-		"id": 1, "node_id": nodeID("Repository", 1), "name": s.o.Repo, "full_name": s.o.Owner + "/" + s.o.Repo,
-		"owner": s.userShape(s.o.Owner), "private": true, "visibility": "private", "html_url": s.html(), "url": s.api(),
-		"description": nil, "fork": false, "homepage": nil, "language": nil, "license": nil, "mirror_url": nil,
+		"id": id, "node_id": nodeID("Repository", id), "name": s.o.Repo, "full_name": base[1:],
+		"owner": s.userShape(owner), "private": true, "visibility": "private", "html_url": html, "url": s.url + "/repos" + base,
+		"description": nil, "fork": owner != s.o.Owner, "homepage": nil, "language": nil, "license": nil, "mirror_url": nil,
 		"forks": 0, "forks_count": 0, "stargazers_count": 0, "watchers": 0, "watchers_count": 0, "subscribers_count": 0, "network_count": 0,
 		"open_issues": open, "open_issues_count": open, "size": 1, "default_branch": s.main, "topics": []any{}, "is_template": false,
 		"has_issues": true, "has_projects": false, "has_wiki": false, "has_pages": false, "has_downloads": false, "has_discussions": false,
 		"archived": false, "disabled": false, "created_at": epoch, "updated_at": epoch, "pushed_at": epoch,
 		"allow_rebase_merge": true, "allow_merge_commit": true, "allow_squash_merge": true, "allow_forking": false, "web_commit_signoff_required": false,
 		"permissions": obj{"admin": false, "push": true, "pull": true},
-		"clone_url":   s.CloneURL(), "git_url": "git://" + strings.TrimPrefix(s.CloneURL(), "http://"), "ssh_url": "git@" + strings.TrimPrefix(s.CloneURL(), "http://"), "svn_url": s.html(),
+		"clone_url":   clone, "git_url": "git://" + strings.TrimPrefix(clone, "http://"), "ssh_url": "git@" + strings.TrimPrefix(clone, "http://"), "svn_url": html,
 	}
 	for name, path := range map[string]string{
 		"archive": "/{archive_format}{/ref}", "assignees": "/assignees{/user}", "blobs": "/git/blobs{/sha}", "branches": "/branches{/branch}",
@@ -93,7 +100,7 @@ func (s *Server) repoShape() obj {
 		"notifications": "/notifications{?since,all,participating}", "pulls": "/pulls{/number}", "releases": "/releases{/id}", "stargazers": "/stargazers",
 		"statuses": "/statuses/{sha}", "subscribers": "/subscribers", "subscription": "/subscription", "tags": "/tags", "teams": "/teams", "trees": "/git/trees{/sha}",
 	} {
-		r[name+"_url"] = s.api(path)
+		r[name+"_url"] = s.url + "/repos" + base + path
 	}
 	return r
 }
@@ -105,8 +112,17 @@ func (s *Server) pullShape(p *pull) obj {
 		state = "open"
 	}
 	link := func(url string) obj { return obj{"href": url} }
-	end := func(branch, commit string) obj {
-		return obj{"label": s.o.Owner + ":" + branch, "ref": branch, "sha": commit, "user": s.userShape(s.o.Owner), "repo": repo}
+	end := func(owner, branch, commit string, repo any) obj {
+		return obj{"label": owner + ":" + branch, "ref": branch, "sha": commit, "user": s.userShape(owner), "repo": repo}
+	}
+	head := end(s.o.Owner, p.branch, p.head, repo)
+	if p.fork != nil {
+		head = end(p.fork.login, p.branch, p.head, nil)
+		if s.forks[p.fork.login] == p.fork {
+			head["repo"] = s.repoShapeOf(p.fork.login, p.fork.id)
+		} else {
+			s.beyond = true // GitHub does this, and does not describe it
+		}
 	}
 	var mergeCommit any
 	switch {
@@ -122,9 +138,9 @@ func (s *Server) pullShape(p *pull) obj {
 	return obj{
 		"id": p.id, "node_id": nodeID("PullRequest", p.id), "number": p.number, "state": state, "locked": false, "title": p.title, "body": nil,
 		"user": s.userShape(p.author), "labels": []any{}, "milestone": nil, "draft": false, "assignee": nil, "assignees": []any{},
-		"requested_reviewers": []any{}, "requested_teams": []any{}, "author_association": "CONTRIBUTOR", "auto_merge": nil, "active_lock_reason": nil,
+		"requested_reviewers": []any{}, "requested_teams": []any{}, "author_association": s.association(p.author), "auto_merge": nil, "active_lock_reason": nil,
 		"created_at": stamp(p.made), "updated_at": stamp(p.changed), "closed_at": maybe(p.closed), "merged_at": maybe(p.merged), "merge_commit_sha": mergeCommit,
-		"head": end(p.branch, p.head), "base": end(p.base, base),
+		"head": head, "base": end(s.o.Owner, p.base, base, repo),
 		"url": s.api("/pulls/", n), "html_url": s.html("/pull/", n), "diff_url": s.html("/pull/", n, ".diff"), "patch_url": s.html("/pull/", n, ".patch"),
 		"issue_url": s.api("/issues/", n), "commits_url": s.api("/pulls/", n, "/commits"), "review_comments_url": s.api("/pulls/", n, "/comments"),
 		"review_comment_url": s.api("/pulls/comments{/number}"), "comments_url": s.api("/issues/", n, "/comments"), "statuses_url": s.api("/statuses/", p.head),
@@ -155,29 +171,6 @@ func (s *Server) pullDetail(p *pull, mergeable any) obj {
 	return d
 }
 
-func (s *Server) talk(pull int) int {
-	n := 0
-	for _, c := range s.comments {
-		if c.pull == pull {
-			n++
-		}
-	}
-	return n
-}
-
-func (s *Server) commentShape(c *comment) obj {
-	id := strconv.FormatInt(c.id, 10)
-	association := "CONTRIBUTOR"
-	if c.app {
-		association = "NONE"
-	}
-	return obj{
-		"id": c.id, "node_id": nodeID("IssueComment", c.id), "url": s.api("/issues/comments/", id), "body": c.body, "user": s.userShape(c.login),
-		"html_url": s.html("/pull/", strconv.Itoa(c.pull), "#issuecomment-", id), "issue_url": s.api("/issues/", strconv.Itoa(c.pull)),
-		"created_at": stamp(c.made), "updated_at": stamp(c.changed), "author_association": association, "performed_via_github_app": nil,
-	}
-}
-
 func (s *Server) statusShape(st *status) obj {
 	id := strconv.FormatInt(st.id, 10)
 	return obj{
@@ -196,12 +189,13 @@ func (s *Server) appShape(slug string) obj {
 	}
 }
 
-// checkPulls are the open pull requests a check run stands on.
+// checkPulls are the open pull requests a check run stands on; GitHub names none
+// of forks.
 func (s *Server) checkPulls(commit string) []any {
 	out := []any{}
 	repo := obj{"id": 1, "url": s.api(), "name": s.o.Repo}
 	for _, p := range s.pulls {
-		if p.open && p.head == commit {
+		if p.open && p.head == commit && p.fork == nil {
 			out = append(out, obj{
 				"id": p.id, "number": p.number, "url": s.api("/pulls/", strconv.Itoa(p.number)),
 				"head": obj{"ref": p.branch, "sha": p.head, "repo": repo}, "base": obj{"ref": p.base, "sha": s.branches[p.base], "repo": repo},
@@ -230,21 +224,50 @@ func (s *Server) checkShape(r *checkRun) obj {
 	}
 }
 
-// checkEventShape is a check run as a webhook shows it: with the whole suite.
-func (s *Server) checkEventShape(r *checkRun) obj {
+// checkEvent tells of a check run; its whole suite comes along.
+func (s *Server) checkEvent(action string, r *checkRun, by string, more obj) Delivery {
 	shape := s.checkShape(r)
+	shape["check_suite"] = s.suiteShape(r, false)
+	body := obj{"action": action, "check_run": shape, "sender": s.userShape(by)}
+	maps.Copy(body, more)
+	return s.event("check_run", action, body)
+}
+
+// suiteShape is the suite a check run is in; whole is as an event of its own has it.
+func (s *Server) suiteShape(r *checkRun, whole bool) obj {
 	branch := any(nil)
 	for _, p := range s.pulls {
 		if p.head == r.commit {
 			branch = p.branch
 		}
 	}
-	shape["check_suite"] = obj{
+	suite := obj{
 		"id": r.suite, "node_id": nodeID("CheckSuite", r.suite), "head_branch": branch, "head_sha": r.commit, "status": "queued", "conclusion": nil,
 		"url": s.api(fmt.Sprintf("/check-suites/%d", r.suite)), "before": nil, "after": r.commit, "pull_requests": s.checkPulls(r.commit),
 		"app": s.appShape(r.app), "created_at": epoch, "updated_at": epoch,
 	}
-	return shape
+	if !whole {
+		return suite
+	}
+	runs := 0
+	for _, o := range s.checks {
+		if o.suite == r.suite {
+			runs++
+		}
+	}
+	suite["latest_check_runs_count"], suite["check_runs_url"] = runs, s.api(fmt.Sprintf("/check-suites/%d/check-runs", r.suite))
+	if log, err := s.git.log("", r.commit); err == nil && len(log) == 1 {
+		suite["head_commit"] = log[0].shape()
+	}
+	return suite
+}
+
+// shape is a commit as events other than a push's show it.
+func (c logged) shape() obj {
+	return obj{
+		"id": c.id, "tree_id": c.tree, "message": c.message, "timestamp": c.stored,
+		"author": obj{"name": c.author, "email": c.authorMail}, "committer": obj{"name": c.committer, "email": c.committerMail},
+	}
 }
 
 func (s *Server) annotationShape(r *checkRun, a Annotation) obj {
