@@ -58,6 +58,7 @@ type writer struct {
 	things  map[schema.Key]*plan.ThingStatus
 	dirty   map[schema.Key]bool // of units and things
 	gone    map[schema.Key]bool
+	reviews reviews
 	events  []plan.Event
 	audit   []audit.Record  // not chained yet
 	waiting map[string]bool // their ids
@@ -86,7 +87,8 @@ func newWriter(repo Repo, window time.Duration, log *slog.Logger, now func() tim
 		repo: repo, window: window, log: log, now: now, waiting: map[string]bool{},
 		onPush: func(time.Duration, int, error) {},
 		things: map[schema.Key]*plan.ThingStatus{}, dirty: map[schema.Key]bool{}, gone: map[schema.Key]bool{}, causes: map[string]bool{},
-		wake: make(chan struct{}, 1), now1: make(chan struct{}, 1), back: make(chan struct{}, 1),
+		reviews: newReviews(nil),
+		wake:    make(chan struct{}, 1), now1: make(chan struct{}, 1), back: make(chan struct{}, 1),
 	}
 }
 
@@ -125,6 +127,7 @@ func (w *writer) lead(ctx context.Context) error {
 		if tree.Things != nil {
 			w.things = tree.Things
 		}
+		w.reviews = newReviews(tree.Reviews)
 		w.moved.Add(1)
 		w.mu.Unlock()
 		return nil
@@ -344,6 +347,11 @@ func (w *writer) flush(ctx context.Context) error {
 	w.mu.Lock()
 	target := w.put
 	w.mu.Unlock()
+	return w.flushTo(ctx, target)
+}
+
+// flushTo is flush of what was recorded up to a count of changes.
+func (w *writer) flushTo(ctx context.Context, target uint64) error {
 	for {
 		w.mu.Lock()
 		if w.fatal != nil {
@@ -500,6 +508,7 @@ func (w *writer) push(ctx context.Context) error {
 			}
 		}
 		b.Gone = slices.SortedFunc(maps.Keys(w.gone), schema.Key.Compare)
+		b.Reviews, b.ReviewsGone = w.reviews.batch()
 		b.CorrelationIDs = slices.Sorted(maps.Keys(w.causes))
 		old := w.tip
 		w.mu.Unlock()
@@ -573,11 +582,12 @@ func (w *writer) rebase(ctx context.Context) error {
 	w.rev.Sequence = max(w.rev.Sequence, tree.Revision.Sequence)
 	differing(maps.Collect(w.units.All()), maps.Collect(tree.Units.All()), w.dirty, w.gone)
 	differing(w.things, tree.Things, w.dirty, w.gone)
+	differing(w.reviews.of, tree.Reviews, w.reviews.dirty, w.reviews.gone)
 	return nil
 }
 
 // differing notes what of known does not stand in there, and what else does.
-func differing[S any](known, there map[schema.Key]*S, dirty, gone map[schema.Key]bool) {
+func differing[K comparable, S any](known, there map[K]*S, dirty, gone map[K]bool) {
 	for k, s := range known {
 		if t := there[k]; t != nil && equalJSON(s, t) {
 			delete(dirty, k)
@@ -623,6 +633,7 @@ func (w *writer) landed(tip string, b StatusBatch, upTo uint64) {
 	for _, k := range b.Gone {
 		delete(w.gone, k)
 	}
+	w.reviews.landed(b)
 	if w.put == upTo {
 		clear(w.causes)
 	}

@@ -50,7 +50,7 @@ func (s *statusRepo) ReadStatus(_ context.Context, commit string) (StatusTree, e
 		return StatusTree{}, nil
 	}
 	t := s.trees[s.tip-1]
-	return StatusTree{Revision: t.Revision, Units: t.Units, Things: maps.Clone(t.Things)}, nil
+	return StatusTree{Revision: t.Revision, Units: t.Units, Things: maps.Clone(t.Things), Reviews: maps.Clone(t.Reviews)}, nil
 }
 
 func (s *statusRepo) WriteStatus(_ context.Context, old string, b StatusBatch) (string, error) {
@@ -62,8 +62,9 @@ func (s *statusRepo) WriteStatus(_ context.Context, old string, b StatusBatch) (
 	if old != s.id() {
 		return "", ErrConflict
 	}
-	next := StatusTree{Revision: b.Revision, Things: map[schema.Key]*plan.ThingStatus{}}
+	next := StatusTree{Revision: b.Revision, Things: map[schema.Key]*plan.ThingStatus{}, Reviews: map[int]*plan.Review{}}
 	if s.tip > 0 {
+		maps.Copy(next.Reviews, s.trees[s.tip-1].Reviews)
 		next.Units = s.trees[s.tip-1].Units
 		maps.Copy(next.Things, s.trees[s.tip-1].Things)
 	}
@@ -76,6 +77,12 @@ func (s *statusRepo) WriteStatus(_ context.Context, old string, b StatusBatch) (
 	for _, k := range b.Gone {
 		next.Units = next.Units.Without(k)
 		delete(next.Things, k)
+	}
+	for i := range b.Reviews {
+		next.Reviews[b.Reviews[i].Pull] = &b.Reviews[i]
+	}
+	for _, n := range b.ReviewsGone {
+		delete(next.Reviews, n)
 	}
 	s.trees = append(s.trees, next)
 	s.batches = append(s.batches, b)

@@ -1,0 +1,161 @@
+package reconciler
+
+import (
+	"maps"
+	"slices"
+
+	"berth/reconciler/plan"
+)
+
+// maxReviews bounds how many pull requests' reviews are kept; the oldest go
+// first, and what merges without one is held.
+const maxReviews = 1000
+
+// reviews are what berth/status keeps of pull requests; under the writer's mu.
+type reviews struct {
+	of          map[int]*plan.Review // never changed in place
+	dirty, gone map[int]bool
+}
+
+func newReviews(of map[int]*plan.Review) reviews {
+	r := reviews{of: maps.Clone(of), dirty: map[int]bool{}, gone: map[int]bool{}}
+	if r.of == nil {
+		r.of = map[int]*plan.Review{}
+	}
+	r.bound()
+	return r
+}
+
+func (r *reviews) put(v plan.Review) {
+	r.of[v.Pull] = &v
+	r.dirty[v.Pull] = true
+	delete(r.gone, v.Pull)
+	r.bound()
+}
+
+func (r *reviews) drop(pull int) {
+	delete(r.of, pull)
+	delete(r.dirty, pull)
+	r.gone[pull] = true
+}
+
+func (r *reviews) bound() {
+	if over := len(r.of) - maxReviews; over > 0 {
+		for _, n := range slices.Sorted(maps.Keys(r.of))[:over] {
+			r.drop(n)
+		}
+	}
+}
+
+// batch is what is not on the remote yet.
+func (r *reviews) batch() (put []plan.Review, gone []int) {
+	for _, n := range slices.Sorted(maps.Keys(r.dirty)) {
+		put = append(put, *r.of[n])
+	}
+	return put, slices.Sorted(maps.Keys(r.gone))
+}
+
+// landed notes what is; what changed again meanwhile stays dirty.
+func (r *reviews) landed(b StatusBatch) {
+	for i := range b.Reviews {
+		if n := b.Reviews[i].Pull; r.of[n] != nil && equalJSON(r.of[n], &b.Reviews[i]) {
+			delete(r.dirty, n)
+		}
+	}
+	for _, n := range b.ReviewsGone {
+		delete(r.gone, n)
+	}
+}
+
+// review is what a pull request was last shown to do; nil if it never was
+// anything. It must not be changed.
+func (w *writer) review(pull int) *plan.Review {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if v := w.reviews.of[pull]; v != nil && v.Key != "" {
+		return v
+	}
+	return nil
+}
+
+// intend records what a pull request is about to be shown, and returns that as
+// it is to be shown, with a count to flush to. What says nothing else than what
+// was recorded before is the same, made with the base it was made with then.
+func (w *writer) intend(pull int, s plan.Shown) (plan.Shown, uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	v := plan.Review{Pull: pull}
+	if before := w.reviews.of[pull]; before != nil {
+		v = *before
+	}
+	same := func(o *plan.Shown) bool { return o != nil && o.Key == s.Key && o.Head == s.Head }
+	switch {
+	case same(v.Next):
+		return *v.Next, w.put
+	case same(&v.Shown) && v.Next == nil:
+		return v.Shown, w.put
+	case same(&v.Shown):
+		s, v.Next = v.Shown, nil
+	default:
+		v.Next = &s
+	}
+	w.reviews.put(v)
+	w.changed()
+	return s, w.put
+}
+
+// wasShown records that a pull request was shown what was intended.
+func (w *writer) wasShown(pull int, s plan.Shown) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before := w.reviews.of[pull]
+	if before == nil || before.Key == s.Key && before.Head == s.Head {
+		return
+	}
+	v := *before
+	v.Shown = s
+	if v.Next != nil && v.Next.Key == s.Key && v.Next.Head == s.Head {
+		v.Next = nil
+	}
+	w.reviews.put(v)
+	w.changed()
+}
+
+// brought records which commit of main a pull request brought.
+func (w *writer) brought(pull int, commit string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if before := w.reviews.of[pull]; before != nil && before.Commit != commit {
+		v := *before
+		v.Commit = commit
+		w.reviews.put(v)
+		w.changed()
+	}
+}
+
+// forgetReview takes away what is kept of a pull request.
+func (w *writer) forgetReview(pull int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.reviews.of[pull] != nil {
+		w.reviews.drop(pull)
+		w.changed()
+	}
+}
+
+// reviewed are the pull requests of which something is kept, and the heads that
+// were, or were about to be, shown something of.
+func (w *writer) reviewed() map[int][]string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out := make(map[int][]string, len(w.reviews.of))
+	for n, v := range w.reviews.of {
+		if v.Head != "" {
+			out[n] = append(out[n], v.Head)
+		}
+		if v.Next != nil && v.Next.Head != v.Head {
+			out[n] = append(out[n], v.Next.Head)
+		}
+	}
+	return out
+}
