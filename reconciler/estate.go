@@ -358,7 +358,7 @@ func (r *Reconciler) inForce(ctx context.Context, commit string) (*state, error)
 		return nil, fmt.Errorf("read back %s: %w", short(commit), err)
 	}
 	st := newState("", commit, r.today(), d)
-	st.placement = plan.Place(d.Effective, r.writer.memory())
+	st.placement = r.decider.Place(d.Effective, r.writer.memory())
 	return st, nil
 }
 
@@ -381,7 +381,7 @@ func (r *Reconciler) opened() {
 // through which commit, and wakes them.
 func (r *Reconciler) enforce(ctx context.Context, old, st *state, records []audit.Record, events []plan.Event) error {
 	mem := r.writer.memory()
-	st.placement = plan.Place(st.effective, mem)
+	st.placement = r.decider.Place(st.effective, mem)
 	oldMain := ""
 	if old != nil {
 		oldMain = old.main
@@ -463,7 +463,7 @@ func decided(key schema.Key, st *state, prev *plan.Status, commit string) plan.S
 	case s.Phase == plan.PhaseDeleted || s.Phase == plan.PhaseDeleting:
 		s.Phase = plan.PhaseRequested // declared again before it was gone
 	}
-	v := unitView{pending: true, denied: st.denied(key), refused: st.refused(key), prev: &s, want: want, members: st.placement.Members[key], attempt: s.Attempt, plan: plan.Plan{Key: key},
+	v := unitView{pending: true, denied: st.denied(key), refused: st.refused(key), prev: &s, want: want, members: st.placement.Members(key), attempt: s.Attempt, plan: plan.Plan{Key: key},
 		observed: plan.Observed{Key: key, Presence: plan.Unknown, Reason: "not looked at since this change"}}
 	if s.Observed != nil {
 		v.observed = *s.Observed
@@ -591,16 +591,16 @@ func (r *Reconciler) replace() {
 	r.writer.whole.Lock()
 	defer r.writer.whole.Unlock()
 	st := r.current()
-	if st == nil || len(st.placement.Unplaced) == 0 {
+	if st == nil || st.placement.Whole() {
 		return
 	}
 	next := *st
-	next.placement = plan.Place(st.effective, r.writer.memory())
+	next.placement = r.decider.Place(st.effective, r.writer.memory())
 	r.mu.Lock()
 	r.state = &next
 	r.mu.Unlock()
-	for k := range next.effective.All() {
-		if !slices.EqualFunc(st.placement.Members[k], next.placement.Members[k], sameMember) {
+	for k := range plan.ChangedPlacement(st.placement, next.placement) {
+		if !slices.EqualFunc(st.placement.Members(k), next.placement.Members(k), sameMember) {
 			r.queue.Add(Item{Do: TaskUnit, Unit: k})
 		}
 	}

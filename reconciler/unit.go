@@ -39,7 +39,7 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 		return wait, nil
 	}
 
-	members := st.placement.Members[key]
+	members := st.placement.Members(key)
 	observed := r.observe(ctx, rt, st, key, want, members, prev)
 	if ctx.Err() != nil {
 		return 0, nil // stopping: what could not be asked is not unknown
@@ -139,7 +139,7 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 		return 0, nil
 	}
 	want = latest.effective.Instance(key)
-	members = latest.placement.Members[key]
+	members = latest.placement.Members(key)
 	observed = r.observe(ctx, rt, latest, key, want, members, prev)
 	if ctx.Err() != nil {
 		return 0, nil
@@ -232,7 +232,7 @@ func onlyRepairs(p plan.Plan) bool {
 // judged anew is the same value, so that this costs nothing for most units.
 func sameUnit(a, b *state, key schema.Key) bool {
 	x, y := a.effective.Instance(key), b.effective.Instance(key)
-	return (x == y || equalJSON(x, y)) && slices.EqualFunc(a.placement.Members[key], b.placement.Members[key], sameMember)
+	return (x == y || equalJSON(x, y)) && slices.EqualFunc(a.placement.Members(key), b.placement.Members(key), sameMember)
 }
 
 // sameMember compares all of two members but why they are where they are. It is
@@ -269,7 +269,7 @@ func (r *Reconciler) recordBlocked(key schema.Key, want *schema.EffectiveInstanc
 		}
 		return
 	}
-	r.record(unitView{prev: prev, want: want, members: st.placement.Members[key], denied: st.denied(key), refused: st.refused(key),
+	r.record(unitView{prev: prev, want: want, members: st.placement.Members(key), denied: st.denied(key), refused: st.refused(key),
 		plan:     plan.Plan{Key: key, Blocked: []plan.Blocked{b}},
 		observed: plan.Observed{Key: key, Presence: plan.Unknown, Reason: b.Message}, retry: prev.Retry, attempt: prev.Attempt})
 }
@@ -336,7 +336,7 @@ func sortedNodes(m map[string]*schema.Node) []string {
 
 func (r *Reconciler) plan(st *state, key schema.Key, want *schema.EffectiveInstance, members []plan.Member, o plan.Observed, rules plan.Rules) plan.Plan {
 	return plan.Make(plan.Input{
-		Key: key, After: want, Members: members, Unplaced: st.placement.Unplaced[key],
+		Key: key, After: want, Members: members, Unplaced: st.placement.Unplaced(key),
 		Denied: st.effective.Denied(key), Observed: o, Rules: rules,
 	})
 }

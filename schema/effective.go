@@ -82,12 +82,13 @@ func Differing(before, after *Effective) iter.Seq[Key] {
 	return func(yield func(Key) bool) {
 		for a, b := range Unlike(tenantsOf(before), tenantsOf(after)) {
 			for p, q := range Unlike(projectsOf(a), projectsOf(b)) {
-				for i, j := range Unlike(instancesOf(p), instancesOf(q)) {
-					switch {
-					case i == nil && !yield(j.Key), j == nil && !yield(i.Key):
+				for name, i := range instancesOf(p) {
+					if (i != instancesOf(q)[name] || !slices.Equal(p.about(i.Key), q.about(i.Key)) || !sameFate(p.Noncompliance(i.Key), q.Noncompliance(i.Key))) && !yield(i.Key) {
 						return
-					case i == nil || j == nil:
-					case (i != j || !slices.Equal(p.about(i.Key), q.about(i.Key)) || !sameFate(p.Noncompliance(i.Key), q.Noncompliance(i.Key))) && !yield(i.Key):
+					}
+				}
+				for name, j := range instancesOf(q) {
+					if instancesOf(p)[name] == nil && !yield(j.Key) {
 						return
 					}
 				}

@@ -38,7 +38,7 @@ func loader(t testing.TB) *load.Loader {
 // settled is what memory says once everything placed is made and seen.
 func settled(eff *schema.Effective) plan.Memory {
 	var all []*plan.Status
-	for key, members := range plan.Place(eff, plan.Memory{}).Members {
+	for key, members := range plan.Place(eff, plan.Memory{}).All() {
 		o := plan.Observed{Key: key, Presence: plan.Present, Complete: true, Unit: &plan.Unit{Instance: *eff.Instance(key), Members: members}}
 		st := &plan.Status{Key: key, Phase: plan.PhaseRunning, Observed: &o}
 		for _, m := range members {
@@ -117,11 +117,11 @@ func (w *world) decide(main string, changed map[string]string, step func(string)
 	require.NoError(w.b, err)
 	require.Empty(w.b, d.Held)
 	step("decide")
-	placed := plan.Place(d.Effective, w.memory)
+	placed := w.decider.Place(d.Effective, w.memory)
 	step("place")
 	for path := range changed {
 		key := schema.InstanceKey(strings.Split(path, "/")[1], strings.Split(path, "/")[3], strings.TrimSuffix(filepath.Base(path), ".yaml"))
-		p := plan.Make(plan.Input{Key: key, After: d.Effective.Instance(key), Members: placed.Members[key], Observed: *w.memory.Get(key).Observed})
+		p := plan.Make(plan.Input{Key: key, After: d.Effective.Instance(key), Members: placed.Members(key), Observed: *w.memory.Get(key).Observed})
 		require.NotEmpty(w.b, p.Digest)
 	}
 	step("make")
@@ -214,7 +214,7 @@ func BenchmarkResident(b *testing.B) {
 		debug.FreeOSMemory()
 		b.ReportMetric(resident(b), "MiB")
 		b.ReportMetric(resident(b)-empty, "MiB-more")
-		b.ReportMetric(float64(len(placed.Members)), "instances")
+		b.ReportMetric(float64(placed.Len()), "instances")
 		require.NotEmpty(b, desired.Tenants)
 		_, err = d.Read(context.Background(), load.Files(nil), today) // the decider and its loader are in use until here
 		_ = err

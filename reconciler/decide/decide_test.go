@@ -134,7 +134,7 @@ func running(t *testing.T, l *load.Loader, files map[string]string) *plan.Memory
 	require.NoError(t, err)
 	mem := plan.Memory{}
 	for key, inst := range d.Effective.All() {
-		unit := &plan.Unit{Instance: *inst, Members: plan.Place(d.Effective, mem).Members[key]}
+		unit := &plan.Unit{Instance: *inst, Members: plan.Place(d.Effective, mem).Members(key)}
 		o := plan.Observed{Key: key, Presence: plan.Present, Complete: true, Unit: unit}
 		for _, m := range unit.Members {
 			o.Members = append(o.Members, plan.MemberState{Name: m.Name, Node: m.Node, State: plan.Running})
@@ -347,7 +347,7 @@ func TestProposedIsDecided(t *testing.T) {
 	require.NotNil(t, d.Effective.Instance(trainKey), "the version in force stays")
 	require.Len(t, p.Plans, 1)
 	placed := plan.Place(d.Effective, *mem)
-	u := plan.Make(plan.Input{Key: evalKey, After: d.Effective.Instance(evalKey), Members: placed.Members[evalKey],
+	u := plan.Make(plan.Input{Key: evalKey, After: d.Effective.Instance(evalKey), Members: placed.Members(evalKey),
 		Observed: plan.Observed{Key: evalKey, Presence: plan.Absent}})
 	require.Equal(t, p.Plans[0].Digest, u.Digest, "the reviewed plan is the applied plan")
 

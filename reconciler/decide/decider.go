@@ -33,6 +33,8 @@ type Authority struct {
 type Decider struct {
 	o Options
 
+	placer plan.Placer
+
 	mu     sync.Mutex
 	judged map[judged]*schema.EffectiveTenant
 }
@@ -48,6 +50,12 @@ type judged struct {
 // New makes a Decider.
 func New(o Options) *Decider {
 	return &Decider{o: o, judged: map[judged]*schema.EffectiveTenant{}}
+}
+
+// Place is plan.Place. What of an estate was placed before, for a decision or a
+// proposal, need not be placed again.
+func (d *Decider) Place(eff *schema.Effective, mem plan.Memory) plan.Placement {
+	return d.placer.Place(eff, mem)
 }
 
 // tenant is policy's judgement of one tenant.

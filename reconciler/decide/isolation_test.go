@@ -260,7 +260,7 @@ func (w *world) view(d decide.Decision) *view {
 		if !theirs(k) {
 			continue
 		}
-		in := plan.Input{Key: k, After: d.Effective.Instance(k), Members: placed.Members[k], Unplaced: placed.Unplaced[k], Denied: d.Effective.Denied(k), Observed: plan.Observed{Key: k, Presence: plan.Absent, Complete: true}}
+		in := plan.Input{Key: k, After: d.Effective.Instance(k), Members: placed.Members(k), Unplaced: placed.Unplaced(k), Denied: d.Effective.Denied(k), Observed: plan.Observed{Key: k, Presence: plan.Absent, Complete: true}}
 		if s := w.memory.Get(k); s != nil {
 			in.Observed = *s.Observed
 		}
@@ -422,7 +422,7 @@ func newWorld(t *testing.T, base map[string]string) *world {
 	require.Empty(t, d.Held)
 	placed := plan.Place(d.Effective, plan.Memory{})
 	for key, inst := range d.Effective.All() {
-		o := plan.Observed{Key: key, Presence: plan.Present, Complete: true, Unit: &plan.Unit{Instance: *inst, Members: placed.Members[key]}}
+		o := plan.Observed{Key: key, Presence: plan.Present, Complete: true, Unit: &plan.Unit{Instance: *inst, Members: placed.Members(key)}}
 		for _, m := range o.Unit.Members {
 			o.Members = append(o.Members, plan.MemberState{Name: m.Name, Node: m.Node, State: plan.Running})
 		}

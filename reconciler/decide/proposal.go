@@ -110,7 +110,7 @@ func (d *Decider) Change(ctx context.Context, in Input, tree schema.Snapshot, to
 		out.Authority = append(out.Authority, head.guard.decisions[c.Path]...)
 	}
 	out.Held = heldBy(touched, base.Held, head.Held)
-	out.BaseEffective, out.HeadEffective = base.effective, head.effective
+	out.BaseEffective, out.HeadEffective, out.Placer = base.effective, head.effective, &d.placer
 	return plan.Propose(out), nil
 }
 

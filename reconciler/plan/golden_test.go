@@ -187,7 +187,7 @@ func (w *world) plans(eff *schema.Effective) []plan.Plan {
 	var out []plan.Plan
 	for _, k := range slices.SortedFunc(maps.Keys(keys), schema.Key.Compare) {
 		out = append(out, plan.Make(plan.Input{
-			Key: k, After: eff.Instance(k), Members: placed.Members[k], Unplaced: placed.Unplaced[k],
+			Key: k, After: eff.Instance(k), Members: placed.Members(k), Unplaced: placed.Unplaced(k),
 			Denied: eff.Denied(k), Observed: w.observe(k), Rules: rules{},
 		}))
 	}

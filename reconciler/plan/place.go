@@ -4,21 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
+	"sync"
 
 	"berth/schema"
 )
-
-// Placement says which node every member of every instance is on.
-type Placement struct {
-	// Members of each instance that found a node, control plane first, then by
-	// role and index. Every instance of the estate has an entry.
-	Members map[schema.Key][]Member
-	// Unplaced says what found no node, and how many nodes failed which
-	// requirement. Only instances with such members have an entry.
-	Unplaced map[schema.Key][]Blocked
-}
 
 // Codes of the Blocked that Place gives.
 const (
@@ -42,42 +34,41 @@ const (
 // member that is not shareable, or has GPUs, has its node to itself; a node is
 // taken for as long as mem says that a unit is on it, which includes one that
 // is being deleted. An instance that shrinks loses its highest indices.
-func Place(eff *schema.Effective, mem Memory) Placement {
-	p := newPlacer(eff, mem)
-	keys := make([]schema.Key, 0, eff.Len())
-	for key := range eff.All() {
-		keys = append(keys, key)
-	}
-	slices.SortFunc(keys, schema.Key.Compare)
-	var holding, fresh []schema.Key
-	for _, key := range keys {
-		if p.keep(key) {
-			holding = append(holding, key)
-		} else {
-			fresh = append(fresh, key)
-		}
-	}
-	for _, key := range append(holding, fresh...) {
-		p.fill(key)
-	}
-	return p.out
-}
+func Place(eff *schema.Effective, mem Memory) Placement { return new(Placer).Place(eff, mem) }
 
-// placer carries one pass of Place.
-type placer struct {
-	eff    *schema.Effective
-	mem    Memory
-	nodes  []*schema.Node // by name
-	denied map[schema.Key]bool
-	on     map[string]*occupants
-	out    Placement
+// Placer places one estate again and again. What it answers is what Place
+// answers, whatever it was asked before: only what that costs depends on it. The
+// cost is that of the units which are declared or remembered otherwise than when
+// it was last asked, or are on a node that is, and of those that are not at rest:
+// whose place others could have a say in.
+//
+// The zero Placer is ready, and safe for concurrent use.
+type Placer struct {
+	mu    sync.Mutex
+	eff   *schema.Effective
+	mem   Memory
+	out   Placement // of eff and mem
+	whole bool      // what is below belongs to out; false while it is being made, and before
+
+	nodes []*schema.Node // by name
+	on    map[string]*occupants
 	// suitable are the nodes that have what a role wants, by what that is: ten
 	// thousand instances want a few things.
 	suitable map[string][]*schema.Node
+	// restless are the instances whose place rests on where others are, or which
+	// are where memory does not have them, so that the place of others rests on
+	// it. All others are where memory says, in whatever order one places.
+	restless map[schema.Key]bool
+
+	placing map[schema.Key]*placed // what is being placed; nil: it is gone
 	// unhappy are members that are somewhere but should move, by unit and name,
 	// until they have where to.
 	unhappy map[schema.Key]map[string]Member
+	rests   bool // no sign yet that the unit at hand is restless
 }
+
+// maxSuitable bounds how many different wants are remembered.
+const maxSuitable = 1000
 
 // occupants are the units on a node: true for one that has it to itself.
 type occupants struct {
@@ -85,35 +76,149 @@ type occupants struct {
 	alone int // how many are true
 }
 
-func newPlacer(eff *schema.Effective, mem Memory) *placer {
-	p := &placer{
-		eff: eff, mem: mem,
-		nodes:    slices.SortedFunc(maps.Values(eff.Nodes), func(a, b *schema.Node) int { return cmp.Compare(a.Key.Name, b.Key.Name) }),
-		denied:   map[schema.Key]bool{},
-		on:       map[string]*occupants{},
-		out:      Placement{Members: make(map[schema.Key][]Member, eff.Len()), Unplaced: map[schema.Key][]Blocked{}},
-		suitable: map[string][]*schema.Node{},
-		unhappy:  map[schema.Key]map[string]Member{},
+// Place is as the function of that name.
+func (p *Placer) Place(eff *schema.Effective, mem Memory) Placement {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.whole {
+		p.eff, p.mem, p.out, p.nodes, p.restless = nil, Memory{}, Placement{}, nil, nil
+		p.on, p.suitable = map[string]*occupants{}, map[string][]*schema.Node{}
 	}
-	for _, t := range eff.Tenants {
-		for _, project := range t.Projects {
-			for _, d := range project.Decisions {
-				if d.Verdict == schema.Deny {
-					p.denied[d.Key] = true
-				}
+	p.whole = false
+	keys := p.turn(eff, mem)
+	p.placing, p.unhappy, p.restless = make(map[schema.Key]*placed, len(keys)), map[schema.Key]map[string]Member{}, map[schema.Key]bool{}
+	var holding, fresh []schema.Key
+	for _, key := range keys {
+		if eff.Instance(key) == nil {
+			p.placing[key] = nil
+			continue
+		}
+		p.placing[key] = &placed{key: key}
+		p.watch(key, p.keep)
+		if p.holds(key) {
+			holding = append(holding, key)
+		} else {
+			fresh = append(fresh, key)
+		}
+	}
+	for _, key := range append(holding, fresh...) {
+		p.watch(key, p.fill)
+	}
+	p.out = p.out.with(p.placing)
+	p.placing, p.unhappy, p.whole = nil, nil, true
+	return p.out
+}
+
+// watch takes one step for a unit, and sees whether it is restless.
+func (p *Placer) watch(key schema.Key, step func(schema.Key)) {
+	p.rests = true
+	if step(key); !p.rests {
+		p.restless[key] = true
+	}
+}
+
+// turn takes what is to be placed next, and gives the units to place again,
+// sorted. They are on the nodes that memory has them on, as all others are.
+func (p *Placer) turn(eff *schema.Effective, mem Memory) []schema.Key {
+	again := p.restless
+	if again == nil {
+		again = map[schema.Key]bool{}
+	}
+	for key := range schema.Differing(p.eff, eff) {
+		again[key] = true
+	}
+	for key := range ChangedMemory(p.mem, mem) {
+		again[key] = true
+	}
+	nodes := changedNodes(p.eff, eff)
+	for _, name := range nodes {
+		if o := p.on[name]; o != nil {
+			for key := range o.units {
+				again[key] = true
 			}
 		}
 	}
-	for key, st := range mem.All() {
-		p.remember(key, st)
+	if p.nodes == nil || len(nodes) > 0 {
+		p.nodes = slices.SortedFunc(maps.Values(eff.Nodes), func(a, b *schema.Node) int { return cmp.Compare(a.Key.Name, b.Key.Name) })
+		clear(p.suitable)
 	}
-	return p
+	keys := slices.SortedFunc(maps.Keys(again), schema.Key.Compare)
+	for _, key := range keys {
+		p.lift(key)
+	}
+	p.eff, p.mem = eff, mem
+	for _, key := range keys {
+		if st := mem.Get(key); st != nil {
+			p.remember(key, st)
+		}
+	}
+	return keys
+}
+
+// changedNodes are the names of the nodes that are not the same in both. before
+// may be nil.
+func changedNodes(before, after *schema.Effective) []string {
+	var was map[string]*schema.Node
+	if before != nil {
+		was = before.Nodes
+	}
+	if reflect.ValueOf(was).Pointer() == reflect.ValueOf(after.Nodes).Pointer() {
+		return nil // the same map, and nobody changes one
+	}
+	var names []string
+	for name, n := range after.Nodes {
+		if o := was[name]; o != n && (o == nil || !reflect.DeepEqual(o.Spec, n.Spec)) {
+			names = append(names, name)
+		}
+	}
+	for name := range was {
+		if after.Nodes[name] == nil {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// lift takes a unit off all nodes.
+func (p *Placer) lift(key schema.Key) {
+	off := func(node string) {
+		o := p.on[node]
+		if o == nil {
+			return
+		}
+		if o.units[key] {
+			o.alone--
+		}
+		if delete(o.units, key); len(o.units) == 0 {
+			delete(p.on, node)
+		}
+	}
+	for _, m := range p.out.Members(key) {
+		off(m.Node)
+	}
+	st := p.mem.Get(key)
+	if st == nil {
+		return
+	}
+	for _, m := range st.Members {
+		off(m.Node)
+	}
+	if unit := applied(st); unit != nil {
+		for _, m := range unit.Members {
+			off(m.Node)
+		}
+	}
+	if st.Observed != nil {
+		for _, m := range st.Observed.Members {
+			off(m.Node)
+		}
+	}
 }
 
 // remember marks the nodes a unit is on according to memory. What is known of
 // a member's role decides whether it shares its node; where nothing is known,
 // only control planes are taken to.
-func (p *placer) remember(key schema.Key, st *Status) {
+func (p *Placer) remember(key schema.Key, st *Status) {
 	if st.Phase == PhaseDeleted {
 		return
 	}
@@ -164,7 +269,8 @@ func (p *placer) remember(key schema.Key, st *Status) {
 	}
 }
 
-func (p *placer) occupy(node string, key schema.Key, exclusive bool) {
+// occupy puts a unit on a node, and says whether anybody would notice.
+func (p *Placer) occupy(node string, key schema.Key, exclusive bool) bool {
 	o := p.on[node]
 	if o == nil {
 		o = &occupants{units: map[schema.Key]bool{}}
@@ -174,13 +280,16 @@ func (p *placer) occupy(node string, key schema.Key, exclusive bool) {
 	if exclusive && !was {
 		o.alone++
 	}
-	if !there || exclusive && !was {
-		o.units[key] = exclusive
+	if there && (was || !exclusive) {
+		return false
 	}
+	o.units[key] = exclusive
+	return true
 }
 
 // taken says whether another unit keeps a member of key off a node.
-func (p *placer) taken(node string, key schema.Key, exclusive bool) bool {
+func (p *Placer) taken(node string, key schema.Key, exclusive bool) bool {
+	p.rests = false
 	o := p.on[node]
 	if o == nil || !exclusive && o.alone == 0 {
 		return false
@@ -197,7 +306,7 @@ func (p *placer) taken(node string, key schema.Key, exclusive bool) bool {
 }
 
 // takenBy is the first of those that do.
-func (p *placer) takenBy(node string, key schema.Key, exclusive bool) (schema.Key, bool) {
+func (p *Placer) takenBy(node string, key schema.Key, exclusive bool) (schema.Key, bool) {
 	var by schema.Key
 	if !p.taken(node, key, exclusive) {
 		return by, false
@@ -210,15 +319,16 @@ func (p *placer) takenBy(node string, key schema.Key, exclusive bool) (schema.Ke
 	return by, true
 }
 
-// keep leaves the members of key where they are, as far as they may stay, and
-// says whether the unit has any. A member that was only meant to be on a node
-// keeps it like one that is new there: while it fits, and after the unit's
-// members that are there.
-func (p *placer) keep(key schema.Key) bool {
+// keep leaves the members of key where they are, as far as they may stay. A
+// member that was only meant to be on a node keeps it like one that is new
+// there: while it fits, and after the unit's members that are there.
+func (p *Placer) keep(key schema.Key) {
 	inst, st := p.eff.Instance(key), p.mem.Get(key)
-	p.out.Members[key] = nil
 	if st == nil {
-		return false
+		return
+	}
+	if st.Phase == PhaseDeleted {
+		p.rests = false // it is on no node, and may yet stay on one
 	}
 	unit, seen := applied(st), p.mem.observed(key)
 	for _, intention := range []bool{false, true} {
@@ -241,12 +351,16 @@ func (p *placer) keep(key schema.Key) bool {
 			}
 		}
 	}
-	return len(p.out.Members[key]) > 0 || len(p.unhappy[key]) > 0
+}
+
+// holds says whether any member of key is somewhere.
+func (p *Placer) holds(key schema.Key) bool {
+	return len(p.placing[key].members) > 0 || len(p.unhappy[key]) > 0
 }
 
 // home is the node a member is on and may stay on: what the runtime has on
 // record before what was only intended.
-func (p *placer) home(st *Status, role schema.EffectiveRole, name string) (*schema.Node, string) {
+func (p *Placer) home(st *Status, role schema.EffectiveRole, name string) (*schema.Node, string) {
 	may := func(node string) *schema.Node {
 		if n := p.eff.Nodes[node]; n != nil && offers(n, role) {
 			return n
@@ -277,36 +391,36 @@ func (p *placer) home(st *Status, role schema.EffectiveRole, name string) (*sche
 }
 
 // fill finds nodes for the members of key that should move or have none.
-func (p *placer) fill(key schema.Key) {
+func (p *Placer) fill(key schema.Key) {
 	inst := p.eff.Instance(key)
-	if p.whole(key, inst) {
-		slices.SortFunc(p.out.Members[key], compareMembers)
+	if p.housed(key, inst) {
+		slices.SortFunc(p.placing[key].members, compareMembers)
 		return
 	}
 	// What policy refuses, what is suspended and what is neither there nor to
 	// run takes no node that another could have.
-	idle := p.denied[key] || inst.Suspend ||
-		inst.DesiredState == schema.DesiredStopped && len(p.out.Members[key]) == 0 && len(p.unhappy[key]) == 0
+	idle := len(p.eff.Denied(key)) > 0 || inst.Suspend ||
+		inst.DesiredState == schema.DesiredStopped && !p.holds(key)
 	pinned := p.pinned(key, inst)
 	p.move(key, !idle && !pinned)
 	if !idle && !pinned {
 		p.house(key)
 	}
-	slices.SortFunc(p.out.Members[key], compareMembers)
+	slices.SortFunc(p.placing[key].members, compareMembers)
 }
 
-// whole says whether every member of key is somewhere, and none should move.
-func (p *placer) whole(key schema.Key, inst *schema.EffectiveInstance) bool {
+// housed says whether every member of key is somewhere, and none should move.
+func (p *Placer) housed(key schema.Key, inst *schema.EffectiveInstance) bool {
 	count := 0
 	for _, r := range inst.Roles {
 		count += r.Count
 	}
-	return len(p.out.Members[key]) == count && len(p.unhappy[key]) == 0
+	return len(p.placing[key].members) == count && len(p.unhappy[key]) == 0
 }
 
 // move finds nodes for the members of key that should move, if any may, and
 // leaves the others where they are. One that moves makes room for the next.
-func (p *placer) move(key schema.Key, may bool) {
+func (p *Placer) move(key schema.Key, may bool) {
 	inst, unhappy := p.eff.Instance(key), p.unhappy[key]
 	for moved := may; moved; {
 		moved = false
@@ -335,9 +449,9 @@ func (p *placer) move(key schema.Key, may bool) {
 }
 
 // house finds nodes for the members of key that have none.
-func (p *placer) house(key schema.Key) {
+func (p *Placer) house(key schema.Key) {
 	inst, has := p.eff.Instance(key), map[string]bool{}
-	for _, m := range p.out.Members[key] {
+	for _, m := range p.placing[key].members {
 		has[m.Name] = true
 	}
 	for _, role := range inst.Roles {
@@ -361,7 +475,7 @@ func (p *placer) house(key schema.Key) {
 
 // pinned says, and reports, that the control plane of key was made and cannot
 // be where it is asked to be. Nothing else of the unit is placed then.
-func (p *placer) pinned(key schema.Key, inst *schema.EffectiveInstance) bool {
+func (p *Placer) pinned(key schema.Key, inst *schema.EffectiveInstance) bool {
 	unit := applied(p.mem.Get(key))
 	was, ok := unit.Control()
 	if !ok {
@@ -378,7 +492,7 @@ func (p *placer) pinned(key schema.Key, inst *schema.EffectiveInstance) bool {
 				name, old.Node, list(misfits(inst, role, p.eff.Nodes[old.Node]))))
 			return true
 		}
-		if _, kept := (&Unit{Members: p.out.Members[key]}).Member(name); !kept {
+		if _, kept := (&Unit{Members: p.placing[key].members}).Member(name); !kept {
 			p.block(key, CodeControlPlane, false, fmt.Sprintf(
 				"the control plane is on %s, which is no longer declared or no longer offers role %s; a control plane cannot move: declare the node again, or delete the instance",
 				was.Node, role.NodeRole))
@@ -389,7 +503,8 @@ func (p *placer) pinned(key schema.Key, inst *schema.EffectiveInstance) bool {
 }
 
 // find is the first node that fits a new member, and why it is the one.
-func (p *placer) find(key schema.Key, inst *schema.EffectiveInstance, role schema.EffectiveRole) (*schema.Node, string) {
+func (p *Placer) find(key schema.Key, inst *schema.EffectiveInstance, role schema.EffectiveRole) (*schema.Node, string) {
+	p.rests = false
 	var first *schema.Node
 	var fitting, passed int
 	var examples []string
@@ -432,12 +547,15 @@ func (p *placer) find(key schema.Key, inst *schema.EffectiveInstance, role schem
 }
 
 // suits are the nodes that have what a role wants, by name.
-func (p *placer) suits(what string, inst *schema.EffectiveInstance, role schema.EffectiveRole) []*schema.Node {
+func (p *Placer) suits(what string, inst *schema.EffectiveInstance, role schema.EffectiveRole) []*schema.Node {
 	if role.GPUs != nil {
 		what += " " + role.GPUs.Type // in words, any type and one called gpu are the same
 	}
 	ns, ok := p.suitable[what]
 	if !ok {
+		if len(p.suitable) >= maxSuitable {
+			clear(p.suitable)
+		}
 		for _, n := range p.nodes {
 			if len(misfits(inst, role, n)) == 0 {
 				ns = append(ns, n)
@@ -449,27 +567,27 @@ func (p *placer) suits(what string, inst *schema.EffectiveInstance, role schema.
 }
 
 // fits says whether a new member of role may be put on n.
-func (p *placer) fits(key schema.Key, inst *schema.EffectiveInstance, role schema.EffectiveRole, n *schema.Node) bool {
+func (p *Placer) fits(key schema.Key, inst *schema.EffectiveInstance, role schema.EffectiveRole, n *schema.Node) bool {
 	return len(misfits(inst, role, n)) == 0 && p.free(key, role, n)
 }
 
 // free says whether nothing else keeps a new member of role off n.
-func (p *placer) free(key schema.Key, role schema.EffectiveRole, n *schema.Node) bool {
+func (p *Placer) free(key schema.Key, role schema.EffectiveRole, n *schema.Node) bool {
 	return !n.Spec.Cordoned && !reservedForOthers(n, key) && !p.taken(n.Key.Name, key, !shares(role)) && !p.ownTaken(key, role, n)
 }
 
 // ownTaken says whether the unit itself has another member on n that a member
 // of role cannot stand beside: one of the same role, or either of them alone.
-func (p *placer) ownTaken(key schema.Key, role schema.EffectiveRole, n *schema.Node) bool {
+func (p *Placer) ownTaken(key schema.Key, role schema.EffectiveRole, n *schema.Node) bool {
 	beside := func(m Member) bool {
 		return m.Node == n.Key.Name && (m.Role == role.Name || !shares(role) || p.alone(key, m))
 	}
-	return slices.ContainsFunc(p.out.Members[key], beside) || len(p.unhappy[key]) > 0 &&
+	return slices.ContainsFunc(p.placing[key].members, beside) || len(p.unhappy[key]) > 0 &&
 		slices.ContainsFunc(slices.Collect(maps.Values(p.unhappy[key])), beside)
 }
 
 // alone says whether m, which is declared, has its node to itself.
-func (p *placer) alone(key schema.Key, m Member) bool {
+func (p *Placer) alone(key schema.Key, m Member) bool {
 	for _, r := range p.eff.Instance(key).Roles {
 		if r.Name == m.Role {
 			return !shares(r)
@@ -478,17 +596,19 @@ func (p *placer) alone(key schema.Key, m Member) bool {
 	return true
 }
 
-func (p *placer) put(key schema.Key, role schema.EffectiveRole, m Member) {
-	p.out.Members[key] = append(p.out.Members[key], m)
-	p.occupy(m.Node, key, !shares(role))
+func (p *Placer) put(key schema.Key, role schema.EffectiveRole, m Member) {
+	p.placing[key].members = append(p.placing[key].members, m)
+	if p.occupy(m.Node, key, !shares(role)) {
+		p.rests = false
+	}
 }
 
-func (p *placer) block(key schema.Key, code string, wait bool, message string) {
-	p.out.Unplaced[key] = append(p.out.Unplaced[key], Blocked{Code: code, Message: message, Wait: wait})
+func (p *Placer) block(key schema.Key, code string, wait bool, message string) {
+	p.placing[key].blocked = append(p.placing[key].blocked, Blocked{Code: code, Message: message, Wait: wait})
 }
 
 // freesUp says whether a node would fit but for members that are on their way out.
-func (p *placer) freesUp(key schema.Key, inst *schema.EffectiveInstance, role schema.EffectiveRole) bool {
+func (p *Placer) freesUp(key schema.Key, inst *schema.EffectiveInstance, role schema.EffectiveRole) bool {
 	return slices.ContainsFunc(p.nodes, func(n *schema.Node) bool {
 		if n.Spec.Cordoned || reservedForOthers(n, key) || len(misfits(inst, role, n)) > 0 || p.ownTaken(key, role, n) {
 			return false
@@ -507,17 +627,22 @@ func (p *placer) freesUp(key schema.Key, inst *schema.EffectiveInstance, role sc
 }
 
 // leaving says whether a unit that is on a node will not stay there.
-func (p *placer) leaving(key schema.Key, node string) bool {
-	if p.denied[key] {
+func (p *Placer) leaving(key schema.Key, node string) bool {
+	if len(p.eff.Denied(key)) > 0 {
 		return false // it is left as it is
 	}
+	at, again := p.placing[key]
+	if !again {
+		at = p.out.get(key)
+	}
 	stays := func(m Member) bool { return m.Node == node }
-	return !slices.ContainsFunc(p.out.Members[key], stays) &&
+	return (at == nil || !slices.ContainsFunc(at.members, stays)) &&
 		!slices.ContainsFunc(slices.Collect(maps.Values(p.unhappy[key])), stays)
 }
 
 // why counts, for each requirement, the nodes that fail it.
-func (p *placer) why(key schema.Key, inst *schema.EffectiveInstance, role schema.EffectiveRole) string {
+func (p *Placer) why(key schema.Key, inst *schema.EffectiveInstance, role schema.EffectiveRole) string {
+	p.rests = false
 	var order []string
 	counts := map[string]int{}
 	count := func(text string) {

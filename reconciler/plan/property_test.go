@@ -117,7 +117,7 @@ func checkPlacement(t *rapid.T, eff *schema.Effective, before map[schema.Key]pla
 		alone  bool
 	}
 	seats := map[string][]seat{}
-	for key, members := range placed.Members {
+	for key, members := range placed.All() {
 		inst := eff.Instance(key)
 		require.NotNil(t, inst)
 		was := map[string]plan.Member{}
@@ -222,9 +222,9 @@ func TestLives(t *testing.T) {
 			guest := drawInstance(t, "a.aaa/guest")
 			with := estate{Nodes: e.Nodes, Instances: append(slices.Clone(e.Instances), guest)}
 			crowd := plan.Place(with.effective(), w.mem)
-			for key, members := range calm.Members {
+			for key, members := range calm.All() {
 				if w.real[key].Unit != nil {
-					require.Equal(t, members, crowd.Members[key], "%s", key)
+					require.Equal(t, members, crowd.Members(key), "%s", key)
 				}
 			}
 			e = e.change(t)

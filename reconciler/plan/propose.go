@@ -25,6 +25,9 @@ type ProposeInput struct {
 	Impacted    []schema.Noncompliance
 	// Rules are those of a runtime backend, nil for one that is not known.
 	Rules func(backend string) Rules
+	// Placer places both sides: what it placed before it need not place again.
+	// nil: one that has placed nothing.
+	Placer *Placer
 }
 
 // Propose plans the units a change touches: those whose effective values,
@@ -37,8 +40,11 @@ func Propose(in ProposeInput) Proposal {
 		Format: Format, Base: in.Base, Head: in.Head, Conflicts: in.Conflicts,
 		Diagnostics: in.Diagnostics, Documents: in.Documents, Held: in.Held, Authority: in.Authority, Impacted: in.Impacted, Plans: []Plan{},
 	}
+	if in.Placer == nil {
+		in.Placer = new(Placer)
+	}
 	if in.Memory == nil && in.BaseEffective != nil {
-		mem := assumed(in.BaseEffective)
+		mem := assumed(in.BaseEffective, in.Placer)
 		in.Memory, p.Assumed = &mem, true
 	}
 	if in.BaseEffective != nil && in.HeadEffective != nil && in.BaseEffective != in.HeadEffective {
@@ -54,12 +60,12 @@ func Propose(in ProposeInput) Proposal {
 
 // assumed is the memory of a world in which everything of eff runs as declared,
 // as far as it can be placed.
-func assumed(eff *schema.Effective) Memory {
+func assumed(eff *schema.Effective, placer *Placer) Memory {
 	var all []*Status
-	placed := Place(eff, Memory{})
-	for key, members := range placed.Members {
+	placed := placer.Place(eff, Memory{})
+	for key, members := range placed.All() {
 		inst := eff.Instance(key)
-		if len(placed.Unplaced[key]) > 0 || len(eff.Denied(key)) > 0 || inst.Suspend || len(members) == 0 {
+		if len(placed.Unplaced(key)) > 0 || len(eff.Denied(key)) > 0 || inst.Suspend || len(members) == 0 {
 			continue
 		}
 		o := Observed{Key: key, Presence: Present, Complete: true, Unit: &Unit{Instance: *inst, Members: members}}
@@ -79,27 +85,19 @@ func assumed(eff *schema.Effective) Memory {
 
 // units makes the plans of what differs.
 func (p *Proposal) units(in ProposeInput) {
-	base, head := newSide(in.BaseEffective, *in.Memory), newSide(in.HeadEffective, *in.Memory)
-	keys := map[schema.Key]bool{}
-	for _, s := range []side{base, head} {
-		for k := range s.eff.All() {
-			keys[k] = true
-		}
-		for k := range s.denied {
-			keys[k] = true
-		}
-	}
-	for _, key := range slices.SortedFunc(maps.Keys(keys), schema.Key.Compare) {
+	base := side{in.BaseEffective, in.Placer.Place(in.BaseEffective, *in.Memory)}
+	head := side{in.HeadEffective, in.Placer.Place(in.HeadEffective, *in.Memory)}
+	for _, key := range candidates(base, head) {
 		if base.same(head, key) {
 			continue
 		}
 		observed := in.Memory.observed(key)
 		after := head.eff.Instance(key)
 		u := Make(Input{
-			Key: key, After: after, Members: head.placed.Members[key], Unplaced: head.placed.Unplaced[key],
-			Denied: head.denied[key], Observed: observed, Rules: in.rules(key, after, observed),
+			Key: key, After: after, Members: head.placed.Members(key), Unplaced: head.placed.Unplaced(key),
+			Denied: head.eff.Denied(key), Observed: observed, Rules: in.rules(key, after, observed),
 		})
-		p.Decisions = append(p.Decisions, head.decisions[key]...)
+		p.Decisions = append(p.Decisions, head.eff.About(key)...)
 		if !u.Empty() {
 			p.Plans = append(p.Plans, u)
 		}
@@ -137,21 +135,37 @@ func (m Memory) observed(key schema.Key) Observed {
 
 // side is one side of a change, ready to be compared by key.
 type side struct {
-	eff       *schema.Effective
-	placed    Placement
-	decisions map[schema.Key][]schema.Decision
-	denied    map[schema.Key][]schema.Decision
+	eff    *schema.Effective
+	placed Placement
 }
 
-func newSide(eff *schema.Effective, mem Memory) side {
-	s := side{eff: eff, placed: Place(eff, mem), decisions: map[schema.Key][]schema.Decision{}, denied: map[schema.Key][]schema.Decision{}}
-	for _, d := range eff.Decisions() {
-		s.decisions[d.Key] = append(s.decisions[d.Key], d)
-		if d.Verdict == schema.Deny {
-			s.denied[d.Key] = append(s.denied[d.Key], d)
+// candidates are, sorted, the units that may mean something else on the two
+// sides, and what else is declared there and refused.
+func candidates(base, head side) []schema.Key {
+	keys := map[schema.Key]bool{}
+	for key := range schema.Differing(base.eff, head.eff) {
+		keys[key] = true
+	}
+	for key := range ChangedPlacement(base.placed, head.placed) {
+		keys[key] = true
+	}
+	refused := func(ds []schema.Decision) {
+		for _, d := range ds {
+			if d.Verdict == schema.Deny {
+				keys[d.Key] = true
+			}
 		}
 	}
-	return s
+	refused(base.eff.Own)
+	refused(head.eff.Own)
+	for a, b := range schema.Unlike(base.eff.Tenants, head.eff.Tenants) {
+		for _, t := range []*schema.EffectiveTenant{a, b} {
+			if t != nil {
+				refused(t.Decisions())
+			}
+		}
+	}
+	return slices.SortedFunc(maps.Keys(keys), schema.Key.Compare)
 }
 
 // same says whether key means the same on both sides. Where a rule stands in
@@ -161,15 +175,15 @@ func (s side) same(o side, key schema.Key) bool {
 	if (a == nil) != (b == nil) || a != b && !reflect.DeepEqual(a, b) {
 		return false
 	}
-	if !slices.EqualFunc(s.denied[key], o.denied[key], func(x, y schema.Decision) bool {
+	if !slices.EqualFunc(s.eff.Denied(key), o.eff.Denied(key), func(x, y schema.Decision) bool {
 		return x.Rule == y.Rule && x.Field == y.Field && x.Before == y.Before && x.After == y.After
 	}) {
 		return false
 	}
-	return slices.EqualFunc(s.placed.Members[key], o.placed.Members[key], func(x, y Member) bool {
+	return slices.EqualFunc(s.placed.Members(key), o.placed.Members(key), func(x, y Member) bool {
 		x.Reason, y.Reason = "", "" // other free nodes are no other placement
 		return reflect.DeepEqual(x, y)
-	}) && slices.EqualFunc(s.placed.Unplaced[key], o.placed.Unplaced[key], func(x, y Blocked) bool {
+	}) && slices.EqualFunc(s.placed.Unplaced(key), o.placed.Unplaced(key), func(x, y Blocked) bool {
 		return x.Code == y.Code && x.Wait == y.Wait
 	})
 }

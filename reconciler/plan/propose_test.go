@@ -114,7 +114,7 @@ func TestPlaceBeforeAnybodyLooked(t *testing.T) {
 	key := keyOf("a.one/x")
 	first := lab(2, map[string]int{"a.one/x": 1})
 	var members []plan.MemberStatus
-	for _, m := range plan.Place(first, plan.Memory{}).Members[key] {
+	for _, m := range plan.Place(first, plan.Memory{}).Members(key) {
 		members = append(members, plan.MemberStatus{Member: m, Placed: m.Reason})
 	}
 	require.Equal(t, "gpu-0000", members[1].Node)
@@ -128,7 +128,7 @@ func TestPlaceBeforeAnybodyLooked(t *testing.T) {
 		{plan.PhaseDeploying, "gpu-0000"}, // it may be there
 	} {
 		placed := plan.Place(next, plan.Remember(&plan.Status{Key: key, Phase: c.phase, Members: members}))
-		require.Equal(t, c.node, placed.Members[key][1].Node, c.phase)
+		require.Equal(t, c.node, placed.Members(key)[1].Node, c.phase)
 	}
 }
 
@@ -174,7 +174,7 @@ func BenchmarkPlaceFromNothing(b *testing.B) {
 	}
 	eff := lab(2100, many)
 	for b.Loop() {
-		if p := plan.Place(eff, plan.Memory{}); len(p.Unplaced) > 0 {
+		if p := plan.Place(eff, plan.Memory{}); !p.Whole() {
 			b.Fatal("not all placed")
 		}
 	}

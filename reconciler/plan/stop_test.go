@@ -23,7 +23,7 @@ func TestWhatHasNoPlaceAnyMoreCanBeStopped(t *testing.T) {
 	eff := func(i schema.EffectiveInstance) *schema.Effective {
 		return effectiveOf(nodes, &i)
 	}
-	members := plan.Place(eff(inst), plan.Memory{}).Members[key]
+	members := plan.Place(eff(inst), plan.Memory{}).Members(key)
 	require.Len(t, members, 2)
 	seen := plan.Observed{Key: key, Presence: plan.Present, Complete: true, Unit: &plan.Unit{Instance: inst, Members: members}}
 	for _, m := range members {
@@ -41,7 +41,7 @@ func TestWhatHasNoPlaceAnyMoreCanBeStopped(t *testing.T) {
 	after.Roles[0].SKUs, after.Roles[1].SKUs = []string{}, []string{}
 	after.Regions = []string{"mars"}
 	placed := plan.Place(eff(after), mem)
-	p := plan.Make(plan.Input{Key: key, After: &after, Members: placed.Members[key], Unplaced: placed.Unplaced[key], Observed: seen})
+	p := plan.Make(plan.Input{Key: key, After: &after, Members: placed.Members(key), Unplaced: placed.Unplaced(key), Observed: seen})
 	require.Len(t, p.Actions, 1, "%+v", p.Blocked)
 	require.Equal(t, plan.Stop, p.Actions[0].Verb)
 	for _, b := range p.Blocked {

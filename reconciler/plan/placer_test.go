@@ -1,0 +1,385 @@
+package plan
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/schema"
+)
+
+// histories is how many lives of an estate TestPlacerIsPlace goes through.
+const histories = 2500
+
+// Whatever a Placer was asked before, it answers what Place answers, to the
+// letter, and leaves nothing behind that would make it answer something else.
+func TestPlacerIsPlace(t *testing.T) {
+	seen := map[string]int{}
+	for seed := range uint64(histories) {
+		h := &history{Rand: rand.New(rand.NewPCG(seed, 1)), instances: map[schema.Key]*schema.EffectiveInstance{}, denied: map[schema.Key]bool{}, nodes: map[string]*schema.Node{}, touched: map[[2]string]bool{}}
+		h.start()
+		type asked struct {
+			eff *schema.Effective
+			mem Memory
+			out Placement
+		}
+		var past []asked
+		p := new(Placer)
+		for step := range 8 {
+			if h.IntN(4) > 0 || len(past) == 0 {
+				h.step()
+				past = append(past, asked{eff: h.effective(), mem: h.mem})
+			}
+			i := len(past) - 1
+			if h.IntN(4) == 0 {
+				i = h.IntN(len(past)) // what somebody only thinks of, or thought of before
+			}
+			at := &past[i]
+			before := p.out
+			at.out = p.Place(at.eff, at.mem)
+			fresh := new(Placer)
+			want := fresh.Place(at.eff, at.mem)
+			same(t, want, at.out, fmt.Sprintf("seed %d, step %d", seed, step))
+			require.Equal(t, fresh.on, p.on, "who is where; seed %d, step %d", seed, step)
+			require.Equal(t, keysThatDiffer(before, at.out), slices.SortedFunc(ChangedPlacement(before, at.out), schema.Key.Compare), "seed %d, step %d", seed, step)
+			count(seen, at.out, len(p.restless), at.eff.Len())
+			if i == len(past)-1 {
+				h.placed = at.out
+			}
+		}
+		for _, at := range past { // what was answered stays
+			if at.out.tenants != nil {
+				same(t, Place(at.eff, at.mem), at.out, fmt.Sprintf("seed %d, afterwards", seed))
+			}
+		}
+	}
+	// It is about something: all of this happened, and often.
+	for _, what := range []string{"housed", CodeNoNode, CodeStays, CodeControlPlane, "at rest", "restless"} {
+		require.Greater(t, seen[what], histories/25, what)
+	}
+}
+
+// same fails unless two placements say the same.
+func same(t *testing.T, want, got Placement, when string) {
+	t.Helper()
+	require.Equal(t, want.tenants, got.tenants, when)
+	require.Equal(t, [2]int{want.instances, want.unplaced}, [2]int{got.instances, got.unplaced}, when)
+}
+
+func count(seen map[string]int, p Placement, restless, units int) {
+	for key, members := range p.All() {
+		if len(members) > 0 {
+			seen["housed"]++
+		}
+		for _, b := range p.Unplaced(key) {
+			seen[b.Code]++
+		}
+	}
+	seen["restless"] += restless
+	seen["at rest"] += units - restless
+}
+
+func keysThatDiffer(a, b Placement) []schema.Key {
+	said := func(p Placement, key schema.Key) string {
+		if p.get(key) == nil {
+			return ""
+		}
+		return fmt.Sprintf("%+v %+v", p.Members(key), p.Unplaced(key))
+	}
+	keys := map[schema.Key]bool{}
+	for _, p := range []Placement{a, b} {
+		for key := range p.All() {
+			if said(a, key) != said(b, key) {
+				keys[key] = true
+			}
+		}
+	}
+	return slices.SortedFunc(maps.Keys(keys), schema.Key.Compare)
+}
+
+// history is an estate of a few projects that share a few nodes, as it changes.
+type history struct {
+	*rand.Rand
+	instances map[schema.Key]*schema.EffectiveInstance
+	denied    map[schema.Key]bool
+	nodes     map[string]*schema.Node
+	mem       Memory
+	placed    Placement // as last asked
+	last      *schema.Effective
+	touched   map[[2]string]bool
+}
+
+func (h *history) one(of ...string) string { return of[h.IntN(len(of))] }
+
+func (h *history) start() {
+	for i := range 2 + h.IntN(7) {
+		h.node(fmt.Sprintf("n%d", i))
+	}
+	for range 1 + h.IntN(6) {
+		h.instance(h.key())
+	}
+}
+
+func (h *history) key() schema.Key {
+	return schema.InstanceKey(h.one("a", "b", "c"), h.one("one", "two"), h.one("x", "y", "z"))
+}
+
+// any is something that is there.
+func (h *history) any() (schema.Key, bool) {
+	keys := slices.SortedFunc(maps.Keys(h.instances), schema.Key.Compare)
+	for key := range h.mem.All() {
+		keys = append(keys, key)
+	}
+	if len(keys) == 0 {
+		return schema.Key{}, false
+	}
+	slices.SortFunc(keys, schema.Key.Compare)
+	return keys[h.IntN(len(keys))], true
+}
+
+func (h *history) node(name string) {
+	n := &schema.Node{Header: schema.Header{Key: schema.Key{Kind: schema.KindNode, Name: name}}}
+	n.Spec = schema.NodeSpec{
+		Address: "10.0.0.1", Region: h.one("eu-1", "eu-2"), SKU: h.one("small", "large"), Cordoned: h.IntN(6) == 0, Reserved: h.one("", "", "", "", "a", "b.two"),
+		Capacity: schema.Capacity{CPUs: 1 + h.IntN(3), MemoryMiB: 1000},
+	}
+	n.Spec.Roles = [][]string{{"controller"}, {"worker"}, {"worker"}, {"controller", "worker"}}[h.IntN(4)]
+	if h.IntN(2) == 0 {
+		n.Spec.Capacity.GPUs = []schema.GPU{{Type: h.one("a100", "l40s"), Count: 1 + h.IntN(3), Devices: "/dev/gpu[0-3]"}}
+	}
+	h.nodes[name] = n
+}
+
+func (h *history) instance(key schema.Key) {
+	h.touched[[2]string{key.Tenant, key.Project}] = true
+	i := &schema.EffectiveInstance{Key: key, DesiredState: schema.DesiredRunning, Suspend: h.IntN(10) == 0}
+	if h.IntN(8) == 0 {
+		i.DesiredState = schema.DesiredStopped
+	}
+	if h.IntN(4) == 0 {
+		i.Regions = []string{h.one("eu-1", "eu-2")}
+	}
+	worker := schema.EffectiveRole{Name: "worker", NodeRole: "worker", Count: h.IntN(3), Shareable: h.IntN(3) == 0, CPUs: h.IntN(3)}
+	if h.IntN(3) == 0 {
+		worker.GPUs = &schema.GPURequest{Type: h.one("", "a100", "l40s"), Count: 1 + h.IntN(2)}
+	}
+	if h.IntN(4) == 0 {
+		worker.SKUs = []string{h.one("small", "large")}
+	}
+	i.Roles = []schema.EffectiveRole{{Name: "controller", NodeRole: "controller", ControlPlane: true, Shareable: h.IntN(6) > 0, Count: 1}, worker}
+	if h.IntN(4) == 0 {
+		i.Roles = append(i.Roles, schema.EffectiveRole{Name: "xl", NodeRole: "worker", Count: 1, Shareable: h.IntN(2) == 0})
+	}
+	h.instances[key] = i
+	delete(h.denied, key)
+	if h.IntN(10) == 0 {
+		h.denied[key] = true
+	}
+}
+
+// step is one or several things that happen between two looks.
+func (h *history) step() {
+	for range 1 + h.IntN(3) {
+		switch what := h.IntN(16); {
+		case what == 0:
+			h.instance(h.key())
+		case what < 4:
+			if key, ok := h.any(); ok {
+				h.instance(key)
+			}
+		case what == 4:
+			if key, ok := h.any(); ok {
+				h.touched[[2]string{key.Tenant, key.Project}] = true
+				delete(h.instances, key)
+				delete(h.denied, key)
+			}
+		case what == 5:
+			if key, ok := h.any(); ok && h.instances[key] != nil {
+				h.touched[[2]string{key.Tenant, key.Project}] = true
+				h.denied[key] = !h.denied[key]
+			}
+		case what < 8:
+			h.nodes = maps.Clone(h.nodes)
+			switch name := fmt.Sprintf("n%d", h.IntN(9)); h.IntN(4) {
+			case 0:
+				delete(h.nodes, name)
+			case 1:
+				if n := h.nodes[name]; n != nil {
+					next := *n
+					next.Spec.Cordoned = !n.Spec.Cordoned
+					h.nodes[name] = &next
+				}
+			default:
+				h.node(name)
+			}
+		case what < 11:
+			placed := maps.Collect(h.placed.All())
+			for _, key := range slices.SortedFunc(maps.Keys(placed), schema.Key.Compare) { // it is made as it was placed
+				h.remember(key, placed[key])
+			}
+		case what < 14:
+			if key, ok := h.any(); ok {
+				h.remember(key, h.placed.Members(key))
+			}
+		case what == 14:
+			if key, ok := h.any(); ok {
+				h.mem = h.mem.Without(key)
+			}
+		default:
+			h.last = nil // everything is read anew
+		}
+	}
+}
+
+// remember is what may be said of a unit that is on some nodes: all that is
+// there, half of it, or something else.
+func (h *history) remember(key schema.Key, members []Member) {
+	st := &Status{Key: key, Phase: PhaseRunning}
+	o := Observed{Key: key, Presence: Present, Complete: true, Unit: &Unit{Members: slices.Clone(members)}}
+	inst := h.instances[key]
+	if inst == nil {
+		st.Phase = PhaseDeleting
+		if was := h.mem.Get(key); was != nil && was.Observed != nil {
+			o = *was.Observed
+			o.Members = slices.Clone(o.Members) // what is remembered stays as it is
+		}
+	} else {
+		o.Unit.Instance = *inst
+	}
+	for _, m := range members {
+		st.Members = append(st.Members, MemberStatus{Member: m, Placed: h.one("", m.Reason)})
+		o.Members = append(o.Members, MemberState{Name: m.Name, Node: m.Node, State: Running})
+	}
+	if h.IntN(3) == 0 {
+		for i := range st.Members {
+			if h.IntN(3) == 0 {
+				st.Members[i].Node = fmt.Sprintf("n%d", h.IntN(9))
+			}
+		}
+		for i := range o.Members {
+			if h.IntN(4) == 0 {
+				o.Members[i].Node = fmt.Sprintf("n%d", h.IntN(9))
+			}
+		}
+		switch h.IntN(6) {
+		case 0:
+			o.Presence, o.Unit, o.Members = Absent, nil, nil // only intended
+		case 1:
+			o.Presence = Unknown
+		case 2:
+			o.Members = nil
+		case 3:
+			st.Phase = PhaseDeleted
+		case 4:
+			o.Unit = nil
+		}
+	}
+	if st.Observed = &o; h.IntN(8) == 0 {
+		st.Observed = nil
+	}
+	h.mem = h.mem.With(st)
+}
+
+// effective is what shall run, with the values of what nobody touched.
+func (h *history) effective() *schema.Effective {
+	eff := &schema.Effective{Tenants: map[string]*schema.EffectiveTenant{}, Nodes: h.nodes}
+	if h.last == nil {
+		h.nodes = maps.Clone(h.nodes)
+		for name, n := range h.nodes {
+			other := *n
+			h.nodes[name] = &other
+		}
+		eff.Nodes = h.nodes
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(h.instances), schema.Key.Compare) {
+		t := eff.Tenants[key.Tenant]
+		if t == nil {
+			t = &schema.EffectiveTenant{Projects: map[string]*schema.EffectiveProject{}}
+			eff.Tenants[key.Tenant] = t
+		}
+		p := t.Projects[key.Project]
+		if p == nil {
+			p = &schema.EffectiveProject{Instances: map[string]*schema.EffectiveInstance{}}
+			t.Projects[key.Project] = p
+		}
+		inst := h.instances[key]
+		if h.last == nil {
+			other := *inst
+			inst = &other
+			h.instances[key] = inst
+		}
+		p.Instances[key.Name] = inst
+		if h.denied[key] {
+			p.Decisions = append(p.Decisions, schema.Decision{Key: key, Verdict: schema.Deny, Rule: "r"})
+		}
+	}
+	if h.last != nil {
+		for tenant, t := range eff.Tenants {
+			was, unchanged := h.last.Tenants[tenant], true
+			for project := range t.Projects {
+				if h.touched[[2]string{tenant, project}] || was == nil || was.Projects[project] == nil {
+					unchanged = false
+				} else {
+					t.Projects[project] = was.Projects[project]
+				}
+			}
+			if was != nil && unchanged && len(was.Projects) == len(t.Projects) {
+				eff.Tenants[tenant] = was
+			}
+		}
+	}
+	h.last, h.touched = eff, map[[2]string]bool{}
+	return eff
+}
+
+// At rest, what is placed again is what changed, and what shares its nodes where
+// a node changed; not what stands beside it.
+func TestPlacerPlacesWhatChanged(t *testing.T) {
+	h := &history{Rand: rand.New(rand.NewPCG(1, 1)), instances: map[schema.Key]*schema.EffectiveInstance{}, denied: map[schema.Key]bool{}, nodes: map[string]*schema.Node{}, touched: map[[2]string]bool{}}
+	for i := range 400 {
+		name := fmt.Sprintf("n%03d", i)
+		h.node(name)
+		h.nodes[name].Spec = schema.NodeSpec{Roles: []string{"worker"}}
+		if i%10 == 0 {
+			h.nodes[name].Spec.Roles = []string{"controller"}
+		}
+	}
+	for i := range 300 {
+		key := schema.InstanceKey(fmt.Sprintf("t%d", i%30), fmt.Sprintf("p%d", i/30%3), fmt.Sprintf("i%03d", i))
+		h.instance(key)
+		*h.instances[key] = schema.EffectiveInstance{Key: key, DesiredState: schema.DesiredRunning, Roles: []schema.EffectiveRole{
+			{Name: "controller", NodeRole: "controller", ControlPlane: true, Shareable: true, Count: 1}, {Name: "worker", NodeRole: "worker", Count: 1}}}
+	}
+	clear(h.denied)
+	p := new(Placer)
+	placed := p.Place(h.effective(), h.mem)
+	require.True(t, placed.Whole())
+	var made []*Status
+	for key, members := range placed.All() {
+		made = append(made, &Status{Key: key, Phase: PhaseRunning, Observed: &Observed{Key: key, Presence: Present, Complete: true, Unit: &Unit{Instance: *h.instances[key], Members: members}}})
+	}
+	h.mem = Remember(made...)
+	placed = p.Place(h.effective(), h.mem)
+	require.Empty(t, p.restless)
+	require.Empty(t, p.turn(h.effective(), h.mem))
+
+	key := made[0].Key
+	next := *h.instances[key]
+	next.DisplayName = "another"
+	h.instances[key], h.touched[[2]string{key.Tenant, key.Project}] = &next, true
+	eff := h.effective()
+	require.Equal(t, []schema.Key{key}, p.turn(eff, h.mem))
+	p.whole = false // half way, as after a panic: it starts anew
+	same(t, placed, p.Place(eff, h.mem), "nobody moves for a name")
+
+	node := placed.Members(key)[1].Node
+	other := *h.nodes[node]
+	other.Spec.Cordoned = true
+	h.nodes = maps.Clone(h.nodes)
+	h.nodes[node] = &other
+	require.Equal(t, []schema.Key{key}, p.turn(h.effective(), h.mem), "who is on the node")
+}
