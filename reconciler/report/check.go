@@ -34,29 +34,6 @@ func Checks(p plan.Proposal, c plan.PullContext) []plan.Check {
 	return out
 }
 
-// checkValidate is about what is written.
-func checkValidate(p plan.Proposal, c plan.PullContext) plan.Check {
-	found, _ := sides(p.Diagnostics)
-	k := plan.Check{Name: plan.CheckValidate, Conclusion: plan.Success}
-	switch {
-	case len(p.Conflicts) > 0:
-		k.Conclusion, k.Title = plan.Failure, "conflicts with its base in "+count(len(p.Conflicts), "file")
-	case schema.HasErrors(found):
-		k.Conclusion, k.Title = plan.Failure, severities(found)
-	case len(found) > 0:
-		k.Title = "valid, with " + severities(found)
-	case len(p.Documents) == 0:
-		k.Title = "nothing of the estate changes"
-	default:
-		k.Title = count(len(p.Documents), "document") + " changed, all valid"
-	}
-	var d doc
-	d.line("**"+upper(prose(k.Title))+".**", "")
-	d.line(conflicts(&p)...)
-	finish(&k, &d, &p, &c, found)
-	return k
-}
-
 // Key is over everything that is shown of p but its base, and what changes by
 // itself: the work on units, and which other nodes would have done. While it is
 // the same, nobody needs to be shown anything.
@@ -111,22 +88,86 @@ func decided(code string) bool {
 	return slices.Contains([]string{"policy", "authority", "deletion", "estate", "feature"}, family)
 }
 
+// checkValidate is about what is written.
+func checkValidate(p plan.Proposal, c plan.PullContext) plan.Check {
+	found, _ := sides(p.Diagnostics)
+	k := plan.Check{Name: plan.CheckValidate, Conclusion: plan.Success}
+	var d doc
+	switch {
+	case len(p.Conflicts) > 0:
+		k.Conclusion, k.Title = plan.Failure, "conflicts with its base in "+count(len(p.Conflicts), "file")
+	case schema.HasErrors(found):
+		k.Conclusion, k.Title = plan.Failure, severities(found)+" in "+where(found)
+	case len(found) > 0:
+		k.Title = "valid, with " + severities(found) + " in " + where(found)
+	case len(p.Documents) == 0:
+		k.Title = "nothing of the estate changes"
+	default:
+		k.Title = count(len(p.Documents), "document") + " changed, all valid"
+	}
+	k.Title = short(clean(k.Title), maxTitle)
+	d.line("**"+upper(prose(k.Title))+".**", "")
+	for _, f := range p.Conflicts {
+		d.line("- " + code(f) + " was changed on both sides")
+	}
+	if len(p.Conflicts) > 0 {
+		d.line("", "→ merge the base into the branch and push again", "")
+	}
+	finish(&k, &d, &p, &c, found)
+	return k
+}
+
+// where is the file of findings, or how many files.
+func where(ds []schema.Diagnostic) string {
+	var files []string
+	for _, f := range ds {
+		if !slices.Contains(files, f.File) {
+			files = append(files, f.File)
+		}
+	}
+	if len(files) == 1 {
+		return files[0]
+	}
+	return count(len(files), "file")
+}
+
 // checkPlan is about what it would do.
 func checkPlan(p plan.Proposal, c plan.PullContext) plan.Check {
 	_, found := sides(p.Diagnostics)
-	k := plan.Check{Name: plan.CheckPlan, Conclusion: plan.Success, Title: short(clean(checkTitle(&p)), maxTitle)}
+	k := plan.Check{Name: plan.CheckPlan, Conclusion: plan.Success, Title: short(clean(planTitle(&p)), maxTitle)}
 	if p.Blocked() {
 		k.Conclusion = plan.Failure
 	}
 	var d doc
-	d.line(verdict(&p)...)
-	d.line("")
-	if len(p.Plans) > 0 {
-		d.units(p.Plans)
+	if quiet(&p, &c) {
+		d.line(quietVerdict(&p), "")
+	} else {
+		d.overview(&p, &c)
+		d.inTheWay(&p, found)
+		d.policy(&p)
+		d.authority(p.Authority)
 	}
-	d.obstacles(&p)
 	finish(&k, &d, &p, &c, found)
 	return k
+}
+
+// planTitle is what it would do, in a line that stands alone.
+func planTitle(p *plan.Proposal) string {
+	if len(p.Conflicts) > 0 {
+		return "nothing can be planned: conflicts with the base in " + count(len(p.Conflicts), "file")
+	}
+	does := strings.TrimSuffix(happens(p, "", unitName), ".")
+	does = strings.TrimSpace(does)
+	if len(p.Documents) == 0 && len(p.Plans) == 0 {
+		does = "nothing of the estate changes"
+	}
+	if bad := obstacles(p); bad != "" {
+		return bad + ": " + does + " as it stands"
+	}
+	if n := cost(p); n != "" {
+		does += ". " + strings.TrimSuffix(n, ".")
+	}
+	return does
 }
 
 // finish puts what was found beside its lines, as far as the change shows those,
@@ -140,14 +181,14 @@ func finish(k *plan.Check, d *doc, p *plan.Proposal, c *plan.PullContext, found 
 			outside = append(outside, f)
 		}
 	}
-	if len(outside) > 0 {
-		d.line("**Outside the lines of this change**", "")
-		d.findings(outside)
+	if n := len(k.Notes); n > 0 {
+		d.line(count(n, "finding")+map[bool]string{true: " is", false: " are"}[n == 1]+" shown beside the lines of the change.", "")
 	}
-	if len(k.Notes) > 0 {
-		d.line(count(len(k.Notes), "finding")+" "+map[bool]string{true: "is", false: "are"}[len(k.Notes) == 1]+" shown beside the lines of the change.", "")
+	if k.Name == plan.CheckPlan {
+		outside = mild(outside) // the others stand in the way
 	}
-	k.Summary = d.cut(MaxMarkdown, footer(p), command(p))
+	d.findings("Elsewhere than in the lines of the change", "Elsewhere than in the lines of the change", outside)
+	k.Summary = d.cut(MaxMarkdown, "<sub>"+origin(p)+"</sub>", command(p))
 }
 
 // gravest is findings with the errors first, each kind as it was.
@@ -158,38 +199,6 @@ func gravest(ds []schema.Diagnostic) []schema.Diagnostic {
 	out := slices.Clone(ds)
 	slices.SortStableFunc(out, func(a, b schema.Diagnostic) int { return rank(a) - rank(b) })
 	return out
-}
-
-// conflicts lists the files that both sides changed.
-func conflicts(p *plan.Proposal) []string {
-	var lines []string
-	for _, f := range p.Conflicts {
-		lines = append(lines, fmt.Sprintf("- Conflict: %s was changed on both sides.", code(f)))
-	}
-	return lines
-}
-
-func checkTitle(p *plan.Proposal) string {
-	if len(p.Conflicts) > 0 {
-		return "nothing can be planned: conflicts with the base in " + count(len(p.Conflicts), "file")
-	}
-	var parts []string
-	if schema.HasErrors(p.Diagnostics) {
-		parts = append(parts, severities(p.Diagnostics))
-	}
-	n := tally(p.Plans)
-	for _, c := range []change{deletes, creates, changes, repairs} {
-		if n[c] > 0 {
-			parts = append(parts, fmt.Sprintf("%d to %s", n[c], c.word()))
-		}
-	}
-	if n[blocks] > 0 {
-		parts = append(parts, fmt.Sprintf("%d blocked", n[blocks]))
-	}
-	if len(parts) == 0 {
-		return "no instance changes"
-	}
-	return strings.Join(parts, ", ")
 }
 
 // Check is the check of berth/plan with everything in it, for who shows but one.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -19,6 +20,7 @@ import (
 	"berth/reconciler/plan"
 	"berth/reconciler/report"
 	"berth/schema"
+	"berth/schema/policy"
 )
 
 var update = flag.Bool("update", false, "rewrite the expected files of testdata")
@@ -31,45 +33,42 @@ func TestGolden(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
 			ar, err := txtar.ParseFile(file)
 			require.NoError(t, err)
-			in := ar.Files[0]
-			want := map[string]string{}
+			given, want := map[string][]byte{}, map[string]string{}
+			got := &txtar.Archive{Comment: ar.Comment}
 			for _, f := range ar.Files {
+				if strings.HasSuffix(f.Name, ".yaml") || strings.HasSuffix(f.Name, ".json") {
+					given[f.Name] = f.Data
+					got.Files = append(got.Files, f)
+				}
 				want[f.Name] = string(f.Data)
 			}
-			got := &txtar.Archive{Comment: ar.Comment, Files: []txtar.File{in}}
 			add := func(name, data string) {
 				got.Files = append(got.Files, txtar.File{Name: name, Data: []byte(data)})
 			}
-			switch in.Name {
-			case "proposal.yaml":
+			switch {
+			case given["proposal.yaml"] != nil:
 				var p plan.Proposal
-				require.NoError(t, yaml.UnmarshalStrict(in.Data, &p))
-				title, summary, conclusion := report.Check(p)
-				checkMarkdown(t, report.Markdown(p))
-				checkMarkdown(t, summary)
-				checkText(t, report.Text(p))
+				var c plan.PullContext
+				decodeYAML(t, given["proposal.yaml"], &p)
+				decodeYAML(t, given["context.yaml"], &c)
+				checkProposal(t, p, c)
 				add("plan.txt", report.Text(p))
-				add("comment.md", report.Markdown(p))
-				add("check.txt", conclusion+": "+title+"\n")
-				if p.Blocked() {
-					require.Equal(t, string(plan.Failure), conclusion)
-				} else {
-					require.Equal(t, string(plan.Success), conclusion)
-				}
-
-				raw, err := report.JSON(p)
-				require.NoError(t, err)
-				var back plan.Proposal
-				require.NoError(t, json.Unmarshal(raw, &back))
-				require.Equal(t, p.Digest, back.Digest)
-				require.Len(t, back.Plans, len(p.Plans))
-			case "rollout.yaml":
+				add("comment.md", report.Plan(p, c))
+				add("checks.md", shown(report.Checks(p, c)))
+			case given["rollout.yaml"] != nil:
 				var r plan.Rollout
-				require.NoError(t, yaml.UnmarshalStrict(in.Data, &r))
+				decodeYAML(t, given["rollout.yaml"], &r)
 				checkMarkdown(t, report.Rollout(r))
 				add("comment.md", report.Rollout(r))
+			case given["answer.yaml"] != nil:
+				var a plan.Answer
+				var e *policy.Explanation
+				decodeYAML(t, given["answer.yaml"], &a)
+				decodeYAML(t, given["explanation.yaml"], &e)
+				checkMarkdown(t, report.Answer(a, e))
+				add("comment.md", report.Answer(a, e))
 			default:
-				t.Fatalf("%s is neither a proposal nor a rollout", in.Name)
+				t.Fatalf("%s holds no proposal, no rollout and no answer", file)
 			}
 			if *update {
 				require.NoError(t, os.WriteFile(file, txtar.Format(got), 0o644))
@@ -83,6 +82,92 @@ func TestGolden(t *testing.T) {
 			require.Len(t, ar.Files, len(got.Files))
 		})
 	}
+}
+
+func decodeYAML(t *testing.T, data []byte, into any) {
+	t.Helper()
+	require.NoError(t, yaml.UnmarshalStrict(data, into))
+}
+
+// shown is checks as a golden file has them.
+func shown(checks []plan.Check) string {
+	var b strings.Builder
+	for _, k := range checks {
+		fmt.Fprintf(&b, "[%s] %s: %s\n\n%s", k.Name, k.Conclusion, k.Title, k.Summary)
+		for _, n := range k.Notes {
+			fmt.Fprintf(&b, "beside the line: %s\n", n)
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// path is a file's name of which nothing has to be neutralised.
+var path = regexp.MustCompile(`^[a-z0-9/._-]+$`)
+
+// checkProposal holds of every proposal that is shown.
+func checkProposal(t *testing.T, p plan.Proposal, c plan.PullContext) {
+	t.Helper()
+	comment, checks := report.Plan(p, c), report.Checks(p, c)
+	checkMarkdown(t, comment)
+	checkText(t, report.Text(p))
+	require.Len(t, checks, 2)
+	require.Equal(t, plan.CheckValidate, checks[0].Name)
+	require.Equal(t, plan.CheckPlan, checks[1].Name)
+	whole := ""
+	for _, k := range checks {
+		checkMarkdown(t, k.Summary)
+		checkText(t, k.Title)
+		require.NotEmpty(t, k.Title)
+		require.NotContains(t, k.Title, "\n")
+		require.LessOrEqual(t, utf8.RuneCountInString(k.Title), 140)
+		require.LessOrEqual(t, len(k.Key), 200)
+		for _, n := range k.Notes {
+			require.True(t, c.Lines.Has(n.File, n.Line), "a note stands at no line of the change: %s", n)
+		}
+		whole += k.Summary + fmt.Sprint(k.Notes)
+	}
+	require.Equal(t, p.Blocked(), checks[1].Conclusion == plan.Failure)
+	if checks[0].Conclusion == plan.Failure {
+		require.Equal(t, plan.Failure, checks[1].Conclusion, "a merge does not do what is written wrongly")
+	}
+	if !strings.Contains(whole+comment, "more lines do not fit") {
+		for _, d := range p.Diagnostics {
+			if path.MatchString(d.File) && !strings.Contains(whole, d.File) {
+				t.Errorf("no check tells of %s", d)
+			}
+		}
+	}
+	for _, u := range p.Plans {
+		if len(u.Actions) > 0 && u.Actions[0].Verb == plan.Delete {
+			require.Contains(t, comment, "> [!CAUTION]")
+		}
+	}
+
+	// What changes by itself is nothing new.
+	key := report.Key(p, c)
+	other, busy := p, c
+	if p.Base != "" {
+		other.Base = strings.Repeat("e", 40)
+	}
+	other.Plans = slices.Clone(p.Plans)
+	for i := range other.Plans {
+		other.Plans[i].Placed = map[string]string{"worker-0": "another reason"}
+	}
+	busy.Jobs = []plan.UnitJobs{{Key: schema.InstanceKey("physics", "lhc", "train"), Jobs: plan.Jobs{Running: 77}}}
+	require.Equal(t, key, report.Key(other, busy))
+	for i, k := range report.Checks(other, busy) {
+		require.Equal(t, checks[i].Key, k.Key)
+	}
+	other.Head = strings.Repeat("f", 40)
+	require.NotEqual(t, key, report.Key(other, busy), "another head is another plan")
+
+	raw, err := report.JSON(p)
+	require.NoError(t, err)
+	var back plan.Proposal
+	require.NoError(t, json.Unmarshal(raw, &back))
+	require.Equal(t, p.Digest, back.Digest)
+	require.Len(t, back.Plans, len(p.Plans))
 }
 
 // What a forge would make active in text that is not code.

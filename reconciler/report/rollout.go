@@ -9,29 +9,23 @@ import (
 	"berth/reconciler/plan"
 )
 
-// Rollout is what became of a merged change, as Markdown: it takes the place
-// of the plan in the comment, and is written anew as things go on.
+// Rollout is the part of the comment that says what became of a merge, as
+// Markdown. It is written anew as things go on, and says nothing that changes by
+// itself.
 func Rollout(r plan.Rollout) string {
 	var d doc
-	d.line("### Berth rollout", "")
+	d.line("### Berth roll-out", "")
 	d.line(rolloutHeadline(&r), "")
-	if len(r.Units) > 0 {
-		d.table("", "Instance", "Phase", "Steps", "Members", "Took")
-		for _, u := range r.Units {
-			steps, took := "–", "–"
-			if u.Total > 0 {
-				steps = fmt.Sprintf("%d of %d", u.Done, u.Total)
-			}
-			if u.Settled && u.Seconds > 0 {
-				took = fmt.Sprintf("%.1f s", u.Seconds)
-			}
-			d.row("**"+progressSign(u)+"**", code(unitName(u.Key)), prose(string(u.Phase)), steps, memberCell(u.Members), took)
-		}
-		d.line("")
-	}
+	d.stale(&r)
 	var bad []string
 	for _, u := range r.Units {
-		if u.Failure != "" {
+		if stageOf(u) == failed {
+			at := ""
+			if u.At != "" {
+				at = " at " + code(u.At)
+			}
+			bad = append(bad, fmt.Sprintf("- %s **failed**%s: %s", code(unitName(u.Key)), at, prose(short(u.Failure, 1000)))+retries(u))
+		} else if u.Failure != "" && u.Stale == nil && u.TakenOver == "" {
 			bad = append(bad, fmt.Sprintf("- %s: %s", code(unitName(u.Key)), prose(short(u.Failure, 1000))))
 		}
 	}
@@ -43,25 +37,67 @@ func Rollout(r plan.Rollout) string {
 		d.line(bad...)
 		d.line("")
 	}
+	if len(r.Units) > 0 {
+		d.progress(r.Units)
+	}
 	foot := fmt.Sprintf("<sub>Merged as %s · correlation id %s, in the logs, events and host ledgers of every effect of it</sub>", code(commit(r.Commit)), code(r.CorrelationID))
-	return d.cut(MaxMarkdown, foot, "git show berth/status")
+	return d.cut(MaxMarkdown, foot, "berth trace "+r.CorrelationID)
 }
 
+// retries says how a unit that gave up is begun again.
+func retries(u plan.UnitProgress) string {
+	if !u.Settled {
+		return "<br>→ it is tried again by itself"
+	}
+	return "<br>→ mend it and say `/berth retry`, or take the change back"
+}
+
+// stage is where a unit of a roll-out stands.
+type stage int
+
+// In the order people should see them.
+const (
+	held stage = iota
+	failed
+	applying
+	queued
+	through
+	overtaken
+)
+
+func stageOf(u plan.UnitProgress) stage {
+	switch {
+	case u.Stale != nil:
+		return held
+	case u.TakenOver != "":
+		return overtaken
+	case u.Phase == plan.PhaseFailed || u.Settled && u.Failure != "":
+		return failed
+	case u.Settled:
+		return through
+	case u.Total == 0:
+		return queued
+	}
+	return applying
+}
+
+func (s stage) sign() string { return [...]string{"!", "✗", "…", "·", "✓", "»"}[s] }
+
+// rolloutHeadline counts the units by where they stand, the gravest first.
 func rolloutHeadline(r *plan.Rollout) string {
 	if len(r.Units) == 0 {
+		if len(r.Held) > 0 {
+			return "**Held:** none of it came into force."
+		}
 		return "**No instance changes.** There is nothing to roll out."
 	}
-	byPhase := map[plan.Phase]int{}
-	var failed, under int
+	n := map[stage]int{}
+	phases := map[plan.Phase]int{}
 	var slowest float64
 	for _, u := range r.Units {
-		switch progressSign(u) {
-		case "✓":
-			byPhase[u.Phase]++
-		case "✗":
-			failed++
-		default:
-			under++
+		n[stageOf(u)]++
+		if stageOf(u) == through {
+			phases[u.Phase]++
 		}
 		slowest = max(slowest, u.Seconds)
 	}
@@ -75,26 +111,125 @@ func rolloutHeadline(r *plan.Rollout) string {
 		}
 		parts = append(parts, fmt.Sprintf("%d %s", n, what))
 	}
-	for _, p := range slices.Sorted(maps.Keys(byPhase)) {
-		say(byPhase[p], string(p))
+	say(n[held], "held")
+	say(n[failed], "failed")
+	say(n[applying], "under way")
+	say(n[queued], "queued")
+	for _, p := range slices.Sorted(maps.Keys(phases)) {
+		say(phases[p], prose(string(p)))
 	}
-	say(failed, "failed")
-	say(under, "under way")
+	say(n[overtaken], "taken over by a later change")
 	s := "**" + sentence(parts) + ".**"
-	if failed+under == 0 && slowest > 0 {
+	if n[through]+n[overtaken] == len(r.Units) && slowest > 0 {
 		s += fmt.Sprintf(" It took %.1f s from the merge.", slowest)
 	}
 	return s
 }
 
-func progressSign(u plan.UnitProgress) string {
-	switch {
-	case u.Phase == plan.PhaseFailed || u.Settled && u.Failure != "":
-		return "✗"
-	case u.Settled:
-		return "✓"
+// stale tells of the units that are held as what would be done to them is not
+// what was reviewed: what differs, and how to let it through.
+func (d *doc) stale(r *plan.Rollout) {
+	var all []plan.UnitProgress
+	for _, u := range r.Units {
+		if u.Stale != nil {
+			all = append(all, u)
+		}
 	}
-	return "…"
+	if len(all) == 0 {
+		return
+	}
+	why := "what would be done now is not what was reviewed"
+	if !slices.ContainsFunc(all, func(u plan.UnitProgress) bool { return u.Stale.Reviewed != "" }) {
+		why = "no plan of it was shown before the merge"
+	}
+	d.line("> [!IMPORTANT]", fmt.Sprintf("> **Held:** %s. Nothing is changed there until somebody who may says that the plan below is meant: %s", why, code("/berth apply "+commit(r.Commit))), "")
+	for i, u := range all {
+		body := func() {
+			var lines []string
+			for _, l := range u.Stale.Diff {
+				sign := l.Sign
+				if !slices.Contains([]string{"-", "+", " ", "@"}, sign) {
+					sign = " "
+				}
+				if sign == "@" {
+					lines = append(lines, "@@ "+short(l.Text, maxValue)+" @@")
+				} else {
+					lines = append(lines, sign+" "+short(l.Text, maxValue))
+				}
+			}
+			d.line(fence("diff", lines)...)
+			if u.Failure != "" {
+				d.line("", prose(short(u.Failure, 1000)))
+			}
+		}
+		was := "reviewed " + short(clean(u.Stale.Reviewed), 13)
+		if u.Stale.Reviewed == "" {
+			was = "never shown"
+		}
+		if i < maxNamed {
+			d.line(fmt.Sprintf("**%s**: %s, now %s", code(unitName(u.Key)), prose(was), code(short(u.Stale.Now, 13))), "")
+			body()
+			d.line("")
+		} else {
+			d.details(fmt.Sprintf("%s: what differs", htmlCode(unitName(u.Key))), body)
+		}
+	}
+}
+
+// progress is a row for each unit, the gravest first; of many, those that are
+// through are folded away.
+func (d *doc) progress(units []plan.UnitProgress) {
+	units = slices.Clone(units)
+	slices.SortStableFunc(units, func(a, b plan.UnitProgress) int { return int(stageOf(a)) - int(stageOf(b)) })
+	show := func(units []plan.UnitProgress) {
+		d.table("", "Instance", "Where it stands", "Members")
+		for _, u := range units {
+			d.row("**"+stageOf(u).sign()+"**", code(unitName(u.Key)), standing(u), memberCell(u.Members))
+		}
+	}
+	open := units
+	if len(units) > maxRows {
+		open = slices.DeleteFunc(slices.Clone(units), func(u plan.UnitProgress) bool { return stageOf(u) >= through })
+	}
+	if len(open) > 0 {
+		show(open)
+		d.line("")
+	}
+	if rest := units[len(open):]; len(rest) > 0 {
+		d.details(count(len(rest), "instance")+" done", func() { show(rest) })
+	}
+}
+
+// standing is where a unit stands, in words.
+func standing(u plan.UnitProgress) string {
+	steps := ""
+	if u.Total > 0 {
+		steps = fmt.Sprintf(" %d/%d", u.Done, u.Total)
+	}
+	at := ""
+	if u.At != "" {
+		at = ": " + code(u.At)
+	}
+	switch stageOf(u) {
+	case held:
+		return "**held**, still " + prose(string(u.Phase))
+	case failed:
+		return "**failed**" + steps + at
+	case applying:
+		return "applying" + steps + at
+	case queued:
+		return "queued"
+	case overtaken:
+		return "taken over by " + code(commit(u.TakenOver))
+	}
+	s := prose(string(u.Phase))
+	if u.Total > 0 {
+		s += ", " + count(u.Total, "step")
+	}
+	if u.Seconds > 0 {
+		s += fmt.Sprintf(" in %.1f s", u.Seconds)
+	}
+	return s
 }
 
 // memberCell says where each member is, the first few by name.

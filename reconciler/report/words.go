@@ -170,6 +170,22 @@ func sentence(parts []string) string {
 	return strings.Join(parts[:len(parts)-1], ", ") + " and " + parts[len(parts)-1]
 }
 
+// list is a sentence's list, of which the last are counted where there are more
+// than max.
+func list(parts []string, max int) string {
+	if len(parts) > max {
+		parts = append(parts[:max-1:max-1], fmt.Sprintf("%d more", len(parts)-max+1))
+	}
+	return sentence(parts)
+}
+
+func upper(s string) string {
+	if s == "" {
+		return s
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}
+
 // told says whether a document that is held is told of by a finding.
 func told(h plan.Held, ds []schema.Diagnostic) bool {
 	return slices.ContainsFunc(ds, func(d schema.Diagnostic) bool { return d.File == h.File && d.Severity == schema.SeverityError })

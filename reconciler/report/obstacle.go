@@ -1,0 +1,171 @@
+package report
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"berth/reconciler/plan"
+	"berth/schema"
+)
+
+// obstacle is one thing in the way, and how it is cleared.
+type obstacle struct {
+	what string   // Markdown
+	why  string   // Markdown
+	next string   // Markdown; "": why says it
+	of   []string // files it is the same of, if several
+}
+
+// inTheWay lists what keeps a merge from doing all that is asked, apart from what
+// is written wrongly, each with its next step: whom to ask, which line to change,
+// what to command.
+func (d *doc) inTheWay(p *plan.Proposal, allowed []schema.Diagnostic) {
+	var all, waits []obstacle
+	for _, f := range p.Conflicts {
+		all = append(all, obstacle{what: code(f), why: "was changed on both sides"})
+	}
+	all = append(all, refusals(allowed)...)
+	for _, u := range inOrder(p.Plans) {
+		for _, b := range u.Blocked {
+			o := obstacle{what: code(unitName(u.Key)), why: "is **blocked**: " + prose(short(b.Message, 1000)), next: wayOut[b.Code]}
+			if !b.Wait {
+				all = append(all, o)
+				continue
+			}
+			o.why = "waits: " + prose(short(b.Message, 1000))
+			waits = append(waits, o)
+		}
+	}
+	for _, h := range p.Held {
+		if !told(h, p.Diagnostics) {
+			all = append(all, obstacle{what: code(h.File), why: fmt.Sprintf("is held (%s): %s", prose(h.Reason), prose(short(h.Message, 1000)))})
+		}
+	}
+	d.obstacles("In the way", all)
+	d.obstacles("Waits", waits)
+}
+
+func (d *doc) obstacles(title string, all []obstacle) {
+	if len(all) == 0 {
+		return
+	}
+	d.line("**"+title+"**", "")
+	for _, o := range all {
+		line := "- " + o.what + " " + o.why
+		if o.next != "" {
+			line += "<br>→ " + o.next
+		}
+		d.line(line)
+	}
+	d.line("")
+	for _, o := range all {
+		if len(o.of) > 1 {
+			d.details(strings.TrimSuffix(o.what, ":")+" of which this is said", func() {
+				for _, f := range o.of {
+					d.line("- " + f)
+				}
+			})
+		}
+	}
+}
+
+// refusals are the errors of policy, authority and guards, one for all files of
+// which the same is said.
+func refusals(ds []schema.Diagnostic) []obstacle {
+	type said struct{ code, message string }
+	at := map[said]int{}
+	var all []obstacle
+	for _, f := range ds {
+		if f.Severity != schema.SeverityError {
+			continue
+		}
+		s := said{f.Code, f.Message}
+		i, again := at[s]
+		if !again {
+			at[s] = len(all)
+			all = append(all, obstacle{
+				what: code(place(f.File, f.Line, 0)), of: []string{code(place(f.File, f.Line, 0))},
+				why: prose(short(f.Message, 1000)) + " (" + code(f.Code) + ")", next: nextFor(f),
+			})
+			continue
+		}
+		all[i].of = append(all[i].of, code(place(f.File, f.Line, 0)))
+		all[i].what = count(len(all[i].of), "document") + ":"
+	}
+	return all
+}
+
+// wayOut is the next step out of what blocks a unit, by its code.
+var wayOut = map[string]string{
+	plan.CodeUnknown:      "is planned again by itself when somebody can say what is there",
+	plan.CodeSuspended:    "take `suspend: true` out of its document when it is meant to be",
+	plan.CodeUnreachable:  "goes on by itself when the host answers",
+	plan.CodeStopped:      "they come with `desired_state: running`",
+	plan.CodeBackend:      "delete it in one pull request and declare it anew in the next",
+	plan.CodeNoNode:       "ask for fewer, or for others, in its document; or have the platform add a node: it is then placed by itself",
+	plan.CodeStays:        "it moves by itself when a node that fits comes free",
+	plan.CodeControlPlane: "leave its region and SKU as they are; or delete it in one pull request and declare it anew in the next",
+	plan.CodeDenied:       "comply with the rule in its document, or have the rule changed first, in a pull request of its own",
+	"artifact.unverified": "goes on by itself when the bytes were seen",
+}
+
+var hexDigest = regexp.MustCompile(`\b[0-9a-f]{16}\b`)
+
+// nextFor is the next step after a refusal.
+func nextFor(f schema.Diagnostic) string {
+	family, rest, _ := strings.Cut(f.Code, ".")
+	switch {
+	case family == "base":
+		return "merge the policy in a pull request of its own first; this one can follow"
+	case f.Code == "policy.wider":
+		return fmt.Sprintf("narrow %s to what the layers above it allow", code(place(f.File, f.Line, 0)))
+	case family == "policy":
+		return fmt.Sprintf("change %s, or have the rule changed first, in a pull request of its own", code(place(f.File, f.Line, 0)))
+	case family == "authority":
+		return "their approval of this head is enough; nobody has to push again"
+	case family == "deletion" && rest == "protected":
+		return "set `deletion_protection: false` in a pull request of its own, and delete it in the next"
+	case family == "deletion":
+		if digest := hexDigest.FindString(f.Message); digest != "" {
+			return fmt.Sprintf("if just these are meant: %s, by somebody with `deletions.acknowledge`", code("/berth ack-delete "+digest))
+		}
+	}
+	return ""
+}
+
+// mild is findings without the errors.
+func mild(ds []schema.Diagnostic) []schema.Diagnostic {
+	return slices.DeleteFunc(slices.Clone(ds), func(f schema.Diagnostic) bool { return f.Severity == schema.SeverityError })
+}
+
+// findings lists findings, the gravest first and the same one once for all its
+// places; what is beyond a screenful is folded away.
+func (d *doc) findings(grave, light string, ds []schema.Diagnostic) {
+	if len(ds) == 0 {
+		return
+	}
+	title := light
+	if schema.HasErrors(ds) {
+		title = grave
+	}
+	d.line(fmt.Sprintf("**%s** (%s)", title, severities(ds)), "")
+	ds = gravest(ds)
+	show := func(ds []schema.Diagnostic) {
+		d.table("", "Where", "What")
+		for _, f := range ds {
+			word := prose(string(f.Severity))
+			if f.Severity == schema.SeverityError {
+				word = "**error**"
+			}
+			d.row(word, code(place(f.File, f.Line, f.Column)), prose(short(f.Message, 1000))+" ("+code(f.Code)+")")
+		}
+	}
+	open := min(len(ds), maxOpen)
+	show(ds[:open])
+	d.line("")
+	if rest := ds[open:]; len(rest) > 0 {
+		d.details(severities(rest)+" more", func() { show(rest) })
+	}
+}
