@@ -125,7 +125,9 @@ func (p *Placer) turn(eff *schema.Effective, mem Memory) []schema.Key {
 		again = map[schema.Key]bool{}
 	}
 	for key := range schema.Differing(p.eff, eff) {
-		again[key] = true
+		if p.eff == nil || !asksSame(p.eff.Instance(key), eff.Instance(key)) || len(p.eff.Denied(key)) > 0 != (len(eff.Denied(key)) > 0) {
+			again[key] = true
+		}
 	}
 	for key := range ChangedMemory(p.mem, mem) {
 		again[key] = true
@@ -153,6 +155,13 @@ func (p *Placer) turn(eff *schema.Effective, mem Memory) []schema.Key {
 		}
 	}
 	return keys
+}
+
+// asksSame says whether two instances are placed the same where all else is. It
+// names whatever of an instance this package places by.
+func asksSame(a, b *schema.EffectiveInstance) bool {
+	return a != nil && b != nil && a.Suspend == b.Suspend && a.DesiredState == b.DesiredState &&
+		slices.Equal(a.Regions, b.Regions) && reflect.DeepEqual(a.Roles, b.Roles)
 }
 
 // changedNodes are the names of the nodes that are not the same in both. before
