@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"berth/schema/signature"
+	"berth/webhooks/github"
 )
 
 //go:embed config.cue
@@ -74,6 +75,8 @@ type config struct {
 	MaxAttempts int           `json:"max_attempts"`
 
 	Artifacts artifactsConfig `json:"artifacts"`
+
+	pacer *github.Pacer // see sharePacers
 }
 
 // appID is a GitHub App as it is installed.

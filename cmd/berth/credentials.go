@@ -15,24 +15,67 @@ import (
 // appUser is the user GitHub wants beside an App's token over HTTP.
 const appUser = "x-access-token"
 
-// forgeTokens are the tokens for the forge's API: the one that is configured,
-// or the App's. All secrets are read when they are used.
-func (c *config) forgeTokens() (github.TokenSource, error) {
-	gh := c.GitHub
-	if gh.App == nil {
-		return func(context.Context) (string, error) { return gh.Token.read() }, nil
-	}
-	app := &appTokens{key: &gh.App.Key, app: github.App{
-		BaseURL: gh.APIURL, ID: gh.App.ID, Installation: gh.App.Installation, Repo: gh.Repository,
-	}}
-	_, err := app.source() // a key that is none is told at the start
-	return app.token, err
+// forgeTokens are who Berth is at the forge, for each purpose apart: what speaks
+// with people can write no file, and what writes files can say nothing.
+type forgeTokens struct {
+	speak github.TokenSource
+	git   github.TokenSource // nil: repository.token is used
+	app   github.TokenSource // the App itself; nil: there is none
+	pacer *github.Pacer      // of who speaks; nil: nobody else is who it is
 }
 
-// appTokens makes an App's tokens with the key of now.
+// forgeTokens are those that are configured, or the App's. All secrets are read
+// when they are used.
+func (c *config) forgeTokens() (*forgeTokens, error) {
+	gh := c.GitHub
+	if gh.App == nil {
+		return &forgeTokens{speak: func(context.Context) (string, error) { return gh.Token.read() }, pacer: c.pacer}, nil
+	}
+	source := func(make func(github.App) (github.TokenSource, error)) *appTokens {
+		return &appTokens{key: &gh.App.Key, make: func(key []byte) (github.TokenSource, error) {
+			return make(github.App{BaseURL: gh.APIURL, ID: gh.App.ID, Installation: gh.App.Installation, Repo: gh.Repository, Key: key})
+		}}
+	}
+	may := func(permissions map[string]string) *appTokens {
+		return source(func(a github.App) (github.TokenSource, error) {
+			a.Permissions = permissions
+			return a.Tokens()
+		})
+	}
+	app := source(github.App.Assertions)
+	_, err := app.source() // a key that is none is told at the start
+	return &forgeTokens{speak: may(github.Reporting()).token, git: may(github.Contents()).token, app: app.token, pacer: c.pacer}, err
+}
+
+// sharePacers gives estates that are the same to the forge one pace: its limits
+// are for all that they do.
+func sharePacers(all []*config) {
+	pacers := map[any]*github.Pacer{}
+	for _, c := range all {
+		if c.GitHub == nil {
+			continue
+		}
+		type app struct {
+			api              string
+			id, installation int64
+		}
+		var who any
+		if a := c.GitHub.App; a != nil {
+			who = app{c.GitHub.APIURL, a.ID, a.Installation}
+		} else {
+			who = *c.GitHub.Token
+		}
+		if pacers[who] == nil {
+			pacers[who] = github.NewPacer()
+		}
+		c.pacer = pacers[who]
+	}
+}
+
+// appTokens makes what an App shows with the key of now.
 type appTokens struct {
-	app github.App
-	key *secret
+	key  *secret
+	make func(key []byte) (github.TokenSource, error)
 
 	mu     sync.Mutex
 	made   string // the key tokens are made with
@@ -47,9 +90,7 @@ func (a *appTokens) source() (github.TokenSource, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.tokens == nil || a.made != key {
-		app := a.app
-		app.Key = []byte(key)
-		tokens, err := app.Tokens()
+		tokens, err := a.make([]byte(key))
 		if err != nil {
 			return nil, fmt.Errorf("github.app.key: %w", err)
 		}
@@ -67,11 +108,11 @@ func (a *appTokens) token(ctx context.Context) (string, error) {
 }
 
 // repositoryAuth says who Berth is at the repository. Without a token of its
-// own, an App's is used where the repository is the forge's; it is shown to
-// nobody else.
+// own, the App's for Git is used where the repository is the forge's; it is shown
+// to nobody else.
 func (c *config) repositoryAuth(app github.TokenSource) gitrepo.AuthFunc {
 	r := &c.Repository
-	if r.Token == nil && c.GitHub != nil && c.GitHub.App != nil && sameForge(c.GitHub.APIURL, r.URL) {
+	if r.Token == nil && app != nil && sameForge(c.GitHub.APIURL, r.URL) {
 		return func(ctx context.Context) (gitrepo.Credentials, error) {
 			token, err := app(ctx)
 			user := r.Username

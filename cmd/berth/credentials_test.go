@@ -17,6 +17,9 @@ import (
 
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/gitrepo/gittest"
+	"berth/reconciler/plan"
+	"berth/reconciler/report"
+	"berth/webhooks/github"
 	"berth/webhooks/github/githubtest"
 )
 
@@ -59,25 +62,54 @@ authority: {trust_main: true}
 	require.NoError(t, err)
 	tokens, err := c.forgeTokens()
 	require.NoError(t, err)
-	first, err := tokens(t.Context())
+	first, err := tokens.speak(t.Context())
 	require.NoError(t, err)
-	again, err := tokens(t.Context())
+	again, err := tokens.speak(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, first, again, "one token, while it lasts")
 
-	r, err := gitrepo.Open(t.Context(), gitrepo.Options{URL: c.Repository.URL, Dir: c.Repository.Directory, Auth: c.repositoryAuth(tokens)})
+	r, err := gitrepo.Open(t.Context(), gitrepo.Options{URL: c.Repository.URL, Dir: c.Repository.Directory, Auth: c.repositoryAuth(tokens.git)})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, r.Close()) })
 	tips, err := r.Fetch(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, s.Tip("main"), tips.Main)
 
+	// What speaks with people cannot read a file, what writes files cannot speak.
+	speaker, err := gitrepo.Open(t.Context(), gitrepo.Options{
+		URL: c.Repository.URL, Dir: filepath.Join(dir, "other"),
+		Auth: func(ctx context.Context) (gitrepo.Credentials, error) {
+			token, err := tokens.speak(ctx)
+			return gitrepo.Credentials{User: appUser, Token: token}, err
+		},
+	})
+	if err == nil {
+		t.Cleanup(func() { require.NoError(t, speaker.Close()) })
+		_, err = speaker.Fetch(t.Context())
+	}
+	require.ErrorContains(t, err, "authorization failed")
+	check := plan.Check{Name: plan.CheckPlan, Key: "k", Conclusion: plan.Success, Title: "t", Summary: "s"}
+	for _, who := range []struct {
+		token github.TokenSource
+		may   bool
+	}{{tokens.git, false}, {tokens.speak, true}} {
+		f, err := github.New(github.Options{
+			BaseURL: c.GitHub.APIURL, Owner: "lab", Repo: "estate", Login: "berth[bot]", Token: who.token, App: tokens.app, Log: slog.New(slog.DiscardHandler),
+			Render: github.Render{Markdown: report.Markdown, Check: report.Check, Rollout: report.Rollout},
+		})
+		require.NoError(t, err)
+		err = f.Report(t.Context(), tips.Main, check)
+		require.Equal(t, who.may, err == nil, err)
+	}
+	require.Len(t, forge.Checks(tips.Main), 1)
+	require.Empty(t, forge.Violations())
+
 	// A new key makes new tokens; what is none is told, and quotes nothing.
 	put(t, keyFile, pems[1])
-	_, err = tokens(t.Context())
+	_, err = tokens.speak(t.Context())
 	require.ErrorContains(t, err, "check the App's", "the forge does not know it yet")
 	put(t, keyFile, pems[1][:200])
-	_, err = tokens(t.Context())
+	_, err = tokens.speak(t.Context())
 	require.ErrorContains(t, err, "github.app.key")
 	require.NotContains(t, err.Error(), strings.TrimSpace(pems[1][60:100]))
 	_, err = c.forgeTokens()
@@ -140,4 +172,25 @@ func TestWebhookSecretsAreReadAnew(t *testing.T) {
 	put(t, now, "\n")
 	_, err = c.webhookSecrets()
 	require.ErrorContains(t, err, "github.webhook_secret: ")
+}
+
+// TestOnePaceForOneCredential: what is the same to the forge is paced together.
+func TestOnePaceForOneCredential(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var paths []string
+	for i, who := range []string{"app: {id: 7, installation: 70, key: {file: /k}}", "app: {id: 7, installation: 70, key: {env: K}}", "app: {id: 7, installation: 71, key: {file: /k}}", "token: {env: A}", "token: {env: B}", "token: {env: A}"} {
+		paths = append(paths, put(t, filepath.Join(dir, fmt.Sprintf("%d.yaml", i)), fmt.Sprintf(
+			"estate: e%d\nrepository: {url: \"https://g.example/%d.git\", directory: /d%d}\ngithub: {owner: lab, repository: r%d, login: \"b[bot]\", webhook_secret: {env: S}, %s}\nauthority: {trust_main: true}\n", i, i, i, i, who)))
+	}
+	all, err := readConfigs(append(paths, put(t, filepath.Join(dir, "none.yaml"), "estate: none\nrepository: {url: \"https://g.example/n.git\", directory: /n}\nauthority: {trust_main: true}\n")))
+	require.NoError(t, err)
+	require.Same(t, all[0].pacer, all[1].pacer)
+	require.Same(t, all[3].pacer, all[5].pacer)
+	require.Nil(t, all[6].pacer)
+	for _, i := range []int{2, 3, 4} {
+		require.NotNil(t, all[i].pacer)
+		require.NotSame(t, all[0].pacer, all[i].pacer)
+	}
+	require.NotSame(t, all[3].pacer, all[4].pacer)
 }

@@ -82,6 +82,7 @@ func readConfigs(paths []string) ([]*config, error) {
 		}
 		all = append(all, c)
 	}
+	sharePacers(all)
 	return all, nil
 }
 

@@ -109,7 +109,7 @@ func newDaemon(ctx context.Context, c *config, log *slog.Logger) (d *daemon, err
 	if err != nil {
 		return nil, err
 	}
-	var tokens github.TokenSource
+	tokens := &forgeTokens{}
 	if c.GitHub != nil {
 		if tokens, err = c.forgeTokens(); err != nil {
 			return nil, err
@@ -118,7 +118,7 @@ func newDaemon(ctx context.Context, c *config, log *slog.Logger) (d *daemon, err
 	if d.repo, err = gitrepo.OpenComposed(ctx, gitrepo.Options{
 		URL: c.Repository.URL, Dir: c.Repository.Directory, Branch: c.Repository.Branch, Log: log,
 		StatusURL: c.Repository.StatusURL, KnownHosts: c.Repository.KnownHosts, AllowHTTP: c.Repository.AllowHTTP,
-		Auth:       c.repositoryAuth(tokens),
+		Auth:       c.repositoryAuth(tokens.git),
 		StatusAuth: c.gitAuth(c.Repository.StatusURL, c.Repository.Username, c.Repository.StatusToken),
 	}, c.composition(loader)); err != nil {
 		return nil, fmt.Errorf("repository: %w", err)
@@ -130,7 +130,7 @@ func newDaemon(ctx context.Context, c *config, log *slog.Logger) (d *daemon, err
 	var forge reconciler.Forge
 	if gh := c.GitHub; gh != nil {
 		if d.forge, err = github.New(github.Options{
-			BaseURL: gh.APIURL, Owner: gh.Owner, Repo: gh.Repository, Login: gh.Login, Report: github.Report(gh.Report), Token: tokens,
+			BaseURL: gh.APIURL, Owner: gh.Owner, Repo: gh.Repository, Login: gh.Login, Report: github.Report(gh.Report), Token: tokens.speak, App: tokens.app, Pacer: tokens.pacer,
 			Render: github.Render{Markdown: report.Markdown, Check: report.Check, Rollout: report.Rollout},
 			Log:    log, Registry: d.reg,
 		}); err != nil {

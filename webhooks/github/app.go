@@ -30,6 +30,9 @@ type App struct {
 	Key          []byte // private key, PEM, as GitHub hands it out
 	// Repo narrows the tokens to one repository of the owner's.
 	Repo string
+	// Permissions narrows them to what they are for, whatever the App may: see
+	// Reporting and Contents.
+	Permissions map[string]string
 
 	Transport http.RoundTripper // http.DefaultTransport if nil
 	Timeout   time.Duration     // of one request for a token; 15 s if zero
@@ -40,19 +43,26 @@ type App struct {
 // hour, and a request may take a while to get out.
 const renewBefore = 10 * time.Minute
 
-// Tokens is a source of the App's tokens. Each is used until shortly before it
-// ends; while one caller gets the next, the others wait for it.
-func (a App) Tokens() (TokenSource, error) {
+// Reporting is what it takes to read pull requests, to show checks and to take
+// part in the conversation. It can read and write no file.
+func Reporting() map[string]string {
+	return map[string]string{"metadata": "read", "checks": "write", "pull_requests": "write"}
+}
+
+// Contents is what it takes to fetch and to push, and no more: nothing can be
+// said in Berth's name with it.
+func Contents() map[string]string {
+	return map[string]string{"metadata": "read", "contents": "write"}
+}
+
+// check fills in what is left out, and reads the key.
+func (a *App) check() (*url.URL, *rsa.PrivateKey, error) {
 	base, err := url.Parse(a.BaseURL)
 	if err != nil || base.Host == "" {
-		return nil, errors.New("github: the App needs a base_url such as https://api.github.com/")
+		return nil, nil, errors.New("github: the App needs a base_url such as https://api.github.com/")
 	}
 	if a.ID <= 0 || a.Installation <= 0 || !name(a.Repo) {
-		return nil, errors.New("github: the App needs its id, its installation's id and a repository")
-	}
-	key, err := parseKey(a.Key)
-	if err != nil {
-		return nil, err
+		return nil, nil, errors.New("github: the App needs its id, its installation's id and a repository")
 	}
 	if a.Transport == nil {
 		a.Transport = http.DefaultTransport
@@ -62,6 +72,29 @@ func (a App) Tokens() (TokenSource, error) {
 	}
 	if a.Now == nil {
 		a.Now = time.Now
+	}
+	key, err := parseKey(a.Key)
+	return base, key, err
+}
+
+// Assertions say who the App itself is, for what concerns it and no installation.
+func (a App) Assertions() (TokenSource, error) {
+	_, key, err := a.check()
+	if err != nil {
+		return nil, err
+	}
+	return func(context.Context) (string, error) { return a.assertion(key) }, nil
+}
+
+// Tokens is a source of the App's tokens. Each is used until shortly before it
+// ends; while one caller gets the next, the others wait for it.
+func (a App) Tokens() (TokenSource, error) {
+	if len(a.Permissions) == 0 {
+		return nil, errors.New("github: the App's tokens need Permissions: without, they could do all that the App may")
+	}
+	base, key, err := a.check()
+	if err != nil {
+		return nil, err
 	}
 	type current struct {
 		token string
@@ -106,8 +139,7 @@ func parseKey(text []byte) (*rsa.PrivateKey, error) {
 	return nil, errors.New("github: the App's private key is no RSA key")
 }
 
-// fetch asks for a token that may do what Berth does and no more, whatever the
-// App may.
+// fetch asks for a token.
 func (a App) fetch(ctx context.Context, base *url.URL, key *rsa.PrivateKey) (token string, until time.Time, err error) {
 	assertion, err := a.assertion(key)
 	if err != nil {
@@ -115,7 +147,7 @@ func (a App) fetch(ctx context.Context, base *url.URL, key *rsa.PrivateKey) (tok
 	}
 	body, err := json.Marshal(map[string]any{
 		"repositories": []string{a.Repo},
-		"permissions":  map[string]string{"metadata": "read", "contents": "write", "pull_requests": "write", "checks": "write"},
+		"permissions":  a.Permissions,
 	})
 	if err != nil {
 		return "", time.Time{}, err

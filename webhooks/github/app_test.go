@@ -27,7 +27,7 @@ func TestAppTokens(t *testing.T) {
 	b := newBed(t, func(o *githubtest.Options) {
 		o.App = &githubtest.App{ID: 7, Installation: 70, Slug: "berth", Key: &key.PublicKey}
 	})
-	app := github.App{BaseURL: b.srv.APIURL(), ID: 7, Installation: 70, Repo: "estate", Now: b.time.now, Key: pkcs1}
+	app := github.App{BaseURL: b.srv.APIURL(), ID: 7, Installation: 70, Repo: "estate", Now: b.time.now, Key: pkcs1, Permissions: github.Reporting()}
 	tokens, err := app.Tokens()
 	require.NoError(t, err)
 
@@ -91,6 +91,7 @@ func TestAppTokens(t *testing.T) {
 		"no id":       func(a *github.App) { a.ID = 0 },
 		"no base URL": func(a *github.App) { a.BaseURL = "" },
 		"no repo":     func(a *github.App) { a.Repo = "" },
+		"no limit":    func(a *github.App) { a.Permissions = nil },
 	} {
 		wrong := app
 		change(&wrong)

@@ -60,7 +60,13 @@ type Options struct {
 	// Server's ends in /api/v3/. Nothing is added to it.
 	BaseURL     string
 	Owner, Repo string
-	Token       TokenSource
+	// Token needs no right to the contents.
+	Token TokenSource
+	// App says who a GitHub App itself is, which the log of its deliveries is for;
+	// nil: the repository's webhooks have logs of their own.
+	App TokenSource
+	// Pacer of Token's credential, if others use it too; nil: nobody does.
+	Pacer *Pacer
 	// Login is who the token is: what Berth writes is recognised by it. For an
 	// App its slug and "[bot]", such as "berth-lab[bot]". Empty: GitHub is asked,
 	// which works with personal tokens only.
@@ -90,6 +96,7 @@ type Options struct {
 type Forge struct {
 	o      Options
 	client *gh.Client
+	app    *gh.Client // as the App itself; nil: there is none
 	busy   keyedLock
 
 	mu       sync.Mutex
@@ -136,20 +143,31 @@ func New(o Options) (*Forge, error) {
 	if o.Sleep == nil {
 		o.Sleep = sleep
 	}
-	t, err := newTransport(o, base)
+	if o.Pacer == nil {
+		o.Pacer = NewPacer()
+	}
+	m, err := newMetrics(o.Registry)
 	if err != nil {
 		return nil, err
 	}
 	f := &Forge{o: o, login: o.Login, comments: map[int]int64{}, rerun: map[string]map[string]int64{}, answered: map[int64]bool{}}
-	f.client = gh.NewClient(&http.Client{
+	f.client = newClient(base, newTransport(o, base, o.Token, o.Pacer, m))
+	if o.App != nil {
+		f.app = newClient(base, newTransport(o, base, o.App, NewPacer(), m))
+	}
+	return f, nil
+}
+
+func newClient(base *url.URL, t http.RoundTripper) *gh.Client {
+	c := gh.NewClient(&http.Client{
 		Transport: t,
 		CheckRedirect: func(r *http.Request, _ []*http.Request) error {
 			return fmt.Errorf("it redirects to host %s: if the repository moved, name its new place in the configuration", r.URL.Host)
 		},
 	})
-	f.client.BaseURL = base
-	f.client.UserAgent = "berth"
-	return f, nil
+	c.BaseURL = base
+	c.UserAgent = "berth"
+	return c
 }
 
 // name says whether s can be the owner or the name of a repository: it is put

@@ -11,11 +11,9 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/time/rate"
 )
 
 const (
@@ -23,7 +21,8 @@ const (
 	limitWaits   = 3                // limits one request sits out
 	maxReply     = 16 << 20         // bytes
 	cacheBudget  = 8 << 20          // bytes of answers kept for conditional reads
-	holdOff      = time.Minute      // where GitHub limits and does not say how long
+	holdOff      = time.Minute      // at first, where GitHub limits and does not say how long
+	atOnce       = 50               // requests; GitHub allows 100
 	maxHold      = 70 * time.Minute // no header may stop us longer; the primary window is an hour
 )
 
@@ -40,21 +39,30 @@ type transport struct {
 	now     func() time.Time
 	sleep   func(context.Context, time.Duration) error
 	log     *slog.Logger
-	pace    pace
+	pacer   *Pacer
 	cache   *cache
+	places  chan struct{} // taken by the requests that are out
+	metrics *metrics
+}
 
-	mu   sync.Mutex
-	hold *LimitError // all requests wait until it is over
-
+// metrics of all requests to one forge.
+type metrics struct {
 	requests  *prometheus.CounterVec
 	limited   *prometheus.CounterVec
 	remaining prometheus.Gauge
 }
 
-func newTransport(o Options, api *url.URL) (*transport, error) {
-	t := &transport{
-		base: o.Transport, api: api, token: o.Token, timeout: o.Timeout, maxWait: o.MaxWait,
-		now: o.Now, sleep: o.Sleep, log: o.Log, pace: newPace(), cache: newCache(cacheBudget),
+func newTransport(o Options, api *url.URL, token TokenSource, pacer *Pacer, m *metrics) *transport {
+	return &transport{
+		base: o.Transport, api: api, token: token, timeout: o.Timeout, maxWait: o.MaxWait,
+		now: o.Now, sleep: o.Sleep, log: o.Log, pacer: pacer, cache: newCache(cacheBudget),
+		places: make(chan struct{}, atOnce), metrics: m,
+	}
+}
+
+// newMetrics registers them with r, unless it is nil.
+func newMetrics(r prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "berth_forge_requests_total",
 			Help: "Requests to the forge by operation and by the answer's code; 0 is none.",
@@ -68,14 +76,14 @@ func newTransport(o Options, api *url.URL) (*transport, error) {
 			Help: "Requests left in the forge's current window, as it last said.",
 		}),
 	}
-	if o.Registry != nil {
-		for _, c := range []prometheus.Collector{t.requests, t.limited, t.remaining} {
-			if err := o.Registry.Register(c); err != nil {
+	if r != nil {
+		for _, c := range []prometheus.Collector{m.requests, m.limited, m.remaining} {
+			if err := r.Register(c); err != nil {
 				return nil, fmt.Errorf("github: register metrics: %w", err)
 			}
 		}
 	}
-	return t, nil
+	return m, nil
 }
 
 // opKey is the context key of an operation's name.
@@ -103,13 +111,13 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		tries = readAttempts
 	}
 	for try := 1; ; {
-		if err := t.admit(ctx, reads); err != nil {
+		if err := t.admit(ctx, req.Method); err != nil {
 			return nil, err
 		}
 		resp, err := t.once(req, body)
 		if err == nil {
 			if limit := t.limit(resp); limit != nil {
-				t.limited.WithLabelValues(limit.Why).Inc()
+				t.metrics.limited.WithLabelValues(limit.Why).Inc()
 				t.log.Warn("the forge limits us", "limit", limit.Why, "status", resp.StatusCode, "until", limit.Until)
 				if limits++; limits > limitWaits {
 					return nil, limit
@@ -117,6 +125,9 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 				continue // admit waits or gives up
 			}
 			if resp.StatusCode < 500 {
+				if !reads {
+					t.pacer.wrote()
+				}
 				return resp, nil
 			}
 		}
@@ -130,11 +141,8 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // admit waits until a request may go out.
-func (t *transport) admit(ctx context.Context, reads bool) error {
-	t.mu.Lock()
-	hold := t.hold
-	t.mu.Unlock()
-	if hold != nil {
+func (t *transport) admit(ctx context.Context, method string) error {
+	if hold := t.pacer.held(); hold != nil {
 		if d := hold.Until.Sub(t.now()); d > t.maxWait {
 			return hold
 		} else if d > 0 {
@@ -143,12 +151,9 @@ func (t *transport) admit(ctx context.Context, reads bool) error {
 			}
 		}
 	}
-	if reads {
-		return nil
-	}
-	d, ok := t.pace.reserve(t.now(), t.maxWait)
+	d, ok := t.pacer.reserve(method, t.now(), t.maxWait)
 	if !ok {
-		t.limited.WithLabelValues("pace").Inc()
+		t.metrics.limited.WithLabelValues("pace").Inc()
 		return &LimitError{Until: t.now().Add(d), Why: "pace"}
 	}
 	if d > 0 {
@@ -159,6 +164,12 @@ func (t *transport) admit(ctx context.Context, reads bool) error {
 
 // once sends one request and takes in the whole answer.
 func (t *transport) once(req *http.Request, body []byte) (*http.Response, error) {
+	select {
+	case t.places <- struct{}{}:
+		defer func() { <-t.places }()
+	case <-req.Context().Done():
+		return nil, req.Context().Err()
+	}
 	ctx, cancel := context.WithTimeout(req.Context(), t.timeout)
 	defer cancel()
 	token, err := t.token(ctx)
@@ -175,11 +186,11 @@ func (t *transport) once(req *http.Request, body []byte) (*http.Response, error)
 	name, _ := ctx.Value(opKey{}).(string)
 	resp, err := t.base.RoundTrip(out)
 	if err != nil {
-		t.requests.WithLabelValues(name, "0").Inc()
+		t.metrics.requests.WithLabelValues(name, "0").Inc()
 		return nil, err
 	}
 	defer resp.Body.Close()
-	t.requests.WithLabelValues(name, strconv.Itoa(resp.StatusCode)).Inc()
+	t.metrics.requests.WithLabelValues(name, strconv.Itoa(resp.StatusCode)).Inc()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxReply+1))
 	if err != nil {
 		return nil, fmt.Errorf("answer was cut off: %w", err)
@@ -198,7 +209,7 @@ func (t *transport) once(req *http.Request, body []byte) (*http.Response, error)
 		}
 	}
 	if n, err := strconv.Atoi(resp.Header.Get("X-RateLimit-Remaining")); err == nil {
-		t.remaining.Set(float64(n))
+		t.metrics.remaining.Set(float64(n))
 	}
 	if resp.StatusCode == http.StatusNotModified && seen != nil {
 		resp.StatusCode, resp.Status = http.StatusOK, "200 OK"
@@ -225,7 +236,7 @@ func (t *transport) limit(resp *http.Response) *LimitError {
 	data, _ := io.ReadAll(resp.Body) // in memory: once put it there
 	resp.Body = io.NopCloser(bytes.NewReader(data))
 	now := t.now()
-	limit := &LimitError{Until: now.Add(holdOff), Why: "secondary"}
+	limit := &LimitError{Why: "secondary"}
 	switch seconds, err := strconv.Atoi(after); {
 	case after != "" && err == nil && seconds >= 0:
 		limit.Until = now.Add(time.Duration(min(seconds, int(maxHold/time.Second))) * time.Second)
@@ -240,15 +251,7 @@ func (t *transport) limit(resp *http.Response) *LimitError {
 	default:
 		return nil // forbidden, and meant
 	}
-	if latest := now.Add(maxHold); limit.Until.After(latest) {
-		limit.Until = latest
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.hold == nil || t.hold.Until.Before(limit.Until) {
-		t.hold = limit
-	}
-	return limit
+	return t.pacer.stop(limit, now)
 }
 
 // drain takes in a request's body, so that it can be sent more than once.
@@ -258,28 +261,4 @@ func drain(req *http.Request) ([]byte, error) {
 	}
 	data, err := io.ReadAll(req.Body)
 	return data, errors.Join(err, req.Body.Close())
-}
-
-// pace keeps writes below GitHub's limits for content: 80 in a minute and 500 in
-// an hour, whatever the window they are counted in.
-type pace struct{ minute, hour *rate.Limiter }
-
-func newPace() pace {
-	return pace{
-		minute: rate.NewLimiter(rate.Every(time.Second), 20),    // ≤ 20 + 60 in any minute
-		hour:   rate.NewLimiter(rate.Every(time.Hour/400), 100), // ≤ 100 + 400 in any hour
-	}
-}
-
-// reserve takes a place. It returns how long to wait for it; if that is more
-// than most, the place is given back and ok is false.
-func (p pace) reserve(now time.Time, most time.Duration) (wait time.Duration, ok bool) {
-	m, h := p.minute.ReserveN(now, 1), p.hour.ReserveN(now, 1)
-	wait = max(m.DelayFrom(now), h.DelayFrom(now))
-	if wait > most {
-		m.CancelAt(now)
-		h.CancelAt(now)
-		return wait, false
-	}
-	return wait, true
 }

@@ -1,0 +1,123 @@
+package github
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	gh "github.com/google/go-github/v62/github"
+)
+
+// hookPath ends the address of a webhook that leads to Berth.
+const hookPath = "/webhooks/github"
+
+// Delivery is a line of the log that GitHub keeps for three days of what it sent
+// to a webhook, or tried to.
+type Delivery struct {
+	ID     int64
+	Hook   int64  // of the repository; 0: the App's
+	GUID   string // the same for each attempt at one event
+	Event  string // such as "push"
+	Action string
+	Code   int // of the receiver's answer; 0: there was none
+	When   time.Time
+}
+
+// Deliveries lists the attempts to tell Berth of this repository since a time,
+// the newest first: of the App's webhook, or of those of the repository that lead
+// to Berth. It is an error if there is none, or if the token may not see it.
+func (f *Forge) Deliveries(ctx context.Context, since time.Time) ([]Delivery, error) {
+	out, err := f.deliveries(ctx, since)
+	if err != nil {
+		return nil, fmt.Errorf("github: read the log of deliveries: %w", err)
+	}
+	return out, nil
+}
+
+func (f *Forge) deliveries(ctx context.Context, since time.Time) ([]Delivery, error) {
+	if f.app != nil {
+		repo, _, err := f.client.Repositories.Get(op(ctx, "get_repository"), f.o.Owner, f.o.Repo)
+		if err != nil {
+			return nil, explain(err)
+		}
+		// An App tells of all repositories it is installed on.
+		return f.logged(since, 0, repo.GetID(), func(o *gh.ListCursorOptions) ([]*gh.HookDelivery, *gh.Response, error) {
+			return f.app.Apps.ListHookDeliveries(op(ctx, "list_deliveries"), o)
+		})
+	}
+	var hooks []int64
+	err := f.each(func(o gh.ListOptions) (*gh.Response, error) {
+		list, resp, err := f.client.Repositories.ListHooks(op(ctx, "list_hooks"), f.o.Owner, f.o.Repo, &o)
+		for _, h := range list {
+			if to, err := url.Parse(h.GetConfig().GetURL()); err == nil && strings.HasSuffix(strings.TrimSuffix(to.Path, "/"), hookPath) {
+				hooks = append(hooks, h.GetID())
+			}
+		}
+		return resp, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w (it takes a token that may read the repository's webhooks)", err)
+	}
+	if len(hooks) == 0 {
+		return nil, fmt.Errorf("no webhook of the repository leads to …%s", hookPath)
+	}
+	var out []Delivery
+	for _, id := range hooks {
+		list, err := f.logged(since, id, 0, func(o *gh.ListCursorOptions) ([]*gh.HookDelivery, *gh.Response, error) {
+			return f.client.Repositories.ListHookDeliveries(op(ctx, "list_deliveries"), f.o.Owner, f.o.Repo, id, o)
+		})
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, list...)
+	}
+	return out, nil
+}
+
+// logged reads a log back to since; only what is of a repository, unless it is 0.
+func (f *Forge) logged(since time.Time, hook, repo int64, one func(*gh.ListCursorOptions) ([]*gh.HookDelivery, *gh.Response, error)) ([]Delivery, error) {
+	var out []Delivery
+	opt := gh.ListCursorOptions{PerPage: pageSize}
+	for range maxPages {
+		list, resp, err := one(&opt)
+		if err != nil {
+			return nil, explain(err)
+		}
+		for _, d := range list {
+			when := d.GetDeliveredAt().UTC()
+			if when.Before(since) {
+				return out, nil // the newest come first
+			}
+			if repo != 0 && d.GetRepositoryID() != 0 && d.GetRepositoryID() != repo {
+				continue
+			}
+			out = append(out, Delivery{
+				ID: d.GetID(), Hook: hook, GUID: d.GetGUID(), Event: d.GetEvent(), Action: d.GetAction(), Code: d.GetStatusCode(), When: when,
+			})
+		}
+		if opt.Cursor = resp.Cursor; opt.Cursor == "" {
+			return out, nil
+		}
+	}
+	return nil, fmt.Errorf("more than %d pages", maxPages)
+}
+
+// Delivery reads what was sent with a delivery of the log: the event's name, as
+// in X-GitHub-Event, and the body.
+func (f *Forge) Delivery(ctx context.Context, d Delivery) (event string, payload []byte, err error) {
+	var got *gh.HookDelivery
+	if d.Hook == 0 && f.app != nil {
+		got, _, err = f.app.Apps.GetHookDelivery(op(ctx, "get_delivery"), d.ID)
+	} else {
+		got, _, err = f.client.Repositories.GetHookDelivery(op(ctx, "get_delivery"), f.o.Owner, f.o.Repo, d.Hook, d.ID)
+	}
+	if err != nil {
+		return "", nil, fmt.Errorf("github: read delivery %d: %w", d.ID, missing(err))
+	}
+	if got.GetGUID() != d.GUID || got.Request == nil || got.Request.RawPayload == nil {
+		return "", nil, fmt.Errorf("github: delivery %d: the log has no body of %s", d.ID, plain(d.GUID))
+	}
+	return got.GetEvent(), *got.Request.RawPayload, nil
+}
