@@ -75,28 +75,26 @@ func (d *doc) explain(a *plan.Answer, e *policy.Explanation) {
 		d.line("It has no "+code(a.Field)+". There is: "+list(fieldsOf(e), 30)+".", "")
 		return
 	}
-	d.table("Value", "Is", "By")
 	for i, v := range values {
 		if i == maxExplained {
-			d.line("", fmt.Sprintf("%d more values: name a FIELD.", len(values)-i))
+			d.line(fmt.Sprintf("- and %d more values: name a FIELD", len(values)-i))
 			break
 		}
-		is := code(short(policy.Text(v.Value), maxValue))
+		is := fmt.Sprintf("- %s is %s", code(v.Field), code(short(policy.Text(v.Value), maxValue)))
 		if v.Asked != nil {
-			is += "<br>asked: " + code(short(policy.Text(v.Asked), maxValue))
+			is += ", asked was " + code(short(policy.Text(v.Asked), maxValue))
 		}
-		var by []string
+		d.line(is)
 		for _, s := range v.Steps {
-			line := fmt.Sprintf("%s says %s (%s)", prose(string(s.Scope)), code(short(policy.Text(s.Says), maxValue)), code(place(s.Source.File, s.Source.Line, 0)))
+			line := fmt.Sprintf("  - %s says %s (%s)", prose(string(s.Scope)), code(short(policy.Text(s.Says), maxValue)), code(place(s.Source.File, s.Source.Line, 0)))
 			if after := policy.Text(s.Value); after != policy.Text(s.Says) {
 				line += ", leaves " + code(short(after, maxValue))
 			}
-			by = append(by, line)
+			d.line(line)
 		}
 		for _, x := range v.Decisions {
-			by = append(by, fmt.Sprintf("**%s**: %s (%s)", prose(string(x.Verdict)), prose(short(x.Message, maxValue)), code(place(x.Source.File, x.Source.Line, 0))))
+			d.line(fmt.Sprintf("  - **%s**: %s (%s)", prose(string(x.Verdict)), prose(short(x.Message, maxValue)), code(place(x.Source.File, x.Source.Line, 0))))
 		}
-		d.row(code(v.Field), is, strings.Join(by, "<br>"))
 	}
 	d.line("")
 }

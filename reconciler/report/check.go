@@ -84,8 +84,7 @@ func sides(ds []schema.Diagnostic) (written, allowed []schema.Diagnostic) {
 // decided says whether a finding of that code is about what a change may do, which
 // other documents, people and what is in force decide: berth/plan tells it.
 func decided(code string) bool {
-	family, _, _ := strings.Cut(strings.TrimPrefix(code, "base."), ".")
-	return slices.Contains([]string{"policy", "authority", "deletion", "estate", "feature"}, family)
+	return slices.Contains([]string{"policy", "authority", "deletion", "estate", "feature"}, family(strings.TrimPrefix(code, "base.")))
 }
 
 // checkValidate is about what is written.
@@ -164,8 +163,10 @@ func planTitle(p *plan.Proposal) string {
 	if bad := obstacles(p); bad != "" {
 		return bad + ": " + does + " as it stands"
 	}
-	if n := cost(p); n != "" {
-		does += ". " + strings.TrimSuffix(n, ".")
+	for _, more := range []string{cost(p), strings.Trim(later(p), "*")} {
+		if more != "" {
+			does += ". " + strings.TrimSuffix(more, ".")
+		}
 	}
 	return does
 }

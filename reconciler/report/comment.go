@@ -15,6 +15,8 @@ const (
 	// maxRows is how many units have a row of their own before those to which the
 	// same happens share one.
 	maxRows = 30
+	// maxLosses is how many deletions are told in the box.
+	maxLosses = 10
 	// maxOpen is how many findings are not folded away.
 	maxOpen = 20
 )
@@ -40,9 +42,7 @@ func Plan(p plan.Proposal, c plan.PullContext) string {
 	d.findings("To correct", "To know", append(written, mild(allowed)...))
 	d.policy(&p)
 	d.authority(p.Authority)
-	for _, u := range inOrder(p.Plans) {
-		d.steps(u)
-	}
+	d.allSteps(p.Plans)
 	d.rights(p.Authority)
 	d.documents(p.Documents)
 	return d.cut(MaxMarkdown, footer(&p, &c), command(&p))
@@ -71,7 +71,7 @@ func (d *doc) overview(p *plan.Proposal, c *plan.PullContext) {
 	d.line(verdict(p), "")
 	d.circumstances(p, c)
 	d.losses(p, c)
-	if len(p.Plans) > 0 {
+	if slices.ContainsFunc(p.Plans, func(u plan.Plan) bool { return len(p.Plans) > maxLosses || changeOf(&u) != deletes }) {
 		d.units(p.Plans, c)
 	}
 }
@@ -97,7 +97,21 @@ func verdict(p *plan.Proposal) string {
 		does = happens(p, "As it stands, "+strings.ToLower(subject), func(k schema.Key) string { return code(unitName(k)) })
 		return strings.TrimSpace(fmt.Sprintf("**Not ready to merge: %s.** %s %s", bad, does, cost(p)))
 	}
-	return strings.TrimSpace(fmt.Sprintf("**%s** %s", does, cost(p)))
+	return strings.TrimSpace(fmt.Sprintf("**%s** %s", does, strings.TrimSpace(cost(p)+" "+later(p))))
+}
+
+// later says that a policy stops instances that go on for now.
+func later(p *plan.Proposal) string {
+	n := 0
+	for _, x := range p.Impacted {
+		if x.Fate == schema.FateStopping {
+			n++
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return "**Its policy stops " + count(n, "instance") + " later.**"
 }
 
 // cost says what a merge takes from people, or that it takes nothing; "" where
@@ -115,7 +129,7 @@ func cost(p *plan.Proposal) string {
 	}
 	var parts []string
 	if ends {
-		parts = append(parts, "running jobs are ended")
+		parts = append(parts, "running jobs may be cancelled")
 	}
 	if leave > 0 {
 		parts = append(parts, count(leave, "member")+map[bool]string{true: " leaves", false: " leave"}[leave == 1])
@@ -233,15 +247,18 @@ func (d *doc) losses(p *plan.Proposal, c *plan.PullContext) {
 			line += " It has " + jobs + "."
 		}
 		if all := impactsOf(u); len(all) > 0 {
-			line += " It " + strings.Join(all, "; ") + "."
+			line += " This " + strings.Join(all, "; ") + "."
 		}
 		lines = append(lines, "> - "+line)
 	}
-	if len(lines) == 0 {
+	switch len(lines) {
+	case 0:
 		return
+	case 1:
+		lines[0] = "> " + strings.TrimPrefix(lines[0], "> - ")
 	}
-	if n := len(lines); n > 10 {
-		lines = append(lines[:9:9], fmt.Sprintf("> - **and %d more**, each in the table", n-9))
+	if n := len(lines); n > maxLosses {
+		lines = append(lines[:maxLosses-1:maxLosses-1], fmt.Sprintf("> - **and %d more**, each in the table", n-maxLosses+1))
 	}
 	d.line("> [!CAUTION]")
 	d.line(lines...)
@@ -285,6 +302,9 @@ func (d *doc) units(plans []plan.Plan, c *plan.PullContext) {
 	for i, p := range inOrder(plans) {
 		ch := changeOf(p)
 		r := row{ch.sign(), whatHappens(p, ch), impactCell(p, c)}
+		if ch == deletes && slices.IndexFunc(plans, func(u plan.Plan) bool { return changeOf(&u) != deletes }) >= 0 && i < maxLosses-1 {
+			r.impact = "see above"
+		}
 		if len(plans) <= maxRows || ch == deletes {
 			r.sign += strings.Repeat(" ", i+1) // a row of its own
 		}
@@ -373,6 +393,9 @@ func valuesOf(a plan.Action) string {
 // impactCell is what a plan means for jobs, services and nodes.
 func impactCell(p *plan.Plan, c *plan.PullContext) string {
 	all := impactsOf(p)
+	if changeOf(p) == creates {
+		all = nil // there is nobody there yet
+	}
 	if jobs := jobsOf(p.Key, c); jobs != "" && len(p.Actions) > 0 {
 		all = append(all, jobs)
 	}
@@ -384,19 +407,14 @@ func impactCell(p *plan.Plan, c *plan.PullContext) string {
 
 // impactsOf are the impacts of a plan's actions, each said once.
 func impactsOf(p *plan.Plan) []string {
-	var ends, restarts, drains, notes []string
-	reconfigures := false
-	add := func(to *[]string, words ...string) {
-		for _, w := range words {
-			if w != "" && !slices.Contains(*to, w) {
-				*to = append(*to, w)
-			}
+	var restarts, drains, notes []string
+	ends, reconfigures := false, false
+	add := func(to *[]string, word string) {
+		if word != "" && !slices.Contains(*to, word) {
+			*to = append(*to, word)
 		}
 	}
 	for _, a := range p.Actions {
-		if a.Impact.EndsJobs {
-			add(&ends, "**ends jobs**")
-		}
 		for _, r := range a.Impact.Restarts {
 			add(&restarts, prose(short(r, maxValue)))
 		}
@@ -406,18 +424,41 @@ func impactsOf(p *plan.Plan) []string {
 		for note := range strings.SplitSeq(a.Impact.Note, "; ") {
 			add(&notes, prose(short(note, maxValue)))
 		}
-		reconfigures = reconfigures || a.Impact.Reconfigure
+		ends, reconfigures = ends || a.Impact.EndsJobs, reconfigures || a.Impact.Reconfigure
 	}
-	all := ends
+	var all []string
+	if ends {
+		all = append(all, "**may cancel running jobs**")
+	}
 	if len(restarts) > 0 {
 		all = append(all, "restarts "+list(restarts, 4))
 	} else if reconfigures {
-		all = append(all, "reconfigures without a restart")
+		all = append(all, "reconfigures, restarts nothing")
 	}
 	if len(drains) > 0 {
 		all = append(all, "drains "+list(drains, 4))
 	}
 	return append(all, notes...)
+}
+
+// allSteps folds away the steps of all plans, those of many once more.
+func (d *doc) allSteps(plans []plan.Plan) {
+	show := func() {
+		for _, u := range inOrder(plans) {
+			d.steps(u)
+		}
+	}
+	n := 0
+	for i := range plans {
+		if len(plans[i].Actions) > 0 {
+			n++
+		}
+	}
+	if n > maxNamed {
+		d.details("Steps of "+count(n, "instance"), show)
+		return
+	}
+	show()
 }
 
 // steps folds away each step of one plan, the values it changes and why its
@@ -509,7 +550,7 @@ const commands = "Say in a comment: `/berth plan` · `/berth explain INSTANCE [F
 func footer(p *plan.Proposal, c *plan.PullContext) string {
 	s := "<sub>" + origin(p)
 	if c.Number > 0 {
-		s += "<br>" + commands
+		s += "</sub><br><sub>" + commands
 	}
 	return s + "</sub>"
 }

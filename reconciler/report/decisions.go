@@ -114,7 +114,7 @@ func (d *doc) authority(all []authority.Decision) {
 
 // rights folds away which permission each change needs and who has it.
 func (d *doc) rights(all []authority.Decision) {
-	if len(all) == 0 {
+	if len(all) < 2 { // one is told already
 		return
 	}
 	denied := 0

@@ -8,6 +8,7 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/schema"
+	"berth/schema/authority"
 )
 
 // obstacle is one thing in the way, and how it is cleared.
@@ -26,7 +27,12 @@ func (d *doc) inTheWay(p *plan.Proposal, allowed []schema.Diagnostic) {
 	for _, f := range p.Conflicts {
 		all = append(all, obstacle{what: code(f), why: "was changed on both sides"})
 	}
-	all = append(all, refusals(allowed)...)
+	all = append(all, unpermitted(p.Authority)...)
+	all = append(all, refusals(slices.DeleteFunc(slices.Clone(allowed), func(f schema.Diagnostic) bool {
+		return slices.ContainsFunc(p.Authority, func(x authority.Decision) bool {
+			return !x.Allowed && x.File == f.File && family(f.Code) == "authority"
+		})
+	}))...)
 	for _, u := range inOrder(p.Plans) {
 		for _, b := range u.Blocked {
 			o := obstacle{what: code(unitName(u.Key)), why: "is **blocked**: " + prose(short(b.Message, 1000)), next: wayOut[b.Code]}
@@ -71,6 +77,33 @@ func (d *doc) obstacles(title string, all []obstacle) {
 	}
 }
 
+// unpermitted are the permissions that nobody has who stands behind the change,
+// one for all documents for which the same is said.
+func unpermitted(ds []authority.Decision) []obstacle {
+	type lack struct{ permission, reason string }
+	at := map[lack]int{}
+	var all []obstacle
+	for _, x := range ds {
+		if x.Allowed {
+			continue
+		}
+		l := lack{string(x.Permission), x.Reason}
+		i, again := at[l]
+		if !again {
+			i, at[l] = len(all), len(all)
+			all = append(all, obstacle{
+				what: code(x.File) + ":",
+				why:  fmt.Sprintf("%s needs %s, and %s", prose(short(x.Why, maxValue)), code(string(x.Permission)), prose(short(x.Reason, 1000))),
+				next: "their approval of this head is enough: nobody has to push again",
+			})
+		} else {
+			all[i].what = count(len(all[i].of)+1, "document") + ":"
+		}
+		all[i].of = append(all[i].of, code(x.File))
+	}
+	return all
+}
+
 // refusals are the errors of policy, authority and guards, one for all files of
 // which the same is said.
 func refusals(ds []schema.Diagnostic) []obstacle {
@@ -86,7 +119,7 @@ func refusals(ds []schema.Diagnostic) []obstacle {
 		if !again {
 			at[s] = len(all)
 			all = append(all, obstacle{
-				what: code(place(f.File, f.Line, 0)), of: []string{code(place(f.File, f.Line, 0))},
+				what: code(place(f.File, f.Line, 0)) + ":", of: []string{code(place(f.File, f.Line, 0))},
 				why: prose(short(f.Message, 1000)) + " (" + code(f.Code) + ")", next: nextFor(f),
 			})
 			continue
@@ -115,16 +148,16 @@ var hexDigest = regexp.MustCompile(`\b[0-9a-f]{16}\b`)
 
 // nextFor is the next step after a refusal.
 func nextFor(f schema.Diagnostic) string {
-	family, rest, _ := strings.Cut(f.Code, ".")
-	switch {
+	_, rest, _ := strings.Cut(f.Code, ".")
+	switch family := family(f.Code); {
 	case family == "base":
 		return "merge the policy in a pull request of its own first; this one can follow"
 	case f.Code == "policy.wider":
-		return fmt.Sprintf("narrow %s to what the layers above it allow", code(place(f.File, f.Line, 0)))
+		return "narrow that line to what the layers above it allow"
 	case family == "policy":
-		return fmt.Sprintf("change %s, or have the rule changed first, in a pull request of its own", code(place(f.File, f.Line, 0)))
+		return "change that line, or have the rule changed first, in a pull request of its own"
 	case family == "authority":
-		return "their approval of this head is enough; nobody has to push again"
+		return "their approval of this head is enough: nobody has to push again"
 	case family == "deletion" && rest == "protected":
 		return "set `deletion_protection: false` in a pull request of its own, and delete it in the next"
 	case family == "deletion":
@@ -133,6 +166,12 @@ func nextFor(f schema.Diagnostic) string {
 		}
 	}
 	return ""
+}
+
+// family is the first part of a code.
+func family(code string) string {
+	family, _, _ := strings.Cut(code, ".")
+	return family
 }
 
 // mild is findings without the errors.
@@ -153,13 +192,12 @@ func (d *doc) findings(grave, light string, ds []schema.Diagnostic) {
 	d.line(fmt.Sprintf("**%s** (%s)", title, severities(ds)), "")
 	ds = gravest(ds)
 	show := func(ds []schema.Diagnostic) {
-		d.table("", "Where", "What")
 		for _, f := range ds {
 			word := prose(string(f.Severity))
 			if f.Severity == schema.SeverityError {
 				word = "**error**"
 			}
-			d.row(word, code(place(f.File, f.Line, f.Column)), prose(short(f.Message, 1000))+" ("+code(f.Code)+")")
+			d.line(fmt.Sprintf("- %s at %s: %s (%s)", word, code(place(f.File, f.Line, f.Column)), prose(short(f.Message, 1000)), code(f.Code)))
 		}
 	}
 	open := min(len(ds), maxOpen)

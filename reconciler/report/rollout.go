@@ -162,12 +162,12 @@ func (d *doc) stale(r *plan.Rollout) {
 				d.line("", prose(short(u.Failure, 1000)))
 			}
 		}
-		was := "reviewed " + short(clean(u.Stale.Reviewed), 13)
+		was := "reviewed as " + code(short(u.Stale.Reviewed, 13))
 		if u.Stale.Reviewed == "" {
 			was = "never shown"
 		}
 		if i < maxNamed {
-			d.line(fmt.Sprintf("**%s**: %s, now %s", code(unitName(u.Key)), prose(was), code(short(u.Stale.Now, 13))), "")
+			d.line(fmt.Sprintf("**%s**: %s, now %s", code(unitName(u.Key)), was, code(short(u.Stale.Now, 13))), "")
 			body()
 			d.line("")
 		} else {
@@ -214,7 +214,7 @@ func standing(u plan.UnitProgress) string {
 	case held:
 		return "**held**, still " + prose(string(u.Phase))
 	case failed:
-		return "**failed**" + steps + at
+		return "**failed**" + steps
 	case applying:
 		return "applying" + steps + at
 	case queued:
