@@ -33,14 +33,14 @@ func (d *Decider) refuse(before *schema.Desired, today string) load.Check {
 func (d *Decider) refused(now, before *schema.Desired, today string, asked func(tenant string) bool) []schema.Diagnostic {
 	var out []schema.Diagnostic
 	if now.Platform != before.Platform || asked("") {
-		out = append(out, policy.Findings(policy.EvaluatePlatform(now.Platform))...)
+		out = append(out, policy.Findings(d.judge.Platform(now.Platform))...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(now.Tenants)) {
 		if !asked(name) {
 			continue
 		}
 		t := now.Tenants[name]
-		out = append(out, policy.Findings(d.tenant(now.Platform, t, before.Tenants[name], today).Decisions())...)
+		out = append(out, policy.Findings(d.judge.Tenant(now.Platform, t, before.Tenants[name], today).Decisions())...)
 		out = append(out, policy.WiderTenant(now.Platform, t)...)
 		out = append(out, d.underBase(now.Platform, before.Platform, t, before.Tenants[name], today)...)
 	}
@@ -81,7 +81,7 @@ func (d *Decider) underBase(platform, before *schema.Platform, t, was *schema.Te
 
 func sameEntitlements(t, was *schema.TenantEstate) bool {
 	for n, p := range t.Projects {
-		if old := was.Projects[n]; old != nil && !maps.Equal(old.Entitlements, p.Entitlements) {
+		if old := was.Projects[n]; old != nil && old != p && !maps.Equal(old.Entitlements, p.Entitlements) {
 			return false
 		}
 	}

@@ -2,7 +2,6 @@ package decide
 
 import (
 	"fmt"
-	"sync"
 
 	"berth/reconciler/plan"
 	"berth/schema"
@@ -29,28 +28,15 @@ type Authority struct {
 }
 
 // Decider decides the commits of one estate. It remembers what policy said of
-// tenants that did not change. Safe for concurrent use.
+// what did not change. Safe for concurrent use.
 type Decider struct {
-	o Options
-
+	o      Options
 	placer plan.Placer
-
-	mu     sync.Mutex
-	judged map[judged]*schema.EffectiveTenant
-}
-
-// judged is what the evaluation of one tenant depends on. The reader keeps the
-// pointers of what did not change.
-type judged struct {
-	platform       *schema.Platform
-	tenant, before *schema.TenantEstate
-	today          string
+	judge  policy.Judge
 }
 
 // New makes a Decider.
-func New(o Options) *Decider {
-	return &Decider{o: o, judged: map[judged]*schema.EffectiveTenant{}}
-}
+func New(o Options) *Decider { return &Decider{o: o} }
 
 // Place is plan.Place. What of an estate was placed before, for a decision or a
 // proposal, need not be placed again.
@@ -58,36 +44,11 @@ func (d *Decider) Place(eff *schema.Effective, mem plan.Memory) plan.Placement {
 	return d.placer.Place(eff, mem)
 }
 
-// tenant is policy's judgement of one tenant.
-func (d *Decider) tenant(p *schema.Platform, t, before *schema.TenantEstate, today string) *schema.EffectiveTenant {
-	k := judged{p, t, before, today}
-	d.mu.Lock()
-	e, ok := d.judged[k]
-	d.mu.Unlock()
-	if ok {
-		return e
-	}
-	e = policy.EvaluateTenant(p, t, policy.Existing(func(k schema.Key) bool { return hasInstance(before, k) }), policy.At(today))
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.judged[k] = e
-	return e
-}
-
 // evaluate is policy's judgement of everything; what is in before exists. What
 // is new and refused never comes into force, so that it does not count as
 // existing later.
 func (d *Decider) evaluate(now, before *schema.Desired, today string) *schema.Effective {
-	d.mu.Lock()
-	if len(d.judged) > 8*len(now.Tenants)+64 {
-		clear(d.judged) // of estates that are gone; this one is judged anew
-	}
-	d.mu.Unlock()
-	tenants := make(map[string]*schema.EffectiveTenant, len(now.Tenants))
-	for name, t := range now.Tenants {
-		tenants[name] = d.tenant(now.Platform, t, before.Tenants[name], today)
-	}
-	return policy.Join(now.Platform, tenants)
+	return d.judge.Evaluate(now, before, today)
 }
 
 func hasInstance(t *schema.TenantEstate, k schema.Key) bool {

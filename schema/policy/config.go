@@ -3,29 +3,42 @@ package policy
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
+	"sync"
 
 	"berth/schema"
 )
 
-// overlayConfig lays an instance's config over its version's parameters, field
-// by field; lists and scalars are replaced. The result is canonical. Both come
-// from the reader, which checked them; what is no JSON object counts as empty.
-func overlayConfig(under, over json.RawMessage) json.RawMessage {
-	return canonical(merge(object(under), object(over)))
+// configs are the parameters of versions, over which the configs of instances are
+// laid field by field; lists and scalars are replaced. Both come from the reader,
+// which checked them; what is no JSON object counts as empty. They are
+// read once: many instances are of one version. Safe for concurrent use.
+type configs struct {
+	mu sync.Mutex
+	of map[*schema.AppVersion]parameters
 }
 
-// configs are the configs of instances that say nothing of their own, by their
-// versions: most say nothing, and a version's parameters are laid out once.
-type configs map[*schema.AppVersion]json.RawMessage
+type parameters struct {
+	values    map[string]any
+	canonical json.RawMessage
+}
 
-func (c configs) of(v *schema.AppVersion, over json.RawMessage) json.RawMessage {
-	if len(over) > 0 {
-		return overlayConfig(v.Spec.Manifest.Parameters, over)
+func newConfigs() *configs { return &configs{of: map[*schema.AppVersion]parameters{}} }
+
+// under is the parameters of v with over laid over them.
+func (c *configs) under(v *schema.AppVersion, over json.RawMessage) json.RawMessage {
+	c.mu.Lock()
+	p, ok := c.of[v]
+	if !ok {
+		p.values = object(v.Spec.Manifest.Parameters)
+		p.canonical = canonical(p.values)
+		c.of[v] = p
 	}
-	if _, ok := c[v]; !ok {
-		c[v] = overlayConfig(v.Spec.Manifest.Parameters, nil)
+	c.mu.Unlock()
+	if own := object(over); len(own) > 0 {
+		return canonical(merge(p.values, own))
 	}
-	return c[v]
+	return p.canonical
 }
 
 // canonical is a value that was read as JSON, as canonical JSON: writing it
@@ -37,6 +50,9 @@ func canonical(v any) json.RawMessage {
 
 func object(data json.RawMessage) map[string]any {
 	m := map[string]any{}
+	if len(data) == 0 {
+		return m
+	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
 	if err := dec.Decode(&m); err != nil || m == nil {
@@ -45,15 +61,17 @@ func object(data json.RawMessage) map[string]any {
 	return m
 }
 
+// merge is under with over laid over it; neither changes.
 func merge(under, over map[string]any) map[string]any {
+	out := maps.Clone(under)
 	for k, v := range over {
 		a, aok := under[k].(map[string]any)
 		b, bok := v.(map[string]any)
 		if aok && bok {
-			under[k] = merge(a, b)
+			out[k] = merge(a, b)
 		} else {
-			under[k] = v
+			out[k] = v
 		}
 	}
-	return under
+	return out
 }

@@ -43,7 +43,8 @@ func Explain(p *schema.Platform, t *schema.TenantEstate, key schema.Key, opts ..
 	if project == nil || key.Tenant != t.Name {
 		return Explanation{}, false
 	}
-	all := judgeProject(p, t, project, tenantLayers(platformLayers(p), t), with(opts))
+	r := newRules(p)
+	all := r.project(t, project, tenantLayers(r.layers, t), with(opts), nil)
 	i := slices.IndexFunc(all, func(j *judgement) bool { return j.key == key })
 	if i < 0 {
 		return Explanation{}, false
@@ -225,12 +226,11 @@ func (j *judgement) explainState() Value {
 
 func (j *judgement) explainConfig() []Value {
 	under, over, made := object(j.version.Spec.Manifest.Parameters), object(j.instance.Spec.Config), object(j.result.Config)
-	alone := object(overlayConfig(j.version.Spec.Manifest.Parameters, nil))
 	var out []Value
 	for _, key := range slices.Sorted(maps.Keys(made)) {
 		var steps []Step
 		if says, ok := under[key]; ok {
-			steps = append(steps, said(ScopeVersion, &j.version.Header, "spec.manifest.parameters."+key, canonical(says), canonical(alone[key])))
+			steps = append(steps, said(ScopeVersion, &j.version.Header, "spec.manifest.parameters."+key, canonical(says), canonical(says)))
 		}
 		if says, ok := over[key]; ok {
 			steps = append(steps, j.asks("spec.config."+key, canonical(says), canonical(made[key])))

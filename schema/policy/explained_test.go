@@ -180,7 +180,11 @@ func TestOverlayConfig(t *testing.T) {
 		{`{"b":{"x":1}}`, `{"b":2}`, `{"b":2}`},
 		{`{"b":2}`, `{"b":{"x":1}}`, `{"b":{"x":1}}`},
 	} {
-		require.Equal(t, tc[2], string(overlayConfig(json.RawMessage(tc[0]), json.RawMessage(tc[1]))))
+		v := &schema.AppVersion{Spec: schema.AppVersionSpec{Manifest: schema.Manifest{Parameters: json.RawMessage(tc[0])}}}
+		c := newConfigs()
+		for range 2 { // what is laid over the parameters does not stay there
+			require.Equal(t, tc[2], string(c.under(v, json.RawMessage(tc[1]))))
+		}
 	}
 }
 

@@ -37,6 +37,10 @@ func mutants() []mutant {
 		{"held ones make room", "policy.go", `if denied && j.new {`, `if denied {`, "TestWhatIsHeldCounts"},
 		{"who looks has an account", "users.go", `authority.QueueSubmit)`, `authority.InstanceRead)`, "TestUsers"},
 		{"a service account is a person", "users.go", ` && m.ServiceAccount == ""`, ``, "TestServiceAccountsHaveNoUser"},
+		{"remembered whatever the tenant's policy", "judge.go", `k.estate.Policy != t.Policy || `, ``, "TestJudgedAgainIsEvaluated"},
+		{"remembered whoever came meanwhile", "judge.go", `k.estate.Roles != t.Roles || `, ``, "TestJudgedAgainIsEvaluated"},
+		{"remembered over the day", "judge.go", `(k.today == today || !p.dated)`, `true`, "TestJudgedAgainIsEvaluated"},
+		{"new for ever", "policy.go", `if same && old.new == fresh {`, `if same {`, "TestJudgedAgainIsEvaluated"},
 		{"explained by the layers above", "explain.go", `k.allow(nil, layers[:i+1])`, `k.allow(nil, layers[:i])`, "TestExplain"},
 	}
 }

@@ -48,12 +48,14 @@ func (j *judgement) becomes(today string) {
 		j.say(schema.Allow, rule, source, field, was, was, "policy no longer allows it; it stays as it is until %s begins, UTC, and is then stopped unless it complies", n.GraceUntil)
 	default:
 		out.Fate = schema.FateStopped
+		stopped := *j.result
+		stopped.DesiredState = schema.DesiredStopped
+		j.result, j.decisions = &stopped, slices.Clone(j.decisions)
 		for i := range j.decisions {
 			if isDeny(j.decisions[i]) {
 				j.decisions[i].Verdict = schema.Stop
 			}
 		}
-		j.result.DesiredState = schema.DesiredStopped
 		j.say(schema.Narrow, rule, source, field, was, is, "policy no longer allows it, and its grace was over when %s began, UTC: it is stopped until it complies", n.GraceUntil)
 	}
 	for _, d := range j.decisions {

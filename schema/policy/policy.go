@@ -17,7 +17,6 @@ type Option func(*options)
 type options struct {
 	existing func(schema.Key) bool
 	today    string
-	configs  configs
 }
 
 // Existing tells which instances exist already. A disabled app or version
@@ -36,7 +35,7 @@ func At(day string) Option {
 }
 
 func with(opts []Option) options {
-	o := options{existing: func(schema.Key) bool { return false }, configs: configs{}}
+	o := options{existing: func(schema.Key) bool { return false }}
 	for _, opt := range opts {
 		opt(&o)
 	}
@@ -47,17 +46,12 @@ func with(opts []Option) options {
 // in the result too, with the Decisions that refuse it (Effective.Denied): it
 // is not to be planned, and not to be taken for gone either.
 func Evaluate(d *schema.Desired, opts ...Option) *schema.Effective {
+	r, o := newRules(d.Platform), with(opts)
 	tenants := make(map[string]*schema.EffectiveTenant, len(d.Tenants))
 	for name, t := range d.Tenants {
-		tenants[name] = EvaluateTenant(d.Platform, t, opts...)
+		tenants[name] = r.tenant(t, o)
 	}
-	return Join(d.Platform, tenants)
-}
-
-// Join puts tenants that were judged one by one together, by name, and judges
-// what the platform itself uses.
-func Join(p *schema.Platform, tenants map[string]*schema.EffectiveTenant) *schema.Effective {
-	return &schema.Effective{Tenants: tenants, Nodes: p.Nodes, Own: EvaluatePlatform(p)}
+	return &schema.Effective{Tenants: tenants, Nodes: d.Platform.Nodes, Own: EvaluatePlatform(d.Platform)}
 }
 
 func sortDecisions(ds []schema.Decision) {
@@ -70,18 +64,36 @@ func sortDecisions(ds []schema.Decision) {
 // EvaluateTenant judges one tenant; it depends on nothing but the platform and
 // the tenant, so equal pointers give equal results.
 func EvaluateTenant(p *schema.Platform, t *schema.TenantEstate, opts ...Option) *schema.EffectiveTenant {
-	o := with(opts)
-	above := tenantLayers(platformLayers(p), t)
+	return newRules(p).tenant(t, with(opts))
+}
+
+// rules are what a platform judges everybody's instances by.
+type rules struct {
+	apps     map[string]*schema.App
+	versions map[string]map[string]*schema.AppVersion
+	policies map[string]*schema.Policy
+	sources  map[string]*schema.ArtifactSource // which versions are made from
+	layers   []layer
+	configs  *configs
+}
+
+func newRules(p *schema.Platform) *rules {
+	return &rules{apps: p.Apps, versions: p.Versions, policies: p.Policies, sources: p.ArtifactSources, layers: platformLayers(p), configs: newConfigs()}
+}
+
+func (r *rules) tenant(t *schema.TenantEstate, o options) *schema.EffectiveTenant {
+	above := tenantLayers(r.layers, t)
 	e := &schema.EffectiveTenant{Projects: make(map[string]*schema.EffectiveProject, len(t.Projects)), Own: tenantSources(t, above)}
 	for name, project := range t.Projects {
-		e.Projects[name] = evaluateProject(p, t, project, above, o)
+		e.Projects[name] = r.effective(t, project, above, r.project(t, project, above, o, nil))
 	}
 	return e
 }
 
-func evaluateProject(p *schema.Platform, t *schema.TenantEstate, project *schema.ProjectEstate, above []layer, o options) *schema.EffectiveProject {
-	e := &schema.EffectiveProject{Instances: make(map[string]*schema.EffectiveInstance, len(project.Instances)), Decisions: projectSources(p, t, project, above)}
-	for _, j := range judgeProject(p, t, project, above, o) {
+// effective is what judgements of a project's instances come to.
+func (r *rules) effective(t *schema.TenantEstate, project *schema.ProjectEstate, above []layer, all []*judgement) *schema.EffectiveProject {
+	e := &schema.EffectiveProject{Instances: make(map[string]*schema.EffectiveInstance, len(all)), Decisions: r.artifacts(t, project, above)}
+	for _, j := range all {
 		e.Instances[j.key.Name] = j.result
 		e.Decisions = append(e.Decisions, j.decisions...)
 		if j.noncompliance != nil {
@@ -93,34 +105,55 @@ func evaluateProject(p *schema.Platform, t *schema.TenantEstate, project *schema
 	return e
 }
 
-// judgeProject judges the instances of a project, in the order they are counted.
-func judgeProject(p *schema.Platform, t *schema.TenantEstate, project *schema.ProjectEstate, above []layer, o options) []*judgement {
-	who := users(t, project)
+// project judges the instances of a project, in the order they are counted. was
+// is what it came to before, by the same rules, layers and users: an instance
+// that is the same value is not judged by its own values again.
+func (r *rules) project(t *schema.TenantEstate, project *schema.ProjectEstate, above []layer, o options, was map[string]*judgement) []*judgement {
+	who, layers := users(t, project), map[*schema.Entitlement][]layer{}
 	counts := newCounts(o)
 	var all []*judgement
 	for _, i := range counts.order(project.Instances) {
 		ent := project.Entitlements[i.Spec.App]
-		app, version := p.Apps[i.Spec.App], p.Versions[i.Spec.App][i.Spec.Version]
+		app, version := r.apps[i.Spec.App], r.versions[i.Spec.App][i.Spec.Version]
 		if ent == nil || app == nil || version == nil {
 			continue // the reader lets none of these through
 		}
-		j := &judgement{
-			instance: i, key: i.Key, app: app, version: version, ent: ent, sources: p.ArtifactSources,
-			new: !o.existing(i.Key), above: above, layers: entitlementLayers(above, ent),
+		old, fresh := was[i.Key.Name], !o.existing(i.Key)
+		same := old != nil && old.instance == i && old.ent == ent
+		var alone *judgement
+		if same && old.new == fresh {
+			alone = old.alone
+		} else {
+			if layers[ent] == nil {
+				layers[ent] = entitlementLayers(above, ent)
+			}
+			alone = &judgement{
+				instance: i, key: i.Key, app: app, version: version, ent: ent, sources: r.sources,
+				new: fresh, above: above, layers: layers[ent],
+			}
+			alone.catalog()
+			alone.modes()
+			alone.artifacts()
+			alone.effective(who, r.configs)
+			if same {
+				alone.result = old.alone.result // whether it is new makes no other value
+			}
 		}
-		j.catalog()
-		j.modes()
-		j.artifacts()
-		j.effective(who, o.configs)
+		j := *alone
+		j.alone, j.decisions = alone, slices.Clip(alone.decisions)
 		j.counted(counts)
 		j.becomes(o.today)
-		all = append(all, j)
+		if same && old.result.DesiredState == j.result.DesiredState {
+			j.result = old.result // the only value that the others, or the day, change
+		}
+		all = append(all, &j)
 	}
 	return all
 }
 
 // judgement is the judging of one instance.
 type judgement struct {
+	alone    *judgement // by its own values, whatever else the project has and whichever day it is; never changes
 	instance *schema.Instance
 	key      schema.Key
 	app      *schema.App
@@ -184,14 +217,14 @@ func (j *judgement) listed(field, value string, k list) {
 }
 
 // effective applies policy to the instance.
-func (j *judgement) effective(who []schema.UnixUser, configs configs) {
+func (j *judgement) effective(who []schema.UnixUser, configs *configs) {
 	i, version := j.instance, j.version
 	j.result = &schema.EffectiveInstance{
 		Key: i.Key, UID: i.UID, Suspend: i.Suspend || i.Spec.SharedRuntime != "", DisplayName: i.Spec.DisplayName,
 		App: i.Spec.App, Version: i.Spec.Version, RuntimeBackend: version.Spec.RuntimeBackend,
 		OperatingMode: i.Spec.OperatingMode, ControlPlaneScope: i.Spec.ControlPlaneScope, TenantBoundaryMode: i.Spec.TenantBoundaryMode,
 		DesiredState: i.Spec.DesiredState, Regions: j.regions(), Roles: j.roles(),
-		Config: configs.of(version, i.Spec.Config), Users: who, OnJobs: i.Spec.OnJobs, SharedRuntime: i.Spec.SharedRuntime,
+		Config: configs.under(version, i.Spec.Config), Users: who, OnJobs: i.Spec.OnJobs, SharedRuntime: i.Spec.SharedRuntime,
 	}
 }
 

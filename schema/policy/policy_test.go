@@ -214,17 +214,14 @@ func TestUsers(t *testing.T) {
 	require.Equal(t, []schema.UnixUser{{Name: "dora", UID: 20011}}, e.Instance(schema.InstanceKey("biology", "genomes", "assembly")).Users)
 }
 
-// Tenants judged one by one and joined are the whole.
+// Each tenant is judged by the platform and what is its own.
 func TestTenantsAreJudgedAlone(t *testing.T) {
 	d := lab(t, nil)
-	parts := map[string]*schema.EffectiveTenant{}
+	e := policy.Evaluate(d)
+	require.Len(t, e.Tenants, len(d.Tenants))
 	for name, tenant := range d.Tenants {
-		parts[name] = policy.EvaluateTenant(d.Platform, tenant)
-	}
-	e := policy.Join(d.Platform, parts)
-	require.Equal(t, policy.Evaluate(d), e)
-	for name, part := range parts {
-		require.Same(t, part, e.Tenants[name])
+		part := policy.EvaluateTenant(d.Platform, tenant)
+		require.Equal(t, part, e.Tenants[name])
 		for _, d := range part.Decisions() {
 			require.Equal(t, name, d.Key.Tenant)
 		}

@@ -152,13 +152,13 @@ func tenantSources(t *schema.TenantEstate, above []layer) (ds []schema.Decision)
 	return ds
 }
 
-// projectSources judges the sources of the artifacts that a project publishes,
-// by the layers above it and the entitlement.
-func projectSources(p *schema.Platform, t *schema.TenantEstate, project *schema.ProjectEstate, above []layer) (ds []schema.Decision) {
+// artifacts judges the sources of the artifacts that a project publishes, by the
+// layers above it and the entitlement.
+func (r *rules) artifacts(t *schema.TenantEstate, project *schema.ProjectEstate, above []layer) (ds []schema.Decision) {
 	for _, a := range project.Artifacts {
 		source := t.ArtifactSources[a.Spec.Source]
 		if source == nil {
-			source = p.ArtifactSources[a.Spec.Source]
+			source = r.sources[a.Spec.Source]
 		}
 		if source == nil {
 			continue // the reader lets none of these through

@@ -1,0 +1,206 @@
+package policy
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	"berth/schema"
+)
+
+// How much a Judge remembers: of a tenant the last few estates that it was asked
+// about, such as what is in force, what is on main and what somebody proposes;
+// and nothing that was judged by other rules than the last few platforms'.
+const (
+	mostEstates   = 4
+	mostPlatforms = 3
+)
+
+// Judge judges the estates of one repository one after another. What it says is
+// what Evaluate says. Tenants, projects and instances for which nothing that
+// matters to them is another value than before are not judged again, and come to
+// the same values, so that the cost is that of what changed. It rests on the
+// reader's keeping the pointers of what did not change. Safe for concurrent use.
+type Judge struct {
+	mu      sync.Mutex
+	rules   []*judgedRules // the last used first
+	tenants map[string][]*judgedTenant
+}
+
+// judgedRules are rules, and what the platform itself comes to by them.
+type judgedRules struct {
+	*rules
+	platform *schema.Platform // the last that had them
+	own      []schema.Decision
+}
+
+// judgedTenant is what a tenant came to, and by what.
+type judgedTenant struct {
+	rules    *judgedRules
+	estate   *schema.TenantEstate
+	fresh    map[string][]string // instances that do not exist yet, sorted, by project
+	today    string
+	dated    bool // another day may make another thing of it
+	projects map[string]*judgedProject
+	result   *schema.EffectiveTenant
+}
+
+type judgedProject struct {
+	estate    *schema.ProjectEstate
+	instances map[string]*judgement
+	dated     bool
+	result    *schema.EffectiveProject
+}
+
+// Evaluate judges everything that is declared; what is in before exists.
+func (j *Judge) Evaluate(d, before *schema.Desired, today string) *schema.Effective {
+	r := j.by(d.Platform)
+	tenants := make(map[string]*schema.EffectiveTenant, len(d.Tenants))
+	for name, t := range d.Tenants {
+		tenants[name] = j.tenant(r, t, before.Tenants[name], today)
+	}
+	j.forget(d.Tenants)
+	return &schema.Effective{Tenants: tenants, Nodes: d.Platform.Nodes, Own: r.own}
+}
+
+// Tenant judges one tenant of an estate; what is in before, which is nil if the
+// tenant was not there, exists.
+func (j *Judge) Tenant(p *schema.Platform, t, before *schema.TenantEstate, today string) *schema.EffectiveTenant {
+	return j.tenant(j.by(p), t, before, today)
+}
+
+// Platform is EvaluatePlatform.
+func (j *Judge) Platform(p *schema.Platform) []schema.Decision { return j.by(p).own }
+
+// by finds the rules of a platform. Other nodes make no other rules.
+func (j *Judge) by(p *schema.Platform) *judgedRules {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	i := slices.IndexFunc(j.rules, func(r *judgedRules) bool { return r.platform == p || r.of(p) })
+	var r *judgedRules
+	if i >= 0 {
+		r = j.rules[i]
+		j.rules = slices.Delete(j.rules, i, i+1)
+	} else {
+		r = &judgedRules{rules: newRules(p), own: EvaluatePlatform(p)}
+	}
+	r.platform = p
+	j.rules = slices.Insert(j.rules, 0, r)
+	if len(j.rules) > mostPlatforms {
+		gone := j.rules[mostPlatforms]
+		j.rules = slices.Delete(j.rules, mostPlatforms, mostPlatforms+1)
+		for name, all := range j.tenants {
+			j.tenants[name] = slices.DeleteFunc(slices.Clone(all), func(t *judgedTenant) bool { return t.rules == gone })
+		}
+	}
+	return r
+}
+
+// of says whether these are the rules of p.
+func (r *rules) of(p *schema.Platform) bool {
+	return maps.Equal(r.apps, p.Apps) && maps.Equal(r.policies, p.Policies) && maps.Equal(r.sources, p.ArtifactSources) &&
+		maps.EqualFunc(r.versions, p.Versions, maps.Equal[map[string]*schema.AppVersion, map[string]*schema.AppVersion])
+}
+
+// forget drops tenants that are not there any more, once there are many.
+func (j *Judge) forget(there map[string]*schema.TenantEstate) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if len(j.tenants) > 2*len(there)+mostEstates {
+		maps.DeleteFunc(j.tenants, func(name string, _ []*judgedTenant) bool { return there[name] == nil })
+	}
+}
+
+func (j *Judge) tenant(r *judgedRules, t, before *schema.TenantEstate, today string) *schema.EffectiveTenant {
+	fresh := newInstances(t, before)
+	j.mu.Lock()
+	known := j.tenants[t.Name]
+	j.mu.Unlock()
+	for _, k := range known {
+		if k.rules == r && k.estate == t && (k.today == today || !k.dated) && maps.EqualFunc(k.fresh, fresh, slices.Equal[[]string]) {
+			return k.result
+		}
+	}
+	made := r.judge(t, fresh, today, known)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.tenants == nil {
+		j.tenants = map[string][]*judgedTenant{}
+	}
+	all := j.tenants[t.Name]
+	j.tenants[t.Name] = append([]*judgedTenant{made}, all[:min(len(all), mostEstates-1)]...)
+	return made.result
+}
+
+// newInstances are those of t that are not in before, sorted, by project.
+func newInstances(t, before *schema.TenantEstate) map[string][]string {
+	if t == before {
+		return nil
+	}
+	fresh := map[string][]string{}
+	for name, p := range t.Projects {
+		var was *schema.ProjectEstate
+		if before != nil {
+			was = before.Projects[name]
+		}
+		if was == p {
+			continue
+		}
+		for i := range p.Instances {
+			if was == nil || was.Instances[i] == nil {
+				fresh[name] = append(fresh[name], i)
+			}
+		}
+		slices.Sort(fresh[name])
+	}
+	return fresh
+}
+
+// judge judges a tenant, with the help of what was judged of it already.
+func (r *judgedRules) judge(t *schema.TenantEstate, fresh map[string][]string, today string, known []*judgedTenant) *judgedTenant {
+	known = slices.DeleteFunc(slices.Clone(known), func(k *judgedTenant) bool {
+		return k.rules != r || k.estate.Policy != t.Policy || k.estate.Roles != t.Roles || !maps.Equal(k.estate.ArtifactSources, t.ArtifactSources)
+	})
+	above := tenantLayers(r.layers, t)
+	out := &judgedTenant{rules: r, estate: t, fresh: fresh, today: today, projects: make(map[string]*judgedProject, len(t.Projects)),
+		result: &schema.EffectiveTenant{Projects: make(map[string]*schema.EffectiveProject, len(t.Projects)), Own: tenantSources(t, above)}}
+	for name, project := range t.Projects {
+		p := r.judgeProject(t, project, above, fresh[name], today, known)
+		out.projects[name], out.result.Projects[name] = p, p.result
+		out.dated = out.dated || p.dated
+	}
+	for _, k := range known {
+		if maps.Equal(k.result.Projects, out.result.Projects) && slices.Equal(k.result.Own, out.result.Own) {
+			out.result = k.result // what changed was no matter of policy
+		}
+	}
+	return out
+}
+
+// judgeProject judges a project, with the help of what was judged of it by the
+// same rules and layers.
+func (r *judgedRules) judgeProject(t *schema.TenantEstate, project *schema.ProjectEstate, above []layer, fresh []string, today string, known []*judgedTenant) *judgedProject {
+	var was map[string]*judgement
+	for _, k := range known {
+		p := k.projects[project.Name]
+		if p == nil {
+			continue
+		}
+		if p.estate == project && slices.Equal(k.fresh[project.Name], fresh) && (k.today == today || !p.dated) {
+			return p
+		}
+		if was == nil && p.estate.Roles == project.Roles {
+			was = p.instances
+		}
+	}
+	all := r.project(t, project, above, options{today: today, existing: func(k schema.Key) bool {
+		_, is := slices.BinarySearch(fresh, k.Name)
+		return !is
+	}}, was)
+	out := &judgedProject{estate: project, instances: make(map[string]*judgement, len(all)), result: r.effective(t, project, above, all)}
+	for _, j := range all {
+		out.instances[j.key.Name] = j
+		out.dated = out.dated || j.noncompliance != nil && j.noncompliance.Day != ""
+	}
+	return out
+}
