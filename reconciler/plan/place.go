@@ -651,7 +651,6 @@ func (p *Placer) leaving(key schema.Key, node string) bool {
 
 // why counts, for each requirement, the nodes that fail it.
 func (p *Placer) why(key schema.Key, inst *schema.EffectiveInstance, role schema.EffectiveRole) string {
-	p.rests = false
 	var order []string
 	counts := map[string]int{}
 	count := func(text string) {

@@ -336,6 +336,51 @@ func (h *history) effective() *schema.Effective {
 	return eff
 }
 
+// What is rare in the histories: a unit that is restless though it looked at
+// nobody.
+func TestPlacerSeesWhoIsRestless(t *testing.T) {
+	first, second := schema.InstanceKey("a", "one", "x"), schema.InstanceKey("b", "one", "x")
+	worker := schema.EffectiveRole{Name: "worker", NodeRole: "worker", Count: 1, Shareable: true}
+	instance := func(key schema.Key, role schema.EffectiveRole) *schema.EffectiveInstance {
+		return &schema.EffectiveInstance{Key: key, DesiredState: schema.DesiredRunning, Roles: []schema.EffectiveRole{role}}
+	}
+	effective := func(nodes []string, instances ...*schema.EffectiveInstance) *schema.Effective {
+		eff := &schema.Effective{Tenants: map[string]*schema.EffectiveTenant{}, Nodes: map[string]*schema.Node{}}
+		for _, n := range nodes {
+			eff.Nodes[n] = &schema.Node{Header: schema.Header{Key: schema.Key{Kind: schema.KindNode, Name: n}}, Spec: schema.NodeSpec{Roles: []string{"worker"}}}
+		}
+		for _, i := range instances {
+			eff.Tenants[i.Key.Tenant] = &schema.EffectiveTenant{Projects: map[string]*schema.EffectiveProject{
+				i.Key.Project: {Instances: map[string]*schema.EffectiveInstance{i.Key.Name: i}}}}
+		}
+		return eff
+	}
+	on := []Member{{Name: "worker-0", Role: "worker", Node: "n0"}}
+	meant := func(phase Phase) *Status {
+		return &Status{Key: first, Phase: phase, Members: []MemberStatus{{Member: on[0]}}, Observed: &Observed{Key: first, Presence: Absent}}
+	}
+
+	t.Run("it has a node to itself that it is remembered to share", func(t *testing.T) {
+		alone := worker
+		alone.Shareable = false
+		made := &Status{Key: second, Phase: PhaseRunning, Observed: &Observed{Key: second, Presence: Present, Unit: &Unit{Instance: *instance(second, worker), Members: on}}}
+		eff, mem := effective([]string{"n0", "n1"}, instance(first, worker), instance(second, alone)), Remember(meant(PhaseRequested), made)
+		p := new(Placer)
+		require.Equal(t, "n0", p.Place(eff, mem).Members(first)[0].Node)
+		mem = mem.With(meant(PhaseDeploying))
+		same(t, Place(eff, mem), p.Place(eff, mem), "who chooses first has not seen it there")
+	})
+	t.Run("it is remembered to be gone", func(t *testing.T) {
+		idle := instance(first, worker)
+		idle.Suspend = true
+		mem, p := Remember(meant(PhaseDeleted)), new(Placer)
+		require.Empty(t, p.Place(effective(nil, idle), mem).Members(first))
+		eff := effective([]string{"n0"}, idle)
+		require.Len(t, Place(eff, mem).Members(first), 1)
+		same(t, Place(eff, mem), p.Place(eff, mem), "its node is declared again")
+	})
+}
+
 // At rest, what is placed again is what changed, and what shares its nodes where
 // a node changed; not what stands beside it.
 func TestPlacerPlacesWhatChanged(t *testing.T) {
