@@ -97,6 +97,9 @@ func checkValidate(p plan.Proposal, c plan.PullContext) plan.Check {
 		k.Conclusion, k.Title = plan.Failure, "conflicts with its base in "+count(len(p.Conflicts), "file")
 	case schema.HasErrors(found):
 		k.Conclusion, k.Title = plan.Failure, severities(found)+" in "+where(found)
+		if len(found) == 1 {
+			k.Title = place(found[0].File, found[0].Line, 0) + ": " + found[0].Message
+		}
 	case len(found) > 0:
 		k.Title = "valid, with " + severities(found) + " in " + where(found)
 	case len(p.Documents) == 0:
@@ -105,7 +108,7 @@ func checkValidate(p plan.Proposal, c plan.PullContext) plan.Check {
 		k.Title = count(len(p.Documents), "document") + " changed, all valid"
 	}
 	k.Title = short(clean(k.Title), maxTitle)
-	d.line("**"+upper(prose(k.Title))+".**", "")
+	d.line("**"+strings.TrimSuffix(upper(prose(k.Title)), ".")+".**", "")
 	for _, f := range p.Conflicts {
 		d.line("- " + code(f) + " was changed on both sides")
 	}
@@ -150,25 +153,43 @@ func checkPlan(p plan.Proposal, c plan.PullContext) plan.Check {
 	return k
 }
 
-// planTitle is what it would do, in a line that stands alone.
+// planTitle is what it would do, or why not, in a line that stands alone.
 func planTitle(p *plan.Proposal) string {
 	if len(p.Conflicts) > 0 {
 		return "nothing can be planned: conflicts with the base in " + count(len(p.Conflicts), "file")
 	}
-	does := strings.TrimSuffix(happens(p, "", unitName), ".")
-	does = strings.TrimSpace(does)
-	if len(p.Documents) == 0 && len(p.Plans) == 0 {
-		does = "nothing of the estate changes"
-	}
 	if bad := obstacles(p); bad != "" {
-		return bad + ": " + does + " as it stands"
+		return bad + ": " + firstObstacle(p)
 	}
+	if len(p.Documents) == 0 && len(p.Plans) == 0 {
+		return "nothing of the estate changes"
+	}
+	does := strings.TrimSpace(strings.TrimSuffix(happens(p, "", unitName), "."))
 	for _, more := range []string{cost(p), strings.Trim(later(p), "*")} {
 		if more != "" {
 			does += ". " + strings.TrimSuffix(more, ".")
 		}
 	}
 	return does
+}
+
+// firstObstacle is one of what is in the way, in words; what is written wrongly is
+// told by the other check.
+func firstObstacle(p *plan.Proposal) string {
+	_, allowed := sides(p.Diagnostics)
+	for _, f := range allowed {
+		if f.Severity == schema.SeverityError {
+			return f.Message
+		}
+	}
+	for _, u := range inOrder(p.Plans) {
+		for _, b := range u.Blocked {
+			if !b.Wait {
+				return unitName(u.Key) + ": " + b.Message
+			}
+		}
+	}
+	return "what is not valid stays out of force, see " + plan.CheckValidate
 }
 
 // finish puts what was found beside its lines, as far as the change shows those,

@@ -135,7 +135,7 @@ func cost(p *plan.Proposal) string {
 		parts = append(parts, count(leave, "member")+map[bool]string{true: " leaves", false: " leave"}[leave == 1])
 	}
 	switch {
-	case len(p.Plans) == 0 || len(parts) == 0 && gone:
+	case !p.Changes() || len(parts) == 0 && gone:
 		return ""
 	case len(parts) == 0:
 		return "Nothing is destroyed."
@@ -178,7 +178,7 @@ func happens(p *plan.Proposal, subject string, name func(schema.Key) string) str
 	case len(parts) == 0 && waiting == "":
 		return subject + " changes no instance."
 	case len(parts) == 0:
-		return subject + " changes nothing: " + waiting + "."
+		return strings.TrimSpace(subject+" changes nothing yet") + ": " + waiting + "."
 	case waiting != "":
 		return subject + " " + sentence(parts) + "; " + waiting + "."
 	}
