@@ -2,6 +2,7 @@ package githubtest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha1"
@@ -9,21 +10,77 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 )
 
-// Delivery is one webhook delivery.
+// Delivery is one attempt to deliver an event to the webhook.
 type Delivery struct {
 	ID     string // X-GitHub-Delivery; a redelivery has the same
 	Event  string // X-GitHub-Event
 	Action string
 	Body   []byte
 
-	Status int    // of the answer; 0: none yet, or none at all
+	Log    int64 // number in the delivery log; 0: not attempted yet
+	At     time.Time
+	Again  bool   // a redelivery somebody asked for
+	Status int    // of the answer; 0: there was none
 	Error  string // why there was none
+	answer string
+}
+
+// Attempt is how an event is delivered once.
+type Attempt struct {
+	// Behind is how many later events overtake it. Where fewer follow, Settle lets
+	// it through.
+	Behind int
+	// Fails has the receiver not reached, and Unheard its answer not heard; the
+	// log has both as failed.
+	Fails, Unheard bool
+	Delay          time.Duration // before it, of everything behind it too
+}
+
+// Schedule says how an event is delivered: not at all and never logged, once,
+// more often. It is called for one event at a time, and not for redeliveries.
+type Schedule func(Delivery) []Attempt
+
+// Weather is how likely it is that a delivery goes wrong, each from 0 to 1.
+type Weather struct {
+	Lost, Fails, Unheard, Doubled, Late float64
+	Behind                              int // most events that overtake a late one; 0 is 5
+}
+
+// RandomSchedule is bad weather. The same source gives the same for the same
+// events.
+func RandomSchedule(r *rand.Rand, w Weather) Schedule {
+	one := func() Attempt {
+		a := Attempt{Fails: r.Float64() < w.Fails, Unheard: r.Float64() < w.Unheard}
+		if r.Float64() < w.Late {
+			a.Behind = 1 + r.IntN(cmp.Or(w.Behind, 5))
+		}
+		return a
+	}
+	return func(Delivery) []Attempt {
+		if r.Float64() < w.Lost {
+			return nil
+		}
+		list := []Attempt{one()}
+		for r.Float64() < w.Doubled {
+			list = append(list, one())
+		}
+		return list
+	}
+}
+
+// pending is an attempt that was not made yet.
+type pending struct {
+	Delivery
+	Attempt
+	due int // the event it comes after
 }
 
 // courier delivers one after the other, as GitHub without repeating itself.
@@ -31,23 +88,31 @@ type courier struct {
 	client *http.Client
 	cancel context.CancelFunc
 	done   chan struct{}
+	now    func() time.Time
+	app    int64 // whose webhook it is; 0: the repository's
 
-	mu      sync.Mutex
-	wake    *sync.Cond
-	url     string
-	secret  []byte
-	waiting []Delivery
-	busy    bool
-	closed  bool
-	made    int        // for ids
-	sent    []Delivery // with what became of them
+	mu       sync.Mutex
+	wake     *sync.Cond
+	url      string
+	secret   []byte
+	schedule Schedule
+	waiting  []pending // by due
+	events   int       // so far
+	flush    bool      // nothing is waited for
+	busy     bool
+	closed   bool
+	made     int        // for ids
+	sent     []Delivery // with what became of them
 }
 
 func newCourier(s *Server) *courier {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &courier{
 		client: &http.Client{Timeout: 10 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
-		cancel: cancel, done: make(chan struct{}), url: s.o.WebhookURL, secret: s.o.Secret,
+		cancel: cancel, done: make(chan struct{}), now: s.o.Now, url: s.o.WebhookURL, secret: s.o.Secret,
+	}
+	if s.o.App != nil {
+		c.app = s.o.App.ID
 	}
 	c.wake = sync.NewCond(&c.mu)
 	go c.run(ctx)
@@ -59,50 +124,92 @@ func (c *courier) run(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for {
-		for len(c.waiting) == 0 && !c.closed {
+		for !c.closed && (len(c.waiting) == 0 || !c.flush && c.waiting[0].due > c.events) {
+			c.flush = c.flush && len(c.waiting) > 0
 			c.wake.Wait()
 		}
 		if c.closed {
 			return
 		}
-		d := c.waiting[0]
+		p := c.waiting[0]
 		c.waiting, c.busy = c.waiting[1:], true
 		url := c.url
 		c.mu.Unlock()
-		d.Status, d.Error = c.send(ctx, url, d)
+		c.send(ctx, url, &p)
 		c.mu.Lock()
+		d := p.Delivery
+		d.Log, d.At = firstLog+int64(len(c.sent)), c.now()
 		c.sent, c.busy = append(c.sent, d), false
 		c.wake.Broadcast()
 	}
 }
 
-func (c *courier) send(ctx context.Context, url string, d Delivery) (int, string) {
-	if url == "" {
-		return 0, "no webhook is configured"
+// firstLog is the first number of the delivery log; they are large at GitHub.
+const firstLog = 70_000_000_000
+
+func (c *courier) send(ctx context.Context, url string, p *pending) {
+	if p.Delay > 0 {
+		select {
+		case <-time.After(p.Delay):
+		case <-ctx.Done():
+		}
 	}
+	if url == "" {
+		p.Error = "no webhook is configured"
+		return
+	}
+	if p.Fails {
+		p.Error = unreached
+		return
+	}
+	err := c.post(ctx, url, &p.Delivery)
+	switch {
+	case err != nil:
+		p.Error = unreached + ": " + err.Error()
+	case p.Unheard:
+		p.Status, p.answer, p.Error = 0, "", "timed out"
+	}
+}
+
+const unreached = "failed to connect to host"
+
+func (c *courier) post(ctx context.Context, url string, d *Delivery) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(d.Body))
 	if err != nil {
-		return 0, err.Error()
+		return err
 	}
+	for k, v := range c.header(d) {
+		r.Header.Set(k, v)
+	}
+	resp, err := c.client.Do(r)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if err != nil {
+		return err
+	}
+	d.Status, d.answer = resp.StatusCode, string(text[:min(len(text), 1<<10)])
+	return nil
+}
+
+// header is what GitHub sends along.
+func (c *courier) header(d *Delivery) map[string]string {
 	old, sum := hmac.New(sha1.New, c.secret), hmac.New(sha256.New, c.secret)
 	old.Write(d.Body)
 	sum.Write(d.Body)
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("User-Agent", "GitHub-Hookshot/0000000")
-	r.Header.Set("X-GitHub-Event", d.Event)
-	r.Header.Set("X-GitHub-Delivery", d.ID)
-	r.Header.Set("X-GitHub-Hook-ID", "1")
-	r.Header.Set("X-Hub-Signature", "sha1="+hex.EncodeToString(old.Sum(nil)))
-	r.Header.Set("X-Hub-Signature-256", "sha256="+hex.EncodeToString(sum.Sum(nil)))
-	resp, err := c.client.Do(r)
-	if err != nil {
-		return 0, err.Error()
+	kind, id := "repository", int64(1)
+	if c.app != 0 {
+		kind, id = "integration", c.app
 	}
-	defer resp.Body.Close()
-	if _, err := io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<20)); err != nil {
-		return 0, err.Error()
+	return map[string]string{
+		"Content-Type": "application/json", "User-Agent": "GitHub-Hookshot/0000000", "Accept": "*/*",
+		"X-GitHub-Event": d.Event, "X-GitHub-Delivery": d.ID, "X-GitHub-Hook-ID": "1",
+		"X-GitHub-Hook-Installation-Target-Type": kind, "X-GitHub-Hook-Installation-Target-ID": strconv.FormatInt(id, 10),
+		"X-Hub-Signature":     "sha1=" + hex.EncodeToString(old.Sum(nil)),
+		"X-Hub-Signature-256": "sha256=" + hex.EncodeToString(sum.Sum(nil)),
 	}
-	return resp.StatusCode, ""
 }
 
 func (c *courier) id() string {
@@ -112,10 +219,36 @@ func (c *courier) id() string {
 	return fmt.Sprintf("00000000-0000-4000-8000-%012x", c.made)
 }
 
+// add takes events in, in the order in which they happened.
 func (c *courier) add(ds ...Delivery) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.waiting = append(c.waiting, ds...)
+	for _, d := range ds {
+		c.events++
+		how := []Attempt{{}}
+		if c.schedule != nil {
+			how = c.schedule(d)
+		}
+		for _, a := range how {
+			c.put(pending{d, a, c.events + a.Behind})
+		}
+	}
+	c.wake.Broadcast()
+}
+
+// put keeps the order: by what they come after, the latest last.
+func (c *courier) put(p pending) {
+	i, _ := slices.BinarySearchFunc(c.waiting, p, func(a, b pending) int {
+		return cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.Behind, b.Behind), -1)
+	})
+	c.waiting = slices.Insert(c.waiting, i, p)
+}
+
+// again delivers one again, at once.
+func (c *courier) again(d Delivery) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.put(pending{Delivery: Delivery{ID: d.ID, Event: d.Event, Action: d.Action, Body: d.Body, Again: true}, due: c.events})
 	c.wake.Broadcast()
 }
 
@@ -135,12 +268,23 @@ func (s *Server) SetWebhook(url string) {
 	s.courier.url = url
 }
 
+// SetSchedule says how events are delivered from now on; nil is once each, in
+// order.
+func (s *Server) SetSchedule(how Schedule) {
+	s.courier.mu.Lock()
+	defer s.courier.mu.Unlock()
+	s.courier.schedule = how
+}
+
 // Settle waits until everything there is to deliver was delivered, or failed.
+// Nothing is late any more.
 func (s *Server) Settle() {
 	c := s.courier
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for (len(c.waiting) > 0 || c.busy) && !c.closed {
+		c.flush = true
+		c.wake.Broadcast()
 		c.wake.Wait()
 	}
 }
@@ -156,8 +300,7 @@ func (s *Server) Deliveries() []Delivery {
 func (s *Server) Redeliver(id string) error {
 	for _, d := range s.Deliveries() {
 		if d.ID == id {
-			d.Status, d.Error = 0, ""
-			s.courier.add(d)
+			s.courier.again(d)
 			return nil
 		}
 	}
@@ -182,12 +325,7 @@ func (s *Server) event(name, action string, body obj) Delivery {
 }
 
 // deliver hands over what one change has to say.
-func (s *Server) deliver(ds []Delivery) {
-	if s.o.Mangle != nil {
-		ds = s.o.Mangle(ds)
-	}
-	s.courier.add(ds...)
-}
+func (s *Server) deliver(ds []Delivery) { s.courier.add(ds...) }
 
 // Ping sends what GitHub sends when a webhook is set up.
 func (s *Server) Ping() {

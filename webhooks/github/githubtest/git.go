@@ -60,14 +60,25 @@ func (g git) branches() (map[string]string, error) {
 // head is the name of the default branch.
 func (g git) head() (string, error) { return g.run("symbolic-ref", "--short", "HEAD") }
 
-func (g git) isCommit(id string) bool {
-	_, err := g.run("rev-parse", "--verify", "--quiet", "--end-of-options", id+"^{commit}")
-	return err == nil
+// isCommit says whether there is such a commit. What there is stays.
+func (s *Server) isCommit(id string) bool {
+	if !s.commits[id] {
+		_, err := s.git.run("rev-parse", "--verify", "--quiet", "--end-of-options", id+"^{commit}")
+		s.commits[id] = err == nil
+	}
+	return s.commits[id]
 }
 
-func (g git) isAncestor(a, b string) bool {
-	_, err := g.run("merge-base", "--is-ancestor", a, b)
-	return err == nil
+// isAncestor says whether a is b, or one of its ancestors.
+func (s *Server) isAncestor(a, b string) bool {
+	pair := [2]string{a, b}
+	is, known := s.ancestors[pair]
+	if !known {
+		_, err := s.git.run("merge-base", "--is-ancestor", a, b)
+		is = err == nil
+		s.ancestors[pair] = is
+	}
+	return is
 }
 
 // merge is the tree of a merge; ok is false if there are conflicts.
@@ -149,6 +160,7 @@ func (s *Server) gitHandler(repoDir, owner string) http.Handler {
 		Stderr:     io.Discard,
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		pause(r.Context(), s.o.Latency)
 		_, password, _ := r.BasicAuth()
 		s.mu.Lock()
 		who, bad := s.identify("git", password)

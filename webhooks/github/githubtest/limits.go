@@ -1,77 +1,229 @@
 package githubtest
 
 import (
-	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 )
 
-// budget is what a token has used of its limits.
-type budget struct {
-	window time.Time // when the hour began
-	used   int
-	writes []time.Time // of the last hour
+// Limits of GitHub's; zero values are GitHub's own figures. All are of one
+// person or installation, whatever the tokens.
+type Limits struct {
+	PerHour          int // requests, but those answered 304: 5,000
+	ContentPerMinute int // requests that create content: 80
+	ContentPerHour   int // the same: 500
+	PointsPerMinute  int // 1 for a request that reads, 5 for one that writes: 900
+	Concurrent       int // requests at the same time: 100
+	PerPage          int // items of a list in one answer, whatever is asked for: 100
+	// TooMany makes a limit a 429 instead of a 403; GitHub uses both.
+	TooMany bool
+	// Silent leaves out for how long; GitHub does not always say it.
+	Silent bool
 }
 
-func (s *Server) budgetOf(token string) *budget {
-	b := s.spent[token]
+func (l *Limits) defaults() {
+	for n, to := range map[*int]int{&l.PerHour: 5000, &l.ContentPerMinute: 80, &l.ContentPerHour: 500, &l.PointsPerMinute: 900, &l.Concurrent: 100, &l.PerPage: maxPerPage} {
+		if *n == 0 {
+			*n = to
+		}
+	}
+}
+
+// Kind is what a request is to GitHub's limits.
+type Kind int
+
+// The kinds. A token made for an App, and a delivery asked for again, are Other.
+const (
+	Reading Kind = iota
+	Creating
+	Editing
+	Deleting
+	Other
+)
+
+func kind(op string) Kind {
+	method, path, _ := strings.Cut(op, " ")
+	switch {
+	case method == http.MethodGet:
+		return Reading
+	case !strings.HasPrefix(path, "/repos/") || strings.HasSuffix(path, "/attempts"):
+		return Other
+	case method == http.MethodPost:
+		return Creating
+	case method == http.MethodDelete:
+		return Deleting
+	}
+	return Editing
+}
+
+// Kind of a request.
+func (r Request) Kind() Kind { return kind(r.Op) }
+
+// Writes counts requests that were to change something.
+type Writes struct{ Creating, Editing, Deleting int }
+
+// Writes counts those among Requests, whatever became of them.
+func (s *Server) Writes() (w Writes) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.requests {
+		switch r.Kind() {
+		case Creating:
+			w.Creating++
+		case Editing:
+			w.Editing++
+		case Deleting:
+			w.Deleting++
+		}
+	}
+	return w
+}
+
+// Usage is how near somebody came to the limits. Where Refused is 0 they were
+// kept throughout.
+type Usage struct {
+	Requests, NotModified, Creating, Editing int
+	Refused                                  int // for a limit
+	// The most in any window of the length the limit is for, and at once.
+	PeakHour, PeakCreatingMinute, PeakCreatingHour, PeakPoints, PeakConcurrent int
+}
+
+// Usage of who acts as login: a person, or "slug[bot]".
+func (s *Server) Usage(login string) Usage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.budgetOf(login).Usage
+}
+
+// budget is what somebody has used of their limits.
+type budget struct {
+	Usage
+	window time.Time // when GitHub's hour began
+	used   int
+	spent  []spending // of the last hour, oldest first
+	atOnce int
+}
+
+type spending struct {
+	at       time.Time
+	points   int
+	creating bool
+	counts   bool // against the hour; a 304 does not
+}
+
+func (s *Server) budgetOf(login string) *budget {
+	b := s.spent[login]
 	if b == nil {
 		b = &budget{}
-		s.spent[token] = b
+		s.spent[login] = b
 	}
 	return b
 }
 
+// sum is what was spent in the windows that end now.
+type sum struct {
+	points, minute, hour, requests int
+	firstMinute, firstHour         time.Time // when the first of each was created
+	firstPoint                     time.Time
+}
+
+func (b *budget) sum(now time.Time) (n sum) {
+	for len(b.spent) > 0 && now.Sub(b.spent[0].at) >= time.Hour {
+		b.spent = b.spent[1:]
+	}
+	first := func(t *time.Time, at time.Time) {
+		if t.IsZero() {
+			*t = at
+		}
+	}
+	for _, x := range b.spent {
+		if x.counts {
+			n.requests++
+		}
+		if x.creating {
+			n.hour++
+			first(&n.firstHour, x.at)
+		}
+		if now.Sub(x.at) < time.Minute {
+			n.points += x.points
+			first(&n.firstPoint, x.at)
+			if x.creating {
+				n.minute++
+				first(&n.firstMinute, x.at)
+			}
+		}
+	}
+	return n
+}
+
+func points(k Kind) int {
+	if k == Reading {
+		return 1
+	}
+	return 5
+}
+
 // refuse says no to a request that is beyond a limit.
-func (b *budget) refuse(now time.Time, method string, l Limits) *wire {
+func (b *budget) refuse(now time.Time, k Kind, l Limits) *wire {
 	if now.Sub(b.window) >= time.Hour {
 		b.window, b.used = now.Truncate(time.Second), 0
 	}
-	for len(b.writes) > 0 && now.Sub(b.writes[0]) >= time.Hour {
-		b.writes = b.writes[1:]
+	if b.used >= l.PerHour {
+		return b.no(0, "API rate limit exceeded for installation ID 1.", l)
 	}
+	n := b.sum(now)
+	var wait time.Duration
+	switch {
+	case b.atOnce > l.Concurrent:
+		wait = time.Second
+	case k == Creating && n.hour >= l.ContentPerHour:
+		wait = time.Hour - now.Sub(n.firstHour)
+	case k == Creating && n.minute >= l.ContentPerMinute:
+		wait = time.Minute - now.Sub(n.firstMinute)
+	case n.points+points(k) > l.PointsPerMinute:
+		wait = time.Minute - now.Sub(n.firstPoint)
+	default:
+		return nil
+	}
+	return b.no(wait, secondary, l)
+}
+
+const secondary = "You have exceeded a secondary rate limit. Please wait a few minutes before you try again."
+
+// no refuses for a limit; wait is 0 for the primary one.
+func (b *budget) no(wait time.Duration, why string, l Limits) *wire {
+	b.Refused++
 	status := http.StatusForbidden
 	if l.TooMany {
 		status = http.StatusTooManyRequests
 	}
-	if b.used >= l.PerHour {
-		a := problemWire(&problem{status, "API rate limit exceeded for this token."})
-		b.head(a.header, l)
-		return &a
+	a := problemWire(&problem{status, why})
+	if wait > 0 && !l.Silent {
+		a.header.Set("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
 	}
-	if method == http.MethodGet {
-		return nil
-	}
-	minute, first := 0, -1
-	for i, at := range b.writes {
-		if now.Sub(at) < time.Minute {
-			if minute++; first < 0 {
-				first = i
-			}
-		}
-	}
-	var wait time.Duration
-	switch {
-	case len(b.writes) >= l.ContentPerHour:
-		wait = time.Hour - now.Sub(b.writes[0])
-	case minute >= l.ContentPerMinute:
-		wait = time.Minute - now.Sub(b.writes[first])
-	default:
-		return nil
-	}
-	a := problemWire(&problem{status, "You have exceeded a secondary rate limit. Please wait a few minutes before you try again."})
-	a.header.Set("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
 	b.head(a.header, l)
 	return &a
 }
 
 // count takes one request off the budget.
-func (b *budget) count(now time.Time, method string) {
-	b.used++
-	if method != http.MethodGet {
-		b.writes = append(b.writes, now)
+func (b *budget) count(now time.Time, k Kind, notModified bool) {
+	b.spent = append(b.spent, spending{now, points(k), k == Creating, !notModified})
+	b.Requests++
+	if notModified {
+		b.NotModified++
+	} else {
+		b.used++
 	}
+	switch k {
+	case Creating:
+		b.Creating++
+	case Editing:
+		b.Editing++
+	}
+	n := b.sum(now)
+	b.PeakHour, b.PeakPoints = max(b.PeakHour, n.requests), max(b.PeakPoints, n.points)
+	b.PeakCreatingMinute, b.PeakCreatingHour = max(b.PeakCreatingMinute, n.minute), max(b.PeakCreatingHour, n.hour)
 }
 
 // head writes what is left into an answer's header.
@@ -83,56 +235,17 @@ func (b *budget) head(h http.Header, l Limits) {
 	h.Set("X-RateLimit-Resource", "core")
 }
 
-// Fault is a way for requests to fail.
-type Fault struct {
-	Op    string // the operation it strikes, as in Request.Op; "": any
-	Times int    // how many requests it strikes; 0 is one
-	// Carry has the request carried out all the same: the answer is wrong, not
-	// what it says nothing of.
-	Carry   bool
-	Status  int // of the answer; 0: the connection is cut without one
-	Message string
-	Header  map[string]string
-	// Delay comes before everything else. With Carry unset, Status 0 and
-	// DelayOnly, the request is served as usual after it.
-	Delay     time.Duration
-	DelayOnly bool
-}
-
-func (f *Fault) passes() bool { return f.DelayOnly }
-
-// Inject adds a fault. Faults strike in the order in which they were added.
-func (s *Server) Inject(f Fault) {
+// enter and leave a request's time at the server; the answers of all that are
+// under way at once count.
+func (s *Server) enter(login string) (leave func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if f.Times == 0 {
-		f.Times = 1
+	b := s.budgetOf(login)
+	b.atOnce++
+	b.PeakConcurrent = max(b.PeakConcurrent, b.atOnce)
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		b.atOnce--
 	}
-	s.faults = append(s.faults, &f)
-}
-
-// fault is what strikes the next request of an operation, or nil. The caller
-// holds mu.
-func (s *Server) fault(op string) *Fault {
-	for _, f := range s.faults {
-		if f.Times > 0 && (f.Op == "" || f.Op == op) {
-			f.Times--
-			return f
-		}
-	}
-	return nil
-}
-
-// Unused lists faults that struck less often than they were to: a test that
-// wants to see a failure must see it.
-func (s *Server) Unused() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var out []string
-	for _, f := range s.faults {
-		if f.Times > 0 {
-			out = append(out, fmt.Sprintf("%s, status %d: %d times", f.Op, f.Status, f.Times))
-		}
-	}
-	return out
 }

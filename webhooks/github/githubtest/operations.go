@@ -53,6 +53,14 @@ func (s *Server) operations() map[string]func(*call) (reply, *problem) {
 		"GET /rate_limit": s.getRate,
 		"GET " + repo:     s.getRepo,
 		"POST /app/installations/{installation_id}/access_tokens": s.createToken,
+		"GET /app":                                                            s.getApp,
+		"GET /app/hook/deliveries":                                            s.listDeliveries,
+		"GET /app/hook/deliveries/{delivery_id}":                              s.getDelivery,
+		"POST /app/hook/deliveries/{delivery_id}/attempts":                    s.redeliver,
+		"GET " + repo + "/hooks":                                              s.listHooks,
+		"GET " + repo + "/hooks/{hook_id}/deliveries":                         s.listDeliveries,
+		"GET " + repo + "/hooks/{hook_id}/deliveries/{delivery_id}":           s.getDelivery,
+		"POST " + repo + "/hooks/{hook_id}/deliveries/{delivery_id}/attempts": s.redeliver,
 
 		"GET " + repo + "/pulls":                                 s.listPulls,
 		"GET " + repo + "/pulls/{pull_number}":                   s.getPull,
@@ -109,7 +117,7 @@ func (s *Server) getUser(c *call) (reply, *problem) {
 }
 
 func (s *Server) getRate(c *call) (reply, *problem) {
-	b, l := s.budgetOf(c.token), s.o.Limits
+	b, l := s.budgetOf(c.who.as()), s.o.Limits
 	rate := obj{"limit": l.PerHour, "remaining": max(0, l.PerHour-b.used), "used": b.used, "reset": b.window.Add(time.Hour).Unix()}
 	return ok(obj{"resources": obj{"core": rate, "search": rate}, "rate": rate})
 }
@@ -126,11 +134,20 @@ func (s *Server) listPulls(c *call) (reply, *problem) {
 	for _, p := range pulls {
 		if state == "all" || p.open == (state == "" || state == "open") {
 			if base := c.query.Get("base"); base == "" || base == p.base {
-				items = append(items, s.pullShape(p))
+				shape := s.pullShape(p)
+				s.behind(p, shape)
+				items = append(items, shape)
 			}
 		}
 	}
 	return list(items)
+}
+
+// behind makes the API late in learning of a head.
+func (s *Server) behind(p *pull, shape obj) {
+	if head := shape["head"].(obj); p.late > 0 {
+		head["sha"] = p.lateHead
+	}
 }
 
 func (s *Server) getPull(c *call) (reply, *problem) {
@@ -140,6 +157,10 @@ func (s *Server) getPull(c *call) (reply, *problem) {
 	}
 	mergeable := s.mergeable(p)
 	shape := s.pullShape(p)
+	s.behind(p, shape)
+	if p.late > 0 {
+		p.late--
+	}
 	for k, v := range s.pullDetail(p, mergeable) {
 		shape[k] = v
 	}
@@ -148,7 +169,7 @@ func (s *Server) getPull(c *call) (reply, *problem) {
 
 func (s *Server) listCommitPulls(c *call) (reply, *problem) {
 	commit := c.path["commit_sha"]
-	if !s.git.isCommit(commit) {
+	if !s.isCommit(commit) {
 		return reply{}, unprocessable("No commit found for SHA: %s", commit)
 	}
 	var items []any
@@ -187,7 +208,7 @@ func (s *Server) createCheck(c *call) (reply, *problem) {
 	if bad := c.decode(&b); bad != nil {
 		return reply{}, bad
 	}
-	if !s.git.isCommit(b.HeadSHA) {
+	if !s.isCommit(b.HeadSHA) {
 		return reply{}, unprocessable("No commit found for SHA: %s", b.HeadSHA)
 	}
 	run := &checkRun{id: s.id(), name: b.Name, commit: b.HeadSHA, status: "queued", started: s.now(), app: c.who.Login}
@@ -202,9 +223,29 @@ func (s *Server) createCheck(c *call) (reply, *problem) {
 	if bad := run.apply(b, s.now()); bad != nil {
 		return reply{}, bad
 	}
+	s.keepRuns(run)
 	s.checks = append(s.checks, run)
 	s.told(run, "created")
 	return reply{status: http.StatusCreated, body: s.checkShape(run)}, nil
+}
+
+// maxRuns is how many check runs of a name GitHub keeps in a suite.
+const maxRuns = 1000
+
+// keepRuns deletes the oldest run of the same name and suite, if there are so
+// many.
+func (s *Server) keepRuns(next *checkRun) {
+	same := func(r *checkRun) bool { return r.suite == next.suite && r.name == next.name }
+	n := 0
+	for _, r := range s.checks {
+		if same(r) {
+			n++
+		}
+	}
+	if n >= maxRuns {
+		i := slices.IndexFunc(s.checks, same)
+		s.checks = slices.Delete(s.checks, i, i+1)
+	}
 }
 
 func (s *Server) updateCheck(c *call) (reply, *problem) {
@@ -380,7 +421,7 @@ func (s *Server) createStatus(c *call) (reply, *problem) {
 		}
 	}
 	switch {
-	case !s.git.isCommit(st.commit):
+	case !s.isCommit(st.commit):
 		return reply{}, unprocessable("No commit found for SHA: %s", st.commit)
 	case utf8.RuneCountInString(st.description) > 140:
 		return reply{}, unprocessable("description is too long (maximum is 140 characters)")

@@ -36,6 +36,8 @@ type pull struct {
 	rebased                []string // commits on the base, where it was merged so
 	asked, known, mergable bool     // GitHub computes mergeable when asked, and says so the next time
 	testMerge              string
+	late                   int    // reads until the API learns of another head
+	lateHead               string // until then
 }
 
 var errNoPull = errors.New("no such pull request")
@@ -70,7 +72,7 @@ func (s *Server) open(f *fork, branch, head, title, author string) (int, error) 
 	if tip == "" {
 		return 0, fmt.Errorf("there is no branch %q", base)
 	}
-	if s.git.isAncestor(head, tip) {
+	if s.isAncestor(head, tip) {
 		return 0, fmt.Errorf("no commits between %s and %s", base, branch)
 	}
 	for _, p := range s.pulls {
@@ -160,7 +162,7 @@ func (s *Server) moved(p *pull, branch, to string) ([]Delivery, error) {
 	switch {
 	case branch == p.base:
 		p.asked, p.known = false, false
-		if to != "" && s.git.isAncestor(p.head, to) {
+		if to != "" && s.isAncestor(p.head, to) {
 			// Somebody merged it by hand and pushed that.
 			news, err := s.leave(p, "ALREADY_MERGED")
 			return append(news, s.close(p, to, s.o.Owner)), err
@@ -315,7 +317,7 @@ func (s *Server) holds(p *pull, commit string) bool {
 	if commit == p.mergeCommit || commit == p.head || slices.Contains(p.rebased, commit) {
 		return true
 	}
-	return s.git.isAncestor(commit, p.head) && !s.git.isAncestor(commit, p.forkedAt)
+	return s.isAncestor(commit, p.head) && !s.isAncestor(commit, p.forkedAt)
 }
 
 // mergeable computes whether it merges cleanly, the second time it is asked.
@@ -363,7 +365,7 @@ func (s *Server) pushEvent(branch, from, to string) (Delivery, error) {
 	zero := strings.Repeat("0", 40)
 	body := obj{
 		"ref": "refs/heads/" + branch, "before": from, "after": to, "base_ref": nil,
-		"created": from == "", "deleted": to == "", "forced": from != "" && to != "" && !s.git.isAncestor(from, to),
+		"created": from == "", "deleted": to == "", "forced": from != "" && to != "" && !s.isAncestor(from, to),
 		"compare": fmt.Sprintf("%s/%s/%s/compare/%.12s...%.12s", s.url, s.o.Owner, s.o.Repo, from, to),
 		"commits": []any{}, "head_commit": nil,
 		"pusher": obj{"name": s.o.Owner, "email": s.o.Owner + "@users.noreply.example.com"},

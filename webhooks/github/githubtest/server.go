@@ -38,16 +38,6 @@ func (t Token) as() string {
 	return t.Login
 }
 
-// Limits of GitHub's; zero values are GitHub's own figures.
-type Limits struct {
-	PerHour          int // requests of one token: 5,000
-	ContentPerMinute int // requests of one token that create content: 80
-	ContentPerHour   int // the same: 500
-	PerPage          int // items of a list in one answer, whatever is asked for: 100
-	// TooMany makes a limit a 429 instead of a 403; GitHub uses both.
-	TooMany bool
-}
-
 // Options of a Server. RepoDir, Owner, Repo and Log are needed.
 type Options struct {
 	RepoDir     string // a bare repository; its HEAD names the default branch
@@ -62,10 +52,9 @@ type Options struct {
 	// Secret signs deliveries; they go to WebhookURL, to nowhere if it is "".
 	Secret     []byte
 	WebhookURL string
-	// Mangle is given what one change at the forge has to deliver, in order, and
-	// returns what is delivered: less, twice, in another order. nil: as it is.
-	Mangle func([]Delivery) []Delivery
-	Limits Limits
+	Limits     Limits
+	// Latency is how long each answer takes, Git's too, of many at once.
+	Latency time.Duration
 	// Address to listen at; a free port of 127.0.0.1 if empty.
 	Address string
 	Now     func() time.Time // time.Now if nil
@@ -98,11 +87,14 @@ type Server struct {
 	branches    map[string]string // as last seen
 	forks       map[string]*fork  // by owner
 	queue       []*group
+	commits     map[string]bool
+	ancestors   map[[2]string]bool // of commits: what was found out stays
 	faults      []*Fault
+	storm       Storm
 	requests    []Request
 	violations  []string
 	beyond      bool               // what is being answered is known not to be as described
-	spent       map[string]*budget // by token
+	spent       map[string]*budget // by login
 }
 
 // Request is one the server was sent.
@@ -130,15 +122,7 @@ func New(o Options) (*Server, error) {
 	if o.Address == "" {
 		o.Address = "127.0.0.1:0"
 	}
-	set := func(n *int, to int) {
-		if *n == 0 {
-			*n = to
-		}
-	}
-	set(&o.Limits.PerHour, 5000)
-	set(&o.Limits.ContentPerMinute, 80)
-	set(&o.Limits.ContentPerHour, 500)
-	set(&o.Limits.PerPage, maxPerPage)
+	o.Limits.defaults()
 	desc, err := loadDescription()
 	if err != nil {
 		return nil, err
@@ -150,6 +134,7 @@ func New(o Options) (*Server, error) {
 	s := &Server{
 		o: o, desc: desc, git: git{dir: o.RepoDir}, url: "http://" + l.Addr().String(),
 		lastID: 1000, users: map[string]int64{}, issued: map[string]issued{}, spent: map[string]*budget{},
+		commits: map[string]bool{}, ancestors: map[[2]string]bool{},
 		forks: map[string]*fork{}, gone: map[string]bool{}, permissions: map[string]string{},
 		served: make(chan struct{}),
 	}
@@ -224,6 +209,7 @@ func (s *Server) violation(format string, args ...any) {
 type call struct {
 	op    string
 	path  map[string]string
+	at    string // the path as asked for
 	query url.Values
 	body  []byte
 	who   Token
@@ -251,6 +237,7 @@ type reply struct {
 	status int
 	body   any // nil: none
 	list   []any
+	link   string // of a list that is paged already
 	under  string // the field a list stands in, beside total_count; "": it is the body
 }
 
@@ -278,7 +265,7 @@ func (s *Server) handler() http.Handler {
 			http.StripPrefix(prefix, s.gitHandler(f.git.dir, f.login)).ServeHTTP(w, r)
 			return
 		}
-		c := &call{op: r.Method + " " + r.URL.Path, query: r.URL.Query()}
+		c := &call{op: r.Method + " " + r.URL.Path, at: r.URL.Path, query: r.URL.Query()}
 		var serve func(*call) (reply, *problem)
 		best := -1
 		for _, op := range names {
@@ -332,16 +319,25 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, c *call, serve fu
 	c.body = body
 	s.mu.Lock()
 	fault := s.fault(c.op)
+	c.token = bearer(r)
+	var bad *problem
+	c.who, bad = s.identify(c.op, c.token)
 	s.mu.Unlock()
-	if fault != nil && fault.Delay > 0 {
-		select {
-		case <-time.After(fault.Delay):
-		case <-r.Context().Done():
-		}
+	if bad == nil {
+		defer s.enter(c.who.as())()
 	}
+	wait := s.o.Latency
+	if fault != nil {
+		wait += fault.Delay
+	}
+	pause(r.Context(), wait)
 	var a wire
 	if fault == nil || fault.Carry || fault.passes() {
-		a = s.carryOut(r, c, serve)
+		if bad != nil {
+			a = problemWire(bad)
+		} else {
+			a = s.carryOut(r, c, serve)
+		}
 	}
 	cutOff := false
 	if fault != nil && !fault.passes() {
@@ -375,25 +371,18 @@ func (s *Server) carryOut(r *http.Request, c *call, serve func(*call) (reply, *p
 		s.violation("%s: no User-Agent", c.op)
 		return problemWire(&problem{http.StatusForbidden, "Request forbidden by administrative rules. Please make sure your request has a User-Agent header."})
 	}
-	c.token = bearer(r)
-	who, bad := s.identify(c.op, c.token)
-	if bad != nil {
-		return problemWire(bad)
-	}
-	c.who = who
-	if !who.may(c.op) {
+	if !c.who.may(c.op) {
 		return problemWire(forbidden)
 	}
-	spent := s.budgetOf(c.token)
-	if refused := spent.refuse(s.o.Now(), r.Method, s.o.Limits); refused != nil {
+	spent := s.budgetOf(c.who.as())
+	if refused := spent.refuse(s.o.Now(), kind(c.op), s.o.Limits); refused != nil {
 		return *refused
 	}
 	a := s.perform(r, c, serve)
 	if match := r.Header.Get("If-None-Match"); a.status == http.StatusOK && match != "" && match == a.header.Get("ETag") {
-		a.status, a.body = http.StatusNotModified, nil // and it is not counted
-	} else {
-		spent.count(s.o.Now(), r.Method)
+		a.status, a.body = http.StatusNotModified, nil
 	}
+	spent.count(s.o.Now(), kind(c.op), a.status == http.StatusNotModified)
 	spent.head(a.header, s.o.Limits)
 	return a
 }
@@ -466,6 +455,9 @@ func (s *Server) write(r *http.Request, rep reply) wire {
 			body = obj{"total_count": len(rep.list), rep.under: part}
 		}
 	}
+	if rep.link != "" {
+		a.header.Set("Link", rep.link)
+	}
 	if body == nil {
 		return a
 	}
@@ -479,7 +471,22 @@ func (s *Server) write(r *http.Request, rep reply) wire {
 func problemWire(p *problem) wire {
 	h := http.Header{}
 	h.Set("Content-Type", "application/json; charset=utf-8")
-	return wire{p.status, h, encode(obj{"message": p.message, "documentation_url": "https://docs.github.com/rest"})}
+	about := "https://docs.github.com/rest"
+	if p.message == secondary {
+		about += "/using-the-rest-api/rate-limits-for-the-rest-api#about-secondary-rate-limits"
+	}
+	return wire{p.status, h, encode(obj{"message": p.message, "documentation_url": about})}
+}
+
+// pause waits, or until nobody waits for it.
+func pause(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
 }
 
 func encode(v any) []byte {

@@ -461,15 +461,7 @@ func TestDeliveries(t *testing.T) {
 	h := &hook{}
 	receiver := httptest.NewServer(h)
 	defer receiver.Close()
-	var mangle func([]githubtest.Delivery) []githubtest.Delivery
-	s, w := start(t, func(o *githubtest.Options) {
-		o.Mangle = func(d []githubtest.Delivery) []githubtest.Delivery {
-			if mangle != nil {
-				return mangle(d)
-			}
-			return d
-		}
-	})
+	s, w := start(t, nil)
 	s.Settle()
 	s.SetWebhook(receiver.URL)
 	s.Ping()
@@ -489,15 +481,18 @@ func TestDeliveries(t *testing.T) {
 	s.Settle()
 	require.Equal(t, []string{"check_run", "check_run", "check_run"}, h.take(), "created, completed, and asked for again")
 
-	mangle = func(d []githubtest.Delivery) []githubtest.Delivery { // the other way round, and twice
-		return []githubtest.Delivery{d[1], d[0], d[0]}
-	}
+	s.SetSchedule(func(d githubtest.Delivery) []githubtest.Attempt { // the other way round, and twice
+		if d.Event == "push" {
+			return []githubtest.Attempt{{Behind: 1}, {Behind: 1}}
+		}
+		return []githubtest.Attempt{{}}
+	})
 	_, err = s.Merge(n, githubtest.Merge, "ana")
 	require.NoError(t, err)
 	s.Settle()
 	require.Equal(t, []string{"pull_request", "push", "push"}, h.take())
 
-	mangle = func([]githubtest.Delivery) []githubtest.Delivery { return nil } // lost
+	s.SetSchedule(func(githubtest.Delivery) []githubtest.Attempt { return nil }) // lost
 	w.commit("c", "c.yaml", "c: 1\n")
 	s.Settle()
 	require.Empty(t, h.take())
