@@ -54,6 +54,10 @@ type Options struct {
 	Log         *slog.Logger
 	Now         func() time.Time
 	Metrics     *Metrics // nil: not measured
+	// Looking is told that an item is about to be looked at; what it returns, what
+	// came of it: whether it was dealt with, or is to be looked at once more. Nil:
+	// nobody wants to know.
+	Looking func(Item) (ended func(dealtWith bool))
 }
 
 // Item is a key of the queue: where to look, never what happened.
@@ -133,6 +137,7 @@ type state struct {
 	desired       *schema.Desired
 	effective     *schema.Effective
 	placement     plan.Placement
+	over          *plan.Memory // what was remembered when it was put into effect; nil: this process did not
 	held          []plan.Held
 	permitted     map[string]string // as decide.Standing has it
 	paused        string            // why nothing may be done; "": it may
@@ -313,6 +318,11 @@ func (r *Reconciler) one(ctx context.Context, q workqueue.TypedRateLimitingInter
 		return
 	}
 	start := r.o.Now()
+	dealtWith := false
+	if r.o.Looking != nil {
+		ended := r.o.Looking(item)
+		defer func() { ended(dealtWith) }()
+	}
 	var again time.Duration
 	err := func() (err error) {
 		defer func() {
@@ -346,6 +356,7 @@ func (r *Reconciler) one(ctx context.Context, q workqueue.TypedRateLimitingInter
 	switch {
 	case ctx.Err() != nil:
 	case err == nil:
+		dealtWith = true
 		q.Forget(item)
 		if again > 0 {
 			q.AddAfter(item, again)
@@ -358,6 +369,7 @@ func (r *Reconciler) one(ctx context.Context, q workqueue.TypedRateLimitingInter
 		q.AddAfter(item, movedAgain)
 	case q == r.forge && errors.Is(err, ErrNotFound), item.Do == TaskPull && q.NumRequeues(item) >= maxPullTries:
 		r.o.Log.Warn("given up until something new is heard of it", "item", item.String(), "error", err)
+		dealtWith = true
 		q.Forget(item)
 	default:
 		r.o.Log.Warn("reconcile failed; again later", "item", item.String(), "error", err)
@@ -378,6 +390,14 @@ func (r *Reconciler) Node(name string) *schema.Node {
 		return st.effective.Nodes[name]
 	}
 	return nil
+}
+
+// Main is the commit of main that was decided last; "" before the first.
+func (r *Reconciler) Main() string {
+	if st := r.current(); st != nil {
+		return st.main
+	}
+	return ""
 }
 
 // Left is something that is not as it shall be, and why.

@@ -48,11 +48,10 @@ func TestFromTheForge(t *testing.T) {
 	var got []webhooks.Event
 	h, err := webhooks.Handler(webhooks.Options{
 		Log: slog.New(slog.DiscardHandler),
-		Receivers: []webhooks.Receiver{{Secrets: webhooks.StaticSecrets([]byte("s")), Enqueue: func(e webhooks.Event) error {
+		Receivers: []webhooks.Receiver{{Secrets: webhooks.StaticSecrets([]byte("s")), Take: func(d webhooks.Delivery) error {
 			mu.Lock()
 			defer mu.Unlock()
-			e.Delivery = ""
-			got = append(got, e)
+			got = append(got, d.Events...)
 			return nil
 		}}},
 	})

@@ -21,42 +21,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Kind says what a delivery is about.
-type Kind string
-
-// The kinds that wake somebody. Anything else a forge sends is acknowledged,
-// counted and forgotten.
-const (
-	// Push: Ref of Repo moved.
-	Push Kind = "push"
-	// PullRequest: pull request Number of Repo changed, or what somebody says of it:
-	// an approval was given or taken back.
-	PullRequest Kind = "pull_request"
-	// Rerequest: somebody asked at the forge to run the checks of Commit again;
-	// Number is the pull request it belongs to, if the forge said so.
-	Rerequest Kind = "rerequest"
-	// Unread: an authentic delivery that could not be read, being too large or
-	// not of a known shape. Whoever is woken looks at everything.
-	Unread Kind = "unread"
-)
-
-// Event is what an authentic delivery wakes somebody with.
-type Event struct {
-	Kind     Kind
-	Repo     string // "owner/name" as the forge writes it; "" for Unread
-	Ref      string // Push: full name, such as "refs/heads/main"
-	Number   int    // PullRequest and Rerequest; 0 is unknown
-	Commit   string // Rerequest
-	Delivery string // the forge's id of the delivery, for logs; the same again when it redelivers
-}
-
-// ErrFull is what Enqueue returns when it can take no more for now: the forge
-// gets a 503, so that the delivery shows as failed there and can be redelivered.
+// ErrFull is what Take returns when it can take no more for now: the forge gets
+// a 503, so that the delivery shows as failed there and can be had again.
 var ErrFull = errors.New("queue is full")
 
-// ErrForeign is what Enqueue returns for an event of a repository that is none
-// of ours: an organisation's hook tells of all of them.
-var ErrForeign = errors.New("another repository's")
+// What Take returns for a delivery that is well taken, and wakes nobody.
+var (
+	ErrForeign = errors.New("another repository's") // an organisation's hook tells of all of them
+	ErrOwn     = errors.New("caused by Berth itself")
+	ErrKnown   = errors.New("delivered before, and dealt with")
+)
 
 // StaticSecrets are secrets that never change, for a Receiver.
 func StaticSecrets(secrets ...[]byte) func() ([][]byte, error) {
@@ -69,6 +43,7 @@ const (
 	DefaultMaxParse = 1 << 20
 	DefaultTimeout  = 5 * time.Second // GitHub waits 10 s
 	maxInFlight     = 32              // bodies held at once: 32 MiB at most
+	maxWaiting      = 1024            // deliveries read or waiting for it
 )
 
 // Receiver is one of those that deliveries are for. It is woken by those alone
@@ -80,9 +55,10 @@ type Receiver struct {
 	// None may be empty. It must be safe for concurrent use; an error is a 503,
 	// unless the delivery is another receiver's.
 	Secrets func() ([][]byte, error)
-	// Enqueue wakes somebody. It must not block. ErrForeign is a 202 that wakes
-	// nobody; any other error is a 503.
-	Enqueue func(Event) error
+	// Take keeps a delivery, which may have no events, and wakes somebody. Once it
+	// returns nil the delivery must not get lost any more. ErrForeign, ErrOwn and
+	// ErrKnown are a 202 too; any other error is a 503.
+	Take func(Delivery) error
 }
 
 // Options of a Handler.
@@ -93,7 +69,8 @@ type Options struct {
 	// MaxParse bounds what is kept of it. The signature of a larger one is still
 	// checked, over a stream, and it wakes as Unread.
 	MaxParse int64
-	// Timeout bounds how long a body may take to arrive.
+	// Timeout bounds how long a body may take to arrive, and how long a delivery
+	// may wait until there is room for it.
 	Timeout time.Duration
 
 	Log      *slog.Logger
@@ -104,6 +81,7 @@ type Options struct {
 type handler struct {
 	Options
 	inFlight   chan struct{}
+	waiting    chan struct{}
 	secretless []atomic.Bool // by receiver: its secrets could not be had last time
 	deliveries *prometheus.CounterVec
 }
@@ -114,7 +92,9 @@ const (
 	resultIgnored  = "ignored"   // authentic, and of no interest
 	resultUnread   = "unread"    // authentic, and not understood
 	resultForeign  = "foreign"   // authentic, of another repository
-	resultFull     = "full"      // authentic, and nobody could be woken
+	resultOwn      = "own"       // authentic, and caused by Berth itself
+	resultKnown    = "known"     // authentic, and dealt with before
+	resultFull     = "full"      // authentic, and could not be kept
 	resultForged   = "forged"    // no or a wrong signature
 	resultTooLarge = "too_large" // beyond MaxBody
 	resultBroken   = "broken"    // the body did not arrive
@@ -130,7 +110,7 @@ const (
 //	405  not a POST
 //	408  the body did not arrive in time
 //	413  larger than MaxBody
-//	503  authentic, but the queue is full; too many deliveries at once; or a
+//	503  authentic, but it cannot be kept; too many deliveries at once; or a
 //	     secret cannot be read and no other fits
 //
 // It fails if a secret is missing or empty: an unsigned hook is an open door.
@@ -140,8 +120,8 @@ func Handler(o Options) (http.Handler, error) {
 	}
 	for i := range o.Receivers {
 		r := &o.Receivers[i]
-		if r.Secrets == nil || r.Enqueue == nil {
-			return nil, errors.New("webhook: a receiver needs Secrets and Enqueue")
+		if r.Secrets == nil || r.Take == nil {
+			return nil, errors.New("webhook: a receiver needs Secrets and Take")
 		}
 		if _, err := r.secrets(); err != nil {
 			return nil, err
@@ -159,6 +139,7 @@ func Handler(o Options) (http.Handler, error) {
 	h := &handler{
 		Options:    o,
 		inFlight:   make(chan struct{}, maxInFlight),
+		waiting:    make(chan struct{}, maxWaiting),
 		secretless: make([]atomic.Bool, len(o.Receivers)),
 		deliveries: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "berth_webhook_deliveries_total",
@@ -196,40 +177,28 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.answer(w, http.StatusMethodNotAllowed, "", resultMethod)
 		return
 	}
-	select {
-	case h.inFlight <- struct{}{}:
-		defer func() { <-h.inFlight }()
-	default:
-		w.Header().Set("Retry-After", "1")
-		h.answer(w, http.StatusServiceUnavailable, "", resultBusy)
-		return
-	}
-	body, whole, whose, code, result := h.read(w, r)
+	body, whole, whose, code, result := h.receive(w, r)
 	if code != 0 {
+		if code == http.StatusServiceUnavailable {
+			w.Header().Set("Retry-After", "1")
+		}
 		h.answer(w, code, "", result)
 		return
 	}
 	// From here on the delivery is authentic, and its headers are not: they are
 	// not signed. The event's name only chooses how the body is read.
 	name, id := eventName(r), deliveryID(r)
-	events := []Event{{Kind: Unread}}
+	d := Delivery{ID: id, Events: []Event{{Kind: Unread}}}
 	if whole {
 		var err error
-		if events, err = parse(name, mediaType(r), body); err != nil {
+		if d, err = read(id, name, mediaType(r), body); err != nil {
 			h.Log.Warn("webhook: cannot read a delivery; looking at everything instead", "event", name, "delivery", id, "error", err)
-			events = []Event{{Kind: Unread}}
 		}
 	} else {
 		h.Log.Warn("webhook: delivery too large to read; looking at everything instead", "event", name, "delivery", id, "max_bytes", h.MaxParse)
 	}
-	result = resultIgnored
 	for _, to := range whose {
-		switch told := h.tell(to, events, name, id); {
-		case told == resultFull || result == resultFull:
-			result = resultFull
-		case told != resultForeign || result == resultIgnored:
-			result = told
-		}
+		result = weightier(result, h.tell(to, d, name))
 	}
 	h.Log.Debug("webhook", "event", name, "delivery", id, "result", result)
 	if result == resultFull {
@@ -240,25 +209,59 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.answer(w, http.StatusAccepted, name, result)
 }
 
-// tell wakes one receiver, and says what became of the delivery there.
-func (h *handler) tell(to *Receiver, events []Event, name, id string) (result string) {
-	result = resultIgnored
-	for _, e := range events {
-		e.Delivery = id
-		err := to.Enqueue(e)
-		switch {
-		case errors.Is(err, ErrForeign):
-			result = resultForeign
-		case err != nil:
-			h.Log.Warn("webhook: cannot wake anybody", "estate", to.Estate, "event", name, "delivery", id, "error", err)
-			return resultFull
-		case e.Kind == Unread:
-			result = resultUnread
-		default:
-			result = resultQueued
-		}
+// results are what may become of an authentic delivery, the weightiest first: of
+// several receivers that one counts.
+var results = []string{resultFull, resultUnread, resultQueued, resultKnown, resultOwn, resultForeign, resultIgnored}
+
+func weightier(a, b string) string {
+	if a == "" || slices.Index(results, b) < slices.Index(results, a) {
+		return b
 	}
-	return result
+	return a
+}
+
+// tell gives a delivery to one receiver, and says what became of it there.
+func (h *handler) tell(to *Receiver, d Delivery, name string) (result string) {
+	err := to.Take(d)
+	switch {
+	case errors.Is(err, ErrForeign):
+		return resultForeign
+	case errors.Is(err, ErrOwn):
+		return resultOwn
+	case errors.Is(err, ErrKnown):
+		return resultKnown
+	case err != nil:
+		h.Log.Warn("webhook: a delivery cannot be kept", "estate", to.Estate, "event", name, "delivery", d.ID, "error", err)
+		return resultFull
+	case len(d.Events) == 0:
+		return resultIgnored
+	case d.Events[0].Kind == Unread:
+		return resultUnread
+	}
+	return resultQueued
+}
+
+// receive waits for room and reads a delivery, whose body alone needs it: what is
+// read may wait to be kept without being in the way of the next. A storm waits in
+// line; only what does not fit there is turned away.
+func (h *handler) receive(w http.ResponseWriter, r *http.Request) (body []byte, whole bool, whose []*Receiver, code int, result string) {
+	select {
+	case h.waiting <- struct{}{}:
+		defer func() { <-h.waiting }()
+	default:
+		return nil, false, nil, http.StatusServiceUnavailable, resultBusy
+	}
+	late := time.NewTimer(h.Timeout)
+	defer late.Stop()
+	select {
+	case h.inFlight <- struct{}{}:
+		defer func() { <-h.inFlight }()
+	case <-late.C:
+		return nil, false, nil, http.StatusServiceUnavailable, resultBusy
+	case <-r.Context().Done():
+		return nil, false, nil, http.StatusServiceUnavailable, resultBusy
+	}
+	return h.read(w, r)
 }
 
 // read takes in the body and checks its signature on the way. whole says that
@@ -296,7 +299,6 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request) (body []byte, who
 		}
 	}
 	if len(macs) == 0 {
-		w.Header().Set("Retry-After", "1")
 		return refuse(http.StatusServiceUnavailable, resultSecret)
 	}
 	n, err := io.Copy(io.MultiWriter(sinks...), http.MaxBytesReader(w, r.Body, h.MaxBody))
@@ -317,7 +319,6 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request) (body []byte, who
 	case len(whose) > 0:
 		return kept.kept, n <= h.MaxParse, whose, 0, ""
 	case secretless: // it may be of who has none now
-		w.Header().Set("Retry-After", "1")
 		return refuse(http.StatusServiceUnavailable, resultSecret)
 	}
 	return refuse(http.StatusUnauthorized, resultForged)
@@ -376,88 +377,12 @@ func clip(s string, n int) string { return s[:min(len(s), n)] }
 // eventLabel keeps the label's values few, whatever is sent.
 func eventLabel(name string) string {
 	switch name {
-	case "push", "pull_request", "pull_request_review", "ping", "check_run", "check_suite":
+	case "push", "pull_request", "pull_request_review", "ping", "check_run", "check_suite", "issue_comment", "merge_group":
 		return name
 	case "":
 		return "unknown"
 	}
 	return "other"
-}
-
-// parse says what an authentic delivery wakes. It never panics: go-github reads
-// whatever the body holds, and a bug there must not cost the daemon.
-func parse(name, media string, body []byte) (events []Event, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			events, err = nil, fmt.Errorf("reading it panicked: %v", p)
-		}
-	}()
-	if media != "application/json" {
-		return nil, fmt.Errorf("content type %q: set the hook's content type to application/json", clip(media, 64))
-	}
-	switch name {
-	case "push", "pull_request", "pull_request_review", "check_run", "check_suite":
-	default:
-		return nil, nil // ping, and what somebody ticked too much
-	}
-	payload, err := github.ParseWebHook(name, body)
-	if err != nil {
-		return nil, err
-	}
-	switch p := payload.(type) {
-	case *github.PushEvent:
-		repo, ref := p.GetRepo().GetFullName(), p.GetRef()
-		if repo == "" || ref == "" {
-			return nil, errors.New("push without repository or ref")
-		}
-		if !interesting(ref) {
-			return nil, nil
-		}
-		return []Event{{Kind: Push, Repo: repo, Ref: ref}}, nil
-	case *github.PullRequestEvent:
-		return pullRequest(p.GetRepo(), p.GetNumber())
-	case *github.PullRequestReviewEvent:
-		return pullRequest(p.GetRepo(), p.GetPullRequest().GetNumber())
-	case *github.CheckRunEvent:
-		if p.GetAction() != "rerequested" {
-			return nil, nil // our own writes come back as these
-		}
-		return rerequested(p.GetRepo().GetFullName(), p.GetCheckRun().GetHeadSHA(), p.GetCheckRun().PullRequests)
-	case *github.CheckSuiteEvent:
-		if p.GetAction() != "rerequested" {
-			return nil, nil
-		}
-		return rerequested(p.GetRepo().GetFullName(), p.GetCheckSuite().GetHeadSHA(), p.GetCheckSuite().PullRequests)
-	}
-	return nil, fmt.Errorf("event %q came as %T", name, payload)
-}
-
-// interesting says whether a push to ref may matter: branches, except those that
-// Berth writes itself (it would wake itself forever) and the merge queue's.
-func interesting(ref string) bool {
-	branch, ok := strings.CutPrefix(ref, "refs/heads/")
-	return ok && !strings.HasPrefix(branch, "berth/") && !strings.HasPrefix(branch, "gh-readonly-queue/")
-}
-
-func pullRequest(repo *github.Repository, number int) ([]Event, error) {
-	if repo.GetFullName() == "" || number <= 0 {
-		return nil, errors.New("pull request without repository or number")
-	}
-	return []Event{{Kind: PullRequest, Repo: repo.GetFullName(), Number: number}}, nil
-}
-
-func rerequested(repo, commit string, prs []*github.PullRequest) ([]Event, error) {
-	if repo == "" || commit == "" {
-		return nil, errors.New("check without repository or commit")
-	}
-	if len(prs) == 0 { // of a fork, the forge names none
-		return []Event{{Kind: Rerequest, Repo: repo, Commit: commit}}, nil
-	}
-	var events []Event
-	for _, pr := range prs {
-		events = append(events, Event{Kind: Rerequest, Repo: repo, Commit: commit, Number: pr.GetNumber()})
-	}
-	return events, nil
 }
 
 // prefix keeps the first max bytes written to it and swallows the rest.

@@ -44,13 +44,15 @@ func delivery(event, body string) *http.Request {
 }
 
 type inbox struct {
+	last   webhooks.Delivery
 	events []webhooks.Event
 	err    error
 }
 
-func (i *inbox) add(e webhooks.Event) error {
+func (i *inbox) take(d webhooks.Delivery) error {
 	if i.err == nil {
-		i.events = append(i.events, e)
+		i.last = d
+		i.events = append(i.events, d.Events...)
 	}
 	return i.err
 }
@@ -58,7 +60,7 @@ func (i *inbox) add(e webhooks.Event) error {
 func newHandler(t testing.TB, in *inbox, change func(*webhooks.Options)) (http.Handler, *prometheus.Registry) {
 	reg := prometheus.NewRegistry()
 	o := webhooks.Options{
-		Receivers: []webhooks.Receiver{{Secrets: webhooks.StaticSecrets([]byte(secret)), Enqueue: in.add}},
+		Receivers: []webhooks.Receiver{{Secrets: webhooks.StaticSecrets([]byte(secret)), Take: in.take}},
 		Log:       slog.New(slog.DiscardHandler), Registry: reg,
 	}
 	if change != nil {
@@ -75,7 +77,13 @@ const (
 )
 
 func TestDeliveries(t *testing.T) {
-	unread := []webhooks.Event{{Kind: webhooks.Unread, Delivery: "d-1"}}
+	unread := []webhooks.Event{{Kind: webhooks.Unread}}
+	comment := func(action, pull, body, author string) string {
+		return fmt.Sprintf(`{"action":%q,"issue":{%s"number":7},"comment":{"body":"%s","user":{"login":"ana","type":%q}},"repository":{"full_name":"lab/estate"}}`, action, pull, body, author)
+	}
+	group := func(action, ref string) string {
+		return fmt.Sprintf(`{"action":%q,"merge_group":{"head_sha":"abc","head_ref":%q},"repository":{"full_name":"lab/estate"}}`, action, ref)
+	}
 	cases := []struct {
 		name, event, body string
 		change            func(*http.Request)
@@ -84,25 +92,25 @@ func TestDeliveries(t *testing.T) {
 		woken             []webhooks.Event
 	}{
 		{name: "push", event: "push", body: pushMain, code: 202, result: "push queued",
-			woken: []webhooks.Event{{Kind: webhooks.Push, Repo: "lab/estate", Ref: "refs/heads/main", Delivery: "d-1"}}},
+			woken: []webhooks.Event{{Kind: webhooks.Push, Repo: "lab/estate", Ref: "refs/heads/main"}}},
 		{name: "pull request", event: "pull_request", body: openPull, code: 202, result: "pull_request queued",
-			woken: []webhooks.Event{{Kind: webhooks.PullRequest, Repo: "lab/estate", Number: 7, Delivery: "d-1"}}},
+			woken: []webhooks.Event{{Kind: webhooks.PullRequest, Repo: "lab/estate", Number: 7}}},
 		{name: "an approval", event: "pull_request_review", code: 202, result: "pull_request_review queued",
 			body:  `{"action":"submitted","review":{"state":"approved"},"pull_request":{"number":7,"head":{"repo":{"full_name":"somebody/fork"}}},"repository":{"full_name":"lab/estate"}}`,
-			woken: []webhooks.Event{{Kind: webhooks.PullRequest, Repo: "lab/estate", Number: 7, Delivery: "d-1"}}},
+			woken: []webhooks.Event{{Kind: webhooks.PullRequest, Repo: "lab/estate", Number: 7}}},
 		{name: "an approval is taken back", event: "pull_request_review", code: 202, result: "pull_request_review queued",
 			body:  `{"action":"dismissed","review":{"state":"dismissed"},"pull_request":{"number":7},"repository":{"full_name":"lab/estate"}}`,
-			woken: []webhooks.Event{{Kind: webhooks.PullRequest, Repo: "lab/estate", Number: 7, Delivery: "d-1"}}},
+			woken: []webhooks.Event{{Kind: webhooks.PullRequest, Repo: "lab/estate", Number: 7}}},
 		{name: "a comment on a line", event: "pull_request_review_comment", code: 202, result: "other ignored",
 			body: `{"action":"created","pull_request":{"number":7},"repository":{"full_name":"lab/estate"}}`},
 		{name: "rerun of a check", event: "check_run", code: 202, result: "check_run queued",
 			body: `{"action":"rerequested","check_run":{"head_sha":"abc","pull_requests":[{"number":7},{"number":9}]},"repository":{"full_name":"lab/estate"}}`,
 			woken: []webhooks.Event{
-				{Kind: webhooks.Rerequest, Repo: "lab/estate", Number: 7, Commit: "abc", Delivery: "d-1"},
-				{Kind: webhooks.Rerequest, Repo: "lab/estate", Number: 9, Commit: "abc", Delivery: "d-1"}}},
+				{Kind: webhooks.Rerequest, Repo: "lab/estate", Number: 7, Commit: "abc"},
+				{Kind: webhooks.Rerequest, Repo: "lab/estate", Number: 9, Commit: "abc"}}},
 		{name: "rerun of a suite on a fork", event: "check_suite", code: 202, result: "check_suite queued",
 			body:  `{"action":"rerequested","check_suite":{"head_sha":"abc","pull_requests":[]},"repository":{"full_name":"lab/estate"}}`,
-			woken: []webhooks.Event{{Kind: webhooks.Rerequest, Repo: "lab/estate", Commit: "abc", Delivery: "d-1"}}},
+			woken: []webhooks.Event{{Kind: webhooks.Rerequest, Repo: "lab/estate", Commit: "abc"}}},
 		{name: "our own check", event: "check_run", code: 202, result: "check_run ignored",
 			body: `{"action":"completed","check_run":{"head_sha":"abc"},"repository":{"full_name":"lab/estate"}}`},
 		{name: "our own push", event: "push", code: 202, result: "push ignored",
@@ -111,6 +119,33 @@ func TestDeliveries(t *testing.T) {
 			body: `{"ref":"refs/tags/v1","repository":{"full_name":"lab/estate"}}`},
 		{name: "merge queue", event: "push", code: 202, result: "push ignored",
 			body: `{"ref":"refs/heads/gh-readonly-queue/main/pr-1","repository":{"full_name":"lab/estate"}}`},
+		{name: "a label", event: "pull_request", code: 202, result: "pull_request ignored",
+			body: `{"action":"labeled","number":7,"pull_request":{"number":7},"repository":{"full_name":"lab/estate"}}`},
+		{name: "an action nobody heard of", event: "pull_request", code: 202, result: "pull_request queued",
+			body:  `{"action":"transmuted","number":7,"pull_request":{"number":7},"repository":{"full_name":"lab/estate"}}`,
+			woken: []webhooks.Event{{Kind: webhooks.PullRequest, Repo: "lab/estate", Number: 7}}},
+		{name: "a button of a check", event: "check_run", code: 202, result: "check_run queued",
+			body:  `{"action":"requested_action","requested_action":{"identifier":"plan"},"check_run":{"head_sha":"abc","pull_requests":[{"number":7}]},"repository":{"full_name":"lab/estate"}}`,
+			woken: []webhooks.Event{{Kind: webhooks.Rerequest, Repo: "lab/estate", Number: 7, Commit: "abc"}}},
+		{name: "a check of many", event: "check_run", code: 202, result: "check_run queued",
+			body:  `{"action":"rerequested","check_run":{"head_sha":"abc","pull_requests":[` + strings.Repeat(`{"number":7},`, 20) + `{"number":8}]},"repository":{"full_name":"lab/estate"}}`,
+			woken: []webhooks.Event{{Kind: webhooks.Rerequest, Repo: "lab/estate", Commit: "abc"}}},
+		{name: "a command", event: "issue_comment", code: 202, result: "issue_comment queued",
+			body:  comment("created", `"pull_request":{"url":"x"},`, `/berth plan\r\nplease`, "User"),
+			woken: []webhooks.Event{{Kind: webhooks.Remark, Repo: "lab/estate", Number: 7}}},
+		{name: "what may be one, the loop says", event: "issue_comment", code: 202, result: "issue_comment queued",
+			body:  comment("created", `"pull_request":{"url":"x"},`, ` /berthing`, "User"),
+			woken: []webhooks.Event{{Kind: webhooks.Remark, Repo: "lab/estate", Number: 7}}},
+		{name: "a command on an issue", event: "issue_comment", code: 202, result: "issue_comment ignored", body: comment("created", "", "/berth plan", "User")},
+		{name: "a command that was edited", event: "issue_comment", code: 202, result: "issue_comment ignored", body: comment("edited", `"pull_request":{"url":"x"},`, "/berth plan", "User")},
+		{name: "a command that was taken away", event: "issue_comment", code: 202, result: "issue_comment ignored", body: comment("deleted", `"pull_request":{"url":"x"},`, "/berth plan", "User")},
+		{name: "a command in passing", event: "issue_comment", code: 202, result: "issue_comment ignored", body: comment("created", `"pull_request":{"url":"x"},`, `do\n/berth plan`, "User")},
+		{name: "a command of a machine", event: "issue_comment", code: 202, result: "issue_comment ignored", body: comment("created", `"pull_request":{"url":"x"},`, "/berth plan", "Bot")},
+		{name: "a merge group", event: "merge_group", code: 202, result: "merge_group queued", body: group("checks_requested", "refs/heads/gh-readonly-queue/main/pr-1-abc"),
+			woken: []webhooks.Event{{Kind: webhooks.MergeGroup, Repo: "lab/estate", Ref: "refs/heads/gh-readonly-queue/main/pr-1-abc", Commit: "abc"}}},
+		{name: "a merge group goes", event: "merge_group", code: 202, result: "merge_group queued", body: group("destroyed", "refs/heads/gh-readonly-queue/main/pr-1-abc"),
+			woken: []webhooks.Event{{Kind: webhooks.MergeGroup, Repo: "lab/estate", Ref: "refs/heads/gh-readonly-queue/main/pr-1-abc", Commit: "abc", Gone: true}}},
+		{name: "a merge group elsewhere", event: "merge_group", code: 202, result: "merge_group unread", body: group("checks_requested", "refs/heads/main"), woken: unread},
 		{name: "ping", event: "ping", body: `{"zen":"Keep it logically awesome."}`, code: 202, result: "ping ignored"},
 		{name: "of no interest", event: "star", body: `{}`, code: 202, result: "other ignored"},
 		{name: "no event name", event: "", body: `{}`, code: 202, result: "unknown ignored"},
@@ -277,20 +312,20 @@ func TestFullQueueIsToldToTheForge(t *testing.T) {
 }
 
 func TestConstruction(t *testing.T) {
-	of := func(secrets func() ([][]byte, error), enqueue func(webhooks.Event) error) error {
-		well := webhooks.Receiver{Secrets: webhooks.StaticSecrets([]byte("a")), Enqueue: (&inbox{}).add}
-		_, err := webhooks.Handler(webhooks.Options{Log: slog.New(slog.DiscardHandler), Receivers: []webhooks.Receiver{well, {Secrets: secrets, Enqueue: enqueue}}})
+	of := func(secrets func() ([][]byte, error), take func(webhooks.Delivery) error) error {
+		well := webhooks.Receiver{Secrets: webhooks.StaticSecrets([]byte("a")), Take: (&inbox{}).take}
+		_, err := webhooks.Handler(webhooks.Options{Log: slog.New(slog.DiscardHandler), Receivers: []webhooks.Receiver{well, {Secrets: secrets, Take: take}}})
 		return err
 	}
-	add := (&inbox{}).add
+	take := (&inbox{}).take
 	for name, secrets := range map[string][][]byte{
 		"none": nil, "empty": {{}}, "nil": {nil}, "blank": {[]byte(" \n")}, "one of two empty": {[]byte("a"), {}},
 	} {
-		require.ErrorContains(t, of(webhooks.StaticSecrets(secrets...), add), "secret", name)
+		require.ErrorContains(t, of(webhooks.StaticSecrets(secrets...), take), "secret", name)
 	}
-	require.ErrorContains(t, of(nil, add), "Secrets")
-	require.ErrorContains(t, of(func() ([][]byte, error) { return nil, errors.New("no such file") }, add), "no such file")
-	require.NoError(t, of(webhooks.StaticSecrets([]byte("b")), add))
+	require.ErrorContains(t, of(nil, take), "Secrets")
+	require.ErrorContains(t, of(func() ([][]byte, error) { return nil, errors.New("no such file") }, take), "no such file")
+	require.NoError(t, of(webhooks.StaticSecrets([]byte("b")), take))
 	require.Error(t, of(webhooks.StaticSecrets([]byte("b")), nil))
 	_, err := webhooks.Handler(webhooks.Options{Log: slog.New(slog.DiscardHandler)})
 	require.Error(t, err)
@@ -302,9 +337,9 @@ func TestEachReceiverHasItsOwnSecret(t *testing.T) {
 	var physics, biology, twin inbox
 	var lost error
 	receivers := []webhooks.Receiver{
-		{Estate: "physics", Secrets: webhooks.StaticSecrets([]byte(secret)), Enqueue: physics.add},
-		{Estate: "biology", Secrets: func() ([][]byte, error) { return [][]byte{[]byte("old"), []byte("new")}, lost }, Enqueue: biology.add},
-		{Estate: "twin", Secrets: webhooks.StaticSecrets([]byte(secret)), Enqueue: twin.add},
+		{Estate: "physics", Secrets: webhooks.StaticSecrets([]byte(secret)), Take: physics.take},
+		{Estate: "biology", Secrets: func() ([][]byte, error) { return [][]byte{[]byte("old"), []byte("new")}, lost }, Take: biology.take},
+		{Estate: "twin", Secrets: webhooks.StaticSecrets([]byte(secret)), Take: twin.take},
 	}
 	h, _ := newHandler(t, &inbox{}, func(o *webhooks.Options) { o.Receivers = receivers })
 	send := func(key string) (int, [3]int) {
@@ -376,11 +411,11 @@ func (c *codeWriter) WriteHeader(code int) { c.code = code; c.ResponseWriter.Wri
 func (c *codeWriter) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
 // TestTooManyAtOnce fills every place with a body that does not come; the next
-// one is turned away at once instead of being held in memory too.
+// one waits a while, and is turned away instead of being held in memory too.
 func TestTooManyAtOnce(t *testing.T) {
 	t.Parallel()
 	const places = 32
-	h, _ := newHandler(t, &inbox{}, nil)
+	h, _ := newHandler(t, &inbox{}, func(o *webhooks.Options) { o.Timeout = 50 * time.Millisecond })
 	started, release := make(chan struct{}, places), make(chan struct{})
 	finished := make(chan struct{}, places)
 	for range places {
@@ -484,6 +519,8 @@ func FuzzHandler(f *testing.F) {
 	f.Add("check_run", "application/json", []byte(`{"action":"rerequested","check_run":{"pull_requests":[null]}}`), true)
 	f.Add("check_suite", "application/json; charset=utf-8", []byte(`{"action":"rerequested"}`), true)
 	f.Add("push", "application/json", []byte(pushMain), false)
+	f.Add("issue_comment", "application/json", []byte(`{"action":"created","issue":{"number":7,"pull_request":{}},"comment":{"body":"/berth"}}`), true)
+	f.Add("merge_group", "application/json", []byte(`{"action":"destroyed","merge_group":null}`), true)
 	f.Add("x\n", "", []byte(strings.Repeat("[", 4000)), true)
 	f.Fuzz(func(t *testing.T, event, media string, body []byte, signed bool) {
 		in := &inbox{}
@@ -520,7 +557,7 @@ func FuzzHandler(f *testing.F) {
 }
 
 func BenchmarkHandler(b *testing.B) {
-	h, _ := newHandler(b, &inbox{}, func(o *webhooks.Options) { o.Receivers[0].Enqueue = func(webhooks.Event) error { return nil } })
+	h, _ := newHandler(b, &inbox{}, func(o *webhooks.Options) { o.Receivers[0].Take = func(webhooks.Delivery) error { return nil } })
 	body := `{"ref":"refs/heads/main","repository":{"full_name":"lab/estate"},"pad":"` + strings.Repeat("x", 20000) + `"}`
 	sig := sign(secret, []byte(body))
 	for b.Loop() {

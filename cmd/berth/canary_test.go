@@ -182,7 +182,7 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- d.serve(ctx) }()
+	go func() { ended <- d.serve(ctx, nil) }()
 	stop := sync.OnceFunc(func() {
 		cancel()
 		require.NoError(t, <-ended)
@@ -276,7 +276,7 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 		c, err := readConfig(path)
 		var d *daemon
 		if err == nil {
-			d, err = newDaemon(t.Context(), c, log)
+			d, err = newDaemon(t.Context(), c, log, nil)
 		}
 		if more["ssh"] != nil { // which is read when a host is reached for
 			require.NoError(t, err)

@@ -57,7 +57,8 @@ type config struct {
 		WebhookSecret     secret  `json:"webhook_secret"`
 		WebhookSecretNext *secret `json:"webhook_secret_next"`
 	} `json:"github"`
-	Listen string `json:"listen"`
+	Listen string     `json:"listen"`
+	TLS    *tlsConfig `json:"tls"`
 	SSH    *struct {
 		User       string `json:"user"`
 		Key        string `json:"key"`

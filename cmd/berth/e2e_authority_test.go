@@ -68,7 +68,7 @@ func (g *governed) start() {
 	require.NoError(g, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- s.serve(ctx) }()
+	go func() { ended <- s.serve(ctx, nil) }()
 	g.stop = func() {
 		cancel()
 		if err, running := <-ended; running {

@@ -32,12 +32,18 @@ type estates struct {
 	reg *prometheus.Registry
 }
 
-// estate is one of them.
+// estate is one of them. It outlives its daemons: what is delivered while there is
+// none is kept for the next.
 type estate struct {
-	config *config
-	log    *slog.Logger // carries its name
-	reg    prometheus.Registerer
-	up     atomic.Pointer[daemon] // nil: it could not be begun yet
+	path       string       // of its berth.yaml
+	log        *slog.Logger // carries its name
+	reg        prometheus.Registerer
+	config     atomic.Pointer[config]
+	wanted     atomic.Pointer[config]  // what its file said when it was last right
+	next       chan *config            // wanted, where it is to be gone on with
+	up         atomic.Pointer[daemon]  // nil: it could not be begun yet
+	api        atomic.Pointer[api.API] // nil: there is none
+	deliveries *deliveries
 }
 
 // newEstates reads the configurations and begins nothing yet.
@@ -48,11 +54,13 @@ func newEstates(paths []string, log *slog.Logger) (*estates, error) {
 	}
 	s := &estates{log: log, reg: prometheus.NewRegistry()}
 	s.reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	for _, c := range configs {
-		s.all = append(s.all, &estate{
-			config: c, log: log.With("estate", c.Estate),
+	for i, c := range configs {
+		e := &estate{
+			path: paths[i], log: log.With("estate", c.Estate), next: make(chan *config, 1),
 			reg: prometheus.WrapRegistererWith(prometheus.Labels{"estate": c.Estate}, s.reg),
-		})
+		}
+		e.config.Store(c)
+		s.all = append(s.all, e)
 	}
 	return s, nil
 }
@@ -63,27 +71,40 @@ func readConfigs(paths []string) ([]*config, error) {
 		return nil, &exitError{2, errors.New("no configuration: name one with -c")}
 	}
 	var all []*config
-	taken := map[string]string{} // what only one may have → whose it is
-	for i, path := range paths {
+	for _, path := range paths {
 		c, err := readConfig(path)
 		if err != nil {
 			return nil, &exitError{1, err}
 		}
-		if c.Listen != "" && i > 0 && c.address() != all[0].address() {
-			return nil, &exitError{2, fmt.Errorf("%s and %s: one process listens at one address: take listen out of the second, or say %s", paths[0], path, all[0].address())}
-		}
-		for _, own := range c.owns() {
-			if other := taken[own.what]; other != "" {
-				return nil, &exitError{2, fmt.Errorf("%s and %s: both have %s: %s", other, path, own.what, own.advice)}
-			}
-		}
-		for _, own := range c.owns() {
-			taken[own.what] = path
-		}
 		all = append(all, c)
+	}
+	if err := together(paths, all); err != nil {
+		return nil, &exitError{2, err}
 	}
 	sharePacers(all)
 	return all, nil
+}
+
+// together says whether one process can keep estates of these configurations.
+func together(paths []string, all []*config) error {
+	taken := map[string]string{} // what only one may have → whose it is
+	for i, c := range all {
+		if c.Listen != "" && i > 0 && c.address() != all[0].address() {
+			return fmt.Errorf("%s and %s: one process listens at one address: take listen out of the second, or say %s", paths[0], paths[i], all[0].address())
+		}
+		if c.TLS != nil && i > 0 && (all[0].TLS == nil || *c.TLS != *all[0].TLS) {
+			return fmt.Errorf("%s and %s: one process has one certificate: take tls out of the second, and say it in the first", paths[0], paths[i])
+		}
+		for _, own := range c.owns() {
+			if other := taken[own.what]; other != "" {
+				return fmt.Errorf("%s and %s: both have %s: %s", other, paths[i], own.what, own.advice)
+			}
+		}
+		for _, own := range c.owns() {
+			taken[own.what] = paths[i]
+		}
+	}
+	return nil
 }
 
 // owned is something that two estates of a process cannot share.
@@ -112,25 +133,26 @@ func (c *config) owns() []owned {
 // address is where HTTP is served.
 func (c *config) address() string { return cmp.Or(c.Listen, "127.0.0.1:8080") }
 
-// serve keeps the estates and answers for them until ctx ends.
-func (s *estates) serve(ctx context.Context) error {
+// serve keeps the estates and answers for them until ctx ends. Each signal on
+// reread has the configurations looked at, as does each change of them.
+func (s *estates) serve(ctx context.Context, reread <-chan os.Signal) error {
 	o := webhooks.MuxOptions{Estates: map[string]http.Handler{}, Ready: s.ready, Metrics: s.reg, Log: s.log}
 	var receivers []webhooks.Receiver
 	var names []string
 	for _, e := range s.all {
-		names = append(names, e.config.Estate)
-		if e.config.GitHub != nil {
-			receivers = append(receivers, webhooks.Receiver{Estate: e.config.Estate, Secrets: e.config.webhookSecrets, Enqueue: e.wake})
+		c := e.config.Load()
+		names = append(names, c.Estate)
+		if c.GitHub != nil {
+			if err := e.keepDeliveries(c); err != nil {
+				return fmt.Errorf("estate %s: %w", c.Estate, err)
+			}
+			receivers = append(receivers, webhooks.Receiver{Estate: c.Estate, Take: e.take, Secrets: func() ([][]byte, error) { return e.config.Load().webhookSecrets() }})
 		}
-		reading, err := e.readAPI()
-		if err != nil {
-			return fmt.Errorf("estate %s: %w", e.config.Estate, err)
+		if err := e.openAPI(c); err != nil {
+			return fmt.Errorf("estate %s: %w", c.Estate, err)
 		}
-		if reading == nil {
-			continue
-		}
-		if o.Estates[e.config.Estate] = reading; len(s.all) == 1 {
-			o.API = reading
+		if o.Estates[c.Estate] = http.HandlerFunc(e.serveAPI); len(s.all) == 1 {
+			o.API = o.Estates[c.Estate]
 		}
 	}
 	if len(receivers) > 0 {
@@ -139,17 +161,32 @@ func (s *estates) serve(ctx context.Context) error {
 			return err
 		}
 	}
+	reload, err := newReload(s)
+	if err != nil {
+		return err
+	}
 	server := webhooks.Server(webhooks.Mux(o), s.log)
-	listener, err := net.Listen("tcp", s.all[0].config.address())
+	listener, err := net.Listen("tcp", s.all[0].config.Load().address())
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	s.log.Info("serving", "address", listener.Addr().String(), "estates", names)
+	answer := server.Serve
+	if reload.certificate != nil {
+		server.TLSConfig = reload.certificate.config()
+		answer = func(l net.Listener) error { return server.ServeTLS(l, "", "") }
+	}
+	s.log.Info("serving", "address", listener.Addr().String(), "tls", reload.certificate != nil, "estates", names)
 
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.keep(ctx) })
+	g.Go(func() error { return reload.run(ctx, reread) })
+	for _, e := range s.all {
+		if e.deliveries != nil {
+			g.Go(func() error { return e.sweep(ctx) })
+		}
+	}
 	g.Go(func() error {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := answer(listener); !errors.Is(err, http.ErrServerClosed) {
 			return err
 		}
 		return nil
@@ -160,7 +197,13 @@ func (s *estates) serve(ctx context.Context) error {
 		defer cancel()
 		return server.Shutdown(stop)
 	})
-	return g.Wait()
+	err = g.Wait()
+	for _, e := range s.all {
+		if e.deliveries != nil {
+			err = errors.Join(err, e.deliveries.Close())
+		}
+	}
+	return err
 }
 
 // ready: each daemon leads and has decided a commit.
@@ -169,9 +212,9 @@ func (s *estates) ready() error {
 		d := e.up.Load()
 		switch {
 		case d == nil:
-			return fmt.Errorf("estate %s is not up: the log says why", e.config.Estate)
+			return fmt.Errorf("estate %s is not up: the log says why", e.config.Load().Estate)
 		case !d.ready():
-			return fmt.Errorf("estate %s: no commit has been decided yet", e.config.Estate)
+			return fmt.Errorf("estate %s: no commit has been decided yet", e.config.Load().Estate)
 		}
 	}
 	return nil
@@ -196,7 +239,7 @@ func (s *estates) once(ctx context.Context, timeout time.Duration) error {
 		wg.Go(func() {
 			of := ""
 			if len(s.all) > 1 {
-				of = "estate " + e.config.Estate + ": "
+				of = "estate " + e.config.Load().Estate + ": "
 			}
 			err := e.with(ctx, func(d *daemon) error {
 				left, err := d.once(ctx, timeout)
@@ -223,12 +266,50 @@ const (
 
 // keep keeps an estate until ctx ends. If it ends before, that is the error where
 // it is alone: whoever started the process starts it again. Beside others, which
-// go on, it is begun again here.
+// go on, it is begun again here. A new configuration is begun with once the old
+// one's daemon has written what it had to; if it cannot be begun with, the old one
+// is gone on with.
 func (e *estate) keep(ctx context.Context, alone bool) error {
-	for wait := beginAgain; ; wait = min(2*wait, beginAgainIn) {
+	wait := beginAgain
+	var before *config // what can be gone back to
+	for {
 		began := time.Now()
-		err := e.with(ctx, func(d *daemon) error { return d.loop.Run(ctx) })
-		if alone || ctx.Err() != nil {
+		run, stop := context.WithCancel(ctx)
+		var next *config
+		var listening sync.WaitGroup
+		listening.Go(func() {
+			select {
+			case next = <-e.next:
+				stop()
+			case <-run.Done():
+			}
+		})
+		begun := false
+		err := e.with(run, func(d *daemon) error {
+			begun = true
+			return d.loop.Run(run)
+		})
+		stop()
+		listening.Wait()
+		if ctx.Err() != nil {
+			return err
+		}
+		switch {
+		case next != nil:
+			e.log.Info("goes on with the new configuration", "file", e.path)
+			if begun {
+				before = e.config.Load()
+			}
+			e.goOnWith(next)
+			wait = beginAgain
+			continue
+		case !begun && before != nil:
+			e.log.Error("the new configuration is right in itself, and cannot be begun with: goes on with the one before", "file", e.path, "error", err)
+			e.wanted.Store(before)
+			e.goOnWith(before)
+			before = nil
+			continue
+		case alone:
 			return err
 		}
 		if time.Since(began) > beginAgainIn {
@@ -237,15 +318,26 @@ func (e *estate) keep(ctx context.Context, alone bool) error {
 		e.log.Error("the estate is not kept; it is begun again, and the others go on", "error", err, "again_in", wait)
 		select {
 		case <-time.After(wait):
+		case next := <-e.next:
+			e.goOnWith(next)
 		case <-ctx.Done():
 			return nil
 		}
+		wait = min(2*wait, beginAgainIn)
+	}
+}
+
+// goOnWith makes a configuration, all of which was found right, the one that counts.
+func (e *estate) goOnWith(c *config) {
+	e.config.Store(c)
+	if err := e.openAPI(c); err != nil { // a token went missing this moment
+		e.log.Error("the read API is not as configured", "error", err)
 	}
 }
 
 // with lets a daemon of the estate do something.
 func (e *estate) with(ctx context.Context, do func(*daemon) error) error {
-	d, err := newDaemon(ctx, e.config, e.log)
+	d, err := newDaemon(ctx, e.config.Load(), e.log, e.looking)
 	if err != nil {
 		return err
 	}
@@ -256,35 +348,31 @@ func (e *estate) with(ctx context.Context, do func(*daemon) error) error {
 	defer e.reg.Unregister(d.reg)
 	e.up.Store(d)
 	defer e.up.Store(nil)
+	e.resume()
 	return do(d)
 }
 
-// wake is told of deliveries that the estate's own secret has signed.
-func (e *estate) wake(ev webhooks.Event) error {
-	w := &waker{repository: e.config.GitHub.Owner + "/" + e.config.GitHub.Repository, log: e.log}
-	if err := w.ours(ev); err != nil {
-		return err
+// serveAPI answers GET /api/v1/… as the configuration has it now.
+func (e *estate) serveAPI(w http.ResponseWriter, r *http.Request) {
+	h := e.api.Load()
+	if h == nil {
+		http.NotFound(w, r)
+		return
 	}
-	d := e.up.Load()
-	if d == nil {
-		return errors.New("the estate is not up")
-	}
-	w.loop, w.forge = d.loop, d.forge
-	w.wake(ev)
-	return nil
+	h.ServeHTTP(w, r)
 }
 
-// readAPI answers GET /api/v1/…; nil where berth.yaml has no api section.
-func (e *estate) readAPI() (http.Handler, error) {
-	c := e.config
+// openAPI makes the read API; none where berth.yaml has no api section.
+func (e *estate) openAPI(c *config) error {
 	if c.API == nil {
-		return nil, nil
+		e.api.Store(nil)
+		return nil
 	}
 	people := &people{tokens: c.API.Tokens, log: e.log}
 	if err := people.read(time.Now()); err != nil {
-		return nil, err
+		return err
 	}
-	return api.New(api.Options{
+	h, err := api.New(api.Options{
 		Estate: c.Estate, Administrators: c.Authority.Administrators, Source: e.view, People: people.now, Off: c.API.off(),
 		Audit: func(r audit.Record) {
 			e.log.Warn("the glass was broken", "actor", r.Actor, "reason", r.Reason, "verdict", r.Verdict, "permission", r.Permission, "key", r.Key.String(), "correlation_id", r.CorrelationID)
@@ -294,6 +382,11 @@ func (e *estate) readAPI() (http.Handler, error) {
 		},
 		Log: e.log,
 	})
+	if err != nil {
+		return err
+	}
+	e.api.Store(h)
+	return nil
 }
 
 // view is what the loop knows; false while there is none, or it knows nothing.

@@ -134,7 +134,7 @@ func TestSeveralEstates(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- s.serve(ctx) }()
+	go func() { ended <- s.serve(ctx, nil) }()
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log(said.String())

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/signal"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -35,7 +37,10 @@ func newServeCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := s.serve(cmd.Context()); err != nil {
+			reread := make(chan os.Signal, 1)
+			signal.Notify(reread, syscall.SIGHUP)
+			defer signal.Stop(reread)
+			if err := s.serve(cmd.Context(), reread); err != nil {
 				return &exitError{1, err}
 			}
 			return nil
@@ -92,7 +97,8 @@ type daemon struct {
 	reg    *prometheus.Registry
 }
 
-func newDaemon(ctx context.Context, c *config, log *slog.Logger) (d *daemon, err error) {
+// newDaemon wires it. looking, if not nil, is told what the loop looks at.
+func newDaemon(ctx context.Context, c *config, log *slog.Logger, looking func(reconciler.Item) func(bool)) (d *daemon, err error) {
 	made := &daemon{config: c, log: log, reg: prometheus.NewRegistry()}
 	d = made
 	defer func() {
@@ -150,7 +156,7 @@ func newDaemon(ctx context.Context, c *config, log *slog.Logger) (d *daemon, err
 		Artifacts: c.Artifacts.looker(), ArtifactInterval: c.Artifacts.interval(),
 		Repo: repo, Forge: forge, Loader: loader, Runtimes: live,
 		Interval: time.Duration(c.Interval), Poll: time.Duration(c.Poll), Flush: time.Duration(c.FlushWindow),
-		Workers: c.Workers, MaxAttempts: c.MaxAttempts, Log: log, Metrics: reconciler.NewMetrics(d.reg),
+		Workers: c.Workers, MaxAttempts: c.MaxAttempts, Log: log, Metrics: reconciler.NewMetrics(d.reg), Looking: looking,
 	})
 	return d, nil
 }

@@ -1,53 +1,87 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"berth/reconciler"
 	"berth/webhooks"
 )
 
-// waker turns deliveries into what the loop looks at.
+// work is what a delivery asks for: to look somewhere, and what else it takes. It
+// is written into the journal of deliveries.
+type work struct {
+	Do     reconciler.Task `json:"do"`
+	Pull   int             `json:"pull,omitempty"`
+	Commit string          `json:"again,omitempty"` // whose checks somebody asked to see again
+}
+
+// item is where to look.
+func (w work) item() reconciler.Item { return reconciler.Item{Do: w.Do, Pull: w.Pull} }
+
+// worksOf is what a delivery asks for, each of it once.
+func worksOf(d webhooks.Delivery) []work {
+	var out []work
+	for _, e := range d.Events {
+		pull := work{Do: reconciler.TaskPulls}
+		if e.Number > 0 {
+			pull = work{Do: reconciler.TaskPull, Pull: e.Number}
+		}
+		switch e.Kind {
+		case webhooks.Push:
+			out = append(out, work{Do: reconciler.TaskEstate})
+		case webhooks.Rerequest:
+			pull.Commit = e.Commit
+			out = append(out, pull)
+		case webhooks.PullRequest:
+			out = append(out, pull)
+		default: // authentic, but not understood: look at everything
+			out = append(out, work{Do: reconciler.TaskEstate}, work{Do: reconciler.TaskPulls})
+		}
+	}
+	slices.SortFunc(out, func(a, b work) int {
+		return cmp.Or(cmp.Compare(a.Do, b.Do), cmp.Compare(a.Pull, b.Pull), cmp.Compare(a.Commit, b.Commit))
+	})
+	return slices.Compact(out)
+}
+
+// waker has work looked at.
 type waker struct {
-	repository string // "owner/name"; the deliveries of others wake nobody
-	loop       interface {
+	loop interface {
 		Enqueue(reconciler.Item)
 		ShowAgain(pull int)
 	}
 	forge interface{ Rerequest(commit string) }
-	log   *slog.Logger
 }
 
-// ours is webhooks.ErrForeign for a delivery of another repository: its pull
-// request 7 is not ours.
-func (w *waker) ours(e webhooks.Event) error {
-	// A delivery that could not be read names no repository.
-	if e.Kind != webhooks.Unread && !strings.EqualFold(e.Repo, w.repository) {
-		w.log.Debug("webhook of another repository", "repository", e.Repo, "ours", w.repository, "delivery", e.Delivery)
-		return fmt.Errorf("%q: %w", e.Repo, webhooks.ErrForeign)
+func (w *waker) wake(what work) {
+	if what.Commit != "" {
+		w.forge.Rerequest(what.Commit) // a completed run cannot be reopened: a new one is made
+		w.loop.ShowAgain(what.Pull)
+	}
+	w.loop.Enqueue(what.item())
+}
+
+// concerns is webhooks.ErrForeign for a delivery of another repository, whose
+// pull request 7 is not ours, and webhooks.ErrOwn for what came of Berth's own
+// writing, by which it would wake itself forever.
+func (c *config) concerns(d webhooks.Delivery, log *slog.Logger) error {
+	ours := c.GitHub.Owner + "/" + c.GitHub.Repository
+	for _, e := range d.Events {
+		switch {
+		// A delivery that could not be read names no repository.
+		case e.Kind == webhooks.Unread:
+		case !strings.EqualFold(e.Repo, ours):
+			log.Debug("webhook of another repository", "repository", e.Repo, "ours", ours, "delivery", d.ID)
+			return fmt.Errorf("%q: %w", e.Repo, webhooks.ErrForeign)
+		// Only an App is nobody else: with a person's token, that person may have done
+		// it. A push is looked at whoever it is of.
+		case e.Kind != webhooks.Push && strings.HasSuffix(c.GitHub.Login, "[bot]") && strings.EqualFold(d.Sender, c.GitHub.Login):
+			return fmt.Errorf("%s of %s: %w", e.Kind, d.Sender, webhooks.ErrOwn)
+		}
 	}
 	return nil
-}
-
-// wake turns a delivery into the items it hints at.
-func (w *waker) wake(e webhooks.Event) {
-	switch e.Kind {
-	case webhooks.Push:
-		w.loop.Enqueue(reconciler.Item{Do: reconciler.TaskEstate})
-	case webhooks.PullRequest, webhooks.Rerequest:
-		if e.Kind == webhooks.Rerequest {
-			w.forge.Rerequest(e.Commit) // a completed run cannot be reopened: a new one is made
-			w.loop.ShowAgain(e.Number)
-		}
-		if e.Number > 0 {
-			w.loop.Enqueue(reconciler.Item{Do: reconciler.TaskPull, Pull: e.Number})
-		} else {
-			w.loop.Enqueue(reconciler.Item{Do: reconciler.TaskPulls})
-		}
-	default: // authentic, but not understood: look at everything
-		w.loop.Enqueue(reconciler.Item{Do: reconciler.TaskEstate})
-		w.loop.Enqueue(reconciler.Item{Do: reconciler.TaskPulls})
-	}
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"testing"
@@ -20,34 +22,56 @@ func (w *woken) ShowAgain(pull int)        { *w = append(*w, fmt.Sprintf("show %
 func (w *woken) Rerequest(commit string)   { *w = append(*w, "check "+commit+" again") }
 
 func TestWake(t *testing.T) {
-	for _, c := range []struct {
-		name  string
-		event webhooks.Event
-		want  woken
+	c := &config{}
+	require.NoError(t, json.Unmarshal([]byte(`{"github": {"owner": "lab", "repository": "estate", "login": "berth-lab[bot]"}}`), c))
+	for _, tc := range []struct {
+		name   string
+		events []webhooks.Event
+		want   woken
 	}{
-		{"push", webhooks.Event{Kind: webhooks.Push, Repo: "lab/estate", Ref: "refs/heads/main"}, woken{"estate"}},
-		{"names are written as people like", webhooks.Event{Kind: webhooks.Push, Repo: "Lab/Estate"}, woken{"estate"}},
-		{"pull request", webhooks.Event{Kind: webhooks.PullRequest, Repo: "lab/estate", Number: 7}, woken{"pull 7"}},
-		{"rerun", webhooks.Event{Kind: webhooks.Rerequest, Repo: "lab/estate", Number: 7, Commit: "abc"}, woken{"check abc again", "show 7 again", "pull 7"}},
-		{"rerun of a fork's", webhooks.Event{Kind: webhooks.Rerequest, Repo: "lab/estate", Commit: "abc"}, woken{"check abc again", "show 0 again", "pulls"}},
-		{"what could not be read", webhooks.Event{Kind: webhooks.Unread}, woken{"estate", "pulls"}},
+		{"push", []webhooks.Event{{Kind: webhooks.Push, Repo: "lab/estate", Ref: "refs/heads/main"}}, woken{"estate"}},
+		{"names are written as people like", []webhooks.Event{{Kind: webhooks.Push, Repo: "Lab/Estate"}}, woken{"estate"}},
+		{"pull request", []webhooks.Event{{Kind: webhooks.PullRequest, Repo: "lab/estate", Number: 7}}, woken{"pull 7"}},
+		{"rerun", []webhooks.Event{{Kind: webhooks.Rerequest, Repo: "lab/estate", Number: 7, Commit: "abc"}}, woken{"check abc again", "show 7 again", "pull 7"}},
+		{"rerun of a fork's", []webhooks.Event{{Kind: webhooks.Rerequest, Repo: "lab/estate", Commit: "abc"}}, woken{"check abc again", "show 0 again", "pulls"}},
+		{"rerun of two", []webhooks.Event{{Kind: webhooks.Rerequest, Repo: "lab/estate", Number: 9, Commit: "abc"}, {Kind: webhooks.Rerequest, Repo: "lab/estate", Number: 7, Commit: "abc"}},
+			woken{"check abc again", "show 7 again", "pull 7", "check abc again", "show 9 again", "pull 9"}},
+		{"what could not be read", []webhooks.Event{{Kind: webhooks.Unread}}, woken{"estate", "pulls"}},
+		{"nothing", nil, nil},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			var got woken
-			w := waker{repository: "lab/estate", loop: &got, forge: &got, log: slog.New(slog.DiscardHandler)}
-			require.NoError(t, w.ours(c.event))
-			w.wake(c.event)
-			require.Equal(t, c.want, got)
+			d := webhooks.Delivery{ID: "d-9", Sender: "ana", Events: tc.events}
+			require.NoError(t, c.concerns(d, slog.New(slog.DiscardHandler)))
+			for _, w := range worksOf(d) {
+				(&waker{&got, &got}).wake(w)
+			}
+			require.Equal(t, tc.want, got)
 		})
 	}
-	for _, kind := range []webhooks.Kind{webhooks.Push, webhooks.PullRequest, webhooks.Rerequest} {
+	for _, kind := range []webhooks.Kind{webhooks.Push, webhooks.PullRequest, webhooks.Rerequest, webhooks.Remark, webhooks.MergeGroup} {
 		for _, repo := range []string{"lab/other", "other/estate", "lab/estate/", "evil/lab/estate", ""} {
-			var got woken
 			var log bytes.Buffer
-			w := waker{repository: "lab/estate", loop: &got, forge: &got, log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
-			require.ErrorIs(t, w.ours(webhooks.Event{Kind: kind, Repo: repo, Number: 7, Delivery: "d-9"}), webhooks.ErrForeign, "%s of %q", kind, repo)
-			require.Empty(t, got)
+			err := c.concerns(webhooks.Delivery{ID: "d-9", Events: []webhooks.Event{{Kind: kind, Repo: repo, Number: 7}}}, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+			require.ErrorIs(t, err, webhooks.ErrForeign, "%s of %q", kind, repo)
 			require.Contains(t, log.String(), "d-9")
 		}
+	}
+}
+
+// What came of Berth's own writing does not wake it, or it would wake itself
+// forever; what a person did with the token that Berth uses too does.
+func TestItsOwnDoingWakesNobody(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	for login, own := range map[string]bool{"berth-lab[bot]": true, "ana": false, "": false} {
+		c := &config{}
+		require.NoError(t, json.Unmarshal([]byte(`{"github": {"owner": "lab", "repository": "estate"}}`), c))
+		c.GitHub.Login = login
+		for _, kind := range []webhooks.Kind{webhooks.PullRequest, webhooks.Rerequest, webhooks.Remark} {
+			err := c.concerns(webhooks.Delivery{Sender: login, Events: []webhooks.Event{{Kind: kind, Repo: "lab/estate", Number: 7}}}, log)
+			require.Equal(t, own, errors.Is(err, webhooks.ErrOwn), "%s by %q", kind, login)
+		}
+		require.NoError(t, c.concerns(webhooks.Delivery{Sender: login, Events: []webhooks.Event{{Kind: webhooks.Push, Repo: "lab/estate"}}}, log))
+		require.NoError(t, c.concerns(webhooks.Delivery{Sender: "olga", Events: []webhooks.Event{{Kind: webhooks.Remark, Repo: "lab/estate"}}}, log))
 	}
 }
