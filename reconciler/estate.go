@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -381,12 +380,13 @@ func (r *Reconciler) opened() {
 // through which commit, and wakes them.
 func (r *Reconciler) enforce(ctx context.Context, old, st *state, records []audit.Record, events []plan.Event) error {
 	mem := r.writer.memory()
-	st.placement = r.decider.Place(st.effective, mem)
+	st.placement, st.over = r.decider.Place(st.effective, mem), &mem
 	oldMain := ""
 	if old != nil {
 		oldMain = old.main
 	}
 	changed := changedUnits(old, st, mem)
+	st.changed = changed
 	merged := r.merged(ctx, oldMain, st.main)
 	causes := attribute(merged, st.main, changed)
 	if old != nil && old.main == st.main {
@@ -474,23 +474,43 @@ func decided(key schema.Key, st *state, prev *plan.Status, commit string) plan.S
 }
 
 // changedUnits lists, sorted, the units for which a decision means something
-// else than the one before, and those nobody remembers.
+// else than the one before, and those nobody remembers. The cost is that of what
+// differs, where the one before was put into effect by this process.
 func changedUnits(old, st *state, mem plan.Memory) []schema.Key {
-	set := map[schema.Key]bool{}
-	for k := range st.effective.All() {
-		if old == nil || mem.Get(k) == nil || !sameUnit(old, st, k) || !sameDenials(old.effective.Denied(k), st.effective.Denied(k)) {
-			set[k] = true
+	maybe := map[schema.Key]bool{}
+	if old == nil || old.over == nil {
+		for k := range st.effective.All() {
+			maybe[k] = true
+		}
+		for k := range mem.All() {
+			maybe[k] = true
+		}
+	} else {
+		for k := range schema.Differing(old.effective, st.effective) {
+			maybe[k] = true
+		}
+		for k := range plan.ChangedPlacement(old.placement, st.placement) {
+			maybe[k] = true
+		}
+		for k := range plan.ChangedMemory(*old.over, mem) {
+			maybe[k] = true
+		}
+		for _, k := range old.changed { // what was recorded of them may be lost again
+			maybe[k] = true
 		}
 	}
-	for k, s := range mem.All() {
-		if st.effective.Instance(k) == nil && s.Phase != plan.PhaseDeleting && s.Phase != plan.PhaseDeleted {
-			set[k] = true
-		}
-		if st.effective.Instance(k) != nil && (s.Phase == plan.PhaseDeleting || s.Phase == plan.PhaseDeleted) {
-			set[k] = true
+	var keys []schema.Key
+	for k := range maybe {
+		want, s := st.effective.Instance(k), mem.Get(k)
+		going := s != nil && (s.Phase == plan.PhaseDeleting || s.Phase == plan.PhaseDeleted)
+		switch {
+		case want == nil && s != nil && !going,
+			want != nil && (old == nil || s == nil || going || !sameUnit(old, st, k) || !sameDenials(old.effective.Denied(k), st.effective.Denied(k))):
+			keys = append(keys, k)
 		}
 	}
-	return slices.SortedFunc(maps.Keys(set), schema.Key.Compare)
+	slices.SortFunc(keys, schema.Key.Compare)
+	return keys
 }
 
 func sameDenials(a, b []schema.Decision) bool {

@@ -138,6 +138,7 @@ type state struct {
 	effective     *schema.Effective
 	placement     plan.Placement
 	over          *plan.Memory // what was remembered when it was put into effect; nil: this process did not
+	changed       []schema.Key // the units that changed then
 	held          []plan.Held
 	permitted     map[string]string // as decide.Standing has it
 	paused        string            // why nothing may be done; "": it may
