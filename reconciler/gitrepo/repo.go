@@ -84,6 +84,7 @@ type Repo struct {
 	use      scratchUse
 	refusals map[string]refusal // by ref; under remoteBusy
 
+	trees    knownTrees
 	broken   atomic.Bool   // something in the mirror could not be read: fetch anew
 	verified plumbing.Hash // in-force tip known to hold only blobs of main; under remoteBusy
 	moves    moves         // of in-force; under remoteBusy
@@ -291,6 +292,9 @@ func (r *Repo) tree(h plumbing.Hash) ([]entry, error) {
 	if h.IsZero() || h.String() == emptyTree {
 		return nil, nil
 	}
+	if known, ok := r.trees.get(h); ok {
+		return known, nil
+	}
 	kind, data, err := r.object(h)
 	if err != nil {
 		r.damaged("read tree", err)
@@ -299,7 +303,11 @@ func (r *Repo) tree(h plumbing.Hash) ([]entry, error) {
 	if kind != plumbing.TreeObject {
 		return nil, fmt.Errorf("%w: %s is a %s, not a tree", reconciler.ErrUnreadable, h, kind)
 	}
-	return parseTree(data)
+	entries, err := parseTree(data)
+	if err == nil {
+		r.trees.add(h, entries)
+	}
+	return entries, err
 }
 
 // root is the tree of a commit or tree id; the zero hash for "".
