@@ -228,7 +228,7 @@ func (d *demo) correction(ctx context.Context) error {
 	if _, err := d.untilCheck(ctx, "add-train", "success"); err != nil {
 		return err
 	}
-	body, err := d.untilComment(ctx, d.pull, "1 instance will be created")
+	body, err := d.untilComment(ctx, d.pull, "a merge creates")
 	if err != nil {
 		return err
 	}
@@ -290,7 +290,7 @@ func (d *demo) grow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	body, err := d.untilComment(ctx, n, "1 instance will be changed")
+	body, err := d.untilComment(ctx, n, "a merge changes")
 	if err != nil {
 		return err
 	}
@@ -335,7 +335,7 @@ func (d *demo) remove(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	body, err := d.untilComment(ctx, n, "1 instance will be deleted")
+	body, err := d.untilComment(ctx, n, "a merge deletes")
 	if err != nil {
 		return err
 	}

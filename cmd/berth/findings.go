@@ -8,11 +8,12 @@ import (
 	"slices"
 	"strings"
 
+	"berth/reconciler/report"
 	"berth/schema"
 )
 
 // findingForms are the forms findings can be printed in.
-func findingForms() []string { return []string{"text", "json", "sarif", "github"} }
+func findingForms() []string { return []string{"text", "json", "sarif", "github", "junit"} }
 
 // validation is what `berth validate` says; its JSON is a contract.
 type validation struct {
@@ -38,6 +39,8 @@ func (v *validation) write(w io.Writer, form string) error {
 		return writeJSON(w, v.sarif())
 	case "github":
 		return v.github(w)
+	case "junit":
+		return v.junit(w)
 	}
 	return v.text(w)
 }
@@ -95,6 +98,20 @@ func (v *validation) github(w io.Writer) error {
 		}
 	}
 	_, err := fmt.Fprintln(w, v.summary())
+	return err
+}
+
+// junit prints JUnit's XML, which other CI systems show.
+func (v *validation) junit(w io.Writer) error {
+	found := slices.Clone(v.Diagnostics)
+	for i := range found {
+		found[i].File = v.file(found[i])
+	}
+	text, err := report.JUnit(found, v.Summary.Documents)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(text)
 	return err
 }
 

@@ -26,7 +26,7 @@ import (
 )
 
 // planForms are the forms `berth plan` writes.
-func planForms() []string { return []string{"text", "json", "markdown"} }
+func planForms() []string { return []string{"text", "json", "markdown", "junit"} }
 
 // planRequest is what `berth plan` is asked.
 type planRequest struct {
@@ -132,6 +132,8 @@ func formOf(p plan.Proposal, form string) ([]byte, error) {
 		return report.JSON(p)
 	case "markdown":
 		return []byte(report.Markdown(p)), nil
+	case "junit":
+		return report.JUnitPlan(p)
 	}
 	return []byte(report.Text(p)), nil
 }

@@ -308,7 +308,7 @@ func TestPlanWatch(t *testing.T) {
 	require.Error(t, exec.Command("berth", "plan", "--watch", "--repo", dir, "--patch", file).Run(), "what is wrong at first is wrong usage")
 	write(t, file, "")
 	p = berth(t, "plan", "--watch", "--repo", dir, "--base", "main~1", "--patch", file, "-o", "markdown")
-	p.prints(`^\*\*No instance changes\.\*\*`)
+	p.prints(`^\*\*Nothing of the estate changes\.\*\*`)
 	write(t, file, "not yet\n")
 	p.prints(`^\d\d:\d\d:\d\d plan: --patch: .*there is no patch in it`)
 	f, err := os.Open(change)

@@ -162,6 +162,7 @@ func checkProposal(t *testing.T, p plan.Proposal, c plan.PullContext) {
 	other.Head = strings.Repeat("f", 40)
 	require.NotEqual(t, key, report.Key(other, busy), "another head is another plan")
 
+	junitOf(t, p)
 	raw, err := report.JSON(p)
 	require.NoError(t, err)
 	var back plan.Proposal

@@ -1,0 +1,134 @@
+package report
+
+import (
+	"bytes"
+	"encoding/xml"
+	"fmt"
+	"strings"
+
+	"berth/reconciler/plan"
+	"berth/schema"
+)
+
+// The parts of JUnit's XML that CI systems read. GitLab tells cases apart by class
+// and name and shows the text of a failure, not its message; Jenkins shows both.
+type (
+	junitReport struct {
+		XMLName  xml.Name     `xml:"testsuites"`
+		Tests    int          `xml:"tests,attr"`
+		Failures int          `xml:"failures,attr"`
+		Suites   []junitSuite `xml:"testsuite"`
+	}
+	junitSuite struct {
+		Name     string      `xml:"name,attr"`
+		Tests    int         `xml:"tests,attr"`
+		Failures int         `xml:"failures,attr"`
+		Errors   int         `xml:"errors,attr"`
+		Cases    []junitCase `xml:"testcase"`
+	}
+	junitCase struct {
+		Class   string        `xml:"classname,attr"`
+		Name    string        `xml:"name,attr"`
+		File    string        `xml:"file,attr,omitempty"`
+		Line    int           `xml:"line,attr,omitempty"`
+		Failure *junitFailure `xml:"failure"`
+		Out     string        `xml:"system-out,omitempty"`
+	}
+	junitFailure struct {
+		Type    string `xml:"type,attr"`
+		Message string `xml:"message,attr"`
+		Text    string `xml:",chardata"`
+	}
+)
+
+// JUnit is the findings of `berth validate` as JUnit's XML: a case for each, which
+// fails if it is an error; one that passes where nothing was found.
+func JUnit(found []schema.Diagnostic, documents int) ([]byte, error) {
+	s := junitSuite{Name: plan.CheckValidate}
+	s.findings(found)
+	if len(s.Cases) == 0 {
+		s.add(junitCase{Name: count(documents, "document")})
+	}
+	return junit(s)
+}
+
+// JUnitPlan is p as JUnit's XML: the two checks, with a case for each finding and
+// for each unit; one that is blocked fails.
+func JUnitPlan(p plan.Proposal) ([]byte, error) {
+	written, allowed := sides(p.Diagnostics)
+	v := junitSuite{Name: plan.CheckValidate}
+	for _, f := range p.Conflicts {
+		v.add(junitCase{Name: "conflict in " + clean(f), File: clean(f), Failure: failure("conflict", clean(f)+" was changed on both sides")})
+	}
+	v.findings(written)
+	if len(v.Cases) == 0 {
+		v.add(junitCase{Name: count(len(p.Documents), "document")})
+	}
+	u := junitSuite{Name: plan.CheckPlan}
+	u.findings(allowed)
+	for _, x := range inOrder(p.Plans) {
+		c := junitCase{Name: changeOf(x).word() + " " + unitName(x.Key)}
+		var b strings.Builder
+		unitText(&b, x)
+		for _, k := range x.Blocked {
+			if !k.Wait && c.Failure == nil {
+				c.Failure = failure(k.Code, unitName(x.Key)+": "+k.Message)
+			}
+		}
+		c.Out = b.String()
+		u.add(c)
+	}
+	if len(u.Cases) == 0 {
+		u.add(junitCase{Name: clean(planTitle(&p))})
+	}
+	return junit(v, u)
+}
+
+// findings are a case each.
+func (s *junitSuite) findings(ds []schema.Diagnostic) {
+	seen := map[string]int{}
+	for _, f := range ds {
+		name := clean(place(f.File, f.Line, f.Column) + " " + f.Code)
+		if seen[name]++; seen[name] > 1 {
+			name += fmt.Sprintf(" (%d)", seen[name])
+		}
+		c := junitCase{Name: name, File: clean(f.File), Line: f.Line}
+		if f.Severity == schema.SeverityError {
+			c.Failure = failure(f.Code, f.Message)
+			c.Failure.Text = clean(f.String())
+		} else {
+			c.Out = clean(f.String())
+		}
+		s.add(c)
+	}
+}
+
+func failure(code, message string) *junitFailure {
+	return &junitFailure{Type: clean(code), Message: clean(message), Text: clean(message)}
+}
+
+func (s *junitSuite) add(c junitCase) {
+	c.Class = s.Name
+	s.Cases = append(s.Cases, c)
+	s.Tests++
+	if c.Failure != nil {
+		s.Failures++
+	}
+}
+
+func junit(suites ...junitSuite) ([]byte, error) {
+	r := junitReport{Suites: suites}
+	for _, s := range suites {
+		r.Tests += s.Tests
+		r.Failures += s.Failures
+	}
+	var b bytes.Buffer
+	b.WriteString(xml.Header)
+	enc := xml.NewEncoder(&b)
+	enc.Indent("", "  ")
+	if err := enc.Encode(r); err != nil {
+		return nil, fmt.Errorf("encode as JUnit's XML: %w", err)
+	}
+	b.WriteByte('\n')
+	return b.Bytes(), nil
+}
