@@ -103,6 +103,7 @@ type Pull struct {
 	Title       string
 	Author      string
 	Branch      string
+	Base        string // branch
 	Fork        string // whose fork the branch is in; "": the repository's own
 	Head        string
 	Open        bool
@@ -117,7 +118,7 @@ func (s *Server) Pull(number int) (Pull, bool) {
 	if p == nil {
 		return Pull{}, false
 	}
-	v := Pull{Number: p.number, Title: p.title, Author: p.author, Branch: p.branch, Head: p.head, Open: p.open, MergeCommit: p.mergeCommit}
+	v := Pull{Number: p.number, Title: p.title, Author: p.author, Branch: p.branch, Base: p.base, Head: p.head, Open: p.open, MergeCommit: p.mergeCommit}
 	if p.fork != nil {
 		v.Fork = p.fork.login
 	}

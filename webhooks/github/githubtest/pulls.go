@@ -303,6 +303,76 @@ func (s *Server) ClosePull(number int) error {
 	return nil
 }
 
+// ReopenPull opens a closed pull request again, unless it was merged or its
+// branch is gone or elsewhere.
+func (s *Server) ReopenPull(number int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.sync(); err != nil {
+		return err
+	}
+	p := s.pull(number)
+	switch {
+	case p == nil || p.open || !p.merged.IsZero():
+		return fmt.Errorf("reopen %d: %w that was closed without a merge", number, errNoPull)
+	case s.tip(p) != p.head:
+		return fmt.Errorf("reopen %d: its branch is gone, or not where it was", number)
+	}
+	p.open, p.closed, p.changed, p.asked, p.known = true, time.Time{}, s.now(), false, false
+	s.deliver([]Delivery{s.pullEvent("reopened", p, nil)})
+	return nil
+}
+
+// tip is where a pull request's branch stands; "" if it is gone.
+func (s *Server) tip(p *pull) string {
+	switch {
+	case p.fork == nil:
+		return s.branches[p.branch]
+	case s.forks[p.fork.login] == p.fork:
+		return p.fork.branches[p.branch]
+	}
+	return ""
+}
+
+// Retarget has a pull request go to another branch. It leaves the merge queue.
+func (s *Server) Retarget(number int, base string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.sync(); err != nil {
+		return err
+	}
+	p := s.pull(number)
+	if p == nil || !p.open || s.branches[base] == "" || base == p.base || p.fork == nil && base == p.branch {
+		return fmt.Errorf("retarget %d to %q: %w that is open, or there is no such other branch", number, base, errNoPull)
+	}
+	at, err := s.git.run("merge-base", s.branches[base], p.head)
+	if err != nil {
+		return err
+	}
+	news, err := s.leave(p, "UNKNOWN_REMOVAL_REASON")
+	if err != nil {
+		return err
+	}
+	changes := obj{"base": obj{"ref": obj{"from": p.base}, "sha": obj{"from": s.branches[p.base]}}}
+	p.base, p.forkedAt, p.changed, p.asked, p.known = base, at, s.now(), false, false
+	s.deliver(append(news, s.pullEvent("edited", p, obj{"changes": changes})))
+	return nil
+}
+
+// Retitle gives a pull request another title.
+func (s *Server) Retitle(number int, title string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.pull(number)
+	if p == nil {
+		return errNoPull
+	}
+	changes := obj{"title": obj{"from": p.title}}
+	p.title, p.changed = title, s.now()
+	s.deliver([]Delivery{s.pullEvent("edited", p, obj{"changes": changes})})
+	return nil
+}
+
 // from is whose repository a pull request's branch is in.
 func (s *Server) from(p *pull) string {
 	if p.fork != nil {

@@ -50,6 +50,8 @@ func (s *Server) Enqueue(number int) (Group, error) {
 		return Group{}, errors.New("a merge queue needs Options.Required")
 	case p == nil || !p.open:
 		return Group{}, fmt.Errorf("enqueue %d: %w that is open", number, errNoPull)
+	case p.base != s.main:
+		return Group{}, fmt.Errorf("pull request %d goes to %s, which has no queue", number, p.base)
 	case s.queued(p) >= 0:
 		return Group{}, fmt.Errorf("pull request %d is in the queue", number)
 	case s.judge(p.head) != passed:

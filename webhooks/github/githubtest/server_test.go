@@ -567,4 +567,22 @@ func TestBranchesDecide(t *testing.T) {
 	require.Equal(t, "dirty", pr.GetMergeableState())
 	require.NoError(t, s.ClosePull(left))
 	require.Error(t, s.ClosePull(left))
+
+	// Opened again, named anew and turned to another branch.
+	require.NoError(t, s.ReopenPull(left))
+	require.Error(t, s.ReopenPull(left))
+	require.Error(t, s.ReopenPull(hand), "merged")
+	require.Error(t, s.ReopenPull(gone), "its branch is gone")
+	require.NoError(t, s.Retitle(left, "to the left"))
+	require.Error(t, s.Retarget(left, "left"))
+	require.NoError(t, s.Retarget(left, "byhand"))
+	pr, _, err = c.PullRequests.Get(ctx, "lab", "estate", left)
+	require.NoError(t, err)
+	require.Equal(t, "to the left", pr.GetTitle())
+	require.Equal(t, "byhand", pr.GetBase().GetRef())
+	require.Equal(t, w.git("rev-parse", "byhand"), pr.GetBase().GetSHA())
+	to, err := s.Merge(left, githubtest.Merge, "ana")
+	require.NoError(t, err)
+	require.Equal(t, to, w.git("ls-remote", "origin", "refs/heads/byhand")[:40])
+	require.Subset(t, told(s), []string{"pull_request.closed", "pull_request.reopened", "pull_request.edited"})
 }
