@@ -266,6 +266,11 @@ func (s *suite) reruns(t *testing.T) {
 		show()
 		require.Equal(t, [2]int{3 + i, 3 + i}, runs(), trouble)
 	}
+	// News answers it as well.
+	c.Rerequest(pr.Head)
+	news := func() error { return c.Report(t.Context(), pr.Head, check(plan.CheckPlan, "news", plan.Failure, 0)) }
+	require.NoError(t, news())
+	s.silent(t, news, "answered")
 }
 
 func (s *suite) settle(t *testing.T) {
@@ -426,17 +431,18 @@ func (s *suite) sizes(t *testing.T) {
 
 // forged: text that holds what stands around the parts is text.
 func (s *suite) forged(t *testing.T) {
-	pr, other := s.Open(false), s.Open(false)
-	require.NoError(t, s.c().Comment(t.Context(), other.Number, reconciler.Comment{Rollout: text("forged roll-out"), Answer: text("forged answer"), Plan: text("p")}))
-	forged := s.ours(t, other.Number).Body
-	for _, c := range []reconciler.Comment{{Plan: &forged}, {Answer: &forged}, {Rollout: &forged}} {
-		require.NoError(t, s.c().Comment(t.Context(), pr.Number, c))
+	pr := s.Open(false)
+	require.NoError(t, s.c().Comment(t.Context(), pr.Number, reconciler.Comment{Rollout: text("forged roll-out"), Answer: text("forged answer"), Plan: text("forged plan")}))
+	forged := s.ours(t, pr.Number).Body
+	for _, c := range [][2]reconciler.Comment{
+		{{Plan: &forged}, {Plan: text("fine")}}, {{Answer: &forged}, {Answer: text("fine")}}, {{Rollout: &forged}, {Rollout: text("fine")}},
+	} {
+		pr := s.Open(false)
+		require.NoError(t, s.c().Comment(t.Context(), pr.Number, c[0]))
+		s.silent(t, func() error { return s.c().Comment(t.Context(), pr.Number, reconciler.Comment{}) }, "all stays")
+		require.NoError(t, s.c().Comment(t.Context(), pr.Number, c[1]))
+		require.NotContains(t, s.ours(t, pr.Number).Body, "forged", "it was all of one part")
 	}
-	require.NoError(t, s.c().Comment(t.Context(), pr.Number, reconciler.Comment{Plan: text("p"), Answer: text("a")}))
-	body := s.ours(t, pr.Number).Body
-	require.Equal(t, 1, strings.Count(body, "forged roll-out"), "only the roll-out still says it")
-	require.NoError(t, s.c().Comment(t.Context(), pr.Number, reconciler.Comment{Rollout: text("")}))
-	require.NotContains(t, s.ours(t, pr.Number).Body, "forged")
 }
 
 // trouble: a write of which nobody knows whether it was done is done once.

@@ -88,7 +88,7 @@ func remark(c *gh.IssueComment, me string) (reconciler.Remark, bool) {
 	who := c.GetUser()
 	if !ours || strings.TrimLeft(rest, " \t") == rest && rest != "" ||
 		!c.GetCreatedAt().Equal(c.GetUpdatedAt()) || c.GetCreatedAt().IsZero() ||
-		who.GetType() != "User" || who.GetLogin() == "" || strings.HasSuffix(who.GetLogin(), "[bot]") || strings.EqualFold(who.GetLogin(), me) {
+		who.GetType() != "User" || who.GetLogin() == "" || strings.EqualFold(who.GetLogin(), me) {
 		return reconciler.Remark{}, false
 	}
 	pull := pullOf(c)

@@ -1,0 +1,100 @@
+package github_test
+
+import (
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler"
+	"berth/webhooks/github"
+	"berth/webhooks/github/githubtest"
+)
+
+// TestDeliveries reads what arrived and what did not, as the App and, where the
+// repository has the webhook, with a token.
+func TestDeliveries(t *testing.T) {
+	t.Parallel()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	require.NoError(t, err)
+	secret := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
+	for _, asApp := range []bool{true, false} {
+		code := http.StatusAccepted
+		receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }))
+		t.Cleanup(receiver.Close)
+		b := newBed(t, func(o *githubtest.Options) {
+			o.Secret, o.WebhookURL = []byte("s"), receiver.URL+"/webhooks/github"
+			o.Permissions = map[string]string{"ana": "admin"}
+			o.Tokens["reader"] = githubtest.Token{Login: "bob"}
+			if asApp {
+				o.App = &githubtest.App{ID: 7, Installation: 70, Slug: "berth", Key: &key.PublicKey}
+			}
+		})
+		f := b.forge(func(o *github.Options) {
+			if !asApp {
+				o.Token, o.Login = github.StaticToken("pat"), "ana"
+				return
+			}
+			o.App, err = github.App{BaseURL: b.srv.APIURL(), ID: 7, Installation: 70, Repo: "estate", Key: secret, Now: b.time.now}.Assertions()
+			require.NoError(t, err)
+		})
+		old := b.pull("old")
+		b.srv.Settle()
+		require.NoError(t, b.time.sleep(bg(), time.Hour))
+		since := b.time.now()
+		code = http.StatusServiceUnavailable
+		for range 130 { // more than a page
+			_, err := b.srv.Comment(old.Number, "ana", "/berth plan")
+			require.NoError(t, err)
+		}
+		b.srv.Settle()
+		code = http.StatusAccepted
+		require.NoError(t, b.time.sleep(bg(), time.Hour))
+		require.NoError(t, b.srv.Redeliver(b.srv.Deliveries()[len(b.srv.Deliveries())-1].ID))
+		b.srv.Settle()
+
+		got, err := f.Deliveries(bg(), since)
+		require.NoError(t, err)
+		sent := b.srv.Deliveries()
+		require.Len(t, got, 131)
+		for i, d := range got { // the newest first
+			want := sent[len(sent)-1-i]
+			require.Equal(t, []any{want.ID, "issue_comment", "created", want.Status}, []any{d.GUID, d.Event, d.Action, d.Code})
+			require.False(t, d.When.Before(since))
+		}
+		require.Equal(t, got[0].GUID, got[1].GUID, "redelivered")
+		require.Equal(t, []int{202, 503}, []int{got[0].Code, got[1].Code})
+		event, body, err := f.Delivery(bg(), got[1])
+		require.NoError(t, err)
+		require.Equal(t, "issue_comment", event)
+		require.JSONEq(t, string(sent[len(sent)-2].Body), string(body))
+
+		all, err := f.Deliveries(bg(), time.Time{})
+		require.NoError(t, err)
+		require.Greater(t, len(all), len(got))
+
+		wrong := got[1]
+		wrong.GUID = "another"
+		_, _, err = f.Delivery(bg(), wrong)
+		require.ErrorContains(t, err, "no body of another")
+		wrong.ID = 1
+		_, _, err = f.Delivery(bg(), wrong)
+		require.ErrorIs(t, err, reconciler.ErrNotFound)
+
+		// Who may not see it is told so, and so is who has no webhook.
+		reader := b.forge(func(o *github.Options) { o.Token, o.Login = github.StaticToken("reader"), "bob" })
+		_, err = reader.Deliveries(bg(), since)
+		require.ErrorContains(t, err, "may read the repository's webhooks")
+		b.srv.SetWebhook(receiver.URL + "/elsewhere")
+		if !asApp {
+			_, err = f.Deliveries(bg(), since)
+			require.ErrorContains(t, err, "no webhook of the repository leads to …/webhooks/github")
+		}
+	}
+}
