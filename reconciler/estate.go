@@ -44,6 +44,9 @@ func (r *Reconciler) reconcileEstate(ctx context.Context) error {
 	if err := r.writer.fetched(ctx, tips.Status); err != nil {
 		return err
 	}
+	r.mu.Lock()
+	r.tip = tips.Main
+	r.mu.Unlock()
 	st := r.current()
 	if st == nil && tips.InForce != "" {
 		var err error
@@ -442,7 +445,7 @@ func (r *Reconciler) enforce(ctx context.Context, old, st *state, records []audi
 		r.touched(m.commit)
 	}
 	r.touched(st.main)
-	r.refreshPulls()
+	r.baseMoved()
 	r.o.Log.Info("decided", "main", short(st.main), "in_force", short(st.inForce), "held", len(st.held),
 		"changed_units", len(changed), "correlation_id", correlation(st.main))
 	return nil
@@ -632,9 +635,13 @@ func (r *Reconciler) freeze(why string) error {
 	r.writer.revise(func(rev *Revision) { rev.Frozen = why })
 	r.o.Metrics.frozen.Set(1)
 	r.mu.Lock()
+	news := r.frozen != why
 	r.frozen = why
 	kept := r.state != nil
 	r.mu.Unlock()
+	if news {
+		r.baseMoved()
+	}
 	if kept {
 		r.opened()
 	}
@@ -648,6 +655,10 @@ func (r *Reconciler) thaw() {
 		r.o.Metrics.frozen.Set(0)
 	}
 	r.mu.Lock()
+	news := r.frozen != ""
 	r.frozen = ""
 	r.mu.Unlock()
+	if news {
+		r.baseMoved()
+	}
 }

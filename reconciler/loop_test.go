@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -102,7 +101,7 @@ type world struct {
 }
 
 func newWorld(t testing.TB) *world {
-	return &world{t: t, git: gittest.New(t, estate()), world: memory.NewWorld(), forge: &forge{shown: map[int][]plan.Proposal{}}}
+	return &world{t: t, git: gittest.New(t, estate()), world: memory.NewWorld(), forge: newForge()}
 }
 
 // daemon is one run of it, with an empty cache.
@@ -129,7 +128,7 @@ func (w *world) startAt(dir string, tunes ...tune) *daemon {
 	loader, err := load.New(load.Options{Backends: map[string]string{"bare_metal": "#Config: {...}\n#Parameters: {...}"}})
 	require.NoError(w.t, err)
 	o := reconciler.Options{
-		Repo: repo, Loader: loader, Forge: w.forge,
+		Repo: repo, Loader: loader, Forge: w.forge, Render: render(),
 		Runtimes: map[string]runtimes.Runtime{"bare_metal": memory.New(w.world)},
 		Interval: 100 * time.Millisecond, Poll: 100 * time.Millisecond, Flush: 20 * time.Millisecond,
 		Log: slog.New(slog.NewTextHandler(w.t.Output(), nil)),
@@ -238,94 +237,6 @@ func (w *world) noEventTwice() {
 		seen[e.EventID] = true
 		require.NotEmpty(w.t, e.CorrelationID)
 	}
-}
-
-// forge records what a forge would show.
-type forge struct {
-	mu     sync.Mutex
-	pulls  []reconciler.PullRequest
-	shown  map[int][]plan.Proposal
-	follow []plan.Rollout
-	down   error
-
-	approvers []string // of every pull request
-	asked     int      // how often of a commit's pull requests
-}
-
-func (f *forge) Approvers(context.Context, reconciler.PullRequest) ([]string, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.approvers, nil
-}
-
-func (f *forge) OpenPulls(context.Context) ([]reconciler.PullRequest, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var out []reconciler.PullRequest
-	for _, p := range f.pulls {
-		if p.Open {
-			out = append(out, p)
-		}
-	}
-	return out, f.down
-}
-
-func (f *forge) Pull(_ context.Context, n int) (reconciler.PullRequest, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, p := range f.pulls {
-		if p.Number == n {
-			return p, f.down
-		}
-	}
-	return reconciler.PullRequest{}, reconciler.ErrNotFound
-}
-
-func (f *forge) PullsOf(_ context.Context, commit string) ([]reconciler.PullRequest, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.asked++
-	var out []reconciler.PullRequest
-	for _, p := range f.pulls {
-		if p.Merged && p.MergeCommit == commit {
-			out = append(out, p)
-		}
-	}
-	return out, f.down
-}
-
-func (f *forge) Propose(_ context.Context, pr reconciler.PullRequest, p plan.Proposal) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.down == nil {
-		f.shown[pr.Number] = append(f.shown[pr.Number], p)
-	}
-	return f.down
-}
-
-func (f *forge) Follow(_ context.Context, _ reconciler.PullRequest, r plan.Rollout) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.down == nil {
-		f.follow = append(f.follow, r)
-	}
-	return f.down
-}
-
-func (f *forge) set(prs ...reconciler.PullRequest) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.pulls = prs
-}
-
-func (f *forge) last(n int) (plan.Proposal, bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	ps := f.shown[n]
-	if len(ps) == 0 {
-		return plan.Proposal{}, false
-	}
-	return ps[len(ps)-1], true
 }
 
 func TestLifeOfAnInstance(t *testing.T) {

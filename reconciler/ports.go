@@ -195,9 +195,7 @@ type PullRequest struct {
 	Updated time.Time
 }
 
-// Forge is what the loop needs of where pull requests live. All writes are
-// idempotent: equal content writes nothing. Where the forge lets nothing through
-// for now, the error is a *LaterError.
+// Forge is where pull requests live, and the conversation about them.
 type Forge interface {
 	OpenPulls(ctx context.Context) ([]PullRequest, error)
 	// Pull reads one; ErrNotFound if there is none of that number.
@@ -207,10 +205,5 @@ type Forge interface {
 	// Approvers lists, sorted, the logins whose latest review of pr approves pr.Head
 	// itself, its author excepted. A review of an earlier head is none.
 	Approvers(ctx context.Context, pr PullRequest) ([]string, error)
-	// Propose shows what a pull request would do: first the check, then the
-	// comment. ErrMoved means that the comment was left alone, as the forge says
-	// that p.Head is not the head.
-	Propose(ctx context.Context, pr PullRequest, p plan.Proposal) error
-	// Follow shows in the same comment what became of a merged one.
-	Follow(ctx context.Context, pr PullRequest, r plan.Rollout) error
+	Conversation
 }

@@ -6,154 +6,445 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"berth/reconciler/decide"
 	"berth/reconciler/plan"
+	"berth/schema"
 	"berth/schema/authority"
 )
 
 const (
-	// pullsDebounce gathers what changes while a unit is being worked on
-	// before open pull requests are planned again.
+	// pullsDebounce gathers what changes while a unit is being worked on, or on
+	// main, before open pull requests are planned again.
 	pullsDebounce = 700 * time.Millisecond
+	// pullsSettle is the least time between two plans of pull requests that a
+	// change elsewhere may or may not concern.
+	pullsSettle = 10 * time.Second
+	// undecidedGrace is how long a start may take before pull requests are told
+	// that nothing is decided yet.
+	undecidedGrace = 30 * time.Second
+	// undecidedAgain is when to look again while they are not.
+	undecidedAgain = time.Second
 	// followCoalesce is the least time between two updates of one comment.
 	followCoalesce = time.Second
 )
 
+// codeRefused is the code of the finding that a head is not looked at.
+const codeRefused = "pull.refused"
+
+// openPull is an open pull request as it was last read.
+type openPull struct {
+	PullRequest
+	unread  bool   // something was heard of it since
+	fetched string // the head that is at hand
+	asked   asked
+}
+
+// asked is what the head of a pull request and who approves it say; of is what it
+// was asked for.
+type asked struct {
+	of         PullRequest
+	breakGlass string
+	acks       []string
+	approvers  []string
+}
+
 // listPulls finds what webhooks may have lost: every open pull request is
-// looked at, and those that were open and no longer are.
+// looked at, those that were open and no longer are, and the merge queue.
 func (r *Reconciler) listPulls(ctx context.Context) error {
+	return errors.Join(r.listOpen(ctx), r.listGroups(ctx))
+}
+
+func (r *Reconciler) listOpen(ctx context.Context) error {
 	open, err := r.o.Forge.OpenPulls(ctx)
 	if err != nil {
 		return err
 	}
 	now := map[int]PullRequest{}
 	for _, pr := range open {
-		if pr.BaseBranch == r.o.Branch { // the others are none of this estate's
+		if r.ours(pr) {
 			now[pr.Number] = pr
 		}
 	}
+	reviewed := r.writer.reviewed()
 	r.mu.Lock()
-	before := r.pulls
-	r.pulls = now
-	shown := maps.Clone(r.shown)
-	r.mu.Unlock()
-	for _, n := range slices.Backward(slices.Sorted(maps.Keys(now))) { // newest first
-		if before[n] != now[n] || shown[n] == "" { // what did not move and is shown costs nothing
-			r.forge.Add(Item{Do: TaskPull, Pull: n})
+	first := !r.listed
+	r.listed = true
+	var look []int
+	for n, pr := range now {
+		p := r.pulls[n]
+		switch {
+		case p == nil:
+			r.pulls[n] = &openPull{PullRequest: pr}
+		case p.PullRequest != pr:
+			p.PullRequest = pr
+		case r.shows.knows(target{pull: n}): // what did not move and is shown costs nothing
+			continue
+		}
+		look = append(look, n)
+	}
+	for n, p := range r.pulls {
+		if _, ok := now[n]; !ok {
+			p.unread = true
+			look = append(look, n)
 		}
 	}
-	for n := range before {
-		if _, ok := now[n]; !ok {
-			r.forge.Add(Item{Do: TaskPull, Pull: n})
+	r.mu.Unlock()
+	if first {
+		for n, heads := range reviewed {
+			if _, ok := now[n]; !ok {
+				look = append(look, n)
+			}
+			for _, head := range heads {
+				if now[n].Head != head {
+					r.forge.Add(Item{Do: TaskSettle, Commit: head}) // an earlier run may have begun what nobody ends
+				}
+			}
 		}
+	}
+	slices.Sort(look)
+	for _, n := range slices.Backward(look) { // newest first
+		r.plans.Add(Item{Do: TaskPull, Pull: n})
 	}
 	return nil
 }
 
-// refreshPulls plans open pull requests again, as what they rest on changed.
-func (r *Reconciler) refreshPulls() {
+// ours says whether an open pull request is for this estate's branch.
+func (r *Reconciler) ours(pr PullRequest) bool { return pr.Open && pr.BaseBranch == r.o.Branch }
+
+// heardOf notes that something may have changed of a pull request.
+func (r *Reconciler) heardOf(number int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p := r.pulls[number]; p != nil {
+		p.unread = true
+	}
+}
+
+// baseMoved plans open pull requests again, as something came into force.
+func (r *Reconciler) baseMoved() {
+	if r.o.Forge != nil {
+		r.plans.AddAfter(Item{Do: TaskReplan}, pullsDebounce)
+	}
+}
+
+// unitMoved plans open pull requests again, as something is otherwise with a
+// unit: those that show it soon, the others now and then.
+func (r *Reconciler) unitMoved(key schema.Key) {
 	if r.o.Forge == nil {
 		return
 	}
+	for _, n := range r.writer.reviewsOf(key) {
+		r.plans.AddAfter(Item{Do: TaskPull, Pull: n}, pullsDebounce)
+	}
+	r.plans.AddAfter(Item{Do: TaskReplan}, pullsSettle)
+}
+
+// replan has all open pull requests planned again, the newest first.
+func (r *Reconciler) replan() {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	for n := range r.pulls {
-		r.forge.AddAfter(Item{Do: TaskPull, Pull: n}, pullsDebounce)
+	open := slices.Sorted(maps.Keys(r.pulls))
+	r.mu.Unlock()
+	for _, n := range slices.Backward(open) {
+		r.plans.Add(Item{Do: TaskPull, Pull: n})
 	}
 }
 
-// propose shows on one pull request what its merge would do.
-func (r *Reconciler) propose(ctx context.Context, number int) error {
-	st := r.current()
-	if st == nil {
-		return errors.New("no commit has been decided yet")
+// readPull is a pull request as it was last read, or reads it if something was
+// heard of it since; nil: it is not open, or of another branch.
+func (r *Reconciler) readPull(ctx context.Context, number int) (*openPull, error) {
+	r.mu.Lock()
+	if p := r.pulls[number]; p != nil && !p.unread {
+		known := *p
+		r.mu.Unlock()
+		return &known, nil
+	} else if p != nil {
+		p.unread = false
 	}
+	r.mu.Unlock()
 	pr, err := r.o.Forge.Pull(ctx, number)
 	if err != nil {
-		return err
+		r.heardOf(number)
+		return nil, err
 	}
 	r.mu.Lock()
-	if pr.Open && pr.BaseBranch == r.o.Branch {
-		r.pulls[number] = pr
-	} else {
-		delete(r.pulls, number)
-		delete(r.shown, number)
-	}
-	r.mu.Unlock()
-	if !pr.Open || pr.BaseBranch != r.o.Branch {
-		return nil
-	}
-	head, err := r.o.Repo.FetchPull(ctx, number)
-	if err != nil {
-		return err
-	}
-	if head != pr.Head {
-		// Moved between the two reads: what was fetched is what is planned,
-		// and the forge decides whether it is still the head.
-		pr.Head = head
-	}
-	mem := r.writer.memory()
-	in := decide.Input{
-		Repo: r.o.Repo, Base: st.main, InForce: st.inForce, Permitted: st.permitted, Head: head, Today: r.today(),
-		Memory: &mem, Rules: r.rules,
-	}
-	if r.o.Authority != nil {
-		approvers, err := r.o.Forge.Approvers(ctx, pr)
-		if err != nil {
-			return err
+	p := r.pulls[number]
+	if r.ours(pr) {
+		if p == nil {
+			p = &openPull{}
+			r.pulls[number] = p
 		}
-		in.By = &authority.Actor{Login: pr.Author, Approvers: approvers, Proof: authority.ProofPullRequest}
+		p.PullRequest = pr
+		known := *p
+		r.mu.Unlock()
+		return &known, nil
 	}
-	breakGlass, acks, err := r.asksOf(ctx, pr)
-	if err != nil {
-		return err
-	}
-	in.Acks = acks
-	if in.By != nil {
-		in.By.BreakGlass = breakGlass
-	}
-	p, err := r.decider.Proposal(ctx, in)
-	if err != nil {
-		return err
-	}
-	// What was shown is shown again only if it says something else. The forge
-	// compares as well; this saves it the reading.
-	mark := strings.Join([]string{p.Base, p.Head, p.Digest, strconv.FormatBool(p.Blocked()), fmt.Sprint(len(p.Diagnostics)), fmt.Sprint(p.Authority)}, " ")
-	r.mu.Lock()
-	same := r.shown[number] == mark
+	delete(r.pulls, number)
 	r.mu.Unlock()
-	if same {
-		return nil
+	r.shows.drop(target{pull: number})
+	if !pr.Merged || pr.BaseBranch != r.o.Branch {
+		r.writer.forgetReview(number)
+		return nil, nil
 	}
-	if err := r.o.Forge.Propose(ctx, pr, p); err != nil {
-		return err
-	}
+	return nil, r.endReview(ctx, number, pr.MergeCommit)
+}
+
+// learned keeps what was asked for a pull request, unless it is another by now.
+func (r *Reconciler) learned(p *openPull) {
 	r.mu.Lock()
-	r.shown[number] = mark
+	defer r.mu.Unlock()
+	if now := r.pulls[p.Number]; now != nil {
+		now.fetched, now.asked = p.fetched, p.asked
+	}
+}
+
+// propose plans what a pull request would do, and has it shown if that says
+// anything else than what is there. It writes nothing itself.
+func (r *Reconciler) propose(ctx context.Context, number int) (again time.Duration, err error) {
+	p, err := r.readPull(ctx, number)
+	if err != nil || p == nil {
+		return 0, err
+	}
+	b, ok := r.basis()
+	if !ok {
+		return undecidedAgain, nil
+	}
+	c := plan.PullContext{Number: number, Fork: p.Fork, Paused: b.paused}
+	in := b.in
+	proposal, err := r.proposal(ctx, p, b, &in)
+	for again := false; errors.Is(err, ErrNotFound) && !again; again = true {
+		p.fetched = "" // it is kept for a while only
+		proposal, err = r.proposal(ctx, p, b, &in)
+	}
+	switch {
+	case errors.Is(err, ErrRefused), errors.Is(err, ErrUnreadable), errors.Is(err, decide.ErrFrozen):
+		proposal = notLookedAt(b, p.Head, err)
+	case err != nil:
+		return 0, err
+	default:
+		if c.Lines, err = r.lines(ctx, b, proposal); err != nil {
+			return 0, err
+		}
+	}
+	r.learned(p)
+	return 0, r.offer(p, proposal, c, b, in.Memory)
+}
+
+// basis is what pull requests are planned against.
+type basis struct {
+	in     decide.Input // but for the head and what is said of it
+	tip    string       // of main, where it is not in.Base: it cannot be taken over
+	frozen string       // why nothing can be planned; "": it can
+	paused string
+}
+
+// basis says false while it is too early to tell.
+func (r *Reconciler) basis() (basis, bool) {
+	r.mu.Lock()
+	st, tip, frozen, young := r.state, r.tip, r.frozen, r.o.Now().Sub(r.began) < undecidedGrace
 	r.mu.Unlock()
+	in := decide.Input{Repo: r.o.Repo, Today: r.today(), Rules: r.rules}
+	mem := r.writer.memory()
+	if st != nil {
+		in.Base, in.InForce, in.Permitted, in.Memory = st.main, st.inForce, st.permitted, &mem
+		b := basis{in: in, frozen: frozen, paused: st.paused}
+		if frozen != "" && tip != st.main {
+			b.tip = tip
+		}
+		return b, in.Base != ""
+	}
+	if tip == "" || frozen == "" && young {
+		return basis{}, false
+	}
+	in.Base = tip
+	if frozen == "" {
+		frozen = "no commit of " + r.o.Branch + " has been decided yet"
+	}
+	return basis{in: in, frozen: frozen}, true
+}
+
+// proposal brings the head of a pull request and says what merging it would do.
+// It fills in what it asked on the way.
+func (r *Reconciler) proposal(ctx context.Context, p *openPull, b basis, in *decide.Input) (plan.Proposal, error) {
+	if p.fetched != p.Head {
+		head, err := r.o.Repo.FetchPull(ctx, p.Number)
+		if err != nil {
+			return plan.Proposal{}, err
+		}
+		// If it moved between the two reads, what was fetched is what is planned,
+		// and the forge decides whether it is still the head.
+		p.Head, p.fetched = head, head
+	}
+	if p.asked.of != p.PullRequest {
+		a := asked{of: p.PullRequest}
+		var err error
+		if r.o.Authority != nil {
+			if a.approvers, err = r.o.Forge.Approvers(ctx, p.PullRequest); err != nil {
+				return plan.Proposal{}, err
+			}
+		}
+		if a.breakGlass, a.acks, err = r.asksOf(ctx, p.PullRequest); err != nil {
+			return plan.Proposal{}, err
+		}
+		p.asked = a
+	}
+	in.Head, in.Acks = p.Head, p.asked.acks
+	if r.o.Authority != nil {
+		in.By = &authority.Actor{Login: p.Author, Approvers: p.asked.approvers, Proof: authority.ProofPullRequest, BreakGlass: p.asked.breakGlass}
+	}
+	if b.tip == "" {
+		return r.decider.Proposal(ctx, *in)
+	}
+	// Main cannot be taken over. A change that mends it is looked at with all that
+	// would come with it.
+	tree, conflicts, err := r.o.Repo.Merge(ctx, b.tip, p.Head)
+	if err != nil || len(conflicts) > 0 {
+		return plan.Propose(plan.ProposeInput{Base: b.tip, Head: p.Head, Conflicts: conflicts}), err
+	}
+	touched, err := r.o.Repo.Diff(ctx, in.Base, tree)
+	if err != nil {
+		return plan.Proposal{}, err
+	}
+	snap, err := r.o.Repo.Snapshot(ctx, tree)
+	if err != nil {
+		return plan.Proposal{}, err
+	}
+	return r.decider.Change(ctx, *in, snap, touched)
+}
+
+// notLookedAt is the proposal of a head that is not looked at, and why.
+func notLookedAt(b basis, head string, why error) plan.Proposal {
+	return plan.Propose(plan.ProposeInput{Base: b.in.Base, Head: head, Documents: []plan.DocumentChange{}, Diagnostics: []schema.Diagnostic{{
+		Severity: schema.SeverityError, Code: codeRefused, File: ".", Line: 1, Column: 1, Message: why.Error(),
+	}}})
+}
+
+// lines are those that a forge shows of a pull request; nobody needs them where
+// nothing was found.
+func (r *Reconciler) lines(ctx context.Context, b basis, p plan.Proposal) (schema.Lines, error) {
+	if len(p.Diagnostics) == 0 || r.o.Render.Lines == nil {
+		return nil, nil
+	}
+	text, err := r.o.Repo.Patch(ctx, p.Base, p.Head)
+	if err != nil {
+		return nil, fmt.Errorf("the lines of %s: %w", short(p.Head), err)
+	}
+	lines, err := r.o.Render.Lines(strings.NewReader(text))
+	if err != nil {
+		r.o.Log.Warn("the lines of a pull request cannot be told; its findings are listed", "head", short(p.Head), "error", err)
+		return nil, nil
+	}
+	return lines, nil
+}
+
+// offer has a proposal shown on its pull request, unless what is there says the
+// same.
+func (r *Reconciler) offer(p *openPull, proposal plan.Proposal, c plan.PullContext, b basis, mem *plan.Memory) error {
+	x := &showing{target: target{pull: p.Number}, head: proposal.Head}
+	blocked := slices.ContainsFunc(proposal.Diagnostics, func(d schema.Diagnostic) bool {
+		return d.Code == decide.CodeFrozen || d.Code == codeRefused
+	})
+	if b.frozen != "" && (b.tip == "" || blocked || len(proposal.Conflicts) > 0) {
+		// What was planned before stays what was reviewed.
+		x.checks = r.cannotPlan(proposal, c, b.frozen)
+		x.shown = plan.Shown{Head: proposal.Head}
+		if was := r.writer.review(p.Number); was != nil && was.Head == proposal.Head {
+			x.shown = was.Shown
+		}
+		x.shown.Key = keysOf(x.checks)
+	} else {
+		x.shown = plan.Shown{Head: proposal.Head, Base: proposal.Base, Digest: proposal.Digest, Key: r.o.Render.Key(proposal, c)}
+		if mem == nil {
+			mem = &plan.Memory{}
+		}
+		x.shown.Keep(plan.ReviewedUnits(proposal, *mem))
+	}
+	x.shown, x.recorded = r.writer.intend(p.Number, x.shown)
+	if x.checks == nil {
+		proposal.Base = x.shown.Base
+		text := r.o.Render.Plan(proposal, c)
+		x.checks, x.plan = r.o.Render.Checks(proposal, c), &text
+	}
+	if r.shows.add(x) {
+		r.forge.Add(Item{Do: TaskShow})
+	}
 	return nil
+}
+
+// cannotPlan are the checks of a proposal while nothing can be planned: what is
+// written is judged all the same.
+func (r *Reconciler) cannotPlan(p plan.Proposal, c plan.PullContext, why string) []plan.Check {
+	p.Plans, p.Held, p.Decisions, p.Authority, p.Impacted = []plan.Plan{}, nil, nil, nil, nil
+	p.Diagnostics = append(slices.Clone(p.Diagnostics), schema.Diagnostic{
+		Severity: schema.SeverityError, Code: decide.CodeFrozen, File: ".", Line: 1, Column: 1, Message: why + "; it is planned again once that is over",
+	})
+	checks := r.o.Render.Checks(p, c)
+	for i := range checks {
+		if checks[i].Name == plan.CheckPlan {
+			checks[i].Conclusion, checks[i].Title = plan.Failure, titled("nothing can be planned: "+why)
+		}
+	}
+	return checks
+}
+
+// maxTitle is how long a check's title may be.
+const maxTitle = 140
+
+// titled is text as the title of a check: one line of what can be printed.
+func titled(text string) string {
+	clean := strings.Join(strings.FieldsFunc(text, func(c rune) bool { return c <= ' ' || c == 0x7f }), " ")
+	if runes := []rune(strings.ToValidUTF8(clean, "?")); len(runes) > maxTitle {
+		return string(runes[:maxTitle-1]) + "…"
+	}
+	return clean
 }
 
 // ShowAgain makes the next look at a pull request (0: at all) show its
 // proposal even if nothing changed, as somebody asked for it.
-func (r *Reconciler) ShowAgain(number int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if number == 0 {
-		clear(r.shown)
-	}
-	delete(r.shown, number)
-}
+func (r *Reconciler) ShowAgain(number int) { r.shows.again(number) }
 
 func (r *Reconciler) rules(backend string) plan.Rules {
 	if rt := r.o.Runtimes[backend]; rt != nil {
 		return rt
 	}
 	return nil
+}
+
+// endReview takes away what was kept of a merged pull request once nothing of
+// what it brought is under way or held any more.
+func (r *Reconciler) endReview(ctx context.Context, number int, commit string) error {
+	v := r.writer.review(number)
+	st := r.current()
+	if st == nil || st.main == "" || commit == "" {
+		return nil // it is looked at again when it is decided
+	}
+	base, err := r.o.Repo.MergeBase(ctx, commit, st.main)
+	if errors.Is(err, ErrNotFound) || err == nil && base != commit {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for key, s := range r.writer.memory().All() {
+		of := s.Revision == commit
+		if v != nil && !of {
+			u, _ := v.Unit(key, "")
+			of = u != nil
+		}
+		if of && (!settled(s) || heldStale(s)) {
+			return nil
+		}
+	}
+	r.writer.forgetReview(number)
+	return nil
+}
+
+// heldStale says whether a unit waits for somebody to say that a plan is meant
+// which is not the one reviewed.
+func heldStale(s *plan.Status) bool {
+	return slices.ContainsFunc(s.Conditions, func(c plan.Condition) bool { return c.Reason == plan.CodeStale })
 }
 
 // touched wakes the comment of the pull request that brought a commit, unless
@@ -171,13 +462,20 @@ func (r *Reconciler) follow(ctx context.Context, commit string) error {
 		return err
 	}
 	roll := r.rollouts.tell(commit)
+	text := r.o.Render.Rollout(roll)
 	for _, pr := range prs {
-		if err := r.o.Forge.Follow(ctx, pr, roll); err != nil {
+		if err := r.o.Forge.Comment(ctx, pr.Number, Comment{Rollout: &text}); err != nil {
 			return err
 		}
 	}
-	if sure && roll.Settled() {
-		r.rollouts.end(commit)
+	if !sure || !roll.Settled() {
+		return nil
+	}
+	r.rollouts.end(commit)
+	for _, pr := range prs {
+		if err := r.endReview(ctx, pr.Number, pr.MergeCommit); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"math"
@@ -27,7 +28,8 @@ import (
 type Options struct {
 	Branch   string // the branch people merge to, for which pull requests are planned: main
 	Repo     Repo
-	Forge    Forge // nil: no forge; everything else works the same
+	Forge    Forge  // nil: no forge; everything else works the same
+	Render   Render // how what is known is said at the forge; needed if there is one
 	Loader   *load.Loader
 	Runtimes map[string]runtimes.Runtime // by runtime_backend
 
@@ -60,13 +62,26 @@ type Options struct {
 	Looking func(Item) (ended func(dealtWith bool))
 }
 
+// Render says in words what is known, for people at a forge. All of it is pure.
+type Render struct {
+	// Checks are both checks of a proposal, validate first.
+	Checks func(plan.Proposal, plan.PullContext) []plan.Check
+	// Key is over all that is shown of a proposal but its base.
+	Key     func(plan.Proposal, plan.PullContext) string
+	Plan    func(plan.Proposal, plan.PullContext) string // of the comment; Markdown
+	Rollout func(plan.Rollout) string                    // likewise
+	// Lines are those that a patch shows.
+	Lines func(patch io.Reader) (schema.Lines, error)
+}
+
 // Item is a key of the queue: where to look, never what happened.
 type Item struct {
 	Do   Task
 	Unit schema.Key // of TaskUnit, and what TaskArtifact looks at
 	Pull int        // of TaskPull
-	// Commit is the merged commit of TaskFollow.
+	// Commit is the merged commit of TaskFollow, and whose checks TaskSettle looks at.
 	Commit string
+	Ref    string // of TaskGroup
 }
 
 // Task is what to look at.
@@ -78,7 +93,11 @@ const (
 	TaskUnit   Task = "unit"   // bring one unit to what is in force
 	TaskPlace  Task = "place"  // give nodes that came free to who waits for one
 	TaskPulls  Task = "pulls"  // list the open pull requests
-	TaskPull   Task = "pull"   // show what one pull request would do
+	TaskPull   Task = "pull"   // plan what one pull request would do
+	TaskReplan Task = "replan" // plan all open pull requests again, as what they rest on changed
+	TaskGroup  Task = "group"  // plan what a group of the forge's merge queue would do
+	TaskShow   Task = "show"   // show what was planned and not shown yet
+	TaskSettle Task = "settle" // end checks of a commit that nobody works on
 	TaskFollow Task = "follow" // tell a merged pull request what became of it
 
 	TaskArtifacts Task = "artifacts" // record what a decision says of published things
@@ -93,8 +112,10 @@ func (i Item) String() string {
 		return "artifact " + i.Unit.String()
 	case TaskPull:
 		return fmt.Sprintf("pull %d", i.Pull)
-	case TaskFollow:
-		return "follow " + short(i.Commit)
+	case TaskFollow, TaskSettle:
+		return string(i.Do) + " " + short(i.Commit)
+	case TaskGroup:
+		return "group " + i.Ref
 	}
 	return string(i.Do)
 }
@@ -104,10 +125,12 @@ type Reconciler struct {
 	o        Options
 	queue    workqueue.TypedRateLimitingInterface[Item]
 	forge    workqueue.TypedRateLimitingInterface[Item] // of its own: a slow forge delays no repair
+	plans    workqueue.TypedRateLimitingInterface[Item] // of pull requests: what is computed waits for no forge's pace
 	bytes    workqueue.TypedRateLimitingInterface[Item] // and so does no slow registry
 	decider  *decide.Decider
 	writer   *writer
 	rollouts *rollouts
+	shows    *shows
 	looks    artifacts
 	views    views
 
@@ -121,11 +144,13 @@ type Reconciler struct {
 	awaited map[string]time.Time // when each commit that is to be decided was first seen; the estate task's own
 
 	mu     sync.Mutex
-	state  *state // replaced whole by each decision; nil before the first
-	pulls  map[int]PullRequest
-	shown  map[int]string        // what a pull request was last shown
+	state  *state                // replaced whole by each decision; nil before the first
+	pulls  map[int]*openPull     // of this branch
+	listed bool                  // they were listed once in this run
+	tip    string                // main's, as last fetched
 	waits  map[schema.Key]string // digest of the plan a unit waits to go on with
 	seen   map[schema.Key]bool   // units looked at in this run
+	began  time.Time             // this run
 	frozen string                // why main's commit cannot be taken over; "": it is
 	ready  chan struct{}         // closed when it is known what is in force
 }
@@ -178,9 +203,8 @@ func New(o Options) *Reconciler {
 			workqueue.NewTypedItemExponentialFailureRateLimiter[Item](500*time.Millisecond, 30*time.Second))
 	}
 	r := &Reconciler{
-		o: o, queue: queue(), forge: queue(), bytes: queue(), rollouts: newRollouts(o.Now),
-		pulls: map[int]PullRequest{},
-		shown: map[int]string{},
+		o: o, queue: queue(), forge: queue(), plans: queue(), bytes: queue(), rollouts: newRollouts(o.Now), shows: newShows(),
+		pulls: map[int]*openPull{}, began: o.Now(),
 		waits: map[schema.Key]string{},
 		seen:  map[schema.Key]bool{},
 		looks: artifacts{misses: map[schema.Key]int{}},
@@ -195,6 +219,9 @@ func New(o Options) *Reconciler {
 // Enqueue asks to look at something soon. It never blocks; equal items that
 // wait are one.
 func (r *Reconciler) Enqueue(i Item) {
+	if i.Do == TaskPull {
+		r.heardOf(i.Pull)
+	}
 	if q := r.queueOf(i); q != nil {
 		q.Add(i)
 	}
@@ -203,11 +230,16 @@ func (r *Reconciler) Enqueue(i Item) {
 // queueOf is where an item waits; nil: there is no forge to look at.
 func (r *Reconciler) queueOf(i Item) workqueue.TypedRateLimitingInterface[Item] {
 	switch i.Do {
-	case TaskPulls, TaskPull, TaskFollow:
+	case TaskPulls, TaskFollow, TaskShow, TaskSettle:
 		if r.o.Forge == nil {
 			return nil
 		}
 		return r.forge
+	case TaskPull, TaskReplan, TaskGroup:
+		if r.o.Forge == nil {
+			return nil
+		}
+		return r.plans
 	case TaskArtifacts, TaskArtifact:
 		return r.bytes
 	}
@@ -248,6 +280,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 		var wg sync.WaitGroup
 		wg.Go(func() { r.work(ctx, r.queue, r.o.Workers, slow) })
 		wg.Go(func() { r.work(ctx, r.forge, forgeWorkers, never) })
+		wg.Go(func() { r.work(ctx, r.plans, planWorkers, never) })
 		wg.Go(func() { r.work(ctx, r.bytes, artifactWorkers, slow) })
 		wg.Wait()
 		return nil
@@ -256,6 +289,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 		<-ctx.Done()
 		r.queue.ShutDown()
 		r.forge.ShutDown()
+		r.plans.ShutDown()
 		r.bytes.ShutDown()
 		return nil
 	})
@@ -304,8 +338,10 @@ const (
 	// at a forge, which counts calls, nobody does.
 	slow  = 2 * time.Second
 	never = time.Duration(math.MaxInt64)
-	// forgeWorkers look at pull requests: few, as a forge bounds how much it is asked.
+	// forgeWorkers speak to people: few, as a forge bounds how much it is asked.
 	forgeWorkers = 2
+	// planWorkers look at pull requests, which is mostly computing.
+	planWorkers = 3
 	// maxPullTries of one pull request in a row; the next poll looks again.
 	maxPullTries = 8
 	// movedAgain is when to look again at a pull request whose head moved.
@@ -342,7 +378,15 @@ func (r *Reconciler) one(ctx context.Context, q workqueue.TypedRateLimitingInter
 		case TaskPulls:
 			return r.listPulls(ctx)
 		case TaskPull:
-			return r.propose(ctx, item.Pull)
+			again, err = r.propose(ctx, item.Pull)
+		case TaskReplan:
+			r.replan()
+		case TaskGroup:
+			again, err = r.proposeGroup(ctx, item.Ref)
+		case TaskShow:
+			again, err = r.show(ctx)
+		case TaskSettle:
+			return r.o.Forge.Settle(ctx, item.Commit)
 		case TaskFollow:
 			return r.follow(ctx, item.Commit)
 		case TaskArtifacts:
@@ -368,7 +412,7 @@ func (r *Reconciler) one(ctx context.Context, q workqueue.TypedRateLimitingInter
 	case errors.Is(err, ErrMoved):
 		q.Forget(item)
 		q.AddAfter(item, movedAgain)
-	case q == r.forge && errors.Is(err, ErrNotFound), item.Do == TaskPull && q.NumRequeues(item) >= maxPullTries:
+	case (q == r.forge || q == r.plans) && errors.Is(err, ErrNotFound), q == r.plans && q.NumRequeues(item) >= maxPullTries:
 		r.o.Log.Warn("given up until something new is heard of it", "item", item.String(), "error", err)
 		dealtWith = true
 		q.Forget(item)

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"berth/reconciler/plan"
+	"berth/schema"
 )
 
 // maxReviews bounds how many pull requests' reviews are kept; the oldest go
@@ -141,6 +142,23 @@ func (w *writer) forgetReview(pull int) {
 		w.reviews.drop(pull)
 		w.changed()
 	}
+}
+
+// reviewsOf are the pull requests that a unit is shown on, or is about to be.
+func (w *writer) reviewsOf(key schema.Key) []int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var out []int
+	for n, v := range w.reviews.of {
+		u, _ := v.Unit(key, "")
+		if u == nil && v.Next != nil {
+			u, _ = v.Next.Unit(key, "")
+		}
+		if u != nil {
+			out = append(out, n)
+		}
+	}
+	return out
 }
 
 // reviewed are the pull requests of which something is kept, and the heads that

@@ -377,7 +377,7 @@ func (r *Reconciler) set(before *plan.Status, s plan.Status) bool {
 		r.queue.Add(Item{Do: TaskPlace})
 	}
 	if before == nil || !equalJSON(before.Observed, s.Observed) {
-		r.refreshPulls()
+		r.unitMoved(s.Key)
 	}
 	return true
 }

@@ -208,7 +208,7 @@ func (d *demo) mistakes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.say("the check berth: %s — %s", check.conclusion, check.title)
+	d.say("the check %s: %s — %s", check.name, check.conclusion, check.title)
 	d.show(strings.Join(check.annotations, "\n"))
 	if len(check.annotations) < 2 {
 		return fmt.Errorf("the check shows %d findings, not both mistakes", len(check.annotations))
@@ -228,7 +228,7 @@ func (d *demo) correction(ctx context.Context) error {
 	if _, err := d.untilCheck(ctx, "add-train", "success"); err != nil {
 		return err
 	}
-	body, err := d.untilComment(ctx, d.pull, "a merge creates")
+	body, err := d.untilComment(ctx, d.pull, "a merge creates `")
 	if err != nil {
 		return err
 	}
@@ -290,7 +290,7 @@ func (d *demo) grow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	body, err := d.untilComment(ctx, n, "a merge changes")
+	body, err := d.untilComment(ctx, n, "a merge changes `")
 	if err != nil {
 		return err
 	}
@@ -335,7 +335,7 @@ func (d *demo) remove(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	body, err := d.untilComment(ctx, n, "a merge deletes")
+	body, err := d.untilComment(ctx, n, "a merge deletes `")
 	if err != nil {
 		return err
 	}

@@ -57,7 +57,8 @@ func (d *demo) held(ctx context.Context) error {
 		return err
 	}
 	d.showCheck(check)
-	if len(check.annotations) != 1 || !containsAll(check.annotations[0], []string{demoPath, "apps.instance.update", demoMember, demoAdmin}) {
+	d.show(firstLines(check.summary, 5))
+	if !containsAll(check.summary, []string{demoPath, "apps.instance.update", demoMember, demoAdmin}) {
 		return fmt.Errorf("the check does not say that %s lacks apps.instance.update and %s has it", demoMember, demoAdmin)
 	}
 	before, err := d.fingerprint(ctx, demoKey)
@@ -165,7 +166,7 @@ func (d *demo) record(ctx context.Context) error {
 }
 
 func (d *demo) showCheck(c checkSeen) {
-	d.say("the check berth: %s — %s", c.conclusion, c.title)
+	d.say("the check %s: %s — %s", c.name, c.conclusion, c.title)
 	if len(c.annotations) > 0 {
 		d.show(strings.Join(c.annotations, "\n"))
 	}

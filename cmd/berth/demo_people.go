@@ -12,6 +12,7 @@ import (
 	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/schema"
+	"berth/webhooks/github/githubtest"
 )
 
 // What people of the demo see and do: checks, comments, jobs, hosts.
@@ -34,26 +35,42 @@ spec:
 `, name, workers)
 }
 
-// checkSeen is the check as the pull request's page shows it.
+// checkSeen is a check as the pull request's page shows it.
 type checkSeen struct {
-	title, conclusion string
-	annotations       []string
+	name, title, conclusion, summary string
+	annotations                      []string
 }
+
+// untilCheck waits until both checks of a branch are completed, and is the one
+// that says conclusion: success if both do, failure if either does.
 
 func (s *stage) untilCheck(ctx context.Context, branch, conclusion string) (seen checkSeen, err error) {
 	commit := s.git.Tip(branch)
 	err = s.until(ctx, fmt.Sprintf("a check that says %s", conclusion), 20*time.Second, func() (bool, error) {
-		checks := s.forge.Checks(commit)
-		if len(checks) == 0 || checks[len(checks)-1].Status != "completed" {
-			return false, nil
+		newest := map[string]githubtest.Check{}
+		for _, c := range s.forge.Checks(commit) {
+			newest[c.Name] = c
 		}
-		c := checks[len(checks)-1]
-		seen = checkSeen{title: c.Title, conclusion: c.Conclusion}
+		var failed *githubtest.Check
+		for _, name := range []string{plan.CheckPlan, plan.CheckValidate} {
+			c := newest[name]
+			if c.Status != "completed" {
+				return false, nil
+			}
+			if c.Conclusion != "success" {
+				failed = &c
+			}
+		}
+		c := newest[plan.CheckPlan]
+		if failed != nil {
+			c = *failed
+		}
+		seen = checkSeen{name: c.Name, title: c.Title, conclusion: c.Conclusion, summary: c.Summary}
 		for _, a := range c.Annotations {
 			seen.annotations = append(seen.annotations, fmt.Sprintf("%s:%d: %s", a.Path, a.StartLine, a.Message))
 		}
 		if c.Conclusion != conclusion {
-			return false, fmt.Errorf("the check says %s, not %s: %s\n%s", c.Conclusion, conclusion, c.Title, c.Summary)
+			return false, fmt.Errorf("the check %s says %s, not %s: %s\n%s", c.Name, c.Conclusion, conclusion, c.Title, c.Summary)
 		}
 		return true, nil
 	})

@@ -17,6 +17,7 @@ import (
 	"berth/reconciler"
 	"berth/reconciler/decide"
 	"berth/reconciler/gitrepo"
+	"berth/reconciler/patch"
 	"berth/reconciler/report"
 	"berth/runtimes"
 	"berth/runtimes/host"
@@ -154,11 +155,16 @@ func newDaemon(ctx context.Context, c *config, log *slog.Logger, looking func(re
 		Authority: who, Accept: c.Repository.Accept,
 		Rules:     append(lifecycle(), c.Features.gate),
 		Artifacts: c.Artifacts.looker(), ArtifactInterval: c.Artifacts.interval(),
-		Repo: repo, Forge: forge, Loader: loader, Runtimes: live,
+		Repo: repo, Forge: forge, Render: rendering(), Loader: loader, Runtimes: live,
 		Interval: time.Duration(c.Interval), Poll: time.Duration(c.Poll), Flush: time.Duration(c.FlushWindow),
 		Workers: c.Workers, MaxAttempts: c.MaxAttempts, Log: log, Metrics: reconciler.NewMetrics(d.reg), Looking: looking,
 	})
 	return d, nil
+}
+
+// rendering is how the loop says at the forge what it knows.
+func rendering() reconciler.Render {
+	return reconciler.Render{Checks: report.Checks, Key: report.Key, Plan: report.Plan, Rollout: report.Rollout, Lines: patch.Lines}
 }
 
 // runtimes are those the configuration gives something to work with.

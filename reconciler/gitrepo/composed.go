@@ -228,6 +228,21 @@ type composedForge struct {
 	repo *Composed
 }
 
+// Pull is a pull request, merged as a commit of the estate.
+func (f *composedForge) Pull(ctx context.Context, number int) (reconciler.PullRequest, error) {
+	pr, err := f.Forge.Pull(ctx, number)
+	pr.MergeCommit = f.merged(pr.MergeCommit)
+	return pr, err
+}
+
+// merged is the commit of the estate that was made of a merge.
+func (f *composedForge) merged(commit string) string {
+	if h, err := parseID(commit); err == nil {
+		return f.repo.composer.composed(h).String()
+	}
+	return commit
+}
+
 // PullsOf lists the merged pull requests that the source of a commit belongs to.
 func (f *composedForge) PullsOf(ctx context.Context, commit string) ([]reconciler.PullRequest, error) {
 	tenant, source := f.repo.SourceOf(commit)
@@ -237,9 +252,7 @@ func (f *composedForge) PullsOf(ctx context.Context, commit string) ([]reconcile
 	prs, err := f.Forge.PullsOf(ctx, source)
 	out := slices.Clone(prs)
 	for i := range out {
-		if h, err := parseID(out[i].MergeCommit); err == nil {
-			out[i].MergeCommit = f.repo.composer.composed(h).String()
-		}
+		out[i].MergeCommit = f.merged(out[i].MergeCommit)
 	}
 	return out, err
 }
