@@ -71,7 +71,7 @@ func (d *doc) overview(p *plan.Proposal, c *plan.PullContext) {
 	d.line(verdict(p), "")
 	d.circumstances(p, c)
 	d.losses(p, c)
-	if slices.ContainsFunc(p.Plans, func(u plan.Plan) bool { return len(p.Plans) > maxLosses || changeOf(&u) != deletes }) {
+	if n := tally(p.Plans); len(p.Plans) > maxLosses || n[deletes] < len(p.Plans) {
 		d.units(p.Plans, c)
 	}
 }
@@ -285,12 +285,12 @@ func placesOf(u *plan.Unit) string {
 
 // jobsOf is the work on a unit as far as it is known.
 func jobsOf(k schema.Key, c *plan.PullContext) string {
-	for _, j := range c.Jobs {
-		if j.Key == k {
-			return fmt.Sprintf("%d running and %d queued %s now", j.Running, j.Pending, map[bool]string{true: "job", false: "jobs"}[j.Running+j.Pending == 1])
-		}
+	i, ok := slices.BinarySearchFunc(c.Jobs, k, func(j plan.UnitJobs, k schema.Key) int { return j.Key.Compare(k) })
+	if !ok {
+		return ""
 	}
-	return ""
+	j := c.Jobs[i]
+	return fmt.Sprintf("%d running and %d queued %s now", j.Running, j.Pending, map[bool]string{true: "job", false: "jobs"}[j.Running+j.Pending == 1])
 }
 
 // units is a row for each unit, or for those to which the same happens.
@@ -299,10 +299,12 @@ func (d *doc) units(plans []plan.Plan, c *plan.PullContext) {
 	type row struct{ sign, what, impact string }
 	names := map[row][]string{}
 	var rows []row
+	n := tally(plans)
+	told := n[deletes] < len(plans) // else the table is of deletions that the box left out
 	for i, p := range inOrder(plans) {
 		ch := changeOf(p)
 		r := row{ch.sign(), whatHappens(p, ch), impactCell(p, c)}
-		if ch == deletes && slices.IndexFunc(plans, func(u plan.Plan) bool { return changeOf(&u) != deletes }) >= 0 && i < maxLosses-1 {
+		if ch == deletes && told && i < maxLosses-1 {
 			r.impact = "see above"
 		}
 		if len(plans) <= maxRows || ch == deletes {

@@ -9,6 +9,10 @@ import (
 // 65,536 characters, and whoever sends it may add a line.
 const MaxMarkdown = 60000
 
+// maxPart is the most bytes of a part that stands beside the plan: a roll-out or
+// an answer.
+const maxPart = 16000
+
 // maxValue is the most characters of one value that is shown.
 const maxValue = 300
 

@@ -292,6 +292,33 @@ func many(n, size int) plan.Proposal {
 	return p
 }
 
+// A change of a thousand instances: what is lost stays, what is the same is told
+// once, and the way to all of it is named.
+func TestAThousandInstances(t *testing.T) {
+	p := many(1000, 20)
+	checkProposal(t, p, plan.PullContext{Number: 7})
+	md := report.Plan(p, plan.PullContext{Number: 7})
+	head, _, _ := strings.Cut(md, "<details>")
+	require.Contains(t, head, "**A merge deletes 1 instance and changes 999.**")
+	require.Contains(t, head, "`physics.lhc/train-999` is deleted with all its state")
+	require.Contains(t, head, "`physics.lhc/train-0`<br>`physics.lhc/train-1`<br>and 997 more")
+	require.Less(t, len(head), 3000, "the same is said once")
+	require.Contains(t, md, "more lines do not fit")
+}
+
+func BenchmarkShow(b *testing.B) {
+	for _, n := range []int{50, 1000} {
+		p := many(n, 20)
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			for b.Loop() {
+				report.Checks(p, plan.PullContext{})
+				report.Key(p, plan.PullContext{})
+				report.Plan(p, plan.PullContext{})
+			}
+		})
+	}
+}
+
 func TestLongPlansAreCutHonestly(t *testing.T) {
 	for _, n := range []int{10, 100, 300, 2000} {
 		for size := 1; size < 400; size += 57 { // so that the cut falls into tables, fences and between
