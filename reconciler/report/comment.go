@@ -15,8 +15,8 @@ const (
 	// maxRows is how many units have a row of their own before those to which the
 	// same happens share one.
 	maxRows = 30
-	// maxLosses is how many deletions are told in the box.
-	maxLosses = 10
+	// maxLosses is how many deletions are told at length.
+	maxLosses = 3
 	// maxOpen is how many findings are not folded away.
 	maxOpen = 20
 )
@@ -231,13 +231,17 @@ func (d *doc) circumstances(p *plan.Proposal, c *plan.PullContext) {
 	}
 }
 
-// losses say in a box what cannot be had back.
+// losses say in a box what cannot be had back: of a few instances all of it, of
+// many their names, and the table has the rest.
 func (d *doc) losses(p *plan.Proposal, c *plan.PullContext) {
-	var lines []string
+	var gone []*plan.Plan
 	for _, u := range inOrder(p.Plans) {
-		if changeOf(u) != deletes {
-			continue
+		if changeOf(u) == deletes {
+			gone = append(gone, u)
 		}
+	}
+	var lines []string
+	for _, u := range gone {
 		line := fmt.Sprintf("**%s is deleted with all its state**", code(unitName(u.Key)))
 		if where := placesOf(u.Before); where != "" {
 			line += ": " + where
@@ -251,14 +255,27 @@ func (d *doc) losses(p *plan.Proposal, c *plan.PullContext) {
 		}
 		lines = append(lines, "> - "+line)
 	}
-	switch len(lines) {
-	case 0:
+	switch n := len(gone); {
+	case n == 0:
 		return
-	case 1:
+	case n == 1:
 		lines[0] = "> " + strings.TrimPrefix(lines[0], "> - ")
-	}
-	if n := len(lines); n > maxLosses {
-		lines = append(lines[:maxLosses-1:maxLosses-1], fmt.Sprintf("> - **and %d more**, each in the table", n-maxLosses+1))
+	case n > maxLosses:
+		var names, notes []string
+		for _, u := range gone {
+			names = append(names, code(unitName(u.Key)))
+			for _, a := range u.Actions {
+				for note := range strings.SplitSeq(a.Impact.Note, "; ") {
+					if note = prose(short(note, maxValue)); note != "" && !slices.Contains(notes, note) && len(notes) < 10 {
+						notes = append(notes, note)
+					}
+				}
+			}
+		}
+		lines = []string{fmt.Sprintf("> **%d instances are deleted with all their state:** %s.", n, list(names, 60))}
+		if len(notes) > 0 {
+			lines = append(lines, ">", "> "+upper(strings.Join(notes, "; "))+".")
+		}
 	}
 	d.line("> [!CAUTION]")
 	d.line(lines...)
@@ -300,12 +317,14 @@ func (d *doc) units(plans []plan.Plan, c *plan.PullContext) {
 	names := map[row][]string{}
 	var rows []row
 	n := tally(plans)
-	told := n[deletes] < len(plans) // else the table is of deletions that the box left out
 	for i, p := range inOrder(plans) {
 		ch := changeOf(p)
 		r := row{ch.sign(), whatHappens(p, ch), impactCell(p, c)}
-		if ch == deletes && told && i < maxLosses-1 {
+		switch {
+		case ch == deletes && n[deletes] <= maxLosses:
 			r.impact = "see above"
+		case ch == deletes:
+			r.impact = impactCell(withoutNotes(p), c) // the box has them
 		}
 		if len(plans) <= maxRows || ch == deletes {
 			r.sign += strings.Repeat(" ", i+1) // a row of its own
@@ -323,6 +342,16 @@ func (d *doc) units(plans []plan.Plan, c *plan.PullContext) {
 		d.row("**"+strings.TrimSpace(r.sign)+"**", strings.Join(who, "<br>"), r.what, r.impact)
 	}
 	d.line("")
+}
+
+// withoutNotes is a plan without what its impacts say in words.
+func withoutNotes(p *plan.Plan) *plan.Plan {
+	q := *p
+	q.Actions = slices.Clone(p.Actions)
+	for i := range q.Actions {
+		q.Actions[i].Impact.Note = ""
+	}
+	return &q
 }
 
 // whatHappens is a plan in a few words.

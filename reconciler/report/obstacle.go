@@ -192,12 +192,27 @@ func (d *doc) findings(grave, light string, ds []schema.Diagnostic) {
 	d.line(fmt.Sprintf("**%s** (%s)", title, severities(ds)), "")
 	ds = gravest(ds)
 	show := func(ds []schema.Diagnostic) {
+		of := map[string][]schema.Diagnostic{}
 		for _, f := range ds {
-			word := prose(string(f.Severity))
-			if f.Severity == schema.SeverityError {
-				word = "**error**"
+			of[f.File] = append(of[f.File], f)
+		}
+		for _, f := range ds {
+			here := of[f.File]
+			delete(of, f.File)
+			if len(here) == 1 {
+				d.line(fmt.Sprintf("- %s at %s: %s", severity(f), code(place(f.File, f.Line, f.Column)), finding(f)))
+				continue
 			}
-			d.line(fmt.Sprintf("- %s at %s: %s (%s)", word, code(place(f.File, f.Line, f.Column)), prose(short(f.Message, 1000)), code(f.Code)))
+			for i, f := range here {
+				if i == 0 {
+					d.line("- " + code(f.File))
+				}
+				at := ""
+				if f.Line > 0 {
+					at = " at " + code(strings.TrimPrefix(place("", f.Line, f.Column), ":"))
+				}
+				d.line(fmt.Sprintf("  - %s%s: %s", severity(f), at, finding(f)))
+			}
 		}
 	}
 	open := min(len(ds), maxOpen)
@@ -206,4 +221,15 @@ func (d *doc) findings(grave, light string, ds []schema.Diagnostic) {
 	if rest := ds[open:]; len(rest) > 0 {
 		d.details(severities(rest)+" more", func() { show(rest) })
 	}
+}
+
+func severity(f schema.Diagnostic) string {
+	if f.Severity == schema.SeverityError {
+		return "**error**"
+	}
+	return prose(string(f.Severity))
+}
+
+func finding(f schema.Diagnostic) string {
+	return prose(short(f.Message, 1000)) + " (" + code(f.Code) + ")"
 }
