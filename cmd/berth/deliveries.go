@@ -128,12 +128,7 @@ const lateness = 10 * time.Second
 // looking is told what the loop looks at.
 func (e *estate) looking(i reconciler.Item) func(dealtWith bool) {
 	d := e.deliveries
-	if d == nil {
-		return func(bool) {}
-	}
-	switch i.Do {
-	case reconciler.TaskEstate, reconciler.TaskPulls, reconciler.TaskPull:
-	default:
+	if d == nil || i.Do == reconciler.TaskUnit || i.Do == reconciler.TaskArtifact { // of which no delivery tells
 		return func(bool) {}
 	}
 	of := func(w work) bool { return w.item() == i }

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -197,12 +198,13 @@ type attended struct {
 	listen  string
 	cancel  func()
 	ended   chan error
+	reread  chan os.Signal
 }
 
-// serveKept serves an estate until the test ends.
-func serveKept(k *kept, listen string) *attended {
+// attend serves an estate until the test ends.
+func attend(k *kept, listen string) *attended {
 	k.Helper()
-	s := &attended{kept: k, said: &sink{}, listen: listen, ended: make(chan error, 1)}
+	s := &attended{kept: k, said: &sink{}, listen: listen, ended: make(chan error, 1), reread: make(chan os.Signal)}
 	var err error
 	s.estates, err = newEstates([]string{k.path}, slog.New(slog.NewJSONHandler(s.said, nil)))
 	require.NoError(k, err)
@@ -211,7 +213,7 @@ func serveKept(k *kept, listen string) *attended {
 		cancel()
 		require.NoError(k, <-s.ended)
 	})
-	go func() { s.ended <- s.estates.serve(ctx, nil) }()
+	go func() { s.ended <- s.estates.serve(ctx, s.reread) }()
 	k.Cleanup(s.cancel)
 	k.Cleanup(func() {
 		if k.Failed() {
@@ -254,7 +256,7 @@ func TestStormOfDeliveries(t *testing.T) {
 	t.Parallel()
 	listen, err := freePort()
 	require.NoError(t, err)
-	s := serveKept(newKept(t, "north", listen, map[string]any{"listen": listen}), listen)
+	s := attend(newKept(t, "north", listen, map[string]any{"listen": listen}), listen)
 	before := s.metric("berth_reconcile_duration_seconds", "estate")
 	body := strings.ReplaceAll(hookPush, "lab/estate", "example/north")
 	const deliveries, senders = 10_000, 32
@@ -290,7 +292,7 @@ func TestLostDeliveriesAreFound(t *testing.T) {
 	listen, err := freePort()
 	require.NoError(t, err)
 	k := newKept(t, "north", listen, map[string]any{"listen": listen})
-	s := serveKept(k, listen)
+	s := attend(k, listen)
 	k.forge.Settle()
 	k.forge.SetWebhook("http://127.0.0.1:1/webhooks/github") // where nobody is
 	began := time.Now().Add(-time.Minute)

@@ -41,6 +41,7 @@ type estate struct {
 	config     atomic.Pointer[config]
 	wanted     atomic.Pointer[config]  // what its file said when it was last right
 	next       chan *config            // wanted, where it is to be gone on with
+	refused    prometheus.Gauge        // 1 while its file says something else than it is kept by
 	up         atomic.Pointer[daemon]  // nil: it could not be begun yet
 	api        atomic.Pointer[api.API] // nil: there is none
 	deliveries *deliveries
@@ -57,7 +58,8 @@ func newEstates(paths []string, log *slog.Logger) (*estates, error) {
 	for i, c := range configs {
 		e := &estate{
 			path: paths[i], log: log.With("estate", c.Estate), next: make(chan *config, 1),
-			reg: prometheus.WrapRegistererWith(prometheus.Labels{"estate": c.Estate}, s.reg),
+			refused: prometheus.NewGauge(prometheus.GaugeOpts{Name: "berth_config_refused", Help: "1 while the configuration in the file is not the one that is worked by."}),
+			reg:     prometheus.WrapRegistererWith(prometheus.Labels{"estate": c.Estate}, s.reg),
 		}
 		e.config.Store(c)
 		s.all = append(s.all, e)
@@ -306,6 +308,7 @@ func (e *estate) keep(ctx context.Context, alone bool) error {
 		case !begun && before != nil:
 			e.log.Error("the new configuration is right in itself, and cannot be begun with: goes on with the one before", "file", e.path, "error", err)
 			e.wanted.Store(before)
+			e.refused.Set(1)
 			e.goOnWith(before)
 			before = nil
 			continue

@@ -29,11 +29,10 @@ type reload struct {
 
 	mu     sync.Mutex
 	reread *prometheus.CounterVec
-	stays  map[*estate]prometheus.Gauge
 }
 
 func newReload(s *estates) (*reload, error) {
-	r := &reload{s: s, stays: map[*estate]prometheus.Gauge{}, reread: prometheus.NewCounterVec(prometheus.CounterOpts{
+	r := &reload{s: s, reread: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "berth_config_reloads_total", Help: "Configurations and certificates that changed, by estate and by what became of that.",
 	}, []string{"estate", "result"})}
 	if err := s.reg.Register(r.reread); err != nil {
@@ -42,10 +41,7 @@ func newReload(s *estates) (*reload, error) {
 	for _, e := range s.all {
 		c := e.config.Load()
 		e.wanted.Store(c)
-		r.stays[e] = prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "berth_config_refused", Help: "1 while the configuration in the file is not the one that is worked by.",
-		})
-		if err := e.reg.Register(r.stays[e]); err != nil {
+		if err := e.reg.Register(e.refused); err != nil {
 			return nil, fmt.Errorf("metrics: %w", err)
 		}
 	}
@@ -130,13 +126,13 @@ func (r *reload) look() {
 		switch {
 		case err != nil:
 			r.reread.WithLabelValues(old.Estate, "refused").Inc()
-			r.stays[e].Set(1)
+			e.refused.Set(1)
 			e.log.Error("the configuration is not taken up; the one before stays", "file", e.path, "error", err)
 		case reflect.DeepEqual(c, old):
-			r.stays[e].Set(0)
+			e.refused.Set(0)
 		default:
 			r.reread.WithLabelValues(old.Estate, "taken").Inc()
-			r.stays[e].Set(0)
+			e.refused.Set(0)
 			e.wanted.Store(c)
 			select { // what nobody began with yet is over
 			case <-e.next:

@@ -16,11 +16,12 @@ import (
 type work struct {
 	Do     reconciler.Task `json:"do"`
 	Pull   int             `json:"pull,omitempty"`
+	Ref    string          `json:"ref,omitempty"`   // of a group of the merge queue
 	Commit string          `json:"again,omitempty"` // whose checks somebody asked to see again
 }
 
 // item is where to look.
-func (w work) item() reconciler.Item { return reconciler.Item{Do: w.Do, Pull: w.Pull} }
+func (w work) item() reconciler.Item { return reconciler.Item{Do: w.Do, Pull: w.Pull, Ref: w.Ref} }
 
 // worksOf is what a delivery asks for, each of it once.
 func worksOf(d webhooks.Delivery) []work {
@@ -38,12 +39,14 @@ func worksOf(d webhooks.Delivery) []work {
 			out = append(out, pull)
 		case webhooks.PullRequest:
 			out = append(out, pull)
+		case webhooks.MergeGroup: // that it is gone is seen by who looks
+			out = append(out, work{Do: reconciler.TaskGroup, Ref: e.Ref})
 		default: // authentic, but not understood: look at everything
 			out = append(out, work{Do: reconciler.TaskEstate}, work{Do: reconciler.TaskPulls})
 		}
 	}
 	slices.SortFunc(out, func(a, b work) int {
-		return cmp.Or(cmp.Compare(a.Do, b.Do), cmp.Compare(a.Pull, b.Pull), cmp.Compare(a.Commit, b.Commit))
+		return cmp.Or(cmp.Compare(a.Do, b.Do), cmp.Compare(a.Pull, b.Pull), cmp.Compare(a.Ref, b.Ref), cmp.Compare(a.Commit, b.Commit))
 	})
 	return slices.Compact(out)
 }

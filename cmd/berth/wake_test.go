@@ -36,6 +36,7 @@ func TestWake(t *testing.T) {
 		{"rerun of a fork's", []webhooks.Event{{Kind: webhooks.Rerequest, Repo: "lab/estate", Commit: "abc"}}, woken{"check abc again", "show 0 again", "pulls"}},
 		{"rerun of two", []webhooks.Event{{Kind: webhooks.Rerequest, Repo: "lab/estate", Number: 9, Commit: "abc"}, {Kind: webhooks.Rerequest, Repo: "lab/estate", Number: 7, Commit: "abc"}},
 			woken{"check abc again", "show 7 again", "pull 7", "check abc again", "show 9 again", "pull 9"}},
+		{"a group of the merge queue", []webhooks.Event{{Kind: webhooks.MergeGroup, Repo: "lab/estate", Ref: "refs/heads/gh-readonly-queue/main/pr-7-abc", Commit: "abc"}}, woken{"group refs/heads/gh-readonly-queue/main/pr-7-abc"}},
 		{"what could not be read", []webhooks.Event{{Kind: webhooks.Unread}}, woken{"estate", "pulls"}},
 		{"nothing", nil, nil},
 	} {
