@@ -115,15 +115,19 @@ func (r *Reconciler) decide(ctx context.Context, st *state, tips Tips, unread bo
 	if err != nil {
 		return err
 	}
+	by := origins{d.Changed, d.First}
 	records, events := decisionRecords(verdicts, tips.InForce, r.o.Now()), entitlementEvents(verdicts, d.Desired, r.o.Now())
 	switch {
 	case was.Tree == nil:
 		records = []audit.Record{adopted(main, len(d.Verdicts), r.o.Now())}
 	case st != nil && st.inForce != tips.InForce:
 		// An earlier run decided and wrote it, and what there is to tell of that was not.
-		before, announced, err := r.missed(ctx, st, decided)
+		before, announced, earlier, err := r.missed(ctx, st, decided)
 		if err != nil {
 			return err
+		}
+		if earlier.Effective != nil {
+			by = origins{earlier.Changed, earlier.First}.then(earlier.Effective, d)
 		}
 		records, events = append(before, records...), append(announced, events...)
 	}
@@ -149,7 +153,7 @@ func (r *Reconciler) decide(ctx context.Context, st *state, tips Tips, unread bo
 	for _, h := range newlyHeld(before, d.Held) {
 		r.o.Log.Warn("held", "file", h.File, "reason", h.Reason, "message", h.Message, "commit", short(main), "correlation_id", cause)
 	}
-	if err := r.enforce(ctx, st, newState(main, inForce, r.today(), d), records, events); err != nil || d.Frozen == nil {
+	if err := r.enforce(ctx, st, newState(main, inForce, r.today(), d), by, records, events); err != nil || d.Frozen == nil {
 		return err
 	}
 	return r.freeze(d.Frozen.Error())
@@ -176,30 +180,30 @@ func (r *Reconciler) news(ctx context.Context, decided string, verdicts []decide
 // missed is what a decision tells that an earlier run wrote to berth/in-force and
 // not to berth/status, up to the commit decided, over the state st that it was
 // decided over.
-func (r *Reconciler) missed(ctx context.Context, st *state, decided string) ([]audit.Record, []plan.Event, error) {
+func (r *Reconciler) missed(ctx context.Context, st *state, decided string) ([]audit.Record, []plan.Event, decide.Decision, error) {
 	was, from, err := r.standing(ctx, st, Tips{InForce: st.inForce})
 	if errors.Is(err, ErrRewritten) || errors.Is(err, ErrNotFound) {
 		r.o.Log.Warn("what status remembers of the last decision is none; what came since is not told", "in_force", short(st.inForce), "error", err)
-		return nil, nil, nil
+		return nil, nil, decide.Decision{}, nil
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, decide.Decision{}, err
 	}
 	steps, err := r.steps(ctx, from, decided)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, decide.Decision{}, err
 	}
 	if len(steps) == 0 || steps[len(steps)-1].Commit != decided {
-		return nil, nil, fmt.Errorf("it is not known yet who made all commits up to %s, which is decided", short(decided))
+		return nil, nil, decide.Decision{}, fmt.Errorf("it is not known yet who made all commits up to %s, which is decided", short(decided))
 	}
 	d, err := r.decider.Commit(ctx, was, steps, r.today())
 	if errors.Is(err, decide.ErrFrozen) {
-		return nil, nil, nil
+		return nil, nil, decide.Decision{}, nil
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, decide.Decision{}, err
 	}
-	return decisionRecords(d.Verdicts, st.inForce, r.o.Now()), entitlementEvents(d.Verdicts, d.Desired, r.o.Now()), nil
+	return decisionRecords(d.Verdicts, st.inForce, r.o.Now()), entitlementEvents(d.Verdicts, d.Desired, r.o.Now()), d, nil
 }
 
 // tomorrow judges what is in force anew, as a new day has begun: the grace of
@@ -211,7 +215,7 @@ func (r *Reconciler) tomorrow(ctx context.Context, st *state) error {
 	}
 	next.main, next.permitted, next.paused = st.main, st.permitted, st.paused
 	next.hold(st.held)
-	return r.enforce(ctx, st, next, nil, nil)
+	return r.enforce(ctx, st, next, origins{}, nil, nil)
 }
 
 // newState is the state that a decision comes to.
@@ -381,17 +385,26 @@ func (r *Reconciler) opened() {
 
 // enforce puts a decision into effect: places, records which units changed and
 // through which commit, and wakes them.
-func (r *Reconciler) enforce(ctx context.Context, old, st *state, records []audit.Record, events []plan.Event) error {
+func (r *Reconciler) enforce(ctx context.Context, old, st *state, by origins, records []audit.Record, events []plan.Event) error {
 	mem := r.writer.memory()
-	st.placement, st.over = r.decider.Place(st.effective, mem), &mem
 	oldMain := ""
+	before := old
 	if old != nil {
 		oldMain = old.main
+		now := *old
+		now.placement = r.decider.Place(old.effective, mem)
+		before = &now
 	}
+	st.placement, st.over = r.decider.Place(st.effective, mem), &mem
 	changed := changedUnits(old, st, mem)
 	st.changed = changed
 	merged := r.merged(ctx, oldMain, st.main)
 	causes := attribute(merged, st.main, changed)
+	for _, key := range changed {
+		if commit := by.of(old, st, key); commit != "" {
+			causes[key] = commit
+		}
+	}
 	if old != nil && old.main == st.main {
 		for _, key := range changed { // no commit did this: a day began, or something could be read again
 			if s := mem.Get(key); s != nil && s.Revision != "" {
@@ -411,16 +424,24 @@ func (r *Reconciler) enforce(ctx context.Context, old, st *state, records []audi
 	for _, key := range changed {
 		for { // until no worker records something in between
 			prev := r.writer.get(key)
-			if r.set(prev, decided(key, st, prev, causes[key])) {
+			next := decided(key, st, prev, causes[key])
+			switch {
+			case !unreviewed(before, st, key):
+			case old.main != st.main:
+				next.Review = &plan.UnitReview{}
+			case prev != nil:
+				next.Review = prev.Review // no commit did this
+			}
+			if r.set(prev, next) {
 				break
 			}
 		}
 	}
-	var before *schema.Effective
+	var was *schema.Effective
 	if old != nil {
-		before = old.effective
+		was = old.effective
 	}
-	r.writer.record(append(records, fateRecords(before, st.effective, st.main, r.o.Now())...)...)
+	r.writer.record(append(records, fateRecords(was, st.effective, st.main, r.o.Now())...)...)
 	r.writer.announce(events...)
 	r.stand(st)
 	r.writer.revise(func(rev *Revision) {
@@ -580,6 +601,36 @@ func attribute(merged []mergedCommit, tip string, keys []schema.Key) map[schema.
 		}
 	}
 	return out
+}
+
+// origins are the commits that changed what instances effectively are, as the
+// decisions about several commits tell.
+type origins struct {
+	last  map[schema.Key]string // what commits after the first changed, by the last that did
+	first string                // the first commit; "": nobody knows
+}
+
+// of is the commit that changed a unit; "": it is not known, such as where it
+// only stands elsewhere.
+func (c origins) of(old, st *state, key schema.Key) string {
+	if commit := c.last[key]; commit != "" {
+		return commit
+	}
+	if old == nil {
+		return ""
+	}
+	if x, y := old.effective.Instance(key), st.effective.Instance(key); x == y || equalJSON(x, y) {
+		return ""
+	}
+	return c.first
+}
+
+// then is c, of the decision that came to before, followed by d. It changes c.
+func (c origins) then(before *schema.Effective, d decide.Decision) origins {
+	for key := range decide.Changed(before, d.Effective) {
+		c.last[key] = cmp.Or(d.Changed[key], d.First)
+	}
+	return c
 }
 
 // newlyHeld are the documents that are held now and were not, or otherwise.

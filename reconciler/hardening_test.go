@@ -2,7 +2,6 @@ package reconciler_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -102,8 +101,7 @@ func TestWaitingForJobsCostsNothing(t *testing.T) {
 func TestANodeThatComesFreeIsGivenToWhoWaits(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.forge.down = errors.New("the forge is down: it has no say in this")
-	w.start()
+	w.start(func(o *reconciler.Options) { o.Forge = nil }) // it has no say in this
 	path := w.run(4)
 	_, text := instance("train", 3)
 	other, otherText := instance("other", 1)
@@ -251,14 +249,14 @@ func TestEachMergeIsToldItsOwn(t *testing.T) {
 	<-d.Ready()
 	bad, badText := instance("bad", 1)
 	c1 := w.put(map[string]string{bad: strings.Replace(badText, "count: 1, gpus", "cuont: 1, gpus", 1)})
-	path, text := instance("train", 1)
-	c2 := w.put(map[string]string{path: text})
+	pr := w.open(2, instanceNamed("train", 1))
+	d.Enqueue(reconciler.Item{Do: reconciler.TaskPull, Pull: 2})
+	w.reviewed(pr)
+	c2 := w.merge(pr)[0]
 	c3 := w.put(map[string]string{"README.md": "hello\n"})
-	var prs []reconciler.PullRequest
-	for i, c := range []string{c1, c2, c3} {
-		prs = append(prs, reconciler.PullRequest{Number: i + 1, BaseBranch: "main", Merged: true, MergeCommit: c})
+	for n, c := range map[int]string{1: c1, 3: c3} {
+		w.forge.put(reconciler.PullRequest{Number: n, BaseBranch: "main", Merged: true, MergeCommit: c})
 	}
-	w.forge.set(prs...)
 	d.Enqueue(reconciler.Item{Do: reconciler.TaskEstate})
 	w.eventually("running", w.phase("train", plan.PhaseRunning))
 	w.eventually("told", func() bool {
@@ -275,18 +273,17 @@ func TestARolloutThatIsOverStaysAsItWasTold(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.start()
-	path, text := instance("train", 1)
-	c1 := w.put(map[string]string{path: text})
-	w.forge.set(reconciler.PullRequest{Number: 1, BaseBranch: "main", Merged: true, MergeCommit: c1})
+	one := w.open(1, instanceNamed("train", 1))
+	w.reviewed(one)
+	c1 := w.merge(one)[0]
 	w.eventually("told", func() bool { r, ok := w.forge.told(c1); return ok && len(r.Units) == 1 && r.Settled() })
 	before, _ := w.forge.told(c1)
 	time.Sleep(1500 * time.Millisecond) // the last update that was under way
 	require.NoError(t, w.world.SetState(trainKey, "worker-0", plan.Stopped))
 	w.eventually("repaired", func() bool { return w.world.Calls("start") > 0 })
-	_, text = instance("train", 2)
-	c2 := w.put(map[string]string{path: text})
-	w.forge.set(reconciler.PullRequest{Number: 1, BaseBranch: "main", Merged: true, MergeCommit: c1},
-		reconciler.PullRequest{Number: 2, BaseBranch: "main", Merged: true, MergeCommit: c2})
+	two := w.open(2, instanceNamed("train", 2))
+	w.reviewed(two)
+	c2 := w.merge(two)[0]
 	w.eventually("the second told", func() bool { r, ok := w.forge.told(c2); return ok && r.Settled() && len(r.Units) == 1 })
 	after, _ := w.forge.told(c1)
 	require.Equal(t, before.Units[0].Total, after.Units[0].Total)

@@ -130,7 +130,7 @@ func (w *world) startAt(dir string, tunes ...tune) *daemon {
 	o := reconciler.Options{
 		Repo: repo, Loader: loader, Forge: w.forge, Render: render(),
 		Runtimes: map[string]runtimes.Runtime{"bare_metal": memory.New(w.world)},
-		Interval: 100 * time.Millisecond, Poll: 100 * time.Millisecond, Flush: 20 * time.Millisecond,
+		Interval: 100 * time.Millisecond, Poll: 100 * time.Millisecond, Flush: 20 * time.Millisecond, AuthorLag: 20 * time.Millisecond,
 		Log: slog.New(slog.NewTextHandler(w.t.Output(), nil)),
 	}
 	for _, f := range tunes {

@@ -31,6 +31,8 @@ type rollout struct {
 
 	prs   []PullRequest
 	asked time.Time // when the forge was first asked for prs
+	last  time.Time // when it was last asked for the gate's sake
+	none  bool      // it is known that there is none
 }
 
 // maxRollouts bounds how many are remembered; ended ones go first.
@@ -92,7 +94,10 @@ func (r *rollouts) status(s *plan.Status) []string {
 		u = &plan.UnitProgress{Key: s.Key}
 		o.units[s.Key] = u
 	}
-	u.Phase, u.Members, u.Settled, u.Failure = s.Phase, s.Members, settled(s), s.FailureReason
+	u.Phase, u.Members, u.Settled, u.Failure, u.Stale = s.Phase, s.Members, settled(s), s.FailureReason, nil
+	if s.Review != nil {
+		u.Stale = s.Review.Stale
+	}
 	if u.Failure == "" {
 		for _, c := range s.Conditions {
 			if c.Type == "Ready" && c.Status != "True" {
@@ -160,6 +165,46 @@ func (r *rollouts) pulls(commit string) ([]PullRequest, time.Time) {
 	defer r.mu.Unlock()
 	o := r.get(commit)
 	return o.prs, o.asked
+}
+
+// broughtBy are the pull requests that brought a commit, as far as they are
+// known; sure says whether more asking is in vain.
+func (r *rollouts) broughtBy(commit string) (prs []PullRequest, sure bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o := r.get(commit)
+	return o.prs, o.none || len(o.prs) > 0
+}
+
+// ask says whether the forge may be asked for them again: not twice within a
+// while, however many units wait for it.
+func (r *rollouts) ask(commit string, while time.Duration) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o := r.get(commit)
+	if r.now().Sub(o.last) < while {
+		return false
+	}
+	o.last = r.now()
+	return true
+}
+
+// told takes what the forge told of them; that there is none is believed after
+// lag.
+func (r *rollouts) told(commit string, prs []PullRequest, lag time.Duration) (sure bool) {
+	r.setPulls(commit, prs)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o := r.get(commit)
+	o.none = len(prs) == 0 && r.now().Sub(o.asked) >= lag
+	return o.none || len(prs) > 0
+}
+
+// began is when a commit was seen first.
+func (r *rollouts) began(commit string) time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.get(commit).began
 }
 
 func (r *rollouts) setPulls(commit string, prs []PullRequest) {

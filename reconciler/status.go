@@ -27,6 +27,7 @@ type unitView struct {
 	paused   string                // why nothing may be done
 	waits    string                // what holds up the plan that is applied, such as jobs
 	retry    *plan.Retry
+	review   *plan.UnitReview // what of its review is awaited
 	attempt  int
 	applied  string // digest of the plan that brought the unit here, if one did now
 }
@@ -35,7 +36,7 @@ type unitView struct {
 func (v unitView) status() plan.Status {
 	s := *v.prev
 	s.APIVersion, s.Kind = schema.APIVersion, "InstanceStatus"
-	s.Attempt, s.Retry = v.attempt, v.retry
+	s.Attempt, s.Retry, s.Review = v.attempt, v.retry, v.review
 	if v.want != nil {
 		s.App, s.RuntimeBackend = v.want.App, v.want.RuntimeBackend
 		s.OperatingMode, s.ControlPlaneScope = v.want.OperatingMode, v.want.ControlPlaneScope
@@ -309,6 +310,9 @@ func settled(s *plan.Status) bool {
 		return true
 	case plan.PhaseDeleting:
 		return s.Retry != nil && s.Retry.Terminal
+	}
+	if s.Review != nil && s.Review.Stale != nil {
+		return false // somebody may say that it is meant, or what is there may change
 	}
 	for _, c := range s.Conditions {
 		if c.Type == "Reconciling" {

@@ -1,6 +1,7 @@
 package reconciler
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -52,8 +53,19 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 			}
 		}
 	}
-	view := unitView{prev: prev, want: want, members: members, plan: p, observed: observed, denied: st.denied(key), refused: st.refused(key),
-		retry: prev.Retry, attempt: prev.Attempt}
+	g := gated{plan: p, shown: p, review: prev.Review}
+	if st.paused == "" {
+		g = r.gate(ctx, prev, p, observed, rt)
+		if ctx.Err() != nil {
+			return 0, nil
+		}
+	}
+	p = g.plan
+	view := unitView{prev: prev, want: want, members: members, plan: g.shown, observed: observed, denied: st.denied(key), refused: st.refused(key),
+		retry: prev.Retry, attempt: prev.Attempt, review: g.review}
+	if prev.Review != nil && g.review == nil {
+		view.retry = nil // another plan than the one that failed
+	}
 
 	if st.paused != "" && len(p.Actions) > 0 { // looked at, and left alone
 		view.paused = st.paused
@@ -66,15 +78,18 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 		if view.converged() || (want == nil && observed.Presence == plan.Absent) {
 			view.retry = nil
 		}
+		if g.quiet {
+			return g.again, nil
+		}
 		if !r.record(view) {
 			return 0, nil
 		}
 		if want == nil && observed.Presence == plan.Absent {
 			return time.Millisecond, nil // recorded as gone; the next pass forgets it
 		}
-		return r.o.Interval, nil
+		return cmp.Or(g.again, r.o.Interval), nil
 	}
-	if prev.Retry != nil && prev.Retry.Terminal {
+	if view.retry != nil && view.retry.Terminal {
 		if !r.record(view) { // looked at, but not touched until the revision changes
 			return 0, nil
 		}
@@ -85,7 +100,7 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 	// what runs needs no remote (DESIGN §3: while it is down, Berth keeps what
 	// is in force healthy and starts nothing new). Going on with a plan that had
 	// to wait is the same attempt, and nothing new to record.
-	view.acting = true
+	view.acting = !g.kept()
 	resumed := r.waitsWith(key) == p.Digest
 	if resumed {
 		view.waits = waitsFor(prev)
@@ -115,10 +130,10 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 	}
 	r.o.Log.Log(ctx, level, "applying", "unit", key.String(), "actions", len(p.Actions), "digest", short(p.Digest), "attempt", view.attempt,
 		"correlation_id", prev.CorrelationID, "org_id", key.Tenant, "project_id", key.ProjectID(), "app_instance_id", key.Name)
-	if !resumed {
+	if !resumed && !g.kept() {
 		r.rollouts.acting(prev.Revision, key, len(p.Actions))
 	}
-	outcomes := apply.Run(ctx, apply.Options{Runtime: counted{rt, r.o.Metrics, prev.RuntimeBackend}, Journal: journal{r, prev, view.attempt, st.refused(key)}, Log: r.o.Log}, &p, stamp, view.attempt)
+	outcomes := apply.Run(ctx, apply.Options{Runtime: counted{rt, r.o.Metrics, prev.RuntimeBackend}, Journal: journal{r, prev, view.attempt, st.refused(key), g.kept()}, Log: r.o.Log}, &p, stamp, view.attempt)
 	for _, o := range outcomes {
 		level := level
 		if !waiting(o) {
@@ -144,10 +159,14 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 	if ctx.Err() != nil {
 		return 0, nil
 	}
-	after := r.plan(latest, key, want, members, observed, rt)
-	view = unitView{prev: prev, want: want, members: members, plan: after, observed: observed, outcomes: outcomes, denied: latest.denied(key), refused: latest.refused(key),
-		attempt: view.attempt, retry: prev.Retry, acting: len(after.Actions) > 0}
-	again := r.o.Interval
+	now := r.gate(ctx, prev, r.plan(latest, key, want, members, observed, rt), observed, rt)
+	if ctx.Err() != nil {
+		return 0, nil
+	}
+	after := now.plan
+	view = unitView{prev: prev, want: want, members: members, plan: now.shown, observed: observed, outcomes: outcomes, denied: latest.denied(key), refused: latest.refused(key),
+		attempt: view.attempt, retry: prev.Retry, review: now.review, acting: len(after.Actions) > 0 && !now.kept()}
+	again := cmp.Or(now.again, r.o.Interval)
 	waits := ""
 	switch {
 	case view.converged(), want == nil && observed.Presence == plan.Absent:
@@ -271,7 +290,7 @@ func (r *Reconciler) recordBlocked(key schema.Key, want *schema.EffectiveInstanc
 	}
 	r.record(unitView{prev: prev, want: want, members: st.placement.Members(key), denied: st.denied(key), refused: st.refused(key),
 		plan:     plan.Plan{Key: key, Blocked: []plan.Blocked{b}},
-		observed: plan.Observed{Key: key, Presence: plan.Unknown, Reason: b.Message}, retry: prev.Retry, attempt: prev.Attempt})
+		observed: plan.Observed{Key: key, Presence: plan.Unknown, Reason: b.Message}, retry: prev.Retry, attempt: prev.Attempt, review: prev.Review})
 }
 
 // observe asks the runtime where the unit shall be and where it is remembered.
@@ -349,6 +368,9 @@ func (r *Reconciler) record(v unitView) bool {
 		r.mu.Lock()
 		r.seen[v.prev.Key] = true
 		r.mu.Unlock()
+		if s := v.review; s != nil && s.Stale != nil && (v.prev.Review == nil || v.prev.Review.Stale == nil || v.prev.Review.Stale.Now != s.Stale.Now) {
+			r.writer.record(staleRecord(v.prev, s, r.o.Now()))
+		}
 		return true
 	}
 	r.queue.Add(Item{Do: TaskUnit, Unit: v.prev.Key})
@@ -415,6 +437,7 @@ type journal struct {
 	s       *plan.Status // as it was when the actions began
 	attempt int
 	refused *schema.Noncompliance
+	kept    bool // it is what was applied before that is kept, not what the commit brought
 }
 
 func (j journal) Begin(context.Context, plan.Action) error { return nil }
@@ -422,7 +445,9 @@ func (j journal) Begin(context.Context, plan.Action) error { return nil }
 func (j journal) End(_ context.Context, o plan.Outcome) error {
 	switch o.State {
 	case plan.Done:
-		j.r.rollouts.done(j.s.Revision, j.s.Key)
+		if !j.kept {
+			j.r.rollouts.done(j.s.Revision, j.s.Key)
+		}
 		fallthrough
 	case plan.Failed, plan.Uncertain:
 		j.r.writer.record(effectRecord(j.s.Key, j.s, o, j.attempt, j.refused, j.r.o.Now()))

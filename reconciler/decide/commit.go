@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
+	"reflect"
+	"slices"
 	"time"
 
 	"berth/reconciler/plan"
@@ -51,6 +54,10 @@ type Decision struct {
 	Commit    string            // of the last step that was taken over
 	Frozen    error             // why those after it were not: ErrFrozen; nil: all were
 	Verdicts  []Verdict         // of what the steps changed, in their order, then by file
+	// Changed are the commits that last changed what an instance effectively is,
+	// of those that a later step than First changed.
+	Changed map[schema.Key]string
+	First   string // commit of the first step that was taken over
 }
 
 // Commit decides commits of main, oldest first, each over what the one before
@@ -64,7 +71,7 @@ type Decision struct {
 // nothing before it, the error is ErrFrozen.
 func (d *Decider) Commit(ctx context.Context, was Standing, steps []Step, today string) (Decision, error) {
 	in := change{previous: was.Tree, permitted: was.Permitted, authored: map[string]subject{}, today: today, trust: d.o.Authority == nil || was.Tree == nil}
-	var out Decision
+	out := Decision{Changed: map[schema.Key]string{}}
 	for i, s := range steps {
 		by := subject{Actor: s.By, commit: s.Commit, pullRequest: s.PullRequest, acks: s.Acks}
 		if by.Proof == authority.ProofNone && len(s.Signature) > 0 && !in.trust {
@@ -89,6 +96,13 @@ func (d *Decider) Commit(ctx context.Context, was Standing, steps []Step, today 
 		if err != nil {
 			return Decision{}, err
 		}
+		if out.Commit == "" {
+			out.First = s.Commit
+		} else {
+			for key := range Changed(out.Effective, f.effective) {
+				out.Changed[key] = s.Commit
+			}
+		}
 		held := held(f.Held)
 		out.Desired, out.Effective, out.Replace, out.Held, out.Permitted = f.Result.Desired, f.effective, f.Replace, held, f.permitted
 		out.Commit, out.Frozen = s.Commit, nil
@@ -98,6 +112,21 @@ func (d *Decider) Commit(ctx context.Context, was Standing, steps []Step, today 
 		in.trust = d.o.Authority == nil
 	}
 	return out, nil
+}
+
+// Changed are the instances that are something else in after, or refused for
+// another reason, in no order; those that were only judged again are not.
+func Changed(before, after *schema.Effective) iter.Seq[schema.Key] {
+	return func(yield func(schema.Key) bool) {
+		for key := range schema.Differing(before, after) {
+			same := reflect.DeepEqual(before.Instance(key), after.Instance(key)) && slices.EqualFunc(before.Denied(key), after.Denied(key), func(a, b schema.Decision) bool {
+				return a.Rule == b.Rule && a.Field == b.Field && a.Before == b.Before && a.After == b.After
+			})
+			if !same && !yield(key) {
+				return
+			}
+		}
+	}
 }
 
 // signer is who signed a commit, by the keys in force before it and until the

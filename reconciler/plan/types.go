@@ -269,6 +269,7 @@ type Status struct {
 	Retry             *Retry          `json:"retry,omitempty"`
 	RuntimeState      json.RawMessage `json:"runtime_state,omitempty"`
 	Observed          *Observed       `json:"observed,omitempty"` // structural; what PR plans are made from
+	Review            *UnitReview     `json:"review,omitempty"`   // nil: none is awaited
 }
 
 // MemberStatus is a member as status shows it: where it is placed, and how it is.

@@ -1,0 +1,233 @@
+package reconciler
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"berth/reconciler/plan"
+	"berth/schema"
+	"berth/schema/audit"
+)
+
+const (
+	// maxPullLag is how long a forge that says that no pull request brought a new
+	// commit is asked again before it is believed, where AuthorLag is longer.
+	maxPullLag = 3 * time.Second
+	// pullAgain is the least time between two such questions.
+	pullAgain = time.Second
+	// showingLag is how long a plan that is being shown may take to be, after its
+	// pull request was merged: a forge may merge as soon as the checks are there.
+	showingLag = 20 * time.Second
+)
+
+// gated is what may be done to a unit, and what is told of it.
+type gated struct {
+	plan   plan.Plan        // what may be applied now
+	shown  plan.Plan        // what there is to do, and what is in its way
+	review *plan.UnitReview // as it shall stand in the status
+	held   bool             // by its review: plan only keeps what is applied healthy
+	again  time.Duration    // it is not known yet whether it is held: look again then; 0: it is
+	quiet  bool             // and so soon that there is nothing to tell
+}
+
+// kept says whether plan is not what the unit's revision asks for.
+func (g gated) kept() bool { return g.held || g.again > 0 }
+
+// gate holds a unit's plan that is not the one that was reviewed (DESIGN §1,
+// promise 1). A unit whose revision no pull request brought is held by none, and
+// so is one that only starts what stands still. While one is held, or nobody
+// knows yet, what is applied of it is kept healthy.
+func (r *Reconciler) gate(ctx context.Context, prev *plan.Status, p plan.Plan, observed plan.Observed, rules plan.Rules) gated {
+	g := gated{plan: p, shown: p, review: prev.Review}
+	switch {
+	case g.review == nil:
+		return g
+	case p.Empty(), p.Digest == g.review.Meant:
+		g.review = nil
+		return g
+	case len(p.Actions) > 0 && onlyRepairs(p), len(p.Actions) == 0 && !waitsOnly(p):
+		return g
+	}
+	pulls, sure, err := r.broughtBy(ctx, prev.Revision)
+	if err != nil || !sure {
+		return r.undecided(g, err, rules, observed)
+	}
+	if len(pulls) == 0 {
+		g.review = nil
+		return g
+	}
+	var reviewed *plan.ReviewedUnit
+	pull, showing := pulls[0], false
+	for _, n := range pulls {
+		shown, next := r.writer.shown(n)
+		if shown != nil {
+			u, same := shown.Unit(p.Key, p.Digest)
+			if same {
+				g.review = nil
+				return g
+			}
+			if u != nil {
+				reviewed, pull = u, n
+			}
+		}
+		if next != nil {
+			_, same := next.Unit(p.Key, p.Digest)
+			showing = showing || same
+		}
+	}
+	if len(p.Actions) == 0 {
+		return g // nothing is done, so nothing is held
+	}
+	if showing && r.o.Now().Sub(r.rollouts.began(prev.Revision)) < showingLag {
+		return r.undecided(g, nil, rules, observed)
+	}
+	return r.hold(g, pull, plan.Stale(reviewed, p, observed), prev.Revision, observed, rules)
+}
+
+// waitsOnly says whether what blocks a plan is told in it, so that who saw it
+// knows what will be done once that is out of the way.
+func waitsOnly(p plan.Plan) bool {
+	for _, b := range p.Blocked {
+		if b.Code == plan.CodeUnknown || b.Code == plan.CodeUnreachable {
+			return false
+		}
+	}
+	return true
+}
+
+// undecided leaves a unit as it is until it is known whether it is held.
+func (r *Reconciler) undecided(g gated, err error, rules plan.Rules, observed plan.Observed) gated {
+	g.again, g.quiet = min(pullAgain, r.pullLag()), err == nil
+	why := plan.Blocked{Code: "review.pending", Wait: true, Message: "it is not known yet which pull request brought it, and so whether this was reviewed"}
+	if err != nil {
+		why.Message += fmt.Sprintf(": %v", err)
+		g.again = 2 * time.Second
+		var later *LaterError
+		if errors.As(err, &later) {
+			g.again = max(time.Second, later.At.Sub(r.o.Now()))
+		}
+		r.o.Log.Warn("waiting to be told which pull request a change is of", "unit", g.plan.Key.String(), "error", err, "again_in", g.again)
+	}
+	return g.keep(why, observed, rules)
+}
+
+// hold keeps a plan from being applied, with the difference to the reviewed one.
+func (r *Reconciler) hold(g gated, pull int, stale *plan.StalePlan, commit string, observed plan.Observed, rules plan.Rules) gated {
+	what := fmt.Sprintf("its plan is not the one that was reviewed in #%d", pull)
+	if stale.Reviewed == "" {
+		what = fmt.Sprintf("no plan of it was shown before the merge of #%d", pull)
+	}
+	g.held, g.review = true, &plan.UnitReview{Pull: pull, Stale: stale}
+	return g.keep(plan.Blocked{Code: plan.CodeStale,
+		Message: fmt.Sprintf("%s: %s; nothing is changed until somebody who may says there that it is meant: /berth apply %s", what, summary(stale), short(commit))}, observed, rules)
+}
+
+// keep has nothing done but what keeps healthy what is applied.
+func (g gated) keep(why plan.Blocked, observed plan.Observed, rules plan.Rules) gated {
+	g.shown.Actions = nil
+	g.shown.Blocked = append([]plan.Blocked{why}, g.shown.Blocked...)
+	g.plan = repairs(g.plan, observed, rules)
+	return g
+}
+
+// summary is a difference in a line.
+func summary(s *plan.StalePlan) string {
+	const most = 4
+	var out []string
+	n := 0
+	for _, l := range s.Diff {
+		if l.Sign != "-" && l.Sign != "+" {
+			continue
+		}
+		if n++; n <= most {
+			out = append(out, l.Sign+" "+strings.TrimSpace(l.Text))
+		}
+	}
+	if n > most {
+		out = append(out, fmt.Sprintf("and %d more", n-most))
+	}
+	return cmp.Or(strings.Join(out, ", "), "planned otherwise")
+}
+
+// repairs is the plan that starts what stands still of what is applied to a unit;
+// it has no action where it takes more than that to make it well. p is the plan
+// that is held.
+func repairs(p plan.Plan, observed plan.Observed, rules plan.Rules) plan.Plan {
+	if u := observed.Unit; observed.Presence == plan.Present && u != nil {
+		applied := u.Instance
+		fix := plan.Make(plan.Input{Key: p.Key, After: &applied, Members: u.Members, Observed: observed, Rules: rules})
+		if onlyRepairs(fix) {
+			return fix
+		}
+	}
+	p.Actions = nil
+	return p
+}
+
+// broughtBy are the pull requests that brought a commit of main; there is none
+// where there is no forge. sure is false while the forge may not know yet.
+//
+// What the forge says needs no proof here: it can only hold a unit, and lets one
+// go that nobody would hold had it said nothing.
+func (r *Reconciler) broughtBy(ctx context.Context, commit string) (pulls []int, sure bool, err error) {
+	if r.o.Forge == nil {
+		return nil, true, nil
+	}
+	known, sure := r.rollouts.broughtBy(commit)
+	if !sure {
+		if !r.rollouts.ask(commit, min(pullAgain, r.pullLag())) {
+			return nil, false, nil // it was asked a moment ago
+		}
+		if known, err = r.o.Forge.PullsOf(ctx, commit); err != nil {
+			return nil, false, err
+		}
+		sure = r.rollouts.told(commit, known, r.pullLag())
+	}
+	for _, pr := range known {
+		if pr.Merged && pr.BaseBranch == r.o.Branch {
+			pulls = append(pulls, pr.Number)
+			r.writer.brought(pr.Number, commit)
+		}
+	}
+	return pulls, sure, nil
+}
+
+func (r *Reconciler) pullLag() time.Duration { return min(r.o.AuthorLag, maxPullLag) }
+
+// shown is what a pull request was shown, and what it is about to be; nil:
+// nothing.
+func (w *writer) shown(pull int) (shown, next *plan.Shown) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	v := w.reviews.of[pull]
+	if v == nil {
+		return nil, nil
+	}
+	if v.Key != "" {
+		shown = &v.Shown
+	}
+	return shown, v.Next
+}
+
+// staleRecord is the audit record of a unit that is held, as its plan is not the
+// one that was reviewed.
+func staleRecord(s *plan.Status, held *plan.UnitReview, now time.Time) audit.Record {
+	return audit.Record{
+		OccurredAt: now, CorrelationID: s.CorrelationID, Actor: itself, Action: "plan.held", Key: s.Key, OrgID: s.Key.Tenant, ProjectID: s.Key.ProjectID(),
+		Verdict: audit.Held, Rule: plan.CodeStale, Commit: s.Revision, PullRequest: held.Pull,
+		Reason: fmt.Sprintf("reviewed %s, now %s: %s", cmp.Or(short(held.Stale.Reviewed), "none"), short(held.Stale.Now), summary(held.Stale)),
+	}
+}
+
+// unreviewed says whether a unit's plan is to be compared with a reviewed one
+// after a decision changed what it shall be: not where nobody remembers what was
+// in force before, nor where it means the same as before, and what was remembered
+// of the unit was lost, or a node came free for what waited. before is old with
+// its units where they would stand by now.
+func unreviewed(before, st *state, key schema.Key) bool {
+	return before != nil && (!sameUnit(before, st, key) || !sameDenials(before.effective.Denied(key), st.effective.Denied(key)))
+}
