@@ -222,9 +222,3 @@ func gravest(ds []schema.Diagnostic) []schema.Diagnostic {
 	slices.SortStableFunc(out, func(a, b schema.Diagnostic) int { return rank(a) - rank(b) })
 	return out
 }
-
-// Check is the check of berth/plan with everything in it, for who shows but one.
-func Check(p plan.Proposal) (title, summary, conclusion string) {
-	k := checkPlan(p, plan.PullContext{})
-	return k.Title, k.Summary, string(k.Conclusion)
-}
