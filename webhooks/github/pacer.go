@@ -24,9 +24,10 @@ const (
 )
 
 // Pacer keeps what goes out with one credential below GitHub's limits, and all of
-// it back while one holds. Who shares a credential shares its Pacer.
+// it back while one holds. Who shares a credential shares its Pacer. The zero one
+// holds back only while GitHub says so: for a server that sets no limits.
 type Pacer struct {
-	writes, creations, points *rate.Limiter
+	writes, creations, points *rate.Limiter // nil: no pace of our own
 
 	mu      sync.Mutex
 	hold    *LimitError // all requests wait until it is over
@@ -47,6 +48,9 @@ func NewPacer() *Pacer {
 func (p *Pacer) reserve(method string, now time.Time, most time.Duration) (wait time.Duration, ok bool) {
 	var taken []*rate.Reservation
 	take := func(l *rate.Limiter, n int) {
+		if l == nil {
+			return
+		}
 		r := l.ReserveN(now, n)
 		taken = append(taken, r)
 		wait = max(wait, r.DelayFrom(now))

@@ -84,3 +84,17 @@ func TestLimitsThatComeAgain(t *testing.T) {
 	require.Equal(t, 64*time.Minute, p.held().Until.Sub(now), "what holds holds to its end")
 	require.Equal(t, maxHold, p.stop(&LimitError{Until: now.Add(time.Hour * 24)}, now).Until.Sub(now))
 }
+
+// TestZeroPacer has no pace of its own, and is held back by the limits it meets.
+func TestZeroPacer(t *testing.T) {
+	t.Parallel()
+	var p Pacer
+	now := time.Unix(1_800_000_000, 0)
+	for range 10_000 {
+		wait, ok := p.reserve("POST", now, 0)
+		require.True(t, ok, wait)
+	}
+	require.Nil(t, p.held())
+	l := p.stop(&LimitError{Why: "secondary", Until: now.Add(time.Second)}, now)
+	require.Equal(t, l, p.held())
+}
