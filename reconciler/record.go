@@ -2,6 +2,7 @@ package reconciler
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -76,20 +77,20 @@ func effectRecord(key schema.Key, s *plan.Status, o plan.Outcome, attempt int, r
 // fateRecords are the audit records of instances that policy does something
 // else with than before: that it no longer allows them, and what becomes of them.
 func fateRecords(old, now *schema.Effective, commit string, at time.Time) []audit.Record {
-	was := map[schema.Key]schema.Fate{}
-	if old != nil {
-		for _, n := range old.Noncompliant() {
-			was[n.Key] = n.Fate
-		}
-	}
 	var out []audit.Record
-	for _, n := range now.Noncompliant() {
-		if was[n.Key] == n.Fate {
+	for _, key := range slices.SortedFunc(schema.Differing(old, now), schema.Key.Compare) {
+		n := now.Noncompliance(key)
+		if n == nil {
 			continue
+		}
+		if old != nil {
+			if was := old.Noncompliance(key); was != nil && was.Fate == n.Fate {
+				continue
+			}
 		}
 		r := audit.Record{
 			OccurredAt: at, CorrelationID: correlation(commit), Actor: itself, Action: "policy." + string(n.Fate), Key: n.Key,
-			OrgID: n.Key.Tenant, ProjectID: n.Key.ProjectID(), Verdict: audit.Held, Rule: "noncompliant", Reason: fateMessage(&n), Commit: commit,
+			OrgID: n.Key.Tenant, ProjectID: n.Key.ProjectID(), Verdict: audit.Held, Rule: "noncompliant", Reason: fateMessage(n), Commit: commit,
 		}
 		if n.Fate == schema.FateStopped {
 			r.Verdict = audit.Allowed

@@ -60,11 +60,20 @@ func (r *Reconciler) View() (View, bool) {
 	w.mu.Lock()
 	v := &madeView{View{
 		Main: st.main, InForce: st.inForce, Desired: st.desired, Effective: st.effective, Held: st.held,
-		Units: w.units, Things: maps.Clone(w.things),
+		Units: w.units, Things: w.thingsShown(),
 	}, st, w.moved.Load()}
 	w.mu.Unlock()
 	r.views.last.Store(v)
 	return v.View, true
+}
+
+// thingsShown is a copy of what is known of things, the same one until one of
+// them changes; called with mu held.
+func (w *writer) thingsShown() map[schema.Key]*plan.ThingStatus {
+	if w.shown == nil {
+		w.shown = maps.Clone(w.things)
+	}
+	return w.shown
 }
 
 // fresh is the View made last if it is still so, else nil. A decision changes

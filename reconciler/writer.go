@@ -56,7 +56,8 @@ type writer struct {
 	rev     Revision
 	units   plan.Memory
 	things  map[schema.Key]*plan.ThingStatus
-	dirty   map[schema.Key]bool // of units and things
+	shown   map[schema.Key]*plan.ThingStatus // a copy of things for who looks; nil: made when somebody does
+	dirty   map[schema.Key]bool              // of units and things
 	gone    map[schema.Key]bool
 	reviews reviews
 	events  []plan.Event
@@ -125,7 +126,7 @@ func (w *writer) lead(ctx context.Context) error {
 		w.tip, w.rev, w.last = tip, rev, w.now()
 		w.units = tree.Units
 		if tree.Things != nil {
-			w.things = tree.Things
+			w.things, w.shown = tree.Things, nil
 		}
 		w.reviews = newReviews(tree.Reviews)
 		w.moved.Add(1)
@@ -200,7 +201,7 @@ func (w *writer) setThing(prev *plan.ThingStatus, s plan.ThingStatus) (changed, 
 	if prev != nil && equalJSON(prev, &s) {
 		return false, true
 	}
-	w.things[s.Key] = &s
+	w.things[s.Key], w.shown = &s, nil
 	ev, tells := thingTransition(prev, &s, w.now())
 	w.taken(s.Key, s.CorrelationID, prev == nil || prev.Phase != s.Phase, ev, tells)
 	return true, true
@@ -235,6 +236,7 @@ func (w *writer) forgetThing(prev *plan.ThingStatus) (ok bool) {
 	}
 	w.moved.Add(1)
 	delete(w.things, prev.Key)
+	w.shown = nil
 	delete(w.dirty, prev.Key)
 	w.gone[prev.Key] = true
 	w.changed()

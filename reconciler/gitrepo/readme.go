@@ -16,49 +16,68 @@ import (
 // maxListed bounds each list of the overview.
 const maxListed = 20
 
+// tally counts what stands on berth/status, so that to tell it at a glance costs
+// what changes and what needs attention, not what there is.
+type tally struct {
+	kinds   map[schema.Kind]int
+	phases  map[plan.Phase]int // of units
+	failing map[schema.Key]string
+}
+
+func newTally() *tally {
+	return &tally{map[schema.Kind]int{}, map[plan.Phase]int{}, map[schema.Key]string{}}
+}
+
+func (t *tally) clone() *tally {
+	return &tally{maps.Clone(t.kinds), maps.Clone(t.phases), maps.Clone(t.failing)}
+}
+
+// take counts files, each of another key, in the place of what x has of them.
+func (t *tally) take(x *statusIndex, files []statusFile) {
+	for _, f := range files {
+		if s := x.units.Get(f.key); s != nil {
+			t.unit(s, -1)
+		}
+		if s := x.things[f.key]; s != nil {
+			t.count(s.Key, -1)
+		}
+		delete(t.failing, f.key)
+		switch {
+		case f.status != nil:
+			t.unit(f.status, 1)
+			if stalled(string(f.status.Phase), f.status.Conditions) {
+				t.failing[f.key] = cmp.Or(f.status.FailureReason, string(f.status.Phase))
+			}
+		case f.thing != nil:
+			t.count(f.key, 1)
+			if stalled(f.thing.Phase, f.thing.Conditions) {
+				t.failing[f.key] = cmp.Or(why(f.thing.Conditions), f.thing.Phase)
+			}
+		}
+	}
+}
+
+func (t *tally) unit(s *plan.Status, by int) {
+	t.count(s.Key, by)
+	if t.phases[s.Phase] += by; t.phases[s.Phase] == 0 {
+		delete(t.phases, s.Phase)
+	}
+}
+
+func (t *tally) count(key schema.Key, by int) {
+	if t.kinds[key.Kind] += by; t.kinds[key.Kind] == 0 {
+		delete(t.kinds, key.Kind)
+	}
+}
+
 // readme is the estate at a glance, as a forge shows it at the top of
 // berth/status: what stands once files are taken into x. It holds no time and
 // no counter, so that it changes only when there is something to see.
 func readme(rev reconciler.Revision, x *statusIndex, files []statusFile) []byte {
-	changed := map[schema.Key]bool{}
-	for _, f := range files {
-		changed[f.key] = true
-	}
-	phases := map[plan.Phase]int{}
-	kinds := map[schema.Kind]int{}
-	var failing []attention
-	unit := func(s *plan.Status) {
-		kinds[s.Key.Kind]++
-		phases[s.Phase]++
-		if stalled(string(s.Phase), s.Conditions) {
-			failing = append(failing, attention{s.Key, cmp.Or(s.FailureReason, string(s.Phase))})
-		}
-	}
-	thing := func(s *plan.ThingStatus) {
-		kinds[s.Key.Kind]++
-		if stalled(s.Phase, s.Conditions) {
-			failing = append(failing, attention{s.Key, cmp.Or(why(s.Conditions), s.Phase)})
-		}
-	}
-	for key, s := range x.units.All() {
-		if !changed[key] {
-			unit(s)
-		}
-	}
-	for key, s := range x.things {
-		if !changed[key] {
-			thing(s)
-		}
-	}
-	for _, f := range files {
-		switch {
-		case f.status != nil:
-			unit(f.status)
-		case f.thing != nil:
-			thing(f.thing)
-		}
-	}
-	slices.SortFunc(failing, func(a, b attention) int { return a.key.Compare(b.key) })
+	t := x.tally.clone()
+	t.take(x, files)
+	kinds, phases := t.kinds, t.phases
+	failing := slices.SortedFunc(maps.Keys(t.failing), schema.Key.Compare)
 
 	var b bytes.Buffer
 	b.WriteString("# Estate at a glance\n\nBerth writes this branch. It is what Berth saw and did; changing it changes nothing.\n\n")
@@ -77,20 +96,14 @@ func readme(rev reconciler.Revision, x *statusIndex, files []statusFile) []byte 
 	}
 	fmt.Fprintf(&b, "| Documents held | %d |\n", len(rev.Held))
 	list(&b, "Need attention", len(failing), func(i int) string {
-		path, err := statusPath(failing[i].key)
+		path, err := statusPath(failing[i])
 		if err != nil {
-			return code(failing[i].key.String())
+			return code(failing[i].String())
 		}
-		return fmt.Sprintf("[%s](%s): %s", failing[i].key, path, code(failing[i].what))
+		return fmt.Sprintf("[%s](%s): %s", failing[i], path, code(t.failing[failing[i]]))
 	})
 	list(&b, "Held", len(rev.Held), func(i int) string { return code(heldLine(rev.Held[i])) })
 	return b.Bytes()
-}
-
-// attention is something that somebody should look at, and why.
-type attention struct {
-	key  schema.Key
-	what string
 }
 
 func list(b *bytes.Buffer, title string, n int, item func(int) string) {

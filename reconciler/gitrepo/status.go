@@ -50,6 +50,7 @@ type statusIndex struct {
 	revision reconciler.Revision
 	units    plan.Memory
 	things   map[schema.Key]*plan.ThingStatus
+	tally    *tally
 	reviews  map[int]*plan.Review
 	warnings map[string]string // path → why it was passed over
 }
@@ -69,7 +70,7 @@ type statusFile struct {
 // holds statusMu.
 func (r *Repo) statusAt(ctx context.Context, root plumbing.Hash) (*statusIndex, error) {
 	if r.index == nil {
-		r.index = &statusIndex{things: map[schema.Key]*plan.ThingStatus{}, reviews: map[int]*plan.Review{}, warnings: map[string]string{}}
+		r.index = &statusIndex{things: map[schema.Key]*plan.ThingStatus{}, tally: newTally(), reviews: map[int]*plan.Review{}, warnings: map[string]string{}}
 	}
 	x := r.index
 	if x.root == root {
@@ -95,6 +96,7 @@ func (r *Repo) statusAt(ctx context.Context, root plumbing.Hash) (*statusIndex, 
 
 // set takes files in.
 func (x *statusIndex) set(files []statusFile) {
+	x.tally.take(x, files)
 	var units []*plan.Status
 	for _, f := range files {
 		delete(x.warnings, f.path)
