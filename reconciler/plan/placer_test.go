@@ -408,7 +408,7 @@ func TestPlacerPlacesWhatChanged(t *testing.T) {
 		made = append(made, &Status{Key: key, Phase: PhaseRunning, Observed: &Observed{Key: key, Presence: Present, Complete: true, Unit: &Unit{Instance: *h.instances[key], Members: members}}})
 	}
 	h.mem = Remember(made...)
-	placed = p.Place(h.effective(), h.mem)
+	p.Place(h.effective(), h.mem)
 	require.Empty(t, p.restless)
 	require.Empty(t, p.turn(h.effective(), h.mem))
 
