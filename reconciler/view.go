@@ -70,10 +70,10 @@ func (r *Reconciler) View() (View, bool) {
 // thingsShown is a copy of what is known of things, the same one until one of
 // them changes; called with mu held.
 func (w *writer) thingsShown() map[schema.Key]*plan.ThingStatus {
-	if w.shown == nil {
-		w.shown = maps.Clone(w.things)
+	if w.copied == nil {
+		w.copied = maps.Clone(w.things)
 	}
-	return w.shown
+	return w.copied
 }
 
 // fresh is the View made last if it is still so, else nil. A decision changes

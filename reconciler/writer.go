@@ -56,7 +56,7 @@ type writer struct {
 	rev     Revision
 	units   plan.Memory
 	things  map[schema.Key]*plan.ThingStatus
-	shown   map[schema.Key]*plan.ThingStatus // a copy of things for who looks; nil: made when somebody does
+	copied  map[schema.Key]*plan.ThingStatus // a copy of things for who looks; nil: made when somebody does
 	dirty   map[schema.Key]bool              // of units and things
 	gone    map[schema.Key]bool
 	reviews reviews
@@ -126,7 +126,7 @@ func (w *writer) lead(ctx context.Context) error {
 		w.tip, w.rev, w.last = tip, rev, w.now()
 		w.units = tree.Units
 		if tree.Things != nil {
-			w.things, w.shown = tree.Things, nil
+			w.things, w.copied = tree.Things, nil
 		}
 		w.reviews = newReviews(tree.Reviews)
 		w.moved.Add(1)
@@ -201,7 +201,7 @@ func (w *writer) setThing(prev *plan.ThingStatus, s plan.ThingStatus) (changed, 
 	if prev != nil && equalJSON(prev, &s) {
 		return false, true
 	}
-	w.things[s.Key], w.shown = &s, nil
+	w.things[s.Key], w.copied = &s, nil
 	ev, tells := thingTransition(prev, &s, w.now())
 	w.taken(s.Key, s.CorrelationID, prev == nil || prev.Phase != s.Phase, ev, tells)
 	return true, true
@@ -236,7 +236,7 @@ func (w *writer) forgetThing(prev *plan.ThingStatus) (ok bool) {
 	}
 	w.moved.Add(1)
 	delete(w.things, prev.Key)
-	w.shown = nil
+	w.copied = nil
 	delete(w.dirty, prev.Key)
 	w.gone[prev.Key] = true
 	w.changed()
