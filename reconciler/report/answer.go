@@ -31,7 +31,7 @@ func Answer(a plan.Answer, e *policy.Explanation) string {
 		d.line("**Nothing done:** "+prose(short(a.Why, 1000))+".", "")
 		d.help()
 	}
-	return d.cut(maxPart, "<sub>To "+code(a.To)+"</sub>", strings.TrimSpace("berth explain "+unitName(a.Instance)+" "+clean(a.Field)))
+	return d.cut(maxPart, "<sub>To "+code(a.To)+"</sub>", short(strings.TrimSpace("berth explain "+unitName(a.Instance)+" "+clean(a.Field)), maxValue))
 }
 
 func names(logins []string) []string {

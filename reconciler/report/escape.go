@@ -10,6 +10,12 @@ import (
 // mention, a link or a reference, it keeps it text and cannot be seen.
 const joiner = "\u200d"
 
+// However long a name is that something outside has, a line stays one.
+const (
+	maxCode  = 500
+	maxProse = 1000
+)
+
 // clean keeps what of s people can see, on one line: no control characters, no
 // terminal sequences, nothing that reverses or hides text.
 func clean(s string) string {
@@ -48,7 +54,7 @@ var markup = strings.NewReplacer(
 // prose is s as plain words within a line of Markdown, a table's cell included.
 // It must not stand first on its line.
 func prose(s string) string {
-	s = clean(s)
+	s = clean(short(s, maxProse))
 	s = markup.Replace(s)
 	s = mention.ReplaceAllString(s, "@"+joiner)
 	s = reference.ReplaceAllStringFunc(s, func(m string) string { return m[:len(m)-1] + joiner + m[len(m)-1:] })
@@ -65,7 +71,7 @@ func prose(s string) string {
 // meaning. It serves in and out of tables: a pipe is shown as a look-alike, as
 // the two would need it written differently.
 func code(s string) string {
-	s = strings.TrimSpace(hideComment(strings.ReplaceAll(clean(s), "|", "¦")))
+	s = strings.TrimSpace(hideComment(strings.ReplaceAll(clean(short(s, maxCode)), "|", "¦")))
 	if s == "" {
 		return "–"
 	}
@@ -79,6 +85,7 @@ func code(s string) string {
 // htmlCode is a name as code where Markdown is not read, within a summary. What
 // no name of ours has is replaced.
 func htmlCode(s string) string {
+	s = short(s, maxCode)
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("./-_ ", r) {
 			return r

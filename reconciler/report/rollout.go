@@ -41,7 +41,7 @@ func Rollout(r plan.Rollout) string {
 		d.progress(r.Units)
 	}
 	foot := fmt.Sprintf("<sub>Merged as %s · correlation id %s, in the logs, events and host ledgers of every effect of it</sub>", code(commit(r.Commit)), code(r.CorrelationID))
-	return d.cut(maxPart, foot, "berth trace "+r.CorrelationID)
+	return d.cut(maxPart, foot, "berth trace "+short(r.CorrelationID, maxValue))
 }
 
 // retries says how a unit that gave up is begun again.
