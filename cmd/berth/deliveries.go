@@ -143,7 +143,7 @@ func (e *estate) looking(i reconciler.Item) func(dealtWith bool) {
 			d.took.WithLabelValues(string(i.Do)).Observe(time.Since(since).Seconds())
 		}
 		if now := e.main(); i.Do == reconciler.TaskEstate && waiting == 0 && main != "" && now != main {
-			time.AfterFunc(lateness, func() {
+			time.AfterFunc(e.late, func() {
 				if d.pushed.Load() < begun.UnixNano() {
 					d.gaps.WithLabelValues("refs").Inc()
 					e.log.Warn("no webhook told of a commit: is it on, and does it reach this address?", "commit", now)

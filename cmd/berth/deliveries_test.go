@@ -202,12 +202,15 @@ type attended struct {
 }
 
 // attend serves an estate until the test ends.
-func attend(k *kept, listen string) *attended {
+func attend(k *kept, listen string, change ...func(*estate)) *attended {
 	k.Helper()
 	s := &attended{kept: k, said: &sink{}, listen: listen, ended: make(chan error, 1), reread: make(chan os.Signal)}
 	var err error
 	s.estates, err = newEstates([]string{k.path}, slog.New(slog.NewJSONHandler(s.said, nil)))
 	require.NoError(k, err)
+	for _, c := range change {
+		c(s.only())
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = sync.OnceFunc(func() {
 		cancel()
@@ -305,6 +308,24 @@ func TestLostDeliveriesAreFound(t *testing.T) {
 	require.NoError(t, e.fill(t.Context(), e.up.Load().forge, began))
 	s.eventually("looked at", func() bool { return e.main() == commit })
 	require.Equal(t, 1.0, testutil.ToFloat64(e.deliveries.gaps.WithLabelValues("log")))
+}
+
+// What no webhook told of and the loop found by itself is counted: somebody should
+// look at the webhook.
+func TestLostPushesAreCounted(t *testing.T) {
+	t.Parallel()
+	listen, err := freePort()
+	require.NoError(t, err)
+	k := newKept(t, "north", listen, map[string]any{"listen": listen, "poll": "200ms"})
+	k.forge.SetWebhook("http://127.0.0.1:1/webhooks/github") // where nobody is
+	s := attend(k, listen, func(e *estate) { e.late = time.Millisecond })
+	found := func() float64 { return s.metric("berth_webhook_gaps_total", "refs") }
+	require.Zero(t, found(), "what was there at the start is no gap")
+	for n := range 2 {
+		k.git.MustCommit(t, "main", gittest.Commit{Message: "words", Files: map[string]string{"README.md": fmt.Sprint("north ", n)}})
+		s.eventually("counted", func() bool { return found() == float64(n+1) })
+	}
+	require.Contains(t, s.said.String(), "no webhook told of a commit")
 }
 
 // BenchmarkDeliveries is a storm of ten thousand deliveries of 20 KB over HTTP, 32

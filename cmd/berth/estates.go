@@ -44,7 +44,8 @@ type estate struct {
 	refused    prometheus.Gauge        // 1 while its file says something else than it is kept by
 	up         atomic.Pointer[daemon]  // nil: it could not be begun yet
 	api        atomic.Pointer[api.API] // nil: there is none
-	deliveries *deliveries
+	deliveries *deliveries             // nil: there is no forge, or nobody serves
+	late       time.Duration           // a webhook may be
 }
 
 // newEstates reads the configurations and begins nothing yet.
@@ -57,7 +58,7 @@ func newEstates(paths []string, log *slog.Logger) (*estates, error) {
 	s.reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for i, c := range configs {
 		e := &estate{
-			path: paths[i], log: log.With("estate", c.Estate), next: make(chan *config, 1),
+			path: paths[i], log: log.With("estate", c.Estate), next: make(chan *config, 1), late: lateness,
 			refused: prometheus.NewGauge(prometheus.GaugeOpts{Name: "berth_config_refused", Help: "1 while the configuration in the file is not the one that is worked by."}),
 			reg:     prometheus.WrapRegistererWith(prometheus.Labels{"estate": c.Estate}, s.reg),
 		}
