@@ -63,7 +63,7 @@ func (r *Reconciler) gate(ctx context.Context, prev *plan.Status, p plan.Plan, o
 	var reviewed *plan.ReviewedUnit
 	pull, showing := pulls[0], false
 	for _, n := range pulls {
-		shown, next := r.writer.shown(n)
+		shown, next := r.writer.shownOf(n)
 		if shown != nil {
 			u, same := shown.Unit(p.Key, p.Digest)
 			if same {
@@ -198,9 +198,9 @@ func (r *Reconciler) broughtBy(ctx context.Context, commit string) (pulls []int,
 
 func (r *Reconciler) pullLag() time.Duration { return min(r.o.AuthorLag, maxPullLag) }
 
-// shown is what a pull request was shown, and what it is about to be; nil:
+// shownOf is what a pull request was shown, and what it is about to be; nil:
 // nothing.
-func (w *writer) shown(pull int) (shown, next *plan.Shown) {
+func (w *writer) shownOf(pull int) (shown, next *plan.Shown) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	v := w.reviews.of[pull]
