@@ -1,6 +1,7 @@
 package main
 
 import (
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,8 +30,12 @@ func TestCalm(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				begin := time.Now()
 				var passed []time.Duration
-				done := make(chan string, 1000)
-				k := newCalm(func(string) { passed = append(passed, time.Since(begin)); done <- "" })
+				var mu sync.Mutex
+				k := newCalm(func(string) {
+					mu.Lock()
+					defer mu.Unlock()
+					passed = append(passed, time.Since(begin))
+				})
 				var last time.Duration
 				for i := range c.asks {
 					last = time.Since(begin)
@@ -63,13 +68,19 @@ func TestCalmOfEach(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		passed := map[int]int{}
-		k := newCalm(func(i int) { passed[i]++ })
+		var mu sync.Mutex
+		k := newCalm(func(i int) {
+			mu.Lock()
+			defer mu.Unlock()
+			passed[i]++
+		})
 		for range 1000 {
 			k.ask(1)
 		}
 		k.ask(2)
 		require.Equal(t, map[int]int{1: 1, 2: 1}, passed)
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		require.Equal(t, map[int]int{1: 2, 2: 1}, passed)
 	})
 }
