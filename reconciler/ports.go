@@ -56,6 +56,8 @@ type Repo interface {
 	// FetchPull brings in the head of a pull request and returns its commit;
 	// ErrNotFound if there is none, ErrRefused if it is too large.
 	FetchPull(ctx context.Context, number int) (string, error)
+	// FetchPulls is FetchPull of many in one go. It returns the heads at hand.
+	FetchPulls(ctx context.Context, numbers []int) (map[int]string, error)
 	// FetchRef is FetchPull for what stands at any other ref.
 	FetchRef(ctx context.Context, ref string) (string, error)
 	// Refs says where the remote's refs stand whose names begin with prefix.
@@ -92,6 +94,8 @@ type Repo interface {
 	Evidence(ctx context.Context, commit string) (Evidence, error)
 	// PullEvidence is Evidence of the present head of a pull request.
 	PullEvidence(ctx context.Context, number int) (Evidence, error)
+	// HeadEvidence is PullEvidence of a head that FetchPull brought.
+	HeadEvidence(ctx context.Context, head string) (Evidence, error)
 	// ReadStatus reads what berth/status remembers at commit ("" is empty).
 	ReadStatus(ctx context.Context, commit string) (StatusTree, error)
 	// WriteStatus makes one commit on berth/status and pushes it by

@@ -104,10 +104,7 @@ func (r *Reconciler) listOpen(ctx context.Context) error {
 			}
 		}
 	}
-	slices.Sort(look)
-	for _, n := range slices.Backward(look) { // newest first
-		r.plans.Add(Item{Do: TaskPull, Pull: n})
-	}
+	r.look(ctx, look)
 	return nil
 }
 
@@ -142,12 +139,33 @@ func (r *Reconciler) unitMoved(key schema.Key) {
 	r.plans.AddAfter(Item{Do: TaskReplan}, pullsSettle)
 }
 
-// replan has all open pull requests planned again, the newest first.
-func (r *Reconciler) replan() {
+// replan has all open pull requests planned again.
+func (r *Reconciler) replan(ctx context.Context) error {
 	r.mu.Lock()
-	open := slices.Sorted(maps.Keys(r.pulls))
+	open := slices.Collect(maps.Keys(r.pulls))
 	r.mu.Unlock()
-	for _, n := range slices.Backward(open) {
+	r.look(ctx, open)
+	return nil
+}
+
+// look has pull requests planned, the newest first. Their heads are brought
+// together, as each on its own takes as long as all of them.
+func (r *Reconciler) look(ctx context.Context, numbers []int) {
+	if len(numbers) > 1 {
+		heads, err := r.o.Repo.FetchPulls(ctx, numbers)
+		if err != nil {
+			r.o.Log.Warn("pull requests are fetched one by one", "error", err)
+		}
+		r.mu.Lock()
+		for n, head := range heads {
+			if p := r.pulls[n]; p != nil && p.Head == head {
+				p.fetched = head
+			}
+		}
+		r.mu.Unlock()
+	}
+	slices.Sort(numbers)
+	for _, n := range slices.Backward(numbers) {
 		r.plans.Add(Item{Do: TaskPull, Pull: n})
 	}
 }
@@ -213,10 +231,10 @@ func (r *Reconciler) propose(ctx context.Context, number int) (again time.Durati
 	}
 	c := plan.PullContext{Number: number, Fork: p.Fork, Paused: b.paused}
 	in := b.in
-	proposal, err := r.proposal(ctx, p, b, &in)
-	for again := false; errors.Is(err, ErrNotFound) && !again; again = true {
-		p.fetched = "" // it is kept for a while only
-		proposal, err = r.proposal(ctx, p, b, &in)
+	proposal, mends, err := r.proposal(ctx, p, b, &in)
+	if errors.Is(err, ErrNotFound) && p.fetched != "" {
+		p.fetched = "" // it was kept for a while only
+		proposal, mends, err = r.proposal(ctx, p, b, &in)
 	}
 	switch {
 	case errors.Is(err, ErrRefused), errors.Is(err, ErrUnreadable), errors.Is(err, decide.ErrFrozen):
@@ -229,7 +247,7 @@ func (r *Reconciler) propose(ctx context.Context, number int) (again time.Durati
 		}
 	}
 	r.learned(p)
-	return 0, r.offer(p, proposal, c, b, in.Memory)
+	return 0, r.offer(p, proposal, mends, c, b, in.Memory)
 }
 
 // basis is what pull requests are planned against.
@@ -266,12 +284,13 @@ func (r *Reconciler) basis() (basis, bool) {
 }
 
 // proposal brings the head of a pull request and says what merging it would do.
-// It fills in what it asked on the way.
-func (r *Reconciler) proposal(ctx context.Context, p *openPull, b basis, in *decide.Input) (plan.Proposal, error) {
+// It fills in what it asked on the way. mends: main cannot be taken over now, and
+// could be then.
+func (r *Reconciler) proposal(ctx context.Context, p *openPull, b basis, in *decide.Input) (out plan.Proposal, mends bool, err error) {
 	if p.fetched != p.Head {
 		head, err := r.o.Repo.FetchPull(ctx, p.Number)
 		if err != nil {
-			return plan.Proposal{}, err
+			return out, false, err
 		}
 		// If it moved between the two reads, what was fetched is what is planned,
 		// and the forge decides whether it is still the head.
@@ -279,39 +298,48 @@ func (r *Reconciler) proposal(ctx context.Context, p *openPull, b basis, in *dec
 	}
 	if p.asked.of != p.PullRequest {
 		a := asked{of: p.PullRequest}
-		var err error
 		if r.o.Authority != nil {
 			if a.approvers, err = r.o.Forge.Approvers(ctx, p.PullRequest); err != nil {
-				return plan.Proposal{}, err
+				return out, false, err
 			}
 		}
-		if a.breakGlass, a.acks, err = r.asksOf(ctx, p.PullRequest); err != nil {
-			return plan.Proposal{}, err
+		says, err := r.o.Repo.HeadEvidence(ctx, p.Head)
+		if err != nil {
+			return out, false, err
 		}
+		a.breakGlass, a.acks = asks(says)
 		p.asked = a
 	}
 	in.Head, in.Acks = p.Head, p.asked.acks
 	if r.o.Authority != nil {
 		in.By = &authority.Actor{Login: p.Author, Approvers: p.asked.approvers, Proof: authority.ProofPullRequest, BreakGlass: p.asked.breakGlass}
 	}
-	if b.tip == "" {
-		return r.decider.Proposal(ctx, *in)
+	if b.tip != "" {
+		if out, mends, err = r.mended(ctx, b.tip, *in); mends || err != nil {
+			return out, mends, err
+		}
 	}
-	// Main cannot be taken over. A change that mends it is looked at with all that
-	// would come with it.
-	tree, conflicts, err := r.o.Repo.Merge(ctx, b.tip, p.Head)
+	out, err = r.decider.Proposal(ctx, *in)
+	return out, false, err
+}
+
+// mended is what a change would do that mends a main which cannot be taken over,
+// with all that would come into force with it; false: it does not mend it.
+func (r *Reconciler) mended(ctx context.Context, tip string, in decide.Input) (p plan.Proposal, ok bool, err error) {
+	tree, conflicts, err := r.o.Repo.Merge(ctx, tip, in.Head)
 	if err != nil || len(conflicts) > 0 {
-		return plan.Propose(plan.ProposeInput{Base: b.tip, Head: p.Head, Conflicts: conflicts}), err
+		return p, false, err
 	}
 	touched, err := r.o.Repo.Diff(ctx, in.Base, tree)
 	if err != nil {
-		return plan.Proposal{}, err
+		return p, false, err
 	}
 	snap, err := r.o.Repo.Snapshot(ctx, tree)
 	if err != nil {
-		return plan.Proposal{}, err
+		return p, false, err
 	}
-	return r.decider.Change(ctx, *in, snap, touched)
+	p, err = r.decider.Change(ctx, in, snap, touched)
+	return p, err == nil && !p.Blocked(), err
 }
 
 // notLookedAt is the proposal of a head that is not looked at, and why.
@@ -341,12 +369,9 @@ func (r *Reconciler) lines(ctx context.Context, b basis, p plan.Proposal) (schem
 
 // offer has a proposal shown on its pull request, unless what is there says the
 // same.
-func (r *Reconciler) offer(p *openPull, proposal plan.Proposal, c plan.PullContext, b basis, mem *plan.Memory) error {
+func (r *Reconciler) offer(p *openPull, proposal plan.Proposal, mends bool, c plan.PullContext, b basis, mem *plan.Memory) error {
 	x := &showing{target: target{pull: p.Number}, head: proposal.Head}
-	blocked := slices.ContainsFunc(proposal.Diagnostics, func(d schema.Diagnostic) bool {
-		return d.Code == decide.CodeFrozen || d.Code == codeRefused
-	})
-	if b.frozen != "" && (b.tip == "" || blocked || len(proposal.Conflicts) > 0) {
+	if b.frozen != "" && !mends {
 		// What was planned before stays what was reviewed.
 		x.checks = r.cannotPlan(proposal, c, b.frozen)
 		x.shown = plan.Shown{Head: proposal.Head}

@@ -380,7 +380,7 @@ func (r *Reconciler) one(ctx context.Context, q workqueue.TypedRateLimitingInter
 		case TaskPull:
 			again, err = r.propose(ctx, item.Pull)
 		case TaskReplan:
-			r.replan()
+			return r.replan(ctx)
 		case TaskGroup:
 			again, err = r.proposeGroup(ctx, item.Ref)
 		case TaskShow:

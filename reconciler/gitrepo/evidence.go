@@ -42,6 +42,15 @@ func (r *Repo) PullEvidence(ctx context.Context, number int) (reconciler.Evidenc
 	if err != nil {
 		return reconciler.Evidence{}, err
 	}
+	e, err := r.HeadEvidence(ctx, head)
+	if err != nil {
+		return e, fmt.Errorf("pull request %d: %w", number, err)
+	}
+	return e, nil
+}
+
+// HeadEvidence is PullEvidence of a head that FetchPull brought.
+func (r *Repo) HeadEvidence(_ context.Context, head string) (reconciler.Evidence, error) {
 	h, err := parseID(head)
 	if err != nil {
 		return reconciler.Evidence{}, err
@@ -49,7 +58,7 @@ func (r *Repo) PullEvidence(ctx context.Context, number int) (reconciler.Evidenc
 	kind, raw, more, err := r.read(h, maxEvidence)
 	e, err := r.evidence(h, kind, raw, more, err)
 	if err != nil {
-		return e, fmt.Errorf("evidence of pull request %d, %s: %w", number, h, err)
+		return e, fmt.Errorf("evidence of head %s: %w", h, err)
 	}
 	return e, nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -393,6 +394,56 @@ func (r *Repo) Refs(ctx context.Context, prefix string) (map[string]string, erro
 	for name, h := range d.refs {
 		if strings.HasPrefix(name, prefix) {
 			out[name] = h.String()
+		}
+	}
+	return out, nil
+}
+
+// FetchPulls is FetchPull of many, whose heads come in one go. It returns those
+// that are at hand; for any other it is FetchPull's to say why it is not.
+func (r *Repo) FetchPulls(ctx context.Context, numbers []int) (map[int]string, error) {
+	release, err := r.acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	r.renewScratch(ctx)
+	ctx, cancel := context.WithTimeout(ctx, r.options.Timeout)
+	defer cancel()
+	d, err := r.main.advertise(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer d.close() //nolint:errcheck // read to its end
+	o := order{into: r.scratch, limit: r.options.MaxPull}
+	has := func(h plumbing.Hash) bool { return r.mirror.has(h) || r.scratch.has(h) }
+	heads := map[int]plumbing.Hash{}
+	for _, n := range numbers {
+		ref := fmt.Sprintf("refs/pull/%d/head", n)
+		if h := d.refs[ref]; !h.IsZero() && (has(h) || r.refused(ref, h) == nil) {
+			heads[n] = h
+			if !has(h) && !slices.Contains(o.wants, h) {
+				o.wants = append(o.wants, h)
+			}
+		}
+	}
+	if len(o.wants) > 0 {
+		seen := r.seen()
+		for _, h := range []plumbing.Hash{seen.main, seen.inForce} {
+			if r.mirror.has(h) {
+				o.haves = append(o.haves, h)
+			}
+		}
+		size, err := d.fetch(ctx, o)
+		r.use.bytes += size
+		if err != nil { // by the fault of one of them, perhaps
+			r.options.Log.InfoContext(ctx, "pull requests are fetched one by one", "together", len(o.wants), "error", err.Error())
+		}
+	}
+	out := map[int]string{}
+	for n, h := range heads {
+		if has(h) {
+			out[n] = h.String()
 		}
 	}
 	return out, nil
