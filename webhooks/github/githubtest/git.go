@@ -69,16 +69,34 @@ func (s *Server) isCommit(id string) bool {
 	return s.commits[id]
 }
 
-// isAncestor says whether a is b, or one of its ancestors.
+// isAncestor says whether a is b, or one of its ancestors. Git is asked once of
+// each commit that is new here: a forge asks this of every pull request at every
+// push.
 func (s *Server) isAncestor(a, b string) bool {
-	pair := [2]string{a, b}
-	is, known := s.ancestors[pair]
-	if !known {
-		_, err := s.git.run("merge-base", "--is-ancestor", a, b)
-		is = err == nil
-		s.ancestors[pair] = is
+	if _, known := s.parents[b]; !known {
+		out, err := s.git.run("rev-list", "--parents", b, "--")
+		if err != nil {
+			return false
+		}
+		for line := range strings.Lines(out) {
+			if ids := strings.Fields(line); s.parents[ids[0]] == nil {
+				s.parents[ids[0]] = ids[1:]
+			}
+		}
 	}
-	return is
+	seen := map[string]bool{b: true}
+	for queue := []string{b}; len(queue) > 0; queue = queue[1:] {
+		if queue[0] == a {
+			return true
+		}
+		for _, p := range s.parents[queue[0]] {
+			if !seen[p] {
+				seen[p] = true
+				queue = append(queue, p)
+			}
+		}
+	}
+	return false
 }
 
 // merge is the tree of a merge; ok is false if there are conflicts.

@@ -88,7 +88,7 @@ type Server struct {
 	forks       map[string]*fork  // by owner
 	queue       []*group
 	commits     map[string]bool
-	ancestors   map[[2]string]bool // of commits: what was found out stays
+	parents     map[string][]string // of commits: what was found out stays
 	faults      []*Fault
 	storm       Storm
 	requests    []Request
@@ -134,7 +134,7 @@ func New(o Options) (*Server, error) {
 	s := &Server{
 		o: o, desc: desc, git: git{dir: o.RepoDir}, url: "http://" + l.Addr().String(),
 		lastID: 1000, users: map[string]int64{}, issued: map[string]issued{}, spent: map[string]*budget{},
-		commits: map[string]bool{}, ancestors: map[[2]string]bool{},
+		commits: map[string]bool{}, parents: map[string][]string{},
 		forks: map[string]*fork{}, gone: map[string]bool{}, permissions: map[string]string{},
 		served: make(chan struct{}),
 	}
