@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -49,7 +50,9 @@ func TestCalm(t *testing.T) {
 				synctest.Wait()
 				require.Zero(t, passed[0], "at once")
 				require.LessOrEqual(t, len(passed), c.want)
+				mu.Lock()
 				after := passed[len(passed)-1]
+				mu.Unlock()
 				require.GreaterOrEqual(t, after, last, "what came last is seen")
 				require.LessOrEqual(t, after, last+inStorm)
 				require.Empty(t, k.lines, "nothing is kept of what is over")
@@ -67,20 +70,25 @@ func TestCalm(t *testing.T) {
 func TestCalmOfEach(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		passed := map[int]int{}
 		var mu sync.Mutex
+		passed := map[int]int{}
 		k := newCalm(func(i int) {
 			mu.Lock()
 			defer mu.Unlock()
 			passed[i]++
 		})
+		sofar := func() map[int]int {
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			return maps.Clone(passed)
+		}
 		for range 1000 {
 			k.ask(1)
 		}
 		k.ask(2)
-		require.Equal(t, map[int]int{1: 1, 2: 1}, passed)
+		require.Equal(t, map[int]int{1: 1, 2: 1}, sofar())
 		time.Sleep(time.Minute)
-		synctest.Wait()
-		require.Equal(t, map[int]int{1: 2, 2: 1}, passed)
+		require.Equal(t, map[int]int{1: 2, 2: 1}, sofar())
 	})
 }
