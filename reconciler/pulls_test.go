@@ -20,8 +20,8 @@ import (
 	"berth/runtimes/memory"
 )
 
-// open opens a pull request of a branch of its own that changes files.
-func (w *world) open(n int, files map[string]string) reconciler.PullRequest {
+// topic opens a pull request of a branch of its own that changes files.
+func (w *world) topic(n int, files map[string]string) reconciler.PullRequest {
 	w.t.Helper()
 	head := w.git.MustCommit(w.t, fmt.Sprint("topic-", n), gittest.Commit{Message: "add", Parent: w.git.Tip("main"), Files: files})
 	require.NoError(w.t, w.git.SetPull(n, head))
@@ -76,7 +76,7 @@ func TestAPullRequestIsShownOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	path, text := instance("train", 2)
-	pr := w.open(7, map[string]string{path: text})
+	pr := w.topic(7, map[string]string{path: text})
 	var unrecorded atomic.Int64
 	w.forge.fails = func(call string) error {
 		if v := w.reviews()[7]; v == nil || v.Next == nil && v.Head != pr.Head || v.Next != nil && v.Next.Head != pr.Head {
@@ -137,7 +137,7 @@ func TestShowingBreaksOff(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			path, text := instance("train", 2)
-			pr := w.open(7, map[string]string{path: text})
+			pr := w.topic(7, map[string]string{path: text})
 			failed := make(chan struct{}, 100)
 			w.forge.fails = func(call string) error {
 				if strings.HasPrefix(call, at) {
@@ -171,8 +171,8 @@ func TestOneThatIsNotTakenHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	path, text := instance("train", 1)
-	bad := w.open(9, map[string]string{path: text})
-	good := w.open(8, map[string]string{path: text + "# eight\n"})
+	bad := w.topic(9, map[string]string{path: text})
+	good := w.topic(8, map[string]string{path: text + "# eight\n"})
 	var refuse atomic.Bool
 	refuse.Store(true)
 	w.forge.fails = func(call string) error {
@@ -194,7 +194,7 @@ func TestWhatWaitsIsTheNewest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	path, text := instance("train", 1)
-	first := w.open(7, map[string]string{path: text})
+	first := w.topic(7, map[string]string{path: text})
 	var until atomic.Int64
 	until.Store(time.Now().Add(2 * time.Second).UnixNano())
 	asked := make(chan string, 100)
@@ -224,7 +224,7 @@ func TestAHeadThatMovesGetsNoComment(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	path, text := instance("train", 1)
-	first := w.open(7, map[string]string{path: text})
+	first := w.topic(7, map[string]string{path: text})
 	_, more := instance("train", 2)
 	second := w.git.MustCommit(t, "topic-7", gittest.Commit{Message: "more", Files: map[string]string{path: more}})
 	w.forge.fails = func(call string) error { // with the forge's lock held
@@ -247,7 +247,7 @@ func TestClosedAndReopened(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	path, text := instance("train", 1)
-	pr := w.open(7, map[string]string{path: text})
+	pr := w.topic(7, map[string]string{path: text})
 	d := w.start()
 	w.eventually("shown", w.shownFully(7, pr.Head))
 	w.change(7, func(p *reconciler.PullRequest) { p.Open = false })
@@ -276,7 +276,7 @@ func TestAReviewIsKeptUntilTheRolloutIsOver(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	path, text := instance("train", 1)
-	pr := w.open(7, map[string]string{path: text})
+	pr := w.topic(7, map[string]string{path: text})
 	hold := make(chan struct{})
 	d := w.start(func(o *reconciler.Options) {
 		o.Runtimes = map[string]runtimes.Runtime{"bare_metal": held{memory.New(w.world), hold}}
@@ -300,10 +300,10 @@ func TestPullRequestsOfAllSorts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	path, text := instance("train", 1)
-	nothing := w.open(1, map[string]string{"docs/README.md": "hello\n"})
-	fork := w.open(2, map[string]string{path: text})
-	broken := w.open(3, map[string]string{path: strings.Replace(text, "display_name", "dislpay_name", 1)})
-	conflict := w.open(4, map[string]string{"platform/nodes/ctl.yaml": node("ctl", 99, "controller", "")})
+	nothing := w.topic(1, map[string]string{"docs/README.md": "hello\n"})
+	fork := w.topic(2, map[string]string{path: text})
+	broken := w.topic(3, map[string]string{path: strings.Replace(text, "display_name", "dislpay_name", 1)})
+	conflict := w.topic(4, map[string]string{"platform/nodes/ctl.yaml": node("ctl", 99, "controller", "")})
 	w.put(map[string]string{"platform/nodes/ctl.yaml": node("ctl", 98, "controller", "")})
 	w.change(2, func(p *reconciler.PullRequest) { p.Fork, p.Author = true, "stranger" })
 	w.change(1, func(p *reconciler.PullRequest) { p.Title = "docs" })
@@ -325,7 +325,7 @@ func TestPullRequestsOfAllSorts(t *testing.T) {
 func TestARefusedHeadIsTold(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	pr := w.open(7, map[string]string{"platform/x": strings.Repeat("0123456789", 100)})
+	pr := w.topic(7, map[string]string{"platform/x": strings.Repeat("0123456789", 100)})
 	w.start(func(o *reconciler.Options) { o.Repo = refusing{o.Repo} })
 	w.eventually("told", func() bool { return w.forge.check(pr.Head, plan.CheckPlan).Name != "" })
 	require.Equal(t, plan.Failure, w.forge.check(pr.Head, plan.CheckValidate).Conclusion)
@@ -338,7 +338,7 @@ func TestFrozenMainIsToldAndMended(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	path, text := instance("train", 1)
-	pr := w.open(7, map[string]string{path: text})
+	pr := w.topic(7, map[string]string{path: text})
 	good := w.git.Tip("main")
 	w.start()
 	w.eventually("shown", w.shownFully(7, pr.Head))
@@ -377,7 +377,7 @@ func TestBeforeTheFirstDecision(t *testing.T) {
 	w := newWorld(t)
 	path, text := instance("train", 1)
 	w.put(map[string]string{path: text})
-	pr := w.open(7, map[string]string{path: text + "# more\n"})
+	pr := w.topic(7, map[string]string{path: text + "# more\n"})
 	w.put(nil, "platform", "tenants")
 	w.start()
 	w.eventually("told", func() bool { return w.forge.check(pr.Head, plan.CheckPlan).Name != "" })
