@@ -98,9 +98,61 @@ func (r *Reconciler) steps(ctx context.Context, from, to string) ([]decide.Step,
 			r.o.Log.Info("waiting to be told which pull request a commit is of", "commit", short(c.ID), "at_most", r.o.AuthorLag)
 			return out, nil
 		}
+		if removesMany(s) {
+			if s.Said, err = r.saidOfStep(ctx, memo, s); err != nil {
+				return nil, err
+			}
+		}
 		out = append(out, s)
 	}
 	return out, nil
+}
+
+// saidOfStep is what was said of the deletions of a commit, on the pull requests
+// that brought it.
+func (r *Reconciler) saidOfStep(ctx context.Context, memo *remembering, s decide.Step) ([]decide.Ack, error) {
+	if r.o.Forge == nil {
+		return nil, nil
+	}
+	numbers := []int{s.PullRequest}
+	if s.PullRequest == 0 {
+		prs, err := memo.forge().PullsOf(ctx, s.Commit)
+		if err != nil && r.o.Authority == nil {
+			r.o.Log.Warn("the forge does not tell who acknowledged a deletion; it is held meanwhile", "commit", short(s.Commit), "error", err)
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		numbers = nil
+		for _, pr := range prs {
+			if pr.Merged && pr.BaseBranch == r.o.Branch {
+				numbers = append(numbers, pr.Number)
+			}
+		}
+	}
+	var out []decide.Ack
+	for _, n := range numbers {
+		said, err := r.said(ctx, n)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, said...)
+	}
+	return out, nil
+}
+
+// sayAgain adds to the last step what was said since of deletions that wait.
+func (r *Reconciler) sayAgain(ctx context.Context, steps []decide.Step, acked []acking) error {
+	last := &steps[len(steps)-1]
+	for _, one := range acked {
+		said, err := r.said(ctx, one.pull)
+		if err != nil {
+			return err
+		}
+		last.Said = append(last.Said, said...)
+	}
+	return nil
 }
 
 // chain is how main came from one commit to another, oldest first: by first

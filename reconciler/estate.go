@@ -67,19 +67,35 @@ func (r *Reconciler) reconcileEstate(ctx context.Context) error {
 	}
 	same := st != nil && st.main == tips.Main && st.inForce == tips.InForce
 	unread := same && slices.ContainsFunc(st.held, func(h plan.Held) bool { return h.Reason == load.HeldUnreadable })
-	if same && !unread {
+	acked := r.acks.all()
+	if same && !unread && len(acked) == 0 {
 		r.thaw()
 		if st.day != r.today() {
 			return r.tomorrow(ctx, st)
 		}
 		return nil
 	}
-	return r.decide(ctx, st, tips, unread)
+	return r.decide(ctx, st, tips, unread || same, acked)
+}
+
+// answered tells of deletions that were decided again, as somebody acknowledged
+// them.
+func (r *Reconciler) answered(acked []acking) {
+	if len(acked) == 0 {
+		return
+	}
+	r.acks.decided(acked)
+	st := r.current()
+	for _, one := range acked {
+		r.rollouts.released(one.commit, st.held)
+		r.touched(one.commit)
+	}
+	r.Enqueue(Item{Do: TaskRemarks})
 }
 
 // decide decides what came to main since the last decision, and records it on
 // berth/in-force.
-func (r *Reconciler) decide(ctx context.Context, st *state, tips Tips, unread bool) error {
+func (r *Reconciler) decide(ctx context.Context, st *state, tips Tips, unread bool, acked []acking) error {
 	was, decided, err := r.standing(ctx, st, tips)
 	if err != nil {
 		return err
@@ -102,6 +118,9 @@ func (r *Reconciler) decide(ctx context.Context, st *state, tips Tips, unread bo
 	}
 	if len(steps) == 0 {
 		return nil
+	}
+	if err := r.sayAgain(ctx, steps, acked); err != nil {
+		return err
 	}
 	d, err := r.decider.Commit(ctx, was, steps, r.today())
 	if errors.Is(err, decide.ErrFrozen) {
@@ -143,7 +162,8 @@ func (r *Reconciler) decide(ctx context.Context, st *state, tips Tips, unread bo
 		return err
 	}
 	if unread && inForce == st.inForce {
-		r.thaw() // it still cannot be read
+		r.thaw() // it still cannot be read, or is held
+		r.answered(acked)
 		return nil
 	}
 	var before []plan.Held
@@ -153,8 +173,18 @@ func (r *Reconciler) decide(ctx context.Context, st *state, tips Tips, unread bo
 	for _, h := range newlyHeld(before, d.Held) {
 		r.o.Log.Warn("held", "file", h.File, "reason", h.Reason, "message", h.Message, "commit", short(main), "correlation_id", cause)
 	}
-	if err := r.enforce(ctx, st, newState(main, inForce, r.today(), d), by, records, events); err != nil || d.Frozen == nil {
+	if st != nil && st.main == main { // no commit did this
+		by = origins{}
+		if len(acked) > 0 {
+			by.first = acked[0].commit
+		}
+	}
+	if err := r.enforce(ctx, st, newState(main, inForce, r.today(), d), by, records, events); err != nil {
 		return err
+	}
+	r.answered(acked)
+	if d.Frozen == nil {
+		return nil
 	}
 	return r.freeze(d.Frozen.Error())
 }
@@ -407,7 +437,7 @@ func (r *Reconciler) enforce(ctx context.Context, old, st *state, by origins, re
 	}
 	if old != nil && old.main == st.main {
 		for _, key := range changed { // no commit did this: a day began, or something could be read again
-			if s := mem.Get(key); s != nil && s.Revision != "" {
+			if s := mem.Get(key); s != nil && s.Revision != "" && by.of(old, st, key) == "" {
 				causes[key] = s.Revision
 			}
 		}

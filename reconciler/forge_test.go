@@ -62,6 +62,7 @@ func render() reconciler.Render {
 		Checks: report.Checks, Key: report.Key, Lines: patch.Lines,
 		Plan:    func(p plan.Proposal, _ plan.PullContext) string { return encode(p) },
 		Rollout: func(r plan.Rollout) string { return encode(r) },
+		Answer:  report.Answer,
 	}
 }
 

@@ -19,8 +19,8 @@ import (
 
 // The reviewed plan is the applied plan (DESIGN §1, promise 1).
 
-// open opens a pull request, or pushes to it, from main as it is.
-func (w *world) open(n int, files map[string]string, remove ...string) reconciler.PullRequest {
+// pull opens a pull request, or pushes to it, from main as it is.
+func (w *world) pull(n int, files map[string]string, remove ...string) reconciler.PullRequest {
 	w.t.Helper()
 	branch := fmt.Sprintf("pull-%d", n)
 	head := w.git.MustCommit(w.t, branch, gittest.Commit{Message: fmt.Sprint("change ", n), Files: files, Remove: remove})
@@ -117,7 +117,7 @@ func TestWhatWasReviewedIsApplied(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.start()
-	pr := w.open(1, instanceNamed("train", 2))
+	pr := w.pull(1, instanceNamed("train", 2))
 	w.reviewed(pr)
 	shown := w.review(1).Units
 	require.Len(t, shown, 1)
@@ -136,10 +136,10 @@ func TestWhatWasReviewedIsApplied(t *testing.T) {
 // Each way in which what was shown is not what a merge would do now. Nothing of
 // it is applied, also by a daemon that is started anew.
 func TestAStalePlanIsNeverApplied(t *testing.T) {
-	grow := func(w *world) reconciler.PullRequest { return w.open(1, instanceNamed("train", 3)) }
+	grow := func(w *world) reconciler.PullRequest { return w.pull(1, instanceNamed("train", 3)) }
 	drop := func(w *world) reconciler.PullRequest {
 		path, _ := instance("train", 2)
-		return w.open(1, nil, path)
+		return w.pull(1, nil, path)
 	}
 	push := func(files map[string]string) func(*world) { return func(w *world) { w.put(files) } }
 	for name, way := range map[string]struct {
@@ -167,7 +167,7 @@ func TestAStalePlanIsNeverApplied(t *testing.T) {
 		"a deletion: what goes changed": {drop, func(w *world) {
 			require.NoError(w.t, w.world.SetState(trainKey, "worker-0", plan.Stopped))
 		}},
-		"the head moved": {grow, func(w *world) { w.forge.put(w.open(1, instanceNamed("train", 4))) }},
+		"the head moved": {grow, func(w *world) { w.forge.put(w.pull(1, instanceNamed("train", 4))) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -213,7 +213,7 @@ func TestWhatIsHeldIsKeptHealthy(t *testing.T) {
 	w := newWorld(t)
 	d := w.start()
 	w.run(2)
-	pr := w.open(1, instanceNamed("train", 3))
+	pr := w.pull(1, instanceNamed("train", 3))
 	w.reviewed(pr)
 	require.NoError(t, d.stop())
 	drift := plan.Drift{Member: "worker-1", What: "users"}
@@ -239,7 +239,7 @@ func TestMergedBeforeAPlanWasShown(t *testing.T) {
 	d := w.start()
 	w.run(2)
 	require.NoError(t, d.stop())
-	pr := w.open(1, instanceNamed("train", 3))
+	pr := w.pull(1, instanceNamed("train", 3))
 	w.merge(pr)
 	before := w.effects()
 	w.start()
@@ -270,7 +270,7 @@ func TestMergedWithOtherContent(t *testing.T) {
 	w := newWorld(t)
 	d := w.start()
 	w.run(2)
-	pr := w.open(1, instanceNamed("train", 3))
+	pr := w.pull(1, instanceNamed("train", 3))
 	w.reviewed(pr)
 	require.NoError(t, d.stop())
 	files := instanceNamed("train", 4)
@@ -293,9 +293,9 @@ func TestPlannedOnOneBaseAndMergedTogether(t *testing.T) {
 	w := newWorld(t)
 	d := w.start()
 	w.run(1)
-	first := w.open(1, instanceNamed("first", 1))
-	second := w.open(2, instanceNamed("second", 1)) // by itself, it would be where first comes
-	third := w.open(3, instanceNamed("train", 0))   // nobody else's affair
+	first := w.pull(1, instanceNamed("first", 1))
+	second := w.pull(2, instanceNamed("second", 1)) // by itself, it would be where first comes
+	third := w.pull(3, instanceNamed("train", 0))   // nobody else's affair
 	for _, pr := range []reconciler.PullRequest{first, second, third} {
 		w.reviewed(pr)
 	}
@@ -317,7 +317,7 @@ func TestALostStatusBranchHoldsNothing(t *testing.T) {
 	w := newWorld(t)
 	d := w.start()
 	w.run(2)
-	pr := w.open(1, instanceNamed("train", 3))
+	pr := w.pull(1, instanceNamed("train", 3))
 	w.reviewed(pr)
 	require.NoError(t, d.stop())
 	w.merge(pr)
@@ -346,7 +346,7 @@ func TestAReviewThatIsNotOurs(t *testing.T) {
 			w := newWorld(t)
 			d := w.start()
 			w.run(2)
-			pr := w.open(1, instanceNamed("train", 3))
+			pr := w.pull(1, instanceNamed("train", 3))
 			w.reviewed(pr)
 			digest := w.review(1).Units[0].Digest
 			require.NoError(t, d.stop())
@@ -368,7 +368,7 @@ func TestAForgedReviewGivesNobodyARight(t *testing.T) {
 	governed := func(o *reconciler.Options) { o.Authority = &decide.Authority{Administrators: []string{"root"}} }
 	d := w.start(governed)
 	path, text := instance("train", 3)
-	pr := w.open(1, map[string]string{path: text})
+	pr := w.pull(1, map[string]string{path: text})
 	pr.Author = "eve"
 	w.forge.put(pr)
 	w.reviewed(pr)

@@ -249,7 +249,7 @@ func TestEachMergeIsToldItsOwn(t *testing.T) {
 	<-d.Ready()
 	bad, badText := instance("bad", 1)
 	c1 := w.put(map[string]string{bad: strings.Replace(badText, "count: 1, gpus", "cuont: 1, gpus", 1)})
-	pr := w.open(2, instanceNamed("train", 1))
+	pr := w.pull(2, instanceNamed("train", 1))
 	d.Enqueue(reconciler.Item{Do: reconciler.TaskPull, Pull: 2})
 	w.reviewed(pr)
 	c2 := w.merge(pr)[0]
@@ -273,7 +273,7 @@ func TestARolloutThatIsOverStaysAsItWasTold(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.start()
-	one := w.open(1, instanceNamed("train", 1))
+	one := w.pull(1, instanceNamed("train", 1))
 	w.reviewed(one)
 	c1 := w.merge(one)[0]
 	w.eventually("told", func() bool { r, ok := w.forge.told(c1); return ok && len(r.Units) == 1 && r.Settled() })
@@ -281,7 +281,7 @@ func TestARolloutThatIsOverStaysAsItWasTold(t *testing.T) {
 	time.Sleep(1500 * time.Millisecond) // the last update that was under way
 	require.NoError(t, w.world.SetState(trainKey, "worker-0", plan.Stopped))
 	w.eventually("repaired", func() bool { return w.world.Calls("start") > 0 })
-	two := w.open(2, instanceNamed("train", 2))
+	two := w.pull(2, instanceNamed("train", 2))
 	w.reviewed(two)
 	c2 := w.merge(two)[0]
 	w.eventually("the second told", func() bool { r, ok := w.forge.told(c2); return ok && r.Settled() && len(r.Units) == 1 })

@@ -283,10 +283,22 @@ func (r *Reconciler) basis() (basis, bool) {
 	return basis{in: in, frozen: frozen}, true
 }
 
-// proposal brings the head of a pull request and says what merging it would do.
-// It fills in what it asked on the way. mends: main cannot be taken over now, and
-// could be then.
+// proposal brings the head of a pull request and says what merging it would do,
+// with what was said of it. It fills in what it asked on the way. mends: main
+// cannot be taken over now, and could be then.
 func (r *Reconciler) proposal(ctx context.Context, p *openPull, b basis, in *decide.Input) (out plan.Proposal, mends bool, err error) {
+	out, mends, err = r.unsaid(ctx, p, b, in)
+	if err != nil || !slices.ContainsFunc(out.Held, func(h plan.Held) bool { return decide.AckOf(h) != "" }) {
+		return out, mends, err
+	}
+	if in.Said, err = r.said(ctx, p.Number); err != nil || len(in.Said) == 0 {
+		return out, mends, err
+	}
+	return r.unsaid(ctx, p, b, in)
+}
+
+// unsaid is proposal with nothing said but what in has.
+func (r *Reconciler) unsaid(ctx context.Context, p *openPull, b basis, in *decide.Input) (out plan.Proposal, mends bool, err error) {
 	if p.fetched != p.Head {
 		head, err := r.o.Repo.FetchPull(ctx, p.Number)
 		if err != nil {
@@ -490,6 +502,12 @@ func (r *Reconciler) follow(ctx context.Context, commit string) error {
 	text := r.o.Render.Rollout(roll)
 	for _, pr := range prs {
 		if err := r.o.Forge.Comment(ctx, pr.Number, Comment{Rollout: &text}); err != nil {
+			return err
+		}
+	}
+	r.rollouts.saw(roll)
+	if sure && slices.ContainsFunc(roll.Held, func(h plan.Held) bool { return decide.AckOf(h) != "" }) {
+		if err := r.saidBefore(ctx, prs, roll.Held); err != nil {
 			return err
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"berth/runtimes"
 	"berth/schema"
 	"berth/schema/load"
+	"berth/schema/policy"
 )
 
 // Options say what a Reconciler works with. Zero durations and counts take the
@@ -70,6 +71,9 @@ type Render struct {
 	Key     func(plan.Proposal, plan.PullContext) string
 	Plan    func(plan.Proposal, plan.PullContext) string // of the comment; Markdown
 	Rollout func(plan.Rollout) string                    // likewise
+	// Answer is likewise, to a command; what policy makes of an instance is given
+	// for plan.AnswerExplain, if there is such an instance.
+	Answer func(plan.Answer, *policy.Explanation) string
 	// Lines are those that a patch shows.
 	Lines func(patch io.Reader) (schema.Lines, error)
 }
@@ -99,6 +103,8 @@ const (
 	TaskShow   Task = "show"   // show what was planned and not shown yet
 	TaskSettle Task = "settle" // end checks of a commit that nobody works on
 	TaskFollow Task = "follow" // tell a merged pull request what became of it
+	// TaskRemarks answers what people said to Berth.
+	TaskRemarks Task = "remarks"
 
 	TaskArtifacts Task = "artifacts" // record what a decision says of published things
 	TaskArtifact  Task = "artifact"  // look at the bytes of one
@@ -142,6 +148,10 @@ type Reconciler struct {
 	toldTo     string
 
 	awaited map[string]time.Time // when each commit that is to be decided was first seen; the estate task's own
+
+	acks  acks
+	heard time.Time // since when remarks are listed; the remarks task's own
+	idle  idle      // likewise
 
 	mu     sync.Mutex
 	state  *state                // replaced whole by each decision; nil before the first
@@ -230,7 +240,7 @@ func (r *Reconciler) Enqueue(i Item) {
 // queueOf is where an item waits; nil: there is no forge to look at.
 func (r *Reconciler) queueOf(i Item) workqueue.TypedRateLimitingInterface[Item] {
 	switch i.Do {
-	case TaskPulls, TaskFollow, TaskShow, TaskSettle:
+	case TaskPulls, TaskFollow, TaskShow, TaskSettle, TaskRemarks:
 		if r.o.Forge == nil {
 			return nil
 		}
@@ -299,6 +309,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 		for {
 			r.Enqueue(Item{Do: TaskEstate})
 			r.Enqueue(Item{Do: TaskPulls})
+			r.Enqueue(Item{Do: TaskRemarks})
 			select {
 			case <-t.C:
 			case <-ctx.Done():
@@ -387,6 +398,8 @@ func (r *Reconciler) one(ctx context.Context, q workqueue.TypedRateLimitingInter
 			again, err = r.show(ctx)
 		case TaskSettle:
 			return r.o.Forge.Settle(ctx, item.Commit)
+		case TaskRemarks:
+			again, err = r.listenRemarks(ctx)
 		case TaskFollow:
 			return r.follow(ctx, item.Commit)
 		case TaskArtifacts:

@@ -164,7 +164,7 @@ func newDaemon(ctx context.Context, c *config, log *slog.Logger, looking func(re
 
 // rendering is how the loop says at the forge what it knows.
 func rendering() reconciler.Render {
-	return reconciler.Render{Checks: report.Checks, Key: report.Key, Plan: report.Plan, Rollout: report.Rollout, Lines: patch.Lines}
+	return reconciler.Render{Checks: report.Checks, Key: report.Key, Plan: report.Plan, Rollout: report.Rollout, Answer: report.Answer, Lines: patch.Lines}
 }
 
 // runtimes are those the configuration gives something to work with.

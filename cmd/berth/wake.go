@@ -39,6 +39,8 @@ func worksOf(d webhooks.Delivery) []work {
 			out = append(out, pull)
 		case webhooks.PullRequest:
 			out = append(out, pull)
+		case webhooks.Remark:
+			out = append(out, work{Do: reconciler.TaskRemarks})
 		case webhooks.MergeGroup: // that it is gone is seen by who looks
 			out = append(out, work{Do: reconciler.TaskGroup, Ref: e.Ref})
 		default: // authentic, but not understood: look at everything

@@ -38,6 +38,7 @@ type Step struct {
 	By          authority.Actor
 	PullRequest int      // 0: none
 	Acks        []string // digests of large deletions that it acknowledges
+	Said        []Ack    // what others say of those that wait
 	// Payload and Signature are the commit's; they tell who made it where By does
 	// not. Nil: it is not signed.
 	Payload, Signature []byte
@@ -86,6 +87,9 @@ func (d *Decider) Commit(ctx context.Context, was Standing, steps []Step, today 
 		}
 		if len(s.Acks) > 0 {
 			in.acks = append(in.acks, by)
+		}
+		for _, a := range s.Said {
+			in.acks = append(in.acks, a.subject(s.Commit, s.PullRequest))
 		}
 		in.main = s.Tree
 		f, err := d.enforce(ctx, in)

@@ -36,6 +36,7 @@ type Input struct {
 	Head      string            // commit; "": a change that is none yet, for Change
 	By        *authority.Actor  // whose change it is; nil: nobody's right is asked
 	Acks      []string          // digests of large deletions it acknowledges
+	Said      []Ack             // what others say of those that wait
 	Today     string            // UTC day, such as 2026-01-31
 	Memory    *plan.Memory
 	Rules     func(backend string) plan.Rules // nil: impacts are not known
@@ -91,6 +92,9 @@ func (d *Decider) Change(ctx context.Context, in Input, tree schema.Snapshot, to
 		next.authored[c.Path] = by
 	}
 	next.acks = []subject{by}
+	for _, a := range in.Said {
+		next.acks = append(next.acks, a.subject(in.Head, 0))
+	}
 	head, err := d.enforce(ctx, next)
 	if errors.Is(err, ErrFrozen) {
 		out.Diagnostics = append(out.Diagnostics, schema.Diagnostic{

@@ -1,0 +1,661 @@
+package reconciler
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"berth/reconciler/command"
+	"berth/reconciler/decide"
+	"berth/reconciler/plan"
+	"berth/schema"
+	"berth/schema/audit"
+	"berth/schema/authority"
+	"berth/schema/policy"
+)
+
+const (
+	// remarksBack is how old a remark may be that nobody answered yet.
+	remarksBack = 72 * time.Hour
+	// remarksOverlap is how far a look goes back before the last one, as clocks
+	// differ and a forge may be slow to list what was said.
+	remarksOverlap = 10 * time.Minute
+	// maxRemarks is how many are answered in one pass, and maxRemarksOfPull on one
+	// pull request; the next pass goes on.
+	maxRemarks       = 60
+	maxRemarksOfPull = 10
+	// remarksAgain is when it does.
+	remarksAgain = 2 * time.Second
+	// maxIdle is how many are answered in an hour of those who may not write, and
+	// maxIdleOf of one of them; the others are passed over.
+	maxIdle   = 60
+	maxIdleOf = 5
+	// clocks is how far a forge's clock may be behind Berth's.
+	clocks = 5 * time.Second
+)
+
+// listenRemarks answers what people said to Berth and was not answered. A webhook
+// only makes it sooner: what counts is what the forge lists, and the reaction
+// beside a remark, which is set last, tells that it was dealt with. A stranger
+// who says a lot costs a bounded number of answers, after one of everybody else.
+func (r *Reconciler) listenRemarks(ctx context.Context) (again time.Duration, err error) {
+	start := r.o.Now()
+	since := r.heard
+	if since.IsZero() {
+		since = start.Add(-remarksBack)
+	}
+	all, err := r.o.Forge.Remarks(ctx, since)
+	if err != nil {
+		return 0, err
+	}
+	next := start.Add(-remarksOverlap)
+	picked, more := fairly(all)
+	l := listening{r: r, pulls: map[int]PullRequest{}, permissions: map[string]Permission{}, answered: map[int]bool{}}
+	left := more
+	for _, rem := range picked {
+		done, err := l.answer(ctx, rem)
+		var later *LaterError
+		if ctx.Err() != nil || errors.As(err, &later) {
+			return 0, err
+		}
+		if err != nil {
+			r.o.Log.Warn("a remark is not answered yet", "pull", rem.Pull, "by", rem.Author, "error", err)
+		}
+		if !done || err != nil {
+			left = append(left, rem)
+		}
+	}
+	for _, rem := range left { // what is still to be answered is listed again
+		if rem.When.Before(next) {
+			next = rem.When
+		}
+	}
+	if oldest := start.Add(-remarksBack); next.Before(oldest) {
+		next = oldest
+	}
+	r.heard = next
+	if len(left) > 0 {
+		again = remarksAgain
+	}
+	return again, nil
+}
+
+// fairly picks what is answered in one pass: of each pull request the oldest of
+// everybody, then their next, and so on.
+func fairly(all []Remark) (picked, more []Remark) {
+	type who struct {
+		pull   int
+		author string
+	}
+	turn := map[who]int{}
+	type ranked struct {
+		Remark
+		turn int
+	}
+	var waiting []ranked
+	for _, rem := range all {
+		if _, err := command.Parse(rem.Line); rem.Answered || errors.Is(err, command.ErrOther) {
+			continue
+		}
+		k := who{rem.Pull, strings.ToLower(rem.Author)}
+		waiting = append(waiting, ranked{rem, turn[k]})
+		turn[k]++
+	}
+	slices.SortStableFunc(waiting, func(a, b ranked) int {
+		return cmp.Or(cmp.Compare(a.turn, b.turn), a.When.Compare(b.When), cmp.Compare(a.ID, b.ID))
+	})
+	of := map[int]int{}
+	for _, rem := range waiting {
+		if len(picked) == maxRemarks || of[rem.Pull] == maxRemarksOfPull {
+			more = append(more, rem.Remark)
+			continue
+		}
+		of[rem.Pull]++
+		picked = append(picked, rem.Remark)
+	}
+	return picked, more
+}
+
+// listening is one pass over remarks. What it asked the forge it does not ask
+// again within the pass.
+type listening struct {
+	r           *Reconciler
+	pulls       map[int]PullRequest
+	permissions map[string]Permission
+	answered    map[int]bool // pull requests whose comment answers somebody already
+}
+
+// idle counts what was answered to people who may not write, by the hour. It is
+// the remarks task's own.
+type idle struct {
+	since time.Time
+	all   int
+	of    map[string]int
+}
+
+// take says whether one more of somebody's is answered.
+func (i *idle) take(login string, now time.Time) bool {
+	if now.Sub(i.since) >= time.Hour {
+		*i = idle{since: now, of: map[string]int{}}
+	}
+	login = strings.ToLower(login)
+	if i.all >= maxIdle || i.of[login] >= maxIdleOf {
+		return false
+	}
+	i.all++
+	i.of[login]++
+	return true
+}
+
+// reply is what a remark comes to.
+type reply struct {
+	reaction    Reaction
+	answer      *plan.Answer // nil: the reaction says it
+	explanation *policy.Explanation
+	wait        bool // it is not dealt with yet
+}
+
+func refuse(why string) reply {
+	return reply{reaction: Refused, answer: &plan.Answer{Kind: plan.AnswerRefused, Why: why}}
+}
+
+func nothing(why string) reply {
+	return reply{reaction: Understood, answer: &plan.Answer{Kind: plan.AnswerUnknown, Why: why}}
+}
+
+func outdated(given, now, why string) reply {
+	return reply{reaction: Refused, answer: &plan.Answer{Kind: plan.AnswerStale, Given: given, Now: now, Why: why}}
+}
+
+// answer deals with one remark: what is to be done first, then the words, then the
+// reaction. It says false while it is not dealt with.
+func (l *listening) answer(ctx context.Context, rem Remark) (done bool, err error) {
+	pr, err := l.pull(ctx, rem.Pull)
+	if errors.Is(err, ErrNotFound) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if pr.BaseBranch != l.r.o.Branch {
+		return true, nil // another estate's, or nobody's
+	}
+	may, err := l.permission(ctx, rem.Author)
+	if err != nil {
+		return false, err
+	}
+	c, wrong := command.Parse(rem.Line)
+	if may < CanWrite && !l.r.idle.take(rem.Author, l.r.o.Now()) {
+		return true, nil
+	}
+	var out reply
+	switch {
+	case may == NoPermission:
+		out = reply{reaction: Refused} // a stranger gets no words
+	case wrong != nil:
+		out = nothing(wrong.Error())
+		out.reaction = Confused
+	default:
+		if out, err = l.r.obey(ctx, c, pr, rem, may); err != nil || out.wait {
+			return false, err
+		}
+	}
+	if a := out.answer; a != nil && !l.answered[pr.Number] {
+		a.To, a.Said = rem.Author, rem.Line
+		text := l.r.o.Render.Answer(*a, out.explanation)
+		if err := l.r.o.Forge.Comment(ctx, pr.Number, Comment{Answer: &text}); err != nil {
+			return false, err
+		}
+		l.answered[pr.Number] = true
+	}
+	l.r.o.Log.Info("commanded", "pull", pr.Number, "by", rem.Author, "command", string(c.Verb), "came_to", string(out.reaction))
+	if err := l.r.o.Forge.React(ctx, rem, out.reaction); err != nil && !errors.Is(err, ErrNotFound) {
+		return false, err
+	}
+	return true, nil
+}
+
+func (l *listening) pull(ctx context.Context, n int) (PullRequest, error) {
+	return once(&l.pulls, n, func() (PullRequest, error) { return l.r.o.Forge.Pull(ctx, n) })
+}
+
+func (l *listening) permission(ctx context.Context, login string) (Permission, error) {
+	return once(&l.permissions, login, func() (Permission, error) { return l.r.o.Forge.Permission(ctx, login) })
+}
+
+// obey does what a command asks for, if whoever gave it may.
+func (r *Reconciler) obey(ctx context.Context, c command.Command, pr PullRequest, rem Remark, may Permission) (reply, error) {
+	st := r.current()
+	if st == nil {
+		return reply{wait: true}, nil
+	}
+	switch c.Verb {
+	case command.Help:
+		return reply{reaction: Understood, answer: &plan.Answer{Kind: plan.AnswerHelp}}, nil
+	case command.Explain:
+		return r.explain(ctx, st, c, pr)
+	case command.Plan:
+		if may < CanWrite && !strings.EqualFold(rem.Author, pr.Author) {
+			return refuse("only who may write to the repository, and the author of the pull request, have it planned again"), nil
+		}
+		if !pr.Open {
+			return nothing("the pull request is not open, so there is nothing to plan"), nil
+		}
+		r.ShowAgain(pr.Number)
+		r.Enqueue(Item{Do: TaskPull, Pull: pr.Number})
+		return reply{reaction: Accepted}, nil
+	}
+	if may < CanWrite {
+		return refuse("it takes somebody who may write to the repository"), nil
+	}
+	switch c.Verb {
+	case command.Apply:
+		return r.applyHeld(ctx, st, c, pr, rem)
+	case command.Retry:
+		return r.retryFailed(ctx, st, pr, rem)
+	}
+	return r.acknowledge(ctx, st, c, pr, rem)
+}
+
+// explain says what an instance comes to: with an open pull request merged, else
+// as it is in force.
+func (r *Reconciler) explain(ctx context.Context, st *state, c command.Command, pr PullRequest) (reply, error) {
+	out := reply{reaction: Understood, answer: &plan.Answer{Kind: plan.AnswerExplain, Instance: c.Instance, Field: c.Field}}
+	desired := st.desired
+	if pr.Open {
+		if merged, err := r.mergedDesired(ctx, st, pr); err != nil {
+			return reply{}, err
+		} else if merged != nil {
+			desired = merged
+		}
+	}
+	if t := desired.Tenants[c.Instance.Tenant]; t != nil {
+		e, ok := policy.Explain(desired.Platform, t, c.Instance,
+			policy.Existing(func(k schema.Key) bool { return st.desired.Instance(k) != nil }), policy.At(r.today()))
+		if ok {
+			out.explanation = &e
+		}
+	}
+	return out, nil
+}
+
+// mergedDesired is what the estate says with a pull request merged; nil where
+// that cannot be told.
+func (r *Reconciler) mergedDesired(ctx context.Context, st *state, pr PullRequest) (*schema.Desired, error) {
+	head, err := r.o.Repo.FetchPull(ctx, pr.Number)
+	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrRefused) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	tree, conflicts, err := r.o.Repo.Merge(ctx, st.main, head)
+	if errors.Is(err, ErrUnreadable) || len(conflicts) > 0 {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	snap, err := r.o.Repo.Snapshot(ctx, tree)
+	if err != nil {
+		return nil, err
+	}
+	loaded, err := r.o.Loader.Load(ctx, snap)
+	if err != nil {
+		return nil, nil // its findings tell
+	}
+	return loaded.Desired, nil
+}
+
+// applyHeld says of the plans that are held of a merged pull request, as its
+// comment offers them now, that they are meant.
+func (r *Reconciler) applyHeld(ctx context.Context, st *state, c command.Command, pr PullRequest, rem Remark) (reply, error) {
+	if !pr.Merged {
+		return refuse("nothing is held before the merge: the plan that is shown here is applied when the pull request is merged"), nil
+	}
+	units := r.unitsOf(pr, func(s *plan.Status) bool {
+		return s.Review != nil && s.Review.Stale != nil && s.Review.Pull == pr.Number
+	})
+	named := c.Names(pr.MergeCommit)
+	units = slices.DeleteFunc(units, func(s *plan.Status) bool { return !named && !c.Names(s.Revision) })
+	switch {
+	case len(units) == 0 && !named:
+		return outdated(c.Bound, pr.MergeCommit, "That is not what brought this pull request to "+r.o.Branch+"."), nil
+	case len(units) == 0:
+		return nothing("nothing of this pull request is held"), nil
+	}
+	var no []string
+	meant := 0
+	for _, s := range units {
+		if !r.rollouts.offered(s, rem.When.Add(clocks), r.began) {
+			no = append(no, fmt.Sprintf("%s is planned otherwise since; look at what is shown now", s.Key))
+			continue
+		}
+		d, err := r.mayMean(ctx, st, pr, rem.Author, s)
+		if err != nil {
+			return reply{}, err
+		}
+		if !d.Allowed {
+			r.Audit(commanded("plan.meant", s, pr, rem, audit.Denied, d, r.o.Now()))
+			no = append(no, d.Reason)
+			continue
+		}
+		next := *s
+		review := *s.Review
+		review.Meant, review.By = review.Stale.Now, rem.Author
+		next.Review, next.Retry = &review, nil
+		if !r.set(s, next) {
+			return reply{wait: true}, nil // something was recorded of it a moment ago
+		}
+		r.writer.record(commanded("plan.meant", s, pr, rem, audit.Allowed, d, r.o.Now()))
+		r.queue.Add(Item{Do: TaskUnit, Unit: s.Key})
+		meant++
+	}
+	if err := r.persisted(ctx); err != nil {
+		return reply{}, err
+	}
+	out := reply{reaction: Accepted}
+	if len(no) > 0 {
+		out.answer = &plan.Answer{Kind: plan.AnswerRefused, Why: fmt.Sprintf("%d of %d stay held: %s", len(no), len(units), someOf(no))}
+	}
+	if meant == 0 {
+		out.reaction = Refused
+	}
+	return out, nil
+}
+
+// retryFailed has the units try again that a merged pull request changed and that
+// gave up, or wait to.
+func (r *Reconciler) retryFailed(ctx context.Context, st *state, pr PullRequest, rem Remark) (reply, error) {
+	if !pr.Merged {
+		return nothing("it is not merged, so nothing of it failed"), nil
+	}
+	units := r.unitsOf(pr, func(s *plan.Status) bool { return s.Retry != nil })
+	if len(units) == 0 {
+		return nothing("nothing of this pull request gave up or waits to try again"), nil
+	}
+	var no []string
+	for _, s := range units {
+		d, err := r.mayMean(ctx, st, pr, rem.Author, s)
+		if err != nil {
+			return reply{}, err
+		}
+		if !d.Allowed {
+			r.Audit(commanded("unit.retry", s, pr, rem, audit.Denied, d, r.o.Now()))
+			no = append(no, d.Reason)
+			continue
+		}
+		next := *s
+		next.Retry = nil
+		if !r.set(s, next) {
+			return reply{wait: true}, nil
+		}
+		r.writer.record(commanded("unit.retry", s, pr, rem, audit.Allowed, d, r.o.Now()))
+		r.queue.Add(Item{Do: TaskUnit, Unit: s.Key})
+	}
+	if len(no) == len(units) {
+		return refuse(someOf(no)), nil
+	}
+	return reply{reaction: Accepted}, r.persisted(ctx)
+}
+
+// acknowledge takes somebody's word that a large deletion is meant. The word is
+// read again, with whoever's right it is then, by the decision that needs it;
+// here it is only told whether there is such a deletion and whether they may.
+func (r *Reconciler) acknowledge(ctx context.Context, st *state, c command.Command, pr PullRequest, rem Remark) (reply, error) {
+	var held []plan.Held
+	switch {
+	case pr.Merged:
+		held = st.held
+	case pr.Open:
+		b, ok := r.basis()
+		if !ok {
+			return reply{wait: true}, nil
+		}
+		in := b.in
+		p, _, err := r.unsaid(ctx, &openPull{PullRequest: pr}, b, &in)
+		if err != nil {
+			return reply{}, err
+		}
+		held = p.Held
+	default:
+		return nothing("the pull request was closed without a merge"), nil
+	}
+	var asked []string // digests
+	var tenant string
+	for _, h := range held {
+		d := decide.AckOf(h)
+		if d == "" {
+			continue
+		}
+		if d == c.Bound {
+			tenant = h.Key.Tenant
+			if h.Key.Kind == schema.KindTenant {
+				tenant = h.Key.Name
+			}
+		}
+		if !slices.Contains(asked, d) {
+			asked = append(asked, d)
+		}
+	}
+	tried := pr.Merged && r.acks.tried(c.Bound)
+	switch {
+	case tried && !slices.Contains(asked, c.Bound):
+		return reply{reaction: Accepted}, nil // the decision took it
+	case tried:
+		return refuse("it was decided again, and is held all the same: whoever says so may write to the repository and has deletions.acknowledge at that moment"), nil
+	case len(asked) == 0:
+		return nothing("no deletion waits for anybody's word"), nil
+	case !slices.Contains(asked, c.Bound):
+		return outdated(c.Bound, asked[0], "A digest stands for just those documents, as they were."), nil
+	}
+	d := r.decider.May(st.desired, rem.Author, authority.DeletionsAcknowledge, authority.Scope{Tenant: tenant})
+	one := commanded("deletion.acknowledge", &plan.Status{Revision: cmp.Or(pr.MergeCommit, st.main)}, pr, rem, audit.Allowed, d, r.o.Now())
+	one.OrgID, one.Reason = tenant, c.Bound
+	if !d.Allowed {
+		one.Verdict, one.Reason = audit.Denied, d.Reason
+		r.Audit(one)
+		return refuse(d.Reason), nil
+	}
+	r.writer.record(one)
+	if pr.Merged {
+		r.acks.ask(acking{pr.Number, pr.MergeCommit, c.Bound})
+		r.queue.Add(Item{Do: TaskEstate})
+		return reply{wait: true}, nil // until that is decided
+	}
+	r.Enqueue(Item{Do: TaskPull, Pull: pr.Number})
+	return reply{reaction: Accepted}, r.persisted(ctx)
+}
+
+// mayMean says whether somebody may say of a unit that what is planned for it is
+// meant: who may change it so, and where a policy asks for somebody else than the
+// author, is somebody else; or who could have made the whole change that brought
+// it.
+func (r *Reconciler) mayMean(ctx context.Context, st *state, pr PullRequest, login string, s *plan.Status) (authority.Decision, error) {
+	p := authority.InstanceUpdate
+	switch {
+	case st.effective.Instance(s.Key) == nil:
+		p = authority.InstanceDelete
+	case s.Observed == nil || s.Observed.Presence == plan.Absent:
+		p = authority.InstanceCreate
+	}
+	need := authority.Need{Permission: p, Scope: authority.Scope{Tenant: s.Key.Tenant, Project: s.Key.Project}, Key: s.Key}
+	d := r.decider.Agrees(st.desired, pr.Author, login, need)
+	if d.Allowed || pr.MergeCommit == "" {
+		return d, nil
+	}
+	commits, err := r.o.Repo.Log(ctx, "", pr.MergeCommit, 1)
+	if err != nil || len(commits) == 0 || len(commits[0].Parents) == 0 {
+		return d, err
+	}
+	ds, err := r.decider.Needed(ctx, r.o.Repo, commits[0].Parents[0], pr.MergeCommit, authority.Actor{Login: login, Proof: authority.ProofPullRequest})
+	if err != nil || len(ds) == 0 || slices.ContainsFunc(ds, func(o authority.Decision) bool { return !o.Allowed }) {
+		return d, err
+	}
+	return ds[0], nil
+}
+
+// unitsOf are the units whose revision a merged pull request brought, of which
+// something is so, sorted.
+func (r *Reconciler) unitsOf(pr PullRequest, is func(*plan.Status) bool) []*plan.Status {
+	var out []*plan.Status
+	for _, s := range r.writer.memory().All() {
+		if !is(s) {
+			continue
+		}
+		brought := s.Revision == pr.MergeCommit || s.Review != nil && s.Review.Pull == pr.Number
+		if !brought {
+			prs, _ := r.rollouts.broughtBy(s.Revision)
+			brought = slices.ContainsFunc(prs, func(o PullRequest) bool { return o.Number == pr.Number })
+		}
+		if brought {
+			out = append(out, s)
+		}
+	}
+	slices.SortFunc(out, func(a, b *plan.Status) int { return a.Key.Compare(b.Key) })
+	return out
+}
+
+// persisted waits until what was recorded is on the remote.
+func (r *Reconciler) persisted(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
+	defer cancel()
+	return r.writer.flush(ctx)
+}
+
+// someOf are some sentences in a line.
+func someOf(all []string) string {
+	const most = 3
+	slices.Sort(all)
+	all = slices.Compact(all)
+	if more := len(all) - most; more > 0 {
+		all = append(all[:most:most], fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(all, "; ")
+}
+
+// commanded is the audit record of a command.
+func commanded(action string, s *plan.Status, pr PullRequest, rem Remark, v audit.Verdict, d authority.Decision, now time.Time) audit.Record {
+	one := audit.Record{
+		OccurredAt: now, CorrelationID: correlation(s.Revision), Actor: rem.Author, Proof: "remark", Permission: string(d.Permission),
+		Action: action, Key: s.Key, OrgID: s.Key.Tenant, ProjectID: projectOf(s.Key), Verdict: v, Rule: d.Role, Source: place(d.Source),
+		Reason: d.Reason, Commit: s.Revision, PullRequest: pr.Number,
+	}
+	if s.Review != nil && s.Review.Stale != nil && v == audit.Allowed {
+		one.Reason = strings.TrimPrefix(fmt.Sprintf("%s; plan %s", d.Reason, short(s.Review.Stale.Now)), "; ")
+	}
+	return one
+}
+
+// said are the acknowledgements of large deletions among what was said on a pull
+// request, each by somebody who may write to the repository now.
+func (r *Reconciler) said(ctx context.Context, number int) ([]decide.Ack, error) {
+	all, err := r.o.Forge.RemarksOf(ctx, number)
+	if err != nil {
+		return nil, err
+	}
+	var out []decide.Ack
+	permissions := map[string]Permission{}
+	for _, rem := range all {
+		c, err := command.Parse(rem.Line)
+		if err != nil || c.Verb != command.AckDelete {
+			continue
+		}
+		may, err := once(&permissions, rem.Author, func() (Permission, error) {
+			if len(permissions) == maxAcks {
+				return NoPermission, nil
+			}
+			return r.o.Forge.Permission(ctx, rem.Author)
+		})
+		if err != nil {
+			return nil, err
+		}
+		if may >= CanWrite && len(out) < maxAcks {
+			out = append(out, decide.Ack{By: authority.Actor{Login: rem.Author, Proof: authority.ProofPullRequest}, Digest: c.Bound})
+		}
+	}
+	return out, nil
+}
+
+// saidBefore has a deletion decided again that is held although somebody had
+// acknowledged it: the forge did not tell in time which pull request brought it.
+func (r *Reconciler) saidBefore(ctx context.Context, prs []PullRequest, held []plan.Held) error {
+	for _, pr := range prs {
+		said, err := r.said(ctx, pr.Number)
+		if err != nil {
+			return err
+		}
+		for _, a := range said {
+			of := func(h plan.Held) bool { return decide.AckOf(h) == a.Digest }
+			if st := r.current(); slices.ContainsFunc(held, of) && slices.ContainsFunc(st.held, of) && r.acks.ask(acking{pr.Number, pr.MergeCommit, a.Digest}) {
+				r.queue.Add(Item{Do: TaskEstate})
+			}
+		}
+	}
+	return nil
+}
+
+// maxAcks is how many acknowledgements of one pull request are looked at, and of
+// how many people.
+const maxAcks = 50
+
+// acks are the deletions that are to be decided once more, as somebody
+// acknowledged them after they were. They are taken up again from what was said
+// if they are lost.
+type acks struct {
+	mu      sync.Mutex
+	waiting map[string]acking // by digest
+	done    map[string]bool   // digests that were decided again
+}
+
+// acking is such a deletion: the pull request and the commit of main it came with.
+type acking struct {
+	pull           int
+	commit, digest string
+}
+
+// ask has one decided again; it says false if it was already, and nobody was told.
+func (a *acks) ask(one acking) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.waiting == nil {
+		a.waiting, a.done = map[string]acking{}, map[string]bool{}
+	}
+	if a.done[one.digest] {
+		return false
+	}
+	a.waiting[one.digest] = one
+	return true
+}
+
+// all are those that wait.
+func (a *acks) all() []acking {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Collect(maps.Values(a.waiting))
+}
+
+// decided notes that they were.
+func (a *acks) decided(ones []acking) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, one := range ones {
+		delete(a.waiting, one.digest)
+		a.done[one.digest] = true
+	}
+}
+
+// tried says, once, whether one was decided again.
+func (a *acks) tried(digest string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	tried := a.done[digest]
+	delete(a.done, digest)
+	return tried
+}

@@ -1,0 +1,335 @@
+package reconciler_test
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler"
+	"berth/reconciler/decide"
+	"berth/reconciler/plan"
+	"berth/schema"
+)
+
+// say has somebody comment on a pull request.
+func (f *forge) say(n int, login, line string) int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	id := int64(1)
+	for _, all := range f.remarks {
+		id += int64(len(all))
+	}
+	f.remarks[n] = append(f.remarks[n], reconciler.Remark{ID: id, Pull: n, Author: login, Line: line, When: time.Now()})
+	return id
+}
+
+func (f *forge) let(login string, p reconciler.Permission) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.permissions[login] = p
+}
+
+// comes waits until a remark is answered by a reaction.
+func (w *world) comes(id int64, want reconciler.Reaction) {
+	w.t.Helper()
+	w.eventually("an answer", func() bool {
+		w.forge.mu.Lock()
+		defer w.forge.mu.Unlock()
+		return w.forge.reactions[id] != ""
+	})
+	w.forge.mu.Lock()
+	defer w.forge.mu.Unlock()
+	for _, all := range w.forge.comments {
+		w.t.Log(all["answer"])
+	}
+	require.Equal(w.t, want, w.forge.reactions[id])
+}
+
+func (w *world) answer(n int) string {
+	w.forge.mu.Lock()
+	defer w.forge.mu.Unlock()
+	return w.forge.comments[n]["answer"]
+}
+
+// staled merges a pull request that grows train, of which what is there changed
+// after it was shown.
+func (w *world) staled(tunes ...tune) (d *daemon, commit string) {
+	w.t.Helper()
+	d = w.start(tunes...)
+	w.run(2)
+	pr := w.pull(1, instanceNamed("train", 3))
+	w.reviewed(pr)
+	require.NoError(w.t, d.stop())
+	require.NoError(w.t, w.world.SetDrift(trainKey, plan.Drift{Member: "worker-0", What: "users"}))
+	commit = w.merge(pr)[0]
+	d = w.start(tunes...)
+	w.held("train", w.effects())
+	w.eventually("told", func() bool {
+		r, ok := w.forge.told(commit)
+		return ok && len(r.Units) == 1 && r.Units[0].Stale != nil && !r.Settled()
+	})
+	return d, commit
+}
+
+func TestWhatIsHeldIsAppliedWhenSomebodySaysSo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.forge.let("ada", reconciler.CanWrite)
+	w.forge.let("rea", reconciler.CanRead)
+	_, commit := w.staled()
+	before := w.effects()
+
+	w.comes(w.forge.say(1, "eve", "/berth apply "+commit), reconciler.Refused)
+	w.comes(w.forge.say(1, "rea", "/berth apply "+commit), reconciler.Refused)
+	require.Contains(t, w.answer(1), "may write")
+	w.comes(w.forge.say(1, "ada", "/berth apply 0123456789"), reconciler.Refused)
+	require.Contains(t, w.answer(1), commit[:7], "the one that counts is named")
+	w.comes(w.forge.say(1, "ada", "/berth apply everything"), reconciler.Confused)
+	other := w.forge.say(1, "ada", "/berthing is fun")
+	require.Equal(t, before, w.effects())
+
+	w.comes(w.forge.say(1, "ada", "/berth apply "+commit[:8]), reconciler.Accepted)
+	w.eventually("applied", func() bool {
+		s := w.status("train")
+		return len(s.Members) == 4 && s.Phase == plan.PhaseRunning && s.Review == nil
+	})
+	w.eventually("told", func() bool { r, ok := w.forge.told(commit); return ok && r.Settled() && r.Units[0].Stale == nil })
+	w.comes(w.forge.say(1, "ada", "/berth apply "+commit), reconciler.Understood)
+	require.Empty(t, w.forge.reactions[other])
+	w.eventually("audited", func() bool {
+		var held, meant bool
+		for _, r := range w.audited() {
+			held = held || r.Action == "plan.held" && r.PullRequest == 1
+			meant = meant || r.Action == "plan.meant" && r.Actor == "ada" && r.Verdict == "allowed" && r.Commit == commit
+		}
+		return held && meant
+	})
+}
+
+// What is meant is what was on offer: another plan by then is held still.
+func TestWhatIsMeantIsWhatWasOffered(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.forge.let("ada", reconciler.CanWrite)
+	d, commit := w.staled()
+	require.NoError(t, d.stop())
+	id := w.forge.say(1, "ada", "/berth apply "+commit)
+	require.NoError(t, w.world.SetDrift(trainKey, plan.Drift{Member: "worker-0", What: "users"}, plan.Drift{Member: "worker-1", What: "users"}))
+	before := w.effects()
+	w.start()
+	w.eventually("answered", func() bool {
+		w.forge.mu.Lock()
+		defer w.forge.mu.Unlock()
+		return w.forge.reactions[id] != ""
+	})
+	time.Sleep(500 * time.Millisecond) // several looks
+	require.Equal(t, before, w.effects())
+	require.NotNil(t, w.stale("train"))
+}
+
+func TestSayingSoTakesBerthsOwnRight(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, who := range []string{"ada", "eve", "root"} {
+		w.forge.let(who, reconciler.CanAdmin)
+	}
+	governed := func(o *reconciler.Options) { o.Authority = &decide.Authority{Administrators: []string{"root"}} }
+	path, text := instance("train", 2)
+	w.put(map[string]string{path: text}) // taken over with the estate
+	d := w.start(governed)
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	pr := w.pull(1, instanceNamed("train", 3))
+	w.reviewed(pr)
+	require.NoError(t, d.stop())
+	require.NoError(t, w.world.SetDrift(trainKey, plan.Drift{Member: "worker-0", What: "users"}))
+	commit := w.merge(pr)[0]
+	w.start(governed)
+	w.held("train", w.effects())
+	w.eventually("told", func() bool {
+		r, ok := w.forge.told(commit)
+		return ok && len(r.Units) == 1 && r.Units[0].Stale != nil
+	})
+	w.comes(w.forge.say(1, "eve", "/berth apply "+commit), reconciler.Refused)
+	require.Contains(t, w.answer(1), "apps.instance.update")
+	w.comes(w.forge.say(1, "root", "/berth apply "+commit), reconciler.Refused)
+	w.comes(w.forge.say(1, "ada", "/berth apply "+commit), reconciler.Accepted)
+	w.eventually("applied", func() bool { s := w.status("train"); return len(s.Members) == 4 && s.Phase == plan.PhaseRunning })
+}
+
+func TestNothingIsAppliedBeforeTheMerge(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.forge.let("ada", reconciler.CanWrite)
+	w.start()
+	pr := w.pull(1, instanceNamed("train", 1))
+	w.reviewed(pr)
+	w.comes(w.forge.say(1, "ada", "/berth apply "+pr.Head), reconciler.Refused)
+	require.Contains(t, w.answer(1), "before the merge")
+	require.Zero(t, w.effects())
+}
+
+var digestAsked = regexp.MustCompile(decide.AckTrailer + ": ([0-9a-f]{16})")
+
+// seven are so many instances that nobody deletes them by mistake.
+func (w *world) seven() (paths []string) {
+	w.t.Helper()
+	files := map[string]string{}
+	for i := range 7 {
+		path, text := instance(fmt.Sprintf("batch-%d", i), 0)
+		files[path] = text
+		paths = append(paths, path)
+	}
+	w.put(files)
+	for i := range 7 {
+		w.eventually("running", w.phase(fmt.Sprintf("batch-%d", i), plan.PhaseRunning))
+	}
+	return paths
+}
+
+func (w *world) asked(n int) string {
+	w.t.Helper()
+	var digest string
+	w.eventually("the deletion is held", func() bool {
+		p, _ := w.forge.last(n)
+		for _, h := range p.Held {
+			if m := digestAsked.FindStringSubmatch(h.Message); m != nil {
+				digest = m[1]
+			}
+		}
+		return digest != ""
+	})
+	return digest
+}
+
+func (w *world) gone() bool {
+	for i := range 7 {
+		if len(w.world.Remains(schema.InstanceKey("physics", "lab", fmt.Sprintf("batch-%d", i)))) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func TestALargeDeletionIsAcknowledgedBeforeTheMerge(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.forge.let("ada", reconciler.CanWrite)
+	w.forge.let("rea", reconciler.CanRead)
+	w.start()
+	pr := w.pull(1, nil, w.seven()...)
+	digest := w.asked(1)
+	w.comes(w.forge.say(1, "rea", "/berth ack-delete "+digest), reconciler.Refused)
+	w.comes(w.forge.say(1, "ada", "/berth ack-delete 0123456789abcdef"), reconciler.Refused)
+	require.Contains(t, w.answer(1), digest[:7])
+	w.comes(w.forge.say(1, "ada", "/berth ack-delete "+digest), reconciler.Accepted)
+	w.eventually("shown", func() bool { p, _ := w.forge.last(1); return len(p.Held) == 0 && len(p.Plans) == 7 })
+	w.reviewed(pr)
+	w.merge(pr)
+	w.eventually("gone", w.gone)
+}
+
+// It is read again by the decision that needs it: whoever may not any more does
+// not, and what is not there any more was not said.
+func TestAnAcknowledgementIsReadWhenItCounts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.forge.let("ada", reconciler.CanWrite)
+	d := w.start()
+	pr := w.pull(1, nil, w.seven()...)
+	w.comes(w.forge.say(1, "ada", "/berth ack-delete "+w.asked(1)), reconciler.Accepted)
+	w.eventually("shown", func() bool { p, _ := w.forge.last(1); return len(p.Held) == 0 })
+	w.reviewed(pr)
+	require.NoError(t, d.stop())
+	w.forge.let("ada", reconciler.CanRead)
+	commit := w.merge(pr)[0]
+	before := w.effects()
+	w.start()
+	w.eventually("decided", func() bool { return w.revision().Commit == commit })
+	require.Len(t, w.revision().Held, 7)
+	require.Equal(t, before, w.effects())
+
+	// After the merge too, by whoever may.
+	w.forge.let("ben", reconciler.CanWrite)
+	h := w.revision().Held[0]
+	w.comes(w.forge.say(1, "ben", "/berth ack-delete "+digestAsked.FindStringSubmatch(h.Message)[1]), reconciler.Accepted)
+	w.eventually("gone", w.gone)
+	require.Empty(t, w.revision().Held)
+	w.eventually("told", func() bool {
+		r, ok := w.forge.told(commit)
+		return ok && len(r.Held) == 0 && len(r.Units) == 7 && r.Settled()
+	})
+}
+
+func TestWhatGaveUpTriesAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.forge.let("ada", reconciler.CanWrite)
+	w.start(func(o *reconciler.Options) { o.MaxAttempts = 1 })
+	pr := w.pull(1, instanceNamed("train", 1))
+	w.reviewed(pr)
+	w.comes(w.forge.say(1, "ada", "/berth retry"), reconciler.Understood)
+	w.world.FailStep(1, errors.New("the disk is full"))
+	w.merge(pr)
+	w.eventually("gave up", func() bool { s := w.status("train"); return s != nil && s.Retry != nil && s.Retry.Terminal })
+	w.comes(w.forge.say(1, "eve", "/berth retry"), reconciler.Refused)
+	w.comes(w.forge.say(1, "ada", "/berth retry"), reconciler.Accepted)
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+}
+
+func TestWordsAreAnswered(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.forge.let("ada", reconciler.CanWrite)
+	w.forge.let("rea", reconciler.CanRead)
+	w.start()
+	pr := w.pull(1, instanceNamed("train", 2))
+	w.reviewed(pr)
+	w.comes(w.forge.say(1, "rea", "/berth help"), reconciler.Understood)
+	require.Contains(t, w.answer(1), "/berth ack-delete")
+	w.comes(w.forge.say(1, "rea", "/berth explain physics.lab/train roles"), reconciler.Understood)
+	require.Contains(t, w.answer(1), "roles.worker.sku", "as it would be, with the pull request merged")
+	w.comes(w.forge.say(1, "rea", "/berth explain physics.lab/nobody"), reconciler.Understood)
+	w.comes(w.forge.say(1, "rea", "/berth plan"), reconciler.Refused)
+	w.comes(w.forge.say(1, "ada", "/berth plan"), reconciler.Accepted)
+	w.comes(w.forge.say(1, "ada", "/berth dance"), reconciler.Confused)
+
+	// Nothing of it is said twice by a daemon that is started anew.
+	w.forge.mu.Lock()
+	before := len(w.forge.writes)
+	w.forge.mu.Unlock()
+	w.start()
+	time.Sleep(500 * time.Millisecond)
+	w.forge.mu.Lock()
+	defer w.forge.mu.Unlock()
+	require.Len(t, w.forge.writes, before)
+}
+
+// Whoever may not write and says a lot costs little, and nobody else anything.
+func TestAStrangersFloodCostsLittle(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.forge.let("ada", reconciler.CanWrite)
+	w.forge.let("rea", reconciler.CanRead)
+	for i := range 500 {
+		w.forge.say(1, []string{"eve", "rea"}[i%2], "/berth explain physics.lab/train")
+	}
+	last := w.forge.say(1, "ada", "/berth help")
+	w.forge.set(reconciler.PullRequest{Number: 1, Author: "eve", BaseBranch: "main"})
+	w.start()
+	w.comes(last, reconciler.Understood)
+	time.Sleep(500 * time.Millisecond)
+	w.forge.mu.Lock()
+	defer w.forge.mu.Unlock()
+	n := 0
+	for _, call := range w.forge.writes {
+		if strings.HasPrefix(call, "react ") {
+			n++
+		}
+	}
+	require.LessOrEqual(t, n, 11, "five of each, and the one that counts")
+}
