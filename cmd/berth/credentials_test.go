@@ -12,13 +12,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/plan"
-	"berth/reconciler/report"
 	"berth/webhooks/github"
 	"berth/webhooks/github/githubtest"
 )
@@ -95,11 +95,12 @@ authority: {trust_main: true}
 	}{{tokens.git, false}, {tokens.speak, true}} {
 		f, err := github.New(github.Options{
 			BaseURL: c.GitHub.APIURL, Owner: "lab", Repo: "estate", Login: "berth[bot]", Token: who.token, App: tokens.app, Log: slog.New(slog.DiscardHandler),
-			Render: github.Render{Markdown: report.Markdown, Check: report.Check, Rollout: report.Rollout},
 		})
 		require.NoError(t, err)
 		err = f.Report(t.Context(), tips.Main, check)
 		require.Equal(t, who.may, err == nil, err)
+		_, err = f.Deliveries(t.Context(), time.Now().Add(-time.Hour))
+		require.NoError(t, err, "the log is the App's own to read")
 	}
 	require.Len(t, forge.Checks(tips.Main), 1)
 	require.Empty(t, forge.Violations())

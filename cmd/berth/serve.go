@@ -138,8 +138,7 @@ func newDaemon(ctx context.Context, c *config, log *slog.Logger, looking func(re
 	if gh := c.GitHub; gh != nil {
 		if d.forge, err = github.New(github.Options{
 			BaseURL: gh.APIURL, Owner: gh.Owner, Repo: gh.Repository, Login: gh.Login, Report: github.Report(gh.Report), Token: tokens.speak, App: tokens.app, Pacer: tokens.pacer,
-			Render: github.Render{Markdown: report.Markdown, Check: report.Check, Rollout: report.Rollout},
-			Log:    log, Registry: d.reg,
+			Log: log, Registry: d.reg,
 		}); err != nil {
 			return nil, fmt.Errorf("github: %w", err)
 		}

@@ -5,6 +5,7 @@ import (
 	"crypto/rsa"
 	"crypto/x509"
 	"encoding/pem"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -34,8 +35,7 @@ func TestAppTokens(t *testing.T) {
 	pr := b.pull("two-workers")
 	f := b.forge(func(o *github.Options) { o.Token = tokens })
 	for hour := range 3 {
-		p := proposal(pr.Head, hour)
-		require.NoError(t, f.Propose(bg(), pr, p))
+		require.NoError(t, show(f, pr, verdict(fmt.Sprint(hour), hour)))
 		require.NoError(t, b.time.sleep(bg(), time.Hour))
 	}
 	require.Len(t, b.srv.Checks(pr.Head), 3)

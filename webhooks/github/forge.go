@@ -3,8 +3,6 @@ package github
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -19,7 +17,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"berth/reconciler"
-	"berth/reconciler/plan"
 )
 
 // TokenSource gives the token for the next request. It is asked each time and
@@ -31,19 +28,7 @@ func StaticToken(token string) TokenSource {
 	return func(context.Context) (string, error) { return token, nil }
 }
 
-// Render turns data into what people read. All text must already be harmless in
-// GitHub's Markdown; the functions are pure.
-type Render struct {
-	// Markdown is the plan part of the comment.
-	Markdown func(plan.Proposal) string
-	// Check is what the check run says. Conclusion is GitHub's word: success,
-	// failure, neutral or action_required.
-	Check func(plan.Proposal) (title, summary, conclusion string)
-	// Rollout is the part of the comment on what became of a merge.
-	Rollout func(plan.Rollout) string
-}
-
-// Report says by what a verdict is shown on a commit.
+// Report says by what a check is shown on a commit.
 type Report string
 
 // Only a GitHub App may write check runs; with a personal token a commit status
@@ -71,11 +56,8 @@ type Options struct {
 	// App its slug and "[bot]", such as "berth-lab[bot]". Empty: GitHub is asked,
 	// which works with personal tokens only.
 	Login string
-	// CheckName is the name of the check to require; "berth" if empty.
-	CheckName string
 	// Report is Checks if empty.
 	Report Report
-	Render Render
 
 	Transport http.RoundTripper // http.DefaultTransport if nil
 	// Timeout of one request, answer included; 15 s if zero.
@@ -107,10 +89,7 @@ type Forge struct {
 }
 
 // Forge is the loop's port.
-var (
-	_ reconciler.Forge        = (*Forge)(nil)
-	_ reconciler.Conversation = (*Forge)(nil)
-)
+var _ reconciler.Forge = (*Forge)(nil)
 
 // New checks o and makes a Forge. It talks to nobody yet.
 func New(o Options) (*Forge, error) {
@@ -124,10 +103,9 @@ func New(o Options) (*Forge, error) {
 	if !name(o.Owner) || !name(o.Repo) {
 		return nil, fmt.Errorf("github: %q/%q is no repository", o.Owner, o.Repo)
 	}
-	if o.Token == nil || o.Log == nil || o.Render.Markdown == nil || o.Render.Check == nil || o.Render.Rollout == nil {
-		return nil, errors.New("github: Token, Log and all of Render are needed")
+	if o.Token == nil || o.Log == nil {
+		return nil, errors.New("github: Token and Log are needed")
 	}
-	o.CheckName = cmp.Or(o.CheckName, "berth")
 	o.Report = cmp.Or(o.Report, Checks)
 	if o.Report != Checks && o.Report != Statuses {
 		return nil, fmt.Errorf("github: report must be %q or %q, not %q", Checks, Statuses, o.Report)
@@ -268,45 +246,6 @@ func pull(pr *gh.PullRequest) reconciler.PullRequest {
 		p.MergeCommit = pr.GetMergeCommitSHA()
 	}
 	return p
-}
-
-// Propose shows what a pull request would do: the check on the commit that was
-// planned, then the comment. If by what the forge says the pull request has
-// another head or is closed, the comment is left alone and the error is
-// reconciler.ErrMoved: it belongs to the plan of the head that counts. A forge
-// may also be late and learn of p.Head a moment later; so it is looked at again
-// and not believed.
-func (f *Forge) Propose(ctx context.Context, pr reconciler.PullRequest, p plan.Proposal) error {
-	title, summary, conclusion := f.o.Render.Check(p)
-	content, err := json.Marshal([]any{p.Head, p.Base, p.Digest, title, summary, conclusion, p.Diagnostics})
-	if err != nil {
-		return err
-	}
-	errVerdict := f.Report(ctx, p.Head, plan.Check{
-		Name: f.o.CheckName, Key: fmt.Sprintf("%x", sha256.Sum256(content)), Conclusion: plan.Conclusion(conclusion), Title: title, Summary: summary, Notes: p.Diagnostics,
-	})
-	var limit *LimitError
-	if ctx.Err() != nil || errors.As(errVerdict, &limit) {
-		return errVerdict // what would follow meets the same
-	}
-	now, err := f.Pull(ctx, pr.Number)
-	if err != nil {
-		return errors.Join(errVerdict, err)
-	}
-	if !now.Open || now.Head != p.Head {
-		f.o.Log.Info("pull request moved on; its comment is left alone", "pull", pr.Number, "planned", p.Head, "head", now.Head, "open", now.Open)
-		moved := fmt.Errorf("github: pull request %d was planned at %s, the forge has it at %s (open: %t): %w", pr.Number, p.Head, now.Head, now.Open, reconciler.ErrMoved)
-		return errors.Join(errVerdict, moved)
-	}
-	body := f.o.Render.Markdown(p)
-	return errors.Join(errVerdict, f.Comment(ctx, pr.Number, reconciler.Comment{Rollout: new(string), Plan: &body}))
-}
-
-// Follow puts on top of the comment what became of a merged pull request, and
-// leaves its plan as it was.
-func (f *Forge) Follow(ctx context.Context, pr reconciler.PullRequest, r plan.Rollout) error {
-	body := f.o.Render.Rollout(r)
-	return f.Comment(ctx, pr.Number, reconciler.Comment{Rollout: &body})
 }
 
 // me is who we are at the forge.

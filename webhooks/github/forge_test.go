@@ -22,7 +22,6 @@ import (
 
 	"berth/reconciler"
 	"berth/reconciler/plan"
-	"berth/reconciler/report"
 	"berth/schema"
 	"berth/webhooks/github"
 	"berth/webhooks/github/githubtest"
@@ -52,26 +51,44 @@ func TestConversation(t *testing.T) {
 		log.WriteString("\n")
 		b.srv.Forget()
 	}
-	p := proposal(pr.Head, 2)
-	step("a plan with two findings: a failing check, then the comment", f.Propose(bg(), pr, p))
-	step("the same again: nothing is written", f.Propose(bg(), pr, p))
-	step("the same after a restart: nothing is written", b.forge(nil).Propose(bg(), pr, p))
-
-	p.Base, p.Digest = strings.Repeat("c", 40), strings.Repeat("e", 64)
-	step("the base moved: a new run of the check, the same comment", f.Propose(bg(), pr, p))
+	say := func(f *github.Forge, c reconciler.Comment) error { return f.Comment(bg(), pr.Number, c) }
+	valid := plan.Check{Name: plan.CheckValidate, Key: "v1", Conclusion: plan.Success, Title: "nothing found", Summary: "summary"}
+	both := func(f *github.Forge, c plan.Check) error {
+		require.NoError(t, f.Report(bg(), pr.Head, valid))
+		return show(f, pr, c)
+	}
+	step("a plan with two findings: both checks, one failing, then the comment", both(f, verdict("p1", 2)))
+	step("the same again: nothing is written", both(f, verdict("p1", 2)))
+	step("the same after a restart: nothing is written", both(b.forge(nil), verdict("p1", 2)))
+	step("the base moved: a new run of the check that says something else, the same comment", both(f, verdict("p2", 2)))
 
 	pr.Head = b.commit("two-workers", pr.Head, "two-workers.yaml", "better")
 	require.NoError(t, b.srv.Sync())
-	p = proposal(pr.Head, 0)
-	step("a new head without findings", f.Propose(bg(), pr, p))
+	step("a new head without findings", both(f, verdict("p3", 0)))
+	f.Rerequest(pr.Head)
+	step("somebody asks to see them again: new runs", both(f, verdict("p3", 0)))
+
+	_, err := b.srv.Comment(pr.Number, "ana", "/berth help")
+	require.NoError(t, err)
+	remarks, err := f.Remarks(bg(), b.time.now().Add(-time.Hour))
+	step("what was said?", err)
+	require.Len(t, remarks, 1)
+	_, err = f.Permission(bg(), remarks[0].Author)
+	step("by whom?", err)
+	step("the answer", say(f, reconciler.Comment{Answer: text("### Help")}))
+	step("last, the sign that it is answered", f.React(bg(), remarks[0], reconciler.Understood))
+	remarks, err = b.forge(nil).Remarks(bg(), b.time.now().Add(-time.Hour))
+	step("what was said, after a restart?", err)
+	require.True(t, remarks[0].Answered)
 
 	merge, err := b.srv.Merge(pr.Number, githubtest.Squash, "ana")
 	require.NoError(t, err)
 	prs, err := f.PullsOf(bg(), merge)
 	require.Len(t, prs, 1)
 	step("the merge is on main: whose is it?", err)
-	step("what became of it, on top of the plan", f.Follow(bg(), prs[0], plan.Rollout{Commit: merge}))
-	step("the same after a restart: nothing is written", b.forge(nil).Follow(bg(), prs[0], plan.Rollout{Commit: merge}))
+	step("what became of it, on top of the plan", say(f, reconciler.Comment{Rollout: text("### Roll-out of " + merge)}))
+	step("the same after a restart: nothing is written", say(b.forge(nil), reconciler.Comment{Rollout: text("### Roll-out of " + merge)}))
+	step("is anything left half way?", f.Settle(bg(), pr.Head))
 
 	golden := filepath.Join("testdata", "conversation.txt")
 	if *update {
@@ -80,42 +97,15 @@ func TestConversation(t *testing.T) {
 	want, err := os.ReadFile(golden)
 	require.NoError(t, err)
 	require.Empty(t, cmp.Diff(string(want), log.String()))
-	require.Len(t, b.srv.Comments(pr.Number), 1)
-}
-
-// TestRealReport puts what people really read through the same way.
-func TestRealReport(t *testing.T) {
-	t.Parallel()
-	b := newBed(t, nil)
-	pr := b.pull("two-workers")
-	f := b.forge(func(o *github.Options) {
-		o.Render = github.Render{Markdown: report.Markdown, Check: report.Check, Rollout: report.Rollout}
-	})
-	p := proposal(pr.Head, 1)
-	p.Diagnostics[0].Message = "hello @ana <!-- berth:plan:v1 --> see http://evil.example"
-	require.NoError(t, f.Propose(bg(), pr, p))
-	merge, err := b.srv.Merge(pr.Number, githubtest.Merge, "ana")
-	require.NoError(t, err)
-	require.NoError(t, f.Follow(bg(), pr, plan.Rollout{Commit: merge, CorrelationID: "c-1", Units: []plan.UnitProgress{{
-		Key: schema.Key{Tenant: "physics", Project: "atlas", Name: "batch"}, Phase: plan.PhaseRunning, Done: 3, Total: 3, Settled: true,
-	}}}))
-	c := b.srv.Comments(pr.Number)
-	require.Len(t, c, 1)
-	require.Equal(t, 1, strings.Count(c[0].Body, "<!-- berth:plan:v1 -->"))
-	require.Less(t, strings.Index(c[0].Body, "<!-- berth:rollout -->"), strings.Index(c[0].Body, "<!-- berth:proposal -->"))
-	b.srv.Forget()
-	require.ErrorIs(t, b.forge(func(o *github.Options) {
-		o.Render = github.Render{Markdown: report.Markdown, Check: report.Check, Rollout: report.Rollout}
-	}).Propose(bg(), pr, p), reconciler.ErrMoved, "a late plan of a merged pull request")
-	require.Empty(t, b.writes())
+	require.Len(t, b.srv.Comments(pr.Number), 2, "the question, and the one that says it all")
 }
 
 func TestManyFindingsGoInPieces(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, nil)
 	pr := b.pull("bad")
-	p := proposal(pr.Head, 120)
-	require.NoError(t, b.forge(nil).Propose(bg(), pr, p))
+	p := verdict("k", 120)
+	require.NoError(t, show(b.forge(nil), pr, p))
 	checks := b.srv.Checks(pr.Head)
 	require.Len(t, checks, 1)
 	require.Equal(t, "completed", checks[0].Status)
@@ -128,9 +118,9 @@ func TestManyFindingsGoInPieces(t *testing.T) {
 
 	// More than Berth shows: the rest is counted.
 	pr = b.pull("worse")
-	p = proposal(pr.Head, 230)
-	p.Diagnostics = append(p.Diagnostics, schema.Diagnostic{Severity: schema.SeverityWarning, Code: "w", Message: "w", File: "a.yaml"}, schema.Diagnostic{Severity: schema.SeverityError, Code: "e", Message: "nowhere"})
-	require.NoError(t, b.forge(nil).Propose(bg(), pr, p))
+	p = verdict("k", 230)
+	p.Notes = append(p.Notes, schema.Diagnostic{Severity: schema.SeverityWarning, Code: "w", Message: "w", File: "a.yaml"}, schema.Diagnostic{Severity: schema.SeverityError, Code: "e", Message: "nowhere"})
+	require.NoError(t, show(b.forge(nil), pr, p))
 	checks = b.srv.Checks(pr.Head)
 	require.Len(t, checks[0].Annotations, 200)
 	require.Contains(t, checks[0].Summary, "31 more findings")
@@ -143,52 +133,16 @@ func TestCrashBetweenPieces(t *testing.T) {
 	for _, carry := range []bool{false, true} {
 		b := newBed(t, nil)
 		pr := b.pull("bad")
-		p := proposal(pr.Head, 120)
+		p := verdict("k", 120)
 		b.srv.Inject(githubtest.Fault{Op: opCheck, Status: 500, Carry: carry})
 		b.srv.Inject(githubtest.Fault{Op: opChecks, Status: 500, Times: 8}) // and it cannot look either
-		require.Error(t, b.forge(nil).Propose(bg(), pr, p))
+		require.Error(t, show(b.forge(nil), pr, p))
 		require.Equal(t, "in_progress", b.srv.Checks(pr.Head)[0].Status)
-		require.Len(t, b.srv.Comments(pr.Number), 1, "people see the plan all the same")
-		require.NoError(t, b.forge(nil).Propose(bg(), pr, p))
+		require.NoError(t, show(b.forge(nil), pr, p))
 		checks := b.srv.Checks(pr.Head)
 		require.Len(t, checks, 1)
 		require.Equal(t, "completed", checks[0].Status)
 		require.Len(t, checks[0].Annotations, 120)
-	}
-}
-
-// TestHalfDoneRunOfAnOlderPlan is cancelled: it would spin for ever.
-func TestHalfDoneRunOfAnOlderPlan(t *testing.T) {
-	t.Parallel()
-	b := newBed(t, nil)
-	pr := b.pull("bad")
-	b.srv.Inject(githubtest.Fault{Op: opCheck, Status: 500})
-	b.srv.Inject(githubtest.Fault{Op: opChecks, Status: 500, Times: 8})
-	require.Error(t, b.forge(nil).Propose(bg(), pr, proposal(pr.Head, 60)))
-	require.NoError(t, b.forge(nil).Propose(bg(), pr, proposal(pr.Head, 1)))
-	checks := b.srv.Checks(pr.Head)
-	require.Len(t, checks, 2)
-	require.Equal(t, []string{"completed", "cancelled", "completed", "failure"},
-		[]string{checks[0].Status, checks[0].Conclusion, checks[1].Status, checks[1].Conclusion})
-}
-
-// TestUnknownOutcomes: a write that was carried out and not answered, or
-// answered wrongly, is not done twice; one that was not is done.
-func TestUnknownOutcomes(t *testing.T) {
-	t.Parallel()
-	b, n := newBed(t, nil), 0
-	for _, op := range []string{opNewCheck, opSay} {
-		for _, f := range []githubtest.Fault{
-			{Status: 502, Carry: true}, {Status: 500}, {Carry: true}, {}, {Status: 503, Times: 2},
-		} {
-			f.Op = op
-			n++
-			pr := b.pull(fmt.Sprintf("b%d", n))
-			b.srv.Inject(f)
-			require.NoError(t, b.forge(nil).Propose(bg(), pr, proposal(pr.Head, 1)), "%+v", f)
-			require.Len(t, b.srv.Checks(pr.Head), 1, "%+v", f)
-			require.Len(t, b.srv.Comments(pr.Number), 1, "%+v", f)
-		}
 	}
 }
 
@@ -198,43 +152,9 @@ func TestCommentFailureLeavesTheCheckDone(t *testing.T) {
 	b := newBed(t, nil)
 	pr := b.pull("two-workers")
 	b.srv.Inject(githubtest.Fault{Op: opSay, Status: 500, Times: 3})
-	require.Error(t, b.forge(nil).Propose(bg(), pr, proposal(pr.Head, 0)))
+	require.Error(t, show(b.forge(nil), pr, verdict("k", 0)))
 	require.Equal(t, "success", b.srv.Checks(pr.Head)[0].Conclusion)
 	require.Empty(t, b.srv.Comments(pr.Number))
-}
-
-func TestOurCommentInACrowd(t *testing.T) {
-	t.Parallel()
-	b := newBed(t, nil)
-	pr := b.pull("two-workers")
-	say := func(n int, who string) {
-		for i := range n {
-			_, err := b.srv.Comment(pr.Number, who, fmt.Sprintf("comment %d", i))
-			require.NoError(t, err)
-		}
-	}
-	// Anybody can write our marker.
-	_, err := b.srv.Comment(pr.Number, "eve", "<!-- berth:plan:v1 -->\nApproved by Berth")
-	require.NoError(t, err)
-	say(230, "ana")
-	// Our own account may say other things.
-	_, err = b.srv.Comment(pr.Number, "berth[bot]", "hello")
-	require.NoError(t, err)
-	require.NoError(t, b.forge(nil).Propose(bg(), pr, proposal(pr.Head, 0)))
-	say(120, "bob")
-	p := proposal(pr.Head, 1)
-	require.NoError(t, b.forge(nil).Propose(bg(), pr, p), "after a restart")
-	ours := 0
-	for _, c := range b.srv.Comments(pr.Number) {
-		if strings.Contains(c.Body, "### Plan") {
-			ours++
-		}
-		if c.Author == "eve" {
-			require.False(t, c.Edited)
-		}
-	}
-	require.Equal(t, 1, ours)
-	require.Len(t, b.srv.Comments(pr.Number), 1+230+1+1+120)
 }
 
 func TestDeletedCommentComesBack(t *testing.T) {
@@ -242,54 +162,20 @@ func TestDeletedCommentComesBack(t *testing.T) {
 	b := newBed(t, nil)
 	pr := b.pull("two-workers")
 	f := b.forge(nil)
-	require.NoError(t, f.Propose(bg(), pr, proposal(pr.Head, 0)))
+	require.NoError(t, show(f, pr, verdict("k", 0)))
 	first := b.srv.Comments(pr.Number)[0].ID
 	require.NoError(t, b.srv.DeleteComment(first))
-	require.NoError(t, f.Propose(bg(), pr, proposal(pr.Head, 0)))
+	require.NoError(t, show(f, pr, verdict("k", 0)))
 	c := b.srv.Comments(pr.Number)
 	require.Len(t, c, 1)
 	require.NotEqual(t, first, c[0].ID)
 
 	// Between being read and being written: the edit finds nothing.
 	b.srv.Inject(githubtest.Fault{Op: opEdit, Status: 404, Message: "Not Found"})
-	p := proposal(pr.Head, 0)
-	p.Digest = strings.Repeat("e", 64)
-	require.NoError(t, f.Propose(bg(), pr, p))
+	p := verdict("k", 0)
+	p.Key = "e"
+	require.NoError(t, show(f, pr, p))
 	require.Len(t, b.srv.Comments(pr.Number), 2)
-}
-
-func TestPullThatMovedOn(t *testing.T) {
-	t.Parallel()
-	b := newBed(t, nil)
-	pr := b.pull("two-workers")
-	planned := pr.Head
-	b.commit("two-workers", planned, "two-workers.yaml", "newer")
-	require.NoError(t, b.srv.Sync())
-	f := b.forge(nil)
-	err := f.Propose(bg(), pr, proposal(planned, 0))
-	require.ErrorIs(t, err, reconciler.ErrMoved, "what was not shown must not count as shown")
-	require.Len(t, b.srv.Checks(planned), 1, "the verdict is about the old commit and stands on it")
-	require.Empty(t, b.srv.Comments(pr.Number), "the comment is about the pull request")
-
-	closed := b.pull("closed")
-	require.NoError(t, b.srv.ClosePull(closed.Number))
-	require.ErrorIs(t, f.Propose(bg(), closed, proposal(closed.Head, 0)), reconciler.ErrMoved)
-	require.Empty(t, b.srv.Comments(closed.Number))
-}
-
-// TestForgeThatIsLate: Git has a new head before the API has. The plan of it is
-// shown when the API has it too.
-func TestForgeThatIsLate(t *testing.T) {
-	t.Parallel()
-	b := newBed(t, nil)
-	pr := b.pull("two-workers")
-	newer := b.commit("two-workers", pr.Head, "two-workers.yaml", "newer")
-	f := b.forge(nil)
-	require.ErrorIs(t, f.Propose(bg(), pr, proposal(newer, 0)), reconciler.ErrMoved)
-	require.Empty(t, b.srv.Comments(pr.Number))
-	require.NoError(t, b.srv.Sync())
-	require.NoError(t, f.Propose(bg(), pr, proposal(newer, 0)))
-	require.Len(t, b.srv.Comments(pr.Number), 1)
 }
 
 func TestPullThatIsNotThere(t *testing.T) {
@@ -301,8 +187,7 @@ func TestPullThatIsNotThere(t *testing.T) {
 	_, err := f.Pull(bg(), 99)
 	require.ErrorIs(t, err, reconciler.ErrNotFound)
 	require.ErrorContains(t, err, "pull request 99")
-	require.ErrorIs(t, f.Propose(bg(), gone, proposal(pr.Head, 0)), reconciler.ErrNotFound)
-	require.ErrorIs(t, f.Follow(bg(), gone, plan.Rollout{Commit: pr.Head}), reconciler.ErrNotFound)
+	require.ErrorIs(t, show(f, gone, verdict("k", 0)), reconciler.ErrNotFound)
 
 	// That nothing at all is to be seen is not said of any one of them.
 	b.srv.Inject(githubtest.Fault{Op: opPulls, Status: 404, Message: "Not Found"})
@@ -311,36 +196,17 @@ func TestPullThatIsNotThere(t *testing.T) {
 	require.NotErrorIs(t, err, reconciler.ErrNotFound)
 }
 
-func TestRerequest(t *testing.T) {
-	t.Parallel()
-	for _, fault := range []*githubtest.Fault{nil, {Op: opNewCheck, Status: 502, Carry: true}, {Op: opNewCheck}} {
-		b := newBed(t, nil)
-		pr := b.pull("two-workers")
-		f := b.forge(nil)
-		p := proposal(pr.Head, 0)
-		require.NoError(t, f.Propose(bg(), pr, p))
-		f.Rerequest(pr.Head)
-		if fault != nil {
-			b.srv.Inject(*fault)
-		}
-		require.NoError(t, f.Propose(bg(), pr, p))
-		require.Len(t, b.srv.Checks(pr.Head), 2, "a completed run cannot be opened again")
-		require.NoError(t, f.Propose(bg(), pr, p))
-		require.Len(t, b.srv.Checks(pr.Head), 2, "asked once, run once")
-	}
-}
-
 // TestOtherAppsCheckOfTheSameName is not taken for ours.
 func TestOtherAppsCheckOfTheSameName(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, func(o *githubtest.Options) { o.Tokens["other"] = githubtest.Token{Login: "other", App: true} })
 	pr := b.pull("two-workers")
-	p := proposal(pr.Head, 0)
-	require.NoError(t, b.forge(nil).Propose(bg(), pr, p))
-	require.NoError(t, b.forge(func(o *github.Options) { o.Token, o.Login = github.StaticToken("other"), "other[bot]" }).Propose(bg(), pr, p))
+	p := verdict("k", 0)
+	require.NoError(t, show(b.forge(nil), pr, p))
+	require.NoError(t, show(b.forge(func(o *github.Options) { o.Token, o.Login = github.StaticToken("other"), "other[bot]" }), pr, p))
 	require.Len(t, b.srv.Checks(pr.Head), 2)
 	b.srv.Forget()
-	require.NoError(t, b.forge(nil).Propose(bg(), pr, p))
+	require.NoError(t, show(b.forge(nil), pr, p))
 	require.Empty(t, b.writes())
 }
 
@@ -349,20 +215,18 @@ func TestStatusesWithAPersonalToken(t *testing.T) {
 	b := newBed(t, nil)
 	pr := b.pull("two-workers")
 	pat := func(o *github.Options) { o.Token, o.Login = github.StaticToken("pat"), "" }
-	err := b.forge(pat).Propose(bg(), pr, proposal(pr.Head, 1))
+	err := show(b.forge(pat), pr, verdict("k", 1))
 	require.ErrorContains(t, err, "GitHub App")
-	require.Len(t, b.srv.Comments(pr.Number), 1, "what can be shown is shown")
-	require.Equal(t, "ana", b.srv.Comments(pr.Number)[0].Author)
 
 	statuses := func(o *github.Options) { pat(o); o.Report = github.Statuses }
 	b.srv.Inject(githubtest.Fault{Op: opNewStatus, Status: 502, Carry: true})
-	require.NoError(t, b.forge(statuses).Propose(bg(), pr, proposal(pr.Head, 1)))
-	require.Equal(t, []githubtest.Status{{Context: "berth", State: "failure", Description: "blocked"}}, b.srv.Statuses(pr.Head))
+	require.NoError(t, show(b.forge(statuses), pr, verdict("k", 1)))
+	require.Equal(t, []githubtest.Status{{Context: "berth/plan", State: "failure", Description: "blocked"}}, b.srv.Statuses(pr.Head))
 	b.srv.Forget()
-	require.NoError(t, b.forge(statuses).Propose(bg(), pr, proposal(pr.Head, 1)))
+	require.NoError(t, show(b.forge(statuses), pr, verdict("k", 1)))
 	require.Empty(t, b.writes())
-	require.NoError(t, b.forge(statuses).Propose(bg(), pr, proposal(pr.Head, 0)))
-	require.Equal(t, githubtest.Status{Context: "berth", State: "success", Description: "fine"}, b.srv.Statuses(pr.Head)[1])
+	require.NoError(t, show(b.forge(statuses), pr, verdict("k", 0)))
+	require.Equal(t, githubtest.Status{Context: "berth/plan", State: "success", Description: "fine"}, b.srv.Statuses(pr.Head)[1])
 }
 
 func TestLimitsAreWaitedOut(t *testing.T) {
@@ -387,7 +251,9 @@ func TestLimitsAreWaitedOut(t *testing.T) {
 				fault.Header = map[string]string{"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": fmt.Sprint(b.time.now().Add(20 * time.Second).Unix())}
 			}
 			b.srv.Inject(fault)
-			require.NoError(t, f.Propose(bg(), pr, proposal(pr.Head, 1)), "%s: %s", name, op)
+			_, err := f.Pull(bg(), pr.Number)
+			require.NoError(t, err, "%s: %s", name, op)
+			require.NoError(t, show(f, pr, verdict("k", 1)), "%s: %s", name, op)
 			require.Len(t, b.srv.Checks(pr.Head), 1)
 			require.Len(t, b.srv.Comments(pr.Number), 1)
 		}
@@ -413,7 +279,7 @@ func TestLongLimitsAreGivenBack(t *testing.T) {
 		c.fault.Op = opNewCheck
 		b.srv.Inject(c.fault)
 		f := b.forge(nil)
-		err := f.Propose(bg(), pr, proposal(pr.Head, 1))
+		err := show(f, pr, verdict("k", 1))
 		var limit *github.LimitError
 		require.ErrorAs(t, err, &limit, name)
 		require.Equal(t, start.Add(c.until), limit.Until.UTC(), name)
@@ -428,7 +294,7 @@ func TestLongLimitsAreGivenBack(t *testing.T) {
 		require.Empty(t, b.srv.Requests(), "%s: nothing goes out while it holds", name)
 
 		require.NoError(t, b.time.sleep(bg(), c.until))
-		require.NoError(t, f.Propose(bg(), pr, proposal(pr.Head, 1)), name)
+		require.NoError(t, show(f, pr, verdict("k", 1)), name)
 		require.Len(t, b.srv.Comments(pr.Number), 1)
 	}
 }
@@ -453,9 +319,9 @@ func TestPace(t *testing.T) {
 	start := b.time.now()
 	pr := b.pull("busy")
 	for i := range 60 { // the base moves on and on
-		p := proposal(pr.Head, 0)
-		p.Digest = fmt.Sprintf("%064d", i)
-		require.NoError(t, f.Propose(bg(), pr, p))
+		p := verdict("k", 0)
+		p.Key = fmt.Sprint(i)
+		require.NoError(t, show(f, pr, p))
 	}
 	require.Len(t, b.writes(), 120)
 	for _, r := range b.srv.Requests() {
@@ -466,13 +332,11 @@ func TestPace(t *testing.T) {
 # HELP berth_forge_requests_total Requests to the forge by operation and by the answer's code; 0 is none.
 # TYPE berth_forge_requests_total counter
 berth_forge_requests_total{code="200",op="get_comment"} 59
-berth_forge_requests_total{code="200",op="get_pull"} 2
 berth_forge_requests_total{code="200",op="list_checks"} 60
 berth_forge_requests_total{code="200",op="list_comments"} 1
 berth_forge_requests_total{code="200",op="update_comment"} 59
 berth_forge_requests_total{code="201",op="create_check"} 60
 berth_forge_requests_total{code="201",op="create_comment"} 1
-berth_forge_requests_total{code="304",op="get_pull"} 58
 `), "berth_forge_requests_total"))
 
 	// Beyond what a call waits, it says so instead, and writes nothing.
@@ -480,7 +344,7 @@ berth_forge_requests_total{code="304",op="get_pull"} 58
 	f = b.forge(func(o *github.Options) { o.MaxWait = time.Millisecond })
 	var err error
 	for i := range 60 {
-		if err = f.Follow(bg(), pr, plan.Rollout{Commit: fmt.Sprint(i)}); err != nil {
+		if err = f.Comment(bg(), pr.Number, reconciler.Comment{Rollout: text(fmt.Sprint(i))}); err != nil {
 			break
 		}
 	}
@@ -566,7 +430,7 @@ func TestOneAtATime(t *testing.T) {
 	for i := range 16 {
 		wg.Go(func() {
 			pr := b.at(prs[i%2])
-			errs <- f.Propose(bg(), pr, proposal(pr.Head, 1))
+			errs <- show(f, pr, verdict("k", 1))
 		})
 	}
 	wg.Wait()
@@ -629,12 +493,11 @@ func TestConstruction(t *testing.T) {
 		"no repository":   func(o *github.Options) { o.Repo = "" },
 		"dots":            func(o *github.Options) { o.Repo = ".." },
 		"no token":        func(o *github.Options) { o.Token = nil },
-		"no renderer":     func(o *github.Options) { o.Render.Check = nil },
+		"no log":          func(o *github.Options) { o.Log = nil },
 		"unknown report":  func(o *github.Options) { o.Report = "emails" },
 	} {
 		o := github.Options{
 			BaseURL: b.srv.APIURL(), Owner: "lab", Repo: "estate", Token: github.StaticToken(appToken), Log: discardLog(),
-			Render: github.Render{Markdown: report.Markdown, Check: report.Check, Rollout: report.Rollout},
 		}
 		_, err := github.New(o)
 		require.NoError(t, err)

@@ -138,16 +138,6 @@ func (b *bed) forge(change func(*github.Options)) *github.Forge {
 		BaseURL: b.srv.APIURL(), Owner: "lab", Repo: "estate", Token: github.StaticToken(appToken), Login: "berth[bot]",
 		Now: b.time.now, Sleep: b.time.sleep,
 		Log: slog.New(slog.NewTextHandler(&lockedWriter{w: b.log}, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		Render: github.Render{
-			Markdown: func(p plan.Proposal) string { return "### Plan " + p.Digest },
-			Check: func(p plan.Proposal) (string, string, string) {
-				if p.Blocked() {
-					return "blocked", "summary", "failure"
-				}
-				return "fine", "summary", "success"
-			},
-			Rollout: func(r plan.Rollout) string { return "### Roll-out of " + r.Commit },
-		},
 	}
 	if change != nil {
 		change(&o)
@@ -168,17 +158,28 @@ func (l *lockedWriter) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// proposal is a small one for a commit, with as many findings as said.
-func proposal(head string, findings int) plan.Proposal {
-	p := plan.Proposal{Format: plan.Format, Base: strings.Repeat("b", 40), Head: head, Digest: strings.Repeat("d", 64)}
+// verdict is a check with as many findings as said.
+func verdict(key string, findings int) plan.Check {
+	c := plan.Check{Name: plan.CheckPlan, Key: key, Conclusion: plan.Success, Title: "fine", Summary: "summary"}
 	for i := range findings {
-		p.Diagnostics = append(p.Diagnostics, schema.Diagnostic{
+		c.Conclusion, c.Title = plan.Failure, "blocked"
+		c.Notes = append(c.Notes, schema.Diagnostic{
 			Severity: schema.SeverityError, Code: "field-unknown", Message: fmt.Sprintf("finding %d", i),
 			File: "tenants/physics/tenant.yaml", Line: i + 1, Column: 3,
 		})
 	}
-	return p
+	return c
 }
+
+// show shows a check and a plan as the loop does: the check first.
+func show(f *github.Forge, pr reconciler.PullRequest, c plan.Check) error {
+	if err := f.Report(bg(), pr.Head, c); err != nil {
+		return err
+	}
+	return f.Comment(bg(), pr.Number, reconciler.Comment{Plan: text("### Plan " + c.Key)})
+}
+
+func text(s string) *string { return &s }
 
 // writes are the operations of requests that may have changed something.
 func (b *bed) writes() []string {

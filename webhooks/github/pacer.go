@@ -3,75 +3,91 @@ package github
 import (
 	"sync"
 	"time"
-
-	"golang.org/x/time/rate"
 )
 
 // What GitHub publishes of its secondary limits, for one credential: 80 requests
 // a minute and 500 an hour that create content, and 900 points a minute, of
 // which a read takes one and a write five. Within any minute or hour a Pacer
-// lets through its burst and what its rate adds, which is less:
+// lets through its burst and what its rate adds, which is no more:
 //
 //	20 + 60 writes a minute, 100 + 400 creations an hour, 400 + 480 points a minute
 const (
 	writeBurst  = 20
+	writeEvery  = time.Second
 	createBurst = 100
-	createRate  = 400.0 / 3600
+	createEvery = time.Hour / 400
 	pointBurst  = 400
-	pointRate   = 8.0
+	pointEvery  = time.Second / 8
 	readPoints  = 1
 	writePoints = 5
 )
 
 // Pacer keeps what goes out with one credential below GitHub's limits, and all of
-// it back while one holds. Who shares a credential shares its Pacer. The zero one
-// holds back only while GitHub says so: for a server that sets no limits.
+// it back while one holds. Who shares a credential shares its Pacer.
 type Pacer struct {
-	writes, creations, points *rate.Limiter // nil: no pace of our own
-
-	mu      sync.Mutex
-	hold    *LimitError // all requests wait until it is over
-	strikes int         // limits in a row of which GitHub did not say how long they last
+	mu                        sync.Mutex // everything below
+	writes, creations, points bucket
+	hold                      *LimitError // all requests wait until it is over
+	strikes                   int         // limits in a row of which GitHub did not say how long they last
 }
 
 // NewPacer is a Pacer that let nothing through yet.
 func NewPacer() *Pacer {
 	return &Pacer{
-		writes:    rate.NewLimiter(rate.Every(time.Second), writeBurst),
-		creations: rate.NewLimiter(createRate, createBurst),
-		points:    rate.NewLimiter(pointRate, pointBurst),
+		writes:    bucket{burst: writeBurst, every: writeEvery},
+		creations: bucket{burst: createBurst, every: createEvery},
+		points:    bucket{burst: pointBurst, every: pointEvery},
 	}
 }
 
-// reserve takes a place for a request. It returns how long to wait for it; if
-// that is more than most, the place is given back and ok is false.
+// bucket lets burst through at once and one more every so often. It counts what
+// goes out when it goes out, not when it was asked for: what waits for another
+// bucket would else come on top of what this one lets through by then.
+type bucket struct {
+	burst int
+	every time.Duration
+	full  time.Time // when all of the burst is there again
+}
+
+// earliest is when n fit in, not before now.
+func (b *bucket) earliest(now time.Time, n int) time.Time {
+	if at := b.full.Add(-time.Duration(b.burst-n) * b.every); at.After(now) {
+		return at
+	}
+	return now
+}
+
+// take counts n that go out at a time.
+func (b *bucket) take(at time.Time, n int) {
+	if b.full.Before(at) {
+		b.full = at
+	}
+	b.full = b.full.Add(time.Duration(n) * b.every)
+}
+
+// reserve takes a place for a request and returns how long to wait for it. If
+// that is more than most, none is taken and ok is false.
 func (p *Pacer) reserve(method string, now time.Time, most time.Duration) (wait time.Duration, ok bool) {
-	var taken []*rate.Reservation
-	take := func(l *rate.Limiter, n int) {
-		if l == nil {
-			return
-		}
-		r := l.ReserveN(now, n)
-		taken = append(taken, r)
-		wait = max(wait, r.DelayFrom(now))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	takes := map[*bucket]int{&p.points: readPoints}
+	if method != "GET" {
+		takes = map[*bucket]int{&p.points: writePoints, &p.writes: 1}
 	}
-	switch method {
-	case "GET":
-		take(p.points, readPoints)
-	case "POST":
-		take(p.creations, 1)
-		fallthrough
-	default:
-		take(p.points, writePoints)
-		take(p.writes, 1)
+	if method == "POST" {
+		takes[&p.creations] = 1
 	}
-	if wait <= most {
-		return wait, true
+	at := now
+	for b, n := range takes {
+		at = b.earliest(at, n)
 	}
-	for _, r := range taken {
-		r.CancelAt(now)
+	if wait = at.Sub(now); wait > most {
+		return wait, false
 	}
-	return wait, false
+	for b, n := range takes {
+		b.take(at, n)
+	}
+	return wait, true
 }
 
 // held is the limit that holds all back, or nil.
