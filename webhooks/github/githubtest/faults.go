@@ -112,8 +112,8 @@ func (s *Server) Unused() []string {
 }
 
 // LearnLate has the API show a pull request's head as it is now until the pull
-// request was read so often, whatever is pushed: a webhook can be ahead of what
-// the API knows.
+// request was read or listed so often, whatever is pushed: a webhook can be ahead
+// of what the API knows.
 func (s *Server) LearnLate(pull, reads int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -143,10 +143,11 @@ func (s *Server) listPulls(c *call) (reply, *problem) {
 	return list(items)
 }
 
-// behind makes the API late in learning of a head.
+// behind makes the API late in learning of a head: so many reads and listings.
 func (s *Server) behind(p *pull, shape obj) {
 	if head := shape["head"].(obj); p.late > 0 {
 		head["sha"] = p.lateHead
+		p.late--
 	}
 }
 
@@ -158,9 +159,6 @@ func (s *Server) getPull(c *call) (reply, *problem) {
 	mergeable := s.mergeable(p)
 	shape := s.pullShape(p)
 	s.behind(p, shape)
-	if p.late > 0 {
-		p.late--
-	}
 	for k, v := range s.pullDetail(p, mergeable) {
 		shape[k] = v
 	}
