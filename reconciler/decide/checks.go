@@ -144,14 +144,18 @@ func always(found []schema.Diagnostic) load.Check {
 }
 
 // instances are those with a uid that d has and other has not, in order of key.
-// Tenants that did not change have none.
+// Tenants and projects that did not change have none.
 func instances(d, other *schema.Desired) []*schema.Instance {
 	var out []*schema.Instance
 	for name, t := range d.Tenants {
-		if other.Tenants[name] == t {
+		was := other.Tenants[name]
+		if was == t {
 			continue
 		}
-		for _, p := range t.Projects {
+		for project, p := range t.Projects {
+			if was != nil && was.Projects[project] == p {
+				continue
+			}
 			for _, i := range p.Instances {
 				if i.UID != "" && other.Instance(i.Key) == nil {
 					out = append(out, i)

@@ -1,55 +1,75 @@
 package gitrepo
 
 import (
-	"slices"
 	"sync"
 
 	"github.com/go-git/go-git/v5/plumbing"
+
+	"berth/schema"
 )
 
-// maxKnown is how many entries of directories a generation of knownTrees holds,
-// some hundred bytes each at the most.
+// maxKnown is how many entries of directories a generation of what is known
+// holds, some hundred bytes each.
 const maxKnown = 100_000
 
-// knownTrees keeps directories that were read lately, so that of two trees that
-// share most directories only what differs is read: in two generations, the older
-// one dropped when the younger is full. What a hash names never changes. Safe for
+// known keeps what was read lately of trees, by what it is of, so that of two that
+// share most of it only what differs is read: in two generations, the older one
+// dropped when the younger is full. Nobody may change what is in it. Safe for
 // concurrent use; the zero value is empty.
-type knownTrees struct {
+type known[K comparable, V any] struct {
 	mu         sync.Mutex
-	young, old map[plumbing.Hash][]entry
-	entries    int // of young, and one for each directory
+	young, old map[K]weighed[V]
+	weight     int // of young
 }
 
-// get is a directory's entries, for the caller to keep.
-func (k *knownTrees) get(h plumbing.Hash) ([]entry, bool) {
+type weighed[V any] struct {
+	value  V
+	weight int
+}
+
+// knownTrees are the entries of directories.
+type knownTrees = known[plumbing.Hash, []entry]
+
+// knownFiles are the files of directories and all below.
+type knownFiles = known[standing, listing]
+
+// standing is a directory where it stands.
+type standing struct {
+	path string
+	tree plumbing.Hash
+}
+
+type listing struct {
+	files   []schema.File // in the order of the tree
+	visited int           // these and directories
+}
+
+func (k *known[K, V]) get(key K) (V, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	entries, ok := k.young[h]
+	v, ok := k.young[key]
 	if !ok {
-		if entries, ok = k.old[h]; ok {
-			k.put(h, entries)
+		if v, ok = k.old[key]; ok {
+			k.put(key, v)
 		}
 	}
-	return slices.Clone(entries), ok
+	return v.value, ok
 }
 
-// add keeps a copy of a directory's entries, unless there are too many.
-func (k *knownTrees) add(h plumbing.Hash, entries []entry) {
-	if len(entries) > maxKnown/10 {
+// add keeps a value of so many entries, unless they are too many.
+func (k *known[K, V]) add(key K, value V, entries int) {
+	if entries > maxKnown/10 {
 		return
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.put(h, slices.Clone(entries))
+	k.put(key, weighed[V]{value, entries + 1})
 }
 
-func (k *knownTrees) put(h plumbing.Hash, entries []entry) {
-	if k.young == nil || k.entries+len(entries)+1 > maxKnown {
-		k.old, k.young, k.entries = k.young, map[plumbing.Hash][]entry{}, 0
+func (k *known[K, V]) put(key K, v weighed[V]) {
+	if k.young == nil || k.weight+v.weight > maxKnown {
+		k.old, k.young, k.weight = k.young, map[K]weighed[V]{}, 0
 	}
-	if _, twice := k.young[h]; !twice {
-		k.entries += len(entries) + 1
-	}
-	k.young[h] = entries
+	k.weight += v.weight - k.young[key].weight
+	k.young[key] = v
 }

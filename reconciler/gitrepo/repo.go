@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -85,6 +86,7 @@ type Repo struct {
 	refusals map[string]refusal // by ref; under remoteBusy
 
 	trees    knownTrees
+	files    knownFiles
 	broken   atomic.Bool   // something in the mirror could not be read: fetch anew
 	verified plumbing.Hash // in-force tip known to hold only blobs of main; under remoteBusy
 	moves    moves         // of in-force; under remoteBusy
@@ -293,7 +295,7 @@ func (r *Repo) tree(h plumbing.Hash) ([]entry, error) {
 		return nil, nil
 	}
 	if known, ok := r.trees.get(h); ok {
-		return known, nil
+		return slices.Clone(known), nil // for the caller to change
 	}
 	kind, data, err := r.object(h)
 	if err != nil {
@@ -305,7 +307,7 @@ func (r *Repo) tree(h plumbing.Hash) ([]entry, error) {
 	}
 	entries, err := parseTree(data)
 	if err == nil {
-		r.trees.add(h, entries)
+		r.trees.add(h, slices.Clone(entries), len(entries))
 	}
 	return entries, err
 }

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io/fs"
 	"slices"
+	"strings"
 
 	"github.com/go-git/go-git/v5/plumbing"
 
@@ -96,23 +98,51 @@ func (s *snapshot) Files(ctx context.Context, part schema.Part) ([]schema.File, 
 	case at.bad != nil:
 		return nil, at.bad
 	}
-	var files []schema.File
-	visited := 0
-	visit := func(path string, e entry) error {
-		if visited++; visited > maxFiles {
-			return fmt.Errorf("part %q holds more than %d files and directories", part.Name, maxFiles)
-		}
-		if e.dir() {
+	tooMany := fmt.Errorf("part %q holds more than %d files and directories", part.Name, maxFiles)
+	list := func(path string, e entry, depth int, known func(string, entry) (listing, error)) (out listing, err error) {
+		err = s.repo.walk(ctx, path, e, depth, func(path string, e entry) error {
+			switch below, err := known(path, e); {
+			case err != nil:
+				return err
+			case below.visited > 0:
+				out.files, out.visited = append(out.files, below.files...), out.visited+below.visited
+				if out.visited > maxFiles {
+					return tooMany
+				}
+				return fs.SkipDir
+			}
+			if out.visited++; out.visited > maxFiles {
+				return tooMany
+			}
+			if !e.dir() {
+				out.files = append(out.files, schema.File{Path: path, Mode: e.mode, Blob: e.id.String()})
+			}
 			return nil
-		}
-		files = append(files, schema.File{Path: path, Mode: e.mode, Blob: e.id.String()})
-		return nil
+		})
+		return out, err
 	}
-	if err := s.repo.walk(ctx, at.path, at.entry, maxDepth, visit); err != nil {
+	// Of a part that changed most directories two levels down did not, such as a
+	// tenant's projects.
+	const level = 2
+	all, err := list(at.path, at.entry, maxDepth, func(path string, e entry) (listing, error) {
+		if !e.dir() || strings.Count(path[len(at.path):], "/") != level {
+			return listing{}, nil
+		}
+		here := standing{path, e.id}
+		if below, ok := s.repo.files.get(here); ok {
+			return below, nil
+		}
+		below, err := list(path, e, maxDepth-level, func(string, entry) (listing, error) { return listing{}, nil })
+		if err == nil {
+			s.repo.files.add(here, below, below.visited)
+		}
+		return below, err
+	})
+	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(files, func(a, b schema.File) int { return cmp.Compare(a.Path, b.Path) })
-	return files, nil
+	slices.SortFunc(all.files, func(a, b schema.File) int { return cmp.Compare(a.Path, b.Path) })
+	return all.files, nil
 }
 
 // Read returns the first bytes of a file; of a link, what it points to.
@@ -134,9 +164,13 @@ func (s *snapshot) Read(_ context.Context, f schema.File, limit int) ([]byte, bo
 	return data, more, nil
 }
 
-// walk visits e, which stands at path, and everything below it.
+// walk visits e, which stands at path, and everything below it, unless visit says
+// fs.SkipDir.
 func (r *Repo) walk(ctx context.Context, path string, e entry, depth int, visit func(string, entry) error) error {
-	if err := visit(path, e); err != nil || !e.dir() {
+	switch err := visit(path, e); {
+	case err == fs.SkipDir:
+		return nil
+	case err != nil || !e.dir():
 		return err
 	}
 	if err := ctx.Err(); err != nil {

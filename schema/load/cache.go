@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"berth/schema"
@@ -93,6 +94,21 @@ func (r *recent) last() *Result {
 		return nil
 	}
 	return r.all[i].Result
+}
+
+// part is the newest that was read of a name, or nil.
+func (r *recent) part(name string) *part {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.all) == 0 {
+		return nil
+	}
+	parts := r.all[0].parts
+	i, ok := slices.BinarySearchFunc(parts, name, func(s *standing, n string) int { return strings.Compare(s.name, n) })
+	if !ok {
+		return nil
+	}
+	return parts[i].part
 }
 
 func (r *recent) add(id [sha256.Size]byte, held, of *Result) {

@@ -208,7 +208,12 @@ func (l *Loader) read(ctx context.Context, snap schema.Snapshot, listed []schema
 		parts[i] = &part{name: p.Name, files: files}
 		docs[i] = make([]*document, len(files))
 		failed := &sync.Once{}
+		same := l.recent.part(p.Name).reader()
 		for j, f := range files {
+			if doc, ok := same(f); ok {
+				docs[i][j] = doc
+				continue
+			}
 			k := docKey{f.Path, f.Blob, f.Mode}
 			if doc, ok := l.docs.get(k); ok {
 				docs[i][j] = doc
@@ -239,6 +244,30 @@ func (l *Loader) read(ctx context.Context, snap schema.Snapshot, listed []schema
 	return parts, errs
 }
 
+// reader gives the documents of files that are as they are in the part, nil for
+// one that is none. It is asked in order of path. A nil part has none.
+func (p *part) reader() func(schema.File) (*document, bool) {
+	if p == nil {
+		return func(schema.File) (*document, bool) { return nil, false }
+	}
+	files, docs := p.files, p.docs
+	return func(f schema.File) (*document, bool) {
+		for len(files) > 0 && files[0].Path < f.Path {
+			files = files[1:]
+		}
+		for len(docs) > 0 && docs[0].file.Path < f.Path {
+			docs = docs[1:]
+		}
+		switch {
+		case len(files) == 0 || files[0].Path != f.Path || files[0].Blob != f.Blob || files[0].Mode != f.Mode:
+			return nil, false
+		case len(docs) == 0 || docs[0].file.Path != f.Path:
+			return nil, true
+		}
+		return docs[0], true
+	}
+}
+
 // hold gives a part its documents.
 func (p *part) hold(docs []*document) {
 	slices.SortFunc(docs, func(a, b *document) int { return strings.Compare(a.file.Path, b.file.Path) })
@@ -247,7 +276,7 @@ func (p *part) hold(docs []*document) {
 	if top, tenant, ok := strings.Cut(p.name, "/"); ok && top == "tenants" {
 		p.tenant = tenant
 	}
-	bearers := map[string][]*document{}
+	bearers := map[string][]*document{} // of a uid that several have
 	for _, doc := range docs {
 		p.byFile[doc.file.Path] = doc
 		if !doc.valid() {
@@ -255,7 +284,15 @@ func (p *part) hold(docs []*document) {
 		}
 		p.ranked = append(p.ranked, doc)
 		if uid := doc.header.UID; uid != "" {
-			bearers[uid] = append(bearers[uid], doc)
+			first, twice := p.ids[uid]
+			switch {
+			case !twice:
+				p.ids[uid] = doc.file.Path
+			case bearers[uid] == nil:
+				bearers[uid] = []*document{p.byFile[first], doc}
+			default:
+				bearers[uid] = append(bearers[uid], doc)
+			}
 		}
 		if len(doc.claims) > 0 {
 			p.claiming = append(p.claiming, doc)
@@ -265,10 +302,7 @@ func (p *part) hold(docs []*document) {
 		}
 	}
 	for _, uid := range sortedNames(bearers) {
-		p.ids[uid] = bearers[uid][0].file.Path
-		if len(bearers[uid]) > 1 {
-			p.twins = append(p.twins, bearers[uid]...)
-		}
+		p.twins = append(p.twins, bearers[uid]...)
 	}
 	slices.SortStableFunc(p.ranked, func(a, b *document) int { return rank(a.key.Kind) - rank(b.key.Kind) })
 }
