@@ -470,18 +470,12 @@ func (r *Reconciler) endReview(ctx context.Context, number int, commit string) e
 			u, _ := v.Unit(key, "")
 			of = u != nil
 		}
-		if of && (!settled(s) || heldStale(s)) {
+		if of && (!settled(s) || s.Review != nil) {
 			return nil
 		}
 	}
 	r.writer.forgetReview(number)
 	return nil
-}
-
-// heldStale says whether a unit waits for somebody to say that a plan is meant
-// which is not the one reviewed.
-func heldStale(s *plan.Status) bool {
-	return slices.ContainsFunc(s.Conditions, func(c plan.Condition) bool { return c.Reason == plan.CodeStale })
 }
 
 // touched wakes the comment of the pull request that brought a commit, unless

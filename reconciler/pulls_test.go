@@ -196,9 +196,9 @@ func TestWhatWaitsIsTheNewest(t *testing.T) {
 	path, text := instance("train", 1)
 	first := w.topic(7, map[string]string{path: text})
 	var until atomic.Int64
-	until.Store(time.Now().Add(2 * time.Second).UnixNano())
 	asked := make(chan string, 100)
 	w.forge.fails = func(call string) error {
+		until.CompareAndSwap(0, time.Now().Add(3*time.Second).UnixNano())
 		if at := time.Unix(0, until.Load()); time.Now().Before(at) {
 			asked <- call
 			return &reconciler.LaterError{At: at}
