@@ -23,7 +23,8 @@ const (
 )
 
 // Pacer keeps what goes out with one credential below GitHub's limits, and all of
-// it back while one holds. Who shares a credential shares its Pacer.
+// it back while one holds. Who shares a credential shares its Pacer. The zero one
+// holds back only while GitHub says so: for a server that sets no limits.
 type Pacer struct {
 	mu                        sync.Mutex // everything below
 	writes, creations, points bucket
