@@ -63,6 +63,7 @@ type shows struct {
 	mu    sync.Mutex
 	waits map[target]*showing
 	said  map[target]string // what was last shown in this run
+	until time.Time         // the forge lets nothing through before
 }
 
 func newShows() *shows { return &shows{waits: map[target]*showing{}, said: map[target]string{}} }
@@ -87,6 +88,9 @@ func (s *shows) add(x *showing) bool {
 func (s *shows) next(now time.Time) (*showing, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if d := s.until.Sub(now); d > 0 {
+		return nil, d
+	}
 	var best *showing
 	var wait time.Duration
 	for _, x := range s.waits {
@@ -126,6 +130,13 @@ func (s *shows) later(x *showing, until time.Time) (tries int) {
 	x.tries++
 	x.after = until
 	return x.tries
+}
+
+// hold has nothing shown before a time.
+func (s *shows) hold(until time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.until = until
 }
 
 // drop forgets a target.
@@ -186,8 +197,9 @@ func (r *Reconciler) show(ctx context.Context) (again time.Duration, err error) 
 		return 0, nil
 	case err == nil:
 		r.shows.done(x, true)
-	case errors.As(err, &later):
-		return 0, err // for anything else it would be the same
+	case errors.As(err, &later): // for anything else it would be the same
+		r.shows.hold(later.At)
+		return 0, err
 	case errors.Is(err, ErrMoved):
 		r.o.Log.Info("pull request moved on; its comment is left alone", "pull", x.pull, "planned", short(x.head), "why", err)
 		r.shows.done(x, false)
