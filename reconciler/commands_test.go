@@ -274,7 +274,11 @@ func TestWhatGaveUpTriesAgain(t *testing.T) {
 	w.reviewed(pr)
 	w.comes(w.forge.say(1, "ada", "/berth retry"), reconciler.Understood)
 	w.world.FailStep(1, errors.New("the disk is full"))
-	w.merge(pr)
+	commit := w.merge(pr)[0]
+	w.eventually("told where", func() bool {
+		r, ok := w.forge.told(commit)
+		return ok && len(r.Units) == 1 && r.Units[0].At == "create on ctl" && r.Units[0].Phase == plan.PhaseFailed
+	})
 	w.eventually("gave up", func() bool { s := w.status("train"); return s != nil && s.Retry != nil && s.Retry.Terminal })
 	w.comes(w.forge.say(1, "eve", "/berth retry"), reconciler.Refused)
 	w.comes(w.forge.say(1, "ada", "/berth retry"), reconciler.Accepted)

@@ -303,6 +303,10 @@ func TestPlannedOnOneBaseAndMergedTogether(t *testing.T) {
 	commits := w.merge(first, second, third)
 	w.start()
 	w.eventually("the first", w.phase("first", plan.PhaseRunning))
+	w.eventually("told", func() bool {
+		r, ok := w.forge.told(commits[1])
+		return ok && len(r.Units) == 1 && r.Units[0].Stale != nil && r.Units[0].Failure == ""
+	})
 	w.eventually("the third", func() bool { s := w.status("train"); return len(s.Members) == 1 && s.Phase == plan.PhaseRunning })
 	w.eventually("the second is held", func() bool { return w.stale("second") != nil })
 	require.Empty(t, w.world.Remains(schema.InstanceKey("physics", "lab", "second")))

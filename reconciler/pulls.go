@@ -27,8 +27,10 @@ const (
 	undecidedGrace = 30 * time.Second
 	// undecidedAgain is when to look again while they are not.
 	undecidedAgain = time.Second
-	// followCoalesce is the least time between two updates of one comment.
+	// followCoalesce is the least time between two updates of one comment, and
+	// followSlowest the most that what goes on is gathered for.
 	followCoalesce = time.Second
+	followSlowest  = 30 * time.Second
 )
 
 // codeRefused is the code of the finding that a head is not looked at.
@@ -482,7 +484,7 @@ func (r *Reconciler) endReview(ctx context.Context, number int, commit string) e
 // its roll-out is over.
 func (r *Reconciler) touched(commit string) {
 	if r.o.Forge != nil && commit != "" && !r.rollouts.over(commit) {
-		r.forge.AddAfter(Item{Do: TaskFollow, Commit: commit}, followCoalesce)
+		r.forge.AddAfter(Item{Do: TaskFollow, Commit: commit}, r.rollouts.pace(commit))
 	}
 }
 

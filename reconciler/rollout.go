@@ -84,7 +84,7 @@ func (r *rollouts) status(s *plan.Status) []string {
 	if before := r.latest[s.Key]; before != "" && before != s.Revision {
 		if o := r.of[before]; o != nil && !o.told {
 			if u := o.units[s.Key]; u != nil && !u.Settled {
-				u.Settled, u.Failure = true, "taken over by "+short(s.Revision)
+				u.Settled, u.TakenOver, u.At, u.Stale = true, s.Revision, "", nil
 				news = append(news, before)
 			}
 		}
@@ -106,7 +106,10 @@ func (r *rollouts) status(s *plan.Status) []string {
 	if s.Review != nil {
 		u.Stale = s.Review.Stale
 	}
-	if u.Failure == "" {
+	if u.Settled && u.Failure == "" || u.Stale != nil {
+		u.At = ""
+	}
+	if u.Failure == "" && u.Stale == nil {
 		for _, c := range s.Conditions {
 			if c.Type == "Ready" && c.Status != "True" {
 				u.Failure = c.Message
@@ -121,12 +124,31 @@ func (r *rollouts) status(s *plan.Status) []string {
 
 // acting records that a plan of so many actions is being applied to a unit.
 func (r *rollouts) acting(commit string, key schema.Key, actions int) {
-	r.change(commit, key, func(u *plan.UnitProgress) { u.Done, u.Total, u.Seconds = 0, actions, 0 })
+	r.change(commit, key, func(u *plan.UnitProgress) { u.Done, u.Total, u.Seconds, u.At = 0, actions, 0, "" })
+}
+
+// at records the step that was begun, or that failed.
+func (r *rollouts) at(commit string, key schema.Key, step string) {
+	r.change(commit, key, func(u *plan.UnitProgress) { u.At = step })
 }
 
 // done records that one action of it is done.
 func (r *rollouts) done(commit string, key schema.Key) {
 	r.change(commit, key, func(u *plan.UnitProgress) { u.Done++ })
+}
+
+// pace is how long what goes on in a roll-out is gathered before people are told:
+// longer the longer it takes, but for what they wait for.
+func (r *rollouts) pace(commit string) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o := r.get(commit)
+	for _, u := range o.units {
+		if !u.Settled && u.Stale == nil && u.Phase != plan.PhaseFailed {
+			return min(max(followCoalesce, r.now().Sub(o.began)/10), followSlowest)
+		}
+	}
+	return followCoalesce
 }
 
 func (r *rollouts) change(commit string, key schema.Key, f func(*plan.UnitProgress)) {

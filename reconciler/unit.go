@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"berth/reconciler/apply"
@@ -133,7 +134,7 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 	if !resumed && !g.kept() {
 		r.rollouts.acting(prev.Revision, key, len(p.Actions))
 	}
-	outcomes := apply.Run(ctx, apply.Options{Runtime: counted{rt, r.o.Metrics, prev.RuntimeBackend}, Journal: journal{r, prev, view.attempt, st.refused(key), g.kept()}, Log: r.o.Log}, &p, stamp, view.attempt)
+	outcomes := apply.Run(ctx, apply.Options{Runtime: counted{rt, r.o.Metrics, prev.RuntimeBackend}, Journal: journal{r, prev, view.attempt, st.refused(key), g.kept(), new(sync.Map)}, Log: r.o.Log}, &p, stamp, view.attempt)
 	for _, o := range outcomes {
 		level := level
 		if !waiting(o) {
@@ -437,12 +438,27 @@ type journal struct {
 	s       *plan.Status // as it was when the actions began
 	attempt int
 	refused *schema.Noncompliance
-	kept    bool // it is what was applied before that is kept, not what the commit brought
+	kept    bool      // it is what was applied before that is kept, not what the commit brought
+	steps   *sync.Map // what was begun, in words, by the action's id
 }
 
-func (j journal) Begin(context.Context, plan.Action) error { return nil }
+func (j journal) Begin(_ context.Context, a plan.Action) error {
+	step := strings.TrimSpace(string(a.Verb) + " " + a.Member)
+	if a.Node != "" {
+		step += " on " + a.Node
+	}
+	j.steps.Store(a.ID, step)
+	if !j.kept {
+		j.r.rollouts.at(j.s.Revision, j.s.Key, step)
+		j.r.touched(j.s.Revision)
+	}
+	return nil
+}
 
 func (j journal) End(_ context.Context, o plan.Outcome) error {
+	if step, ok := j.steps.Load(o.ActionID); ok && o.State != plan.Done && !j.kept {
+		j.r.rollouts.at(j.s.Revision, j.s.Key, step.(string))
+	}
 	switch o.State {
 	case plan.Done:
 		if !j.kept {
