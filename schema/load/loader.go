@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -304,7 +305,15 @@ func (p *part) hold(docs []*document) {
 	for _, uid := range sortedNames(bearers) {
 		p.twins = append(p.twins, bearers[uid]...)
 	}
-	slices.SortStableFunc(p.ranked, func(a, b *document) int { return rank(a.key.Kind) - rank(b.key.Kind) })
+	byRank := map[int][]*document{}
+	for _, doc := range p.ranked {
+		r := rank(doc.key.Kind)
+		byRank[r] = append(byRank[r], doc)
+	}
+	p.ranked = p.ranked[:0]
+	for _, r := range slices.Sorted(maps.Keys(byRank)) {
+		p.ranked = append(p.ranked, byRank[r]...)
+	}
 }
 
 // document reads one file; nil if it is none of Berth's. A file the reader
