@@ -399,10 +399,11 @@ func (r *Reconciler) offer(p *openPull, proposal plan.Proposal, mends bool, c pl
 			mem = &plan.Memory{}
 		}
 		x.shown.Keep(plan.ReviewedUnits(proposal, *mem))
+		r.addJobs(x.shown.Units)
 	}
 	x.shown, x.recorded = r.writer.intend(p.Number, x.shown)
 	if x.checks == nil {
-		proposal.Base = x.shown.Base
+		proposal.Base, c.Jobs = x.shown.Base, x.shown.Jobs()
 		text := r.o.Render.Plan(proposal, c)
 		x.checks, x.plan = r.o.Render.Checks(proposal, c), &text
 	}

@@ -494,3 +494,33 @@ func (h held) Apply(ctx context.Context, c runtimes.Change) error {
 	}
 	return h.Runtime.Apply(ctx, c)
 }
+
+// A change of a unit tells the work that was on it, and goes on telling that: a
+// count that changes is nothing new to say.
+func TestTheWorkOnAUnitIsTold(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	path, text := instance("train", 2)
+	w.put(map[string]string{path: text})
+	d := w.start()
+	w.eventually("runs", w.phase("train", plan.PhaseRunning))
+	require.NoError(t, w.world.SetJobs(trainKey, plan.Jobs{Running: 4, Pending: 2}))
+	calls := w.world.TotalCalls()
+	w.eventually("looked at", func() bool { return w.world.TotalCalls() > calls+2 })
+	_, text = instance("train", 1)
+	pr := w.topic(7, map[string]string{path: text})
+	d.Enqueue(reconciler.Item{Do: reconciler.TaskPulls})
+	w.eventually("shown", w.shownFully(7, pr.Head))
+	require.Equal(t, []plan.UnitJobs{{Key: trainKey, Jobs: plan.Jobs{Running: 4, Pending: 2}}}, w.reviews()[7].Jobs())
+
+	require.NoError(t, w.world.SetJobs(trainKey, plan.Jobs{}))
+	wrote := w.forge.written("")
+	require.NoError(t, d.stop())
+	w.forge.mu.Lock()
+	w.forge.calls = 0
+	w.forge.mu.Unlock()
+	w.start()
+	w.callsMore(3) // the checks and the comment are looked at again
+	require.Equal(t, wrote, w.forge.written(""))
+	require.Equal(t, 4, w.reviews()[7].Jobs()[0].Running)
+}

@@ -154,15 +154,16 @@ type Reconciler struct {
 	idle  idle      // likewise
 
 	mu     sync.Mutex
-	state  *state                // replaced whole by each decision; nil before the first
-	pulls  map[int]*openPull     // of this branch
-	listed bool                  // they were listed once in this run
-	tip    string                // main's, as last fetched
-	waits  map[schema.Key]string // digest of the plan a unit waits to go on with
-	seen   map[schema.Key]bool   // units looked at in this run
-	began  time.Time             // this run
-	frozen string                // why main's commit cannot be taken over; "": it is
-	ready  chan struct{}         // closed when it is known what is in force
+	state  *state                   // replaced whole by each decision; nil before the first
+	pulls  map[int]*openPull        // of this branch
+	listed bool                     // they were listed once in this run
+	tip    string                   // main's, as last fetched
+	waits  map[schema.Key]string    // digest of the plan a unit waits to go on with
+	seen   map[schema.Key]bool      // units looked at in this run
+	jobs   map[schema.Key]plan.Jobs // of units that are there, as last seen in this run
+	began  time.Time                // this run
+	frozen string                   // why main's commit cannot be taken over; "": it is
+	ready  chan struct{}            // closed when it is known what is in force
 }
 
 // state is one decision: what is in force, and what follows from it. Immutable.
@@ -217,6 +218,7 @@ func New(o Options) *Reconciler {
 		pulls: map[int]*openPull{}, began: o.Now(),
 		waits: map[schema.Key]string{},
 		seen:  map[schema.Key]bool{},
+		jobs:  map[schema.Key]plan.Jobs{},
 		looks: artifacts{misses: map[schema.Key]int{}},
 		ready: make(chan struct{}),
 	}

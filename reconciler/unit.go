@@ -333,7 +333,31 @@ func (r *Reconciler) observe(ctx context.Context, rt runtimes.Runtime, st *state
 		backend = want.RuntimeBackend
 	}
 	r.o.Metrics.called(backend, "observe", o.Presence != plan.Unknown)
+	r.noteJobs(o)
 	return o
+}
+
+// noteJobs remembers the work on a unit, for pull requests to tell of.
+func (r *Reconciler) noteJobs(o plan.Observed) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch o.Presence {
+	case plan.Present:
+		r.jobs[o.Key] = o.Jobs
+	case plan.Absent:
+		delete(r.jobs, o.Key)
+	}
+}
+
+// addJobs adds the work on units, as far as this run has seen it.
+func (r *Reconciler) addJobs(units []plan.ReviewedUnit) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range units {
+		if jobs, ok := r.jobs[units[i].Key]; ok {
+			units[i].Jobs = &jobs
+		}
+	}
 }
 
 func controlRole(i *schema.EffectiveInstance) string {

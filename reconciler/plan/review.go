@@ -66,6 +66,17 @@ type Shown struct {
 	More []string `json:"more,omitempty"`
 }
 
+// Jobs is the work that was on its units when they were planned, sorted by key.
+func (s *Shown) Jobs() []UnitJobs {
+	var out []UnitJobs
+	for _, u := range s.Units {
+		if u.Jobs != nil {
+			out = append(out, UnitJobs{Key: u.Key, Jobs: *u.Jobs})
+		}
+	}
+	return out
+}
+
 // ReviewedUnit is the plan of one unit as it was shown: enough to recognise it,
 // and to tell in words how a later one differs.
 type ReviewedUnit struct {
@@ -73,6 +84,7 @@ type ReviewedUnit struct {
 	Digest string     `json:"digest"`
 	Steps  []string   `json:"steps,omitempty"` // what it does, a line each, in order
 	Facts  []string   `json:"facts,omitempty"` // what it rests on, a line each: members, nodes, states
+	Jobs   *Jobs      `json:"jobs,omitempty"`  // on it when it was planned; nil: nobody knows
 }
 
 // KindReview is the kind of a Review's document.

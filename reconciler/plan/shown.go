@@ -13,7 +13,7 @@ type PullContext struct {
 	Main   string       `json:"main,omitempty"`   // tip of main, where it moved on and the plan has not been made again yet; "": the plan's base
 	Paused string       `json:"paused,omitempty"` // why Berth has no effect for now; "": it has
 	Lines  schema.Lines `json:"lines,omitempty"`  // what the pull request's diff shows of files that the merge takes as they are
-	Jobs   []UnitJobs   `json:"jobs,omitempty"`   // last heard of, sorted by key; of a unit without nobody knows
+	Jobs   []UnitJobs   `json:"jobs,omitempty"`   // when it was planned, sorted by key; of a unit without nobody knows
 }
 
 // UnitJobs is the work on a unit. It informs, and is part of no digest or key.

@@ -248,7 +248,7 @@ func (d *doc) losses(p *plan.Proposal, c *plan.PullContext) {
 		}
 		line += "."
 		if jobs := jobsOf(u.Key, c); jobs != "" {
-			line += " It has " + jobs + "."
+			line += " It had " + jobs + "."
 		}
 		if all := impactsOf(u); len(all) > 0 {
 			line += " This " + strings.Join(all, "; ") + "."
@@ -307,7 +307,7 @@ func jobsOf(k schema.Key, c *plan.PullContext) string {
 		return ""
 	}
 	j := c.Jobs[i]
-	return fmt.Sprintf("%d running and %d queued %s now", j.Running, j.Pending, map[bool]string{true: "job", false: "jobs"}[j.Running+j.Pending == 1])
+	return fmt.Sprintf("%d running and %d queued %s when this was planned", j.Running, j.Pending, map[bool]string{true: "job", false: "jobs"}[j.Running+j.Pending == 1])
 }
 
 // units is a row for each unit, or for those to which the same happens.
