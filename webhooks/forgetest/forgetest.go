@@ -96,8 +96,9 @@ type Harness struct {
 	Change  func(comment int64, body string) // as somebody who may
 	Delete  func(comment int64)
 	SetSign func(comment int64, login string)
-	// Begin leaves a check of ours on a commit pending, as a crash would.
-	Begin func(commit, name string)
+	// Begin leaves a check of ours on a commit pending, as a crash would; its key is
+	// known where the forge keeps keys.
+	Begin func(commit, name, key string)
 
 	Checks   func(commit string) map[string]Shown // by name
 	Comments func(pull int) []Said                // oldest first
@@ -279,7 +280,7 @@ func (s *suite) settle(t *testing.T) {
 	require.NoError(t, s.c().Report(t.Context(), pr.Head, check(plan.CheckValidate, "v", plan.Success, 0)))
 	s.silent(t, func() error { return s.c().Settle(t.Context(), pr.Head) }, "all done")
 
-	s.Begin(pr.Head, plan.CheckPlan)
+	s.Begin(pr.Head, plan.CheckPlan, "begun")
 	require.Empty(t, s.Checks(pr.Head)[plan.CheckPlan].Conclusion)
 	require.NoError(t, s.c().Settle(t.Context(), pr.Head))
 	require.EqualValues(t, "cancelled", s.Checks(pr.Head)[plan.CheckPlan].Conclusion)
@@ -287,10 +288,18 @@ func (s *suite) settle(t *testing.T) {
 	s.silent(t, func() error { return s.c().Settle(t.Context(), pr.Head) }, "settled")
 
 	// A new verdict says it as well.
-	s.Begin(pr.Head, plan.CheckPlan)
+	s.Begin(pr.Head, plan.CheckPlan, "begun")
 	require.NoError(t, s.c().Report(t.Context(), pr.Head, check(plan.CheckPlan, "p", plan.Failure, 0)))
 	require.Equal(t, plan.Failure, s.Checks(pr.Head)[plan.CheckPlan].Conclusion)
 	s.silent(t, func() error { return s.c().Settle(t.Context(), pr.Head) }, "nothing is left half way")
+
+	// What was settled says nothing, though it was begun with the very key.
+	again := check(plan.CheckPlan, "again", plan.Success, 0)
+	s.Begin(pr.Head, again.Name, again.Key)
+	require.NoError(t, s.c().Settle(t.Context(), pr.Head))
+	require.NoError(t, s.c().Report(t.Context(), pr.Head, again))
+	require.Equal(t, plan.Success, s.Checks(pr.Head)[again.Name].Conclusion)
+	s.silent(t, func() error { return s.c().Report(t.Context(), pr.Head, again) }, "shown")
 }
 
 // ours is the one comment of ours on a pull request.

@@ -132,18 +132,19 @@ func (f *Forge) checkRun(ctx context.Context, v verdict) error {
 		if err != nil {
 			return err
 		}
-		var cur *gh.CheckRun
-		if len(runs) > 0 && runs[0].GetExternalID() == v.id {
-			cur = runs[0]
+		if ask && again == unseen {
+			again = answered // there is none: whatever is made now is new
+			if len(runs) > 0 {
+				again = runs[0].GetID()
+			}
+			f.remember(v.commit, v.name, again)
 		}
-		if cur != nil && ask {
-			if again == 0 {
-				again = cur.GetID()
-				f.remember(v.commit, v.name, again)
-			}
-			if cur.GetID() == again {
-				cur = nil // as good as none: a completed one cannot be opened again
-			}
+		var cur *gh.CheckRun
+		// What stands completed with another conclusion, as we left it cancelled or
+		// GitHub found it stale, is as good as none, and so is what was asked for
+		// again: a completed run cannot be opened.
+		if len(runs) > 0 && runs[0].GetID() != again && v.shown(runs[0]) {
+			cur = runs[0]
 		}
 		// What we left half way, of an older plan, would spin for ever.
 		for _, r := range runs {
@@ -185,6 +186,11 @@ func (f *Forge) checkRun(ctx context.Context, v verdict) error {
 		f.remember(v.commit, v.name, answered)
 	}
 	return err
+}
+
+// shown says whether a run says v, or will once it is completed.
+func (v *verdict) shown(r *gh.CheckRun) bool {
+	return r.GetExternalID() == v.id && (r.GetStatus() != "completed" || r.GetConclusion() == v.conclusion)
 }
 
 // buttons stand beside a run. GitHub's own "Re-run" is for who may write; so is

@@ -109,12 +109,12 @@ func harness(t *testing.T, report github.Report, token, me string) forgetest.Har
 		Change:  func(id int64, body string) { must(b.srv.EditComment(id, "lab", body)) },
 		Delete:  func(id int64) { must(b.srv.DeleteComment(id)) },
 		SetSign: func(id int64, login string) { must(b.srv.React(id, login, "rocket")) },
-		Begin: func(commit, name string) {
+		Begin: func(commit, name, key string) {
 			if report == github.Statuses {
 				send("statuses/"+commit, map[string]any{"state": "pending", "context": name, "description": "planning"})
 				return
 			}
-			send("check-runs", map[string]any{"name": name, "head_sha": commit, "status": "in_progress", "external_id": "begun"})
+			send("check-runs", map[string]any{"name": name, "head_sha": commit, "status": "in_progress", "external_id": key})
 		},
 		Checks: func(commit string) map[string]forgetest.Shown {
 			out := map[string]forgetest.Shown{}

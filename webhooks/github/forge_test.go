@@ -146,6 +146,25 @@ func TestCrashBetweenPieces(t *testing.T) {
 	}
 }
 
+// TestSettledBetweenPieces: the next process settles what the one before began,
+// then comes to the same plan.
+func TestSettledBetweenPieces(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, nil)
+	pr := b.pull("bad")
+	p := verdict("k", 120)
+	b.srv.Inject(githubtest.Fault{Op: opCheck, Status: 500})
+	b.srv.Inject(githubtest.Fault{Op: opChecks, Status: 500, Times: 8})
+	require.Error(t, show(b.forge(nil), pr, p))
+	f := b.forge(nil)
+	require.NoError(t, f.Settle(bg(), pr.Head))
+	require.NoError(t, show(f, pr, p))
+	checks := b.srv.Checks(pr.Head)
+	require.Len(t, checks, 2)
+	require.Equal(t, []string{"cancelled", "failure"}, []string{checks[0].Conclusion, checks[1].Conclusion})
+	require.Len(t, checks[1].Annotations, 120)
+}
+
 // TestCommentFailureLeavesTheCheckDone is Atlantis' issue 4932.
 func TestCommentFailureLeavesTheCheckDone(t *testing.T) {
 	t.Parallel()
