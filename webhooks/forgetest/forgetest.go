@@ -76,6 +76,8 @@ type Harness struct {
 	New func() Client
 	// Me is who the clients are at the forge.
 	Me string
+	// Page is how many comments the forge lists at once; 0: all of them.
+	Page int
 	// Notes: findings show beside their lines. Reruns: people can ask to see a
 	// check again.
 	Notes, Reruns bool
@@ -145,6 +147,7 @@ func Run(t *testing.T, harness func(*testing.T) Harness) {
 				t.Run(part.name, part.run)
 			}
 			t.Run("crowd", s.crowd)
+			t.Run("full page", s.fullPage)
 		})
 	}
 }
@@ -654,4 +657,29 @@ func (s *suite) crowd(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, got, 1)
 	require.Equal(t, id, got[0].ID)
+}
+
+// fullPage: what comes behind a page that is full is seen, by one who knows the
+// page already, too.
+func (s *suite) fullPage(t *testing.T) {
+	for _, trouble := range []Trouble{Refused, Done, Lost, Unreached} {
+		pr := s.Open(false)
+		for i := range s.Page {
+			s.Say(pr.Number, "ana", fmt.Sprint("comment ", i))
+		}
+		of := func() []reconciler.Remark {
+			t.Helper()
+			out, err := s.c().RemarksOf(t.Context(), pr.Number)
+			require.NoError(t, err)
+			return out
+		}
+		require.Empty(t, of())
+		s.Fail(Comment, trouble)
+		require.NoError(t, s.c().Comment(t.Context(), pr.Number, reconciler.Comment{Plan: text("the plan")}), trouble)
+		s.ours(t, pr.Number)
+		id := s.Say(pr.Number, "bob", "/berth plan")
+		got := of()
+		require.Len(t, got, 1, trouble)
+		require.Equal(t, id, got[0].ID)
+	}
 }

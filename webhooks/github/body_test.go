@@ -2,6 +2,7 @@ package github
 
 import (
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -89,6 +90,25 @@ func TestCacheStaysInBudget(t *testing.T) {
 	require.NotContains(t, c.byURL, "big")
 	c.keep("", okWithETag(), nil)
 	require.Len(t, c.byURL, 4)
+}
+
+// TestLastPageMayGrow: nobody tells that a page came behind one that was full.
+func TestLastPageMayGrow(t *testing.T) {
+	t.Parallel()
+	next := http.Header{"Link": {`<https://forge/x?page=1>; rel="prev", <https://forge/x?page=3>; rel="next"`}}
+	for _, c := range []struct {
+		query, body string
+		header      http.Header
+		grows       bool
+	}{
+		{"per_page=2&page=2", "[1,2]", http.Header{}, true},
+		{"per_page=2&page=2", "[1,2]", next, false},
+		{"per_page=2", "[1]", http.Header{}, false},
+		{"per_page=2", `{"total_count":2,"check_runs":[1,2]}`, http.Header{}, false},
+		{"", "[1,2]", http.Header{}, false},
+	} {
+		require.Equal(t, c.grows, grows(&url.URL{RawQuery: c.query}, c.header, []byte(c.body)), c)
+	}
 }
 
 func okWithETag() *http.Response {

@@ -2,7 +2,11 @@ package github
 
 import (
 	"container/list"
+	"encoding/json"
 	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
 	"sync"
 )
 
@@ -19,7 +23,7 @@ type cache struct {
 type answer struct {
 	key    string
 	etag   string
-	header http.Header // with Link, which pages through a listing
+	header http.Header
 	body   []byte
 }
 
@@ -60,6 +64,17 @@ func (c *cache) keep(key string, resp *http.Response, body []byte) {
 	for c.size > c.budget {
 		c.drop(c.recent.Back())
 	}
+}
+
+// grows says whether an answer is the last page of a listing, and full. Another
+// page may come behind it and leave it as it is, ETag and all.
+func grows(u *url.URL, h http.Header, body []byte) bool {
+	size, err := strconv.Atoi(u.Query().Get("per_page"))
+	if err != nil || strings.Contains(h.Get("Link"), `rel="next"`) {
+		return false
+	}
+	var items []json.RawMessage // what is no plain list counts its items itself
+	return json.Unmarshal(body, &items) == nil && len(items) >= size
 }
 
 func (c *cache) drop(e *list.Element) {

@@ -65,7 +65,7 @@ func harness(t *testing.T, report github.Report, token, me string) forgetest.Har
 				o.Token, o.Login, o.Report = github.StaticToken(token), me, report
 			})
 		},
-		Me: me, Notes: report == github.Checks, Reruns: report == github.Checks, Machine: "other[bot]",
+		Me: me, Page: 100, Notes: report == github.Checks, Reruns: report == github.Checks, Machine: "other[bot]",
 		Open: func(fork bool) reconciler.PullRequest {
 			n++
 			name := fmt.Sprintf("b%d", n)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -212,9 +213,13 @@ func (t *transport) once(req *http.Request, body []byte) (*http.Response, error)
 		t.metrics.remaining.Set(float64(n))
 	}
 	if resp.StatusCode == http.StatusNotModified && seen != nil {
+		// What it says now holds, such as Link; of what it does not say, what it
+		// said then.
+		header := seen.header.Clone()
+		maps.Copy(header, resp.Header)
 		resp.StatusCode, resp.Status = http.StatusOK, "200 OK"
-		resp.Header, data = seen.header.Clone(), seen.body
-	} else {
+		resp.Header, data = header, seen.body
+	} else if !grows(out.URL, resp.Header, data) {
 		t.cache.keep(key, resp, data)
 	}
 	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(data)), int64(len(data))

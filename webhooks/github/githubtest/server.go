@@ -380,7 +380,9 @@ func (s *Server) carryOut(r *http.Request, c *call, serve func(*call) (reply, *p
 	}
 	a := s.perform(r, c, serve)
 	if match := r.Header.Get("If-None-Match"); a.status == http.StatusOK && match != "" && match == a.header.Get("ETag") {
+		// The ETag is of the body alone, and a 304 need not repeat more of the header.
 		a.status, a.body = http.StatusNotModified, nil
+		a.header.Del("Link")
 	}
 	spent.count(s.o.Now(), kind(c.op), a.status == http.StatusNotModified)
 	spent.head(a.header, s.o.Limits)
