@@ -21,6 +21,7 @@ const marker = "<!-- berth:plan:v1 -->"
 // none and nothing to say, none is made.
 func (f *Forge) Comment(ctx context.Context, pull int, c reconciler.Comment) error {
 	defer f.busy.lock("pull " + strconv.Itoa(pull))()
+	unsure := false // one may come to light that we asked for
 	err := f.converge(ctx, func() error {
 		cur, err := f.find(ctx, pull)
 		if err != nil {
@@ -44,12 +45,16 @@ func (f *Forge) Comment(ctx context.Context, pull int, c reconciler.Comment) err
 			}
 			f.forget(pull) // somebody deleted it under our hands
 		}
-		made, _, err := f.client.Issues.CreateComment(op(ctx, "create_comment"), f.o.Owner, f.o.Repo, pull, &gh.IssueComment{Body: &body})
+		_, _, err = f.client.Issues.CreateComment(op(ctx, "create_comment"), f.o.Owner, f.o.Repo, pull, &gh.IssueComment{Body: &body})
 		if err != nil {
+			unsure = unsure || uncertain(err)
 			return err
 		}
-		f.keep(pull, made.GetID())
-		return nil
+		if unsure {
+			_, err = f.find(ctx, pull)
+			f.forget(pull) // it may come later still
+		}
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("github: comment on pull request %d: %w", pull, missing(err))
@@ -57,10 +62,11 @@ func (f *Forge) Comment(ctx context.Context, pull int, c reconciler.Comment) err
 	return nil
 }
 
-// find is our comment on a pull request, or nil. Where it was is remembered, to
-// spare reading a long conversation each time; it is looked for again if a
-// person deleted it. Should there be more than one of ours, as after two wrote
-// at the same time, the oldest stays and the others go.
+// find is our comment on a pull request, or nil. Where a listing showed it is
+// remembered, to spare reading a long conversation each time; it is looked for
+// again if a person deleted it. Should there be more than one of ours, as after
+// two wrote at the same time, the oldest stays and the others go. One that was
+// just made is not remembered: another may stand beside it.
 func (f *Forge) find(ctx context.Context, pull int) (*gh.IssueComment, error) {
 	me, err := f.me(ctx)
 	if err != nil {

@@ -2,10 +2,12 @@ package github_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -197,6 +199,63 @@ func TestDeletedCommentComesBack(t *testing.T) {
 	require.Len(t, b.srv.Comments(pr.Number), 2)
 }
 
+// lateWrites carries the first request for a comment out only when send is
+// called, and has its sender wait in vain.
+type lateWrites struct {
+	late *http.Request
+	with func(*http.Request) (*http.Response, error) // the next one, if set
+}
+
+func (l *lateWrites) RoundTrip(r *http.Request) (*http.Response, error) {
+	switch {
+	case r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/comments"):
+	case l.late == nil:
+		body, err := io.ReadAll(r.Body)
+		l.late = r.Clone(context.Background())
+		l.late.Body = io.NopCloser(bytes.NewReader(body))
+		return nil, errors.Join(errors.New("no answer"), err)
+	case l.with != nil:
+		return l.with(r)
+	}
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+func (l *lateWrites) send(t *testing.T) {
+	resp, err := http.DefaultTransport.RoundTrip(l.late)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, http.StatusCreated, resp.StatusCode)
+}
+
+// TestLateCommentIsNoTwin: a comment of which nobody knew comes to light once
+// another was made, before that is done or after.
+func TestLateCommentIsNoTwin(t *testing.T) {
+	t.Parallel()
+	for _, meanwhile := range []bool{true, false} {
+		b := newBed(t, nil)
+		pr := b.pull("two-workers")
+		var late lateWrites
+		if meanwhile {
+			late.with = func(r *http.Request) (*http.Response, error) {
+				late.send(t)
+				return http.DefaultTransport.RoundTrip(r)
+			}
+		}
+		f := b.forge(func(o *github.Options) { o.Transport = &late })
+		require.NoError(t, f.Comment(bg(), pr.Number, reconciler.Comment{Plan: text("the plan")}))
+		first := b.srv.Comments(pr.Number)
+		require.Len(t, first, 1)
+		if !meanwhile {
+			late.send(t)
+			require.Len(t, b.srv.Comments(pr.Number), 2)
+			require.NoError(t, f.Comment(bg(), pr.Number, reconciler.Comment{Rollout: text("queued")}))
+		}
+		now := b.srv.Comments(pr.Number)
+		require.Len(t, now, 1)
+		require.Equal(t, first[0].ID, now[0].ID)
+	}
+}
+
 func TestPullThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, nil)
@@ -350,9 +409,9 @@ func TestPace(t *testing.T) {
 	require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(`
 # HELP berth_forge_requests_total Requests to the forge by operation and by the answer's code; 0 is none.
 # TYPE berth_forge_requests_total counter
-berth_forge_requests_total{code="200",op="get_comment"} 59
+berth_forge_requests_total{code="200",op="get_comment"} 58
 berth_forge_requests_total{code="200",op="list_checks"} 60
-berth_forge_requests_total{code="200",op="list_comments"} 1
+berth_forge_requests_total{code="200",op="list_comments"} 2
 berth_forge_requests_total{code="200",op="update_comment"} 59
 berth_forge_requests_total{code="201",op="create_check"} 60
 berth_forge_requests_total{code="201",op="create_comment"} 1
