@@ -432,6 +432,47 @@ berth_forge_requests_total{code="201",op="create_comment"} 1
 	require.Len(t, b.writes(), 20)
 }
 
+// TestLimitHoldsWhatWaitsForItsPace: a limit came while a write waited for its
+// turn.
+func TestLimitHoldsWhatWaitsForItsPace(t *testing.T) {
+	t.Parallel()
+	for _, hold := range []time.Duration{10 * time.Second, 300 * time.Second} {
+		b := newBed(t, nil)
+		pr := b.pull("busy")
+		pacer := github.NewPacer()
+		reader := b.forge(func(o *github.Options) { o.Pacer, o.MaxWait = pacer, time.Nanosecond })
+		var over time.Time // when the limit is
+		before := 0
+		writer := b.forge(func(o *github.Options) {
+			o.Pacer = pacer
+			o.Sleep = func(ctx context.Context, d time.Duration) error {
+				if over.IsZero() { // the first that waits, and nothing limits yet
+					b.srv.Inject(githubtest.SecondaryLimit(429, hold))
+					over, before = b.time.now().Add(hold), len(b.writes())
+					_, err := reader.Pull(bg(), pr.Number)
+					require.Error(t, err)
+				}
+				return b.time.sleep(ctx, d)
+			}
+		})
+		var err error
+		for i := 0; i < 40 && over.IsZero(); i++ {
+			err = writer.Comment(bg(), pr.Number, reconciler.Comment{Rollout: text(fmt.Sprint(i))})
+		}
+		require.False(t, over.IsZero())
+		if hold < 30*time.Second { // as long as a call waits by itself
+			require.NoError(t, err)
+			require.False(t, b.time.now().Before(over))
+			require.Len(t, b.writes(), before+1)
+			continue
+		}
+		var limit *github.LimitError
+		require.ErrorAs(t, err, &limit)
+		require.Equal(t, over, limit.Until)
+		require.Len(t, b.writes(), before)
+	}
+}
+
 func TestReadsAreRepeated(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, nil)

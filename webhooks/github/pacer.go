@@ -30,6 +30,7 @@ type Pacer struct {
 	writes, creations, points bucket
 	hold                      *LimitError // all requests wait until it is over
 	strikes                   int         // limits in a row of which GitHub did not say how long they last
+	struck                    string      // the method of the last of them
 }
 
 // NewPacer is a Pacer that let nothing through yet.
@@ -91,22 +92,28 @@ func (p *Pacer) reserve(method string, now time.Time, most time.Duration) (wait 
 	return wait, true
 }
 
-// held is the limit that holds all back, or nil.
-func (p *Pacer) held() *LimitError {
+// held is the limit that holds all back at a time, or nil.
+func (p *Pacer) held(now time.Time) *LimitError {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.hold == nil || !now.Before(p.hold.Until) {
+		return nil
+	}
 	return p.hold
 }
 
-// stop holds everything back until a limit is over. One of which GitHub does not
-// say how long it lasts counts from now, a minute at first and twice as long
-// each time that it comes again.
-func (p *Pacer) stop(l *LimitError, now time.Time) *LimitError {
+// stop holds everything back until a limit is over, that a request met which went
+// out at a time. One of which GitHub does not say how long it lasts counts from
+// now, a minute at first and twice as long each time that it comes again; to
+// those that were out together, it came once.
+func (p *Pacer) stop(l *LimitError, method string, sent, now time.Time) *LimitError {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if l.Until.IsZero() {
-		l.Until = now.Add(holdOff << min(p.strikes, 6))
-		p.strikes++
+		if p.news(sent) {
+			p.strikes, p.struck = p.strikes+1, method
+		}
+		l.Until = now.Add(holdOff << min(max(p.strikes-1, 0), 6))
 	}
 	if latest := now.Add(maxHold); l.Until.After(latest) {
 		l.Until = latest
@@ -117,9 +124,16 @@ func (p *Pacer) stop(l *LimitError, now time.Time) *LimitError {
 	return l
 }
 
-// wrote notes that GitHub took a write.
-func (p *Pacer) wrote() {
+// passed notes that GitHub carried out a request that went out at a time. That it
+// reads for us says nothing of whether it lets us write.
+func (p *Pacer) passed(method string, sent time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.strikes = 0
+	if p.news(sent) && (method != "GET" || p.struck == "GET") {
+		p.strikes = 0
+	}
 }
+
+// news says whether what became of a request says something of how it is after
+// the last limit.
+func (p *Pacer) news(sent time.Time) bool { return p.hold == nil || !sent.Before(p.hold.Until) }

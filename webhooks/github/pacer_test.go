@@ -71,18 +71,50 @@ func TestReadsPassWaitingWrites(t *testing.T) {
 	require.True(t, ok, wait)
 }
 
-// TestLimitsThatComeAgain are waited for longer each time, until a write is taken.
+// TestLimitsThatComeAgain are waited for longer each time, until GitHub lets pass
+// what it limited.
 func TestLimitsThatComeAgain(t *testing.T) {
 	t.Parallel()
 	p, now := NewPacer(), time.Unix(1_800_000_000, 0)
-	limited := func() time.Duration { return p.stop(&LimitError{Why: "secondary"}, now).Until.Sub(now) }
-	for _, minutes := range []time.Duration{1, 2, 4, 8, 16, 32, 64, 64} {
-		require.Equal(t, minutes*time.Minute, limited())
+	limited := func(method string) time.Duration {
+		wait := p.stop(&LimitError{Why: "secondary"}, method, now, now).Until.Sub(now)
+		now = now.Add(wait) // nothing goes out before
+		require.Nil(t, p.held(now))
+		return wait
 	}
-	p.wrote()
-	require.Equal(t, time.Minute, limited())
-	require.Equal(t, 64*time.Minute, p.held().Until.Sub(now), "what holds holds to its end")
-	require.Equal(t, maxHold, p.stop(&LimitError{Until: now.Add(time.Hour * 24)}, now).Until.Sub(now))
+	for _, minutes := range []time.Duration{1, 2, 4, 8, 16, 32, 64, 64} {
+		require.Equal(t, minutes*time.Minute, limited("POST"))
+		p.passed("GET", now) // each write is looked for first
+	}
+	p.passed("POST", now.Add(-time.Second)) // it was out before the limit was over
+	require.Equal(t, 64*time.Minute, limited("POST"))
+	p.passed("PATCH", now)
+	require.Equal(t, time.Minute, limited("GET"))
+	require.Equal(t, 2*time.Minute, limited("GET"))
+	p.passed("GET", now)
+	require.Equal(t, time.Minute, limited("GET"), "who only reads gets over it, too")
+	require.Equal(t, maxHold, p.stop(&LimitError{Until: now.Add(time.Hour * 24)}, "GET", now, now).Until.Sub(now))
+}
+
+// TestOneLimitToMany is one: what was out together meets it together.
+func TestOneLimitToMany(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		p, sent := NewPacer(), time.Unix(1_800_000_000, 0)
+		for _, minutes := range []time.Duration{1, 2, 4} {
+			var last time.Time
+			for _, ms := range rapid.SliceOfN(rapid.IntRange(0, 15_000), 1, 60).Draw(t, "answers") {
+				at := sent.Add(time.Duration(ms) * time.Millisecond)
+				l := p.stop(&LimitError{Why: "secondary"}, "GET", sent, at)
+				require.Equal(t, minutes*time.Minute, l.Until.Sub(at))
+				if l.Until.After(last) {
+					last = l.Until
+				}
+				require.Equal(t, last, p.held(at).Until, "what holds holds to its end")
+			}
+			sent = last
+		}
+	})
 }
 
 // TestZeroPacer has no pace of its own, and is held back by the limits it meets.
@@ -94,7 +126,8 @@ func TestZeroPacer(t *testing.T) {
 		wait, ok := p.reserve("POST", now, 0)
 		require.True(t, ok, wait)
 	}
-	require.Nil(t, p.held())
-	l := p.stop(&LimitError{Why: "secondary", Until: now.Add(time.Second)}, now)
-	require.Equal(t, l, p.held())
+	require.Nil(t, p.held(now))
+	l := p.stop(&LimitError{Why: "secondary", Until: now.Add(time.Second)}, "POST", now, now)
+	require.Equal(t, l, p.held(now))
+	require.Nil(t, p.held(l.Until))
 }

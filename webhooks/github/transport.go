@@ -106,28 +106,30 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		// A redirect, or a link of the forge's: the token is not for others.
 		return nil, fmt.Errorf("not asking %s: the token is for %s", req.URL.Host, t.api.Host)
 	}
-	reads := req.Method == http.MethodGet
 	tries, limits := 1, 0
-	if reads {
+	if req.Method == http.MethodGet {
 		tries = readAttempts
 	}
 	for try := 1; ; {
-		if err := t.admit(ctx, req.Method); err != nil {
+		leave, err := t.enter(ctx, req.Method)
+		if err != nil {
 			return nil, err
 		}
+		sent := t.now()
 		resp, err := t.once(req, body)
+		leave()
 		if err == nil {
-			if limit := t.limit(resp); limit != nil {
+			if limit := t.limit(resp, req.Method, sent); limit != nil {
 				t.metrics.limited.WithLabelValues(limit.Why).Inc()
 				t.log.Warn("the forge limits us", "limit", limit.Why, "status", resp.StatusCode, "until", limit.Until)
 				if limits++; limits > limitWaits {
 					return nil, limit
 				}
-				continue // admit waits or gives up
+				continue // enter waits or gives up
 			}
 			if resp.StatusCode < 500 {
-				if !reads {
-					t.pacer.wrote()
+				if resp.StatusCode < 300 {
+					t.pacer.passed(req.Method, sent)
 				}
 				return resp, nil
 			}
@@ -141,36 +143,46 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// admit waits until a request may go out.
-func (t *transport) admit(ctx context.Context, method string) error {
-	if hold := t.pacer.held(); hold != nil {
-		if d := hold.Until.Sub(t.now()); d > t.maxWait {
-			return hold
-		} else if d > 0 {
+// enter waits until a request may go out, and takes a place among those that are
+// out. Whatever it waited for, nothing passes a limit that came meanwhile; the
+// pace then begins anew, so that not all that waited go out at once.
+func (t *transport) enter(ctx context.Context, method string) (leave func(), err error) {
+	latest := t.now().Add(t.maxWait)
+	for {
+		now := t.now()
+		if hold := t.pacer.held(now); hold != nil {
+			if hold.Until.After(latest) {
+				return nil, hold
+			}
+			if err := t.sleep(ctx, hold.Until.Sub(now)); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		d, ok := t.pacer.reserve(method, now, latest.Sub(now))
+		if !ok {
+			t.metrics.limited.WithLabelValues("pace").Inc()
+			return nil, &LimitError{Until: now.Add(d), Why: "pace"}
+		}
+		if d > 0 {
 			if err := t.sleep(ctx, d); err != nil {
-				return err
+				return nil, err
 			}
 		}
+		select {
+		case t.places <- struct{}{}:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		if t.pacer.held(t.now()) == nil {
+			return func() { <-t.places }, nil
+		}
+		<-t.places
 	}
-	d, ok := t.pacer.reserve(method, t.now(), t.maxWait)
-	if !ok {
-		t.metrics.limited.WithLabelValues("pace").Inc()
-		return &LimitError{Until: t.now().Add(d), Why: "pace"}
-	}
-	if d > 0 {
-		return t.sleep(ctx, d)
-	}
-	return nil
 }
 
 // once sends one request and takes in the whole answer.
 func (t *transport) once(req *http.Request, body []byte) (*http.Response, error) {
-	select {
-	case t.places <- struct{}{}:
-		defer func() { <-t.places }()
-	case <-req.Context().Done():
-		return nil, req.Context().Err()
-	}
 	ctx, cancel := context.WithTimeout(req.Context(), t.timeout)
 	defer cancel()
 	token, err := t.token(ctx)
@@ -229,7 +241,7 @@ func (t *transport) once(req *http.Request, body []byte) (*http.Response, error)
 // limit recognises a limit in an answer, and holds everybody off for as long.
 // It takes the headers about it away: two that count would hold off twice, and
 // go-github reads the wall clock.
-func (t *transport) limit(resp *http.Response) *LimitError {
+func (t *transport) limit(resp *http.Response, method string, sent time.Time) *LimitError {
 	h := resp.Header
 	after, reset, remaining := h.Get("Retry-After"), h.Get("X-RateLimit-Reset"), h.Get("X-RateLimit-Remaining")
 	for _, name := range []string{"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "X-RateLimit-Used"} {
@@ -256,7 +268,7 @@ func (t *transport) limit(resp *http.Response) *LimitError {
 	default:
 		return nil // forbidden, and meant
 	}
-	return t.pacer.stop(limit, now)
+	return t.pacer.stop(limit, method, sent, now)
 }
 
 // drain takes in a request's body, so that it can be sent more than once.
