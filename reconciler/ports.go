@@ -73,7 +73,7 @@ type Repo interface {
 	// MergeBase is the best common ancestor.
 	MergeBase(ctx context.Context, a, b string) (string, error)
 	// Patch is the unified diff of the estate's files from where head left base to
-	// head, without those that base changed since as well; bounded.
+	// head, of those that Merge leaves as they are in head; bounded.
 	Patch(ctx context.Context, base, head string) (string, error)
 	// Log lists the commits reachable from to and not from from, newest first,
 	// first parents only, at most max.

@@ -244,7 +244,11 @@ func (r *Reconciler) propose(ctx context.Context, number int) (again time.Durati
 	case err != nil:
 		return 0, err
 	default:
-		if c.Lines, err = r.lines(ctx, b, proposal); err != nil {
+		onto := proposal.Base
+		if mends {
+			onto = b.tip
+		}
+		if c.Lines, err = r.lines(ctx, onto, proposal); err != nil {
 			return 0, err
 		}
 	}
@@ -363,13 +367,13 @@ func notLookedAt(b basis, head string, why error) plan.Proposal {
 	}}})
 }
 
-// lines are those that a forge shows of a pull request; nobody needs them where
-// nothing was found.
-func (r *Reconciler) lines(ctx context.Context, b basis, p plan.Proposal) (schema.Lines, error) {
+// lines are those that a forge shows of a pull request which was planned merged
+// onto a commit of main; nobody needs them where nothing was found.
+func (r *Reconciler) lines(ctx context.Context, onto string, p plan.Proposal) (schema.Lines, error) {
 	if len(p.Diagnostics) == 0 || r.o.Render.Lines == nil {
 		return nil, nil
 	}
-	text, err := r.o.Repo.Patch(ctx, p.Base, p.Head)
+	text, err := r.o.Repo.Patch(ctx, onto, p.Head)
 	if err != nil {
 		return nil, fmt.Errorf("the lines of %s: %w", short(p.Head), err)
 	}

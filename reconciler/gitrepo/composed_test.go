@@ -489,6 +489,10 @@ func TestComposedMerge(t *testing.T) {
 	at, err := r.MergeBase(t.Context(), base, got)
 	require.NoError(t, err)
 	require.Equal(t, w.platform.Tip("main"), at)
+	text, err := r.Patch(t.Context(), base, got)
+	require.NoError(t, err)
+	require.Contains(t, text, "+++ b/platform/nodes/gpu-2.yaml\n")
+	require.NotContains(t, text, "tenants/", "what is there is the tenant's own")
 
 	// Merged at the forge, it comes to the same, and the forge's words for it are
 	// the estate's.

@@ -20,10 +20,30 @@ const (
 
 // Patch is what head changes since it left base, as the unified diff with three
 // lines of context that forges show of a pull request, of the estate's files
-// alone. Files that base changed since as well are left out, as their lines are
-// elsewhere once merged. It is for finding lines, and never applied: of more
-// than 2,000 files, or of 8 MiB, what is left out is a whole file.
+// alone, and only of those that are in the merge of the two as they are in head:
+// of others the lines are elsewhere once merged. It is for finding lines, and
+// never applied: of more than 2,000 files, or of 8 MiB, what is left out is a
+// whole file.
 func (r *Repo) Patch(ctx context.Context, base, head string) (string, error) {
+	return r.patch(ctx, base, head, func() (string, []string, error) { return r.Merge(ctx, base, head) })
+}
+
+// Patch is Patch within the platform's repository, which head is a commit of;
+// merged is the estate as a whole.
+func (c *Composed) Patch(ctx context.Context, base, head string) (string, error) {
+	h, err := parseID(base)
+	if err != nil {
+		return "", fmt.Errorf("patch: %w", err)
+	}
+	merge := func() (string, []string, error) { return c.Merge(ctx, base, head) }
+	if st, ok := c.composer.stateOf(h); ok {
+		return c.patch(ctx, st.platform.String(), head, merge)
+	}
+	return c.patch(ctx, base, head, merge)
+}
+
+// patch is Patch, of files that are in what merge makes as they are in head.
+func (r *Repo) patch(ctx context.Context, base, head string, merge func() (tree string, conflicts []string, err error)) (string, error) {
 	from, err := r.MergeBase(ctx, base, head)
 	if errors.Is(err, reconciler.ErrNotFound) && r.known(base, head) == nil {
 		return "", nil // no common history: nothing that a forge would show beside it
@@ -32,24 +52,33 @@ func (r *Repo) Patch(ctx context.Context, base, head string) (string, error) {
 		return "", err
 	}
 	ours, err := r.Diff(ctx, from, head)
-	if err != nil {
+	if err != nil || len(ours) == 0 {
 		return "", err
 	}
-	theirs, err := r.Diff(ctx, from, base)
-	if err != nil {
+	merged, conflicts, err := merge()
+	if err != nil || len(conflicts) > 0 {
 		return "", err
 	}
-	moved := make(map[string]bool, len(theirs))
-	for _, c := range theirs {
-		moved[c.Path] = true
+	root, err := r.root(merged)
+	if err != nil {
+		return "", err
 	}
 	// A large file has no lines that anybody looks for.
 	args := []string{"-c", "core.bigFileThreshold=1m", "-c", "core.quotePath=false", "diff-tree", "-r", "-p", "-M", "--no-color", "--no-ext-diff", "--no-textconv", "--full-index", from, head, "--"}
 	n := 0
 	for _, c := range ours {
 		top, _, _ := strings.Cut(c.Path, "/")
-		if moved[c.Path] || top != "platform" && top != tenantsDir || n == maxPatchPaths {
+		if top != "platform" && top != tenantsDir || n == maxPatchPaths {
 			continue
+		}
+		if c.To != "" { // what goes has no lines, and may be what another was before it was renamed
+			e, err := r.lookup(root, c.Path)
+			if err != nil && !errors.Is(err, reconciler.ErrUnreadable) {
+				return "", err
+			}
+			if idString(e.id) != c.To {
+				continue
+			}
 		}
 		n++
 		args = append(args, ":(literal)"+c.Path)
@@ -66,18 +95,6 @@ func (r *Repo) Patch(ctx context.Context, base, head string) (string, error) {
 		text = text[:max(0, strings.LastIndex(text, "\ndiff --git ")+1)]
 	}
 	return text, nil
-}
-
-// Patch is Patch within the platform's repository, which head is a commit of.
-func (c *Composed) Patch(ctx context.Context, base, head string) (string, error) {
-	h, err := parseID(base)
-	if err != nil {
-		return "", fmt.Errorf("patch: %w", err)
-	}
-	if st, ok := c.composer.stateOf(h); ok {
-		base = st.platform.String()
-	}
-	return c.Repo.Patch(ctx, base, head)
 }
 
 // capped keeps the first max bytes written to it.

@@ -1,6 +1,7 @@
 package gitrepo_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -54,6 +55,52 @@ func TestPatch(t *testing.T) {
 	require.Empty(t, none, "it shares no history with main")
 	_, err = r.Patch(t.Context(), base, strings.Repeat("1", 40))
 	require.ErrorIs(t, err, reconciler.ErrNotFound)
+}
+
+// A file that is renamed on one side and edited on the other has its lines
+// elsewhere once merged.
+func TestPatchOfRenamedFiles(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	for i := range 30 {
+		fmt.Fprintf(&b, "line %d\n", i+1)
+	}
+	long := b.String()
+	s := gittest.New(t, estate())
+	from := s.MustCommit(t, "main", gittest.Commit{Message: "M", Files: map[string]string{"platform/a.yaml": long, "platform/c.yaml": "c\n" + long, "platform/e.yaml": "e\n" + long}})
+	head := s.MustCommit(t, "topic", gittest.Commit{Message: "T", Parent: from, Remove: []string{"platform/a.yaml", "platform/e.yaml"}, Files: map[string]string{
+		"platform/b.yaml": strings.Replace(long, "line 20\n", "BAD\n", 1), "platform/c.yaml": strings.Replace("c\n"+long, "line 20\n", "BAD\n", 1),
+		"platform/f.yaml": strings.Replace("e\n"+long, "line 20\n", "BAD\n", 1),
+	}})
+	base := s.MustCommit(t, "main", gittest.Commit{Message: "Meanwhile", Remove: []string{"platform/c.yaml"}, Files: map[string]string{
+		"platform/a.yaml": "new 1\nnew 2\nnew 3\n" + long, "platform/d.yaml": "c\nnew\n" + long,
+	}})
+	require.NoError(t, s.SetPull(1, head))
+	r := open(t, s)
+	fetch(t, r)
+	_, err := r.FetchPull(t.Context(), 1)
+	require.NoError(t, err)
+
+	merged, conflicts, err := r.Merge(t.Context(), base, head)
+	require.NoError(t, err)
+	require.Empty(t, conflicts)
+	files := contents(t, r, merged)
+	require.Equal(t, 23, 1+strings.Count(files["platform/b.yaml"][:strings.Index(files["platform/b.yaml"], "BAD")], "\n"), "it is at 20 in the head")
+	require.Contains(t, files["platform/d.yaml"], "BAD")
+
+	text, err := r.Patch(t.Context(), base, head)
+	require.NoError(t, err)
+	for _, not := range []string{"b.yaml", "c.yaml", "d.yaml"} {
+		require.NotContains(t, text, "+++ b/platform/"+not)
+	}
+	require.Contains(t, text, "rename to platform/f.yaml\n")
+	require.Contains(t, text, "+++ b/platform/f.yaml\n@@ -18,7 +18,7 @@", "nobody else touched it")
+
+	clash := s.MustCommit(t, "main", gittest.Commit{Message: "Clash", Files: map[string]string{"platform/e.yaml": "other\n"}})
+	fetch(t, r)
+	text, err = r.Patch(t.Context(), clash, head)
+	require.NoError(t, err)
+	require.Empty(t, text, "what cannot be merged has no lines")
 }
 
 func TestRefs(t *testing.T) {
