@@ -87,7 +87,9 @@ func (a App) Assertions() (TokenSource, error) {
 }
 
 // Tokens is a source of the App's tokens. Each is used until shortly before it
-// ends; while one caller gets the next, the others wait for it.
+// ends, or the forge refuses it; while one caller gets the next, the others wait
+// for it. While GitHub lets none be made, the error is a *LimitError, and GitHub
+// is not asked.
 func (a App) Tokens() (TokenSource, error) {
 	if len(a.Permissions) == 0 {
 		return nil, errors.New("github: the App's tokens need Permissions: without, they could do all that the App may")
@@ -102,6 +104,7 @@ func (a App) Tokens() (TokenSource, error) {
 	}
 	turn := make(chan current, 1) // who holds it may renew it
 	turn <- current{}
+	var limits Pacer
 	return func(ctx context.Context) (string, error) {
 		var c current
 		select {
@@ -110,10 +113,10 @@ func (a App) Tokens() (TokenSource, error) {
 			return "", ctx.Err()
 		}
 		defer func() { turn <- c }()
-		if c.token != "" && a.Now().Before(c.until.Add(-renewBefore)) {
+		if c.token != "" && c.token != ctx.Value(refusedKey{}) && a.Now().Before(c.until.Add(-renewBefore)) {
 			return c.token, nil
 		}
-		token, until, err := a.fetch(ctx, base, key)
+		token, until, err := a.fetch(ctx, base, key, &limits)
 		if err != nil {
 			return "", fmt.Errorf("github: token for installation %d of App %d: %w", a.Installation, a.ID, err)
 		}
@@ -139,8 +142,12 @@ func parseKey(text []byte) (*rsa.PrivateKey, error) {
 	return nil, errors.New("github: the App's private key is no RSA key")
 }
 
-// fetch asks for a token.
-func (a App) fetch(ctx context.Context, base *url.URL, key *rsa.PrivateKey) (token string, until time.Time, err error) {
+// fetch asks for a token, unless limits hold.
+func (a App) fetch(ctx context.Context, base *url.URL, key *rsa.PrivateKey, limits *Pacer) (token string, until time.Time, err error) {
+	sent := a.Now()
+	if limit := limits.held(sent); limit != nil {
+		return "", time.Time{}, limit
+	}
 	assertion, err := a.assertion(key)
 	if err != nil {
 		return "", time.Time{}, err
@@ -177,10 +184,14 @@ func (a App) fetch(ctx context.Context, base *url.URL, key *rsa.PrivateKey) (tok
 	if err != nil {
 		return "", time.Time{}, err
 	}
+	if limit := classify(resp, data, a.Now()); limit != nil {
+		return "", time.Time{}, limits.stop(limit, req.Method, sent, a.Now())
+	}
 	// What does not read is not quoted: it may hold a token.
 	if json.Unmarshal(data, &answer) != nil || resp.StatusCode != http.StatusCreated || answer.Token == "" {
 		return "", time.Time{}, fmt.Errorf("HTTP %d %q: check the App's id, key, installation and permissions (checks, contents, pull requests: write)", resp.StatusCode, cut(plain(strings.ReplaceAll(answer.Message, assertion, "***")), 200))
 	}
+	limits.passed(req.Method, sent)
 	return answer.Token, answer.ExpiresAt, nil
 }
 

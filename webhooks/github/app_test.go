@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/reconciler"
 	"berth/webhooks/github"
 	"berth/webhooks/github/githubtest"
 )
@@ -99,4 +100,93 @@ func TestAppTokens(t *testing.T) {
 		require.Error(t, err, name)
 		require.NotContains(t, err.Error(), string(pkcs1[60:100]), name)
 	}
+}
+
+// appBed is a bed with a forge on an App's tokens, one of which it has already.
+func appBed(t *testing.T) (*bed, *github.Forge, reconciler.PullRequest) {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	require.NoError(t, err)
+	b := newBed(t, func(o *githubtest.Options) {
+		o.App = &githubtest.App{ID: 7, Installation: 70, Slug: "berth", Key: &key.PublicKey}
+	})
+	tokens, err := github.App{
+		BaseURL: b.srv.APIURL(), ID: 7, Installation: 70, Repo: "estate", Now: b.time.now, Permissions: github.Reporting(),
+		Key: pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}),
+	}.Tokens()
+	require.NoError(t, err)
+	pr := b.pull("two-workers")
+	f := b.forge(func(o *github.Options) { o.Token = tokens })
+	_, err = f.Pull(bg(), pr.Number)
+	require.NoError(t, err)
+	b.srv.Forget()
+	return b, f, pr
+}
+
+const opToken = "POST /app/installations/{installation_id}/access_tokens"
+
+// TestLimitOfTokens: where no token is to be had, nothing is tried, neither again
+// nor as if it might have been done.
+func TestLimitOfTokens(t *testing.T) {
+	t.Parallel()
+	b, f, pr := appBed(t)
+	require.NoError(t, b.time.sleep(bg(), time.Hour))
+	b.srv.Inject(githubtest.Fault{Op: opToken, Status: 429, Header: map[string]string{"Retry-After": "300"}})
+	start := b.time.now()
+	for _, ask := range []func() error{
+		func() error { return show(f, pr, verdict("k", 0)) },
+		func() error { _, err := f.Pull(bg(), pr.Number); return err },
+	} {
+		var limit *github.LimitError
+		require.ErrorAs(t, ask(), &limit)
+		require.Equal(t, start.Add(5*time.Minute), limit.Until)
+		require.Len(t, b.srv.Requests(), 1, "the one for a token")
+		require.Equal(t, start, b.time.now())
+	}
+	require.NoError(t, b.time.sleep(bg(), 5*time.Minute))
+
+	// Silent ones are longer each time, and an error is no limit.
+	for _, wait := range []time.Duration{time.Minute, 2 * time.Minute} {
+		b.srv.Inject(githubtest.SecondaryLimit(403, 0))
+		_, err := f.Pull(bg(), pr.Number)
+		var limit *github.LimitError
+		require.ErrorAs(t, err, &limit)
+		require.Equal(t, wait, limit.Until.Sub(b.time.now()))
+		require.NoError(t, b.time.sleep(bg(), wait))
+	}
+	for _, fault := range []githubtest.Fault{{Op: opToken, Status: 500}, {Op: opToken}} {
+		b.srv.Forget()
+		b.srv.Inject(fault)
+		require.Error(t, show(f, pr, verdict("k", 0)))
+		require.Len(t, b.srv.Requests(), 1)
+	}
+	require.NoError(t, show(f, pr, verdict("k", 0)))
+}
+
+// TestRefusedTokenIsReplaced: once, and what was refused was not done.
+func TestRefusedTokenIsReplaced(t *testing.T) {
+	t.Parallel()
+	b, f, pr := appBed(t)
+	ops := func() (out []string) {
+		for _, r := range b.srv.Requests() {
+			out = append(out, r.Op)
+		}
+		b.srv.Forget()
+		return out
+	}
+	for _, op := range []string{opChecks, opNewCheck} {
+		b.srv.Inject(githubtest.Fault{Op: op, Status: 401, Message: "Bad credentials"})
+		pr = b.pull(strings.ToLower(strings.Fields(op)[0]))
+		b.srv.Forget()
+		require.NoError(t, f.Report(bg(), pr.Head, verdict("k", 0)))
+		want := []string{opChecks, opToken, opChecks, opNewCheck}
+		if op == opNewCheck {
+			want = []string{opChecks, opNewCheck, opToken, opNewCheck}
+		}
+		require.Equal(t, want, ops())
+		require.Len(t, b.srv.Checks(pr.Head), 1)
+	}
+	b.srv.Inject(githubtest.Fault{Op: opPull, Status: 401, Message: "Bad credentials", Times: 2})
+	_, err := f.Pull(bg(), pr.Number)
+	require.ErrorContains(t, err, "token")
+	require.Equal(t, []string{opPull, opToken, opPull}, ops())
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"time"
 
 	gh "github.com/google/go-github/v62/github"
@@ -26,18 +25,19 @@ func (e *LimitError) Error() string {
 // Unwrap tells the loop how long to wait, in its own words.
 func (e *LimitError) Unwrap() error { return &reconciler.LaterError{At: e.Until} }
 
+// sentError is that a request went out, and no whole answer came.
+type sentError struct{ error }
+
+func (e *sentError) Unwrap() error { return e.error }
+
 // uncertain says whether err leaves open if a write was carried out.
 func uncertain(err error) bool {
-	var limit *LimitError
-	if errors.As(err, &limit) {
-		return false
-	}
 	var answer *gh.ErrorResponse
 	if errors.As(err, &answer) {
 		return answer.Response != nil && answer.Response.StatusCode >= 500
 	}
-	var transport *url.Error // no answer, or not all of it
-	return errors.As(err, &transport)
+	var sent *sentError
+	return errors.As(err, &sent)
 }
 
 // notFound says whether the forge answered that there is no such thing.

@@ -20,8 +20,13 @@ import (
 )
 
 // TokenSource gives the token for the next request. It is asked each time and
-// may renew; it must be safe for concurrent use.
+// may renew; it must be safe for concurrent use. Once the forge refused a token
+// it is asked again, and that one tried no more if it gives another.
 type TokenSource func(context.Context) (string, error)
+
+// refusedKey is the context key of the token that the forge just refused, for a
+// source that keeps them.
+type refusedKey struct{}
 
 // StaticToken is a token that never changes.
 func StaticToken(token string) TokenSource {

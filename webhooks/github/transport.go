@@ -106,17 +106,21 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		// A redirect, or a link of the forge's: the token is not for others.
 		return nil, fmt.Errorf("not asking %s: the token is for %s", req.URL.Host, t.api.Host)
 	}
-	tries, limits := 1, 0
+	tries, limits, refused := 1, 0, false
 	if req.Method == http.MethodGet {
 		tries = readAttempts
 	}
 	for try := 1; ; {
+		token, err := t.credential(ctx)
+		if err != nil {
+			return nil, err
+		}
 		leave, err := t.enter(ctx, req.Method)
 		if err != nil {
 			return nil, err
 		}
 		sent := t.now()
-		resp, err := t.once(req, body)
+		resp, err := t.once(req, body, token)
 		leave()
 		if err == nil {
 			if limit := t.limit(resp, req.Method, sent); limit != nil {
@@ -126,6 +130,17 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 					return nil, limit
 				}
 				continue // enter waits or gives up
+			}
+			if resp.StatusCode == http.StatusUnauthorized && !refused {
+				// Nothing was done. Tokens end before their time when keys change hands.
+				refused = true
+				next, err := t.credential(context.WithValue(ctx, refusedKey{}, token))
+				if err != nil {
+					return nil, err
+				}
+				if next != token {
+					continue
+				}
 			}
 			if resp.StatusCode < 500 {
 				if resp.StatusCode < 300 {
@@ -141,6 +156,18 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			return nil, e
 		}
 	}
+}
+
+// credential is the token for the next request. That there is none is no answer
+// of the forge's to anything, and is not asked for again by itself.
+func (t *transport) credential(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, t.timeout)
+	defer cancel()
+	token, err := t.token(ctx)
+	if err != nil {
+		return "", fmt.Errorf("get a token: %w", err)
+	}
+	return token, nil
 }
 
 // enter waits until a request may go out, and takes a place among those that are
@@ -181,14 +208,11 @@ func (t *transport) enter(ctx context.Context, method string) (leave func(), err
 	}
 }
 
-// once sends one request and takes in the whole answer.
-func (t *transport) once(req *http.Request, body []byte) (*http.Response, error) {
+// once sends one request and takes in the whole answer; without, the error is a
+// *sentError.
+func (t *transport) once(req *http.Request, body []byte, token string) (*http.Response, error) {
 	ctx, cancel := context.WithTimeout(req.Context(), t.timeout)
 	defer cancel()
-	token, err := t.token(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("get a token: %w", err)
-	}
 	out := req.Clone(ctx)
 	if body != nil {
 		out.Body = io.NopCloser(bytes.NewReader(body))
@@ -200,16 +224,16 @@ func (t *transport) once(req *http.Request, body []byte) (*http.Response, error)
 	resp, err := t.base.RoundTrip(out)
 	if err != nil {
 		t.metrics.requests.WithLabelValues(name, "0").Inc()
-		return nil, err
+		return nil, &sentError{err}
 	}
 	defer resp.Body.Close()
 	t.metrics.requests.WithLabelValues(name, strconv.Itoa(resp.StatusCode)).Inc()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxReply+1))
 	if err != nil {
-		return nil, fmt.Errorf("answer was cut off: %w", err)
+		return nil, &sentError{fmt.Errorf("answer was cut off: %w", err)}
 	}
 	if len(data) > maxReply {
-		return nil, fmt.Errorf("answer is larger than %d MiB", maxReply>>20)
+		return nil, &sentError{fmt.Errorf("answer is larger than %d MiB", maxReply>>20)}
 	}
 	if resp.StatusCode >= 300 && token != "" {
 		// Some servers, and proxies before them, say back what they were sent, and
@@ -242,33 +266,43 @@ func (t *transport) once(req *http.Request, body []byte) (*http.Response, error)
 // It takes the headers about it away: two that count would hold off twice, and
 // go-github reads the wall clock.
 func (t *transport) limit(resp *http.Response, method string, sent time.Time) *LimitError {
-	h := resp.Header
-	after, reset, remaining := h.Get("Retry-After"), h.Get("X-RateLimit-Reset"), h.Get("X-RateLimit-Remaining")
-	for _, name := range []string{"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "X-RateLimit-Used"} {
-		h.Del(name)
-	}
-	if resp.StatusCode != http.StatusForbidden && resp.StatusCode != http.StatusTooManyRequests {
-		return nil
-	}
 	data, _ := io.ReadAll(resp.Body) // in memory: once put it there
 	resp.Body = io.NopCloser(bytes.NewReader(data))
 	now := t.now()
+	limit := classify(resp, data, now)
+	for _, name := range []string{"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "X-RateLimit-Used"} {
+		resp.Header.Del(name)
+	}
+	if limit == nil {
+		return nil
+	}
+	return t.pacer.stop(limit, method, sent, now)
+}
+
+// classify is the limit that an answer tells of, or nil; Until is zero where it
+// does not say for how long.
+func classify(resp *http.Response, body []byte, now time.Time) *LimitError {
+	if resp.StatusCode != http.StatusForbidden && resp.StatusCode != http.StatusTooManyRequests {
+		return nil
+	}
+	h := resp.Header
+	after := h.Get("Retry-After")
 	limit := &LimitError{Why: "secondary"}
 	switch seconds, err := strconv.Atoi(after); {
 	case after != "" && err == nil && seconds >= 0:
 		limit.Until = now.Add(time.Duration(min(seconds, int(maxHold/time.Second))) * time.Second)
-	case remaining == "0":
+	case h.Get("X-RateLimit-Remaining") == "0":
 		limit.Why = "primary"
-		if at, err := strconv.ParseInt(reset, 10, 64); err == nil {
+		if at, err := strconv.ParseInt(h.Get("X-RateLimit-Reset"), 10, 64); err == nil {
 			// A second more: the forge counts in whole ones.
 			limit.Until = time.Unix(at, 0).Add(time.Second)
 		}
 	case resp.StatusCode == http.StatusTooManyRequests:
-	case strings.Contains(string(data), "secondary rate limit"), strings.Contains(string(data), "secondary-rate-limits"):
+	case strings.Contains(string(body), "secondary rate limit"), strings.Contains(string(body), "secondary-rate-limits"):
 	default:
 		return nil // forbidden, and meant
 	}
-	return t.pacer.stop(limit, method, sent, now)
+	return limit
 }
 
 // drain takes in a request's body, so that it can be sent more than once.
