@@ -51,7 +51,13 @@ type asked struct {
 	breakGlass string
 	acks       []string
 	approvers  []string
+	// early: it was asked so soon after the pull request changed that a forge, which
+	// tells that in whole seconds, may change it once more and tell the same.
+	early bool
 }
+
+// early is how long after a change another may look like it.
+const early = 2 * time.Second
 
 // listPulls finds what webhooks may have lost: every open pull request is
 // looked at, those that were open and no longer are, and the merge queue.
@@ -82,7 +88,7 @@ func (r *Reconciler) listOpen(ctx context.Context) error {
 			r.pulls[n] = &openPull{PullRequest: pr}
 		case p.PullRequest != pr:
 			p.PullRequest = pr
-		case r.shows.knows(target{pull: n}): // what did not move and is shown costs nothing
+		case !p.asked.early && r.shows.knows(target{pull: n}): // what did not move and is shown costs nothing
 			continue
 		}
 		look = append(look, n)
@@ -196,7 +202,7 @@ func (r *Reconciler) readPull(ctx context.Context, number int) (*openPull, error
 			p = &openPull{}
 			r.pulls[number] = p
 		}
-		p.PullRequest = pr
+		p.PullRequest, p.asked = pr, asked{} // it was heard of
 		known := *p
 		r.mu.Unlock()
 		return &known, nil
@@ -314,8 +320,8 @@ func (r *Reconciler) unsaid(ctx context.Context, p *openPull, b basis, in *decid
 		// and the forge decides whether it is still the head.
 		p.Head, p.fetched = head, head
 	}
-	if p.asked.of != p.PullRequest {
-		a := asked{of: p.PullRequest}
+	if p.asked.of != p.PullRequest || p.asked.early {
+		a := asked{of: p.PullRequest, early: r.o.Now().Sub(p.Updated) < early}
 		if r.o.Authority != nil {
 			if a.approvers, err = r.o.Forge.Approvers(ctx, p.PullRequest); err != nil {
 				return out, false, err
