@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"berth/reconciler/gitrepo"
@@ -94,19 +95,30 @@ func (g *governed) open(author string, c gittest.Commit) (pull int, branch strin
 	return pull, branch
 }
 
-// check waits until the newest check of a pull request's head says so.
-func (g *governed) check(pull int, conclusion string) (summary string) {
+// check waits until both checks of a pull request's head and its comment are
+// there, and what the checks say together is as it shall be; it returns what they
+// say.
+func (g *governed) check(pull int, conclusion string) (said string) {
 	g.Helper()
-	var last githubtest.Check
-	require.Eventually(g, func() bool {
+	if !assert.Eventually(g, func() bool {
 		p, _ := g.forge.Pull(pull)
-		checks := g.forge.Checks(p.Head)
-		if len(checks) > 0 {
-			last = checks[len(checks)-1]
+		newest := map[string]githubtest.Check{}
+		for _, c := range g.forge.Checks(p.Head) {
+			newest[c.Name] = c
 		}
-		return last.Status == "completed" && last.Conclusion == conclusion
-	}, patience, 30*time.Millisecond, "the check of pull request %d says %s", pull, conclusion)
-	return last.Title + "\n" + last.Summary
+		together := "success"
+		said = ""
+		for _, c := range newest {
+			if c.Conclusion != "success" {
+				together = c.Conclusion
+			}
+			said += c.Title + "\n" + c.Summary + "\n"
+		}
+		return planShown(g.forge, pull) && together == conclusion
+	}, patience, 30*time.Millisecond) {
+		require.Fail(g, fmt.Sprintf("the checks of pull request %d do not say %s", pull, conclusion), said)
+	}
+	return said
 }
 
 func (g *governed) approve(pull int, who string) (review int64) {
@@ -166,8 +178,10 @@ func (g *governed) comment(pull int, words ...string) {
 	g.Helper()
 	said := ""
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(30 * time.Millisecond) {
-		if all := g.forge.Comments(pull); len(all) > 0 {
-			said = all[len(all)-1].Body
+		for _, c := range g.forge.Comments(pull) {
+			if strings.HasSuffix(c.Author, "[bot]") {
+				said = c.Body
+			}
 		}
 		if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(said, w) }) {
 			return

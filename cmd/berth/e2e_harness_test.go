@@ -26,6 +26,7 @@ import (
 	"berth/runtimes/host/hosttest"
 	"berth/runtimes/slurm/profile"
 	"berth/schema"
+	"berth/webhooks/github/githubtest"
 )
 
 // scene is a stage under test: a lab, a repository, a forge, and the daemon as
@@ -170,8 +171,22 @@ func (s *scene) push(c gittest.Commit) string {
 	return id
 }
 
-// merge brings a commit to main by a pull request, which somebody merges
-// whatever its check says.
+// planShown says whether what a pull request does is said of its head as it is:
+// by both checks and in the comment. Who merges before that merges what nobody
+// reviewed.
+func planShown(forge *githubtest.Server, pull int) bool {
+	p, _ := forge.Pull(pull)
+	done := map[string]bool{}
+	for _, c := range forge.Checks(p.Head) {
+		done[c.Name] = c.Status == "completed"
+	}
+	return done[plan.CheckValidate] && done[plan.CheckPlan] && slices.ContainsFunc(forge.Comments(pull), func(c githubtest.Comment) bool {
+		return strings.HasSuffix(c.Author, "[bot]") && strings.Contains(c.Body, p.Head[:10])
+	})
+}
+
+// merge brings a commit to main by a pull request, which somebody merges once its
+// plan was shown, whatever its checks say.
 func (s *scene) merge(title string, c gittest.Commit) (pull int) {
 	s.Helper()
 	c.Message, c.Parent = title, s.git.Tip("main")
@@ -179,6 +194,12 @@ func (s *scene) merge(title string, c gittest.Commit) (pull int) {
 	require.NoError(s, s.forge.Sync())
 	pull, err := s.forge.OpenPull("change", title, "anna-lattice")
 	require.NoError(s, err)
+	s.eventually("the plan is shown", patience, func() string {
+		if planShown(s.forge, pull) {
+			return ""
+		}
+		return "not yet"
+	})
 	_, err = s.forge.Merge(pull, s.mergeMethod, "anna-lattice")
 	require.NoError(s, err)
 	return pull

@@ -37,6 +37,9 @@ type kept struct {
 	neighbour       string // the document of an instance
 }
 
+// personToken is for those who have no App.
+const personToken = "a person's token"
+
 // newKept makes the estate and writes its berth.yaml. What it is not told of, it
 // does not look at.
 func newKept(t *testing.T, name, listen string, more map[string]any) *kept {
@@ -47,8 +50,9 @@ func newKept(t *testing.T, name, listen string, more map[string]any) *kept {
 	k.neighbour, k.git = st.neighbourText, gittest.New(t, st.files)
 	k.forge, err = githubtest.New(githubtest.Options{
 		RepoDir: k.git.Dir, Owner: "example", Repo: name, Secret: []byte("webhook secret of " + name),
-		Tokens:      map[string]githubtest.Token{demoToken: {Login: demoApp, App: true}},
-		Permissions: map[string]string{"dora-genomes": "write"},
+		Tokens:      map[string]githubtest.Token{demoToken: {Login: demoApp, App: true}, personToken: {Login: "berth-person"}},
+		Permissions: map[string]string{"dora-genomes": "write", "berth-person": "write"},
+		Required:    []string{plan.CheckValidate, plan.CheckPlan},
 		WebhookURL:  "http://" + listen + "/webhooks/github", Log: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
@@ -93,6 +97,7 @@ func (k *kept) merge(title string, key schema.Key, text, author string) {
 	k.git.MustCommit(k, "change", gittest.Commit{Message: title, Parent: k.git.Tip("main"), Files: map[string]string{pathOf(k, key): text}})
 	pull, err := k.forge.OpenPull("change", title, author)
 	require.NoError(k, err)
+	require.Eventually(k, func() bool { return planShown(k.forge, pull) }, patience, 30*time.Millisecond)
 	_, err = k.forge.Merge(pull, githubtest.Merge, author)
 	require.NoError(k, err)
 }
