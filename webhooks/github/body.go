@@ -2,14 +2,19 @@ package github
 
 import (
 	"fmt"
+	"regexp"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
 
 const (
-	maxBody    = 65_000 // GitHub refuses more than 65,536 characters
-	maxRollout = 20_000 // of these
-	maxAnswer  = 10_000
+	maxBody = 65_000 // bytes; GitHub refuses more than 65,536 characters
+	// maxBeside is the most of a part beside the plan, with the lines around it. A
+	// roll-out and an answer, of 16,000 bytes at the most, are kept whole: people
+	// wait for them. The plan has what they leave.
+	maxBeside = 16_384
+	maxFoot   = 1_000
 )
 
 // Lines that stand around the parts of a comment. They are HTML comments, so
@@ -60,8 +65,8 @@ func (s sections) String() string {
 			body += begin + text + end
 		}
 	}
-	part(rolloutBegin, s.rollout, rolloutEnd, maxRollout)
-	part(answerBegin, s.answer, answerEnd, maxAnswer)
+	part(rolloutBegin, s.rollout, rolloutEnd, maxBeside)
+	part(answerBegin, s.answer, answerEnd, maxBeside)
 	part(proposalBegin, s.proposal, proposalEnd, maxBody-len(body))
 	if body == marker {
 		body += "\n\n_Nothing to say._"
@@ -90,14 +95,33 @@ func cut(s string, n int) string {
 	return s[:n] + dots
 }
 
+// wasCut is the line by which a text says that it was cut, and how to see all of
+// it.
+var wasCut = regexp.MustCompile(`^\*\*(?:At least )?(\d{1,9}) more lines do not fit[^*]*\*\*(.*)$`)
+
 // cutMarkdown shortens s to at most n bytes at the end of a line, closes what is
-// open there, and says how much is missing.
+// open there, and says how much is missing. A foot, which is a short last
+// paragraph, stays. What was cut before, here or by whoever wrote it, says in the
+// end how much is missing in all: at least, for blank lines and those that only
+// close something are not counted, as some of them were added by the cut before.
 func cutMarkdown(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}
-	const note = "\n\n_%d more lines do not fit here; `berth plan` shows all of it._"
-	n -= len(note) + 10 // the number
+	foot, missing, way := "", 0, " All of it: `berth plan`"
+	s, last := lastParagraph(s)
+	if !wasCut.MatchString(last) && last != "" {
+		foot = "\n\n" + last
+		s, last = lastParagraph(s)
+	}
+	if m := wasCut.FindStringSubmatch(last); m != nil {
+		missing, _ = strconv.Atoi(m[1]) // digits
+		way = m[2]
+	} else if last != "" {
+		s += "\n\n" + last
+	}
+	const note = "\n\n**At least %d more lines do not fit here.**%s%s"
+	n -= len(note) + len(way) + len(foot) + 10 // the number
 	lines := strings.SplitAfter(s, "\n")
 	fence, details, size, kept := "", 0, 0, 0
 	for _, line := range lines {
@@ -115,8 +139,33 @@ func cutMarkdown(s string, n int) string {
 	for range details {
 		b.WriteString("\n\n</details>")
 	}
-	fmt.Fprintf(&b, note, len(lines)-kept)
+	for _, line := range lines[kept:] {
+		if t := strings.TrimSpace(line); strings.Trim(t, "`") != "" && t != "</details>" {
+			missing++
+		}
+	}
+	fmt.Fprintf(&b, note, missing, way, foot)
 	return b.String()
+}
+
+// lastParagraph cuts a short last paragraph off s, or "" if there is none that
+// can stand for itself.
+func lastParagraph(s string) (before, last string) {
+	s = strings.TrimRight(s, "\n")
+	at := strings.LastIndex(s, "\n\n")
+	if at < 0 || len(s)-at > maxFoot || !closed(s[:at]) || !closed(s[at:]) {
+		return s, ""
+	}
+	return s[:at], s[at+2:]
+}
+
+// closed says whether all that s opens is closed in it.
+func closed(s string) bool {
+	fence, details := "", 0
+	for line := range strings.Lines(s) {
+		fence, details = state(line, fence, details)
+	}
+	return fence == "" && details == 0
 }
 
 // closing is how many bytes it takes to close a fence and details.
@@ -125,18 +174,25 @@ func closing(fence string, details int) int {
 }
 
 // state is what is open after line: the code fence ("" is none) and how many
-// <details>.
+// <details>, whose tags stand at the beginning of lines. Elsewhere they are text,
+// such as code.
 func state(line, fence string, details int) (string, int) {
 	t := strings.TrimSpace(line)
 	run := len(t) - len(strings.TrimLeft(t, "`"))
-	if fence != "" {
+	if strings.HasPrefix(line, "    ") {
+		run = 0
+	}
+	switch {
+	case fence != "":
 		if run >= len(fence) && run == len(t) {
-			return "", details
+			fence = ""
 		}
-		return fence, details
+	case run >= 3 && !strings.Contains(t[run:], "`"):
+		fence = t[:run]
+	case strings.HasPrefix(line, "<details>"):
+		details++
+	case strings.HasPrefix(line, "</details>") && t == "</details>":
+		details = max(0, details-1)
 	}
-	if run >= 3 && !strings.Contains(t[run:], "`") {
-		return t[:run], details
-	}
-	return "", max(0, details+strings.Count(t, "<details")-strings.Count(t, "</details>"))
+	return fence, details
 }

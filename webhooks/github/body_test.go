@@ -1,8 +1,11 @@
 package github
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -32,7 +35,7 @@ func TestSections(t *testing.T) {
 func TestBodyProperties(t *testing.T) {
 	t.Parallel()
 	line := rapid.SampledFrom([]string{
-		"", "text ä€𝄞", "```", "````", "```go", "<details><summary>x</summary>", "</details>", "| a | b |", "- item", "<!-- x -->", "  ```", "`a`", strings.Repeat("long ", 300),
+		"", "text ä€𝄞", "```", "````", "```go", "<details><summary>x</summary>", "</details>", "`<details>` is a tag, and so is `</details>`", "see <details>", "| a | b |", "- item", "<!-- x -->", "  ```", "`a`", strings.Repeat("long ", 300),
 	})
 	text := rapid.Custom(func(t *rapid.T) string {
 		s := strings.Join(rapid.SliceOfN(line, 0, 30).Draw(t, "lines"), "\n")
@@ -49,18 +52,86 @@ func TestBodyProperties(t *testing.T) {
 
 		n := rapid.IntRange(200, 2000).Draw(t, "n")
 		short := cutMarkdown(s.proposal, n)
-		require.LessOrEqual(t, len(short), max(n, 0))
 		if len(s.proposal) <= n {
 			require.Equal(t, s.proposal, short)
 			return
 		}
-		fence, details := "", 0
-		for l := range strings.Lines(short) {
-			fence, details = state(l, fence, details)
-		}
-		require.Empty(t, fence, "a fence stays open in %q", short)
-		require.Zero(t, details, "details stay open in %q", short)
 		require.Contains(t, short, "more lines do not fit")
+		if n > 2*maxFoot {
+			require.LessOrEqual(t, len(short), n)
+		}
+		require.Empty(t, leftOpen(short), "in %q", short)
+	})
+}
+
+// leftOpen is what a text opened and did not close, as CommonMark has it for what
+// stands at the beginning of lines.
+func leftOpen(s string) (stack []string) {
+	for line := range strings.SplitSeq(s, "\n") {
+		top := ""
+		if len(stack) > 0 {
+			top = stack[len(stack)-1]
+		}
+		ticks := regexp.MustCompile("^ {0,3}(`{3,})([^`]*)$").FindStringSubmatch(line)
+		switch {
+		case strings.HasPrefix(top, "`"):
+			if ticks != nil && len(ticks[1]) >= len(top) && strings.TrimSpace(ticks[2]) == "" {
+				stack = stack[:len(stack)-1]
+			}
+		case ticks != nil:
+			stack = append(stack, ticks[1])
+		case strings.HasPrefix(line, "<details>"):
+			stack = append(stack, "details")
+		case line == "</details>" && top == "details":
+			stack = stack[:len(stack)-1]
+		}
+	}
+	return stack
+}
+
+// TestCutAgainAndAgain: a plan that was cut by whoever wrote it is cut more and
+// more as the roll-out beside it grows. It keeps its foot, and tells the truth.
+func TestCutAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	const foot = "<sub>Plan `sha256:1234`</sub><br><sub>Say in a comment: `/berth plan`</sub>"
+	said := regexp.MustCompile(`(?m)^\*\*(?:At least )?(\d+) more lines do not fit[^*]*\*\*(.*)$`)
+	count := func(body string) int { return strings.Count(body, "content ") }
+	rapid.Check(t, func(t *rapid.T) {
+		var text strings.Builder
+		for i := range rapid.IntRange(300, 700).Draw(t, "units") {
+			fmt.Fprintf(&text, "<details><summary>content %d: `<details>`</summary>\n\n```diff\n- content ä€𝄞 %s\n+ content\n```\n\n</details>\n\n", i, strings.Repeat("x", i%40))
+		}
+		full := strings.TrimSpace(text.String())
+		before := rapid.IntRange(0, 1).Draw(t, "cut before")
+		s := sections{proposal: full + "\n\n" + foot}
+		if before == 1 { // as the renderer has it
+			kept := strings.Join(strings.SplitAfter(full, "</details>\n\n")[:250], "")
+			s.proposal = fmt.Sprintf("%s\n**%d more lines do not fit into this comment.** All of it: `berth plan --base 1 --head 2`\n\n%s", kept, strings.Count(full, "\n")-strings.Count(kept, "\n"), foot)
+		}
+		for _, lines := range rapid.SliceOfN(rapid.IntRange(0, 500), 1, 6).Draw(t, "roll-out") {
+			s.rollout = strings.TrimSpace(strings.Repeat("roll-out roll-out roll-out 123\n", lines))
+			s.answer = strings.TrimSpace(strings.Repeat("an answer\n", lines))
+			body := s.String()
+			require.LessOrEqual(t, len(body), maxBody)
+			require.Empty(t, leftOpen(body))
+			now := parse(body)
+			require.Equal(t, s.rollout, now.rollout)
+			require.Equal(t, s.answer, now.answer)
+			require.True(t, strings.HasSuffix(now.proposal, foot))
+			notes := said.FindAllStringSubmatch(body, -1)
+			require.LessOrEqual(t, len(notes), 1)
+			missing := count(full) - count(now.proposal)
+			if len(notes) == 0 {
+				require.Zero(t, missing)
+			} else {
+				n, err := strconv.Atoi(notes[0][1])
+				require.NoError(t, err)
+				require.GreaterOrEqual(t, n, missing, "all that says something")
+				require.LessOrEqual(t, n, strings.Count(full, "\n")+1-strings.Count(now.proposal, "content "), "and no more than there is")
+				require.Equal(t, before == 1, strings.Contains(notes[0][2], "--head 2"), "the way to all of it")
+			}
+			s = now
+		}
 	})
 }
 
