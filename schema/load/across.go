@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"berth/schema"
 )
@@ -52,7 +53,7 @@ func (e *estate) identities() map[*part][]refusal {
 		}
 		for _, doc := range s.twins {
 			uid := doc.header.UID
-			if owner := s.byFile[s.owners[uid]]; doc != owner {
+			if owner := s.at(s.owners[uid]); doc != owner {
 				there := owner.header.At("metadata.uid")
 				refused[s.part] = append(refused[s.part], refusal{doc, found(doc, "metadata.uid", schema.SeverityError, "conflict.uid",
 					fmt.Sprintf("the uid %s is that of %s already (%s:%d): a uid is of one document; for a new one take it away, or choose another", uid, owner.key, there.File, there.Line)), []string{there.File}})
@@ -86,24 +87,25 @@ type claimant struct {
 // claimed is what the documents of a part that stand in it claim.
 type claimed struct {
 	docs []*document
-	says map[string]string
-	torn bool // they contradict each other
+	says func() (claims map[string]string, torn bool) // torn: they contradict each other
 }
 
 func claimedBy(p *part, v *verdict) *claimed {
-	c := &claimed{says: map[string]string{}}
-	for _, doc := range p.claiming {
-		if v.out[doc.file.Path] {
-			continue
-		}
-		c.docs = append(c.docs, doc)
-		for _, claim := range doc.claims {
-			if is, ok := c.says[claim.what]; ok && is != claim.is {
-				c.torn = true
-			}
-			c.says[claim.what] = claim.is
-		}
+	c := &claimed{docs: p.claiming}
+	if len(v.out) > 0 {
+		c.docs = slices.DeleteFunc(slices.Clone(c.docs), func(d *document) bool { return v.out[d.file.Path] })
 	}
+	c.says = sync.OnceValues(func() (map[string]string, bool) {
+		says, torn := map[string]string{}, false
+		for _, doc := range c.docs {
+			for _, claim := range doc.claims {
+				is, ok := says[claim.what]
+				torn = torn || ok && is != claim.is
+				says[claim.what] = claim.is
+			}
+		}
+		return says, torn
+	})
 	return c
 }
 
@@ -129,22 +131,27 @@ func (a *accounts) at(what string) account {
 // with is what is claimed when some claims of parts go and others come, or nil
 // if they contradict each other.
 func (a *accounts) with(gone, come []*claimed) *accounts {
+	if a.counted && len(gone)+len(come) == 0 {
+		return a
+	}
 	next := &accounts{base: a.base, over: maps.Clone(a.over), counted: true}
 	if next.over == nil {
 		next.over = map[string]account{}
 	}
 	for _, c := range gone {
-		for what := range c.says {
+		says, _ := c.says()
+		for what := range says {
 			x := next.at(what)
 			x.by--
 			next.over[what] = x
 		}
 	}
 	for _, c := range come {
-		if c.torn {
+		says, torn := c.says()
+		if torn {
 			return nil
 		}
-		for what, is := range c.says {
+		for what, is := range says {
 			x := next.at(what)
 			if x.by > 0 && x.is != is {
 				return nil
@@ -346,10 +353,13 @@ func names(doc *document) bool {
 // tenant.
 func presence(p *part, v *verdict) string {
 	var b strings.Builder
-	for _, doc := range p.docs {
-		switch doc.key.Kind {
-		case schema.KindTenant, schema.KindProject, schema.KindEntitlement:
-			fmt.Fprintf(&b, "%s %t\x00", doc.file.Path, !doc.valid() || v.out[doc.file.Path])
+	for _, g := range p.groups {
+		for _, doc := range g.present {
+			b.WriteString(doc.file.Path)
+			if !doc.valid() || v.out[doc.file.Path] {
+				b.WriteString(" out")
+			}
+			b.WriteByte(0)
 		}
 	}
 	return b.String()
@@ -429,7 +439,7 @@ func (e *estate) missing(owner string) (path string, missing bool) {
 		return path, false
 	}
 	t := e.part("tenants/" + tenant)
-	return path, t == nil || t.byFile[path] == nil
+	return path, t == nil || t.at(path) == nil
 }
 
 // attached checks the projects of the attachments to the platform's shared
@@ -454,8 +464,8 @@ func (e *estate) attached() {
 		path, _ := schema.Key{Kind: schema.KindProject, Tenant: tenant, Name: project}.Path()
 		app := e.app(d.Key.Parent)
 		entitlement, _ := schema.Key{Kind: schema.KindEntitlement, Tenant: tenant, Project: project, Name: app}.Path()
-		switch to := t.byFile[entitlement]; {
-		case t.out(t.byFile[path]):
+		switch to := t.at(entitlement); {
+		case t.out(t.at(path)):
 			s.without(doc.file.Path, path)
 		case to == nil:
 			e.refuse(s, found(doc, "spec.project_id", schema.SeverityError, "ref.missing-entitlement", fmt.Sprintf("the project is not entitled to %s (no %s)", app, entitlement)), entitlement)

@@ -114,47 +114,49 @@ func (s *standing) buildTenant(l *Loader) *schema.TenantEstate {
 		Name: s.tenant, Projects: map[string]*schema.ProjectEstate{}, ServiceAccounts: map[string]*schema.ServiceAccount{},
 		ArtifactSources: map[string]*schema.ArtifactSource{}, SharedRuntimes: map[string]*schema.SharedRuntimeEstate{},
 	}
-	projects := map[string][]*document{}
 	some := false
-	for _, doc := range s.docs {
-		if s.out(doc) {
-			continue
+	for _, g := range s.groups {
+		docs := g.docs
+		if !s.verdict.clean || len(s.lost) > 0 {
+			docs = slices.DeleteFunc(slices.Clone(docs), s.out)
 		}
-		some = true
-		key := doc.key
-		switch d := doc.spec.(type) {
-		case *schema.Tenant:
-			t.Tenant = d
-		case *schema.Policy:
-			t.Policy = d
-		case *schema.Project:
-			projects[key.Name] = append(projects[key.Name], doc)
+		some = some || len(docs) > 0
+		switch {
+		case len(docs) == 0:
+		case g.name != "":
+			t.Projects[g.name] = l.project(projectKey{s.tenant, g.name}, docs)
 		default:
-			switch {
-			case key.Project != "":
-				projects[key.Project] = append(projects[key.Project], doc)
-			case key.Kind == schema.KindRoleBinding:
-				t.Roles = doc.spec.(*schema.RoleBinding)
-			case key.Kind == schema.KindServiceAccount:
-				t.ServiceAccounts[key.Name] = doc.spec.(*schema.ServiceAccount)
-			case key.Kind == schema.KindArtifactSource:
-				t.ArtifactSources[key.Name] = doc.spec.(*schema.ArtifactSource)
-			default:
-				addShared(t.SharedRuntimes, d)
-			}
+			addToTenant(t, docs)
 		}
 	}
 	if !some {
 		t = nil
-	}
-	for name, docs := range projects {
-		t.Projects[name] = l.project(projectKey{s.tenant, name}, docs)
 	}
 	if len(s.estates) >= mostVerdicts {
 		clear(s.estates)
 	}
 	s.estates[print] = t
 	return t
+}
+
+// addToTenant adds what is of no project.
+func addToTenant(t *schema.TenantEstate, docs []*document) {
+	for _, doc := range docs {
+		switch d := doc.spec.(type) {
+		case *schema.Tenant:
+			t.Tenant = d
+		case *schema.Policy:
+			t.Policy = d
+		case *schema.RoleBinding:
+			t.Roles = d
+		case *schema.ServiceAccount:
+			t.ServiceAccounts[d.Key.Name] = d
+		case *schema.ArtifactSource:
+			t.ArtifactSources[d.Key.Name] = d
+		default:
+			addShared(t.SharedRuntimes, d)
+		}
+	}
 }
 
 type projectKey struct{ tenant, name string }

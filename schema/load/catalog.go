@@ -32,7 +32,9 @@ func newCatalog(platform *part) *catalog {
 	if platform == nil {
 		return c
 	}
-	c.byFile = platform.byFile
+	if g := platform.group(""); g != nil {
+		c.byFile = g.byFile
+	}
 	for _, doc := range platform.docs {
 		switch doc.key.Kind {
 		case schema.KindApp:

@@ -29,8 +29,8 @@ func newCheck(l *Loader, p *part, cat *catalog, refused []refusal) *check {
 		c.findings = append(c.findings, r.finding)
 		c.without(r.doc, r.needs...)
 	}
-	for _, doc := range p.docs {
-		if doc.key.Kind == schema.KindAttachment {
+	for _, g := range p.groups {
+		for _, doc := range g.attaching {
 			c.attached.add(doc)
 		}
 	}
@@ -39,19 +39,46 @@ func newCheck(l *Loader, p *part, cat *catalog, refused []refusal) *check {
 
 // rank puts those kinds first that others need.
 func rank(kind schema.Kind) int {
-	order := []schema.Kind{
-		schema.KindTenant, schema.KindProject, schema.KindApp, schema.KindArtifactSource, schema.KindAppVersion, schema.KindServiceAccount,
-		schema.KindEntitlement, schema.KindSharedRuntime, schema.KindAttachment, schema.KindInstance, schema.KindContribution,
+	switch kind {
+	case schema.KindTenant:
+		return 0
+	case schema.KindProject:
+		return 1
+	case schema.KindApp:
+		return 2
+	case schema.KindArtifactSource:
+		return 3
+	case schema.KindAppVersion:
+		return 4
+	case schema.KindServiceAccount:
+		return 5
+	case schema.KindEntitlement:
+		return 6
+	case schema.KindSharedRuntime:
+		return 7
+	case schema.KindAttachment:
+		return 8
+	case schema.KindInstance:
+		return 9
+	case schema.KindContribution:
+		return 10
 	}
-	if i := slices.Index(order, kind); i >= 0 {
-		return i
-	}
-	return len(order)
+	return ranks - 1
 }
 
-// ranked lists the documents that can be judged, those first that others need.
-func (c *check) ranked() []*document {
-	return slices.DeleteFunc(slices.Clone(c.part.ranked), func(d *document) bool { return c.out[d.file.Path] })
+const ranks = 12
+
+// ranked lists those of some documents that can be judged, those first that others
+// need, then by path.
+func (c *check) ranked(docs []*document) []*document {
+	var by [ranks][]*document
+	for _, doc := range docs {
+		if doc.valid() && !c.out[doc.file.Path] {
+			r := rank(doc.key.Kind)
+			by[r] = append(by[r], doc)
+		}
+	}
+	return slices.Concat(by[:]...)
 }
 
 // bad says whether a document of this part cannot stand, as far as is known.
@@ -61,7 +88,7 @@ func (c *check) bad(doc *document) bool { return !doc.valid() || c.out[doc.file.
 // then it is told that it is missing, or that doc waits for it.
 func (c *check) need(doc *document, at, code string, key schema.Key, missing string) *document {
 	path, _ := key.Path()
-	switch to := c.part.byFile[path]; {
+	switch to := c.part.at(path); {
 	case to == nil:
 		c.refuse(doc, at, code, fmt.Sprintf("%s (%s)", missing, path), path)
 		return nil

@@ -112,7 +112,16 @@ func (e *estate) judge(ctx context.Context, refused map[*part][]refusal) error {
 			continue
 		}
 		group.Go(func() (err error) {
-			s.verdict, err = s.judged(fingerprint, func() (*verdict, error) { return checkTenant(ctx, e.loader, s.part, cat, refused[s.part]) })
+			s.verdict, err = s.judged(fingerprint, func() (*verdict, error) {
+				if old := e.base.part(s.name); old != nil && len(refused[s.part]) == 0 {
+					if before := old.known(fingerprint); before != nil {
+						if v, err := checkChanged(ctx, e.loader, s.part, cat, old.part, before); v != nil || err != nil {
+							return v, err
+						}
+					}
+				}
+				return checkTenant(ctx, e.loader, s.part, cat, refused[s.part])
+			})
 			return err
 		})
 	}
@@ -166,8 +175,10 @@ func (r *Result) part(name string) *standing {
 // Key is the key of the file at path if that stands where a document may, else
 // zero.
 func (r *Result) Key(path string) schema.Key {
-	if s := r.part(partOf(path).Name); s != nil && s.byFile[path] != nil {
-		return s.byFile[path].key
+	if s := r.part(partOf(path).Name); s != nil {
+		if doc := s.at(path); doc != nil {
+			return doc.key
+		}
 	}
 	return schema.Key{}
 }
@@ -234,6 +245,7 @@ type verdict struct {
 	uses     map[string][]string // files that a file needs of which others might have served as well
 	catalog  *catalog            // of the platform's verdict
 
+	clean     bool // nothing was found, and every document stands
 	documents int
 	all       []schema.Diagnostic // everything found in the part
 	outPrint  string              // of the files that are not to be in Desired, invalid ones too
@@ -261,19 +273,21 @@ func (v *verdict) without(doc *document, needs ...string) {
 // seal sums up the verdict on a part.
 func (v *verdict) seal(p *part) {
 	v.findings = bounded(v.findings)
-	var out strings.Builder
-	for _, doc := range p.docs {
-		if !doc.key.IsZero() {
-			v.documents++
-		}
-		v.all = append(v.all, doc.findings...)
-		if !doc.valid() || v.out[doc.file.Path] {
-			out.WriteString(doc.file.Path)
-			out.WriteByte(0)
-		}
+	v.clean = p.valid && len(v.findings)+len(v.out)+len(v.needs) == 0
+	for _, g := range p.groups {
+		v.documents += g.documents
 	}
-	v.all = bounded(append(v.all, v.findings...))
-	v.outPrint = out.String()
+	if !v.clean {
+		var out strings.Builder
+		for _, doc := range p.docs {
+			v.all = append(v.all, doc.findings...)
+			if !doc.valid() || v.out[doc.file.Path] {
+				out.WriteString(doc.file.Path)
+				out.WriteByte(0)
+			}
+		}
+		v.all, v.outPrint = bounded(append(v.all, v.findings...)), out.String()
+	}
 	v.claims = sync.OnceValue(func() *claimed { return claimedBy(p, v) })
 	v.presence = sync.OnceValue(func() string { return presence(p, v) })
 }

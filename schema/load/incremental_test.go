@@ -157,7 +157,8 @@ func equalResults(t require.TestingT, want, got *Result) {
 		for uid := range s.ids {
 			require.Equal(t, want.owner(s.name, uid), got.owner(s.name, uid))
 		}
-		for what := range s.verdict.claims().says {
+		claims, _ := s.verdict.claims().says()
+		for what := range claims {
 			require.Equal(t, want.users.at(what).is, got.users.at(what).is)
 		}
 	}

@@ -2,10 +2,8 @@ package load
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -169,33 +167,13 @@ func ours(p schema.Part) bool {
 	return top == "platform" || top == "tenants" || p.Dir && (folded == "platform" || folded == "tenants")
 }
 
-// part is one part of a snapshot, read. Its documents never change; what was
-// found out about them in the company of others is remembered beside them.
-type part struct {
-	name, tenant string
-	files        []schema.File // by path; some are no documents
-	docs         []*document   // by path
-	ranked       []*document   // the valid ones, those first that others need
-	byFile       map[string]*document
-
-	ids      map[string]string // uid → path; of several with one uid, the first
-	twins    []*document       // those with a uid that another has too
-	claiming []*document       // those that claim Unix accounts
-	naming   []*document       // those of the platform's that name tenants and projects, and what those attach to
-
-	mu        sync.Mutex
-	checked   map[[sha256.Size]byte]*verdict // by fingerprint of what the part meets
-	platforms map[string]*schema.Platform    // by the files that are not in it
-	estates   map[string]*schema.TenantEstate
-}
-
 // read reads the parts listed, or finds them read. What cannot be read has an
 // error instead.
 func (l *Loader) read(ctx context.Context, snap schema.Snapshot, listed []schema.Part) ([]*part, []error) {
 	parts, errs := make([]*part, len(listed)), make([]error, len(listed))
 	var group errgroup.Group
 	group.SetLimit(cap(l.judges))
-	docs := make([][]*document, len(listed))
+	docs, olds := make([][]*document, len(listed)), make([]*part, len(listed))
 	for i, p := range listed {
 		if got, ok := l.parts.get(partKey{p.Name, p.Hash}); ok {
 			parts[i] = got
@@ -209,7 +187,8 @@ func (l *Loader) read(ctx context.Context, snap schema.Snapshot, listed []schema
 		parts[i] = &part{name: p.Name, files: files}
 		docs[i] = make([]*document, len(files))
 		failed := &sync.Once{}
-		same := l.recent.part(p.Name).reader()
+		olds[i] = l.recent.part(p.Name)
+		same := olds[i].reader()
 		for j, f := range files {
 			if doc, ok := same(f); ok {
 				docs[i][j] = doc
@@ -239,81 +218,10 @@ func (l *Loader) read(ctx context.Context, snap schema.Snapshot, listed []schema
 		if docs[i] == nil || errs[i] != nil {
 			continue
 		}
-		parts[i].hold(slices.DeleteFunc(docs[i], func(d *document) bool { return d == nil }))
+		parts[i].hold(slices.DeleteFunc(docs[i], func(d *document) bool { return d == nil }), olds[i])
 		l.parts.add(partKey{p.Name, p.Hash}, parts[i])
 	}
 	return parts, errs
-}
-
-// reader gives the documents of files that are as they are in the part, nil for
-// one that is none. It is asked in order of path. A nil part has none.
-func (p *part) reader() func(schema.File) (*document, bool) {
-	if p == nil {
-		return func(schema.File) (*document, bool) { return nil, false }
-	}
-	files, docs := p.files, p.docs
-	return func(f schema.File) (*document, bool) {
-		for len(files) > 0 && files[0].Path < f.Path {
-			files = files[1:]
-		}
-		for len(docs) > 0 && docs[0].file.Path < f.Path {
-			docs = docs[1:]
-		}
-		switch {
-		case len(files) == 0 || files[0].Path != f.Path || files[0].Blob != f.Blob || files[0].Mode != f.Mode:
-			return nil, false
-		case len(docs) == 0 || docs[0].file.Path != f.Path:
-			return nil, true
-		}
-		return docs[0], true
-	}
-}
-
-// hold gives a part its documents.
-func (p *part) hold(docs []*document) {
-	slices.SortFunc(docs, func(a, b *document) int { return strings.Compare(a.file.Path, b.file.Path) })
-	p.docs, p.byFile, p.checked, p.ids = docs, make(map[string]*document, len(docs)), map[[sha256.Size]byte]*verdict{}, map[string]string{}
-	p.platforms, p.estates = map[string]*schema.Platform{}, map[string]*schema.TenantEstate{}
-	if top, tenant, ok := strings.Cut(p.name, "/"); ok && top == "tenants" {
-		p.tenant = tenant
-	}
-	bearers := map[string][]*document{} // of a uid that several have
-	for _, doc := range docs {
-		p.byFile[doc.file.Path] = doc
-		if !doc.valid() {
-			continue
-		}
-		p.ranked = append(p.ranked, doc)
-		if uid := doc.header.UID; uid != "" {
-			first, twice := p.ids[uid]
-			switch {
-			case !twice:
-				p.ids[uid] = doc.file.Path
-			case bearers[uid] == nil:
-				bearers[uid] = []*document{p.byFile[first], doc}
-			default:
-				bearers[uid] = append(bearers[uid], doc)
-			}
-		}
-		if len(doc.claims) > 0 {
-			p.claiming = append(p.claiming, doc)
-		}
-		if p.tenant == "" && names(doc) {
-			p.naming = append(p.naming, doc)
-		}
-	}
-	for _, uid := range sortedNames(bearers) {
-		p.twins = append(p.twins, bearers[uid]...)
-	}
-	byRank := map[int][]*document{}
-	for _, doc := range p.ranked {
-		r := rank(doc.key.Kind)
-		byRank[r] = append(byRank[r], doc)
-	}
-	p.ranked = p.ranked[:0]
-	for _, r := range slices.Sorted(maps.Keys(byRank)) {
-		p.ranked = append(p.ranked, byRank[r]...)
-	}
 }
 
 // document reads one file; nil if it is none of Berth's. A file the reader

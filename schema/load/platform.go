@@ -18,7 +18,7 @@ func checkPlatform(ctx context.Context, l *Loader, p *part, refused []refusal) (
 		addresses: map[string]*document{}, regions: map[string]*document{}, queues: map[string]*document{},
 	}
 	cat.out = c.out
-	for _, doc := range c.ranked() {
+	for _, doc := range c.ranked(p.docs) {
 		if err := c.document(ctx, doc); err != nil {
 			return nil, err
 		}
@@ -82,7 +82,7 @@ func (c *platformCheck) appVersion(doc *document, d *schema.AppVersion) {
 	c.need(doc, "metadata.name", "ref.missing-app", app, "there is no app "+app.Name)
 	for i, from := range d.Spec.Manifest.UpgradeFrom {
 		path, _ := schema.Key{Kind: schema.KindAppVersion, Parent: d.Key.Parent, Name: from}.Path()
-		if c.part.byFile[path] == nil {
+		if c.part.at(path) == nil {
 			c.findings = append(c.findings, found(doc, item("spec.manifest.upgrade_from", i), schema.SeverityWarning,
 				"ref.missing-version", fmt.Sprintf("there is no version %s of %s (%s)", from, d.Key.Parent, path)))
 		}

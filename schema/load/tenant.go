@@ -12,15 +12,62 @@ import (
 // checkTenant judges a tenant's documents among themselves and against a
 // catalog. The error is ctx's.
 func checkTenant(ctx context.Context, l *Loader, p *part, cat *catalog, refused []refusal) (*verdict, error) {
-	c := tenantCheck{check: newCheck(l, p, cat, refused), lost: map[string]bool{}, offers: map[string]*document{}, offered: map[string]int{}}
-	for _, doc := range c.ranked() {
-		if c.belongs(doc) {
-			if err := c.document(ctx, doc); err != nil {
-				return nil, err
-			}
+	c := newTenantCheck(l, p, cat, refused)
+	if err := c.documents(ctx, p.docs); err != nil {
+		return nil, err
+	}
+	return c.verdict, nil
+}
+
+// checkChanged is checkTenant of a part of which an older one, to which the
+// catalog is the same, has nothing wrong and the tenant's own documents in common;
+// nil where it takes all of checkTenant to tell. A document looks at the catalog,
+// its project's and the tenant's own. So if of the latter, and of the projects that
+// are others, all is well, it is with those that are the same.
+func checkChanged(ctx context.Context, l *Loader, p *part, cat *catalog, old *part, before *verdict) (*verdict, error) {
+	own := p.group("")
+	if own == nil || own != old.group("") || !p.valid || !before.clean {
+		return nil, nil
+	}
+	var docs []*document
+	same := map[string]bool{}
+	for _, g := range p.groups {
+		if g != own && g == old.group(g.name) {
+			same[g.name] = true
+			continue
+		}
+		docs = append(docs, g.docs...)
+	}
+	slices.SortFunc(docs, func(a, b *document) int { return strings.Compare(a.file.Path, b.file.Path) })
+	c := newTenantCheck(l, p, cat, nil)
+	if err := c.documents(ctx, docs); err != nil {
+		return nil, err
+	}
+	if len(c.findings)+len(c.out)+len(c.needs) > 0 {
+		return nil, nil
+	}
+	for path, uses := range before.uses {
+		if same[p.project(path)] {
+			c.uses[path] = uses
 		}
 	}
 	return c.verdict, nil
+}
+
+func newTenantCheck(l *Loader, p *part, cat *catalog, refused []refusal) *tenantCheck {
+	return &tenantCheck{check: newCheck(l, p, cat, refused), lost: map[string]bool{}, offers: map[string]*document{}, offered: map[string]int{}}
+}
+
+// documents judges documents of the part, by path.
+func (c *tenantCheck) documents(ctx context.Context, docs []*document) error {
+	for _, doc := range c.ranked(docs) {
+		if c.belongs(doc) {
+			if err := c.document(ctx, doc); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 type tenantCheck struct {
@@ -41,7 +88,7 @@ func (c *tenantCheck) belongs(doc *document) bool {
 			continue
 		}
 		path, _ := k.Path()
-		owner := c.part.byFile[path]
+		owner := c.part.at(path)
 		switch {
 		case owner == nil && !c.lost[path]:
 			c.lost[path] = true
@@ -114,7 +161,7 @@ func (c *tenantCheck) instance(ctx context.Context, doc *document, d *schema.Ins
 func (c *check) entitled(doc *document, at, tenant, project, app string) bool {
 	key := schema.Key{Kind: schema.KindEntitlement, Tenant: tenant, Project: project, Name: app}
 	path, _ := key.Path()
-	switch e := c.part.byFile[path]; {
+	switch e := c.part.at(path); {
 	case e == nil:
 		c.refuse(doc, at, "ref.missing-entitlement", fmt.Sprintf("the project is not entitled to %s (no %s)", app, path), path)
 	case c.bad(e):
@@ -137,6 +184,10 @@ func (c *check) project(doc *document, at, id, app string) bool {
 // project or, for a shared runtime, of its tenant.
 func (c *check) operator(doc *document, at string, key schema.Key) {
 	if key.Name == "" {
+		return
+	}
+	if path, _ := key.Path(); c.part.at(path) != nil {
+		c.need(doc, at, "ref.missing-service-account", key, "")
 		return
 	}
 	missing := "there is no service account " + key.Name
@@ -283,7 +334,7 @@ func (c *tenantCheck) artifact(doc *document, d *schema.Artifact) {
 	c.app(doc, "spec.app", d.Spec.App)
 	own := schema.Key{Kind: schema.KindArtifactSource, Tenant: d.Key.Tenant, Name: d.Spec.Source}
 	path, _ := own.Path()
-	if c.part.byFile[path] != nil {
+	if c.part.at(path) != nil {
 		c.need(doc, "spec.source", "ref.missing-source", own, "")
 		return
 	}

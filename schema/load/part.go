@@ -1,0 +1,201 @@
+package load
+
+import (
+	"crypto/sha256"
+	"slices"
+	"strings"
+	"sync"
+
+	"berth/schema"
+)
+
+// part is one part of a snapshot, read. Its documents never change; what was
+// found out about them in the company of others is remembered beside them.
+type part struct {
+	name, tenant string
+	files        []schema.File // by path; some are no documents
+	docs         []*document   // by path
+	groups       []*group      // by name
+	valid        bool          // every document is
+
+	ids      map[string]string // uid → path; of several with one uid, the first
+	twins    []*document       // those with a uid that another has too
+	claiming []*document       // those that claim Unix accounts
+	naming   []*document       // those of the platform's that name tenants and projects, and what those attach to
+
+	mu        sync.Mutex
+	checked   map[[sha256.Size]byte]*verdict // by fingerprint of what the part meets
+	platforms map[string]*schema.Platform    // by the files that are not in it
+	estates   map[string]*schema.TenantEstate
+}
+
+// group is the documents of one project of a part, or those of none. Parts that
+// have the same ones share it, so that a change costs what it is in. It does not
+// change.
+type group struct {
+	name   string      // the project's; "": of none
+	docs   []*document // by path
+	byFile map[string]*document
+
+	documents int         // that stand where one may
+	valid     bool        // every document is
+	bearing   []*document // those of the valid ones that have a uid
+	claiming  []*document // that claim Unix accounts
+	present   []*document // of any, those that the platform's may name
+	attaching []*document // of any, attachments
+}
+
+// reader gives the documents of files that are as they are in the part, nil for
+// one that is none. It is asked in order of path. A nil part has none.
+func (p *part) reader() func(schema.File) (*document, bool) {
+	if p == nil {
+		return func(schema.File) (*document, bool) { return nil, false }
+	}
+	files, docs := p.files, p.docs
+	return func(f schema.File) (*document, bool) {
+		for len(files) > 0 && files[0].Path < f.Path {
+			files = files[1:]
+		}
+		for len(docs) > 0 && docs[0].file.Path < f.Path {
+			docs = docs[1:]
+		}
+		switch {
+		case len(files) == 0 || files[0].Path != f.Path || files[0].Blob != f.Blob || files[0].Mode != f.Mode:
+			return nil, false
+		case len(docs) == 0 || docs[0].file.Path != f.Path:
+			return nil, true
+		}
+		return docs[0], true
+	}
+}
+
+// hold gives a part its documents. What it has in common with an older one, which
+// may be nil, it shares.
+func (p *part) hold(docs []*document, old *part) {
+	slices.SortFunc(docs, func(a, b *document) int { return strings.Compare(a.file.Path, b.file.Path) })
+	p.docs, p.valid, p.ids = docs, true, map[string]string{}
+	p.checked, p.platforms, p.estates = map[[sha256.Size]byte]*verdict{}, map[string]*schema.Platform{}, map[string]*schema.TenantEstate{}
+	if top, tenant, ok := strings.Cut(p.name, "/"); ok && top == "tenants" {
+		p.tenant = tenant
+	}
+	var others []*document
+	for len(docs) > 0 {
+		// What is of one project has one prefix, and stands together.
+		name, n := p.project(docs[0].file.Path), 1
+		if name == "" {
+			others, docs = append(others, docs[0]), docs[1:]
+			continue
+		}
+		prefix := p.name + "/projects/" + name + "/"
+		for n < len(docs) && strings.HasPrefix(docs[n].file.Path, prefix) {
+			n++
+		}
+		p.groups = append(p.groups, groupOf(name, docs[:n], old))
+		docs = docs[n:]
+	}
+	if len(others) > 0 {
+		p.groups = append(p.groups, groupOf("", others, old))
+	}
+	slices.SortFunc(p.groups, func(a, b *group) int { return strings.Compare(a.name, b.name) })
+	var bearing []*document
+	for _, g := range p.groups {
+		p.valid = p.valid && g.valid
+		bearing, p.claiming = append(bearing, g.bearing...), append(p.claiming, g.claiming...)
+	}
+	byPath := func(a, b *document) int { return strings.Compare(a.file.Path, b.file.Path) }
+	slices.SortFunc(bearing, byPath)
+	slices.SortFunc(p.claiming, byPath)
+	p.identify(bearing)
+	if p.tenant == "" {
+		for _, doc := range p.docs {
+			if doc.valid() && names(doc) {
+				p.naming = append(p.naming, doc)
+			}
+		}
+	}
+}
+
+// identify finds whose each uid is.
+func (p *part) identify(bearing []*document) {
+	bearers := map[string][]*document{} // of a uid that several have
+	for _, doc := range bearing {
+		uid := doc.header.UID
+		first, twice := p.ids[uid]
+		switch {
+		case !twice:
+			p.ids[uid] = doc.file.Path
+		case bearers[uid] == nil:
+			bearers[uid] = []*document{p.at(first), doc}
+		default:
+			bearers[uid] = append(bearers[uid], doc)
+		}
+	}
+	for _, uid := range sortedNames(bearers) {
+		p.twins = append(p.twins, bearers[uid]...)
+	}
+}
+
+// project is the name of the project that a path of a tenant's stands in, or "".
+func (p *part) project(path string) string {
+	if p.tenant == "" {
+		return ""
+	}
+	rest, ok := strings.CutPrefix(path[min(len(p.name), len(path)):], "/projects/")
+	name, _, below := strings.Cut(rest, "/")
+	if !ok || !below {
+		return ""
+	}
+	return name
+}
+
+// group is the group of that name, or nil. A nil part has none.
+func (p *part) group(name string) *group {
+	if p == nil {
+		return nil
+	}
+	i, ok := slices.BinarySearchFunc(p.groups, name, func(g *group, name string) int { return strings.Compare(g.name, name) })
+	if !ok {
+		return nil
+	}
+	return p.groups[i]
+}
+
+// at is the document that stands at a path, or nil.
+func (p *part) at(path string) *document {
+	if g := p.group(p.project(path)); g != nil {
+		return g.byFile[path]
+	}
+	return nil
+}
+
+// groupOf is the group of these documents: that of an older part, if they are the
+// same.
+func groupOf(name string, docs []*document, old *part) *group {
+	if g := old.group(name); g != nil && slices.Equal(g.docs, docs) {
+		return g
+	}
+	g := &group{name: name, docs: slices.Clone(docs), byFile: make(map[string]*document, len(docs)), valid: true}
+	for _, doc := range docs {
+		g.byFile[doc.file.Path] = doc
+		if !doc.key.IsZero() {
+			g.documents++
+		}
+		switch doc.key.Kind {
+		case schema.KindTenant, schema.KindProject, schema.KindEntitlement:
+			g.present = append(g.present, doc)
+		case schema.KindAttachment:
+			g.attaching = append(g.attaching, doc)
+		}
+		if !doc.valid() {
+			g.valid = false
+			continue
+		}
+		if doc.header.UID != "" {
+			g.bearing = append(g.bearing, doc)
+		}
+		if len(doc.claims) > 0 {
+			g.claiming = append(g.claiming, doc)
+		}
+	}
+	return g
+}
