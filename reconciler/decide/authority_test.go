@@ -355,6 +355,7 @@ func TestLargeDeletionsAreAcknowledged(t *testing.T) {
 	message := d.Held[0].Message
 	digest := message[strings.LastIndexByte(message, ' ')+1:]
 	require.Contains(t, message, decide.AckTrailer+": "+digest)
+	require.Contains(t, message, "/berth ack-delete "+digest)
 
 	s.commits("pia", map[string]string{"README.md": "1"}, ack(digest))
 	require.Len(t, s.together().Held, 6, "a project's owner may not")

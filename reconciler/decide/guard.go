@@ -339,8 +339,8 @@ func (g *guard) tooMany() {
 		}
 		for _, c := range gone[tenant] {
 			g.refusePath(c.Path, CodeTooMany, load.HeldDenied,
-				"%d of %s %d documents would go at once, more than %d: if that is meant, somebody with deletions.acknowledge says so in a commit message with the trailer %s: %s",
-				n, whose, all, maxDeletions(all), AckTrailer, digest)
+				"%d of %s %d documents would go at once, more than %d: if that is meant, somebody with deletions.acknowledge says so, on the pull request with /berth ack-delete %s, or in a commit message with the trailer %s: %s",
+				n, whose, all, maxDeletions(all), digest, AckTrailer, digest)
 		}
 	}
 }

@@ -162,7 +162,7 @@ func nextFor(f schema.Diagnostic) string {
 		return "set `deletion_protection: false` in a pull request of its own, and delete it in the next"
 	case family == "deletion":
 		if digest := hexDigest.FindString(f.Message); digest != "" {
-			return fmt.Sprintf("if just these are meant: %s, by somebody with `deletions.acknowledge`", code("/berth ack-delete "+digest))
+			return fmt.Sprintf("if just these are meant, somebody with `deletions.acknowledge` says so: %s in a comment, or %s at the end of a commit message", code("/berth ack-delete "+digest), code("Berth-Ack-Delete: "+digest))
 		}
 	}
 	return ""
@@ -227,7 +227,7 @@ func severity(f schema.Diagnostic) string {
 	if f.Severity == schema.SeverityError {
 		return "**error**"
 	}
-	return prose(string(f.Severity))
+	return word(string(f.Severity))
 }
 
 func finding(f schema.Diagnostic) string {
