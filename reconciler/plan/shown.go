@@ -10,7 +10,6 @@ type PullContext struct {
 	Number int          `json:"number,omitempty"`
 	Fork   bool         `json:"fork,omitempty"`   // its head is in another repository
 	Queue  bool         `json:"queue,omitempty"`  // the head is a merge queue's: whose right it is was asked on each of its pull requests
-	Main   string       `json:"main,omitempty"`   // tip of main, where it moved on and the plan has not been made again yet; "": the plan's base
 	Paused string       `json:"paused,omitempty"` // why Berth has no effect for now; "": it has
 	Lines  schema.Lines `json:"lines,omitempty"`  // what the pull request's diff shows of files that the merge takes as they are
 	Jobs   []UnitJobs   `json:"jobs,omitempty"`   // when it was planned, sorted by key; of a unit without nobody knows

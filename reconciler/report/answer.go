@@ -86,14 +86,14 @@ func (d *doc) explain(a *plan.Answer, e *policy.Explanation) {
 		}
 		d.line(is)
 		for _, s := range v.Steps {
-			line := fmt.Sprintf("  - %s says %s (%s)", prose(string(s.Scope)), code(short(policy.Text(s.Says), maxValue)), code(place(s.Source.File, s.Source.Line, 0)))
+			line := fmt.Sprintf("  - %s says %s (%s)", word(string(s.Scope)), code(short(policy.Text(s.Says), maxValue)), code(place(s.Source.File, s.Source.Line, 0)))
 			if after := policy.Text(s.Value); after != policy.Text(s.Says) {
 				line += ", leaves " + code(short(after, maxValue))
 			}
 			d.line(line)
 		}
 		for _, x := range v.Decisions {
-			d.line(fmt.Sprintf("  - **%s**: %s (%s)", prose(string(x.Verdict)), prose(short(x.Message, maxValue)), code(place(x.Source.File, x.Source.Line, 0))))
+			d.line(fmt.Sprintf("  - **%s**: %s (%s)", word(string(x.Verdict)), prose(short(x.Message, maxValue)), code(place(x.Source.File, x.Source.Line, 0))))
 		}
 	}
 	d.line("")

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -16,6 +17,9 @@ const (
 	// maxTitle keeps a title within what forges take for the description of a
 	// commit status.
 	maxTitle = 140
+	// maxTitlePath is the longest path that a title tells, in bytes: half of one is
+	// none.
+	maxTitlePath = 100
 	// maxNotes is the most findings of a check that go beside their lines; the
 	// others are told in its summary.
 	maxNotes = 200
@@ -29,7 +33,7 @@ func Checks(p plan.Proposal, c plan.PullContext) []plan.Check {
 	out := []plan.Check{checkValidate(p, c), checkPlan(p, c)}
 	p, c = steady(p, c)
 	for i, k := range []plan.Check{checkValidate(p, c), checkPlan(p, c)} {
-		out[i].Key = keyOf(k)
+		out[i].Key = keyOf([]any{k, p.Digest}) // its text has but the first digits
 	}
 	return out
 }
@@ -55,7 +59,7 @@ func steady(p plan.Proposal, c plan.PullContext) (plan.Proposal, plan.PullContex
 	for i := range p.Plans {
 		p.Plans[i].Placed = nil
 	}
-	c.Jobs, c.Main = nil, ""
+	c.Jobs = nil
 	return p, c
 }
 
@@ -91,24 +95,30 @@ func decided(code string) bool {
 func checkValidate(p plan.Proposal, c plan.PullContext) plan.Check {
 	found, _ := sides(p.Diagnostics)
 	k := plan.Check{Name: plan.CheckValidate, Conclusion: plan.Success}
-	var d doc
+	said := "" // what the title says, as Markdown
 	switch {
 	case len(p.Conflicts) > 0:
 		k.Conclusion, k.Title = plan.Failure, "conflicts with its base in "+count(len(p.Conflicts), "file")
+	case len(found) == 1 && schema.HasErrors(found) && len(found[0].File) <= maxTitlePath:
+		k.Conclusion, k.Title = plan.Failure, place(found[0].File, found[0].Line, 0)+": "+found[0].Message
+		said = "Error at " + code(place(found[0].File, found[0].Line, 0)) + ": " + prose(strings.TrimSuffix(found[0].Message, "."))
 	case schema.HasErrors(found):
-		k.Conclusion, k.Title = plan.Failure, severities(found)+" in "+where(found)
-		if len(found) == 1 {
-			k.Title = place(found[0].File, found[0].Line, 0) + ": " + found[0].Message
-		}
+		k.Conclusion, k.Title = plan.Failure, severities(found)+" in "+where(found, nil)
+		said = upper(severities(found)) + " in " + where(found, code)
 	case len(found) > 0:
-		k.Title = "valid, with " + severities(found) + " in " + where(found)
+		k.Title = "valid, with " + severities(found) + " in " + where(found, nil)
+		said = "Valid, with " + severities(found) + " in " + where(found, code)
 	case len(p.Documents) == 0:
 		k.Title = "nothing of the estate changes"
 	default:
 		k.Title = count(len(p.Documents), "document") + " changed, all valid"
 	}
+	if said == "" {
+		said = upper(k.Title)
+	}
 	k.Title = short(clean(k.Title), maxTitle)
-	d.line("**"+strings.TrimSuffix(upper(prose(k.Title)), ".")+".**", "")
+	var d doc
+	d.line("**"+said+".**", "")
 	for _, f := range p.Conflicts {
 		d.line("- " + code(f) + " was changed on both sides")
 	}
@@ -119,15 +129,19 @@ func checkValidate(p plan.Proposal, c plan.PullContext) plan.Check {
 	return k
 }
 
-// where is the file of findings, or how many files.
-func where(ds []schema.Diagnostic) string {
+// where is the file of findings as name has it, or how many files. Without a name
+// it is a title's: the file as it is, unless it would not be whole there.
+func where(ds []schema.Diagnostic, name func(string) string) string {
 	var files []string
 	for _, f := range ds {
 		if !slices.Contains(files, f.File) {
 			files = append(files, f.File)
 		}
 	}
-	if len(files) == 1 {
+	switch {
+	case len(files) == 1 && name != nil:
+		return name(files[0])
+	case len(files) == 1 && len(files[0]) <= maxTitlePath:
 		return files[0]
 	}
 	return count(len(files), "file")
@@ -204,7 +218,7 @@ func finish(k *plan.Check, d *doc, p *plan.Proposal, c *plan.PullContext, found 
 		}
 	}
 	if n := len(k.Notes); n > 0 {
-		d.line(count(n, "finding")+map[bool]string{true: " is", false: " are"}[n == 1]+" shown beside the lines of the change.", "")
+		d.line("Beside the lines of the change: "+cmp.Or(severities(k.Notes), count(n, "finding"))+".", "")
 	}
 	if k.Name == plan.CheckPlan {
 		outside = mild(outside) // the others stand in the way

@@ -17,6 +17,8 @@ const (
 	maxRows = 30
 	// maxLosses is how many deletions are told at length.
 	maxLosses = 3
+	// maxLost is how many deletions are named at the head of the page.
+	maxLost = 60
 	// maxOpen is how many findings are not folded away.
 	maxOpen = 20
 )
@@ -50,7 +52,7 @@ func Plan(p plan.Proposal, c plan.PullContext) string {
 
 // quiet says that there is nothing that a reviewer has to know.
 func quiet(p *plan.Proposal, c *plan.PullContext) bool {
-	return len(p.Plans)+len(p.Diagnostics)+len(p.Conflicts)+len(p.Held)+len(p.Impacted) == 0 && c.Main == "" && c.Paused == "" &&
+	return len(p.Plans)+len(p.Diagnostics)+len(p.Conflicts)+len(p.Held)+len(p.Impacted) == 0 && c.Paused == "" &&
 		!slices.ContainsFunc(p.Authority, broken) && !slices.ContainsFunc(p.Decisions, narrows)
 }
 
@@ -60,7 +62,7 @@ func quietVerdict(p *plan.Proposal) string {
 	}
 	var names []string
 	for _, c := range p.Documents {
-		names = append(names, prose(c.Change)+" "+code(c.File))
+		names = append(names, word(c.Change)+" "+code(c.File))
 	}
 	return "**No instance changes.** Of the estate: " + list(names, maxNamed) + "."
 }
@@ -217,9 +219,6 @@ func stuck(u *plan.Plan) bool {
 // circumstances is what else makes the plan what it is.
 func (d *doc) circumstances(p *plan.Proposal, c *plan.PullContext) {
 	box := func(kind, text string) { d.line("> [!"+kind+"]", "> "+text, "") }
-	if c.Main != "" && c.Main != p.Base {
-		box("WARNING", fmt.Sprintf("**Outdated:** made on %s, and the base is at %s by now. It is being made again.", code(commit(p.Base)), code(commit(c.Main))))
-	}
 	if c.Paused != "" {
 		box("NOTE", fmt.Sprintf("**Berth is paused:** %s. A merge has its effect when the pause is over.", prose(short(strings.TrimSuffix(c.Paused, "."), 1000))))
 	}
@@ -232,7 +231,7 @@ func (d *doc) circumstances(p *plan.Proposal, c *plan.PullContext) {
 }
 
 // losses say in a box what cannot be had back: of a few instances all of it, of
-// many their names, and the table has the rest.
+// many their number, the names of the first, and how to see those of all.
 func (d *doc) losses(p *plan.Proposal, c *plan.PullContext) {
 	var gone []*plan.Plan
 	for _, u := range inOrder(p.Plans) {
@@ -272,9 +271,12 @@ func (d *doc) losses(p *plan.Proposal, c *plan.PullContext) {
 				}
 			}
 		}
-		lines = []string{fmt.Sprintf("> **%d instances are deleted with all their state:** %s.", n, list(names, 60))}
+		lines = []string{fmt.Sprintf("> **%d instances are deleted with all their state:** %s.", n, list(names, maxLost))}
+		if n > maxLost {
+			lines = append(lines, ">", "> All of them are named by "+code(command(p))+".")
+		}
 		if len(notes) > 0 {
-			lines = append(lines, ">", "> "+upper(strings.Join(notes, "; "))+".")
+			lines = append(lines, ">", "> This means: "+strings.Join(notes, "; ")+".")
 		}
 	}
 	d.line("> [!CAUTION]")
@@ -558,7 +560,7 @@ func (d *doc) documents(ds []plan.DocumentChange) {
 			if c.From != "" {
 				from = " from " + code(c.From)
 			}
-			d.line(fmt.Sprintf("- %s %s%s", prose(c.Change), code(c.File), from))
+			d.line(fmt.Sprintf("- %s %s%s", word(c.Change), code(c.File), from))
 		}
 	})
 }

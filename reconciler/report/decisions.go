@@ -82,7 +82,7 @@ func (d *doc) authority(all []authority.Decision) {
 	for _, x := range all {
 		switch {
 		case broken(x):
-			glass = append(glass, fmt.Sprintf("> - %s, by %s as %s: %s", prose(short(x.Why, maxValue)), code(x.By), code(x.Role), prose(short(x.Reason, maxValue))))
+			glass = append(glass, fmt.Sprintf("> - %s as %s: %s: %s", code(x.By), code(x.Role), prose(short(x.Why, maxValue)), prose(short(x.Reason, maxValue))))
 		case x.Allowed:
 			r := right{x.By, x.Role, place(x.Source.File, x.Source.Line, 0)}
 			if given[r]++; given[r] == 1 {

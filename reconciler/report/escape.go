@@ -67,6 +67,18 @@ func prose(s string) string {
 	return s
 }
 
+// plainWord is a word of ours.
+var plainWord = regexp.MustCompile(`^[a-z]+(?:[ _-][a-z]+)*$`)
+
+// word is one of our own words, which may stand first on a line; anything else in
+// its place is code.
+func word(s string) string {
+	if plainWord.MatchString(s) {
+		return prose(s)
+	}
+	return code(s)
+}
+
 // code is s as a code span, in which nothing but the pipe of a table has a
 // meaning. It serves in and out of tables: a pipe is shown as a look-alike, as
 // the two would need it written differently.

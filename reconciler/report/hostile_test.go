@@ -1,21 +1,32 @@
 package report_test
 
 import (
+	"fmt"
+	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"berth/reconciler/plan"
 	"berth/reconciler/report"
 	"berth/schema"
+	"berth/schema/authority"
 	"berth/schema/policy"
 )
+
+// evil stands at the beginning of texts that would begin something if they stood
+// first on a line.
+var evil = regexp.MustCompile(`^[-+*>#=~_\s\\0-9.)]*(?:\[x\\?\]\s*)?evil`)
 
 // What people and hosts say goes into a roll-out and an answer too.
 func TestRolloutsAndAnswersAreHarmless(t *testing.T) {
 	for _, s := range []string{
 		"@octocat please approve", "<!-- berth:plan:v1 -->", "</details><h1>approved</h1>", "![x](https://evil.example/p.png) [click](javascript:alert(1))",
 		"```\n### approved", "a | b \\| c", "https://evil.example www.evil.example mailto:a@b.example", "fixes #12, GH-7", "\u202eabc\u200b\x1b[2J\x00",
-		"`` ` ``", "$x$ *b* _i_ :tada: &lt;b&gt;", "", "\n\n# h\n> [!CAUTION]\n", strings.Repeat("long ", 20_000), "\xff\xfe",
+		"`` ` ``", "$x$ *b* _i_ :tada: &lt;b&gt;", "", "\n\n# h\n> [!CAUTION]\n", strings.Repeat("long ", 1000), "\xff\xfe",
+		"- [x] evil", "* evil", "+ evil", "1. evil", "7) evil", "# evil", "> evil", "    evil", "---", "===", "***", "~~~ evil", "épreuve.yaml", "evil\n===", "\xc3", "é", "-",
 	} {
 		key := schema.Key{Kind: schema.KindInstance, Tenant: s, Project: s, Name: s}
 		pos := schema.Position{File: s, Line: 3}
@@ -40,7 +51,72 @@ func TestRolloutsAndAnswersAreHarmless(t *testing.T) {
 		if s == "" {
 			continue // a finding says something
 		}
-		checkProposal(t, plan.Proposal{Head: s, Base: s, Diagnostics: []schema.Diagnostic{{Severity: schema.Severity(s), Code: s, Message: s, File: s, Line: 1}}},
-			plan.PullContext{Number: 1, Fork: true, Queue: true, Main: s + "x", Paused: s})
+		c := plan.PullContext{Number: 1, Fork: true, Queue: true, Paused: s}
+		for _, severity := range []schema.Severity{schema.SeverityError, schema.SeverityWarning, schema.Severity(s)} {
+			for _, code := range []string{s, "policy." + s, "deletion." + s, "authority." + s} {
+				found := []schema.Diagnostic{{Severity: severity, Code: code, Message: s, File: s, Line: 1}}
+				checkProposal(t, plan.Proposal{Head: s, Base: s, Diagnostics: found}, c)
+				checkProposal(t, plan.Proposal{Head: s, Base: s, Diagnostics: append(found, schema.Diagnostic{Severity: severity, Code: code, Message: "other", File: s, Line: 2})}, c)
+			}
+		}
+		p := many(5, 3)
+		for i := range p.Plans {
+			key.Name = fmt.Sprint(s, i)
+			p.Plans[i].Key = key
+			p.Plans[i].Actions = []plan.Action{{ID: s, Verb: plan.Delete, Key: key, Member: s, Node: s, Reason: s, Impact: plan.Impact{Note: s, Restarts: []string{s}, Drains: []string{s}, EndsJobs: true}}}
+			p.Plans[i].Blocked = []plan.Blocked{{Code: s, Message: s, Wait: i == 0}}
+		}
+		p.Held = []plan.Held{{File: s, Reason: s, Message: s}}
+		p.Documents = []plan.DocumentChange{{File: s, Change: s, From: s}}
+		p.Conflicts = []string{s}
+		p.Authority = []authority.Decision{
+			{Need: authority.Need{Permission: authority.Permission(s), File: s, Why: s}, Reason: s}, {Need: authority.Need{Why: s}, Allowed: true, BreakGlass: true, By: s, Role: s, Reason: s},
+		}
+		p.Decisions = []schema.Decision{decision, {Key: key, Field: s, Verdict: schema.Narrow, Rule: s, Source: pos, Before: s, After: s, Message: s}}
+		p.Impacted = []schema.Noncompliance{{Key: key, Fate: schema.FateStopping, Day: s, Because: []schema.Decision{decision}}}
+		for range 2 {
+			checkProposal(t, p, c)
+			p.Conflicts = nil
+			p.Plans = p.Plans[:2]
+		}
+	}
+}
+
+// So does any text: whatever bytes it is of, and in whatever order.
+func TestAnyTextIsHarmless(t *testing.T) {
+	text := rapid.Custom(func(t *rapid.T) string {
+		return strings.Join(rapid.SliceOfN(rapid.OneOf(
+			rapid.SampledFrom([]string{"evil", "- ", "* ", "1. ", "# ", "> ", "    ", "\t", "\n", "\r", "===", "---", "```", "`", "~~~", "[x] ", "|", "\\", "*", "_", "<", "&", "@a", "#1", "://", "<!--", "</details>", "é", "ß", "\xff", "\xc3", "\u202e"}),
+			rapid.String(), rapid.Map(rapid.SliceOfN(rapid.Byte(), 0, 4), func(b []byte) string { return string(b) }),
+		), 1, 6).Draw(t, "parts"), "")
+	}).Filter(func(s string) bool { return strings.TrimSpace(s) != "" }) // a finding says something
+	rapid.Check(t, func(rt *rapid.T) {
+		s := text.Draw(rt, "text")
+		key := schema.Key{Kind: schema.KindInstance, Tenant: s, Project: s, Name: s}
+		found := schema.Diagnostic{Severity: rapid.SampledFrom([]schema.Severity{schema.SeverityError, schema.SeverityWarning}).Draw(rt, "severity"), Code: s, Message: s, File: s, Line: 1}
+		checkProposal(t, plan.Proposal{Head: s, Base: s, Diagnostics: []schema.Diagnostic{found}, Documents: []plan.DocumentChange{{File: s, Change: "modified"}}}, plan.PullContext{Number: 1})
+		checkMarkdown(t, report.Rollout(plan.Rollout{Commit: s, CorrelationID: s, Units: []plan.UnitProgress{
+			{Key: key, Phase: plan.PhaseFailed, At: s, Failure: s}, {Key: key, Failure: s, Stale: &plan.StalePlan{Now: s, Diff: []plan.DiffLine{{Sign: "+", Text: s}}}},
+		}}))
+		checkMarkdown(t, report.Answer(plan.Answer{To: s, Said: s, Kind: plan.AnswerRefused, Why: s, May: []string{s}}, nil))
+	})
+}
+
+// A path in a title is whole, as it is written, or is none; the summary has it.
+func TestPathsAreWhole(t *testing.T) {
+	for file, titled := range map[string]bool{
+		"tenants/x.yaml": true, "épreuve.yaml": true, "a_b.yaml": true, strings.Repeat("d/", 45) + "x.yaml": true, strings.Repeat("d/", 100) + "x.yaml": false,
+	} {
+		for _, severity := range []schema.Severity{schema.SeverityError, schema.SeverityWarning} {
+			found := []schema.Diagnostic{{Severity: severity, Code: "yaml.syntax", Message: strings.Repeat("too long ", 40), File: file, Line: 7}}
+			for range 2 {
+				k := report.Checks(plan.Proposal{Diagnostics: found}, plan.PullContext{})[0]
+				require.Equal(t, titled, strings.Contains(k.Title, file), k.Title)
+				require.NotContains(t, k.Title, "d/d…")
+				first, _, _ := strings.Cut(k.Summary, "\n")
+				require.Regexp(t, "`"+regexp.QuoteMeta(file)+"(:7)?`", first+map[bool]string{true: k.Summary, false: ""}[!titled])
+				found = append(found, found[0])
+			}
+		}
 	}
 }

@@ -52,6 +52,13 @@ func TestGolden(t *testing.T) {
 				decodeYAML(t, given["proposal.yaml"], &p)
 				decodeYAML(t, given["context.yaml"], &c)
 				checkProposal(t, p, c)
+				if given["again.yaml"] != nil {
+					again := p
+					decodeYAML(t, given["again.yaml"], &again)
+					require.NotEqual(t, p.Base, again.Base)
+					require.NotEqual(t, report.Plan(p, c), report.Plan(again, c))
+					require.Equal(t, report.Key(p, c), report.Key(again, c))
+				}
 				add("plan.txt", report.Text(p))
 				add("comment.md", report.Plan(p, c))
 				add("checks.md", shown(report.Checks(p, c)))
@@ -159,6 +166,13 @@ func checkProposal(t *testing.T, p plan.Proposal, c plan.PullContext) {
 	for i, k := range report.Checks(other, busy) {
 		require.Equal(t, checks[i].Key, k.Key)
 	}
+	if len(p.Digest) == 64 {
+		other.Digest = p.Digest[:63] + map[bool]string{true: "1", false: "0"}[p.Digest[63] == '0']
+		require.NotEqual(t, key, report.Key(other, busy), "another plan is another, however alike the digests begin")
+		for i, k := range report.Checks(other, busy) {
+			require.NotEqual(t, checks[i].Key, k.Key)
+		}
+	}
 	other.Head = strings.Repeat("f", 40)
 	require.NotEqual(t, key, report.Key(other, busy), "another head is another plan")
 
@@ -190,6 +204,12 @@ var ours = regexp.MustCompile(`</?(details|summary|sub|code)>|<br>`)
 
 // htmlCode is code where Markdown is not read: nothing becomes active in it.
 var htmlCode = regexp.MustCompile(`<code>[^<>&]*</code>`)
+
+// What begins a block, where a line's text begins.
+var block = regexp.MustCompile("^(?:[-+*](?:[ \\t]|$)|[0-9]+[.)](?:[ \\t]|$)|#{1,6}(?:[ \\t]|$)|>|=+[ \\t]*$|-+[ \\t]*$|(?:[-_*][ \\t]*){3,}$|~{3}|`{3,}[^`]*$|[ \\t])")
+
+// ourBlocks are those this package begins itself.
+var ourBlocks = regexp.MustCompile("^(?:### (?:Berth plan|Berth roll-out|`.*`|–)$|> (?:- )?|>$|(?:  )?- )")
 
 // checkMarkdown holds of everything that goes to a forge.
 func checkMarkdown(t *testing.T, md string) {
@@ -226,6 +246,9 @@ func checkMarkdown(t *testing.T, md string) {
 			require.Equal(t, columns, n, "cells of %s", where)
 		} else {
 			columns = 0
+			text := ourBlocks.ReplaceAllString(line, "")
+			require.NotRegexp(t, block, text, where)
+			require.NotRegexp(t, evil, text, where)
 		}
 		require.NotRegexp(t, regexp.MustCompile(`[\x00-\x1f\x{202a}-\x{202e}\x{2066}-\x{2069}\x{200b}]`), line, where)
 	}
@@ -275,6 +298,7 @@ func withoutCode(line string) string {
 // checkText holds of everything that goes to a terminal.
 func checkText(t *testing.T, s string) {
 	t.Helper()
+	require.True(t, utf8.ValidString(s))
 	require.NotRegexp(t, regexp.MustCompile(`[\x00-\x09\x0b-\x1f\x7f\x{202a}-\x{202e}\x{2066}-\x{2069}]`), s)
 }
 
@@ -306,6 +330,34 @@ func TestAThousandInstances(t *testing.T) {
 	require.Contains(t, md, "more lines do not fit")
 }
 
+// Of very many deletions all are counted, the first are named, and how to see the
+// others is said right there: however much is cut, none goes unsaid.
+func TestManyDeletions(t *testing.T) {
+	for _, n := range []int{4, 60, 61, 300, 2000} {
+		p := many(n, 20)
+		for i := range p.Plans {
+			p.Plans[i].Actions[0].Verb = plan.Delete
+			p.Plans[i].Actions[0].Impact.Note = "evil"
+		}
+		checkProposal(t, p, plan.PullContext{Number: 7})
+		texts := []string{report.Plan(p, plan.PullContext{Number: 7}), report.Checks(p, plan.PullContext{Number: 7})[1].Summary}
+		for _, text := range texts {
+			_, box, found := strings.Cut(text, "> [!CAUTION]\n")
+			require.True(t, found)
+			box, _, _ = strings.Cut(box, "\n\n")
+			require.Contains(t, box, fmt.Sprintf("**%d instances are deleted with all their state:**", n))
+			named := strings.Count(box, "`physics.lhc/train-")
+			if n <= 60 {
+				require.Equal(t, n, named)
+				continue
+			}
+			require.Equal(t, 59, named)
+			require.Contains(t, box, fmt.Sprintf("and %d more.", n-59))
+			require.Contains(t, box, "All of them are named by `berth plan --base bbbbbbbbbb --head aaaaaaaaaa`.")
+		}
+	}
+}
+
 func BenchmarkShow(b *testing.B) {
 	for _, n := range []int{50, 1000} {
 		p := many(n, 20)
@@ -328,7 +380,7 @@ func TestLongPlansAreCutHonestly(t *testing.T) {
 			cut := strings.Contains(md, "more lines do not fit")
 			require.True(t, cut || n < 300, "%d units of %d", n, size)
 			require.False(t, cut && n < 20, "%d units of %d", n, size)
-			require.True(t, strings.Contains(md, fmt.Sprintf("train-%d`", n-1)), "a deletion is never cut away")
+			require.True(t, strings.Contains(md, fmt.Sprintf("train-%d`", n-1)), "what is lost is told first, and not cut away")
 			require.True(t, strings.Contains(md, "`dddddddddddd…`"), "the digest stays")
 			if cut {
 				require.Greater(t, len(md), report.MaxMarkdown-1500, "no more is left out than must be")

@@ -159,7 +159,7 @@ func (d *doc) stale(r *plan.Rollout) {
 			}
 			d.line(fence("diff", lines)...)
 			if u.Failure != "" {
-				d.line("", prose(short(u.Failure, 1000)))
+				d.line("", "Last said: "+prose(short(u.Failure, 1000)))
 			}
 		}
 		was := "reviewed as " + code(short(u.Stale.Reviewed, 13))

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"berth/reconciler/plan"
 	"berth/schema"
@@ -150,7 +152,7 @@ func destroyed(p *plan.Proposal) string {
 	case units == 0 && members == 0:
 		return "Running jobs are ended."
 	case units == 0:
-		return strings.ToUpper(parts[0][:1]) + parts[0][1:] + "; " + map[bool]string{true: "running jobs are ended.", false: "no instance is destroyed."}[jobs]
+		return upper(parts[0]) + "; " + map[bool]string{true: "running jobs are ended.", false: "no instance is destroyed."}[jobs]
 	}
 	s := "Destroyed: " + parts[0]
 	if members > 0 {
@@ -179,11 +181,14 @@ func list(parts []string, max int) string {
 	return sentence(parts)
 }
 
+// upper is s as a sentence begins. What begins with a name, a path or the words of
+// others is none of ours to write otherwise.
 func upper(s string) string {
 	if s == "" {
-		return s
+		return ""
 	}
-	return strings.ToUpper(s[:1]) + s[1:]
+	r, n := utf8.DecodeRuneInString(s)
+	return string(unicode.ToUpper(r)) + s[n:]
 }
 
 // told says whether a document that is held is told of by a finding.
