@@ -137,7 +137,7 @@ func newDaemon(ctx context.Context, c *config, log *slog.Logger, looking func(re
 	var forge reconciler.Forge
 	if gh := c.GitHub; gh != nil {
 		if d.forge, err = github.New(github.Options{
-			BaseURL: gh.APIURL, Owner: gh.Owner, Repo: gh.Repository, Login: gh.Login, Report: github.Report(gh.Report), Token: tokens.speak, App: tokens.app, Pacer: tokens.pacer,
+			BaseURL: gh.APIURL, Owner: gh.Owner, Repo: gh.Repository, Estate: c.Estate, Login: gh.Login, Report: github.Report(gh.Report), Token: tokens.speak, App: tokens.app, Pacer: tokens.pacer,
 			Log: log, Registry: d.reg,
 		}); err != nil {
 			return nil, fmt.Errorf("github: %w", err)

@@ -74,6 +74,8 @@ const (
 type Harness struct {
 	// New is a client, as after a restart.
 	New func() Client
+	// Other is a client of another Berth, which is the same to the forge.
+	Other func() Client
 	// Me is who the clients are at the forge.
 	Me string
 	// Page is how many comments the forge lists at once; 0: all of them.
@@ -135,6 +137,7 @@ func Run(t *testing.T, harness func(*testing.T) Harness) {
 				{"deleted", s.deleted},
 				{"twins", s.twins},
 				{"second writer", s.second},
+				{"two Berths", s.two},
 				{"sizes", s.sizes},
 				{"forged", s.forged},
 				{"trouble", s.trouble},
@@ -421,6 +424,32 @@ func (s *suite) second(t *testing.T) {
 	require.NoError(t, s.c().Report(t.Context(), pr.Head, check(plan.CheckPlan, "last", plan.Success, 0)))
 	require.Contains(t, s.ours(t, pr.Number).Body, "last")
 	require.Equal(t, "title of last", s.Checks(pr.Head)[plan.CheckPlan].Title)
+}
+
+// two Berths that are one account do not write over each other.
+func (s *suite) two(t *testing.T) {
+	pr := s.Open(false)
+	show := func(c Client, who string) func() error {
+		return func() error {
+			if s.Reruns { // the forge keeps more of a check than its name
+				if err := c.Report(t.Context(), pr.Head, check(plan.CheckPlan, who, plan.Success, 0)); err != nil {
+					return err
+				}
+			}
+			return c.Comment(t.Context(), pr.Number, reconciler.Comment{Plan: text("plan of " + who)})
+		}
+	}
+	require.NoError(t, show(s.c(), "ours")())
+	require.NoError(t, show(s.Other(), "theirs")())
+	s.silent(t, func() error { return show(s.c(), "ours")() }, "ours stands")
+	s.silent(t, func() error { return show(s.Other(), "theirs")() }, "theirs stands")
+	said := s.Comments(pr.Number)
+	require.Len(t, said, 2)
+	require.Contains(t, said[0].Body, "plan of ours")
+	require.Contains(t, said[1].Body, "plan of theirs")
+	if s.Reruns {
+		require.Equal(t, 2, s.Checks(pr.Head)[plan.CheckPlan].Runs)
+	}
 }
 
 func (s *suite) sizes(t *testing.T) {

@@ -55,8 +55,8 @@ func parse(body string) sections {
 	}
 }
 
-// String is the body, at most maxBody bytes long.
-func (s sections) String() string {
+// body is the comment under a marker, at most maxBody bytes long.
+func (s sections) body(marker string) string {
 	body := marker
 	part := func(begin, text, end string, most int) {
 		// Markdown needs a blank line to end the part before.

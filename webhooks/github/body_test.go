@@ -14,20 +14,22 @@ import (
 	"pgregory.net/rapid"
 )
 
+const mark = "<!-- berth:lab:v2 -->"
+
 func TestSections(t *testing.T) {
 	t.Parallel()
 	both := sections{rollout: "up", proposal: "### Plan\n\n| a |\n|---|\n| b |"}
-	require.Equal(t, both, parse(both.String()))
-	require.Equal(t, sections{proposal: "p"}, parse(sections{proposal: "p"}.String()))
-	require.Equal(t, sections{rollout: "r"}, parse(sections{rollout: "r"}.String()))
+	require.Equal(t, both, parse(both.body(mark)))
+	require.Equal(t, sections{proposal: "p"}, parse(sections{proposal: "p"}.body(mark)))
+	require.Equal(t, sections{rollout: "r"}, parse(sections{rollout: "r"}.body(mark)))
 	require.Equal(t, sections{}, parse("somebody edited it all away"))
 	require.Equal(t, sections{}, parse(proposalBegin+"\nno end"))
-	require.Equal(t, both, parse(tidy(strings.ReplaceAll(both.String(), "\n", "\r\n")+"\n")), "as GitHub may hand it back")
+	require.Equal(t, both, parse(tidy(strings.ReplaceAll(both.body(mark), "\n", "\r\n")+"\n")), "as GitHub may hand it back")
 
 	// A part cannot forge another one.
 	forged := sections{proposal: "x\n" + proposalEnd + "\n" + rolloutBegin + "\nall fine\n" + rolloutEnd}
-	require.Empty(t, parse(forged.String()).rollout)
-	require.Equal(t, 1, strings.Count(forged.String(), proposalEnd))
+	require.Empty(t, parse(forged.body(mark)).rollout)
+	require.Equal(t, 1, strings.Count(forged.body(mark), proposalEnd))
 }
 
 // TestBodyProperties: whatever the parts are, the body fits, says whose it is,
@@ -43,12 +45,12 @@ func TestBodyProperties(t *testing.T) {
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		s := sections{rollout: text.Draw(t, "rollout"), proposal: text.Draw(t, "proposal")}
-		body := s.String()
+		body := s.body(mark)
 		require.LessOrEqual(t, len(body), maxBody)
 		require.True(t, utf8.ValidString(body))
-		require.True(t, strings.HasPrefix(body, marker))
+		require.True(t, strings.HasPrefix(body, mark))
 		require.Equal(t, tidy(body), body)
-		require.Equal(t, body, parse(body).String())
+		require.Equal(t, body, parse(body).body(mark))
 
 		n := rapid.IntRange(200, 2000).Draw(t, "n")
 		short := cutMarkdown(s.proposal, n)
@@ -111,7 +113,7 @@ func TestCutAgainAndAgain(t *testing.T) {
 		for _, lines := range rapid.SliceOfN(rapid.IntRange(0, 500), 1, 6).Draw(t, "roll-out") {
 			s.rollout = strings.TrimSpace(strings.Repeat("roll-out roll-out roll-out 123\n", lines))
 			s.answer = strings.TrimSpace(strings.Repeat("an answer\n", lines))
-			body := s.String()
+			body := s.body(mark)
 			require.LessOrEqual(t, len(body), maxBody)
 			require.Empty(t, leftOpen(body))
 			now := parse(body)

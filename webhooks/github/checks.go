@@ -42,7 +42,7 @@ type verdict struct {
 // those may not be written. A status has room for the title alone.
 func (f *Forge) Report(ctx context.Context, commit string, c plan.Check) error {
 	defer f.busy.lock("commit " + commit)()
-	v := judge(commit, c)
+	v := f.judge(commit, c)
 	write := f.checkRun
 	if f.o.Report == Statuses {
 		write = f.status
@@ -53,7 +53,7 @@ func (f *Forge) Report(ctx context.Context, commit string, c plan.Check) error {
 	return nil
 }
 
-func judge(commit string, c plan.Check) verdict {
+func (f *Forge) judge(commit string, c plan.Check) verdict {
 	v := verdict{commit: commit, name: c.Name, id: c.Key, title: cut(plain(c.Title), maxTitle), conclusion: string(c.Conclusion)}
 	more, left := "", 0
 	if v.annotations, left = annotate(c.Notes); left > 0 {
@@ -64,7 +64,18 @@ func judge(commit string, c plan.Check) verdict {
 		sum := sha256.Sum256([]byte(c.Key))
 		v.id = "sha256:" + hex.EncodeToString(sum[:])
 	}
+	v.id = idPrefix + f.o.Estate + ":" + v.id
 	return v
+}
+
+// idPrefix begins a run's external_id; then comes the estate. Runs without were
+// made before estates were named, and are anybody's.
+const idPrefix = "berth:"
+
+// others says whether a run is of another Berth that is the same App.
+func (f *Forge) others(r *gh.CheckRun) bool {
+	id := r.GetExternalID()
+	return strings.HasPrefix(id, idPrefix) && !strings.HasPrefix(id, idPrefix+f.o.Estate+":")
 }
 
 // Settle completes as cancelled what of ours was begun on a commit and never
@@ -229,7 +240,7 @@ func (f *Forge) runs(ctx context.Context, commit, name string) ([]*gh.CheckRun, 
 			return nil, err
 		}
 		for _, r := range list.CheckRuns {
-			if !isApp || r.GetApp().GetSlug() == slug { // another App may use our name
+			if (!isApp || r.GetApp().GetSlug() == slug) && !f.others(r) { // another App may use our name
 				out = append(out, r)
 			}
 		}

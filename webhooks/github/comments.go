@@ -13,9 +13,13 @@ import (
 	"berth/reconciler"
 )
 
-// marker is the comment's first line. Together with the author it says that the
+// marker is our comment's first line. Together with the author it says that the
 // comment is ours; anybody can write a marker.
-const marker = "<!-- berth:plan:v1 -->"
+func (f *Forge) marker() string { return "<!-- berth:" + f.o.Estate + ":v2 -->" }
+
+// oldMarker named no estate. Whoever of one author comes first takes such a
+// comment over.
+const oldMarker = "<!-- berth:plan:v1 -->"
 
 // Comment brings our comment on a pull request to what c says. Where there is
 // none and nothing to say, none is made.
@@ -34,9 +38,9 @@ func (f *Forge) Comment(ctx context.Context, pull int, c reconciler.Comment) err
 				*part = *text
 			}
 		}
-		body := s.String()
+		body := s.body(f.marker())
 		switch {
-		case cur == nil && body == sections{}.String(), cur != nil && old == body:
+		case cur == nil && body == sections{}.body(f.marker()), cur != nil && old == body:
 			return nil
 		case cur != nil:
 			_, _, err := f.client.Issues.EditComment(op(ctx, "update_comment"), f.o.Owner, f.o.Repo, cur.GetID(), &gh.IssueComment{Body: &body})
@@ -73,7 +77,8 @@ func (f *Forge) find(ctx context.Context, pull int) (*gh.IssueComment, error) {
 		return nil, err
 	}
 	ours := func(c *gh.IssueComment) bool {
-		return strings.EqualFold(c.GetUser().GetLogin(), me) && strings.HasPrefix(c.GetBody(), marker)
+		return strings.EqualFold(c.GetUser().GetLogin(), me) &&
+			(strings.HasPrefix(c.GetBody(), f.marker()) || strings.HasPrefix(c.GetBody(), oldMarker))
 	}
 	f.mu.Lock()
 	id := f.comments[pull]

@@ -59,12 +59,15 @@ func harness(t *testing.T, report github.Report, token, me string) forgetest.Har
 	if report == github.Statuses {
 		ops[forgetest.Check] = opNewStatus
 	}
-	return forgetest.Harness{
-		New: func() forgetest.Client {
+	client := func(estate string) func() forgetest.Client {
+		return func() forgetest.Client {
 			return b.forge(func(o *github.Options) {
-				o.Token, o.Login, o.Report = github.StaticToken(token), me, report
+				o.Estate, o.Token, o.Login, o.Report = estate, github.StaticToken(token), me, report
 			})
-		},
+		}
+	}
+	return forgetest.Harness{
+		New: client("lab"), Other: client("other"),
 		Me: me, Page: 100, Notes: report == github.Checks, Reruns: report == github.Checks, Machine: "other[bot]",
 		Open: func(fork bool) reconciler.PullRequest {
 			n++
@@ -114,7 +117,7 @@ func harness(t *testing.T, report github.Report, token, me string) forgetest.Har
 				send("statuses/"+commit, map[string]any{"state": "pending", "context": name, "description": "planning"})
 				return
 			}
-			send("check-runs", map[string]any{"name": name, "head_sha": commit, "status": "in_progress", "external_id": key})
+			send("check-runs", map[string]any{"name": name, "head_sha": commit, "status": "in_progress", "external_id": "berth:lab:" + key})
 		},
 		Checks: func(commit string) map[string]forgetest.Shown {
 			out := map[string]forgetest.Shown{}

@@ -2,6 +2,7 @@ package github
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -25,13 +26,16 @@ type Delivery struct {
 	When   time.Time
 }
 
+// ErrLogTooLong comes with the newest deliveries of a log that has more.
+var ErrLogTooLong = errors.New("the log is longer than is read")
+
 // Deliveries lists the attempts to tell Berth of this repository since a time,
-// the newest first: of the App's webhook, or of those of the repository that lead
-// to Berth. It is an error if there is none, or if the token may not see it.
+// the newest of each webhook first: of the App's, or of those of the repository that
+// lead to Berth. It is an error if there is none, or if the token may not see it.
 func (f *Forge) Deliveries(ctx context.Context, since time.Time) ([]Delivery, error) {
 	out, err := f.deliveries(ctx, since)
 	if err != nil {
-		return nil, fmt.Errorf("github: read the log of deliveries: %w", err)
+		return out, fmt.Errorf("github: read the log of deliveries: %w", err)
 	}
 	return out, nil
 }
@@ -64,16 +68,17 @@ func (f *Forge) deliveries(ctx context.Context, since time.Time) ([]Delivery, er
 		return nil, fmt.Errorf("no webhook of the repository leads to …%s", hookPath)
 	}
 	var out []Delivery
+	var more error
 	for _, id := range hooks {
 		list, err := f.logged(since, id, 0, func(o *gh.ListCursorOptions) ([]*gh.HookDelivery, *gh.Response, error) {
 			return f.client.Repositories.ListHookDeliveries(op(ctx, "list_deliveries"), f.o.Owner, f.o.Repo, id, o)
 		})
-		if err != nil {
+		if err != nil && !errors.Is(err, ErrLogTooLong) {
 			return nil, err
 		}
-		out = append(out, list...)
+		out, more = append(out, list...), errors.Join(more, err)
 	}
-	return out, nil
+	return out, more
 }
 
 // logged reads a log back to since; only what is of a repository, unless it is 0.
@@ -101,7 +106,7 @@ func (f *Forge) logged(since time.Time, hook, repo int64, one func(*gh.ListCurso
 			return out, nil
 		}
 	}
-	return nil, fmt.Errorf("more than %d pages", maxPages)
+	return out, fmt.Errorf("%w: it has more than %d pages", ErrLogTooLong, maxPages)
 }
 
 // Delivery reads what was sent with a delivery of the log: the event's name, as

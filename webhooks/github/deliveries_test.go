@@ -5,8 +5,11 @@ import (
 	"crypto/rsa"
 	"crypto/x509"
 	"encoding/pem"
+	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -97,4 +100,28 @@ func TestDeliveries(t *testing.T) {
 			require.ErrorContains(t, err, "no webhook of the repository leads to …/webhooks/github")
 		}
 	}
+}
+
+// A log that goes on and on is not read to its end, and what was read of it is told.
+func TestALogWithoutEnd(t *testing.T) {
+	t.Parallel()
+	pages := 0
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if strings.HasSuffix(r.URL.Path, "/hooks") {
+			fmt.Fprint(w, `[{"id": 1, "config": {"url": "https://berth.example/webhooks/github"}}]`)
+			return
+		}
+		pages++
+		w.Header().Set("Link", fmt.Sprintf(`<%s?cursor=%d>; rel="next"`, r.URL.Path, pages))
+		fmt.Fprintf(w, `[{"id": %d, "guid": "g-%d", "event": "push", "delivered_at": "2026-03-01T12:00:00Z"}]`, pages, pages)
+	}))
+	t.Cleanup(srv.Close)
+	f, err := github.New(github.Options{BaseURL: srv.URL + "/", Owner: "lab", Repo: "estate", Login: "ana", Token: github.StaticToken("pat"), Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	got, err := f.Deliveries(bg(), time.Time{})
+	require.ErrorIs(t, err, github.ErrLogTooLong)
+	require.Positive(t, pages)
+	require.Len(t, got, pages)
+	require.Equal(t, "g-1", got[0].GUID)
 }

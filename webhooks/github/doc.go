@@ -7,7 +7,8 @@
 // two calls with the same content. Package webhooks/forgetest holds it to that.
 //
 //   - A check is a check run, or a commit status where only those may be written.
-//     A run's external_id is the check's key, so that an equal one is recognised.
+//     A run's external_id is the estate and the check's key, so that an equal one is
+//     recognised.
 //     A completed run is never touched again: news is a new run of the same name.
 //   - One comment on a pull request says all that Berth has to say there, in parts.
 //     It is found by a hidden marker and by its author, over all pages.

@@ -50,6 +50,9 @@ type Options struct {
 	// Server's ends in /api/v3/. Nothing is added to it.
 	BaseURL     string
 	Owner, Repo string
+	// Estate tells what we write from what another Berth writes that is the same
+	// account: comments and check runs, but not statuses. "estate" if empty.
+	Estate string
 	// Token needs no right to the contents.
 	Token TokenSource
 	// App says who a GitHub App itself is, which the log of its deliveries is for;
@@ -108,6 +111,9 @@ func New(o Options) (*Forge, error) {
 	if !name(o.Owner) || !name(o.Repo) {
 		return nil, fmt.Errorf("github: %q/%q is no repository", o.Owner, o.Repo)
 	}
+	if o.Estate = cmp.Or(o.Estate, "estate"); !name(o.Estate) || len(o.Estate) > maxEstate {
+		return nil, fmt.Errorf("github: %q cannot be the name of an estate", o.Estate)
+	}
 	if o.Token == nil || o.Log == nil {
 		return nil, errors.New("github: Token and Log are needed")
 	}
@@ -161,6 +167,9 @@ func name(s string) bool {
 	}
 	return s != "" && s != "." && s != ".." && !strings.ContainsFunc(s, func(r rune) bool { return !ok(r) })
 }
+
+// maxEstate leaves room beside it in an external_id.
+const maxEstate = 50
 
 // pageSize is GitHub's largest; maxPages ends a listing that never does.
 const (

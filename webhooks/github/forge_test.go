@@ -199,6 +199,29 @@ func TestDeletedCommentComesBack(t *testing.T) {
 	require.Len(t, b.srv.Comments(pr.Number), 2)
 }
 
+// TestOldMarkerIsTakenOver: a comment of ours from before estates were named.
+func TestOldMarkerIsTakenOver(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, nil)
+	pr := b.pull("two-workers")
+	const old = "<!-- berth:plan:v1 -->\n\n<!-- berth:proposal -->\nthe plan\n<!-- /berth:proposal -->"
+	_, err := b.srv.Comment(pr.Number, "eve", old)
+	require.NoError(t, err)
+	id, err := b.srv.Comment(pr.Number, "berth[bot]", old)
+	require.NoError(t, err)
+	for _, f := range []*github.Forge{b.forge(nil), b.forge(func(o *github.Options) { o.Estate = "other" })} {
+		require.NoError(t, f.Comment(bg(), pr.Number, reconciler.Comment{Rollout: text("queued")}))
+	}
+	c := b.srv.Comments(pr.Number)
+	require.Len(t, c, 3, "eve's, the old one, and that of the other estate")
+	require.Equal(t, old, c[0].Body)
+	require.Equal(t, id, c[1].ID)
+	require.Contains(t, c[1].Body, "berth:estate:")
+	require.Contains(t, c[1].Body, "the plan")
+	require.Contains(t, c[2].Body, "berth:other:")
+	require.NotContains(t, c[2].Body, "the plan")
+}
+
 // lateWrites carries the first request for a comment out only when send is
 // called, and has its sender wait in vain.
 type lateWrites struct {
@@ -609,6 +632,7 @@ func TestConstruction(t *testing.T) {
 		"no scheme":       func(o *github.Options) { o.BaseURL = "api.github.com" },
 		"another scheme":  func(o *github.Options) { o.BaseURL = "file:///etc" },
 		"owner as a path": func(o *github.Options) { o.Owner = "../x" },
+		"estate as HTML":  func(o *github.Options) { o.Estate = "--><b>" },
 		"no repository":   func(o *github.Options) { o.Repo = "" },
 		"dots":            func(o *github.Options) { o.Repo = ".." },
 		"no token":        func(o *github.Options) { o.Token = nil },
