@@ -91,14 +91,21 @@ func newKept(t *testing.T, name, listen string, more map[string]any) *kept {
 	return k
 }
 
-// merge merges a pull request of somebody who may, as its own forge tells.
-func (k *kept) merge(title string, key schema.Key, text, author string) {
+// propose opens a pull request of somebody who may, and waits until its plan is
+// shown.
+func (k *kept) propose(title string, key schema.Key, text, author string) (pull int) {
 	k.Helper()
 	k.git.MustCommit(k, "change", gittest.Commit{Message: title, Parent: k.git.Tip("main"), Files: map[string]string{pathOf(k, key): text}})
 	pull, err := k.forge.OpenPull("change", title, author)
 	require.NoError(k, err)
 	require.Eventually(k, func() bool { return planShown(k.forge, pull) }, patience, 30*time.Millisecond)
-	_, err = k.forge.Merge(pull, githubtest.Merge, author)
+	return pull
+}
+
+// merge merges one, as its own forge tells.
+func (k *kept) merge(title string, key schema.Key, text, author string) {
+	k.Helper()
+	_, err := k.forge.Merge(k.propose(title, key, text, author), githubtest.Merge, author)
 	require.NoError(k, err)
 }
 
@@ -234,9 +241,14 @@ func TestSeveralEstates(t *testing.T) {
 	}
 
 	// The remote of one is down: the other goes on, and then so does this one.
-	north.git.SetFaults(gittest.Faults{Down: true})
+	pulls := map[*kept]int{}
 	for _, k := range []*kept{north, south} {
-		k.merge("train", demoKey, instanceYAML(demoKey.Name, 1), "anna-lattice")
+		pulls[k] = k.propose("train", demoKey, instanceYAML(demoKey.Name, 1), "anna-lattice")
+	}
+	north.git.SetFaults(gittest.Faults{Down: true})
+	for k, pull := range pulls {
+		_, err := k.forge.Merge(pull, githubtest.Merge, "anna-lattice")
+		require.NoError(t, err)
 	}
 	south.until("deployed", demoKey, running)
 	tree, err := north.status()
@@ -260,6 +272,54 @@ func TestSeveralEstates(t *testing.T) {
 	for _, k := range []*kept{north, south} {
 		require.Empty(t, k.forge.Violations())
 	}
+}
+
+// A configuration that an estate was kept by is not left for the one before when
+// trouble comes later.
+func TestWhatWasBegunWithStays(t *testing.T) {
+	t.Parallel()
+	k := newKept(t, "north", "", map[string]any{"github": nil, "api": nil, "workers": 2, "poll": "100ms", "authority": map[string]any{"trust_main": true}})
+	said := &sink{}
+	s, err := newEstates([]string{k.path}, slog.New(slog.NewTextHandler(said, nil)))
+	require.NoError(t, err)
+	e := s.all[0]
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- e.keep(ctx, false) }()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-ended)
+		if t.Failed() {
+			t.Log(said.String())
+		}
+	})
+	until := func(what string, ok func() bool) {
+		t.Helper()
+		require.Eventually(t, ok, patience, 20*time.Millisecond, what)
+	}
+	until("begun", func() bool { return s.ready() == nil })
+	world := filepath.Join(k.dir, "another-world")
+	replace(t, k.path, edited(t, k.path, map[string]any{"workers": 3, "memory_runtime": map[string]any{"directory": world}}))
+	next, err := readConfig(k.path)
+	require.NoError(t, err)
+	e.next <- next
+	until("gone on with", func() bool { return e.config.Load() == next && s.ready() == nil })
+	// Another takes over, and what it needs is gone for a while.
+	require.NoError(t, os.RemoveAll(world))
+	require.NoError(t, os.WriteFile(world, nil, 0o600))
+	other := filepath.Join(k.dir, "other.yaml")
+	require.NoError(t, os.WriteFile(other, edited(t, k.path, map[string]any{
+		"repository": map[string]any{"url": k.git.URL, "directory": filepath.Join(k.dir, "mirror2")}, "memory_runtime": map[string]any{"directory": filepath.Join(k.dir, "world3")},
+	}), 0o600))
+	o, err := newEstates([]string{other}, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	require.NoError(t, o.once(t.Context(), patience))
+	k.git.MustCommit(t, "main", gittest.Commit{Message: "words", Files: map[string]string{"README.md": "north\n"}})
+	until("it cannot be begun", func() bool { return strings.Contains(said.String(), "another-world") && e.up.Load() == nil })
+	require.NoError(t, os.Remove(world))
+	until("begun again", func() bool { return s.ready() == nil })
+	require.Same(t, next, e.config.Load())
+	require.NotContains(t, said.String(), "goes on with the one before")
 }
 
 // sync --once brings each estate to what it declares, and says which is not.
