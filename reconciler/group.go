@@ -26,6 +26,7 @@ func (r *Reconciler) listGroups(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	r.shows.listed(refs)
 	for ref := range refs {
 		if !r.shows.knows(target{ref: ref}) {
 			r.plans.Add(Item{Do: TaskGroup, Ref: ref})

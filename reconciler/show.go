@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -41,6 +43,7 @@ type showing struct {
 
 	tries int
 	after time.Time // it is tried again
+	again bool      // somebody asked for it once more while it was being shown
 }
 
 // says is all of a result that can be told apart by.
@@ -64,6 +67,7 @@ type shows struct {
 	waits map[target]*showing
 	said  map[target]string // what was last shown in this run
 	until time.Time         // the forge lets nothing through before
+	heads map[string]string // the commit of each group by its ref, as last listed
 }
 
 func newShows() *shows { return &shows{waits: map[target]*showing{}, said: map[target]string{}} }
@@ -107,6 +111,7 @@ func (s *shows) next(now time.Time) (*showing, time.Duration) {
 	}
 	if best != nil {
 		delete(s.said, best.target) // half shown is not shown
+		best.again = false
 	}
 	return best, wait
 }
@@ -115,6 +120,9 @@ func (s *shows) next(now time.Time) (*showing, time.Duration) {
 func (s *shows) done(x *showing, shown bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if shown && x.again {
+		return // what of it came before that is not known
+	}
 	if s.waits[x.target] == x {
 		delete(s.waits, x.target)
 	}
@@ -155,6 +163,46 @@ func (s *shows) again(pull int) {
 		clear(s.said)
 	}
 	delete(s.said, target{pull: pull})
+	for t, x := range s.waits {
+		if pull == 0 || t.pull == pull {
+			x.again = true
+		}
+	}
+}
+
+// listed takes in the groups that there are.
+func (s *shows) listed(heads map[string]string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.heads = heads
+}
+
+// on says whether something waits to be shown on a commit, or a group is made of it.
+func (s *shows) on(commit string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, x := range s.waits {
+		if x.head == commit {
+			return true
+		}
+	}
+	return slices.Contains(slices.Collect(maps.Values(s.heads)), commit)
+}
+
+// Shows says whether checks are shown on a commit, or will be: it is the head of an
+// open pull request as far as is known, or of a group of the merge queue.
+func (r *Reconciler) Shows(commit string) bool {
+	if r.shows.on(commit) {
+		return true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.pulls {
+		if p.Head == commit {
+			return true
+		}
+	}
+	return false
 }
 
 // knows says whether something was shown of a target or waits to be.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -22,9 +23,13 @@ import (
 type deliveries struct {
 	*journal.Journal[work]
 	calm   *calm[work]
+	reruns *reruns
 	pushed atomic.Int64 // when a push was told of last, in Unix nanoseconds
 	gaps   *prometheus.CounterVec
 	took   *prometheus.HistogramVec
+
+	since  time.Time      // what arrived before is swept up; the zero time: not known
+	failed map[string]int // by id: how often the forge would not show it to the sweep
 }
 
 // keepDeliveries opens what is kept of them, in the estate's cache. A disk that
@@ -37,7 +42,7 @@ func (e *estate) keepDeliveries(c *config) error {
 		e.log.Error("the journal of deliveries", "error", err)
 	}
 	d := &deliveries{
-		Journal: j, calm: newCalm(e.wake),
+		Journal: j, calm: newCalm(e.wake), reruns: &reruns{of: map[string]*rerun{}}, since: j.Mark(), failed: map[string]int{},
 		gaps: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "berth_webhook_gaps_total", Help: "What no webhook told of, by what found it: the forge's log of deliveries, or the ref itself.",
 		}, []string{"found_by"}),
@@ -107,8 +112,35 @@ func (e *estate) take(d webhooks.Delivery) error {
 // wake has work looked at, now if the estate is up; else when it is.
 func (e *estate) wake(w work) {
 	if d := e.up.Load(); d != nil {
-		(&waker{d.loop, d.forge}).wake(w)
+		(&waker{d.loop, d.forge, e.deliveries.asked}).wake(w)
 	}
+}
+
+// asked has a work that asks for checks done once they are shown.
+func (d *deliveries) asked(w work) {
+	is := func(other work) bool { return other == w }
+	waiting, since := d.Waiting(is)
+	end := d.Begin(is)
+	d.reruns.asked(w, func() {
+		end()
+		if waiting > 0 {
+			d.took.WithLabelValues(string(w.Do)).Observe(time.Since(since).Seconds())
+		}
+	})
+}
+
+// unshown are the works that ask for checks of a commit on which nothing is shown:
+// it is no head of a pull request any more.
+func (e *estate) unshown() map[work]bool {
+	out := map[work]bool{}
+	if d := e.up.Load(); d != nil {
+		for _, w := range e.deliveries.Undone() {
+			if w.Commit != "" && !d.loop.Shows(w.Commit) {
+				out[w] = true
+			}
+		}
+	}
+	return out
 }
 
 // resume has looked at what an earlier daemon was told of and did not deal with.
@@ -131,7 +163,11 @@ func (e *estate) looking(i reconciler.Item) func(dealtWith bool) {
 	if d == nil || i.Do == reconciler.TaskUnit || i.Do == reconciler.TaskArtifact { // of which no delivery tells
 		return func(bool) {}
 	}
-	of := func(w work) bool { return w.item() == i }
+	of := func(w work) bool { return w.item() == i && w.Commit == "" } // that one is done when it is shown
+	var unshown map[work]bool
+	if i.Do == reconciler.TaskPulls {
+		unshown = e.unshown()
+	}
 	waiting, since := d.Waiting(of)
 	end, begun, main := d.Begin(of), time.Now(), e.main()
 	return func(dealtWith bool) {
@@ -141,6 +177,15 @@ func (e *estate) looking(i reconciler.Item) func(dealtWith bool) {
 		end()
 		if waiting > 0 {
 			d.took.WithLabelValues(string(i.Do)).Observe(time.Since(since).Seconds())
+		}
+		if len(unshown) > 0 { // nor is it now that all of them were listed
+			still := e.unshown()
+			d.Begin(func(w work) bool { return unshown[w] && still[w] })()
+			for w := range unshown {
+				if still[w] {
+					d.reruns.gone(w.Commit)
+				}
+			}
 		}
 		if now := e.main(); i.Do == reconciler.TaskEstate && waiting == 0 && main != "" && now != main {
 			time.AfterFunc(e.late, func() {
@@ -171,15 +216,28 @@ const (
 	sweepEvery  = 3 * time.Minute
 	sweepFirst  = time.Hour          // back from the start, where nothing is remembered
 	sweepBefore = 3 * 24 * time.Hour // at most: what the forge keeps
-	sweepBack   = 10 * time.Minute   // before what was seen last
+	sweepBack   = 10 * time.Minute   // before what was swept up last
 	sweepRead   = 50                 // deliveries are read; of more, everything is looked at
+	sweepAsked  = 500                // of more, those are still read by which somebody asked for checks
+	sweepTries  = 3                  // to read one, each in another sweep
+	sweepFails  = 3                  // in a row are no matter of one delivery
 )
 
-// sweep looks for deliveries that did not arrive, now and then until ctx ends.
-func (e *estate) sweep(ctx context.Context) error {
+// forgesLog is the log of the estate's forge; nil while there is none.
+func (e *estate) forgesLog() deliveryLog {
+	if d := e.up.Load(); d != nil && d.forge != nil {
+		return d.forge
+	}
+	return nil
+}
+
+// sweep looks for deliveries that did not arrive, now and then until ctx ends. Up to
+// when all were found is kept, so that what a pause of any length left out is found
+// after it.
+func (e *estate) sweep(ctx context.Context, log func() deliveryLog) error {
 	since := time.Now().Add(-sweepFirst)
-	if last := e.deliveries.Last(); !last.IsZero() {
-		since = last.Add(-sweepBack)
+	if mark := e.deliveries.since; !mark.IsZero() {
+		since = mark.Add(-sweepBack)
 	}
 	wait, trouble := time.Second, ""
 	for {
@@ -188,8 +246,8 @@ func (e *estate) sweep(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
-		d := e.up.Load()
-		if d == nil || d.forge == nil {
+		from := log()
+		if from == nil {
 			continue
 		}
 		wait = sweepEvery
@@ -197,12 +255,13 @@ func (e *estate) sweep(ctx context.Context) error {
 		if earliest := began.Add(-sweepBefore); since.Before(earliest) {
 			since = earliest
 		}
-		err := e.fill(ctx, d.forge, since)
+		err := e.fill(ctx, from, since)
 		switch {
 		case ctx.Err() != nil:
 			return nil
 		case err == nil:
 			since, trouble = began.Add(-sweepBack), ""
+			e.deliveries.SetMark(began)
 		case err.Error() != trouble: // once, not every time: it may not be allowed
 			trouble = err.Error()
 			e.log.Warn("cannot look for lost deliveries; polling finds what they told of", "error", err)
@@ -210,40 +269,57 @@ func (e *estate) sweep(ctx context.Context) error {
 	}
 }
 
-// fill takes in the deliveries since a time that did not arrive, as if they had.
+// fill takes in the deliveries since a time that did not arrive, as if they had. An
+// error means that some are left, and are found when it is called again.
 func (e *estate) fill(ctx context.Context, log deliveryLog, since time.Time) error {
 	tried, err := log.Deliveries(ctx, since)
-	if err != nil {
+	switch {
+	case errors.Is(err, github.ErrLogTooLong): // what is beyond is never read
+		e.log.Warn("the forge tried to deliver more than can be listed; looking at everything", "since", since)
+		if err := e.everything(); err != nil {
+			return err
+		}
+	case err != nil:
 		return err
 	}
-	var lost []github.Delivery // the oldest first
-	seen := map[string]bool{}
-	for i := len(tried) - 1; i >= 0; i-- {
-		if t := tried[i]; !seen[t.GUID] && webhooks.Wakes(t.Event) && !e.deliveries.Knows(t.GUID) {
-			seen[t.GUID] = true
-			lost = append(lost, t)
-		}
-	}
+	lost := e.lost(tried)
 	if len(lost) == 0 {
 		return nil
 	}
 	e.log.Warn("the forge tried to deliver what did not arrive; it is taken in", "deliveries", len(lost), "first", lost[0].When, "answered", lost[0].Code)
 	if len(lost) > sweepRead {
-		if err := e.take(webhooks.Delivery{Events: []webhooks.Event{{Kind: webhooks.Unread}}}); err != nil {
+		var rest []github.Delivery
+		if lost, rest = asking(lost); len(lost) > sweepAsked {
+			e.log.Warn("more checks were asked for again than can be read; ask once more for those that are not shown", "left_out", len(lost)-sweepAsked)
+			over := len(lost) - sweepAsked // the newest are still waited for
+			lost, rest = lost[over:], append(rest, lost[:over]...)
+		}
+		if err := e.instead(rest...); err != nil {
 			return err
 		}
-		for _, t := range lost {
-			if _, err := e.deliveries.Take(t.GUID, nil); err != nil {
-				return err
-			}
-			e.deliveries.gaps.WithLabelValues("log").Inc()
-		}
-		return nil
 	}
+	var failures []error
 	for _, t := range lost {
 		event, payload, err := log.Delivery(ctx, t)
-		if err != nil {
+		var later *reconciler.LaterError
+		switch {
+		case err == nil:
+			delete(e.deliveries.failed, t.GUID)
+		case ctx.Err() != nil, errors.As(err, &later):
 			return err
+		default:
+			if e.deliveries.failed[t.GUID]++; e.deliveries.failed[t.GUID] < sweepTries {
+				if failures = append(failures, err); len(failures) >= sweepFails {
+					return errors.Join(failures...)
+				}
+				continue
+			}
+			e.log.Warn("the forge does not show a delivery; looking at everything instead", "event", t.Event, "delivery", t.GUID, "error", err)
+			if err := e.instead(t); err != nil {
+				return err
+			}
+			delete(e.deliveries.failed, t.GUID)
+			continue
 		}
 		d, err := webhooks.Read(t.GUID, event, payload)
 		if err != nil {
@@ -257,5 +333,64 @@ func (e *estate) fill(ctx context.Context, log deliveryLog, since time.Time) err
 			e.deliveries.gaps.WithLabelValues("log").Inc()
 		}
 	}
+	return errors.Join(failures...)
+}
+
+// lost are the deliveries of a log that may wake somebody and did not arrive, the
+// oldest first. What is too long ago to be remembered arrived if the log says so.
+func (e *estate) lost(tried []github.Delivery) []github.Delivery {
+	arrived := map[string]bool{}
+	for _, t := range tried {
+		if t.Code/100 == 2 {
+			arrived[t.GUID] = true
+		}
+	}
+	remembers := e.deliveries.Remembers()
+	var lost []github.Delivery
+	seen := map[string]bool{}
+	for _, t := range slices.Backward(tried) {
+		switch {
+		case seen[t.GUID], !webhooks.Wakes(t.Event), e.deliveries.Knows(t.GUID):
+		case t.When.Before(remembers) && arrived[t.GUID]:
+		default:
+			seen[t.GUID] = true
+			lost = append(lost, t)
+		}
+	}
+	return lost
+}
+
+// asking parts the deliveries by which somebody asked for checks again from the
+// others: looking at everything does not find these.
+func asking(all []github.Delivery) (asking, others []github.Delivery) {
+	for _, t := range all {
+		if (t.Event == "check_run" || t.Event == "check_suite") && (t.Action == "rerequested" || t.Action == "requested_action") {
+			asking = append(asking, t)
+		} else {
+			others = append(others, t)
+		}
+	}
+	return asking, others
+}
+
+// instead has everything looked at instead of reading deliveries.
+func (e *estate) instead(of ...github.Delivery) error {
+	if len(of) == 0 {
+		return nil
+	}
+	if err := e.everything(); err != nil {
+		return err
+	}
+	for _, t := range of {
+		if _, err := e.deliveries.Take(t.GUID, nil); err != nil {
+			return err
+		}
+		e.deliveries.gaps.WithLabelValues("log").Inc()
+	}
 	return nil
+}
+
+// everything has everything looked at.
+func (e *estate) everything() error {
+	return e.take(webhooks.Delivery{Events: []webhooks.Event{{Kind: webhooks.Unread}}})
 }

@@ -19,6 +19,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,8 +28,11 @@ import (
 
 	"berth/reconciler"
 	"berth/reconciler/gitrepo/gittest"
+	"berth/reconciler/plan"
 	"berth/webhooks"
 	"berth/webhooks/github"
+	"berth/webhooks/github/githubtest"
+	"berth/webhooks/journal"
 )
 
 // told is an estate that is told of things and has no daemon, as while one begins.
@@ -79,7 +83,14 @@ func TestDeliveriesOutliveTheProcess(t *testing.T) {
 	require.ErrorIs(t, after.take(readDelivery(t, "a", "push", hookPush)), webhooks.ErrKnown)
 	after.looking(reconciler.Item{Do: reconciler.TaskPull, Pull: 8})(true)
 	require.Equal(t, []work{again}, after.deliveries.Undone())
+	// Checks are not shown again by being computed.
+	after.deliveries.asked(again)
 	after.looking(reconciler.Item{Do: reconciler.TaskPull, Pull: 7})(true)
+	require.Equal(t, []work{again}, after.deliveries.Undone())
+	for _, check := range []string{plan.CheckValidate, plan.CheckPlan} {
+		require.NotEmpty(t, after.deliveries.Undone())
+		after.deliveries.reruns.showing("abc", check)()
+	}
 	require.Empty(t, after.deliveries.Undone())
 }
 
@@ -114,14 +125,21 @@ type fakeLog struct {
 	bodies map[string]string
 	read   int
 	err    error
+	bad    string      // the delivery that cannot be had
+	cut    error       // of the list
+	since  []time.Time // that it was asked for
 }
 
-func (l *fakeLog) Deliveries(context.Context, time.Time) ([]github.Delivery, error) {
-	return l.log, nil
+func (l *fakeLog) Deliveries(_ context.Context, since time.Time) ([]github.Delivery, error) {
+	l.since = append(l.since, since)
+	return l.log, l.cut
 }
 
 func (l *fakeLog) Delivery(_ context.Context, d github.Delivery) (string, []byte, error) {
 	l.read++
+	if l.bad != "" && d.GUID == l.bad {
+		return "", nil, errors.New("no such delivery")
+	}
 	return d.Event, []byte(l.bodies[d.GUID]), l.err
 }
 
@@ -165,6 +183,135 @@ func TestManyGapsAreLookedAtAtOnce(t *testing.T) {
 		require.ElementsMatch(t, []work{{Do: reconciler.TaskEstate}, {Do: reconciler.TaskPulls}}, e.deliveries.Undone())
 		require.Equal(t, 500.0, testutil.ToFloat64(e.deliveries.gaps.WithLabelValues("log")))
 	}
+}
+
+// One delivery that the forge does not show holds up no other, and in the end
+// everything is looked at in its place.
+func TestADeliveryThatCannotBeHad(t *testing.T) {
+	t.Parallel()
+	e := told(t, t.TempDir())
+	log := &fakeLog{bad: "bad", bodies: map[string]string{"good": hookAgain, "later": hookAgain}, log: []github.Delivery{{GUID: "good", Event: "check_run"}, {GUID: "bad", Event: "push"}}}
+	for range sweepTries - 1 {
+		require.ErrorContains(t, e.fill(t.Context(), log, time.Time{}), "no such delivery")
+		require.Equal(t, []work{{Do: reconciler.TaskPull, Pull: 7, Commit: "abc"}}, e.deliveries.Undone())
+	}
+	require.NoError(t, e.fill(t.Context(), log, time.Time{}))
+	require.ElementsMatch(t, []work{{Do: reconciler.TaskPull, Pull: 7, Commit: "abc"}, {Do: reconciler.TaskEstate}, {Do: reconciler.TaskPulls}}, e.deliveries.Undone())
+	require.Equal(t, 2.0, testutil.ToFloat64(e.deliveries.gaps.WithLabelValues("log")))
+	read := log.read
+	require.NoError(t, e.fill(t.Context(), log, time.Time{}))
+	require.Equal(t, read, log.read)
+	require.Empty(t, e.deliveries.failed)
+	// A forge that shows nothing is not asked for all of it, nor one that asks to wait
+	// for anything more.
+	for i := range sweepRead {
+		log.log = append(log.log, github.Delivery{GUID: fmt.Sprint(i), Event: "push"})
+	}
+	log.err, log.read = errors.New("down"), 0
+	require.Error(t, e.fill(t.Context(), log, time.Time{}))
+	require.Equal(t, sweepFails, log.read)
+	log.err, log.read = &reconciler.LaterError{At: time.Now()}, 0
+	require.Error(t, e.fill(t.Context(), log, time.Time{}))
+	require.Equal(t, 1, log.read)
+}
+
+// A log that is longer than it is worth to list is left behind.
+func TestALogThatIsTooLong(t *testing.T) {
+	t.Parallel()
+	e := told(t, t.TempDir())
+	log := &fakeLog{cut: fmt.Errorf("read the log: %w", github.ErrLogTooLong), bodies: map[string]string{"lost": hookAgain}, log: []github.Delivery{{GUID: "lost", Event: "check_run"}}}
+	require.NoError(t, e.fill(t.Context(), log, time.Time{}))
+	require.ElementsMatch(t, []work{{Do: reconciler.TaskEstate}, {Do: reconciler.TaskPulls}, {Do: reconciler.TaskPull, Pull: 7, Commit: "abc"}}, e.deliveries.Undone())
+	log.cut = errors.New("another trouble")
+	require.ErrorContains(t, e.fill(t.Context(), log, time.Time{}), "another trouble")
+}
+
+// Looking at everything does not find that somebody asked for checks again.
+func TestManyAskForChecksAgain(t *testing.T) {
+	t.Parallel()
+	for _, asked := range []int{sweepRead + 1, sweepAsked + 7} {
+		e := told(t, t.TempDir())
+		log := &fakeLog{bodies: map[string]string{}}
+		for i := range asked {
+			event, action := "check_run", []string{"rerequested", "requested_action"}[i%2]
+			body := strings.ReplaceAll(strings.ReplaceAll(hookAgain, "rerequested", action), "abc", fmt.Sprint("commit-", i))
+			if i%5 == 4 {
+				event, action = "check_suite", "rerequested"
+				body = strings.ReplaceAll(strings.ReplaceAll(hookAgain, "check_run", "check_suite"), "abc", fmt.Sprint("commit-", i))
+			}
+			log.bodies[fmt.Sprint(i)] = body
+			log.log = append(log.log, github.Delivery{GUID: fmt.Sprint(i), Event: event, Action: action},
+				github.Delivery{GUID: fmt.Sprint("run ", i), Event: "check_run", Action: "completed"}, github.Delivery{GUID: fmt.Sprint("push ", i), Event: "push"})
+		}
+		for range 2 {
+			require.NoError(t, e.fill(t.Context(), log, time.Time{}))
+			require.Equal(t, min(asked, sweepAsked), log.read)
+			undone := e.deliveries.Undone()
+			require.Len(t, undone, 2+min(asked, sweepAsked))
+			require.Contains(t, undone, work{Do: reconciler.TaskPull, Pull: 7, Commit: "commit-0"}, "the newest")
+			require.Contains(t, undone, work{Do: reconciler.TaskEstate})
+		}
+	}
+}
+
+// What is too long ago to be remembered is not taken for lost if it arrived.
+func TestWhatIsForgottenIsNotLost(t *testing.T) {
+	t.Parallel()
+	e := told(t, t.TempDir())
+	log := &fakeLog{bodies: map[string]string{"failed": hookAgain}}
+	began := time.Now()
+	for i := range journal.DefaultIDs + 100 {
+		_, err := e.deliveries.Take(fmt.Sprint(i), nil)
+		require.NoError(t, err)
+		if i < 200 {
+			log.log = append(log.log, github.Delivery{GUID: fmt.Sprint(i), Event: "push", Code: 202, When: began})
+		}
+	}
+	require.False(t, e.deliveries.Knows("7"))
+	log.log = append(log.log, github.Delivery{GUID: "failed", Event: "check_run", Code: 503, When: began})
+	require.NoError(t, e.fill(t.Context(), log, time.Time{}))
+	require.Equal(t, 1, log.read)
+	require.Equal(t, []work{{Do: reconciler.TaskPull, Pull: 7, Commit: "abc"}}, e.deliveries.Undone())
+}
+
+// The log is read from where it was read to, however long that is ago, whatever was
+// delivered since; and once more from there after it could not be.
+func TestSweep(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		// run sweeps for so long.
+		run := func(log *fakeLog, first, long time.Duration) (since []time.Duration) {
+			e := told(t, dir)
+			require.NoError(t, e.take(readDelivery(t, "after the pause", "push", hookPush)))
+			began := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), long)
+			defer cancel()
+			require.NoError(t, e.sweep(ctx, func() deliveryLog {
+				if time.Since(began) < first {
+					return nil // the estate is not up yet
+				}
+				return log
+			}))
+			synctest.Wait()
+			for _, at := range log.since {
+				since = append(since, at.Sub(began).Round(time.Second))
+			}
+			return since
+		}
+		const short = time.Second
+		// Nothing is known of before; then each from before the one before it.
+		require.Equal(t, []time.Duration{-sweepFirst, 10*short - sweepBack, sweepEvery + 10*short - sweepBack}, run(&fakeLog{}, 10*short, 7*time.Minute))
+		time.Sleep(5 * time.Hour) // it was stopped meanwhile; it had read it last 3 m 50 s before
+		last := -5*time.Hour - 7*time.Minute + 2*sweepEvery + 10*short
+		broken := &fakeLog{cut: errors.New("it may not be read")}
+		require.Equal(t, []time.Duration{last - sweepBack, last - sweepBack}, run(broken, short, 5*time.Minute))
+		last -= 5 * time.Minute
+		require.Equal(t, []time.Duration{last - sweepBack}, run(&fakeLog{}, short, time.Minute))
+		time.Sleep(10 * 24 * time.Hour)
+		require.Equal(t, []time.Duration{short - sweepBefore}, run(&fakeLog{}, short, time.Minute))
+		time.Sleep(inStorm) // nothing of a calm is left
+	})
 }
 
 // post delivers as a forge does.
@@ -326,6 +473,56 @@ func TestLostPushesAreCounted(t *testing.T) {
 		s.eventually("counted", func() bool { return found() == float64(n+1) })
 	}
 	require.Contains(t, s.said.String(), "no webhook told of a commit")
+}
+
+// Checks that somebody asked to see again are shown again, though the forge took
+// none while the daemon was there that was told.
+func TestRerunsOutliveTheDaemon(t *testing.T) {
+	t.Parallel()
+	listen, err := freePort()
+	require.NoError(t, err)
+	k := newKept(t, "north", listen, map[string]any{"listen": listen, "workers": 2})
+	s := attend(k, listen)
+	e := s.only()
+	head := k.git.MustCommit(t, "change", gittest.Commit{Message: "words", Parent: k.git.Tip("main"), Files: map[string]string{"README.md": "x\n"}})
+	_, err = k.forge.OpenPull("change", "words", "dora-genomes")
+	require.NoError(t, err)
+	completed := func() (n int) {
+		for _, c := range k.forge.Checks(head) {
+			if c.Status == "completed" {
+				n++
+			}
+		}
+		return n
+	}
+	undone := func() bool { return len(e.deliveries.Undone()) > 0 }
+	s.eventually("checked", func() bool { return completed() == 2 && !undone() })
+	var refused atomic.Int32
+	k.forge.SetStorm(func(op string) *githubtest.Fault {
+		if strings.Contains(op, "check") {
+			refused.Add(1)
+			return &githubtest.Fault{Status: 502}
+		}
+		return nil
+	})
+	require.NoError(t, k.forge.RerunAll(head, demoApp))
+	s.eventually("they are tried", func() bool { return refused.Load() > 0 })
+	require.True(t, undone())
+	replace(t, k.path, edited(t, k.path, map[string]any{"workers": 5}))
+	s.eventually("another daemon", func() bool { return e.config.Load().Workers == 5 && s.estates.ready() == nil })
+	require.True(t, undone())
+	k.forge.SetStorm(nil)
+	s.eventually("shown again", func() bool { return completed() >= 4 })
+	s.eventually("dealt with", func() bool { return !undone() })
+
+	// Of a commit that is nobody's head any more nothing is shown, and nothing is
+	// waited for.
+	old := work{Do: reconciler.TaskPull, Pull: 1, Commit: strings.Repeat("0", 40)}
+	_, err = e.deliveries.Take("of an old one", []work{old})
+	require.NoError(t, err)
+	e.wake(old)
+	e.up.Load().loop.Enqueue(reconciler.Item{Do: reconciler.TaskPulls})
+	s.eventually("let go", func() bool { return !undone() })
 }
 
 // BenchmarkDeliveries is a storm of ten thousand deliveries of 20 KB over HTTP, 32

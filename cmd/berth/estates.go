@@ -185,7 +185,7 @@ func (s *estates) serve(ctx context.Context, reread <-chan os.Signal) error {
 	g.Go(func() error { return reload.run(ctx, reread) })
 	for _, e := range s.all {
 		if e.deliveries != nil {
-			g.Go(func() error { return e.sweep(ctx) })
+			g.Go(func() error { return e.sweep(ctx, e.forgesLog) })
 		}
 	}
 	g.Go(func() error {
@@ -274,7 +274,7 @@ const (
 // is gone on with.
 func (e *estate) keep(ctx context.Context, alone bool) error {
 	wait := beginAgain
-	var before *config // what can be gone back to
+	var before *config // what can be gone back to, until there was a daemon of what is now
 	for {
 		began := time.Now()
 		run, stop := context.WithCancel(ctx)
@@ -289,7 +289,7 @@ func (e *estate) keep(ctx context.Context, alone bool) error {
 		})
 		begun := false
 		err := e.with(run, func(d *daemon) error {
-			begun = true
+			begun, before = true, nil
 			return d.loop.Run(run)
 		})
 		stop()
@@ -323,6 +323,9 @@ func (e *estate) keep(ctx context.Context, alone bool) error {
 		select {
 		case <-time.After(wait):
 		case next := <-e.next:
+			if begun {
+				before = e.config.Load()
+			}
 			e.goOnWith(next)
 		case <-ctx.Done():
 			return nil
@@ -350,6 +353,7 @@ func (e *estate) with(ctx context.Context, do func(*daemon) error) error {
 		return fmt.Errorf("metrics: %w", err)
 	}
 	defer e.reg.Unregister(d.reg)
+	d.deliveries = e.deliveries
 	e.up.Store(d)
 	defer e.up.Store(nil)
 	e.resume()

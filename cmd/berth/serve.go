@@ -96,6 +96,8 @@ type daemon struct {
 	forge  *github.Forge  // nil: none configured
 	hosts  runtimes.Hosts // nil: no ssh configured
 	reg    *prometheus.Registry
+
+	deliveries *deliveries // nil: nobody is told of what is shown
 }
 
 // newDaemon wires it. looking, if not nil, is told what the loop looks at.
@@ -142,7 +144,7 @@ func newDaemon(ctx context.Context, c *config, log *slog.Logger, looking func(re
 		}); err != nil {
 			return nil, fmt.Errorf("github: %w", err)
 		}
-		forge = d.repo.Forge(d.forge)
+		forge = &telling{d.repo.Forge(d.forge), d}
 	}
 	var who *decide.Authority
 	if !c.Authority.TrustMain {

@@ -2,12 +2,15 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 
 	"berth/reconciler"
+	"berth/reconciler/plan"
 	"berth/webhooks"
 )
 
@@ -17,7 +20,7 @@ type work struct {
 	Do     reconciler.Task `json:"do"`
 	Pull   int             `json:"pull,omitempty"`
 	Ref    string          `json:"ref,omitempty"`   // of a group of the merge queue
-	Commit string          `json:"again,omitempty"` // whose checks somebody asked to see again
+	Commit string          `json:"again,omitempty"` // whose checks somebody asked to see again: done once they are shown
 }
 
 // item is where to look.
@@ -60,14 +63,91 @@ type waker struct {
 		ShowAgain(pull int)
 	}
 	forge interface{ Rerequest(commit string) }
+	asked func(work) // that checks are to be shown again; called once whatever is shown is new
 }
 
 func (w *waker) wake(what work) {
 	if what.Commit != "" {
 		w.forge.Rerequest(what.Commit) // a completed run cannot be reopened: a new one is made
+		w.asked(what)
 		w.loop.ShowAgain(what.Pull)
 	}
 	w.loop.Enqueue(what.item())
+}
+
+// reruns are the checks that somebody asked to see again, until they are shown
+// again: only then is the work done, so that no end of a process loses it.
+type reruns struct {
+	mu sync.Mutex
+	of map[string]*rerun // by commit
+}
+
+// rerun is of the checks of one commit.
+type rerun struct {
+	done map[work]func()
+	left map[string]bool // the checks that were not shown since
+}
+
+// asked takes note that works ask for the checks of a commit, from now on; done is
+// called once they are shown.
+func (r *reruns) asked(w work, done func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := &rerun{done: map[work]func(){w: done}, left: map[string]bool{plan.CheckValidate: true, plan.CheckPlan: true}}
+	if was := r.of[w.Commit]; was != nil {
+		for other, done := range was.done {
+			if other != w {
+				now.done[other] = done
+			}
+		}
+	}
+	r.of[w.Commit] = now
+}
+
+// showing is told that a check is about to be shown; what it returns, that it was.
+func (r *reruns) showing(commit, check string) (shown func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	of := r.of[commit]
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if of == nil || r.of[commit] != of { // it was asked for once more meanwhile
+			return
+		}
+		if delete(of.left, check); len(of.left) > 0 {
+			return
+		}
+		delete(r.of, commit)
+		for _, done := range of.done {
+			done()
+		}
+	}
+}
+
+// gone forgets what was asked for a commit on which nothing is shown any more.
+func (r *reruns) gone(commit string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.of, commit)
+}
+
+// telling is a forge that tells the deliveries of its daemon what was shown.
+type telling struct {
+	reconciler.Forge
+	d *daemon
+}
+
+func (t *telling) Report(ctx context.Context, commit string, c plan.Check) error {
+	shown := func() {}
+	if t.d.deliveries != nil {
+		shown = t.d.deliveries.reruns.showing(commit, c.Name)
+	}
+	err := t.Forge.Report(ctx, commit, c)
+	if err == nil {
+		shown()
+	}
+	return err
 }
 
 // concerns is webhooks.ErrForeign for a delivery of another repository, whose

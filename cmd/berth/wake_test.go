@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/reconciler"
+	"berth/reconciler/plan"
 	"berth/webhooks"
 )
 
@@ -32,10 +33,10 @@ func TestWake(t *testing.T) {
 		{"push", []webhooks.Event{{Kind: webhooks.Push, Repo: "lab/estate", Ref: "refs/heads/main"}}, woken{"estate"}},
 		{"names are written as people like", []webhooks.Event{{Kind: webhooks.Push, Repo: "Lab/Estate"}}, woken{"estate"}},
 		{"pull request", []webhooks.Event{{Kind: webhooks.PullRequest, Repo: "lab/estate", Number: 7}}, woken{"pull 7"}},
-		{"rerun", []webhooks.Event{{Kind: webhooks.Rerequest, Repo: "lab/estate", Number: 7, Commit: "abc"}}, woken{"check abc again", "show 7 again", "pull 7"}},
-		{"rerun of a fork's", []webhooks.Event{{Kind: webhooks.Rerequest, Repo: "lab/estate", Commit: "abc"}}, woken{"check abc again", "show 0 again", "pulls"}},
+		{"rerun", []webhooks.Event{{Kind: webhooks.Rerequest, Repo: "lab/estate", Number: 7, Commit: "abc"}}, woken{"check abc again", "until abc is shown", "show 7 again", "pull 7"}},
+		{"rerun of a fork's", []webhooks.Event{{Kind: webhooks.Rerequest, Repo: "lab/estate", Commit: "abc"}}, woken{"check abc again", "until abc is shown", "show 0 again", "pulls"}},
 		{"rerun of two", []webhooks.Event{{Kind: webhooks.Rerequest, Repo: "lab/estate", Number: 9, Commit: "abc"}, {Kind: webhooks.Rerequest, Repo: "lab/estate", Number: 7, Commit: "abc"}},
-			woken{"check abc again", "show 7 again", "pull 7", "check abc again", "show 9 again", "pull 9"}},
+			woken{"check abc again", "until abc is shown", "show 7 again", "pull 7", "check abc again", "until abc is shown", "show 9 again", "pull 9"}},
 		{"a group of the merge queue", []webhooks.Event{{Kind: webhooks.MergeGroup, Repo: "lab/estate", Ref: "refs/heads/gh-readonly-queue/main/pr-7-abc", Commit: "abc"}}, woken{"group refs/heads/gh-readonly-queue/main/pr-7-abc"}},
 		{"what could not be read", []webhooks.Event{{Kind: webhooks.Unread}}, woken{"estate", "pulls"}},
 		{"nothing", nil, nil},
@@ -45,7 +46,7 @@ func TestWake(t *testing.T) {
 			d := webhooks.Delivery{ID: "d-9", Sender: "ana", Events: tc.events}
 			require.NoError(t, c.concerns(d, slog.New(slog.DiscardHandler)))
 			for _, w := range worksOf(d) {
-				(&waker{&got, &got}).wake(w)
+				(&waker{&got, &got, func(w work) { got = append(got, "until "+w.Commit+" is shown") }}).wake(w)
 			}
 			require.Equal(t, tc.want, got)
 		})
@@ -75,4 +76,39 @@ func TestItsOwnDoingWakesNobody(t *testing.T) {
 		require.NoError(t, c.concerns(webhooks.Delivery{Sender: login, Events: []webhooks.Event{{Kind: webhooks.Push, Repo: "lab/estate"}}}, log))
 		require.NoError(t, c.concerns(webhooks.Delivery{Sender: "olga", Events: []webhooks.Event{{Kind: webhooks.Remark, Repo: "lab/estate"}}}, log))
 	}
+}
+
+// What asks for checks again is done once both were shown since it was asked for
+// last, for all who asked.
+func TestRerunsAreDoneOnceTheyAreShown(t *testing.T) {
+	var done woken
+	r := &reruns{of: map[string]*rerun{}}
+	ask := func(pull int, commit, as string) {
+		r.asked(work{Do: reconciler.TaskPull, Pull: pull, Commit: commit}, func() { done = append(done, as) })
+	}
+	show := func(commit string, checks ...string) {
+		for _, c := range checks {
+			r.showing(commit, c)()
+		}
+	}
+	both := []string{plan.CheckValidate, plan.CheckPlan}
+	show("abc", both...)
+	ask(7, "abc", "first")
+	show("other", both...)
+	show("abc", plan.CheckPlan, plan.CheckPlan)
+	require.Empty(t, done)
+	begun := r.showing("abc", plan.CheckValidate)
+	ask(7, "abc", "second")
+	ask(9, "abc", "of another pull request")
+	begun() // it was shown as it had been asked for before
+	show("abc", plan.CheckPlan)
+	require.Empty(t, done)
+	show("abc", both...)
+	require.ElementsMatch(t, woken{"second", "of another pull request"}, done)
+	require.Empty(t, r.of)
+	ask(7, "abc", "third")
+	r.gone("abc")
+	show("abc", both...)
+	require.Len(t, done, 2)
+	require.Empty(t, r.of)
 }

@@ -12,13 +12,15 @@ import (
 	"time"
 )
 
-// line is one of the file: a delivery, or that a work was done for all up to one.
+// line is one of the file: a delivery, that a work was done for all up to one, or
+// the mark.
 type line[W comparable] struct {
-	N     uint64     `json:"n"`
-	At    *time.Time `json:"at"`
+	N     uint64     `json:"n,omitempty"`
+	At    *time.Time `json:"at,omitempty"`
 	ID    string     `json:"id,omitempty"`
 	Works []W        `json:"works,omitempty"`
 	Done  *W         `json:"done,omitempty"`
+	Mark  *time.Time `json:"mark,omitempty"`
 }
 
 const (
@@ -44,7 +46,13 @@ func (j *Journal[W]) write(l line[W]) bool {
 // commit returns when the lines of a batch are on the disk. Who comes first
 // brings along those of everybody who waits: many deliveries cost one fsync.
 func (j *Journal[W]) commit(b *batch) error {
-	j.disk <- struct{}{}
+	late := time.NewTimer(j.o.Patience)
+	defer late.Stop()
+	select {
+	case j.disk <- struct{}{}:
+	case <-late.C:
+		return fmt.Errorf("journal %s: the disk has not answered for %v", j.o.Path, j.o.Patience)
+	}
 	defer func() { <-j.disk }()
 	if !b.over {
 		_ = j.put(true) // b has the error, as it is what waits to be written
@@ -110,8 +118,14 @@ func (j *Journal[W]) rewrite() (err error) {
 			err = fmt.Errorf("journal %s: %w", j.o.Path, err)
 		}
 	}()
+	if j.unread {
+		if err := os.Rename(j.o.Path, j.aside()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("what stands there could not be read, and cannot be put aside: %w", err)
+		}
+		j.unread = false
+	}
 	dir := filepath.Dir(j.o.Path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := j.makeDir(dir); err != nil {
 		return err
 	}
 	file, err := os.OpenFile(j.o.Path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -136,7 +150,33 @@ func (j *Journal[W]) rewrite() (err error) {
 	return nil
 }
 
-// syncDir makes the file's name last.
+// aside is where a file is put that cannot be read.
+func (j *Journal[W]) aside() string {
+	return j.o.Path + ".unreadable-" + j.o.Now().UTC().Format("20060102T150405.000000000Z")
+}
+
+// makeDir makes a directory, and those above it, whose names last.
+func (j *Journal[W]) makeDir(dir string) error {
+	err := os.Mkdir(dir, 0o700)
+	if above := filepath.Dir(dir); errors.Is(err, fs.ErrNotExist) && above != dir {
+		if err := j.makeDir(above); err != nil {
+			return err
+		}
+		err = os.Mkdir(dir, 0o700)
+	}
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return nil // if it is no directory, no file is made in it
+	case err != nil:
+		return err
+	}
+	if err := j.syncDir(filepath.Dir(dir)); err != nil {
+		return errors.Join(err, os.Remove(dir)) // else it would be taken for one that lasts
+	}
+	return nil
+}
+
+// syncDir makes the names in a directory last.
 func (j *Journal[W]) syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -157,6 +197,7 @@ func (j *Journal[W]) remembered() []byte {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	var out []byte
+	now := j.o.Now().UTC().Truncate(time.Millisecond)
 	add := func(l line[W]) {
 		if data, err := json.Marshal(l); err == nil && len(data) < maxLine { // as write has it
 			out = append(append(out, data...), '\n')
@@ -171,7 +212,10 @@ func (j *Journal[W]) remembered() []byte {
 		}
 	}
 	for w := range over {
-		add(line[W]{N: j.n, At: &j.last, Done: &w})
+		add(line[W]{N: j.n, At: &now, Done: &w})
+	}
+	if !j.mark.IsZero() {
+		add(line[W]{Mark: &j.mark})
 	}
 	// What is not done once more: this line is of all of its deliveries.
 	for w, t := range j.todo {
@@ -188,7 +232,7 @@ func (j *Journal[W]) read() error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("journal %s: %w", j.o.Path, err)
+		return j.cannot(err)
 	}
 	in := bufio.NewReaderSize(file, maxLine)
 	bad := 0
@@ -210,6 +254,8 @@ func (j *Journal[W]) read() error {
 	}
 	if errors.Is(err, io.EOF) {
 		err = nil
+	} else {
+		err = j.cannot(err)
 	}
 	if bad > 0 {
 		err = errors.Join(err, fmt.Errorf("journal %s: %d lines could not be read and are passed over", j.o.Path, bad))
@@ -217,10 +263,23 @@ func (j *Journal[W]) read() error {
 	return errors.Join(err, file.Close())
 }
 
+// cannot notes that the file cannot be read, and so must not be written over.
+func (j *Journal[W]) cannot(err error) error {
+	j.unread = true
+	return fmt.Errorf("journal %s: it cannot be read; it is put aside before anything is written: %w", j.o.Path, err)
+}
+
 // take takes in what a line says; false: it is none.
 func (j *Journal[W]) take(text []byte) bool {
 	var l line[W]
-	if json.Unmarshal(text, &l) != nil || l.At == nil || l.N == 0 {
+	if json.Unmarshal(text, &l) != nil {
+		return false
+	}
+	if l.Mark != nil {
+		j.mark = *l.Mark
+		return true
+	}
+	if l.At == nil || l.N == 0 {
 		return false
 	}
 	j.n = max(j.n, l.N)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// ErrFull is what Take returns while too much is not done.
+// ErrFull is what Take returns while too much is not done, or waits for the disk.
 var ErrFull = errors.New("too much waits to be done")
 
 // Defaults of Options.
@@ -18,6 +18,9 @@ const (
 	DefaultMost   = 10_000
 	DefaultIDs    = 16_384
 	DefaultLength = 8 << 20
+
+	DefaultWaiting  = 1_024
+	DefaultPatience = 5 * time.Second // a forge waits 10 s
 )
 
 // Options of a Journal. Zero values take the defaults.
@@ -27,6 +30,10 @@ type Options struct {
 	IDs    int    // deliveries that are remembered, the latest
 	Length int64  // of the file in bytes, about, before what is over is left out
 	Now    func() time.Time
+	// Waiting is how many deliveries may wait for the disk at a time, and Patience
+	// how long each: a disk that hangs must not keep whoever delivers.
+	Waiting  int
+	Patience time.Duration
 	// Sync brings a file to the disk; nil: fsync.
 	Sync func(*os.File) error
 }
@@ -40,15 +47,17 @@ type Journal[W comparable] struct {
 	file   *os.File      // nil: it cannot be written for now
 	length int64
 	least  int64 // of the file when it was written anew
+	unread bool  // the file that stands there could not be read
 
 	mu    sync.Mutex
 	n     uint64 // of the last delivery
 	todo  map[W]*todo
 	ids   map[string]taken[W]
 	order []string // of ids, the oldest first
-	last  time.Time
+	mark  time.Time
 	lines []byte // not written yet
 	batch *batch // of those who wait for them
+	waits int    // how many these are, of all batches
 }
 
 // todo is a work of which the deliveries from one on were not done.
@@ -70,11 +79,14 @@ type batch struct {
 	err  error
 }
 
-// Open reads the journal, or begins one. What cannot be read is passed over, and
-// whether it can be written shows when something is delivered: the error is for
-// the log, and the journal is of use in any case.
+// Open reads the journal, or begins one. Lines that cannot be read are passed
+// over; a file that cannot be is put aside, beside where it was, and nothing is
+// taken while it cannot be put there. Whether the journal can be written shows
+// when something is delivered: the error is for the log, and the journal is of use
+// in any case.
 func Open[W comparable](o Options) (*Journal[W], error) {
 	o.Most, o.IDs, o.Length = cmp.Or(o.Most, DefaultMost), cmp.Or(o.IDs, DefaultIDs), cmp.Or(o.Length, DefaultLength)
+	o.Waiting, o.Patience = cmp.Or(o.Waiting, DefaultWaiting), cmp.Or(o.Patience, DefaultPatience)
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -108,6 +120,10 @@ func (j *Journal[W]) Take(id string, works []W) (known bool, err error) {
 		j.mu.Unlock()
 		return false, fmt.Errorf("%w: %d works", ErrFull, len(j.todo))
 	}
+	if j.waits >= j.o.Waiting {
+		j.mu.Unlock()
+		return false, fmt.Errorf("%w: %d deliveries wait for the disk", ErrFull, j.o.Waiting)
+	}
 	t := taken[W]{n: j.n + 1, at: j.o.Now().UTC().Truncate(time.Millisecond), works: works}
 	if !j.write(line[W]{N: t.n, At: &t.at, ID: id, Works: works}) {
 		j.mu.Unlock()
@@ -116,11 +132,17 @@ func (j *Journal[W]) Take(id string, works []W) (known bool, err error) {
 	j.n++
 	j.add(id, t)
 	mine := j.batch
-	j.mu.Unlock()
 	if len(works) == 0 {
+		j.mu.Unlock()
 		return false, nil
 	}
-	return false, j.commit(mine)
+	j.waits++
+	j.mu.Unlock()
+	err = j.commit(mine)
+	j.mu.Lock()
+	j.waits--
+	j.mu.Unlock()
+	return false, err
 }
 
 // add takes a delivery in.
@@ -131,9 +153,6 @@ func (j *Journal[W]) add(id string, t taken[W]) {
 		} else {
 			j.todo[w] = &todo{from: t.n, last: t.n, since: t.at}
 		}
-	}
-	if t.at.After(j.last) {
-		j.last = t.at
 	}
 	if id == "" {
 		return
@@ -176,13 +195,17 @@ func (j *Journal[W]) Begin(of func(W) bool) (end func()) {
 			j.write(line[W]{N: to, At: &at, Done: &w})
 		}
 		j.mu.Unlock()
-		// Nobody waits for this to be on the disk: what is not is done once more.
-		select {
-		case j.disk <- struct{}{}:
-			_ = j.put(false)
-			<-j.disk
-		default:
-		}
+		j.soon() // what is not on the disk is done once more
+	}
+}
+
+// soon writes what nobody waits for, unless somebody is writing.
+func (j *Journal[W]) soon() {
+	select {
+	case j.disk <- struct{}{}:
+		_ = j.put(false)
+		<-j.disk
+	default:
 	}
 }
 
@@ -233,11 +256,37 @@ func (j *Journal[W]) Knows(id string) bool {
 	return ok
 }
 
-// Last is when the last delivery was taken; the zero time before the first.
-func (j *Journal[W]) Last() time.Time {
+// Remembers is since when every delivery is known by its id; the zero time where
+// none was forgotten yet.
+func (j *Journal[W]) Remembers() time.Time {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.last
+	if len(j.order) < j.o.IDs {
+		return time.Time{}
+	}
+	return j.ids[j.order[0]].at
+}
+
+// SetMark keeps a time for Mark, sooner or later: an earlier one may be found
+// after a crash.
+func (j *Journal[W]) SetMark(t time.Time) {
+	t = t.UTC().Truncate(time.Millisecond)
+	j.mu.Lock()
+	j.mark = t
+	j.write(line[W]{Mark: &t})
+	j.mu.Unlock()
+	j.soon()
+}
+
+// Mark is the time that was kept last, and never later than now, whatever the
+// clock was when it was; the zero time before the first.
+func (j *Journal[W]) Mark() time.Time {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if now := j.o.Now(); j.mark.After(now) {
+		return now
+	}
+	return j.mark
 }
 
 // Close writes what is not written yet. The journal must not be used any more.

@@ -3,6 +3,7 @@ package journal_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -300,7 +301,6 @@ func TestWaiting(t *testing.T) {
 	n, since := j.Waiting(all)
 	require.Zero(t, n)
 	require.True(t, since.IsZero())
-	require.True(t, j.Last().IsZero())
 	begun := now
 	take(t, j, "a", "estate")
 	now = now.Add(time.Minute)
@@ -312,95 +312,373 @@ func TestWaiting(t *testing.T) {
 		n, since = j.Waiting(only("pulls"))
 		require.Equal(t, 1, n)
 		require.Equal(t, now, since)
-		require.Equal(t, now, j.Last())
 	}
 }
 
-// Whatever is delivered, done, and interrupted by crashes: what was told to be
-// kept and was not done since waits to be done, and nothing else does but what a
-// crash made to be done once more.
+// modelled is what a journal should know, said as simply as it can be.
+type modelled struct {
+	n      int
+	undone map[string]map[int]bool // by work: deliveries; true: told to be kept
+	ids    map[string]modelledID
+	order  []string // of ids
+	ever   map[string]bool
+}
+
+type modelledID struct {
+	n     int
+	works []string
+}
+
+func (m *modelled) known(id string, works []string) bool {
+	was, ok := m.ids[id]
+	return ok && slices.Equal(was.works, works) && !slices.ContainsFunc(works, func(w string) bool {
+		_, undone := m.undone[w][was.n]
+		return undone
+	})
+}
+
+func (m *modelled) take(id string, works []string, most int, kept bool) {
+	m.n++
+	for _, w := range works {
+		m.ever[w] = true
+		if m.undone[w] == nil {
+			m.undone[w] = map[int]bool{}
+		}
+		m.undone[w][m.n] = kept
+	}
+	if _, ok := m.ids[id]; !ok {
+		if m.order = append(m.order, id); len(m.order) > most {
+			delete(m.ids, m.order[0])
+			m.order = m.order[1:]
+		}
+	}
+	m.ids[id] = modelledID{m.n, works}
+}
+
+// finish says that a work was done for all deliveries up to one.
+func (m *modelled) finish(w string, to int) {
+	maps.DeleteFunc(m.undone[w], func(n int, _ bool) bool { return n <= to })
+	if len(m.undone[w]) == 0 {
+		delete(m.undone, w)
+	}
+}
+
+// works are those that are not done; only those told to be kept, if so.
+func (m *modelled) works(kept bool) []string {
+	var out []string
+	for w, of := range m.undone {
+		if !kept || slices.Contains(slices.Collect(maps.Values(of)), true) {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+// Whatever is delivered, done, and interrupted by crashes: what waits to be done is
+// what was delivered and not done since, and a delivery is known if all it asked
+// for was done. A crash on a disk that works changes nothing of that; after one on
+// a broken disk, what was told to be kept waits, and nothing that never came.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	runs := 0
 	rapid.Check(t, func(t *rapid.T) {
 		runs++
+		const most = 4
 		var broken bool
-		o := journal.Options{Path: filepath.Join(dir, fmt.Sprint(runs)), IDs: 4, Length: 600, Most: 1000, Sync: func(*os.File) error {
+		o := journal.Options{Path: filepath.Join(dir, fmt.Sprint(runs)), IDs: most, Length: 600, Most: 1000, Sync: func(*os.File) error {
 			if broken {
 				return errors.New("broken")
 			}
 			return nil
 		}}
 		j := open(t, o)
-		must := map[string]bool{} // was kept, and not done
-		may := map[string]bool{}  // besides
+		m := &modelled{undone: map[string]map[int]bool{}, ids: map[string]modelledID{}, ever: map[string]bool{}}
+		behind := false // the disk, of what is known
+		guessed := false
 		works := rapid.SampledFrom([]string{"a", "b", "c", "d", "e"})
 		type look struct {
-			of, met string // met: what was delivered while it was looked at
-			end     func()
+			of  string
+			to  int
+			end func()
 		}
-		var looks []*look
+		var looks []look
 		t.Repeat(map[string]func(*rapid.T){
 			"deliver": func(t *rapid.T) {
 				id, ws := rapid.StringMatching("[1-8]").Draw(t, "id"), rapid.SliceOfNDistinct(works, 1, 3, func(w string) string { return w }).Draw(t, "works")
 				known, err := j.Take(id, ws)
-				for _, w := range ws {
-					switch {
-					case known:
-						require.False(t, must[w] && !may[w] && len(looks) == 0 && len(j.Undone()) == 0, w)
-					case err == nil:
-						must[w] = true
-					default:
-						may[w] = true
-					}
-					for _, l := range looks {
-						if l.of == w && !known {
-							l.met = w
-						}
-					}
+				if guessed { // which ids it still has is not sure; what it says of them is
+					_, since := m.ids[id]
+					require.False(t, known && since && !m.known(id, ws), id)
+				} else {
+					require.Equal(t, m.known(id, ws), known)
 				}
+				if known {
+					require.NoError(t, err)
+					return
+				}
+				require.Equal(t, broken, err != nil)
+				behind = broken
+				m.take(id, ws, most, err == nil)
 			},
 			"begin": func(t *rapid.T) {
 				w := works.Draw(t, "work")
-				looks = append(looks, &look{of: w, end: j.Begin(only(w))})
+				looks = append(looks, look{of: w, to: m.n, end: j.Begin(only(w))})
 			},
 			"end": func(t *rapid.T) {
 				if len(looks) == 0 {
 					t.Skip("nothing was begun")
 				}
-				l := looks[0]
-				looks = looks[1:]
+				i := rapid.IntRange(0, len(looks)-1).Draw(t, "which")
+				l := looks[i]
+				looks = slices.Delete(looks, i, i+1)
 				l.end()
-				if l.met == "" {
-					delete(must, l.of)
-				}
-				may[l.of] = true // as far as this model can tell
+				m.finish(l.of, l.to)
+				behind = behind || broken
 			},
 			"disk": func(t *rapid.T) { broken = !broken },
 			"crash": func(t *rapid.T) {
 				if broken {
-					t.Skip("what is on a broken disk nobody knows")
+					t.Skip("it begins on a disk that works")
 				}
 				looks = nil
-				var err error
-				j, err = journal.Open[string](o)
-				require.NoError(t, err)
-				for w := range must {
-					may[w] = true
+				j = open(t, o)
+				if !behind {
+					return
 				}
-			},
-			"": func(t *rapid.T) {
 				undone := j.Undone()
-				for w := range must {
-					require.Contains(t, undone, w)
-				}
+				require.Subset(t, undone, m.works(true))
 				for _, w := range undone {
-					require.True(t, must[w] || may[w], w)
+					require.True(t, m.ever[w], w)
 				}
+				m.undone = map[string]map[int]bool{}
+				for _, w := range undone {
+					m.undone[w] = map[int]bool{m.n: true}
+				}
+				m.ids, m.order = map[string]modelledID{}, nil
+				behind, guessed = false, true
 			},
+			"": func(t *rapid.T) { require.ElementsMatch(t, m.works(false), j.Undone()) },
 		})
 	})
+}
+
+// A name lasts only once its directory is on the disk: of the file, and of each
+// directory that was made for it.
+func TestNamesAreOnTheDisk(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	o := journal.Options{Path: filepath.Join(root, "a", "b", "deliveries")}
+	var synced []string
+	var broken string
+	o.Sync = func(f *os.File) error {
+		info, err := f.Stat()
+		require.NoError(t, err)
+		if info.IsDir() {
+			_, err := os.Stat(o.Path)
+			synced = append(synced, fmt.Sprint(strings.TrimPrefix(f.Name(), root), " ", err == nil))
+			if f.Name() == broken {
+				return syscall.EIO
+			}
+		}
+		return nil
+	}
+	j := open(t, o)
+	require.Equal(t, []string{" false", "/a false", "/a/b true"}, synced)
+	take(t, j, "a", "pull 1")
+	require.Len(t, synced, 3, "what is only added to has its name")
+
+	// What could not be made to last is made again, and not taken for made.
+	require.NoError(t, os.RemoveAll(filepath.Join(root, "a")))
+	synced, broken = nil, filepath.Join(root, "a")
+	_, err := j.Take("b", []string{"pull 2"})
+	require.ErrorIs(t, err, syscall.EIO)
+	synced, broken = nil, ""
+	take(t, j, "b", "pull 2")
+	require.Equal(t, []string{"/a false", "/a/b true"}, synced)
+	// The same with the name of the file.
+	require.NoError(t, os.Remove(o.Path))
+	broken = filepath.Join(root, "a", "b")
+	_, err = j.Take("c", []string{"pull 3"})
+	require.ErrorIs(t, err, syscall.EIO)
+	synced, broken = nil, ""
+	take(t, j, "c", "pull 3")
+	require.Equal(t, []string{"/a/b true"}, synced)
+	require.ElementsMatch(t, []string{"pull 1", "pull 2", "pull 3"}, open(t, o).Undone())
+}
+
+// After a write or an fsync that failed, nobody knows what the file holds: nothing
+// more is added to it.
+func TestAFileThatFailedIsGivenUp(t *testing.T) {
+	t.Parallel()
+	for name, fail := range map[string]func(*os.File) error{
+		"fsync": func(*os.File) error { return syscall.EIO },
+		"the write after it": func(f *os.File) error {
+			reader, err := os.Open(f.Name()) // the same file, and nothing can be written through it
+			if err != nil {
+				return err
+			}
+			defer reader.Close()
+			return syscall.Dup3(int(reader.Fd()), int(f.Fd()), syscall.O_CLOEXEC)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := file(t)
+			next := func(*os.File) error { return nil }
+			o.Sync = func(f *os.File) error { return next(f) }
+			j := open(t, o)
+			take(t, j, "a", "pull 1")
+			before, err := os.Stat(o.Path)
+			require.NoError(t, err)
+			held, err := os.Open(o.Path) // so that its number is no other's
+			require.NoError(t, err)
+			defer held.Close()
+			failed := 0
+			for i := range 2 {
+				next = func(f *os.File) error { next = func(*os.File) error { return nil }; return fail(f) }
+				if name != "fsync" && i > 0 {
+					next = func(*os.File) error { return nil }
+				}
+				if _, err := j.Take(fmt.Sprint("b", i), []string{"pull 2"}); err != nil {
+					require.ErrorContains(t, err, o.Path)
+					failed++
+				}
+			}
+			require.Positive(t, failed)
+			take(t, j, "c", "pull 3")
+			after, err := os.Stat(o.Path)
+			require.NoError(t, err)
+			require.False(t, os.SameFile(before, after))
+			require.ElementsMatch(t, []string{"pull 1", "pull 2", "pull 3"}, open(t, o).Undone())
+		})
+	}
+}
+
+// What cannot be read may be read by somebody else: it is put aside, never written
+// over; and where it cannot be put aside, nothing is taken.
+func TestWhatCannotBeReadIsKept(t *testing.T) {
+	t.Parallel()
+	for name, make := range map[string]func(path string) error{
+		"it cannot be opened": func(path string) error { return os.Symlink(filepath.Base(path), path) },
+		"nor be read":         func(path string) error { return os.Symlink("/proc/self/mem", path) },
+		"a directory":         func(path string) error { return os.Mkdir(path, 0o700) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := file(t)
+			require.NoError(t, os.MkdirAll(filepath.Dir(o.Path), 0o700))
+			require.NoError(t, make(o.Path))
+			was, err := os.Lstat(o.Path)
+			require.NoError(t, err)
+			j, err := journal.Open[string](o)
+			require.ErrorContains(t, err, "it cannot be read")
+			take(t, j, "a", "estate")
+			aside, err := filepath.Glob(o.Path + ".unreadable-*")
+			require.NoError(t, err)
+			require.Len(t, aside, 1)
+			is, err := os.Lstat(aside[0])
+			require.NoError(t, err)
+			require.True(t, os.SameFile(was, is))
+			require.Equal(t, []string{"estate"}, open(t, o).Undone())
+		})
+	}
+	o := file(t)
+	now := time.Now()
+	o.Now = func() time.Time { return now }
+	require.NoError(t, os.MkdirAll(o.Path, 0o700))
+	inTheWay := o.Path + ".unreadable-" + now.UTC().Format("20060102T150405.000000000Z")
+	require.NoError(t, os.WriteFile(inTheWay, nil, 0o600))
+	j, err := journal.Open[string](o)
+	require.ErrorContains(t, err, "cannot be put aside")
+	_, err = j.Take("a", []string{"estate"})
+	require.ErrorContains(t, err, "cannot be put aside")
+	require.NoError(t, os.Remove(inTheWay))
+	take(t, j, "a", "estate")
+	require.DirExists(t, inTheWay)
+}
+
+// A disk that hangs keeps few waiting, and none of them long.
+func TestDiskThatHangs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := file(t)
+		var hangs atomic.Bool
+		answers := make(chan struct{})
+		o.Sync = func(*os.File) error {
+			if hangs.Load() {
+				<-answers
+			}
+			return nil
+		}
+		j := open(t, o)
+		hangs.Store(true)
+		began := time.Now()
+		var full, late, kept atomic.Int32
+		var wg sync.WaitGroup
+		for i := range 5_000 {
+			wg.Go(func() {
+				_, err := j.Take(fmt.Sprint(i), []string{"estate"})
+				switch {
+				case errors.Is(err, journal.ErrFull):
+					full.Add(1)
+				case err != nil:
+					late.Add(1)
+				default:
+					kept.Add(1)
+				}
+			})
+		}
+		synctest.Wait()
+		require.Equal(t, int32(5_000-journal.DefaultWaiting), full.Load(), "at once")
+		time.Sleep(journal.DefaultPatience + time.Millisecond)
+		synctest.Wait()
+		require.Equal(t, int32(journal.DefaultWaiting-1), late.Load(), "all but who holds the disk")
+		require.Less(t, time.Since(began), 2*journal.DefaultPatience)
+		hangs.Store(false)
+		close(answers)
+		wg.Wait()
+		require.Equal(t, int32(1), kept.Load())
+		take(t, j, "after", "pull 1")
+		require.NoError(t, j.Close())
+	})
+}
+
+func TestMark(t *testing.T) {
+	t.Parallel()
+	o := file(t)
+	o.Length = 300
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	o.Now = func() time.Time { return now }
+	j := open(t, o)
+	require.True(t, j.Mark().IsZero())
+	j.SetMark(now.Add(-time.Hour))
+	require.Equal(t, now.Add(-time.Hour), open(t, o).Mark())
+	for i := range 50 { // the file is written anew meanwhile
+		take(t, j, fmt.Sprint(i), "estate")
+	}
+	require.Equal(t, now.Add(-time.Hour), open(t, o).Mark(), "whatever was delivered since")
+	j.SetMark(now)
+	now = now.Add(-time.Minute) // the clock was wrong
+	require.Equal(t, now, j.Mark())
+	require.Equal(t, now, open(t, o).Mark())
+}
+
+// What is remembered has an end, and where that is is told.
+func TestRemembers(t *testing.T) {
+	t.Parallel()
+	o := file(t)
+	o.IDs = 3
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	o.Now = func() time.Time { return now }
+	j := open(t, o)
+	for i := range 5 {
+		require.Equal(t, i >= 3, !j.Remembers().IsZero())
+		now = now.Add(time.Minute)
+		take(t, j, fmt.Sprint(i), "estate")
+	}
+	require.Equal(t, now.Add(-2*time.Minute), j.Remembers())
+	require.Equal(t, now.Add(-2*time.Minute), open(t, o).Remembers())
 }
 
 func TestConcurrently(t *testing.T) {
