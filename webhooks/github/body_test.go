@@ -10,6 +10,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	gh "github.com/google/go-github/v62/github"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
@@ -186,4 +187,27 @@ func TestLastPageMayGrow(t *testing.T) {
 
 func okWithETag() *http.Response {
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Etag": {`"x"`}}}
+}
+
+func TestPullOfAComment(t *testing.T) {
+	t.Parallel()
+	for page, want := range map[string]int{
+		"https://github.com/lab/estate/pull/7#issuecomment-1":   7,
+		"https://github.com/pull/estate/pull/7#issuecomment-1":  7,
+		"https://github.com/lab/pull/pull/7#issuecomment-1":     7,
+		"https://ghe.lab/pull/issues/pull/7#issuecomment-1":     7,
+		"https://github.com/pull/7/issues/7#issuecomment-1":     0,
+		"https://github.com/lab/estate/issues/7#issuecomment-1": 0,
+		"https://github.com/lab/estate/pull/8#issuecomment-1":   0,
+		"https://github.com/lab/estate/pull/7/files":            0,
+		"pull/7":  7,
+		"7":       0,
+		"":        0,
+		"pull/":   0,
+		"pull/-7": 0,
+		"%":       0,
+	} {
+		issue := "https://api.github.com/repos/issues/issues/issues/7"
+		require.Equal(t, want, pullOf(&gh.IssueComment{HTMLURL: &page, IssueURL: &issue}), page)
+	}
 }

@@ -16,10 +16,10 @@ import (
 	"berth/schema"
 )
 
-// GitHub's limits, and our own below them.
+// GitHub's limits, and our own below them. How many findings stand beside their
+// lines is up to who made the check.
 const (
 	annotationsPerCall = 50
-	maxAnnotations     = 200 // the rest is in the summary's count
 	maxSummary         = 65_000
 	maxTitle           = 250
 	maxMessage         = 4_000
@@ -54,12 +54,12 @@ func (f *Forge) Report(ctx context.Context, commit string, c plan.Check) error {
 }
 
 func (f *Forge) judge(commit string, c plan.Check) verdict {
-	v := verdict{commit: commit, name: c.Name, id: c.Key, title: cut(plain(c.Title), maxTitle), conclusion: string(c.Conclusion)}
-	more, left := "", 0
-	if v.annotations, left = annotate(c.Notes); left > 0 {
-		more = fmt.Sprintf("\n\n%d more findings are not shown beside their lines.\n", left)
+	v := verdict{commit: commit, name: c.Name, id: c.Key, title: cut(plain(c.Title), maxTitle), summary: cutMarkdown(c.Summary, maxSummary), conclusion: string(c.Conclusion)}
+	for _, d := range c.Notes {
+		if d.File != "" {
+			v.annotations = append(v.annotations, annotation(d))
+		}
 	}
-	v.summary = cutMarkdown(c.Summary, maxSummary-len(more)) + more
 	if v.id == "" || len(v.id) > maxID || plain(v.id) != v.id {
 		sum := sha256.Sum256([]byte(c.Key))
 		v.id = "sha256:" + hex.EncodeToString(sum[:])
@@ -92,24 +92,8 @@ func (f *Forge) Settle(ctx context.Context, commit string) error {
 	return nil
 }
 
-// annotate turns findings into annotations, the gravest first, and says how many
-// it left out. GitHub shows those on lines of the diff beside the lines, and the
-// others with the check only; the summary lists them all.
-func annotate(findings []schema.Diagnostic) (notes []*gh.CheckRunAnnotation, left int) {
-	for _, s := range []schema.Severity{schema.SeverityError, schema.SeverityWarning, schema.SeverityNote} {
-		for _, d := range findings {
-			switch {
-			case d.Severity != s || d.File == "":
-			case len(notes) == maxAnnotations:
-				left++
-			default:
-				notes = append(notes, annotation(d))
-			}
-		}
-	}
-	return notes, left
-}
-
+// annotation is a finding at its place. GitHub shows those on lines of the diff
+// beside the lines, and the others with the check only.
 func annotation(d schema.Diagnostic) *gh.CheckRunAnnotation {
 	level := "notice"
 	switch d.Severity {

@@ -118,14 +118,14 @@ func TestManyFindingsGoInPieces(t *testing.T) {
 		require.Equal(t, i+1, a.StartLine)
 	}
 
-	// More than Berth shows: the rest is counted.
+	// What has no place stands beside no line.
 	pr = b.pull("worse")
-	p = verdict("k", 230)
-	p.Notes = append(p.Notes, schema.Diagnostic{Severity: schema.SeverityWarning, Code: "w", Message: "w", File: "a.yaml"}, schema.Diagnostic{Severity: schema.SeverityError, Code: "e", Message: "nowhere"})
-	require.NoError(t, show(b.forge(nil), pr, p))
-	checks = b.srv.Checks(pr.Head)
-	require.Len(t, checks[0].Annotations, 200)
-	require.Contains(t, checks[0].Summary, "31 more findings")
+	p = verdict("k", 50)
+	p.Notes = append(p.Notes, schema.Diagnostic{Severity: schema.SeverityError, Code: "e", Message: "nowhere"})
+	b.srv.Forget()
+	require.NoError(t, b.forge(nil).Report(bg(), pr.Head, p))
+	require.Equal(t, []string{opNewCheck}, b.writes())
+	require.Len(t, b.srv.Checks(pr.Head)[0].Annotations, 50)
 }
 
 // TestCrashBetweenPieces stops in the middle of 120 annotations; the next

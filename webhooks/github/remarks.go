@@ -102,13 +102,26 @@ func pullOf(c *gh.IssueComment) int {
 	if err != nil {
 		return 0
 	}
-	_, number, ok := strings.Cut(page.Path, "/pull/")
-	_, same, _ := strings.Cut(c.GetIssueURL(), "/issues/")
+	on, number := lastTwo(page.Path)
+	_, same := lastTwo(c.GetIssueURL())
 	n, err := strconv.Atoi(number)
-	if !ok || err != nil || n <= 0 || number != same {
+	if on != "pull" || err != nil || n <= 0 || number != same {
 		return 0
 	}
 	return n
+}
+
+// lastTwo are the last parts of a path; before them there may be anything, such
+// as an owner of the name "pull".
+func lastTwo(path string) (string, string) {
+	before, last := split(path)
+	_, second := split(before)
+	return second, last
+}
+
+func split(path string) (before, last string) {
+	at := strings.LastIndex(path, "/")
+	return path[:max(at, 0)], path[at+1:]
 }
 
 // reacted says whether we reacted to a comment. What was answered stays so.
