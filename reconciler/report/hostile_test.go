@@ -52,12 +52,15 @@ func TestRolloutsAndAnswersAreHarmless(t *testing.T) {
 			continue // a finding says something
 		}
 		c := plan.PullContext{Number: 1, Fork: true, Queue: true, Paused: s}
-		for _, severity := range []schema.Severity{schema.SeverityError, schema.SeverityWarning, schema.Severity(s)} {
-			for _, code := range []string{s, "policy." + s, "deletion." + s, "authority." + s} {
-				found := []schema.Diagnostic{{Severity: severity, Code: code, Message: s, File: s, Line: 1}}
-				checkProposal(t, plan.Proposal{Head: s, Base: s, Diagnostics: found}, c)
-				checkProposal(t, plan.Proposal{Head: s, Base: s, Diagnostics: append(found, schema.Diagnostic{Severity: severity, Code: code, Message: "other", File: s, Line: 2})}, c)
-			}
+		for _, found := range []schema.Diagnostic{
+			{Severity: schema.SeverityError, Code: s}, {Severity: schema.SeverityError, Code: "policy." + s}, {Severity: schema.SeverityError, Code: "deletion." + s},
+			{Severity: schema.SeverityWarning, Code: "authority." + s}, {Severity: schema.Severity(s), Code: s},
+		} {
+			found.Message, found.File, found.Line = s, s, 1
+			other := found
+			other.Message, other.Line = "other", 2
+			checkProposal(t, plan.Proposal{Head: s, Base: s, Diagnostics: []schema.Diagnostic{found}}, c)
+			checkProposal(t, plan.Proposal{Head: s, Base: s, Diagnostics: []schema.Diagnostic{found, other}}, c)
 		}
 		p := many(5, 3)
 		for i := range p.Plans {
