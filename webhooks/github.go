@@ -52,8 +52,9 @@ type Receiver struct {
 	Estate string // its name, for logs
 	// Secrets are asked for with each delivery, so that one that was replaced
 	// counts at once. All are tried; two of them while one is being replaced.
-	// None may be empty. It must be safe for concurrent use; an error is a 503,
-	// unless the delivery is another receiver's.
+	// None may be empty. It must be safe for concurrent use. An error tells that not
+	// all could be had: those that come with it count, and what none of them has
+	// signed is a 503, unless it is another receiver's.
 	Secrets func() ([][]byte, error)
 	// Take keeps a delivery, which may have no events, and wakes somebody. Once it
 	// returns nil the delivery must not get lost any more. ErrForeign, ErrOwn and
@@ -82,7 +83,7 @@ type handler struct {
 	Options
 	inFlight   chan struct{}
 	waiting    chan struct{}
-	secretless []atomic.Bool // by receiver: its secrets could not be had last time
+	secretless []atomic.Bool // by receiver: not all of its secrets could be had last time
 	deliveries *prometheus.CounterVec
 }
 
@@ -113,7 +114,8 @@ const (
 //	503  authentic, but it cannot be kept; too many deliveries at once; or a
 //	     secret cannot be read and no other fits
 //
-// It fails if a secret is missing or empty: an unsigned hook is an open door.
+// It fails if a receiver has no secret, or an empty one: an unsigned hook is an open
+// door.
 func Handler(o Options) (http.Handler, error) {
 	if len(o.Receivers) == 0 || o.Log == nil {
 		return nil, errors.New("webhook: Receivers and Log are needed")
@@ -123,7 +125,7 @@ func Handler(o Options) (http.Handler, error) {
 		if r.Secrets == nil || r.Take == nil {
 			return nil, errors.New("webhook: a receiver needs Secrets and Take")
 		}
-		if _, err := r.secrets(); err != nil {
+		if all, err := r.secrets(); err != nil && len(all) == 0 {
 			return nil, err
 		}
 	}
@@ -154,13 +156,13 @@ func Handler(o Options) (http.Handler, error) {
 	return h, nil
 }
 
-// secrets are those of now, none of them empty.
+// secrets are those of now, none of them empty; with an error, those that there are.
 func (r *Receiver) secrets() ([][]byte, error) {
 	all, err := r.Secrets()
 	if err != nil {
-		return nil, fmt.Errorf("webhook: %w", err)
+		err = fmt.Errorf("webhook: %w", err)
 	}
-	if len(all) == 0 {
+	if err == nil && len(all) == 0 {
 		return nil, errors.New("webhook: no secret given: set one here and at the forge")
 	}
 	for i, s := range all {
@@ -168,7 +170,7 @@ func (r *Receiver) secrets() ([][]byte, error) {
 			return nil, fmt.Errorf("webhook: secret %d is empty: set one here and at the forge", i+1)
 		}
 	}
-	return all, nil
+	return all, err
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -324,16 +326,16 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request) (body []byte, who
 	return refuse(http.StatusUnauthorized, resultForged)
 }
 
-// secretsOf are a receiver's. That there are none is told when it begins and when
-// it is over: a stranger must not be able to write our log.
+// secretsOf are a receiver's. That one is missing is told when it begins and when it
+// is over: a stranger must not be able to write our log.
 func (h *handler) secretsOf(i int) (secrets [][]byte, broken bool) {
 	secrets, err := h.Receivers[i].secrets()
 	broken = err != nil
 	if h.secretless[i].Swap(broken) != broken {
 		if broken {
-			h.Log.Error("webhook: deliveries are refused until there is a secret to check them with", "estate", h.Receivers[i].Estate, "error", err)
+			h.Log.Error("webhook: what is signed with a secret that is missing is refused until it is there", "estate", h.Receivers[i].Estate, "secrets", len(secrets), "error", err)
 		} else {
-			h.Log.Info("webhook: there is a secret again", "estate", h.Receivers[i].Estate)
+			h.Log.Info("webhook: all secrets are there again", "estate", h.Receivers[i].Estate)
 		}
 	}
 	return secrets, broken

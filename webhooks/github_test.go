@@ -263,7 +263,12 @@ func TestSecretIsAskedForEachTime(t *testing.T) {
 	in, log := &inbox{}, &bytes.Buffer{}
 	now, missing := "old secret", error(nil)
 	h, reg := newHandler(t, in, func(o *webhooks.Options) {
-		o.Receivers[0].Secrets = func() ([][]byte, error) { return [][]byte{[]byte(now)}, missing }
+		o.Receivers[0].Secrets = func() ([][]byte, error) {
+			if missing != nil {
+				return nil, missing
+			}
+			return [][]byte{[]byte(now)}, nil
+		}
 		o.Log = slog.New(slog.NewTextHandler(log, nil))
 	})
 	deliver := func(key string) int {
@@ -291,6 +296,25 @@ func TestSecretIsAskedForEachTime(t *testing.T) {
 	require.Equal(t, 202, deliver("new secret"))
 	require.Contains(t, log.String(), "again")
 	require.Equal(t, 6.0, counted(t, reg, "unknown", "no_secret"))
+}
+
+// While one of two secrets cannot be read, the other counts; what neither has signed
+// may be the missing one's.
+func TestOneOfTwoSecretsIsMissing(t *testing.T) {
+	in, log := &inbox{}, &bytes.Buffer{}
+	h, _ := newHandler(t, in, func(o *webhooks.Options) {
+		o.Receivers[0].Secrets = func() ([][]byte, error) { return [][]byte{[]byte(secret)}, errors.New("no such file") }
+		o.Log = slog.New(slog.NewTextHandler(log, nil))
+	})
+	for key, code := range map[string]int{secret: 202, "the other": 503} {
+		r := delivery("push", pushMain)
+		r.Header.Set("X-Hub-Signature-256", sign(key, []byte(pushMain)))
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		require.Equal(t, code, w.Code, key)
+	}
+	require.Len(t, in.events, 1)
+	require.Equal(t, 1, strings.Count(log.String(), "no such file"))
 }
 
 func TestAnotherRepositorysEventWakesNobody(t *testing.T) {
@@ -338,7 +362,12 @@ func TestEachReceiverHasItsOwnSecret(t *testing.T) {
 	var lost error
 	receivers := []webhooks.Receiver{
 		{Estate: "physics", Secrets: webhooks.StaticSecrets([]byte(secret)), Take: physics.take},
-		{Estate: "biology", Secrets: func() ([][]byte, error) { return [][]byte{[]byte("old"), []byte("new")}, lost }, Take: biology.take},
+		{Estate: "biology", Secrets: func() ([][]byte, error) {
+			if lost != nil {
+				return [][]byte{[]byte("new")}, lost
+			}
+			return [][]byte{[]byte("old"), []byte("new")}, nil
+		}, Take: biology.take},
 		{Estate: "twin", Secrets: webhooks.StaticSecrets([]byte(secret)), Take: twin.take},
 	}
 	h, _ := newHandler(t, &inbox{}, func(o *webhooks.Options) { o.Receivers = receivers })
@@ -371,6 +400,7 @@ func TestEachReceiverHasItsOwnSecret(t *testing.T) {
 	lost = errors.New("no such file")
 	twin.err = nil
 	expect(secret, 202, [3]int{1, 0, 1})
+	expect("new", 202, [3]int{0, 1, 0})
 	expect("old", 503, [3]int{})
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -150,19 +151,20 @@ func sameForge(api, repository string) bool {
 	return strings.EqualFold(a.Host, r.Host) || strings.EqualFold(a.Host, "api."+r.Host)
 }
 
-// webhookSecrets are those deliveries may be signed with, as they are now.
-func (c *config) webhookSecrets() ([][]byte, error) {
-	first, err := c.GitHub.WebhookSecret.read()
-	if err != nil {
-		return nil, fmt.Errorf("github.webhook_secret: %w", err)
-	}
-	out := [][]byte{[]byte(first)}
-	if c.GitHub.WebhookSecretNext != nil {
-		next, err := c.GitHub.WebhookSecretNext.read()
-		if err != nil {
-			return nil, fmt.Errorf("github.webhook_secret_next: %w", err)
+// webhookSecrets are those deliveries may be signed with, as they are now. The error
+// is of those that cannot be read; the others count all the same.
+func (c *config) webhookSecrets() (all [][]byte, err error) {
+	add := func(name string, s *secret) {
+		value, bad := s.read()
+		if bad != nil {
+			err = errors.Join(err, fmt.Errorf("github.%s: %w", name, bad))
+			return
 		}
-		out = append(out, []byte(next))
+		all = append(all, []byte(value))
 	}
-	return out, nil
+	add("webhook_secret", &c.GitHub.WebhookSecret)
+	if c.GitHub.WebhookSecretNext != nil {
+		add("webhook_secret_next", c.GitHub.WebhookSecretNext)
+	}
+	return all, err
 }

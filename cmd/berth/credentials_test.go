@@ -160,10 +160,11 @@ func TestWebhookSecretsAreReadAnew(t *testing.T) {
 	now, next := put(t, filepath.Join(dir, "now"), "one\n"), filepath.Join(dir, "next")
 	c := &config{}
 	require.NoError(t, readInto(t, filepath.Join(dir, "berth.yaml"), "repository: {url: \"https://g.example/e.git\", directory: /d}\ngithub: {owner: lab, repository: estate, token: {env: T}, webhook_secret: {file: "+now+"}, webhook_secret_next: {file: "+next+"}}\n", c))
-	_, err := c.webhookSecrets()
-	require.ErrorContains(t, err, "github.webhook_secret_next")
-	put(t, next, "two\n")
 	got, err := c.webhookSecrets()
+	require.ErrorContains(t, err, "github.webhook_secret_next")
+	require.Equal(t, [][]byte{[]byte("one")}, got, "what the first has signed is signed")
+	put(t, next, "two\n")
+	got, err = c.webhookSecrets()
 	require.NoError(t, err)
 	require.Equal(t, [][]byte{[]byte("one"), []byte("two")}, got)
 	put(t, now, "two\n")
@@ -171,8 +172,9 @@ func TestWebhookSecretsAreReadAnew(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, [][]byte{[]byte("two"), []byte("two")}, got)
 	put(t, now, "\n")
-	_, err = c.webhookSecrets()
+	got, err = c.webhookSecrets()
 	require.ErrorContains(t, err, "github.webhook_secret: ")
+	require.Equal(t, [][]byte{[]byte("two")}, got)
 }
 
 // TestOnePaceForOneCredential: what is the same to the forge is paced together.

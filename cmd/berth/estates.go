@@ -40,6 +40,7 @@ type estate struct {
 	reg        prometheus.Registerer
 	config     atomic.Pointer[config]
 	wanted     atomic.Pointer[config]  // what its file said when it was last right
+	offered    atomic.Pointer[config]  // what its file says, right or not; nil: nothing that can be read
 	next       chan *config            // wanted, where it is to be gone on with
 	refused    prometheus.Gauge        // 1 while its file says something else than it is kept by
 	up         atomic.Pointer[daemon]  // nil: it could not be begun yet
@@ -81,30 +82,39 @@ func readConfigs(paths []string) ([]*config, error) {
 		}
 		all = append(all, c)
 	}
-	if err := together(paths, all); err != nil {
-		return nil, &exitError{2, err}
+	if c := together(paths, all); c != nil {
+		return nil, &exitError{2, c}
 	}
 	sharePacers(all)
 	return all, nil
 }
 
-// together says whether one process can keep estates of these configurations.
-func together(paths []string, all []*config) error {
-	taken := map[string]string{} // what only one may have → whose it is
+// clash is why one process cannot keep two estates.
+type clash struct {
+	a, b int // which they are, a before b
+	why  string
+}
+
+func (c *clash) Error() string { return c.why }
+
+// together says what keeps one process from keeping estates of these
+// configurations; nil: nothing.
+func together(paths []string, all []*config) *clash {
+	taken := map[string]int{} // what only one may have → whose it is
 	for i, c := range all {
 		if c.Listen != "" && i > 0 && c.address() != all[0].address() {
-			return fmt.Errorf("%s and %s: one process listens at one address: take listen out of the second, or say %s", paths[0], paths[i], all[0].address())
+			return &clash{0, i, fmt.Sprintf("%s and %s: one process listens at one address: take listen out of the second, or say %s", paths[0], paths[i], all[0].address())}
 		}
 		if c.TLS != nil && i > 0 && (all[0].TLS == nil || *c.TLS != *all[0].TLS) {
-			return fmt.Errorf("%s and %s: one process has one certificate: take tls out of the second, and say it in the first", paths[0], paths[i])
+			return &clash{0, i, fmt.Sprintf("%s and %s: one process has one certificate: take tls out of the second, and say it in the first", paths[0], paths[i])}
 		}
 		for _, own := range c.owns() {
-			if other := taken[own.what]; other != "" {
-				return fmt.Errorf("%s and %s: both have %s: %s", other, paths[i], own.what, own.advice)
+			if other, ok := taken[own.what]; ok {
+				return &clash{other, i, fmt.Sprintf("%s and %s: both have %s: %s", paths[other], paths[i], own.what, own.advice)}
 			}
 		}
 		for _, own := range c.owns() {
-			taken[own.what] = paths[i]
+			taken[own.what] = i
 		}
 	}
 	return nil

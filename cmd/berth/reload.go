@@ -71,27 +71,35 @@ func (r *reload) run(ctx context.Context, reread <-chan os.Signal) error {
 			return nil
 		})
 	})
-	g.Go(func() error {
-		for {
-			select {
-			case <-reread:
-				r.s.log.Info("asked to read the configuration again")
-				r.look()
-			case <-ctx.Done():
-				return nil
-			}
-		}
-	})
+	g.Go(func() error { return r.obey(ctx, reread) })
 	return g.Wait()
 }
 
+// obey looks when it is asked to, until ctx ends.
+func (r *reload) obey(ctx context.Context, reread <-chan os.Signal) error {
+	for {
+		select {
+		case <-reread:
+			r.s.log.Info("asked to read the configuration again")
+			r.look()
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
 // see stamps all files that the configurations name, and themselves, by what is in
-// them, and finds where to be told of changes: also where a link leads, as secrets
+// them: also those that only a refused one names, as what it lacks may come later. It
+// finds where to be told of changes: also where a link leads, as secrets
 // are often replaced by pointing a link elsewhere.
 func (r *reload) see() (sight, error) {
 	s := sight{stamps: map[string]string{}}
 	for _, e := range r.s.all {
 		secrets, others := e.wanted.Load().files()
+		if c := e.offered.Load(); c != nil {
+			more, paths := c.files()
+			secrets, others = append(secrets, more...), append(others, paths...)
+		}
 		for _, secret := range secrets {
 			others = append(others, secret.File)
 		}
@@ -120,15 +128,15 @@ func (r *reload) see() (sight, error) {
 func (r *reload) look() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, e := range r.s.all {
-		old := e.wanted.Load()
-		c, err := r.fitting(e, old)
+	all, errs := r.fitting()
+	for i, e := range r.s.all {
+		old, c, err := e.wanted.Load(), all[i], errs[i]
 		switch {
 		case err != nil:
 			r.reread.WithLabelValues(old.Estate, "refused").Inc()
 			e.refused.Set(1)
 			e.log.Error("the configuration is not taken up; the one before stays", "file", e.path, "error", err)
-		case reflect.DeepEqual(c, old):
+		case c == old:
 			e.refused.Set(0)
 		default:
 			r.reread.WithLabelValues(old.Estate, "taken").Inc()
@@ -154,29 +162,44 @@ func (r *reload) look() {
 	}
 }
 
-// fitting is the configuration of an estate as its file says it now, if it can
-// take the place of the one it has.
-func (r *reload) fitting(e *estate, old *config) (*config, error) {
+// fitting are the configurations that the estates can go on with: what their files
+// say now where that is right and they go together, and what they have where not.
+// The errors are of the same estates.
+func (r *reload) fitting() (all []*config, errs []error) {
+	errs = make([]error, len(r.s.all))
+	var paths []string
+	for i, e := range r.s.all {
+		old := e.wanted.Load()
+		c, err := e.reread(old)
+		if err != nil || reflect.DeepEqual(c, old) {
+			c = old
+		}
+		paths, all, errs[i] = append(paths, e.path), append(all, c), err
+	}
+	// Several may change what they share at once. Where that does not fit, they go
+	// back one by one to what they have, which does.
+	for c := together(paths, all); c != nil; c = together(paths, all) {
+		back := c.b
+		if all[back] == r.s.all[back].wanted.Load() {
+			back = c.a
+		}
+		all[back], errs[back] = r.s.all[back].wanted.Load(), c
+	}
+	return all, errs
+}
+
+// reread is the configuration of an estate as its file says it now, if that can take
+// the place of the one it has.
+func (e *estate) reread(old *config) (*config, error) {
 	c, err := readConfig(e.path)
 	if err != nil {
+		e.offered.Store(nil)
 		return nil, err
 	}
+	e.offered.Store(c)
 	c.pacer = old.pacer // a forge counts on
 	if fixed := old.fixed(c); fixed != "" {
 		return nil, fmt.Errorf("configuration: %s: %s cannot change while Berth runs: put it back, or restart", e.path, fixed)
-	}
-	var paths []string
-	var all []*config
-	for _, other := range r.s.all {
-		paths = append(paths, other.path)
-		if other == e {
-			all = append(all, c)
-		} else {
-			all = append(all, other.wanted.Load())
-		}
-	}
-	if err := together(paths, all); err != nil {
-		return nil, err
 	}
 	return c, c.usable()
 }

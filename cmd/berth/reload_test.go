@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -20,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 )
@@ -112,6 +114,16 @@ func TestConfigurationIsTakenUp(t *testing.T) {
 	replace(t, k.path, edited(t, plain, map[string]any{"workers": 7, "api": map[string]any{"tokens": []any{
 		map[string]any{"login": "eve", "token": map[string]string{"file": filepath.Join(k.dir, "nowhere")}}}}}))
 	refused("nowhere")
+	// What it lacked comes later, with nobody touching the configuration.
+	late := filepath.Join(t.TempDir(), "late")
+	replace(t, k.path, edited(t, plain, map[string]any{"workers": 9, "api": map[string]any{"tokens": []any{
+		map[string]any{"login": "eve", "token": map[string]string{"file": late}}}}}))
+	refused(late)
+	require.NoError(t, os.WriteFile(late, []byte(strings.Repeat("x", 40)), 0o600))
+	workers(9)
+	replace(t, k.path, edited(t, plain, map[string]any{"workers": 6}))
+	workers(6)
+	refusals = s.metric("berth_config_reloads_total", "refused") // it was looked at once more for the file it lacked
 	// What is right and cannot be begun with is left again.
 	inTheWay := filepath.Join(k.dir, "in-the-way")
 	require.NoError(t, os.WriteFile(inTheWay, nil, 0o600))
@@ -133,11 +145,73 @@ func TestConfigurationIsTakenUp(t *testing.T) {
 	workers(8)
 	require.Equal(t, 404, api())
 
-	// Asked to look again, it says that nothing changed by not beginning anew.
-	d = e.up.Load()
-	s.reread <- syscall.SIGHUP
-	s.eventually("asked", func() bool { return strings.Contains(s.said.String(), "asked to read the configuration again") })
-	require.Same(t, d, e.up.Load())
+	s.reread <- syscall.SIGHUP // somebody listens
+}
+
+// A signal has the configurations read, where the system tells of no change too.
+func TestSignalHasConfigurationsRead(t *testing.T) {
+	t.Parallel()
+	k := newKept(t, "north", "", map[string]any{"workers": 2})
+	s, err := newEstates([]string{k.path}, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	r, err := newReload(s)
+	require.NoError(t, err)
+	signals, ended := make(chan os.Signal), make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { ended <- r.obey(ctx, signals) }()
+	signals <- syscall.SIGHUP // nothing changed
+	replace(t, k.path, edited(t, k.path, map[string]any{"workers": 3}))
+	signals <- syscall.SIGHUP // the first is dealt with now
+	next := <-s.all[0].next
+	require.Equal(t, 3, next.Workers)
+	require.Same(t, next, s.all[0].wanted.Load())
+	cancel()
+	require.NoError(t, <-ended)
+	require.Empty(t, s.all[0].next)
+	require.Equal(t, 1.0, testutil.ToFloat64(r.reread.WithLabelValues("north", "taken")))
+}
+
+// What several estates share changes in all of them at once, or in none.
+func TestWhatIsSharedChangesTogether(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	files := func(n int64) map[string]string {
+		f := map[string]string{"cert": filepath.Join(dir, fmt.Sprint(n, ".crt")), "key": filepath.Join(dir, fmt.Sprint(n, ".key"))}
+		cert, key := pair(t, n)
+		require.NoError(t, os.WriteFile(f["cert"], cert, 0o600))
+		require.NoError(t, os.WriteFile(f["key"], key, 0o600))
+		return f
+	}
+	one, two, three := files(1), files(2), files(3)
+	a, b := newKept(t, "north", "", map[string]any{"tls": one, "workers": 2}), newKept(t, "south", "", map[string]any{"tls": one, "workers": 2})
+	s, err := newEstates([]string{a.path, b.path}, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	r, err := newReload(s)
+	require.NoError(t, err)
+	say := func(k *kept, tls map[string]string, workers int) {
+		replace(t, k.path, edited(t, k.path, map[string]any{"tls": tls, "workers": workers}))
+	}
+	expect := func(cert map[string]string, serial int64, workers [2]int, refused [2]float64) {
+		t.Helper()
+		r.look()
+		for i, e := range s.all {
+			require.Equal(t, cert["cert"], e.wanted.Load().TLS.Cert, i)
+			require.Equal(t, workers[i], e.wanted.Load().Workers, i)
+			require.Equal(t, refused[i], testutil.ToFloat64(e.refused), i)
+		}
+		require.Equal(t, serial, r.certificate.now.Load().Leaf.SerialNumber.Int64())
+	}
+	expect(one, 1, [2]int{2, 2}, [2]float64{0, 0})
+	say(a, two, 3)
+	expect(one, 1, [2]int{2, 2}, [2]float64{1, 0}) // and not yet in the other
+	say(b, two, 3)
+	expect(two, 2, [2]int{3, 3}, [2]float64{0, 0})
+	say(b, three, 4)
+	expect(two, 2, [2]int{3, 3}, [2]float64{0, 1})
+	say(a, one, 4)
+	expect(two, 2, [2]int{3, 3}, [2]float64{1, 1})
+	say(a, two, 5) // what is wrong with one keeps no other
+	expect(two, 2, [2]int{5, 3}, [2]float64{0, 1})
 }
 
 // While secrets are replaced and the configuration changes, every delivery is
