@@ -43,6 +43,7 @@ type group struct {
 	claiming  []*document // that claim Unix accounts
 	present   []*document // of any, those that the platform's may name
 	attaching []*document // of any, attachments
+	operated  bool        // there are operations
 }
 
 // reader gives the documents of files that are as they are in the part, nil for
@@ -185,6 +186,8 @@ func groupOf(name string, docs []*document, old *part) *group {
 			g.present = append(g.present, doc)
 		case schema.KindAttachment:
 			g.attaching = append(g.attaching, doc)
+		case schema.KindMemberOperation:
+			g.operated = true
 		}
 		if !doc.valid() {
 			g.valid = false
@@ -198,4 +201,37 @@ func groupOf(name string, docs []*document, old *part) *group {
 		}
 	}
 	return g
+}
+
+// news are those documents of a group, all of them valid, that are to be judged
+// where nothing is wrong with an older one, which may be nil: nothing but an
+// operation looks at an instance.
+func (g *group) news(old *group) []*document {
+	if g == old {
+		return nil
+	}
+	if old == nil || g.operated {
+		return g.docs
+	}
+	was := map[*document]bool{}
+	for _, doc := range old.docs {
+		was[doc] = true
+	}
+	var news []*document
+	for _, doc := range g.docs {
+		if !was[doc] {
+			news = append(news, doc)
+		}
+		delete(was, doc)
+	}
+	other := func(d *document) bool { return d.key.Kind != schema.KindInstance }
+	if slices.ContainsFunc(news, other) {
+		return g.docs
+	}
+	for doc := range was {
+		if other(doc) {
+			return g.docs
+		}
+	}
+	return news
 }

@@ -22,21 +22,18 @@ func checkTenant(ctx context.Context, l *Loader, p *part, cat *catalog, refused 
 // checkChanged is checkTenant of a part of which an older one, to which the
 // catalog is the same, has nothing wrong and the tenant's own documents in common;
 // nil where it takes all of checkTenant to tell. A document looks at the catalog,
-// its project's and the tenant's own. So if of the latter, and of the projects that
-// are others, all is well, it is with those that are the same.
+// its project's and the tenant's own. So if of the latter, and of what is new in
+// projects, all is well, it is with everything else.
 func checkChanged(ctx context.Context, l *Loader, p *part, cat *catalog, old *part, before *verdict) (*verdict, error) {
 	own := p.group("")
 	if own == nil || own != old.group("") || !p.valid || !before.clean {
 		return nil, nil
 	}
-	var docs []*document
-	same := map[string]bool{}
+	docs, judged := slices.Clone(own.docs), map[string]bool{}
 	for _, g := range p.groups {
-		if g != own && g == old.group(g.name) {
-			same[g.name] = true
-			continue
+		if g != own {
+			docs = append(docs, g.news(old.group(g.name))...)
 		}
-		docs = append(docs, g.docs...)
 	}
 	slices.SortFunc(docs, func(a, b *document) int { return strings.Compare(a.file.Path, b.file.Path) })
 	c := newTenantCheck(l, p, cat, nil)
@@ -46,8 +43,11 @@ func checkChanged(ctx context.Context, l *Loader, p *part, cat *catalog, old *pa
 	if len(c.findings)+len(c.out)+len(c.needs) > 0 {
 		return nil, nil
 	}
+	for _, doc := range docs {
+		judged[doc.file.Path] = true
+	}
 	for path, uses := range before.uses {
-		if same[p.project(path)] {
+		if !judged[path] && p.at(path) != nil {
 			c.uses[path] = uses
 		}
 	}
