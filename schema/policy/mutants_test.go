@@ -34,7 +34,7 @@ func mutants() []mutant {
 		{"a day late", "noncompliant.go", `today < n.GraceUntil`, `today <= n.GraceUntil`, "TestNoncompliant"},
 		{"stopped, so allowed", "noncompliant.go", `.Verdict = schema.Stop`, `.Verdict = schema.Allow`, "TestNoncompliant"},
 		{"another day is no news", "noncompliant.go", `a.Day == b.Day`, `true`, "TestImpacted"},
-		{"held ones make room", "policy.go", `if denied && j.new {`, `if denied {`, "TestWhatIsHeldCounts"},
+		{"held ones make room", "policy.go", `if j.new && j.denied() {`, `if j.denied() {`, "TestWhatIsHeldCounts"},
 		{"who looks has an account", "users.go", `authority.QueueSubmit)`, `authority.InstanceRead)`, "TestUsers"},
 		{"a service account is a person", "users.go", ` && m.ServiceAccount == ""`, ``, "TestServiceAccountsHaveNoUser"},
 		{"remembered whatever the tenant's policy", "judge.go", `k.estate.Policy != t.Policy || `, ``, "TestJudgedAgainIsEvaluated"},

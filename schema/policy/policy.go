@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"berth/schema"
 )
@@ -109,9 +110,13 @@ func (r *rules) effective(t *schema.TenantEstate, project *schema.ProjectEstate,
 // is what it came to before, by the same rules, layers and users: an instance
 // that is the same value is not judged by its own values again.
 func (r *rules) project(t *schema.TenantEstate, project *schema.ProjectEstate, above []layer, o options, was map[string]*judgement) []*judgement {
-	who, layers := users(t, project), map[*schema.Entitlement][]layer{}
+	who, layers := sync.OnceValue(func() []schema.UnixUser { return users(t, project) }), map[*schema.Entitlement][]layer{}
+	for _, j := range was {
+		who = func() []schema.UnixUser { return j.result.Users }
+		break
+	}
 	counts := newCounts(o)
-	var all []*judgement
+	all := make([]*judgement, 0, len(project.Instances))
 	for _, i := range counts.order(project.Instances) {
 		ent := project.Entitlements[i.Spec.App]
 		app, version := r.apps[i.Spec.App], r.versions[i.Spec.App][i.Spec.Version]
@@ -134,14 +139,20 @@ func (r *rules) project(t *schema.TenantEstate, project *schema.ProjectEstate, a
 			alone.catalog()
 			alone.modes()
 			alone.artifacts()
-			alone.effective(who, r.configs)
+			alone.effective(who(), r.configs)
 			if same {
 				alone.result = old.alone.result // whether it is new makes no other value
 			}
 		}
+		nth, nthOfApp := counts.count(alone)
+		if same && alone == old.alone && old.nth == nth && old.nthOfApp == nthOfApp && old.noncompliance == nil {
+			all = append(all, old) // no day makes another thing of what complies
+			continue
+		}
 		j := *alone
 		j.alone, j.decisions = alone, slices.Clip(alone.decisions)
-		j.counted(counts)
+		j.nth, j.nthOfApp = nth, nthOfApp
+		j.counted()
 		j.becomes(o.today)
 		if same && old.result.DesiredState == j.result.DesiredState {
 			j.result = old.result // the only value that the others, or the day, change
@@ -318,21 +329,25 @@ func (c *counts) order(all map[string]*schema.Instance) []*schema.Instance {
 	return list
 }
 
-// counted judges by the number of instances: all of the project's for the
-// layers above, those of the app for the entitlement's. What exists counts,
-// refused or not; a new one that is refused otherwise does not.
-func (j *judgement) counted(c *counts) {
-	denied := j.denied()
-	if denied && j.new {
-		return
+// count counts an instance, and says what as: in the project, and of its app. What
+// exists counts, refused or not; a new one that is refused otherwise does not.
+func (c *counts) count(j *judgement) (nth, nthOfApp int) {
+	if j.new && j.denied() {
+		return 0, 0
 	}
-	c.all++
 	app := j.app.Key.Name
+	c.all++
 	c.byApp[app]++
-	j.nth, j.nthOfApp = c.all, c.byApp[app]
-	if denied {
+	return c.all, c.byApp[app]
+}
+
+// counted judges by the number of instances: all of the project's for the
+// layers above, those of the app for the entitlement's.
+func (j *judgement) counted() {
+	if j.denied() {
 		return
 	}
+	app := j.app.Key.Name
 	k := maxInstances()
 	if most, by, ok := k.least(j.above); ok && j.nth > most {
 		j.say(schema.Deny, k.key, by.at(k.key), "metadata.name", strconv.Itoa(j.nth), strconv.Itoa(most), "would be instance %d of the project, at most %d are allowed", j.nth, most)
