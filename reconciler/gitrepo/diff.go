@@ -90,7 +90,7 @@ func (d *differ) trees(ctx context.Context, path string, a, b plumbing.Hash, dep
 }
 
 func (d *differ) entries(path string, h plumbing.Hash) (map[string]entry, error) {
-	list, err := d.repo.tree(h)
+	list, err := d.repo.listed(h)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

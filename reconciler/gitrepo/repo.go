@@ -291,11 +291,17 @@ func (r *Repo) commit(h plumbing.Hash) (commit, error) {
 // tree reads a tree. The zero hash is an empty one. That a tree somebody refers
 // to is not there is damage, never emptiness.
 func (r *Repo) tree(h plumbing.Hash) ([]entry, error) {
-	if h.IsZero() || h.String() == emptyTree {
+	entries, err := r.listed(h)
+	return slices.Clone(entries), err // for the caller to change
+}
+
+// listed is tree for who changes nothing in it.
+func (r *Repo) listed(h plumbing.Hash) ([]entry, error) {
+	if h.IsZero() || h == plumbing.NewHash(emptyTree) {
 		return nil, nil
 	}
 	if known, ok := r.trees.get(h); ok {
-		return slices.Clone(known), nil // for the caller to change
+		return known, nil
 	}
 	kind, data, err := r.object(h)
 	if err != nil {
@@ -307,7 +313,7 @@ func (r *Repo) tree(h plumbing.Hash) ([]entry, error) {
 	}
 	entries, err := parseTree(data)
 	if err == nil {
-		r.trees.add(h, slices.Clone(entries), len(entries))
+		r.trees.add(h, entries, len(entries))
 	}
 	return entries, err
 }

@@ -98,7 +98,9 @@ func (s *snapshot) Files(ctx context.Context, part schema.Part) ([]schema.File, 
 	case at.bad != nil:
 		return nil, at.bad
 	}
-	tooMany := fmt.Errorf("part %q holds more than %d files and directories", part.Name, maxFiles)
+	tooMany := func() error {
+		return fmt.Errorf("part %q holds more than %d files and directories", part.Name, maxFiles)
+	}
 	list := func(path string, e entry, depth int, known func(string, entry) (listing, error)) (out listing, err error) {
 		err = s.repo.walk(ctx, path, e, depth, func(path string, e entry) error {
 			switch below, err := known(path, e); {
@@ -107,12 +109,12 @@ func (s *snapshot) Files(ctx context.Context, part schema.Part) ([]schema.File, 
 			case below.visited > 0:
 				out.files, out.visited = append(out.files, below.files...), out.visited+below.visited
 				if out.visited > maxFiles {
-					return tooMany
+					return tooMany()
 				}
 				return fs.SkipDir
 			}
 			if out.visited++; out.visited > maxFiles {
-				return tooMany
+				return tooMany()
 			}
 			if !e.dir() {
 				out.files = append(out.files, schema.File{Path: path, Mode: e.mode, Blob: e.id.String()})
@@ -179,7 +181,7 @@ func (r *Repo) walk(ctx context.Context, path string, e entry, depth int, visit 
 	if depth == 0 {
 		return fmt.Errorf("%s: more than %d directories deep", path, maxDepth)
 	}
-	entries, err := r.tree(e.id)
+	entries, err := r.listed(e.id)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}

@@ -102,6 +102,13 @@ func plainName(name string) bool {
 // twice is a name that stands more than once among entries, if there is one.
 // Git forbids it, and whoever reads such a tree sees one or the other.
 func twice(entries []entry) (string, bool) {
+	rising := true
+	for i := 1; rising && i < len(entries); i++ {
+		rising = entries[i-1].name < entries[i].name
+	}
+	if rising { // as most are
+		return "", false
+	}
 	seen := make(map[string]bool, len(entries))
 	for _, e := range entries {
 		if seen[e.name] {
