@@ -128,7 +128,9 @@ func (c *crowd) serve(pace *github.Pacer) {
 	c.estates = s
 	c.stop = sync.OnceFunc(func() {
 		cancel()
-		require.NoError(c, <-ended)
+		if err := <-ended; err != nil {
+			c.Error(err)
+		}
 		if c.Failed() {
 			c.Log(said.String())
 		}
