@@ -6,6 +6,7 @@
 // with other work. It must not know what the work is.
 //
 // It is a cache: without it nothing is lost but time, as whoever works also looks
-// by himself now and then. So what cannot be read of it is passed over, and what
-// cannot be written is told to who delivers, who will deliver again.
+// by himself now and then. So lines that cannot be read are passed over, a file that
+// cannot be read is put aside for somebody who can, and what cannot be written in
+// time is told to who delivers, who will deliver again.
 package journal
