@@ -267,7 +267,7 @@ const maxReruns = 1_000
 
 // Rerequest notes that somebody asked at GitHub to run the checks of a commit
 // again. The next Report of each makes a new run although nothing changed. It is
-// forgotten on a restart; people ask again.
+// forgotten on a restart: whoever notes it says so again until they are shown.
 func (f *Forge) Rerequest(commit string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
