@@ -3,6 +3,7 @@ package load
 import (
 	"context"
 	"fmt"
+	"maps"
 	"runtime"
 	"strings"
 	"testing"
@@ -141,6 +142,29 @@ func TestMemoryChangesNothing(t *testing.T) {
 			was = force.Snapshot
 		}
 	})
+}
+
+// Whichever one document goes, what is left is judged as it would be had there
+// been nothing before.
+func TestWithoutAnyOneDocument(t *testing.T) {
+	ctx := context.Background()
+	l := labLoader(t)
+	files := filesOf(t, "../../examples/campus")
+	waiting := 0
+	for _, path := range sortedNames(files) {
+		whole, err := l.Load(ctx, Files(files))
+		require.NoError(t, err)
+		require.Empty(t, whole.Needs)
+		without := maps.Clone(files)
+		delete(without, path)
+		got, err := l.Load(ctx, Files(without))
+		require.NoError(t, err)
+		want, err := fresh(l).Load(ctx, Files(without))
+		require.NoError(t, err)
+		equalResults(t, want, got)
+		waiting += len(got.Needs)
+	}
+	require.NotZero(t, waiting)
 }
 
 func equalResults(t require.TestingT, want, got *Result) {
