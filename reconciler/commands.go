@@ -36,8 +36,6 @@ const (
 	// maxIdleOf of one of them; the others are passed over.
 	maxIdle   = 60
 	maxIdleOf = 5
-	// clocks is how far a forge's clock may be behind Berth's.
-	clocks = 5 * time.Second
 )
 
 // listenRemarks answers what people said to Berth and was not answered. A webhook
@@ -330,11 +328,14 @@ func (r *Reconciler) applyHeld(ctx context.Context, st *state, c command.Command
 	case len(units) == 0:
 		return nothing("nothing of this pull request is held"), nil
 	}
+	if slices.ContainsFunc(units, func(s *plan.Status) bool { return offerOf(s) == nil }) {
+		return reply{wait: true}, nil // until that is told it is not known what was meant
+	}
 	var no []string
 	meant := 0
 	for _, s := range units {
-		if !r.rollouts.offered(s, rem.When.Add(clocks), r.began) {
-			no = append(no, fmt.Sprintf("%s is planned otherwise since; look at what is shown now", s.Key))
+		if offerOf(s).Told.After(rem.When) {
+			no = append(no, fmt.Sprintf("what is shown of %s was not there yet when this was said; if it is meant, say so again", s.Key))
 			continue
 		}
 		d, err := r.mayMean(ctx, st, pr, rem.Author, s)
@@ -368,6 +369,42 @@ func (r *Reconciler) applyHeld(ctx context.Context, st *state, c command.Command
 		out.reaction = Refused
 	}
 	return out, nil
+}
+
+// offerOf is what people were told of the plan that is held of a unit; nil: it is
+// not told yet.
+func offerOf(s *plan.Status) *plan.Offer {
+	if o := s.Review.Offer; o != nil && o.Digest == s.Review.Stale.Now {
+		return o
+	}
+	return nil
+}
+
+// offered notes that people were told how a roll-out stands: whoever says from now
+// on that what it holds is meant has seen it. It is noted on berth/status, as it
+// outlives this run.
+func (r *Reconciler) offered(told plan.Rollout) {
+	now, news := r.o.Now(), false
+	for _, u := range told.Units {
+		if u.Stale == nil {
+			continue
+		}
+		for {
+			s := r.writer.memory().Get(u.Key)
+			if s == nil || s.Revision != told.Commit || s.Review == nil || s.Review.Stale == nil || s.Review.Stale.Now != u.Stale.Now || offerOf(s) != nil {
+				break // it is another by now, which is told next; or it was told before
+			}
+			next, review := *s, *s.Review
+			review.Offer, next.Review = &plan.Offer{Digest: u.Stale.Now, Told: now}, &review
+			if _, ok := r.writer.set(s, next); ok {
+				news = true
+				break
+			}
+		}
+	}
+	if news {
+		r.Enqueue(Item{Do: TaskRemarks}) // somebody may have said so already
+	}
 }
 
 // retryFailed has the units try again that a merged pull request changed and that

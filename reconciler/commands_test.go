@@ -1,10 +1,12 @@
 package reconciler_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -56,6 +58,15 @@ func (w *world) answer(n int) string {
 	return w.forge.comments[n]["answer"]
 }
 
+// offered waits until it is recorded that people were told what is held of a unit.
+func (w *world) offered(name string) {
+	w.t.Helper()
+	w.eventually("it is recorded that "+name+" was told", func() bool {
+		v := w.stale(name)
+		return v != nil && v.Offer != nil && v.Offer.Digest == v.Stale.Now
+	})
+}
+
 // staled merges a pull request that grows train, of which what is there changed
 // after it was shown.
 func (w *world) staled(tunes ...tune) (d *daemon, commit string) {
@@ -73,6 +84,7 @@ func (w *world) staled(tunes ...tune) (d *daemon, commit string) {
 		r, ok := w.forge.told(commit)
 		return ok && len(r.Units) == 1 && r.Units[0].Stale != nil && !r.Settled()
 	})
+	w.offered("train")
 	return d, commit
 }
 
@@ -132,6 +144,68 @@ func TestWhatIsMeantIsWhatWasOffered(t *testing.T) {
 	require.NotNil(t, w.stale("train"))
 }
 
+// What was said while nobody could see what there is now does not mean it, however
+// long ago it was said; what was said of just what was shown does, also to a daemon
+// that was started since, and to one that has yet to tell.
+func TestWhatWasNotShownWhenItWasSaidIsNotMeant(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.forge.let("ada", reconciler.CanWrite)
+	d, commit := w.staled()
+	require.NoError(t, d.stop())
+	w.forge.say(1, "ada", "/berth apply "+commit)
+	was := w.stale("train").Stale.Now
+	require.NoError(t, w.world.SetDrift(trainKey, plan.Drift{Member: "worker-0", What: "users"}, plan.Drift{Member: "worker-1", What: "users"}))
+	before := w.effects()
+	hush := &hushed{forge: w.forge}
+	hush.quiet.Store(true)
+	hush.deaf.Store(true)
+	d = w.start(func(o *reconciler.Options) { o.Forge = hush })
+	w.eventually("planned anew", func() bool { v := w.stale("train"); return v != nil && v.Stale.Now != was })
+	require.Nil(t, w.stale("train").Offer, "the new plan was not shown yet")
+	early := w.forge.say(1, "ada", "/berth apply "+commit)
+	hush.deaf.Store(false)
+	w.eventually("listened", func() bool { return hush.heard.Load() > 1 })
+	w.forge.mu.Lock()
+	require.Empty(t, w.forge.reactions[early], "nobody is refused for what Berth has yet to show")
+	w.forge.mu.Unlock()
+	hush.quiet.Store(false)
+	w.comes(early, reconciler.Refused)
+	require.Contains(t, w.answer(1), "not there yet")
+	require.Equal(t, before, w.effects())
+
+	// Said while no daemon runs, of what was shown.
+	w.offered("train")
+	require.NoError(t, d.stop())
+	id := w.forge.say(1, "ada", "/berth apply "+commit)
+	w.start()
+	w.comes(id, reconciler.Accepted)
+	w.eventually("applied", func() bool { s := w.status("train"); return len(s.Members) == 4 && s.Phase == plan.PhaseRunning })
+}
+
+// hushed is a forge that shows no comment while it is quiet, and lists no remark
+// while it is deaf.
+type hushed struct {
+	*forge
+	quiet, deaf atomic.Bool
+	heard       atomic.Int64
+}
+
+func (f *hushed) Remarks(ctx context.Context, since time.Time) ([]reconciler.Remark, error) {
+	if f.deaf.Load() {
+		return nil, errDown
+	}
+	f.heard.Add(1)
+	return f.forge.Remarks(ctx, since)
+}
+
+func (f *hushed) Comment(ctx context.Context, n int, c reconciler.Comment) error {
+	if f.quiet.Load() && c.Rollout != nil {
+		return errDown
+	}
+	return f.forge.Comment(ctx, n, c)
+}
+
 func TestSayingSoTakesBerthsOwnRight(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -154,6 +228,7 @@ func TestSayingSoTakesBerthsOwnRight(t *testing.T) {
 		r, ok := w.forge.told(commit)
 		return ok && len(r.Units) == 1 && r.Units[0].Stale != nil
 	})
+	w.offered("train")
 	w.comes(w.forge.say(1, "eve", "/berth apply "+commit), reconciler.Refused)
 	require.Contains(t, w.answer(1), "apps.instance.update")
 	w.comes(w.forge.say(1, "root", "/berth apply "+commit), reconciler.Refused)

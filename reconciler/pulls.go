@@ -512,7 +512,9 @@ func (r *Reconciler) follow(ctx context.Context, commit string) error {
 			return err
 		}
 	}
-	r.rollouts.saw(roll)
+	if len(prs) > 0 {
+		r.offered(roll)
+	}
 	if sure && slices.ContainsFunc(roll.Held, func(h plan.Held) bool { return decide.AckOf(h) != "" }) {
 		if err := r.saidBefore(ctx, prs, roll.Held); err != nil {
 			return err

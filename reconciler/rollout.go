@@ -32,15 +32,7 @@ type rollout struct {
 	prs   []PullRequest
 	asked time.Time // when the forge was first asked for prs
 	last  time.Time // when it was last asked for the gate's sake
-	// offers are the plans that people were told are held.
-	offers map[schema.Key]offer
-	none   bool // it is known that there is none
-}
-
-// offer is a plan that people were told is held, and since when.
-type offer struct {
-	digest string
-	at     time.Time
+	none  bool      // it is known that there is none
 }
 
 // maxRollouts bounds how many are remembered; ended ones go first.
@@ -186,35 +178,6 @@ func (r *rollouts) tell(commit string) plan.Rollout {
 		out.Units = append(out.Units, *o.units[k])
 	}
 	return out
-}
-
-// saw notes that people were told how a roll-out stands: from now on what it
-// says is held is on offer.
-func (r *rollouts) saw(told plan.Rollout) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	o := r.get(told.Commit)
-	offers := map[schema.Key]offer{}
-	for _, u := range told.Units {
-		if u.Stale == nil {
-			continue
-		}
-		one := offer{u.Stale.Now, r.now()}
-		if was := o.offers[u.Key]; was.digest == one.digest {
-			one = was
-		}
-		offers[u.Key] = one
-	}
-	o.offers = offers
-}
-
-// offered says whether the plan of a unit that is held is what people were told
-// of before a time, or before this run began.
-func (r *rollouts) offered(s *plan.Status, before, began time.Time) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	one, ok := r.get(s.Revision).offers[s.Key]
-	return ok && one.digest == s.Review.Stale.Now && (!one.at.After(before) || !began.Before(before))
 }
 
 // released takes what is no longer held out of the roll-out of a commit, which is

@@ -36,7 +36,7 @@ type unitView struct {
 func (v unitView) status() plan.Status {
 	s := *v.prev
 	s.APIVersion, s.Kind = schema.APIVersion, "InstanceStatus"
-	s.Attempt, s.Retry, s.Review = v.attempt, v.retry, v.review
+	s.Attempt, s.Retry, s.Review = v.attempt, v.retry, v.review.Offered(v.prev.Review)
 	if v.want != nil {
 		s.App, s.RuntimeBackend = v.want.App, v.want.RuntimeBackend
 		s.OperatingMode, s.ControlPlaneScope = v.want.OperatingMode, v.want.ControlPlaneScope

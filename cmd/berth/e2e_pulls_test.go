@@ -70,6 +70,9 @@ func TestStalePlanWaitsForWhoMeansIt(t *testing.T) {
 	g.until("still held", demoKey, func(s *plan.Status) bool {
 		return condition(*s, "Stalled").Reason == plan.CodeStale && countRunning(s) == 2
 	})
+	g.until("shown", demoKey, func(s *plan.Status) bool { // a forge tells in whole seconds when something was said
+		return s.Review != nil && s.Review.Offer != nil && s.Review.Offer.Told.Before(time.Now().Truncate(time.Second))
+	})
 	g.say(config, projectAdmin, "/berth apply "+merge[:10], "rocket")
 	g.until("applied", demoKey, func(s *plan.Status) bool { return running(s) && countRunning(s) == 3 })
 	g.comment(config, "1 instance running")
