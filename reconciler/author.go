@@ -1,6 +1,7 @@
 package reconciler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,9 @@ const (
 	// maxSteps bounds how many commits of main are decided one by one; what more
 	// there are, the oldest, are one step by nobody.
 	maxSteps = 1000
+	// sayAgainIn is when it is asked again what was said of a deletion, if the forge
+	// did not tell.
+	sayAgainIn = 10 * time.Second
 	// breakGlassTrailer says that somebody of the platform acts in a tenant's
 	// place, and why.
 	breakGlassTrailer = "Break-Glass"
@@ -99,8 +103,12 @@ func (r *Reconciler) steps(ctx context.Context, from, to string) ([]decide.Step,
 			return out, nil
 		}
 		if removesMany(s) {
-			if s.Said, err = r.saidOfStep(ctx, memo, s); err != nil {
+			s.Said, err = r.saidOfStep(ctx, memo, s)
+			if ctx.Err() != nil {
 				return nil, err
+			}
+			if err != nil { // whoever else waits for this decision has nothing to do with it
+				r.o.Log.Warn("not all that was said of a deletion can be read; it is held meanwhile", "commit", short(s.Commit), "error", err)
 			}
 		}
 		out = append(out, s)
@@ -109,18 +117,15 @@ func (r *Reconciler) steps(ctx context.Context, from, to string) ([]decide.Step,
 }
 
 // saidOfStep is what was said of the deletions of a commit, on the pull requests
-// that brought it.
-func (r *Reconciler) saidOfStep(ctx context.Context, memo *remembering, s decide.Step) ([]decide.Ack, error) {
+// that brought it; with an error, as far as it could be read. What could not is
+// asked for again when the roll-out is told.
+func (r *Reconciler) saidOfStep(ctx context.Context, memo *remembering, s decide.Step) (out []decide.Ack, err error) {
 	if r.o.Forge == nil {
 		return nil, nil
 	}
 	numbers := []int{s.PullRequest}
 	if s.PullRequest == 0 {
 		prs, err := memo.forge().PullsOf(ctx, s.Commit)
-		if err != nil && r.o.Authority == nil {
-			r.o.Log.Warn("the forge does not tell who acknowledged a deletion; it is held meanwhile", "commit", short(s.Commit), "error", err)
-			return nil, nil
-		}
 		if err != nil {
 			return nil, err
 		}
@@ -131,28 +136,33 @@ func (r *Reconciler) saidOfStep(ctx context.Context, memo *remembering, s decide
 			}
 		}
 	}
-	var out []decide.Ack
 	for _, n := range numbers {
-		said, err := r.said(ctx, n)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, said...)
+		said, wrong := r.said(ctx, n, nil)
+		err = cmp.Or(err, wrong)
+		out = append(out, acksOf(said)...)
 	}
-	return out, nil
+	return out, err
 }
 
-// sayAgain adds to the last step what was said since of deletions that wait.
-func (r *Reconciler) sayAgain(ctx context.Context, steps []decide.Step, acked []acking) error {
+// sayAgain adds to the last step what was said since of deletions that wait. It
+// returns those of which it could be read; the others are left to wait.
+func (r *Reconciler) sayAgain(ctx context.Context, steps []decide.Step, acked []acking) (read []acking, err error) {
 	last := &steps[len(steps)-1]
 	for _, one := range acked {
-		said, err := r.said(ctx, one.pull)
-		if err != nil {
-			return err
+		said, err := r.said(ctx, one.pull, []string{one.digest}, one.remark)
+		if ctx.Err() != nil {
+			return nil, err
 		}
-		last.Said = append(last.Said, said...)
+		if err != nil {
+			r.o.Log.Warn("not all that was said of a deletion can be read; again later", "pull", one.pull, "error", err)
+			r.queue.AddAfter(Item{Do: TaskEstate}, sayAgainIn)
+		}
+		if err == nil || slices.ContainsFunc(said, func(w word) bool { return w.remark == one.remark }) {
+			read = append(read, one)
+		}
+		last.Said = append(last.Said, acksOf(said)...)
 	}
-	return nil
+	return read, nil
 }
 
 // chain is how main came from one commit to another, oldest first: by first

@@ -340,6 +340,74 @@ func TestAnAcknowledgementIsReadWhenItCounts(t *testing.T) {
 	})
 }
 
+// Whose right cannot be asked has said nothing, and holds nobody else up: neither
+// others who acknowledge the same, nor whatever else is merged.
+func TestAWordThatCannotBeReadHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.forge.let("ada", reconciler.CanWrite)
+	f := &unanswering{forge: w.forge}
+	f.of.Store("eve, ada")
+	w.start(func(o *reconciler.Options) { o.Forge = f })
+	pr := w.pull(1, nil, w.seven()...)
+	digest := w.asked(1)
+	w.reviewed(pr)
+	w.forge.say(1, "eve", "/berth ack-delete "+digest)
+	id := w.forge.say(1, "ada", "/berth ack-delete "+digest)
+	w.merge(pr)
+	path, text := instance("other", 0)
+	commit := w.put(map[string]string{path: text})
+	w.eventually("decided", func() bool { return w.revision().Commit == commit })
+	w.eventually("running", w.phase("other", plan.PhaseRunning))
+	require.Len(t, w.revision().Held, 7, "meanwhile it is held")
+	f.of.Store("eve")
+	w.eventually("gone", w.gone)
+	w.comes(id, reconciler.Accepted)
+}
+
+// unanswering is a forge that does not tell what some may.
+type unanswering struct {
+	*forge
+	of atomic.Value
+}
+
+func (f *unanswering) Permission(ctx context.Context, login string) (reconciler.Permission, error) {
+	if strings.Contains(f.of.Load().(string), login) {
+		return 0, errDown
+	}
+	return f.forge.Permission(ctx, login)
+}
+
+// That somebody without the right said it before takes nothing from who has it.
+func TestAnAcknowledgementIsTriedBeforeItIsRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.forge.let("ada", reconciler.CanWrite)
+	w.forge.let("ben", reconciler.CanWrite)
+	files := map[string]string{"tenants/physics/roles.yaml": roleBinding("    - {login: ben, role: tenant_admin}\n")}
+	var paths []string
+	for i := range 7 {
+		path, text := instance(fmt.Sprintf("batch-%d", i), 0)
+		files[path] = text
+		paths = append(paths, path)
+	}
+	w.put(files) // taken over with the estate
+	w.start(func(o *reconciler.Options) { o.Authority = &decide.Authority{Administrators: []string{"root"}} })
+	for i := range 7 {
+		w.eventually("running", w.phase(fmt.Sprintf("batch-%d", i), plan.PhaseRunning))
+	}
+	pr := w.pull(1, nil, paths...)
+	digest := w.asked(1)
+	w.comes(w.forge.say(1, "ada", "/berth ack-delete "+digest), reconciler.Refused)
+	w.reviewed(pr)
+	commit := w.merge(pr)[0]
+	w.eventually("decided", func() bool { return w.revision().Commit == commit })
+	w.eventually("told", func() bool { r, ok := w.forge.told(commit); return ok && len(r.Held) == 7 })
+	w.comes(w.forge.say(1, "ada", "/berth ack-delete "+digest), reconciler.Refused)
+	w.comes(w.forge.say(1, "ben", "/berth ack-delete "+digest), reconciler.Accepted)
+	w.eventually("gone", w.gone)
+}
+
 func TestWhatGaveUpTriesAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -119,7 +119,7 @@ func (r *Reconciler) decide(ctx context.Context, st *state, tips Tips, unread bo
 	if len(steps) == 0 {
 		return nil
 	}
-	if err := r.sayAgain(ctx, steps, acked); err != nil {
+	if acked, err = r.sayAgain(ctx, steps, acked); err != nil {
 		return err
 	}
 	d, err := r.decider.Commit(ctx, was, steps, r.today())

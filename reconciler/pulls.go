@@ -303,9 +303,18 @@ func (r *Reconciler) proposal(ctx context.Context, p *openPull, b basis, in *dec
 	if err != nil || !slices.ContainsFunc(out.Held, func(h plan.Held) bool { return decide.AckOf(h) != "" }) {
 		return out, mends, err
 	}
-	if in.Said, err = r.said(ctx, p.Number); err != nil || len(in.Said) == 0 {
+	said, err := r.said(ctx, p.Number, digestsOf(out.Held))
+	if ctx.Err() != nil {
 		return out, mends, err
 	}
+	if err != nil { // it is shown without; and again once that is known
+		r.o.Log.Warn("not all that was said of a deletion can be read; it is shown as held", "pull", p.Number, "error", err)
+		r.plans.AddAfter(Item{Do: TaskPull, Pull: p.Number}, sayAgainIn)
+	}
+	if len(said) == 0 {
+		return out, mends, nil
+	}
+	in.Said = acksOf(said)
 	return r.unsaid(ctx, p, b, in)
 }
 
