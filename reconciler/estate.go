@@ -350,6 +350,13 @@ func (r *Reconciler) adopt(ctx context.Context, tips Tips) (*state, error) {
 		st.hold(rev.Held)
 		st.paused = paused(decide.Decision{Desired: st.desired, Held: st.held})
 	}
+	old := st
+	if !recorded {
+		if old, err = r.untoldBefore(ctx, tips, rev); err != nil {
+			return nil, err
+		}
+		st.untold = old
+	}
 	r.mu.Lock()
 	r.state = st
 	r.mu.Unlock()
@@ -364,9 +371,12 @@ func (r *Reconciler) adopt(ctx context.Context, tips Tips) (*state, error) {
 		}
 	}
 	r.o.Log.Info("continuing", "in_force", short(tips.InForce), "units", st.effective.Len())
-	if recorded {
-		return st, nil
-	}
+	return old, nil
+}
+
+// untoldBefore is what status remembers of what was in force before a decision
+// that it was not told of; nil: nothing.
+func (r *Reconciler) untoldBefore(ctx context.Context, tips Tips, rev Revision) (*state, error) {
 	// The branch's own commits are joined by first parents, main's are not.
 	commits, err := r.o.Repo.Log(ctx, "", tips.InForce, maxAttributed)
 	if err != nil || !slices.ContainsFunc(commits, func(c Commit) bool { return c.ID == rev.InForce }) {
@@ -458,7 +468,7 @@ func (r *Reconciler) enforce(ctx context.Context, old, st *state, by origins, re
 			switch {
 			case !unreviewed(before, st, key):
 			case old.main != st.main:
-				next.Review = &plan.UnitReview{}
+				next.Review = &plan.UnitReview{Stopped: stoodStill(before, prev, key)}
 			case prev != nil:
 				next.Review = prev.Review // no commit did this
 			}

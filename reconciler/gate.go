@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,6 +33,11 @@ type gated struct {
 	held   bool             // by its review: plan only keeps what is applied healthy
 	again  time.Duration    // it is not known yet whether it is held: look again then; 0: it is
 	quiet  bool             // and so soon that there is nothing to tell
+	until  *plan.UnitReview // of a plan that was agreed to: what is awaited until it is begun
+
+	rules    plan.Rules
+	observed plan.Observed
+	stopped  bool // what is applied stands still as was asked for
 }
 
 // kept says whether plan is not what the unit's revision asks for.
@@ -39,22 +45,33 @@ func (g gated) kept() bool { return g.held || g.again > 0 }
 
 // gate holds a unit's plan that is not the one that was reviewed (DESIGN §1,
 // promise 1). A unit whose revision no pull request brought is held by none, and
-// so is one that only starts what stands still. While one is held, or nobody
-// knows yet, what is applied of it is kept healthy.
-func (r *Reconciler) gate(ctx context.Context, prev *plan.Status, p plan.Plan, observed plan.Observed, rules plan.Rules) gated {
-	g := gated{plan: p, shown: p, review: prev.Review}
-	switch {
-	case g.review == nil:
+// so is one that only starts again what stands still of what is applied. While one
+// is held, or nobody knows yet, what is applied of it is kept healthy.
+func (r *Reconciler) gate(ctx context.Context, st *state, prev *plan.Status, p plan.Plan, observed plan.Observed, rules plan.Rules) gated {
+	g := gated{plan: p, shown: p, review: prev.Review, rules: rules, observed: observed}
+	if st.untold != nil && unreviewed(st.untold, st, p.Key) && !p.Empty() {
+		// What its status says of a review is of what was in force before.
+		g.stopped = stoodStill(st.untold, prev, p.Key)
+		g.again = pullAgain
+		return g.keep(plan.Blocked{Code: "review.pending", Wait: true,
+			Message: "it is not known yet which commit brought it, and so whether this was reviewed"})
+	}
+	if g.review == nil {
 		return g
-	case p.Empty(), p.Digest == g.review.Meant:
+	}
+	g.stopped = g.review.Stopped
+	switch {
+	case p.Empty():
 		g.review = nil
 		return g
-	case len(p.Actions) > 0 && onlyRepairs(p), len(p.Actions) == 0 && !waitsOnly(p):
+	case p.Digest == g.review.Meant:
+		return g.agree(g.review)
+	case len(p.Actions) > 0 && within(p, g.repairs()), len(p.Actions) == 0 && !waitsOnly(p):
 		return g
 	}
 	pulls, sure, err := r.broughtBy(ctx, prev.Revision)
 	if err != nil || !sure {
-		return r.undecided(g, err, rules, observed)
+		return r.undecided(g, err)
 	}
 	if len(pulls) == 0 {
 		g.review = nil
@@ -67,8 +84,7 @@ func (r *Reconciler) gate(ctx context.Context, prev *plan.Status, p plan.Plan, o
 		if shown != nil {
 			u, same := shown.Unit(p.Key, p.Digest)
 			if same {
-				g.review = nil
-				return g
+				return g.agree(&plan.UnitReview{Pull: n, Stopped: g.stopped})
 			}
 			if u != nil {
 				reviewed, pull = u, n
@@ -83,9 +99,19 @@ func (r *Reconciler) gate(ctx context.Context, prev *plan.Status, p plan.Plan, o
 		return g // nothing is done, so nothing is held
 	}
 	if showing && r.o.Now().Sub(r.rollouts.began(prev.Revision)) < showingLag {
-		return r.undecided(g, nil, rules, observed)
+		return r.undecided(g, nil)
 	}
-	return r.hold(g, pull, plan.Stale(reviewed, p, observed), prev.Revision, observed, rules)
+	return r.hold(g, pull, plan.Stale(reviewed, p, observed), prev.Revision)
+}
+
+// agree lets a plan through. until is what its review is until it is begun: if
+// nothing of it can be, what there is to do then is compared again.
+func (g gated) agree(until *plan.UnitReview) gated {
+	g.review = nil
+	if len(g.plan.Actions) > 0 {
+		g.until = until
+	}
+	return g
 }
 
 // waitsOnly says whether what blocks a plan is told in it, so that who saw it
@@ -100,7 +126,7 @@ func waitsOnly(p plan.Plan) bool {
 }
 
 // undecided leaves a unit as it is until it is known whether it is held.
-func (r *Reconciler) undecided(g gated, err error, rules plan.Rules, observed plan.Observed) gated {
+func (r *Reconciler) undecided(g gated, err error) gated {
 	g.again, g.quiet = min(pullAgain, r.pullLag()), err == nil
 	why := plan.Blocked{Code: "review.pending", Wait: true, Message: "it is not known yet which pull request brought it, and so whether this was reviewed"}
 	if err != nil {
@@ -112,25 +138,25 @@ func (r *Reconciler) undecided(g gated, err error, rules plan.Rules, observed pl
 		}
 		r.o.Log.Warn("waiting to be told which pull request a change is of", "unit", g.plan.Key.String(), "error", err, "again_in", g.again)
 	}
-	return g.keep(why, observed, rules)
+	return g.keep(why)
 }
 
 // hold keeps a plan from being applied, with the difference to the reviewed one.
-func (r *Reconciler) hold(g gated, pull int, stale *plan.StalePlan, commit string, observed plan.Observed, rules plan.Rules) gated {
+func (r *Reconciler) hold(g gated, pull int, stale *plan.StalePlan, commit string) gated {
 	what := fmt.Sprintf("its plan is not the one that was reviewed in #%d", pull)
 	if stale.Reviewed == "" {
 		what = fmt.Sprintf("no plan of it was shown before the merge of #%d", pull)
 	}
-	g.held, g.review = true, &plan.UnitReview{Pull: pull, Stale: stale}
+	g.held, g.review = true, &plan.UnitReview{Pull: pull, Stale: stale, Stopped: g.stopped}
 	return g.keep(plan.Blocked{Code: plan.CodeStale,
-		Message: fmt.Sprintf("%s: %s; nothing is changed until somebody who may says there that it is meant: /berth apply %s", what, summary(stale), short(commit))}, observed, rules)
+		Message: fmt.Sprintf("%s: %s; nothing is changed until somebody who may says there that it is meant: /berth apply %s", what, summary(stale), short(commit))})
 }
 
 // keep has nothing done but what keeps healthy what is applied.
-func (g gated) keep(why plan.Blocked, observed plan.Observed, rules plan.Rules) gated {
+func (g gated) keep(why plan.Blocked) gated {
 	g.shown.Actions = nil
 	g.shown.Blocked = append([]plan.Blocked{why}, g.shown.Blocked...)
-	g.plan = repairs(g.plan, observed, rules)
+	g.plan = g.repairs()
 	return g
 }
 
@@ -154,18 +180,25 @@ func summary(s *plan.StalePlan) string {
 }
 
 // repairs is the plan that starts what stands still of what is applied to a unit;
-// it has no action where it takes more than that to make it well. p is the plan
-// that is held.
-func repairs(p plan.Plan, observed plan.Observed, rules plan.Rules) plan.Plan {
-	if u := observed.Unit; observed.Presence == plan.Present && u != nil {
+// it has no action where it takes more than that to make it well.
+func (g gated) repairs() plan.Plan {
+	if u := g.observed.Unit; g.observed.Presence == plan.Present && u != nil && !g.stopped {
 		applied := u.Instance
-		fix := plan.Make(plan.Input{Key: p.Key, After: &applied, Members: u.Members, Observed: observed, Rules: rules})
+		fix := plan.Make(plan.Input{Key: g.plan.Key, After: &applied, Members: u.Members, Observed: g.observed, Rules: g.rules})
 		if onlyRepairs(fix) {
 			return fix
 		}
 	}
+	p := g.plan
 	p.Actions = nil
 	return p
+}
+
+// within says whether a plan does nothing that another one does not.
+func within(p, other plan.Plan) bool {
+	return !slices.ContainsFunc(p.Actions, func(a plan.Action) bool {
+		return !slices.ContainsFunc(other.Actions, func(o plan.Action) bool { return o.Verb == a.Verb && o.Member == a.Member && o.Node == a.Node })
+	})
 }
 
 // broughtBy are the pull requests that brought a commit of main; there is none
@@ -221,6 +254,16 @@ func staleRecord(s *plan.Status, held *plan.UnitReview, now time.Time) audit.Rec
 		Verdict: audit.Held, Rule: plan.CodeStale, Commit: s.Revision, PullRequest: held.Pull,
 		Reason: fmt.Sprintf("reviewed %s, now %s: %s", cmp.Or(short(held.Stale.Reviewed), "none"), short(held.Stale.Now), summary(held.Stale)),
 	}
+}
+
+// stoodStill says whether a unit stood still by declaration before a decision: as
+// was in force then, unless that itself never came about for lack of a review.
+func stoodStill(before *state, prev *plan.Status, key schema.Key) bool {
+	if prev != nil && prev.Review != nil {
+		return prev.Review.Stopped
+	}
+	was := before.effective.Instance(key)
+	return was != nil && was.DesiredState == schema.DesiredStopped
 }
 
 // unreviewed says whether a unit's plan is to be compared with a reviewed one

@@ -175,6 +175,7 @@ type state struct {
 	placement     plan.Placement
 	over          *plan.Memory // what was remembered when it was put into effect; nil: this process did not
 	changed       []schema.Key // the units that changed then
+	untold        *state       // what units were last told to be, where that is another state; nil: this one
 	held          []plan.Held
 	permitted     map[string]string // as decide.Standing has it
 	paused        string            // why nothing may be done; "": it may

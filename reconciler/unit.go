@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"berth/reconciler/apply"
@@ -56,7 +57,7 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 	}
 	g := gated{plan: p, shown: p, review: prev.Review}
 	if st.paused == "" {
-		g = r.gate(ctx, prev, p, observed, rt)
+		g = r.gate(ctx, st, prev, p, observed, rt)
 		if ctx.Err() != nil {
 			return 0, nil
 		}
@@ -111,7 +112,13 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 	if !r.record(view) {
 		return 0, nil
 	}
-	if !onlyRepairs(p) {
+	begun := new(atomic.Bool)
+	defer func() {
+		if g.until != nil && !begun.Load() {
+			r.compareAgain(key, prev.Revision, g.until)
+		}
+	}()
+	if !onlyRepairs(p) || g.until != nil {
 		flush, cancel := context.WithTimeout(ctx, 15*time.Second)
 		err := r.writer.flush(flush)
 		cancel()
@@ -134,7 +141,7 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 	if !resumed && !g.kept() {
 		r.rollouts.acting(prev.Revision, key, len(p.Actions))
 	}
-	outcomes := apply.Run(ctx, apply.Options{Runtime: counted{rt, r.o.Metrics, prev.RuntimeBackend}, Journal: journal{r, prev, view.attempt, st.refused(key), g.kept(), new(sync.Map)}, Log: r.o.Log}, &p, stamp, view.attempt)
+	outcomes := apply.Run(ctx, apply.Options{Runtime: counted{rt, r.o.Metrics, prev.RuntimeBackend}, Journal: journal{r, prev, view.attempt, st.refused(key), g.kept(), begun, new(sync.Map)}, Log: r.o.Log}, &p, stamp, view.attempt)
 	for _, o := range outcomes {
 		level := level
 		if !waiting(o) {
@@ -160,13 +167,13 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 	if ctx.Err() != nil {
 		return 0, nil
 	}
-	now := r.gate(ctx, prev, r.plan(latest, key, want, members, observed, rt), observed, rt)
+	now := r.gate(ctx, latest, prev, r.plan(latest, key, want, members, observed, rt), observed, rt)
 	if ctx.Err() != nil {
 		return 0, nil
 	}
 	after := now.plan
 	view = unitView{prev: prev, want: want, members: members, plan: now.shown, observed: observed, outcomes: outcomes, denied: latest.denied(key), refused: latest.refused(key),
-		attempt: view.attempt, retry: prev.Retry, review: now.review, acting: len(after.Actions) > 0 && !now.kept()}
+		attempt: view.attempt, retry: prev.Retry, review: cmp.Or(now.until, now.review), acting: len(after.Actions) > 0 && !now.kept()}
 	again := cmp.Or(now.again, r.o.Interval)
 	waits := ""
 	switch {
@@ -196,6 +203,22 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 		return time.Millisecond, nil // recorded as gone; the next pass forgets it
 	}
 	return again, nil
+}
+
+// compareAgain puts back what is awaited of a unit's review, as nothing of the
+// plan that was agreed to was begun.
+func (r *Reconciler) compareAgain(key schema.Key, revision string, review *plan.UnitReview) {
+	for {
+		s := r.writer.get(key)
+		if s == nil || s.Revision != revision || s.Review != nil {
+			return // it is another's by now
+		}
+		next := *s
+		next.Review = review
+		if r.set(s, next) {
+			return
+		}
+	}
 }
 
 // decision is what is decided of a unit and its status, as of one moment. Both
@@ -462,7 +485,8 @@ type journal struct {
 	s       *plan.Status // as it was when the actions began
 	attempt int
 	refused *schema.Noncompliance
-	kept    bool      // it is what was applied before that is kept, not what the commit brought
+	kept    bool // it is what was applied before that is kept, not what the commit brought
+	begun   *atomic.Bool
 	steps   *sync.Map // what was begun, in words, by the action's id
 }
 
@@ -471,6 +495,7 @@ func (j journal) Begin(_ context.Context, a plan.Action) error {
 	if a.Node != "" {
 		step += " on " + a.Node
 	}
+	j.begun.Store(true)
 	j.steps.Store(a.ID, step)
 	if !j.kept {
 		j.r.rollouts.at(j.s.Revision, j.s.Key, step)

@@ -3,8 +3,8 @@ package plan
 import "time"
 
 // UnitReview stands in the status of a unit whose revision came and of which it
-// was not found yet that its plan is the one that was reviewed. It goes once it
-// was: what is then done towards that revision needs no other. It can only hold
+// was not found yet that its plan is the one that was reviewed. It goes when that is
+// begun: what is then done towards that revision needs no other. It can only hold
 // things up, so that a status without one, such as one that was lost, holds
 // nothing.
 type UnitReview struct {
@@ -17,6 +17,9 @@ type UnitReview struct {
 	// reviewed it.
 	Meant string `json:"meant,omitempty"`
 	By    string `json:"by,omitempty"`
+	// Stopped says that what is applied of the unit stands still because that was
+	// asked for, so that keeping it healthy is not to start it.
+	Stopped bool `json:"stopped,omitempty"`
 }
 
 // Offer is the plan of a unit that is held, as a comment shows it. Only what was
