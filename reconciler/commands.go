@@ -30,8 +30,11 @@ const (
 	// pull request; the next pass goes on.
 	maxRemarks       = 60
 	maxRemarksOfPull = 10
-	// remarksAgain is when it does.
-	remarksAgain = 2 * time.Second
+	// remarksAgain is when it does; later if nothing came of it, up to remarksSlowest.
+	remarksAgain   = 2 * time.Second
+	remarksSlowest = time.Minute
+	// maxPassed is how many remarks are remembered to have been passed over.
+	maxPassed = 20_000
 	// maxIdle is how many are answered in an hour of those who may not write, and
 	// maxIdleOf of one of them; the others are passed over.
 	maxIdle   = 60
@@ -40,8 +43,9 @@ const (
 
 // listenRemarks answers what people said to Berth and was not answered. A webhook
 // only makes it sooner: what counts is what the forge lists, and the reaction
-// beside a remark, which is set last, tells that it was dealt with. A stranger
-// who says a lot costs a bounded number of answers, after one of everybody else.
+// beside a remark, which is set last, tells that it was dealt with. Who may write
+// is answered first; a stranger who says a lot, and strangers who are many, cost a
+// bounded number of answers and questions.
 func (r *Reconciler) listenRemarks(ctx context.Context) (again time.Duration, err error) {
 	start := r.o.Now()
 	since := r.heard
@@ -53,11 +57,17 @@ func (r *Reconciler) listenRemarks(ctx context.Context) (again time.Duration, er
 		return 0, err
 	}
 	next := start.Add(-remarksOverlap)
-	picked, more := fairly(all)
 	l := listening{r: r, pulls: map[int]PullRequest{}, permissions: map[string]Permission{}, answered: map[int]bool{}}
-	left := more
+	unanswered := r.unanswered(all)
+	waiting, left, err := l.rank(ctx, unanswered)
+	if err != nil {
+		return 0, err
+	}
+	dealt := len(waiting)+len(left) < len(unanswered) // some were passed over
+	picked, more := fairly(waiting)
+	left = append(left, more...)
 	for _, rem := range picked {
-		done, err := l.answer(ctx, rem)
+		done, err := l.answer(ctx, rem.Remark)
 		var later *LaterError
 		if ctx.Err() != nil || errors.As(err, &later) {
 			return 0, err
@@ -66,7 +76,9 @@ func (r *Reconciler) listenRemarks(ctx context.Context) (again time.Duration, er
 			r.o.Log.Warn("a remark is not answered yet", "pull", rem.Pull, "by", rem.Author, "error", err)
 		}
 		if !done || err != nil {
-			left = append(left, rem)
+			left = append(left, rem.Remark)
+		} else {
+			dealt = true
 		}
 	}
 	for _, rem := range left { // what is still to be answered is listed again
@@ -78,35 +90,97 @@ func (r *Reconciler) listenRemarks(ctx context.Context) (again time.Duration, er
 		next = oldest
 	}
 	r.heard = next
+	if dealt || len(left) == 0 {
+		r.inVain = 0
+	}
 	if len(left) > 0 {
-		again = remarksAgain
+		again = min(remarksAgain<<min(r.inVain, 10), remarksSlowest)
+		r.inVain++
 	}
 	return again, nil
 }
 
-// fairly picks what is answered in one pass: of each pull request the oldest of
-// everybody, then their next, and so on.
-func fairly(all []Remark) (picked, more []Remark) {
+// unanswered are the commands among remarks that wait for an answer.
+func (r *Reconciler) unanswered(all []Remark) (out []Remark) {
+	for _, rem := range all {
+		if _, err := command.Parse(rem.Line); !rem.Answered && !errors.Is(err, command.ErrOther) && !r.passed[remarkID{rem.Pull, rem.ID}] {
+			out = append(out, rem)
+		}
+	}
+	return out
+}
+
+// passOver leaves a remark without an answer for as long as this run.
+func (r *Reconciler) passOver(rem Remark) {
+	if r.passed == nil || len(r.passed) >= maxPassed {
+		r.passed = map[remarkID]bool{} // what is forgotten is looked at, and passed over, once more
+	}
+	r.passed[remarkID{rem.Pull, rem.ID}] = true
+}
+
+// ranked is a remark in its turn.
+type ranked struct {
+	Remark
+	may  Permission
+	turn int // how many its author said on its pull request before
+}
+
+// rank asks what those may who said something, of a bounded number of them, and
+// passes over what is not answered any more of those who may not write. later are
+// the remarks of whom it could not be asked yet.
+func (l *listening) rank(ctx context.Context, all []Remark) (out []ranked, later []Remark, err error) {
 	type who struct {
 		pull   int
 		author string
 	}
-	turn := map[who]int{}
-	type ranked struct {
-		Remark
-		turn int
-	}
-	var waiting []ranked
+	turns := map[who]int{}
 	for _, rem := range all {
-		if _, err := command.Parse(rem.Line); rem.Answered || errors.Is(err, command.ErrOther) {
+		k := who{rem.Pull, strings.ToLower(rem.Author)}
+		out = append(out, ranked{Remark: rem, turn: turns[k]})
+		turns[k]++
+	}
+	slices.SortStableFunc(out, func(a, b ranked) int {
+		return cmp.Or(cmp.Compare(a.turn, b.turn), a.When.Compare(b.When), cmp.Compare(a.ID, b.ID))
+	})
+	failed := map[string]bool{}
+	known := out[:0]
+	for _, one := range out {
+		login := strings.ToLower(one.Author)
+		if _, ok := l.permissions[login]; !ok && (failed[login] || len(failed)+len(l.permissions) >= maxRemarks) {
+			later = append(later, one.Remark)
 			continue
 		}
-		k := who{rem.Pull, strings.ToLower(rem.Author)}
-		waiting = append(waiting, ranked{rem, turn[k]})
-		turn[k]++
+		may, err := l.permission(ctx, one.Author)
+		if wait := (*LaterError)(nil); ctx.Err() != nil || errors.As(err, &wait) {
+			return nil, nil, err
+		}
+		if err != nil {
+			l.r.o.Log.Warn("what somebody may who said something cannot be told yet", "pull", one.Pull, "by", one.Author, "error", err)
+			failed[login] = true
+			later = append(later, one.Remark)
+			continue
+		}
+		if may < CanWrite && l.r.idle.spent(login, l.r.o.Now()) {
+			l.r.passOver(one.Remark)
+			continue
+		}
+		one.may = may
+		known = append(known, one)
+	}
+	return known, later, nil
+}
+
+// fairly picks what is answered in one pass: those who may write first, and of
+// each pull request the oldest of everybody, then their next, and so on.
+func fairly(waiting []ranked) (picked []ranked, more []Remark) {
+	rank := func(r ranked) int {
+		if r.may >= CanWrite {
+			return 0
+		}
+		return 1
 	}
 	slices.SortStableFunc(waiting, func(a, b ranked) int {
-		return cmp.Or(cmp.Compare(a.turn, b.turn), a.When.Compare(b.When), cmp.Compare(a.ID, b.ID))
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.turn, b.turn), a.When.Compare(b.When), cmp.Compare(a.ID, b.ID))
 	})
 	of := map[int]int{}
 	for _, rem := range waiting {
@@ -115,7 +189,7 @@ func fairly(all []Remark) (picked, more []Remark) {
 			continue
 		}
 		of[rem.Pull]++
-		picked = append(picked, rem.Remark)
+		picked = append(picked, rem)
 	}
 	return picked, more
 }
@@ -137,18 +211,18 @@ type idle struct {
 	of    map[string]int
 }
 
-// take says whether one more of somebody's is answered.
-func (i *idle) take(login string, now time.Time) bool {
+// spent says whether no more of somebody's is answered for now.
+func (i *idle) spent(login string, now time.Time) bool {
 	if now.Sub(i.since) >= time.Hour {
 		*i = idle{since: now, of: map[string]int{}}
 	}
-	login = strings.ToLower(login)
-	if i.all >= maxIdle || i.of[login] >= maxIdleOf {
-		return false
-	}
+	return i.all >= maxIdle || i.of[strings.ToLower(login)] >= maxIdleOf
+}
+
+// took notes that one of somebody's was answered.
+func (i *idle) took(login string) {
 	i.all++
-	i.of[login]++
-	return true
+	i.of[strings.ToLower(login)]++
 }
 
 // reply is what a remark comes to.
@@ -176,20 +250,23 @@ func outdated(given, now, why string) reply {
 func (l *listening) answer(ctx context.Context, rem Remark) (done bool, err error) {
 	pr, err := l.pull(ctx, rem.Pull)
 	if errors.Is(err, ErrNotFound) {
+		l.r.passOver(rem)
 		return true, nil
 	}
 	if err != nil {
 		return false, err
 	}
 	if pr.BaseBranch != l.r.o.Branch {
-		return true, nil // another estate's, or nobody's
+		l.r.passOver(rem) // another estate's, or nobody's
+		return true, nil
 	}
 	may, err := l.permission(ctx, rem.Author)
 	if err != nil {
 		return false, err
 	}
 	c, wrong := command.Parse(rem.Line)
-	if may < CanWrite && !l.r.idle.take(rem.Author, l.r.o.Now()) {
+	if may < CanWrite && l.r.idle.spent(rem.Author, l.r.o.Now()) {
+		l.r.passOver(rem)
 		return true, nil
 	}
 	var out reply
@@ -212,6 +289,9 @@ func (l *listening) answer(ctx context.Context, rem Remark) (done bool, err erro
 		}
 		l.answered[pr.Number] = true
 	}
+	if may < CanWrite {
+		l.r.idle.took(rem.Author)
+	}
 	l.r.o.Log.Info("commanded", "pull", pr.Number, "by", rem.Author, "command", string(c.Verb), "came_to", string(out.reaction))
 	if err := l.r.o.Forge.React(ctx, rem, out.reaction); err != nil && !errors.Is(err, ErrNotFound) {
 		return false, err
@@ -224,7 +304,7 @@ func (l *listening) pull(ctx context.Context, n int) (PullRequest, error) {
 }
 
 func (l *listening) permission(ctx context.Context, login string) (Permission, error) {
-	return once(&l.permissions, login, func() (Permission, error) { return l.r.o.Forge.Permission(ctx, login) })
+	return once(&l.permissions, strings.ToLower(login), func() (Permission, error) { return l.r.o.Forge.Permission(ctx, login) })
 }
 
 // obey does what a command asks for, if whoever gave it may.

@@ -480,3 +480,66 @@ func TestAStrangersFloodCostsLittle(t *testing.T) {
 	}
 	require.LessOrEqual(t, n, 11, "five of each, and the one that counts")
 }
+
+// However many strangers there are, on however many pull requests, who may write
+// is heard, and what is passed over is not asked about again.
+func TestStrangersKeepNobodyFromBeingHeard(t *testing.T) {
+	t.Parallel()
+	for name, say := range map[string]func(w *world){
+		"one account, a pull request each": func(w *world) {
+			var prs []reconciler.PullRequest
+			for i := range 71 {
+				prs = append(prs, reconciler.PullRequest{Number: i + 1, Author: "eve", BaseBranch: "main"})
+				w.forge.say(i+1, "eve", "/berth help")
+			}
+			w.forge.set(prs...)
+		},
+		"an account each, one pull request": func(w *world) {
+			w.forge.set(reconciler.PullRequest{Number: 1, Author: "eve", BaseBranch: "main"})
+			for i := range 90 {
+				w.forge.say(1, fmt.Sprint("eve", i), "/berth help")
+			}
+		},
+		"another base": func(w *world) {
+			w.forge.set(reconciler.PullRequest{Number: 1, Author: "eve", BaseBranch: "main"}, reconciler.PullRequest{Number: 2, Author: "eve", BaseBranch: "next"})
+			for range 40 {
+				w.forge.say(2, "eve", "/berth help")
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.forge.let("ada", reconciler.CanWrite)
+			say(w)
+			last := w.forge.say(1, "ada", "/berth help")
+			f := &counted{forge: w.forge}
+			d := w.start(func(o *reconciler.Options) { o.Forge = f; o.Poll = time.Hour })
+			w.comes(last, reconciler.Understood)
+			require.Eventually(t, func() bool { return f.idle() > 4*time.Second }, time.Minute, 100*time.Millisecond, "once all is answered or passed over it is quiet")
+			require.NoError(t, d.stop())
+			require.LessOrEqual(t, f.lists.Load(), int64(15), "each pass comes to something")
+			require.LessOrEqual(t, f.permissions.Load(), 60*f.lists.Load(), "nobody is asked about twice in one, and few are")
+		})
+	}
+}
+
+// counted is a forge that counts what it is asked of remarks.
+type counted struct {
+	*forge
+	lists, permissions, last atomic.Int64
+}
+
+// idle is how long it was not asked for remarks.
+func (f *counted) idle() time.Duration { return time.Since(time.Unix(0, f.last.Load())) }
+
+func (f *counted) Remarks(ctx context.Context, since time.Time) ([]reconciler.Remark, error) {
+	f.lists.Add(1)
+	f.last.Store(time.Now().UnixNano())
+	return f.forge.Remarks(ctx, since)
+}
+
+func (f *counted) Permission(ctx context.Context, login string) (reconciler.Permission, error) {
+	f.permissions.Add(1)
+	return f.forge.Permission(ctx, login)
+}

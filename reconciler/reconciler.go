@@ -152,6 +152,10 @@ type Reconciler struct {
 	acks  acks
 	heard time.Time // since when remarks are listed; the remarks task's own
 	idle  idle      // likewise
+	// passed are the remarks that are not answered in this run, and inVain how many
+	// passes came to nothing in a row; likewise.
+	passed map[remarkID]bool
+	inVain int
 
 	mu     sync.Mutex
 	state  *state                   // replaced whole by each decision; nil before the first
