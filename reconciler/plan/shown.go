@@ -42,8 +42,6 @@ type Answer struct {
 	Kind AnswerKind `json:"kind"`
 	// Why, in words: of a refusal, or of what was not found.
 	Why string `json:"why,omitempty"`
-	// Who may, logins; of a refusal. Only those the estate names.
-	May []string `json:"may,omitempty"`
 	// Given and Now are what a command was bound to and what there is: commits
 	// or digests; of AnswerStale.
 	Given string `json:"given,omitempty"`

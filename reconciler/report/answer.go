@@ -21,9 +21,6 @@ func Answer(a plan.Answer, e *policy.Explanation) string {
 		d.help()
 	case plan.AnswerRefused:
 		d.line("**Not done:** "+prose(short(a.Why, 1000))+".", "")
-		if len(a.May) > 0 {
-			d.line("→ "+list(names(a.May), 6)+" may", "")
-		}
 	case plan.AnswerStale:
 		d.line(fmt.Sprintf("**Not done:** it names %s, and %s is what there is now. %s", code(commit(a.Given)), code(commit(a.Now)), prose(short(a.Why, 1000))), "")
 		d.line("→ look at the plan as it is now; if that is meant, name "+code(commit(a.Now)), "")
@@ -32,14 +29,6 @@ func Answer(a plan.Answer, e *policy.Explanation) string {
 		d.help()
 	}
 	return d.cut(maxPart, "<sub>To "+code(a.To)+"</sub>", short(strings.TrimSpace("berth explain "+unitName(a.Instance)+" "+clean(a.Field)), maxValue))
-}
-
-func names(logins []string) []string {
-	out := make([]string, len(logins))
-	for i, l := range logins {
-		out[i] = code(l)
-	}
-	return out
 }
 
 // help is the commands, what each needs and does.

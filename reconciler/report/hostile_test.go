@@ -43,7 +43,7 @@ func TestRolloutsAndAnswersAreHarmless(t *testing.T) {
 		}}, Noncompliance: &schema.Noncompliance{Key: key, Fate: schema.FateStopping, Day: s, Because: []schema.Decision{decision}}}
 		for _, kind := range []plan.AnswerKind{plan.AnswerExplain, plan.AnswerHelp, plan.AnswerRefused, plan.AnswerStale, plan.AnswerUnknown, plan.AnswerKind(s)} {
 			for _, field := range []string{"", s, "none"} {
-				a := plan.Answer{To: s, Said: s, Kind: kind, Why: s, May: []string{s, s}, Given: s, Now: s, Instance: key, Field: field}
+				a := plan.Answer{To: s, Said: s, Kind: kind, Why: s, Given: s, Now: s, Instance: key, Field: field}
 				checkMarkdown(t, report.Answer(a, explained))
 				checkMarkdown(t, report.Answer(a, nil))
 			}
@@ -101,7 +101,7 @@ func TestAnyTextIsHarmless(t *testing.T) {
 		checkMarkdown(t, report.Rollout(plan.Rollout{Commit: s, CorrelationID: s, Units: []plan.UnitProgress{
 			{Key: key, Phase: plan.PhaseFailed, At: s, Failure: s}, {Key: key, Failure: s, Stale: &plan.StalePlan{Now: s, Diff: []plan.DiffLine{{Sign: "+", Text: s}}}},
 		}}))
-		checkMarkdown(t, report.Answer(plan.Answer{To: s, Said: s, Kind: plan.AnswerRefused, Why: s, May: []string{s}}, nil))
+		checkMarkdown(t, report.Answer(plan.Answer{To: s, Said: s, Kind: plan.AnswerRefused, Why: s}, nil))
 	})
 }
 
