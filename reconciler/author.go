@@ -145,7 +145,8 @@ func (r *Reconciler) saidOfStep(ctx context.Context, memo *remembering, s decide
 }
 
 // sayAgain adds to the last step what was said since of deletions that wait. It
-// returns those of which it could be read; the others are left to wait.
+// returns what is decided with by that, whoever said it; of which it could not be
+// read is left to wait.
 func (r *Reconciler) sayAgain(ctx context.Context, steps []decide.Step, acked []acking) (read []acking, err error) {
 	last := &steps[len(steps)-1]
 	for _, one := range acked {
@@ -157,8 +158,11 @@ func (r *Reconciler) sayAgain(ctx context.Context, steps []decide.Step, acked []
 			r.o.Log.Warn("not all that was said of a deletion can be read; again later", "pull", one.pull, "error", err)
 			r.queue.AddAfter(Item{Do: TaskEstate}, sayAgainIn)
 		}
-		if err == nil || slices.ContainsFunc(said, func(w word) bool { return w.remark == one.remark }) {
+		if err == nil {
 			read = append(read, one)
+		}
+		for _, w := range said {
+			read = append(read, acking{one.pull, one.commit, w.Digest, w.remark})
 		}
 		last.Said = append(last.Said, acksOf(said)...)
 	}
