@@ -179,7 +179,7 @@ func (r *Reconciler) decide(ctx context.Context, st *state, tips Tips, unread bo
 			by.first = acked[0].commit
 		}
 	}
-	if err := r.enforce(ctx, st, newState(main, inForce, r.today(), d), by, records, events); err != nil {
+	if err := r.enforce(ctx, st, newState(main, inForce, r.today(), d), by, acked, records, events); err != nil {
 		return err
 	}
 	r.answered(acked)
@@ -245,7 +245,7 @@ func (r *Reconciler) tomorrow(ctx context.Context, st *state) error {
 	}
 	next.main, next.permitted, next.paused = st.main, st.permitted, st.paused
 	next.hold(st.held)
-	return r.enforce(ctx, st, next, origins{}, nil, nil)
+	return r.enforce(ctx, st, next, origins{}, nil, nil, nil)
 }
 
 // newState is the state that a decision comes to.
@@ -363,11 +363,21 @@ func (r *Reconciler) adopt(ctx context.Context, tips Tips) (*state, error) {
 	if recorded && rev.Commit == tips.Main {
 		r.opened()
 	}
-	for _, s := range mem.All() {
+	under, ended := r.writer.underReview(), map[string]bool{}
+	for key, s := range mem.All() {
+		over := settled(s) && s.Phase != plan.PhaseDeleted
 		for _, commit := range r.rollouts.status(s) {
-			if !settled(s) || s.Phase == plan.PhaseDeleted {
+			if !over {
 				r.touched(commit)
 			}
+		}
+		if was, ok := ended[s.Revision]; was || !ok {
+			ended[s.Revision] = over && s.Review == nil && !under[key]
+		}
+	}
+	for commit, is := range ended {
+		if is { // an earlier run told of it to its end, and its review went with that
+			r.rollouts.end(commit)
 		}
 	}
 	r.o.Log.Info("continuing", "in_force", short(tips.InForce), "units", st.effective.Len())
@@ -424,8 +434,9 @@ func (r *Reconciler) opened() {
 }
 
 // enforce puts a decision into effect: places, records which units changed and
-// through which commit, and wakes them.
-func (r *Reconciler) enforce(ctx context.Context, old, st *state, by origins, records []audit.Record, events []plan.Event) error {
+// through which commit, and wakes them. acked are the deletions that somebody
+// acknowledged since the decision before.
+func (r *Reconciler) enforce(ctx context.Context, old, st *state, by origins, acked []acking, records []audit.Record, events []plan.Event) error {
 	mem := r.writer.memory()
 	oldMain := ""
 	before := old
@@ -469,6 +480,12 @@ func (r *Reconciler) enforce(ctx context.Context, old, st *state, by origins, re
 			case !unreviewed(before, st, key):
 			case old.main != st.main:
 				next.Review = &plan.UnitReview{Stopped: stoodStill(before, prev, key)}
+			case len(acked) > 0 && st.effective.Instance(key) == nil:
+				// Who has the right to said that exactly these documents go, after they
+				// were named: that is the review of it.
+				next.Review = nil
+			case len(acked) > 0 && by.of(old, st, key) != "":
+				next.Review = &plan.UnitReview{Stopped: stoodStill(before, prev, key)} // it changes by that as well
 			case prev != nil:
 				next.Review = prev.Review // no commit did this
 			}

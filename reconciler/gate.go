@@ -16,7 +16,8 @@ import (
 
 const (
 	// maxPullLag is how long a forge that says that no pull request brought a new
-	// commit is asked again before it is believed, where AuthorLag is longer.
+	// commit is asked again before it is believed, where AuthorLag is longer and all
+	// pull requests that could have are known not to be it.
 	maxPullLag = 3 * time.Second
 	// pullAgain is the least time between two such questions.
 	pullAgain = time.Second
@@ -218,15 +219,68 @@ func (r *Reconciler) broughtBy(ctx context.Context, commit string) (pulls []int,
 		if known, err = r.o.Forge.PullsOf(ctx, commit); err != nil {
 			return nil, false, err
 		}
-		sure = r.rollouts.told(commit, known, r.pullLag())
+		asked := r.rollouts.setPulls(commit, known)
+		if sure = len(known) > 0; !sure && asked >= r.pullLag() {
+			if known, sure, err = r.unnamed(ctx, commit); err != nil {
+				return nil, false, err
+			}
+			if sure = sure || asked >= r.o.AuthorLag; sure {
+				r.rollouts.believe(commit, known)
+			}
+		}
 	}
 	for _, pr := range known {
 		if pr.Merged && pr.BaseBranch == r.o.Branch {
 			pulls = append(pulls, pr.Number)
-			r.writer.brought(pr.Number, commit)
 		}
 	}
 	return pulls, sure, nil
+}
+
+// unnamed are the pull requests that were merged by a commit of which the forge
+// names none: what it says of a pull request it may know before. sure is false
+// where one that is not open any more may still turn out to have brought it.
+func (r *Reconciler) unnamed(ctx context.Context, commit string) (prs []PullRequest, sure bool, err error) {
+	open, err := r.o.Forge.OpenPulls(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	maybe := map[int]bool{}
+	for n := range r.writer.reviewed() {
+		maybe[n] = true
+	}
+	r.mu.Lock()
+	for n := range r.pulls {
+		maybe[n] = true
+	}
+	r.mu.Unlock()
+	for _, pr := range open {
+		delete(maybe, pr.Number)
+	}
+	sure = true
+	for n := range maybe {
+		pr, err := r.o.Forge.Pull(ctx, n)
+		if errors.Is(err, ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		switch {
+		case pr.BaseBranch != r.o.Branch:
+		case pr.Merged && pr.MergeCommit == commit:
+			prs = append(prs, pr)
+		case pr.Merged && pr.MergeCommit != "":
+			base, err := r.o.Repo.MergeBase(ctx, commit, pr.MergeCommit)
+			if err != nil && !errors.Is(err, ErrNotFound) {
+				return nil, false, err
+			}
+			sure = sure && err == nil && base != commit // else it may be one of several that it brought
+		default: // closed, and merged a moment later for all that is known
+			sure = sure && !pr.Open && r.o.Now().Sub(pr.Updated) >= r.o.AuthorLag
+		}
+	}
+	return prs, sure || len(prs) > 0, nil
 }
 
 func (r *Reconciler) pullLag() time.Duration { return min(r.o.AuthorLag, maxPullLag) }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -151,4 +152,98 @@ func TestWhatWasStoppedIsNotStartedUnseen(t *testing.T) {
 			w.eventually("running", w.phase("train", plan.PhaseRunning))
 		})
 	}
+}
+
+// unnaming is a forge that knows of pull requests what became of them, and not yet
+// of commits which one brought them.
+type unnaming struct{ *forge }
+
+func (unnaming) PullsOf(context.Context, string) ([]reconciler.PullRequest, error) { return nil, nil }
+
+func TestAForgeThatIsLateLetsNothingGoThatItMergedItself(t *testing.T) {
+	t.Parallel()
+	for name, shown := range map[string]bool{"a plan was shown": true, "none was": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			late := func(o *reconciler.Options) { o.Forge = unnaming{w.forge} }
+			d := w.start(late)
+			path := w.run(2)
+			pr := w.pull(1, instanceNamed("train", 3))
+			w.reviewed(pr)
+			if !shown {
+				w.forge.put(w.pull(1, instanceNamed("train", 4)))
+				pr = w.forge.pulls[0]
+			}
+			require.NoError(t, d.stop())
+			require.NoError(t, w.world.SetDrift(trainKey, plan.Drift{Member: "worker-0", What: "users"}))
+			before := w.effects()
+			w.merge(pr)
+			w.start(late)
+			require.Equal(t, 1, w.held("train", before).Pull)
+
+			// What is pushed past every pull request is known to be, and not held.
+			_, text := instance("train", 1)
+			w.put(map[string]string{path: text})
+			w.eventually("let go", func() bool { s := w.status("train"); return s.Review == nil && s.Phase == plan.PhaseRunning })
+		})
+	}
+}
+
+// A forge that merges may tell first that a pull request is closed.
+func TestClosedAMomentBeforeItIsMerged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start()
+	w.run(2)
+	pr := w.pull(1, instanceNamed("train", 3))
+	w.reviewed(pr)
+	closed := pr
+	closed.Open, closed.Updated = false, time.Now()
+	w.forge.put(closed)
+	w.forge.mu.Lock()
+	reads := w.forge.read
+	w.forge.mu.Unlock()
+	w.eventually("seen to be closed", func() bool {
+		w.forge.mu.Lock()
+		defer w.forge.mu.Unlock()
+		return w.forge.read > reads
+	})
+	w.merge(pr)
+	w.eventually("applied, as it was shown", func() bool {
+		s := w.status("train")
+		require.Nil(t, w.stale("train"))
+		return len(s.Members) == 4 && s.Phase == plan.PhaseRunning
+	})
+}
+
+// What an earlier run told of to its end is not told anew, by fewer units, when
+// something of it is repaired later.
+func TestAnOldRolloutIsNotToldAgainAfterARestart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.start()
+	files := instanceNamed("train", 1)
+	for p, s := range instanceNamed("other", 1) {
+		files[p] = s
+	}
+	pr := w.pull(1, files)
+	w.reviewed(pr)
+	commit := w.merge(pr)[0]
+	w.eventually("told to its end", func() bool {
+		r, ok := w.forge.told(commit)
+		return ok && r.Settled() && len(r.Units) == 2 && w.review(1) == nil
+	})
+	later := w.put(instanceNamed("other", 2))
+	w.eventually("another changes", func() bool { s := w.status("other"); return s.Revision == later && s.Phase == plan.PhaseRunning })
+	require.NoError(t, d.stop())
+	written := len(w.forge.written("comment 1"))
+	w.start()
+	require.NoError(t, w.world.SetState(trainKey, "worker-0", plan.Stopped))
+	w.eventually("repaired", func() bool { return w.world.Calls("start") == 1 })
+	next := w.pull(2, instanceNamed("third", 0))
+	w.reviewed(next)
+	after := w.merge(next)[0]
+	w.eventually("the next is told", func() bool { r, ok := w.forge.told(after); return ok && r.Settled() && len(r.Units) == 1 })
+	require.Len(t, w.forge.written("comment 1"), written)
 }

@@ -27,6 +27,8 @@ const (
 	undecidedGrace = 30 * time.Second
 	// undecidedAgain is when to look again while they are not.
 	undecidedAgain = time.Second
+	// closedKept is how long what a pull request was shown is kept after it was closed.
+	closedKept = time.Hour
 	// followCoalesce is the least time between two updates of one comment, and
 	// followSlowest the most that what goes on is gathered for.
 	followCoalesce = time.Second
@@ -210,6 +212,10 @@ func (r *Reconciler) readPull(ctx context.Context, number int) (*openPull, error
 	delete(r.pulls, number)
 	r.mu.Unlock()
 	r.shows.drop(target{pull: number})
+	if left := closedKept - r.o.Now().Sub(pr.Updated); left > 0 && !pr.Open && !pr.Merged && pr.BaseBranch == r.o.Branch {
+		r.plans.AddAfter(Item{Do: TaskPull, Pull: number}, left) // it may be opened again, or known to be merged a moment later
+		return nil, nil
+	}
 	if !pr.Merged || pr.BaseBranch != r.o.Branch {
 		r.writer.forgetReview(number)
 		return nil, nil

@@ -1,6 +1,7 @@
 package reconciler
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -8,8 +9,8 @@ import (
 	"berth/schema"
 )
 
-// maxReviews bounds how many pull requests' reviews are kept; the oldest go
-// first, and what merges without one is held.
+// maxReviews bounds how many pull requests' reviews are kept; those
+// that change no unit go first, then the oldest, and what merges without one is held.
 const maxReviews = 1000
 
 // reviews are what berth/status keeps of pull requests; under the writer's mu.
@@ -42,10 +43,20 @@ func (r *reviews) drop(pull int) {
 
 func (r *reviews) bound() {
 	if over := len(r.of) - maxReviews; over > 0 {
-		for _, n := range slices.Sorted(maps.Keys(r.of))[:over] {
+		all := slices.Collect(maps.Keys(r.of))
+		slices.SortFunc(all, func(a, b int) int { return cmp.Or(cmp.Compare(changes(r.of[a]), changes(r.of[b])), a-b) })
+		for _, n := range all[:over] {
 			r.drop(n)
 		}
 	}
+}
+
+// changes is 1 of a review of which something is compared after the merge, else 0.
+func changes(v *plan.Review) int {
+	if len(v.Units) > 0 || v.Next != nil && len(v.Next.Units) > 0 {
+		return 1
+	}
+	return 0
 }
 
 // batch is what is not on the remote yet.
@@ -122,18 +133,6 @@ func (w *writer) wasShown(pull int, s plan.Shown) {
 	w.changed()
 }
 
-// brought records which commit of main a pull request brought.
-func (w *writer) brought(pull int, commit string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if before := w.reviews.of[pull]; before != nil && before.Commit != commit {
-		v := *before
-		v.Commit = commit
-		w.reviews.put(v)
-		w.changed()
-	}
-}
-
 // forgetReview takes away what is kept of a pull request.
 func (w *writer) forgetReview(pull int) {
 	w.mu.Lock()
@@ -156,6 +155,25 @@ func (w *writer) reviewsOf(key schema.Key) []int {
 		}
 		if u != nil {
 			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// underReview are the units that any pull request of which something is kept was
+// shown, or is about to be, in words.
+func (w *writer) underReview() map[schema.Key]bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out := map[schema.Key]bool{}
+	for _, v := range w.reviews.of {
+		for _, u := range v.Units {
+			out[u.Key] = true
+		}
+		if v.Next != nil {
+			for _, u := range v.Next.Units {
+				out[u.Key] = true
+			}
 		}
 	}
 	return out

@@ -221,15 +221,12 @@ func (r *rollouts) ask(commit string, while time.Duration) bool {
 	return true
 }
 
-// told takes what the forge told of them; that there is none is believed after
-// lag.
-func (r *rollouts) told(commit string, prs []PullRequest, lag time.Duration) (sure bool) {
-	r.setPulls(commit, prs)
+// believe takes what the forge told of them as the last word.
+func (r *rollouts) believe(commit string, prs []PullRequest) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := r.get(commit)
-	o.none = len(prs) == 0 && r.now().Sub(o.asked) >= lag
-	return o.none || len(prs) > 0
+	o.prs, o.none = prs, len(prs) == 0
 }
 
 // began is when a commit was seen first.
@@ -239,7 +236,8 @@ func (r *rollouts) began(commit string) time.Time {
 	return r.get(commit).began
 }
 
-func (r *rollouts) setPulls(commit string, prs []PullRequest) {
+// setPulls takes what the forge told of them, and says since when it is asked.
+func (r *rollouts) setPulls(commit string, prs []PullRequest) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := r.get(commit)
@@ -247,4 +245,5 @@ func (r *rollouts) setPulls(commit string, prs []PullRequest) {
 	if o.asked.IsZero() {
 		o.asked = r.now()
 	}
+	return r.now().Sub(o.asked)
 }

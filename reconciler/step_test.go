@@ -54,7 +54,7 @@ func steps(t *testing.T, tenants int) (step func(), r *Reconciler) {
 		eff := []*schema.Effective{one, other}[turn%2]
 		turn++
 		st := &state{main: "m", inForce: fmt.Sprint(turn), desired: desired, effective: eff}
-		require.NoError(t, r.enforce(context.Background(), last, st, origins{}, nil, nil))
+		require.NoError(t, r.enforce(context.Background(), last, st, origins{}, nil, nil, nil))
 		last = st
 		_, ok := r.View()
 		require.True(t, ok)

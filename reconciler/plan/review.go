@@ -49,8 +49,6 @@ type Review struct {
 	// Next is what it would do by now, which is kept before it is shown and takes
 	// Shown's place once it is; nil: nothing else.
 	Next *Shown `json:"next,omitempty"`
-	// Commit is main's that brought it, once it is merged and decided.
-	Commit string `json:"commit,omitempty"`
 }
 
 // Shown is one result as it is shown on a pull request. The zero one was never.
