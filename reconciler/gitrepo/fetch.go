@@ -572,6 +572,7 @@ func (r *Repo) replaceMirror(ctx context.Context, seen tips) (reconciler.Tips, e
 	}
 	swapped = errors.Join(swapped, os.Rename(dir, mirror))
 	r.mirror = openStore(mirror)
+	r.merges.forget()
 	if swapped != nil {
 		return seen.public(), errors.Join(err, swapped)
 	}

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-git/go-git/v5/plumbing"
@@ -36,7 +37,16 @@ func (r *Repo) Merge(ctx context.Context, base, head string) (tree string, confl
 	if err := r.known(base, head); err != nil {
 		return "", nil, fmt.Errorf("merge: %w", err)
 	}
+	pair := [2]string{base, head}
+	if m, ok := r.merges.get(pair); ok && r.hasTree(m.tree) {
+		return m.tree, slices.Clone(m.conflicts), nil
+	}
 	r.use.merges.Add(1)
+	defer func() {
+		if err == nil && !fileExists(filepath.Join(r.mirror.dir, "shallow")) { // more history could make another of it
+			r.merges.put(pair, merged{tree, slices.Clone(conflicts)})
+		}
+	}()
 	out, code, err := r.git(ctx, "merge-tree", "--write-tree", "--name-only", "--no-messages", "-z", base, head)
 	if err != nil {
 		return "", nil, fmt.Errorf("merge %s into %s: %w", head, base, err)
@@ -51,6 +61,64 @@ func (r *Repo) Merge(ctx context.Context, base, head string) (tree string, confl
 	conflicts = slices.DeleteFunc(fields[1:], func(s string) bool { return s == "" })
 	slices.Sort(conflicts)
 	return "", slices.Compact(conflicts), nil
+}
+
+// merged is what merging two commits came to, which is the same each time.
+type merged struct {
+	tree      string // "": they conflict
+	conflicts []string
+}
+
+// maxMerged bounds how many are remembered: the newest so many, and as many before
+// them.
+const maxMerged = 1000
+
+// merges remembers merges: open pull requests are planned again far more often
+// than they or main move.
+type merges struct {
+	mu       sync.Mutex
+	now, old map[[2]string]merged
+}
+
+func (m *merges) get(pair [2]string) (merged, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if got, ok := m.now[pair]; ok {
+		return got, true
+	}
+	got, ok := m.old[pair]
+	return got, ok
+}
+
+func (m *merges) put(pair [2]string, what merged) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.now == nil || len(m.now) == maxMerged {
+		m.now, m.old = map[[2]string]merged{}, m.now
+	}
+	m.now[pair] = what
+}
+
+// forget is for when what merges made may be gone.
+func (m *merges) forget() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.now, m.old = nil, nil
+}
+
+// hasTree says whether a tree that a merge made is still there; the scratch store
+// is made anew now and then. A conflict needs none.
+func (r *Repo) hasTree(id string) bool {
+	if id == "" {
+		return true
+	}
+	h, err := parseID(id)
+	if err != nil {
+		return false
+	}
+	r.swap.RLock()
+	defer r.swap.RUnlock()
+	return r.mirror.has(h) || r.scratch.has(h)
 }
 
 // MergeBase is the best common ancestor; reconciler.ErrNotFound if there is

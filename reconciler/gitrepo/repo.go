@@ -83,6 +83,7 @@ type Repo struct {
 	older   *store // the scratch store before, to be read only; nil: none
 
 	use      scratchUse
+	merges   merges
 	refusals map[string]refusal // by ref; under remoteBusy
 
 	trees    knownTrees

@@ -71,6 +71,7 @@ func (r *Repo) renewScratch(ctx context.Context) {
 	if err == nil {
 		r.use.since, r.use.bytes = now, 0
 		r.use.merges.Store(0)
+		r.merges.forget()
 		err = os.RemoveAll(gone)
 	}
 	r.logError(ctx, "make the scratch store anew", err)

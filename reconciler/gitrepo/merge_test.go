@@ -1,0 +1,60 @@
+package gitrepo
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/gitrepo/gittest"
+)
+
+// Merging the same two commits again starts no program; where the store is gone
+// that the tree was kept in, it is made again.
+func TestMergedAgain(t *testing.T) {
+	server := gittest.New(t, map[string]string{"a": "1\n"})
+	r, err := Open(t.Context(), Options{URL: server.URL, Dir: t.TempDir()})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, r.Close()) })
+	for n, files := range map[int]map[string]string{1: {"b": "1\n"}, 2: {"a": "2\n"}} {
+		require.NoError(t, server.SetRef("refs/heads/topic", server.Tip("main")))
+		require.NoError(t, server.SetPull(n, server.MustCommit(t, "topic", gittest.Commit{Message: "topic", Files: files})))
+	}
+	base := server.MustCommit(t, "main", gittest.Commit{Message: "main", Files: map[string]string{"a": "3\n"}})
+	_, err = r.Fetch(t.Context())
+	require.NoError(t, err)
+	heads := map[int]string{}
+	merge := func(n int) (string, []string, int64) {
+		if heads[n], err = r.FetchPull(t.Context(), n); err != nil {
+			require.NoError(t, err)
+		}
+		before := r.use.merges.Load()
+		tree, conflicts, err := r.Merge(t.Context(), base, heads[n])
+		require.NoError(t, err)
+		return tree, conflicts, r.use.merges.Load() - before
+	}
+	tree, conflicts, ran := merge(1)
+	require.Empty(t, conflicts)
+	require.EqualValues(t, 1, ran)
+	again, _, ran := merge(1)
+	require.Equal(t, tree, again)
+	require.Zero(t, ran)
+	_, conflicts, ran = merge(2)
+	require.Equal(t, []string{"a"}, conflicts)
+	require.EqualValues(t, 1, ran)
+	conflicts[0] = "scribbled"
+	_, conflicts, ran = merge(2)
+	require.Equal(t, []string{"a"}, conflicts, "what is handed out is the caller's")
+	require.Zero(t, ran)
+
+	for range 2 { // to the older store, and away
+		r.swap.Lock()
+		require.NoError(t, r.swapScratch(filepath.Join(r.options.Dir, "scratch.gone")))
+		r.swap.Unlock()
+	}
+	again, _, ran = merge(1)
+	require.Equal(t, tree, again)
+	require.EqualValues(t, 1, ran)
+	_, err = r.Snapshot(t.Context(), again)
+	require.NoError(t, err)
+}
