@@ -184,7 +184,7 @@ func (d *demo) neighbour(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := d.merge(n, neighbourOwner); err != nil {
+	if _, err := d.merge(ctx, n, neighbourOwner); err != nil {
 		return err
 	}
 	s, err := d.untilPhase(ctx, neighbourKey, plan.PhaseRunning)
@@ -240,7 +240,7 @@ func (d *demo) correction(ctx context.Context) error {
 func (d *demo) deploy(ctx context.Context) error {
 	d.title("Merged: the cluster is deployed")
 	start := time.Now()
-	if _, err := d.merge(d.pull, demoAdmin); err != nil {
+	if _, err := d.merge(ctx, d.pull, demoAdmin); err != nil {
 		return err
 	}
 	s, err := d.untilPhase(ctx, demoKey, plan.PhaseRunning)
@@ -296,7 +296,7 @@ func (d *demo) grow(ctx context.Context) error {
 	}
 	d.show(firstLines(body, 14))
 	start := time.Now()
-	if _, err := d.merge(n, demoAdmin); err != nil {
+	if _, err := d.merge(ctx, n, demoAdmin); err != nil {
 		return err
 	}
 	if err := d.grown(ctx, 3); err != nil {
@@ -341,7 +341,7 @@ func (d *demo) remove(ctx context.Context) error {
 	}
 	d.show(firstLines(body, 12))
 	start := time.Now()
-	if _, err := d.merge(n, demoAdmin); err != nil {
+	if _, err := d.merge(ctx, n, demoAdmin); err != nil {
 		return err
 	}
 	if err := d.untilGone(ctx, demoKey); err != nil {
@@ -401,7 +401,7 @@ func (d *demo) tearDown(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := d.merge(n, neighbourOwner); err != nil {
+	if _, err := d.merge(ctx, n, neighbourOwner); err != nil {
 		return err
 	}
 	if err := d.untilGone(ctx, neighbourKey); err != nil {

@@ -65,7 +65,7 @@ func (d *demo) held(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	commit, err := d.merge(n, demoMember)
+	commit, err := d.merge(ctx, n, demoMember)
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (d *demo) takenBack(ctx context.Context) error {
 		return err
 	}
 	d.showCheck(check)
-	commit, err := d.merge(n, demoMember)
+	commit, err := d.merge(ctx, n, demoMember)
 	if err != nil {
 		return err
 	}

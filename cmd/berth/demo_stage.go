@@ -220,9 +220,29 @@ func (s *stage) push(branch, login string, c gittest.Commit) error {
 	return s.forge.Sync()
 }
 
-// merge merges a pull request, whatever its check says.
-func (s *stage) merge(pull int, login string) (commit string, err error) {
+// merge merges a pull request once its plan was shown, as what nobody could have
+// looked at is held; whatever its checks say.
+func (s *stage) merge(ctx context.Context, pull int, login string) (commit string, err error) {
+	if err := s.until(ctx, fmt.Sprintf("the plan of pull request %d is shown", pull), 20*time.Second, func() (bool, error) {
+		return planShown(s.forge, pull), nil
+	}); err != nil {
+		return "", err
+	}
 	return s.forge.Merge(pull, s.mergeMethod, login)
+}
+
+// planShown says whether what a pull request does is said of its head as it is:
+// by both checks and in the comment. Who merges before that merges what nobody
+// reviewed.
+func planShown(forge *githubtest.Server, pull int) bool {
+	p, _ := forge.Pull(pull)
+	done := map[string]bool{}
+	for _, c := range forge.Checks(p.Head) {
+		done[c.Name] = c.Status == "completed"
+	}
+	return done[plan.CheckValidate] && done[plan.CheckPlan] && slices.ContainsFunc(forge.Comments(pull), func(c githubtest.Comment) bool {
+		return strings.HasSuffix(c.Author, "[bot]") && strings.Contains(c.Body, p.Head[:10])
+	})
 }
 
 // train is a commit that gives demoKey so many workers.

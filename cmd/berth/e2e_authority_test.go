@@ -132,10 +132,17 @@ func (g *governed) approve(pull int, who string) (review int64) {
 // is decided.
 func (g *governed) mergeAs(pull int, method githubtest.Method, who, message string) (commit string) {
 	g.Helper()
+	g.shown(pull)
 	commit, err := g.forge.MergeSaying(pull, method, who, message)
 	require.NoError(g, err)
 	g.decided()
 	return commit
+}
+
+// shown waits until people could have seen what a pull request does.
+func (g *governed) shown(pull int) {
+	g.Helper()
+	require.Eventually(g, func() bool { return planShown(g.forge, pull) }, patience, 30*time.Millisecond, "the plan is shown")
 }
 
 func (g *governed) decided() {
@@ -293,9 +300,11 @@ func TestPushedByNobody(t *testing.T) {
 	g.git.MustCommit(t, "main", gittest.Commit{Message: "quick", Author: "Anna <anna-lattice@example.org>", Files: trainOf(1)})
 	require.NoError(t, g.forge.Sync())
 	pull, _ := g.open("dora-genomes", gittest.Commit{Message: "assembly", Files: map[string]string{pathOf(t, neighbourKey): g.neighbour}})
+	g.shown(pull)
 	_, err := g.forge.Merge(pull, githubtest.Squash, "dora-genomes")
 	require.NoError(t, err)
 	again, _ := g.open(tenantOwner, gittest.Commit{Message: "words", Files: map[string]string{rolesOfTheLab: g.read(rolesOfTheLab) + "# the lattice's\n"}})
+	g.shown(again)
 	last, err := g.forge.Merge(again, githubtest.Merge, tenantOwner)
 	require.NoError(t, err)
 

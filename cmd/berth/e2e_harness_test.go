@@ -26,7 +26,6 @@ import (
 	"berth/runtimes/host/hosttest"
 	"berth/runtimes/slurm/profile"
 	"berth/schema"
-	"berth/webhooks/github/githubtest"
 )
 
 // scene is a stage under test: a lab, a repository, a forge, and the daemon as
@@ -169,20 +168,6 @@ func (s *scene) push(c gittest.Commit) string {
 	id := s.git.MustCommit(s, "main", c)
 	require.NoError(s, s.forge.Sync())
 	return id
-}
-
-// planShown says whether what a pull request does is said of its head as it is:
-// by both checks and in the comment. Who merges before that merges what nobody
-// reviewed.
-func planShown(forge *githubtest.Server, pull int) bool {
-	p, _ := forge.Pull(pull)
-	done := map[string]bool{}
-	for _, c := range forge.Checks(p.Head) {
-		done[c.Name] = c.Status == "completed"
-	}
-	return done[plan.CheckValidate] && done[plan.CheckPlan] && slices.ContainsFunc(forge.Comments(pull), func(c githubtest.Comment) bool {
-		return strings.HasSuffix(c.Author, "[bot]") && strings.Contains(c.Body, p.Head[:10])
-	})
 }
 
 // merge brings a commit to main by a pull request, which somebody merges once its

@@ -168,8 +168,14 @@ func (s *Server) Merge(branch, head, message string) (string, error) {
 	return id, s.SetRef("refs/heads/"+branch, id)
 }
 
-// Files are the plain files of a revision, by path.
+// Files are the plain files of a revision, by path; of a branch, those of the
+// commit it is at now, however it moves meanwhile.
 func (s *Server) Files(rev string) (map[string]string, error) {
+	id, err := s.Git("rev-parse", "--verify", "--quiet", "--end-of-options", rev)
+	if err != nil {
+		return nil, err
+	}
+	rev = strings.TrimSpace(id)
 	out, err := s.Git("ls-tree", "-r", "-z", "--name-only", "--end-of-options", rev)
 	if err != nil {
 		return nil, err
