@@ -4,7 +4,7 @@ GO      ?= go
 BIN     := bin
 LDFLAGS := -s -w
 
-.PHONY: build deps root test test-unprivileged check demo bench lab clean
+.PHONY: build deps root test test-unprivileged check demo bench lab clean schedules
 
 build: ## berth and berth-host into bin/
 	$(GO) build -trimpath -o $(BIN)/berth ./cmd/berth
@@ -14,7 +14,7 @@ deps: ## the Debian packages the lab and the tests use; installs them when root
 	@deploy/prepare
 
 test: root deps ## every test, with real Git, SSH and Slurm; needs root
-	$(GO) test -timeout 15m ./...
+	$(GO) test -timeout 20m ./...
 
 root:
 	@test "$$(id -u)" = 0 || { echo "this needs root, which makes the hosts; \`make test-unprivileged\` and \`make demo\` do not" >&2; exit 1; }
@@ -27,6 +27,9 @@ check: ## formatting, vet, staticcheck, import law, documentation
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
 	$(GO) test -count=1 -run '^Test(ImportLaw|HostHelperIsSmall|NoSchedulerInCore|PackageDocs|ExportedDocs|ModuleFloors|TopLevel|Requirements|DeployReadme)$$' ./cmd/berth
+
+schedules: ## a thousand random schedules of what befalls pull requests' events; BERTH_SCHEDULE=7 plays one field
+	BERTH_SCHEDULE=$${BERTH_SCHEDULE:-0} $(GO) test -timeout 60m -v -run '^TestSchedules$$' ./cmd/berth
 
 demo: build ## the whole story on a throw-away estate
 	@deploy/prepare --optional
