@@ -617,3 +617,19 @@ func (s *scene) everything() string {
 	}
 	return strings.Join(all, "\n")
 }
+
+// reconciled is how often a task was done.
+func reconciled(t require.TestingT, s *estates, task reconciler.Task) (n float64) {
+	families, err := s.reg.Gather()
+	require.NoError(t, err)
+	for _, family := range families {
+		for _, m := range family.Metric {
+			for _, l := range m.Label {
+				if family.GetName() == "berth_reconciles_total" && l.GetName() == "task" && l.GetValue() == string(task) {
+					n += m.GetCounter().GetValue()
+				}
+			}
+		}
+	}
+	return n
+}

@@ -659,19 +659,8 @@ func (f *field) actsOf(l *life) (out []string) {
 }
 
 // looks is how often the open pull requests were listed.
-func (f *field) looks() (n float64) {
-	families, err := f.estates.reg.Gather()
-	require.NoError(f, err)
-	for _, family := range families {
-		for _, m := range family.Metric {
-			for _, l := range m.Label {
-				if family.GetName() == "berth_reconciles_total" && l.GetName() == "task" && l.GetValue() == string(reconciler.TaskPulls) {
-					n += m.GetCounter().GetValue()
-				}
-			}
-		}
-	}
-	return n
+func (f *field) looks() float64 {
+	return reconciled(f, f.estates, reconciler.TaskPulls)
 }
 
 // quiet waits until everything was looked at several times over and nothing was

@@ -205,19 +205,8 @@ func (c *crowd) bare(requests int) time.Duration {
 }
 
 // pullsComputed is how often a pull request was planned.
-func (c *crowd) pullsComputed() (n float64) {
-	families, err := c.estates.reg.Gather()
-	require.NoError(c, err)
-	for _, family := range families {
-		for _, m := range family.Metric {
-			for _, l := range m.Label {
-				if family.GetName() == "berth_reconciles_total" && l.GetName() == "task" && l.GetValue() == string(reconciler.TaskPull) {
-					n += m.GetCounter().GetValue()
-				}
-			}
-		}
-	}
-	return n
+func (c *crowd) pullsComputed() float64 {
+	return reconciled(c, c.estates, reconciler.TaskPull)
 }
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -236,9 +236,3 @@ func gravest(ds []schema.Diagnostic) []schema.Diagnostic {
 	slices.SortStableFunc(out, func(a, b schema.Diagnostic) int { return rank(a) - rank(b) })
 	return out
 }
-
-// Check is berth/plan for who shows but one check.
-func Check(p plan.Proposal) (title, summary, conclusion string) {
-	k := checkPlan(p, plan.PullContext{})
-	return k.Title, k.Summary, string(k.Conclusion)
-}
