@@ -58,23 +58,23 @@ func TestStalePlanWaitsForWhoMeansIt(t *testing.T) {
 	g.check(config, "success")
 	_, err := g.forge.Merge(more, githubtest.Merge, projectAdmin)
 	require.NoError(t, err)
+	g.until("two workers", demoKey, func(s *plan.Status) bool { return running(s) && countRunning(s) == 3 })
 	merge, err := g.forge.Merge(config, githubtest.Merge, projectAdmin)
 	require.NoError(t, err)
 	g.decided()
 	g.comment(config, "/berth apply "+merge[:10])
-	g.until("held", demoKey, func(s *plan.Status) bool { return condition(*s, "Stalled").Reason == plan.CodeStale })
+	held := func(s *plan.Status) bool { return condition(*s, "Stalled").Reason == plan.CodeStale }
+	g.until("held", demoKey, held)
 
 	g.say(config, viewer, "/berth apply "+merge[:10], "-1") // has no such right in the estate
 	g.say(config, projectAdmin, "/berth apply 0123456789", "-1")
 	g.say(config, projectAdmin, "/berth dance", "confused")
-	g.until("still held", demoKey, func(s *plan.Status) bool {
-		return condition(*s, "Stalled").Reason == plan.CodeStale && countRunning(s) == 2
-	})
+	g.until("still held", demoKey, func(s *plan.Status) bool { return held(s) && countRunning(s) == 3 })
 	g.until("shown", demoKey, func(s *plan.Status) bool { // a forge tells in whole seconds when something was said
 		return s.Review != nil && s.Review.Offer != nil && s.Review.Offer.Told.Before(time.Now().Truncate(time.Second))
 	})
 	g.say(config, projectAdmin, "/berth apply "+merge[:10], "rocket")
-	g.until("applied", demoKey, func(s *plan.Status) bool { return running(s) && countRunning(s) == 3 })
+	g.until("applied", demoKey, func(s *plan.Status) bool { return running(s) && !held(s) && s.Revision == merge })
 	g.comment(config, "1 instance running")
 }
 

@@ -118,9 +118,10 @@ func TestStorm(t *testing.T) {
 	require.Equal(t, "7", ask(t, s, "GET", "", "").Header.Get("Retry-After"))
 	require.Equal(t, "5", ask(t, s, "GET", "", "").Header.Get("X-RateLimit-Reset"))
 
-	// A push that the API learns of when it was asked twice.
+	// A push that the API learns of when it listed the pull request twice and read
+	// it twice.
 	old, _ := s.Pull(n)
-	require.NoError(t, s.LearnLate(n, 2))
+	require.NoError(t, s.LearnLate(n, 4))
 	head := w.commit("b", "a.yaml", "a: 2\n")
 	app := client(t, s, "app")
 	for i, want := range []string{old.Head, old.Head, head} {
