@@ -467,7 +467,11 @@ func (r *Reconciler) enforce(ctx context.Context, old, st *state, by origins, ac
 	if old != nil {
 		wasHeld = old.held
 	}
-	for commit, held := range attributeHeld(merged, st.main, newlyHeld(wasHeld, st.held)) {
+	heldBy := attributeHeld(merged, st.main, newlyHeld(wasHeld, st.held))
+	for _, m := range merged {
+		heldBy[m.commit] = heldBy[m.commit] // begun, too, where nothing of it is held
+	}
+	for commit, held := range heldBy {
 		r.rollouts.begin(commit, held)
 	}
 
@@ -618,11 +622,7 @@ func (r *Reconciler) merged(ctx context.Context, from, to string) []mergedCommit
 	}
 	var out []mergedCommit
 	for _, c := range commits {
-		parent := ""
-		if len(c.Parents) > 0 {
-			parent = c.Parents[0]
-		}
-		paths, err := r.o.Repo.Diff(ctx, parent, c.ID)
+		paths, err := r.touches(ctx, c)
 		if err != nil {
 			r.o.Log.Warn("cannot tell what a commit changed", "commit", short(c.ID), "error", err)
 			continue
@@ -630,6 +630,15 @@ func (r *Reconciler) merged(ctx context.Context, from, to string) []mergedCommit
 		out = append(out, mergedCommit{c.ID, paths})
 	}
 	return out
+}
+
+// touches is what a commit of main changes there.
+func (r *Reconciler) touches(ctx context.Context, c Commit) ([]PathChange, error) {
+	parent := ""
+	if len(c.Parents) > 0 {
+		parent = c.Parents[0]
+	}
+	return r.o.Repo.Diff(ctx, parent, c.ID)
 }
 
 // attribute says for each changed unit which commit changed it: the newest

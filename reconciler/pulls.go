@@ -419,14 +419,20 @@ func (r *Reconciler) offer(p *openPull, proposal plan.Proposal, mends bool, c pl
 		}
 		x.shown.Key = keysOf(x.checks)
 	} else {
-		x.shown = plan.Shown{Head: proposal.Head, Base: proposal.Base, Digest: proposal.Digest, Key: r.o.Render.Key(proposal, c)}
+		x.shown = plan.Shown{Head: proposal.Head, Base: proposal.Base, Digest: proposal.Digest}
 		if mem == nil {
 			mem = &plan.Memory{}
 		}
 		x.shown.Keep(plan.ReviewedUnits(proposal, *mem))
-		r.addJobs(x.shown.Units)
+		shown, next := r.writer.shownOf(p.Number)
+		r.addJobs(x.shown.Units, next, shown)
+		c.Jobs = x.shown.Jobs()
+		x.shown.Key = r.o.Render.Key(proposal, c)
 	}
 	x.shown, x.recorded = r.writer.intend(p.Number, x.shown)
+	if x.checks == nil && r.jobsKnown(x.shown.Units) { // it was learnt in between
+		r.plans.AddAfter(Item{Do: TaskPull, Pull: p.Number}, pullsDebounce)
+	}
 	if x.checks == nil {
 		proposal.Base, c.Jobs = x.shown.Base, x.shown.Jobs()
 		text := r.o.Render.Plan(proposal, c)
@@ -478,11 +484,15 @@ func (r *Reconciler) rules(backend string) plan.Rules {
 }
 
 // endReview takes away what was kept of a merged pull request once nothing of
-// what it brought is under way or held any more.
+// what it brought is under way or held any more, and that was told.
 func (r *Reconciler) endReview(ctx context.Context, number int, commit string) error {
 	v := r.writer.review(number)
 	st := r.current()
-	if st == nil || st.main == "" || commit == "" {
+	if st == nil { // it is not known yet what an earlier run decided
+		r.plans.AddAfter(Item{Do: TaskPull, Pull: number}, undecidedAgain)
+		return nil
+	}
+	if st.main == "" || commit == "" {
 		return nil // it is looked at again when it is decided
 	}
 	base, err := r.o.Repo.MergeBase(ctx, commit, st.main)
@@ -502,7 +512,54 @@ func (r *Reconciler) endReview(ctx context.Context, number int, commit string) e
 			return nil
 		}
 	}
+	if v != nil && !r.rollouts.over(commit) { // an earlier run had no time to tell
+		if err := r.recall(ctx, v, commit, st); err != nil {
+			return err
+		}
+		r.touched(commit)
+		return nil
+	}
 	r.writer.forgetReview(number)
+	return nil
+}
+
+// recall takes up the roll-out of a commit that an earlier run decided and did not
+// tell of to its end. The statuses speak of the units that it changed last; which
+// others there were is known of the review.
+func (r *Reconciler) recall(ctx context.Context, v *plan.Review, commit string, st *state) error {
+	if r.rollouts.known(commit) {
+		return nil
+	}
+	commits, err := r.o.Repo.Log(ctx, "", commit, 1)
+	if err != nil || len(commits) == 0 {
+		return err
+	}
+	paths, err := r.touches(ctx, commits[0])
+	if err != nil {
+		return err
+	}
+	held := slices.DeleteFunc(slices.Clone(st.held), func(h plan.Held) bool {
+		return !slices.ContainsFunc(paths, func(c PathChange) bool { return c.Path == h.File })
+	})
+	mem := r.writer.memory()
+	var moved []plan.UnitProgress
+	for _, u := range v.Units {
+		switch s := mem.Get(u.Key); {
+		case s == nil:
+			if slices.ContainsFunc(u.Steps, func(s string) bool { return strings.HasPrefix(s, string(plan.Delete)) }) && st.effective.Instance(u.Key) == nil {
+				moved = append(moved, plan.UnitProgress{Key: u.Key, Phase: plan.PhaseDeleted, Settled: true})
+			}
+		case s.Revision != "" && s.Revision != commit:
+			base, err := r.o.Repo.MergeBase(ctx, commit, s.Revision)
+			if err != nil && !errors.Is(err, ErrNotFound) {
+				return err
+			}
+			if err == nil && base == commit {
+				moved = append(moved, plan.UnitProgress{Key: u.Key, Settled: true, TakenOver: s.Revision})
+			}
+		}
+	}
+	r.rollouts.recall(commit, held, moved)
 	return nil
 }
 

@@ -160,6 +160,24 @@ func (w *writer) reviewsOf(key schema.Key) []int {
 	return out
 }
 
+// reviewsWithoutJobs are the pull requests that a unit was shown on, or is about to
+// be, without the work on it.
+func (w *writer) reviewsWithoutJobs(key schema.Key) []int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var out []int
+	for n, v := range w.reviews.of {
+		newest := &v.Shown
+		if v.Next != nil {
+			newest = v.Next
+		}
+		if u, _ := newest.Unit(key, ""); u != nil && u.Jobs == nil {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
 // underReview are the units that any pull request of which something is kept was
 // shown, or is about to be, in words.
 func (w *writer) underReview() map[schema.Key]bool {

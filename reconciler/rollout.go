@@ -27,6 +27,7 @@ type rollout struct {
 	began time.Time
 	units map[schema.Key]*plan.UnitProgress
 	held  []plan.Held
+	whole bool // what it brought was decided, or recalled, in this run
 	told  bool // to its end
 
 	prs   []PullRequest
@@ -60,7 +61,32 @@ func (r *rollouts) begin(commit string, held []plan.Held) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := r.get(commit)
-	o.held = append(o.held, held...)
+	o.held, o.whole = append(o.held, held...), true
+}
+
+// known says whether it is known what a commit brought.
+func (r *rollouts) known(commit string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o := r.of[commit]
+	return o != nil && o.whole
+}
+
+// recall takes in what an earlier run decided of a commit: what of it is held, and
+// how far the units are that no status says to be changed by it any more.
+func (r *rollouts) recall(commit string, held []plan.Held, units []plan.UnitProgress) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o := r.get(commit)
+	if o.whole {
+		return
+	}
+	o.held, o.whole = held, true
+	for _, u := range units {
+		if o.units[u.Key] == nil {
+			o.units[u.Key] = &u
+		}
+	}
 }
 
 // status takes a unit's new status into the roll-out of the commit that

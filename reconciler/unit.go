@@ -360,27 +360,56 @@ func (r *Reconciler) observe(ctx context.Context, rt runtimes.Runtime, st *state
 	return o
 }
 
-// noteJobs remembers the work on a unit, for pull requests to tell of.
+// noteJobs remembers the work on a unit, for pull requests to tell of. Those that
+// were planned when nobody knew it are planned again.
 func (r *Reconciler) noteJobs(o plan.Observed) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
+	_, known := r.jobs[o.Key]
 	switch o.Presence {
 	case plan.Present:
 		r.jobs[o.Key] = o.Jobs
 	case plan.Absent:
 		delete(r.jobs, o.Key)
 	}
+	r.mu.Unlock()
+	if o.Presence == plan.Present && !known && r.o.Forge != nil {
+		for _, n := range r.writer.reviewsWithoutJobs(o.Key) {
+			r.plans.AddAfter(Item{Do: TaskPull, Pull: n}, pullsDebounce)
+		}
+	}
 }
 
-// addJobs adds the work on units, as far as this run has seen it.
-func (r *Reconciler) addJobs(units []plan.ReviewedUnit) {
+// addJobs adds the work on units, as far as this run has seen it; of what it has
+// not yet, as it was when the same plan was shown before.
+func (r *Reconciler) addJobs(units []plan.ReviewedUnit, before ...*plan.Shown) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range units {
-		if jobs, ok := r.jobs[units[i].Key]; ok {
-			units[i].Jobs = &jobs
+		u := &units[i]
+		if jobs, ok := r.jobs[u.Key]; ok {
+			u.Jobs = &jobs
+			continue
+		}
+		for _, was := range before {
+			if was == nil {
+				continue
+			}
+			if o, same := was.Unit(u.Key, u.Digest); o != nil && same && u.Jobs == nil {
+				u.Jobs = o.Jobs
+			}
 		}
 	}
+}
+
+// jobsKnown says whether the work on any of the units is known by now of which it
+// was not.
+func (r *Reconciler) jobsKnown(units []plan.ReviewedUnit) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.ContainsFunc(units, func(u plan.ReviewedUnit) bool {
+		_, known := r.jobs[u.Key]
+		return u.Jobs == nil && known
+	})
 }
 
 func controlRole(i *schema.EffectiveInstance) string {

@@ -15,7 +15,8 @@ type PullContext struct {
 	Jobs   []UnitJobs   `json:"jobs,omitempty"`   // when it was planned, sorted by key; of a unit without nobody knows
 }
 
-// UnitJobs is the work on a unit. It informs, and is part of no digest or key.
+// UnitJobs is the work on a unit. It informs, and is part of no digest; of what is
+// shown by key that it is known is part, and how much it is is not.
 type UnitJobs struct {
 	Key schema.Key `json:"key"`
 	Jobs

@@ -39,8 +39,9 @@ func Checks(p plan.Proposal, c plan.PullContext) []plan.Check {
 }
 
 // Key is over everything that is shown of p but its base, and what changes by
-// itself: the work on units, and which other nodes would have done. While it is
-// the same, nobody needs to be shown anything.
+// itself: how much work is on units (that it is known is part of it), and which
+// other nodes would have done. While it is the same, nobody needs to be shown
+// anything.
 func Key(p plan.Proposal, c plan.PullContext) string {
 	p, c = steady(p, c)
 	shown := []any{p.Head, Plan(p, c)}
@@ -59,7 +60,10 @@ func steady(p plan.Proposal, c plan.PullContext) (plan.Proposal, plan.PullContex
 	for i := range p.Plans {
 		p.Plans[i].Placed = nil
 	}
-	c.Jobs = nil
+	c.Jobs = slices.Clone(c.Jobs)
+	for i := range c.Jobs {
+		c.Jobs[i].Jobs = plan.Jobs{}
+	}
 	return p, c
 }
 

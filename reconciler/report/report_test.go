@@ -161,7 +161,10 @@ func checkProposal(t *testing.T, p plan.Proposal, c plan.PullContext) {
 	for i := range other.Plans {
 		other.Plans[i].Placed = map[string]string{"worker-0": "another reason"}
 	}
-	busy.Jobs = []plan.UnitJobs{{Key: schema.InstanceKey("physics", "lhc", "train"), Jobs: plan.Jobs{Running: 77}}}
+	busy.Jobs = slices.Clone(c.Jobs)
+	for i := range busy.Jobs {
+		busy.Jobs[i].Running += 77
+	}
 	require.Equal(t, key, report.Key(other, busy))
 	for i, k := range report.Checks(other, busy) {
 		require.Equal(t, checks[i].Key, k.Key)
@@ -172,6 +175,11 @@ func checkProposal(t *testing.T, p plan.Proposal, c plan.PullContext) {
 		for i, k := range report.Checks(other, busy) {
 			require.NotEqual(t, checks[i].Key, k.Key)
 		}
+	}
+	if len(p.Plans) > 0 && len(c.Jobs) == 0 { // that it is known now how much there is to lose is
+		known := c
+		known.Jobs = []plan.UnitJobs{{Key: p.Plans[0].Key, Jobs: plan.Jobs{Running: 1}}}
+		require.Equal(t, report.Plan(p, known) == comment, report.Key(p, known) == key)
 	}
 	other.Head = strings.Repeat("f", 40)
 	require.NotEqual(t, key, report.Key(other, busy), "another head is another plan")
