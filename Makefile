@@ -4,7 +4,7 @@ GO      ?= go
 BIN     := bin
 LDFLAGS := -s -w
 
-.PHONY: build deps root test test-unprivileged check demo bench lab clean schedules
+.PHONY: build deps root test test-unprivileged check demo bench lab clean
 
 build: ## berth and berth-host into bin/
 	$(GO) build -trimpath -o $(BIN)/berth ./cmd/berth
@@ -27,9 +27,6 @@ check: ## formatting, vet, staticcheck, import law, documentation
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
 	$(GO) test -count=1 -run '^Test(ImportLaw|HostHelperIsSmall|NoSchedulerInCore|PackageDocs|ExportedDocs|ModuleFloors|TopLevel|Requirements|DeployReadme)$$' ./cmd/berth
-
-schedules: ## a thousand random schedules of what befalls pull requests' events; BERTH_SCHEDULE=7 plays one field
-	BERTH_SCHEDULE=$${BERTH_SCHEDULE:-0} $(GO) test -timeout 60m -v -run '^TestSchedules$$' ./cmd/berth
 
 demo: build ## the whole story on a throw-away estate
 	@deploy/prepare --optional

@@ -57,7 +57,10 @@ func TestARollOutIsToldAfterARestart(t *testing.T) {
 	w.eventually("moved", w.phase("moved", plan.PhaseRunning))
 	w.eventually("gone", func() bool { return w.status("gone") == nil })
 	last := w.put(map[string]string{moved: second})
-	w.eventually("moved again", func() bool { s := w.status("moved"); return s != nil && s.Revision == last && s.Phase == plan.PhaseRunning })
+	w.eventually("moved again", func() bool {
+		s := w.status("moved")
+		return s != nil && s.Revision == last && s.Phase == plan.PhaseRunning
+	})
 	require.NoError(t, d.stop())
 	w.forge.mu.Lock()
 	w.forge.fails = nil
