@@ -429,7 +429,7 @@ func (r *Reconciler) offer(p *openPull, proposal plan.Proposal, mends bool, c pl
 		c.Jobs = x.shown.Jobs()
 		x.shown.Key = r.o.Render.Key(proposal, c)
 	}
-	x.shown, x.recorded = r.writer.intend(p.Number, x.shown)
+	x.shown, x.recorded, x.known = r.writer.intend(p.Number, x.shown)
 	if x.checks == nil && r.jobsKnown(x.shown.Units) { // it was learnt in between
 		r.plans.AddAfter(Item{Do: TaskPull, Pull: p.Number}, pullsDebounce)
 	}

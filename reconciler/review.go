@@ -92,8 +92,9 @@ func (w *writer) review(pull int) *plan.Review {
 
 // intend records what a pull request is about to be shown, and returns that as
 // it is to be shown, with a count to flush to. What says nothing else than what
-// was recorded before is the same, made with the base it was made with then.
-func (w *writer) intend(pull int, s plan.Shown) (plan.Shown, uint64) {
+// was recorded before is the same, made with the base it was made with then; known
+// says whether it was recorded as shown.
+func (w *writer) intend(pull int, s plan.Shown) (as plan.Shown, recorded uint64, known bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	v := plan.Review{Pull: pull}
@@ -103,9 +104,9 @@ func (w *writer) intend(pull int, s plan.Shown) (plan.Shown, uint64) {
 	same := func(o *plan.Shown) bool { return o != nil && o.Key == s.Key && o.Head == s.Head }
 	switch {
 	case same(v.Next):
-		return *v.Next, w.put
+		return *v.Next, w.put, false
 	case same(&v.Shown) && v.Next == nil:
-		return v.Shown, w.put
+		return v.Shown, w.put, true
 	case same(&v.Shown):
 		s, v.Next = v.Shown, nil
 	default:
@@ -113,7 +114,7 @@ func (w *writer) intend(pull int, s plan.Shown) (plan.Shown, uint64) {
 	}
 	w.reviews.put(v)
 	w.changed()
-	return s, w.put
+	return s, w.put, false
 }
 
 // wasShown records that a pull request was shown what was intended.

@@ -1,6 +1,7 @@
 package reconciler
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -40,6 +41,7 @@ type showing struct {
 	plan     *string    // of the comment; nil: it stays as it is
 	shown    plan.Shown // as recorded; zero of a group
 	recorded uint64     // the writer's count that shown is recorded by
+	known    bool       // it was recorded as shown before: it is only made sure that it is
 
 	tries int
 	after time.Time // it is tried again
@@ -61,16 +63,18 @@ func keysOf(checks []plan.Check) string {
 
 // shows is what is to be shown, and what was. Computing is never held up by how
 // slowly a forge lets things be written: of each target only the newest result
-// waits, and the newest pull request goes first.
+// waits. A merge queue, which stands still until it is told, goes first; then what
+// is new, or was asked for, of the newest pull request.
 type shows struct {
 	mu    sync.Mutex
 	waits map[target]*showing
 	said  map[target]string // what was last shown in this run
+	asked map[int]bool      // the pull requests that somebody wants to be shown again
 	until time.Time         // the forge lets nothing through before
 	heads map[string]string // the commit of each group by its ref, as last listed
 }
 
-func newShows() *shows { return &shows{waits: map[target]*showing{}, said: map[target]string{}} }
+func newShows() *shows { return &shows{waits: map[target]*showing{}, said: map[target]string{}, asked: map[int]bool{}} }
 
 // add takes a result in, unless what was shown says the same, and says whether
 // there is something to show.
@@ -104,8 +108,7 @@ func (s *shows) next(now time.Time) (*showing, time.Duration) {
 			}
 			continue
 		}
-		// A merge queue stands still until it is told; else the newest.
-		if best == nil || x.pull == 0 && best.pull != 0 || best.pull != 0 && x.pull > best.pull || best.pull == 0 && x.pull == 0 && x.ref < best.ref {
+		if best == nil || s.before(x, best) {
 			best = x
 		}
 	}
@@ -114,6 +117,20 @@ func (s *shows) next(now time.Time) (*showing, time.Duration) {
 		best.again = false
 	}
 	return best, wait
+}
+
+// before says whether x is shown before y; with mu held.
+func (s *shows) before(x, y *showing) bool {
+	rank := func(x *showing) int {
+		switch {
+		case x.pull == 0:
+			return 0
+		case !x.known || s.asked[x.pull]:
+			return 1
+		}
+		return 2
+	}
+	return cmp.Or(cmp.Compare(rank(x), rank(y)), cmp.Compare(y.pull, x.pull), cmp.Compare(x.ref, y.ref)) < 0
 }
 
 // done notes that a result was shown, or, if it was not, will not be.
@@ -125,6 +142,7 @@ func (s *shows) done(x *showing, shown bool) {
 	}
 	if s.waits[x.target] == x {
 		delete(s.waits, x.target)
+		delete(s.asked, x.pull)
 	}
 	if shown {
 		s.said[x.target] = x.says()
@@ -153,6 +171,7 @@ func (s *shows) drop(t target) {
 	defer s.mu.Unlock()
 	delete(s.waits, t)
 	delete(s.said, t)
+	delete(s.asked, t.pull)
 }
 
 // again forgets what was shown of a pull request; 0: of everything.
@@ -161,6 +180,8 @@ func (s *shows) again(pull int) {
 	defer s.mu.Unlock()
 	if pull == 0 {
 		clear(s.said)
+	} else {
+		s.asked[pull] = true
 	}
 	delete(s.said, target{pull: pull})
 	for t, x := range s.waits {

@@ -37,3 +37,27 @@ func TestAskedForWhileItIsShown(t *testing.T) {
 	s.listed(map[string]string{"refs/heads/gh-readonly-queue/main/pr-7": "abc"})
 	require.True(t, s.on("abc"))
 }
+
+// A merge queue goes first, then what is new or was asked for, then what is only
+// made sure of; of each the newest first.
+func TestOrderOfShowing(t *testing.T) {
+	t.Parallel()
+	s := newShows()
+	for n := range 5 {
+		s.add(&showing{target: target{pull: n + 1}, head: "abc", known: n > 1})
+	}
+	s.add(&showing{target: target{ref: "b"}})
+	s.add(&showing{target: target{ref: "a"}})
+	s.again(3)
+	var order []string
+	for {
+		x, _ := s.next(time.Now())
+		if x == nil {
+			break
+		}
+		order = append(order, x.String())
+		x.again = false
+		s.done(x, true)
+	}
+	require.Equal(t, []string{"a", "b", "pull request 3", "pull request 2", "pull request 1", "pull request 5", "pull request 4"}, order)
+}

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"os"
 	"path/filepath"
 	"strings"
@@ -453,6 +454,40 @@ berth_forge_requests_total{code="201",op="create_comment"} 1
 	require.ErrorAs(t, err, &limit)
 	require.Equal(t, "pace", limit.Why)
 	require.Len(t, b.writes(), 20)
+}
+
+// TestAllChangeAtOnce: the base moves under 200 pull requests and each is planned
+// otherwise. The last write is within GitHub's limits like the first, and none is
+// refused.
+func TestAllChangeAtOnce(t *testing.T) {
+	t.Parallel()
+	const open = 200
+	b := newBed(t, nil)
+	f := b.forge(func(o *github.Options) { o.MaxWait = time.Hour })
+	var prs []reconciler.PullRequest
+	for i := range open {
+		prs = append(prs, b.pull(fmt.Sprintf("change-%d", i)))
+	}
+	for round := range 2 {
+		b.srv.Forget()
+		start := b.time.now()
+		for _, pr := range slices.Backward(prs) {
+			for _, name := range []string{plan.CheckValidate, plan.CheckPlan} {
+				c := verdict(fmt.Sprint(name, round), 0)
+				c.Name = name
+				require.NoError(t, f.Report(bg(), pr.Head, c))
+			}
+			require.NoError(t, f.Comment(bg(), pr.Number, reconciler.Comment{Plan: text(fmt.Sprint("plan ", round))}))
+		}
+		require.Len(t, b.writes(), 3*open)
+		for _, r := range b.srv.Requests() {
+			require.Less(t, r.Status, 400, "GitHub had to refuse %s", r.Op)
+		}
+		t.Logf("%d writes, of which %d create content, take %s", 3*open, b.srv.Writes().Creating, b.time.now().Sub(start))
+	}
+	used := b.srv.Usage("berth[bot]")
+	require.Zero(t, used.Refused)
+	require.LessOrEqual(t, used.PeakCreatingHour, 500)
 }
 
 // TestLimitHoldsWhatWaitsForItsPace: a limit came while a write waited for its
