@@ -74,7 +74,9 @@ type shows struct {
 	heads map[string]string // the commit of each group by its ref, as last listed
 }
 
-func newShows() *shows { return &shows{waits: map[target]*showing{}, said: map[target]string{}, asked: map[int]bool{}} }
+func newShows() *shows {
+	return &shows{waits: map[target]*showing{}, said: map[target]string{}, asked: map[int]bool{}}
+}
 
 // add takes a result in, unless what was shown says the same, and says whether
 // there is something to show.

@@ -28,7 +28,8 @@ const moduleRoot = "../.."
 var law = map[string][]string{
 	"berth/schema":                     {},
 	"berth/schema/cue":                 {},
-	"berth/schema/load":                {"berth/schema", "berth/schema/cue"},
+	"berth/schema/load":                {"berth/schema", "berth/schema/cue", "berth/schema/parallel"},
+	"berth/schema/parallel":            {},
 	"berth/schema/policy":              {"berth/schema", "berth/schema/authority"},
 	"berth/schema/authority":           {"berth/schema"},
 	"berth/schema/audit":               {"berth/schema"},
@@ -36,7 +37,7 @@ var law = map[string][]string{
 	"berth/schema/signature":           {"berth/schema", "berth/schema/authority"},
 	"berth/reconciler/plan":            {"berth/schema", "berth/schema/authority"},
 	"berth/reconciler/report":          {"berth/schema", "berth/schema/authority", "berth/schema/policy", "berth/reconciler/plan"},
-	"berth/reconciler/decide":          {"berth/schema", "berth/schema/load", "berth/schema/policy", "berth/schema/authority", "berth/schema/signature", "berth/reconciler/plan"},
+	"berth/reconciler/decide":          {"berth/schema", "berth/schema/load", "berth/schema/parallel", "berth/schema/policy", "berth/schema/authority", "berth/schema/signature", "berth/reconciler/plan"},
 	"berth/reconciler/command":         {"berth/schema"},
 	"berth/reconciler/patch":           {"berth/schema"},
 	"berth/runtimes":                   {"berth/schema", "berth/reconciler/plan"},

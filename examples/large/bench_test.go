@@ -3,6 +3,7 @@ package large_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"berth/examples/large"
@@ -22,6 +24,7 @@ import (
 	"berth/reconciler/plan"
 	"berth/schema"
 	"berth/schema/load"
+	"berth/schema/parallel"
 	"berth/schema/policy"
 )
 
@@ -119,11 +122,14 @@ func (w *world) decide(main string, changed map[string]string, step func(string)
 	step("decide")
 	placed := w.decider.Place(d.Effective, w.memory)
 	step("place")
-	for path := range changed {
+	paths := slices.Collect(maps.Keys(changed))
+	_ = parallel.Each(len(paths), func(i int) error { // as the loop's workers do
+		path := paths[i]
 		key := schema.InstanceKey(strings.Split(path, "/")[1], strings.Split(path, "/")[3], strings.TrimSuffix(filepath.Base(path), ".yaml"))
 		p := plan.Make(plan.Input{Key: key, After: d.Effective.Instance(key), Members: placed.Members(key), Observed: *w.memory.Get(key).Observed})
-		require.NotEmpty(w.b, p.Digest)
-	}
+		assert.NotEmpty(w.b, p.Digest)
+		return nil
+	})
 	step("make")
 	w.main = main
 }

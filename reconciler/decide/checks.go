@@ -7,6 +7,7 @@ import (
 
 	"berth/schema"
 	"berth/schema/load"
+	"berth/schema/parallel"
 	"berth/schema/policy"
 )
 
@@ -35,16 +36,15 @@ func (d *Decider) refused(now, before *schema.Desired, today string, asked func(
 	if now.Platform != before.Platform || asked("") {
 		out = append(out, policy.Findings(d.judge.Platform(now.Platform))...)
 	}
-	for _, name := range slices.Sorted(maps.Keys(now.Tenants)) {
-		if !asked(name) {
-			continue
-		}
-		t := now.Tenants[name]
-		out = append(out, policy.Findings(d.judge.Tenant(now.Platform, t, before.Tenants[name], today).Decisions())...)
-		out = append(out, policy.WiderTenant(now.Platform, t)...)
-		out = append(out, d.underBase(now.Platform, before.Platform, t, before.Tenants[name], today)...)
-	}
-	return out
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(now.Tenants)), func(name string) bool { return !asked(name) })
+	of := make([][]schema.Diagnostic, len(names))
+	_ = parallel.Each(len(names), func(i int) error { // none returns an error
+		t, was := now.Tenants[names[i]], before.Tenants[names[i]]
+		of[i] = slices.Concat(policy.Findings(d.judge.Tenant(now.Platform, t, was, today).Decisions()),
+			policy.WiderTenant(now.Platform, t), d.underBase(now.Platform, before.Platform, t, was, today))
+		return nil
+	})
+	return slices.Concat(out, slices.Concat(of...))
 }
 
 // CodeBase is put before the code of a rule that refuses by the policy in force

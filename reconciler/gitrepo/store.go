@@ -77,6 +77,15 @@ func (s *store) close() error {
 // read reads at most limit bytes of an object. Bytes read to the end are
 // checked against the id: a bad disk must not become a bad estate.
 func (s *store) read(h plumbing.Hash, limit int) (kind plumbing.ObjectType, data []byte, more bool, err error) {
+	kind, data, more, err = s.bytes(h, limit)
+	if err == nil && !more && hashObject(kind, data) != h {
+		return 0, nil, false, fmt.Errorf("object %s: its bytes are damaged", h)
+	}
+	return kind, data, more, err
+}
+
+// bytes is read without that check.
+func (s *store) bytes(h plumbing.Hash, limit int) (kind plumbing.ObjectType, data []byte, more bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o, err := s.storage.EncodedObject(plumbing.AnyObject, h)
@@ -95,13 +104,7 @@ func (s *store) read(h plumbing.Hash, limit int) (kind plumbing.ObjectType, data
 	if err != nil {
 		return 0, nil, false, fmt.Errorf("object %s: %w", h, err)
 	}
-	if o.Size() > int64(limit) {
-		return o.Type(), data, true, nil
-	}
-	if hashObject(o.Type(), data) != h {
-		return 0, nil, false, fmt.Errorf("object %s: its bytes are damaged", h)
-	}
-	return o.Type(), data, false, nil
+	return o.Type(), data, o.Size() > int64(limit), nil
 }
 
 // has says whether an object is there. A pack lands whole, so a commit that is

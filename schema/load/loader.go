@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"berth/schema"
+	"berth/schema/parallel"
 )
 
 // Options are what a Loader needs to know beyond the core's definitions.
@@ -171,42 +172,48 @@ func ours(p schema.Part) bool {
 // error instead.
 func (l *Loader) read(ctx context.Context, snap schema.Snapshot, listed []schema.Part) ([]*part, []error) {
 	parts, errs := make([]*part, len(listed)), make([]error, len(listed))
-	var group errgroup.Group
-	group.SetLimit(cap(l.judges))
 	docs, olds := make([][]*document, len(listed)), make([]*part, len(listed))
+	var unknown []int // of listed
 	for i, p := range listed {
 		if got, ok := l.parts.get(partKey{p.Name, p.Hash}); ok {
 			parts[i] = got
-			continue
+		} else {
+			unknown = append(unknown, i)
 		}
-		files, err := snap.Files(ctx, p)
+	}
+	missing := make([][]int, len(listed)) // of each part's files
+	l.each(unknown, errs, func(i int) error {
+		files, err := snap.Files(ctx, listed[i])
 		if err != nil {
-			errs[i] = err
-			continue
+			return err
 		}
-		parts[i] = &part{name: p.Name, files: files}
-		docs[i] = make([]*document, len(files))
-		failed := &sync.Once{}
-		olds[i] = l.recent.part(p.Name)
+		parts[i], docs[i], olds[i] = &part{name: listed[i].Name, files: files}, make([]*document, len(files)), l.recent.part(listed[i].Name)
 		same := olds[i].reader()
 		for j, f := range files {
-			if doc, ok := same(f); ok {
-				docs[i][j] = doc
-				continue
+			doc, ok := same(f)
+			if !ok {
+				doc, ok = l.docs.get(docKey{f.Path, f.Blob, f.Mode})
 			}
-			k := docKey{f.Path, f.Blob, f.Mode}
-			if doc, ok := l.docs.get(k); ok {
-				docs[i][j] = doc
-				continue
+			if docs[i][j] = doc; !ok {
+				missing[i] = append(missing[i], j)
 			}
+		}
+		return nil
+	})
+	var group errgroup.Group
+	group.SetLimit(cap(l.judges))
+	for _, i := range unknown {
+		failed := &sync.Once{}
+		for _, j := range missing[i] {
 			group.Go(func() error {
+				f := parts[i].files[j]
 				doc, err := l.document(ctx, snap, f)
 				if err != nil {
 					failed.Do(func() { errs[i] = err })
 					return nil
 				}
 				if doc != nil {
-					l.docs.add(k, doc)
+					l.docs.add(docKey{f.Path, f.Blob, f.Mode}, doc)
 				}
 				docs[i][j] = doc
 				return nil
@@ -214,14 +221,29 @@ func (l *Loader) read(ctx context.Context, snap schema.Snapshot, listed []schema
 		}
 	}
 	_ = group.Wait() // none returns an error
-	for i, p := range listed {
-		if docs[i] == nil || errs[i] != nil {
-			continue
-		}
+	l.each(unknown, errs, func(i int) error {
 		parts[i].hold(slices.DeleteFunc(docs[i], func(d *document) bool { return d == nil }), olds[i])
-		l.parts.add(partKey{p.Name, p.Hash}, parts[i])
-	}
+		l.parts.add(partKey{listed[i].Name, listed[i].Hash}, parts[i])
+		return nil
+	})
 	return parts, errs
+}
+
+// each calls f for each of the parts that has no error yet, several at a time, and
+// notes what errors it has. A part on which it panics is one that cannot be read.
+func (l *Loader) each(parts []int, errs []error, f func(int) error) {
+	_ = parallel.Each(len(parts), func(n int) error { // none returns an error
+		i := parts[n]
+		defer func() {
+			if recover() != nil {
+				errs[i] = errBroke
+			}
+		}()
+		if errs[i] == nil {
+			errs[i] = f(i)
+		}
+		return nil
+	})
 }
 
 // document reads one file; nil if it is none of Berth's. A file the reader

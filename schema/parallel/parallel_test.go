@@ -1,0 +1,35 @@
+package parallel_test
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/schema/parallel"
+)
+
+// TestEach: all are done, whatever becomes of one; its error is told, and its panic
+// is its caller's.
+func TestEach(t *testing.T) {
+	t.Parallel()
+	for n := range 100 {
+		var sum atomic.Int64
+		require.NoError(t, parallel.Each(n, func(i int) error { sum.Add(int64(i) + 1); return nil }))
+		require.EqualValues(t, n*(n+1)/2, sum.Load())
+	}
+	bad := errors.New("bad")
+	var done atomic.Int64
+	require.ErrorIs(t, parallel.Each(10, func(i int) error {
+		done.Add(1)
+		if i == 3 {
+			return bad
+		}
+		return nil
+	}), bad)
+	require.EqualValues(t, 10, done.Load())
+	for _, n := range []int{1, 10} {
+		require.Panics(t, func() { _ = parallel.Each(n, func(int) error { panic("broken") }) })
+	}
+}
