@@ -361,6 +361,35 @@ func TestProposedIsDecided(t *testing.T) {
 	require.Equal(t, d.Effective, again.Effective)
 }
 
+// What was held and may come into force by now does so with the next merge, and is
+// shown with it; once it is in force it is nobody's any more.
+func TestWhatComesIntoForceWithAMergeIsShown(t *testing.T) {
+	l := loader(t)
+	inForce := estate(nil)
+	base := estate(map[string]string{at + "eval.yaml": instance("eval", 1, 4)})
+	words := maps.Clone(base)
+	words["README.md"] = "words\n"
+	other := maps.Clone(base)
+	other[at+"eval.yaml"] = instance("eval", 2, 4)
+	repo := trees{"in-force": inForce, "base": base, "words": words, "other": other}
+	propose := func(head, inForce string) plan.Proposal {
+		p, err := decide.New(decide.Options{Loader: l}).Proposal(t.Context(), decide.Input{
+			Repo: repo, Base: "base", InForce: inForce, Head: head, Memory: running(t, l, estate(nil)), Today: "2026-01-01",
+		})
+		require.NoError(t, err)
+		return p
+	}
+	p := propose("words", "in-force")
+	require.Equal(t, []schema.Key{evalKey}, p.Released)
+	require.Len(t, p.Plans, 1)
+	require.Equal(t, evalKey, p.Plans[0].Key)
+	require.False(t, p.Blocked())
+	p = propose("other", "in-force")
+	require.Empty(t, p.Released, "it is asked for")
+	require.Len(t, p.Plans, 1)
+	require.Empty(t, propose("words", "base").Plans)
+}
+
 func TestWhatCannotBeLookedAtIsAnError(t *testing.T) {
 	l := loader(t)
 	repo := trees{"base": estate(nil)}

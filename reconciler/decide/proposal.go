@@ -115,7 +115,24 @@ func (d *Decider) Change(ctx context.Context, in Input, tree schema.Snapshot, to
 	}
 	out.Held = heldBy(touched, base.Held, head.Held)
 	out.BaseEffective, out.HeadEffective, out.Placer = base.effective, head.effective, &d.placer
-	return plan.Propose(out), nil
+	released := map[schema.Key]bool{}
+	if in.InForce != "" {
+		// What may come into force by now does so with this merge, and is shown.
+		out.BaseEffective = d.evaluate(base.before, base.before, in.Today)
+		for k := range schema.Differing(out.BaseEffective, base.effective) {
+			released[k] = true
+		}
+		for k := range schema.Differing(base.effective, head.effective) {
+			delete(released, k)
+		}
+	}
+	p := plan.Propose(out)
+	for _, u := range p.Plans {
+		if released[u.Key] {
+			p.Released = append(p.Released, u.Key)
+		}
+	}
+	return p, nil
 }
 
 // Conflicting is the proposal of a change that cannot be put on Base, with the
@@ -143,7 +160,7 @@ func (d *Decider) base(ctx context.Context, in Input) (*forced, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := change{main: main, permitted: in.Permitted, today: in.Today, trust: in.InForce == ""}
+	c := change{main: main, permitted: in.Permitted, today: in.Today, trust: d.o.Authority == nil || in.InForce == ""}
 	if in.InForce != "" {
 		if c.previous, err = in.Repo.Snapshot(ctx, in.InForce); err != nil {
 			return nil, err

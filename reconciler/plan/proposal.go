@@ -20,6 +20,10 @@ type Proposal struct {
 	Decisions   []schema.Decision   `json:"decisions,omitempty"` // of touched units
 	Plans       []Plan              `json:"plans"`               // units with something to do or in the way, sorted by key
 	Held        []Held              `json:"held,omitempty"`
+	// Released are those units of Plans, sorted, that something is done to whatever
+	// the change says: what was held of them may come into force by now, and does
+	// with the next merge.
+	Released []schema.Key `json:"released,omitempty"`
 	// Authority is what each changed document needs, and whether somebody has it;
 	// empty where nobody's right is asked.
 	Authority []authority.Decision `json:"authority,omitempty"`

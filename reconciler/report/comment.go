@@ -222,12 +222,28 @@ func (d *doc) circumstances(p *plan.Proposal, c *plan.PullContext) {
 	if c.Paused != "" {
 		box("NOTE", fmt.Sprintf("**Berth is paused:** %s. A merge has its effect when the pause is over.", prose(short(strings.TrimSuffix(c.Paused, "."), 1000))))
 	}
+	if len(p.Released) > 0 {
+		box("NOTE", released(p, func(k schema.Key) string { return code(unitName(k)) }))
+	}
 	if c.Queue {
 		d.line("Planned on the merge queue's own commit. Whose right each change is was asked on its pull request, and is asked again after the merge.", "")
 	}
 	if c.Fork {
 		d.line("From a fork: read as data, with no secret in reach; nothing of it was run.", "")
 	}
+}
+
+// released says what comes into force with a change that does not ask for it.
+func released(p *plan.Proposal, name func(schema.Key) string) string {
+	var names []string
+	for _, k := range p.Released {
+		names = append(names, name(k))
+	}
+	was, comes := "was", "comes"
+	if len(names) > 1 {
+		was, comes = "were", "come"
+	}
+	return fmt.Sprintf("What %s held of %s may come into force by now, and %s with the next merge, whatever that changes.", was, list(names, maxNamed), comes)
 }
 
 // losses say in a box what cannot be had back: of a few instances all of it, of

@@ -30,6 +30,9 @@ func Text(p plan.Proposal) string {
 	for _, f := range p.Conflicts {
 		fmt.Fprintf(&b, "\n! conflict: %s was changed on both sides\n", clean(f))
 	}
+	if len(p.Released) > 0 {
+		fmt.Fprintf(&b, "\n%s\n", released(&p, unitName))
+	}
 	for _, u := range inOrder(p.Plans) {
 		b.WriteString("\n")
 		unitText(&b, u)
