@@ -51,7 +51,7 @@ type Held struct {
 
 // Blocked says whether a merge would not do what the change asks.
 func (p *Proposal) Blocked() bool {
-	if len(p.Conflicts) > 0 || schema.HasErrors(p.Diagnostics) {
+	if len(p.Conflicts)+len(p.Held) > 0 || schema.HasErrors(p.Diagnostics) {
 		return true
 	}
 	for _, u := range p.Plans {
