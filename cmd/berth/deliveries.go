@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,8 +29,10 @@ type deliveries struct {
 	gaps   *prometheus.CounterVec
 	took   *prometheus.HistogramVec
 
-	since  time.Time      // what arrived before is swept up; the zero time: not known
-	failed map[string]int // by id: how often the forge would not show it to the sweep
+	since time.Time // what arrived before is swept up; the zero time: not known
+
+	filling sync.Mutex     // one sweep at a time
+	failed  map[string]int // by id: how often the forge would not show it to the sweep
 }
 
 // keepDeliveries opens what is kept of them, in the estate's cache. A disk that
@@ -272,6 +275,8 @@ func (e *estate) sweep(ctx context.Context, log func() deliveryLog) error {
 // fill takes in the deliveries since a time that did not arrive, as if they had. An
 // error means that some are left, and are found when it is called again.
 func (e *estate) fill(ctx context.Context, log deliveryLog, since time.Time) error {
+	e.deliveries.filling.Lock()
+	defer e.deliveries.filling.Unlock()
 	tried, err := log.Deliveries(ctx, since)
 	switch {
 	case errors.Is(err, github.ErrLogTooLong): // what is beyond is never read

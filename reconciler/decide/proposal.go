@@ -115,24 +115,15 @@ func (d *Decider) Change(ctx context.Context, in Input, tree schema.Snapshot, to
 	}
 	out.Held = heldBy(touched, base.Held, head.Held)
 	out.BaseEffective, out.HeadEffective, out.Placer = base.effective, head.effective, &d.placer
-	released := map[schema.Key]bool{}
 	if in.InForce != "" {
 		// What may come into force by now does so with this merge, and is shown.
 		out.BaseEffective = d.evaluate(base.before, base.before, in.Today)
-		for k := range schema.Differing(out.BaseEffective, base.effective) {
-			released[k] = true
-		}
-		for k := range schema.Differing(base.effective, head.effective) {
-			delete(released, k)
+		for range schema.Differing(out.BaseEffective, base.effective) {
+			out.PendingEffective = base.effective
+			break
 		}
 	}
-	p := plan.Propose(out)
-	for _, u := range p.Plans {
-		if released[u.Key] {
-			p.Released = append(p.Released, u.Key)
-		}
-	}
-	return p, nil
+	return plan.Propose(out), nil
 }
 
 // Conflicting is the proposal of a change that cannot be put on Base, with the

@@ -14,6 +14,9 @@ import (
 type ProposeInput struct {
 	Base, Head                   string            // commits
 	BaseEffective, HeadEffective *schema.Effective // head merged into base; nil where it cannot be told
+	// PendingEffective is what the next merge brings whatever it changes, where that
+	// is something else than BaseEffective; else nil.
+	PendingEffective *schema.Effective
 	// Memory is nil where nobody keeps one: then the units of Base are taken to
 	// run as declared.
 	Memory      *Memory
@@ -87,6 +90,10 @@ func assumed(eff *schema.Effective, placer *Placer) Memory {
 func (p *Proposal) units(in ProposeInput) {
 	base := side{in.BaseEffective, in.Placer.Place(in.BaseEffective, *in.Memory)}
 	head := side{in.HeadEffective, in.Placer.Place(in.HeadEffective, *in.Memory)}
+	pending := base
+	if in.PendingEffective != nil {
+		pending = side{in.PendingEffective, in.Placer.Place(in.PendingEffective, *in.Memory)}
+	}
 	for _, key := range candidates(base, head) {
 		if base.same(head, key) {
 			continue
@@ -100,6 +107,9 @@ func (p *Proposal) units(in ProposeInput) {
 		p.Decisions = append(p.Decisions, head.eff.About(key)...)
 		if !u.Empty() {
 			p.Plans = append(p.Plans, u)
+			if pending.same(head, key) {
+				p.Released = append(p.Released, key)
+			}
 		}
 	}
 }
