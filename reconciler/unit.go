@@ -446,7 +446,10 @@ func (r *Reconciler) record(v unitView) bool {
 		r.seen[v.prev.Key] = true
 		r.mu.Unlock()
 		if s := v.review; s != nil && s.Stale != nil && (v.prev.Review == nil || v.prev.Review.Stale == nil || v.prev.Review.Stale.Now != s.Stale.Now) {
-			r.writer.record(staleRecord(v.prev, s, r.o.Now()))
+			record := staleRecord(v.prev, s, r.o.Now())
+			r.writer.record(record)
+			r.o.Log.Warn("held after the merge", "unit", v.prev.Key.String(), "pull", s.Pull, "why", record.Reason,
+				"revision", short(v.prev.Revision), "correlation_id", v.prev.CorrelationID)
 		}
 		return true
 	}
