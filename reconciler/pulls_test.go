@@ -495,6 +495,57 @@ func (h held) Apply(ctx context.Context, c runtimes.Change) error {
 	return h.Runtime.Apply(ctx, c)
 }
 
+// shut is a runtime that sees nothing until it is let.
+type shut struct {
+	runtimes.Runtime
+	until chan struct{}
+}
+
+func (b shut) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
+	select {
+	case <-b.until:
+		return b.Runtime.Observe(ctx, s)
+	default:
+		return plan.Observed{Key: s.Key, Presence: plan.Unknown, Reason: "not yet"}
+	}
+}
+
+// What is planned before anybody knows the work on a unit is shown at once, and once
+// more when that is known. What was known stays told while nobody knows it.
+func TestTheWorkOnAUnitIsToldOnceItIsKnown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	path, text := instance("train", 2)
+	w.put(map[string]string{path: text})
+	d := w.start()
+	w.eventually("runs", w.phase("train", plan.PhaseRunning))
+	require.NoError(t, w.world.SetJobs(trainKey, plan.Jobs{Running: 4}))
+	require.NoError(t, d.stop())
+	_, text = instance("train", 1)
+	pr := w.topic(7, map[string]string{path: text})
+	see := make(chan struct{})
+	unseeing := func(o *reconciler.Options) {
+		o.Runtimes = map[string]runtimes.Runtime{"bare_metal": shut{memory.New(w.world), see}}
+	}
+	d = w.start(unseeing)
+	w.eventually("shown", w.shownFully(7, pr.Head))
+	require.Empty(t, w.reviews()[7].Jobs())
+	close(see)
+	w.eventually("known", func() bool { return len(w.reviews()[7].Jobs()) == 1 && w.reviews()[7].Next == nil })
+	require.Equal(t, 4, w.reviews()[7].Jobs()[0].Running)
+	require.NoError(t, d.stop())
+
+	wrote := w.forge.written("")
+	w.forge.mu.Lock()
+	w.forge.calls = 0
+	w.forge.mu.Unlock()
+	see = make(chan struct{})
+	w.start(unseeing)
+	w.callsMore(3)
+	require.Equal(t, wrote, w.forge.written(""))
+	require.Len(t, w.reviews()[7].Jobs(), 1)
+}
+
 // A change of a unit tells the work that was on it, and goes on telling that: a
 // count that changes is nothing new to say.
 func TestTheWorkOnAUnitIsTold(t *testing.T) {
