@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -12,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/reconciler"
-	"berth/reconciler/decide"
 	"berth/reconciler/plan"
 )
 
@@ -70,33 +70,26 @@ func (s *sayings) Write(p []byte) (int, error) {
 func TestWhatIsInForceAndNotToldIsNotApplied(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	governed := func(o *reconciler.Options) { o.Authority = &decide.Authority{Administrators: []string{"root"}} }
-	path, text := instance("train", 2)
-	w.put(map[string]string{path: text})
-	d := w.start(governed)
+	w.put(instanceNamed("train", 2))
+	d := w.start(withRights)
 	w.eventually("running", w.phase("train", plan.PhaseRunning))
-	pr := w.pull(1, instanceNamed("train", 3))
-	w.reviewed(pr)
+	pr := w.shown(1, instanceNamed("train", 3))
 	require.NoError(t, d.stop())
-	require.NoError(t, w.world.SetDrift(trainKey, plan.Drift{Member: "worker-0", What: "users"}))
+	w.drifts("worker-0")
 	w.merge(pr)
 	was, before := w.git.Tip(reconciler.BranchInForce), w.effects()
 	_, cut := newCutting(true)
-	d = w.start(governed, cut)
+	d = w.start(withRights, cut)
 	w.eventually("in force", func() bool { return w.git.Tip(reconciler.BranchInForce) != was })
 	_ = d.stop()
 
-	w.forge.mu.Lock()
-	w.forge.down = errDown // so that nobody can say whose commit it is
-	w.forge.mu.Unlock()
-	w.start(governed)
+	w.forge.setDown(errDown) // so that nobody can say whose commit it is
+	w.start(withRights)
 	w.eventually("told", func() bool {
 		return strings.Contains(condition2(w.status("train"), "Ready"), "which commit brought it")
 	})
 	require.Equal(t, before, w.effects())
-	w.forge.mu.Lock()
-	w.forge.down = nil
-	w.forge.mu.Unlock()
+	w.forge.setDown(nil)
 	w.held("train", before)
 }
 
@@ -105,11 +98,7 @@ func TestWhatIsInForceAndNotToldIsNotApplied(t *testing.T) {
 func TestWhatWasAgreedIsComparedUntilItIsBegun(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	d := w.start()
-	w.run(2)
-	pr := w.pull(1, instanceNamed("train", 3))
-	w.reviewed(pr)
-	require.NoError(t, d.stop())
+	pr := w.growthShown()
 	remote, cut := newCutting(true)
 	before, was := w.effects(), w.git.Tip(reconciler.BranchInForce)
 	w.merge(pr)
@@ -118,7 +107,7 @@ func TestWhatWasAgreedIsComparedUntilItIsBegun(t *testing.T) {
 	w.eventually("agreed to, and not begun", said.heard.Load)
 	w.eventually("in force", func() bool { return w.git.Tip(reconciler.BranchInForce) != was })
 	require.Equal(t, before, w.effects())
-	require.NoError(t, w.world.SetDrift(trainKey, plan.Drift{Member: "worker-0", What: "users"}))
+	w.drifts("worker-0")
 	remote.armed.Store(false)
 	remote.cut.Store(false)
 	w.held("train", before)
@@ -140,14 +129,12 @@ func TestWhatWasStoppedIsNotStartedUnseen(t *testing.T) {
 			require.NoError(t, d.stop())
 			_, text = instance("train", workers)
 			commit := w.merge(w.pull(1, map[string]string{path: text}))[0]
-			before := w.effects()
-			w.start()
-			held := w.held("train", before)
+			held := w.heldFromTheStart("train")
 			require.Empty(t, held.Stale.Reviewed)
 
 			// It is started once somebody says so.
 			w.forge.let("ada", reconciler.CanWrite)
-			w.eventually("told", func() bool { r, ok := w.forge.told(commit); return ok && len(r.Units) == 1 && r.Units[0].Stale != nil })
+			w.eventually("told", w.toldHeld(commit))
 			w.comes(w.forge.say(1, "ada", "/berth apply "+commit), reconciler.Accepted)
 			w.eventually("running", w.phase("train", plan.PhaseRunning))
 		})
@@ -168,23 +155,18 @@ func TestAForgeThatIsLateLetsNothingGoThatItMergedItself(t *testing.T) {
 			w := newWorld(t)
 			late := func(o *reconciler.Options) { o.Forge = unnaming{w.forge} }
 			d := w.start(late)
-			path := w.run(2)
-			pr := w.pull(1, instanceNamed("train", 3))
-			w.reviewed(pr)
+			w.run(2)
+			pr := w.shown(1, instanceNamed("train", 3))
 			if !shown {
-				w.forge.put(w.pull(1, instanceNamed("train", 4)))
-				pr = w.forge.pulls[0]
+				pr = w.pull(1, instanceNamed("train", 4))
 			}
 			require.NoError(t, d.stop())
-			require.NoError(t, w.world.SetDrift(trainKey, plan.Drift{Member: "worker-0", What: "users"}))
-			before := w.effects()
+			w.drifts("worker-0")
 			w.merge(pr)
-			w.start(late)
-			require.Equal(t, 1, w.held("train", before).Pull)
+			require.Equal(t, 1, w.heldFromTheStart("train", late).Pull)
 
 			// What is pushed past every pull request is known to be, and not held.
-			_, text := instance("train", 1)
-			w.put(map[string]string{path: text})
+			w.put(instanceNamed("train", 1))
 			w.eventually("let go", func() bool { s := w.status("train"); return s.Review == nil && s.Phase == plan.PhaseRunning })
 		})
 	}
@@ -196,24 +178,17 @@ func TestClosedAMomentBeforeItIsMerged(t *testing.T) {
 	w := newWorld(t)
 	w.start()
 	w.run(2)
-	pr := w.pull(1, instanceNamed("train", 3))
-	w.reviewed(pr)
+	pr := w.shown(1, instanceNamed("train", 3))
 	closed := pr
 	closed.Open, closed.Updated = false, time.Now()
 	w.forge.put(closed)
-	w.forge.mu.Lock()
-	reads := w.forge.read
-	w.forge.mu.Unlock()
-	w.eventually("seen to be closed", func() bool {
-		w.forge.mu.Lock()
-		defer w.forge.mu.Unlock()
-		return w.forge.read > reads
-	})
+	reads := func() int { w.forge.mu.Lock(); defer w.forge.mu.Unlock(); return w.forge.read }
+	before := reads()
+	w.eventually("seen to be closed", func() bool { return reads() > before })
 	w.merge(pr)
 	w.eventually("applied, as it was shown", func() bool {
-		s := w.status("train")
 		require.Nil(t, w.stale("train"))
-		return len(s.Members) == 4 && s.Phase == plan.PhaseRunning
+		return w.running("train", 3)()
 	})
 }
 
@@ -224,12 +199,8 @@ func TestAnOldRolloutIsNotToldAgainAfterARestart(t *testing.T) {
 	w := newWorld(t)
 	d := w.start()
 	files := instanceNamed("train", 1)
-	for p, s := range instanceNamed("other", 1) {
-		files[p] = s
-	}
-	pr := w.pull(1, files)
-	w.reviewed(pr)
-	commit := w.merge(pr)[0]
+	maps.Copy(files, instanceNamed("other", 1))
+	commit := w.merge(w.shown(1, files))[0]
 	w.eventually("told to its end", func() bool {
 		r, ok := w.forge.told(commit)
 		return ok && r.Settled() && len(r.Units) == 2 && w.review(1) == nil
@@ -241,9 +212,7 @@ func TestAnOldRolloutIsNotToldAgainAfterARestart(t *testing.T) {
 	w.start()
 	require.NoError(t, w.world.SetState(trainKey, "worker-0", plan.Stopped))
 	w.eventually("repaired", func() bool { return w.world.Calls("start") == 1 })
-	next := w.pull(2, instanceNamed("third", 0))
-	w.reviewed(next)
-	after := w.merge(next)[0]
+	after := w.merge(w.shown(2, instanceNamed("third", 0)))[0]
 	w.eventually("the next is told", func() bool { r, ok := w.forge.told(after); return ok && r.Settled() && len(r.Units) == 1 })
 	require.Len(t, w.forge.written("comment 1"), written)
 }

@@ -2,6 +2,7 @@ package reconciler_test
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -64,6 +65,40 @@ func (w *world) reviewed(pr reconciler.PullRequest) {
 	})
 }
 
+// shown opens a pull request, or pushes to it, and waits until it was shown.
+func (w *world) shown(n int, files map[string]string, remove ...string) reconciler.PullRequest {
+	w.t.Helper()
+	pr := w.pull(n, files, remove...)
+	w.reviewed(pr)
+	return pr
+}
+
+// growthShown is how many a scene opens: train runs with two workers, a pull
+// request that gives it a third was shown, and then the daemon ends.
+func (w *world) growthShown() reconciler.PullRequest {
+	w.t.Helper()
+	d := w.start()
+	w.run(2)
+	pr := w.shown(1, instanceNamed("train", 3))
+	require.NoError(w.t, d.stop())
+	return pr
+}
+
+// drifts lets a member of train be other than it was applied.
+func (w *world) drifts(member string) {
+	w.t.Helper()
+	require.NoError(w.t, w.world.SetDrift(trainKey, plan.Drift{Member: member, What: "users"}))
+}
+
+// forgeReview writes over what berth/status keeps of a pull request.
+func (w *world) forgeReview(n int, forge func(text string) string) {
+	w.t.Helper()
+	path := fmt.Sprintf("pulls/%d.yaml", n)
+	text, err := w.git.Read(reconciler.BranchStatus, path)
+	require.NoError(w.t, err)
+	w.git.MustCommit(w.t, reconciler.BranchStatus, gittest.Commit{Message: "forged", Files: map[string]string{path: forge(text)}})
+}
+
 // merge merges pull requests as a forge's button does, all at once.
 func (w *world) merge(prs ...reconciler.PullRequest) []string {
 	w.t.Helper()
@@ -105,8 +140,44 @@ func (w *world) held(name string, calls int) *plan.UnitReview {
 	return s.Review
 }
 
+// heldFromTheStart starts a daemon, which holds a unit before it did anything.
+func (w *world) heldFromTheStart(name string, tunes ...tune) *plan.UnitReview {
+	w.t.Helper()
+	before := w.effects()
+	w.start(tunes...)
+	return w.held(name, before)
+}
+
+// toldHeld is whether people were told of a commit that its one unit is held.
+func (w *world) toldHeld(commit string) func() bool {
+	return func() bool {
+		r, ok := w.forge.told(commit)
+		return ok && len(r.Units) == 1 && r.Units[0].Stale != nil && r.Units[0].Failure == ""
+	}
+}
+
+// running is whether an instance runs with that many workers.
+func (w *world) running(name string, workers int) func() bool {
+	return func() bool {
+		s := w.status(name)
+		return s != nil && len(s.Members) == 1+workers && s.Phase == plan.PhaseRunning
+	}
+}
+
 // effects is how often anything was done on a host.
 func (w *world) effects() int { return w.world.TotalCalls() - w.world.Calls("observe") }
+
+// setDown lets the forge fail with err whatever it is asked, or with nil answer again.
+func (f *forge) setDown(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.down = err
+}
+
+// withRights asks for everybody's right; root administers it.
+func withRights(o *reconciler.Options) {
+	o.Authority = &decide.Authority{Administrators: []string{"root"}}
+}
 
 func instanceNamed(name string, workers int) map[string]string {
 	path, text := instance(name, workers)
@@ -117,8 +188,7 @@ func TestWhatWasReviewedIsApplied(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.start()
-	pr := w.pull(1, instanceNamed("train", 2))
-	w.reviewed(pr)
+	pr := w.shown(1, instanceNamed("train", 2))
 	shown := w.review(1).Units
 	require.Len(t, shown, 1)
 	commit := w.merge(pr)[0]
@@ -129,21 +199,21 @@ func TestWhatWasReviewedIsApplied(t *testing.T) {
 	require.Nil(t, s.Review, "what is done towards it from now on needs no other review")
 
 	// Such as a repair that does more than start what stands still.
-	require.NoError(t, w.world.SetDrift(trainKey, plan.Drift{Member: "worker-0", What: "users"}))
+	w.drifts("worker-0")
 	w.eventually("repaired", func() bool { return w.world.Calls("configure") > 0 })
 }
 
 // Each way in which what was shown is not what a merge would do now. Nothing of
 // it is applied, also by a daemon that is started anew.
 func TestAStalePlanIsNeverApplied(t *testing.T) {
-	grow := func(w *world) reconciler.PullRequest { return w.pull(1, instanceNamed("train", 3)) }
+	grow := func(w *world) reconciler.PullRequest { return w.shown(1, instanceNamed("train", 3)) }
 	drop := func(w *world) reconciler.PullRequest {
 		path, _ := instance("train", 2)
-		return w.pull(1, nil, path)
+		return w.shown(1, nil, path)
 	}
 	push := func(files map[string]string) func(*world) { return func(w *world) { w.put(files) } }
 	for name, way := range map[string]struct {
-		open    func(*world) reconciler.PullRequest // changes train, of two workers
+		open    func(*world) reconciler.PullRequest // changes train, of two workers, and is shown
 		disturb func(*world)                        // after it was shown and before it is merged
 	}{
 		"base moved: the same instance": {grow, func(w *world) {
@@ -157,9 +227,7 @@ func TestAStalePlanIsNeverApplied(t *testing.T) {
 		"base moved: the version": {grow, func(w *world) {
 			w.put(map[string]string{"platform/catalog/batch/v1.yaml": strings.Replace(estate()["platform/catalog/batch/v1.yaml"], "shareable: true", "shareable: false", 1)})
 		}},
-		"what is there: drifted": {grow, func(w *world) {
-			require.NoError(w.t, w.world.SetDrift(trainKey, plan.Drift{Member: "worker-0", What: "users"}))
-		}},
+		"what is there: drifted":                  {grow, func(w *world) { w.drifts("worker-0") }},
 		"what is there: a host cannot be reached": {grow, func(w *world) { w.world.SetReachable("gpu-1", false) }},
 		"what is there: half joined": {grow, func(w *world) {
 			require.NoError(w.t, w.world.SetState(trainKey, "worker-0", plan.Partial))
@@ -167,7 +235,7 @@ func TestAStalePlanIsNeverApplied(t *testing.T) {
 		"a deletion: what goes changed": {drop, func(w *world) {
 			require.NoError(w.t, w.world.SetState(trainKey, "worker-0", plan.Stopped))
 		}},
-		"the head moved": {grow, func(w *world) { w.forge.put(w.pull(1, instanceNamed("train", 4))) }},
+		"the head moved": {grow, func(w *world) { w.pull(1, instanceNamed("train", 4)) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -175,7 +243,6 @@ func TestAStalePlanIsNeverApplied(t *testing.T) {
 			d := w.start()
 			w.run(2)
 			pr := way.open(w)
-			w.reviewed(pr)
 			require.NoError(t, d.stop())
 			before := w.effects()
 			way.disturb(w)
@@ -211,17 +278,10 @@ func TestAStalePlanIsNeverApplied(t *testing.T) {
 func TestWhatIsHeldIsKeptHealthy(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	d := w.start()
-	w.run(2)
-	pr := w.pull(1, instanceNamed("train", 3))
-	w.reviewed(pr)
-	require.NoError(t, d.stop())
-	drift := plan.Drift{Member: "worker-1", What: "users"}
-	require.NoError(t, w.world.SetDrift(trainKey, drift))
+	pr := w.growthShown()
+	w.drifts("worker-1")
 	w.merge(pr)
-	w.start()
-	before := w.effects()
-	w.held("train", before)
+	w.heldFromTheStart("train")
 
 	require.NoError(t, w.world.SetDrift(trainKey)) // somebody mends it, and stops another
 	require.NoError(t, w.world.SetState(trainKey, "worker-0", plan.Stopped))
@@ -239,19 +299,14 @@ func TestMergedBeforeAPlanWasShown(t *testing.T) {
 	d := w.start()
 	w.run(2)
 	require.NoError(t, d.stop())
-	pr := w.pull(1, instanceNamed("train", 3))
-	w.merge(pr)
-	before := w.effects()
-	w.start()
-	held := w.held("train", before)
+	w.merge(w.pull(1, instanceNamed("train", 3)))
+	held := w.heldFromTheStart("train")
 	require.Empty(t, held.Stale.Reviewed)
 	require.Contains(t, condition2(w.status("train"), "Ready"), "no plan of it was shown before the merge of #1")
 
 	// A push without a pull request has none, and is not held.
-	_, text := instance("train", 4)
-	path, _ := instance("train", 4)
-	w.put(map[string]string{path: text})
-	w.eventually("applied", func() bool { s := w.status("train"); return len(s.Members) == 5 && s.Phase == plan.PhaseRunning })
+	w.put(instanceNamed("train", 4))
+	w.eventually("applied", w.running("train", 4))
 }
 
 func condition2(s *plan.Status, typ string) string {
@@ -268,15 +323,9 @@ func condition2(s *plan.Status, typ string) string {
 func TestMergedWithOtherContent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	d := w.start()
-	w.run(2)
-	pr := w.pull(1, instanceNamed("train", 3))
-	w.reviewed(pr)
-	require.NoError(t, d.stop())
+	pr := w.growthShown()
 	files := instanceNamed("train", 4)
-	for path, text := range instanceNamed("extra", 0) { // and of what was not shown at all
-		files[path] = text
-	}
+	maps.Copy(files, instanceNamed("extra", 0)) // and of what was not shown at all
 	pr.Open, pr.Merged, pr.MergeCommit = false, true, w.put(files)
 	w.forge.put(pr)
 	before := w.effects()
@@ -303,11 +352,8 @@ func TestPlannedOnOneBaseAndMergedTogether(t *testing.T) {
 	commits := w.merge(first, second, third)
 	w.start()
 	w.eventually("the first", w.phase("first", plan.PhaseRunning))
-	w.eventually("told", func() bool {
-		r, ok := w.forge.told(commits[1])
-		return ok && len(r.Units) == 1 && r.Units[0].Stale != nil && r.Units[0].Failure == ""
-	})
-	w.eventually("the third", func() bool { s := w.status("train"); return len(s.Members) == 1 && s.Phase == plan.PhaseRunning })
+	w.eventually("told", w.toldHeld(commits[1]))
+	w.eventually("the third", w.running("train", 0))
 	w.eventually("the second is held", func() bool { return w.stale("second") != nil })
 	require.Empty(t, w.world.Remains(schema.InstanceKey("physics", "lab", "second")))
 	require.Equal(t, commits[0], w.status("first").Revision)
@@ -319,18 +365,10 @@ func TestPlannedOnOneBaseAndMergedTogether(t *testing.T) {
 func TestALostStatusBranchHoldsNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	d := w.start()
-	w.run(2)
-	pr := w.pull(1, instanceNamed("train", 3))
-	w.reviewed(pr)
-	require.NoError(t, d.stop())
-	w.merge(pr)
+	w.merge(w.growthShown())
 	require.NoError(t, w.git.SetRef("refs/heads/"+reconciler.BranchStatus, ""))
 	w.start()
-	w.eventually("applied", func() bool {
-		s := w.status("train")
-		return s != nil && len(s.Members) == 4 && s.Phase == plan.PhaseRunning
-	})
+	w.eventually("applied", w.running("train", 3))
 }
 
 // What another version of Berth reviewed is another plan, and so is what somebody
@@ -348,20 +386,14 @@ func TestAReviewThatIsNotOurs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			d := w.start()
-			w.run(2)
-			pr := w.pull(1, instanceNamed("train", 3))
-			w.reviewed(pr)
+			pr := w.growthShown()
 			digest := w.review(1).Units[0].Digest
-			require.NoError(t, d.stop())
-			text, err := w.git.Read(reconciler.BranchStatus, "pulls/1.yaml")
-			require.NoError(t, err)
-			require.Contains(t, text, digest)
-			w.git.MustCommit(t, reconciler.BranchStatus, gittest.Commit{Message: "forged", Files: map[string]string{"pulls/1.yaml": forge(digest, text)}})
+			w.forgeReview(1, func(text string) string {
+				require.Contains(t, text, digest)
+				return forge(digest, text)
+			})
 			w.merge(pr)
-			before := w.effects()
-			w.start()
-			w.held("train", before)
+			w.heldFromTheStart("train")
 		})
 	}
 }
@@ -369,8 +401,7 @@ func TestAReviewThatIsNotOurs(t *testing.T) {
 func TestAForgedReviewGivesNobodyARight(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	governed := func(o *reconciler.Options) { o.Authority = &decide.Authority{Administrators: []string{"root"}} }
-	d := w.start(governed)
+	d := w.start(withRights)
 	path, text := instance("train", 3)
 	pr := w.pull(1, map[string]string{path: text})
 	pr.Author = "eve"
@@ -378,13 +409,12 @@ func TestAForgedReviewGivesNobodyARight(t *testing.T) {
 	w.reviewed(pr)
 	require.Empty(t, w.review(1).Units, "eve may not, so nothing would be done")
 	require.NoError(t, d.stop())
-	file, err := w.git.Read(reconciler.BranchStatus, "pulls/1.yaml")
-	require.NoError(t, err)
-	w.git.MustCommit(t, reconciler.BranchStatus, gittest.Commit{Message: "forged", Files: map[string]string{
-		"pulls/1.yaml": file + "units:\n  - key: {kind: Instance, tenant: physics, project: lab, name: train}\n    digest: " + strings.Repeat("a", 64) + "\n"}})
+	w.forgeReview(1, func(text string) string {
+		return text + "units:\n  - key: {kind: Instance, tenant: physics, project: lab, name: train}\n    digest: " + strings.Repeat("a", 64) + "\n"
+	})
 	w.merge(pr)
 	before := w.effects()
-	w.start(governed)
+	w.start(withRights)
 	w.eventually("held", func() bool { return w.heldReasons()[path] == load.HeldUnauthorised })
 	require.Equal(t, before, w.effects())
 }
@@ -395,20 +425,15 @@ func TestAForgeThatIsDownHoldsWhatItMayKnowOf(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.start()
-	path := w.run(2)
-	w.forge.mu.Lock()
-	w.forge.down = errDown
-	w.forge.mu.Unlock()
-	_, text := instance("train", 3)
-	w.put(map[string]string{path: text})
+	w.run(2)
+	w.forge.setDown(errDown)
+	w.put(instanceNamed("train", 3))
 	w.eventually("told", func() bool { return strings.Contains(condition2(w.status("train"), "Ready"), "the forge is down") })
 	require.NoError(t, w.world.SetState(trainKey, "worker-0", plan.Stopped))
 	w.eventually("kept", func() bool { return w.world.Calls("start") == 1 })
 	require.Len(t, w.status("train").Observed.Members, 3)
-	w.forge.mu.Lock()
-	w.forge.down = nil
-	w.forge.mu.Unlock()
-	w.eventually("gone on", func() bool { s := w.status("train"); return len(s.Members) == 4 && s.Phase == plan.PhaseRunning })
+	w.forge.setDown(nil)
+	w.eventually("gone on", w.running("train", 3))
 }
 
 var errDown = fmt.Errorf("the forge is down")
