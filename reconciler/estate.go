@@ -456,8 +456,12 @@ func (r *Reconciler) enforce(ctx context.Context, old, st *state, by origins, ac
 			causes[key] = commit
 		}
 	}
-	if old != nil && old.main == st.main {
-		for _, key := range changed { // no commit did this: a day began, or something could be read again
+	switch {
+	case old == nil || old.main != st.main || len(changed) == 0:
+	case old.inForce != st.inForce && len(acked) == 0: // what was held comes, as something can be read again
+		causes = attribute(r.latest(ctx, st.main), st.main, changed)
+	default:
+		for _, key := range changed { // no commit did this: a day began, or it stands elsewhere
 			if s := mem.Get(key); s != nil && s.Revision != "" && by.of(old, st, key) == "" {
 				causes[key] = s.Revision
 			}
@@ -482,14 +486,12 @@ func (r *Reconciler) enforce(ctx context.Context, old, st *state, by origins, ac
 			next := decided(key, st, prev, causes[key])
 			switch {
 			case !unreviewed(before, st, key):
-			case old.main != st.main:
-				next.Review = &plan.UnitReview{Stopped: stoodStill(before, prev, key)}
-			case len(acked) > 0 && st.effective.Instance(key) == nil:
+			case old.main == st.main && len(acked) > 0 && st.effective.Instance(key) == nil:
 				// Who has the right to said that exactly these documents go, after they
 				// were named: that is the review of it.
 				next.Review = nil
-			case len(acked) > 0 && by.of(old, st, key) != "":
-				next.Review = &plan.UnitReview{Stopped: stoodStill(before, prev, key)} // it changes by that as well
+			case old.main != st.main, old.inForce != st.inForce: // by a commit, or by what was held of one
+				next.Review = &plan.UnitReview{Stopped: stoodStill(before, prev, key)}
 			case prev != nil:
 				next.Review = prev.Review // no commit did this
 			}
@@ -615,6 +617,15 @@ func (r *Reconciler) merged(ctx context.Context, from, to string) []mergedCommit
 	if from == "" || from == to {
 		return nil
 	}
+	return r.between(ctx, from, to)
+}
+
+// latest are the newest commits of main.
+func (r *Reconciler) latest(ctx context.Context, main string) []mergedCommit {
+	return r.between(ctx, "", main)
+}
+
+func (r *Reconciler) between(ctx context.Context, from, to string) []mergedCommit {
 	commits, err := r.o.Repo.Log(ctx, from, to, maxAttributed)
 	if err != nil {
 		r.o.Log.Warn("cannot tell which commit changed what; all is attributed to the newest", "error", err)

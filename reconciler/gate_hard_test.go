@@ -6,10 +6,12 @@ import (
 	"log/slog"
 	"maps"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"berth/reconciler"
@@ -215,4 +217,60 @@ func TestAnOldRolloutIsNotToldAgainAfterARestart(t *testing.T) {
 	after := w.merge(w.shown(2, instanceNamed("third", 0)))[0]
 	w.eventually("the next is told", func() bool { r, ok := w.forge.told(after); return ok && r.Settled() && len(r.Units) == 1 })
 	require.Len(t, w.forge.written("comment 1"), written)
+}
+
+// What was merged unseen is held, also where its tenant could not be read then and
+// it comes later, with no commit.
+func TestWhatCouldNotBeReadIsHeldToo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+	var dark atomic.Bool
+	w.start(func(o *reconciler.Options) { o.Repo = dim{o.Repo, "tenants/physics", &dark} })
+	w.eventually("runs", w.phase("train", plan.PhaseRunning))
+	w.forge.mu.Lock()
+	w.forge.fails = func(string) error { return errors.New("nothing can be said") }
+	w.forge.mu.Unlock()
+	dark.Store(true)
+	commit := w.merge(w.pull(1, instanceNamed("train", 3)))[0]
+	w.eventually("not read", func() bool { rev := w.revision(); return rev.Commit == commit && len(rev.Held) == 1 })
+	effects := w.effects()
+	dark.Store(false)
+	s := w.held("train", effects)
+	require.Equal(t, 1, s.Pull)
+	require.Equal(t, commit, w.status("train").Revision)
+}
+
+// A plan that arrives after the merge was not what it was merged on: what people
+// saw is what counts.
+func TestShownAfterTheMerge(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start(func(o *reconciler.Options) { o.AuthorLag = 2 * time.Second })
+	pr := w.pull(1, instanceNamed("train", 2))
+	w.reviewed(pr)
+	var once sync.Once
+	merged := make(chan string, 1)
+	w.forge.mu.Lock()
+	w.forge.fails = func(call string) error {
+		if strings.HasPrefix(call, "check berth/plan "+pr.Head) {
+			once.Do(func() { // somebody presses the button on what was shown, a moment before this arrives
+				assert.NoError(t, w.git.SetRef("refs/heads/queue", w.git.Tip("main")))
+				commit, err := w.git.Merge("queue", pr.Head, "merge #1")
+				assert.NoError(t, err)
+				for i := range w.forge.pulls {
+					w.forge.pulls[i].Open, w.forge.pulls[i].Merged, w.forge.pulls[i].MergeCommit = false, true, commit
+				}
+				assert.NoError(t, w.git.SetRef("refs/heads/main", commit))
+				merged <- commit
+			})
+		}
+		return nil
+	}
+	w.forge.mu.Unlock()
+	w.put(nil, "platform/nodes/gpu-1.yaml") // the plan is another now
+	commit := <-merged
+	w.held("train", w.effects())
+	require.Equal(t, commit, w.status("train").Revision)
 }

@@ -363,7 +363,8 @@ func (r *Reconciler) unsaid(ctx context.Context, p *openPull, b basis, in *decid
 }
 
 // mended is what a change would do that mends a main which cannot be taken over,
-// with all that would come into force with it; false: it does not mend it.
+// with all that would come into force with it, right or wrong; false: it does not
+// mend it.
 func (r *Reconciler) mended(ctx context.Context, tip string, in decide.Input) (p plan.Proposal, ok bool, err error) {
 	tree, conflicts, err := r.o.Repo.Merge(ctx, tip, in.Head)
 	if err != nil || len(conflicts) > 0 {
@@ -378,7 +379,7 @@ func (r *Reconciler) mended(ctx context.Context, tip string, in decide.Input) (p
 		return p, false, err
 	}
 	p, err = r.decider.Change(ctx, in, snap, touched)
-	return p, err == nil && !p.Blocked(), err
+	return p, err == nil && !slices.ContainsFunc(p.Diagnostics, func(d schema.Diagnostic) bool { return d.Code == decide.CodeFrozen }), err
 }
 
 // notLookedAt is the proposal of a head that is not looked at, and why.
@@ -419,7 +420,7 @@ func (r *Reconciler) offer(p *openPull, proposal plan.Proposal, mends bool, c pl
 		}
 		x.shown.Key = keysOf(x.checks)
 	} else {
-		x.shown = plan.Shown{Head: proposal.Head, Base: proposal.Base, Digest: proposal.Digest}
+		x.shown = plan.Shown{Head: proposal.Head, Base: proposal.Base, Digest: proposal.Digest, Passed: !proposal.Blocked()}
 		if mem == nil {
 			mem = &plan.Memory{}
 		}
@@ -429,8 +430,9 @@ func (r *Reconciler) offer(p *openPull, proposal plan.Proposal, mends bool, c pl
 		c.Jobs = x.shown.Jobs()
 		x.shown.Key = r.o.Render.Key(proposal, c)
 	}
+	planned := x.shown.Units
 	x.shown, x.recorded, x.known = r.writer.intend(p.Number, x.shown)
-	if x.checks == nil && r.jobsKnown(x.shown.Units) { // it was learnt in between
+	if x.checks == nil && r.jobsKnown(planned) { // it was learnt in between
 		r.plans.AddAfter(Item{Do: TaskPull, Pull: p.Number}, pullsDebounce)
 	}
 	if x.checks == nil {
@@ -447,7 +449,7 @@ func (r *Reconciler) offer(p *openPull, proposal plan.Proposal, mends bool, c pl
 // cannotPlan are the checks of a proposal while nothing can be planned: what is
 // written is judged all the same.
 func (r *Reconciler) cannotPlan(p plan.Proposal, c plan.PullContext, why string) []plan.Check {
-	p.Plans, p.Held, p.Decisions, p.Authority, p.Impacted = []plan.Plan{}, nil, nil, nil, nil
+	p.Plans, p.Held, p.Released, p.Decisions, p.Authority, p.Impacted = []plan.Plan{}, nil, nil, nil, nil, nil
 	p.Diagnostics = append(slices.Clone(p.Diagnostics), schema.Diagnostic{
 		Severity: schema.SeverityError, Code: decide.CodeFrozen, File: ".", Line: 1, Column: 1, Message: why + "; it is planned again once that is over",
 	})
@@ -513,9 +515,6 @@ func (r *Reconciler) endReview(ctx context.Context, number int, commit string) e
 		}
 	}
 	if v != nil && !r.rollouts.over(commit) { // an earlier run had no time to tell
-		if err := r.recall(ctx, v, commit, st); err != nil {
-			return err
-		}
 		r.touched(commit)
 		return nil
 	}
@@ -525,9 +524,10 @@ func (r *Reconciler) endReview(ctx context.Context, number int, commit string) e
 
 // recall takes up the roll-out of a commit that an earlier run decided and did not
 // tell of to its end. The statuses speak of the units that it changed last; which
-// others there were is known of the review.
-func (r *Reconciler) recall(ctx context.Context, v *plan.Review, commit string, st *state) error {
-	if r.rollouts.known(commit) {
+// others there were is known of the review of the pull request that it merged.
+func (r *Reconciler) recall(ctx context.Context, pr PullRequest, commit string, st *state) error {
+	v := r.writer.review(pr.Number)
+	if v == nil || r.rollouts.known(commit) {
 		return nil
 	}
 	commits, err := r.o.Repo.Log(ctx, "", commit, 1)
@@ -541,6 +541,19 @@ func (r *Reconciler) recall(ctx context.Context, v *plan.Review, commit string, 
 	held := slices.DeleteFunc(slices.Clone(st.held), func(h plan.Held) bool {
 		return !slices.ContainsFunc(paths, func(c PathChange) bool { return c.Path == h.File })
 	})
+	var moved []plan.UnitProgress
+	if pr.MergeCommit == commit {
+		if moved, err = r.movedOn(ctx, v, commit, st); err != nil {
+			return err
+		}
+	}
+	r.rollouts.recall(commit, held, moved)
+	return nil
+}
+
+// movedOn are the units of a review that are gone since, or that a later commit
+// changed.
+func (r *Reconciler) movedOn(ctx context.Context, v *plan.Review, commit string, st *state) ([]plan.UnitProgress, error) {
 	mem := r.writer.memory()
 	var moved []plan.UnitProgress
 	for _, u := range v.Units {
@@ -552,15 +565,14 @@ func (r *Reconciler) recall(ctx context.Context, v *plan.Review, commit string, 
 		case s.Revision != "" && s.Revision != commit:
 			base, err := r.o.Repo.MergeBase(ctx, commit, s.Revision)
 			if err != nil && !errors.Is(err, ErrNotFound) {
-				return err
+				return nil, err
 			}
 			if err == nil && base == commit {
 				moved = append(moved, plan.UnitProgress{Key: u.Key, Settled: true, TakenOver: s.Revision})
 			}
 		}
 	}
-	r.rollouts.recall(commit, held, moved)
-	return nil
+	return moved, nil
 }
 
 // touched wakes the comment of the pull request that brought a commit, unless
@@ -576,6 +588,13 @@ func (r *Reconciler) follow(ctx context.Context, commit string) error {
 	prs, sure, err := r.pullsOf(ctx, commit)
 	if err != nil {
 		return err
+	}
+	if st := r.current(); st != nil {
+		for _, pr := range prs {
+			if err := r.recall(ctx, pr, commit, st); err != nil {
+				return err
+			}
+		}
 	}
 	roll := r.rollouts.tell(commit)
 	text := r.o.Render.Rollout(roll)

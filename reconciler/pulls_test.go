@@ -575,3 +575,33 @@ func TestTheWorkOnAUnitIsTold(t *testing.T) {
 	require.Equal(t, wrote, w.forge.written(""))
 	require.Equal(t, 4, w.reviews()[7].Jobs()[0].Running)
 }
+
+// What has nothing to do is planned once, also where the work on it becomes known
+// later: nothing of that is shown.
+func TestTheWorkOnWhatStaysIsNotAskedForEver(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	path, text := instance("train", 2)
+	w.put(map[string]string{path: text})
+	d := w.start()
+	w.eventually("runs", w.phase("train", plan.PhaseRunning))
+	require.NoError(t, d.stop())
+	pr := w.topic(7, map[string]string{path: strings.Replace(text, "spec:\n", "suspend: true\nspec:\n", 1)})
+	var looks atomic.Int64
+	see := make(chan struct{})
+	w.start(func(o *reconciler.Options) {
+		o.Runtimes = map[string]runtimes.Runtime{"bare_metal": shut{memory.New(w.world), see}}
+		o.Looking = func(i reconciler.Item) func(bool) {
+			if i.Do == reconciler.TaskPull {
+				looks.Add(1)
+			}
+			return func(bool) {}
+		}
+	})
+	w.eventually("shown", w.shownFully(7, pr.Head))
+	close(see)
+	time.Sleep(3 * time.Second)
+	before := looks.Load()
+	time.Sleep(3 * time.Second)
+	require.LessOrEqual(t, looks.Load()-before, int64(1))
+}

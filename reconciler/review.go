@@ -134,6 +134,20 @@ func (w *writer) wasShown(pull int, s plan.Shown) {
 	w.changed()
 }
 
+// notShown drops what was about to be shown and will not be.
+func (w *writer) notShown(pull int, s plan.Shown) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before := w.reviews.of[pull]
+	if before == nil || before.Next == nil || before.Next.Key != s.Key || before.Next.Head != s.Head {
+		return
+	}
+	v := *before
+	v.Next = nil
+	w.reviews.put(v)
+	w.changed()
+}
+
 // forgetReview takes away what is kept of a pull request.
 func (w *writer) forgetReview(pull int) {
 	w.mu.Lock()

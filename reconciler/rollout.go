@@ -61,7 +61,12 @@ func (r *rollouts) begin(commit string, held []plan.Held) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := r.get(commit)
-	o.held, o.whole = append(o.held, held...), true
+	for _, h := range held {
+		if !slices.Contains(o.held, h) {
+			o.held = append(o.held, h)
+		}
+	}
+	o.whole = true
 }
 
 // known says whether it is known what a commit brought.

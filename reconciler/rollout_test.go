@@ -12,6 +12,8 @@ import (
 
 	"berth/reconciler"
 	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/runtimes/memory"
 )
 
 // told is the roll-out that the comment of a pull request has.
@@ -90,4 +92,32 @@ func TestARollOutIsToldAfterARestart(t *testing.T) {
 	w.callsMore(0)
 	time.Sleep(500 * time.Millisecond)
 	require.Equal(t, wrote, w.forge.written(""))
+}
+
+// A daemon that begins in the middle of a roll-out goes on telling what of it is
+// held.
+func TestARollOutGoesOnAfterARestart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	h := held{memory.New(w.world), make(chan struct{})}
+	slow := func(o *reconciler.Options) { o.Runtimes = map[string]runtimes.Runtime{"bare_metal": h} }
+	d := w.start(slow)
+	train, text := instance("train", 1)
+	broken, wrong := instance("broken", 0)
+	pr := w.pull(1, map[string]string{train: text, broken: strings.Replace(wrong, "display_name", "dislpay_name", 1)})
+	d.Enqueue(reconciler.Item{Do: reconciler.TaskPulls})
+	w.eventually("shown", w.shownFully(1, pr.Head))
+	w.merge(pr)
+	w.eventually("told", func() bool { r := w.told(1); return r != nil && len(r.Held) == 1 && len(r.Units) == 1 })
+	require.NoError(t, d.stop())
+	w.start(slow)
+	close(h.until)
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	w.eventually("settled", func() bool { return w.told(1).Settled() })
+	w.eventually("forgotten", func() bool { return len(w.reviews()) == 0 })
+	w.forge.mu.Lock()
+	defer w.forge.mu.Unlock()
+	for _, r := range w.forge.follow {
+		require.Len(t, r.Held, 1)
+	}
 }

@@ -292,14 +292,23 @@ func (r *Reconciler) show(ctx context.Context) (again time.Duration, err error) 
 
 // showOne shows a result: it is recorded first, then come the checks, then the
 // comment, so that what breaks off leaves nobody waiting for a check and nothing
-// shown that is not known afterwards.
+// shown that is not known afterwards. What was merged on a plan that passed was
+// merged on that one, whatever was on its way: nobody saw the other.
 func (r *Reconciler) showOne(ctx context.Context, x *showing) error {
+	passed := false
 	if x.pull != 0 {
 		flush, cancel := context.WithTimeout(ctx, flushTimeout)
 		err := r.writer.flushTo(flush, x.recorded)
 		cancel()
 		if err != nil {
 			return fmt.Errorf("%s: nothing is shown that is not recorded: %w", x.target, err)
+		}
+		v := r.writer.review(x.pull)
+		passed = v != nil && v.Passed && v.Head == x.head && v.Key != x.shown.Key
+	}
+	if passed {
+		if _, err := r.shownTo(ctx, x, passed); err != nil {
+			return err
 		}
 	}
 	for _, c := range x.checks {
@@ -310,17 +319,29 @@ func (r *Reconciler) showOne(ctx context.Context, x *showing) error {
 	if x.pull == 0 {
 		return nil
 	}
-	r.writer.wasShown(x.pull, x.shown)
 	if x.plan == nil {
+		r.writer.wasShown(x.pull, x.shown)
 		return nil
 	}
-	pr, err := r.o.Forge.Pull(ctx, x.pull)
+	pr, err := r.shownTo(ctx, x, passed)
 	if err != nil {
 		return err
 	}
+	r.writer.wasShown(x.pull, x.shown)
 	// A merge that waited for nothing but the checks is one of this head.
 	if pr.Head != x.head || !pr.Open && !pr.Merged || pr.BaseBranch != r.o.Branch {
 		return fmt.Errorf("it was planned at %s, the forge has it at %s for %s (open: %t): %w", short(x.head), short(pr.Head), pr.BaseBranch, pr.Open, ErrMoved)
 	}
 	return r.o.Forge.Comment(ctx, x.pull, Comment{Plan: x.plan})
+}
+
+// shownTo is the pull request that a result is shown on; ErrMoved if it was merged
+// on an earlier one, that passed.
+func (r *Reconciler) shownTo(ctx context.Context, x *showing, passed bool) (PullRequest, error) {
+	pr, err := r.o.Forge.Pull(ctx, x.pull)
+	if err == nil && passed && pr.Merged {
+		r.writer.notShown(x.pull, x.shown)
+		err = fmt.Errorf("it was merged on the plan that was shown before: %w", ErrMoved)
+	}
+	return pr, err
 }

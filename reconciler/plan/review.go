@@ -58,8 +58,11 @@ type Shown struct {
 	Digest string `json:"digest,omitempty"` // of the Proposal; "": it could not be planned
 	// Key is over everything shown but Base: while it is the same nothing is
 	// written, and what is shown goes on naming the Base it was made with.
-	Key   string         `json:"key,omitempty"`
-	Units []ReviewedUnit `json:"units,omitempty"` // sorted by key
+	Key string `json:"key,omitempty"`
+	// Passed: the check on it succeeded, so that nobody had to wait for another to
+	// merge it.
+	Passed bool           `json:"passed,omitempty"`
+	Units  []ReviewedUnit `json:"units,omitempty"` // sorted by key
 	// More are those that Units has no place for, each by MoreUnit of it.
 	More []string `json:"more,omitempty"`
 }
