@@ -14,6 +14,7 @@ type Proposal struct {
 	Head        string              `json:"head"`
 	Digest      string              `json:"digest"`              // over the digests of Plans
 	Assumed     bool                `json:"assumed,omitempty"`   // nobody keeps a memory of what runs: Base is taken to run as declared
+	Note        string              `json:"note,omitempty"`      // at a desk: why Berth may plan otherwise, and what to do about it; a sentence for people
 	Conflicts   []string            `json:"conflicts,omitempty"` // files head and base both changed
 	Diagnostics []schema.Diagnostic `json:"diagnostics"`
 	Documents   []DocumentChange    `json:"documents"`           // what the change touches, sorted by file

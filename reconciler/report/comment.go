@@ -35,6 +35,7 @@ func Plan(p plan.Proposal, c plan.PullContext) string {
 	var d doc
 	if quiet(&p, &c) {
 		d.line(quietVerdict(&p), "")
+		d.note(&p)
 		return d.cut(MaxMarkdown, "<sub>"+origin(&p)+"</sub>", command(&p))
 	}
 	d.line("### Berth plan", "")
@@ -219,6 +220,7 @@ func stuck(u *plan.Plan) bool {
 // circumstances is what else makes the plan what it is.
 func (d *doc) circumstances(p *plan.Proposal, c *plan.PullContext) {
 	box := func(kind, text string) { d.line("> [!"+kind+"]", "> "+text, "") }
+	d.note(p)
 	if c.Paused != "" {
 		box("NOTE", fmt.Sprintf("**Berth is paused:** %s. A merge has its effect when the pause is over.", prose(short(strings.TrimSuffix(c.Paused, "."), 1000))))
 	}
@@ -230,6 +232,13 @@ func (d *doc) circumstances(p *plan.Proposal, c *plan.PullContext) {
 	}
 	if c.Fork {
 		d.line("From a fork: read as data, with no secret in reach; nothing of it was run.", "")
+	}
+}
+
+// note says in a box why the plan may not be Berth's.
+func (d *doc) note(p *plan.Proposal) {
+	if p.Note != "" {
+		d.line("> [!NOTE]", "> "+prose(p.Note), "")
 	}
 }
 

@@ -81,6 +81,9 @@ func JUnitPlan(p plan.Proposal) ([]byte, error) {
 	if len(u.Cases) == 0 {
 		u.add(junitCase{Name: clean(planTitle(&p))})
 	}
+	if p.Note != "" {
+		u.add(junitCase{Name: "why Berth may plan otherwise", Out: clean(p.Note)})
+	}
 	return junit(v, u)
 }
 

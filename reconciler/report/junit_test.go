@@ -113,3 +113,12 @@ func junitOf(t *testing.T, p plan.Proposal) {
 	require.NoError(t, err)
 	require.Equal(t, p.Blocked(), checkJUnit(t, raw) > 0)
 }
+
+// Why Berth may plan otherwise is told to a CI system too, and fails nothing.
+func TestJUnitOfANote(t *testing.T) {
+	raw, err := report.JUnitPlan(plan.Proposal{Note: "Fetch anew, or give --base 5e4d3c2a19."})
+	require.NoError(t, err)
+	require.Zero(t, checkJUnit(t, raw))
+	require.Contains(t, string(raw), "<system-out>Fetch anew, or give --base 5e4d3c2a19.</system-out>")
+	require.Contains(t, report.Markdown(plan.Proposal{Note: "Fetch anew."}), "\n> Fetch anew.\n", "where nothing else is to be said, too")
+}

@@ -65,6 +65,9 @@ func Text(p plan.Proposal) string {
 	if p.Assumed {
 		fmt.Fprintf(&b, "\n%s\n", assumedNote)
 	}
+	if p.Note != "" {
+		fmt.Fprintf(&b, "\n%s\n", clean(p.Note))
+	}
 	fmt.Fprintf(&b, "\nplan %s", short(p.Digest, 13))
 	if s := between(p.Base, p.Head, clean); s != "" {
 		fmt.Fprintf(&b, ", %s", s)
