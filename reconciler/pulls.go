@@ -363,8 +363,8 @@ func (r *Reconciler) unsaid(ctx context.Context, p *openPull, b basis, in *decid
 }
 
 // mended is what a change would do that mends a main which cannot be taken over,
-// with all that would come into force with it, right or wrong; false: it does not
-// mend it.
+// with all that would come into force with it; false: it does not mend it, or not
+// all that is wrong then is its own.
 func (r *Reconciler) mended(ctx context.Context, tip string, in decide.Input) (p plan.Proposal, ok bool, err error) {
 	tree, conflicts, err := r.o.Repo.Merge(ctx, tip, in.Head)
 	if err != nil || len(conflicts) > 0 {
@@ -378,8 +378,20 @@ func (r *Reconciler) mended(ctx context.Context, tip string, in decide.Input) (p
 	if err != nil {
 		return p, false, err
 	}
-	p, err = r.decider.Change(ctx, in, snap, touched)
-	return p, err == nil && !slices.ContainsFunc(p.Diagnostics, func(d schema.Diagnostic) bool { return d.Code == decide.CodeFrozen }), err
+	if p, err = r.decider.Change(ctx, in, snap, touched); err != nil {
+		return p, false, err
+	}
+	own, err := r.o.Repo.Diff(ctx, tip, tree)
+	if err != nil {
+		return p, false, err
+	}
+	elsewhere := func(file string) bool {
+		return !slices.ContainsFunc(own, func(c PathChange) bool { return c.Path == file })
+	}
+	return p, !slices.ContainsFunc(p.Held, func(h plan.Held) bool { return elsewhere(h.File) }) &&
+		!slices.ContainsFunc(p.Diagnostics, func(d schema.Diagnostic) bool {
+			return d.Code == decide.CodeFrozen || d.Severity == schema.SeverityError && elsewhere(d.File)
+		}), nil
 }
 
 // notLookedAt is the proposal of a head that is not looked at, and why.

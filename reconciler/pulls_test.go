@@ -362,6 +362,14 @@ func TestFrozenMainIsToldAndMended(t *testing.T) {
 	require.NoError(t, w.git.SetPull(8, mend))
 	w.forge.set(pr, reconciler.PullRequest{Number: 8, Author: "ada", Head: mend, BaseBranch: "main", Open: true})
 	w.eventually("what mends it may be merged", func() bool { return check(mend, plan.CheckPlan)().Conclusion == plan.Success })
+	path, text = instance("large", 1) // with something else that is in the way
+	more := w.git.MustCommit(t, "mend", gittest.Commit{Message: "and", Parent: mend, Files: map[string]string{path: strings.Replace(text, "count: 2}", "count: 8}", 1)}})
+	require.NoError(t, w.git.SetPull(8, more))
+	w.change(8, func(p *reconciler.PullRequest) { p.Head = more })
+	w.eventually("told what is in the way", func() bool { return check(more, plan.CheckPlan)().Conclusion == plan.Failure })
+	require.NotContains(t, check(more, plan.CheckPlan)().Title, "nothing can be planned")
+	require.NoError(t, w.git.SetPull(8, mend))
+	w.change(8, func(p *reconciler.PullRequest) { p.Head = mend })
 
 	require.NoError(t, w.git.SetRef("refs/heads/main", mend))
 	w.eventually("planned again", func() bool { return planned().Conclusion == plan.Success })

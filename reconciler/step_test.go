@@ -53,7 +53,7 @@ func steps(t *testing.T, tenants int) (step func(), r *Reconciler) {
 	step = func() {
 		eff := []*schema.Effective{one, other}[turn%2]
 		turn++
-		st := &state{main: "m", inForce: fmt.Sprint(turn), desired: desired, effective: eff}
+		st := &state{main: "m", inForce: "f", desired: desired, effective: eff}
 		require.NoError(t, r.enforce(context.Background(), last, st, origins{}, nil, nil, nil))
 		last = st
 		_, ok := r.View()
