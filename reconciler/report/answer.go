@@ -25,7 +25,7 @@ func Answer(a plan.Answer, e *policy.Explanation) string {
 		d.line(fmt.Sprintf("**Not done:** it names %s, and %s is what there is now. %s", code(commit(a.Given)), code(commit(a.Now)), prose(short(a.Why, 1000))), "")
 		d.line("→ look at the plan as it is now; if that is meant, name "+code(commit(a.Now)), "")
 	default:
-		d.line("**Nothing done:** "+prose(short(a.Why, 1000))+".", "")
+		d.line("**Nothing to do:** "+prose(short(a.Why, 1000))+".", "")
 		d.help()
 	}
 	return d.cut(maxPart, "<sub>To "+code(a.To)+"</sub>", short(strings.TrimSpace("berth explain "+unitName(a.Instance)+" "+clean(a.Field)), maxValue))
@@ -35,10 +35,10 @@ func Answer(a plan.Answer, e *policy.Explanation) string {
 func (d *doc) help() {
 	d.table("Command", "Who", "What it does")
 	for _, r := range [][3]string{
-		{"/berth plan", "the author, or who may write", "makes the plan again and shows it, whatever was shown"},
-		{"/berth apply SHA", "who may write, and has the right to the change", "after a merge: does what is held because it is not what was reviewed; SHA is the merge's"},
-		{"/berth ack-delete DIGEST", "who has deletions.acknowledge", "says that just this large deletion is meant"},
-		{"/berth retry", "who may write", "tries again what gave up"},
+		{"/berth plan", "who may write, and the author", "makes the plan again and shows it, whatever was shown"},
+		{"/berth apply COMMIT", "who may write and has the right to the change", "after a merge: does what is held because it is not what was reviewed; COMMIT is the merge's"},
+		{"/berth ack-delete DIGEST", "who may write and has the right deletions.acknowledge", "says that just this large deletion is meant, before or after the merge"},
+		{"/berth retry", "who may write and has the right to the change", "after a merge: tries again what gave up"},
 		{"/berth explain INSTANCE [FIELD]", "who may read", "shows each value and the line that made it; INSTANCE is TENANT.PROJECT/NAME"},
 		{"/berth help", "who may read", "shows this"},
 	} {
