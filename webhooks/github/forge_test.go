@@ -10,9 +10,9 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -337,18 +337,17 @@ func TestLimitsAreWaitedOut(t *testing.T) {
 	f := b.forge(nil)
 	n := 0
 	for name, fault := range map[string]githubtest.Fault{
-		"403 with Retry-After":   {Status: 403, Message: "You have exceeded a secondary rate limit", Header: map[string]string{"Retry-After": "20"}},
-		"429 with Retry-After":   {Status: 429, Header: map[string]string{"Retry-After": "20"}},
-		"several":                {Status: 429, Header: map[string]string{"Retry-After": "5"}, Times: 3},
-		"403 primary":            {Status: 403, Header: map[string]string{"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "in 20 s"}},
-		"429 primary":            {Status: 429, Header: map[string]string{"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "in 20 s"}},
-		"reset that went by":     {Status: 403, Header: map[string]string{"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1"}},
-		"retry at once, it says": {Status: 429, Header: map[string]string{"Retry-After": "0"}},
+		"403 with Retry-After": {Status: 403, Message: "You have exceeded a secondary rate limit", Header: map[string]string{"Retry-After": "20"}},
+		"429 with Retry-After": {Status: 429, Header: map[string]string{"Retry-After": "20"}},
+		"several":              {Status: 429, Header: map[string]string{"Retry-After": "5"}, Times: 3},
+		"403 primary":          {Status: 403, Header: map[string]string{"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "in 20 s"}},
+		"429 primary":          {Status: 429, Header: map[string]string{"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "in 20 s"}},
 	} {
 		for _, op := range []string{opChecks, opNewCheck, opSay, opPull} {
 			n++
 			pr := b.pull(fmt.Sprintf("b%d", n))
 			fault.Op = op
+			fault := fault
 			if fault.Header["X-RateLimit-Reset"] == "in 20 s" {
 				fault.Header = map[string]string{"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": fmt.Sprint(b.time.now().Add(20 * time.Second).Unix())}
 			}
@@ -373,6 +372,9 @@ func TestLongLimitsAreGivenBack(t *testing.T) {
 		"429, silent":            {githubtest.Fault{Status: 429}, time.Minute},
 		"primary":                {githubtest.Fault{Status: 403, Header: map[string]string{"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1772368200"}}, 1801 * time.Second},
 		"a header gone mad":      {githubtest.Fault{Status: 429, Header: map[string]string{"Retry-After": "99999999999"}}, 70 * time.Minute},
+		"a reset that went by":   {githubtest.Fault{Status: 403, Header: map[string]string{"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1"}}, time.Minute},
+		"a reset just now":       {githubtest.Fault{Status: 429, Header: map[string]string{"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1772366399"}}, time.Minute},
+		"retry at once, it says": {githubtest.Fault{Status: 429, Header: map[string]string{"Retry-After": "0"}}, time.Minute},
 		"a reset in next summer": {githubtest.Fault{Status: 403, Header: map[string]string{"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1782368200"}}, 70 * time.Minute},
 	} {
 		b := newBed(t, nil)

@@ -280,7 +280,8 @@ func (t *transport) limit(resp *http.Response, method string, sent time.Time) *L
 }
 
 // classify is the limit that an answer tells of, or nil; Until is zero where it
-// does not say for how long.
+// does not say for how long. A time that is over by our clock says nothing: that one
+// may be ahead, and what was just refused would be again.
 func classify(resp *http.Response, body []byte, now time.Time) *LimitError {
 	if resp.StatusCode != http.StatusForbidden && resp.StatusCode != http.StatusTooManyRequests {
 		return nil
@@ -301,6 +302,9 @@ func classify(resp *http.Response, body []byte, now time.Time) *LimitError {
 	case strings.Contains(string(body), "secondary rate limit"), strings.Contains(string(body), "secondary-rate-limits"):
 	default:
 		return nil // forbidden, and meant
+	}
+	if !limit.Until.After(now) {
+		limit.Until = time.Time{}
 	}
 	return limit
 }
