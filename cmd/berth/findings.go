@@ -52,9 +52,11 @@ func writeJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
+// text prints a line for each finding, whatever its file is called: a line more
+// would be a command where a workflow runs.
 func (v *validation) text(w io.Writer) error {
 	for _, d := range v.Diagnostics {
-		if _, err := fmt.Fprintln(w, d); err != nil {
+		if _, err := fmt.Fprintln(w, visible(d.String())); err != nil {
 			return err
 		}
 	}
@@ -91,9 +93,9 @@ func (v *validation) github(w io.Writer) error {
 		if d.Severity == schema.SeverityNote {
 			level = "notice"
 		}
-		_, err := fmt.Fprintf(w, "::%s file=%s,line=%d,col=%d,title=%s::%s\n", level,
+		line := fmt.Sprintf("::%s file=%s,line=%d,col=%d,title=%s::%s", level,
 			property.Replace(v.file(d)), d.Line, d.Column, property.Replace(d.Code), message.Replace(d.Message))
-		if err != nil {
+		if _, err := fmt.Fprintln(w, visible(line)); err != nil {
 			return err
 		}
 	}
