@@ -6,7 +6,9 @@ import (
 	"maps"
 	"net/netip"
 	"os"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -153,7 +155,7 @@ func readConfig(path string) (*config, error) {
 	said := ctx.BuildExpr(&ast.StructLit{Elts: f.Decls})
 	v := schema.Unify(said)
 	if err := v.Validate(cue.Concrete(true), cue.All()); err != nil {
-		return nil, configError(path, err)
+		return nil, configError(path, said, err)
 	}
 	c := defaults()
 	if err := v.Decode(&c); err != nil {
@@ -223,7 +225,7 @@ func (c *config) misfits() []misfit {
 }
 
 // configError says each thing that is wrong once, at its place in the file.
-func configError(path string, err error) error {
+func configError(path string, said cue.Value, err error) error {
 	seen := map[string]bool{}
 	var lines []string
 	for _, e := range errors.Errors(err) {
@@ -235,11 +237,71 @@ func configError(path string, err error) error {
 			}
 		}
 		format, args := e.Msg()
-		field := strings.TrimPrefix(strings.Join(e.Path(), "."), "#Configuration.")
-		if line := fmt.Sprintf("%s: %s: %s", where, field, fmt.Sprintf(format, args...)); !seen[field] {
+		message, steps := fmt.Sprintf(format, args...), e.Path()
+		if len(steps) > 0 && steps[0] == "#Configuration" {
+			steps = steps[1:]
+		}
+		if n, at := secretIn(steps); n > 0 {
+			if v := said.LookupPath(at); v.Exists() {
+				// CUE's words are of a disjunction, and may quote what should not stand there.
+				steps, message = steps[:n], "a secret is named here, not written: say {file: /PATH} or {env: NAME}"
+				where = fmt.Sprintf("%s:%d:%d", path, v.Pos().Line(), v.Pos().Column())
+			}
+		}
+		field := strings.Join(steps, ".")
+		if line := fmt.Sprintf("%s: %s: %s", where, field, message); !seen[field] {
 			seen[field] = true
 			lines = append(lines, line)
 		}
 	}
 	return fmt.Errorf("configuration: %s", strings.Join(lines, "\n"))
+}
+
+// secretIn is where on the way to a field a secret is named, and how many steps it
+// takes there; 0: nowhere.
+func secretIn(steps []string) (n int, at cue.Path) {
+	typ := reflect.TypeFor[config]()
+	var path []cue.Selector
+	for i, step := range steps {
+		if unquoted, err := strconv.Unquote(step); err == nil {
+			step = unquoted
+		}
+		if typ.Kind() == reflect.Pointer {
+			typ = typ.Elem()
+		}
+		selector := cue.Str(step)
+		switch typ.Kind() {
+		case reflect.Struct:
+			field, ok := fieldNamed(typ, step)
+			if !ok {
+				return 0, cue.Path{}
+			}
+			typ = field.Type
+		case reflect.Map:
+			typ = typ.Elem()
+		case reflect.Slice:
+			index, err := strconv.Atoi(step)
+			if err != nil {
+				return 0, cue.Path{}
+			}
+			typ, selector = typ.Elem(), cue.Index(index)
+		default:
+			return 0, cue.Path{}
+		}
+		path = append(path, selector)
+		if typ == reflect.TypeFor[secret]() || typ == reflect.TypeFor[*secret]() {
+			return i + 1, cue.MakePath(path...)
+		}
+	}
+	return 0, cue.Path{}
+}
+
+// fieldNamed is the field of a struct that berth.yaml calls so.
+func fieldNamed(typ reflect.Type, name string) (reflect.StructField, bool) {
+	for f := range typ.Fields() {
+		if tag, _, _ := strings.Cut(f.Tag.Get("json"), ","); tag == name {
+			return f, true
+		}
+	}
+	return reflect.StructField{}, false
 }

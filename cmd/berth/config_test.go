@@ -56,6 +56,7 @@ interval: soon
 			{"url: \"https://g.example/e.git\"", "token: {env: T}, login: \"berth[bot]\", " + app, "github.app: there is a token as well"},
 			{"url: \"https://g.example/e.git\"", app, "github.login: an App cannot ask who it is: add"},
 			{"url: \"https://g.example/e.git\"", app + ", login: \"berth[bot]\", report: statuses", "github.report: an App writes check runs"},
+			{"url: \"https://g.example/e.git\"", "token: {env: T}, report: pigeons", ":2:93: github.report: invalid value"},
 			{"url: \"https://g.example/e.git\"", "app: {id: 7, key: {file: /k}}, login: \"berth[bot]\"", "github.app.installation: field is required"},
 			{"url: \"ssh://git@g.example/e.git\", known_hosts: /h", "token: {env: T}", ":1:1: repository.ssh_key: an ssh:// URL needs it: add"},
 			{"url: \"ssh://git@g.example/e.git\", ssh_key: /k", "token: {env: T}", "repository.known_hosts: an ssh:// URL needs it: add"},
@@ -84,6 +85,25 @@ interval: soon
 			require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 			_, err := readConfig(path)
 			require.ErrorContains(t, err, want, text)
+		}
+	})
+	t.Run("a secret that stands there is told at its place, and not repeated", func(t *testing.T) {
+		for _, wrong := range []string{"s3cret", "'s3cret: {'", "[s3cret]", "{file: s3cret}", "{env: s3-cret}", "{value: s3cret}", "{file: /s3cret, env: B}", "{s3cret: 1}", "31337", "{}", "null"} {
+			for _, c := range []struct{ text, at, field string }{
+				{"repository: {url: \"https://g.example/e.git\", directory: /d}\ngithub:\n  owner: lab\n  repository: estate\n  token: {env: T}\n  webhook_secret: " + wrong + "\n", ":6:3: ", "github.webhook_secret"},
+				{"repository: {url: \"https://g.example/e.git\", directory: /d}\ngithub:\n  owner: lab\n  repository: estate\n  login: \"b[bot]\"\n  webhook_secret: {env: S}\n  app:\n    id: 7\n    installation: 70\n    key: " + wrong + "\n", ":10:5: ", "github.app.key"},
+				{"repository:\n  url: \"https://g.example/e.git\"\n  directory: /d\n  token: " + wrong + "\n", ":4:3: ", "repository.token"},
+				{"repository: {url: \"https://g.example/e.git\", directory: /d}\napi:\n  tokens:\n  - login: ana\n    token: {env: A}\n  - login: eve\n    token: " + wrong + "\n", ":7:5: ", "api.tokens.1.token"},
+				{"repository: {url: \"https://g.example/e.git\", directory: /d}\ntenants:\n  lab-1:\n    url: \"https://g.example/t.git\"\n    token: " + wrong + "\n", ":5:5: ", "tenants.\"lab-1\".token"},
+			} {
+				path := write(c.text)
+				_, err := readConfig(path)
+				require.ErrorContains(t, err, path+c.at+c.field+": a secret is named here, not written: say {file: /PATH} or {env: NAME}", wrong)
+				require.NotContains(t, err.Error(), "s3cret")
+				require.NotContains(t, err.Error(), "s3-cret")
+				require.NotContains(t, err.Error(), "31337")
+				require.NotContains(t, err.Error(), "\n", "once")
+			}
 		}
 	})
 	t.Run("a key twice is refused", func(t *testing.T) {
