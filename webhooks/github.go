@@ -42,8 +42,9 @@ const (
 	DefaultMaxBody  = 25 << 20 // what GitHub sends at most
 	DefaultMaxParse = 1 << 20
 	DefaultTimeout  = 5 * time.Second // GitHub waits 10 s
-	maxInFlight     = 32              // bodies held at once: 32 MiB at most
-	maxWaiting      = 1024            // deliveries read or waiting for it
+	begins          = 64 << 10        // of a body, without a place
+	maxInFlight     = 32              // places for what is longer: 32 MiB at most
+	maxWaiting      = 1024            // deliveries of which something came: 64 MiB at most
 )
 
 // Receiver is one of those that deliveries are for. It is woken by those alone
@@ -81,7 +82,7 @@ type Options struct {
 // handler is POST /webhooks/github.
 type handler struct {
 	Options
-	inFlight   chan struct{}
+	inFlight   chan struct{} // places for bodies beyond their begin
 	waiting    chan struct{}
 	secretless []atomic.Bool // by receiver: not all of its secrets could be had last time
 	deliveries *prometheus.CounterVec
@@ -243,33 +244,16 @@ func (h *handler) tell(to *Receiver, d Delivery, name string) (result string) {
 	return resultQueued
 }
 
-// receive waits for room and reads a delivery, whose body alone needs it: what is
-// read may wait to be kept without being in the way of the next. A storm waits in
-// line; only what does not fit there is turned away.
-func (h *handler) receive(w http.ResponseWriter, r *http.Request) (body []byte, whole bool, whose []*Receiver, code int, result string) {
-	select {
-	case h.waiting <- struct{}{}:
-		defer func() { <-h.waiting }()
-	default:
-		return nil, false, nil, http.StatusServiceUnavailable, resultBusy
-	}
-	late := time.NewTimer(h.Timeout)
-	defer late.Stop()
-	select {
-	case h.inFlight <- struct{}{}:
-		defer func() { <-h.inFlight }()
-	case <-late.C:
-		return nil, false, nil, http.StatusServiceUnavailable, resultBusy
-	case <-r.Context().Done():
-		return nil, false, nil, http.StatusServiceUnavailable, resultBusy
-	}
-	return h.read(w, r)
-}
-
-// read takes in the body and checks its signature on the way. whole says that
+// receive reads a delivery and checks its signature on the way. whole says that
 // all of it is in body, and whose which receivers' secrets signed it. A code other
 // than 0 is the answer.
-func (h *handler) read(w http.ResponseWriter, r *http.Request) (body []byte, whole bool, whose []*Receiver, code int, result string) {
+//
+// Who sends nothing takes nothing, and what fits into the begin of a body, as most
+// does, waits for no place: anybody can send a header that looks signed, and then
+// keep us waiting. Beyond that a storm waits in line; only what does not fit there
+// is turned away. What is read may wait to be kept without being in the way of the
+// next.
+func (h *handler) receive(w http.ResponseWriter, r *http.Request) (body []byte, whole bool, whose []*Receiver, code int, result string) {
 	refuse := func(code int, result string) ([]byte, bool, []*Receiver, int, string) {
 		return nil, false, nil, code, result
 	}
@@ -280,9 +264,43 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request) (body []byte, who
 	if r.ContentLength > h.MaxBody {
 		return refuse(http.StatusRequestEntityTooLarge, resultTooLarge)
 	}
-	// A recorder in a test has no connection to set a deadline on.
-	if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(h.Timeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+	in := http.MaxBytesReader(w, r.Body, h.MaxBody)
+	until := func(at time.Time) bool { // a recorder in a test has no connection to set a deadline on
+		err := http.NewResponseController(w).SetReadDeadline(at)
+		return err == nil || errors.Is(err, http.ErrNotSupported)
+	}
+	if !until(time.Now().Add(h.Timeout)) {
 		return refuse(http.StatusRequestTimeout, resultBroken)
+	}
+	var first [1]byte
+	n, err := io.ReadFull(in, first[:])
+	if err != nil && err != io.EOF {
+		return refuse(unread(err))
+	}
+	select {
+	case h.waiting <- struct{}{}:
+		defer func() { <-h.waiting }()
+	default:
+		return refuse(http.StatusServiceUnavailable, resultBusy)
+	}
+	begin, err := io.ReadAll(io.MultiReader(bytes.NewReader(first[:n]), io.LimitReader(in, begins)))
+	if err != nil {
+		return refuse(unread(err))
+	}
+	if len(begin) > begins {
+		late := time.NewTimer(h.Timeout)
+		defer late.Stop()
+		select {
+		case h.inFlight <- struct{}{}:
+			defer func() { <-h.inFlight }()
+		case <-late.C:
+			return refuse(http.StatusServiceUnavailable, resultBusy)
+		case <-r.Context().Done():
+			return refuse(http.StatusServiceUnavailable, resultBusy)
+		}
+		if !until(time.Now().Add(h.Timeout)) {
+			return refuse(http.StatusRequestTimeout, resultBroken)
+		}
 	}
 	type mac struct {
 		hash.Hash
@@ -303,13 +321,9 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request) (body []byte, who
 	if len(macs) == 0 {
 		return refuse(http.StatusServiceUnavailable, resultSecret)
 	}
-	n, err := io.Copy(io.MultiWriter(sinks...), http.MaxBytesReader(w, r.Body, h.MaxBody))
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.As(err, &tooLarge):
-		return refuse(http.StatusRequestEntityTooLarge, resultTooLarge)
-	case err != nil:
-		return refuse(http.StatusRequestTimeout, resultBroken)
+	length, err := io.Copy(io.MultiWriter(sinks...), io.MultiReader(bytes.NewReader(begin), in))
+	if err != nil {
+		return refuse(unread(err))
 	}
 	// All secrets are compared, so that the time taken does not tell which fits.
 	for _, m := range macs {
@@ -319,11 +333,19 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request) (body []byte, who
 	}
 	switch {
 	case len(whose) > 0:
-		return kept.kept, n <= h.MaxParse, whose, 0, ""
+		return kept.kept, length <= h.MaxParse, whose, 0, ""
 	case secretless: // it may be of who has none now
 		return refuse(http.StatusServiceUnavailable, resultSecret)
 	}
 	return refuse(http.StatusUnauthorized, resultForged)
+}
+
+// unread is the answer to a body that could not be read.
+func unread(err error) (code int, result string) {
+	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+		return http.StatusRequestEntityTooLarge, resultTooLarge
+	}
+	return http.StatusRequestTimeout, resultBroken
 }
 
 // secretsOf are a receiver's. That one is missing is told when it begins and when it

@@ -14,6 +14,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -440,17 +442,19 @@ func (c *codeWriter) WriteHeader(code int) { c.code = code; c.ResponseWriter.Wri
 // Unwrap lets http.ResponseController reach the connection.
 func (c *codeWriter) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
-// TestTooManyAtOnce fills every place with a body that does not come; the next
-// one waits a while, and is turned away instead of being held in memory too.
+// TestTooManyAtOnce fills every place with a long body of which the rest does not
+// come; the next long one waits a while, and is turned away instead of being held in
+// memory too. What is short is in nobody's way, and nobody in its own.
 func TestTooManyAtOnce(t *testing.T) {
 	t.Parallel()
 	const places = 32
+	long := strings.Repeat("x", 65<<10)
 	h, _ := newHandler(t, &inbox{}, func(o *webhooks.Options) { o.Timeout = 50 * time.Millisecond })
 	started, release := make(chan struct{}, places), make(chan struct{})
 	finished := make(chan struct{}, places)
 	for range places {
 		r := delivery("push", pushMain)
-		r.Body = io.NopCloser(&stuck{started: started, release: release})
+		r.Body = io.NopCloser(io.MultiReader(strings.NewReader(long), &stuck{started: started, release: release}))
 		r.ContentLength = -1
 		go func() {
 			h.ServeHTTP(httptest.NewRecorder(), r)
@@ -460,16 +464,64 @@ func TestTooManyAtOnce(t *testing.T) {
 	for range places {
 		<-started
 	}
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, delivery("push", pushMain))
-	require.Equal(t, 503, w.Code)
+	code := func(body string) int {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, delivery("push", body))
+		return w.Code
+	}
+	require.Equal(t, 503, code(long))
+	require.Equal(t, 202, code(pushMain))
 	close(release)
 	for range places {
 		<-finished
 	}
-	w = httptest.NewRecorder()
-	h.ServeHTTP(w, delivery("push", pushMain))
-	require.Equal(t, 202, w.Code)
+	require.Equal(t, 202, code(long))
+}
+
+// TestIdleStrangers: who says that something signed will come, and sends nothing or
+// stops, keeps no delivery waiting.
+func TestIdleStrangers(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		begin string
+		many  int
+	}{"nothing": {"", 1200}, "a little": {"{", 400}} {
+		in := &inbox{}
+		h, _ := newHandler(t, in, func(o *webhooks.Options) { o.Timeout = time.Minute })
+		var arrived sync.WaitGroup
+		arrived.Add(c.many)
+		var idle atomic.Int32
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.ContentLength == 100 {
+				idle.Add(1)
+				defer idle.Add(-1)
+				arrived.Done()
+			}
+			h.ServeHTTP(w, r)
+		}))
+		for range c.many {
+			conn, err := net.Dial("tcp", srv.Listener.Addr().String())
+			require.NoError(t, err)
+			defer conn.Close()
+			fmt.Fprintf(conn, "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\nX-Hub-Signature-256: %s\r\n\r\n%s", sign("guess", nil), c.begin)
+		}
+		arrived.Wait()
+		for n := range 50 {
+			r := delivery("push", pushMain)
+			real, err := http.NewRequest("POST", srv.URL, r.Body)
+			require.NoError(t, err)
+			real.Header = r.Header
+			start := time.Now()
+			resp, err := srv.Client().Do(real)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			require.Equal(t, 202, resp.StatusCode, "%s: delivery %d", name, n)
+			require.Less(t, time.Since(start), 2*time.Second, name)
+		}
+		require.EqualValues(t, c.many, idle.Load(), "they are all still there")
+		srv.CloseClientConnections()
+		srv.Close()
+	}
 }
 
 // stuck is a body that sends nothing until it is let go.
