@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"slices"
+
 	"berth/schema"
 	"berth/schema/authority"
 )
@@ -50,6 +52,13 @@ type Held struct {
 	Message string     `json:"message"`
 }
 
+// Comes says whether something is done to a unit whatever the change says, as
+// Released has it: what blocks it is then in no change's way.
+func (p *Proposal) Comes(key schema.Key) bool {
+	_, ok := slices.BinarySearchFunc(p.Released, key, schema.Key.Compare)
+	return ok
+}
+
 // Blocked says whether a merge would not do what the change asks.
 func (p *Proposal) Blocked() bool {
 	if len(p.Conflicts)+len(p.Held) > 0 || schema.HasErrors(p.Diagnostics) {
@@ -57,7 +66,7 @@ func (p *Proposal) Blocked() bool {
 	}
 	for _, u := range p.Plans {
 		for _, b := range u.Blocked {
-			if !b.Wait {
+			if !b.Wait && !p.Comes(u.Key) {
 				return true
 			}
 		}

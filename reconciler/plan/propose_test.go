@@ -86,6 +86,16 @@ func TestProposeRefused(t *testing.T) {
 	require.Equal(t, head.Decisions(), p.Decisions)
 }
 
+// What comes with any merge and is blocked is in no change's way.
+func TestReleasedAndBlocked(t *testing.T) {
+	stuck := plan.Plan{Key: keyOf("a.one/x"), Blocked: []plan.Blocked{{Code: plan.CodeNoNode}}}
+	p := plan.Proposal{Plans: []plan.Plan{stuck}, Released: []schema.Key{keyOf("a.one/w"), keyOf("a.one/x")}}
+	require.False(t, p.Blocked())
+	stuck.Key = keyOf("a.one/y")
+	p.Plans = append(p.Plans, stuck)
+	require.True(t, p.Blocked())
+}
+
 func TestProposeFromMemory(t *testing.T) {
 	base, head := lab(3, map[string]int{"a.one/x": 1}), lab(3, map[string]int{"a.one/x": 2})
 	key := keyOf("a.one/x")

@@ -202,9 +202,18 @@ func firstObstacle(p *plan.Proposal) string {
 	}
 	for _, u := range inOrder(p.Plans) {
 		for _, b := range u.Blocked {
-			if !b.Wait {
+			if !b.Wait && !p.Comes(u.Key) {
 				return unitName(u.Key) + ": " + b.Message
 			}
+		}
+	}
+	for _, h := range p.Held {
+		switch {
+		case told(h, p.Diagnostics):
+		case len(h.File) <= maxTitlePath:
+			return h.File + ": " + h.Message
+		default:
+			return h.Message
 		}
 	}
 	return "what is not valid stays out of force, see " + plan.CheckValidate

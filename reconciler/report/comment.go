@@ -75,7 +75,7 @@ func (d *doc) overview(p *plan.Proposal, c *plan.PullContext) {
 	d.circumstances(p, c)
 	d.losses(p, c)
 	if n := tally(p.Plans); len(p.Plans) > maxLosses || n[deletes] < len(p.Plans) {
-		d.units(p.Plans, c)
+		d.units(p, c)
 	}
 }
 
@@ -191,15 +191,20 @@ func happens(p *plan.Proposal, subject string, name func(schema.Key) string) str
 // obstacles counts what keeps a merge from doing all that the change asks; "" is
 // nothing.
 func obstacles(p *plan.Proposal) string {
-	n, blocked := 0, 0
+	n, blocked, waiting := 0, 0, 0
 	for _, f := range p.Diagnostics {
 		if f.Severity == schema.SeverityError {
 			n++
 		}
 	}
 	for i := range p.Plans {
-		if stuck(&p.Plans[i]) {
+		if u := &p.Plans[i]; stuck(u) && !p.Comes(u.Key) {
 			blocked++
+		}
+	}
+	for _, h := range p.Held {
+		if !told(h, p.Diagnostics) {
+			waiting++
 		}
 	}
 	var parts []string
@@ -208,6 +213,9 @@ func obstacles(p *plan.Proposal) string {
 	}
 	if blocked > 0 {
 		parts = append(parts, count(blocked, "instance")+" blocked")
+	}
+	if waiting > 0 {
+		parts = append(parts, count(waiting, "document")+" held")
 	}
 	return sentence(parts)
 }
@@ -225,10 +233,10 @@ func (d *doc) circumstances(p *plan.Proposal, c *plan.PullContext) {
 		box("NOTE", fmt.Sprintf("**Berth is paused:** %s. A merge has its effect when the pause is over.", prose(short(strings.TrimSuffix(c.Paused, "."), 1000))))
 	}
 	if len(p.Released) > 0 {
-		box("NOTE", released(p, func(k schema.Key) string { return code(unitName(k)) }))
+		box("NOTE", released(p, func(k schema.Key) string { return code(unitName(k)) }, prose))
 	}
 	if c.Queue {
-		d.line("Planned on the merge queue's own commit. Whose right each change is was asked on its pull request, and is asked again after the merge.", "")
+		d.line("Planned on the merge queue's own commit. Whose right each change is, and who acknowledges a large deletion, was asked on its pull request, and is asked again after the merge.", "")
 	}
 	if c.Fork {
 		d.line("From a fork: read as data, with no secret in reach; nothing of it was run.", "")
@@ -242,17 +250,29 @@ func (d *doc) note(p *plan.Proposal) {
 	}
 }
 
-// released says what comes into force with a change that does not ask for it.
-func released(p *plan.Proposal, name func(schema.Key) string) string {
-	var names []string
+// released says what comes into force with a change that does not ask for it, and
+// what of that is blocked: told here alone, as it is not this change that has to
+// clear it.
+func released(p *plan.Proposal, name func(schema.Key) string, words func(string) string) string {
+	var names, blocked []string
 	for _, k := range p.Released {
 		names = append(names, name(k))
+	}
+	for i := range p.Plans {
+		u := &p.Plans[i]
+		if b := slices.IndexFunc(u.Blocked, func(b plan.Blocked) bool { return !b.Wait }); b >= 0 && p.Comes(u.Key) {
+			blocked = append(blocked, name(u.Key)+" is blocked: "+words(short(strings.TrimSuffix(u.Blocked[b].Message, "."), 1000))+".")
+		}
 	}
 	was, comes := "was", "comes"
 	if len(names) > 1 {
 		was, comes = "were", "come"
 	}
-	return fmt.Sprintf("What %s held of %s may come into force by now, and %s with the next merge, whatever that changes.", was, list(names, maxNamed), comes)
+	s := fmt.Sprintf("What %s held of %s may come into force by now, and %s with the next merge, whatever that changes.", was, list(names, maxNamed), comes)
+	if n := len(blocked); n > maxNamed {
+		blocked = append(blocked[:maxNamed-1:maxNamed-1], fmt.Sprintf("%d more are blocked.", n-maxNamed+1))
+	}
+	return strings.Join(append([]string{s}, blocked...), " ")
 }
 
 // losses say in a box what cannot be had back: of a few instances all of it, of
@@ -338,7 +358,8 @@ func jobsOf(k schema.Key, c *plan.PullContext) string {
 }
 
 // units is a row for each unit, or for those to which the same happens.
-func (d *doc) units(plans []plan.Plan, c *plan.PullContext) {
+func (d *doc) units(all *plan.Proposal, c *plan.PullContext) {
+	plans := all.Plans
 	d.table("", "Instance", "What happens", "Jobs, services, nodes")
 	type row struct{ sign, what, impact string }
 	names := map[row][]string{}
@@ -346,7 +367,7 @@ func (d *doc) units(plans []plan.Plan, c *plan.PullContext) {
 	n := tally(plans)
 	for i, p := range inOrder(plans) {
 		ch := changeOf(p)
-		r := row{ch.sign(), whatHappens(p, ch), impactCell(p, c)}
+		r := row{ch.sign(), whatHappens(p, ch, all.Comes(p.Key)), impactCell(p, c)}
 		switch {
 		case ch == deletes && n[deletes] <= maxLosses:
 			r.impact = "see above"
@@ -381,8 +402,8 @@ func withoutNotes(p *plan.Plan) *plan.Plan {
 	return &q
 }
 
-// whatHappens is a plan in a few words.
-func whatHappens(p *plan.Plan, c change) string {
+// whatHappens is a plan in a few words; comes: with any merge.
+func whatHappens(p *plan.Plan, c change, comes bool) string {
 	by := map[plan.Verb][]plan.Action{}
 	for _, a := range p.Actions {
 		by[a.Verb] = append(by[a.Verb], a)
@@ -407,6 +428,8 @@ func whatHappens(p *plan.Plan, c change) string {
 		return s
 	case c == blocks && !stuck(p):
 		return "nothing yet: it waits, see below"
+	case c == blocks && comes:
+		return "nothing: it is **blocked**, see above"
 	case c == blocks:
 		return "nothing: it is **blocked**, see below"
 	case len(by[plan.Create]) > 0 && p.Before != nil:

@@ -53,7 +53,7 @@ func JUnit(found []schema.Diagnostic, documents int) ([]byte, error) {
 }
 
 // JUnitPlan is p as JUnit's XML: the two checks, with a case for each finding and
-// for each unit; one that is blocked fails.
+// for each unit and document that is in the way; one that is blocked or held fails.
 func JUnitPlan(p plan.Proposal) ([]byte, error) {
 	written, allowed := sides(p.Diagnostics)
 	v := junitSuite{Name: plan.CheckValidate}
@@ -71,12 +71,17 @@ func JUnitPlan(p plan.Proposal) ([]byte, error) {
 		var b strings.Builder
 		unitText(&b, x)
 		for _, k := range x.Blocked {
-			if !k.Wait && c.Failure == nil {
+			if !k.Wait && c.Failure == nil && !p.Comes(x.Key) {
 				c.Failure = failure(k.Code, unitName(x.Key)+": "+k.Message)
 			}
 		}
 		c.Out = b.String()
 		u.add(c)
+	}
+	for _, h := range p.Held {
+		if !told(h, p.Diagnostics) {
+			u.add(junitCase{Name: "held " + clean(h.File), File: clean(h.File), Failure: failure(h.Reason, clean(h.File)+": "+h.Message)})
+		}
 	}
 	if len(u.Cases) == 0 {
 		u.add(junitCase{Name: clean(planTitle(&p))})

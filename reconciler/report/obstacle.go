@@ -37,7 +37,9 @@ func (d *doc) inTheWay(p *plan.Proposal, allowed []schema.Diagnostic) {
 		for _, b := range u.Blocked {
 			o := obstacle{what: code(unitName(u.Key)), why: "is **blocked**: " + prose(short(b.Message, 1000)), next: wayOut[b.Code]}
 			if !b.Wait {
-				all = append(all, o)
+				if !p.Comes(u.Key) { // else it is told with what is released
+					all = append(all, o)
+				}
 				continue
 			}
 			o.why = "waits: " + prose(short(b.Message, 1000))

@@ -31,7 +31,7 @@ func Text(p plan.Proposal) string {
 		fmt.Fprintf(&b, "\n! conflict: %s was changed on both sides\n", clean(f))
 	}
 	if len(p.Released) > 0 {
-		fmt.Fprintf(&b, "\n%s\n", released(&p, unitName))
+		fmt.Fprintf(&b, "\n%s\n", released(&p, unitName, clean))
 	}
 	for _, u := range inOrder(p.Plans) {
 		b.WriteString("\n")
