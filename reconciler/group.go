@@ -42,8 +42,8 @@ func (r *Reconciler) listGroups(ctx context.Context) error {
 
 // proposeGroup plans what a group of the merge queue would do, and has its
 // checks reported on the group's head, without which the queue stands still.
-// There is nobody to comment to, and whose right it is was asked on each pull
-// request and is asked again once it is merged. While nothing can be planned,
+// There is nobody to comment to, and whose right it is and who acknowledges what
+// it deletes was asked on each pull request and is asked again once it is merged. While nothing can be planned,
 // only what is written is judged: a check that fails would throw out of the
 // queue what has done nothing wrong.
 func (r *Reconciler) proposeGroup(ctx context.Context, ref string) (again time.Duration, err error) {
@@ -63,7 +63,7 @@ func (r *Reconciler) proposeGroup(ctx context.Context, ref string) (again time.D
 		return undecidedAgain, nil
 	}
 	c := plan.PullContext{Queue: true, Paused: b.paused}
-	b.in.Head = head
+	b.in.Head, b.in.Acked = head, true
 	p, err := r.decider.Proposal(ctx, b.in)
 	switch {
 	case errors.Is(err, ErrUnreadable), errors.Is(err, decide.ErrFrozen):

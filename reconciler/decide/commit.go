@@ -167,7 +167,9 @@ type change struct {
 	authored       map[string]subject
 	acks           []subject
 	today          string
-	trust          bool // nobody's right is asked
+	trust          bool            // nobody's right is asked
+	waits          map[string]bool // paths that wait for somebody's all the same, unless they are authored
+	acked          bool            // what authored takes away is acknowledged
 }
 
 // forced is a tree in force, evaluated.
@@ -193,7 +195,7 @@ func (d *Decider) enforce(ctx context.Context, in change) (*forced, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the new tree: %w", err)
 	}
-	g := &guard{d: d, before: before, main: main, authored: in.authored, acks: in.acks, permitted: in.permitted, trust: in.trust}
+	g := &guard{d: d, before: before, main: main, authored: in.authored, acks: in.acks, permitted: in.permitted, trust: in.trust, waits: in.waits, acked: in.acked}
 	if g.changes, err = d.o.Loader.Compare(ctx, previous, in.main); err != nil && !errors.Is(err, load.ErrUnreadable) {
 		return nil, err
 	}

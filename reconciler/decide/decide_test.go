@@ -374,7 +374,7 @@ func TestWhatComesIntoForceWithAMergeIsShown(t *testing.T) {
 	repo := trees{"in-force": inForce, "base": base, "words": words, "other": other}
 	propose := func(head, inForce string) plan.Proposal {
 		p, err := decide.New(decide.Options{Loader: l}).Proposal(t.Context(), decide.Input{
-			Repo: repo, Base: "base", InForce: inForce, Head: head, Memory: running(t, l, estate(nil)), Today: "2026-01-01",
+			Repo: repo, Base: "base", InForce: inForce, Permitted: map[string]string{at + "eval.yaml": load.BlobID([]byte(base[at+"eval.yaml"]))}, Head: head, Memory: running(t, l, estate(nil)), Today: "2026-01-01",
 		})
 		require.NoError(t, err)
 		return p

@@ -40,6 +40,8 @@ type guard struct {
 	permitted    map[string]string   // what waited before and was permitted, by path: main's blob
 	acks         []subject           // who acknowledges deletions
 	trust        bool                // nobody's right is asked
+	waits        map[string]bool     // paths that wait for somebody's all the same, unless somebody touched them
+	acked        bool                // deletions of who touched a path are acknowledged
 
 	vetoes    map[string]load.Veto
 	found     []schema.Diagnostic
@@ -51,9 +53,7 @@ type guard struct {
 // look fills vetoes, found and decisions.
 func (g *guard) look() {
 	g.vetoes, g.decisions, g.unpermitted = map[string]load.Veto{}, map[string][]authority.Decision{}, map[string]bool{}
-	if !g.trust {
-		g.authorise()
-	}
+	g.authorise()
 	g.protected()
 	g.unclear()
 	for _, rule := range g.d.o.Rules {
@@ -167,6 +167,7 @@ func (g *guard) authorise() {
 		blob, waited := g.permitted[c.Path]
 		switch {
 		case waited && blob == c.To: // permitted already, and nobody with the right took it back
+		case g.trust && (touched || !g.waits[c.Path]):
 		case touched:
 			ds := g.d.decisions(who, g.before.Desired, g.main.Desired, g.key(c.Path), c)
 			g.decisions[c.Path] = ds
@@ -338,6 +339,9 @@ func (g *guard) tooMany() {
 			whose = tenant + "'s"
 		}
 		for _, c := range gone[tenant] {
+			if _, touched := g.author(c.Path); touched && g.acked {
+				continue
+			}
 			g.refusePath(c.Path, CodeTooMany, load.HeldDenied,
 				"%d of %s %d documents would go at once, more than %d: if that is meant, somebody with deletions.acknowledge says so, on the pull request with /berth ack-delete %s, or in a commit message with the trailer %s: %s",
 				n, whose, all, maxDeletions(all), digest, AckTrailer, digest)

@@ -37,6 +37,7 @@ type Input struct {
 	By        *authority.Actor  // whose change it is; nil: nobody's right is asked
 	Acks      []string          // digests of large deletions it acknowledges
 	Said      []Ack             // what others say of those that wait
+	Acked     bool              // whether what it deletes is acknowledged is asked elsewhere
 	Today     string            // UTC day, such as 2026-01-31
 	Memory    *plan.Memory
 	Rules     func(backend string) plan.Rules // nil: impacts are not known
@@ -82,7 +83,10 @@ func (d *Decider) Change(ctx context.Context, in Input, tree schema.Snapshot, to
 	}
 	next := change{
 		main: tree, previous: base.Snapshot, permitted: base.permitted, today: in.Today,
-		authored: map[string]subject{}, trust: d.o.Authority == nil || in.By == nil,
+		authored: map[string]subject{}, acked: in.Acked,
+	}
+	if d.o.Authority == nil || in.By == nil {
+		next.trust, next.waits = true, base.guard.unpermitted
 	}
 	by := subject{commit: in.Head, acks: in.Acks}
 	if in.By != nil {
@@ -107,13 +111,17 @@ func (d *Decider) Change(ctx context.Context, in Input, tree schema.Snapshot, to
 		return plan.Proposal{}, fmt.Errorf("the changed tree: %w", err)
 	}
 	out.Documents = documents(touched, base.Main, head.Main)
-	out.Diagnostics = caused(touched, d.findings(base, in.Today), d.findings(head, in.Today))
+	waited := map[string]bool{} // files
+	for _, h := range base.Held {
+		waited[h.File] = true
+	}
+	out.Diagnostics = caused(touched, waited, d.findings(base, in.Today), d.findings(head, in.Today))
 	now := base.Result.Desired
 	out.Impacted = policy.Impacted(d.evaluate(now, now, in.Today), d.evaluate(head.Result.Desired, now, in.Today))
 	for _, c := range touched {
 		out.Authority = append(out.Authority, head.guard.decisions[c.Path]...)
 	}
-	out.Held = heldBy(touched, base.Held, head.Held)
+	out.Held = heldBy(touched, waited, head.Held)
 	out.BaseEffective, out.HeadEffective, out.Placer = base.effective, head.effective, &d.placer
 	if in.InForce != "" {
 		// What may come into force by now does so with this merge, and is shown.
@@ -145,13 +153,14 @@ func (in *Input) proposal() plan.ProposeInput {
 }
 
 // base is what is in force before the change. Its Main is what Base says,
-// right or wrong.
+// right or wrong. What of it waits is known of Permitted alone, also to whoever
+// asks for nobody's right: what waits for lack of one comes with no other change.
 func (d *Decider) base(ctx context.Context, in Input) (*forced, error) {
 	main, err := in.Repo.Snapshot(ctx, in.Base)
 	if err != nil {
 		return nil, err
 	}
-	c := change{main: main, permitted: in.Permitted, today: in.Today, trust: d.o.Authority == nil || in.InForce == ""}
+	c := change{main: main, permitted: in.Permitted, today: in.Today, trust: in.InForce == ""}
 	if in.InForce != "" {
 		if c.previous, err = in.Repo.Snapshot(ctx, in.InForce); err != nil {
 			return nil, err
@@ -172,21 +181,27 @@ func (d *Decider) findings(f *forced, today string) []schema.Diagnostic {
 }
 
 // caused are the findings of head in touched files, and those elsewhere that
-// base had not. That an untouched document carries the uid of what the change
-// takes away is its tenant's affair: told here, a copied uid would fail the
-// check of everyone who deletes something.
-func caused(touched []schema.PathChange, base, head []schema.Diagnostic) []schema.Diagnostic {
-	type said struct{ file, code, path, message string }
-	before := map[said]bool{}
+// base had not, in whatever words: what is wrong there already, or waited and
+// now does for another reason, is not for who makes this change to mend. That an
+// untouched document carries the uid of what the change takes away is its
+// tenant's affair: told here, a copied uid would fail the check of everyone who
+// deletes something.
+func caused(touched []schema.PathChange, waited map[string]bool, base, head []schema.Diagnostic) []schema.Diagnostic {
+	type place struct {
+		file, code, path string
+		severity         schema.Severity
+	}
+	before := map[place]bool{}
 	for _, d := range base {
-		before[said{d.File, d.Code, d.Path, d.Message}] = true
+		before[place{d.File, d.Code, d.Path, d.Severity}] = true
 	}
 	out := []schema.Diagnostic{}
 	for _, d := range head {
+		known := waited[d.File] || before[place{d.File, d.Code, d.Path, d.Severity}]
 		if d.Code == codeWider && !touches(touched, d.File) {
 			d.Severity = schema.SeverityWarning // it is cut to what is above it, and whoever wrote it does not make this change
 		}
-		if touches(touched, d.File) || d.Code != CodeForeign && !before[said{d.File, d.Code, d.Path, d.Message}] {
+		if touches(touched, d.File) || d.Code != CodeForeign && !known {
 			out = append(out, d)
 		}
 	}
@@ -194,11 +209,11 @@ func caused(touched []schema.PathChange, base, head []schema.Diagnostic) []schem
 }
 
 // heldBy are the documents held because of the change, and those it touches
-// that are held for whatever reason.
-func heldBy(touched []schema.PathChange, base, head []load.Held) []plan.Held {
+// that are held for whatever reason. What waited before does so without it.
+func heldBy(touched []schema.PathChange, waited map[string]bool, head []load.Held) []plan.Held {
 	var out []load.Held
 	for _, h := range head {
-		if touches(touched, h.File) || !slices.Contains(base, h) {
+		if touches(touched, h.File) || !waited[h.File] {
 			out = append(out, h)
 		}
 	}
