@@ -39,6 +39,9 @@ const (
 	// maxIdleOf of one of them; the others are passed over.
 	maxIdle   = 60
 	maxIdleOf = 5
+	// maxWords is the most bytes of answers that stand in a comment together. What
+	// has no place is said in the next pass.
+	maxWords = 16_000
 )
 
 // listenRemarks answers what people said to Berth and was not answered. A webhook
@@ -57,7 +60,7 @@ func (r *Reconciler) listenRemarks(ctx context.Context) (again time.Duration, er
 		return 0, err
 	}
 	next := start.Add(-remarksOverlap)
-	l := listening{r: r, pulls: map[int]PullRequest{}, permissions: map[string]Permission{}, answered: map[int]bool{}}
+	l := listening{r: r, pulls: map[int]PullRequest{}, permissions: map[string]Permission{}, words: map[int]string{}}
 	unanswered := r.unanswered(all)
 	waiting, left, err := l.rank(ctx, unanswered)
 	if err != nil {
@@ -116,6 +119,7 @@ func (r *Reconciler) passOver(rem Remark) {
 		r.passed = map[remarkID]bool{} // what is forgotten is looked at, and passed over, once more
 	}
 	r.passed[remarkID{rem.Pull, rem.ID}] = true
+	delete(r.idle.owed, remarkID{rem.Pull, rem.ID})
 }
 
 // ranked is a remark in its turn.
@@ -200,7 +204,7 @@ type listening struct {
 	r           *Reconciler
 	pulls       map[int]PullRequest
 	permissions map[string]Permission
-	answered    map[int]bool // pull requests whose comment answers somebody already
+	words       map[int]string // what it said on each pull request
 }
 
 // idle counts what was answered to people who may not write, by the hour. It is
@@ -209,12 +213,23 @@ type idle struct {
 	since time.Time
 	all   int
 	of    map[string]int
+	// owed is what remarks came to whose sign is not set yet: what was done is done
+	// once, and is not asked for again where it would be found done.
+	owed map[remarkID]*reply
+}
+
+// owe keeps what a remark came to until its sign is set.
+func (i *idle) owe(id remarkID, out *reply) {
+	if i.owed == nil || len(i.owed) >= maxPassed {
+		i.owed = map[remarkID]*reply{}
+	}
+	i.owed[id] = out
 }
 
 // spent says whether no more of somebody's is answered for now.
 func (i *idle) spent(login string, now time.Time) bool {
 	if now.Sub(i.since) >= time.Hour {
-		*i = idle{since: now, of: map[string]int{}}
+		i.since, i.all, i.of = now, 0, map[string]int{}
 	}
 	return i.all >= maxIdle || i.of[strings.ToLower(login)] >= maxIdleOf
 }
@@ -231,6 +246,8 @@ type reply struct {
 	answer      *plan.Answer // nil: the reaction says it
 	explanation *policy.Explanation
 	wait        bool // it is not dealt with yet
+	record      bool // what it did is to be on the remote first
+	told        bool // the words were said
 }
 
 func refuse(why string) reply {
@@ -264,11 +281,42 @@ func (l *listening) answer(ctx context.Context, rem Remark) (done bool, err erro
 	if err != nil {
 		return false, err
 	}
-	c, wrong := command.Parse(rem.Line)
 	if may < CanWrite && l.r.idle.spent(rem.Author, l.r.o.Now()) {
 		l.r.passOver(rem)
 		return true, nil
 	}
+	id := remarkID{rem.Pull, rem.ID}
+	out := l.r.idle.owed[id]
+	if out == nil {
+		if out, err = l.comesTo(ctx, pr, rem, may); err != nil || out.wait {
+			return false, err
+		}
+		l.r.idle.owe(id, out)
+	}
+	if out.record {
+		if err := l.r.persisted(ctx); err != nil {
+			return false, err
+		}
+		out.record = false
+	}
+	if out.answer != nil && !out.told {
+		if out.told, err = l.say(ctx, pr.Number, l.r.o.Render.Answer(*out.answer, out.explanation)); err != nil || !out.told {
+			return false, err
+		}
+	}
+	if may < CanWrite {
+		l.r.idle.took(rem.Author)
+	}
+	if err := l.r.o.Forge.React(ctx, rem, out.reaction); err != nil && !errors.Is(err, ErrNotFound) {
+		return false, err
+	}
+	delete(l.r.idle.owed, id)
+	return true, nil
+}
+
+// comesTo does what a remark asks for and says what came of it.
+func (l *listening) comesTo(ctx context.Context, pr PullRequest, rem Remark, may Permission) (*reply, error) {
+	c, wrong := command.Parse(rem.Line)
 	var out reply
 	switch {
 	case may == NoPermission:
@@ -277,25 +325,36 @@ func (l *listening) answer(ctx context.Context, rem Remark) (done bool, err erro
 		out = nothing(wrong.Error())
 		out.reaction = Confused
 	default:
+		var err error
 		if out, err = l.r.obey(ctx, c, pr, rem, may); err != nil || out.wait {
-			return false, err
+			return &out, err
 		}
 	}
-	if a := out.answer; a != nil && !l.answered[pr.Number] {
-		a.To, a.Said = rem.Author, rem.Line
-		text := l.r.o.Render.Answer(*a, out.explanation)
-		if err := l.r.o.Forge.Comment(ctx, pr.Number, Comment{Answer: &text}); err != nil {
-			return false, err
-		}
-		l.answered[pr.Number] = true
-	}
-	if may < CanWrite {
-		l.r.idle.took(rem.Author)
+	if out.answer != nil {
+		out.answer.To, out.answer.Said = rem.Author, rem.Line
 	}
 	l.r.o.Log.Info("commanded", "pull", pr.Number, "by", rem.Author, "command", string(c.Verb), "came_to", string(out.reaction))
-	if err := l.r.o.Forge.React(ctx, rem, out.reaction); err != nil && !errors.Is(err, ErrNotFound) {
+	return &out, nil
+}
+
+// say puts an answer into the comment of a pull request, below those that were
+// given in this pass; it says false if there is no place beside them.
+func (l *listening) say(ctx context.Context, pull int, text string) (bool, error) {
+	all := l.words[pull]
+	switch {
+	case all == "":
+		all = text
+	case strings.Contains(all, text): // the same again
+		return true, nil
+	case len(all)+1+len(text) > maxWords:
+		return false, nil
+	default:
+		all += "\n" + text
+	}
+	if err := l.r.o.Forge.Comment(ctx, pull, Comment{Answer: &all}); err != nil {
 		return false, err
 	}
+	l.words[pull] = all
 	return true, nil
 }
 
@@ -411,37 +470,40 @@ func (r *Reconciler) applyHeld(ctx context.Context, st *state, c command.Command
 	if slices.ContainsFunc(units, func(s *plan.Status) bool { return offerOf(s) == nil }) {
 		return reply{wait: true}, nil // until that is told it is not known what was meant
 	}
+	rights, err := r.rights(ctx, st, pr, rem.Author, units)
+	if err != nil {
+		return reply{}, err
+	}
 	var no []string
 	meant := 0
-	for _, s := range units {
+	for i, s := range units {
 		if offerOf(s).Told.After(rem.When) {
 			no = append(no, fmt.Sprintf("what is shown of %s was not there yet when this was said; if it is meant, say so again", s.Key))
 			continue
 		}
-		d, err := r.mayMean(ctx, st, pr, rem.Author, s)
-		if err != nil {
-			return reply{}, err
-		}
+		d := rights[i]
 		if !d.Allowed {
 			r.Audit(commanded("plan.meant", s, pr, rem, audit.Denied, d, r.o.Now()))
 			no = append(no, d.Reason)
 			continue
 		}
-		next := *s
-		review := *s.Review
-		review.Meant, review.By = review.Stale.Now, rem.Author
-		next.Review, next.Retry = &review, nil
-		if !r.set(s, next) {
-			return reply{wait: true}, nil // something was recorded of it a moment ago
+		if !r.amend(s.Key, func(now *plan.Status) bool {
+			if now.Revision != s.Revision || now.Review == nil || now.Review.Stale == nil || now.Review.Stale.Now != s.Review.Stale.Now {
+				return false
+			}
+			review := *now.Review
+			review.Meant, review.By = review.Stale.Now, rem.Author
+			now.Review, now.Retry = &review, nil
+			return true
+		}) {
+			no = append(no, fmt.Sprintf("%s changed while this was looked at; if what is shown of it is still meant, say so again", s.Key))
+			continue
 		}
 		r.writer.record(commanded("plan.meant", s, pr, rem, audit.Allowed, d, r.o.Now()))
 		r.queue.Add(Item{Do: TaskUnit, Unit: s.Key})
 		meant++
 	}
-	if err := r.persisted(ctx); err != nil {
-		return reply{}, err
-	}
-	out := reply{reaction: Accepted}
+	out := reply{reaction: Accepted, record: true}
 	if len(no) > 0 {
 		out.answer = &plan.Answer{Kind: plan.AnswerRefused, Why: fmt.Sprintf("%d of %d stay held: %s", len(no), len(units), someOf(no))}
 	}
@@ -497,21 +559,24 @@ func (r *Reconciler) retryFailed(ctx context.Context, st *state, pr PullRequest,
 	if len(units) == 0 {
 		return nothing("nothing of this pull request gave up or waits to try again"), nil
 	}
+	rights, err := r.rights(ctx, st, pr, rem.Author, units)
+	if err != nil {
+		return reply{}, err
+	}
 	var no []string
-	for _, s := range units {
-		d, err := r.mayMean(ctx, st, pr, rem.Author, s)
-		if err != nil {
-			return reply{}, err
-		}
+	for i, s := range units {
+		d := rights[i]
 		if !d.Allowed {
 			r.Audit(commanded("unit.retry", s, pr, rem, audit.Denied, d, r.o.Now()))
 			no = append(no, d.Reason)
 			continue
 		}
-		next := *s
-		next.Retry = nil
-		if !r.set(s, next) {
-			return reply{wait: true}, nil
+		if !r.amend(s.Key, func(now *plan.Status) bool {
+			tries := now.Revision == s.Revision && now.Retry != nil
+			now.Retry = nil
+			return tries
+		}) {
+			continue // it goes on already, or is another by now
 		}
 		r.writer.record(commanded("unit.retry", s, pr, rem, audit.Allowed, d, r.o.Now()))
 		r.queue.Add(Item{Do: TaskUnit, Unit: s.Key})
@@ -519,7 +584,39 @@ func (r *Reconciler) retryFailed(ctx context.Context, st *state, pr PullRequest,
 	if len(no) == len(units) {
 		return refuse(someOf(no)), nil
 	}
-	return reply{reaction: Accepted}, r.persisted(ctx)
+	return reply{reaction: Accepted, record: true}, nil
+}
+
+// rights are what mayMean says of each of units. All are known before anything is
+// done: a command that failed halfway would find a part of it done.
+func (r *Reconciler) rights(ctx context.Context, st *state, pr PullRequest, login string, units []*plan.Status) ([]authority.Decision, error) {
+	var out []authority.Decision
+	for _, s := range units {
+		d, err := r.mayMean(ctx, st, pr, login, s)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, d)
+	}
+	return out, nil
+}
+
+// amend changes what is recorded of a unit, whatever else is recorded of it at the
+// same moment; not if change, which is given a copy, says false.
+func (r *Reconciler) amend(key schema.Key, change func(*plan.Status) bool) bool {
+	for {
+		s := r.writer.get(key)
+		if s == nil {
+			return false
+		}
+		next := *s
+		if !change(&next) {
+			return false
+		}
+		if r.set(s, next) {
+			return true
+		}
+	}
 }
 
 // acknowledge takes somebody's word that a large deletion is meant. The word is
@@ -567,8 +664,9 @@ func (r *Reconciler) acknowledge(ctx context.Context, st *state, c command.Comma
 		return reply{reaction: Accepted}, nil // the decision took it
 	case tried:
 		return refuse("it was decided again, and is held all the same: whoever says so may write to the repository and has deletions.acknowledge at that moment"), nil
-	case len(asked) == 0:
-		return nothing("no deletion waits for anybody's word"), nil
+	case len(asked) == 0, pr.Merged && rem.When.Before(r.began) && !slices.Contains(asked, c.Bound):
+		// A run before this one may have taken it.
+		return nothing("no deletion waits for that word"), nil
 	case !slices.Contains(asked, c.Bound):
 		return outdated(c.Bound, asked[0], "A digest stands for just those documents, as they were."), nil
 	}
@@ -587,7 +685,7 @@ func (r *Reconciler) acknowledge(ctx context.Context, st *state, c command.Comma
 		return reply{wait: true}, nil // until that is decided
 	}
 	r.Enqueue(Item{Do: TaskPull, Pull: pr.Number})
-	return reply{reaction: Accepted}, r.persisted(ctx)
+	return reply{reaction: Accepted, record: true}, nil
 }
 
 // mayMean says whether somebody may say of a unit that what is planned for it is
