@@ -642,7 +642,7 @@ func (p *Placer) leaving(key schema.Key, node string) bool {
 	}
 	at, again := p.placing[key]
 	if !again {
-		at = p.out.get(key)
+		at = p.out.of.get(key)
 	}
 	stays := func(m Member) bool { return m.Node == node }
 	return (at == nil || !slices.ContainsFunc(at.members, stays)) &&
