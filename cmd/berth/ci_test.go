@@ -94,11 +94,12 @@ func TestGitHubWorkflow(t *testing.T) {
 		}
 	}
 	dir, git := ciEstate(t)
+	git("update-ref", "refs/remotes/origin/main", "main")
 	run := func(branch, step string, code int) (out, summary, kept string) {
 		git("checkout", "-q", branch)
 		tmp := t.TempDir()
 		env := []string{"RUNNER_TEMP=" + tmp, "GITHUB_STEP_SUMMARY=" + tmp + "/summary", "NUMBER=7",
-			"BASE=" + git("rev-parse", "main"), "HEAD=" + git("rev-parse", branch)}
+			"BASE_REF=main", "HEAD=" + git("rev-parse", branch)}
 		out = ciRun(t, dir, env, code, "bash", "-e", "-c", scripts[step])
 		s, _ := os.ReadFile(filepath.Join(tmp, "summary"))
 		k, _ := os.ReadFile(filepath.Join(tmp, "plan", "plan.txt"))

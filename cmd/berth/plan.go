@@ -43,9 +43,10 @@ func newPlanCmd() *cobra.Command {
 		Use:   "plan [--repo DIR] [--base REV] {--head REV | --patch FILE | --watch}",
 		Short: "what merging one revision into another would do",
 		Long: `Show what merging --head into --base would do to what runs: the same plan that
-Berth shows on the pull request. It rests on what the branch berth/status
-remembers, as far as the repository has it; nothing is changed and no host is
-asked.
+Berth shows on the pull request. It rests on what the branches berth/status and
+berth/in-force say, as far as the repository has them; nothing is changed and no
+host is asked. What is in force is known at the commit that Berth decided last: a
+plan against another one takes all of it to be in force, and says so.
 
 With --patch, show it of a patch that is no commit yet, applied to --base
 exactly where it says: git diff HEAD | berth plan --patch -
@@ -160,24 +161,14 @@ func (r *planRequest) proposal(ctx context.Context, loader *load.Loader, stdin i
 			return p, &exitError{2, fmt.Errorf("plan: --head: %w", err)}
 		}
 	}
-	if tips.Main == in.Base && tips.InForce != "" {
-		in.InForce = tips.InForce
-		said, err := repo.InForceOf(ctx, tips.InForce)
-		if err != nil {
-			return p, &exitError{1, fmt.Errorf("plan: %s: %w", reconciler.BranchInForce, err)}
-		}
-		in.Permitted = said.Permitted
+	known, err := knownAt(ctx, repo, in.Base)
+	if err != nil {
+		return p, &exitError{1, fmt.Errorf("plan: %w", err)}
 	}
+	in.InForce, in.Permitted, in.Memory = known.inForce, known.permitted, known.memory
 	if r.author != "" {
 		in.By = &authority.Actor{Login: r.author, Proof: authority.ProofPullRequest}
 	}
-	status, err := repo.ReadStatus(ctx, tips.Status)
-	if err != nil {
-		return p, &exitError{1, fmt.Errorf("plan: %s: %w", reconciler.BranchStatus, err)}
-	}
-	if tips.Status != "" {
-		in.Memory = &status.Units
-	} // else nobody keeps one, and the base is taken to run as declared
 	switch {
 	case r.head != "":
 		p, err = decider.Proposal(ctx, in)
@@ -190,7 +181,66 @@ func (r *planRequest) proposal(ctx context.Context, loader *load.Loader, stdin i
 	if err != nil && !errors.As(err, &exit) {
 		err = &exitError{1, fmt.Errorf("plan: %w", err)}
 	}
+	p.Note = known.note
 	return p, err
+}
+
+// known is what Berth's branches, as the repository has them, say at a base.
+type known struct {
+	inForce   string            // commit of berth/in-force; "": all of the base is taken to be in force
+	permitted map[string]string // as in decide.Input
+	memory    *plan.Memory      // nil: nobody keeps one, and the base is taken to run as declared
+	note      string            // why Berth may plan otherwise
+}
+
+// knownAt looks at Berth's branches as they were fetched from origin, and then at
+// the repository's own, for one that says what is in force at base: which branch
+// base is the tip of does not matter, as Berth plans against the commit it decided.
+func knownAt(ctx context.Context, repo *gitrepo.Repo, base string) (known, error) {
+	own, origin, err := repo.Sides()
+	if err != nil {
+		return known{}, err
+	}
+	fetched, err := knownBy(ctx, repo, base, origin)
+	if err != nil || fetched.note == "" || own.InForce == origin.InForce && own.Status == origin.Status {
+		return fetched, err
+	}
+	if k, err := knownBy(ctx, repo, base, own); err != nil || k.note == "" {
+		return k, err
+	}
+	return fetched, nil
+}
+
+// knownBy is knownAt of one side.
+func knownBy(ctx context.Context, repo *gitrepo.Repo, base string, tips reconciler.Tips) (k known, err error) {
+	status, err := repo.ReadStatus(ctx, tips.Status)
+	if err != nil {
+		return k, fmt.Errorf("%s: %w", reconciler.BranchStatus, err)
+	}
+	if tips.Status != "" {
+		k.memory = &status.Units
+	}
+	const otherwise = "so all of the base is taken to be in force and Berth may plan otherwise: "
+	if tips.InForce == "" {
+		if status.Revision.InForce != "" {
+			k.note = fmt.Sprintf("The branch %s is not here although %s is, %sfetch it too.", reconciler.BranchInForce, reconciler.BranchStatus, otherwise)
+		}
+		return k, nil
+	}
+	said, err := repo.InForceOf(ctx, tips.InForce)
+	if err != nil {
+		return k, fmt.Errorf("%s: %w", reconciler.BranchInForce, err)
+	}
+	decided := said.Commit
+	if status.Revision.InForce == tips.InForce && status.Revision.Commit != "" {
+		decided = status.Revision.Commit // a commit that changes nothing in force is remembered there alone
+	}
+	if base != said.Commit && base != decided {
+		k.note = fmt.Sprintf("What is in force is known at %.10s, which is not the base, %sfetch anew, or give --base %.10[1]s.", decided, otherwise)
+		return k, nil
+	}
+	k.inForce, k.permitted = tips.InForce, said.Permitted
+	return k, nil
 }
 
 // baseOf is the commit of the base: HEAD if none is asked for, and main where

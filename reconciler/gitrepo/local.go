@@ -125,25 +125,38 @@ func commonDir(gitDir string) (string, error) {
 
 // localTips is Fetch for a local view.
 func (r *Repo) localTips() (reconciler.Tips, error) {
-	find := func(branch string) (plumbing.Hash, error) {
-		h, err := r.mirror.ref(plumbing.NewBranchReferenceName(branch))
-		if err == nil && h.IsZero() {
-			h, err = r.mirror.ref(plumbing.NewRemoteReferenceName("origin", branch))
+	own, _, err := r.Sides()
+	if err == nil && own.Main == "" {
+		err = fmt.Errorf("%s has no branch %q: %w", r.mirror.dir, r.options.Branch, reconciler.ErrNotFound)
+	}
+	return own, err
+}
+
+// Sides says where the branches of a local view stand: its own, and those of a
+// remote called origin. Either may be older than the other. A branch that only
+// one side has stands on both.
+func (r *Repo) Sides() (own, origin reconciler.Tips, err error) {
+	find := func(branch string, own, origin *plumbing.Hash) error {
+		var err [2]error
+		*own, err[0] = r.mirror.ref(plumbing.NewBranchReferenceName(branch))
+		*origin, err[1] = r.mirror.ref(plumbing.NewRemoteReferenceName("origin", branch))
+		if own.IsZero() {
+			*own = *origin
+		} else if origin.IsZero() {
+			*origin = *own
 		}
-		return h, err
+		return errors.Join(err[:]...)
 	}
-	var at tips
-	var err [3]error
-	at.main, err[0] = find(r.options.Branch)
-	at.inForce, err[1] = find(reconciler.BranchInForce)
-	at.status, err[2] = find(reconciler.BranchStatus)
-	if err := errors.Join(err[:]...); err != nil {
-		return reconciler.Tips{}, err
+	var here, there tips
+	err = errors.Join(
+		find(r.options.Branch, &here.main, &there.main),
+		find(reconciler.BranchInForce, &here.inForce, &there.inForce),
+		find(reconciler.BranchStatus, &here.status, &there.status),
+	)
+	if err != nil {
+		return own, origin, err
 	}
-	if at.main.IsZero() {
-		return at.public(), fmt.Errorf("%s has no branch %q: %w", r.mirror.dir, r.options.Branch, reconciler.ErrNotFound)
-	}
-	return at.public(), nil
+	return here.public(), there.public(), nil
 }
 
 // Resolve is the commit that a revision names, as people write them: HEAD, a

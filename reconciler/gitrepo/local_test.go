@@ -1,0 +1,40 @@
+package gitrepo_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler"
+	"berth/reconciler/gitrepo"
+	"berth/reconciler/gitrepo/gittest"
+)
+
+// A branch that was checked out once stays behind what is fetched: a desk is told
+// of both, and of the one there is where there is one.
+func TestSidesOfADesk(t *testing.T) {
+	t.Parallel()
+	s := gittest.New(t, estate())
+	first := s.Tip("main")
+	second := s.MustCommit(t, "main", gittest.Commit{Message: "Second", Files: map[string]string{instancePath: "train v2\n"}})
+	require.NoError(t, s.SetRef("refs/heads/"+reconciler.BranchInForce, second))
+	require.NoError(t, s.SetRef("refs/heads/"+reconciler.BranchStatus, second))
+	clone := filepath.Join(t.TempDir(), "clone")
+	for _, args := range [][]string{
+		{"clone", "-q", s.Dir, clone},
+		{"--git-dir", filepath.Join(clone, ".git"), "update-ref", "refs/heads/" + reconciler.BranchInForce, first},
+		{"--git-dir", filepath.Join(clone, ".git"), "update-ref", "-d", "refs/remotes/origin/main"},
+	} {
+		_, err := s.Git(args...)
+		require.NoError(t, err)
+	}
+	r, err := gitrepo.OpenLocal(clone)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, r.Close()) })
+	own, origin, err := r.Sides()
+	require.NoError(t, err)
+	require.Equal(t, reconciler.Tips{Main: second, InForce: first, Status: second}, own)
+	require.Equal(t, reconciler.Tips{Main: second, InForce: second, Status: second}, origin)
+	require.Equal(t, own, fetch(t, r))
+}
