@@ -79,7 +79,7 @@ type config struct {
 
 	Artifacts artifactsConfig `json:"artifacts"`
 
-	pacer *github.Pacer // see sharePacers
+	pacer *github.Pacer // see paces
 }
 
 // appID is a GitHub App as it is installed.

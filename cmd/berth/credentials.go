@@ -2,12 +2,17 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io/fs"
+	"log/slog"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"berth/reconciler/gitrepo"
 	"berth/webhooks/github"
@@ -48,28 +53,56 @@ func (c *config) forgeTokens() (*forgeTokens, error) {
 	return &forgeTokens{speak: may(github.Reporting()).token, git: may(github.Contents()).token, app: app.token, pacer: c.pacer}, err
 }
 
-// sharePacers gives estates that are the same to the forge one pace: its limits
-// are for all that they do.
-func sharePacers(all []*config) {
-	pacers := map[any]*github.Pacer{}
-	for _, c := range all {
-		if c.GitHub == nil {
-			continue
+// paces are those of a process: estates that are the same to the forge have one,
+// whenever they come to be that, as its limits are for all that they do. Each is
+// kept in a file in the first estate's cache, so that a restart goes on with it;
+// what is lost with that costs time and nothing else.
+type paces struct {
+	dir string
+	log *slog.Logger
+
+	mu sync.Mutex
+	by map[string]*github.Pacer // by who it is
+}
+
+func newPaces(dir string, log *slog.Logger) *paces {
+	return &paces{dir: dir, log: log, by: map[string]*github.Pacer{}}
+}
+
+// of is the pace of who speaks for an estate; nil: nobody does.
+func (p *paces) of(c *config) *github.Pacer {
+	who := c.speaker()
+	if who == "" {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.by[who] == nil {
+		path := filepath.Join(p.dir, fmt.Sprintf("pace-%.8x.json", sha256.Sum256([]byte(who))))
+		pacer, err := github.OpenPacer(path, time.Now(), func(err error) {
+			p.log.Warn("the pace at the forge cannot be kept: a restart may go beyond its limits", "of", who, "error", err)
+		})
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			p.log.Info("nothing tells what went out to the forge before: begins at half of its limits", "of", who, "file", path)
+		case err != nil:
+			p.log.Warn("what tells what went out to the forge before cannot be read: begins slowly", "of", who, "error", err)
 		}
-		type app struct {
-			api              string
-			id, installation int64
-		}
-		var who any
-		if a := c.GitHub.App; a != nil {
-			who = app{c.GitHub.APIURL, a.ID, a.Installation}
-		} else {
-			who = *c.GitHub.Token
-		}
-		if pacers[who] == nil {
-			pacers[who] = github.NewPacer()
-		}
-		c.pacer = pacers[who]
+		p.by[who] = pacer
+	}
+	return p.by[who]
+}
+
+// speaker is who the estate is to the forge, as far as that can be told from the
+// configuration; "" is nobody.
+func (c *config) speaker() string {
+	switch gh := c.GitHub; {
+	case gh == nil:
+		return ""
+	case gh.App != nil:
+		return fmt.Sprintf("App %d, installation %d at %s", gh.App.ID, gh.App.Installation, gh.APIURL)
+	default:
+		return fmt.Sprintf("the token in %s%s at %s", gh.Token.File, gh.Token.Env, gh.APIURL)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
 	"berth/reconciler/gitrepo"
@@ -186,8 +187,12 @@ func TestOnePaceForOneCredential(t *testing.T) {
 		paths = append(paths, put(t, filepath.Join(dir, fmt.Sprintf("%d.yaml", i)), fmt.Sprintf(
 			"estate: e%d\nrepository: {url: \"https://g.example/%d.git\", directory: /d%d}\ngithub: {owner: lab, repository: r%d, login: \"b[bot]\", webhook_secret: {env: S}, %s}\nauthority: {trust_main: true}\n", i, i, i, i, who)))
 	}
-	all, err := readConfigs(append(paths, put(t, filepath.Join(dir, "none.yaml"), "estate: none\nrepository: {url: \"https://g.example/n.git\", directory: /n}\nauthority: {trust_main: true}\n")))
+	estates, err := newEstates(append(paths, put(t, filepath.Join(dir, "none.yaml"), "estate: none\nrepository: {url: \"https://g.example/n.git\", directory: /n}\nauthority: {trust_main: true}\n")), slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
+	var all []*config
+	for _, e := range estates.all {
+		all = append(all, e.config.Load())
+	}
 	require.Same(t, all[0].pacer, all[1].pacer)
 	require.Same(t, all[3].pacer, all[5].pacer)
 	require.Nil(t, all[6].pacer)
@@ -196,4 +201,43 @@ func TestOnePaceForOneCredential(t *testing.T) {
 		require.NotSame(t, all[0].pacer, all[i].pacer)
 	}
 	require.NotSame(t, all[3].pacer, all[4].pacer)
+}
+
+// TestPaceGoesOn: a restart goes on with the pace there was, and so does an estate
+// that goes over to who another is.
+func TestPaceGoesOn(t *testing.T) {
+	t.Parallel()
+	a, b := newKept(t, "north", "", nil), newKept(t, "south", "", nil)
+	said := &sink{}
+	begin := func() *estates {
+		s, err := newEstates([]string{a.path, b.path}, slog.New(slog.NewTextHandler(said, nil)))
+		require.NoError(t, err)
+		return s
+	}
+	s := begin()
+	r, err := newReload(s)
+	require.NoError(t, err)
+	require.Equal(t, 2, strings.Count(said.String(), "begins at half"))
+	north, south := s.all[0].config.Load().pacer, s.all[1].config.Load().pacer
+	require.NotSame(t, north, south)
+
+	replace(t, b.path, edited(t, b.path, map[string]any{"workers": 7}))
+	r.look()
+	require.Same(t, south, s.all[1].wanted.Load().pacer)
+	gh := map[string]any{"owner": "example", "repository": "south", "login": "berth[bot]",
+		"api_url": s.all[0].config.Load().GitHub.APIURL, "token": s.all[0].config.Load().GitHub.Token, "webhook_secret": s.all[1].config.Load().GitHub.WebhookSecret}
+	replace(t, b.path, edited(t, b.path, map[string]any{"github": gh}))
+	r.look()
+	require.Zero(t, testutil.ToFloat64(s.all[1].refused))
+	require.Same(t, north, s.all[1].wanted.Load().pacer)
+
+	north.Save(time.Now())
+	files, err := filepath.Glob(filepath.Join(a.dir, "mirror", "pace-*.json"))
+	require.NoError(t, err)
+	require.Len(t, files, 1)
+	begin()
+	require.Equal(t, 2, strings.Count(said.String(), "begins at half"), "it goes on with what there was")
+	require.NoError(t, os.WriteFile(files[0], []byte("{"), 0o600))
+	begin()
+	require.Contains(t, said.String(), "begins slowly")
 }

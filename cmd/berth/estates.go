@@ -37,6 +37,7 @@ type estates struct {
 type estate struct {
 	path       string       // of its berth.yaml
 	log        *slog.Logger // carries its name
+	pace       *paces       // of all estates of the process
 	reg        prometheus.Registerer
 	config     atomic.Pointer[config]
 	wanted     atomic.Pointer[config]  // what its file said when it was last right
@@ -57,9 +58,11 @@ func newEstates(paths []string, log *slog.Logger) (*estates, error) {
 	}
 	s := &estates{log: log, reg: prometheus.NewRegistry()}
 	s.reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	pace := newPaces(configs[0].Repository.Directory, log)
 	for i, c := range configs {
+		c.pacer = pace.of(c)
 		e := &estate{
-			path: paths[i], log: log.With("estate", c.Estate), next: make(chan *config, 1), late: lateness,
+			path: paths[i], pace: pace, log: log.With("estate", c.Estate), next: make(chan *config, 1), late: lateness,
 			refused: prometheus.NewGauge(prometheus.GaugeOpts{Name: "berth_config_refused", Help: "1 while the configuration in the file is not the one that is worked by."}),
 			reg:     prometheus.WrapRegistererWith(prometheus.Labels{"estate": c.Estate}, s.reg),
 		}
@@ -85,7 +88,6 @@ func readConfigs(paths []string) ([]*config, error) {
 	if c := together(paths, all); c != nil {
 		return nil, &exitError{2, c}
 	}
-	sharePacers(all)
 	return all, nil
 }
 
@@ -354,11 +356,15 @@ func (e *estate) goOnWith(c *config) {
 
 // with lets a daemon of the estate do something.
 func (e *estate) with(ctx context.Context, do func(*daemon) error) error {
-	d, err := newDaemon(ctx, e.config.Load(), e.log, e.looking)
+	c := e.config.Load()
+	d, err := newDaemon(ctx, c, e.log, e.looking)
 	if err != nil {
 		return err
 	}
-	defer d.close()
+	defer func() {
+		c.pacer.Save(time.Now())
+		d.close()
+	}()
 	if err := e.reg.Register(d.reg); err != nil {
 		return fmt.Errorf("metrics: %w", err)
 	}

@@ -197,7 +197,9 @@ func (e *estate) reread(old *config) (*config, error) {
 		return nil, err
 	}
 	e.offered.Store(c)
-	c.pacer = old.pacer // a forge counts on
+	if c.pacer = old.pacer; c.speaker() != old.speaker() {
+		c.pacer = e.pace.of(c)
+	}
 	if fixed := old.fixed(c); fixed != "" {
 		return nil, fmt.Errorf("configuration: %s: %s cannot change while Berth runs: put it back, or restart", e.path, fixed)
 	}

@@ -1,6 +1,11 @@
 package github
 
 import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"sync"
 	"time"
 )
@@ -31,6 +36,9 @@ type Pacer struct {
 	hold                      *LimitError // all requests wait until it is over
 	strikes                   int         // limits in a row of which GitHub did not say how long they last
 	struck                    string      // the method of the last of them
+	path                      string      // of the file it is kept in; "": in none
+	say                       func(error) // that the file cannot be written
+	mute                      bool        // it was said
 }
 
 // NewPacer is a Pacer that let nothing through yet.
@@ -42,6 +50,120 @@ func NewPacer() *Pacer {
 	}
 }
 
+// OpenPacer is a Pacer that goes on where the one that was kept in a file left off,
+// so that nobody gets a new burst, or past a limit that holds, by being started
+// again. The error says that nothing is known of what went out before, and the Pacer
+// is of use all the same: with half of its bursts if there is no file
+// (fs.ErrNotExist), as where Berth is new, and without any if there is one that
+// cannot be read. say is told, once, if the file cannot be written.
+func OpenPacer(path string, now time.Time, say func(error)) (*Pacer, error) {
+	p := NewPacer()
+	p.path, p.say = path, say
+	k, err := readPace(path)
+	for b, full := range map[*bucket]time.Time{&p.writes: k.Writes, &p.creations: k.Creations, &p.points: k.Points} {
+		empty := now.Add(time.Duration(b.burst) * b.every)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			b.full = now.Add(time.Duration(b.burst) * b.every / 2)
+		case err != nil:
+			b.full = empty
+		default:
+			if b.full, b.kept = full, full; full.After(empty) { // it ran ahead, or clocks were set back
+				b.full = empty
+			}
+			if full.After(empty.Add(maxHold)) {
+				b.kept = time.Time{}
+			}
+		}
+	}
+	if k.Hold != nil && k.Hold.Until.After(now) {
+		p.hold = k.Hold
+		if latest := now.Add(maxHold); p.hold.Until.After(latest) {
+			p.hold.Until = latest
+		}
+	}
+	p.strikes, p.struck = max(k.Strikes, 0), k.Struck
+	return p, err
+}
+
+// pace is what is kept of a Pacer: when each bucket is full again, and what holds.
+type pace struct {
+	Writes    time.Time   `json:"writes"`
+	Creations time.Time   `json:"creations"`
+	Points    time.Time   `json:"points"`
+	Hold      *LimitError `json:"hold,omitempty"`
+	Strikes   int         `json:"strikes,omitempty"`
+	Struck    string      `json:"struck,omitempty"`
+}
+
+func readPace(path string) (k pace, err error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return pace{}, err
+	}
+	if err = json.Unmarshal(data, &k); err == nil && (k.Writes.IsZero() || k.Creations.IsZero() || k.Points.IsZero()) {
+		err = errors.New("it does not say when what it limits is free again")
+	}
+	if err != nil {
+		return pace{}, &fs.PathError{Op: "read", Path: path, Err: err}
+	}
+	return k, nil
+}
+
+// Save keeps a Pacer that goes on elsewhere, or stops, as it is now.
+func (p *Pacer) Save(now time.Time) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.save(now, 0)
+}
+
+// ahead is the part of a burst that the file says is gone and is not yet: so it need
+// not be written for each request, and a crash gains nothing, but loses that much.
+const ahead = 10
+
+// save writes the file, and of each bucket that one in so many more is gone; 0: none.
+func (p *Pacer) save(now time.Time, more int) {
+	if p.path == "" {
+		return
+	}
+	kept := func(b *bucket) time.Time {
+		at := b.full
+		if at.Before(now) {
+			at = now
+		}
+		switch {
+		case more > 0 && !b.full.After(b.kept):
+			at = b.kept
+		case more > 0:
+			at = at.Add(time.Duration(b.burst/more) * b.every)
+		}
+		return at.Round(0)
+	}
+	k := pace{kept(&p.writes), kept(&p.creations), kept(&p.points), p.hold, p.strikes, p.struck}
+	data, err := json.Marshal(k)
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(p.path), 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(p.path+".new", data, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(p.path+".new", p.path)
+	}
+	if err != nil {
+		if !p.mute && p.say != nil {
+			p.say(err)
+		}
+		p.mute = true
+		return
+	}
+	p.mute = false
+	p.writes.kept, p.creations.kept, p.points.kept = k.Writes, k.Creations, k.Points
+}
+
 // bucket lets burst through at once and one more every so often. It counts what
 // goes out when it goes out, not when it was asked for: what waits for another
 // bucket would else come on top of what this one lets through by then.
@@ -49,6 +171,7 @@ type bucket struct {
 	burst int
 	every time.Duration
 	full  time.Time // when all of the burst is there again
+	kept  time.Time // what the file says of that: as late at least
 }
 
 // earliest is when n fit in, not before now.
@@ -86,8 +209,13 @@ func (p *Pacer) reserve(method string, now time.Time, most time.Duration) (wait 
 	if wait = at.Sub(now); wait > most {
 		return wait, false
 	}
+	unkept := false
 	for b, n := range takes {
 		b.take(at, n)
+		unkept = unkept || b.full.After(b.kept)
+	}
+	if unkept { // before it goes out
+		p.save(now, ahead)
 	}
 	return wait, true
 }
@@ -121,6 +249,7 @@ func (p *Pacer) stop(l *LimitError, method string, sent, now time.Time) *LimitEr
 	if p.hold == nil || p.hold.Until.Before(l.Until) {
 		p.hold = l
 	}
+	p.save(now, ahead)
 	return l
 }
 
@@ -129,8 +258,9 @@ func (p *Pacer) stop(l *LimitError, method string, sent, now time.Time) *LimitEr
 func (p *Pacer) passed(method string, sent time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.news(sent) && (method != "GET" || p.struck == "GET") {
+	if p.strikes > 0 && p.news(sent) && (method != "GET" || p.struck == "GET") {
 		p.strikes = 0
+		p.save(sent, ahead)
 	}
 }
 

@@ -1,6 +1,11 @@
 package github
 
 import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,12 +21,7 @@ func TestPacerProperties(t *testing.T) {
 	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	rapid.Check(t, func(t *rapid.T) {
 		p, now := NewPacer(), start
-		type sent struct {
-			at             time.Time
-			points, writes int
-			creations      int
-		}
-		var out []sent
+		var out sendings
 		for range rapid.IntRange(1, 30).Draw(t, "bursts") {
 			now = now.Add(time.Duration(rapid.Int64Range(0, int64(10*time.Minute)).Draw(t, "pause")))
 			method := methods.Draw(t, "method")
@@ -32,31 +32,192 @@ func TestPacerProperties(t *testing.T) {
 				if !ok {
 					continue
 				}
-				s := sent{at: now.Add(wait), points: 1}
-				if method != "GET" {
-					s.points, s.writes = 5, 1
-				}
-				if method == "POST" {
-					s.creations = 1
-				}
-				out = append(out, s)
+				out = append(out, sending{now.Add(wait), method})
 			}
 		}
-		for _, first := range out {
-			var points, writes, creations int
+		out.within(t)
+	})
+}
+
+// sendings are requests that went out.
+type sendings []sending
+
+type sending struct {
+	at     time.Time
+	method string
+}
+
+// within GitHub's limits.
+func (out sendings) within(t require.TestingT) {
+	slices.SortFunc(out, func(a, b sending) int { return a.at.Compare(b.at) })
+	most := func(span time.Duration, what func(method string) int) (top int) {
+		sum, first := 0, 0
+		for _, s := range out {
+			for sum += what(s.method); s.at.Sub(out[first].at) >= span; first++ {
+				sum -= what(out[first].method)
+			}
+			top = max(top, sum)
+		}
+		return top
+	}
+	of := func(get, edit, post int) func(string) int {
+		return func(method string) int {
+			switch method {
+			case "GET":
+				return get
+			case "POST":
+				return post
+			}
+			return edit
+		}
+	}
+	require.LessOrEqual(t, most(time.Minute, of(1, 5, 5)), 900)
+	require.LessOrEqual(t, most(time.Minute, of(0, 1, 1)), 80)
+	require.LessOrEqual(t, most(time.Hour, of(0, 0, 1)), 500)
+}
+
+// TestPaceOfACrashLoop: being started again and again, crashed or ended, gains
+// nothing; and something gets out all the same.
+func TestPaceOfACrashLoop(t *testing.T) {
+	t.Parallel()
+	for _, every := range []time.Duration{2 * time.Second, 20 * time.Second, 5 * time.Minute} {
+		for _, ends := range []bool{false, true} {
+			path := filepath.Join(t.TempDir(), "cache", "pace.json")
+			start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+			now := start
+			var out sendings
+			for over := now.Add(2 * time.Hour); now.Before(over); now = now.Add(every) {
+				p, err := OpenPacer(path, now, func(err error) { t.Error(err) })
+				if now.Equal(start) {
+					require.ErrorIs(t, err, fs.ErrNotExist)
+				} else {
+					require.NoError(t, err)
+				}
+				for _, method := range []string{"GET", "POST", "PATCH"} {
+					for range map[string]int{"GET": 5, "POST": 60, "PATCH": 60}[method] {
+						wait, ok := p.reserve(method, now, every-1)
+						if !ok {
+							break
+						}
+						out = append(out, sending{now.Add(wait), method})
+					}
+				}
+				if ends {
+					p.Save(now.Add(every))
+				}
+			}
+			out.within(t)
+			creations := 0
 			for _, s := range out {
-				if d := s.at.Sub(first.at); d >= 0 && d < time.Hour {
-					creations += s.creations
-					if d < time.Minute {
-						points, writes = points+s.points, writes+s.writes
+				if s.method == "POST" {
+					creations++
+				}
+			}
+			require.Greater(t, creations, 2*20, "%s %v", every, ends)
+		}
+	}
+}
+
+// TestPaceIsKeptProperties: whenever it is started again, the limits are kept.
+func TestPaceIsKeptProperties(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	n := 0
+	methods := rapid.SampledFrom([]string{"GET", "POST", "POST", "PATCH"})
+	rapid.Check(t, func(t *rapid.T) {
+		n++
+		path := filepath.Join(dir, fmt.Sprint(n, ".json"))
+		now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+		var out sendings
+		for range rapid.IntRange(1, 20).Draw(t, "lives") {
+			p, _ := OpenPacer(path, now, nil)
+			var live sendings
+			for range rapid.IntRange(0, 3).Draw(t, "bursts") {
+				now = now.Add(time.Duration(rapid.Int64Range(0, int64(5*time.Minute)).Draw(t, "pause")))
+				method := methods.Draw(t, "method")
+				for range rapid.IntRange(1, 150).Draw(t, "times") {
+					if wait, ok := p.reserve(method, now, 30*time.Second); ok {
+						live = append(live, sending{now.Add(wait), method})
 					}
 				}
 			}
-			require.LessOrEqual(t, points, 900)
-			require.LessOrEqual(t, writes, 80)
-			require.LessOrEqual(t, creations, 500)
+			now = now.Add(time.Duration(rapid.Int64Range(0, int64(time.Minute)).Draw(t, "last")))
+			if rapid.Bool().Draw(t, "ends") {
+				p.Save(now)
+			}
+			for _, s := range live { // what still waited went with it
+				if s.at.Before(now) {
+					out = append(out, s)
+				}
+			}
 		}
+		out.within(t)
 	})
+}
+
+// TestPaceThatIsUnknown: without the file half is there, with one that cannot be
+// read nothing; neither a clock that was set back nor a file gone mad stops us.
+func TestPaceThatIsUnknown(t *testing.T) {
+	t.Parallel()
+	path, now := filepath.Join(t.TempDir(), "pace.json"), time.Unix(1_800_000_000, 0)
+	atOnce := func(wantErr bool) (writes int, wait time.Duration) {
+		t.Helper()
+		p, err := OpenPacer(path, now, nil)
+		require.Equal(t, wantErr, err != nil, err)
+		for ok := true; ok; writes++ {
+			wait, ok = p.reserve("PATCH", now, 0)
+		}
+		return writes - 1, wait
+	}
+	writes, _ := atOnce(true)
+	require.Equal(t, writeBurst/2, writes)
+	for _, text := range []string{"", "{", "{}", "[]", "null", `{"writes": "2020-01-01T00:00:00Z"}`} {
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		writes, wait := atOnce(true)
+		require.Zero(t, writes, text)
+		require.Equal(t, writeEvery, wait, text)
+	}
+	require.NoError(t, os.WriteFile(path, []byte(`{"writes": "2199-01-01T00:00:00Z", "creations": "2199-01-01T00:00:00Z", "points": "2199-01-01T00:00:00Z", "hold": {"Until": "2199-01-01T00:00:00Z"}, "strikes": -5}`), 0o600))
+	writes, wait := atOnce(false)
+	require.Zero(t, writes)
+	require.Equal(t, writeEvery, wait)
+	p, err := OpenPacer(path, now, nil)
+	require.NoError(t, err)
+	require.NotNil(t, p.held(now))
+	require.Nil(t, p.held(now.Add(maxHold)))
+
+	said := 0
+	p, err = OpenPacer("/dev/null/pace.json", now, func(error) { said++ })
+	require.Error(t, err)
+	for range 10 {
+		p.reserve("PATCH", now, time.Hour)
+	}
+	require.Equal(t, 1, said)
+}
+
+// TestHoldOfALimitOutlivesARestart, and so does how often a limit came again.
+func TestHoldOfALimitOutlivesARestart(t *testing.T) {
+	t.Parallel()
+	path, now := filepath.Join(t.TempDir(), "pace.json"), time.Unix(1_800_000_000, 0)
+	for _, minutes := range []time.Duration{1, 2, 4, 8} {
+		p, _ := OpenPacer(path, now, nil)
+		until := p.stop(&LimitError{Why: "secondary"}, "POST", now, now).Until
+		require.Equal(t, minutes*time.Minute, until.Sub(now))
+		p, err := OpenPacer(path, now.Add(2*time.Second), nil)
+		require.NoError(t, err)
+		hold := p.held(now.Add(2 * time.Second))
+		require.NotNil(t, hold)
+		require.True(t, until.Equal(hold.Until))
+		require.Equal(t, "secondary", hold.Why)
+		require.Nil(t, p.held(until))
+		now = until
+	}
+	p, err := OpenPacer(path, now, nil)
+	require.NoError(t, err)
+	p.passed("PATCH", now)
+	p, err = OpenPacer(path, now, nil)
+	require.NoError(t, err)
+	require.Equal(t, time.Minute, p.stop(&LimitError{Why: "secondary"}, "POST", now, now).Until.Sub(now))
 }
 
 // TestReadsPassWaitingWrites: writes that wait for their turn hold up no read.
