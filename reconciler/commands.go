@@ -119,7 +119,7 @@ func (r *Reconciler) passOver(rem Remark) {
 		r.passed = map[remarkID]bool{} // what is forgotten is looked at, and passed over, once more
 	}
 	r.passed[remarkID{rem.Pull, rem.ID}] = true
-	delete(r.idle.owed, remarkID{rem.Pull, rem.ID})
+	delete(r.owed, remarkID{rem.Pull, rem.ID})
 }
 
 // ranked is a remark in its turn.
@@ -213,17 +213,15 @@ type idle struct {
 	since time.Time
 	all   int
 	of    map[string]int
-	// owed is what remarks came to whose sign is not set yet: what was done is done
-	// once, and is not asked for again where it would be found done.
-	owed map[remarkID]*reply
 }
 
-// owe keeps what a remark came to until its sign is set.
-func (i *idle) owe(id remarkID, out *reply) {
-	if i.owed == nil || len(i.owed) >= maxPassed {
-		i.owed = map[remarkID]*reply{}
+// owe keeps what a remark came to until its sign is set: what was done is done
+// once, and is not asked for again where it would be found done.
+func (r *Reconciler) owe(id remarkID, out *reply) {
+	if r.owed == nil || len(r.owed) >= maxPassed {
+		r.owed = map[remarkID]*reply{}
 	}
-	i.owed[id] = out
+	r.owed[id] = out
 }
 
 // spent says whether no more of somebody's is answered for now.
@@ -286,12 +284,12 @@ func (l *listening) answer(ctx context.Context, rem Remark) (done bool, err erro
 		return true, nil
 	}
 	id := remarkID{rem.Pull, rem.ID}
-	out := l.r.idle.owed[id]
+	out := l.r.owed[id]
 	if out == nil {
 		if out, err = l.comesTo(ctx, pr, rem, may); err != nil || out.wait {
 			return false, err
 		}
-		l.r.idle.owe(id, out)
+		l.r.owe(id, out)
 	}
 	if out.record {
 		if err := l.r.persisted(ctx); err != nil {
@@ -310,7 +308,7 @@ func (l *listening) answer(ctx context.Context, rem Remark) (done bool, err erro
 	if err := l.r.o.Forge.React(ctx, rem, out.reaction); err != nil && !errors.Is(err, ErrNotFound) {
 		return false, err
 	}
-	delete(l.r.idle.owed, id)
+	delete(l.r.owed, id)
 	return true, nil
 }
 

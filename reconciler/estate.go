@@ -471,11 +471,10 @@ func (r *Reconciler) enforce(ctx context.Context, old, st *state, by origins, ac
 	if old != nil {
 		wasHeld = old.held
 	}
-	heldBy := attributeHeld(merged, st.main, newlyHeld(wasHeld, st.held))
 	for _, m := range merged {
-		heldBy[m.commit] = heldBy[m.commit] // begun, too, where nothing of it is held
+		r.rollouts.begin(m.commit, nil)
 	}
-	for commit, held := range heldBy {
+	for commit, held := range attributeHeld(merged, st.main, newlyHeld(wasHeld, st.held)) {
 		r.rollouts.begin(commit, held)
 	}
 

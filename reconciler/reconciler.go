@@ -153,9 +153,11 @@ type Reconciler struct {
 	heard time.Time // since when remarks are listed; the remarks task's own
 	idle  idle      // likewise
 	// passed are the remarks that are not answered in this run, and inVain how many
-	// passes came to nothing in a row; likewise.
+	// passes came to nothing in a row; owed is what remarks came to that have no sign
+	// yet. Likewise.
 	passed map[remarkID]bool
 	inVain int
+	owed   map[remarkID]*reply
 
 	mu     sync.Mutex
 	state  *state                   // replaced whole by each decision; nil before the first
