@@ -459,10 +459,18 @@ func (r *Reconciler) enforce(ctx context.Context, old, st *state, by origins, ac
 	switch {
 	case old == nil || old.main != st.main || len(changed) == 0:
 	case old.inForce != st.inForce && len(acked) == 0: // what was held comes, as something can be read again
-		causes = attribute(r.latest(ctx, st.main), st.main, changed)
+		var err error
+		if causes, err = r.cameOf(ctx, old.inForce, st, changed); err != nil {
+			return err
+		}
 	default:
-		for _, key := range changed { // no commit did this: a day began, or it stands elsewhere
-			if s := mem.Get(key); s != nil && s.Revision != "" && by.of(old, st, key) == "" {
+		for _, key := range changed {
+			s := mem.Get(key)
+			switch {
+			case by.of(old, st, key) != "":
+			case len(acked) > 0 && unreviewed(before, st, key): // it stands elsewhere by that
+				causes[key] = acked[0].commit
+			case s != nil && s.Revision != "": // no commit did this: a day began
 				causes[key] = s.Revision
 			}
 		}
@@ -472,10 +480,16 @@ func (r *Reconciler) enforce(ctx context.Context, old, st *state, by origins, ac
 		wasHeld = old.held
 	}
 	for _, m := range merged {
-		r.rollouts.begin(m.commit, nil)
+		r.rollouts.begin(m.commit, unread(st.held, m.paths))
 	}
 	for commit, held := range attributeHeld(merged, st.main, newlyHeld(wasHeld, st.held)) {
 		r.rollouts.begin(commit, held)
+	}
+
+	if old != nil && old.main == st.main && old.inForce != st.inForce && len(acked) == 0 {
+		for _, commit := range causes { // it may have been told to its end, with this held
+			r.rollouts.released(commit, st.held)
+		}
 	}
 
 	r.writer.whole.Lock()
@@ -619,11 +633,28 @@ func (r *Reconciler) merged(ctx context.Context, from, to string) []mergedCommit
 	return r.between(ctx, from, to)
 }
 
-// latest are the newest commits of main.
-func (r *Reconciler) latest(ctx context.Context, main string) []mergedCommit {
-	return r.between(ctx, "", main)
+// cameOf says which commit of main each unit was changed by, where what was held of
+// it came into force with no other: the newest of those that touch what came.
+func (r *Reconciler) cameOf(ctx context.Context, before string, st *state, changed []schema.Key) (map[schema.Key]string, error) {
+	came := map[string]bool{}
+	if before != "" {
+		paths, err := r.o.Repo.Diff(ctx, before, st.inForce)
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range paths {
+			came[c.Path] = true
+		}
+	}
+	latest := r.between(ctx, "", st.main)
+	for i := range latest {
+		latest[i].paths = slices.DeleteFunc(latest[i].paths, func(c PathChange) bool { return !came[c.Path] })
+	}
+	return attribute(latest, st.main, changed), nil
 }
 
+// between are the commits that came to main after one, newest first, as far as
+// history is at hand; "": all that are told apart.
 func (r *Reconciler) between(ctx context.Context, from, to string) []mergedCommit {
 	commits, err := r.o.Repo.Log(ctx, from, to, maxAttributed)
 	if err != nil {
@@ -716,6 +747,17 @@ func newlyHeld(before, now []plan.Held) []plan.Held {
 		had[h] = true
 	}
 	return slices.DeleteFunc(slices.Clone(now), func(h plan.Held) bool { return had[h] })
+}
+
+// unread are the parts that cannot be read in which a commit changes something,
+// whenever that began.
+func unread(held []plan.Held, paths []PathChange) (out []plan.Held) {
+	for _, h := range held {
+		if h.Reason == load.HeldUnreadable && slices.ContainsFunc(paths, func(c PathChange) bool { return c.Path == h.File || strings.HasPrefix(c.Path, h.File+"/") }) {
+			out = append(out, h)
+		}
+	}
+	return out
 }
 
 // attributeHeld gives each held document to the newest commit that touches it,

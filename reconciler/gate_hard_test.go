@@ -274,3 +274,28 @@ func TestShownAfterTheMerge(t *testing.T) {
 	w.held("train", w.effects())
 	require.Equal(t, commit, w.status("train").Revision)
 }
+
+// What was reviewed and merged while its tenant could not be read is applied once it
+// can be: the review is kept until then, though all there was to tell was told.
+func TestWhatWasReviewedComesOnceItCanBeRead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+	var dark atomic.Bool
+	w.start(func(o *reconciler.Options) { o.Repo = dim{o.Repo, "tenants/physics", &dark} })
+	w.eventually("runs", w.phase("train", plan.PhaseRunning))
+	pr := w.pull(1, instanceNamed("train", 3))
+	w.reviewed(pr)
+	dark.Store(true)
+	w.put(map[string]string{"tenants/physics/README.md": "What was read for the review is not all there is now.\n"})
+	commit := w.merge(pr)[0]
+	w.eventually("told", func() bool { r := w.told(1); return r != nil && r.Commit == commit && len(r.Held) == 1 })
+	time.Sleep(1500 * time.Millisecond) // it is looked at again
+	require.NotNil(t, w.review(1))
+	dark.Store(false)
+	w.eventually("applied", w.running("train", 3))
+	require.Equal(t, commit, w.status("train").Revision)
+	w.eventually("told to its end", func() bool { r := w.told(1); return len(r.Held) == 0 && len(r.Units) == 1 && r.Settled() })
+	w.eventually("forgotten", func() bool { return w.review(1) == nil })
+}

@@ -13,6 +13,7 @@ import (
 	"berth/reconciler/plan"
 	"berth/schema"
 	"berth/schema/authority"
+	"berth/schema/load"
 )
 
 const (
@@ -429,6 +430,7 @@ func (r *Reconciler) offer(p *openPull, proposal plan.Proposal, mends bool, c pl
 		x.shown = plan.Shown{Head: proposal.Head}
 		if was := r.writer.review(p.Number); was != nil && was.Head == proposal.Head {
 			x.shown = was.Shown
+			x.shown.Passed = false
 		}
 		x.shown.Key = keysOf(x.checks)
 	} else {
@@ -526,12 +528,26 @@ func (r *Reconciler) endReview(ctx context.Context, number int, commit string) e
 			return nil
 		}
 	}
+	if comesByItself(v, st) {
+		return nil
+	}
 	if v != nil && !r.rollouts.over(commit) { // an earlier run had no time to tell
 		r.touched(commit)
 		return nil
 	}
 	r.writer.forgetReview(number)
 	return nil
+}
+
+// comesByItself says whether what was reviewed is of a part that cannot be read now:
+// once it can be, it comes into force with no other commit.
+func comesByItself(v *plan.Review, st *state) bool {
+	return slices.ContainsFunc(st.held, func(h plan.Held) bool {
+		return v != nil && h.Reason == load.HeldUnreadable && (len(v.More) > 0 || slices.ContainsFunc(v.Units, func(u plan.ReviewedUnit) bool {
+			tenant := "tenants/" + u.Key.Tenant
+			return h.File == tenant || strings.HasPrefix(h.File, tenant+"/") || !strings.HasPrefix(h.File, "tenants/")
+		}))
+	})
 }
 
 // recall takes up the roll-out of a commit that an earlier run decided and did not
@@ -624,6 +640,9 @@ func (r *Reconciler) follow(ctx context.Context, commit string) error {
 		}
 	}
 	if !sure || !roll.Settled() {
+		return nil
+	}
+	if st := r.current(); st != nil && slices.ContainsFunc(prs, func(pr PullRequest) bool { return comesByItself(r.writer.review(pr.Number), st) }) {
 		return nil
 	}
 	r.rollouts.end(commit)

@@ -319,15 +319,19 @@ func (r *Reconciler) showOne(ctx context.Context, x *showing) error {
 	if x.pull == 0 {
 		return nil
 	}
-	if x.plan == nil {
+	if !passed || x.plan == nil {
 		r.writer.wasShown(x.pull, x.shown)
+	}
+	if x.plan == nil {
 		return nil
 	}
 	pr, err := r.shownTo(ctx, x, passed)
 	if err != nil {
 		return err
 	}
-	r.writer.wasShown(x.pull, x.shown)
+	if passed {
+		r.writer.wasShown(x.pull, x.shown)
+	}
 	// A merge that waited for nothing but the checks is one of this head.
 	if pr.Head != x.head || !pr.Open && !pr.Merged || pr.BaseBranch != r.o.Branch {
 		return fmt.Errorf("it was planned at %s, the forge has it at %s for %s (open: %t): %w", short(x.head), short(pr.Head), pr.BaseBranch, pr.Open, ErrMoved)
