@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -586,4 +587,25 @@ func BenchmarkDeliveries(b *testing.B) {
 		b.ReportMetric(float64(p99.Microseconds())/1000, "bare-p99-ms")
 		b.ReportMetric(float64(total.Milliseconds()), "bare-all-ms")
 	}
+}
+
+// A stop is one also while somebody is connected who does not end.
+func TestStopsWithAStrangerConnected(t *testing.T) {
+	t.Parallel()
+	listen, err := freePort()
+	require.NoError(t, err)
+	k := newKept(t, "north", listen, map[string]any{"listen": listen})
+	s, err := newEstates([]string{k.path}, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.serve(ctx, nil) }()
+	require.Eventually(t, func() bool { return s.ready() == nil }, patience, 10*time.Millisecond)
+	c, err := net.Dial("tcp", listen)
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = c.Write([]byte("POST /webhooks/github HTTP/1.1\r\nHost:"))
+	require.NoError(t, err)
+	cancel()
+	require.NoError(t, <-ended)
 }

@@ -210,7 +210,12 @@ func (s *estates) serve(ctx context.Context, reread <-chan os.Signal) error {
 		<-ctx.Done()
 		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
-		return server.Shutdown(stop)
+		if err := server.Shutdown(stop); !errors.Is(err, context.DeadlineExceeded) {
+			return err
+		}
+		// Somebody is connected who says nothing, or takes too long: what was not
+		// acknowledged is sent, or found, again.
+		return server.Close()
 	})
 	err = g.Wait()
 	for _, e := range s.all {
