@@ -224,11 +224,7 @@ func TestAnOldRolloutIsNotToldAgainAfterARestart(t *testing.T) {
 func TestWhatCouldNotBeReadIsHeldToo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	path, text := instance("train", 1)
-	w.put(map[string]string{path: text})
-	var dark atomic.Bool
-	w.start(func(o *reconciler.Options) { o.Repo = dim{o.Repo, "tenants/physics", &dark} })
-	w.eventually("runs", w.phase("train", plan.PhaseRunning))
+	dark := w.runsDimmed()
 	w.forge.mu.Lock()
 	w.forge.fails = func(string) error { return errors.New("nothing can be said") }
 	w.forge.mu.Unlock()
@@ -280,11 +276,7 @@ func TestShownAfterTheMerge(t *testing.T) {
 func TestWhatWasReviewedComesOnceItCanBeRead(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	path, text := instance("train", 1)
-	w.put(map[string]string{path: text})
-	var dark atomic.Bool
-	w.start(func(o *reconciler.Options) { o.Repo = dim{o.Repo, "tenants/physics", &dark} })
-	w.eventually("runs", w.phase("train", plan.PhaseRunning))
+	dark := w.runsDimmed()
 	pr := w.pull(1, instanceNamed("train", 3))
 	w.reviewed(pr)
 	dark.Store(true)

@@ -99,18 +99,25 @@ func (d dimSnapshot) Files(ctx context.Context, p schema.Part) ([]schema.File, e
 	return d.Snapshot.Files(ctx, p)
 }
 
+// runsDimmed has train run, under a daemon that cannot read its tenant while dark.
+func (w *world) runsDimmed() (dark *atomic.Bool) {
+	w.t.Helper()
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+	dark = &atomic.Bool{}
+	w.start(func(o *reconciler.Options) { o.Repo = dim{o.Repo, "tenants/physics", dark} })
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	return dark
+}
+
 // What could not be read for a while comes into force when it can, without
 // anybody pushing again.
 func TestAPartThatCanBeReadAgainComesIntoForce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	path, text := instance("train", 1)
-	w.put(map[string]string{path: text})
-	var dark atomic.Bool
-	w.start(func(o *reconciler.Options) { o.Repo = dim{o.Repo, "tenants/physics", &dark} })
-	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	dark := w.runsDimmed()
 	dark.Store(true)
-	path, text = instance("train", 2)
+	path, text := instance("train", 2)
 	commit := w.put(map[string]string{path: text})
 	w.eventually("held", func() bool { rev := w.revision(); return rev.Commit == commit && len(rev.Held) == 1 })
 	dark.Store(false)
