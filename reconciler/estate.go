@@ -106,7 +106,12 @@ func (r *Reconciler) decide(ctx context.Context, st *state, tips Tips, unread bo
 				BranchInForce, short(gone), tips.Main))
 		}
 	}
+	ready := func() {}
+	if tree, err := r.o.Repo.Snapshot(ctx, tips.Main); err == nil { // else steps says so
+		ready = r.decider.Ahead(ctx, tree)
+	}
 	steps, err := r.steps(ctx, decided, tips.Main)
+	ready()
 	if errors.Is(err, ErrUnreadable) {
 		return r.freeze(err.Error())
 	}

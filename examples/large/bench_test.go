@@ -113,9 +113,11 @@ func (w *world) edit(count int) (changed map[string]string) {
 func (w *world) decide(main string, changed map[string]string, step func(string)) {
 	ctx := w.b.Context()
 	was, now := w.snapshot(w.main), w.snapshot(main)
+	wait := w.decider.Ahead(ctx, now) // as the loop does
 	touched, err := w.repo.Diff(ctx, w.main, main)
 	require.NoError(w.b, err)
 	step("git")
+	wait()
 	d, err := w.decider.Commit(ctx, decide.Standing{Tree: was}, []decide.Step{{Commit: main, Tree: now, Touched: touched}}, today)
 	require.NoError(w.b, err)
 	require.Empty(w.b, d.Held)

@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"context"
 	"fmt"
 
 	"berth/reconciler/plan"
@@ -42,6 +43,17 @@ func New(o Options) *Decider { return &Decider{o: o} }
 // proposal, need not be placed again.
 func (d *Decider) Place(eff *schema.Effective, mem plan.Memory) plan.Placement {
 	return d.placer.Place(eff, mem)
+}
+
+// Ahead begins to read a tree that is to be decided, while it is found out who
+// made it. What comes of it is for Commit to tell; wait returns once it is read.
+func (d *Decider) Ahead(ctx context.Context, tree schema.Snapshot) (wait func()) {
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		_, _ = d.o.Loader.Load(ctx, tree) // it is remembered, or fails again
+	}()
+	return func() { <-read }
 }
 
 // evaluate is policy's judgement of everything; what is in before exists. What

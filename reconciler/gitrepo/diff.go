@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -79,38 +78,61 @@ func (d *differ) trees(ctx context.Context, path string, a, b plumbing.Hash, dep
 		return err
 	}
 	// In order of name, so that where a budget ends is the same each time.
-	names := slices.AppendSeq(slices.Collect(maps.Keys(before)), maps.Keys(after))
-	slices.Sort(names)
-	for _, name := range slices.Compact(names) {
-		if err := d.pair(ctx, join(path, name), before[name], after[name], depth); err != nil {
+	for len(before) > 0 || len(after) > 0 {
+		var x, y child
+		switch {
+		case len(after) == 0 || len(before) > 0 && before[0].name < after[0].name:
+			x, before = before[0], before[1:]
+		case len(before) == 0 || after[0].name < before[0].name:
+			y, after = after[0], after[1:]
+		default:
+			x, y, before, after = before[0], after[0], before[1:], after[1:]
+		}
+		if x.id == y.id && x.mode == y.mode {
+			continue
+		}
+		if err := d.pair(ctx, join(path, cmp.Or(x.name, y.name)), x.entry, y.entry, depth); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (d *differ) entries(path string, h plumbing.Hash) (map[string]entry, error) {
+// child is an entry of a directory, and its name as it stands in a path.
+type child struct {
+	name string
+	entry
+}
+
+// entries are those of a directory, each name once, in order of name.
+func (d *differ) entries(path string, h plumbing.Hash) ([]child, error) {
 	list, err := d.repo.listed(h)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	out := make(map[string]entry, len(list))
-	for _, e := range list {
-		name := pathName(e.name)
-		if other, ok := out[name]; ok {
-			both := slices.Concat(other.id[:], e.id[:])
-			e = entry{name: e.name, id: hashObject(plumbing.AnyObject, both)}
-		}
-		out[name] = e
+	out, sorted := make([]child, len(list)), true
+	for i, e := range list {
+		out[i] = child{pathName(e.name), e}
+		sorted = sorted && (i == 0 || out[i-1].name < out[i].name)
 	}
-	return out, nil
+	if sorted { // as most are; Git's order takes a directory's name with a slash
+		return out, nil
+	}
+	slices.SortStableFunc(out, func(a, b child) int { return cmp.Compare(a.name, b.name) })
+	once := out[:0]
+	for _, e := range out {
+		if last := len(once) - 1; last >= 0 && once[last].name == e.name {
+			both := slices.Concat(once[last].id[:], e.id[:])
+			once[last].entry = entry{name: e.entry.name, id: hashObject(plumbing.AnyObject, both)}
+			continue
+		}
+		once = append(once, e)
+	}
+	return once, nil
 }
 
-// pair compares what stands at one path.
+// pair compares what stands at one path and differs.
 func (d *differ) pair(ctx context.Context, path string, x, y entry, depth int) error {
-	if x.id == y.id && x.mode == y.mode {
-		return nil
-	}
 	part := partOf(path)
 	d.budget[part]++
 	if (x.dir() || y.dir()) && depth < maxDepth && d.budget[part] <= maxFiles {

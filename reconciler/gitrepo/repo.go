@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/go-git/go-git/v5/plumbing"
+	"golang.org/x/sync/singleflight"
 
 	"berth/reconciler"
 )
@@ -87,6 +88,7 @@ type Repo struct {
 	refusals map[string]refusal // by ref; under remoteBusy
 
 	trees    knownTrees
+	reading  singleflight.Group // of trees
 	files    knownFiles
 	broken   atomic.Bool   // something in the mirror could not be read: fetch anew
 	verified plumbing.Hash // in-force tip known to hold only blobs of main; under remoteBusy
@@ -303,6 +305,16 @@ func (r *Repo) listed(h plumbing.Hash) ([]entry, error) {
 	}
 	if known, ok := r.trees.get(h); ok {
 		return known, nil
+	}
+	// Who reads ahead and who compares go the same way: one reads, both have it.
+	entries, err, _ := r.reading.Do(string(h[:]), func() (any, error) { return r.list(h) })
+	return entries.([]entry), err
+}
+
+// list reads a directory and keeps it.
+func (r *Repo) list(h plumbing.Hash) ([]entry, error) {
+	if known, ok := r.trees.get(h); ok {
+		return known, nil // somebody has, just now
 	}
 	kind, data, err := r.object(h)
 	if err != nil {

@@ -19,7 +19,7 @@ func canonical(v any) []byte {
 		// here, and the reader lets none pass.
 		panic(fmt.Sprintf("plan: encode %T: %v", v, err))
 	}
-	c := canonicaliser{src: raw}
+	c := canonicaliser{src: raw, scratch: make([]byte, 0, len(raw)), entries: make([]entry, 0, 32)}
 	if out, ok := c.value(make([]byte, 0, len(raw))); ok {
 		return out
 	}

@@ -291,13 +291,14 @@ func unmarshal(data []byte, header, into *schema.Header, spec any) error {
 			UID    string            `json:"uid"`
 			Labels map[string]string `json:"labels"`
 		} `json:"metadata"`
-		Suspend bool            `json:"suspend"`
-		Spec    json.RawMessage `json:"spec"`
+		Suspend bool `json:"suspend"`
+		Spec    any  `json:"spec"`
 	}
+	head.Spec = spec // which is filled, as it is a pointer
 	if err := json.Unmarshal(data, &head); err != nil {
 		return err
 	}
 	*into = *header
 	into.UID, into.Labels, into.Suspend = head.Metadata.UID, head.Metadata.Labels, head.Suspend
-	return json.Unmarshal(head.Spec, spec)
+	return nil
 }

@@ -222,7 +222,7 @@ func (l *Loader) read(ctx context.Context, snap schema.Snapshot, listed []schema
 	}
 	_ = group.Wait() // none returns an error
 	l.each(unknown, errs, func(i int) error {
-		parts[i].hold(slices.DeleteFunc(docs[i], func(d *document) bool { return d == nil }), olds[i])
+		parts[i].hold(docs[i], olds[i])
 		l.parts.add(partKey{listed[i].Name, listed[i].Hash}, parts[i])
 		return nil
 	})

@@ -14,6 +14,7 @@ import (
 type part struct {
 	name, tenant string
 	files        []schema.File // by path; some are no documents
+	read         []*document   // what each of the files is; nil: no document
 	docs         []*document   // by path
 	groups       []*group      // by name
 	valid        bool          // every document is
@@ -52,29 +53,28 @@ func (p *part) reader() func(schema.File) (*document, bool) {
 	if p == nil {
 		return func(schema.File) (*document, bool) { return nil, false }
 	}
-	files, docs := p.files, p.docs
+	i := 0
 	return func(f schema.File) (*document, bool) {
-		for len(files) > 0 && files[0].Path < f.Path {
-			files = files[1:]
+		for i < len(p.files) && p.files[i].Path < f.Path {
+			i++
 		}
-		for len(docs) > 0 && docs[0].file.Path < f.Path {
-			docs = docs[1:]
-		}
-		switch {
-		case len(files) == 0 || files[0].Path != f.Path || files[0].Blob != f.Blob || files[0].Mode != f.Mode:
+		if i == len(p.files) || p.files[i].Path != f.Path || p.files[i].Blob != f.Blob || p.files[i].Mode != f.Mode {
 			return nil, false
-		case len(docs) == 0 || docs[0].file.Path != f.Path:
-			return nil, true
 		}
-		return docs[0], true
+		return p.read[i], true
 	}
 }
 
-// hold gives a part its documents. What it has in common with an older one, which
-// may be nil, it shares.
-func (p *part) hold(docs []*document, old *part) {
-	slices.SortFunc(docs, func(a, b *document) int { return strings.Compare(a.file.Path, b.file.Path) })
-	p.docs, p.valid, p.ids = docs, true, map[string]string{}
+// hold gives a part what its files were read as. What it has in common with an
+// older one, which may be nil, it shares.
+func (p *part) hold(read []*document, old *part) {
+	docs := make([]*document, 0, len(read))
+	for _, doc := range read {
+		if doc != nil {
+			docs = append(docs, doc)
+		}
+	}
+	p.read, p.docs, p.valid, p.ids = read, docs, true, map[string]string{}
 	p.checked, p.platforms, p.estates = map[[sha256.Size]byte]*verdict{}, map[string]*schema.Platform{}, map[string]*schema.TenantEstate{}
 	if top, tenant, ok := strings.Cut(p.name, "/"); ok && top == "tenants" {
 		p.tenant = tenant
