@@ -283,7 +283,7 @@ func (r *Reconciler) author(ctx context.Context, memo *remembering, s *decide.St
 	if err != nil {
 		return false, err
 	}
-	s.By.BreakGlass, s.Acks = asks(ev)
+	s.By.BreakGlass, s.Acks = Asks(ev)
 	s.Payload, s.Signature = ev.Payload, ev.Signature
 	outside := len(s.Touched) > 0 && len(s.Acks) == 0 && !slices.ContainsFunc(s.Touched, ofEstate)
 	if r.o.Authority == nil || r.o.Forge == nil || ev.Tenant != "" || outside && !removed && !r.awaitsAck() {
@@ -310,9 +310,9 @@ func (r *Reconciler) author(ctx context.Context, memo *remembering, s *decide.St
 	return r.o.Now().Sub(r.awaited[s.Commit]) >= r.o.AuthorLag, nil
 }
 
-// asks is what a commit's trailers ask for: to break the glass, and why; and the
-// large deletions that are meant.
-func asks(e Evidence) (breakGlass string, acks []string) {
+// Asks is what a commit's trailers ask for: to break the glass, and why; and the
+// digests of the large deletions that are meant.
+func Asks(e Evidence) (breakGlass string, acks []string) {
 	for _, t := range e.Trailers {
 		switch {
 		case strings.EqualFold(t.Key, breakGlassTrailer):
@@ -334,7 +334,7 @@ func (r *Reconciler) asksOf(ctx context.Context, pr PullRequest) (breakGlass str
 	if err != nil {
 		return "", nil, err
 	}
-	breakGlass, acks = asks(e)
+	breakGlass, acks = Asks(e)
 	return breakGlass, acks, nil
 }
 

@@ -347,7 +347,7 @@ func (r *Reconciler) unsaid(ctx context.Context, p *openPull, b basis, in *decid
 		if err != nil {
 			return out, false, err
 		}
-		a.breakGlass, a.acks = asks(says)
+		a.breakGlass, a.acks = Asks(says)
 		p.asked = a
 	}
 	in.Head, in.Acks = p.Head, p.asked.acks

@@ -32,7 +32,7 @@ func planForms() []string { return []string{"text", "json", "markdown", "junit"}
 type planRequest struct {
 	repo, base, head, patch, output string
 	author                          string
-	administrators                  []string
+	approvers, administrators       []string
 	detailed, watch                 bool
 	today                           string // as in 2026-11-21, UTC; "" is this day
 }
@@ -47,6 +47,11 @@ Berth shows on the pull request. It rests on what the branches berth/status and
 berth/in-force say, as far as the repository has them; nothing is changed and no
 host is asked. What is in force is known at the commit that Berth decided last: a
 plan against another one takes all of it to be in force, and says so.
+
+With --author, say whether they may make the change. The trailers of --head's
+message count as on a pull request: Berth-Ack-Delete, and Break-Glass of whose
+change it is. A forge is not asked: each --approver is taken to have approved
+--head, and what was said on the pull request is not known.
 
 With --patch, show it of a patch that is no commit yet, applied to --base
 exactly where it says: git diff HEAD | berth plan --patch -
@@ -96,6 +101,7 @@ with --watch 0.`,
 	cmd.Flags().StringVar(&req.patch, "patch", "", "patch that would be applied, as git diff writes it; - is standard input")
 	cmd.Flags().StringVarP(&req.output, "output", "o", "text", strings.Join(planForms(), ", "))
 	cmd.Flags().StringVar(&req.author, "author", "", "login of whose change it is: says whether they may make it; without it nobody's right is asked")
+	cmd.Flags().StringSliceVar(&req.approvers, "approver", nil, "login that is taken to have approved the change, with --author; may be repeated")
 	cmd.Flags().StringSliceVar(&req.administrators, "administrator", nil, "login that berth.yaml names as an administrator, for --author")
 	cmd.Flags().BoolVar(&req.detailed, "detailed-exitcode", false, "exit 3 when there is something to do")
 	cmd.Flags().BoolVar(&req.watch, "watch", false, "show the plan again whenever something changes")
@@ -123,6 +129,8 @@ func (r *planRequest) check() error {
 		return errors.New("plan: --base is missing: the revision that --head would be merged into, such as main")
 	case r.patch == "-" && r.watch:
 		return errors.New("plan: --watch needs a patch in a file: standard input is read once")
+	case len(r.approvers) > 0 && r.author == "":
+		return errors.New("plan: --approver needs --author: whose change was approved")
 	}
 	return nil
 }
@@ -166,8 +174,9 @@ func (r *planRequest) proposal(ctx context.Context, loader *load.Loader, stdin i
 		return p, &exitError{1, fmt.Errorf("plan: %w", err)}
 	}
 	in.InForce, in.Permitted, in.Memory = known.inForce, known.permitted, known.memory
-	if r.author != "" {
-		in.By = &authority.Actor{Login: r.author, Proof: authority.ProofPullRequest}
+	assumed, err := r.asks(ctx, repo, &in)
+	if err != nil {
+		return p, &exitError{1, fmt.Errorf("plan: %w", err)}
 	}
 	switch {
 	case r.head != "":
@@ -181,8 +190,34 @@ func (r *planRequest) proposal(ctx context.Context, loader *load.Loader, stdin i
 	if err != nil && !errors.As(err, &exit) {
 		err = &exitError{1, fmt.Errorf("plan: %w", err)}
 	}
-	p.Note = known.note
+	p.Note = strings.Join(slices.DeleteFunc([]string{known.note, assumed}, func(s string) bool { return s == "" }), " ")
 	return p, err
+}
+
+// asks fills in whose change it is, and what the message of its head asks for,
+// both as of a pull request. assumed says what of it the forge or Berth would have
+// to confirm; "" is nothing.
+func (r *planRequest) asks(ctx context.Context, repo *gitrepo.Repo, in *decide.Input) (assumed string, err error) {
+	breakGlass := ""
+	if in.Head != "" {
+		says, err := repo.HeadEvidence(ctx, in.Head)
+		if err != nil {
+			return "", err
+		}
+		breakGlass, in.Acks = reconciler.Asks(says)
+	}
+	if r.author == "" {
+		if len(in.Acks) > 0 {
+			assumed = fmt.Sprintf("Whoever wrote %s is taken to be allowed to: --author asks for the right.", decide.AckTrailer)
+		}
+		return assumed, nil
+	}
+	approvers := slices.Compact(slices.Sorted(slices.Values(r.approvers)))
+	in.By = &authority.Actor{Login: r.author, Approvers: approvers, Proof: authority.ProofPullRequest, BreakGlass: breakGlass}
+	if len(approvers) > 0 {
+		assumed = fmt.Sprintf("Approved by %s, as --approver says: Berth asks the forge whether it was.", strings.Join(approvers, ", "))
+	}
+	return assumed, nil
 }
 
 // known is what Berth's branches, as the repository has them, say at a base.
