@@ -79,7 +79,7 @@ func (d *differ) trees(ctx context.Context, path string, a, b plumbing.Hash, dep
 	}
 	// In order of name, so that where a budget ends is the same each time.
 	for len(before) > 0 || len(after) > 0 {
-		var x, y child
+		var x, y entry
 		switch {
 		case len(after) == 0 || len(before) > 0 && before[0].name < after[0].name:
 			x, before = before[0], before[1:]
@@ -91,39 +91,37 @@ func (d *differ) trees(ctx context.Context, path string, a, b plumbing.Hash, dep
 		if x.id == y.id && x.mode == y.mode {
 			continue
 		}
-		if err := d.pair(ctx, join(path, cmp.Or(x.name, y.name)), x.entry, y.entry, depth); err != nil {
+		if err := d.pair(ctx, join(path, cmp.Or(x.name, y.name)), x, y, depth); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// child is an entry of a directory, and its name as it stands in a path.
-type child struct {
-	name string
-	entry
-}
-
-// entries are those of a directory, each name once, in order of name.
-func (d *differ) entries(path string, h plumbing.Hash) ([]child, error) {
+// entries are those of a directory under the names that stand in paths, each name
+// once, in order of name. Nobody may change them.
+func (d *differ) entries(path string, h plumbing.Hash) ([]entry, error) {
 	list, err := d.repo.listed(h)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	out, sorted := make([]child, len(list)), true
+	plain := true // as most are; Git's order takes a directory's name with a slash
 	for i, e := range list {
-		out[i] = child{pathName(e.name), e}
-		sorted = sorted && (i == 0 || out[i-1].name < out[i].name)
+		plain = plain && pathName(e.name) == e.name && (i == 0 || list[i-1].name < e.name)
 	}
-	if sorted { // as most are; Git's order takes a directory's name with a slash
-		return out, nil
+	if plain {
+		return list, nil
 	}
-	slices.SortStableFunc(out, func(a, b child) int { return cmp.Compare(a.name, b.name) })
-	once := out[:0]
-	for _, e := range out {
+	list = slices.Clone(list)
+	for i := range list {
+		list[i].name = pathName(list[i].name)
+	}
+	slices.SortStableFunc(list, func(a, b entry) int { return cmp.Compare(a.name, b.name) })
+	once := list[:0]
+	for _, e := range list {
 		if last := len(once) - 1; last >= 0 && once[last].name == e.name {
 			both := slices.Concat(once[last].id[:], e.id[:])
-			once[last].entry = entry{name: e.entry.name, id: hashObject(plumbing.AnyObject, both)}
+			once[last] = entry{name: e.name, id: hashObject(plumbing.AnyObject, both)}
 			continue
 		}
 		once = append(once, e)

@@ -102,12 +102,13 @@ func (s *snapshot) Files(ctx context.Context, part schema.Part) ([]schema.File, 
 		return fmt.Errorf("part %q holds more than %d files and directories", part.Name, maxFiles)
 	}
 	list := func(path string, e entry, depth int, known func(string, entry) (listing, error)) (out listing, err error) {
+		var all [][]schema.File // for a part is long, and grows by what is long
 		err = s.repo.walk(ctx, path, e, depth, func(path string, e entry) error {
 			switch below, err := known(path, e); {
 			case err != nil:
 				return err
 			case below.visited > 0:
-				out.files, out.visited = append(out.files, below.files...), out.visited+below.visited
+				all, out.files, out.visited = append(all, out.files, below.files), nil, out.visited+below.visited
 				if out.visited > maxFiles {
 					return tooMany()
 				}
@@ -121,6 +122,7 @@ func (s *snapshot) Files(ctx context.Context, part schema.Part) ([]schema.File, 
 			}
 			return nil
 		})
+		out.files = slices.Concat(append(all, out.files)...)
 		return out, err
 	}
 	// Of a part that changed most directories two levels down did not, such as a

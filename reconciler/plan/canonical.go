@@ -2,6 +2,7 @@ package plan
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -19,7 +20,7 @@ func canonical(v any) []byte {
 		// here, and the reader lets none pass.
 		panic(fmt.Sprintf("plan: encode %T: %v", v, err))
 	}
-	c := canonicaliser{src: raw, scratch: make([]byte, 0, len(raw)), entries: make([]entry, 0, 32)}
+	c := canonicaliser{src: raw}
 	if out, ok := c.value(make([]byte, 0, len(raw))); ok {
 		return out
 	}
@@ -59,8 +60,8 @@ type canonicaliser struct {
 	entries []entry // of the objects that are being read, the innermost last
 }
 
-// entry is a field of an object: its name, and where in the output it stands.
-// That is nowhere if it is left out.
+// entry is a field of an object: its name, and where in the output it stands, with
+// the comma in front of it. That is nowhere if it is left out.
 type entry struct {
 	name     []byte
 	from, to int
@@ -122,7 +123,7 @@ func (c *canonicaliser) object(dst []byte) (out []byte, ok bool) {
 		var quoted []byte
 		quoted, e.name = c.text()
 		c.src = c.src[1:] // :
-		dst = append(append(dst, quoted...), ':')
+		dst = append(append(append(dst, ','), quoted...), ':')
 		if dst, ok = c.value(dst); !ok {
 			dst = dst[:e.from]
 		}
@@ -131,15 +132,24 @@ func (c *canonicaliser) object(dst []byte) (out []byte, ok bool) {
 	}
 	c.src = c.src[1:]
 	entries := c.entries[outer:]
-	slices.SortStableFunc(entries, func(a, b entry) int { return bytes.Compare(a.name, b.name) })
-	s := c.scratch[:0]
+	c.entries = c.entries[:outer]
+	if len(dst) == start {
+		return dst, false
+	}
+	byName := func(a, b entry) int { return bytes.Compare(a.name, b.name) }
+	if slices.IsSortedFunc(entries, func(a, b entry) int { return cmp.Or(byName(a, b), -1) }) { // and each once, as a map's are
+		dst[start] = '{'
+		return append(dst, '}'), true
+	}
+	slices.SortStableFunc(entries, byName)
+	s := slices.Grow(c.scratch[:0], len(dst)-start)
 	for i, e := range entries {
 		if e.from == e.to || i+1 < len(entries) && bytes.Equal(e.name, entries[i+1].name) {
 			continue // of a name that is there twice, the last is meant
 		}
-		s = append(append(s, ','), dst[e.from:e.to]...)
+		s = append(s, dst[e.from:e.to]...)
 	}
-	c.scratch, c.entries = s, c.entries[:outer]
+	c.scratch = s
 	if len(s) == 0 {
 		return dst[:start], false
 	}
