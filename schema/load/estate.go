@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"berth/schema"
+	"berth/schema/parallel"
 )
 
 // estate is a Result under construction.
@@ -67,10 +68,19 @@ func (e *estate) check(ctx context.Context) error {
 		e.owners()
 		e.attached()
 	}
+	var news []*standing
 	for i, s := range e.parts {
 		if old := e.base.part(s.name); old != nil && s.same(old) {
-			s, e.parts[i] = old, old
+			e.parts[i] = old
+		} else if s.tenant != "" {
+			news = append(news, s)
 		}
+	}
+	_ = parallel.Each(len(news), func(i int) error { // none returns an error
+		news[i].buildTenant(e.loader) // which is remembered
+		return nil
+	})
+	for _, s := range e.parts {
 		switch {
 		case s.name == "platform":
 			e.Desired.Platform = s.buildPlatform()
