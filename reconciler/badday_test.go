@@ -177,6 +177,31 @@ func TestStuck(t *testing.T) {
 	})
 }
 
+// What is declared suspended is as it shall be, made or not; what only a shared
+// runtime could carry, and that itself, are named at once.
+func TestWhatIsLeft(t *testing.T) {
+	w := newWorld(t)
+	path, text := instance("train", 1)
+	never, suspended := instance("sweep", 1)
+	w.put(map[string]string{path: text, never: "suspend: true\n" + suspended})
+	d := w.start()
+	w.eventually("settled", func() bool { return len(d.Unsettled()) == 0 })
+	commit := w.put(map[string]string{path: "suspend: true\n" + strings.Replace(text, "count: 1, gpus", "count: 2, gpus", 1)})
+	w.eventually("settled as it is", func() bool { return w.revision().Commit == commit && len(d.Unsettled()) == 0 })
+
+	carried, byShared := instance("yard", 1)
+	byShared, _, _ = strings.Cut(byShared, "  roles:")
+	commit = w.put(map[string]string{
+		"tenants/physics/shared-runtimes/commons/runtime.yaml":         "apiVersion: berth/v1\nkind: SharedRuntime\nmetadata: {name: commons}\nspec: {app: batch, version: v1, display_name: Commons, roles: {controller: {count: 1}, worker: {count: 1}}}\n",
+		"tenants/physics/shared-runtimes/commons/attachments/lab.yaml": "apiVersion: berth/v1\nkind: Attachment\nmetadata: {name: lab}\nspec: {project_id: physics.lab}\n",
+		carried: byShared + "  control_plane_scope: tenant\n  shared_runtime: commons\n",
+	})
+	w.eventually("named", func() bool {
+		left := d.Unsettled()
+		return w.revision().Commit == commit && len(left) == 2 && left[0].Stuck && strings.Contains(left[0].What, "physics.lab/yard") && left[1].Stuck && strings.Contains(left[1].What, "physics/commons")
+	})
+}
+
 // patient is a runtime whose next looks last until they are given up.
 type patient struct {
 	runtimes.Runtime

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -503,10 +504,11 @@ func (r *Reconciler) Unsettled() []Left {
 		if st != nil {
 			want = st.effective.Instance(k)
 		}
-		if want == nil || !settled(s) || !at(s, want.DesiredState) {
-			out = append(out, unsettled(s))
+		if l := left(s, want, st); l != nil {
+			out = append(out, *l)
 		}
 	}
+	out = append(out, r.unmade(st)...)
 	if out == nil && !r.writer.clean() {
 		out = append(out, Left{What: "status is not written yet"})
 	}
@@ -528,6 +530,49 @@ func at(s *plan.Status, desired schema.DesiredState) bool {
 		return s.Phase == plan.PhaseStopped
 	}
 	return s.Phase == plan.PhaseRunning
+}
+
+// left is what a unit lacks of how it shall be; nil if that is nothing. What is
+// declared suspended shall be as it is; what a shared runtime is to carry comes
+// with no waiting.
+func left(s *plan.Status, want *schema.EffectiveInstance, st *state) *Left {
+	l := unsettled(s)
+	switch {
+	case want == nil:
+	case want.SharedRuntime != "":
+		if i := st.desired.Instance(s.Key); i != nil && i.Suspend {
+			return nil
+		}
+		l.Stuck = true
+	case want.Suspend, settled(s) && at(s, want.DesiredState):
+		return nil
+	}
+	return &l
+}
+
+// unmade are the shared runtimes that stand in Git alone, by name: nothing carries
+// one yet, however long one waits.
+func (r *Reconciler) unmade(st *state) []Left {
+	var out []Left
+	if st == nil {
+		return nil
+	}
+	for _, s := range r.writer.thingsOf(schema.KindSharedRuntime) {
+		if e := st.desired.SharedRuntime(s.Key.Tenant, s.Key.Name); e == nil || e.Runtime == nil || e.Runtime.Suspend {
+			continue
+		}
+		why := ""
+		for _, c := range s.Conditions {
+			if c.Type == "Stalled" && c.Status == "True" {
+				why = c.Message
+			}
+		}
+		if why != "" {
+			out = append(out, Left{What: fmt.Sprintf("%s: %s: %s", s.Key, s.Phase, why), Stuck: true})
+		}
+	}
+	slices.SortFunc(out, func(a, b Left) int { return strings.Compare(a.What, b.What) })
+	return out
 }
 
 // unsettled says of a unit what is in its way.

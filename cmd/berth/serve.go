@@ -82,7 +82,7 @@ func newSyncCmd() *cobra.Command {
 		},
 	}
 	configFlag(cmd, &paths)
-	cmd.Flags().BoolVar(&once, "once", false, "end when everything is converged: exit 0, or 1 at the timeout")
+	cmd.Flags().BoolVar(&once, "once", false, "end when everything is converged: exit 0; or 1 when waiting does not help, or at the timeout")
 	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Minute, "how long --once may take")
 	return cmd
 }
