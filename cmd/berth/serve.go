@@ -148,7 +148,7 @@ func newDaemon(ctx context.Context, c *config, log *slog.Logger, looking func(re
 	}
 	var who *decide.Authority
 	if !c.Authority.TrustMain {
-		who = &decide.Authority{Administrators: c.Authority.Administrators, AdministratorKeys: c.Authority.AdministratorKeys}
+		who = &decide.Authority{Administrators: c.Authority.Administrators, AdministratorKeys: c.Authority.AdministratorKeys, NoForge: c.GitHub == nil}
 	} else {
 		log.Warn("authority.trust_main: whoever can push to the branch may change everything")
 	}

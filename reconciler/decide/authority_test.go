@@ -420,3 +420,67 @@ func TestMovesAreWhole(t *testing.T) {
 func account(name string) string {
 	return "apiVersion: berth/v1\nkind: ServiceAccount\nmetadata:\n  name: " + name + "\n  uid: sa-1\nspec:\n  display_name: CI\n  public_keys: []\n  scopes: []\n  allowed_endpoints: []\n"
 }
+
+// Who agrees to a change breaks no glass: only its author does.
+func TestTheGlassIsTheAuthors(t *testing.T) {
+	breaking := func(login string, approvers ...string) func(*decide.Step) {
+		return func(s *decide.Step) {
+			s.By = authority.Actor{Login: login, Approvers: approvers, Proof: authority.ProofPullRequest, BreakGlass: "urgent"}
+		}
+	}
+	s := tell(t, nil)
+	s.commits("eve", map[string]string{train: ""}, breaking("eve", "olga"))
+	d := s.together()
+	require.NotNil(t, d.Desired.Instance(trainKey))
+	require.Len(t, d.Held, 1)
+	require.Contains(t, d.Held[0].Message, "somebody of the platform has to make the change in a pull request of their own")
+
+	s = tell(t, nil)
+	s.commits("olga", map[string]string{train: ""}, breaking("olga", "eve"))
+	d = s.together()
+	require.Nil(t, d.Desired.Instance(trainKey))
+	require.Equal(t, "olga", d.Verdicts[0].Authority[0].By)
+	require.True(t, d.Verdicts[0].Authority[0].BreakGlass)
+}
+
+// A policy that asks for approvals where nobody can give one is no trap: who may
+// write it can end it, with nothing beside, and an administrator can sign.
+func TestApprovalThatNobodyCanGive(t *testing.T) {
+	const rootKey, tinaKey = "ssh-ed25519 AAAAroot", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBvLmebfXx702xqIA2iztALwf2MdpwQTlK+BqDRLspJR"
+	const policyFile, tenantFile = "tenants/physics/policy.yaml", "tenants/physics/tenant.yaml"
+	policy := doc("Policy", "policy", "spec:\n  require_approval: true\n")
+	signed := func(login, key, reason string) func(*decide.Step) {
+		return func(s *decide.Step) {
+			s.By = authority.Actor{Login: login, Proof: authority.ProofSignature, SigningKey: key, BreakGlass: reason}
+		}
+	}
+	begin := func(noForge bool, tenant string) *story {
+		s := tell(t, map[string]string{
+			policyFile: policy, tenantFile: tenant,
+			tenantRoles: doc("RoleBinding", "roles", "spec:\n  members:\n    - {login: tina, role: tenant_owner, signing_keys: ["+tinaKey+"]}\n    - {login: tom, role: tenant_owner}\n"),
+		})
+		s.d = decide.New(decide.Options{Loader: loader(t), Authority: &decide.Authority{Administrators: []string{"root"}, AdministratorKeys: []string{rootKey}, NoForge: noForge}})
+		return s
+	}
+	plain := doc("Tenant", "physics", "spec:\n  display_name: Physics\n")
+	own := plain + "  repository: {url: 'https://git.example/physics.git', branch: main}\n"
+	for name, s := range map[string]*story{"no forge": begin(true, plain), "repository": begin(false, own)} {
+		s.commits("", map[string]string{policyFile: "", train: instance("train", 1, 2)}, signed("tina", tinaKey, ""))
+		d := s.together()
+		require.Nil(t, d.Desired.Tenants["physics"].Policy, name)
+		require.Equal(t, map[string]string{train: load.HeldUnauthorised}, reasons(d.Held), "by the rules before, the rest waits")
+		s.commits("", map[string]string{train: instance("train", 1, 3)}, signed("tina", tinaKey, ""))
+		require.Empty(t, s.together().Held)
+	}
+	// At a forge somebody else can approve, so it is not ended by a push.
+	s := begin(false, plain)
+	s.commits("", map[string]string{policyFile: ""}, signed("tina", tinaKey, ""))
+	require.Len(t, s.together().Held, 1)
+
+	s = begin(true, own)
+	s.commits("", map[string]string{train: instance("train", 1, 2)}, signed("root", rootKey, "tina is away"))
+	d := s.together()
+	require.Empty(t, d.Held)
+	require.True(t, d.Verdicts[0].Authority[0].BreakGlass)
+	require.Contains(t, d.Verdicts[0].Authority[0].Reason, `without the approval that Policy physics/policy (tenants/physics/policy.yaml) wants, for this reason: "tina is away"`)
+}

@@ -26,6 +26,7 @@ type Options struct {
 type Authority struct {
 	Administrators    []string // logins that berth.yaml names
 	AdministratorKeys []string // that sign commits of the first of them
+	NoForge           bool     // there is none, so that nobody can approve anything
 }
 
 // Decider decides the commits of one estate. It remembers what policy said of
@@ -104,7 +105,7 @@ func (d *Decider) decisions(s subject, before, main *schema.Desired, key schema.
 }
 
 func (d *Decider) rules(base *schema.Desired) authority.Rules {
-	return authority.Rules{Base: base, Administrators: d.o.Authority.Administrators, AdministratorKeys: d.o.Authority.AdministratorKeys}
+	return authority.Rules{Base: base, Administrators: d.o.Authority.Administrators, AdministratorKeys: d.o.Authority.AdministratorKeys, NoForge: d.o.Authority.NoForge}
 }
 
 // may says whether a subject may do something; anybody may where no authority

@@ -57,6 +57,8 @@ type Need struct {
 	Key        schema.Key `json:"key"`                // the document
 	File       string     `json:"file"`               // where it stands
 	Why        string     `json:"why"`                // for people, such as "creates Instance physics.lattice/train"
+
+	EndsApproval bool `json:"ends_approval,omitempty"` // the document is a policy that asks for approval, and would not any more
 }
 
 // Decision is whether a Need is met, and by what.
@@ -78,4 +80,5 @@ type Rules struct {
 	// AdministratorKeys are signing keys that berth.yaml names for them, so that
 	// an estate without a forge has a beginning.
 	AdministratorKeys []string
+	NoForge           bool // there is none, so that nobody can approve anything
 }

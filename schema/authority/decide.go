@@ -14,10 +14,13 @@ import (
 // Decide says for each need of a change whether a may have it: by the author's
 // rights, or by those of somebody whose approval stands on the final head. Where
 // a policy in force asks for it, only an approver who is not the author counts.
+//
+// The glass is the author's alone to break: whoever approves agrees to a change,
+// and has asked for nothing.
 func Decide(r Rules, a Actor, needs []Need) []Decision {
 	ds := make([]Decision, len(needs))
 	for i, n := range needs {
-		ds[i] = r.decide(a, n, r.approval(n.Scope))
+		ds[i] = r.decide(a, n, r.approval(a, n))
 	}
 	return ds
 }
@@ -28,23 +31,45 @@ func May(r Rules, a Actor, p Permission, s Scope) Decision {
 	return r.decide(a, Need{Permission: p, Scope: s}, nil)
 }
 
-// approval is a policy in force at or above s that asks for one, or nil. It
-// holds at its own level too, as else it could be lifted without.
-func (r Rules) approval(s Scope) *schema.Policy {
+// approval is a policy in force at or above a need that asks for one, or nil. It
+// holds at its own level too, as else it could be lifted without. Only where
+// nobody could approve, a policy does not stand in the way of its own end: who
+// may write it could never change anything again. Everything else waits until it
+// is gone, as the rules are those of the base.
+func (r Rules) approval(a Actor, n Need) *schema.Policy {
 	base := orEmpty(r.Base)
 	var policies []*schema.Policy
 	for _, name := range slices.Sorted(maps.Keys(base.Platform.Policies)) {
 		policies = append(policies, base.Platform.Policies[name])
 	}
-	if t := base.Tenants[s.Tenant]; t != nil && t.Policy != nil {
+	if t := base.Tenants[n.Scope.Tenant]; t != nil && t.Policy != nil {
 		policies = append(policies, t.Policy)
 	}
 	for _, p := range policies {
-		if p.Spec.RequireApproval && !p.Suspend {
+		ends := n.EndsApproval && n.Key == p.Key && (!r.approvable(a, n.Scope) || len(r.holders(n, a.author())) == 0)
+		if p.Spec.RequireApproval && !ends { // suspend lifts no limit
 			return p
 		}
 	}
 	return nil
+}
+
+// approvable says whether anybody could approve a's change at s: a pull request
+// can be, and without one there has to be a forge that it could be made at.
+func (r Rules) approvable(a Actor, s Scope) bool {
+	if a.Proof == ProofPullRequest {
+		return true
+	}
+	t := orEmpty(r.Base).Tenants[s.Tenant]
+	return !r.NoForge && (t == nil || t.Tenant == nil || t.Tenant.Spec.Repository == nil)
+}
+
+// overrides says whether a breaks the glass over the approval that a policy asks
+// for. Only an administrator of berth.yaml does, by a key that it names: whoever
+// pushes to the branch of somebody's pull request writes its trailers.
+func (r Rules) overrides(a Actor) bool {
+	return a.BreakGlass != "" && a.Proof == ProofSignature && slices.Contains(r.AdministratorKeys, a.SigningKey) &&
+		slices.ContainsFunc(r.Administrators, func(login string) bool { return sameLogin(login, a.author()) })
 }
 
 // decide is the one decision. approval is the policy that asks for one, or nil.
@@ -62,36 +87,36 @@ func (r Rules) decide(a Actor, n Need, approval *schema.Policy) Decision {
 		}
 	}
 
-	var glass *Decision
-	for i, who := range append([]string{a.author()}, a.approvers()...) {
-		key := ""
-		if i == 0 {
-			if approval != nil {
-				continue
-			}
-			if a.Proof == ProofSignature {
-				key = a.SigningKey
-			}
-		}
-		m, found, broken := r.best(who, key, n)
-		if !found {
-			continue
-		}
-		d := Decision{Need: n, Allowed: true, By: who, Role: m.Role, Source: m.at(), BreakGlass: broken}
-		if !broken {
-			d.Reason = fmt.Sprintf("%s has it in %s as %s", plain(who), n.Scope, m.Role)
-			return d
-		}
-		if glass == nil {
-			d.Reason = fmt.Sprintf("%s broke the glass as %s, for this reason: %s", plain(who), m.Role, quote(a.BreakGlass))
-			glass = &d
+	key := ""
+	if a.Proof == ProofSignature {
+		key = a.SigningKey
+	}
+	author, found, glass := r.best(a.author(), key, n)
+	if found && !glass && approval == nil {
+		return has(a.author(), author, n)
+	}
+	agreed := "" // the first approver with the right that they hold only by breaking the glass
+	for _, who := range a.approvers() {
+		switch m, found, glass := r.best(who, "", n); {
+		case found && !glass:
+			return has(who, m, n)
+		case found && agreed == "":
+			agreed = who
 		}
 	}
 	switch {
-	case glass != nil && a.BreakGlass != "":
-		return *glass
-	case glass != nil:
-		return denied(n, fmt.Sprintf("%s has it there only by breaking the glass: add the trailer `Break-Glass: reason` to the commit, which is told and audited, or %s", plain(glass.By), r.ask(n, "")))
+	case found && approval != nil && r.overrides(a):
+		return broken(a, author, n, fmt.Sprintf(", without the approval that %s (%s) wants", approval.Key, approval.File))
+	case found && glass && approval == nil && a.BreakGlass != "":
+		return broken(a, author, n, "")
+	case found && glass && approval != nil && a.BreakGlass != "" && agreed != "":
+		return broken(a, author, n, ", as "+plain(agreed)+" approves")
+	case found && glass && approval == nil:
+		return denied(n, fmt.Sprintf("%s has it there only by breaking the glass: add the trailer `Break-Glass: reason` to the commit, which is told and audited, or %s", plain(a.author()), r.ask(n, "")))
+	case agreed != "":
+		return denied(n, fmt.Sprintf("%s has it there only by breaking the glass, which no approval does: somebody of the platform has to make the change in a pull request of their own with the trailer `Break-Glass: reason`, or %s", plain(agreed), r.ask(n, a.author())))
+	case approval != nil && !r.approvable(a, n.Scope):
+		return denied(n, fmt.Sprintf("%s (%s) wants the approval of somebody other than the author, which nobody can give where a commit counts by its signature alone: take require_approval out of the policy, or have an administrator of berth.yaml sign the change with the trailer `Break-Glass: reason`", approval.Key, approval.File))
 	case approval != nil:
 		return denied(n, fmt.Sprintf("%s (%s) wants the approval of somebody other than the author: %s", approval.Key, approval.File, r.ask(n, a.author())))
 	}
@@ -99,6 +124,19 @@ func (r Rules) decide(a Actor, n Need, approval *schema.Policy) Decision {
 		return denied(n, fmt.Sprintf("the key that signed the commit is not named by the role binding that gives it to %s: add it to signing_keys there, or %s", plain(a.author()), r.ask(n, a.author())))
 	}
 	return denied(n, fmt.Sprintf("%s does not have it in %s: %s", plain(cmp.Or(a.author(), a.ServiceAccount.String())), n.Scope, r.ask(n, "")))
+}
+
+// has is that who has what n needs, by the entry m.
+func has(who string, m member, n Need) Decision {
+	return Decision{Need: n, Allowed: true, By: who, Role: m.Role, Source: m.at(), Reason: fmt.Sprintf("%s has it in %s as %s", plain(who), n.Scope, m.Role)}
+}
+
+// broken is that the author breaks the glass, by the entry m.
+func broken(a Actor, m member, n Need, how string) Decision {
+	return Decision{
+		Need: n, Allowed: true, By: a.author(), Role: m.Role, Source: m.at(), BreakGlass: true,
+		Reason: fmt.Sprintf("%s broke the glass as %s%s, for this reason: %s", plain(a.author()), m.Role, how, quote(a.BreakGlass)),
+	}
 }
 
 // account decides for a service account: what its scopes name, the table gives

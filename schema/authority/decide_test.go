@@ -240,16 +240,129 @@ func TestApproval(t *testing.T) {
 		glass.Approvers = []string{"osku"}
 		d = one(w, glass, inLattice)
 		require.True(t, d.Allowed && d.BreakGlass)
-		require.Equal(t, "osku", d.By)
+		require.Equal(t, "olga", d.By)
+		require.Equal(t, "olga broke the glass as platform_superadmin, as osku approves, for this reason: \"x\"", d.Reason)
 
-		// Suspended, the policy asks for nothing.
+		// Suspended, the policy asks for it all the same.
 		for _, p := range w.Platform.Policies {
 			p.Suspend = true
 		}
 		if p := w.Tenants["physics"].Policy; p != nil {
 			p.Suspend = true
 		}
-		require.True(t, one(w, author("anna"), inLattice).Allowed)
+		require.False(t, one(w, author("anna"), inLattice).Allowed)
+	}
+}
+
+// Only the author breaks the glass: an approval of somebody of the platform says
+// that they agree, and asks for nothing in anybody's name.
+func TestTheGlassIsTheAuthors(t *testing.T) {
+	w := campus().bind("", members("olga platform_superadmin", "otto platform_ops")...).bind("physics", members("petra tenant_owner")...)
+	need := authority.Need{Permission: authority.InstanceDelete, Scope: lattice}
+	a := author("eve", "olga")
+	for _, reason := range []string{"", "urgent"} {
+		a.BreakGlass = reason
+		d := one(w, a, need)
+		require.False(t, d.Allowed || d.BreakGlass)
+		require.Equal(t, "olga has it there only by breaking the glass, which no approval does: somebody of the platform has to make the change in a pull request of their own with the trailer `Break-Glass: reason`, or ask somebody with apps.instance.delete in physics.lattice: petra", d.Reason)
+	}
+	// What is the platform's is theirs to approve, as anybody's with the right.
+	d := one(w, a, authority.Need{Permission: authority.NodesWrite})
+	require.True(t, d.Allowed)
+	require.False(t, d.BreakGlass)
+	require.Equal(t, "olga", d.By)
+	// The record names who wrote it, whoever of the platform agrees.
+	a = author("otto", "olga")
+	require.Contains(t, one(w, a, need).Reason, "otto has it there only by breaking the glass: add the trailer")
+	a.BreakGlass = "urgent"
+	require.Equal(t, "otto", one(w, a, need).By)
+}
+
+// Where nobody could approve, who may write the policy that asks for it can end
+// it, and nothing else; and an administrator of berth.yaml can sign.
+func TestApprovalThatNobodyCanGive(t *testing.T) {
+	const key, other = "ssh-ed25519 AAAAroot", "ssh-ed25519 AAAApetra"
+	physics := authority.Scope{Tenant: "physics"}
+	policyKey := schema.Key{Kind: schema.KindPolicy, Tenant: "physics", Name: "policy"}
+	build := func(names ...string) (world, authority.Rules) {
+		ms := members(names...)
+		ms[0].SigningKeys = []string{other}
+		w := campus().bind("physics", ms...)
+		w.Tenants["physics"].Policy = &schema.Policy{Header: head(policyKey), Spec: schema.PolicySpec{RequireApproval: true}}
+		return w, authority.Rules{Base: w.Desired, Administrators: []string{"Root"}, AdministratorKeys: []string{key}}
+	}
+	ends := authority.Need{Permission: authority.PolicyWrite, Scope: physics, Key: policyKey, EndsApproval: true}
+	keeps := authority.Need{Permission: authority.PolicyWrite, Scope: physics, Key: policyKey}
+	del := authority.Need{Permission: authority.InstanceDelete, Scope: lattice}
+	signed := authority.Actor{Login: "petra", Proof: authority.ProofSignature, SigningKey: other}
+	ask := func(r authority.Rules, a authority.Actor, n authority.Need) authority.Decision {
+		return authority.Decide(r, a, []authority.Need{n})[0]
+	}
+
+	// In a repository of its own, and where there is no forge.
+	repository := func(w world, r authority.Rules) authority.Rules {
+		w.Tenants["physics"].Tenant.Spec.Repository = &schema.TenantRepository{URL: "https://git.example/physics"}
+		return r
+	}
+	noForge := func(_ world, r authority.Rules) authority.Rules {
+		r.NoForge = true
+		return r
+	}
+	for name, place := range map[string]func(world, authority.Rules) authority.Rules{"repository": repository, "no forge": noForge} {
+		w, r := build("petra tenant_owner", "paul tenant_owner")
+		require.False(t, ask(r, signed, ends).Allowed, "paul can approve a pull request")
+		r = place(w, r)
+		d := ask(r, signed, ends)
+		require.True(t, d.Allowed, "%s: %s", name, d.Reason)
+		require.False(t, d.BreakGlass)
+		require.Equal(t, "petra", d.By)
+		for _, n := range []authority.Need{keeps, del} {
+			d := ask(r, signed, n)
+			require.False(t, d.Allowed)
+			require.Contains(t, d.Reason, "which nobody can give where a commit counts by its signature alone: take require_approval out of the policy, or have an administrator")
+		}
+		pull := author("petra")
+		require.False(t, ask(r, pull, ends).Allowed, "a pull request can be approved wherever it is")
+		stranger := signed
+		stranger.SigningKey = "ssh-ed25519 AAAAeve"
+		require.False(t, ask(r, stranger, ends).Allowed)
+		// The platform's policy is not the tenant's to end.
+		global := schema.Key{Kind: schema.KindPolicy, Name: "campus"}
+		w.Platform.Policies["campus"] = &schema.Policy{Header: head(global), Spec: schema.PolicySpec{RequireApproval: true}}
+		require.Contains(t, ask(r, signed, ends).Reason, "campus")
+	}
+
+	// Who is alone there, with a forge.
+	_, r := build("petra tenant_owner", "anna tenant_admin")
+	require.False(t, ask(r, author("petra"), ends).Allowed)
+	_, r = build("petra tenant_owner")
+	require.True(t, ask(r, author("petra"), ends).Allowed)
+	require.False(t, ask(r, author("petra"), keeps).Allowed)
+	require.False(t, ask(r, author("eve"), ends).Allowed)
+
+	// An administrator of berth.yaml, who signs and gives a reason.
+	w, r := build("petra tenant_owner", "paul tenant_owner")
+	w.Platform.Policies["campus"] = &schema.Policy{Header: head(schema.Key{Kind: schema.KindPolicy, Name: "campus"}), Spec: schema.PolicySpec{RequireApproval: true}}
+	root := authority.Actor{Login: "root", Proof: authority.ProofSignature, SigningKey: key, BreakGlass: "locked"}
+	for _, n := range []authority.Need{keeps, del, {Permission: authority.NodesWrite}} {
+		d := ask(r, root, n)
+		require.True(t, d.Allowed && d.BreakGlass)
+		require.Equal(t, `root broke the glass as platform_superadmin, without the approval that Policy campus (platform/policy/campus.yaml) wants, for this reason: "locked"`, d.Reason)
+		for what, change := range map[string]func(*authority.Actor, *authority.Rules){
+			"no reason":           func(a *authority.Actor, _ *authority.Rules) { a.BreakGlass = "" },
+			"a pull request":      func(a *authority.Actor, _ *authority.Rules) { a.Proof = authority.ProofPullRequest },
+			"no administrator":    func(_ *authority.Actor, r *authority.Rules) { r.Administrators = []string{"other"} },
+			"a key of a binding":  func(a *authority.Actor, _ *authority.Rules) { a.SigningKey = other },
+			"a superadmin's only": func(_ *authority.Actor, r *authority.Rules) { r.AdministratorKeys = nil },
+		} {
+			// Someone whom a role binding makes superadmin is not who operates Berth.
+			a, r := root, r
+			m := members("root platform_superadmin")
+			m[0].SigningKeys = []string{key, other}
+			w.bind("", m...)
+			change(&a, &r)
+			require.False(t, ask(r, a, n).Allowed, what)
+		}
 	}
 }
 

@@ -36,9 +36,17 @@ func TestMutantsAreKilled(t *testing.T) {
 		"a platform's key for anybody":    {"people.go", `m.from.Project == "" && m.from.Tenant != "" && m.from.Tenant == from.Tenant`, `m.from.Project == ""`, "TestAKeySpeaksWhereItIsNamed"},
 		"Unicode folds":                   {"people.go", `return len(a) == len(b) && lower(a) == lower(b)`, `return strings.EqualFold(a, b)`, "TestLoginsAreASCII"},
 		"the author approves":             {"decide.go", `return login == "" || sameLogin(login, a.author())`, `return login == ""`, "TestApproval"},
-		"approval is not asked for":       {"decide.go", `if p.Spec.RequireApproval && !p.Suspend {`, `if false {`, "TestApproval"},
-		"accounts reach out":              {"decide.go", `case n.Scope != where:`, `case n.Scope.Tenant != where.Tenant:`, "TestServiceAccounts"},
-		"accounts have every scope":       {"decide.go", `case !slices.Contains(sa.Spec.Scopes, string(n.Permission)):`, `case false:`, "TestServiceAccounts"},
+		"approval is not asked for":       {"decide.go", `if p.Spec.RequireApproval && !ends {`, `if false && !ends {`, "TestApproval"},
+		"suspend lifts the approval":      {"decide.go", `if p.Spec.RequireApproval && !ends {`, `if p.Spec.RequireApproval && !ends && !p.Suspend {`, "TestApproval"},
+		"approvers break the glass": {"decide.go", `		case found && !glass:
+			return has(who, m, n)`, `		case found && (!glass || a.BreakGlass != ""):
+			return has(who, m, n)`, "TestTheGlassIsTheAuthors"},
+		"approval ends though it can be": {"decide.go", `n.EndsApproval && n.Key == p.Key && (`, `n.EndsApproval && n.Key == p.Key && (true || `, "TestApprovalThatNobodyCanGive"},
+		"one ends another's approval":    {"decide.go", `n.EndsApproval && n.Key == p.Key &&`, `n.EndsApproval &&`, "TestApprovalThatNobodyCanGive"},
+		"any signature overrides":        {"decide.go", `slices.Contains(r.AdministratorKeys, a.SigningKey) &&`, ``, "TestApprovalThatNobodyCanGive"},
+		"a trailer alone overrides":      {"decide.go", `a.BreakGlass != "" && a.Proof == ProofSignature &&`, `a.BreakGlass != "" &&`, "TestApprovalThatNobodyCanGive"},
+		"accounts reach out":             {"decide.go", `case n.Scope != where:`, `case n.Scope.Tenant != where.Tenant:`, "TestServiceAccounts"},
+		"accounts have every scope":      {"decide.go", `case !slices.Contains(sa.Spec.Scopes, string(n.Permission)):`, `case false:`, "TestServiceAccounts"},
 	}
 	slots := make(chan struct{}, 2)
 	for name, m := range mutants {

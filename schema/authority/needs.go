@@ -71,7 +71,9 @@ func Needs(base, next *schema.Desired, key schema.Key, c schema.PathChange) []Ne
 	}
 	var needs []Need
 	for _, p := range d.permissions() {
-		needs = append(needs, need(why, "", scope, p))
+		n := need(why, "", scope, p)
+		n.EndsApproval = d.endsApproval()
+		needs = append(needs, n)
 	}
 	for _, tenant := range d.foreign() {
 		needs = append(needs, need(why+" for a project of "+tenant, "", Scope{Tenant: tenant}, SharedRuntimeAttach))
@@ -160,8 +162,17 @@ func document(d *schema.Desired, k schema.Key) any {
 		return d.Tenants[k.Tenant].Projects[k.Project].Artifacts[k.Name]
 	case schema.KindRoleBinding:
 		return binding(d, k)
+	case schema.KindPolicy:
+		return policy(d, k)
 	}
 	return h
+}
+
+func policy(d *schema.Desired, k schema.Key) *schema.Policy {
+	if k.Tenant == "" {
+		return d.Platform.Policies[k.Name]
+	}
+	return d.Tenants[k.Tenant].Policy
 }
 
 func binding(d *schema.Desired, k schema.Key) *schema.RoleBinding {
@@ -198,6 +209,12 @@ func pair[T any](d diff) (was, is T) {
 func (d diff) within() bool {
 	was, is := pair[schema.Header](d)
 	return !d.created && !d.deleted && !d.unknown && was.Suspend == is.Suspend && was.UID == is.UID
+}
+
+// endsApproval says whether a policy that asks for approval would not any more.
+func (d diff) endsApproval() bool {
+	was, is := pair[schema.Policy](d)
+	return !d.unknown && was.Spec.RequireApproval && !is.Spec.RequireApproval
 }
 
 // permissions are the keys that d needs at its place, each once.

@@ -203,6 +203,41 @@ func declare(w world, k schema.Key) {
 	}
 }
 
+// A change that takes require_approval out of a policy is known by what is there
+// before and after, never by what cannot be read.
+func TestEndsOfApproval(t *testing.T) {
+	for _, place := range []string{"", "physics"} {
+		k := bindingKey(place)
+		k.Kind, k.Name = schema.KindPolicy, "policy"
+		w := func(asks bool) *schema.Desired {
+			w := campus()
+			declare(w, k)
+			p := w.Platform.Policies[k.Name]
+			if place != "" {
+				p = w.Tenants[place].Policy
+			}
+			p.Spec.RequireApproval, p.Spec.AllowedRegions = asks, []string{"lab"}
+			return w.Desired
+		}
+		for name, tc := range map[string]struct {
+			base, next *schema.Desired
+			c          schema.PathChange
+			want       bool
+		}{
+			"loosened": {w(true), w(false), change(pathOf(t, k), old, now), true},
+			"deleted":  {w(true), campus().Desired, change(pathOf(t, k), old, none), true},
+			"kept":     {w(true), w(true), change(pathOf(t, k), old, now), false},
+			"added":    {w(false), w(true), change(pathOf(t, k), old, now), false},
+			"neither":  {w(false), campus().Desired, change(pathOf(t, k), old, none), false},
+			"unread":   {w(true), campus().Desired, change(pathOf(t, k), old, now), false},
+		} {
+			needs := authority.Needs(tc.base, tc.next, k, tc.c)
+			require.Len(t, needs, 1)
+			require.Equal(t, tc.want, needs[0].EndsApproval, name)
+		}
+	}
+}
+
 // A path that is no document's needs the highest right of where it lies, so
 // that no spelling is a way round.
 func TestStrayPathsNeedTheHighestRight(t *testing.T) {
