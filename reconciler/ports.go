@@ -111,6 +111,7 @@ type PathChange = schema.PathChange
 type Commit struct {
 	ID, Subject, Author, Email string
 	Parents                    []string
+	When                       time.Time // the committer's, UTC; anyone may have made it up
 }
 
 // Evidence is what a commit says of who made it. All of it is claimed by whoever

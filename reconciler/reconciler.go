@@ -50,6 +50,9 @@ type Options struct {
 	Artifacts        runtimes.Artifacts
 	ArtifactInterval time.Duration // between two looks at one: 1 h
 
+	// Dates has it found out, in the background, when documents came, for View.
+	Dates bool
+
 	Interval    time.Duration // between two looks at a unit (requirement E1): 5 s
 	Poll        time.Duration // between two fetches nobody asked for: 60 s
 	Flush       time.Duration // status is gathered this long before it is written: 1 s
@@ -109,6 +112,8 @@ const (
 
 	TaskArtifacts Task = "artifacts" // record what a decision says of published things
 	TaskArtifact  Task = "artifact"  // look at the bytes of one
+
+	TaskDates Task = "dates" // find when documents came
 )
 
 func (i Item) String() string {
@@ -140,6 +145,7 @@ type Reconciler struct {
 	shows    *shows
 	looks    artifacts
 	views    views
+	dates    dates
 
 	// The estate task's own: whether an earlier run decided something and did not
 	// tell of it, and over which state (nil: nobody knows); and up to which commit
@@ -391,6 +397,9 @@ func (r *Reconciler) one(ctx context.Context, q workqueue.TypedRateLimitingInter
 		switch item.Do {
 		case TaskEstate:
 			defer r.Enqueue(Item{Do: TaskArtifacts})
+			if r.o.Dates {
+				defer r.Enqueue(Item{Do: TaskDates})
+			}
 			return r.reconcileEstate(ctx)
 		case TaskUnit:
 			again, err = r.reconcileUnit(ctx, item.Unit)
@@ -416,6 +425,8 @@ func (r *Reconciler) one(ctx context.Context, q workqueue.TypedRateLimitingInter
 			return r.scanArtifacts(ctx)
 		case TaskArtifact:
 			again, err = r.lookAtArtifact(ctx, item.Unit)
+		case TaskDates:
+			again, err = r.date(ctx)
 		}
 		return err
 	}()

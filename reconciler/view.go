@@ -5,6 +5,7 @@ import (
 	"maps"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"berth/reconciler/plan"
 	"berth/schema"
@@ -20,6 +21,10 @@ type View struct {
 	Held          []plan.Held
 	Units         plan.Memory
 	Things        map[schema.Key]*plan.ThingStatus
+	// Dates are when a document came to main, and when it became what it is as this
+	// blob, as the commits say that brought them; the zero time where that is not
+	// known. It goes on to learn.
+	Dates func(path, blob string) (created, updated time.Time)
 }
 
 // views keeps the View that was made last, so that who only looks copies
@@ -60,7 +65,7 @@ func (r *Reconciler) View() (View, bool) {
 	w.mu.Lock()
 	v := &madeView{View{
 		Main: st.main, InForce: st.inForce, Desired: st.desired, Effective: st.effective, Held: st.held,
-		Units: w.units, Things: w.thingsShown(),
+		Units: w.units, Things: w.thingsShown(), Dates: r.dates.find,
 	}, st, w.moved.Load()}
 	w.mu.Unlock()
 	r.views.last.Store(v)

@@ -155,7 +155,7 @@ func newDaemon(ctx context.Context, c *config, log *slog.Logger, looking func(re
 	d.loop = reconciler.New(reconciler.Options{
 		Authority: who, Accept: c.Repository.Accept,
 		Rules:     append(lifecycle(), c.Features.gate),
-		Artifacts: c.Artifacts.looker(), ArtifactInterval: c.Artifacts.interval(),
+		Artifacts: c.Artifacts.looker(), ArtifactInterval: c.Artifacts.interval(), Dates: c.API != nil,
 		Repo: repo, Forge: forge, Render: rendering(), Loader: loader, Runtimes: live,
 		Interval: time.Duration(c.Interval), Poll: time.Duration(c.Poll), Flush: time.Duration(c.FlushWindow),
 		Workers: c.Workers, MaxAttempts: c.MaxAttempts, Log: log, Metrics: reconciler.NewMetrics(d.reg), Looking: looking,

@@ -80,7 +80,7 @@ func encodeCommit(tree plumbing.Hash, parents []plumbing.Hash, who string, now t
 // public is the commit as the loop sees it.
 func (c commit) public() reconciler.Commit {
 	subject, _, _ := strings.Cut(c.message, "\n")
-	out := reconciler.Commit{ID: c.id.String(), Subject: subject, Author: c.author, Email: c.email}
+	out := reconciler.Commit{ID: c.id.String(), Subject: subject, Author: c.author, Email: c.email, When: time.Unix(c.when, 0).UTC()}
 	for _, p := range c.parents {
 		out.Parents = append(out.Parents, p.String())
 	}

@@ -35,6 +35,9 @@ type View struct {
 	Held          []plan.Held
 	Units         plan.Memory
 	Things        map[schema.Key]*plan.ThingStatus
+	// Dates are when a document came, and when it became what it is as this blob, UTC;
+	// the zero time where that is not known. Nil: of none.
+	Dates func(path, blob string) (created, updated time.Time)
 }
 
 // Source tells what is known now; false before it is known what is in force.

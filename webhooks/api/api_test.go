@@ -131,6 +131,25 @@ func TestFieldsAreThoseOfTheTables(t *testing.T) {
 	require.Equal(t, "ent-7", e.ID)
 }
 
+// When a document came and changed is told once it is known, and nothing is made up
+// before.
+func TestTimesAreThoseOfCommits(t *testing.T) {
+	v := campusView(t)
+	came, changed := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC), time.Date(2026, 4, 2, 9, 30, 0, 0, time.UTC)
+	v.Dates = func(path, blob string) (created, updated time.Time) {
+		if path == "tenants/physics/projects/lattice/entitlements/slurm.yaml" && blob != "" {
+			return came, changed
+		}
+		return created, updated
+	}
+	w := worldOf(t, v, []string{anna}, nil)
+	var e entitlement
+	require.NoError(t, json.Unmarshal(body(t, w.get(lattice+"/apps/entitlements/slurm", personToken(anna))), &e))
+	require.Equal(t, came, e.CreatedAt)
+	require.Equal(t, changed, e.UpdatedAt)
+	require.NotContains(t, string(body(t, w.get(lattice+"/app-instances/train", personToken(anna)))), "created_at")
+}
+
 // Whatever is wrong, the answer is the one envelope, with a code for machines
 // and an id that is in the log.
 func TestErrors(t *testing.T) {

@@ -13,9 +13,9 @@
 // are called by the uid their document declares, else by their name; both are
 // taken, and a name goes before another document's uid.
 //
-// When a thing was made, changed or taken away, and who last changed an
-// entitlement, are in no answer: Git's history of the file in declared_in tells,
-// and the values would be made up here.
+// When a thing was made and changed is what the commits say that did it. When it
+// was taken away, and who last changed an entitlement, are in no answer: Git's
+// history of the file in declared_in tells.
 //
 // The path alone says whose things are asked for. What who asks may not see is
 // not there, in the same words as what is not there at all. People of the

@@ -62,6 +62,9 @@ func (r *reading) declared(h *schema.Header) declared {
 		}
 	}
 	d := declared{DeclaredIn: h.File, Labels: h.Labels, Suspended: h.Suspend}
+	if r.Dates != nil {
+		d.CreatedAt, d.UpdatedAt = r.Dates(h.File, h.Blob)
+	}
 	if was, ok := r.held[h.Key]; ok {
 		d.Held = &held{was.Reason, was.Message}
 	}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json"
+	"time"
 
 	"berth/reconciler/plan"
 	"berth/schema"
@@ -9,7 +10,7 @@ import (
 
 // What answers are made of, with the names of ACP's tables and TSR's lists but
 // for what openapi.yaml says is answered by another name, or by Git's history
-// and not here. openapi.yaml says the shapes to machines; a test holds the two
+// alone. openapi.yaml says the shapes to machines; a test holds the two
 // together.
 
 // declared is where a thing stands in the estate.
@@ -17,7 +18,9 @@ type declared struct {
 	DeclaredIn string            `json:"declared_in,omitempty"` // path in the estate; "" once the document is gone
 	Labels     map[string]string `json:"labels,omitempty"`
 	Suspended  bool              `json:"suspended"`
-	Held       *held             `json:"held,omitempty"` // a later version of the document is on main and not in force
+	CreatedAt  time.Time         `json:"created_at,omitzero"` // of the commit of main that brought it, UTC; zero: not known
+	UpdatedAt  time.Time         `json:"updated_at,omitzero"` // of the one that made it what is in force
+	Held       *held             `json:"held,omitempty"`      // a later version of the document is on main and not in force
 }
 
 type held struct {

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Commit is one commit to make on a branch of the Server.
@@ -17,6 +18,7 @@ type Commit struct {
 	Files   map[string]string // path → content, written as plain files
 	Remove  []string          // paths, files or directories
 	Merge   string            // a second parent
+	When    time.Time         // zero: now
 	// Parent, if set, is what the commit stands on instead of the branch's tip,
 	// which it moves whether or not that is a fast-forward.
 	Parent string
@@ -42,7 +44,12 @@ func (s *Server) Commit(branch string, c Commit) (string, error) {
 	// fast-import takes a path as a C-style string in double quotes.
 	quote := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace
 	var in bytes.Buffer
-	fmt.Fprintf(&in, "feature done\ncommit refs/heads/%s\nauthor %s now\ncommitter %s now\ndata %d\n%s\n", branch, author, author, len(c.Message), c.Message)
+	when := c.When
+	if when.IsZero() {
+		when = time.Now()
+	}
+	who := fmt.Sprintf("%s %d +0000", author, when.Unix())
+	fmt.Fprintf(&in, "feature done\ncommit refs/heads/%s\nauthor %s\ncommitter %s\ndata %d\n%s\n", branch, who, who, len(c.Message), c.Message)
 	if parent != "" {
 		fmt.Fprintf(&in, "from %s\n", parent)
 	}
@@ -56,7 +63,7 @@ func (s *Server) Commit(branch string, c Commit) (string, error) {
 		fmt.Fprintf(&in, "M 100644 inline \"%s\"\ndata %d\n%s\n", quote(p), len(c.Files[p]), c.Files[p])
 	}
 	in.WriteString("done\n")
-	args := []string{"fast-import", "--quiet", "--date-format=now"}
+	args := []string{"fast-import", "--quiet", "--date-format=raw"}
 	if c.Parent != "" {
 		args = append(args, "--force")
 	}
