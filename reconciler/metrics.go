@@ -13,6 +13,7 @@ type Metrics struct {
 	runtimeCalls *prometheus.CounterVec
 	statusWrites *prometheus.CounterVec
 	frozen       prometheus.Gauge
+	chainBroken  prometheus.Gauge
 }
 
 // NewMetrics makes the loop's metrics and registers them with reg, if not nil.
@@ -29,9 +30,11 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "berth_status_commits_total", Help: "Attempts to write the status branch, by result."}, []string{"result"}),
 		frozen: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "berth_sync_frozen", Help: "1 while the sync of the estate stands still."}),
+		chainBroken: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "berth_audit_chain_broken", Help: "1 while the end of the audit chain did not hold when it was last looked at: at the start, and when somebody else moved berth/status."}),
 	}
 	if reg != nil {
-		reg.MustRegister(m.reconciles, m.durations, m.runtimeCalls, m.statusWrites, m.frozen)
+		reg.MustRegister(m.reconciles, m.durations, m.runtimeCalls, m.statusWrites, m.frozen, m.chainBroken)
 	}
 	return m
 }
@@ -51,6 +54,14 @@ func (m *Metrics) called(backend, op string, ok bool) {
 
 func (m *Metrics) pushed(_ time.Duration, _ int, err error) {
 	m.statusWrites.WithLabelValues(result(err)).Inc()
+}
+
+func (m *Metrics) chain(holds bool) {
+	if holds {
+		m.chainBroken.Set(0)
+	} else {
+		m.chainBroken.Set(1)
+	}
 }
 
 func result(err error) string {

@@ -98,6 +98,10 @@ type Repo interface {
 	HeadEvidence(ctx context.Context, head string) (Evidence, error)
 	// ReadStatus reads what berth/status remembers at commit ("" is empty).
 	ReadStatus(ctx context.Context, commit string) (StatusTree, error)
+	// AuditTail reads the end of the audit log at a commit of berth/status, oldest
+	// record first: at least so many records, if there are as many, and all that
+	// were written since. What cannot be read is a line with an error.
+	AuditTail(ctx context.Context, commit string, since time.Time, least int) ([]audit.Line, error)
 	// WriteStatus makes one commit on berth/status and pushes it by
 	// compare-and-swap: one POST, cost independent of the history's length.
 	// It returns old unchanged when b changes nothing.

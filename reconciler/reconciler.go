@@ -61,6 +61,8 @@ type Options struct {
 	Log         *slog.Logger
 	Now         func() time.Time
 	Metrics     *Metrics // nil: not measured
+	// Owed is what others keep until it is recorded; nil: nobody does.
+	Owed Owed
 	// Looking is told that an item is about to be looked at; what it returns, what
 	// came of it: whether it was dealt with, or is to be looked at once more. Nil:
 	// nobody wants to know.
@@ -238,7 +240,10 @@ func New(o Options) *Reconciler {
 	}
 	r.decider = decide.New(decide.Options{Loader: o.Loader, Authority: o.Authority, Rules: o.Rules})
 	r.writer = newWriter(o.Repo, o.Flush, o.Log, o.Now)
-	r.writer.onPush = o.Metrics.pushed
+	r.writer.onPush, r.writer.onChain = o.Metrics.pushed, o.Metrics.chain
+	if o.Owed != nil {
+		r.writer.owed = o.Owed
+	}
 	return r
 }
 

@@ -42,6 +42,9 @@ type writer struct {
 	log    *slog.Logger
 	now    func() time.Time
 	onPush func(d time.Duration, units int, err error)
+	// onChain is told whether the end of the audit chain holds, when it was looked at.
+	onChain func(holds bool)
+	owed    Owed
 
 	// whole is held while things are recorded that are true only together, such
 	// as a decision and the statuses that follow from it. Who reads several holds
@@ -86,7 +89,7 @@ type writer struct {
 func newWriter(repo Repo, window time.Duration, log *slog.Logger, now func() time.Time) *writer {
 	return &writer{
 		repo: repo, window: window, log: log, now: now, waiting: map[string]bool{},
-		onPush: func(time.Duration, int, error) {},
+		onPush: func(time.Duration, int, error) {}, onChain: func(bool) {}, owed: nobodys{},
 		things: map[schema.Key]*plan.ThingStatus{}, dirty: map[schema.Key]bool{}, gone: map[schema.Key]bool{}, causes: map[string]bool{},
 		reviews: newReviews(nil),
 		wake:    make(chan struct{}, 1), now1: make(chan struct{}, 1), back: make(chan struct{}, 1),
@@ -102,6 +105,10 @@ func (w *writer) lead(ctx context.Context) error {
 			return fmt.Errorf("take over berth/status: %w", refused)
 		}
 		tree, err := w.repo.ReadStatus(ctx, tips.Status)
+		if err != nil {
+			return fmt.Errorf("take over berth/status: %w", err)
+		}
+		tail, err := w.tail(ctx, tips.Status)
 		if err != nil {
 			return fmt.Errorf("take over berth/status: %w", err)
 		}
@@ -130,6 +137,10 @@ func (w *writer) lead(ctx context.Context) error {
 		}
 		w.reviews = newReviews(tree.Reviews)
 		w.moved.Add(1)
+		w.tookOver(tail, audit.Head{Sequence: rev.AuditSequence, Hash: rev.AuditHead})
+		if len(w.owed.Records()) > 0 {
+			w.changed()
+		}
 		w.mu.Unlock()
 		return nil
 	}
@@ -487,6 +498,7 @@ func (w *writer) push(ctx context.Context) error {
 			defer w.mu.Unlock()
 			return w.fatal
 		}
+		w.takeOwed()
 		if w.pushed == w.put {
 			w.release()
 			w.mu.Unlock()
@@ -566,6 +578,10 @@ func (w *writer) rebase(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	tail, err := w.tail(ctx, tips.Status)
+	if err != nil {
+		return err
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if tree.Revision.Epoch > w.rev.Epoch {
@@ -579,6 +595,9 @@ func (w *writer) rebase(ctx context.Context) error {
 		w.told(w.tried[own])
 	} else if tips.Status != w.tip {
 		w.log.Warn("berth/status was moved by another writer; writing over it", "tip", tips.Status)
+	}
+	if tips.Status != w.tip {
+		w.tookOver(tail, audit.Head{Sequence: w.rev.AuditSequence, Hash: w.rev.AuditHead})
 	}
 	w.tip, w.tried = tips.Status, nil
 	w.rev.Sequence = max(w.rev.Sequence, tree.Revision.Sequence)
@@ -610,10 +629,13 @@ func (w *writer) told(b StatusBatch) {
 	w.rev.Sequence = b.Revision.Sequence
 	w.rev.AuditSequence, w.rev.AuditHead = b.Revision.AuditSequence, b.Revision.AuditHead
 	w.events = w.events[len(b.Events):]
-	for _, r := range w.audit[:len(b.Audit)] {
+	written := make([]string, len(b.Audit))
+	for i, r := range w.audit[:len(b.Audit)] {
 		delete(w.waiting, r.RecordID)
 		w.refused.written(r)
+		written[i] = r.RecordID
 	}
+	w.owed.Written(written)
 	w.audit = w.audit[len(b.Audit):]
 }
 

@@ -131,7 +131,7 @@ func TestTokenCommand(t *testing.T) {
 	})
 	log := slog.New(slog.DiscardHandler)
 	handler, err := api.New(api.Options{
-		Estate: "campus", Log: log, Audit: func(audit.Record) {},
+		Estate: "campus", Log: log, Audit: func(audit.Record) error { return nil },
 		Source: func() (api.View, bool) {
 			return api.View{Desired: d, Effective: &schema.Effective{}}, true
 		},

@@ -276,7 +276,7 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 		c, err := readConfig(path)
 		var d *daemon
 		if err == nil {
-			d, err = newDaemon(t.Context(), c, log, nil)
+			d, err = newDaemon(t.Context(), c, log, nil, nil)
 		}
 		if more["ssh"] != nil { // which is read when a host is reached for
 			require.NoError(t, err)

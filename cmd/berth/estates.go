@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
 
+	"berth/reconciler"
 	"berth/schema/audit"
 	"berth/webhooks"
 	"berth/webhooks/api"
@@ -47,6 +48,7 @@ type estate struct {
 	up         atomic.Pointer[daemon]  // nil: it could not be begun yet
 	api        atomic.Pointer[api.API] // nil: there is none
 	deliveries *deliveries             // nil: there is no forge, or nobody serves
+	glass      *glass                  // nil: nobody serves
 	late       time.Duration           // a webhook may be
 }
 
@@ -163,6 +165,7 @@ func (s *estates) serve(ctx context.Context, reread <-chan os.Signal) error {
 			}
 			receivers = append(receivers, webhooks.Receiver{Estate: c.Estate, Take: e.take, Secrets: func() ([][]byte, error) { return e.config.Load().webhookSecrets() }})
 		}
+		e.glass = openGlass(c, e.log)
 		if err := e.openAPI(c); err != nil {
 			return fmt.Errorf("estate %s: %w", c.Estate, err)
 		}
@@ -222,6 +225,7 @@ func (s *estates) serve(ctx context.Context, reread <-chan os.Signal) error {
 		if e.deliveries != nil {
 			err = errors.Join(err, e.deliveries.Close())
 		}
+		err = errors.Join(err, e.glass.Close())
 	}
 	return err
 }
@@ -362,7 +366,7 @@ func (e *estate) goOnWith(c *config) {
 // with lets a daemon of the estate do something.
 func (e *estate) with(ctx context.Context, do func(*daemon) error) error {
 	c := e.config.Load()
-	d, err := newDaemon(ctx, c, e.log, e.looking)
+	d, err := newDaemon(ctx, c, e.log, e.looking, e.owed())
 	if err != nil {
 		return err
 	}
@@ -403,19 +407,41 @@ func (e *estate) openAPI(c *config) error {
 	}
 	h, err := api.New(api.Options{
 		Estate: c.Estate, Administrators: c.Authority.Administrators, Source: e.view, People: people.now, Off: c.API.off(),
-		Audit: func(r audit.Record) {
-			e.log.Warn("the glass was broken", "actor", r.Actor, "reason", r.Reason, "verdict", r.Verdict, "permission", r.Permission, "key", r.Key.String(), "correlation_id", r.CorrelationID)
-			if d := e.up.Load(); d != nil {
-				d.loop.Audit(r)
-			}
-		},
-		Log: e.log,
+		Audit: e.audit, Log: e.log,
 	})
 	if err != nil {
 		return err
 	}
 	e.api.Store(h)
 	return nil
+}
+
+// audit records a use of an admin path. One that is answered is on the disk when
+// it returns nil.
+func (e *estate) audit(r audit.Record) error {
+	e.log.Warn("the glass was broken", "actor", r.Actor, "reason", r.Reason, "verdict", r.Verdict, "permission", r.Permission, "key", r.Key.String(), "correlation_id", r.CorrelationID)
+	if r.Verdict == audit.Allowed {
+		if err := e.glass.keep(r); err != nil {
+			return err
+		}
+		if d := e.up.Load(); d != nil {
+			d.loop.AuditOwed()
+		}
+		return nil
+	}
+	if d := e.up.Load(); d != nil {
+		d.loop.Audit(r)
+	}
+	return nil
+}
+
+// owed are the records that the loop has to write besides its own; nil: nobody
+// keeps any.
+func (e *estate) owed() reconciler.Owed {
+	if e.glass == nil {
+		return nil
+	}
+	return e.glass
 }
 
 // view is what the loop knows; false while there is none, or it knows nothing.

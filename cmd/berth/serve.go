@@ -100,8 +100,9 @@ type daemon struct {
 	deliveries *deliveries // nil: nobody is told of what is shown
 }
 
-// newDaemon wires it. looking, if not nil, is told what the loop looks at.
-func newDaemon(ctx context.Context, c *config, log *slog.Logger, looking func(reconciler.Item) func(bool)) (d *daemon, err error) {
+// newDaemon wires it. looking, if not nil, is told what the loop looks at; owed, if
+// not nil, is what it has to record besides.
+func newDaemon(ctx context.Context, c *config, log *slog.Logger, looking func(reconciler.Item) func(bool), owed reconciler.Owed) (d *daemon, err error) {
 	made := &daemon{config: c, log: log, reg: prometheus.NewRegistry()}
 	d = made
 	defer func() {
@@ -158,7 +159,7 @@ func newDaemon(ctx context.Context, c *config, log *slog.Logger, looking func(re
 		Artifacts: c.Artifacts.looker(), ArtifactInterval: c.Artifacts.interval(), Dates: c.API != nil,
 		Repo: repo, Forge: forge, Render: rendering(), Loader: loader, Runtimes: live,
 		Interval: time.Duration(c.Interval), Poll: time.Duration(c.Poll), Flush: time.Duration(c.FlushWindow),
-		Workers: c.Workers, MaxAttempts: c.MaxAttempts, Log: log, Metrics: reconciler.NewMetrics(d.reg), Looking: looking,
+		Workers: c.Workers, MaxAttempts: c.MaxAttempts, Log: log, Metrics: reconciler.NewMetrics(d.reg), Looking: looking, Owed: owed,
 	})
 	return d, nil
 }

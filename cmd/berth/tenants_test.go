@@ -50,7 +50,7 @@ func TestServeATenantsOwnRepository(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, config, 0o600))
 	c, err := readConfig(path)
 	require.NoError(t, err)
-	d, err := newDaemon(t.Context(), c, slog.New(slog.NewTextHandler(t.Output(), nil)), nil)
+	d, err := newDaemon(t.Context(), c, slog.New(slog.NewTextHandler(t.Output(), nil)), nil, nil)
 	require.NoError(t, err)
 	defer d.close()
 	ctx, cancel := context.WithCancel(t.Context())

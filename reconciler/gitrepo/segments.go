@@ -81,6 +81,24 @@ func (r *Repo) Audit(ctx context.Context, commit string, o LogOrder) iter.Seq2[L
 	})
 }
 
+// AuditTail reads the end of the audit log, as reconciler.Repo has it. Segments
+// stand by the hour; those of the hour before since are still read.
+func (r *Repo) AuditTail(ctx context.Context, commit string, since time.Time, least int) ([]audit.Line, error) {
+	first := auditDir + "/" + since.UTC().Add(-time.Hour).Format(hourFormat)
+	var tail []audit.Line
+	for l, err := range r.Audit(ctx, commit, LogOrder{NewestFirst: true}) {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if len(tail) >= least && (since.IsZero() || l.File < first) {
+			break
+		}
+		tail = append(tail, audit.Line{Record: l.Value, File: l.File, Number: l.Line, Err: err})
+	}
+	slices.Reverse(tail)
+	return tail, nil
+}
+
 func readLog[T any](ctx context.Context, r *Repo, commit, dir string, o LogOrder, decode func([]byte) (T, error)) iter.Seq2[Logged[T], error] {
 	if o.Stray == nil {
 		o.Stray = func(string, string) {}

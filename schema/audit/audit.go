@@ -26,7 +26,7 @@ const (
 // Record is one privileged action and what was decided about it. A line of
 // audit/…/*.jsonl on berth/status.
 type Record struct {
-	RecordID      string     `json:"record_id"` // hash of what happened: the same decision made again after a crash has the same id
+	RecordID      string     `json:"record_id"` // hash of what happened: the same decision made again after a crash has the same id; of a read that was allowed, a random one
 	OccurredAt    time.Time  `json:"occurred_at"`
 	CorrelationID string     `json:"correlation_id"`
 	Actor         string     `json:"actor"`                 // login or service account; "" is nobody, "berth" is Berth itself

@@ -121,7 +121,20 @@ func (e *BrokenError) Error() string {
 // or moved; records missing at the end show by head, which each status commit
 // keeps a copy of.
 func Verify(lines iter.Seq[Line], head Head) (Head, error) {
-	var at Head
+	return verify(Head{}, lines, head)
+}
+
+// VerifyTail is Verify of the end of a chain: of the last of its lines, in
+// order. What is before them is taken for what the first of them says it is.
+func VerifyTail(lines []Line, head Head) (Head, error) {
+	var before Head
+	if len(lines) > 0 && lines[0].Err == nil && lines[0].Sequence > 1 {
+		before = Head{lines[0].Sequence - 1, lines[0].Previous}
+	}
+	return verify(before, slices.Values(lines), head)
+}
+
+func verify(at Head, lines iter.Seq[Line], head Head) (Head, error) {
 	for l := range lines {
 		broken := &BrokenError{Sequence: at.Sequence + 1, File: l.File, Line: l.Number}
 		switch {

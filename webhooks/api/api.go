@@ -54,14 +54,17 @@ type Options struct {
 	Estate         string   // its name: the audience of service accounts' tokens
 	Administrators []string // logins that are platform_superadmin by berth.yaml
 	Source         Source
-	People         func() []Person    // the tokens that are taken now; called for each request
-	Off            []Family           // families that are switched off (requirement A16)
-	Audit          func(audit.Record) // told of each use of an admin path before it is answered (requirement B2); of denials that follow one within a minute, together after it
-	PerPrincipal   Rate               // requests of one person or account: 50/s, 200 at once
-	PerAdmin       Rate               // those of them for admin paths: 1/s, 5 at once
-	PerFailure     Rate               // failed authentications from one address that are told apart: 1/s, 20 at once
-	Log            *slog.Logger
-	Now            func() time.Time
+	People         func() []Person // the tokens that are taken now; called for each request
+	Off            []Family        // families that are switched off (requirement A16)
+	// Audit is told of each use of an admin path before it is answered; of denials
+	// that follow one within a minute, together after it. What is allowed is
+	// answered only if it returns nil: then the record is safe (requirement B2).
+	Audit        func(audit.Record) error
+	PerPrincipal Rate // requests of one person or account: 50/s, 200 at once
+	PerAdmin     Rate // those of them for admin paths: 1/s, 5 at once
+	PerFailure   Rate // failed authentications from one address that are told apart: 1/s, 20 at once
+	Log          *slog.Logger
+	Now          func() time.Time
 }
 
 // API answers GET /api/v1/…; make it with New.
@@ -101,7 +104,7 @@ func New(o Options) (*API, error) {
 		o.Now = time.Now
 	}
 	return &API{
-		o: o, routes: routes(), denials: newDenials(o.Audit),
+		o: o, routes: routes(), denials: newDenials(func(r audit.Record) { _ = o.Audit(r) }),
 		principals: newLimiter(o.PerPrincipal), admins: newLimiter(o.PerAdmin), failures: newLimiter(o.PerFailure),
 	}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"crypto"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -458,6 +459,25 @@ func TestBreakGlassIsAudited(t *testing.T) {
 	require.Equal(t, "denied", string(w.audited[1].Verdict))
 	require.Equal(t, []string{"GET /api/v1/admin/projects/{project_id}/app-instances/{app_instance_id}", "GET /api/v1/admin/projects/{project_id}/app-instances"},
 		[]string{w.audited[0].File, w.audited[1].File}, "what was read")
+}
+
+// Nobody reads what cannot be recorded, and a read that is made again is another.
+func TestBreakGlassIsAnsweredOnceItIsRecorded(t *testing.T) {
+	w := campusWorld(t, nil)
+	get := func() *http.Response {
+		return w.get("/api/v1/admin/projects/physics.lattice/app-instances/train", personToken(otto), "X-Break-Glass", "incident 7", "X-Correlation-ID", "incident-7")
+	}
+	require.Equal(t, http.StatusOK, get().StatusCode)
+	require.Equal(t, http.StatusOK, get().StatusCode)
+	require.NotEqual(t, w.audited[0].RecordID, w.audited[1].RecordID)
+	w.unaudited = errors.New("no space left on device")
+	res := get()
+	require.Equal(t, http.StatusServiceUnavailable, res.StatusCode)
+	require.NotEmpty(t, res.Header.Get("Retry-After"))
+	require.Equal(t, codeUnaudited, codeOf(t, res))
+	require.Contains(t, w.log.String(), "no space left on device")
+	res = w.get("/api/v1/admin/projects/biology.genomes/app-instances", personToken(anna), "X-Break-Glass", "curious")
+	require.Equal(t, http.StatusNotFound, res.StatusCode, "what is denied shows nothing, recorded or not")
 }
 
 // A service account that tries an admin path has tried it, with a reason or

@@ -2,8 +2,10 @@ package api
 
 import (
 	"cmp"
+	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -97,7 +99,9 @@ func (a *API) admit(c *call) *failure {
 	if c.who.account == nil {
 		return nil
 	}
-	a.audit(c, authority.Decision{Role: codeEndpoint, Reason: "no service account breaks the glass"})
+	if fail := a.audit(c, authority.Decision{Role: codeEndpoint, Reason: "no service account breaks the glass"}); fail != nil {
+		return fail
+	}
 	return &failure{status: http.StatusForbidden, code: codeEndpoint, message: "admin paths are for people: no service account breaks the glass"}
 }
 
@@ -151,7 +155,9 @@ func (a *API) authorise(c *call) (sight, *failure) {
 		there = project(c.view.Desired, c.tenant, c.project) != nil
 	}
 	if c.route.admin {
-		a.audit(c, d)
+		if fail := a.audit(c, d); fail != nil {
+			return sight{}, fail
+		}
 	}
 	switch {
 	case !there:
@@ -201,8 +207,10 @@ func bound(b *schema.RoleBinding, login string) bool {
 }
 
 // audit tells of the use of an admin path, whatever came of it. The record has
-// the method and the path's template for its file: it is what was read.
-func (a *API) audit(c *call, d authority.Decision) {
+// the method and the path's template for its file: it is what was read. Reading
+// again is another read, also under the same correlation id, so what is allowed
+// has an id that nothing else has. Nobody reads what cannot be recorded.
+func (a *API) audit(c *call, d authority.Decision) *failure {
 	r := audit.Record{
 		OccurredAt: a.o.Now().UTC().Truncate(time.Second), CorrelationID: c.correlation, Actor: c.who.name, Proof: string(c.who.actor.Proof),
 		Permission: string(c.route.permission), Action: "api.read", Key: c.key(), File: c.Method + " " + c.template(), OrgID: c.tenant, Verdict: audit.Denied, Rule: d.Role,
@@ -217,12 +225,19 @@ func (a *API) audit(c *call, d authority.Decision) {
 	if d.Source.File != "" {
 		r.Source = fmt.Sprintf("%s:%d", d.Source.File, d.Source.Line)
 	}
-	r.RecordID = r.ID()
-	if d.Allowed {
-		a.o.Audit(r)
-	} else {
+	if !d.Allowed {
+		r.RecordID = r.ID()
 		a.denials.add(r)
+		return nil
 	}
+	var id [16]byte
+	_, _ = rand.Read(id[:]) // never fails
+	r.RecordID = hex.EncodeToString(id[:])
+	if err := a.o.Audit(r); err != nil {
+		return &failure{status: http.StatusServiceUnavailable, code: codeUnaudited, after: retryAfter, cause: err,
+			message: "the audit record of this cannot be kept, so nothing is shown: tell Berth's operators, whose log says why, and try again"}
+	}
+	return nil
 }
 
 // key is the document that the path is about: the instance, the shared runtime,

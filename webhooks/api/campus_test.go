@@ -98,15 +98,16 @@ func viewOf(t testing.TB, files map[string]string) View {
 
 // world is an API over a View, with everybody's token.
 type world struct {
-	t       testing.TB
-	api     *API
-	view    View
-	ready   bool
-	now     time.Time
-	key     ed25519.PrivateKey
-	audited []audit.Record
-	log     bytes.Buffer
-	doc     *document
+	t         testing.TB
+	api       *API
+	view      View
+	ready     bool
+	now       time.Time
+	key       ed25519.PrivateKey
+	audited   []audit.Record
+	unaudited error // what whoever keeps the records says
+	log       bytes.Buffer
+	doc       *document
 }
 
 // personToken is the token of a login.
@@ -140,7 +141,7 @@ func worldOf(t testing.TB, v View, logins []string, change func(*Options)) *worl
 	}
 	o := Options{
 		Estate: "campus", Source: func() (View, bool) { return w.view, w.ready }, People: func() []Person { return people },
-		Audit: func(r audit.Record) { w.audited = append(w.audited, r) }, Now: func() time.Time { return w.now },
+		Audit: func(r audit.Record) error { w.audited = append(w.audited, r); return w.unaudited }, Now: func() time.Time { return w.now },
 		Log:          slog.New(slog.NewTextHandler(&w.log, nil)),
 		PerPrincipal: Rate{1e9, 1e9}, PerAdmin: Rate{1e9, 1e9}, PerFailure: Rate{1e9, 1e9},
 	}

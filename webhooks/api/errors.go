@@ -26,6 +26,7 @@ const (
 	codeTooLong      = "request.too_long"        // 414
 	codeRate         = "rate.limited"            // 429
 	codeInternal     = "internal"                // 500
+	codeUnaudited    = "audit.unavailable"       // 503: an admin path, and its audit record cannot be kept (requirement B2)
 	codeNotReady     = "not_ready"               // 503
 )
 
