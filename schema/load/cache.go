@@ -11,15 +11,26 @@ import (
 )
 
 // cache keeps what was used lately: two generations, the older one dropped
-// when the younger is full. A hit moves an entry to the younger.
+// when the younger is full, which is at so many entries or at heaviest. A hit
+// moves an entry to the younger.
 type cache[K comparable, V any] struct {
 	most       int
+	weigh      func(V) int
 	mu         sync.Mutex
 	young, old map[K]V
+	weight     int // of the younger
 }
 
-func newCache[K comparable, V any](most int) *cache[K, V] {
-	return &cache[K, V]{most: most, young: map[K]V{}}
+// heaviest is the text, in bytes, that the entries of a generation were made
+// from: entries alone would be no bound, as a document may be of 64 KiB.
+const heaviest = 128 << 20
+
+func weightless[V any](V) int { return 0 }
+
+// newCache makes a cache of so many entries a generation, which weigh tells the
+// weight of.
+func newCache[K comparable, V any](most int, weigh func(V) int) *cache[K, V] {
+	return &cache[K, V]{most: most, weigh: weigh, young: map[K]V{}}
 }
 
 func (c *cache[K, V]) get(k K) (V, bool) {
@@ -42,10 +53,11 @@ func (c *cache[K, V]) add(k K, v V) {
 }
 
 func (c *cache[K, V]) put(k K, v V) {
-	if len(c.young) >= c.most {
-		c.old, c.young = c.young, map[K]V{}
+	if len(c.young) >= c.most || c.weight >= heaviest {
+		c.old, c.young, c.weight = c.young, map[K]V{}, 0
 	}
 	c.young[k] = v
+	c.weight += c.weigh(v)
 }
 
 // recent are the last Results, newest first. The trees that are looked at

@@ -95,7 +95,7 @@ func (l *Loader) files(ctx context.Context, s schema.Snapshot, p schema.Part) ([
 		return nil, nil
 	}
 	if got, ok := l.parts.get(partKey{p.Name, p.Hash}); ok {
-		return got.files, nil
+		return got.files, got.excess
 	}
 	return s.Files(ctx, p)
 }

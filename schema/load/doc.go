@@ -24,6 +24,7 @@
 //	file.unreadable          the reader failed on the file
 //	file.more                findings beyond the first 25 of a file (note)
 //	part.unreadable          a part of the tree cannot be listed or read
+//	part.too-large           a tenant of more than 20,000 files or 8 MiB, or a platform of more than 100,000 or 32 MiB
 //	path.misplaced           no kind of document stands at this path
 //	path.stray               neither a document nor README.md
 //	path.extension           .yml or .json instead of .yaml
@@ -57,7 +58,7 @@
 //	schema.enum              none of the allowed values
 //	schema.range             a number out of bounds
 //	schema.pattern           text (or a key) of another form
-//	schema.length            a list that is too short
+//	schema.length            a list that is too short, or a mapping that is too long
 //	schema.rule              a document that contradicts itself
 //	schema.value             refused by the definition in some other way
 //	ref.missing-tenant           no tenant.yaml above

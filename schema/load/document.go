@@ -20,6 +20,7 @@ type document struct {
 	header   *schema.Header
 	findings []schema.Diagnostic
 	claims   []claimant
+	size     int   // bytes of it that were read
 	tree     *tree // kept where another document decides how to read a part of this one
 }
 

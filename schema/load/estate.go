@@ -3,7 +3,6 @@ package load
 import (
 	"context"
 	"crypto/sha256"
-	"fmt"
 	"iter"
 	"maps"
 	"slices"
@@ -43,16 +42,6 @@ func (s *standing) out(doc *document) bool {
 // same says that nothing more is known of a part than of another.
 func (s *standing) same(o *standing) bool {
 	return s.part == o.part && s.verdict == o.verdict && maps.Equal(s.owners, o.owners) && len(s.more)+len(o.more)+len(s.lost)+len(o.lost) == 0
-}
-
-const codeUnreadable = "part.unreadable"
-
-func (e *estate) unreadable(p schema.Part, err error) {
-	e.Unreadable = append(e.Unreadable, p.Name)
-	e.Diagnostics = append(e.Diagnostics, schema.Diagnostic{
-		Severity: schema.SeverityError, Code: codeUnreadable, File: p.Name, Line: 1, Column: 1,
-		Message: fmt.Sprintf("cannot be read, nothing below it is known: %v", err),
-	})
 }
 
 // check judges the parts in each other's company and builds Desired.
@@ -180,6 +169,16 @@ func (r *Result) part(name string) *standing {
 		return nil
 	}
 	return r.parts[i]
+}
+
+// reason is the finding of a part that is unreadable.
+func (r *Result) reason(part string) schema.Diagnostic {
+	for _, d := range r.Diagnostics {
+		if d.File == part && (d.Code == codeUnreadable || d.Code == codeTooLarge) {
+			return d
+		}
+	}
+	return schema.Diagnostic{}
 }
 
 // Key is the key of the file at path if that stands where a document may, else

@@ -380,12 +380,15 @@ func (s *shape) missing(value any, path string) []problem {
 	return found
 }
 
-// lists checks what definitions say of the items of a list among each other:
-// @unique(field) and @single(field). CUE can say it too, in words that nobody
+// lists checks what definitions say of the items of a list among each other,
+// @unique(field) and @single(field), and of how many a mapping has, @most(n). CUE can say it too, in words that nobody
 // could make a finding of.
 func (s *shape) lists(value any, path string) (ps []problem) {
 	switch v := value.(type) {
 	case map[string]any:
+		if s.most > 0 && len(v) > s.most {
+			ps = append(ps, problem{path: path, code: "schema.length", message: fmt.Sprintf("has %d entries, want at most %d", len(v), s.most)})
+		}
 		for _, name := range sortedNames(v) {
 			if inner := s.child(name); inner != nil {
 				ps = append(ps, inner.lists(v[name], child(path, name))...)

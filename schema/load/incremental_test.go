@@ -90,7 +90,7 @@ func TestAChangeCostsWhatItChanges(t *testing.T) {
 func fresh(l *Loader) *Loader {
 	return &Loader{
 		backends: l.backends, paths: l.paths, judges: l.judges, docs: l.docs, configs: l.configs,
-		parts: newCache[partKey, *part](100), projects: newCache[projectKey, []project](100),
+		parts: newCache[partKey](100, weightless[*part]), projects: newCache[projectKey](100, weightless[[]project]),
 	}
 }
 
@@ -200,7 +200,7 @@ func TestValidationsLeaveNothingBehind(t *testing.T) {
 // document that changes each time, after some that warm up.
 func heapGrowth(t testing.TB, warm, validations int) int {
 	l := labLoader(t)
-	l.docs, l.parts, l.configs = newCache[docKey, *document](100), newCache[partKey, *part](100), newCache[configKey, []schema.Diagnostic](100)
+	l.docs, l.parts, l.configs = newCache[docKey](100, weightless[*document]), newCache[partKey](100, weightless[*part]), newCache[configKey](100, weightless[[]schema.Diagnostic])
 	const path = "tenants/physics/projects/lattice/instances/train.yaml"
 	content := labFiles(t)[path]
 	n := 0

@@ -93,7 +93,7 @@ func (l *Loader) InForce(ctx context.Context, main, previous schema.Snapshot, ve
 		return nil, fmt.Errorf("the tree in force: %w", err)
 	}
 	if slices.Contains(f.main.Unreadable, "platform") {
-		return nil, fmt.Errorf("the new tree: %w: platform", ErrUnreadable)
+		return nil, fmt.Errorf("the new tree: %w: platform: %s", ErrUnreadable, f.main.reason("platform").Message)
 	}
 	if len(before.Unreadable) > 0 {
 		return nil, fmt.Errorf("the tree in force: %w: %s", ErrUnreadable, strings.Join(before.Unreadable, ", "))
@@ -150,14 +150,12 @@ func (f *forcing) keep(ctx context.Context, main, previous schema.Snapshot) (sch
 			f.kept[p.Name] = p.Hash
 		}
 	}
-	for _, d := range f.main.Diagnostics {
-		if _, ok := f.kept[d.File]; ok && d.Code == codeUnreadable {
-			var key schema.Key
-			if tenant, ok := strings.CutPrefix(d.File, "tenants/"); ok && isName(tenant) {
-				key = schema.Key{Kind: schema.KindTenant, Name: tenant}
-			}
-			f.held[d.File] = Held{Key: key, File: d.File, Reason: HeldUnreadable, Message: d.Message}
+	for _, name := range f.main.Unreadable {
+		var key schema.Key
+		if tenant, ok := strings.CutPrefix(name, "tenants/"); ok && isName(tenant) {
+			key = schema.Key{Kind: schema.KindTenant, Name: tenant}
 		}
+		f.held[name] = Held{Key: key, File: name, Reason: HeldUnreadable, Message: f.main.reason(name).Message}
 	}
 	return patchwork{base: main, from: previous, parts: f.kept}, nil
 }
@@ -188,6 +186,9 @@ func (f *forcing) settle(ctx context.Context, main, previous schema.Snapshot) (*
 		if err != nil {
 			return nil, err
 		}
+		if f.crowded(r) {
+			continue
+		}
 		refused := f.refused(r)
 		if len(r.Needs) == 0 && len(refused) == 0 && !schema.HasErrors(r.Diagnostics) {
 			force := f.done(r, tree)
@@ -199,6 +200,24 @@ func (f *forcing) settle(ctx context.Context, main, previous schema.Snapshot) (*
 		}
 		f.cut()
 	}
+}
+
+// crowded puts back what is left of parts that hold too much, and says whether
+// there were any: what main has, with what is held beside it, may be more than
+// a part may hold, though neither was.
+func (f *forcing) crowded(r *Result) (any bool) {
+	for _, part := range r.Unreadable {
+		if r.reason(part).Code != codeTooLarge {
+			continue
+		}
+		for _, path := range sortedNames(f.was) {
+			if partOf(path).Name == part && f.loose(path) {
+				f.back(path, HeldNeeds, "with what is held of "+part+" it would hold too much: all that changed there waits")
+				any = true
+			}
+		}
+	}
+	return any
 }
 
 // maxTurns is how many rounds may put back something of one tenant's.

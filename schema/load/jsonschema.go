@@ -194,6 +194,9 @@ func (s *shape) mapping(o object) {
 	if len(required) > 0 {
 		o["required"] = required
 	}
+	if s.most > 0 {
+		o["maxProperties"] = s.most
+	}
 	switch {
 	case s.element != nil:
 		o["additionalProperties"] = jsonSchema(s.element)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
@@ -80,10 +81,10 @@ func New(opts Options) (*Loader, error) {
 		backends: opts.Backends,
 		paths:    &paths{all: map[string]string{}},
 		judges:   make(chan *judge, workers),
-		docs:     newCache[docKey, *document](100_000),
-		parts:    newCache[partKey, *part](5_000),
-		projects: newCache[projectKey, []project](20_000),
-		configs:  newCache[configKey, []schema.Diagnostic](100_000),
+		docs:     newCache[docKey](100_000, func(d *document) int { return d.size }),
+		parts:    newCache[partKey](5_000, func(p *part) int { return p.size }),
+		projects: newCache[projectKey](20_000, weightless[[]project]),
+		configs:  newCache[configKey](100_000, weightless[[]schema.Diagnostic]),
 	}
 	l.judges <- j
 	for range workers - 1 {
@@ -144,9 +145,12 @@ func (l *Loader) load(ctx context.Context, snap schema.Snapshot, held *Result) (
 		Desired: &schema.Desired{Platform: emptyPlatform(), Tenants: make(map[string]*schema.TenantEstate, len(parts))},
 		Needs:   map[string][]string{},
 	}, loader: l, held: held, base: l.recent.last()}
+	settled := true // what cannot be read may be, next time
 	for i, p := range listed {
 		if errs[i] != nil {
-			e.unreadable(p, errs[i])
+			settled = settled && isExcess(errs[i])
+			e.Unreadable = append(e.Unreadable, p.Name)
+			e.Diagnostics = append(e.Diagnostics, unreadable(p, errs[i]))
 			continue
 		}
 		e.parts = append(e.parts, &standing{part: parts[i]})
@@ -154,7 +158,7 @@ func (l *Loader) load(ctx context.Context, snap schema.Snapshot, held *Result) (
 	if err := e.check(ctx); err != nil {
 		return nil, err
 	}
-	if len(e.Unreadable) == 0 { // what cannot be read may be, next time
+	if settled {
 		l.recent.add(id, held, e.Result)
 	}
 	return e.Result, nil
@@ -169,22 +173,27 @@ func ours(p schema.Part) bool {
 }
 
 // read reads the parts listed, or finds them read. What cannot be read has an
-// error instead.
+// error instead, an excess if it is too much: of such a part no more is read than
+// it takes to know.
 func (l *Loader) read(ctx context.Context, snap schema.Snapshot, listed []schema.Part) ([]*part, []error) {
 	parts, errs := make([]*part, len(listed)), make([]error, len(listed))
 	docs, olds := make([][]*document, len(listed)), make([]*part, len(listed))
 	var unknown []int // of listed
 	for i, p := range listed {
 		if got, ok := l.parts.get(partKey{p.Name, p.Hash}); ok {
-			parts[i] = got
+			parts[i], errs[i] = got, got.excess
 		} else {
 			unknown = append(unknown, i)
 		}
 	}
 	missing := make([][]int, len(listed)) // of each part's files
+	sizes := make([]atomic.Int64, len(listed))
 	l.each(unknown, errs, func(i int) error {
 		files, err := snap.Files(ctx, listed[i])
 		if err != nil {
+			return err
+		}
+		if err := boundOf(listed[i].Name).check(len(files), 0); err != nil {
 			return err
 		}
 		parts[i], docs[i], olds[i] = &part{name: listed[i].Name, files: files}, make([]*document, len(files)), l.recent.part(listed[i].Name)
@@ -196,31 +205,44 @@ func (l *Loader) read(ctx context.Context, snap schema.Snapshot, listed []schema
 			}
 			if docs[i][j] = doc; !ok {
 				missing[i] = append(missing[i], j)
+			} else if doc != nil {
+				sizes[i].Add(int64(doc.size))
 			}
 		}
-		return nil
+		return boundOf(listed[i].Name).check(len(files), int(sizes[i].Load()))
 	})
 	var group errgroup.Group
 	group.SetLimit(cap(l.judges))
 	for _, i := range unknown {
-		failed := &sync.Once{}
+		failed, limit := &sync.Once{}, boundOf(listed[i].Name)
 		for _, j := range missing[i] {
 			group.Go(func() error {
-				f := parts[i].files[j]
-				doc, err := l.document(ctx, snap, f)
-				if err != nil {
+				err := limit.check(0, int(sizes[i].Load()))
+				if err == nil {
+					docs[i][j], err = l.document(ctx, snap, parts[i].files[j], &sizes[i])
+				}
+				if err != nil && !isExcess(err) {
 					failed.Do(func() { errs[i] = err })
-					return nil
 				}
-				if doc != nil {
-					l.docs.add(docKey{f.Path, f.Blob, f.Mode}, doc)
-				}
-				docs[i][j] = doc
 				return nil
 			})
 		}
 	}
 	_ = group.Wait() // none returns an error
+	l.each(unknown, errs, func(i int) error {
+		return boundOf(listed[i].Name).check(len(parts[i].files), int(sizes[i].Load()))
+	})
+	for _, i := range unknown {
+		if isExcess(errs[i]) {
+			l.parts.add(partKey{listed[i].Name, listed[i].Hash}, &part{name: listed[i].Name, excess: errs[i]})
+			continue
+		}
+		for _, j := range missing[i] {
+			if doc := docs[i][j]; doc != nil {
+				l.docs.add(docKey{doc.file.Path, doc.file.Blob, doc.file.Mode}, doc)
+			}
+		}
+	}
 	l.each(unknown, errs, func(i int) error {
 		parts[i].hold(docs[i], olds[i])
 		l.parts.add(partKey{listed[i].Name, listed[i].Hash}, parts[i])
@@ -247,8 +269,9 @@ func (l *Loader) each(parts []int, errs []error, f func(int) error) {
 }
 
 // document reads one file; nil if it is none of Berth's. A file the reader
-// breaks on is refused like any other bad file and stops nobody else.
-func (l *Loader) document(ctx context.Context, snap schema.Snapshot, f schema.File) (doc *document, err error) {
+// breaks on is refused like any other bad file and stops nobody else. It adds
+// to size what it read.
+func (l *Loader) document(ctx context.Context, snap schema.Snapshot, f schema.File, size *atomic.Int64) (doc *document, err error) {
 	key, doc, ignore := admit(f)
 	if ignore {
 		return nil, nil
@@ -260,6 +283,12 @@ func (l *Loader) document(ctx context.Context, snap schema.Snapshot, f schema.Fi
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", f.Path, err)
 	}
+	size.Add(int64(len(data)))
+	defer func() {
+		if doc != nil {
+			doc.size = len(data)
+		}
+	}()
 	if doc != nil {
 		return misplaced(doc, data, more), nil
 	}

@@ -18,6 +18,8 @@ type part struct {
 	docs         []*document   // by path
 	groups       []*group      // by name
 	valid        bool          // every document is
+	size         int           // of the documents in bytes, as far as they were read
+	excess       error         // it holds more than it may, and nothing but its name is known
 
 	ids      map[string]string // uid → path; of several with one uid, the first
 	twins    []*document       // those with a uid that another has too
@@ -71,7 +73,7 @@ func (p *part) hold(read []*document, old *part) {
 	docs := make([]*document, 0, len(read))
 	for _, doc := range read {
 		if doc != nil {
-			docs = append(docs, doc)
+			docs, p.size = append(docs, doc), p.size+doc.size
 		}
 	}
 	p.read, p.docs, p.valid, p.ids = read, docs, true, map[string]string{}

@@ -26,6 +26,7 @@ type shape struct {
 	nonEmpty bool
 	unique   string // field that no two items of a list share
 	single   string // field that at most one item of a list has true
+	most     int    // entries of a mapping; 0: as many as one likes
 	fallback string // default of a scalar, as JSON
 	loose    bool   // the value says more than the shape
 	doc      string // what the definition's comments say
@@ -62,6 +63,7 @@ func (h *shaper) shape(v cue.Value) *shape {
 	switch s.kind {
 	case cue.StructKind:
 		h.fields(s, v)
+		s.most, _ = strconv.Atoi(attribute(v, "most"))
 	case cue.ListKind:
 		if e := v.LookupPath(cue.MakePath(cue.AnyIndex)); e.Exists() {
 			s.element = h.shape(e)
