@@ -256,7 +256,7 @@ func (r *Reconciler) tomorrow(ctx context.Context, st *state) error {
 // newState is the state that a decision comes to.
 func newState(main, inForce, day string, d decide.Decision) *state {
 	st := &state{
-		day: day, main: main, inForce: inForce, desired: d.Desired, effective: d.Effective, permitted: d.Permitted, paused: paused(d),
+		day: day, main: main, inForce: inForce, desired: d.Desired, effective: d.Effective, permitted: d.Permitted, paused: d.Paused(),
 	}
 	st.hold(d.Held)
 	return st
@@ -280,24 +280,6 @@ func (s *state) denied(key schema.Key) string { return s.deniedBy[key] }
 // complies.
 func (s *state) refused(key schema.Key) *schema.Noncompliance {
 	return s.effective.Noncompliance(key)
-}
-
-// pauseFile stops every effect while it stands.
-const pauseFile = "platform/pause.yaml"
-
-// paused says why Berth shall have no effect; "": it may. A pause that cannot
-// be read pauses all the same: who pulls a brake badly still pulls it. One by
-// somebody who has not the right to does not.
-func paused(d decide.Decision) string {
-	if p := d.Desired.Platform.Pause; p != nil && !p.Suspend {
-		return p.Spec.Reason
-	}
-	for _, h := range d.Held {
-		if h.File == pauseFile && h.Reason == load.HeldInvalid {
-			return "platform/pause.yaml stands there and cannot be read: " + h.Message
-		}
-	}
-	return ""
 }
 
 // today is the UTC day.
@@ -353,8 +335,8 @@ func (r *Reconciler) adopt(ctx context.Context, tips Tips) (*state, error) {
 	if recorded {
 		r.toldTo = rev.Commit
 		st.hold(rev.Held)
-		st.paused = paused(decide.Decision{Desired: st.desired, Held: st.held})
 	}
+	st.paused = decide.Decision{Desired: st.desired, Held: st.held, Permitted: st.permitted}.Paused()
 	old := st
 	if !recorded {
 		if old, err = r.untoldBefore(ctx, tips, rev); err != nil {

@@ -199,7 +199,10 @@ func (d *Decider) enforce(ctx context.Context, in change) (*forced, error) {
 	if g.changes, err = d.o.Loader.Compare(ctx, previous, in.main); err != nil && !errors.Is(err, load.ErrUnreadable) {
 		return nil, err
 	}
-	g.look()
+	g.look(func(f schema.File) (load.Told, error) { return d.o.Loader.Told(ctx, in.main, f) })
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	f, err := d.o.Loader.InForce(ctx, in.main, in.previous, g.vetoes, d.refuse(before.Desired, in.today), always(moved(before.Desired, main.Desired)))
 	for _, frozen := range []error{load.ErrEmpty, load.ErrUnreadable, load.ErrInForce} {
 		if errors.Is(err, frozen) {

@@ -23,7 +23,7 @@ const (
 	CodeProtected = "deletion.protected"
 	// CodeTooMany: more goes at once than may without an acknowledgement.
 	CodeTooMany = "deletion.too-many"
-	// CodeUnclear: what goes may have moved to a file that cannot be read.
+	// CodeUnclear: what goes may be meant by a file that is no valid document.
 	CodeUnclear = "identity.unclear"
 )
 
@@ -50,12 +50,13 @@ type guard struct {
 	unpermitted map[string]bool // paths that nobody with the right changed
 }
 
-// look fills vetoes, found and decisions.
-func (g *guard) look() {
+// look fills vetoes, found and decisions. told says what a file of main seems to
+// be meant to be.
+func (g *guard) look(told func(schema.File) (load.Told, error)) {
 	g.vetoes, g.decisions, g.unpermitted = map[string]load.Veto{}, map[string][]authority.Decision{}, map[string]bool{}
 	g.authorise()
 	g.protected()
-	g.unclear()
+	g.unclear(told)
 	for _, rule := range g.d.o.Rules {
 		for _, d := range rule(g.before.Desired, g.main.Desired) {
 			if d.Severity == schema.SeverityError {
@@ -145,6 +146,9 @@ func (g *guard) waiting(f *load.Force) map[string]string {
 			out[path] = blob
 		}
 	}
+	if blob := g.brake(); blob != "" {
+		out[pauseFile] = blob
+	}
 	return out
 }
 
@@ -232,9 +236,6 @@ func (g *guard) moved() {
 	}
 }
 
-// carries says whether documents of a kind stand for something that runs.
-func carries(k schema.Kind) bool { return k == schema.KindInstance || k == schema.KindSharedRuntime }
-
 // replaced says whether a document that stays means another thing than before:
 // another uid, or another app. Then one goes and another comes.
 func (g *guard) replaced(key schema.Key) bool {
@@ -272,31 +273,6 @@ func (g *guard) protected() {
 		}
 		if was {
 			g.refusePath(c.Path, CodeProtected, load.HeldDenied, "%s says deletion_protection: true; set it to false in a change of its own first, then delete it", key)
-		}
-	}
-}
-
-// unclear keeps what goes while a file of its kind comes to the same tenant
-// that cannot be read: it may have moved there, and its uid be in that file.
-func (g *guard) unclear() {
-	type place struct {
-		kind   schema.Kind
-		tenant string
-	}
-	broken := map[place]string{}
-	for _, c := range g.changes {
-		if k := g.main.Key(c.Path); c.From == "" && carries(k.Kind) && g.main.Desired.Header(k) == nil && !g.main.Waits(c.Path) {
-			broken[place{k.Kind, k.Tenant}] = c.Path
-		}
-	}
-	for _, c := range g.changes {
-		k := g.before.Key(c.Path)
-		h := g.before.Desired.Header(k)
-		if c.To != "" || !carries(k.Kind) || h == nil || h.UID == "" {
-			continue
-		}
-		if to := broken[place{k.Kind, k.Tenant}]; to != "" {
-			g.refusePath(c.Path, CodeUnclear, load.HeldDenied, "%s goes while %s comes and cannot be read: it may have moved there; mend that file first", k, to)
 		}
 	}
 }
