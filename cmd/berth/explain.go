@@ -26,6 +26,7 @@ func explainForms() []string { return []string{"text", "json"} }
 type explainRequest struct {
 	dir, repo, rev, output string
 	roles                  bool
+	tenants                map[string]string // directories that stand in the place of tenants' own, by tenant
 }
 
 // explanation is what `berth explain` says; its JSON is a contract.
@@ -49,7 +50,8 @@ value is after it. FIELD shows one value, or those below it: regions, roles,
 max_gpus_per_instance, config.partitions.
 
 The estate is read from --dir, or from --rev of the Git repository --repo. The
-instance is taken to exist already, and today is the day.
+instance is taken to exist already, and today is the day. With --tenant NAME=DIR,
+DIR is the repository that this tenant has of its own.
 
 With --roles, show what each role may do.
 
@@ -92,6 +94,7 @@ Exit status: 0 (also where policy refuses the instance), 1 not found, 2 usage.`,
 	cmd.Flags().StringVar(&req.dir, "dir", "", "directory of the estate (default the working directory)")
 	cmd.Flags().StringVar(&req.repo, "repo", "", "Git repository of the estate, or a directory in it; needs --rev")
 	cmd.Flags().StringVar(&req.rev, "rev", "", "revision of --repo, such as main")
+	cmd.Flags().StringToStringVar(&req.tenants, "tenant", nil, "NAME=DIR: a tenant whose documents are in a directory of their own; may be repeated")
 	cmd.Flags().StringVarP(&req.output, "output", "o", "text", strings.Join(explainForms(), ", "))
 	cmd.Flags().BoolVar(&req.roles, "roles", false, "show what each role may do")
 	return cmd
@@ -133,6 +136,9 @@ func (r *explainRequest) explain(ctx context.Context, key schema.Key, now time.T
 		return out, &exitError{2, fmt.Errorf("explain: %w", err)}
 	}
 	defer func() { err = errors.Join(err, done()) }()
+	if snap, _, err = load.WithTenants(ctx, snap, r.tenants); err != nil {
+		return out, &exitError{2, fmt.Errorf("explain: %w", err)}
+	}
 	loader, err := load.New(load.Options{Backends: backends()})
 	if err != nil {
 		return out, &exitError{1, err}

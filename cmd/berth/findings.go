@@ -10,6 +10,7 @@ import (
 
 	"berth/reconciler/report"
 	"berth/schema"
+	"berth/schema/load"
 )
 
 // findingForms are the forms findings can be printed in.
@@ -29,6 +30,9 @@ type validation struct {
 
 	prefix  string            // of the estate, from the working directory
 	tenants map[string]string // where those are that stand in directories of their own, by tenant
+	// shadowed are the files of the platform's repository that are not read for
+	// them, sorted.
+	shadowed []string
 }
 
 func (v *validation) write(w io.Writer, form string) error {
@@ -121,10 +125,17 @@ func (v *validation) junit(w io.Writer) error {
 func (v *validation) file(d schema.Diagnostic) string {
 	rest, below := strings.CutPrefix(d.File, "tenants/")
 	name, in, _ := strings.Cut(rest, "/")
-	if dir, own := v.tenants[name]; below && own && in != "tenant.yaml" {
+	if dir, own := v.tenants[name]; below && own && in != "tenant.yaml" && !v.shadow(d) {
 		return path.Join(dir, in)
 	}
 	return path.Join(v.prefix, d.File)
+}
+
+// shadow says whether a finding is of a file that another one is read in the place
+// of.
+func (v *validation) shadow(d schema.Diagnostic) bool {
+	_, ok := slices.BinarySearch(v.shadowed, d.File)
+	return ok && d.Code == load.CodeShadowed
 }
 
 // The parts of SARIF 2.1.0 that code scanning reads.

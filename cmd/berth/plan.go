@@ -33,6 +33,7 @@ type planRequest struct {
 	repo, base, head, patch, output string
 	author                          string
 	approvers, administrators       []string
+	tenants                         map[string]string // directories that stand in the place of tenants' own, by tenant
 	detailed, watch                 bool
 	today                           string // as in 2026-11-21, UTC; "" is this day
 }
@@ -55,6 +56,9 @@ change it is. A forge is not asked: each --approver is taken to have approved
 
 With --patch, show it of a patch that is no commit yet, applied to --base
 exactly where it says: git diff HEAD | berth plan --patch -
+
+With --tenant NAME=DIR, DIR is the repository that this tenant has of its own, as
+it stands: what the change, which is the platform's, does to it is shown too.
 
 With --watch, show it again whenever something changes, until interrupted; of
 the work tree as it stands, new files included, if neither --head nor --patch is
@@ -103,6 +107,7 @@ with --watch 0.`,
 	cmd.Flags().StringVar(&req.author, "author", "", "login of whose change it is: says whether they may make it; without it nobody's right is asked")
 	cmd.Flags().StringSliceVar(&req.approvers, "approver", nil, "login that is taken to have approved the change, with --author; may be repeated")
 	cmd.Flags().StringSliceVar(&req.administrators, "administrator", nil, "login that berth.yaml names as an administrator, for --author")
+	cmd.Flags().StringToStringVar(&req.tenants, "tenant", nil, "NAME=DIR: a tenant whose documents are in a directory of their own; may be repeated")
 	cmd.Flags().BoolVar(&req.detailed, "detailed-exitcode", false, "exit 3 when there is something to do")
 	cmd.Flags().BoolVar(&req.watch, "watch", false, "show the plan again whenever something changes")
 	return cmd
@@ -174,6 +179,9 @@ func (r *planRequest) proposal(ctx context.Context, loader *load.Loader, stdin i
 		return p, &exitError{1, fmt.Errorf("plan: %w", err)}
 	}
 	in.InForce, in.Permitted, in.Memory = known.inForce, known.permitted, known.memory
+	if len(r.tenants) > 0 {
+		in.Repo = &withTenants{Repo: repo, dirs: r.tenants, inForce: in.InForce}
+	}
 	assumed, err := r.asks(ctx, repo, &in)
 	if err != nil {
 		return p, &exitError{1, fmt.Errorf("plan: %w", err)}

@@ -8,7 +8,9 @@ import (
 	"slices"
 	"strings"
 
+	"berth/reconciler/decide"
 	"berth/reconciler/gitrepo"
+	"berth/schema"
 	"berth/schema/load"
 )
 
@@ -68,4 +70,32 @@ func (c *config) composition(loader *load.Loader) gitrepo.Composition {
 		})
 	}
 	return out
+}
+
+// withTenants is a repository with what stands in directories in the place of
+// tenants' own, by tenant; but for what is in force, which Berth composed.
+type withTenants struct {
+	decide.Repo
+	dirs    map[string]string
+	inForce string // commit; "" is none
+}
+
+func (w *withTenants) Snapshot(ctx context.Context, commit string) (schema.Snapshot, error) {
+	snap, err := w.Repo.Snapshot(ctx, commit)
+	if err != nil || commit == w.inForce {
+		return snap, err
+	}
+	snap, _, err = load.WithTenants(ctx, snap, w.dirs)
+	return snap, err
+}
+
+// Diff leaves out what is not read.
+func (w *withTenants) Diff(ctx context.Context, from, to string) ([]schema.PathChange, error) {
+	changes, err := w.Repo.Diff(ctx, from, to)
+	return slices.DeleteFunc(slices.Clone(changes), func(c schema.PathChange) bool {
+		rest, below := strings.CutPrefix(c.Path, "tenants/")
+		tenant, file, _ := strings.Cut(rest, "/")
+		_, own := w.dirs[tenant]
+		return below && own && file != "tenant.yaml"
+	}), err
 }

@@ -81,7 +81,11 @@ Exit status: 0 clean, 1 errors were found, 2 usage; with --watch 0.`,
 // validate reads the estate in dir, and of tenants what is in directories of their
 // own.
 func validate(ctx context.Context, loader *load.Loader, dir string, tenants map[string]string) (*validation, error) {
-	snap, err := load.DirWith(dir, tenants)
+	platform, err := load.Dir(dir)
+	if err != nil {
+		return nil, &exitError{2, fmt.Errorf("validate: %w", err)}
+	}
+	snap, shadowed, err := load.WithTenants(ctx, platform, tenants)
 	if err != nil {
 		return nil, &exitError{2, fmt.Errorf("validate: %w", err)}
 	}
@@ -99,7 +103,12 @@ func validate(ctx context.Context, loader *load.Loader, dir string, tenants map[
 		Format:      "berth.validate/v1",
 		Diagnostics: slices.Concat(r.Diagnostics, policy.Findings(effective.Decisions()), policy.Wider(r.Desired)),
 	}
-	v.tenants = map[string]string{}
+	places, err := load.Repositories(ctx, platform, tenants, r.Desired)
+	if err != nil {
+		return nil, &exitError{1, err}
+	}
+	v.Diagnostics = slices.Concat(v.Diagnostics, places)
+	v.tenants, v.shadowed = map[string]string{}, shadowed
 	for name, at := range tenants {
 		v.tenants[name] = filepath.ToSlash(filepath.Clean(at))
 	}

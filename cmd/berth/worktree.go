@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 
@@ -22,6 +23,9 @@ func (r *planRequest) worktree(ctx context.Context, loader *load.Loader, decider
 	}
 	head, err := load.Dir(at.WorkTree)
 	if err != nil {
+		return plan.Proposal{}, err
+	}
+	if head, _, err = load.WithTenants(ctx, head, r.tenants); err != nil {
 		return plan.Proposal{}, err
 	}
 	base, err := in.Repo.Snapshot(ctx, in.Base)
@@ -79,7 +83,7 @@ func (r *planRequest) see(at gitrepo.Place) (sight, error) {
 		}
 	case r.head == "":
 		var err error
-		if s, err = seeEstate(at.WorkTree); err != nil {
+		if s, err = seeEstate(at.WorkTree, slices.Collect(maps.Values(r.tenants))...); err != nil {
 			return s, err
 		}
 	}

@@ -91,4 +91,7 @@
 //	conflict.environment         two shared runtimes of a tenant in one environment
 //	conflict.attachment          a project attached twice
 //	conflict.contribution        a node offered twice
+//	conflict.repository          two tenants that name one repository (warning)
+//	tenant.shadowed              not read, as the tenant has a repository of its own (warning)
+//	tenant.no-repository         a directory given for a tenant that names no repository (warning)
 package load

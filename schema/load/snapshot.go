@@ -57,40 +57,14 @@ func blobHash(size int64) hash.Hash {
 
 // Dir is the directory root as a snapshot, as Git would store it: links are
 // told, never followed, and .git is left out. It is read at once.
-func Dir(root string) (schema.Snapshot, error) { return DirWith(root, nil) }
-
-// DirWith is Dir with what stands in other directories in the place of tenants'
-// own, by tenant, as Berth composes them (requirement F8): of a tenant's directory
-// in root only tenant.yaml is read, and of the other one everything but that, what
-// is hidden in it, and files such as LICENSE.
-func DirWith(root string, tenants map[string]string) (schema.Snapshot, error) {
+func Dir(root string) (schema.Snapshot, error) {
 	m := &memory{files: map[string][]schema.File{}, data: map[string][]byte{}}
-	own := func(path string) bool {
-		rest, below := strings.CutPrefix(path, "tenants/")
-		name, file, _ := strings.Cut(rest, "/")
-		return below && hasKey(tenants, name) && file != "tenant.yaml" && path != "tenants/"+name
-	}
 	err := m.walk(root, "", func(path string, dir bool) bool {
 		top, _, nested := strings.Cut(path, "/")
-		if dir {
-			return (nested || ours(schema.Part{Name: top, Dir: true})) && !own(path)
-		}
-		return nested && !own(path) // the root's own files are not the estate's
+		return nested || dir && ours(schema.Part{Name: top, Dir: true}) // the root's own files are not the estate's
 	})
 	if err != nil {
 		return nil, err
-	}
-	for _, name := range slices.Sorted(maps.Keys(tenants)) {
-		at := "tenants/" + name
-		if err := m.walk(tenants[name], at, func(path string, dir bool) bool {
-			file := strings.TrimPrefix(path, at+"/")
-			if strings.Contains(file, "/") {
-				return true
-			}
-			return file != "tenant.yaml" && !strings.HasPrefix(file, ".") && (dir || strings.Contains(file, "."))
-		}); err != nil {
-			return nil, err
-		}
 	}
 	m.seal()
 	return m, nil
