@@ -228,8 +228,8 @@ func (v unitView) conditions(phase plan.Phase, revision, failure string) []plan.
 		} else {
 			add("Scheduled", true, "Placed", "")
 		}
-		if v.want.Suspend && v.want.SharedRuntime == "" {
-			add("Suspended", true, "Declared", "the document says suspend: true")
+		if !v.want.SuspendedBy.IsZero() {
+			add("Suspended", true, "Declared", plan.Suspension(v.want))
 		} else if v.paused != "" {
 			add("Suspended", true, "Paused", v.paused)
 		}

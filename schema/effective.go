@@ -206,6 +206,7 @@ type EffectiveInstance struct {
 	Key                Key             `json:"key"`
 	UID                string          `json:"uid,omitempty"`
 	Suspend            bool            `json:"suspend,omitempty"`
+	SuspendedBy        Key             `json:"suspended_by,omitzero"` // the document that says suspend: true, the widest of them; zero: none does
 	DisplayName        string          `json:"display_name"`
 	App                string          `json:"app"`
 	Version            string          `json:"version"`

@@ -86,7 +86,7 @@ func (m *maker) decide() {
 	case in.After != nil && in.After.SharedRuntime != "":
 		m.block(CodeShared, true, "the shared runtime %s is to carry it, which no runtime can yet; nothing is done", in.After.SharedRuntime)
 	case in.After != nil && in.After.Suspend:
-		m.block(CodeSuspended, true, "the document says suspend: true; nothing is done until it is taken away")
+		m.block(CodeSuspended, true, "%s; nothing is done until it is taken away", Suspension(in.After))
 	case in.Observed.Presence == Absent && in.After == nil:
 		// Not there and not wanted.
 	case in.Observed.Presence == Absent:
@@ -116,6 +116,14 @@ func (m *maker) decide() {
 		m.plan.Blocked = slices.Clone(in.Unplaced)
 		m.present()
 	}
+}
+
+// Suspension says which document suspends an instance, for people.
+func Suspension(i *schema.EffectiveInstance) string {
+	if path, err := i.SuspendedBy.Path(); err == nil && i.SuspendedBy != i.Key {
+		return fmt.Sprintf("%s (%s) says suspend: true", i.SuspendedBy, path)
+	}
+	return "the document says suspend: true"
 }
 
 // homeless says whether the control plane of what is there may not stay where

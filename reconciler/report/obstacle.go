@@ -135,7 +135,7 @@ func refusals(ds []schema.Diagnostic) []obstacle {
 // wayOut is the next step out of what blocks a unit, by its code.
 var wayOut = map[string]string{
 	plan.CodeUnknown:      "is planned again by itself when somebody can say what is there",
-	plan.CodeSuspended:    "take `suspend: true` out of its document when it is meant to be",
+	plan.CodeSuspended:    "take `suspend: true` out of the document that says so when it is meant to be",
 	plan.CodeUnreachable:  "goes on by itself when the host answers",
 	plan.CodeStopped:      "they come with `desired_state: running`",
 	plan.CodeBackend:      "delete it in one pull request and declare it anew in the next",

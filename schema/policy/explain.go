@@ -52,7 +52,7 @@ func Explain(p *schema.Platform, t *schema.TenantEstate, key schema.Key, opts ..
 	j := all[i]
 	out := Explanation{Key: key, Noncompliance: j.noncompliance}
 	out.Denied = j.denied() || j.noncompliance != nil
-	out.Values = slices.Concat(j.explainCatalog(), j.explainLists(), j.explainLimits(all), []Value{j.explainSources(), j.explainState()}, j.explainConfig())
+	out.Values = slices.Concat(j.explainCatalog(), j.explainLists(), j.explainLimits(all), []Value{j.explainSources(), j.explainState()}, j.explainSuspend(), j.explainConfig())
 	return out, true
 }
 
@@ -222,6 +222,19 @@ func (j *judgement) explainState() Value {
 		steps = append(steps, Step{by.scope, by.at("noncompliant"), says, is})
 	}
 	return j.value("desired_state", is, steps, field, "")
+}
+
+// explainSuspend says which documents leave the instance alone, if any do.
+func (j *judgement) explainSuspend() []Value {
+	scopes := map[schema.Kind]Scope{schema.KindTenant: ScopeTenant, schema.KindProject: ScopeProject, schema.KindEntitlement: ScopeEntitlement, schema.KindInstance: ScopeInstance}
+	var steps []Step
+	for _, h := range j.suspension() {
+		steps = append(steps, Step{scopes[h.Key.Kind], h.At("suspend"), true, true})
+	}
+	if steps == nil {
+		return nil
+	}
+	return []Value{j.value("suspend", true, steps, "suspend", "")}
 }
 
 func (j *judgement) explainConfig() []Value {

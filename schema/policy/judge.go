@@ -159,7 +159,8 @@ func newInstances(t, before *schema.TenantEstate) map[string][]string {
 // judge judges a tenant, with the help of what was judged of it already.
 func (r *judgedRules) judge(t *schema.TenantEstate, fresh map[string][]string, today string, known []*judgedTenant) *judgedTenant {
 	known = slices.DeleteFunc(slices.Clone(known), func(k *judgedTenant) bool {
-		return k.rules != r || k.estate.Policy != t.Policy || k.estate.Roles != t.Roles || !maps.Equal(k.estate.ArtifactSources, t.ArtifactSources)
+		return k.rules != r || k.estate.Policy != t.Policy || k.estate.Roles != t.Roles || !maps.Equal(k.estate.ArtifactSources, t.ArtifactSources) ||
+			suspended(k.estate) != suspended(t)
 	})
 	above := tenantLayers(r.layers, t)
 	out := &judgedTenant{rules: r, estate: t, fresh: fresh, today: today, projects: make(map[string]*judgedProject, len(t.Projects)),
@@ -176,6 +177,8 @@ func (r *judgedRules) judge(t *schema.TenantEstate, fresh map[string][]string, t
 	}
 	return out
 }
+
+func suspended(t *schema.TenantEstate) bool { return t.Tenant != nil && t.Tenant.Suspend }
 
 // judgeProject judges a project, with the help of what was judged of it by the
 // same rules and layers.

@@ -17,6 +17,7 @@ type Scope string
 const (
 	ScopePlatform    Scope = "platform"
 	ScopeTenant      Scope = "tenant"
+	ScopeProject     Scope = "project"
 	ScopeEntitlement Scope = "entitlement"
 	ScopeApp         Scope = "app"
 	ScopeVersion     Scope = "version"

@@ -115,7 +115,7 @@ func (r *rules) project(t *schema.TenantEstate, project *schema.ProjectEstate, a
 		who = func() []schema.UnixUser { return j.result.Users }
 		break
 	}
-	counts := newCounts(o)
+	counts, suspended := newCounts(o), suspending(t, project)
 	all := make([]*judgement, 0, len(project.Instances))
 	for _, i := range counts.order(project.Instances) {
 		ent := project.Entitlements[i.Spec.App]
@@ -124,7 +124,7 @@ func (r *rules) project(t *schema.TenantEstate, project *schema.ProjectEstate, a
 			continue // the reader lets none of these through
 		}
 		old, fresh := was[i.Key.Name], !o.existing(i.Key)
-		same := old != nil && old.instance == i && old.ent == ent
+		same := old != nil && old.instance == i && old.ent == ent && slices.EqualFunc(old.suspended, suspended, sameDocument)
 		var alone *judgement
 		if same && old.new == fresh {
 			alone = old.alone
@@ -134,7 +134,7 @@ func (r *rules) project(t *schema.TenantEstate, project *schema.ProjectEstate, a
 			}
 			alone = &judgement{
 				instance: i, key: i.Key, app: app, version: version, ent: ent, sources: r.sources,
-				new: fresh, above: above, layers: layers[ent],
+				new: fresh, above: above, layers: layers[ent], suspended: suspended,
 			}
 			alone.catalog()
 			alone.modes()
@@ -174,6 +174,8 @@ type judgement struct {
 	new      bool
 	above    []layer // of the platform and the tenant
 	layers   []layer // the entitlement's, too
+
+	suspended []*schema.Header // of tenant and project, where they say suspend: true
 
 	result        *schema.EffectiveInstance
 	gpus          int // asked for
@@ -227,11 +229,44 @@ func (j *judgement) listed(field, value string, k list) {
 	}
 }
 
+// suspending are the documents of the tenant and of the project, where they say
+// suspend: true, which leaves every instance below alone.
+func suspending(t *schema.TenantEstate, project *schema.ProjectEstate) []*schema.Header {
+	var all []*schema.Header
+	if suspended(t) {
+		all = append(all, &t.Tenant.Header)
+	}
+	if project.Project != nil && project.Project.Suspend {
+		all = append(all, &project.Project.Header)
+	}
+	return all
+}
+
+func sameDocument(a, b *schema.Header) bool { return a.Key == b.Key }
+
+// suspension are all documents that suspend the instance, from wide to narrow.
+func (j *judgement) suspension() []*schema.Header {
+	all := slices.Clone(j.suspended)
+	for _, h := range []*schema.Header{&j.ent.Header, &j.instance.Header} {
+		if h.Suspend {
+			all = append(all, h)
+		}
+	}
+	return all
+}
+
+func (j *judgement) suspendedBy() schema.Key {
+	for _, h := range j.suspension() {
+		return h.Key
+	}
+	return schema.Key{}
+}
+
 // effective applies policy to the instance.
 func (j *judgement) effective(who []schema.UnixUser, configs *configs) {
-	i, version := j.instance, j.version
+	i, version, by := j.instance, j.version, j.suspendedBy()
 	j.result = &schema.EffectiveInstance{
-		Key: i.Key, UID: i.UID, Suspend: i.Suspend || i.Spec.SharedRuntime != "", DisplayName: i.Spec.DisplayName,
+		Key: i.Key, UID: i.UID, Suspend: !by.IsZero() || i.Spec.SharedRuntime != "", SuspendedBy: by, DisplayName: i.Spec.DisplayName,
 		App: i.Spec.App, Version: i.Spec.Version, RuntimeBackend: version.Spec.RuntimeBackend,
 		OperatingMode: i.Spec.OperatingMode, ControlPlaneScope: i.Spec.ControlPlaneScope, TenantBoundaryMode: i.Spec.TenantBoundaryMode,
 		DesiredState: i.Spec.DesiredState, Regions: j.regions(), Roles: j.roles(),
