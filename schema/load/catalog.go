@@ -15,6 +15,7 @@ type catalog struct {
 	apps     map[string]*document
 	versions map[string]map[string]*document
 	attached attachments
+	approval *document       // the first policy that asks everybody for approvals, or nil
 	out      map[string]bool // files that cannot stand
 
 	// Equal prints, equal catalogs: one of what every tenant sees, and one of
@@ -43,6 +44,10 @@ func newCatalog(platform *part) *catalog {
 			at(c.versions, doc.key.Parent, newMap[*document])[doc.key.Name] = doc
 		case schema.KindAttachment:
 			c.attached.add(doc)
+		case schema.KindPolicy:
+			if d, ok := doc.spec.(*schema.Policy); ok && d.Spec.RequireApproval && c.approval == nil {
+				c.approval = doc
+			}
 		}
 	}
 	return c
@@ -72,6 +77,9 @@ func (c *catalog) seal(platform *part) {
 			}
 		}
 		fmt.Fprintf(to, "%s %s %o %t\x00", doc.file.Path, doc.file.Blob, doc.file.Mode, c.bad(doc))
+	}
+	if c.approval != nil {
+		fmt.Fprintf(&all, "approval %s\x00", c.approval.file.Path)
 	}
 	c.print = sha256.Sum256([]byte(all.String()))
 	for tenant, b := range own {

@@ -321,3 +321,12 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	}
 	return s[:i], s[i+len(sep):], true
 }
+
+// noSuspension warns about a policy that says it is suspended: its limits hold
+// while it stands, as nobody should lift them by a word that sounds like a pause.
+func (c *check) noSuspension(doc *document) {
+	if doc.header.Suspend {
+		c.findings = append(c.findings, found(doc, "suspend", schema.SeverityWarning, "schema.no-effect",
+			"lifts nothing: a policy holds while it is there; change its limits, or take the file away"))
+	}
+}

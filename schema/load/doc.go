@@ -60,6 +60,7 @@
 //	schema.pattern           text (or a key) of another form
 //	schema.length            a list that is too short, or a mapping that is too long
 //	schema.rule              a document that contradicts itself
+//	schema.no-effect         a field that changes nothing here (warning)
 //	schema.value             refused by the definition in some other way
 //	ref.missing-tenant           no tenant.yaml above
 //	ref.missing-project          no project.yaml above, or no such project
@@ -90,6 +91,7 @@
 //	conflict.queue-map           two maps of the same queues for the same people
 //	conflict.environment         two shared runtimes of a tenant in one environment
 //	conflict.attachment          a project attached twice
+//	conflict.approval            approvals are asked for where nobody can give one (warning)
 //	conflict.contribution        a node offered twice
 //	conflict.repository          two tenants that name one repository (warning)
 //	tenant.shadowed              not read, as the tenant has a repository of its own (warning)

@@ -40,6 +40,8 @@ func (c *platformCheck) document(ctx context.Context, doc *document) error {
 	switch d := doc.spec.(type) {
 	case *schema.AppVersion:
 		c.appVersion(doc, d)
+	case *schema.Policy:
+		c.noSuspension(doc)
 	case *schema.Node:
 		address := fmt.Sprintf("%s port %d", strings.ToLower(d.Spec.Address), d.Spec.SSHPort)
 		c.one(c.addresses, address, doc, "spec.address", "conflict.node-address", func(other *document, where string) string {

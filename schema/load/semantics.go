@@ -16,7 +16,28 @@ import (
 
 // semantics checks what a document says about itself and no closed structure
 // can express, and fills what needs a backend's definitions.
-func (r *reader) semantics(spec any, t *tree) []problem {
+func (r *reader) semantics(spec declared, t *tree) []problem {
+	return append(suspendRules(spec.Head()), r.rules(spec, t)...)
+}
+
+// suspendRules refuse suspend: true where there is nothing that Berth could leave
+// alone, so that nobody takes what goes on for suspended.
+func suspendRules(h *schema.Header) []problem {
+	instead := map[schema.Kind]string{
+		schema.KindApp:            "set status to disabled for no new instances",
+		schema.KindNode:           "set spec.cordoned for no new members",
+		schema.KindSite:           "take it away",
+		schema.KindQueueMap:       "take the file away",
+		schema.KindArtifactSource: "take the file away, or let a policy refuse its host",
+		schema.KindContribution:   "take the file away to offer the nodes no longer",
+	}[h.Key.Kind]
+	if !h.Suspend || instead == "" {
+		return nil
+	}
+	return []problem{{path: "suspend", code: "schema.rule", message: fmt.Sprintf("suspends nothing: Berth does nothing for a document of kind %s that could wait; %s", h.Key.Kind, instead), atKey: true}}
+}
+
+func (r *reader) rules(spec any, t *tree) []problem {
 	switch d := spec.(type) {
 	case *schema.AppVersion:
 		ps := append(manifestRules(&d.Spec.Manifest), upgradeRules(d)...)

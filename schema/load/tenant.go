@@ -108,6 +108,10 @@ func (c *tenantCheck) belongs(doc *document) bool {
 
 func (c *tenantCheck) document(ctx context.Context, doc *document) error {
 	switch d := doc.spec.(type) {
+	case *schema.Tenant:
+		c.approvals(doc, d)
+	case *schema.Policy:
+		c.noSuspension(doc)
 	case *schema.Entitlement:
 		c.app(doc, "metadata.name", d.Key.Name)
 	case *schema.Instance:
@@ -126,6 +130,27 @@ func (c *tenantCheck) document(ctx context.Context, doc *document) error {
 		c.machines(doc, d)
 	}
 	return nil
+}
+
+// approvals warns about policies that ask for approvals of what a repository of
+// the tenant's own has, where a commit counts by its signature alone. It is no
+// error: whoever may write the policy can end that by themselves.
+func (c *tenantCheck) approvals(tenant *document, d *schema.Tenant) {
+	if d.Spec.Repository == nil {
+		return
+	}
+	const code, why = "conflict.approval", "but nobody can approve a commit in a repository of the tenant's own: nothing there can change but by the signature of an administrator of berth.yaml, with the trailer `Break-Glass: reason`"
+	path, _ := schema.Key{Kind: schema.KindPolicy, Tenant: d.Key.Name, Name: "policy"}.Path()
+	if doc := c.part.at(path); doc != nil {
+		if p, ok := doc.spec.(*schema.Policy); ok && p.Spec.RequireApproval {
+			c.findings = append(c.findings, found(doc, "spec.require_approval", schema.SeverityWarning, code,
+				fmt.Sprintf("is asked for, %s; take it away, or take repository out of %s", why, tenant.file.Path)))
+		}
+	}
+	if p := c.catalog.approval; p != nil {
+		c.findings = append(c.findings, found(tenant, "spec.repository", schema.SeverityWarning, code,
+			fmt.Sprintf("%s (%s) wants approvals, %s; take require_approval away there, or repository here", p.key, p.file.Path, why)))
+	}
 }
 
 // machines checks the service accounts that a binding gives their role: those
