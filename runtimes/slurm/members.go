@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -238,7 +239,7 @@ func (c *control) owned(wk site, res runtimes.Result) (bool, error) {
 func (c *control) slurmd(m, control plan.Member, verb string) runtimes.Op {
 	op := c.service(profile.Slurmd, verb)
 	op.Service.Params = map[string]string{
-		profile.ParamServer:   control.Address + ":" + strconv.Itoa(c.rec.Ports.Slurmctld),
+		profile.ParamServer:   net.JoinHostPort(control.Address, strconv.Itoa(c.rec.Ports.Slurmctld)),
 		profile.ParamNode:     m.Node,
 		profile.ParamAddress:  m.Address,
 		profile.ParamCPUs:     strconv.Itoa(m.CPUs),

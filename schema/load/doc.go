@@ -20,7 +20,7 @@
 //	file.too-large           more than 64 KiB
 //	file.encoding            not UTF-8
 //	file.bom                 a byte order mark
-//	file.control             control, invisible or bidirectional characters
+//	file.control             control, invisible or bidirectional characters, or heaps of combining marks
 //	file.unreadable          the reader failed on the file
 //	file.more                findings beyond the first 25 of a file (note)
 //	part.unreadable          a part of the tree cannot be listed or read

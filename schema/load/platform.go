@@ -3,6 +3,7 @@ package load
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -43,7 +44,7 @@ func (c *platformCheck) document(ctx context.Context, doc *document) error {
 	case *schema.Policy:
 		c.noSuspension(doc)
 	case *schema.Node:
-		address := fmt.Sprintf("%s port %d", strings.ToLower(d.Spec.Address), d.Spec.SSHPort)
+		address := fmt.Sprintf("%s port %d", canonicalHost(d.Spec.Address), d.Spec.SSHPort)
 		c.one(c.addresses, address, doc, "spec.address", "conflict.node-address", func(other *document, where string) string {
 			return fmt.Sprintf("%s is the node %s's already (%s)", address, other.key.Name, where)
 		})
@@ -125,4 +126,12 @@ func (c *platformCheck) sites() {
 				fmt.Sprintf("no site has the region %s, there is %s", n.Spec.Region, strings.Join(sortedNames(c.regions), ", "))))
 		}
 	}
+}
+
+// canonicalHost is the one way to write an IP address or a host name.
+func canonicalHost(host string) string {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return ip.String()
+	}
+	return strings.ToLower(host)
 }

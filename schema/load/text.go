@@ -30,7 +30,7 @@ func checkText(file string, data []byte, more bool) *schema.Diagnostic {
 	if bytes.HasPrefix(data, []byte("\ufeff")) {
 		return finding(pos{1, 1}, "file.bom", "starts with a byte order mark: save it as UTF-8 without one")
 	}
-	at := pos{1, 1}
+	at, marks := pos{1, 1}, pile(0)
 	for i := 0; i < len(data); {
 		c, n := utf8.DecodeRune(data[i:])
 		switch {
@@ -41,6 +41,8 @@ func checkText(file string, data []byte, more bool) *schema.Diagnostic {
 		case c == '\t' || c == '\r' && i+1 < len(data) && data[i+1] == '\n':
 		case unsafeRune(c):
 			return finding(at, "file.control", "holds the character U+%04X, which is invisible or changes how text is read: remove it", c)
+		case marks.add(c):
+			return finding(at, "file.control", piled, maxMarks)
 		}
 		at.column++
 		i += n
@@ -48,13 +50,34 @@ func checkText(file string, data []byte, more bool) *schema.Diagnostic {
 	return nil
 }
 
-// unsafeRune says whether c is a control or format character or an
-// unassigned line separator: what people do not see and readers disagree about.
+// unsafeRune says whether c is a control or format character, a line separator,
+// or another that is shown as nothing (Unicode's Default_Ignorable_Code_Point):
+// what people do not see and readers disagree about.
 func unsafeRune(c rune) bool {
 	if c < utf8.RuneSelf {
 		return c < ' ' || c == 0x7f
 	}
-	return unicode.In(c, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co) || c == 0xfffe || c == 0xffff
+	return unicode.In(c, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) ||
+		c == 0xfffe || c == 0xffff
+}
+
+// pile counts the combining marks in a row. No script of people's names has more
+// than a few on a letter; many reach over the lines around them.
+type pile int
+
+const (
+	maxMarks = 8
+	piled    = "holds more than %d combining marks in a row, which cover what stands around them: remove them"
+)
+
+// add takes the next character, and says whether it is one mark too many.
+func (p *pile) add(c rune) bool {
+	if c < utf8.RuneSelf || !unicode.Is(unicode.M, c) {
+		*p = 0
+		return false
+	}
+	*p++
+	return *p > maxMarks
 }
 
 // parseYAML reads the one document of data as nodes.

@@ -250,7 +250,12 @@ func (r *treeReader) key(k *yaml.Node, path string) bool {
 
 // text refuses what no string may hold, escapes included.
 func (r *treeReader) text(n *yaml.Node, path string) bool {
+	var marks pile
 	for _, c := range n.Value {
+		if marks.add(c) {
+			r.fail(n, path, "file.control", piled, maxMarks)
+			return false
+		}
 		if c == '\n' || !unsafeRune(c) {
 			continue
 		}
