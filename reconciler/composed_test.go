@@ -91,6 +91,8 @@ func TestTenantsInRepositoriesOfTheirOwn(t *testing.T) {
 	}
 	w.eventually("the other tenant's runs", running)
 	require.Equal(t, map[string]string{path: load.HeldUnauthorised}, w.heldReasons())
+	remarks := func() string { return strings.Join(w.revision().Remarks, "\n") }
+	require.Contains(t, remarks(), "tenant physics: projects, roles.yaml in tenants/physics of the platform's repository is not read")
 
 	require.NoError(t, d.stop())
 	before := w.git.Tip(gitrepo.BranchComposed)
@@ -101,6 +103,7 @@ func TestTenantsInRepositoriesOfTheirOwn(t *testing.T) {
 	w.eventually("grown", func() bool { return len(w.status("train").Members) == 3 })
 	require.True(t, running())
 	require.Empty(t, w.heldReasons())
+	require.Contains(t, remarks(), "tenant biology: its repository is not taken over")
 	ok, err := w.git.Git("merge-base", before, w.git.Tip(gitrepo.BranchComposed))
 	require.NoError(t, err)
 	require.Equal(t, before, ok, "it went on from where it was")

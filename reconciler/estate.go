@@ -34,6 +34,29 @@ func correlation(commit string) string {
 	return "c" + hex.EncodeToString(sum[:])[:20]
 }
 
+// maxSaid bounds the remarks of repositories that revision.yaml has.
+const maxSaid = 50
+
+// remarksAnew are the remarks now. One that differs from what it was in numbers
+// alone, as a remote's troubles may with each try, stays as it was.
+func remarksAnew(was, now []string) []string {
+	numbers := func(s string) string {
+		return strings.Map(func(c rune) rune {
+			if c >= '0' && c <= '9' {
+				return -1
+			}
+			return c
+		}, s)
+	}
+	out := slices.Clone(now[:min(len(now), maxSaid)])
+	for i, line := range out {
+		if at := slices.IndexFunc(was, func(s string) bool { return numbers(s) == numbers(line) }); at >= 0 {
+			out[i] = was[at]
+		}
+	}
+	return out
+}
+
 // reconcileEstate fetches, and decides main's commit if it is new: what comes
 // into force, what is held, who stands where, and which units that changes.
 func (r *Reconciler) reconcileEstate(ctx context.Context) error {
@@ -43,6 +66,9 @@ func (r *Reconciler) reconcileEstate(ctx context.Context) error {
 	}
 	if err := r.writer.fetched(ctx, tips.Status); err != nil {
 		return err
+	}
+	if c, ok := r.o.Repo.(Remarker); ok {
+		r.writer.revise(func(rev *Revision) { rev.Remarks = remarksAnew(rev.Remarks, c.Remarks()) })
 	}
 	r.mu.Lock()
 	r.tip = tips.Main

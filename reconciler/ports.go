@@ -160,9 +160,18 @@ type Revision struct {
 	HeldMore int         `json:"held_more,omitempty"` // held documents that Held leaves out
 	// Frozen says why the sync stands still, if it does.
 	Frozen string `json:"frozen,omitempty"`
+	// Remarks are what people should know of where the estate comes from, sorted.
+	Remarks []string `json:"remarks,omitempty"`
 	// Audit is the sequence and hash of the last audit record.
 	AuditSequence uint64 `json:"audit_sequence,omitempty"`
 	AuditHead     string `json:"audit_head,omitempty"`
+}
+
+// Remarker is a Repo that may have something to say of where the estate comes
+// from: of the repositories of tenants.
+type Remarker interface {
+	// Remarks are for people, one line each, sorted, as of the last Fetch.
+	Remarks() []string
 }
 
 // StatusTree is berth/status as read back.

@@ -36,6 +36,7 @@ type composer struct {
 	composedOf map[plumbing.Hash]plumbing.Hash
 	last       composed
 	refused    map[string]error
+	remarks    []string // besides
 }
 
 // advance composes what came to the sources since, pushes that, and says where the
@@ -248,6 +249,7 @@ func (w *composing) tenants(ctx context.Context, inForce plumbing.Hash) error {
 			refused[t] = err
 		}
 	}
+	w.remark(ctx, listed)
 	return nil
 }
 

@@ -135,6 +135,7 @@ func TestComposedOfSeveralRepositories(t *testing.T) {
 	require.Equal(t, first.Main, w.platform.Tip(gitrepo.BranchComposed))
 	require.Equal(t, []string{"physics First commit", "biology First commit"}, subjects(t, r, w.platform.Tip("main"), first.Main))
 	require.Empty(t, r.Refused())
+	require.Equal(t, []string{"tenant physics: policy.yaml in tenants/physics of the platform's repository is not read, as the tenant has a repository of its own: move it there, or delete it"}, r.Remarks())
 	require.NoError(t, w.platform.Fsck())
 
 	w.platform.MustCommit(t, "main", gittest.Commit{Message: "a node", Files: map[string]string{"platform/nodes/gpu-2.yaml": "node gpu-2\n"}})
@@ -315,6 +316,7 @@ func TestComposedOnlyWhatIsListed(t *testing.T) {
 	require.Equal(t, w.platform.Tip("main"), tips.Main)
 	require.ErrorContains(t, r.Refused()["physics"], "make them equal")
 	require.ErrorContains(t, r.Refused()["biology"], "list it under tenants")
+	require.Len(t, r.Remarks(), 2, "people are told")
 	for _, s := range []*gittest.Server{other, w.tenants["physics"], w.tenants["biology"]} {
 		require.Empty(t, s.Requests())
 	}
@@ -335,6 +337,22 @@ func TestComposedOnlyWhatIsListed(t *testing.T) {
 	w.tenants["physics"].MustCommit(t, "main", gittest.Commit{Message: "on", Files: map[string]string{"policy.yaml": "on\n"}})
 	require.Equal(t, before, w.fetch(r))
 	require.Len(t, r.Refused(), 2)
+}
+
+// One repository of two tenants, or of the platform too, is told of, however its
+// URL is written.
+func TestComposedOneRepositoryOfTwo(t *testing.T) {
+	t.Parallel()
+	w := newComposite(t)
+	w.platform.MustCommit(t, "main", gittest.Commit{Message: "one for both", Files: map[string]string{
+		"tenants/biology/tenant.yaml": "repository " + w.tenants["physics"].URL + "/\n",
+		"tenants/law/tenant.yaml":     "repository " + w.platform.URL + "\n",
+	}})
+	r := w.open(t.TempDir())
+	w.enforced(r)
+	said := strings.Join(r.Remarks(), "\n")
+	require.Contains(t, said, "tenant physics: "+w.tenants["physics"].URL+" is also the repository of tenant biology")
+	require.Contains(t, said, "tenant law: "+w.platform.URL+" is also the repository of the platform")
 }
 
 // A tenant returns to the platform's repository with the commit there that says so.

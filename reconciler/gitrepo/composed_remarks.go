@@ -1,0 +1,108 @@
+package gitrepo
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Remarks is what people should know of where tenants' documents come from, as of
+// the last fetch, sorted: repositories that are not taken over, what stands in the
+// platform's repository and is not read, and repositories that are of several.
+func (c *Composed) Remarks() []string {
+	c.composer.mu.RLock()
+	defer c.composer.mu.RUnlock()
+	out := slices.Clone(c.composer.remarks)
+	for t, err := range c.composer.refused {
+		out = append(out, fmt.Sprintf("tenant %s: its repository is not taken over, and its part of the estate stays as it was: %v", t, err))
+	}
+	slices.Sort(out)
+	return out
+}
+
+// remark says what there is to say of the repositories of tenants in force, but
+// for what is refused of them.
+func (w *composing) remark(ctx context.Context, listed map[string]*TenantRepository) {
+	var out []string
+	of := map[string]string{place(w.repo.options.URL): "the platform"} // whose a repository is
+	for _, t := range slices.Sorted(maps.Keys(listed)) {
+		url := place(listed[t].URL)
+		if other, taken := of[url]; taken {
+			out = append(out, fmt.Sprintf("tenant %s: %s is also the repository of %s: who may push there acts for both; give each one of its own", t, redact(listed[t].URL), other))
+			continue
+		}
+		of[url] = "tenant " + t
+	}
+	if len(w.st.tenants) > 0 {
+		shadowed, err := w.shadowed()
+		if err != nil { // a remark is worth no fetch
+			w.repo.options.Log.WarnContext(ctx, "what tenants' repositories shadow is not known", "error", err)
+		}
+		out = append(out, shadowed...)
+	}
+	w.mu.Lock()
+	news := !slices.Equal(out, w.remarks)
+	w.remarks = out
+	w.mu.Unlock()
+	for _, line := range out {
+		if news {
+			w.repo.options.Log.WarnContext(ctx, "of tenants' repositories: "+line)
+		}
+	}
+}
+
+// shadowed says what the platform's repository has of tenants whose directories are
+// of repositories of their own, besides their tenant.yaml.
+func (w *composing) shadowed() ([]string, error) {
+	last, err := w.repo.commit(w.st.platform)
+	if err != nil {
+		return nil, err
+	}
+	b := builder{repo: w.repo}
+	top, err := b.tree(last.tree)
+	if err != nil {
+		return nil, err
+	}
+	tenants, err := b.directory(top, tenantsDir)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, t := range slices.Sorted(maps.Keys(w.st.tenants)) {
+		dir := named(tenants, t)
+		if !dir.dir() {
+			continue
+		}
+		entries, err := b.tree(dir.id)
+		if err != nil {
+			return nil, err
+		}
+		var names []string
+		for _, e := range entries {
+			if e.name != tenantFile {
+				names = append(names, e.name)
+			}
+		}
+		if len(names) > 0 {
+			out = append(out, fmt.Sprintf("tenant %s: %s in %s/%s of the platform's repository is not read, as the tenant has a repository of its own: move it there, or delete it",
+				t, few(names), tenantsDir, t))
+		}
+	}
+	return out, nil
+}
+
+// few are names, the first of them if there are many.
+func few(names []string) string {
+	const most = 5
+	if n := len(names) - most; n > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), n)
+	}
+	return strings.Join(names, ", ")
+}
+
+// place is what URLs of one repository have in common.
+func place(url string) string {
+	return strings.ToLower(strings.TrimSuffix(strings.TrimSuffix(url, "/"), ".git"))
+}
