@@ -305,7 +305,12 @@ func (s *state) denied(key schema.Key) string { return s.deniedBy[key] }
 // refused says what policy no longer allows of a unit that is there; nil: it
 // complies.
 func (s *state) refused(key schema.Key) *schema.Noncompliance {
-	return s.effective.Noncompliance(key)
+	return s.placement.Noncompliance(s.effective, key)
+}
+
+// want is what a unit shall be; nil: it is to go.
+func (s *state) want(key schema.Key) *schema.EffectiveInstance {
+	return s.placement.Instance(s.effective, key)
 }
 
 // today is the UTC day.
@@ -512,7 +517,7 @@ func (r *Reconciler) enforce(ctx context.Context, old, st *state, by origins, ac
 			next := decided(key, st, prev, causes[key])
 			switch {
 			case !unreviewed(before, st, key):
-			case old.main == st.main && len(acked) > 0 && st.effective.Instance(key) == nil:
+			case old.main == st.main && len(acked) > 0 && st.want(key) == nil:
 				// Who has the right to said that exactly these documents go, after they
 				// were named: that is the review of it.
 				next.Review = nil
@@ -526,11 +531,7 @@ func (r *Reconciler) enforce(ctx context.Context, old, st *state, by origins, ac
 			}
 		}
 	}
-	var was *schema.Effective
-	if old != nil {
-		was = old.effective
-	}
-	r.writer.record(append(records, fateRecords(was, st.effective, st.main, r.o.Now())...)...)
+	r.writer.record(append(records, fateRecords(before, st, r.o.Now())...)...)
 	r.writer.announce(events...)
 	r.stand(st)
 	r.writer.revise(func(rev *Revision) {
@@ -568,7 +569,7 @@ func decided(key schema.Key, st *state, prev *plan.Status, commit string) plan.S
 	if prev != nil {
 		s = *prev
 	}
-	want := st.effective.Instance(key)
+	want := st.want(key)
 	s.Revision, s.CorrelationID, s.Retry = commit, correlation(commit), nil
 	switch {
 	case want == nil:
@@ -614,7 +615,7 @@ func changedUnits(old, st *state, mem plan.Memory) []schema.Key {
 	}
 	var keys []schema.Key
 	for k := range maybe {
-		want, s := st.effective.Instance(k), mem.Get(k)
+		want, s := st.want(k), mem.Get(k)
 		going := s != nil && (s.Phase == plan.PhaseDeleting || s.Phase == plan.PhaseDeleted)
 		switch {
 		case want == nil && s != nil && !going,
@@ -739,7 +740,7 @@ func (c origins) of(old, st *state, key schema.Key) string {
 	if old == nil {
 		return ""
 	}
-	if x, y := old.effective.Instance(key), st.effective.Instance(key); x == y || equalJSON(x, y) {
+	if x, y := old.want(key), st.want(key); x == y || equalJSON(x, y) {
 		return ""
 	}
 	return c.first

@@ -316,7 +316,7 @@ func stoodStill(before *state, prev *plan.Status, key schema.Key) bool {
 	if prev != nil && prev.Review != nil {
 		return prev.Review.Stopped
 	}
-	was := before.effective.Instance(key)
+	was := before.want(key)
 	return was != nil && was.DesiredState == schema.DesiredStopped
 }
 

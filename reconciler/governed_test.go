@@ -218,6 +218,18 @@ func condition(s *plan.Status, typ string) string {
 // day before, and not silently.
 func TestGraceEnds(t *testing.T) {
 	t.Parallel()
+	for name, limit := range map[string]string{
+		"of what it asks for":      "max_gpus_per_instance: 0",
+		"of where its members are": "allowed_skus: [elsewhere]",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			graceEnds(t, limit)
+		})
+	}
+}
+
+func graceEnds(t *testing.T, limit string) {
 	w := newWorld(t)
 	var day atomic.Int64
 	begin, started := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), time.Now()
@@ -227,7 +239,7 @@ func TestGraceEnds(t *testing.T) {
 	path, text := instance("train", 1)
 	w.put(map[string]string{path: text})
 	w.eventually("running", w.phase("train", plan.PhaseRunning))
-	w.put(map[string]string{"tenants/physics/policy.yaml": "apiVersion: berth/v1\nkind: Policy\nmetadata: {name: policy}\nspec:\n  max_gpus_per_instance: 0\n  noncompliant: {action: stop, grace_until: \"2026-03-03\"}\n"})
+	w.put(map[string]string{"tenants/physics/policy.yaml": "apiVersion: berth/v1\nkind: Policy\nmetadata: {name: policy}\nspec:\n  " + limit + "\n  noncompliant: {action: stop, grace_until: \"2026-03-03\"}\n"})
 	w.eventually("decided", func() bool { return w.revision().Commit == w.git.Tip("main") })
 	w.eventually("warned", func() bool {
 		return strings.Contains(message(w.status("train"), "PolicyCompliant"), "goes on until 2026-03-03")

@@ -518,7 +518,7 @@ func (r *Reconciler) Unsettled() []Left {
 		}
 		var want *schema.EffectiveInstance
 		if st != nil {
-			want = st.effective.Instance(k)
+			want = st.want(k)
 		}
 		if l := left(s, want, st); l != nil {
 			out = append(out, *l)

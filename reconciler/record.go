@@ -76,21 +76,27 @@ func effectRecord(key schema.Key, s *plan.Status, o plan.Outcome, attempt int, r
 
 // fateRecords are the audit records of instances that policy does something
 // else with than before: that it no longer allows them, and what becomes of them.
-func fateRecords(old, now *schema.Effective, commit string, at time.Time) []audit.Record {
+// old is nil where nobody knows.
+func fateRecords(old, now *state, at time.Time) []audit.Record {
+	if old == nil {
+		old = &state{}
+	}
+	keys := slices.Concat(slices.Collect(schema.Differing(old.effective, now.effective)), slices.Collect(plan.ChangedPlacement(old.placement, now.placement)))
+	slices.SortFunc(keys, schema.Key.Compare)
 	var out []audit.Record
-	for _, key := range slices.SortedFunc(schema.Differing(old, now), schema.Key.Compare) {
-		n := now.Noncompliance(key)
+	for _, key := range slices.Compact(keys) {
+		n := now.refused(key)
 		if n == nil {
 			continue
 		}
-		if old != nil {
-			if was := old.Noncompliance(key); was != nil && was.Fate == n.Fate {
+		if old.effective != nil {
+			if was := old.refused(key); was != nil && was.Fate == n.Fate {
 				continue
 			}
 		}
 		r := audit.Record{
-			OccurredAt: at, CorrelationID: correlation(commit), Actor: itself, Action: "policy." + string(n.Fate), Key: n.Key,
-			OrgID: n.Key.Tenant, ProjectID: n.Key.ProjectID(), Verdict: audit.Held, Rule: "noncompliant", Reason: fateMessage(n), Commit: commit,
+			OccurredAt: at, CorrelationID: correlation(now.main), Actor: itself, Action: "policy." + string(n.Fate), Key: n.Key,
+			OrgID: n.Key.Tenant, ProjectID: n.Key.ProjectID(), Verdict: audit.Held, Rule: "noncompliant", Reason: fateMessage(n), Commit: now.main,
 		}
 		if n.Fate == schema.FateStopped {
 			r.Verdict = audit.Allowed

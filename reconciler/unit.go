@@ -28,7 +28,7 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 	if st == nil || prev == nil {
 		return 0, nil // not decided yet, or gone
 	}
-	want := st.effective.Instance(key)
+	want := st.want(key)
 	if want == nil && prev.Phase == plan.PhaseDeleted {
 		r.writer.forget(key)
 		return 0, nil
@@ -161,7 +161,7 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 	if prev == nil {
 		return 0, nil
 	}
-	want = latest.effective.Instance(key)
+	want = latest.want(key)
 	members = latest.placement.Members(key)
 	observed = r.observe(ctx, rt, latest, key, want, members, prev)
 	if ctx.Err() != nil {
@@ -274,7 +274,7 @@ func onlyRepairs(p plan.Plan) bool {
 // sameUnit says whether two decisions mean the same for a unit. What was not
 // judged anew is the same value, so that this costs nothing for most units.
 func sameUnit(a, b *state, key schema.Key) bool {
-	x, y := a.effective.Instance(key), b.effective.Instance(key)
+	x, y := a.want(key), b.want(key)
 	return (x == y || equalJSON(x, y)) && slices.EqualFunc(a.placement.Members(key), b.placement.Members(key), sameMember)
 }
 

@@ -214,7 +214,8 @@ type Noncompliant struct {
 	GraceUntil string             `json:"grace_until,omitempty"` // "2006-01-02", UTC: stopped when that day begins; needed for stop, so that nothing is stopped silently
 }
 
-// HardDeny is what no overlay below can allow again. Global policies only.
+// HardDeny is what no overlay below can allow again. The
+// platform denies to everybody, a tenant to itself.
 type HardDeny struct {
 	Apps []string `json:"apps,omitempty"`
 }

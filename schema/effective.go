@@ -30,6 +30,42 @@ type EffectiveProject struct {
 	// Noncompliant are the instances that exist and that policy refuses, and
 	// what becomes of each. Sorted by Key.
 	Noncompliant []Noncompliance
+
+	// Bounds are, by the name of the instance, where policy lets members be. An
+	// instance that no policy binds to a place has none.
+	Bounds map[string]*Bounds
+}
+
+// Bounds is where policy lets members of an instance be, and what becomes of it
+// if one that exists is elsewhere. Policy does not know where members are: who
+// places them holds them against it.
+type Bounds struct {
+	Instance *Instance // what it asks for itself
+	*Limits
+	Fate   Fate      // held, stopping or stopped
+	Day    string    // of stopping and stopped, as in Noncompliance
+	Source *Position // as in Noncompliance
+}
+
+// Limits are what the layers of policy say of where members may be. Instances
+// below the same layers share them.
+type Limits struct {
+	Regions, SKUs []Allowed // of the layers that say something, from wide to narrow
+	GPUs          *Position // of the layer that bounds how many an instance has; nil: none does
+}
+
+// Allowed is what one layer allows.
+type Allowed struct {
+	Values []string
+	Source Position
+}
+
+// Bounds are those of an instance, or nil.
+func (e *Effective) Bounds(key Key) *Bounds {
+	if p := e.project(key); p != nil && key.Kind == KindInstance {
+		return p.Bounds[key.Name]
+	}
+	return nil
 }
 
 // project is that of a key, or nil.
@@ -83,7 +119,7 @@ func Differing(before, after *Effective) iter.Seq[Key] {
 		for a, b := range Unlike(tenantsOf(before), tenantsOf(after)) {
 			for p, q := range Unlike(projectsOf(a), projectsOf(b)) {
 				for name, i := range instancesOf(p) {
-					if (i != instancesOf(q)[name] || !slices.Equal(p.about(i.Key), q.about(i.Key)) || !sameFate(p.Noncompliance(i.Key), q.Noncompliance(i.Key))) && !yield(i.Key) {
+					if (i != instancesOf(q)[name] || !slices.Equal(p.about(i.Key), q.about(i.Key)) || !sameFate(p.Noncompliance(i.Key), q.Noncompliance(i.Key)) || boundsOf(p)[name] != boundsOf(q)[name]) && !yield(i.Key) {
 						return
 					}
 				}
@@ -133,6 +169,13 @@ func instancesOf(p *EffectiveProject) map[string]*EffectiveInstance {
 		return nil
 	}
 	return p.Instances
+}
+
+func boundsOf(p *EffectiveProject) map[string]*Bounds {
+	if p == nil {
+		return nil
+	}
+	return p.Bounds
 }
 
 func sameFate(a, b *Noncompliance) bool {
@@ -238,6 +281,11 @@ type EffectiveRole struct {
 	GPUs         *GPURequest `json:"gpus,omitempty"`
 	CPUs         int         `json:"cpus,omitempty"`
 	MemoryMiB    int         `json:"memory_mib,omitempty"`
+
+	// NoGPUs: it asks for none, and policy bounds how many an instance has. A new
+	// member goes on no node with some, which it would have besides what is
+	// counted. It is no part of what a unit is made of, but of where it may be.
+	NoGPUs bool `json:"-"`
 }
 
 // Verdict is what a Decision came to.

@@ -36,6 +36,9 @@ func misfits(inst *schema.EffectiveInstance, role schema.EffectiveRole, n *schem
 	}) {
 		ms = append(ms, "without "+gpus(*g))
 	}
+	if role.NoGPUs && len(n.Spec.Capacity.GPUs) > 0 {
+		ms = append(ms, withGPUs)
+	}
 	if n.Spec.Capacity.CPUs < role.CPUs {
 		ms = append(ms, fmt.Sprintf("with fewer than %d CPUs", role.CPUs))
 	}
@@ -45,11 +48,17 @@ func misfits(inst *schema.EffectiveInstance, role schema.EffectiveRole, n *schem
 	return ms
 }
 
+// withGPUs is the misfit of a node for a member that may not have its GPUs.
+const withGPUs = "with GPUs that it does not ask for"
+
 // wants is what a node must have for role, in words.
 func wants(inst *schema.EffectiveInstance, role schema.EffectiveRole) string {
 	ws := []string{"role " + role.NodeRole}
 	if role.GPUs != nil {
 		ws = append(ws, gpus(*role.GPUs))
+	}
+	if role.NoGPUs {
+		ws = append(ws, "no GPUs")
 	}
 	if len(role.SKUs) > 0 {
 		ws = append(ws, "SKU "+strings.Join(role.SKUs, " or "))

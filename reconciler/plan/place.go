@@ -27,8 +27,12 @@ const (
 // is a member that no longer fits moved, and only once there is a node to move
 // to. A control plane that was made never moves. A node that a member was only
 // meant for, as its unit is not made yet or stands still, is kept while it fits.
+// No policy moves a member: one on a node that policy no longer allows stays, and
+// what becomes of its instance is as the policies say (Placement.Outside).
 //
-// Missing members take the first node in order of name that fits. Units which
+// Missing members take the first node in order of name that fits; one that asks
+// for no GPUs a node without, if any fits, and none with where policy bounds the
+// GPUs of an instance. Units which
 // have members already choose first, then the others, each in order of key, so
 // that a new instance never takes a node from under one that is growing. A
 // member that is not shareable, or has GPUs, has its node to itself; a node is
@@ -103,6 +107,9 @@ func (p *Placer) Place(eff *schema.Effective, mem Memory) Placement {
 	}
 	for _, key := range append(holding, fresh...) {
 		p.watch(key, p.fill)
+		if b := eff.Bounds(key); b != nil {
+			p.placing[key].outside = outside(b, eff.Instance(key), p.placing[key].members, eff.Nodes)
+		}
 	}
 	p.out = p.out.with(p.placing)
 	p.placing, p.unhappy, p.whole = nil, nil, true
@@ -125,7 +132,7 @@ func (p *Placer) turn(eff *schema.Effective, mem Memory) []schema.Key {
 		again = map[schema.Key]bool{}
 	}
 	for key := range schema.Differing(p.eff, eff) {
-		if p.eff == nil || !asksSame(p.eff.Instance(key), eff.Instance(key)) || len(p.eff.Denied(key)) > 0 != (len(eff.Denied(key)) > 0) {
+		if p.eff == nil || !asksSame(p.eff.Instance(key), eff.Instance(key)) || !sameBounds(p.eff.Bounds(key), eff.Bounds(key)) || len(p.eff.Denied(key)) > 0 != (len(eff.Denied(key)) > 0) {
 			again[key] = true
 		}
 	}
@@ -350,7 +357,7 @@ func (p *Placer) keep(key schema.Key) {
 			switch {
 			case intention && !p.fits(key, inst, role, node):
 				// No longer a good one. Nothing is there that could stay.
-			case !intention && unit != nil && asksElse(unit, inst, role, name) && len(misfits(inst, role, node)) > 0:
+			case !intention && unit != nil && asksElse(unit, inst, role, name) && len(misfits(inst, role, node)) > 0 && !onlyOutside(p.eff.Bounds(key), inst, role, node):
 				if p.unhappy[key] == nil {
 					p.unhappy[key] = map[string]Member{}
 				}
@@ -477,9 +484,18 @@ func (p *Placer) house(key schema.Key) {
 			}
 		}
 		if len(homeless) > 0 {
-			p.block(key, CodeNoNode, p.freesUp(key, inst, role), fmt.Sprintf("no node for %s: %s", list(homeless), p.why(key, inst, role)))
+			p.block(key, CodeNoNode, p.freesUp(key, inst, role), fmt.Sprintf("no node for %s: %s%s", list(homeless), p.why(key, inst, role), p.gpuAdvice(inst, role)))
 		}
 	}
+}
+
+// gpuAdvice says what to do where nodes would fit but for GPUs that a role does not
+// ask for; "": it is not that.
+func (p *Placer) gpuAdvice(inst *schema.EffectiveInstance, role schema.EffectiveRole) string {
+	if !slices.ContainsFunc(p.nodes, func(n *schema.Node) bool { return slices.Equal(misfits(inst, role, n), []string{withGPUs}) }) {
+		return ""
+	}
+	return "; policy bounds the GPUs of an instance (max_gpus_per_instance), so nodes with some are for who asks for them: ask for gpus, or declare a node without"
 }
 
 // pinned says, and reports, that the control plane of key was made and cannot
@@ -569,6 +585,11 @@ func (p *Placer) suits(what string, inst *schema.EffectiveInstance, role schema.
 			if len(misfits(inst, role, n)) == 0 {
 				ns = append(ns, n)
 			}
+		}
+		if role.GPUs == nil { // others need them more
+			slices.SortStableFunc(ns, func(a, b *schema.Node) int {
+				return cmp.Compare(min(len(a.Spec.Capacity.GPUs), 1), min(len(b.Spec.Capacity.GPUs), 1))
+			})
 		}
 		p.suitable[what] = ns
 	}

@@ -23,6 +23,7 @@ type placed struct {
 	key     schema.Key
 	members []Member
 	blocked []Blocked
+	outside *schema.Noncompliance // for where members are; nil: policy allows it
 }
 
 // Members of an instance that found a node, control plane first, then by role

@@ -94,12 +94,14 @@ func (p *Proposal) units(in ProposeInput) {
 	if in.PendingEffective != nil {
 		pending = side{in.PendingEffective, in.Placer.Place(in.PendingEffective, *in.Memory)}
 	}
-	for _, key := range candidates(base, head) {
+	keys := candidates(base, head)
+	p.Impacted = impacted(p.Impacted, base, head, keys)
+	for _, key := range keys {
 		if base.same(head, key) {
 			continue
 		}
 		observed := in.Memory.observed(key)
-		after := head.eff.Instance(key)
+		after := head.placed.Instance(head.eff, key)
 		u := Make(Input{
 			Key: key, After: after, Members: head.placed.Members(key), Unplaced: head.placed.Unplaced(key),
 			Denied: head.eff.Denied(key), Observed: observed, Rules: in.rules(key, after, observed),
@@ -181,7 +183,7 @@ func candidates(base, head side) []schema.Key {
 // same says whether key means the same on both sides. Where a rule stands in
 // its file means nothing.
 func (s side) same(o side, key schema.Key) bool {
-	a, b := s.eff.Instance(key), o.eff.Instance(key)
+	a, b := s.placed.Instance(s.eff, key), o.placed.Instance(o.eff, key)
 	if (a == nil) != (b == nil) || a != b && !reflect.DeepEqual(a, b) {
 		return false
 	}

@@ -208,9 +208,6 @@ func policyRules(p *schema.Policy) []problem {
 			ps = append(ps, problem{path: "spec.noncompliant.grace_until", code: "schema.rule", message: fmt.Sprintf("is %s, which no calendar has", n.GraceUntil)})
 		}
 	}
-	if p.Key.Tenant != "" && len(p.Spec.HardDeny.Apps) > 0 {
-		ps = append(ps, problem{path: "spec.hard_deny", code: "schema.rule", message: "only policies of the platform deny without appeal: remove it", atKey: true})
-	}
 	return ps
 }
 

@@ -66,5 +66,14 @@ func TestDeclaredKindsHaveNoEffect(t *testing.T) {
 	for _, key := range []schema.Key{analysis, folding} {
 		delete(all.Tenants[key.Tenant].Projects[key.Project].Instances, key.Name)
 	}
+	for _, e := range []*schema.Effective{without, all} {
+		for key := range e.All() {
+			if b := e.Bounds(key); b != nil {
+				b.Instance = nil // the document, which was changed for this
+			}
+		}
+	}
+	delete(all.Tenants[analysis.Tenant].Projects[analysis.Project].Bounds, analysis.Name)
+	delete(all.Tenants[folding.Tenant].Projects[folding.Project].Bounds, folding.Name)
 	require.Equal(t, without, all)
 }

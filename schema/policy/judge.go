@@ -203,7 +203,7 @@ func (r *judgedRules) judgeProject(t *schema.TenantEstate, project *schema.Proje
 	out := &judgedProject{estate: project, instances: make(map[string]*judgement, len(all)), result: r.effective(t, project, above, all)}
 	for _, j := range all {
 		out.instances[j.key.Name] = j
-		out.dated = out.dated || j.noncompliance != nil && j.noncompliance.Day != ""
+		out.dated = out.dated || j.dated() || j.noncompliance != nil && j.noncompliance.Day != ""
 	}
 	return out
 }

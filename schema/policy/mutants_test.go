@@ -41,6 +41,10 @@ func mutants() []mutant {
 		{"remembered whoever came meanwhile", "judge.go", `k.estate.Roles != t.Roles || `, ``, "TestJudgedAgainIsEvaluated"},
 		{"remembered over the day", "judge.go", `(k.today == today || !p.dated)`, `true`, "TestJudgedAgainIsEvaluated"},
 		{"new for ever", "policy.go", `if same && old.new == fresh {`, `if same {`, "TestJudgedAgainIsEvaluated"},
+		{"bound by the platform alone", "policy.go", `by.limits = limits(by.layers)`, `by.limits = limits(above[:1])`, "TestBounds"},
+		{"GPUs for nothing", "policy.go", `NoGPUs: want.GPUs == nil &&`, `NoGPUs: false &&`, "TestBounds"},
+		{"bound as yesterday", "policy.go", `!old.dated() && `, ``, "TestBounds"},
+		{"denied by the platform alone", "overlay.go", `deny: t.Policy.Spec.HardDeny.Apps, `, ``, "TestRefusals"},
 		{"explained by the layers above", "explain.go", `k.allow(nil, layers[:i+1])`, `k.allow(nil, layers[:i])`, "TestExplain"},
 	}
 }

@@ -26,28 +26,78 @@ func strictest(layers []layer) (n schema.Noncompliant, by layer, ok bool) {
 	return n, by, ok
 }
 
+// fate is what the layers make of an instance that is no longer allowed, with
+// Because and Key left out.
+func fate(layers []layer, today string) schema.Noncompliance {
+	n, by, said := strictest(layers)
+	out := schema.Noncompliance{Fate: schema.FateHeld, Day: n.GraceUntil}
+	if said {
+		source := by.at("noncompliant")
+		out.Source = &source
+	}
+	switch {
+	case n.GraceUntil == "":
+	case today < n.GraceUntil: // as it is where nobody says which day it is
+		out.Fate = schema.FateStopping
+	default:
+		out.Fate = schema.FateStopped
+	}
+	return out
+}
+
+// limits are what layers say of where members may be; nil where they say nothing.
+func limits(layers []layer) *schema.Limits {
+	says := func(k list) (all []schema.Allowed) {
+		for _, l := range layers {
+			if values := k.of(l.Overlay); values != nil {
+				all = append(all, schema.Allowed{Values: values, Source: l.at(k.key)})
+			}
+		}
+		return all
+	}
+	out := &schema.Limits{Regions: says(allowedRegions()), SKUs: says(allowedSKUs())}
+	k := maxGPUs()
+	if _, by, ok := k.least(layers); ok {
+		source := by.at(k.key)
+		out.GPUs = &source
+	}
+	if out.Regions == nil && out.SKUs == nil && out.GPUs == nil {
+		return nil
+	}
+	return out
+}
+
+// bound says where the instance may be, and what becomes of it elsewhere.
+func (j *judgement) bound(today string) {
+	if j.limits == nil {
+		return
+	}
+	f := fate(j.layers, today)
+	j.bounds = &schema.Bounds{Instance: j.instance, Limits: j.limits, Fate: f.Fate, Day: f.Day, Source: f.Source}
+}
+
+// dated says whether another day may make another thing of it.
+func (j *judgement) dated() bool { return j.bounds != nil && j.bounds.Day != "" }
+
 // becomes says what becomes of an instance that exists and is refused.
 func (j *judgement) becomes(today string) {
 	if j.new || !j.denied() {
 		return
 	}
 	const rule, field = "noncompliant", "spec.desired_state"
-	n, by, said := strictest(j.layers)
-	out := &schema.Noncompliance{Key: j.key, Fate: schema.FateHeld, Day: n.GraceUntil}
+	f := fate(j.layers, today)
+	out := &schema.Noncompliance{Key: j.key, Fate: f.Fate, Day: f.Day, Source: f.Source}
 	source := j.decisions[slices.IndexFunc(j.decisions, isDeny)].Source
-	if said {
-		source = by.at("noncompliant")
-		out.Source = &source
+	if f.Source != nil {
+		source = *f.Source
 	}
 	was, is := string(j.instance.Spec.DesiredState), string(schema.DesiredStopped)
-	switch {
-	case n.GraceUntil == "":
+	switch f.Fate {
+	case schema.FateHeld:
 		j.say(schema.Allow, rule, source, field, was, was, "policy no longer allows it; it stays as it is, and takes no change that does not comply")
-	case today < n.GraceUntil: // as it is where nobody says which day it is
-		out.Fate = schema.FateStopping
-		j.say(schema.Allow, rule, source, field, was, was, "policy no longer allows it; it stays as it is until %s begins, UTC, and is then stopped unless it complies", n.GraceUntil)
+	case schema.FateStopping:
+		j.say(schema.Allow, rule, source, field, was, was, "policy no longer allows it; it stays as it is until %s begins, UTC, and is then stopped unless it complies", f.Day)
 	default:
-		out.Fate = schema.FateStopped
 		stopped := *j.result
 		stopped.DesiredState = schema.DesiredStopped
 		j.result, j.decisions = &stopped, slices.Clone(j.decisions)
@@ -56,7 +106,7 @@ func (j *judgement) becomes(today string) {
 				j.decisions[i].Verdict = schema.Stop
 			}
 		}
-		j.say(schema.Narrow, rule, source, field, was, is, "policy no longer allows it, and its grace was over when %s began, UTC: it is stopped until it complies", n.GraceUntil)
+		j.say(schema.Narrow, rule, source, field, was, is, "policy no longer allows it, and its grace was over when %s began, UTC: it is stopped until it complies", f.Day)
 	}
 	for _, d := range j.decisions {
 		if d.Verdict == schema.Deny || d.Verdict == schema.Stop {

@@ -37,6 +37,9 @@ type layer struct {
 
 func (l layer) at(field string) schema.Position { return l.header.At(l.prefix + "." + field) }
 
+// whose the layer is, in words.
+func (l layer) whose() string { return "the " + string(l.scope) }
+
 // platformLayers are the platform's policies by name. Policies that are
 // suspended hold all the same: suspending is for what Berth does, not for what
 // it forbids.
@@ -77,7 +80,7 @@ func tenantLayers(above []layer, t *schema.TenantEstate) []layer {
 		return above
 	}
 	return append(slices.Clip(above), layer{Overlay: t.Policy.Spec.Overlay, scope: ScopeTenant, header: &t.Policy.Header, prefix: "spec",
-		noncompliant: t.Policy.Spec.Noncompliant})
+		deny: t.Policy.Spec.HardDeny.Apps, noncompliant: t.Policy.Spec.Noncompliant})
 }
 
 func entitlementLayers(above []layer, e *schema.Entitlement) []layer {

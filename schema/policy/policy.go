@@ -93,12 +93,15 @@ func (r *rules) tenant(t *schema.TenantEstate, o options) *schema.EffectiveTenan
 
 // effective is what judgements of a project's instances come to.
 func (r *rules) effective(t *schema.TenantEstate, project *schema.ProjectEstate, above []layer, all []*judgement) *schema.EffectiveProject {
-	e := &schema.EffectiveProject{Instances: make(map[string]*schema.EffectiveInstance, len(all)), Decisions: r.artifacts(t, project, above)}
+	e := &schema.EffectiveProject{Instances: make(map[string]*schema.EffectiveInstance, len(all)), Bounds: make(map[string]*schema.Bounds), Decisions: r.artifacts(t, project, above)}
 	for _, j := range all {
 		e.Instances[j.key.Name] = j.result
 		e.Decisions = append(e.Decisions, j.decisions...)
 		if j.noncompliance != nil {
 			e.Noncompliant = append(e.Noncompliant, *j.noncompliance)
+		}
+		if j.bounds != nil {
+			e.Bounds[j.key.Name] = j.bounds
 		}
 	}
 	sortDecisions(e.Decisions)
@@ -110,7 +113,7 @@ func (r *rules) effective(t *schema.TenantEstate, project *schema.ProjectEstate,
 // is what it came to before, by the same rules, layers and users: an instance
 // that is the same value is not judged by its own values again.
 func (r *rules) project(t *schema.TenantEstate, project *schema.ProjectEstate, above []layer, o options, was map[string]*judgement) []*judgement {
-	who, layers := sync.OnceValue(func() []schema.UnixUser { return users(t, project) }), map[*schema.Entitlement][]layer{}
+	who, under := sync.OnceValue(func() []schema.UnixUser { return users(t, project) }), map[*schema.Entitlement]entitled{}
 	for _, j := range was {
 		who = func() []schema.UnixUser { return j.result.Users }
 		break
@@ -129,12 +132,15 @@ func (r *rules) project(t *schema.TenantEstate, project *schema.ProjectEstate, a
 		if same && old.new == fresh {
 			alone = old.alone
 		} else {
-			if layers[ent] == nil {
-				layers[ent] = entitlementLayers(above, ent)
+			by, known := under[ent]
+			if !known {
+				by.layers = entitlementLayers(above, ent)
+				by.limits = limits(by.layers)
+				under[ent] = by
 			}
 			alone = &judgement{
 				instance: i, key: i.Key, app: app, version: version, ent: ent, sources: r.sources,
-				new: fresh, above: above, layers: layers[ent], suspended: suspended,
+				new: fresh, above: above, layers: by.layers, limits: by.limits, suspended: suspended,
 			}
 			alone.catalog()
 			alone.modes()
@@ -145,7 +151,7 @@ func (r *rules) project(t *schema.TenantEstate, project *schema.ProjectEstate, a
 			}
 		}
 		nth, nthOfApp := counts.count(alone)
-		if same && alone == old.alone && old.nth == nth && old.nthOfApp == nthOfApp && old.noncompliance == nil {
+		if same && alone == old.alone && old.nth == nth && old.nthOfApp == nthOfApp && !old.dated() && old.noncompliance == nil {
 			all = append(all, old) // no day makes another thing of what complies
 			continue
 		}
@@ -154,12 +160,22 @@ func (r *rules) project(t *schema.TenantEstate, project *schema.ProjectEstate, a
 		j.nth, j.nthOfApp = nth, nthOfApp
 		j.counted()
 		j.becomes(o.today)
+		j.bound(o.today)
+		if same && old.bounds != nil && old.bounds.Limits == j.limits && old.bounds.Fate == j.bounds.Fate {
+			j.bounds = old.bounds
+		}
 		if same && old.result.DesiredState == j.result.DesiredState {
 			j.result = old.result // the only value that the others, or the day, change
 		}
 		all = append(all, &j)
 	}
 	return all
+}
+
+// entitled is what holds for the instances of one entitlement.
+type entitled struct {
+	layers []layer
+	limits *schema.Limits
 }
 
 // judgement is the judging of one instance.
@@ -174,6 +190,7 @@ type judgement struct {
 	new      bool
 	above    []layer // of the platform and the tenant
 	layers   []layer // the entitlement's, too
+	limits   *schema.Limits
 
 	suspended []*schema.Header // of tenant and project, where they say suspend: true
 
@@ -182,6 +199,7 @@ type judgement struct {
 	nth, nthOfApp int // what it was counted as
 	decisions     []schema.Decision
 	noncompliance *schema.Noncompliance
+	bounds        *schema.Bounds
 }
 
 func (j *judgement) say(v schema.Verdict, rule string, source schema.Position, field, before, after, format string, args ...any) {
@@ -200,7 +218,7 @@ func (j *judgement) catalog() {
 	}
 	for _, l := range j.layers {
 		if slices.Contains(l.deny, j.app.Key.Name) {
-			j.say(schema.Deny, "hard_deny", l.at("hard_deny.apps"), "spec.app", "", "", "the platform denies the app %s", j.app.Key.Name)
+			j.say(schema.Deny, "hard_deny", l.at("hard_deny.apps"), "spec.app", "", "", "%s denies the app %s", l.whose(), j.app.Key.Name)
 		}
 	}
 }
@@ -311,6 +329,7 @@ func (j *judgement) roles() []schema.EffectiveRole {
 		roles = append(roles, schema.EffectiveRole{
 			Name: name, NodeRole: m.NodeRole, ControlPlane: m.ControlPlane, Shareable: m.Shareable,
 			Count: want.Count, SKUs: j.skus("spec.roles."+name+".sku", want.SKU), GPUs: want.GPUs, CPUs: want.CPUs, MemoryMiB: want.MemoryMiB,
+			NoGPUs: want.GPUs == nil && j.limits != nil && j.limits.GPUs != nil,
 		})
 	}
 	rank := func(r schema.EffectiveRole) int {

@@ -140,6 +140,9 @@ func TestRefusals(t *testing.T) {
 		"hard deny": {
 			map[string]string{"platform/policy/zz.yaml": document("Policy", "zz", "hard_deny: {apps: [slurm]}")},
 			"hard_deny", "platform/policy/zz.yaml:6", "spec.app"},
+		"hard deny of the tenant": {
+			map[string]string{physPolicy: document("Policy", "policy", "hard_deny: {apps: [slurm]}")},
+			"hard_deny", physPolicy + ":6", "spec.app"},
 		"too many instances, counted by name": {
 			map[string]string{
 				physPolicy: document("Policy", "policy", "max_instances_per_project: 1"),
@@ -159,7 +162,7 @@ func TestRefusals(t *testing.T) {
 			require.Equal(t, tc.at, d.Field)
 			require.Equal(t, tc.source, strings.TrimSuffix(schema.Diagnostic{File: d.Source.File, Line: d.Source.Line}.String(), ":0: :  []"))
 			require.NotNil(t, e.Instance(train), "a refused instance is not taken for a deleted one")
-			if tc.rule != "hard_deny" {
+			if tc.rule != "hard_deny" || d.Source.File == physPolicy {
 				require.Empty(t, e.Denied(schema.InstanceKey("biology", "genomes", "assembly")), "nobody else is refused")
 			}
 		})

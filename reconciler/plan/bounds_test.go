@@ -1,0 +1,129 @@
+package plan_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/plan"
+	"berth/schema"
+)
+
+// bounded is an estate with a controller and workers of one instance, bound to
+// places as allowed says.
+func bounded(declared schema.InstanceSpec, allowed *schema.Bounds, roles ...schema.EffectiveRole) *schema.Effective {
+	nodes := map[string]*schema.Node{}
+	for name, spec := range map[string]schema.NodeSpec{
+		"lab":   {Region: "lab", SKU: "cpu", Roles: []string{"controller"}},
+		"cpu-1": {Region: "lab", SKU: "cpu", Roles: []string{"worker"}},
+		"a-1":   {Region: "lab", SKU: "a", Roles: []string{"worker"}, Capacity: schema.Capacity{GPUs: []schema.GPU{{Type: "a100", Count: 4, Devices: "/dev/nvidia[0-3]"}}}},
+		"b-1":   {Region: "annex", SKU: "b", Roles: []string{"worker"}, Capacity: schema.Capacity{GPUs: []schema.GPU{{Type: "a100", Count: 4, Devices: "/dev/nvidia[0-3]"}}}},
+	} {
+		spec.Address, spec.Capacity.CPUs, spec.Capacity.MemoryMiB = "10.0.0.1", 4, 4000
+		nodes[name] = &schema.Node{Header: schema.Header{Key: schema.Key{Kind: schema.KindNode, Name: name}}, Spec: spec}
+	}
+	key := schema.InstanceKey("physics", "lhc", "train")
+	eff := effectiveOf(nodes, &schema.EffectiveInstance{Key: key, RuntimeBackend: "test", DesiredState: schema.DesiredRunning, Regions: declared.Regions,
+		Roles: append([]schema.EffectiveRole{{Name: "controller", NodeRole: "controller", ControlPlane: true, Count: 1}}, roles...)})
+	if allowed != nil {
+		allowed.Instance = &schema.Instance{Header: schema.Header{Key: key}, Spec: declared}
+		eff.Tenants["physics"].Projects["lhc"].Bounds = map[string]*schema.Bounds{"train": allowed}
+	}
+	return eff
+}
+
+func limited(fate schema.Fate, day string, values ...string) *schema.Bounds {
+	return &schema.Bounds{Fate: fate, Day: day, Limits: &schema.Limits{
+		SKUs: []schema.Allowed{{Values: values, Source: schema.Position{File: "platform/policy/lab.yaml", Line: 8}}}}}
+}
+
+// A member on a node that policy no longer allows is not moved for it: what
+// becomes of the instance is as the policies say, and is told.
+func TestPolicyMovesNoMember(t *testing.T) {
+	key := schema.InstanceKey("physics", "lhc", "train")
+	gpu := schema.GPURequest{Type: "a100", Count: 4}
+	worker := schema.EffectiveRole{Name: "worker", NodeRole: "worker", Count: 1, GPUs: &gpu}
+	within := func(values ...string) schema.EffectiveRole {
+		r := worker
+		r.SKUs = values
+		return r
+	}
+	base := bounded(schema.InstanceSpec{}, limited(schema.FateHeld, "", "a", "b", "cpu"), within("a", "b", "cpu"))
+	w := settled(base)
+	require.Equal(t, "a-1", plan.Place(base, w.mem).Members(key)[1].Node)
+
+	change := func(head *schema.Effective) plan.Proposal { return propose(base, head, w.mem) }
+	told := "worker-0 on a-1: a node of SKU a is not allowed"
+	for _, fate := range []schema.Fate{schema.FateHeld, schema.FateStopping} {
+		p := change(bounded(schema.InstanceSpec{}, limited(fate, "2030-01-01", "b", "cpu"), within("b", "cpu")))
+		require.Len(t, p.Impacted, 1)
+		require.Equal(t, fate, p.Impacted[0].Fate)
+		require.Equal(t, told, p.Impacted[0].Because[0].Message)
+		require.Equal(t, "platform/policy/lab.yaml", p.Impacted[0].Because[0].Source.File)
+		require.False(t, p.Blocked())
+		for _, u := range p.Plans {
+			for _, a := range u.Actions {
+				require.Equal(t, plan.Configure, a.Verb, "nothing leaves, nothing stops")
+			}
+		}
+	}
+
+	// Once its day has come it is stopped where it is, and stays so.
+	over := bounded(schema.InstanceSpec{}, limited(schema.FateStopped, "2026-01-01", "b", "cpu"), within("b", "cpu"))
+	p := change(over)
+	require.Equal(t, schema.FateStopped, p.Impacted[0].Fate)
+	require.Equal(t, schema.Stop, p.Impacted[0].Because[0].Verdict)
+	require.Len(t, p.Plans, 1)
+	require.Len(t, p.Plans[0].Actions, 1)
+	require.Equal(t, plan.Stop, p.Plans[0].Actions[0].Verb)
+	require.Equal(t, schema.DesiredRunning, over.Instance(key).DesiredState)
+
+	// Who asks for another SKU is moved to it, as ever, and complies.
+	p = change(bounded(schema.InstanceSpec{Roles: map[string]schema.InstanceRole{"worker": {SKU: "b"}}}, limited(schema.FateHeld, "", "b", "cpu"), within("b")))
+	require.Empty(t, p.Impacted)
+	require.Equal(t, "b-1", p.Plans[0].After.Members[1].Node)
+
+	// Regions likewise; and what complies again is told.
+	regions := &schema.Bounds{Fate: schema.FateHeld, Limits: &schema.Limits{Regions: []schema.Allowed{{Values: []string{"annex"}}}}}
+	narrowed := bounded(schema.InstanceSpec{}, regions, worker)
+	narrowed.Instance(key).Regions = []string{"annex"}
+	require.Equal(t, []string{"controller-0 on lab and worker-0 on a-1: a node in region lab is not allowed"}, messages(change(narrowed).Impacted))
+	back := propose(narrowed, base, w.mem)
+	require.Equal(t, schema.FateComplies, back.Impacted[0].Fate)
+}
+
+func messages(ns []schema.Noncompliance) (all []string) {
+	for _, n := range ns {
+		for _, d := range n.Because {
+			all = append(all, d.Message)
+		}
+	}
+	return all
+}
+
+// Who asks for no GPUs gets a node without, where one fits; and no other where
+// policy bounds how many GPUs an instance has.
+func TestMembersWithoutGPUs(t *testing.T) {
+	key := schema.InstanceKey("physics", "lhc", "train")
+	two := schema.EffectiveRole{Name: "worker", NodeRole: "worker", Count: 2}
+	placed := plan.Place(bounded(schema.InstanceSpec{}, nil, two), plan.Memory{})
+	require.Equal(t, "cpu-1", placed.Members(key)[1].Node, "a-1 comes first by name")
+	require.Equal(t, "a-1", placed.Members(key)[2].Node, "no policy says a word")
+	open := bounded(schema.InstanceSpec{}, nil, two)
+	w := settled(open)
+
+	two.NoGPUs = true
+	limit := &schema.Bounds{Fate: schema.FateHeld, Limits: &schema.Limits{GPUs: &schema.Position{File: "platform/policy/lab.yaml", Line: 9}}}
+	capped := bounded(schema.InstanceSpec{}, limit, two)
+	placed = plan.Place(capped, plan.Memory{})
+	require.Len(t, placed.Members(key), 2)
+	require.Equal(t, plan.CodeNoNode, placed.Unplaced(key)[0].Code)
+	require.Contains(t, placed.Unplaced(key)[0].Message, "2 with GPUs that it does not ask for")
+	require.Contains(t, placed.Unplaced(key)[0].Message, "ask for gpus, or declare a node without")
+	require.Nil(t, placed.Outside(key))
+
+	// One that is there already stays, and is told.
+	p := propose(open, capped, w.mem)
+	require.Equal(t, []string{"worker-1 on a-1: a node with GPUs that it does not ask for is not allowed"}, messages(p.Impacted))
+	require.Empty(t, p.Plans)
+}

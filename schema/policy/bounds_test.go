@@ -1,0 +1,50 @@
+package policy_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/schema"
+	"berth/schema/policy"
+)
+
+// Where members may be is what every layer says of it, with what becomes of an
+// instance that is elsewhere; and who asks for no GPUs under a maximum of them
+// gets none.
+func TestBounds(t *testing.T) {
+	over := map[string]string{physPolicy: document("Policy", "policy", "allowed_skus: [gpu-a100-2]\nmax_gpus_per_instance: 4\nnoncompliant: {action: stop, grace_until: 2027-01-31}")}
+	d := lab(t, over)
+	for day, fate := range map[string]schema.Fate{"2027-01-30": schema.FateStopping, "2027-01-31": schema.FateStopped} {
+		e := policy.Evaluate(d, everything, policy.At(day))
+		b := e.Bounds(train)
+		require.Equal(t, d.Instance(train), b.Instance)
+		require.Equal(t, fate, b.Fate)
+		require.Equal(t, "2027-01-31", b.Day)
+		require.Equal(t, physPolicy, b.Source.File)
+		require.Equal(t, physPolicy, b.SKUs[len(b.SKUs)-1].Source.File)
+		require.Equal(t, []string{"gpu-a100-2"}, b.SKUs[len(b.SKUs)-1].Values)
+		require.NotEmpty(t, b.Regions, "the platform's")
+		require.Equal(t, physPolicy, b.GPUs.File)
+		for _, r := range e.Instance(train).Roles {
+			require.Equal(t, r.GPUs == nil, r.NoGPUs, r.Name)
+		}
+	}
+
+	// Another day is another fate also where a Judge remembers the instance.
+	var j policy.Judge
+	before := j.Evaluate(d, d, "2027-01-30")
+	after := j.Evaluate(d, d, "2027-01-31")
+	require.Equal(t, schema.FateStopped, after.Bounds(train).Fate)
+	require.Same(t, before.Instance(train), after.Instance(train))
+	require.Same(t, after.Bounds(train), j.Evaluate(d, d, "2027-02-01").Bounds(train))
+
+	// Where no policy says a word there are none.
+	d.Platform.Policies, d.Tenants["physics"].Policy = nil, nil
+	e := policy.Evaluate(d, everything)
+	require.Nil(t, e.Bounds(train))
+	require.Nil(t, e.Bounds(schema.Key{Kind: schema.KindPolicy, Tenant: train.Tenant, Project: train.Project, Name: train.Name}))
+	for _, r := range e.Instance(train).Roles {
+		require.False(t, r.NoGPUs)
+	}
+}
