@@ -40,8 +40,14 @@ func TestBounds(t *testing.T) {
 	require.Same(t, after.Bounds(train), j.Evaluate(d, d, "2027-02-01").Bounds(train))
 
 	// Where no policy says a word there are none.
-	d.Platform.Policies, d.Tenants["physics"].Policy = nil, nil
-	e := policy.Evaluate(d, everything)
+	platform, physics := *d.Platform, *d.Tenants["physics"]
+	platform.Policies, physics.Policy = nil, nil
+	lattice := *physics.Projects["lattice"]
+	ent := *lattice.Entitlements["slurm"]
+	ent.Spec.PolicyOverrides = schema.Overlay{}
+	lattice.Entitlements = map[string]*schema.Entitlement{"slurm": &ent}
+	physics.Projects = map[string]*schema.ProjectEstate{"lattice": &lattice}
+	e := policy.Evaluate(&schema.Desired{Platform: &platform, Tenants: map[string]*schema.TenantEstate{"physics": &physics}}, everything)
 	require.Nil(t, e.Bounds(train))
 	require.Nil(t, e.Bounds(schema.Key{Kind: schema.KindPolicy, Tenant: train.Tenant, Project: train.Project, Name: train.Name}))
 	for _, r := range e.Instance(train).Roles {
