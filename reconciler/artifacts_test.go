@@ -8,6 +8,7 @@ import (
 	"io"
 	"log"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -552,4 +553,53 @@ func TestAStandingEndsWithItsDocument(t *testing.T) {
 	w.put(nil, path)
 	w.start()
 	stands(false)
+}
+
+// A standing has the conditions that an instance has: what waits for somebody's
+// right or is refused, what is suspended and by which document, and a pause.
+func TestConditionsOfAStanding(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	root, eve := newSigner(t, w), newSigner(t, w)
+	const runtime, tenant, pause = "tenants/physics/shared-runtimes/commons/runtime.yaml", "tenants/physics/tenant.yaml", "platform/pause.yaml"
+	key := schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "commons"}
+	text := "apiVersion: berth/v1\nkind: SharedRuntime\nmetadata: {name: commons}\nspec: {app: batch, version: v1, display_name: Commons, roles: {worker: {count: 1}}}\n"
+	founded, err := w.git.Read("main", tenant)
+	require.NoError(t, err)
+	w.start(governed(root))
+	is := func(what string, want map[string]string) {
+		t.Helper()
+		w.eventually(what, func() bool {
+			s := w.thing(key)
+			if s == nil {
+				return false
+			}
+			got := map[string]string{}
+			for _, c := range s.Conditions {
+				got[c.Type] = c.Status + " " + c.Reason
+				if c.Type == "Suspended" || c.Type == "Authorized" && c.Status == "False" {
+					got[c.Type] += ": " + c.Message
+				}
+			}
+			return maps.EqualFunc(want, got, func(w, g string) bool { return strings.HasPrefix(g, w) })
+		})
+	}
+	well := map[string]string{"Authorized": "True Permitted", "PolicyCompliant": "True Allowed", "Ready": "False NotSupported", "Reconciling": "False NotSupported", "Stalled": "True shared"}
+	with := func(more map[string]string) map[string]string {
+		out := maps.Clone(well)
+		maps.Copy(out, more)
+		return out
+	}
+	root.push("one\n\nBreak-Glass: it is new", map[string]string{runtime: text})
+	is("well", well)
+	eve.push("mine", map[string]string{runtime: text + "# mine\n"})
+	is("held", with(map[string]string{"Authorized": "False Held: "}))
+	root.push("ours\n\nBreak-Glass: it is new", map[string]string{runtime: text + "# ours\n"})
+	is("taken up", well)
+	root.push("suspended\n\nBreak-Glass: it is new", map[string]string{runtime: "suspend: true\n" + text})
+	is("suspended", with(map[string]string{"Suspended": "True Declared: the document says suspend: true"}))
+	root.push("suspended above\n\nBreak-Glass: it is new", map[string]string{tenant: "suspend: true\n" + founded})
+	is("suspended by its tenant", with(map[string]string{"Suspended": "True Declared: Tenant physics (tenants/physics/tenant.yaml) says suspend: true"}))
+	root.push("pause", map[string]string{pause: "apiVersion: berth/v1\nkind: Pause\nmetadata: {name: pause}\nspec: {reason: power}\n"})
+	is("paused", with(map[string]string{"Suspended": "True Declared: Tenant", "Stalled": "True Paused"}))
 }

@@ -7,6 +7,7 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/schema"
+	"berth/schema/load"
 )
 
 // What is declared and carries others, a SharedRuntime and its attachments, has
@@ -22,12 +23,15 @@ type standing struct {
 	RuntimeBackend    string `json:"runtime_backend"`
 	BillingPolicyRef  string `json:"billing_policy_ref,omitempty"`
 	Declared          string `json:"declared"` // blob of the document
+
+	suspendedBy schema.Key // the widest document that says suspend: true; zero: none does
 }
 
 // standings are the shared runtimes and attachments that are in force of an
 // owner: a tenant, or "", the platform.
 func standings(d *schema.Desired, owner string) map[schema.Key]standing {
 	out := map[schema.Key]standing{}
+	var tenant *schema.Header
 	add := func(all map[string]*schema.SharedRuntimeEstate) {
 		for _, s := range all {
 			if s.Runtime == nil {
@@ -38,10 +42,12 @@ func standings(d *schema.Desired, owner string) map[schema.Key]standing {
 			if v := d.Version(spec.App, spec.Version); v != nil {
 				of.RuntimeBackend = v.Spec.RuntimeBackend
 			}
+			of.suspendedBy = suspender(tenant, &s.Runtime.Header)
 			out[s.Runtime.Key] = of
 			for _, a := range s.Attachments {
 				at := of
 				at.ProjectID, at.BillingPolicyRef, at.Declared = a.Spec.ProjectID, a.Spec.BillingPolicyRef, a.Blob
+				at.suspendedBy = suspender(tenant, &s.Runtime.Header, &a.Header)
 				out[a.Key] = at
 			}
 		}
@@ -50,9 +56,91 @@ func standings(d *schema.Desired, owner string) map[schema.Key]standing {
 		add(d.Platform.SharedRuntimes)
 	}
 	if t := d.Tenants[owner]; t != nil {
+		if t.Tenant != nil {
+			tenant = &t.Tenant.Header
+		}
 		add(t.SharedRuntimes)
 	}
 	return out
+}
+
+// suspender is the first of documents, from wide to narrow, that says suspend: true.
+func suspender(chain ...*schema.Header) schema.Key {
+	for _, h := range chain {
+		if h != nil && h.Suspend {
+			return h.Key
+		}
+	}
+	return schema.Key{}
+}
+
+// otherwise are the owners whose standings another state says something else of
+// though what they declare is the same: what is held, what policy says, a pause.
+func otherwise(last, st *state) []string {
+	owners := map[string]bool{}
+	all := last.paused != st.paused
+	owners[""] = all
+	for name, t := range st.effective.Tenants {
+		owners[name] = all || last.effective.Tenants[name] != t
+	}
+	was, is := standingsHeld(last), standingsHeld(st)
+	for _, held := range []map[schema.Key]plan.Held{was, is} {
+		for k := range held {
+			owners[k.Tenant] = owners[k.Tenant] || was[k] != is[k]
+		}
+	}
+	maps.DeleteFunc(owners, func(_ string, changed bool) bool { return !changed })
+	return slices.Sorted(maps.Keys(owners))
+}
+
+// standingsHeld are the changes of shared runtimes and attachments that are held.
+func standingsHeld(st *state) map[schema.Key]plan.Held {
+	out := map[schema.Key]plan.Held{}
+	for _, h := range st.held {
+		if h.Key.Kind == schema.KindSharedRuntime || h.Key.Kind == schema.KindAttachment {
+			out[h.Key] = h
+		}
+	}
+	return out
+}
+
+// conditions are those of a standing, as an instance has them.
+func (s *standing) conditions(key schema.Key, st *state, held plan.Held, revision string) []plan.Condition {
+	var cs []plan.Condition
+	add := func(kind string, is bool, reason, message string) {
+		status := "False"
+		if is {
+			status = "True"
+		}
+		cs = append(cs, plan.Condition{Type: kind, Status: status, Reason: reason, Message: message, Revision: revision})
+	}
+	if st.denied(key) != "" {
+		add("Authorized", false, "Held", st.denied(key))
+	} else {
+		add("Authorized", true, "Permitted", "")
+	}
+	switch denied := st.effective.Denied(key); {
+	case len(denied) > 0:
+		add("PolicyCompliant", false, "policy."+denied[0].Rule, denied[0].Message)
+	case held.Reason == load.HeldDenied:
+		add("PolicyCompliant", false, "Held", held.Message)
+	default:
+		add("PolicyCompliant", true, "Allowed", "")
+	}
+	const why = "no runtime of this Berth can carry several projects yet"
+	add("Ready", false, "NotSupported", why)
+	add("Reconciling", false, "NotSupported", "")
+	if st.paused != "" {
+		add("Stalled", true, "Paused", st.paused)
+	} else {
+		add("Stalled", true, plan.CodeShared, why)
+	}
+	if !s.suspendedBy.IsZero() {
+		add("Suspended", true, "Declared", plan.Suspension(key, s.suspendedBy))
+	} else if st.paused != "" {
+		add("Suspended", true, "Paused", st.paused)
+	}
+	return cs
 }
 
 // stood is the standings of whose estate changed since last, and those that are
@@ -75,31 +163,37 @@ func stood(last, d *schema.Desired) (now map[schema.Key]standing, gone []schema.
 
 // stand records the standings of a decision. Who calls it holds writer.whole.
 func (r *Reconciler) stand(st *state) {
-	now, gone := stood(r.writer.stood, st.desired)
-	if r.writer.stood == nil {
+	last := r.writer.stood
+	var before *schema.Desired
+	if last != nil {
+		before = last.desired
+	}
+	now, gone := stood(before, st.desired)
+	if last != nil {
+		for _, owner := range otherwise(last, st) {
+			maps.Copy(now, standings(st.desired, owner))
+		}
+	} else {
 		for _, s := range r.writer.thingsOf(schema.KindSharedRuntime, schema.KindAttachment) {
 			if _, ok := now[s.Key]; !ok {
 				gone = append(gone, s.Key) // while no daemon ran
 			}
 		}
 	}
-	r.writer.stood = st.desired
+	r.writer.stood = st
+	held := standingsHeld(st)
 	for _, key := range slices.SortedFunc(maps.Keys(now), schema.Key.Compare) {
 		prev := r.writer.thing(key)
 		next := plan.ThingStatus{
 			APIVersion: schema.APIVersion, Kind: string(key.Kind) + "Status", Key: key, Phase: "requested",
 			Revision: st.main, CorrelationID: correlation(st.main),
 		}
-		next.Detail, _ = json.Marshal(now[key]) // strings only
+		s := now[key]
+		next.Detail, _ = json.Marshal(s) // strings only
 		if prev != nil && prev.Phase == next.Phase && equalJSON(prev.Detail, next.Detail) {
 			next.Revision, next.CorrelationID = prev.Revision, prev.CorrelationID
 		}
-		const why = "no runtime of this Berth can carry several projects yet"
-		next.Conditions = []plan.Condition{
-			{Type: "Ready", Status: "False", Reason: "NotSupported", Message: why, Revision: next.Revision},
-			{Type: "Reconciling", Status: "False", Reason: "NotSupported", Revision: next.Revision},
-			{Type: "Stalled", Status: "True", Reason: plan.CodeShared, Message: why, Revision: next.Revision},
-		}
+		next.Conditions = s.conditions(key, st, held[key], next.Revision)
 		r.writer.setThing(prev, next)
 	}
 	slices.SortFunc(gone, schema.Key.Compare)

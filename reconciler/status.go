@@ -229,7 +229,7 @@ func (v unitView) conditions(phase plan.Phase, revision, failure string) []plan.
 			add("Scheduled", true, "Placed", "")
 		}
 		if !v.want.SuspendedBy.IsZero() {
-			add("Suspended", true, "Declared", plan.Suspension(v.want))
+			add("Suspended", true, "Declared", plan.Suspension(v.want.Key, v.want.SuspendedBy))
 		} else if v.paused != "" {
 			add("Suspended", true, "Paused", v.paused)
 		}

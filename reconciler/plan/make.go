@@ -86,7 +86,7 @@ func (m *maker) decide() {
 	case in.After != nil && in.After.SharedRuntime != "":
 		m.block(CodeShared, true, "the shared runtime %s is to carry it, which no runtime can yet; nothing is done", in.After.SharedRuntime)
 	case in.After != nil && in.After.Suspend:
-		m.block(CodeSuspended, true, "%s; nothing is done until it is taken away", Suspension(in.After))
+		m.block(CodeSuspended, true, "%s; nothing is done until it is taken away", Suspension(in.After.Key, in.After.SuspendedBy))
 	case in.Observed.Presence == Absent && in.After == nil:
 		// Not there and not wanted.
 	case in.Observed.Presence == Absent:
@@ -118,10 +118,10 @@ func (m *maker) decide() {
 	}
 }
 
-// Suspension says which document suspends an instance, for people.
-func Suspension(i *schema.EffectiveInstance) string {
-	if path, err := i.SuspendedBy.Path(); err == nil && i.SuspendedBy != i.Key {
-		return fmt.Sprintf("%s (%s) says suspend: true", i.SuspendedBy, path)
+// Suspension says which document suspends what key declares, for people.
+func Suspension(key, by schema.Key) string {
+	if path, err := by.Path(); err == nil && by != key {
+		return fmt.Sprintf("%s (%s) says suspend: true", by, path)
 	}
 	return "the document says suspend: true"
 }
