@@ -12,6 +12,8 @@ import (
 const (
 	CodeArtifactStatus   = "lifecycle.status"    // an artifact that takes a step it may not
 	CodeArtifactDigest   = "lifecycle.digest"    // a registered artifact with other bytes
+	CodeArtifactFixed    = "lifecycle.fixed"     // a registered artifact that is another thing, or is elsewhere
+	CodeArtifactUnseen   = "lifecycle.unseen"    // a promotion that waits for bytes that were not there when they were looked at
 	CodeArtifactInUse    = "lifecycle.in-use"    // an active version is made from what is retired or deprecated
 	CodeVersionPublished = "lifecycle.published" // a published version with other contents
 )
@@ -75,11 +77,12 @@ func Lifecycle(before, after *Desired) []Diagnostic {
 		if before.Tenants[tenant] == t && before.Platform == after.Platform {
 			continue
 		}
+		before := ArtifactsBefore(before.Tenants[tenant], t)
 		for _, project := range slices.Sorted(maps.Keys(t.Projects)) {
 			p := t.Projects[project]
 			for _, name := range slices.Sorted(maps.Keys(p.Artifacts)) {
 				a := p.Artifacts[name]
-				was := before.artifact(a.Key)
+				was := before(a)
 				if was != a && !adopted {
 					out = append(out, artifactChange(was, a)...)
 				}
@@ -93,13 +96,45 @@ func Lifecycle(before, after *Desired) []Diagnostic {
 	return out
 }
 
-func (d *Desired) artifact(key Key) *Artifact {
-	if t := d.Tenants[key.Tenant]; t != nil {
-		if p := t.Projects[key.Project]; p != nil {
-			return p.Artifacts[key.Name]
+// ArtifactsBefore tells of the artifacts of a tenant, as it is after a change,
+// what each was before, either of which may be nil: what had its uid, wherever in
+// the tenant that was, else what had its name, unless that goes on under another
+// one. What is new was nil. A uid of another tenant's says nothing: it is no secret.
+func ArtifactsBefore(before, after *TenantEstate) func(*Artifact) *Artifact {
+	was, is := before.artifactsByUID(), after.artifactsByUID()
+	return func(a *Artifact) *Artifact {
+		if old := was[a.UID]; old != nil {
+			return old
+		}
+		old := before.artifact(a.Key)
+		if old != nil && is[old.UID] != nil {
+			return nil
+		}
+		return old
+	}
+}
+
+// artifactsByUID are those of t's artifacts that have one.
+func (t *TenantEstate) artifactsByUID() map[string]*Artifact {
+	out := map[string]*Artifact{}
+	if t == nil {
+		return out
+	}
+	for _, p := range t.Projects {
+		for _, a := range p.Artifacts {
+			if a.UID != "" {
+				out[a.UID] = a
+			}
 		}
 	}
-	return nil
+	return out
+}
+
+func (t *TenantEstate) artifact(key Key) *Artifact {
+	if t == nil || t.Projects[key.Project] == nil {
+		return nil
+	}
+	return t.Projects[key.Project].Artifacts[key.Name]
 }
 
 // empty says whether d declares nothing.
@@ -123,9 +158,23 @@ func artifactChange(was, now *Artifact) (out []Diagnostic) {
 	if err := ArtifactTransition(was.Spec.Status, now.Spec.Status); err != nil {
 		out = append(out, now.finding("spec.status", SeverityError, CodeArtifactStatus, err.Error()))
 	}
-	if was.Spec.Digest != "" && now.Spec.Digest != "" && was.Spec.Digest != now.Spec.Digest {
+	if was.Spec.Status == "" {
+		return out
+	}
+	if now.Spec.Digest != "" && was.Spec.Digest != now.Spec.Digest {
 		out = append(out, now.finding("spec.digest", SeverityError, CodeArtifactDigest,
 			fmt.Sprintf("it is registered as %s, and what has that name stays that: publish other bytes under another name", was.Spec.Digest)))
+	}
+	for _, f := range []struct{ name, was, is string }{
+		{"app", was.Spec.App, now.Spec.App},
+		{"source", was.Spec.Source, now.Spec.Source},
+		{"reference", was.Spec.Reference, now.Spec.Reference},
+		{"media_type", was.Spec.MediaType, now.Spec.MediaType},
+	} {
+		if f.was != f.is {
+			out = append(out, now.finding("spec."+f.name, SeverityError, CodeArtifactFixed,
+				fmt.Sprintf("it is %s with %s %s, which does not change any more: publish another one under another name", was.Spec.Status.word(), f.name, f.was)))
+		}
 	}
 	return out
 }

@@ -1,6 +1,7 @@
 package schema_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -40,6 +41,8 @@ var (
 type published struct {
 	status        schema.ArtifactStatus
 	digest        string
+	name, uid     string // of the artifact; "" is image
+	artifact      func(*schema.ArtifactSpec)
 	ownSource     bool
 	version       func(*schema.AppVersionSpec)
 	alone, shared bool // no instance; a shared runtime instead
@@ -62,9 +65,14 @@ func (p published) estate() *schema.Desired {
 	if p.version != nil {
 		p.version(&v.Spec)
 	}
-	a := &schema.Artifact{Header: header(schema.Key{Kind: schema.KindArtifact, Tenant: "physics", Project: "lab", Name: "image"}),
-		Spec: schema.ArtifactSpec{App: "batch", Source: "registry", Reference: "batch:1", Digest: p.digest, Status: p.status}}
-	project := &schema.ProjectEstate{Artifacts: map[string]*schema.Artifact{"image": a}}
+	name := cmp.Or(p.name, "image")
+	a := &schema.Artifact{Header: header(schema.Key{Kind: schema.KindArtifact, Tenant: "physics", Project: "lab", Name: name}),
+		Spec: schema.ArtifactSpec{App: "batch", Source: "registry", Reference: "batch:1", MediaType: "application/x-tar", Digest: p.digest, Status: p.status}}
+	a.UID = p.uid
+	if p.artifact != nil {
+		p.artifact(&a.Spec)
+	}
+	project := &schema.ProjectEstate{Artifacts: map[string]*schema.Artifact{name: a}}
 	d := &schema.Desired{
 		Platform: &schema.Platform{Versions: map[string]map[string]*schema.AppVersion{"batch": {"v1": v}}},
 		Tenants:  map[string]*schema.TenantEstate{"physics": {Name: "physics", Projects: map[string]*schema.ProjectEstate{"lab": project}}},
@@ -92,6 +100,23 @@ func TestLifecycle(t *testing.T) {
 	}
 	status := func(s schema.ArtifactStatus) published { return with(registered, func(p *published) { p.status = s }) }
 	none := &schema.Desired{Platform: &schema.Platform{}}
+	const photoFile = "tenants/physics/projects/lab/artifacts/photo.yaml"
+	alone := func(p *published) { p.alone = true }
+	other := func(s *schema.ArtifactSpec) {
+		s.App, s.Source, s.Reference, s.MediaType = "stream", "mirror", "batch:2", "application/zip"
+	}
+	var fixed []string
+	for _, field := range []string{"app", "source", "reference", "media_type"} {
+		fixed = append(fixed, "error lifecycle.fixed "+artifactFile+" spec."+field)
+	}
+	replaced := with(registered, func(p *published) { p.digest = bytesB }).estate() // image is another one now
+	moved := with(registered, func(p *published) { p.uid, p.name = "a-1", "photo" }).estate()
+	replaced.Tenants["physics"].Projects["lab"].Artifacts["photo"] = moved.Tenants["physics"].Projects["lab"].Artifacts["photo"]
+	theirs := func(tenant string) *schema.Desired { // all of it is another tenant's
+		d := with(status(schema.ArtifactPromoted), func(p *published) { p.uid = "a-1" }).estate()
+		d.Tenants = map[string]*schema.TenantEstate{tenant: d.Tenants["physics"]}
+		return d
+	}
 	bare := registered.estate() // as after the artifact was taken away
 	bare.Tenants["physics"].Projects["lab"].Artifacts = nil
 
@@ -113,6 +138,20 @@ func TestLifecycle(t *testing.T) {
 		{"registered by its digest", published{}.estate(), registered.estate(), nil},
 		{"promoted unseen", published{}.estate(), status(schema.ArtifactPromoted).estate(), []string{"error lifecycle.status " + artifactFile + " spec.status"}},
 		{"other bytes", registered.estate(), with(registered, func(p *published) { p.digest = bytesB }).estate(), []string{"error lifecycle.digest " + artifactFile + " spec.digest"}},
+		{"an intent of something else, elsewhere", published{}.estate(), published{artifact: other}.estate(), nil},
+		{"registered elsewhere than was intended", published{}.estate(), with(registered, func(p *published) { p.artifact = other }).estate(), nil},
+		{"something else, elsewhere", with(registered, alone).estate(), with(registered, func(p *published) { p.artifact, p.alone = other, true }).estate(), fixed},
+		{"retired, and elsewhere", with(status(schema.ArtifactRetired), alone).estate(), with(status(schema.ArtifactRetired), func(p *published) { p.artifact, p.alone = other, true }).estate(), fixed},
+		{"another name", with(status(schema.ArtifactPromoted), func(p *published) { p.uid = "a-1" }).estate(), with(status(schema.ArtifactPromoted), func(p *published) { p.uid, p.name = "a-1", "photo" }).estate(), nil},
+		{"another name, and a step back", with(status(schema.ArtifactPromoted), func(p *published) { p.uid = "a-1" }).estate(), with(registered, func(p *published) { p.uid, p.name = "a-1", "photo" }).estate(),
+			[]string{"error lifecycle.status " + photoFile + " spec.status"}},
+		{"another name, and other bytes", with(registered, func(p *published) { p.uid = "a-1" }).estate(), with(registered, func(p *published) { p.uid, p.name, p.digest = "a-1", "photo", bytesB }).estate(),
+			[]string{"error lifecycle.digest " + photoFile + " spec.digest"}},
+		{"another name, and another uid", with(registered, func(p *published) { p.uid = "a-1" }).estate(), with(status(schema.ArtifactPromoted), func(p *published) { p.uid, p.name = "a-2", "photo" }).estate(),
+			[]string{"error lifecycle.status " + photoFile + " spec.status"}},
+		{"a uid, later", registered.estate(), with(status(schema.ArtifactPromoted), func(p *published) { p.uid = "a-1" }).estate(), nil},
+		{"in the place of what moved, with other bytes", with(registered, func(p *published) { p.uid = "a-1" }).estate(), replaced, nil},
+		{"another tenant's uid", theirs("chemistry"), with(status(schema.ArtifactPromoted), func(p *published) { p.uid, p.name = "a-1", "photo" }).estate(), []string{"error lifecycle.status " + photoFile + " spec.status"}},
 		{"deprecated in use", registered.estate(), status(schema.ArtifactDeprecated).estate(), []string{"warning lifecycle.in-use " + artifactFile + " spec.status"}},
 		{"retired in use", registered.estate(), status(schema.ArtifactRetired).estate(), []string{"error lifecycle.in-use " + artifactFile + " spec.status"}},
 		{"retired before it is used", with(status(schema.ArtifactRetired), func(p *published) { p.version = func(s *schema.AppVersionSpec) { s.Status = schema.StatusDisabled } }).estate(),
