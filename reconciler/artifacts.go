@@ -61,6 +61,12 @@ func (b bytesStatus) declared() bytesStatus {
 	return bytesStatus{AppSlug: b.AppSlug, Source: b.Source, Reference: b.Reference, MediaType: b.MediaType, Digest: b.Digest}
 }
 
+// artifactStatus is the detail of an Artifact's status.
+type artifactStatus struct {
+	UID string `json:"uid,omitempty"` // by which it goes on under another name
+	bytesStatus
+}
+
 // versionStatus is the detail of an AppVersion's status, by the names of its
 // manifest.
 type versionStatus struct {
@@ -106,8 +112,8 @@ func (p *published) source(d *schema.Desired, rules *policy.Sources, b bytesStat
 	return source, ""
 }
 
-// print is equal where a look would look at the same. The rules are those of its
-// owner.
+// print is equal where a look would look at the same, for the same: a step of its
+// owner's may wait for a look of its own. The rules are those of its owner.
 func (p *published) print(d *schema.Desired, rules *policy.Sources) string {
 	type what struct {
 		bytesStatus
@@ -127,7 +133,7 @@ func (p *published) print(d *schema.Desired, rules *policy.Sources) string {
 	if err != nil {
 		panic(err) // strings only
 	}
-	return string(data)
+	return p.status + " " + string(data)
 }
 
 // publications are all things with bytes that are in force of an owner: a
@@ -263,11 +269,14 @@ func (p *published) next(prev *plan.ThingStatus, sights map[string]bytesStatus, 
 		s.Revision, s.CorrelationID = prev.Revision, prev.CorrelationID
 	}
 	verified := verdict(all, s.Revision)
-	s.Phase = p.phase(prev, same, verified.Status == "True")
+	s.Phase = p.phase(prev, same, verified.Status == "True", sights != nil)
+	if verified.Status == "True" && p.withheld(s.Phase) {
+		verified.Status, verified.Reason, verified.Message = "Unknown", "NotLookedAt", "nobody looked at the bytes since this change"
+	}
 	s.Conditions = []plan.Condition{p.ready(s.Phase, verified), verified}
 	var detail any = versionStatus{all}
 	if one, ok := all[""]; ok {
-		detail = one
+		detail = artifactStatus{p.head.UID, one}
 	}
 	data, err := json.Marshal(detail)
 	if err == nil {
@@ -282,9 +291,11 @@ func (p *published) next(prev *plan.ThingStatus, sights map[string]bytesStatus, 
 
 // phase is how far p has come. An artifact is an intent until its bytes were
 // seen once, whatever is declared of it meanwhile and whatever is seen later;
-// from then on the state is its owner's word. One that is declared otherwise is
-// seen anew.
-func (p *published) phase(prev *plan.ThingStatus, same, verified bool) string {
+// from then on the state is its owner's word, but that it is promoted only once
+// a look of that change's own found them (fresh). One that is declared otherwise
+// is seen anew.
+func (p *published) phase(prev *plan.ThingStatus, same, verified, fresh bool) string {
+	promoted := string(schema.ArtifactPromoted)
 	switch {
 	case p.head.Key.Kind == schema.KindAppVersion:
 		return p.status
@@ -292,8 +303,15 @@ func (p *published) phase(prev *plan.ThingStatus, same, verified bool) string {
 		return phaseIntent
 	case !verified && (prev == nil || !same || prev.Phase == phaseIntent):
 		return phaseIntent
+	case p.status == promoted && prev != nil && prev.Phase != promoted && !(verified && fresh):
+		return prev.Phase
 	}
 	return p.status
+}
+
+// withheld says whether p, in a phase, waits for its bytes to be seen.
+func (p *published) withheld(phase string) bool {
+	return p.head.Key.Kind == schema.KindArtifact && p.status != "" && phase != p.status
 }
 
 // verdict is the condition Verified of bytes: the worst of all of them.
@@ -333,11 +351,56 @@ func (p *published) ready(phase string, verified plan.Condition) plan.Condition 
 		c.Status = "False"
 	case verified.Status != "True":
 		c.Status, c.Reason, c.Message = verified.Status, verified.Reason, verified.Message
-		if phase == phaseIntent {
+		if p.withheld(phase) {
 			c.Message = fmt.Sprintf("it is %s once its bytes were seen: %s", p.status, verified.Message)
 		}
 	}
 	return c
+}
+
+// Unseen finds the promotions of a change that have to wait, as the bytes were not
+// found when Berth looked at them last. They hold nothing: the change comes into
+// force, and the step is taken once the bytes are there. thing is what
+// berth/status says of what was before. Pure.
+func Unseen(before, after *schema.Desired, thing func(schema.Key) *plan.ThingStatus) []schema.Diagnostic {
+	var out []schema.Diagnostic
+	for tenant, t := range after.Tenants {
+		if before.Tenants[tenant] == t {
+			continue
+		}
+		was := schema.ArtifactsBefore(before.Tenants[tenant], t)
+		for _, project := range t.Projects {
+			for _, a := range project.Artifacts {
+				old := was(a)
+				if a.Spec.Status != schema.ArtifactPromoted || old == nil || old.Spec.Status == schema.ArtifactPromoted {
+					continue
+				}
+				if why := unverified(thing(old.Key)); why != "" {
+					at := a.At("spec.status")
+					out = append(out, schema.Diagnostic{
+						Severity: schema.SeverityWarning, Code: schema.CodeArtifactUnseen, File: a.File, Line: at.Line, Column: at.Column, Path: "spec.status",
+						Message: "it is promoted once its bytes are found, and stays what it is until then; when Berth looked last: " + why,
+					})
+				}
+			}
+		}
+	}
+	schema.SortDiagnostics(out)
+	return out
+}
+
+// unverified is why the bytes of what s, or nil, is the status of are not known to
+// be there; "": they are, or nobody looked.
+func unverified(s *plan.ThingStatus) string {
+	if s == nil {
+		return ""
+	}
+	for _, c := range s.Conditions {
+		if c.Type == conditionVerified && c.Status != "True" {
+			return c.Message
+		}
+	}
+	return ""
 }
 
 // VersionBlocked says whether new instances of a version have to wait, as its
@@ -473,6 +536,7 @@ func (r *Reconciler) scanArtifacts(ctx context.Context) error {
 			}
 		}
 	}
+	r.writer.moveThings(artifactMoves(all, gone, r.writer.thing))
 	var changed []schema.Key
 	for _, k := range slices.SortedFunc(maps.Keys(all), schema.Key.Compare) {
 		if prev := r.writer.thing(k); !all[k].head.Suspend && (prev == nil || !equalJSON(prev, all[k].next(prev, nil, ""))) {
@@ -514,6 +578,33 @@ func (r *Reconciler) scanArtifacts(ctx context.Context) error {
 	return nil
 }
 
+// artifactMoves are the artifacts that go on under another key, by their uid,
+// within a tenant: where each was, by where it is. gone are the keys that nothing
+// has any more. What had the place of one that moved, and did not, is not of it.
+func artifactMoves(all map[schema.Key]*published, gone []schema.Key, thing func(schema.Key) *plan.ThingStatus) map[schema.Key]schema.Key {
+	type identity struct{ tenant, uid string }
+	was := map[identity]schema.Key{}
+	remember := func(k schema.Key) {
+		var d artifactStatus
+		if s := thing(k); k.Kind == schema.KindArtifact && s != nil && json.Unmarshal(s.Detail, &d) == nil && d.UID != "" {
+			was[identity{k.Tenant, d.UID}] = k
+		}
+	}
+	for _, k := range gone {
+		remember(k)
+	}
+	for k := range all {
+		remember(k)
+	}
+	moves := map[schema.Key]schema.Key{}
+	for k, p := range all {
+		if from, ok := was[identity{k.Tenant, p.head.UID}]; ok && from != k && k.Kind == schema.KindArtifact {
+			moves[k] = from
+		}
+	}
+	return moves
+}
+
 // thingsOf are the statuses of things of some kinds.
 func (w *writer) thingsOf(kinds ...schema.Kind) []*plan.ThingStatus {
 	w.mu.Lock()
@@ -545,6 +636,7 @@ func (r *Reconciler) lookAtArtifact(ctx context.Context, key schema.Key) (time.D
 	if p == nil || p.head.Suspend {
 		return 0, nil
 	}
+	began := r.writer.thing(key)
 	rules := policy.SourcesOf(st.desired.Platform, st.desired.Tenants[key.Tenant])
 	sights, complete := map[string]bytesStatus{}, true
 	for _, name := range slices.Sorted(maps.Keys(p.bytes)) {
@@ -567,25 +659,26 @@ func (r *Reconciler) lookAtArtifact(ctx context.Context, key schema.Key) (time.D
 		b.Found, b.FoundType, b.Size, b.Checked = s.Digest, s.MediaType, s.Size, r.o.Now().UTC().Truncate(time.Second)
 		sights[name] = b
 	}
-	if !r.saw(key, p, st.desired, sights) {
+	if began == nil || !r.saw(key, p, st.desired, began.Revision, sights) {
 		return time.Second, nil // a decision came meanwhile, and its scan comes first
 	}
 	return r.lookNext(key, complete), nil
 }
 
-// saw records what a look at p saw, if p is still what is in force.
-func (r *Reconciler) saw(key schema.Key, p *published, d *schema.Desired, sights map[string]bytesStatus) bool {
+// saw records what a look at p saw, if p is still what is in force, and since the
+// commit that it followed when the look began.
+func (r *Reconciler) saw(key schema.Key, p *published, d *schema.Desired, revision string, sights map[string]bytesStatus) bool {
 	r.writer.whole.RLock()
 	defer r.writer.whole.RUnlock()
 	if now := r.current().desired; now != d {
-		if q := publication(now, key); q == nil || q.head.Suspend || q.status != p.status ||
+		if q := publication(now, key); q == nil || q.head.Suspend ||
 			q.print(now, policy.SourcesOf(now.Platform, now.Tenants[key.Tenant])) != p.print(d, policy.SourcesOf(d.Platform, d.Tenants[key.Tenant])) {
 			return false
 		}
 	}
 	for {
 		prev := r.writer.thing(key)
-		if prev == nil || !equalJSON(prev, p.next(prev, nil, "")) {
+		if prev == nil || prev.Revision != revision || !equalJSON(prev, p.next(prev, nil, "")) {
 			return false // the scan records it first, with the commit that brought it
 		}
 		next := p.next(prev, sights, "")
@@ -602,11 +695,22 @@ func (r *Reconciler) saw(key schema.Key, p *published, d *schema.Desired, sights
 		if !ok {
 			continue
 		}
+		if unverified(prev) != unverified(&next) {
+			r.artifactSeen()
+		}
 		if v := verdict(sights, ""); changed && v.Status != "True" {
 			r.o.Log.Warn("an artifact's bytes are not as declared, or cannot be seen", "artifact", key.String(),
 				"verified", v.Status, "reason", v.Reason, "message", v.Message, "commit", short(next.Revision), "correlation_id", next.CorrelationID)
 		}
 		return true
+	}
+}
+
+// artifactSeen plans open pull requests again, as one may promote what is seen
+// otherwise than before.
+func (r *Reconciler) artifactSeen() {
+	if r.o.Forge != nil {
+		r.plans.AddAfter(Item{Do: TaskReplan}, pullsSettle)
 	}
 }
 

@@ -233,6 +233,105 @@ func TestNothingIsPromotedUnseen(t *testing.T) {
 	require.Equal(t, []string{"registered", "promoted"}, w.artifactEvents())
 }
 
+// hourly looks no more often than asked to.
+func hourly(o *reconciler.Options) { o.ArtifactInterval = time.Hour }
+
+// The owner's word promotes nothing that was not seen since: what was seen before
+// may be gone by now. It is told on the pull request where that is known, the old
+// phase stays, over restarts too, and the step is told once the bytes are there.
+func TestNothingIsPromotedThatWasSeenBeforeOnly(t *testing.T) {
+	w := newWorld(t)
+	e := &eyes{sight: there}
+	d := w.start(looking(e), hourly)
+	w.put(registryFiles("registry.example"))
+	w.put(solver(goodDigest, schema.ArtifactRegistered))
+	w.isThing(solverKey, "registered", "True", "Found")
+
+	e.mu.Lock() // looks hang
+	e.sight = missing
+	commit := w.put(solver(goodDigest, schema.ArtifactPromoted))
+	s := w.isThing(solverKey, "registered", "Unknown", "NotLookedAt")
+	require.Equal(t, commit, s.Revision)
+	require.Equal(t, "it is promoted once its bytes were seen: nobody looked at the bytes since this change", s.Conditions[0].Message)
+	e.mu.Unlock()
+	w.isThing(solverKey, "registered", "False", "Absent")
+	require.NoError(t, d.stop())
+	d = w.start(looking(e), hourly)
+	looks := e.looked()
+	w.eventually("looked at after the restart", func() bool { return e.looked() > looks })
+	w.isThing(solverKey, "registered", "False", "Absent")
+	require.NoError(t, d.stop())
+	require.Equal(t, []string{"registered"}, w.artifactEvents())
+
+	e.see(there)
+	d = w.start(looking(e), hourly)
+	w.isThing(solverKey, "promoted", "True", "Found")
+	w.put(solver(goodDigest, schema.ArtifactDeprecated))
+	w.isThing(solverKey, "deprecated", "True", "Found")
+	e.see(missing)
+	require.NoError(t, d.stop())
+	d = w.start(looking(e), hourly)
+	w.isThing(solverKey, "deprecated", "False", "Absent")
+
+	pr := w.topic(7, solver(goodDigest, schema.ArtifactPromoted))
+	d.Enqueue(reconciler.Item{Do: reconciler.TaskPull, Pull: 7})
+	w.eventually("shown", w.shownFully(7, pr.Head))
+	p, _ := w.forge.last(7)
+	require.False(t, p.Blocked())
+	require.Len(t, p.Diagnostics, 1)
+	require.Equal(t, solverFile+":10:11: warning: it is promoted once its bytes are found, and stays what it is until then; when Berth looked last: nothing there [lifecycle.unseen]", p.Diagnostics[0].String())
+
+	w.put(solver(goodDigest, schema.ArtifactPromoted))
+	s = w.isThing(solverKey, "deprecated", "False", "Absent")
+	w.eventually("decided", func() bool { return w.thing(solverKey).Revision == w.git.Tip("main") })
+	require.Equal(t, []string{"registered", "promoted", "deprecated"}, w.artifactEvents())
+	e.see(there)
+	require.NoError(t, d.stop())
+	d = w.start(looking(e), hourly)
+	w.isThing(solverKey, "promoted", "True", "Found")
+	require.NoError(t, d.stop())
+	require.Equal(t, []string{"registered", "promoted", "deprecated", "promoted"}, w.artifactEvents())
+	w.noEventTwice()
+}
+
+// An artifact goes on under another name by its uid, also while nobody looks: no
+// step of its life is taken or told again. What comes in its place begins anew.
+func TestAnArtifactMovesWithItsLife(t *testing.T) {
+	w := newWorld(t)
+	e := &eyes{sight: there}
+	d := w.start(looking(e), hourly)
+	w.put(registryFiles("registry.example"))
+	at := func(name, uid, digest string, status schema.ArtifactStatus) map[string]string {
+		text := strings.Replace(solver(digest, status)[solverFile], "{name: solver}", "{name: "+name+", uid: "+uid+"}", 1)
+		return map[string]string{strings.Replace(solverFile, "solver", name, 1): text}
+	}
+	key := func(name string) schema.Key { k := solverKey; k.Name = name; return k }
+	w.put(at("one", "a-1", goodDigest, schema.ArtifactRegistered))
+	w.isThing(key("one"), "registered", "True", "Found")
+	w.put(at("one", "a-1", goodDigest, schema.ArtifactPromoted))
+	w.isThing(key("one"), "promoted", "True", "Found")
+
+	e.see(silent)
+	w.put(at("two", "a-1", goodDigest, schema.ArtifactPromoted), strings.Replace(solverFile, "solver", "one", 1))
+	w.isThing(key("two"), "promoted", "Unknown", "Timeout")
+	require.Nil(t, w.thing(key("one")))
+	require.NoError(t, d.stop())
+
+	both := at("three", "a-1", goodDigest, schema.ArtifactPromoted)
+	for path, text := range at("two", "a-2", evilDigest, schema.ArtifactRegistered) {
+		both[path] = text
+	}
+	w.put(both) // while nobody looks
+	d = w.start(looking(e), hourly)
+	w.isThing(key("three"), "promoted", "Unknown", "Timeout")
+	w.isThing(key("two"), "intent", "Unknown", "Timeout")
+	w.put(at("three", "a-1", goodDigest, schema.ArtifactDeprecated))
+	w.isThing(key("three"), "deprecated", "Unknown", "Timeout")
+	require.NoError(t, d.stop())
+	require.Equal(t, []string{"registered", "promoted", "deprecated"}, w.artifactEvents())
+	w.noEventTwice()
+}
+
 // A look that sees what the last one saw writes nothing.
 func TestLooksThatSeeTheSameWriteNothing(t *testing.T) {
 	w := newWorld(t)

@@ -282,7 +282,9 @@ func (r *Reconciler) basis() (basis, bool) {
 	r.mu.Lock()
 	st, tip, frozen, young := r.state, r.tip, r.frozen, r.o.Now().Sub(r.began) < undecidedGrace
 	r.mu.Unlock()
-	in := decide.Input{Repo: r.o.Repo, Today: r.today(), Rules: r.rules}
+	in := decide.Input{Repo: r.o.Repo, Today: r.today(), Rules: r.rules, Seen: func(before, after *schema.Desired) []schema.Diagnostic {
+		return Unseen(before, after, r.writer.thing)
+	}}
 	mem := r.writer.memory()
 	if st != nil {
 		in.Base, in.InForce, in.Permitted, in.Memory = st.main, st.inForce, st.permitted, &mem

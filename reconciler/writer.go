@@ -236,6 +236,38 @@ func (w *writer) taken(key schema.Key, cause string, moved bool, ev plan.Event, 
 	w.changed()
 }
 
+// moveThings has things go on under other keys: where each was, by where it is.
+// That is no step of theirs, and nothing is told. A key that nothing moves to any
+// more has no status.
+func (w *writer) moveThings(moves map[schema.Key]schema.Key) {
+	if len(moves) == 0 {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	were := map[schema.Key]*plan.ThingStatus{}
+	for to, from := range moves {
+		if was := w.things[from]; was != nil {
+			were[to] = was
+		}
+	}
+	for _, from := range moves {
+		delete(w.things, from)
+		delete(w.dirty, from)
+		w.gone[from] = true
+	}
+	for to, was := range were {
+		s := *was
+		s.Key = to
+		w.things[to] = &s
+		w.dirty[to] = true
+		delete(w.gone, to)
+	}
+	w.moved.Add(1)
+	w.copied = nil
+	w.changed()
+}
+
 // forgetThing takes away the status file of a thing, in place of prev, which is
 // what thing returned; it does nothing and says so if another one was recorded
 // meanwhile.

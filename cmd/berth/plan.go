@@ -21,6 +21,7 @@ import (
 	"berth/reconciler/report"
 	"berth/runtimes/memory"
 	"berth/runtimes/slurm"
+	"berth/schema"
 	"berth/schema/authority"
 	"berth/schema/load"
 )
@@ -182,6 +183,9 @@ func (r *planRequest) proposal(ctx context.Context, loader *load.Loader, stdin i
 	if len(r.tenants) > 0 {
 		in.Repo = &withTenants{Repo: repo, dirs: r.tenants, inForce: in.InForce}
 	}
+	in.Seen = func(before, after *schema.Desired) []schema.Diagnostic {
+		return reconciler.Unseen(before, after, func(k schema.Key) *plan.ThingStatus { return known.things[k] })
+	}
 	assumed, err := r.asks(ctx, repo, &in)
 	if err != nil {
 		return p, &exitError{1, fmt.Errorf("plan: %w", err)}
@@ -233,7 +237,8 @@ type known struct {
 	inForce   string            // commit of berth/in-force; "": all of the base is taken to be in force
 	permitted map[string]string // as in decide.Input
 	memory    *plan.Memory      // nil: nobody keeps one, and the base is taken to run as declared
-	note      string            // why Berth may plan otherwise
+	things    map[schema.Key]*plan.ThingStatus
+	note      string // why Berth may plan otherwise
 }
 
 // knownAt looks at Berth's branches as they were fetched from origin, and then at
@@ -260,6 +265,7 @@ func knownBy(ctx context.Context, repo *gitrepo.Repo, base string, tips reconcil
 	if err != nil {
 		return k, fmt.Errorf("%s: %w", reconciler.BranchStatus, err)
 	}
+	k.things = status.Things
 	if tips.Status != "" {
 		k.memory = &status.Units
 	}

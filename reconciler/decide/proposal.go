@@ -41,6 +41,9 @@ type Input struct {
 	Today     string            // UTC day, such as 2026-01-31
 	Memory    *plan.Memory
 	Rules     func(backend string) plan.Rules // nil: impacts are not known
+	// Seen are findings about what a change makes of what is in force that rest on
+	// what Berth saw. They hold nothing. nil: there are none.
+	Seen func(before, after *schema.Desired) []schema.Diagnostic
 }
 
 // Proposal says what merging Head into Base would do: it merges the two without
@@ -117,6 +120,10 @@ func (d *Decider) Change(ctx context.Context, in Input, tree schema.Snapshot, to
 	}
 	out.Diagnostics = caused(touched, waited, d.findings(base, in.Today), d.findings(head, in.Today))
 	now := base.Result.Desired
+	if in.Seen != nil {
+		out.Diagnostics = append(out.Diagnostics, in.Seen(now, head.Result.Desired)...)
+		schema.SortDiagnostics(out.Diagnostics)
+	}
 	out.Impacted = policy.Impacted(d.evaluate(now, now, in.Today), d.evaluate(head.Result.Desired, now, in.Today))
 	for _, c := range touched {
 		out.Authority = append(out.Authority, head.guard.decisions[c.Path]...)
