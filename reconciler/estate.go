@@ -183,7 +183,7 @@ func (r *Reconciler) decide(ctx context.Context, st *state, tips Tips, unread bo
 	}
 	cause := correlation(main)
 	inForce, err := r.o.Repo.WriteInForce(ctx, tips.InForce, InForce{
-		Commit: main, Replace: d.Replace, Held: d.Held, Permitted: d.Permitted, CorrelationID: cause, Epoch: r.writer.epoch(),
+		Commit: main, Replace: d.Replace, Held: d.Held, Permitted: d.Permitted, Moved: d.Moved, CorrelationID: cause, Epoch: r.writer.epoch(),
 	})
 	if errors.Is(err, ErrConflict) {
 		r.queue.Add(Item{Do: TaskEstate})
@@ -274,7 +274,7 @@ func (r *Reconciler) tomorrow(ctx context.Context, st *state) error {
 	if err != nil {
 		return err
 	}
-	next.main, next.permitted, next.paused = st.main, st.permitted, st.paused
+	next.main, next.permitted, next.moved, next.paused = st.main, st.permitted, st.moved, st.paused
 	next.hold(st.held)
 	return r.enforce(ctx, st, next, origins{}, nil, nil, nil)
 }
@@ -282,7 +282,7 @@ func (r *Reconciler) tomorrow(ctx context.Context, st *state) error {
 // newState is the state that a decision comes to.
 func newState(main, inForce, day string, d decide.Decision) *state {
 	st := &state{
-		day: day, main: main, inForce: inForce, desired: d.Desired, effective: d.Effective, permitted: d.Permitted, paused: d.Paused(),
+		day: day, main: main, inForce: inForce, desired: d.Desired, effective: d.Effective, permitted: d.Permitted, moved: d.Moved, paused: d.Paused(),
 	}
 	st.hold(d.Held)
 	return st
@@ -329,7 +329,7 @@ func (r *Reconciler) standing(ctx context.Context, st *state, tips Tips) (was de
 	if err != nil {
 		return was, "", err
 	}
-	was.Permitted = said.Permitted
+	was.Permitted, was.Moved = said.Permitted, said.Moved
 	decided = said.Commit
 	if st != nil && st.inForce == tips.InForce && st.main != "" {
 		decided = st.main // a commit that changes nothing writes nothing there
@@ -361,7 +361,7 @@ func (r *Reconciler) adopt(ctx context.Context, tips Tips) (*state, error) {
 	}
 	// Which commit was decided is that branch's to say: status is memory, and
 	// never permission.
-	st.main, st.permitted = said.Commit, said.Permitted
+	st.main, st.permitted, st.moved = said.Commit, said.Permitted, said.Moved
 	st.hold(said.Held)
 	if recorded {
 		r.toldTo = rev.Commit

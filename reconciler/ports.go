@@ -146,6 +146,7 @@ type InForce struct {
 	Replace       map[string]string // path → blob in force instead of main's, a part's → its tree; "" → none
 	Held          []plan.Held       // why; goes into the message
 	Permitted     map[string]string // path → main's blob ("": gone) of what is held and yet permitted: it waits for something else
+	Moved         map[string]string // old path → new path of what went to another tenant by one hand, which is held
 	CorrelationID string
 	Epoch         uint64
 }

@@ -287,7 +287,7 @@ func (r *Reconciler) basis() (basis, bool) {
 	}}
 	mem := r.writer.memory()
 	if st != nil {
-		in.Base, in.InForce, in.Permitted, in.Memory = st.main, st.inForce, st.permitted, &mem
+		in.Base, in.InForce, in.Permitted, in.Moved, in.Memory = st.main, st.inForce, st.permitted, st.moved, &mem
 		b := basis{in: in, frozen: frozen, paused: st.paused}
 		if frozen != "" && tip != st.main {
 			b.tip = tip

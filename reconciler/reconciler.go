@@ -193,6 +193,7 @@ type state struct {
 	untold        *state       // what units were last told to be, where that is another state; nil: this one
 	held          []plan.Held
 	permitted     map[string]string // as decide.Standing has it
+	moved         map[string]string // the same
 	paused        string            // why nothing may be done; "": it may
 
 	deniedBy map[schema.Key]string // of held: what waits for somebody's right, and why

@@ -87,7 +87,7 @@ func (s *story) decide(steps []decide.Step) (decide.Decision, error) {
 	if err != nil {
 		return d, err
 	}
-	s.was = decide.Standing{Tree: inForceTree(s.t, steps[len(steps)-1].Tree, s.was.Tree, d.Replace), Permitted: d.Permitted}
+	s.was = decide.Standing{Tree: inForceTree(s.t, steps[len(steps)-1].Tree, s.was.Tree, d.Replace), Permitted: d.Permitted, Moved: d.Moved}
 	return d, nil
 }
 

@@ -97,7 +97,7 @@ func sameEntitlements(t, was *schema.TenantEstate) bool {
 // to the same people. A uid is no secret: were it otherwise, whoever puts
 // another tenant's uid into a document of their own would forbid that tenant
 // every deletion. For the same reason one tenant's uids say nothing about
-// another's moves.
+// another's moves. Where one hand did both, it is for the guard to see.
 func moved(before, main *schema.Desired) []schema.Diagnostic {
 	left := instances(before, main)
 	came := instances(main, before)
@@ -120,7 +120,7 @@ func moved(before, main *schema.Desired) []schema.Diagnostic {
 		}
 		own := slices.IndexFunc(olds, func(old *schema.Instance) bool { return old.Key.Tenant == to.Key.Tenant })
 		if own < 0 {
-			refuse(CodeForeign, fmt.Sprintf("by its uid this is %s of another tenant, and what runs cannot be carried to another name; take the uid away to have a new one made. The old one is deleted where it is no longer declared", olds[0].Key))
+			refuse(CodeForeign, fmt.Sprintf("by its uid this is %s of another tenant, and what runs cannot be carried to another name; take the uid away to have a new one made", olds[0].Key))
 			continue
 		}
 		refuse(CodeMoved, fmt.Sprintf("by its uid this is %s, and what runs cannot be carried to another name; move it back, or take the uid away to have the old one deleted and a new one made", olds[own].Key))
@@ -131,6 +131,24 @@ func moved(before, main *schema.Desired) []schema.Diagnostic {
 					Severity: schema.SeverityError, Code: CodeMoved, File: old.File, Line: 1, Column: 1,
 					Message: fmt.Sprintf("by its uid it went to %s, and what runs cannot be carried to another name", to.Key),
 				})
+			}
+		}
+	}
+	return out
+}
+
+// abroad are the instances that go from one tenant's file, the key, while files of
+// others' come with their uids, sorted.
+func abroad(before, main *schema.Desired) map[string][]*schema.Instance {
+	from := map[string][]*schema.Instance{}
+	for _, i := range instances(before, main) {
+		from[i.UID] = append(from[i.UID], i)
+	}
+	out := map[string][]*schema.Instance{}
+	for _, to := range instances(main, before) {
+		for _, old := range from[to.UID] {
+			if old.Key.Tenant != to.Key.Tenant {
+				out[old.File] = append(out[old.File], to)
 			}
 		}
 	}

@@ -25,9 +25,14 @@ var ErrFrozen = errors.New("not taken over")
 type Standing struct {
 	Tree schema.Snapshot // nil: nothing is, and main is taken over as its operator's
 	// Permitted are, of the paths in which main differs from it, those that were
-	// permitted and wait for something else: path → main's blob, "" for none.
+	// permitted and wait for something else: path → main's blob, "" for none. They
+	// are not asked about again: what counts are the rules before the change, and
+	// whoever takes rights from its author may take the change back as well.
 	// Whatever else differs has nobody's right behind it.
 	Permitted map[string]string
+	// Moved are, of the instances that main has not, those that went to another
+	// tenant with their uid by one hand, which is refused: file → file there.
+	Moved map[string]string
 }
 
 // Step is one commit of main.
@@ -52,6 +57,7 @@ type Decision struct {
 	Replace   map[string]string // path → blob in force instead of the last step's, a part's → its tree; "": none
 	Held      []plan.Held       // why, sorted by file
 	Permitted map[string]string // as in Standing, for the next decision
+	Moved     map[string]string // the same
 	Commit    string            // of the last step that was taken over
 	Frozen    error             // why those after it were not: ErrFrozen; nil: all were
 	Verdicts  []Verdict         // of what the steps changed, in their order, then by file
@@ -71,7 +77,7 @@ type Decision struct {
 // decided all the same, and Frozen says why the rest is not; if there was
 // nothing before it, the error is ErrFrozen.
 func (d *Decider) Commit(ctx context.Context, was Standing, steps []Step, today string) (Decision, error) {
-	in := change{previous: was.Tree, permitted: was.Permitted, authored: map[string]subject{}, today: today, trust: d.o.Authority == nil || was.Tree == nil}
+	in := change{previous: was.Tree, permitted: was.Permitted, moved: was.Moved, authored: map[string]subject{}, today: today, trust: d.o.Authority == nil || was.Tree == nil}
 	out := Decision{Changed: map[schema.Key]string{}}
 	for i, s := range steps {
 		by := subject{Actor: s.By, commit: s.Commit, pullRequest: s.PullRequest, acks: s.Acks}
@@ -108,11 +114,11 @@ func (d *Decider) Commit(ctx context.Context, was Standing, steps []Step, today 
 			}
 		}
 		held := held(f.Held)
-		out.Desired, out.Effective, out.Replace, out.Held, out.Permitted = f.Result.Desired, f.effective, f.Replace, held, f.permitted
+		out.Desired, out.Effective, out.Replace, out.Held, out.Permitted, out.Moved = f.Result.Desired, f.effective, f.Replace, held, f.permitted, f.guard.moves
 		out.Commit, out.Frozen = s.Commit, nil
 		out.Verdicts = append(out.Verdicts, f.verdicts(s.Commit)...)
 		maps.DeleteFunc(in.authored, func(path string, _ subject) bool { return !unread(f.Force, path) })
-		in.previous, in.permitted, in.acks = f.Snapshot, f.permitted, nil
+		in.previous, in.permitted, in.moved, in.acks = f.Snapshot, f.permitted, f.guard.moves, nil
 		in.trust = d.o.Authority == nil
 	}
 	return out, nil
@@ -164,6 +170,7 @@ func (d *Decider) Read(ctx context.Context, tree schema.Snapshot, today string) 
 type change struct {
 	main, previous schema.Snapshot // previous nil: nothing was in force
 	permitted      map[string]string
+	moved          map[string]string
 	authored       map[string]subject
 	acks           []subject
 	today          string
@@ -195,7 +202,7 @@ func (d *Decider) enforce(ctx context.Context, in change) (*forced, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the new tree: %w", err)
 	}
-	g := &guard{d: d, before: before, main: main, authored: in.authored, acks: in.acks, permitted: in.permitted, trust: in.trust, waits: in.waits, acked: in.acked}
+	g := &guard{d: d, before: before, main: main, authored: in.authored, acks: in.acks, permitted: in.permitted, were: in.moved, trust: in.trust, waits: in.waits, acked: in.acked}
 	if g.changes, err = d.o.Loader.Compare(ctx, previous, in.main); err != nil && !errors.Is(err, load.ErrUnreadable) {
 		return nil, err
 	}

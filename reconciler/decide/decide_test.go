@@ -282,11 +282,12 @@ func TestProposal(t *testing.T) {
 				"held denied " + at + "eval.yaml", "held invalid " + at + "test.yaml", "held denied " + train},
 			blocked: true,
 		}, {
-			name: "across tenants only the new end is refused",
+			name: "across tenants, by one hand, both ends are refused",
 			base: with(chem(8), map[string]string{train: uid(instance("train", 1, 1))}),
 			with: map[string]string{train: "", chemAt + "train.yaml": uid(instance("train", 1, 1))},
 			want: []string{"added Instance chem.lab/train", "deleted Instance physics.lhc/train",
-				"identity.foreign " + chemAt + "train.yaml:4", "held denied " + chemAt + "train.yaml", "train: delete"},
+				"identity.foreign " + chemAt + "train.yaml:4", "identity.foreign " + train + ":1",
+				"held denied " + chemAt + "train.yaml", "held denied " + train},
 			blocked: true,
 		}, {
 			name: "other documents move by their uid",

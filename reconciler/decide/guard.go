@@ -42,12 +42,14 @@ type guard struct {
 	trust        bool                // nobody's right is asked
 	waits        map[string]bool     // paths that wait for somebody's all the same, unless somebody touched them
 	acked        bool                // deletions of who touched a path are acknowledged
+	were         map[string]string   // moves to other tenants that are held, by old file: new file
 
 	vetoes    map[string]load.Veto
 	found     []schema.Diagnostic
 	decisions map[string][]authority.Decision // by path
 
-	unpermitted map[string]bool // paths that nobody with the right changed
+	unpermitted map[string]bool   // paths that nobody with the right changed
+	moves       map[string]string // to other tenants, by one hand: old file → new file
 }
 
 // look fills vetoes, found and decisions. told says what a file of main seems to
@@ -67,6 +69,7 @@ func (g *guard) look(told func(schema.File) (load.Told, error)) {
 		}
 	}
 	g.moved()
+	g.abroad()
 	g.tooMany()
 }
 
@@ -170,7 +173,7 @@ func (g *guard) authorise() {
 		who, touched := g.author(c.Path)
 		blob, waited := g.permitted[c.Path]
 		switch {
-		case waited && blob == c.To: // permitted already, and nobody with the right took it back
+		case waited && blob == c.To: // permitted already, by the rules before it, and nobody with the right took it back
 		case g.trust && (touched || !g.waits[c.Path]):
 		case touched:
 			ds := g.d.decisions(who, g.before.Desired, g.main.Desired, g.key(c.Path), c)
@@ -236,6 +239,42 @@ func (g *guard) moved() {
 	}
 }
 
+// abroad keeps the old end of a move to another tenant, as when a tenant's
+// directory is renamed, if one step did both ends and may do the old one: who
+// deletes and carries away the uid in one go moves. That another tenant's people
+// copy a uid stops no deletion: they cannot be in the step that makes it. A move
+// that is held is remembered until one of its ends is no more.
+func (g *guard) abroad() {
+	g.moves = map[string]string{}
+	keep := func(old, to string, key schema.Key) {
+		g.moves[old] = to
+		g.refusePath(old, CodeForeign, load.HeldDenied, "by its uid it went to %s of another tenant, and what runs cannot be carried to another name; move it back, or take the uid away there to have this one deleted and a new one made", key)
+	}
+	ends := abroad(g.before.Desired, g.main.Desired)
+	for _, old := range slices.Sorted(maps.Keys(ends)) {
+		for _, to := range ends[old] {
+			if g.moves[old] == "" && !g.unpermitted[old] && (g.were[old] == to.File || g.oneHand(old, to.File)) {
+				keep(old, to.File, to.Key)
+			}
+		}
+	}
+	for _, old := range slices.Sorted(maps.Keys(g.were)) {
+		to := g.were[old]
+		for _, part := range g.main.Unreadable {
+			if g.moves[old] == "" && strings.HasPrefix(to, part+"/") {
+				keep(old, to, schema.Key{Kind: schema.KindTenant, Name: strings.TrimPrefix(part, "tenants/")})
+			}
+		}
+	}
+}
+
+// oneHand says whether one step touched both paths.
+func (g *guard) oneHand(a, b string) bool {
+	one, touched := g.author(a)
+	other, too := g.author(b)
+	return touched && too && one.commit == other.commit
+}
+
 // replaced says whether a document that stays means another thing than before:
 // another uid, or another app. Then one goes and another comes.
 func (g *guard) replaced(key schema.Key) bool {
@@ -284,7 +323,8 @@ func maxDeletions(inForce int) int { return max(MinDeletions, inForce/10) }
 // MinDeletions are so few that nobody has to acknowledge them.
 const MinDeletions = 5
 
-// tooMany keeps deletions of a tenant that are more than may go at once, unless
+// tooMany keeps deletions of a tenant that are more than may go at once, or that
+// take away the tenant with what runs there, unless
 // they are acknowledged: just these, by somebody who may.
 func (g *guard) tooMany() {
 	moves := g.pairs()
@@ -298,31 +338,49 @@ func (g *guard) tooMany() {
 		gone[owner(k)] = append(gone[owner(k)], c)
 	}
 	for _, tenant := range slices.Sorted(maps.Keys(gone)) {
-		n := len(gone[tenant])
-		if n <= maxDeletions(0) {
+		n, ends := len(gone[tenant]), g.ends(tenant, gone[tenant])
+		if n <= maxDeletions(0) && !ends {
 			continue
 		}
 		all := g.before.Count(tenant)
-		if n <= maxDeletions(all) {
+		if n <= maxDeletions(all) && !ends {
 			continue
 		}
 		digest := deletionDigest(gone[tenant])
 		if g.acknowledged(tenant, digest) {
 			continue
 		}
-		whose := "the platform's"
-		if tenant != "" {
-			whose = tenant + "'s"
+		what := fmt.Sprintf("%d of the platform's %d documents would go at once, more than %d", n, all, maxDeletions(all))
+		switch {
+		case ends:
+			what = fmt.Sprintf("the tenant %s would go and all that runs there with it, %d of its %d documents", tenant, n, all)
+		case tenant != "":
+			what = fmt.Sprintf("%d of %s's %d documents would go at once, more than %d", n, tenant, all, maxDeletions(all))
 		}
 		for _, c := range gone[tenant] {
 			if _, touched := g.author(c.Path); touched && g.acked {
 				continue
 			}
 			g.refusePath(c.Path, CodeTooMany, load.HeldDenied,
-				"%d of %s %d documents would go at once, more than %d: if that is meant, somebody with deletions.acknowledge says so, on the pull request with /berth ack-delete %s, or in a commit message with the trailer %s: %s",
-				n, whose, all, maxDeletions(all), digest, AckTrailer, digest)
+				"%s: if that is meant, somebody with deletions.acknowledge says so, on the pull request with /berth ack-delete %s, or in a commit message with the trailer %s: %s",
+				what, digest, AckTrailer, digest)
 		}
 	}
+}
+
+// ends says whether deletions take away a tenant that something runs for. That is
+// large however few documents it has.
+func (g *guard) ends(tenant string, gone []schema.PathChange) bool {
+	t := g.before.Desired.Tenants[tenant]
+	if t == nil || !slices.ContainsFunc(gone, func(c schema.PathChange) bool { return g.before.Key(c.Path).Kind == schema.KindTenant }) {
+		return false
+	}
+	for _, p := range t.Projects {
+		if len(p.Instances) > 0 {
+			return true
+		}
+	}
+	return len(t.SharedRuntimes) > 0
 }
 
 func owner(k schema.Key) string {

@@ -33,6 +33,7 @@ type Input struct {
 	Base      string            // commit of main the change would be merged into
 	InForce   string            // commit of berth/in-force; "": what of Base would come into force
 	Permitted map[string]string // as in Standing, of InForce
+	Moved     map[string]string // the same
 	Head      string            // commit; "": a change that is none yet, for Change
 	By        *authority.Actor  // whose change it is; nil: nobody's right is asked
 	Acks      []string          // digests of large deletions it acknowledges
@@ -85,7 +86,7 @@ func (d *Decider) Change(ctx context.Context, in Input, tree schema.Snapshot, to
 		return plan.Proposal{}, fmt.Errorf("the base %s: %w", in.Base, err)
 	}
 	next := change{
-		main: tree, previous: base.Snapshot, permitted: base.permitted, today: in.Today,
+		main: tree, previous: base.Snapshot, permitted: base.permitted, moved: base.guard.moves, today: in.Today,
 		authored: map[string]subject{}, acked: in.Acked,
 	}
 	if d.o.Authority == nil || in.By == nil {
@@ -167,7 +168,7 @@ func (d *Decider) base(ctx context.Context, in Input) (*forced, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := change{main: main, permitted: in.Permitted, today: in.Today, trust: in.InForce == ""}
+	c := change{main: main, permitted: in.Permitted, moved: in.Moved, today: in.Today, trust: in.InForce == ""}
 	if in.InForce != "" {
 		if c.previous, err = in.Repo.Snapshot(ctx, in.InForce); err != nil {
 			return nil, err

@@ -165,6 +165,10 @@ func TestInForceOf(t *testing.T) {
 			files[h.File] = true
 		}
 		require.Equal(t, want, files)
+		require.Equal(t, len(w.Moved), len(got.Moved))
+		for from, to := range w.Moved {
+			require.Equal(t, to, got.Moved[from])
+		}
 		require.Equal(t, main, got.Commit)
 		if tip != before {
 			require.Equal(t, epoch, got.Epoch)
@@ -195,7 +199,7 @@ func TestInForceOf(t *testing.T) {
 	require.NotEqual(t, was, tip)
 	write(t, reconciler.InForce{})
 	rapid.Check(t, func(t *rapid.T) {
-		write(t, reconciler.InForce{Held: rapid.SliceOfN(held, 0, 4).Draw(t, "held")})
+		write(t, reconciler.InForce{Held: rapid.SliceOfN(held, 0, 4).Draw(t, "held"), Moved: rapid.MapOfN(name, name, 0, 3).Draw(t, "moved")})
 	})
 
 	// From a mirror that never saw them written.
