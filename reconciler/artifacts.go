@@ -243,7 +243,7 @@ func seen(s *plan.ThingStatus) map[string]bytesStatus {
 // forgotten. The commit is the one that changed what is declared; "" where none
 // did. Pure.
 func (p *published) next(prev *plan.ThingStatus, sights map[string]bytesStatus, commit string) plan.ThingStatus {
-	s := plan.ThingStatus{APIVersion: schema.APIVersion, Kind: string(p.head.Key.Kind) + "Status", Key: p.head.Key}
+	s := plan.ThingStatus{APIVersion: schema.APIVersion, Kind: string(p.head.Key.Kind) + "Status", Key: p.head.Key, UID: p.head.UID}
 	before := seen(prev)
 	all := make(map[string]bytesStatus, len(p.bytes))
 	same := len(before) == len(p.bytes)
@@ -699,7 +699,7 @@ func (r *Reconciler) saw(key schema.Key, p *published, d *schema.Desired, revisi
 			r.artifactSeen()
 		}
 		if v := verdict(sights, ""); changed && v.Status != "True" {
-			r.o.Log.Warn("an artifact's bytes are not as declared, or cannot be seen", "artifact", key.String(),
+			r.o.Log.With(about(key, r.appOf(r.current().desired)(key))...).Warn("an artifact's bytes are not as declared, or cannot be seen", "artifact", key.String(), "artifact_id", schema.ID(next.UID, key),
 				"verified", v.Status, "reason", v.Reason, "message", v.Message, "commit", short(next.Revision), "correlation_id", next.CorrelationID)
 		}
 		return true

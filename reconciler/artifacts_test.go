@@ -202,7 +202,7 @@ func TestLifeOfAnArtifact(t *testing.T) {
 		}
 		var p map[string]string
 		require.NoError(t, json.Unmarshal(ev.Payload, &p))
-		require.Equal(t, map[string]string{"org_id": "physics", "project_id": "physics.lab", "app_slug": "batch", "artifact_id": "solver", "status": "promoted",
+		require.Equal(t, map[string]string{"org_id": "physics", "project_id": "physics.lab", "app_slug": "batch", "artifact_id": "solver", "resource_name": "physics.lab/solver", "status": "promoted",
 			"source": "registry", "reference": "lab/solver:1", "media_type": manifestType, "digest": goodDigest, "revision": commit}, p)
 	}
 }

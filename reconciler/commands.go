@@ -411,7 +411,7 @@ func someOf(all []string) string {
 func commanded(action string, s *plan.Status, pr PullRequest, rem Remark, v audit.Verdict, d authority.Decision, now time.Time) audit.Record {
 	one := audit.Record{
 		OccurredAt: now, CorrelationID: correlation(s.Revision), Actor: rem.Author, Proof: "remark", Permission: string(d.Permission),
-		Action: action, Key: s.Key, OrgID: s.Key.Tenant, ProjectID: projectOf(s.Key), Verdict: v, Rule: d.Role, Source: place(d.Source),
+		Action: action, Key: s.Key, OrgID: s.Key.Tenant, ProjectID: projectOf(s.Key), AppSlug: s.App, Verdict: v, Rule: d.Role, Source: place(d.Source),
 		Reason: d.Reason, Commit: s.Revision, PullRequest: pr.Number,
 	}
 	if s.Review != nil && s.Review.Stale != nil && v == audit.Allowed {

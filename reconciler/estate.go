@@ -166,7 +166,7 @@ func (r *Reconciler) decide(ctx context.Context, st *state, tips Tips, unread bo
 		return err
 	}
 	by := origins{d.Changed, d.First}
-	records, events := decisionRecords(verdicts, tips.InForce, r.o.Now()), entitlementEvents(verdicts, d.Desired, r.o.Now())
+	records, events := decisionRecords(verdicts, tips.InForce, r.appOf(d.Desired), r.o.Now()), entitlementEvents(verdicts, d.Desired, r.o.Now())
 	switch {
 	case was.Tree == nil:
 		records = []audit.Record{adopted(main, len(d.Verdicts), r.o.Now())}
@@ -202,7 +202,7 @@ func (r *Reconciler) decide(ctx context.Context, st *state, tips Tips, unread bo
 		before = st.held
 	}
 	for _, h := range newlyHeld(before, d.Held) {
-		r.o.Log.Warn("held", "file", h.File, "reason", h.Reason, "message", h.Message, "commit", short(main), "correlation_id", cause)
+		r.o.Log.With(about(h.Key, r.appOf(d.Desired)(h.Key))...).Warn("held", "file", h.File, "reason", h.Reason, "message", h.Message, "commit", short(main), "correlation_id", cause)
 	}
 	if st != nil && st.main == main { // no commit did this
 		by = origins{}
@@ -264,7 +264,7 @@ func (r *Reconciler) missed(ctx context.Context, st *state, decided string) ([]a
 	if err != nil {
 		return nil, nil, decide.Decision{}, err
 	}
-	return decisionRecords(d.Verdicts, st.inForce, r.o.Now()), entitlementEvents(d.Verdicts, d.Desired, r.o.Now()), d, nil
+	return decisionRecords(d.Verdicts, st.inForce, r.appOf(d.Desired), r.o.Now()), entitlementEvents(d.Verdicts, d.Desired, r.o.Now()), d, nil
 }
 
 // tomorrow judges what is in force anew, as a new day has begun: the grace of

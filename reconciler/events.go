@@ -1,6 +1,7 @@
 package reconciler
 
 import (
+	"cmp"
 	"encoding/json"
 	"time"
 
@@ -41,7 +42,8 @@ func transition(prev, next *plan.Status, now time.Time) (plan.Event, bool) {
 		OrgID:             next.Key.Tenant,
 		ProjectID:         next.Key.ProjectID(),
 		AppSlug:           next.App,
-		AppInstanceID:     next.Key.Name,
+		AppInstanceID:     schema.ID(next.UID, next.Key),
+		ResourceName:      next.Key.ResourceName(),
 		Status:            string(next.Phase),
 		OperatingMode:     next.OperatingMode,
 		ControlPlaneScope: next.ControlPlaneScope,
@@ -64,24 +66,28 @@ func thingTransition(prev, next *plan.ThingStatus, now time.Time) (plan.Event, b
 		return plan.Event{}, false
 	}
 	var again struct {
-		Attempt int `json:"attempt"`
+		Attempt    int    `json:"attempt"`
+		RuntimeUID string `json:"shared_runtime_uid"`
 	}
 	detail(next, &again)
+	id := schema.ID(next.UID, next.Key)
 	var payload any
 	switch p := d.Payload.(type) {
 	case event.Artifact:
 		detail(next, &p)
-		p.OrgID, p.ProjectID, p.ArtifactID = next.Key.Tenant, next.Key.ProjectID(), next.Key.Name
+		p.OrgID, p.ProjectID, p.ArtifactID = next.Key.Tenant, next.Key.ProjectID(), id
+		p.ResourceName = next.Key.ResourceName()
 		p.Status, p.Revision = next.Phase, next.Revision
 		payload = p
 	case event.SharedRuntime:
 		detail(next, &p)
-		p.OrgID, p.SharedRuntimeID = next.Key.Tenant, runtimeID(next.Key.Tenant, next.Key.Name)
+		p.OrgID, p.SharedRuntimeID, p.ResourceName = next.Key.Tenant, id, next.Key.ResourceName()
 		p.Status, p.Revision = next.Phase, next.Revision
 		payload = p
 	case event.Attachment:
 		detail(next, &p)
-		p.OrgID, p.SharedRuntimeID, p.AttachmentID = next.Key.Tenant, runtimeID(next.Key.Tenant, next.Key.Parent), next.Key.Name
+		p.OrgID, p.SharedRuntimeID, p.AttachmentID = next.Key.Tenant, cmp.Or(again.RuntimeUID, next.Key.Parent), id
+		p.ResourceName = next.Key.ResourceName()
 		p.Status, p.Revision = next.Phase, next.Revision
 		payload = p
 	default:
@@ -94,14 +100,6 @@ func thingTransition(prev, next *plan.ThingStatus, now time.Time) (plan.Event, b
 // another shape there is not taken: memory is never trusted to be well formed.
 func detail(s *plan.ThingStatus, into any) {
 	_ = json.Unmarshal(s.Detail, into)
-}
-
-// runtimeID names a shared runtime together with its owner.
-func runtimeID(tenant, name string) string {
-	if tenant == "" {
-		return name
-	}
-	return tenant + "/" + name
 }
 
 // entitlementUpdated is the event of an entitlement that came into force,

@@ -304,7 +304,7 @@ func (w *writer) shownOf(pull int) (shown, next *plan.Shown) {
 // one that was reviewed.
 func staleRecord(s *plan.Status, held *plan.UnitReview, now time.Time) audit.Record {
 	return audit.Record{
-		OccurredAt: now, CorrelationID: s.CorrelationID, Actor: itself, Action: "plan.held", Key: s.Key, OrgID: s.Key.Tenant, ProjectID: s.Key.ProjectID(),
+		OccurredAt: now, CorrelationID: s.CorrelationID, Actor: itself, Action: "plan.held", Key: s.Key, OrgID: s.Key.Tenant, ProjectID: s.Key.ProjectID(), AppSlug: s.App,
 		Verdict: audit.Held, Rule: plan.CodeStale, Commit: s.Revision, PullRequest: held.Pull,
 		Reason: fmt.Sprintf("reviewed %s, now %s: %s", cmp.Or(short(held.Stale.Reviewed), "none"), short(held.Stale.Now), summary(held.Stale)),
 	}

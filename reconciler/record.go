@@ -18,14 +18,14 @@ const itself = "berth"
 
 // decisionRecords are the audit records of what became of changed documents:
 // one for each permission that was asked for, or one where none was. base is
-// the commit of berth/in-force whose rules decided.
-func decisionRecords(verdicts []decide.Verdict, base string, now time.Time) []audit.Record {
+// the commit of berth/in-force whose rules decided; app tells a document's app.
+func decisionRecords(verdicts []decide.Verdict, base string, app func(schema.Key) string, now time.Time) []audit.Record {
 	var out []audit.Record
 	for _, v := range verdicts {
 		one := audit.Record{
 			OccurredAt: now, CorrelationID: correlation(v.Commit), Actor: name(v.By), Proof: string(v.By.Proof), Approvers: v.By.Approvers,
 			Action: "document." + v.Document.Change, Key: v.Document.Key, File: v.Document.File,
-			OrgID: orgOf(v.Document.Key), ProjectID: projectOf(v.Document.Key),
+			OrgID: orgOf(v.Document.Key), ProjectID: projectOf(v.Document.Key), AppSlug: app(v.Document.Key),
 			Verdict: audit.Allowed, Commit: v.Commit, Base: base, PullRequest: v.PullRequest,
 		}
 		if v.Held != nil {
@@ -61,7 +61,7 @@ func adopted(commit string, documents int, now time.Time) audit.Record {
 func effectRecord(key schema.Key, s *plan.Status, o plan.Outcome, attempt int, refused *schema.Noncompliance, now time.Time) audit.Record {
 	r := audit.Record{
 		OccurredAt: now, CorrelationID: s.CorrelationID, Actor: itself, Action: "runtime." + string(o.Verb), Key: key,
-		OrgID: key.Tenant, ProjectID: key.ProjectID(), Verdict: audit.Allowed, Commit: s.Revision,
+		OrgID: key.Tenant, ProjectID: key.ProjectID(), AppSlug: s.App, Verdict: audit.Allowed, Commit: s.Revision,
 		Rule: fmt.Sprintf("%s/%d", o.ActionID, attempt), Reason: strings.TrimSpace(string(o.State) + " " + o.Member),
 	}
 	if refused != nil && refused.Fate == schema.FateStopped && refused.Source != nil {
@@ -96,7 +96,7 @@ func fateRecords(old, now *state, at time.Time) []audit.Record {
 		}
 		r := audit.Record{
 			OccurredAt: at, CorrelationID: correlation(now.main), Actor: itself, Action: "policy." + string(n.Fate), Key: n.Key,
-			OrgID: n.Key.Tenant, ProjectID: n.Key.ProjectID(), Verdict: audit.Held, Rule: "noncompliant", Reason: fateMessage(n), Commit: now.main,
+			OrgID: n.Key.Tenant, ProjectID: n.Key.ProjectID(), AppSlug: appIn(n.Key, now, old), Verdict: audit.Held, Rule: "noncompliant", Reason: fateMessage(n), Commit: now.main,
 		}
 		if n.Fate == schema.FateStopped {
 			r.Verdict = audit.Allowed
@@ -107,6 +107,41 @@ func fateRecords(old, now *state, at time.Time) []audit.Record {
 		out = append(out, r)
 	}
 	return out
+}
+
+// appIn is the app of an instance in the first that has it.
+func appIn(key schema.Key, all ...*state) string {
+	for _, st := range all {
+		if st != nil && st.effective != nil && st.effective.Instance(key) != nil {
+			return st.effective.Instance(key).App
+		}
+	}
+	return ""
+}
+
+// appOf tells the app of what stands in d or, where it is declared no longer, is
+// remembered.
+func (r *Reconciler) appOf(d *schema.Desired) func(schema.Key) string {
+	return func(key schema.Key) string {
+		if app := d.AppOf(key); app != "" {
+			return app
+		}
+		if s := r.writer.get(key); s != nil {
+			return s.App
+		}
+		var of struct {
+			AppSlug string `json:"app_slug"`
+		}
+		if s := r.writer.thing(key); s != nil {
+			detail(s, &of)
+		}
+		return of.AppSlug
+	}
+}
+
+// about are the attributes by which a line of the log is found (requirement A11).
+func about(key schema.Key, app string) []any {
+	return []any{"org_id", orgOf(key), "project_id", projectOf(key), "app_slug", app}
 }
 
 // entitlementEvents are the events of entitlements that verdicts let through.

@@ -1,6 +1,7 @@
 package reconciler
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -22,8 +23,10 @@ type standing struct {
 	ControlPlaneScope string `json:"control_plane_scope"`
 	RuntimeBackend    string `json:"runtime_backend"`
 	BillingPolicyRef  string `json:"billing_policy_ref,omitempty"`
-	Declared          string `json:"declared"` // blob of the document
+	RuntimeUID        string `json:"shared_runtime_uid,omitempty"` // of an attachment, if its shared runtime has one
+	Declared          string `json:"declared"`                     // blob of the document
 
+	uid         string     // its own
 	suspendedBy schema.Key // the widest document that says suspend: true; zero: none does
 }
 
@@ -38,7 +41,7 @@ func standings(d *schema.Desired, owner string) map[schema.Key]standing {
 				continue
 			}
 			spec := &s.Runtime.Spec
-			of := standing{AppSlug: spec.App, OperatingMode: spec.OperatingMode, ControlPlaneScope: spec.ControlPlaneScope, Declared: s.Runtime.Blob}
+			of := standing{AppSlug: spec.App, OperatingMode: spec.OperatingMode, ControlPlaneScope: spec.ControlPlaneScope, Declared: s.Runtime.Blob, uid: s.Runtime.UID}
 			if v := d.Version(spec.App, spec.Version); v != nil {
 				of.RuntimeBackend = v.Spec.RuntimeBackend
 			}
@@ -48,6 +51,7 @@ func standings(d *schema.Desired, owner string) map[schema.Key]standing {
 				at := of
 				at.ProjectID, at.BillingPolicyRef, at.Declared = a.Spec.ProjectID, a.Spec.BillingPolicyRef, a.Blob
 				at.suspendedBy = suspender(tenant, &s.Runtime.Header, &a.Header)
+				at.uid, at.RuntimeUID = a.UID, s.Runtime.UID
 				out[a.Key] = at
 			}
 		}
@@ -161,6 +165,18 @@ func stood(last, d *schema.Desired) (now map[schema.Key]standing, gone []schema.
 	return now, gone
 }
 
+// runtimesFirst orders shared runtimes before what is attached to them: what
+// others stand on is told of before them, and, when it goes, after them.
+func runtimesFirst(a, b schema.Key) int {
+	rank := func(k schema.Key) int {
+		if k.Kind == schema.KindSharedRuntime {
+			return 0
+		}
+		return 1
+	}
+	return cmp.Or(cmp.Compare(rank(a), rank(b)), a.Compare(b))
+}
+
 // stand records the standings of a decision. Who calls it holds writer.whole.
 func (r *Reconciler) stand(st *state) {
 	last := r.writer.stood
@@ -182,10 +198,10 @@ func (r *Reconciler) stand(st *state) {
 	}
 	r.writer.stood = st
 	held := standingsHeld(st)
-	for _, key := range slices.SortedFunc(maps.Keys(now), schema.Key.Compare) {
+	for _, key := range slices.SortedFunc(maps.Keys(now), runtimesFirst) {
 		prev := r.writer.thing(key)
 		next := plan.ThingStatus{
-			APIVersion: schema.APIVersion, Kind: string(key.Kind) + "Status", Key: key, Phase: "requested",
+			APIVersion: schema.APIVersion, Kind: string(key.Kind) + "Status", Key: key, UID: now[key].uid, Phase: "requested",
 			Revision: st.main, CorrelationID: correlation(st.main),
 		}
 		s := now[key]
@@ -196,7 +212,7 @@ func (r *Reconciler) stand(st *state) {
 		next.Conditions = s.conditions(key, st, held[key], next.Revision)
 		r.writer.setThing(prev, next)
 	}
-	slices.SortFunc(gone, schema.Key.Compare)
+	slices.SortFunc(gone, func(a, b schema.Key) int { return runtimesFirst(b, a) })
 	for _, key := range gone {
 		prev := r.writer.thing(key)
 		if prev == nil {

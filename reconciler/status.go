@@ -38,7 +38,7 @@ func (v unitView) status() plan.Status {
 	s.APIVersion, s.Kind = schema.APIVersion, "InstanceStatus"
 	s.Attempt, s.Retry, s.Review = v.attempt, v.retry, v.review.Offered(v.prev.Review)
 	if v.want != nil {
-		s.App, s.RuntimeBackend = v.want.App, v.want.RuntimeBackend
+		s.UID, s.App, s.RuntimeBackend = v.want.UID, v.want.App, v.want.RuntimeBackend
 		s.OperatingMode, s.ControlPlaneScope = v.want.OperatingMode, v.want.ControlPlaneScope
 	}
 	if v.observed.Presence != plan.Unknown {

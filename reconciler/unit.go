@@ -137,7 +137,7 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 		level = slog.LevelDebug // said before, and as often as it is tried
 	}
 	r.o.Log.Log(ctx, level, "applying", "unit", key.String(), "actions", len(p.Actions), "digest", short(p.Digest), "attempt", view.attempt,
-		"correlation_id", prev.CorrelationID, "org_id", key.Tenant, "project_id", key.ProjectID(), "app_instance_id", key.Name)
+		"correlation_id", prev.CorrelationID, "org_id", key.Tenant, "project_id", key.ProjectID(), "app_slug", prev.App, "app_instance_id", schema.ID(prev.UID, key))
 	if !resumed && !g.kept() {
 		r.rollouts.acting(prev.Revision, key, len(p.Actions))
 	}
@@ -470,7 +470,7 @@ func (r *Reconciler) set(before *plan.Status, s plan.Status) bool {
 		}
 		r.o.Log.Info("phase", "unit", s.Key.String(), "from", was, "to", string(s.Phase), "reason", s.FailureReason,
 			"revision", short(s.Revision), "correlation_id", s.CorrelationID,
-			"org_id", s.Key.Tenant, "project_id", s.Key.ProjectID(), "app_slug", s.App, "app_instance_id", s.Key.Name)
+			"org_id", s.Key.Tenant, "project_id", s.Key.ProjectID(), "app_slug", s.App, "app_instance_id", schema.ID(s.UID, s.Key))
 	}
 	for _, commit := range r.rollouts.status(&s) {
 		r.touched(commit)

@@ -312,7 +312,7 @@ func TestWriterThings(t *testing.T) {
 		repo := &statusRepo{}
 		w, stop := startWriter(t, repo, time.Second)
 		model := schema.Key{Kind: schema.KindArtifact, Tenant: "physics", Project: "lhc", Name: "model"}
-		s := plan.ThingStatus{Key: model, Phase: "registered", Revision: "abc", CorrelationID: "c1", Detail: []byte(`{"app_slug":"batch","digest":"sha256:00","media_type":7}`)}
+		s := plan.ThingStatus{Key: model, UID: "0d9f-model", Phase: "registered", Revision: "abc", CorrelationID: "c1", Detail: []byte(`{"app_slug":"batch","digest":"sha256:00","media_type":7}`)}
 		changed, ok := w.setThing(nil, s)
 		require.True(t, changed && ok)
 		changed, ok = w.setThing(w.thing(model), s)
@@ -323,7 +323,7 @@ func TestWriterThings(t *testing.T) {
 		events := repo.events()
 		require.Len(t, events, 1)
 		require.Equal(t, "apps.artifact.registered", events[0].EventType)
-		require.JSONEq(t, `{"org_id":"physics","project_id":"physics.lhc","app_slug":"batch","artifact_id":"model","status":"registered",
+		require.JSONEq(t, `{"org_id":"physics","project_id":"physics.lhc","app_slug":"batch","artifact_id":"0d9f-model","resource_name":"physics.lhc/model","status":"registered",
 			"source":"","reference":"","media_type":"","digest":"sha256:00","revision":"abc"}`, string(events[0].Payload))
 
 		seen := w.thing(model)

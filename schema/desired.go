@@ -139,6 +139,33 @@ func (d *Desired) Header(key Key) *Header {
 	return nil
 }
 
+// AppOf is the slug of the app that the document of key is about; "" where it is
+// about none, or there is no valid one.
+func (d *Desired) AppOf(key Key) string {
+	switch key.Kind {
+	case KindApp, KindEntitlement:
+		return key.Name
+	case KindAppVersion:
+		return key.Parent
+	case KindAttachment:
+		key.Kind, key.Name = KindSharedRuntime, key.Parent
+		fallthrough
+	case KindSharedRuntime:
+		if s := d.SharedRuntime(key.Tenant, key.Name); s != nil && s.Runtime != nil {
+			return s.Runtime.Spec.App
+		}
+	case KindInstance:
+		if i := d.Instance(key); i != nil {
+			return i.Spec.App
+		}
+	case KindArtifact:
+		if t := d.Tenants[key.Tenant]; t != nil && t.Projects[key.Project] != nil && t.Projects[key.Project].Artifacts[key.Name] != nil {
+			return t.Projects[key.Project].Artifacts[key.Name].Spec.App
+		}
+	}
+	return ""
+}
+
 func (d *Desired) find(key Key) *Header {
 	switch {
 	case key.Kind == KindTenant:

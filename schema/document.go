@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -32,6 +33,13 @@ type Header struct {
 	Blob   string     // Git blob id, hex: the content's identity
 	Fields []FieldPos // sorted by Path; the reader interns the paths
 }
+
+// ID is what a document is called by everybody who is told of it, such as the
+// API and events: its uid, else its name.
+func (h *Header) ID() string { return ID(h.UID, h.Key) }
+
+// ID is Header.ID of what has a uid ("": none) and a key.
+func ID(uid string, key Key) string { return cmp.Or(uid, key.Name) }
 
 // At is the position of the field at path, of its nearest ancestor if path is
 // not there, and else of the document's first line.

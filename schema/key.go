@@ -58,10 +58,12 @@ func (k Key) ProjectID() string {
 
 // String is the short form people read: "Instance physics.lhc/train",
 // "AppVersion batch/v1", "Node gpu-1".
-func (k Key) String() string {
+func (k Key) String() string { return string(k.Kind) + " " + k.ResourceName() }
+
+// ResourceName is what String says besides the kind: "physics.lhc/train",
+// "physics/department/lhc", "gpu-1". It is the resource_name of API and events.
+func (k Key) ResourceName() string {
 	var b strings.Builder
-	b.WriteString(string(k.Kind))
-	b.WriteByte(' ')
 	switch {
 	case k.Project != "":
 		b.WriteString(k.ProjectID())

@@ -20,6 +20,8 @@ type MuxOptions struct {
 	// Estates answer everything below /estates/<name>/api/, by name, as API does
 	// below /api/.
 	Estates map[string]http.Handler
+	// Nowhere answers paths of an API that is not there; nil: as any other.
+	Nowhere http.Handler
 	// Ready returns nil when Berth can do its work, else why not, in words that
 	// hold no secret: GET /readyz shows them.
 	Ready func() error
@@ -68,6 +70,10 @@ func Mux(o MuxOptions) http.Handler {
 				http.StripPrefix(prefix, api).ServeHTTP(w, r)
 				return
 			}
+		}
+		if rest, of := strings.CutPrefix(r.URL.Path, "/estates/"); o.Nowhere != nil && (of && strings.Contains(rest, "/api/") || strings.HasPrefix(r.URL.Path, "/api/")) {
+			o.Nowhere.ServeHTTP(w, r)
+			return
 		}
 		mux.ServeHTTP(w, r)
 	})

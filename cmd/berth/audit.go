@@ -1,16 +1,19 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"berth/reconciler"
 	"berth/reconciler/gitrepo"
+	"berth/schema"
 	"berth/schema/audit"
 )
 
@@ -109,9 +112,9 @@ func writeVerdict(w io.Writer, form string, v auditVerdict, broke error) error {
 
 func newAuditListCmd() *cobra.Command {
 	var req logRequest
-	var want struct{ correlation, actor string }
+	var want auditFilter
 	cmd := &cobra.Command{
-		Use:   "list [--correlation ID] [--actor LOGIN]",
+		Use:   "list [--correlation ID] [--actor LOGIN] [--project TENANT.PROJECT] [--instance TENANT.PROJECT/NAME] [--since TIME]",
 		Short: "the audit records, oldest first",
 		Long: `Show the audit records on ` + reconciler.BranchStatus + `, oldest first. With -o json, each
 line is one record as it stands there.
@@ -119,6 +122,9 @@ line is one record as it stands there.
 Exit status: 0, 1 if part of the log cannot be read, 2 usage.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if err := want.begin(time.Now()); err != nil {
+				return &exitError{2, err}
+			}
 			l, err := req.open(cmd.Context())
 			if err != nil {
 				return err
@@ -131,7 +137,7 @@ Exit status: 0, 1 if part of the log cannot be read, 2 usage.`,
 					fmt.Fprintf(cmd.ErrOrStderr(), "berth: %s:%d: %v\n", visible(r.File), r.Line, err)
 					continue
 				}
-				if want.correlation != "" && r.Value.CorrelationID != want.correlation || want.actor != "" && r.Value.Actor != want.actor {
+				if !want.takes(r.Value) {
 					continue
 				}
 				line := auditLine(r)
@@ -151,7 +157,39 @@ Exit status: 0, 1 if part of the log cannot be read, 2 usage.`,
 	req.flags(cmd)
 	cmd.Flags().StringVar(&want.correlation, "correlation", "", "only records of this correlation id")
 	cmd.Flags().StringVar(&want.actor, "actor", "", "only what this login or service account did")
+	cmd.Flags().StringVar(&want.project, "project", "", "only what is about this project, as TENANT.PROJECT")
+	cmd.Flags().StringVar(&want.instance, "instance", "", "only what is about this instance, as TENANT.PROJECT/NAME")
+	cmd.Flags().StringVar(&want.since, "since", "", "only from then on: a time such as 2026-08-01T10:00:00Z, or how long ago, such as 24h")
 	return cmd
+}
+
+// auditFilter says which records are wanted; what is empty leaves none out.
+type auditFilter struct {
+	correlation, actor, project, instance, since string
+
+	from time.Time
+}
+
+// begin reads since.
+func (f *auditFilter) begin(now time.Time) error {
+	if f.since == "" {
+		return nil
+	}
+	if d, err := time.ParseDuration(f.since); err == nil {
+		f.from = now.Add(-d.Abs())
+		return nil
+	}
+	var err error
+	if f.from, err = time.Parse(time.RFC3339, f.since); err != nil {
+		return fmt.Errorf("--since %s: say a time such as 2026-08-01T10:00:00Z, or how long ago, such as 24h", f.since)
+	}
+	return nil
+}
+
+func (f *auditFilter) takes(r audit.Record) bool {
+	is := func(want, got string) bool { return want == "" || want == got }
+	return is(f.correlation, r.CorrelationID) && is(f.actor, r.Actor) && is(f.project, cmp.Or(r.ProjectID, r.Key.ProjectID())) &&
+		(f.instance == "" || r.Key.Kind == schema.KindInstance && r.Key.ResourceName() == f.instance) && !r.OccurredAt.Before(f.from)
 }
 
 // auditLine is a record as text.
@@ -159,9 +197,13 @@ func auditLine(l gitrepo.Logged[audit.Record]) string {
 	r := l.Value
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s  %d  %-7s %s  %s %s", stamp(r.OccurredAt), r.Sequence, visible(string(r.Verdict)), orDash(r.Actor), visible(r.Action), visible(r.Key.String()))
+	pull := ""
+	if r.PullRequest != 0 {
+		pull = fmt.Sprint("#", r.PullRequest)
+	}
 	for _, part := range []struct{ name, value string }{
 		{"of", r.File}, {"permission", r.Permission}, {"rule", r.Rule}, {"source", r.Source}, {"proof", r.Proof},
-		{"approved by", strings.Join(r.Approvers, ", ")}, {"commit", short12(r.Commit)}, {"", r.Reason},
+		{"approved by", strings.Join(r.Approvers, ", ")}, {"commit", short12(r.Commit)}, {"pull request", pull}, {"", r.Reason},
 	} {
 		if part.value != "" {
 			b.WriteString(strings.TrimRight("  "+part.name, " ") + " " + visible(part.value))

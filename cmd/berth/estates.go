@@ -153,7 +153,7 @@ func (c *config) address() string { return cmp.Or(c.Listen, "127.0.0.1:8080") }
 // serve keeps the estates and answers for them until ctx ends. Each signal on
 // reread has the configurations looked at, as does each change of them.
 func (s *estates) serve(ctx context.Context, reread <-chan os.Signal) error {
-	o := webhooks.MuxOptions{Estates: map[string]http.Handler{}, Ready: s.ready, Metrics: s.reg, Log: s.log}
+	o := webhooks.MuxOptions{Estates: map[string]http.Handler{}, Nowhere: http.HandlerFunc(api.Nowhere), Ready: s.ready, Metrics: s.reg, Log: s.log}
 	var receivers []webhooks.Receiver
 	var names []string
 	for _, e := range s.all {
@@ -389,7 +389,7 @@ func (e *estate) with(ctx context.Context, do func(*daemon) error) error {
 func (e *estate) serveAPI(w http.ResponseWriter, r *http.Request) {
 	h := e.api.Load()
 	if h == nil {
-		http.NotFound(w, r)
+		api.Nowhere(w, r)
 		return
 	}
 	h.ServeHTTP(w, r)
@@ -419,7 +419,8 @@ func (e *estate) openAPI(c *config) error {
 // audit records a use of an admin path. One that is answered is on the disk when
 // it returns nil.
 func (e *estate) audit(r audit.Record) error {
-	e.log.Warn("the glass was broken", "actor", r.Actor, "reason", r.Reason, "verdict", r.Verdict, "permission", r.Permission, "key", r.Key.String(), "correlation_id", r.CorrelationID)
+	e.log.Warn("the glass was broken", "actor", r.Actor, "reason", r.Reason, "verdict", r.Verdict, "permission", r.Permission, "key", r.Key.String(), "correlation_id", r.CorrelationID,
+		"org_id", r.OrgID, "project_id", r.ProjectID, "app_slug", r.AppSlug)
 	if r.Verdict == audit.Allowed {
 		if err := e.glass.keep(r); err != nil {
 			return err

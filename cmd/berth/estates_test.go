@@ -11,6 +11,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,6 +26,8 @@ import (
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/plan"
 	"berth/schema"
+	"berth/webhooks"
+	"berth/webhooks/api"
 	"berth/webhooks/github/githubtest"
 )
 
@@ -128,6 +131,18 @@ func (k *kept) until(what string, key schema.Key, ok func(*plan.Status) bool) {
 }
 
 func running(s *plan.Status) bool { return s.Phase == plan.PhaseRunning && settled(*s) }
+
+// Where there is no API, there is an envelope all the same.
+func TestNoSuchEstate(t *testing.T) {
+	mux := webhooks.Mux(webhooks.MuxOptions{Nowhere: http.HandlerFunc(api.Nowhere), Ready: func() error { return nil }, Log: slog.New(slog.DiscardHandler)})
+	for _, path := range []string{"/estates/nope/api/v1/apps/catalog", "/api/v1/apps/catalog"} {
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		require.Equal(t, http.StatusNotFound, w.Code)
+		require.Contains(t, w.Body.String(), `"code":"resource.not_found"`)
+		require.Contains(t, w.Body.String(), `"correlation_id":"`+w.Header().Get("X-Correlation-ID"))
+	}
+}
 
 // Two estates in one process: each is told of its own, each goes on whatever
 // befalls the other, and neither is seen through the other's address.

@@ -90,6 +90,7 @@ type eventPayload struct {
 	OrgID           string `json:"org_id"`
 	ProjectID       string `json:"project_id"`
 	AppSlug         string `json:"app_slug"`
+	ResourceName    string `json:"resource_name"`
 	AppInstanceID   string `json:"app_instance_id"`
 	ArtifactID      string `json:"artifact_id"`
 	SharedRuntimeID string `json:"shared_runtime_id"`
@@ -108,7 +109,9 @@ func payloadOf(e plan.Event) (p eventPayload) {
 // about names what an event is about, in the words of the command line.
 func (p eventPayload) about() string {
 	switch {
-	case p.AppInstanceID != "":
+	case p.ResourceName != "":
+		return p.ResourceName
+	case p.AppInstanceID != "": // of before there were resource names
 		return p.ProjectID + "/" + p.AppInstanceID
 	case p.ArtifactID != "":
 		return p.ProjectID + "/" + p.ArtifactID

@@ -13,6 +13,7 @@ type ThingStatus struct {
 	APIVersion    string          `json:"apiVersion"`
 	Kind          string          `json:"kind"` // the declared kind and "Status", such as ArtifactStatus
 	Key           schema.Key      `json:"key"`
+	UID           string          `json:"uid,omitempty"`            // of its document, if that has one
 	Phase         string          `json:"phase"`                    // of the kind's own life, such as registered
 	Conditions    []Condition     `json:"conditions,omitempty"`     // sorted by type
 	Revision      string          `json:"revision,omitempty"`       // config commit it follows

@@ -252,6 +252,7 @@ type Status struct {
 	APIVersion string     `json:"apiVersion"`
 	Kind       string     `json:"kind"` // InstanceStatus
 	Key        schema.Key `json:"key"`
+	UID        string     `json:"uid,omitempty"` // of its document, if that has one
 	Phase      Phase      `json:"phase"`
 	// What the instance effectively is (requirement B4); kept so that it can be
 	// taken away after its document is gone.

@@ -38,6 +38,7 @@ type Record struct {
 	File          string     `json:"file,omitempty"`        // of the estate; of api.read, which is about none, method and path template
 	OrgID         string     `json:"org_id,omitempty"`      //
 	ProjectID     string     `json:"project_id,omitempty"`  //
+	AppSlug       string     `json:"app_slug,omitempty"`    // app of what Key names; "" where it is of none or not known
 	Verdict       Verdict    `json:"verdict"`               //
 	Rule          string     `json:"rule,omitempty"`        // role, policy key or code that decided
 	Source        string     `json:"source,omitempty"`      // file:line of the policy layer or role binding

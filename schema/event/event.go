@@ -64,7 +64,8 @@ type Instance struct {
 	OrgID             string `json:"org_id" doc:"tenant"`
 	ProjectID         string `json:"project_id" doc:"<tenant>.<project>"`
 	AppSlug           string `json:"app_slug" doc:"app it is an instance of"`
-	AppInstanceID     string `json:"app_instance_id" doc:"name of the instance in its project"`
+	AppInstanceID     string `json:"app_instance_id" doc:"the instance's uid if it has one, else its name, as in the API"`
+	ResourceName      string `json:"resource_name" doc:"<tenant>.<project>/<name>"`
 	Status            string `json:"status" doc:"phase it is in now"`
 	OperatingMode     string `json:"operating_mode" doc:"tenant_dedicated or platform_managed; empty where never decided"`
 	ControlPlaneScope string `json:"control_plane_scope" doc:"project, tenant or platform; empty where never decided"`
@@ -75,23 +76,25 @@ type Instance struct {
 
 // Artifact is the payload of the artifact events.
 type Artifact struct {
-	OrgID      string `json:"org_id" doc:"tenant"`
-	ProjectID  string `json:"project_id" doc:"<tenant>.<project>"`
-	AppSlug    string `json:"app_slug" doc:"app it is for"`
-	ArtifactID string `json:"artifact_id" doc:"name of the artifact in its project"`
-	Status     string `json:"status" doc:"where it is in its life"`
-	Source     string `json:"source" doc:"name of the artifact source it lies in"`
-	Reference  string `json:"reference" doc:"where in the source: repository and tag, or path"`
-	MediaType  string `json:"media_type" doc:"what its bytes are"`
-	Digest     string `json:"digest" doc:"of its bytes, as sha256:…; empty before it is registered"`
-	Revision   string `json:"revision" doc:"commit of the configuration it follows"`
+	OrgID        string `json:"org_id" doc:"tenant"`
+	ProjectID    string `json:"project_id" doc:"<tenant>.<project>"`
+	AppSlug      string `json:"app_slug" doc:"app it is for"`
+	ArtifactID   string `json:"artifact_id" doc:"the artifact's uid if it has one, else its name, as in the API"`
+	ResourceName string `json:"resource_name" doc:"<tenant>.<project>/<name>"`
+	Status       string `json:"status" doc:"where it is in its life"`
+	Source       string `json:"source" doc:"name of the artifact source it lies in"`
+	Reference    string `json:"reference" doc:"where in the source: repository and tag, or path"`
+	MediaType    string `json:"media_type" doc:"what its bytes are"`
+	Digest       string `json:"digest" doc:"of its bytes, as sha256:…; empty before it is registered"`
+	Revision     string `json:"revision" doc:"commit of the configuration it follows"`
 }
 
 // SharedRuntime is the payload of the shared runtime events.
 type SharedRuntime struct {
 	OrgID             string `json:"org_id" doc:"tenant that owns it; empty: the platform does"`
 	AppSlug           string `json:"app_slug" doc:"app it runs"`
-	SharedRuntimeID   string `json:"shared_runtime_id" doc:"its name with its owner"`
+	SharedRuntimeID   string `json:"shared_runtime_id" doc:"its uid if it has one, else its name, as in the API"`
+	ResourceName      string `json:"resource_name" doc:"<tenant>/<name>, or its name where the platform owns it"`
 	Status            string `json:"status" doc:"phase it is in now"`
 	OperatingMode     string `json:"operating_mode" doc:"tenant_dedicated or platform_managed; empty where never decided"`
 	ControlPlaneScope string `json:"control_plane_scope" doc:"tenant or platform; empty where never decided"`
@@ -105,8 +108,9 @@ type Attachment struct {
 	OrgID             string `json:"org_id" doc:"tenant that owns the shared runtime; empty: the platform does"`
 	ProjectID         string `json:"project_id" doc:"<tenant>.<project> that is attached"`
 	AppSlug           string `json:"app_slug" doc:"app the shared runtime runs"`
-	SharedRuntimeID   string `json:"shared_runtime_id" doc:"name of the shared runtime with its owner"`
-	AttachmentID      string `json:"attachment_id" doc:"its name at the shared runtime"`
+	SharedRuntimeID   string `json:"shared_runtime_id" doc:"the shared runtime's uid if it has one, else its name, as in the API"`
+	AttachmentID      string `json:"attachment_id" doc:"its uid if it has one, else its name, as in the API"`
+	ResourceName      string `json:"resource_name" doc:"<tenant>/<shared runtime>/<name>, without the tenant where the platform owns the shared runtime"`
 	Status            string `json:"status" doc:"where it is in its life"`
 	OperatingMode     string `json:"operating_mode" doc:"of the shared runtime; empty where never decided"`
 	ControlPlaneScope string `json:"control_plane_scope" doc:"of the shared runtime; empty where never decided"`

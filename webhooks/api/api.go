@@ -137,12 +137,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := a.o.Now()
 	c := &call{Request: r, correlation: correlationID(r.Header)}
 	h := w.Header()
-	h.Set("X-Correlation-ID", c.correlation)
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
-	h.Set("Referrer-Policy", "no-referrer")
-	h.Set("Cross-Origin-Resource-Policy", "same-origin")
-	h.Set("Vary", "Authorization")
+	head(h, c.correlation)
 
 	got, fail := a.safely(c)
 	status, code := http.StatusOK, ""
@@ -166,6 +161,16 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write(got.body) // who is gone needs no answer
 	}
 	a.log(c, status, code, fail, a.o.Now().Sub(start))
+}
+
+// head sets what every answer carries.
+func head(h http.Header, correlation string) {
+	h.Set("X-Correlation-ID", correlation)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Vary", "Authorization")
 }
 
 // safely answers a call; a panic costs that call its answer and nobody else
@@ -276,7 +281,7 @@ func (a *API) find(c *call) *failure {
 func notAllowed(r *route, tenant, project string, params map[string]string) *failure {
 	f := &failure{status: http.StatusMethodNotAllowed, code: codeMethod, allow: "GET, HEAD", message: "this is only read"}
 	if !r.reads() {
-		f.allow = "" // nothing is allowed here; the header says so by being empty
+		f.allow = "" // nothing is allowed here; the header says so by being empty (RFC 9110, 10.2.1)
 	}
 	if r.writes != "" {
 		file := r.file(tenant, project, params)

@@ -31,6 +31,7 @@ var update = flag.Bool("update", false, "rewrite testdata")
 // platform: see examples/campus.
 const (
 	petra, anna, otto = "petra-phys", "anna-lattice", "otto-ops"
+	boris             = "boris-bio" // owns biology
 	lattice           = "/api/v1/projects/physics.lattice"
 	department        = "/api/v1/orgs/physics/shared-app-runtimes/department"
 )
@@ -254,6 +255,7 @@ func TestWritesArePullRequests(t *testing.T) {
 		require.NoError(t, json.Unmarshal(body(t, res), &e))
 		require.Equal(t, codeWrite, e.Error.Code)
 		require.Equal(t, want, e.Error.Details["file"], target)
+		require.Len(t, res.Header.Values("Allow"), 1, "RFC 9110, 15.5.6: it is there, also where it is empty")
 	}
 }
 
@@ -478,6 +480,81 @@ func TestBreakGlassIsAnsweredOnceItIsRecorded(t *testing.T) {
 	require.Contains(t, w.log.String(), "no space left on device")
 	res = w.get("/api/v1/admin/projects/biology.genomes/app-instances", personToken(anna), "X-Break-Glass", "curious")
 	require.Equal(t, http.StatusNotFound, res.StatusCode, "what is denied shows nothing, recorded or not")
+}
+
+// What an answer calls by an id is found under that id, whether the document has a
+// uid or a name only, and whoever owns it.
+func TestIDsLeadToWhatTheyName(t *testing.T) {
+	files := campusFiles(t)
+	for name, uid := range map[string]string{"tenants/physics/shared-runtimes/department/runtime.yaml": "sr-77", "platform/shared-runtimes/commons/runtime.yaml": "sr-78"} {
+		require.Contains(t, files[name], "metadata:")
+		files[name] = strings.Replace(files[name], "metadata:", "metadata:\n  uid: "+uid, 1)
+	}
+	for _, f := range []map[string]string{campusFiles(t), files} {
+		w := newWorld(t, f, []string{petra, boris}, nil)
+		for _, c := range []struct{ instance, org, who, owner string }{
+			{"/api/v1/projects/physics.collider/app-instances/analysis", "physics", petra, "tenant"},
+			{"/api/v1/projects/biology.proteins/app-instances/folding", "biology", boris, "platform"},
+		} {
+			var i, s struct {
+				ID      string `json:"id"`
+				Runtime string `json:"shared_runtime_id"`
+				Owner   string
+			}
+			w.read(c.instance, c.who, &i)
+			runtime := "/api/v1/orgs/" + c.org + "/shared-app-runtimes/" + i.Runtime
+			w.read(runtime, c.who, &s)
+			require.Equal(t, i.Runtime, s.ID)
+			require.Equal(t, c.owner, s.Owner)
+			var page struct {
+				Items []struct {
+					ID      string `json:"id"`
+					Runtime string `json:"shared_runtime_id"`
+				}
+			}
+			w.read(runtime+"/attachments", c.who, &page)
+			require.NotEmpty(t, page.Items)
+			for _, a := range page.Items {
+				require.Equal(t, i.Runtime, a.Runtime)
+				w.read(runtime+"/attachments/"+a.ID, c.who, &struct{}{})
+			}
+		}
+	}
+}
+
+// A shared runtime of the platform is shown to the tenants that are attached to
+// it, each with its own attachments and nothing of how the platform runs it.
+func TestPlatformRuntimesAreShownToWhoIsAttached(t *testing.T) {
+	const of = "/api/v1/orgs/%s/shared-app-runtimes"
+	files := with(campusFiles(t), map[string]string{
+		"tenants/physics/projects/lattice/entitlements/slurm.yaml": campusFiles(t)["tenants/physics/projects/lattice/entitlements/slurm.yaml"],
+		"platform/shared-runtimes/commons/attachments/lattice.yaml": strings.NewReplacer("biology.proteins", "physics.lattice", "name: proteins", "name: lattice").
+			Replace(campusFiles(t)["platform/shared-runtimes/commons/attachments/proteins.yaml"]),
+	})
+	w := newWorld(t, files, []string{petra, boris, anna}, nil)
+	for _, c := range []struct{ org, who, project, other string }{
+		{"biology", boris, "biology.proteins", "lattice"}, {"physics", petra, "physics.lattice", "proteins"}, {"physics", anna, "physics.lattice", "proteins"},
+	} {
+		base := fmt.Sprintf(of, c.org)
+		var one map[string]any
+		w.read(base+"/commons", c.who, &one)
+		require.Equal(t, "platform", one["owner"])
+		require.Empty(t, one["org_id"])
+		require.Equal(t, []any{c.project}, one["attached_project_ids"])
+		require.Empty(t, one["config"])
+		require.NotContains(t, one, "placement_intent")
+		var page struct{ Items []map[string]any }
+		w.read(base+"/commons/attachments", c.who, &page)
+		require.Len(t, page.Items, 1)
+		require.Equal(t, c.project, page.Items[0]["project_id"])
+		w.read(base+"/commons/workers", c.who, &page)
+		w.read(base+"/commons/worker-operations", c.who, &page)
+		require.Empty(t, page.Items)
+		require.Equal(t, http.StatusNotFound, w.get(base+"/commons/attachments/"+c.other, personToken(c.who)).StatusCode)
+		w.read(base, c.who, &page)
+		require.Contains(t, page.Items[0]["id"], "commons")
+	}
+	require.Equal(t, http.StatusNotFound, campusWorld(t, nil).get(fmt.Sprintf(of, "physics")+"/commons", personToken(petra)).StatusCode, "nobody of it is attached")
 }
 
 // A service account that tries an admin path has tried it, with a reason or

@@ -213,7 +213,7 @@ func bound(b *schema.RoleBinding, login string) bool {
 func (a *API) audit(c *call, d authority.Decision) *failure {
 	r := audit.Record{
 		OccurredAt: a.o.Now().UTC().Truncate(time.Second), CorrelationID: c.correlation, Actor: c.who.name, Proof: string(c.who.actor.Proof),
-		Permission: string(c.route.permission), Action: "api.read", Key: c.key(), File: c.Method + " " + c.template(), OrgID: c.tenant, Verdict: audit.Denied, Rule: d.Role,
+		Permission: string(c.route.permission), Action: "api.read", Key: c.key(), File: c.Method + " " + c.template(), OrgID: c.tenant, AppSlug: cmp.Or(c.params["app_slug"], c.view.Desired.AppOf(c.key())), Verdict: audit.Denied, Rule: d.Role,
 		Reason: cmp.Or(c.who.actor.BreakGlass, d.Reason), BreakGlass: d.BreakGlass, Commit: c.view.Main, Base: c.view.InForce,
 	}
 	if c.project != "" {

@@ -189,6 +189,14 @@ func (w *world) get(target, token string, headers ...string) *http.Response {
 	return w.ask(http.MethodGet, target, token, headers...)
 }
 
+// read reads a success as JSON.
+func (w *world) read(target, login string, into any) {
+	w.t.Helper()
+	res := w.get(target, personToken(login))
+	require.Equal(w.t, http.StatusOK, res.StatusCode, target)
+	require.NoError(w.t, json.Unmarshal(body(w.t, res), into))
+}
+
 func body(t testing.TB, res *http.Response) []byte {
 	b, err := io.ReadAll(res.Body)
 	require.NoError(t, err)

@@ -50,6 +50,13 @@ func notFound() *failure {
 		message: "there is nothing of that name, or not for you: check the path, and who you are"}
 }
 
+// Nowhere answers where there is no API as one answers for what is not there.
+func Nowhere(w http.ResponseWriter, r *http.Request) {
+	correlation := correlationID(r.Header)
+	head(w.Header(), correlation)
+	notFound().write(w, correlation)
+}
+
 // envelope is the canonical error (requirement A12).
 type envelope struct {
 	Error struct {
@@ -79,7 +86,7 @@ func (f *failure) write(w http.ResponseWriter, correlation string) {
 	if f.after > 0 {
 		h.Set("Retry-After", strconv.Itoa(int((f.after+time.Second-1)/time.Second)))
 	}
-	if f.allow != "" {
+	if f.status == http.StatusMethodNotAllowed {
 		h.Set("Allow", f.allow)
 	}
 	w.WriteHeader(f.status)

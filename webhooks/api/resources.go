@@ -22,8 +22,8 @@ type reading struct {
 	held map[schema.Key]plan.Held // built when first asked for
 }
 
-// id is what the API calls a thing: its uid, else its name.
-func id(h *schema.Header) string { return cmp.Or(h.UID, h.Key.Name) }
+// id is what the API calls a thing, as events do.
+func id(h *schema.Header) string { return h.ID() }
 
 // find is the document of a name, else of a uid. Names go first, so that
 // nobody takes the place of another's document by choosing its name for a uid.
@@ -195,7 +195,7 @@ func (r *reading) instanceID(name string) string {
 func (r *reading) instance(name string) instance {
 	key := schema.InstanceKey(r.tenant, r.project, name)
 	i := instance{
-		ID: r.instanceID(name), ResourceName: key.ProjectID() + "/" + name, Name: name, OrgID: key.Tenant, ProjectID: key.ProjectID(),
+		ID: r.instanceID(name), ResourceName: key.ResourceName(), Name: name, OrgID: key.Tenant, ProjectID: key.ProjectID(),
 		DesiredState: "deleted", Status: plan.PhaseRequested, Config: object(nil), RuntimeState: object(nil),
 	}
 	i.Conditions = []plan.Condition{}
@@ -212,8 +212,15 @@ func (r *reading) instance(name string) instance {
 	i.declared = r.declared(d.Head())
 	i.AppSlug, i.AppVersion, i.DisplayName, i.DesiredState = s.App, s.Version, s.DisplayName, string(s.DesiredState)
 	i.OperatingMode, i.ControlPlaneScope, i.TenantBoundaryMode = s.OperatingMode, s.ControlPlaneScope, s.TenantBoundaryMode
-	i.SharedRuntimeID, i.RequestedBy, i.OperatorServiceAccount = s.SharedRuntime, s.RequestedBy, s.OperatorServiceAccount
+	i.RequestedBy, i.OperatorServiceAccount = s.RequestedBy, s.OperatorServiceAccount
 	i.DeletionProtection, i.Roles, i.Config = s.DeletionProtection, s.Roles, object(s.Config)
+	if s.SharedRuntime != "" {
+		carrier := key.Tenant
+		if s.ControlPlaneScope == "platform" {
+			carrier = ""
+		}
+		i.SharedRuntimeID = r.sharedID(carrier, s.SharedRuntime)
+	}
 	if v := r.Desired.Version(s.App, s.Version); v != nil {
 		i.RuntimeBackend = v.Spec.RuntimeBackend
 	}
@@ -240,7 +247,7 @@ func (r *reading) unitMembers(key schema.Key, whose member) map[string]member {
 			one.GPUs = append(one.GPUs, memberGPUs{g.Type, g.Count})
 		}
 		if n := r.Effective.Nodes[m.Node]; n != nil {
-			one.SourceProjectID = ownProject(n.Spec.Reserved, key.Tenant)
+			one.SourceProjectID = ownProject(n.Spec.Reserved, r.tenant)
 		}
 		out[m.Name] = one
 	}
@@ -288,7 +295,7 @@ func (r *reading) operation(o *schema.MemberOperation) any {
 		Operation: s.Operation, TargetLabels: s.Labels, Reason: s.Reason, declared: r.declared(o.Head()),
 	}
 	if o.Key.Parent != "" {
-		out.SharedRuntimeID = r.sharedID(o.Key.Parent)
+		out.SharedRuntimeID = r.sharedID(o.Key.Tenant, o.Key.Parent)
 	} else {
 		out.AppInstanceID = r.instanceID(s.Instance)
 	}
@@ -339,9 +346,11 @@ func (r *reading) oneArtifact() any {
 	return one(r.projectEstate().Artifacts, r.params["artifact_id"], r.artifact)
 }
 
-// A tenant's shared runtimes.
+// A tenant's shared runtimes, and those of the platform that its projects are
+// attached to. Of these a tenant sees what is its own: its projects'
+// attachments, and how the runtime is.
 
-func (r *reading) sharedDocs() map[string]*schema.SharedRuntime {
+func (r *reading) ownRuntimes() map[string]*schema.SharedRuntime {
 	out := map[string]*schema.SharedRuntime{}
 	for name, s := range r.Desired.Tenants[r.tenant].SharedRuntimes {
 		if s.Runtime != nil && (r.whole || len(r.attachedTo(s)) > 0) {
@@ -351,16 +360,30 @@ func (r *reading) sharedDocs() map[string]*schema.SharedRuntime {
 	return out
 }
 
+func (r *reading) platformRuntimes() map[string]*schema.SharedRuntime {
+	out := map[string]*schema.SharedRuntime{}
+	for name, s := range r.Desired.Platform.SharedRuntimes {
+		if s.Runtime != nil && len(r.attachedTo(s)) > 0 {
+			out[name] = s.Runtime
+		}
+	}
+	return out
+}
+
 // shared is what stands under the shared runtime that the path names, or nil.
+// The tenant's own go first.
 func (r *reading) shared() *schema.SharedRuntimeEstate {
-	if d, ok := find(r.sharedDocs(), r.params["shared_runtime_id"]); ok {
-		return r.Desired.SharedRuntime(r.tenant, d.Key.Name)
+	for _, docs := range []map[string]*schema.SharedRuntime{r.ownRuntimes(), r.platformRuntimes()} {
+		if d, ok := find(docs, r.params["shared_runtime_id"]); ok {
+			return r.Desired.SharedRuntime(d.Key.Tenant, d.Key.Name)
+		}
 	}
 	return nil
 }
 
-func (r *reading) sharedID(name string) string {
-	if s := r.Desired.SharedRuntime(r.tenant, name); s != nil && s.Runtime != nil {
+// sharedID is the id of a shared runtime of a tenant, or "", the platform.
+func (r *reading) sharedID(tenant, name string) string {
+	if s := r.Desired.SharedRuntime(tenant, name); s != nil && s.Runtime != nil {
 		return id(s.Runtime.Head())
 	}
 	return name
@@ -369,15 +392,18 @@ func (r *reading) sharedID(name string) string {
 func (r *reading) sharedRuntime(d *schema.SharedRuntime) any {
 	s := d.Spec
 	out := sharedRuntime{
-		ID: id(d.Head()), ResourceName: d.Key.Tenant + "/" + d.Key.Name, OrgID: d.Key.Tenant, AppSlug: s.App, AppVersion: s.Version,
+		ID: id(d.Head()), ResourceName: d.Key.ResourceName(), Owner: "tenant", OrgID: d.Key.Tenant, AppSlug: s.App, AppVersion: s.Version,
 		DisplayName: s.DisplayName, Environment: s.Environment, OperatingMode: s.OperatingMode, ControlPlaneScope: s.ControlPlaneScope,
 		DesiredState: string(s.DesiredState), OperatorIdentityRef: s.OperatorIdentityRef, PlacementIntent: s.PlacementIntent,
 		Roles: s.Roles, Config: object(s.Config), DeletionProtection: s.DeletionProtection, declared: r.declared(d.Head()),
 	}
+	if d.Key.Tenant == "" { // how the platform runs it is the platform's
+		out.Owner, out.OperatorIdentityRef, out.PlacementIntent, out.Config, out.Labels = "platform", "", nil, object(nil), nil
+	}
 	if v := r.Desired.Version(s.App, s.Version); v != nil {
 		out.RuntimeBackend = v.Spec.RuntimeBackend
 	}
-	out.AttachedProjectIDs = r.attachedTo(r.Desired.SharedRuntime(r.tenant, d.Key.Name))
+	out.AttachedProjectIDs = r.attachedTo(r.Desired.SharedRuntime(d.Key.Tenant, d.Key.Name))
 	out.Status, out.followed = r.thing(d.Key, string(plan.PhaseRequested))
 	if u := r.Units.Get(d.Key); u != nil {
 		out.Status, out.followed = string(u.Phase), followed{conditions(u.Conditions), u.Revision, u.CorrelationID}
@@ -393,19 +419,34 @@ func (r *reading) attachedTo(s *schema.SharedRuntimeEstate) []string {
 		ids = append(ids, a.Spec.ProjectID)
 	}
 	slices.Sort(ids)
-	return slices.DeleteFunc(slices.Compact(ids), func(id string) bool { return !r.attached(id) })
+	return slices.DeleteFunc(slices.Compact(ids), func(id string) bool { return !r.mine(id) })
 }
 
-func (r *reading) sharedRuntimes() *listing { return all(r.sharedDocs(), r.sharedRuntime) }
+// mine says whether a project is of the tenant that the path names, and in sight.
+func (r *reading) mine(projectID string) bool {
+	tenant, _, _ := strings.Cut(projectID, ".")
+	return tenant == r.tenant && r.attached(projectID)
+}
+
+func (r *reading) sharedRuntimes() *listing {
+	docs := r.ownRuntimes()
+	for name, d := range r.platformRuntimes() {
+		docs["/"+name] = d // which no name is
+	}
+	return all(docs, r.sharedRuntime)
+}
 
 func (r *reading) oneSharedRuntime() any {
-	return one(r.sharedDocs(), r.params["shared_runtime_id"], r.sharedRuntime)
+	if s := r.shared(); s != nil {
+		return r.sharedRuntime(s.Runtime)
+	}
+	return nil
 }
 
 func (r *reading) attachment(a *schema.Attachment) any {
 	s := a.Spec
 	out := attachment{
-		ID: id(a.Head()), SharedRuntimeID: r.sharedID(a.Key.Parent), OrgID: a.Key.Tenant, ProjectID: s.ProjectID,
+		ID: id(a.Head()), SharedRuntimeID: r.sharedID(a.Key.Tenant, a.Key.Parent), OrgID: a.Key.Tenant, ProjectID: s.ProjectID,
 		ContributionPolicy: s.ContributionPolicy, SubmissionPolicy: s.SubmissionPolicy, PolicyMetadata: s.PolicyMetadata,
 		BillingPolicyRef: s.BillingPolicyRef, declared: r.declared(a.Head()),
 	}
@@ -423,7 +464,7 @@ func (r *reading) attachments() *listing {
 
 func (r *reading) attachmentsOf(s *schema.SharedRuntimeEstate) map[string]*schema.Attachment {
 	out := maps.Clone(s.Attachments)
-	maps.DeleteFunc(out, func(_ string, a *schema.Attachment) bool { return !r.attached(a.Spec.ProjectID) })
+	maps.DeleteFunc(out, func(_ string, a *schema.Attachment) bool { return !r.mine(a.Spec.ProjectID) })
 	return out
 }
 
@@ -442,7 +483,7 @@ func (r *reading) workerMembers() (map[string]member, bool) {
 	if s == nil {
 		return nil, false
 	}
-	return r.unitMembers(s.Runtime.Key, member{SharedRuntimeID: id(s.Runtime.Head()), OrgID: r.tenant}), true
+	return r.unitMembers(s.Runtime.Key, member{SharedRuntimeID: id(s.Runtime.Head()), OrgID: s.Runtime.Key.Tenant}), true
 }
 
 func (r *reading) workers() *listing {
@@ -466,7 +507,7 @@ func (r *reading) workerOperations() *listing {
 	if s == nil {
 		return nil
 	}
-	return all(s.Operations, r.operation)
+	return all(workerOperationsOf(s), r.operation)
 }
 
 func (r *reading) oneWorkerOperation() any {
@@ -474,5 +515,14 @@ func (r *reading) oneWorkerOperation() any {
 	if s == nil {
 		return nil
 	}
-	return one(s.Operations, r.params["operation_id"], r.operation)
+	return one(workerOperationsOf(s), r.params["operation_id"], r.operation)
+}
+
+// workerOperationsOf are the operations on a shared runtime; on the platform's
+// they are the platform's affair.
+func workerOperationsOf(s *schema.SharedRuntimeEstate) map[string]*schema.MemberOperation {
+	if s.Runtime.Key.Tenant == "" {
+		return nil
+	}
+	return s.Operations
 }

@@ -162,7 +162,8 @@ type artifact struct {
 type sharedRuntime struct {
 	ID                  string                  `json:"id"`
 	ResourceName        string                  `json:"resource_name"`
-	OrgID               string                  `json:"org_id"`
+	Owner               string                  `json:"owner"`  // tenant or platform
+	OrgID               string                  `json:"org_id"` // "" where the platform owns it
 	AppSlug             string                  `json:"app_slug"`
 	AppVersion          string                  `json:"app_version"`
 	DisplayName         string                  `json:"display_name"`
