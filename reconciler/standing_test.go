@@ -19,7 +19,7 @@ func TestSharedRuntimesAreToldOfFirst(t *testing.T) {
 	runtime := &schema.SharedRuntime{Header: schema.Header{Key: schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "department"}, UID: "sr-77"}}
 	attachment := &schema.Attachment{Header: schema.Header{Key: schema.Key{Kind: schema.KindAttachment, Tenant: "physics", Parent: "department", Name: "collider"}}}
 	of := func(all map[string]*schema.SharedRuntimeEstate) *state {
-		return &state{main: "m", desired: &schema.Desired{Platform: &schema.Platform{}, Tenants: map[string]*schema.TenantEstate{"physics": {Name: "physics", SharedRuntimes: all}}}}
+		return &state{main: "m", effective: &schema.Effective{}, desired: &schema.Desired{Platform: &schema.Platform{}, Tenants: map[string]*schema.TenantEstate{"physics": {Name: "physics", SharedRuntimes: all}}}}
 	}
 	r := &Reconciler{writer: newWriter(&statusRepo{}, time.Second, testLog(t), time.Now)}
 	r.stand(of(map[string]*schema.SharedRuntimeEstate{"department": {Name: "department", Runtime: runtime, Attachments: map[string]*schema.Attachment{"collider": attachment}}}))
