@@ -41,13 +41,15 @@ type explanation struct {
 func newExplainCmd() *cobra.Command {
 	var req explainRequest
 	cmd := &cobra.Command{
-		Use:   "explain {TENANT.PROJECT/INSTANCE [FIELD] | --roles}",
+		Use:   "explain {TENANT.PROJECT/INSTANCE [FIELD] | TENANT/RUNTIME [FIELD] | --roles}",
 		Short: "which layers of policy made each value of an instance",
 		Long: `Show what an instance comes to, and for each value the chain of layers that made
 it: the platform's policies by name, the tenant's, the entitlement's overrides,
 then the version and the instance; what each says, where it stands, and what the
 value is after it. FIELD shows one value, or those below it: regions, roles,
-max_gpus_per_instance, config.partitions.
+max_gpus_per_instance, config.partitions. What no policy speaks of has the document,
+version or role binding that says it, or the default. TENANT/RUNTIME is a shared
+runtime, platform/RUNTIME one of the platform's; what policy makes of it is not shown.
 
 The estate is read from --dir, or from --rev of the Git repository --repo. The
 instance is taken to exist already, and today is the day. With --tenant NAME=DIR,
@@ -119,12 +121,19 @@ func (r *explainRequest) check(args []string) error {
 	return nil
 }
 
-// instanceKey reads TENANT.PROJECT/INSTANCE.
+// instanceKey reads TENANT.PROJECT/INSTANCE, or TENANT/RUNTIME of a shared runtime,
+// which is the platform's where TENANT is platform.
 func instanceKey(name string) (schema.Key, error) {
 	id, instance, _ := strings.Cut(name, "/")
-	tenant, project, _ := strings.Cut(id, ".")
+	tenant, project, ofProject := strings.Cut(id, ".")
+	if tenant != "" && instance != "" && !ofProject {
+		if tenant == "platform" {
+			tenant = ""
+		}
+		return schema.Key{Kind: schema.KindSharedRuntime, Tenant: tenant, Name: instance}, nil
+	}
 	if tenant == "" || project == "" || instance == "" {
-		return schema.Key{}, fmt.Errorf("explain: %q is no instance: want TENANT.PROJECT/INSTANCE", name)
+		return schema.Key{}, fmt.Errorf("explain: %q is no instance: want TENANT.PROJECT/INSTANCE, or TENANT/RUNTIME of a shared runtime (platform/RUNTIME of the platform's)", name)
 	}
 	return schema.InstanceKey(tenant, project, instance), nil
 }
@@ -156,8 +165,12 @@ func (r *explainRequest) explain(ctx context.Context, key schema.Key, now time.T
 		}
 		existing = func(k schema.Key) bool { return was.Desired.Instance(k) != nil }
 	}
-	if t := loaded.Desired.Tenants[key.Tenant]; t != nil {
-		var ok bool
+	var ok bool
+	if key.Kind == schema.KindSharedRuntime {
+		if out.Explanation, ok = policy.ExplainShared(loaded.Desired, key); ok {
+			return out, nil
+		}
+	} else if t := loaded.Desired.Tenants[key.Tenant]; t != nil {
 		out.Explanation, ok = policy.Explain(loaded.Desired.Platform, t, key,
 			policy.Existing(existing), policy.At(now.UTC().Format(time.DateOnly)))
 		if ok {
@@ -262,6 +275,8 @@ func (e *explanation) text(w io.Writer) error {
 func (e *explanation) verdict() string {
 	n := e.Noncompliance
 	switch {
+	case e.Key.Kind == schema.KindSharedRuntime:
+		return "as declared"
 	case n == nil:
 		return "allowed"
 	case n.Fate == schema.FateStopping:

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"encoding/json"
-	"maps"
 	"slices"
 	"strings"
 
@@ -52,7 +51,10 @@ func Explain(p *schema.Platform, t *schema.TenantEstate, key schema.Key, opts ..
 	j := all[i]
 	out := Explanation{Key: key, Noncompliance: j.noncompliance}
 	out.Denied = j.denied() || j.noncompliance != nil
-	out.Values = slices.Concat(j.explainCatalog(), j.explainLists(), j.explainLimits(all), []Value{j.explainSources(), j.explainState()}, j.explainSuspend(), j.explainConfig())
+	out.Values = slices.Concat(j.explainCatalog(), j.explainLists(), j.explainLimits(all), []Value{j.explainSources(), j.explainState()}, j.explainSuspend(), j.explainDocument(), j.explainUsers(t, project), j.explainConfig())
+	if j.instance.Spec.SharedRuntime != "" {
+		out.Values = carriedOnly(out.Values)
+	}
 	return out, true
 }
 
@@ -238,17 +240,9 @@ func (j *judgement) explainSuspend() []Value {
 }
 
 func (j *judgement) explainConfig() []Value {
-	under, over, made := object(j.version.Spec.Manifest.Parameters), object(j.instance.Spec.Config), object(j.result.Config)
-	var out []Value
-	for _, key := range slices.Sorted(maps.Keys(made)) {
-		var steps []Step
-		if says, ok := under[key]; ok {
-			steps = append(steps, said(ScopeVersion, &j.version.Header, "spec.manifest.parameters."+key, canonical(says), canonical(says)))
-		}
-		if says, ok := over[key]; ok {
-			steps = append(steps, j.asks("spec.config."+key, canonical(says), canonical(made[key])))
-		}
-		out = append(out, j.value("config."+key, canonical(made[key]), steps, "spec.config."+key, ""))
+	out := fields{ScopeInstance, &j.instance.Header, j.version}.config(object(j.instance.Spec.Config))
+	for i, v := range out {
+		out[i] = j.value(v.Field, v.Value, v.Steps, "spec."+v.Field, "")
 	}
 	return out
 }

@@ -22,7 +22,10 @@ const (
 	ScopeApp         Scope = "app"
 	ScopeVersion     Scope = "version"
 	ScopeInstance    Scope = "instance"
-	ScopeDefault     Scope = "default"
+	// ScopeSharedRuntime is a shared runtime's document.
+	ScopeSharedRuntime Scope = "shared_runtime"
+
+	ScopeDefault Scope = "default"
 )
 
 // layer is one overlay, and where it stands.

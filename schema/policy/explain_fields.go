@@ -1,0 +1,189 @@
+package policy
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"berth/schema"
+)
+
+// fields explains what a document and its version say where no policy speaks: of
+// instances and shared runtimes alike.
+type fields struct {
+	scope   Scope // of the document
+	header  *schema.Header
+	version *schema.AppVersion
+}
+
+// says is a value of the document's own field, filled by the reader where the
+// document does not have it.
+func (f fields) says(name string, value any) Value {
+	return Value{Field: name, Value: value, Steps: []Step{said(f.scope, f.header, "spec."+name, value, value)}}
+}
+
+// given are those of says that have something to say.
+func given(values ...Value) []Value {
+	return slices.DeleteFunc(values, func(v Value) bool { return v.Value == "" || v.Value == 0 || v.Value == false || v.Value == nil })
+}
+
+// of is what the version says of a field of its own.
+func (f fields) of(name, field string, value any) Value {
+	return Value{Field: name, Value: value, Steps: []Step{said(ScopeVersion, &f.version.Header, field, value, value)}}
+}
+
+// onJobs is what becomes of jobs in the way: without a word they are waited for.
+func (f fields) onJobs(rule *schema.OnJobs) Value {
+	if rule == nil {
+		rule = &schema.OnJobs{Wait: true}
+	}
+	return f.says("on_jobs", *rule)
+}
+
+// roles are the members of each role of the version: how many, and of what kind.
+func (f fields) roles(declared map[string]schema.InstanceRole) []Value {
+	var out []Value
+	manifest := f.version.Spec.Manifest.Roles
+	for _, name := range slices.Sorted(maps.Keys(manifest)) {
+		m, at := manifest[name], "roles."+name+"."
+		want, ok := declared[name]
+		count := f.of(at+"count", "spec.manifest."+at+"min", m.Min)
+		if ok {
+			count.Value = want.Count
+			count.Steps = append(count.Steps, said(f.scope, f.header, "spec."+at+"count", want.Count, want.Count))
+		}
+		out = append(out, f.of(at+"node_role", "spec.manifest."+at+"node_role", m.NodeRole))
+		out = append(out, given(f.of(at+"control_plane", "spec.manifest."+at+"control_plane", m.ControlPlane), f.of(at+"shareable", "spec.manifest."+at+"shareable", m.Shareable))...)
+		out = append(out, count)
+		if want.GPUs != nil {
+			out = append(out, given(f.says(at+"gpus.type", want.GPUs.Type), f.says(at+"gpus.count", want.GPUs.Count))...)
+		}
+		out = append(out, given(f.says(at+"cpus", want.CPUs), f.says(at+"memory_mib", want.MemoryMiB))...)
+	}
+	return out
+}
+
+// config is the version's parameters with those of the document, over, over them.
+func (f fields) config(over map[string]any) []Value {
+	under := object(f.version.Spec.Manifest.Parameters)
+	made := merge(under, over)
+	var out []Value
+	for _, key := range slices.Sorted(maps.Keys(made)) {
+		v := Value{Field: "config." + key, Value: canonical(made[key])}
+		if says, ok := under[key]; ok {
+			v.Steps = append(v.Steps, said(ScopeVersion, &f.version.Header, "spec.manifest.parameters."+key, canonical(says), canonical(says)))
+		}
+		if says, ok := over[key]; ok {
+			v.Steps = append(v.Steps, said(f.scope, f.header, "spec.config."+key, canonical(says), canonical(made[key])))
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+// explainDocument is what the instance and its version say where no policy speaks.
+func (j *judgement) explainDocument() []Value {
+	spec := &j.instance.Spec
+	f := fields{ScopeInstance, &j.instance.Header, j.version}
+	out := []Value{
+		f.says("app", spec.App), f.says("version", spec.Version), f.of("runtime_backend", "spec.runtime_backend", j.version.Spec.RuntimeBackend),
+		f.says("display_name", spec.DisplayName), f.says("tenant_boundary_mode", spec.TenantBoundaryMode), f.onJobs(spec.OnJobs),
+	}
+	if uid := j.instance.UID; uid != "" {
+		out = append(out, Value{Field: "uid", Value: uid, Steps: []Step{said(ScopeInstance, f.header, "metadata.uid", uid, uid)}})
+	}
+	out = append(out, given(f.says("shared_runtime", spec.SharedRuntime), f.says("requested_by", spec.RequestedBy),
+		f.says("operator_service_account", spec.OperatorServiceAccount), f.says("deletion_protection", spec.DeletionProtection))...)
+	if spec.SharedRuntime == "" {
+		out = append(out, f.roles(spec.Roles)...)
+	}
+	return out
+}
+
+// explainUsers says which role bindings let people submit work.
+func (j *judgement) explainUsers(t *schema.TenantEstate, p *schema.ProjectEstate) []Value {
+	names := func(us []schema.UnixUser) []string {
+		out := []string{}
+		for _, u := range us {
+			out = append(out, u.Name)
+		}
+		return out
+	}
+	all := names(j.result.Users)
+	out := Value{Field: "users", Value: all, Steps: []Step{}}
+	for _, b := range []struct {
+		scope Scope
+		*schema.RoleBinding
+	}{{ScopeTenant, t.Roles}, {ScopeProject, p.Roles}} {
+		if b.RoleBinding == nil || b.Suspend {
+			continue
+		}
+		says := names(users(&schema.TenantEstate{Roles: b.RoleBinding}, &schema.ProjectEstate{}))
+		left := says
+		if b.scope == ScopeProject {
+			left = all
+		}
+		out.Steps = append(out.Steps, Step{b.scope, b.At("spec.members"), says, left})
+	}
+	if len(out.Steps) == 0 {
+		return nil
+	}
+	return []Value{out}
+}
+
+// carriedOnly leaves out of the values of an instance that a shared runtime carries
+// what is the shared runtime's: members and configuration.
+func carriedOnly(values []Value) []Value {
+	return slices.DeleteFunc(values, func(v Value) bool {
+		return (strings.HasPrefix(v.Field, "config.") || strings.HasPrefix(v.Field, "roles.")) &&
+			!slices.ContainsFunc(v.Steps, func(s Step) bool { return s.Scope == ScopeInstance })
+	})
+}
+
+// ExplainShared explains a shared runtime of a tenant, or of the platform where the
+// key names none; ok is false where there is no valid one of that key.
+func ExplainShared(d *schema.Desired, key schema.Key) (out Explanation, ok bool) {
+	e := d.SharedRuntime(key.Tenant, key.Name)
+	if e == nil || e.Runtime == nil {
+		return out, false
+	}
+	spec := &e.Runtime.Spec
+	version, app := d.Version(spec.App, spec.Version), d.Platform.Apps[spec.App]
+	if version == nil || app == nil {
+		return out, false
+	}
+	f := fields{ScopeSharedRuntime, &e.Runtime.Header, version}
+	status := func(name string, scope Scope, h *schema.Header, s schema.CatalogStatus) Value {
+		return Value{Field: name, Value: string(s), Steps: []Step{said(scope, h, "spec.status", string(s), string(s))}}
+	}
+	out = Explanation{Key: key, Values: []Value{
+		status("app.status", ScopeApp, &app.Header, app.Spec.Status), status("version.status", ScopeVersion, &version.Header, version.Spec.Status),
+		f.says("app", spec.App), f.says("version", spec.Version), f.of("runtime_backend", "spec.runtime_backend", version.Spec.RuntimeBackend),
+		f.says("display_name", spec.DisplayName), f.says("operating_mode", spec.OperatingMode), f.says("control_plane_scope", spec.ControlPlaneScope),
+		f.says("desired_state", string(spec.DesiredState)), f.onJobs(spec.OnJobs),
+	}}
+	optional := given(f.says("environment", spec.Environment), f.says("operator_identity_ref", spec.OperatorIdentityRef),
+		f.says("deletion_protection", spec.DeletionProtection))
+	intent := schema.PlacementIntent{}
+	if spec.PlacementIntent != nil {
+		intent = *spec.PlacementIntent
+	}
+	optional = append(optional, given(f.says("placement_intent.spread_by", intent.SpreadBy))...)
+	for name, list := range map[string][]string{
+		"placement_intent.regions": intent.Regions, "placement_intent.skus": intent.SKUs, "attached_project_ids": spec.AttachedProjectIDs,
+	} {
+		if list != nil {
+			optional = append(optional, f.says(name, list))
+		}
+	}
+	slices.SortFunc(optional, func(a, b Value) int { return strings.Compare(a.Field, b.Field) })
+	out.Values = append(out.Values, optional...)
+	out.Values = append(out.Values, f.roles(spec.Roles)...)
+	for _, name := range slices.Sorted(maps.Keys(spec.Roles)) {
+		if sku := spec.Roles[name].SKU; sku != "" {
+			out.Values = append(out.Values, f.says("roles."+name+".sku", sku))
+		}
+	}
+	out.Values = append(out.Values, f.config(object(spec.Config))...)
+	return out, true
+}
