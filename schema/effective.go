@@ -14,12 +14,16 @@ type Effective struct {
 	Tenants map[string]*EffectiveTenant
 	Nodes   map[string]*Node
 	Own     []Decision // about what the platform itself declares; sorted by Key, then Field
+
+	OwnNoncompliant []Noncompliance // of the platform's shared runtimes; sorted by Key
 }
 
 // EffectiveTenant is what shall run of one tenant.
 type EffectiveTenant struct {
 	Projects map[string]*EffectiveProject
 	Own      []Decision // about the tenant's own documents; sorted by Key, then Field
+
+	Noncompliant []Noncompliance // of the tenant's shared runtimes; sorted by Key
 }
 
 // EffectiveProject is what shall run of one project.
@@ -217,8 +221,9 @@ func sortByKey(ds []Decision) {
 // Noncompliant are the instances that exist and that policy refuses, and what
 // becomes of each, sorted by Key. It walks all projects.
 func (e *Effective) Noncompliant() []Noncompliance {
-	var ns []Noncompliance
+	ns := slices.Clone(e.OwnNoncompliant)
 	for _, t := range e.Tenants {
+		ns = append(ns, t.Noncompliant...)
 		for _, p := range t.Projects {
 			ns = append(ns, p.Noncompliant...)
 		}

@@ -34,7 +34,7 @@ func (d *Decider) refuse(before *schema.Desired, today string) load.Check {
 func (d *Decider) refused(now, before *schema.Desired, today string, asked func(tenant string) bool) []schema.Diagnostic {
 	var out []schema.Diagnostic
 	if now.Platform != before.Platform || asked("") {
-		out = append(out, policy.Findings(d.judge.Platform(now.Platform))...)
+		out = append(out, policy.Findings(d.judge.Platform(now.Platform, before.Platform, today))...)
 	}
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(now.Tenants)), func(name string) bool { return !asked(name) })
 	of := make([][]schema.Diagnostic, len(names))
@@ -72,6 +72,9 @@ func (d *Decider) underBase(platform, before *schema.Platform, t, was *schema.Te
 	var out []schema.Diagnostic
 	e := policy.EvaluateTenant(&p, &under, policy.Existing(func(k schema.Key) bool { return hasInstance(was, k) }), policy.At(today))
 	for _, f := range policy.Findings(e.Decisions()) {
+		if f.Severity != schema.SeverityError {
+			continue
+		}
 		f.Code = CodeBase + f.Code
 		f.Message = "by the policy in force before this change: " + f.Message + "; let the policy come into force in a change of its own first"
 		out = append(out, f)

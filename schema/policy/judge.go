@@ -30,8 +30,8 @@ type Judge struct {
 // judgedRules are rules, and what the platform itself comes to by them.
 type judgedRules struct {
 	*rules
-	platform *schema.Platform // the last that had them
-	own      []schema.Decision
+	platform *schema.Platform  // the last that had them
+	sources  []schema.Decision // of the platform's
 }
 
 // judgedTenant is what a tenant came to, and by what.
@@ -60,7 +60,9 @@ func (j *Judge) Evaluate(d, before *schema.Desired, today string) *schema.Effect
 		tenants[name] = j.tenant(r, t, before.Tenants[name], today)
 	}
 	j.forget(d.Tenants)
-	return &schema.Effective{Tenants: tenants, Nodes: d.Platform.Nodes, Own: r.own}
+	e := &schema.Effective{Tenants: tenants, Nodes: d.Platform.Nodes}
+	e.Own, e.OwnNoncompliant = r.ofPlatform(d.Platform, before.Platform, today)
+	return e
 }
 
 // Tenant judges one tenant of an estate; what is in before, which is nil if the
@@ -69,8 +71,20 @@ func (j *Judge) Tenant(p *schema.Platform, t, before *schema.TenantEstate, today
 	return j.tenant(j.by(p), t, before, today)
 }
 
-// Platform is EvaluatePlatform.
-func (j *Judge) Platform(p *schema.Platform) []schema.Decision { return j.by(p).own }
+// Platform judges what the platform itself declares; what is in before, which may
+// be nil, exists.
+func (j *Judge) Platform(p, before *schema.Platform, today string) []schema.Decision {
+	ds, _ := j.by(p).ofPlatform(p, before, today)
+	return ds
+}
+
+func (r *judgedRules) ofPlatform(p, before *schema.Platform, today string) ([]schema.Decision, []schema.Noncompliance) {
+	var was map[string]*schema.SharedRuntimeEstate
+	if before != nil {
+		was = before.SharedRuntimes
+	}
+	return r.rules.platform(p, r.sources, options{today: today, existing: notAmong(newRuntimes(p.SharedRuntimes, was))})
+}
 
 // by finds the rules of a platform. Other nodes make no other rules.
 func (j *Judge) by(p *schema.Platform) *judgedRules {
@@ -82,7 +96,7 @@ func (j *Judge) by(p *schema.Platform) *judgedRules {
 		r = j.rules[i]
 		j.rules = slices.Delete(j.rules, i, i+1)
 	} else {
-		r = &judgedRules{rules: newRules(p), own: EvaluatePlatform(p)}
+		r = &judgedRules{rules: newRules(p), sources: EvaluatePlatform(p)}
 	}
 	r.platform = p
 	j.rules = slices.Insert(j.rules, 0, r)
@@ -132,7 +146,8 @@ func (j *Judge) tenant(r *judgedRules, t, before *schema.TenantEstate, today str
 	return made.result
 }
 
-// newInstances are those of t that are not in before, sorted, by project.
+// newInstances are those of t that are not in before, sorted, by project; of no
+// project the shared runtimes.
 func newInstances(t, before *schema.TenantEstate) map[string][]string {
 	if t == before {
 		return nil
@@ -153,6 +168,11 @@ func newInstances(t, before *schema.TenantEstate) map[string][]string {
 		}
 		slices.Sort(fresh[name])
 	}
+	var runtimes map[string]*schema.SharedRuntimeEstate
+	if before != nil {
+		runtimes = before.SharedRuntimes
+	}
+	fresh[""] = newRuntimes(t.SharedRuntimes, runtimes)
 	return fresh
 }
 
@@ -164,14 +184,16 @@ func (r *judgedRules) judge(t *schema.TenantEstate, fresh map[string][]string, t
 	})
 	above := tenantLayers(r.layers, t)
 	out := &judgedTenant{rules: r, estate: t, fresh: fresh, today: today, projects: make(map[string]*judgedProject, len(t.Projects)),
-		result: &schema.EffectiveTenant{Projects: make(map[string]*schema.EffectiveProject, len(t.Projects)), Own: tenantSources(t, above)}}
+		result: &schema.EffectiveTenant{Projects: make(map[string]*schema.EffectiveProject, len(t.Projects))}}
+	out.result.Own, out.result.Noncompliant = r.own(t, above, options{today: today, existing: notAmong(fresh[""])})
+	out.dated = slices.ContainsFunc(out.result.Noncompliant, func(n schema.Noncompliance) bool { return n.Day != "" })
 	for name, project := range t.Projects {
 		p := r.judgeProject(t, project, above, fresh[name], today, known)
 		out.projects[name], out.result.Projects[name] = p, p.result
 		out.dated = out.dated || p.dated
 	}
 	for _, k := range known {
-		if maps.Equal(k.result.Projects, out.result.Projects) && slices.Equal(k.result.Own, out.result.Own) {
+		if maps.Equal(k.result.Projects, out.result.Projects) && slices.Equal(k.result.Own, out.result.Own) && slices.EqualFunc(k.result.Noncompliant, out.result.Noncompliant, sameFate) {
 			out.result = k.result // what changed was no matter of policy
 		}
 	}
@@ -196,10 +218,7 @@ func (r *judgedRules) judgeProject(t *schema.TenantEstate, project *schema.Proje
 			was = p.instances
 		}
 	}
-	all := r.project(t, project, above, options{today: today, existing: func(k schema.Key) bool {
-		_, is := slices.BinarySearch(fresh, k.Name)
-		return !is
-	}}, was)
+	all := r.project(t, project, above, options{today: today, existing: notAmong(fresh)}, was)
 	out := &judgedProject{estate: project, instances: make(map[string]*judgement, len(all)), result: r.effective(t, project, above, all)}
 	for _, j := range all {
 		out.instances[j.key.Name] = j

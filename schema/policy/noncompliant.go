@@ -141,8 +141,26 @@ func Impacted(before, after *schema.Effective) []schema.Noncompliance {
 			out = append(out, complies)
 		}
 	}
+	was := map[schema.Key]schema.Noncompliance{}
+	for _, n := range ofRuntimes(before) {
+		was[n.Key] = n
+	}
+	for _, n := range ofRuntimes(after) {
+		if old, ok := was[n.Key]; !ok || !sameFate(old, n) {
+			out = append(out, n)
+		}
+	}
 	sortNoncompliant(out)
 	return out
+}
+
+// ofRuntimes are the shared runtimes that exist and that policy refuses.
+func ofRuntimes(e *schema.Effective) []schema.Noncompliance {
+	ns := slices.Clone(e.OwnNoncompliant)
+	for _, t := range e.Tenants {
+		ns = append(ns, t.Noncompliant...)
+	}
+	return ns
 }
 
 // sameFate says whether two say the same of an instance, wherever what they

@@ -93,6 +93,7 @@ func entitlementLayers(above []layer, e *schema.Entitlement) []layer {
 // list is one of the keys that list what is allowed.
 type list struct {
 	key  string
+	one  string // an item of it, in words
 	of   func(schema.Overlay) []string
 	both func(a, b []string) []string // what both lists allow
 	// beyond is something that item allows and the list does not.
@@ -100,7 +101,11 @@ type list struct {
 }
 
 func plain(key string, of func(schema.Overlay) []string) list {
-	return list{key: key, of: of,
+	one := "region"
+	if key == "allowed_skus" {
+		one = "SKU"
+	}
+	return list{key: key, one: one, of: of,
 		both: func(a, b []string) []string {
 			return slices.DeleteFunc(slices.Clone(a), func(v string) bool { return !slices.Contains(b, v) })
 		},

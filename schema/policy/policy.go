@@ -52,7 +52,9 @@ func Evaluate(d *schema.Desired, opts ...Option) *schema.Effective {
 	for name, t := range d.Tenants {
 		tenants[name] = r.tenant(t, o)
 	}
-	return &schema.Effective{Tenants: tenants, Nodes: d.Platform.Nodes, Own: EvaluatePlatform(d.Platform)}
+	e := &schema.Effective{Tenants: tenants, Nodes: d.Platform.Nodes}
+	e.Own, e.OwnNoncompliant = r.platform(d.Platform, EvaluatePlatform(d.Platform), o)
+	return e
 }
 
 func sortDecisions(ds []schema.Decision) {
@@ -82,9 +84,27 @@ func newRules(p *schema.Platform) *rules {
 	return &rules{apps: p.Apps, versions: p.Versions, policies: p.Policies, sources: p.ArtifactSources, layers: platformLayers(p), configs: newConfigs()}
 }
 
+// platform is what the platform's own documents come to, with what is decided of
+// its sources.
+func (r *rules) platform(p *schema.Platform, sources []schema.Decision, o options) ([]schema.Decision, []schema.Noncompliance) {
+	ds, ns := r.runtimes(p.SharedRuntimes, r.layers, o)
+	ds = append(slices.Clip(sources), ds...)
+	sortDecisions(ds)
+	return ds, ns
+}
+
+// own is what a tenant's own documents come to, but for its projects'.
+func (r *rules) own(t *schema.TenantEstate, above []layer, o options) ([]schema.Decision, []schema.Noncompliance) {
+	ds, ns := r.runtimes(t.SharedRuntimes, above, o)
+	ds = append(tenantSources(t, above), ds...)
+	sortDecisions(ds)
+	return ds, ns
+}
+
 func (r *rules) tenant(t *schema.TenantEstate, o options) *schema.EffectiveTenant {
 	above := tenantLayers(r.layers, t)
-	e := &schema.EffectiveTenant{Projects: make(map[string]*schema.EffectiveProject, len(t.Projects)), Own: tenantSources(t, above)}
+	e := &schema.EffectiveTenant{Projects: make(map[string]*schema.EffectiveProject, len(t.Projects))}
+	e.Own, e.Noncompliant = r.own(t, above, o)
 	for name, project := range t.Projects {
 		e.Projects[name] = r.effective(t, project, above, r.project(t, project, above, o, nil))
 	}
@@ -213,7 +233,7 @@ func (j *judgement) say(v schema.Verdict, rule string, source schema.Position, f
 func (j *judgement) catalog() {
 	j.status("spec.app", j.app.Spec.Status, &j.app.Header)
 	j.status("spec.version", j.version.Spec.Status, &j.version.Header)
-	if !j.ent.Spec.Enabled {
+	if j.ent != nil && !j.ent.Spec.Enabled {
 		j.say(schema.Deny, "entitlement", j.ent.At("spec.enabled"), "spec.app", "", "", "the project's entitlement to %s is not enabled", j.app.Key.Name)
 	}
 	for _, l := range j.layers {
@@ -287,7 +307,7 @@ func (j *judgement) effective(who []schema.UnixUser, configs *configs) {
 		Key: i.Key, UID: i.UID, Suspend: !by.IsZero() || i.Spec.SharedRuntime != "", SuspendedBy: by, DisplayName: i.Spec.DisplayName,
 		App: i.Spec.App, Version: i.Spec.Version, RuntimeBackend: version.Spec.RuntimeBackend,
 		OperatingMode: i.Spec.OperatingMode, ControlPlaneScope: i.Spec.ControlPlaneScope, TenantBoundaryMode: i.Spec.TenantBoundaryMode,
-		DesiredState: i.Spec.DesiredState, Regions: j.regions(), Roles: j.roles(),
+		DesiredState: i.Spec.DesiredState, Regions: j.regions("spec.regions"), Roles: j.roles(),
 		Config: configs.under(version, i.Spec.Config), Users: who, OnJobs: i.Spec.OnJobs, SharedRuntime: i.Spec.SharedRuntime,
 	}
 }
@@ -300,15 +320,19 @@ func wantedRegions(i *schema.Instance) []string {
 	return i.Spec.Regions
 }
 
-func (j *judgement) regions() []string {
-	k, want := allowedRegions(), wantedRegions(j.instance)
+func (j *judgement) regions(field string) []string {
+	return j.some(field, wantedRegions(j.instance), allowedRegions())
+}
+
+// some are the values of a list, nil for any, that every layer allows.
+func (j *judgement) some(field string, want []string, k list) []string {
 	left, by := k.allow(want, j.layers)
 	switch {
 	case left != nil && len(left) == 0:
-		j.say(schema.Deny, k.key, by[len(by)-1].at(k.key), "spec.regions", strings.Join(want, ", "), "", "no region is left that every policy allows")
+		j.say(schema.Deny, k.key, by[len(by)-1].at(k.key), field, strings.Join(want, ", "), "", "no %s is left that every policy allows", k.one)
 	case want != nil && len(left) < len(want):
 		for _, l := range by {
-			j.say(schema.Narrow, k.key, l.at(k.key), "spec.regions", strings.Join(want, ", "), strings.Join(left, ", "), "only %s", strings.Join(left, ", "))
+			j.say(schema.Narrow, k.key, l.at(k.key), field, strings.Join(want, ", "), strings.Join(left, ", "), "only %s", strings.Join(left, ", "))
 		}
 	}
 	return left
@@ -352,11 +376,7 @@ func (j *judgement) skus(field, want string) []string {
 		j.listed(field, want, k)
 		return []string{want}
 	}
-	left, by := k.allow(nil, j.layers)
-	if left != nil && len(left) == 0 {
-		j.say(schema.Deny, k.key, by[len(by)-1].at(k.key), field, "", "", "no SKU is left that every policy allows")
-	}
-	return left
+	return j.some(field, nil, k)
 }
 
 // counts are the instances of a project counted so far.
@@ -368,7 +388,8 @@ type counts struct {
 
 func newCounts(o options) *counts { return &counts{options: o, byApp: map[string]int{}} }
 
-// order is the order instances are counted in: those that exist, then by name.
+// order is the order instances are counted in: those that exist first, of those
+// the ones that shall run, then by name. What stands still gives way first.
 func (c *counts) order(all map[string]*schema.Instance) []*schema.Instance {
 	list := slices.Collect(maps.Values(all))
 	rank := func(i *schema.Instance) int {
@@ -377,8 +398,14 @@ func (c *counts) order(all map[string]*schema.Instance) []*schema.Instance {
 		}
 		return 1
 	}
+	still := func(i *schema.Instance) int {
+		if i.Suspend || i.Spec.DesiredState == schema.DesiredStopped {
+			return 1
+		}
+		return 0
+	}
 	slices.SortFunc(list, func(a, b *schema.Instance) int {
-		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Key.Name, b.Key.Name))
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(still(a), still(b)), cmp.Compare(a.Key.Name, b.Key.Name))
 	})
 	return list
 }

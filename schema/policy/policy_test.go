@@ -185,6 +185,13 @@ func TestStatus(t *testing.T) {
 		require.Equal(t, schema.Allow, d.Verdict)
 		require.Equal(t, "status", d.Rule)
 	}
+	found := policy.Findings(policy.Evaluate(lab(t, version("deprecated"))).Decisions())
+	require.Len(t, found, 2, "each instance that uses it is told of")
+	for _, f := range found {
+		require.Equal(t, schema.SeverityWarning, f.Severity)
+		require.Equal(t, "policy.status", f.Code)
+		require.Equal(t, "spec.version", f.Path)
+	}
 }
 
 // A new instance never pushes out one that exists, whatever its name.
@@ -196,6 +203,23 @@ func TestExistingInstancesAreCountedFirst(t *testing.T) {
 	e := policy.Evaluate(d, policy.Existing(func(k schema.Key) bool { return k == train }))
 	require.Empty(t, e.Denied(train))
 	require.NotEmpty(t, e.Denied(a))
+}
+
+// Of those that exist, one that stands still gives way to one that runs.
+func TestWhatStandsStillGivesWay(t *testing.T) {
+	a := schema.InstanceKey("physics", "lattice", "a")
+	for _, how := range []string{"", "desired_state: stopped"} {
+		text := instance("a", how)
+		if how == "" {
+			text = strings.Replace(text, "spec:", "suspend: true\nspec:", 1)
+		}
+		d := lab(t, map[string]string{
+			physPolicy: document("Policy", "policy", "max_instances_per_project: 1"),
+			"tenants/physics/projects/lattice/instances/a.yaml": text})
+		e := policy.Evaluate(d, everything)
+		require.Empty(t, e.Denied(train), how)
+		require.NotEmpty(t, e.Denied(a), how)
+	}
 }
 
 func TestRegionsAreNarrowed(t *testing.T) {

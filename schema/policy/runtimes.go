@@ -1,0 +1,70 @@
+package policy
+
+import (
+	"maps"
+	"slices"
+
+	"berth/schema"
+)
+
+// runtimes judges shared runtimes by the layers above them, as instances are
+// judged by theirs: what is only declared so far is not excused from policy. No
+// entitlement is above them, and they are not counted as instances.
+func (r *rules) runtimes(all map[string]*schema.SharedRuntimeEstate, layers []layer, o options) (ds []schema.Decision, ns []schema.Noncompliance) {
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		rt := all[name].Runtime
+		if rt == nil || r.versions[rt.Spec.App][rt.Spec.Version] == nil || r.apps[rt.Spec.App] == nil {
+			continue // the reader lets none of these through
+		}
+		j := &judgement{
+			instance: asInstance(rt), key: rt.Key, app: r.apps[rt.Spec.App], version: r.versions[rt.Spec.App][rt.Spec.Version], sources: r.sources,
+			new: !o.existing(rt.Key), above: layers, layers: layers, result: &schema.EffectiveInstance{},
+		}
+		j.catalog()
+		j.modes()
+		j.artifacts()
+		j.regions("spec.placement_intent.regions")
+		if intent := rt.Spec.PlacementIntent; intent != nil && len(intent.SKUs) > 0 {
+			j.some("spec.placement_intent.skus", intent.SKUs, allowedSKUs())
+		}
+		j.roles()
+		j.becomes(o.today)
+		ds = append(ds, j.decisions...)
+		if j.noncompliance != nil {
+			ns = append(ns, *j.noncompliance)
+		}
+	}
+	return ds, ns
+}
+
+// asInstance is a shared runtime as what policy judges: its own document, with
+// what an instance would say there.
+func asInstance(rt *schema.SharedRuntime) *schema.Instance {
+	i := &schema.Instance{Header: rt.Header, Spec: schema.InstanceSpec{
+		App: rt.Spec.App, Version: rt.Spec.Version, DesiredState: rt.Spec.DesiredState,
+		OperatingMode: rt.Spec.OperatingMode, ControlPlaneScope: rt.Spec.ControlPlaneScope, Roles: rt.Spec.Roles,
+	}}
+	if rt.Spec.PlacementIntent != nil {
+		i.Spec.Regions = rt.Spec.PlacementIntent.Regions
+	}
+	return i
+}
+
+// newRuntimes are the names of those of now that are not in before, sorted.
+func newRuntimes(now, before map[string]*schema.SharedRuntimeEstate) (fresh []string) {
+	for name := range now {
+		if before[name] == nil || before[name].Runtime == nil {
+			fresh = append(fresh, name)
+		}
+	}
+	slices.Sort(fresh)
+	return fresh
+}
+
+// notAmong says that what is not among sorted names exists.
+func notAmong(fresh []string) func(schema.Key) bool {
+	return func(k schema.Key) bool {
+		_, is := slices.BinarySearch(fresh, k.Name)
+		return !is
+	}
+}

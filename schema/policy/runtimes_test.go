@@ -1,0 +1,81 @@
+package policy_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/schema"
+	"berth/schema/policy"
+)
+
+// A shared runtime is judged by the layers above it as an instance is, a tenant's
+// and the platform's, new or there already, though nothing is deployed for it.
+func TestSharedRuntimesAreJudged(t *testing.T) {
+	const root = "../../examples/campus"
+	commons, department := "platform/shared-runtimes/commons/runtime.yaml", "tenants/physics/shared-runtimes/department/runtime.yaml"
+	version, err := os.ReadFile(root + "/" + slurmVersion)
+	require.NoError(t, err)
+	runtime, err := os.ReadFile(root + "/" + department)
+	require.NoError(t, err)
+	edited := func(old, now string) map[string]string {
+		require.Contains(t, string(runtime), old)
+		return map[string]string{department: strings.Replace(string(runtime), old, now, 1)}
+	}
+	for name, tc := range map[string]struct {
+		over              map[string]string
+		file, rule, field string
+		newOnly           bool
+	}{
+		"denied app":       {map[string]string{"platform/policy/zz.yaml": document("Policy", "zz", "hard_deny: {apps: [slurm]}")}, commons, "hard_deny", "spec.app", false},
+		"by the tenant":    {map[string]string{physPolicy: document("Policy", "policy", "hard_deny: {apps: [slurm]}")}, department, "hard_deny", "spec.app", false},
+		"scope":            {map[string]string{physPolicy: document("Policy", "policy", "allowed_control_plane_scopes: [project]")}, department, "allowed_control_plane_scopes", "spec.control_plane_scope", false},
+		"mode":             {map[string]string{physPolicy: document("Policy", "policy", "allowed_operating_modes: []")}, department, "allowed_operating_modes", "spec.operating_mode", false},
+		"region":           {edited("campus-north", "mars"), department, "allowed_regions", "spec.placement_intent.regions", false},
+		"SKU":              {edited("regions: [campus-north]", "skus: [h200]"), department, "allowed_skus", "spec.placement_intent.skus", false},
+		"GPUs":             {edited("count: 1\n", "count: 16\n"), department, "max_gpus_per_instance", "spec.roles", false},
+		"disabled version": {map[string]string{slurmVersion: strings.Replace(string(version), "status: active", "status: disabled", 1)}, department, "status", "spec.version", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := estate(t, root, tc.over)
+			found := func(ds []schema.Decision) (all []schema.Decision) {
+				for _, d := range ds {
+					if d.Verdict == schema.Deny && d.At.File == tc.file {
+						all = append(all, d)
+					}
+				}
+				return all
+			}
+			one := found(policy.Evaluate(d).Decisions())
+			require.Len(t, one, 1)
+			require.Equal(t, tc.rule, one[0].Rule)
+			require.Equal(t, tc.field, one[0].Field)
+
+			// One that is there is told, with what becomes of it.
+			var j policy.Judge
+			there := j.Evaluate(d, d, "2026-01-01")
+			if tc.newOnly {
+				require.Empty(t, found(there.Decisions()))
+				return
+			}
+			require.Equal(t, found(policy.Evaluate(d, everything, policy.At("2026-01-01")).Decisions()), found(there.Decisions()))
+			var told []string
+			for _, n := range policy.Impacted(j.Evaluate(estate(t, root, nil), d, "2026-01-01"), there) {
+				if n.Key.Kind == schema.KindSharedRuntime {
+					told = append(told, n.Because[0].At.File)
+				}
+			}
+			require.Contains(t, told, tc.file)
+			require.NotEmpty(t, there.Noncompliant())
+			require.Empty(t, policy.Impacted(there, there))
+			require.Equal(t, found(j.Evaluate(d, &schema.Desired{}, "").Decisions()), one, "where nothing was before it is new")
+		})
+	}
+	for _, d := range policy.Evaluate(estate(t, root, nil)).Decisions() {
+		require.NotEqual(t, schema.KindSharedRuntime, d.Key.Kind, d.Message)
+	}
+	broken := &schema.Platform{SharedRuntimes: map[string]*schema.SharedRuntimeEstate{"broken": {Name: "broken"}}}
+	require.Empty(t, policy.Evaluate(&schema.Desired{Platform: broken}).Decisions())
+}
