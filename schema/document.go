@@ -301,8 +301,8 @@ type InstanceSpec struct {
 	Version            string                  `json:"version"` // name of the AppVersion document
 	DisplayName        string                  `json:"display_name"`
 	DesiredState       DesiredState            `json:"desired_state"`
-	OperatingMode      string                  `json:"operating_mode"`
-	ControlPlaneScope  string                  `json:"control_plane_scope"`
+	OperatingMode      string                  `json:"operating_mode"`      // always what the scope says
+	ControlPlaneScope  string                  `json:"control_plane_scope"` // project: a control plane of its own; else whose shared runtime carries it
 	TenantBoundaryMode string                  `json:"tenant_boundary_mode"`
 	Regions            []string                `json:"regions,omitempty"` // where members may be; empty: wherever policy allows
 	Roles              map[string]InstanceRole `json:"roles"`

@@ -28,7 +28,7 @@ const moduleRoot = "../.."
 var law = map[string][]string{
 	"berth/schema":                     {},
 	"berth/schema/cue":                 {},
-	"berth/schema/load":                {"berth/schema", "berth/schema/cue", "berth/schema/parallel"},
+	"berth/schema/load":                {"berth/schema", "berth/schema/cue", "berth/schema/parallel", "berth/schema/authority", "berth/schema/event"},
 	"berth/schema/parallel":            {},
 	"berth/schema/policy":              {"berth/schema", "berth/schema/authority"},
 	"berth/schema/authority":           {"berth/schema"},

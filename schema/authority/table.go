@@ -194,6 +194,15 @@ func rows() []row {
 	}
 }
 
+// Permissions are the keys of the table, each once.
+func Permissions() []Permission {
+	var all []Permission
+	for _, r := range rows() {
+		all = append(all, r.permission)
+	}
+	return all
+}
+
 // Table is every permission key with what each of the nine roles may do by it.
 func Table() []Row {
 	var t []Row

@@ -412,8 +412,8 @@ func named(doc *document) (at, owners []string, code, effect string) {
 }
 
 // owners warns about tenants and projects that the platform speaks of and that
-// are not there. It is no error: a tenant may come after its nodes, and may go
-// before them.
+// are not there, and of projects that may not use what they are attached to. It
+// is no error: a tenant may come after its nodes, and may go before them.
 func (e *estate) owners() {
 	s, docs := e.platform()
 	for _, doc := range docs {
@@ -421,6 +421,14 @@ func (e *estate) owners() {
 		for i, owner := range owners {
 			if path, missing := e.missing(owner); missing {
 				e.refuse(s, found(doc, at[i], schema.SeverityWarning, code, fmt.Sprintf("there is no %s (%s): %s", owner, path, effect)))
+				continue
+			}
+			runtime, ok := doc.spec.(*schema.SharedRuntime)
+			if !ok {
+				continue
+			}
+			if path, missing := e.unentitled(owner, runtime.Spec.App); missing {
+				e.refuse(s, found(doc, at[i], schema.SeverityWarning, "ref.missing-entitlement", fmt.Sprintf("the project is not entitled to %s (no %s): %s", runtime.Spec.App, path, effect)))
 			}
 		}
 	}
@@ -440,6 +448,15 @@ func (e *estate) missing(owner string) (path string, missing bool) {
 	}
 	t := e.part("tenants/" + tenant)
 	return path, t == nil || t.at(path) == nil
+}
+
+// unentitled says that a tenant.project is not entitled to an app, and where it
+// would be. Of a tenant that cannot be read nothing is missing.
+func (e *estate) unentitled(id, app string) (path string, missing bool) {
+	tenant, project, _ := strings.Cut(id, ".")
+	path, _ = schema.Key{Kind: schema.KindEntitlement, Tenant: tenant, Project: project, Name: app}.Path()
+	t := e.part("tenants/" + tenant)
+	return path, t != nil && t.at(path) == nil
 }
 
 // attached checks the projects of the attachments to the platform's shared

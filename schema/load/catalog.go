@@ -3,6 +3,7 @@ package load
 import (
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"strings"
 
 	"berth/schema"
@@ -15,8 +16,11 @@ type catalog struct {
 	apps     map[string]*document
 	versions map[string]map[string]*document
 	attached attachments
-	approval *document       // the first policy that asks everybody for approvals, or nil
-	out      map[string]bool // files that cannot stand
+	approval *document        // the first policy that asks everybody for approvals, or nil
+	out      map[string]bool  // files that cannot stand
+	stock    stock            // what everybody's nodes have, and the regions of sites
+	reserved map[string]stock // what nodes kept for a tenant have
+	unsure   bool             // there are nodes that cannot be read
 
 	// Equal prints, equal catalogs: one of what every tenant sees, and one of
 	// what only one tenant does. A new node is no news to all of them.
@@ -29,6 +33,7 @@ func newCatalog(platform *part) *catalog {
 	c := &catalog{
 		byFile: map[string]*document{}, apps: map[string]*document{}, versions: map[string]map[string]*document{},
 		attached: attachments{}, out: map[string]bool{}, own: map[string][sha256.Size]byte{},
+		stock: newStock(), reserved: map[string]stock{},
 	}
 	if platform == nil {
 		return c
@@ -48,9 +53,73 @@ func newCatalog(platform *part) *catalog {
 			if d, ok := doc.spec.(*schema.Policy); ok && d.Spec.RequireApproval && c.approval == nil {
 				c.approval = doc
 			}
+		case schema.KindNode, schema.KindSite:
+			c.fill(doc)
 		}
 	}
 	return c
+}
+
+// stock is what nodes have, by what it is, so that names of nothing can be told.
+type stock map[string]map[string]bool
+
+// What of nodes has a name.
+const (
+	region   = "region"
+	sku      = "SKU"
+	gpuType  = "GPU type"
+	topology = "topology key"
+)
+
+func newStock() stock { return stock{region: {}, sku: {}, gpuType: {}, topology: {}} }
+
+// fill takes in what a node or a site has.
+func (c *catalog) fill(doc *document) {
+	switch d := doc.spec.(type) {
+	case *schema.Site:
+		for _, r := range d.Spec.Regions {
+			c.stock[region][r] = true
+		}
+	case *schema.Node:
+		to := c.stock
+		if tenant, _, _ := strings.Cut(d.Spec.Reserved, "."); tenant != "" {
+			to = at(c.reserved, tenant, newStock)
+		}
+		to[region][d.Spec.Region], to[sku][d.Spec.SKU] = true, true
+		for _, g := range d.Spec.Capacity.GPUs {
+			to[gpuType][g.Type] = true
+		}
+		for key := range d.Spec.Topology {
+			to[topology][key] = true
+		}
+	default:
+		c.unsure = true
+	}
+}
+
+// has says whether a node has a name which a tenant may be given, or, for "",
+// any node.
+func (c *catalog) has(tenant, what, name string) bool {
+	if c.stock[what][name] || tenant != "" {
+		return c.stock[what][name] || c.reserved[tenant][what][name]
+	}
+	for _, s := range c.reserved {
+		if s[what][name] {
+			return true
+		}
+	}
+	return false
+}
+
+// names are all names that nodes have of which has speaks, sorted.
+func (c *catalog) names(tenant, what string) []string {
+	all := maps.Clone(c.stock[what])
+	for owner, s := range c.reserved {
+		if tenant == "" || owner == tenant {
+			maps.Copy(all, s[what])
+		}
+	}
+	return sortedNames(all)
 }
 
 // seal makes the prints, when it is known what is out.
@@ -81,6 +150,10 @@ func (c *catalog) seal(platform *part) {
 	if c.approval != nil {
 		fmt.Fprintf(&all, "approval %s\x00", c.approval.file.Path)
 	}
+	for _, what := range sortedNames(c.stock) {
+		fmt.Fprintf(&all, "%s %q\x00", what, sortedNames(c.stock[what]))
+	}
+	fmt.Fprintf(&all, "%t", c.unsure)
 	c.print = sha256.Sum256([]byte(all.String()))
 	for tenant, b := range own {
 		c.own[tenant] = sha256.Sum256([]byte(b.String()))

@@ -167,8 +167,85 @@ func (c *check) roles(doc *document, roles map[string]schema.InstanceRole, v *sc
 		if role.Count < m.Min || role.Count > m.Max {
 			c.refuse(doc, path+".count", "ref.role-count", fmt.Sprintf("got %d, the manifest of %s allows %s", role.Count, of, span(m.Min, m.Max)), v.File)
 		}
+		c.stocked(doc, path+".sku", sku, role.SKU)
+		if role.GPUs != nil {
+			c.stocked(doc, path+".gpus.type", gpuType, role.GPUs.Type)
+		}
 		if role.GPUs != nil && !m.GPUs {
 			c.refuse(doc, path+".gpus", "ref.role-gpus", "members of this role have no GPUs in "+of, v.File)
+		}
+	}
+}
+
+// warn records a finding that holds nothing.
+func (c *check) warn(doc *document, at, code, message string) {
+	c.findings = append(c.findings, found(doc, at, schema.SeverityWarning, code, message))
+}
+
+// stocked warns about a name that no node has which may be given here. It is no
+// error: the node may come later. Where there are no nodes, nothing is known.
+func (c *check) stocked(doc *document, at, what, name string) {
+	if name != "" {
+		c.stockedAll(doc, func(int) string { return at }, what, []string{name})
+	}
+}
+
+func (c *check) stockedAll(doc *document, at func(int) string, what string, names []string) {
+	if c.catalog.unsure {
+		return
+	}
+	told := 0
+	for i, name := range names {
+		if c.catalog.has(c.part.tenant, what, name) {
+			continue
+		}
+		have := c.catalog.names(c.part.tenant, what)
+		if len(have) == 0 {
+			return
+		}
+		message := fmt.Sprintf("no node has the %s %s", what, name)
+		if c.part.tenant != "" {
+			message = fmt.Sprintf("no node that %s may be given has the %s %s", c.part.tenant, what, name)
+		}
+		c.warn(doc, at(i), "ref.no-node", message+meant(told, name, have))
+		told++
+	}
+}
+
+// meant is what somebody may have meant by a name that is none of names. It is
+// looked for while it will be told: that takes long beside everything else.
+func meant(told int, name string, names []string) string {
+	if told >= maxFindings {
+		return ""
+	}
+	if guess := nearest(name, names); guess != "" {
+		return fmt.Sprintf(": did you mean %q?", guess)
+	}
+	if len(names) == 0 || len(names) > 20 { // more help nobody
+		return ""
+	}
+	return ", there is " + strings.Join(names, ", ")
+}
+
+// items names the items of a list.
+func items(path string) func(int) string { return func(i int) string { return item(path, i) } }
+
+// overlay warns about names of nothing in a layer of policy.
+func (c *check) overlay(doc *document, at string, o *schema.Overlay) {
+	c.stockedAll(doc, items(at+".allowed_regions"), region, o.AllowedRegions)
+	c.stockedAll(doc, items(at+".allowed_skus"), sku, o.AllowedSKUs)
+}
+
+// policy warns about names of nothing in a policy. An app that is denied may
+// come later; a misspelt one is denied by nobody.
+func (c *check) policy(doc *document, d *schema.Policy) {
+	c.overlay(doc, "spec", &d.Spec.Overlay)
+	told := 0
+	for i, app := range d.Spec.HardDeny.Apps {
+		if c.catalog.apps[app] == nil {
+			path, _ := schema.Key{Kind: schema.KindApp, Name: app}.Path()
+			c.warn(doc, item("spec.hard_deny.apps", i), "ref.missing-app", fmt.Sprintf("there is no app %s to deny (%s)%s", app, path, meant(told, app, sortedNames(c.catalog.apps))))
+			told++
 		}
 	}
 }
@@ -228,13 +305,24 @@ func (c *check) sharedRuntime(ctx context.Context, doc *document, d *schema.Shar
 		return nil
 	}
 	c.roles(doc, d.Spec.Roles, v)
-	if err := c.config(ctx, doc, v); err != nil || d.Key.Tenant == "" {
+	if p := d.Spec.PlacementIntent; p != nil {
+		c.stockedAll(doc, items("spec.placement_intent.regions"), region, p.Regions)
+		c.stockedAll(doc, items("spec.placement_intent.skus"), sku, p.SKUs)
+		c.stocked(doc, "spec.placement_intent.spread_by", topology, p.SpreadBy)
+	}
+	if err := c.config(ctx, doc, v); err != nil {
 		return err
 	}
-	c.operator(doc, "spec.operator_identity_ref", schema.Key{Kind: schema.KindServiceAccount, Tenant: d.Key.Tenant, Name: d.Spec.OperatorIdentityRef})
 	for i, id := range d.Spec.AttachedProjectIDs {
-		c.project(doc, item("spec.attached_project_ids", i), id, d.Spec.App)
+		at := item("spec.attached_project_ids", i)
+		if d.Key.Tenant == "" || c.project(doc, at, id, d.Spec.App) {
+			c.termed(doc, at, id)
+		}
 	}
+	if d.Key.Tenant == "" {
+		return nil
+	}
+	c.operator(doc, "spec.operator_identity_ref", schema.Key{Kind: schema.KindServiceAccount, Tenant: d.Key.Tenant, Name: d.Spec.OperatorIdentityRef})
 	if other := c.environments[d.Spec.Environment]; other != nil {
 		there := other.header.At("spec.environment")
 		c.refuse(doc, "spec.environment", "conflict.environment",
@@ -243,6 +331,17 @@ func (c *check) sharedRuntime(ctx context.Context, doc *document, d *schema.Shar
 		c.environments[d.Spec.Environment] = doc
 	}
 	return nil
+}
+
+// termed warns about a project that is attached to a shared runtime without
+// terms, so that it shows. An attachment that cannot be read may be its.
+func (c *check) termed(doc *document, at, id string) {
+	of := c.attached[doc.key.Name]
+	if len(of[id])+len(of[""]) > 0 {
+		return
+	}
+	where := strings.TrimSuffix(doc.file.Path, "runtime.yaml") + "attachments/"
+	c.warn(doc, at, "ref.missing-attachment", fmt.Sprintf("no document in %s states terms for %s: it has neither limits nor a status of its own, and offers no nodes", where, id))
 }
 
 // attachment checks an attachment; the project of one of the platform's is

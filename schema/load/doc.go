@@ -64,11 +64,13 @@
 //	schema.value             refused by the definition in some other way
 //	ref.missing-tenant           no tenant.yaml above
 //	ref.missing-project          no project.yaml above, or no such project
-//	ref.missing-app              no such app
+//	ref.missing-app              no such app (denied by name: warning)
 //	ref.missing-version          no such version of the app
-//	ref.missing-entitlement      the project is not entitled to the app
+//	ref.missing-entitlement      the project is not entitled to the app (named by a shared runtime of the platform: warning)
+//	ref.missing-attachment       a project attached to a shared runtime without terms (warning)
 //	ref.missing-owner            a tenant or project that is not there (warning)
 //	ref.missing-site             a region that is of no site (warning)
+//	ref.no-node                  a region, SKU, GPU type or topology key that no node has (warning)
 //	ref.missing-source           no such artifact source
 //	ref.missing-service-account  no such service account where one may be taken from
 //	ref.missing-shared-runtime   no such shared runtime
@@ -90,6 +92,7 @@
 //	conflict.region              a region of two sites
 //	conflict.queue-map           two maps of the same queues for the same people
 //	conflict.environment         two shared runtimes of a tenant in one environment
+//	conflict.key                 a key of two service accounts of a tenant
 //	conflict.attachment          a project attached twice
 //	conflict.approval            approvals are asked for where nobody can give one (warning)
 //	conflict.contribution        a node offered twice

@@ -437,6 +437,9 @@ func nearest(got string, names []string) string {
 // distance counts edits: insert, delete, replace, swap neighbours.
 func distance(a, b string) int {
 	const most = 64
+	for a != "" && b != "" && a[0] == b[0] { // what is long has long beginnings in common
+		a, b = a[1:], b[1:]
+	}
 	if len(a) > most || len(b) > most {
 		return most
 	}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 	"github.com/stretchr/testify/require"
+
+	"berth/schema/load"
 )
 
 const (
@@ -34,6 +36,50 @@ func changed(t testing.TB, files map[string]string, changes []change) map[string
 		}
 	}
 	return files
+}
+
+// The keys of the campus's accounts ci and department.
+const (
+	projectKey  = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIK0wmN/Cr3JXqmLW7u+g9pTh+wyqDHpSQQIQczXkVx9i"
+	operatorKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB3sRsGU1kWpU0fpM1XcVGYQbB9NDSwxxXhWAfZb5Jp0"
+)
+
+func robot(key string) string {
+	return "apiVersion: berth/v1\nkind: ServiceAccount\nmetadata: {name: robot}\nspec:\n  display_name: x\n  public_keys: [{id: a, key: " + key + "}]\n  scopes: []\n  allowed_endpoints: []\n"
+}
+
+// What the nodes have is asked anew when they change, of every tenant, and of
+// what is kept for one tenant no other learns.
+func TestNamesOfNoNode(t *testing.T) {
+	l, files := newLoader(t), campus(t)
+	find := func() (found []string) {
+		r, err := l.Load(t.Context(), load.Files(files))
+		require.NoError(t, err)
+		for _, d := range r.Diagnostics {
+			require.Equal(t, "ref.no-node", d.Code)
+			found = append(found, d.File+" "+d.Path)
+		}
+		return found
+	}
+	require.Empty(t, find())
+	for path, content := range files {
+		if strings.HasPrefix(path, "platform/nodes/") {
+			files[path] = strings.ReplaceAll(content, "gpu-a100-4", "gpu-new")
+		}
+	}
+	const policy, tenants = "platform/policy/campus.yaml spec.allowed_skus[2]", "tenants/biology/policy.yaml spec.allowed_skus[0]"
+	files["tenants/biology/policy.yaml"] = strings.Replace(files["tenants/biology/policy.yaml"], "spec:", "spec:\n  allowed_skus: [gpu-a100-4]", 1)
+	require.Equal(t, []string{policy, tenants}, find())
+	files["platform/nodes/gpu-1.yaml"] = strings.Replace(campus(t)["platform/nodes/gpu-1.yaml"], "  roles:", "  reserved_for: physics\n  roles:", 1)
+	require.Equal(t, []string{tenants}, find(), "the platform sees all nodes, a tenant its own and everybody's")
+	files["platform/nodes/gpu-1.yaml"] = campus(t)["platform/nodes/gpu-1.yaml"]
+	require.Empty(t, find())
+	files["platform/nodes/gpu-1.yaml"] = "a: ["
+	r, err := l.Load(t.Context(), load.Files(files))
+	require.NoError(t, err)
+	for _, d := range r.Diagnostics {
+		require.NotEqual(t, "ref.no-node", d.Code, "what cannot be read may have it")
+	}
 }
 
 // Documents that refer to each other, each changed or removed under the other.
@@ -122,6 +168,19 @@ func TestInForceOfReferences(t *testing.T) {
 			before: []change{{drain, ""}},
 			after: []change{{drain, ""}, {trainFile, ""}, {lattice + "instances/train-2.yaml",
 				"apiVersion: berth/v1\nkind: Instance\nmetadata: {name: train-2, uid: 0d9f2c6e-train}\nspec: {app: slurm, version: 22-05, display_name: x}\n"}}},
+		"who has a key keeps it, also in the tenant's first project": {
+			after: []change{{collider + "service-accounts/robot.yaml", robot(projectKey)}},
+			want:  "needs " + collider + "service-accounts/robot.yaml: not there\n"},
+		"and against the tenant's own": {
+			after: []change{{"tenants/physics/service-accounts/robot.yaml", robot(projectKey)}},
+			want:  "needs tenants/physics/service-accounts/robot.yaml: not there\n"},
+		"a project's key is not the operator's, however it is written": {
+			after: []change{{collider + "service-accounts/robot.yaml", robot(operatorKey + "=")}},
+			want:  "invalid " + collider + "service-accounts/robot.yaml: not there\n"},
+		"public keys are public: another tenant's use of one says nothing": {
+			after: []change{{proteins + "service-accounts/robot.yaml", robot(operatorKey)}}},
+		"a runtime of the platform does not wait for whom it names": {
+			after: []change{{commons + "runtime.yaml", "  placement_intent =>   attached_project_ids: [biology.genomes, biology.nobody]\n  placement_intent"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := inForce(t, newLoader(t), changed(t, campus(t), tc.after), changed(t, campus(t), tc.before))

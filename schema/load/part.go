@@ -46,6 +46,7 @@ type group struct {
 	claiming  []*document // that claim Unix accounts
 	present   []*document // of any, those that the platform's may name
 	attaching []*document // of any, attachments
+	accounts  []*document // of the valid ones, service accounts
 	operated  bool        // there are operations
 }
 
@@ -197,6 +198,9 @@ func groupOf(name string, docs []*document, old *part) *group {
 		}
 		if doc.header.UID != "" {
 			g.bearing = append(g.bearing, doc)
+		}
+		if doc.key.Kind == schema.KindServiceAccount {
+			g.accounts = append(g.accounts, doc)
 		}
 		if len(doc.claims) > 0 {
 			g.claiming = append(g.claiming, doc)

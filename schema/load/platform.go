@@ -43,6 +43,7 @@ func (c *platformCheck) document(ctx context.Context, doc *document) error {
 		c.appVersion(doc, d)
 	case *schema.Policy:
 		c.noSuspension(doc)
+		c.policy(doc, d)
 	case *schema.Node:
 		address := fmt.Sprintf("%s port %d", canonicalHost(d.Spec.Address), d.Spec.SSHPort)
 		c.one(c.addresses, address, doc, "spec.address", "conflict.node-address", func(other *document, where string) string {

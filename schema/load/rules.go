@@ -1,10 +1,14 @@
 package load
 
 import (
+	"encoding/base64"
 	"fmt"
+	"slices"
 	"strings"
 
 	"berth/schema"
+	"berth/schema/authority"
+	"berth/schema/event"
 )
 
 // What documents of the shared, published and operated kinds say about
@@ -14,14 +18,14 @@ import (
 func sharedRuntimeRules(d *schema.SharedRuntime, t *tree) []problem {
 	raw, ps := open(t, "config")
 	d.Spec.Config = raw
-	mode, scope, place := "tenant_dedicated", "tenant", "in a tenant"
+	scope, place := "tenant", "in a tenant"
 	if d.Key.Tenant == "" {
-		mode, scope, place = "platform_managed", "platform", "at the platform"
+		scope, place = "platform", "at the platform"
 	}
 	for _, f := range []struct {
 		name, want string
 		value      *string
-	}{{"operating_mode", mode, &d.Spec.OperatingMode}, {"control_plane_scope", scope, &d.Spec.ControlPlaneScope}} {
+	}{{"operating_mode", modeOf(scope), &d.Spec.OperatingMode}, {"control_plane_scope", scope, &d.Spec.ControlPlaneScope}} {
 		if *f.value != "" && *f.value != f.want {
 			ps = append(ps, problem{path: "spec." + f.name, code: "schema.rule", message: fmt.Sprintf("is %s, but %s it is always %s: write that, or take it away", *f.value, place, f.want)})
 		}
@@ -38,6 +42,10 @@ func sharedRuntimeRules(d *schema.SharedRuntime, t *tree) []problem {
 		}
 	}
 	ps = append(ps, repeated("spec.attached_project_ids", d.Spec.AttachedProjectIDs)...)
+	if p := d.Spec.PlacementIntent; p != nil {
+		ps = append(ps, repeated("spec.placement_intent.regions", p.Regions)...)
+		ps = append(ps, repeated("spec.placement_intent.skus", p.SKUs)...)
+	}
 	return append(ps, drainRules(d.Spec.OnJobs)...)
 }
 
@@ -69,6 +77,7 @@ func sourceRules(d *schema.ArtifactSource) (ps []problem) {
 		ps = append(ps, problem{path: "spec." + field, code: "schema.rule", message: message, atKey: true})
 	}
 	s := &d.Spec
+	ps = repeated("spec.repositories", s.Repositories)
 	if s.Type != schema.SourceFile {
 		if s.Host == "" {
 			ps = append(ps, problem{path: "spec.host", code: "schema.missing-field", message: fmt.Sprintf("is missing: a source of type %s has a host", s.Type)})
@@ -124,13 +133,48 @@ func artifactRules(s *schema.ArtifactSpec) []problem {
 func accountRules(s *schema.ServiceAccountSpec) (ps []problem) {
 	ids := map[string]string{}
 	for i, k := range s.PublicKeys {
-		if id, ok := ids[k.Key]; ok {
+		key := keyBytes(k.Key)
+		if id, ok := ids[key]; ok {
 			ps = append(ps, problem{path: item("spec.public_keys", i) + ".key", code: "schema.rule", message: fmt.Sprintf("is the key %s already", id)})
 		}
-		ids[k.Key] = k.ID
+		ids[key] = k.ID
 	}
 	ps = append(ps, repeated("spec.scopes", s.Scopes)...)
-	return append(ps, repeated("spec.allowed_endpoints", s.AllowedEndpoints)...)
+	ps = append(ps, repeated("spec.allowed_endpoints", s.AllowedEndpoints)...)
+	ps = append(ps, unlisted(items("spec.scopes"), s.Scopes, authority.Permissions(), "no permission", "berth explain --roles lists them")...)
+	return append(ps, unlisted(items("spec.allowed_endpoints"), s.AllowedEndpoints, schema.Endpoints(), "no endpoint of the API that an account may call", "GET /api/v1/openapi.yaml describes them")...)
+}
+
+// keyBytes is what a public key is, however its base64 is written.
+func keyBytes(text string) string {
+	kind, encoded, _ := strings.Cut(text, " ")
+	raw, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(encoded, "="))
+	if err != nil {
+		return text
+	}
+	return kind + " " + string(raw)
+}
+
+// unlisted finds items of a list that are none of the names there are, all of
+// them; is says what such an item is, and where the place that lists the names.
+func unlisted[T ~string](at func(int) string, list []string, names []T, is, where string) (ps []problem) {
+	var all []string
+	for _, n := range names {
+		all = append(all, string(n))
+	}
+	for i, s := range list {
+		if slices.Contains(all, s) {
+			continue
+		}
+		help := where
+		if len(ps) < maxFindings {
+			if guess := nearest(s, all); guess != "" {
+				help = fmt.Sprintf("did you mean %q?", guess)
+			}
+		}
+		ps = append(ps, problem{path: at(i), code: "schema.enum", message: fmt.Sprintf("%s is %s: %s", s, is, help)})
+	}
+	return ps
 }
 
 func operationRules(d *schema.MemberOperation) (ps []problem) {
@@ -181,6 +225,9 @@ func hookRules(s *schema.HookRuleSpec) []problem {
 	ps = append(ps, exactlyOne("spec.when", []choice{
 		{"event", s.When.Event != ""}, {"threshold", s.When.Threshold != nil}, {"repeated_failure", s.When.RepeatedFailure != nil},
 	})...)
+	if s.When.Event != "" {
+		ps = append(ps, eventRule(s.When.Event)...)
+	}
 	if t := s.When.Threshold; t != nil {
 		ps = append(ps, exactlyOne("spec.when.threshold", []choice{{"above", t.Above != nil}, {"below", t.Below != nil}})...)
 	}
@@ -190,6 +237,14 @@ func hookRules(s *schema.HookRuleSpec) []problem {
 		})...)
 	}
 	return ps
+}
+
+func eventRule(name string) []problem {
+	var types []string
+	for _, d := range event.Definitions() {
+		types = append(types, string(d.Type))
+	}
+	return unlisted(func(int) string { return "spec.when.event" }, []string{name}, types, "no event", "there is "+strings.Join(types, ", "))
 }
 
 // choice is a field that excludes others.

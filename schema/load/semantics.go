@@ -78,10 +78,12 @@ func (r *reader) rules(spec any, t *tree) []problem {
 
 // repeated finds items that stand in a list twice.
 func repeated(path string, list []string) (ps []problem) {
+	seen := make(map[string]bool, len(list))
 	for i, s := range list {
-		if slices.Contains(list[:i], s) {
+		if seen[s] {
 			ps = append(ps, problem{path: item(path, i), code: "schema.rule", message: fmt.Sprintf("%q stands in the list already", s)})
 		}
+		seen[s] = true
 	}
 	return ps
 }
@@ -197,7 +199,7 @@ func nodeRules(n *schema.NodeSpec) (ps []problem) {
 }
 
 func policyRules(p *schema.Policy) []problem {
-	ps := overlayRules("spec", &p.Spec.Overlay)
+	ps := append(overlayRules("spec", &p.Spec.Overlay), repeated("spec.hard_deny.apps", p.Spec.HardDeny.Apps)...)
 	switch n := p.Spec.Noncompliant; {
 	case n.Action == schema.NoncompliantStop && n.GraceUntil == "":
 		ps = append(ps, problem{path: "spec.noncompliant", code: "schema.rule", message: "stops instances without a warning: say the day in grace_until"})
@@ -226,6 +228,7 @@ func overlayRules(path string, o *schema.Overlay) (ps []problem) {
 		if n := len(l.list); n > maxAllowed {
 			ps = append(ps, problem{path: path + "." + l.key, code: "schema.rule", message: fmt.Sprintf("has %d items: at most %d are read", n, maxAllowed)})
 		}
+		ps = append(ps, repeated(path+"."+l.key, l.list)...)
 	}
 	return ps
 }
@@ -294,18 +297,41 @@ func bindingRules(b *schema.RoleBinding) (ps []problem) {
 func instanceRules(d *schema.Instance, t *tree) []problem {
 	raw, ps := open(t, "config")
 	d.Spec.Config = raw
+	ps = append(ps, repeated("spec.regions", d.Spec.Regions)...)
 	for _, own := range []string{"roles", "config"} {
 		if _, ok := t.at["spec."+own]; ok && d.Spec.SharedRuntime != "" {
 			ps = append(ps, problem{path: "spec." + own, code: "schema.rule", message: "is the shared runtime's to say: take it away", atKey: true})
 		}
 	}
-	switch shared := d.Spec.SharedRuntime != ""; {
+	given, shared := d.Spec.OperatingMode, d.Spec.SharedRuntime != ""
+	d.Spec.OperatingMode = modeOf(d.Spec.ControlPlaneScope)
+	switch {
 	case shared && d.Spec.ControlPlaneScope == "project":
 		ps = append(ps, problem{path: "spec.shared_runtime", code: "schema.rule", message: "the instance has a control plane of its own, as control_plane_scope is project: set that to tenant or platform, or take this away", atKey: true})
 	case !shared && d.Spec.ControlPlaneScope != "project":
 		ps = append(ps, problem{path: "spec.control_plane_scope", code: "schema.rule", message: fmt.Sprintf("is %s: name the shared runtime that carries the instance in shared_runtime", d.Spec.ControlPlaneScope)})
+	case given != "" && given != d.Spec.OperatingMode:
+		ps = append(ps, problem{path: "spec.operating_mode", code: "schema.rule", message: fmt.Sprintf("is %s, but %s is always %s: write that, or take it away", given, carrier(&d.Spec), d.Spec.OperatingMode)})
 	}
 	return append(ps, drainRules(d.Spec.OnJobs)...)
+}
+
+// modeOf is the operating mode that goes with a scope. There are three product
+// modes and no other pairs: project-scoped and tenant-owned shared, which are
+// tenant_dedicated, and platform-managed shared (requirement B5).
+func modeOf(scope string) string {
+	if scope == "platform" {
+		return "platform_managed"
+	}
+	return "tenant_dedicated"
+}
+
+// carrier is what an instance has its operating mode from.
+func carrier(s *schema.InstanceSpec) string {
+	if s.SharedRuntime == "" {
+		return "an instance with a control plane of its own"
+	}
+	return fmt.Sprintf("the %s's shared runtime %s, which carries the instance,", s.ControlPlaneScope, s.SharedRuntime)
 }
 
 func drainRules(j *schema.OnJobs) []problem {

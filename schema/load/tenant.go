@@ -37,6 +37,7 @@ func checkChanged(ctx context.Context, l *Loader, p *part, cat *catalog, old *pa
 	}
 	slices.SortFunc(docs, func(a, b *document) int { return strings.Compare(a.file.Path, b.file.Path) })
 	c := newTenantCheck(l, p, cat, nil)
+	c.ownStand = true
 	if err := c.documents(ctx, docs); err != nil {
 		return nil, err
 	}
@@ -75,6 +76,9 @@ type tenantCheck struct {
 	lost    map[string]bool      // tenant.yaml or project.yaml reported missing
 	offers  map[string]*document // contributions, by node
 	offered map[string]int       // nodes, by shared runtime and project
+
+	ownStand bool                 // the tenant's own documents were judged before, beside all that is not new
+	keyed    map[string]*document // the first service account with a key, by the key's bytes; nil: not looked for yet
 }
 
 // belongs says whether doc's tenant and project stand. One that is missing is
@@ -112,8 +116,10 @@ func (c *tenantCheck) document(ctx context.Context, doc *document) error {
 		c.approvals(doc, d)
 	case *schema.Policy:
 		c.noSuspension(doc)
+		c.policy(doc, d)
 	case *schema.Entitlement:
 		c.app(doc, "metadata.name", d.Key.Name)
+		c.overlay(doc, "spec.policy_overrides", &d.Spec.PolicyOverrides)
 	case *schema.Instance:
 		return c.instance(ctx, doc, d)
 	case *schema.SharedRuntime:
@@ -128,6 +134,8 @@ func (c *tenantCheck) document(ctx context.Context, doc *document) error {
 		c.operation(doc, d)
 	case *schema.RoleBinding:
 		c.machines(doc, d)
+	case *schema.ServiceAccount:
+		c.keys(doc, d)
 	}
 	return nil
 }
@@ -165,6 +173,38 @@ func (c *tenantCheck) machines(doc *document, d *schema.RoleBinding) {
 	}
 }
 
+// keys makes sure that a key is of one account of the tenant, as a project's is
+// never the tenant's operator as well (requirement D3). The tenant's own goes
+// first, then the first project by name. Another tenant's use of a key says
+// nothing about anybody: public keys are public.
+func (c *tenantCheck) keys(doc *document, d *schema.ServiceAccount) {
+	if c.ownStand && d.Key.Project == "" {
+		return
+	}
+	if c.keyed == nil {
+		c.keyed = map[string]*document{}
+		for _, g := range c.part.groups {
+			for _, account := range g.accounts {
+				if c.bad(account) {
+					continue
+				}
+				for _, k := range account.spec.(*schema.ServiceAccount).Spec.PublicKeys {
+					if key := keyBytes(k.Key); c.keyed[key] == nil {
+						c.keyed[key] = account
+					}
+				}
+			}
+		}
+	}
+	for i, k := range d.Spec.PublicKeys {
+		if other := c.keyed[keyBytes(k.Key)]; other != doc {
+			there := other.header.At("spec.public_keys")
+			c.refuse(doc, item("spec.public_keys", i)+".key", "conflict.key",
+				fmt.Sprintf("is a key of %s already (%s:%d): a key is of one account, make another for this one", other.key, there.File, there.Line), there.File)
+		}
+	}
+}
+
 func (c *tenantCheck) instance(ctx context.Context, doc *document, d *schema.Instance) error {
 	c.operator(doc, "spec.operator_service_account", schema.Key{Kind: schema.KindServiceAccount, Tenant: d.Key.Tenant, Project: d.Key.Project, Name: d.Spec.OperatorServiceAccount})
 	if !c.app(doc, "spec.app", d.Spec.App) {
@@ -175,6 +215,7 @@ func (c *tenantCheck) instance(ctx context.Context, doc *document, d *schema.Ins
 		return nil
 	}
 	c.entitled(doc, "spec.app", d.Key.Tenant, d.Key.Project, d.Spec.App)
+	c.stockedAll(doc, items("spec.regions"), region, d.Spec.Regions)
 	c.roles(doc, d.Spec.Roles, version)
 	if d.Spec.SharedRuntime != "" {
 		c.carried(doc, d)

@@ -55,7 +55,7 @@ func estate(t *testing.T, root string, over map[string]string) *schema.Desired {
 	require.NoError(t, err)
 	r, err := l.Load(context.Background(), load.Files(files))
 	require.NoError(t, err)
-	require.Empty(t, r.Diagnostics)
+	require.False(t, schema.HasErrors(r.Diagnostics), r.Diagnostics) // names of nothing are warned of
 	return r.Desired
 }
 
@@ -128,7 +128,10 @@ func TestRefusals(t *testing.T) {
 			map[string]string{trainFile: instance("train", "regions: [mars]")},
 			"allowed_regions", labPolicy + ":7", "spec.regions"},
 		"operating mode": {
-			map[string]string{trainFile: instance("train", "operating_mode: platform_managed")},
+			map[string]string{
+				trainFile: instance("train", "control_plane_scope: platform\nshared_runtime: commons"), // whose mode it has without saying so
+				"platform/shared-runtimes/commons/runtime.yaml": document("SharedRuntime", "commons", "app: slurm\nversion: 22-05\ndisplay_name: x\nattached_project_ids: [physics.lattice]"),
+			},
 			"allowed_operating_modes", labPolicy + ":11", "spec.operating_mode"},
 		"control plane scope": {
 			map[string]string{

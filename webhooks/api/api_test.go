@@ -76,6 +76,18 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
+// What accounts may list is what they may call, and what is to come.
+func TestEndpointsAreRoutes(t *testing.T) {
+	const instance = "/api/v1/projects/{project_id}/app-instances/{app_instance_id}"
+	want := []string{"GET " + instance + "/queue/jobs", "POST " + instance + "/queue/jobs", "POST " + instance + "/nodes/{node}/operations"}
+	for _, r := range routes() {
+		if r.reads() && !r.admin {
+			want = append(want, "GET "+r.template)
+		}
+	}
+	require.ElementsMatch(t, want, schema.Endpoints())
+}
+
 // Each route is in the document, and each path of the document is a route.
 func TestRoutesAreTheDocument(t *testing.T) {
 	doc := openDocument(t).doc

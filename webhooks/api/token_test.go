@@ -31,7 +31,7 @@ const (
 )
 
 // accounts is the campus with keys of ours for the account physics.lattice/ci,
-// and another account with the same key.
+// and an account of another tenant with the same keys.
 func accounts(t testing.TB, keys map[string]crypto.Signer, head string) map[string]string {
 	account := func(name string) string {
 		text := "apiVersion: berth/v1\nkind: ServiceAccount\n" + head + "metadata: {name: " + name + "}\nspec:\n  display_name: x\n  public_keys:\n"
@@ -46,7 +46,7 @@ func accounts(t testing.TB, keys map[string]crypto.Signer, head string) map[stri
 	return with(campusFiles(t), map[string]string{
 		ciFile:  account("ci"),
 		ciRoles: "apiVersion: berth/v1\nkind: RoleBinding\nmetadata: {name: roles}\nspec:\n  members:\n    - {service_account: ci, role: service_account}\n",
-		"tenants/physics/projects/collider/service-accounts/ci.yaml": account("ci"),
+		"tenants/biology/projects/proteins/service-accounts/ci.yaml": account("ci"),
 	})
 }
 
@@ -194,7 +194,7 @@ func TestTokensFollowTheEstate(t *testing.T) {
 	require.Equal(t, 404, status("/api/v1/projects/physics.collider/app-instances"), "listed, and another project")
 	require.Equal(t, 404, status("/api/v1/projects/biology.genomes/app-instances"), "listed, and another tenant")
 	// The account of the same name elsewhere, with the same key, has no role there.
-	require.Equal(t, 404, w.get("/api/v1/projects/physics.collider/app-instances", w.token("physics.collider/ci")).StatusCode)
+	require.Equal(t, 404, w.get("/api/v1/projects/biology.proteins/app-instances", w.token("biology.proteins/ci")).StatusCode)
 
 	after := func(files map[string]string) int {
 		w.view = viewOf(t, files)
