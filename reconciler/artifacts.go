@@ -99,17 +99,23 @@ func (p *published) source(d *schema.Desired, rules *policy.Sources, b bytesStat
 		return nil, decision.Message
 	}
 	if k.Kind != schema.KindArtifact {
-		return source, ""
+		whole := *source
+		whole.Spec.Repositories = nil
+		return &whole, ""
 	}
-	if decision, ok := policy.ReferenceAllowed(k, b.Reference, source); !ok {
+	within, decision, ok := policy.ReferenceAllowed(k, b.Reference, source)
+	if !ok {
 		return nil, decision.Message
 	}
-	if !policy.Shared(source) {
-		bare := *source
-		bare.Spec.Credential = ""
-		return &bare, fmt.Sprintf("the credential of %s is not shown for what projects publish, as the source names no repositories for them", source.Key)
+	only := *source
+	if only.Spec.Repositories = nil; within != "" {
+		only.Spec.Repositories = []string{within}
 	}
-	return source, ""
+	if !policy.Shared(source) {
+		only.Spec.Credential = ""
+		return &only, fmt.Sprintf("the credential of %s is not shown for what projects publish, as the source names no repositories for them", source.Key)
+	}
+	return &only, ""
 }
 
 // print is equal where a look would look at the same, for the same: a step of its

@@ -84,13 +84,14 @@ type eyes struct {
 	sight runtimes.Sight
 	looks int
 	shown string // the credential of the last look
+	only  string // the repositories that it was for
 }
 
 func (e *eyes) Look(_ context.Context, source *schema.ArtifactSource, _, digest, _ string) runtimes.Sight {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.looks++
-	e.shown = source.Spec.Credential
+	e.shown, e.only = source.Spec.Credential, strings.Join(source.Spec.Repositories, ",")
 	s := e.sight
 	if s.State == runtimes.SightFound && digest != "" && s.Digest != digest {
 		s.State, s.Reason, s.Message = runtimes.SightDifferent, "DigestMismatch", "other bytes"
@@ -405,6 +406,47 @@ func TestThePlatformsCredentialIsNoOracle(t *testing.T) {
 	w.put(versionFrom(goodDigest))
 	w.isThing(versionKey, "active", "False", "Absent")
 	require.Equal(t, "pull", shown())
+}
+
+// A directory of the platform's tells a tenant nothing of what lies outside what it
+// shares: nobody looks there. Within, a look is told what it is for; for the
+// platform's own versions it is for all of it.
+func TestADirectoryIsNoOracle(t *testing.T) {
+	w := newWorld(t)
+	e := &eyes{sight: there}
+	w.start(looking(e))
+	shares := func(repositories string) map[string]string {
+		files := registryFiles("registry.example")
+		for path := range files {
+			files[path] = strings.Replace(files[path], `type: oci, host: "registry.example", credential: pull, repositories: [lab]`, `type: file, directory: /srv/mirror`+repositories, 1)
+		}
+		return files
+	}
+	w.put(shares(`, repositories: ["{tenant}"]`))
+	w.put(solver(goodDigest, schema.ArtifactRegistered))
+	w.eventually("held", func() bool { return w.heldReasons()[solverFile] != "" })
+	w.put(shares(""))
+	w.eventually("decided", func() bool { return w.revision().Commit == w.git.Tip("main") })
+	require.NotEmpty(t, w.heldReasons()[solverFile])
+	require.Zero(t, e.looked(), "what is declared decides")
+
+	w.put(shares(`, repositories: ["{tenant}", lab]`))
+	w.isThing(solverKey, "registered", "True", "Found")
+	e.mu.Lock()
+	require.Equal(t, "lab", e.only)
+	e.mu.Unlock()
+	w.put(shares(""))
+	s := w.isThing(solverKey, "registered", "Unknown", "SourceRefused")
+	require.Contains(t, string(s.Detail), "shares nothing with projects")
+	require.NotContains(t, string(s.Detail), "size")
+	require.NotContains(t, string(s.Detail), "found")
+	w.put(nil, solverFile)
+	w.eventually("its status is gone", func() bool { return w.thing(solverKey) == nil })
+	w.put(versionFrom(goodDigest))
+	w.isThing(versionKey, "active", "True", "Found")
+	e.mu.Lock()
+	require.Empty(t, e.only)
+	e.mu.Unlock()
 }
 
 // A version whose bytes are others takes no new instances, and one of which

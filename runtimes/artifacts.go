@@ -12,7 +12,9 @@ import (
 type Artifacts interface {
 	// Look looks at what a source has by a reference. A digest, "sha256:…", and a
 	// media type say what it shall be; empty ones ask for nothing. Whether the
-	// source may be used at all is for policy to say, before.
+	// source may be used at all is for policy to say, before. Where the source has
+	// repositories, names without {tenant} and {project}, the reference is in one of
+	// them, and nothing outside it is looked at, whatever leads there.
 	Look(ctx context.Context, source *schema.ArtifactSource, reference, digest, mediaType string) Sight
 }
 

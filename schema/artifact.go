@@ -22,11 +22,11 @@ type ArtifactSourceSpec struct {
 	Host       string `json:"host,omitempty"`       // with its port where it is not the usual one; for oci and http
 	Directory  string `json:"directory,omitempty"`  // absolute path, for file; the platform's sources only, as it is on Berth's host
 	Credential string `json:"credential,omitempty"` // for oci: name of a secret, which is exchanged for tokens that expire; berth.yaml says where secrets live, whose they are and for which hosts
-	// Repositories are what tenants' artifacts may have looked at with the
-	// credential of a source of the platform's: a repository, and all below it,
-	// each part a name, {tenant} or {project}. Without them the credential is for
-	// what the platform's own versions are made from. What it opens to everybody
-	// who can declare an artifact is said here, and nowhere else.
+	// Repositories are where tenants' artifacts may be in a source of the
+	// platform's: a repository, or a directory, and all below it, each part a name,
+	// {tenant} or {project}. Without them a credential, and all of a source of type
+	// file, is for what the platform's own versions are made from. What is opened
+	// to everybody who can declare an artifact is said here, and nowhere else.
 	Repositories []string `json:"repositories,omitempty"`
 }
 

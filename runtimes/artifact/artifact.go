@@ -16,6 +16,7 @@
 package artifact
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/x509"
@@ -134,7 +135,7 @@ func absent(format string, args ...any) error {
 func sum(ctx context.Context, r io.Reader, max int64) (digest string, size int64, err error) {
 	h := sha256.New()
 	size, err = io.Copy(h, io.LimitReader(&reader{ctx, r}, max+1))
-	if err != nil {
+	if err = cmp.Or(err, ctx.Err()); err != nil { // what was cut off by the end of ctx may look like the end
 		return "", 0, err
 	}
 	if size > max {

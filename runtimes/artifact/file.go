@@ -20,15 +20,20 @@ func (l *Looker) file(ctx context.Context, source *schema.ArtifactSource, refere
 	if !slices.ContainsFunc(l.o.Directories, func(d string) bool { return dir == d || strings.HasPrefix(dir, d+"/") }) {
 		return bytesFound{}, unknown("DirectoryRefused", "the directory of the source %s is none that may be looked into: name it in berth.yaml, in artifacts.directories", source.Key.Name)
 	}
-	root, err := os.OpenRoot(dir)
+	all, err := os.OpenRoot(dir)
 	if err != nil {
 		return bytesFound{}, unknown("Unreachable", "the directory of the source %s cannot be opened", source.Key.Name)
+	}
+	defer func() { _ = all.Close() }()
+	root, reference, err := within(all, source, reference)
+	if err != nil {
+		return bytesFound{}, err
 	}
 	defer func() { _ = root.Close() }()
 	// A pipe would wait for its other end; O_NONBLOCK makes it show itself.
 	f, err := root.OpenFile(reference, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return bytesFound{}, missing(root, source)
+		return bytesFound{}, missing(all, source)
 	}
 	if err != nil {
 		return bytesFound{}, unknown("Unreadable", "it cannot be opened, or leads out of the source's directory")
@@ -52,6 +57,62 @@ func (l *Looker) file(ctx context.Context, source *schema.ArtifactSource, refere
 		return bytesFound{}, unknown("Unreadable", "reading it breaks off")
 	}
 	return bytesFound{digest: digest, size: size}, nil
+}
+
+// within opens the repository of source that reference is in, if it has any: a
+// link may lead to what is below it and nowhere else, and it is no link itself, nor
+// is anything above it in the source. What is returned is a root of its own.
+func within(root *os.Root, source *schema.ArtifactSource, reference string) (*os.Root, string, error) {
+	in := "."
+	for _, r := range source.Spec.Repositories {
+		if rest, ok := strings.CutPrefix(reference, r+"/"); ok {
+			in, reference = r, rest
+			break
+		}
+	}
+	if in == "." && len(source.Spec.Repositories) > 0 {
+		return nil, "", unknown("Outside", "it is in no repository of the source %s", source.Key.Name)
+	}
+	at, err := root.OpenRoot(".")
+	for _, name := range strings.Split(in, "/") {
+		if err != nil {
+			break
+		}
+		above := at
+		at, err = enter(above, name)
+		_ = above.Close()
+	}
+	var lack *lackError
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, "", missing(root, source)
+	case errors.As(err, &lack):
+		return nil, "", lack
+	case err != nil:
+		return nil, "", unknown("Unreadable", "the directory of the repository %s cannot be opened", in)
+	}
+	return at, reference, nil
+}
+
+// enter opens a directory that is none by a link.
+func enter(above *os.Root, name string) (*os.Root, error) {
+	named, err := above.Lstat(name)
+	if err != nil {
+		return nil, err
+	}
+	if named.Mode().Type()&fs.ModeSymlink == 0 && !named.IsDir() { // to open a pipe is to wait for its other end
+		return nil, &fs.PathError{Op: "open", Path: name, Err: syscall.ENOTDIR}
+	}
+	at, err := above.OpenRoot(name)
+	if err != nil {
+		return nil, err
+	}
+	opened, err := at.Stat(".")
+	if err != nil || !os.SameFile(named, opened) {
+		_ = at.Close()
+		return nil, unknown("Linked", "the directory of the repository is a link, or has one above it: it may lead to what is not shared")
+	}
+	return at, nil
 }
 
 // missing says what it means that a file is not there: nothing, where the whole

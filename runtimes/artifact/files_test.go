@@ -121,6 +121,12 @@ func TestHTTP(t *testing.T) {
 	s := l.Look(t.Context(), httpSource(host), "pkg.tar", "", "")
 	require.Equal(t, runtimes.Sight{State: runtimes.SightFound, Reason: "Found", Digest: digestOf(text), Size: int64(len(text))}, s)
 
+	// Where only a repository of it is shared, no redirect leads out of that.
+	for within, reason := range map[string]string{"moved": "Redirected", "pkg": "Redirected", "pkg.tar": "Found"} {
+		only := httpSource(host)
+		only.Spec.Repositories = []string{"moved", within}
+		require.Equal(t, reason, l.Look(t.Context(), only, "moved", digestOf(text), "").Reason, within)
+	}
 	with := httpSource(host)
 	with.Spec.Credential = "pull"
 	require.Equal(t, "CredentialUnused", l.Look(t.Context(), with, "pkg.tar", "", "").Reason)
@@ -215,6 +221,32 @@ func TestFile(t *testing.T) {
 			require.Equal(t, c.state, s.State, "%+v", s)
 			require.Equal(t, c.reason, s.Reason, "%+v", s)
 		})
+	}
+
+	// Where only a repository of it is shared, nothing leads out of that.
+	for link, to := range map[string]string{"debian/out": "../huge", "debian/near": "pkg.tar", "linked": "debian", "debian/down": "."} {
+		require.NoError(t, os.Symlink(to, filepath.Join(dir, link)))
+	}
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "debian", "new"), 0o755))
+	for _, c := range []struct{ repository, path, reason string }{
+		{"debian", "debian/pkg.tar", "Found"},
+		{"debian", "debian/near", "Found"},
+		{"debian", "debian/down/pkg.tar", "Found"},
+		{"debian", "debian/out", "Unreadable"},
+		{"debian", "debian/../huge", "Unreadable"},
+		{"debian", "debian/none", "Absent"},
+		{"debian", "huge", "Outside"},
+		{"debian", "debian", "Outside"},
+		{"linked", "linked/pkg.tar", "Linked"},
+		{"linked/new", "linked/new/x", "Linked"},
+		{"debian/new", "debian/new/x", "Absent"},
+		{"none", "none/pkg.tar", "Absent"},
+		{"pipe", "pipe/x", "Unreadable"},
+	} {
+		src := source("", "")
+		src.Spec = schema.ArtifactSourceSpec{Type: schema.SourceFile, Directory: dir, Repositories: []string{c.repository}}
+		s := l.Look(t.Context(), src, c.path, digestOf("bytes"), "")
+		require.Equal(t, c.reason, s.Reason, "%+v: %+v", c, s)
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "debian", "pkg.tar"), []byte("others"), 0o644))
 	require.Equal(t, runtimes.SightDifferent, look(dir, "debian/pkg.tar").State)

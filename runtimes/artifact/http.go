@@ -4,6 +4,9 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"path"
+	"slices"
+	"strings"
 
 	"berth/schema"
 )
@@ -18,9 +21,9 @@ func (l *Looker) http(ctx context.Context, source *schema.ArtifactSource, refere
 		return bytesFound{}, unknown("CredentialUnused", "only a registry exchanges a secret for a token that expires: take the credential of the source %s away", source.Key.Name)
 	}
 	g := &guard{inner: l.client, scheme: l.scheme(host), host: host, redirects: true}
-	client := &http.Client{Transport: g, CheckRedirect: func(_ *http.Request, via []*http.Request) error {
-		if len(via) > maxRedirects {
-			return &redirectError{host}
+	client := &http.Client{Transport: g, CheckRedirect: func(req *http.Request, via []*http.Request) error {
+		if len(via) > maxRedirects || !shared(source, req.URL.Path) {
+			return g.keep(&redirectError{host})
 		}
 		return nil
 	}}
@@ -55,4 +58,15 @@ func (l *Looker) http(ctx context.Context, source *schema.ArtifactSource, refere
 		return bytesFound{}, unreachable(ctx, host, err)
 	}
 	return bytesFound{digest: digest, size: size}, nil
+}
+
+// shared says whether a path that a server points to is in one of the source's
+// repositories, if it has any.
+func shared(source *schema.ArtifactSource, p string) bool {
+	if len(source.Spec.Repositories) == 0 {
+		return true
+	}
+	return path.Clean(p) == p && slices.ContainsFunc(source.Spec.Repositories, func(r string) bool {
+		return p == "/"+r || strings.HasPrefix(p, "/"+r+"/")
+	})
 }

@@ -85,18 +85,10 @@ func sourceRules(d *schema.ArtifactSource) (ps []problem) {
 		if s.Directory != "" {
 			rule("directory", "only a source of type file has one: take it away")
 		}
-		switch {
-		case len(s.Repositories) == 0:
-		case d.Key.Tenant != "":
+		if len(s.Repositories) > 0 && d.Key.Tenant != "" {
 			rule("repositories", "only a source of the platform's is shared out by repositories: take it away")
-		case s.Type != schema.SourceOCI || s.Credential == "":
-			rule("repositories", "without a credential everybody sees the same: take it away")
 		}
-		for i, r := range s.Repositories {
-			if strings.Contains(r, "{project}") && !strings.Contains(r, "{tenant}") {
-				ps = append(ps, problem{path: fmt.Sprintf("spec.repositories[%d]", i), code: "schema.rule", message: "another tenant may have a project of the same name: put {tenant} into it, too"})
-			}
-		}
+		ps = append(ps, repositoryRules(s)...)
 		if s.Type == schema.SourceHTTP && s.Credential != "" {
 			rule("credential", "only a registry, of type oci, exchanges a secret for a token that expires: take it away")
 		}
@@ -114,8 +106,14 @@ func sourceRules(d *schema.ArtifactSource) (ps []problem) {
 	if s.Credential != "" {
 		rule("credential", "a source of type file needs none: take it away")
 	}
-	if len(s.Repositories) > 0 {
-		rule("repositories", "without a credential everybody sees the same: take it away")
+	return append(ps, repositoryRules(s)...)
+}
+
+func repositoryRules(s *schema.ArtifactSourceSpec) (ps []problem) {
+	for i, r := range s.Repositories {
+		if strings.Contains(r, "{project}") && !strings.Contains(r, "{tenant}") {
+			ps = append(ps, problem{path: item("spec.repositories", i), code: "schema.rule", message: "another tenant may have a project of the same name: put {tenant} into it, too"})
+		}
 	}
 	return ps
 }

@@ -26,6 +26,8 @@ func mutants() []mutant {
 		{"no source of the platform's, any host", "overlay.go", `schema.Overlay{ArtifactSourceAllowlist: []string{}}`, `schema.Overlay{}`, "TestWider"},
 		{"another tenant's source", "sources.go", `case !own && s.Key.Tenant != tenant:`, `case false:`, "TestSourceAllowed"},
 		{"a tenant's directory", "sources.go", `if !own {`, `if false {`, "TestATenantHasNoDirectory"},
+		{"a directory that shares nothing", "sources.go", `&& source.Spec.Type != schema.SourceFile {`, `{`, "TestADirectoryIsNoOracle"},
+		{"a tag of a file", "sources.go", `rest[0] == ':' && typ == schema.SourceOCI`, `rest[0] == ':'`, "TestReferenceAllowed"},
 		{"the project's artifacts by the tenant's layers", "sources.go", `if ent := project.Entitlements[a.Spec.App]; ent != nil {`, `if ent := project.Entitlements[a.Spec.App]; false {`, "TestEntitlementsBindArtifacts"},
 		{"versions from anywhere", "sources.go", `if d, ok := sourceAllowed(j.layers, j.key.Tenant, source); !ok {`, `if d, ok := sourceAllowed(j.layers, j.key.Tenant, source); ok && false {`, "TestVersionsFromRefusedSources"},
 		{"one more is not wider", "wider.go", `*n > most {`, `*n > most+1 {`, "TestWider"},

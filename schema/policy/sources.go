@@ -45,26 +45,45 @@ func (s *Sources) Allowed(project, app string, source *schema.ArtifactSource) (s
 }
 
 // ReferenceAllowed says whether what a tenant's artifact declares to be in a
-// source is within the repositories that the source shares out. What a
-// credential of the platform's opens would else be told to anybody who can
-// declare an artifact. A source that shares out none refuses none here: its
-// credential is not shown for tenants' artifacts (Shared).
-func ReferenceAllowed(artifact schema.Key, reference string, source *schema.ArtifactSource) (schema.Decision, bool) {
-	d := schema.Decision{Key: artifact, Field: "spec.reference", Verdict: schema.Allow, Rule: "repositories", Source: source.At("spec.repositories"), Before: reference}
-	if source.Key.Tenant != "" || source.Spec.Credential == "" || len(source.Spec.Repositories) == 0 {
-		return d, true
+// source is within the repositories that the source shares out, and within which.
+// What a credential of the platform's opens, or a directory that only Berth reads,
+// would else be told to anybody who can declare an artifact: so what is declared
+// decides, before anybody looks. Of sources that share out none, one of type file
+// is for no tenant's artifact at all, and the credential of another is not shown
+// for them (Shared).
+func ReferenceAllowed(artifact schema.Key, reference string, source *schema.ArtifactSource) (within string, d schema.Decision, ok bool) {
+	d = schema.Decision{Key: artifact, Field: "spec.reference", Verdict: schema.Allow, Rule: "repositories", Source: source.At("spec.repositories"), Before: reference}
+	if source.Key.Tenant != "" || len(source.Spec.Repositories) == 0 && source.Spec.Type != schema.SourceFile {
+		return "", d, true
 	}
 	own := make([]string, len(source.Spec.Repositories))
 	for i, r := range source.Spec.Repositories {
 		own[i] = strings.NewReplacer("{tenant}", artifact.Tenant, "{project}", artifact.Project).Replace(r)
-		// A tag begins with a colon, so that none makes another repository.
-		if rest, ok := strings.CutPrefix(reference, own[i]); ok && (rest == "" || rest[0] == '/' || rest[0] == ':') {
-			return d, true
+		if below(own[i], reference, source.Spec.Type) {
+			return own[i], d, true
 		}
 	}
 	d.Verdict = schema.Deny
+	if len(own) == 0 {
+		d.Message = fmt.Sprintf("%s shares nothing with projects: the platform names repositories in it for what they publish, or another source is used", source.Key)
+		return "", d, false
+	}
 	d.Message = fmt.Sprintf("%s is not within what %s shares with this project: %s", reference, source.Key, strings.Join(own, ", "))
-	return d, false
+	return "", d, false
+}
+
+// below says whether a reference is in a repository, or is it. A repository of
+// files is a directory. At a registry a tag begins with a colon, so that none makes
+// another repository; elsewhere a colon is part of a name.
+func below(repository, reference, typ string) bool {
+	rest, ok := strings.CutPrefix(reference, repository)
+	switch {
+	case !ok:
+		return false
+	case rest == "":
+		return typ != schema.SourceFile
+	}
+	return rest[0] == '/' || rest[0] == ':' && typ == schema.SourceOCI
 }
 
 // Shared says whether the credential of a source may be shown for what a
@@ -170,7 +189,7 @@ func (r *rules) artifacts(t *schema.TenantEstate, project *schema.ProjectEstate,
 		if d, ok := sourceAllowed(layers, t.Name, source); !ok {
 			ds = append(ds, used(d, &a.Header, "spec.source", "it"))
 		}
-		if d, ok := ReferenceAllowed(a.Key, a.Spec.Reference, source); !ok {
+		if _, d, ok := ReferenceAllowed(a.Key, a.Spec.Reference, source); !ok {
 			d.At = a.At(d.Field)
 			ds = append(ds, d)
 		}

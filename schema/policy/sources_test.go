@@ -101,6 +101,11 @@ func TestReferenceAllowed(t *testing.T) {
 		return &schema.ArtifactSource{Header: schema.Header{Key: schema.Key{Kind: schema.KindArtifactSource, Tenant: tenant, Name: "registry"}},
 			Spec: schema.ArtifactSourceSpec{Type: schema.SourceOCI, Host: "registry.example", Credential: credential, Repositories: repositories}}
 	}
+	of := func(typ string, repositories ...string) *schema.ArtifactSource {
+		s := source("", "", repositories...)
+		s.Spec.Type = typ
+		return s
+	}
 	shares := source("", "pull", "{tenant}/{project}", "commons")
 	key := schema.Key{Kind: schema.KindArtifact, Tenant: "physics", Project: "lattice", Name: "solver"}
 	for _, c := range []struct {
@@ -118,11 +123,24 @@ func TestReferenceAllowed(t *testing.T) {
 		{shares, "biology/genomes/aligner:1", false},
 		{shares, "commons.secret:1", false},
 		{shares, "x/physics/lattice:1", false},
+		{source("", "", "{tenant}/{project}"), "biology/genomes/aligner:1", false},
+		{of(schema.SourceHTTP, "{tenant}/{project}"), "physics/lattice/solver.tar", true},
+		{of(schema.SourceHTTP, "{tenant}/{project}"), "physics/lattice", true},
+		{of(schema.SourceHTTP, "{tenant}/{project}"), "physics/lattice:secret", false},
+		{of(schema.SourceHTTP, "{tenant}/{project}"), "biology/genomes/aligner.tar", false},
+		{of(schema.SourceHTTP), "biology/genomes/aligner.tar", true},
+		{of(schema.SourceFile, "{tenant}/{project}"), "physics/lattice/solver.tar", true},
+		{of(schema.SourceFile, "{tenant}/{project}"), "physics/lattice", false},
+		{of(schema.SourceFile, "{tenant}/{project}"), "physics/lattice:secret", false},
+		{of(schema.SourceFile, "{tenant}/{project}"), "physics/collider/solver.tar", false},
+		{of(schema.SourceFile, "{tenant}/{project}"), "biology/genomes/reference-1.tar", false},
+		{of(schema.SourceFile), "physics/lattice/solver.tar", false},
 		{source("", ""), "biology/genomes/aligner:1", true},
 		{source("", "pull"), "biology/genomes/aligner:1", true},
 		{source("physics", "own"), "biology/genomes/aligner:1", true},
 	} {
-		d, ok := policy.ReferenceAllowed(key, c.reference, c.source)
+		within, d, ok := policy.ReferenceAllowed(key, c.reference, c.source)
+		require.Equal(t, ok && len(c.source.Spec.Repositories) > 0, within != "", c.reference)
 		require.Equal(t, c.ok, ok, "%s: %s", c.reference, d.Message)
 		require.Equal(t, ok, d.Verdict == schema.Allow)
 	}
@@ -138,6 +156,27 @@ func TestReferenceAllowed(t *testing.T) {
 		all = append(all, d.String())
 	}
 	require.Equal(t, []string{"tenants/biology/projects/genomes/artifacts/aligner.yaml:8:14: error: spec.reference: biology/genomes/aligner:2 is not within what ArtifactSource registry shares with this project: commons (" + registryFile + ":9) [policy.repositories]"}, all)
+}
+
+// A directory that shares nothing is no tenant's to look into, whatever is there.
+func TestADirectoryIsNoOracle(t *testing.T) {
+	const mirrorFile = "platform/artifact-sources/mirror.yaml"
+	say := func(spec string) (all []string) {
+		for _, d := range policy.Findings(policy.Evaluate(estate(t, campusRoot, map[string]string{mirrorFile: document("ArtifactSource", "mirror", spec)})).Decisions()) {
+			all = append(all, d.String())
+		}
+		return all
+	}
+	at := "tenants/biology/projects/genomes/artifacts/reference-%d.yaml:9:14: error: spec.reference: "
+	require.Equal(t, []string{
+		fmt.Sprintf(at, 0) + "ArtifactSource mirror shares nothing with projects: the platform names repositories in it for what they publish, or another source is used (" + mirrorFile + ":5) [policy.repositories]",
+		fmt.Sprintf(at, 1) + "ArtifactSource mirror shares nothing with projects: the platform names repositories in it for what they publish, or another source is used (" + mirrorFile + ":5) [policy.repositories]",
+	}, say("type: file\ndirectory: /srv/mirror"))
+	require.Equal(t, []string{
+		fmt.Sprintf(at, 0) + "biology/genomes/reference-0.tar is not within what ArtifactSource mirror shares with this project: commons (" + mirrorFile + ":8) [policy.repositories]",
+		fmt.Sprintf(at, 1) + "biology/genomes/reference-1.tar is not within what ArtifactSource mirror shares with this project: commons (" + mirrorFile + ":8) [policy.repositories]",
+	}, say("type: file\ndirectory: /srv/mirror\nrepositories: [commons]"))
+	require.Empty(t, say("type: file\ndirectory: /srv/mirror\nrepositories: [\"{tenant}\"]"))
 }
 
 // An instance is not made from what its tenant may not fetch.
