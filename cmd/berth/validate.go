@@ -107,7 +107,7 @@ func validate(ctx context.Context, loader *load.Loader, dir string, tenants map[
 	if err != nil {
 		return nil, &exitError{1, err}
 	}
-	v.Diagnostics = slices.Concat(v.Diagnostics, places)
+	v.Diagnostics = append([]schema.Diagnostic{}, slices.Concat(v.Diagnostics, places)...) // [] in JSON, where there is none
 	v.tenants, v.shadowed = map[string]string{}, shadowed
 	for name, at := range tenants {
 		v.tenants[name] = filepath.ToSlash(filepath.Clean(at))

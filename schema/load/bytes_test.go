@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -225,7 +226,9 @@ func TestCodesAreTested(t *testing.T) {
 	require.NoError(t, err)
 	more, err := filepath.Glob("testdata/campus/*.txtar")
 	require.NoError(t, err)
-	archives = append(archives, more...)
+	hostile, err := filepath.Glob("testdata/hostile/*.txtar")
+	require.NoError(t, err)
+	archives = slices.Concat(archives, more, hostile)
 	code := regexp.MustCompile(`\[([a-z]+\.[a-z-]+)\]`)
 	for _, name := range archives {
 		archive, err := txtar.ParseFile(name)
@@ -236,7 +239,7 @@ func TestCodesAreTested(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"bytes_test.go", "bound_test.go"} {
+	for _, name := range []string{"bytes_test.go", "bound_test.go", "inforce_campus_test.go"} {
 		data, err := os.ReadFile(name)
 		require.NoError(t, err)
 		for _, m := range regexp.MustCompile(`(?:\[|")([a-z]+\.[a-z-]+)(?:\]|")`).FindAllSubmatch(data, -1) {

@@ -3,6 +3,7 @@ package policy_test
 import (
 	"encoding/json"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -84,4 +85,51 @@ func TestText(t *testing.T) {
 	} {
 		require.Equal(t, want, policy.Text(v))
 	}
+}
+
+// An instance that a shared runtime carries has no configuration and no members of
+// its own; the runtime has, and what it says of them is told with its place.
+func TestExplainShared(t *testing.T) {
+	d := estate(t, "../../examples/campus", nil)
+	e, ok := policy.Explain(d.Platform, d.Tenants["physics"], analysis)
+	require.True(t, ok)
+	for _, v := range e.Values {
+		require.False(t, strings.HasPrefix(v.Field, "config.") || strings.HasPrefix(v.Field, "roles."), v.Field)
+	}
+	department := schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "department"}
+	find := func(key schema.Key) map[string]policy.Value {
+		e, ok := policy.ExplainShared(d, key)
+		require.True(t, ok)
+		out := map[string]policy.Value{}
+		for _, v := range e.Values {
+			out[v.Field] = v
+		}
+		return out
+	}
+	values := find(department)
+	require.Equal(t, "production", values["environment"].Value)
+	require.Equal(t, []string{"campus-north"}, values["placement_intent.regions"].Value)
+	require.Equal(t, 1, values["roles.worker.count"].Value)
+	steps := values["roles.worker.count"].Steps
+	last := steps[len(steps)-1].Source
+	require.Equal(t, "tenants/physics/shared-runtimes/department/runtime.yaml", last.File)
+	require.Positive(t, last.Line)
+	require.Contains(t, values, "config.partitions")
+	require.Equal(t, "active", values["app.status"].Value)
+
+	file := "tenants/physics/shared-runtimes/department/runtime.yaml"
+	text, err := os.ReadFile("../../examples/campus/" + file)
+	require.NoError(t, err)
+	other := strings.Replace(string(text), "  placement_intent:\n    regions: [campus-north]\n", "", 1)
+	d = estate(t, "../../examples/campus", map[string]string{file: strings.Replace(other, "      count: 1\n", "      count: 1\n      sku: gpu-a100-4\n", 1)})
+	values = find(department)
+	require.Equal(t, "gpu-a100-4", values["roles.worker.sku"].Value)
+	require.NotContains(t, values, "placement_intent.regions")
+
+	require.Equal(t, "platform_managed", find(schema.Key{Kind: schema.KindSharedRuntime, Name: "commons"})["operating_mode"].Value)
+	_, ok = policy.ExplainShared(d, schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "commons"})
+	require.False(t, ok)
+	d.Platform.Versions = nil
+	_, ok = policy.ExplainShared(d, department)
+	require.False(t, ok)
 }

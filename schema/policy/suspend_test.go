@@ -47,6 +47,7 @@ func TestSuspensionReachesDown(t *testing.T) {
 		{"tenant", estate(true, false, ents, instances), by{a: tenant, b: tenant, other: tenant}},
 		{"nothing again", estate(false, false, ents, instances), by{a: {}, b: {}, other: {}}},
 		{"project", estate(false, true, ents, instances), by{a: project, b: project, other: {}}},
+		{"project still, another instance", estate(false, true, ents, map[string]*schema.Instance{"a": instances["a"], "b": instance(b, "two")}), by{a: project, b: project, other: {}}},
 		{"tenant and project", estate(true, true, ents, instances), by{a: tenant, b: tenant, other: tenant}},
 		{"entitlement", estate(false, false, suspended, instances), by{a: entitled, b: {}, other: {}}},
 		{"instance", estate(false, false, ents, map[string]*schema.Instance{"a": own, "b": instances["b"]}), by{a: a, b: {}, other: {}}},
