@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/ed25519"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
@@ -23,10 +24,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/crypto/ssh"
 
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/plan"
 	"berth/runtimes"
+	"berth/schema"
+	"berth/webhooks/api"
 )
 
 // The secrets that Berth is given here, each unlike anything else.
@@ -35,6 +39,8 @@ const (
 	canaryForge   = "canary-72ab-forge-token"
 	canaryWebhook = "canary-c05d-webhook-secret"
 	canaryKey     = "canary-e4b8-key-material"
+	canaryAPI     = "canary-5ad3-api-token-of-a-person"
+	canaryPull    = "canary-b196-registry-password"
 )
 
 // sink is where text goes from several goroutines.
@@ -170,9 +176,34 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 		"api_url": forgeFront.URL + apiURL.Path, "owner": "example", "repository": "estate", "login": demoApp + "[bot]",
 		"token": file("forge", canaryForge), "webhook_secret": file("hook", canaryWebhook),
 	}
+	// A registry whose token endpoint tells whatever it was shown, and knows nobody.
+	pulled := &talker{secret: canaryPull, mood: "401"}
+	registry := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.URL.Path, "/v2/") {
+			pulled.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="http://%s/token",service="x"`, r.Host))
+		w.WriteHeader(http.StatusUnauthorized)
+	}))
+	t.Cleanup(registry.Close)
+	registryHost := strings.TrimPrefix(registry.URL, "http://")
+	public, private, err := ed25519.GenerateKey(nil)
+	require.NoError(t, err)
+	line, err := ssh.NewPublicKey(public)
+	require.NoError(t, err)
+	jwt, err := api.Mint(schema.Key{Kind: schema.KindServiceAccount, Tenant: "biology", Project: "genomes", Name: "ci"}, "current", private, "estate", 15*time.Minute, time.Now())
+	require.NoError(t, err)
+	canaryJWT := jwt[strings.LastIndex(jwt, ".")+1:] // who has the rest can still not ask
+
 	path, listen, err := s.configure(daemonConfig{name: "berth", url: gitFront.URL + gitURL.Path, more: map[string]any{
 		"repository": repository, "github": hub, "authority": map[string]any{"trust_main": true},
-		"interval": "200ms", "poll": "200ms", "flush_window": "50ms",
+		"interval": "200ms", "poll": "200ms", "flush_window": "50ms", "estate": "estate",
+		"api": map[string]any{"tokens": []any{map[string]any{"login": demoAdministrator, "token": file("api", canaryAPI)}}},
+		"artifacts": map[string]any{
+			"plain_http": []string{registryHost}, "addresses": []string{"127.0.0.1/32"}, "interval": "1m",
+			"secrets": map[string]any{"pull": map[string]any{"username": "berth", "password": file("pull", canaryPull), "hosts": []string{registryHost}}},
+		},
 	}})
 	require.NoError(t, err)
 
@@ -204,8 +235,42 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 		return err == nil && tree.Revision.Commit == s.git.Tip("main")
 	}
 	instance := pathOf(t, neighbourKey)
-	s.git.MustCommit(t, "main", gittest.Commit{Message: "a cluster", Files: map[string]string{instance: s.neighbourText}})
+	const genomes, document = "tenants/biology/projects/genomes/", "apiVersion: berth/v1\nkind: "
+	s.git.MustCommit(t, "main", gittest.Commit{Message: "a cluster", Files: map[string]string{
+		instance:                              s.neighbourText,
+		"platform/artifact-sources/pull.yaml": document + "ArtifactSource\nmetadata: {name: pull}\nspec: {type: oci, host: \"" + registryHost + "\", credential: pull, repositories: [lab]}\n",
+		genomes + "artifacts/solver.yaml":     document + "Artifact\nmetadata: {name: solver}\nspec: {app: slurm, source: pull, reference: \"lab/solver:1\", media_type: application/x-tar, digest: \"sha256:" + strings.Repeat("0", 64) + "\", status: registered}\n",
+		genomes + "service-accounts/ci.yaml":  document + "ServiceAccount\nmetadata: {name: ci}\nspec:\n  display_name: x\n  public_keys: [{id: current, key: \"" + strings.TrimSpace(string(ssh.MarshalAuthorizedKey(line))) + "\"}]\n  scopes: [apps.instance.read]\n  allowed_endpoints: [\"GET /api/v1/projects/{project_id}/app-instances\"]\n",
+		genomes + "roles.yaml":                s.files[genomes+"roles.yaml"] + "    - service_account: ci\n      role: service_account\n",
+	}})
 	until("the instance runs", phase(plan.PhaseRunning))
+	until("the registry was asked", func() bool { _, shown := pulled.counts(); return shown > 0 })
+
+	// The read API, with tokens that are right, and where they do not belong.
+	ask := func(path, token string, headers ...string) (status int) {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+listen+path, nil)
+		require.NoError(t, err)
+		r.Header.Set("Authorization", "Bearer "+token)
+		for i := 0; i < len(headers); i += 2 {
+			r.Header.Set(headers[i], headers[i+1])
+		}
+		answer, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		body, err := io.ReadAll(answer.Body)
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		fmt.Fprintf(said, "%v\n%s\n", answer.Header, body)
+		return answer.StatusCode
+	}
+	const instances = "/api/v1/projects/biology.genomes/app-instances"
+	require.Equal(t, http.StatusOK, ask(instances, jwt))
+	require.Equal(t, http.StatusOK, ask("/api/v1/admin/projects/biology.genomes/app-instances", canaryAPI, "X-Break-Glass", "a test"))
+	for _, token := range []string{canaryAPI, jwt} {
+		for _, path := range []string{"/api/v1/apps/catalog", "/api/v1/nope/" + token[:12], instances + "?token=" + token[:12], "/estates/nope/api/v1/apps/catalog"} {
+			ask(path, token)
+		}
+		require.Equal(t, http.StatusUnauthorized, ask(instances, token+"x"))
+	}
 
 	// A pull request, and its comment.
 	s.git.MustCommit(t, "change", gittest.Commit{Message: "gone", Parent: s.git.Tip("main"), Remove: []string{instance}})
@@ -325,9 +390,9 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 	require.Contains(t, sinks["Git"], "apps.instance.running")
 	require.Contains(t, sinks["the forge"], "berth")
 	for where, text := range sinks {
-		for _, secret := range []string{canaryGit, canaryForge, canaryWebhook, canaryKey} {
+		for _, secret := range []string{canaryGit, canaryForge, canaryWebhook, canaryKey, canaryAPI, canaryJWT, canaryPull} {
 			for form, s := range map[string]string{
-				"": secret, "base64 of ": base64.StdEncoding.EncodeToString([]byte("x-access-token:" + secret)), "hex of ": hex.EncodeToString([]byte(secret)),
+				"": secret, "base64 of ": base64.StdEncoding.EncodeToString([]byte("x-access-token:" + secret)), "base64 of berth:": base64.StdEncoding.EncodeToString([]byte("berth:" + secret)), "hex of ": hex.EncodeToString([]byte(secret)),
 			} {
 				if i := strings.Index(text, s); i >= 0 {
 					t.Errorf("%s holds %s%s: …%q…", where, form, secret, text[max(0, i-200):min(len(text), i+len(s)+50)])
