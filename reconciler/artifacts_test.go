@@ -283,7 +283,7 @@ func TestNothingIsPromotedThatWasSeenBeforeOnly(t *testing.T) {
 	require.Equal(t, solverFile+":10:11: warning: it is promoted once its bytes are found, and stays what it is until then; when Berth looked last: nothing there [lifecycle.unseen]", p.Diagnostics[0].String())
 
 	w.put(solver(goodDigest, schema.ArtifactPromoted))
-	s = w.isThing(solverKey, "deprecated", "False", "Absent")
+	w.isThing(solverKey, "deprecated", "False", "Absent")
 	w.eventually("decided", func() bool { return w.thing(solverKey).Revision == w.git.Tip("main") })
 	require.Equal(t, []string{"registered", "promoted", "deprecated"}, w.artifactEvents())
 	e.see(there)
