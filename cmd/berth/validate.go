@@ -99,9 +99,19 @@ func validate(ctx context.Context, loader *load.Loader, dir string, tenants map[
 	// What stands in a directory may be running for long: what policy forbids
 	// to new instances only is no finding here.
 	effective := policy.Evaluate(r.Desired, policy.Existing(func(schema.Key) bool { return true }))
+	decisions := effective.Decisions()
+	if slices.ContainsFunc(r.Diagnostics, func(d schema.Diagnostic) bool {
+		return d.Severity == schema.SeverityError && strings.HasPrefix(d.File, "platform/policy/")
+	}) {
+		// That no policy of the platform says where bytes may come from may be for
+		// the one that is wrong: nobody else is told off for it.
+		decisions = slices.DeleteFunc(decisions, func(d schema.Decision) bool {
+			return d.Rule == "artifact_source_allowlist" && strings.HasPrefix(d.Source.File, "platform/artifact-sources")
+		})
+	}
 	v := &validation{
 		Format:      "berth.validate/v1",
-		Diagnostics: slices.Concat(r.Diagnostics, policy.Findings(effective.Decisions()), policy.Wider(r.Desired)),
+		Diagnostics: slices.Concat(r.Diagnostics, policy.Findings(decisions), policy.Wider(r.Desired)),
 	}
 	places, err := load.Repositories(ctx, platform, tenants, r.Desired)
 	if err != nil {
