@@ -49,7 +49,7 @@ func (d *dates) find(path, blob string) (created, updated time.Time) {
 	defer d.mu.Unlock()
 	one := d.of[path]
 	if one == nil {
-		return created, updated
+		return created, updated // and what is gone nobody asks for
 	}
 	for _, v := range slices.Backward(one.versions) {
 		if v.blob == blob {
@@ -71,8 +71,7 @@ func (d *dates) note(c Commit, paths []PathChange) {
 		switch {
 		case !ofEstate(p):
 			continue
-		case p.To == "":
-			delete(d.of, p.Path)
+		case p.To == "": // what is held stays in force meanwhile
 			continue
 		case p.From == "":
 			one = &dated{created: c.When}

@@ -48,7 +48,6 @@ func TestWhenDocumentsCame(t *testing.T) {
 	at(5, map[string]string{path: one})
 	is("put back", one, day(1), day(5))
 	at(6, nil, path)
-	is("gone", one, time.Time{}, time.Time{})
 	at(7, map[string]string{path: two})
 	is("new", two, day(7), day(7))
 

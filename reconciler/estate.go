@@ -37,20 +37,22 @@ func correlation(commit string) string {
 // maxSaid bounds the remarks of repositories that revision.yaml has.
 const maxSaid = 50
 
-// remarksAnew are the remarks now. One that differs from what it was in numbers
-// alone, as a remote's troubles may with each try, stays as it was.
+// remarksAnew are the remarks now. One about the same, named before the first
+// colon, that differs from what it was in numbers alone, as a remote's troubles may
+// with each try, stays as it was.
 func remarksAnew(was, now []string) []string {
 	numbers := func(s string) string {
-		return strings.Map(func(c rune) rune {
+		about, rest, _ := strings.Cut(s, ":")
+		return about + ":" + strings.Map(func(c rune) rune {
 			if c >= '0' && c <= '9' {
 				return -1
 			}
 			return c
-		}, s)
+		}, rest)
 	}
 	out := slices.Clone(now[:min(len(now), maxSaid)])
 	for i, line := range out {
-		if at := slices.IndexFunc(was, func(s string) bool { return numbers(s) == numbers(line) }); at >= 0 {
+		if at := slices.IndexFunc(was, func(s string) bool { return numbers(s) == numbers(line) }); at >= 0 && !slices.Contains(was, line) {
 			out[i] = was[at]
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"maps"
+	"reflect"
 	"slices"
 
 	"berth/reconciler/plan"
@@ -83,7 +84,7 @@ func suspender(chain ...*schema.Header) schema.Key {
 func otherwise(last, st *state) []string {
 	owners := map[string]bool{}
 	all := last.paused != st.paused
-	owners[""] = all
+	owners[""] = all || !reflect.DeepEqual(last.effective.OwnNoncompliant, st.effective.OwnNoncompliant)
 	for name, t := range st.effective.Tenants {
 		owners[name] = all || last.effective.Tenants[name] != t
 	}
@@ -123,7 +124,9 @@ func (s *standing) conditions(key schema.Key, st *state, held plan.Held, revisio
 	} else {
 		add("Authorized", true, "Permitted", "")
 	}
-	switch denied := st.effective.Denied(key); {
+	switch denied, refused := st.effective.Denied(key), st.effective.Noncompliance(key); {
+	case refused != nil:
+		add("PolicyCompliant", false, fateReason(refused), fateMessage(refused))
 	case len(denied) > 0:
 		add("PolicyCompliant", false, "policy."+denied[0].Rule, denied[0].Message)
 	case held.Reason == load.HeldDenied:

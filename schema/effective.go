@@ -232,17 +232,32 @@ func (e *Effective) Noncompliant() []Noncompliance {
 	return ns
 }
 
-// Noncompliance is what becomes of an instance that exists and that policy
-// refuses; nil: it complies.
-func (e *Effective) Noncompliance(key Key) *Noncompliance { return e.project(key).Noncompliance(key) }
+// Noncompliance is what becomes of an instance or a shared runtime that exists and
+// that policy refuses; nil: it complies.
+func (e *Effective) Noncompliance(key Key) *Noncompliance {
+	if key.Kind != KindSharedRuntime {
+		return e.project(key).Noncompliance(key)
+	}
+	if key.Tenant == "" {
+		return noncompliance(e.OwnNoncompliant, key)
+	}
+	if t := e.Tenants[key.Tenant]; t != nil {
+		return noncompliance(t.Noncompliant, key)
+	}
+	return nil
+}
 
 // Noncompliance is as that of Effective. A nil project has none.
 func (p *EffectiveProject) Noncompliance(key Key) *Noncompliance {
 	if p == nil {
 		return nil
 	}
-	if i, ok := slices.BinarySearchFunc(p.Noncompliant, key, func(n Noncompliance, k Key) int { return n.Key.Compare(k) }); ok {
-		return &p.Noncompliant[i]
+	return noncompliance(p.Noncompliant, key)
+}
+
+func noncompliance(sorted []Noncompliance, key Key) *Noncompliance {
+	if i, ok := slices.BinarySearchFunc(sorted, key, func(n Noncompliance, k Key) int { return n.Key.Compare(k) }); ok {
+		return &sorted[i]
 	}
 	return nil
 }

@@ -70,7 +70,7 @@ func (d *Decider) underBase(platform, before *schema.Platform, t, was *schema.Te
 		}
 	}
 	var out []schema.Diagnostic
-	e := policy.EvaluateTenant(&p, &under, policy.Existing(func(k schema.Key) bool { return hasInstance(was, k) }), policy.At(today))
+	e := policy.EvaluateTenant(&p, &under, policy.Existing(func(k schema.Key) bool { return has(was, k) }), policy.At(today))
 	for _, f := range policy.Findings(e.Decisions()) {
 		if f.Severity != schema.SeverityError {
 			continue

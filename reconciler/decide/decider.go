@@ -64,9 +64,13 @@ func (d *Decider) evaluate(now, before *schema.Desired, today string) *schema.Ef
 	return d.judge.Evaluate(now, before, today)
 }
 
-func hasInstance(t *schema.TenantEstate, k schema.Key) bool {
+// has says whether a tenant has an instance or a shared runtime.
+func has(t *schema.TenantEstate, k schema.Key) bool {
 	if t == nil {
 		return false
+	}
+	if k.Kind == schema.KindSharedRuntime {
+		return t.SharedRuntimes[k.Name] != nil && t.SharedRuntimes[k.Name].Runtime != nil
 	}
 	p := t.Projects[k.Project]
 	return p != nil && p.Instances[k.Name] != nil

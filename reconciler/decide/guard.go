@@ -260,6 +260,9 @@ func (g *guard) abroad() {
 	}
 	for _, old := range slices.Sorted(maps.Keys(g.were)) {
 		to := g.were[old]
+		if _, there := g.main.File(to); there && g.moves[old] == "" && g.main.Desired.Header(g.main.Key(to)) == nil {
+			keep(old, to, g.main.Key(to)) // what it says now cannot be told, or waits for another
+		}
 		for _, part := range g.main.Unreadable {
 			if g.moves[old] == "" && strings.HasPrefix(to, part+"/") {
 				keep(old, to, schema.Key{Kind: schema.KindTenant, Name: strings.TrimPrefix(part, "tenants/")})

@@ -75,6 +75,24 @@ func acksOf(d decide.Decision) []func(*decide.Step) {
 	return all
 }
 
+// Who may not delete what runs does not have it deleted by spoiling where it went.
+func TestAMoveIsRememberedWhileItsNewEndIsSpoilt(t *testing.T) {
+	for path, text := range map[string]string{
+		"tenants/geology/projects/p/instances/quartz.yaml": "what: is this\n",
+		"tenants/geology/projects/p/project.yaml":          "what: is this\n",
+		"tenants/geology/tenant.yaml":                      "what: is this\n",
+	} {
+		s := tell(t, geo("geo"))
+		s.commits("olga", with(without(geo("geo")), geo("geology")), glass)
+		s.commits("eve", map[string]string{path: text}, acksOf(s.together())...)
+		for range 2 {
+			d := s.together()
+			require.NotNil(t, quartzOf(d, "geo"), path)
+			s.commits("olga", map[string]string{"README.md": d.Commit}, acksOf(d)...)
+		}
+	}
+}
+
 // A uid is no secret: that another tenant's people copy it, before, after or with
 // what they may not delete, stops no deletion.
 func TestACopiedUIDStopsNoDeletion(t *testing.T) {

@@ -90,6 +90,9 @@ func (r *Repo) AuditTail(ctx context.Context, commit string, since time.Time, le
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
+		if err != nil && l.File == auditDir { // it cannot be read, which says nothing of what it holds
+			return nil, err
+		}
 		if len(tail) >= least && (since.IsZero() || l.File < first) {
 			break
 		}

@@ -33,9 +33,10 @@ func May(r Rules, a Actor, p Permission, s Scope) Decision {
 
 // approval is a policy in force at or above a need that asks for one, or nil. It
 // holds at its own level too, as else it could be lifted without. Only where
-// nobody could approve, a policy does not stand in the way of its own end: who
-// may write it could never change anything again. Everything else waits until it
-// is gone, as the rules are those of the base.
+// nobody could approve, the policies of one place do not stand in the way of each
+// other's end, nor of their own: who may write them could never change anything
+// again. Everything else waits until they are gone, as the rules are those of the
+// base.
 func (r Rules) approval(a Actor, n Need) *schema.Policy {
 	base := orEmpty(r.Base)
 	var policies []*schema.Policy
@@ -46,7 +47,7 @@ func (r Rules) approval(a Actor, n Need) *schema.Policy {
 		policies = append(policies, t.Policy)
 	}
 	for _, p := range policies {
-		ends := n.EndsApproval && n.Key == p.Key && (!r.approvable(a, n.Scope) || len(r.holders(n, a.author())) == 0)
+		ends := n.EndsApproval && n.Key.Tenant == p.Key.Tenant && (!r.approvable(a, n.Scope) || len(r.holders(n, a.author())) == 0)
 		if p.Spec.RequireApproval && !ends { // suspend lifts no limit
 			return p
 		}

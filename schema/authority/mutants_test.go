@@ -41,8 +41,8 @@ func TestMutantsAreKilled(t *testing.T) {
 		"approvers break the glass": {"decide.go", `		case found && !glass:
 			return has(who, m, n)`, `		case found && (!glass || a.BreakGlass != ""):
 			return has(who, m, n)`, "TestTheGlassIsTheAuthors"},
-		"approval ends though it can be": {"decide.go", `n.EndsApproval && n.Key == p.Key && (`, `n.EndsApproval && n.Key == p.Key && (true || `, "TestApprovalThatNobodyCanGive"},
-		"one ends another's approval":    {"decide.go", `n.EndsApproval && n.Key == p.Key &&`, `n.EndsApproval &&`, "TestApprovalThatNobodyCanGive"},
+		"approval ends though it can be": {"decide.go", `n.EndsApproval && n.Key.Tenant == p.Key.Tenant && (`, `n.EndsApproval && n.Key.Tenant == p.Key.Tenant && (true || `, "TestApprovalThatNobodyCanGive"},
+		"one ends another's approval":    {"decide.go", `n.EndsApproval && n.Key.Tenant == p.Key.Tenant &&`, `n.EndsApproval &&`, "TestApprovalThatNobodyCanGive"},
 		"any signature overrides":        {"decide.go", `slices.Contains(r.AdministratorKeys, a.SigningKey) &&`, ``, "TestApprovalThatNobodyCanGive"},
 		"a trailer alone overrides":      {"decide.go", `a.BreakGlass != "" && a.Proof == ProofSignature &&`, `a.BreakGlass != "" &&`, "TestApprovalThatNobodyCanGive"},
 		"accounts reach out":             {"decide.go", `case n.Scope != where:`, `case n.Scope.Tenant != where.Tenant:`, "TestServiceAccounts"},

@@ -194,12 +194,17 @@ func (c *check) stockedAll(doc *document, at func(int) string, what string, name
 	if c.catalog.unsure {
 		return
 	}
-	told := 0
+	told, have := 0, []string(nil)
 	for i, name := range names {
+		if told > maxFindings { // no more are told
+			return
+		}
 		if c.catalog.has(c.part.tenant, what, name) {
 			continue
 		}
-		have := c.catalog.names(c.part.tenant, what)
+		if told == 0 {
+			have = c.catalog.names(c.part.tenant, what)
+		}
 		if len(have) == 0 {
 			return
 		}

@@ -223,3 +223,27 @@ func TestInForcePropertiesOfReferences(t *testing.T) {
 func TestTenantsWithReferencesDoNotDisturbEachOther(t *testing.T) {
 	tenantsDoNotDisturbEachOther(t, campus(t), campusEdits(t))
 }
+
+// A key that is taken in a project which did not change is found as if all were read.
+func TestAKeyOfAnotherProjectIsFoundWhateverChanged(t *testing.T) {
+	files := campus(t)
+	account := func(name string) string {
+		return "apiVersion: berth/v1\nkind: ServiceAccount\nmetadata: {name: " + name + "}\nspec:\n  display_name: x\n  public_keys: [{id: a, key: \"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBvLmebfXx702xqIA2iztALwf2MdpwQTlK+BqDRLspJR\"}]\n  scopes: []\n  allowed_endpoints: []\n"
+	}
+	files["tenants/physics/projects/lattice/service-accounts/late.yaml"] = account("late")
+	warm := newLoader(t)
+	_, err := warm.Load(t.Context(), load.Files(files))
+	require.NoError(t, err)
+	files["tenants/physics/projects/collider/service-accounts/early.yaml"] = account("early")
+	told := func(l *load.Loader) (out []string) {
+		r, err := l.Load(t.Context(), load.Files(files))
+		require.NoError(t, err)
+		for _, d := range r.Diagnostics {
+			out = append(out, d.String())
+		}
+		return out
+	}
+	cold := told(newLoader(t))
+	require.NotEmpty(t, cold)
+	require.Equal(t, cold, told(warm))
+}

@@ -32,7 +32,11 @@ func checkChanged(ctx context.Context, l *Loader, p *part, cat *catalog, old *pa
 	docs, judged := slices.Clone(own.docs), map[string]bool{}
 	for _, g := range p.groups {
 		if g != own {
-			docs = append(docs, g.news(old.group(g.name))...)
+			news := g.news(old.group(g.name))
+			if slices.ContainsFunc(news, func(d *document) bool { return d.key.Kind == schema.KindServiceAccount }) {
+				return nil, nil // its keys may be another's, who is not judged again here
+			}
+			docs = append(docs, news...)
 		}
 	}
 	slices.SortFunc(docs, func(a, b *document) int { return strings.Compare(a.file.Path, b.file.Path) })

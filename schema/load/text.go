@@ -57,6 +57,9 @@ func unsafeRune(c rune) bool {
 	if c < utf8.RuneSelf {
 		return c < ' ' || c == 0x7f
 	}
+	if c == 0xfe0e || c == 0xfe0f { // how an emoji is to be shown; keyboards write it
+		return false
+	}
 	return unicode.In(c, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) ||
 		c == 0xfffe || c == 0xffff
 }

@@ -246,6 +246,9 @@ func (r *reading) unitMembers(key schema.Key, whose member) map[string]member {
 		for _, g := range m.GPUs {
 			one.GPUs = append(one.GPUs, memberGPUs{g.Type, g.Count})
 		}
+		if key.Tenant == "" { // where it runs is the platform's to know
+			one.Node, one.Region, one.SKU, one.PlacementReason = "", "", "", ""
+		}
 		if n := r.Effective.Nodes[m.Node]; n != nil {
 			one.SourceProjectID = ownProject(n.Spec.Reserved, r.tenant)
 		}
@@ -408,6 +411,12 @@ func (r *reading) sharedRuntime(d *schema.SharedRuntime) any {
 	if u := r.Units.Get(d.Key); u != nil {
 		out.Status, out.followed = string(u.Phase), followed{conditions(u.Conditions), u.Revision, u.CorrelationID}
 	}
+	if d.Key.Tenant == "" { // so is why it is as it is
+		out.Conditions = slices.Clone(out.Conditions)
+		for i := range out.Conditions {
+			out.Conditions[i].Message = ""
+		}
+	}
 	return out
 }
 
@@ -431,7 +440,7 @@ func (r *reading) mine(projectID string) bool {
 func (r *reading) sharedRuntimes() *listing {
 	docs := r.ownRuntimes()
 	for name, d := range r.platformRuntimes() {
-		docs["/"+name] = d // which no name is
+		docs["~"+name] = d // after all names, and none is so
 	}
 	return all(docs, r.sharedRuntime)
 }
