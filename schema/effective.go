@@ -46,7 +46,7 @@ type EffectiveProject struct {
 type Bounds struct {
 	Instance *Instance // what it asks for itself
 	*Limits
-	Fate   Fate      // held, stopping or stopped
+	Fate   Fate      // held, stopping or stopped; for GPUs alone always held
 	Day    string    // of stopping and stopped, as in Noncompliance
 	Source *Position // as in Noncompliance
 }
@@ -288,6 +288,18 @@ type EffectiveInstance struct {
 	// runtime can that yet: Suspend is true with it, so that nobody takes the
 	// instance for one to deploy.
 	SharedRuntime string `json:"shared_runtime,omitempty"`
+}
+
+// Stopped is i as policy stops it. That goes before what suspends it: else a
+// tenant could let run for ever what policy refuses. What a shared runtime is to
+// carry stays as it is, as nobody can stop that.
+func (i *EffectiveInstance) Stopped() *EffectiveInstance {
+	stopped := *i
+	stopped.DesiredState = DesiredStopped
+	if i.SharedRuntime == "" {
+		stopped.Suspend, stopped.SuspendedBy = false, Key{}
+	}
+	return &stopped
 }
 
 // EffectiveRole is one role of an instance.

@@ -125,7 +125,7 @@ func (d *Decider) Change(ctx context.Context, in Input, tree schema.Snapshot, to
 		out.Diagnostics = append(out.Diagnostics, in.Seen(now, head.Result.Desired)...)
 		schema.SortDiagnostics(out.Diagnostics)
 	}
-	out.Impacted = policy.Impacted(d.evaluate(now, now, in.Today), d.evaluate(head.Result.Desired, now, in.Today))
+	out.Impacted = policy.Impacted(d.evaluate(now, now, in.Today), d.evaluate(head.Result.Desired, now, in.Today), head.Result.Desired)
 	for _, c := range touched {
 		out.Authority = append(out.Authority, head.guard.decisions[c.Path]...)
 	}

@@ -11,7 +11,9 @@ import (
 
 // A member that is on a node that policy does not allow, or no longer, stays
 // there: no policy moves what runs. What the policies say of instances that do
-// not comply is what becomes of the instance.
+// not comply is what becomes of the instance; only for a node with GPUs that it
+// does not ask for nothing is ever stopped. That bounds where new members are put,
+// and its owner cannot mend it, as nothing moves a member off such a node.
 
 // asks is an instance and one of its roles with what the instance itself asks of
 // a node, whatever policy makes of it.
@@ -43,6 +45,9 @@ func sameBounds(a, b *schema.Bounds) bool {
 		(a.Instance == b.Instance || slices.Equal(a.Instance.Spec.Regions, b.Instance.Spec.Regions) && reflect.DeepEqual(a.Instance.Spec.Roles, b.Instance.Spec.Roles))
 }
 
+// forGPUs is the rule that keeps who asks for no GPUs off nodes with some.
+const forGPUs = "max_gpus_per_instance"
+
 // outside is what becomes of an instance for members that are where policy does
 // not allow them; nil: none is.
 func outside(b *schema.Bounds, inst *schema.EffectiveInstance, members []Member, nodes map[string]*schema.Node) *schema.Noncompliance {
@@ -73,18 +78,21 @@ func outside(b *schema.Bounds, inst *schema.EffectiveInstance, members []Member,
 		}
 		noGPUs := func(r schema.EffectiveRole) bool { return r.Name == m.Role && r.NoGPUs }
 		if b.GPUs != nil && len(n.Spec.Capacity.GPUs) > 0 && slices.ContainsFunc(inst.Roles, noGPUs) {
-			add(m, "max_gpus_per_instance", role+".gpus", "with GPUs that it does not ask for", *b.GPUs)
+			add(m, forGPUs, role+".gpus", "with GPUs that it does not ask for", *b.GPUs)
 		}
 	}
 	if order == nil {
 		return nil
 	}
-	out := &schema.Noncompliance{Key: inst.Key, Fate: b.Fate, Day: b.Day, Source: b.Source}
-	verdict := schema.Deny
-	if b.Fate == schema.FateStopped {
-		verdict = schema.Stop
-	}
+	out := &schema.Noncompliance{Key: inst.Key, Fate: schema.FateHeld}
 	for _, x := range order {
+		verdict := schema.Deny
+		if x.rule != forGPUs {
+			out.Fate, out.Day, out.Source = b.Fate, b.Day, b.Source
+			if b.Fate == schema.FateStopped {
+				verdict = schema.Stop
+			}
+		}
 		out.Because = append(out.Because, schema.Decision{
 			Key: inst.Key, Field: x.field, Verdict: verdict, Rule: x.rule, Source: x.source, At: b.Instance.At(x.field),
 			Message: fmt.Sprintf("%s: a node %s is not allowed", list(found[x]), x.is),
@@ -128,15 +136,14 @@ func (p Placement) Noncompliance(eff *schema.Effective, key schema.Key) *schema.
 }
 
 // Instance is what an instance shall be where its members are: that of eff, but
-// stopped where it is over with members on nodes that policy does not allow.
+// stopped where it is over with members on nodes that policy does not allow, also
+// where it is suspended.
 func (p Placement) Instance(eff *schema.Effective, key schema.Key) *schema.EffectiveInstance {
 	inst := eff.Instance(key)
 	if out := p.Outside(key); inst == nil || out == nil || out.Fate != schema.FateStopped {
 		return inst
 	}
-	stopped := *inst
-	stopped.DesiredState = schema.DesiredStopped
-	return &stopped
+	return inst.Stopped()
 }
 
 // impacted is what a change of policy does to instances that are there, with

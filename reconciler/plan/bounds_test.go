@@ -78,6 +78,14 @@ func TestPolicyMovesNoMember(t *testing.T) {
 	require.Equal(t, plan.Stop, p.Plans[0].Actions[0].Verb)
 	require.Equal(t, schema.DesiredRunning, over.Instance(key).DesiredState)
 
+	// No suspension keeps it running.
+	suspended := bounded(schema.InstanceSpec{}, limited(schema.FateStopped, "2026-01-01", "b", "cpu"), within("b", "cpu"))
+	suspended.Instance(key).Suspend, suspended.Instance(key).SuspendedBy = true, key
+	p = change(suspended)
+	require.Len(t, p.Plans, 1)
+	require.Len(t, p.Plans[0].Actions, 1, "%+v", p.Plans[0].Blocked)
+	require.Equal(t, plan.Stop, p.Plans[0].Actions[0].Verb)
+
 	// Who asks for another SKU is moved to it, as ever, and complies.
 	p = change(bounded(schema.InstanceSpec{Roles: map[string]schema.InstanceRole{"worker": {SKU: "b"}}}, limited(schema.FateHeld, "", "b", "cpu"), within("b")))
 	require.Empty(t, p.Impacted)
@@ -124,6 +132,28 @@ func TestMembersWithoutGPUs(t *testing.T) {
 
 	// One that is there already stays, and is told.
 	p := propose(open, capped, w.mem)
-	require.Equal(t, []string{"worker-1 on a-1: a node with GPUs that it does not ask for is not allowed"}, messages(p.Impacted))
+	told := "worker-1 on a-1: a node with GPUs that it does not ask for is not allowed"
+	require.Equal(t, []string{told}, messages(p.Impacted))
 	require.Empty(t, p.Plans)
+
+	// It is never stopped for that, whatever policy does with what it refuses.
+	for _, fate := range []schema.Fate{schema.FateStopping, schema.FateStopped} {
+		limit := *limit
+		limit.Fate, limit.Day, limit.Source = fate, "2026-01-01", &schema.Position{File: "platform/policy/lab.yaml", Line: 3}
+		p := propose(open, bounded(schema.InstanceSpec{}, &limit, two), w.mem)
+		require.Len(t, p.Impacted, 1)
+		require.Equal(t, schema.FateHeld, p.Impacted[0].Fate)
+		require.Empty(t, p.Impacted[0].Day)
+		require.Nil(t, p.Impacted[0].Source)
+		require.Equal(t, []string{told}, messages(p.Impacted))
+		require.Equal(t, schema.Deny, p.Impacted[0].Because[0].Verdict)
+		require.Empty(t, p.Plans)
+
+		// What its SKU is refused for keeps the declared action.
+		both := limited(fate, "2026-01-01", "b", "cpu")
+		both.GPUs = limit.GPUs
+		p = propose(open, bounded(schema.InstanceSpec{}, both, two), w.mem)
+		require.Equal(t, fate, p.Impacted[0].Fate)
+		require.Len(t, p.Impacted[0].Because, 2)
+	}
 }

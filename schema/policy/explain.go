@@ -220,13 +220,20 @@ func (j *judgement) explainState() Value {
 	was, is := string(j.instance.Spec.DesiredState), string(j.result.DesiredState)
 	steps := []Step{j.asks(field, was, was)}
 	if n := j.noncompliance; n != nil && n.Source != nil {
-		says, by, _ := strictest(j.layers)
-		steps = append(steps, Step{by.scope, by.at("noncompliant"), says, is})
+		steps = append(steps, j.becoming(is))
 	}
 	return j.value("desired_state", is, steps, field, "")
 }
 
-// explainSuspend says which documents leave the instance alone, if any do.
+// becoming is the step of the layer that says what becomes of an instance that is
+// refused.
+func (j *judgement) becoming(value any) Step {
+	says, by, _ := strictest(j.layers)
+	return Step{by.scope, by.at("noncompliant"), says, value}
+}
+
+// explainSuspend says which documents leave the instance alone, if any do, and that
+// a stop by policy goes before them.
 func (j *judgement) explainSuspend() []Value {
 	scopes := map[schema.Kind]Scope{schema.KindTenant: ScopeTenant, schema.KindProject: ScopeProject, schema.KindEntitlement: ScopeEntitlement, schema.KindInstance: ScopeInstance}
 	var steps []Step
@@ -236,7 +243,10 @@ func (j *judgement) explainSuspend() []Value {
 	if steps == nil {
 		return nil
 	}
-	return []Value{j.value("suspend", true, steps, "suspend", "")}
+	if !j.result.Suspend {
+		steps = append(steps, j.becoming(false))
+	}
+	return []Value{j.value("suspend", j.result.Suspend, steps, "suspend", "")}
 }
 
 func (j *judgement) explainConfig() []Value {

@@ -49,7 +49,9 @@ func mutants() []mutant {
 		{"denied by the platform alone", "overlay.go", `deny: t.Policy.Spec.HardDeny.Apps, `, ``, "TestRefusals"},
 		{"a disabled runtime goes on", "runtimes.go", `new: !o.existing(rt.Key)`, `new: false`, "TestSharedRuntimesAreJudged"},
 		{"runtimes by the platform's layers", "policy.go", `r.runtimes(t.SharedRuntimes, above, o)`, `r.runtimes(t.SharedRuntimes, r.layers, o)`, "TestSharedRuntimesAreJudged"},
-		{"what stands still stays", "policy.go", `cmp.Compare(still(a), still(b))`, `cmp.Compare(still(b), still(b))`, "TestWhatStandsStillGivesWay"},
+		{"suspended, so never stopped", "noncompliant.go", `j.result.Stopped()`, `&schema.EffectiveInstance{Key: j.key, DesiredState: schema.DesiredStopped, Suspend: j.result.Suspend}`, "TestAStopGoesBeforeSuspension"},
+		{"suspended as yesterday", "policy.go", ` && old.result.Suspend == j.result.Suspend`, ``, "TestAStopGoesBeforeSuspension"},
+		{"runtimes that go comply", "noncompliant.go", `e != nil && e.Runtime != nil`, `true || e == nil`, "TestSharedRuntimesAreJudged"},
 		{"nobody is warned", "findings.go", `severity = schema.SeverityWarning`, `continue`, "TestStatus"},
 		{"explained by the layers above", "explain.go", `k.allow(nil, layers[:i+1])`, `k.allow(nil, layers[:i])`, "TestExplain"},
 	}

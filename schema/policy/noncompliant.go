@@ -98,9 +98,7 @@ func (j *judgement) becomes(today string) {
 	case schema.FateStopping:
 		j.say(schema.Allow, rule, source, field, was, was, "policy no longer allows it; it stays as it is until %s begins, UTC, and is then stopped unless it complies", f.Day)
 	default:
-		stopped := *j.result
-		stopped.DesiredState = schema.DesiredStopped
-		j.result, j.decisions = &stopped, slices.Clone(j.decisions)
+		j.result, j.decisions = j.result.Stopped(), slices.Clone(j.decisions)
 		for i := range j.decisions {
 			if isDeny(j.decisions[i]) {
 				j.decisions[i].Verdict = schema.Stop
@@ -124,11 +122,12 @@ func compareNoncompliance(a, b schema.Noncompliance) int { return a.Key.Compare(
 
 func sortNoncompliant(ns []schema.Noncompliance) { slices.SortFunc(ns, compareNoncompliance) }
 
-// Impacted says of which instances that exist a change makes policy refuse
-// them, or no longer refuse them, or what becomes of them another thing, and
-// what that is, sorted by Key. before and after were evaluated with the same
-// instances existing. What the change takes away is not told.
-func Impacted(before, after *schema.Effective) []schema.Noncompliance {
+// Impacted says of which instances and shared runtimes that exist a change makes
+// policy refuse them, or no longer refuse them, or what becomes of them another
+// thing, and what that is, sorted by Key. before and after were evaluated with the
+// same ones existing. What the change takes away is not told: of a shared runtime,
+// which has no effective value, declared is what says whether it is still there.
+func Impacted(before, after *schema.Effective, declared *schema.Desired) []schema.Noncompliance {
 	var out []schema.Noncompliance
 	for key := range schema.Differing(before, after) {
 		was, now := before.Noncompliance(key), after.Noncompliance(key)
@@ -136,9 +135,7 @@ func Impacted(before, after *schema.Effective) []schema.Noncompliance {
 		case now != nil && (was == nil || !sameFate(*was, *now)):
 			out = append(out, *now)
 		case now == nil && was != nil && after.Instance(key) != nil:
-			complies := *was
-			complies.Fate, complies.Day = schema.FateComplies, ""
-			out = append(out, complies)
+			out = append(out, compliesAgain(*was))
 		}
 	}
 	was := map[schema.Key]schema.Noncompliance{}
@@ -149,9 +146,20 @@ func Impacted(before, after *schema.Effective) []schema.Noncompliance {
 		if old, ok := was[n.Key]; !ok || !sameFate(old, n) {
 			out = append(out, n)
 		}
+		delete(was, n.Key)
+	}
+	for key, n := range was {
+		if e := declared.SharedRuntime(key.Tenant, key.Name); e != nil && e.Runtime != nil {
+			out = append(out, compliesAgain(n))
+		}
 	}
 	sortNoncompliant(out)
 	return out
+}
+
+func compliesAgain(n schema.Noncompliance) schema.Noncompliance {
+	n.Fate, n.Day = schema.FateComplies, ""
+	return n
 }
 
 // ofRuntimes are the shared runtimes that exist and that policy refuses.

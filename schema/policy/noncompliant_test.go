@@ -2,6 +2,9 @@ package policy_test
 
 import (
 	"fmt"
+	"os"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -101,14 +104,51 @@ func TestNoSilentStop(t *testing.T) {
 	require.Equal(t, schema.DesiredRunning, e.Instance(train).DesiredState)
 }
 
+// What policy stops is stopped though its owner suspended it, or what is above it:
+// else whoever may suspend could let run for ever what policy refuses.
+func TestAStopGoesBeforeSuspension(t *testing.T) {
+	const root, tenant, project = "../../examples/lab/", "tenants/physics/tenant.yaml", "tenants/physics/projects/lattice/project.yaml"
+	for _, file := range []string{tenant, project, entitlement, trainFile} {
+		over := map[string]string{physPolicy: document("Policy", "policy", "max_gpus_per_instance: 1\nnoncompliant: {action: stop, grace_until: 2027-01-31}")}
+		for _, name := range []string{file, trainFile} {
+			data, err := os.ReadFile(root + name)
+			require.NoError(t, err)
+			over[name] = string(data)
+		}
+		over[trainFile] += "  desired_state: stopped\n" // so that this alone is no other value
+		over[file] = strings.Replace(over[file], "\nspec:", "\nsuspend: true\nspec:", 1)
+		d := lab(t, over)
+		var j policy.Judge
+		for _, e := range []*schema.Effective{j.Evaluate(d, d, "2027-01-30"), policy.Evaluate(d, everything, policy.At("2027-01-30"))} {
+			require.True(t, e.Instance(train).Suspend, file)
+			require.False(t, e.Instance(train).SuspendedBy.IsZero(), file)
+		}
+		for _, e := range []*schema.Effective{j.Evaluate(d, d, "2027-01-31"), policy.Evaluate(d, everything, policy.At("2027-01-31"))} {
+			require.Equal(t, schema.DesiredStopped, e.Instance(train).DesiredState)
+			require.False(t, e.Instance(train).Suspend, file)
+			require.True(t, e.Instance(train).SuspendedBy.IsZero(), file)
+		}
+		x, ok := policy.Explain(d.Platform, d.Tenants["physics"], train, everything, policy.At("2027-01-31"))
+		require.True(t, ok)
+		i := slices.IndexFunc(x.Values, func(v policy.Value) bool { return v.Field == "suspend" })
+		require.Equal(t, false, x.Values[i].Value)
+		require.Equal(t, physPolicy, x.Values[i].Steps[len(x.Values[i].Steps)-1].Source.File)
+	}
+
+	// No runtime carries what is on a shared one: nobody could stop it either.
+	carried := schema.EffectiveInstance{SharedRuntime: "commons", Suspend: true}
+	require.True(t, carried.Stopped().Suspend)
+}
+
 // What a change of policy does to whom, with both places, and nothing of whom
 // it does nothing to.
 func TestImpacted(t *testing.T) {
+	declared := lab(t, nil)
 	in := func(spec string) *schema.Effective {
 		return policy.Evaluate(lab(t, map[string]string{physPolicy: document("Policy", "policy", spec)}), everything, policy.At("2026-06-01"))
 	}
 	tell := func(before, after *schema.Effective) (all []string) {
-		for _, n := range policy.Impacted(before, after) {
+		for _, n := range policy.Impacted(before, after, declared) {
 			text := fmt.Sprintf("%s %s %s", n.Key, n.Fate, n.Day)
 			for _, b := range n.Because {
 				text += fmt.Sprintf(" %s %s:%d %s:%d", b.Rule, b.Source.File, b.Source.Line, b.At.File, b.At.Line)
@@ -142,7 +182,7 @@ func TestImpacted(t *testing.T) {
 
 	// Several, in order.
 	all := in("allowed_operating_modes: []")
-	require.Len(t, policy.Impacted(open, all), len(all.Noncompliant()))
+	require.Len(t, policy.Impacted(open, all, declared), len(all.Noncompliant()))
 	require.IsIncreasing(t, tell(open, all))
 }
 

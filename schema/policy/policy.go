@@ -184,8 +184,8 @@ func (r *rules) project(t *schema.TenantEstate, project *schema.ProjectEstate, a
 		if same && old.bounds != nil && old.bounds.Limits == j.limits && old.bounds.Fate == j.bounds.Fate {
 			j.bounds = old.bounds
 		}
-		if same && old.result.DesiredState == j.result.DesiredState {
-			j.result = old.result // the only value that the others, or the day, change
+		if same && old.result.DesiredState == j.result.DesiredState && old.result.Suspend == j.result.Suspend {
+			j.result = old.result // the only values that the others, or the day, change
 		}
 		all = append(all, &j)
 	}
@@ -388,8 +388,9 @@ type counts struct {
 
 func newCounts(o options) *counts { return &counts{options: o, byApp: map[string]int{}} }
 
-// order is the order instances are counted in: those that exist first, of those
-// the ones that shall run, then by name. What stands still gives way first.
+// order is the order instances are counted in: those that exist, then by name.
+// Which of them run makes no difference: whoever may start and stop one could
+// otherwise choose which other is the one too many.
 func (c *counts) order(all map[string]*schema.Instance) []*schema.Instance {
 	list := slices.Collect(maps.Values(all))
 	rank := func(i *schema.Instance) int {
@@ -398,14 +399,8 @@ func (c *counts) order(all map[string]*schema.Instance) []*schema.Instance {
 		}
 		return 1
 	}
-	still := func(i *schema.Instance) int {
-		if i.Suspend || i.Spec.DesiredState == schema.DesiredStopped {
-			return 1
-		}
-		return 0
-	}
 	slices.SortFunc(list, func(a, b *schema.Instance) int {
-		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(still(a), still(b)), cmp.Compare(a.Key.Name, b.Key.Name))
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Key.Name, b.Key.Name))
 	})
 	return list
 }

@@ -208,23 +208,6 @@ func TestExistingInstancesAreCountedFirst(t *testing.T) {
 	require.NotEmpty(t, e.Denied(a))
 }
 
-// Of those that exist, one that stands still gives way to one that runs.
-func TestWhatStandsStillGivesWay(t *testing.T) {
-	a := schema.InstanceKey("physics", "lattice", "a")
-	for _, how := range []string{"", "desired_state: stopped"} {
-		text := instance("a", how)
-		if how == "" {
-			text = strings.Replace(text, "spec:", "suspend: true\nspec:", 1)
-		}
-		d := lab(t, map[string]string{
-			physPolicy: document("Policy", "policy", "max_instances_per_project: 1"),
-			"tenants/physics/projects/lattice/instances/a.yaml": text})
-		e := policy.Evaluate(d, everything)
-		require.Empty(t, e.Denied(train), how)
-		require.NotEmpty(t, e.Denied(a), how)
-	}
-}
-
 func TestRegionsAreNarrowed(t *testing.T) {
 	e := policy.Evaluate(lab(t, map[string]string{trainFile: instance("train", "regions: [mars, lab]")}))
 	require.Equal(t, []string{"lab"}, e.Instance(train).Regions)

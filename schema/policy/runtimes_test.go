@@ -62,14 +62,29 @@ func TestSharedRuntimesAreJudged(t *testing.T) {
 			}
 			require.Equal(t, found(policy.Evaluate(d, everything, policy.At("2026-01-01")).Decisions()), found(there.Decisions()))
 			var told []string
-			for _, n := range policy.Impacted(j.Evaluate(estate(t, root, nil), d, "2026-01-01"), there) {
+			open := estate(t, root, nil)
+			complies := j.Evaluate(open, d, "2026-01-01")
+			for _, n := range policy.Impacted(complies, there, d) {
 				if n.Key.Kind == schema.KindSharedRuntime {
 					told = append(told, n.Because[0].At.File)
 				}
 			}
 			require.Contains(t, told, tc.file)
 			require.NotEmpty(t, there.Noncompliant())
-			require.Empty(t, policy.Impacted(there, there))
+			require.Empty(t, policy.Impacted(there, there, d))
+
+			// Nor is what becomes of it forgotten once it complies again, unless it goes.
+			key := one[0].Key
+			again := func(declared *schema.Desired) (fates []schema.Fate) {
+				for _, n := range policy.Impacted(there, complies, declared) {
+					if n.Key == key {
+						fates = append(fates, n.Fate)
+					}
+				}
+				return fates
+			}
+			require.Equal(t, []schema.Fate{schema.FateComplies}, again(open))
+			require.Empty(t, again(&schema.Desired{Platform: &schema.Platform{}}))
 			require.Equal(t, found(j.Evaluate(d, &schema.Desired{}, "").Decisions()), one, "where nothing was before it is new")
 		})
 	}
