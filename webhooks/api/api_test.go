@@ -560,11 +560,14 @@ func TestPlatformRuntimesAreShownToWhoIsAttached(t *testing.T) {
 		require.Len(t, page.Items, 1)
 		require.Equal(t, c.project, page.Items[0]["project_id"])
 		w.read(base+"/commons/workers", c.who, &page)
+		for _, worker := range page.Items {
+			require.NotContains(t, worker, "node", "where it runs is the platform's to know")
+		}
 		w.read(base+"/commons/worker-operations", c.who, &page)
 		require.Empty(t, page.Items)
 		require.Equal(t, http.StatusNotFound, w.get(base+"/commons/attachments/"+c.other, personToken(c.who)).StatusCode)
 		w.read(base, c.who, &page)
-		require.Contains(t, page.Items[0]["id"], "commons")
+		require.Contains(t, page.Items[len(page.Items)-1]["id"], "commons", "after the tenant's own")
 	}
 	require.Equal(t, http.StatusNotFound, campusWorld(t, nil).get(fmt.Sprintf(of, "physics")+"/commons", personToken(petra)).StatusCode, "nobody of it is attached")
 }
