@@ -326,6 +326,15 @@ func TestApprovalThatNobodyCanGive(t *testing.T) {
 		stranger := signed
 		stranger.SigningKey = "ssh-ed25519 AAAAeve"
 		require.False(t, ask(r, stranger, ends).Allowed)
+		// Two policies of one place do not keep each other.
+		first, second := schema.Key{Kind: schema.KindPolicy, Name: "first"}, schema.Key{Kind: schema.KindPolicy, Name: "second"}
+		for _, k := range []schema.Key{first, second} {
+			w.Platform.Policies[k.Name] = &schema.Policy{Header: head(k), Spec: schema.PolicySpec{RequireApproval: true}}
+		}
+		root := authority.Actor{Login: "root", Proof: authority.ProofSignature, SigningKey: key}
+		d = ask(r, root, authority.Need{Permission: authority.PolicyWrite, Key: first, EndsApproval: true})
+		require.True(t, d.Allowed, d.Reason)
+		clear(w.Platform.Policies)
 		// The platform's policy is not the tenant's to end.
 		global := schema.Key{Kind: schema.KindPolicy, Name: "campus"}
 		w.Platform.Policies["campus"] = &schema.Policy{Header: head(global), Spec: schema.PolicySpec{RequireApproval: true}}
