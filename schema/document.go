@@ -340,3 +340,8 @@ type OnJobs struct {
 	Wait               bool `json:"wait,omitempty"`
 	CancelAfterSeconds int  `json:"cancel_after_seconds,omitempty"`
 }
+
+// RepositoryPlace is what URLs of one repository have in common.
+func RepositoryPlace(url string) string {
+	return strings.ToLower(strings.TrimSuffix(strings.TrimSuffix(url, "/"), ".git"))
+}

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"berth/schema"
 )
 
 // Remarks is what people should know of where tenants' documents come from, as of
@@ -26,9 +28,9 @@ func (c *Composed) Remarks() []string {
 // for what is refused of them.
 func (w *composing) remark(ctx context.Context, listed map[string]*TenantRepository) {
 	var out []string
-	of := map[string]string{place(w.repo.options.URL): "the platform"} // whose a repository is
+	of := map[string]string{schema.RepositoryPlace(w.repo.options.URL): "the platform"} // whose a repository is
 	for _, t := range slices.Sorted(maps.Keys(listed)) {
-		url := place(listed[t].URL)
+		url := schema.RepositoryPlace(listed[t].URL)
 		if other, taken := of[url]; taken {
 			out = append(out, fmt.Sprintf("tenant %s: %s is also the repository of %s: who may push there acts for both; give each one of its own", t, redact(listed[t].URL), other))
 			continue
@@ -100,9 +102,4 @@ func few(names []string) string {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), n)
 	}
 	return strings.Join(names, ", ")
-}
-
-// place is what URLs of one repository have in common.
-func place(url string) string {
-	return strings.ToLower(strings.TrimSuffix(strings.TrimSuffix(url, "/"), ".git"))
 }

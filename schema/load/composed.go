@@ -119,13 +119,13 @@ func Repositories(ctx context.Context, platform schema.Snapshot, own map[string]
 		if r == nil {
 			continue
 		}
-		if other := named[sameRepository(r.URL)]; other != nil {
+		if other := named[schema.RepositoryPlace(r.URL)]; other != nil {
 			for _, x := range [][2]*schema.Tenant{{t, other}, {other, t}} {
 				warn(x[0].At(field+".url"), field+".url", codeRepository,
 					field+".url: tenant %s names the same repository (%s): who may push there acts in both; give each one of its own", x[1].Key.Name, x[1].File)
 			}
 		} else {
-			named[sameRepository(r.URL)] = t
+			named[schema.RepositoryPlace(r.URL)] = t
 		}
 		files, err := besides(ctx, platform, parts, name)
 		if err != nil {
@@ -139,9 +139,4 @@ func Repositories(ctx context.Context, platform schema.Snapshot, own map[string]
 	}
 	schema.SortDiagnostics(out)
 	return out, nil
-}
-
-// sameRepository is what two URLs of one repository have in common.
-func sameRepository(url string) string {
-	return strings.ToLower(strings.TrimSuffix(strings.TrimSuffix(url, "/"), ".git"))
 }
