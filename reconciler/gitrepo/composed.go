@@ -1,7 +1,6 @@
 package gitrepo
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -264,7 +263,7 @@ func (r *Repo) putScratch(pack []byte) error {
 	}
 	r.swap.RLock()
 	defer r.swap.RUnlock()
-	return r.scratch.put(bytes.NewReader(pack))
+	return r.scratch.put(pack)
 }
 
 // source is one tenant's repository. All but what a fetch in flight leaves behind

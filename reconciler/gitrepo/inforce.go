@@ -1,7 +1,6 @@
 package gitrepo
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -280,7 +279,7 @@ func (r *Repo) publish(ctx context.Context, to *remote, branch string, old, tip 
 		return err
 	}
 	// From here on it is done, whatever the mirror says.
-	err := r.mirror.put(bytes.NewReader(pack))
+	err := r.mirror.put(pack)
 	if err == nil {
 		err = r.mirror.setRef(plumbing.NewBranchReferenceName(branch), tip)
 	}

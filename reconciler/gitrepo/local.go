@@ -13,7 +13,6 @@ import (
 
 	"github.com/go-git/go-billy/v5/osfs"
 	"github.com/go-git/go-git/v5/plumbing"
-	"github.com/go-git/go-git/v5/plumbing/cache"
 	"github.com/go-git/go-git/v5/storage/filesystem"
 	"github.com/go-git/go-git/v5/storage/filesystem/dotgit"
 
@@ -48,8 +47,8 @@ func OpenLocal(dir string) (*Repo, error) {
 	return &Repo{
 		options: Options{Branch: "main", Log: slog.New(slog.DiscardHandler), Now: time.Now},
 		local:   gitDir,
-		mirror: &store{dir: common, storage: filesystem.NewStorageWithOptions(files, cache.NewObjectLRU(objectCache),
-			filesystem.Options{MaxOpenDescriptors: localDescriptors, LargeObjectThreshold: largeObject, AlternatesFS: osfs.New("/")})},
+		mirror: newStore(common, files,
+			filesystem.Options{MaxOpenDescriptors: localDescriptors, LargeObjectThreshold: largeObject, AlternatesFS: osfs.New("/")}),
 		scratch: openStore(scratch),
 		gitOnce: sync.OnceValue(checkGit),
 	}, nil

@@ -1,7 +1,6 @@
 package gitrepo
 
 import (
-	"bytes"
 	"fmt"
 	"testing"
 
@@ -34,7 +33,7 @@ func TestOverlayLooksAtEachEntryOnce(t *testing.T) {
 			}
 		}
 		tree := set.add(plumbing.TreeObject, encodeTree(entries))
-		require.NoError(t, r.mirror.put(bytes.NewReader(set.pack())))
+		require.NoError(t, r.mirror.put(set.pack()))
 		left := hashObject(plumbing.TreeObject, encodeTree(want))
 		return testing.AllocsPerRun(1, func() {
 			got, err := r.applyOverlay(tree, &over, &objectSet{})

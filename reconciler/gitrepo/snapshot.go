@@ -145,7 +145,10 @@ func (s *snapshot) Files(ctx context.Context, part schema.Part) ([]schema.File, 
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(all.files, func(a, b schema.File) int { return cmp.Compare(a.Path, b.Path) })
+	byPath := func(a, b schema.File) int { return cmp.Compare(a.Path, b.Path) }
+	if !slices.IsSortedFunc(all.files, byPath) { // as most are, already
+		slices.SortFunc(all.files, byPath)
+	}
 	return all.files, nil
 }
 

@@ -1,6 +1,7 @@
 package gitrepo
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,11 +11,13 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/go-git/go-billy/v5"
 	"github.com/go-git/go-billy/v5/osfs"
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/cache"
 	"github.com/go-git/go-git/v5/plumbing/format/packfile"
 	"github.com/go-git/go-git/v5/storage/filesystem"
+	"github.com/go-git/go-git/v5/storage/memory"
 )
 
 const (
@@ -36,22 +39,22 @@ var errAbsent = errors.New("object is not there")
 type store struct {
 	dir string // the bare repository's directory, or the Git directory
 
+	lately *cache.ObjectLRU // objects that were read, or came, lately; safe without the lock
+
 	mu      sync.Mutex
 	storage *filesystem.Storage
 }
 
-// openStore opens a bare repository that Berth made.
+// openStore opens a bare repository that Berth made; it reads nothing yet.
+// Descriptors are kept: the number of packs is bounded (see tidy).
 func openStore(dir string) *store {
-	s := &store{dir: dir}
-	s.open()
-	return s
+	return newStore(dir, osfs.New(dir), filesystem.Options{KeepDescriptors: true, LargeObjectThreshold: largeObject})
 }
 
-// open (re)opens the files; it reads nothing yet. Descriptors are kept: the
-// number of packs is bounded (see tidy).
-func (s *store) open() {
-	s.storage = filesystem.NewStorageWithOptions(osfs.New(s.dir), cache.NewObjectLRU(objectCache),
-		filesystem.Options{KeepDescriptors: true, LargeObjectThreshold: largeObject})
+// newStore is the store in a directory, which files are in.
+func newStore(dir string, files billy.Filesystem, o filesystem.Options) *store {
+	lately := cache.NewObjectLRU(objectCache)
+	return &store{dir: dir, lately: lately, storage: filesystem.NewStorageWithOptions(files, lately, o)}
 }
 
 // initStore makes an empty bare repository. It holds no configuration but what
@@ -86,6 +89,11 @@ func (s *store) read(h plumbing.Hash, limit int) (kind plumbing.ObjectType, data
 
 // bytes is read without that check.
 func (s *store) bytes(h plumbing.Hash, limit int) (kind plumbing.ObjectType, data []byte, more bool, err error) {
+	if o, ok := s.lately.Get(h); ok {
+		if m, ok := o.(*plumbing.MemoryObject); ok { // it needs no file
+			return content(m, h, limit)
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o, err := s.storage.EncodedObject(plumbing.AnyObject, h)
@@ -95,13 +103,18 @@ func (s *store) bytes(h plumbing.Hash, limit int) (kind plumbing.ObjectType, dat
 	if err != nil {
 		return 0, nil, false, fmt.Errorf("object %s: %w", h, err)
 	}
+	return content(o, h, limit)
+}
+
+// content is at most limit bytes of an object.
+func content(o plumbing.EncodedObject, h plumbing.Hash, limit int) (kind plumbing.ObjectType, data []byte, more bool, err error) {
 	r, err := o.Reader()
 	if err != nil {
 		return 0, nil, false, fmt.Errorf("object %s: %w", h, err)
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	data, err = io.ReadAll(io.LimitReader(r, min(o.Size(), int64(limit))))
-	if err != nil {
+	data = make([]byte, min(o.Size(), int64(limit)))
+	if _, err = io.ReadFull(r, data); err != nil {
 		return 0, nil, false, fmt.Errorf("object %s: %w", h, err)
 	}
 	return o.Type(), data, o.Size() > int64(limit), nil
@@ -115,8 +128,20 @@ func (s *store) has(h plumbing.Hash) bool {
 	return !h.IsZero() && s.storage.HasEncodedObject(h) == nil
 }
 
-// put stores a pack.
-func (s *store) put(pack io.Reader) error {
+// put stores a small pack. What is in it is kept at hand, as it is what is read
+// next.
+func (s *store) put(pack []byte) error {
+	kept := make(chan struct{})
+	go func() {
+		defer close(kept)
+		s.keep(pack)
+	}()
+	defer func() { <-kept }()
+	return s.write(bytes.NewReader(pack))
+}
+
+// write stores a pack.
+func (s *store) write(pack io.Reader) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	err := packfile.WritePackfileToObjectStorage(s.storage, pack)
@@ -124,6 +149,35 @@ func (s *store) put(pack io.Reader) error {
 		return nil
 	}
 	return err
+}
+
+// keep keeps the objects of a pack at hand, unless they are too much, or it is
+// none: storing it tells.
+func (s *store) keep(pack []byte) {
+	in := unpacked{memory.NewStorage(), int64(objectCache)}
+	parser, err := packfile.NewParserWithStorage(packfile.NewScanner(bytes.NewReader(pack)), &in)
+	if err != nil {
+		return
+	}
+	if _, err := parser.Parse(); err != nil {
+		return
+	}
+	for _, o := range in.Objects {
+		s.lately.Put(o)
+	}
+}
+
+// unpacked takes so many bytes of objects.
+type unpacked struct {
+	*memory.Storage
+	left int64
+}
+
+func (u *unpacked) SetEncodedObject(o plumbing.EncodedObject) (plumbing.Hash, error) {
+	if u.left -= o.Size(); u.left < 0 {
+		return plumbing.ZeroHash, errTooLarge
+	}
+	return u.Storage.SetEncodedObject(o)
 }
 
 // largePack is from where a pack is indexed beside the store, in bytes. Below,
@@ -136,8 +190,15 @@ const largePack = 4 << 20
 // not unfolded in this process at all. With strict, it is refused if git finds
 // fault with anything in it.
 func (s *store) take(ctx context.Context, pack io.Reader, size int64, bounded, strict bool) error {
-	if _, err := exec.LookPath("git"); !bounded && (err != nil || size < largePack) {
-		return s.put(pack)
+	if !bounded && size < largePack {
+		small, err := io.ReadAll(io.LimitReader(pack, largePack))
+		if err != nil {
+			return err
+		}
+		return s.put(small)
+	}
+	if _, err := exec.LookPath("git"); !bounded && err != nil {
+		return s.write(pack)
 	}
 	if size <= emptyPack {
 		return nil

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
-
 	"berth/schema"
 	"berth/schema/parallel"
 )
@@ -100,31 +98,29 @@ func (e *estate) judge(ctx context.Context, refused map[*part][]refusal) error {
 			s.verdict, cat = v, v.catalog
 		}
 	}
-	var group errgroup.Group
-	group.SetLimit(cap(e.loader.judges))
+	var unknown []*standing
 	for _, s := range e.parts {
-		if s.verdict != nil {
-			continue
+		if s.verdict == nil {
+			if s.verdict = s.known(print(cat.print, cat.own[s.tenant], refused[s.part])); s.verdict == nil {
+				unknown = append(unknown, s)
+			}
 		}
+	}
+	return parallel.Each(len(unknown), func(i int) (err error) {
+		s := unknown[i]
 		fingerprint := print(cat.print, cat.own[s.tenant], refused[s.part])
-		if s.verdict = s.known(fingerprint); s.verdict != nil {
-			continue
-		}
-		group.Go(func() (err error) {
-			s.verdict, err = s.judged(fingerprint, func() (*verdict, error) {
-				if old := e.base.part(s.name); old != nil && len(refused[s.part]) == 0 {
-					if before := old.known(fingerprint); before != nil {
-						if v, err := checkChanged(ctx, e.loader, s.part, cat, old.part, before); v != nil || err != nil {
-							return v, err
-						}
+		s.verdict, err = s.judged(fingerprint, func() (*verdict, error) {
+			if old := e.base.part(s.name); old != nil && len(refused[s.part]) == 0 {
+				if before := old.known(fingerprint); before != nil {
+					if v, err := checkChanged(ctx, e.loader, s.part, cat, old.part, before); v != nil || err != nil {
+						return v, err
 					}
 				}
-				return checkTenant(ctx, e.loader, s.part, cat, refused[s.part])
-			})
-			return err
+			}
+			return checkTenant(ctx, e.loader, s.part, cat, refused[s.part])
 		})
-	}
-	return group.Wait()
+		return err
+	})
 }
 
 // tell adds what there is to say of a part.

@@ -7,10 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
-
-	"golang.org/x/sync/errgroup"
 
 	"berth/schema"
 	"berth/schema/parallel"
@@ -175,11 +172,9 @@ func ours(p schema.Part) bool {
 }
 
 // read reads the parts listed, or finds them read. What cannot be read has an
-// error instead, an excess if it is too much: of such a part no more is read than
-// it takes to know.
+// error instead, an excess if it is too much.
 func (l *Loader) read(ctx context.Context, snap schema.Snapshot, listed []schema.Part) ([]*part, []error) {
 	parts, errs := make([]*part, len(listed)), make([]error, len(listed))
-	docs, olds := make([][]*document, len(listed)), make([]*part, len(listed))
 	var unknown []int // of listed
 	for i, p := range listed {
 		if got, ok := l.parts.get(partKey{p.Name, p.Hash}); ok {
@@ -188,86 +183,71 @@ func (l *Loader) read(ctx context.Context, snap schema.Snapshot, listed []schema
 			unknown = append(unknown, i)
 		}
 	}
-	missing := make([][]int, len(listed)) // of each part's files
-	sizes := make([]atomic.Int64, len(listed))
-	l.each(unknown, errs, func(i int) error {
-		files, err := snap.Files(ctx, listed[i])
-		if err != nil {
-			return err
-		}
-		if err := boundOf(listed[i].Name).check(len(files), 0); err != nil {
-			return err
-		}
-		parts[i], docs[i], olds[i] = &part{name: listed[i].Name, files: files}, make([]*document, len(files)), l.recent.part(listed[i].Name)
-		same := olds[i].reader()
-		for j, f := range files {
-			doc, ok := same(f)
-			if !ok {
-				doc, ok = l.docs.get(docKey{f.Path, f.Blob, f.Mode})
-			}
-			if docs[i][j] = doc; !ok {
-				missing[i] = append(missing[i], j)
-			} else if doc != nil {
-				sizes[i].Add(int64(doc.size))
-			}
-		}
-		return boundOf(listed[i].Name).check(len(files), int(sizes[i].Load()))
-	})
-	var group errgroup.Group
-	group.SetLimit(cap(l.judges))
-	for _, i := range unknown {
-		failed, limit := &sync.Once{}, boundOf(listed[i].Name)
-		for _, j := range missing[i] {
-			group.Go(func() error {
-				err := limit.check(0, int(sizes[i].Load()))
-				if err == nil {
-					docs[i][j], err = l.document(ctx, snap, parts[i].files[j], &sizes[i])
-				}
-				if err != nil && !isExcess(err) {
-					failed.Do(func() { errs[i] = err })
-				}
-				return nil
-			})
-		}
-	}
-	_ = group.Wait() // none returns an error
-	l.each(unknown, errs, func(i int) error {
-		return boundOf(listed[i].Name).check(len(parts[i].files), int(sizes[i].Load()))
-	})
-	for _, i := range unknown {
-		if isExcess(errs[i]) {
-			l.parts.add(partKey{listed[i].Name, listed[i].Hash}, &part{name: listed[i].Name, excess: errs[i]})
-			continue
-		}
-		for _, j := range missing[i] {
-			if doc := docs[i][j]; doc != nil {
-				l.docs.add(docKey{doc.file.Path, doc.file.Blob, doc.file.Mode}, doc)
-			}
-		}
-	}
-	l.each(unknown, errs, func(i int) error {
-		parts[i].hold(docs[i], olds[i])
-		l.parts.add(partKey{listed[i].Name, listed[i].Hash}, parts[i])
+	_ = parallel.Each(len(unknown), func(n int) error { // none returns an error
+		i := unknown[n]
+		parts[i], errs[i] = l.part(ctx, snap, listed[i])
 		return nil
 	})
 	return parts, errs
 }
 
-// each calls f for each of the parts that has no error yet, several at a time, and
-// notes what errors it has. A part on which it panics is one that cannot be read.
-func (l *Loader) each(parts []int, errs []error, f func(int) error) {
-	_ = parallel.Each(len(parts), func(n int) error { // none returns an error
-		i := parts[n]
-		defer func() {
-			if recover() != nil {
-				errs[i] = errBroke
-			}
-		}()
-		if errs[i] == nil {
-			errs[i] = f(i)
+// part reads a part, of which no more is read than it takes to know that it is
+// too much. One on which the reader panics is one that cannot be read.
+func (l *Loader) part(ctx context.Context, snap schema.Snapshot, listed schema.Part) (p *part, err error) {
+	key, limit := partKey{listed.Name, listed.Hash}, boundOf(listed.Name)
+	defer func() {
+		if recover() != nil {
+			err = errBroke
 		}
-		return nil
+		if isExcess(err) {
+			l.parts.add(key, &part{name: listed.Name, excess: err})
+		}
+	}()
+	files, err := snap.Files(ctx, listed)
+	if err != nil {
+		return nil, err
+	}
+	if err := limit.check(len(files), 0); err != nil {
+		return nil, err
+	}
+	docs, old := make([]*document, len(files)), l.recent.part(listed.Name)
+	var missing []int // of files
+	var size atomic.Int64
+	same := old.reader()
+	for i, f := range files {
+		doc, ok := same(f)
+		if !ok {
+			doc, ok = l.docs.get(docKey{f.Path, f.Blob, f.Mode})
+		}
+		if docs[i] = doc; !ok {
+			missing = append(missing, i)
+		} else if doc != nil {
+			size.Add(int64(doc.size))
+		}
+	}
+	err = parallel.Each(len(missing), func(n int) (err error) {
+		i := missing[n]
+		if err := limit.check(0, int(size.Load())); err != nil {
+			return nil // told below
+		}
+		docs[i], err = l.document(ctx, snap, files[i], &size)
+		return err
 	})
+	if err != nil {
+		return nil, err
+	}
+	if err := limit.check(len(files), int(size.Load())); err != nil {
+		return nil, err
+	}
+	for _, i := range missing {
+		if doc := docs[i]; doc != nil {
+			l.docs.add(docKey{doc.file.Path, doc.file.Blob, doc.file.Mode}, doc)
+		}
+	}
+	p = &part{name: listed.Name, files: files}
+	p.hold(docs, old)
+	l.parts.add(key, p)
+	return p, nil
 }
 
 // document reads one file; nil if it is none of Berth's. A file the reader

@@ -6,35 +6,45 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
-
-	"golang.org/x/sync/errgroup"
+	"sync"
+	"sync/atomic"
 )
 
 // Each calls f with 0 to n-1, as many at a time as there are processors, and
-// returns the first error once all have returned. If f panics so does Each, where
+// returns the error of the first that has one once all have returned. If f panics so does Each, where
 // its caller can recover, with where it did.
 func Each(n int, f func(i int) error) error {
 	if n == 1 {
 		return f(0)
 	}
-	broke := make([]error, n)
-	var group errgroup.Group
-	group.SetLimit(runtime.GOMAXPROCS(0))
-	for i := range n {
-		group.Go(func() error {
-			defer func() {
-				if p := recover(); p != nil {
-					broke[i] = fmt.Errorf("%v\n%s", p, debug.Stack())
-				}
-			}()
-			return f(i)
+	errs, broke := make([]error, n), make([]error, n)
+	do := func(i int) {
+		defer func() {
+			if p := recover(); p != nil {
+				broke[i] = fmt.Errorf("%v\n%s", p, debug.Stack())
+			}
+		}()
+		errs[i] = f(i)
+	}
+	var next atomic.Int64
+	var group sync.WaitGroup
+	for range min(n, runtime.GOMAXPROCS(0)) {
+		group.Go(func() { // goes on to the next, as a stack grows once
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				do(i)
+			}
 		})
 	}
-	err := group.Wait()
+	group.Wait()
 	for _, p := range broke {
 		if p != nil {
 			panic(p)
 		}
 	}
-	return err
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
