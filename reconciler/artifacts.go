@@ -705,8 +705,8 @@ func (r *Reconciler) saw(key schema.Key, p *published, d *schema.Desired, revisi
 			r.artifactSeen()
 		}
 		if v := verdict(sights, ""); changed && v.Status != "True" {
-			r.o.Log.With(about(key, r.appOf(r.current().desired)(key))...).Warn("an artifact's bytes are not as declared, or cannot be seen", "artifact", key.String(), "artifact_id", schema.ID(next.UID, key),
-				"verified", v.Status, "reason", v.Reason, "message", v.Message, "commit", short(next.Revision), "correlation_id", next.CorrelationID)
+			r.logAbout(key, r.appOf(r.current().desired)(key), "", next.CorrelationID).Warn("an artifact's bytes are not as declared, or cannot be seen", "artifact", key.String(), "artifact_id", schema.ID(next.UID, key),
+				"verified", v.Status, "reason", v.Reason, "message", v.Message, "commit", short(next.Revision))
 		}
 		return true
 	}

@@ -204,7 +204,7 @@ func (r *Reconciler) decide(ctx context.Context, st *state, tips Tips, unread bo
 		before = st.held
 	}
 	for _, h := range newlyHeld(before, d.Held) {
-		r.o.Log.With(about(h.Key, r.appOf(d.Desired)(h.Key))...).Warn("held", "file", h.File, "reason", h.Reason, "message", h.Message, "commit", short(main), "correlation_id", cause)
+		r.logAbout(h.Key, r.appOf(d.Desired)(h.Key), r.uidOf(d.Desired, h.Key), cause).Warn("held", "file", h.File, "reason", h.Reason, "message", h.Message, "commit", short(main))
 	}
 	if st != nil && st.main == main { // no commit did this
 		by = origins{}

@@ -72,7 +72,7 @@ func (r *Reconciler) gate(ctx context.Context, st *state, prev *plan.Status, p p
 	}
 	pulls, sure, err := r.broughtBy(ctx, prev.Revision)
 	if err != nil || !sure {
-		return r.undecided(g, err)
+		return r.undecided(g, prev, err)
 	}
 	if len(pulls) == 0 {
 		g.review = nil
@@ -100,7 +100,7 @@ func (r *Reconciler) gate(ctx context.Context, st *state, prev *plan.Status, p p
 		return g // nothing is done, so nothing is held
 	}
 	if showing && r.o.Now().Sub(r.rollouts.began(prev.Revision)) < showingLag {
-		return r.undecided(g, nil)
+		return r.undecided(g, prev, nil)
 	}
 	return r.hold(g, pull, plan.Stale(reviewed, p, observed), prev.Revision)
 }
@@ -127,7 +127,7 @@ func waitsOnly(p plan.Plan) bool {
 }
 
 // undecided leaves a unit as it is until it is known whether it is held.
-func (r *Reconciler) undecided(g gated, err error) gated {
+func (r *Reconciler) undecided(g gated, prev *plan.Status, err error) gated {
 	g.again, g.quiet = min(pullAgain, r.pullLag()), err == nil
 	why := plan.Blocked{Code: "review.pending", Wait: true, Message: "it is not known yet which pull request brought it, and so whether this was reviewed"}
 	if err != nil {
@@ -137,7 +137,7 @@ func (r *Reconciler) undecided(g gated, err error) gated {
 		if errors.As(err, &later) {
 			g.again = max(time.Second, later.At.Sub(r.o.Now()))
 		}
-		r.o.Log.Warn("waiting to be told which pull request a change is of", "unit", g.plan.Key.String(), "error", err, "again_in", g.again)
+		r.logUnit(prev).Warn("waiting to be told which pull request a change is of", "error", err, "again_in", g.again)
 	}
 	return g.keep(why)
 }

@@ -2,6 +2,7 @@ package reconciler
 
 import (
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -139,9 +140,31 @@ func (r *Reconciler) appOf(d *schema.Desired) func(schema.Key) string {
 	}
 }
 
-// about are the attributes by which a line of the log is found (requirement A11).
-func about(key schema.Key, app string) []any {
-	return []any{"org_id", orgOf(key), "project_id", projectOf(key), "app_slug", app}
+// uidOf tells the uid of an instance that stands in d or, where it is declared no
+// longer, is remembered.
+func (r *Reconciler) uidOf(d *schema.Desired, key schema.Key) string {
+	if i := d.Instance(key); i != nil {
+		return i.UID
+	}
+	if s := r.writer.get(key); s != nil {
+		return s.UID
+	}
+	return ""
+}
+
+// logAbout is a log whose lines are found by what they are about (requirement
+// A11). uid is an instance's.
+func (r *Reconciler) logAbout(key schema.Key, app, uid, correlation string) *slog.Logger {
+	log := r.o.Log.With("correlation_id", correlation, "org_id", orgOf(key), "project_id", projectOf(key), "app_slug", app)
+	if key.Kind == schema.KindInstance {
+		log = log.With("app_instance_id", schema.ID(uid, key))
+	}
+	return log
+}
+
+// logUnit is logAbout of an instance, which has more than one line.
+func (r *Reconciler) logUnit(s *plan.Status) *slog.Logger {
+	return r.logAbout(s.Key, s.App, s.UID, s.CorrelationID).With("unit", s.Key.String())
 }
 
 // entitlementEvents are the events of entitlements that verdicts let through.

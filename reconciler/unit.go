@@ -136,20 +136,20 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 	if resumed {
 		level = slog.LevelDebug // said before, and as often as it is tried
 	}
-	r.o.Log.Log(ctx, level, "applying", "unit", key.String(), "actions", len(p.Actions), "digest", short(p.Digest), "attempt", view.attempt,
-		"correlation_id", prev.CorrelationID, "org_id", key.Tenant, "project_id", key.ProjectID(), "app_slug", prev.App, "app_instance_id", schema.ID(prev.UID, key))
+	log := r.logUnit(prev)
+	log.Log(ctx, level, "applying", "actions", len(p.Actions), "digest", short(p.Digest), "attempt", view.attempt)
 	if !resumed && !g.kept() {
 		r.rollouts.acting(prev.Revision, key, len(p.Actions))
 	}
-	outcomes := apply.Run(ctx, apply.Options{Runtime: counted{rt, r.o.Metrics, prev.RuntimeBackend}, Journal: journal{r, prev, view.attempt, st.refused(key), g.kept(), begun, new(sync.Map)}, Log: r.o.Log}, &p, stamp, view.attempt)
+	outcomes := apply.Run(ctx, apply.Options{Runtime: counted{rt, r.o.Metrics, prev.RuntimeBackend}, Journal: journal{r, prev, view.attempt, st.refused(key), g.kept(), begun, new(sync.Map)}, Log: log}, &p, stamp, view.attempt)
 	for _, o := range outcomes {
 		level := level
 		if !waiting(o) {
 			level = slog.LevelWarn
 		}
 		if o.State != plan.Done {
-			r.o.Log.Log(ctx, level, "action not done", "unit", key.String(), "action_id", o.ActionID, "verb", string(o.Verb), "member", o.Member,
-				"state", string(o.State), "error", o.Error, "correlation_id", prev.CorrelationID)
+			log.Log(ctx, level, "action not done", "action_id", o.ActionID, "verb", string(o.Verb), "member", o.Member,
+				"state", string(o.State), "error", o.Error)
 		}
 	}
 	if ctx.Err() != nil {
@@ -448,8 +448,7 @@ func (r *Reconciler) record(v unitView) bool {
 		if s := v.review; s != nil && s.Stale != nil && (v.prev.Review == nil || v.prev.Review.Stale == nil || v.prev.Review.Stale.Now != s.Stale.Now) {
 			record := staleRecord(v.prev, s, r.o.Now())
 			r.writer.record(record)
-			r.o.Log.Warn("held after the merge", "unit", v.prev.Key.String(), "pull", s.Pull, "why", record.Reason,
-				"revision", short(v.prev.Revision), "correlation_id", v.prev.CorrelationID)
+			r.logUnit(v.prev).Warn("held after the merge", "pull", s.Pull, "why", record.Reason, "revision", short(v.prev.Revision))
 		}
 		return true
 	}
@@ -468,9 +467,7 @@ func (r *Reconciler) set(before *plan.Status, s plan.Status) bool {
 		if before != nil {
 			was = string(before.Phase)
 		}
-		r.o.Log.Info("phase", "unit", s.Key.String(), "from", was, "to", string(s.Phase), "reason", s.FailureReason,
-			"revision", short(s.Revision), "correlation_id", s.CorrelationID,
-			"org_id", s.Key.Tenant, "project_id", s.Key.ProjectID(), "app_slug", s.App, "app_instance_id", schema.ID(s.UID, s.Key))
+		r.logUnit(&s).Info("phase", "from", was, "to", string(s.Phase), "reason", s.FailureReason, "revision", short(s.Revision))
 	}
 	for _, commit := range r.rollouts.status(&s) {
 		r.touched(commit)

@@ -2,6 +2,7 @@ package runtimes
 
 import (
 	"context"
+	"log/slog"
 
 	"berth/reconciler/plan"
 	"berth/schema"
@@ -25,6 +26,9 @@ type Change struct {
 	Action plan.Action // its ID carries the attempt
 	// Stamp goes into the host's ledger with every effect.
 	Stamp Stamp
+	// Log is for what an error does not say. It has the ids of the instance and
+	// of the action (requirement A11). Nil: nobody reads it.
+	Log *slog.Logger
 }
 
 // Stamp says on whose behalf an effect happens.

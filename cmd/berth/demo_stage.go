@@ -173,7 +173,7 @@ func (s *stage) labUp(ctx context.Context) (err error) {
 	if s.hosts, err = host.NewSSH(host.SSHOptions{User: s.lab.User(), KeyFile: s.lab.KeyFile(), KnownHosts: s.lab.KnownHosts(), Log: l}); err != nil {
 		return err
 	}
-	s.units = slurm.New(slurm.Options{Hosts: s.hosts, Log: l})
+	s.units = slurm.New(slurm.Options{Hosts: s.hosts})
 	return nil
 }
 

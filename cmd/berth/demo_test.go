@@ -1,7 +1,11 @@
 package main
 
 import (
+	"encoding/json"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,7 +14,8 @@ import (
 // The story holds without hosts too, and tells what was refused and held.
 func TestDemoInMemory(t *testing.T) {
 	t.Parallel()
-	out, err := exec.CommandContext(t.Context(), "berth", "demo", "--memory", "--dir", t.TempDir()).CombinedOutput()
+	dir := t.TempDir()
+	out, err := exec.CommandContext(t.Context(), "berth", "demo", "--memory", "--dir", dir).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	for _, said := range []string{
 		"asks for 8 GPUs, at most 6 are allowed (tenants/physics/policy.yaml:6)",
@@ -22,4 +27,31 @@ func TestDemoInMemory(t *testing.T) {
 	} {
 		require.Contains(t, string(out), said)
 	}
+	for _, said := range []string{`"msg":"held"`, `"msg":"phase"`, `"msg":"applying"`, `"msg":"action ended"`} {
+		require.Positive(t, linesFoundByIDs(t, filepath.Join(dir, "berth.log"), said), said)
+	}
+}
+
+// linesFoundByIDs counts the lines of a daemon's log that hold a text, and makes
+// sure that each line about an instance is found by its ids and by those of what
+// it follows from (requirement A11).
+func linesFoundByIDs(t *testing.T, file, text string) (n int) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	require.NoError(t, err)
+	for line := range strings.Lines(string(data)) {
+		var said map[string]any
+		require.NoError(t, json.Unmarshal([]byte(line), &said), line)
+		if strings.Contains(line, text) {
+			n++
+		}
+		if said["unit"] == nil && said["action_id"] == nil && said["app_instance_id"] == nil {
+			continue
+		}
+		for _, id := range []string{"correlation_id", "org_id", "project_id", "app_slug", "app_instance_id"} {
+			value, ok := said[id].(string)
+			require.True(t, ok && value != "", "%s of %s", id, line)
+		}
+	}
+	return n
 }

@@ -94,6 +94,7 @@ func (s *scene) play(name string, day func(*scene)) {
 		d.calm()
 		start = time.Now()
 		day(&d)
+		linesFoundByIDs(t, filepath.Join(d.dir, "berth.log"), "")
 	})
 }
 

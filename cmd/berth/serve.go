@@ -178,7 +178,7 @@ func (d *daemon) runtimes() (map[string]runtimes.Runtime, error) {
 		if err != nil {
 			return nil, fmt.Errorf("ssh: %w", err)
 		}
-		live["slurm"] = slurm.New(slurm.Options{Hosts: d.hosts, Log: d.log})
+		live["slurm"] = slurm.New(slurm.Options{Hosts: d.hosts})
 	}
 	if c := d.config.MemoryRuntime; c != nil {
 		world, err := memory.OpenWorld(c.Directory)

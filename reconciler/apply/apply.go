@@ -29,7 +29,8 @@ type Journal interface {
 type Options struct {
 	Runtime runtimes.Runtime
 	Journal Journal // nil: nobody is told
-	Log     *slog.Logger
+	// Log has the ids of what the plan is about (requirement A11); nil: none.
+	Log *slog.Logger
 	// Parallel bounds how many actions of the plan run at a time; 0: 8.
 	Parallel int
 }
@@ -120,12 +121,11 @@ func (w *walk) effect(ctx context.Context, a plan.Action, out plan.Outcome) plan
 	}
 	stamp := w.stamp
 	stamp.ActionID, stamp.Verb = a.ID, string(a.Verb)
-	log := w.o.Log.With("unit", a.Key.String(), "verb", string(a.Verb), "member", a.Member, "action_id", a.ID,
-		"correlation_id", stamp.CorrelationID, "commit", stamp.Commit)
+	log := w.o.Log.With("verb", string(a.Verb), "member", a.Member, "action_id", a.ID, "commit", stamp.Commit)
 	log.DebugContext(ctx, "action begins", "reason", a.Reason)
 
 	start := time.Now()
-	err := w.call(ctx, log, runtimes.Change{Plan: w.plan, Action: a, Stamp: stamp})
+	err := w.call(ctx, log, runtimes.Change{Plan: w.plan, Action: a, Stamp: stamp, Log: log})
 	out.Duration = time.Since(start)
 	out.State = stateOf(err)
 	if err != nil {

@@ -92,7 +92,7 @@ func (c *control) gresOf(ctx context.Context, u *plan.Unit) []gresLine {
 	lacking := c.missingDevices(ctx, fresh)
 	for _, m := range fresh {
 		if err := lacking[m.Name]; err != nil {
-			c.r.log.Warn("no line in gres.conf", "instance", c.key.String(), "member", m.Name, "reason", err.Error())
+			c.log.Warn("no line in gres.conf", "worker", m.Name, "reason", err.Error())
 			continue
 		}
 		next.setGres(m)
@@ -268,7 +268,7 @@ func (c *control) onWorkers(ctx context.Context, f func(context.Context, site, p
 		g.Go(func() error {
 			err := f(ctx, c.worker(m), m)
 			if errors.Is(err, runtimes.ErrUnreachable) {
-				c.r.log.Warn("a worker is passed over", "instance", c.key.String(), "member", m.Name, "reason", err.Error())
+				c.log.Warn("a worker is passed over", "worker", m.Name, "reason", err.Error())
 				return nil
 			}
 			return err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -101,15 +100,7 @@ func newStage(t *testing.T) *stage {
 }
 
 func (s *stage) runtime(t *testing.T) *slurm.Runtime {
-	return slurm.New(slurm.Options{Hosts: s.hosts, Log: slog.New(slog.NewTextHandler(testLog{t}, nil))})
-}
-
-// testLog writes a log to a test's own.
-type testLog struct{ t *testing.T }
-
-func (l testLog) Write(b []byte) (int, error) {
-	l.t.Log(strings.TrimSpace(string(b)))
-	return len(b), nil
+	return slurm.New(slurm.Options{Hosts: s.hosts})
 }
 
 // cluster is the name of the unit's cluster, as its host has it on record.

@@ -508,7 +508,7 @@ func (c *control) unneeded(ctx context.Context, s site, users []schema.UnixUser)
 	if len(users) == 0 {
 		return nil, nil
 	}
-	here := &control{site: s, r: c.r, key: c.key, stack: c.stack}
+	here := &control{site: s, log: c.log, r: c.r, key: c.key, stack: c.stack}
 	others, err := here.others(ctx)
 	if err != nil {
 		return nil, err

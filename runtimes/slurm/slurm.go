@@ -32,7 +32,6 @@ import (
 // Options of a Runtime.
 type Options struct {
 	Hosts    runtimes.Hosts
-	Log      *slog.Logger // nil: none
 	Timeouts Timeouts
 	Now      func() time.Time // nil: time.Now; tells when a drain's deadline has come
 }
@@ -47,7 +46,6 @@ type Timeouts struct {
 // Runtime implements runtimes.Runtime and runtimes.Jobs.
 type Runtime struct {
 	hosts    runtimes.Hosts
-	log      *slog.Logger
 	timeouts Timeouts
 	now      func() time.Time
 
@@ -62,10 +60,7 @@ var (
 
 // New is a runtime that reaches hosts through o.Hosts.
 func New(o Options) *Runtime {
-	r := &Runtime{hosts: o.Hosts, log: o.Log, timeouts: o.Timeouts, now: o.Now, locks: map[string]*sync.Mutex{}}
-	if r.log == nil {
-		r.log = slog.New(slog.DiscardHandler)
-	}
+	r := &Runtime{hosts: o.Hosts, timeouts: o.Timeouts, now: o.Now, locks: map[string]*sync.Mutex{}}
 	if r.now == nil {
 		r.now = time.Now
 	}
@@ -97,19 +92,7 @@ func (r *Runtime) lock(name string) (unlock func()) {
 
 // Apply implements runtimes.Runtime.
 func (r *Runtime) Apply(ctx context.Context, c runtimes.Change) error {
-	began := time.Now()
-	err := r.apply(ctx, c)
-	log := r.log.With("correlation_id", c.Stamp.CorrelationID, "instance", c.Plan.Key.String(), "action", c.Action.ID,
-		"verb", string(c.Action.Verb), "member", c.Action.Member, "duration_ms", time.Since(began).Milliseconds())
-	switch {
-	case errors.Is(err, runtimes.ErrWaiting):
-		log.Debug("action waits", "reason", err.Error())
-	case err != nil:
-		log.Warn("action failed", "error", err.Error())
-	default:
-		log.Info("action done")
-	}
-	if err != nil {
+	if err := r.apply(ctx, c); err != nil {
 		return fmt.Errorf("%s %s: %w", c.Action.Verb, c.Plan.Key, err)
 	}
 	return nil
@@ -125,6 +108,9 @@ func (r *Runtime) apply(ctx context.Context, c runtimes.Change) error {
 		return fmt.Errorf("no member is the control plane")
 	}
 	ctl := r.control(member, c.Plan.Key, c.Stamp)
+	if c.Log != nil {
+		ctl.log = c.Log
+	}
 	switch c.Action.Verb {
 	case plan.Create:
 		return ctl.create(ctx, c.Plan.After)
@@ -170,6 +156,7 @@ func (s site) doAll(ctx context.Context, ops []runtimes.Op) error {
 // control is the control host of one unit.
 type control struct {
 	site
+	log   *slog.Logger
 	r     *Runtime
 	key   schema.Key
 	stack profile.Stack
@@ -179,7 +166,7 @@ type control struct {
 
 func (r *Runtime) control(m plan.Member, key schema.Key, stamp runtimes.Stamp) *control {
 	return &control{
-		site: site{r.hosts.Host(m), stamp}, r: r, key: key,
+		site: site{r.hosts.Host(m), stamp}, log: slog.New(slog.DiscardHandler), r: r, key: key,
 		stack: profile.Stack{Cluster: clusterName(key)},
 	}
 }

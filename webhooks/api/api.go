@@ -127,6 +127,24 @@ type call struct {
 	view        View // once somebody is to be answered from it
 }
 
+// ids are the names and values by which what was asked for is found elsewhere
+// (requirement A11). They are those of the path: whether anything is there they
+// do not tell.
+func (c *call) ids() (out [][2]string) {
+	if c.tenant != "" {
+		out = append(out, [2]string{"org_id", c.tenant})
+	}
+	if c.project != "" {
+		out = append(out, [2]string{"project_id", c.tenant + "." + c.project})
+	}
+	for _, name := range []string{"app_slug", "app_instance_id", "shared_runtime_id"} {
+		if value := c.params[name]; value != "" {
+			out = append(out, [2]string{name, value})
+		}
+	}
+	return out
+}
+
 // answer is a success.
 type answer struct {
 	mediaType string
@@ -144,7 +162,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case fail != nil:
 		status, code = fail.status, fail.code
-		fail.write(w, c.correlation)
+		fail.write(w, c.correlation, c.ids())
 	default:
 		sum := sha256.Sum256([]byte(c.who.name + "\x00" + r.URL.RequestURI() + "\x00" + string(got.body)))
 		etag := `"` + hex.EncodeToString(sum[:16]) + `"`
@@ -270,6 +288,7 @@ func (a *API) find(c *call) *failure {
 		}
 		if other == nil {
 			other = notAllowed(r, tenant, project, params)
+			c.params, c.tenant, c.project = params, tenant, project
 		}
 	}
 	if other != nil {
@@ -405,12 +424,9 @@ func (a *API) log(c *call, status int, code string, fail *failure, took time.Dur
 	}
 	add("code", code)
 	add("principal", c.who.name)
-	add("org_id", c.tenant)
-	if c.project != "" {
-		add("project_id", c.tenant+"."+c.project)
+	for _, id := range c.ids() {
+		add(id[0], id[1])
 	}
-	add("app_slug", c.params["app_slug"])
-	add("app_instance_id", c.params["app_instance_id"])
 	if fail != nil && fail.cause != nil {
 		attrs = append(attrs, "error", fail.cause)
 	}

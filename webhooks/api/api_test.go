@@ -233,15 +233,43 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// Neither a known project without a role nor an unknown one tells which it is.
+// Neither a known project without a role nor an unknown one tells which it is: but
+// for the name that was asked for the answer is the same.
 func TestNoEnumeration(t *testing.T) {
 	w := campusWorld(t, nil)
-	strip := func(target string) string {
-		res := w.get(target, personToken(anna), "X-Correlation-ID", "the-same-one")
-		return fmt.Sprint(res.StatusCode, res.Header, string(body(t, res)))
+	strip := func(target, name string) string {
+		res := w.get(fmt.Sprintf(target, name), personToken(anna), "X-Correlation-ID", "the-same-one")
+		said := string(body(t, res))
+		require.Contains(t, said, name)
+		return fmt.Sprint(res.StatusCode, res.Header, strings.ReplaceAll(said, name, "NAME"))
 	}
-	require.Equal(t, strip("/api/v1/projects/biology.genomes/app-instances"), strip("/api/v1/projects/biology.nothing/app-instances"))
-	require.Equal(t, strip("/api/v1/orgs/biology/shared-app-runtimes"), strip("/api/v1/orgs/chemistry/shared-app-runtimes"))
+	require.Equal(t, strip("/api/v1/projects/biology.%s/app-instances", "genomes"), strip("/api/v1/projects/biology.%s/app-instances", "botany"))
+	require.Equal(t, strip("/api/v1/orgs/%s/shared-app-runtimes", "biology"), strip("/api/v1/orgs/%s/shared-app-runtimes", "chemistry"))
+}
+
+// An error is found by what was asked for (requirement A11), however far the
+// request came.
+func TestErrorsSayWhatTheyAreAbout(t *testing.T) {
+	w := campusWorld(t, nil)
+	for _, c := range []struct {
+		method, path, details string
+	}{
+		{"GET", "/api/v1/projects/physics.lattice/app-instances/nothing", `{"org_id":"physics","project_id":"physics.lattice","app_instance_id":"nothing"}`},
+		{"GET", "/api/v1/projects/physics.lattice/apps/entitlements/nothing", `{"org_id":"physics","project_id":"physics.lattice","app_slug":"nothing"}`},
+		{"PUT", "/api/v1/projects/physics.lattice/apps/entitlements/slurm", `{"org_id":"physics","project_id":"physics.lattice","app_slug":"slurm","file":"tenants/physics/projects/lattice/entitlements/slurm.yaml"}`},
+		{"GET", "/api/v1/orgs/chemistry/shared-app-runtimes/department", `{"org_id":"chemistry","shared_runtime_id":"department"}`},
+		{"GET", "/api/v1/nothing", `{}`},
+	} {
+		res := w.ask(c.method, c.path, personToken(anna))
+		var e struct{ Error struct{ Details json.RawMessage } }
+		require.NoError(t, json.Unmarshal(body(t, res), &e))
+		require.JSONEq(t, c.details, string(e.Error.Details), c.path)
+	}
+	require.Contains(t, w.log.String(), "project_id=physics.lattice app_slug=slurm")
+
+	// Who says nobody is told nothing.
+	res := w.ask("GET", "/api/v1/projects/physics.lattice/app-instances/nothing", "")
+	require.Contains(t, string(body(t, res)), `"details":{}`)
 }
 
 // Every way to write says which file a pull request changes instead.

@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"strconv"
 	"time"
@@ -54,7 +55,7 @@ func notFound() *failure {
 func Nowhere(w http.ResponseWriter, r *http.Request) {
 	correlation := correlationID(r.Header)
 	head(w.Header(), correlation)
-	notFound().write(w, correlation)
+	notFound().write(w, correlation, nil)
 }
 
 // envelope is the canonical error (requirement A12).
@@ -67,12 +68,14 @@ type envelope struct {
 	} `json:"error"`
 }
 
-func (f *failure) write(w http.ResponseWriter, correlation string) {
+// write answers with the failure. ids are of what was asked for.
+func (f *failure) write(w http.ResponseWriter, correlation string, ids [][2]string) {
 	var e envelope
-	e.Error.Code, e.Error.Message, e.Error.CorrelationID, e.Error.Details = f.code, f.message, correlation, f.details
-	if e.Error.Details == nil {
-		e.Error.Details = map[string]any{}
+	e.Error.Code, e.Error.Message, e.Error.CorrelationID, e.Error.Details = f.code, f.message, correlation, map[string]any{}
+	for _, id := range ids {
+		e.Error.Details[id[0]] = id[1]
 	}
+	maps.Copy(e.Error.Details, f.details)
 	body, err := json.Marshal(e)
 	if err != nil {
 		panic(err) // strings all the way down
