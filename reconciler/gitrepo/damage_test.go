@@ -43,7 +43,9 @@ func TestDamagedMirrorIsReplaced(t *testing.T) {
 					require.NoError(t, r.Close())
 				}
 				damage(t, mirror)
-				if !running {
+				if running {
+					r.Forget() // what is at hand needs no disk
+				} else {
 					r = open(t, s, in)
 				}
 				main = s.MustCommit(t, "main", gittest.Commit{Message: "Next", Files: map[string]string{"platform/x": "y"}})

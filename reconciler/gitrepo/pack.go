@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/format/packfile"
 )
 
 // newObject is an object that is not in the repository yet.
@@ -70,4 +71,81 @@ func (s *objectSet) pack() []byte {
 	sum := sha1.Sum(out.Bytes()) //nolint:gosec // see above
 	out.Write(sum[:])
 	return out.Bytes()
+}
+
+// objectOverhead is what an object takes in memory beside its bytes, about.
+const objectOverhead = 256
+
+// unpack is what a pack holds, but for differences to what is not in it before
+// them. If that is more than so many bytes, it is an error; no more is held before
+// that is known.
+func unpack(pack []byte, most int64) ([]*plumbing.MemoryObject, error) {
+	in := packfile.NewScanner(bytes.NewReader(pack))
+	_, count, err := in.Header()
+	if err != nil {
+		return nil, err
+	}
+	type object struct {
+		kind plumbing.ObjectType
+		data []byte
+	}
+	var out []*plumbing.MemoryObject
+	at, of := map[int64]object{}, map[plumbing.Hash]object{}
+	for range count {
+		head, err := in.NextObjectHeader()
+		if err != nil {
+			return nil, err
+		}
+		if most -= head.Length + objectOverhead; most < 0 {
+			return nil, errTooLarge
+		}
+		var raw bytes.Buffer
+		if _, _, err = in.NextObject(&raw); err != nil { // of the length that its head says
+			return nil, err
+		}
+		o := object{head.Type, raw.Bytes()}
+		if head.Type.IsDelta() {
+			base, ok := at[head.OffsetReference]
+			if head.Type == plumbing.REFDeltaObject {
+				base, ok = of[head.Reference]
+			}
+			if !ok {
+				continue
+			}
+			size, err := unfolds(o.data)
+			if err != nil {
+				return nil, err
+			}
+			if size > uint64(most) {
+				return nil, errTooLarge
+			}
+			most -= int64(size)
+			if o.data, err = packfile.PatchDelta(base.data, o.data); err != nil {
+				return nil, err
+			}
+			o.kind = base.kind
+		}
+		m := &plumbing.MemoryObject{}
+		m.SetType(o.kind)
+		if _, err := m.Write(o.data); err != nil {
+			return nil, err
+		}
+		at[head.Offset], of[m.Hash()] = o, o
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+// unfolds is what a difference comes to, in bytes: its base's size goes before it
+// (git help format-pack).
+func unfolds(delta []byte) (uint64, error) {
+	_, base := binary.Uvarint(delta)
+	if base <= 0 {
+		return 0, packfile.ErrInvalidDelta
+	}
+	size, n := binary.Uvarint(delta[base:])
+	if n <= 0 {
+		return 0, packfile.ErrInvalidDelta
+	}
+	return size, nil
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/cache"
 	"github.com/go-git/go-git/v5/plumbing/format/packfile"
 	"github.com/go-git/go-git/v5/storage/filesystem"
-	"github.com/go-git/go-git/v5/storage/memory"
 )
 
 const (
@@ -39,7 +38,7 @@ var errAbsent = errors.New("object is not there")
 type store struct {
 	dir string // the bare repository's directory, or the Git directory
 
-	lately *cache.ObjectLRU // objects that were read, or came, lately; safe without the lock
+	lately *cache.ObjectLRU // objects that were read, or came, lately; it has a lock of its own
 
 	mu      sync.Mutex
 	storage *filesystem.Storage
@@ -90,7 +89,7 @@ func (s *store) read(h plumbing.Hash, limit int) (kind plumbing.ObjectType, data
 // bytes is read without that check.
 func (s *store) bytes(h plumbing.Hash, limit int) (kind plumbing.ObjectType, data []byte, more bool, err error) {
 	if o, ok := s.lately.Get(h); ok {
-		if m, ok := o.(*plumbing.MemoryObject); ok { // it needs no file
+		if m, ok := o.(*plumbing.MemoryObject); ok { // it needs no file, and nobody changes it
 			return content(m, h, limit)
 		}
 	}
@@ -113,8 +112,8 @@ func content(o plumbing.EncodedObject, h plumbing.Hash, limit int) (kind plumbin
 		return 0, nil, false, fmt.Errorf("object %s: %w", h, err)
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	data = make([]byte, min(o.Size(), int64(limit)))
-	if _, err = io.ReadFull(r, data); err != nil {
+	data, err = io.ReadAll(io.LimitReader(r, min(o.Size(), int64(limit))))
+	if err != nil {
 		return 0, nil, false, fmt.Errorf("object %s: %w", h, err)
 	}
 	return o.Type(), data, o.Size() > int64(limit), nil
@@ -128,16 +127,26 @@ func (s *store) has(h plumbing.Hash) bool {
 	return !h.IsZero() && s.storage.HasEncodedObject(h) == nil
 }
 
-// put stores a small pack. What is in it is kept at hand, as it is what is read
-// next.
+// put stores a pack. What is in a small one is kept at hand, as it is what is
+// read next.
 func (s *store) put(pack []byte) error {
-	kept := make(chan struct{})
+	came := make(chan []*plumbing.MemoryObject, 1)
 	go func() {
-		defer close(kept)
-		s.keep(pack)
+		var objects []*plumbing.MemoryObject
+		if len(pack) < largePack {
+			objects, _ = unpack(pack, int64(objectCache)) // storing it tells what is wrong
+		}
+		came <- objects
 	}()
-	defer func() { <-kept }()
-	return s.write(bytes.NewReader(pack))
+	err := s.write(bytes.NewReader(pack))
+	objects := <-came
+	if err != nil {
+		return err
+	}
+	for _, o := range objects {
+		s.lately.Put(o)
+	}
+	return nil
 }
 
 // write stores a pack.
@@ -151,35 +160,6 @@ func (s *store) write(pack io.Reader) error {
 	return err
 }
 
-// keep keeps the objects of a pack at hand, unless they are too much, or it is
-// none: storing it tells.
-func (s *store) keep(pack []byte) {
-	in := unpacked{memory.NewStorage(), int64(objectCache)}
-	parser, err := packfile.NewParserWithStorage(packfile.NewScanner(bytes.NewReader(pack)), &in)
-	if err != nil {
-		return
-	}
-	if _, err := parser.Parse(); err != nil {
-		return
-	}
-	for _, o := range in.Objects {
-		s.lately.Put(o)
-	}
-}
-
-// unpacked takes so many bytes of objects.
-type unpacked struct {
-	*memory.Storage
-	left int64
-}
-
-func (u *unpacked) SetEncodedObject(o plumbing.EncodedObject) (plumbing.Hash, error) {
-	if u.left -= o.Size(); u.left < 0 {
-		return plumbing.ZeroHash, errTooLarge
-	}
-	return u.Storage.SetEncodedObject(o)
-}
-
 // largePack is from where a pack is indexed beside the store, in bytes. Below,
 // starting a program costs more than it saves.
 const largePack = 4 << 20
@@ -191,7 +171,7 @@ const largePack = 4 << 20
 // fault with anything in it.
 func (s *store) take(ctx context.Context, pack io.Reader, size int64, bounded, strict bool) error {
 	if !bounded && size < largePack {
-		small, err := io.ReadAll(io.LimitReader(pack, largePack))
+		small, err := io.ReadAll(pack)
 		if err != nil {
 			return err
 		}

@@ -2,10 +2,14 @@ package gitrepo
 
 import (
 	"bytes"
+	"compress/zlib"
+	"encoding/binary"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,6 +37,7 @@ func TestReadingGoesOnWhileAPackIsTakenIn(t *testing.T) {
 	go func() { taken <- s.take(t.Context(), in, largePack, false, false) }()
 	_, err := out.Write(pack[:20])
 	require.NoError(t, err)
+	s.lately.Clear()
 	read := make(chan error, 1)
 	go func() {
 		_, _, _, err := s.read(here, maxObject)
@@ -61,16 +66,23 @@ func TestReadingGoesOnWhileAPackIsTakenIn(t *testing.T) {
 	require.NoError(t, s.take(t.Context(), bytes.NewReader((&objectSet{}).pack()), emptyPack, true, false), "a pack without objects")
 }
 
-// What came lately is at hand without a look at the disk, and is what stands
-// there; what unfolds to more than is kept is on the disk alone.
+// Forget has everything be read from the disk again.
+func (r *Repo) Forget() { r.mirror.lately.Clear() }
+
+// What came lately is at hand without the store, and is what stands there; what
+// unfolds to more than is kept, or is not stored, is not.
 func TestWhatCameLatelyIsAtHand(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "s.git")
 	require.NoError(t, initStore(dir))
 	s := openStore(dir)
 	t.Cleanup(func() { require.NoError(t, s.close()) })
+	kept := func(h plumbing.Hash) bool {
+		_, ok := s.lately.Get(h)
+		return ok
+	}
 
-	// Trees that differ in one entry, of which Git packs all but one as differences.
+	// Trees that differ in one entry, which Git packs as differences.
 	from := filepath.Join(t.TempDir(), "from.git")
 	require.NoError(t, initStore(from))
 	git := func(in string, args ...string) string {
@@ -88,35 +100,84 @@ func TestWhatCameLatelyIsAtHand(t *testing.T) {
 		}
 		ids = append(ids, strings.TrimSpace(git(tree.String(), "mktree", "--missing")))
 	}
-	pack := git(strings.Join(ids, "\n")+"\n", "pack-objects", "--stdout", "--delta-base-offset")
-	require.NoError(t, s.put([]byte(pack)))
-	cold := openStore(dir)
-	t.Cleanup(func() { require.NoError(t, cold.close()) })
-	for _, id := range ids {
-		h := plumbing.NewHash(id)
-		_, kept := s.lately.Get(h)
-		require.True(t, kept)
-		kind, data, _, err := s.read(h, maxObject)
-		require.NoError(t, err)
-		same, stored, _, err := cold.read(h, maxObject)
-		require.NoError(t, err)
-		require.Equal(t, same, kind)
-		require.Equal(t, stored, data)
-		_, some, more, err := s.read(h, 7)
-		require.NoError(t, err)
-		require.Equal(t, stored[:7], some)
-		require.True(t, more)
+	whole := git(strings.Join(ids, "\n")+"\n", "pack-objects", "--stdout", "--window=0")
+	require.Error(t, s.put([]byte(whole[:len(whole)/2])), "half a pack")
+	require.False(t, slices.ContainsFunc(ids, func(id string) bool { return kept(plumbing.NewHash(id)) }))
+	for _, bases := range []string{"--delta-base-offset", "--no-delta-base-offset"} {
+		s.lately.Clear()
+		pack := git(strings.Join(ids, "\n")+"\n", "pack-objects", "--stdout", bases)
+		require.Less(t, len(pack), len(whole)*2/3)
+		require.NoError(t, s.put([]byte(pack)))
+		cold := openStore(dir)
+		t.Cleanup(func() { require.NoError(t, cold.close()) })
+		for _, id := range ids {
+			h := plumbing.NewHash(id)
+			stored, want, _, err := cold.read(h, maxObject)
+			require.NoError(t, err)
+			s.mu.Lock() // reading waits for nobody
+			kind, data, more, err := s.read(h, maxObject)
+			_, some, cut, few := s.read(h, 7)
+			s.mu.Unlock()
+			require.NoError(t, err)
+			require.Equal(t, stored, kind)
+			require.Equal(t, want, data)
+			require.False(t, more)
+			require.NoError(t, few)
+			require.Equal(t, want[:7], some)
+			require.True(t, cut)
+		}
 	}
 
 	var large objectSet
-	h := large.add(plumbing.BlobObject, make([]byte, int(objectCache)+1))
+	a := large.add(plumbing.BlobObject, bytes.Repeat([]byte("a"), int(objectCache)*2/3))
+	b := large.add(plumbing.BlobObject, bytes.Repeat([]byte("b"), int(objectCache)*2/3))
+	_, err := unpack(large.pack(), int64(objectCache))
+	require.ErrorIs(t, err, errTooLarge)
 	require.NoError(t, s.put(large.pack()))
-	_, kept := s.lately.Get(h)
-	require.False(t, kept)
-	_, data, more, err := s.read(h, 10)
+	require.False(t, kept(a) || kept(b))
+	_, data, more, err := s.read(a, 10)
 	require.NoError(t, err)
 	require.True(t, more)
-	require.Equal(t, make([]byte, 10), data)
+	require.Equal(t, "aaaaaaaaaa", string(data))
 
-	require.Error(t, s.put([]byte(pack[:len(pack)/2])), "half a pack")
+	// A difference may unfold to anything as well.
+	base := bytes.Repeat([]byte("c"), 1<<16)
+	bomb := binary.AppendUvarint(binary.AppendUvarint(nil, 1<<16), 1<<30)
+	for range 1 << 14 {
+		bomb = append(bomb, 0x80) // git help format-pack: copy the first 64 KiB of the base
+	}
+	pack := []byte("PACK\x00\x00\x00\x02\x00\x00\x00\x02")
+	pack = append(pack, packed(plumbing.BlobObject, base, nil)...)
+	pack = append(pack, packed(plumbing.REFDeltaObject, bomb, ptr(hashObject(plumbing.BlobObject, base)))...)
+	_, err = unpack(pack, int64(objectCache))
+	require.ErrorIs(t, err, errTooLarge)
+
+	// What cannot be stored is not kept either.
+	require.NoError(t, os.RemoveAll(filepath.Join(dir, "objects")))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "objects"), nil, 0o600))
+	var lost objectSet
+	h := lost.add(plumbing.BlobObject, []byte("lost"))
+	require.Error(t, s.put(lost.pack()))
+	require.False(t, kept(h))
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// packed is one entry of a pack; base is that of a difference.
+func packed(kind plumbing.ObjectType, data []byte, base *plumbing.Hash) []byte {
+	size := len(data)
+	b := byte(kind)<<4 | byte(size&0x0f)
+	var out bytes.Buffer
+	for size >>= 4; size > 0; size >>= 7 {
+		out.WriteByte(b | 0x80)
+		b = byte(size & 0x7f)
+	}
+	out.WriteByte(b)
+	if base != nil {
+		out.Write(base[:])
+	}
+	z := zlib.NewWriter(&out)
+	_, _ = z.Write(data)
+	_ = z.Close()
+	return out.Bytes()
 }

@@ -98,17 +98,21 @@ func (e *estate) judge(ctx context.Context, refused map[*part][]refusal) error {
 			s.verdict, cat = v, v.catalog
 		}
 	}
-	var unknown []*standing
+	type meeting struct {
+		*standing
+		fingerprint [sha256.Size]byte
+	}
+	var unknown []meeting
 	for _, s := range e.parts {
 		if s.verdict == nil {
-			if s.verdict = s.known(print(cat.print, cat.own[s.tenant], refused[s.part])); s.verdict == nil {
-				unknown = append(unknown, s)
+			m := meeting{s, print(cat.print, cat.own[s.tenant], refused[s.part])}
+			if s.verdict = s.known(m.fingerprint); s.verdict == nil {
+				unknown = append(unknown, m)
 			}
 		}
 	}
 	return parallel.Each(len(unknown), func(i int) (err error) {
-		s := unknown[i]
-		fingerprint := print(cat.print, cat.own[s.tenant], refused[s.part])
+		s, fingerprint := unknown[i].standing, unknown[i].fingerprint
 		s.verdict, err = s.judged(fingerprint, func() (*verdict, error) {
 			if old := e.base.part(s.name); old != nil && len(refused[s.part]) == 0 {
 				if before := old.known(fingerprint); before != nil {

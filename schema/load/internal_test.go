@@ -3,6 +3,7 @@ package load
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -497,4 +498,33 @@ func TestOneTenantTakesFewRounds(t *testing.T) {
 			require.Equal(t, BlobID([]byte(before[path(i)])), f.Replace[path(i)])
 		}
 	}
+}
+
+// failing is a snapshot of which one file cannot be read.
+type failing struct {
+	schema.Snapshot
+	file string
+}
+
+func (f failing) Read(ctx context.Context, file schema.File, most int) ([]byte, bool, error) {
+	if file.Path == f.file {
+		return nil, false, errors.New("the disk has a hole")
+	}
+	return f.Snapshot.Read(ctx, file, most)
+}
+
+// What was read of a part stays known where one file of it cannot be read.
+func TestWhatWasReadIsNotReadAgain(t *testing.T) {
+	l := labLoader(t)
+	files := labFiles(t)
+	const hole = "tenants/physics/projects/lattice/instances/train.yaml"
+	r, err := l.Load(context.Background(), failing{Files(files), hole})
+	require.NoError(t, err)
+	require.Equal(t, []string{"tenants/physics"}, r.Unreadable)
+	var lists, reads []string
+	r, err = l.Load(context.Background(), counting{Files(files), &lists, &reads})
+	require.NoError(t, err)
+	require.Empty(t, r.Unreadable)
+	require.Equal(t, []string{"tenants/physics"}, lists)
+	require.Equal(t, []string{hole}, reads)
 }

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,7 +29,8 @@ type Options struct {
 type Loader struct {
 	backends map[string]string
 	paths    *paths
-	judges   chan *judge // idle ones; nil: not made yet
+	judges   chan *judge   // idle ones; nil: not made yet
+	reading  chan struct{} // one for each file that is being read
 	docs     *cache[docKey, *document]
 	parts    *cache[partKey, *part]
 	projects *cache[projectKey, []project]
@@ -79,6 +81,7 @@ func New(opts Options) (*Loader, error) {
 		backends: opts.Backends,
 		paths:    &paths{all: map[string]string{}},
 		judges:   make(chan *judge, workers),
+		reading:  make(chan struct{}, 2*workers),
 		docs:     newCache[docKey](100_000, func(d *document) int { return d.size }),
 		parts:    newCache[partKey](5_000, func(p *part) int { return p.size }),
 		projects: newCache[projectKey](20_000, weightless[[]project]),
@@ -197,7 +200,7 @@ func (l *Loader) part(ctx context.Context, snap schema.Snapshot, listed schema.P
 	key, limit := partKey{listed.Name, listed.Hash}, boundOf(listed.Name)
 	defer func() {
 		if recover() != nil {
-			err = errBroke
+			p, err = nil, errBroke
 		}
 		if isExcess(err) {
 			l.parts.add(key, &part{name: listed.Name, excess: err})
@@ -230,19 +233,21 @@ func (l *Loader) part(ctx context.Context, snap schema.Snapshot, listed schema.P
 		if err := limit.check(0, int(size.Load())); err != nil {
 			return nil // told below
 		}
+		l.reading <- struct{}{}
+		defer func() { <-l.reading }()
 		docs[i], err = l.document(ctx, snap, files[i], &size)
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	if err := limit.check(len(files), int(size.Load())); err != nil {
-		return nil, err
-	}
-	for _, i := range missing {
-		if doc := docs[i]; doc != nil {
-			l.docs.add(docKey{doc.file.Path, doc.file.Blob, doc.file.Mode}, doc)
+	over := limit.check(len(files), int(size.Load()))
+	if over == nil {
+		for _, i := range missing { // what was read need not be again, whatever was not
+			if doc := docs[i]; doc != nil {
+				l.docs.add(docKey{doc.file.Path, doc.file.Blob, doc.file.Mode}, doc)
+			}
 		}
+	}
+	if err = cmp.Or(err, over); err != nil {
+		return nil, err
 	}
 	p = &part{name: listed.Name, files: files}
 	p.hold(docs, old)

@@ -10,9 +10,9 @@ import (
 	"sync/atomic"
 )
 
-// Each calls f with 0 to n-1, as many at a time as there are processors, and
-// returns the error of the first that has one once all have returned. If f panics so does Each, where
-// its caller can recover, with where it did.
+// Each calls f with 0 to n-1, as many at a time as there are processors. Once all
+// have returned it returns the error of the lowest that has one. If f panics so
+// does Each, where its caller can recover, with where it did.
 func Each(n int, f func(i int) error) error {
 	if n == 1 {
 		return f(0)

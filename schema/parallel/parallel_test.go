@@ -23,13 +23,15 @@ func TestEach(t *testing.T) {
 	var done atomic.Int64
 	require.ErrorIs(t, parallel.Each(10, func(i int) error {
 		done.Add(1)
-		if i == 3 {
-			return bad
+		if i == 3 || i == 7 {
+			return map[int]error{3: bad, 7: errors.New("another")}[i]
 		}
 		return nil
-	}), bad)
+	}), bad, "the lowest's")
 	require.EqualValues(t, 10, done.Load())
 	for _, n := range []int{1, 10} {
-		require.Panics(t, func() { _ = parallel.Each(n, func(int) error { panic("broken") }) })
+		done.Store(0)
+		require.Panics(t, func() { _ = parallel.Each(n, func(int) error { done.Add(1); panic("broken") }) })
+		require.EqualValues(t, n, done.Load())
 	}
 }
