@@ -296,7 +296,11 @@ func (s *scene) history(from string, key schema.Key) []plan.Status {
 // if one is there twice or a segment is missing.
 func (s *scene) told() []plan.Event {
 	s.Helper()
-	files, err := s.git.Files(reconciler.BranchStatus)
+	tip := s.git.Tip(reconciler.BranchStatus) // the daemon goes on writing
+	files, err := s.git.Files(tip)
+	require.NoError(s, err)
+	s.tree() // brings that commit
+	tree, err := s.repo.ReadStatus(s.Context(), tip)
 	require.NoError(s, err)
 	var segments []string
 	for p := range files {
@@ -322,7 +326,7 @@ func (s *scene) told() []plan.Event {
 			all = append(all, e)
 		}
 	}
-	require.EqualValues(s, len(all), s.tree().Revision.Sequence, "events are lost: %v", segments)
+	require.EqualValues(s, len(all), tree.Revision.Sequence, "events are lost: %v", segments)
 	return all
 }
 

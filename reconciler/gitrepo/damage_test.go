@@ -1,9 +1,12 @@
 package gitrepo_test
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"berth/reconciler"
@@ -152,4 +155,40 @@ func TestDamageFoundWhileRemoteIsDownLosesNothingMore(t *testing.T) {
 	}
 	require.NoError(t, s.SetRef("refs/heads/main", main))
 	require.Equal(t, main, fetch(t, r).Main)
+}
+
+// A mirror that git alone meets damaged, as all that Berth reads of it is at hand,
+// is noticed and replaced; a head that cannot be merged is no damage.
+func TestDamageThatGitMeets(t *testing.T) {
+	t.Parallel()
+	s := gittest.New(t, estate())
+	dir := t.TempDir()
+	var log bytes.Buffer
+	r := open(t, s, func(o *gitrepo.Options) {
+		o.Dir, o.Log = dir, slog.New(slog.NewTextHandler(&log, nil))
+	})
+	first := fetch(t, r).Main
+	second := s.MustCommit(t, "main", gittest.Commit{Message: "Next", Files: map[string]string{"platform/x": "y"}})
+	tree, err := s.Git("rev-parse", first+"^{tree}")
+	require.NoError(t, err)
+	apart, err := s.Git("-c", "user.name=Nobody", "-c", "user.email=nobody@example.org", "commit-tree", "-m", "nobody's child", strings.TrimSpace(tree))
+	require.NoError(t, err)
+	_, err = s.Git("update-ref", "refs/pull/1/head", strings.TrimSpace(apart))
+	require.NoError(t, err)
+	fetch(t, r)
+	stranger, err := r.FetchPull(t.Context(), 1)
+	require.NoError(t, err)
+	_, _, err = r.Merge(t.Context(), second, stranger)
+	require.ErrorContains(t, err, "unrelated histories")
+	fetch(t, r)
+	require.NotContains(t, log.String(), "damaged")
+
+	each(t, filepath.Join(dir, "mirror.git"), ".pack", turnBits)
+	_, _, err = r.Merge(t.Context(), second, first)
+	require.Error(t, err)
+	require.Contains(t, log.String(), "damaged")
+	fetch(t, r)
+	_, conflicts, err := r.Merge(t.Context(), second, first)
+	require.NoError(t, err)
+	require.Empty(t, conflicts)
 }

@@ -43,12 +43,13 @@ func (r *Repo) Merge(ctx context.Context, base, head string) (tree string, confl
 	}
 	r.use.merges.Add(1)
 	defer func() {
-		if err == nil && !fileExists(filepath.Join(r.mirror.dir, "shallow")) { // more history could make another of it
+		if err == nil && r.whole() {
 			r.merges.put(pair, merged{tree, slices.Clone(conflicts)})
 		}
 	}()
 	out, code, err := r.git(ctx, "merge-tree", "--write-tree", "--name-only", "--no-messages", "-z", base, head)
 	if err != nil {
+		r.suspect(ctx, base)
 		return "", nil, fmt.Errorf("merge %s into %s: %w", head, base, err)
 	}
 	fields := strings.Split(strings.TrimSuffix(out, "\x00"), "\x00")
@@ -61,6 +62,20 @@ func (r *Repo) Merge(ctx context.Context, base, head string) (tree string, confl
 	conflicts = slices.DeleteFunc(fields[1:], func(s string) bool { return s == "" })
 	slices.Sort(conflicts)
 	return "", slices.Compact(conflicts), nil
+}
+
+// whole says whether all history is there: with more of it, two commits could have
+// another base.
+func (r *Repo) whole() bool { return !fileExists(filepath.Join(r.mirror.dir, "shallow")) }
+
+// suspect notes that the mirror is damaged if git cannot read a commit in it and
+// all below, after git failed on that and another. The other is anybody's, and may
+// be odd: it is no reason to fetch everything anew.
+func (r *Repo) suspect(ctx context.Context, ours string) {
+	_, _, err := r.git(ctx, "rev-list", "--objects", "--no-walk", "--quiet", ours)
+	if err != nil && ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) {
+		r.damaged("merge", err)
+	}
 }
 
 // merged is what merging two commits came to, which is the same each time.
@@ -127,8 +142,13 @@ func (r *Repo) MergeBase(ctx context.Context, a, b string) (string, error) {
 	if err := r.known(a, b); err != nil {
 		return "", fmt.Errorf("merge base: %w", err)
 	}
+	pair := [2]string{a, b}
+	if base, ok := r.bases.get(pair); ok {
+		return base, nil
+	}
 	out, code, err := r.git(ctx, "merge-base", a, b)
 	if err != nil {
+		r.suspect(ctx, a)
 		return "", fmt.Errorf("merge base of %s and %s: %w", a, b, err)
 	}
 	if code == 1 {
@@ -137,6 +157,9 @@ func (r *Repo) MergeBase(ctx context.Context, a, b string) (string, error) {
 	h, err := parseID(strings.TrimSpace(out))
 	if err != nil || code != 0 {
 		return "", fmt.Errorf("merge base of %s and %s: git ended with status %d", a, b, code)
+	}
+	if r.whole() {
+		r.bases.add(pair, h.String(), 10)
 	}
 	return h.String(), nil
 }

@@ -16,6 +16,9 @@ const (
 	// maxPatchPaths bounds how many files a patch is made of; their names go on
 	// git's command line.
 	maxPatchPaths = 2000
+	// patchUnit is how many bytes of patches are counted as one entry of what is
+	// known.
+	patchUnit = 256
 )
 
 // Patch is what head changes since it left base, as the unified diff with three
@@ -86,14 +89,20 @@ func (r *Repo) patch(ctx context.Context, base, head string, merge func() (tree 
 	if n == 0 {
 		return "", nil
 	}
+	key := strings.Join(args, "\x00")
+	if text, ok := r.patches.get(key); ok {
+		return text, nil // it is planned again far more often than it changes
+	}
 	out := capped{max: maxPatch}
 	if _, err := r.gitTo(ctx, &out, args...); err != nil {
+		r.suspect(ctx, from)
 		return "", fmt.Errorf("patch %s...%s: %w", base, head, err)
 	}
 	text := out.buf.String()
 	if out.full {
 		text = text[:max(0, strings.LastIndex(text, "\ndiff --git ")+1)]
 	}
+	r.patches.add(key, text, (len(key)+len(text))/patchUnit)
 	return text, nil
 }
 

@@ -85,7 +85,9 @@ type Repo struct {
 
 	use      scratchUse
 	merges   merges
-	refusals map[string]refusal // by ref; under remoteBusy
+	bases    known[[2]string, string] // of two commits, their best common ancestor
+	patches  known[string, string]    // by what git was asked
+	refusals map[string]refusal       // by ref; under remoteBusy
 
 	trees    knownTrees
 	reading  singleflight.Group // of trees

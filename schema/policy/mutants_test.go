@@ -79,7 +79,7 @@ func TestMutants(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(overlay, replace, 0o600))
 		g.Go(func() error {
-			out, err := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-vet=off", "-ldflags=-s -w", "-overlay", overlay, "-run", "^"+m.test+"$", ".").CombinedOutput()
+			out, err := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-vet=off", "-gcflags=-N -l", "-ldflags=-s -w", "-overlay", overlay, "-run", "^"+m.test+"$", ".").CombinedOutput()
 			if err == nil || !strings.Contains(string(out), "--- FAIL: "+m.test) {
 				survived[i] = string(out)
 			}
