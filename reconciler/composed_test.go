@@ -117,3 +117,24 @@ func TestTenantsInRepositoriesOfTheirOwn(t *testing.T) {
 	}
 	require.Nil(t, d.Node("mine"))
 }
+
+// Who would change a tenant that has a repository of its own in the platform's is
+// told on the pull request that nobody looks there.
+func TestAPullRequestWhereNobodyLooks(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	files := estate()
+	physics, _ := ownRepository(t, files, "physics")
+	w.put(files)
+	w.start(w.composedOf(map[string]*world{"physics": physics}), func(o *reconciler.Options) {
+		o.Forge = o.Repo.(*gitrepo.Composed).Forge(o.Forge)
+	})
+	w.eventually("composed", func() bool { return strings.Contains(strings.Join(w.revision().Remarks, "\n"), "is not read") })
+	pr := w.topic(7, map[string]string{"tenants/physics/policy.yaml": "unread: true\n"})
+	w.eventually("planned", func() bool { p, ok := w.forge.last(7); return ok && p.Head == pr.Head })
+	told, _ := w.forge.last(7)
+	require.False(t, told.Blocked(), "%+v", told)
+	require.Len(t, told.Diagnostics, 1)
+	require.Equal(t, "tenants/physics/policy.yaml tenant.shadowed warning", told.Diagnostics[0].File+" "+told.Diagnostics[0].Code+" "+string(told.Diagnostics[0].Severity))
+	require.Contains(t, w.forge.check(pr.Head, plan.CheckValidate).Summary, "changes nothing: the documents of physics come from its own repository")
+}

@@ -75,6 +75,9 @@ type Repo interface {
 	// Patch is the unified diff of the estate's files from where head left base to
 	// head, of those that Merge leaves as they are in head; bounded.
 	Patch(ctx context.Context, base, head string) (string, error)
+	// Shadowed are the files that head changes since it left base and that are not
+	// read, as their tenant has a repository of its own; sorted.
+	Shadowed(ctx context.Context, base, head string) ([]string, error)
 	// Log lists the commits reachable from to and not from from, newest first,
 	// first parents only, at most max.
 	Log(ctx context.Context, from, to string, max int) ([]Commit, error)

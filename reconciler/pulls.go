@@ -361,8 +361,25 @@ func (r *Reconciler) unsaid(ctx context.Context, p *openPull, b basis, in *decid
 			return out, mends, err
 		}
 	}
-	out, err = r.decider.Proposal(ctx, *in)
-	return out, false, err
+	if out, err = r.decider.Proposal(ctx, *in); err != nil {
+		return out, false, err
+	}
+	return out, false, r.shadowed(ctx, &out)
+}
+
+// shadowed warns of what a head changes where nobody looks.
+func (r *Reconciler) shadowed(ctx context.Context, p *plan.Proposal) error {
+	files, err := r.o.Repo.Shadowed(ctx, p.Base, p.Head)
+	if err != nil || len(files) == 0 {
+		return err
+	}
+	for _, file := range files {
+		tenant, _, _ := strings.Cut(strings.TrimPrefix(file, "tenants/"), "/")
+		p.Diagnostics = append(p.Diagnostics, schema.Diagnostic{Severity: schema.SeverityWarning, Code: load.CodeShadowed, File: file, Line: 1, Column: 1,
+			Message: fmt.Sprintf("changes nothing: the documents of %s come from its own repository (spec.repository of tenants/%s/tenant.yaml); change it there", tenant, tenant)})
+	}
+	schema.SortDiagnostics(p.Diagnostics)
+	return nil
 }
 
 // mended is what a change would do that mends a main which cannot be taken over,

@@ -2,11 +2,13 @@ package gitrepo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
+	"berth/reconciler"
 	"berth/schema"
 )
 
@@ -90,6 +92,42 @@ func (w *composing) shadowed() ([]string, error) {
 		if len(names) > 0 {
 			out = append(out, fmt.Sprintf("tenant %s: %s in %s/%s of the platform's repository is not read, as the tenant has a repository of its own: move it there, or delete it",
 				t, few(names), tenantsDir, t))
+		}
+	}
+	return out, nil
+}
+
+// Shadowed is nothing in an estate of one repository.
+func (r *Repo) Shadowed(context.Context, string, string) ([]string, error) { return nil, nil }
+
+// Shadowed are the files below tenants with repositories of their own, but for
+// tenant.yaml, that head changes in the platform's repository.
+func (c *Composed) Shadowed(ctx context.Context, base, head string) ([]string, error) {
+	h, err := parseID(base)
+	if err != nil {
+		return nil, fmt.Errorf("shadowed: %w", err)
+	}
+	st, ok := c.composer.stateOf(h)
+	if !ok || len(st.tenants) == 0 {
+		return nil, nil
+	}
+	from, err := c.MergeBase(ctx, st.platform.String(), head)
+	if errors.Is(err, reconciler.ErrNotFound) && c.known(head) == nil {
+		return nil, nil // no common history: it is told so
+	}
+	if err != nil {
+		return nil, err
+	}
+	changes, err := c.Diff(ctx, from, head)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, change := range changes {
+		below, ok := strings.CutPrefix(change.Path, tenantsDir+"/")
+		tenant, file, _ := strings.Cut(below, "/")
+		if _, own := st.tenants[tenant]; ok && own && change.To != "" && file != tenantFile {
+			out = append(out, change.Path)
 		}
 	}
 	return out, nil

@@ -511,6 +511,9 @@ func TestComposedMerge(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, text, "+++ b/platform/nodes/gpu-2.yaml\n")
 	require.NotContains(t, text, "tenants/", "what is there is the tenant's own")
+	unread, err := r.Shadowed(t.Context(), base, got)
+	require.NoError(t, err)
+	require.Equal(t, []string{"tenants/physics/policy.yaml"}, unread)
 
 	// Merged at the forge, it comes to the same, and the forge's words for it are
 	// the estate's.
