@@ -1,9 +1,9 @@
 package schema
 
 // Endpoints are the calls of the API that a service account may list in its
-// allowed_endpoints: those that are served, and those of queues and nodes, which
-// come with submitted jobs and which accounts may be prepared for. Who breaks
-// the glass is a person, so nothing below /admin is here.
+// allowed_endpoints to some effect: those that are served, and those of queues and
+// nodes, which come with submitted jobs and which accounts may be prepared for. Who
+// breaks the glass is a person, so nothing below /admin is here.
 func Endpoints() []string {
 	const (
 		project  = "/api/v1/projects/{project_id}"
@@ -12,6 +12,7 @@ func Endpoints() []string {
 		runtime  = runtimes + "/{shared_runtime_id}"
 	)
 	return []string{
+		"GET /api/v1/openapi.yaml",
 		"GET /api/v1/apps/catalog",
 		"GET /api/v1/apps/catalog/{app_slug}/versions",
 		"GET /api/v1/apps/registry",

@@ -1,6 +1,7 @@
 package load_test
 
 import (
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 	"github.com/stretchr/testify/require"
 
+	"berth/schema"
 	"berth/schema/load"
 )
 
@@ -246,4 +248,25 @@ func TestAKeyOfAnotherProjectIsFoundWhateverChanged(t *testing.T) {
 	cold := told(newLoader(t))
 	require.NotEmpty(t, cold)
 	require.Equal(t, cold, told(warm))
+}
+
+// An account that is in force stays there, whichever endpoints the version of
+// Berth has: one that lists another is warned, and everything else is tended.
+func TestAnEndpointThatIsNoneHoldsNothing(t *testing.T) {
+	const account = lattice + "service-accounts/ci.yaml"
+	was := campus(t)
+	was[account] = strings.Replace(was[account], "    - POST", "    - GET /api/v1/projects/{project_id}/app-instnaces\n    - POST", 1)
+	for _, path := range []string{account, trainFile} {
+		files := maps.Clone(was)
+		files[path] = strings.Replace(files[path], "display_name: ", "display_name: New ", 1)
+		f := inForce(t, newLoader(t), files, was)
+		require.Empty(t, f.Held)
+		require.Len(t, f.Result.Diagnostics, 1)
+		require.Equal(t, account+`:13:7: warning: spec.allowed_endpoints[1]: GET /api/v1/projects/{project_id}/app-instnaces is no endpoint of the API that an account may call, and grants nothing: did you mean "GET /api/v1/projects/{project_id}/app-instances"? [schema.no-effect]`, f.Result.Diagnostics[0].String())
+		require.Contains(t, f.Result.Desired.Tenants["physics"].Projects["lattice"].ServiceAccounts, "ci")
+	}
+	was[account] = strings.Replace(was[account], "app-instnaces", "app instances", 1)
+	r, err := newLoader(t).Load(t.Context(), load.Files(was))
+	require.NoError(t, err)
+	require.True(t, schema.HasErrors(r.Diagnostics), "what is none of any version's")
 }

@@ -139,8 +139,7 @@ func accountRules(s *schema.ServiceAccountSpec) (ps []problem) {
 	}
 	ps = append(ps, repeated("spec.scopes", s.Scopes)...)
 	ps = append(ps, repeated("spec.allowed_endpoints", s.AllowedEndpoints)...)
-	ps = append(ps, unlisted(items("spec.scopes"), s.Scopes, authority.Permissions(), "no permission", "berth explain --roles lists them")...)
-	return append(ps, unlisted(items("spec.allowed_endpoints"), s.AllowedEndpoints, schema.Endpoints(), "no endpoint of the API that an account may call", "GET /api/v1/openapi.yaml describes them")...)
+	return append(ps, unlisted(items("spec.scopes"), s.Scopes, authority.Permissions(), "no permission", "berth explain --roles lists them")...)
 }
 
 // keyBytes is what a public key is, however its base64 is written.

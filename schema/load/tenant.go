@@ -140,6 +140,7 @@ func (c *tenantCheck) document(ctx context.Context, doc *document) error {
 		c.machines(doc, d)
 	case *schema.ServiceAccount:
 		c.keys(doc, d)
+		c.endpoints(doc, d)
 	}
 	return nil
 }
@@ -205,6 +206,23 @@ func (c *tenantCheck) keys(doc *document, d *schema.ServiceAccount) {
 			there := other.header.At("spec.public_keys")
 			c.refuse(doc, item("spec.public_keys", i)+".key", "conflict.key",
 				fmt.Sprintf("is a key of %s already (%s:%d): a key is of one account, make another for this one", other.key, there.File, there.Line), there.File)
+		}
+	}
+}
+
+// endpoints warns about calls that no account may make. It is no error: which
+// there are depends on the version of Berth, and an account that is in force must
+// not stop a newer one.
+func (c *tenantCheck) endpoints(doc *document, d *schema.ServiceAccount) {
+	there, told := schema.Endpoints(), 0
+	for i, e := range d.Spec.AllowedEndpoints {
+		if told > maxFindings { // no more are told
+			return
+		}
+		if !slices.Contains(there, e) {
+			c.warn(doc, item("spec.allowed_endpoints", i), "schema.no-effect",
+				e+" is no endpoint of the API that an account may call, and grants nothing"+meant(told, e, there))
+			told++
 		}
 	}
 }

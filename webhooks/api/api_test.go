@@ -79,7 +79,7 @@ func TestAnswers(t *testing.T) {
 // What accounts may list is what they may call, and what is to come.
 func TestEndpointsAreRoutes(t *testing.T) {
 	const instance = "/api/v1/projects/{project_id}/app-instances/{app_instance_id}"
-	want := []string{"GET " + instance + "/queue/jobs", "POST " + instance + "/queue/jobs", "POST " + instance + "/nodes/{node}/operations"}
+	want := []string{"GET " + openAPIPath, "GET " + instance + "/queue/jobs", "POST " + instance + "/queue/jobs", "POST " + instance + "/nodes/{node}/operations"}
 	for _, r := range routes() {
 		if r.reads() && !r.admin {
 			want = append(want, "GET "+r.template)
