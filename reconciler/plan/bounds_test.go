@@ -91,6 +91,17 @@ func TestPolicyMovesNoMember(t *testing.T) {
 	require.Empty(t, p.Impacted)
 	require.Equal(t, "b-1", p.Plans[0].After.Members[1].Node)
 
+	// Nor is it moved once the runtime has on record what policy made of the
+	// instance, whatever policy says next.
+	w.run(bounded(schema.InstanceSpec{}, limited(schema.FateStopping, "2030-01-01", "b", "cpu"), within("b", "cpu")))
+	require.Equal(t, []string{"b", "cpu"}, w.real[key].Unit.Instance.Roles[1].SKUs)
+	for _, values := range [][]string{{"b"}, {"b", "cpu"}, {"cpu"}, {"b"}} {
+		head := bounded(schema.InstanceSpec{}, limited(schema.FateStopping, "2030-01-01", values...), within(values...))
+		require.Equal(t, "a-1", plan.Place(head, w.mem).Members(key)[1].Node)
+		w.run(head)
+	}
+	w = settled(base)
+
 	// Regions likewise; and what complies again is told.
 	regions := &schema.Bounds{Fate: schema.FateHeld, Limits: &schema.Limits{Regions: []schema.Allowed{{Values: []string{"annex"}}}}}
 	narrowed := bounded(schema.InstanceSpec{}, regions, worker)
@@ -98,6 +109,76 @@ func TestPolicyMovesNoMember(t *testing.T) {
 	require.Equal(t, []string{"controller-0 on lab and worker-0 on a-1: a node in region lab is not allowed"}, messages(change(narrowed).Impacted))
 	back := propose(narrowed, base, w.mem)
 	require.Equal(t, schema.FateComplies, back.Impacted[0].Fate)
+}
+
+// run brings about what eff says, as the loop does.
+func (w *world) run(eff *schema.Effective) {
+	for _, p := range w.plans(eff) {
+		w.apply(p)
+	}
+}
+
+// Who does as policy says is moved, also where policy had said the same of the
+// instance before its owner did, so that nothing effective changes by it.
+func TestWhoAsksForWhatPolicyLeavesIsMoved(t *testing.T) {
+	key := schema.InstanceKey("physics", "lhc", "train")
+	worker := schema.EffectiveRole{Name: "worker", NodeRole: "worker", Count: 1, GPUs: &schema.GPURequest{Type: "a100", Count: 4}}
+	inAnnex := []schema.Allowed{{Values: []string{"annex"}, Source: schema.Position{File: "platform/policy/lab.yaml", Line: 8}}}
+	for name, c := range map[string]struct {
+		limits schema.Limits
+		asks   schema.InstanceSpec
+	}{
+		"region": {schema.Limits{Regions: inAnnex}, schema.InstanceSpec{Regions: []string{"annex"}}},
+		"sku": {schema.Limits{SKUs: []schema.Allowed{{Values: []string{"b"}}}},
+			schema.InstanceSpec{Roles: map[string]schema.InstanceRole{"worker": {SKU: "b"}}}},
+	} {
+		eff := func(own schema.InstanceSpec, limits *schema.Limits, fate schema.Fate) *schema.Effective {
+			r := worker
+			if limits.SKUs != nil {
+				r.SKUs = []string{"b"}
+			}
+			e := bounded(own, &schema.Bounds{Limits: limits, Fate: fate, Day: "2026-01-01"}, r)
+			e.Nodes["lab"].Spec.Region, e.Nodes["lab"].Spec.SKU = "annex", "b" // no control plane is in the way
+			if limits.Regions != nil {
+				e.Instance(key).Regions = []string{"annex"}
+			}
+			return e
+		}
+		w := settled(eff(schema.InstanceSpec{}, &schema.Limits{}, ""))
+		require.Equal(t, "a-1", w.real[key].Unit.Members[1].Node, name)
+		before := eff(schema.InstanceSpec{}, &c.limits, schema.FateStopping)
+		w.run(before)
+		require.Equal(t, before.Instance(key).Regions, w.real[key].Unit.Instance.Regions, name)
+		require.Equal(t, "a-1", w.real[key].Unit.Members[1].Node, name)
+
+		// Nothing better is free yet: it stays, and says so.
+		asked := eff(c.asks, &c.limits, schema.FateStopping)
+		asked.Nodes["b-1"].Spec.Cordoned = true
+		placed := plan.Place(asked, w.mem)
+		require.Len(t, placed.Unplaced(key), 1, name)
+		require.Equal(t, plan.CodeStays, placed.Unplaced(key)[0].Code, name)
+		require.NotNil(t, placed.Outside(key), name)
+
+		p := propose(before, eff(c.asks, &c.limits, schema.FateStopping), w.mem)
+		require.Len(t, p.Plans, 1, name)
+		require.Equal(t, "b-1", p.Plans[0].After.Members[1].Node, name)
+		require.Equal(t, []schema.Fate{schema.FateComplies}, fates(p.Impacted), name)
+
+		// Also once it is stopped for that, and then it runs again.
+		over := eff(c.asks, &c.limits, schema.FateStopped)
+		w.happen(map[string]happening{"physics.lhc/train": {States: map[string]plan.State{"controller-0": plan.Stopped, "worker-0": plan.Stopped}}})
+		require.Nil(t, plan.Place(over, w.mem).Outside(key), name)
+		w.run(over)
+		require.Equal(t, "b-1", w.real[key].Unit.Members[1].Node, name)
+		require.Equal(t, plan.MemberState{Name: "worker-0", Node: "b-1", State: plan.Running}, w.real[key].Members[1], name)
+	}
+}
+
+func fates(ns []schema.Noncompliance) (all []schema.Fate) {
+	for _, n := range ns {
+		all = append(all, n.Fate)
+	}
+	return all
 }
 
 func messages(ns []schema.Noncompliance) (all []string) {

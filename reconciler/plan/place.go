@@ -27,8 +27,9 @@ const (
 // is a member that no longer fits moved, and only once there is a node to move
 // to. A control plane that was made never moves. A node that a member was only
 // meant for, as its unit is not made yet or stands still, is kept while it fits.
-// No policy moves a member: one on a node that policy no longer allows stays, and
-// what becomes of its instance is as the policies say (Placement.Outside).
+// No policy moves a member: one on a node that policy no longer allows stays until
+// its owner asks for another place too, and what becomes of its instance is as the
+// policies say (Placement.Outside).
 //
 // Missing members take the first node in order of name that fits; one that asks
 // for no GPUs a node without, if any fits, and none with where policy bounds the
@@ -357,7 +358,8 @@ func (p *Placer) keep(key schema.Key) {
 			switch {
 			case intention && !p.fits(key, inst, role, node):
 				// No longer a good one. Nothing is there that could stay.
-			case !intention && unit != nil && asksElse(unit, inst, role, name) && len(misfits(inst, role, node)) > 0 && !onlyOutside(p.eff.Bounds(key), inst, role, node):
+			case !intention && unit != nil && (asksElse(unit, inst, role, name) || asksAway(p.eff.Bounds(key), role, node)) &&
+				len(misfits(inst, role, node)) > 0 && !onlyOutside(p.eff.Bounds(key), inst, role, node):
 				if p.unhappy[key] == nil {
 					p.unhappy[key] = map[string]Member{}
 				}
