@@ -119,8 +119,9 @@ func (p *principal) endpoint(template string) *failure {
 
 // sight is what of the things on a path its caller may see.
 type sight struct {
-	whole   bool              // all of it
-	granted []authority.Scope // else what belongs to these
+	whole    bool              // all of it
+	granted  []authority.Scope // else what belongs to these
+	platform bool              // who asks is of the platform, and may be told whatever is said of it
 }
 
 // tenant says whether something of a tenant's own is in sight.
@@ -141,13 +142,15 @@ func (a *API) authorise(c *call) (sight, *failure) {
 	may := func(s authority.Scope) authority.Decision {
 		return authority.May(rules, c.who.actor, c.route.permission, s)
 	}
+	sees := sight{platform: may(authority.Scope{}).Allowed}
 	if c.tenant == "" {
 		granted := a.granted(c, may)
 		if len(granted) == 0 {
 			return sight{}, &failure{status: http.StatusForbidden, code: codePermission, details: map[string]any{"permission": string(c.route.permission)},
 				message: fmt.Sprintf("%s has no role that gives %s: ask who writes roles.yaml of your project", c.who.name, c.route.permission)}
 		}
-		return sight{granted: granted}, nil
+		sees.granted = granted
+		return sees, nil
 	}
 	d := may(authority.Scope{Tenant: c.tenant, Project: c.project})
 	there := c.view.Desired.Tenants[c.tenant] != nil && c.view.Desired.Tenants[c.tenant].Tenant != nil
@@ -163,7 +166,8 @@ func (a *API) authorise(c *call) (sight, *failure) {
 	case !there:
 		return sight{}, notFound()
 	case d.Allowed:
-		return sight{whole: true}, nil
+		sees.whole = true
+		return sees, nil
 	case c.project != "" || c.route.admin || c.who.account != nil:
 		return sight{}, notFound()
 	}
@@ -173,7 +177,8 @@ func (a *API) authorise(c *call) (sight, *failure) {
 	if len(own) == 0 {
 		return sight{}, notFound()
 	}
-	return sight{granted: own}, nil
+	sees.granted = own
+	return sees, nil
 }
 
 // granted are the scopes in which who asks has the permission by a binding of

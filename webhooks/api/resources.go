@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -66,7 +67,7 @@ func (r *reading) declared(h *schema.Header) declared {
 		d.CreatedAt, d.UpdatedAt = r.Dates(h.File, h.Blob)
 	}
 	if was, ok := r.held[h.Key]; ok {
-		d.Held = &held{was.Reason, was.Message}
+		d.Held = &held{was.Reason, r.told(h.Key, was.Message)}
 	}
 	return d
 }
@@ -75,16 +76,51 @@ func (r *reading) declared(h *schema.Header) declared {
 // has looked at it.
 func (r *reading) thing(key schema.Key, initial string) (phase string, f followed) {
 	if s := r.Things[key]; s != nil {
-		return cmp.Or(s.Phase, initial), followed{conditions(s.Conditions), s.Revision, s.CorrelationID}
+		return cmp.Or(s.Phase, initial), followed{r.conditions(key, s.Conditions), s.Revision, s.CorrelationID}
 	}
 	return initial, followed{Conditions: []plan.Condition{}}
 }
 
-func conditions(cs []plan.Condition) []plan.Condition {
-	if cs == nil {
-		return []plan.Condition{}
+// conditions are those of the thing of a key, with what of their messages is told.
+func (r *reading) conditions(key schema.Key, cs []plan.Condition) []plan.Condition {
+	out := append([]plan.Condition{}, cs...)
+	for i := range out {
+		out[i].Message = r.told(key, out[i].Message)
 	}
-	return cs
+	return out
+}
+
+// told is a message about the thing of a key as far as it is for who asks: of
+// what is the platform's only people of the platform are told more than a reason,
+// as what stands in its way may be anybody's; and nobody else is told of another
+// tenant's documents what they are called.
+func (r *reading) told(key schema.Key, message string) string {
+	owner := key.Tenant
+	if key.Kind == schema.KindTenant {
+		owner = key.Name
+	}
+	if !r.platform && (owner == "" || r.namesOther(owner, message)) {
+		return ""
+	}
+	return message
+}
+
+// names finds where a message names something of a tenant: by a path, by its kind
+// and name, or by a name alone.
+var names = regexp.MustCompile(`\btenants/([-a-z0-9]+)|\bTenant ([-a-z0-9]+)|` +
+	`\b(?:Project|Policy|Entitlement|RoleBinding|Instance|ArtifactSource|Artifact|ServiceAccount|SharedRuntime|Attachment|Contribution|MemberOperation) ([-a-z0-9]+)[./]|` +
+	`(?:^|[^-a-z0-9./])([-a-z0-9]+)\.[-a-z0-9]+/`)
+
+// namesOther says whether a message names something of another tenant than owner.
+// What has the form of a name alone, such as an address, may be none.
+func (r *reading) namesOther(owner, message string) bool {
+	return slices.ContainsFunc(names.FindAllStringSubmatch(message, -1), func(m []string) bool {
+		said := cmp.Or(m[1], m[2], m[3])
+		if alone := m[4]; alone != "" && r.Desired.Tenants[alone] != nil {
+			said = alone
+		}
+		return said != "" && said != owner
+	})
 }
 
 func object(raw json.RawMessage) json.RawMessage {
@@ -201,8 +237,8 @@ func (r *reading) instance(name string) instance {
 	i.Conditions = []plan.Condition{}
 	if s := r.Units.Get(key); s != nil {
 		i.AppSlug, i.RuntimeBackend, i.OperatingMode, i.ControlPlaneScope = s.App, s.RuntimeBackend, s.OperatingMode, s.ControlPlaneScope
-		i.Status, i.FailureReason, i.RuntimeState = s.Phase, s.FailureReason, object(s.RuntimeState)
-		i.followed = followed{conditions(s.Conditions), s.Revision, s.CorrelationID}
+		i.Status, i.FailureReason, i.RuntimeState = s.Phase, r.told(key, s.FailureReason), object(s.RuntimeState)
+		i.followed = followed{r.conditions(key, s.Conditions), s.Revision, s.CorrelationID}
 	}
 	d := r.projectEstate().Instances[name]
 	if d == nil {
@@ -242,7 +278,7 @@ func (r *reading) unitMembers(key schema.Key, whose member) map[string]member {
 		one := whose
 		one.ID, one.Role, one.ControlPlane, one.Status = m.Name, m.Role, m.ControlPlane, cmp.Or(string(m.State), "unknown")
 		one.AppSlug, one.Node, one.Region, one.SKU, one.CPUs, one.MemoryMiB = s.App, m.Node, m.Region, m.SKU, m.CPUs, m.MemoryMiB
-		one.PlacementReason = m.Placed
+		one.PlacementReason = r.told(key, m.Placed)
 		for _, g := range m.GPUs {
 			one.GPUs = append(one.GPUs, memberGPUs{g.Type, g.Count})
 		}
@@ -402,6 +438,9 @@ func (r *reading) sharedRuntime(d *schema.SharedRuntime) any {
 	}
 	if d.Key.Tenant == "" { // how the platform runs it is the platform's
 		out.Owner, out.OperatorIdentityRef, out.PlacementIntent, out.Config, out.Labels = "platform", "", nil, object(nil), nil
+		if !r.platform {
+			out.Roles = withoutSKUs(s.Roles)
+		}
 	}
 	if v := r.Desired.Version(s.App, s.Version); v != nil {
 		out.RuntimeBackend = v.Spec.RuntimeBackend
@@ -409,13 +448,16 @@ func (r *reading) sharedRuntime(d *schema.SharedRuntime) any {
 	out.AttachedProjectIDs = r.attachedTo(r.Desired.SharedRuntime(d.Key.Tenant, d.Key.Name))
 	out.Status, out.followed = r.thing(d.Key, string(plan.PhaseRequested))
 	if u := r.Units.Get(d.Key); u != nil {
-		out.Status, out.followed = string(u.Phase), followed{conditions(u.Conditions), u.Revision, u.CorrelationID}
+		out.Status, out.followed = string(u.Phase), followed{r.conditions(d.Key, u.Conditions), u.Revision, u.CorrelationID}
 	}
-	if d.Key.Tenant == "" { // so is why it is as it is
-		out.Conditions = slices.Clone(out.Conditions)
-		for i := range out.Conditions {
-			out.Conditions[i].Message = ""
-		}
+	return out
+}
+
+func withoutSKUs(roles map[string]schema.InstanceRole) map[string]schema.InstanceRole {
+	out := maps.Clone(roles)
+	for name, role := range out {
+		role.SKU = ""
+		out[name] = role
 	}
 	return out
 }

@@ -1,0 +1,135 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/plan"
+	"berth/runtimes/slurm"
+	"berth/schema"
+	"berth/schema/load"
+)
+
+// sayingWorld is the campus, with a project of physics attached to the platform's
+// runtime, where every message there is says what.
+func sayingWorld(t *testing.T, what string) *world {
+	campus := campusFiles(t)
+	files := with(campus, map[string]string{
+		"platform/shared-runtimes/commons/attachments/lattice.yaml": strings.NewReplacer("biology.proteins", "physics.lattice", "name: proteins", "name: lattice").
+			Replace(campus["platform/shared-runtimes/commons/attachments/proteins.yaml"]),
+		"tenants/physics/shared-runtimes/department/operations/rest.yaml": operationFile,
+	})
+	v := viewOf(t, files)
+	loader, err := load.New(load.Options{Backends: map[string]string{"slurm": slurm.ConfigCUE()}})
+	require.NoError(t, err)
+	res, err := loader.Load(context.Background(), load.Files(files))
+	require.NoError(t, err)
+	says := []plan.Condition{{Type: "Ready", Status: "False", Reason: "Blocked", Message: what}}
+	v.Held, v.Things = nil, map[schema.Key]*plan.ThingStatus{}
+	var units []*plan.Status
+	for path := range files {
+		key := res.Key(path)
+		if key.IsZero() {
+			continue
+		}
+		v.Held = append(v.Held, plan.Held{Key: key, File: path, Reason: "needs", Message: what})
+		switch key.Kind {
+		case schema.KindInstance, schema.KindSharedRuntime:
+			units = append(units, &plan.Status{
+				Key: key, Phase: plan.PhaseFailed, App: "slurm", FailureReason: what, Conditions: says,
+				Members: []plan.MemberStatus{{Member: plan.Member{Name: "worker-0", Role: "worker", Node: "gpu-1"}, Placed: what}},
+			})
+		default:
+			v.Things[key] = &plan.ThingStatus{Key: key, Phase: "failed", Conditions: says}
+		}
+	}
+	v.Units = plan.Remember(units...)
+	return worldOf(t, v, []string{petra, anna, otto}, nil)
+}
+
+// Whatever a message names of another tenant's, people of a tenant are told on no
+// route; the reason they are.
+func TestMessagesNameNobodyElse(t *testing.T) {
+	for _, what := range []string{
+		"tenants/biology/projects/canary/instances/x.yaml is in force and needs it as it was",
+		"tenants/nobody-yet/projects/canary/instances/x.yaml is in force and cannot stand beside it",
+		"needs tenants/physics/policy.yaml, tenants/biology/canary.yaml, which does not come into force",
+		"by its uid it went to Instance nobody-yet.canary/x of another tenant",
+		"by its uid this is Project biology/canary of another tenant",
+		"waits for biology.canary/x",
+		"the canary of Tenant biology",
+	} {
+		w := sayingWorld(t, what)
+		for _, r := range w.api.routes {
+			if !r.reads() || r.admin {
+				continue
+			}
+			for _, runtime := range []string{"department", "commons"} {
+				target := fill(strings.ReplaceAll(r.template, "{shared_runtime_id}", runtime))
+				if runtime == "commons" {
+					target = strings.ReplaceAll(target, "/collider", "/lattice")
+				}
+				for _, who := range []string{petra, anna} {
+					said := string(body(t, w.get(target, personToken(who))))
+					require.NotContains(t, said, "canary", "%s asks %s", who, target)
+				}
+			}
+		}
+		var one sharedRuntime
+		w.read("/api/v1/orgs/physics/shared-app-runtimes/commons", petra, &one)
+		require.Equal(t, &held{Reason: "needs"}, one.Held)
+		require.Equal(t, "Blocked", one.Conditions[0].Reason)
+	}
+}
+
+// Of what is the platform's only people of the platform are told more than a
+// reason, whatever the message names, and which SKUs its members are on.
+func TestThePlatformsMessagesAreThePlatforms(t *testing.T) {
+	const what = "the canary is in force and needs it as it was"
+	w := sayingWorld(t, what)
+	const commons = "/orgs/physics/shared-app-runtimes/commons"
+	for _, path := range []string{"/apps/catalog", "/apps/catalog/slurm/versions", commons, commons + "/attachments", commons + "/attachments/lattice", commons + "/workers"} {
+		said := string(body(t, w.get(root+path, personToken(petra))))
+		require.NotContains(t, said, "canary", path)
+		require.NotContains(t, said, "gpu-a100-2", path)
+	}
+	require.Contains(t, string(body(t, w.get(root+"/apps/catalog", personToken(petra)))), `"reason":"needs"`)
+	require.Contains(t, string(body(t, w.get(root+"/apps/catalog", personToken(otto)))), what)
+	glass := []string{"X-Break-Glass", "incident 7"}
+	for _, path := range []string{commons, commons + "/attachments"} {
+		require.Contains(t, string(body(t, w.get(admin+path, personToken(otto), glass...))), what, path)
+		require.NotContains(t, string(body(t, w.get(admin+path, personToken(petra), glass...))), what, "the glass of a tenant shows the tenant's")
+	}
+
+	// The registry has sources of both.
+	var page struct{ Items []source }
+	w.read(root+"/apps/registry", petra, &page)
+	for _, s := range page.Items {
+		require.Equal(t, s.Tier == "tenant", s.Held.Message == what, s.ID)
+	}
+	// What is the tenant's own is told.
+	for _, path := range []string{lattice + "/app-instances/train", lattice + "/app-artifacts/solver", department} {
+		var one struct {
+			Held       held             `json:"held"`
+			Conditions []plan.Condition `json:"conditions"`
+		}
+		res := w.get(path, personToken(petra))
+		require.Equal(t, http.StatusOK, res.StatusCode)
+		require.NoError(t, json.Unmarshal(body(t, res), &one))
+		require.Equal(t, what, one.Held.Message, path)
+		require.Equal(t, what, one.Conditions[0].Message, path)
+	}
+	for _, own := range []string{
+		"tenants/physics/projects/collider/project.yaml is in force and needs it as it was", "needs Instance physics.lattice/train", "no AppVersion slurm/22-05: it is not found",
+		"https://registry.physics.example/solver: 404", "registry.physics.example/solver: 404", "worker-0 on gpu-1: a node in region lab is not allowed",
+	} {
+		w := sayingWorld(t, own)
+		require.Contains(t, string(body(t, w.get(lattice+"/app-instances/train", personToken(petra)))), fmt.Sprintf(`"failure_reason":%q`, own))
+	}
+}
