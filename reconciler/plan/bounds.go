@@ -13,26 +13,32 @@ import (
 // there: no policy moves what runs. What the policies say of instances that do
 // not comply is what becomes of the instance; only for a node with GPUs that it
 // does not ask for nothing is ever stopped. That bounds where new members are put,
-// and its owner cannot mend it, as nothing moves a member off such a node.
+// and its owner cannot mend it, as nothing moves a member off such a node that was
+// put there without being given GPUs.
 
 // asks is an instance and one of its roles with what the instance itself asks of
-// a node, whatever policy makes of it.
-func asks(b *schema.Bounds, inst *schema.EffectiveInstance, role schema.EffectiveRole) (*schema.EffectiveInstance, schema.EffectiveRole) {
+// a node for a member, whatever policy makes of it. Whoever drops the GPUs that a
+// member was given asks for a node without, where policy bounds them: else it kept
+// them, and none would be counted.
+func asks(b *schema.Bounds, unit *Unit, inst *schema.EffectiveInstance, role schema.EffectiveRole, name string) (*schema.EffectiveInstance, schema.EffectiveRole) {
 	own := *inst
-	own.Regions, role.SKUs, role.NoGPUs = b.Instance.Spec.Regions, nil, false
+	own.Regions, role.SKUs = b.Instance.Spec.Regions, nil
+	if was, _ := unit.Member(name); len(was.GPUs) == 0 {
+		role.NoGPUs = false
+	}
 	if sku := b.Instance.Spec.Roles[role.Name].SKU; sku != "" {
 		role.SKUs = []string{sku}
 	}
 	return &own, role
 }
 
-// onlyOutside says whether n has all that an instance itself asks for a role, so
-// that nothing but policy keeps a member off it.
-func onlyOutside(b *schema.Bounds, inst *schema.EffectiveInstance, role schema.EffectiveRole, n *schema.Node) bool {
+// onlyOutside says whether n has all that an instance itself asks for a member, so
+// that nothing but policy keeps it off it.
+func onlyOutside(b *schema.Bounds, unit *Unit, inst *schema.EffectiveInstance, role schema.EffectiveRole, name string, n *schema.Node) bool {
 	if b == nil {
 		return false
 	}
-	own, role := asks(b, inst, role)
+	own, role := asks(b, unit, inst, role, name)
 	return len(misfits(own, role, n)) == 0
 }
 

@@ -238,3 +238,37 @@ func TestMembersWithoutGPUs(t *testing.T) {
 		require.Len(t, p.Impacted[0].Because, 2)
 	}
 }
+
+// Who asks for GPUs no longer gives them back: its members move as nodes without
+// come free. Else it had them beside what policy counts for it.
+func TestWhoDropsGPUsIsMoved(t *testing.T) {
+	key := schema.InstanceKey("physics", "lhc", "train")
+	eff := func(worker schema.EffectiveRole) *schema.Effective {
+		limits := &schema.Limits{GPUs: &schema.Position{File: "platform/policy/lab.yaml", Line: 9}}
+		worker.Name, worker.NodeRole, worker.Count = "worker", "worker", 2
+		return bounded(schema.InstanceSpec{}, &schema.Bounds{Fate: schema.FateHeld, Limits: limits}, worker)
+	}
+	at := func(w *world) (nodes []string) {
+		for _, m := range w.real[key].Unit.Members[1:] {
+			nodes = append(nodes, m.Node)
+		}
+		return nodes
+	}
+	w := settled(eff(schema.EffectiveRole{GPUs: &schema.GPURequest{Type: "a100", Count: 1}}))
+	require.Equal(t, []string{"a-1", "b-1"}, at(w))
+	dropped := eff(schema.EffectiveRole{NoGPUs: true})
+	dropped.Nodes["cpu-1"].Spec.Cordoned = true
+	for range 3 { // what the runtime has on record by then makes no difference
+		w.run(dropped)
+		require.Equal(t, []string{"a-1", "b-1"}, at(w))
+		require.Equal(t, plan.CodeStays, plan.Place(dropped, w.mem).Unplaced(key)[0].Code)
+	}
+	w.run(eff(schema.EffectiveRole{NoGPUs: true}))
+	require.Equal(t, []string{"cpu-1", "b-1"}, at(w))
+	more := eff(schema.EffectiveRole{NoGPUs: true})
+	n := *more.Nodes["cpu-1"]
+	n.Key.Name = "cpu-2"
+	more.Nodes["cpu-2"] = &n
+	w.run(more)
+	require.Equal(t, []string{"cpu-1", "cpu-2"}, at(w))
+}
