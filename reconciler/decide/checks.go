@@ -140,18 +140,18 @@ func moved(before, main *schema.Desired) []schema.Diagnostic {
 	return out
 }
 
-// abroad are the instances that go from one tenant's file, the key, while files of
-// others' come with their uids, sorted.
-func abroad(before, main *schema.Desired) map[string][]*schema.Instance {
+// abroad are the files of instances that go from one tenant, and those of others'
+// that come with their uids, by key.
+func abroad(before, main *schema.Desired) map[string][]string {
 	from := map[string][]*schema.Instance{}
 	for _, i := range instances(before, main) {
 		from[i.UID] = append(from[i.UID], i)
 	}
-	out := map[string][]*schema.Instance{}
+	out := map[string][]string{}
 	for _, to := range instances(main, before) {
 		for _, old := range from[to.UID] {
 			if old.Key.Tenant != to.Key.Tenant {
-				out[old.File] = append(out[old.File], to)
+				out[old.File] = append(out[old.File], to.File)
 			}
 		}
 	}

@@ -30,8 +30,9 @@ type Standing struct {
 	// whoever takes rights from its author may take the change back as well.
 	// Whatever else differs has nobody's right behind it.
 	Permitted map[string]string
-	// Moved are, of the instances that main has not, those that went to another
-	// tenant with their uid by one hand, which is refused: file → file there.
+	// Moved are, of the instances in force, those that went to another tenant with
+	// their uid by one hand, which is refused: file → file there. What others make
+	// of either file since then counts for nothing.
 	Moved map[string]string
 }
 

@@ -242,33 +242,73 @@ func (g *guard) moved() {
 // abroad keeps the old end of a move to another tenant, as when a tenant's
 // directory is renamed, if one step did both ends and may do the old one: who
 // deletes and carries away the uid in one go moves. That another tenant's people
-// copy a uid stops no deletion: they cannot be in the step that makes it. A move
-// that is held is remembered until one of its ends is no more.
+// copy a uid stops no deletion: they cannot be in the step that makes it.
+//
+// A move that is held is remembered, whatever others make of either end, until
+// the old one is back, or somebody who may delete it says that it is to go: by
+// taking the uid away where it went to, or by deleting it once more.
 func (g *guard) abroad() {
 	g.moves = map[string]string{}
-	keep := func(old, to string, key schema.Key) {
+	keep := func(old, to, how string) {
 		g.moves[old] = to
-		g.refusePath(old, CodeForeign, load.HeldDenied, "by its uid it went to %s of another tenant, and what runs cannot be carried to another name; move it back, or take the uid away there to have this one deleted and a new one made", key)
+		what := to
+		if key := g.main.Key(to); !key.IsZero() {
+			what = key.String()
+		}
+		g.refusePath(old, CodeForeign, load.HeldDenied, "by its uid it went to %s of another tenant, and what runs cannot be carried to another name; %s", what, how)
 	}
+	const (
+		there = "move it back, or take the uid away there to have this one deleted and a new one made"
+		lost  = "it is there no more, and nobody who may delete this one said that it is to go: put it back, and delete it then if that is meant"
+	)
 	ends := abroad(g.before.Desired, g.main.Desired)
+	for _, old := range slices.Sorted(maps.Keys(g.were)) {
+		to, was := g.were[old], g.before.Desired.Header(g.before.Key(old))
+		_, back := g.main.File(old)
+		if was == nil || back && !g.unpermitted[old] || !back && !g.oneHand(old, to) && g.mayDelete(old, old) {
+			continue
+		}
+		next := slices.IndexFunc(ends[old], func(next string) bool { return g.oneHand(to, next) })
+		switch {
+		case g.bears(to, was.UID):
+			keep(old, to, there)
+			if back {
+				g.refusePath(to, CodeForeign, load.HeldDenied, "by its uid this is %s of another tenant, of which nobody with the right to said what becomes of it", was.Key)
+			}
+		case next >= 0: // whoever touched the one end made another
+			keep(old, ends[old][next], there)
+		case !g.mayDelete(to, old):
+			keep(old, to, lost)
+		}
+	}
 	for _, old := range slices.Sorted(maps.Keys(ends)) {
 		for _, to := range ends[old] {
-			if g.moves[old] == "" && !g.unpermitted[old] && (g.were[old] == to.File || g.oneHand(old, to.File)) {
-				keep(old, to.File, to.Key)
+			if g.moves[old] == "" && !g.unpermitted[old] && g.oneHand(old, to) {
+				keep(old, to, there)
 			}
 		}
 	}
-	for _, old := range slices.Sorted(maps.Keys(g.were)) {
-		to := g.were[old]
-		if _, there := g.main.File(to); there && g.moves[old] == "" && g.main.Desired.Header(g.main.Key(to)) == nil {
-			keep(old, to, g.main.Key(to)) // what it says now cannot be told, or waits for another
-		}
-		for _, part := range g.main.Unreadable {
-			if g.moves[old] == "" && strings.HasPrefix(to, part+"/") {
-				keep(old, to, schema.Key{Kind: schema.KindTenant, Name: strings.TrimPrefix(part, "tenants/")})
-			}
-		}
+}
+
+// bears says whether what stands at a path of main has a uid, or may have it: it
+// cannot be told of what is wrong in itself, or in a part that cannot be read.
+func (g *guard) bears(path, uid string) bool {
+	if h := g.main.Right(path); h != nil {
+		return h.UID == uid
 	}
+	_, there := g.main.File(path)
+	return there || slices.ContainsFunc(g.main.Unreadable, func(part string) bool { return strings.HasPrefix(path, part+"/") })
+}
+
+// mayDelete says whether who touched a path may delete an instance in force.
+func (g *guard) mayDelete(path, old string) bool {
+	who, touched := g.author(path)
+	if !touched || g.trust {
+		return touched
+	}
+	key := g.before.Key(old)
+	_, denied := denial(g.d.decisions(who, g.before.Desired, nil, key, schema.PathChange{Path: old, From: g.before.Desired.Header(key).Blob}))
+	return !denied
 }
 
 // oneHand says whether one step touched both paths.

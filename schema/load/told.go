@@ -86,3 +86,14 @@ func (r *Result) Invalid(path string) (schema.File, bool) {
 	f, ok := r.File(path)
 	return f, ok && r.Desired.Header(r.Key(path)) == nil && !r.Waits(path)
 }
+
+// Right is the header of what stands at path, if that is right in itself, though
+// it may wait for another.
+func (r *Result) Right(path string) *schema.Header {
+	if s := r.part(partOf(path).Name); s != nil {
+		if doc := s.at(path); doc != nil && doc.valid() {
+			return doc.header
+		}
+	}
+	return nil
+}
