@@ -254,7 +254,7 @@ type verdict struct {
 	uses     map[string][]string // files that a file needs of which others might have served as well
 	catalog  *catalog            // of the platform's verdict
 
-	clean     bool // nothing was found, and every document stands
+	clean     bool // every document stands; there may be warnings
 	documents int
 	all       []schema.Diagnostic // everything found in the part
 	outPrint  string              // of the files that are not to be in Desired, invalid ones too
@@ -282,11 +282,11 @@ func (v *verdict) without(doc *document, needs ...string) {
 // seal sums up the verdict on a part.
 func (v *verdict) seal(p *part) {
 	v.findings = bounded(v.findings)
-	v.clean = p.valid && len(v.findings)+len(v.out)+len(v.needs) == 0
+	v.clean = p.valid && len(v.out)+len(v.needs) == 0 && !schema.HasErrors(v.findings)
 	for _, g := range p.groups {
 		v.documents += g.documents
 	}
-	if !v.clean {
+	if !v.clean || len(v.findings) > 0 {
 		var out strings.Builder
 		for _, doc := range p.docs {
 			v.all = append(v.all, doc.findings...)

@@ -19,13 +19,19 @@ import (
 type work struct {
 	listed, read      []string
 	judged            int // parts
+	whole             int // of these, those of which every document was judged
 	tenants, projects int // not shared with what was loaded before
 	claims            int // set down anew
 }
 
-func workOf(before, after *Result, listed, read []string) work {
+func workOf(l *Loader, before, after *Result, listed, read []string) work {
 	w := work{listed: listed, read: read}
-	differing(before.parts, after.parts, func(old, now *standing) { w.judged++ })
+	differing(before.parts, after.parts, func(old, now *standing) {
+		w.judged++
+		if v, _ := checkChanged(context.Background(), l, now.part, after.part("platform").verdict.catalog, old.part, old.verdict); v == nil {
+			w.whole++
+		}
+	})
 	for name, t := range after.Desired.Tenants {
 		old := before.Desired.Tenants[name]
 		if t == old {
@@ -43,8 +49,23 @@ func workOf(before, after *Result, listed, read []string) work {
 }
 
 // One change costs the same in a small estate and in one ten times as large: its
-// document is read, its tenant judged and its project built.
+// document is read and judged, and its project built. Warnings that last change
+// nothing of that, be they of the tenant's own documents or of its projects'.
 func TestAChangeCostsWhatItChanges(t *testing.T) {
+	t.Run("clean", func(t *testing.T) { changeCosts(t, func(map[string]string) int { return 0 }) })
+	t.Run("warned", func(t *testing.T) {
+		changeCosts(t, func(files map[string]string) int {
+			files["tenants/t001/policy.yaml"] += "  hard_deny: {apps: [nothing]}\n"
+			files[large.Instance(1, 3, 6)] += "  regions: [nowhere]\n"
+			files[large.Instance(1, 4, 5)] += "  regions: [nowhere]\n"
+			return 3
+		})
+	})
+}
+
+// changeCosts holds the costs of changes against each other in estates to which
+// warn adds so many warnings.
+func changeCosts(t *testing.T, warn func(files map[string]string) int) {
 	ctx := context.Background()
 	const roles = "tenants/t001/projects/p3/roles.yaml"
 	path := large.Instance(1, 3, 5)
@@ -52,10 +73,11 @@ func TestAChangeCostsWhatItChanges(t *testing.T) {
 	for _, documents := range []int{1_000, 10_000} {
 		l := labLoader(t)
 		files := large.Estate(documents)
+		warnings := warn(files)
 		was := Files(files)
 		before, err := l.Load(ctx, was)
 		require.NoError(t, err)
-		require.Empty(t, before.Diagnostics)
+		require.Len(t, before.Diagnostics, warnings)
 		var cost []work
 		for _, change := range []func(){
 			func() { files[path] = large.Change(files[path], 1) },
@@ -69,7 +91,7 @@ func TestAChangeCostsWhatItChanges(t *testing.T) {
 			require.NoError(t, err)
 			require.Empty(t, f.Held)
 			require.Same(t, f.Main, f.Result, "what differs in nothing is the same")
-			cost = append(cost, workOf(before, f.Result, listed, read))
+			cost = append(cost, workOf(l, before, f.Result, listed, read))
 			was, before = now.Snapshot, f.Result
 		}
 		costs = append(costs, cost)
@@ -94,15 +116,42 @@ func fresh(l *Loader) *Loader {
 	}
 }
 
+// warned is the campus with warnings that last: of the tenants' own documents and
+// of their projects', one of them more than are told.
+func warned(t testing.TB) map[string]string {
+	files := filesOf(t, "../../examples/campus")
+	many := make([]string, maxFindings+5)
+	for i := range many {
+		many[i] = fmt.Sprintf("nowhere-%d", i)
+	}
+	for path, more := range map[string]string{
+		"tenants/biology/policy.yaml":                               "  hard_deny: {apps: [nothing]}\n",
+		"tenants/biology/projects/genomes/instances/assembly.yaml":  "  regions: [nowhere]\n",
+		"tenants/physics/policy.yaml":                               "  allowed_skus: [none]\n",
+		"tenants/physics/projects/collider/instances/analysis.yaml": "  regions: [nowhere]\n",
+		"tenants/physics/projects/collider/entitlements/slurm.yaml": "  policy_overrides: {allowed_regions: [nowhere]}\n",
+		"tenants/physics/projects/lattice/instances/sweep.yaml":     "  regions: [" + strings.Join(many, ", ") + "]\n",
+		"tenants/physics/projects/lattice/service-accounts/ci.yaml": "    - GET /api/v1/nothing\n",
+	} {
+		require.Contains(t, files, path)
+		files[path] += more
+	}
+	r, err := labLoader(t).Load(context.Background(), Files(files))
+	require.NoError(t, err)
+	require.Len(t, r.Diagnostics, 6+maxFindings+1)
+	require.False(t, schema.HasErrors(r.Diagnostics))
+	return files
+}
+
 // What a Loader knows of other trees never changes what it says of this one.
 func TestMemoryChangesNothing(t *testing.T) {
 	ctx := context.Background()
 	l := labLoader(t)
-	campus := filesOf(t, "../../examples/campus")
+	campus := warned(t)
 	paths := sortedNames(campus)
-	edits := []string{"uid: 2000", "login: ", "project_id: physics", "enabled: true", "metadata:\n", "reserved_for: ", "applies_to: [", "name: "}
+	edits := []string{"display_name: ", "display_name: ", "uid: 2000", "login: ", "project_id: physics", "enabled: true", "metadata:\n", "reserved_for: ", "applies_to: [", "name: "}
 	rapid.Check(t, func(rt *rapid.T) {
-		files := filesOf(t, "../../examples/campus")
+		files := maps.Clone(campus)
 		was := Files(files)
 		for range rapid.IntRange(1, 5).Draw(rt, "trees") {
 			for range rapid.IntRange(1, 3).Draw(rt, "changes") {
@@ -145,11 +194,11 @@ func TestMemoryChangesNothing(t *testing.T) {
 }
 
 // Whichever one document goes, what is left is judged as it would be had there
-// been nothing before.
+// been nothing before; so it is, whichever one changes.
 func TestWithoutAnyOneDocument(t *testing.T) {
 	ctx := context.Background()
 	l := labLoader(t)
-	files := filesOf(t, "../../examples/campus")
+	files := warned(t)
 	waiting := 0
 	for _, path := range sortedNames(files) {
 		whole, err := l.Load(ctx, Files(files))
@@ -163,6 +212,14 @@ func TestWithoutAnyOneDocument(t *testing.T) {
 		require.NoError(t, err)
 		equalResults(t, want, got)
 		waiting += len(got.Needs)
+		without[path] = files[path] + "# changed\n"
+		_, err = l.Load(ctx, Files(files))
+		require.NoError(t, err)
+		got, err = l.Load(ctx, Files(without))
+		require.NoError(t, err)
+		want, err = fresh(l).Load(ctx, Files(without))
+		require.NoError(t, err)
+		equalResults(t, want, got)
 	}
 	require.NotZero(t, waiting)
 }

@@ -20,10 +20,11 @@ func checkTenant(ctx context.Context, l *Loader, p *part, cat *catalog, refused 
 }
 
 // checkChanged is checkTenant of a part of which an older one, to which the
-// catalog is the same, has nothing wrong and the tenant's own documents in common;
-// nil where it takes all of checkTenant to tell. A document looks at the catalog,
-// its project's and the tenant's own. So if of the latter, and of what is new in
-// projects, all is well, it is with everything else.
+// catalog is the same, has no errors and the tenant's own documents in common; nil
+// where it takes all of checkTenant to tell. A document looks at the catalog, its
+// project's and the tenant's own. So if the latter stand, and what is new in
+// projects, everything else does; and as what is warned of is the business of the
+// document alone, or of the catalog, its warnings are what they were.
 func checkChanged(ctx context.Context, l *Loader, p *part, cat *catalog, old *part, before *verdict) (*verdict, error) {
 	own := p.group("")
 	if own == nil || own != old.group("") || !p.valid || !before.clean {
@@ -45,15 +46,21 @@ func checkChanged(ctx context.Context, l *Loader, p *part, cat *catalog, old *pa
 	if err := c.documents(ctx, docs); err != nil {
 		return nil, err
 	}
-	if len(c.findings)+len(c.out)+len(c.needs) > 0 {
+	if len(c.out)+len(c.needs) > 0 || schema.HasErrors(c.findings) {
 		return nil, nil
 	}
 	for _, doc := range docs {
 		judged[doc.file.Path] = true
 	}
+	stands := func(path string) bool { return !judged[path] && p.at(path) != nil }
 	for path, uses := range before.uses {
-		if !judged[path] && p.at(path) != nil {
+		if stands(path) {
 			c.uses[path] = uses
+		}
+	}
+	for _, f := range before.findings { // of a file either all are told before or all now, so none is cut twice
+		if stands(f.File) {
+			c.findings = append(c.findings, f)
 		}
 	}
 	return c.verdict, nil
