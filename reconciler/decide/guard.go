@@ -190,8 +190,9 @@ func (g *guard) authorise() {
 }
 
 // pairs are the documents that moved: by uid, one went from a path of the
-// change and one of its kind came to another. Within a tenant only: a uid is no
-// secret, and nobody's document may stop another tenant's deletion.
+// change and one of its kind came to another. Within a tenant only, so that none
+// itself moves: a uid is no secret, and nobody's document may stop another
+// tenant's deletion.
 func (g *guard) pairs() map[string]string {
 	type identity struct {
 		kind   schema.Kind
@@ -203,7 +204,7 @@ func (g *guard) pairs() map[string]string {
 		if h == nil || h.UID == "" {
 			return identity{}, false
 		}
-		return identity{h.Key.Kind, h.Key.Tenant, h.UID}, true
+		return identity{h.Key.Kind, owner(h.Key), h.UID}, true
 	}
 	gone := map[identity]string{}
 	for _, c := range g.changes {

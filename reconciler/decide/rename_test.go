@@ -160,3 +160,36 @@ func TestATenantThatRunsSomethingGoesByAcknowledgementOnly(t *testing.T) {
 	s.commits("olga", without(chem(1)), glass)
 	require.Empty(t, s.together().Held)
 }
+
+// A tenant's uid makes no move of its renaming, as nothing of a tenant's can go to
+// another's: what runs there goes by acknowledgement, and nobody's copy of the uid
+// stops that.
+func TestATenantsUIDIsOfItsNameOnly(t *testing.T) {
+	uid := func(name string) map[string]string {
+		at := "tenants/" + name + "/"
+		return with(geo(name), map[string]string{
+			at + "tenant.yaml":                      of(doc("Tenant", name, "spec:\n  display_name: G\n"), "u-geo"),
+			at + "projects/p/instances/quartz.yaml": instance("quartz", 1, 1),
+		})
+	}
+	t.Run("renamed", func(t *testing.T) {
+		s := tell(t, uid("geo"))
+		s.commits("olga", with(without(uid("geo")), uid("geology")), glass)
+		d := s.together()
+		require.NotNil(t, quartzOf(d, "geo"), "nobody acknowledged it")
+		s.commits("olga", map[string]string{"README.md": "x"}, acksOf(d)...)
+		d = s.together()
+		require.Nil(t, quartzOf(d, "geo"), "%v", d.Held)
+		require.NotNil(t, quartzOf(d, "geology"))
+	})
+	t.Run("copied", func(t *testing.T) {
+		const evil = "tenants/evil/tenant.yaml"
+		s := tell(t, uid("geo"))
+		s.commits("eve", map[string]string{evil: of(doc("Tenant", "evil", "spec:\n  display_name: E\n"), "u-geo")})
+		s.commits("olga", without(uid("geo")), glass)
+		s.commits("olga", map[string]string{"README.md": "x"}, acksOf(s.together())...)
+		d := s.together()
+		require.Nil(t, d.Desired.Tenants["geo"])
+		require.Equal(t, map[string]string{evil: load.HeldUnauthorised}, reasons(d.Held))
+	})
+}
