@@ -56,6 +56,7 @@ type Bounds struct {
 type Limits struct {
 	Regions, SKUs []Allowed // of the layers that say something, from wide to narrow
 	GPUs          *Position // of the layer that bounds how many an instance has; nil: none does
+	MaxGPUs       int       // how many that are
 }
 
 // Allowed is what one layer allows.

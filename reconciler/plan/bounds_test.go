@@ -272,3 +272,50 @@ func TestWhoDropsGPUsIsMoved(t *testing.T) {
 	w.run(more)
 	require.Equal(t, []string{"cpu-1", "cpu-2"}, at(w))
 }
+
+// What a member still has counts, whatever is asked for it by now: no other gets
+// more beside it than policy allows together, neither a new one nor one that moves.
+func TestGPUsThatAreKeptCount(t *testing.T) {
+	key := schema.InstanceKey("physics", "lhc", "train")
+	role := func(name string, gpus, cpus int) schema.EffectiveRole {
+		r := schema.EffectiveRole{Name: name, NodeRole: "worker", Count: 1, NoGPUs: gpus == 0, CPUs: cpus}
+		if gpus > 0 {
+			r.GPUs = &schema.GPURequest{Type: "a100", Count: gpus}
+		}
+		return r
+	}
+	eff := func(most int, roles ...schema.EffectiveRole) *schema.Effective {
+		limits := &schema.Limits{GPUs: &schema.Position{File: "platform/policy/lab.yaml", Line: 9}, MaxGPUs: most}
+		e := bounded(schema.InstanceSpec{}, &schema.Bounds{Fate: schema.FateHeld, Limits: limits}, roles...)
+		for _, n := range e.Nodes {
+			n.Spec.Capacity.CPUs = 8
+		}
+		n := *e.Nodes["cpu-1"]
+		n.Key.Name, n.Spec.Capacity.CPUs = "cpu-2", 4
+		e.Nodes["cpu-2"] = &n
+		return e
+	}
+	const tooMany = 1000 // CPUs, which no node has
+	for name, before := range map[string][]schema.EffectiveRole{"new": nil, "moves": {role("b", 0, 0)}} {
+		w := settled(eff(2, append(before, role("a", 2, 0))...))
+		w.run(eff(2, append(before, role("a", 0, tooMany))...))
+		w.run(eff(2, append(before, role("a", 0, tooMany))...))
+		on := func(e *schema.Effective) map[string]string {
+			at := map[string]string{}
+			for _, m := range plan.Place(e, w.mem).Members(key) {
+				at[m.Name] = m.Node
+			}
+			return at
+		}
+		require.Equal(t, "a-1", on(eff(2, append(before, role("a", 0, tooMany))...))["a-0"], name)
+
+		asked := eff(2, role("a", 0, tooMany), role("b", 2, 0))
+		require.NotEqual(t, "b-1", on(asked)["b-0"], name)
+		blocked := plan.Place(asked, w.mem).Unplaced(key)
+		require.Len(t, blocked, 2, name)
+		require.Contains(t, blocked[1].Message, "policy allows 2 GPUs together (max_gpus_per_instance), with those that a-0 still has and no longer asks for", name)
+
+		require.Equal(t, "b-1", on(eff(4, role("a", 0, tooMany), role("b", 2, 0)))["b-0"], name)
+		require.Equal(t, "a-1", on(eff(2, role("a", 0, 0), role("b", 2, 0)))["b-0"], name+": there is room once a-0 has left")
+	}
+}

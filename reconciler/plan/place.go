@@ -446,7 +446,7 @@ func (p *Placer) move(key schema.Key, may bool) {
 			if _, ok := unhappy[name]; !ok {
 				continue
 			}
-			if node, reason := p.find(key, inst, role); node != nil {
+			if node, reason := p.find(key, inst, role, name); node != nil {
 				p.put(key, role, member(role, name, node, reason))
 				delete(unhappy, name)
 				moved = true
@@ -460,8 +460,8 @@ func (p *Placer) move(key schema.Key, may bool) {
 		}
 		p.put(key, role, old)
 		if may {
-			p.block(key, CodeStays, false, fmt.Sprintf("%s stays on %s, which no longer fits, as no other node does: %s",
-				name, old.Node, p.why(key, inst, role)))
+			p.block(key, CodeStays, false, fmt.Sprintf("%s stays on %s, which no longer fits, as no other node does: %s%s",
+				name, old.Node, p.why(key, inst, role), p.keptGPUs(key, inst, role, name)))
 		}
 	}
 }
@@ -479,14 +479,14 @@ func (p *Placer) house(key schema.Key) {
 			if has[name] {
 				continue
 			}
-			if node, reason := p.find(key, inst, role); node != nil {
+			if node, reason := p.find(key, inst, role, name); node != nil {
 				p.put(key, role, member(role, name, node, reason))
 			} else {
 				homeless = append(homeless, name)
 			}
 		}
 		if len(homeless) > 0 {
-			p.block(key, CodeNoNode, p.freesUp(key, inst, role), fmt.Sprintf("no node for %s: %s%s", list(homeless), p.why(key, inst, role), p.gpuAdvice(inst, role)))
+			p.block(key, CodeNoNode, p.freesUp(key, inst, role), fmt.Sprintf("no node for %s: %s%s%s", list(homeless), p.why(key, inst, role), p.gpuAdvice(inst, role), p.keptGPUs(key, inst, role, homeless[len(homeless)-1])))
 		}
 	}
 }
@@ -498,6 +498,34 @@ func (p *Placer) gpuAdvice(inst *schema.EffectiveInstance, role schema.Effective
 		return ""
 	}
 	return "; policy bounds the GPUs of an instance (max_gpus_per_instance), so nodes with some are for who asks for them: ask for gpus, or declare a node without"
+}
+
+// keptGPUs says which members of key keep one of role from its GPUs, as they still
+// have some that they no longer ask for, and so that no policy counts: with them it
+// would be more than policy allows. "": none does.
+func (p *Placer) keptGPUs(key schema.Key, inst *schema.EffectiveInstance, role schema.EffectiveRole, name string) string {
+	b := p.eff.Bounds(key)
+	if b == nil || b.GPUs == nil || role.GPUs == nil || len(p.unhappy[key]) == 0 {
+		return "" // all others have what they ask for
+	}
+	has := map[string]int{}
+	for _, m := range slices.Concat(p.placing[key].members, slices.Collect(maps.Values(p.unhappy[key]))) {
+		has[m.Name] = 0 // one that stays is in both
+		for _, g := range m.GPUs {
+			has[m.Name] += g.Count
+		}
+	}
+	has[name] = role.GPUs.Count
+	sum, keep := 0, []string{}
+	for r, m := range members(inst) {
+		if sum += has[m]; has[m] > 0 && (r.GPUs == nil || has[m] > r.GPUs.Count) {
+			keep = append(keep, m)
+		}
+	}
+	if sum <= b.MaxGPUs || len(keep) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; policy allows %d GPUs together (max_gpus_per_instance), with those that %s still has and no longer asks for", b.MaxGPUs, list(keep))
 }
 
 // pinned says, and reports, that the control plane of key was made and cannot
@@ -530,8 +558,11 @@ func (p *Placer) pinned(key schema.Key, inst *schema.EffectiveInstance) bool {
 }
 
 // find is the first node that fits a new member, and why it is the one.
-func (p *Placer) find(key schema.Key, inst *schema.EffectiveInstance, role schema.EffectiveRole) (*schema.Node, string) {
+func (p *Placer) find(key schema.Key, inst *schema.EffectiveInstance, role schema.EffectiveRole, name string) (*schema.Node, string) {
 	p.rests = false
+	if p.keptGPUs(key, inst, role, name) != "" {
+		return nil, ""
+	}
 	var first *schema.Node
 	var fitting, passed int
 	var examples []string

@@ -57,9 +57,9 @@ func limits(layers []layer) *schema.Limits {
 	}
 	out := &schema.Limits{Regions: says(allowedRegions()), SKUs: says(allowedSKUs())}
 	k := maxGPUs()
-	if _, by, ok := k.least(layers); ok {
+	if most, by, ok := k.least(layers); ok {
 		source := by.at(k.key)
-		out.GPUs = &source
+		out.GPUs, out.MaxGPUs = &source, most
 	}
 	if out.Regions == nil && out.SKUs == nil && out.GPUs == nil {
 		return nil
