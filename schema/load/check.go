@@ -245,13 +245,20 @@ func (c *check) overlay(doc *document, at string, o *schema.Overlay) {
 // come later; a misspelt one is denied by nobody.
 func (c *check) policy(doc *document, d *schema.Policy) {
 	c.overlay(doc, "spec", &d.Spec.Overlay)
-	told := 0
+	told, have := 0, []string(nil)
 	for i, app := range d.Spec.HardDeny.Apps {
-		if c.catalog.apps[app] == nil {
-			path, _ := schema.Key{Kind: schema.KindApp, Name: app}.Path()
-			c.warn(doc, item("spec.hard_deny.apps", i), "ref.missing-app", fmt.Sprintf("there is no app %s to deny (%s)%s", app, path, meant(told, app, sortedNames(c.catalog.apps))))
-			told++
+		if told > maxFindings { // no more are told
+			return
 		}
+		if c.catalog.apps[app] != nil {
+			continue
+		}
+		if told == 0 {
+			have = sortedNames(c.catalog.apps)
+		}
+		path, _ := schema.Key{Kind: schema.KindApp, Name: app}.Path()
+		c.warn(doc, item("spec.hard_deny.apps", i), "ref.missing-app", fmt.Sprintf("there is no app %s to deny (%s)%s", app, path, meant(told, app, have)))
+		told++
 	}
 }
 
