@@ -56,17 +56,18 @@ func (r *Reconciler) obey(ctx context.Context, c command.Command, pr PullRequest
 // as it is in force.
 func (r *Reconciler) explain(ctx context.Context, st *state, c command.Command, pr PullRequest) (reply, error) {
 	out := reply{reaction: Understood, answer: &plan.Answer{Kind: plan.AnswerExplain, Instance: c.Instance, Field: c.Field}}
-	desired := st.desired
+	desired, placed := st.desired, st.placement
 	if pr.Open {
 		if merged, err := r.mergedDesired(ctx, st, pr); err != nil {
 			return reply{}, err
 		} else if merged != nil {
 			desired = merged
+			placed = r.decider.Place(r.decider.Evaluate(merged, st.desired, r.today()), r.writer.memory())
 		}
 	}
 	if t := desired.Tenants[c.Instance.Tenant]; t != nil {
 		e, ok := policy.Explain(desired.Platform, t, c.Instance,
-			policy.Existing(func(k schema.Key) bool { return st.desired.Instance(k) != nil }), policy.At(r.today()))
+			policy.Existing(func(k schema.Key) bool { return st.desired.Instance(k) != nil }), policy.At(r.today()), policy.Outside(placed.Outside(c.Instance)))
 		if ok {
 			out.explanation = &e
 		}

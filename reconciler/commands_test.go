@@ -456,6 +456,48 @@ func TestWordsAreAnswered(t *testing.T) {
 	require.Len(t, w.forge.writes, before)
 }
 
+// What is explained is what is enforced: also where an instance is stopped for the
+// nodes that its members are on, suspended or not, and what a pull request would
+// make of that.
+func TestExplainKnowsWhereMembersAre(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.forge.let("rea", reconciler.CanRead)
+	w.forge.let("ada", reconciler.CanWrite)
+	begin, started := time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC), time.Now()
+	w.start(func(o *reconciler.Options) {
+		o.Now = func() time.Time { return begin.Add(time.Since(started)) }
+	})
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	const file, policy = "tenants/physics/policy.yaml", "apiVersion: berth/v1\nkind: Policy\nmetadata: {name: policy}\nspec:\n  allowed_skus: [%s]\n  noncompliant: {action: stop, grace_until: \"2026-03-03\"}\n"
+	w.put(map[string]string{file: fmt.Sprintf(policy, "elsewhere"), path: strings.Replace(text, "spec:\n", "suspend: true\nspec:\n", 1)})
+	w.eventually("stopped", func() bool {
+		return w.world.Calls("stop") > 0 && strings.Contains(message(w.status("train"), "PolicyCompliant"), "is stopped")
+	})
+
+	explained := func(n int) string {
+		w.comes(w.forge.say(n, "rea", "/berth explain physics.lab/train"), reconciler.Understood)
+		return w.answer(n)
+	}
+	w.pull(1, map[string]string{"README.md": "nothing of it\n"})
+	lifts := w.pull(2, map[string]string{file: fmt.Sprintf(policy, w.status("train").Members[0].SKU)})
+	closed := w.pull(3, map[string]string{"README.md": "nor this\n"})
+	closed.Open = false
+	w.forge.put(closed)
+	for _, n := range []int{1, 3} { // as it would be, and as it is
+		said := explained(n)
+		require.Contains(t, said, "refused: it stopped, as its grace ended on 2026-03-03")
+		require.Contains(t, said, "`desired_state` is `stopped`")
+		require.Contains(t, said, "`suspend` is `false`")
+		require.Contains(t, said, "is not allowed ("+"`tenants/physics/policy.yaml:5`)")
+	}
+	said := explained(lifts.Number)
+	require.Contains(t, said, "**allowed**")
+	require.Contains(t, said, "`suspend` is `true`")
+}
+
 // Whoever may not write and says a lot costs little, and nobody else anything.
 func TestAStrangersFloodCostsLittle(t *testing.T) {
 	t.Parallel()

@@ -220,7 +220,7 @@ func (d *Decider) enforce(ctx context.Context, in change) (*forced, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &forced{Force: f, guard: g, before: before.Desired, effective: d.evaluate(f.Result.Desired, before.Desired, in.today), permitted: g.waiting(f)}, nil
+	return &forced{Force: f, guard: g, before: before.Desired, effective: d.Evaluate(f.Result.Desired, before.Desired, in.today), permitted: g.waiting(f)}, nil
 }
 
 // verdicts are what became of the documents that changed: of those that were

@@ -57,10 +57,10 @@ func (d *Decider) Ahead(ctx context.Context, tree schema.Snapshot) (wait func())
 	return func() { <-read }
 }
 
-// evaluate is policy's judgement of everything; what is in before exists. What
+// Evaluate is policy's judgement of everything; what is in before exists. What
 // is new and refused never comes into force, so that it does not count as
 // existing later.
-func (d *Decider) evaluate(now, before *schema.Desired, today string) *schema.Effective {
+func (d *Decider) Evaluate(now, before *schema.Desired, today string) *schema.Effective {
 	return d.judge.Evaluate(now, before, today)
 }
 

@@ -125,7 +125,7 @@ func (d *Decider) Change(ctx context.Context, in Input, tree schema.Snapshot, to
 		out.Diagnostics = append(out.Diagnostics, in.Seen(now, head.Result.Desired)...)
 		schema.SortDiagnostics(out.Diagnostics)
 	}
-	out.Impacted = policy.Impacted(d.evaluate(now, now, in.Today), d.evaluate(head.Result.Desired, now, in.Today), head.Result.Desired)
+	out.Impacted = policy.Impacted(d.Evaluate(now, now, in.Today), d.Evaluate(head.Result.Desired, now, in.Today), head.Result.Desired)
 	for _, c := range touched {
 		out.Authority = append(out.Authority, head.guard.decisions[c.Path]...)
 	}
@@ -133,7 +133,7 @@ func (d *Decider) Change(ctx context.Context, in Input, tree schema.Snapshot, to
 	out.BaseEffective, out.HeadEffective, out.Placer = base.effective, head.effective, &d.placer
 	if in.InForce != "" {
 		// What may come into force by now does so with this merge, and is shown.
-		out.BaseEffective = d.evaluate(base.before, base.before, in.Today)
+		out.BaseEffective = d.Evaluate(base.before, base.before, in.Today)
 		for range schema.Differing(out.BaseEffective, base.effective) {
 			out.PendingEffective = base.effective
 			break

@@ -42,13 +42,13 @@ func Explain(p *schema.Platform, t *schema.TenantEstate, key schema.Key, opts ..
 	if project == nil || key.Tenant != t.Name {
 		return Explanation{}, false
 	}
-	r := newRules(p)
-	all := r.project(t, project, tenantLayers(r.layers, t), with(opts), nil)
+	r, o := newRules(p), with(opts)
+	all := r.project(t, project, tenantLayers(r.layers, t), o, nil)
 	i := slices.IndexFunc(all, func(j *judgement) bool { return j.key == key })
 	if i < 0 {
 		return Explanation{}, false
 	}
-	j := all[i]
+	j := all[i].outside(o.outside)
 	out := Explanation{Key: key, Noncompliance: j.noncompliance}
 	out.Denied = j.denied() || j.noncompliance != nil
 	out.Values = slices.Concat(j.explainCatalog(), j.explainLists(), j.explainLimits(all), []Value{j.explainSources(), j.explainState()}, j.explainSuspend(), j.explainDocument(), j.explainUsers(t, project), j.explainConfig())

@@ -135,3 +135,57 @@ func TestExplainShared(t *testing.T) {
 	_, ok = policy.ExplainShared(d, department)
 	require.False(t, ok)
 }
+
+// What becomes of an instance for where its members are is laid over what becomes
+// of it for what it asks, at the values that are about it.
+func TestExplainOutside(t *testing.T) {
+	line := schema.Position{File: "platform/policy/zz.yaml", Line: 5}
+	outside := func(fate schema.Fate, because ...schema.Decision) *schema.Noncompliance {
+		n := &schema.Noncompliance{Key: train, Fate: fate, Because: because}
+		if fate != schema.FateHeld {
+			n.Day, n.Source = "2027-01-31", &line
+		}
+		return n
+	}
+	region := schema.Decision{Key: train, Field: "spec.regions", Verdict: schema.Stop, Rule: "allowed_regions", Source: line, Message: "worker-0 on gpu-1: a node in region lab is not allowed"}
+	gpus := schema.Decision{Key: train, Field: "spec.roles.worker.gpus", Verdict: schema.Deny, Rule: "max_gpus_per_instance",
+		Source: schema.Position{File: "platform/policy/lab.yaml", Line: 10, Column: 26}, Message: "worker-0 on gpu-1: a node with GPUs that it does not ask for is not allowed"}
+	explained := func(over map[string]string, n *schema.Noncompliance) (policy.Explanation, map[string]policy.Value) {
+		over["platform/policy/zz.yaml"] = document("Policy", "zz", "noncompliant: {action: stop, grace_until: 2027-01-31}")
+		d := lab(t, over)
+		e, ok := policy.Explain(d.Platform, d.Tenants["physics"], train, everything, policy.At("2027-01-31"), policy.Outside(n))
+		require.True(t, ok)
+		values := map[string]policy.Value{}
+		for _, v := range e.Values {
+			values[v.Field] = v
+		}
+		return e, values
+	}
+	suspended := func() map[string]string {
+		return map[string]string{trainFile: strings.Replace(instance("train", ""), "spec:", "suspend: true\nspec:", 1)}
+	}
+
+	e, values := explained(suspended(), nil)
+	require.False(t, e.Denied)
+	require.Equal(t, true, values["suspend"].Value)
+
+	e, values = explained(suspended(), outside(schema.FateStopped, region, gpus))
+	require.True(t, e.Denied)
+	require.Equal(t, schema.FateStopped, e.Noncompliance.Fate)
+	require.Equal(t, []schema.Decision{region, gpus}, e.Noncompliance.Because)
+	require.Equal(t, "stopped", values["desired_state"].Value)
+	require.Equal(t, false, values["suspend"].Value)
+	require.Equal(t, []schema.Decision{region}, values["regions"].Decisions)
+	require.Len(t, values["max_gpus_per_instance"].Decisions, 1)
+	require.Equal(t, schema.Deny, values["max_gpus_per_instance"].Decisions[0].Verdict, "for that nothing is stopped")
+
+	e, values = explained(suspended(), outside(schema.FateHeld, gpus))
+	require.Equal(t, schema.FateHeld, e.Noncompliance.Fate)
+	require.Equal(t, "running", values["desired_state"].Value)
+	require.Equal(t, true, values["suspend"].Value)
+
+	e, values = explained(map[string]string{trainFile: instance("train", "regions: [mars]")}, outside(schema.FateStopped, region))
+	require.Len(t, e.Noncompliance.Because, 2)
+	require.Len(t, values["regions"].Decisions, 2)
+	require.Len(t, values["desired_state"].Decisions, 1, "it is stopped once")
+}

@@ -84,10 +84,21 @@ func (j *judgement) becomes(today string) {
 	if j.new || !j.denied() {
 		return
 	}
-	const rule, field = "noncompliant", "spec.desired_state"
 	f := fate(j.layers, today)
 	out := &schema.Noncompliance{Key: j.key, Fate: f.Fate, Day: f.Day, Source: f.Source}
-	source := j.decisions[slices.IndexFunc(j.decisions, isDeny)].Source
+	j.fares(f, j.decisions[slices.IndexFunc(j.decisions, isDeny)].Source)
+	for _, d := range j.decisions {
+		if d.Verdict == schema.Deny || d.Verdict == schema.Stop {
+			out.Because = append(out.Because, d)
+		}
+	}
+	j.noncompliance = out
+}
+
+// fares does to an instance that is refused, by the rule at because, as its fate is.
+func (j *judgement) fares(f schema.Noncompliance, because schema.Position) {
+	const rule, field = "noncompliant", "spec.desired_state"
+	source := because
 	if f.Source != nil {
 		source = *f.Source
 	}
@@ -106,12 +117,30 @@ func (j *judgement) becomes(today string) {
 		}
 		j.say(schema.Narrow, rule, source, field, was, is, "policy no longer allows it, and its grace was over when %s began, UTC: it is stopped until it complies", f.Day)
 	}
-	for _, d := range j.decisions {
-		if d.Verdict == schema.Deny || d.Verdict == schema.Stop {
-			out.Because = append(out.Because, d)
-		}
+}
+
+// outside lays over a judgement what becomes of the instance for where its members
+// are, if that is anything.
+func (j *judgement) outside(n *schema.Noncompliance) *judgement {
+	if n == nil {
+		return j
 	}
-	j.noncompliance = out
+	out, both := *j, *n
+	out.decisions = slices.Clip(j.decisions)
+	if j.noncompliance != nil {
+		both = *j.noncompliance
+		both.Because = slices.Concat(both.Because, n.Because)
+	} else {
+		out.fares(*n, n.Because[0].Source)
+	}
+	for _, d := range n.Because {
+		if d.Rule == maxGPUs().key {
+			d.Field = "spec.roles" // the maximum is explained there
+		}
+		out.decisions = append(out.decisions, d)
+	}
+	out.noncompliance = &both
+	return &out
 }
 
 func isDeny(d schema.Decision) bool { return d.Verdict == schema.Deny }

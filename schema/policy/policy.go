@@ -18,6 +18,7 @@ type Option func(*options)
 type options struct {
 	existing func(schema.Key) bool
 	today    string
+	outside  *schema.Noncompliance
 }
 
 // Existing tells which instances exist already. A disabled app or version
@@ -33,6 +34,12 @@ func Existing(is func(schema.Key) bool) Option {
 // whoever decides by Findings which documents may come into force needs no day.
 func At(day string) Option {
 	return func(o *options) { o.today = day }
+}
+
+// Outside says what becomes of an explained instance because members are on nodes
+// that policy does not allow, which policy itself does not see; nil: none is.
+func Outside(n *schema.Noncompliance) Option {
+	return func(o *options) { o.outside = n }
 }
 
 func with(opts []Option) options {
