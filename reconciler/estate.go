@@ -34,13 +34,24 @@ func correlation(commit string) string {
 	return "c" + hex.EncodeToString(sum[:])[:20]
 }
 
-// maxSaid bounds the remarks of repositories that revision.yaml has.
-const maxSaid = 50
+const (
+	// maxSaid bounds the remarks of repositories that revision.yaml has.
+	maxSaid = 50
+	// saidFor is for how long their words stay although others would say the same:
+	// what somebody else's server answers makes no commit at each poll.
+	saidFor = 10 * time.Minute
+)
 
 // remarksAnew are the remarks now. One about the same, named before the first
 // colon, that differs from what it was in numbers alone, as a remote's troubles may
-// with each try, stays as it was.
-func remarksAnew(was, now []string) []string {
+// with each try, stays as it was; so does, where they changed lately, one that
+// differs behind the second colon.
+func remarksAnew(was, now []string, lately bool) []string {
+	what := func(s string) string {
+		about, rest, _ := strings.Cut(s, ":")
+		rest, _, _ = strings.Cut(rest, ":")
+		return about + ":" + rest
+	}
 	numbers := func(s string) string {
 		about, rest, _ := strings.Cut(s, ":")
 		return about + ":" + strings.Map(func(c rune) rune {
@@ -52,7 +63,7 @@ func remarksAnew(was, now []string) []string {
 	}
 	out := slices.Clone(now[:min(len(now), maxSaid)])
 	for i, line := range out {
-		if at := slices.IndexFunc(was, func(s string) bool { return numbers(s) == numbers(line) }); at >= 0 && !slices.Contains(was, line) {
+		if at := slices.IndexFunc(was, func(s string) bool { return numbers(s) == numbers(line) || lately && what(s) == what(line) }); at >= 0 && !slices.Contains(was, line) {
 			out[i] = was[at]
 		}
 	}
@@ -70,7 +81,12 @@ func (r *Reconciler) reconcileEstate(ctx context.Context) error {
 		return err
 	}
 	if c, ok := r.o.Repo.(Remarker); ok {
-		r.writer.revise(func(rev *Revision) { rev.Remarks = remarksAnew(rev.Remarks, c.Remarks()) })
+		r.writer.revise(func(rev *Revision) {
+			now := remarksAnew(rev.Remarks, c.Remarks(), r.o.Now().Sub(r.remarked) < saidFor)
+			if !slices.Equal(now, rev.Remarks) {
+				rev.Remarks, r.remarked = now, r.o.Now()
+			}
+		})
 	}
 	r.mu.Lock()
 	r.tip = tips.Main
@@ -756,13 +772,14 @@ func (c origins) then(before *schema.Effective, d decide.Decision) origins {
 	return c
 }
 
-// newlyHeld are the documents that are held now and were not, or otherwise.
+// newlyHeld are the documents that are held now and were not, or otherwise. What was
+// held may be known as revision.yaml has it.
 func newlyHeld(before, now []plan.Held) []plan.Held {
 	had := make(map[plan.Held]bool, len(before))
 	for _, h := range before {
-		had[h] = true
+		had[cutHeld(h)] = true
 	}
-	return slices.DeleteFunc(slices.Clone(now), func(h plan.Held) bool { return had[h] })
+	return slices.DeleteFunc(slices.Clone(now), func(h plan.Held) bool { return had[cutHeld(h)] })
 }
 
 // unread are the parts that cannot be read in which a commit changes something,

@@ -181,6 +181,7 @@ type Remarker interface {
 // StatusTree is berth/status as read back.
 type StatusTree struct {
 	Revision Revision
+	Unread   string // why revision.yaml, which is there, cannot be read; Revision is then none
 	Units    plan.Memory
 	Things   map[schema.Key]*plan.ThingStatus
 	Reviews  map[int]*plan.Review // by pull request

@@ -155,6 +155,7 @@ type Reconciler struct {
 	untold     bool
 	unrecorded *state
 	toldTo     string
+	remarked   time.Time // when Revision.Remarks changed last
 
 	awaited map[string]time.Time // when each commit that is to be decided was first seen; the estate task's own
 

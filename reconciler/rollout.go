@@ -218,7 +218,9 @@ func (r *rollouts) released(commit string, held []plan.Held) {
 	defer r.mu.Unlock()
 	o := r.get(commit)
 	o.told = false
-	o.held = slices.DeleteFunc(o.held, func(h plan.Held) bool { return !slices.Contains(held, h) })
+	o.held = slices.DeleteFunc(o.held, func(h plan.Held) bool {
+		return !slices.ContainsFunc(held, func(is plan.Held) bool { return cutHeld(is) == cutHeld(h) })
+	})
 }
 
 // pulls are the merged pull requests of a commit as far as they are known, and

@@ -105,6 +105,9 @@ func (w *writer) lead(ctx context.Context) error {
 			return fmt.Errorf("take over berth/status: %w", refused)
 		}
 		tree, err := w.repo.ReadStatus(ctx, tips.Status)
+		if err == nil {
+			err = tree.readable()
+		}
 		if err != nil {
 			return fmt.Errorf("take over berth/status: %w", err)
 		}
@@ -117,7 +120,7 @@ func (w *writer) lead(ctx context.Context) error {
 		}
 		// Hosts refuse an epoch below one they have seen. Beginning with the time
 		// keeps it above every earlier one even where the branch was lost.
-		rev := tree.Revision
+		rev := tree.Revision.bounded() // somebody else may have written it
 		rev.Epoch = max(rev.Epoch+1, uint64(w.now().Unix()))
 		tip, err := w.repo.WriteStatus(ctx, tips.Status, StatusBatch{Revision: rev})
 		if errors.Is(err, ErrConflict) && refused == nil {
@@ -362,7 +365,10 @@ func (w *writer) revise(change func(*Revision)) {
 	change(&next)
 	next.Epoch, next.Sequence = w.rev.Epoch, w.rev.Sequence
 	next.AuditSequence, next.AuditHead = w.rev.AuditSequence, w.rev.AuditHead
-	if equalJSON(next, w.rev) {
+	if equalJSON(next, w.rev) { // as it mostly is
+		return
+	}
+	if next = next.bounded(); equalJSON(next, w.rev) {
 		return
 	}
 	w.rev = next
@@ -488,6 +494,9 @@ func (w *writer) fetched(ctx context.Context, tip string) error {
 		return nil
 	}
 	tree, err := w.repo.ReadStatus(ctx, tip)
+	if err == nil {
+		err = tree.readable()
+	}
 	if err != nil {
 		return err
 	}
@@ -607,6 +616,9 @@ func (w *writer) rebase(ctx context.Context) error {
 		return refused
 	}
 	tree, err := w.repo.ReadStatus(ctx, tips.Status)
+	if err == nil {
+		err = tree.readable()
+	}
 	if err != nil {
 		return err
 	}

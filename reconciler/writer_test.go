@@ -50,7 +50,7 @@ func (s *statusRepo) ReadStatus(_ context.Context, commit string) (StatusTree, e
 		return StatusTree{}, nil
 	}
 	t := s.trees[s.tip-1]
-	return StatusTree{Revision: t.Revision, Units: t.Units, Things: maps.Clone(t.Things), Reviews: maps.Clone(t.Reviews)}, nil
+	return StatusTree{Revision: t.Revision, Unread: t.Unread, Units: t.Units, Things: maps.Clone(t.Things), Reviews: maps.Clone(t.Reviews)}, nil
 }
 
 // AuditTail is of all that was ever written.

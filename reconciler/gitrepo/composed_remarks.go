@@ -12,6 +12,9 @@ import (
 	"berth/schema"
 )
 
+// maxRemark bounds one remark, in bytes.
+const maxRemark = 500
+
 // Remarks is what people should know of where tenants' documents come from, as of
 // the last fetch, sorted: repositories that are not taken over, what stands in the
 // platform's repository and is not read, and repositories that are of several.
@@ -21,6 +24,9 @@ func (c *Composed) Remarks() []string {
 	out := slices.Clone(c.composer.remarks)
 	for t, err := range c.composer.refused {
 		out = append(out, fmt.Sprintf("tenant %s: its repository is not taken over, and its part of the estate stays as it was: %v", t, err))
+	}
+	for i, line := range out {
+		out[i] = oneLine(line, maxRemark) // what a remote answers, and names, may be of any length
 	}
 	slices.Sort(out)
 	return out

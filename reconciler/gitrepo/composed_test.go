@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -337,6 +339,29 @@ func TestComposedOnlyWhatIsListed(t *testing.T) {
 	w.tenants["physics"].MustCommit(t, "main", gittest.Commit{Message: "on", Files: map[string]string{"policy.yaml": "on\n"}})
 	require.Equal(t, before, w.fetch(r))
 	require.Len(t, r.Refused(), 2)
+}
+
+// What a tenant's server answers is told in one line, however much it is.
+func TestComposedAWordyServer(t *testing.T) {
+	t.Parallel()
+	wordy := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		rw.WriteHeader(http.StatusForbidden)
+		_, _ = rw.Write([]byte("go away\n" + strings.Repeat("x", 2<<20)))
+	}))
+	defer wordy.Close()
+	w := newComposite(t)
+	w.platform.MustCommit(t, "main", gittest.Commit{Message: "elsewhere", Files: map[string]string{"tenants/physics/tenant.yaml": "repository " + wordy.URL + "/r\n"}})
+	w.listed[slices.IndexFunc(w.listed, func(l gitrepo.Tenant) bool { return l.Name == "physics" })].URL = wordy.URL + "/r"
+	r := w.open(t.TempDir())
+	w.enforced(r)
+	require.ErrorContains(t, r.Refused()["physics"], "go away")
+	require.Less(t, len(r.Refused()["physics"].Error()), 8<<10)
+	said := r.Remarks()
+	require.Len(t, said, 1)
+	require.Contains(t, said[0], "tenant physics: its repository is not taken over")
+	require.Contains(t, said[0], "go away")
+	require.Less(t, len(said[0]), 600)
+	require.NotContains(t, said[0], "\n")
 }
 
 // One repository of two tenants, or of the platform too, is told of, however its

@@ -408,6 +408,7 @@ func TestForeignStatusIsReadNotTrusted(t *testing.T) {
 	require.Equal(t, 1, got.Units.Len())
 	require.Equal(t, plan.PhaseRunning, got.Units.Get(train.Key).Phase)
 	require.Zero(t, got.Revision)
+	require.Contains(t, got.Unread, "not a revision: ", "it is none, which is not that there is none")
 	require.Len(t, got.Warnings, 6)
 	for i, name := range []string{"revision.yaml", at + "BAD.yaml", at + "bomb.yaml", at + "evil.yaml", at + "junk.yaml", at + "large.yaml"} {
 		require.True(t, strings.HasPrefix(got.Warnings[i], name+": "), got.Warnings[i])
@@ -417,6 +418,9 @@ func TestForeignStatusIsReadNotTrusted(t *testing.T) {
 	got, err = r.ReadStatus(t.Context(), three)
 	require.NoError(t, err)
 	require.Len(t, got.Warnings, 5, "Berth put its own file right")
+	require.Empty(t, got.Unread)
+	_, err = r.WriteStatus(t.Context(), three, reconciler.StatusBatch{Revision: reconciler.Revision{Frozen: strings.Repeat("x", reconciler.MaxRevision)}})
+	require.ErrorContains(t, err, "more than the 1048576 that are read back")
 	require.Equal(t, uint64(2), got.Revision.Sequence)
 
 	rewound := s.MustCommit(t, "berth/status", gittest.Commit{Message: "rewound", Parent: two, Files: map[string]string{"stray": "x"}})

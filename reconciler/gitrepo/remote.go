@@ -77,7 +77,7 @@ func newRemote(raw string, auth AuthFunc, o Options) (*remote, error) {
 		fallthrough
 	case "https":
 		r.transport = githttp.NewClientWithOptions(
-			&http.Client{Transport: httpTransport(o.Timeout)},
+			&http.Client{Transport: shortErrors{httpTransport(o.Timeout)}},
 			&githttp.ClientOptions{RedirectPolicy: githttp.NoFollowRedirects})
 	default:
 		return nil, fmt.Errorf("repository URL %s: scheme %q is not one of https, http, ssh", r.url, u.Scheme)
@@ -99,6 +99,24 @@ func httpTransport(timeout time.Duration) *http.Transport {
 		MaxIdleConnsPerHost:   2,
 		ForceAttemptHTTP2:     true,
 	}
+}
+
+// maxComplaint bounds what is read of an answer that is an error, in bytes: go-git
+// takes all of it into the error's text.
+const maxComplaint = 4 << 10
+
+// shortErrors is a transport whose answers are short where they are errors.
+type shortErrors struct{ http.RoundTripper }
+
+func (s shortErrors) RoundTrip(req *http.Request) (*http.Response, error) {
+	res, err := s.RoundTripper.RoundTrip(req)
+	if err == nil && (res.StatusCode < 200 || res.StatusCode > 299) {
+		res.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.LimitReader(res.Body, maxComplaint), res.Body}
+	}
+	return res, err
 }
 
 func loopback(host string) bool {

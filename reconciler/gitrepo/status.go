@@ -37,7 +37,7 @@ func (r *Repo) ReadStatus(ctx context.Context, commit string) (reconciler.Status
 	if err != nil {
 		return reconciler.StatusTree{}, fmt.Errorf("read status %s: %w", commit, err)
 	}
-	out := reconciler.StatusTree{Revision: x.revision, Units: x.units, Things: maps.Clone(x.things), Reviews: maps.Clone(x.reviews)}
+	out := reconciler.StatusTree{Revision: x.revision, Unread: x.warnings[revisionFile], Units: x.units, Things: maps.Clone(x.things), Reviews: maps.Clone(x.reviews)}
 	for _, path := range slices.Sorted(maps.Keys(x.warnings)) {
 		out.Warnings = append(out.Warnings, path+": "+x.warnings[path])
 	}
@@ -131,7 +131,7 @@ func (r *Repo) readRevision(root plumbing.Hash) (out reconciler.Revision, warnin
 	if err != nil || e.id.IsZero() {
 		return out, "", err
 	}
-	data, warning, err := r.blob(e, maxStatus)
+	data, warning, err := r.blob(e, reconciler.MaxRevision)
 	if err != nil || warning != "" {
 		return out, warning, err
 	}
@@ -389,6 +389,9 @@ func (w *statusWriter) revision(v reconciler.Revision) error {
 	data, err := yaml.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("%s: %w", revisionFile, err)
+	}
+	if len(data) > reconciler.MaxRevision {
+		return fmt.Errorf("%s: %d bytes are more than the %d that are read back", revisionFile, len(data), reconciler.MaxRevision)
 	}
 	return w.put(revisionFile, data)
 }
