@@ -69,7 +69,7 @@ func (g *guard) look(told func(schema.File) (load.Told, error)) {
 		}
 	}
 	g.moved()
-	g.abroad()
+	g.abroad(told)
 	g.tooMany()
 }
 
@@ -248,7 +248,7 @@ func (g *guard) moved() {
 // A move that is held is remembered, whatever others make of either end, until
 // the old one is back, or somebody who may delete it says that it is to go: by
 // taking the uid away where it went to, or by deleting it once more.
-func (g *guard) abroad() {
+func (g *guard) abroad(told func(schema.File) (load.Told, error)) {
 	g.moves = map[string]string{}
 	keep := func(old, to, how string) {
 		g.moves[old] = to
@@ -263,6 +263,7 @@ func (g *guard) abroad() {
 		lost  = "it is there no more, and nobody who may delete this one said that it is to go: put it back, and delete it then if that is meant"
 	)
 	ends := abroad(g.before.Desired, g.main.Desired)
+	g.standless(ends, told)
 	for _, old := range slices.Sorted(maps.Keys(g.were)) {
 		to, was := g.were[old], g.before.Desired.Header(g.before.Key(old))
 		_, back := g.main.File(old)
@@ -286,6 +287,48 @@ func (g *guard) abroad() {
 		for _, to := range ends[old] {
 			if g.moves[old] == "" && !g.unpermitted[old] && g.oneHand(old, to) {
 				keep(old, to, there)
+			}
+		}
+	}
+}
+
+// standless adds to the ends of moves to other tenants what came with this step
+// and does not stand, as it is wrong or waits for another: that may be mended.
+func (g *guard) standless(ends map[string][]string, told func(schema.File) (load.Told, error)) {
+	var all []*schema.Instance
+	from := map[string][]*schema.Instance{} // by uid in lower case, and by blob
+	for _, i := range instances(g.before.Desired, g.main.Desired) {
+		if g.touched(i.File) || g.were[i.File] != "" {
+			uid := strings.ToLower(i.UID)
+			all, from[uid], from[i.Blob] = append(all, i), append(from[uid], i), append(from[i.Blob], i)
+		}
+	}
+	if len(all) == 0 {
+		return
+	}
+	read := map[string]int{}
+	for _, c := range g.changes {
+		at, ok := siteOf(c.Path)
+		if !ok || at.tenant == "" || c.From != "" || c.To == "" || !g.touched(c.Path) || g.main.Desired.Header(g.main.Key(c.Path)) != nil {
+			continue
+		}
+		may, h := from[c.To], g.main.Right(c.Path)
+		if h != nil {
+			may = from[strings.ToLower(h.UID)]
+		} else if f, ok := g.main.File(c.Path); ok {
+			if read[at.tenant]++; read[at.tenant] <= maxRead {
+				is, err := told(f)
+				for _, uid := range is.UIDs {
+					may = append(slices.Clip(may), from[uid]...)
+				}
+				if err != nil {
+					may = all
+				}
+			}
+		}
+		for _, i := range may {
+			if !strings.EqualFold(i.Key.Tenant, at.tenant) && (h == nil || h.UID == i.UID) {
+				ends[i.File] = append(ends[i.File], c.Path)
 			}
 		}
 	}

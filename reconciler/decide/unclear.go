@@ -65,7 +65,7 @@ func siteOf(file string) (s site, ok bool) {
 // to be. Nobody has more; of what is beyond, the place alone says it.
 const maxRead = 1000
 
-// strays are the files of main that are no valid documents, of one tenant or of
+// strays are the files of main that are no valid documents, or wait for one, of one tenant or of
 // the platform: by what they may be meant to be, each time the first by path. A
 // deletion asks a few of these questions, however many strays there are.
 type strays struct {
@@ -109,6 +109,9 @@ func (s *strays) add(one sign, group, file string, came bool) {
 // what lies around elsewhere holds nobody up. So that what was held once does not
 // go a step later, what came before this step counts with what went before it.
 //
+// What is right in itself and new, and waits for another, may be meant to be what
+// has its bytes or its uid only: the one shall not go before the other can come.
+//
 // A policy or entitlement goes only while all of its kind in its place can be
 // read: the limits may have been put there. An invalid one that never was in force
 // holds nothing of what is below it: it restrained nobody yet, and nobody waits
@@ -133,18 +136,21 @@ func (g *guard) unclear(told func(schema.File) (load.Told, error)) {
 		if to, whole := g.unread(owner(k)); whole {
 			g.refusePath(c.Path, CodeUnclear, load.HeldDenied, "%s goes while %s comes and cannot be read: it may be meant to be there; mend that first", k, to)
 		} else if to := all[owner(k)].meaning(c, h, g.touched(c.Path)); to != "" {
-			g.refusePath(c.Path, CodeUnclear, load.HeldDenied, "%s goes while %s is there, which is no valid document and may be meant to be it: mend that file, or take it away, first (%s)", k, to, g.wrong(to))
+			g.refusePath(c.Path, CodeUnclear, load.HeldDenied, "%s goes while %s is there, which does not stand and may be meant to be it: mend that, or take that file away, first (%s)", k, to, g.wrong(to))
 		}
 	}
 }
 
-// wrong is what the reader says of a file that is no valid document.
+// wrong is what the reader says of a file that is no valid document, or waits.
 func (g *guard) wrong(file string) string {
 	i := slices.IndexFunc(g.main.Diagnostics, func(d schema.Diagnostic) bool { return d.File == file && d.Severity == schema.SeverityError })
-	if i < 0 {
-		return "it stands where no document may"
+	switch {
+	case i >= 0:
+		return g.main.Diagnostics[i].Message
+	case g.main.Waits(file):
+		return "it needs " + strings.Join(g.main.Needs[file], ", ")
 	}
-	return g.main.Diagnostics[i].Message
+	return "it stands where no document may"
 }
 
 // unread is a part of main that cannot be read and is called like a tenant's.
@@ -176,6 +182,9 @@ func (g *guard) strays(asked map[string]bool, told func(schema.File) (load.Told,
 			continue
 		}
 		f, ok := g.main.Invalid(c.Path)
+		if h := g.main.Right(c.Path); !ok && h != nil && c.From == "" && g.main.Waits(c.Path) && !g.twin(c.Path) {
+			all[at.tenant].alike(c, at, []string{strings.ToLower(h.UID)}, g.touched(c.Path))
+		}
 		if !ok {
 			continue
 		}
@@ -191,13 +200,28 @@ func (g *guard) strays(asked map[string]bool, told func(schema.File) (load.Told,
 	return all
 }
 
+// twin says whether a file waits for another that has the same uid. Then that is
+// what a document with this uid may be meant to be.
+func (g *guard) twin(path string) bool {
+	h := g.main.Right(path)
+	return slices.ContainsFunc(g.main.Needs[path], func(need string) bool {
+		other := g.main.Right(need)
+		return h.UID != "" && other != nil && other.UID == h.UID
+	})
+}
+
+// alike adds a file by what it has of a document itself.
+func (s *strays) alike(c schema.PathChange, at site, uids []string, came bool) {
+	s.add(sign{what: "blob", value: c.To}, at.group, c.Path, came)
+	for _, uid := range uids {
+		s.add(sign{what: "uid", value: uid}, at.group, c.Path, came)
+	}
+}
+
 // file adds a stray. kind is that of the documents that stand in its place, if any.
 func (s *strays) file(c schema.PathChange, at site, kind schema.Kind, is load.Told, came bool) {
+	s.alike(c, at, is.UIDs, came)
 	add := func(what, value string, kind schema.Kind) { s.add(sign{what, value, kind, ""}, at.group, c.Path, came) }
-	add("blob", c.To, "")
-	for _, uid := range is.UIDs {
-		add("uid", uid, "")
-	}
 	of := slices.Clone(is.Kinds)
 	if kind != "" && !slices.Contains(of, kind) {
 		of = append(of, kind)

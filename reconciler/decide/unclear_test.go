@@ -147,3 +147,51 @@ func TestATenantThatGoesToAPartThatCannotBeRead(t *testing.T) {
 	require.NoError(t, err)
 	require.NotNil(t, d.Desired.Instance(schema.InstanceKey("physics", "lhc", "train")))
 }
+
+// What moves to where it waits for another is not deleted meanwhile, and goes to
+// where it was meant to go once it waits no more.
+func TestWhatMovedAndWaitsIsNotDeleted(t *testing.T) {
+	const lhc, atlas = "tenants/physics/projects/lhc/", "tenants/physics/projects/atlas/"
+	project := doc("Project", "atlas", "spec:\n  display_name: Atlas\n")
+	for _, uid := range []string{"", "u1"} {
+		text := instance("train", 1, 1)
+		if uid != "" {
+			text = of(text, uid)
+		}
+		for name, c := range map[string]struct {
+			base, change, mend map[string]string
+		}{
+			"the project renamed, and not in it": {nil, moved(governed(map[string]string{train: text}), lhc, atlas), map[string]string{atlas + "project.yaml": project}},
+			"to a project without entitlement":   {map[string]string{atlas + "project.yaml": project}, moved(map[string]string{train: text}, lhc, atlas), map[string]string{atlas + "entitlements/batch.yaml": governed(nil)[entitlement]}},
+			"to no project":                      {nil, moved(map[string]string{train: text}, lhc, atlas), map[string]string{atlas + "project.yaml": project, atlas + "entitlements/batch.yaml": governed(nil)[entitlement]}},
+		} {
+			t.Run(name+" "+uid, func(t *testing.T) {
+				s := tell(t, with(map[string]string{train: text}, c.base))
+				s.commits("olga", c.change, glass)
+				for _, when := range []string{"with the change", "later", "and later"} {
+					d := s.together()
+					require.NotNil(t, d.Desired.Instance(trainKey), when)
+					require.Contains(t, contents(t, s.was.Tree), entitlement, when)
+					for _, h := range d.Held {
+						if h.File == train {
+							require.Contains(t, h.Message, "mend")
+							require.NotContains(t, h.Message, "no document may")
+						}
+					}
+					s.commits("mel", map[string]string{"README.md": when})
+				}
+				s.commits("olga", c.mend, glass)
+				d := s.together()
+				there := d.Desired.Instance(schema.InstanceKey("physics", "atlas", "train"))
+				require.Equal(t, uid == "", there != nil, "%v", d.Held)
+				require.Equal(t, uid != "", d.Desired.Instance(trainKey) != nil, "what runs keeps its name with its uid")
+			})
+		}
+	}
+
+	// A new one that waits and is another holds nothing.
+	s := tell(t, map[string]string{atlas + "project.yaml": project})
+	s.commits("olga", map[string]string{train: "", atlas + "instances/train.yaml": instance("train", 2, 1)}, glass)
+	d := s.together()
+	require.Nil(t, d.Desired.Instance(trainKey), "%v", d.Held)
+}
