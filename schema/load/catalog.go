@@ -22,10 +22,11 @@ type catalog struct {
 	reserved map[string]stock // what nodes kept for a tenant have
 	unsure   bool             // there are nodes that cannot be read
 
-	// Equal prints, equal catalogs: one of what every tenant sees, and one of
-	// what only one tenant does. A new node is no news to all of them.
-	print [sha256.Size]byte
-	own   map[string][sha256.Size]byte
+	// Equal prints, equal catalogs: one of what every tenant sees, one of what
+	// nodes have, which is news only to who names it, and one of what only one
+	// tenant sees.
+	print, stocked [sha256.Size]byte
+	own            map[string][sha256.Size]byte
 }
 
 // newCatalog lists a platform's documents; nil lists nothing.
@@ -111,6 +112,17 @@ func (c *catalog) has(tenant, what, name string) bool {
 	return false
 }
 
+// hasAll says whether a tenant's nodes have all that the documents of a verdict
+// name, and had it when that was found: then there is nothing else to find.
+func (c *catalog) hasAll(tenant string, v *verdict) bool {
+	for w := range v.wants {
+		if !c.has(tenant, w.what, w.name) {
+			return false
+		}
+	}
+	return !v.lacking
+}
+
 // names are all names that nodes have of which has speaks, sorted.
 func (c *catalog) names(tenant, what string) []string {
 	all := maps.Clone(c.stock[what])
@@ -150,11 +162,13 @@ func (c *catalog) seal(platform *part) {
 	if c.approval != nil {
 		fmt.Fprintf(&all, "approval %s\x00", c.approval.file.Path)
 	}
-	for _, what := range sortedNames(c.stock) {
-		fmt.Fprintf(&all, "%s %q\x00", what, sortedNames(c.stock[what]))
-	}
-	fmt.Fprintf(&all, "%t", c.unsure)
 	c.print = sha256.Sum256([]byte(all.String()))
+	var stocked strings.Builder
+	for _, what := range sortedNames(c.stock) {
+		fmt.Fprintf(&stocked, "%s %q\x00", what, sortedNames(c.stock[what]))
+	}
+	fmt.Fprintf(&stocked, "%t", c.unsure)
+	c.stocked = sha256.Sum256([]byte(stocked.String()))
 	for tenant, b := range own {
 		c.own[tenant] = sha256.Sum256([]byte(b.String()))
 	}

@@ -192,6 +192,7 @@ func (c *check) stocked(doc *document, at, what, name string) {
 
 func (c *check) stockedAll(doc *document, at func(int) string, what string, names []string) {
 	if c.catalog.unsure {
+		c.lacking = true
 		return
 	}
 	told, have := 0, []string(nil)
@@ -200,8 +201,10 @@ func (c *check) stockedAll(doc *document, at func(int) string, what string, name
 			return
 		}
 		if c.catalog.has(c.part.tenant, what, name) {
+			c.wants[want{what, name}] = true
 			continue
 		}
+		c.lacking = true
 		if told == 0 {
 			have = c.catalog.names(c.part.tenant, what)
 		}

@@ -89,7 +89,7 @@ func (e *estate) judge(ctx context.Context, refused map[*part][]refusal) error {
 	cat.seal(&part{})
 	for _, s := range e.parts {
 		if s.name == "platform" {
-			v, err := s.judged(print([sha256.Size]byte{}, [sha256.Size]byte{}, refused[s.part]), func() (*verdict, error) {
+			v, err := s.judged(print([sha256.Size]byte{}, [sha256.Size]byte{}, refused[s.part]), cat, func() (*verdict, error) {
 				return checkPlatform(ctx, e.loader, s.part, refused[s.part])
 			})
 			if err != nil {
@@ -106,16 +106,16 @@ func (e *estate) judge(ctx context.Context, refused map[*part][]refusal) error {
 	for _, s := range e.parts {
 		if s.verdict == nil {
 			m := meeting{s, print(cat.print, cat.own[s.tenant], refused[s.part])}
-			if s.verdict = s.known(m.fingerprint); s.verdict == nil {
+			if s.verdict = s.known(m.fingerprint, cat); s.verdict == nil {
 				unknown = append(unknown, m)
 			}
 		}
 	}
 	return parallel.Each(len(unknown), func(i int) (err error) {
 		s, fingerprint := unknown[i].standing, unknown[i].fingerprint
-		s.verdict, err = s.judged(fingerprint, func() (*verdict, error) {
+		s.verdict, err = s.judged(fingerprint, cat, func() (*verdict, error) {
 			if old := e.base.part(s.name); old != nil && len(refused[s.part]) == 0 {
-				if before := old.known(fingerprint); before != nil {
+				if before := old.known(fingerprint, cat); before != nil {
 					if v, err := checkChanged(ctx, e.loader, s.part, cat, old.part, before); v != nil || err != nil {
 						return v, err
 					}
@@ -253,6 +253,8 @@ type verdict struct {
 	needs    map[string][]string // why
 	uses     map[string][]string // files that a file needs of which others might have served as well
 	catalog  *catalog            // of the platform's verdict
+	wants    map[want]bool       // what the documents name that nodes have
+	lacking  bool                // they name something that no node has, as far as is known
 
 	clean     bool // every document stands; there may be warnings
 	documents int
@@ -262,8 +264,11 @@ type verdict struct {
 	presence  func() string
 }
 
+// want is a name of something that nodes have.
+type want struct{ what, name string }
+
 func newVerdict() *verdict {
-	return &verdict{out: map[string]bool{}, needs: map[string][]string{}, uses: map[string][]string{}}
+	return &verdict{out: map[string]bool{}, needs: map[string][]string{}, uses: map[string][]string{}, wants: map[want]bool{}}
 }
 
 // refuse records a finding that holds its document.
@@ -313,16 +318,21 @@ func (s *standing) raw() (ds []schema.Diagnostic) {
 // those of a pull request or two.
 const mostVerdicts = 4
 
-// known is the verdict of a part that meets what has this fingerprint, or nil.
-func (p *part) known(fingerprint [sha256.Size]byte) *verdict {
+// known is the verdict of a part that meets what has this fingerprint, or nil. What
+// the catalog's nodes have is not in it, as that matters only where something is
+// named that they have not.
+func (p *part) known(fingerprint [sha256.Size]byte, cat *catalog) *verdict {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.checked[fingerprint]
+	if v := p.checked[fingerprint]; v != nil && cat.hasAll(p.tenant, v) {
+		return v
+	}
+	return p.checked[print(fingerprint, cat.stocked, nil)]
 }
 
 // judged computes the verdict once for each catalog the part meets.
-func (p *part) judged(fingerprint [sha256.Size]byte, compute func() (*verdict, error)) (*verdict, error) {
-	if v := p.known(fingerprint); v != nil {
+func (p *part) judged(fingerprint [sha256.Size]byte, cat *catalog, compute func() (*verdict, error)) (*verdict, error) {
+	if v := p.known(fingerprint, cat); v != nil {
 		return v, nil
 	}
 	v, err := compute()
@@ -330,6 +340,9 @@ func (p *part) judged(fingerprint [sha256.Size]byte, compute func() (*verdict, e
 		return nil, err
 	}
 	v.seal(p)
+	if v.lacking {
+		fingerprint = print(fingerprint, cat.stocked, nil)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.checked) >= mostVerdicts {

@@ -116,6 +116,40 @@ func fresh(l *Loader) *Loader {
 	}
 }
 
+// What nodes have that nobody had is news to who named something that no node has,
+// and to nobody else; what no node has any more is to everybody who names it.
+func TestNewNodesAreNewsToWhoLacksThem(t *testing.T) {
+	l, files := labLoader(t), large.Estate(1_000)
+	files[large.Instance(1, 4, 5)] += "  regions: [nowhere]\n"
+	before, err := l.Load(context.Background(), Files(files))
+	require.NoError(t, err)
+	require.Len(t, before.Diagnostics, 1)
+	change := func(prefix, was, is string) (judged []string) {
+		for path, content := range files {
+			if strings.HasPrefix(path, prefix) {
+				files[path] = strings.Replace(content, was, is, 1)
+			}
+		}
+		now, err := l.Load(context.Background(), Files(files))
+		require.NoError(t, err)
+		want, err := fresh(l).Load(context.Background(), Files(files))
+		require.NoError(t, err)
+		equalResults(t, want, now)
+		differing(before.parts, now.parts, func(_, s *standing) { judged = append(judged, s.name) })
+		before = now
+		return judged
+	}
+	const nodes = "platform/nodes/gpu-"
+	lacking := []string{"platform", "tenants/t001"}
+	require.Equal(t, lacking, change(nodes+"00001", "gpu-a100-4", "gpu-new"))
+	require.Equal(t, lacking, change(nodes+"00002", "gpu-a100-4", "gpu-newer"))
+	require.Equal(t, []string{"tenants/t000"}, change(large.Instance(0, 1, 1), "display_name: ", "display_name: New "))
+	require.Greater(t, len(change(nodes, "gpu-a100-4", "gpu-new")), 3)
+	require.Greater(t, len(before.Diagnostics), 3)
+	require.Greater(t, len(change(nodes, "gpu-new", "gpu-a100-4")), 3)
+	require.Len(t, before.Diagnostics, 1)
+}
+
 // warned is the campus with warnings that last: of the tenants' own documents and
 // of their projects', one of them more than are told.
 func warned(t testing.TB) map[string]string {
@@ -149,7 +183,7 @@ func TestMemoryChangesNothing(t *testing.T) {
 	l := labLoader(t)
 	campus := warned(t)
 	paths := sortedNames(campus)
-	edits := []string{"display_name: ", "display_name: ", "uid: 2000", "login: ", "project_id: physics", "enabled: true", "metadata:\n", "reserved_for: ", "applies_to: [", "name: "}
+	edits := []string{"display_name: ", "display_name: ", "uid: 2000", "login: ", "project_id: physics", "enabled: true", "metadata:\n", "reserved_for: ", "applies_to: [", "name: ", "sku: ", "region: "}
 	rapid.Check(t, func(rt *rapid.T) {
 		files := maps.Clone(campus)
 		was := Files(files)

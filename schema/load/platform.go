@@ -27,6 +27,7 @@ func checkPlatform(ctx context.Context, l *Loader, p *part, refused []refusal) (
 	c.sites()
 	cat.seal(p)
 	c.verdict.catalog = cat
+	c.wants, c.lacking = nil, false // the nodes are its own: it meets no others
 	return c.verdict, nil
 }
 

@@ -3,6 +3,7 @@ package load
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -58,6 +59,8 @@ func checkChanged(ctx context.Context, l *Loader, p *part, cat *catalog, old *pa
 			c.uses[path] = uses
 		}
 	}
+	maps.Copy(c.wants, before.wants) // what nobody names any more makes it looked at too often, and no more
+	c.lacking = c.lacking || before.lacking
 	for _, f := range before.findings { // of a file either all are told before or all now, so none is cut twice
 		if stands(f.File) {
 			c.findings = append(c.findings, f)
