@@ -396,6 +396,9 @@ func (r *Reconciler) adopt(ctx context.Context, tips Tips) (*state, error) {
 	r.mu.Lock()
 	r.state = st
 	r.mu.Unlock()
+	if recorded { // else what is decided over it tells
+		r.writer.record(r.untoldFates(st, mem)...)
+	}
 	if recorded && rev.Commit == tips.Main {
 		r.opened()
 	}

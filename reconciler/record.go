@@ -110,6 +110,24 @@ func fateRecords(old, now *state, at time.Time) []audit.Record {
 	return out
 }
 
+// untoldFates are those of what status does not say that policy does: a day began
+// while nothing ran, or an earlier version made something else of the same policies,
+// such as to let what is suspended run.
+func (r *Reconciler) untoldFates(st *state, mem plan.Memory) []audit.Record {
+	out := slices.DeleteFunc(fateRecords(nil, st, r.o.Now()), func(rec audit.Record) bool {
+		s, n, want := mem.Get(rec.Key), st.refused(rec.Key), st.want(rec.Key)
+		said := func(typ, reason string) bool {
+			return s != nil && slices.ContainsFunc(s.Conditions, func(c plan.Condition) bool { return c.Type == typ && c.Reason == reason })
+		}
+		spared := n.Fate == schema.FateStopped && want != nil && want.SuspendedBy.IsZero() && said("Suspended", "Declared")
+		return said("PolicyCompliant", fateReason(n)) && !spared
+	})
+	for _, rec := range out {
+		r.logAbout(rec.Key, rec.AppSlug, r.uidOf(st.desired, rec.Key), rec.CorrelationID).Warn("policy no longer allows it, and nobody was told yet", "fate", rec.Action, "message", rec.Reason)
+	}
+	return out
+}
+
 // appIn is the app of an instance in the first that has it.
 func appIn(key schema.Key, all ...*state) string {
 	for _, st := range all {
