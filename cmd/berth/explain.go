@@ -14,6 +14,7 @@ import (
 
 	"berth/reconciler"
 	"berth/reconciler/gitrepo"
+	"berth/reconciler/plan"
 	"berth/schema"
 	"berth/schema/load"
 	"berth/schema/policy"
@@ -35,6 +36,10 @@ type explanation struct {
 	// Assumed says that it is not known which instances were there first: all are
 	// taken to be, as where no berth/in-force is at hand.
 	Assumed bool `json:"assumed,omitempty"`
+	// MembersUnknown says that it is not known which nodes members are on, as where
+	// no berth/status is at hand, so that nothing is told of nodes that policy does
+	// not allow.
+	MembersUnknown bool `json:"members_unknown,omitempty"`
 	policy.Explanation
 }
 
@@ -49,11 +54,13 @@ then the version and the instance; what each says, where it stands, and what the
 value is after it. FIELD shows one value, or those below it: regions, roles,
 max_gpus_per_instance, config.partitions. What no policy speaks of has the document,
 version or role binding that says it, or the default. TENANT/RUNTIME is a shared
-runtime, platform/RUNTIME one of the platform's; what policy makes of it is not shown.
+runtime, platform/RUNTIME one of the platform's.
 
 The estate is read from --dir, or from --rev of the Git repository --repo. The
-instance is taken to exist already, and today is the day. With --tenant NAME=DIR,
-DIR is the repository that this tenant has of its own.
+instance is taken to exist already, and today is the day. Which nodes its members
+are on, and so whether policy allows those, is known with --rev, where the
+repository has berth/status. With --tenant NAME=DIR, DIR is the repository that this
+tenant has of its own.
 
 With --roles, show what each role may do.
 
@@ -140,12 +147,13 @@ func instanceKey(name string) (schema.Key, error) {
 
 // explain reads the estate and explains the instance of key as of now.
 func (r *explainRequest) explain(ctx context.Context, key schema.Key, now time.Time) (out explanation, err error) {
-	snap, inForce, done, err := r.snapshot(ctx)
+	at, err := r.atHand(ctx)
 	if err != nil {
 		return out, &exitError{2, fmt.Errorf("explain: %w", err)}
 	}
-	defer func() { err = errors.Join(err, done()) }()
-	if snap, _, err = load.WithTenants(ctx, snap, r.tenants); err != nil {
+	defer func() { err = errors.Join(err, at.done()) }()
+	snap, _, err := load.WithTenants(ctx, at.asked, r.tenants)
+	if err != nil {
 		return out, &exitError{2, fmt.Errorf("explain: %w", err)}
 	}
 	loader, err := load.New(load.Options{Backends: backends()})
@@ -156,71 +164,90 @@ func (r *explainRequest) explain(ctx context.Context, key schema.Key, now time.T
 	if err != nil {
 		return out, &exitError{1, fmt.Errorf("explain: %w", err)}
 	}
-	out.Format, out.Assumed = "berth.explain/v1", inForce == nil
+	out.Format, out.Assumed = "berth.explain/v1", at.inForce == nil
 	existing := func(schema.Key) bool { return true }
-	if inForce != nil {
-		was, err := loader.Load(ctx, inForce)
+	if at.inForce != nil {
+		was, err := loader.Load(ctx, at.inForce)
 		if err != nil {
 			return out, &exitError{1, fmt.Errorf("explain: %w", err)}
 		}
-		existing = func(k schema.Key) bool { return was.Desired.Instance(k) != nil }
+		existing = func(k schema.Key) bool { return was.Desired.Header(k) != nil }
 	}
+	opts := []policy.Option{policy.Existing(existing), policy.At(now.UTC().Format(time.DateOnly))}
 	var ok bool
 	if key.Kind == schema.KindSharedRuntime {
-		if out.Explanation, ok = policy.ExplainShared(loaded.Desired, key); ok {
+		if out.Explanation, ok = policy.ExplainShared(loaded.Desired, key, opts...); ok {
 			return out, nil
 		}
 	} else if t := loaded.Desired.Tenants[key.Tenant]; t != nil {
-		out.Explanation, ok = policy.Explain(loaded.Desired.Platform, t, key,
-			policy.Existing(existing), policy.At(now.UTC().Format(time.DateOnly)))
-		if ok {
+		out.MembersUnknown = at.units == nil
+		if at.units != nil {
+			placed := plan.Place(policy.Evaluate(loaded.Desired, opts...), *at.units)
+			opts = append(opts, policy.Outside(placed.Outside(key)))
+		}
+		if out.Explanation, ok = policy.Explain(loaded.Desired.Platform, t, key, opts...); ok {
 			return out, nil
 		}
 	}
 	return out, &exitError{1, fmt.Errorf("explain: there is no valid %s; berth validate tells what is wrong", key)}
 }
 
-// snapshot is the estate that is asked for, what is in force as far as that is
-// at hand (nil: it is not), and what to do when they were read.
-func (r *explainRequest) snapshot(ctx context.Context) (asked, inForce schema.Snapshot, done func() error, err error) {
+// atHand is what there is to explain from.
+type atHand struct {
+	asked   schema.Snapshot // the estate that is asked for
+	inForce schema.Snapshot // nil: it is not at hand
+	units   *plan.Memory    // what berth/status says of the units; nil: it is not at hand
+	done    func() error    // when they were read
+}
+
+func (r *explainRequest) atHand(ctx context.Context) (at atHand, err error) {
+	at.done = func() error { return nil }
 	if r.rev == "" {
 		dir := r.dir
 		if dir == "" {
 			dir = "."
 		}
-		asked, err = load.Dir(dir)
-		return asked, nil, func() error { return nil }, err
+		at.asked, err = load.Dir(dir)
+		return at, err
 	}
-	at := r.repo
-	if at == "" {
-		at = "."
+	where := r.repo
+	if where == "" {
+		where = "."
 	}
-	repo, err := gitrepo.OpenLocal(at)
+	repo, err := gitrepo.OpenLocal(where)
 	if err != nil {
-		return nil, nil, nil, err
+		return at, err
 	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, repo.Close())
 		}
 	}()
+	at.done = repo.Close
 	commit, err := repo.Resolve(ctx, r.rev)
 	if err != nil {
-		return nil, nil, nil, fmt.Errorf("--rev: %w", err)
+		return at, fmt.Errorf("--rev: %w", err)
 	}
-	if asked, err = repo.Snapshot(ctx, commit); err != nil {
-		return nil, nil, nil, err
+	if at.asked, err = repo.Snapshot(ctx, commit); err != nil {
+		return at, err
 	}
 	tips, err := repo.Fetch(ctx) // of the local branches: nothing is fetched
 	if err != nil && !errors.Is(err, reconciler.ErrNotFound) {
-		return nil, nil, nil, err
+		return at, err
 	}
 	if tips.InForce != "" {
-		if inForce, err = repo.Snapshot(ctx, tips.InForce); err != nil {
-			return nil, nil, nil, err
+		if at.inForce, err = repo.Snapshot(ctx, tips.InForce); err != nil {
+			return at, err
 		}
 	}
-	return asked, inForce, repo.Close, nil
+	if tips.Status != "" {
+		status, err := repo.ReadStatus(ctx, tips.Status)
+		if err != nil {
+			return at, fmt.Errorf("%s: %w", reconciler.BranchStatus, err)
+		}
+		at.units = &status.Units
+	}
+	return at, nil
 }
 
 // below are the values of a field, and of those below it.
@@ -243,6 +270,9 @@ func below(values []policy.Value, field string) ([]policy.Value, error) {
 func (e *explanation) text(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s\n", e.Key, e.verdict())
+	if e.MembersUnknown {
+		fmt.Fprintf(&b, "(no %s is at hand, so whether policy allows the nodes that its members are on is not judged here)\n", reconciler.BranchStatus)
+	}
 	for _, v := range e.Values {
 		fmt.Fprintf(&b, "\n%s: %s", v.Field, policy.Text(v.Value))
 		if v.Asked != nil {
@@ -271,12 +301,12 @@ func (e *explanation) text(w io.Writer) error {
 	return err
 }
 
-// verdict says in one line what becomes of the instance.
+// verdict says in one line what becomes of it.
 func (e *explanation) verdict() string {
 	n := e.Noncompliance
 	switch {
-	case e.Key.Kind == schema.KindSharedRuntime:
-		return "as declared"
+	case n == nil && e.Denied:
+		return "refused; it is new, and does not come into force"
 	case n == nil:
 		return "allowed"
 	case n.Fate == schema.FateStopping:

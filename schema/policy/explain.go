@@ -49,13 +49,17 @@ func Explain(p *schema.Platform, t *schema.TenantEstate, key schema.Key, opts ..
 		return Explanation{}, false
 	}
 	j := all[i].outside(o.outside)
-	out := Explanation{Key: key, Noncompliance: j.noncompliance}
-	out.Denied = j.denied() || j.noncompliance != nil
-	out.Values = slices.Concat(j.explainCatalog(), j.explainLists(), j.explainLimits(all), []Value{j.explainSources(), j.explainState()}, j.explainSuspend(), j.explainDocument(), j.explainUsers(t, project), j.explainConfig())
+	out := j.explanation()
+	out.Values = slices.Concat(j.explainCatalog(), j.explainLists("regions"), j.explainLimits(all), []Value{j.explainSources(), j.explainState()}, j.explainSuspend(), j.explainDocument(), j.explainUsers(t, project), j.explainConfig())
 	if j.instance.Spec.SharedRuntime != "" {
 		out.Values = carriedOnly(out.Values)
 	}
 	return out, true
+}
+
+// explanation is what becomes of it, without its values.
+func (j *judgement) explanation() Explanation {
+	return Explanation{Key: j.key, Noncompliance: j.noncompliance, Denied: j.denied() || j.noncompliance != nil}
 }
 
 // value is a Value with the decisions about one field of the document that
@@ -80,7 +84,11 @@ func said(scope Scope, h *schema.Header, field string, says, value any) Step {
 }
 
 func (j *judgement) asks(field string, says, value any) Step {
-	return said(ScopeInstance, &j.instance.Header, field, says, value)
+	scope := ScopeInstance
+	if j.key.Kind == schema.KindSharedRuntime {
+		scope = ScopeSharedRuntime
+	}
+	return said(scope, &j.instance.Header, field, says, value)
 }
 
 func (j *judgement) explainCatalog() []Value {
@@ -95,13 +103,16 @@ func (j *judgement) explainCatalog() []Value {
 			denies = append(denies, Step{l.scope, l.at("hard_deny.apps"), l.deny, denied})
 		}
 	}
-	enabled := j.ent.Spec.Enabled
-	return []Value{
+	out := []Value{
 		status("app.status", ScopeApp, &j.app.Header, j.app.Spec.Status, "spec.app"),
 		status("version.status", ScopeVersion, &j.version.Header, j.version.Spec.Status, "spec.version"),
 		j.value("hard_deny", denied, denies, "spec.app", "hard_deny"),
-		j.value("entitlement.enabled", enabled, []Step{{ScopeEntitlement, j.ent.At("spec.enabled"), enabled, enabled}}, "spec.app", "entitlement"),
 	}
+	if j.ent != nil {
+		enabled := j.ent.Spec.Enabled
+		out = append(out, j.value("entitlement.enabled", enabled, []Step{{ScopeEntitlement, j.ent.At("spec.enabled"), enabled, enabled}}, "spec.app", "entitlement"))
+	}
+	return out
 }
 
 // fold is the steps of the layers that have a list.
@@ -124,7 +135,19 @@ func orNil(list []string) any {
 	return list
 }
 
-func (j *judgement) explainLists() []Value {
+// narrowed is a list that the document asks for, nil for any, and what the layers
+// leave of it.
+func (j *judgement) narrowed(name string, want []string, k list) Value {
+	left, _ := k.allow(want, j.layers)
+	steps := k.fold(j.layers)
+	if want != nil {
+		steps = append(steps, j.asks("spec."+name, want, left))
+	}
+	return j.value(name, orNil(left), steps, "spec."+name, "")
+}
+
+// explainLists explains the lists; regions is where the document asks for those.
+func (j *judgement) explainLists(regions string) []Value {
 	one := func(name, says string, k list) Value {
 		field := "spec." + name
 		return j.value(name, says, append(k.fold(j.layers), j.asks(field, says, says)), field, "")
@@ -134,13 +157,7 @@ func (j *judgement) explainLists() []Value {
 		one("control_plane_scope", j.result.ControlPlaneScope, allowedScopes()),
 	}
 
-	regions := allowedRegions()
-	steps := regions.fold(j.layers)
-	if want := wantedRegions(j.instance); want != nil {
-		left, _ := regions.allow(want, j.layers)
-		steps = append(steps, j.asks("spec.regions", want, left))
-	}
-	out = append(out, j.value("regions", orNil(j.result.Regions), steps, "spec.regions", ""))
+	out = append(out, j.narrowed(regions, wantedRegions(j.instance), allowedRegions()))
 
 	for _, r := range j.result.Roles {
 		name := "roles." + r.Name + ".sku"
@@ -182,20 +199,26 @@ func (j *judgement) explainLimits(all []*judgement) []Value {
 			ofApp = max(ofApp, o.nthOfApp)
 		}
 	}
-	instances, gpus := maxInstances(), maxGPUs()
-	limit := func(name string, k maximum, layers []layer, asked int, field string) Value {
-		v := j.value(name, k.limit(layers), k.fold(layers), field, k.key)
-		v.Asked = asked
-		v.Decisions = slices.DeleteFunc(v.Decisions, func(d schema.Decision) bool {
-			return !slices.ContainsFunc(layers, func(l layer) bool { return l.at(k.key) == d.Source })
-		})
-		return v
-	}
+	instances := maxInstances()
 	return []Value{
-		limit("max_instances_per_project", instances, j.above, count, "metadata.name"),
-		limit("max_instances_of_app", instances, j.layers[len(j.above):], ofApp, "metadata.name"),
-		limit("max_gpus_per_instance", gpus, j.layers, j.gpus, "spec.roles"),
+		j.limit("max_instances_per_project", instances, j.above, count, "metadata.name"),
+		j.limit("max_instances_of_app", instances, j.layers[len(j.above):], ofApp, "metadata.name"),
+		j.explainGPUs(),
 	}
+}
+
+func (j *judgement) explainGPUs() Value {
+	return j.limit("max_gpus_per_instance", maxGPUs(), j.layers, j.gpus, "spec.roles")
+}
+
+// limit is a maximum of layers, with what they decided of field.
+func (j *judgement) limit(name string, k maximum, layers []layer, asked int, field string) Value {
+	v := j.value(name, k.limit(layers), k.fold(layers), field, k.key)
+	v.Asked = asked
+	v.Decisions = slices.DeleteFunc(v.Decisions, func(d schema.Decision) bool {
+		return !slices.ContainsFunc(layers, func(l layer) bool { return l.at(k.key) == d.Source })
+	})
+	return v
 }
 
 // explainSources says which hosts the instance's artifacts, and those its

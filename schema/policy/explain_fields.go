@@ -141,27 +141,29 @@ func carriedOnly(values []Value) []Value {
 }
 
 // ExplainShared explains a shared runtime of a tenant, or of the platform where the
-// key names none; ok is false where there is no valid one of that key.
-func ExplainShared(d *schema.Desired, key schema.Key) (out Explanation, ok bool) {
+// key names none, by the judgement that holds it; ok is false where there is no
+// valid one of that key.
+func ExplainShared(d *schema.Desired, key schema.Key, opts ...Option) (out Explanation, ok bool) {
 	e := d.SharedRuntime(key.Tenant, key.Name)
-	if e == nil || e.Runtime == nil {
+	if e == nil {
+		return out, false
+	}
+	r := newRules(d.Platform)
+	layers := r.layers
+	if key.Tenant != "" {
+		layers = tenantLayers(layers, d.Tenants[key.Tenant])
+	}
+	j := r.runtime(e.Runtime, layers, with(opts))
+	if j == nil {
 		return out, false
 	}
 	spec := &e.Runtime.Spec
-	version, app := d.Version(spec.App, spec.Version), d.Platform.Apps[spec.App]
-	if version == nil || app == nil {
-		return out, false
-	}
-	f := fields{ScopeSharedRuntime, &e.Runtime.Header, version}
-	status := func(name string, scope Scope, h *schema.Header, s schema.CatalogStatus) Value {
-		return Value{Field: name, Value: string(s), Steps: []Step{said(scope, h, "spec.status", string(s), string(s))}}
-	}
-	out = Explanation{Key: key, Values: []Value{
-		status("app.status", ScopeApp, &app.Header, app.Spec.Status), status("version.status", ScopeVersion, &version.Header, version.Spec.Status),
-		f.says("app", spec.App), f.says("version", spec.Version), f.of("runtime_backend", "spec.runtime_backend", version.Spec.RuntimeBackend),
-		f.says("display_name", spec.DisplayName), f.says("operating_mode", spec.OperatingMode), f.says("control_plane_scope", spec.ControlPlaneScope),
-		f.says("desired_state", string(spec.DesiredState)), f.onJobs(spec.OnJobs),
-	}}
+	f := fields{ScopeSharedRuntime, &e.Runtime.Header, j.version}
+	out = j.explanation()
+	out.Values = slices.Concat(j.explainCatalog(), j.explainLists("placement_intent.regions"), []Value{j.explainGPUs(), j.explainSources(), j.explainState(),
+		f.says("app", spec.App), f.says("version", spec.Version), f.of("runtime_backend", "spec.runtime_backend", j.version.Spec.RuntimeBackend),
+		f.says("display_name", spec.DisplayName), f.onJobs(spec.OnJobs),
+	})
 	optional := given(f.says("environment", spec.Environment), f.says("operator_identity_ref", spec.OperatorIdentityRef),
 		f.says("deletion_protection", spec.DeletionProtection))
 	intent := schema.PlacementIntent{}
@@ -169,21 +171,15 @@ func ExplainShared(d *schema.Desired, key schema.Key) (out Explanation, ok bool)
 		intent = *spec.PlacementIntent
 	}
 	optional = append(optional, given(f.says("placement_intent.spread_by", intent.SpreadBy))...)
-	for name, list := range map[string][]string{
-		"placement_intent.regions": intent.Regions, "placement_intent.skus": intent.SKUs, "attached_project_ids": spec.AttachedProjectIDs,
-	} {
-		if list != nil {
-			optional = append(optional, f.says(name, list))
-		}
+	if len(intent.SKUs) > 0 {
+		optional = append(optional, j.narrowed("placement_intent.skus", intent.SKUs, allowedSKUs()))
+	}
+	if spec.AttachedProjectIDs != nil {
+		optional = append(optional, f.says("attached_project_ids", spec.AttachedProjectIDs))
 	}
 	slices.SortFunc(optional, func(a, b Value) int { return strings.Compare(a.Field, b.Field) })
 	out.Values = append(out.Values, optional...)
 	out.Values = append(out.Values, f.roles(spec.Roles)...)
-	for _, name := range slices.Sorted(maps.Keys(spec.Roles)) {
-		if sku := spec.Roles[name].SKU; sku != "" {
-			out.Values = append(out.Values, f.says("roles."+name+".sku", sku))
-		}
-	}
 	out.Values = append(out.Values, f.config(object(spec.Config))...)
 	return out, true
 }

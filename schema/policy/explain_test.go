@@ -123,8 +123,9 @@ func TestExplainShared(t *testing.T) {
 	other := strings.Replace(string(text), "  placement_intent:\n    regions: [campus-north]\n", "", 1)
 	d = estate(t, "../../examples/campus", map[string]string{file: strings.Replace(other, "      count: 1\n", "      count: 1\n      sku: gpu-a100-4\n", 1)})
 	values = find(department)
-	require.Equal(t, "gpu-a100-4", values["roles.worker.sku"].Value)
-	require.NotContains(t, values, "placement_intent.regions")
+	require.Equal(t, []string{"gpu-a100-4"}, values["roles.worker.sku"].Value)
+	require.Equal(t, []string{"campus-north", "campus-south"}, values["placement_intent.regions"].Value, "what policy leaves of any")
+	require.NotContains(t, values, "placement_intent.skus")
 
 	require.Equal(t, "platform_managed", find(schema.Key{Kind: schema.KindSharedRuntime, Name: "commons"})["operating_mode"].Value)
 	_, ok = policy.ExplainShared(d, schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "commons"})

@@ -12,29 +12,38 @@ import (
 // entitlement is above them, and they are not counted as instances.
 func (r *rules) runtimes(all map[string]*schema.SharedRuntimeEstate, layers []layer, o options) (ds []schema.Decision, ns []schema.Noncompliance) {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		rt := all[name].Runtime
-		if rt == nil || r.versions[rt.Spec.App][rt.Spec.Version] == nil || r.apps[rt.Spec.App] == nil {
-			continue // the reader lets none of these through
+		j := r.runtime(all[name].Runtime, layers, o)
+		if j == nil {
+			continue
 		}
-		j := &judgement{
-			instance: asInstance(rt), key: rt.Key, app: r.apps[rt.Spec.App], version: r.versions[rt.Spec.App][rt.Spec.Version], sources: r.sources,
-			new: !o.existing(rt.Key), above: layers, layers: layers, result: &schema.EffectiveInstance{},
-		}
-		j.catalog()
-		j.modes()
-		j.artifacts()
-		j.regions("spec.placement_intent.regions")
-		if intent := rt.Spec.PlacementIntent; intent != nil && len(intent.SKUs) > 0 {
-			j.some("spec.placement_intent.skus", intent.SKUs, allowedSKUs())
-		}
-		j.roles()
-		j.becomes(o.today)
 		ds = append(ds, j.decisions...)
 		if j.noncompliance != nil {
 			ns = append(ns, *j.noncompliance)
 		}
 	}
 	return ds, ns
+}
+
+// runtime judges one; nil: the reader lets no such one through.
+func (r *rules) runtime(rt *schema.SharedRuntime, layers []layer, o options) *judgement {
+	if rt == nil || r.versions[rt.Spec.App][rt.Spec.Version] == nil || r.apps[rt.Spec.App] == nil {
+		return nil
+	}
+	j := &judgement{
+		instance: asInstance(rt), key: rt.Key, app: r.apps[rt.Spec.App], version: r.versions[rt.Spec.App][rt.Spec.Version], sources: r.sources,
+		new: !o.existing(rt.Key), above: layers, layers: layers,
+		result: &schema.EffectiveInstance{OperatingMode: rt.Spec.OperatingMode, ControlPlaneScope: rt.Spec.ControlPlaneScope, DesiredState: rt.Spec.DesiredState},
+	}
+	j.catalog()
+	j.modes()
+	j.artifacts()
+	j.result.Regions = j.regions("spec.placement_intent.regions")
+	if intent := rt.Spec.PlacementIntent; intent != nil && len(intent.SKUs) > 0 {
+		j.some("spec.placement_intent.skus", intent.SKUs, allowedSKUs())
+	}
+	j.result.Roles = j.roles()
+	j.becomes(o.today)
+	return j
 }
 
 // asInstance is a shared runtime as what policy judges: its own document, with

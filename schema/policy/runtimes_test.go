@@ -53,6 +53,14 @@ func TestSharedRuntimesAreJudged(t *testing.T) {
 			require.Equal(t, tc.rule, one[0].Rule)
 			require.Equal(t, tc.field, one[0].Field)
 
+			// It is explained so, with the layer that refuses it.
+			key := one[0].Key
+			e, ok := policy.ExplainShared(d, key)
+			require.True(t, ok)
+			require.True(t, e.Denied)
+			require.Nil(t, e.Noncompliance, "it is new")
+			require.Equal(t, one, found(decided(e)))
+
 			// One that is there is told, with what becomes of it.
 			var j policy.Judge
 			there := j.Evaluate(d, d, "2026-01-01")
@@ -61,6 +69,10 @@ func TestSharedRuntimesAreJudged(t *testing.T) {
 				return
 			}
 			require.Equal(t, found(policy.Evaluate(d, everything, policy.At("2026-01-01")).Decisions()), found(there.Decisions()))
+			e, ok = policy.ExplainShared(d, key, everything, policy.At("2026-01-01"))
+			require.True(t, ok)
+			require.Equal(t, there.Noncompliance(key), e.Noncompliance)
+			require.Equal(t, found(there.Decisions()), found(decided(e)))
 			var told []string
 			open := estate(t, root, nil)
 			complies := j.Evaluate(open, d, "2026-01-01")
@@ -74,7 +86,6 @@ func TestSharedRuntimesAreJudged(t *testing.T) {
 			require.Empty(t, policy.Impacted(there, there, d))
 
 			// Nor is what becomes of it forgotten once it complies again, unless it goes.
-			key := one[0].Key
 			again := func(declared *schema.Desired) (fates []schema.Fate) {
 				for _, n := range policy.Impacted(there, complies, declared) {
 					if n.Key == key {
@@ -93,4 +104,31 @@ func TestSharedRuntimesAreJudged(t *testing.T) {
 	}
 	broken := &schema.Platform{SharedRuntimes: map[string]*schema.SharedRuntimeEstate{"broken": {Name: "broken"}}}
 	require.Empty(t, policy.Evaluate(&schema.Desired{Platform: broken}).Decisions())
+}
+
+// decided are the decisions that are explained, at whichever value.
+func decided(e policy.Explanation) (all []schema.Decision) {
+	for _, v := range e.Values {
+		all = append(all, v.Decisions...)
+	}
+	return all
+}
+
+// The fate of a shared runtime is explained with the layer that says it.
+func TestExplainSharedFate(t *testing.T) {
+	d := estate(t, "../../examples/campus", map[string]string{
+		physPolicy: document("Policy", "policy", "hard_deny: {apps: [slurm]}\nnoncompliant: {action: stop, grace_until: 2026-01-31}")})
+	department := schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "department"}
+	for day, fate := range map[string]schema.Fate{"2026-01-30": schema.FateStopping, "2026-01-31": schema.FateStopped} {
+		e, ok := policy.ExplainShared(d, department, everything, policy.At(day))
+		require.True(t, ok)
+		require.True(t, e.Denied)
+		require.Equal(t, fate, e.Noncompliance.Fate)
+		for _, v := range e.Values {
+			if v.Field == "desired_state" {
+				require.Equal(t, fate == schema.FateStopped, v.Value == "stopped")
+				require.Equal(t, physPolicy, v.Steps[len(v.Steps)-1].Source.File)
+			}
+		}
+	}
 }
