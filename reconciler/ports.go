@@ -103,7 +103,8 @@ type Repo interface {
 	ReadStatus(ctx context.Context, commit string) (StatusTree, error)
 	// AuditTail reads the end of the audit log at a commit of berth/status, oldest
 	// record first: at least so many records, if there are as many, and all that
-	// were written since. What cannot be read is a line with an error.
+	// were written since, as far as a bounded effort goes. What cannot be read is a
+	// line with an error.
 	AuditTail(ctx context.Context, commit string, since time.Time, least int) ([]audit.Line, error)
 	// WriteStatus makes one commit on berth/status and pushes it by
 	// compare-and-swap: one POST, cost independent of the history's length.

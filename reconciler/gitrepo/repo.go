@@ -318,7 +318,10 @@ func (r *Repo) list(h plumbing.Hash) ([]entry, error) {
 	if known, ok := r.trees.get(h); ok {
 		return known, nil // somebody has, just now
 	}
-	kind, data, err := r.object(h)
+	kind, data, more, err := r.read(h, maxObject)
+	if err != nil && more { // somebody made it so
+		return nil, fmt.Errorf("%w: %w", reconciler.ErrUnreadable, err)
+	}
 	if err != nil {
 		r.damaged("read tree", err)
 		return nil, err

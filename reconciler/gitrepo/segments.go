@@ -36,7 +36,49 @@ const (
 	maxAhead = 24 * time.Hour
 	// maxLogLine bounds one line that is read back, in bytes.
 	maxLogLine = 1 << 20
+	// maxSegment bounds a segment of the audit log, in bytes, but for one of a
+	// single line. What is recorded at once beyond that is of several.
+	maxSegment = 4 << 20
 )
+
+// What AuditTail reads at most, as anybody who can push may have written it.
+const (
+	// maxTailOpened is how many directories and segments: one record a day makes
+	// some 6,000 of 2,000 records.
+	maxTailOpened = 10_000
+	maxTailLines  = 50_000
+	maxTailBytes  = 16 << 20 // of both
+	// minTail is how many records are enough where more are more than that, as
+	// records are long where paths are.
+	minTail = 100
+)
+
+// errTooMuch says that a log is not read further.
+var errTooMuch = errors.New("there is more in it than is looked at")
+
+// effort is what may still be read of a log; nil: anything.
+type effort struct{ opened, bytes int }
+
+// spend takes away what one directory or segment of so many bytes costs, or says that
+// there is no more.
+func (e *effort) spend(bytes int) error {
+	if e == nil {
+		return nil
+	}
+	e.opened, e.bytes = e.opened-1, e.bytes-bytes
+	if e.opened < 0 || e.bytes < 0 {
+		return errTooMuch
+	}
+	return nil
+}
+
+// segment is how long a segment may be.
+func (e *effort) segment() int {
+	if e == nil {
+		return maxObject
+	}
+	return maxSegment
+}
 
 // Logged is a line of a log and where it stands.
 type Logged[T any] struct {
@@ -51,6 +93,8 @@ type LogOrder struct {
 	// Stray is told of what stands in the log and is no part of it; it is passed
 	// over. Nil: nobody is.
 	Stray func(path, why string)
+
+	effort *effort
 }
 
 // Events reads the event log of a commit of berth/status, one segment at a
@@ -81,19 +125,24 @@ func (r *Repo) Audit(ctx context.Context, commit string, o LogOrder) iter.Seq2[L
 	})
 }
 
-// AuditTail reads the end of the audit log, as reconciler.Repo has it. Segments
-// stand by the hour; those of the hour before since are still read.
+// AuditTail reads the end of the audit log, as reconciler.Repo has it, with a
+// bounded effort. Segments stand by the hour; those of the hour before since are
+// still read, as far as that goes. Where it ends before there is enough, or at a
+// directory that cannot be read, the first line says so. An error says nothing of
+// the log.
 func (r *Repo) AuditTail(ctx context.Context, commit string, since time.Time, least int) ([]audit.Line, error) {
 	first := auditDir + "/" + since.UTC().Add(-time.Hour).Format(hourFormat)
 	var tail []audit.Line
-	for l, err := range r.Audit(ctx, commit, LogOrder{NewestFirst: true}) {
+	for l, err := range r.Audit(ctx, commit, LogOrder{NewestFirst: true, effort: &effort{maxTailOpened, maxTailBytes}}) {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		if err != nil && l.File == auditDir { // it cannot be read, which says nothing of what it holds
-			return nil, err
+		tooMuch := errors.Is(err, errTooMuch)
+		if err != nil && l.File == auditDir && !tooMuch && !errors.Is(err, reconciler.ErrUnreadable) {
+			return nil, err // it cannot be read, which says nothing of what it holds
 		}
-		if len(tail) >= least && (since.IsZero() || l.File < first) {
+		enough := len(tail) >= least && (since.IsZero() || l.File < first) || len(tail) >= maxTailLines
+		if enough || tooMuch && len(tail) >= min(least, minTail) {
 			break
 		}
 		tail = append(tail, audit.Line{Record: l.Value, File: l.File, Number: l.Line, Err: err})
@@ -126,7 +175,14 @@ func readLog[T any](ctx context.Context, r *Repo, commit, dir string, o LogOrder
 				fail(err)
 				return
 			}
-			data, warning, err := r.blob(seg.entry, maxObject)
+			data, warning, err := r.blob(seg.entry, o.effort.segment())
+			size := len(data)
+			if warning != "" { // to find that out may have cost as much as it may
+				size = o.effort.segment()
+			}
+			if err == nil {
+				err = o.effort.spend(size)
+			}
 			if err != nil {
 				fail(fmt.Errorf("%s: %w", seg.path, err))
 				return
@@ -146,16 +202,27 @@ func readLog[T any](ctx context.Context, r *Repo, commit, dir string, o LogOrder
 
 // readSegment yields the lines of a segment, and says whether to go on.
 func readSegment[T any](path string, data []byte, newestFirst bool, decode func([]byte) (T, error), yield func(Logged[T], error) bool) bool {
-	lines := bytes.SplitAfter(data, []byte("\n"))
-	if len(lines[len(lines)-1]) == 0 {
-		lines = lines[:len(lines)-1]
-	}
-	for i := range lines {
-		if newestFirst {
-			i = len(lines) - 1 - i
+	number, step := 1, 1
+	if newestFirst {
+		number, step = bytes.Count(data, []byte("\n")), -1
+		if len(data) > 0 && data[len(data)-1] != '\n' {
+			number++
 		}
-		at := Logged[T]{File: path, Line: i + 1}
-		line, whole := bytes.CutSuffix(lines[i], []byte("\n"))
+	}
+	for ; len(data) > 0; number += step {
+		var text []byte
+		if newestFirst {
+			start := bytes.LastIndexByte(data[:len(data)-1], '\n') + 1
+			data, text = data[:start], data[start:]
+		} else {
+			end := bytes.IndexByte(data, '\n') + 1
+			if end == 0 {
+				end = len(data)
+			}
+			text, data = data[:end], data[end:]
+		}
+		at := Logged[T]{File: path, Line: number}
+		line, whole := bytes.CutSuffix(text, []byte("\n"))
 		var err error
 		switch {
 		case !whole:
@@ -195,7 +262,14 @@ func (r *Repo) segmentsBelow(ctx context.Context, path string, dir entry, depth 
 			yield(segment{}, err)
 			return
 		}
-		entries, err := r.tree(dir.id)
+		entries, err := r.listed(dir.id)
+		if err == nil {
+			size := 0
+			for _, e := range entries {
+				size += len(e.name) + len(e.id)
+			}
+			err = o.effort.spend(size)
+		}
 		if err != nil {
 			yield(segment{}, fmt.Errorf("%s: %w", path, err))
 			return
@@ -208,6 +282,7 @@ func (r *Repo) segmentsBelow(ctx context.Context, path string, dir entry, depth 
 				s.sequence, s.epoch, ok = segmentName(e.name)
 			} else {
 				s.sequence, ok = logNumber(e.name, [...]int{2, 2, 2, 4}[depth-1])
+				ok = ok && isDate(s.path, depth)
 			}
 			if !ok || e.dir() != (depth > 0) {
 				o.Stray(s.path, "no place for a segment")
@@ -235,6 +310,14 @@ func (r *Repo) segmentsBelow(ctx context.Context, path string, dir entry, depth 
 			}
 		}
 	}
+}
+
+// isDate says whether a directory of a log is a year, month, day or hour that there
+// is; others, of which there are many, hold nothing of Berth's.
+func isDate(path string, depth int) bool {
+	_, date, _ := strings.Cut(path, "/")
+	_, err := time.Parse([...]string{hourFormat, "2006/01/02", "2006/01", "2006"}[depth-1], date)
+	return err == nil
 }
 
 // segmentName reads "000000000012-1700000000.jsonl".
@@ -275,12 +358,19 @@ func (w *statusWriter) segments(b reconciler.StatusBatch) error {
 		}
 	}
 	if n := len(b.Audit); n > 0 {
-		var lines bytes.Buffer
-		for _, r := range b.Audit {
-			lines.Write(audit.Encode(r))
-			lines.WriteByte('\n')
+		// All are of the last one's hour, so that it is as if they were one segment.
+		at, lines := b.Audit[n-1].OccurredAt, []byte(nil)
+		for i, r := range b.Audit {
+			line := append(audit.Encode(r), '\n')
+			if len(lines) > 0 && len(lines)+len(line) > maxSegment {
+				if err := w.segment(auditDir, at, b.Audit[i-1].Sequence, b.Revision.Epoch, lines); err != nil {
+					return err
+				}
+				lines = nil
+			}
+			lines = append(lines, line...)
 		}
-		return w.segment(auditDir, b.Audit[n-1].OccurredAt, b.Revision.AuditSequence, b.Revision.Epoch, lines.Bytes())
+		return w.segment(auditDir, at, b.Revision.AuditSequence, b.Revision.Epoch, lines)
 	}
 	return nil
 }
@@ -321,6 +411,9 @@ func (w *statusWriter) lastHour(dir string) (string, error) {
 	var path []string
 	for _, digits := range []int{4, 2, 2, 2} {
 		entries, err := w.repo.tree(at.id)
+		if errors.Is(err, reconciler.ErrUnreadable) {
+			return "", nil // somebody else's: it keeps nothing from being written elsewhere
+		}
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", dir, err)
 		}
