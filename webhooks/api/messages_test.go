@@ -63,6 +63,8 @@ func TestMessagesNameNobodyElse(t *testing.T) {
 		"by its uid it went to Instance nobody-yet.canary/x of another tenant",
 		"by its uid this is Project biology/canary of another tenant",
 		"waits for biology.canary/x",
+		"the project biology.canary has it",
+		"waits for biology/canary",
 		"the canary of Tenant biology",
 	} {
 		w := sayingWorld(t, what)

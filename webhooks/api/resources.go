@@ -105,22 +105,27 @@ func (r *reading) told(key schema.Key, message string) string {
 	return message
 }
 
-// names finds where a message names something of a tenant: by a path, by its kind
-// and name, or by a name alone.
-var names = regexp.MustCompile(`\btenants/([-a-z0-9]+)|\bTenant ([-a-z0-9]+)|` +
-	`\b(?:Project|Policy|Entitlement|RoleBinding|Instance|ArtifactSource|Artifact|ServiceAccount|SharedRuntime|Attachment|Contribution|MemberOperation) ([-a-z0-9]+)[./]|` +
-	`(?:^|[^-a-z0-9./])([-a-z0-9]+)\.[-a-z0-9]+/`)
+// kinds finds where a message names something of a tenant by its path, or by its
+// kind and name; alone where by what may be a name, an address, or anything.
+var (
+	kinds = regexp.MustCompile(`\btenants/([-a-z0-9]+)|\bTenant ([-a-z0-9]+)|` +
+		`\b(?:Project|Policy|Entitlement|RoleBinding|Instance|ArtifactSource|Artifact|ServiceAccount|SharedRuntime|Attachment|Contribution|MemberOperation) ([-a-z0-9]+)[./]`)
+	alone = regexp.MustCompile(`(?:^|[^-a-z0-9./])([-a-z0-9]+)[./][a-z0-9]`)
+)
 
 // namesOther says whether a message names something of another tenant than owner.
-// What has the form of a name alone, such as an address, may be none.
 func (r *reading) namesOther(owner, message string) bool {
-	return slices.ContainsFunc(names.FindAllStringSubmatch(message, -1), func(m []string) bool {
-		said := cmp.Or(m[1], m[2], m[3])
-		if alone := m[4]; alone != "" && r.Desired.Tenants[alone] != nil {
-			said = alone
+	for _, m := range kinds.FindAllStringSubmatch(message, -1) {
+		if cmp.Or(m[1], m[2], m[3]) != owner {
+			return true
 		}
-		return said != "" && said != owner
-	})
+	}
+	for _, m := range alone.FindAllStringSubmatch(message, -1) {
+		if m[1] != owner && r.Desired.Tenants[m[1]] != nil {
+			return true
+		}
+	}
+	return false
 }
 
 func object(raw json.RawMessage) json.RawMessage {
