@@ -26,6 +26,7 @@ type dates struct {
 	// those not looked at yet, newest first.
 	to      string
 	pending []Commit
+	gone    map[string]bool // paths of entries that main does not have
 
 	mu sync.Mutex
 	of map[string]*dated // by path
@@ -64,14 +65,19 @@ func (d *dates) note(c Commit, paths []PathChange) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.of == nil {
-		d.of = map[string]*dated{}
+		d.of, d.gone = map[string]*dated{}, map[string]bool{}
 	}
 	for _, p := range paths {
 		one := d.of[p.Path]
-		switch {
-		case !ofEstate(p):
+		if !ofEstate(p) {
 			continue
+		}
+		delete(d.gone, p.Path)
+		switch {
 		case p.To == "": // what is held stays in force meanwhile
+			if one != nil {
+				d.gone[p.Path] = true
+			}
 			continue
 		case p.From == "":
 			one = &dated{created: c.When}
@@ -88,7 +94,23 @@ func (d *dates) note(c Commit, paths []PathChange) {
 func (d *dates) forget() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.to, d.pending, d.of = "", nil, nil
+	d.to, d.pending, d.of, d.gone = "", nil, nil, nil
+}
+
+// drop takes away what main does not have, but for what differs from it in force.
+func (d *dates) drop(differs []PathChange) {
+	held := make(map[string]bool, len(differs))
+	for _, p := range differs {
+		held[p.Path] = p.To != ""
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for path := range d.gone {
+		if !held[path] {
+			delete(d.of, path)
+			delete(d.gone, path)
+		}
+	}
 }
 
 // date takes in some of the commits of main that were not yet; again is not zero
@@ -126,5 +148,15 @@ func (r *Reconciler) date(ctx context.Context) (again time.Duration, err error) 
 	if len(d.pending) > 0 {
 		return time.Millisecond, nil
 	}
-	return 0, nil
+	if len(d.gone) == 0 || d.to != st.main {
+		return 0, nil
+	}
+	differs, err := r.o.Repo.Diff(ctx, st.main, st.inForce)
+	if errors.Is(err, ErrUnreadable) {
+		return 0, nil // it stays until it can be told
+	}
+	if err == nil {
+		d.drop(differs)
+	}
+	return 0, err
 }
