@@ -261,7 +261,9 @@ func TestErrorsSayWhatTheyAreAbout(t *testing.T) {
 		{"GET", "/api/v1/nothing", `{}`},
 	} {
 		res := w.ask(c.method, c.path, personToken(anna))
-		var e struct{ Error struct{ Details json.RawMessage } }
+		var e struct {
+			Error struct{ Details json.RawMessage }
+		}
 		require.NoError(t, json.Unmarshal(body(t, res), &e))
 		require.JSONEq(t, c.details, string(e.Error.Details), c.path)
 	}
