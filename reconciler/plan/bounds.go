@@ -42,17 +42,20 @@ func onlyOutside(b *schema.Bounds, unit *Unit, inst *schema.EffectiveInstance, r
 	return len(misfits(own, role, n)) == 0
 }
 
-// asksAway says whether an instance itself asks for another region or SKU than
-// that of n, which policy does not allow either. What policy made of the instance
-// may have been so before its owner asked for it, and does not change by that.
-func asksAway(b *schema.Bounds, role schema.EffectiveRole, n *schema.Node) bool {
-	if b == nil {
+// asksAway says whether an instance itself asks for another region or SKU for a
+// member than that of n, which policy does not allow either. What policy made of
+// the instance may have been so before its owner asked for it, and does not change
+// by that. A node that became another one under a member evicts nobody.
+func asksAway(b *schema.Bounds, unit *Unit, role schema.EffectiveRole, name string, n *schema.Node) bool {
+	was, ok := unit.Member(name)
+	if b == nil || !ok {
 		return false
 	}
 	regions, sku := b.Instance.Spec.Regions, b.Instance.Spec.Roles[role.Name].SKU
 	_, noRegion := refused(b.Regions, n.Spec.Region)
 	_, noSKU := refused(b.SKUs, n.Spec.SKU)
-	return noRegion && len(regions) > 0 && !slices.Contains(regions, n.Spec.Region) || noSKU && sku != "" && sku != n.Spec.SKU
+	return noRegion && len(regions) > 0 && !slices.Contains(regions, n.Spec.Region) && was.Region == n.Spec.Region ||
+		noSKU && sku != "" && sku != n.Spec.SKU && was.SKU == n.Spec.SKU
 }
 
 // sameBounds says whether two place the same, and come to the same.

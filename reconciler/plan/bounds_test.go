@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -116,6 +117,34 @@ func (w *world) run(eff *schema.Effective) {
 	for _, p := range w.plans(eff) {
 		w.apply(p)
 	}
+}
+
+// A node that becomes another one under a member evicts nobody, also where its owner
+// always asked for what the node was, and policy allows nothing else.
+func TestANodeThatBecomesAnotherEvictsNobody(t *testing.T) {
+	key := schema.InstanceKey("physics", "lhc", "train")
+	worker := schema.EffectiveRole{Name: "worker", NodeRole: "worker", Count: 1, GPUs: &schema.GPURequest{Type: "a100", Count: 4}}
+	own := schema.InstanceSpec{Regions: []string{"lab"}}
+	eff := func(bounds *schema.Bounds) *schema.Effective {
+		e := bounded(own, bounds, worker)
+		e.Instance(key).Regions = own.Regions
+		return e
+	}
+	w := settled(eff(&schema.Bounds{Limits: &schema.Limits{}}))
+	at := w.real[key].Unit.Members
+	for _, m := range at {
+		require.Equal(t, "lab", m.Region)
+	}
+	narrowed := eff(&schema.Bounds{Fate: schema.FateHeld, Limits: &schema.Limits{Regions: []schema.Allowed{{Values: []string{"lab"}}}}})
+	for _, m := range at {
+		narrowed.Nodes[m.Node].Spec.Region = "annex"
+	}
+	placed := plan.Place(narrowed, w.mem)
+	for _, m := range at {
+		require.True(t, slices.ContainsFunc(placed.Members(key), func(now plan.Member) bool { return now.Name == m.Name && now.Node == m.Node }), m.Name)
+	}
+	require.Empty(t, placed.Unplaced(key))
+	require.NotNil(t, placed.Outside(key), "it is told")
 }
 
 // Who does as policy says is moved, also where policy had said the same of the

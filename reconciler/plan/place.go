@@ -358,7 +358,7 @@ func (p *Placer) keep(key schema.Key) {
 			switch {
 			case intention && !p.fits(key, inst, role, node):
 				// No longer a good one. Nothing is there that could stay.
-			case !intention && unit != nil && (asksElse(unit, inst, role, name) || asksAway(p.eff.Bounds(key), role, node)) &&
+			case !intention && unit != nil && (asksElse(unit, inst, role, name) || asksAway(p.eff.Bounds(key), unit, role, name, node)) &&
 				len(misfits(inst, role, node)) > 0 && !onlyOutside(p.eff.Bounds(key), unit, inst, role, name, node):
 				if p.unhappy[key] == nil {
 					p.unhappy[key] = map[string]Member{}
