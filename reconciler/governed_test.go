@@ -316,7 +316,7 @@ func TestGraceEndsWhileNothingRuns(t *testing.T) {
 	require.NoError(t, err)
 	w.git.MustCommit(t, reconciler.BranchStatus, gittest.Commit{Message: "forged", Files: map[string]string{
 		path: strings.Replace(said, "conditions:\n", "conditions:\n- reason: Declared\n  status: \"True\"\n  type: Suspended\n", 1)}})
-	d = on(4)
+	on(4)
 	w.eventually("told again", func() bool { return len(told()) == 4 })
 	w.eventually("set right", func() bool { return condition(w.status("train"), "Suspended") == "" })
 	require.Equal(t, "policy.stopped", told()[3])

@@ -502,3 +502,26 @@ func TestStatusElsewhere(t *testing.T) {
 	again := open(t, s, func(o *gitrepo.Options) { o.StatusURL = confidential.URL })
 	require.Equal(t, reconciler.Tips{Main: main, Status: tip}, fetch(t, again))
 }
+
+// A revision.yaml that somebody emptied, or took away from beside the logs, is not
+// that of a branch that begins.
+func TestAnEmptiedRevisionIsNoBeginning(t *testing.T) {
+	t.Parallel()
+	s := gittest.New(t, estate())
+	r := open(t, s)
+	main := fetch(t, r).Main
+	_, err := r.WriteStatus(t.Context(), "", batch(1, main))
+	require.NoError(t, err)
+	for _, text := range []string{"", "null\n", "{}\n"} {
+		empty := s.MustCommit(t, "berth/status", gittest.Commit{Message: "x", Files: map[string]string{"revision.yaml": text}})
+		fetch(t, r)
+		got, err := r.ReadStatus(t.Context(), empty)
+		require.NoError(t, err)
+		require.Contains(t, got.Unread, "it says nothing")
+	}
+	gone := s.MustCommit(t, "berth/status", gittest.Commit{Message: "x", Remove: []string{"revision.yaml"}, Files: map[string]string{"audit/2026/01/01/00/x.jsonl": ""}})
+	fetch(t, r)
+	got, err := r.ReadStatus(t.Context(), gone)
+	require.NoError(t, err)
+	require.Contains(t, got.Unread, "it is gone, and ")
+}

@@ -64,6 +64,9 @@ func (r *Repo) Merge(ctx context.Context, base, head string) (tree string, confl
 	return "", slices.Compact(conflicts), nil
 }
 
+// gitDied is the exit status of a git program that cannot go on with what it found.
+const gitDied = 128
+
 // whole says whether all history is there: with more of it, two commits could have
 // another base.
 func (r *Repo) whole() bool { return !fileExists(filepath.Join(r.mirror.dir, "shallow")) }
@@ -73,7 +76,8 @@ func (r *Repo) whole() bool { return !fileExists(filepath.Join(r.mirror.dir, "sh
 // be odd: it is no reason to fetch everything anew.
 func (r *Repo) suspect(ctx context.Context, ours string) {
 	_, _, err := r.git(ctx, "rev-list", "--objects", "--no-walk", "--quiet", ours)
-	if err != nil && ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() == gitDied { // not that it is missing, too old, or was killed
 		r.damaged("merge", err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -128,8 +129,16 @@ func (r *Repo) readRevision(root plumbing.Hash) (out reconciler.Revision, warnin
 		return out, "", nil
 	}
 	e, err := r.lookup(root, revisionFile)
-	if err != nil || e.id.IsZero() {
+	if err != nil {
 		return out, "", err
+	}
+	if e.id.IsZero() { // of a branch that Berth wrote to, somebody took it away
+		for _, log := range []string{eventsDir, auditDir} {
+			if l, err := r.lookup(root, log); err != nil || l.dir() {
+				return out, "it is gone, and " + log + " is not", err
+			}
+		}
+		return out, "", nil
 	}
 	data, warning, err := r.blob(e, reconciler.MaxRevision)
 	if err != nil || warning != "" {
@@ -137,6 +146,9 @@ func (r *Repo) readRevision(root plumbing.Hash) (out reconciler.Revision, warnin
 	}
 	if err := yaml.Unmarshal(data, &out); err != nil {
 		return reconciler.Revision{}, "not a revision: " + oneLine(err.Error(), maxLine), nil
+	}
+	if reflect.ValueOf(out).IsZero() {
+		return out, "not a revision: it says nothing", nil
 	}
 	return out, "", nil
 }
