@@ -65,9 +65,9 @@ func siteOf(file string) (s site, ok bool) {
 // to be. Nobody has more; of what is beyond, the place alone says it.
 const maxRead = 1000
 
-// strays are the files of main that are no valid documents, or wait for one, of one tenant or of
-// the platform: by what they may be meant to be, each time the first by path. A
-// deletion asks a few of these questions, however many strays there are.
+// strays are the files of main that are no valid documents, or wait for one, of
+// one tenant or of the platform: by what they may be meant to be, each time the
+// first by path. A deletion asks a few of these questions, however many there are.
 type strays struct {
 	near map[sign]string // by what is alike, and the project
 	came map[sign]string // the same of any project, of those that came with this step

@@ -57,13 +57,7 @@ func (s *objectSet) pack() []byte {
 	out.Write(binary.BigEndian.AppendUint32(head, uint32(len(s.list))))
 	z, _ := zlib.NewWriterLevel(&out, zlib.BestSpeed) // the level is a valid constant
 	for _, o := range s.list {
-		size := len(o.data)
-		b := byte(o.kind)<<4 | byte(size&0x0f)
-		for size >>= 4; size > 0; size >>= 7 {
-			out.WriteByte(b | 0x80)
-			b = byte(size & 0x7f)
-		}
-		out.WriteByte(b)
+		out.Write(entryHead(o.kind, len(o.data)))
 		z.Reset(&out)
 		_, _ = z.Write(o.data) // a bytes.Buffer takes everything
 		_ = z.Close()
@@ -71,6 +65,17 @@ func (s *objectSet) pack() []byte {
 	sum := sha1.Sum(out.Bytes()) //nolint:gosec // see above
 	out.Write(sum[:])
 	return out.Bytes()
+}
+
+// entryHead is what stands before an object of so many bytes in a pack (git help
+// format-pack).
+func entryHead(kind plumbing.ObjectType, size int) (head []byte) {
+	b := byte(kind)<<4 | byte(size&0x0f)
+	for size >>= 4; size > 0; size >>= 7 {
+		head = append(head, b|0x80)
+		b = byte(size & 0x7f)
+	}
+	return append(head, b)
 }
 
 // objectOverhead is what an object takes in memory beside its bytes, about.

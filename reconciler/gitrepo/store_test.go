@@ -148,7 +148,8 @@ func TestWhatCameLatelyIsAtHand(t *testing.T) {
 	}
 	pack := []byte("PACK\x00\x00\x00\x02\x00\x00\x00\x02")
 	pack = append(pack, packed(plumbing.BlobObject, base, nil)...)
-	pack = append(pack, packed(plumbing.REFDeltaObject, bomb, ptr(hashObject(plumbing.BlobObject, base)))...)
+	of := hashObject(plumbing.BlobObject, base)
+	pack = append(pack, packed(plumbing.REFDeltaObject, bomb, of[:])...)
 	_, err = unpack(pack, int64(objectCache))
 	require.ErrorIs(t, err, errTooLarge)
 
@@ -161,22 +162,10 @@ func TestWhatCameLatelyIsAtHand(t *testing.T) {
 	require.False(t, kept(h))
 }
 
-func ptr[T any](v T) *T { return &v }
-
 // packed is one entry of a pack; base is that of a difference.
-func packed(kind plumbing.ObjectType, data []byte, base *plumbing.Hash) []byte {
-	size := len(data)
-	b := byte(kind)<<4 | byte(size&0x0f)
-	var out bytes.Buffer
-	for size >>= 4; size > 0; size >>= 7 {
-		out.WriteByte(b | 0x80)
-		b = byte(size & 0x7f)
-	}
-	out.WriteByte(b)
-	if base != nil {
-		out.Write(base[:])
-	}
-	z := zlib.NewWriter(&out)
+func packed(kind plumbing.ObjectType, data, base []byte) []byte {
+	out := bytes.NewBuffer(append(entryHead(kind, len(data)), base...))
+	z := zlib.NewWriter(out)
 	_, _ = z.Write(data)
 	_ = z.Close()
 	return out.Bytes()
