@@ -4,7 +4,7 @@ GO      ?= go
 BIN     := bin
 LDFLAGS := -s -w
 
-.PHONY: build deps root test test-unprivileged check demo bench lab clean
+.PHONY: build deps root test test-long test-unprivileged check demo bench lab clean
 
 build: ## berth and berth-host into bin/
 	$(GO) build -trimpath -o $(BIN)/berth ./cmd/berth
@@ -16,6 +16,12 @@ deps: ## the Debian packages the lab and the tests use; installs them when root
 test: root deps ## every test, with real Git, SSH and Slurm; needs root
 	$(GO) test -timeout 20m ./...
 
+# The packages that have tests which explore.
+LONG = $(shell grep -rl --include='*_test.go' '^//go:build long' . | xargs -n1 dirname | sort -u)
+
+test-long: root deps ## what explores: random schedules and histories, mutants, garbled answers; needs root
+	$(GO) test -tags long -run '^TestLong' -timeout 20m $(LONG)
+
 root:
 	@test "$$(id -u)" = 0 || { echo "this needs root, which makes the hosts; \`make test-unprivileged\` and \`make demo\` do not" >&2; exit 1; }
 
@@ -24,9 +30,9 @@ test-unprivileged: ## the tests that need neither root nor Slurm
 
 check: ## formatting, vet, staticcheck, import law, documentation
 	@out=$$(gofmt -l cmd examples reconciler runtimes schema webhooks); test -z "$$out" || { echo "gofmt would change:"; echo "$$out"; exit 1; }
-	$(GO) vet ./...
-	$(GO) tool staticcheck ./...
-	$(GO) test -count=1 -run '^Test(ImportLaw|HostHelperIsSmall|NoSchedulerInCore|PackageDocs|ExportedDocs|ModuleFloors|TopLevel|Requirements|DeployReadme)$$' ./cmd/berth
+	$(GO) vet -tags long ./...
+	$(GO) tool staticcheck -tags long ./...
+	$(GO) test -count=1 -run '^Test(ImportLaw|HostHelperIsSmall|NoSchedulerInCore|PackageDocs|ExportedDocs|ModuleFloors|TopLevel|Requirements|MakeRunsTheTests|DeployReadme)$$' ./cmd/berth
 
 demo: build ## the whole story on a throw-away estate
 	@deploy/prepare --optional

@@ -33,22 +33,26 @@ import (
 // A schedule is what befalls the events of one pull request's life. A field is an
 // estate with a forge, in which the same lives are lived as in every other, each
 // with schedules of its own.
-const (
-	fields = 20
-	lives  = 52 // of a field
-)
+const lives = 52 // of a field
 
 // TestSchedules: whatever becomes of the events of a pull request, of what the
 // forge answers and of the daemon in between, it ends with the same checks and the
 // same one comment as where nothing befalls it, and then nothing more is written.
-// BERTH_SCHEDULE=7 plays the seventh field alone, and 7/12 with nothing befalling
-// anybody in it but pull request 12.
+// BERTH_SCHEDULE=7 plays the seventh field alone, and 7/12 with faults only for
+// pull request 12. `make test-long` plays twenty fields.
 func TestSchedules(t *testing.T) {
 	t.Parallel()
+	playSchedules(t, 2)
+}
+
+// playSchedules plays the given number of fields, or the one that
+// BERTH_SCHEDULE names, and compares each with the field without faults.
+func playSchedules(t *testing.T, fields int) {
+	t.Helper()
 	field, life, err := schedulesOf(os.Getenv("BERTH_SCHEDULE"))
 	require.NoError(t, err)
-	if testing.Short() && field == 0 {
-		field = 1
+	if field > 0 {
+		fields = field
 	}
 	s := newSaga(t)
 	want := newField(t, s, 0, 0).play(nil)

@@ -3,8 +3,10 @@ package main
 import (
 	"fmt"
 	"go/ast"
+	"go/build"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -15,8 +17,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// examples/requirements.md names every requirement once, and what it says
-// shows one exists.
+// TestRequirements: examples/requirements.md names every requirement once, and
+// each test or command that it names exists and runs in `make test` or in
+// `make test-long`.
 func TestRequirements(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(moduleRoot, "examples/requirements.md"))
 	require.NoError(t, err)
@@ -58,14 +61,15 @@ func TestRequirements(t *testing.T) {
 			default:
 				dot := strings.LastIndex(n[1], ".")
 				require.Positive(t, dot, "%s: %s is no test and no command", id, n[1])
-				require.Contains(t, tests.of(t, n[1][:dot]), n[1][dot+1:], "%s: there is no test %s", id, n[1])
+				require.Contains(t, tests.of(t, n[1][:dot]), n[1][dot+1:], "%s: neither make test nor make test-long runs %s", id, n[1])
 			}
 		}
 	}
 	require.Equal(t, want, have)
 }
 
-// testNames are the tests of packages, by directory.
+// testNames are the tests of packages that `make test` or `make test-long`
+// runs, by directory.
 type testNames map[string][]string
 
 func (n testNames) of(t *testing.T, dir string) []string {
@@ -76,14 +80,95 @@ func (n testNames) of(t *testing.T, dir string) []string {
 	files, err := filepath.Glob(filepath.Join(moduleRoot, dir, "*_test.go"))
 	require.NoError(t, err)
 	for _, file := range files {
-		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
-		require.NoError(t, err)
-		for _, d := range f.Decls {
-			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && strings.HasPrefix(fn.Name.Name, "Test") {
-				n[dir] = append(n[dir], fn.Name.Name)
+		for name, fn := range testsIn(t, file) {
+			if runs(t, file, name) && !skips(fn) {
+				n[dir] = append(n[dir], name)
 			}
 		}
 	}
 	slices.Sort(n[dir])
 	return n[dir]
+}
+
+// testsIn returns the test functions of a file, by name.
+func testsIn(t *testing.T, file string) map[string]*ast.FuncDecl {
+	t.Helper()
+	f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+	require.NoError(t, err)
+	tests := map[string]*ast.FuncDecl{}
+	for _, d := range f.Decls {
+		if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && regexp.MustCompile(`^Test[^a-z]`).MatchString(fn.Name.Name) {
+			tests[fn.Name.Name] = fn
+		}
+	}
+	return tests
+}
+
+// runs reports whether `make test`, which runs every test of the default build,
+// or `make test-long`, which runs the tests named TestLong… of the build with
+// the tag long, runs the test. TestMakeRunsTheTests holds the Makefile to that.
+func runs(t *testing.T, file, name string) bool {
+	t.Helper()
+	matches := func(tags ...string) bool {
+		ctx := build.Default
+		ctx.BuildTags = tags
+		ok, err := ctx.MatchFile(filepath.Dir(file), filepath.Base(file))
+		require.NoError(t, err)
+		return ok
+	}
+	return matches() || matches("long") && strings.HasPrefix(name, "TestLong")
+}
+
+// skips reports whether a test's own body may skip the test for another reason
+// than BERTH_UNPRIVILEGED, which neither target sets. A function literal is not
+// looked into: there rapid skips an action, or a subtest itself.
+func skips(fn *ast.FuncDecl) bool {
+	skip, unprivileged := false, false
+	ast.Inspect(fn, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncLit:
+			return false
+		case *ast.SelectorExpr:
+			skip = skip || slices.Contains([]string{"Skip", "Skipf", "SkipNow"}, n.Sel.Name)
+		case *ast.BasicLit:
+			unprivileged = unprivileged || n.Value == `"BERTH_UNPRIVILEGED"`
+		}
+		return true
+	})
+	return skip && !unprivileged
+}
+
+// TestMakeRunsTheTests: `make test` and `make test-long` together run each test
+// of the repository, .ci/run runs both, and no test depends on go test -short.
+func TestMakeRunsTheTests(t *testing.T) {
+	read := func(file string) string {
+		t.Helper()
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		return string(text)
+	}
+	makefile := read(filepath.Join(moduleRoot, "Makefile"))
+	recipe := func(target string) string {
+		t.Helper()
+		m := regexp.MustCompile(`(?m)^` + target + `:.*\n\t(.*)$`).FindStringSubmatch(makefile)
+		require.NotNil(t, m, target)
+		return m[1]
+	}
+	require.Regexp(t, `^\$\(GO\) test -timeout \d+m \./\.\.\.$`, recipe("test"))
+	require.Regexp(t, `^\$\(GO\) test -tags long -run '\^TestLong' -timeout \d+m \$\(LONG\)$`, recipe("test-long"))
+	require.Contains(t, makefile, `LONG = $(shell grep -rl --include='*_test.go' '^//go:build long' . | xargs -n1 dirname | sort -u)`)
+	for _, target := range []string{"make check", "make test", "make test-long"} {
+		require.Contains(t, strings.Split(read(filepath.Join(moduleRoot, ".ci/run")), "\n"), target)
+	}
+	err := filepath.WalkDir(moduleRoot, func(file string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(file, "_test.go") {
+			return err
+		}
+		for name := range testsIn(t, file) {
+			require.True(t, runs(t, file, name), "%s: a test of the build with the tag long is named TestLong…: %s", file, name)
+		}
+		require.NotContains(t, read(file), "testing."+"Short()", "%s: neither target runs with -short", file)
+		return nil
+	})
+	require.NoError(t, err)
 }

@@ -1,0 +1,23 @@
+//go:build long
+
+package decide_test
+
+import (
+	"os"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestLongOneTenantNeverChangesAnother tries 100,000 random histories. The
+// environment can ask for another number: BERTH_ISOLATION_CASES=1000000.
+func TestLongOneTenantNeverChangesAnother(t *testing.T) {
+	cases := 100_000
+	if text := os.Getenv("BERTH_ISOLATION_CASES"); text != "" {
+		var err error
+		cases, err = strconv.Atoi(text)
+		require.NoError(t, err)
+	}
+	compareHistories(t, cases)
+}
