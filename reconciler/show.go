@@ -312,6 +312,7 @@ func (r *Reconciler) showOne(ctx context.Context, x *showing) error {
 		}
 	}
 	for _, c := range x.checks {
+		c.Pull = x.pull
 		if err := r.o.Forge.Report(ctx, x.head, c); err != nil {
 			return fmt.Errorf("%s: check %s: %w", x.target, c.Name, err)
 		}

@@ -17,6 +17,8 @@ type Check struct {
 	// Notes are shown beside the lines of the change they are at; what is at no
 	// line of it is in Summary.
 	Notes []schema.Diagnostic
+	// Pull is the pull request that it is shown for; 0: none. It is no part of Key.
+	Pull int `json:"-"`
 }
 
 // Conclusion of a Check.

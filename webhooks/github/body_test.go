@@ -2,6 +2,7 @@ package github
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -10,7 +11,6 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	gh "github.com/google/go-github/v62/github"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
@@ -189,25 +189,36 @@ func okWithETag() *http.Response {
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Etag": {`"x"`}}}
 }
 
-func TestPullOfAComment(t *testing.T) {
+func TestPullNumberIsReadFromIssueURL(t *testing.T) {
 	t.Parallel()
-	for page, want := range map[string]int{
-		"https://github.com/lab/estate/pull/7#issuecomment-1":   7,
-		"https://github.com/pull/estate/pull/7#issuecomment-1":  7,
-		"https://github.com/lab/pull/pull/7#issuecomment-1":     7,
-		"https://ghe.lab/pull/issues/pull/7#issuecomment-1":     7,
-		"https://github.com/pull/7/issues/7#issuecomment-1":     0,
-		"https://github.com/lab/estate/issues/7#issuecomment-1": 0,
-		"https://github.com/lab/estate/pull/8#issuecomment-1":   0,
-		"https://github.com/lab/estate/pull/7/files":            0,
-		"pull/7":  7,
-		"7":       0,
-		"":        0,
-		"pull/":   0,
-		"pull/-7": 0,
-		"%":       0,
+	for issue, want := range map[string]int{
+		"https://api.github.com/repos/lab/estate/issues/7":  7,
+		"https://ghe.lab/api/v3/repos/lab/estate/issues/12": 12,
+		"https://api.github.com/repos/Lab/Estate/issues/7":  7,
+		"https://api.github.com/repos/lab/other/issues/7":   0,
+		"https://api.github.com/repos/lab/estate/pulls/7":   0,
+		"https://api.github.com/repos/lab/estate/issues/-7": 0,
+		"https://api.github.com/repos/lab/estate/issues/":   0,
+		"https://api.github.com/repos/lab/estate/issues/7x": 0,
+		"":  0,
+		"7": 0,
 	} {
-		issue := "https://api.github.com/repos/issues/issues/issues/7"
-		require.Equal(t, want, pullOf(&gh.IssueComment{HTMLURL: &page, IssueURL: &issue}), page)
+		require.Equal(t, want, issueNumber(issue, "lab", "estate"), issue)
+	}
+}
+
+func TestPageOfTheRepository(t *testing.T) {
+	t.Parallel()
+	for api, want := range map[string]string{
+		"https://api.github.com/":     "https://github.com/lab/estate",
+		"https://api.octo.ghe.com/":   "https://octo.ghe.com/lab/estate",
+		"https://ghe.lab/api/v3/":     "https://ghe.lab/lab/estate",
+		"https://ghe.lab/sub/api/v3/": "https://ghe.lab/sub/lab/estate",
+		"http://127.0.0.1:3000/":      "http://127.0.0.1:3000/lab/estate",
+		"https://api.ghe.lab/api/v3/": "https://api.ghe.lab/lab/estate",
+	} {
+		f, err := New(Options{BaseURL: api, Owner: "lab", Repo: "estate", Token: StaticToken("t"), Log: slog.New(slog.DiscardHandler)})
+		require.NoError(t, err)
+		require.Equal(t, want, f.page())
 	}
 }

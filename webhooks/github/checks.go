@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 
 	gh "github.com/google/go-github/v62/github"
@@ -35,6 +36,7 @@ type verdict struct {
 	title       string
 	summary     string
 	conclusion  string
+	link        string // page that a commit status leads to
 	annotations []*gh.CheckRunAnnotation
 }
 
@@ -55,6 +57,10 @@ func (f *Forge) Report(ctx context.Context, commit string, c plan.Check) error {
 
 func (f *Forge) judge(commit string, c plan.Check) verdict {
 	v := verdict{commit: commit, name: c.Name, id: c.Key, title: cut(plain(c.Title), maxTitle), summary: cutMarkdown(c.Summary, maxSummary), conclusion: string(c.Conclusion)}
+	v.link = f.page() + "/commit/" + commit
+	if c.Pull > 0 {
+		v.link = fmt.Sprintf("%s/pull/%d", f.page(), c.Pull)
+	}
 	for _, d := range c.Notes {
 		if d.File != "" {
 			v.annotations = append(v.annotations, annotation(d))
@@ -76,6 +82,16 @@ const idPrefix = "berth:"
 func (f *Forge) others(r *gh.CheckRun) bool {
 	id := r.GetExternalID()
 	return strings.HasPrefix(id, idPrefix) && !strings.HasPrefix(id, idPrefix+f.o.Estate+":")
+}
+
+// page is the repository's page, as people see it.
+func (f *Forge) page() string {
+	u := *f.client.BaseURL
+	root, enterprise := strings.CutSuffix(u.Path, "/api/v3/")
+	if !enterprise {
+		u.Host = strings.TrimPrefix(u.Host, "api.")
+	}
+	return u.Scheme + "://" + u.Host + strings.TrimSuffix(root, "/") + "/" + f.o.Owner + "/" + f.o.Repo
 }
 
 // Settle completes as cancelled what of ours was begun on a commit and never
@@ -253,7 +269,10 @@ func (f *Forge) cancel(ctx context.Context, r *gh.CheckRun) error {
 	return err
 }
 
-func (f *Forge) stamp() *gh.Timestamp { return &gh.Timestamp{Time: f.o.Now().UTC()} }
+// stamp is the time as GitHub takes it: in UTC, with whole seconds.
+func (f *Forge) stamp() *gh.Timestamp {
+	return &gh.Timestamp{Time: f.o.Now().UTC().Truncate(time.Second)}
+}
 
 // Marks of a request to see a check again, in place of the id of the run that
 // stood there then.
@@ -309,10 +328,10 @@ func (f *Forge) status(ctx context.Context, v verdict) error {
 		if err != nil {
 			return err
 		}
-		if s := list[v.name]; s.GetState() == state && s.GetDescription() == description {
+		if s := list[v.name]; s.GetState() == state && s.GetDescription() == description && s.GetTargetURL() == v.link {
 			return nil
 		}
-		return f.setStatus(ctx, v.commit, v.name, state, description)
+		return f.setStatus(ctx, v.commit, v.name, state, description, v.link)
 	})
 }
 
@@ -338,9 +357,9 @@ func (f *Forge) statuses(ctx context.Context, commit, name string) (map[string]*
 	return out, err
 }
 
-func (f *Forge) setStatus(ctx context.Context, commit, name, state, description string) error {
+func (f *Forge) setStatus(ctx context.Context, commit, name, state, description, link string) error {
 	_, _, err := f.client.Repositories.CreateStatus(op(ctx, "create_status"), f.o.Owner, f.o.Repo, commit, &gh.RepoStatus{
-		State: &state, Description: &description, Context: &name,
+		State: &state, Description: &description, Context: &name, TargetURL: &link,
 	})
 	return err
 }
@@ -354,7 +373,7 @@ func (f *Forge) settleStatuses(ctx context.Context, commit string) error {
 	list, err := f.statuses(ctx, commit, "")
 	for name, s := range list {
 		if err == nil && s.GetState() == "pending" && strings.EqualFold(s.GetCreator().GetLogin(), me) {
-			err = f.setStatus(ctx, commit, name, "error", "cancelled")
+			err = f.setStatus(ctx, commit, name, "error", "cancelled", s.GetTargetURL())
 		}
 	}
 	return err

@@ -323,12 +323,29 @@ func TestStatusesWithAPersonalToken(t *testing.T) {
 	statuses := func(o *github.Options) { pat(o); o.Report = github.Statuses }
 	b.srv.Inject(githubtest.Fault{Op: opNewStatus, Status: 502, Carry: true})
 	require.NoError(t, show(b.forge(statuses), pr, verdict("k", 1)))
-	require.Equal(t, []githubtest.Status{{Context: "berth/plan", State: "failure", Description: "blocked"}}, b.srv.Statuses(pr.Head))
+	link := fmt.Sprintf("%slab/estate/pull/%d", b.srv.APIURL(), pr.Number)
+	require.Equal(t, []githubtest.Status{{Context: "berth/plan", State: "failure", Description: "blocked", TargetURL: link}}, b.srv.Statuses(pr.Head))
 	b.srv.Forget()
 	require.NoError(t, show(b.forge(statuses), pr, verdict("k", 1)))
 	require.Empty(t, b.writes())
 	require.NoError(t, show(b.forge(statuses), pr, verdict("k", 0)))
-	require.Equal(t, githubtest.Status{Context: "berth/plan", State: "success", Description: "fine"}, b.srv.Statuses(pr.Head)[1])
+	require.Equal(t, githubtest.Status{Context: "berth/plan", State: "success", Description: "fine", TargetURL: link}, b.srv.Statuses(pr.Head)[1])
+
+	// A group of the merge queue is no pull request: its commit's page is linked.
+	group := verdict("group", 0)
+	group.Name = "berth/validate"
+	require.NoError(t, b.forge(statuses).Report(t.Context(), pr.Head, group))
+	require.Equal(t, b.srv.APIURL()+"lab/estate/commit/"+pr.Head, b.srv.Statuses(pr.Head)[2].TargetURL)
+}
+
+// GitHub's description has completed_at as YYYY-MM-DDTHH:MM:SSZ.
+func TestCompletedAtHasWholeSeconds(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, nil)
+	pr := b.pull("two-workers")
+	require.NoError(t, b.time.sleep(t.Context(), 123456789*time.Nanosecond))
+	require.NoError(t, show(b.forge(nil), pr, verdict("k", 60)))
+	require.Equal(t, "failure", b.srv.Checks(pr.Head)[0].Conclusion)
 }
 
 func TestLimitsAreWaitedOut(t *testing.T) {

@@ -173,6 +173,7 @@ func verdict(key string, findings int) plan.Check {
 
 // show shows a check and a plan as the loop does: the check first.
 func show(f *github.Forge, pr reconciler.PullRequest, c plan.Check) error {
+	c.Pull = pr.Number
 	if err := f.Report(bg(), pr.Head, c); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -57,7 +58,7 @@ func (f *Forge) remarks(ctx context.Context, pull int, opt gh.IssueListCommentsO
 		opt.ListOptions = o
 		list, resp, err := f.client.Issues.ListComments(op(ctx, "list_remarks"), f.o.Owner, f.o.Repo, pull, &opt)
 		for _, c := range list {
-			if r, ok := remark(c, me); ok {
+			if r, ok := f.remark(c, me); ok {
 				out = append(out, r)
 				unsure[r.ID] = c.GetReactions().GetTotalCount() > 0
 			}
@@ -81,7 +82,7 @@ func (f *Forge) remarks(ctx context.Context, pull int, opt gh.IssueListCommentsO
 // remark is what c says to Berth, if it does. What was edited is none: who may
 // write to the repository may edit what others said. GitHub tells whole seconds,
 // so that an edit within the second it was written in passes for the original.
-func remark(c *gh.IssueComment, me string) (reconciler.Remark, bool) {
+func (f *Forge) remark(c *gh.IssueComment, me string) (reconciler.Remark, bool) {
 	line, _, _ := strings.Cut(strings.ReplaceAll(c.GetBody(), "\r", "\n"), "\n")
 	line = strings.TrimSpace(line)
 	rest, ours := strings.CutPrefix(line, prefix)
@@ -91,37 +92,24 @@ func remark(c *gh.IssueComment, me string) (reconciler.Remark, bool) {
 		who.GetType() != "User" || who.GetLogin() == "" || strings.EqualFold(who.GetLogin(), me) {
 		return reconciler.Remark{}, false
 	}
-	pull := pullOf(c)
+	pull := issueNumber(c.GetIssueURL(), f.o.Owner, f.o.Repo)
 	return reconciler.Remark{ID: c.GetID(), Pull: pull, Author: who.GetLogin(), Line: line, When: c.GetCreatedAt().UTC()}, pull > 0
 }
 
-// pullOf is the pull request a comment is on, or 0. The API counts those among
-// the issues; the page that a comment is on tells them apart.
-func pullOf(c *gh.IssueComment) int {
-	page, err := url.Parse(c.GetHTMLURL())
+// issueNumber is the number in a comment's issue_url, or 0 where that is no issue
+// of the repository. GitHub counts pull requests among the issues: whether the
+// number is one, Forge.Pull says.
+func issueNumber(issueURL, owner, repo string) int {
+	u, err := url.Parse(issueURL)
 	if err != nil {
 		return 0
 	}
-	on, number := lastTwo(page.Path)
-	_, same := lastTwo(c.GetIssueURL())
-	n, err := strconv.Atoi(number)
-	if on != "pull" || err != nil || n <= 0 || number != same {
+	before, number := path.Split(u.Path)
+	n, err := strconv.ParseUint(number, 10, 31)
+	if err != nil || !strings.HasSuffix(strings.ToLower(before), strings.ToLower("/repos/"+owner+"/"+repo+"/issues/")) {
 		return 0
 	}
-	return n
-}
-
-// lastTwo are the last parts of a path; before them there may be anything, such
-// as an owner of the name "pull".
-func lastTwo(path string) (string, string) {
-	before, last := split(path)
-	_, second := split(before)
-	return second, last
-}
-
-func split(path string) (before, last string) {
-	at := strings.LastIndex(path, "/")
-	return path[:max(at, 0)], path[at+1:]
+	return int(n)
 }
 
 // reacted says whether we reacted to a comment. What was answered stays so.

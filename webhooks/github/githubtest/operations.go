@@ -284,6 +284,11 @@ func (s *Server) told(run *checkRun, created string) {
 
 // apply takes over what a body says.
 func (r *checkRun) apply(b checkBody, now time.Time) *problem {
+	for name, t := range map[string]*time.Time{"started_at": b.StartedAt, "completed_at": b.CompletedAt} {
+		if t != nil && t.Nanosecond() != 0 {
+			return unprocessable("%s is not of the form YYYY-MM-DDTHH:MM:SSZ", name)
+		}
+	}
 	if b.Conclusion != "" && b.Status == "" {
 		b.Status = "completed"
 	}

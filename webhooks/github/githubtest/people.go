@@ -46,7 +46,7 @@ func (s *Server) Checks(commit string) []Check {
 }
 
 // Status is a commit status.
-type Status struct{ Context, State, Description string }
+type Status struct{ Context, State, Description, TargetURL string }
 
 // Statuses lists the statuses of a commit, oldest first.
 func (s *Server) Statuses(commit string) []Status {
@@ -55,7 +55,7 @@ func (s *Server) Statuses(commit string) []Status {
 	var out []Status
 	for _, st := range s.statuses {
 		if st.commit == commit {
-			out = append(out, Status{st.context, st.state, st.description})
+			out = append(out, Status{st.context, st.state, st.description, st.target})
 		}
 	}
 	return out
