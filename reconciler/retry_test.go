@@ -131,7 +131,10 @@ func TestRetriesDoubleAndEndAfterTenTries(t *testing.T) {
 	// A new revision starts again with all ten tries.
 	_, text = instance("train", 2)
 	w.put(map[string]string{path: text})
-	w.eventually("tried again", func() bool { s := w.status("train"); return s.Retry != nil && s.Retry.Attempts == 1 && !s.Retry.Terminal })
+	w.eventually("tried again", func() bool {
+		s := w.status("train")
+		return s.Retry != nil && s.Retry.Attempts == 1 && !s.Retry.Terminal
+	})
 	rt.broken.Store(false)
 	clock.Set(w.status("train").Retry.Next)
 	look()
