@@ -54,6 +54,11 @@ func (f faulty) Apply(ctx context.Context, c runtimes.Change) error {
 	return f.Runtime.Apply(ctx, c)
 }
 
+// use is a tune that makes f the daemon's only runtime.
+func (f faulty) use(o *reconciler.Options) {
+	o.Runtimes = map[string]runtimes.Runtime{"bare_metal": f}
+}
+
 func conditionOf(s *plan.Status, typ string) plan.Condition {
 	for _, c := range s.Conditions {
 		if c.Type == typ {
@@ -72,10 +77,7 @@ func TestRetriesDoubleAndEndAfterTenTries(t *testing.T) {
 	clock, rt := newManualClock(), newFaulty(w.world)
 	rt.broken.Store(true)
 	start := func() *daemon {
-		return w.start(func(o *reconciler.Options) {
-			o.Now, o.Forge = clock.Now, nil
-			o.Runtimes = map[string]runtimes.Runtime{"bare_metal": rt}
-		})
+		return w.start(rt.use, func(o *reconciler.Options) { o.Now, o.Forge = clock.Now, nil })
 	}
 	d := start()
 	look := func() { d.Enqueue(reconciler.Item{Do: reconciler.TaskUnit, Unit: trainKey}) }
@@ -150,7 +152,7 @@ func TestFailedUnitIsRetriedWithoutATrigger(t *testing.T) {
 	w := newWorld(t)
 	rt := newFaulty(w.world)
 	rt.broken.Store(true)
-	w.start(func(o *reconciler.Options) { o.Runtimes = map[string]runtimes.Runtime{"bare_metal": rt} })
+	w.start(rt.use)
 	path, text := instance("train", 1)
 	w.put(map[string]string{path: text})
 	w.eventually("failed", w.phase("train", plan.PhaseFailed))
