@@ -173,7 +173,7 @@ func TestAnotherBackendIsNoChange(t *testing.T) {
 		o.Runtimes = map[string]runtimes.Runtime{"bare_metal": memory.New(w.world), "ray": memory.New(second)}
 	})
 	path := w.run(2)
-	v2 := strings.NewReplacer("name: v1", "name: v2", "bare_metal", "ray").Replace(estate()["platform/catalog/batch/v1.yaml"])
+	v2 := strings.NewReplacer("name: v1", "name: v2", `version: "1"`, `version: "2"`, "bare_metal", "ray").Replace(estate()["platform/catalog/batch/v1.yaml"])
 	_, text := instance("train", 2)
 	w.put(map[string]string{"platform/catalog/batch/v2.yaml": v2, path: strings.Replace(text, "version: v1", "version: v2", 1)})
 	w.eventually("told", func() bool {

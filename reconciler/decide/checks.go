@@ -47,6 +47,13 @@ func (d *Decider) refused(now, before *schema.Desired, today string, asked func(
 	return slices.Concat(out, slices.Concat(of...))
 }
 
+// upgrades refuses a change of version that the new version's upgrade_from does
+// not admit. Both sides are what is in force, so that a version document that
+// is held itself admits nothing.
+func upgrades(before *schema.Desired) load.Check {
+	return func(now *schema.Desired) []schema.Diagnostic { return schema.Upgrades(before, now) }
+}
+
 // CodeBase is put before the code of a rule that refuses by the policy in force
 // before a change.
 const CodeBase = "base."

@@ -211,7 +211,8 @@ func (d *Decider) enforce(ctx context.Context, in change) (*forced, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	f, err := d.o.Loader.InForce(ctx, in.main, in.previous, g.vetoes, d.refuse(before.Desired, in.today), always(moved(before.Desired, main.Desired)))
+	f, err := d.o.Loader.InForce(ctx, in.main, in.previous, g.vetoes,
+		d.refuse(before.Desired, in.today), upgrades(before.Desired), always(moved(before.Desired, main.Desired)))
 	for _, frozen := range []error{load.ErrEmpty, load.ErrUnreadable, load.ErrInForce} {
 		if errors.Is(err, frozen) {
 			return nil, fmt.Errorf("%w: %w", ErrFrozen, err)

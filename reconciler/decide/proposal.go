@@ -182,6 +182,7 @@ func (d *Decider) base(ctx context.Context, in Input) (*forced, error) {
 func (d *Decider) findings(f *forced, today string) []schema.Diagnostic {
 	all := slices.Clone(f.Main.Diagnostics)
 	all = append(all, d.refused(f.Main.Desired, f.before, today, func(string) bool { return true })...)
+	all = append(all, schema.Upgrades(f.before, f.Main.Desired)...)
 	all = append(all, moved(f.before, f.Main.Desired)...)
 	all = append(all, f.guard.found...)
 	schema.SortDiagnostics(all)

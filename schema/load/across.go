@@ -63,6 +63,43 @@ func (e *estate) identities() map[*part][]refusal {
 	return refused
 }
 
+// oneVersion makes sure that an app has one AppVersion for each spec.version:
+// instances name the document, people name the version (requirement A2). The
+// document in force keeps it; among new ones, the first by path. Documents that
+// are both in force already stay, so that nothing stops for their sake.
+func (e *estate) oneVersion(refused map[*part][]refusal) {
+	s := e.part("platform")
+	if s == nil || len(s.versions) == 0 {
+		return
+	}
+	e.free = false
+	inForce := func(doc *document) bool {
+		held := e.held.part("platform")
+		if held == nil {
+			return false
+		}
+		now, _ := publishedAs(doc)
+		was, ok := publishedAs(held.at(doc.file.Path))
+		return ok && was == now
+	}
+	owners := map[published]*document{}
+	for _, first := range []bool{true, false} { // those in force, then the others
+		for _, doc := range s.versions {
+			v, _ := publishedAs(doc)
+			owner := owners[v]
+			switch {
+			case inForce(doc) != first:
+			case owner == nil:
+				owners[v] = doc
+			case !first:
+				there := owner.header.At("spec.version")
+				refused[s.part] = append(refused[s.part], refusal{doc, found(doc, "spec.version", schema.SeverityError, "conflict.version",
+					fmt.Sprintf("%s is version %s of %s already (%s:%d): keep one of the two documents, or give this one the version it is", owner.key.Name, v.version, v.app, there.File, there.Line)), []string{there.File}})
+			}
+		}
+	}
+}
+
 // owner is the path of a part's document that has a uid, or "".
 func (r *Result) owner(part, uid string) string {
 	s := r.part(part)

@@ -86,6 +86,7 @@
 //	ref.contribution-denied      the attachment takes no nodes, or not so many
 //	ref.node-not-reserved        a node that is not the project's to offer
 //	conflict.unix-user           one Unix name with two uids or logins, or one uid with two names
+//	conflict.version             two AppVersions of an app with one spec.version
 //	conflict.node-address        two nodes at one address
 //	conflict.device              one device file named twice
 //	conflict.uid                 two documents of a tenant, or of the platform, with one uid

@@ -47,6 +47,7 @@ func (e *estate) check(ctx context.Context) error {
 	slices.SortFunc(e.parts, func(a, b *standing) int { return strings.Compare(a.name, b.name) })
 	e.free = true
 	refused := e.identities()
+	e.oneVersion(refused)
 	if err := e.judge(ctx, refused); err != nil {
 		return err
 	}

@@ -236,7 +236,7 @@ func edits(t *testing.T) map[string][]string {
 	}
 	all[trainFile] = append(all[trainFile], fmt.Sprintf(instance, "train", 3), strings.Replace(files[trainFile], "22-05", "23-11", 1))
 	all[version] = append(all[version], strings.Replace(files[version], "max: 16", "max: 1", 1), strings.Replace(files[version], "worker:", "compute:", 1))
-	all["platform/catalog/slurm/23-11.yaml"] = []string{"", strings.Replace(files[version], "name: 22-05", "name: 23-11", 1)}
+	all["platform/catalog/slurm/23-11.yaml"] = []string{"", strings.NewReplacer("name: 22-05", "name: 23-11", "22.05.8", "23.11.4").Replace(files[version])}
 	return all
 }
 

@@ -205,7 +205,7 @@ func TestReloadCostsTheChange(t *testing.T) {
 	// A new node leaves every tenant as it was; a new version of an app in
 	// use is looked at by every tenant, and changes none.
 	files["platform/nodes/dev-gpu-99.yaml"] = strings.NewReplacer("dev-gpu-3", "dev-gpu-99", "10.77.0.13", "10.77.0.99").Replace(files["platform/nodes/dev-gpu-3.yaml"])
-	files["platform/catalog/slurm/23-11.yaml"] = strings.Replace(files["platform/catalog/slurm/22-05.yaml"], "name: 22-05", "name: 23-11", 1)
+	files["platform/catalog/slurm/23-11.yaml"] = strings.NewReplacer("name: 22-05", "name: 23-11", "22.05.8", "23.11.4").Replace(files["platform/catalog/slurm/22-05.yaml"])
 	third, err := l.Load(context.Background(), Files(files))
 	require.NoError(t, err)
 	require.Empty(t, third.Diagnostics)

@@ -24,6 +24,7 @@ type part struct {
 	ids      map[string]string // uid → path; of several with one uid, the first
 	twins    []*document       // those with a uid that another has too
 	claiming []*document       // those that claim Unix accounts
+	versions []*document       // AppVersions whose app has another with the same spec.version
 	naming   []*document       // those of the platform's that name tenants and projects, and what those attach to
 
 	mu        sync.Mutex
@@ -116,7 +117,39 @@ func (p *part) hold(read []*document, old *part) {
 				p.naming = append(p.naming, doc)
 			}
 		}
+		p.versions = sameVersions(p.docs)
 	}
+}
+
+// sameVersions are the valid AppVersions whose app has another one with the same
+// spec.version, by path.
+func sameVersions(docs []*document) (out []*document) {
+	count := map[published]int{}
+	for _, doc := range docs {
+		if v, ok := publishedAs(doc); ok {
+			count[v]++
+		}
+	}
+	for _, doc := range docs {
+		if v, ok := publishedAs(doc); ok && count[v] > 1 {
+			out = append(out, doc)
+		}
+	}
+	return out
+}
+
+// published is what an AppVersion document publishes.
+type published struct{ app, version string }
+
+func publishedAs(doc *document) (published, bool) {
+	if doc == nil || !doc.valid() {
+		return published{}, false
+	}
+	d, ok := doc.spec.(*schema.AppVersion)
+	if !ok {
+		return published{}, false
+	}
+	return published{d.Key.Parent, d.Spec.Version}, true
 }
 
 // identify finds whose each uid is.

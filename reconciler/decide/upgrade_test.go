@@ -1,0 +1,77 @@
+package decide_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/decide"
+	"berth/schema/load"
+)
+
+// version is a version of the app batch, with or without upgrade_from.
+func version(n int, upgradeFrom string) string {
+	v := strings.NewReplacer("name: v1", fmt.Sprintf("name: v%d", n), `version: "1"`, fmt.Sprintf(`version: "%d"`, n)).Replace(estate(nil)["platform/catalog/batch/v1.yaml"])
+	if upgradeFrom != "" {
+		v += "    upgrade_from: [" + upgradeFrom + "]\n"
+	}
+	return v
+}
+
+func versionFile(n int) string { return fmt.Sprintf("platform/catalog/batch/v%d.yaml", n) }
+
+// An instance changes only to a version whose upgrade_from names the version in
+// force, whatever main said in between, on the pull request and after the merge.
+func TestUpgradeFromIsJudgedAgainstWhatIsInForce(t *testing.T) {
+	at := func(n int) string {
+		return strings.Replace(instance("train", 1, 1), "version: v1", fmt.Sprintf("version: v%d", n), 1)
+	}
+	catalog := func(over map[string]string) map[string]string {
+		return with(estate(map[string]string{versionFile(2): version(2, "v1"), versionFile(3): version(3, "v2"), versionFile(4): version(4, "")}), over)
+	}
+	inForce := catalog(nil)
+	l := loader(t)
+	repo := trees{
+		"in-force": inForce,
+		"skip":     catalog(map[string]string{train: at(3)}),
+		"step":     catalog(map[string]string{train: at(2)}),
+		"any":      catalog(map[string]string{train: at(4)}),
+		"widened":  catalog(map[string]string{train: at(3), versionFile(3): version(3, "v2, v1")}),
+		// v3 would admit v1, and that change is invalid, so that it is held itself.
+		"held": catalog(map[string]string{train: at(3), versionFile(3): version(3, "v2, v1") + "    surprise: yes\n"}),
+	}
+	found := []string{"modified Instance physics.lhc/train", "lifecycle.upgrade-from " + train + ":7", "held denied " + train}
+	for head, want := range map[string][]string{
+		"skip":    found,
+		"step":    {"modified Instance physics.lhc/train", "train: configure"},
+		"any":     {"modified Instance physics.lhc/train", "train: configure"},
+		"widened": {"modified AppVersion batch/v3", "modified Instance physics.lhc/train", "train: configure"},
+	} {
+		t.Run(head, func(t *testing.T) {
+			p, err := decide.New(decide.Options{Loader: l}).Proposal(t.Context(), decide.Input{Repo: repo, Base: "in-force", InForce: "in-force", Head: head, Memory: running(t, l, inForce), Today: "2026-01-01"})
+			require.NoError(t, err)
+			require.Equal(t, want, words(p))
+			d, err := commit(t, l, load.Files(repo[head]), load.Files(inForce))
+			require.NoError(t, err)
+			require.Equal(t, p.Held, d.Held)
+		})
+	}
+
+	t.Run("what main says counts for nothing", func(t *testing.T) {
+		// The base on main has v2, which is not in force: v3 could be reached from it.
+		d, err := commit(t, l, load.Files(repo["skip"]), load.Files(inForce))
+		require.NoError(t, err)
+		require.Equal(t, map[string]string{train: load.HeldDenied}, reasons(d.Held))
+		p, err := decide.New(decide.Options{Loader: l}).Proposal(t.Context(), decide.Input{Repo: repo, Base: "step", InForce: "in-force", Head: "skip", Memory: running(t, l, inForce), Today: "2026-01-01"})
+		require.NoError(t, err)
+		require.Equal(t, found, words(p))
+	})
+	t.Run("a version document that is held admits nothing", func(t *testing.T) {
+		d, err := commit(t, l, load.Files(repo["held"]), load.Files(inForce))
+		require.NoError(t, err)
+		require.Contains(t, reasons(d.Held), train)
+		require.Equal(t, "v1", d.Desired.Instance(trainKey).Spec.Version)
+	})
+}
