@@ -20,8 +20,9 @@ type document struct {
 	header   *schema.Header
 	findings []schema.Diagnostic
 	claims   []claimant
-	size     int   // bytes of it that were read
-	tree     *tree // kept where another document decides how to read a part of this one
+	size     int       // bytes of it that were read
+	tree     *tree     // kept where another document decides how to read a part of this one
+	draft    *document // of one that is invalid: what can be read of it; may be nil
 }
 
 func (d *document) valid() bool { return d.spec != nil }
@@ -96,6 +97,13 @@ func (r *reader) read(f schema.File, key schema.Key, data []byte, more bool) *do
 	}
 	out, problems := r.judge.judge(string(key.Kind), t.value)
 	if len(problems) > 0 {
+		if p := misnamed(t, key); p != nil {
+			problems = append(problems, *p)
+		}
+		doc.draft = r.draft(doc, t, problems)
+		if doc.draft != nil {
+			problems = append(problems, r.draftParameters(doc.draft)...)
+		}
 		for _, p := range problems {
 			fail(p)
 		}
@@ -108,11 +116,15 @@ func (r *reader) read(f schema.File, key schema.Key, data []byte, more bool) *do
 		fail(problem{code: "schema.value", message: err.Error()})
 		return doc
 	}
-	if name := t.value["metadata"].(map[string]any)["name"]; name != key.Name {
-		fail(problem{path: "metadata.name", code: "path.name-mismatch", message: fmt.Sprintf("is %q, but the file's place says %q: make them equal", name, key.Name)})
+	problems = r.semantics(spec, t)
+	if p := misnamed(t, key); p != nil {
+		problems = append(problems, *p)
 	}
-	for _, p := range r.semantics(spec, t) {
+	for _, p := range problems {
 		fail(p)
+	}
+	if len(problems) > 0 {
+		doc.draft = r.draft(doc, t, problems)
 	}
 	doc.findings = bounded(doc.findings)
 	if len(doc.findings) == 0 {
@@ -131,6 +143,16 @@ func (r *reader) read(f schema.File, key schema.Key, data []byte, more bool) *do
 		}
 	}
 	return doc
+}
+
+// misnamed is the problem of a document whose name is not what its place says.
+func misnamed(t *tree, key schema.Key) *problem {
+	metadata, _ := t.value["metadata"].(map[string]any)
+	name, ok := metadata["name"].(string)
+	if !ok || name == key.Name || !isName(name) {
+		return nil // its form is the better thing to say
+	}
+	return &problem{path: "metadata.name", code: "path.name-mismatch", message: fmt.Sprintf("is %q, but the file's place says %q: make them equal", name, key.Name)}
 }
 
 // misplaced tells, where it can, where a document belongs that stands where

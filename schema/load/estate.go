@@ -226,6 +226,12 @@ func (r *Result) Count(tenant string) int {
 	return 0
 }
 
+// AllNodes says whether every node that is declared is in Desired.
+func (r *Result) AllNodes() bool {
+	s := r.part("platform")
+	return s == nil || !slices.ContainsFunc(s.docs, func(doc *document) bool { return doc.key.Kind == schema.KindNode && s.out(doc) })
+}
+
 // Waits says whether a file is not in Desired because of another one, and not
 // because of itself.
 func (r *Result) Waits(path string) bool { return hasKey(r.Needs, path) }

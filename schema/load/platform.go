@@ -25,6 +25,9 @@ func checkPlatform(ctx context.Context, l *Loader, p *part, refused []refusal) (
 		}
 	}
 	c.sites()
+	if err := c.drafts(ctx); err != nil {
+		return nil, err
+	}
 	cat.seal(p)
 	c.verdict.catalog = cat
 	c.wants, c.lacking = nil, false // the nodes are its own: it meets no others

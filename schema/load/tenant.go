@@ -17,7 +17,7 @@ func checkTenant(ctx context.Context, l *Loader, p *part, cat *catalog, refused 
 	if err := c.documents(ctx, p.docs); err != nil {
 		return nil, err
 	}
-	return c.verdict, nil
+	return c.verdict, c.drafts(ctx)
 }
 
 // checkChanged is checkTenant of a part of which an older one, to which the
