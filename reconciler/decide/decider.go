@@ -32,9 +32,10 @@ type Authority struct {
 // Decider decides the commits of one estate. It remembers what policy said of
 // what did not change. Safe for concurrent use.
 type Decider struct {
-	o      Options
-	placer plan.Placer
-	judge  policy.Judge
+	o        Options
+	placer   plan.Placer
+	judge    policy.Judge
+	capacity policy.CapacityChecker
 }
 
 // New makes a Decider.

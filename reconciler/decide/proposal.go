@@ -178,13 +178,14 @@ func (d *Decider) base(ctx context.Context, in Input) (*forced, error) {
 }
 
 // findings are everything there is to say about a tree: what the reader found,
-// what policy refuses, what moved, and what guards refuse.
+// what policy refuses, what moved, what guards refuse, and what can never run.
 func (d *Decider) findings(f *forced, today string) []schema.Diagnostic {
 	all := slices.Clone(f.Main.Diagnostics)
 	all = append(all, d.refused(f.Main.Desired, f.before, today, func(string) bool { return true })...)
 	all = append(all, schema.Upgrades(f.before, f.Main.Desired)...)
 	all = append(all, moved(f.before, f.Main.Desired)...)
 	all = append(all, f.guard.found...)
+	all = append(all, d.capacity.Check(f.Main.Desired, d.Evaluate(f.Main.Desired, f.before, today), f.Main.AllNodes())...)
 	schema.SortDiagnostics(all)
 	return all
 }

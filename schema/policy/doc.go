@@ -12,6 +12,23 @@
 // An instance that exists and that a rule refuses is left as it is, unless the
 // policies say the day on which it is stopped and that day has come (At).
 //
+// # Codes
+//
+// Findings of a rule have the code "policy." and the rule, such as
+// policy.allowed_regions. Besides, CapacityChecker warns of what can never run:
+//
+//	capacity.role            no node that the project may use has the role (warning)
+//	capacity.region          no node for the role is in the regions of the instance (warning)
+//	capacity.sku             no node for the role is of the SKU (warning)
+//	capacity.gpus            no node of the SKU has the GPUs, or so many (warning)
+//	capacity.cpus            no node has so many CPUs (warning)
+//	capacity.memory          no node has so much memory (warning)
+//	capacity.cordoned        every node that could take a member is cordoned (warning)
+//	capacity.members         more members than nodes that could take one (warning)
+//	policy.unusable-node     a node whose region or SKU no instance is allowed (warning)
+//	policy.nothing-allowed   policies that together allow no region or SKU (warning)
+//	policy.ignored-region    a region that an instance asks for and is not allowed (warning)
+//
 // The package is pure. It must not know Git, a scheduler, a node's state or
 // the time. Each tenant is judged alone, so that callers may keep what they
 // know of tenants that did not change.

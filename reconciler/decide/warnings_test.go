@@ -1,0 +1,59 @@
+package decide_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/decide"
+	"berth/reconciler/plan"
+	"berth/schema"
+	"berth/schema/load"
+)
+
+// proposal is what a change of files would do, in an estate where all runs.
+func proposal(t *testing.T, base, over map[string]string) plan.Proposal {
+	t.Helper()
+	l := loader(t)
+	repo := trees{"base": base, "head": change(base, over)}
+	p, err := decide.New(decide.Options{Loader: l}).Proposal(t.Context(), decide.Input{Repo: repo, Base: "base", Head: "head", Memory: running(t, l, base), Today: "2026-01-01"})
+	require.NoError(t, err)
+	return p
+}
+
+func codesOf(t *testing.T, ds []schema.Diagnostic) (codes []string) {
+	for _, d := range ds {
+		require.Equal(t, schema.SeverityWarning, d.Severity, d)
+		codes = append(codes, d.File+" "+d.Code)
+	}
+	return codes
+}
+
+// TestCapacityWarningsInAPullRequest: a change that takes what an instance needs is
+// warned of at the instance, though it touches the nodes; it is not held. What was
+// so before is not told again.
+func TestCapacityWarningsInAPullRequest(t *testing.T) {
+	cordoned := map[string]string{}
+	for _, name := range []string{"gpu-1", "gpu-2", "gpu-3"} {
+		path := "platform/nodes/" + name + ".yaml"
+		cordoned[path] = estate(nil)[path] + "  cordoned: true\n"
+	}
+	p := proposal(t, estate(nil), cordoned)
+	require.Equal(t, []string{train + " capacity.cordoned"}, codesOf(t, p.Diagnostics))
+	require.Empty(t, p.Held)
+	require.False(t, p.Blocked())
+
+	p = proposal(t, change(estate(nil), cordoned), map[string]string{"tenants/physics/tenant.yaml": doc("Tenant", "physics", "spec:\n  display_name: New\n")})
+	require.Empty(t, p.Diagnostics)
+}
+
+// TestCapacityIsUnknownWithoutAllNodes: where a node document is invalid, nothing is
+// said of what nodes can take.
+func TestCapacityIsUnknownWithoutAllNodes(t *testing.T) {
+	r, err := loader(t).Load(t.Context(), load.Files(estate(map[string]string{"platform/nodes/gpu-1.yaml": "nothing"})))
+	require.NoError(t, err)
+	require.False(t, r.AllNodes())
+	r, err = loader(t).Load(t.Context(), load.Files(estate(nil)))
+	require.NoError(t, err)
+	require.True(t, r.AllNodes())
+}

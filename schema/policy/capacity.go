@@ -1,0 +1,330 @@
+package policy
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"berth/schema"
+)
+
+// CapacityChecker warns of what can never run: instances that the declared nodes
+// cannot take, nodes that nobody may use, and policies that allow nothing (the
+// codes of warnings in the package comment). The rules are those of placement, but
+// for what other instances occupy, which changes by the hour.
+//
+// It remembers what it found: a tenant is checked again only if the tenant, what
+// policy makes of it, or the summary of the nodes changed. The zero value is ready
+// to use. Safe for concurrent use.
+type CapacityChecker struct {
+	mu      sync.Mutex
+	checked map[string][]checkedTenant // by tenant, the last used first
+}
+
+// checkedTenant is what a tenant's instances came to with nodes.
+type checkedTenant struct {
+	declared  *schema.TenantEstate
+	effective *schema.EffectiveTenant
+	nodes     [sha256.Size]byte
+	findings  []schema.Diagnostic
+}
+
+// Check returns the warnings about d, which policy makes e of, sorted by file and
+// place. allNodes says that d has every node that is declared: otherwise nothing is
+// known of what nodes can take, as where none is declared.
+func (c *CapacityChecker) Check(d *schema.Desired, e *schema.Effective, allNodes bool) []schema.Diagnostic {
+	platform, nodes := platformLayers(d.Platform), nodeSummary{}
+	if allNodes {
+		nodes = summarize(d.Platform.Nodes)
+	}
+	c.forget(d.Tenants)
+	out := unusableNodes(d.Platform)
+	for name, t := range d.Tenants {
+		out = append(out, c.tenant(platform, t, e.Tenants[name], nodes)...)
+	}
+	schema.SortDiagnostics(out)
+	return out
+}
+
+// forget drops tenants that are gone, once there are many.
+func (c *CapacityChecker) forget(there map[string]*schema.TenantEstate) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.checked) > 2*len(there)+mostEstates {
+		maps.DeleteFunc(c.checked, func(name string, _ []checkedTenant) bool { return there[name] == nil })
+	}
+}
+
+func (c *CapacityChecker) tenant(platform []layer, t *schema.TenantEstate, e *schema.EffectiveTenant, nodes nodeSummary) []schema.Diagnostic {
+	c.mu.Lock()
+	known := c.checked[t.Name]
+	c.mu.Unlock()
+	for _, k := range known {
+		if k.declared == t && k.effective == e && k.nodes == nodes.id {
+			return k.findings
+		}
+	}
+	made := checkedTenant{declared: t, effective: e, nodes: nodes.id, findings: append(narrowed(platform, t, e), unplaceable(t, e, nodes)...)}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.checked == nil {
+		c.checked = map[string][]checkedTenant{}
+	}
+	c.checked[t.Name] = append([]checkedTenant{made}, known[:min(len(known), mostEstates-1)]...)
+	return made.findings
+}
+
+// unplaceable warns of instances whose members can never all be placed.
+func unplaceable(t *schema.TenantEstate, e *schema.EffectiveTenant, nodes nodeSummary) (out []schema.Diagnostic) {
+	if e == nil || len(nodes.groups) == 0 {
+		return nil
+	}
+	for name, p := range e.Projects {
+		denied := map[schema.Key]bool{}
+		for _, d := range p.Decisions {
+			denied[d.Key] = denied[d.Key] || d.Verdict == schema.Deny
+		}
+		for _, i := range p.Instances {
+			declared := t.Projects[name].Instances[i.Key.Name]
+			if declared == nil || i.SharedRuntime != "" || denied[i.Key] {
+				continue // nothing is placed for it
+			}
+			told := map[string]bool{} // fields; one cause is told once, whatever roles it meets
+			for _, role := range i.Roles {
+				d := demand{declared: declared, instance: i, role: role, nodes: nodes}
+				if f := d.check(); f != nil && !told[f.Path] {
+					told[f.Path] = true
+					out = append(out, *f)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// nodeSummary is what placement sees of nodes: equal nodes are one group.
+type nodeSummary struct {
+	id     [sha256.Size]byte
+	groups []nodeGroup
+}
+
+type nodeGroup struct {
+	*schema.NodeSpec // of one of them
+	count            int
+}
+
+func summarize(nodes map[string]*schema.Node) nodeSummary {
+	groups := map[string]nodeGroup{}
+	for _, n := range nodes {
+		s := &n.Spec
+		gpus := make([]string, len(s.Capacity.GPUs))
+		for i, g := range s.Capacity.GPUs {
+			gpus[i] = fmt.Sprintf("%s*%d", g.Type, g.Count)
+		}
+		key := fmt.Sprintf("%s %s %s %s %d %d %q %t", s.Region, s.SKU, s.Reserved, slices.Sorted(slices.Values(s.Roles)), s.Capacity.CPUs, s.Capacity.MemoryMiB, gpus, s.Cordoned)
+		groups[key] = nodeGroup{s, groups[key].count + 1}
+	}
+	var all strings.Builder
+	out := nodeSummary{}
+	for _, key := range slices.Sorted(maps.Keys(groups)) {
+		fmt.Fprintf(&all, "%d %s\n", groups[key].count, key)
+		out.groups = append(out.groups, groups[key])
+	}
+	out.id = sha256.Sum256([]byte(all.String()))
+	return out
+}
+
+// demand is what a role of an instance asks of nodes.
+type demand struct {
+	declared *schema.Instance
+	instance *schema.EffectiveInstance
+	role     schema.EffectiveRole
+	nodes    nodeSummary
+}
+
+// check is the first reason why the members can never all be placed, or nil.
+func (d demand) check() *schema.Diagnostic {
+	if d.role.Count == 0 {
+		return nil
+	}
+	left := d.keep(d.nodes.groups, func(n nodeGroup) bool {
+		r := n.Reserved
+		return (r == "" || r == d.instance.Key.Tenant || r == d.instance.Key.ProjectID()) && slices.Contains(n.Roles, d.role.NodeRole)
+	})
+	if len(left) == 0 {
+		return d.warn("", "capacity.role", "no node that the project may use has the role %s: declare one, or ask whoever declares nodes", d.role.NodeRole)
+	}
+	for _, step := range d.steps() {
+		rest := d.keep(left, step.fits)
+		if len(rest) > 0 {
+			left = rest
+			continue
+		}
+		if step.unknown {
+			return nil // the reader says that no node has it
+		}
+		return d.warn(step.field, step.code, "%s", step.message(left))
+	}
+	total := 0
+	for _, n := range left {
+		total += n.count
+	}
+	if d.role.Count > total {
+		return d.warn(".count", "capacity.members", "asks for %d members, and only %s: a node takes one member of a role; ask for fewer, or add nodes", d.role.Count, couldTake(total))
+	}
+	return nil
+}
+
+// step narrows the nodes to those that meet one requirement.
+type step struct {
+	fits    func(nodeGroup) bool
+	unknown bool // no node at all has the name that is asked for
+	field   string
+	code    string
+	message func(before []nodeGroup) string // before: the nodes that met all earlier requirements
+}
+
+func (d demand) steps() []step {
+	r, asked := d.role, d.declared.Spec.Roles[d.role.Name]
+	var out []step
+	if regions := d.instance.Regions; len(regions) > 0 {
+		out = append(out, step{
+			fits:    func(n nodeGroup) bool { return slices.Contains(regions, n.Region) },
+			unknown: len(d.declared.Spec.Regions) > 0 && !d.known(func(n nodeGroup) bool { return slices.Contains(d.declared.Spec.Regions, n.Region) }),
+			field:   "spec.regions", code: "capacity.region",
+			message: func(before []nodeGroup) string {
+				return fmt.Sprintf("no node for the role %s is in %s, where the instance may be; they are in %s", r.Name, strings.Join(regions, " or "), values(before, func(n nodeGroup) string { return n.Region }))
+			},
+		})
+	}
+	if len(r.SKUs) > 0 {
+		out = append(out, step{
+			fits:    func(n nodeGroup) bool { return slices.Contains(r.SKUs, n.SKU) },
+			unknown: asked.SKU != "" && !d.known(func(n nodeGroup) bool { return n.SKU == asked.SKU }),
+			field:   ".sku", code: "capacity.sku",
+			message: func(before []nodeGroup) string {
+				return fmt.Sprintf("no node for this role is of SKU %s; they are of SKU %s", strings.Join(r.SKUs, " or "), values(before, func(n nodeGroup) string { return n.SKU }))
+			},
+		})
+	}
+	if g := r.GPUs; g != nil {
+		out = append(out, d.gpus(*g)...)
+	}
+	if r.NoGPUs {
+		out = append(out, step{
+			fits: func(n nodeGroup) bool { return len(n.Capacity.GPUs) == 0 }, field: "", code: "capacity.gpus",
+			message: func([]nodeGroup) string {
+				return "every node for this role has GPUs, which policy keeps for instances that ask for them: ask for GPUs, or for another SKU"
+			},
+		})
+	}
+	out = append(out,
+		d.atLeast(".cpus", "capacity.cpus", "CPUs", r.CPUs, func(n nodeGroup) int { return n.Capacity.CPUs }),
+		d.atLeast(".memory_mib", "capacity.memory", "MiB of memory", r.MemoryMiB, func(n nodeGroup) int { return n.Capacity.MemoryMiB }))
+	return append(out, step{
+		fits: func(n nodeGroup) bool { return !n.Cordoned }, code: "capacity.cordoned",
+		message: func(before []nodeGroup) string {
+			return "every node that a member could be placed on is cordoned: uncordon one (spec.cordoned), or ask for another SKU or region"
+		},
+	})
+}
+
+func (d demand) gpus(g schema.GPURequest) []step {
+	of := func(n nodeGroup) (most int) {
+		for _, have := range n.Capacity.GPUs {
+			if g.Type == "" || have.Type == g.Type {
+				most = max(most, have.Count)
+			}
+		}
+		return most
+	}
+	kind := strings.TrimSpace("GPUs " + prefixed("of type ", g.Type))
+	return []step{
+		{
+			fits:    func(n nodeGroup) bool { return of(n) > 0 },
+			unknown: g.Type != "" && !d.known(func(n nodeGroup) bool { return of(n) > 0 }),
+			field:   ".gpus", code: "capacity.gpus",
+			message: func(before []nodeGroup) string {
+				text := fmt.Sprintf("no node of SKU %s has %s", values(before, func(n nodeGroup) string { return n.SKU }), kind)
+				if others := d.keep(d.nodes.groups, func(n nodeGroup) bool { return of(n) > 0 && d.visible(n) }); len(others) > 0 {
+					text += fmt.Sprintf("; nodes of SKU %s do", values(others, func(n nodeGroup) string { return n.SKU }))
+				}
+				return text
+			},
+		},
+		d.atLeast(".gpus.count", "capacity.gpus", kind, g.Count, of),
+	}
+}
+
+// atLeast is the step of an amount that each member asks for.
+func (d demand) atLeast(field, code, what string, want int, of func(nodeGroup) int) step {
+	return step{
+		fits: func(n nodeGroup) bool { return of(n) >= want }, field: field, code: code,
+		message: func(before []nodeGroup) string {
+			most := 0
+			for _, n := range before {
+				most = max(most, of(n))
+			}
+			return fmt.Sprintf("each member asks for %d %s, and the most that one node has is %d: ask for less, or for more members", want, what, most)
+		},
+	}
+}
+
+// visible says whether the tenant may know of a node: it is everybody's or its own.
+func (d demand) visible(n nodeGroup) bool {
+	tenant, _, _ := strings.Cut(n.Reserved, ".")
+	return tenant == "" || tenant == d.instance.Key.Tenant
+}
+
+func (d demand) known(is func(nodeGroup) bool) bool {
+	return slices.ContainsFunc(d.nodes.groups, func(n nodeGroup) bool { return d.visible(n) && is(n) })
+}
+
+func (d demand) keep(groups []nodeGroup, fits func(nodeGroup) bool) (kept []nodeGroup) {
+	for _, n := range groups {
+		if fits(n) {
+			kept = append(kept, n)
+		}
+	}
+	return kept
+}
+
+// warn is a warning at a field of the role, or at a field of the document.
+func (d demand) warn(field, code, format string, args ...any) *schema.Diagnostic {
+	path := field
+	if !strings.HasPrefix(field, "spec.") {
+		path = "spec.roles." + d.role.Name + field
+	}
+	f := warnAt(d.declared.At(path), path, code, format, args...)
+	return &f
+}
+
+// values lists what nodes have, each once; of many the beginning.
+func values(groups []nodeGroup, of func(nodeGroup) string) string {
+	var all []string
+	for _, n := range groups {
+		all = append(all, of(n))
+	}
+	slices.Sort(all)
+	all = slices.Compact(all)
+	const most = 8
+	if more := len(all) - most; more > 0 {
+		all = append(all[:most], fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(all, ", ")
+}
+
+func prefixed(prefix, text string) string {
+	if text == "" {
+		return ""
+	}
+	return prefix + text
+}
+
+func couldTake(n int) string {
+	return cmp.Or(map[int]string{1: "1 node can take one"}[n], fmt.Sprintf("%d nodes can take one", n))
+}
