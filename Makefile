@@ -4,10 +4,16 @@ GO      ?= go
 BIN     := bin
 LDFLAGS := -s -w
 
+# What `berth version` prints. A source tree without Git leaves it empty.
+COMMIT  := $(shell git rev-parse HEAD 2>/dev/null)
+DATE    := $(shell git log -1 --format=%cI 2>/dev/null)
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null)
+STAMP   := -X main.buildVersion=$(VERSION) -X main.buildCommit=$(COMMIT) -X main.buildDate=$(DATE)
+
 .PHONY: build deps root test test-long test-unprivileged check demo bench lab clean
 
 build: ## berth and berth-host into bin/
-	$(GO) build -trimpath -o $(BIN)/berth ./cmd/berth
+	$(GO) build -trimpath -ldflags '$(STAMP)' -o $(BIN)/berth ./cmd/berth
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/berth-host ./cmd/berth-host
 
 deps: ## the Debian packages the lab and the tests use; installs them when root

@@ -37,6 +37,36 @@ const (
 	KindPause           Kind = "Pause"
 )
 
+// Kinds are all of them, sorted.
+func Kinds() []Kind {
+	return []Kind{
+		KindApp, KindAppVersion, KindArtifact, KindArtifactSource, KindAttachment, KindContribution, KindEntitlement,
+		KindHookRule, KindInstance, KindMemberOperation, KindNode, KindPause, KindPolicy, KindProject, KindQueueMap,
+		KindRoleBinding, KindServiceAccount, KindSharedRuntime, KindSite, KindTenant,
+	}
+}
+
+// Plural is the kind as a command line lists documents of it: nodes, policies.
+func (k Kind) Plural() string {
+	name := strings.ToLower(string(k))
+	if stem, ok := strings.CutSuffix(name, "y"); ok {
+		return stem + "ies"
+	}
+	return name + "s"
+}
+
+// ParseKind is the kind that people mean by a word: singular or plural, in any
+// case, with or without dashes, such as Instance, nodes or shared-runtimes.
+func ParseKind(word string) (Kind, bool) {
+	word = strings.ToLower(strings.ReplaceAll(word, "-", ""))
+	for _, k := range Kinds() {
+		if word == strings.ToLower(string(k)) || word == k.Plural() {
+			return k, true
+		}
+	}
+	return "", false
+}
+
 // Key names one declared thing. Two documents with the same Key are the same
 // thing. It is comparable and serves as map and queue key.
 type Key struct {

@@ -48,3 +48,18 @@ func TestKeyString(t *testing.T) {
 	_, err := schema.Key{Kind: "Thing"}.Path()
 	require.Error(t, err)
 }
+
+func TestParseKind(t *testing.T) {
+	for word, want := range map[string]schema.Kind{
+		"Node": schema.KindNode, "nodes": schema.KindNode, "policies": schema.KindPolicy,
+		"shared-runtimes": schema.KindSharedRuntime, "AppVersion": schema.KindAppVersion, "rolebindings": schema.KindRoleBinding,
+	} {
+		got, ok := schema.ParseKind(word)
+		require.True(t, ok, word)
+		require.Equal(t, want, got, word)
+	}
+	for _, word := range []string{"", "pod", "nodess", "-"} {
+		_, ok := schema.ParseKind(word)
+		require.False(t, ok, word)
+	}
+}

@@ -131,6 +131,7 @@ Exit status: 0, 1 if part of the log cannot be read, 2 usage.`,
 			}
 			defer func() { err = errors.Join(err, l.Close()) }()
 			damaged := false
+			t := newTable(cmd.OutOrStdout(), req.noHeaders, "TIME", "SEQUENCE", "DECISION", "ACTOR", "ACTION", "RESOURCE", "PERMISSION", "COMMIT", "PULL", "WHY")
 			for r, err := range l.Audit(cmd.Context(), l.status, order(cmd.ErrOrStderr(), false)) {
 				if err != nil {
 					damaged = true
@@ -140,13 +141,17 @@ Exit status: 0, 1 if part of the log cannot be read, 2 usage.`,
 				if !want.takes(r.Value) {
 					continue
 				}
-				line := auditLine(r)
 				if req.output == "json" {
-					line = string(audit.Encode(r.Value))
+					_, err = fmt.Fprintln(cmd.OutOrStdout(), string(audit.Encode(r.Value)))
+				} else {
+					err = t.row(auditCells(r.Value)...)
 				}
-				if _, err := fmt.Fprintln(cmd.OutOrStdout(), line); err != nil {
+				if err != nil {
 					return &exitError{1, err}
 				}
+			}
+			if err := t.flush(); err != nil {
+				return &exitError{1, err}
 			}
 			if damaged {
 				return &exitError{code: 1}
@@ -154,7 +159,7 @@ Exit status: 0, 1 if part of the log cannot be read, 2 usage.`,
 			return nil
 		},
 	}
-	req.flags(cmd)
+	req.tableFlags(cmd)
 	cmd.Flags().StringVar(&want.correlation, "correlation", "", "only records of this correlation id")
 	cmd.Flags().StringVar(&want.actor, "actor", "", "only what this login or service account did")
 	cmd.Flags().StringVar(&want.project, "project", "", "only what is about this project, as TENANT.PROJECT")
@@ -192,7 +197,27 @@ func (f *auditFilter) takes(r audit.Record) bool {
 		(f.instance == "" || r.Key.Kind == schema.KindInstance && r.Key.ResourceName() == f.instance) && !r.OccurredAt.Before(f.from)
 }
 
-// auditLine is a record as text.
+// auditCells is a record as a row of `berth audit list`.
+func auditCells(r audit.Record) []string {
+	pull := ""
+	if r.PullRequest != 0 {
+		pull = fmt.Sprint("#", r.PullRequest)
+	}
+	var why []string
+	for _, part := range []struct{ name, value string }{
+		{"", r.Reason}, {"rule ", r.Rule}, {"source ", r.Source}, {"of ", r.File}, {"proof ", r.Proof}, {"approved by ", strings.Join(r.Approvers, ", ")},
+	} {
+		if part.value != "" {
+			why = append(why, part.name+part.value)
+		}
+	}
+	if r.BreakGlass {
+		why = append([]string{"BREAK-GLASS"}, why...)
+	}
+	return []string{stamp(r.OccurredAt), fmt.Sprint(r.Sequence), string(r.Verdict), r.Actor, r.Action, r.Key.String(), r.Permission, short12(r.Commit), pull, strings.Join(why, "; ")}
+}
+
+// auditLine is a record as one line of `berth trace`.
 func auditLine(l gitrepo.Logged[audit.Record]) string {
 	r := l.Value
 	var b strings.Builder

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -22,14 +24,22 @@ import (
 // logRequest is what a command that reads berth/status is asked. The branch is
 // read as the repository at hand has it; nothing is fetched.
 type logRequest struct {
-	repo, rev, output string
+	repo, config, rev, output string
+	noHeaders                 bool // of tables
 }
 
 // flags are those of every such command.
 func (r *logRequest) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&r.repo, "repo", ".", "Git repository of the estate, or a directory in it")
-	cmd.Flags().StringVar(&r.rev, "rev", "", "revision of "+reconciler.BranchStatus+" to read; the branch itself if not given")
-	cmd.Flags().StringVarP(&r.output, "output", "o", "text", "text, json")
+	cmd.Flags().StringVar(&r.repo, "repo", "", "Git repository of the estate, or a directory in it (default: the local repository that ./berth.yaml names, else the working directory)")
+	cmd.Flags().StringVarP(&r.config, "config", "c", "", "berth.yaml that names the local repository of the estate")
+	cmd.Flags().StringVar(&r.rev, "rev", "", "revision of "+reconciler.BranchStatus+" to read (default: the branch itself, or origin's where that is newer)")
+	outputFlag(cmd, &r.output, "text", "json")
+}
+
+// tableFlags are those of such a command that writes a table.
+func (r *logRequest) tableFlags(cmd *cobra.Command) {
+	r.flags(cmd)
+	cmd.Flags().BoolVar(&r.noHeaders, "no-headers", false, "write tables without their headers")
 }
 
 // estateLog is an opened repository and the commit of berth/status to read.
@@ -39,25 +49,83 @@ type estateLog struct {
 	status string
 }
 
-// open opens the repository. Who gets no error closes it.
-func (r *logRequest) open(ctx context.Context) (*estateLog, error) {
-	if r.output != "text" && r.output != "json" {
-		return nil, &exitError{2, fmt.Errorf("-o %s: there is text, json", r.output)}
+// directory is where the repository is that the command reads.
+func (r *logRequest) directory() (string, error) {
+	const implied = "berth.yaml"
+	path := r.config
+	switch {
+	case r.repo != "" && r.config != "":
+		return "", errors.New("--repo and --config name two repositories; give one of them")
+	case r.repo != "":
+		return r.repo, nil
+	case path == "":
+		if _, err := os.Stat(implied); err != nil {
+			return ".", nil
+		}
+		path = implied
 	}
-	repo, err := gitrepo.OpenLocal(r.repo)
+	c, err := readConfig(path)
+	if err != nil {
+		return "", err
+	}
+	dir, ok := localRepository(path, c.Repository.URL)
+	switch {
+	case ok:
+		return dir, nil
+	case r.config == "":
+		return ".", nil // a clone with the daemon's configuration in it
+	}
+	return "", fmt.Errorf("%s: repository.url %s is not on this machine; run the command in a clone of it, after git fetch", path, visible(c.Repository.URL))
+}
+
+// localRepository is the directory of a repository.url that is a path, which is
+// relative to the file that says it, or a file:// URL.
+func localRepository(config, url string) (dir string, ok bool) {
+	if at, ok := strings.CutPrefix(url, "file://"); ok {
+		return at, true
+	}
+	if strings.Contains(url, "://") {
+		return "", false
+	}
+	if filepath.IsAbs(url) {
+		return url, true
+	}
+	return filepath.Join(filepath.Dir(config), url), true
+}
+
+// fetchBranches is the command that brings Berth's branches into a clone,
+// whatever its configuration.
+const fetchBranches = "git fetch origin 'refs/heads/berth/*:refs/remotes/origin/berth/*'"
+
+// open opens the repository. The caller closes it, unless there is an error.
+func (r *logRequest) open(ctx context.Context) (*estateLog, error) {
+	l, err := r.openAny(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if l.status == "" {
+		return nil, &exitError{1, errors.Join(fmt.Errorf("there is no branch %s here, nor at origin; in a clone, run %s; in an estate of your own, run Berth first: berth sync -c berth.yaml --once", reconciler.BranchStatus, fetchBranches), l.Close())}
+	}
+	return l, nil
+}
+
+// openAny is open of a repository that may have no berth/status.
+func (r *logRequest) openAny(ctx context.Context) (*estateLog, error) {
+	dir, err := r.directory()
+	if err != nil {
+		return nil, &exitError{2, err}
+	}
+	repo, err := gitrepo.OpenLocal(dir)
+	if errors.Is(err, reconciler.ErrNotFound) {
+		err = fmt.Errorf("%w; run the command in a clone of the estate, or give --repo DIR", err)
+	}
 	if err != nil {
 		return nil, &exitError{2, err}
 	}
 	l := &estateLog{Repo: repo}
-	l.tips, err = repo.Fetch(ctx) // of the local branches: nothing is fetched
-	if errors.Is(err, reconciler.ErrNotFound) {
-		err = nil // a clone of what Berth writes, without a main
-	}
+	l.tips, err = repo.Latest(ctx)
 	if l.status = l.tips.Status; r.rev != "" && err == nil {
 		l.status, err = repo.Resolve(ctx, r.rev)
-	}
-	if err == nil && l.status == "" {
-		err = fmt.Errorf("there is no branch %s here: git fetch origin %s:%s", reconciler.BranchStatus, reconciler.BranchStatus, reconciler.BranchStatus)
 	}
 	if err != nil {
 		return nil, &exitError{2, errors.Join(err, repo.Close())}
@@ -151,6 +219,7 @@ With --follow, go on with what the branch gets, until interrupted.
 Exit status: 0, 1 if part of the log cannot be read, 2 usage.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			t := newTable(cmd.OutOrStdout(), req.noHeaders, "TIME", "EVENT", "RESOURCE", "CORRELATION-ID", "REASON")
 			show := func(e plan.Event) error {
 				if want.correlation != "" && e.CorrelationID != want.correlation {
 					return nil
@@ -158,15 +227,13 @@ Exit status: 0, 1 if part of the log cannot be read, 2 usage.`,
 				if p := payloadOf(e); want.instance != "" && (p.AppInstanceID == "" || p.about() != want.instance) {
 					return nil
 				}
-				var err error
 				if req.output == "json" {
-					err = json.NewEncoder(cmd.OutOrStdout()).Encode(e)
-				} else {
-					_, err = fmt.Fprintln(cmd.OutOrStdout(), eventLine(e))
+					return json.NewEncoder(cmd.OutOrStdout()).Encode(e)
 				}
-				return err
+				p := payloadOf(e)
+				return t.row(stamp(e.OccurredAt), e.EventType, p.about(), e.CorrelationID, p.FailureReason)
 			}
-			f := follower{request: req, stderr: cmd.ErrOrStderr(), show: show}
+			f := follower{request: req, stderr: cmd.ErrOrStderr(), show: show, flush: t.flush}
 			damaged, err := f.more(cmd.Context())
 			for follow && err == nil {
 				select {
@@ -187,7 +254,7 @@ Exit status: 0, 1 if part of the log cannot be read, 2 usage.`,
 			return nil
 		},
 	}
-	req.flags(cmd)
+	req.tableFlags(cmd)
 	cmd.Flags().StringVar(&want.correlation, "correlation", "", "only events of this correlation id")
 	cmd.Flags().StringVar(&want.instance, "instance", "", "only events of this instance, as TENANT.PROJECT/NAME")
 	cmd.Flags().BoolVar(&follow, "follow", false, "go on with what the branch gets")
@@ -199,7 +266,8 @@ type follower struct {
 	request logRequest
 	stderr  io.Writer
 	show    func(plan.Event) error
-	tip     string // of the branch, when it was last read
+	flush   func() error // writes what show collected
+	tip     string       // of the branch, when it was last read
 	last    gitrepo.Logged[plan.Event]
 }
 
@@ -209,7 +277,7 @@ func (f *follower) more(ctx context.Context) (damaged bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	defer func() { err = errors.Join(err, l.Close()) }()
+	defer func() { err = errors.Join(err, f.flush(), l.Close()) }()
 	if l.status == f.tip {
 		return false, nil
 	}

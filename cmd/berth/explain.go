@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -19,9 +18,6 @@ import (
 	"berth/schema/load"
 	"berth/schema/policy"
 )
-
-// explainForms are the forms `berth explain` writes.
-func explainForms() []string { return []string{"text", "json"} }
 
 // explainRequest is what `berth explain` is asked.
 type explainRequest struct {
@@ -104,7 +100,7 @@ Exit status: 0 (also where policy refuses the instance), 1 not found, 2 usage.`,
 	cmd.Flags().StringVar(&req.repo, "repo", "", "Git repository of the estate, or a directory in it; needs --rev")
 	cmd.Flags().StringVar(&req.rev, "rev", "", "revision of --repo, such as main")
 	cmd.Flags().StringToStringVar(&req.tenants, "tenant", nil, "NAME=DIR: a tenant whose documents are in a directory of their own; may be repeated")
-	cmd.Flags().StringVarP(&req.output, "output", "o", "text", strings.Join(explainForms(), ", "))
+	outputFlag(cmd, &req.output, "text", "json")
 	cmd.Flags().BoolVar(&req.roles, "roles", false, "show what each role may do")
 	return cmd
 }
@@ -112,8 +108,6 @@ Exit status: 0 (also where policy refuses the instance), 1 not found, 2 usage.`,
 // check says what is wrong with how the command was called.
 func (r *explainRequest) check(args []string) error {
 	switch {
-	case !slices.Contains(explainForms(), r.output):
-		return fmt.Errorf("-o %s: there is %s", r.output, strings.Join(explainForms(), ", "))
 	case r.roles && len(args) > 0:
 		return errors.New("explain: --roles is about every instance: give no name")
 	case r.roles:

@@ -60,6 +60,6 @@ func newRoot() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newAuditCmd(), newDemoCmd(), newEventsCmd(), newExplainCmd(), newInitCmd(), newLabCmd(), newPlanCmd(), newSchemaCmd(), newServeCmd(), newSyncCmd(), newTokenCmd(), newTraceCmd(), newValidateCmd())
+	root.AddCommand(newAuditCmd(), newDemoCmd(), newEventsCmd(), newExplainCmd(), newInitCmd(), newLabCmd(), newPlanCmd(), newSchemaCmd(), newServeCmd(), newStatusCmd(), newSyncCmd(), newTokenCmd(), newTraceCmd(), newValidateCmd(), newVersionCmd())
 	return root
 }

@@ -104,7 +104,7 @@ with --watch 0.`,
 	cmd.Flags().StringVar(&req.base, "base", "", "revision that would be merged into, such as main; with --patch or --watch HEAD if not given")
 	cmd.Flags().StringVar(&req.head, "head", "", "revision that would be merged")
 	cmd.Flags().StringVar(&req.patch, "patch", "", "patch that would be applied, as git diff writes it; - is standard input")
-	cmd.Flags().StringVarP(&req.output, "output", "o", "text", strings.Join(planForms(), ", "))
+	outputFlag(cmd, &req.output, planForms()...)
 	cmd.Flags().StringVar(&req.author, "author", "", "login of whose change it is: says whether they may make it; without it nobody's right is asked")
 	cmd.Flags().StringSliceVar(&req.approvers, "approver", nil, "login that is taken to have approved the change, with --author; may be repeated")
 	cmd.Flags().StringSliceVar(&req.administrators, "administrator", nil, "login that berth.yaml names as an administrator, for --author")
@@ -125,8 +125,6 @@ func (r *planRequest) authority() *decide.Authority {
 // check says what is wrong with how the command was called.
 func (r *planRequest) check() error {
 	switch {
-	case !slices.Contains(planForms(), r.output):
-		return fmt.Errorf("-o %s: there is %s", r.output, strings.Join(planForms(), ", "))
 	case r.head != "" && r.patch != "":
 		return errors.New("plan: --head and --patch are two changes: give one of them")
 	case r.head == "" && r.patch == "" && !r.watch:

@@ -36,9 +36,6 @@ With --watch, check it again whenever a file changes, until interrupted.
 Exit status: 0 clean, 1 errors were found, 2 usage; with --watch 0.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !slices.Contains(findingForms(), output) {
-				return &exitError{2, fmt.Errorf("-o %s: there is %s", output, strings.Join(findingForms(), ", "))}
-			}
 			dir := "."
 			if len(args) == 1 {
 				dir = args[0]
@@ -72,7 +69,7 @@ Exit status: 0 clean, 1 errors were found, 2 usage; with --watch 0.`,
 			})
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "text", strings.Join(findingForms(), ", "))
+	outputFlag(cmd, &output, findingForms()...)
 	cmd.Flags().StringToStringVar(&own, "tenant", nil, "NAME=DIR: a tenant whose documents are in a directory of their own; may be repeated")
 	cmd.Flags().BoolVar(&again, "watch", false, "check again whenever a file changes")
 	return cmd

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -156,6 +157,65 @@ func (r *Repo) Sides() (own, origin reconciler.Tips, err error) {
 		return own, origin, err
 	}
 	return here.public(), there.public(), nil
+}
+
+// Latest says where the branches of a local view stand on the side whose
+// berth/status is newer: the repository's own, or those of a remote called
+// origin. Its own side is taken only where origin has no berth/status, or one
+// that the own branch descends from. A branch that only one side has stands on
+// both. Nothing is fetched.
+func (r *Repo) Latest(ctx context.Context) (reconciler.Tips, error) {
+	own, origin, err := r.Sides()
+	if err != nil {
+		return own, err
+	}
+	fetched, err := r.mirror.ref(plumbing.NewRemoteReferenceName("origin", reconciler.BranchStatus))
+	switch {
+	case err != nil:
+		return own, err
+	case fetched.IsZero():
+		return own, nil
+	case own.Status == origin.Status:
+		return origin, nil
+	}
+	base, err := r.MergeBase(ctx, own.Status, origin.Status)
+	if errors.Is(err, reconciler.ErrNotFound) { // two histories: origin's is the one that is shared
+		return origin, nil
+	}
+	if err != nil {
+		return own, err
+	}
+	if base == origin.Status {
+		return own, nil
+	}
+	return origin, nil
+}
+
+// Staged lists, sorted, the files of the estate in which the index of a work tree
+// differs from HEAD, and those that Git ignores there. A bare repository has
+// none. No program that the repository's configuration names is run.
+func (r *Repo) Staged(ctx context.Context, at Place) (staged, ignored []string, err error) {
+	if at.WorkTree == "" {
+		return nil, nil, nil
+	}
+	if err := r.gitOnce(); err != nil {
+		return nil, nil, err
+	}
+	list := func(args ...string) ([]string, error) {
+		args = append(append([]string{"-c", "core.fsmonitor=false"}, args...), "--", "platform", tenantsDir)
+		out, _, err := runGit(ctx, []string{"GIT_DIR=" + at.GitDir, "GIT_WORK_TREE=" + at.WorkTree, "GIT_OPTIONAL_LOCKS=0"}, args...)
+		if err != nil {
+			return nil, fmt.Errorf("changes in %s: %w", at.WorkTree, err)
+		}
+		paths := slices.DeleteFunc(strings.Split(out, "\x00"), func(p string) bool { return p == "" })
+		slices.Sort(paths)
+		return paths, nil
+	}
+	if staged, err = list("diff-index", "--cached", "--name-only", "--no-renames", "-z", "HEAD"); err != nil {
+		return nil, nil, err
+	}
+	ignored, err = list("ls-files", "--others", "--ignored", "--exclude-standard", "-z")
+	return staged, ignored, err
 }
 
 // Resolve is the commit that a revision names, as people write them: HEAD, a

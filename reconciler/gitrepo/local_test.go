@@ -38,3 +38,42 @@ func TestSidesOfADesk(t *testing.T) {
 	require.Equal(t, reconciler.Tips{Main: second, InForce: second, Status: second}, origin)
 	require.Equal(t, own, fetch(t, r))
 }
+
+// A branch berth/status that was checked out once is not read any more once what
+// is fetched is newer; one that is ahead of it is.
+func TestLatestTakesTheNewerStatus(t *testing.T) {
+	t.Parallel()
+	s := gittest.New(t, estate())
+	status := "refs/heads/" + reconciler.BranchStatus
+	first := s.Tip("main")
+	second := s.MustCommit(t, "main", gittest.Commit{Message: "Second", Files: map[string]string{instancePath: "train v2\n"}})
+	require.NoError(t, s.SetRef(status, second))
+	clone := filepath.Join(t.TempDir(), "clone")
+	_, err := s.Git("clone", "-q", s.Dir, clone)
+	require.NoError(t, err)
+	r, err := gitrepo.OpenLocal(clone)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, r.Close()) })
+	set := func(ref, commit string) {
+		_, err := s.Git("--git-dir", filepath.Join(clone, ".git"), "update-ref", ref, commit)
+		require.NoError(t, err)
+	}
+	for _, c := range []struct{ name, own, origin, want string }{
+		{"only origin's", "", second, second},
+		{"own behind", first, second, second},
+		{"own ahead", second, first, second},
+		{"only its own", first, "", first},
+	} {
+		for ref, commit := range map[string]string{status: c.own, "refs/remotes/origin/" + reconciler.BranchStatus: c.origin} {
+			if commit == "" {
+				_, err := s.Git("--git-dir", filepath.Join(clone, ".git"), "update-ref", "-d", ref)
+				require.NoError(t, err)
+				continue
+			}
+			set(ref, commit)
+		}
+		got, err := r.Latest(t.Context())
+		require.NoError(t, err, c.name)
+		require.Equal(t, c.want, got.Status, c.name)
+	}
+}

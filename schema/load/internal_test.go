@@ -50,6 +50,17 @@ func labLoader(t testing.TB) *Loader {
 	return l
 }
 
+// Every kind has a place in an estate, and no place is of a kind that the list of
+// kinds lacks.
+func TestEveryKindHasAPlace(t *testing.T) {
+	placed := map[schema.Kind]bool{}
+	for _, p := range places() {
+		placed[p.kind] = true
+	}
+	require.ElementsMatch(t, schema.Kinds(), slices.Collect(maps.Keys(placed)))
+	require.True(t, slices.IsSorted(schema.Kinds()))
+}
+
 // The definitions and the Go types say the same fields: one that the
 // definitions lack could never be written, one that Go lacks would be lost.
 func TestDefinitionsMatchTheTypes(t *testing.T) {

@@ -3,7 +3,6 @@ package load
 import (
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 
 	"berth/schema"
@@ -62,14 +61,12 @@ func kindPlaces(kind schema.Kind) []string {
 	return ps
 }
 
+// kinds are the names of all kinds, sorted.
 func kinds() []string {
 	var ks []string
-	for _, p := range places() {
-		if !slices.Contains(ks, string(p.kind)) {
-			ks = append(ks, string(p.kind))
-		}
+	for _, k := range schema.Kinds() {
+		ks = append(ks, string(k))
 	}
-	slices.Sort(ks)
 	return ks
 }
 
@@ -131,6 +128,13 @@ func cutExtension(path string) (string, bool) {
 		}
 	}
 	return path, false
+}
+
+// KeyAt is the key of the document that stands at a path of an estate; false if
+// none may stand there.
+func KeyAt(path string) (schema.Key, bool) {
+	key, finding, ignored := locate(path)
+	return key, finding == nil && !ignored
 }
 
 // match finds the place segments fit. bad is the first name that is none, quoted.

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler"
+	"berth/reconciler/gitrepo"
+	"berth/reconciler/gitrepo/gittest"
+	"berth/reconciler/plan"
+	"berth/schema"
+	"berth/schema/event"
+)
+
+// examplesFiles are the documents of an example, by path.
+func exampleFiles(t *testing.T, name string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	dir := os.DirFS(filepath.Join(moduleRoot, "examples", name))
+	require.NoError(t, fs.WalkDir(dir, ".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		text, err := fs.ReadFile(dir, path)
+		files[path] = string(text)
+		return err
+	}))
+	return files
+}
+
+// recorded is a repository in which Berth decided main and recorded what it saw.
+func recorded(t *testing.T, files map[string]string, w reconciler.InForce, b reconciler.StatusBatch) *gittest.Server {
+	t.Helper()
+	s := gittest.New(t, files)
+	repo, err := gitrepo.Open(t.Context(), gitrepo.Options{URL: s.URL, Dir: t.TempDir()})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, repo.Close()) })
+	tips, err := repo.Fetch(t.Context())
+	require.NoError(t, err)
+	w.Commit, w.CorrelationID, w.Epoch = tips.Main, "corr-1", 7
+	inForce, err := repo.WriteInForce(t.Context(), "", w)
+	require.NoError(t, err)
+	b.Revision.Commit, b.Revision.InForce, b.Revision.Epoch, b.Revision.Held = tips.Main, inForce, 7, w.Held
+	_, err = repo.WriteStatus(t.Context(), "", b)
+	require.NoError(t, err)
+	return s
+}
+
+// labUnits are statuses of the instances of examples/lab: one runs, the other
+// failed and is tried again.
+func labUnits() []plan.Status {
+	condition := func(kind, status, reason, message string) plan.Condition {
+		return plan.Condition{Type: kind, Status: status, Reason: reason, Message: message}
+	}
+	member := func(name, node string, state plan.State) plan.MemberStatus {
+		return plan.MemberStatus{Member: plan.Member{Name: name, Role: name[:len(name)-2], Node: node}, State: state, Placed: "the first of 2 free nodes"}
+	}
+	train := schema.InstanceKey("physics", "lattice", "train")
+	return []plan.Status{{
+		Key: train, Phase: plan.PhaseRunning, App: "slurm", RuntimeBackend: "slurm",
+		Conditions: []plan.Condition{condition("Authorized", "False", "Held", "nobody with apps.instance.update approved the change"), condition("Ready", "True", "Running", "")},
+		Members:    []plan.MemberStatus{member("controller-0", "dev-lab-1", plan.Running), member("worker-0", "dev-gpu-1", plan.Running)},
+		Observed:   &plan.Observed{Key: train, Presence: plan.Present, Complete: true},
+	}, {
+		Key: schema.InstanceKey("biology", "genomes", "assembly"), Phase: plan.PhaseFailed, App: "slurm", RuntimeBackend: "slurm",
+		Conditions: []plan.Condition{condition("Ready", "False", "Failed", "join worker-0: dev-gpu-3: connection refused")},
+		Members:    []plan.MemberStatus{member("controller-0", "dev-lab-1", plan.Running), member("worker-0", "dev-gpu-3", plan.Partial)},
+		Retry:      &plan.Retry{Attempts: 3, Next: time.Date(2026, 8, 1, 10, 0, 20, 0, time.UTC), Reason: "connection refused"},
+	}}
+}
+
+// The scripts read estates as Berth recorded them: $LAB runs, fails and holds;
+// $PAUSED is paused; $EMPTY has nothing; $FRESH was never decided.
+func TestStatusScripts(t *testing.T) {
+	lab := exampleFiles(t, "lab")
+	trainFile := "tenants/physics/projects/lattice/instances/train.yaml"
+	held := []plan.Held{{Key: schema.InstanceKey("physics", "lattice", "train"), File: trainFile, Reason: "unauthorised", Message: "nobody with apps.instance.update\x1b[31m approved the change"},
+		{Key: schema.InstanceKey("physics", "lattice", "sweep"), File: "tenants/physics/projects/lattice/instances/sweep.yaml", Reason: "denied", Message: "asks for 9 GPUs, at most 6 are allowed"}}
+	node := func(name, phase string, cs ...plan.Condition) plan.ThingStatus {
+		return plan.ThingStatus{Key: schema.Key{Kind: schema.KindNode, Name: name}, Phase: phase, Conditions: cs}
+	}
+	train := schema.InstanceKey("physics", "lattice", "train")
+	running := recorded(t, lab, reconciler.InForce{Held: held}, reconciler.StatusBatch{
+		Units:  labUnits(),
+		Things: []plan.ThingStatus{node("dev-gpu-1", "in use"), node("dev-gpu-3", "in use", plan.Condition{Type: "Stalled", Status: "True", Reason: "Unreachable", Message: "SSH: connection refused"})},
+		Events: []plan.Event{{EventID: event.ID(event.InstanceRunning, train, "x", 1), EventType: string(event.InstanceRunning), OccurredAt: time.Date(2026, 8, 1, 10, 0, 0, 0, time.UTC), Version: "1", CorrelationID: "corr-1",
+			Payload: []byte(`{"project_id":"physics.lattice","app_instance_id":"train","resource_name":"physics.lattice/train"}`)}},
+	})
+	decided := running.Tip("main")
+	running.MustCommit(t, "main", gittest.Commit{Message: "not decided yet", Files: map[string]string{"README.md": "x\n"}})
+
+	stopped := exampleFiles(t, "lab")
+	stopped["platform/pause.yaml"] = "apiVersion: berth/v1\nkind: Pause\nmetadata: {name: pause}\nspec: {reason: power work in hall 2}\n"
+	paused := recorded(t, stopped, reconciler.InForce{}, reconciler.StatusBatch{Units: labUnits()[:1]})
+	empty := recorded(t, map[string]string{"README.md": "an estate\n"}, reconciler.InForce{}, reconciler.StatusBatch{})
+	fresh := gittest.New(t, lab)
+
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/status", RequireUniqueNames: true, RequireExplicitExec: true, UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "",
+		Setup: func(env *testscript.Env) error {
+			for name, s := range map[string]*gittest.Server{"LAB": running, "PAUSED": paused, "EMPTY": empty, "FRESH": fresh} {
+				env.Setenv(name, s.Dir)
+			}
+			env.Setenv("DECIDED", decided[:12])
+			env.Setenv("EXAMPLE", filepath.Join(moduleRoot, "examples/lab"))
+			return nil
+		},
+	})
+}
+
+// The columns of a table stay aligned when they are coloured.
+func TestTableIsAlignedInColor(t *testing.T) {
+	for _, color := range []bool{false, true} {
+		var b strings.Builder
+		table := newTable(&b, false, "NAME", "PHASE", "WHY")
+		table.color = color
+		require.NoError(t, table.row("a", "running", ""))
+		require.NoError(t, table.row("a-longer-name", "failed", "host\n\x1b[2J gone"))
+		require.NoError(t, table.flush())
+		plain := b.String()
+		for _, s := range []style{styleBold, stylePlain, styleRed, styleGreen, "0"} {
+			plain = strings.ReplaceAll(plain, "\x1b["+string(s)+"m", "")
+		}
+		require.Equal(t, "NAME            PHASE     WHY\na               running   -\na-longer-name   failed    host��[2J gone\n", plain)
+		require.Equal(t, color, strings.Contains(b.String(), styleRed.paint("failed")), "what failed is red")
+		require.NoError(t, table.flush())
+		require.Equal(t, 3, strings.Count(b.String(), "\n"), "the header is written once")
+	}
+	t.Setenv("NO_COLOR", "1")
+	require.False(t, hasColor(os.Stdout))
+}
+
+// The linker's stamp goes before what Go itself noted.
+func TestVersionOf(t *testing.T) {
+	info := &debug.BuildInfo{Main: debug.Module{Version: "(devel)"}, Settings: []debug.BuildSetting{
+		{Key: "vcs.revision", Value: "0123456789012345678901234567890123456789"}, {Key: "vcs.time", Value: "2026-08-01T10:00:00Z"}, {Key: "vcs.modified", Value: "true"},
+	}}
+	require.Contains(t, versionOf(info).text(), "berth unknown (commit 0123456789012345678901234567890123456789, modified, 2026-08-01T10:00:00Z, go")
+	require.Contains(t, versionOf(nil).text(), "berth unknown (commit unknown, date unknown, go")
+	buildVersion, buildCommit = "v1.2.0", "feed"
+	t.Cleanup(func() { buildVersion, buildCommit = "", "" })
+	require.Contains(t, versionOf(info).text(), "berth v1.2.0 (commit feed, ")
+}
