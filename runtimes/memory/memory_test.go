@@ -1,6 +1,8 @@
 package memory_test
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -88,5 +90,46 @@ func TestJobsInTheWay(t *testing.T) {
 	inst.OnJobs = &schema.OnJobs{CancelAfterSeconds: 1}
 	require.NoError(t, apply(&inst))
 	require.NoError(t, apply(nil))
+	require.Empty(t, w.Remains(inst.Key))
+}
+
+// A step that cannot be written to the disk has no effect, as on a host whose
+// ledger cannot be written: the same action works once the disk is back.
+func TestStepThatCannotBeSavedHasNoEffect(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "world")
+	w, err := memory.OpenWorld(dir)
+	require.NoError(t, err)
+	rt := memory.New(w)
+	control := plan.Member{Name: "controller-0", Role: "controller", ControlPlane: true, Node: "control"}
+	inst := instance(schema.EffectiveInstance{Key: schema.InstanceKey("t", "p", "i"), DesiredState: schema.DesiredRunning})
+	apply := func(after *schema.EffectiveInstance, o plan.Observed) error {
+		p := plan.Make(plan.Input{Key: inst.Key, After: after, Members: []plan.Member{control}, Observed: o})
+		require.NotEmpty(t, p.Actions)
+		return rt.Apply(t.Context(), runtimes.Change{Plan: &p, Action: p.Actions[0]})
+	}
+	observe := func() plan.Observed { return rt.Observe(t.Context(), runtimes.Scope{Key: inst.Key}) }
+	diskGone := func(gone bool) {
+		from, to := dir, dir+".gone"
+		if !gone {
+			from, to = to, from
+		}
+		require.NoError(t, os.Rename(from, to))
+	}
+
+	diskGone(true)
+	require.Error(t, apply(&inst, plan.Observed{Presence: plan.Absent}))
+	require.Equal(t, plan.Absent, observe().Presence)
+	diskGone(false)
+	require.NoError(t, apply(&inst, plan.Observed{Presence: plan.Absent}))
+	require.Equal(t, plan.Present, observe().Presence)
+
+	before := w.Fingerprint(inst.Key)
+	diskGone(true)
+	require.Error(t, apply(nil, observe()))
+	require.Equal(t, before, w.Fingerprint(inst.Key))
+	require.Error(t, w.SetState(inst.Key, "controller-0", plan.Stopped))
+	require.Equal(t, before, w.Fingerprint(inst.Key))
+	diskGone(false)
+	require.NoError(t, apply(nil, observe()))
 	require.Empty(t, w.Remains(inst.Key))
 }

@@ -173,14 +173,41 @@ func (w *World) SetJobs(key schema.Key, jobs plan.Jobs) error {
 func (w *World) change(key schema.Key, f func(*unit) error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	u := w.units[key]
-	if u == nil {
+	if w.units[key] == nil {
 		return fmt.Errorf("there is no %s", key)
 	}
+	u := w.units[key].clone()
 	if err := f(u); err != nil {
 		return err
 	}
-	return w.save()
+	return w.replace(key, u)
+}
+
+// replace puts u in place of the unit of key, nil takes the unit away. If the
+// world cannot be saved, the unit stays as it was. The caller holds mu.
+func (w *World) replace(key schema.Key, u *unit) error {
+	before, existed := w.units[key]
+	if u == nil {
+		delete(w.units, key)
+	} else {
+		w.units[key] = u
+	}
+	err := w.save()
+	switch {
+	case err == nil:
+	case existed:
+		w.units[key] = before
+	default:
+		delete(w.units, key)
+	}
+	return err
+}
+
+// clone shares nothing that is written to in place.
+func (u *unit) clone() *unit {
+	c := *u
+	c.Applied, c.Members = cloneUnit(u.Applied), maps.Clone(u.Members)
+	return &c
 }
 
 // Fingerprint tells each member of a unit and how often it was started: equal
@@ -216,9 +243,10 @@ func (w *World) Remains(key schema.Key) []string {
 }
 
 // step performs one effect on a node, unless the script or the node's state
-// forbids it. It is the memory runtime's operation on a host. A unit is there
-// for as long as its record names it: an effect that writes no record makes
-// none, and one that empties the record takes the unit away.
+// forbids it or it cannot be saved. It is the memory runtime's operation on a
+// host. A unit is there for as long as its record names it: an effect that
+// writes no record makes none, and one that empties the record takes the unit
+// away.
 func (w *World) step(stamp runtimes.Stamp, key schema.Key, node, what string, effect func(*unit)) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -233,9 +261,9 @@ func (w *World) step(stamp runtimes.Stamp, key schema.Key, node, what string, ef
 	if w.down[node] {
 		return fmt.Errorf("host %s: %s: %w", node, what, runtimes.ErrUnreachable)
 	}
-	u := w.units[key]
-	if u == nil {
-		u = &unit{Members: map[string]memberState{}}
+	u := &unit{Members: map[string]memberState{}}
+	if before := w.units[key]; before != nil {
+		u = before.clone()
 	}
 	for _, m := range u.Members {
 		if m.Node == node && m.Epoch > stamp.Epoch {
@@ -243,10 +271,8 @@ func (w *World) step(stamp runtimes.Stamp, key schema.Key, node, what string, ef
 		}
 	}
 	effect(u)
-	if u.Applied.Instance.Key == key {
-		w.units[key] = u
-	} else {
-		delete(w.units, key)
+	if u.Applied.Instance.Key != key {
+		u = nil
 	}
-	return w.save()
+	return w.replace(key, u)
 }
