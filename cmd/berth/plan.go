@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -42,10 +43,12 @@ type planRequest struct {
 func newPlanCmd() *cobra.Command {
 	var req planRequest
 	cmd := &cobra.Command{
-		Use:   "plan [--repo DIR] [--base REV] {--head REV | --patch FILE | --watch}",
-		Short: "what merging one revision into another would do",
-		Long: `Show what merging --head into --base would do to what runs: the same plan that
-Berth shows on the pull request. It rests on what the branches berth/status and
+		Use:   "plan [--repo DIR] [--base REV] [--head REV | --patch FILE] [--watch]",
+		Short: "Show what a change would do to running instances",
+		Long: `Show what a change would do to what runs: the same plan that Berth shows on the
+pull request. Without --head and --patch, the change is what the work tree has and
+HEAD has not, untracked files included. With --head, it is a merge of that
+revision into --base. It rests on what the branches berth/status and
 berth/in-force say, as far as the repository has them; nothing is changed and no
 host is asked. What is in force is known at the commit that Berth decided last: a
 plan against another one takes all of it to be in force, and says so.
@@ -57,13 +60,13 @@ change it is. A forge is not asked: each --approver is taken to have approved
 
 With --patch, show it of a patch that is no commit yet, applied to --base
 exactly where it says: git diff HEAD | berth plan --patch -
+Changed files of the work tree that the patch lacks are named: git diff leaves out
+untracked files.
 
 With --tenant NAME=DIR, DIR is the repository that this tenant has of its own, as
 it stands: what the change, which is the platform's, does to it is shown too.
 
-With --watch, show it again whenever something changes, until interrupted; of
-the work tree as it stands, new files included, if neither --head nor --patch is
-given.
+With --watch, show it again whenever something changes, until interrupted.
 
 Exit status: 0 nothing is in the way, 1 something is, 2 usage;
 with --detailed-exitcode 3 when nothing is in the way and there is something to do;
@@ -101,8 +104,8 @@ with --watch 0.`,
 		},
 	}
 	cmd.Flags().StringVar(&req.repo, "repo", ".", "Git repository of the estate, or a directory in it")
-	cmd.Flags().StringVar(&req.base, "base", "", "revision that would be merged into, such as main; with --patch or --watch HEAD if not given")
-	cmd.Flags().StringVar(&req.head, "head", "", "revision that would be merged")
+	cmd.Flags().StringVar(&req.base, "base", "", "revision that would be merged into, such as main (default HEAD, without --head)")
+	cmd.Flags().StringVar(&req.head, "head", "", "revision that would be merged (default the work tree)")
 	cmd.Flags().StringVar(&req.patch, "patch", "", "patch that would be applied, as git diff writes it; - is standard input")
 	outputFlag(cmd, &req.output, planForms()...)
 	cmd.Flags().StringVar(&req.author, "author", "", "login of whose change it is: says whether they may make it; without it nobody's right is asked")
@@ -127,8 +130,6 @@ func (r *planRequest) check() error {
 	switch {
 	case r.head != "" && r.patch != "":
 		return errors.New("plan: --head and --patch are two changes: give one of them")
-	case r.head == "" && r.patch == "" && !r.watch:
-		return errors.New("plan: what change? Give --head REV, --patch FILE, or --watch for the work tree")
 	case r.head != "" && r.base == "":
 		return errors.New("plan: --base is missing: the revision that --head would be merged into, such as main")
 	case r.patch == "-" && r.watch:
@@ -188,19 +189,22 @@ func (r *planRequest) proposal(ctx context.Context, loader *load.Loader, stdin i
 	if err != nil {
 		return p, &exitError{1, fmt.Errorf("plan: %w", err)}
 	}
+	left := "" // what the change leaves out
 	switch {
 	case r.head != "":
 		p, err = decider.Proposal(ctx, in)
 	case r.patch != "":
-		p, err = r.patched(ctx, decider, in, stdin)
+		p, left, err = r.patched(ctx, loader, decider, repo, in, stdin)
 	default:
-		p, err = r.worktree(ctx, loader, decider, in)
+		if p, err = r.worktree(ctx, loader, decider, in); err == nil {
+			left, err = r.unmerged(ctx, repo, tips.Main, in.Base)
+		}
 	}
 	var exit *exitError
 	if err != nil && !errors.As(err, &exit) {
 		err = &exitError{1, fmt.Errorf("plan: %w", err)}
 	}
-	p.Note = strings.Join(slices.DeleteFunc([]string{known.note, assumed}, func(s string) bool { return s == "" }), " ")
+	p.Note = strings.Join(slices.DeleteFunc([]string{left, known.note, assumed}, func(s string) bool { return s == "" }), " ")
 	return p, err
 }
 
@@ -298,39 +302,106 @@ func (r *planRequest) baseOf(ctx context.Context, repo *gitrepo.Repo, tips recon
 		return repo.Resolve(ctx, r.base)
 	}
 	head, err := repo.Resolve(ctx, "HEAD")
-	if errors.Is(err, reconciler.ErrNotFound) && tips.Main != "" {
-		return tips.Main, nil
+	if errors.Is(err, reconciler.ErrNotFound) {
+		if tips.Main != "" {
+			return tips.Main, nil
+		}
+		return "", errors.New("the repository has no commit to compare with; commit first, such as: git add . && git commit -m estate")
 	}
 	return head, err
 }
 
-// patched plans the patch.
-func (r *planRequest) patched(ctx context.Context, decider *decide.Decider, in decide.Input, stdin io.Reader) (plan.Proposal, error) {
+// unmerged says that commits of HEAD are not on main, as a plan of the work tree
+// leaves them out; "" if there are none, or if a base was asked for.
+func (r *planRequest) unmerged(ctx context.Context, repo *gitrepo.Repo, main, base string) (string, error) {
+	if r.base != "" || main == "" || main == base {
+		return "", nil
+	}
+	ahead, err := repo.Log(ctx, main, base, maxUndecided)
+	if err != nil || len(ahead) == 0 {
+		return "", err
+	}
+	return fmt.Sprintf("HEAD has %s that main lacks, and this plan is only of what is not committed: berth plan --base main --head HEAD shows the commits.", count(len(ahead), "commit")), nil
+}
+
+// patched plans the patch. left names files that the work tree changes and the
+// patch does not.
+func (r *planRequest) patched(ctx context.Context, loader *load.Loader, decider *decide.Decider, repo *gitrepo.Repo, in decide.Input, stdin io.Reader) (_ plan.Proposal, left string, err error) {
 	from, name := stdin, "standard input"
 	if r.patch != "-" {
 		f, err := os.Open(r.patch)
 		if err != nil {
-			return plan.Proposal{}, &exitError{2, fmt.Errorf("plan: --patch: %w", err)}
+			return plan.Proposal{}, "", &exitError{2, fmt.Errorf("plan: --patch: %w", err)}
 		}
 		defer f.Close()
 		from, name = f, r.patch
 	}
 	p, err := patch.Parse(from)
 	if err != nil {
-		return plan.Proposal{}, &exitError{2, fmt.Errorf("plan: --patch: %s: %w", name, err)}
+		return plan.Proposal{}, "", &exitError{2, fmt.Errorf("plan: --patch: %s: %w", name, err)}
 	}
 	base, err := in.Repo.Snapshot(ctx, in.Base)
 	if err != nil {
-		return plan.Proposal{}, err
+		return plan.Proposal{}, "", err
 	}
 	tree, conflicts, err := p.Apply(ctx, base)
 	switch {
 	case err != nil:
-		return plan.Proposal{}, fmt.Errorf("--patch: %s: %w", name, err)
+		return plan.Proposal{}, "", fmt.Errorf("--patch: %s: %w", name, err)
 	case len(conflicts) > 0:
-		return decide.Conflicting(in, conflicts), nil
+		return decide.Conflicting(in, conflicts), "", nil
 	}
-	return decider.Change(ctx, in, tree, tree.Touched())
+	if r.base == "" {
+		if left, err = r.leftOut(ctx, loader, repo, base, tree.Touched()); err != nil {
+			return plan.Proposal{}, "", err
+		}
+	}
+	proposal, err := decider.Change(ctx, in, tree, tree.Touched())
+	return proposal, left, err
+}
+
+// maxLeftOut is how many files that a patch lacks are named.
+const maxLeftOut = 5
+
+// leftOut names the files of the estate that the work tree or the index changes
+// and the patch does not; "" if there are none. Files that Git ignores do not count.
+func (r *planRequest) leftOut(ctx context.Context, loader *load.Loader, repo *gitrepo.Repo, base schema.Snapshot, touched []schema.PathChange) (string, error) {
+	at, err := gitrepo.Locate(r.repo)
+	if err != nil || at.WorkTree == "" {
+		return "", err
+	}
+	staged, ignored, err := repo.Staged(ctx, at)
+	if err != nil {
+		return "", err
+	}
+	work, err := load.Dir(at.WorkTree)
+	if err != nil {
+		return "", err
+	}
+	changed, err := loader.Compare(ctx, base, work)
+	if err != nil {
+		return "", err
+	}
+	lacking := map[string]bool{}
+	for _, path := range staged {
+		lacking[path] = true
+	}
+	for _, c := range changed {
+		if _, is := slices.BinarySearch(ignored, c.Path); !is || c.From != "" {
+			lacking[c.Path] = true
+		}
+	}
+	for _, c := range touched {
+		delete(lacking, c.Path)
+	}
+	paths := slices.Sorted(maps.Keys(lacking))
+	switch n := len(paths); {
+	case n == 0:
+		return "", nil
+	case n > maxLeftOut:
+		paths = append(paths[:maxLeftOut], fmt.Sprintf("%d more", n-maxLeftOut))
+	}
+	return fmt.Sprintf("The patch lacks what the work tree or the index changes in %s: berth plan without --patch plans the work tree; git add -N makes git diff HEAD show untracked files.", strings.Join(paths, ", ")), nil
 }
 
 // planningRules are what a backend knows of a change without looking anywhere.

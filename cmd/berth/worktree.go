@@ -21,6 +21,9 @@ func (r *planRequest) worktree(ctx context.Context, loader *load.Loader, decider
 	if err != nil {
 		return plan.Proposal{}, err
 	}
+	if at.WorkTree == "" {
+		return plan.Proposal{}, &exitError{2, fmt.Errorf("plan: %s has no work tree; give --head or --patch", at.GitDir)}
+	}
 	head, err := load.Dir(at.WorkTree)
 	if err != nil {
 		return plan.Proposal{}, err
@@ -52,7 +55,7 @@ func (r *planRequest) again(cmd *cobra.Command, loader *load.Loader) error {
 	case r.head != "":
 		what = r.head
 	case at.WorkTree == "":
-		return &exitError{2, fmt.Errorf("plan: %s has no work tree: give --head or --patch", at.GitDir)}
+		return &exitError{2, fmt.Errorf("plan: %s has no work tree; give --head or --patch", at.GitDir)}
 	}
 	return watch(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), rounds{
 		what: what, text: r.output == "text",
