@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -36,6 +39,11 @@ type explanation struct {
 	// no berth/status is at hand, so that nothing is told of nodes that policy does
 	// not allow.
 	MembersUnknown bool `json:"members_unknown,omitempty"`
+	// InForceOnly says that the estate asked for has no valid document of it, so
+	// that the version in force is explained, if there is one.
+	InForceOnly bool            `json:"in_force_only,omitempty"`
+	Status      *resourceStatus `json:"status,omitempty"` // as berth/status has it; nil: not at hand, or nothing was made of it yet
+	Held        []plan.Held     `json:"held,omitempty"`   // changes of it on main that are not in force
 	policy.Explanation
 }
 
@@ -43,7 +51,7 @@ func newExplainCmd() *cobra.Command {
 	var req explainRequest
 	cmd := &cobra.Command{
 		Use:   "explain {TENANT.PROJECT/INSTANCE [FIELD] | TENANT/RUNTIME [FIELD] | --roles}",
-		Short: "which layers of policy made each value of an instance",
+		Short: "Show which layers of policy made each value of an instance, how it is, and why it is held",
 		Long: `Show what an instance comes to, and for each value the chain of layers that made
 it: the platform's policies by name, the tenant's, the entitlement's overrides,
 then the version and the instance; what each says, where it stands, and what the
@@ -52,11 +60,13 @@ max_gpus_per_instance, config.partitions. What no policy speaks of has the docum
 version or role binding that says it, or the default. TENANT/RUNTIME is a shared
 runtime, platform/RUNTIME one of the platform's.
 
-The estate is read from --dir, or from --rev of the Git repository --repo. The
-instance is taken to exist already, and today is the day. Which nodes its members
-are on, and so whether policy allows those, is known with --rev, where the
-repository has berth/status. With --tenant NAME=DIR, DIR is the repository that this
-tenant has of its own.
+The estate is read from --dir, from the work tree of --repo, or from --rev of it.
+Where that is a Git repository that has Berth's branches, its own or as the last
+git fetch brought them, also shown are how the instance is now, on which nodes, and
+the changes of it that are held, with the reason; and policy is judged by the nodes
+that its members are on. Where the document is invalid or missing, the version in
+force is explained. Without these branches, the instance is taken to exist already.
+With --tenant NAME=DIR, DIR is the repository that this tenant has of its own.
 
 With --roles, show what each role may do.
 
@@ -96,9 +106,9 @@ Exit status: 0 (also where policy refuses the instance), 1 not found, 2 usage.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&req.dir, "dir", "", "directory of the estate (default the working directory)")
-	cmd.Flags().StringVar(&req.repo, "repo", "", "Git repository of the estate, or a directory in it; needs --rev")
-	cmd.Flags().StringVar(&req.rev, "rev", "", "revision of --repo, such as main")
+	cmd.Flags().StringVar(&req.dir, "dir", "", "directory of the estate (default the working directory, or the one above it that has platform/ and tenants/)")
+	cmd.Flags().StringVar(&req.repo, "repo", "", "Git repository of the estate, or a directory in it")
+	cmd.Flags().StringVar(&req.rev, "rev", "", "revision of --repo, such as main (default the work tree)")
 	cmd.Flags().StringToStringVar(&req.tenants, "tenant", nil, "NAME=DIR: a tenant whose documents are in a directory of their own; may be repeated")
 	outputFlag(cmd, &req.output, "text", "json")
 	cmd.Flags().BoolVar(&req.roles, "roles", false, "show what each role may do")
@@ -116,8 +126,6 @@ func (r *explainRequest) check(args []string) error {
 		return errors.New("explain: which instance? Give TENANT.PROJECT/INSTANCE, or --roles")
 	case r.dir != "" && (r.repo != "" || r.rev != ""):
 		return errors.New("explain: --dir and --repo are two estates: give one of them")
-	case r.repo != "" && r.rev == "":
-		return errors.New("explain: --rev is missing: the revision of --repo, such as main")
 	}
 	return nil
 }
@@ -154,59 +162,112 @@ func (r *explainRequest) explain(ctx context.Context, key schema.Key, now time.T
 	if err != nil {
 		return out, &exitError{1, err}
 	}
+	out.Format, out.Key, out.Assumed = "berth.explain/v1", key, at.inForce == nil
+	existing := func(schema.Key) bool { return true }
+	var inForce *load.Result
+	if at.inForce != nil {
+		if inForce, err = loader.Load(ctx, at.inForce); err != nil {
+			return out, &exitError{1, fmt.Errorf("explain: %w", err)}
+		}
+		existing = func(k schema.Key) bool { return inForce.Desired.Header(k) != nil }
+	}
+	out.recorded(at.status)
 	loaded, err := loader.Load(ctx, snap)
 	if err != nil {
 		return out, &exitError{1, fmt.Errorf("explain: %w", err)}
 	}
-	out.Format, out.Assumed = "berth.explain/v1", at.inForce == nil
-	existing := func(schema.Key) bool { return true }
-	if at.inForce != nil {
-		was, err := loader.Load(ctx, at.inForce)
-		if err != nil {
-			return out, &exitError{1, fmt.Errorf("explain: %w", err)}
-		}
-		existing = func(k schema.Key) bool { return was.Desired.Header(k) != nil }
-	}
 	opts := []policy.Option{policy.Existing(existing), policy.At(now.UTC().Format(time.DateOnly))}
-	var ok bool
-	if key.Kind == schema.KindSharedRuntime {
-		if out.Explanation, ok = policy.ExplainShared(loaded.Desired, key, opts...); ok {
-			return out, nil
-		}
-	} else if t := loaded.Desired.Tenants[key.Tenant]; t != nil {
-		out.MembersUnknown = at.units == nil
-		if at.units != nil {
-			placed := plan.Place(policy.Evaluate(loaded.Desired, opts...), *at.units)
-			opts = append(opts, policy.Outside(placed.Outside(key)))
-		}
-		if out.Explanation, ok = policy.Explain(loaded.Desired.Platform, t, key, opts...); ok {
-			return out, nil
-		}
+	if out.judge(loaded.Desired, at, opts) {
+		return out, nil
 	}
-	return out, &exitError{1, fmt.Errorf("explain: there is no valid %s; berth validate tells what is wrong", key)}
+	out.InForceOnly = true
+	if inForce != nil && out.judge(inForce.Desired, at, opts) || out.Status != nil || len(out.Held) > 0 {
+		return out, nil
+	}
+	return out, &exitError{1, fmt.Errorf("explain: there is no valid %s; berth validate says what is wrong, berth get %s lists what there is", key, key.Kind.Plural())}
+}
+
+// recorded fills in what berth/status says of the instance. status may be nil.
+func (e *explanation) recorded(status *reconciler.StatusTree) {
+	if status == nil {
+		return
+	}
+	if s := status.Units.Get(e.Key); s != nil {
+		r := unitStatus(s)
+		e.Status = &r
+	} else if s := status.Things[e.Key]; s != nil {
+		r := thingStatus(s)
+		e.Status = &r
+	}
+	e.Held = heldOf(status.Revision.Held, e.Key)
+}
+
+// heldOf are the held changes of a document, those of its whole tenant included.
+func heldOf(held []plan.Held, key schema.Key) []plan.Held {
+	path, err := key.Path()
+	return slices.DeleteFunc(slices.Clone(held), func(h plan.Held) bool {
+		return h.Key != key && (err != nil || path != h.File && !strings.HasPrefix(path, h.File+"/"))
+	})
+}
+
+// judge explains the values as an estate has them; false if it has no valid
+// document of the instance.
+func (e *explanation) judge(d *schema.Desired, at atHand, opts []policy.Option) (ok bool) {
+	var out policy.Explanation
+	switch t := d.Tenants[e.Key.Tenant]; {
+	case e.Key.Kind == schema.KindSharedRuntime:
+		out, ok = policy.ExplainShared(d, e.Key, opts...)
+	case t != nil:
+		e.MembersUnknown = at.status == nil
+		if at.status != nil {
+			placed := plan.Place(policy.Evaluate(d, opts...), at.status.Units)
+			opts = append(slices.Clone(opts), policy.Outside(placed.Outside(e.Key)))
+		}
+		out, ok = policy.Explain(d.Platform, t, e.Key, opts...)
+	}
+	if ok {
+		e.Explanation = out
+	}
+	return ok
 }
 
 // atHand is what there is to explain from.
 type atHand struct {
-	asked   schema.Snapshot // the estate that is asked for
-	inForce schema.Snapshot // nil: it is not at hand
-	units   *plan.Memory    // what berth/status says of the units; nil: it is not at hand
-	done    func() error    // when they were read
+	asked   schema.Snapshot        // the estate that is asked for
+	inForce schema.Snapshot        // nil: it is not at hand
+	status  *reconciler.StatusTree // nil: it is not at hand
+	done    func() error           // when they were read
 }
 
 func (r *explainRequest) atHand(ctx context.Context) (at atHand, err error) {
 	at.done = func() error { return nil }
-	if r.rev == "" {
-		dir := r.dir
-		if dir == "" {
-			dir = "."
-		}
-		at.asked, err = load.Dir(dir)
-		return at, err
+	where, rev := r.repo, r.rev
+	if where == "" {
+		where = r.dir
 	}
-	where := r.repo
 	if where == "" {
 		where = "."
+	}
+	place, err := gitrepo.Locate(where)
+	if err != nil && (r.repo != "" || rev != "") {
+		return at, err
+	}
+	if rev == "" && r.dir == "" && place.GitDir != "" && place.WorkTree == "" {
+		rev = "main" // a bare repository
+	}
+	if rev == "" {
+		dir := estateRoot(where)
+		if r.dir != "" {
+			dir = r.dir
+		} else if r.repo != "" {
+			dir = place.WorkTree
+		}
+		if at.asked, err = load.Dir(dir); err != nil {
+			return at, err
+		}
+		if root, err := filepath.Abs(dir); err != nil || place.WorkTree != root {
+			return at, err // the branches of the repository around it are not this estate's
+		}
 	}
 	repo, err := gitrepo.OpenLocal(where)
 	if err != nil {
@@ -218,30 +279,56 @@ func (r *explainRequest) atHand(ctx context.Context) (at atHand, err error) {
 		}
 	}()
 	at.done = repo.Close
-	commit, err := repo.Resolve(ctx, r.rev)
+	if rev != "" {
+		commit, err := repo.Resolve(ctx, rev)
+		if err != nil {
+			return at, fmt.Errorf("--rev: %w", err)
+		}
+		if at.asked, err = repo.Snapshot(ctx, commit); err != nil {
+			return at, err
+		}
+	}
+	return at, at.branches(ctx, repo)
+}
+
+// branches reads Berth's branches, as far as the repository has them.
+func (at *atHand) branches(ctx context.Context, repo *gitrepo.Repo) error {
+	tips, err := repo.Latest(ctx)
 	if err != nil {
-		return at, fmt.Errorf("--rev: %w", err)
-	}
-	if at.asked, err = repo.Snapshot(ctx, commit); err != nil {
-		return at, err
-	}
-	tips, err := repo.Fetch(ctx) // of the local branches: nothing is fetched
-	if err != nil && !errors.Is(err, reconciler.ErrNotFound) {
-		return at, err
+		return err
 	}
 	if tips.InForce != "" {
 		if at.inForce, err = repo.Snapshot(ctx, tips.InForce); err != nil {
-			return at, err
+			return err
 		}
 	}
 	if tips.Status != "" {
 		status, err := repo.ReadStatus(ctx, tips.Status)
 		if err != nil {
-			return at, fmt.Errorf("%s: %w", reconciler.BranchStatus, err)
+			return fmt.Errorf("%s: %w", reconciler.BranchStatus, err)
 		}
-		at.units = &status.Units
+		at.status = &status
 	}
-	return at, nil
+	return nil
+}
+
+// estateRoot is dir, or the nearest directory above it, that has platform/ or
+// tenants/ in it; dir itself if none has.
+func estateRoot(dir string) string {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return dir
+	}
+	for at := abs; ; at = filepath.Dir(at) {
+		for _, name := range []string{"platform", "tenants"} {
+			if info, err := os.Stat(filepath.Join(at, name)); err == nil && info.IsDir() {
+				return at
+			}
+		}
+		if at == filepath.Dir(at) {
+			return dir
+		}
+	}
 }
 
 // below are the values of a field, and of those below it.
@@ -264,6 +351,15 @@ func below(values []policy.Value, field string) ([]policy.Value, error) {
 func (e *explanation) text(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s\n", e.Key, e.verdict())
+	if s := e.Status; s != nil {
+		fmt.Fprintf(&b, "now: %s\n", visible(s.line()))
+	}
+	for _, h := range e.Held {
+		fmt.Fprintf(&b, "held: %s\n", visible(fmt.Sprintf("%s (%s): %s", h.File, heldReason(h.Reason), h.Message)))
+	}
+	if e.InForceOnly && len(e.Values) > 0 {
+		b.WriteString("(the estate at hand has no valid document of it: the values are those of the version in force)\n")
+	}
 	if e.MembersUnknown {
 		fmt.Fprintf(&b, "(no %s is at hand, so whether policy allows the nodes that its members are on is not judged here)\n", reconciler.BranchStatus)
 	}
@@ -299,6 +395,10 @@ func (e *explanation) text(w io.Writer) error {
 func (e *explanation) verdict() string {
 	n := e.Noncompliance
 	switch {
+	case len(e.Values) == 0 && len(e.Held) > 0:
+		return "not in force"
+	case len(e.Values) == 0:
+		return "not declared"
 	case n == nil && e.Denied:
 		return "refused; it is new, and does not come into force"
 	case n == nil:

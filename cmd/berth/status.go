@@ -362,6 +362,18 @@ func (r *statusReport) tables(w io.Writer, noHeaders bool) error {
 	return err
 }
 
+// line is the resource's state in one line.
+func (r *resourceStatus) line() string {
+	parts := []string{r.Phase}
+	if r.Ready == "True" {
+		parts[0] += ", ready"
+	}
+	if m := r.members(); m != "" {
+		parts = append(parts, fmt.Sprintf("%s members on %s", m, r.nodes()))
+	}
+	return joined(append(parts, r.Why))
+}
+
 // members says how many members run, of how many.
 func (r *resourceStatus) members() string {
 	if len(r.Members) == 0 {
