@@ -147,6 +147,15 @@ func (r *reading) apps() *listing {
 	})
 }
 
+// appID is the id of the app of a slug. An app that is no longer in the catalog
+// is called by its slug.
+func (r *reading) appID(slug string) string {
+	if a := r.Desired.Platform.Apps[slug]; a != nil {
+		return id(a.Head())
+	}
+	return slug
+}
+
 func (r *reading) versions() *listing {
 	slug := r.params["app_slug"]
 	if r.Desired.Platform.Apps[slug] == nil {
@@ -154,7 +163,7 @@ func (r *reading) versions() *listing {
 	}
 	return all(r.Desired.Platform.Versions[slug], func(v *schema.AppVersion) any {
 		s := v.Spec
-		return version{v.Key.Name, slug, s.Version, s.RuntimeBackend, s.Status, s.Manifest, r.declared(v.Head())}
+		return version{v.Key.Name, r.appID(slug), slug, s.Version, s.RuntimeBackend, s.Status, s.Manifest, r.declared(v.Head())}
 	})
 }
 
@@ -184,7 +193,7 @@ func (r *reading) sources() *listing {
 // A project's things.
 
 func (r *reading) entitlement(e *schema.Entitlement) any {
-	return entitlement{id(e.Head()), e.Key.Tenant, e.Key.ProjectID(), e.Key.Name, e.Spec.Enabled, e.Spec.PolicyOverrides, r.declared(e.Head())}
+	return entitlement{id(e.Head()), e.Key.Tenant, e.Key.ProjectID(), r.appID(e.Key.Name), e.Key.Name, e.Spec.Enabled, e.Spec.PolicyOverrides, r.declared(e.Head())}
 }
 
 func (r *reading) entitlements() *listing { return all(r.projectEstate().Entitlements, r.entitlement) }
@@ -241,7 +250,7 @@ func (r *reading) instance(name string) instance {
 	}
 	i.Conditions = []plan.Condition{}
 	if s := r.Units.Get(key); s != nil {
-		i.AppSlug, i.RuntimeBackend, i.OperatingMode, i.ControlPlaneScope = s.App, s.RuntimeBackend, s.OperatingMode, s.ControlPlaneScope
+		i.AppID, i.AppSlug, i.RuntimeBackend, i.OperatingMode, i.ControlPlaneScope = r.appID(s.App), s.App, s.RuntimeBackend, s.OperatingMode, s.ControlPlaneScope
 		i.Status, i.FailureReason, i.RuntimeState = s.Phase, r.told(key, s.FailureReason), object(s.RuntimeState)
 		i.followed = followed{r.conditions(key, s.Conditions), s.Revision, s.CorrelationID}
 	}
@@ -251,7 +260,8 @@ func (r *reading) instance(name string) instance {
 	}
 	s := d.Spec
 	i.declared = r.declared(d.Head())
-	i.AppSlug, i.AppVersion, i.DisplayName, i.DesiredState = s.App, s.Version, s.DisplayName, string(s.DesiredState)
+	i.AppID, i.AppSlug, i.AppVersionID, i.AppVersion = r.appID(s.App), s.App, s.Version, s.Version
+	i.DisplayName, i.DesiredState = s.DisplayName, string(s.DesiredState)
 	i.OperatingMode, i.ControlPlaneScope, i.TenantBoundaryMode = s.OperatingMode, s.ControlPlaneScope, s.TenantBoundaryMode
 	i.RequestedBy, i.OperatorServiceAccount = s.RequestedBy, s.OperatorServiceAccount
 	i.DeletionProtection, i.Roles, i.Config = s.DeletionProtection, s.Roles, object(s.Config)

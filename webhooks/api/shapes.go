@@ -48,6 +48,7 @@ type app struct {
 
 type version struct {
 	ID             string               `json:"id"` // name of the AppVersion document, which instances name
+	AppID          string               `json:"app_id"`
 	AppSlug        string               `json:"app_slug"`
 	Version        string               `json:"version"`
 	RuntimeBackend string               `json:"runtime_backend"`
@@ -71,6 +72,7 @@ type entitlement struct {
 	ID              string         `json:"id"` // uid if the document has one, else the app's slug
 	OrgID           string         `json:"org_id"`
 	ProjectID       string         `json:"project_id"`
+	AppID           string         `json:"app_id"`
 	AppSlug         string         `json:"app_slug"`
 	Enabled         bool           `json:"enabled"`
 	PolicyOverrides schema.Overlay `json:"policy_overrides"`
@@ -83,6 +85,8 @@ type instance struct {
 	Name                   string          `json:"name"`
 	OrgID                  string          `json:"org_id"`
 	ProjectID              string          `json:"project_id"`
+	AppID                  string          `json:"app_id,omitempty"`
+	AppVersionID           string          `json:"app_version_id,omitempty"` // the same as app_version
 	AppSlug                string          `json:"app_slug,omitempty"`
 	AppVersion             string          `json:"app_version,omitempty"`
 	DisplayName            string          `json:"display_name,omitempty"`
