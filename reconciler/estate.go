@@ -565,6 +565,9 @@ func (r *Reconciler) enforce(ctx context.Context, old, st *state, by origins, ac
 	r.mu.Lock()
 	r.state, r.frozen = st, ""
 	r.mu.Unlock()
+	if old != nil && old.paused != st.paused {
+		r.pauseAll(st, merged)
+	}
 	r.writer.whole.Unlock()
 
 	r.unrecorded, r.untold, r.toldTo = nil, false, ""
@@ -598,7 +601,7 @@ func decided(key schema.Key, st *state, prev *plan.Status, commit string) plan.S
 	case s.Phase == plan.PhaseDeleted || s.Phase == plan.PhaseDeleting:
 		s.Phase = plan.PhaseRequested // declared again before it was gone
 	}
-	v := unitView{pending: true, denied: st.denied(key), refused: st.refused(key), prev: &s, want: want, members: st.placement.Members(key), attempt: s.Attempt, plan: plan.Plan{Key: key},
+	v := unitView{pending: true, suspended: suspendedCondition(st, prev, want, commit), denied: st.denied(key), refused: st.refused(key), prev: &s, want: want, members: st.placement.Members(key), attempt: s.Attempt, plan: plan.Plan{Key: key},
 		observed: plan.Observed{Key: key, Presence: plan.Unknown, Reason: "not looked at since this change"}}
 	if s.Observed != nil {
 		v.observed = *s.Observed

@@ -318,7 +318,7 @@ func TestGraceEndsWhileNothingRuns(t *testing.T) {
 		path: strings.Replace(said, "conditions:\n", "conditions:\n- reason: Declared\n  status: \"True\"\n  type: Suspended\n", 1)}})
 	on(4)
 	w.eventually("told again", func() bool { return len(told()) == 4 })
-	w.eventually("set right", func() bool { return condition(w.status("train"), "Suspended") == "" })
+	w.eventually("set right", func() bool { return condition(w.status("train"), "Suspended") == "False" })
 	require.Equal(t, "policy.stopped", told()[3])
 }
 

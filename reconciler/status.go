@@ -14,22 +14,23 @@ import (
 // unitView is all that is known of one unit at the end of a pass; the status
 // is computed from it once, in one place.
 type unitView struct {
-	prev     *plan.Status              // as remembered; never nil
-	want     *schema.EffectiveInstance // nil: the unit is to go
-	members  []plan.Member             // placement
-	plan     plan.Plan                 // what is still to do, from observed
-	observed plan.Observed
-	outcomes []plan.Outcome        // of this pass; nil: nothing was applied
-	acting   bool                  // the plan is about to be applied
-	pending  bool                  // decided, and not looked at since
-	refused  *schema.Noncompliance // what policy no longer allows of it, and what becomes of it; nil: it complies
-	denied   string                // why a change of the unit's document waits for somebody's right
-	paused   string                // why nothing may be done
-	waits    string                // what holds up the plan that is applied, such as jobs
-	retry    *plan.Retry
-	review   *plan.UnitReview // what of its review is awaited
-	attempt  int
-	applied  string // digest of the plan that brought the unit here, if one did now
+	prev      *plan.Status              // as remembered; never nil
+	want      *schema.EffectiveInstance // nil: the unit is to go
+	members   []plan.Member             // placement
+	plan      plan.Plan                 // what is still to do, from observed
+	observed  plan.Observed
+	outcomes  []plan.Outcome        // of this pass; nil: nothing was applied
+	acting    bool                  // the plan is about to be applied
+	pending   bool                  // decided, and not looked at since
+	refused   *schema.Noncompliance // what policy no longer allows of it, and what becomes of it; nil: it complies
+	denied    string                // why a change of the unit's document waits for somebody's right
+	paused    string                // why nothing may be done
+	waits     string                // what holds up the plan that is applied, such as jobs
+	retry     *plan.Retry
+	review    *plan.UnitReview // what of its review is awaited
+	attempt   int
+	suspended *plan.Condition // nil: it never was
+	applied   string          // digest of the plan that brought the unit here, if one did now
 }
 
 // status computes what berth/status shall say. Pure.
@@ -228,10 +229,8 @@ func (v unitView) conditions(phase plan.Phase, revision, failure string) []plan.
 		} else {
 			add("Scheduled", true, "Placed", "")
 		}
-		if !v.want.SuspendedBy.IsZero() {
-			add("Suspended", true, "Declared", plan.Suspension(v.want.Key, v.want.SuspendedBy))
-		} else if v.paused != "" {
-			add("Suspended", true, "Paused", v.paused)
+		if v.suspended != nil {
+			cs = append(cs, *v.suspended)
 		}
 	}
 	if len(v.observed.Drift) > 0 {

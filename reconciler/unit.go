@@ -64,7 +64,7 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 	}
 	p = g.plan
 	view := unitView{prev: prev, want: want, members: members, plan: g.shown, observed: observed, denied: st.denied(key), refused: st.refused(key),
-		retry: prev.Retry, attempt: prev.Attempt, review: g.review}
+		retry: prev.Retry, attempt: prev.Attempt, review: g.review, suspended: suspendedCondition(st, prev, want, st.main)}
 	if prev.Review != nil && g.review == nil {
 		view.retry = nil // another plan than the one that failed
 	}
@@ -173,7 +173,8 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 	}
 	after := now.plan
 	view = unitView{prev: prev, want: want, members: members, plan: now.shown, observed: observed, outcomes: outcomes, denied: latest.denied(key), refused: latest.refused(key),
-		attempt: view.attempt, retry: prev.Retry, review: cmp.Or(now.until, now.review), acting: len(after.Actions) > 0 && !now.kept()}
+		attempt: view.attempt, retry: prev.Retry, review: cmp.Or(now.until, now.review), acting: len(after.Actions) > 0 && !now.kept(),
+		suspended: suspendedCondition(latest, prev, want, latest.main)}
 	again := cmp.Or(now.again, r.o.Interval)
 	waits := ""
 	switch {
@@ -314,7 +315,8 @@ func (r *Reconciler) recordBlocked(key schema.Key, want *schema.EffectiveInstanc
 	}
 	r.record(unitView{prev: prev, want: want, members: st.placement.Members(key), denied: st.denied(key), refused: st.refused(key),
 		plan:     plan.Plan{Key: key, Blocked: []plan.Blocked{b}},
-		observed: plan.Observed{Key: key, Presence: plan.Unknown, Reason: b.Message}, retry: prev.Retry, attempt: prev.Attempt, review: prev.Review})
+		observed: plan.Observed{Key: key, Presence: plan.Unknown, Reason: b.Message}, retry: prev.Retry, attempt: prev.Attempt, review: prev.Review,
+		suspended: suspendedCondition(st, prev, want, st.main)})
 }
 
 // observe asks the runtime where the unit shall be and where it is remembered.

@@ -192,8 +192,7 @@ func (w *writer) set(prev *plan.Status, s plan.Status) (changed, ok bool) {
 		return false, true
 	}
 	w.units = w.units.With(&s)
-	ev, tells := transition(prev, &s, w.now())
-	w.taken(s.Key, s.CorrelationID, prev == nil || prev.Phase != s.Phase, ev, tells)
+	w.taken(s.Key, s.CorrelationID, prev == nil || prev.Phase != s.Phase, transitions(prev, &s, w.now())...)
 	return true, true
 }
 
@@ -216,24 +215,30 @@ func (w *writer) setThing(prev *plan.ThingStatus, s plan.ThingStatus) (changed, 
 		return false, true
 	}
 	w.things[s.Key], w.copied = &s, nil
-	ev, tells := thingTransition(prev, &s, w.now())
-	w.taken(s.Key, s.CorrelationID, prev == nil || prev.Phase != s.Phase, ev, tells)
+	var events []plan.Event
+	if e, ok := thingTransition(prev, &s, w.now()); ok {
+		events = append(events, e)
+	}
+	w.taken(s.Key, s.CorrelationID, prev == nil || prev.Phase != s.Phase, events...)
 	return true, true
 }
 
-// taken notes a status that was recorded, and the event it makes, if any;
-// called with mu held.
-func (w *writer) taken(key schema.Key, cause string, moved bool, ev plan.Event, tells bool) {
+// taken notes a status that was recorded, and the events it makes; called with
+// mu held.
+func (w *writer) taken(key schema.Key, cause string, moved bool, events ...plan.Event) {
 	w.moved.Add(1)
 	w.dirty[key] = true
 	delete(w.gone, key)
 	if cause != "" {
 		w.causes[cause] = true
 	}
-	if tells {
-		w.events = append(w.events, ev)
+	w.events = append(w.events, events...)
+	for _, e := range events {
+		if e.CorrelationID != "" {
+			w.causes[e.CorrelationID] = true
+		}
 	}
-	if moved {
+	if moved || len(events) > 0 {
 		w.urgent = true // somebody waits for it
 	}
 	w.changed()

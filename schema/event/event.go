@@ -19,7 +19,7 @@ import (
 // Type is what happened.
 type Type string
 
-// The events of the app control plane and of shared runtimes.
+// The events of the app control plane and of shared runtimes, and Berth's own.
 const (
 	EntitlementUpdated Type = "apps.entitlement.updated"
 
@@ -28,6 +28,9 @@ const (
 	InstanceFailed    Type = "apps.instance.failed"
 	InstanceDeleting  Type = "apps.instance.deleting"
 	InstanceDeleted   Type = "apps.instance.deleted"
+
+	InstanceSuspended Type = "berth.instance.suspended"
+	InstanceResumed   Type = "berth.instance.resumed"
 
 	ArtifactRegistered Type = "apps.artifact.registered"
 	ArtifactPromoted   Type = "apps.artifact.promoted"
@@ -72,6 +75,22 @@ type Instance struct {
 	RuntimeBackend    string `json:"runtime_backend" doc:"kind of runtime that carries it; empty where never decided"`
 	Revision          string `json:"revision" doc:"commit of the configuration it follows"`
 	FailureReason     string `json:"failure_reason" doc:"what went wrong; empty unless something did"`
+}
+
+// Suspension is the payload of InstanceSuspended and InstanceResumed.
+type Suspension struct {
+	OrgID             string `json:"org_id" doc:"tenant"`
+	ProjectID         string `json:"project_id" doc:"<tenant>.<project>"`
+	AppSlug           string `json:"app_slug" doc:"app it is an instance of"`
+	AppInstanceID     string `json:"app_instance_id" doc:"the instance's uid if it has one, else its name, as in the API"`
+	ResourceName      string `json:"resource_name" doc:"<tenant>.<project>/<name>"`
+	Status            string `json:"status" doc:"phase it is in now"`
+	OperatingMode     string `json:"operating_mode" doc:"tenant_dedicated or platform_managed; empty where never decided"`
+	ControlPlaneScope string `json:"control_plane_scope" doc:"project, tenant or platform; empty where never decided"`
+	RuntimeBackend    string `json:"runtime_backend" doc:"kind of runtime that carries it; empty where never decided"`
+	Revision          string `json:"revision" doc:"commit of the configuration that suspended or resumed it"`
+	Reason            string `json:"reason" doc:"Declared (a document says suspend: true), Paused (platform/pause.yaml) or Resumed"`
+	Message           string `json:"message" doc:"for people: which document, or why the estate is paused"`
 }
 
 // Artifact is the payload of the artifact events.
@@ -138,6 +157,8 @@ func Definitions() []Definition {
 		{InstanceFailed, "Something went wrong with an instance; it is tried again unless its status says otherwise.", schema.KindInstance, "failed", Instance{}},
 		{InstanceDeleting, "An instance is declared no longer, and is being taken away.", schema.KindInstance, "deleting", Instance{}},
 		{InstanceDeleted, "Nothing is left of an instance.", schema.KindInstance, "deleted", Instance{}},
+		{InstanceSuspended, "An instance is left alone from now on: a document says suspend: true, or the estate is paused.", schema.KindInstance, "", Suspension{}},
+		{InstanceResumed, "An instance is no longer left alone: neither a document nor a pause of the estate suspends it.", schema.KindInstance, "", Suspension{}},
 		{ArtifactRegistered, "An artifact was found at its source with the digest that is declared.", schema.KindArtifact, "registered", Artifact{}},
 		{ArtifactPromoted, "An artifact is what new instances use.", schema.KindArtifact, "promoted", Artifact{}},
 		{ArtifactDeprecated, "An artifact still works and should not be used for anything new.", schema.KindArtifact, "deprecated", Artifact{}},

@@ -25,11 +25,12 @@ import (
 var update = flag.Bool("update", false, "write the published schemas from the Go types")
 
 // The ten events of the app control plane and the nine of shared runtimes, as
-// their documents name them (requirements A8, D1, D2).
+// their documents name them (requirements A8, D1, D2), and Berth's own two.
 func TestEveryEventOfTheContractIsDefined(t *testing.T) {
 	want := strings.Fields(`
 		apps.entitlement.updated
 		apps.instance.requested apps.instance.running apps.instance.failed apps.instance.deleting apps.instance.deleted
+		berth.instance.suspended berth.instance.resumed
 		apps.artifact.registered apps.artifact.promoted apps.artifact.deprecated apps.artifact.retired
 		apps.shared_runtime.requested apps.shared_runtime.running apps.shared_runtime.failed
 		apps.shared_runtime.deleting apps.shared_runtime.deleted
@@ -210,6 +211,9 @@ func TestSchemasTakeTheirEventAlone(t *testing.T) {
 			"more payload":   func(e map[string]any) { e["payload"].(map[string]any)["password"] = "x" },
 			"another status": func(e map[string]any) { e["payload"].(map[string]any)["status"] = "other" },
 		} {
+			if name == "another status" && d.Status == "" && d.Kind == schema.KindInstance {
+				continue // announced in any phase
+			}
 			e := good()
 			spoil(e)
 			require.Error(t, compiled.Validate(e), "%s: %s", d.Type, name)
