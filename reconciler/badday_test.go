@@ -99,7 +99,7 @@ func TestAnIdleDaemonIsDeposed(t *testing.T) {
 	w.start()
 	select {
 	case err := <-first.ended:
-		require.ErrorContains(t, err, "later epoch")
+		require.ErrorContains(t, err, "another daemon leads")
 		close(first.ended)
 	case <-time.After(20 * time.Second):
 		t.Fatal("the first one goes on")

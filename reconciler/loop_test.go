@@ -493,7 +493,7 @@ func TestASecondDaemonTakesOver(t *testing.T) {
 	w.eventually("running", w.phase("train", plan.PhaseRunning))
 	select {
 	case err := <-first.ended:
-		require.ErrorContains(t, err, "later epoch")
+		require.ErrorContains(t, err, "another daemon leads")
 		close(first.ended)
 	case <-time.After(20 * time.Second):
 		t.Fatal("the first one goes on")

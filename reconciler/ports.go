@@ -157,10 +157,13 @@ type InForce struct {
 
 // Revision is revision.yaml of berth/status.
 type Revision struct {
-	Commit   string      `json:"commit"` // of main, the last one decided
-	InForce  string      `json:"in_force"`
-	Sequence uint64      `json:"event_sequence"`
-	Epoch    uint64      `json:"epoch"`
+	Commit   string `json:"commit"` // of main, the last one decided
+	InForce  string `json:"in_force"`
+	Sequence uint64 `json:"event_sequence"`
+	Epoch    uint64 `json:"epoch"`
+	// Leader is the random identity of the daemon that leads with this epoch; ""
+	// on a branch that a Berth without identities wrote.
+	Leader   string      `json:"leader,omitempty"`
 	Held     []plan.Held `json:"held,omitempty"`
 	HeldMore int         `json:"held_more,omitempty"` // held documents that Held leaves out
 	// Frozen says why the sync stands still, if it does.

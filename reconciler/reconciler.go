@@ -302,7 +302,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 			return nil
 		}
 	}
-	r.o.Log.Info("leading", "epoch", r.writer.epoch())
+	r.o.Log.Info("leading", "epoch", r.writer.epoch(), "leader", r.writer.leader)
 
 	g, ctx := errgroup.WithContext(ctx)
 	// The writer outlives the workers: what they record at the end is written.

@@ -131,7 +131,7 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 		return time.Millisecond, nil
 	}
 
-	stamp := runtimes.Stamp{Epoch: r.writer.epoch(), Commit: prev.Revision, CorrelationID: prev.CorrelationID}
+	stamp := runtimes.Stamp{Epoch: r.writer.epoch(), Leader: r.writer.leader, Commit: prev.Revision, CorrelationID: prev.CorrelationID}
 	level := slog.LevelInfo
 	if resumed {
 		level = slog.LevelDebug // said before, and as often as it is tried

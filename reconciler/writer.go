@@ -2,7 +2,9 @@ package reconciler
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,8 +20,8 @@ import (
 	"berth/schema/audit"
 )
 
-// errDeposed: another daemon has taken over; this one must stop.
-var errDeposed = errors.New("another daemon has a later epoch")
+// errDeposed: another daemon leads; this one must stop.
+var errDeposed = errors.New("another daemon leads this estate")
 
 // writer is the one writer of berth/status. It remembers what the status of
 // every unit and thing is, coalesces what changes within a window into one commit, and
@@ -38,6 +40,7 @@ var errDeposed = errors.New("another daemon has a later epoch")
 // somebody else writes to the branch becomes part of it.
 type writer struct {
 	repo   Repo
+	leader string // random identity of this daemon; it makes each of its leaderships unique
 	window time.Duration
 	log    *slog.Logger
 	now    func() time.Time
@@ -88,7 +91,7 @@ type writer struct {
 
 func newWriter(repo Repo, window time.Duration, log *slog.Logger, now func() time.Time) *writer {
 	return &writer{
-		repo: repo, window: window, log: log, now: now, waiting: map[string]bool{},
+		repo: repo, leader: rand.Text(), window: window, log: log, now: now, waiting: map[string]bool{},
 		onPush: func(time.Duration, int, error) {}, onChain: func(bool) {}, owed: nobodys{},
 		things: map[schema.Key]*plan.ThingStatus{}, dirty: map[schema.Key]bool{}, gone: map[schema.Key]bool{}, causes: map[string]bool{},
 		reviews: newReviews(nil),
@@ -97,7 +100,9 @@ func newWriter(repo Repo, window time.Duration, log *slog.Logger, now func() tim
 }
 
 // lead reads back what is remembered and raises the epoch by compare-and-swap.
-// From then on this daemon is the leader until a later one does the same.
+// From then on this daemon is the leader until a later one does the same. The
+// commit names the leader's identity, so that two daemons never make the same
+// commit and take the other's push for their own.
 func (w *writer) lead(ctx context.Context) error {
 	for {
 		tips, refused := w.repo.Fetch(ctx)
@@ -121,7 +126,7 @@ func (w *writer) lead(ctx context.Context) error {
 		// Hosts refuse an epoch below one they have seen. Beginning with the time
 		// keeps it above every earlier one even where the branch was lost.
 		rev := tree.Revision.bounded() // somebody else may have written it
-		rev.Epoch = max(rev.Epoch+1, uint64(w.now().Unix()))
+		rev.Epoch, rev.Leader = max(rev.Epoch+1, uint64(w.now().Unix())), w.leader
 		tip, err := w.repo.WriteStatus(ctx, tips.Status, StatusBatch{Revision: rev})
 		if errors.Is(err, ErrConflict) && refused == nil {
 			continue // somebody raised it too: raise again
@@ -149,11 +154,18 @@ func (w *writer) lead(ctx context.Context) error {
 	}
 }
 
-// epoch is the leadership this daemon acts under.
+// epoch is the epoch of the leadership this daemon acts under.
 func (w *writer) epoch() uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.rev.Epoch
+}
+
+// overtakenBy returns true if rev, read from the branch, names another leader
+// with the same or a later epoch. It is called with mu held. A revision of the
+// same epoch without a leader was edited by hand and is written over.
+func (w *writer) overtakenBy(rev Revision) bool {
+	return rev.Epoch > w.rev.Epoch || rev.Epoch == w.rev.Epoch && rev.Leader != "" && rev.Leader != w.leader
 }
 
 // revision is what berth/status says, or will say, of the sync.
@@ -368,7 +380,7 @@ func (w *writer) revise(change func(*Revision)) {
 	next := w.rev
 	next.Held = slices.Clone(w.rev.Held)
 	change(&next)
-	next.Epoch, next.Sequence = w.rev.Epoch, w.rev.Sequence
+	next.Epoch, next.Leader, next.Sequence = w.rev.Epoch, w.rev.Leader, w.rev.Sequence
 	next.AuditSequence, next.AuditHead = w.rev.AuditSequence, w.rev.AuditHead
 	if equalJSON(next, w.rev) { // as it mostly is
 		return
@@ -485,8 +497,8 @@ func (w *writer) run(ctx context.Context) error {
 	}
 }
 
-// fetched is told where the remote was just seen to have the branch. A later
-// epoch there deposes this writer; what waits for the remote is tried at once.
+// fetched is told where the remote was just seen to have the branch. Another
+// leader there deposes this writer; what waits for the remote is tried at once.
 func (w *writer) fetched(ctx context.Context, tip string) error {
 	select {
 	case w.back <- struct{}{}:
@@ -507,21 +519,22 @@ func (w *writer) fetched(ctx context.Context, tip string) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if tree.Revision.Epoch <= w.rev.Epoch {
+	if !w.overtakenBy(tree.Revision) {
 		return nil // its own, written meanwhile, or a foreign one, which the next push meets
 	}
-	return w.depose()
+	return w.depose(tree.Revision)
 }
 
-// depose ends the writer; called with mu held.
-func (w *writer) depose() error {
-	w.fatal = errDeposed
+// depose ends the writer, as rev names another leader; called with mu held.
+func (w *writer) depose(rev Revision) error {
+	w.fatal = fmt.Errorf("%w: %s names leader %s with epoch %d, and this daemon is %s with epoch %d; run one daemon for an estate",
+		errDeposed, BranchStatus, cmp.Or(rev.Leader, "(unnamed)"), rev.Epoch, w.leader, w.rev.Epoch)
 	w.release()
 	select {
 	case w.now1 <- struct{}{}:
 	default:
 	}
-	return errDeposed
+	return w.fatal
 }
 
 // delay is how long to gather before the next push. What people wait for goes
@@ -581,8 +594,10 @@ func (w *writer) push(ctx context.Context) error {
 		tip, err := w.repo.WriteStatus(ctx, old, b)
 		w.onPush(w.now().Sub(start), len(b.Units)+len(b.Things), err)
 
-		if err != nil && !errors.Is(err, ErrConflict) {
-			// The answer may be all that was lost: the next try finds out.
+		if err != nil && (!errors.Is(err, ErrConflict) || len(b.Events)+len(b.Audit) > 0) {
+			// It may have landed: its answer was lost, and perhaps somebody wrote on
+			// top of it before the remote was asked. The next try finds out: a
+			// revision that counts new events or records is on the branch only then.
 			w.mu.Lock()
 			if n := len(w.tried); n == 0 || !equalJSON(w.tried[n-1].Revision, b.Revision) {
 				w.tried = append(w.tried, StatusBatch{Revision: b.Revision, Events: b.Events, Audit: b.Audit})
@@ -610,8 +625,8 @@ func (w *writer) push(ctx context.Context) error {
 	return nil // still changing; the next wake goes on
 }
 
-// rebase takes over a tip that this writer does not know. A later epoch means
-// that another daemon leads. Else it is a commit of its own whose answer was
+// rebase takes over a tip that this writer does not know. A later epoch, or the
+// same one of another leader, means that another daemon leads. Else it is a commit of its own whose answer was
 // lost, or a foreign write, or one upon the other: what stands there other than
 // Berth knows it is written over, and what is there already of events and audit
 // is not written again.
@@ -633,8 +648,8 @@ func (w *writer) rebase(ctx context.Context) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if tree.Revision.Epoch > w.rev.Epoch {
-		return w.depose()
+	if w.overtakenBy(tree.Revision) {
+		return w.depose(tree.Revision)
 	}
 	if refused != nil && tips.Status == w.tip {
 		return refused // it is this very branch that is not taken over

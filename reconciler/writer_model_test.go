@@ -62,9 +62,13 @@ func (f *faulty) WriteStatus(ctx context.Context, old string, b StatusBatch) (st
 		return "", errGone
 	case "overtaken": // somebody else writes first
 		f.foreign()
-	case "lost", "lost and overtaken":
+	case "lost", "lost and overtaken", "conflict on top":
 		if _, err := f.statusRepo.WriteStatus(ctx, old, b); err != nil {
 			return "", err
+		}
+		if fate == "conflict on top" { // the answer is lost, and the remote then shows a later foreign commit
+			f.foreign()
+			return "", ErrConflict
 		}
 		if fate != "lost" {
 			f.foreign()
@@ -202,7 +206,7 @@ func (m *model) decide(t *rapid.T) {
 
 // push tries to write, with faults on the way; something may change meanwhile.
 func (m *model) push(t *rapid.T) {
-	m.repo.fates = rapid.SliceOfN(rapid.SampledFrom([]string{"lands", "refused", "overtaken", "lost", "lost and overtaken"}), 0, 4).Draw(t, "fates")
+	m.repo.fates = rapid.SliceOfN(rapid.SampledFrom([]string{"lands", "refused", "overtaken", "lost", "lost and overtaken", "conflict on top"}), 0, 4).Draw(t, "fates")
 	m.repo.blind = rapid.SampledFrom([]int{0, 0, 0, 1, 2}).Draw(t, "blind")
 	if rapid.Bool().Draw(t, "meanwhile") {
 		m.repo.during = func() { m.unit(t) }

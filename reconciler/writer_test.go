@@ -272,6 +272,34 @@ func TestWriterIsDeposedByALaterEpoch(t *testing.T) {
 	})
 }
 
+// A branch that names another leader of the same epoch ends the daemon, as hosts
+// then obey that leader.
+func TestWriterIsDeposedByAnotherLeaderOfItsEpoch(t *testing.T) {
+	for name, meet := range map[string]func(*testing.T, *writer, *statusRepo) error{
+		"at a fetch": func(t *testing.T, w *writer, repo *statusRepo) error { return w.fetched(t.Context(), repo.id()) },
+		"at a push": func(t *testing.T, w *writer, repo *statusRepo) error {
+			put(w, phase(plan.PhaseRunning))
+			return w.push(t.Context())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			repo := &statusRepo{}
+			w := newWriter(repo, time.Hour, testLog(t), time.Now)
+			require.NoError(t, w.lead(t.Context()))
+			require.Equal(t, w.leader, w.revision().Leader)
+			rev := w.revision()
+			w.revise(func(r *Revision) { r.Leader = "forged" })
+			require.Equal(t, rev, w.revision(), "who leads is the writer's to say")
+			rev.Leader = "other"
+			_, err := repo.WriteStatus(t.Context(), repo.id(), StatusBatch{Revision: rev})
+			require.NoError(t, err)
+			err = meet(t, w, repo)
+			require.ErrorIs(t, err, errDeposed)
+			require.ErrorContains(t, err, "names leader other with epoch")
+		})
+	}
+}
+
 func TestWriterWritesOverAForeignCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		repo := &statusRepo{}

@@ -18,8 +18,9 @@ var (
 	// ErrWaiting: nothing is wrong, but jobs or a drain are in the way; apply
 	// the action again later.
 	ErrWaiting = errors.New("waiting")
-	// ErrStaleEpoch: the host has seen a later leader and refused.
-	ErrStaleEpoch = errors.New("refused: a later leader has been seen")
+	// ErrStaleEpoch: the host has seen a later leader, or another one of the same
+	// epoch, and refused.
+	ErrStaleEpoch = errors.New("refused: the host obeys another leader")
 )
 
 // Hosts reaches hosts. Connections are kept and reused.

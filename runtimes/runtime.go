@@ -33,7 +33,8 @@ type Change struct {
 
 // Stamp says on whose behalf an effect happens.
 type Stamp struct {
-	Epoch         uint64 `json:"epoch"` // of the leader; hosts refuse one lower than they have seen
+	Epoch         uint64 `json:"epoch"`            // of the leader; hosts refuse one lower than they have seen
+	Leader        string `json:"leader,omitempty"` // its identity; hosts refuse another one of the same epoch
 	Commit        string `json:"commit"`
 	CorrelationID string `json:"correlation_id"`
 	ActionID      string `json:"action_id,omitempty"`

@@ -494,7 +494,7 @@ func secondDaemon(s *scene) {
 		require.Fail(s, "the first daemon goes on")
 	}
 	require.ErrorContains(s, first.err, "exit status 1")
-	said, _ := s.logged(0, "another daemon has a later epoch")
+	said, _ := s.logged(0, "another daemon leads")
 	require.NotEmpty(s, said)
 
 	s.repaired("dev-gpu-1")
@@ -503,7 +503,7 @@ func secondDaemon(s *scene) {
 	intent := runtimes.Op{Ledger: &runtimes.Ledger{Begin: true}}
 	_, err = host.Do(s.Context(), runtimes.Stamp{Epoch: epoch, ActionID: "test"}, intent)
 	require.ErrorIs(s, err, runtimes.ErrStaleEpoch)
-	_, err = host.Do(s.Context(), runtimes.Stamp{Epoch: s.tree().Revision.Epoch, ActionID: "test"}, intent)
+	_, err = host.Do(s.Context(), runtimes.Stamp{Epoch: s.tree().Revision.Epoch, Leader: s.tree().Revision.Leader, ActionID: "test"}, intent)
 	require.NoError(s, err)
 	s.asDeclared(demoKey, neighbourKey)
 	s.told()

@@ -368,12 +368,14 @@ func (d *download) fetch(ctx context.Context, o order) (size int64, err error) {
 // request: the ref advertisement is not asked for, since old is known.
 //
 // Whatever goes wrong, the remote is then asked where the branch stands, since
-// neither an error text nor a lost reply says whether it was moved. The error
-// is reconciler.ErrConflict if someone else moved it.
+// neither an error text nor a lost reply says whether it was moved. That the
+// branch stands at commit is a success unless the remote reported that it refused
+// this push: then another process pushed the same commit. The error is
+// reconciler.ErrConflict if someone else moved it.
 func (r *remote) push(ctx context.Context, branch string, old, commit plumbing.Hash, pack []byte) error {
 	bounded, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
-	pushed := r.send(bounded, branch, old, commit, pack)
+	refused, pushed := r.send(bounded, branch, old, commit, pack)
 	if pushed == nil {
 		return nil
 	}
@@ -384,31 +386,33 @@ func (r *remote) push(ctx context.Context, branch string, old, commit plumbing.H
 		return fmt.Errorf("push to %s at %s: %w; whether it arrived is not known: %w", branch, r.url, pushed, err)
 	}
 	defer d.close() //nolint:errcheck // nothing was asked of it but the refs
-	switch d.tip(branch) {
-	case commit:
+	switch tip := d.tip(branch); {
+	case tip == commit && !refused:
 		return nil
-	case old:
+	case tip == old:
 		return fmt.Errorf("push to %s at %s: %w", branch, r.url, pushed)
 	}
 	return fmt.Errorf("push to %s at %s: %w (it stands at %s)", branch, r.url, reconciler.ErrConflict, d.tip(branch))
 }
 
-func (r *remote) send(ctx context.Context, branch string, old, commit plumbing.Hash, pack []byte) (err error) {
+// send makes one push. refused is true if the remote's report says that it did
+// not move the branch.
+func (r *remote) send(ctx context.Context, branch string, old, commit plumbing.Hash, pack []byte) (refused bool, err error) {
 	auth, err := r.method(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer func() { err = hide(auth, err) }()
 	s, err := dial(ctx, r, func() (transport.ReceivePackSession, error) {
 		return r.transport.NewReceivePackSession(r.endpoint, auth)
 	})
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	if r.ssh {
 		if _, err := s.AdvertisedReferencesContext(ctx); err != nil {
-			return err
+			return false, err
 		}
 	}
 	req := packp.NewReferenceUpdateRequest()
@@ -418,17 +422,17 @@ func (r *remote) send(ctx context.Context, branch string, old, commit plumbing.H
 			args = nil
 		}
 		if err := req.Capabilities.Set(c, args...); err != nil {
-			return err
+			return false, err
 		}
 	}
 	req.Commands = []*packp.Command{{Name: plumbing.NewBranchReferenceName(branch), Old: old, New: commit}}
 	req.Packfile = io.NopCloser(bytes.NewReader(pack))
 	report, err := s.ReceivePack(ctx, req)
 	if err != nil {
-		return err
+		return report != nil && report.Error() != nil, err
 	}
 	if report == nil {
-		return errors.New("empty answer")
+		return false, errors.New("empty answer")
 	}
-	return nil
+	return false, nil
 }

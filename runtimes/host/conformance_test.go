@@ -101,7 +101,7 @@ func member(t testing.TB, l *lab.Lab, name string) plan.Member {
 }
 
 func stamp() runtimes.Stamp {
-	return runtimes.Stamp{Epoch: 1, Commit: "c0ffee", CorrelationID: "corr", ActionID: "act", Verb: "create"}
+	return runtimes.Stamp{Epoch: 1, Leader: "leader-a", Commit: "c0ffee", CorrelationID: "corr", ActionID: "act", Verb: "create"}
 }
 
 func info() runtimes.Op { return runtimes.Op{Info: &runtimes.Info{}} }
@@ -182,6 +182,11 @@ func conform(t *testing.T, p place) {
 		_, err = p.host.Do(ctx, old, write(file, "old"))
 		require.ErrorIs(t, err, runtimes.ErrStaleEpoch)
 		require.ErrorContains(t, err, "epoch 8, and this host has seen 9")
+		other := late
+		other.Leader = "another-" + late.Leader
+		_, err = p.host.Do(ctx, other, write(file, "other"))
+		require.ErrorIs(t, err, runtimes.ErrStaleEpoch)
+		require.ErrorContains(t, err, "epoch 9 belongs to another leader")
 		res, err := p.host.Do(ctx, runtimes.Stamp{}, runtimes.Op{Read: &runtimes.ReadFile{Path: file}}, info(), runtimes.Op{Run: &runtimes.Run{Program: "look", Args: []string{"-c", "echo seen"}}})
 		require.NoError(t, err)
 		require.Equal(t, "late", string(res[0].Data))

@@ -75,7 +75,11 @@ func (f *far) Do(ctx context.Context, stamp runtimes.Stamp, ops ...runtimes.Op) 
 		if err != nil {
 			return nil, f.unreachable(err)
 		}
-		id, request, err := f.encode(ctx, stamp, ops)
+		known := stamp
+		if !s.far.Leaders { // it compares epochs alone
+			known.Leader = ""
+		}
+		id, request, err := f.encode(ctx, known, ops)
 		if err != nil {
 			f.give(s)
 			return nil, err

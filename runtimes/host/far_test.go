@@ -25,10 +25,12 @@ import (
 // echo is an opener whose far side answers every request after a while with
 // the time it was given.
 type echo struct {
-	takes  time.Duration
-	mu     sync.Mutex
-	opened int
-	ended  int
+	takes   time.Duration
+	leaders bool // it tells leaders of one epoch apart, as older helpers do not
+	mu      sync.Mutex
+	stamps  []runtimes.Stamp // of the requests that came
+	opened  int
+	ended   int
 }
 
 func (e *echo) open(ctx context.Context) (*session, error) {
@@ -40,7 +42,7 @@ func (e *echo) open(ctx context.Context) (*session, error) {
 		defer close(over)
 		defer e.count(&e.ended)
 		defer toUs.Close()
-		if agent.WriteLine(toUs, agent.Hello{Berth: agent.Protocol}) != nil {
+		if agent.WriteLine(toUs, agent.Hello{Berth: agent.Protocol, Leaders: e.leaders}) != nil {
 			return
 		}
 		for dec := json.NewDecoder(fromUs); ; {
@@ -48,6 +50,9 @@ func (e *echo) open(ctx context.Context) (*session, error) {
 			if dec.Decode(&r) != nil {
 				return
 			}
+			e.mu.Lock()
+			e.stamps = append(e.stamps, r.Stamp)
+			e.mu.Unlock()
 			time.Sleep(e.takes)
 			d := (time.Duration(r.TimeoutMS) * time.Millisecond).String()
 			if agent.WriteLine(toUs, agent.Response{ID: r.ID, Results: []runtimes.Result{{Names: []string{d}}}}) != nil {
@@ -74,6 +79,25 @@ func (e *echo) counts() (opened, ended int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.opened, e.ended
+}
+
+// A helper that knows no leaders refuses a stamp that names one, so it gets the
+// epoch alone; a helper of this release gets both.
+func TestOlderHelperGetsNoLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, knows := range []bool{false, true} {
+			e := &echo{leaders: knows}
+			f := newFar("w1", e)
+			_, err := f.Do(t.Context(), runtimes.Stamp{Epoch: 3, Leader: "me"}, runtimes.Op{Run: &runtimes.Run{Program: "x"}})
+			require.NoError(t, err)
+			want := runtimes.Stamp{Epoch: 3}
+			if knows {
+				want.Leader = "me"
+			}
+			require.Equal(t, []runtimes.Stamp{want}, e.stamps)
+			f.shut()
+		}
+	})
 }
 
 func TestSessionsAreKeptSharedAndLetGo(t *testing.T) {

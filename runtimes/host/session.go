@@ -23,6 +23,7 @@ type session struct {
 	err    error         // why; set before dead is closed
 	stderr *said
 	used   bool // has answered before
+	far    agent.Hello
 }
 
 // newSession reads from out until it ends. It returns before anything is said.
@@ -89,8 +90,8 @@ func (s *session) hello(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var h agent.Hello
-	switch err := json.Unmarshal(line, &h); {
+	h := &s.far
+	switch err := json.Unmarshal(line, h); {
 	case err != nil || h.Berth == 0:
 		return fmt.Errorf("the far side is no berth-host: it says %.80q", line)
 	case h.Berth != agent.Protocol:

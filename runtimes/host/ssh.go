@@ -108,6 +108,8 @@ type connection struct {
 	failed  error
 	failAt  time.Time
 	backoff time.Duration
+
+	olderHelper sync.Once // guards a warning
 }
 
 // attempt is a connection being made; several calls may wait for it.
@@ -312,6 +314,12 @@ func (c *connection) session(ctx context.Context) (*session, error) {
 		if err := r.s.hello(ctx); err != nil {
 			r.s.hangUp()
 			return nil, err
+		}
+		if !r.s.far.Leaders {
+			c.olderHelper.Do(func() {
+				c.o.Log.Warn("berth-host is older than this daemon and does not tell leaders of one epoch apart; install the berth-host of this release",
+					"host", c.node, "version", r.s.far.Version)
+			})
 		}
 		return r.s, nil
 	case <-ctx.Done():

@@ -174,7 +174,7 @@ func (a *applier) join() error {
 	}
 	if err := a.step(m.Node, "prepare", func(u *unit) {
 		if u.Members[m.Name].State != plan.Running {
-			u.Members[m.Name] = memberState{Node: m.Node, State: plan.Partial, Epoch: a.change.Stamp.Epoch}
+			u.Members[m.Name] = memberState{Node: m.Node, State: plan.Partial, Epoch: a.change.Stamp.Epoch, Leader: a.change.Stamp.Leader}
 		}
 	}); err != nil {
 		return err
@@ -264,7 +264,7 @@ func (a *applier) run(u *unit, m plan.Member) {
 	if s.State != plan.Running || s.Node != m.Node {
 		s.Starts++
 	}
-	s.Node, s.State, s.Epoch = m.Node, plan.Running, a.change.Stamp.Epoch
+	s.Node, s.State, s.Epoch, s.Leader = m.Node, plan.Running, a.change.Stamp.Epoch, a.change.Stamp.Leader
 	u.Members[m.Name] = s
 }
 

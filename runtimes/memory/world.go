@@ -41,6 +41,7 @@ type memberState struct {
 	Node   string     `json:"node"`
 	State  plan.State `json:"state"`
 	Epoch  uint64     `json:"epoch"`  // of the leader that touched it last
+	Leader string     `json:"leader"` // its identity
 	Starts int        `json:"starts"` // how often it was started: tells a restart
 }
 
@@ -266,8 +267,14 @@ func (w *World) step(stamp runtimes.Stamp, key schema.Key, node, what string, ef
 		u = before.clone()
 	}
 	for _, m := range u.Members {
-		if m.Node == node && m.Epoch > stamp.Epoch {
+		if m.Node != node {
+			continue
+		}
+		if m.Epoch > stamp.Epoch {
 			return fmt.Errorf("host %s: %s: epoch %d after %d: %w", node, what, stamp.Epoch, m.Epoch, runtimes.ErrStaleEpoch)
+		}
+		if m.Epoch == stamp.Epoch && m.Leader != "" && m.Leader != stamp.Leader {
+			return fmt.Errorf("host %s: %s: epoch %d belongs to another leader: %w", node, what, stamp.Epoch, runtimes.ErrStaleEpoch)
 		}
 	}
 	effect(u)

@@ -61,7 +61,7 @@ func Run(t *testing.T, h Harness) {
 		h.Timeout = time.Minute
 	}
 	require.GreaterOrEqual(t, len(h.Workers), 3, "the suite needs three workers")
-	s := &suite{h: h, rt: h.New(), epoch: 7, remembered: map[schema.Key][]plan.Member{}}
+	s := &suite{h: h, rt: h.New(), epoch: 7, leader: "leader-a", remembered: map[schema.Key][]plan.Member{}}
 	a := s.unit("first", s.users(1), 0, 1)
 	b := s.unit("second", s.users(1), 2)
 
@@ -97,6 +97,7 @@ type suite struct {
 	h          Harness
 	rt         runtimes.Runtime
 	epoch      uint64
+	leader     string
 	attempt    int
 	remembered map[schema.Key][]plan.Member
 }
@@ -185,7 +186,7 @@ func (s *suite) apply(t *testing.T, p *plan.Plan, a plan.Action) error {
 }
 
 func (s *suite) stamp(a plan.Action) runtimes.Stamp {
-	return runtimes.Stamp{Epoch: s.epoch, Commit: "0000000000000000000000000000000000000001", CorrelationID: "conformance", ActionID: a.ID, Verb: string(a.Verb)}
+	return runtimes.Stamp{Epoch: s.epoch, Leader: s.leader, Commit: "0000000000000000000000000000000000000001", CorrelationID: "conformance", ActionID: a.ID, Verb: string(a.Verb)}
 }
 
 // carry plans and applies until nothing is left to do, which one plan must
@@ -406,6 +407,13 @@ func (s *suite) deposed(t *testing.T, a plan.Unit) {
 	err := s.apply(t, &p, p.Actions[0])
 	s.epoch++
 	require.ErrorIs(t, err, runtimes.ErrStaleEpoch)
+	require.Equal(t, before, s.h.Fingerprint(t, a))
+
+	own := s.leader
+	s.leader = "leader-b"
+	err = s.apply(t, &p, p.Actions[0])
+	s.leader = own
+	require.ErrorIs(t, err, runtimes.ErrStaleEpoch, "another leader of the same epoch")
 	require.Equal(t, before, s.h.Fingerprint(t, a))
 	s.running(t, a)
 }

@@ -20,7 +20,7 @@ import (
 // Options of an Agent.
 type Options struct {
 	Profiles []runtimes.Profile
-	// StateDir holds epoch, ledger and the record of accounts. Empty: /var/lib/berth.
+	// StateDir holds epoch, leader, ledger and the record of accounts. Empty: /var/lib/berth.
 	StateDir string
 	// EtcDir holds passwd, group and hosts. Empty: /etc. With another directory
 	// the machine's init and its directory services are left alone.
@@ -67,7 +67,7 @@ func New(o Options) *Agent {
 // end, and an error when what it read or wrote was broken off. When ctx ends,
 // the operation under way is given up and none after it begins.
 func (a *Agent) Serve(ctx context.Context, r io.Reader, w io.Writer) error {
-	if err := WriteLine(w, Hello{Protocol, a.version}); err != nil {
+	if err := WriteLine(w, Hello{Berth: Protocol, Version: a.version, Leaders: true}); err != nil {
 		return err
 	}
 	in := bufio.NewReaderSize(r, 32<<10)
@@ -120,7 +120,7 @@ func sizeOf(r runtimes.Result) int {
 		n += len(st.Path) + len(st.SHA256) + words
 	}
 	for _, e := range r.Ledger {
-		n += len(e.Op) + len(e.Stamp.Commit) + len(e.Stamp.CorrelationID) + len(e.Stamp.ActionID) + len(e.Stamp.Verb) + 2*words
+		n += len(e.Op) + len(e.Stamp.Commit) + len(e.Stamp.CorrelationID) + len(e.Stamp.ActionID) + len(e.Stamp.Verb) + len(e.Stamp.Leader) + 2*words
 	}
 	return n
 }
@@ -135,7 +135,7 @@ func (a *Agent) answer(ctx context.Context, req Request) Response {
 	resp := Response{ID: req.ID}
 	effects := a.effects(req.Ops)
 	if len(effects) > 0 {
-		leave, err := a.enter(ctx, req.Stamp.Epoch)
+		leave, err := a.enter(ctx, req.Stamp)
 		if err != nil {
 			resp.Fault = faultOf(err)
 			resp.Fault.Op = effects[0]
@@ -234,7 +234,7 @@ func (a *Agent) ledger(ctx context.Context, stamp runtimes.Stamp, op *runtimes.L
 	switch {
 	case op.Begin && op.End == "" && op.Find == "": // recorded with the effects of its request
 	case !op.Begin && (op.End == "done" || op.End == "failed") && op.Find == "":
-		leave, err := a.enter(ctx, stamp.Epoch)
+		leave, err := a.enter(ctx, stamp)
 		if err != nil {
 			return res, err
 		}
@@ -249,7 +249,7 @@ func (a *Agent) ledger(ctx context.Context, stamp runtimes.Stamp, op *runtimes.L
 }
 
 func (a *Agent) info() (runtimes.Result, error) {
-	epoch, err := a.seen()
+	seen, err := a.seen()
 	if err != nil {
 		return runtimes.Result{}, err
 	}
@@ -260,7 +260,7 @@ func (a *Agent) info() (runtimes.Result, error) {
 	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return runtimes.Result{Info: &runtimes.HostInfo{
 		Hostname: host, Version: a.version, Digest: a.digest(), BootID: strings.TrimSpace(string(boot)),
-		Epoch: epoch, Init: initSystem(), UID: os.Getuid(),
+		Epoch: seen.epoch, Init: initSystem(), UID: os.Getuid(),
 	}}, nil
 }
 

@@ -31,6 +31,9 @@ const (
 type Hello struct {
 	Berth   int    `json:"berth_host"` // Protocol
 	Version string `json:"version"`
+	// Leaders is true if the agent tells leaders of one epoch apart. An older
+	// one refuses a stamp that names its leader.
+	Leaders bool `json:"leaders,omitempty"`
 }
 
 // Request is a batch of operations. TimeoutMS bounds all of it: what has not
@@ -137,7 +140,7 @@ func decodeRequest(line []byte) (Request, error) {
 	if len(r.Ops) == 0 || len(r.Ops) > MaxOps {
 		return r, invalid("a request has 1 to %d operations, this one %d", MaxOps, len(r.Ops))
 	}
-	for _, word := range []string{r.Stamp.Commit, r.Stamp.CorrelationID, r.Stamp.ActionID, r.Stamp.Verb} {
+	for _, word := range []string{r.Stamp.Commit, r.Stamp.CorrelationID, r.Stamp.ActionID, r.Stamp.Verb, r.Stamp.Leader} {
 		if len(word) > maxStamp || strings.ContainsFunc(word, func(c rune) bool { return c <= ' ' || c > '~' }) {
 			return r, invalid("a stamp's words are up to %d visible ASCII characters", maxStamp)
 		}
