@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -45,6 +46,92 @@ func TestEpoch(t *testing.T) {
 
 	require.NoError(t, os.WriteFile(filepath.Join(f.state, "epoch"), []byte("bad\n"), 0o600))
 	require.Equal(t, "io", at(9, write(path, "x")).Code, "an epoch that cannot be read lets nobody in")
+}
+
+// An epoch belongs to the leader that came with it first. Another leader of the
+// same epoch is refused, whatever the order.
+func TestEpochHasOneLeader(t *testing.T) {
+	f := newFar(t)
+	path := f.path("open", "a")
+	code := func(epoch uint64, leader string) string {
+		f.Helper()
+		if fault := f.ask(runtimes.Stamp{Epoch: epoch, Leader: leader}, write(path, leader)).Fault; fault != nil {
+			return fault.Code
+		}
+		return ""
+	}
+	require.Empty(t, code(5, "first"))
+	require.Equal(t, agent.CodeStaleEpoch, code(5, "other"))
+	require.Equal(t, agent.CodeStaleEpoch, code(5, ""), "a daemon that names no leader")
+	require.Equal(t, agent.CodeStaleEpoch, f.ask(runtimes.Stamp{Epoch: 5, Leader: "other"}, runtimes.Op{Ledger: &runtimes.Ledger{End: "done"}}).Fault.Code)
+	require.Contains(t, f.ask(runtimes.Stamp{Epoch: 5, Leader: "other"}, write(path, "x")).Fault.Message, "epoch 5 belongs to another leader")
+	require.Empty(t, code(5, "first"))
+	require.Empty(t, code(6, "other"))
+	require.Equal(t, agent.CodeStaleEpoch, code(5, "first"))
+	require.Equal(t, agent.CodeStaleEpoch, code(6, "first"))
+	f.agent = f.again() // another process
+	require.Equal(t, agent.CodeStaleEpoch, code(6, "first"))
+	require.Empty(t, code(6, "other"))
+
+	require.Equal(t, "invalid", f.ask(runtimes.Stamp{Epoch: 7, Leader: "two words"}, write(path, "x")).Fault.Code)
+	require.NoError(t, os.WriteFile(filepath.Join(f.state, "leader"), []byte("bad\n"), 0o600))
+	require.Equal(t, "io", code(7, "other"), "a leader that cannot be read lets nobody in")
+}
+
+// Of many leaders that come with one epoch at the same time, exactly one gets in.
+func TestEpochIsClaimedOnce(t *testing.T) {
+	f := newFar(t)
+	for epoch := uint64(1); epoch <= 10; epoch++ {
+		var wait sync.WaitGroup
+		var in atomic.Int32
+		for i := range 4 {
+			a := f.again()
+			wait.Go(func() {
+				if f.askOf(a, runtimes.Stamp{Epoch: epoch, Leader: fmt.Sprint("leader-", i)}, write(f.path("open", fmt.Sprint(i)), "x")).Fault == nil {
+					in.Add(1)
+				}
+			})
+		}
+		wait.Wait()
+		require.EqualValues(t, 1, in.Load(), "epoch %d", epoch)
+	}
+}
+
+// State that an older helper left names no leader; the first leader of that epoch
+// claims it. An older helper that runs again finds an epoch that it can read.
+func TestEpochOfAnOlderHelper(t *testing.T) {
+	f := newFar(t)
+	at := func(epoch uint64, leader string) *agent.Fault {
+		f.Helper()
+		return f.ask(runtimes.Stamp{Epoch: epoch, Leader: leader}, write(f.path("open", "a"), "x")).Fault
+	}
+	epochFile := filepath.Join(f.state, "epoch")
+	require.Nil(t, at(1, ""))
+	require.NoError(t, os.WriteFile(epochFile, []byte("5\n"), 0o600))
+	require.Equal(t, agent.CodeStaleEpoch, at(4, "first").Code)
+	require.Nil(t, at(5, ""), "an older daemon")
+	require.Nil(t, at(5, "first"))
+	require.Equal(t, agent.CodeStaleEpoch, at(5, "other").Code)
+	require.Equal(t, agent.CodeStaleEpoch, at(5, "").Code)
+	data, err := os.ReadFile(epochFile)
+	require.NoError(t, err)
+	require.Equal(t, "5\n", string(data))
+	require.Nil(t, at(6, "first"))
+	data, err = os.ReadFile(epochFile)
+	require.NoError(t, err)
+	require.Equal(t, "6\n", string(data))
+
+	// An older helper raised the epoch meanwhile: its leader is unknown again.
+	require.NoError(t, os.WriteFile(epochFile, []byte("9\n"), 0o600))
+	require.Equal(t, agent.CodeStaleEpoch, at(6, "first").Code)
+	require.Nil(t, at(9, "other"))
+	require.Equal(t, agent.CodeStaleEpoch, at(9, "first").Code)
+
+	// A crash came between the two files: the later one counts.
+	require.NoError(t, os.WriteFile(filepath.Join(f.state, "leader"), []byte("10 first\n"), 0o600))
+	require.Equal(t, agent.CodeStaleEpoch, at(9, "other").Code)
+	require.Equal(t, agent.CodeStaleEpoch, at(10, "other").Code)
+	require.Nil(t, at(10, "first"))
 }
 
 // one2 asks without an epoch.
@@ -203,11 +290,60 @@ func TestLedgerNumbers(t *testing.T) {
 	f.do(runtimes.Op{Ledger: &runtimes.Ledger{Begin: true}})
 }
 
+// The next number follows the highest in both files, and no number that no
+// helper can have given counts.
+func TestLedgerNumbersNeverRepeatOrOverflow(t *testing.T) {
+	entry := func(seq string) string {
+		return `{"seq":` + seq + `,"at":"2026-08-01T10:00:00Z","stamp":{"epoch":1,"commit":"","correlation_id":"","action_id":"action-1"},"op":"begin"}` + "\n"
+	}
+	for name, c := range map[string]struct {
+		older, ledger string
+		want          uint64 // of the next entry
+	}{
+		"its only entry was cut off after a rotation": {entry("5000"), `{"seq":5001,"at`, 5001},
+		"nothing but a blank line after a rotation":   {entry("5000"), "\n", 5001},
+		"an older copy was put in its place":          {entry("5000"), entry("7"), 5001},
+		"the older file is gone":                      {"", entry("7"), 8},
+		"the older file holds no entry":               {"x\n", entry("7"), 8},
+		"a number at its end that is too large":       {entry("41"), entry("42") + entry("18446744073709551615"), 43},
+		"one that would overflow with the next":       {"", entry("42") + entry("18446744073709551614"), 43},
+		"one that other readers would round":          {"", entry("42") + entry("9007199254740993"), 43},
+		"one that is no number":                       {"", entry("42") + entry("1e3") + entry("-1") + entry("1.5") + entry(`"7"`), 43},
+		"one of the older file that is too large":     {entry("42") + entry("18446744073709551615"), `{"seq":43,"at`, 43},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFar(t)
+			f.do(runtimes.Op{Info: &runtimes.Info{}})
+			require.NoError(t, os.MkdirAll(f.state, 0o700))
+			ledger := filepath.Join(f.state, "ledger.jsonl")
+			require.NoError(t, os.WriteFile(ledger, []byte(c.ledger), 0o600))
+			if c.older != "" {
+				require.NoError(t, os.WriteFile(ledger+".1", []byte(c.older), 0o600))
+			}
+			stamp := f.stamp()
+			stamp.ActionID = "next"
+			for i := range uint64(3) {
+				require.Nil(t, f.ask(stamp, runtimes.Op{Ledger: &runtimes.Ledger{Begin: true}}).Fault)
+				found := f.one(runtimes.Op{Ledger: &runtimes.Ledger{Find: "next"}}).Ledger
+				require.Len(t, found, int(i)+1)
+				require.Equal(t, c.want+i, found[i].Seq)
+			}
+		})
+	}
+	t.Run("all numbers are used", func(t *testing.T) {
+		f := newFar(t)
+		require.NoError(t, os.MkdirAll(f.state, 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(f.state, "ledger.jsonl"), []byte(entry("9007199254740991")), 0o600))
+		require.Contains(t, f.fails("io", write(f.path("open", "a"), "x")), "no numbers left")
+		require.NoFileExists(t, f.path("open", "a"))
+	})
+}
+
 // A stamp is a few words: it stands in every entry.
 func TestStampsAreBounded(t *testing.T) {
 	f := newFar(t)
 	for _, hostile := range []string{strings.Repeat("a", 201), "a\nb", "a b", "é", "\x00"} {
-		for i, stamp := range []runtimes.Stamp{{Commit: hostile}, {CorrelationID: hostile}, {ActionID: hostile}, {Verb: hostile}} {
+		for i, stamp := range []runtimes.Stamp{{Commit: hostile}, {CorrelationID: hostile}, {ActionID: hostile}, {Verb: hostile}, {Leader: hostile}} {
 			stamp.Epoch = 1
 			r := f.ask(stamp, runtimes.Op{Ledger: &runtimes.Ledger{Begin: true}})
 			require.NotNil(t, r.Fault, "%d %q", i, hostile)

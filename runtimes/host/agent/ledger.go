@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -20,6 +21,9 @@ const (
 	maxLedger  = 4 << 20 // bytes of a ledger file; there are at most two
 	maxEntry   = 8 << 10 // bytes of a line
 	maxEntries = 1000    // entries Find gives: the latest
+	// maxSeq is the largest number of an entry: what reads JSON elsewhere rounds
+	// larger ones. An entry with a larger one is damaged.
+	maxSeq = 1<<53 - 1
 )
 
 // record appends lines to the ledger, durably: it returns once they would
@@ -40,16 +44,15 @@ func (a *Agent) record(ctx context.Context, stamp runtimes.Stamp, ops ...string)
 	if err != nil {
 		return ioFault(name, err)
 	}
-	if size == 0 { // new, or a crash came between the two files
-		if old, err := os.Open(name + ".1"); err == nil {
-			_, seq, _, err = lastEntry(old)
-			_ = old.Close()
-			if err != nil {
-				return ioFault(name+".1", err)
-			}
-		} else if !os.IsNotExist(err) {
-			return ioFault(name+".1", err)
-		}
+	// The older file counts, too: this one may be new, or hold no whole entry, or
+	// be an older copy that somebody put in its place.
+	older, err := lastSeq(name + ".1")
+	if err != nil && seq == 0 {
+		return ioFault(name+".1", err)
+	}
+	seq = max(seq, older)
+	if seq > maxSeq-uint64(len(ops)) {
+		return ioFault(name, fmt.Errorf("entry %d is the last: there are no numbers left; set both ledger files aside", seq))
 	}
 	if size > maxLedger {
 		if err := os.Rename(name, name+".1"); err != nil {
@@ -91,8 +94,22 @@ func (a *Agent) record(ctx context.Context, stamp runtimes.Stamp, ops ...string)
 
 func (a *Agent) ledgerName() string { return filepath.Join(a.state, "ledger.jsonl") }
 
-// lastEntry says how long the ledger is, the number of its last entry, and
-// whether it ends with a whole line.
+// lastSeq is the number of the last entry of a ledger file; 0 if there is no file.
+func lastSeq(name string) (uint64, error) {
+	f, err := os.Open(name)
+	if os.IsNotExist(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	_, seq, _, err := lastEntry(f)
+	return seq, err
+}
+
+// lastEntry returns how long the ledger is, the highest number of the entries at
+// its end, and whether it ends with a whole line.
 func lastEntry(f *os.File) (size int64, seq uint64, whole bool, err error) {
 	st, err := f.Stat()
 	if err != nil {
@@ -106,7 +123,7 @@ func lastEntry(f *os.File) (size int64, seq uint64, whole bool, err error) {
 	whole = size == 0 || tail[len(tail)-1] == '\n'
 	for line := range bytes.SplitSeq(tail, []byte("\n")) {
 		var e runtimes.LedgerEntry
-		if json.Unmarshal(line, &e) == nil && e.Seq > seq {
+		if json.Unmarshal(line, &e) == nil && e.Seq > seq && e.Seq <= maxSeq {
 			seq = e.Seq
 		}
 	}
