@@ -33,7 +33,7 @@ func (r *Reconciler) said(ctx context.Context, number int, asked []string, first
 	failed := map[string]error{}
 	for _, rem := range all {
 		c, wrong := command.Parse(rem.Line)
-		if wrong != nil || c.Verb != command.AckDelete || asked != nil && !slices.Contains(asked, c.Bound) {
+		if rem.Edited || wrong != nil || c.Verb != command.AckDelete || asked != nil && !slices.Contains(asked, c.Bound) {
 			continue
 		}
 		by := strings.ToLower(rem.Author)

@@ -3,7 +3,6 @@ package reconciler_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -13,10 +12,9 @@ import (
 
 	"berth/reconciler"
 	"berth/reconciler/plan"
-	"berth/schema/policy"
 )
 
-// signless is a forge that sets no sign beside a remark until it may, whatever its
+// signless is a forge that takes no answer to a command until it may, whatever its
 // reason is.
 type signless struct {
 	*forge
@@ -25,14 +23,15 @@ type signless struct {
 	why   func() error
 }
 
-func (f *signless) React(ctx context.Context, r reconciler.Remark, with reconciler.Reaction) error {
-	if f.tries.Add(1); !f.may.Load() {
+func (f *signless) Comment(ctx context.Context, n int, c reconciler.Comment) error {
+	if len(c.Answers) > 0 && !f.may.Load() {
+		f.tries.Add(1)
 		return f.why()
 	}
-	return f.forge.React(ctx, r, with)
+	return f.forge.Comment(ctx, n, c)
 }
 
-// signs waits until a sign was tried for again after this, and lets it through.
+// signs waits until an answer was tried again after this, and lets it through.
 func (w *world) signs(f *signless) {
 	w.t.Helper()
 	before := f.tries.Load()
@@ -63,7 +62,7 @@ func TestWhatWasDoneIsAnsweredSoHoweverLateTheAnswer(t *testing.T) {
 			})
 			w.signs(f)
 			w.comes(id, reconciler.Accepted)
-			require.Empty(t, w.answer(1))
+			require.Equal(t, 1, strings.Count(w.answer(1), "✓"))
 		})
 		t.Run("retry, "+name, func(t *testing.T) {
 			t.Parallel()
@@ -80,7 +79,7 @@ func TestWhatWasDoneIsAnsweredSoHoweverLateTheAnswer(t *testing.T) {
 			w.eventually("running", w.phase("train", plan.PhaseRunning))
 			w.signs(f)
 			w.comes(id, reconciler.Accepted)
-			require.Empty(t, w.answer(1))
+			require.Equal(t, 1, strings.Count(w.answer(1), "✓"))
 			n := 0
 			for _, r := range w.audited() {
 				if r.Action == "unit.retry" {
@@ -104,7 +103,7 @@ func TestWhatWasDoneIsAnsweredSoHoweverLateTheAnswer(t *testing.T) {
 			w.eventually("gone", w.gone)
 			w.signs(f)
 			w.comes(id, reconciler.Accepted)
-			require.Empty(t, w.answer(1))
+			require.Equal(t, 1, strings.Count(w.answer(1), "✓"))
 		})
 	}
 }
@@ -126,7 +125,7 @@ func TestWhatWasMeantIsAcceptedByTheNextDaemon(t *testing.T) {
 	require.NotNil(t, w.stale("train"), "it could not be begun")
 	w.start()
 	w.comes(id, reconciler.Accepted)
-	require.Empty(t, w.answer(1))
+	require.Equal(t, 1, strings.Count(w.answer(1), "✓"))
 }
 
 // A daemon that cannot know any more what an earlier one did says that nothing is
@@ -142,61 +141,68 @@ func TestWhatAnEarlierDaemonDidIsNotDenied(t *testing.T) {
 	require.NoError(t, d.stop())
 	w.start()
 	w.comes(id, reconciler.Understood)
-	require.Contains(t, w.answer(1), "Nothing to do")
+	require.Contains(t, w.answer(1), "nothing to do")
 }
 
-// Whoever is answered in words reads them, also if others ask at the same time.
-func TestWordsToManyStandTogether(t *testing.T) {
+// Each command is answered once, by its own id, whether or not the forge lists
+// reactions, and over a restart too; the plan is left as it is.
+func TestEachCommandIsAnsweredOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for _, who := range []string{"ada", "bob"} {
 		w.forge.let(who, reconciler.CanWrite)
 	}
-	w.forge.set(reconciler.PullRequest{Number: 1, Author: "ada", BaseBranch: "main", Open: true})
-	hers := w.forge.say(1, "ada", "/berth help")
-	his := w.forge.say(1, "bob", "/berth apply 0123456")
-	w.forge.say(1, "ada", "/berth help")
-	w.start()
-	w.comes(his, reconciler.Refused)
-	w.comes(hers, reconciler.Understood)
-	require.Contains(t, w.answer(1), "before the merge")
-	require.Equal(t, 1, strings.Count(w.answer(1), "### `/berth help`"), "what is the same is said once")
+	f := &reactionless{forge: w.forge}
+	tuned := func(o *reconciler.Options) { o.Forge = f }
+	d := w.start(tuned)
+	pr := w.pull(1, instanceNamed("train", 2))
+	w.reviewed(pr)
+	w.forge.mu.Lock()
+	shown := w.forge.comments[1]["plan"]
+	w.forge.mu.Unlock()
+	ids := []int64{w.forge.say(1, "ada", "/berth help"), w.forge.say(1, "bob", "/berth dance"), w.forge.say(1, "ada", "/berth help")}
+	answered := func() bool {
+		w.forge.mu.Lock()
+		defer w.forge.mu.Unlock()
+		for _, id := range ids {
+			if !w.forge.answered[id] {
+				return false
+			}
+		}
+		return true
+	}
+	w.eventually("all are answered", answered)
+	require.NoError(t, d.stop())
+	w.start(tuned)
+	time.Sleep(500 * time.Millisecond)
+	w.forge.mu.Lock()
+	defer w.forge.mu.Unlock()
+	require.Equal(t, 3, strings.Count(w.forge.comments[1]["answers"], "\n"), "one line for each command")
+	require.Equal(t, 1, strings.Count(w.forge.comments[1]["answers"], "unknown command"))
+	require.Equal(t, shown, w.forge.comments[1]["plan"])
 }
 
-// What has no place beside other words is said after them.
-func TestWordsWithoutAPlaceAreSaidLater(t *testing.T) {
+// reactionless is a forge without reactions.
+type reactionless struct{ *forge }
+
+func (f *reactionless) React(context.Context, reconciler.Remark, reconciler.Reaction) error {
+	return errors.New("404: no reactions here")
+}
+
+// An edited command is not carried out, and its author is told to write a new one.
+func TestEditedCommandGetsAHint(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	f := &reading{forge: w.forge}
-	w.forge.set(reconciler.PullRequest{Number: 1, Author: "ada", BaseBranch: "main", Open: true})
-	var ids []int64
-	for i := range 3 {
-		who := fmt.Sprint("ada", i)
-		w.forge.let(who, reconciler.CanWrite)
-		ids = append(ids, w.forge.say(1, who, "/berth help"))
-	}
-	w.start(func(o *reconciler.Options) {
-		o.Forge = f
-		o.Render.Answer = func(a plan.Answer, _ *policy.Explanation) string { return a.To + strings.Repeat(" word", 1400) }
-	})
-	for i, id := range ids {
-		w.comes(id, reconciler.Understood)
-		said, _ := f.said.Load().(string)
-		require.Contains(t, said, fmt.Sprint("ada", i, " "))
-	}
-	require.LessOrEqual(t, len(w.answer(1)), 16_000)
-}
-
-// reading is a forge that remembers each answer it was given.
-type reading struct {
-	*forge
-	said atomic.Value
-}
-
-func (f *reading) Comment(ctx context.Context, n int, c reconciler.Comment) error {
-	if c.Answer != nil {
-		was, _ := f.said.Load().(string)
-		f.said.Store(was + *c.Answer)
-	}
-	return f.forge.Comment(ctx, n, c)
+	w.forge.let("ada", reconciler.CanWrite)
+	f := &signless{forge: w.forge, why: unsigned["an error"]}
+	f.may.Store(true)
+	_, commit := w.staled(func(o *reconciler.Options) { o.Forge = f })
+	before := w.effects()
+	w.forge.mu.Lock()
+	w.forge.remarks[1] = append(w.forge.remarks[1], reconciler.Remark{ID: 99, Pull: 1, Author: "ada", Line: "/berth apply " + commit, When: time.Now(), Edited: true})
+	w.forge.mu.Unlock()
+	w.comes(99, reconciler.Confused)
+	require.Contains(t, w.answer(1), "edited commands are not read; write a new comment")
+	require.Equal(t, before, w.effects())
+	require.NotNil(t, w.stale("train"))
 }

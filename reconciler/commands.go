@@ -31,25 +31,27 @@ func (r *Reconciler) obey(ctx context.Context, c command.Command, pr PullRequest
 		return r.explain(ctx, st, c, pr)
 	case command.Plan:
 		if may < CanWrite && !strings.EqualFold(rem.Author, pr.Author) {
-			return refuse("only who may write to the repository, and the author of the pull request, have it planned again"), nil
+			return refuse("only users who may write to the repository and the author of the pull request may have it planned again"), nil
 		}
 		if !pr.Open {
-			return nothing("the pull request is not open, so there is nothing to plan"), nil
+			return nothing("the pull request is not open"), nil
 		}
 		r.ShowAgain(pr.Number)
 		r.Enqueue(Item{Do: TaskPull, Pull: pr.Number})
-		return reply{reaction: Accepted}, nil
+		return did("planned again"), nil
 	}
 	if may < CanWrite {
-		return refuse("it takes somebody who may write to the repository"), nil
+		return refuse("only users who may write to the repository may give this command"), nil
 	}
 	switch c.Verb {
 	case command.Apply:
 		return r.applyHeld(ctx, st, c, pr, rem)
 	case command.Retry:
 		return r.retryFailed(ctx, st, pr, rem)
+	case command.AckDelete:
+		return r.acknowledge(ctx, st, c, pr, rem)
 	}
-	return r.acknowledge(ctx, st, c, pr, rem)
+	return refuse("unknown command; /berth help lists the commands"), nil
 }
 
 // explain says what an instance comes to: with an open pull request merged, else
@@ -116,7 +118,7 @@ func (r *Reconciler) applyHeld(ctx context.Context, st *state, c command.Command
 	units = slices.DeleteFunc(units, func(s *plan.Status) bool { return !named && !c.Names(s.Revision) })
 	switch {
 	case len(units) == 0 && !named:
-		return outdated(c.Bound, pr.MergeCommit, "That is not what brought this pull request to "+r.o.Branch+"."), nil
+		return refuse(fmt.Sprintf("%s brought this pull request to %s; use /berth apply %s", short(pr.MergeCommit), r.o.Branch, short(pr.MergeCommit))), nil
 	case len(units) == 0:
 		return nothing("nothing of this pull request is held"), nil
 	}
@@ -156,13 +158,11 @@ func (r *Reconciler) applyHeld(ctx context.Context, st *state, c command.Command
 		r.queue.Add(Item{Do: TaskUnit, Unit: s.Key})
 		meant++
 	}
-	out := reply{reaction: Accepted, record: true}
-	if len(no) > 0 {
-		out.answer = &plan.Answer{Kind: plan.AnswerRefused, Why: fmt.Sprintf("%d of %d stay held: %s", len(no), len(units), someOf(no))}
-	}
 	if meant == 0 {
-		out.reaction = Refused
+		return refuse(someOf(no)), nil
 	}
+	out := did("applied")
+	out.record, out.answer.Why = true, someOf(no)
 	return out, nil
 }
 
@@ -206,17 +206,17 @@ func (r *Reconciler) offered(told plan.Rollout) {
 // gave up, or wait to.
 func (r *Reconciler) retryFailed(ctx context.Context, st *state, pr PullRequest, rem Remark) (reply, error) {
 	if !pr.Merged {
-		return nothing("it is not merged, so nothing of it failed"), nil
+		return nothing("the pull request is not merged"), nil
 	}
 	units := r.unitsOf(pr, func(s *plan.Status) bool { return s.Retry != nil })
 	if len(units) == 0 {
-		return nothing("nothing of this pull request gave up or waits to try again"), nil
+		return nothing("no instance of this pull request gave up or waits to try again"), nil
 	}
 	rights, err := r.rights(ctx, st, pr, rem.Author, units)
 	if err != nil {
 		return reply{}, err
 	}
-	var no []string
+	var no, retried []string
 	for i, s := range units {
 		d := rights[i]
 		if !d.Allowed {
@@ -233,11 +233,14 @@ func (r *Reconciler) retryFailed(ctx context.Context, st *state, pr PullRequest,
 		}
 		r.writer.record(commanded("unit.retry", s, pr, rem, audit.Allowed, d, r.o.Now()))
 		r.queue.Add(Item{Do: TaskUnit, Unit: s.Key})
+		retried = append(retried, s.Key.String())
 	}
 	if len(no) == len(units) {
 		return refuse(someOf(no)), nil
 	}
-	return reply{reaction: Accepted, record: true}, nil
+	out := did(strings.TrimSpace("retried " + someOf(retried)))
+	out.record, out.answer.Why = true, someOf(no)
+	return out, nil
 }
 
 // rights are what mayMean says of each of units. All are known before anything is
@@ -314,14 +317,14 @@ func (r *Reconciler) acknowledge(ctx context.Context, st *state, c command.Comma
 	tried := pr.Merged && r.acks.tried(remarkID{rem.Pull, rem.ID})
 	switch {
 	case tried && !slices.Contains(asked, c.Bound):
-		return reply{reaction: Accepted}, nil // the decision took it
+		return did("acknowledged"), nil // the decision took it
 	case tried:
-		return refuse("it was decided again, and is held all the same: whoever says so may write to the repository and has deletions.acknowledge at that moment"), nil
+		return refuse("the deletion stays held: whoever acknowledges it needs write access to the repository and deletions.acknowledge at that moment"), nil
 	case len(asked) == 0, pr.Merged && rem.When.Before(r.began) && !slices.Contains(asked, c.Bound):
 		// A run before this one may have taken it.
-		return nothing("no deletion waits for that word"), nil
+		return nothing("no deletion waits for an acknowledgement"), nil
 	case !slices.Contains(asked, c.Bound):
-		return outdated(c.Bound, asked[0], "A digest stands for just those documents, as they were."), nil
+		return refuse(fmt.Sprintf("the deletion that waits has the digest %s: it is another one; read it, then acknowledge that digest", asked[0])), nil
 	}
 	d := r.decider.May(st.desired, rem.Author, authority.DeletionsAcknowledge, authority.Scope{Tenant: tenant})
 	one := commanded("deletion.acknowledge", &plan.Status{Revision: cmp.Or(pr.MergeCommit, st.main)}, pr, rem, audit.Allowed, d, r.o.Now())
@@ -338,7 +341,9 @@ func (r *Reconciler) acknowledge(ctx context.Context, st *state, c command.Comma
 		return reply{wait: true}, nil // until that is decided
 	}
 	r.Enqueue(Item{Do: TaskPull, Pull: pr.Number})
-	return reply{reaction: Accepted, record: true}, nil
+	out := did("acknowledged")
+	out.record = true
+	return out, nil
 }
 
 // mayMean says whether somebody may say of a unit that what is planned for it is

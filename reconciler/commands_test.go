@@ -47,7 +47,7 @@ func (w *world) comes(id int64, want reconciler.Reaction) {
 	w.forge.mu.Lock()
 	defer w.forge.mu.Unlock()
 	for _, all := range w.forge.comments {
-		w.t.Log(all["answer"])
+		w.t.Log(all["answers"])
 	}
 	require.Equal(w.t, want, w.forge.reactions[id])
 }
@@ -55,7 +55,7 @@ func (w *world) comes(id int64, want reconciler.Reaction) {
 func (w *world) answer(n int) string {
 	w.forge.mu.Lock()
 	defer w.forge.mu.Unlock()
-	return w.forge.comments[n]["answer"]
+	return w.forge.comments[n]["answers"] + w.forge.comments[n]["details"]
 }
 
 // offered waits until it is recorded that people were told what is held of a unit.
@@ -98,7 +98,7 @@ func TestWhatIsHeldIsAppliedWhenSomebodySaysSo(t *testing.T) {
 
 	w.comes(w.forge.say(1, "eve", "/berth apply "+commit), reconciler.Refused)
 	w.comes(w.forge.say(1, "rea", "/berth apply "+commit), reconciler.Refused)
-	require.Contains(t, w.answer(1), "may write")
+	require.Contains(t, w.answer(1), "users who may write")
 	w.comes(w.forge.say(1, "ada", "/berth apply 0123456789"), reconciler.Refused)
 	require.Contains(t, w.answer(1), commit[:7], "the one that counts is named")
 	w.comes(w.forge.say(1, "ada", "/berth apply everything"), reconciler.Confused)
@@ -494,7 +494,7 @@ func TestExplainKnowsWhereMembersAre(t *testing.T) {
 		require.Contains(t, said, "is not allowed ("+"`tenants/physics/policy.yaml:5`)")
 	}
 	said := explained(lifts.Number)
-	require.Contains(t, said, "**allowed**")
+	require.Contains(t, said, "is allowed")
 	require.Contains(t, said, "`suspend` is `true`")
 }
 

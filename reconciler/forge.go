@@ -30,10 +30,10 @@ type Conversation interface {
 	// since a time, oldest first: see Remark.
 	Remarks(ctx context.Context, since time.Time) ([]Remark, error)
 	// RemarksOf lists all that was said to Berth on one pull request, whether it
-	// was answered or not.
+	// was answered or not, edited remarks included.
 	RemarksOf(ctx context.Context, pull int) ([]Remark, error)
-	// React answers a remark with a sign beside it. It marks it as answered, and
-	// is therefore the last thing that is done about it.
+	// React sets a sign beside a remark, for people. That the remark is answered is
+	// kept in Berth's comment, as not every forge lists reactions.
 	React(ctx context.Context, r Remark, with Reaction) error
 	// Permission is what somebody may do in the repository now. It is asked for
 	// when it counts, and never remembered; nobody of that name is NoPermission.
@@ -42,22 +42,33 @@ type Conversation interface {
 
 // Comment is what Berth's comment on a pull request says. It is one comment for
 // the life of the pull request; a part that is nil stays as it was, an empty one
-// goes. All of it is harmless Markdown.
+// goes. All of it is harmless Markdown. From the top: answers, roll-out, plan,
+// details of answers.
 type Comment struct {
-	Rollout *string // what became of the merge; on top
-	Answer  *string // to what somebody asked last
+	// Answers are added to those that are there; an answer to a command that was
+	// answered before is left out. The comment keeps the newest lines and details,
+	// and the ids of many more commands than it has lines.
+	Answers []Answered
+	Rollout *string // what became of the merge
 	Plan    *string // what the merge would do
 }
 
-// Remark is a comment by a person whose first line begins with "/berth" and that
-// was never edited: what was said may not change after it was judged.
+// Answered is the answer to one command.
+type Answered struct {
+	Command int64  // the id of the comment that gave it
+	Line    string // one line; "": it is only noted that the command was answered
+	Details string // Markdown below the plan; "": none
+}
+
+// Remark is a comment by a person whose first line begins with "/berth".
 type Remark struct {
 	ID       int64
-	Pull     int
+	Pull     int    // what its address names; Forge.Pull says whether that is a pull request
 	Author   string // login; never Berth itself, never a bot
 	Line     string // the first line, without space around it
 	When     time.Time
-	Answered bool // Berth reacted to it already
+	Edited   bool // it is no command: a command may not change after it was judged
+	Answered bool // Berth's comment on the pull request, or its reaction, says so
 }
 
 // Reaction is a sign Berth sets beside a remark.

@@ -37,6 +37,7 @@ type forge struct {
 	read      int      // how often a pull request was read
 
 	remarks     map[int][]reconciler.Remark
+	answered    map[int64]bool // commands that the comment names as answered
 	reactions   map[int64]reconciler.Reaction
 	permissions map[string]reconciler.Permission
 }
@@ -44,7 +45,7 @@ type forge struct {
 func newForge() *forge {
 	return &forge{
 		shown: map[int][]plan.Proposal{}, checks: map[string]map[string]plan.Check{}, comments: map[int]map[string]string{},
-		remarks: map[int][]reconciler.Remark{}, reactions: map[int64]reconciler.Reaction{}, permissions: map[string]reconciler.Permission{},
+		remarks: map[int][]reconciler.Remark{}, answered: map[int64]bool{}, reactions: map[int64]reconciler.Reaction{}, permissions: map[string]reconciler.Permission{},
 	}
 }
 
@@ -161,12 +162,18 @@ func (f *forge) Comment(_ context.Context, n int, c reconciler.Comment) error {
 	if next == nil {
 		next = map[string]string{}
 	}
-	for part, text := range map[string]*string{"plan": c.Plan, "rollout": c.Rollout, "answer": c.Answer} {
+	for part, text := range map[string]*string{"plan": c.Plan, "rollout": c.Rollout} {
 		if text != nil {
 			next[part] = *text
 		}
 	}
-	if maps.Equal(next, f.comments[n]) {
+	for _, a := range c.Answers {
+		if !f.answered[a.Command] {
+			next["answers"] += a.Line + "\n"
+			next["details"] = a.Details + "\n" + next["details"]
+		}
+	}
+	if maps.Equal(next, f.comments[n]) && !slices.ContainsFunc(c.Answers, func(a reconciler.Answered) bool { return !f.answered[a.Command] }) {
 		return f.down
 	}
 	if err := f.write(fmt.Sprintf("comment %d", n)); err != nil {
@@ -187,6 +194,9 @@ func (f *forge) Comment(_ context.Context, n int, c reconciler.Comment) error {
 		f.follow = append(f.follow, r)
 	}
 	f.comments[n] = next
+	for _, a := range c.Answers {
+		f.answered[a.Command] = true
+	}
 	return nil
 }
 
@@ -197,7 +207,7 @@ func (f *forge) Remarks(_ context.Context, since time.Time) ([]reconciler.Remark
 	for _, said := range f.remarks {
 		for _, r := range said {
 			if !r.When.Before(since) {
-				r.Answered = f.reactions[r.ID] != ""
+				r.Answered = f.answered[r.ID]
 				out = append(out, r)
 			}
 		}
@@ -211,7 +221,7 @@ func (f *forge) RemarksOf(_ context.Context, n int) ([]reconciler.Remark, error)
 	defer f.mu.Unlock()
 	out := slices.Clone(f.remarks[n])
 	for i := range out {
-		out[i].Answered = f.reactions[out[i].ID] != ""
+		out[i].Answered = f.answered[out[i].ID]
 	}
 	return out, f.down
 }

@@ -77,9 +77,9 @@ type Render struct {
 	Key     func(plan.Proposal, plan.PullContext) string
 	Plan    func(plan.Proposal, plan.PullContext) string // of the comment; Markdown
 	Rollout func(plan.Rollout) string                    // likewise
-	// Answer is likewise, to a command; what policy makes of an instance is given
-	// for plan.AnswerExplain, if there is such an instance.
-	Answer func(plan.Answer, *policy.Explanation) string
+	// Answer is the answer to a command: a line, and details or "". What policy makes
+	// of an instance is given for plan.AnswerExplain, if there is such an instance.
+	Answer func(plan.Answer, *policy.Explanation) (line, details string)
 	// Lines are those that a patch shows.
 	Lines func(patch io.Reader) (schema.Lines, error)
 }

@@ -32,14 +32,11 @@ const (
 	// maxIdleOf of one of them; the others are passed over.
 	maxIdle   = 60
 	maxIdleOf = 5
-	// maxWords is the most bytes of answers that stand in a comment together. What
-	// has no place is said in the next pass.
-	maxWords = 16_000
 )
 
 // listenRemarks answers what people said to Berth and was not answered. A webhook
-// only makes it sooner: what counts is what the forge lists, and the reaction
-// beside a remark, which is set last, tells that it was dealt with. Who may write
+// only makes it sooner: what counts is what the forge lists, and Berth's comment
+// tells, by the command's id, that it was dealt with. Who may write
 // is answered first; a stranger who says a lot, and strangers who are many, cost a
 // bounded number of answers and questions.
 func (r *Reconciler) listenRemarks(ctx context.Context) (again time.Duration, err error) {
@@ -53,7 +50,7 @@ func (r *Reconciler) listenRemarks(ctx context.Context) (again time.Duration, er
 		return 0, err
 	}
 	next := start.Add(-remarksOverlap)
-	l := listening{r: r, pulls: map[int]PullRequest{}, permissions: map[string]Permission{}, words: map[int]string{}}
+	l := listening{r: r, pulls: map[int]PullRequest{}, permissions: map[string]Permission{}}
 	unanswered := r.unanswered(all)
 	waiting, left, err := l.rank(ctx, unanswered)
 	if err != nil {
@@ -197,7 +194,6 @@ type listening struct {
 	r           *Reconciler
 	pulls       map[int]PullRequest
 	permissions map[string]Permission
-	words       map[int]string // what it said on each pull request
 }
 
 // idle counts what was answered to people who may not write, by the hour. It is
@@ -208,8 +204,8 @@ type idle struct {
 	of    map[string]int
 }
 
-// owe keeps what a remark came to until its sign is set: what was done is done
-// once, and is not asked for again where it would be found done.
+// owe keeps what a remark came to until the answer is posted: what was done is
+// done once, and is not asked for again where it would be found done.
 func (r *Reconciler) owe(id remarkID, out *reply) {
 	if r.owed == nil || len(r.owed) >= maxPassed {
 		r.owed = map[remarkID]*reply{}
@@ -234,26 +230,29 @@ func (i *idle) took(login string) {
 // reply is what a remark comes to.
 type reply struct {
 	reaction    Reaction
-	answer      *plan.Answer // nil: the reaction says it
+	answer      *plan.Answer // nil: it is only noted that it was answered
 	explanation *policy.Explanation
-	wait        bool // it is not dealt with yet
-	record      bool // what it did is to be on the remote first
-	told        bool // the words were said
+	wait        bool   // it is not dealt with yet
+	record      bool   // what it did is to be on the remote first
+	answered    func() // called once the answer is posted; nil: nothing is
 }
 
 func refuse(why string) reply {
 	return reply{reaction: Refused, answer: &plan.Answer{Kind: plan.AnswerRefused, Why: why}}
 }
 
+// nothing is the reply to a command that leaves nothing to do.
 func nothing(why string) reply {
-	return reply{reaction: Understood, answer: &plan.Answer{Kind: plan.AnswerUnknown, Why: why}}
+	return reply{reaction: Understood, answer: &plan.Answer{Kind: plan.AnswerDone, Did: "nothing to do", Why: why}}
 }
 
-func outdated(given, now, why string) reply {
-	return reply{reaction: Refused, answer: &plan.Answer{Kind: plan.AnswerStale, Given: given, Now: now, Why: why}}
+// did is the reply to a command that was carried out.
+func did(what string) reply {
+	return reply{reaction: Accepted, answer: &plan.Answer{Kind: plan.AnswerDone, Did: what}}
 }
 
-// answer deals with one remark: what is to be done first, then the words, then the
+// answer deals with one remark: first what is to be done, then the answer in
+// Berth's comment, which also notes that the command was answered, then the
 // reaction. It says false while it is not dealt with.
 func (l *listening) answer(ctx context.Context, rem Remark) (done bool, err error) {
 	pr, err := l.pull(ctx, rem.Pull)
@@ -290,18 +289,23 @@ func (l *listening) answer(ctx context.Context, rem Remark) (done bool, err erro
 		}
 		out.record = false
 	}
-	if out.answer != nil && !out.told {
-		if out.told, err = l.say(ctx, pr.Number, l.r.o.Render.Answer(*out.answer, out.explanation)); err != nil || !out.told {
-			return false, err
-		}
+	one := Answered{Command: rem.ID}
+	if out.answer != nil {
+		one.Line, one.Details = l.r.o.Render.Answer(*out.answer, out.explanation)
 	}
+	if err := l.r.o.Forge.Comment(ctx, pr.Number, Comment{Answers: []Answered{one}}); err != nil {
+		return false, err
+	}
+	if out.answered != nil {
+		out.answered()
+	}
+	delete(l.r.owed, id)
 	if may < CanWrite {
 		l.r.idle.took(rem.Author)
 	}
 	if err := l.r.o.Forge.React(ctx, rem, out.reaction); err != nil && !errors.Is(err, ErrNotFound) {
-		return false, err
+		l.r.o.Log.Warn("no reaction set beside an answered command", "pull", rem.Pull, "command", rem.ID, "error", err)
 	}
-	delete(l.r.owed, id)
 	return true, nil
 }
 
@@ -312,8 +316,11 @@ func (l *listening) comesTo(ctx context.Context, pr PullRequest, rem Remark, may
 	switch {
 	case may == NoPermission:
 		out = reply{reaction: Refused} // a stranger gets no words
+	case rem.Edited:
+		out = refuse("edited commands are not read; write a new comment")
+		out.reaction = Confused
 	case wrong != nil:
-		out = nothing(wrong.Error())
+		out = refuse(wrong.Error())
 		out.reaction = Confused
 	default:
 		var err error
@@ -324,29 +331,8 @@ func (l *listening) comesTo(ctx context.Context, pr PullRequest, rem Remark, may
 	if out.answer != nil {
 		out.answer.To, out.answer.Said = rem.Author, rem.Line
 	}
-	l.r.o.Log.Info("commanded", "pull", pr.Number, "by", rem.Author, "command", string(c.Verb), "came_to", string(out.reaction))
+	l.r.o.Log.Info("command answered", "pull", pr.Number, "by", rem.Author, "command", string(c.Verb), "came_to", string(out.reaction))
 	return &out, nil
-}
-
-// say puts an answer into the comment of a pull request, below those that were
-// given in this pass; it says false if there is no place beside them.
-func (l *listening) say(ctx context.Context, pull int, text string) (bool, error) {
-	all := l.words[pull]
-	switch {
-	case all == "":
-		all = text
-	case strings.Contains(all, text): // the same again
-		return true, nil
-	case len(all)+1+len(text) > maxWords:
-		return false, nil
-	default:
-		all += "\n" + text
-	}
-	if err := l.r.o.Forge.Comment(ctx, pull, Comment{Answer: &all}); err != nil {
-		return false, err
-	}
-	l.words[pull] = all
-	return true, nil
 }
 
 func (l *listening) pull(ctx context.Context, n int) (PullRequest, error) {

@@ -129,9 +129,9 @@ func eventsOf(name string, payload any) ([]Event, error) {
 		}
 		return rerequested(p.GetRepo().GetFullName(), p.GetCheckSuite().GetHeadSHA(), p.GetCheckSuite().PullRequests)
 	case *github.IssueCommentEvent:
-		// What is edited or taken away is no command: what was said may not change
-		// after it was judged.
-		if p.GetAction() != "created" || !p.GetIssue().IsPullRequest() || !toBerth(p.GetComment().GetBody()) || p.GetComment().GetUser().GetType() == "Bot" {
+		// A command that was edited is answered with a hint; what was taken away is
+		// gone.
+		if p.GetAction() != "created" && p.GetAction() != "edited" || !p.GetIssue().IsPullRequest() || !toBerth(p.GetComment().GetBody()) || p.GetComment().GetUser().GetType() == "Bot" {
 			return nil, nil
 		}
 		return about(Remark, p.GetRepo(), p.GetIssue().GetNumber())

@@ -120,7 +120,7 @@ func Parse(line string) (Command, error) {
 			return c, errors.New("that is no field: one is written as regions, roles or config.partitions")
 		}
 	default:
-		return Command{}, errors.New("there is no such command; /berth help lists them")
+		return Command{}, errors.New("unknown command; /berth help lists the commands")
 	}
 	return c, nil
 }

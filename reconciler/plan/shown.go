@@ -36,30 +36,31 @@ type DiffLine struct {
 	Text string `json:"text"`
 }
 
-// Answer is what is said to somebody who commanded something in a comment.
+// Answer is what Berth answers to a command in a comment.
 type Answer struct {
 	To   string     `json:"to"`   // login
 	Said string     `json:"said"` // the command's line
 	Kind AnswerKind `json:"kind"`
-	// Why, in words: of a refusal, or of what was not found.
+	// Did is what was done; of AnswerDone.
+	Did string `json:"did,omitempty"`
+	// Why is the reason and the next step; of AnswerRefused. Of AnswerDone it is what
+	// else there is to know; "": nothing.
 	Why string `json:"why,omitempty"`
-	// Given and Now are what a command was bound to and what there is: commits
-	// or digests; of AnswerStale.
-	Given string `json:"given,omitempty"`
-	Now   string `json:"now,omitempty"`
 	// Instance and Field were asked for; of AnswerExplain.
 	Instance schema.Key `json:"instance,omitzero"`
 	Field    string     `json:"field,omitempty"`
+	// Proposal is the plan that the command has to be repeated for; of AnswerRepeat.
+	Proposal *Proposal `json:"proposal,omitempty"`
 }
 
 // AnswerKind is which answer it is.
 type AnswerKind string
 
-// The answers in words. What is simply done is answered by a reaction alone.
+// The answers.
 const (
+	AnswerDone    AnswerKind = "done"    // it is done, or there was nothing to do
+	AnswerRefused AnswerKind = "refused" // it is not done
+	AnswerRepeat  AnswerKind = "repeat"  // it is done once it is repeated, as its plan was not shown before
 	AnswerExplain AnswerKind = "explain" // what an instance comes to
 	AnswerHelp    AnswerKind = "help"    // the commands
-	AnswerRefused AnswerKind = "refused" // whoever asked may not
-	AnswerStale   AnswerKind = "stale"   // it was said of something that is no longer there
-	AnswerUnknown AnswerKind = "unknown" // there is no such thing: a command, an instance, a unit that is held
 )

@@ -9,42 +9,74 @@ import (
 	"berth/schema/policy"
 )
 
-// Answer is the part of the comment that answers a command, as Markdown. e is
-// what policy makes of the instance, for plan.AnswerExplain; else nil.
-func Answer(a plan.Answer, e *policy.Explanation) string {
+// Answer is the answer to a command, as Markdown: one line that stands above the
+// plan, and details that stand below it; "" where the line says all. e is what
+// policy makes of the instance, for plan.AnswerExplain; else nil.
+func Answer(a plan.Answer, e *policy.Explanation) (line, details string) {
+	said, to, why := code(short(a.Said, 120)), code(short(a.To, 60)), prose(short(a.Why, maxValue*2))
 	var d doc
-	d.line(fmt.Sprintf("### %s", code(short(a.Said, 120))), "")
 	switch a.Kind {
 	case plan.AnswerExplain:
-		d.explain(&a, e)
+		if e == nil {
+			return fmt.Sprintf("✗ %s: there is no valid %s; the findings say what is wrong with its document", said, prose(short(a.Instance.String(), 200))), ""
+		}
+		line = fmt.Sprintf("✓ %s: %s is %s, explained below for %s", said, code(unitName(e.Key)), prose(judged(e)), to)
+		d.details(htmlCode(short(a.Said, 120)), func() { d.explain(&a, e) })
 	case plan.AnswerHelp:
-		d.help()
-	case plan.AnswerRefused:
-		d.line("**Not done:** "+prose(short(a.Why, 1000))+".", "")
-	case plan.AnswerStale:
-		d.line(fmt.Sprintf("**Not done:** it names %s, and %s is what there is now. %s", code(commit(a.Given)), code(commit(a.Now)), prose(short(a.Why, 1000))), "")
-		d.line("→ look at the plan as it is now; if that is meant, name "+code(commit(a.Now)), "")
+		line = fmt.Sprintf("✓ %s: the commands are listed below for %s", said, to)
+		d.details(htmlCode(short(a.Said, 120)), d.help)
+	case plan.AnswerRepeat:
+		line = fmt.Sprintf("✗ %s by %s: nothing is done yet, %s; read the plan below, then repeat the command", said, to, why)
+		if a.Proposal != nil {
+			d.repeat(&a)
+		}
+	case plan.AnswerDone:
+		line = fmt.Sprintf("✓ %s: %s by %s", said, prose(short(a.Did, maxValue)), to)
+		if why != "" {
+			line += "; " + why
+		}
+		return line, ""
 	default:
-		d.line("**Nothing to do:** "+prose(short(a.Why, 1000))+".", "")
-		d.help()
+		return fmt.Sprintf("✗ %s by %s: %s", said, to, why), ""
 	}
-	return d.cut(maxPart, "<sub>To "+code(a.To)+"</sub>", short(strings.TrimSpace("berth explain "+unitName(a.Instance)+" "+clean(a.Field)), maxValue))
+	return line, d.cut(maxPart, "", short(strings.TrimSpace("berth explain "+unitName(a.Instance)+" "+clean(a.Field)), maxValue))
+}
+
+// repeat shows the plan of a command that has to be repeated.
+func (d *doc) repeat(a *plan.Answer) {
+	p := a.Proposal
+	d.line(fmt.Sprintf("### Plan of %s", code(short(a.Said, 120))), "")
+	if quiet(p, &plan.PullContext{}) {
+		d.line(quietVerdict(p), "")
+	} else {
+		d.overview(p, &plan.PullContext{})
+		d.allSteps(p.Plans)
+	}
+	d.documents(p.Documents)
+	if len(p.Held) > 0 {
+		d.line("**Stays held**", "")
+		for _, h := range p.Held {
+			d.line(fmt.Sprintf("- %s: %s", code(h.File), prose(short(h.Message, 1000))))
+		}
+		d.line("")
+	}
+	d.line("<sub>"+origin(p)+"</sub>", "")
 }
 
 // help is the commands, what each needs and does.
 func (d *doc) help() {
 	d.table("Command", "Who", "What it does")
 	for _, r := range [][3]string{
-		{"/berth plan", "who may write, and the author", "makes the plan again and shows it, whatever was shown"},
-		{"/berth apply COMMIT", "who may write and has the right to the change", "after a merge: does what is held because it is not what was reviewed; COMMIT is the merge's"},
-		{"/berth ack-delete DIGEST", "who may write and has the right deletions.acknowledge", "says that just this large deletion is meant, before or after the merge"},
-		{"/berth retry", "who may write and has the right to the change", "after a merge: tries again what gave up"},
-		{"/berth explain INSTANCE [FIELD]", "who may read", "shows each value and the line that made it; INSTANCE is TENANT.PROJECT/NAME"},
-		{"/berth help", "who may read", "shows this"},
+		{"/berth plan", "users who may write, and the author", "plans again and shows the result"},
+		{"/berth apply COMMIT", "users who may write, with permission for the change", "brings into force what COMMIT of main changed and what is held as unauthorized, stale plan or blocked deletion"},
+		{"/berth ack-delete DIGEST", "users who may write, with deletions.acknowledge", "acknowledges exactly this large deletion, before or after the merge"},
+		{"/berth retry", "users who may write, with permission for the change", "after a merge: tries again what gave up"},
+		{"/berth explain INSTANCE [FIELD]", "users who may read", "shows each value and the line that made it; INSTANCE is TENANT.PROJECT/NAME"},
+		{"/berth help", "users who may read", "shows this table"},
 	} {
 		d.row(code(r[0]), prose(r[1]), prose(r[2]))
 	}
-	d.line("", "The first line of a new comment counts; an edited one is never a command.", "")
+	d.line("", "A command is the first line of a new comment. Edited commands are not read.", "")
 }
 
 // maxExplained is how many values an answer explains.
@@ -52,10 +84,6 @@ const maxExplained = 60
 
 // explain shows values and the layers that made them.
 func (d *doc) explain(a *plan.Answer, e *policy.Explanation) {
-	if e == nil {
-		d.line("**There is no valid "+prose(a.Instance.String())+"**: the findings tell what is wrong with it.", "")
-		return
-	}
 	d.line(fmt.Sprintf("%s is **%s**.", code(unitName(e.Key)), prose(judged(e))), "")
 	values := slices.DeleteFunc(slices.Clone(e.Values), func(v policy.Value) bool {
 		return a.Field != "" && v.Field != a.Field && !strings.HasPrefix(v.Field, a.Field+".")

@@ -41,11 +41,11 @@ func TestRolloutsAndAnswersAreHarmless(t *testing.T) {
 		explained := &policy.Explanation{Key: key, Values: []policy.Value{{
 			Field: s, Value: s, Asked: []any{s, map[string]any{s: s}}, Steps: []policy.Step{{Scope: policy.Scope(s), Source: pos, Says: s, Value: []any{s}}}, Decisions: []schema.Decision{decision},
 		}}, Noncompliance: &schema.Noncompliance{Key: key, Fate: schema.FateStopping, Day: s, Because: []schema.Decision{decision}}}
-		for _, kind := range []plan.AnswerKind{plan.AnswerExplain, plan.AnswerHelp, plan.AnswerRefused, plan.AnswerStale, plan.AnswerUnknown, plan.AnswerKind(s)} {
+		for _, kind := range []plan.AnswerKind{plan.AnswerExplain, plan.AnswerHelp, plan.AnswerRefused, plan.AnswerDone, plan.AnswerRepeat, plan.AnswerKind(s)} {
 			for _, field := range []string{"", s, "none"} {
-				a := plan.Answer{To: s, Said: s, Kind: kind, Why: s, Given: s, Now: s, Instance: key, Field: field}
-				checkMarkdown(t, report.Answer(a, explained))
-				checkMarkdown(t, report.Answer(a, nil))
+				a := plan.Answer{To: s, Said: s, Kind: kind, Did: s, Why: s, Instance: key, Field: field}
+				checkAnswer(t, a, explained)
+				checkAnswer(t, a, nil)
 			}
 		}
 		if s == "" {
@@ -101,7 +101,7 @@ func TestAnyTextIsHarmless(t *testing.T) {
 		checkMarkdown(t, report.Rollout(plan.Rollout{Commit: s, CorrelationID: s, Units: []plan.UnitProgress{
 			{Key: key, Phase: plan.PhaseFailed, At: s, Failure: s}, {Key: key, Failure: s, Stale: &plan.StalePlan{Now: s, Diff: []plan.DiffLine{{Sign: "+", Text: s}}}},
 		}}))
-		checkMarkdown(t, report.Answer(plan.Answer{To: s, Said: s, Kind: plan.AnswerRefused, Why: s}, nil))
+		checkAnswer(t, plan.Answer{To: s, Said: s, Kind: plan.AnswerRefused, Why: s}, nil)
 	})
 }
 
@@ -122,4 +122,13 @@ func TestPathsAreWhole(t *testing.T) {
 			}
 		}
 	}
+}
+
+// checkAnswer holds of every answer: its line is one line, and all is harmless.
+func checkAnswer(t *testing.T, a plan.Answer, e *policy.Explanation) {
+	t.Helper()
+	line, details := report.Answer(a, e)
+	require.NotContains(t, line, "\n")
+	checkMarkdown(t, line)
+	checkMarkdown(t, details)
 }

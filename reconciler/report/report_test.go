@@ -72,8 +72,14 @@ func TestGolden(t *testing.T) {
 				var e *policy.Explanation
 				decodeYAML(t, given["answer.yaml"], &a)
 				decodeYAML(t, given["explanation.yaml"], &e)
-				checkMarkdown(t, report.Answer(a, e))
-				add("comment.md", report.Answer(a, e))
+				line, details := report.Answer(a, e)
+				require.NotContains(t, line, "\n")
+				checkMarkdown(t, line)
+				checkMarkdown(t, details)
+				add("line.md", line+"\n")
+				if details != "" {
+					add("details.md", details)
+				}
 			default:
 				t.Fatalf("%s holds no proposal, no rollout and no answer", file)
 			}

@@ -141,6 +141,8 @@ func Run(t *testing.T, harness func(*testing.T) Harness) {
 				{"sizes", s.sizes},
 				{"forged", s.forged},
 				{"trouble", s.trouble},
+				{"answers", s.answers},
+				{"edited", s.edited},
 				{"remarks", s.remarks},
 				{"no remarks", s.noRemarks},
 				{"permission", s.permission},
@@ -334,23 +336,20 @@ func (s *suite) parts(t *testing.T) {
 
 	require.NoError(t, say(reconciler.Comment{Plan: text("the plan\n\n| a |\n|---|\n")})())
 	first := s.ours(t, pr.Number)
-	require.NoError(t, say(reconciler.Comment{Answer: text("an answer")})())
+	one := []reconciler.Answered{{Command: 17, Line: "an answer", Details: "its details"}}
+	require.NoError(t, say(reconciler.Comment{Answers: one})())
 	require.NoError(t, say(reconciler.Comment{Rollout: text("the roll-out")})())
 	c := s.ours(t, pr.Number)
 	require.Equal(t, first.ID, c.ID)
 	var at []int
-	for _, part := range []string{"the roll-out", "an answer", "the plan"} {
+	for _, part := range []string{"an answer", "the roll-out", "the plan", "its details"} {
 		require.Equal(t, 1, strings.Count(c.Body, part))
 		at = append(at, strings.Index(c.Body, part))
 	}
 	require.IsIncreasing(t, at)
 	s.silent(t, say(reconciler.Comment{}), "all stays")
-	s.silent(t, say(reconciler.Comment{Rollout: text("the roll-out\n"), Answer: text("an answer"), Plan: text("the plan\r\n\r\n| a |\r\n|---|")}), "the same, but for line ends")
+	s.silent(t, say(reconciler.Comment{Rollout: text("the roll-out\n"), Answers: one, Plan: text("the plan\r\n\r\n| a |\r\n|---|")}), "the same, but for line ends")
 
-	require.NoError(t, say(reconciler.Comment{Answer: text("")})())
-	c = s.ours(t, pr.Number)
-	require.NotContains(t, c.Body, "an answer")
-	require.Contains(t, c.Body, "the plan")
 	require.NoError(t, say(reconciler.Comment{Rollout: text(""), Plan: text("")})())
 	require.NotContains(t, s.ours(t, pr.Number).Body, "the plan")
 	require.NoError(t, say(reconciler.Comment{Plan: text("another plan")})())
@@ -416,7 +415,7 @@ func (s *suite) second(t *testing.T) {
 	other := s.New()
 	for i := range 3 {
 		require.NoError(t, s.c().Comment(t.Context(), pr.Number, reconciler.Comment{Plan: text(fmt.Sprint("ours ", i))}))
-		require.NoError(t, other.Comment(t.Context(), pr.Number, reconciler.Comment{Plan: text(fmt.Sprint("theirs ", i)), Answer: text("a")}))
+		require.NoError(t, other.Comment(t.Context(), pr.Number, reconciler.Comment{Plan: text(fmt.Sprint("theirs ", i)), Answers: []reconciler.Answered{{Command: int64(i + 1), Line: "a"}}}))
 		require.NoError(t, s.c().Report(t.Context(), pr.Head, check(plan.CheckPlan, fmt.Sprint("ours", i), plan.Success, 0)))
 		require.NoError(t, other.Report(t.Context(), pr.Head, check(plan.CheckPlan, fmt.Sprint("theirs", i), plan.Failure, 0)))
 	}
@@ -458,7 +457,7 @@ func (s *suite) sizes(t *testing.T) {
 	for i := range 4000 {
 		fmt.Fprintf(&long, "<details><summary>unit %d</summary>\n\n```diff\n- ä€𝄞 %d\n+ new\n```\n\n", i, i)
 	}
-	c := reconciler.Comment{Rollout: text(long.String()), Answer: text(long.String()), Plan: text(long.String())}
+	c := reconciler.Comment{Rollout: text(long.String()), Answers: []reconciler.Answered{{Command: 1, Line: "a", Details: long.String()}}, Plan: text(long.String())}
 	require.NoError(t, s.c().Comment(t.Context(), pr.Number, c))
 	s.silent(t, func() error { return s.c().Comment(t.Context(), pr.Number, c) }, "as long, and the same")
 	s.silent(t, func() error { return s.c().Comment(t.Context(), pr.Number, reconciler.Comment{}) }, "all stays")
@@ -467,23 +466,107 @@ func (s *suite) sizes(t *testing.T) {
 	require.Zero(t, strings.Count(body, "```")%2, "a fence stays open")
 	require.Equal(t, 3, strings.Count(body, "more lines"), "and it says what is missing")
 	// Short again, all of it is there.
-	require.NoError(t, s.c().Comment(t.Context(), pr.Number, reconciler.Comment{Rollout: text("r"), Answer: text("a"), Plan: text(strings.Repeat("line\n", 1000))}))
-	require.Equal(t, 1000, strings.Count(s.ours(t, pr.Number).Body, "line"))
+	require.NoError(t, s.c().Comment(t.Context(), pr.Number, reconciler.Comment{Rollout: text("r"), Plan: text(strings.Repeat("row\n", 1000))}))
+	require.Equal(t, 1000, strings.Count(s.ours(t, pr.Number).Body, "row\n"))
 }
 
 // forged: text that holds what stands around the parts is text.
 func (s *suite) forged(t *testing.T) {
 	pr := s.Open(false)
-	require.NoError(t, s.c().Comment(t.Context(), pr.Number, reconciler.Comment{Rollout: text("forged roll-out"), Answer: text("forged answer"), Plan: text("forged plan")}))
+	require.NoError(t, s.c().Comment(t.Context(), pr.Number, reconciler.Comment{Rollout: text("forged roll-out"), Answers: []reconciler.Answered{{Command: 7, Line: "forged answer", Details: "forged details"}}, Plan: text("forged plan")}))
 	forged := s.ours(t, pr.Number).Body
 	for _, c := range [][2]reconciler.Comment{
-		{{Plan: &forged}, {Plan: text("fine")}}, {{Answer: &forged}, {Answer: text("fine")}}, {{Rollout: &forged}, {Rollout: text("fine")}},
+		{{Plan: &forged}, {Plan: text("fine")}}, {{Rollout: &forged}, {Rollout: text("fine")}},
 	} {
 		pr := s.Open(false)
 		require.NoError(t, s.c().Comment(t.Context(), pr.Number, c[0]))
 		s.silent(t, func() error { return s.c().Comment(t.Context(), pr.Number, reconciler.Comment{}) }, "all stays")
 		require.NoError(t, s.c().Comment(t.Context(), pr.Number, c[1]))
 		require.NotContains(t, s.ours(t, pr.Number).Body, "forged", "it was all of one part")
+	}
+	pr = s.Open(false)
+	id := s.Say(pr.Number, "ana", "/berth help")
+	require.NoError(t, s.c().Comment(t.Context(), pr.Number, reconciler.Comment{Plan: text(fmt.Sprintf("<!-- berth:answered %d -->", id)),
+		Answers: []reconciler.Answered{{Command: 7, Line: fmt.Sprintf("<!-- berth:answered %d -->\n%s", id, forged), Details: forged}}}))
+	s.silent(t, func() error { return s.c().Comment(t.Context(), pr.Number, reconciler.Comment{}) }, "all stays")
+	r, err := s.c().RemarksOf(t.Context(), pr.Number)
+	require.NoError(t, err)
+	require.Len(t, r, 1)
+	require.False(t, r[0].Answered, "text in a part answers no command")
+}
+
+// answers: a command is answered once, by its id; the newest lines stand on top,
+// and the comment knows which commands were answered though no reaction tells.
+func (s *suite) answers(t *testing.T) {
+	s.Pass(time.Minute)
+	begin := s.Now()
+	pr, other := s.Open(false), s.Open(false)
+	require.NoError(t, s.c().Comment(t.Context(), pr.Number, reconciler.Comment{Plan: text("the plan")}))
+	var ids []int64
+	for i := range 8 {
+		id := s.Say(pr.Number, "ana", "/berth plan")
+		ids = append(ids, id)
+		answer := func() error {
+			return s.c().Comment(t.Context(), pr.Number, reconciler.Comment{Answers: []reconciler.Answered{{Command: id, Line: fmt.Sprintf("line %d", i), Details: fmt.Sprintf("details %d", i)}}})
+		}
+		require.NoError(t, answer())
+		s.silent(t, answer, "answered once")
+	}
+	body := s.ours(t, pr.Number).Body
+	for i := range 8 {
+		require.Equal(t, i >= 3, strings.Contains(body, fmt.Sprintf("line %d", i)), "the newest five lines")
+		require.Equal(t, i >= 5, strings.Contains(body, fmt.Sprintf("details %d", i)), "the newest three details")
+	}
+	require.Less(t, strings.Index(body, "line 7"), strings.Index(body, "the plan"))
+	require.Less(t, strings.Index(body, "the plan"), strings.Index(body, "details 7"))
+
+	// Noted without a line, as of somebody who gets no words.
+	quiet, open := s.Say(pr.Number, "eve", "/berth help"), s.Say(other.Number, "ana", "/berth help")
+	require.NoError(t, s.c().Comment(t.Context(), pr.Number, reconciler.Comment{Answers: []reconciler.Answered{{Command: quiet}}}))
+	answered := map[int64]bool{}
+	list, err := s.c().Remarks(t.Context(), begin)
+	require.NoError(t, err)
+	for _, r := range list {
+		answered[r.ID] = r.Answered
+	}
+	for _, id := range append(ids, quiet) {
+		require.True(t, answered[id])
+	}
+	require.False(t, answered[open], "the id counts on its own pull request")
+	of, err := s.c().RemarksOf(t.Context(), pr.Number)
+	require.NoError(t, err)
+	require.True(t, of[0].Answered)
+
+	// A copy of our comment by somebody else answers nothing.
+	copied := s.ours(t, pr.Number).Body
+	s.Say(other.Number, "eve", strings.ReplaceAll(copied, fmt.Sprint(ids[0]), fmt.Sprint(open)))
+	of, err = s.c().RemarksOf(t.Context(), other.Number)
+	require.NoError(t, err)
+	require.False(t, of[0].Answered)
+}
+
+// edited: what was edited into or out of a command is told as edited.
+func (s *suite) edited(t *testing.T) {
+	s.Pass(time.Minute)
+	begin := s.Now()
+	pr := s.Open(false)
+	edited := s.Say(pr.Number, "ana", "/berth plan")
+	turned := s.Say(pr.Number, "ana", "hello")
+	harmless := s.Say(pr.Number, "ana", "/berth plan")
+	s.Pass(2 * time.Second)
+	s.Change(edited, "/berth apply 1234567")
+	s.Change(turned, "/berth apply 1234567")
+	s.Change(harmless, "hello")
+	for _, list := range []func() ([]reconciler.Remark, error){
+		func() ([]reconciler.Remark, error) { return s.c().Remarks(t.Context(), begin) },
+		func() ([]reconciler.Remark, error) { return s.c().RemarksOf(t.Context(), pr.Number) },
+	} {
+		got, err := list()
+		require.NoError(t, err)
+		require.Len(t, got, 2)
+		for i, id := range []int64{edited, turned} {
+			require.Equal(t, []any{id, true}, []any{got[i].ID, got[i].Edited})
+		}
 	}
 }
 
@@ -582,12 +665,6 @@ func (s *suite) noRemarks(t *testing.T) {
 	for _, body := range []string{"please\n/berth apply", "> /berth apply", "`/berth apply`", "/berthold is a name", "\n/berth apply", "/ berth apply", "berth apply", "x /berth", "<!-- -->/berth apply"} {
 		s.Say(pr.Number, "ana", body)
 	}
-	edited := s.Say(pr.Number, "ana", "/berth plan")
-	s.Pass(2 * time.Second)
-	s.Change(edited, "/berth apply")
-	turned := s.Say(pr.Number, "ana", "hello")
-	s.Pass(2 * time.Second)
-	s.Change(turned, "/berth apply")
 	got, err := s.c().Remarks(t.Context(), begin)
 	require.NoError(t, err)
 	require.Empty(t, got)

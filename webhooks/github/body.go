@@ -3,36 +3,54 @@ package github
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"berth/reconciler"
 )
 
 const (
 	maxBody = 65_000 // bytes; GitHub refuses more than 65,536 characters
 	// maxBeside is the most of a part beside the plan, with the lines around it. A
-	// roll-out and an answer, of 16,000 bytes at the most, are kept whole: people
-	// wait for them. The plan has what they leave.
+	// roll-out and the details of an answer, of 16,000 bytes at the most, are kept
+	// whole: people wait for them. The plan has what they leave.
 	maxBeside = 16_384
 	maxFoot   = 1_000
+
+	maxAnswerLines   = 5     // answers shown on top, the newest
+	maxAnswerLine    = 1_000 // bytes of one
+	maxAnswerDetails = 3     // answers whose details are shown below the plan
+	maxAnsweredIDs   = 300   // commands whose ids are kept; older ones count as answered
 )
 
 // Lines that stand around the parts of a comment. They are HTML comments, so
 // nobody sees them; the parts hold none, so nothing in them is taken for one.
 const (
+	answersBegin  = "<!-- berth:answers -->"
+	answersEnd    = "<!-- /berth:answers -->"
 	rolloutBegin  = "<!-- berth:rollout -->"
 	rolloutEnd    = "<!-- /berth:rollout -->"
-	answerBegin   = "<!-- berth:answer -->"
-	answerEnd     = "<!-- /berth:answer -->"
 	proposalBegin = "<!-- berth:proposal -->"
 	proposalEnd   = "<!-- /berth:proposal -->"
+	detailsBegin  = "<!-- berth:details -->"
+	detailsEnd    = "<!-- /berth:details -->"
+
+	lineBreak       = "<br>\n" // between answers
+	detailSeparator = "\n\n<!-- berth:detail -->\n\n"
 )
+
+// answeredIDs is the line that names the answered commands, below the marker.
+var answeredIDs = regexp.MustCompile(`^[^\n]*\n<!-- berth:answered((?: [0-9]{1,19})+) -->(?:\n|$)`)
 
 // sections are the parts of our comment; "" is none.
 type sections struct {
-	rollout  string // on top: what became of it is what people come back for
-	answer   string
+	answered []int64  // ids of the commands that were answered, ascending
+	lines    []string // the answers on top, the newest last
+	rollout  string
 	proposal string
+	details  []string // of answers, the newest first
 }
 
 // parse reads the parts out of a comment's body. What is in no part is dropped.
@@ -48,30 +66,96 @@ func parse(body string) sections {
 		}
 		return part
 	}
-	return sections{
-		rollout:  between(rolloutBegin, rolloutEnd),
-		answer:   between(answerBegin, answerEnd),
-		proposal: between(proposalBegin, proposalEnd),
+	s := sections{rollout: between(rolloutBegin, rolloutEnd), proposal: between(proposalBegin, proposalEnd)}
+	if m := answeredIDs.FindStringSubmatch(body); m != nil {
+		for _, word := range strings.Fields(m[1]) {
+			if id, err := strconv.ParseInt(word, 10, 64); err == nil {
+				s.answered = append(s.answered, id)
+			}
+		}
+		slices.Sort(s.answered)
+	}
+	if lines := between(answersBegin, answersEnd); lines != "" {
+		s.lines = strings.Split(lines, lineBreak)
+	}
+	if details := between(detailsBegin, detailsEnd); details != "" {
+		s.details = strings.Split(details, detailSeparator)
+	}
+	return s
+}
+
+// has says whether a command was answered.
+func (s *sections) has(command int64) bool {
+	if len(s.answered) >= maxAnsweredIDs && command < s.answered[0] {
+		return true
+	}
+	_, ok := slices.BinarySearch(s.answered, command)
+	return ok
+}
+
+// add puts in an answer, unless the command was answered before.
+func (s *sections) add(a reconciler.Answered) {
+	at, ok := slices.BinarySearch(s.answered, a.Command)
+	if ok || s.has(a.Command) {
+		return
+	}
+	s.answered = slices.Insert(s.answered, at, a.Command)
+	s.answered = s.answered[max(0, len(s.answered)-maxAnsweredIDs):]
+	if line := cut(strings.Join(strings.Fields(hideMarkers(a.Line)), " "), maxAnswerLine); line != "" {
+		s.lines = append(s.lines, line)
+		s.lines = s.lines[max(0, len(s.lines)-maxAnswerLines):]
+	}
+	if a.Details != "" {
+		s.details = append([]string{a.Details}, s.details...)
 	}
 }
 
 // body is the comment under a marker, at most maxBody bytes long.
 func (s sections) body(marker string) string {
-	body := marker
-	part := func(begin, text, end string, most int) {
+	part := func(begin, text, end string, most int) string {
 		// Markdown needs a blank line to end the part before.
 		begin, end = "\n\n"+begin+"\n", "\n"+end
-		if text = cutMarkdown(hideMarkers(tidy(text)), most-len(begin)-len(end)); text != "" {
-			body += begin + text + end
+		if text = cutMarkdown(text, most-len(begin)-len(end)); text == "" {
+			return ""
 		}
+		return begin + text + end
 	}
-	part(rolloutBegin, s.rollout, rolloutEnd, maxBeside)
-	part(answerBegin, s.answer, answerEnd, maxBeside)
-	part(proposalBegin, s.proposal, proposalEnd, maxBody-len(body))
-	if body == marker {
-		body += "\n\n_Nothing to say._"
+	harmless := func(text string) string { return hideMarkers(tidy(text)) }
+	head := marker
+	if len(s.answered) > 0 {
+		head += "\n<!-- berth:answered"
+		for _, id := range s.answered {
+			head += " " + strconv.FormatInt(id, 10)
+		}
+		head += " -->"
 	}
-	return body
+	before := part(answersBegin, strings.Join(s.lines, lineBreak), answersEnd, maxBeside) +
+		part(rolloutBegin, harmless(s.rollout), rolloutEnd, maxBeside)
+	after := part(detailsBegin, s.allDetails(harmless), detailsEnd, maxBeside+100)
+	plan := part(proposalBegin, harmless(s.proposal), proposalEnd, maxBody-len(head)-len(before)-len(after))
+	if before+plan+after == "" {
+		return head + "\n\n_Nothing to say._"
+	}
+	return head + before + plan + after
+}
+
+// allDetails are the newest details that have room together; the newest is cut.
+func (s sections) allDetails(harmless func(string) string) string {
+	all, n := "", 0
+	for _, text := range s.details {
+		if text = harmless(text); text == "" {
+			continue
+		}
+		if n == 0 {
+			all = cutMarkdown(text, maxBeside)
+		} else if n < maxAnswerDetails && len(all)+len(detailSeparator)+len(text) <= maxBeside {
+			all += detailSeparator + text
+		} else {
+			break
+		}
+		n++
+	}
+	return all
 }
 
 // hideMarkers keeps a part from holding an HTML comment.

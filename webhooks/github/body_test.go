@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"berth/reconciler"
 )
 
 const mark = "<!-- berth:lab:v2 -->"
@@ -46,6 +48,9 @@ func TestBodyProperties(t *testing.T) {
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		s := sections{rollout: text.Draw(t, "rollout"), proposal: text.Draw(t, "proposal")}
+		for i := range rapid.IntRange(0, 12).Draw(t, "answers") {
+			s.add(reconciler.Answered{Command: int64(rapid.IntRange(1, 20).Draw(t, "id")), Line: line.Draw(t, "line"), Details: strings.Repeat(text.Draw(t, "details"), i%2)})
+		}
 		body := s.body(mark)
 		require.LessOrEqual(t, len(body), maxBody)
 		require.True(t, utf8.ValidString(body))
@@ -113,13 +118,16 @@ func TestCutAgainAndAgain(t *testing.T) {
 		}
 		for _, lines := range rapid.SliceOfN(rapid.IntRange(0, 500), 1, 6).Draw(t, "roll-out") {
 			s.rollout = strings.TrimSpace(strings.Repeat("roll-out roll-out roll-out 123\n", lines))
-			s.answer = strings.TrimSpace(strings.Repeat("an answer\n", lines))
+			s.details = []string{strings.TrimSpace(strings.Repeat("an answer\n", lines))}
+			if s.details[0] == "" {
+				s.details = nil
+			}
 			body := s.body(mark)
 			require.LessOrEqual(t, len(body), maxBody)
 			require.Empty(t, leftOpen(body))
 			now := parse(body)
 			require.Equal(t, s.rollout, now.rollout)
-			require.Equal(t, s.answer, now.answer)
+			require.Equal(t, s.details, now.details)
 			require.True(t, strings.HasSuffix(now.proposal, foot))
 			notes := said.FindAllStringSubmatch(body, -1)
 			require.LessOrEqual(t, len(notes), 1)
@@ -136,6 +144,24 @@ func TestCutAgainAndAgain(t *testing.T) {
 			s = now
 		}
 	})
+}
+
+// The oldest id that is kept says that those before it were answered, so that a
+// long conversation is not answered again.
+func TestAnsweredIDsAreBounded(t *testing.T) {
+	t.Parallel()
+	var s sections
+	for id := range int64(1000) {
+		s.add(reconciler.Answered{Command: id + 1, Line: "done"})
+		s = parse(s.body(mark))
+	}
+	require.Len(t, s.answered, maxAnsweredIDs)
+	require.Len(t, s.lines, maxAnswerLines)
+	require.True(t, s.has(1))
+	require.True(t, s.has(1000))
+	require.False(t, s.has(1001))
+	s.add(reconciler.Answered{Command: 1, Line: "again"})
+	require.NotContains(t, s.lines, "again")
 }
 
 func TestCut(t *testing.T) {

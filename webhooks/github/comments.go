@@ -33,10 +33,13 @@ func (f *Forge) Comment(ctx context.Context, pull int, c reconciler.Comment) err
 		}
 		old := tidy(cur.GetBody())
 		s := parse(old)
-		for part, text := range map[*string]*string{&s.rollout: c.Rollout, &s.answer: c.Answer, &s.proposal: c.Plan} {
+		for part, text := range map[*string]*string{&s.rollout: c.Rollout, &s.proposal: c.Plan} {
 			if text != nil {
 				*part = *text
 			}
+		}
+		for _, a := range c.Answers {
+			s.add(a)
 		}
 		body := s.body(f.marker())
 		switch {
@@ -76,10 +79,7 @@ func (f *Forge) find(ctx context.Context, pull int) (*gh.IssueComment, error) {
 	if err != nil {
 		return nil, err
 	}
-	ours := func(c *gh.IssueComment) bool {
-		return strings.EqualFold(c.GetUser().GetLogin(), me) &&
-			(strings.HasPrefix(c.GetBody(), f.marker()) || strings.HasPrefix(c.GetBody(), oldMarker))
-	}
+	ours := func(c *gh.IssueComment) bool { return f.ours(c, me) }
 	f.mu.Lock()
 	id := f.comments[pull]
 	f.mu.Unlock()
@@ -114,6 +114,12 @@ func (f *Forge) find(ctx context.Context, pull int) (*gh.IssueComment, error) {
 	}
 	f.keep(pull, found[0].GetID())
 	return found[0], nil
+}
+
+// ours says whether a comment is Berth's about this estate.
+func (f *Forge) ours(c *gh.IssueComment, me string) bool {
+	return strings.EqualFold(c.GetUser().GetLogin(), me) &&
+		(strings.HasPrefix(c.GetBody(), f.marker()) || strings.HasPrefix(c.GetBody(), oldMarker))
 }
 
 func (f *Forge) keep(pull int, id int64) {

@@ -78,7 +78,7 @@ func TestConversation(t *testing.T) {
 	require.Len(t, remarks, 1)
 	_, err = f.Permission(bg(), remarks[0].Author)
 	step("by whom?", err)
-	step("the answer", say(f, reconciler.Comment{Answer: text("### Help")}))
+	step("the answer", say(f, reconciler.Comment{Answers: []reconciler.Answered{{Command: remarks[0].ID, Line: "✓ `/berth help`: below", Details: "### Help"}}}))
 	step("last, the sign that it is answered", f.React(bg(), remarks[0], reconciler.Understood))
 	remarks, err = b.forge(nil).Remarks(bg(), b.time.now().Add(-time.Hour))
 	step("what was said, after a restart?", err)

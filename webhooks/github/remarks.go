@@ -53,11 +53,18 @@ func (f *Forge) remarks(ctx context.Context, pull int, opt gh.IssueListCommentsO
 		return nil, err
 	}
 	var out []reconciler.Remark
-	unsure := map[int64]bool{} // somebody reacted to it
+	unsure := map[int64]bool{}        // somebody reacted to it
+	answered := map[int][]*sections{} // what our comments on a pull request say was answered
 	err = f.each(func(o gh.ListOptions) (*gh.Response, error) {
 		opt.ListOptions = o
 		list, resp, err := f.client.Issues.ListComments(op(ctx, "list_remarks"), f.o.Owner, f.o.Repo, pull, &opt)
 		for _, c := range list {
+			if f.ours(c, me) {
+				// An answer is younger than its command, so that whatever lists the
+				// command lists our comment too.
+				n, s := issueNumber(c.GetIssueURL(), f.o.Owner, f.o.Repo), parse(tidy(c.GetBody()))
+				answered[n] = append(answered[n], &s)
+			}
 			if r, ok := f.remark(c, me); ok {
 				out = append(out, r)
 				unsure[r.ID] = c.GetReactions().GetTotalCount() > 0
@@ -69,7 +76,9 @@ func (f *Forge) remarks(ctx context.Context, pull int, opt gh.IssueListCommentsO
 	slices.SortFunc(out, func(a, b reconciler.Remark) int { return cmp.Compare(a.ID, b.ID) })
 	out = slices.CompactFunc(out, func(a, b reconciler.Remark) bool { return a.ID == b.ID })
 	for i := range out {
-		if r := &out[i]; err == nil && unsure[r.ID] {
+		r := &out[i]
+		r.Answered = slices.ContainsFunc(answered[r.Pull], func(s *sections) bool { return s.has(r.ID) })
+		if err == nil && unsure[r.ID] && !r.Answered {
 			r.Answered, err = f.reacted(ctx, r.ID, me)
 		}
 	}
@@ -79,21 +88,22 @@ func (f *Forge) remarks(ctx context.Context, pull int, opt gh.IssueListCommentsO
 	return out, nil
 }
 
-// remark is what c says to Berth, if it does. What was edited is none: who may
-// write to the repository may edit what others said. GitHub tells whole seconds,
-// so that an edit within the second it was written in passes for the original.
+// remark is what c says to Berth, if it does. An edited one is told as such: who
+// may write to the repository may edit what others said. GitHub tells whole
+// seconds, so that an edit within the second it was written in passes for the
+// original.
 func (f *Forge) remark(c *gh.IssueComment, me string) (reconciler.Remark, bool) {
 	line, _, _ := strings.Cut(strings.ReplaceAll(c.GetBody(), "\r", "\n"), "\n")
 	line = strings.TrimSpace(line)
-	rest, ours := strings.CutPrefix(line, prefix)
+	rest, toBerth := strings.CutPrefix(line, prefix)
 	who := c.GetUser()
-	if !ours || strings.TrimLeft(rest, " \t") == rest && rest != "" ||
-		!c.GetCreatedAt().Equal(c.GetUpdatedAt()) || c.GetCreatedAt().IsZero() ||
+	if !toBerth || strings.TrimLeft(rest, " \t") == rest && rest != "" || c.GetCreatedAt().IsZero() ||
 		who.GetType() != "User" || who.GetLogin() == "" || strings.EqualFold(who.GetLogin(), me) {
 		return reconciler.Remark{}, false
 	}
 	pull := issueNumber(c.GetIssueURL(), f.o.Owner, f.o.Repo)
-	return reconciler.Remark{ID: c.GetID(), Pull: pull, Author: who.GetLogin(), Line: line, When: c.GetCreatedAt().UTC()}, pull > 0
+	return reconciler.Remark{ID: c.GetID(), Pull: pull, Author: who.GetLogin(), Line: line, When: c.GetCreatedAt().UTC(),
+		Edited: !c.GetCreatedAt().Equal(c.GetUpdatedAt())}, pull > 0
 }
 
 // issueNumber is the number in a comment's issue_url, or 0 where that is no issue
