@@ -164,6 +164,7 @@ Exit status: 0, 1 if part of the log cannot be read, 2 usage.`,
 	cmd.Flags().StringVar(&want.actor, "actor", "", "only what this login or service account did")
 	cmd.Flags().StringVar(&want.project, "project", "", "only what is about this project, as TENANT.PROJECT")
 	cmd.Flags().StringVar(&want.instance, "instance", "", "only what is about this instance, as TENANT.PROJECT/NAME")
+	_ = cmd.RegisterFlagCompletionFunc("instance", completeNames(schema.KindInstance)) // the flag is there
 	cmd.Flags().StringVar(&want.since, "since", "", "only from then on: a time such as 2026-08-01T10:00:00Z, or how long ago, such as 24h")
 	return cmd
 }

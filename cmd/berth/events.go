@@ -19,6 +19,7 @@ import (
 	"berth/reconciler"
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/plan"
+	"berth/schema"
 )
 
 // logRequest is what a command that reads berth/status is asked. The branch is
@@ -257,6 +258,7 @@ Exit status: 0, 1 if part of the log cannot be read, 2 usage.`,
 	req.tableFlags(cmd)
 	cmd.Flags().StringVar(&want.correlation, "correlation", "", "only events of this correlation id")
 	cmd.Flags().StringVar(&want.instance, "instance", "", "only events of this instance, as TENANT.PROJECT/NAME")
+	_ = cmd.RegisterFlagCompletionFunc("instance", completeNames(schema.KindInstance)) // the flag is there
 	cmd.Flags().BoolVar(&follow, "follow", false, "go on with what the branch gets")
 	return cmd
 }

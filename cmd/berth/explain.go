@@ -71,7 +71,8 @@ With --tenant NAME=DIR, DIR is the repository that this tenant has of its own.
 With --roles, show what each role may do.
 
 Exit status: 0 (also where policy refuses the instance), 1 not found, 2 usage.`,
-		Args: cobra.MaximumNArgs(2),
+		Args:              cobra.MaximumNArgs(2),
+		ValidArgsFunction: completeNames(schema.KindInstance, schema.KindSharedRuntime),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := req.check(args); err != nil {
 				return &exitError{2, err}

@@ -60,6 +60,6 @@ func newRoot() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newAuditCmd(), newDemoCmd(), newEventsCmd(), newExplainCmd(), newInitCmd(), newLabCmd(), newPlanCmd(), newSchemaCmd(), newServeCmd(), newStatusCmd(), newSyncCmd(), newTokenCmd(), newTraceCmd(), newValidateCmd(), newVersionCmd())
+	root.AddCommand(newAuditCmd(), newDemoCmd(), newDescribeCmd(), newEventsCmd(), newExplainCmd(), newGetCmd(), newInitCmd(), newLabCmd(), newPlanCmd(), newSchemaCmd(), newServeCmd(), newStatusCmd(), newSyncCmd(), newTokenCmd(), newTraceCmd(), newValidateCmd(), newVersionCmd())
 	return root
 }

@@ -151,3 +151,20 @@ func (t *table) flush() error {
 	t.header, t.rows = false, nil
 	return w.Flush()
 }
+
+// writeTables writes tables one below the other, each after an empty line. Those
+// without rows are left out.
+func writeTables(w io.Writer, tables ...*table) error {
+	for _, t := range tables {
+		if len(t.rows) == 0 {
+			continue
+		}
+		if _, err := io.WriteString(w, "\n"); err != nil {
+			return err
+		}
+		if err := t.flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

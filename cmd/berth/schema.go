@@ -40,7 +40,8 @@ or once for all of them, in .vscode/settings.json:
 
 With --events, write into DIR what events look like: asyncapi.yaml, and the JSON
 Schema of each type of event that it refers to.`,
-		Args: cobra.MaximumNArgs(1),
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: completeResource(func(k schema.Kind) string { return string(k) }),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if events != "" {
 				if len(args) == 1 {

@@ -353,13 +353,7 @@ func (r *statusReport) tables(w io.Writer, noHeaders bool) error {
 	if r.HeldMore > 0 {
 		err = errors.Join(err, held.row(fmt.Sprintf("… and %d more", r.HeldMore), "", "git diff "+reconciler.BranchInForce+" main shows all of them"))
 	}
-	for _, t := range []*table{instances, others, held} {
-		if err == nil && len(t.rows) > 0 {
-			_, err = fmt.Fprintln(w)
-		}
-		err = errors.Join(err, t.flush())
-	}
-	return err
+	return errors.Join(err, writeTables(w, instances, others, held))
 }
 
 // line is the resource's state in one line.

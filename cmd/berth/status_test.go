@@ -110,8 +110,9 @@ func TestStatusScripts(t *testing.T) {
 				env.Setenv(name, s.Dir)
 			}
 			env.Setenv("DECIDED", decided[:12])
-			env.Setenv("EXAMPLE", filepath.Join(moduleRoot, "examples/lab"))
-			return nil
+			example, err := filepath.Abs(filepath.Join(moduleRoot, "examples/lab"))
+			env.Setenv("EXAMPLE", example)
+			return err
 		},
 	})
 }
