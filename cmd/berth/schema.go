@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -20,7 +21,7 @@ func newSchemaCmd() *cobra.Command {
 		Use:   "schema",
 		Short: "what documents look like",
 	}
-	var events string
+	var events, estate string
 	export := &cobra.Command{
 		Use:   "export [KIND | --events DIR]",
 		Short: "write the JSON Schema of a kind of document, or of all, for editors",
@@ -31,12 +32,17 @@ them while you type; what documents say of each other, berth validate checks.
 In Visual Studio Code and others that use yaml-language-server, write it beside
 the estate and name it in the first line of a document:
 
-    berth schema export > estate.schema.json
+    berth schema export --estate . > estate.schema.json
     # yaml-language-server: $schema=/path/to/estate.schema.json
 
 or once for all of them, in .vscode/settings.json:
 
     {"yaml.schemas": {"./estate.schema.json": ["platform/**/*.yaml", "tenants/**/*.yaml"]}}
+
+What an instance's config may hold is up to the runtime of its version. With
+--estate DIR, the schema knows the versions of the estate in DIR, and checks the
+config of instances and shared runtimes by them. Without it, every runtime's
+fields are offered, and none is marked as wrong.
 
 With --events, write into DIR what events look like: asyncapi.yaml, and the JSON
 Schema of each type of event that it refers to.`,
@@ -53,7 +59,11 @@ Schema of each type of event that it refers to.`,
 			if len(args) == 1 {
 				kind = schema.Kind(args[0])
 			}
-			data, err := load.JSONSchema(backends(), kind)
+			versions, err := versionsOf(cmd.Context(), estate)
+			if err != nil {
+				return &exitError{2, fmt.Errorf("schema export: --estate %s: %w", estate, err)}
+			}
+			data, err := load.JSONSchema(backends(), kind, versions)
 			if err != nil {
 				return &exitError{2, fmt.Errorf("schema export: %w", err)}
 			}
@@ -62,8 +72,33 @@ Schema of each type of event that it refers to.`,
 		},
 	}
 	export.Flags().StringVar(&events, "events", "", "directory to write the schemas of events to")
+	export.Flags().StringVar(&estate, "estate", "", "directory of the estate whose versions say what config may hold")
 	cmd.AddCommand(export)
 	return cmd
+}
+
+// versionsOf are the valid versions of the estate in dir, by app and name; none for
+// no directory.
+func versionsOf(ctx context.Context, dir string) (map[string]map[string]*schema.AppVersion, error) {
+	if dir == "" {
+		return nil, nil
+	}
+	snap, err := load.Dir(dir)
+	if err != nil {
+		return nil, err
+	}
+	loader, err := load.New(load.Options{Backends: backends()})
+	if err != nil {
+		return nil, err
+	}
+	r, err := loader.Load(ctx, snap)
+	if err != nil {
+		return nil, err
+	}
+	if len(r.Desired.Platform.Versions) == 0 {
+		return nil, errors.New("no valid version of an app is declared below platform/catalog; berth validate shows why")
+	}
+	return r.Desired.Platform.Versions, nil
 }
 
 // exportEvents writes what describes the events below dir.

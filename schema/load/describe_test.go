@@ -16,7 +16,7 @@ import (
 
 // schemaOf is the exported schema of every kind, as a tree.
 func schemaOf(t *testing.T) map[string]any {
-	data, err := load.JSONSchema(testBackends(t), "")
+	data, err := load.JSONSchema(testBackends(t), "", nil)
 	require.NoError(t, err)
 	var root map[string]any
 	require.NoError(t, json.Unmarshal(data, &root))

@@ -18,9 +18,10 @@ import (
 // kind is "". It says what a document looks like: what documents say of each
 // other, and of themselves beyond their structure, only Load knows.
 //
-// Which runtime an instance's config is for stands in another document, so all
-// runtimes' fields are offered there and none is refused.
-func JSONSchema(backends map[string]string, kind schema.Kind) ([]byte, error) {
+// Which runtime an instance's config is for stands in another document, its
+// version. With versions, by app and name, config is that runtime's; without them,
+// the fields of all runtimes are offered and none is refused.
+func JSONSchema(backends map[string]string, kind schema.Kind, versions map[string]map[string]*schema.AppVersion) ([]byte, error) {
 	if kind != "" && !slices.Contains(kinds(), string(kind)) {
 		return nil, fmt.Errorf("there is no kind %s, there is %s", kind, strings.Join(kinds(), ", "))
 	}
@@ -30,9 +31,9 @@ func JSONSchema(backends map[string]string, kind schema.Kind) ([]byte, error) {
 	}
 	var root object
 	if kind == "" {
-		root = j.everyKind(backends)
+		root = j.everyKind(backends, versions)
 	} else {
-		root = j.kindSchema(kind, backends)
+		root = j.kindSchema(kind, backends, versions)
 		root["title"] = string(kind)
 	}
 	root["$schema"] = "http://json-schema.org/draft-07/schema#"
@@ -51,11 +52,11 @@ type object map[string]any
 
 // everyKind chooses by the field kind, so that an editor speaks of the one that
 // is meant and not of all.
-func (j *judge) everyKind(backends map[string]string) object {
+func (j *judge) everyKind(backends map[string]string, versions map[string]map[string]*schema.AppVersion) object {
 	var choices []object
 	definitions, names := object{}, kinds()
 	for _, kind := range names {
-		definitions[kind] = j.kindSchema(schema.Kind(kind), backends)
+		definitions[kind] = j.kindSchema(schema.Kind(kind), backends, versions)
 		choices = append(choices, object{
 			"if":   object{"properties": object{"kind": object{"const": kind}}, "required": []string{"kind"}},
 			"then": object{"$ref": "#/definitions/" + kind},
@@ -75,7 +76,7 @@ func (j *judge) everyKind(backends map[string]string) object {
 }
 
 // kindSchema is that of one kind, with what the runtimes say of theirs.
-func (j *judge) kindSchema(kind schema.Kind, backends map[string]string) object {
+func (j *judge) kindSchema(kind schema.Kind, backends map[string]string, versions map[string]map[string]*schema.AppVersion) object {
 	root := jsonSchema(j.defs[string(kind)].shape)
 	spec, _ := root["properties"].(object)["spec"].(object)
 	fields, _ := spec["properties"].(object)
@@ -88,6 +89,9 @@ func (j *judge) kindSchema(kind schema.Kind, backends map[string]string) object 
 			configs = append(configs, config)
 		}
 		fields["config"] = object{"description": "What the runtime is told", "anyOf": append(configs, object{"type": "object"})}
+		if choices := j.configs(backends, versions); len(choices) > 0 {
+			spec["allOf"] = choices
+		}
 	case schema.KindAppVersion:
 		var choices []object
 		for _, name := range slices.Sorted(maps.Keys(backends)) {
@@ -103,6 +107,26 @@ func (j *judge) kindSchema(kind schema.Kind, backends map[string]string) object 
 		}
 	}
 	return root
+}
+
+// configs chooses the config of an instance by its app and version.
+func (j *judge) configs(backends map[string]string, versions map[string]map[string]*schema.AppVersion) (choices []object) {
+	for _, app := range sortedNames(versions) {
+		for _, name := range sortedNames(versions[app]) {
+			backend := versions[app][name].Spec.RuntimeBackend
+			if !hasKey(backends, backend) {
+				continue
+			}
+			choices = append(choices, object{
+				"if": object{
+					"properties": object{"app": object{"const": app}, "version": object{"const": name}},
+					"required":   []string{"app", "version"},
+				},
+				"then": object{"properties": object{"config": jsonSchema(j.defs[configDef(backend)].shape)}},
+			})
+		}
+	}
+	return choices
 }
 
 // jsonSchema is a shape as JSON Schema.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -25,29 +26,34 @@ import (
 func exported(t testing.TB) map[schema.Kind]*jsonschema.Schema {
 	t.Helper()
 	backends := testBackends(t)
-	_, err := load.JSONSchema(backends, "Nothing")
+	_, err := load.JSONSchema(backends, "Nothing", nil)
 	require.ErrorContains(t, err, "there is no kind Nothing, there is App, AppVersion")
 	all := map[schema.Kind]*jsonschema.Schema{}
 	for _, kind := range append(kindsOf(t), "") {
-		data, err := load.JSONSchema(backends, kind)
+		data, err := load.JSONSchema(backends, kind, nil)
 		require.NoError(t, err)
-		again, err := load.JSONSchema(backends, kind)
+		again, err := load.JSONSchema(backends, kind, nil)
 		require.NoError(t, err)
 		require.Equal(t, string(data), string(again))
-		doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
-		require.NoError(t, err)
-		c := jsonschema.NewCompiler()
-		c.DefaultDraft(jsonschema.Draft7)
-		require.NoError(t, c.AddResource("estate.json", doc))
-		all[kind], err = c.Compile("estate.json")
-		require.NoError(t, err, kind)
+		all[kind] = compiled(t, data)
 	}
 	return all
 }
 
+func compiled(t testing.TB, data []byte) *jsonschema.Schema {
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
+	require.NoError(t, err)
+	c := jsonschema.NewCompiler()
+	c.DefaultDraft(jsonschema.Draft7)
+	require.NoError(t, c.AddResource("estate.json", doc))
+	s, err := c.Compile("estate.json")
+	require.NoError(t, err)
+	return s
+}
+
 // kindsOf lists the kinds, as the schema of all of them does.
 func kindsOf(t testing.TB) []schema.Kind {
-	data, err := load.JSONSchema(nil, "")
+	data, err := load.JSONSchema(nil, "", nil)
 	require.NoError(t, err)
 	var all struct {
 		Properties struct {
@@ -250,4 +256,30 @@ func another(t *rapid.T) any {
 		"sha256:" + strings.Repeat("0", 64), "https://a.example/x", "/srv/x", "/a/../b", "../x", "apps.instance.failed", "restart", strings.Repeat("a", 41), "line\ntwo", "é",
 		[]any{}, []any{"x"}, []any{"a.b", 1}, map[string]any{}, map[string]any{"x": "y"}, map[string]any{"count": 1},
 	}).Draw(t, "value")
+}
+
+// TestExportedSchemaOfAnEstateCoversConfig: where the versions are known, the config
+// of an instance and the parameters of a version are those of their backend.
+func TestExportedSchemaOfAnEstateCoversConfig(t *testing.T) {
+	backends := testBackends(t)
+	r, err := newLoader(t).Load(context.Background(), load.Files(lab(t)))
+	require.NoError(t, err)
+	const instance = "apiVersion: berth/v1\nkind: Instance\nmetadata: {name: x}\nspec: {app: slurm, version: 22-05, display_name: X, roles: {}, config: %s}\n"
+	const version = "apiVersion: berth/v1\nkind: AppVersion\nmetadata: {name: x}\nspec: {version: \"1\", runtime_backend: slurm, status: active, manifest: {roles: {}, parameters: %s}}\n"
+	for content, refused := range map[string]bool{
+		fmt.Sprintf(instance, "{identity: external}"):                                  false,
+		fmt.Sprintf(instance, "{identity: nobody}"):                                    true,
+		fmt.Sprintf(instance, "{partitons: []}"):                                       true,
+		strings.Replace(fmt.Sprintf(instance, "{partitons: []}"), "22-05", "other", 1): false,
+		fmt.Sprintf(version, "{identity: external}"):                                   false,
+		fmt.Sprintf(version, "{identity: nobody}"):                                     true,
+	} {
+		value := plain(t, content)
+		for _, kind := range []schema.Kind{"", schema.Kind(value.(map[string]any)["kind"].(string))} {
+			data, err := load.JSONSchema(backends, kind, r.Desired.Platform.Versions)
+			require.NoError(t, err)
+			err = compiled(t, data).Validate(value)
+			require.Equal(t, refused, err != nil, "%s\n%v", content, err)
+		}
+	}
 }
