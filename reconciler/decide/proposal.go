@@ -121,6 +121,8 @@ func (d *Decider) Change(ctx context.Context, in Input, tree schema.Snapshot, to
 	}
 	out.Diagnostics = caused(touched, waited, d.findings(base, in.Today), d.findings(head, in.Today))
 	now := base.Result.Desired
+	out.Diagnostics = append(out.Diagnostics, lastAdministrators(touched, now, head.Main.Desired)...)
+	schema.SortDiagnostics(out.Diagnostics)
 	if in.Seen != nil {
 		out.Diagnostics = append(out.Diagnostics, in.Seen(now, head.Result.Desired)...)
 		schema.SortDiagnostics(out.Diagnostics)

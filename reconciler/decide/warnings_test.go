@@ -57,3 +57,27 @@ func TestCapacityIsUnknownWithoutAllNodes(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, r.AllNodes())
 }
+
+// TestLastAdministratorRemoved: a change that takes away the last administrator of
+// the platform or of a tenant is warned of, whether it empties the role binding or
+// deletes it.
+func TestLastAdministratorRemoved(t *testing.T) {
+	const operators, owners = "platform/roles/operators.yaml", "tenants/physics/roles.yaml"
+	roles := func(name, role string) string {
+		return doc("RoleBinding", name, "spec:\n  members: [{login: olga, role: "+role+"}]\n")
+	}
+	base := estate(map[string]string{operators: roles("operators", "platform_superadmin"), owners: roles("roles", "tenant_owner")})
+	for name, c := range map[string]struct {
+		over map[string]string
+		want []string
+	}{
+		"deleted":        {map[string]string{operators: "", owners: ""}, []string{operators + " ref.no-administrator", owners + " ref.no-administrator"}},
+		"another role":   {map[string]string{operators: roles("operators", "platform_ops"), owners: roles("roles", "project_viewer")}, []string{operators + " ref.no-administrator", owners + " ref.no-administrator"}},
+		"moved":          {map[string]string{operators: "", "platform/roles/people.yaml": roles("people", "platform_superadmin")}, nil},
+		"somebody is it": {map[string]string{owners: roles("roles", "tenant_admin")}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, c.want, codesOf(t, proposal(t, base, c.over).Diagnostics))
+		})
+	}
+}

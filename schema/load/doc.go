@@ -73,6 +73,8 @@
 //	ref.no-node                  a region, SKU, GPU type or topology key that no node has (warning)
 //	ref.missing-source           no such artifact source
 //	ref.missing-service-account  no such service account where one may be taken from
+//	ref.missing-role             a service account to which no role binding gives its role (warning)
+//	ref.no-administrator         nobody may give roles at the platform or in a tenant (warning)
 //	ref.missing-shared-runtime   no such shared runtime
 //	ref.missing-instance         no such instance
 //	ref.missing-member           no such member

@@ -79,6 +79,7 @@ func goldenCases(t testing.TB, archive *txtar.Archive, base func(testing.TB) map
 			for line := range strings.Lines(string(f.Data)) {
 				file, change, ok := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
 				before, after, ok2 := strings.Cut(change, " => ")
+				before = strings.ReplaceAll(before, `\n`, "\n")
 				require.True(t, ok && ok2 && strings.Contains(cases[c][file], before), "%s: %s", c, line)
 				cases[c][file] = strings.Replace(cases[c][file], before, strings.ReplaceAll(after, `\n`, "\n"), 1)
 			}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"berth/schema"
+	"berth/schema/authority"
 )
 
 // checkPlatform judges the platform's documents among themselves, and makes
@@ -25,6 +26,7 @@ func checkPlatform(ctx context.Context, l *Loader, p *part, refused []refusal) (
 		}
 	}
 	c.sites()
+	c.administered()
 	if err := c.drafts(ctx); err != nil {
 		return nil, err
 	}
@@ -130,6 +132,29 @@ func (c *platformCheck) sites() {
 			c.findings = append(c.findings, found(doc, "spec.region", schema.SeverityWarning, "ref.missing-site",
 				fmt.Sprintf("no site has the region %s, there is %s", n.Spec.Region, strings.Join(sortedNames(c.regions), ", "))))
 		}
+	}
+}
+
+// codeNoAdministrator: nobody may give roles at the platform, or in a tenant.
+const codeNoAdministrator = "ref.no-administrator"
+
+// administered warns where the platform's role bindings name no administrator.
+func (c *platformCheck) administered() {
+	var first *document
+	for _, doc := range c.part.docs {
+		if doc.key.Kind != schema.KindRoleBinding {
+			continue
+		}
+		b, ok := doc.spec.(*schema.RoleBinding)
+		if !ok || authority.Administers(b) {
+			return
+		}
+		if first == nil {
+			first = doc
+		}
+	}
+	if first != nil {
+		c.warn(first, "spec.members", codeNoAdministrator, fmt.Sprintf("nobody has the role %s: only the administrators that berth.yaml names can give roles, and change nodes and policies of the platform", authority.AdministratorRoles("")[0]))
 	}
 }
 

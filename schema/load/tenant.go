@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"berth/schema"
+	"berth/schema/authority"
 )
 
 // checkTenant judges a tenant's documents among themselves and against a
@@ -148,8 +149,10 @@ func (c *tenantCheck) document(ctx context.Context, doc *document) error {
 		c.operation(doc, d)
 	case *schema.RoleBinding:
 		c.machines(doc, d)
+		c.administered(doc, d)
 	case *schema.ServiceAccount:
 		c.keys(doc, d)
+		c.granted(doc, d)
 		c.endpoints(doc, d)
 	}
 	return nil
@@ -234,6 +237,25 @@ func (c *tenantCheck) endpoints(doc *document, d *schema.ServiceAccount) {
 				e+" is no endpoint of the API that an account may call, and grants nothing"+meant(told, e, there))
 			told++
 		}
+	}
+}
+
+// granted warns about an account that no role binding beside it gives its role.
+func (c *tenantCheck) granted(doc *document, d *schema.ServiceAccount) {
+	path, _ := schema.Key{Kind: schema.KindRoleBinding, Tenant: d.Key.Tenant, Project: d.Key.Project}.Path()
+	if binding := c.part.at(path); binding != nil {
+		b, ok := binding.spec.(*schema.RoleBinding)
+		if !ok || slices.ContainsFunc(b.Spec.Members, func(m schema.RoleMember) bool { return m.ServiceAccount == d.Key.Name }) {
+			return
+		}
+	}
+	c.warn(doc, "metadata.name", "ref.missing-role", fmt.Sprintf("the account may do nothing, as nobody gives it its role: add a member with service_account: %s and role: service_account to %s", d.Key.Name, path))
+}
+
+// administered warns about a tenant's role binding that names no administrator.
+func (c *tenantCheck) administered(doc *document, d *schema.RoleBinding) {
+	if d.Key.Project == "" && !authority.Administers(d) {
+		c.warn(doc, "spec.members", codeNoAdministrator, fmt.Sprintf("nobody here has the role %s: only administrators of the platform can give roles in this tenant", strings.Join(authority.AdministratorRoles(d.Key.Tenant), " or ")))
 	}
 }
 
