@@ -41,6 +41,7 @@ type config struct {
 		StatusToken *secret `json:"status_token"`
 		Accept      string  `json:"accept"`
 		Directory   string  `json:"directory"`
+		SigningKey  string  `json:"signing_key"`
 	} `json:"repository"`
 	Tenants   map[string]*tenantConfig `json:"tenants"`
 	Authority struct {

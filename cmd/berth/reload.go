@@ -277,7 +277,7 @@ func (c *config) files() (secrets []secret, others []string) {
 			}
 		case reflect.String:
 			switch name {
-			case "key", "cert", "ssh_key", "known_hosts":
+			case "key", "cert", "ssh_key", "known_hosts", "signing_key":
 				others = append(others, v.String())
 			}
 		}

@@ -24,6 +24,7 @@ import (
 	"berth/runtimes/memory"
 	"berth/runtimes/slurm"
 	"berth/schema/load"
+	"berth/schema/signature"
 	"berth/webhooks/github"
 )
 
@@ -125,9 +126,14 @@ func newDaemon(ctx context.Context, c *config, log *slog.Logger, looking func(re
 			return nil, err
 		}
 	}
+	sign, err := c.signing(log)
+	if err != nil {
+		return nil, err
+	}
 	if d.repo, err = gitrepo.OpenComposed(ctx, gitrepo.Options{
 		URL: c.Repository.URL, Dir: c.Repository.Directory, Branch: c.Repository.Branch, Log: log,
 		StatusURL: c.Repository.StatusURL, KnownHosts: c.Repository.KnownHosts, AllowHTTP: c.Repository.AllowHTTP,
+		Sign:       sign,
 		Auth:       c.repositoryAuth(tokens.git),
 		StatusAuth: c.gitAuth(c.Repository.StatusURL, c.Repository.Username, c.Repository.StatusToken),
 	}, c.composition(loader)); err != nil {
@@ -162,6 +168,26 @@ func newDaemon(ctx context.Context, c *config, log *slog.Logger, looking func(re
 		Workers: c.Workers, MaxAttempts: c.MaxAttempts, Log: log, Metrics: reconciler.NewMetrics(d.reg), Looking: looking, Owed: owed,
 	})
 	return d, nil
+}
+
+// signing is how commits on berth/status and berth/in-force are signed; nil: they
+// are not, which is logged.
+func (c *config) signing(log *slog.Logger) (func([]byte) ([]byte, error), error) {
+	file := c.Repository.SigningKey
+	if file == "" {
+		log.Warn("status commits are not signed; set repository.signing_key to an SSH private key")
+		return nil, nil
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("repository.signing_key: %w; let the daemon's user read it", err)
+	}
+	key, err := signature.ParseSigningKey(data)
+	if err != nil {
+		return nil, fmt.Errorf("repository.signing_key: %s: %w", file, err)
+	}
+	log.Info("status commits are signed", "key", key.Fingerprint())
+	return key.SignCommit, nil
 }
 
 // rendering is how the loop says at the forge what it knows.

@@ -136,7 +136,11 @@ func (r *Repo) writeInForce(ctx context.Context, old string, w reconciler.InForc
 		message.WriteString(trailerUnauthorised + ": " + file + "\n")
 	}
 	message.WriteString(trailers(w.Commit, correlation, w.Epoch))
-	tip := set.add(plumbing.CommitObject, encodeCommit(tree, parents, r.who, r.options.Now(), message.String()))
+	raw, err := r.options.Sign(encodeCommit(tree, parents, r.who, r.options.Now(), message.String()))
+	if err != nil {
+		return "", err
+	}
+	tip := set.add(plumbing.CommitObject, raw)
 	r.moves.try(tip)
 	if err := r.publish(ctx, r.main, reconciler.BranchInForce, before, tip, &set); err != nil {
 		return "", err

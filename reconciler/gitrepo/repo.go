@@ -36,6 +36,11 @@ type Options struct {
 	KnownHosts string   // file that pins SSH host keys; needed for ssh URLs
 	AllowHTTP  bool     // plain http to other machines; only for closed networks
 
+	// Sign signs the raw bytes of commits on berth/status and berth/in-force. Nil:
+	// they are not signed. Commits on berth/main never are, as every daemon has to
+	// compose the same ones.
+	Sign func(raw []byte) ([]byte, error)
+
 	AuthorName  string // of Berth's commits; empty: Berth
 	AuthorEmail string // empty: berth@localhost
 
@@ -120,6 +125,9 @@ func Open(_ context.Context, o Options) (*Repo, error) {
 	}
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.Sign == nil {
+		o.Sign = func(raw []byte) ([]byte, error) { return raw, nil }
 	}
 	if err := plumbing.NewBranchReferenceName(o.Branch).Validate(); err != nil || o.Branch == "berth" || strings.HasPrefix(o.Branch, "berth/") {
 		return nil, fmt.Errorf("branch %q cannot hold an estate; berth/* is Berth's own", o.Branch)

@@ -314,7 +314,11 @@ func (r *Repo) writeStatus(ctx context.Context, old string, b reconciler.StatusB
 		parents = []plumbing.Hash{before}
 	}
 	message := statusSubject(b) + "\n\n" + trailers(b.Revision.Commit, b.CorrelationIDs, b.Revision.Epoch)
-	tip := w.set.add(plumbing.CommitObject, encodeCommit(tree, parents, r.who, r.options.Now(), message))
+	raw, err := r.options.Sign(encodeCommit(tree, parents, r.who, r.options.Now(), message))
+	if err != nil {
+		return "", err
+	}
+	tip := w.set.add(plumbing.CommitObject, raw)
 	if err := r.publish(ctx, r.status, reconciler.BranchStatus, before, tip, &w.set); err != nil {
 		return "", err
 	}

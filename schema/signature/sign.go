@@ -1,0 +1,57 @@
+package signature
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hiddeco/sshsig"
+	"golang.org/x/crypto/ssh"
+)
+
+// SigningKey is an SSH private key that signs commits as Git does. Safe for
+// concurrent use.
+type SigningKey struct {
+	signer ssh.Signer
+}
+
+// ParseSigningKey reads a private key as ssh-keygen writes it. A key that has a
+// passphrase, or of a kind that CheckKey refuses, is an error.
+func ParseSigningKey(data []byte) (*SigningKey, error) {
+	signer, err := ssh.ParsePrivateKey(data)
+	var locked *ssh.PassphraseMissingError
+	switch {
+	case errors.As(err, &locked):
+		return nil, errors.New("the key has a passphrase, which nobody can type here; make one without: ssh-keygen -t ed25519 -N '' -f FILE")
+	case err != nil:
+		return nil, fmt.Errorf("the file holds no SSH private key (%w); make one: ssh-keygen -t ed25519 -N '' -f FILE", err)
+	}
+	if err := checkSSH(signer.PublicKey()); err != nil {
+		return nil, err
+	}
+	return &SigningKey{signer}, nil
+}
+
+// Public is the public key as one line of an authorized_keys file.
+func (k *SigningKey) Public() string {
+	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(k.signer.PublicKey())))
+}
+
+// Fingerprint is the public key's, as ssh-keygen -l prints it.
+func (k *SigningKey) Fingerprint() string { return ssh.FingerprintSHA256(k.signer.PublicKey()) }
+
+// SignCommit adds the header gpgsig to the raw bytes of an unsigned commit.
+func (k *SigningKey) SignCommit(raw []byte) ([]byte, error) {
+	sig, err := sshsig.Sign(bytes.NewReader(raw), k.signer, sshsig.HashSHA512, sshNamespace)
+	if err != nil {
+		return nil, fmt.Errorf("sign a commit: %w", err)
+	}
+	head, message, ok := bytes.Cut(raw, []byte("\n\n"))
+	if !ok {
+		return nil, errors.New("sign a commit: it has no message")
+	}
+	header := strings.ReplaceAll(strings.TrimSpace(string(sshsig.Armor(sig))), "\n", "\n ")
+	return slices.Concat(head, []byte("\ngpgsig "+header+"\n\n"), message), nil
+}
