@@ -21,6 +21,9 @@ var (
 	// ErrStaleEpoch: the host has seen a later leader, or another one of the same
 	// epoch, and refused.
 	ErrStaleEpoch = errors.New("refused: the host obeys another leader")
+	// ErrForeign: something that Berth did not make is in the way. Nothing was
+	// written; the message says what it is and which command helps.
+	ErrForeign = errors.New("not made by Berth")
 )
 
 // Hosts reaches hosts. Connections are kept and reused.
@@ -45,7 +48,7 @@ type OpError struct {
 	Host    string
 	Op      string // what was done, such as `run scontrol reconfigure`; no contents
 	Message string // what it printed or why it was refused, bounded
-	Code    string // exit, refused, timeout, notfound, io, invalid
+	Code    string // exit, refused, foreign, timeout, notfound, io, invalid
 	Exit    int    // exit status of a program, if Code is exit
 }
 
@@ -55,6 +58,9 @@ func (e *OpError) Error() string {
 	}
 	return fmt.Sprintf("host %s: %s: %s", e.Host, e.Op, e.Message)
 }
+
+// Is makes an error with code foreign an ErrForeign.
+func (e *OpError) Is(target error) bool { return target == ErrForeign && e.Code == "foreign" }
 
 // Op is one typed operation; exactly one field is set. What is allowed —
 // paths, programs, services, accounts — is compiled into berth-host as its
@@ -74,6 +80,8 @@ type Op struct {
 	WaitTCP *WaitTCP    `json:"wait_tcp,omitempty"`
 	Ledger  *Ledger     `json:"ledger,omitempty"`
 	Info    *Info       `json:"info,omitempty"`
+	// Preflight has no result: it fails with code foreign, or all is well.
+	Preflight *Preflight `json:"preflight,omitempty"`
 }
 
 // Result is what one Op gave; which fields are set depends on the Op.
@@ -91,7 +99,8 @@ type Result struct {
 }
 
 // WriteFile writes a file atomically with fsync of file and directory. Its
-// content never reaches a log or the ledger. Equal content, mode and owner: no change.
+// content never reaches a log or the ledger. Equal content, mode and owner: no
+// change. A file that Berth did not make is refused with code foreign.
 type WriteFile struct {
 	Path  string `json:"path"`
 	Data  []byte `json:"data"`
@@ -106,19 +115,25 @@ type ReadFile struct {
 	Max  int    `json:"max,omitempty"`
 }
 
-// Remove removes a file, or a directory with what is in it if Tree is set. No
-// such path is no error. Links are removed, never followed.
+// Remove removes a file that Berth made, or a directory with what is in it if
+// Tree is set: such a directory was made with Own. No such path is no error.
+// Links are removed, never followed. IfEmpty removes a directory only if Berth
+// made it and nothing is in it; else the directory stays, which is no error.
 type Remove struct {
-	Path string `json:"path"`
-	Tree bool   `json:"tree,omitempty"`
+	Path    string `json:"path"`
+	Tree    bool   `json:"tree,omitempty"`
+	IfEmpty bool   `json:"if_empty,omitempty"`
 }
 
-// MakeDir makes a directory (parents must be there) or corrects its mode and owner.
+// MakeDir makes a directory (parents must be there) or corrects mode and owner
+// of one that Berth made. With Own the directory is Berth's with all in it, and
+// one that Berth did not make is refused; else such a one is used as it is.
 type MakeDir struct {
 	Path  string `json:"path"`
 	Mode  uint32 `json:"mode"`
 	Owner string `json:"owner,omitempty"`
 	Group string `json:"group,omitempty"`
+	Own   bool   `json:"own,omitempty"`
 }
 
 // MakeLink makes the symbolic link Path that says Target.
@@ -145,6 +160,16 @@ type FileStat struct {
 	Mode   uint32 `json:"mode,omitempty"`
 	Size   int64  `json:"size,omitempty"`
 	SHA256 string `json:"sha256,omitempty"` // of plain files up to 1 MiB
+	Made   bool   `json:"made,omitempty"`   // Berth made it
+}
+
+// Preflight looks for what is in the way of making Paths and starting Services,
+// and changes nothing. It fails with code foreign, and names everything it found
+// with the command that helps, where a path exists that Berth did not make, or
+// where the distribution's own daemon of the same program runs or is enabled.
+type Preflight struct {
+	Paths    []string  `json:"paths,omitempty"`
+	Services []Service `json:"services,omitempty"` // Verb and Params are not used
 }
 
 // MakeSecret makes a file of random bytes if there is none, and never changes

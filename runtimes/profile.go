@@ -1,6 +1,9 @@
 package runtimes
 
-import "regexp"
+import (
+	"io/fs"
+	"regexp"
+)
 
 // Profile is what berth-host allows on a host on behalf of one runtime. It is
 // compiled into berth-host: neither Git nor a request can widen it.
@@ -21,9 +24,19 @@ type Profile struct {
 	// CheckMake, if set, refuses what the runtime never makes at a path of Paths.
 	// It is asked before every Write, MakeSecret, MakeDir and MakeLink.
 	CheckMake func(Making) error
+	// EarlierPaths, if set, names what Berth made on a host before the helper
+	// kept a record of paths, as the runtime's own records on the host tell it.
+	// It reads below root and may name paths that do not exist.
+	EarlierPaths func(root fs.FS) []EarlierPath
 	// MinUID and MaxUID bound the accounts User may make or remove, and those
 	// programs may run as.
 	MinUID, MaxUID int
+}
+
+// EarlierPath is a path that Berth made; Own: with all below it.
+type EarlierPath struct {
+	Path string
+	Own  bool
 }
 
 // Program is one program of a profile.
@@ -72,4 +85,10 @@ type ServiceSpec struct {
 	RunDirs []MakeDir
 	// Links are made before a start.
 	Links []MakeLink
+	// Files are further files the daemon makes: they must not exist before its
+	// first start.
+	Files []string
+	// DistributionUnit is the distribution's own unit of the same program, such
+	// as munge, which must neither run nor be enabled where this service starts.
+	DistributionUnit string
 }

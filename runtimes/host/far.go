@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -148,13 +149,15 @@ func duration(op runtimes.Op) time.Duration {
 		return ms(op.Service.TimeoutMS, 10*time.Second)
 	case op.WaitTCP != nil:
 		return ms(op.WaitTCP.TimeoutMS, 0)
+	case op.Preflight != nil:
+		return 10 * time.Second
 	}
 	return time.Second
 }
 
 func mayEffect(op runtimes.Op) bool {
 	switch {
-	case op.Read != nil, op.Stat != nil, op.List != nil, op.WaitTCP != nil, op.Info != nil:
+	case op.Read != nil, op.Stat != nil, op.List != nil, op.WaitTCP != nil, op.Info != nil, op.Preflight != nil:
 		return false
 	case op.Service != nil:
 		return op.Service.Verb != "state"
@@ -191,7 +194,11 @@ func (f *far) failure(fault *agent.Fault) error {
 	case fault.Code == agent.CodeStaleEpoch:
 		return fmt.Errorf("host %s: %s: %w: %s", f.name, fault.Op, runtimes.ErrStaleEpoch, fault.Message)
 	}
-	return &runtimes.OpError{Host: f.name, Op: fault.Op, Message: fault.Message, Code: fault.Code, Exit: fault.Exit}
+	message := fault.Message
+	if fault.Code == agent.CodeInvalid && strings.Contains(message, "unknown field") { // of a request that a later release sends
+		message += "; install the berth-host of the same release"
+	}
+	return &runtimes.OpError{Host: f.name, Op: fault.Op, Message: message, Code: fault.Code, Exit: fault.Exit}
 }
 
 // take gives an idle session that lives, or a new one, to be given or left.

@@ -96,6 +96,23 @@ func TestOddFarSides(t *testing.T) {
 	})
 }
 
+// A helper of an earlier release does not know each operation: the error says
+// what to do.
+func TestOlderHelperIsNamed(t *testing.T) {
+	h := script(t, hello+`read r; echo '{"id":1,"fault":{"op":"","code":"invalid","message":"the request is not one of this protocol: json: unknown field \"preflight\""}}'; exec sleep 5`)
+	_, err := h.Do(t.Context(), stamp(), runtimes.Op{Preflight: &runtimes.Preflight{}})
+	require.ErrorContains(t, err, `unknown field "preflight"; install the berth-host of the same release`)
+	require.NotErrorIs(t, err, runtimes.ErrForeign)
+}
+
+// What Berth did not make is told apart from other refusals.
+func TestForeignIsTold(t *testing.T) {
+	h := script(t, hello+`read r; echo '{"id":1,"fault":{"op":"preflight","code":"foreign","message":"munge.service is running"}}'; exec sleep 5`)
+	_, err := h.Do(t.Context(), stamp(), runtimes.Op{Preflight: &runtimes.Preflight{}})
+	require.ErrorIs(t, err, runtimes.ErrForeign)
+	require.EqualError(t, err, "host odd: preflight: munge.service is running")
+}
+
 // A helper that went while nobody asked it is replaced without a word.
 func TestHelperGoneWhileIdle(t *testing.T) {
 	p := subprocess(t)

@@ -145,6 +145,9 @@ func (a *applier) create() error {
 	if !ok {
 		return fmt.Errorf("create %s: no member is the control plane", a.key)
 	}
+	if err := a.world.preflight(control.Node); err != nil {
+		return err
+	}
 	if err := a.step(control.Node, "write the record", func(u *unit) {
 		u.Applied, u.Complete = cloneUnit(*after), false
 	}); err != nil {
@@ -171,6 +174,9 @@ func (a *applier) join() error {
 	m, ok := a.change.Plan.After.Member(a.change.Action.Member)
 	if !ok {
 		return fmt.Errorf("join %s: the plan has no member %q", a.key, a.change.Action.Member)
+	}
+	if err := a.world.preflight(m.Node); err != nil {
+		return err
 	}
 	if err := a.step(m.Node, "prepare", func(u *unit) {
 		if u.Members[m.Name].State != plan.Running {

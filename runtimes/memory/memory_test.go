@@ -48,6 +48,11 @@ func TestConformance(t *testing.T) {
 				},
 				Fingerprint: func(_ *testing.T, u plan.Unit) string { return w.Fingerprint(u.Instance.Key) },
 				Remains:     func(_ *testing.T, u plan.Unit) []string { return w.Remains(u.Instance.Key) },
+				Snapshot:    func(_ *testing.T, node string) map[string]string { return w.Snapshot(node) },
+				Occupy: func(_ *testing.T, node string) func() {
+					w.SetForeign(node, "a service of the host's own runs")
+					return func() { w.SetForeign(node, "") }
+				},
 			})
 			require.Positive(t, w.Calls("observe"))
 			require.Positive(t, w.Calls(string(plan.Create)))

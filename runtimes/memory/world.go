@@ -19,12 +19,13 @@ import (
 // World is what Runtimes work on: units on hosts, and the faults a test wants.
 // It outlives a Runtime as real hosts outlive a daemon. Safe for concurrent use.
 type World struct {
-	mu     sync.Mutex
-	file   string // empty: kept in memory only
-	units  map[schema.Key]*unit
-	down   map[string]bool // nodes that cannot be reached
-	calls  map[string]int
-	script []fault
+	mu      sync.Mutex
+	file    string // empty: kept in memory only
+	units   map[schema.Key]*unit
+	down    map[string]bool   // nodes that cannot be reached
+	foreign map[string]string // what nodes have of their own that is in the way
+	calls   map[string]int
+	script  []fault
 }
 
 // unit is what stands on the hosts of one unit.
@@ -53,7 +54,7 @@ type fault struct {
 
 // NewWorld is an empty world.
 func NewWorld() *World {
-	return &World{units: map[schema.Key]*unit{}, down: map[string]bool{}, calls: map[string]int{}}
+	return &World{units: map[schema.Key]*unit{}, down: map[string]bool{}, foreign: map[string]string{}, calls: map[string]int{}}
 }
 
 // OpenWorld is the world kept in dir, which is made if need be. Every step is
@@ -133,6 +134,42 @@ func (w *World) SetReachable(node string, reachable bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.down[node] = !reachable
+}
+
+// SetForeign puts something that Berth did not make in the way of members on a
+// node; empty: nothing is.
+func (w *World) SetForeign(node, what string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.foreign[node] = what
+}
+
+// Snapshot describes a node: what it has of its own, and what of each unit.
+func (w *World) Snapshot(node string) map[string]string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out := map[string]string{"foreign": w.foreign[node]}
+	for key, u := range w.units {
+		if m, ok := u.Applied.Control(); ok && m.Node == node {
+			out["record of "+key.String()] = fmt.Sprintf("%+v complete %t", u.Applied, u.Complete)
+		}
+		for name, m := range u.Members {
+			if m.Node == node {
+				out[name+" of "+key.String()] = fmt.Sprintf("%+v", m)
+			}
+		}
+	}
+	return out
+}
+
+// preflight refuses a member on a node where something foreign is in the way.
+func (w *World) preflight(node string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if what := w.foreign[node]; what != "" {
+		return fmt.Errorf("host %s: %s: %w", node, what, runtimes.ErrForeign)
+	}
+	return nil
 }
 
 // FailStep makes the nth step (1: the next) of any action from now on fail

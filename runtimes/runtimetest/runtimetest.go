@@ -47,6 +47,12 @@ type Harness struct {
 	Fingerprint func(t *testing.T, u plan.Unit) string
 	// Remains lists what is left on any host of a unit that was deleted.
 	Remains func(t *testing.T, u plan.Unit) []string
+	// Snapshot describes a node's host: each path that Berth could change with
+	// type, mode, owner and content, and what runs. The ledger is left out.
+	Snapshot func(t *testing.T, node string) map[string]string
+	// Occupy starts something of the host's own that is in the way of any
+	// member there, and returns what takes it away again.
+	Occupy func(t *testing.T, node string) (free func())
 	// Timeout bounds one call; 0: one minute.
 	Timeout time.Duration
 }
@@ -61,7 +67,7 @@ func Run(t *testing.T, h Harness) {
 		h.Timeout = time.Minute
 	}
 	require.GreaterOrEqual(t, len(h.Workers), 3, "the suite needs three workers")
-	s := &suite{h: h, rt: h.New(), epoch: 7, leader: "leader-a", remembered: map[schema.Key][]plan.Member{}}
+	s := &suite{h: h, rt: h.New(), epoch: 7, leader: "leader-a", remembered: map[schema.Key][]plan.Member{}, hosts: map[string]map[string]string{}}
 	a := s.unit("first", s.users(1), 0, 1)
 	b := s.unit("second", s.users(1), 2)
 
@@ -70,6 +76,7 @@ func Run(t *testing.T, h Harness) {
 		f    func(*testing.T)
 	}{
 		{"nothing is there", func(t *testing.T) { s.nothing(t, a) }},
+		{"what a host has of its own is in the way", func(t *testing.T) { s.occupied(t, a) }},
 		{"create and join", func(t *testing.T) { s.create(t, a) }},
 		{"applying again changes nothing", func(t *testing.T) { s.again(t, a) }},
 		{"a restarted daemon sees the same", func(t *testing.T) { s.restarted(t, a) }},
@@ -84,6 +91,7 @@ func Run(t *testing.T, h Harness) {
 		{"a deposed leader is refused", func(t *testing.T) { s.deposed(t, a) }},
 		{"delete beside a neighbour, after crashes", func(t *testing.T) { s.remove(t, a, b) }},
 		{"delete the last", func(t *testing.T) { s.removeLast(t, b) }},
+		{"the hosts are as before", func(t *testing.T) { s.asBefore(t, s.nodes()...) }},
 	}
 	for _, chapter := range story {
 		if !t.Run(chapter.name, chapter.f) {
@@ -100,6 +108,15 @@ type suite struct {
 	leader     string
 	attempt    int
 	remembered map[schema.Key][]plan.Member
+	hosts      map[string]map[string]string // snapshots of before, by node
+}
+
+func (s *suite) nodes() []string {
+	list := []string{s.h.Control.Key.Name}
+	for _, w := range s.h.Workers {
+		list = append(list, w.Key.Name)
+	}
+	return list
 }
 
 func (s *suite) users(n int) []schema.UnixUser {
@@ -234,6 +251,10 @@ func (s *suite) running(t *testing.T, u plan.Unit) plan.Observed {
 }
 
 func (s *suite) nothing(t *testing.T, u plan.Unit) {
+	for _, node := range s.nodes() {
+		s.hosts[node] = s.h.Snapshot(t, node)
+		require.NotEmpty(t, s.hosts[node], "a snapshot of nothing shows nothing")
+	}
 	obs := s.observe(t, u)
 	require.Equal(t, plan.Absent, obs.Presence, obs.Reason)
 	require.Nil(t, obs.Unit)
@@ -244,6 +265,39 @@ func (s *suite) nothing(t *testing.T, u plan.Unit) {
 	obs = s.rt.Observe(ctx, s.scope(u))
 	require.Equal(t, plan.Unknown, obs.Presence, "who could not ask knows nothing")
 	require.NotEmpty(t, obs.Reason)
+}
+
+// asBefore proves that hosts are as they were before the story began.
+func (s *suite) asBefore(t *testing.T, nodes ...string) {
+	t.Helper()
+	for _, node := range nodes {
+		require.Empty(t, cmp.Diff(s.hosts[node], s.h.Snapshot(t, node)), "host %s is not as it was before", node)
+	}
+}
+
+// occupied: what Berth did not make is refused before anything is written.
+func (s *suite) occupied(t *testing.T, u plan.Unit) {
+	p := s.plan(t, u, false)
+	require.Equal(t, plan.Create, p.Actions[0].Verb)
+	s.refused(t, &p, p.Actions[0], s.h.Control.Key.Name)
+	require.Equal(t, plan.Absent, s.observe(t, u).Presence)
+	s.asBefore(t, s.h.Control.Key.Name)
+}
+
+// refused applies an action to an occupied host: it fails and leaves the host,
+// and the control host, as they are.
+func (s *suite) refused(t *testing.T, p *plan.Plan, a plan.Action, node string) {
+	t.Helper()
+	free := s.h.Occupy(t, node)
+	occupied := s.h.Snapshot(t, node)
+	require.NotEmpty(t, cmp.Diff(s.hosts[node], occupied), "nothing is in the way")
+	for range 2 {
+		err := s.apply(t, p, a)
+		require.ErrorIs(t, err, runtimes.ErrForeign)
+		require.ErrorContains(t, err, node)
+	}
+	require.Empty(t, cmp.Diff(occupied, s.h.Snapshot(t, node)), "a refused action changed host %s", node)
+	free()
 }
 
 func (s *suite) create(t *testing.T, u plan.Unit) {
@@ -325,6 +379,13 @@ func (s *suite) scale(t *testing.T, a plan.Unit) {
 	before := s.h.Fingerprint(t, small)
 	p := s.carry(t, small, false)
 	require.Contains(t, verbs(p), "leave worker-1")
+	s.running(t, small)
+	left := a.Members[2].Node
+	s.asBefore(t, left)
+	p = s.plan(t, a, false)
+	join := slices.IndexFunc(p.Actions, func(a plan.Action) bool { return a.Verb == plan.Join })
+	require.GreaterOrEqual(t, join, 0, verbs(p))
+	s.refused(t, &p, p.Actions[join], left)
 	s.running(t, small)
 	p = s.carry(t, a, false)
 	require.Contains(t, verbs(p), "join worker-1")

@@ -13,6 +13,7 @@ import (
 // hosts reached over SSH.
 func TestSlurmConformance(t *testing.T) {
 	s := newStage(t)
+	s.haveOwnFiles(t)
 	runtimetest.Run(t, runtimetest.Harness{
 		New:     func() runtimes.Runtime { return s.runtime(t) },
 		Control: s.control, Workers: s.workers,
@@ -26,6 +27,8 @@ func TestSlurmConformance(t *testing.T) {
 		Kill:         s.kill,
 		Fingerprint:  s.fingerprint,
 		Remains:      s.remains,
+		Snapshot:     s.snapshot,
+		Occupy:       s.occupy,
 		Timeout:      2 * time.Minute,
 	})
 }

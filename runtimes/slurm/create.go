@@ -81,6 +81,10 @@ func (c *control) claim(ctx context.Context, after *plan.Unit) (bool, error) {
 	case err != nil:
 		return false, err
 	}
+	// Before anything is written, and again where an attempt was cut off.
+	if _, err := c.do(ctx, c.preflight()); err != nil {
+		return false, err
+	}
 	c.rec.Unit, c.rec.Hostname, c.rec.Stopped = *after, shortName(res[0].Info.Hostname), false
 	ops := []runtimes.Op{dirOp(profile.InstanceDir, 0o755, "")}
 	if c.rec.Deleting {
@@ -91,6 +95,41 @@ func (c *control) claim(ctx context.Context, after *plan.Unit) (bool, error) {
 	}
 	_, err = c.do(ctx, append(ops, c.writeRecord(&c.rec))...)
 	return true, err
+}
+
+// preflight looks for what is in the way of a control stack on its host.
+func (c *control) preflight() runtimes.Op {
+	s := c.stack
+	p := &runtimes.Preflight{Paths: []string{s.Record(), s.Etc(), s.MungeKey(), s.Lib(), s.Log(), profile.DatabaseDir}}
+	p.Paths = append(p.Paths, s.ConfigFiles()...)
+	for _, name := range controlServices() {
+		p.Services = append(p.Services, *c.service(name, "").Service)
+	}
+	return runtimes.Op{Preflight: p}
+}
+
+// workerPreflight is preflight for a worker's host.
+func (c *control) workerPreflight() runtimes.Op {
+	p := &runtimes.Preflight{Paths: []string{workerRecordPath, profile.WorkerMungeKey, profile.WorkerSpoolDir}}
+	for _, name := range []string{profile.MungedWorker, profile.Slurmd} {
+		p.Services = append(p.Services, *c.service(name, "").Service)
+	}
+	return runtimes.Op{Preflight: p}
+}
+
+// sharedDirs are directories that stand on a host for all units and for the
+// distribution's packages, those below others first.
+func sharedDirs() []string {
+	return []string{profile.EtcDir, profile.MungeEtc, profile.MungeLib, profile.MungeLog, profile.StateDir, profile.LogDir}
+}
+
+// removeSharedDirs removes those that Berth made and that are empty.
+func removeSharedDirs() []runtimes.Op {
+	var ops []runtimes.Op
+	for _, dir := range sharedDirs() {
+		ops = append(ops, removeEmptyOp(dir))
+	}
+	return ops
 }
 
 // shortName is a host's name as Slurm compares it.
@@ -121,9 +160,9 @@ func (c *control) layDown(ctx context.Context) error {
 		dirOp(profile.StateDir, 0o755, profile.SlurmUser),
 		dirOp(profile.LogDir, 0o755, profile.SlurmUser),
 		dirOp(s.Etc(), 0o755, ""),
-		dirOp(s.Lib(), 0o755, profile.SlurmUser),
-		dirOp(s.State(), 0o700, profile.SlurmUser),
-		dirOp(s.Log(), 0o755, profile.SlurmUser),
+		ownDirOp(s.Lib(), 0o755, profile.SlurmUser),
+		ownDirOp(s.State(), 0o700, profile.SlurmUser),
+		ownDirOp(s.Log(), 0o755, profile.SlurmUser),
 		{Secret: &runtimes.MakeSecret{Path: s.MungeKey(), Bytes: 128, Mode: 0o400, Owner: profile.MungeUser, Group: profile.MungeUser}},
 	}
 	ops = append(ops, writeOps(rendered)...)
@@ -154,8 +193,8 @@ func (c *control) database(ctx context.Context) error {
 		}
 		_, err := c.do(ctx,
 			removeTreeOp(profile.DatabaseData), // of an attempt that was cut off
-			dirOp(profile.DatabaseDir, 0o755, profile.DatabaseUser),
-			dirOp(profile.DatabaseData, 0o700, profile.DatabaseUser),
+			ownDirOp(profile.DatabaseDir, 0o755, profile.DatabaseUser),
+			ownDirOp(profile.DatabaseData, 0o700, profile.DatabaseUser),
 			runtimes.Op{Run: &runtimes.Run{Program: "mariadb-install-db", Args: profile.InstallDBArgs(), TimeoutMS: 60_000}},
 			writeOp(profile.DatabaseInstalled, file{[]byte("made by Berth\n"), 0o644, ""}),
 		)

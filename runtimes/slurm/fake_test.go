@@ -39,6 +39,8 @@ type fakeHost struct {
 	answer func(run *runtimes.Run) (string, int)
 	// before is called before every operation; an error of it is the operation's.
 	before func(op runtimes.Op) error
+	// made says which files Berth made; nil: all.
+	made func(path string) bool
 }
 
 func (f *fakeHosts) Host(m plan.Member) runtimes.Host { return f.host(m.Node) }
@@ -90,6 +92,9 @@ func (h *fakeHost) one(op runtimes.Op) (res runtimes.Result, err error) {
 		h.files[op.Write.Path] = slices.Clone(op.Write.Data)
 	case op.Remove != nil:
 		for name := range h.files {
+			if op.Remove.IfEmpty {
+				break // there are no directories here
+			}
 			if name == op.Remove.Path || strings.HasPrefix(name, op.Remove.Path+"/") {
 				delete(h.files, name)
 			}
@@ -102,7 +107,7 @@ func (h *fakeHost) one(op runtimes.Op) (res runtimes.Result, err error) {
 		for _, p := range op.Stat.Paths {
 			data, ok := h.files[p]
 			sum := sha256.Sum256(data)
-			st := runtimes.FileStat{Path: p, Exists: ok, SHA256: hex.EncodeToString(sum[:])}
+			st := runtimes.FileStat{Path: p, Exists: ok, SHA256: hex.EncodeToString(sum[:]), Made: ok && (h.made == nil || h.made(p))}
 			if strings.HasPrefix(p, "/dev/") {
 				st.Exists, st.Type = true, "char"
 			}

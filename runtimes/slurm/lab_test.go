@@ -185,7 +185,7 @@ func (s *stage) remains(t *testing.T, u plan.Unit) []string {
 		add(m.Node, "find /etc /run /var /home -name '*"+cluster+"*' 2>/dev/null")
 		add(m.Node, "grep -lsaz 'BERTH_SERVICE=.*/"+cluster+"' /proc/[0-9]*/environ || true")
 		if !m.ControlPlane {
-			add(m.Node, "find /etc/munge -name munge.key -newer /etc/hostname; ls -d /var/lib/berth/instances/worker.json /run/slurm/conf /var/lib/slurm/berth-slurmd /var/log/slurm/slurmd.log 2>/dev/null || true")
+			add(m.Node, "ls -d /etc/munge/berth-worker.key /var/lib/berth/instances/worker.json /run/slurm/conf /var/lib/slurm/berth-slurmd /var/log/slurm/berth-slurmd.log 2>/dev/null || true")
 			add(m.Node, "ps -e -o comm= | grep -E 'slurm|munge|maria' || true")
 			add(m.Node, "grep berthtest /etc/passwd || true")
 		} else if others == 0 {

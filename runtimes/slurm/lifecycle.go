@@ -114,8 +114,9 @@ func (c *control) quiesce(ctx context.Context, reason string) error {
 // and the record last. What is gone already is no error.
 func (c *control) remove(ctx context.Context) error {
 	defer c.r.lock("cluster " + c.stack.Cluster)()
-	if err := c.load(ctx); errors.Is(err, errNoRecord) {
-		return nil
+	if err := c.load(ctx); errors.Is(err, errNoRecord) { // cut off after the record went, or never made
+		_, err := c.do(ctx, removeEmptyOp(profile.InstanceDir))
+		return err
 	} else if err != nil {
 		return err
 	}
@@ -179,12 +180,16 @@ func (c *control) removeStack(ctx context.Context) error {
 	}
 	s := c.stack
 	ops = append(ops, c.service(profile.Munged, "stop"),
-		removeTreeOp(s.Etc()), removeOp(s.MungeKey()), removeTreeOp(s.Lib()), removeTreeOp(s.Log()),
+		removeOp(s.MungeKey()), removeTreeOp(s.Lib()), removeTreeOp(s.Log()),
 		removeTreeOp(s.Run()), removeTreeOp(s.MungeRun()), removeOp(s.MungeLog()), removeOp(s.MungeSeed()))
+	ops = append(append(ops, removeOps(s.ConfigFiles())...), removeEmptyOp(s.Etc()))
+	if len(others) == 0 {
+		ops = append(ops, removeSharedDirs()...)
+	}
 	if set, err := parseSettings(c.rec.Unit.Instance.Config); err != nil {
 		return err
 	} else if set.Identity == identityManaged {
 		ops = append(ops, userOps(gone, true)...)
 	}
-	return c.doAll(ctx, append(ops, removeOp(s.Record())))
+	return c.doAll(ctx, append(ops, removeOp(s.Record()), removeEmptyOp(profile.InstanceDir)))
 }

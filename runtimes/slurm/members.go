@@ -40,8 +40,13 @@ func (c *control) join(ctx context.Context, after *plan.Unit, a plan.Action) err
 	if err != nil {
 		return err
 	}
-	if _, err := c.owned(wk, res[0]); err != nil {
+	switch owned, err := c.owned(wk, res[0]); {
+	case err != nil:
 		return err
+	case !owned: // before anything is written, at the controller too
+		if _, err := wk.do(ctx, c.workerPreflight()); err != nil {
+			return err
+		}
 	}
 	nodes, err := c.admit(ctx, m)
 	if err != nil {
@@ -183,7 +188,7 @@ func (c *control) bringIn(ctx context.Context, m plan.Member, nodes []node) erro
 		dirOp(profile.MungeLog, 0o700, profile.MungeUser),
 		dirOp(profile.StateDir, 0o755, profile.SlurmUser),
 		dirOp(profile.LogDir, 0o755, profile.SlurmUser),
-		dirOp(profile.WorkerSpoolDir, 0o755, ""),
+		ownDirOp(profile.WorkerSpoolDir, 0o755, ""),
 	)
 	munge := "start"
 	if sum := sha256.Sum256(key[0].Data); res[2].Service.Running && res[1].Stats[0].SHA256 != hex.EncodeToString(sum[:]) {
@@ -477,8 +482,9 @@ func (c *control) clean(ctx context.Context, wk site) error {
 	if err != nil {
 		return err
 	}
-	if res[0].Missing {
-		return nil
+	if res[0].Missing { // cut off after the record went, or never joined
+		_, err := wk.do(ctx, removeEmptyOp(profile.InstanceDir))
+		return err
 	}
 	var rec workerRecord
 	if err := json.Unmarshal(res[0].Data, &rec); err != nil {
@@ -487,20 +493,35 @@ func (c *control) clean(ctx context.Context, wk site) error {
 	if rec.Cluster != c.stack.Cluster {
 		return nil
 	}
-	ops := []runtimes.Op{
-		c.service(profile.Slurmd, "stop"),
-		c.service(profile.MungedWorker, "stop"),
-		removeOp(profile.WorkerMungeKey),
-		removeOp(c.stack.MungeRun()),
-		removeOp(profile.WorkerConfLink),
-		removeTreeOp(profile.WorkerSpoolDir),
-		removeOp(profile.WorkerLog), removeOp(profile.WorkerMungeLog), removeOp(profile.WorkerMungeSeed),
-	}
+	ops := []runtimes.Op{c.service(profile.Slurmd, "stop"), c.service(profile.MungedWorker, "stop")}
+	ops = append(ops, removeOps(profile.WorkerFiles())...)
+	ops = append(ops, removeOp(c.stack.MungeRun()), removeTreeOp(profile.WorkerSpoolDir),
+		removeEmptyOp(profile.WorkerMungeRun), removeEmptyOp(profile.WorkerRunDir))
 	if err := wk.doAll(ctx, ops); err != nil {
 		return err
 	}
+	earlier, err := c.earlierKey(ctx, wk)
+	if err != nil {
+		return err
+	}
+	ops = append(earlier, removeSharedDirs()...)
+	ops = append(ops, removeOp(workerRecordPath), removeEmptyOp(profile.InstanceDir))
 	// Those on the way in or out are on the instance's record only.
-	return c.dropAccounts(ctx, wk, union(rec.Users, c.rec.People), removeOp(workerRecordPath))
+	return c.dropAccounts(ctx, wk, union(rec.Users, c.rec.People), ops...)
+}
+
+// earlierKey removes the cluster's key where an earlier release put it, under the
+// name of the host's own: only if it is the cluster's key.
+func (c *control) earlierKey(ctx context.Context, wk site) ([]runtimes.Op, error) {
+	have, err := wk.do(ctx, runtimes.Op{Stat: &runtimes.Stat{Paths: []string{profile.EarlierMungeKey}}})
+	if err != nil || !have[0].Stats[0].Made {
+		return nil, err
+	}
+	want, err := c.do(ctx, runtimes.Op{Stat: &runtimes.Stat{Paths: []string{c.stack.MungeKey()}}})
+	if err != nil || !want[0].Stats[0].Exists || want[0].Stats[0].SHA256 != have[0].Stats[0].SHA256 {
+		return nil, err
+	}
+	return []runtimes.Op{removeOp(profile.EarlierMungeKey)}, nil
 }
 
 // unneeded are those of users that no other instance has on a host.

@@ -103,8 +103,7 @@ type workerRecord struct {
 	Users   []schema.UnixUser `json:"users,omitempty"` // accounts made here
 }
 
-// workerRecordPath cannot be the record of a stack: clusters' names end in a hash.
-const workerRecordPath = profile.InstanceDir + "/worker.json"
+const workerRecordPath = profile.WorkerRecord
 
 func (r *record) encode() []byte { return encode(r) }
 

@@ -302,6 +302,25 @@ func removeTreeOp(path string) runtimes.Op {
 	return runtimes.Op{Remove: &runtimes.Remove{Path: path, Tree: true}}
 }
 
+// removeEmptyOp removes a directory that Berth made, unless something is in it.
+func removeEmptyOp(path string) runtimes.Op {
+	return runtimes.Op{Remove: &runtimes.Remove{Path: path, IfEmpty: true}}
+}
+
+func removeOps(paths []string) []runtimes.Op {
+	var ops []runtimes.Op
+	for _, p := range paths {
+		ops = append(ops, removeOp(p))
+	}
+	return ops
+}
+
+// ownDirOp makes a directory that is Berth's with all that daemons make in it.
+func ownDirOp(path string, mode uint32, owner string) runtimes.Op {
+	return runtimes.Op{Dir: &runtimes.MakeDir{Path: path, Mode: mode, Owner: owner, Group: owner, Own: true}}
+}
+
+// dirOp makes a directory that may be there already, and is then used as it is.
 func dirOp(path string, mode uint32, owner string) runtimes.Op {
 	return runtimes.Op{Dir: &runtimes.MakeDir{Path: path, Mode: mode, Owner: owner, Group: owner}}
 }

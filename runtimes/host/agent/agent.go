@@ -148,6 +148,13 @@ func (a *Agent) answer(ctx context.Context, req Request) Response {
 			resp.Fault.Op = "ledger"
 			return resp
 		}
+		if err := a.claim(ctx, req.Ops); err != nil {
+			resp.Fault = faultOf(err)
+			_ = a.record(context.WithoutCancel(ctx), req.Stamp, "stopped at "+resp.Fault.Op+": "+resp.Fault.Code)
+			return resp
+		}
+		// A record that names a path that is gone does no harm, hence no error.
+		defer func() { _ = a.settle(context.WithoutCancel(ctx), req.Ops) }()
 	}
 	for _, op := range req.Ops {
 		res, err := a.do(ctx, req.Stamp, op)
@@ -175,7 +182,7 @@ func (a *Agent) effects(ops []runtimes.Op) []string {
 	var list []string
 	for _, op := range ops {
 		switch {
-		case op.Read != nil, op.Stat != nil, op.List != nil, op.WaitTCP != nil, op.Info != nil:
+		case op.Read != nil, op.Stat != nil, op.List != nil, op.WaitTCP != nil, op.Info != nil, op.Preflight != nil:
 		case op.Ledger != nil && !op.Ledger.Begin:
 		case op.Service != nil && op.Service.Verb == "state":
 		case op.Run != nil && a.onlyReads(op.Run):
@@ -210,6 +217,8 @@ func (a *Agent) do(ctx context.Context, stamp runtimes.Stamp, op runtimes.Op) (r
 		return a.stat(op.Stat)
 	case op.List != nil:
 		return a.list(op.List)
+	case op.Preflight != nil:
+		return runtimes.Result{}, a.preflight(ctx, op.Preflight)
 	case op.Secret != nil:
 		return a.makeSecret(op.Secret)
 	case op.Service != nil:

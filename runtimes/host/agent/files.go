@@ -134,8 +134,13 @@ func (p place) replace(data []byte, mode uint32, uid, gid int) error {
 		_ = unix.Unlinkat(p.dir, tmp, 0)
 		return ioFault(p.path, err)
 	}
+	afterStep()
 	return p.sync()
 }
+
+// afterStep is called after each change of a host's files. Tests end the process
+// there, as kill -9 does.
+var afterStep = func() {}
 
 // temporary writes a file beside the place, synced, and returns its name.
 func (p place) temporary(data []byte, mode uint32, uid, gid int) (string, error) {
@@ -162,6 +167,7 @@ func (p place) temporary(data []byte, mode uint32, uid, gid int) (string, error)
 		_ = unix.Unlinkat(p.dir, tmp, 0)
 		return "", ioFault(p.path, err)
 	}
+	afterStep()
 	return tmp, nil
 }
 
@@ -233,6 +239,9 @@ func (a *Agent) remove(op *runtimes.Remove) (runtimes.Result, error) {
 		return res, err
 	}
 	defer p.close()
+	if op.IfEmpty {
+		return a.removeEmpty(p)
+	}
 	err = p.remove(op.Tree)
 	if err != nil && !isNotFound(err) {
 		return res, err
@@ -245,6 +254,24 @@ func (a *Agent) remove(op *runtimes.Remove) (runtimes.Result, error) {
 		return res, nil
 	}
 	return res, p.sync()
+}
+
+// removeEmpty removes a directory that Berth made, unless something is in it.
+func (a *Agent) removeEmpty(p place) (runtimes.Result, error) {
+	var res runtimes.Result
+	if made, err := a.made(p.path); err != nil || !made {
+		return res, err
+	}
+	switch err := unix.Unlinkat(p.dir, p.name, unix.AT_REMOVEDIR); err {
+	case nil:
+		afterStep()
+		res.Changed = true
+		return res, p.sync()
+	case unix.ENOENT, unix.ENOTEMPTY, unix.EEXIST:
+		return res, nil
+	default:
+		return res, ioFault(p.path, err)
+	}
 }
 
 // sweep removes what a crash in the middle of a write left beside the place.
@@ -273,6 +300,7 @@ func (p place) sweep() error {
 func (p place) remove(tree bool) error {
 	err := unix.Unlinkat(p.dir, p.name, 0)
 	if err == nil {
+		afterStep()
 		return nil
 	}
 	if err != unix.EISDIR {
@@ -309,6 +337,7 @@ func (p place) remove(tree bool) error {
 	if err := unix.Unlinkat(p.dir, p.name, unix.AT_REMOVEDIR); err != nil {
 		return ioFault(p.path, err)
 	}
+	afterStep()
 	return nil
 }
 
@@ -319,8 +348,8 @@ func (a *Agent) makeDir(op *runtimes.MakeDir) (runtimes.Result, error) {
 	return a.directory(op)
 }
 
-// directory makes a directory or corrects it. Its path is the profile's or has
-// been checked.
+// directory makes a directory, or corrects one that Berth made. Its path is the
+// profile's or has been checked.
 func (a *Agent) directory(op *runtimes.MakeDir) (runtimes.Result, error) {
 	var res runtimes.Result
 	if err := fileMode(op.Mode, 0o1777); err != nil {
@@ -335,10 +364,15 @@ func (a *Agent) directory(op *runtimes.MakeDir) (runtimes.Result, error) {
 		return res, err
 	}
 	defer p.close()
+	made := true
 	switch err := unix.Mkdirat(p.dir, p.name, 0o700); err {
 	case nil:
+		afterStep()
 		res.Changed = true
 	case unix.EEXIST:
+		if made, err = a.made(op.Path); err != nil {
+			return res, err
+		}
 	default:
 		return res, ioFault(p.path, err)
 	}
@@ -347,6 +381,9 @@ func (a *Agent) directory(op *runtimes.MakeDir) (runtimes.Result, error) {
 		return res, stepFault(p.path, err)
 	}
 	defer unix.Close(fd)
+	if !made {
+		return res, nil // used as it is
+	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return res, ioFault(p.path, err)
@@ -411,18 +448,24 @@ func link(op *runtimes.MakeLink) (runtimes.Result, error) {
 	if err := unix.Symlinkat(op.Target, p.dir, tmp); err != nil {
 		return res, ioFault(p.path, err)
 	}
+	afterStep()
 	if err := unix.Renameat(p.dir, tmp, p.dir, p.name); err != nil {
 		_ = unix.Unlinkat(p.dir, tmp, 0)
 		return res, ioFault(p.path, err)
 	}
+	afterStep()
 	res.Changed = true
 	return res, p.sync()
 }
 
 func (a *Agent) stat(op *runtimes.Stat) (runtimes.Result, error) {
 	var res runtimes.Result
+	rec, err := a.readPaths()
+	if err != nil {
+		return res, err
+	}
 	for _, name := range op.Paths {
-		st, err := a.statOne(name)
+		st, err := a.statOne(rec, name)
 		if err != nil {
 			return res, err
 		}
@@ -431,7 +474,7 @@ func (a *Agent) stat(op *runtimes.Stat) (runtimes.Result, error) {
 	return res, nil
 }
 
-func (a *Agent) statOne(name string) (runtimes.FileStat, error) {
+func (a *Agent) statOne(rec pathRecord, name string) (runtimes.FileStat, error) {
 	out := runtimes.FileStat{Path: name}
 	readable, err := a.allow.checkLook(name)
 	if err != nil {
@@ -453,6 +496,7 @@ func (a *Agent) statOne(name string) (runtimes.FileStat, error) {
 		return out, ioFault(name, err)
 	}
 	out.Exists, out.Type, out.Mode, out.Size = true, typeOf(st.Mode), st.Mode&0o7777, st.Size
+	out.Made = rec.has(name)
 	if out.Type != "file" || out.Size > maxHashed || !readable {
 		return out, nil
 	}
@@ -559,6 +603,7 @@ func (a *Agent) makeSecret(op *runtimes.MakeSecret) (runtimes.Result, error) {
 	}
 	// A link, unlike a rename, does not replace what another made meanwhile.
 	err = unix.Linkat(p.dir, tmp, p.dir, p.name, 0)
+	afterStep()
 	_ = unix.Unlinkat(p.dir, tmp, 0)
 	switch {
 	case err == unix.EEXIST:

@@ -83,7 +83,7 @@ func TestNoEffectIfItsIntentCannotBeWritten(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFarOnDisk(t)
-			f.do(write(f.path("open", "old"), "old"), runtimes.Op{Dir: &runtimes.MakeDir{Path: f.path("open", "tree"), Mode: 0o755}},
+			f.do(write(f.path("open", "old"), "old"), runtimes.Op{Dir: &runtimes.MakeDir{Path: f.path("open", "tree"), Mode: 0o755, Own: true}},
 				write(f.path("open", "tree", "leaf"), "leaf"))
 			mend := fault(f)
 			before := f.tree()
@@ -115,7 +115,7 @@ func (f *far) fillDisk() (mend func()) {
 	// The last page of the ledger takes a few entries more. Up to the first that
 	// it does not take, each effect has its intent.
 	for i := range 1000 {
-		path := f.path("open", fmt.Sprint("filled-", i))
+		path := f.path("open", "tree", fmt.Sprint("filled-", i)) // in a tree of Berth's, so that only the ledger grows
 		r := f.ask(f.stamp(), write(path, ""))
 		if r.Fault != nil {
 			require.Contains(f, r.Fault.Message, "no space left on device")

@@ -16,6 +16,7 @@ const (
 	lockEpoch    = 0
 	lockLedger   = 1
 	lockAccounts = 2
+	lockPaths    = 3
 	lockServices = 1 << 32 // and above: one for each service
 )
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -24,6 +25,13 @@ import (
 
 // TestMain is a daemon where the tests start this program as one.
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "helper" {
+		if err := helper(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(3)
+		}
+		os.Exit(0)
+	}
 	if len(os.Args) > 1 && strings.HasPrefix(os.Args[1], "daemon-") {
 		if err := daemon(os.Args[1], os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -73,11 +81,21 @@ func daemon(mode string, args []string) error {
 // far is an agent with a profile over a temporary directory.
 type far struct {
 	*testing.T
-	dir   string // what the profile allows
-	state string
-	etc   string
-	agent *agent.Agent
-	epoch uint64
+	dir     string // what the profile allows
+	state   string
+	etc     string
+	agent   *agent.Agent
+	epoch   uint64
+	earlier []runtimes.EarlierPath
+	program string // of the daemons; empty: this test
+}
+
+// adopt makes paths Berth's, as those are that an earlier helper made.
+func (f *far) adopt(paths ...string) {
+	for _, p := range paths {
+		f.earlier = append(f.earlier, runtimes.EarlierPath{Path: p, Own: true})
+	}
+	f.agent = f.again()
 }
 
 func newFar(t *testing.T) *far {
@@ -112,24 +130,33 @@ func (f *far) again() *agent.Agent {
 func (f *far) profile() runtimes.Profile {
 	self, err := os.Executable()
 	require.NoError(f, err)
+	if f.program != "" {
+		self = f.program
+	}
+	return profileOf(self, f.dir, f.earlier)
+}
+
+// profileOf is a profile over a directory, whose daemons are the program self.
+func profileOf(self, dir string, earlier []runtimes.EarlierPath) runtimes.Profile {
 	service := func(mode string, forks bool) func(string, map[string]string) (runtimes.ServiceSpec, error) {
 		return func(unit string, params map[string]string) (runtimes.ServiceSpec, error) {
 			if strings.ContainsAny(unit, "/. ") || len(params) > 0 {
 				return runtimes.ServiceSpec{}, fmt.Errorf("unit %q", unit)
 			}
-			run := filepath.Join(f.dir, "run-"+mode+unit)
+			run := filepath.Join(dir, "run-"+mode+unit)
 			pid := filepath.Join(run, "pid")
 			return runtimes.ServiceSpec{
 				Path: self, Args: []string{"daemon-" + mode, pid}, Env: []string{"UNIT=" + unit}, PIDFile: pid, Forks: forks,
-				LogFile: filepath.Join(f.dir, "log-"+mode+unit),
+				LogFile: filepath.Join(dir, "log-"+mode+unit),
 				RunDirs: []runtimes.MakeDir{{Path: run, Mode: 0o755}},
-				Links:   []runtimes.MakeLink{{Path: filepath.Join(f.dir, "link-"+mode+unit), Target: run}},
+				Links:   []runtimes.MakeLink{{Path: filepath.Join(dir, "link-"+mode+unit), Target: run}},
+				Files:   []string{filepath.Join(dir, "state-"+mode+unit)}, DistributionUnit: "berth-test-" + mode,
 			}, nil
 		}
 	}
 	return runtimes.Profile{
 		Name:      "test",
-		Paths:     []string{f.dir + "/open", f.dir + "/open/**", f.dir + "/one-*", f.dir + "/*/fixed"},
+		Paths:     []string{dir + "/open", dir + "/open/**", dir + "/one-*", dir + "/*/fixed"},
 		StatPaths: []string{"/dev/**"},
 		Programs: map[string]runtimes.Program{
 			"sh": {Path: "/bin/sh", Env: map[string]*regexp.Regexp{"ALLOWED": regexp.MustCompile(`[a-z ]*`)}, CheckStdin: func(in []byte) error {
@@ -146,7 +173,7 @@ func (f *far) profile() runtimes.Profile {
 				return nil
 			}},
 			"look": {Path: "/bin/sh", Reads: func(args []string) bool { return len(args) == 2 }},
-			"gone": {Path: f.dir + "/no-such-program"},
+			"gone": {Path: dir + "/no-such-program"},
 		},
 		Services: map[string]func(string, map[string]string) (runtimes.ServiceSpec, error){
 			"plain": service("plain", false), "stubborn": service("stubborn", false), "short": service("short", false),
@@ -158,7 +185,8 @@ func (f *far) profile() runtimes.Profile {
 			}
 			return nil
 		},
-		MinUID: 7742000, MaxUID: 7742999,
+		EarlierPaths: func(fs.FS) []runtimes.EarlierPath { return earlier },
+		MinUID:       7742000, MaxUID: 7742999,
 	}
 }
 

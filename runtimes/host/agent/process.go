@@ -109,8 +109,19 @@ func (p process) signal(sig unix.Signal) error {
 	return err
 }
 
+// isBerths says whether the process was started as a service of Berth.
+func (p process) isBerths() bool {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/environ")
+	return err == nil && slices.ContainsFunc(bytes.Split(b, []byte{0}), func(e []byte) bool { return bytes.HasPrefix(e, []byte("BERTH_SERVICE=")) })
+}
+
 // processesWith finds the processes that run path and carry entry.
 func processesWith(path, entry string) []process {
+	return slices.DeleteFunc(processesOfProgram(path), func(p process) bool { return !p.carries(entry) })
+}
+
+// processesOfProgram finds the processes that run path.
+func processesOfProgram(path string) []process {
 	names, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil
@@ -121,7 +132,7 @@ func processesWith(path, entry string) []process {
 		if err != nil {
 			continue
 		}
-		if p, ok := lookProcess(pid); ok && p.runs(path) && p.carries(entry) {
+		if p, ok := lookProcess(pid); ok && p.runs(path) {
 			found = append(found, p)
 		}
 	}

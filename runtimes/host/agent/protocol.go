@@ -61,6 +61,7 @@ const (
 	CodeNotFound   = "notfound"
 	CodeIO         = "io"
 	CodeInvalid    = "invalid"
+	CodeForeign    = "foreign" // something that Berth did not make is in the way
 	CodeStaleEpoch = "stale-epoch"
 )
 
@@ -175,6 +176,8 @@ func Summary(op runtimes.Op) string {
 		return "write " + plain(op.Write.Path)
 	case op.Read != nil:
 		return "read " + plain(op.Read.Path)
+	case op.Remove != nil && op.Remove.IfEmpty:
+		return "remove directory " + plain(op.Remove.Path) + " if empty"
 	case op.Remove != nil && op.Remove.Tree:
 		return "remove tree " + plain(op.Remove.Path)
 	case op.Remove != nil:
@@ -183,6 +186,8 @@ func Summary(op runtimes.Op) string {
 		return "make directory " + plain(op.Dir.Path)
 	case op.Link != nil:
 		return "link " + plain(op.Link.Path) + " to " + plain(op.Link.Target)
+	case op.Preflight != nil:
+		return "preflight"
 	case op.Stat != nil:
 		return "stat " + plain(strings.Join(op.Stat.Paths, " "))
 	case op.List != nil:

@@ -23,6 +23,8 @@ type servicer interface {
 	start(ctx context.Context, s service) (changed bool, err error)
 	// stop returns once the service is down; kill asks it nothing first.
 	stop(ctx context.Context, s service, kill bool) (changed bool, err error)
+	// obstacles names what of the distribution's is in the way of the service.
+	obstacles(ctx context.Context, s service) ([]string, error)
 }
 
 // service is one service of a host.

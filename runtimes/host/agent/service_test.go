@@ -147,12 +147,13 @@ func TestServiceWithoutItsPidFile(t *testing.T) {
 func TestServiceThatDoesNotStart(t *testing.T) {
 	f := newFar(t)
 	require.NoError(t, os.WriteFile(f.path("log-short"), []byte("an earlier line\n"), 0o600))
+	require.NoError(t, os.WriteFile(f.path("log-fork-dies"), []byte("fatal: the state is locked\n"), 0o600))
+	f.adopt(f.path("log-short"), f.path("log-fork-dies"))
 	msg := f.fails("io", service("short", "", "start"))
 	require.Contains(t, msg, "short did not start: ended right after its start")
 	require.Contains(t, msg, "line 7 is wrong", "its log explains it")
 	require.NoFileExists(t, f.path("run-short", "pid"))
 
-	require.NoError(t, os.WriteFile(f.path("log-fork-dies"), []byte("fatal: the state is locked\n"), 0o600))
 	begun := time.Now()
 	require.Contains(t, f.fails("io", runtimes.Op{Service: &runtimes.Service{Name: "fork-dies", Verb: "start", TimeoutMS: 10000}}), "fatal: the state is locked")
 	require.Less(t, time.Since(begun), 5*time.Second, "not waited for to the end")

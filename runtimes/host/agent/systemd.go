@@ -77,6 +77,9 @@ func (d systemd) start(ctx context.Context, s service) (bool, error) {
 	if err != nil || st.Running {
 		return false, err
 	}
+	if err := ownUnitFile(filepath.Join(unitDir, name)); err != nil {
+		return false, err
+	}
 	p, err := open(filepath.Join(unitDir, name))
 	if err != nil {
 		return false, err
@@ -119,6 +122,9 @@ func (d systemd) stop(ctx context.Context, s service, kill bool) (bool, error) {
 	if _, err := os.Lstat(path); os.IsNotExist(err) && !st.Running {
 		return false, nil
 	}
+	if err := ownUnitFile(path); err != nil {
+		return false, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout+2*time.Second)
 	defer cancel()
 	if kill {
@@ -150,7 +156,7 @@ func systemctl(ctx context.Context, args ...string) (string, error) {
 func unitText(s service) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	line("# Written by berth-host; it goes when the service does.")
+	line(unitHeader)
 	line("[Unit]")
 	line("Description=Berth: %s", s)
 	line("After=network-online.target")

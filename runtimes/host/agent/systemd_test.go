@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -68,4 +70,30 @@ func TestUnitState(t *testing.T) {
 func withoutTime(s runtimes.ServiceStatus) runtimes.ServiceStatus {
 	s.Since = time.Time{}
 	return s
+}
+
+// A distribution's unit is in the way while it runs, and while it would at the
+// next boot.
+func TestUnitObstacle(t *testing.T) {
+	for out, want := range map[string]string{
+		"ActiveState=active\nUnitFileState=enabled\n":         "running and enabled",
+		"ActiveState=activating\nUnitFileState=disabled\n":    "running",
+		"ActiveState=inactive\nUnitFileState=enabled\n":       "enabled",
+		"ActiveState=failed\nUnitFileState=enabled-runtime\n": "enabled",
+		"ActiveState=inactive\nUnitFileState=disabled\n":      "",
+		"ActiveState=failed\nUnitFileState=masked\n":          "",
+		"ActiveState=inactive\nUnitFileState=\n":              "", // no such unit
+	} {
+		require.Equal(t, want, unitObstacle(out), out)
+	}
+}
+
+// A unit file that somebody else wrote is neither replaced nor removed.
+func TestForeignUnitFile(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "berth-db.service")
+	require.NoError(t, ownUnitFile(name))
+	require.NoError(t, os.WriteFile(name, []byte(unitText(service{name: "db"})), 0o644))
+	require.NoError(t, ownUnitFile(name))
+	require.NoError(t, os.WriteFile(name, []byte("[Unit]\n"), 0o644))
+	require.ErrorContains(t, ownUnitFile(name), "was not made by Berth")
 }

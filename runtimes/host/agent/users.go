@@ -247,6 +247,9 @@ func (a *Agent) editTable(file, name, line string) error {
 		return err
 	}
 	defer p.close()
+	if err := p.sweep(); err != nil {
+		return err
+	}
 	f, st, err := p.openFile()
 	if isNotFound(err) {
 		return nil

@@ -27,16 +27,23 @@ const (
 	databaseFiles     = DatabaseRunDir + "/no-files" // stays empty
 	DatabaseSocket    = DatabaseRunDir + "/mariadbd.sock"
 
-	// A worker's places.
-	WorkerMungeKey  = MungeEtc + "/munge.key"
-	WorkerMungeRun  = "/run/munge"
-	WorkerRunDir    = "/run/slurm"
-	WorkerSpoolDir  = StateDir + "/berth-slurmd"
-	WorkerLog       = LogDir + "/slurmd.log"
-	WorkerPID       = WorkerRunDir + "/slurmd.pid"
-	WorkerMungeLog  = MungeLog + "/munged.log"
-	WorkerMungeSeed = MungeLib + "/munged.seed"
-	WorkerConfLink  = WorkerRunDir + "/conf" // made by slurmd
+	// A worker's places. Files have names of Berth's own: those that the
+	// distribution's munge and slurmd use may be there already. Clients find the
+	// socket by its default name alone, so that only its directory is shared.
+	WorkerMungeKey    = MungeEtc + "/berth-worker.key"
+	WorkerMungeRun    = "/run/munge"
+	WorkerMungeSocket = WorkerMungeRun + "/munge.socket.2"
+	WorkerRunDir      = "/run/slurm"
+	WorkerSpoolDir    = StateDir + "/berth-slurmd"
+	WorkerLog         = LogDir + "/berth-slurmd.log"
+	WorkerPID         = WorkerRunDir + "/slurmd.pid"
+	WorkerMungeLog    = MungeLog + "/berth-worker.log"
+	WorkerMungeSeed   = MungeLib + "/berth-worker.seed"
+	WorkerConfLink    = WorkerRunDir + "/conf" // made by slurmd
+
+	// WorkerRecord is a worker's record of the cluster it belongs to. It cannot be
+	// the record of a stack: names of clusters end in a hash.
+	WorkerRecord = InstanceDir + "/worker.json"
 
 	// Accounts the daemons run as; the distribution's packages make them.
 	SlurmUser    = "slurm"
@@ -49,6 +56,15 @@ type Stack struct{ Cluster string }
 
 // Record is the host's record of the instance.
 func (s Stack) Record() string { return InstanceDir + "/" + s.Cluster + ".json" }
+
+// ConfigFiles are all files of the stack's configuration.
+func (s Stack) ConfigFiles() []string {
+	var list []string
+	for _, name := range []string{"slurm.conf", "slurm.conf.previous", "gres.conf", "cgroup.conf", "plugstack.conf", "slurmdbd.conf"} {
+		list = append(list, s.Etc()+"/"+name)
+	}
+	return list
+}
 
 // Etc is the directory of the stack's configuration.
 func (s Stack) Etc() string { return EtcDir + "/" + s.Cluster }

@@ -72,11 +72,13 @@ func Profile() runtimes.Profile {
 			LogDir, LogDir + "/*",
 			MungeLib, MungeLib + "/*",
 			MungeLog, MungeLog + "/*",
-			"/run/munge-*", "/run/slurm-*", WorkerConfLink, DatabaseRunDir,
+			"/run/munge-*", "/run/slurm-*", WorkerRunDir, WorkerConfLink, DatabaseRunDir,
+			WorkerMungeRun, WorkerMungeSocket, WorkerMungeSocket + ".lock",
 		},
-		CheckMake: checkMake(everything()),
-		StatPaths: []string{"/dev/**"},
-		Programs:  programs(),
+		CheckMake:    checkMake(everything()),
+		EarlierPaths: earlierPaths,
+		StatPaths:    []string{"/dev/**"},
+		Programs:     programs(),
 		Services: map[string]func(string, map[string]string) (runtimes.ServiceSpec, error){
 			Munged: munged, MungedWorker: mungedWorker, MariaDB: mariadbd,
 			Slurmdbd: slurmdbd, Slurmctld: slurmctld, Slurmd: slurmd,
@@ -100,7 +102,9 @@ func munged(unit string, params map[string]string) (runtimes.ServiceSpec, error)
 	if err != nil {
 		return runtimes.ServiceSpec{}, err
 	}
-	return mungedSpec(s.MungeKey(), s.MungeRun(), s.MungeLog(), s.MungeSeed()), nil
+	spec := mungedSpec(s.MungeKey(), s.MungeRun(), s.MungeLog(), s.MungeSeed())
+	spec.RunDirs[0].Own = true
+	return spec, nil
 }
 
 // mungedWorker is munged where every client looks for it. The link makes the
@@ -113,6 +117,7 @@ func mungedWorker(unit string, params map[string]string) (runtimes.ServiceSpec, 
 	}
 	spec := mungedSpec(WorkerMungeKey, WorkerMungeRun, WorkerMungeLog, WorkerMungeSeed)
 	spec.Links = []runtimes.MakeLink{{Path: s.MungeRun(), Target: "munge"}}
+	spec.Files = append(spec.Files, WorkerMungeSocket, WorkerMungeSocket+".lock")
 	return spec, nil
 }
 
@@ -126,6 +131,7 @@ func mungedSpec(key, run, log, seed string) runtimes.ServiceSpec {
 		},
 		User: MungeUser, PIDFile: pid, Forks: true, LogFile: log,
 		RunDirs: []runtimes.MakeDir{{Path: run, Mode: 0o755, Owner: MungeUser, Group: MungeUser}},
+		Files:   []string{seed}, DistributionUnit: "munge",
 	}
 }
 
@@ -150,9 +156,10 @@ func mariadbd(unit string, params map[string]string) (runtimes.ServiceSpec, erro
 		},
 		User: DatabaseUser, PIDFile: DatabaseRunDir + "/mariadbd.pid", LogFile: DatabaseLog,
 		RunDirs: []runtimes.MakeDir{
-			{Path: DatabaseRunDir, Mode: 0o755, Owner: DatabaseUser, Group: DatabaseUser},
-			{Path: databaseFiles, Mode: 0o500, Owner: DatabaseUser, Group: DatabaseUser},
+			{Path: DatabaseRunDir, Mode: 0o755, Owner: DatabaseUser, Group: DatabaseUser, Own: true},
+			{Path: databaseFiles, Mode: 0o500, Owner: DatabaseUser, Group: DatabaseUser, Own: true},
 		},
+		DistributionUnit: "mariadb",
 	}, nil
 }
 
@@ -166,7 +173,8 @@ func slurmdbd(unit string, params map[string]string) (runtimes.ServiceSpec, erro
 		// The client library takes the socket of "localhost" from the environment.
 		Env:  []string{"SLURM_CONF=" + s.DBDConf(), "MYSQL_UNIX_PORT=" + DatabaseSocket},
 		User: SlurmUser, PIDFile: s.Run() + "/slurmdbd.pid", Forks: true, LogFile: s.Log() + "/slurmdbd.log",
-		RunDirs: []runtimes.MakeDir{{Path: s.Run(), Mode: 0o755, Owner: SlurmUser, Group: SlurmUser}},
+		RunDirs:          []runtimes.MakeDir{{Path: s.Run(), Mode: 0o755, Owner: SlurmUser, Group: SlurmUser, Own: true}},
+		DistributionUnit: "slurmdbd",
 	}, nil
 }
 
@@ -179,7 +187,8 @@ func slurmctld(unit string, params map[string]string) (runtimes.ServiceSpec, err
 		Path: "/usr/sbin/slurmctld",
 		Env:  []string{"SLURM_CONF=" + s.Conf()},
 		User: SlurmUser, PIDFile: s.Run() + "/slurmctld.pid", Forks: true, LogFile: s.Log() + "/slurmctld.log",
-		RunDirs: []runtimes.MakeDir{{Path: s.Run(), Mode: 0o755, Owner: SlurmUser, Group: SlurmUser}},
+		RunDirs:          []runtimes.MakeDir{{Path: s.Run(), Mode: 0o755, Owner: SlurmUser, Group: SlurmUser, Own: true}},
+		DistributionUnit: "slurmctld",
 	}, nil
 }
 
@@ -193,6 +202,7 @@ func slurmd(unit string, params map[string]string) (runtimes.ServiceSpec, error)
 		Path:    "/usr/sbin/slurmd",
 		PIDFile: WorkerPID, Forks: true, LogFile: WorkerLog,
 		RunDirs: []runtimes.MakeDir{{Path: WorkerRunDir, Mode: 0o755}},
+		Files:   []string{WorkerConfLink}, DistributionUnit: "slurmd",
 	}
 	if len(params) == 0 {
 		return spec, nil

@@ -1,0 +1,4 @@
+package agent
+
+// SetAfterStep has f called after each change of a host's files.
+func SetAfterStep(f func()) { afterStep = f }

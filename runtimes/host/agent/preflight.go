@@ -1,0 +1,167 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"berth/runtimes"
+)
+
+// preflight looks for everything that is in the way, so that a person reads all
+// of it at once, before anything is written.
+func (a *Agent) preflight(ctx context.Context, op *runtimes.Preflight) error {
+	rec, err := a.readPaths()
+	if err != nil {
+		return err
+	}
+	paths := slices.Clone(op.Paths)
+	for _, p := range op.Paths {
+		if err := a.allow.check(p); err != nil {
+			return err
+		}
+	}
+	var found []string
+	add := func(what ...string) {
+		for _, w := range what {
+			if !slices.Contains(found, w) {
+				found = append(found, w)
+			}
+		}
+	}
+	for _, one := range op.Services {
+		spec, err := a.serviceSpec(&one)
+		if err != nil {
+			return err
+		}
+		obstacles, err := a.services.obstacles(ctx, service{name: one.Name, unit: one.Unit, spec: spec})
+		if err != nil {
+			return err
+		}
+		add(obstacles...)
+		for _, t := range serviceTargets(spec) {
+			if !t.shared {
+				paths = append(paths, t.path)
+			}
+		}
+	}
+	for _, p := range paths {
+		if rec.has(p) {
+			continue
+		}
+		there, err := exists(p)
+		if err != nil {
+			return err
+		}
+		if there {
+			add(foreignPath(p))
+		}
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	return &Fault{Code: CodeForeign, Message: bounded([]byte(strings.Join(found, "; ")))}
+}
+
+func (d daemons) obstacles(_ context.Context, s service) ([]string, error) {
+	stop := ""
+	if unit := s.spec.DistributionUnit; unit != "" {
+		if _, err := os.Lstat("/etc/init.d/" + unit); err == nil {
+			stop = "service " + unit + " stop"
+		}
+	}
+	return foreignDaemons(s, stop), nil
+}
+
+// foreignDaemons names processes that run the program of a service, that Berth
+// did not start, and that belong to this host, not to a container on it.
+// stop is the command that ends them; empty: each is ended by its number.
+func foreignDaemons(s service, stop string) []string {
+	if s.spec.DistributionUnit == "" {
+		return nil
+	}
+	here, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		return nil
+	}
+	var found []string
+	for _, p := range processesOfProgram(s.spec.Path) {
+		dir := "/proc/" + strconv.Itoa(p.pid)
+		if ns, err := os.Readlink(dir + "/ns/pid"); err != nil || ns != here || p.isBerths() {
+			continue
+		}
+		command := stop
+		if command == "" {
+			command = "kill " + strconv.Itoa(p.pid)
+		}
+		found = append(found, fmt.Sprintf("%s (process %d) runs and was not started by Berth; run `%s`, then try again", filepath.Base(s.spec.Path), p.pid, command))
+	}
+	return found
+}
+
+func (d systemd) obstacles(ctx context.Context, s service) ([]string, error) {
+	var found []string
+	if file, err := d.file(s); err != nil {
+		return nil, err
+	} else if err := ownUnitFile(filepath.Join(unitDir, file)); err != nil {
+		found = append(found, faultOf(err).Message)
+	}
+	unit := s.spec.DistributionUnit
+	if unit == "" {
+		return found, nil
+	}
+	stop := "systemctl disable --now " + unit
+	out, err := systemctl(ctx, "show", "--property=ActiveState,UnitFileState", unit+".service")
+	if err != nil {
+		return nil, err
+	}
+	if state := unitObstacle(out); state != "" {
+		return append(found, fmt.Sprintf("%s.service of the distribution is %s; run `%s`, then try again", unit, state, stop)), nil
+	}
+	return append(found, foreignDaemons(s, "")...), nil
+}
+
+// unitObstacle reads what `systemctl show` prints of a distribution's unit: how
+// it is in the way, or nothing. One that is enabled would be at the next boot.
+func unitObstacle(out string) string {
+	var active, enabled bool
+	for line := range strings.Lines(out) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		switch key {
+		case "ActiveState":
+			active = value != "inactive" && value != "failed" && value != ""
+		case "UnitFileState":
+			enabled = value == "enabled" || value == "enabled-runtime"
+		}
+	}
+	switch {
+	case active && enabled:
+		return "running and enabled"
+	case active:
+		return "running"
+	case enabled:
+		return "enabled"
+	}
+	return ""
+}
+
+// unitHeader is the first line of every unit file that is written here.
+const unitHeader = "# Written by berth-host; it goes when the service does."
+
+// ownUnitFile refuses a unit file that was not written here.
+func ownUnitFile(name string) error {
+	b, err := os.ReadFile(name)
+	switch {
+	case os.IsNotExist(err):
+		return nil
+	case err != nil:
+		return ioFault(name, err)
+	case strings.HasPrefix(string(b), unitHeader+"\n"):
+		return nil
+	}
+	return &Fault{Code: CodeForeign, Message: foreignPath(name)}
+}

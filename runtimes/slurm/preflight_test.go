@@ -1,0 +1,80 @@
+package slurm
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/runtimes/slurm/profile"
+)
+
+// occupied makes a host's preflight fail, and notes which operations it saw.
+func occupied(h *fakeHost, seen *[]runtimes.Op) {
+	h.before = func(op runtimes.Op) error {
+		*seen = append(*seen, op)
+		if op.Preflight != nil {
+			return &runtimes.OpError{Host: h.name, Op: "preflight", Code: "foreign", Message: "munge.service is running"}
+		}
+		return nil
+	}
+}
+
+// A join that is refused has written nothing: not on the worker, and not at the
+// controller.
+func TestRefusedJoinWritesNothing(t *testing.T) {
+	c := newCluster(t)
+	delete(c.wk.files, workerRecordPath)
+	var worker, controller []runtimes.Op
+	occupied(c.wk, &worker)
+	occupied(c.ctl, &controller)
+	require.ErrorIs(t, c.apply(t, plan.Join, c.unit), runtimes.ErrForeign)
+	require.False(t, works(worker), "%+v", worker)
+	require.False(t, works(controller), "%+v", controller)
+}
+
+// works says whether any operation has an effect.
+func works(ops []runtimes.Op) bool {
+	return slices.ContainsFunc(ops, func(op runtimes.Op) bool {
+		return op.Read == nil && op.Stat == nil && op.List == nil && op.Info == nil && op.Preflight == nil && (op.Run == nil || op.Run.Args[0] == "update")
+	})
+}
+
+// A creation that is refused has written nothing. What is on record and complete
+// is not asked about.
+func TestRefusedCreateWritesNothing(t *testing.T) {
+	c := newCluster(t)
+	record := profile.Stack{Cluster: clusterName(c.unit.Instance.Key)}.Record()
+	saved := c.ctl.files[record]
+	delete(c.ctl.files, record)
+	var seen []runtimes.Op
+	occupied(c.ctl, &seen)
+	p := plan.Plan{Key: c.unit.Instance.Key, After: &c.unit}
+	a := plan.Action{ID: "action.1", Verb: plan.Create, Member: "controller-0", Node: "ctl"}
+	create := func() error {
+		return c.rt.Apply(t.Context(), runtimes.Change{Plan: &p, Action: a, Stamp: runtimes.Stamp{Epoch: 1, ActionID: a.ID}})
+	}
+	require.ErrorIs(t, create(), runtimes.ErrForeign)
+	require.False(t, works(seen), "%+v", seen)
+	c.ctl.files[record] = saved
+	require.NoError(t, create())
+}
+
+// A worker that an earlier release joined has the cluster's key under the name of
+// munge's own: it goes at the leave. A host's own key does not.
+func TestLeaveRemovesTheEarlierKey(t *testing.T) {
+	for _, one := range []struct {
+		key        string
+		made, goes bool
+	}{{"key", true, true}, {"key", false, false}, {"the host's own", true, false}} {
+		c := newCluster(t)
+		c.wk.files[profile.EarlierMungeKey] = []byte(one.key)
+		c.wk.made = func(string) bool { return one.made }
+		require.NoError(t, c.apply(t, plan.Leave, c.unit))
+		require.NotContains(t, c.wk.files, workerRecordPath)
+		_, left := c.wk.files[profile.EarlierMungeKey]
+		require.Equal(t, one.goes, !left, "%+v", one)
+	}
+}
