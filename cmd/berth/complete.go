@@ -24,7 +24,7 @@ func completeResource(word func(schema.Kind) string) cobra.CompletionFunc {
 			return words, cobra.ShellCompDirectiveNoFileComp
 		case 1:
 			if kind, ok := schema.ParseKind(args[0]); ok {
-				return estateNames(estateRoot("."), kind), cobra.ShellCompDirectiveNoFileComp
+				return estateNames(kind), cobra.ShellCompDirectiveNoFileComp
 			}
 		}
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -38,13 +38,17 @@ func completeNames(kinds ...schema.Kind) cobra.CompletionFunc {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		return estateNames(estateRoot("."), kinds...), cobra.ShellCompDirectiveNoFileComp
+		return estateNames(kinds...), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-// estateNames are the names of documents of some kinds below a directory, as their
-// paths say them, sorted. What cannot be read has none.
-func estateNames(dir string, kinds ...schema.Kind) []cobra.Completion {
+// estateNames are the names of documents of some kinds in the estate of the working
+// directory, as their paths say them, sorted. What cannot be read has none.
+func estateNames(kinds ...schema.Kind) []cobra.Completion {
+	dir, err := estateRoot(".")
+	if err != nil {
+		return nil
+	}
 	var names []cobra.Completion
 	for _, top := range []string{"platform", "tenants"} {
 		_ = filepath.WalkDir(filepath.Join(dir, top), func(path string, entry fs.DirEntry, err error) error {

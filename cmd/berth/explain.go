@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -257,11 +258,11 @@ func (r *explainRequest) atHand(ctx context.Context) (at atHand, err error) {
 		rev = "main" // a bare repository
 	}
 	if rev == "" {
-		dir := estateRoot(where)
-		if r.dir != "" {
-			dir = r.dir
-		} else if r.repo != "" {
-			dir = place.WorkTree
+		dir := cmp.Or(r.dir, place.WorkTree)
+		if r.dir == "" && r.repo == "" {
+			if dir, err = estateRoot(where); err != nil {
+				return at, err
+			}
 		}
 		if at.asked, err = load.Dir(dir); err != nil {
 			return at, err
@@ -314,20 +315,20 @@ func (at *atHand) branches(ctx context.Context, repo *gitrepo.Repo) error {
 }
 
 // estateRoot is dir, or the nearest directory above it, that has platform/ or
-// tenants/ in it; dir itself if none has.
-func estateRoot(dir string) string {
+// tenants/ in it. The error says that none has.
+func estateRoot(dir string) (string, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
-		return dir
+		return "", err
 	}
 	for at := abs; ; at = filepath.Dir(at) {
 		for _, name := range []string{"platform", "tenants"} {
 			if info, err := os.Stat(filepath.Join(at, name)); err == nil && info.IsDir() {
-				return at
+				return at, nil
 			}
 		}
 		if at == filepath.Dir(at) {
-			return dir
+			return "", fmt.Errorf("there is no estate in %s: it has neither platform/ nor tenants/; run the command in a clone of the estate, or give --repo DIR", abs)
 		}
 	}
 }

@@ -60,7 +60,7 @@ func writeJSON(w io.Writer, v any) error {
 // would be a command where a workflow runs.
 func (v *validation) text(w io.Writer) error {
 	for _, d := range v.Diagnostics {
-		if _, err := fmt.Fprintln(w, visible(d.String())); err != nil {
+		if _, err := fmt.Fprintln(w, colored(w, visible(d.String()))); err != nil {
 			return err
 		}
 	}

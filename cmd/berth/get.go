@@ -226,7 +226,7 @@ func (r *logRequest) estate(ctx context.Context) (_ *estateView, err error) {
 // snapshot chooses what is read: what is in force, else a directory, else main of
 // a bare repository.
 func (e *estateView) snapshot(ctx context.Context, r *logRequest) (err error) {
-	dir := estateRoot(".")
+	dir := ""
 	if e.log != nil {
 		if tip := e.log.tips.InForce; tip != "" {
 			e.source = fmt.Sprintf("%s at %s", reconciler.BranchInForce, short12(tip))
@@ -252,6 +252,11 @@ func (e *estateView) snapshot(ctx context.Context, r *logRequest) (err error) {
 		}
 		if at != "." {
 			dir = place.WorkTree
+		}
+	}
+	if dir == "" {
+		if dir, err = estateRoot("."); err != nil {
+			return err
 		}
 	}
 	e.source = "the directory " + dir

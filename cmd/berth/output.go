@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -89,6 +90,33 @@ func styleOf(state string) style {
 	return stylePlain
 }
 
+var (
+	planMark = regexp.MustCompile(`(?m)^( *)([+~!-]) `)
+	severity = regexp.MustCompile(`(?m)^( *\S+:[0-9]+:[0-9]+: )(error|warning): `)
+)
+
+// colored is the text of a plan or of findings, with the marks of actions and the
+// severities in colour if w shows colours.
+func colored(w io.Writer, text string) string {
+	if !hasColor(w) {
+		return text
+	}
+	return paintMarks(text)
+}
+
+// paintMarks paints what is created green, changed yellow, deleted or blocked red.
+func paintMarks(text string) string {
+	styles := map[string]style{"+": styleGreen, "~": styleYellow, "-": styleRed, "!": styleRed, "error": styleRed, "warning": styleYellow}
+	text = planMark.ReplaceAllStringFunc(text, func(m string) string {
+		parts := planMark.FindStringSubmatch(m)
+		return parts[1] + styles[parts[2]].paint(parts[2]) + " "
+	})
+	return severity.ReplaceAllStringFunc(text, func(m string) string {
+		parts := severity.FindStringSubmatch(m)
+		return parts[1] + styles[parts[2]].paint(parts[2]) + ": "
+	})
+}
+
 // table writes rows in aligned columns below a header in capitals.
 type table struct {
 	out     io.Writer
@@ -102,7 +130,7 @@ type table struct {
 // millions.
 const maxRows = 10_000
 
-// newTable is an empty table. Cells of columns called PHASE, READY, STATE, STATUS
+// newTable is an empty table. Cells of columns called PHASE, READY, STATE
 // and DECISION are coloured on a terminal.
 func newTable(out io.Writer, noHeaders bool, columns ...string) *table {
 	return &table{out: out, columns: columns, color: hasColor(out), header: !noHeaders}
@@ -142,7 +170,7 @@ func (t *table) flush() error {
 	}
 	for _, cells := range t.rows {
 		line(cells, func(i int, cell string) style {
-			if slices.Contains([]string{"PHASE", "READY", "STATE", "STATUS", "DECISION"}, t.columns[i]) {
+			if slices.Contains([]string{"PHASE", "READY", "STATE", "DECISION"}, t.columns[i]) {
 				return styleOf(cell)
 			}
 			return stylePlain

@@ -87,11 +87,7 @@ with --watch 0.`,
 			if err != nil {
 				return err
 			}
-			text, err := formOf(p, req.output)
-			if err != nil {
-				return &exitError{1, err}
-			}
-			if _, err := cmd.OutOrStdout().Write(text); err != nil {
+			if err := writePlan(cmd.OutOrStdout(), p, req.output); err != nil {
 				return &exitError{1, err}
 			}
 			switch {
@@ -140,6 +136,20 @@ func (r *planRequest) check() error {
 	return nil
 }
 
+// writePlan writes a plan in a form, in colour where w shows colours.
+func writePlan(w io.Writer, p plan.Proposal, form string) error {
+	text, err := formOf(p, form)
+	if err != nil {
+		return err
+	}
+	if form == "text" {
+		text = []byte(colored(w, string(text)))
+	}
+	_, err = w.Write(text)
+	return err
+}
+
+// formOf is a plan in a form.
 func formOf(p plan.Proposal, form string) ([]byte, error) {
 	switch form {
 	case "json":
@@ -167,7 +177,7 @@ func (r *planRequest) proposal(ctx context.Context, loader *load.Loader, stdin i
 		return p, &exitError{1, fmt.Errorf("plan: %w", err)}
 	}
 	if in.Base, err = r.baseOf(ctx, repo, tips); err != nil {
-		return p, &exitError{2, fmt.Errorf("plan: --base: %w", err)}
+		return p, &exitError{2, fmt.Errorf("plan: %w", err)}
 	}
 	if r.head != "" {
 		if in.Head, err = repo.Resolve(ctx, r.head); err != nil {
@@ -299,7 +309,11 @@ func knownBy(ctx context.Context, repo *gitrepo.Repo, base string, tips reconcil
 // HEAD is a branch without commits.
 func (r *planRequest) baseOf(ctx context.Context, repo *gitrepo.Repo, tips reconciler.Tips) (string, error) {
 	if r.base != "" {
-		return repo.Resolve(ctx, r.base)
+		base, err := repo.Resolve(ctx, r.base)
+		if err != nil {
+			err = fmt.Errorf("--base: %w", err)
+		}
+		return base, err
 	}
 	head, err := repo.Resolve(ctx, "HEAD")
 	if errors.Is(err, reconciler.ErrNotFound) {

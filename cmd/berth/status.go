@@ -115,7 +115,9 @@ func (l *estateLog) report(ctx context.Context) (*statusReport, error) {
 		r.Warnings = append(r.Warnings, "revision.yaml: "+tree.Unread)
 	}
 	for _, key := range tree.Units.Keys() {
-		r.Instances = append(r.Instances, unitStatus(tree.Units.Get(key)))
+		u := unitStatus(tree.Units.Get(key))
+		u.addHeld(heldOf(rev.Held, key))
+		r.Instances = append(r.Instances, u)
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(tree.Things), schema.Key.Compare) {
 		r.Resources = append(r.Resources, thingStatus(tree.Things[key]))
@@ -228,6 +230,13 @@ func thingStatus(s *plan.ThingStatus) resourceStatus {
 		Key: s.Key, Name: s.Key.ResourceName(), Phase: s.Phase, Conditions: s.Conditions, Revision: s.Revision,
 		Ready: conditionOf(s.Conditions, "Ready").Status, Stalled: s.Phase == "failed" || conditionOf(s.Conditions, "Stalled").Status == "True",
 		Why: joined(reasons(s.Conditions)),
+	}
+}
+
+// addHeld says that a change of the instance is held, unless a condition said so.
+func (r *resourceStatus) addHeld(held []plan.Held) {
+	if len(held) > 0 && conditionOf(r.Conditions, "Authorized").Status != "False" {
+		r.Why = joined([]string{"held: " + held[0].Message, r.Why})
 	}
 }
 

@@ -83,7 +83,8 @@ func TestStatusScripts(t *testing.T) {
 	lab := exampleFiles(t, "lab")
 	trainFile := "tenants/physics/projects/lattice/instances/train.yaml"
 	held := []plan.Held{{Key: schema.InstanceKey("physics", "lattice", "train"), File: trainFile, Reason: "unauthorised", Message: "nobody with apps.instance.update\x1b[31m approved the change"},
-		{Key: schema.InstanceKey("physics", "lattice", "sweep"), File: "tenants/physics/projects/lattice/instances/sweep.yaml", Reason: "denied", Message: "asks for 9 GPUs, at most 6 are allowed"}}
+		{Key: schema.InstanceKey("physics", "lattice", "sweep"), File: "tenants/physics/projects/lattice/instances/sweep.yaml", Reason: "denied", Message: "asks for 9 GPUs, at most 6 are allowed"},
+		{Key: schema.InstanceKey("biology", "genomes", "assembly"), File: "tenants/biology/projects/genomes/instances/assembly.yaml", Reason: "invalid", Message: "spec.roles.worker.count: got -1"}}
 	node := func(name, phase string, cs ...plan.Condition) plan.ThingStatus {
 		return plan.ThingStatus{Key: schema.Key{Kind: schema.KindNode, Name: name}, Phase: phase, Conditions: cs}
 	}
@@ -137,6 +138,15 @@ func TestTableIsAlignedInColor(t *testing.T) {
 	}
 	t.Setenv("NO_COLOR", "1")
 	require.False(t, hasColor(os.Stdout))
+}
+
+// Marks and severities are coloured, and nothing else of a line: what a document
+// says cannot colour anything.
+func TestPlansAreColored(t *testing.T) {
+	require.Equal(t, styleGreen.paint("+")+" a/b  (create)\n    "+styleRed.paint("!")+" blocked: + x\n", paintMarks("+ a/b  (create)\n    ! blocked: + x\n"))
+	require.Equal(t, "f.yaml:1:2: "+styleRed.paint("error")+": warning: x\n", paintMarks("f.yaml:1:2: error: warning: x\n"))
+	require.Equal(t, "2 errors:\n", paintMarks("2 errors:\n"))
+	require.Equal(t, "+ a\n", colored(&strings.Builder{}, "+ a\n"), "not into a pipe")
 }
 
 // The linker's stamp goes before what Go itself noted.

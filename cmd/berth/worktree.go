@@ -65,12 +65,7 @@ func (r *planRequest) again(cmd *cobra.Command, loader *load.Loader) error {
 			if err != nil {
 				return err
 			}
-			text, err := formOf(p, r.output)
-			if err != nil {
-				return err
-			}
-			_, err = cmd.OutOrStdout().Write(text)
-			return err
+			return writePlan(cmd.OutOrStdout(), p, r.output)
 		},
 	})
 }
