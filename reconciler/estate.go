@@ -183,7 +183,8 @@ func (r *Reconciler) decide(ctx context.Context, st *state, tips Tips, unread bo
 	if err != nil {
 		return err
 	}
-	by := origins{d.Changed, d.First}
+	by := origins{last: d.Changed, first: d.First}
+	requesters := requestersOf(d.Verdicts)
 	records, events := decisionRecords(verdicts, tips.InForce, r.appOf(d.Desired), r.o.Now()), entitlementEvents(verdicts, d.Desired, r.o.Now())
 	switch {
 	case was.Tree == nil:
@@ -195,7 +196,10 @@ func (r *Reconciler) decide(ctx context.Context, st *state, tips Tips, unread bo
 			return err
 		}
 		if earlier.Effective != nil {
-			by = origins{earlier.Changed, earlier.First}.then(earlier.Effective, d)
+			by = origins{last: earlier.Changed, first: earlier.First}.then(earlier.Effective, d)
+		}
+		for key, who := range requestersOf(earlier.Verdicts) {
+			requesters[key] = cmp.Or(requesters[key], who)
 		}
 		records, events = append(before, records...), append(announced, events...)
 	}
@@ -228,6 +232,7 @@ func (r *Reconciler) decide(ctx context.Context, st *state, tips Tips, unread bo
 			by.first = acked[0].commit
 		}
 	}
+	by.requesters = requesters
 	if err := r.enforce(ctx, st, newState(main, inForce, r.today(), d), by, acked, records, events); err != nil {
 		return err
 	}
@@ -531,11 +536,15 @@ func (r *Reconciler) enforce(ctx context.Context, old, st *state, by origins, ac
 		}
 	}
 
+	requesters := r.findRequesters(ctx, st, changed, by.requesters)
 	r.writer.whole.Lock()
 	for _, key := range changed {
 		for { // until no worker records something in between
 			prev := r.writer.get(key)
 			next := decided(key, st, prev, causes[key])
+			if isNewUnit(prev) && st.want(key) != nil {
+				next.RequestedBy = requesters[key]
+			}
 			switch {
 			case !unreviewed(before, st, key):
 			case old.main == st.main && len(acked) > 0 && st.want(key) == nil:
@@ -753,6 +762,8 @@ func attribute(merged []mergedCommit, tip string, keys []schema.Key) map[schema.
 type origins struct {
 	last  map[schema.Key]string // what commits after the first changed, by the last that did
 	first string                // the first commit; "": nobody knows
+
+	requesters map[schema.Key]string // who brought the documents of instances
 }
 
 // of is the commit that changed a unit; "": it is not known, such as where it

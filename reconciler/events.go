@@ -50,6 +50,7 @@ func transition(prev, next *plan.Status, now time.Time) (plan.Event, bool) {
 		RuntimeBackend:    next.RuntimeBackend,
 		Revision:          next.Revision,
 		FailureReason:     next.FailureReason,
+		RequestedBy:       next.RequestedBy,
 	}, now), true
 }
 

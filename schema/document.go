@@ -314,7 +314,7 @@ type InstanceSpec struct {
 	// control plane or members of its own, and Berth does nothing for it yet.
 	SharedRuntime string `json:"shared_runtime,omitempty"`
 
-	RequestedBy            string `json:"requested_by,omitempty"`             // login of who asked for it, for attribution; the commit says who declared it
+	RequestedBy            string `json:"requested_by,omitempty"`             // a note for people, of whom it is for; the status says who brought the document
 	OperatorServiceAccount string `json:"operator_service_account,omitempty"` // a ServiceAccount of the same project; named only, what it may do its own document says
 	DeletionProtection     bool   `json:"deletion_protection,omitempty"`      // true: the document is neither removed nor made into another instance
 }

@@ -147,15 +147,32 @@ func (d *Decider) signer(ctx context.Context, previous schema.Snapshot, s Step, 
 	if err != nil {
 		return nil, fmt.Errorf("the tree in force: %w", err)
 	}
+	return d.signerBy(before.Desired, s, today)
+}
+
+func (d *Decider) signerBy(before *schema.Desired, s Step, today string) (*signature.Signer, error) {
 	day, err := time.Parse(time.DateOnly, today)
 	if err != nil {
 		return nil, err
 	}
-	who, err := signature.Keys(d.rules(before.Desired)).Signer(s.Payload, s.Signature, day.Add(24*time.Hour))
+	who, err := signature.Keys(d.rules(before)).Signer(s.Payload, s.Signature, day.Add(24*time.Hour))
 	if err != nil {
 		return nil, nil // it proves nobody
 	}
 	return &who, nil
+}
+
+// Maker is who made a commit, as the pull request or, by the keys that rules
+// names, the signature proves it for a scope; the zero Actor if neither does.
+func (d *Decider) Maker(rules *schema.Desired, s Step, scope authority.Scope, today string) authority.Actor {
+	by := subject{Actor: s.By}
+	if s.By.Proof == authority.ProofNone && len(s.Signature) > 0 && d.o.Authority != nil {
+		by.signer, _ = d.signerBy(rules, s, today) // an unreadable day proves nobody
+	}
+	if a := by.in(scope); a.Proof != authority.ProofNone {
+		return a
+	}
+	return authority.Actor{}
 }
 
 // Read is what a tree of berth/in-force stands for.

@@ -271,6 +271,10 @@ type Status struct {
 	RuntimeState      json.RawMessage `json:"runtime_state,omitempty"`
 	Observed          *Observed       `json:"observed,omitempty"` // structural; what PR plans are made from
 	Review            *UnitReview     `json:"review,omitempty"`   // nil: none is awaited
+	// RequestedBy is who brought the document that made the instance, as the pull
+	// request or the signature proves it: a login, or a service account's key. A
+	// later change by somebody else keeps it. Empty: nobody known.
+	RequestedBy string `json:"requested_by,omitempty"`
 }
 
 // MemberStatus is a member as status shows it: where it is placed, and how it is.

@@ -75,6 +75,7 @@ type Instance struct {
 	RuntimeBackend    string `json:"runtime_backend" doc:"kind of runtime that carries it; empty where never decided"`
 	Revision          string `json:"revision" doc:"commit of the configuration it follows"`
 	FailureReason     string `json:"failure_reason" doc:"what went wrong; empty unless something did"`
+	RequestedBy       string `json:"requested_by" doc:"who brought the document that made it, as proven: a login or a service account; empty where nobody is known"`
 }
 
 // Suspension is the payload of InstanceSuspended and InstanceResumed.

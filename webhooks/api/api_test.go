@@ -209,7 +209,7 @@ func TestFieldsHaveTheirValues(t *testing.T) {
 		w := newWorld(t, c.files, []string{anna}, nil)
 		var i instance
 		w.read(lattice+"/app-instances/train", anna, &i)
-		require.Equal(t, anna, i.RequestedBy)
+		require.Equal(t, "ben-lattice", i.RequestedBy, "who brought it, not whom the document names")
 		require.Equal(t, c.appOfTrain, i.AppID)
 		require.Equal(t, "22-05", i.AppVersionID)
 		var e entitlement

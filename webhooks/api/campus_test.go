@@ -84,7 +84,7 @@ func viewOf(t testing.TB, files map[string]string) View {
 		Units: plan.Remember(
 			&plan.Status{
 				Key: train, Phase: plan.PhaseRunning, App: "slurm", RuntimeBackend: "slurm", OperatingMode: "tenant_dedicated", ControlPlaneScope: "project",
-				Conditions: ready, Revision: "aaaa", CorrelationID: "c0123456789", RuntimeState: json.RawMessage(`{"cluster":"physics-lattice-train"}`),
+				Conditions: ready, Revision: "aaaa", CorrelationID: "c0123456789", RequestedBy: "ben-lattice", RuntimeState: json.RawMessage(`{"cluster":"physics-lattice-train"}`),
 				Members: []plan.MemberStatus{member("controller-0", "controller", "head-1", true), member("worker-0", "worker", "gpu-1", false)},
 			},
 			&plan.Status{Key: gone, Phase: plan.PhaseDeleting, App: "slurm", RuntimeBackend: "slurm", OperatingMode: "tenant_dedicated", ControlPlaneScope: "project", Conditions: ready},

@@ -252,6 +252,7 @@ func (r *reading) instance(name string) instance {
 	if s := r.Units.Get(key); s != nil {
 		i.AppID, i.AppSlug, i.RuntimeBackend, i.OperatingMode, i.ControlPlaneScope = r.appID(s.App), s.App, s.RuntimeBackend, s.OperatingMode, s.ControlPlaneScope
 		i.Status, i.FailureReason, i.RuntimeState = s.Phase, r.told(key, s.FailureReason), object(s.RuntimeState)
+		i.RequestedBy = s.RequestedBy
 		i.followed = followed{r.conditions(key, s.Conditions), s.Revision, s.CorrelationID}
 	}
 	d := r.projectEstate().Instances[name]
@@ -263,7 +264,7 @@ func (r *reading) instance(name string) instance {
 	i.AppID, i.AppSlug, i.AppVersionID, i.AppVersion = r.appID(s.App), s.App, s.Version, s.Version
 	i.DisplayName, i.DesiredState = s.DisplayName, string(s.DesiredState)
 	i.OperatingMode, i.ControlPlaneScope, i.TenantBoundaryMode = s.OperatingMode, s.ControlPlaneScope, s.TenantBoundaryMode
-	i.RequestedBy, i.OperatorServiceAccount = s.RequestedBy, s.OperatorServiceAccount
+	i.OperatorServiceAccount = s.OperatorServiceAccount
 	i.DeletionProtection, i.Roles, i.Config = s.DeletionProtection, s.Roles, object(s.Config)
 	if s.SharedRuntime != "" {
 		carrier := key.Tenant

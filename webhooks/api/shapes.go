@@ -98,7 +98,7 @@ type instance struct {
 	DesiredState           string          `json:"desired_state"` // running, stopped or deleted
 	Status                 plan.Phase      `json:"status"`
 	FailureReason          string          `json:"failure_reason,omitempty"`
-	RequestedBy            string          `json:"requested_by_user_id,omitempty"` // login, as declared
+	RequestedBy            string          `json:"requested_by_user_id,omitempty"` // who brought its document, as proven; absent where nobody is known
 	OperatorServiceAccount string          `json:"operator_service_account_id,omitempty"`
 	DeletionProtection     bool            `json:"deletion_protection"`
 	Roles                  any             `json:"roles,omitempty"`
