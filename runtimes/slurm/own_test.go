@@ -43,11 +43,11 @@ func (s *stage) haveOwnFiles(t *testing.T) {
 const look = `set -e
 cd /
 {
-	find etc run tmp usr/local home var/lib/munge var/lib/slurm var/lib/berth var/lib/mysql var/log/munge var/log/slurm var/spool -printf '/%p\t%y %m %U:%G %l\n' 2>/dev/null || true
+	find etc run tmp usr/local home var/lib/munge var/lib/slurm var/lib/berth/instances var/lib/mysql var/log/munge var/log/slurm var/spool -printf '/%p\t%y %m %U:%G %l\n' 2>/dev/null || true
 	find var var/lib var/log var/cache var/tmp -maxdepth 1 -printf '/%p\t%y %m %U:%G %l\n'
-	find etc run usr/local home var/lib/munge var/lib/slurm var/lib/berth var/lib/mysql var/log/munge var/log/slurm var/spool -type f -exec sha256sum {} + 2>/dev/null | sed -E 's|^(.{64})  (.*)|content of /\2\t\1|' || true
+	find etc run usr/local home var/lib/munge var/lib/slurm var/lib/berth/instances var/lib/mysql var/log/munge var/log/slurm var/spool -type f -exec sha256sum {} + 2>/dev/null | sed -E 's|^(.{64})  (.*)|content of /\2\t\1|' || true
 	ps -e -o comm= | grep -E 'slurm|munge|maria|mysql' | sort | uniq -c | sed 's/^/processes\t/' || true
-} | grep -vE '^(content of )?/(run/sudo(/.*)?|var/lib/berth|var/lib/berth/(ledger|epoch|lock|paths|users)[^[:space:]]*)[[:space:]]' || true
+} | grep -vE '^(content of )?/(run/sudo(/.*)?|var/lib/berth)[[:space:]]' || true
 `
 
 func (s *stage) snapshot(t *testing.T, node string) map[string]string {

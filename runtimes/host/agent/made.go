@@ -256,7 +256,7 @@ func (a *Agent) earlierPaths() (pathRecord, error) {
 			switch there, err := exists(e.Path); {
 			case err != nil:
 				return nil, err
-			case !there:
+			case !there && !strings.HasPrefix(e.Path, "/run/"): // those come with a service's start
 			case e.Own:
 				rec[e.Path] = kindTree
 			default:
@@ -274,6 +274,9 @@ func (a *Agent) writePaths(rec pathRecord) error {
 		return err
 	}
 	defer p.close()
+	if err := p.sweep(); err != nil {
+		return err
+	}
 	if len(rec) == 0 {
 		if err := p.remove(false); err != nil && !isNotFound(err) {
 			return err

@@ -91,7 +91,7 @@ func foreignDaemons(s service, stop string) []string {
 	var found []string
 	for _, p := range processesOfProgram(s.spec.Path) {
 		dir := "/proc/" + strconv.Itoa(p.pid)
-		if ns, err := os.Readlink(dir + "/ns/pid"); err != nil || ns != here || p.isBerths() {
+		if ns, err := os.Readlink(dir + "/ns/pid"); err != nil || ns != here || !p.executes(s.spec.Path) || p.isBerths() {
 			continue
 		}
 		command := stop

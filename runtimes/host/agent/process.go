@@ -47,16 +47,23 @@ func lookProcess(pid int) (process, bool) {
 // runs says whether the process runs the program at path: as its executable, or
 // as the script its interpreter was given.
 func (p process) runs(path string) bool {
-	dir := "/proc/" + strconv.Itoa(p.pid)
-	if exe, err := os.Readlink(dir + "/exe"); err == nil {
-		real, err := filepath.EvalSymlinks(path)
-		if err == nil && strings.TrimSuffix(exe, " (deleted)") == real {
-			return true
-		}
+	if p.executes(path) {
+		return true
 	}
-	comm, err := os.ReadFile(dir + "/comm")
+	comm, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/comm")
 	name := filepath.Base(path)
 	return err == nil && strings.TrimSpace(string(comm)) == name[:min(len(name), 15)]
+}
+
+// executes says whether the program at path is the process's executable. No
+// process can make that up, unlike its name.
+func (p process) executes(path string) bool {
+	exe, err := os.Readlink("/proc/" + strconv.Itoa(p.pid) + "/exe")
+	if err != nil {
+		return false
+	}
+	real, err := filepath.EvalSymlinks(path)
+	return err == nil && strings.TrimSuffix(exe, " (deleted)") == real
 }
 
 // carries says whether the process was started with entry in its environment.

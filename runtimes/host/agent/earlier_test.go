@@ -1,0 +1,28 @@
+package agent
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/runtimes"
+)
+
+// Of what an earlier release made, only what exists counts; what lies below /run
+// counts too, as it comes again with the start of its service.
+func TestEarlierPathsThatExist(t *testing.T) {
+	dir := t.TempDir()
+	there, gone := filepath.Join(dir, "there"), filepath.Join(dir, "gone")
+	require.NoError(t, os.Mkdir(there, 0o700))
+	a := New(Options{StateDir: t.TempDir(), EtcDir: t.TempDir(), Profiles: []runtimes.Profile{{EarlierPaths: func(fs.FS) []runtimes.EarlierPath {
+		return []runtimes.EarlierPath{{Path: there, Own: true}, {Path: gone}, {Path: "/run/berth-none", Own: true}, {Path: "/run/berth-none-file"}}
+	}}}})
+	rec, err := a.readPaths()
+	require.NoError(t, err)
+	require.Equal(t, pathRecord{there: kindTree, "/run/berth-none": kindTree, "/run/berth-none-file": kindFile}, rec)
+	require.True(t, rec.has(filepath.Join(there, "below", "it")))
+	require.False(t, rec.has(there+"-beside"))
+}
