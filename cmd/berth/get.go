@@ -25,7 +25,7 @@ type resource struct {
 	Key      schema.Key      `json:"key"`
 	Name     string          `json:"name"` // with tenant, project and parent
 	File     string          `json:"file,omitempty"`
-	Invalid  bool            `json:"invalid,omitempty"`  // the document has errors
+	Invalid  bool            `json:"invalid,omitempty"`  // the document is no YAML
 	Document json.RawMessage `json:"document,omitempty"` // absent: it is gone, and what it declared is not yet
 	Status   *resourceStatus `json:"status,omitempty"`   // absent: nothing is recorded
 	Held     []plan.Held     `json:"held,omitempty"`     // changes of it on main that are not in force
@@ -181,7 +181,7 @@ func parseKind(word string) (schema.Kind, error) {
 type estateView struct {
 	source string // for people
 	snap   schema.Snapshot
-	loaded *load.Result
+	files  map[schema.Key]schema.File
 	status reconciler.StatusTree
 	log    *estateLog // nil: there is no repository
 }
@@ -208,11 +208,7 @@ func (r *logRequest) estate(ctx context.Context) (_ *estateView, err error) {
 	if err := e.snapshot(ctx, r); err != nil {
 		return nil, &exitError{2, err}
 	}
-	loader, err := load.New(load.Options{Backends: backends()})
-	if err != nil {
-		return nil, &exitError{1, err}
-	}
-	if e.loaded, err = loader.Load(ctx, e.snap); err != nil {
+	if e.files, err = filesByKey(ctx, e.snap); err != nil {
 		return nil, &exitError{1, err}
 	}
 	if e.log != nil && e.log.status != "" {
@@ -221,6 +217,31 @@ func (r *logRequest) estate(ctx context.Context) (_ *estateView, err error) {
 		}
 	}
 	return e, nil
+}
+
+// filesByKey are the files of a snapshot that stand where a document may. They are
+// not read: what is in force is valid, and berth validate checks the rest.
+func filesByKey(ctx context.Context, snap schema.Snapshot) (map[schema.Key]schema.File, error) {
+	parts, err := snap.Parts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	files := map[schema.Key]schema.File{}
+	for _, p := range parts {
+		if !p.Dir || p.Name != "platform" && !strings.HasPrefix(p.Name, "tenants/") {
+			continue
+		}
+		of, err := snap.Files(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range of {
+			if key, ok := load.KeyAt(f.Path); ok {
+				files[key] = f
+			}
+		}
+	}
+	return files, nil
 }
 
 // snapshot chooses what is read: what is in force, else a directory, else main of
@@ -267,9 +288,9 @@ func (e *estateView) snapshot(ctx context.Context, r *logRequest) (err error) {
 // list are the resources of a kind, sorted by name.
 func (e *estateView) list(ctx context.Context, kind schema.Kind) ([]*resource, error) {
 	byKey := map[schema.Key]*resource{}
-	for path, key := range e.loaded.Documents() {
+	for key, f := range e.files {
 		if key.Kind == kind {
-			byKey[key] = &resource{Key: key, File: path}
+			byKey[key] = &resource{Key: key, File: f.Path}
 		}
 	}
 	recorded := func(key schema.Key, status resourceStatus) {
@@ -304,11 +325,10 @@ func (e *estateView) list(ctx context.Context, kind schema.Kind) ([]*resource, e
 
 // document fills in the bytes of a resource's document.
 func (e *estateView) document(ctx context.Context, r *resource) error {
-	f, ok := e.loaded.File(r.File)
-	if r.File == "" || !ok {
+	f, ok := e.files[r.Key]
+	if !ok {
 		return nil
 	}
-	_, r.Invalid = e.loaded.Invalid(r.File)
 	data, _, err := e.snap.Read(ctx, f, 1<<20)
 	if err != nil {
 		return err
@@ -510,7 +530,7 @@ func (r *describeReport) text(w io.Writer, noHeaders bool) error {
 		line("File", "none; the document is gone")
 	}
 	if item.Invalid {
-		line("Invalid", "the document has errors; berth validate shows them")
+		line("Invalid", "the document is no YAML; berth validate shows where")
 	}
 	if s := item.Status; s != nil {
 		line("Status", "%s", s.line())
