@@ -170,6 +170,14 @@ func TestTokenCommand(t *testing.T) {
 	status, _ = get("", "/health")
 	require.Equal(t, http.StatusOK, status)
 
+	asJSON, err := run("--audience", "campus", "-o", "json")
+	require.NoError(t, err)
+	var made tokenReport
+	require.NoError(t, json.Unmarshal([]byte(asJSON), &made))
+	require.Equal(t, "berth.token/v1", made.Format)
+	status, _ = get(made.Token, "/api/v1/projects/physics.lattice/app-instances")
+	require.Equal(t, http.StatusOK, status)
+
 	other, err := run("--audience", "harbour")
 	require.NoError(t, err)
 	status, _ = get(other, "/api/v1/projects/physics.lattice/app-instances")

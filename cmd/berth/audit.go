@@ -20,7 +20,7 @@ import (
 func newAuditCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit",
-		Short: "who did what by which permission, and whether the record is whole",
+		Short: "Show and verify the audit log",
 	}
 	cmd.AddCommand(newAuditListCmd(), newAuditVerifyCmd())
 	return cmd
@@ -47,7 +47,7 @@ func newAuditVerifyCmd() *cobra.Command {
 	var req logRequest
 	cmd := &cobra.Command{
 		Use:   "verify",
-		Short: "whether each audit record is there, unchanged and in its place",
+		Short: "Verify that no audit record is missing, changed or out of place",
 		Long: `Walk the audit log on ` + reconciler.BranchStatus + ` from its first record. Each record carries
 the hash of the one before, and revision.yaml the hash of the last: a record
 that was changed, dropped, added, repeated or moved shows, and so does an end
@@ -115,7 +115,7 @@ func newAuditListCmd() *cobra.Command {
 	var want auditFilter
 	cmd := &cobra.Command{
 		Use:   "list [--correlation ID] [--actor LOGIN] [--project TENANT.PROJECT] [--instance TENANT.PROJECT/NAME] [--since TIME]",
-		Short: "the audit records, oldest first",
+		Short: "List the audit records, oldest first",
 		Long: `Show the audit records on ` + reconciler.BranchStatus + `, oldest first. With -o json, each
 line is one record as it stands there.
 

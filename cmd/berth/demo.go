@@ -22,7 +22,7 @@ func newDemoCmd() *cobra.Command {
 	var o demoOptions
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "the whole story on a throw-away estate",
+		Short: "Run the end-to-end demo on a temporary estate",
 		Long: `Plays the whole story on a throw-away estate: a lab, a pull request with mistakes,
 a corrected one, its merge, a GPU job on the cluster that comes of it, a worker
 more, a change that policy refuses, one by somebody who may not make it, and

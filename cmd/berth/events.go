@@ -208,7 +208,7 @@ func newEventsCmd() *cobra.Command {
 	var follow bool
 	cmd := &cobra.Command{
 		Use:   "events [--correlation ID] [--instance TENANT.PROJECT/NAME] [--follow]",
-		Short: "what happened, from the log on " + reconciler.BranchStatus,
+		Short: "Show the events of the estate, oldest first",
 		Long: `Show the events that Berth announced, oldest first, as the branch ` + reconciler.BranchStatus + `
 of a repository at hand has them. Nothing is fetched.
 

@@ -52,7 +52,7 @@ func newExplainCmd() *cobra.Command {
 	var req explainRequest
 	cmd := &cobra.Command{
 		Use:   "explain {TENANT.PROJECT/INSTANCE [FIELD] | TENANT/RUNTIME [FIELD] | --roles}",
-		Short: "Show which layers of policy made each value of an instance, how it is, and why it is held",
+		Short: "Show why an instance has its values, how it is, and why a change is held",
 		Long: `Show what an instance comes to, and for each value the chain of layers that made
 it: the platform's policies by name, the tenant's, the entitlement's overrides,
 then the version and the instance; what each says, where it stands, and what the

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,7 +25,7 @@ func newLabCmd() *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
 		Use:   "lab",
-		Short: "a real lab on this machine: network-namespace hosts with sshd",
+		Short: "Run lab hosts on this machine, with network namespaces and sshd",
 		Long: `Makes one host on this machine for each Node of an estate: with an address, a name,
 processes, accounts, files and GPU devices of its own, an sshd and berth-host. What
 a host changes is kept in memory and goes with it. Needs root.`,
@@ -43,7 +42,7 @@ func newLabUpCmd(dir *string) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "up [ESTATE]",
-		Short: "bring the hosts up; a lab that is there already is made anew",
+		Short: "Start the hosts; an existing lab is replaced",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			estate := "."
@@ -72,7 +71,9 @@ func newLabUpCmd(dir *string) *cobra.Command {
 			}
 			out := cmd.OutOrStdout()
 			fmt.Fprintf(out, "%d hosts are up after %.1f s.\n\n", len(nodes), time.Since(start).Seconds())
-			printHosts(out, l)
+			if err := printHosts(out, labHosts(l)); err != nil {
+				return &exitError{1, err}
+			}
 			printAccess(out, l)
 			return nil
 		},
@@ -85,7 +86,7 @@ func newLabUpCmd(dir *string) *cobra.Command {
 func newLabDownCmd(dir *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "down",
-		Short: "take the hosts away; nothing is left of them",
+		Short: "Remove the hosts and everything on them",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, err := openLab(*dir)
@@ -106,9 +107,10 @@ func newLabDownCmd(dir *string) *cobra.Command {
 }
 
 func newLabStatusCmd(dir *string) *cobra.Command {
-	return &cobra.Command{
+	var output string
+	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "how the hosts are and how to log in; exit 1 if one is not up",
+		Short: "Show the hosts and how to log in; exit 1 if one is not up",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, err := openLab(*dir)
@@ -118,14 +120,41 @@ func newLabStatusCmd(dir *string) *cobra.Command {
 			if err != nil {
 				return &exitError{1, err}
 			}
-			ok := printHosts(cmd.OutOrStdout(), l)
-			printAccess(cmd.OutOrStdout(), l)
-			if !ok {
+			hosts := labHosts(l)
+			if output == "json" {
+				err = writeJSON(cmd.OutOrStdout(), labReport{"berth.lab/v1", hosts, l.User(), l.KeyFile(), l.KnownHosts(), l.LoginKeyFile()})
+			} else if err = printHosts(cmd.OutOrStdout(), hosts); err == nil {
+				printAccess(cmd.OutOrStdout(), l)
+			}
+			if err != nil {
+				return &exitError{1, err}
+			}
+			if slices.ContainsFunc(hosts, func(h labHost) bool { return h.State != "up" }) {
 				return &exitError{code: 1}
 			}
 			return nil
 		},
 	}
+	outputFlag(cmd, &output, "text", "json")
+	return cmd
+}
+
+// labReport is what `berth lab status -o json` writes.
+type labReport struct {
+	Format     string    `json:"format"` // berth.lab/v1
+	Hosts      []labHost `json:"hosts"`
+	User       string    `json:"user"` // that Berth logs in as
+	Key        string    `json:"key"`
+	KnownHosts string    `json:"known_hosts"`
+	LoginKey   string    `json:"login_key"` // of root, for people
+}
+
+type labHost struct {
+	Name      string   `json:"name"`
+	Address   string   `json:"address"`
+	State     string   `json:"state"` // up, down, or up without an answer from sshd
+	Processes int      `json:"processes"`
+	Devices   []string `json:"devices,omitempty"`
 }
 
 func openLab(dir string) (*lab.Lab, error) {
@@ -136,11 +165,9 @@ func openLab(dir string) (*lab.Lab, error) {
 	return lab.Open(abs)
 }
 
-// printHosts prints a line per host and says whether all are up.
-func printHosts(out io.Writer, l *lab.Lab) bool {
-	ok := true
-	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(w, "HOST\tADDRESS\tSTATE\tPROCESSES\tDEVICES")
+// labHosts are the hosts of a lab as they are now.
+func labHosts(l *lab.Lab) []labHost {
+	hosts := []labHost{}
 	for _, s := range l.Status() {
 		state := "down"
 		switch {
@@ -149,11 +176,20 @@ func printHosts(out io.Writer, l *lab.Lab) bool {
 		case s.Up:
 			state = "up, sshd does not answer"
 		}
-		ok = ok && s.Answers
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", s.Name, s.Address, state, s.Processes, strings.Join(s.Devices, " "))
+		hosts = append(hosts, labHost{s.Name, fmt.Sprint(s.Address), state, s.Processes, s.Devices})
 	}
-	_ = w.Flush() // what out cannot take is lost with it
-	return ok
+	return hosts
+}
+
+// printHosts prints a row for each host.
+func printHosts(out io.Writer, hosts []labHost) error {
+	t := newTable(out, false, "HOST", "ADDRESS", "STATE", "PROCESSES", "DEVICES")
+	for _, h := range hosts {
+		if err := t.row(h.Name, h.Address, h.State, fmt.Sprint(h.Processes), strings.Join(h.Devices, " ")); err != nil {
+			return err
+		}
+	}
+	return t.flush()
 }
 
 // printAccess prints how people and Berth get onto the hosts.

@@ -80,9 +80,9 @@ func (s style) paint(text string) string { return "\x1b[" + string(s) + "m" + te
 func styleOf(state string) style {
 	state, _, _ = strings.Cut(state, " ")
 	switch strings.ToLower(state) {
-	case "running", "ready", "true", "allowed", "active", "attached", "present":
+	case "running", "ready", "up", "true", "allowed", "active", "attached", "present":
 		return styleGreen
-	case "failed", "denied", "unreachable", "paused", "frozen", "invalid", "unauthorised", "unauthorized", "error":
+	case "failed", "denied", "down", "unreachable", "paused", "frozen", "invalid", "unauthorised", "unauthorized", "error":
 		return styleRed
 	case "requested", "deploying", "updating", "deleting", "draining", "partial", "false", "unknown", "held", "warning":
 		return styleYellow

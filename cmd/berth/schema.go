@@ -19,12 +19,12 @@ import (
 func newSchemaCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "schema",
-		Short: "what documents look like",
+		Short: "Export the schemas of documents and events",
 	}
 	var events, estate string
 	export := &cobra.Command{
 		Use:   "export [KIND | --events DIR]",
-		Short: "write the JSON Schema of a kind of document, or of all, for editors",
+		Short: "Write the JSON Schema of a kind of document, or of all, for editors",
 		Long: `Write the JSON Schema of one kind of document, or of every kind, to standard
 output. An editor that reads it completes fields and marks what is wrong with
 them while you type; what documents say of each other, berth validate checks.

@@ -18,10 +18,11 @@ func newTokenCmd() *cobra.Command {
 	var (
 		account, key, keyID, audience string
 		ttl                           time.Duration
+		output                        string
 	)
 	cmd := &cobra.Command{
 		Use:   "token --service-account TENANT.PROJECT/NAME --key FILE --audience ESTATE",
-		Short: "a service account's token for the read API",
+		Short: "Make a service account's token for the read API",
 		Long: `Prints a token that lives for --ttl. The key is the private half of one of the
 account's public_keys in force: an OpenSSH or PEM file without a passphrase, as
 ssh-keygen -t ed25519 -N "" makes it. The audience is the estate's name, as
@@ -40,10 +41,14 @@ berth.yaml says it. A tenant's account is TENANT/NAME.`,
 			if err != nil {
 				return &exitError{1, err}
 			}
+			if output == "json" {
+				return writeJSON(cmd.OutOrStdout(), tokenReport{"berth.token/v1", token})
+			}
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), token)
 			return err
 		},
 	}
+	outputFlag(cmd, &output, "text", "json")
 	f := cmd.Flags()
 	f.StringVar(&account, "service-account", "", "whose token: TENANT.PROJECT/NAME, or TENANT/NAME")
 	f.StringVar(&key, "key", "", "file with the private key")
@@ -54,6 +59,12 @@ berth.yaml says it. A tenant's account is TENANT/NAME.`,
 		_ = cmd.MarkFlagRequired(name) // it is there
 	}
 	return cmd
+}
+
+// tokenReport is what `berth token -o json` writes.
+type tokenReport struct {
+	Format string `json:"format"` // berth.token/v1
+	Token  string `json:"token"`
 }
 
 // readSigner reads a private key file. Errors hold none of it.

@@ -58,7 +58,7 @@ func newTraceCmd() *cobra.Command {
 	var req logRequest
 	cmd := &cobra.Command{
 		Use:   "trace CORRELATION_ID",
-		Short: "the story of one change: its commit, what was decided, what happened, how it is now",
+		Short: "Trace one change from commit to hosts",
 		Long: `Tell what one change caused, by the correlation id that stands in its comment,
 log lines, events, audit records and errors: the commit on main and its author,
 what came into force and what was held, the audit records and events in order of

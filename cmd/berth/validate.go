@@ -24,7 +24,7 @@ func newValidateCmd() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "validate [DIR]",
-		Short: "check a whole estate",
+		Short: "Check a whole estate",
 		Long: `Check a whole estate: every document, what documents say about each other, and
 what policy makes of the instances.
 
