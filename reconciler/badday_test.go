@@ -3,8 +3,10 @@ package reconciler_test
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -269,4 +271,49 @@ func TestWhatHangsHoldsUpNobodyElse(t *testing.T) {
 	require.NoError(t, w.world.SetState(schema.InstanceKey("physics", "lab", "train"), "worker-0", plan.Stopped))
 	w.eventually("repaired", func() bool { return w.world.Calls("start") > 0 })
 	require.Less(t, time.Since(start), 10*time.Second, "a look may hang for 20 s")
+}
+
+// deafAndCounted is deaf, and counts how many looks hang at a time.
+type deafAndCounted struct {
+	deaf
+	now, most *atomic.Int64
+}
+
+func (d deafAndCounted) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
+	d.most.Store(max(d.most.Load(), d.now.Add(1)))
+	defer d.now.Add(-1)
+	return d.deaf.Observe(ctx, s)
+}
+
+// Requirement E9: with 500 units whose runtime never answers the number of
+// looks and of goroutines stays bounded, new commits are decided as ever, and
+// the daemon ends at once.
+func TestLoopStaysBoundedWith500HangingUnits(t *testing.T) {
+	w := newWorld(t)
+	rt := deafAndCounted{deaf{memory.New(w.world)}, new(atomic.Int64), new(atomic.Int64)}
+	before := runtime.NumGoroutine()
+	d := w.start(func(o *reconciler.Options) {
+		o.Forge = nil
+		o.Runtimes = map[string]runtimes.Runtime{"bare_metal": rt}
+	})
+	files := map[string]string{}
+	for i := range 500 {
+		path, text := instance(fmt.Sprintf("hang-%03d", i), 0)
+		files[path] = text
+	}
+	commit := w.put(files)
+	w.eventually("decided", func() bool { return w.revision().Commit == commit })
+	w.eventually("many hang", func() bool { return rt.now.Load() >= 12 })
+	commit = w.put(map[string]string{"NOTES.md": "nothing of Berth's\n"})
+	start := time.Now()
+	w.eventually("the next commit is decided", func() bool { return w.revision().Commit == commit })
+	require.Less(t, time.Since(start), 5*time.Second)
+	time.Sleep(3 * time.Second)
+	require.LessOrEqual(t, runtime.NumGoroutine()-before, 200)
+	start = time.Now()
+	require.NoError(t, d.stop())
+	require.Less(t, time.Since(start), 5*time.Second)
+	require.LessOrEqual(t, rt.most.Load(), int64(4+2*4*16))
+	require.Zero(t, rt.now.Load())
+	require.Zero(t, w.world.Calls("create"), "what cannot be seen is not made")
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"maps"
-	"math"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -56,7 +55,7 @@ type Options struct {
 	Interval    time.Duration // between two looks at a unit (requirement E1): 5 s
 	Poll        time.Duration // between two fetches nobody asked for: 60 s
 	Flush       time.Duration // status is gathered this long before it is written: 1 s
-	Workers     int           // units looked at side by side, those aside that hang: 4
+	Workers     int           // units looked at side by side, besides those that hang: 4
 	MaxAttempts int           // tries of a failing unit before it waits for a new revision: 10
 	Log         *slog.Logger
 	Now         func() time.Time
@@ -311,10 +310,10 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	g.Go(func() error {
 		defer stopWriter()
 		var wg sync.WaitGroup
-		wg.Go(func() { r.work(ctx, r.queue, r.o.Workers, slow) })
-		wg.Go(func() { r.work(ctx, r.forge, forgeWorkers, never) })
-		wg.Go(func() { r.work(ctx, r.plans, planWorkers, never) })
-		wg.Go(func() { r.work(ctx, r.bytes, artifactWorkers, slow) })
+		wg.Go(func() { r.pool(r.queue, r.o.Workers).run(ctx) })
+		wg.Go(func() { r.work(ctx, r.forge, forgeWorkers) })
+		wg.Go(func() { r.work(ctx, r.plans, planWorkers) })
+		wg.Go(func() { r.pool(r.bytes, artifactWorkers).run(ctx) })
 		wg.Wait()
 		return nil
 	})
@@ -343,35 +342,30 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
+// pool is a pool that looks at the items of a queue.
+func (r *Reconciler) pool(q workqueue.TypedRateLimitingInterface[Item], workers int) *pool {
+	return &pool{queue: q, workers: workers, do: func(ctx context.Context, item Item) { r.one(ctx, q, item) }}
+}
+
 // work looks at the items of a queue, so many at a time, until it is shut down.
-// One that takes longer than patience, as its host hangs, gives its place to the
-// next and goes on beside them: what hangs holds up nobody else. The queue hands
-// no item out twice at a time, so there are never more than there are items.
-func (r *Reconciler) work(ctx context.Context, q workqueue.TypedRateLimitingInterface[Item], places int, patience time.Duration) {
-	free := make(chan struct{}, places)
+func (r *Reconciler) work(ctx context.Context, q workqueue.TypedRateLimitingInterface[Item], workers int) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	for {
-		free <- struct{}{}
-		item, down := q.Get()
-		if down {
-			return
-		}
+	for range workers {
 		wg.Go(func() {
-			defer q.Done(item)
-			leave := sync.OnceFunc(func() { <-free })
-			defer leave()
-			defer time.AfterFunc(patience, leave).Stop()
-			r.one(ctx, q, item)
+			for {
+				item, down := q.Get()
+				if down {
+					return
+				}
+				r.one(ctx, q, item)
+				q.Done(item)
+			}
 		})
 	}
 }
 
 const (
-	// slow is how long looking at a unit may take before it gives its place up;
-	// at a forge, which counts calls, nobody does.
-	slow  = 2 * time.Second
-	never = time.Duration(math.MaxInt64)
 	// forgeWorkers speak to people: few, as a forge bounds how much it is asked.
 	forgeWorkers = 2
 	// planWorkers look at pull requests, which is mostly computing.
