@@ -32,7 +32,7 @@ type logRequest struct {
 // flags are those of every such command.
 func (r *logRequest) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&r.repo, "repo", "", "Git repository of the estate, or a directory in it (default: the local repository that ./berth.yaml names, else the working directory)")
-	cmd.Flags().StringVarP(&r.config, "config", "c", "", "berth.yaml that names the local repository of the estate")
+	cmd.Flags().StringVarP(&r.config, "config", "c", "", "berth.yaml that names the local repository of the estate, or the directory of the daemon's mirror")
 	cmd.Flags().StringVar(&r.rev, "rev", "", "revision of "+reconciler.BranchStatus+" to read (default: the branch itself, or origin's where that is newer)")
 	outputFlag(cmd, &r.output, "text", "json")
 }
@@ -66,6 +66,9 @@ func (r *logRequest) directory() (string, error) {
 		path = implied
 	}
 	c, err := readConfig(path)
+	if err != nil && r.config == "" {
+		err = fmt.Errorf("%w\ncorrect it, or give --repo . to read the working directory", err)
+	}
 	if err != nil {
 		return "", err
 	}
@@ -76,7 +79,11 @@ func (r *logRequest) directory() (string, error) {
 	case r.config == "":
 		return ".", nil // a clone with the daemon's configuration in it
 	}
-	return "", fmt.Errorf("%s: repository.url %s is not on this machine; run the command in a clone of it, after git fetch", path, visible(c.Repository.URL))
+	mirror := gitrepo.MirrorDir(c.Repository.Directory)
+	if _, err := os.Stat(mirror); err == nil {
+		return mirror, nil
+	}
+	return "", fmt.Errorf("%s: repository.url %s is not on this machine, and the daemon's mirror in %s neither; run the command in a clone of it, after git fetch", path, visible(c.Repository.URL), mirror)
 }
 
 // localRepository is the directory of a repository.url that is a path, which is

@@ -55,6 +55,10 @@ func OpenLocal(dir string) (*Repo, error) {
 	}, nil
 }
 
+// MirrorDir is where Berth keeps its mirror of an estate's repository, below
+// Options.Dir. OpenLocal reads it like any other.
+func MirrorDir(dir string) string { return filepath.Join(dir, "mirror.git") }
+
 // Place is where somebody's repository is on disk.
 type Place struct {
 	WorkTree  string // its root; "": the repository is bare

@@ -158,7 +158,7 @@ func Open(_ context.Context, o Options) (*Repo, error) {
 // openMirror opens or makes the mirror and an empty scratch store, and clears
 // what a crash left beside them.
 func (r *Repo) openMirror() error {
-	mirror, scratch := filepath.Join(r.options.Dir, "mirror.git"), filepath.Join(r.options.Dir, "scratch.git")
+	mirror, scratch := MirrorDir(r.options.Dir), filepath.Join(r.options.Dir, "scratch.git")
 	if old := filepath.Join(r.options.Dir, "mirror.old"); !fileExists(mirror) && fileExists(old) {
 		if err := os.Rename(old, mirror); err != nil { // a crash while it was replaced
 			return err
