@@ -19,6 +19,7 @@ func Endpoints() []string {
 		"GET " + project + "/apps/entitlements",
 		"GET " + project + "/apps/entitlements/{app_slug}",
 		"GET " + project + "/app-instances",
+		"GET /api/v1/orgs/{org_id}/app-instances",
 		"GET " + instance,
 		"GET " + instance + "/members",
 		"GET " + instance + "/members/{member_id}",

@@ -773,7 +773,7 @@ func TestPages(t *testing.T) {
 		var seen []string
 		query := map[string][]string{"limit": {fmt.Sprint(limit)}}
 		for range 200 {
-			l := listing{slices.Clone(names), func(n string) any { return n }}
+			l := listing{names: slices.Clone(names), at: func(n string) any { return n }}
 			p, fail := l.cut("/list", query)
 			if fail != nil {
 				t.Fatal(fail)

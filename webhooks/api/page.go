@@ -4,11 +4,14 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
+	"maps"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 const (
@@ -22,7 +25,22 @@ const (
 type listing struct {
 	names []string
 	at    func(name string) any
+
+	filters map[string]filter           // by query parameter; nil: the list takes none
+	created func(name string) time.Time // for order=newest; nil: the list has no other order than by name
 }
+
+// filter keeps the items of a list that a query parameter asks for.
+type filter struct {
+	values []string // what the parameter may be; nil: any name
+	keep   func(name, value string) bool
+}
+
+// The orders of a list.
+const (
+	orderName   = "name" // the default
+	orderNewest = "newest"
+)
 
 // page is a piece of a listing. The next one begins after the last name of
 // this one, whatever came or went meanwhile.
@@ -31,15 +49,77 @@ type page struct {
 	NextCursor string `json:"next_cursor,omitempty"`
 }
 
+// parameters are the query parameters that the list takes, sorted.
+func (l *listing) parameters() []string {
+	out := append(slices.Collect(maps.Keys(l.filters)), "limit", "cursor")
+	if l.created != nil {
+		out = append(out, "order")
+	}
+	slices.Sort(out)
+	return out
+}
+
+// ask keeps what a query asks for and returns the query without limit and cursor,
+// in one spelling: the cursors of two questions are not each other's.
+func (l *listing) ask(q url.Values) (asked string, fail *failure) {
+	takes := l.parameters()
+	bad := func(format string, args ...any) (string, *failure) {
+		return "", &failure{status: http.StatusBadRequest, code: codeQuery, message: fmt.Sprintf(format, args...)}
+	}
+	kept := url.Values{}
+	for _, name := range slices.Sorted(maps.Keys(q)) {
+		value := q.Get(name)
+		f, filters := l.filters[name]
+		switch {
+		case !slices.Contains(takes, name):
+			return bad("this list takes %s, and nothing else: take the rest away", strings.Join(takes, ", "))
+		case len(q[name]) > 1:
+			return bad("%s is there twice: say it once", name)
+		case name == "order" && value != orderName && value != orderNewest:
+			return bad("order is %s or %s", orderName, orderNewest)
+		case filters && f.values != nil && !slices.Contains(f.values, value):
+			return bad("%s is one of %s", name, strings.Join(f.values, ", "))
+		case filters && f.values == nil && !parameter.MatchString(value):
+			return bad("%s is a name", name)
+		case filters:
+			l.names = slices.DeleteFunc(l.names, func(item string) bool { return !f.keep(item, value) })
+			kept.Set(name, value)
+		}
+	}
+	if l.created != nil && q.Get("order") == orderNewest {
+		kept.Set("order", orderNewest)
+		for i, item := range l.names {
+			l.names[i] = newestKey(l.created(item), item)
+		}
+	}
+	return kept.Encode(), nil
+}
+
+// newestKey sorts an item before older ones, and those of one time by name. What
+// came at an unknown time is last.
+func newestKey(created time.Time, name string) string {
+	age := uint64(math.MaxInt64)
+	if !created.IsZero() {
+		age = uint64(math.MaxInt64 - max(created.Unix(), 0))
+	}
+	return fmt.Sprintf("%020d %s", age, name)
+}
+
 // cut is the page of a listing that a query asks for. where names the list.
 func (l listing) cut(where string, q url.Values) (page, *failure) {
 	limit, after := defaultLimit, ""
-	for name, values := range q {
-		if name != "limit" && name != "cursor" {
-			return page{}, &failure{status: http.StatusBadRequest, code: codeQuery, message: "a list takes limit and cursor, and nothing else: take the rest away"}
-		}
-		if len(values) > 1 {
-			return page{}, &failure{status: http.StatusBadRequest, code: codeQuery, message: name + " is there twice: say it once"}
+	asked, fail := l.ask(q)
+	if fail != nil {
+		return page{}, fail
+	}
+	if asked != "" {
+		where += "?" + asked
+	}
+	at := l.at
+	if l.created != nil && q.Get("order") == orderNewest {
+		at = func(key string) any {
+			_, name, _ := strings.Cut(key, " ")
+			return l.at(name)
 		}
 	}
 	if q.Has("limit") {
@@ -64,7 +144,7 @@ func (l listing) cut(where string, q url.Values) (page, *failure) {
 	to := min(from+limit, len(l.names))
 	p := page{Items: make([]any, 0, to-from)}
 	for _, name := range l.names[from:to] {
-		p.Items = append(p.Items, l.at(name))
+		p.Items = append(p.Items, at(name))
 	}
 	if to < len(l.names) {
 		p.NextCursor = cursor(where, l.names[to-1])

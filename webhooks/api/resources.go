@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"berth/reconciler/plan"
 	"berth/schema"
@@ -43,7 +44,7 @@ func find[D interface{ Head() *schema.Header }](docs map[string]D, want string) 
 
 // all lists every document of a map.
 func all[D any](docs map[string]D, shape func(D) any) *listing {
-	return &listing{slices.Collect(maps.Keys(docs)), func(name string) any { return shape(docs[name]) }}
+	return &listing{names: slices.Collect(maps.Keys(docs)), at: func(name string) any { return shape(docs[name]) }}
 }
 
 // one is the document a parameter names, in its shape; nil if there is none.
@@ -55,13 +56,19 @@ func one[D interface{ Head() *schema.Header }](docs map[string]D, want string, s
 	return shape(d)
 }
 
-func (r *reading) declared(h *schema.Header) declared {
-	if r.held == nil {
-		r.held = make(map[schema.Key]plan.Held, len(r.Held))
-		for _, h := range r.Held {
-			r.held[h.Key] = h
-		}
+// holding builds the index of what is held, once.
+func (r *reading) holding() {
+	if r.held != nil {
+		return
 	}
+	r.held = make(map[schema.Key]plan.Held, len(r.Held))
+	for _, h := range r.Held {
+		r.held[h.Key] = h
+	}
+}
+
+func (r *reading) declared(h *schema.Header) declared {
+	r.holding()
 	d := declared{DeclaredIn: h.File, Labels: h.Labels, Suspended: h.Suspend}
 	if r.Dates != nil {
 		d.CreatedAt, d.UpdatedAt = r.Dates(h.File, h.Blob)
@@ -161,10 +168,17 @@ func (r *reading) versions() *listing {
 	if r.Desired.Platform.Apps[slug] == nil {
 		return nil
 	}
-	return all(r.Desired.Platform.Versions[slug], func(v *schema.AppVersion) any {
+	versions := r.Desired.Platform.Versions[slug]
+	l := all(versions, func(v *schema.AppVersion) any {
 		s := v.Spec
 		return version{v.Key.Name, r.appID(slug), slug, s.Version, s.RuntimeBackend, s.Status, s.Manifest, r.declared(v.Head())}
 	})
+	l.filters = map[string]filter{"status": {
+		[]string{string(schema.StatusActive), string(schema.StatusDeprecated), string(schema.StatusDisabled)},
+		func(name, status string) bool { return string(versions[name].Spec.Status) == status },
+	}}
+	l.created = func(name string) time.Time { return r.createdAt(versions[name].Head()) }
+	return l
 }
 
 // sources are the platform's, for everybody, and those of the tenants of who
@@ -209,6 +223,10 @@ func (r *reading) oneEntitlement() any {
 // instances are those in force, and those that are gone from it and still
 // there.
 func (r *reading) instances() *listing {
+	return r.instanceListing(r.instanceNames(), func(name string) (*reading, string) { return r, name })
+}
+
+func (r *reading) instanceNames() []string {
 	names := map[string]bool{}
 	for name := range r.projectEstate().Instances {
 		names[name] = true
@@ -216,7 +234,88 @@ func (r *reading) instances() *listing {
 	for key := range r.Units.Project(r.tenant, r.project) {
 		names[key.Name] = true
 	}
-	return &listing{slices.Collect(maps.Keys(names)), func(name string) any { return r.instance(name) }}
+	return slices.Collect(maps.Keys(names))
+}
+
+// orgInstances are those of a tenant, of the projects in sight, by project and name.
+func (r *reading) orgInstances() *listing {
+	within := map[string]*reading{}
+	names := map[string]bool{}
+	r.holding()
+	for project := range r.Desired.Tenants[r.tenant].Projects {
+		if !r.attached(r.tenant + "." + project) {
+			continue
+		}
+		one := *r
+		one.project = project
+		within[project] = &one
+		for _, name := range one.instanceNames() {
+			names[project+"."+name] = true
+		}
+	}
+	return r.instanceListing(slices.Collect(maps.Keys(names)), func(name string) (*reading, string) {
+		project, name, _ := strings.Cut(name, ".")
+		return within[project], name
+	})
+}
+
+// instanceListing is a list of instances that may be asked for by status and app,
+// and newest first. of is where an item of names is read, and its name there.
+func (r *reading) instanceListing(names []string, of func(string) (*reading, string)) *listing {
+	key := func(item string) (*reading, schema.Key) {
+		in, name := of(item)
+		return in, schema.InstanceKey(in.tenant, in.project, name)
+	}
+	return &listing{
+		names: names,
+		at: func(item string) any {
+			in, name := of(item)
+			return in.instance(name)
+		},
+		filters: map[string]filter{
+			"status": {instanceStatuses(), func(item, status string) bool {
+				_, k := key(item)
+				if s := r.Units.Get(k); s != nil {
+					return string(s.Phase) == status
+				}
+				return status == string(plan.PhaseRequested)
+			}},
+			"app": {nil, func(item, app string) bool {
+				in, k := key(item)
+				if d := in.projectEstate().Instances[k.Name]; d != nil {
+					return d.Spec.App == app
+				}
+				s := r.Units.Get(k)
+				return s != nil && s.App == app
+			}},
+		},
+		created: func(item string) time.Time {
+			in, k := key(item)
+			d := in.projectEstate().Instances[k.Name]
+			if d == nil {
+				return time.Time{}
+			}
+			return in.createdAt(d.Head())
+		},
+	}
+}
+
+// instanceStatuses are the phases that an instance of a list may be in.
+func instanceStatuses() []string {
+	var out []string
+	for _, p := range []plan.Phase{plan.PhaseRequested, plan.PhaseDeploying, plan.PhaseRunning, plan.PhaseUpdating, plan.PhaseStopped, plan.PhaseFailed, plan.PhaseDeleting, plan.PhaseDeleted} {
+		out = append(out, string(p))
+	}
+	return out
+}
+
+// createdAt is when a document came; the zero time where that is not known.
+func (r *reading) createdAt(h *schema.Header) time.Time {
+	if r.Dates == nil {
+		return time.Time{}
+	}
+	created, _ := r.Dates(h.File, h.Blob)
+	return created
 }
 
 func (r *reading) oneInstance() any {

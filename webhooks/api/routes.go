@@ -80,6 +80,7 @@ func routes() []*route {
 	add(inProject+"/apps/entitlements/{app_slug}", route{family: Entitlements, permission: authority.EntitlementRead, item: (*reading).oneEntitlement, writes: projectDir + "entitlements/{app_slug}.yaml"})
 
 	add(inProject+"/app-instances", route{family: Instances, permission: authority.InstanceRead, list: (*reading).instances, writes: projectDir + "instances/<name>.yaml"})
+	add(inOrg+"/app-instances", route{family: Instances, permission: authority.InstanceRead, list: (*reading).orgInstances, writes: "tenants/{tenant}/projects/<project>/instances/<name>.yaml"})
 	add(oneInst, route{family: Instances, permission: authority.InstanceRead, item: (*reading).oneInstance, writes: projectDir + "instances/<name>.yaml"})
 	add(oneInst+"/members", route{family: Instances, permission: authority.MemberRead, list: (*reading).members, writes: projectDir + "instances/<name>.yaml"})
 	add(oneInst+"/members/{member_id}", route{family: Instances, permission: authority.MemberRead, item: (*reading).oneMember, writes: projectDir + "operations/<name>.yaml"})

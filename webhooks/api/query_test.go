@@ -1,0 +1,119 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/plan"
+	"berth/schema"
+)
+
+// queryWorld has twelve instances r00 to r11 beside train and sweep in physics.lattice:
+// every third is stopped, each came a day after the one before.
+func queryWorld(t testing.TB) *world {
+	files := campusFiles(t)
+	text := files["tenants/physics/projects/lattice/instances/sweep.yaml"]
+	for i := range 12 {
+		name := fmt.Sprintf("r%02d", i)
+		files["tenants/physics/projects/lattice/instances/"+name+".yaml"] = strings.NewReplacer("name: sweep", "name: "+name).Replace(text)
+	}
+	files["platform/catalog/slurm/old.yaml"] = strings.NewReplacer("name: 22-05", "name: old", "22.05.8", "21.08.1", "status: active", "status: deprecated").Replace(files["platform/catalog/slurm/22-05.yaml"])
+	v := viewOf(t, files)
+	for i := range 12 {
+		s := plan.Status{Key: schema.InstanceKey("physics", "lattice", fmt.Sprintf("r%02d", i)), Phase: plan.PhaseRunning, App: "slurm"}
+		if i%3 == 0 {
+			s.Phase = plan.PhaseStopped
+		}
+		v.Units = v.Units.With(&s)
+	}
+	v.Dates = func(path, _ string) (created, updated time.Time) {
+		var i int
+		if _, err := fmt.Sscanf(path[strings.LastIndexByte(path, '/')+1:], "r%02d.yaml", &i); err != nil {
+			return created, updated
+		}
+		created = now.AddDate(0, 0, i-20)
+		return created, created
+	}
+	return worldOf(t, v, []string{anna, petra, otto, "carl-collider", "bella-bio", "boris-bio"}, nil)
+}
+
+// names reads all pages of a list.
+func (w *world) names(target, login string, limit int) (out []string) {
+	w.t.Helper()
+	for next := ""; ; {
+		var p struct {
+			Items []struct {
+				Name string `json:"name"`
+				ID   string `json:"id"`
+			} `json:"items"`
+			Next string `json:"next_cursor"`
+		}
+		url := fmt.Sprintf("%s&limit=%d", target, limit)
+		if next != "" {
+			url += "&cursor=" + next
+		}
+		w.read(url, login, &p)
+		require.LessOrEqual(w.t, len(p.Items), limit)
+		for _, i := range p.Items {
+			if i.Name == "" {
+				i.Name = i.ID
+			}
+			out = append(out, i.Name)
+		}
+		if next = p.Next; next == "" {
+			return out
+		}
+	}
+}
+
+// Lists answer by project and status, newest first, by tenant and status, and by
+// app and status, in pages of any size (ACP's indexes).
+func TestListsByStatusAndAge(t *testing.T) {
+	w := queryWorld(t)
+	for _, limit := range []int{1, 3, 500} {
+		require.Equal(t, strings.Fields("r09 r06 r03 r00"), w.names(lattice+"/app-instances?status=stopped&order=newest", anna, limit))
+		require.Equal(t, strings.Fields("r00 r03 r06 r09"), w.names(lattice+"/app-instances?status=stopped", anna, limit))
+		require.Equal(t, strings.Fields("r11 r10 r08 r07 r05 r04 r02 r01 train"), w.names(lattice+"/app-instances?app=slurm&order=newest&status=running", anna, limit))
+		require.Equal(t, strings.Fields("gone"), w.names(lattice+"/app-instances?status=deleting", anna, limit))
+		require.Empty(t, w.names(lattice+"/app-instances?app=ray", anna, limit))
+		require.Equal(t, strings.Fields("r00 r03 r06 r09"), w.names("/api/v1/orgs/physics/app-instances?status=stopped", petra, limit))
+		require.Equal(t, strings.Fields("analysis sweep"), w.names("/api/v1/orgs/physics/app-instances?status=requested", petra, limit))
+		require.Equal(t, strings.Fields("old"), w.names("/api/v1/apps/catalog/slurm/versions?status=deprecated", anna, limit))
+		require.Equal(t, strings.Fields("22-05"), w.names("/api/v1/apps/catalog/slurm/versions?order=newest&status=active", anna, limit))
+	}
+
+	// Who has a role in a project only sees that project; who has none in the
+	// tenant is answered as if there were none.
+	require.Equal(t, strings.Fields("analysis"), w.names("/api/v1/orgs/physics/app-instances?status=requested", "carl-collider", 10))
+	nobody := w.get("/api/v1/orgs/physics/app-instances?status=stopped", personToken("bella-bio"))
+	nowhere := w.get("/api/v1/orgs/nowhere/app-instances?status=stopped", personToken("bella-bio"))
+	require.Equal(t, http.StatusNotFound, nobody.StatusCode)
+	require.Equal(t, http.StatusNotFound, nowhere.StatusCode)
+	scrub := func(res *http.Response, org string) string {
+		return strings.ReplaceAll(strings.ReplaceAll(string(body(t, res)), res.Header.Get("X-Correlation-ID"), "ID"), org, "ORG")
+	}
+	require.Equal(t, scrub(nobody, "physics"), scrub(nowhere, "nowhere"))
+
+	var p struct {
+		Next string `json:"next_cursor"`
+	}
+	w.read(lattice+"/app-instances?status=stopped&limit=1", anna, &p)
+	for query, code := range map[string]string{
+		"status=stuck":                    codeQuery,
+		"status=stopped&status=running":   codeQuery,
+		"order=oldest":                    codeQuery,
+		"app=/":                           codeQuery,
+		"region=lab":                      codeQuery,
+		"status=running&cursor=" + p.Next: codeCursor,
+		"status=stopped&order=newest&cursor=" + p.Next: codeCursor,
+	} {
+		res := w.get(lattice+"/app-instances?"+query, personToken(anna))
+		require.Equal(t, http.StatusBadRequest, res.StatusCode, query)
+		require.Contains(t, string(body(t, res)), code, query)
+	}
+}
