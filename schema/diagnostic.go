@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Severity grades a Diagnostic.
@@ -26,6 +27,29 @@ type Diagnostic struct {
 	Line     int      `json:"line"`
 	Column   int      `json:"column"`
 	Path     string   `json:"path,omitempty"` // the field, dotted; empty: the file
+
+	// Other is where the other half of a conflict between tenants stands; zero: the
+	// message names everything. It is only for people who may read the whole estate,
+	// and no output has it by itself.
+	Other Place `json:"-"`
+}
+
+// Place is where a field stands.
+type Place struct {
+	Position
+	Path string // the field, dotted
+}
+
+// IsZero says whether p is nowhere.
+func (p Place) IsZero() bool { return p == Place{} }
+
+// Swapped is d told at its other place.
+func (d Diagnostic) Swapped() Diagnostic {
+	other := d.Other
+	d.Message = other.Path + strings.TrimPrefix(d.Message, d.Path)
+	d.Other = Place{Position{d.File, d.Line, d.Column}, d.Path}
+	d.File, d.Line, d.Column, d.Path = other.File, other.Line, other.Column, other.Path
+	return d
 }
 
 // String is "file:line:column: severity: message [code]", as compilers print.

@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"berth/reconciler"
+	"berth/reconciler/gitrepo"
 	"berth/schema"
 	"berth/schema/load"
 	"berth/schema/policy"
@@ -30,6 +32,9 @@ what policy makes of the instances.
 
 With --tenant NAME=DIR, DIR is the repository that this tenant has of its own: it
 stands in the place of tenants/NAME, but for tenant.yaml, as it does for Berth.
+
+Where two tenants claim the same, the finding names both places. If DIR is a clone
+that has berth/in-force, the finding is at the document that is not in force.
 
 With --watch, check it again whenever a file changes, until interrupted.
 
@@ -86,7 +91,7 @@ func validate(ctx context.Context, loader *load.Loader, dir string, tenants map[
 	if err != nil {
 		return nil, &exitError{2, fmt.Errorf("validate: %w", err)}
 	}
-	r, err := loader.Load(ctx, snap)
+	r, err := loadOverInForce(ctx, loader, snap, dir)
 	if err != nil {
 		return nil, &exitError{1, err}
 	}
@@ -123,6 +128,11 @@ func validate(ctx context.Context, loader *load.Loader, dir string, tenants map[
 	if !filepath.IsAbs(dir) {
 		v.prefix = filepath.ToSlash(filepath.Clean(dir))
 	}
+	for i, d := range v.Diagnostics {
+		if !d.Other.IsZero() { // whoever has the estate may know both places
+			v.Diagnostics[i].Message += fmt.Sprintf(" (%s:%d)", d.Other.File, d.Other.Line)
+		}
+	}
 	schema.SortDiagnostics(v.Diagnostics)
 	v.Summary.Documents = r.Len()
 	wrong := map[string]bool{}
@@ -141,4 +151,39 @@ func validate(ctx context.Context, loader *load.Loader, dir string, tenants map[
 		}
 	}
 	return v, nil
+}
+
+// loadOverInForce reads the estate in dir. Where documents contradict each other and
+// dir is the work tree of a repository that has berth/in-force, the finding is at the
+// document that is not in force.
+func loadOverInForce(ctx context.Context, loader *load.Loader, snap schema.Snapshot, dir string) (*load.Result, error) {
+	r, err := loader.Load(ctx, snap)
+	if err != nil || !r.Contested() {
+		return r, err
+	}
+	root, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	if at, err := gitrepo.Locate(dir); err != nil || at.WorkTree != root {
+		return r, nil // no repository is needed to validate a directory
+	}
+	repo, err := gitrepo.OpenLocal(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer repo.Close()
+	tips, err := repo.Latest(ctx)
+	if err != nil || tips.InForce == "" {
+		return r, err
+	}
+	tree, err := repo.Snapshot(ctx, tips.InForce)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", reconciler.BranchInForce, err)
+	}
+	inForce, err := loader.Load(ctx, tree)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", reconciler.BranchInForce, err)
+	}
+	return loader.LoadOver(ctx, snap, inForce)
 }

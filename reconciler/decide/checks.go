@@ -130,7 +130,7 @@ func moved(before, main *schema.Desired) []schema.Diagnostic {
 		}
 		own := slices.IndexFunc(olds, func(old *schema.Instance) bool { return old.Key.Tenant == to.Key.Tenant })
 		if own < 0 {
-			refuse(CodeForeign, fmt.Sprintf("by its uid this is %s of another tenant, and what runs cannot be carried to another name; take the uid away to have a new one made", olds[0].Key))
+			refuse(CodeForeign, "by its uid this is an instance of another tenant, and what runs cannot be carried to another name; take the uid away to have a new one made")
 			continue
 		}
 		refuse(CodeMoved, fmt.Sprintf("by its uid this is %s, and what runs cannot be carried to another name; move it back, or take the uid away to have the old one deleted and a new one made", olds[own].Key))

@@ -216,7 +216,7 @@ func (d *Decider) enforce(ctx context.Context, in change) (*forced, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the tree in force: %w", err)
 	}
-	main, err := d.o.Loader.Load(ctx, in.main)
+	main, err := d.o.Loader.LoadOver(ctx, in.main, before)
 	if err != nil {
 		return nil, fmt.Errorf("the new tree: %w", err)
 	}

@@ -209,6 +209,9 @@ func caused(touched []schema.PathChange, waited map[string]bool, base, head []sc
 	}
 	out := []schema.Diagnostic{}
 	for _, d := range head {
+		if !touches(touched, d.File) && !d.Other.IsZero() && touches(touched, d.Other.File) {
+			d = d.Swapped() // the change causes the conflict: told where whoever makes it can mend it
+		}
 		known := waited[d.File] || before[place{d.File, d.Code, d.Path, d.Severity}]
 		if d.Code == codeWider && !touches(touched, d.File) {
 			d.Severity = schema.SeverityWarning // it is cut to what is above it, and whoever wrote it does not make this change

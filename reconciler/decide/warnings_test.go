@@ -1,6 +1,7 @@
 package decide_test
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -8,6 +9,7 @@ import (
 	"berth/reconciler/decide"
 	"berth/reconciler/plan"
 	"berth/schema"
+	"berth/schema/authority"
 	"berth/schema/load"
 )
 
@@ -79,5 +81,35 @@ func TestLastAdministratorRemoved(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, c.want, codesOf(t, proposal(t, base, c.over).Diagnostics))
 		})
+	}
+}
+
+// TestConflictIsToldAtTheTouchedFile: where a change makes two tenants claim one Unix
+// user, the finding is at the file that the change touches, whichever is first by
+// name and whether or not the other is in force. It names no other tenant's file.
+func TestConflictIsToldAtTheTouchedFile(t *testing.T) {
+	claims := func(tenant, login string) map[string]string {
+		return map[string]string{
+			"tenants/" + tenant + "/tenant.yaml": doc("Tenant", tenant, "spec:\n  display_name: T\n"),
+			"tenants/" + tenant + "/roles.yaml":  doc("RoleBinding", "roles", "spec:\n  members: [{login: "+login+", role: tenant_owner, unix_user: {name: shared, uid: 30001}}]\n"),
+		}
+	}
+	for _, c := range [][2]string{{"aaa", "zzz"}, {"zzz", "aaa"}} {
+		for name, inForce := range map[string]map[string]string{"in force": change(estate(nil), claims(c[0], "max")), "held": estate(nil)} {
+			l := loader(t)
+			base := change(estate(nil), claims(c[0], "max"))
+			repo := trees{"in-force": inForce, "base": base, "head": change(base, claims(c[1], "eve"))}
+			p, err := decide.New(decide.Options{Loader: l, Authority: &decide.Authority{Administrators: []string{"root"}}}).Proposal(t.Context(), decide.Input{
+				Repo: repo, Base: "base", InForce: "in-force", Head: "head", Memory: running(t, l, inForce), Today: "2026-01-01",
+				By: &authority.Actor{Login: "root", Proof: authority.ProofPullRequest, BreakGlass: "test"},
+			})
+			require.NoError(t, err)
+			require.Len(t, p.Diagnostics, 1, "%s %v", name, c)
+			require.Equal(t, "tenants/"+c[1]+"/roles.yaml", p.Diagnostics[0].File, "%s %v", name, c)
+			require.Equal(t, "conflict.unix-user", p.Diagnostics[0].Code)
+			shown, err := json.Marshal(p)
+			require.NoError(t, err)
+			require.NotContains(t, string(shown), "tenants/"+c[0]+"/", "%s %v", name, c)
+		}
 	}
 }

@@ -313,22 +313,36 @@ func (e *estate) contend() *accounts {
 	return &accounts{base: claims}
 }
 
+// conflict is the finding that a claim of c contradicts one of other.
 func conflict(c claimant, is string, other claimant) schema.Diagnostic {
 	kind, name, _ := strings.Cut(c.what, " ")
-	path, message, rule := c.path+".name", fmt.Sprintf("the uid %s is %s's already", name, is), oneUID
+	message, rule := fmt.Sprintf("the uid %s is %s's already", name, is), oneUID
 	switch kind {
 	case "name":
-		path, message = c.path+".uid", fmt.Sprintf("the Unix user %s has the uid %s already", name, is)
+		message = fmt.Sprintf("the Unix user %s has the uid %s already", name, is)
 	case "user":
-		path, message, rule = parent(c.path)+".login", fmt.Sprintf("the Unix user %s is %s's already", name, is), oneLogin
-	}
-	if c.doc.key.Tenant != other.doc.key.Tenant {
-		// Whose it is, and where that stands, is another tenant's to tell.
-		return found(c.doc, path, schema.SeverityError, "conflict.unix-user", fmt.Sprintf("the %s is taken by somebody of another tenant: %s", what(kind, name), rule))
+		message, rule = fmt.Sprintf("the Unix user %s is %s's already", name, is), oneLogin
 	}
 	there := other.doc.header.At(other.path)
-	return found(c.doc, path, schema.SeverityError, "conflict.unix-user",
-		fmt.Sprintf("%s (%s:%d): %s", message, there.File, there.Line, rule))
+	if c.doc.key.Tenant == other.doc.key.Tenant {
+		return found(c.doc, c.field(), schema.SeverityError, "conflict.unix-user",
+			fmt.Sprintf("%s (%s:%d): %s", message, there.File, there.Line, rule))
+	}
+	// Whose it is, and where that stands, is another tenant's to tell.
+	f := found(c.doc, c.field(), schema.SeverityError, "conflict.unix-user", fmt.Sprintf("the %s is taken by somebody of another tenant: %s", what(kind, name), rule))
+	f.Other = schema.Place{Position: other.doc.header.At(other.field()), Path: other.field()}
+	return f
+}
+
+// field is the field that makes the claim.
+func (c claimant) field() string {
+	switch kind, _, _ := strings.Cut(c.what, " "); kind {
+	case "name":
+		return c.path + ".uid"
+	case "user":
+		return parent(c.path) + ".login"
+	}
+	return c.path + ".name"
 }
 
 func what(kind, name string) string {

@@ -84,13 +84,12 @@ func (l *Loader) InForce(ctx context.Context, main, previous schema.Snapshot, ve
 		previous = Files(nil)
 	}
 	f := forcing{loader: l, checks: checks, put: map[string]*schema.File{}, held: map[string]Held{}, turns: map[string]turns{}}
-	var err error
-	if f.main, err = l.Load(ctx, main); err != nil {
-		return nil, fmt.Errorf("the new tree: %w", err)
-	}
 	before, err := l.Load(ctx, previous)
 	if err != nil {
 		return nil, fmt.Errorf("the tree in force: %w", err)
+	}
+	if f.main, err = l.load(ctx, main, before); err != nil {
+		return nil, fmt.Errorf("the new tree: %w", err)
 	}
 	if slices.Contains(f.main.Unreadable, "platform") {
 		return nil, fmt.Errorf("the new tree: %w: platform: %s", ErrUnreadable, f.main.reason("platform").Message)
@@ -341,7 +340,7 @@ func (f *forcing) round(r *Result, refused map[string]schema.Diagnostic) bool {
 		classes[class] = append(classes[class], action{path, reason, message})
 	}
 	for _, path := range slices.Sorted(maps.Keys(r.Needs)) {
-		needs := strings.Join(r.Needs[path], ", ")
+		needs := strings.Join(namedFor(path, r.Needs[path]...), ", ")
 		if f.loose(path) {
 			if d, ok := first[path]; ok && !slices.ContainsFunc(r.Needs[path], f.gone) {
 				between(path, HeldInvalid, d.Message)
@@ -358,9 +357,9 @@ func (f *forcing) round(r *Result, refused map[string]schema.Diagnostic) bool {
 			switch {
 			case !f.loose(need):
 			case f.was[need] != nil:
-				classes[3] = append(classes[3], action{need, HeldNeeds, path + " is in force and needs it as it was"})
+				classes[3] = append(classes[3], action{need, HeldNeeds, namedFor(need, path)[0] + " is in force and needs it as it was"})
 			default:
-				classes[3] = append(classes[3], action{need, HeldNeeds, path + " is in force and cannot stand beside it"})
+				classes[3] = append(classes[3], action{need, HeldNeeds, namedFor(need, path)[0] + " is in force and cannot stand beside it"})
 			}
 		}
 	}
@@ -381,6 +380,21 @@ func (f *forcing) round(r *Result, refused map[string]schema.Diagnostic) bool {
 		}
 	}
 	return false
+}
+
+// namedFor are files as they may be named to whoever changes path: a file of another
+// tenant is not named.
+func namedFor(path string, files ...string) (names []string) {
+	own := partOf(path).Name
+	for _, file := range files {
+		if part := partOf(file).Name; part != own && strings.HasPrefix(part, tenantsDir) && strings.HasPrefix(own, tenantsDir) {
+			file = "a document of another tenant"
+		}
+		if !slices.Contains(names, file) {
+			names = append(names, file)
+		}
+	}
+	return names
 }
 
 func firstError(r *Result) string {

@@ -128,6 +128,17 @@ func (l *Loader) Load(ctx context.Context, snap schema.Snapshot) (*Result, error
 	return l.load(ctx, snap, nil)
 }
 
+// LoadOver reads a snapshot in which what inForce has goes before what is new: of
+// two documents that cannot stand together, the finding is at the one that is not
+// in force.
+func (l *Loader) LoadOver(ctx context.Context, snap schema.Snapshot, inForce *Result) (*Result, error) {
+	return l.load(ctx, snap, inForce)
+}
+
+// Contested says whether documents claim what only one may have, so that LoadOver
+// may blame another one.
+func (r *Result) Contested() bool { return !r.free }
+
 // load reads a snapshot in which the claims of another go before new ones.
 func (l *Loader) load(ctx context.Context, snap schema.Snapshot, held *Result) (*Result, error) {
 	listed, err := snap.Parts(ctx)
