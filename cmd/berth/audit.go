@@ -56,7 +56,7 @@ that was cut off.
 Whoever can write to the branch can make up a whole new chain; keep the head
 this prints elsewhere, or the branch protected, to know of that too.
 
-Exit status: 0 the chain is whole, 1 it is not, 2 usage.`,
+Exit status: 0 the chain is whole, 1 it is not or there is none, 2 usage.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			l, err := req.open(cmd.Context())
@@ -119,7 +119,7 @@ func newAuditListCmd() *cobra.Command {
 		Long: `Show the audit records on ` + reconciler.BranchStatus + `, oldest first. With -o json, each
 line is one record as it stands there.
 
-Exit status: 0, 1 if part of the log cannot be read, 2 usage.`,
+Exit status: 0, 1 there is no log to read or part of it cannot be read, 2 usage.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if err := want.begin(time.Now()); err != nil {

@@ -224,7 +224,7 @@ With -o json, each line is one event in its envelope (berth schema export
 
 With --follow, go on with what the branch gets, until interrupted.
 
-Exit status: 0, 1 if part of the log cannot be read, 2 usage.`,
+Exit status: 0, 1 there is no log to read or part of it cannot be read, 2 usage.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			t := newTable(cmd.OutOrStdout(), req.noHeaders, "TIME", "EVENT", "RESOURCE", "CORRELATION-ID", "REASON")

@@ -92,7 +92,7 @@ Exit status: 0 (also where policy refuses the instance), 1 not found, 2 usage.`,
 			if err != nil {
 				return err
 			}
-			if len(args) == 2 {
+			if len(args) == 2 && len(e.Values) > 0 {
 				if e.Values, err = below(e.Values, args[1]); err != nil {
 					return &exitError{1, err}
 				}
@@ -164,7 +164,7 @@ func (r *explainRequest) explain(ctx context.Context, key schema.Key, now time.T
 	if err != nil {
 		return out, &exitError{1, err}
 	}
-	out.Format, out.Key, out.Assumed = "berth.explain/v1", key, at.inForce == nil
+	out.Format, out.Key, out.Values, out.Assumed = "berth.explain/v1", key, []policy.Value{}, at.inForce == nil
 	existing := func(schema.Key) bool { return true }
 	var inForce *load.Result
 	if at.inForce != nil {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -60,6 +61,9 @@ func newRoot() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
+	info, _ := debug.ReadBuildInfo()
+	root.Version = versionOf(info).text()
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.AddCommand(newAuditCmd(), newDemoCmd(), newDescribeCmd(), newEventsCmd(), newExplainCmd(), newGetCmd(), newInitCmd(), newLabCmd(), newPlanCmd(), newSchemaCmd(), newServeCmd(), newStatusCmd(), newSyncCmd(), newTokenCmd(), newTraceCmd(), newValidateCmd(), newVersionCmd())
 	return root
 }

@@ -47,7 +47,7 @@ func newPlanCmd() *cobra.Command {
 		Short: "Show what a change would do to running instances",
 		Long: `Show what a change would do to what runs: the same plan that Berth shows on the
 pull request. Without --head and --patch, the change is what the work tree has and
-HEAD has not, untracked files included. With --head, it is a merge of that
+HEAD has not: untracked files included, ignored ones not. With --head, it is a merge of that
 revision into --base. It rests on what the branches berth/status and
 berth/in-force say, as far as the repository has them; nothing is changed and no
 host is asked. What is in force is known at the commit that Berth decided last: a
@@ -206,7 +206,7 @@ func (r *planRequest) proposal(ctx context.Context, loader *load.Loader, stdin i
 	case r.patch != "":
 		p, left, err = r.patched(ctx, loader, decider, repo, in, stdin)
 	default:
-		if p, err = r.worktree(ctx, loader, decider, in); err == nil {
+		if p, err = r.worktree(ctx, loader, decider, repo, in); err == nil {
 			left, err = r.unmerged(ctx, repo, tips.Main, in.Base)
 		}
 	}
@@ -384,11 +384,11 @@ func (r *planRequest) leftOut(ctx context.Context, loader *load.Loader, repo *gi
 	if err != nil || at.WorkTree == "" {
 		return "", err
 	}
-	staged, ignored, err := repo.Staged(ctx, at)
+	staged, err := repo.Staged(ctx, at)
 	if err != nil {
 		return "", err
 	}
-	work, err := load.Dir(at.WorkTree)
+	work, err := workTree(ctx, repo, at)
 	if err != nil {
 		return "", err
 	}
@@ -401,9 +401,7 @@ func (r *planRequest) leftOut(ctx context.Context, loader *load.Loader, repo *gi
 		lacking[path] = true
 	}
 	for _, c := range changed {
-		if _, is := slices.BinarySearch(ignored, c.Path); !is || c.From != "" {
-			lacking[c.Path] = true
-		}
+		lacking[c.Path] = true
 	}
 	for _, c := range touched {
 		delete(lacking, c.Path)

@@ -12,11 +12,12 @@ import (
 	"berth/reconciler/decide"
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/plan"
+	"berth/schema"
 	"berth/schema/load"
 )
 
 // worktree plans what the work tree holds, committed or not, over the base.
-func (r *planRequest) worktree(ctx context.Context, loader *load.Loader, decider *decide.Decider, in decide.Input) (plan.Proposal, error) {
+func (r *planRequest) worktree(ctx context.Context, loader *load.Loader, decider *decide.Decider, repo *gitrepo.Repo, in decide.Input) (plan.Proposal, error) {
 	at, err := gitrepo.Locate(r.repo)
 	if err != nil {
 		return plan.Proposal{}, err
@@ -24,7 +25,7 @@ func (r *planRequest) worktree(ctx context.Context, loader *load.Loader, decider
 	if at.WorkTree == "" {
 		return plan.Proposal{}, &exitError{2, fmt.Errorf("plan: %s has no work tree; give --head or --patch", at.GitDir)}
 	}
-	head, err := load.Dir(at.WorkTree)
+	head, err := workTree(ctx, repo, at)
 	if err != nil {
 		return plan.Proposal{}, err
 	}
@@ -40,6 +41,15 @@ func (r *planRequest) worktree(ctx context.Context, loader *load.Loader, decider
 		return plan.Proposal{}, err
 	}
 	return decider.Change(ctx, in, head, touched)
+}
+
+// workTree is the work tree as a snapshot, without files that Git ignores.
+func workTree(ctx context.Context, repo *gitrepo.Repo, at gitrepo.Place) (schema.Snapshot, error) {
+	ignored, err := repo.Ignored(ctx, at)
+	if err != nil {
+		return nil, err
+	}
+	return load.WorkTree(at.WorkTree, ignored)
 }
 
 // again plans whenever the change moves, or what it is planned against.

@@ -196,30 +196,34 @@ func (r *Repo) Latest(ctx context.Context) (reconciler.Tips, error) {
 }
 
 // Staged lists, sorted, the files of the estate in which the index of a work tree
-// differs from HEAD, and those that Git ignores there. A bare repository has
-// none. No program that the repository's configuration names is run.
-func (r *Repo) Staged(ctx context.Context, at Place) (staged, ignored []string, err error) {
+// differs from HEAD.
+func (r *Repo) Staged(ctx context.Context, at Place) ([]string, error) {
+	return r.listWork(ctx, at, "diff-index", "--cached", "--name-only", "--no-renames", "-z", "HEAD")
+}
+
+// Ignored lists, sorted, the files of the estate in a work tree that Git ignores.
+func (r *Repo) Ignored(ctx context.Context, at Place) ([]string, error) {
+	return r.listWork(ctx, at, "ls-files", "--others", "--ignored", "--exclude-standard", "-z")
+}
+
+// listWork runs a Git program that lists files of the estate in a work tree; there
+// are none in a bare repository. The programs it is given run none that the
+// repository's configuration names.
+func (r *Repo) listWork(ctx context.Context, at Place, args ...string) ([]string, error) {
 	if at.WorkTree == "" {
-		return nil, nil, nil
+		return nil, nil
 	}
 	if err := r.gitOnce(); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	list := func(args ...string) ([]string, error) {
-		args = append(append([]string{"-c", "core.fsmonitor=false"}, args...), "--", "platform", tenantsDir)
-		out, _, err := runGit(ctx, []string{"GIT_DIR=" + at.GitDir, "GIT_WORK_TREE=" + at.WorkTree, "GIT_OPTIONAL_LOCKS=0"}, args...)
-		if err != nil {
-			return nil, fmt.Errorf("changes in %s: %w", at.WorkTree, err)
-		}
-		paths := slices.DeleteFunc(strings.Split(out, "\x00"), func(p string) bool { return p == "" })
-		slices.Sort(paths)
-		return paths, nil
+	args = append(append([]string{"-c", "core.fsmonitor=false"}, args...), "--", ":(top)platform", ":(top)"+tenantsDir)
+	out, _, err := runGit(ctx, []string{"GIT_DIR=" + at.GitDir, "GIT_WORK_TREE=" + at.WorkTree, "GIT_OPTIONAL_LOCKS=0"}, args...)
+	if err != nil {
+		return nil, fmt.Errorf("files of %s: %w", at.WorkTree, err)
 	}
-	if staged, err = list("diff-index", "--cached", "--name-only", "--no-renames", "-z", "HEAD"); err != nil {
-		return nil, nil, err
-	}
-	ignored, err = list("ls-files", "--others", "--ignored", "--exclude-standard", "-z")
-	return staged, ignored, err
+	paths := slices.DeleteFunc(strings.Split(out, "\x00"), func(p string) bool { return p == "" })
+	slices.Sort(paths)
+	return paths, nil
 }
 
 // Resolve is the commit that a revision names, as people write them: HEAD, a

@@ -57,9 +57,15 @@ func blobHash(size int64) hash.Hash {
 
 // Dir is the directory root as a snapshot, as Git would store it: links are
 // told, never followed, and .git is left out. It is read at once.
-func Dir(root string) (schema.Snapshot, error) {
+func Dir(root string) (schema.Snapshot, error) { return WorkTree(root, nil) }
+
+// WorkTree is Dir without the files at paths that Git ignores; these are sorted.
+func WorkTree(root string, ignored []string) (schema.Snapshot, error) {
 	m := &memory{files: map[string][]schema.File{}, data: map[string][]byte{}}
 	err := m.walk(root, "", func(path string, dir bool) bool {
+		if _, ignore := slices.BinarySearch(ignored, path); ignore {
+			return false
+		}
 		top, _, nested := strings.Cut(path, "/")
 		return nested || dir && ours(schema.Part{Name: top, Dir: true}) // the root's own files are not the estate's
 	})
