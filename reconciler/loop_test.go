@@ -123,7 +123,15 @@ func (w *world) start(tunes ...tune) *daemon {
 // startAt is start with the cache that a run before left in dir.
 func (w *world) startAt(dir string, tunes ...tune) *daemon {
 	w.t.Helper()
-	repo, err := gitrepo.Open(w.t.Context(), gitrepo.Options{URL: w.git.URL, Dir: dir, Timeout: 5 * time.Second})
+	return w.startWith(dir, func(*gitrepo.Options) {}, tunes...)
+}
+
+// startWith is startAt with other options of the repository.
+func (w *world) startWith(dir string, change func(*gitrepo.Options), tunes ...tune) *daemon {
+	w.t.Helper()
+	options := gitrepo.Options{URL: w.git.URL, Dir: dir, Timeout: 5 * time.Second}
+	change(&options)
+	repo, err := gitrepo.Open(w.t.Context(), options)
 	require.NoError(w.t, err)
 	loader, err := load.New(load.Options{Backends: map[string]string{"bare_metal": "#Config: {...}\n#Parameters: {...}"}})
 	require.NoError(w.t, err)

@@ -286,7 +286,7 @@ func (r *Reconciler) Ready() <-chan struct{} { return r.ready }
 // returns nil. It returns an error when it cannot go on at all: another daemon
 // has taken over, or the status branch cannot be led.
 func (r *Reconciler) Run(ctx context.Context) error {
-	for wait := time.Second; ; wait = min(2*wait, 30*time.Second) {
+	for wait := time.Second; ; wait = min(2*wait, startAgain) {
 		err := r.writer.lead(ctx)
 		if err == nil {
 			break
@@ -366,6 +366,9 @@ func (r *Reconciler) work(ctx context.Context, q workqueue.TypedRateLimitingInte
 }
 
 const (
+	// startAgain is the longest wait before a daemon tries again to take
+	// leadership: it works a few seconds after its remote does.
+	startAgain = 5 * time.Second
 	// forgeWorkers speak to people: few, as a forge bounds how much it is asked.
 	forgeWorkers = 2
 	// planWorkers look at pull requests, which is mostly computing.

@@ -604,7 +604,7 @@ func (w *writer) push(ctx context.Context) error {
 			}
 			w.mu.Unlock()
 		}
-		if errors.Is(err, ErrConflict) {
+		if errors.Is(err, ErrConflict) || errors.Is(err, ErrNotFound) { // or the mirror lost the tip, which moved on since
 			last = err
 			if err := w.rebase(ctx); err != nil {
 				return w.failed(err)

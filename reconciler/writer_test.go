@@ -28,6 +28,7 @@ type statusRepo struct {
 	batches []StatusBatch
 	down    error
 	lose    bool // the next write lands, but its answer is lost
+	damaged bool // the mirror holds no commit but the one the branch stands at
 }
 
 func (s *statusRepo) Fetch(context.Context) (Tips, error) {
@@ -70,6 +71,9 @@ func (s *statusRepo) WriteStatus(_ context.Context, old string, b StatusBatch) (
 	defer s.mu.Unlock()
 	if s.down != nil {
 		return "", s.down
+	}
+	if old != s.id() && s.damaged {
+		return "", fmt.Errorf("commit %s: %w", old, ErrNotFound)
 	}
 	if old != s.id() {
 		return "", ErrConflict
@@ -231,6 +235,39 @@ func TestWriterLostReply(t *testing.T) {
 		require.Len(t, seen, 1)
 		require.NoError(t, stop())
 	})
+}
+
+// The mirror was fetched anew after the branch moved on, so that it does not hold
+// the commit that the writer builds on: the writer takes up where the branch stands.
+func TestWriterGoesOnWhereItsTipIsNotInTheMirror(t *testing.T) {
+	for name, move := range map[string]func(t *testing.T, w *writer, repo *statusRepo){
+		"the answer to a push was lost": func(t *testing.T, w *writer, repo *statusRepo) {
+			repo.lose = true
+			put(w, phase(plan.PhaseRequested))
+			require.Error(t, w.push(t.Context()))
+		},
+		"somebody else wrote": func(t *testing.T, w *writer, repo *statusRepo) {
+			put(w, phase(plan.PhaseRequested))
+			_, err := repo.WriteStatus(t.Context(), repo.id(), StatusBatch{Revision: w.revision()})
+			require.NoError(t, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			repo := &statusRepo{}
+			w := newWriter(repo, time.Hour, testLog(t), time.Now)
+			require.NoError(t, w.lead(t.Context()))
+			move(t, w, repo)
+			repo.damaged = true
+			put(w, phase(plan.PhaseRunning))
+			require.NoError(t, w.push(t.Context()))
+			require.True(t, w.clean())
+			var types []string
+			for _, e := range repo.events() {
+				types = append(types, e.EventType)
+			}
+			require.Equal(t, []string{"apps.instance.requested", "apps.instance.running"}, types)
+		})
+	}
 }
 
 // The answer is lost, and before that is found out the remote goes down with

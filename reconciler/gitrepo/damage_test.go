@@ -3,6 +3,7 @@ package gitrepo_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -17,9 +18,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestDamagedMirrorIsReplaced(t *testing.T) {
-	t.Parallel()
-	for name, damage := range map[string]func(t *testing.T, mirror string){
+// damages are what may become of a mirror on disk.
+func damages() map[string]func(t *testing.T, mirror string) {
+	put := func(name, text string) func(*testing.T, string) {
+		return func(t *testing.T, m string) {
+			require.NoError(t, os.RemoveAll(filepath.Join(m, name)))
+			require.NoError(t, os.WriteFile(filepath.Join(m, name), []byte(text), 0o600))
+		}
+	}
+	return map[string]func(t *testing.T, mirror string){
 		"pack gone":       func(t *testing.T, m string) { each(t, m, ".pack", os.Remove) },
 		"pack cut":        func(t *testing.T, m string) { each(t, m, ".pack", func(p string) error { return os.Truncate(p, 40) }) },
 		"pack bit turned": func(t *testing.T, m string) { each(t, m, ".pack", turnBits) },
@@ -30,8 +37,27 @@ func TestDamagedMirrorIsReplaced(t *testing.T) {
 			require.NoError(t, os.WriteFile(filepath.Join(m, "refs/heads/main.lock"), nil, 0o600))
 			require.NoError(t, os.WriteFile(filepath.Join(m, "incoming-1"), []byte("x"), 0o600))
 		},
-		"everything": func(t *testing.T, m string) { require.NoError(t, os.RemoveAll(m)) },
-	} {
+		"everything":               func(t *testing.T, m string) { require.NoError(t, os.RemoveAll(m)) },
+		"configuration is garbage": put("config", "[core\n\x00"),
+		"HEAD is garbage":          put("HEAD", "\x00\xff"),
+		"shallow is garbage":       put("shallow", "\x00\xff\n"),
+		"shallow is gone":          func(t *testing.T, m string) { require.NoError(t, os.RemoveAll(filepath.Join(m, "shallow"))) },
+		"packed refs are garbage":  put("packed-refs", "\x00 \xff\n"),
+		"status names no commit":   put("refs/heads/berth/status", strings.Repeat("ab", 20)+"\n"),
+		"status is garbage":        put("refs/heads/berth/status", "\x00\xff"),
+		"in-force names no commit": put("refs/heads/berth/in-force", strings.Repeat("ab", 20)+"\n"),
+		"main names no commit":     put("refs/heads/main", strings.Repeat("ab", 20)+"\n"),
+		"index is garbage":         func(t *testing.T, m string) { each(t, m, ".idx", turnBits) },
+		"objects is a file": func(t *testing.T, m string) {
+			require.NoError(t, os.RemoveAll(filepath.Join(m, "objects")))
+			put("objects", "x")(t, m)
+		},
+	}
+}
+
+func TestDamagedMirrorIsReplaced(t *testing.T) {
+	t.Parallel()
+	for name, damage := range damages() {
 		for _, running := range []bool{true, false} {
 			t.Run(name+map[bool]string{true: " while open", false: " while closed"}[running], func(t *testing.T) {
 				s := gittest.New(t, estate())
@@ -70,6 +96,86 @@ func TestDamagedMirrorIsReplaced(t *testing.T) {
 				want["platform/x"] = "y"
 				require.Equal(t, want, got)
 				require.NotEqual(t, status, s.Tip("berth/status"))
+			})
+		}
+	}
+}
+
+// The branch berth/status moves on while the mirror is damaged, as after a
+// failover. The mirror heals all the same: status is memory, and what the mirror
+// remembers of it refuses nothing.
+func TestDamagedMirrorHealsWhereStatusMovedOn(t *testing.T) {
+	t.Parallel()
+	all := damages()
+	all["a file is in its place"] = func(t *testing.T, m string) {
+		require.NoError(t, os.RemoveAll(m))
+		require.NoError(t, os.WriteFile(m, []byte("x"), 0o600))
+	}
+	for name, damage := range all {
+		for _, running := range []bool{true, false} {
+			t.Run(name+map[bool]string{true: " while open", false: " while closed"}[running], func(t *testing.T) {
+				t.Parallel()
+				s := gittest.New(t, estate())
+				dir := t.TempDir()
+				in := func(o *gitrepo.Options) { o.Dir = dir }
+				open(t, s, in).Close()
+				r := open(t, s, in)
+				main := fetch(t, r).Main
+				status, err := r.WriteStatus(t.Context(), "", batch(1, main, unit("physics", "lhc", "train", plan.PhaseRunning)))
+				require.NoError(t, err)
+				inForce, err := r.WriteInForce(t.Context(), "", reconciler.InForce{Commit: main, Epoch: 3})
+				require.NoError(t, err)
+				// A mirror whose status is shallow, as one that was fetched anew.
+				require.NoError(t, r.Close())
+				require.NoError(t, os.RemoveAll(dir))
+				r = open(t, s, in)
+				require.Equal(t, status, fetch(t, r).Status)
+				if !running {
+					require.NoError(t, r.Close())
+				}
+				damage(t, filepath.Join(dir, "mirror.git"))
+				other := open(t, s)
+				fetch(t, other)
+				for i := range 3 {
+					status, err = other.WriteStatus(t.Context(), status, batch(uint64(2+i), main, unit("physics", "lhc", "train", plan.PhaseStopped)))
+					require.NoError(t, err)
+				}
+				if running {
+					r.Forget() // what is at hand needs no disk
+				} else {
+					r = open(t, s, in)
+				}
+
+				healed := func() error {
+					tips, err := r.Fetch(t.Context())
+					if err != nil {
+						return err
+					}
+					if want := (reconciler.Tips{Main: main, InForce: inForce, Status: status}); tips != want {
+						return fmt.Errorf("%+v, not %+v", tips, want)
+					}
+					tree, err := r.ReadStatus(t.Context(), status)
+					if err != nil {
+						return err
+					}
+					require.Equal(t, plan.PhaseStopped, tree.Units.Get(unit("physics", "lhc", "train", "").Key).Phase)
+					got, err := tryContents(t.Context(), r, inForce)
+					if err != nil {
+						return err
+					}
+					require.Equal(t, estate(), got)
+					status, err = r.WriteStatus(t.Context(), status, batch(9, main))
+					return err
+				}
+				for range 3 {
+					if err = healed(); err == nil {
+						break
+					}
+				}
+				require.NoError(t, err)
+				tip, err := r.WriteInForce(t.Context(), inForce, reconciler.InForce{Commit: main, Epoch: 4, Replace: map[string]string{"platform/nodes/gpu-1.yaml": ""}})
+				require.NoError(t, err)
+				require.Equal(t, reconciler.Tips{Main: main, InForce: tip, Status: status}, fetch(t, r))
 			})
 		}
 	}

@@ -92,8 +92,9 @@ func (t tips) public() reconciler.Tips {
 	return reconciler.Tips{Main: idString(t.main), InForce: idString(t.inForce), Status: idString(t.status)}
 }
 
-// seen is where the branches were left. A ref that cannot be read was not seen;
-// what in-force says about main is checked besides.
+// seen is where the branches were left. A ref that cannot be read was not seen,
+// nor is a commit that the mirror does not hold (see held); what in-force says
+// about main is checked besides.
 func (r *Repo) seen() tips {
 	var out tips
 	for name, h := range r.places(&out) {
@@ -103,6 +104,19 @@ func (r *Repo) seen() tips {
 		}
 	}
 	return out
+}
+
+// held is seen without the commits that the mirror does not hold, after what the
+// remote has was fetched. The mirror is a cache: where it lost a commit, it
+// remembers no more of that branch than an empty one. What is in force then says
+// which main was seen, and berth/status is memory that permits nothing.
+func (r *Repo) held(seen tips) tips {
+	for _, h := range r.places(&seen) {
+		if !r.mirror.has(*h) {
+			*h = plumbing.ZeroHash
+		}
+	}
+	return seen
 }
 
 // update fetches into the mirror and takes the branches over.
@@ -117,6 +131,7 @@ func (r *Repo) update(ctx context.Context, seen tips) (tips, error) {
 	if err != nil {
 		return seen, err
 	}
+	seen = r.held(seen)
 	now := seen
 	// Each branch on its own: that one is refused does not hold up another.
 	var errs []error

@@ -49,7 +49,6 @@ func (r *Repo) Merge(ctx context.Context, base, head string) (tree string, confl
 	}()
 	out, code, err := r.git(ctx, "merge-tree", "--write-tree", "--name-only", "--no-messages", "-z", base, head)
 	if err != nil {
-		r.suspect(ctx, base)
 		return "", nil, fmt.Errorf("merge %s into %s: %w", head, base, err)
 	}
 	fields := strings.Split(strings.TrimSuffix(out, "\x00"), "\x00")
@@ -64,23 +63,9 @@ func (r *Repo) Merge(ctx context.Context, base, head string) (tree string, confl
 	return "", slices.Compact(conflicts), nil
 }
 
-// gitDied is the exit status of a git program that cannot go on with what it found.
-const gitDied = 128
-
 // whole says whether all history is there: with more of it, two commits could have
 // another base.
 func (r *Repo) whole() bool { return !fileExists(filepath.Join(r.mirror.dir, "shallow")) }
-
-// suspect notes that the mirror is damaged if git cannot read a commit in it and
-// all below, after git failed on that and another. The other is anybody's, and may
-// be odd: it is no reason to fetch everything anew.
-func (r *Repo) suspect(ctx context.Context, ours string) {
-	_, _, err := r.git(ctx, "rev-list", "--objects", "--no-walk", "--quiet", ours)
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() == gitDied { // not that it is missing, too old, or was killed
-		r.damaged("merge", err)
-	}
-}
 
 // merged is what merging two commits came to, which is the same each time.
 type merged struct {
@@ -152,7 +137,6 @@ func (r *Repo) MergeBase(ctx context.Context, a, b string) (string, error) {
 	}
 	out, code, err := r.git(ctx, "merge-base", a, b)
 	if err != nil {
-		r.suspect(ctx, a)
 		return "", fmt.Errorf("merge base of %s and %s: %w", a, b, err)
 	}
 	if code == 1 {
@@ -248,6 +232,47 @@ func (r *Repo) gitTo(ctx context.Context, out io.Writer, args ...string) (code i
 	if err := r.gitOnce(); err != nil {
 		return 0, err
 	}
+	code, err = r.gitOn(ctx, out, args...)
+	if gitDied(err) {
+		r.suspect(ctx, err)
+	}
+	return code, err
+}
+
+// gitDied returns true if a git program could not go on with what it found. It
+// returns false for one that is missing, too old, or was killed.
+func gitDied(err error) bool {
+	const status = 128
+	var exit *exec.ExitError
+	return errors.As(err, &exit) && exit.ExitCode() == status
+}
+
+// suspect notes that the mirror is damaged if git cannot read where its branches
+// stand, or their history, after git died with err. What git was asked for then may
+// be anybody's, and odd: that is no reason to fetch everything anew.
+func (r *Repo) suspect(ctx context.Context, err error) {
+	r.swap.RLock()
+	seen := r.seen()
+	r.swap.RUnlock()
+	var branches []string
+	for _, h := range []plumbing.Hash{seen.main, seen.source, seen.inForce} {
+		if !h.IsZero() {
+			branches = append(branches, h.String())
+		}
+	}
+	if len(branches) == 0 {
+		return
+	}
+	for _, args := range [][]string{{"rev-list", "--quiet"}, {"rev-list", "--quiet", "--objects", "--no-walk"}} {
+		if _, found := r.gitOn(ctx, io.Discard, append(args, branches...)...); gitDied(found) {
+			r.damaged("run git", errors.Join(err, found))
+			return
+		}
+	}
+}
+
+// gitOn runs git for gitTo.
+func (r *Repo) gitOn(ctx context.Context, out io.Writer, args ...string) (code int, err error) {
 	r.swap.RLock()
 	defer r.swap.RUnlock()
 	env := []string{"GIT_DIR=" + r.scratch.dir, allocLimit(mergeMemory), "GIT_ALTERNATE_OBJECT_DIRECTORIES=" + strconv.Quote(filepath.Join(r.mirror.dir, "objects"))}

@@ -95,7 +95,6 @@ func (r *Repo) patch(ctx context.Context, base, head string, merge func() (tree 
 	}
 	out := capped{max: maxPatch}
 	if _, err := r.gitTo(ctx, &out, args...); err != nil {
-		r.suspect(ctx, from)
 		return "", fmt.Errorf("patch %s...%s: %w", base, head, err)
 	}
 	text := out.buf.String()

@@ -169,8 +169,8 @@ func (r *Repo) openMirror() error {
 			return err
 		}
 	}
-	if !fileExists(filepath.Join(mirror, "HEAD")) {
-		if err := initStore(mirror); err != nil {
+	if err := initStore(mirror); err != nil { // something else is in its place: it is a cache
+		if err := errors.Join(os.RemoveAll(mirror), initStore(mirror)); err != nil {
 			return err
 		}
 	}
