@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -63,6 +64,17 @@ func TestLogScripts(t *testing.T) {
 	s.MustCommit(t, "broken-changed", gittest.Commit{Message: "x", Parent: tip, Files: map[string]string{segment: strings.Replace(files[segment], `"actor":"ada"`, `"actor":"eve"`, 1)}})
 	s.MustCommit(t, "broken-short", gittest.Commit{Message: "x", Parent: tip, Files: map[string]string{segment: lines[0] + lines[1]}})
 	s.MustCommit(t, "broken-events", gittest.Commit{Message: "x", Parent: tip, Files: map[string]string{"events/2026/08/01/10/000000000009-7.jsonl": "no json\n", "events/stray": "x"}})
+
+	// The same lines as a daemon leaves them whose clock was a year ahead for a while.
+	wrong := gittest.Commit{Message: "x", Parent: tip, Files: map[string]string{}}
+	for _, log := range []string{"audit", "events"} {
+		one := log + "/2026/08/01/10/000000000003-7.jsonl"
+		wrong.Remove = append(wrong.Remove, one)
+		for i, hour := range []string{"2026/08/01/09", "2027/08/01/10", "2026/08/01/11"} {
+			wrong.Files[fmt.Sprintf("%s/%s/%012d-7.jsonl", log, hour, i+1)] = strings.SplitAfter(files[one], "\n")[i]
+		}
+	}
+	s.MustCommit(t, "wrong-clock", wrong)
 
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/logs", RequireUniqueNames: true, RequireExplicitExec: true, UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "",

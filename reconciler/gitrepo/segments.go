@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,7 +23,9 @@ import (
 )
 
 // The two logs of berth/status. Each is of segments: files that never change,
-// at <log>/<yyyy>/<mm>/<dd>/<hh>/<sequence of the last line>-<epoch>.jsonl.
+// at <log>/<yyyy>/<mm>/<dd>/<hh>/<sequence of the last line>-<epoch>.jsonl. Their
+// order is that of their sequences. The directory is only a place: the clock that
+// named it may have been wrong.
 const (
 	eventsDir = "events"
 	auditDir  = "audit"
@@ -30,10 +33,6 @@ const (
 
 const (
 	hourFormat = "2006/01/02/15"
-	// maxAhead is how far a log's last hour may be past a new segment's own for
-	// the segment to be put there: clocks of two daemons differ by less, and a
-	// made-up hour must not draw all that follows to it.
-	maxAhead = 24 * time.Hour
 	// maxLogLine bounds one line that is read back, in bytes.
 	maxLogLine = 1 << 20
 	// maxSegment bounds a segment of the audit log, in bytes, but for one of a
@@ -126,8 +125,8 @@ func (r *Repo) Audit(ctx context.Context, commit string, o LogOrder) iter.Seq2[L
 }
 
 // AuditTail reads the end of the audit log, as reconciler.Repo has it, with a
-// bounded effort. Segments stand by the hour; those of the hour before since are
-// still read, as far as that goes. Where it ends before there is enough, or at a
+// bounded effort. It goes on to the first directory before the hour before since,
+// as far as that effort goes. Where it ends before there is enough, or at a
 // directory that cannot be read, the first line says so. An error says nothing of
 // the log.
 func (r *Repo) AuditTail(ctx context.Context, commit string, since time.Time, least int) ([]audit.Line, error) {
@@ -170,30 +169,23 @@ func readLog[T any](ctx context.Context, r *Repo, commit, dir string, o LogOrder
 			fail(err)
 			return
 		}
-		for seg, err := range r.segmentsBelow(ctx, dir, e, 4, o) {
+		hours, inOrder := r.hours(ctx, dir, e, 4, o), oldestFirst
+		if o.NewestFirst {
+			inOrder = newestFirst(r.lastSequence(root, dir))
+		}
+		load := func(seg segment) (loaded, error) { return r.load(seg, o) }
+		for seg, err := range inOrder(hours, load) {
 			if err != nil {
 				fail(err)
 				return
 			}
-			data, warning, err := r.blob(seg.entry, o.effort.segment())
-			size := len(data)
-			if warning != "" { // to find that out may have cost as much as it may
-				size = o.effort.segment()
-			}
-			if err == nil {
-				err = o.effort.spend(size)
-			}
-			if err != nil {
-				fail(fmt.Errorf("%s: %w", seg.path, err))
-				return
-			}
-			if warning != "" {
-				if !yield(Logged[T]{File: seg.path, Line: 1}, errors.New(warning)) {
+			if seg.warning != "" {
+				if !yield(Logged[T]{File: seg.path, Line: 1}, errors.New(seg.warning)) {
 					return
 				}
 				continue
 			}
-			if !readSegment(seg.path, data, o.NewestFirst, decode, yield) {
+			if !readSegment(seg.path, seg.data, o.NewestFirst, decode, yield) {
 				return
 			}
 		}
@@ -246,11 +238,119 @@ type segment struct {
 	sequence, epoch uint64
 }
 
-// segmentsBelow walks the segments in a directory that has depth levels of
-// directories below it, in the order they were written or the reverse of it.
-// Writing keeps the order of hours that of sequences.
-func (r *Repo) segmentsBelow(ctx context.Context, path string, dir entry, depth int, o LogOrder) iter.Seq2[segment, error] {
-	return func(yield func(segment, error) bool) {
+// compare orders segments as they were written.
+func (s segment) compare(other segment) int {
+	return cmp.Or(cmp.Compare(s.sequence, other.sequence), cmp.Compare(s.epoch, other.epoch))
+}
+
+// loaded is a segment and what stands in it, or why that is not read.
+type loaded struct {
+	segment
+	data    []byte
+	warning string
+}
+
+// first returns the lowest sequence that the lines of a segment can have.
+func (l loaded) first() uint64 {
+	lines := max(1, uint64(bytes.Count(l.data, []byte("\n"))))
+	return l.sequence - min(l.sequence, lines-1)
+}
+
+// load reads a segment within the effort of o.
+func (r *Repo) load(seg segment, o LogOrder) (loaded, error) {
+	data, warning, err := r.blob(seg.entry, o.effort.segment())
+	size := len(data)
+	if warning != "" { // to find that out may have cost as much as it may
+		size = o.effort.segment()
+	}
+	if err == nil {
+		err = o.effort.spend(size)
+	}
+	if err != nil {
+		return loaded{}, fmt.Errorf("%s: %w", seg.path, err)
+	}
+	return loaded{seg, data, warning}, nil
+}
+
+// lastSequence returns the sequence of a log's last line by revision.yaml, or the
+// largest there is if that does not say.
+func (r *Repo) lastSequence(root plumbing.Hash, dir string) uint64 {
+	rev, warning, err := r.readRevision(root)
+	last := rev.Sequence
+	if dir == auditDir {
+		last = rev.AuditSequence
+	}
+	if err != nil || warning != "" || last == 0 {
+		return math.MaxUint64
+	}
+	return last
+}
+
+// oldestFirst loads the segments of all hours in the order they were written. It
+// reads every directory before the first segment.
+func oldestFirst(hours iter.Seq2[[]segment, error], load func(segment) (loaded, error)) iter.Seq2[loaded, error] {
+	return func(yield func(loaded, error) bool) {
+		var all []segment
+		var broken error
+		for hour, err := range hours {
+			if err != nil {
+				broken = err
+				break
+			}
+			all = append(all, hour...)
+		}
+		slices.SortFunc(all, segment.compare)
+		for _, seg := range all {
+			if l, err := load(seg); !yield(l, err) || err != nil {
+				return
+			}
+		}
+		if broken != nil {
+			yield(loaded{}, broken)
+		}
+	}
+}
+
+// newestFirst returns the reverse of oldestFirst for a log whose last line has the
+// sequence last. It reads the directories one by one, the latest hour first, and
+// puts segments that are not next aside: those of a clock that was ahead. So its
+// cost follows what is read, unless the segment that is next is not there.
+func newestFirst(last uint64) func(iter.Seq2[[]segment, error], func(segment) (loaded, error)) iter.Seq2[loaded, error] {
+	return func(hours iter.Seq2[[]segment, error], load func(segment) (loaded, error)) iter.Seq2[loaded, error] {
+		return func(yield func(loaded, error) bool) {
+			following, stop := iter.Pull2(hours)
+			defer stop()
+			var aside []segment // in the order they were written
+			more, next := true, last
+			for {
+				for more && (len(aside) == 0 || aside[len(aside)-1].sequence < next) {
+					hour, err, ok := following()
+					if more = ok; err != nil {
+						yield(loaded{}, err)
+						return
+					}
+					aside = append(aside, hour...)
+					slices.SortFunc(aside, segment.compare)
+				}
+				if len(aside) == 0 {
+					return
+				}
+				l, err := load(aside[len(aside)-1])
+				if !yield(l, err) || err != nil {
+					return
+				}
+				aside = aside[:len(aside)-1]
+				next = min(next, l.first()-min(l.first(), 1))
+			}
+		}
+	}
+}
+
+// hours walks the directories below dir that hold segments, which are depth levels
+// down, in the order of their dates or the reverse of it. It yields what stands in
+// each, in no order.
+func (r *Repo) hours(ctx context.Context, path string, dir entry, depth int, o LogOrder) iter.Seq2[[]segment, error] {
+	return func(yield func([]segment, error) bool) {
 		if dir.id.IsZero() {
 			return
 		}
@@ -259,57 +359,63 @@ func (r *Repo) segmentsBelow(ctx context.Context, path string, dir entry, depth 
 			return
 		}
 		if err := ctx.Err(); err != nil {
-			yield(segment{}, err)
+			yield(nil, err)
 			return
 		}
-		entries, err := r.listed(dir.id)
-		if err == nil {
-			size := 0
-			for _, e := range entries {
-				size += len(e.name) + len(e.id)
-			}
-			err = o.effort.spend(size)
-		}
+		below, err := r.logEntries(path, dir.id, depth, o)
 		if err != nil {
-			yield(segment{}, fmt.Errorf("%s: %w", path, err))
+			yield(nil, fmt.Errorf("%s: %w", path, err))
 			return
 		}
-		var below []segment
-		for _, e := range entries {
-			s := segment{path: join(path, pathName(e.name)), entry: e}
-			var ok bool
-			if depth == 0 {
-				s.sequence, s.epoch, ok = segmentName(e.name)
-			} else {
-				s.sequence, ok = logNumber(e.name, [...]int{2, 2, 2, 4}[depth-1])
-				ok = ok && isDate(s.path, depth)
-			}
-			if !ok || e.dir() != (depth > 0) {
-				o.Stray(s.path, "no place for a segment")
-				continue
-			}
-			below = append(below, s)
+		if depth == 0 {
+			yield(below, nil)
+			return
 		}
-		slices.SortFunc(below, func(a, b segment) int {
-			if o.NewestFirst {
-				a, b = b, a
-			}
-			return cmp.Or(cmp.Compare(a.sequence, b.sequence), cmp.Compare(a.epoch, b.epoch))
-		})
+		slices.SortFunc(below, segment.compare)
+		if o.NewestFirst {
+			slices.Reverse(below)
+		}
 		for _, s := range below {
-			if depth == 0 {
-				if !yield(s, nil) {
-					return
-				}
-				continue
-			}
-			for seg, err := range r.segmentsBelow(ctx, s.path, s.entry, depth-1, o) {
-				if !yield(seg, err) {
+			for hour, err := range r.hours(ctx, s.path, s.entry, depth-1, o) {
+				if !yield(hour, err) {
 					return
 				}
 			}
 		}
 	}
+}
+
+// logEntries are the entries of a log's directory that have a place there:
+// segments, or directories, whose number is then their sequence.
+func (r *Repo) logEntries(path string, dir plumbing.Hash, depth int, o LogOrder) ([]segment, error) {
+	entries, err := r.listed(dir)
+	if err == nil {
+		size := 0
+		for _, e := range entries {
+			size += len(e.name) + len(e.id)
+		}
+		err = o.effort.spend(size)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var below []segment
+	for _, e := range entries {
+		s := segment{path: join(path, pathName(e.name)), entry: e}
+		var ok bool
+		if depth == 0 {
+			s.sequence, s.epoch, ok = segmentName(e.name)
+		} else {
+			s.sequence, ok = logNumber(e.name, [...]int{2, 2, 2, 4}[depth-1])
+			ok = ok && isDate(s.path, depth)
+		}
+		if !ok || e.dir() != (depth > 0) {
+			o.Stray(s.path, "no place for a segment")
+			continue
+		}
+		below = append(below, s)
+	}
+	return below, nil
 }
 
 // isDate says whether a directory of a log is a year, month, day or hour that there
@@ -358,7 +464,7 @@ func (w *statusWriter) segments(b reconciler.StatusBatch) error {
 		}
 	}
 	if n := len(b.Audit); n > 0 {
-		// All are of the last one's hour, so that it is as if they were one segment.
+		// All stand in the last one's hour, as if they were one segment.
 		at, lines := b.Audit[n-1].OccurredAt, []byte(nil)
 		for i, r := range b.Audit {
 			line := append(audit.Encode(r), '\n')
@@ -375,21 +481,11 @@ func (w *statusWriter) segments(b reconciler.StatusBatch) error {
 	return nil
 }
 
-// segment writes one file that never changes. Its name is the number of its
-// last line; its place comes from that line's time, or is the log's last hour
-// if that is later, as where a new leader's clock is behind. So writing it
-// again gives the same file, and the order of hours is that of sequences.
+// segment writes one file that never changes. Its name is the number of its last
+// line, and its place is the hour of that line. So writing it again gives the same
+// file.
 func (w *statusWriter) segment(dir string, at time.Time, sequence, epoch uint64, data []byte) error {
 	hour := at.UTC().Format(hourFormat)
-	last, err := w.lastHour(dir)
-	if err != nil {
-		return err
-	}
-	if last > hour {
-		if t, err := time.Parse(hourFormat, last); err == nil && t.Sub(at) < maxAhead {
-			hour = last
-		}
-	}
 	path := fmt.Sprintf("%s/%s/%012d-%d.jsonl", dir, hour, sequence, epoch)
 	there, err := w.at(path)
 	if err != nil {
@@ -399,36 +495,6 @@ func (w *statusWriter) segment(dir string, at time.Time, sequence, epoch uint64,
 		return fmt.Errorf("%s holds something else: the sequence number was used before: %w", path, reconciler.ErrConflict)
 	}
 	return w.put(path, data)
-}
-
-// lastHour is the latest directory of a log that may hold segments, as
-// "2006/01/02/15", or "" if there is none.
-func (w *statusWriter) lastHour(dir string) (string, error) {
-	at, err := w.at(dir)
-	if err != nil || !at.dir() {
-		return "", err
-	}
-	var path []string
-	for _, digits := range []int{4, 2, 2, 2} {
-		entries, err := w.repo.tree(at.id)
-		if errors.Is(err, reconciler.ErrUnreadable) {
-			return "", nil // somebody else's: it keeps nothing from being written elsewhere
-		}
-		if err != nil {
-			return "", fmt.Errorf("%s: %w", dir, err)
-		}
-		at = entry{}
-		for _, e := range entries {
-			if _, ok := logNumber(e.name, digits); ok && e.dir() && e.name > at.name {
-				at = e
-			}
-		}
-		if at.name == "" {
-			return "", nil
-		}
-		path = append(path, at.name)
-	}
-	return strings.Join(path, "/"), nil
 }
 
 // blob reads a plain file of at most limit bytes, or says why it is none. An

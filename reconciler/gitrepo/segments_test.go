@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -183,7 +185,7 @@ func strays(t *testing.T) (func(string, string), *[]string) {
 }
 
 // Both logs read back in the order written, or the reverse, also where a later
-// leader's clock is behind; at the desk as in the daemon.
+// leader's clock is behind; in a local checkout as in the daemon.
 func TestLogsAreReadInOrder(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estate())
@@ -270,7 +272,7 @@ func TestHostileLogs(t *testing.T) {
 		"the last is gone":   {remove: []string{"audit/2026/08/01/10/000000000004-3.jsonl"}, verify: "record 3: the last records, up to 4, are missing"},
 		"all of it is gone":  {remove: []string{first, "audit/2026/08/01/10/000000000004-3.jsonl"}, verify: "record 1: the last records, up to 4, are missing"},
 		"a stray file":       {files: map[string]string{"audit/notes.txt": "x", "audit/2026/08/01/09/x.jsonl": "x"}, stray: "audit/2026/08/01/09/x.jsonl: no place for a segment,audit/notes.txt: no place for a segment"},
-		"a segment moved":    {remove: []string{first}, files: map[string]string{"audit/2026/08/01/11/000000000002-3.jsonl": files[first]}, verify: "record 1: records 1 to 2 are missing"},
+		"a segment moved":    {remove: []string{first}, files: map[string]string{"audit/2026/08/01/11/000000000002-3.jsonl": files[first]}}, // its records are unchanged and in order
 		"renamed to a stray": {remove: []string{first}, files: map[string]string{"audit/2026/08/01/09/x": files[first]}, verify: "record 1: records 1 to 2 are missing", stray: "audit/2026/08/01/09/x: no place for a segment"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -352,4 +354,125 @@ func TestALinkIsNoSegment(t *testing.T) {
 		require.Equal(t, "events/2026/08/01/10/000000000001-1.jsonl", l.File)
 	}
 	require.Equal(t, 1, n)
+}
+
+// wrongClock is a clock that is right, then a year ahead, then put right, then
+// behind by some hours.
+func wrongClock() []time.Time {
+	return []time.Time{day(9), day(10), day(10).AddDate(1, 0, 0), day(11).AddDate(1, 0, 0), day(11), day(12), day(6), day(13)}
+}
+
+// Order is the sequence. The directory of a segment is only its place: a clock
+// that was wrong for a while neither breaks the audit chain nor mixes the events.
+func TestOrderIsTheSequenceWhereClocksWereWrong(t *testing.T) {
+	t.Parallel()
+	s := gittest.New(t, estate())
+	r := open(t, s)
+	fetch(t, r)
+	tip, head := logs(t, r, "", 3, wrongClock()...)
+	files, err := s.Files(tip)
+	require.NoError(t, err)
+	require.Contains(t, files, "audit/2027/08/01/10/000000000009-4.jsonl", "the directory tells the wrong time")
+	require.Contains(t, files, "audit/2026/08/01/12/000000000018-5.jsonl")
+	desk, err := gitrepo.OpenLocal(s.Dir)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = desk.Close() })
+	want := numbers("%d", 1, 24)
+	back := slices.Clone(want)
+	slices.Reverse(back)
+	for name, reader := range map[string]*gitrepo.Repo{"daemon": r, "desk": desk} {
+		stray, said := strays(t)
+		o := gitrepo.LogOrder{Stray: stray}
+		require.Equal(t, want, collect(t, reader.Events(t.Context(), tip, o), eventID), name)
+		require.Equal(t, want, collect(t, reader.Audit(t.Context(), tip, o), action), name)
+		o.NewestFirst = true
+		require.Equal(t, back, collect(t, reader.Events(t.Context(), tip, o), eventID), name)
+		require.Equal(t, back, collect(t, reader.Audit(t.Context(), tip, o), action), name)
+		require.Empty(t, *said)
+		require.NoError(t, verifyAudit(t.Context(), reader, tip, head))
+		for _, least := range []int{1, 4, 10, 24, 2000} {
+			tail, err := reader.AuditTail(t.Context(), tip, time.Time{}, least)
+			require.NoError(t, err)
+			require.Len(t, tail, min(least, 24))
+			_, err = audit.VerifyTail(tail, head)
+			require.NoError(t, err, "the end of the chain, %d records", least)
+		}
+	}
+
+	// What was really tampered with still shows.
+	gone := s.MustCommit(t, "gone", gittest.Commit{Message: "x", Parent: tip, Remove: []string{"audit/2027/08/01/10/000000000009-4.jsonl"}})
+	require.ErrorContains(t, verifyAudit(t.Context(), desk, gone, head), "records 7 to 9 are missing")
+	tail, err := desk.AuditTail(t.Context(), gone, time.Time{}, 2000)
+	require.NoError(t, err)
+	_, err = audit.VerifyTail(tail, head)
+	require.ErrorContains(t, err, "records 7 to 9 are missing")
+}
+
+// Any clock at all: both logs read back as they were written.
+func TestOrderIsTheSequenceWhateverTheClocksSay(t *testing.T) {
+	t.Parallel()
+	s := gittest.New(t, estate())
+	r := open(t, s)
+	fetch(t, r)
+	for seed := range uint64(10) {
+		draw := rand.New(rand.NewPCG(seed, 0))
+		clocks := make([]time.Time, 2+draw.IntN(7))
+		for i := range clocks {
+			clocks[i] = day(9).Add(time.Duration(draw.IntN(40_000)-20_000) * time.Hour)
+		}
+		require.NoError(t, s.SetRef("refs/heads/berth/status", "")) // begin again
+		tip, head := logs(t, r, "", 2, clocks...)
+		want := numbers("%d", 1, 2*len(clocks))
+		back := slices.Clone(want)
+		slices.Reverse(back)
+		require.Equal(t, want, collect(t, r.Events(t.Context(), tip, gitrepo.LogOrder{}), eventID), "%v", clocks)
+		require.Equal(t, back, collect(t, r.Events(t.Context(), tip, gitrepo.LogOrder{NewestFirst: true}), eventID), "%v", clocks)
+		require.NoError(t, verifyAudit(t.Context(), r, tip, head))
+		for least := range 2 * len(clocks) {
+			tail, err := r.AuditTail(t.Context(), tip, time.Time{}, least+1)
+			require.NoError(t, err)
+			_, err = audit.VerifyTail(tail, head)
+			require.NoError(t, err, "the last %d of %v", least+1, clocks)
+		}
+	}
+}
+
+// The newest lines of a long log cost as much as they are, also where a clock was
+// ahead for a while.
+func TestNewestLinesOfALongLogAreCheap(t *testing.T) {
+	t.Parallel()
+	s := gittest.New(t, estate())
+	files := map[string]string{}
+	records := make([]audit.Record, 3000)
+	for i := range records {
+		at := day(0).Add(time.Duration(i) * time.Hour)
+		if i >= 2000 && i < 2010 {
+			at = at.AddDate(3, 0, 0)
+		}
+		records[i] = audit.Record{OccurredAt: at, Action: fmt.Sprint(i)}
+	}
+	records = audit.Chain(audit.Head{}, records)
+	for _, r := range records {
+		files[fmt.Sprintf("audit/%s/%012d-1.jsonl", r.OccurredAt.Format("2006/01/02/15"), r.Sequence)] = string(audit.Encode(r)) + "\n"
+	}
+	head := audit.Head{Sequence: 3000, Hash: records[2999].Hash}
+	files["revision.yaml"] = fmt.Sprintf("epoch: 1\naudit_sequence: %d\naudit_head: %s\n", head.Sequence, head.Hash)
+	tip := s.MustCommit(t, "berth/status", gittest.Commit{Message: "x", Files: files})
+	desk, err := gitrepo.OpenLocal(s.Dir)
+	require.NoError(t, err)
+	defer desk.Close()
+	n := 0
+	for l, err := range desk.Audit(t.Context(), tip, gitrepo.LogOrder{NewestFirst: true}) {
+		require.NoError(t, err)
+		require.EqualValues(t, 3000-n, l.Value.Sequence)
+		if n++; n == 50 {
+			break
+		}
+	}
+	require.Less(t, desk.TreesRead(), 200, "of some 3,300 directories")
+	tail, err := desk.AuditTail(t.Context(), tip, time.Time{}, 2000)
+	require.NoError(t, err)
+	require.Len(t, tail, 2000)
+	_, err = audit.VerifyTail(tail, head)
+	require.NoError(t, err)
 }

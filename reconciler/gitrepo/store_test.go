@@ -66,6 +66,9 @@ func TestReadingGoesOnWhileAPackIsTakenIn(t *testing.T) {
 	require.NoError(t, s.take(t.Context(), bytes.NewReader((&objectSet{}).pack()), emptyPack, true, false), "a pack without objects")
 }
 
+// TreesRead is how many directories were read, as long as they are few.
+func (r *Repo) TreesRead() int { return len(r.trees.young) + len(r.trees.old) }
+
 // Forget has everything be read from the disk again.
 func (r *Repo) Forget() { r.mirror.lately.Clear() }
 
