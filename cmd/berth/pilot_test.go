@@ -1,0 +1,110 @@
+package main
+
+import (
+	"encoding/json"
+	"maps"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/gitrepo/gittest"
+)
+
+// Requirement B6: the pilot as one story on real Slurm. The platform registers
+// an app and publishes a version, a tenant's owner entitles a project, the
+// project creates an instance, a person's GPU job runs on it, and the instance
+// is deleted. Each step is a pull request of somebody with the right to it, and
+// is refused before the step that it rests on.
+func TestPilotOnRealSlurm(t *testing.T) {
+	const (
+		app         = "platform/catalog/slurm/app.yaml"
+		version     = "platform/catalog/slurm/22-05.yaml"
+		entitlement = "tenants/physics/projects/lattice/entitlements/slurm.yaml"
+		other       = "tenants/biology/projects/genomes/entitlements/slurm.yaml"
+		owner       = "petra-phys"
+	)
+	s := newScene(t)
+	ctx := t.Context()
+	delete(s.config.more, "authority") // as the demo has it: everybody needs the right
+	text := maps.Clone(s.files)
+	text[demoPath] = instanceYAML(demoKey.Name, 1)
+	s.git.MustCommit(t, "main", gittest.Commit{Message: "before the pilot", Remove: []string{app, version, entitlement, other}})
+	s.serve()
+
+	propose := func(title, login string, paths ...string) (branch string, pull int) {
+		t.Helper()
+		files := map[string]string{}
+		for _, path := range paths {
+			files[path] = text[path]
+		}
+		branch = strings.ReplaceAll(title, " ", "-")
+		pull, err := s.propose(branch, title, login, gittest.Commit{Files: files})
+		require.NoError(t, err)
+		return branch, pull
+	}
+	refused := func(title, login, because string, paths ...string) {
+		t.Helper()
+		branch, _ := propose(title, login, paths...)
+		check, err := s.untilCheck(ctx, branch, "failure")
+		require.NoError(t, err, title)
+		require.Contains(t, check.title+check.summary+strings.Join(check.annotations, "\n"), because, title)
+	}
+	merged := func(title, login string, paths ...string) {
+		t.Helper()
+		branch, pull := propose(title, login, paths...)
+		_, err := s.untilCheck(ctx, branch, "success")
+		require.NoError(t, err, title)
+		_, err = s.stage.merge(ctx, pull, login)
+		require.NoError(t, err, title)
+		s.eventually(title+" is in force", patience, func() string {
+			if rev := s.tree().Revision; rev.Commit != s.git.Tip("main") || len(rev.Held) > 0 {
+				return show(rev)
+			}
+			return ""
+		})
+	}
+
+	refused("publish without an app", demoAdministrator, "slurm", version)
+	refused("register as a tenant", owner, "apps.catalog", app)
+	merged("register the app", demoAdministrator, app)
+	refused("entitle as a member", demoMember, "apps.entitlement", entitlement)
+	refused("create before a version is published", demoAdmin, "22-05", demoPath)
+	merged("publish the version", demoAdministrator, version)
+	refused("create without an entitlement", demoAdmin, "entitle", demoPath)
+	merged("entitle the project", owner, entitlement)
+	merged("create the instance", demoAdmin, demoPath)
+
+	st := s.ready(demoKey)
+	require.Len(t, st.Members, 2)
+	require.Equal(t, "slurm", st.RuntimeBackend)
+	_, output, err := s.runJob(ctx, demoKey, "#!/bin/sh\necho \"$(id -un): $CUDA_VISIBLE_DEVICES\"\n", 1)
+	require.NoError(t, err)
+	require.Equal(t, "anna: 0", strings.TrimSpace(output))
+
+	cluster, _, err := s.clusterOf(ctx, demoKey)
+	require.NoError(t, err)
+	pull, err := s.propose("delete", "delete the instance", demoAdmin, gittest.Commit{Remove: []string{demoPath}})
+	require.NoError(t, err)
+	_, err = s.stage.merge(ctx, pull, demoAdmin)
+	require.NoError(t, err)
+	require.NoError(t, s.untilGone(ctx, demoKey))
+	left, err := s.remains(ctx, demoKey, cluster)
+	require.NoError(t, err)
+	require.Empty(t, left)
+
+	var types []string
+	for _, e := range s.told() {
+		var payload struct {
+			Project string `json:"project_id"`
+		}
+		require.NoError(t, json.Unmarshal(e.Payload, &payload))
+		require.Equal(t, demoKey.ProjectID(), payload.Project)
+		require.NotEmpty(t, e.CorrelationID)
+		types = append(types, e.EventType)
+	}
+	require.Equal(t, []string{"apps.entitlement.updated", "apps.instance.requested", "apps.instance.running", "apps.instance.deleting", "apps.instance.deleted"}, types)
+	require.Empty(t, s.forge.Violations())
+	linesFoundByIDs(t, filepath.Join(s.dir, "berth.log"), "")
+}
