@@ -315,6 +315,7 @@ func TestKilledInTheMiddle(t *testing.T) {
 			w.eventually("running", w.phase("train", plan.PhaseRunning))
 			s := w.status("train")
 			require.Len(t, s.Members, 3)
+			require.NotContains(t, w.world.Fingerprint(trainKey), "after 2 starts", "a member was made twice")
 			w.noEventTwice()
 			types := w.eventTypes()
 			require.Equal(t, "requested", types[0])
