@@ -105,67 +105,6 @@ func (r *Reconciler) mergedDesired(ctx context.Context, st *state, pr PullReques
 	return loaded.Desired, nil
 }
 
-// applyHeld says of the plans that are held of a merged pull request, as its
-// comment offers them now, that they are meant.
-func (r *Reconciler) applyHeld(ctx context.Context, st *state, c command.Command, pr PullRequest, rem Remark) (reply, error) {
-	if !pr.Merged {
-		return refuse("nothing is held before the merge: the plan that is shown here is applied when the pull request is merged"), nil
-	}
-	units := r.unitsOf(pr, func(s *plan.Status) bool {
-		return s.Review != nil && s.Review.Stale != nil && s.Review.Pull == pr.Number
-	})
-	named := c.Names(pr.MergeCommit)
-	units = slices.DeleteFunc(units, func(s *plan.Status) bool { return !named && !c.Names(s.Revision) })
-	switch {
-	case len(units) == 0 && !named:
-		return refuse(fmt.Sprintf("%s brought this pull request to %s; use /berth apply %s", short(pr.MergeCommit), r.o.Branch, short(pr.MergeCommit))), nil
-	case len(units) == 0:
-		return nothing("nothing of this pull request is held"), nil
-	}
-	if slices.ContainsFunc(units, func(s *plan.Status) bool { return offerOf(s) == nil }) {
-		return reply{wait: true}, nil // until that is told it is not known what was meant
-	}
-	rights, err := r.rights(ctx, st, pr, rem.Author, units)
-	if err != nil {
-		return reply{}, err
-	}
-	var no []string
-	meant := 0
-	for i, s := range units {
-		if offerOf(s).Told.After(rem.When) {
-			no = append(no, fmt.Sprintf("what is shown of %s was not there yet when this was said; if it is meant, say so again", s.Key))
-			continue
-		}
-		d := rights[i]
-		if !d.Allowed {
-			r.Audit(commanded("plan.meant", s, pr, rem, audit.Denied, d, r.o.Now()))
-			no = append(no, d.Reason)
-			continue
-		}
-		if !r.amend(s.Key, func(now *plan.Status) bool {
-			if now.Revision != s.Revision || now.Review == nil || now.Review.Stale == nil || now.Review.Stale.Now != s.Review.Stale.Now {
-				return false
-			}
-			review := *now.Review
-			review.Meant, review.By = review.Stale.Now, rem.Author
-			now.Review, now.Retry = &review, nil
-			return true
-		}) {
-			no = append(no, fmt.Sprintf("%s changed while this was looked at; if what is shown of it is still meant, say so again", s.Key))
-			continue
-		}
-		r.writer.record(commanded("plan.meant", s, pr, rem, audit.Allowed, d, r.o.Now()))
-		r.queue.Add(Item{Do: TaskUnit, Unit: s.Key})
-		meant++
-	}
-	if meant == 0 {
-		return refuse(someOf(no)), nil
-	}
-	out := did("applied")
-	out.record, out.answer.Why = true, someOf(no)
-	return out, nil
-}
-
 // offerOf is what people were told of the plan that is held of a unit; nil: it is
 // not told yet.
 func offerOf(s *plan.Status) *plan.Offer {

@@ -171,7 +171,7 @@ func TestWhatWasNotShownWhenItWasSaidIsNotMeant(t *testing.T) {
 	w.forge.mu.Unlock()
 	hush.quiet.Store(false)
 	w.comes(early, reconciler.Refused)
-	require.Contains(t, w.answer(1), "not there yet")
+	require.Contains(t, w.answer(1), "posted after this command")
 	require.Equal(t, before, w.effects())
 
 	// Said while no daemon runs, of what was shown.

@@ -114,6 +114,9 @@ func (r *Reconciler) reconcileEstate(ctx context.Context) error {
 	acked := r.acks.all()
 	if same && !unread && len(acked) == 0 {
 		r.thaw()
+		if applied, err := r.applyNext(ctx, st); applied || err != nil {
+			return err
+		}
 		if st.day != r.today() {
 			return r.tomorrow(ctx, st)
 		}
@@ -501,6 +504,10 @@ func (r *Reconciler) enforce(ctx context.Context, old, st *state, by origins, ac
 		}
 	}
 	switch {
+	case st.approval != nil:
+		for _, key := range changed {
+			causes[key] = st.approval.commit
+		}
 	case old == nil || old.main != st.main || len(changed) == 0:
 	case old.inForce != st.inForce && len(acked) == 0: // what was held comes, as something can be read again
 		var err error
@@ -547,6 +554,8 @@ func (r *Reconciler) enforce(ctx context.Context, old, st *state, by origins, ac
 			}
 			switch {
 			case !unreviewed(before, st, key):
+			case st.approval != nil:
+				next.Review = st.approval.review(key, stoodStill(before, prev, key))
 			case old.main == st.main && len(acked) > 0 && st.want(key) == nil:
 				// Who has the right to said that exactly these documents go, after they
 				// were named: that is the review of it.

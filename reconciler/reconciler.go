@@ -158,9 +158,10 @@ type Reconciler struct {
 
 	awaited map[string]time.Time // when each commit that is to be decided was first seen; the estate task's own
 
-	acks  acks
-	heard time.Time // since when remarks are listed; the remarks task's own
-	idle  idle      // likewise
+	acks    acks
+	applies applies
+	heard   time.Time // since when remarks are listed; the remarks task's own
+	idle    idle      // likewise
 	// passed are the remarks that are not answered in this run, and inVain how many
 	// passes came to nothing in a row; owed is what remarks came to that have no sign
 	// yet. Likewise.
@@ -195,6 +196,7 @@ type state struct {
 	permitted     map[string]string // as decide.Standing has it
 	moved         map[string]string // the same
 	paused        string            // why nothing may be done; "": it may
+	approval      *approval         // the command that it rests on; nil: it is one about commits
 
 	deniedBy map[schema.Key]string // of held: what waits for somebody's right, and why
 }

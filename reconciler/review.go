@@ -148,14 +148,21 @@ func (w *writer) notShown(pull int, s plan.Shown) {
 	w.changed()
 }
 
-// forgetReview takes away what is kept of a pull request.
+// forgetReview takes away what is kept of a pull request, but for the plans of
+// commands that may still be confirmed.
 func (w *writer) forgetReview(pull int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.reviews.of[pull] != nil {
-		w.reviews.drop(pull)
-		w.changed()
+	v := w.reviews.of[pull]
+	if v == nil {
+		return
 	}
+	if applies := recentApplies(v.Applies, w.now(), ""); len(applies) > 0 {
+		w.reviews.put(plan.Review{Pull: pull, Applies: applies})
+	} else {
+		w.reviews.drop(pull)
+	}
+	w.changed()
 }
 
 // reviewsOf are the pull requests that a unit is shown on, or is about to be.

@@ -20,7 +20,7 @@ type Verb string
 // The verbs.
 const (
 	Plan      Verb = "plan"       // show again what a merge would do
-	Apply     Verb = "apply"      // the plans that are held after a merge are meant
+	Apply     Verb = "apply"      // bring into force what is held of a commit of main
 	AckDelete Verb = "ack-delete" // a large deletion is meant
 	Retry     Verb = "retry"      // what gave up shall try again
 	Explain   Verb = "explain"    // what an instance comes to, and through which layers
@@ -35,6 +35,7 @@ type Command struct {
 	Bound    string
 	Instance schema.Key // of Explain
 	Field    string     // of Explain; "": all of it
+	Reason   string     // of Apply: why break-glass access is asked for; "": it is not
 }
 
 // ErrOther: the line is not to Berth, though it may look like it.
@@ -45,6 +46,8 @@ const (
 	MinBound = 7
 	// maxLine is the longest line that is looked at, in bytes.
 	maxLine = 512
+	// breakGlass comes before a reason, as in a commit's trailer.
+	breakGlass = "Break-Glass:"
 )
 
 var (
@@ -90,12 +93,15 @@ func Parse(line string) (Command, error) {
 	case Plan, Retry, Help:
 		return c, want(0, string(c.Verb))
 	case Apply:
-		if err := want(1, "apply COMMIT"); err != nil {
+		if len(args) > 2 && strings.EqualFold(args[1], breakGlass) {
+			c.Reason, args = strings.Join(args[2:], " "), args[:1]
+		}
+		if err := want(1, "apply COMMIT, or with Break-Glass: REASON after it"); err != nil {
 			return c, err
 		}
 		c.Bound = strings.ToLower(args[0])
 		if !hex.MatchString(c.Bound) {
-			return c, fmt.Errorf("what follows apply is no commit: give the first %d or more characters of it, as the comment above names it", MinBound)
+			return c, fmt.Errorf("what follows apply is no commit: give the first %d or more digits of a commit of main", MinBound)
 		}
 	case AckDelete:
 		if err := want(1, "ack-delete DIGEST"); err != nil {

@@ -13,15 +13,16 @@ import (
 func TestParse(t *testing.T) {
 	train := schema.InstanceKey("physics", "lab", "train")
 	for line, want := range map[string]command.Command{
-		"/berth":                                    {Verb: command.Help},
-		"/berth help":                               {Verb: command.Help},
-		"  /berth\tPLAN ":                           {Verb: command.Plan},
-		"/berth retry":                              {Verb: command.Retry},
-		"/berth apply 1F0C9aa":                      {Verb: command.Apply, Bound: "1f0c9aa"},
-		"/berth apply `1f0c9aa`":                    {Verb: command.Apply, Bound: "1f0c9aa"},
-		"/berth ack-delete 0123456789abcdef":        {Verb: command.AckDelete, Bound: "0123456789abcdef"},
-		"/berth explain physics.lab/train":          {Verb: command.Explain, Instance: train},
-		"/berth explain `physics.lab/train` config": {Verb: command.Explain, Instance: train, Field: "config"},
+		"/berth":                 {Verb: command.Help},
+		"/berth help":            {Verb: command.Help},
+		"  /berth\tPLAN ":        {Verb: command.Plan},
+		"/berth retry":           {Verb: command.Retry},
+		"/berth apply 1F0C9aa":   {Verb: command.Apply, Bound: "1f0c9aa"},
+		"/berth apply `1f0c9aa`": {Verb: command.Apply, Bound: "1f0c9aa"},
+		"/berth apply 1f0c9aa Break-Glass: disk on fire": {Verb: command.Apply, Bound: "1f0c9aa", Reason: "disk on fire"},
+		"/berth ack-delete 0123456789abcdef":             {Verb: command.AckDelete, Bound: "0123456789abcdef"},
+		"/berth explain physics.lab/train":               {Verb: command.Explain, Instance: train},
+		"/berth explain `physics.lab/train` config":      {Verb: command.Explain, Instance: train, Field: "config"},
 	} {
 		c, err := command.Parse(line)
 		require.NoError(t, err, line)
@@ -32,6 +33,7 @@ func TestParse(t *testing.T) {
 		"/berth apply 1f0c9a":                  "first 7 or more",
 		"/berth apply main":                    "no commit",
 		"/berth apply 1f0c9aa now":             "/berth apply COMMIT",
+		"/berth apply 1f0c9aa break-glass:":    "Break-Glass: REASON",
 		"/berth ack-delete":                    "/berth ack-delete DIGEST",
 		"/berth ack-delete all of it":          "/berth ack-delete DIGEST",
 		"/berth ack-delete everything":         "no digest",

@@ -114,8 +114,7 @@ func (d *Decider) Commit(ctx context.Context, was Standing, steps []Step, today 
 				out.Changed[key] = s.Commit
 			}
 		}
-		held := held(f.Held)
-		out.Desired, out.Effective, out.Replace, out.Held, out.Permitted, out.Moved = f.Result.Desired, f.effective, f.Replace, held, f.permitted, f.guard.moves
+		out.Desired, out.Effective, out.Replace, out.Held, out.Permitted, out.Moved = f.Result.Desired, f.effective, f.Replace, held(f.Held), f.permitted, f.guard.moves
 		out.Commit, out.Frozen = s.Commit, nil
 		out.Verdicts = append(out.Verdicts, f.verdicts(s.Commit)...)
 		maps.DeleteFunc(in.authored, func(path string, _ subject) bool { return !unread(f.Force, path) })

@@ -84,6 +84,7 @@ type subject struct {
 	commit      string            // "": none yet
 	pullRequest int
 	acks        []string
+	applies     *applicant // who stands in for the author by a command; nil: nobody
 }
 
 // in is who the subject is where a right is needed: what a signing key is said
@@ -103,7 +104,14 @@ func (s subject) in(scope authority.Scope) authority.Actor {
 // decisions are those about one document: empty where nobody's right is asked.
 func (d *Decider) decisions(s subject, before, main *schema.Desired, key schema.Key, c schema.PathChange) []authority.Decision {
 	var out []authority.Decision
+	if d.o.Authority == nil {
+		return nil
+	}
 	for _, n := range authority.Needs(before, main, key, c) {
+		if s.applies != nil {
+			out = append(out, d.applied(s, before, n))
+			continue
+		}
 		out = append(out, authority.Decide(d.rules(before), s.in(n.Scope), []authority.Need{n})...)
 	}
 	return out

@@ -448,6 +448,9 @@ func (g *guard) tooMany() {
 			if _, touched := g.author(c.Path); touched && g.acked {
 				continue
 			}
+			if who, ok := g.mayRelease(c.Path); ok && g.d.may(who, g.before.Desired, authority.DeletionsAcknowledge, authority.Scope{Tenant: tenant}) {
+				continue
+			}
 			g.refusePath(c.Path, CodeTooMany, load.HeldDenied,
 				"%s: if that is meant, somebody with deletions.acknowledge says so, on the pull request with /berth ack-delete %s, or in a commit message with the trailer %s: %s",
 				what, digest, AckTrailer, digest)

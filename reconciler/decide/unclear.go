@@ -133,6 +133,9 @@ func (g *guard) unclear(told func(schema.File) (load.Told, error)) {
 		if c.To != "" || h == nil || !runs(k.Kind) && !restrains(k.Kind) {
 			continue
 		}
+		if _, ok := g.mayRelease(c.Path); ok {
+			continue
+		}
 		if to, whole := g.unread(owner(k)); whole {
 			g.refusePath(c.Path, CodeUnclear, load.HeldDenied, "%s goes while %s comes and cannot be read: it may be meant to be there; mend that first", k, to)
 		} else if to := all[owner(k)].meaning(c, h, g.touched(c.Path)); to != "" {

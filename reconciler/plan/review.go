@@ -2,6 +2,7 @@ package plan
 
 import (
 	"slices"
+	"time"
 
 	"berth/schema"
 )
@@ -51,6 +52,16 @@ type Review struct {
 	// Next is what it would do by now, which is kept before it is shown and takes
 	// Shown's place once it is; nil: nothing else.
 	Next *Shown `json:"next,omitempty"`
+	// Applies are the plans of commands that were posted there.
+	Applies []ApplyShown `json:"applies,omitempty"`
+}
+
+// ApplyShown is the plan of a command to apply a commit, as it was posted. A
+// command that is given after that has been given knowing it.
+type ApplyShown struct {
+	Commit string    `json:"commit"` // of main
+	Digest string    `json:"digest"` // of the documents that come into force, and what that does
+	Told   time.Time `json:"told"`   // when it had been posted
 }
 
 // Shown is one result as it is shown on a pull request. The zero one was never.

@@ -51,6 +51,7 @@ type Answer struct {
 	Field    string     `json:"field,omitempty"`
 	// Proposal is the plan that the command has to be repeated for; of AnswerRepeat.
 	Proposal *Proposal `json:"proposal,omitempty"`
+	Left     []Held    `json:"left,omitempty"` // what stays held all the same; of AnswerRepeat
 }
 
 // AnswerKind is which answer it is.

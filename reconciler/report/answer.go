@@ -53,9 +53,9 @@ func (d *doc) repeat(a *plan.Answer) {
 		d.allSteps(p.Plans)
 	}
 	d.documents(p.Documents)
-	if len(p.Held) > 0 {
-		d.line("**Stays held**", "")
-		for _, h := range p.Held {
+	if len(a.Left) > 0 {
+		d.line("**Not part of it**", "")
+		for _, h := range a.Left {
 			d.line(fmt.Sprintf("- %s: %s", code(h.File), prose(short(h.Message, 1000))))
 		}
 		d.line("")

@@ -31,6 +31,9 @@ func May(r Rules, a Actor, p Permission, s Scope) Decision {
 	return r.decide(a, Need{Permission: p, Scope: s}, nil)
 }
 
+// Holds says whether a has what n needs, whoever else a policy wants to approve.
+func Holds(r Rules, a Actor, n Need) Decision { return r.decide(a, n, nil) }
+
 // approval is a policy in force at or above a need that asks for one, or nil. It
 // holds at its own level too, as else it could be lifted without. Only where
 // nobody could approve, the policies of one place do not stand in the way of each

@@ -1,0 +1,224 @@
+package decide_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/decide"
+	"berth/reconciler/plan"
+	"berth/schema"
+	"berth/schema/load"
+)
+
+// scene is a story of which one commit is held in whole or in part.
+type scene struct {
+	*story
+	repo trees // the trees before and after the commit, of main and in force
+	dim  bool  // the tenant tree of main cannot be read
+}
+
+// holding decides a commit by somebody over an estate, and what comes after it.
+func holding(t *testing.T, who string, over, change map[string]string, after ...map[string]string) *scene {
+	t.Helper()
+	s := &scene{story: tell(t, over), repo: trees{}}
+	s.repo["parent"] = s.main
+	s.commits(who, change)
+	s.repo["commit"] = s.main
+	s.together()
+	for _, more := range after {
+		s.commits("pia", more)
+		s.together()
+	}
+	s.repo["main"], s.repo["force"] = s.main, contents(t, s.was.Tree)
+	return s
+}
+
+func (s *scene) apply(by string, more ...func(*decide.Apply)) decide.Applied {
+	s.t.Helper()
+	touched, err := s.repo.Diff(s.t.Context(), "parent", "commit")
+	require.NoError(s.t, err)
+	a := decide.Apply{By: by, Commit: "commit", Touched: touched}
+	for _, m := range more {
+		m(&a)
+	}
+	var repo decide.Repo = s.repo
+	if s.dim {
+		repo = dimmed{s.repo}
+	}
+	out, err := s.d.Apply(s.t.Context(), decide.Input{
+		Repo: repo, Base: "main", InForce: "force", Permitted: s.was.Permitted, Moved: s.was.Moved, Today: "2026-01-31", Memory: &plan.Memory{},
+	}, a)
+	require.NoError(s.t, err)
+	return out
+}
+
+func author(login string) func(*decide.Apply) {
+	return func(a *decide.Apply) { a.Author = login }
+}
+
+func taken(a decide.Applied) []string {
+	var out []string
+	for _, c := range a.Taken {
+		out = append(out, c.Path)
+	}
+	return out
+}
+
+func TestApplyTakesWhatTheUserMayChange(t *testing.T) {
+	t.Parallel()
+	// A push by nobody: one document of the project, one of the tenant.
+	s := holding(t, "", nil, map[string]string{train: instance("train", 2, 1), rules: doc("Policy", "policy", "spec:\n  max_gpus_per_instance: 4\n")})
+	got := s.apply("vic")
+	require.Empty(t, got.Taken)
+	require.Empty(t, got.Digest)
+	require.Equal(t, map[string]string{train: load.HeldUnauthorised, rules: load.HeldUnauthorised}, reasons(got.Left))
+
+	got = s.apply("pia")
+	require.Equal(t, []string{train}, taken(got))
+	require.Equal(t, map[string]string{rules: load.HeldUnauthorised}, reasons(got.Left))
+	require.Contains(t, got.Left[0].Message, "pia does not have it")
+	require.Equal(t, map[string]string{rules: load.HeldUnauthorised}, reasons(got.Decision.Held))
+	require.Len(t, got.Proposal.Plans, 1)
+	require.Equal(t, trainKey, got.Proposal.Plans[0].Key)
+	require.Equal(t, []plan.DocumentChange{{Key: trainKey, File: train, Change: "modified"}}, got.Proposal.Documents)
+	require.Equal(t, "pia", got.Verdicts[0].By.Login)
+	require.True(t, got.Verdicts[0].Authority[0].Allowed)
+
+	// Another user takes other documents, and so is shown another plan.
+	all := s.apply("tina")
+	require.Equal(t, []string{rules, train}, taken(all))
+	require.Empty(t, all.Decision.Held)
+	require.NotEqual(t, got.Digest, all.Digest)
+	require.Equal(t, all.Digest, s.apply("tina").Digest, "the same command comes to the same")
+}
+
+func TestApplyNeverOverridesWhatIsNotForAUserToDecide(t *testing.T) {
+	t.Parallel()
+	other := at + "other.yaml"
+	for name, c := range map[string]struct {
+		change map[string]string
+		reason string
+	}{
+		"invalid":             {map[string]string{other: "kind: Instance\n"}, load.HeldInvalid},
+		"denied by policy":    {map[string]string{other: instance("other", 8, 8)}, load.HeldDenied},
+		"waits for reference": {map[string]string{other: strings.Replace(instance("other", 1, 1), "app: batch", "app: nowhere", 1)}, load.HeldInvalid},
+		"deletion protection": {map[string]string{train: ""}, load.HeldDenied},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			over := map[string]string{train: strings.Replace(instance("train", 1, 1), "spec:\n", "spec:\n  deletion_protection: true\n", 1)}
+			s := holding(t, "", over, c.change)
+			got := s.apply("tina")
+			require.Empty(t, got.Taken)
+			require.Empty(t, got.Digest)
+			require.Len(t, got.Left, 1)
+			require.NotEqual(t, load.HeldUnauthorised, got.Left[0].Reason, got.Left[0].Message)
+		})
+	}
+}
+
+func TestApplyReleasesABlockedDeletion(t *testing.T) {
+	t.Parallel()
+	files := many(8)
+	s := holding(t, "pia", files, without(files))
+	require.Len(t, s.was.Permitted, 8, "the author may delete them; there are too many at once")
+	require.Empty(t, s.apply("vic").Taken)
+	require.Empty(t, s.apply("pia").Taken, "who acknowledges needs deletions.acknowledge")
+	require.Len(t, s.apply("tina").Taken, 8)
+
+	// In a tenant tree with an invalid file nothing is released.
+	s = holding(t, "pia", files, without(files), map[string]string{at + "broken.yaml": "kind: [\n"})
+	require.Empty(t, s.apply("tina").Taken)
+	require.Len(t, s.apply("tina").Left, 8)
+
+	// Nor in one that cannot be read.
+	s = holding(t, "pia", files, without(files))
+	s.repo["main"]["tenants/physics/NOTES.md"] = "not read before"
+	s.dim = true
+	got := s.apply("tina")
+	require.Empty(t, got.Taken)
+	require.Equal(t, load.HeldUnreadable, got.Left[0].Reason)
+}
+
+// dimmed is the main of a repository whose tenant physics cannot be listed.
+type dimmed struct{ trees }
+
+func (r dimmed) Snapshot(ctx context.Context, id string) (schema.Snapshot, error) {
+	s, err := r.trees.Snapshot(ctx, id)
+	if id != "main" {
+		return s, err
+	}
+	return dark{s}, err
+}
+
+type dark struct{ schema.Snapshot }
+
+func (d dark) Files(ctx context.Context, p schema.Part) ([]schema.File, error) {
+	if p.Name == "tenants/physics" {
+		return nil, errors.New("an object is missing")
+	}
+	return d.Snapshot.Files(ctx, p)
+}
+
+func TestApplyIsRefusedForAVersionThatWasReplaced(t *testing.T) {
+	t.Parallel()
+	s := holding(t, "", nil, map[string]string{train: instance("train", 2, 1), at + "eval.yaml": instance("eval", 0, 1)},
+		map[string]string{train: instance("train", 3, 1)})
+	got := s.apply("tina")
+	require.Equal(t, []string{train}, got.Replaced)
+	require.Equal(t, []string{at + "eval.yaml"}, taken(got))
+}
+
+func TestApplyNeedsASecondPersonWherePolicyWantsOne(t *testing.T) {
+	t.Parallel()
+	over := map[string]string{
+		rules:        doc("Policy", "policy", "spec:\n  require_approval: true\n"),
+		projectRoles: roles("roles", member("pia", "project_owner"), member("pau", "project_owner"), member("mel", "project_member")),
+	}
+	s := holding(t, "pia", over, map[string]string{train: instance("train", 2, 1)})
+	require.Empty(t, s.apply("pia").Taken, "nobody is known to have made it")
+	require.Empty(t, s.apply("pia", author("pia")).Taken)
+	require.Empty(t, s.apply("mel", author("pia")).Taken, "the user needs the permission")
+	require.Equal(t, []string{train}, taken(s.apply("pau", author("pia"))))
+	require.Equal(t, []string{train}, taken(s.apply("pia", author("vic"))), "the author needs none")
+}
+
+func TestApplyTakesBreakGlassAccessWithAReasonOnly(t *testing.T) {
+	t.Parallel()
+	s := holding(t, "", nil, map[string]string{train: instance("train", 2, 1)})
+	got := s.apply("olga")
+	require.Empty(t, got.Taken)
+	require.Contains(t, got.Left[0].Message, "breaking the glass")
+	got = s.apply("olga", func(a *decide.Apply) { a.BreakGlass = "the owner is away" })
+	require.Equal(t, []string{train}, taken(got))
+	require.True(t, got.Verdicts[0].Authority[0].BreakGlass)
+}
+
+// Roles and policy are those in force at the command.
+func TestApplyAsksTheRolesInForceAtTheCommand(t *testing.T) {
+	t.Parallel()
+	change := map[string]string{train: instance("train", 2, 1)}
+	s := holding(t, "", nil, change)
+	require.Empty(t, s.apply("vic").Taken)
+	s = holding(t, "", nil, change, map[string]string{projectRoles: roles("roles", member("pia", "project_owner"), member("vic", "project_owner"))})
+	require.Equal(t, []string{train}, taken(s.apply("vic")))
+}
+
+// A document that waits for another stays as it was, as if nothing had been said of
+// it, and the other documents come.
+func TestApplyLeavesWhatStaysHeldUntouched(t *testing.T) {
+	t.Parallel()
+	eval := at + "eval.yaml"
+	s := holding(t, "", nil, map[string]string{
+		train: instance("train", 2, 1),
+		eval:  strings.Replace(instance("eval", 0, 1), "app: batch", "app: nowhere", 1),
+	})
+	got := s.apply("tina")
+	require.Equal(t, []string{train}, taken(got))
+	require.Contains(t, reasons(got.Left), eval)
+	require.NotContains(t, got.Permitted, eval, "it is not permitted behind anybody's back")
+}
