@@ -184,7 +184,7 @@ func (g *guard) authorise() {
 			}
 		default:
 			g.unpermitted[c.Path] = true
-			g.refusePath(c.Path, CodeAuthority, load.HeldUnauthorised, "nobody with the right to is known to have changed it; it comes into force when somebody with the right changes it again, and a revert to what is in force needs no right")
+			g.refusePath(c.Path, CodeAuthority, load.HeldUnauthorised, "no user with the permission is known to have changed it; a user with the permission changes it again or comments /berth apply with the commit that changed it; a revert needs no permission")
 		}
 	}
 }

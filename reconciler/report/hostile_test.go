@@ -43,7 +43,7 @@ func TestRolloutsAndAnswersAreHarmless(t *testing.T) {
 		}}, Noncompliance: &schema.Noncompliance{Key: key, Fate: schema.FateStopping, Day: s, Because: []schema.Decision{decision}}}
 		for _, kind := range []plan.AnswerKind{plan.AnswerExplain, plan.AnswerHelp, plan.AnswerRefused, plan.AnswerDone, plan.AnswerRepeat, plan.AnswerKind(s)} {
 			for _, field := range []string{"", s, "none"} {
-				a := plan.Answer{To: s, Said: s, Kind: kind, Did: s, Why: s, Instance: key, Field: field}
+				a := plan.Answer{To: s, Said: s, Kind: kind, Did: s, Why: s, Left: []plan.Held{{File: s, Message: s}}, Proposal: &plan.Proposal{Digest: s, Documents: []plan.DocumentChange{{File: s, Change: s}}}, Instance: key, Field: field}
 				checkAnswer(t, a, explained)
 				checkAnswer(t, a, nil)
 			}

@@ -223,7 +223,7 @@ var htmlCode = regexp.MustCompile(`<code>[^<>&]*</code>`)
 var block = regexp.MustCompile("^(?:[-+*](?:[ \\t]|$)|[0-9]+[.)](?:[ \\t]|$)|#{1,6}(?:[ \\t]|$)|>|=+[ \\t]*$|-+[ \\t]*$|(?:[-_*][ \\t]*){3,}$|~{3}|`{3,}[^`]*$|[ \\t])")
 
 // ourBlocks are those this package begins itself.
-var ourBlocks = regexp.MustCompile("^(?:### (?:Berth plan|Berth roll-out|`.*`|–)$|> (?:- )?|>$|(?:  )?- )")
+var ourBlocks = regexp.MustCompile("^(?:### (?:Berth plan|Berth roll-out|Plan of `.*`|Plan of –|–)$|> (?:- )?|>$|(?:  )?- )")
 
 // checkMarkdown holds of everything that goes to a forge.
 func checkMarkdown(t *testing.T, md string) {

@@ -9,6 +9,10 @@ import (
 	"berth/reconciler/plan"
 )
 
+// heldUnauthorised is the reason of what is held for lack of a permission, as
+// schema/load names it.
+const heldUnauthorised = "unauthorised"
+
 // Rollout is the part of the comment that says what became of a merge, as
 // Markdown. It is written anew as things go on, and says nothing that changes by
 // itself.
@@ -36,12 +40,30 @@ func Rollout(r plan.Rollout) string {
 		d.line("**In the way**", "")
 		d.line(bad...)
 		d.line("")
+		d.applyHint(&r)
 	}
 	if len(r.Units) > 0 {
 		d.progress(r.Units)
 	}
 	foot := fmt.Sprintf("<sub>Merged as %s · correlation id %s, in the logs, events and host ledgers of every effect of it</sub>", code(commit(r.Commit)), code(r.CorrelationID))
 	return d.cut(maxPart, foot, "berth trace "+short(r.CorrelationID, maxValue))
+}
+
+// applyHint says how held documents of a merge come into force, where a command
+// can do that.
+func (d *doc) applyHint(r *plan.Rollout) {
+	unauthorised, deletion := false, false
+	for _, h := range r.Held {
+		unauthorised = unauthorised || h.Reason == heldUnauthorised
+		deletion = deletion || strings.Contains(h.Message, "/berth ack-delete ")
+	}
+	apply := code("/berth apply " + commit(r.Commit))
+	switch {
+	case unauthorised:
+		d.line("→ An approval after the merge has no effect. To bring these documents into force, a user with the permission comments "+apply+".", "")
+	case deletion:
+		d.line("→ To delete these documents, a user with the permission comments "+apply+".", "")
+	}
 }
 
 // retries says how a unit that gave up is begun again.
