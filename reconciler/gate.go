@@ -150,7 +150,7 @@ func (r *Reconciler) hold(g gated, pull int, stale *plan.StalePlan, commit strin
 	}
 	g.held, g.review = true, &plan.UnitReview{Pull: pull, Stale: stale, Stopped: g.stopped}
 	return g.keep(plan.Blocked{Code: plan.CodeStale,
-		Message: fmt.Sprintf("%s: %s; nothing is changed until somebody who may says there that it is meant: /berth apply %s", what, summary(stale), short(commit))})
+		Message: fmt.Sprintf("%s: %s; nothing changes until a user with the permission applies it: /berth apply %s", what, summary(stale), short(commit))})
 }
 
 // keep has nothing done but what keeps healthy what is applied.

@@ -164,7 +164,7 @@ func (d *doc) stale(r *plan.Rollout) {
 	if !slices.ContainsFunc(all, func(u plan.UnitProgress) bool { return u.Stale.Reviewed != "" }) {
 		why = "no plan of it was shown before the merge"
 	}
-	d.line("> [!IMPORTANT]", fmt.Sprintf("> **Held:** %s. Nothing is changed there until somebody who may says that the plan below is meant: %s", why, code("/berth apply "+commit(r.Commit))), "")
+	d.line("> [!IMPORTANT]", fmt.Sprintf("> **Held:** %s. Nothing changes there until a user with the permission applies the plan below: %s", why, code("/berth apply "+commit(r.Commit))), "")
 	for i, u := range all {
 		body := func() {
 			var lines []string
