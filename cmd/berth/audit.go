@@ -48,13 +48,13 @@ func newAuditVerifyCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Verify that no audit record is missing, changed or out of place",
-		Long: `Walk the audit log on ` + reconciler.BranchStatus + ` from its first record. Each record carries
-the hash of the one before, and revision.yaml the hash of the last: a record
-that was changed, dropped, added, repeated or moved shows, and so does an end
-that was cut off.
+		Long: `Verify the audit log on ` + reconciler.BranchStatus + ` from its first record. Each record has the
+hash of the one before, and revision.yaml has the hash of the last. So a record
+that was changed, removed, added, repeated or moved is found, and so is a missing
+end.
 
-Whoever can write to the branch can make up a whole new chain; keep the head
-this prints elsewhere, or the branch protected, to know of that too.
+A person who can write to the branch can replace the whole chain. To find that
+too, keep the head that this command prints elsewhere, or protect the branch.
 
 Exit status: 0 the chain is whole, 1 it is not or there is none, 2 usage.`,
 		Args: cobra.NoArgs,
@@ -116,8 +116,8 @@ func newAuditListCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list [--correlation ID] [--actor LOGIN] [--project TENANT.PROJECT] [--instance TENANT.PROJECT/NAME] [--since TIME]",
 		Short: "List the audit records, oldest first",
-		Long: `Show the audit records on ` + reconciler.BranchStatus + `, oldest first. With -o json, each
-line is one record as it stands there.
+		Long: `List the audit records on ` + reconciler.BranchStatus + `, oldest first. With -o json, each line
+is one record, unchanged.
 
 Exit status: 0, 1 there is no log to read or part of it cannot be read, 2 usage.`,
 		Args: cobra.NoArgs,

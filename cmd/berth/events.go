@@ -216,13 +216,13 @@ func newEventsCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events [--correlation ID] [--instance TENANT.PROJECT/NAME] [--follow]",
 		Short: "Show the events of the estate, oldest first",
-		Long: `Show the events that Berth announced, oldest first, as the branch ` + reconciler.BranchStatus + `
-of a repository at hand has them. Nothing is fetched.
+		Long: `Show the events on the branch ` + reconciler.BranchStatus + `, oldest first. The branch is read as the
+repository has it; nothing is fetched.
 
-With -o json, each line is one event in its envelope (berth schema export
---events DIR writes what they look like).
+With -o json, each line is one event in its envelope; berth schema export --events
+DIR writes the schemas.
 
-With --follow, go on with what the branch gets, until interrupted.
+With --follow, new events are shown as the branch gets them, until interrupted.
 
 Exit status: 0, 1 there is no log to read or part of it cannot be read, 2 usage.`,
 		Args: cobra.NoArgs,
@@ -266,7 +266,7 @@ Exit status: 0, 1 there is no log to read or part of it cannot be read, 2 usage.
 	cmd.Flags().StringVar(&want.correlation, "correlation", "", "only events of this correlation id")
 	cmd.Flags().StringVar(&want.instance, "instance", "", "only events of this instance, as TENANT.PROJECT/NAME")
 	_ = cmd.RegisterFlagCompletionFunc("instance", completeNames(schema.KindInstance)) // the flag is there
-	cmd.Flags().BoolVar(&follow, "follow", false, "go on with what the branch gets")
+	cmd.Flags().BoolVar(&follow, "follow", false, "show new events as the branch gets them")
 	return cmd
 }
 

@@ -53,25 +53,28 @@ func newExplainCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain {TENANT.PROJECT/INSTANCE [FIELD] | TENANT/RUNTIME [FIELD] | --roles}",
 		Short: "Show why an instance has its values, how it is, and why a change is held",
-		Long: `Show what an instance comes to, and for each value the chain of layers that made
-it: the platform's policies by name, the tenant's, the entitlement's overrides,
-then the version and the instance; what each says, where it stands, and what the
-value is after it. FIELD shows one value, or those below it: regions, roles,
-max_gpus_per_instance, config.partitions. What no policy speaks of has the document,
-version or role binding that says it, or the default. TENANT/RUNTIME is a shared
-runtime, platform/RUNTIME one of the platform's.
+		Long: `Show each value of an instance with the chain of layers that made it: the
+platform's policies by name, the tenant's, the entitlement's overrides, then the
+version and the instance. For each layer: what it says, in which file and line, and
+the value after it. A value without a policy has the document, version or role
+binding that says it, or the default.
+
+FIELD shows one value, or those below it: regions, roles, max_gpus_per_instance,
+config.partitions. TENANT/RUNTIME is a shared runtime, platform/RUNTIME one of the
+platform's.
 
 The estate is read from --dir, from the work tree of --repo, or from --rev of it.
-Where that is a Git repository that has Berth's branches, its own or as the last
-git fetch brought them, also shown are how the instance is now, on which nodes, and
-the changes of it that are held, with the reason; and policy is judged by the nodes
-that its members are on. Where the document is invalid or missing, the version in
-force is explained. Without these branches, the instance is taken to exist already.
-With --tenant NAME=DIR, DIR is the repository that this tenant has of its own.
+If the repository has Berth's branches, its own or those of the last git fetch, the
+output also has:
+  now    the phase of the instance, and the nodes of its members
+  held   changes of the instance on main that are not in force, with the reason
+If the document is invalid or missing, the version in force is explained. Without
+the branches, the instance is assumed to exist.
 
-With --roles, show what each role may do.
+With --tenant NAME=DIR, that tenant's documents are read from its own repository in
+DIR. With --roles, show what each role may do.
 
-Exit status: 0 (also where policy refuses the instance), 1 not found, 2 usage.`,
+Exit status: 0 (also if policy refuses the instance), 1 not found, 2 usage.`,
 		Args:              cobra.MaximumNArgs(2),
 		ValidArgsFunction: completeNames(schema.KindInstance, schema.KindSharedRuntime),
 		RunE: func(cmd *cobra.Command, args []string) error {

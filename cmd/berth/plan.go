@@ -45,32 +45,35 @@ func newPlanCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan [--repo DIR] [--base REV] [--head REV | --patch FILE] [--watch]",
 		Short: "Show what a change would do to running instances",
-		Long: `Show what a change would do to what runs: the same plan that Berth shows on the
-pull request. Without --head and --patch, the change is what the work tree has and
-HEAD has not: untracked files included, ignored ones not. With --head, it is a merge of that
-revision into --base. It rests on what the branches berth/status and
-berth/in-force say, as far as the repository has them; nothing is changed and no
-host is asked. What is in force is known at the commit that Berth decided last: a
-plan against another one takes all of it to be in force, and says so.
+		Long: `Show what a change would do to running instances: the same plan that Berth shows
+on the pull request. Nothing is changed, and no host is asked.
 
-With --author, say whether they may make the change. The trailers of --head's
-message count as on a pull request: Berth-Ack-Delete, and Break-Glass of whose
-change it is. A forge is not asked: each --approver is taken to have approved
---head, and what was said on the pull request is not known.
+The change is one of:
+  (nothing)      what the work tree has and HEAD has not: untracked files included,
+                 ignored ones not
+  --head REV     a merge of REV into --base
+  --patch FILE   a patch, applied to --base exactly where it says, such as
+                 git diff HEAD | berth plan --patch -
+                 The plan names changed files of the work tree that the patch lacks:
+                 git diff leaves out untracked files.
 
-With --patch, show it of a patch that is no commit yet, applied to --base
-exactly where it says: git diff HEAD | berth plan --patch -
-Changed files of the work tree that the patch lacks are named: git diff leaves out
-untracked files.
+The plan rests on the branches berth/status and berth/in-force, as far as the
+repository has them. Berth records what is in force for the commit it decided
+last. A plan against another commit takes all of that commit to be in force, and
+says so.
 
-With --tenant NAME=DIR, DIR is the repository that this tenant has of its own, as
-it stands: what the change, which is the platform's, does to it is shown too.
+With --author, the plan also says whether this person may make the change. The
+trailers Berth-Ack-Delete and Break-Glass in the message of --head count as on a
+pull request. The forge is not asked: give each approval with --approver.
 
-With --watch, show it again whenever something changes, until interrupted.
+With --tenant NAME=DIR, the plan includes what the change does to the tenant whose
+own repository is in DIR.
 
-Exit status: 0 nothing is in the way, 1 something is, 2 usage;
-with --detailed-exitcode 3 when nothing is in the way and there is something to do;
-with --watch 0.`,
+With --watch, the plan is shown again after every change, until interrupted.
+
+Exit status: 0 nothing blocks the change, 1 something does, 2 usage; with
+--detailed-exitcode 3 if nothing blocks it and there is something to do; with
+--watch 0.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := req.check(); err != nil {
@@ -104,8 +107,8 @@ with --watch 0.`,
 	cmd.Flags().StringVar(&req.head, "head", "", "revision that would be merged (default the work tree)")
 	cmd.Flags().StringVar(&req.patch, "patch", "", "patch that would be applied, as git diff writes it; - is standard input")
 	outputFlag(cmd, &req.output, planForms()...)
-	cmd.Flags().StringVar(&req.author, "author", "", "login of whose change it is: says whether they may make it; without it nobody's right is asked")
-	cmd.Flags().StringSliceVar(&req.approvers, "approver", nil, "login that is taken to have approved the change, with --author; may be repeated")
+	cmd.Flags().StringVar(&req.author, "author", "", "login of the author; the plan then says whether they may make the change")
+	cmd.Flags().StringSliceVar(&req.approvers, "approver", nil, "login that approved the change, with --author; may be repeated")
 	cmd.Flags().StringSliceVar(&req.administrators, "administrator", nil, "login that berth.yaml names as an administrator, for --author")
 	cmd.Flags().StringToStringVar(&req.tenants, "tenant", nil, "NAME=DIR: a tenant whose documents are in a directory of their own; may be repeated")
 	cmd.Flags().BoolVar(&req.detailed, "detailed-exitcode", false, "exit 3 when there is something to do")
