@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"maps"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -525,7 +524,6 @@ func (r *Reconciler) Unsettled() []Left {
 			out = append(out, *l)
 		}
 	}
-	out = append(out, r.unmade(st)...)
 	if out == nil && !r.writer.clean() {
 		out = append(out, Left{What: "status is not written yet"})
 	}
@@ -565,31 +563,6 @@ func left(s *plan.Status, want *schema.EffectiveInstance, st *state) *Left {
 		return nil
 	}
 	return &l
-}
-
-// unmade are the shared runtimes that stand in Git alone, by name: nothing carries
-// one yet, however long one waits.
-func (r *Reconciler) unmade(st *state) []Left {
-	var out []Left
-	if st == nil {
-		return nil
-	}
-	for _, s := range r.writer.thingsOf(schema.KindSharedRuntime) {
-		if e := st.desired.SharedRuntime(s.Key.Tenant, s.Key.Name); e == nil || e.Runtime == nil || e.Runtime.Suspend {
-			continue
-		}
-		why := ""
-		for _, c := range s.Conditions {
-			if c.Type == "Stalled" && c.Status == "True" {
-				why = c.Message
-			}
-		}
-		if why != "" {
-			out = append(out, Left{What: fmt.Sprintf("%s: %s: %s", s.Key, s.Phase, why), Stuck: true})
-		}
-	}
-	slices.SortFunc(out, func(a, b Left) int { return strings.Compare(a.What, b.What) })
-	return out
 }
 
 // unsettled says of a unit what is in its way.

@@ -113,7 +113,7 @@ func validate(ctx context.Context, loader *load.Loader, dir string, tenants map[
 	}
 	v := &validation{
 		Format: "berth.validate/v1",
-		Diagnostics: slices.Concat(r.Diagnostics, policy.Findings(decisions), policy.Wider(r.Desired),
+		Diagnostics: slices.Concat(r.Diagnostics, r.WithoutEffect(), policy.Findings(decisions), policy.Wider(r.Desired),
 			new(policy.CapacityChecker).Check(r.Desired, effective, r.AllNodes())),
 	}
 	places, err := load.Repositories(ctx, platform, tenants, r.Desired)

@@ -122,6 +122,7 @@ func (d *Decider) Change(ctx context.Context, in Input, tree schema.Snapshot, to
 	out.Diagnostics = caused(touched, waited, d.findings(base, in.Today), d.findings(head, in.Today))
 	now := base.Result.Desired
 	out.Diagnostics = append(out.Diagnostics, lastAdministrators(touched, now, head.Main.Desired)...)
+	out.Diagnostics = append(out.Diagnostics, withoutEffect(touched, head.Main)...)
 	schema.SortDiagnostics(out.Diagnostics)
 	if in.Seen != nil {
 		out.Diagnostics = append(out.Diagnostics, in.Seen(now, head.Result.Desired)...)
@@ -142,6 +143,31 @@ func (d *Decider) Change(ctx context.Context, in Input, tree schema.Snapshot, to
 		}
 	}
 	return plan.Propose(out), nil
+}
+
+// mostWithoutEffect is how many documents without effect are named; more teach
+// nothing new.
+const mostWithoutEffect = 10
+
+// withoutEffect warns of documents that a change brings and that have no effect yet.
+func withoutEffect(touched []schema.PathChange, head *load.Result) (out []schema.Diagnostic) {
+	more := 0
+	for _, c := range touched {
+		f := head.WithoutEffectAt(c.Path)
+		switch {
+		case f == nil:
+		case len(out) < mostWithoutEffect:
+			out = append(out, *f)
+		default:
+			more++
+		}
+	}
+	if more > 0 {
+		last := out[len(out)-1]
+		last.Severity, last.Path, last.Message = schema.SeverityNote, "", fmt.Sprintf("%d more documents of this change have no effect yet; berth validate lists them", more)
+		out = append(out, last)
+	}
+	return out
 }
 
 // Conflicting is the proposal of a change that cannot be put on Base, with the

@@ -2,6 +2,8 @@ package decide_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -112,4 +114,38 @@ func TestConflictIsToldAtTheTouchedFile(t *testing.T) {
 			require.NotContains(t, string(shown), "tenants/"+c[0]+"/", "%s %v", name, c)
 		}
 	}
+}
+
+// TestChangeToKindsWithoutEffectIsWarnedOf: a change is told of each document that
+// it brings and that has no effect yet; of many the first. What it does not touch it
+// is not told of.
+func TestChangeToKindsWithoutEffectIsWarnedOf(t *testing.T) {
+	hook := func(name string) string {
+		return doc("HookRule", name, "spec:\n  when: {event: apps.instance.failed}\n  then: [{alert: {severity: info, summary: x}}]\n")
+	}
+	base := estate(map[string]string{"platform/hooks/old.yaml": hook("old")})
+	over := map[string]string{}
+	var want []string
+	for i := range 12 {
+		name := fmt.Sprintf("h%02d", i)
+		path := "platform/hooks/" + name + ".yaml"
+		over[path] = hook(name)
+		if i < 10 {
+			want = append(want, path+" kind.no-effect")
+		}
+	}
+	p := proposal(t, base, over)
+	require.False(t, p.Blocked())
+	require.Len(t, p.Diagnostics, 11)
+	var note []schema.Diagnostic
+	p.Diagnostics = slices.DeleteFunc(p.Diagnostics, func(d schema.Diagnostic) bool {
+		if d.Severity == schema.SeverityNote {
+			note = append(note, d)
+		}
+		return d.Severity == schema.SeverityNote
+	})
+	require.Equal(t, want, codesOf(t, p.Diagnostics))
+	require.Len(t, note, 1)
+	require.Equal(t, "2 more documents of this change have no effect yet; berth validate lists them", note[0].Message)
+	require.Empty(t, proposal(t, base, map[string]string{"tenants/physics/tenant.yaml": doc("Tenant", "physics", "spec:\n  display_name: New\n")}).Diagnostics)
 }

@@ -92,7 +92,7 @@ func sides(ds []schema.Diagnostic) (written, allowed []schema.Diagnostic) {
 // decided says whether a finding of that code is about what a change may do, which
 // other documents, people and what is in force decide: berth/plan tells it.
 func decided(code string) bool {
-	return slices.Contains([]string{"policy", "authority", "deletion", "estate", "feature"}, family(strings.TrimPrefix(code, "base.")))
+	return slices.Contains([]string{"policy", "authority", "deletion", "estate", "feature", "capacity", "kind"}, family(strings.TrimPrefix(code, "base.")))
 }
 
 // checkValidate is about what is written.

@@ -192,7 +192,7 @@ func TestCodesAreDocumented(t *testing.T) {
 	entries, err := os.ReadDir(".")
 	require.NoError(t, err)
 	given, documented := map[string]bool{}, map[string]bool{}
-	code := regexp.MustCompile(`"((?:file|part|path|yaml|schema|ref|conflict|tenant)\.[a-z][a-z-]+)"`)
+	code := regexp.MustCompile(`"((?:file|part|path|yaml|schema|ref|conflict|tenant|kind)\.[a-z][a-z-]+)"`)
 	for _, e := range entries {
 		if !strings.HasSuffix(e.Name(), ".go") || strings.HasSuffix(e.Name(), "_test.go") {
 			continue
@@ -239,7 +239,7 @@ func TestCodesAreTested(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"bytes_test.go", "bound_test.go", "inforce_campus_test.go"} {
+	for _, name := range []string{"bytes_test.go", "bound_test.go", "inforce_campus_test.go", "effect_test.go"} {
 		data, err := os.ReadFile(name)
 		require.NoError(t, err)
 		for _, m := range regexp.MustCompile(`(?:\[|")([a-z]+\.[a-z-]+)(?:\]|")`).FindAllSubmatch(data, -1) {
