@@ -50,6 +50,9 @@ type Options struct {
 
 	// Dates has it found out, in the background, when documents came, for View.
 	Dates bool
+	// Retention is for how long a deleted instance can be read by its id, from the
+	// event log; zero: 90 days. Negative: none can.
+	Retention time.Duration
 
 	Interval    time.Duration // between two looks at a unit (requirement E1): 5 s
 	Poll        time.Duration // between two fetches nobody asked for: 60 s
@@ -168,17 +171,18 @@ type Reconciler struct {
 	inVain int
 	owed   map[remarkID]*reply
 
-	mu     sync.Mutex
-	state  *state                   // replaced whole by each decision; nil before the first
-	pulls  map[int]*openPull        // of this branch
-	listed bool                     // they were listed once in this run
-	tip    string                   // main's, as last fetched
-	waits  map[schema.Key]string    // digest of the plan a unit waits to go on with
-	seen   map[schema.Key]bool      // units looked at in this run
-	jobs   map[schema.Key]plan.Jobs // of units that are there, as last seen in this run
-	began  time.Time                // this run
-	frozen string                   // why main's commit cannot be taken over; "": it is
-	ready  chan struct{}            // closed when it is known what is in force
+	mu        sync.Mutex
+	state     *state                   // replaced whole by each decision; nil before the first
+	pulls     map[int]*openPull        // of this branch
+	listed    bool                     // they were listed once in this run
+	tip       string                   // main's, as last fetched
+	waits     map[schema.Key]string    // digest of the plan a unit waits to go on with
+	seen      map[schema.Key]bool      // units looked at in this run
+	jobs      map[schema.Key]plan.Jobs // of units that are there, as last seen in this run
+	began     time.Time                // this run
+	deletions *deletions
+	frozen    string        // why main's commit cannot be taken over; "": it is
+	ready     chan struct{} // closed when it is known what is in force
 }
 
 // state is one decision: what is in force, and what follows from it. Immutable.
@@ -243,6 +247,8 @@ func New(o Options) *Reconciler {
 	r.decider = decide.New(decide.Options{Loader: o.Loader, Authority: o.Authority, Rules: o.Rules})
 	r.writer = newWriter(o.Repo, o.Flush, o.Log, o.Now)
 	r.writer.onPush, r.writer.onChain = o.Metrics.pushed, o.Metrics.chain
+	r.deletions = newDeletions(o.Retention, o.Now)
+	r.writer.onEvents = func(events []plan.Event) { r.deletions.note(events...) }
 	if o.Owed != nil {
 		r.writer.owed = o.Owed
 	}
@@ -305,6 +311,10 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	r.o.Log.Info("leading", "epoch", r.writer.epoch(), "leader", r.writer.leader)
 
 	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		r.loadDeletions(ctx)
+		return nil
+	})
 	// The writer outlives the workers: what they record at the end is written.
 	workers, stopWriter := context.WithCancel(context.WithoutCancel(ctx))
 	g.Go(func() error { return r.writer.run(workers) })

@@ -25,6 +25,9 @@ type View struct {
 	// blob, as the commits say that brought them; the zero time where that is not
 	// known. It goes on to learn.
 	Dates func(path, blob string) (created, updated time.Time)
+	// Deleted is the instance of a project that was deleted last, of those with an
+	// id or name, within the retention; false: there was none. It goes on to learn.
+	Deleted func(tenant, project, id string) (plan.DeletedInstance, bool)
 }
 
 // views keeps the View that was made last, so that who only looks copies
@@ -65,7 +68,7 @@ func (r *Reconciler) View() (View, bool) {
 	w.mu.Lock()
 	v := &madeView{View{
 		Main: st.main, InForce: st.inForce, Desired: st.desired, Effective: st.effective, Held: st.held,
-		Units: w.units, Things: w.thingsShown(), Dates: r.dates.find,
+		Units: w.units, Things: w.thingsShown(), Dates: r.dates.find, Deleted: r.deletions.find,
 	}, st, w.moved.Load()}
 	w.mu.Unlock()
 	r.views.last.Store(v)

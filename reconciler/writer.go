@@ -45,6 +45,8 @@ type writer struct {
 	log    *slog.Logger
 	now    func() time.Time
 	onPush func(d time.Duration, units int, err error)
+	// onEvents is told of the events that statuses make, when they are recorded.
+	onEvents func([]plan.Event)
 	// onChain is told whether the end of the audit chain holds, when it was looked at.
 	onChain func(holds bool)
 	owed    Owed
@@ -92,7 +94,7 @@ type writer struct {
 func newWriter(repo Repo, window time.Duration, log *slog.Logger, now func() time.Time) *writer {
 	return &writer{
 		repo: repo, leader: rand.Text(), window: window, log: log, now: now, waiting: map[string]bool{},
-		onPush: func(time.Duration, int, error) {}, onChain: func(bool) {}, owed: nobodys{},
+		onPush: func(time.Duration, int, error) {}, onEvents: func([]plan.Event) {}, onChain: func(bool) {}, owed: nobodys{},
 		things: map[schema.Key]*plan.ThingStatus{}, dirty: map[schema.Key]bool{}, gone: map[schema.Key]bool{}, causes: map[string]bool{},
 		reviews: newReviews(nil),
 		wake:    make(chan struct{}, 1), now1: make(chan struct{}, 1), back: make(chan struct{}, 1),
@@ -245,6 +247,7 @@ func (w *writer) taken(key schema.Key, cause string, moved bool, events ...plan.
 		w.causes[cause] = true
 	}
 	w.events = append(w.events, events...)
+	w.onEvents(events)
 	for _, e := range events {
 		if e.CorrelationID != "" {
 			w.causes[e.CorrelationID] = true

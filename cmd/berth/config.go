@@ -75,6 +75,7 @@ type config struct {
 	Interval    duration      `json:"interval"`
 	Poll        duration      `json:"poll"`
 	FlushWindow duration      `json:"flush_window"`
+	Retention   duration      `json:"retention"`
 	Workers     int           `json:"workers"`
 	MaxAttempts int           `json:"max_attempts"`
 
@@ -94,6 +95,7 @@ func defaults() config {
 	c := config{
 		Estate: "estate", Workers: 4, MaxAttempts: 10,
 		Interval: duration(5 * time.Second), Poll: duration(time.Minute), FlushWindow: duration(time.Second),
+		Retention: duration(90 * 24 * time.Hour),
 	}
 	c.Repository.Branch = "main"
 	return c
@@ -103,7 +105,13 @@ func defaults() config {
 type duration time.Duration
 
 func (d *duration) UnmarshalJSON(b []byte) error {
-	v, err := time.ParseDuration(strings.Trim(string(b), `"`))
+	text := strings.Trim(string(b), `"`)
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		n, err := strconv.Atoi(days)
+		*d = duration(time.Duration(n) * 24 * time.Hour)
+		return err
+	}
+	v, err := time.ParseDuration(text)
 	*d = duration(v)
 	return err
 }

@@ -162,12 +162,21 @@ func newDaemon(ctx context.Context, c *config, log *slog.Logger, looking func(re
 	d.loop = reconciler.New(reconciler.Options{
 		Authority: who, Accept: c.Repository.Accept,
 		Rules:     append(lifecycle(), c.Features.gate),
-		Artifacts: c.Artifacts.looker(), ArtifactInterval: c.Artifacts.interval(), Dates: c.API != nil,
+		Artifacts: c.Artifacts.looker(), ArtifactInterval: c.Artifacts.interval(), Dates: c.API != nil, Retention: c.retention(),
 		Repo: repo, Forge: forge, Render: rendering(), Loader: loader, Runtimes: live,
 		Interval: time.Duration(c.Interval), Poll: time.Duration(c.Poll), Flush: time.Duration(c.FlushWindow),
 		Workers: c.Workers, MaxAttempts: c.MaxAttempts, Log: log, Metrics: reconciler.NewMetrics(d.reg), Looking: looking, Owed: owed,
 	})
 	return d, nil
+}
+
+// retention is for how long deleted instances can be read; without the read API
+// nobody reads them.
+func (c *config) retention() time.Duration {
+	if c.API == nil {
+		return -1
+	}
+	return time.Duration(c.Retention)
 }
 
 // signing is how commits on berth/status and berth/in-force are signed; nil: they

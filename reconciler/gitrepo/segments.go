@@ -112,6 +112,35 @@ func (r *Repo) Events(ctx context.Context, commit string, o LogOrder) iter.Seq2[
 	})
 }
 
+// What EventsSince reads at most.
+const (
+	maxEventsOpened = 100_000   // directories and segments
+	maxEventsBytes  = 128 << 20 // of both
+)
+
+// EventsSince reads the event log of a commit of berth/status newest first, as
+// reconciler.EventReader has it: the hours since a time, and no more than the
+// bounds above, which is logged. A line that cannot be read is passed over.
+func (r *Repo) EventsSince(ctx context.Context, commit string, since time.Time) iter.Seq2[plan.Event, error] {
+	first := eventsDir + "/" + since.UTC().Add(-time.Hour).Format(hourFormat)
+	return func(yield func(plan.Event, error) bool) {
+		for l, err := range r.Events(ctx, commit, LogOrder{NewestFirst: true, effort: &effort{maxEventsOpened, maxEventsBytes}}) {
+			switch {
+			case errors.Is(err, errTooMuch):
+				r.options.Log.Warn("event log is too long; older events are not read", "since", since.UTC())
+				return
+			case err != nil && l.File == eventsDir:
+				yield(plan.Event{}, err)
+				return
+			case l.File < first:
+				return
+			case err == nil && !yield(l.Value, nil):
+				return
+			}
+		}
+	}
+}
+
 // Audit is Events of the audit log. Only records in canonical form are read;
 // whether they form a chain is for audit.Verify to say.
 func (r *Repo) Audit(ctx context.Context, commit string, o LogOrder) iter.Seq2[Logged[audit.Record], error] {

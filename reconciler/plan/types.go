@@ -284,6 +284,20 @@ type MemberStatus struct {
 	Placed string `json:"placed,omitempty"` // why on this node
 }
 
+// DeletedInstance is what the event log says of an instance that is gone.
+type DeletedInstance struct {
+	Key               schema.Key
+	ID                string // as events and the API call it
+	App               string
+	OperatingMode     string
+	ControlPlaneScope string
+	RuntimeBackend    string
+	RequestedBy       string
+	Revision          string // commit of the configuration that deleted it
+	CorrelationID     string
+	DeletedAt         time.Time // UTC; when nothing was left of it
+}
+
 // Event is a domain event in the standard envelope (requirement A8).
 type Event struct {
 	EventID       string          `json:"event_id"` // hash of what happened to what: the same transition twice has the same id

@@ -38,6 +38,9 @@ type View struct {
 	// Dates are when a document came, and when it became what it is as this blob, UTC;
 	// the zero time where that is not known. Nil: of none.
 	Dates func(path, blob string) (created, updated time.Time)
+	// Deleted is the instance of a project that was deleted last, of those with an
+	// id or name, within the retention; false: there was none. Nil: none is known.
+	Deleted func(tenant, project, id string) (plan.DeletedInstance, bool)
 }
 
 // Source tells what is known now; false before it is known what is in force.

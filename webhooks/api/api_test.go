@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"berth/reconciler/plan"
 	"berth/schema"
 	"berth/schema/audit"
 )
@@ -138,7 +139,8 @@ var tables = map[string]struct{ path, fields string }{
 	"app_versions":             {"/api/v1/apps/catalog/slurm/versions", "id app_id version runtime_backend manifest status created_at"},
 	"project_app_entitlements": {lattice + "/apps/entitlements", "id org_id project_id app_id enabled policy_overrides updated_by_user_id created_at updated_at"},
 	"app_instances": {lattice + "/app-instances/train", "id resource_name org_id project_id app_id app_version_id display_name operating_mode control_plane_scope tenant_boundary_mode " +
-		"status requested_by_user_id operator_service_account_id config runtime_state failure_reason created_at updated_at deleted_at"},
+		"status requested_by_user_id operator_service_account_id config runtime_state failure_reason created_at updated_at"},
+	"app_instances, deleted": {lattice + "/app-instances/past", "deleted_at"},
 	"shared_runtime": {department, "id resource_name org_id app_slug app_version display_name operating_mode control_plane_scope runtime_backend status " +
 		"operator_service_account_id placement_intent config created_at updated_at"},
 	"shared_runtime_attachment": {department + "/attachments/collider", "id shared_runtime_id org_id project_id status contribution_policy submission_policy billing_policy_ref created_at updated_at"},
@@ -146,7 +148,7 @@ var tables = map[string]struct{ path, fields string }{
 
 // notAnswered are the fields that no answer has. Row A15 of the requirements
 // table names each of them.
-var notAnswered = []string{"project_app_entitlements.updated_by_user_id", "app_instances.deleted_at"}
+var notAnswered = []string{"project_app_entitlements.updated_by_user_id"}
 
 // Each GET path of ACP and TSR answers.
 func TestPathsAreThoseOfTheDocuments(t *testing.T) {
@@ -167,6 +169,9 @@ func TestFieldsAreThoseOfTheTables(t *testing.T) {
 	failed := *v.Units.Get(schema.InstanceKey("physics", "lattice", "train"))
 	failed.FailureReason = "create: no such device"
 	v.Units = v.Units.With(&failed)
+	v.Deleted = func(tenant, project, id string) (plan.DeletedInstance, bool) {
+		return plan.DeletedInstance{Key: schema.InstanceKey(tenant, project, id), ID: id, DeletedAt: now}, id == "past"
+	}
 	w := worldOf(t, v, []string{petra}, nil)
 	var missing []string
 	for name, table := range tables {

@@ -71,6 +71,37 @@ func (w *world) names(target, login string, limit int) (out []string) {
 	}
 }
 
+// A deleted instance is read by its id and no other way, and never instead of
+// one that is there.
+func TestDeletedInstanceIsReadByItsID(t *testing.T) {
+	v := campusView(t)
+	v.Deleted = func(tenant, project, id string) (plan.DeletedInstance, bool) {
+		d := plan.DeletedInstance{
+			Key: schema.InstanceKey(tenant, project, "past"), ID: "uid-7", App: "slurm", RuntimeBackend: "slurm", OperatingMode: "tenant_dedicated",
+			ControlPlaneScope: "project", RequestedBy: "ben-lattice", Revision: "aaaa", CorrelationID: "c0123456789", DeletedAt: now,
+		}
+		return d, tenant == "physics" && project == "lattice" && (id == "past" || id == "uid-7" || id == "train")
+	}
+	w := worldOf(t, v, []string{anna, "bella-bio"}, nil)
+	for _, id := range []string{"past", "uid-7"} {
+		var i instance
+		w.read(lattice+"/app-instances/"+id, anna, &i)
+		require.Equal(t, plan.PhaseDeleted, i.Status)
+		require.Equal(t, now, i.DeletedAt)
+		require.Equal(t, "uid-7", i.ID)
+		require.Equal(t, "physics.lattice/past", i.ResourceName)
+		require.Equal(t, "ben-lattice", i.RequestedBy)
+		require.Equal(t, "deleted", i.DesiredState)
+	}
+	var train instance
+	w.read(lattice+"/app-instances/train", anna, &train)
+	require.Equal(t, plan.PhaseRunning, train.Status)
+	require.NotContains(t, string(body(t, w.get(lattice+"/app-instances", personToken(anna)))), "past")
+	for target, login := range map[string]string{lattice + "/app-instances/never": anna, lattice + "/app-instances/uid-7": "bella-bio", lattice + "/app-instances/uid-7/members": anna} {
+		require.Equal(t, http.StatusNotFound, w.get(target, personToken(login)).StatusCode, target)
+	}
+}
+
 // Lists answer by project and status, newest first, by tenant and status, and by
 // app and status, in pages of any size (ACP's indexes).
 func TestListsByStatusAndAge(t *testing.T) {

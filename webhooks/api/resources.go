@@ -322,7 +322,22 @@ func (r *reading) oneInstance() any {
 	if name, ok := r.instanceName(); ok {
 		return r.instance(name)
 	}
+	if r.Deleted != nil {
+		if d, ok := r.Deleted(r.tenant, r.project, r.params["app_instance_id"]); ok {
+			return r.deletedInstance(d)
+		}
+	}
 	return nil
+}
+
+// deletedInstance is what the event log says of an instance that is gone.
+func (r *reading) deletedInstance(d plan.DeletedInstance) instance {
+	return instance{
+		ID: d.ID, ResourceName: d.Key.ResourceName(), Name: d.Key.Name, OrgID: d.Key.Tenant, ProjectID: d.Key.ProjectID(),
+		AppID: r.appID(d.App), AppSlug: d.App, OperatingMode: d.OperatingMode, ControlPlaneScope: d.ControlPlaneScope, RuntimeBackend: d.RuntimeBackend,
+		DesiredState: "deleted", Status: plan.PhaseDeleted, RequestedBy: d.RequestedBy, DeletedAt: d.DeletedAt,
+		Config: object(nil), RuntimeState: object(nil), followed: followed{[]plan.Condition{}, d.Revision, d.CorrelationID},
+	}
 }
 
 // instanceName is the name of the instance that the path names.

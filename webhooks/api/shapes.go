@@ -100,6 +100,7 @@ type instance struct {
 	FailureReason          string          `json:"failure_reason,omitempty"`
 	RequestedBy            string          `json:"requested_by_user_id,omitempty"` // who brought its document, as proven; absent where nobody is known
 	OperatorServiceAccount string          `json:"operator_service_account_id,omitempty"`
+	DeletedAt              time.Time       `json:"deleted_at,omitzero"` // when nothing was left of it; absent until then
 	DeletionProtection     bool            `json:"deletion_protection"`
 	Roles                  any             `json:"roles,omitempty"`
 	Config                 json.RawMessage `json:"config"`
