@@ -134,10 +134,13 @@ func (r *Reconciler) applyHeld(ctx context.Context, st *state, c command.Command
 		return out, nil
 	}
 	stale, err := r.applyStale(ctx, st, o, pr, rem, units)
-	if err != nil || stale.wait || out.reaction != Accepted {
+	if err != nil || stale.wait || out.reaction == Understood {
 		return stale, err
 	}
-	out.answer.Why = strings.TrimPrefix(out.answer.Why+"; "+stale.answer.Why, "; ")
+	if out.reaction == Refused { // of the documents; the units are another matter
+		out.reaction, out.answer.Kind, out.answer.Did, out.record = stale.reaction, stale.answer.Kind, stale.answer.Did, stale.record
+	}
+	out.answer.Why = strings.Trim(out.answer.Why+"; "+stale.answer.Why, "; ")
 	return out, nil
 }
 

@@ -2,6 +2,7 @@ package reconciler_test
 
 import (
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 
 	"berth/reconciler"
 	"berth/reconciler/decide"
+	"berth/reconciler/gitrepo/gittest"
 	"berth/schema/load"
 )
 
@@ -209,4 +211,49 @@ func TestApplyOutlivesTheDaemon(t *testing.T) {
 	w.comes(id, reconciler.Understood)
 	require.Equal(t, before, w.effects())
 	require.Contains(t, w.answer(1), "nothing to do")
+}
+
+// While a tenant tree cannot be read, or Berth is paused, the commands of others
+// are carried out; a pause goes on stopping every effect, and a freeze all of it.
+func TestApplyBesideWhatItNeverOverrides(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	path, text := instance("train", 2)
+	for _, who := range []string{"ada", "root"} {
+		w.forge.let(who, reconciler.CanWrite)
+	}
+	w.put(map[string]string{path: text})
+	dark := &atomic.Bool{}
+	w.start(owned, func(o *reconciler.Options) { o.Repo = dim{o.Repo, "tenants/biology", dark} })
+	w.eventually("running", w.running("train", 2))
+	_, more := instance("train", 3)
+	commit := w.put(map[string]string{path: more})
+	w.eventually("held", func() bool { return w.heldReasons()[path] == load.HeldUnauthorised })
+	pause := w.pull(1, map[string]string{"platform/pause.yaml": "apiVersion: berth/v1\nkind: Pause\nmetadata: {name: pause}\nspec: {reason: maintenance}\n"})
+	pause.Author = "root"
+	w.forge.put(pause)
+	w.reviewed(pause)
+	w.merge(pause)
+	w.eventually("paused", func() bool { return w.revision().Commit == w.git.Tip("main") && len(w.revision().Held) == 1 })
+	before := w.effects()
+	w.comes(w.forge.say(1, "ada", "/berth apply "+commit), reconciler.Refused)
+	w.comes(w.forge.say(1, "ada", "/berth apply "+commit), reconciler.Accepted)
+	require.Contains(t, w.answer(1), "Berth is paused")
+	require.Empty(t, w.revision().Held)
+	time.Sleep(300 * time.Millisecond)
+	require.Equal(t, before, w.effects(), "a pause stops every effect")
+
+	dark.Store(true)
+	_, more = instance("train", 4)
+	commit = w.put(map[string]string{path: more, "tenants/biology/NOTES.md": "its tree is another one\n"})
+	w.eventually("unreadable", func() bool { return w.heldReasons()["tenants/biology"] == load.HeldUnreadable })
+	w.comes(w.forge.say(1, "ada", "/berth apply "+commit), reconciler.Refused)
+	w.comes(w.forge.say(1, "ada", "/berth apply "+commit), reconciler.Accepted)
+	w.eventually("what another tenant cannot read holds up nobody", func() bool { return w.heldReasons()[path] == "" })
+	require.Equal(t, load.HeldUnreadable, w.heldReasons()["tenants/biology"])
+
+	w.git.MustCommit(t, "main", gittest.Commit{Message: "emptied", Remove: []string{"platform", "tenants"}})
+	w.eventually("frozen", func() bool { return w.revision().Frozen != "" })
+	w.comes(w.forge.say(1, "ada", "/berth apply "+commit), reconciler.Refused)
+	require.Contains(t, w.answer(1), "synchronization is frozen")
 }

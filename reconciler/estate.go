@@ -112,11 +112,13 @@ func (r *Reconciler) reconcileEstate(ctx context.Context) error {
 	same := st != nil && st.main == tips.Main && st.inForce == tips.InForce
 	unread := same && slices.ContainsFunc(st.held, func(h plan.Held) bool { return h.Reason == load.HeldUnreadable })
 	acked := r.acks.all()
-	if same && !unread && len(acked) == 0 {
-		r.thaw()
+	if same && len(acked) == 0 {
 		if applied, err := r.applyNext(ctx, st); applied || err != nil {
 			return err
 		}
+	}
+	if same && !unread && len(acked) == 0 {
+		r.thaw()
 		if st.day != r.today() {
 			return r.tomorrow(ctx, st)
 		}
