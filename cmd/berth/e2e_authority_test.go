@@ -241,6 +241,45 @@ func TestApprovalGivesTheRight(t *testing.T) {
 	}
 }
 
+// A merge without permission stays held though it is approved afterwards, and
+// comes into force by /berth apply, once the plan was posted: the plan of the pull
+// request stays where it is, and each command has one line above it.
+func TestApplyOfAMergeWithoutPermission(t *testing.T) {
+	g := newGoverned(t, nil, nil)
+	for _, who := range []string{projectAdmin, viewer} {
+		g.forge.SetPermission(who, "write")
+	}
+	pull, _ := g.open(projectAdmin, gittest.Commit{Message: "train", Files: trainOf(1)})
+	g.check(pull, "success")
+	g.mergeAs(pull, githubtest.Merge, projectAdmin, "")
+	g.until("running", demoKey, running)
+
+	pull, _ = g.open(viewer, gittest.Commit{Message: "one more", Files: trainOf(2)})
+	g.check(pull, "failure")
+	g.mergeAs(pull, githubtest.Squash, projectAdmin, "")
+	merge := g.git.Tip("main")
+	apply := "/berth apply " + merge[:10]
+	g.comment(pull, "An approval after the merge has no effect", "`"+apply+"`")
+	_, err := g.forge.Review(pull, projectAdmin, githubtest.Approved)
+	require.NoError(t, err)
+
+	g.say(pull, viewer, apply, "-1")
+	g.say(pull, projectAdmin, apply, "-1")
+	require.Len(t, g.held(), 1)
+	g.comment(pull, "then repeat the command", "### Plan of `"+apply+"`")
+	time.Sleep(1100 * time.Millisecond) // the forge tells whole seconds
+	g.say(pull, projectAdmin, apply, "rocket")
+	g.until("one more", demoKey, func(s *plan.Status) bool { return running(s) && countRunning(s) == 3 })
+	require.Empty(t, g.held())
+	g.comment(pull, "✓ `"+apply+"`: applied by `"+projectAdmin+"`", "1 instance running")
+	for _, c := range g.forge.Comments(pull) {
+		if c.Author == demoApp+"[bot]" {
+			require.Less(t, strings.Index(c.Body, "✗ `"+apply), strings.Index(c.Body, "### Berth plan"))
+			require.Less(t, strings.Index(c.Body, "### Berth plan"), strings.Index(c.Body, "### Plan of"))
+		}
+	}
+}
+
 // What is merged without the right is held, whatever of the daemon's is lost,
 // and the pull request says whom to ask; the API shows what is in force. It comes
 // into force by the hand of somebody who may.
