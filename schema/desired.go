@@ -1,6 +1,14 @@
 package schema
 
-import "context"
+import (
+	"context"
+	"errors"
+)
+
+// ErrIncomplete: an object of a repository is missing or damaged, so that nothing is
+// known of what it declares. Test with errors.Is. That a tree or a file was made
+// so that nobody can read it is another error.
+var ErrIncomplete = errors.New("the repository is incomplete")
 
 // Snapshot is one consistent tree of an estate: a commit's, or a directory's.
 // It is cut into parts that cannot disturb each other: "platform", each
@@ -11,8 +19,10 @@ type Snapshot interface {
 	Parts(ctx context.Context) ([]Part, error)
 	// Files lists the files of a part in order of path. An error means that
 	// nothing is known of the part, never that it is empty (DESIGN §1, promise 4).
+	// It is ErrIncomplete if the repository lacks what it would be read from.
 	Files(ctx context.Context, part Part) ([]File, error)
 	// Read returns a file's bytes, at most max of them, and whether there is more.
+	// The error is as that of Files.
 	Read(ctx context.Context, f File, max int) (data []byte, more bool, err error)
 }
 

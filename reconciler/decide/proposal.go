@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -114,6 +115,9 @@ func (d *Decider) Change(ctx context.Context, in Input, tree schema.Snapshot, to
 	if err != nil {
 		return plan.Proposal{}, fmt.Errorf("the changed tree: %w", err)
 	}
+	if err := in.incomplete(touched, base.Main, head.Main); err != nil {
+		return plan.Proposal{}, err
+	}
 	out.Documents = documents(touched, base.Main, head.Main)
 	waited := map[string]bool{} // files
 	for _, h := range base.Held {
@@ -181,6 +185,21 @@ func Conflicting(in Input, why []schema.Diagnostic) plan.Proposal {
 	slices.Sort(out.Conflicts)
 	out.Conflicts = slices.Compact(out.Conflicts)
 	return plan.Propose(out)
+}
+
+// incomplete returns an error if the repository lacks something of trees that a
+// plan of the change would rest on: of the parts that it touches, and where nothing
+// says what is in force, of any. A part that the change does not touch is planned
+// as it is in force.
+func (in *Input) incomplete(touched []schema.PathChange, trees ...*load.Result) error {
+	for _, tree := range trees {
+		for _, part := range slices.Sorted(maps.Keys(tree.Incomplete)) {
+			if in.InForce == "" || slices.ContainsFunc(touched, func(c schema.PathChange) bool { return strings.HasPrefix(c.Path, part+"/") }) {
+				return fmt.Errorf("%s cannot be planned: %w", part, tree.Incomplete[part])
+			}
+		}
+	}
+	return nil
 }
 
 // proposal is one with nothing in it yet.

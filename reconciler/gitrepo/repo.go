@@ -332,7 +332,7 @@ func (r *Repo) list(h plumbing.Hash) ([]entry, error) {
 	}
 	if err != nil {
 		r.damaged("read tree", err)
-		return nil, err
+		return nil, incomplete(err)
 	}
 	if kind != plumbing.TreeObject {
 		return nil, fmt.Errorf("%w: %s is a %s, not a tree", reconciler.ErrUnreadable, h, kind)

@@ -162,6 +162,7 @@ func (s *snapshot) Read(_ context.Context, f schema.File, limit int) ([]byte, bo
 	if err != nil {
 		if f.Mode != schema.ModeSubmodule {
 			s.repo.damaged("read file", err)
+			err = incomplete(err)
 		}
 		return nil, false, fmt.Errorf("%s: %w", f.Path, err)
 	}
@@ -169,6 +170,12 @@ func (s *snapshot) Read(_ context.Context, f schema.File, limit int) ([]byte, bo
 		return nil, false, fmt.Errorf("%s: %s is a %s, not a file", f.Path, h, kind)
 	}
 	return data, more, nil
+}
+
+// incomplete is err, which met an object that is missing or damaged, with what to do
+// in a repository that is not fetched anew by itself.
+func incomplete(err error) error {
+	return fmt.Errorf("%w: %w; run `git fsck` there, or `git fetch --refetch --no-filter` in a partial clone", schema.ErrIncomplete, err)
 }
 
 // walk visits e, which stands at path, and everything below it, unless visit says

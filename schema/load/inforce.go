@@ -95,7 +95,8 @@ func (l *Loader) InForce(ctx context.Context, main, previous schema.Snapshot, ve
 		return nil, fmt.Errorf("the new tree: %w: platform: %s", ErrUnreadable, f.main.reason("platform").Message)
 	}
 	if len(before.Unreadable) > 0 {
-		return nil, fmt.Errorf("the tree in force: %w: %s", ErrUnreadable, strings.Join(before.Unreadable, ", "))
+		part := before.Unreadable[0]
+		return nil, fmt.Errorf("the tree in force: %w: %s: %s", ErrUnreadable, part, before.reason(part).Message)
 	}
 	if f.main.Len() == 0 && before.Len() > 0 {
 		return nil, ErrEmpty

@@ -64,6 +64,9 @@ type Result struct {
 	// Unreadable names the parts of which nothing is known, sorted. They are
 	// not in Desired, which says nothing about what they declare.
 	Unreadable []string
+	// Incomplete says of those that cannot be read for want of objects in the
+	// repository which are missing. Each is a schema.ErrIncomplete.
+	Incomplete map[string]error
 
 	parts []*standing // by name
 	users *accounts
@@ -163,6 +166,12 @@ func (l *Loader) load(ctx context.Context, snap schema.Snapshot, held *Result) (
 		if errs[i] != nil {
 			settled = settled && isExcess(errs[i])
 			e.Unreadable = append(e.Unreadable, p.Name)
+			if errors.Is(errs[i], schema.ErrIncomplete) {
+				if e.Incomplete == nil {
+					e.Incomplete = map[string]error{}
+				}
+				e.Incomplete[p.Name] = errs[i]
+			}
 			e.Diagnostics = append(e.Diagnostics, unreadable(p, errs[i]))
 			continue
 		}
