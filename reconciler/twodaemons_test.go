@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -120,8 +119,12 @@ func twoDaemonsInTheSameSecond(t *testing.T) {
 		t.Fatalf("both daemons lead: %+v", w.revision())
 	}
 	require.ErrorContains(t, deposed, "another daemon")
-	commit := w.put(map[string]string{"tenants/physics/tenant.yaml": strings.Replace(estate()["tenants/physics/tenant.yaml"], "display_name: physics", "display_name: Physics", 1)})
-	w.eventually("running and decided", func() bool { return w.phase("train", plan.PhaseRunning)() && w.revision().Commit == commit })
+	path, text = instance("train", 2)
+	commit := w.put(map[string]string{path: text})
+	w.eventually("grown and running", func() bool {
+		s := w.status("train")
+		return s != nil && len(s.Members) == 3 && s.Phase == plan.PhaseRunning && w.revision().Commit == commit
+	})
 	rev := w.revision()
 	require.Empty(t, rev.Frozen)
 	require.NotEmpty(t, rev.Leader)
@@ -134,7 +137,7 @@ func twoDaemonsInTheSameSecond(t *testing.T) {
 	acted.mu.Lock()
 	defer acted.mu.Unlock()
 	require.LessOrEqual(t, len(acted.seen), 2)
-	require.Contains(t, acted.seen, fmt.Sprint(rev.Epoch, " ", rev.Leader), "the leader that the branch names did the work")
+	require.Contains(t, acted.seen, fmt.Sprint(rev.Epoch, " ", rev.Leader), "the leader that the branch names did what came after")
 
 	w.noEventTwice()
 	require.NoError(t, w.verifyAudit())
