@@ -743,4 +743,6 @@ func TestConditionsOfAStanding(t *testing.T) {
 	is("suspended by its tenant", with(map[string]string{"Suspended": "True Declared: Tenant physics (tenants/physics/tenant.yaml) says suspend: true"}))
 	root.push("pause", map[string]string{pause: "apiVersion: berth/v1\nkind: Pause\nmetadata: {name: pause}\nspec: {reason: power}\n"})
 	is("paused", with(map[string]string{"Suspended": "True Declared: Tenant", "Stalled": "True Paused"}))
+	root.push("goes on\n\nBreak-Glass: it is over", map[string]string{pause: "", tenant: founded, runtime: text})
+	is("resumed", with(map[string]string{"Suspended": "False Resumed: it was suspended before: Tenant physics"}))
 }

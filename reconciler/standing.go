@@ -212,7 +212,7 @@ func (r *Reconciler) stand(st *state) {
 		if prev != nil && prev.Phase == next.Phase && equalJSON(prev.Detail, next.Detail) {
 			next.Revision, next.CorrelationID = prev.Revision, prev.CorrelationID
 		}
-		next.Conditions = s.conditions(key, st, held[key], next.Revision)
+		next.Conditions = resumed(prev, s.conditions(key, st, held[key], next.Revision), st.main)
 		r.writer.setThing(prev, next)
 	}
 	slices.SortFunc(gone, func(a, b schema.Key) int { return runtimesFirst(b, a) })

@@ -28,10 +28,35 @@ func conditionOf(s *plan.Status, typ string) *plan.Condition {
 	if s == nil {
 		return nil
 	}
-	if i := slices.IndexFunc(s.Conditions, func(c plan.Condition) bool { return c.Type == typ }); i >= 0 {
-		return &s.Conditions[i]
+	return conditionIn(s.Conditions, typ)
+}
+
+func conditionIn(cs []plan.Condition, typ string) *plan.Condition {
+	if i := slices.IndexFunc(cs, func(c plan.Condition) bool { return c.Type == typ }); i >= 0 {
+		return &cs[i]
 	}
 	return nil
+}
+
+// resumed adds the condition Suspended with the reason Resumed to a shared
+// runtime's or an attachment's conditions, where it was suspended before and is
+// not any more.
+func resumed(prev *plan.ThingStatus, now []plan.Condition, commit string) []plan.Condition {
+	if prev == nil || conditionIn(now, conditionSuspended) != nil {
+		return now
+	}
+	was := conditionIn(prev.Conditions, conditionSuspended)
+	switch {
+	case was == nil:
+		return now
+	case was.Status == "True":
+		was = resumedCondition(was, commit)
+	}
+	return append(now, *was)
+}
+
+func resumedCondition(was *plan.Condition, commit string) *plan.Condition {
+	return &plan.Condition{Type: conditionSuspended, Status: "False", Reason: reasonResumed, Message: "it was suspended before: " + was.Message, Revision: commit}
 }
 
 // suspendedCondition is the condition Suspended of an instance that a state
@@ -48,17 +73,13 @@ func suspendedCondition(st *state, prev *plan.Status, want *schema.EffectiveInst
 		now.Reason, now.Message = reasonDeclared, plan.Suspension(want.Key, want.SuspendedBy)
 	case st.paused != "":
 		now.Reason, now.Message = reasonPaused, st.paused
-	case was == nil:
-		return nil
+	case was == nil || was.Status == "False":
+		return was
 	default:
-		now.Status, now.Reason, now.Message = "False", reasonResumed, "it was suspended before: "+was.Message
+		return resumedCondition(was, commit)
 	}
-	if was == nil || was.Status != now.Status {
-		return &now
-	}
-	now.Revision = was.Revision
-	if now.Status == "False" {
-		now.Message = was.Message
+	if was != nil && was.Status == "True" {
+		now.Revision = was.Revision
 	}
 	return &now
 }
