@@ -75,3 +75,15 @@ func TestUpgradeFromIsJudgedAgainstWhatIsInForce(t *testing.T) {
 		require.Equal(t, "v1", d.Desired.Instance(trainKey).Spec.Version)
 	})
 }
+
+// A second document for a version in force is what a pull request is told of,
+// also where its name comes first.
+func TestSecondDocumentOfAVersionIsBlamed(t *testing.T) {
+	inForce := estate(nil)
+	const first = "platform/catalog/batch/a1.yaml"
+	repo := trees{"in-force": inForce, "head": with(inForce, map[string]string{first: strings.Replace(version(1, ""), "name: v1", "name: a1", 1)})}
+	l := loader(t)
+	p, err := decide.New(decide.Options{Loader: l}).Proposal(t.Context(), decide.Input{Repo: repo, Base: "in-force", InForce: "in-force", Head: "head", Memory: running(t, l, inForce), Today: "2026-01-01"})
+	require.NoError(t, err)
+	require.Equal(t, []string{"added AppVersion batch/a1", "conflict.version " + first + ":6", "held invalid " + first}, words(p))
+}

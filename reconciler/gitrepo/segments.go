@@ -116,6 +116,9 @@ func (r *Repo) Events(ctx context.Context, commit string, o LogOrder) iter.Seq2[
 const (
 	maxEventsOpened = 100_000   // directories and segments
 	maxEventsBytes  = 128 << 20 // of both
+	// maxEventsOlder is how many older events in a row end it: order is the
+	// sequence, and a clock that was behind put some newer ones in an earlier hour.
+	maxEventsOlder = 1000
 )
 
 // EventsSince reads the event log of a commit of berth/status newest first, as
@@ -124,6 +127,7 @@ const (
 func (r *Repo) EventsSince(ctx context.Context, commit string, since time.Time) iter.Seq2[plan.Event, error] {
 	first := eventsDir + "/" + since.UTC().Add(-time.Hour).Format(hourFormat)
 	return func(yield func(plan.Event, error) bool) {
+		older := 0
 		for l, err := range r.Events(ctx, commit, LogOrder{NewestFirst: true, effort: &effort{maxEventsOpened, maxEventsBytes}}) {
 			switch {
 			case errors.Is(err, errTooMuch):
@@ -133,10 +137,14 @@ func (r *Repo) EventsSince(ctx context.Context, commit string, since time.Time) 
 				yield(plan.Event{}, err)
 				return
 			case l.File < first:
-				return
+				if older++; older > maxEventsOlder {
+					return
+				}
+				continue
 			case err == nil && !yield(l.Value, nil):
 				return
 			}
+			older = 0
 		}
 	}
 }
