@@ -42,6 +42,14 @@ func (e *LaterError) Error() string {
 	return fmt.Sprintf("nothing more before %s", e.At.UTC().Format(time.RFC3339))
 }
 
+// OperatorError says that waiting does not help: an operator has to change a
+// credential, the configuration or the repository. Test with errors.As for
+// *OperatorError.
+type OperatorError struct{ Err error }
+
+func (e *OperatorError) Error() string { return e.Err.Error() }
+func (e *OperatorError) Unwrap() error { return e.Err }
+
 // Tips are the commits branches stand at; "" where a branch is not there yet.
 type Tips struct {
 	Main, InForce, Status string

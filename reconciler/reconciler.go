@@ -183,6 +183,7 @@ type Reconciler struct {
 	deletions *deletions
 	frozen    string        // why main's commit cannot be taken over; "": it is
 	ready     chan struct{} // closed when it is known what is in force
+	repoErr   error         // at the repository, while it persists
 }
 
 // state is one decision: what is in force, and what follows from it. Immutable.
@@ -295,6 +296,7 @@ func (r *Reconciler) Ready() <-chan struct{} { return r.ready }
 func (r *Reconciler) Run(ctx context.Context) error {
 	for wait := time.Second; ; wait = min(2*wait, startAgain) {
 		err := r.writer.lead(ctx)
+		r.noteRepository(err)
 		if err == nil {
 			break
 		}
@@ -446,6 +448,9 @@ func (r *Reconciler) one(ctx context.Context, q workqueue.TypedRateLimitingInter
 		return err
 	}()
 	r.o.Metrics.reconciled(item.Do, r.o.Now().Sub(start), err)
+	if item.Do == TaskEstate {
+		r.noteRepository(err)
+	}
 	var later *LaterError
 	switch {
 	case ctx.Err() != nil:
@@ -469,6 +474,25 @@ func (r *Reconciler) one(ctx context.Context, q workqueue.TypedRateLimitingInter
 		r.o.Log.Warn("reconcile failed; again later", "item", item.String(), "error", err)
 		q.AddRateLimited(item)
 	}
+}
+
+// noteRepository records whether the estate's repository could be used last time,
+// for Unsettled.
+func (r *Reconciler) noteRepository(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.repoErr = err
+}
+
+// OperatorError is why the estate's repository cannot be used until an operator
+// changes something; nil while it can, or while waiting may help.
+func (r *Reconciler) OperatorError() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if operator := (*OperatorError)(nil); errors.As(r.repoErr, &operator) {
+		return r.repoErr
+	}
+	return nil
 }
 
 // current is the decision in force, or nil before the first.
@@ -505,7 +529,7 @@ type Left struct {
 func (r *Reconciler) Unsettled() []Left {
 	rev := r.writer.revision()
 	r.mu.Lock()
-	st, frozen, seen := r.state, r.frozen, maps.Clone(r.seen)
+	st, frozen, seen, repoErr := r.state, r.frozen, maps.Clone(r.seen), r.repoErr
 	r.mu.Unlock()
 	var out []Left
 	if st != nil && st.paused != "" {
@@ -514,6 +538,9 @@ func (r *Reconciler) Unsettled() []Left {
 	if frozen != "" {
 		out = append(out, Left{What: "the sync is frozen: " + frozen, Stuck: true})
 	} else if !r.isReady() {
+		if repoErr != nil {
+			return []Left{{What: repoErr.Error()}}
+		}
 		return []Left{{What: "no commit has been decided yet"}}
 	}
 	for _, h := range rev.Held {

@@ -193,7 +193,7 @@ func TestTokenIsAskedForEachTimeAndNeverShown(t *testing.T) {
 
 func TestURLs(t *testing.T) {
 	t.Parallel()
-	for _, bad := range []string{"", "/srv/estate.git", "file:///srv/estate.git", "git://host/x", "https://user:canary@host/x", "https://canary@host/x", "http://git.example.org/x", "--upload-pack=x", "ext::sh -c x"} {
+	for _, bad := range []string{"", "/srv/estate.git", "file://host/srv/estate.git", "file:srv/estate.git", "file:///srv/estate.git?x", "git://host/x", "https://user:canary@host/x", "https://canary@host/x", "http://git.example.org/x", "--upload-pack=x", "ext::sh -c x"} {
 		_, err := gitrepo.Open(t.Context(), gitrepo.Options{URL: bad, Dir: t.TempDir()})
 		require.Error(t, err, bad)
 		require.NotContains(t, err.Error(), "canary")
@@ -202,7 +202,7 @@ func TestURLs(t *testing.T) {
 		_, err := gitrepo.Open(t.Context(), gitrepo.Options{URL: "https://host/x", Dir: t.TempDir(), Branch: branch})
 		require.Error(t, err, branch)
 	}
-	for _, good := range []string{"https://git.example.org/x.git", "ssh://git@git.example.org/x.git", "http://[::1]:99/x"} {
+	for _, good := range []string{"https://git.example.org/x.git", "ssh://git@git.example.org/x.git", "http://[::1]:99/x", "file:///srv/estate.git"} {
 		r, err := gitrepo.Open(t.Context(), gitrepo.Options{URL: good, Dir: t.TempDir()})
 		require.NoError(t, err, good)
 		require.NoError(t, r.Close())

@@ -184,7 +184,7 @@ func (r *Repo) download(ctx context.Context, seen tips) (at tips, err error) {
 	defer d.close() //nolint:errcheck // read to its end
 	at.source = d.tip(r.options.Branch)
 	if at.source.IsZero() {
-		return at, fmt.Errorf("%s has no branch %q: %w; push a first commit to it", r.main.url, r.options.Branch, reconciler.ErrNotFound)
+		return at, &reconciler.OperatorError{Err: fmt.Errorf("%s has no branch %q: %w; %s", r.main.url, r.options.Branch, reconciler.ErrNotFound, r.firstCommit(d))}
 	}
 	at.main = d.tip(r.estateBranch())
 	if r.options.tenant {
@@ -252,9 +252,17 @@ func (r *Repo) forwards(ctx context.Context, branch string, old, tip plumbing.Ha
 	}
 	ok, err := r.isAncestor(ctx, old, tip)
 	if err == nil && !ok {
-		err = fmt.Errorf("branch %s stands at %s, which does not descend from %s: %w", branch, tip, old, reconciler.ErrRewritten)
+		err = fmt.Errorf("branch %s stands at %s, which does not descend from %s: %w%s", branch, tip, old, reconciler.ErrRewritten, r.wayOn(branch, tip))
 	}
 	return err
+}
+
+// wayOn is what an operator does about a rewritten branch that people merge to.
+func (r *Repo) wayOn(branch string, tip plumbing.Hash) string {
+	if branch != r.options.Branch {
+		return ""
+	}
+	return fmt.Sprintf("; put it back, or start once with repository.accept: %s in berth.yaml to take it over", tip)
 }
 
 // isAncestor says whether b descends from a, or is a. It looks at the youngest

@@ -23,6 +23,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/transport"
 	githttp "github.com/go-git/go-git/v5/plumbing/transport/http"
 	gitssh "github.com/go-git/go-git/v5/plumbing/transport/ssh"
+	"golang.org/x/crypto/ssh/knownhosts"
 
 	"berth/reconciler"
 )
@@ -32,6 +33,7 @@ type Credentials struct {
 	User   string // HTTP user or SSH login; empty: "git"
 	Token  string // HTTP password
 	SSHKey []byte // private key, PEM
+	Source string // where the secret comes from, for messages: setting and file
 }
 
 // String hides the secrets, whatever prints it.
@@ -49,16 +51,20 @@ type remote struct {
 	endpoint   *transport.Endpoint
 	transport  transport.Transport
 	ssh        bool
+	local      bool // a directory of this machine, read and written by git's own programs
 	auth       AuthFunc
 	knownHosts string
 	timeout    time.Duration
 	dialing    chan struct{} // holds one token while an SSH connection is made
 }
 
-// newRemote checks the URL: https, ssh, or http to this machine. Credentials
+// newRemote checks the URL: https, ssh, http to this machine, or file. Credentials
 // in a URL end up in logs and are refused.
 func newRemote(raw string, auth AuthFunc, o Options) (*remote, error) {
 	u, err := url.Parse(raw)
+	if err == nil && u.Scheme == "file" && !o.tenant {
+		return newLocalRemote(u, o)
+	}
 	if err != nil || u.Host == "" {
 		return nil, fmt.Errorf("repository URL %q: want https://HOST/PATH or ssh://USER@HOST/PATH", redact(raw))
 	}
@@ -138,15 +144,34 @@ func redact(raw string) string {
 	return u.String()
 }
 
-// method is the credentials as go-git takes them. A nil one asks for none.
-func (r *remote) method(ctx context.Context) (transport.AuthMethod, error) {
+// login is how a call to a remote authenticates.
+type login struct {
+	remote *remote
+	method transport.AuthMethod // nil: without credentials
+	source string               // Credentials.Source
+}
+
+// login reads the credentials.
+func (r *remote) login(ctx context.Context) (login, error) {
+	if r.local {
+		return login{remote: r}, nil
+	}
 	var c Credentials
 	if r.auth != nil {
 		var err error
 		if c, err = r.auth(ctx); err != nil {
-			return nil, fmt.Errorf("credentials for %s: %w", r.url, err)
+			return login{}, &reconciler.OperatorError{Err: fmt.Errorf("credentials for %s: %w", r.url, err)}
 		}
 	}
+	method, err := r.method(c)
+	if err != nil {
+		return login{}, &reconciler.OperatorError{Err: err}
+	}
+	return login{r, method, c.Source}, nil
+}
+
+// method is the credentials as go-git takes them; nil if there are none.
+func (r *remote) method(c Credentials) (transport.AuthMethod, error) {
 	user := c.User
 	if user == "" {
 		user = "git"
@@ -158,7 +183,7 @@ func (r *remote) method(ctx context.Context) (transport.AuthMethod, error) {
 		}
 		keys, err := gitssh.NewPublicKeys(user, c.SSHKey, "")
 		if err != nil {
-			return nil, fmt.Errorf("SSH key for %s cannot be read", r.url)
+			return nil, fmt.Errorf("%s: %s is no private key in PEM format without a passphrase; make one with ssh-keygen", r.url, cmp.Or(c.Source, "the SSH key"))
 		}
 		if r.knownHosts == "" {
 			return nil, fmt.Errorf("%s needs a known_hosts file that pins its host key", r.url)
@@ -176,10 +201,35 @@ func (r *remote) method(ctx context.Context) (transport.AuthMethod, error) {
 	return nil, nil
 }
 
-// hide takes what auth showed to a server out of an error: some servers, and
-// proxies before them, say back what they were sent.
-func hide(auth transport.AuthMethod, err error) error {
-	basic, ok := auth.(*githttp.BasicAuth)
+// explain makes an OperatorError of what an operator has to change, with the next
+// step, and hides the credential.
+func (l login) explain(err error) error {
+	if err = l.hide(err); err == nil || l.remote == nil {
+		return err
+	}
+	url, source := l.remote.url, cmp.Or(l.source, "it was given")
+	var mismatch *knownhosts.KeyError
+	switch {
+	case l.remote.local:
+		return l.remote.explainLocal(err)
+	case errors.As(err, &mismatch):
+		err = fmt.Errorf("%s: the SSH host key does not match %s; check the host's key, then update that file: %w", url, l.remote.knownHosts, err)
+	case l.method == nil && errors.Is(err, transport.ErrAuthenticationRequired):
+		err = fmt.Errorf("%s asks for a credential; set token, or ssh_key with an ssh:// URL: %w", url, err)
+	case errors.Is(err, transport.ErrAuthenticationRequired), errors.Is(err, transport.ErrAuthorizationFailed), l.remote.ssh && strings.Contains(err.Error(), "unable to authenticate"):
+		err = fmt.Errorf("%s refused the credential %s; replace it, or let its owner read and push there: %w", url, source, err)
+	case errors.Is(err, transport.ErrRepositoryNotFound):
+		err = fmt.Errorf("%s: no repository is there that the credential %s may read; check the URL and the credential: %w", url, source, err)
+	default:
+		return err
+	}
+	return &reconciler.OperatorError{Err: err}
+}
+
+// hide takes what was shown to a server out of an error: some servers, and
+// proxies before them, repeat what they were sent.
+func (l login) hide(err error) error {
+	basic, ok := l.method.(*githttp.BasicAuth)
 	if !ok || err == nil {
 		return err
 	}
@@ -239,7 +289,7 @@ func dial[S io.Closer](ctx context.Context, r *remote, open func() (S, error)) (
 // download is one conversation with git-upload-pack.
 type download struct {
 	remote  *remote
-	auth    transport.AuthMethod // that the session was opened with
+	login   login // that the session was opened with
 	session transport.UploadPackSession
 	refs    map[string]plumbing.Hash
 	caps    *capability.List
@@ -249,24 +299,24 @@ type download struct {
 // advertise opens a conversation and reads where the remote's refs stand: the
 // one time per fetch.
 func (r *remote) advertise(ctx context.Context) (*download, error) {
-	auth, err := r.method(ctx)
+	login, err := r.login(ctx)
 	if err != nil {
 		return nil, err
 	}
 	s, err := dial(ctx, r, func() (transport.UploadPackSession, error) {
-		return r.transport.NewUploadPackSession(r.endpoint, auth)
+		return r.transport.NewUploadPackSession(r.endpoint, login.method)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", r.url, hide(auth, err))
+		return nil, fmt.Errorf("%s: %w", r.url, login.explain(err))
 	}
 	adv, err := s.AdvertisedReferencesContext(ctx)
 	if errors.Is(err, transport.ErrEmptyRemoteRepository) {
-		return &download{remote: r, auth: auth, session: s, caps: capability.NewList()}, nil
+		return &download{remote: r, login: login, session: s, caps: capability.NewList()}, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", r.url, hide(auth, errors.Join(err, s.Close())))
+		return nil, fmt.Errorf("%s: %w", r.url, login.explain(errors.Join(err, s.Close())))
 	}
-	return &download{remote: r, auth: auth, session: s, refs: adv.References, caps: adv.Capabilities}, nil
+	return &download{remote: r, login: login, session: s, refs: adv.References, caps: adv.Capabilities}, nil
 }
 
 func (d *download) close() error { return d.session.Close() }
@@ -293,9 +343,9 @@ type order struct {
 // fetch brings the wanted commits into a store, with what is new of their
 // history, and says how many bytes that took.
 func (d *download) fetch(ctx context.Context, o order) (size int64, err error) {
-	defer func() { err = hide(d.auth, err) }()
+	defer func() { err = d.login.explain(err) }()
 	s := o.into
-	if d.used && d.remote.ssh { // one request per SSH session
+	if d.used && (d.remote.ssh || d.remote.local) { // one request per session
 		again, err := d.remote.advertise(ctx)
 		if err != nil {
 			return 0, err
@@ -398,19 +448,19 @@ func (r *remote) push(ctx context.Context, branch string, old, commit plumbing.H
 // send makes one push. refused is true if the remote's report says that it did
 // not move the branch.
 func (r *remote) send(ctx context.Context, branch string, old, commit plumbing.Hash, pack []byte) (refused bool, err error) {
-	auth, err := r.method(ctx)
+	login, err := r.login(ctx)
 	if err != nil {
 		return false, err
 	}
-	defer func() { err = hide(auth, err) }()
+	defer func() { err = login.explain(err) }()
 	s, err := dial(ctx, r, func() (transport.ReceivePackSession, error) {
-		return r.transport.NewReceivePackSession(r.endpoint, auth)
+		return r.transport.NewReceivePackSession(r.endpoint, login.method)
 	})
 	if err != nil {
 		return false, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	if r.ssh {
+	if r.ssh || r.local {
 		if _, err := s.AdvertisedReferencesContext(ctx); err != nil {
 			return false, err
 		}
