@@ -1,24 +1,26 @@
 package main
 
 import (
+	"cmp"
 	_ "embed"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net/netip"
+	"net/url"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
-	"cuelang.org/go/cue"
-	"cuelang.org/go/cue/ast"
-	"cuelang.org/go/cue/cuecontext"
-	"cuelang.org/go/cue/errors"
-	cueyaml "cuelang.org/go/encoding/yaml"
-	"sigs.k8s.io/yaml"
-
+	"berth/schema"
+	"berth/schema/load"
 	"berth/schema/signature"
 	"berth/webhooks/github"
 )
@@ -48,6 +50,7 @@ type config struct {
 		Administrators    []string `json:"administrators"`
 		AdministratorKeys []string `json:"administrator_keys"`
 		TrustMain         bool     `json:"trust_main"`
+		TrustLocalCommits bool     `json:"trust_local_commits"`
 	} `json:"authority"`
 	GitHub *struct {
 		APIURL            string  `json:"api_url"`
@@ -67,21 +70,25 @@ type config struct {
 		Key        string `json:"key"`
 		KnownHosts string `json:"known_hosts"`
 	} `json:"ssh"`
-	MemoryRuntime *struct {
-		Directory string `json:"directory"`
-	} `json:"memory_runtime"`
-	API         *apiConfig    `json:"api"`
-	Features    featureConfig `json:"features"`
-	Interval    duration      `json:"interval"`
-	Poll        duration      `json:"poll"`
-	FlushWindow duration      `json:"flush_window"`
-	Retention   duration      `json:"retention"`
-	Workers     int           `json:"workers"`
-	MaxAttempts int           `json:"max_attempts"`
+	MemoryRuntime *memoryConfig `json:"memory_runtime"`
+	API           *apiConfig    `json:"api"`
+	Features      featureConfig `json:"features"`
+	Interval      duration      `json:"interval"`
+	Poll          duration      `json:"poll"`
+	FlushWindow   duration      `json:"flush_window"`
+	Retention     duration      `json:"retention"`
+	Workers       int           `json:"workers"`
+	MaxAttempts   int           `json:"max_attempts"`
 
 	Artifacts artifactsConfig `json:"artifacts"`
 
 	pacer *github.Pacer // see paces
+}
+
+// memoryConfig is berth.yaml's memory_runtime section.
+type memoryConfig struct {
+	Directory string   `json:"directory"`
+	Backends  []string `json:"backends"`
 }
 
 // appID is a GitHub App as it is installed.
@@ -123,6 +130,14 @@ type secret struct {
 	Env  string `json:"env,omitempty"`
 }
 
+// place is where the secret is.
+func (s *secret) place() string {
+	if s.File != "" {
+		return s.File
+	}
+	return "the environment variable " + s.Env
+}
+
 // read returns the secret without the line end editors add.
 func (s *secret) read() (string, error) {
 	if s == nil {
@@ -144,47 +159,117 @@ func (s *secret) read() (string, error) {
 	return value, nil
 }
 
-// readConfig reads and checks berth.yaml. Each finding stands on a line of its
-// own with file, line and column.
+// settings are the definitions of config.cue.
+var settings = sync.OnceValues(func() (*load.Settings, error) { return load.NewSettings(configCUE, "#Configuration") })
+
+// readConfig reads and checks berth.yaml. The error lists all mistakes, each with
+// file, line and column.
 func readConfig(path string) (*config, error) {
 	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("configuration: %s: no such file; name the configuration with -c, or make an estate that has one: berth init DIR", path)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
-	// Duplicate keys and the like first: CUE would unify them silently.
-	if _, err := yaml.YAMLToJSONStrict(data); err != nil {
-		return nil, fmt.Errorf("configuration: %s: %w", path, err)
-	}
-	f, err := cueyaml.Extract(path, data)
+	check, err := settings()
 	if err != nil {
-		return nil, fmt.Errorf("configuration: %w", err)
+		return nil, err
 	}
-	ctx := cuecontext.New()
-	schema := ctx.CompileString(configCUE, cue.Filename("config.cue")).LookupPath(cue.ParsePath("#Configuration"))
-	said := ctx.BuildExpr(&ast.StructLit{Elts: f.Decls})
-	v := schema.Unify(said)
-	if err := v.Validate(cue.Concrete(true), cue.All()); err != nil {
-		return nil, configError(path, said, err)
-	}
-	c := defaults()
-	if err := v.Decode(&c); err != nil {
+	file := check.Read(path, data)
+	found := hideSecrets(file)
+	c, err := decodeConfig(file.Value, found)
+	if err != nil {
 		return nil, fmt.Errorf("configuration: %s: %w", path, err)
 	}
-	var lines []string
 	for _, m := range c.misfits() {
-		pos := said.LookupPath(cue.ParsePath(m.at)).Pos()
-		lines = append(lines, fmt.Sprintf("%s:%d:%d: %s: %s", path, pos.Line(), pos.Column(), m.field, m.message))
+		if wrong := slices.ContainsFunc(found, func(d schema.Diagnostic) bool { return section(d.Path) == section(m.field) }); wrong || file.Value == nil {
+			continue // a mistake in the same section may be the reason
+		}
+		line, column := file.Place(m.at)
+		found = append(found, schema.Diagnostic{File: path, Line: line, Column: column, Message: m.field + ": " + m.message})
 	}
-	if lines != nil {
-		return nil, fmt.Errorf("configuration: %s", strings.Join(lines, "\n"))
+	if len(found) > 0 {
+		return nil, mistakes(found)
 	}
-	if c.GitHub != nil && c.GitHub.APIURL == "" {
-		c.GitHub.APIURL = "https://api.github.com/"
+	return c, c.resolve(path)
+}
+
+// mistakes is one error for all findings, in the order of the file.
+func mistakes(found []schema.Diagnostic) error {
+	slices.SortStableFunc(found, func(a, b schema.Diagnostic) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	var lines []string
+	for _, d := range found {
+		lines = append(lines, fmt.Sprintf("%s:%d:%d: %s", d.File, d.Line, d.Column, d.Message))
 	}
-	if c.SSH != nil && c.SSH.User == "" {
-		c.SSH.User = "berth"
+	if len(lines) == 1 {
+		return fmt.Errorf("configuration: %s", lines[0])
+	}
+	return fmt.Errorf("configuration: %d mistakes:\n%s", len(lines), strings.Join(lines, "\n"))
+}
+
+// section is the first step of a field's path.
+func section(path string) string {
+	if end := strings.IndexAny(path, ".["); end >= 0 {
+		return path[:end]
+	}
+	return path
+}
+
+// decodeConfig decodes the sections of a file without findings, over the defaults.
+func decodeConfig(value map[string]any, found []schema.Diagnostic) (*config, error) {
+	c := defaults()
+	right := maps.Clone(value)
+	for _, d := range found {
+		delete(right, section(d.Path))
+	}
+	data, err := json.Marshal(right)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(data, &c); err != nil {
+		return nil, err
 	}
 	return &c, nil
+}
+
+// resolve fills in what depends on other fields and on the file's directory.
+func (c *config) resolve(path string) error {
+	absolute, err := filepath.Abs(path)
+	if err != nil {
+		return fmt.Errorf("configuration: %w", err)
+	}
+	from := func(p string) string {
+		if !filepath.IsAbs(p) {
+			p = filepath.Join(filepath.Dir(absolute), p)
+		}
+		return filepath.Clean(p)
+	}
+	c.Repository.Directory = from(c.Repository.Directory)
+	if c.MemoryRuntime != nil {
+		c.MemoryRuntime.Directory = from(c.MemoryRuntime.Directory)
+	}
+	if r := &c.Repository; !strings.Contains(r.URL, "://") {
+		r.URL = (&url.URL{Scheme: "file", Path: from(r.URL)}).String()
+	}
+	if gh := c.GitHub; gh != nil {
+		gh.APIURL = cmp.Or(gh.APIURL, "https://api.github.com/")
+		if gh.Report == "" && gh.Token != nil {
+			gh.Report = "statuses"
+		}
+	}
+	if c.SSH != nil {
+		c.SSH.User = cmp.Or(c.SSH.User, "berth")
+	}
+	return nil
+}
+
+// isLocal says whether the repository is a directory of this machine.
+func (c *config) isLocal() bool {
+	u := c.Repository.URL
+	return u != "" && (strings.HasPrefix(u, "file://") || !strings.Contains(u, "://"))
 }
 
 // misfit is a finding about fields that do not go together.
@@ -213,13 +298,22 @@ func (c *config) misfits() []misfit {
 	for _, name := range slices.Sorted(maps.Keys(c.Tenants)) {
 		c.Tenants[name].misfits(name, tell)
 	}
-	tell(len(c.Authority.Administrators) == 0 && !c.Authority.TrustMain, "authority", "authority.administrators", "there is none, so nobody could begin: add a login, or say trust_main: true to let whoever can push change everything")
+	who := c.Authority
+	named := len(who.Administrators)+len(who.AdministratorKeys) > 0
+	tell(len(who.Administrators) == 0 && !who.TrustMain && !who.TrustLocalCommits, "authority", "authority.administrators", "there is none, so nobody could begin: add a login, or say trust_main: true to let whoever can push change everything")
+	tell(who.TrustLocalCommits && !c.isLocal(), "authority.trust_local_commits", "authority.trust_local_commits", "it is for a repository in a local directory only: remove it, and name the administrators of this repository")
+	tell(who.TrustLocalCommits && named, "authority.trust_local_commits", "authority.trust_local_commits", "whoever can commit may change everything then: remove it, or the administrators")
+	tell(who.TrustLocalCommits && who.TrustMain, "authority.trust_local_commits", "authority.trust_local_commits", "trust_main says the same: remove one of the two")
+	c.misfitsOfTrial(tell)
 	for i, key := range c.Authority.AdministratorKeys {
 		if err := signature.CheckKey(key); err != nil {
 			tell(true, "authority.administrator_keys", fmt.Sprintf("authority.administrator_keys[%d]", i), err.Error())
 		}
 	}
-	tell(len(c.Authority.Administrators)+len(c.Authority.AdministratorKeys) > 0 && c.Authority.TrustMain, "authority.trust_main", "authority.trust_main", "everybody may change everything then: take it out, or the administrators")
+	tell(named && c.Authority.TrustMain, "authority.trust_main", "authority.trust_main", "everybody may change everything then: take it out, or the administrators")
+	for path, s := range c.secrets() {
+		tell((s.File == "") == (s.Env == ""), path, path, secretNote)
+	}
 	for _, a := range c.Artifacts.Addresses {
 		_, err := netip.ParsePrefix(a)
 		tell(err != nil, "artifacts.addresses", "artifacts.addresses", fmt.Sprintf("%s is no range of addresses: write it as 127.0.0.1/32", a))
@@ -228,81 +322,145 @@ func (c *config) misfits() []misfit {
 		tell(gh.Token == nil && gh.App == nil, "github", "github.token", "there is none: add token: {file: /PATH}, or app: {id: …, installation: …, key: {file: /PATH}}")
 		tell(gh.Token != nil && gh.App != nil, "github.app", "github.app", "there is a token as well: take one of the two out")
 		tell(gh.App != nil && gh.Login == "", "github.app", "github.login", "an App cannot ask who it is: add its slug and [bot], such as berth-lab[bot]")
+		tell(gh.App == nil && gh.Report == "checks" && !strings.HasSuffix(gh.Login, "[bot]"), "github.report", "github.report", "GitHub lets only an App write check runs: remove it to report commit statuses with this token, or configure app instead of token; if the token is an App's, say whose with login: SLUG[bot]")
 		tell(gh.App != nil && gh.Report == "statuses", "github.report", "github.report", "an App writes check runs: take report out, or use a token instead of the App")
 	}
 	return out
 }
 
-// configError says each thing that is wrong once, at its place in the file.
-func configError(path string, said cue.Value, err error) error {
-	seen := map[string]bool{}
-	var lines []string
-	for _, e := range errors.Errors(err) {
-		where := path
-		for _, p := range errors.Positions(e) {
-			if p.Filename() == path {
-				where = fmt.Sprintf("%s:%d:%d", path, p.Line(), p.Column())
-				break
-			}
-		}
-		format, args := e.Msg()
-		message, steps := fmt.Sprintf(format, args...), e.Path()
-		if len(steps) > 0 && steps[0] == "#Configuration" {
-			steps = steps[1:]
-		}
-		if n, at := secretIn(steps); n > 0 {
-			if v := said.LookupPath(at); v.Exists() {
-				// CUE's words are of a disjunction, and may quote what should not stand there.
-				steps, message = steps[:n], "a secret is named here, not written: say {file: /PATH} or {env: NAME}"
-				where = fmt.Sprintf("%s:%d:%d", path, v.Pos().Line(), v.Pos().Column())
-			}
-		}
-		field := strings.Join(steps, ".")
-		if line := fmt.Sprintf("%s: %s: %s", where, field, message); !seen[field] {
-			seen[field] = true
-			lines = append(lines, line)
-		}
+// misfitsOfTrial are misfits of what Berth offers for a trial: a local repository
+// and the memory runtime.
+func (c *config) misfitsOfTrial(tell func(wrong bool, at, field, message string)) {
+	r := c.Repository
+	tell(c.isLocal() && (r.Token != nil || r.Username != ""), "repository", "repository.token", "a local repository takes no credential: remove token and username, or write the URL of the forge's repository")
+	tell(c.isLocal() && c.GitHub != nil, "github", "github", "a local repository has no pull requests: remove github, or write the URL of the forge's repository in repository.url")
+	if c.MemoryRuntime == nil {
+		return
 	}
-	return fmt.Errorf("configuration: %s", strings.Join(lines, "\n"))
+	known := slices.Sorted(maps.Keys(backends()))
+	for i, b := range c.MemoryRuntime.Backends {
+		at := fmt.Sprintf("memory_runtime.backends[%d]", i)
+		tell(!slices.Contains(known, b), at, at, fmt.Sprintf("no runtime for %s is built in, there is %s", b, strings.Join(known, ", ")))
+		tell(b == "slurm" && c.SSH != nil, at, at, "ssh runs slurm on hosts: remove it here, or remove ssh")
+	}
 }
 
-// secretIn is where on the way to a field a secret is named, and how many steps it
-// takes there; 0: nowhere.
-func secretIn(steps []string) (n int, at cue.Path) {
-	typ := reflect.TypeFor[config]()
-	var path []cue.Selector
-	for i, step := range steps {
-		if unquoted, err := strconv.Unquote(step); err == nil {
-			step = unquoted
+// secretNote replaces every finding about a secret: other words could repeat it.
+const secretNote = "a secret is named here, not written: say {file: /PATH} or {env: NAME}"
+
+// missingHints are what to add where a required field is missing.
+var missingHints = map[string]string{
+	"repository":              "add repository: {url: URL, directory: PATH}",
+	"repository.url":          "add the URL of the repository with the declarations, or . for the directory of this file",
+	"repository.directory":    "add the path of a directory for the cache",
+	"authority":               "add authority: {administrators: [LOGIN]}, or {trust_local_commits: true} for a local repository",
+	"memory_runtime.backends": "add backends: [slurm]",
+}
+
+// hideSecrets are the findings of a file; those within a secret become one each,
+// which does not quote what is there.
+func hideSecrets(file *load.SettingsFile) []schema.Diagnostic {
+	var out []schema.Diagnostic
+	seen := map[string]bool{}
+	for _, d := range file.Findings {
+		if at := secretIn(d.Path); d.Code == "schema.missing-field" {
+			if at != "" {
+				d.Message = at + ": is missing: name its file or variable, as {file: /PATH} or {env: NAME}"
+			} else if hint := missingHints[d.Path]; hint != "" {
+				d.Message = d.Path + ": is missing: " + hint
+			}
+		} else if at != "" {
+			if seen[at] {
+				continue
+			}
+			seen[at] = true
+			d.Path, d.Message = at, at+": "+secretNote
+			if file.Value != nil {
+				d.Line, d.Column = file.Place(at)
+			}
 		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// secretIn is the part of a field's path that names a secret, or "".
+func secretIn(path string) string {
+	typ := reflect.TypeFor[config]()
+	for rest := path; rest != ""; {
+		var step string
+		step, rest = cutStep(rest)
 		if typ.Kind() == reflect.Pointer {
 			typ = typ.Elem()
 		}
-		selector := cue.Str(step)
 		switch typ.Kind() {
 		case reflect.Struct:
 			field, ok := fieldNamed(typ, step)
 			if !ok {
-				return 0, cue.Path{}
+				return ""
 			}
 			typ = field.Type
-		case reflect.Map:
+		case reflect.Map, reflect.Slice:
 			typ = typ.Elem()
-		case reflect.Slice:
-			index, err := strconv.Atoi(step)
-			if err != nil {
-				return 0, cue.Path{}
-			}
-			typ, selector = typ.Elem(), cue.Index(index)
 		default:
-			return 0, cue.Path{}
+			return ""
 		}
-		path = append(path, selector)
 		if typ == reflect.TypeFor[secret]() || typ == reflect.TypeFor[*secret]() {
-			return i + 1, cue.MakePath(path...)
+			return strings.TrimSuffix(strings.TrimSuffix(path, rest), ".")
 		}
 	}
-	return 0, cue.Path{}
+	return ""
+}
+
+// cutStep takes the first key or index off a field's path.
+func cutStep(path string) (step, rest string) {
+	if strings.HasPrefix(path, "[") {
+		step, rest, _ = strings.Cut(path[1:], "]")
+		return step, strings.TrimPrefix(rest, ".")
+	}
+	if quoted, err := strconv.QuotedPrefix(path); err == nil {
+		step, _ = strconv.Unquote(quoted) // it was just found to be quoted
+		return step, strings.TrimPrefix(path[len(quoted):], ".")
+	}
+	end := strings.IndexAny(path, ".[")
+	if end < 0 {
+		return path, ""
+	}
+	return path[:end], strings.TrimPrefix(path[end:], ".")
+}
+
+// secrets are the secrets that a configuration names, by the paths of their fields.
+func (c *config) secrets() map[string]secret {
+	out := map[string]secret{}
+	var walk func(v reflect.Value, path string)
+	walk = func(v reflect.Value, path string) {
+		if s, ok := v.Interface().(secret); ok {
+			out[path] = s
+			return
+		}
+		switch v.Kind() {
+		case reflect.Pointer:
+			if !v.IsNil() {
+				walk(v.Elem(), path)
+			}
+		case reflect.Slice:
+			for i := range v.Len() {
+				walk(v.Index(i), fmt.Sprintf("%s[%d]", path, i))
+			}
+		case reflect.Map:
+			for _, k := range v.MapKeys() {
+				walk(v.MapIndex(k), strings.TrimPrefix(path+"."+k.String(), "."))
+			}
+		case reflect.Struct:
+			for f, value := range v.Fields() {
+				if tag, _, _ := strings.Cut(f.Tag.Get("json"), ","); tag != "" {
+					walk(value, strings.TrimPrefix(path+"."+tag, "."))
+				}
+			}
+		}
+	}
+	walk(reflect.ValueOf(c), "")
+	return out
 }
 
 // fieldNamed is the field of a struct that berth.yaml calls so.

@@ -153,23 +153,32 @@ func (c *config) repositoryAuth(app github.TokenSource) gitrepo.AuthFunc {
 			if user == "" {
 				user = appUser
 			}
-			return gitrepo.Credentials{User: user, Token: token}, err
+			return gitrepo.Credentials{User: user, Token: token, Source: "of the App with github.app.key " + c.GitHub.App.Key.place()}, err
 		}
 	}
-	return c.gitAuth(r.URL, r.Username, r.Token)
+	return c.gitAuth("repository.token", r.URL, r.Username, r.Token)
 }
 
-// gitAuth is a key for an ssh URL, and a token for others.
-func (c *config) gitAuth(to, user string, token *secret) gitrepo.AuthFunc {
+// gitAuth is a key for an ssh URL, and the token of a field for others.
+func (c *config) gitAuth(field, to, user string, token *secret) gitrepo.AuthFunc {
 	if strings.HasPrefix(to, "ssh://") {
 		return func(context.Context) (gitrepo.Credentials, error) {
 			key, err := os.ReadFile(c.Repository.SSHKey)
-			return gitrepo.Credentials{User: user, SSHKey: key}, err
+			if err != nil {
+				err = fmt.Errorf("repository.ssh_key: %w", err)
+			}
+			return gitrepo.Credentials{User: user, SSHKey: key, Source: "repository.ssh_key in " + c.Repository.SSHKey}, err
 		}
 	}
 	return func(context.Context) (gitrepo.Credentials, error) {
 		value, err := token.read()
-		return gitrepo.Credentials{User: user, Token: value}, err
+		if err != nil {
+			err = fmt.Errorf("%s: %w", field, err)
+		}
+		if value == "" {
+			return gitrepo.Credentials{User: user}, err
+		}
+		return gitrepo.Credentials{User: user, Token: value, Source: field + " in " + token.place()}, nil
 	}
 }
 

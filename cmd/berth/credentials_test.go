@@ -133,15 +133,15 @@ func TestTokensGoWhereTheyBelong(t *testing.T) {
 	}
 	token, key := put(t, filepath.Join(dir, "token"), "its own\n"), put(t, filepath.Join(dir, "key"), "PEM\n")
 	const github, own = "https://api.github.com/", "https://git.example/api/v3/"
-	of := gitrepo.Credentials{User: "x-access-token", Token: "of the App"}
+	of := gitrepo.Credentials{User: "x-access-token", Token: "of the App", Source: "of the App with github.app.key /k"}
 	require.Equal(t, of, auth(`url: "https://github.com/lab/estate.git"`, github))
 	require.Equal(t, of, auth(`url: "https://git.example/lab/estate.git"`, own))
 	require.Equal(t, 2, asked)
 	require.Equal(t, gitrepo.Credentials{}, auth(`url: "https://git.example/lab/estate.git"`, github), "the App's token is not for other hosts")
 	require.Equal(t, gitrepo.Credentials{}, auth(`url: "http://git.example/lab/estate.git", allow_http: true`, own), "nor for the wire to read")
 	require.Equal(t, gitrepo.Credentials{}, auth(`url: "https://git.example:444/lab/estate.git"`, own))
-	require.Equal(t, gitrepo.Credentials{User: "u", Token: "its own"}, auth(`url: "https://github.com/lab/estate.git", username: u, token: {file: `+token+`}`, github))
-	require.Equal(t, gitrepo.Credentials{SSHKey: []byte("PEM\n")}, auth(`url: "ssh://git@github.com/lab/estate.git", known_hosts: /h, ssh_key: `+key, github))
+	require.Equal(t, gitrepo.Credentials{User: "u", Token: "its own", Source: "repository.token in " + token}, auth(`url: "https://github.com/lab/estate.git", username: u, token: {file: `+token+`}`, github))
+	require.Equal(t, gitrepo.Credentials{SSHKey: []byte("PEM\n"), Source: "repository.ssh_key in " + key}, auth(`url: "ssh://git@github.com/lab/estate.git", known_hosts: /h, ssh_key: `+key, github))
 	require.Equal(t, 2, asked, "it is not asked for in vain")
 }
 

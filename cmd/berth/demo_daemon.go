@@ -57,15 +57,17 @@ func (s *stage) configure(c daemonConfig) (path, listen string, err error) {
 			"url": c.url, "token": map[string]string{"file": tokenFile}, "username": "x-access-token", "directory": c.mirror,
 		},
 		"github": map[string]any{
-			"api_url": s.forge.APIURL(), "owner": "example", "repository": "estate", "login": demoApp + "[bot]",
+			"api_url": s.forge.APIURL(), "owner": "example", "repository": "estate", "login": demoApp + "[bot]", "report": "checks",
 			"token": map[string]string{"file": tokenFile}, "webhook_secret": map[string]string{"file": secretFile},
 		},
 		"authority": map[string]any{"administrators": []string{demoAdministrator}},
 		"listen":    listen,
 	}
-	if s.memory {
-		config["memory_runtime"] = map[string]string{"directory": filepath.Join(s.dir, "world")}
-	} else {
+	switch {
+	case s.memory && c.more["ssh"] != nil: // the two would run the same backend
+	case s.memory:
+		config["memory_runtime"] = map[string]any{"directory": filepath.Join(s.dir, "world"), "backends": []string{"slurm"}}
+	default:
 		config["ssh"] = map[string]string{"user": s.lab.User(), "key": s.lab.KeyFile(), "known_hosts": s.lab.KnownHosts()}
 	}
 	for k, v := range c.more {

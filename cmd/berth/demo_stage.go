@@ -102,10 +102,6 @@ func newStage(o demoOptions) (*stage, error) {
 			}
 			s.nodes = append(s.nodes, lab.NodeOf(doc.Metadata.Name, doc.Spec))
 		}
-		if s.memory && strings.Contains(text, "runtime_backend: slurm") {
-			text = strings.Replace(text, "runtime_backend: slurm", "runtime_backend: bare_metal", 1)
-			s.files[path] = text
-		}
 	}
 	slices.SortFunc(s.nodes, func(a, b lab.Node) int { return strings.Compare(a.Name, b.Name) })
 	return s, nil

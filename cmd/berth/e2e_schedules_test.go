@@ -323,10 +323,10 @@ func newField(t *testing.T, s *saga, n, only int) *field {
 		"repository": map[string]any{"url": f.git.URL, "directory": filepath.Join(f.dir, "mirror")},
 		"authority":  map[string]any{"administrators": []string{demoAdministrator}},
 		"github": map[string]any{
-			"api_url": f.forge.APIURL(), "owner": "example", "repository": "estate", "login": demoApp + "[bot]",
+			"api_url": f.forge.APIURL(), "owner": "example", "repository": "estate", "login": demoApp + "[bot]", "report": "checks",
 			"token": secret("token", demoToken), "webhook_secret": secret("secret", fieldSecret),
 		},
-		"memory_runtime": map[string]any{"directory": filepath.Join(f.dir, "world")},
+		"memory_runtime": map[string]any{"directory": filepath.Join(f.dir, "world"), "backends": []string{"slurm"}},
 		"interval":       "10m", "poll": "1s", "flush_window": "100ms",
 	})
 	require.NoError(t, err)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -80,12 +81,14 @@ func readConfigs(paths []string) ([]*config, error) {
 		return nil, &exitError{2, errors.New("no configuration: name one with -c")}
 	}
 	var all []*config
+	var wrong []error
 	for _, path := range paths {
 		c, err := readConfig(path)
-		if err != nil {
-			return nil, &exitError{1, err}
-		}
+		wrong = append(wrong, err)
 		all = append(all, c)
+	}
+	if err := errors.Join(wrong...); err != nil {
+		return nil, &exitError{1, err}
 	}
 	if c := together(paths, all); c != nil {
 		return nil, &exitError{2, c}
@@ -254,9 +257,9 @@ func (s *estates) keep(ctx context.Context) error {
 	return g.Wait()
 }
 
-// once brings all of them to what is declared, side by side, and prints what is
-// not.
-func (s *estates) once(ctx context.Context, timeout time.Duration) error {
+// once brings all of them to what is declared, side by side. It writes a line for
+// each to out: what stands and what was done.
+func (s *estates) once(ctx context.Context, out io.Writer, timeout time.Duration) error {
 	errs := make([]error, len(s.all))
 	var wg sync.WaitGroup
 	for i, e := range s.all {
@@ -266,9 +269,19 @@ func (s *estates) once(ctx context.Context, timeout time.Duration) error {
 				of = "estate " + e.config.Load().Estate + ": "
 			}
 			err := e.with(ctx, func(d *daemon) error {
+				began := time.Now()
 				left, err := d.once(ctx, timeout)
 				for _, l := range left {
 					fmt.Fprintln(os.Stderr, "not converged:", of+l.What)
+				}
+				if err == nil || left != nil {
+					err = errors.Join(err, d.config.warnUncommitted(ctx, os.Stderr))
+				}
+				switch view, _ := d.loop.View(); {
+				case err == nil:
+					_, err = fmt.Fprintf(out, "%sconverged %s\n", of, d.summary(began))
+				case left != nil:
+					err = fmt.Errorf("not converged %s; %w; next: %s", d.summary(began), err, nextStep(left, len(view.Held)))
 				}
 				return err
 			})

@@ -70,14 +70,14 @@ func newKept(t *testing.T, name, listen string, more map[string]any) *kept {
 		"repository": map[string]any{"url": k.git.URL, "directory": filepath.Join(k.dir, "mirror")},
 		"authority":  map[string]any{"administrators": []string{demoAdministrator}},
 		"github": map[string]any{
-			"api_url": k.forge.APIURL(), "owner": "example", "repository": name, "login": demoApp + "[bot]",
+			"api_url": k.forge.APIURL(), "owner": "example", "repository": name, "login": demoApp + "[bot]", "report": "checks",
 			"token": file("token", demoToken), "webhook_secret": file("secret", "webhook secret of "+name),
 		},
 		"api": map[string]any{"tokens": []any{
 			map[string]any{"login": "boris-bio", "token": file("boris", strings.Repeat(name, 8))},
 			map[string]any{"login": "petra-phys", "token": file("petra", strings.Repeat("petra", 8))},
 		}},
-		"memory_runtime": map[string]any{"directory": filepath.Join(k.dir, "world")},
+		"memory_runtime": map[string]any{"directory": filepath.Join(k.dir, "world"), "backends": []string{"slurm"}},
 		"interval":       "200ms", "poll": "1h", "flush_window": "50ms",
 	}
 	for field, v := range more {
@@ -314,7 +314,7 @@ func TestWhatWasBegunWithStays(t *testing.T) {
 	}
 	until("begun", func() bool { return s.ready() == nil })
 	world := filepath.Join(k.dir, "another-world")
-	replace(t, k.path, edited(t, k.path, map[string]any{"workers": 3, "memory_runtime": map[string]any{"directory": world}}))
+	replace(t, k.path, edited(t, k.path, map[string]any{"workers": 3, "memory_runtime": map[string]any{"directory": world, "backends": []string{"slurm"}}}))
 	next, err := readConfig(k.path)
 	require.NoError(t, err)
 	e.next <- next
@@ -324,11 +324,11 @@ func TestWhatWasBegunWithStays(t *testing.T) {
 	require.NoError(t, os.WriteFile(world, nil, 0o600))
 	other := filepath.Join(k.dir, "other.yaml")
 	require.NoError(t, os.WriteFile(other, edited(t, k.path, map[string]any{
-		"repository": map[string]any{"url": k.git.URL, "directory": filepath.Join(k.dir, "mirror2")}, "memory_runtime": map[string]any{"directory": filepath.Join(k.dir, "world3")},
+		"repository": map[string]any{"url": k.git.URL, "directory": filepath.Join(k.dir, "mirror2")}, "memory_runtime": map[string]any{"directory": filepath.Join(k.dir, "world3"), "backends": []string{"slurm"}},
 	}), 0o600))
 	o, err := newEstates([]string{other}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
-	require.NoError(t, o.once(t.Context(), patience))
+	require.NoError(t, o.once(t.Context(), io.Discard, patience))
 	k.git.MustCommit(t, "main", gittest.Commit{Message: "words", Files: map[string]string{"README.md": "north\n"}})
 	until("it cannot be begun", func() bool { return strings.Contains(said.String(), "another-world") && e.up.Load() == nil })
 	require.NoError(t, os.Remove(world))
@@ -366,7 +366,7 @@ func TestEstatesThatDoNotGoTogether(t *testing.T) {
 		base := map[string]any{
 			"estate": file, "authority": map[string]any{"trust_main": true},
 			"repository":     map[string]any{"url": "https://git.example/" + file + ".git", "directory": "/var/lib/berth/" + file},
-			"memory_runtime": map[string]any{"directory": "/var/lib/world/" + file},
+			"memory_runtime": map[string]any{"directory": "/var/lib/world/" + file, "backends": []string{"slurm"}},
 		}
 		for k, v := range c {
 			base[k] = v
@@ -397,7 +397,7 @@ func TestEstatesThatDoNotGoTogether(t *testing.T) {
 		"one cache":             {two: repository("https://git.example/two.git", "", "/var/lib/berth/./one/"), want: "the cache /var/lib/berth/one"},
 		"one repository":        {two: repository("https://git.example/ONE/", "", "/d"), want: "berth's branches in https://git.example/one"},
 		"status beside another": {two: repository("https://git.example/two.git", "https://git.example/one.git", "/d"), want: "berth's branches in https://git.example/one"},
-		"one world":             {two: map[string]any{"memory_runtime": map[string]any{"directory": "/var/lib/world/one"}}, want: "the memory_runtime in /var/lib/world/one"},
+		"one world":             {two: map[string]any{"memory_runtime": map[string]any{"directory": "/var/lib/world/one", "backends": []string{"slurm"}}}, want: "the memory_runtime in /var/lib/world/one"},
 	} {
 		first, second := one(c.one), write("two", c.two)
 		_, err := readConfigs([]string{first, second})

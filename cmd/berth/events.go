@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	neturl "net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -89,8 +90,8 @@ func (r *logRequest) directory() (string, error) {
 // localRepository is the directory of a repository.url that is a path, which is
 // relative to the file that says it, or a file:// URL.
 func localRepository(config, url string) (dir string, ok bool) {
-	if at, ok := strings.CutPrefix(url, "file://"); ok {
-		return at, true
+	if u, err := neturl.Parse(url); err == nil && u.Scheme == "file" {
+		return u.Path, true
 	}
 	if strings.Contains(url, "://") {
 		return "", false

@@ -10,21 +10,30 @@ import (
 	"github.com/spf13/cobra"
 )
 
-//go:embed estate
+//go:embed all:estate
 var estateFiles embed.FS
 
 func newInitCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "init DIR",
-		Short: "write a commented, valid estate to start from",
-		Args:  cobra.ExactArgs(1),
+		Short: "write a commented, valid estate and a berth.yaml to start from",
+		Long: `Write a commented, valid estate to DIR, which must be empty or new, and a
+berth.yaml with which it runs as it is: in the local repository, with instances
+that exist in memory only. The output names the next commands.
+
+Exit status: 0, 1 DIR cannot be written, 2 usage.`,
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := initEstate(args[0])
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%d files in %s: read README.md there, change what is yours, and check it with: berth validate %s\n", n, args[0], args[0])
-			return nil
+			start := "git init -b main && "
+			if _, err := os.Stat(filepath.Join(args[0], ".git")); err == nil {
+				start = ""
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d files in %s; README.md there explains them\nnext: cd %s && %sgit add . && git commit -m estate && berth sync -c berth.yaml --once\n", n, args[0], args[0], start)
+			return err
 		},
 	}
 }

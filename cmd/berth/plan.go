@@ -20,8 +20,6 @@ import (
 	"berth/reconciler/patch"
 	"berth/reconciler/plan"
 	"berth/reconciler/report"
-	"berth/runtimes/memory"
-	"berth/runtimes/slurm"
 	"berth/schema"
 	"berth/schema/authority"
 	"berth/schema/load"
@@ -417,22 +415,4 @@ func (r *planRequest) leftOut(ctx context.Context, loader *load.Loader, repo *gi
 		paths = append(paths[:maxLeftOut], fmt.Sprintf("%d more", n-maxLeftOut))
 	}
 	return fmt.Sprintf("The patch lacks what the work tree or the index changes in %s: berth plan without --patch plans the work tree; git add -N makes git diff HEAD show untracked files.", strings.Join(paths, ", ")), nil
-}
-
-// planningRules are what a backend knows of a change without looking anywhere.
-func planningRules(backend string) plan.Rules {
-	switch backend {
-	case "slurm":
-		return slurm.Rules{}
-	case "bare_metal":
-		return rulesFunc(memory.Impact)
-	}
-	return nil
-}
-
-// rulesFunc is a function as plan.Rules.
-type rulesFunc func(plan.Verb, string, *plan.Unit, *plan.Unit) plan.Impact
-
-func (f rulesFunc) Impact(verb plan.Verb, member string, before, after *plan.Unit) plan.Impact {
-	return f(verb, member, before, after)
 }

@@ -50,7 +50,6 @@ const forgeLatency = 50 * time.Millisecond
 func newCrowd(b *testing.B, documents int) *crowd {
 	c := &crowd{B: b, dir: b.TempDir(), files: large.Estate(documents)}
 	for name, text := range c.files {
-		c.files[name] = strings.Replace(text, "runtime_backend: slurm", "runtime_backend: bare_metal", 1)
 		if strings.Contains(name, "/instances/") && strings.Contains(text, "max_time_minutes: ") {
 			c.instances = append(c.instances, name)
 		}
@@ -78,10 +77,10 @@ func newCrowd(b *testing.B, documents int) *crowd {
 		"estate": "crowd", "listen": c.listen, "authority": map[string]any{"trust_main": true},
 		"repository": map[string]any{"url": c.forge.CloneURL(), "token": secret("git", demoToken), "allow_http": true, "directory": filepath.Join(c.dir, "mirror")},
 		"github": map[string]any{
-			"api_url": c.forge.APIURL(), "owner": "example", "repository": "estate", "login": demoApp + "[bot]",
+			"api_url": c.forge.APIURL(), "owner": "example", "repository": "estate", "login": demoApp + "[bot]", "report": "checks",
 			"token": secret("token", demoToken), "webhook_secret": secret("secret", "s"),
 		},
-		"memory_runtime": map[string]any{"directory": filepath.Join(c.dir, "world")},
+		"memory_runtime": map[string]any{"directory": filepath.Join(c.dir, "world"), "backends": []string{"slurm"}},
 		"interval":       "24h", "poll": "1m",
 	})
 	require.NoError(b, err)

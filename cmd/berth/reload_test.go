@@ -127,7 +127,7 @@ func TestConfigurationIsTakenUp(t *testing.T) {
 	// What is right and cannot be begun with is left again.
 	inTheWay := filepath.Join(k.dir, "in-the-way")
 	require.NoError(t, os.WriteFile(inTheWay, nil, 0o600))
-	replace(t, k.path, edited(t, plain, map[string]any{"workers": 7, "memory_runtime": map[string]any{"directory": inTheWay}}))
+	replace(t, k.path, edited(t, plain, map[string]any{"workers": 7, "memory_runtime": map[string]any{"directory": inTheWay, "backends": []string{"slurm"}}}))
 	s.eventually("left again", func() bool {
 		return strings.Contains(s.said.String(), "cannot be begun with") && e.config.Load().Workers == 6 && s.estates.ready() == nil
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -29,13 +30,19 @@ import (
 )
 
 func newServeCmd() *cobra.Command {
-	var paths []string
+	var (
+		paths []string
+		check bool
+	)
 	cmd := &cobra.Command{
 		Use:   "serve -c berth.yaml [-c another.yaml …]",
 		Short: "the daemon: webhooks, reconciling, metrics",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := newEstates(paths, slog.New(slog.NewJSONHandler(os.Stderr, nil)))
+			if check {
+				return checkConfigs(cmd.OutOrStdout(), paths)
+			}
+			s, err := newEstates(paths, newLogger(os.Stderr))
 			if err != nil {
 				return err
 			}
@@ -49,7 +56,31 @@ func newServeCmd() *cobra.Command {
 		},
 	}
 	configFlag(cmd, &paths)
+	cmd.Flags().BoolVar(&check, "check", false, "only check the configuration and the files that it names")
 	return cmd
+}
+
+// checkConfigs reads the configurations and the files that they name, and nothing
+// else.
+func checkConfigs(out io.Writer, paths []string) error {
+	all, err := readConfigs(paths)
+	if err != nil {
+		return err
+	}
+	var wrong []error
+	for i, c := range all {
+		if err := c.usable(); err != nil {
+			wrong = append(wrong, fmt.Errorf("configuration: %s: %w", paths[i], err))
+			continue
+		}
+		if _, err := fmt.Fprintf(out, "%s: valid; estate %s, repository %s\n", paths[i], c.Estate, c.Repository.URL); err != nil {
+			return &exitError{1, err}
+		}
+	}
+	if wrong != nil {
+		return &exitError{1, errors.Join(wrong...)}
+	}
+	return nil
 }
 
 func configFlag(cmd *cobra.Command, paths *[]string) {
@@ -67,12 +98,12 @@ func newSyncCmd() *cobra.Command {
 		Short: "bring the estate to what is declared, without webhooks",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := newEstates(paths, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+			s, err := newEstates(paths, newLogger(os.Stderr))
 			if err != nil {
 				return err
 			}
 			if once {
-				err = s.once(cmd.Context(), timeout)
+				err = s.once(cmd.Context(), cmd.OutOrStdout(), timeout)
 			} else {
 				err = s.keep(cmd.Context())
 			}
@@ -98,6 +129,7 @@ type daemon struct {
 	hosts  runtimes.Hosts // nil: no ssh configured
 	reg    *prometheus.Registry
 
+	work       workLog     // what was done to instances
 	deliveries *deliveries // nil: nobody is told of what is shown
 }
 
@@ -115,6 +147,9 @@ func newDaemon(ctx context.Context, c *config, log *slog.Logger, looking func(re
 	live, err := d.runtimes()
 	if err != nil {
 		return nil, err
+	}
+	for backend, r := range live {
+		live[backend] = recordingRuntime{r, &d.work}
 	}
 	loader, err := load.New(load.Options{Backends: backends()})
 	if err != nil {
@@ -135,7 +170,7 @@ func newDaemon(ctx context.Context, c *config, log *slog.Logger, looking func(re
 		StatusURL: c.Repository.StatusURL, KnownHosts: c.Repository.KnownHosts, AllowHTTP: c.Repository.AllowHTTP,
 		Sign:       sign,
 		Auth:       c.repositoryAuth(tokens.git),
-		StatusAuth: c.gitAuth(c.Repository.StatusURL, c.Repository.Username, c.Repository.StatusToken),
+		StatusAuth: c.gitAuth("repository.status_token", c.Repository.StatusURL, c.Repository.Username, c.Repository.StatusToken),
 	}, c.composition(loader)); err != nil {
 		return nil, fmt.Errorf("repository: %w", err)
 	}
@@ -153,11 +188,17 @@ func newDaemon(ctx context.Context, c *config, log *slog.Logger, looking func(re
 		}
 		forge = &telling{d.repo.Forge(d.forge), d}
 	}
+	if c.isLocal() {
+		log.Info("local repository in use, for trial; there are no pull requests", "url", c.Repository.URL)
+	}
 	var who *decide.Authority
-	if !c.Authority.TrustMain {
-		who = &decide.Authority{Administrators: c.Authority.Administrators, AdministratorKeys: c.Authority.AdministratorKeys, NoForge: c.GitHub == nil}
-	} else {
+	switch {
+	case c.Authority.TrustLocalCommits:
+		log.Warn("authority.trust_local_commits: whoever can commit to the local repository may change everything", "url", c.Repository.URL)
+	case c.Authority.TrustMain:
 		log.Warn("authority.trust_main: whoever can push to the branch may change everything")
+	default:
+		who = &decide.Authority{Administrators: c.Authority.Administrators, AdministratorKeys: c.Authority.AdministratorKeys, NoForge: c.GitHub == nil}
 	}
 	d.loop = reconciler.New(reconciler.Options{
 		Authority: who, Accept: c.Repository.Accept,
@@ -220,10 +261,13 @@ func (d *daemon) runtimes() (map[string]runtimes.Runtime, error) {
 		if err != nil {
 			return nil, fmt.Errorf("memory_runtime: %w", err)
 		}
-		live["bare_metal"] = memory.New(world)
+		for _, backend := range c.Backends {
+			live[backend] = standIn{memory.New(world), planningRules(backend)}
+		}
+		d.log.Warn("memory runtime in use; instances of these backends exist in files only", "backends", c.Backends, "directory", c.Directory)
 	}
 	if len(live) == 0 {
-		d.log.Warn("nothing can be run: add ssh: {key: /PATH, known_hosts: /PATH} for hosts, or memory_runtime: {directory: /PATH} to try it without")
+		d.log.Warn("no runtime configured; add ssh: {key: /PATH, known_hosts: /PATH} for hosts, or memory_runtime: {directory: PATH, backends: [slurm]} for a trial without hosts")
 	}
 	return live, nil
 }
@@ -256,7 +300,14 @@ func (d *daemon) ready() bool {
 	}
 }
 
-// once runs the loop until nothing is left to do, or says what is.
+// Why sync --once ends although something is not converged.
+var (
+	errStuck   = errors.New("waiting does not help")
+	errTimeout = errors.New("the timeout passed")
+)
+
+// once runs the loop until nothing is left to do, waiting does not help or the
+// timeout passed; then it returns what is left.
 func (d *daemon) once(ctx context.Context, timeout time.Duration) ([]reconciler.Left, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -275,6 +326,10 @@ func (d *daemon) once(ctx context.Context, timeout time.Duration) ([]reconciler.
 			return nil, err
 		case <-tick.C:
 		}
+		if err := d.loop.OperatorError(); err != nil {
+			stop()
+			return nil, errors.Join(err, <-ended)
+		}
 		left := d.loop.Unsettled()
 		stuck := !slices.ContainsFunc(left, func(l reconciler.Left) bool { return !l.Stuck })
 		if !stuck && ctx.Err() == nil {
@@ -288,8 +343,8 @@ func (d *daemon) once(ctx context.Context, timeout time.Duration) ([]reconciler.
 		case len(left) == 0:
 			return nil, nil
 		case stuck:
-			return left, errors.New("waiting does not help: this takes another commit, or a person")
+			return left, errStuck
 		}
-		return left, errors.New("the time is over")
+		return left, errTimeout
 	}
 }

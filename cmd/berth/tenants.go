@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"os"
 	"slices"
@@ -41,7 +40,7 @@ func (t *tenantConfig) auth() gitrepo.AuthFunc {
 
 // misfits are what does not go together.
 func (t *tenantConfig) misfits(name string, tell func(wrong bool, at, field, message string)) {
-	at := fmt.Sprintf("tenants.%q", name)
+	at := "tenants." + name
 	field := "tenants." + name + "."
 	ssh := strings.HasPrefix(t.URL, "ssh://")
 	tell(ssh && t.SSHKey == "", at, field+"ssh_key", "an ssh:// URL needs it: add the path of a private key that may read there")

@@ -32,7 +32,7 @@ func TestServeATenantsOwnRepository(t *testing.T) {
 	defer own.Close()
 	estate := gittest.New(t, map[string]string{
 		"platform/catalog/batch/app.yaml": "apiVersion: berth/v1\nkind: App\nmetadata: {name: batch}\nspec: {display_name: Batch, category: scheduler, publisher: platform, status: active}\n",
-		"platform/catalog/batch/v1.yaml":  "apiVersion: berth/v1\nkind: AppVersion\nmetadata: {name: v1}\nspec:\n  version: \"1\"\n  runtime_backend: bare_metal\n  status: active\n  manifest: {roles: {controller: {node_role: controller, control_plane: true, min: 1, max: 1}}}\n",
+		"platform/catalog/batch/v1.yaml":  "apiVersion: berth/v1\nkind: AppVersion\nmetadata: {name: v1}\nspec:\n  version: \"1\"\n  runtime_backend: slurm\n  status: active\n  manifest: {roles: {controller: {node_role: controller, control_plane: true, min: 1, max: 1}}}\n",
 		"platform/nodes/ctl.yaml":         "apiVersion: berth/v1\nkind: Node\nmetadata: {name: ctl}\nspec: {address: 10.9.0.1, region: eu-1, sku: standard, roles: [controller], capacity: {cpus: 4, memory_mib: 8000}}\n",
 		"tenants/physics/tenant.yaml":     "apiVersion: berth/v1\nkind: Tenant\nmetadata: {name: physics}\nspec: {display_name: Physics, repository: {url: \"" + own.URL + "\"}}\n",
 	})
@@ -42,7 +42,7 @@ func TestServeATenantsOwnRepository(t *testing.T) {
 		"repository":     map[string]any{"url": estate.URL, "directory": filepath.Join(dir, "mirror")},
 		"tenants":        map[string]any{"physics": map[string]any{"url": own.URL, "token": map[string]any{"file": token}}},
 		"authority":      map[string]any{"trust_main": true},
-		"memory_runtime": map[string]any{"directory": filepath.Join(dir, "world")},
+		"memory_runtime": map[string]any{"directory": filepath.Join(dir, "world"), "backends": []string{"slurm"}},
 		"interval":       "100ms", "poll": "200ms", "flush_window": "50ms",
 	})
 	require.NoError(t, err)
@@ -80,7 +80,7 @@ func TestTenantsInTheConfiguration(t *testing.T) {
 		{"{url: \"ssh://git@g.example/p.git\", ssh_key: /k, known_hosts: /h, token: {env: T}}", "tenants.physics.token: it is for https://"},
 		{"{url: \"https://g.example/p.git\", ssh_key: /k}", "tenants.physics.ssh_key: it is for ssh://"},
 		{"{url: \"file:///etc\"}", ":2:26: tenants.physics.url"},
-		{"{token: {env: T}}", "tenants.physics.url: field is required"},
+		{"{token: {env: T}}", "tenants.physics.url: is missing"},
 	} {
 		path := filepath.Join(t.TempDir(), "berth.yaml")
 		require.NoError(t, os.WriteFile(path, []byte("repository: {url: \"https://g.example/e.git\", directory: /d}\ntenants: {physics: "+c.tenant+"}\nauthority: {trust_main: true}\n"), 0o600))

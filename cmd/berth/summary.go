@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"berth/reconciler"
+	"berth/reconciler/gitrepo"
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/schema"
+)
+
+// newLogger logs for people on a terminal and as JSON otherwise. Durations carry
+// their units in both.
+func newLogger(w io.Writer) *slog.Logger {
+	if isTerminal(w) {
+		return slog.New(slog.NewTextHandler(w, nil))
+	}
+	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Value.Kind() == slog.KindDuration {
+			a.Value = slog.StringValue(a.Value.Duration().String())
+		}
+		return a
+	}}))
+}
+
+// workLog records what a daemon did to instances, for the summary of sync --once.
+type workLog struct {
+	mu   sync.Mutex
+	done map[schema.Key]string // "created", "changed" or "deleted"
+}
+
+// record is called after an action succeeded.
+func (w *workLog) record(key schema.Key, verb plan.Verb) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.done == nil {
+		w.done = map[schema.Key]string{}
+	}
+	switch verb {
+	case plan.Create:
+		w.done[key] = "created"
+	case plan.Delete:
+		w.done[key] = "deleted"
+	default:
+		if w.done[key] == "" {
+			w.done[key] = "changed"
+		}
+	}
+}
+
+// maxNames bounds how many instances the summary names; more are counted.
+const maxNames = 5
+
+// text is what was done, in words; "no changes made" if nothing was.
+func (w *workLog) text() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var parts []string
+	for _, what := range []string{"created", "changed", "deleted"} {
+		var names []string
+		for _, key := range slices.SortedFunc(maps.Keys(w.done), schema.Key.Compare) {
+			if w.done[key] == what {
+				names = append(names, key.ResourceName())
+			}
+		}
+		switch {
+		case len(names) > maxNames:
+			parts = append(parts, fmt.Sprintf("%s %d", what, len(names)))
+		case len(names) > 0:
+			parts = append(parts, what+" "+strings.Join(names, ", "))
+		}
+	}
+	if len(parts) == 0 {
+		return "no changes made"
+	}
+	return strings.Join(parts, "; ")
+}
+
+// recordingRuntime is a runtime whose successful actions are recorded.
+type recordingRuntime struct {
+	runtimes.Runtime
+	work *workLog
+}
+
+// Apply implements runtimes.Runtime.
+func (r recordingRuntime) Apply(ctx context.Context, c runtimes.Change) error {
+	err := r.Runtime.Apply(ctx, c)
+	if err == nil {
+		r.work.record(c.Plan.Key, c.Action.Verb)
+	}
+	return err
+}
+
+// summary is one line on what stands at the end of sync --once and what was done.
+func (d *daemon) summary(began time.Time) string {
+	took := time.Since(began).Round(100 * time.Millisecond)
+	view, ok := d.loop.View()
+	if !ok {
+		return fmt.Sprintf("no commit was decided (%s)", took)
+	}
+	phases := map[plan.Phase]int{}
+	total := 0
+	for _, key := range view.Units.Keys() {
+		if p := view.Units.Get(key).Phase; p != plan.PhaseDeleted {
+			phases[p]++
+			total++
+		}
+	}
+	var counts []string
+	for _, p := range slices.Sorted(maps.Keys(phases)) {
+		counts = append(counts, fmt.Sprintf("%d %s", phases[p], p))
+	}
+	stands := "no instances"
+	switch {
+	case total == 1:
+		stands = "1 instance " + strings.TrimPrefix(counts[0], "1 ")
+	case len(counts) == 1:
+		stands = strings.Replace(counts[0], " ", " instances ", 1)
+	case total > 1:
+		stands = fmt.Sprintf("%d instances (%s)", total, strings.Join(counts, ", "))
+	}
+	if n := len(view.Held); n > 0 {
+		stands += fmt.Sprintf("; %s held", countOf(n, "document"))
+	}
+	return fmt.Sprintf("at %.10s: %s; %s (%s)", view.Main, stands, d.work.text(), took)
+}
+
+// countOf is a number of things in words.
+func countOf(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// nextStep is what a person does about what is not converged.
+func nextStep(left []reconciler.Left, held int) string {
+	switch {
+	case slices.ContainsFunc(left, func(l reconciler.Left) bool { return !l.Stuck }):
+		return "run it again, or with a longer --timeout"
+	case held > 0:
+		return "fix what is named above and commit it, or revert the commit; then run it again"
+	}
+	return "do what is named above, then run it again"
+}
+
+// warnUncommitted tells what a local repository's work tree has that Berth does not
+// read, since it reads commits of its branch only.
+func (c *config) warnUncommitted(ctx context.Context, out io.Writer) error {
+	dir, ok := localRepository("", c.Repository.URL)
+	if !ok {
+		return nil
+	}
+	w, err := gitrepo.WorkTreeState(ctx, dir)
+	if err != nil || w == nil {
+		return err
+	}
+	if n := len(w.Changed); n > 0 {
+		_, err = fmt.Fprintf(out, "%s in %s not committed, so not in force: %s; next: git add . && git commit\n", countOf(n, "file"), dir, firstNames(w.Changed))
+	}
+	if err == nil && w.Branch != c.Repository.Branch {
+		_, err = fmt.Fprintf(out, "%s has %s checked out; Berth reads %s; next: git switch %s\n", dir, w.Branch, c.Repository.Branch, c.Repository.Branch)
+	}
+	return err
+}
+
+// firstNames names the first of some things.
+func firstNames(names []string) string {
+	if len(names) > maxNames {
+		return strings.Join(names[:maxNames], ", ") + ", …"
+	}
+	return strings.Join(names, ", ")
+}
