@@ -244,8 +244,8 @@ func filesByKey(ctx context.Context, snap schema.Snapshot) (map[schema.Key]schem
 	return files, nil
 }
 
-// snapshot chooses what is read: what is in force, else a directory, else main of
-// a bare repository.
+// snapshot chooses the tree to read: berth/in-force; else, of a bare repository,
+// main; else the directory.
 func (e *estateView) snapshot(ctx context.Context, r *logRequest) (err error) {
 	dir := ""
 	if e.log != nil {
@@ -285,7 +285,8 @@ func (e *estateView) snapshot(ctx context.Context, r *logRequest) (err error) {
 	return err
 }
 
-// list are the resources of a kind, sorted by name.
+// list returns the resources of a kind, sorted by name: those with a document, and
+// those that Berth recorded.
 func (e *estateView) list(ctx context.Context, kind schema.Kind) ([]*resource, error) {
 	byKey := map[schema.Key]*resource{}
 	for key, f := range e.files {
@@ -323,7 +324,7 @@ func (e *estateView) list(ctx context.Context, kind schema.Kind) ([]*resource, e
 	return out, nil
 }
 
-// document fills in the bytes of a resource's document.
+// document reads the document of a resource.
 func (e *estateView) document(ctx context.Context, r *resource) error {
 	f, ok := e.files[r.Key]
 	if !ok {
@@ -342,7 +343,7 @@ func (e *estateView) document(ctx context.Context, r *resource) error {
 	return nil
 }
 
-// usersOf are the instances with a member on a node, sorted.
+// usersOf returns the instances with a member on a node, sorted.
 func (e *estateView) usersOf(node string) []string {
 	var users []string
 	for key, s := range e.status.Units.All() {
@@ -354,7 +355,8 @@ func (e *estateView) usersOf(node string) []string {
 	return users
 }
 
-// find is the resource of a kind that people mean by a name.
+// find returns the resource of a kind by its full name, or by its last part where
+// that is unique.
 func (e *estateView) find(ctx context.Context, kind schema.Kind, name string) (*resource, error) {
 	all, err := e.list(ctx, kind)
 	if err != nil {
@@ -391,7 +393,7 @@ const (
 	maxScanned = 10_000 // that it reads for them
 )
 
-// lastEvents are the newest events about a resource, oldest first.
+// lastEvents returns the newest events about a resource, oldest first.
 func (e *estateView) lastEvents(ctx context.Context, name string) []plan.Event {
 	events := []plan.Event{}
 	if e.log == nil || e.log.status == "" {
@@ -410,8 +412,7 @@ func (e *estateView) lastEvents(ctx context.Context, name string) []plan.Event {
 	return events
 }
 
-// column is a column of a kind's table: a field of the document, or what Berth
-// recorded.
+// column is a column of a kind's table: its header, and its cell for a resource.
 type column struct {
 	header string
 	cell   func(*resource) string
@@ -450,7 +451,7 @@ func cellOf(value any) string {
 	return fmt.Sprint(value)
 }
 
-// columnsOf are the columns of a kind's table after NAME.
+// columnsOf returns the columns of a kind's table after NAME.
 func columnsOf(kind schema.Kind) []column {
 	phase := column{"PHASE", func(r *resource) string {
 		switch {

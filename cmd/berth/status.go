@@ -36,14 +36,15 @@ type statusReport struct {
 	Warnings     []string         `json:"warnings,omitempty"`  // what could not be read
 }
 
-// resourceStatus is one resource as `berth status`, get and describe show it.
+// resourceStatus is what Berth recorded of one resource, as status, get and
+// describe show it.
 type resourceStatus struct {
 	Key        schema.Key       `json:"key"`
 	Name       string           `json:"name"` // with tenant and project
 	App        string           `json:"app,omitempty"`
 	Phase      string           `json:"phase"`
 	Ready      string           `json:"ready,omitempty"` // True, False or Unknown
-	Why        string           `json:"why,omitempty"`   // what people should know besides the phase
+	Why        string           `json:"why,omitempty"`   // messages of conditions that need attention, and of retries
 	Stalled    bool             `json:"stalled,omitempty"`
 	Members    []memberStatus   `json:"members,omitempty"`
 	Revision   string           `json:"revision,omitempty"`
@@ -196,7 +197,7 @@ func readFile(ctx context.Context, snap schema.Snapshot, path string) (data []by
 	return nil, false, nil
 }
 
-// unitStatus is the status of an instance as people are shown it.
+// unitStatus is what Berth recorded of an instance, for people.
 func unitStatus(s *plan.Status) resourceStatus {
 	r := resourceStatus{
 		Key: s.Key, Name: s.Key.ResourceName(), App: s.App, Phase: string(s.Phase), Conditions: s.Conditions,
@@ -218,7 +219,11 @@ func unitStatus(s *plan.Status) resourceStatus {
 		why = append(why, fmt.Sprintf("%s failed, the next is at %s", count(retry.Attempts, "attempt"), stamp(retry.Next)))
 	}
 	if s.Review != nil && s.Review.Stale != nil {
-		why = append(why, "the plan changed after its review: see the pull request")
+		stale := "held: the plan changed after its review"
+		if s.Review.Pull != 0 {
+			stale += fmt.Sprintf("; see pull request #%d", s.Review.Pull)
+		}
+		why = append(why, stale)
 	}
 	r.Why = joined(why)
 	return r
@@ -240,7 +245,7 @@ func (r *resourceStatus) addHeld(held []plan.Held) {
 	}
 }
 
-// conditionOf is the condition of a type; the zero value if there is none.
+// conditionOf returns the condition of a type, or the zero value.
 func conditionOf(cs []plan.Condition, kind string) plan.Condition {
 	if i := slices.IndexFunc(cs, func(c plan.Condition) bool { return c.Type == kind }); i >= 0 {
 		return cs[i]
@@ -248,8 +253,8 @@ func conditionOf(cs []plan.Condition, kind string) plan.Condition {
 	return plan.Condition{}
 }
 
-// reasons are what conditions say that people should know, the most important
-// first.
+// reasons are the messages of conditions that need attention, the most important
+// first. A message that another one contains is left out.
 func reasons(cs []plan.Condition) []string {
 	var out []string
 	add := func(kind, status, prefix string) {
@@ -276,7 +281,7 @@ func reasons(cs []plan.Condition) []string {
 	return out
 }
 
-// joined are texts in one line, without those that are empty.
+// joined is the texts that are not empty, in one line.
 func joined(texts []string) string {
 	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), "; ")
 }
@@ -305,7 +310,7 @@ func (r *statusReport) text(w io.Writer, noHeaders bool) error {
 	line("Decided", stylePlain, "%s", decided)
 	line("Instances", stylePlain, "%s", r.phases())
 	if r.Frozen != "" {
-		line("Frozen", styleRed, "%s", r.Frozen)
+		line("Frozen", styleRed, "nothing new comes into force: %s", r.Frozen)
 	}
 	if r.Paused != "" {
 		line("Paused", styleRed, "nothing is changed on hosts: %s", r.Paused)
@@ -341,8 +346,8 @@ func (r *statusReport) phases() string {
 	return strings.Join(parts, ", ")
 }
 
-// tables are the report's lists: instances, other resources that need attention,
-// and what is held.
+// tables writes the instances, other resources that need attention, and the held
+// documents.
 func (r *statusReport) tables(w io.Writer, noHeaders bool) error {
 	instances := newTable(w, noHeaders, "INSTANCE", "PHASE", "READY", "MEMBERS", "NODES", "WHY")
 	others := newTable(w, noHeaders, "KIND", "NAME", "PHASE", "READY", "WHY")

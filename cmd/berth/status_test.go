@@ -78,7 +78,7 @@ func labUnits() []plan.Status {
 }
 
 // The scripts read estates as Berth recorded them: $LAB runs, fails and holds;
-// $PAUSED is paused; $EMPTY has nothing; $FRESH was never decided.
+// $PAUSED is paused; $EMPTY has no document and is frozen; $FRESH was never decided.
 func TestStatusScripts(t *testing.T) {
 	lab := exampleFiles(t, "lab")
 	trainFile := "tenants/physics/projects/lattice/instances/train.yaml"
@@ -101,7 +101,7 @@ func TestStatusScripts(t *testing.T) {
 	stopped := exampleFiles(t, "lab")
 	stopped["platform/pause.yaml"] = "apiVersion: berth/v1\nkind: Pause\nmetadata: {name: pause}\nspec: {reason: power work in hall 2}\n"
 	paused := recorded(t, stopped, reconciler.InForce{}, reconciler.StatusBatch{Units: labUnits()[:1]})
-	empty := recorded(t, map[string]string{"README.md": "an estate\n"}, reconciler.InForce{}, reconciler.StatusBatch{})
+	empty := recorded(t, map[string]string{"README.md": "an estate\n"}, reconciler.InForce{}, reconciler.StatusBatch{Revision: reconciler.Revision{Frozen: "main was rewritten"}})
 	fresh := gittest.New(t, lab)
 
 	testscript.Run(t, testscript.Params{
