@@ -1,0 +1,116 @@
+package main
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Requirement F7: each of the card's libraries does in the product what it is
+// there for. A use is a package of Berth, and what its code, tests aside, calls
+// of the library: a function by its package, a method by its name.
+func TestLibrariesDoWhatTheyAreFor(t *testing.T) {
+	for library, uses := range map[string][]struct{ purpose, dir, calls string }{
+		"github.com/go-git/go-git/v5": {
+			{"fetch", "reconciler/gitrepo", ".NewUploadPackSession"},
+			{"push", "reconciler/gitrepo", ".NewReceivePackSession"},
+			{"keep the mirror", "reconciler/gitrepo", "filesystem.NewStorageWithOptions"},
+			{"read a pack", "reconciler/gitrepo", "packfile.NewScanner"},
+		},
+		"sigs.k8s.io/yaml": {
+			{"write status files", "reconciler/gitrepo", "yaml.Marshal"},
+			{"read status files", "reconciler/gitrepo", "yaml.Unmarshal"},
+		},
+		"cuelang.org/go": {
+			{"compile the definitions", "schema/load", ".BuildInstance"},
+			{"hold a document against its definition", "schema/load", ".Unify"},
+			{"and say whether it fits", "schema/load", ".Validate"},
+		},
+		"github.com/fsnotify/fsnotify": {
+			{"berth validate --watch", "cmd/berth", "fsnotify.NewWatcher"},
+			{"see a change", "cmd/berth", ".Add"},
+		},
+		"github.com/google/go-github/v62": {
+			{"read webhooks", "webhooks", "github.ParseWebHook"},
+			{"speak to the forge", "webhooks/github", "github.NewClient"},
+			{"check runs", "webhooks/github", ".CreateCheckRun"},
+			{"commit statuses", "webhooks/github", ".CreateStatus"},
+			{"comments", "webhooks/github", ".CreateComment"},
+		},
+		"github.com/bluekeyes/go-gitdiff": {
+			{"read patches", "reconciler/patch", "gitdiff.Parse"},
+			{"apply patches", "reconciler/patch", "gitdiff.NewTextApplier"},
+		},
+		"github.com/prometheus/client_golang": {
+			{"count what the loop does", "reconciler", "prometheus.NewCounterVec"},
+			{"time what the loop does", "reconciler", "prometheus.NewHistogramVec"},
+			{"show it at /metrics", "webhooks", "promhttp.HandlerFor"},
+		},
+	} {
+		for _, use := range uses {
+			require.True(t, calls(t, use.dir, library, use.calls), "%s: no file of %s imports it and calls %s, to %s", library, use.dir, use.calls, use.purpose)
+		}
+	}
+	// Testify is for tests: most packages' tests use it, and no program has it in.
+	const testify = "github.com/stretchr/testify"
+	require.NotContains(t, string(goCommand(t, "list", "-deps", "./cmd/berth", "./cmd/berth-host")), testify)
+	require.False(t, calls(t, "reconciler", testify, "require.Equal"), "a file that is no test counts as one")
+	tested := strings.Count(string(goCommand(t, "list", "-f", `{{join .TestImports " "}} {{join .XTestImports " "}}`, "./...")), testify+"/require")
+	require.GreaterOrEqual(t, tested, 25)
+}
+
+// calls says whether a file of a package, tests aside, imports a library and
+// refers to what: "package.Function", with the package's own name whatever the
+// file calls it, or ".Method".
+func calls(t *testing.T, dir, library, what string) bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(moduleRoot, dir, "*.go"))
+	require.NoError(t, err)
+	require.NotEmpty(t, files, dir)
+	wantPackage, wantName, found := strings.Cut(what, ".")
+	require.True(t, found)
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		local := map[string]string{} // name in the file → the package's own
+		for _, imp := range f.Imports {
+			p, err := strconv.Unquote(imp.Path.Value)
+			require.NoError(t, err)
+			if p != library && !strings.HasPrefix(p, library+"/") {
+				continue
+			}
+			own := path.Base(p)
+			local[own] = own
+			if imp.Name != nil {
+				local[imp.Name.Name] = own
+			}
+		}
+		hit := false
+		ast.Inspect(f, func(n ast.Node) bool {
+			sel, ok := n.(*ast.SelectorExpr)
+			if !ok || sel.Sel.Name != wantName || len(local) == 0 {
+				return true
+			}
+			if wantPackage == "" {
+				hit = true
+			} else if id, isName := sel.X.(*ast.Ident); isName && local[id.Name] == wantPackage {
+				hit = true
+			}
+			return true
+		})
+		if hit {
+			return true
+		}
+	}
+	return false
+}
