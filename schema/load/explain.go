@@ -146,10 +146,36 @@ func (s *shape) unknown(path string, value any) problem {
 		}
 		return p
 	}
-	if len(names) > 0 {
+	if elsewhere := s.place(name, "", 0); elsewhere != "" && elsewhere != path {
+		p.message = fmt.Sprintf("no such field here: it belongs to %s; check the indentation", elsewhere)
+	} else if len(names) > 0 {
 		p.message = "no such field: there are " + strings.Join(names, ", ")
 	}
 	return p
+}
+
+// place is the first path at which the definition has a field of that name, or "".
+// In it, <name> stands for a free key, and [] for an item of a list.
+func (s *shape) place(name, path string, depth int) string {
+	const deepest = 6 // of any definition
+	if depth > deepest {
+		return ""
+	}
+	if _, ok := s.fields[name]; ok {
+		return child(path, name)
+	}
+	for _, field := range sortedNames(s.fields) {
+		if found := s.fields[field].shape.place(name, child(path, field), depth+1); found != "" {
+			return found
+		}
+	}
+	if s.element == nil {
+		return ""
+	}
+	if s.kind == cue.ListKind {
+		return s.element.place(name, path+"[]", depth+1)
+	}
+	return s.element.place(name, child(path, "<name>"), depth+1)
 }
 
 // descend finds shape and mapping at one of our own paths.
@@ -179,10 +205,25 @@ func (s *shape) mismatch(path string, got any, cause errors.Error) problem {
 	p := problem{path: path, code: "schema.value"}
 	kind := kindOf(got)
 	want := s.wants()
+	if text, ok := got.(string); ok && template.MatchString(text) {
+		p.code, p.message = "schema.pattern", fmt.Sprintf("got %s, want %s: %s", describe(got), want, noTemplates)
+		if !sameKind(s.kind, kind) {
+			p.code = "schema.type"
+		}
+		return p
+	}
 	switch {
 	case !sameKind(s.kind, kind):
 		p.code = "schema.type"
 		p.message = fmt.Sprintf("got %s, want %s", describe(got), want)
+		switch {
+		case s.kind == cue.StructKind && kind == cue.ListKind:
+			p.message += ": write key: value lines without dashes"
+		case s.kind == cue.ListKind && kind == cue.StructKind:
+			p.message += ": begin each item with a dash"
+		case s.kind == cue.ListKind:
+			p.message += ": put brackets around it, as in [a, b]"
+		}
 		if s.kind == cue.StringKind && kind&(cue.NumberKind|cue.BoolKind) != 0 {
 			p.message += ": put it in quotes"
 		}

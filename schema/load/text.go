@@ -91,6 +91,9 @@ func parseYAML(file string, data []byte) (*yaml.Node, *schema.Diagnostic) {
 			File: file, Line: line, Column: 1,
 		}
 	}
+	if e := conflictMarkers(data); e != nil {
+		return nil, &schema.Diagnostic{Severity: schema.SeverityError, Code: "yaml.syntax", Message: e.message, File: file, Line: e.line, Column: e.column}
+	}
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var doc yaml.Node
 	err := dec.Decode(&doc)
@@ -181,7 +184,9 @@ func syntaxFinding(file string, data []byte, cause error) *schema.Diagnostic {
 	case strings.Contains(message, "anchor"): // its name may be a password that starts with an asterisk
 		code, message = "yaml.alias", "aliases and anchors are not read: write the value out, in quotes if it starts with * or &"
 	default:
-		message = "no valid YAML: " + message
+		text := strings.Split(strings.ReplaceAll(string(data), "\r\n", "\n"), "\n")
+		e := broken{lines: text, at: min(high, len(text)) - 1, cause: message}.explain()
+		message, high, column = e.message, e.line, e.column
 	}
 	return &schema.Diagnostic{Severity: schema.SeverityError, Code: code, Message: message, File: file, Line: high, Column: column}
 }

@@ -201,6 +201,9 @@ func (r *treeReader) mapping(n *yaml.Node, path string, depth int) map[string]an
 			continue
 		}
 		switch {
+		case k.Kind == yaml.MappingNode && k.Style&yaml.FlowStyle != 0 && k.Line == n.Line && k.Column == n.Column+1:
+			r.fail(n, path, "yaml.key", noTemplates)
+			continue
 		case k.Kind != yaml.ScalarNode:
 			r.fail(k, path, "yaml.key", "a key is a plain word, not a list or mapping")
 			continue
@@ -282,7 +285,7 @@ func (r *treeReader) scalar(n *yaml.Node, path string) any {
 		}
 		return n.Value
 	case "!!null":
-		r.fail(n, path, "yaml.null", "has no value: write one, or remove the line")
+		r.fail(n, path, "yaml.null", "has no value: write one, remove the line, or indent the lines below if they belong to it")
 		return nil
 	case "!!bool":
 		switch n.Value {

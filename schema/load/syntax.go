@@ -1,0 +1,213 @@
+package load
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+)
+
+// The parser's own words help nobody who does not know it. These rules say what is
+// wrong in a file that is no YAML, where, and what to do.
+
+// broken is a file that the parser refuses: its lines, the index of the first line
+// that makes it fail, and the parser's words.
+type broken struct {
+	lines []string
+	at    int
+	cause string
+}
+
+// explanation is a message and its place.
+type explanation struct {
+	line, column int // from 1
+	message      string
+}
+
+var (
+	conflictStart = regexp.MustCompile(`^<<<<<<<( |$)`)
+	conflictEnd   = regexp.MustCompile(`^>>>>>>>( |$)`)
+	colonFirst    = regexp.MustCompile(`^[ -]*:(\s|$)`)
+	template      = regexp.MustCompile(`\{\{|\{%|\$\{|\$\(`)
+	colonNoSpace  = regexp.MustCompile(`^[ -]*[A-Za-z_][-A-Za-z0-9_]*:[^\s:/]`)
+	keyAndValue   = regexp.MustCompile(`^[ -]*[^\s:"'#]+:\s+[^\s#|>&]`)
+	quotedKey     = regexp.MustCompile(`^(?:[ -]*[^\s:"'#]+:\s+|\s*-\s+)(["'])`)
+	bareWord      = regexp.MustCompile(`^[A-Za-z_][^:]*$`)
+	valueStart    = regexp.MustCompile("^(?:[ -]*[^\\s:\"'#]+:\\s+|\\s*-\\s+)([@`%])")
+)
+
+// conflictMarkers finds a merge conflict that nobody resolved.
+func conflictMarkers(data []byte) *explanation {
+	start := 0
+	for i, line := range strings.Split(string(data), "\n") {
+		switch {
+		case start == 0 && conflictStart.MatchString(line):
+			start = i + 1
+		case start > 0 && conflictEnd.MatchString(line):
+			return &explanation{start, 1, fmt.Sprintf("a merge conflict is not resolved: keep one side of lines %d to %d, and remove the lines that begin with <<<<<<<, ======= and >>>>>>>", start, i+1)}
+		}
+	}
+	return nil
+}
+
+// explain says what is wrong. It always has an answer.
+func (b broken) explain() explanation {
+	for _, rule := range []func() *explanation{b.ended, b.template, b.quotes, b.start, b.escape, b.brackets, b.dash, b.noColon, b.twoColons, b.indented} {
+		if e := rule(); e != nil {
+			before := b.lines[e.line-1][:e.column-1]
+			e.column = utf8.RuneCountInString(before) + 1
+			return *e
+		}
+	}
+	return b.here("no valid YAML from here on: check the colons, quotes, brackets and the indentation of this line and the one above")
+}
+
+func (b broken) here(format string, args ...any) explanation {
+	return explanation{b.at + 1, indentOf(b.lines[b.at]) + 1, fmt.Sprintf(format, args...)}
+}
+
+func (b broken) on(line int, format string, args ...any) *explanation {
+	return &explanation{line + 1, indentOf(b.lines[line]) + 1, fmt.Sprintf(format, args...)}
+}
+
+func indentOf(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }
+
+// above is the last line above i that says something, or -1.
+func (b broken) above(i int) int {
+	for i--; i >= 0; i-- {
+		if text := strings.TrimSpace(b.lines[i]); text != "" && text[0] != '#' {
+			return i
+		}
+	}
+	return -1
+}
+
+const noTemplates = "looks like a template, and Berth fills in none: write the value itself"
+
+// ended finds text behind the end of a document.
+func (b broken) ended() *explanation {
+	above := b.above(b.at)
+	switch {
+	case strings.TrimSpace(b.lines[b.at]) == "...":
+		return b.on(b.at, "ends a document that there is not: declare one, or remove the file")
+	case above >= 0 && strings.TrimSpace(b.lines[above]) == "...", strings.Contains(b.cause, "<document start>"):
+		return b.on(b.at, "text follows the end of the document: a file holds one, remove what is too much")
+	}
+	return nil
+}
+
+func (b broken) template() *explanation {
+	for _, i := range []int{b.at, b.above(b.at)} {
+		if i >= 0 && template.MatchString(b.lines[i]) {
+			return b.on(i, noTemplates)
+		}
+	}
+	return nil
+}
+
+// quotes finds a quote that is not closed, and text behind one that is.
+func (b broken) quotes() *explanation {
+	for _, i := range []int{b.at, b.above(b.at)} {
+		if i < 0 {
+			continue
+		}
+		line := b.lines[i]
+		m := quotedKey.FindStringSubmatchIndex(line)
+		if m == nil {
+			continue
+		}
+		quote, rest := line[m[2]:m[3]], line[m[3]:]
+		if quote == `"` {
+			rest = strings.ReplaceAll(rest, `\"`, "  ")
+		} else {
+			rest = strings.ReplaceAll(rest, "''", "  ")
+		}
+		end := strings.Index(rest, quote)
+		if end < 0 {
+			return &explanation{i + 1, m[2] + 1, fmt.Sprintf("the quote that opens here is not closed: end the text with %s", quote)}
+		}
+		if after := strings.TrimSpace(rest[end+1:]); after != "" && after[0] != '#' && after[0] != ',' && after[0] != ']' && after[0] != '}' {
+			return &explanation{i + 1, m[3] + end + 2, "text follows the closing quote: put all of the value in quotes, or none of it"}
+		}
+	}
+	return nil
+}
+
+func (b broken) start() *explanation {
+	if m := valueStart.FindStringSubmatchIndex(b.lines[b.at]); m != nil {
+		return &explanation{b.at + 1, m[2] + 1, fmt.Sprintf("a value cannot start with %s: put it in quotes", b.lines[b.at][m[2]:m[3]])}
+	}
+	return nil
+}
+
+func (b broken) escape() *explanation {
+	if !strings.Contains(b.cause, "escape") {
+		return nil
+	}
+	return b.on(b.at, `a backslash in double quotes begins an escape, such as \n: use single quotes, or write \\`)
+}
+
+func (b broken) brackets() *explanation {
+	inside := strings.Contains(b.cause, "',' or") || strings.Contains(b.cause, "node content") || strings.Contains(b.cause, "end of stream")
+	for i := b.at; i >= 0 && inside; i-- {
+		if at := strings.LastIndexAny(b.lines[i], "[{"); at >= 0 {
+			opening := b.lines[i][at : at+1]
+			closing := map[string]string{"[": "]", "{": "}"}[opening]
+			return &explanation{i + 1, at + 1, fmt.Sprintf("what opens here with %s is not closed, or a comma is missing in it: separate items by commas, and end with %s", opening, closing)}
+		}
+	}
+	return nil
+}
+
+func (b broken) dash() *explanation {
+	if !strings.Contains(b.cause, "block sequence entries") {
+		return nil
+	}
+	return b.on(b.at, "a list cannot begin behind a key: put each item, with its dash, on a line of its own below it")
+}
+
+// noColon finds a line without a colon, or without the space behind it, here or
+// above.
+func (b broken) noColon() *explanation {
+	for _, i := range []int{b.above(b.at), b.at} {
+		if i < 0 {
+			continue
+		}
+		text := strings.TrimSpace(b.lines[i])
+		switch {
+		case colonFirst.MatchString(b.lines[i]):
+			return b.on(i, "a key is missing in front of the colon")
+		case colonNoSpace.MatchString(b.lines[i]) && !strings.Contains(text, ": "):
+			return b.on(i, "a space is missing behind the colon: write key: value")
+		case bareWord.MatchString(text):
+			return b.on(i, "a colon is missing: write key: value, or key: with the lines below it indented")
+		}
+	}
+	return nil
+}
+
+// twoColons finds a colon in text.
+func (b broken) twoColons() *explanation {
+	line := b.lines[b.at]
+	if first := strings.Index(line, ": "); first >= 0 && keyAndValue.MatchString(line) && strings.Contains(line[first+2:], ": ") {
+		return b.on(b.at, "the text holds a colon and a space, which separate a key from its value: put the text in quotes")
+	}
+	return nil
+}
+
+// indented finds a line that stands deeper than one that has a value, or at no other
+// line's depth.
+func (b broken) indented() *explanation {
+	above := b.above(b.at)
+	if above < 0 {
+		return nil
+	}
+	here, there := indentOf(b.lines[b.at]), indentOf(b.lines[above])
+	switch {
+	case here > there && keyAndValue.MatchString(b.lines[above]):
+		return b.on(b.at, "is indented deeper than line %d, which has a value already: indent lines that belong together alike", above+1)
+	case here != there:
+		return b.on(b.at, "is indented like no line above it: indent lines that belong together alike")
+	}
+	return nil
+}
