@@ -197,8 +197,9 @@ func (d *Decider) applied(s subject, before *schema.Desired, n authority.Need) a
 }
 
 // mayRelease says whether a command lifts the guard over a deletion: by a user who
-// gave it for this path, in a tenant tree whose files are all readable, in their
-// place and valid by themselves. The same holds for the platform's tree.
+// gave it for this path, in a tenant tree that has its tenant.yaml and whose files
+// are all readable, in their place and valid by themselves. A tenant as a whole
+// takes an acknowledgement. For the platform's tree the same holds of its files.
 func (g *guard) mayRelease(path string) (subject, bool) {
 	who, ok := g.authored[path]
 	if !ok || who.applies == nil {
@@ -207,6 +208,9 @@ func (g *guard) mayRelease(path string) (subject, bool) {
 	tree := "platform/"
 	if tenant := owner(g.before.Key(path)); tenant != "" {
 		tree = "tenants/" + tenant + "/"
+		if t := g.main.Desired.Tenants[tenant]; t == nil || t.Tenant == nil {
+			return who, false
+		}
 	}
 	unread := slices.ContainsFunc(g.main.Unreadable, func(part string) bool {
 		return strings.HasPrefix(strings.ToLower(part)+"/", tree) || strings.HasPrefix(tree, strings.ToLower(part)+"/")

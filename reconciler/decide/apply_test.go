@@ -17,8 +17,9 @@ import (
 // scene is a story of which one commit is held in whole or in part.
 type scene struct {
 	*story
-	repo trees // the trees before and after the commit, of main and in force
-	dim  bool  // the tenant tree of main cannot be read
+	repo trees       // the trees before and after the commit, of main and in force
+	held []plan.Held // by the commit
+	dim  bool        // the tenant tree of main cannot be read
 }
 
 // holding decides a commit by somebody over an estate, and what comes after it.
@@ -28,7 +29,7 @@ func holding(t *testing.T, who string, over, change map[string]string, after ...
 	s.repo["parent"] = s.main
 	s.commits(who, change)
 	s.repo["commit"] = s.main
-	s.together()
+	s.held = s.together().Held
 	for _, more := range after {
 		s.commits("pia", more)
 		s.together()
@@ -134,6 +135,25 @@ func TestApplyReleasesABlockedDeletion(t *testing.T) {
 	s = holding(t, "pia", files, without(files), map[string]string{at + "broken.yaml": "kind: [\n"})
 	require.Empty(t, s.apply("tina").Taken)
 	require.Len(t, s.apply("tina").Left, 8)
+
+	// A tenant as a whole takes an acknowledgement: its tree is missing.
+	gone := map[string]string{}
+	for path := range governed(files) {
+		if strings.HasPrefix(path, "tenants/physics/") {
+			gone[path] = ""
+		}
+	}
+	s = holding(t, "root", files, gone)
+	whole := s.apply("root", func(a *decide.Apply) { a.BreakGlass = "they left" })
+	require.Empty(t, whole.Taken)
+	require.Contains(t, whole.Left[0].Message, "the tenant physics would go")
+
+	// What goes while something right in itself, that waits, has its uid.
+	uid := func(text string) string { return strings.Replace(text, "metadata:\n", "metadata:\n  uid: u1\n", 1) }
+	waiting := strings.Replace(uid(instance("eval", 0, 1)), "app: batch", "app: nowhere", 1)
+	s = holding(t, "pia", map[string]string{train: uid(instance("train", 1, 1))}, map[string]string{train: "", eval: waiting})
+	require.Equal(t, load.HeldDenied, reasons(s.held)[train])
+	require.Equal(t, []string{train}, taken(s.apply("pia")))
 
 	// Nor in one that cannot be read.
 	s = holding(t, "pia", files, without(files))

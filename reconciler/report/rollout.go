@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"berth/reconciler/plan"
+	"berth/schema"
 )
 
 // heldUnauthorised is the reason of what is held for lack of a permission, as
@@ -52,16 +53,17 @@ func Rollout(r plan.Rollout) string {
 // applyHint says how held documents of a merge come into force, where a command
 // can do that.
 func (d *doc) applyHint(r *plan.Rollout) {
-	unauthorised, deletion := false, false
+	unauthorised, deletion, tenant := false, false, false
 	for _, h := range r.Held {
 		unauthorised = unauthorised || h.Reason == heldUnauthorised
+		tenant = tenant || h.Key.Kind == schema.KindTenant // a tenant as a whole takes an acknowledgement
 		deletion = deletion || strings.Contains(h.Message, "/berth ack-delete ")
 	}
 	apply := code("/berth apply " + commit(r.Commit))
 	switch {
 	case unauthorised:
 		d.line("→ An approval after the merge has no effect. To bring these documents into force, a user with the permission comments "+apply+".", "")
-	case deletion:
+	case deletion && !tenant:
 		d.line("→ To delete these documents, a user with the permission comments "+apply+".", "")
 	}
 }
