@@ -80,12 +80,20 @@ func (d *deletions) put(one *plan.DeletedInstance) {
 	if d.now().Sub(one.DeletedAt) > d.retention {
 		return
 	}
+	at, _ := slices.BinarySearchFunc(d.order, one.DeletedAt, func(o *plan.DeletedInstance, t time.Time) int { return o.DeletedAt.Compare(t) })
+	for _, o := range d.order[at:] {
+		if !o.DeletedAt.Equal(one.DeletedAt) {
+			break
+		}
+		if o.Key == one.Key && o.ID == one.ID {
+			return // it was noted when it happened, and read from the log
+		}
+	}
 	for _, name := range deletedNames(one) {
 		if was := d.of[name]; was == nil || was.DeletedAt.Before(one.DeletedAt) {
 			d.of[name] = one
 		}
 	}
-	at, _ := slices.BinarySearchFunc(d.order, one.DeletedAt, func(o *plan.DeletedInstance, t time.Time) int { return o.DeletedAt.Compare(t) })
 	d.order = slices.Insert(d.order, at, one)
 	gone := max(0, len(d.order)-maxDeletions)
 	for gone < len(d.order) && d.now().Sub(d.order[gone].DeletedAt) > d.retention {

@@ -30,6 +30,11 @@ func TestDeletionsAreBounded(t *testing.T) {
 	}
 	require.Len(t, d.order, maxDeletions)
 	require.Len(t, d.of, 2*maxDeletions)
+	small := newDeletions(0, func() time.Time { return now })
+	for range 3 {
+		small.note(deletionEvent("a", "u", now), deletionEvent("b", "v", now))
+	}
+	require.Len(t, small.order, 2, "noted again it changes nothing")
 	_, ok := d.find("physics", "lab", "u0")
 	require.True(t, ok)
 	_, ok = d.find("physics", "lab", fmt.Sprint("u", maxDeletions+499))
