@@ -116,7 +116,9 @@ type Repo interface {
 	AuditTail(ctx context.Context, commit string, since time.Time, least int) ([]audit.Line, error)
 	// WriteStatus makes one commit on berth/status and pushes it by
 	// compare-and-swap: one POST, cost independent of the history's length.
-	// It returns old unchanged when b changes nothing.
+	// It returns old unchanged when b changes nothing. The error is ErrConflict if
+	// the branch is no longer at old, and ErrNotFound if the mirror does not hold
+	// old, as where it was fetched anew after the branch moved on.
 	WriteStatus(ctx context.Context, old string, b StatusBatch) (tip string, err error)
 }
 
