@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -124,6 +125,7 @@ type table struct {
 	color   bool
 	header  bool // the header is still to be written
 	rows    [][]string
+	widths  []int // of the columns as written so far, so that later rows are aligned with them
 }
 
 // maxRows is how many rows of a table are aligned together; a log may have
@@ -133,7 +135,7 @@ const maxRows = 10_000
 // newTable is an empty table. Cells of columns called PHASE, READY, STATE
 // and DECISION are coloured on a terminal.
 func newTable(out io.Writer, noHeaders bool, columns ...string) *table {
-	return &table{out: out, columns: columns, color: hasColor(out), header: !noHeaders}
+	return &table{out: out, columns: columns, color: hasColor(out), header: !noHeaders, widths: make([]int, len(columns))}
 }
 
 // row adds a row. An empty cell is shown as a dash. What could move the cursor or
@@ -155,6 +157,10 @@ func (t *table) flush() error {
 	line := func(cells []string, is func(column int, cell string) style) {
 		for i, cell := range cells {
 			cell = orDash(cell)
+			t.widths[i] = max(t.widths[i], utf8.RuneCountInString(cell))
+			if i < len(cells)-1 {
+				cell += strings.Repeat(" ", t.widths[i]-utf8.RuneCountInString(cell))
+			}
 			if t.color {
 				cell = is(i, cell).paint(cell)
 			}
@@ -171,7 +177,7 @@ func (t *table) flush() error {
 	for _, cells := range t.rows {
 		line(cells, func(i int, cell string) style {
 			if slices.Contains([]string{"PHASE", "READY", "STATE", "DECISION"}, t.columns[i]) {
-				return styleOf(cell)
+				return styleOf(strings.TrimSpace(cell))
 			}
 			return stylePlain
 		})
