@@ -136,7 +136,8 @@ type MakeDir struct {
 	Own   bool   `json:"own,omitempty"`
 }
 
-// MakeLink makes the symbolic link Path that says Target.
+// MakeLink makes the symbolic link Path that says Target. A path that Berth did
+// not make is refused with code foreign.
 type MakeLink struct {
 	Path   string `json:"path"`
 	Target string `json:"target"`
@@ -173,7 +174,7 @@ type Preflight struct {
 }
 
 // MakeSecret makes a file of random bytes if there is none, and never changes
-// one that is there.
+// one that is there. One that Berth did not make is refused with code foreign.
 type MakeSecret struct {
 	Path  string `json:"path"`
 	Bytes int    `json:"bytes"`
@@ -189,7 +190,9 @@ type Service struct {
 	Name   string            `json:"name"` // in the profile
 	Unit   string            `json:"unit"` // which one of it, such as a cluster's name; may be empty
 	Params map[string]string `json:"params,omitempty"`
-	Verb   string            `json:"verb"` // start, stop, restart, kill, state
+	// Verb is start, stop, restart, kill, state, or clear: stop, and end whatever
+	// the daemon started and left running.
+	Verb string `json:"verb"`
 	// TimeoutMS bounds a start or stop; 0: 10 s.
 	TimeoutMS int `json:"timeout_ms,omitempty"`
 }

@@ -123,7 +123,7 @@ func (h *fakeHost) one(op runtimes.Op) (res runtimes.Result, err error) {
 	case op.Service != nil:
 		was := h.services[op.Service.Name]
 		if op.Service.Verb != "state" {
-			h.services[op.Service.Name] = op.Service.Verb != "stop"
+			h.services[op.Service.Name] = op.Service.Verb != "stop" && op.Service.Verb != "clear"
 			res.Changed = was != h.services[op.Service.Name] || op.Service.Verb == "restart"
 			h.runs = append(h.runs, op.Service.Verb+" "+op.Service.Name)
 		}

@@ -141,7 +141,7 @@ func (c *control) remove(ctx context.Context) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	if _, err := c.do(ctx, c.service(profile.Slurmctld, "stop"), c.service(profile.Slurmdbd, "stop")); err != nil {
+	if _, err := c.do(ctx, c.service(profile.Slurmctld, "clear"), c.service(profile.Slurmdbd, "clear")); err != nil {
 		return err
 	}
 	return c.removeStack(ctx)
@@ -158,7 +158,7 @@ func (c *control) removeStack(ctx context.Context) error {
 	var ops []runtimes.Op
 	if len(others) == 0 {
 		ops = append(ops,
-			c.service(profile.MariaDB, "stop"),
+			c.service(profile.MariaDB, "clear"),
 			removeTreeOp(profile.DatabaseDir), removeTreeOp(profile.DatabaseRunDir))
 	} else {
 		res, err := c.do(ctx, runtimes.Op{Stat: &runtimes.Stat{Paths: []string{profile.DatabaseInstalled}}})
@@ -179,7 +179,7 @@ func (c *control) removeStack(ctx context.Context) error {
 		return err
 	}
 	s := c.stack
-	ops = append(ops, c.service(profile.Munged, "stop"),
+	ops = append(ops, c.service(profile.Munged, "clear"),
 		removeOp(s.MungeKey()), removeTreeOp(s.Lib()), removeTreeOp(s.Log()),
 		removeTreeOp(s.Run()), removeTreeOp(s.MungeRun()), removeOp(s.MungeLog()), removeOp(s.MungeSeed()))
 	ops = append(append(ops, removeOps(s.ConfigFiles())...), removeEmptyOp(s.Etc()))

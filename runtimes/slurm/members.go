@@ -493,7 +493,7 @@ func (c *control) clean(ctx context.Context, wk site) error {
 	if rec.Cluster != c.stack.Cluster {
 		return nil
 	}
-	ops := []runtimes.Op{c.service(profile.Slurmd, "stop"), c.service(profile.MungedWorker, "stop")}
+	ops := []runtimes.Op{c.service(profile.Slurmd, "clear"), c.service(profile.MungedWorker, "clear")}
 	ops = append(ops, removeOps(profile.WorkerFiles())...)
 	ops = append(ops, removeOp(c.stack.MungeRun()), removeTreeOp(profile.WorkerSpoolDir),
 		removeEmptyOp(profile.WorkerMungeRun), removeEmptyOp(profile.WorkerRunDir))

@@ -5,6 +5,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/schema"
 )
 
 // ownFiles is what hosts have of their own before Berth comes: a munge key that
@@ -76,4 +80,41 @@ munged --key-file=$PWD/key --socket=$PWD/socket --pid-file=$PWD/pid --log-file=$
 		_, err := s.lab.Run(t.Context(), node, "sh", "-c", "p=$(cat /run/occupied/pid); kill $p; while test -d /proc/$p; do sleep 0.01; done; rm -r /run/occupied")
 		require.NoError(t, err)
 	}
+}
+
+// A cluster that an earlier release made goes on and leaves nothing: its helper
+// kept no record of paths, the worker's key had the name of munge's own, and
+// slurmd another log.
+func TestClusterOfAnEarlierRelease(t *testing.T) {
+	c := &company{stage: newStage(t)}
+	c.rt = c.runtime(t)
+	u := c.unit(onePartition, []schema.UnixUser{alice}, nil, 0)
+	c.carry(t, u, false)
+	ctl, worker := c.control.Key.Name, c.workers[0].Key.Name
+	run := func(node, script string) {
+		_, err := c.lab.Run(t.Context(), node, "sh", "-ec", script)
+		require.NoError(t, err)
+	}
+	run(worker, `rm /var/lib/berth/paths.json
+mv /etc/munge/berth-worker.key /etc/munge/munge.key; mv /var/log/munge/berth-worker.log /var/log/munge/munged.log`)
+	run(ctl, "rm /var/lib/berth/paths.json; sed -i 's|berth-slurmd.log|slurmd.log|' /etc/slurm/*/slurm.conf")
+
+	verb := func() plan.Verb {
+		p := c.plan(t, u, false)
+		require.Len(t, p.Actions, 1)
+		return p.Actions[0].Verb
+	}
+	require.Equal(t, plan.Configure, verb())
+	c.carry(t, u, false)
+	run(worker, "p=$(cat /run/munge/munged.pid); kill -9 $p; while test -d /proc/$p; do sleep 0.01; done")
+	require.Equal(t, plan.Start, verb())
+	c.carry(t, u, false)
+	run(worker, "test -e /etc/munge/berth-worker.key")
+	id := c.submit(t, u, alice, "exit 0", 1)
+	c.await(t, u, id, runtimes.JobCompleted)
+
+	c.carry(t, u, true)
+	require.Empty(t, c.remains(t, u))
+	run(worker, "test ! -e /etc/munge/munge.key; test -e /var/log/munge/munged.log")
+	run(ctl, "test -e /etc/munge/munge.key")
 }

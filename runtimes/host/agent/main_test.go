@@ -51,6 +51,13 @@ func daemon(mode string, args []string) error {
 	switch mode {
 	case "daemon-plain":
 		return live()
+	case "daemon-parent": // leaves a process behind when it ends
+		child := exec.Command("/bin/sleep", "60")
+		child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		if err := child.Start(); err != nil {
+			return err
+		}
+		return live()
 	case "daemon-stubborn":
 		signal.Ignore(syscall.SIGTERM)
 		return live()
@@ -176,7 +183,7 @@ func profileOf(self, dir string, earlier []runtimes.EarlierPath) runtimes.Profil
 			"gone": {Path: dir + "/no-such-program"},
 		},
 		Services: map[string]func(string, map[string]string) (runtimes.ServiceSpec, error){
-			"plain": service("plain", false), "stubborn": service("stubborn", false), "short": service("short", false),
+			"plain": service("plain", false), "stubborn": service("stubborn", false), "short": service("short", false), "parent": service("parent", false),
 			"fork": service("fork", true), "fork-dies": service("fork-dies", true), "fork-stubborn": service("fork-stubborn", true), "slow": service("slow", true),
 		},
 		CheckMake: func(m runtimes.Making) error {

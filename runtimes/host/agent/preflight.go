@@ -89,9 +89,8 @@ func foreignDaemons(s service, stop string) []string {
 		return nil
 	}
 	var found []string
-	for _, p := range processesOfProgram(s.spec.Path) {
-		dir := "/proc/" + strconv.Itoa(p.pid)
-		if ns, err := os.Readlink(dir + "/ns/pid"); err != nil || ns != here || !p.executes(s.spec.Path) || p.isBerths() {
+	for _, p := range processesThat(func(p process) bool { return p.executes(s.spec.Path) && !p.isBerths() }) {
+		if ns, err := os.Readlink("/proc/" + strconv.Itoa(p.pid) + "/ns/pid"); err != nil || ns != here {
 			continue
 		}
 		command := stop

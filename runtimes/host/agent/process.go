@@ -124,11 +124,11 @@ func (p process) isBerths() bool {
 
 // processesWith finds the processes that run path and carry entry.
 func processesWith(path, entry string) []process {
-	return slices.DeleteFunc(processesOfProgram(path), func(p process) bool { return !p.carries(entry) })
+	return processesThat(func(p process) bool { return p.runs(path) && p.carries(entry) })
 }
 
-// processesOfProgram finds the processes that run path.
-func processesOfProgram(path string) []process {
+// processesThat finds the processes that match.
+func processesThat(match func(process) bool) []process {
 	names, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil
@@ -139,7 +139,7 @@ func processesOfProgram(path string) []process {
 		if err != nil {
 			continue
 		}
-		if p, ok := lookProcess(pid); ok && p.runs(path) {
+		if p, ok := lookProcess(pid); ok && match(p) {
 			found = append(found, p)
 		}
 	}

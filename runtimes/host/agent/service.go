@@ -79,6 +79,12 @@ func (a *Agent) service(ctx context.Context, op *runtimes.Service) (runtimes.Res
 		if _, err = a.services.stop(ctx, s, false); err == nil {
 			res.Changed, err = a.services.start(ctx, s)
 		}
+	case "clear":
+		var ended bool
+		if res.Changed, err = a.services.stop(ctx, s, false); err == nil {
+			ended, err = endMarked(ctx, s)
+			res.Changed = res.Changed || ended
+		}
 	default:
 		return res, invalid("%s is no verb of a service", plain(op.Verb))
 	}
@@ -88,6 +94,16 @@ func (a *Agent) service(ctx context.Context, op *runtimes.Service) (runtimes.Res
 	st, err := a.services.state(ctx, s)
 	res.Service = &st
 	return res, err
+}
+
+// endMarked ends what a daemon started and left behind, such as the process that
+// holds a control group for good: each carries the service's mark.
+func endMarked(ctx context.Context, s service) (bool, error) {
+	left := processesThat(func(p process) bool { return p.carries(s.mark()) })
+	if len(left) == 0 {
+		return false, nil
+	}
+	return true, daemons{}.end(ctx, left, false, s.timeout)
 }
 
 func (a *Agent) serviceSpec(op *runtimes.Service) (runtimes.ServiceSpec, error) {

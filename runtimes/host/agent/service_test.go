@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -169,6 +171,44 @@ func TestServiceThatDoesNotStart(t *testing.T) {
 	f.fails("refused", runtimes.Op{Service: &runtimes.Service{Name: "plain", Params: map[string]string{"x": "y"}, Verb: "start"}})
 	f.fails("invalid", service("plain", "a", "explode"))
 	f.fails("invalid", runtimes.Op{Service: &runtimes.Service{Name: "plain", Verb: "start", TimeoutMS: -1}})
+}
+
+// What a daemon leaves behind goes when its host is cleared, and not before: it
+// may be jobs. What belongs to another unit stays.
+func TestClearEndsWhatADaemonLeft(t *testing.T) {
+	f := newFar(t)
+	f.stops("parent", "a", "b")
+	f.do(service("parent", "a", "start"), service("parent", "b", "start"))
+	left := func(unit string) []int {
+		return marked(t, "BERTH_SERVICE=parent/"+unit, "sleep")
+	}
+	require.Eventually(t, func() bool { return len(left("a")) == 1 && len(left("b")) == 1 }, 5*time.Second, 5*time.Millisecond)
+	f.do(service("parent", "a", "stop"))
+	require.Len(t, left("a"), 1)
+	require.True(t, f.one(service("parent", "a", "clear")).Changed)
+	require.Empty(t, left("a"))
+	require.Len(t, left("b"), 1)
+	require.False(t, f.one(service("parent", "a", "clear")).Changed)
+	f.do(service("parent", "b", "clear"))
+	require.Empty(t, left("b"))
+}
+
+// marked are the processes of a program that have entry in their environment.
+func marked(t *testing.T, entry, program string) []int {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/environ")
+	require.NoError(t, err)
+	var pids []int
+	for _, name := range files {
+		env, _ := os.ReadFile(name) // it may have ended
+		comm, _ := os.ReadFile(filepath.Join(filepath.Dir(name), "comm"))
+		if strings.TrimSpace(string(comm)) == program && strings.Contains("\x00"+string(env), "\x00"+entry+"\x00") {
+			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name)))
+			require.NoError(t, err)
+			pids = append(pids, pid)
+		}
+	}
+	return pids
 }
 
 // Several starts at once make one daemon.

@@ -20,6 +20,9 @@ type systemd struct{ a *Agent }
 
 const unitDir = "/etc/systemd/system"
 
+// systemctlProgram is replaced by tests.
+var systemctlProgram = "/usr/bin/systemctl"
+
 var unitName = regexp.MustCompile(`\A[A-Za-z0-9_-]{1,64}\z`)
 
 // file is the name of the service's unit.
@@ -143,7 +146,7 @@ func (d systemd) stop(ctx context.Context, s service, kill bool) (bool, error) {
 }
 
 func systemctl(ctx context.Context, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, "/usr/bin/systemctl", args...)
+	cmd := exec.CommandContext(ctx, systemctlProgram, args...)
 	cmd.Env = baseEnv()
 	out, err := cmd.CombinedOutput()
 	if err != nil {
