@@ -16,6 +16,7 @@ import (
 	"berth/schema"
 	"berth/schema/load"
 	"berth/schema/policy"
+	"berth/schema/signature"
 )
 
 func newValidateCmd() *cobra.Command {
@@ -114,6 +115,7 @@ func validate(ctx context.Context, loader *load.Loader, dir string, tenants map[
 	v := &validation{
 		Format: "berth.validate/v1",
 		Diagnostics: slices.Concat(r.Diagnostics, r.WithoutEffect(), policy.Findings(decisions), policy.Wider(r.Desired),
+			signature.Findings(r.Desired, func(string) bool { return true }),
 			new(policy.CapacityChecker).Check(r.Desired, effective, r.AllNodes())),
 	}
 	places, err := load.Repositories(ctx, platform, tenants, r.Desired)

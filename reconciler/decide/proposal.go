@@ -13,6 +13,7 @@ import (
 	"berth/schema/authority"
 	"berth/schema/load"
 	"berth/schema/policy"
+	"berth/schema/signature"
 )
 
 // CodeFrozen is the code of the finding that a merge would stop the sync.
@@ -127,6 +128,7 @@ func (d *Decider) Change(ctx context.Context, in Input, tree schema.Snapshot, to
 	now := base.Result.Desired
 	out.Diagnostics = append(out.Diagnostics, lastAdministrators(touched, now, head.Main.Desired)...)
 	out.Diagnostics = append(out.Diagnostics, withoutEffect(touched, head.Main)...)
+	out.Diagnostics = append(out.Diagnostics, signature.Findings(head.Main.Desired, func(file string) bool { return touches(touched, file) })...)
 	schema.SortDiagnostics(out.Diagnostics)
 	if in.Seen != nil {
 		out.Diagnostics = append(out.Diagnostics, in.Seen(now, head.Result.Desired)...)

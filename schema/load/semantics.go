@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"berth/schema"
 )
@@ -17,7 +18,17 @@ import (
 // semantics checks what a document says about itself and no closed structure
 // can express, and fills what needs a backend's definitions.
 func (r *reader) semantics(spec declared, t *tree) []problem {
-	return append(suspendRules(spec.Head()), r.rules(spec, t)...)
+	return slices.Concat(suspendRules(spec.Head()), shownNameRules(t), r.rules(spec, t))
+}
+
+// shownNameRules refuse a display name that shows nothing to go by, such as one of
+// blanks that no space key makes.
+func shownNameRules(t *tree) []problem {
+	name, ok := t.value["spec"].(map[string]any)["display_name"].(string)
+	if !ok || strings.ContainsFunc(name, func(c rune) bool { return unicode.IsLetter(c) || unicode.IsNumber(c) }) {
+		return nil
+	}
+	return []problem{{path: "spec.display_name", code: "schema.rule", message: "shows nothing: write a name with at least one letter or digit"}}
 }
 
 // suspendRules refuse suspend: true where there is nothing that Berth could leave

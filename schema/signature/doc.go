@@ -6,6 +6,10 @@
 // What is verified is the commit's own bytes, so a signature says something of
 // exactly the tree, the parents and the message that the commit's id stands for.
 //
+// Findings has one code:
+//
+//	key.unusable   a declared key that can prove nothing (warning)
+//
 // The package is pure. It must not know Git's storage, a forge, HTTP or a
 // scheduler, and it reads no clock.
 package signature
