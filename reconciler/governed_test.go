@@ -1,6 +1,7 @@
 package reconciler_test
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -331,4 +332,37 @@ func message(s *plan.Status, typ string) string {
 		}
 	}
 	return ""
+}
+
+// The event of an entitlement says who changed it (requirement A3).
+func TestEntitlementEventNamesWhoChangedIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	root := newSigner(t, w)
+	d := w.start(governed(root))
+	<-d.Ready()
+	const file = "tenants/physics/projects/lab/entitlements/batch.yaml"
+	root.push("entitlement\n\nBreak-Glass: nobody else is there", map[string]string{file: strings.Replace(estate()[file], "{enabled: true}", "{enabled: true, policy_overrides: {max_instances_per_project: 3}}", 1)})
+	type payload struct {
+		UpdatedBy string `json:"updated_by"`
+		Project   string `json:"project_id"`
+		App       string `json:"app_slug"`
+		Revision  string `json:"revision"`
+	}
+	commit := w.git.Tip("main")
+	var told []payload
+	w.eventually("told", func() bool {
+		told = nil
+		for _, e := range w.events() {
+			if e.EventType == "apps.entitlement.updated" {
+				var p payload
+				if json.Unmarshal(e.Payload, &p) == nil && p.Revision == commit {
+					told = append(told, p)
+				}
+			}
+		}
+		return len(told) == 1
+	})
+	require.Equal(t, "physics.lab batch", told[0].Project+" "+told[0].App)
+	require.Equal(t, "root", told[0].UpdatedBy)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -246,4 +247,41 @@ func TestLoopReachesEveryPhase(t *testing.T) {
 	require.Equal(t, []string{"requested", "failed", "running", "running", "deleting", "deleted"}, w.eventTypes())
 	w.noEventTwice()
 	require.Empty(t, w.world.Remains(schema.InstanceKey("physics", "lab", "train")))
+}
+
+// Requirement E1: without another setting, the loop looks at a unit every 5 s.
+func TestUnitIsObservedEveryFiveSeconds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	rt := stamped{memory.New(w.world), new(sync.Mutex), new([]time.Time)}
+	w.start(func(o *reconciler.Options) {
+		o.Interval = 0
+		o.Runtimes = map[string]runtimes.Runtime{"bare_metal": rt}
+	})
+	w.run(1)
+	rt.mu.Lock()
+	begun := len(*rt.at)
+	rt.mu.Unlock()
+	time.Sleep(11 * time.Second)
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	looks := (*rt.at)[begun-1:]
+	require.GreaterOrEqual(t, len(looks), 3, "two looks came after the last one")
+	for i := range len(looks) - 1 {
+		require.InDelta(t, 5, looks[i+1].Sub(looks[i]).Seconds(), 1.5)
+	}
+}
+
+// stamped is a runtime that remembers when it was looked at.
+type stamped struct {
+	runtimes.Runtime
+	mu *sync.Mutex
+	at *[]time.Time
+}
+
+func (s stamped) Observe(ctx context.Context, sc runtimes.Scope) plan.Observed {
+	s.mu.Lock()
+	*s.at = append(*s.at, time.Now())
+	s.mu.Unlock()
+	return s.Runtime.Observe(ctx, sc)
 }
