@@ -88,3 +88,22 @@ func TestStatusBranchIsAReadView(t *testing.T) {
 	w.eventually("the end", shows("| Instances | 1 |\n| … running | 1 |\n| Documents held | 0 |\n"))
 	require.NotContains(t, view(), "Need attention")
 }
+
+// Requirement E7: segments of events and of the audit log are only ever added.
+func TestSegmentsAreOnlyAdded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.start()
+	path := w.run(1)
+	require.NoError(t, d.stop())
+	w.start()
+	w.put(nil, path)
+	w.eventually("gone", func() bool { return w.status("train") == nil })
+	changes := func(filter string) []string {
+		out, err := w.git.Git("log", "--format=", "--name-only", "--no-renames", "--diff-filter="+filter, reconciler.BranchStatus, "--", "events", "audit")
+		require.NoError(t, err)
+		return strings.Fields(out)
+	}
+	require.GreaterOrEqual(t, len(changes("A")), 4)
+	require.Empty(t, changes("MDT"), "a segment was changed or removed")
+}
