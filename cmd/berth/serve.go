@@ -320,6 +320,9 @@ func (d *daemon) once(ctx context.Context, timeout time.Duration) ([]reconciler.
 	for {
 		select {
 		case err := <-ended:
+			if err == nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return d.loop.Unsettled(), errTimeout
+			}
 			if err == nil {
 				err = ctx.Err()
 			}
