@@ -29,7 +29,8 @@ func newValidateCmd() *cobra.Command {
 		Use:   "validate [DIR]",
 		Short: "Check a whole estate",
 		Long: `Check a whole estate: every document, what documents say about each other, and
-what policy makes of the instances.
+what policy makes of the instances. Warnings tell what can never run, has no
+effect yet, or proves nothing.
 
 With --tenant NAME=DIR, DIR is the repository that this tenant has of its own: it
 stands in the place of tenants/NAME, but for tenant.yaml, as it does for Berth.
@@ -39,7 +40,7 @@ that has berth/in-force, the finding is at the document that is not in force.
 
 With --watch, check it again whenever a file changes, until interrupted.
 
-Exit status: 0 clean, 1 errors were found, 2 usage; with --watch 0.`,
+Exit status: 0 no errors, whatever the warnings, 1 errors, 2 usage; with --watch 0.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir := "."
