@@ -9,11 +9,12 @@ import (
 )
 
 const (
-	// slow is how long an item may hold a worker of a pool while others wait.
+	// slow is how long an item may hold a worker of a pool.
 	slow = 2 * time.Second
-	// hangingPerWorker bounds how many slow items are worked on beside those that
-	// are not, for each worker. A look hangs for at most observeTimeout, and a
-	// worker can lose one item to it every slow: fewer than 16 in that time.
+	// hangingPerWorker bounds, for each worker, the slow items that are worked on
+	// beside the others. An observation ends after observeTimeout, and each hanging
+	// item holds a worker for slow before it goes on beside: that makes at most
+	// nine of them at a time.
 	hangingPerWorker = 16
 )
 
@@ -28,7 +29,8 @@ const (
 //   - Items that are about no unit and no artifact, of which there are few, begin
 //     at once.
 //
-// The queue hands no item out twice at a time, and so does the pool not.
+// The queue hands out no item twice at a time, so that no two workers have the
+// same one.
 type pool struct {
 	queue   workqueue.TypedRateLimitingInterface[Item]
 	workers int

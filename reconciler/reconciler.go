@@ -57,7 +57,7 @@ type Options struct {
 	Interval    time.Duration // between two looks at a unit (requirement E1): 5 s
 	Poll        time.Duration // between two fetches nobody asked for: 60 s
 	Flush       time.Duration // status is gathered this long before it is written: 1 s
-	Workers     int           // units looked at side by side, besides those that hang: 4
+	Workers     int           // units reconciled side by side, besides those that hang: 4
 	MaxAttempts int           // tries of a failing unit before it waits for a new revision: 10
 	Log         *slog.Logger
 	Now         func() time.Time
@@ -355,12 +355,13 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// pool is a pool that looks at the items of a queue.
+// pool returns a pool that reconciles the items of a queue.
 func (r *Reconciler) pool(q workqueue.TypedRateLimitingInterface[Item], workers int) *pool {
 	return &pool{queue: q, workers: workers, do: func(ctx context.Context, item Item) { r.one(ctx, q, item) }}
 }
 
-// work looks at the items of a queue, so many at a time, until it is shut down.
+// work reconciles the items of a queue with so many workers, until the queue is
+// shut down.
 func (r *Reconciler) work(ctx context.Context, q workqueue.TypedRateLimitingInterface[Item], workers int) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
