@@ -3,6 +3,7 @@ package reconciler_test
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -112,7 +113,9 @@ func (g *garbler) damage(asked string, answer *httptest.ResponseRecorder) (kind 
 			code, body = before.Code, before.Body.Bytes()
 		}
 	}
-	out = &httptest.ResponseRecorder{Code: code, HeaderMap: answer.Header(), Body: bytes.NewBuffer(body)}
+	out = httptest.NewRecorder()
+	maps.Copy(out.Header(), answer.Header())
+	out.Code, out.Body = code, bytes.NewBuffer(body)
 	return kind, out, delay, cut
 }
 

@@ -53,7 +53,7 @@ func TestRequestedByIsTheSigner(t *testing.T) {
 	bo.push("eval", map[string]string{eval: strings.Replace(waits, "version: v1", "version: v2", 1)})
 	w.eventually("held", func() bool { return w.heldReasons()[eval] == load.HeldInvalid })
 	require.NoError(t, d.stop())
-	d = w.start(governed(root))
+	w.start(governed(root))
 	root.push("v2", map[string]string{"platform/catalog/batch/v2.yaml": strings.NewReplacer("name: v1", "name: v2", `version: "1"`, `version: "2"`).Replace(estate()["platform/catalog/batch/v1.yaml"])})
 	w.eventually("running", w.phase("eval", plan.PhaseRunning))
 	require.Equal(t, "bo", w.status("eval").RequestedBy)
