@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -257,9 +258,10 @@ func (s *estates) keep(ctx context.Context) error {
 	return g.Wait()
 }
 
-// once brings all of them to what is declared, side by side. It writes a line for
-// each to out: what stands and what was done.
-func (s *estates) once(ctx context.Context, out io.Writer, timeout time.Duration) error {
+// once brings all of them to what is declared, side by side. It writes for each
+// what stands and what was done to out: a line of text, or a line of JSON, which is
+// written also where an estate did not converge.
+func (s *estates) once(ctx context.Context, out io.Writer, form string, timeout time.Duration) error {
 	errs := make([]error, len(s.all))
 	var wg sync.WaitGroup
 	for i, e := range s.all {
@@ -277,11 +279,16 @@ func (s *estates) once(ctx context.Context, out io.Writer, timeout time.Duration
 				if err == nil || left != nil {
 					err = errors.Join(err, d.config.warnUncommitted(ctx, os.Stderr))
 				}
-				switch view, _ := d.loop.View(); {
-				case err == nil:
-					_, err = fmt.Fprintf(out, "%sconverged %s\n", of, d.summary(began))
+				sum := d.summary(began)
+				sum.Converged = err == nil
+				if form == "json" {
+					err = errors.Join(err, json.NewEncoder(out).Encode(sum))
+				}
+				switch {
+				case err == nil && form != "json":
+					_, err = fmt.Fprintf(out, "%sconverged %s\n", of, sum.text())
 				case left != nil:
-					err = fmt.Errorf("not converged %s; %w; next: %s", d.summary(began), err, nextStep(left, len(view.Held)))
+					err = fmt.Errorf("not converged %s; %w; next: %s", sum.text(), err, nextStep(left, sum.Held))
 				}
 				return err
 			})

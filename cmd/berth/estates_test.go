@@ -328,7 +328,7 @@ func TestWhatWasBegunWithStays(t *testing.T) {
 	}), 0o600))
 	o, err := newEstates([]string{other}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
-	require.NoError(t, o.once(t.Context(), io.Discard, patience))
+	require.NoError(t, o.once(t.Context(), io.Discard, "text", patience))
 	k.git.MustCommit(t, "main", gittest.Commit{Message: "words", Files: map[string]string{"README.md": "north\n"}})
 	until("it cannot be begun", func() bool { return strings.Contains(said.String(), "another-world") && e.up.Load() == nil })
 	require.NoError(t, os.Remove(world))

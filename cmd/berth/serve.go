@@ -91,6 +91,7 @@ func newSyncCmd() *cobra.Command {
 	var (
 		paths   []string
 		once    bool
+		form    string
 		timeout time.Duration
 	)
 	cmd := &cobra.Command{
@@ -103,7 +104,7 @@ func newSyncCmd() *cobra.Command {
 				return err
 			}
 			if once {
-				err = s.once(cmd.Context(), cmd.OutOrStdout(), timeout)
+				err = s.once(cmd.Context(), cmd.OutOrStdout(), form, timeout)
 			} else {
 				err = s.keep(cmd.Context())
 			}
@@ -116,6 +117,7 @@ func newSyncCmd() *cobra.Command {
 	configFlag(cmd, &paths)
 	cmd.Flags().BoolVar(&once, "once", false, "end when everything is converged: exit 0; or 1 when waiting does not help, or at the timeout")
 	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Minute, "how long --once may take")
+	outputFlag(cmd, &form, "text", "json")
 	return cmd
 }
 

@@ -60,29 +60,17 @@ func (w *workLog) record(key schema.Key, verb plan.Verb) {
 // maxNames bounds how many instances the summary names; more are counted.
 const maxNames = 5
 
-// text is what was done, in words; "no changes made" if nothing was.
-func (w *workLog) text() string {
+// named returns the instances to which one thing was done, sorted.
+func (w *workLog) named(what string) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var parts []string
-	for _, what := range []string{"created", "changed", "deleted"} {
-		var names []string
-		for _, key := range slices.SortedFunc(maps.Keys(w.done), schema.Key.Compare) {
-			if w.done[key] == what {
-				names = append(names, key.ResourceName())
-			}
-		}
-		switch {
-		case len(names) > maxNames:
-			parts = append(parts, fmt.Sprintf("%s %d", what, len(names)))
-		case len(names) > 0:
-			parts = append(parts, what+" "+strings.Join(names, ", "))
+	names := []string{}
+	for _, key := range slices.SortedFunc(maps.Keys(w.done), schema.Key.Compare) {
+		if w.done[key] == what {
+			names = append(names, key.ResourceName())
 		}
 	}
-	if len(parts) == 0 {
-		return "no changes made"
-	}
-	return strings.Join(parts, "; ")
+	return names
 }
 
 // recordingRuntime is a runtime whose successful actions are recorded.
@@ -100,24 +88,51 @@ func (r recordingRuntime) Apply(ctx context.Context, c runtimes.Change) error {
 	return err
 }
 
-// summary is one line on what stands at the end of sync --once and what was done.
-func (d *daemon) summary(began time.Time) string {
-	took := time.Since(began).Round(100 * time.Millisecond)
+// summary is what stands at the end of sync --once, and what was done.
+type summary struct {
+	Format    string             `json:"format"` // berth.sync/v1
+	Estate    string             `json:"estate"`
+	Converged bool               `json:"converged"`
+	Commit    string             `json:"commit"` // of main, the last one decided; "": none was
+	Phases    map[plan.Phase]int `json:"phases"` // instances by phase
+	Held      int                `json:"held"`   // documents
+	Created   []string           `json:"created"`
+	Changed   []string           `json:"changed"`
+	Deleted   []string           `json:"deleted"`
+	Seconds   float64            `json:"seconds"`
+}
+
+// summary returns what stands now and what was done since began.
+func (d *daemon) summary(began time.Time) summary {
+	s := summary{
+		Format: "berth.sync/v1", Estate: d.config.Estate, Phases: map[plan.Phase]int{},
+		Created: d.work.named("created"), Changed: d.work.named("changed"), Deleted: d.work.named("deleted"),
+		Seconds: time.Since(began).Round(100 * time.Millisecond).Seconds(),
+	}
 	view, ok := d.loop.View()
 	if !ok {
-		return fmt.Sprintf("no commit was decided (%s)", took)
+		return s
 	}
-	phases := map[plan.Phase]int{}
-	total := 0
+	s.Commit, s.Held = view.Main, len(view.Held)
 	for _, key := range view.Units.Keys() {
 		if p := view.Units.Get(key).Phase; p != plan.PhaseDeleted {
-			phases[p]++
-			total++
+			s.Phases[p]++
 		}
 	}
+	return s
+}
+
+// text is the summary as one line.
+func (s summary) text() string {
+	took := time.Duration(s.Seconds * float64(time.Second)).Round(100 * time.Millisecond)
+	if s.Commit == "" {
+		return fmt.Sprintf("no commit was decided (%s)", took)
+	}
+	total := 0
 	var counts []string
-	for _, p := range slices.Sorted(maps.Keys(phases)) {
-		counts = append(counts, fmt.Sprintf("%d %s", phases[p], p))
+	for _, p := range slices.Sorted(maps.Keys(s.Phases)) {
+		total += s.Phases[p]
+		counts = append(counts, fmt.Sprintf("%d %s", s.Phases[p], p))
 	}
 	stands := "no instances"
 	switch {
@@ -128,10 +143,30 @@ func (d *daemon) summary(began time.Time) string {
 	case total > 1:
 		stands = fmt.Sprintf("%d instances (%s)", total, strings.Join(counts, ", "))
 	}
-	if n := len(view.Held); n > 0 {
-		stands += fmt.Sprintf("; %s held", countOf(n, "document"))
+	if s.Held > 0 {
+		stands += fmt.Sprintf("; %s held", countOf(s.Held, "document"))
 	}
-	return fmt.Sprintf("at %.10s: %s; %s (%s)", view.Main, stands, d.work.text(), took)
+	return fmt.Sprintf("at %.10s: %s; %s (%s)", s.Commit, stands, s.work(), took)
+}
+
+// work is what was done, in words; "no changes made" if nothing was.
+func (s summary) work() string {
+	var parts []string
+	for _, done := range []struct {
+		what  string
+		names []string
+	}{{"created", s.Created}, {"changed", s.Changed}, {"deleted", s.Deleted}} {
+		switch n := len(done.names); {
+		case n > maxNames:
+			parts = append(parts, fmt.Sprintf("%s %d", done.what, n))
+		case n > 0:
+			parts = append(parts, done.what+" "+strings.Join(done.names, ", "))
+		}
+	}
+	if len(parts) == 0 {
+		return "no changes made"
+	}
+	return strings.Join(parts, "; ")
 }
 
 // countOf is a number of things in words.

@@ -31,7 +31,7 @@ func TestSyncEndsAtRefusedCredential(t *testing.T) {
 		all, err := newEstates([]string{config}, slog.New(slog.DiscardHandler))
 		require.NoError(t, err)
 		start := time.Now()
-		err = all.once(t.Context(), io.Discard, time.Minute)
+		err = all.once(t.Context(), io.Discard, "text", time.Minute)
 		require.Less(t, time.Since(start), 20*time.Second, "it does not wait for the timeout")
 		return err
 	}
@@ -54,17 +54,20 @@ func TestLogOfDurationsHasUnits(t *testing.T) {
 func TestSummaryOfWork(t *testing.T) {
 	key := func(name string) schema.Key { return schema.InstanceKey("physics", "lattice", name) }
 	var w workLog
-	require.Equal(t, "no changes made", w.text())
+	text := func() string {
+		return summary{Created: w.named("created"), Changed: w.named("changed"), Deleted: w.named("deleted")}.work()
+	}
+	require.Equal(t, "no changes made", text())
 	for _, verb := range []plan.Verb{plan.Create, plan.Join} {
 		w.record(key("new"), verb)
 	}
 	w.record(key("old"), plan.Stop)
 	w.record(key("gone"), plan.Leave)
 	w.record(key("gone"), plan.Delete)
-	require.Equal(t, "created physics.lattice/new; changed physics.lattice/old; deleted physics.lattice/gone", w.text())
+	require.Equal(t, "created physics.lattice/new; changed physics.lattice/old; deleted physics.lattice/gone", text())
 	for i := range 5 {
 		w.record(key(fmt.Sprintf("more-%d", i)), plan.Create)
 	}
-	require.Equal(t, "created 6; changed physics.lattice/old; deleted physics.lattice/gone", w.text())
-	require.False(t, strings.Contains(w.text(), "more-"))
+	require.Equal(t, "created 6; changed physics.lattice/old; deleted physics.lattice/gone", text())
+	require.False(t, strings.Contains(text(), "more-"))
 }
