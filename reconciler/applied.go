@@ -25,6 +25,9 @@ const (
 	// nearHistory is how many commits around one are looked at to find the pull
 	// request that it is of.
 	nearHistory = 100
+	// maxReplacing is how many commits of main are compared to find the one that
+	// replaced a document.
+	maxReplacing = 500
 	// applyKept is how long it is remembered that the plan of a command was posted.
 	// A command that comes later has its plan posted again.
 	applyKept = 7 * 24 * time.Hour
@@ -78,21 +81,23 @@ func (a *applies) decided(id remarkID, out reply) {
 	a.done[id] = out
 }
 
-// result is what came of a command, told once. waits says that it is not known yet.
+// result is the outcome of a command, if it is known. waits is true while the
+// estate task has not decided it. The outcome is kept until drop: the answer may
+// have to be tried again.
 func (a *applies) result(id remarkID) (out reply, waits, known bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	_, waits = a.waiting[id]
 	out, known = a.done[id]
-	delete(a.done, id)
 	return out, waits, known
 }
 
-// drop forgets a command.
+// drop forgets a command and its outcome.
 func (a *applies) drop(id remarkID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.waiting, id)
+	delete(a.done, id)
 }
 
 // origin is a commit of main that a command names, and who made it.
@@ -112,12 +117,15 @@ func (r *Reconciler) applyHeld(ctx context.Context, st *state, c command.Command
 	r.mu.Lock()
 	frozen := r.frozen
 	r.mu.Unlock()
-	if frozen != "" {
+	out, waits, known := r.applies.result(id)
+	out.answered = func() { r.applies.drop(id) }
+	switch {
+	case frozen != "" && known: // it was carried out before the freeze
+		return out, nil
+	case frozen != "":
 		r.applies.drop(id)
 		return refuse("synchronization is frozen: " + frozen + "; repeat the command once it continues"), nil
-	}
-	out, waits, known := r.applies.result(id)
-	if waits {
+	case waits:
 		return reply{wait: true}, nil
 	}
 	o, no, err := r.originOf(ctx, st, c, pr)
@@ -252,12 +260,16 @@ func (r *Reconciler) nothingTaken(ctx context.Context, o origin, got decide.Appl
 		return nothing("nothing that this commit changed is held"), nil
 	}
 	by, err := r.replacedBy(ctx, o, got.Replaced[0])
+	if by == "" {
+		return refuse(fmt.Sprintf("a later commit replaced %s; use /berth apply with the newest commit that changed it", got.Replaced[0])), err
+	}
 	return refuse(fmt.Sprintf("%s replaced %s; use /berth apply %s", short(by), got.Replaced[0], short(by))), err
 }
 
-// replacedBy is the newest commit of main that changed a path after another.
+// replacedBy is the newest commit of main that changed a path after the origin's;
+// "" if it is not among the last maxReplacing.
 func (r *Reconciler) replacedBy(ctx context.Context, o origin, path string) (string, error) {
-	for _, c := range o.history {
+	for _, c := range o.history[:min(len(o.history), maxReplacing)] {
 		if c.ID == o.commit.ID {
 			break
 		}
@@ -269,7 +281,7 @@ func (r *Reconciler) replacedBy(ctx context.Context, o origin, path string) (str
 			return c.ID, nil
 		}
 	}
-	return o.history[0].ID, nil
+	return "", nil
 }
 
 // staleOf are the units whose plan is held after the merge that a commit is.

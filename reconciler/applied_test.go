@@ -1,6 +1,8 @@
 package reconciler_test
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -211,6 +213,42 @@ func TestApplyOutlivesTheDaemon(t *testing.T) {
 	w.comes(id, reconciler.Understood)
 	require.Equal(t, before, w.effects())
 	require.Contains(t, w.answer(1), "nothing to do")
+}
+
+// lapse is a repository that, once it is armed, fails to list main's history for a
+// moment after a change of berth/in-force.
+type lapse struct {
+	reconciler.Repo
+	armed, down *atomic.Bool
+}
+
+func (l lapse) WriteInForce(ctx context.Context, old string, w reconciler.InForce) (string, error) {
+	tip, err := l.Repo.WriteInForce(ctx, old, w)
+	l.down.Store(err == nil && l.armed.Load())
+	return tip, err
+}
+
+func (l lapse) Log(ctx context.Context, from, to string, most int) ([]reconciler.Commit, error) {
+	if most >= 20_000 && l.down.CompareAndSwap(true, false) {
+		return nil, errors.New("a moment of darkness")
+	}
+	return l.Repo.Log(ctx, from, to, most)
+}
+
+// The outcome of a command outlives an error between the change and its answer.
+func TestApplyIsAnsweredAsItCameOut(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d, commit := w.pushed()
+	w.pull(1, map[string]string{"README.md": "nothing to do with it\n"})
+	w.comes(w.forge.say(1, "ada", "/berth apply "+commit), reconciler.Refused)
+	require.NoError(t, d.stop())
+	var armed, down atomic.Bool
+	w.start(owned, func(o *reconciler.Options) { o.Repo = lapse{o.Repo, &armed, &down} })
+	armed.Store(true)
+	w.comes(w.forge.say(1, "ada", "/berth apply "+commit), reconciler.Accepted)
+	require.False(t, down.Load(), "the error was met")
+	w.eventually("applied", w.running("train", 3))
 }
 
 // While a tenant tree cannot be read, or Berth is paused, the commands of others
