@@ -149,7 +149,7 @@ func (l *listening) rank(ctx context.Context, all []Remark) (out []ranked, later
 			return nil, nil, err
 		}
 		if err != nil {
-			l.r.o.Log.Warn("what somebody may who said something cannot be told yet", "pull", one.Pull, "by", one.Author, "error", err)
+			l.r.o.Log.Warn("permission of the commenter unknown; command postponed", "pull", one.Pull, "by", one.Author, "error", err)
 			failed[login] = true
 			later = append(later, one.Remark)
 			continue

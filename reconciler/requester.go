@@ -18,9 +18,10 @@ const (
 	maxRequestSearches = 50
 )
 
-// requestersOf says, by the evidence of each commit, who brought the documents of
-// instances that a decision brings into force: the author of the pull request,
-// or whose key signed the commit. A document of nobody known is left out.
+// requestersOf names, by the evidence of each commit, the user who brought each
+// instance document that a decision brings into force: the author of the pull
+// request, or the owner of the key that signed the commit. Documents of unknown
+// users are left out.
 func requestersOf(verdicts []decide.Verdict) map[schema.Key]string {
 	out := map[schema.Key]string{}
 	for _, v := range verdicts {
@@ -37,10 +38,10 @@ func isNewUnit(prev *plan.Status) bool {
 	return prev == nil || prev.Phase == plan.PhaseDeleting || prev.Phase == plan.PhaseDeleted
 }
 
-// findRequesters adds to by who brought the new instances among changed of which
-// this decision does not tell, such as those that waited for another document.
-// The commit that added the document is looked for in main's last commits. A
-// requester that cannot be found is logged and stays empty.
+// findRequesters adds to by the requesters of new instances among changed that it
+// lacks, such as instances that waited for another document. It searches main's
+// last commits for the one that added the document. A requester that it cannot
+// find is logged and stays empty.
 func (r *Reconciler) findRequesters(ctx context.Context, st *state, changed []schema.Key, by map[schema.Key]string) map[schema.Key]string {
 	missing := map[string]schema.Key{}
 	for _, key := range changed {
@@ -48,7 +49,11 @@ func (r *Reconciler) findRequesters(ctx context.Context, st *state, changed []sc
 			missing[i.File] = key
 		}
 	}
-	if len(missing) == 0 || len(missing) > maxRequestSearches || r.o.Authority == nil {
+	if len(missing) == 0 || r.o.Authority == nil {
+		return by
+	}
+	if len(missing) > maxRequestSearches {
+		r.o.Log.Warn("requester of instances unknown: too many at once", "instances", len(missing), "most", maxRequestSearches)
 		return by
 	}
 	commits, err := r.o.Repo.Log(ctx, "", st.main, maxRequestHistory)
@@ -84,8 +89,11 @@ func (r *Reconciler) findRequesters(ctx context.Context, st *state, changed []sc
 			out[key] = name(r.decider.Maker(st.desired, step, authority.Scope{Tenant: key.Tenant, Project: key.Project}, r.today()))
 		}
 		if len(missing) == 0 {
-			break
+			return out
 		}
+	}
+	for path, key := range missing {
+		r.o.Log.Warn("requester of an instance unknown: no recent commit added its document", "instance", key.String(), "file", path, "commits", len(commits))
 	}
 	return out
 }

@@ -82,8 +82,8 @@ type writer struct {
 	urgent  bool          // a change of phase is pending
 	last    time.Time     // of the last push
 	// tried are the batches, oldest first, whose push from the present tip ended
-	// in an error that may have hidden a success. Of those with one revision, as
-	// where nothing was told, one is kept.
+	// in an error that may have hidden a success. Of batches with equal revisions,
+	// which have equal events and records, one is kept.
 	tried []StatusBatch
 
 	wake chan struct{} // something is pending
@@ -629,10 +629,10 @@ func (w *writer) push(ctx context.Context) error {
 }
 
 // rebase takes over a tip that this writer does not know. A later epoch, or the
-// same one of another leader, means that another daemon leads. Else it is a commit of its own whose answer was
-// lost, or a foreign write, or one upon the other: what stands there other than
-// Berth knows it is written over, and what is there already of events and audit
-// is not written again.
+// same one of another leader, means that another daemon leads. Otherwise the tip
+// is a commit of this writer whose answer was lost, a foreign commit, or one on
+// top of the other. Statuses that differ from this writer's are written over.
+// Events and audit records that are there already are not written again.
 func (w *writer) rebase(ctx context.Context) error {
 	tips, refused := w.repo.Fetch(ctx)
 	if refused != nil && !errors.Is(refused, ErrRewritten) && !errors.Is(refused, ErrUnreadable) {
