@@ -45,10 +45,13 @@ func (r pathRecord) has(name string) bool {
 	return false
 }
 
-// drop removes a path and all below it from the record.
+// drop removes a path from the record, and all below it if it was a tree. Below
+// another directory, a request beside this one may be about to make what it
+// claimed.
 func (r pathRecord) drop(name string) {
+	tree := r[name] == kindTree
 	for p := range r {
-		if p == name || strings.HasPrefix(p, name+"/") {
+		if p == name || tree && strings.HasPrefix(p, name+"/") {
 			delete(r, p)
 		}
 	}

@@ -138,6 +138,20 @@ func TestSharedDirectories(t *testing.T) {
 	f.fails("foreign", removeTree(own))
 }
 
+// A request that removes a directory leaves the claim of another request, which
+// is about to make something in it, on the record.
+func TestClaimOutlivesTheRemovalOfItsDirectory(t *testing.T) {
+	f := newFar(t)
+	shared := f.path("open", "shared")
+	own := filepath.Join(shared, "own")
+	f.do(makeDir(shared, 0o755, false), makeDir(own, 0o755, true))
+	require.NoError(t, os.Remove(own)) // claimed and not made yet
+	require.True(t, f.one(removeEmpty(shared)).Changed)
+	require.NoError(t, os.MkdirAll(own, 0o755)) // the other request makes it
+	f.do(write(filepath.Join(own, "state"), "x"), removeTree(own))
+	require.NoDirExists(t, own)
+}
+
 // A request that fails half way claims only what it made.
 func TestFailedRequestClaimsNothing(t *testing.T) {
 	f := newFar(t)
