@@ -33,16 +33,16 @@ const (
 	applyKept = 7 * 24 * time.Hour
 )
 
-// applies are the commands that the estate task is to bring into force, and what
-// came of them. They are lost with the process: a command without an answer is
-// looked at again.
+// applies are the commands that the estate task is to carry out, and their
+// outcomes. They are lost with the process: the next daemon reads a command
+// without an answer again.
 type applies struct {
 	mu      sync.Mutex
 	waiting map[remarkID]applying
 	done    map[remarkID]reply
 }
 
-// applying is one command: what it asks for, and the digest of what was shown.
+// applying is one command: its request, and the digest of the plan that was posted.
 type applying struct {
 	remark remarkID
 	apply  decide.Apply
@@ -58,7 +58,7 @@ func (a *applies) ask(one applying) {
 	a.waiting[one.remark] = one
 }
 
-// next is a command that waits, the oldest first.
+// next returns the oldest command that waits.
 func (a *applies) next() (applying, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -100,18 +100,18 @@ func (a *applies) drop(id remarkID) {
 	delete(a.done, id)
 }
 
-// origin is a commit of main that a command names, and who made it.
+// origin is a commit of main that a command names, and the evidence of its author.
 type origin struct {
 	commit  Commit
 	history []Commit    // of main, newest first
-	pull    PullRequest // that brought it; the zero value: none
-	signed  Evidence    // of a commit that no pull request brought
+	pull    PullRequest // whose merge the commit is; the zero value: none
+	signed  Evidence    // signature of a commit that no pull request brought
 }
 
 // applyHeld brings into force what a commit of main changed and what is held of it
-// as unauthorized, as a stale plan or as a blocked deletion. Whoever gives the
-// command must have seen the plan: if it was not posted before, it is posted and
-// the command has to be repeated.
+// as unauthorized, as a stale plan or as a blocked deletion. The user must have
+// been able to read the plan: a plan that was not posted before is posted, and the
+// command has to be repeated.
 func (r *Reconciler) applyHeld(ctx context.Context, st *state, c command.Command, pr PullRequest, rem Remark) (reply, error) {
 	id := remarkID{rem.Pull, rem.ID}
 	r.mu.Lock()
@@ -185,7 +185,7 @@ func (r *Reconciler) originOf(ctx context.Context, st *state, c command.Command,
 	return o, "", err
 }
 
-// applyDocuments deals with what is held of documents that a commit changed.
+// applyDocuments decides a command about the held documents of a commit.
 func (r *Reconciler) applyDocuments(ctx context.Context, st *state, c command.Command, o origin, pr PullRequest, rem Remark) (reply, error) {
 	touched, err := r.touches(ctx, o.commit)
 	if err != nil {
@@ -231,13 +231,13 @@ func (r *Reconciler) applyDocuments(ctx context.Context, st *state, c command.Co
 	return reply{wait: true}, nil
 }
 
-// applyInput is what a command is decided over.
+// applyInput returns the trees and memory that a command is decided on.
 func (r *Reconciler) applyInput(st *state) decide.Input {
 	mem := r.writer.memory()
 	return decide.Input{Repo: r.o.Repo, Base: st.main, InForce: st.inForce, Permitted: st.permitted, Moved: st.moved, Today: r.today(), Memory: &mem, Rules: r.rules}
 }
 
-// leftOf is what a commit changed and a command leaves as it is.
+// leftOf lists the documents of a commit that a command does not bring into force.
 func (r *Reconciler) leftOf(o origin, got decide.Applied) []plan.Held {
 	left := slices.Clone(got.Left)
 	for _, path := range got.Replaced {
@@ -246,8 +246,8 @@ func (r *Reconciler) leftOf(o origin, got decide.Applied) []plan.Held {
 	return left
 }
 
-// nothingTaken is the reply where a command brings no document into force. stale
-// says that it has something else to do.
+// nothingTaken is the reply to a command that brings no document into force. stale
+// is true if the command has a stale plan to approve.
 func (r *Reconciler) nothingTaken(ctx context.Context, o origin, got decide.Applied, stale bool) (reply, error) {
 	var no []string
 	for _, h := range got.Left {
@@ -284,7 +284,7 @@ func (r *Reconciler) replacedBy(ctx context.Context, o origin, path string) (str
 	return "", nil
 }
 
-// staleOf are the units whose plan is held after the merge that a commit is.
+// staleOf lists the units whose plan is held as stale after the merge of a commit.
 func (r *Reconciler) staleOf(o origin) []*plan.Status {
 	var out []*plan.Status
 	for _, s := range r.writer.memory().All() {
@@ -344,7 +344,7 @@ func (r *Reconciler) applyStale(ctx context.Context, st *state, o origin, pr Pul
 	return out, nil
 }
 
-// approval is a command that a decision rests on: the plans that were approved.
+// approval is the command behind a decision, with the plans that it approved.
 type approval struct {
 	commit string // of main, that the command names
 	pull   int    // that Commit merged; 0: none
@@ -352,13 +352,13 @@ type approval struct {
 	plans  map[schema.Key]string // digests
 }
 
-// review is what a unit waits for that the command changed.
+// review is the review of a unit that the command changed.
 func (a *approval) review(key schema.Key, stopped bool) *plan.UnitReview {
 	return &plan.UnitReview{Pull: a.pull, Meant: a.plans[key], By: a.by, Stopped: stopped}
 }
 
-// applyNext brings into force what the oldest command that waits asks for. It says
-// false if none waits. It is the estate task's.
+// applyNext carries out the oldest command that waits; it returns false if none
+// waits. Only the estate task calls it.
 func (r *Reconciler) applyNext(ctx context.Context, st *state) (bool, error) {
 	one, ok := r.applies.next()
 	if !ok {
@@ -417,8 +417,8 @@ func (r *Reconciler) applyNext(ctx context.Context, st *state) (bool, error) {
 	return true, nil
 }
 
-// applyShown says whether the plan of a command was posted before a moment; since
-// says that it was posted after it.
+// applyShown returns shown if the plan of a command was posted before a moment, and
+// since if it was posted only after it.
 func (w *writer) applyShown(commit, digest string, before time.Time) (shown, since bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -25,9 +25,8 @@ func (w *world) requesters(name string) map[string]bool {
 	return out
 }
 
-// Who requested an instance is who signed the commit that brought it, and stays
-// that: through a change by somebody else, through restarts, and where the
-// document waited for another one.
+// The requester of an instance is the signer of the commit that added it. Changes
+// by other users, restarts and a wait for another document do not change that.
 func TestRequestedByIsTheSigner(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -500,8 +500,8 @@ func (w *writer) run(ctx context.Context) error {
 	}
 }
 
-// fetched is told where the remote was just seen to have the branch. Another
-// leader there deposes this writer; what waits for the remote is tried at once.
+// fetched takes the tip of the branch that a fetch just saw. Another leader there
+// deposes this writer; a push that waits for the remote is tried at once.
 func (w *writer) fetched(ctx context.Context, tip string) error {
 	select {
 	case w.back <- struct{}{}:

@@ -28,8 +28,8 @@ type Apply struct {
 	Commit     string              // of main
 	Touched    []schema.PathChange // what it changed, sorted by path
 
-	// Author is the login of who made the change; "": nobody is known, as of a push
-	// without a signature. Where a policy wants a second person, the author and the
+	// Author is the login of the user who made the change; "": unknown, as for a
+	// push without a signature. Where a policy wants a second person, the author and the
 	// user who gives the command are the two.
 	Author      string
 	PullRequest int // that Commit merged; 0: none
@@ -37,7 +37,7 @@ type Apply struct {
 	Payload, Signature []byte
 }
 
-// Applied is what an Apply comes to.
+// Applied is the result of an Apply.
 type Applied struct {
 	Decision
 	Taken    []schema.PathChange // what comes into force with it, sorted by path
@@ -47,10 +47,10 @@ type Applied struct {
 	Digest   string              // of Taken and what it does; "" where nothing is taken
 }
 
-// applicant is whose command authorises a change.
+// applicant is the user whose command authorises a change.
 type applicant struct {
 	Apply
-	signer   *signature.Signer // who signed Commit; nil: nobody who is known
+	signer   *signature.Signer // signed Commit; nil: unknown
 	seconded bool              // the change had its permission: no second person is asked for again
 }
 
@@ -123,7 +123,7 @@ func (d *Decider) Apply(ctx context.Context, in Input, a Apply) (Applied, error)
 			out.Taken = append(out.Taken, changes[i])
 		}
 	}
-	// What stays held is left as if no command had been given for it.
+	// A document that stays held is decided as if no command named it.
 	for len(out.Taken) > 0 {
 		f, err := d.enforce(ctx, next)
 		if err != nil {

@@ -31,7 +31,8 @@ func May(r Rules, a Actor, p Permission, s Scope) Decision {
 	return r.decide(a, Need{Permission: p, Scope: s}, nil)
 }
 
-// Holds says whether a has what n needs, whoever else a policy wants to approve.
+// Holds says whether a itself has the permission that n needs, without the approval
+// that a policy may require.
 func Holds(r Rules, a Actor, n Need) Decision { return r.decide(a, n, nil) }
 
 // approval is a policy in force at or above a need that asks for one, or nil. It

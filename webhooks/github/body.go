@@ -13,9 +13,9 @@ import (
 
 const (
 	maxBody = 65_000 // bytes; GitHub refuses more than 65,536 characters
-	// maxBeside is the most of a part beside the plan, with the lines around it. A
-	// roll-out and the details of an answer, of 16,000 bytes at the most, are kept
-	// whole: people wait for them. The plan has what they leave.
+	// maxBeside bounds a part beside the plan, with the lines around it, in bytes. A
+	// roll-out and the details of an answer, of at most 16,000 bytes, are kept whole:
+	// people wait for them. The plan takes the rest.
 	maxBeside = 16_384
 	maxFoot   = 1_000
 

@@ -88,10 +88,9 @@ func (f *Forge) remarks(ctx context.Context, pull int, opt gh.IssueListCommentsO
 	return out, nil
 }
 
-// remark is what c says to Berth, if it does. An edited one is told as such: who
-// may write to the repository may edit what others said. GitHub tells whole
-// seconds, so that an edit within the second it was written in passes for the
-// original.
+// remark returns c as a remark to Berth; false if it is none. It reports an edit,
+// as users who may write to the repository may edit comments of others. GitHub's
+// times have whole seconds: an edit within the first second is not noticed.
 func (f *Forge) remark(c *gh.IssueComment, me string) (reconciler.Remark, bool) {
 	line, _, _ := strings.Cut(strings.ReplaceAll(c.GetBody(), "\r", "\n"), "\n")
 	line = strings.TrimSpace(line)

@@ -103,8 +103,8 @@ func dirKind(d runtimes.MakeDir) pathKind {
 	return kindDir
 }
 
-// serviceTargets lists what a service makes. Its pid file is not among them:
-// the process it names decides, and a stale one is nobody's.
+// serviceTargets lists what a service makes, without its pid file: the process in
+// it decides, and a stale pid file has no owner.
 func serviceTargets(spec runtimes.ServiceSpec) []target {
 	var list []target
 	for _, d := range spec.RunDirs {
