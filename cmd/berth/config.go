@@ -289,6 +289,8 @@ func (c *config) misfits() []misfit {
 		}
 	}
 	r := c.Repository
+	tell(hasCredentials(r.URL), "repository.url", "repository.url", credentialsNote)
+	tell(hasCredentials(r.StatusURL), "repository.status_url", "repository.status_url", credentialsNote)
 	ssh := strings.HasPrefix(r.URL, "ssh://") || strings.HasPrefix(r.StatusURL, "ssh://")
 	tell(ssh && r.SSHKey == "", "repository", "repository.ssh_key", "an ssh:// URL needs it: add the path of a private key that may push")
 	tell(ssh && r.KnownHosts == "", "repository", "repository.known_hosts", "an ssh:// URL needs it: add the path of a file that pins the host's key, as ssh-keyscan prints it and you have checked it")
@@ -311,6 +313,8 @@ func (c *config) misfits() []misfit {
 		}
 	}
 	tell(named && c.Authority.TrustMain, "authority.trust_main", "authority.trust_main", "everybody may change everything then: take it out, or the administrators")
+	_, err := strconv.ParseUint(c.Listen[strings.LastIndex(c.Listen, ":")+1:], 10, 16)
+	tell(c.Listen != "" && err != nil, "listen", "listen", "there is no such port: choose one up to 65535")
 	for path, s := range c.secrets() {
 		tell((s.File == "") == (s.Env == ""), path, path, secretNote)
 	}
@@ -345,6 +349,29 @@ func (c *config) misfitsOfTrial(tell func(wrong bool, at, field, message string)
 	}
 }
 
+// credentialsNote does not repeat the URL, which may hold a password.
+const credentialsNote = "the URL holds a user or password, or cannot be read: write https://HOST/PATH or ssh://USER@HOST/PATH, and add token: {file: /PATH}"
+
+// hasCredentials says whether a URL holds a password, or a user that is not for SSH.
+// A URL that cannot be read may hold one.
+func hasCredentials(raw string) bool {
+	if !strings.Contains(raw, "://") {
+		return false
+	}
+	u, err := url.Parse(raw)
+	if err != nil {
+		return true
+	}
+	_, password := u.User.Password()
+	return password || u.User != nil && u.Scheme != "ssh"
+}
+
+// fileNotes replace findings about the whole file, which speak of documents.
+var fileNotes = map[string]string{
+	"yaml.empty":         "the file is empty: write the configuration, or make an estate that has one: berth init DIR",
+	"yaml.not-a-mapping": "a configuration is a mapping: write key: value lines, such as estate: lab",
+}
+
 // secretNote replaces every finding about a secret: other words could repeat it.
 const secretNote = "a secret is named here, not written: say {file: /PATH} or {env: NAME}"
 
@@ -369,6 +396,8 @@ func hideSecrets(file *load.SettingsFile) []schema.Diagnostic {
 			} else if hint := missingHints[d.Path]; hint != "" {
 				d.Message = d.Path + ": is missing: " + hint
 			}
+		} else if note := fileNotes[d.Code]; note != "" {
+			d.Message = note
 		} else if at != "" {
 			if seen[at] {
 				continue

@@ -42,6 +42,34 @@ interval: soon
 		_, err := readConfig(path)
 		require.ErrorContains(t, err, path+":2:1: lissten: no such field: did you mean \"listen\"?")
 	})
+	t.Run("a URL with a password is refused and not repeated", func(t *testing.T) {
+		for _, text := range []string{
+			"repository: {url: \"https://u:hunter2@g.example/e.git\", directory: /d}\n",
+			"repository: {url: \"https://u:hunter2%zz@g.example/e.git\", directory: /d}\n",
+			"repository: {url: \"https://g.example/e.git\", status_url: \"https://hunter2@g.example/s.git\", directory: /d}\n",
+			"repository: {url: \"https://g.example/e.git\", directory: /d}\ntenants: {chemistry: {url: \"https://u:hunter2@g.example/c.git\"}}\n",
+		} {
+			_, err := readConfig(write(text))
+			require.ErrorContains(t, err, "url: the URL holds a user or password")
+			require.NotContains(t, err.Error(), "hunter2")
+		}
+	})
+	t.Run("values that cannot be used are told at their place", func(t *testing.T) {
+		const rest = "repository: {url: \"https://g.example/e.git\", directory: /d}\n"
+		for text, want := range map[string]string{
+			"listen: 127.0.0.1:99999\n": ":2:9: listen: there is no such port",
+			"interval: 99999999999h\n":  ":2:11: interval: got \"99999999999h\", want text: a whole number of at most 6 digits",
+		} {
+			_, err := readConfig(write(rest + text))
+			require.ErrorContains(t, err, want)
+		}
+		for text, want := range map[string]string{"": ":1:1: the file is empty", "- a\n": ":1:1: a configuration is a mapping"} {
+			path := filepath.Join(t.TempDir(), "berth.yaml")
+			require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+			_, err := readConfig(path)
+			require.ErrorContains(t, err, want)
+		}
+	})
 	t.Run("a missing field is named", func(t *testing.T) {
 		_, err := readConfig(write("repository: {url: \"https://git.example/estate.git\", directory: /d}\ngithub: {owner: lab, repository: estate, token: {env: TOKEN}}\n"))
 		require.ErrorContains(t, err, "github.webhook_secret: is missing: name its file or variable, as {file: /PATH} or {env: NAME}")
@@ -187,7 +215,7 @@ berth.yaml:3:1: repository.directory: is missing: add the path of a directory fo
 berth.yaml:4:8: repository.url: got "git.example/estate.git", want text: a URL that begins with https://, ssh:// or file://, or a local path that begins with / or .
 berth.yaml:5:3: repository.branche: no such field: did you mean "branch"?
 berth.yaml:6:10: workers: got 100, want a whole number from 1 to 64
-berth.yaml:7:11: interval: got "soon", want text: a whole number and a unit, such as 500ms, 5s, 10m or 1h
+berth.yaml:7:11: interval: got "soon", want text: a whole number of at most 6 digits and a unit, such as 500ms, 5s, 10m or 1h
 berth.yaml:8:9: listen: got 8080, want text: an address and a port, such as 127.0.0.1:8080 or :8080: put it in quotes
 berth.yaml:9:1: authority.administrators: there is none, so nobody could begin: add a login, or say trust_main: true to let whoever can push change everything
 berth.yaml:10:1: tls.key: is missing, want text: an absolute path, such as /etc/berth/token

@@ -16,7 +16,7 @@ var estateFiles embed.FS
 func newInitCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "init DIR",
-		Short: "write a commented, valid estate and a berth.yaml to start from",
+		Short: "Write a commented, valid estate and a berth.yaml to start from",
 		Long: `Write a commented, valid estate to DIR, which must be empty or new, and a
 berth.yaml with which it runs as it is: in the local repository, with instances
 that exist in memory only. The output names the next commands.

@@ -36,7 +36,7 @@ func newServeCmd() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "serve -c berth.yaml [-c another.yaml …]",
-		Short: "the daemon: webhooks, reconciling, metrics",
+		Short: "Run the daemon: webhooks, reconciliation, read API, metrics",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if check {
@@ -96,7 +96,7 @@ func newSyncCmd() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "sync -c berth.yaml [-c another.yaml …] [--once]",
-		Short: "bring the estate to what is declared, without webhooks",
+		Short: "Bring the estate to what is declared, without webhooks",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := newEstates(paths, newLogger(os.Stderr))

@@ -43,6 +43,7 @@ func (t *tenantConfig) misfits(name string, tell func(wrong bool, at, field, mes
 	at := "tenants." + name
 	field := "tenants." + name + "."
 	ssh := strings.HasPrefix(t.URL, "ssh://")
+	tell(hasCredentials(t.URL), field+"url", field+"url", credentialsNote)
 	tell(ssh && t.SSHKey == "", at, field+"ssh_key", "an ssh:// URL needs it: add the path of a private key that may read there")
 	tell(ssh && t.KnownHosts == "", at, field+"known_hosts", "an ssh:// URL needs it: add the path of a file that pins the host's key")
 	tell(!ssh && t.SSHKey != "", at, field+"ssh_key", "it is for ssh:// URLs: take it out, or write the URL as ssh://git@HOST/PATH")

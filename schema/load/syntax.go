@@ -33,6 +33,7 @@ var (
 	keyAndValue   = regexp.MustCompile(`^[ -]*[^\s:"'#]+:\s+[^\s#|>&]`)
 	quotedKey     = regexp.MustCompile(`^(?:[ -]*[^\s:"'#]+:\s+|\s*-\s+)(["'])`)
 	bareWord      = regexp.MustCompile(`^[A-Za-z_][^:]*$`)
+	flowStart     = regexp.MustCompile(`^\s*[{[]`)
 	valueStart    = regexp.MustCompile("^(?:[ -]*[^\\s:\"'#]+:\\s+|\\s*-\\s+)([@`%])")
 )
 
@@ -189,7 +190,11 @@ func (b broken) noColon() *explanation {
 // twoColons finds a colon in text.
 func (b broken) twoColons() *explanation {
 	line := b.lines[b.at]
-	if first := strings.Index(line, ": "); first >= 0 && keyAndValue.MatchString(line) && strings.Contains(line[first+2:], ": ") {
+	first := strings.Index(line, ": ")
+	if first < 0 || flowStart.MatchString(line[first+2:]) {
+		return nil // colons in braces separate keys from values
+	}
+	if keyAndValue.MatchString(line) && strings.Contains(line[first+2:], ": ") {
 		return b.on(b.at, "the text holds a colon and a space, which separate a key from its value: put the text in quotes")
 	}
 	return nil
