@@ -417,14 +417,14 @@ func (r *Reconciler) applyNext(ctx context.Context, st *state) (bool, error) {
 	return true, nil
 }
 
-// applyShown returns shown if the plan of a command was posted before a moment, and
-// since if it was posted only after it.
+// applyShown returns shown if the plan of a command was posted before a moment and
+// at most applyKept ago, and since if it was posted only after that moment.
 func (w *writer) applyShown(commit, digest string, before time.Time) (shown, since bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, v := range w.reviews.of {
 		for _, a := range v.Applies {
-			if a.Commit == commit && a.Digest == digest {
+			if a.Commit == commit && a.Digest == digest && w.now().Sub(a.Told) <= applyKept {
 				shown = shown || !a.Told.After(before)
 				since = since || a.Told.After(before)
 			}
@@ -443,6 +443,11 @@ func (w *writer) showApply(pull int, a plan.ApplyShown) {
 		v = *before
 	}
 	v.Applies = append(recentApplies(v.Applies, a.Told, a.Commit), a)
+	for n, r := range w.reviews.of { // nothing else removes a review that holds only old plans
+		if r.Key == "" && r.Next == nil && len(recentApplies(r.Applies, a.Told, "")) == 0 {
+			w.reviews.drop(n)
+		}
+	}
 	w.reviews.put(v)
 	w.changed()
 }

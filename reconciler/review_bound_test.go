@@ -24,3 +24,25 @@ func TestReviewsThatChangeNothingGoFirst(t *testing.T) {
 	require.NotNil(t, w.review(7))
 	require.Nil(t, w.reviews.of[100], "the oldest of the others")
 }
+
+// The plan of a command counts for applyKept. Afterwards nothing is kept of a pull
+// request that held nothing else.
+func TestPlansOfCommandsAreForgotten(t *testing.T) {
+	now := time.Now()
+	w := newWriter(nil, time.Second, slog.New(slog.DiscardHandler), func() time.Time { return now })
+	w.reviews.put(plan.Review{Pull: 3, Shown: plan.Shown{Key: "shown"}})
+	for _, pull := range []int{1, 3} {
+		w.showApply(pull, plan.ApplyShown{Commit: "c", Digest: "d", Told: now})
+	}
+	shown, _ := w.applyShown("c", "d", now)
+	require.True(t, shown)
+	now = now.Add(applyKept + time.Minute)
+	shown, since := w.applyShown("c", "d", now)
+	require.False(t, shown || since)
+	w.showApply(2, plan.ApplyShown{Commit: "e", Digest: "f", Told: now})
+	require.Nil(t, w.reviews.of[1])
+	require.True(t, w.reviews.gone[1])
+	require.NotNil(t, w.reviews.of[3], "what was shown there is still compared")
+	shown, _ = w.applyShown("e", "f", now)
+	require.True(t, shown)
+}
