@@ -258,12 +258,12 @@ func (r *Reconciler) acknowledge(ctx context.Context, st *state, c command.Comma
 	case tried && !slices.Contains(asked, c.Bound):
 		return did("acknowledged"), nil // the decision took it
 	case tried:
-		return refuse("the deletion stays held: whoever acknowledges it needs write access to the repository and deletions.acknowledge at that moment"), nil
+		return refuse("the deletion stays held: the user who acknowledges it needs write access to the repository and deletions.acknowledge at that moment"), nil
 	case len(asked) == 0, pr.Merged && rem.When.Before(r.began) && !slices.Contains(asked, c.Bound):
 		// A run before this one may have taken it.
 		return nothing("no deletion waits for an acknowledgement"), nil
 	case !slices.Contains(asked, c.Bound):
-		return refuse(fmt.Sprintf("the deletion that waits has the digest %s: it is another one; read it, then acknowledge that digest", asked[0])), nil
+		return refuse(fmt.Sprintf("the deletion that is held now has the digest %s; read it, then acknowledge that digest", asked[0])), nil
 	}
 	d := r.decider.May(st.desired, rem.Author, authority.DeletionsAcknowledge, authority.Scope{Tenant: tenant})
 	one := commanded("deletion.acknowledge", &plan.Status{Revision: cmp.Or(pr.MergeCommit, st.main)}, pr, rem, audit.Allowed, d, r.o.Now())

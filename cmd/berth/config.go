@@ -302,7 +302,7 @@ func (c *config) misfits() []misfit {
 	}
 	who := c.Authority
 	named := len(who.Administrators)+len(who.AdministratorKeys) > 0
-	tell(len(who.Administrators) == 0 && !who.TrustMain && !who.TrustLocalCommits, "authority", "authority.administrators", "there is none, so nobody could begin: add a login, or say trust_main: true to let whoever can push change everything")
+	tell(len(who.Administrators) == 0 && !who.TrustMain && !who.TrustLocalCommits, "authority", "authority.administrators", "no user could make the first change: add a login, or say trust_main: true to let whoever can push change everything")
 	tell(who.TrustLocalCommits && !c.isLocal(), "authority.trust_local_commits", "authority.trust_local_commits", "it is for a repository in a local directory only: remove it, and name the administrators of this repository")
 	tell(who.TrustLocalCommits && named, "authority.trust_local_commits", "authority.trust_local_commits", "whoever can commit may change everything then: remove it, or the administrators")
 	tell(who.TrustLocalCommits && who.TrustMain, "authority.trust_local_commits", "authority.trust_local_commits", "trust_main says the same: remove one of the two")

@@ -106,7 +106,7 @@ interval: soon
 		const rest = "repository: {url: \"https://git.example/estate.git\", directory: /d}\n"
 		for text, want := range map[string]string{
 			rest:                     ":1:1: authority: is missing: add authority: {administrators: [LOGIN]}",
-			rest + "authority: {}\n": ":2:1: authority.administrators: there is none",
+			rest + "authority: {}\n": ":2:1: authority.administrators: no user",
 			rest + "authority: {administrators: [anna], trust_main: true}\n": "authority.trust_main: everybody may change everything then",
 			rest + "authority: {administrators: [an na]}\n":                  "authority.administrators",
 		} {
@@ -217,7 +217,7 @@ berth.yaml:5:3: repository.branche: no such field: did you mean "branch"?
 berth.yaml:6:10: workers: got 100, want a whole number from 1 to 64
 berth.yaml:7:11: interval: got "soon", want text: a whole number of at most 6 digits and a unit, such as 500ms, 5s, 10m or 1h
 berth.yaml:8:9: listen: got 8080, want text: an address and a port, such as 127.0.0.1:8080 or :8080: put it in quotes
-berth.yaml:9:1: authority.administrators: there is none, so nobody could begin: add a login, or say trust_main: true to let whoever can push change everything
+berth.yaml:9:1: authority.administrators: no user could make the first change: add a login, or say trust_main: true to let whoever can push change everything
 berth.yaml:10:1: tls.key: is missing, want text: an absolute path, such as /etc/berth/token
 berth.yaml:10:13: tls.cert: got "tls.crt", want text: an absolute path, such as /etc/berth/token
 berth.yaml:11:93: github.report: GitHub lets only an App write check runs: remove it to report commit statuses with this token, or configure app instead of token; if the token is an App's, say whose with login: SLUG[bot]`, got)

@@ -21,7 +21,7 @@ type Verb string
 const (
 	Plan      Verb = "plan"       // show again what a merge would do
 	Apply     Verb = "apply"      // bring into force what is held of a commit of main
-	AckDelete Verb = "ack-delete" // a large deletion is meant
+	AckDelete Verb = "ack-delete" // acknowledge a large deletion
 	Retry     Verb = "retry"      // what gave up shall try again
 	Explain   Verb = "explain"    // what an instance comes to, and through which layers
 	Help      Verb = "help"
@@ -101,7 +101,7 @@ func Parse(line string) (Command, error) {
 		}
 		c.Bound = strings.ToLower(args[0])
 		if !hex.MatchString(c.Bound) {
-			return c, fmt.Errorf("what follows apply is no commit: give the first %d or more digits of a commit of main", MinBound)
+			return c, fmt.Errorf("apply needs a commit of main: give its first %d or more digits", MinBound)
 		}
 	case AckDelete:
 		if err := want(1, "ack-delete DIGEST"); err != nil {

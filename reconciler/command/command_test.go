@@ -31,7 +31,7 @@ func TestParse(t *testing.T) {
 	for line, want := range map[string]string{
 		"/berth apply":                         "/berth apply COMMIT",
 		"/berth apply 1f0c9a":                  "first 7 or more",
-		"/berth apply main":                    "no commit",
+		"/berth apply main":                    "needs a commit",
 		"/berth apply 1f0c9aa now":             "/berth apply COMMIT",
 		"/berth apply 1f0c9aa break-glass:":    "Break-Glass: REASON",
 		"/berth ack-delete":                    "/berth ack-delete DIGEST",

@@ -72,9 +72,9 @@ func (l *listing) ask(q url.Values) (asked string, fail *failure) {
 		f, filters := l.filters[name]
 		switch {
 		case !slices.Contains(takes, name):
-			return bad("this list takes %s, and nothing else: take the rest away", strings.Join(takes, ", "))
+			return bad("this list takes %s, and nothing else: remove the others", strings.Join(takes, ", "))
 		case len(q[name]) > 1:
-			return bad("%s is there twice: say it once", name)
+			return bad("%s is given twice; give it once", name)
 		case name == "order" && value != orderName && value != orderNewest:
 			return bad("order is %s or %s", orderName, orderNewest)
 		case filters && f.values != nil && !slices.Contains(f.values, value):
