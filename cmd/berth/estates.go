@@ -274,7 +274,7 @@ func (s *estates) once(ctx context.Context, out io.Writer, form string, timeout 
 				began := time.Now()
 				left, err := d.once(ctx, timeout)
 				for _, l := range left {
-					fmt.Fprintln(os.Stderr, "not converged:", of+l.What)
+					fmt.Fprintln(os.Stderr, "not converged:", visibleLines(of+l.What))
 				}
 				if err == nil || left != nil {
 					err = errors.Join(err, d.config.warnUncommitted(ctx, os.Stderr))

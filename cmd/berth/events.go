@@ -159,6 +159,15 @@ func visible(s string) string {
 	}, s)
 }
 
+// visibleLines is visible for text of several lines.
+func visibleLines(s string) string {
+	lines := strings.Split(s, "\n")
+	for i, line := range lines {
+		lines[i] = visible(strings.ReplaceAll(line, "\t", "  "))
+	}
+	return strings.Join(lines, "\n")
+}
+
 // stamp is a time as the text forms show it.
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
 

@@ -29,11 +29,11 @@ func run() int {
 		return 0
 	case errors.As(err, &exit):
 		if exit.err != nil {
-			fmt.Fprintln(os.Stderr, "berth:", exit.err)
+			fmt.Fprintln(os.Stderr, "berth:", visibleLines(exit.err.Error())) // it may name files of an estate
 		}
 		return exit.code
 	default: // what cobra refuses is a usage error
-		fmt.Fprintln(os.Stderr, "berth:", err)
+		fmt.Fprintln(os.Stderr, "berth:", visibleLines(err.Error()))
 		return 2
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -226,11 +227,14 @@ func (c *config) fixed(next *config) string {
 
 // usable says what is wrong with the files that a configuration names.
 func (c *config) usable() error {
-	secrets, others := c.files()
+	secrets := c.secrets()
+	_, others := c.files()
 	var errs []error
-	for _, s := range secrets {
-		_, err := s.read()
-		errs = append(errs, err)
+	for _, field := range slices.Sorted(maps.Keys(secrets)) {
+		s := secrets[field]
+		if _, err := s.read(); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", field, err))
+		}
 	}
 	for _, path := range others {
 		if path != "" {

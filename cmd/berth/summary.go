@@ -200,7 +200,7 @@ func (c *config) warnUncommitted(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	if n := len(w.Changed); n > 0 {
-		_, err = fmt.Fprintf(out, "%s in %s not committed, so not in force: %s; next: git add . && git commit\n", countOf(n, "file"), dir, firstNames(w.Changed))
+		_, err = fmt.Fprintf(out, "%s in %s not committed, so not in force: %s; next: git add . && git commit\n", countOf(n, "file"), dir, visible(firstNames(w.Changed)))
 	}
 	if err == nil && w.Branch != c.Repository.Branch {
 		_, err = fmt.Fprintf(out, "%s has %s checked out; Berth reads %s; next: git switch %s\n", dir, w.Branch, c.Repository.Branch, c.Repository.Branch)
