@@ -251,7 +251,7 @@ func (r *Reconciler) leftOf(o origin, got decide.Applied) []plan.Held {
 func (r *Reconciler) nothingTaken(ctx context.Context, o origin, got decide.Applied, stale bool) (reply, error) {
 	var no []string
 	for _, h := range got.Left {
-		no = append(no, fmt.Sprintf("%s stays held (%s): %s", h.File, h.Reason, h.Message))
+		no = append(no, fmt.Sprintf("%s stays held (%s): %s", h.File, h.Why(), h.Message))
 	}
 	switch {
 	case len(no) > 0:

@@ -545,7 +545,7 @@ func (r *Reconciler) Unsettled() []Left {
 		return []Left{{What: "no commit has been decided yet"}}
 	}
 	for _, h := range rev.Held {
-		out = append(out, Left{What: fmt.Sprintf("%s is held (%s): %s", h.File, h.Reason, h.Message), Stuck: true})
+		out = append(out, Left{What: fmt.Sprintf("%s is held (%s): %s", h.File, h.Why(), h.Message), Stuck: true})
 	}
 	mem := r.writer.memory()
 	for _, k := range mem.Keys() {

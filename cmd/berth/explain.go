@@ -360,7 +360,7 @@ func (e *explanation) text(w io.Writer) error {
 		fmt.Fprintf(&b, "now: %s\n", visible(s.line()))
 	}
 	for _, h := range e.Held {
-		fmt.Fprintf(&b, "held: %s\n", visible(fmt.Sprintf("%s (%s): %s", h.File, heldReason(h.Reason), h.Message)))
+		fmt.Fprintf(&b, "held: %s\n", visible(fmt.Sprintf("%s (%s): %s", h.File, h.Why(), h.Message)))
 	}
 	if e.InForceOnly && len(e.Values) > 0 {
 		b.WriteString("(the estate at hand has no valid document of it: the values are those of the version in force)\n")

@@ -382,7 +382,7 @@ func (e *estateView) find(ctx context.Context, kind schema.Kind, name string) (*
 	}
 	for _, h := range e.status.Revision.Held {
 		if h.Key.Kind == kind && (h.Key.ResourceName() == name || h.Key.Name == name) {
-			return nil, &exitError{1, fmt.Errorf("%s is not in force; %s is held: %s: %s", h.Key, h.File, heldReason(h.Reason), visible(h.Message))}
+			return nil, &exitError{1, fmt.Errorf("%s is not in force; %s is held: %s: %s", h.Key, h.File, h.Why(), visible(h.Message))}
 		}
 	}
 	return nil, &exitError{1, fmt.Errorf("there is no %s %q in %s; berth get %s lists what there is", kind, name, e.source, kind.Plural())}
@@ -539,7 +539,7 @@ func (r *describeReport) text(w io.Writer, noHeaders bool) error {
 		line("Status", "nothing recorded")
 	}
 	for _, h := range item.Held {
-		line("Held", "%s (%s): %s", h.File, heldReason(h.Reason), h.Message)
+		line("Held", "%s (%s): %s", h.File, h.Why(), h.Message)
 	}
 	if len(item.UsedBy) > 0 {
 		line("Used by", "%s", strings.Join(item.UsedBy, ", "))

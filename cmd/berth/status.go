@@ -362,7 +362,7 @@ func (r *statusReport) tables(w io.Writer, noHeaders bool) error {
 		}
 	}
 	for _, h := range r.Held {
-		err = errors.Join(err, held.row(h.File, heldReason(h.Reason), h.Message))
+		err = errors.Join(err, held.row(h.File, h.Why(), h.Message))
 	}
 	if r.HeldMore > 0 {
 		err = errors.Join(err, held.row(fmt.Sprintf("… and %d more", r.HeldMore), "", "git diff "+reconciler.BranchInForce+" main shows all of them"))
@@ -411,17 +411,4 @@ func (r *resourceStatus) nodes() string {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNodes], ","), n-maxNodes)
 	}
 	return strings.Join(names, ",")
-}
-
-// heldReason is why something is held, in the words of the documentation.
-func heldReason(reason string) string {
-	switch reason {
-	case load.HeldUnauthorised:
-		return "unauthorized"
-	case load.HeldDenied:
-		return "denied by policy"
-	case load.HeldNeeds:
-		return "waiting for reference"
-	}
-	return reason
 }

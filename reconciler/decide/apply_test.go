@@ -152,7 +152,7 @@ func TestApplyReleasesABlockedDeletion(t *testing.T) {
 	uid := func(text string) string { return strings.Replace(text, "metadata:\n", "metadata:\n  uid: u1\n", 1) }
 	waiting := strings.Replace(uid(instance("eval", 0, 1)), "app: batch", "app: nowhere", 1)
 	s = holding(t, "pia", map[string]string{train: uid(instance("train", 1, 1))}, map[string]string{train: "", eval: waiting})
-	require.Equal(t, load.HeldDenied, reasons(s.held)[train])
+	require.Equal(t, load.HeldBlocked, reasons(s.held)[train])
 	require.Equal(t, []string{train}, taken(s.apply("pia")))
 
 	// Nor in one that cannot be read.

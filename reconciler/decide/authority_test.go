@@ -396,7 +396,7 @@ func TestAMoveToABrokenFileDeletesNothing(t *testing.T) {
 	s := tell(t, map[string]string{train: strings.Replace(instance("train", 1, 1), "  name: train\n", "  name: train\n  uid: u1\n", 1)})
 	s.commits("pia", map[string]string{train: "", at + "renamed.yaml": "apiVersion: berth/v1\nkind: Instance\nmetadata: {name: renamed, uid: u1\n"})
 	d := s.together()
-	require.Equal(t, map[string]string{train: load.HeldDenied, at + "renamed.yaml": load.HeldInvalid}, reasons(d.Held))
+	require.Equal(t, map[string]string{train: load.HeldBlocked, at + "renamed.yaml": load.HeldInvalid}, reasons(d.Held))
 	require.NotNil(t, d.Effective.Instance(trainKey))
 }
 

@@ -451,8 +451,8 @@ func (g *guard) tooMany() {
 			if who, ok := g.mayRelease(c.Path); ok && g.d.may(who, g.before.Desired, authority.DeletionsAcknowledge, authority.Scope{Tenant: tenant}) {
 				continue
 			}
-			g.refusePath(c.Path, CodeTooMany, load.HeldDenied,
-				"%s: if that is meant, somebody with deletions.acknowledge says so, on the pull request with /berth ack-delete %s, or in a commit message with the trailer %s: %s",
+			g.refusePath(c.Path, CodeTooMany, load.HeldBlocked,
+				"%s: to confirm it, a user with deletions.acknowledge comments /berth ack-delete %s on the pull request, or commits with the trailer %s: %s",
 				what, digest, AckTrailer, digest)
 		}
 	}

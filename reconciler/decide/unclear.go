@@ -137,9 +137,9 @@ func (g *guard) unclear(told func(schema.File) (load.Told, error)) {
 			continue
 		}
 		if to, whole := g.unread(owner(k)); whole {
-			g.refusePath(c.Path, CodeUnclear, load.HeldDenied, "%s goes while %s comes and cannot be read: it may be meant to be there; mend that first", k, to)
+			g.refusePath(c.Path, CodeUnclear, load.HeldBlocked, "%s goes while %s comes and cannot be read: it may be meant to be there; mend that first", k, to)
 		} else if to := all[owner(k)].meaning(c, h, g.touched(c.Path)); to != "" {
-			g.refusePath(c.Path, CodeUnclear, load.HeldDenied, "%s goes while %s is there, which does not stand and may be meant to be it: mend that, or take that file away, first (%s)", k, to, g.wrong(to))
+			g.refusePath(c.Path, CodeUnclear, load.HeldBlocked, "%s goes while %s is there, which does not stand and may be meant to be it: mend that, or take that file away, first (%s)", k, to, g.wrong(to))
 		}
 	}
 }

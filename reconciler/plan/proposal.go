@@ -48,8 +48,23 @@ type DocumentChange struct {
 type Held struct {
 	Key     schema.Key `json:"key,omitzero"`
 	File    string     `json:"file"`
-	Reason  string     `json:"reason"` // as in package load: invalid, needs, denied, unauthorised, unreadable
+	Reason  string     `json:"reason"` // as in package load: invalid, needs, denied, blocked, unauthorised, unreadable
 	Message string     `json:"message"`
+}
+
+// Why is the reason in the words of the documentation.
+func (h Held) Why() string {
+	switch h.Reason {
+	case "unauthorised":
+		return "unauthorized"
+	case "denied":
+		return "denied by policy"
+	case "needs":
+		return "waiting for reference"
+	case "blocked":
+		return "blocked deletion"
+	}
+	return h.Reason
 }
 
 // Comes says whether something is done to a unit whatever the change says, as

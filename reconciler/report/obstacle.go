@@ -48,7 +48,7 @@ func (d *doc) inTheWay(p *plan.Proposal, allowed []schema.Diagnostic) {
 	}
 	for _, h := range p.Held {
 		if !told(h, p.Diagnostics) {
-			all = append(all, obstacle{what: code(h.File), why: fmt.Sprintf("is held (%s): %s", prose(h.Reason), prose(short(h.Message, 1000)))})
+			all = append(all, obstacle{what: code(h.File), why: fmt.Sprintf("is held (%s): %s", prose(h.Why()), prose(short(h.Message, 1000)))})
 		}
 	}
 	d.obstacles("In the way", all)

@@ -35,7 +35,7 @@ func Rollout(r plan.Rollout) string {
 		}
 	}
 	for _, h := range r.Held {
-		bad = append(bad, fmt.Sprintf("- %s is held (%s), the version in force stays: %s", code(h.File), prose(h.Reason), prose(short(h.Message, 1000))))
+		bad = append(bad, fmt.Sprintf("- %s is held (%s), the version in force stays: %s", code(h.File), prose(h.Why()), prose(short(h.Message, 1000))))
 	}
 	if len(bad) > 0 {
 		d.line("**In the way**", "")

@@ -45,7 +45,7 @@ func Text(p plan.Proposal) string {
 	}
 	for _, h := range p.Held {
 		if !told(h, p.Diagnostics) {
-			fmt.Fprintf(&b, "\n! held (%s): %s: %s\n", clean(h.Reason), clean(h.File), clean(h.Message))
+			fmt.Fprintf(&b, "\n! held (%s): %s: %s\n", clean(h.Why()), clean(h.File), clean(h.Message))
 		}
 	}
 	for _, x := range p.Authority {

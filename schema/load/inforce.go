@@ -23,7 +23,7 @@ var ErrInForce = errors.New("the version in force does not load")
 type Held struct {
 	Key     schema.Key // zero where the file says none
 	File    string
-	Reason  string // invalid, needs, denied
+	Reason  string // one of the reasons below
 	Message string
 }
 
@@ -32,6 +32,10 @@ const (
 	HeldInvalid = "invalid" // the file has errors
 	HeldNeeds   = "needs"   // it needs, or is needed by, something that does not come into force
 	HeldDenied  = "denied"  // a Check refuses it, or a Veto
+
+	// HeldBlocked: a deletion that waits for an acknowledgement or for a tree in
+	// order; /berth apply and /berth ack-delete release it.
+	HeldBlocked = "blocked"
 
 	// HeldUnauthorised: who changed it has not the right to.
 	HeldUnauthorised = "unauthorised"
