@@ -189,7 +189,7 @@ func (r *explainRequest) explain(ctx context.Context, key schema.Key, now time.T
 	if inForce != nil && out.judge(inForce.Desired, at, opts) || out.Status != nil || len(out.Held) > 0 {
 		return out, nil
 	}
-	return out, &exitError{1, fmt.Errorf("explain: there is no valid %s; berth validate says what is wrong, berth get %s lists what there is", key, key.Kind.Plural())}
+	return out, &exitError{1, fmt.Errorf("explain: no valid document declares %s; berth get %s lists the valid ones, berth validate shows errors, berth events shows deletions", key, key.Kind.Plural())}
 }
 
 // recorded fills in what berth/status says of the instance. status may be nil.

@@ -18,7 +18,7 @@ func Answer(a plan.Answer, e *policy.Explanation) (line, details string) {
 	switch a.Kind {
 	case plan.AnswerExplain:
 		if e == nil {
-			return fmt.Sprintf("✗ %s: there is no valid %s; the findings say what is wrong with its document", said, prose(short(a.Instance.String(), 200))), ""
+			return fmt.Sprintf("✗ %s: no valid document declares %s; check the name, or fix the errors in its document", said, prose(short(a.Instance.String(), 200))), ""
 		}
 		line = fmt.Sprintf("✓ %s: %s is %s, explained below for %s", said, code(unitName(e.Key)), prose(judged(e)), to)
 		d.details(htmlCode(short(a.Said, 120)), func() { d.explain(&a, e) })

@@ -23,7 +23,7 @@ func prerequisites() error {
 	}
 	for _, p := range []string{"unshare", "nsenter", "ip", "mount", "bash", "/usr/sbin/sshd", "sudo"} {
 		if _, err := exec.LookPath(p); err != nil {
-			return fmt.Errorf("%s is missing: install openssh-server, iproute2 and sudo", filepath.Base(p))
+			return fmt.Errorf("%s is missing: install openssh-server, iproute2, mount and sudo", filepath.Base(p))
 		}
 	}
 	return nil
