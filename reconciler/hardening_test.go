@@ -129,7 +129,7 @@ func TestALostStatusBranchFencesNobodyOut(t *testing.T) {
 		}
 		return s != nil && s.Phase == plan.PhaseRunning && len(s.Members) == 4
 	})
-	require.GreaterOrEqual(t, w.revision().Epoch, epoch)
+	require.Greater(t, w.revision().Epoch, epoch, "hosts refuse an equal epoch of another leader")
 	require.Equal(t, 1, w.world.Calls("create"), "what ran was found, not made again")
 }
 

@@ -125,10 +125,11 @@ func (w *writer) lead(ctx context.Context) error {
 		for _, warning := range tree.Warnings {
 			w.log.Warn("berth/status holds something unreadable; it is passed over", "warning", warning)
 		}
-		// Hosts refuse an epoch below one they have seen. Beginning with the time
-		// keeps it above every earlier one even where the branch was lost.
+		// Hosts refuse an epoch below one that they have seen, and an equal one of
+		// another leader. Beginning with the time in milliseconds keeps it above every
+		// earlier one even where the branch was lost.
 		rev := tree.Revision.bounded() // somebody else may have written it
-		rev.Epoch, rev.Leader = max(rev.Epoch+1, uint64(w.now().Unix())), w.leader
+		rev.Epoch, rev.Leader = max(rev.Epoch+1, uint64(w.now().UnixMilli())), w.leader
 		tip, err := w.repo.WriteStatus(ctx, tips.Status, StatusBatch{Revision: rev})
 		if errors.Is(err, ErrConflict) && refused == nil {
 			continue // somebody raised it too: raise again
