@@ -3,6 +3,7 @@ package reconciler_test
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"maps"
 	"strings"
@@ -105,11 +106,15 @@ func TestWhatWasAgreedIsComparedUntilItIsBegun(t *testing.T) {
 	before, was := w.effects(), w.git.Tip(reconciler.BranchInForce)
 	w.merge(pr)
 	said := &sayings{of: "nothing new is started"}
-	w.start(cut, func(o *reconciler.Options) { o.Log = slog.New(slog.NewTextHandler(said, nil)) })
+	held := &sayings{of: "held after the merge"}
+	w.start(cut, func(o *reconciler.Options) { o.Log = slog.New(slog.NewTextHandler(io.MultiWriter(said, held), nil)) })
 	w.eventually("agreed to, and not begun", said.heard.Load)
 	w.eventually("in force", func() bool { return w.git.Tip(reconciler.BranchInForce) != was })
 	require.Equal(t, before, w.effects())
 	w.drifts("worker-0")
+	// A reconciliation that observed before the drift may wait for the remote now.
+	said.heard.Store(false)
+	w.eventually("observed after the drift", func() bool { return said.heard.Load() || held.heard.Load() })
 	remote.armed.Store(false)
 	remote.cut.Store(false)
 	w.held("train", before)
