@@ -1,7 +1,7 @@
-// Package reconciler is the loop: a queue of keys, and what is done for one.
-// It is level-triggered: a key says where to look, never what happened, and
-// what is observed decides everything (DESIGN §4).
+// Package reconciler is the contract between the loop and the world around it:
+// the ports (an estate's Git repository, a forge), what passes through them, the
+// items of the queues, and the errors.
 //
-// The interfaces it needs of the world stand here, beside their one user. It
-// must not know an adapter, Git's storage, a forge's API or how a report looks.
+// It must not know an adapter, CUE, a work queue or how a report looks, and
+// decides nothing.
 package reconciler

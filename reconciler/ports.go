@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	"berth/reconciler/plan"
@@ -165,6 +166,10 @@ type InForce struct {
 	Epoch         uint64
 }
 
+// MaxRevision bounds revision.yaml, in bytes: a longer file is neither written
+// nor read.
+const MaxRevision = 1 << 20
+
 // Revision is revision.yaml of berth/status.
 type Revision struct {
 	Commit   string `json:"commit"` // of main, the last one decided
@@ -243,4 +248,22 @@ type Forge interface {
 	// itself, its author excepted. A review of an earlier head is none.
 	Approvers(ctx context.Context, pr PullRequest) ([]string, error)
 	Conversation
+}
+
+// Owed are audit records that somebody else keeps safe until they are on
+// berth/status, such as of what was answered before they could be there. Its
+// methods are called with the writer's lock held: they do not block, and do not
+// call back.
+type Owed interface {
+	// Records are those to be written, in order. Each has an id of its own.
+	Records() []audit.Record
+	// Written says which records are on berth/status.
+	Written(ids []string)
+}
+
+// EventReader is a Repo that reads back the event log of a commit of
+// berth/status, newest first, of the hours since a time, with a bounded effort.
+// An error ends it.
+type EventReader interface {
+	EventsSince(ctx context.Context, commit string, since time.Time) iter.Seq2[plan.Event, error]
 }

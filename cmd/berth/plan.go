@@ -17,6 +17,7 @@ import (
 	"berth/reconciler"
 	"berth/reconciler/decide"
 	"berth/reconciler/gitrepo"
+	"berth/reconciler/loop"
 	"berth/reconciler/patch"
 	"berth/reconciler/plan"
 	"berth/reconciler/report"
@@ -194,7 +195,7 @@ func (r *planRequest) proposal(ctx context.Context, loader *load.Loader, stdin i
 		in.Repo = &withTenants{Repo: repo, dirs: r.tenants, inForce: in.InForce}
 	}
 	in.Seen = func(before, after *schema.Desired) []schema.Diagnostic {
-		return reconciler.Unseen(before, after, func(k schema.Key) *plan.ThingStatus { return known.things[k] })
+		return loop.Unseen(before, after, func(k schema.Key) *plan.ThingStatus { return known.things[k] })
 	}
 	assumed, err := r.asks(ctx, repo, &in)
 	if err != nil {
@@ -229,7 +230,7 @@ func (r *planRequest) asks(ctx context.Context, repo *gitrepo.Repo, in *decide.I
 		if err != nil {
 			return "", err
 		}
-		breakGlass, in.Acks = reconciler.Asks(says)
+		breakGlass, in.Acks = loop.Asks(says)
 	}
 	if r.author == "" {
 		if len(in.Acks) > 0 {

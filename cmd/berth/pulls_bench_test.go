@@ -25,6 +25,7 @@ import (
 	"berth/reconciler"
 	"berth/reconciler/decide"
 	"berth/reconciler/gitrepo/gittest"
+	"berth/reconciler/loop"
 	"berth/reconciler/plan"
 	"berth/schema/load"
 	"berth/webhooks/github"
@@ -135,7 +136,7 @@ func (c *crowd) serve(pace *github.Pacer) {
 		}
 	})
 	c.Cleanup(c.stop)
-	var left []reconciler.Left
+	var left []loop.Left
 	defer func() {
 		if c.Failed() && len(left) > 0 {
 			c.Log(len(left), " are not: ", left[:min(5, len(left))])

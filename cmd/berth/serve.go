@@ -18,6 +18,7 @@ import (
 	"berth/reconciler"
 	"berth/reconciler/decide"
 	"berth/reconciler/gitrepo"
+	"berth/reconciler/loop"
 	"berth/reconciler/patch"
 	"berth/reconciler/report"
 	"berth/runtimes"
@@ -125,7 +126,7 @@ func newSyncCmd() *cobra.Command {
 type daemon struct {
 	config *config
 	log    *slog.Logger
-	loop   *reconciler.Reconciler
+	loop   *loop.Reconciler
 	repo   *gitrepo.Composed
 	forge  *github.Forge  // nil: none configured
 	hosts  runtimes.Hosts // nil: no ssh configured
@@ -202,13 +203,13 @@ func newDaemon(ctx context.Context, c *config, log *slog.Logger, looking func(re
 	default:
 		who = &decide.Authority{Administrators: c.Authority.Administrators, AdministratorKeys: c.Authority.AdministratorKeys, NoForge: c.GitHub == nil}
 	}
-	d.loop = reconciler.New(reconciler.Options{
+	d.loop = loop.New(loop.Options{
 		Authority: who, Accept: c.Repository.Accept,
 		Rules:     append(lifecycle(), c.Features.gate),
 		Artifacts: c.Artifacts.looker(), ArtifactInterval: c.Artifacts.interval(), Dates: c.API != nil, Retention: c.retention(),
 		Repo: repo, Forge: forge, Render: rendering(), Loader: loader, Runtimes: live,
 		Interval: time.Duration(c.Interval), Poll: time.Duration(c.Poll), Flush: time.Duration(c.FlushWindow),
-		Workers: c.Workers, MaxAttempts: c.MaxAttempts, Log: log, Metrics: reconciler.NewMetrics(d.reg), Looking: looking, Owed: owed,
+		Workers: c.Workers, MaxAttempts: c.MaxAttempts, Log: log, Metrics: loop.NewMetrics(d.reg), Looking: looking, Owed: owed,
 	})
 	return d, nil
 }
@@ -243,8 +244,8 @@ func (c *config) signing(log *slog.Logger) (func([]byte) ([]byte, error), error)
 }
 
 // rendering is how the loop says at the forge what it knows.
-func rendering() reconciler.Render {
-	return reconciler.Render{Checks: report.Checks, Key: report.Key, Plan: report.Plan, Rollout: report.Rollout, Answer: report.Answer, Lines: patch.Lines}
+func rendering() loop.Render {
+	return loop.Render{Checks: report.Checks, Key: report.Key, Plan: report.Plan, Rollout: report.Rollout, Answer: report.Answer, Lines: patch.Lines}
 }
 
 // runtimes are those the configuration gives something to work with.
@@ -310,7 +311,7 @@ var (
 
 // once runs the loop until nothing is left to do, waiting does not help or the
 // timeout passed; then it returns what is left.
-func (d *daemon) once(ctx context.Context, timeout time.Duration) ([]reconciler.Left, error) {
+func (d *daemon) once(ctx context.Context, timeout time.Duration) ([]loop.Left, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	run, stop := context.WithCancel(ctx)
@@ -336,7 +337,7 @@ func (d *daemon) once(ctx context.Context, timeout time.Duration) ([]reconciler.
 			return nil, errors.Join(err, <-ended)
 		}
 		left := d.loop.Unsettled()
-		stuck := !slices.ContainsFunc(left, func(l reconciler.Left) bool { return !l.Stuck })
+		stuck := !slices.ContainsFunc(left, func(l loop.Left) bool { return !l.Stuck })
 		if !stuck && ctx.Err() == nil {
 			continue
 		}

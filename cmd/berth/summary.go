@@ -11,8 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"berth/reconciler"
 	"berth/reconciler/gitrepo"
+	"berth/reconciler/loop"
 	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/schema"
@@ -178,9 +178,9 @@ func countOf(n int, thing string) string {
 }
 
 // nextStep is what a person does about what is not converged.
-func nextStep(left []reconciler.Left, held int) string {
+func nextStep(left []loop.Left, held int) string {
 	switch {
-	case slices.ContainsFunc(left, func(l reconciler.Left) bool { return !l.Stuck }):
+	case slices.ContainsFunc(left, func(l loop.Left) bool { return !l.Stuck }):
 		return "run it again, or with a longer --timeout"
 	case held > 0:
 		return "fix what is named above and commit it, or revert the commit; then run it again"

@@ -1,0 +1,298 @@
+package loop_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler"
+	"berth/reconciler/decide"
+	"berth/reconciler/gitrepo/gittest"
+	"berth/reconciler/loop"
+	"berth/schema/load"
+)
+
+// owned asks for everybody's permission; root administers.
+func owned(o *loop.Options) {
+	o.Authority, o.AuthorLag = &decide.Authority{Administrators: []string{"root"}}, 50*time.Millisecond
+}
+
+// pushed has train run with two workers, and then somebody unknown push a third.
+func (w *world) pushed() (d *daemon, commit string) {
+	w.t.Helper()
+	for _, who := range []string{"ada", "eve", "root"} {
+		w.forge.let(who, reconciler.CanWrite)
+	}
+	path, text := instance("train", 2)
+	w.put(map[string]string{path: text})
+	d = w.start(owned)
+	w.eventually("running", w.running("train", 2))
+	_, more := instance("train", 3)
+	commit = w.put(map[string]string{path: more})
+	w.eventually("held", func() bool { return w.heldReasons()[path] == load.HeldUnauthorised })
+	return d, commit
+}
+
+// A push by nobody comes into force by the command of a user with the permission,
+// given on any pull request, once the plan was posted and the command repeated.
+func TestApplyBringsADirectPushIntoForce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d, commit := w.pushed()
+	w.pull(1, map[string]string{"README.md": "nothing to do with it\n"})
+	before := w.effects()
+
+	w.comes(w.forge.say(1, "eve", "/berth apply "+commit), reconciler.Refused)
+	require.Contains(t, w.answer(1), "eve does not have it")
+	w.comes(w.forge.say(1, "ada", "/berth apply 0123456789"), reconciler.Refused)
+	require.Contains(t, w.answer(1), "no commit of main begins with 0123456789")
+
+	w.comes(w.forge.say(1, "ada", "/berth apply "+commit[:8]), reconciler.Refused)
+	require.Contains(t, w.answer(1), "then repeat the command")
+	require.Contains(t, w.answer(1), "### Plan of")
+	require.Contains(t, w.answer(1), "physics.lab/train")
+	require.Equal(t, before, w.effects(), "nothing is done before the plan was read")
+
+	// The next daemon knows that the plan was posted.
+	require.NoError(t, d.stop())
+	w.start(owned)
+	w.comes(w.forge.say(1, "ada", "/berth apply "+commit), reconciler.Accepted)
+	w.eventually("applied", w.running("train", 3))
+	require.Empty(t, w.revision().Held)
+	require.Equal(t, commit, w.status("train").Revision)
+	w.comes(w.forge.say(1, "ada", "/berth apply "+commit), reconciler.Understood)
+	w.eventually("audited", func() bool {
+		var command, document, denied bool
+		for _, r := range w.audited() {
+			command = command || r.Action == "change.apply" && r.Actor == "ada" && r.Verdict == "allowed" && r.Commit == commit
+			denied = denied || r.Action == "change.apply" && r.Actor == "eve" && r.Verdict == "denied"
+			document = document || r.Action == "document.modified" && r.Actor == "ada" && r.Verdict == "allowed" && r.Commit == commit
+		}
+		return command && document && denied
+	})
+}
+
+// A change that was merged without permission stays held whoever approves it then,
+// and comes by the command, given on its own pull request.
+func TestApplyBringsAMergeWithoutPermissionIntoForce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, who := range []string{"ada", "eve"} {
+		w.forge.let(who, reconciler.CanWrite)
+	}
+	path, text := instance("train", 2)
+	w.put(map[string]string{path: text})
+	w.start(owned)
+	w.eventually("running", w.running("train", 2))
+	pr := w.pull(1, instanceNamed("train", 3))
+	pr.Author = "eve"
+	w.forge.put(pr)
+	w.reviewed(pr)
+	commit := w.merge(pr)[0]
+	w.eventually("held", func() bool { return w.heldReasons()[path] == load.HeldUnauthorised })
+	w.forge.mu.Lock()
+	w.forge.approvers = []string{"ada"}
+	w.forge.mu.Unlock()
+	w.put(map[string]string{"README.md": "decided once more\n"})
+	w.eventually("decided", func() bool { return w.revision().Commit == w.git.Tip("main") })
+	require.Equal(t, load.HeldUnauthorised, w.heldReasons()[path], "an approval after the merge has no effect")
+
+	w.comes(w.forge.say(1, "eve", "/berth apply "+commit), reconciler.Refused)
+	w.comes(w.forge.say(1, "ada", "/berth apply "+commit), reconciler.Refused)
+	w.comes(w.forge.say(1, "ada", "/berth apply "+commit), reconciler.Accepted)
+	w.eventually("applied", w.running("train", 3))
+	w.eventually("told", func() bool {
+		r, ok := w.forge.told(commit)
+		return ok && len(r.Held) == 0 && r.Settled()
+	})
+}
+
+// A deletion that is held as it is large comes by the command too.
+func TestApplyReleasesAHeldDeletion(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.forge.let("ada", reconciler.CanWrite)
+	w.start()
+	pr := w.pull(1, nil, w.seven()...)
+	w.asked(1)
+	w.reviewed(pr)
+	commit := w.merge(pr)[0]
+	w.eventually("held", func() bool { return len(w.revision().Held) == 7 })
+	w.comes(w.forge.say(1, "ada", "/berth apply "+commit), reconciler.Refused)
+	require.Contains(t, w.answer(1), "then repeat the command")
+	require.False(t, w.gone())
+	w.comes(w.forge.say(1, "ada", "/berth apply "+commit), reconciler.Accepted)
+	w.eventually("gone", w.gone)
+	require.Empty(t, w.revision().Held)
+}
+
+// What a later commit replaced is refused, with that commit; a plan that changed
+// since it was posted is posted again.
+func TestApplyIsAboutWhatMainCarriesAndWasRead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_, commit := w.pushed()
+	w.pull(1, map[string]string{"README.md": "nothing to do with it\n"})
+	w.comes(w.forge.say(1, "ada", "/berth apply "+commit), reconciler.Refused)
+	path, more := instance("train", 3)
+	next := w.put(map[string]string{path: more + "# edited\n"})
+	w.eventually("decided", func() bool { return w.revision().Commit == next })
+	w.comes(w.forge.say(1, "ada", "/berth apply "+commit), reconciler.Refused)
+	require.Contains(t, w.answer(1), next[:10]+" replaced "+path+"; use /berth apply "+next[:10])
+
+	w.comes(w.forge.say(1, "ada", "/berth apply "+next), reconciler.Refused)
+	other := w.shown(3, instanceNamed("other", 1))
+	w.merge(other)
+	w.eventually("another instance has the node that the plan named", w.running("other", 1))
+	before := w.effects()
+	w.comes(w.forge.say(1, "ada", "/berth apply "+next), reconciler.Refused)
+	require.Equal(t, 3, strings.Count(w.answer(1), "### Plan of"), "the new plan is posted")
+	require.Equal(t, before, w.effects())
+	w.comes(w.forge.say(1, "ada", "/berth apply "+next), reconciler.Accepted)
+	w.eventually("applied", w.running("train", 3))
+}
+
+// A command counts on a pull request that was closed without a merge, and on none
+// of another branch. (What a bot or Berth itself writes is no command: forgetest.)
+func TestApplyOnOtherPullRequests(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_, commit := w.pushed()
+	closed := w.pull(1, map[string]string{"README.md": "nothing to do with it\n"})
+	closed.Open = false
+	foreign := w.pull(2, map[string]string{"README.md": "of another estate\n"})
+	foreign.BaseBranch = "other"
+	w.forge.put(closed)
+	w.forge.put(foreign)
+	abroad := w.forge.say(2, "ada", "/berth apply "+commit)
+	w.comes(w.forge.say(1, "ada", "/berth apply "+commit), reconciler.Refused)
+	w.comes(w.forge.say(1, "ada", "/berth apply "+commit), reconciler.Accepted)
+	w.eventually("applied", w.running("train", 3))
+	w.forge.mu.Lock()
+	defer w.forge.mu.Unlock()
+	require.Empty(t, w.forge.reactions[abroad])
+	require.False(t, w.forge.answered[abroad])
+}
+
+// Two commands at once do not confirm each other: the second is older than the plan.
+func TestApplyIsNotConfirmedByACommandFromBefore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d, commit := w.pushed()
+	w.pull(1, map[string]string{"README.md": "nothing to do with it\n"})
+	require.NoError(t, d.stop())
+	one, two := w.forge.say(1, "ada", "/berth apply "+commit), w.forge.say(1, "ada", "/berth apply "+commit)
+	before := w.effects()
+	w.start(owned)
+	w.comes(one, reconciler.Refused)
+	w.comes(two, reconciler.Refused)
+	require.Contains(t, w.answer(1), "posted after this command")
+	require.Equal(t, before, w.effects())
+}
+
+// A command that was carried out and not answered is not carried out twice by the
+// next daemon, and is answered.
+func TestApplyOutlivesTheDaemon(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d, commit := w.pushed()
+	w.pull(1, map[string]string{"README.md": "nothing to do with it\n"})
+	w.comes(w.forge.say(1, "ada", "/berth apply "+commit), reconciler.Refused)
+	require.NoError(t, d.stop())
+	f := &signless{forge: w.forge, why: unsigned["an error"]}
+	d = w.start(owned, func(o *loop.Options) { o.Forge = f })
+	id := w.forge.say(1, "ada", "/berth apply "+commit)
+	w.eventually("applied", w.running("train", 3))
+	require.NoError(t, d.stop())
+	before := w.effects()
+	w.start(owned)
+	w.comes(id, reconciler.Understood)
+	require.Equal(t, before, w.effects())
+	require.Contains(t, w.answer(1), "nothing to do")
+}
+
+// lapse is a repository that, once it is armed, fails to list main's history for a
+// moment after a change of berth/in-force.
+type lapse struct {
+	reconciler.Repo
+	armed, down *atomic.Bool
+}
+
+func (l lapse) WriteInForce(ctx context.Context, old string, w reconciler.InForce) (string, error) {
+	tip, err := l.Repo.WriteInForce(ctx, old, w)
+	l.down.Store(err == nil && l.armed.Load())
+	return tip, err
+}
+
+func (l lapse) Log(ctx context.Context, from, to string, most int) ([]reconciler.Commit, error) {
+	if most >= 20_000 && l.down.CompareAndSwap(true, false) {
+		return nil, errors.New("a moment of darkness")
+	}
+	return l.Repo.Log(ctx, from, to, most)
+}
+
+// The outcome of a command outlives an error between the change and its answer.
+func TestApplyIsAnsweredAsItCameOut(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d, commit := w.pushed()
+	w.pull(1, map[string]string{"README.md": "nothing to do with it\n"})
+	w.comes(w.forge.say(1, "ada", "/berth apply "+commit), reconciler.Refused)
+	require.NoError(t, d.stop())
+	var armed, down atomic.Bool
+	w.start(owned, func(o *loop.Options) { o.Repo = lapse{o.Repo, &armed, &down} })
+	armed.Store(true)
+	w.comes(w.forge.say(1, "ada", "/berth apply "+commit), reconciler.Accepted)
+	require.False(t, down.Load(), "the error was met")
+	w.eventually("applied", w.running("train", 3))
+}
+
+// While a tenant tree cannot be read, or Berth is paused, the commands of others
+// are carried out; a pause goes on stopping every effect, and a freeze all of it.
+func TestApplyBesideWhatItNeverOverrides(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	path, text := instance("train", 2)
+	for _, who := range []string{"ada", "root"} {
+		w.forge.let(who, reconciler.CanWrite)
+	}
+	w.put(map[string]string{path: text})
+	dark := &atomic.Bool{}
+	w.start(owned, func(o *loop.Options) { o.Repo = dim{o.Repo, "tenants/biology", dark} })
+	w.eventually("running", w.running("train", 2))
+	_, more := instance("train", 3)
+	commit := w.put(map[string]string{path: more})
+	w.eventually("held", func() bool { return w.heldReasons()[path] == load.HeldUnauthorised })
+	pause := w.pull(1, map[string]string{"platform/pause.yaml": "apiVersion: berth/v1\nkind: Pause\nmetadata: {name: pause}\nspec: {reason: maintenance}\n"})
+	pause.Author = "root"
+	w.forge.put(pause)
+	w.reviewed(pause)
+	w.merge(pause)
+	w.eventually("paused", func() bool { return w.revision().Commit == w.git.Tip("main") && len(w.revision().Held) == 1 })
+	before := w.effects()
+	w.comes(w.forge.say(1, "ada", "/berth apply "+commit), reconciler.Refused)
+	w.comes(w.forge.say(1, "ada", "/berth apply "+commit), reconciler.Accepted)
+	require.Contains(t, w.answer(1), "Berth is paused")
+	require.Empty(t, w.revision().Held)
+	time.Sleep(300 * time.Millisecond)
+	require.Equal(t, before, w.effects(), "a pause stops every effect")
+
+	dark.Store(true)
+	_, more = instance("train", 4)
+	commit = w.put(map[string]string{path: more, "tenants/biology/NOTES.md": "its tree is another one\n"})
+	w.eventually("unreadable", func() bool { return w.heldReasons()["tenants/biology"] == load.HeldUnreadable })
+	w.comes(w.forge.say(1, "ada", "/berth apply "+commit), reconciler.Refused)
+	w.comes(w.forge.say(1, "ada", "/berth apply "+commit), reconciler.Accepted)
+	w.eventually("what another tenant cannot read holds up nobody", func() bool { return w.heldReasons()[path] == "" })
+	require.Equal(t, load.HeldUnreadable, w.heldReasons()["tenants/biology"])
+
+	w.git.MustCommit(t, "main", gittest.Commit{Message: "emptied", Remove: []string{"platform", "tenants"}})
+	w.eventually("frozen", func() bool { return w.revision().Frozen != "" })
+	w.comes(w.forge.say(1, "ada", "/berth apply "+commit), reconciler.Refused)
+	require.Contains(t, w.answer(1), "synchronization is frozen")
+}

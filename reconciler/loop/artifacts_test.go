@@ -1,0 +1,749 @@
+package loop_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler"
+	"berth/reconciler/gitrepo"
+	"berth/reconciler/loop"
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/runtimes/artifact"
+	"berth/schema"
+)
+
+const (
+	manifestType = "application/vnd.docker.distribution.manifest.v2+json"
+	solverFile   = "tenants/physics/projects/lab/artifacts/solver.yaml"
+	versionFile  = "platform/catalog/batch/v2.yaml"
+	policyFile   = "platform/policy/sources.yaml"
+)
+
+var (
+	solverKey  = schema.Key{Kind: schema.KindArtifact, Tenant: "physics", Project: "lab", Name: "solver"}
+	versionKey = schema.Key{Kind: schema.KindAppVersion, Parent: "batch", Name: "v2"}
+	goodDigest = "sha256:" + strings.Repeat("a", 64)
+	evilDigest = "sha256:" + strings.Repeat("e", 64)
+)
+
+// registryFiles are a source at a host, which policy allows.
+func registryFiles(host string) map[string]string {
+	return map[string]string{
+		policyFile: "apiVersion: berth/v1\nkind: Policy\nmetadata: {name: sources}\nspec: {artifact_source_allowlist: [\"" + host + "\"]}\n",
+		"platform/artifact-sources/registry.yaml": fmt.Sprintf(`apiVersion: berth/v1
+kind: ArtifactSource
+metadata: {name: registry}
+spec: {type: oci, host: "%s", credential: pull, repositories: [lab]}
+`, host),
+	}
+}
+
+func solver(digest string, status schema.ArtifactStatus) map[string]string {
+	extra := ""
+	if digest != "" {
+		extra = fmt.Sprintf("  digest: %s\n  status: %s\n", digest, status)
+	}
+	return map[string]string{solverFile: `apiVersion: berth/v1
+kind: Artifact
+metadata: {name: solver}
+spec:
+  app: batch
+  source: registry
+  reference: lab/solver:1
+  media_type: ` + manifestType + "\n" + extra}
+}
+
+func versionFrom(digest string) map[string]string {
+	return map[string]string{versionFile: strings.NewReplacer("name: v1", "name: v2", `version: "1"`, `version: "2"`).Replace(estate()["platform/catalog/batch/v1.yaml"]) +
+		fmt.Sprintf("    artifacts: {image: {source: registry, reference: \"lab/solver:1\", media_type: %s, digest: \"%s\"}}\n", manifestType, digest)}
+}
+
+// eyes see what a test says.
+type eyes struct {
+	mu    sync.Mutex
+	sight runtimes.Sight
+	looks int
+	shown string // the credential of the last look
+	only  string // the repositories that it was for
+}
+
+func (e *eyes) Look(_ context.Context, source *schema.ArtifactSource, _, digest, _ string) runtimes.Sight {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.looks++
+	e.shown, e.only = source.Spec.Credential, strings.Join(source.Spec.Repositories, ",")
+	s := e.sight
+	if s.State == runtimes.SightFound && digest != "" && s.Digest != digest {
+		s.State, s.Reason, s.Message = runtimes.SightDifferent, "DigestMismatch", "other bytes"
+	}
+	return s
+}
+
+func (e *eyes) see(s runtimes.Sight) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.sight = s
+}
+
+func (e *eyes) looked() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.looks
+}
+
+func looking(l runtimes.Artifacts) tune {
+	return func(o *loop.Options) { o.Artifacts, o.ArtifactInterval = l, 50*time.Millisecond }
+}
+
+// thing reads a status from the branch, as anybody could.
+func (w *world) thing(key schema.Key) *plan.ThingStatus {
+	repo, err := gitrepo.OpenLocal(w.git.Dir)
+	require.NoError(w.t, err)
+	defer repo.Close()
+	tree, err := repo.ReadStatus(w.t.Context(), w.git.Tip(reconciler.BranchStatus))
+	require.NoError(w.t, err)
+	require.Empty(w.t, tree.Warnings)
+	return tree.Things[key]
+}
+
+// isThing waits for a phase and the condition Verified.
+func (w *world) isThing(key schema.Key, phase, verified, reason string) *plan.ThingStatus {
+	w.t.Helper()
+	var s *plan.ThingStatus
+	w.eventually(fmt.Sprintf("%s %s, verified %s %s", key, phase, verified, reason), func() bool {
+		s = w.thing(key)
+		return s != nil && s.Phase == phase && slices.ContainsFunc(s.Conditions, func(c plan.Condition) bool {
+			return c.Type == "Verified" && c.Status == verified && c.Reason == reason
+		})
+	})
+	return s
+}
+
+func (w *world) artifactEvents() (types []string) {
+	for _, e := range w.events() {
+		if t, ok := strings.CutPrefix(e.EventType, "apps.artifact."); ok {
+			types = append(types, t)
+		}
+	}
+	return types
+}
+
+var (
+	there   = runtimes.Sight{State: runtimes.SightFound, Reason: "Found", Digest: goodDigest, MediaType: manifestType, Size: 7}
+	missing = runtimes.Sight{State: runtimes.SightAbsent, Reason: "Absent", Message: "nothing there"}
+	silent  = runtimes.Sight{State: runtimes.SightUnknown, Reason: "Timeout", Message: "takes too long"}
+)
+
+func TestLifeOfAnArtifact(t *testing.T) {
+	w := newWorld(t)
+	e := &eyes{sight: missing}
+	d := w.start(looking(e))
+	w.put(registryFiles("registry.example"))
+	w.put(solver("", ""))
+	w.isThing(solverKey, "intent", "False", "Absent")
+
+	// It is registered once the bytes were seen, and not by being declared so.
+	w.put(solver(goodDigest, schema.ArtifactRegistered))
+	w.eventually("declared", func() bool { return strings.Contains(string(w.thing(solverKey).Detail), goodDigest) })
+	w.isThing(solverKey, "intent", "False", "Absent")
+	e.see(silent)
+	w.isThing(solverKey, "intent", "Unknown", "Timeout")
+	require.Empty(t, w.artifactEvents())
+	e.see(there)
+	s := w.isThing(solverKey, "registered", "True", "Found")
+	require.Equal(t, "True", s.Conditions[slices.IndexFunc(s.Conditions, func(c plan.Condition) bool { return c.Type == "Ready" })].Status)
+	w.eventually("told", func() bool { return slices.Equal(w.artifactEvents(), []string{"registered"}) })
+
+	// What is seen later changes no phase.
+	e.see(silent)
+	w.isThing(solverKey, "registered", "Unknown", "Timeout")
+	require.NoError(t, d.stop())
+	d = w.start(looking(e)) // with an empty cache
+	e.see(there)
+	w.isThing(solverKey, "registered", "True", "Found")
+
+	commit := w.put(solver(goodDigest, schema.ArtifactPromoted))
+	s = w.isThing(solverKey, "promoted", "True", "Found")
+	require.Equal(t, commit, s.Revision)
+	w.put(solver(goodDigest, schema.ArtifactDeprecated))
+	w.isThing(solverKey, "deprecated", "True", "Found")
+	require.NoError(t, d.stop())
+	w.put(solver(goodDigest, schema.ArtifactRetired)) // while nobody looks
+	d = w.start(looking(e))
+	w.isThing(solverKey, "retired", "True", "Found")
+	w.put(nil, solverFile)
+	w.eventually("its status is gone", func() bool { return w.thing(solverKey) == nil })
+	require.NoError(t, d.stop())
+
+	require.Equal(t, []string{"registered", "promoted", "deprecated", "retired"}, w.artifactEvents())
+	w.noEventTwice()
+	for _, ev := range w.events() {
+		if ev.EventType != "apps.artifact.promoted" {
+			continue
+		}
+		var p map[string]string
+		require.NoError(t, json.Unmarshal(ev.Payload, &p))
+		require.Equal(t, map[string]string{"org_id": "physics", "project_id": "physics.lab", "app_slug": "batch", "artifact_id": "solver", "resource_name": "physics.lab/solver", "status": "promoted",
+			"source": "registry", "reference": "lab/solver:1", "media_type": manifestType, "digest": goodDigest, "revision": commit}, p)
+	}
+}
+
+// No owner's word stands for bytes nobody saw: an artifact stays an intent until
+// they are there, and is then told step by step. One that was taken away and
+// comes again with other bytes is looked at anew.
+func TestNothingIsPromotedUnseen(t *testing.T) {
+	w := newWorld(t)
+	e := &eyes{sight: missing}
+	d := w.start(looking(e))
+	w.put(registryFiles("registry.example"))
+	w.put(solver(goodDigest, schema.ArtifactRegistered))
+	w.isThing(solverKey, "intent", "False", "Absent")
+	commit := w.put(solver(goodDigest, schema.ArtifactPromoted))
+	w.eventually("declared", func() bool { return w.thing(solverKey).Revision == commit })
+	w.isThing(solverKey, "intent", "False", "Absent")
+	require.Empty(t, w.artifactEvents())
+	e.see(there)
+	w.isThing(solverKey, "promoted", "True", "Found")
+	w.eventually("told", func() bool { return slices.Equal(w.artifactEvents(), []string{"registered", "promoted"}) })
+
+	require.NoError(t, d.stop())
+	w.put(nil, solverFile)
+	w.put(solver(evilDigest, schema.ArtifactRegistered)) // between two decisions
+	w.start(looking(e))
+	w.isThing(solverKey, "intent", "False", "DigestMismatch")
+	require.Equal(t, []string{"registered", "promoted"}, w.artifactEvents())
+}
+
+// hourly looks no more often than asked to.
+func hourly(o *loop.Options) { o.ArtifactInterval = time.Hour }
+
+// The owner's word promotes nothing that was not seen since: what was seen before
+// may be gone by now. It is told on the pull request where that is known, the old
+// phase stays, over restarts too, and the step is told once the bytes are there.
+func TestNothingIsPromotedThatWasSeenBeforeOnly(t *testing.T) {
+	w := newWorld(t)
+	e := &eyes{sight: there}
+	d := w.start(looking(e), hourly)
+	w.put(registryFiles("registry.example"))
+	w.put(solver(goodDigest, schema.ArtifactRegistered))
+	w.isThing(solverKey, "registered", "True", "Found")
+
+	e.mu.Lock() // looks hang
+	e.sight = missing
+	commit := w.put(solver(goodDigest, schema.ArtifactPromoted))
+	s := w.isThing(solverKey, "registered", "Unknown", "NotLookedAt")
+	require.Equal(t, commit, s.Revision)
+	require.Equal(t, "it is promoted once its bytes were seen: nobody looked at the bytes since this change", s.Conditions[0].Message)
+	e.mu.Unlock()
+	w.isThing(solverKey, "registered", "False", "Absent")
+	require.NoError(t, d.stop())
+	d = w.start(looking(e), hourly)
+	looks := e.looked()
+	w.eventually("looked at after the restart", func() bool { return e.looked() > looks })
+	w.isThing(solverKey, "registered", "False", "Absent")
+	require.NoError(t, d.stop())
+	require.Equal(t, []string{"registered"}, w.artifactEvents())
+
+	e.see(there)
+	d = w.start(looking(e), hourly)
+	w.isThing(solverKey, "promoted", "True", "Found")
+	w.put(solver(goodDigest, schema.ArtifactDeprecated))
+	w.isThing(solverKey, "deprecated", "True", "Found")
+	e.see(missing)
+	require.NoError(t, d.stop())
+	d = w.start(looking(e), hourly)
+	w.isThing(solverKey, "deprecated", "False", "Absent")
+
+	pr := w.topic(7, solver(goodDigest, schema.ArtifactPromoted))
+	d.Enqueue(reconciler.Item{Do: reconciler.TaskPull, Pull: 7})
+	w.eventually("shown", w.shownFully(7, pr.Head))
+	p, _ := w.forge.last(7)
+	require.False(t, p.Blocked())
+	require.Len(t, p.Diagnostics, 1)
+	require.Equal(t, solverFile+":10:11: warning: it is promoted once its bytes are found, and stays what it is until then; when Berth looked last: nothing there [lifecycle.unseen]", p.Diagnostics[0].String())
+
+	w.put(solver(goodDigest, schema.ArtifactPromoted))
+	w.isThing(solverKey, "deprecated", "False", "Absent")
+	w.eventually("decided", func() bool { return w.thing(solverKey).Revision == w.git.Tip("main") })
+	require.Equal(t, []string{"registered", "promoted", "deprecated"}, w.artifactEvents())
+	e.see(there)
+	require.NoError(t, d.stop())
+	d = w.start(looking(e), hourly)
+	w.isThing(solverKey, "promoted", "True", "Found")
+	require.NoError(t, d.stop())
+	require.Equal(t, []string{"registered", "promoted", "deprecated", "promoted"}, w.artifactEvents())
+	w.noEventTwice()
+}
+
+// An artifact goes on under another name by its uid, also while nobody looks: no
+// step of its life is taken or told again. What comes in its place begins anew.
+func TestAnArtifactMovesWithItsLife(t *testing.T) {
+	w := newWorld(t)
+	e := &eyes{sight: there}
+	d := w.start(looking(e), hourly)
+	w.put(registryFiles("registry.example"))
+	at := func(name, uid, digest string, status schema.ArtifactStatus) map[string]string {
+		text := strings.Replace(solver(digest, status)[solverFile], "{name: solver}", "{name: "+name+", uid: "+uid+"}", 1)
+		return map[string]string{strings.Replace(solverFile, "solver", name, 1): text}
+	}
+	key := func(name string) schema.Key { k := solverKey; k.Name = name; return k }
+	w.put(at("one", "a-1", goodDigest, schema.ArtifactRegistered))
+	w.isThing(key("one"), "registered", "True", "Found")
+	w.put(at("one", "a-1", goodDigest, schema.ArtifactPromoted))
+	w.isThing(key("one"), "promoted", "True", "Found")
+
+	e.see(silent)
+	w.put(at("two", "a-1", goodDigest, schema.ArtifactPromoted), strings.Replace(solverFile, "solver", "one", 1))
+	w.isThing(key("two"), "promoted", "Unknown", "Timeout")
+	require.Nil(t, w.thing(key("one")))
+	require.NoError(t, d.stop())
+
+	both := at("three", "a-1", goodDigest, schema.ArtifactPromoted)
+	for path, text := range at("two", "a-2", evilDigest, schema.ArtifactRegistered) {
+		both[path] = text
+	}
+	w.put(both) // while nobody looks
+	d = w.start(looking(e), hourly)
+	w.isThing(key("three"), "promoted", "Unknown", "Timeout")
+	w.isThing(key("two"), "intent", "Unknown", "Timeout")
+	w.put(at("three", "a-1", goodDigest, schema.ArtifactDeprecated))
+	w.isThing(key("three"), "deprecated", "Unknown", "Timeout")
+	require.NoError(t, d.stop())
+	require.Equal(t, []string{"registered", "promoted", "deprecated"}, w.artifactEvents())
+	w.noEventTwice()
+}
+
+// A look that sees what the last one saw writes nothing.
+func TestLooksThatSeeTheSameWriteNothing(t *testing.T) {
+	w := newWorld(t)
+	e := &eyes{sight: there}
+	w.start(looking(e))
+	w.put(registryFiles("registry.example"))
+	w.put(solver(goodDigest, schema.ArtifactRegistered))
+	w.isThing(solverKey, "registered", "True", "Found")
+	w.eventually("settled", func() bool { return len(w.artifactEvents()) == 1 })
+	before, looks := w.git.Tip(reconciler.BranchStatus), e.looked()
+	w.eventually("looks go on", func() bool { return e.looked() > looks+5 })
+	require.Equal(t, before, w.git.Tip(reconciler.BranchStatus))
+}
+
+// What policy allows no longer is looked at no longer.
+func TestOnlyAllowedSourcesAreLookedAt(t *testing.T) {
+	w := newWorld(t)
+	e := &eyes{sight: there}
+	w.start(looking(e))
+	w.put(registryFiles("registry.example"))
+	w.put(solver(goodDigest, schema.ArtifactRegistered))
+	w.isThing(solverKey, "registered", "True", "Found")
+
+	w.put(map[string]string{policyFile: registryFiles("other.example")[policyFile]})
+	w.isThing(solverKey, "registered", "Unknown", "SourceRefused")
+	looks := e.looked()
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+	w.eventually("time passes", w.phase("train", plan.PhaseRunning))
+	require.Equal(t, looks, e.looked())
+
+	w.put(registryFiles("registry.example"))
+	w.isThing(solverKey, "registered", "True", "Found")
+}
+
+// The platform's credential tells a tenant nothing of what it may not read: it is
+// shown for versions, and for artifacts within the repositories that the source
+// names; and the condition says so.
+func TestThePlatformsCredentialIsNoOracle(t *testing.T) {
+	w := newWorld(t)
+	e := &eyes{sight: there}
+	w.start(looking(e))
+	shown := func() string { e.mu.Lock(); defer e.mu.Unlock(); return e.shown }
+	shares := func(repositories string) map[string]string {
+		files := registryFiles("registry.example")
+		for path := range files {
+			files[path] = strings.Replace(files[path], ", repositories: [lab]", repositories, 1)
+		}
+		return files
+	}
+	message := func(s *plan.ThingStatus) string {
+		return s.Conditions[slices.IndexFunc(s.Conditions, func(c plan.Condition) bool { return c.Type == "Verified" })].Message
+	}
+	w.put(shares(", repositories: [lab]"))
+	w.put(solver(goodDigest, schema.ArtifactRegistered))
+	w.isThing(solverKey, "registered", "True", "Found")
+	require.Equal(t, "pull", shown())
+
+	w.put(shares(`, repositories: ["{tenant}/{project}", commons]`))
+	s := w.isThing(solverKey, "registered", "Unknown", "SourceRefused")
+	require.Equal(t, "lab/solver:1 is not within what ArtifactSource registry shares with this project: physics/lab, commons", message(s))
+
+	e.see(missing)
+	w.put(shares(""))
+	s = w.isThing(solverKey, "registered", "False", "Absent")
+	require.Equal(t, "nothing there; the credential of ArtifactSource registry is not shown for what projects publish, as the source names no repositories for them", message(s))
+	require.Empty(t, shown())
+
+	w.put(nil, solverFile)
+	w.eventually("its status is gone", func() bool { return w.thing(solverKey) == nil })
+	w.put(versionFrom(goodDigest))
+	w.isThing(versionKey, "active", "False", "Absent")
+	require.Equal(t, "pull", shown())
+}
+
+// A directory of the platform's tells a tenant nothing of what lies outside what it
+// shares: nobody looks there. Within, a look is told what it is for; for the
+// platform's own versions it is for all of it.
+func TestADirectoryIsNoOracle(t *testing.T) {
+	w := newWorld(t)
+	e := &eyes{sight: there}
+	w.start(looking(e))
+	shares := func(repositories string) map[string]string {
+		files := registryFiles("registry.example")
+		for path := range files {
+			files[path] = strings.Replace(files[path], `type: oci, host: "registry.example", credential: pull, repositories: [lab]`, `type: file, directory: /srv/mirror`+repositories, 1)
+		}
+		return files
+	}
+	w.put(shares(`, repositories: ["{tenant}"]`))
+	w.put(solver(goodDigest, schema.ArtifactRegistered))
+	w.eventually("held", func() bool { return w.heldReasons()[solverFile] != "" })
+	w.put(shares(""))
+	w.eventually("decided", func() bool { return w.revision().Commit == w.git.Tip("main") })
+	require.NotEmpty(t, w.heldReasons()[solverFile])
+	require.Zero(t, e.looked(), "what is declared decides")
+
+	w.put(shares(`, repositories: ["{tenant}", lab]`))
+	w.isThing(solverKey, "registered", "True", "Found")
+	e.mu.Lock()
+	require.Equal(t, "lab", e.only)
+	e.mu.Unlock()
+	w.put(shares(""))
+	s := w.isThing(solverKey, "registered", "Unknown", "SourceRefused")
+	require.Contains(t, string(s.Detail), "shares nothing with projects")
+	require.NotContains(t, string(s.Detail), "size")
+	require.NotContains(t, string(s.Detail), "found")
+	w.put(nil, solverFile)
+	w.eventually("its status is gone", func() bool { return w.thing(solverKey) == nil })
+	w.put(versionFrom(goodDigest))
+	w.isThing(versionKey, "active", "True", "Found")
+	e.mu.Lock()
+	require.Empty(t, e.only)
+	e.mu.Unlock()
+}
+
+// A version whose bytes are others takes no new instances, and one of which
+// nothing is known does.
+func TestVersionWithOtherBytes(t *testing.T) {
+	w := newWorld(t)
+	e := &eyes{sight: there}
+	w.start(looking(e))
+	w.put(registryFiles("registry.example"))
+	w.put(versionFrom(evilDigest))
+	version := func(digest string) *schema.AppVersion {
+		return &schema.AppVersion{Header: schema.Header{Key: versionKey}, Spec: schema.AppVersionSpec{Manifest: schema.Manifest{
+			Artifacts: map[string]schema.ManifestArtifact{"image": {Source: "registry", Reference: "lab/solver:1", MediaType: manifestType, Digest: digest}}}}}
+	}
+	s := w.isThing(versionKey, "active", "False", "DigestMismatch")
+	b, is := loop.VersionBlocked(version(evilDigest), s)
+	require.True(t, is)
+	require.Equal(t, "artifact.unverified", b.Code)
+	require.Contains(t, b.Message, "lab/solver:1")
+
+	e.see(silent)
+	_, is = loop.VersionBlocked(version(evilDigest), w.isThing(versionKey, "active", "Unknown", "Timeout"))
+	require.False(t, is)
+	w.put(versionFrom(goodDigest))
+	e.see(there)
+	_, is = loop.VersionBlocked(version(goodDigest), w.isThing(versionKey, "active", "True", "Found"))
+	require.False(t, is)
+	_, is = loop.VersionBlocked(version(goodDigest), s)
+	require.False(t, is, "what was seen of other bytes says nothing of these")
+	_, is = loop.VersionBlocked(version(goodDigest), nil)
+	require.False(t, is)
+}
+
+// stuck hangs until it is stopped.
+type stuck struct{ began chan struct{} }
+
+func (s stuck) Look(ctx context.Context, _ *schema.ArtifactSource, _, _, _ string) runtimes.Sight {
+	select {
+	case s.began <- struct{}{}:
+	default:
+	}
+	<-ctx.Done()
+	return silent
+}
+
+func TestASlowRegistryDelaysNothing(t *testing.T) {
+	w := newWorld(t)
+	s := stuck{make(chan struct{}, 1)}
+	d := w.start(looking(s))
+	files := registryFiles("registry.example")
+	for i := range 5 {
+		files[strings.Replace(solverFile, "solver", fmt.Sprintf("solver-%d", i), 1)] =
+			strings.Replace(solver(goodDigest, schema.ArtifactRegistered)[solverFile], "name: solver", fmt.Sprintf("name: solver-%d", i), 1)
+	}
+	w.put(files)
+	<-s.began
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+	w.eventually("runs", w.phase("train", plan.PhaseRunning))
+	require.NoError(t, d.stop(), "and it ends")
+	require.Empty(t, w.artifactEvents())
+	k := solverKey
+	k.Name = "solver-0"
+	require.NotContains(t, string(w.thing(k).Detail), "Timeout", "that it was stopped says nothing of the bytes")
+}
+
+// slowOnes hangs on what is slow until it is let go, and sees the rest at once.
+type slowOnes struct {
+	free chan struct{}
+
+	mu            sync.Mutex
+	now, most     int            // slow looks under way
+	began         map[string]int // looks at each reference
+	atFirstOthers int            // slow looks that had begun when another was looked at first; -1: none was
+}
+
+func (h *slowOnes) Look(ctx context.Context, _ *schema.ArtifactSource, reference, _, _ string) runtimes.Sight {
+	slow := strings.HasPrefix(reference, "slow/")
+	h.mu.Lock()
+	if !slow && h.atFirstOthers < 0 {
+		h.atFirstOthers = len(h.began)
+	}
+	h.began[reference]++
+	if slow {
+		h.now++
+		h.most = max(h.most, h.now)
+	}
+	h.mu.Unlock()
+	if slow {
+		select {
+		case <-h.free:
+		case <-ctx.Done():
+		}
+		h.mu.Lock()
+		h.now--
+		h.mu.Unlock()
+	}
+	return there
+}
+
+// What hangs of one tenant waits for what hangs of that tenant: another's is
+// looked at before even a few of those have begun. All have their turn.
+func TestATenantsSlowRegistryDelaysNoOtherTenant(t *testing.T) {
+	const many = 60
+	w := newWorld(t)
+	h := &slowOnes{free: make(chan struct{}), began: map[string]int{}, atFirstOthers: -1}
+	w.start(looking(h), func(o *loop.Options) { o.ArtifactInterval = time.Hour })
+	files := solver(goodDigest, schema.ArtifactRegistered)
+	for path, text := range registryFiles("registry.example") {
+		files[path] = strings.Replace(text, ", credential: pull, repositories: [lab]", "", 1)
+	}
+	for i := range many { // biology's, which come first in any order
+		name := fmt.Sprintf("slow-%d", i)
+		path := strings.NewReplacer("physics", "biology", "solver", name).Replace(solverFile)
+		files[path] = strings.NewReplacer("name: solver", "name: "+name, "lab/solver:1", fmt.Sprintf("slow/%d:1", i)).Replace(files[solverFile])
+	}
+	w.put(files)
+	w.isThing(solverKey, "registered", "True", "Found")
+	h.mu.Lock()
+	require.LessOrEqual(t, h.atFirstOthers, 2)
+	h.mu.Unlock()
+	close(h.free)
+	w.eventually("all have their turn", func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return len(h.began) == many+1
+	})
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	require.LessOrEqual(t, h.most, 2)
+	for reference, looks := range h.began {
+		require.Equal(t, 1, looks, reference)
+	}
+}
+
+// oneSecret is the operator's.
+type oneSecret artifact.Credential
+
+func (s oneSecret) Secret(context.Context, string) (artifact.Credential, error) {
+	return artifact.Credential(s), nil
+}
+
+// From a real registry with tokens to status and events; and neither the secret
+// nor a token is anywhere on the way.
+func TestArtifactOfARealRegistry(t *testing.T) {
+	const canary, token = "canary-71c2-secret", "canary-71c2-token"
+	images := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	open := httptest.NewServer(images)
+	t.Cleanup(open.Close)
+	img, err := random.Image(64, 1)
+	require.NoError(t, err)
+	ref, err := name.ParseReference(strings.TrimPrefix(open.URL, "http://") + "/lab/solver:1")
+	require.NoError(t, err)
+	require.NoError(t, remote.Write(ref, img))
+	digest, err := img.Digest()
+	require.NoError(t, err)
+
+	var shown sync.Map
+	var front *httptest.Server
+	front = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		_, password, basic := r.BasicAuth()
+		switch {
+		case r.URL.Path == "/token" && basic && password == canary:
+			shown.Store("secret", true)
+			_, _ = fmt.Fprintf(rw, `{"token":%q,"expires_in":60}`, token)
+		case r.Header.Get("Authorization") == "Bearer "+token:
+			shown.Store("token", true)
+			images.ServeHTTP(rw, r)
+		default: // and it repeats what it was shown
+			rw.Header().Set("WWW-Authenticate", `Bearer realm="`+front.URL+`/token",service="test"`)
+			http.Error(rw, canary+" "+token, http.StatusUnauthorized)
+		}
+	}))
+	t.Cleanup(front.Close)
+	host := strings.TrimPrefix(front.URL, "http://")
+	looker := artifact.New(artifact.Options{
+		PlainHTTP: []string{host}, Addresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
+		Secrets: oneSecret{Username: "berth", Password: canary, Hosts: []string{host}},
+	})
+
+	w := newWorld(t)
+	var mu sync.Mutex
+	var logged bytes.Buffer
+	d := w.start(looking(looker), func(o *loop.Options) {
+		o.Log = slog.New(slog.NewJSONHandler(&locked{mu: &mu, w: &logged}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
+	w.put(registryFiles(host))
+	w.put(solver(digest.String(), schema.ArtifactRegistered))
+	w.isThing(solverKey, "registered", "True", "Found")
+	w.eventually("told", func() bool { return slices.Equal(w.artifactEvents(), []string{"registered"}) })
+	w.put(versionFrom(evilDigest))
+	w.isThing(versionKey, "active", "False", "DigestMismatch")
+	front.CloseClientConnections()
+	front.Close()
+	w.isThing(solverKey, "registered", "Unknown", "Unreachable")
+	require.NoError(t, d.stop())
+
+	for _, what := range []string{"secret", "token"} {
+		_, ok := shown.Load(what)
+		require.True(t, ok, "the %s was used", what)
+	}
+	files, err := w.git.Files(reconciler.BranchStatus)
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for path := range files {
+		text, err := w.git.Read(reconciler.BranchStatus, path)
+		require.NoError(t, err)
+		require.NotContains(t, text, "canary", path)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	require.Contains(t, logged.String(), "DigestMismatch")
+	require.NotContains(t, logged.String(), "canary")
+}
+
+type locked struct {
+	mu *sync.Mutex
+	w  io.Writer
+}
+
+func (l *locked) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
+}
+
+// A shared runtime stands while it is declared, and ends with its document,
+// whether a daemon runs meanwhile or not.
+func TestAStandingEndsWithItsDocument(t *testing.T) {
+	const path = "platform/shared-runtimes/commons/runtime.yaml"
+	key := schema.Key{Kind: schema.KindSharedRuntime, Name: "commons"}
+	files := map[string]string{path: "apiVersion: berth/v1\nkind: SharedRuntime\nmetadata: {name: commons}\nspec: {app: batch, version: v1, display_name: Commons, roles: {worker: {count: 1}}}\n"}
+	w := newWorld(t)
+	d := w.start()
+	stands := func(want bool) {
+		w.eventually("stands", func() bool { s := w.thing(key); return (s != nil && s.Phase == "requested") == want })
+	}
+	w.put(files)
+	stands(true)
+	w.put(nil, path)
+	stands(false)
+	w.put(files)
+	stands(true)
+	require.NoError(t, d.stop())
+	w.put(nil, path)
+	w.start()
+	stands(false)
+}
+
+// A standing has the conditions that an instance has: what waits for somebody's
+// right or is refused, what is suspended and by which document, and a pause.
+func TestConditionsOfAStanding(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	root, eve := newSigner(t, w), newSigner(t, w)
+	const runtime, tenant, pause = "tenants/physics/shared-runtimes/commons/runtime.yaml", "tenants/physics/tenant.yaml", "platform/pause.yaml"
+	key := schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "commons"}
+	text := "apiVersion: berth/v1\nkind: SharedRuntime\nmetadata: {name: commons}\nspec: {app: batch, version: v1, display_name: Commons, roles: {worker: {count: 1}}}\n"
+	founded, err := w.git.Read("main", tenant)
+	require.NoError(t, err)
+	w.start(governed(root))
+	is := func(what string, want map[string]string) {
+		t.Helper()
+		w.eventually(what, func() bool {
+			s := w.thing(key)
+			if s == nil {
+				return false
+			}
+			got := map[string]string{}
+			for _, c := range s.Conditions {
+				got[c.Type] = c.Status + " " + c.Reason
+				if c.Type == "Suspended" || c.Type == "Authorized" && c.Status == "False" {
+					got[c.Type] += ": " + c.Message
+				}
+			}
+			return maps.EqualFunc(want, got, func(w, g string) bool { return strings.HasPrefix(g, w) })
+		})
+	}
+	well := map[string]string{"Authorized": "True Permitted", "PolicyCompliant": "True Allowed", "Ready": "False NotSupported", "Reconciling": "False NotSupported", "Stalled": "True shared"}
+	with := func(more map[string]string) map[string]string {
+		out := maps.Clone(well)
+		maps.Copy(out, more)
+		return out
+	}
+	root.push("one\n\nBreak-Glass: it is new", map[string]string{runtime: text})
+	is("well", well)
+	eve.push("mine", map[string]string{runtime: text + "# mine\n"})
+	is("held", with(map[string]string{"Authorized": "False Held: "}))
+	root.push("ours\n\nBreak-Glass: it is new", map[string]string{runtime: text + "# ours\n"})
+	is("taken up", well)
+	root.push("suspended\n\nBreak-Glass: it is new", map[string]string{runtime: "suspend: true\n" + text})
+	is("suspended", with(map[string]string{"Suspended": "True Declared: the document says suspend: true"}))
+	root.push("suspended above\n\nBreak-Glass: it is new", map[string]string{tenant: "suspend: true\n" + founded})
+	is("suspended by its tenant", with(map[string]string{"Suspended": "True Declared: Tenant physics (tenants/physics/tenant.yaml) says suspend: true"}))
+	root.push("pause", map[string]string{pause: "apiVersion: berth/v1\nkind: Pause\nmetadata: {name: pause}\nspec: {reason: power}\n"})
+	is("paused", with(map[string]string{"Suspended": "True Declared: Tenant", "Stalled": "True Paused"}))
+	root.push("goes on\n\nBreak-Glass: it is over", map[string]string{pause: "", tenant: founded, runtime: text})
+	is("resumed", with(map[string]string{"Suspended": "False Resumed: it was suspended before: Tenant physics"}))
+}

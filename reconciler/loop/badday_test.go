@@ -1,0 +1,323 @@
+package loop_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler"
+	"berth/reconciler/gitrepo/gittest"
+	"berth/reconciler/loop"
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/runtimes/memory"
+	"berth/schema"
+)
+
+// twice makes a commit on main whose root tree has an entry twice, which Git
+// forbids and a server that checks nothing takes.
+func (w *world) twice(name string) string {
+	w.t.Helper()
+	entries, err := w.git.Tree("main")
+	require.NoError(w.t, err)
+	i := slices.IndexFunc(entries, func(e gittest.TreeEntry) bool { return e.Name == name })
+	tree, err := w.git.WriteTree(slices.Insert(entries, i, entries[i])...)
+	require.NoError(w.t, err)
+	return w.commitTree(tree)
+}
+
+// commitTree makes a tree main's next commit.
+func (w *world) commitTree(tree string) string {
+	w.t.Helper()
+	id, err := w.git.CommitTree("main", "by hand", tree)
+	require.NoError(w.t, err)
+	return id
+}
+
+// A tree that no two readers read alike freezes the sync. A restart meanwhile
+// keeps healthy what is in force; a good commit on top ends it.
+func TestAnUnreadableTreeFreezes(t *testing.T) {
+	for _, name := range []string{"tenants", "platform"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			path, text := instance("train", 1)
+			w.put(map[string]string{path: text})
+			d := w.start()
+			w.eventually("running", w.phase("train", plan.PhaseRunning))
+			good, err := w.git.Git("rev-parse", "main^{tree}")
+			require.NoError(t, err)
+
+			w.twice(name)
+			w.eventually("frozen", func() bool { return strings.Contains(w.revision().Frozen, name) })
+			require.NoError(t, d.stop())
+			d = w.start() // with an empty cache
+			select {
+			case <-d.Ready():
+			case <-time.After(10 * time.Second):
+				t.Fatal("a daemon that keeps what is in force is ready")
+			}
+			key := schema.InstanceKey("physics", "lab", "train")
+			require.NoError(t, w.world.SetState(key, "worker-0", plan.Stopped))
+			w.eventually("repaired", func() bool { return w.world.Calls("start") > 0 })
+			w.eventually("running again", w.phase("train", plan.PhaseRunning))
+
+			commit := w.commitTree(good)
+			w.eventually("goes on", func() bool { return w.revision().Frozen == "" && w.revision().Commit == commit })
+			w.noEventTwice()
+		})
+	}
+}
+
+// A rewritten main that a daemon meets when it starts leaves it with what is
+// in force, not with nothing.
+func TestFrozenFromTheStart(t *testing.T) {
+	w := newWorld(t)
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+	dir := t.TempDir()
+	d := w.startAt(dir)
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	require.NoError(t, d.stop())
+	w.git.MustCommit(t, "main", gittest.Commit{Message: "rewritten", Parent: w.git.Ref("refs/heads/main~1"), Files: map[string]string{"x": "y"}})
+
+	w.startAt(dir)
+	w.eventually("frozen", func() bool { return w.revision().Frozen != "" })
+	require.NoError(t, w.world.SetState(schema.InstanceKey("physics", "lab", "train"), "worker-0", plan.Stopped))
+	w.eventually("repaired", func() bool { return w.world.Calls("start") > 0 })
+}
+
+// A daemon with nothing to write finds out as well that it no longer leads.
+func TestAnIdleDaemonIsDeposed(t *testing.T) {
+	w := newWorld(t)
+	first := w.start(func(o *loop.Options) { o.Interval = time.Hour })
+	<-first.Ready()
+	w.start()
+	select {
+	case err := <-first.ended:
+		require.ErrorContains(t, err, "another daemon leads")
+		close(first.ended)
+	case <-time.After(20 * time.Second):
+		t.Fatal("the first one goes on")
+	}
+}
+
+// Who can write the status branch cannot put a commit in force with it.
+func TestStatusDoesNotSayWhatIsInForce(t *testing.T) {
+	w := newWorld(t)
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+	d := w.start()
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	require.NoError(t, d.stop())
+
+	_, more := instance("train", 4)
+	evil := w.git.MustCommit(t, "evil", gittest.Commit{Message: "never reviewed", Files: map[string]string{path: more}})
+	rev, err := w.git.Read(reconciler.BranchStatus, "revision.yaml")
+	require.NoError(t, err)
+	forged := strings.ReplaceAll(rev, w.git.Tip(reconciler.BranchInForce), evil)
+	require.NotEqual(t, rev, forged)
+	w.git.MustCommit(t, reconciler.BranchStatus, gittest.Commit{Message: "forged", Files: map[string]string{"revision.yaml": forged}})
+	// The commit has to be where the daemon can read it, as a pull request's is.
+	w.git.MustCommit(t, "main", gittest.Commit{Message: "merged and taken back", Merge: evil})
+
+	w.twice("platform") // and no decision replaces what a daemon takes up
+
+	calls := w.world.Calls("join")
+	w.start()
+	w.eventually("frozen", func() bool { return w.revision().Frozen != "" })
+	time.Sleep(500 * time.Millisecond)
+	require.Equal(t, calls, w.world.Calls("join"))
+}
+
+// What was not looked at is not settled, whatever is remembered of it; nor is
+// what a commit changed a moment ago.
+func TestSettledIsSeen(t *testing.T) {
+	w := newWorld(t)
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+	d := w.start()
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	require.NoError(t, d.stop())
+	key := schema.InstanceKey("physics", "lab", "train")
+	require.NoError(t, w.world.SetState(key, "worker-0", plan.Stopped))
+
+	d = w.start()
+	w.eventually("settled", func() bool { return len(d.Unsettled()) == 0 })
+	require.Equal(t, 1, w.world.Calls("start"), "settled means repaired")
+	require.NoError(t, d.stop())
+
+	w.world.SetReachable("ctl", false)
+	_, more := instance("train", 2)
+	commit := w.put(map[string]string{path: more})
+	w.start()
+	w.eventually("decided", func() bool { return w.revision().Commit == commit && w.status("train").Revision == commit })
+	for _, c := range w.status("train").Conditions {
+		if c.Type == "Ready" || c.Type == "Reconciling" {
+			require.NotEqual(t, "Ready is True", c.Type+" is "+c.Status, "nobody knows yet")
+			require.NotEqual(t, "Reconciling is False", c.Type+" is "+c.Status)
+		}
+	}
+}
+
+// What will not change by waiting is told apart.
+func TestStuck(t *testing.T) {
+	w := newWorld(t)
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: strings.Replace(text, "count: 1, gpus", "cuont: 1, gpus", 1)})
+	d := w.start()
+	<-d.Ready()
+	w.eventually("told", func() bool {
+		left := d.Unsettled()
+		return len(left) == 1 && left[0].Stuck && strings.Contains(left[0].What, "cuont")
+	})
+}
+
+// What is declared suspended is as it shall be, made or not. What only a shared
+// runtime could carry is named at once; nobody waits for documents of kinds that
+// have no effect yet.
+func TestWhatIsLeft(t *testing.T) {
+	w := newWorld(t)
+	path, text := instance("train", 1)
+	never, suspended := instance("sweep", 1)
+	w.put(map[string]string{path: text, never: "suspend: true\n" + suspended})
+	d := w.start()
+	w.eventually("settled", func() bool { return len(d.Unsettled()) == 0 })
+	commit := w.put(map[string]string{path: "suspend: true\n" + strings.Replace(text, "count: 1, gpus", "count: 2, gpus", 1)})
+	w.eventually("settled as it is", func() bool { return w.revision().Commit == commit && len(d.Unsettled()) == 0 })
+
+	commit = w.put(map[string]string{
+		"platform/queues/all.yaml":                                     "apiVersion: berth/v1\nkind: QueueMap\nmetadata: {name: all}\nspec: {app: batch, queues: [{queue: short, partition: main}]}\n",
+		"tenants/physics/shared-runtimes/commons/runtime.yaml":         "apiVersion: berth/v1\nkind: SharedRuntime\nmetadata: {name: commons}\nspec: {app: batch, version: v1, display_name: Commons, environment: all, roles: {controller: {count: 1}, worker: {count: 1}}}\n",
+		"tenants/physics/shared-runtimes/commons/attachments/lab.yaml": "apiVersion: berth/v1\nkind: Attachment\nmetadata: {name: lab}\nspec: {project_id: physics.lab}\n",
+	})
+	w.eventually("no kind without effect is waited for", func() bool { return w.revision().Commit == commit && len(d.Unsettled()) == 0 })
+	carried, byShared := instance("yard", 1)
+	byShared, _, _ = strings.Cut(byShared, "  roles:")
+	commit = w.put(map[string]string{carried: byShared + "  control_plane_scope: tenant\n  shared_runtime: commons\n"})
+	w.eventually("named", func() bool {
+		left := d.Unsettled()
+		return w.revision().Commit == commit && len(left) == 1 && left[0].Stuck && strings.Contains(left[0].What, "physics.lab/yard")
+	})
+}
+
+// patient is a runtime whose next looks last until they are given up.
+type patient struct {
+	runtimes.Runtime
+	asked chan struct{} // takes one for each look, once there is room
+}
+
+func (p patient) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
+	select {
+	case p.asked <- struct{}{}:
+		<-ctx.Done()
+		return plan.Observed{Key: s.Key, Presence: plan.Unknown, Reason: ctx.Err().Error()}
+	default:
+		return p.Runtime.Observe(ctx, s)
+	}
+}
+
+// A daemon that is stopped while it looks at something has seen nothing, and
+// says nothing.
+func TestStoppedWhileLooking(t *testing.T) {
+	w := newWorld(t)
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+	asked := make(chan struct{})
+	d := w.start(func(o *loop.Options) {
+		o.Runtimes = map[string]runtimes.Runtime{"bare_metal": patient{memory.New(w.world), asked}}
+	})
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	<-asked
+	require.NoError(t, d.stop())
+	for _, c := range w.status("train").Conditions {
+		require.NotEqual(t, "Unknown", c.Status, "%s: %s", c.Type, c.Message)
+	}
+}
+
+// deaf is a runtime that never answers about some instances.
+type deaf struct{ runtimes.Runtime }
+
+func (d deaf) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
+	if strings.HasPrefix(s.Key.Name, "hang") {
+		<-ctx.Done()
+		return plan.Observed{Key: s.Key, Presence: plan.Unknown, Reason: "the host hangs"}
+	}
+	return d.Runtime.Observe(ctx, s)
+}
+
+// However many units hang, the others are looked at as ever.
+func TestWhatHangsHoldsUpNobodyElse(t *testing.T) {
+	w := newWorld(t)
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+	w.start(func(o *loop.Options) {
+		o.Workers = 2
+		o.Runtimes = map[string]runtimes.Runtime{"bare_metal": deaf{memory.New(w.world)}}
+	})
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	files := map[string]string{}
+	for i := range 6 {
+		path, text := instance(fmt.Sprintf("hang-%d", i), 0)
+		files[path] = text
+	}
+	w.put(files)
+	w.eventually("decided", func() bool { return w.status("hang-5") != nil })
+	time.Sleep(200 * time.Millisecond) // and taken up
+	start := time.Now()
+	require.NoError(t, w.world.SetState(schema.InstanceKey("physics", "lab", "train"), "worker-0", plan.Stopped))
+	w.eventually("repaired", func() bool { return w.world.Calls("start") > 0 })
+	require.Less(t, time.Since(start), 10*time.Second, "a look may hang for 20 s")
+}
+
+// deafAndCounted is deaf, and counts how many looks hang at a time.
+type deafAndCounted struct {
+	deaf
+	now, most *atomic.Int64
+}
+
+func (d deafAndCounted) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
+	d.most.Store(max(d.most.Load(), d.now.Add(1)))
+	defer d.now.Add(-1)
+	return d.deaf.Observe(ctx, s)
+}
+
+// Requirement E9: with 500 units whose runtime never answers the number of
+// looks and of goroutines stays bounded, new commits are decided as ever, and
+// the daemon ends at once.
+func TestLoopStaysBoundedWith500HangingUnits(t *testing.T) {
+	w := newWorld(t)
+	rt := deafAndCounted{deaf{memory.New(w.world)}, new(atomic.Int64), new(atomic.Int64)}
+	before := runtime.NumGoroutine()
+	d := w.start(func(o *loop.Options) {
+		o.Forge = nil
+		o.Runtimes = map[string]runtimes.Runtime{"bare_metal": rt}
+	})
+	files := map[string]string{}
+	for i := range 500 {
+		path, text := instance(fmt.Sprintf("hang-%03d", i), 0)
+		files[path] = text
+	}
+	commit := w.put(files)
+	w.eventually("decided", func() bool { return w.revision().Commit == commit })
+	w.eventually("many hang", func() bool { return rt.now.Load() >= 12 })
+	commit = w.put(map[string]string{"NOTES.md": "nothing of Berth's\n"})
+	start := time.Now()
+	w.eventually("the next commit is decided", func() bool { return w.revision().Commit == commit })
+	require.Less(t, time.Since(start), 5*time.Second)
+	time.Sleep(3 * time.Second)
+	require.LessOrEqual(t, runtime.NumGoroutine()-before, 200)
+	start = time.Now()
+	require.NoError(t, d.stop())
+	require.Less(t, time.Since(start), 5*time.Second)
+	require.LessOrEqual(t, rt.most.Load(), int64(4+2*4*16))
+	require.Zero(t, rt.now.Load())
+	require.Zero(t, w.world.Calls("create"), "what cannot be seen is not made")
+}

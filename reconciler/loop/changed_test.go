@@ -1,0 +1,96 @@
+package loop
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/plan"
+	"berth/schema"
+)
+
+// Which units a decision changes is the same, whether all units are gone through
+// or those that may have changed.
+func TestChangedUnitsAreThoseOfAll(t *testing.T) {
+	found := 0
+	for seed := range uint64(400) {
+		draw := rand.New(rand.NewPCG(seed, 1))
+		var placer plan.Placer
+		var mem plan.Memory
+		var old *state
+		nodes := map[string]*schema.Node{}
+		for i := range 6 {
+			name := fmt.Sprintf("n%d", i)
+			nodes[name] = &schema.Node{Header: schema.Header{Key: schema.Key{Kind: schema.KindNode, Name: name}}, Spec: schema.NodeSpec{Roles: []string{"worker"}}}
+		}
+		projects := map[string]*schema.EffectiveProject{}
+		for step := range 8 {
+			projects = maps.Clone(projects)
+			for _, name := range []string{"one", "two", "three"} {
+				if draw.IntN(3) == 0 {
+					projects[name] = drawProject(draw, name, projects[name])
+				}
+			}
+			st := &state{main: fmt.Sprintf("c%d", step), effective: &schema.Effective{Nodes: nodes, Tenants: map[string]*schema.EffectiveTenant{"a": {Projects: projects}}}}
+			over := mem
+			st.placement, st.over = placer.Place(st.effective, mem), &over
+			var walked *state
+			if old != nil {
+				all := *old
+				walked, all.over = &all, nil
+			}
+			changed := changedUnits(old, st, mem)
+			require.Equal(t, changedUnits(walked, st, mem), changed, "seed %d, step %d", seed, step)
+			st.changed = changed
+			found += len(changed)
+			for _, key := range changed {
+				s := decided(key, st, mem.Get(key), st.main)
+				mem = mem.With(&s)
+			}
+			old = st
+			for _, key := range mem.Keys() { // and workers go on meanwhile
+				s := *mem.Get(key)
+				switch draw.IntN(8) {
+				case 0:
+					s.Phase = plan.PhaseRunning
+					if s.Members = nil; st.effective.Instance(key) == nil {
+						s.Phase = plan.PhaseDeleted
+					}
+					mem = mem.With(&s)
+				case 1:
+					if mem = mem.Without(key); draw.IntN(2) == 0 {
+						next := *old // placed again, as nodes came free
+						next.placement = placer.Place(st.effective, mem)
+						old = &next
+					}
+				}
+			}
+		}
+	}
+	require.Greater(t, found, 1000)
+}
+
+// drawProject is another state of a project; what did not change of it is the
+// same value.
+func drawProject(draw *rand.Rand, name string, was *schema.EffectiveProject) *schema.EffectiveProject {
+	p := &schema.EffectiveProject{Instances: map[string]*schema.EffectiveInstance{}}
+	for _, n := range []string{"x", "y", "z"} {
+		key := schema.InstanceKey("a", name, n)
+		switch what := draw.IntN(5); {
+		case what == 0: // it is not there
+			continue
+		case what < 3 && was != nil && was.Instances[n] != nil:
+			p.Instances[n] = was.Instances[n]
+		default:
+			p.Instances[n] = &schema.EffectiveInstance{Key: key, DisplayName: fmt.Sprint(draw.IntN(2)), DesiredState: schema.DesiredRunning,
+				Roles: []schema.EffectiveRole{{Name: "worker", NodeRole: "worker", Count: draw.IntN(3)}}}
+		}
+		if draw.IntN(4) == 0 {
+			p.Decisions = append(p.Decisions, schema.Decision{Key: key, Verdict: schema.Deny, Rule: fmt.Sprint(draw.IntN(2))})
+		}
+	}
+	return p
+}

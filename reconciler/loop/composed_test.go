@@ -1,0 +1,141 @@
+package loop_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler"
+	"berth/reconciler/gitrepo"
+	"berth/reconciler/gitrepo/gittest"
+	"berth/reconciler/loop"
+	"berth/reconciler/plan"
+	"berth/schema"
+	"berth/schema/load"
+)
+
+// ownRepository moves what a world's estate has of a tenant, but its tenant.yaml,
+// into a repository of the tenant's own, and lets somebody with a key of theirs
+// administer it.
+func ownRepository(t *testing.T, files map[string]string, tenant string) (*world, *signer) {
+	t.Helper()
+	root := map[string]string{}
+	own := &world{t: t, git: gittest.New(t, map[string]string{"README.md": tenant + "\n"})}
+	admin := newSigner(t, own)
+	dir := "tenants/" + tenant + "/"
+	files[dir+"roles.yaml"] = roleBinding("    - {login: " + tenant + ", role: tenant_admin, signing_keys: [\"" + admin.publicKey + "\"]}\n")
+	for path, text := range files {
+		if rest, ok := strings.CutPrefix(path, dir); ok && rest != "tenant.yaml" {
+			root[rest] = text
+		}
+	}
+	files[dir+"tenant.yaml"] = "apiVersion: berth/v1\nkind: Tenant\nmetadata: {name: " + tenant + "}\nspec:\n  display_name: " + tenant + "\n  repository: {url: \"" + own.git.URL + "\"}\n"
+	admin.push("everything of ours", root)
+	return own, admin
+}
+
+// composedOf reads the estate from the platform's repository and these.
+func (w *world) composedOf(tenants map[string]*world) tune {
+	return func(o *loop.Options) {
+		c := gitrepo.Composition{Wait: 5 * time.Second, Document: func(ctx context.Context, tenant string, document []byte) (*gitrepo.TenantRepository, bool) {
+			doc, ok, err := o.Loader.Tenant(ctx, tenant, document)
+			if err != nil || !ok || doc.Spec.Repository == nil {
+				return nil, ok && err == nil
+			}
+			return &gitrepo.TenantRepository{URL: doc.Spec.Repository.URL, Branch: doc.Spec.Repository.Branch}, true
+		}}
+		for name, own := range tenants {
+			c.Tenants = append(c.Tenants, gitrepo.Tenant{Name: name, URL: own.git.URL})
+		}
+		r, err := gitrepo.OpenComposed(w.t.Context(), gitrepo.Options{URL: w.git.URL, Dir: w.t.TempDir(), Timeout: 5 * time.Second, Log: o.Log}, c)
+		require.NoError(w.t, err)
+		w.t.Cleanup(func() { _ = r.Close() })
+		o.Repo = r
+	}
+}
+
+// A commit signed by who may, in the tenant's own repository, brings an instance
+// up; one that nobody signed is held, and another tenant goes on meanwhile. So it
+// is after a restart without any local file.
+func TestTenantsInRepositoriesOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	files := estate()
+	physics, ana := ownRepository(t, files, "physics")
+	biology, bob := ownRepository(t, files, "biology")
+	w.put(files)
+	root := newSigner(t, w)
+	tenants := map[string]*world{"physics": physics, "biology": biology}
+	d := w.start(governed(root), w.composedOf(tenants))
+	path, text := instance("train", 1)
+	at := strings.TrimPrefix(path, "tenants/physics/") // in either's repository
+
+	ana.push("train", map[string]string{at: text})
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	require.Len(t, w.status("train").Members, 2)
+
+	_, more := instance("train", 2)
+	physics.put(map[string]string{at: more}) // nobody signed it
+	w.eventually("held", func() bool { return w.heldReasons()[path] == load.HeldUnauthorised })
+	bob.push("train", map[string]string{at: text})
+	running := func() bool {
+		repo, err := gitrepo.OpenLocal(w.git.Dir)
+		require.NoError(t, err)
+		defer repo.Close()
+		tree, err := repo.ReadStatus(t.Context(), w.git.Tip(reconciler.BranchStatus))
+		require.NoError(t, err)
+		s := tree.Units.Get(schema.InstanceKey("biology", "lab", "train"))
+		return s != nil && s.Phase == plan.PhaseRunning
+	}
+	w.eventually("the other tenant's runs", running)
+	require.Equal(t, map[string]string{path: load.HeldUnauthorised}, w.heldReasons())
+	remarks := func() string { return strings.Join(w.revision().Remarks, "\n") }
+	require.Contains(t, remarks(), "tenant physics: projects, roles.yaml in tenants/physics of the platform's repository is not read")
+
+	require.NoError(t, d.stop())
+	before := w.git.Tip(gitrepo.BranchComposed)
+	// One tenant's repository is gone when it starts again.
+	biology.git.SetFaults(gittest.Faults{Down: true})
+	d = w.start(governed(root), w.composedOf(tenants))
+	ana.push("two", map[string]string{at: more + "# two\n"})
+	w.eventually("grown", func() bool { return len(w.status("train").Members) == 3 })
+	require.True(t, running())
+	require.Empty(t, w.heldReasons())
+	require.Contains(t, remarks(), "tenant biology: its repository is not taken over")
+	ok, err := w.git.Git("merge-base", before, w.git.Tip(gitrepo.BranchComposed))
+	require.NoError(t, err)
+	require.Equal(t, before, ok, "it went on from where it was")
+
+	// Who may sign for a tenant may not for the platform, nor for another tenant:
+	// what they would put there is below their own directory.
+	ana.push("theirs", map[string]string{"tenants/biology/policy.yaml": "x\n", "platform/nodes/mine.yaml": node("mine", 99, "worker", "")})
+	w.eventually("misplaced", func() bool { return len(w.heldReasons()) > 0 })
+	for file := range w.heldReasons() {
+		require.True(t, strings.HasPrefix(file, "tenants/physics/"), file)
+	}
+	require.Nil(t, d.Node("mine"))
+}
+
+// Who would change a tenant that has a repository of its own in the platform's is
+// told on the pull request that nobody looks there.
+func TestAPullRequestWhereNobodyLooks(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	files := estate()
+	physics, _ := ownRepository(t, files, "physics")
+	w.put(files)
+	w.start(w.composedOf(map[string]*world{"physics": physics}), func(o *loop.Options) {
+		o.Forge = o.Repo.(*gitrepo.Composed).Forge(o.Forge)
+	})
+	w.eventually("composed", func() bool { return strings.Contains(strings.Join(w.revision().Remarks, "\n"), "is not read") })
+	pr := w.topic(7, map[string]string{"tenants/physics/policy.yaml": "unread: true\n"})
+	w.eventually("planned", func() bool { p, ok := w.forge.last(7); return ok && p.Head == pr.Head })
+	told, _ := w.forge.last(7)
+	require.False(t, told.Blocked(), "%+v", told)
+	require.Len(t, told.Diagnostics, 1)
+	require.Equal(t, "tenants/physics/policy.yaml tenant.shadowed warning", told.Diagnostics[0].File+" "+told.Diagnostics[0].Code+" "+string(told.Diagnostics[0].Severity))
+	require.Contains(t, w.forge.check(pr.Head, plan.CheckValidate).Summary, "changes nothing: the documents of physics come from its own repository")
+}

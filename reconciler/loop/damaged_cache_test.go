@@ -1,0 +1,96 @@
+package loop_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler"
+	"berth/reconciler/gitrepo/gittest"
+	"berth/reconciler/plan"
+)
+
+// spoilCache removes all objects of a daemon's mirror. The daemon may be fetching
+// anew at this moment.
+func spoilCache(t *testing.T, dir string) {
+	removed := 0
+	require.Eventually(t, func() bool {
+		packs, err := filepath.Glob(filepath.Join(dir, "mirror.git", "objects", "pack", "*"))
+		require.NoError(t, err)
+		for _, pack := range packs {
+			if os.Remove(pack) == nil {
+				removed++
+			}
+		}
+		return removed > 0
+	}, 10*time.Second, 10*time.Millisecond)
+}
+
+// A daemon whose cache was damaged takes leadership again, although another one
+// led meanwhile and moved berth/status on.
+func TestDamagedCacheHealsAfterFailover(t *testing.T) {
+	w := newWorld(t)
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+	dir := t.TempDir()
+	d := w.startAt(dir)
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	require.NoError(t, d.stop())
+	d = w.startAt(dir) // whose mirror has a shallow status, as after each fetch anew
+	<-d.Ready()
+	require.NoError(t, d.stop())
+
+	spoilCache(t, dir)
+	other := w.start()
+	path, text = instance("train", 2)
+	w.put(map[string]string{path: text})
+	w.eventually("grown", func() bool { s := w.status("train"); return s != nil && len(s.Members) == 3 })
+	require.NoError(t, other.stop())
+
+	w.startAt(dir)
+	path, text = instance("train", 3)
+	commit := w.put(map[string]string{path: text})
+	w.eventually("goes on", func() bool {
+		s := w.status("train")
+		return s != nil && len(s.Members) == 4 && s.Phase == plan.PhaseRunning && w.revision().Commit == commit
+	})
+	require.Empty(t, w.revision().Frozen)
+	w.noEventTwice()
+	require.NoError(t, w.verifyAudit())
+}
+
+// The answer to a push is lost and the cache is damaged before the daemon asks
+// what became of it: it goes on by itself, and nothing is recorded twice.
+func TestDamagedCacheHealsAfterALostReply(t *testing.T) {
+	w := newWorld(t)
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+	dir := t.TempDir()
+	d := w.startAt(dir)
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	require.NoError(t, d.stop())
+	d = w.startAt(dir)
+	<-d.Ready()
+
+	for _, n := range []int{2, 3, 4} {
+		tip := w.git.Tip(reconciler.BranchStatus)
+		w.git.SetFaults(gittest.Faults{DropReplies: 3})
+		path, text = instance("train", n)
+		commit := w.put(map[string]string{path: text})
+		w.eventually("status moved", func() bool { return w.git.Tip(reconciler.BranchStatus) != tip })
+		w.git.SetFaults(gittest.Faults{Down: true})
+		spoilCache(t, dir)
+		w.git.SetFaults(gittest.Faults{})
+		w.eventually("goes on", func() bool {
+			s := w.status("train")
+			return s != nil && len(s.Members) == n+1 && s.Phase == plan.PhaseRunning && w.revision().Commit == commit
+		})
+	}
+	require.Empty(t, w.revision().Frozen)
+	require.NoError(t, d.stop())
+	w.noEventTwice()
+	require.NoError(t, w.verifyAudit())
+}

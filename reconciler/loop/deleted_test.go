@@ -1,0 +1,75 @@
+package loop_test
+
+import (
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/loop"
+	"berth/reconciler/plan"
+)
+
+// A deleted instance is known by its id and its name for the retention, from the
+// event log alone: no status file remains, and a restart forgets nothing.
+func TestDeletedInstancesAreKnownThroughRestarts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var ahead atomic.Int64
+	in := func(o *loop.Options) {
+		o.Retention = 48 * time.Hour
+		o.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	}
+	d := w.start(in)
+	train, text := instance("train", 1)
+	w.put(map[string]string{train: strings.Replace(text, "name: train", "name: train, uid: u-1", 1)})
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	deleted := func(id string) *plan.DeletedInstance {
+		v, ok := d.View()
+		if !ok {
+			return nil
+		}
+		if one, ok := v.Deleted("physics", "lab", id); ok {
+			return &one
+		}
+		return nil
+	}
+	require.Nil(t, deleted("train"))
+	commit := w.put(nil, train)
+	w.eventually("known", func() bool { return deleted("u-1") != nil })
+	first := deleted("u-1")
+	w.eventually("no status file", func() bool { return w.status("train") == nil })
+	is := func(one *plan.DeletedInstance) {
+		t.Helper()
+		require.Equal(t, trainKey, one.Key)
+		require.Equal(t, "batch", one.App)
+		require.Equal(t, commit, one.Revision)
+		require.WithinDuration(t, time.Now(), one.DeletedAt, time.Minute)
+		require.True(t, first.DeletedAt.Equal(one.DeletedAt))
+	}
+	is(first)
+
+	require.NoError(t, d.stop())
+	d = w.start(in)
+	w.eventually("known after a restart", func() bool { return deleted("u-1") != nil && deleted("train") != nil })
+	is(deleted("u-1"))
+	require.Nil(t, deleted("u-2"))
+
+	// Another one of that name goes, too: the id stays the first one's.
+	w.put(map[string]string{train: strings.Replace(text, "name: train", "name: train, uid: u-2", 1)})
+	w.eventually("running again", w.phase("train", plan.PhaseRunning))
+	w.put(nil, train)
+	w.eventually("the second", func() bool { return deleted("u-2") != nil })
+	require.Equal(t, "u-2", deleted("train").ID)
+	is(deleted("u-1"))
+
+	ahead.Store(int64(49 * time.Hour))
+	require.Nil(t, deleted("u-1"), "the retention is over")
+	require.NoError(t, d.stop())
+	d = w.start(in)
+	w.eventually("ready", func() bool { _, ok := d.View(); return ok })
+	time.Sleep(200 * time.Millisecond)
+	require.Nil(t, deleted("u-2"))
+}

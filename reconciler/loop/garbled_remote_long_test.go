@@ -1,0 +1,12 @@
+//go:build long
+
+package loop_test
+
+import (
+	"testing"
+	"time"
+)
+
+func TestLongGarbledRemoteHeals(t *testing.T) {
+	garbledRemoteHeals(t, uint64(time.Now().UnixNano()), 3*time.Minute, 15*time.Second)
+}

@@ -1,0 +1,189 @@
+package loop_test
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/gitrepo"
+	"berth/reconciler/gitrepo/gittest"
+	"berth/reconciler/plan"
+)
+
+// garbler is a Git server whose answers arrive damaged while it is on.
+type garbler struct {
+	inner *gittest.Server
+
+	mu    sync.Mutex
+	on    bool
+	draw  *rand.Rand
+	stale map[string]*httptest.ResponseRecorder // an earlier answer, by what was asked
+	kinds map[string]int                        // how often an answer was damaged, by how
+}
+
+// garbled starts a garbler in front of a server and returns its URL.
+func garbled(t *testing.T, inner *gittest.Server, seed uint64) (*garbler, string) {
+	g := &garbler{inner: inner, draw: rand.New(rand.NewPCG(seed, 0)), stale: map[string]*httptest.ResponseRecorder{}, kinds: map[string]int{}}
+	s := httptest.NewServer(g)
+	t.Cleanup(s.Close)
+	return g, s.URL + "/" + gittest.RepoName
+}
+
+func (g *garbler) set(on bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.on = on
+}
+
+func (g *garbler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	answer := httptest.NewRecorder()
+	g.inner.ServeHTTP(answer, r)
+	kind, answer, delay, cut := g.damage(r.Method+" "+r.URL.String(), answer)
+	time.Sleep(delay)
+	if kind == "lost" {
+		panic(http.ErrAbortHandler)
+	}
+	for name, values := range answer.Header() {
+		if name != "Content-Length" {
+			w.Header()[name] = values
+		}
+	}
+	w.WriteHeader(answer.Code)
+	_, _ = w.Write(answer.Body.Bytes())
+	if cut {
+		if f, ok := w.(http.Flusher); ok {
+			f.Flush()
+		}
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// damage draws what becomes of an answer. cut means that the connection ends
+// before the answer does.
+func (g *garbler) damage(asked string, answer *httptest.ResponseRecorder) (kind string, out *httptest.ResponseRecorder, delay time.Duration, cut bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	before := g.stale[asked]
+	if before == nil || g.draw.IntN(10) == 0 {
+		g.stale[asked] = answer
+	}
+	if !g.on || g.draw.IntN(10) < 3 {
+		return "", answer, 0, false
+	}
+	kinds := []string{"bytes", "cut off", "cut in two", "doubled", "swapped", "refused", "page", "empty", "lost", "slow", "stale"}
+	kind = kinds[g.draw.IntN(len(kinds))]
+	g.kinds[kind]++
+	body := slices.Clone(answer.Body.Bytes())
+	at := func() int { return g.draw.IntN(len(body) + 1) }
+	code := answer.Code
+	switch kind {
+	case "bytes":
+		for range min(len(body), 1+g.draw.IntN(8)) {
+			body[g.draw.IntN(len(body))] ^= byte(1 + g.draw.IntN(255))
+		}
+	case "cut off":
+		body = body[:at()]
+	case "cut in two":
+		body, cut = body[:at()], true
+	case "doubled":
+		i := at()
+		body = slices.Concat(body[:i], body[i/2:])
+	case "swapped":
+		i := at()
+		body = slices.Concat(body[i:], body[:i])
+	case "refused":
+		code, body = []int{401, 403, 404, 429, 500, 502, 503}[g.draw.IntN(7)], []byte("<html>try again</html>")
+	case "page":
+		body = []byte("<html><body>You are being logged in</body></html>")
+	case "empty":
+		body = nil
+	case "slow":
+		delay = time.Duration(g.draw.IntN(300)) * time.Millisecond
+	case "stale":
+		if before != nil {
+			code, body = before.Code, before.Body.Bytes()
+		}
+	}
+	out = httptest.NewRecorder()
+	maps.Copy(out.Header(), answer.Header())
+	out.Code, out.Body = code, bytes.NewBuffer(body)
+	return kind, out, delay, cut
+}
+
+// garbledRemoteHeals garbles a remote's answers for a while, with changes and
+// restarts of the daemon meanwhile, and requires that the daemon has converged
+// soon after the remote is well again.
+func garbledRemoteHeals(t *testing.T, seed uint64, garbling, restarts time.Duration) {
+	t.Logf("seed %d", seed)
+	w := newWorld(t)
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+	g, url := garbled(t, w.git, seed)
+	at := func(o *gitrepo.Options) { o.URL = url }
+	dir := t.TempDir()
+	d := w.startWith(dir, at)
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+
+	g.set(true)
+	workers, starts := 1, 1
+	begun, started := time.Now(), time.Now()
+	for time.Since(begun) < garbling {
+		time.Sleep(min(time.Second, restarts/4))
+		workers = 1 + workers%4
+		path, text = instance("train", workers)
+		w.put(map[string]string{path: text})
+		if time.Since(started) < restarts {
+			continue
+		}
+		select {
+		case err := <-d.ended:
+			t.Fatalf("the daemon ended by itself: %v", err)
+		default:
+		}
+		_ = d.stop() // what cannot be written now is recorded by the next one
+		if starts++; starts%3 == 0 {
+			dir = t.TempDir()
+		}
+		d, started = w.startWith(dir, at), time.Now()
+	}
+	g.set(false)
+	well := time.Now()
+	workers = 1 + workers%4
+	path, text = instance("train", workers)
+	commit := w.put(map[string]string{path: text})
+	converged := func() bool {
+		s, rev := w.status("train"), w.revision()
+		return s != nil && s.Phase == plan.PhaseRunning && len(s.Members) == workers+1 && rev.Commit == commit && rev.Frozen == "" && len(d.Unsettled()) == 0
+	}
+	require.Eventually(t, converged, 10*time.Second, 50*time.Millisecond, "not converged 10 s after the remote is well again: %+v", w.revision())
+	took := time.Since(well)
+	require.NoError(t, d.stop())
+	w.noEventTwice()
+	require.NoError(t, w.verifyAudit())
+	_, err := w.git.Git("fsck", "--strict")
+	require.NoError(t, err)
+	damaged := 0
+	for _, n := range g.kinds {
+		damaged += n
+	}
+	t.Logf("seed %d: %d answers damaged in %s (%v), %d starts; converged %s after the remote was well again", seed, damaged, garbling, g.kinds, starts, took.Round(time.Millisecond))
+}
+
+// The long form, TestLongGarbledRemoteHeals, garbles for 3 minutes.
+func TestGarbledRemoteHeals(t *testing.T) {
+	for seed := range uint64(3) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			garbledRemoteHeals(t, seed, 3*time.Second, time.Second)
+		})
+	}
+}

@@ -1,0 +1,440 @@
+package loop_test
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler"
+	"berth/reconciler/decide"
+	"berth/reconciler/gitrepo"
+	"berth/reconciler/gitrepo/gittest"
+	"berth/reconciler/loop"
+	"berth/reconciler/plan"
+	"berth/schema"
+	"berth/schema/load"
+)
+
+// The reviewed plan is the applied plan (DESIGN §1, promise 1).
+
+// pull opens a pull request, or pushes to it, from main as it is.
+func (w *world) pull(n int, files map[string]string, remove ...string) reconciler.PullRequest {
+	w.t.Helper()
+	branch := fmt.Sprintf("pull-%d", n)
+	head := w.git.MustCommit(w.t, branch, gittest.Commit{Message: fmt.Sprint("change ", n), Files: files, Remove: remove})
+	require.NoError(w.t, w.git.SetPull(n, head))
+	pr := reconciler.PullRequest{Number: n, Author: "ada", Head: head, BaseBranch: "main", Open: true}
+	w.forge.put(pr)
+	return pr
+}
+
+// put changes one pull request.
+func (f *forge) put(pr reconciler.PullRequest) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range f.pulls {
+		if f.pulls[i].Number == pr.Number {
+			f.pulls[i] = pr
+			return
+		}
+	}
+	f.pulls = append(f.pulls, pr)
+}
+
+// review is what berth/status keeps of a pull request, or nil.
+func (w *world) review(n int) *plan.Review {
+	w.t.Helper()
+	repo, err := gitrepo.OpenLocal(w.git.Dir)
+	require.NoError(w.t, err)
+	defer repo.Close()
+	tree, err := repo.ReadStatus(w.t.Context(), w.git.Tip(reconciler.BranchStatus))
+	require.NoError(w.t, err)
+	return tree.Reviews[n]
+}
+
+// reviewed waits until a pull request was shown what it does now, and that is kept.
+func (w *world) reviewed(pr reconciler.PullRequest) {
+	w.t.Helper()
+	w.eventually(fmt.Sprintf("#%d is shown", pr.Number), func() bool {
+		p, ok := w.forge.last(pr.Number)
+		r := w.review(pr.Number)
+		return ok && p.Head == pr.Head && r != nil && r.Head == pr.Head && r.Next == nil
+	})
+}
+
+// shown opens a pull request, or pushes to it, and waits until it was shown.
+func (w *world) shown(n int, files map[string]string, remove ...string) reconciler.PullRequest {
+	w.t.Helper()
+	pr := w.pull(n, files, remove...)
+	w.reviewed(pr)
+	return pr
+}
+
+// growthShown is how many a scene opens: train runs with two workers, a pull
+// request that gives it a third was shown, and then the daemon ends.
+func (w *world) growthShown() reconciler.PullRequest {
+	w.t.Helper()
+	d := w.start()
+	w.run(2)
+	pr := w.shown(1, instanceNamed("train", 3))
+	require.NoError(w.t, d.stop())
+	return pr
+}
+
+// drifts lets a member of train be other than it was applied.
+func (w *world) drifts(member string) {
+	w.t.Helper()
+	require.NoError(w.t, w.world.SetDrift(trainKey, plan.Drift{Member: member, What: "users"}))
+}
+
+// forgeReview writes over what berth/status keeps of a pull request.
+func (w *world) forgeReview(n int, forge func(text string) string) {
+	w.t.Helper()
+	path := fmt.Sprintf("pulls/%d.yaml", n)
+	text, err := w.git.Read(reconciler.BranchStatus, path)
+	require.NoError(w.t, err)
+	w.git.MustCommit(w.t, reconciler.BranchStatus, gittest.Commit{Message: "forged", Files: map[string]string{path: forge(text)}})
+}
+
+// merge merges pull requests as a forge's button does, all at once.
+func (w *world) merge(prs ...reconciler.PullRequest) []string {
+	w.t.Helper()
+	require.NoError(w.t, w.git.SetRef("refs/heads/queue", w.git.Tip("main")))
+	var commits []string
+	for _, pr := range prs {
+		commit, err := w.git.Merge("queue", pr.Head, fmt.Sprintf("merge #%d", pr.Number))
+		require.NoError(w.t, err)
+		pr.Open, pr.Merged, pr.MergeCommit = false, true, commit
+		w.forge.put(pr)
+		commits = append(commits, commit)
+	}
+	require.NoError(w.t, w.git.SetRef("refs/heads/main", w.git.Tip("queue")))
+	return commits
+}
+
+func (w *world) stale(name string) *plan.UnitReview {
+	if s := w.status(name); s != nil && s.Review != nil && s.Review.Stale != nil {
+		return s.Review
+	}
+	return nil
+}
+
+// held waits until a unit is held, and sees to it that nothing is done to it.
+func (w *world) held(name string, calls int) *plan.UnitReview {
+	w.t.Helper()
+	w.eventually(name+" is held", func() bool { return w.stale(name) != nil })
+	time.Sleep(300 * time.Millisecond) // three intervals
+	require.Equal(w.t, calls, w.effects(), "nothing is done")
+	s := w.status(name)
+	require.NotNil(w.t, s.Review)
+	for _, c := range s.Conditions {
+		if c.Type == "Stalled" {
+			require.Equal(w.t, "True", c.Status)
+			require.Equal(w.t, plan.CodeStale, c.Reason)
+			require.Contains(w.t, c.Message, "/berth apply "+s.Revision[:10])
+		}
+	}
+	return s.Review
+}
+
+// heldFromTheStart starts a daemon, which holds a unit before it did anything.
+func (w *world) heldFromTheStart(name string, tunes ...tune) *plan.UnitReview {
+	w.t.Helper()
+	before := w.effects()
+	w.start(tunes...)
+	return w.held(name, before)
+}
+
+// toldHeld is whether people were told of a commit that its one unit is held.
+func (w *world) toldHeld(commit string) func() bool {
+	return func() bool {
+		r, ok := w.forge.told(commit)
+		return ok && len(r.Units) == 1 && r.Units[0].Stale != nil && r.Units[0].Failure == ""
+	}
+}
+
+// running is whether an instance runs with that many workers.
+func (w *world) running(name string, workers int) func() bool {
+	return func() bool {
+		s := w.status(name)
+		return s != nil && len(s.Members) == 1+workers && s.Phase == plan.PhaseRunning
+	}
+}
+
+// effects is how often anything was done on a host.
+func (w *world) effects() int { return w.world.TotalCalls() - w.world.Calls("observe") }
+
+// setDown lets the forge fail with err whatever it is asked, or with nil answer again.
+func (f *forge) setDown(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.down = err
+}
+
+// withRights asks for everybody's right; root administers it.
+func withRights(o *loop.Options) {
+	o.Authority = &decide.Authority{Administrators: []string{"root"}}
+}
+
+func instanceNamed(name string, workers int) map[string]string {
+	path, text := instance(name, workers)
+	return map[string]string{path: text}
+}
+
+func TestWhatWasReviewedIsApplied(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start()
+	pr := w.shown(1, instanceNamed("train", 2))
+	shown := w.review(1).Units
+	require.Len(t, shown, 1)
+	commit := w.merge(pr)[0]
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	s := w.status("train")
+	require.Equal(t, shown[0].Digest, s.Digest)
+	require.Equal(t, commit, s.Revision)
+	require.Nil(t, s.Review, "what is done towards it from now on needs no other review")
+
+	// Such as a repair that does more than start what stands still.
+	w.drifts("worker-0")
+	w.eventually("repaired", func() bool { return w.world.Calls("configure") > 0 })
+}
+
+// Each way in which what was shown is not what a merge would do now. Nothing of
+// it is applied, also by a daemon that is started anew.
+func TestAStalePlanIsNeverApplied(t *testing.T) {
+	grow := func(w *world) reconciler.PullRequest { return w.shown(1, instanceNamed("train", 3)) }
+	drop := func(w *world) reconciler.PullRequest {
+		path, _ := instance("train", 2)
+		return w.shown(1, nil, path)
+	}
+	push := func(files map[string]string) func(*world) { return func(w *world) { w.put(files) } }
+	for name, way := range map[string]struct {
+		open    func(*world) reconciler.PullRequest // changes train, of two workers, and is shown
+		disturb func(*world)                        // after it was shown and before it is merged
+	}{
+		"base moved: the same instance": {grow, func(w *world) {
+			path, text := instance("train", 2)
+			w.put(map[string]string{path: strings.Replace(text, "display_name: train", "display_name: Train", 1)})
+		}},
+		"base moved: a node that it would take": {grow, push(map[string]string{
+			"platform/nodes/gpu-3.yaml": strings.Replace(node("gpu-3", 13, "worker", "gpus: [{type: a100, count: 2, devices: \"/dev/nvidia[0-1]\"}]"), "cpus: 4", "cpus: 8", 1)})},
+		"base moved: a policy": {grow, push(map[string]string{
+			"tenants/physics/policy.yaml": "apiVersion: berth/v1\nkind: Policy\nmetadata: {name: policy}\nspec: {allowed_regions: [eu-1]}\n"})},
+		"base moved: the version": {grow, func(w *world) {
+			w.put(map[string]string{"platform/catalog/batch/v1.yaml": strings.Replace(estate()["platform/catalog/batch/v1.yaml"], "shareable: true", "shareable: false", 1)})
+		}},
+		"what is there: drifted":                  {grow, func(w *world) { w.drifts("worker-0") }},
+		"what is there: a host cannot be reached": {grow, func(w *world) { w.world.SetReachable("gpu-1", false) }},
+		"what is there: half joined": {grow, func(w *world) {
+			require.NoError(w.t, w.world.SetState(trainKey, "worker-0", plan.Partial))
+		}},
+		"a deletion: what goes changed": {drop, func(w *world) {
+			require.NoError(w.t, w.world.SetState(trainKey, "worker-0", plan.Stopped))
+		}},
+		"the head moved": {grow, func(w *world) { w.pull(1, instanceNamed("train", 4)) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			d := w.start()
+			w.run(2)
+			pr := way.open(w)
+			require.NoError(t, d.stop())
+			before := w.effects()
+			way.disturb(w)
+			for _, now := range w.forge.pulls {
+				pr = now
+			}
+			commit := w.merge(pr)[0]
+
+			d = w.start(func(o *loop.Options) { o.Interval = 50 * time.Millisecond })
+			w.eventually("decided", func() bool { return w.revision().Commit == commit })
+			if strings.HasPrefix(name, "a deletion") { // which is kept healthy meanwhile
+				w.eventually("started again", func() bool { return w.world.Calls("start") == 1 })
+				w.eventually("and deleted, as it was shown", func() bool { return w.status("train") == nil })
+				return
+			}
+			held := w.held("train", before)
+			require.Equal(t, 1, held.Pull)
+			require.NotEmpty(t, held.Stale.Diff)
+			require.Equal(t, plan.PhaseRunning, w.status("train").Phase)
+			require.NoError(t, d.stop())
+			w.start()
+			w.eventually("held by who comes after", func() bool {
+				s := w.status("train")
+				return s.Review != nil && s.Review.Stale != nil && s.Review.Stale.Now == held.Stale.Now
+			})
+			w.held("train", before)
+		})
+	}
+}
+
+// A unit that is held is kept as it was applied, and goes on by itself when it is
+// again as it was reviewed.
+func TestWhatIsHeldIsKeptHealthy(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	pr := w.growthShown()
+	w.drifts("worker-1")
+	w.merge(pr)
+	w.heldFromTheStart("train")
+
+	require.NoError(t, w.world.SetDrift(trainKey)) // somebody mends it, and stops another
+	require.NoError(t, w.world.SetState(trainKey, "worker-0", plan.Stopped))
+	w.eventually("started, and then what was reviewed", func() bool {
+		s := w.status("train")
+		return len(s.Members) == 4 && s.Phase == plan.PhaseRunning && s.Review == nil
+	})
+	require.Equal(t, 1, w.world.Calls("start"))
+}
+
+// Merged before anything was shown of it.
+func TestMergedBeforeAPlanWasShown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.start()
+	w.run(2)
+	require.NoError(t, d.stop())
+	w.merge(w.pull(1, instanceNamed("train", 3)))
+	held := w.heldFromTheStart("train")
+	require.Empty(t, held.Stale.Reviewed)
+	require.Contains(t, condition2(w.status("train"), "Ready"), "no plan of it was shown before the merge of #1")
+
+	// A push without a pull request has none, and is not held.
+	w.put(instanceNamed("train", 4))
+	w.eventually("applied", w.running("train", 4))
+}
+
+func condition2(s *plan.Status, typ string) string {
+	for _, c := range s.Conditions {
+		if c.Type == typ {
+			return c.Message
+		}
+	}
+	return ""
+}
+
+// Merged with other content than was planned, as a squash with edits or a
+// conflict that was resolved by hand.
+func TestMergedWithOtherContent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	pr := w.growthShown()
+	files := instanceNamed("train", 4)
+	maps.Copy(files, instanceNamed("extra", 0)) // and of what was not shown at all
+	pr.Open, pr.Merged, pr.MergeCommit = false, true, w.put(files)
+	w.forge.put(pr)
+	before := w.effects()
+	w.start()
+	require.NotEmpty(t, w.held("train", before).Stale.Reviewed)
+	require.Empty(t, w.held("extra", before).Stale.Reviewed)
+}
+
+// Two pull requests that were planned on one base, merged one after the other or
+// by a queue in one push: what the one changed of the other's plan holds that,
+// and nothing else.
+func TestPlannedOnOneBaseAndMergedTogether(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.start()
+	w.run(1)
+	first := w.pull(1, instanceNamed("first", 1))
+	second := w.pull(2, instanceNamed("second", 1)) // by itself, it would be where first comes
+	third := w.pull(3, instanceNamed("train", 0))   // nobody else's affair
+	for _, pr := range []reconciler.PullRequest{first, second, third} {
+		w.reviewed(pr)
+	}
+	require.NoError(t, d.stop())
+	commits := w.merge(first, second, third)
+	w.start()
+	w.eventually("the first", w.phase("first", plan.PhaseRunning))
+	w.eventually("told", w.toldHeld(commits[1]))
+	w.eventually("the third", w.running("train", 0))
+	w.eventually("the second is held", func() bool { return w.stale("second") != nil })
+	require.Empty(t, w.world.Remains(schema.InstanceKey("physics", "lab", "second")))
+	require.Equal(t, commits[0], w.status("first").Revision)
+	require.Equal(t, commits[1], w.status("second").Revision)
+	require.Equal(t, commits[2], w.status("train").Revision)
+}
+
+// A lost status branch holds nothing: it is memory, never permission.
+func TestALostStatusBranchHoldsNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.merge(w.growthShown())
+	require.NoError(t, w.git.SetRef("refs/heads/"+reconciler.BranchStatus, ""))
+	w.start()
+	w.eventually("applied", w.running("train", 3))
+}
+
+// What another version of Berth reviewed is another plan, and so is what somebody
+// wrote to the branch; and whatever is written there, it gives nobody a right.
+func TestAReviewThatIsNotOurs(t *testing.T) {
+	t.Parallel()
+	for name, forge := range map[string]func(digest, text string) string{
+		"an older format": func(digest, text string) string {
+			return strings.ReplaceAll(text, digest, strings.Repeat("0", len(digest)))
+		},
+		"no document":    func(string, string) string { return "{{{{" },
+		"another's":      func(_, text string) string { return strings.ReplaceAll(text, "train", "other") },
+		"nothing at all": func(string, string) string { return "" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			pr := w.growthShown()
+			digest := w.review(1).Units[0].Digest
+			w.forgeReview(1, func(text string) string {
+				require.Contains(t, text, digest)
+				return forge(digest, text)
+			})
+			w.merge(pr)
+			w.heldFromTheStart("train")
+		})
+	}
+}
+
+func TestAForgedReviewGivesNobodyARight(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.start(withRights)
+	path, text := instance("train", 3)
+	pr := w.pull(1, map[string]string{path: text})
+	pr.Author = "eve"
+	w.forge.put(pr)
+	w.reviewed(pr)
+	require.Empty(t, w.review(1).Units, "eve may not, so nothing would be done")
+	require.NoError(t, d.stop())
+	w.forgeReview(1, func(text string) string {
+		return text + "units:\n  - key: {kind: Instance, tenant: physics, project: lab, name: train}\n    digest: " + strings.Repeat("a", 64) + "\n"
+	})
+	w.merge(pr)
+	before := w.effects()
+	w.start(withRights)
+	w.eventually("held", func() bool { return w.heldReasons()[path] == load.HeldUnauthorised })
+	require.Equal(t, before, w.effects())
+}
+
+// Where nobody can say which pull request brought a change, it waits; what is
+// there is kept, and so is who waits for it.
+func TestAForgeThatIsDownHoldsWhatItMayKnowOf(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start()
+	w.run(2)
+	w.forge.setDown(errDown)
+	w.put(instanceNamed("train", 3))
+	w.eventually("told", func() bool { return strings.Contains(condition2(w.status("train"), "Ready"), "the forge is down") })
+	require.NoError(t, w.world.SetState(trainKey, "worker-0", plan.Stopped))
+	w.eventually("kept", func() bool { return w.world.Calls("start") == 1 })
+	require.Len(t, w.status("train").Observed.Members, 3)
+	w.forge.setDown(nil)
+	w.eventually("gone on", w.running("train", 3))
+}
+
+var errDown = fmt.Errorf("the forge is down")

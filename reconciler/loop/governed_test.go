@@ -1,0 +1,369 @@
+package loop_test
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler"
+	"berth/reconciler/decide"
+	"berth/reconciler/gitrepo"
+	"berth/reconciler/gitrepo/gittest"
+	"berth/reconciler/loop"
+	"berth/reconciler/plan"
+	"berth/schema/audit"
+	"berth/schema/load"
+)
+
+// signer is somebody at a desk of their own, who signs what they push.
+type signer struct {
+	t         *testing.T
+	dir, key  string
+	publicKey string // as in a RoleBinding
+}
+
+func newSigner(t *testing.T, w *world) *signer {
+	s := &signer{t: t, dir: filepath.Join(t.TempDir(), "desk")}
+	s.key = filepath.Join(t.TempDir(), "key")
+	s.run("", "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", s.key)
+	data, err := os.ReadFile(s.key + ".pub")
+	require.NoError(t, err)
+	s.publicKey = strings.TrimSpace(string(data))
+	s.run("", "git", "clone", "-q", w.git.URL, s.dir)
+	return s
+}
+
+func (s *signer) run(dir, name string, args ...string) {
+	s.t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=S", "GIT_AUTHOR_EMAIL=s@example.org", "GIT_COMMITTER_NAME=S", "GIT_COMMITTER_EMAIL=s@example.org")
+	out, err := cmd.CombinedOutput()
+	require.NoError(s.t, err, string(out))
+}
+
+// push pushes a signed commit to main: path → content, "" takes the file away.
+func (s *signer) push(message string, files map[string]string) {
+	s.t.Helper()
+	s.run(s.dir, "git", "pull", "-q", "--rebase")
+	for path, data := range files {
+		path = filepath.Join(s.dir, path)
+		if data == "" {
+			require.NoError(s.t, os.Remove(path))
+			continue
+		}
+		require.NoError(s.t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(s.t, os.WriteFile(path, []byte(data), 0o644))
+	}
+	s.run(s.dir, "git", "add", "-A")
+	s.run(s.dir, "git", "-c", "gpg.format=ssh", "-c", "user.signingkey="+s.key, "commit", "-q", "-S", "-m", message)
+	s.run(s.dir, "git", "push", "-q", "origin", "HEAD:main")
+}
+
+// governed asks for everybody's right; root operates it, by key.
+func governed(root *signer) tune {
+	return func(o *loop.Options) {
+		o.Forge, o.AuthorLag = nil, time.Millisecond
+		o.Authority = &decide.Authority{Administrators: []string{"root"}, AdministratorKeys: []string{root.publicKey}}
+	}
+}
+
+func roleBinding(members string) string {
+	return "apiVersion: berth/v1\nkind: RoleBinding\nmetadata: {name: roles}\nspec:\n  members:\n" + members
+}
+
+func (w *world) heldReasons() map[string]string {
+	out := map[string]string{}
+	for _, h := range w.revision().Held {
+		out[h.File] = h.Reason
+	}
+	return out
+}
+
+// audited reads the audit log, and verifies it against its head.
+func (w *world) audited() []audit.Record {
+	w.t.Helper()
+	repo, err := gitrepo.OpenLocal(w.git.Dir)
+	require.NoError(w.t, err)
+	defer repo.Close()
+	tip := w.git.Tip(reconciler.BranchStatus)
+	var out []audit.Record
+	for line, err := range repo.Audit(w.t.Context(), tip, gitrepo.LogOrder{}) {
+		require.NoError(w.t, err)
+		out = append(out, line.Value)
+	}
+	return out
+}
+
+// Without a forge, a commit's signature is its author's right; what nobody
+// signed is held, for good, whatever of the daemon's own is lost.
+func TestSignedCommitsAreAuthority(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	root, ana, eve := newSigner(t, w), newSigner(t, w), newSigner(t, w)
+	d := w.start(governed(root))
+	path, text := instance("train", 2)
+	root.push("ana may", map[string]string{"tenants/physics/roles.yaml": roleBinding("    - {login: ana, role: tenant_admin, signing_keys: [\"" + ana.publicKey + "\"]}\n")})
+	w.eventually("the platform may not act in a tenant's place", func() bool {
+		return w.heldReasons()["tenants/physics/roles.yaml"] == load.HeldUnauthorised
+	})
+	root.push("ana may\n\nBreak-Glass: physics has nobody yet", map[string]string{"tenants/physics/roles.yaml": roleBinding("    - {login: ana, role: tenant_admin, signing_keys: [\"" + ana.publicKey + "\"]}\n    # of physics\n")})
+	w.eventually("but it may break the glass", func() bool { return len(w.heldReasons()) == 0 })
+
+	eve.push("mine", map[string]string{path: text})
+	w.eventually("a key that is nobody's", func() bool { return w.heldReasons()[path] == load.HeldUnauthorised })
+	ana.push("ours", map[string]string{path: text + "# ours\n"})
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+
+	_, more := instance("train", 3)
+	w.put(map[string]string{path: more}) // nobody signed it
+	w.eventually("held", func() bool { return w.heldReasons()[path] == load.HeldUnauthorised })
+	w.eventually("told", func() bool { return condition(w.status("train"), "Authorized") == "False" })
+	require.Len(t, w.status("train").Members, 3)
+
+	// Whatever is lost: the cache, and what status remembers.
+	require.NoError(t, d.stop())
+	require.NoError(t, w.git.SetRef("refs/heads/"+reconciler.BranchStatus, ""))
+	d = w.start(governed(root))
+	w.eventually("held still", func() bool { return w.heldReasons()[path] == load.HeldUnauthorised })
+	w.put(map[string]string{"README.md": "nothing to do with it\n"})
+	w.eventually("decided", func() bool { return w.revision().Commit == w.git.Tip("main") })
+	require.Equal(t, map[string]string{path: load.HeldUnauthorised}, w.heldReasons())
+	require.Len(t, w.status("train").Members, 3)
+
+	// Nor does the branch that knows it: without it nothing goes on.
+	require.NoError(t, d.stop())
+	require.NoError(t, w.git.SetRef("refs/heads/"+reconciler.BranchInForce, ""))
+	d = w.start(governed(root))
+	w.eventually("frozen", func() bool { return strings.Contains(w.revision().Frozen, "repository.accept") })
+	require.Len(t, w.status("train").Members, 3)
+	require.NoError(t, d.stop())
+	w.start(governed(root), func(o *loop.Options) { o.Accept = w.git.Tip("main") })
+	w.eventually("the operator accepts", func() bool { return len(w.status("train").Members) == 4 })
+}
+
+// Every change is audited once, with who made it, by which right, and what came
+// of it; so is every effect.
+func TestEverythingIsAudited(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	root := newSigner(t, w)
+	w.start(governed(root))
+	w.eventually("adopted", func() bool { return len(w.audited()) == 1 })
+	require.Equal(t, "estate.adopted", w.audited()[0].Action)
+	path, text := instance("train", 1)
+	root.push("train\n\nBreak-Glass: nobody else is there", map[string]string{path: text})
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	w.put(nil, path)
+	w.eventually("held", func() bool { return len(w.heldReasons()) == 1 })
+	type line struct{ action, permission, verdict, actor string }
+	var got []line
+	for _, r := range w.audited()[1:] {
+		require.NotEmpty(t, r.CorrelationID)
+		require.Equal(t, "physics", r.OrgID)
+		require.Equal(t, "physics.lab", r.ProjectID)
+		actor := r.Actor
+		if strings.HasPrefix(r.Action, "document.") && actor != "" {
+			require.True(t, r.BreakGlass)
+			actor = "root"
+		}
+		got = append(got, line{r.Action, r.Permission, string(r.Verdict), actor})
+	}
+	require.Equal(t, line{"document.added", "apps.instance.create", "allowed", "root"}, got[0])
+	require.Equal(t, line{"document.deleted", "apps.instance.delete", "denied", ""}, got[len(got)-1])
+	require.Contains(t, got, line{"runtime.create", "", "allowed", "berth"})
+	require.Contains(t, got, line{"runtime.join", "", "allowed", "berth"})
+}
+
+// A pause stops every effect, and no looking; one that cannot be read does too.
+func TestPause(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start()
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	for name, pause := range map[string]string{
+		"as it should be": "apiVersion: berth/v1\nkind: Pause\nmetadata: {name: pause}\nspec: {reason: maintenance}\n",
+		"badly":           "kind: Pause\nreason: STOP\n",
+	} {
+		w.put(map[string]string{"platform/pause.yaml": pause})
+		w.eventually(name+": decided", func() bool { return w.revision().Commit == w.git.Tip("main") })
+		calls := w.world.Calls("join") + w.world.Calls("leave") + w.world.Calls("start")
+		require.NoError(t, w.world.SetState(trainKey, "worker-0", plan.Stopped))
+		w.eventually(name+": told", func() bool { return condition(w.status("train"), "Suspended") == "True" })
+		require.Equal(t, calls, w.world.Calls("join")+w.world.Calls("leave")+w.world.Calls("start"), name)
+		w.put(nil, "platform/pause.yaml")
+		w.eventually(name+": goes on", func() bool { return w.world.Calls("join")+w.world.Calls("leave")+w.world.Calls("start") > calls })
+		w.eventually(name+": well", func() bool { return condition(w.status("train"), "Ready") == "True" })
+	}
+}
+
+func condition(s *plan.Status, typ string) string {
+	if s != nil {
+		for _, c := range s.Conditions {
+			if c.Type == typ {
+				return c.Status
+			}
+		}
+	}
+	return ""
+}
+
+// When the grace of what policy no longer allows is over, it is stopped; not a
+// day before, and not silently.
+func TestGraceEnds(t *testing.T) {
+	t.Parallel()
+	for name, limit := range map[string]string{
+		"of what it asks for":      "max_gpus_per_instance: 0",
+		"of where its members are": "allowed_skus: [elsewhere]",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			graceEnds(t, limit)
+		})
+	}
+}
+
+func graceEnds(t *testing.T, limit string) {
+	w := newWorld(t)
+	var day atomic.Int64
+	begin, started := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), time.Now()
+	w.start(func(o *loop.Options) {
+		o.Now = func() time.Time { return begin.AddDate(0, 0, int(day.Load())).Add(time.Since(started)) }
+	})
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	w.put(map[string]string{"tenants/physics/policy.yaml": "apiVersion: berth/v1\nkind: Policy\nmetadata: {name: policy}\nspec:\n  " + limit + "\n  noncompliant: {action: stop, grace_until: \"2026-03-03\"}\n"})
+	w.eventually("decided", func() bool { return w.revision().Commit == w.git.Tip("main") })
+	w.eventually("warned", func() bool {
+		return strings.Contains(message(w.status("train"), "PolicyCompliant"), "goes on until 2026-03-03")
+	})
+	revision := w.status("train").Revision
+	w.put(map[string]string{"README.md": "somebody else's\n", "tenants/physics/projects/lab/broken.txt": "not yet\n"})
+	w.eventually("decided", func() bool { return w.revision().Commit == w.git.Tip("main") })
+	day.Store(1)
+	time.Sleep(300 * time.Millisecond) // several passes
+	require.Equal(t, plan.PhaseRunning, w.status("train").Phase)
+	require.Zero(t, w.world.Calls("stop"))
+	day.Store(2)
+	w.eventually("stopped", w.phase("train", plan.PhaseStopped))
+	w.eventually("told", func() bool {
+		return strings.Contains(message(w.status("train"), "Ready"), "its grace ended on 2026-03-03")
+	})
+	require.Equal(t, "False", condition(w.status("train"), "PolicyCompliant"))
+	require.Contains(t, message(w.status("train"), "PolicyCompliant"), "tenants/physics/policy.yaml:5")
+	require.Equal(t, revision, w.status("train").Revision, "nobody's later commit is blamed")
+	fates := map[string]string{}
+	w.eventually("audited", func() bool {
+		for _, r := range w.audited() {
+			if r.Key == trainKey && r.Source != "" {
+				fates[r.Action] = r.Source
+			}
+		}
+		return len(fates) == 3
+	})
+	const rule = "tenants/physics/policy.yaml:6"
+	require.Equal(t, map[string]string{"policy.stopping": rule, "policy.stopped": rule, "runtime.stop": rule}, fates)
+}
+
+// A grace that ends while no daemon runs ends no more silently, and is told once:
+// so is what a newer version makes of policies that stand.
+func TestGraceEndsWhileNothingRuns(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	on := func(day int) *daemon {
+		begin, started := time.Date(2026, 3, day, 12, 0, 0, 0, time.UTC), time.Now()
+		return w.start(func(o *loop.Options) {
+			o.Now = func() time.Time { return begin.Add(time.Since(started)) }
+		})
+	}
+	d := on(1)
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	w.put(map[string]string{"tenants/physics/policy.yaml": "apiVersion: berth/v1\nkind: Policy\nmetadata: {name: policy}\nspec:\n  max_gpus_per_instance: 0\n  noncompliant: {action: stop, grace_until: \"2026-03-03\"}\n"})
+	w.eventually("warned", func() bool {
+		return strings.Contains(message(w.status("train"), "PolicyCompliant"), "goes on until 2026-03-03")
+	})
+	for _, day := range []int{3, 3, 4} {
+		require.NoError(t, d.stop())
+		d = on(day)
+		w.eventually("stopped", w.phase("train", plan.PhaseStopped))
+		w.eventually("told", func() bool {
+			return strings.Contains(message(w.status("train"), "PolicyCompliant"), "its grace ended on 2026-03-03")
+		})
+	}
+	require.NoError(t, d.stop())
+	told := func() (actions []string) {
+		for _, r := range w.audited() {
+			if r.Key == trainKey && r.Source == "tenants/physics/policy.yaml:6" {
+				actions = append(actions, r.Action)
+			}
+		}
+		return actions
+	}
+	require.Equal(t, []string{"policy.stopping", "policy.stopped", "runtime.stop"}, told())
+
+	// An earlier version let run what is suspended, and said so.
+	said, err := w.git.Read(reconciler.BranchStatus, path)
+	require.NoError(t, err)
+	w.git.MustCommit(t, reconciler.BranchStatus, gittest.Commit{Message: "forged", Files: map[string]string{
+		path: strings.Replace(said, "conditions:\n", "conditions:\n- reason: Declared\n  status: \"True\"\n  type: Suspended\n", 1)}})
+	on(4)
+	w.eventually("told again", func() bool { return len(told()) == 4 })
+	w.eventually("set right", func() bool { return condition(w.status("train"), "Suspended") == "False" })
+	require.Equal(t, "policy.stopped", told()[3])
+}
+
+func message(s *plan.Status, typ string) string {
+	if s != nil {
+		for _, c := range s.Conditions {
+			if c.Type == typ {
+				return c.Message
+			}
+		}
+	}
+	return ""
+}
+
+// The event of an entitlement says who changed it (requirement A3).
+func TestEntitlementEventNamesWhoChangedIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	root := newSigner(t, w)
+	d := w.start(governed(root))
+	<-d.Ready()
+	const file = "tenants/physics/projects/lab/entitlements/batch.yaml"
+	root.push("entitlement\n\nBreak-Glass: nobody else is there", map[string]string{file: strings.Replace(estate()[file], "{enabled: true}", "{enabled: true, policy_overrides: {max_instances_per_project: 3}}", 1)})
+	type payload struct {
+		UpdatedBy string `json:"updated_by"`
+		Project   string `json:"project_id"`
+		App       string `json:"app_slug"`
+		Revision  string `json:"revision"`
+	}
+	commit := w.git.Tip("main")
+	var told []payload
+	w.eventually("told", func() bool {
+		told = nil
+		for _, e := range w.events() {
+			if e.EventType == "apps.entitlement.updated" {
+				var p payload
+				if json.Unmarshal(e.Payload, &p) == nil && p.Revision == commit {
+					told = append(told, p)
+				}
+			}
+		}
+		return len(told) == 1
+	})
+	require.Equal(t, "physics.lab batch", told[0].Project+" "+told[0].App)
+	require.Equal(t, "root", told[0].UpdatedBy)
+}

@@ -1,0 +1,64 @@
+package loop_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler"
+	"berth/reconciler/decide"
+	"berth/reconciler/gitrepo/gittest"
+	"berth/reconciler/loop"
+	"berth/reconciler/plan"
+)
+
+// group makes a group of the merge queue, and has it looked at.
+func (w *world) group(d *daemon, n int, c gittest.Commit) (head string) {
+	w.t.Helper()
+	ref := fmt.Sprintf("refs/heads/gh-readonly-queue/main/pr-%d-%s", n, w.git.Tip("main"))
+	c.Message, c.Parent = "G", w.git.Tip("main")
+	head = w.git.MustCommit(w.t, fmt.Sprint("g", n), c)
+	require.NoError(w.t, w.git.SetRef(ref, head))
+	d.Enqueue(reconciler.Item{Do: reconciler.TaskGroup, Ref: ref})
+	w.eventually("judged", func() bool {
+		return w.forge.check(head, plan.CheckValidate).Name != "" && w.forge.check(head, plan.CheckPlan).Name != ""
+	})
+	return head
+}
+
+// A group does not ask who acknowledges what it deletes: that was asked on the
+// pull request, which passed, and is asked again after the merge.
+func TestAGroupIsNotAskedWhoAcknowledgesADeletion(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.start()
+	gone := w.seven()
+	pr := w.pull(1, nil, gone...)
+	w.asked(1)
+	require.Equal(t, plan.Failure, w.forge.check(pr.Head, plan.CheckPlan).Conclusion)
+	k := w.forge.check(w.group(d, 1, gittest.Commit{Remove: gone}), plan.CheckPlan)
+	require.Equal(t, plan.Success, k.Conclusion, k.Summary)
+	require.Contains(t, k.Title, "deletes 7 instances")
+}
+
+// Whose right a change is was asked on its pull request. What waits on main for
+// somebody's right is not brought by a group.
+func TestAGroupBringsNothingThatWaitsForARight(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.start(func(o *loop.Options) { o.Authority = &decide.Authority{Administrators: []string{"root"}} })
+	w.eventually("decided", func() bool { return w.revision().Commit != "" })
+	waits, text := instance("waits", 1)
+	w.put(map[string]string{waits: text}) // by nobody who is known
+	path, text := instance("train", 1)
+	w.eventually("held", func() bool {
+		r := w.revision()
+		return len(r.Held) == 1 && r.Held[0].File == waits
+	})
+	head := w.group(d, 1, gittest.Commit{Files: map[string]string{path: text}})
+	w.eventually("planned", func() bool { return w.forge.check(head, plan.CheckPlan).Conclusion == plan.Success })
+	k := w.forge.check(head, plan.CheckPlan)
+	require.Contains(t, k.Title, "physics.lab/train")
+	require.NotContains(t, k.Title+k.Summary, "waits")
+}

@@ -1,0 +1,408 @@
+package loop_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler"
+	"berth/reconciler/decide"
+	"berth/reconciler/gitrepo"
+	"berth/reconciler/gitrepo/gittest"
+	"berth/reconciler/loop"
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/runtimes/memory"
+	"berth/schema"
+	"berth/schema/load"
+)
+
+// Cases in which a loop like this one loses, repeats or invents something.
+
+var trainKey = schema.InstanceKey("physics", "lab", "train")
+
+// commits counts the commits of the status branch.
+func (w *world) commits() int {
+	out, err := w.git.Git("rev-list", "--count", reconciler.BranchStatus)
+	require.NoError(w.t, err)
+	var n int
+	_, err = fmt.Sscan(out, &n)
+	require.NoError(w.t, err)
+	return n
+}
+
+// run puts an instance train on main and waits until it runs.
+func (w *world) run(workers int) (path string) {
+	w.t.Helper()
+	path, text := instance("train", workers)
+	w.put(map[string]string{path: text})
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	return path
+}
+
+// blind is a runtime whose configure says done and does nothing.
+type blind struct {
+	runtimes.Runtime
+	n *atomic.Int64
+}
+
+func (b blind) Apply(ctx context.Context, c runtimes.Change) error {
+	if c.Action.Verb == plan.Configure {
+		b.n.Add(1)
+		return nil
+	}
+	return b.Runtime.Apply(ctx, c)
+}
+
+func TestWhatIsDoneAndStillAskedForBacksOff(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var n atomic.Int64
+	w.start(func(o *loop.Options) {
+		o.Runtimes = map[string]runtimes.Runtime{"bare_metal": blind{memory.New(w.world), &n}}
+	})
+	w.run(2)
+	before := w.commits()
+	require.NoError(t, w.world.SetDrift(trainKey, plan.Drift{Member: "controller-0", What: "configuration"}))
+	w.eventually("told", func() bool { s := w.status("train"); return s.Retry != nil })
+	time.Sleep(2 * time.Second)
+	require.EqualValues(t, 1, n.Load(), "the next try comes after 5 s")
+	require.LessOrEqual(t, w.commits()-before, 3)
+	require.Contains(t, w.status("train").FailureReason+w.status("train").Retry.Reason, "still differs")
+}
+
+func TestWaitingForJobsCostsNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start()
+	path := w.run(2)
+	require.NoError(t, w.world.SetJobs(trainKey, plan.Jobs{Running: 1}))
+	_, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+	w.eventually("waiting", func() bool { s := w.status("train"); return s.Attempt == 2 })
+	time.Sleep(time.Second) // until what the first wait records is written
+	before, attempt := w.commits(), w.status("train").Attempt
+	require.True(t, slices.ContainsFunc(w.status("train").Conditions, func(c plan.Condition) bool {
+		return c.Type == "Ready" && c.Status == "False" && c.Reason == "Waiting" && strings.Contains(c.Message, "jobs run on gpu-2")
+	}), "the status does not say what it waits for: %+v", w.status("train").Conditions)
+	time.Sleep(2 * time.Second) // twenty intervals
+	require.Equal(t, before, w.commits())
+	require.Equal(t, attempt, w.status("train").Attempt)
+	require.NoError(t, w.world.SetJobs(trainKey, plan.Jobs{}))
+	w.eventually("gone on", func() bool { s := w.status("train"); return s.Phase == plan.PhaseRunning && len(s.Members) == 2 })
+}
+
+func TestANodeThatComesFreeIsGivenToWhoWaits(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start(func(o *loop.Options) { o.Forge = nil }) // it has no say in this
+	path := w.run(4)
+	_, text := instance("train", 3)
+	other, otherText := instance("other", 1)
+	w.put(map[string]string{path: text, other: otherText})
+	w.eventually("the other one runs", w.phase("other", plan.PhaseRunning))
+	w.put(nil, path)
+	w.eventually("gone", func() bool { return w.status("train") == nil })
+}
+
+func TestALostStatusBranchFencesNobodyOut(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.start()
+	path := w.run(2)
+	epoch := w.revision().Epoch
+	require.NoError(t, d.stop())
+	require.NoError(t, w.git.SetRef("refs/heads/"+reconciler.BranchStatus, ""))
+	w.start()
+	_, text := instance("train", 3)
+	w.put(map[string]string{path: text})
+	w.eventually("goes on", func() bool {
+		s := (*plan.Status)(nil)
+		if w.git.Tip(reconciler.BranchStatus) != "" {
+			s = w.status("train")
+		}
+		return s != nil && s.Phase == plan.PhaseRunning && len(s.Members) == 4
+	})
+	require.Greater(t, w.revision().Epoch, epoch, "hosts refuse an equal epoch of another leader")
+	require.Equal(t, 1, w.world.Calls("create"), "what ran was found, not made again")
+}
+
+// Who can write the status branch must not decide what is in force.
+func TestStatusDecidesNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	initial := w.git.Tip("main")
+	d := w.start()
+	<-d.Ready()
+	older := w.revision().InForce // a commit of in-force in which train is not there yet
+	w.run(2)
+	require.NoError(t, d.stop())
+	text, err := w.git.Read(reconciler.BranchStatus, "revision.yaml")
+	require.NoError(t, err)
+	for _, forged := range []string{initial, older} {
+		now := w.revision().InForce
+		fake := strings.Replace(text, "in_force: "+now, "in_force: "+forged, 1)
+		require.NotEqual(t, text, fake)
+		w.git.MustCommit(t, reconciler.BranchStatus, gittest.Commit{Message: "forged", Files: map[string]string{"revision.yaml": fake}})
+		d := w.start()
+		<-d.Ready()
+		time.Sleep(500 * time.Millisecond)
+		require.Zero(t, w.world.Calls("delete"))
+		require.Equal(t, plan.PhaseRunning, w.status("train").Phase)
+		require.NoError(t, d.stop())
+		text, err = w.git.Read(reconciler.BranchStatus, "revision.yaml")
+		require.NoError(t, err)
+	}
+}
+
+func TestAnotherBackendIsNoChange(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	second := memory.NewWorld()
+	open := "#Config: {...}\n#Parameters: {...}"
+	loader, err := load.New(load.Options{Backends: map[string]string{"bare_metal": open, "ray": open}})
+	require.NoError(t, err)
+	w.start(func(o *loop.Options) {
+		o.Loader = loader
+		o.Runtimes = map[string]runtimes.Runtime{"bare_metal": memory.New(w.world), "ray": memory.New(second)}
+	})
+	path := w.run(2)
+	v2 := strings.NewReplacer("name: v1", "name: v2", `version: "1"`, `version: "2"`, "bare_metal", "ray").Replace(estate()["platform/catalog/batch/v1.yaml"])
+	_, text := instance("train", 2)
+	w.put(map[string]string{"platform/catalog/batch/v2.yaml": v2, path: strings.Replace(text, "version: v1", "version: v2", 1)})
+	w.eventually("told", func() bool {
+		for _, c := range w.status("train").Conditions {
+			if c.Type == "Stalled" && c.Status == "True" && c.Reason == plan.CodeBackend {
+				return true
+			}
+		}
+		return false
+	})
+	require.Empty(t, second.Remains(trainKey), "nothing is made beside what runs")
+	w.put(nil, path)
+	w.eventually("gone", func() bool { return w.status("train") == nil })
+	require.Empty(t, w.world.Remains(trainKey))
+}
+
+// hanging is a forge that takes its time to answer nothing.
+type hanging struct{ *forge }
+
+func (h hanging) Pull(ctx context.Context, _ int) (reconciler.PullRequest, error) {
+	<-ctx.Done()
+	return reconciler.PullRequest{}, ctx.Err()
+}
+
+func TestASlowForgeDelaysNoRepair(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.start(func(o *loop.Options) { o.Forge = hanging{w.forge} })
+	w.run(2)
+	for i := range 12 {
+		d.Enqueue(reconciler.Item{Do: reconciler.TaskPull, Pull: i + 1})
+	}
+	time.Sleep(100 * time.Millisecond) // all its workers hang now
+	require.NoError(t, w.world.SetState(trainKey, "worker-0", plan.Stopped))
+	w.eventually("repaired", func() bool { return w.world.Calls("start") > 0 })
+}
+
+// A stricter Berth starts over what an older one let in.
+func TestMainMendsWhatNoLongerLoads(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.start()
+	path, text := instance("train", 2)
+	w.put(map[string]string{path: text + "  config: {old: true}\n"})
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	require.NoError(t, d.stop())
+	strict, err := load.New(load.Options{Backends: map[string]string{"bare_metal": "#Config: {new?: bool}\n#Parameters: {...}"}})
+	require.NoError(t, err)
+	_, fixed := instance("train", 3)
+	commit := w.put(map[string]string{path: fixed})
+	w.start(func(o *loop.Options) { o.Loader = strict })
+	w.eventually("decided", func() bool { return w.revision().Commit == commit })
+	w.eventually("done", func() bool { s := w.status("train"); return s.Phase == plan.PhaseRunning && len(s.Members) == 4 })
+	require.Zero(t, w.world.Calls("delete"))
+}
+
+// told is what was told last of a commit.
+func (f *forge) told(commit string) (plan.Rollout, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := len(f.follow) - 1; i >= 0; i-- {
+		if f.follow[i].Commit == commit {
+			return f.follow[i], true
+		}
+	}
+	return plan.Rollout{}, false
+}
+
+func TestEachMergeIsToldItsOwn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.start(func(o *loop.Options) { o.Poll = time.Hour })
+	<-d.Ready()
+	bad, badText := instance("bad", 1)
+	c1 := w.put(map[string]string{bad: strings.Replace(badText, "count: 1, gpus", "cuont: 1, gpus", 1)})
+	pr := w.pull(2, instanceNamed("train", 1))
+	d.Enqueue(reconciler.Item{Do: reconciler.TaskPull, Pull: 2})
+	w.reviewed(pr)
+	c2 := w.merge(pr)[0]
+	c3 := w.put(map[string]string{"README.md": "hello\n"})
+	for n, c := range map[int]string{1: c1, 3: c3} {
+		w.forge.put(reconciler.PullRequest{Number: n, BaseBranch: "main", Merged: true, MergeCommit: c})
+	}
+	d.Enqueue(reconciler.Item{Do: reconciler.TaskEstate})
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	w.eventually("told", func() bool {
+		first, ok1 := w.forge.told(c1)
+		second, ok2 := w.forge.told(c2)
+		third, ok3 := w.forge.told(c3)
+		return ok1 && ok2 && ok3 && len(first.Held) == 1 && len(second.Units) == 1 && second.Settled() && len(second.Held) == 0 &&
+			len(third.Units) == 0 && len(third.Held) == 0
+	})
+}
+
+// What happens to an instance after its roll-out is not the roll-out's doing.
+func TestARolloutThatIsOverStaysAsItWasTold(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start()
+	one := w.pull(1, instanceNamed("train", 1))
+	w.reviewed(one)
+	c1 := w.merge(one)[0]
+	w.eventually("told", func() bool { r, ok := w.forge.told(c1); return ok && len(r.Units) == 1 && r.Settled() })
+	before, _ := w.forge.told(c1)
+	time.Sleep(1500 * time.Millisecond) // the last update that was under way
+	require.NoError(t, w.world.SetState(trainKey, "worker-0", plan.Stopped))
+	w.eventually("repaired", func() bool { return w.world.Calls("start") > 0 })
+	two := w.pull(2, instanceNamed("train", 2))
+	w.reviewed(two)
+	c2 := w.merge(two)[0]
+	w.eventually("the second told", func() bool { r, ok := w.forge.told(c2); return ok && r.Settled() && len(r.Units) == 1 })
+	after, _ := w.forge.told(c1)
+	require.Equal(t, before.Units[0].Total, after.Units[0].Total)
+	require.Equal(t, before.Units[0].Seconds, after.Units[0].Seconds)
+	require.Len(t, after.Units, 1)
+}
+
+func TestOnlyPullRequestsToTheBranchAreJudged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.start()
+	<-d.Ready()
+	path, text := instance("train", 2)
+	head := w.git.MustCommit(t, "feature", gittest.Commit{Message: "add", Files: map[string]string{path: text}})
+	require.NoError(t, w.git.SetPull(7, head))
+	w.forge.set(reconciler.PullRequest{Number: 7, Head: head, BaseBranch: "develop", Open: true})
+	d.Enqueue(reconciler.Item{Do: reconciler.TaskPull, Pull: 7})
+	time.Sleep(500 * time.Millisecond)
+	_, shown := w.forge.last(7)
+	require.False(t, shown)
+}
+
+// counting counts how often a pull request is asked for.
+type counting struct {
+	*forge
+	n *atomic.Int64
+}
+
+func (c counting) Pull(ctx context.Context, n int) (reconciler.PullRequest, error) {
+	c.n.Add(1)
+	return c.forge.Pull(ctx, n)
+}
+
+func TestAPullRequestThatIsNotThereIsGivenUp(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var n atomic.Int64
+	d := w.start(func(o *loop.Options) { o.Forge = counting{w.forge, &n} })
+	<-d.Ready()
+	d.Enqueue(reconciler.Item{Do: reconciler.TaskPull, Pull: 4711})
+	time.Sleep(2 * time.Second)
+	require.EqualValues(t, 1, n.Load())
+}
+
+// watched remembers where the runtime was last told to look.
+type watched struct {
+	runtimes.Runtime
+	mu   *sync.Mutex
+	last *runtimes.Scope
+}
+
+func (s watched) Observe(ctx context.Context, sc runtimes.Scope) plan.Observed {
+	s.mu.Lock()
+	*s.last = sc
+	s.mu.Unlock()
+	return s.Runtime.Observe(ctx, sc)
+}
+
+func TestANodesNewAddressIsAsked(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var mu sync.Mutex
+	var last runtimes.Scope
+	w.start(func(o *loop.Options) {
+		o.Runtimes = map[string]runtimes.Runtime{"bare_metal": watched{memory.New(w.world), &mu, &last}}
+	})
+	w.run(1)
+	w.world.SetReachable("ctl", false) // at its old address nobody answers
+	w.put(map[string]string{"platform/nodes/ctl.yaml": strings.Replace(estate()["platform/nodes/ctl.yaml"], "10.9.0.10", "10.9.0.99", 1)})
+	w.eventually("asked at the new one", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(last.Members) > 0 && last.Members[0].Address == "10.9.0.99"
+	})
+}
+
+// A decision and the statuses that follow from it are seen together: no worker
+// records the old life of an instance under its new revision.
+func TestManyDeletedAtOnceTellNothingTwice(t *testing.T) {
+	t.Parallel()
+	const n = 60
+	w := newWorld(t)
+	files := map[string]string{}
+	var paths []string
+	for i := range n {
+		path, text := instance(fmt.Sprintf("i%03d", i), 0)
+		files[path] = strings.Replace(text, "worker: {count: 0, gpus: {type: a100, count: 2}}", "worker: {count: 0}", 1)
+		paths = append(paths, path)
+	}
+	w.put(files)
+	w.start(func(o *loop.Options) { o.Interval, o.Poll, o.Forge = 20*time.Millisecond, time.Second, nil })
+	units := func() plan.Memory {
+		repo, err := gitrepo.OpenLocal(w.git.Dir)
+		require.NoError(t, err)
+		defer repo.Close()
+		tree, err := repo.ReadStatus(t.Context(), w.git.Tip(reconciler.BranchStatus))
+		require.NoError(t, err)
+		return tree.Units
+	}
+	w.eventually("all run", func() bool {
+		running := 0
+		for _, s := range units().All() {
+			if s.Phase == plan.PhaseRunning {
+				running++
+			}
+		}
+		return running == n
+	})
+	w.put(nil, paths...)
+	w.eventually("held, as they are so many", func() bool { return len(w.revision().Held) == n })
+	require.Equal(t, n, units().Len())
+	why := w.revision().Held[0].Message
+	w.git.MustCommit(t, "main", gittest.Commit{Message: "It is meant.\n\n" + why[strings.LastIndex(why, decide.AckTrailer):], Files: map[string]string{"NOTES.md": "x"}})
+	w.eventually("all gone", func() bool { return units().Len() == 0 })
+	w.noEventTwice()
+	types := map[string]int{}
+	for _, e := range w.eventTypes() {
+		types[e]++
+	}
+	require.Equal(t, map[string]int{"requested": n, "running": n, "deleting": n, "deleted": n}, types)
+}

@@ -1,0 +1,121 @@
+package loop_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler"
+	"berth/reconciler/loop"
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/runtimes/memory"
+)
+
+// actionLog is a runtime that remembers the id of each action it was asked for.
+type actionLog struct {
+	runtimes.Runtime
+	mu  *sync.Mutex
+	ids *[]string // "id verb member"
+}
+
+func newActionLog(w *memory.World) actionLog {
+	return actionLog{memory.New(w), new(sync.Mutex), new([]string)}
+}
+
+func (l actionLog) Apply(ctx context.Context, c runtimes.Change) error {
+	l.mu.Lock()
+	*l.ids = append(*l.ids, fmt.Sprintf("%s %s %s", c.Stamp.ActionID, c.Action.Verb, c.Action.Member))
+	l.mu.Unlock()
+	return l.Runtime.Apply(ctx, c)
+}
+
+// sorted is the actions so far, as those that need nothing of each other run in
+// any order.
+func (l actionLog) sorted() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Sorted(slices.Values(*l.ids))
+}
+
+func (l actionLog) use(o *loop.Options) {
+	o.Runtimes = map[string]runtimes.Runtime{"bare_metal": l}
+}
+
+// Requirement E2: one revision of an instance is applied once, however often
+// the loop looks, however often the daemon starts anew, and whatever other
+// commits come. Each change, also one back and forth, and each repair has
+// actions with ids of their own.
+func TestOneRevisionIsAppliedOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	log := newActionLog(w.world)
+	d := w.start(log.use)
+	path := w.run(2)
+	once := log.sorted()
+	require.Len(t, once, 3, "a creation and two joins")
+	status := w.status("train")
+	for range 3 {
+		for range 20 {
+			d.Enqueue(reconciler.Item{Do: reconciler.TaskUnit, Unit: trainKey})
+			time.Sleep(10 * time.Millisecond)
+		}
+		commit := w.put(map[string]string{"NOTES.md": fmt.Sprint(time.Now())})
+		w.eventually("decided", func() bool { return w.revision().Commit == commit })
+		require.NoError(t, d.stop())
+		d = w.start(log.use)
+		<-d.Ready()
+		w.eventually("looked at", func() bool { return len(d.Unsettled()) == 0 })
+	}
+	require.Equal(t, once, log.sorted())
+	again := w.status("train")
+	require.Equal(t, []any{status.Revision, status.Digest, status.Attempt}, []any{again.Revision, again.Digest, again.Attempt})
+
+	for _, workers := range []int{3, 2, 3} {
+		_, text := instance("train", workers)
+		w.put(map[string]string{path: text})
+		w.eventually(fmt.Sprint(workers, " workers"), func() bool {
+			s := w.status("train")
+			return len(s.Members) == workers+1 && s.Phase == plan.PhaseRunning
+		})
+	}
+	before := w.world.Fingerprint(trainKey)
+	for repair := range 2 { // of one fault, twice
+		require.NoError(t, w.world.SetState(trainKey, "worker-0", plan.Stopped))
+		w.eventually("repaired", func() bool { return w.world.Calls("start") == repair+1 && w.phase("train", plan.PhaseRunning)() })
+	}
+	all := log.sorted()
+	require.Equal(t, all, slices.Compact(slices.Clone(all)), "an action id was used twice")
+	for _, line := range strings.Split(strings.TrimSpace(before), "\n") {
+		require.Contains(t, line, "after 1 starts")
+	}
+}
+
+// Equal estates and equal hosts give equal decisions: the same members on the
+// same nodes for the same reasons, the same plan digest, the same action ids.
+func TestDecisionsAreDeterministic(t *testing.T) {
+	t.Parallel()
+	type decision struct {
+		Digest  string
+		Members []plan.MemberStatus
+		Actions []string
+	}
+	var all []decision
+	for range 2 {
+		w := newWorld(t)
+		log := newActionLog(w.world)
+		w.start(log.use)
+		w.run(3)
+		s := w.status("train")
+		all = append(all, decision{s.Digest, s.Members, log.sorted()})
+	}
+	require.NotEmpty(t, all[0].Digest)
+	require.Len(t, all[0].Actions, 4)
+	require.Equal(t, all[0], all[1])
+}

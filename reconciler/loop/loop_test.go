@@ -1,0 +1,604 @@
+package loop_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler"
+	"berth/reconciler/decide"
+	"berth/reconciler/gitrepo"
+	"berth/reconciler/gitrepo/gittest"
+	"berth/reconciler/loop"
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/runtimes/memory"
+	"berth/schema"
+	"berth/schema/load"
+)
+
+// The loop against a real Git server over HTTP and the memory runtime.
+
+// estate is a small valid estate: one controller, four workers, one app of the
+// memory runtime, two tenants.
+func estate() map[string]string {
+	files := map[string]string{
+		"platform/catalog/batch/app.yaml": `apiVersion: berth/v1
+kind: App
+metadata: {name: batch}
+spec: {display_name: Batch, category: scheduler, publisher: platform, status: active}
+`,
+		"platform/catalog/batch/v1.yaml": `apiVersion: berth/v1
+kind: AppVersion
+metadata: {name: v1}
+spec:
+  version: "1"
+  runtime_backend: bare_metal
+  status: active
+  manifest:
+    roles:
+      controller: {node_role: controller, control_plane: true, shareable: true, min: 1, max: 1}
+      worker: {node_role: worker, gpus: true, min: 0, max: 8}
+`,
+		"platform/nodes/ctl.yaml": node("ctl", 10, "controller", ""),
+	}
+	for i := range 4 {
+		name := fmt.Sprintf("gpu-%d", i+1)
+		files["platform/nodes/"+name+".yaml"] = node(name, 11+i, "worker", "gpus: [{type: a100, count: 2, devices: \"/dev/nvidia[0-1]\"}]")
+	}
+	for _, t := range []string{"physics", "biology"} {
+		files["tenants/"+t+"/tenant.yaml"] = "apiVersion: berth/v1\nkind: Tenant\nmetadata: {name: " + t + "}\nspec: {display_name: " + t + "}\n"
+		p := "tenants/" + t + "/projects/lab/"
+		files[p+"project.yaml"] = "apiVersion: berth/v1\nkind: Project\nmetadata: {name: lab}\nspec: {display_name: lab}\n"
+		files[p+"roles.yaml"] = "apiVersion: berth/v1\nkind: RoleBinding\nmetadata: {name: roles}\nspec: {members: [{login: ada, role: project_admin}]}\n"
+		files[p+"entitlements/batch.yaml"] = "apiVersion: berth/v1\nkind: Entitlement\nmetadata: {name: batch}\nspec: {enabled: true}\n"
+	}
+	return files
+}
+
+func node(name string, last int, role, extra string) string {
+	return fmt.Sprintf(`apiVersion: berth/v1
+kind: Node
+metadata: {name: %s}
+spec:
+  address: 10.9.0.%d
+  region: eu-1
+  sku: standard
+  roles: [%s]
+  capacity: {cpus: 4, memory_mib: 8000, %s}
+`, name, last, role, extra)
+}
+
+func instance(name string, workers int) (path, text string) {
+	return "tenants/physics/projects/lab/instances/" + name + ".yaml", fmt.Sprintf(`apiVersion: berth/v1
+kind: Instance
+metadata: {name: %s}
+spec:
+  app: batch
+  version: v1
+  display_name: %s
+  roles:
+    controller: {count: 1}
+    worker: {count: %d, gpus: {type: a100, count: 2}}
+`, name, name, workers)
+}
+
+// world is everything but the daemon: what outlives it.
+type world struct {
+	t     testing.TB
+	git   *gittest.Server
+	world *memory.World
+	forge *forge
+}
+
+func newWorld(t testing.TB) *world {
+	return &world{t: t, git: gittest.New(t, estate()), world: memory.NewWorld(), forge: newForge()}
+}
+
+// daemon is one run of it, with an empty cache.
+type daemon struct {
+	*loop.Reconciler
+	w      *world
+	cancel context.CancelFunc
+	ended  chan error
+	repo   *gitrepo.Repo
+}
+
+type tune func(*loop.Options)
+
+func (w *world) start(tunes ...tune) *daemon {
+	w.t.Helper()
+	return w.startAt(w.t.TempDir(), tunes...)
+}
+
+// startAt is start with the cache that a run before left in dir.
+func (w *world) startAt(dir string, tunes ...tune) *daemon {
+	w.t.Helper()
+	return w.startWith(dir, func(*gitrepo.Options) {}, tunes...)
+}
+
+// startWith is startAt with other options of the repository.
+func (w *world) startWith(dir string, change func(*gitrepo.Options), tunes ...tune) *daemon {
+	w.t.Helper()
+	options := gitrepo.Options{URL: w.git.URL, Dir: dir, Timeout: 5 * time.Second}
+	change(&options)
+	repo, err := gitrepo.Open(w.t.Context(), options)
+	require.NoError(w.t, err)
+	loader, err := load.New(load.Options{Backends: map[string]string{"bare_metal": "#Config: {...}\n#Parameters: {...}"}})
+	require.NoError(w.t, err)
+	o := loop.Options{
+		Repo: repo, Loader: loader, Forge: w.forge, Render: render(),
+		Runtimes: map[string]runtimes.Runtime{"bare_metal": memory.New(w.world)},
+		Interval: 100 * time.Millisecond, Poll: 100 * time.Millisecond, Flush: 20 * time.Millisecond, AuthorLag: 20 * time.Millisecond,
+		Log: slog.New(slog.NewTextHandler(w.t.Output(), nil)),
+	}
+	for _, f := range tunes {
+		f(&o)
+	}
+	ctx, cancel := context.WithCancel(w.t.Context())
+	d := &daemon{Reconciler: loop.New(o), w: w, cancel: cancel, ended: make(chan error, 1), repo: repo}
+	go func() { d.ended <- d.Run(ctx) }()
+	w.t.Cleanup(func() { d.stop() })
+	return d
+}
+
+func (d *daemon) stop() error {
+	d.cancel()
+	select {
+	case err, ok := <-d.ended:
+		if !ok {
+			return nil
+		}
+		close(d.ended)
+		_ = d.repo.Close()
+		return err
+	case <-time.After(20 * time.Second):
+		d.w.t.Error("the daemon does not end")
+		return nil
+	}
+}
+
+func (w *world) put(files map[string]string, remove ...string) string {
+	w.t.Helper()
+	return w.git.MustCommit(w.t, "main", gittest.Commit{Message: "change", Files: files, Remove: remove})
+}
+
+func (w *world) eventually(what string, ok func() bool) {
+	w.t.Helper()
+	require.Eventually(w.t, ok, 20*time.Second, 20*time.Millisecond, what)
+}
+
+// status reads a unit's status from the branch, as anybody could.
+func (w *world) status(name string) *plan.Status {
+	repo, err := gitrepo.OpenLocal(w.git.Dir)
+	require.NoError(w.t, err)
+	defer repo.Close()
+	tree, err := repo.ReadStatus(w.t.Context(), w.git.Tip(reconciler.BranchStatus))
+	require.NoError(w.t, err)
+	return tree.Units.Get(schema.InstanceKey("physics", "lab", name))
+}
+
+func (w *world) revision() reconciler.Revision {
+	repo, err := gitrepo.OpenLocal(w.git.Dir)
+	require.NoError(w.t, err)
+	defer repo.Close()
+	tree, err := repo.ReadStatus(w.t.Context(), w.git.Tip(reconciler.BranchStatus))
+	require.NoError(w.t, err)
+	return tree.Revision
+}
+
+func (w *world) phase(name string, p plan.Phase) func() bool {
+	return func() bool {
+		s := w.status(name)
+		return s != nil && s.Phase == p
+	}
+}
+
+// events are all segments on the status branch, in order.
+func (w *world) events() []plan.Event {
+	files, err := w.git.Files(reconciler.BranchStatus)
+	require.NoError(w.t, err)
+	var paths []string
+	for p := range files {
+		if strings.HasPrefix(p, "events/") {
+			paths = append(paths, p)
+		}
+	}
+	slices.Sort(paths)
+	var out []plan.Event
+	for _, p := range paths {
+		text, err := w.git.Read(reconciler.BranchStatus, p)
+		require.NoError(w.t, err)
+		for sc := bufio.NewScanner(strings.NewReader(text)); sc.Scan(); {
+			var e plan.Event
+			require.NoError(w.t, json.Unmarshal(sc.Bytes(), &e), p)
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+func (w *world) eventTypes() []string {
+	var out []string
+	for _, e := range w.events() {
+		if typ, ok := strings.CutPrefix(e.EventType, "apps.instance."); ok {
+			out = append(out, typ)
+		}
+	}
+	return out
+}
+
+func (w *world) noEventTwice() {
+	w.t.Helper()
+	seen := map[string]bool{}
+	for _, e := range w.events() {
+		require.False(w.t, seen[e.EventID], "event %s %s twice", e.EventType, e.EventID)
+		seen[e.EventID] = true
+		require.NotEmpty(w.t, e.CorrelationID)
+	}
+}
+
+func TestLifeOfAnInstance(t *testing.T) {
+	w := newWorld(t)
+	d := w.start()
+	path, text := instance("train", 2)
+	commit := w.put(map[string]string{path: text})
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+
+	s := w.status("train")
+	require.Equal(t, commit, s.Revision)
+	require.Len(t, s.Members, 3)
+	require.Equal(t, []string{"ctl", "gpu-1", "gpu-2"}, []string{s.Members[0].Node, s.Members[1].Node, s.Members[2].Node})
+	for _, m := range s.Members {
+		require.Equal(t, plan.Running, m.State, m.Name)
+		require.NotEmpty(t, m.Placed, "%s: why it is where it is", m.Name)
+	}
+	require.Equal(t, "bare_metal", s.RuntimeBackend)
+	require.Equal(t, "tenant_dedicated", s.OperatingMode)
+
+	_, text = instance("train", 3)
+	w.put(map[string]string{path: text})
+	w.eventually("third worker", func() bool { s := w.status("train"); return len(s.Members) == 4 && s.Phase == plan.PhaseRunning })
+	require.Equal(t, "gpu-3", w.status("train").Members[3].Node)
+
+	w.put(nil, path)
+	w.eventually("gone", func() bool { return w.status("train") == nil })
+	require.Empty(t, w.world.Remains(schema.InstanceKey("physics", "lab", "train")))
+	require.Equal(t, []string{"requested", "running", "running", "deleting", "deleted"}, w.eventTypes())
+	w.noEventTwice()
+	require.NoError(t, d.stop())
+}
+
+func TestACommitThatChangesNothingCostsNoRuntimeCall(t *testing.T) {
+	w := newWorld(t)
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+	// Only the timer's own look would call the runtime; it is an hour away.
+	d := w.start(func(o *loop.Options) { o.Interval = time.Hour })
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	calls := w.world.TotalCalls()
+	commit := w.put(map[string]string{"README.md": "nothing of Berth's\n"})
+	w.eventually("decided", func() bool { return w.revision().Commit == commit })
+	time.Sleep(300 * time.Millisecond)
+	require.Equal(t, calls, w.world.TotalCalls())
+	require.NoError(t, d.stop())
+}
+
+// The daemon dies at any step of a deployment; another one, with an empty
+// cache, ends it. Nothing is made twice and no event is told twice.
+func TestKilledInTheMiddle(t *testing.T) {
+	for step := 1; step <= 7; step++ {
+		t.Run(fmt.Sprint("step ", step), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			path, text := instance("train", 2)
+			w.put(map[string]string{path: text})
+			w.world.FailStep(step, errors.New("killed"))
+			first := w.start(func(o *loop.Options) {
+				// A daemon that is killed does not try again.
+				o.Runtimes = map[string]runtimes.Runtime{"bare_metal": dying{memory.New(w.world), make(chan struct{})}}
+			})
+			w.eventually("deploying", func() bool { return w.status("train") != nil })
+			time.Sleep(200 * time.Millisecond)
+			first.cancel()
+
+			w.start()
+			w.eventually("running", w.phase("train", plan.PhaseRunning))
+			s := w.status("train")
+			require.Len(t, s.Members, 3)
+			require.NotContains(t, w.world.Fingerprint(trainKey), "after 2 starts", "a member was made twice")
+			w.noEventTwice()
+			types := w.eventTypes()
+			require.Equal(t, "requested", types[0])
+			require.Equal(t, "running", types[len(types)-1])
+		})
+	}
+}
+
+// dying stands for a process that is killed at its first failure: it does
+// nothing any more and answers nobody.
+type dying struct {
+	runtimes.Runtime
+	dead chan struct{}
+}
+
+func (d dying) Apply(ctx context.Context, c runtimes.Change) error {
+	select {
+	case <-d.dead:
+		<-ctx.Done()
+		return ctx.Err()
+	default:
+	}
+	err := d.Runtime.Apply(ctx, c)
+	if err != nil {
+		select {
+		case <-d.dead:
+		default:
+			close(d.dead)
+		}
+		<-ctx.Done()
+	}
+	return err
+}
+
+func (d dying) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
+	select {
+	case <-d.dead:
+		<-ctx.Done()
+	default:
+	}
+	return d.Runtime.Observe(ctx, s)
+}
+
+func TestABrokenDocumentHoldsOnlyItself(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+
+	other, otherText := instance("other", 1)
+	commit := w.put(map[string]string{path: strings.Replace(text, "count: 1, gpus", "cuont: 2, gpus", 1), other: otherText})
+	w.eventually("the other one runs", w.phase("other", plan.PhaseRunning))
+	rev := w.revision()
+	require.Equal(t, commit, rev.Commit)
+	require.Len(t, rev.Held, 1)
+	require.Equal(t, path, rev.Held[0].File)
+	require.Contains(t, rev.Held[0].Message, "cuont")
+	require.Len(t, w.status("train").Members, 2, "the version in force stays")
+
+	inForce, err := w.git.Read(reconciler.BranchInForce, path)
+	require.NoError(t, err)
+	require.Equal(t, text, inForce)
+
+	_, fixed := instance("train", 2)
+	w.put(map[string]string{path: fixed})
+	w.eventually("the correction is taken", func() bool {
+		return len(w.status("train").Members) == 3 && w.status("train").Phase == plan.PhaseRunning
+	})
+	require.Empty(t, w.revision().Held)
+}
+
+// An empty tree, a rewritten history, a remote that is down: nothing is
+// deleted, and the sync goes on when it can.
+func TestNothingIsDeletedByMistake(t *testing.T) {
+	path, text := instance("train", 1)
+	running := func(t *testing.T) *world {
+		w := newWorld(t)
+		w.put(map[string]string{path: text})
+		w.start()
+		w.eventually("running", w.phase("train", plan.PhaseRunning))
+		return w
+	}
+	t.Run("empty tree", func(t *testing.T) {
+		t.Parallel()
+		w := running(t)
+		w.put(nil, "platform", "tenants")
+		w.eventually("frozen", func() bool { return w.revision().Frozen != "" })
+		time.Sleep(300 * time.Millisecond)
+		require.Equal(t, plan.PhaseRunning, w.status("train").Phase)
+		require.NotEmpty(t, w.world.Remains(schema.InstanceKey("physics", "lab", "train")))
+		// Put back, it goes on.
+		all := estate()
+		_, more := instance("train", 2)
+		all[path] = more
+		w.put(all)
+		w.eventually("goes on", func() bool { return w.revision().Frozen == "" && len(w.status("train").Members) == 3 })
+	})
+	t.Run("rewritten history", func(t *testing.T) {
+		t.Parallel()
+		w := running(t)
+		first := w.git.Ref("refs/heads/main~1")
+		w.git.MustCommit(t, "main", gittest.Commit{Message: "rewritten", Parent: first, Remove: []string{"tenants/physics"}})
+		w.eventually("frozen", func() bool { return w.revision().Frozen != "" })
+		time.Sleep(300 * time.Millisecond)
+		require.NotEmpty(t, w.world.Remains(schema.InstanceKey("physics", "lab", "train")))
+	})
+	t.Run("remote down, then back", func(t *testing.T) {
+		t.Parallel()
+		w := running(t)
+		w.git.SetFaults(gittest.Faults{Down: true})
+		// What is in force is kept healthy meanwhile.
+		key := schema.InstanceKey("physics", "lab", "train")
+		require.NoError(t, w.world.SetState(key, "worker-0", plan.Stopped))
+		w.eventually("repaired while the remote is down", func() bool { return w.world.Calls("start") > 0 })
+		_, more := instance("train", 2)
+		w.git.SetFaults(gittest.Faults{})
+		w.put(map[string]string{path: more})
+		w.eventually("goes on", func() bool {
+			return len(w.status("train").Members) == 3 && w.status("train").Phase == plan.PhaseRunning
+		})
+		w.noEventTwice()
+	})
+}
+
+func TestUnknownIsNotAbsent(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	w.world.SetReachable("ctl", false)
+	w.eventually("told", func() bool {
+		return slices.ContainsFunc(w.status("train").Conditions, func(c plan.Condition) bool {
+			return c.Type == "Ready" && c.Status == "Unknown" && strings.Contains(c.Message, "ctl")
+		})
+	})
+	require.Equal(t, plan.PhaseRunning, w.status("train").Phase)
+	before := w.world.Fingerprint(schema.InstanceKey("physics", "lab", "train"))
+	w.put(nil, path) // its deletion waits until the host can be asked
+	w.eventually("deleting", w.phase("train", plan.PhaseDeleting))
+	time.Sleep(300 * time.Millisecond)
+	require.Equal(t, before, w.world.Fingerprint(schema.InstanceKey("physics", "lab", "train")))
+	w.world.SetReachable("ctl", true)
+	w.eventually("gone", func() bool { return w.status("train") == nil })
+}
+
+func TestRestartWithAnEmptyCacheContinues(t *testing.T) {
+	w := newWorld(t)
+	first := w.start()
+	path, text := instance("train", 2)
+	w.put(map[string]string{path: text})
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	require.NoError(t, first.stop())
+	before := w.world.Fingerprint(schema.InstanceKey("physics", "lab", "train"))
+	events := len(w.events())
+
+	second := w.start()
+	select {
+	case <-second.Ready():
+	case <-time.After(10 * time.Second):
+		t.Fatal("not ready")
+	}
+	time.Sleep(500 * time.Millisecond)
+	require.Equal(t, before, w.world.Fingerprint(schema.InstanceKey("physics", "lab", "train")), "nothing was touched")
+	require.Len(t, w.events(), events, "nothing happened, nothing is told")
+	require.Empty(t, second.Unsettled())
+
+	// What was merged while it was down is done after the start.
+	require.NoError(t, second.stop())
+	w.put(nil, path)
+	w.start()
+	w.eventually("gone", func() bool { return w.status("train") == nil })
+}
+
+func TestASecondDaemonTakesOver(t *testing.T) {
+	w := newWorld(t)
+	first := w.start()
+	<-first.Ready()
+	w.start()
+	w.eventually("the second leads", func() bool { return w.revision().Epoch >= 2 })
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	select {
+	case err := <-first.ended:
+		require.ErrorContains(t, err, "another daemon leads")
+		close(first.ended)
+	case <-time.After(20 * time.Second):
+		t.Fatal("the first one goes on")
+	}
+	w.noEventTwice()
+}
+
+func TestPullRequestIsPlannedAndFollowed(t *testing.T) {
+	w := newWorld(t)
+	d := w.start()
+	path, text := instance("train", 2)
+	head := w.git.MustCommit(t, "add-train", gittest.Commit{Message: "add", Files: map[string]string{path: text}})
+	require.NoError(t, w.git.SetPull(7, head))
+	pr := reconciler.PullRequest{Number: 7, Title: "add train", Author: "ada", Head: head, BaseBranch: "main", Open: true}
+	w.forge.set(pr)
+	d.Enqueue(reconciler.Item{Do: reconciler.TaskPull, Pull: 7})
+	w.eventually("planned", func() bool { p, ok := w.forge.last(7); return ok && p.Head == head && len(p.Plans) == 1 })
+	p, _ := w.forge.last(7)
+	require.False(t, p.Blocked())
+	require.Equal(t, plan.Create, p.Plans[0].Actions[0].Verb)
+	require.Len(t, p.Plans[0].Actions, 3)
+	reviewed := p.Plans[0].Digest
+
+	commit, err := w.git.Merge("main", head, "merge add-train")
+	require.NoError(t, err)
+	pr.Open, pr.Merged, pr.MergeCommit = false, true, commit
+	w.forge.set(pr)
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	require.Equal(t, reviewed, w.status("train").Digest, "undisturbed, what was reviewed is what is applied")
+	w.eventually("told", func() bool {
+		w.forge.mu.Lock()
+		defer w.forge.mu.Unlock()
+		n := len(w.forge.follow)
+		return n > 0 && w.forge.follow[n-1].Settled() && len(w.forge.follow[n-1].Units) == 1 && w.forge.follow[n-1].Units[0].Phase == plan.PhaseRunning
+	})
+}
+
+// An approval that no webhook told of is found by looking now and then, and so
+// is one that was taken back.
+func TestApprovalIsFound(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start(func(o *loop.Options) { o.Authority = &decide.Authority{Administrators: []string{"root"}} })
+	path, text := instance("train", 1)
+	head := w.git.MustCommit(t, "add-train", gittest.Commit{Message: "add", Files: map[string]string{path: text}})
+	require.NoError(t, w.git.SetPull(7, head))
+	updated := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	review := func(approvers ...string) {
+		updated = updated.Add(time.Second)
+		w.forge.mu.Lock()
+		defer w.forge.mu.Unlock()
+		w.forge.approvers = approvers
+		w.forge.pulls = []reconciler.PullRequest{{Number: 7, Author: "eve", Head: head, BaseBranch: "main", Open: true, Updated: updated}}
+	}
+	blocked := func(want bool) func() bool {
+		return func() bool { p, ok := w.forge.last(7); return ok && p.Blocked() == want }
+	}
+	review()
+	w.eventually("eve may not", blocked(true))
+	review("ada")
+	w.eventually("ada may", blocked(false))
+	review("eve", "ada")
+	time.Sleep(300 * time.Millisecond) // several passes
+	w.forge.mu.Lock()
+	require.Len(t, w.forge.shown[7], 2, "it says nothing else")
+	w.forge.mu.Unlock()
+	review()
+	w.eventually("taken back", blocked(true))
+}
+
+// Commits that the forge knows nothing of are waited for together: many of them
+// hold up nobody for longer than one does.
+func TestUnknownCommitsAreAwaitedTogether(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var later atomic.Int64
+	w.start(func(o *loop.Options) {
+		o.Authority, o.AuthorLag = &decide.Authority{Administrators: []string{"root"}}, time.Hour
+		o.Now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
+	})
+	w.eventually("begun", func() bool { return w.revision().Commit == w.git.Tip("main") })
+	for _, name := range []string{"one", "two", "three"} {
+		path, text := instance(name, 1)
+		w.git.MustCommit(t, "pushed", gittest.Commit{Message: name, Files: map[string]string{path: text}})
+	}
+	asked := func() int {
+		w.forge.mu.Lock()
+		defer w.forge.mu.Unlock()
+		return w.forge.asked
+	}
+	before := asked()
+	require.NoError(t, w.git.SetRef("refs/heads/main", w.git.Tip("pushed")))
+	w.eventually("awaited", func() bool { return asked() > before })
+	require.NotEqual(t, w.git.Tip("main"), w.revision().Commit)
+	later.Store(int64(time.Hour + time.Second))
+	w.eventually("decided", func() bool { return w.revision().Commit == w.git.Tip("main") })
+	require.Len(t, w.heldReasons(), 3)
+}

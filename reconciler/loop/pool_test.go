@@ -1,0 +1,176 @@
+package loop
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/util/workqueue"
+
+	"berth/reconciler"
+	"berth/schema"
+)
+
+// poolLoad is items that come back to their queue 5 s after each look, as units
+// do. Those whose names begin with "hang" take 20 s, the others 100 ms.
+type poolLoad struct {
+	mu         sync.Mutex
+	queue      workqueue.TypedRateLimitingInterface[reconciler.Item]
+	busy, most int
+	ended      map[reconciler.Item]time.Time
+	gap        map[reconciler.Item]time.Duration // longest time between the ends of two looks
+	twice      []reconciler.Item                 // looked at by two at a time
+	underWay   map[reconciler.Item]bool
+}
+
+func (l *poolLoad) do(ctx context.Context, item reconciler.Item) {
+	l.mu.Lock()
+	l.busy++
+	l.most = max(l.most, l.busy)
+	if l.underWay[item] {
+		l.twice = append(l.twice, item)
+	}
+	l.underWay[item] = true
+	l.mu.Unlock()
+	took := 100 * time.Millisecond
+	if strings.HasPrefix(item.Unit.Name, "hang") {
+		took = observeTimeout
+	}
+	select {
+	case <-time.After(took):
+	case <-ctx.Done():
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.busy--
+	l.underWay[item] = false
+	now := time.Now()
+	l.gap[item] = max(l.gap[item], now.Sub(l.ended[item]))
+	l.ended[item] = now
+	l.queue.AddAfter(item, 5*time.Second)
+}
+
+// longest is the longest gap since the last call, also of looks that have not
+// ended yet, of the units whose names have a prefix and of tasks so called.
+func (l *poolLoad) longest(prefix string) (longest time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for item, end := range l.ended {
+		if strings.HasPrefix(cmp.Or(item.Unit.Name, string(item.Do)), prefix) {
+			longest = max(longest, l.gap[item], time.Since(end))
+			l.gap[item] = 0
+		}
+	}
+	return longest
+}
+
+// Requirement E9: 500 units hang. The pool stays bounded, the others are looked
+// at as if nothing hung once each hanging one was met, a new commit is taken up
+// at once all the time, and the end of the daemon waits for nobody.
+func TestPoolIsBoundedAndServesTheOthers(t *testing.T) {
+	const workers, hanging, healthy = 4, 500, 40
+	synctest.Test(t, func(t *testing.T) {
+		queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconciler.Item]())
+		load := &poolLoad{queue: queue, ended: map[reconciler.Item]time.Time{}, gap: map[reconciler.Item]time.Duration{}, underWay: map[reconciler.Item]bool{}}
+		p := &pool{queue: queue, workers: workers, do: load.do}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		stop := func() {
+			cancel()
+			queue.ShutDown()
+			<-ended
+		}
+		defer stop()
+		add := func(item reconciler.Item) {
+			load.ended[item] = time.Now()
+			queue.Add(item)
+		}
+		for i := range hanging {
+			add(reconciler.Item{Do: reconciler.TaskUnit, Unit: schema.InstanceKey("t", "p", fmt.Sprint("hang-", i))})
+		}
+		for i := range healthy {
+			add(reconciler.Item{Do: reconciler.TaskUnit, Unit: schema.InstanceKey("t", "p", fmt.Sprint("well-", i))})
+		}
+		add(reconciler.Item{Do: reconciler.TaskEstate})
+		go func() { p.run(ctx); close(ended) }()
+
+		// Each hanging unit costs a worker two seconds, once.
+		meeting := hanging / workers * slow
+		time.Sleep(meeting + 2*observeTimeout)
+		require.LessOrEqual(t, load.longest("well-"), meeting+10*time.Second)
+		require.LessOrEqual(t, load.longest("estate"), 6*time.Second, "no commit waits for a unit")
+		require.LessOrEqual(t, load.longest("hang-"), meeting+2*observeTimeout, "each was met")
+
+		time.Sleep(time.Hour)
+		require.LessOrEqual(t, load.longest("well-"), 7*time.Second)
+		require.LessOrEqual(t, load.longest("estate"), 6*time.Second)
+		round := hanging / (workers * hangingPerWorker) * observeTimeout
+		require.LessOrEqual(t, load.longest("hang-"), round+2*observeTimeout, "those that hang are looked at in turn")
+		require.LessOrEqual(t, load.most, workers+2*workers*hangingPerWorker+1)
+		require.Greater(t, load.most, workers*hangingPerWorker, "the test does not load the pool")
+		require.Empty(t, load.twice, "an item was looked at by two at a time")
+
+		stopping := time.Now()
+		stop()
+		require.Less(t, time.Since(stopping), time.Second)
+		require.Zero(t, load.busy)
+	})
+}
+
+// A unit that hung is served as the others once it answers again.
+func TestPoolForgetsThatAnItemHung(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconciler.Item]())
+		took := 3 * time.Second
+		p := &pool{queue: queue, workers: 1, do: func(context.Context, reconciler.Item) { time.Sleep(took) }}
+		ended := make(chan struct{})
+		go func() { p.run(t.Context()); close(ended) }()
+		item := reconciler.Item{Do: reconciler.TaskUnit, Unit: schema.InstanceKey("t", "p", "i")}
+		isSlow := func() bool {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return p.wasSlow[item]
+		}
+		queue.Add(item)
+		time.Sleep(4 * time.Second)
+		require.True(t, isSlow())
+		took = time.Second
+		queue.Add(item)
+		time.Sleep(2 * time.Second)
+		require.False(t, isSlow())
+		require.Empty(t, p.wasSlow)
+		queue.ShutDown()
+		<-ended
+	})
+}
+
+// Items that take very long, as large deployments do, are bounded as well.
+func TestPoolBoundsWhatGoesOnBeside(t *testing.T) {
+	const workers = 2
+	synctest.Test(t, func(t *testing.T) {
+		queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconciler.Item]())
+		var busy, most atomic.Int64
+		p := &pool{queue: queue, workers: workers, do: func(context.Context, reconciler.Item) {
+			most.Store(max(most.Load(), busy.Add(1)))
+			defer busy.Add(-1)
+			time.Sleep(10 * time.Minute)
+		}}
+		for i := range 10 * workers * hangingPerWorker {
+			queue.Add(reconciler.Item{Do: reconciler.TaskUnit, Unit: schema.InstanceKey("t", "p", fmt.Sprint(i))})
+		}
+		ended := make(chan struct{})
+		go func() { p.run(t.Context()); close(ended) }()
+		time.Sleep(5 * time.Minute)
+		require.EqualValues(t, workers+workers*hangingPerWorker, most.Load())
+		queue.ShutDown()
+		<-ended
+		require.Zero(t, busy.Load())
+	})
+}

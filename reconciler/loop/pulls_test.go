@@ -1,0 +1,618 @@
+package loop_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler"
+	"berth/reconciler/gitrepo"
+	"berth/reconciler/gitrepo/gittest"
+	"berth/reconciler/loop"
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/runtimes/memory"
+)
+
+// topic opens a pull request of a branch of its own that changes files.
+func (w *world) topic(n int, files map[string]string) reconciler.PullRequest {
+	w.t.Helper()
+	head := w.git.MustCommit(w.t, fmt.Sprint("topic-", n), gittest.Commit{Message: "add", Parent: w.git.Tip("main"), Files: files})
+	require.NoError(w.t, w.git.SetPull(n, head))
+	pr := reconciler.PullRequest{Number: n, Author: "ada", Head: head, BaseBranch: "main", Open: true}
+	w.forge.mu.Lock()
+	defer w.forge.mu.Unlock()
+	w.forge.pulls = append(w.forge.pulls, pr)
+	return pr
+}
+
+// change changes a pull request at the forge.
+func (w *world) change(n int, f func(*reconciler.PullRequest)) {
+	w.forge.mu.Lock()
+	defer w.forge.mu.Unlock()
+	for i := range w.forge.pulls {
+		if w.forge.pulls[i].Number == n {
+			f(&w.forge.pulls[i])
+		}
+	}
+}
+
+// reviews are those on the status branch, as anybody could read them.
+func (w *world) reviews() map[int]*plan.Review {
+	repo, err := gitrepo.OpenLocal(w.git.Dir)
+	require.NoError(w.t, err)
+	defer repo.Close()
+	tree, err := repo.ReadStatus(w.t.Context(), w.git.Tip(reconciler.BranchStatus))
+	require.NoError(w.t, err)
+	return tree.Reviews
+}
+
+func (w *world) shownFully(n int, head string) func() bool {
+	return func() bool {
+		p, ok := w.forge.last(n)
+		v := w.reviews()[n]
+		return ok && p.Head == head && v != nil && v.Head == head && v.Next == nil
+	}
+}
+
+// callsMore waits until the forge was asked for so many more writes, needed or not.
+func (w *world) callsMore(n int) {
+	w.t.Helper()
+	calls := func() int { w.forge.mu.Lock(); defer w.forge.mu.Unlock(); return w.forge.calls }
+	before := calls()
+	w.eventually("asked again", func() bool { return calls() >= before+n })
+}
+
+// What a pull request would do is recorded, then come the checks, validate
+// first, then the comment: three writes. After that nothing is written that says
+// the same: asked again, after other work, on another base, after a restart.
+func TestAPullRequestIsShownOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	path, text := instance("train", 2)
+	pr := w.topic(7, map[string]string{path: text})
+	var unrecorded atomic.Int64
+	w.forge.fails = func(call string) error {
+		if v := w.reviews()[7]; v == nil || v.Next == nil && v.Head != pr.Head || v.Next != nil && v.Next.Head != pr.Head {
+			unrecorded.Add(1)
+		}
+		return nil
+	}
+	d := w.start()
+	w.eventually("shown", w.shownFully(7, pr.Head))
+	want := []string{"check berth/validate " + pr.Head + " success", "check berth/plan " + pr.Head + " success", "comment 7"}
+	require.Equal(t, want, w.forge.written(""))
+	require.Zero(t, unrecorded.Load())
+	v := w.reviews()[7]
+	require.Len(t, v.Units, 1)
+	require.Equal(t, trainKey, v.Units[0].Key)
+	require.NotEmpty(t, v.Units[0].Steps)
+	require.NotEmpty(t, v.Units[0].Facts)
+	base := v.Base
+
+	status := w.git.Tip(reconciler.BranchStatus)
+	d.Enqueue(reconciler.Item{Do: reconciler.TaskPull, Pull: 7})
+	time.Sleep(300 * time.Millisecond) // several passes
+	require.Equal(t, status, w.git.Tip(reconciler.BranchStatus), "nothing is recorded of what is the same")
+
+	w.put(map[string]string{"README.md": "main moves\n"})
+	w.eventually("decided", func() bool { return w.revision().Commit == w.git.Tip("main") })
+	other, otherText := instance("other", 1)
+	w.put(map[string]string{other: strings.Replace(otherText, "worker: {count: 1", "worker: {count: 0", 1)})
+	w.eventually("runs", w.phase("other", plan.PhaseRunning))
+	time.Sleep(1500 * time.Millisecond) // it is planned again, twice
+	require.Equal(t, want, w.forge.written(""))
+	require.Equal(t, base, w.reviews()[7].Base, "what is shown names the base it was made with")
+	p, _ := w.forge.last(7)
+	require.Equal(t, base, p.Base)
+
+	require.NoError(t, d.stop())
+	w.forge.mu.Lock()
+	w.forge.calls = 0
+	w.forge.mu.Unlock()
+	d = w.start()
+	w.callsMore(3)
+	time.Sleep(300 * time.Millisecond)
+	require.Equal(t, want, w.forge.written(""), "a restart compares, and writes nothing")
+	require.Equal(t, base, w.reviews()[7].Base)
+
+	d.ShowAgain(7) // somebody pressed the button
+	d.Enqueue(reconciler.Item{Do: reconciler.TaskPull, Pull: 7})
+	w.callsMore(3)
+	require.Equal(t, want, w.forge.written(""), "whether there is a new run is the forge's to know")
+	require.NoError(t, d.stop())
+}
+
+// Whatever breaks off between recording, the checks and the comment, the next
+// run ends it, and nothing is there twice.
+func TestShowingBreaksOff(t *testing.T) {
+	for _, at := range []string{"check berth/validate", "check berth/plan", "comment"} {
+		t.Run(at, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			path, text := instance("train", 2)
+			pr := w.topic(7, map[string]string{path: text})
+			failed := make(chan struct{}, 100)
+			w.forge.fails = func(call string) error {
+				if strings.HasPrefix(call, at) {
+					failed <- struct{}{}
+					return errors.New("cut off")
+				}
+				return nil
+			}
+			d := w.start()
+			<-failed
+			require.NoError(t, d.stop())
+			v := w.reviews()[7]
+			require.NotNil(t, v, "it was recorded before anything was shown")
+			if at == "comment" {
+				require.Equal(t, pr.Head, v.Head, "whoever merges has seen the check")
+			} else {
+				require.Empty(t, v.Key, "nobody has seen the plan")
+			}
+			w.forge.mu.Lock()
+			w.forge.fails = nil
+			w.forge.mu.Unlock()
+			w.start()
+			w.eventually("shown", w.shownFully(7, pr.Head))
+			require.Equal(t, []string{"check berth/validate " + pr.Head + " success", "check berth/plan " + pr.Head + " success", "comment 7"}, w.forge.written(""))
+		})
+	}
+}
+
+// One pull request that the forge refuses holds up no other, and is tried again.
+func TestOneThatIsNotTakenHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	path, text := instance("train", 1)
+	bad := w.topic(9, map[string]string{path: text})
+	good := w.topic(8, map[string]string{path: text + "# eight\n"})
+	var refuse atomic.Bool
+	refuse.Store(true)
+	w.forge.fails = func(call string) error {
+		if strings.Contains(call, bad.Head) && refuse.Load() {
+			return errors.New("422")
+		}
+		return nil
+	}
+	w.start()
+	w.eventually("the other is shown", w.shownFully(8, good.Head))
+	require.Empty(t, w.forge.written("comment 9"))
+	refuse.Store(false)
+	w.eventually("and it as well", w.shownFully(9, bad.Head))
+}
+
+// While a forge lets nothing through, what is planned waits; what is planned
+// newer takes its place.
+func TestWhatWaitsIsTheNewest(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	path, text := instance("train", 1)
+	first := w.topic(7, map[string]string{path: text})
+	var until atomic.Int64
+	asked := make(chan string, 100)
+	w.forge.fails = func(call string) error {
+		until.CompareAndSwap(0, time.Now().Add(3*time.Second).UnixNano())
+		if at := time.Unix(0, until.Load()); time.Now().Before(at) {
+			asked <- call
+			return &reconciler.LaterError{At: at}
+		}
+		return nil
+	}
+	d := w.start()
+	require.Contains(t, <-asked, first.Head)
+	_, more := instance("train", 2)
+	second := w.git.MustCommit(t, "topic-7", gittest.Commit{Message: "more", Files: map[string]string{path: more}})
+	require.NoError(t, w.git.SetPull(7, second))
+	w.change(7, func(p *reconciler.PullRequest) { p.Head = second })
+	d.Enqueue(reconciler.Item{Do: reconciler.TaskPull, Pull: 7})
+	w.eventually("shown", w.shownFully(7, second))
+	require.Empty(t, w.forge.written("check berth/plan "+first.Head))
+	require.Equal(t, 3, len(w.forge.written("")))
+	require.Empty(t, asked, "nobody asks before it is time")
+}
+
+// A head that moves while its plan is being shown gets its checks, as they are of
+// that commit, and no comment: that is the new head's.
+func TestAHeadThatMovesGetsNoComment(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	path, text := instance("train", 1)
+	first := w.topic(7, map[string]string{path: text})
+	_, more := instance("train", 2)
+	second := w.git.MustCommit(t, "topic-7", gittest.Commit{Message: "more", Files: map[string]string{path: more}})
+	w.forge.fails = func(call string) error { // with the forge's lock held
+		if strings.HasPrefix(call, "check berth/plan "+first.Head) {
+			w.forge.pulls[0].Head = second
+		}
+		return nil
+	}
+	w.start(func(o *loop.Options) { o.Poll = time.Hour })
+	w.eventually("moved", func() bool { return len(w.forge.written("check berth/plan "+first.Head)) == 1 })
+	require.NoError(t, w.git.SetPull(7, second))
+	w.eventually("the new head is shown", w.shownFully(7, second))
+	require.Len(t, w.forge.written("comment"), 1)
+	require.Len(t, w.forge.shown[7], 1)
+}
+
+// A pull request that is closed leaves nothing behind; opened again, it is shown
+// again, which is written only where it says something else.
+func TestClosedAndReopened(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	path, text := instance("train", 1)
+	pr := w.topic(7, map[string]string{path: text})
+	d := w.start()
+	w.eventually("shown", w.shownFully(7, pr.Head))
+	w.change(7, func(p *reconciler.PullRequest) { p.Open = false })
+	d.Enqueue(reconciler.Item{Do: reconciler.TaskPull, Pull: 7})
+	w.eventually("forgotten", func() bool { return w.reviews()[7] == nil })
+	w.change(7, func(p *reconciler.PullRequest) { p.Open = true })
+	w.eventually("shown again", w.shownFully(7, pr.Head))
+	require.Len(t, w.forge.written(""), 3)
+
+	// One that is closed while nobody looks is found at the next start, and what an
+	// earlier run may have begun on it is ended.
+	require.NoError(t, d.stop())
+	w.change(7, func(p *reconciler.PullRequest) { p.Open = false })
+	d = w.start()
+	w.eventually("forgotten", func() bool { return w.reviews()[7] == nil })
+	w.eventually("settled", func() bool {
+		w.forge.mu.Lock()
+		defer w.forge.mu.Unlock()
+		return slices.Contains(w.forge.settled, pr.Head)
+	})
+	require.NoError(t, d.stop())
+}
+
+// A merged one is kept until nothing of it is under way, also over a restart.
+func TestAReviewIsKeptUntilTheRolloutIsOver(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	path, text := instance("train", 1)
+	pr := w.topic(7, map[string]string{path: text})
+	hold := make(chan struct{})
+	d := w.start(func(o *loop.Options) {
+		o.Runtimes = map[string]runtimes.Runtime{"bare_metal": held{memory.New(w.world), hold}}
+	})
+	w.eventually("shown", w.shownFully(7, pr.Head))
+	commit, err := w.git.Merge("main", pr.Head, "merge")
+	require.NoError(t, err)
+	w.change(7, func(p *reconciler.PullRequest) { p.Open, p.Merged, p.MergeCommit = false, true, commit })
+	w.eventually("deploying", w.phase("train", plan.PhaseDeploying))
+	d.Enqueue(reconciler.Item{Do: reconciler.TaskPull, Pull: 7})
+	time.Sleep(300 * time.Millisecond)
+	require.NotNil(t, w.reviews()[7])
+	close(hold)
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	w.eventually("over", func() bool { return w.reviews()[7] == nil })
+}
+
+// A pull request that concerns nothing of Berth is told so: silence would block
+// it for ever. One from a fork is looked at like any other.
+func TestPullRequestsOfAllSorts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	path, text := instance("train", 1)
+	nothing := w.topic(1, map[string]string{"docs/README.md": "hello\n"})
+	fork := w.topic(2, map[string]string{path: text})
+	broken := w.topic(3, map[string]string{path: strings.Replace(text, "display_name", "dislpay_name", 1)})
+	conflict := w.topic(4, map[string]string{"platform/nodes/ctl.yaml": node("ctl", 99, "controller", "")})
+	w.put(map[string]string{"platform/nodes/ctl.yaml": node("ctl", 98, "controller", "")})
+	w.change(2, func(p *reconciler.PullRequest) { p.Fork, p.Author = true, "stranger" })
+	w.change(1, func(p *reconciler.PullRequest) { p.Title = "docs" })
+	w.start()
+	for pr, want := range map[reconciler.PullRequest][2]plan.Conclusion{
+		nothing: {plan.Success, plan.Success}, fork: {plan.Success, plan.Success}, broken: {plan.Failure, plan.Failure}, conflict: {plan.Failure, plan.Failure},
+	} {
+		w.eventually("shown", w.shownFully(pr.Number, pr.Head))
+		require.Equal(t, want[0], w.forge.check(pr.Head, plan.CheckValidate).Conclusion, pr.Number)
+		require.Equal(t, want[1], w.forge.check(pr.Head, plan.CheckPlan).Conclusion, pr.Number)
+	}
+	notes := w.forge.check(broken.Head, plan.CheckValidate).Notes
+	require.Len(t, notes, 1, "what is in the lines of the change is told beside them")
+	require.Equal(t, path, notes[0].File)
+	require.Equal(t, 7, notes[0].Line)
+}
+
+// A head that Berth does not look at is told why.
+func TestARefusedHeadIsTold(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	pr := w.topic(7, map[string]string{"platform/x": strings.Repeat("0123456789", 100)})
+	w.start(func(o *loop.Options) { o.Repo = refusing{o.Repo} })
+	w.eventually("told", func() bool { return w.forge.check(pr.Head, plan.CheckPlan).Name != "" })
+	require.Equal(t, plan.Failure, w.forge.check(pr.Head, plan.CheckValidate).Conclusion)
+	require.Contains(t, w.forge.check(pr.Head, plan.CheckValidate).Summary, "too much")
+}
+
+// While nothing can be planned, what is written is judged all the same; it is
+// planned once that is over. What mends main is planned as what it mends.
+func TestFrozenMainIsToldAndMended(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	path, text := instance("train", 1)
+	pr := w.topic(7, map[string]string{path: text})
+	good := w.git.Tip("main")
+	w.start()
+	w.eventually("shown", w.shownFully(7, pr.Head))
+	before := w.reviews()[7]
+	empty := w.put(nil, "platform", "tenants")
+	check := func(head, name string) func() plan.Check {
+		return func() plan.Check { return w.forge.check(head, name) }
+	}
+	planned := check(pr.Head, plan.CheckPlan)
+	w.eventually("told", func() bool { return planned().Conclusion == plan.Failure })
+	require.True(t, strings.HasPrefix(planned().Title, "nothing can be planned: "), planned().Title)
+	require.Equal(t, plan.Success, check(pr.Head, plan.CheckValidate)().Conclusion)
+	require.Len(t, w.forge.written("comment"), 1)
+	w.eventually("recorded", func() bool { v := w.reviews()[7]; return v.Next == nil && v.Key != before.Key })
+	require.Equal(t, before.Units, w.reviews()[7].Units, "what was reviewed stays so")
+
+	tree, err := w.git.Git("rev-parse", good+"^{tree}")
+	require.NoError(t, err)
+	mend, err := w.git.Git("-c", "user.name=x", "-c", "user.email=x@example.org", "commit-tree", "-p", empty, "-m", "mend", tree)
+	require.NoError(t, err)
+	require.NoError(t, w.git.SetPull(8, mend))
+	w.forge.set(pr, reconciler.PullRequest{Number: 8, Author: "ada", Head: mend, BaseBranch: "main", Open: true})
+	w.eventually("what mends it may be merged", func() bool { return check(mend, plan.CheckPlan)().Conclusion == plan.Success })
+	path, text = instance("large", 1) // with something else that is in the way
+	more := w.git.MustCommit(t, "mend", gittest.Commit{Message: "and", Parent: mend, Files: map[string]string{path: strings.Replace(text, "count: 2}", "count: 8}", 1)}})
+	require.NoError(t, w.git.SetPull(8, more))
+	w.change(8, func(p *reconciler.PullRequest) { p.Head = more })
+	w.eventually("told what is in the way", func() bool { return check(more, plan.CheckPlan)().Conclusion == plan.Failure })
+	require.NotContains(t, check(more, plan.CheckPlan)().Title, "nothing can be planned")
+	require.NoError(t, w.git.SetPull(8, mend))
+	w.change(8, func(p *reconciler.PullRequest) { p.Head = mend })
+
+	require.NoError(t, w.git.SetRef("refs/heads/main", mend))
+	w.eventually("planned again", func() bool { return planned().Conclusion == plan.Success })
+	w.eventually("shown", w.shownFully(7, pr.Head))
+	p, _ := w.forge.last(7)
+	require.Equal(t, before.Digest, p.Digest, "and it is what it was")
+}
+
+// Before the first decision pull requests are judged as far as can be, once it
+// is clear that it takes long.
+func TestBeforeTheFirstDecision(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+	pr := w.topic(7, map[string]string{path: text + "# more\n"})
+	w.put(nil, "platform", "tenants")
+	w.start()
+	w.eventually("told", func() bool { return w.forge.check(pr.Head, plan.CheckPlan).Name != "" })
+	require.Equal(t, plan.Failure, w.forge.check(pr.Head, plan.CheckPlan).Conclusion)
+	all := estate()
+	all[path] = text
+	w.put(all)
+	w.eventually("planned", func() bool { return w.forge.check(pr.Head, plan.CheckPlan).Conclusion == plan.Success })
+}
+
+// A group of the merge queue gets both checks on its own head and no comment,
+// also if no webhook tells of it.
+func TestMergeGroups(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	path, text := instance("train", 1)
+	ref := func(n int) string {
+		return fmt.Sprintf("refs/heads/gh-readonly-queue/main/pr-%d-%s", n, w.git.Tip("main"))
+	}
+	good := w.git.MustCommit(t, "g1", gittest.Commit{Message: "G", Parent: w.git.Tip("main"), Files: map[string]string{path: text}})
+	bad := w.git.MustCommit(t, "g2", gittest.Commit{Message: "G", Parent: good, Files: map[string]string{path: "nonsense\n"}})
+	require.NoError(t, w.git.SetRef(ref(1), good))
+	require.NoError(t, w.git.SetRef("refs/heads/gh-readonly-queue/develop/pr-9", bad))
+	d := w.start()
+	both := func(head string, c plan.Conclusion) func() bool {
+		return func() bool {
+			return w.forge.check(head, plan.CheckValidate).Conclusion == c && w.forge.check(head, plan.CheckPlan).Conclusion == c
+		}
+	}
+	w.eventually("found", both(good, plan.Success))
+	require.Empty(t, w.forge.check(bad, plan.CheckPlan).Name, "another branch's queue")
+	gone := ref(2)
+	require.NoError(t, w.git.SetRef(gone, bad))
+	d.Enqueue(reconciler.Item{Do: reconciler.TaskGroup, Ref: gone})
+	w.eventually("judged", both(bad, plan.Failure))
+	require.NoError(t, w.git.SetRef(gone, ""))
+	d.Enqueue(reconciler.Item{Do: reconciler.TaskGroup, Ref: gone})
+	time.Sleep(300 * time.Millisecond)
+	require.Empty(t, w.forge.written("comment"))
+	require.Len(t, w.forge.written(""), 4)
+	require.Empty(t, w.reviews())
+}
+
+// TestManyPullRequestsAndTheBaseMoves: after a merge, Berth writes again only on
+// the pull requests whose plan changed, the newest first.
+func TestManyPullRequestsAndTheBaseMoves(t *testing.T) { moveBaseUnder(t, 60) }
+
+// moveBaseUnder opens the given number of pull requests, a twentieth of them in
+// a second tenant, and merges a change that concerns that tenant only.
+func moveBaseUnder(t *testing.T, many int) {
+	t.Helper()
+	w := newWorld(t)
+	main := w.git.Tip("main")
+	var in strings.Builder
+	prs := make([]reconciler.PullRequest, many)
+	for i := range prs {
+		tenant := "physics"
+		if i%20 == 0 {
+			tenant = "biology"
+		}
+		_, text := instance(fmt.Sprint("job-", i), 0)
+		file := fmt.Sprintf("tenants/%s/projects/lab/instances/job-%d.yaml", tenant, i)
+		fmt.Fprintf(&in, "commit refs/pull/%d/head\ncommitter A <a@example.org> 1 +0000\ndata 1\nx\nfrom %s\nM 100644 inline %s\ndata %d\n%s\n", i+1, main, file, len(text), text)
+	}
+	_, err := w.git.GitInput(strings.NewReader(in.String()), "fast-import", "--quiet")
+	require.NoError(t, err)
+	for i := range prs {
+		prs[i] = reconciler.PullRequest{Number: i + 1, Author: "ada", Head: w.git.Ref(fmt.Sprintf("refs/pull/%d/head", i+1)), BaseBranch: "main", Open: true}
+	}
+	w.forge.set(prs...)
+	w.git.ResetRequests()
+	d := w.start(func(o *loop.Options) { o.Poll, o.Interval = time.Hour, time.Hour })
+	require.Eventually(t, func() bool { return len(w.forge.written("")) == 3*many }, 3*time.Minute, 100*time.Millisecond)
+	require.Less(t, w.git.Requests()["POST git-upload-pack"], 20, "their heads come together")
+	w.forge.mu.Lock()
+	w.forge.writes, w.forge.read = nil, 0
+	w.forge.mu.Unlock()
+
+	start := time.Now()
+	w.put(map[string]string{"tenants/biology/projects/lab/entitlements/batch.yaml": "apiVersion: berth/v1\nkind: Entitlement\nmetadata: {name: batch}\nspec: {enabled: false}\n"})
+	d.Enqueue(reconciler.Item{Do: reconciler.TaskEstate})
+	changed := many / 20
+	require.Eventually(t, func() bool { return len(w.forge.written("comment")) >= changed }, time.Minute, 50*time.Millisecond)
+	t.Logf("%d of %d written after %s", changed, many, time.Since(start).Round(time.Millisecond))
+	var order []string
+	for i := many - 20; i >= 0; i -= 20 {
+		order = append(order, fmt.Sprint("comment ", i+1))
+	}
+	require.Equal(t, order, w.forge.written("comment"), "the newest first")
+	// What is written is what it is called by is the same: only the plan says something else.
+	require.Len(t, w.forge.written("check berth/plan"), changed)
+	require.LessOrEqual(t, len(w.forge.written("")), 3*changed)
+	w.forge.mu.Lock()
+	defer w.forge.mu.Unlock()
+	require.LessOrEqual(t, w.forge.read, 2*changed, "nobody is asked about those that stay as they are")
+}
+
+// held is a runtime that does nothing until it is let go.
+type held struct {
+	runtimes.Runtime
+	until chan struct{}
+}
+
+// refusing is a repository whose pull requests bring too much.
+type refusing struct{ reconciler.Repo }
+
+func (r refusing) FetchPull(context.Context, int) (string, error) {
+	return "", fmt.Errorf("its commits bring too much: %w", reconciler.ErrRefused)
+}
+
+func (h held) Apply(ctx context.Context, c runtimes.Change) error {
+	select {
+	case <-h.until:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return h.Runtime.Apply(ctx, c)
+}
+
+// shut is a runtime that sees nothing until it is let.
+type shut struct {
+	runtimes.Runtime
+	until chan struct{}
+}
+
+func (b shut) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
+	select {
+	case <-b.until:
+		return b.Runtime.Observe(ctx, s)
+	default:
+		return plan.Observed{Key: s.Key, Presence: plan.Unknown, Reason: "not yet"}
+	}
+}
+
+// What is planned before anybody knows the work on a unit is shown at once, and once
+// more when that is known. What was known stays told while nobody knows it.
+func TestTheWorkOnAUnitIsToldOnceItIsKnown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	path, text := instance("train", 2)
+	w.put(map[string]string{path: text})
+	d := w.start()
+	w.eventually("runs", w.phase("train", plan.PhaseRunning))
+	require.NoError(t, w.world.SetJobs(trainKey, plan.Jobs{Running: 4}))
+	require.NoError(t, d.stop())
+	_, text = instance("train", 1)
+	pr := w.topic(7, map[string]string{path: text})
+	see := make(chan struct{})
+	unseeing := func(o *loop.Options) {
+		o.Runtimes = map[string]runtimes.Runtime{"bare_metal": shut{memory.New(w.world), see}}
+	}
+	d = w.start(unseeing)
+	w.eventually("shown", w.shownFully(7, pr.Head))
+	require.Empty(t, w.reviews()[7].Jobs())
+	close(see)
+	w.eventually("known", func() bool { return len(w.reviews()[7].Jobs()) == 1 && w.reviews()[7].Next == nil })
+	require.Equal(t, 4, w.reviews()[7].Jobs()[0].Running)
+	require.NoError(t, d.stop())
+
+	wrote := w.forge.written("")
+	w.forge.mu.Lock()
+	w.forge.calls = 0
+	w.forge.mu.Unlock()
+	see = make(chan struct{})
+	w.start(unseeing)
+	w.callsMore(3)
+	require.Equal(t, wrote, w.forge.written(""))
+	require.Len(t, w.reviews()[7].Jobs(), 1)
+}
+
+// A change of a unit tells the work that was on it, and goes on telling that: a
+// count that changes is nothing new to say.
+func TestTheWorkOnAUnitIsTold(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	path, text := instance("train", 2)
+	w.put(map[string]string{path: text})
+	d := w.start()
+	w.eventually("runs", w.phase("train", plan.PhaseRunning))
+	require.NoError(t, w.world.SetJobs(trainKey, plan.Jobs{Running: 4, Pending: 2}))
+	calls := w.world.TotalCalls()
+	w.eventually("looked at", func() bool { return w.world.TotalCalls() > calls+2 })
+	_, text = instance("train", 1)
+	pr := w.topic(7, map[string]string{path: text})
+	d.Enqueue(reconciler.Item{Do: reconciler.TaskPulls})
+	w.eventually("shown", w.shownFully(7, pr.Head))
+	require.Equal(t, []plan.UnitJobs{{Key: trainKey, Jobs: plan.Jobs{Running: 4, Pending: 2}}}, w.reviews()[7].Jobs())
+
+	require.NoError(t, w.world.SetJobs(trainKey, plan.Jobs{}))
+	wrote := w.forge.written("")
+	require.NoError(t, d.stop())
+	w.forge.mu.Lock()
+	w.forge.calls = 0
+	w.forge.mu.Unlock()
+	w.start()
+	w.callsMore(3) // the checks and the comment are looked at again
+	require.Equal(t, wrote, w.forge.written(""))
+	require.Equal(t, 4, w.reviews()[7].Jobs()[0].Running)
+}
+
+// What has nothing to do is planned once, also where the work on it becomes known
+// later: nothing of that is shown.
+func TestTheWorkOnWhatStaysIsNotAskedForEver(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	path, text := instance("train", 2)
+	w.put(map[string]string{path: text})
+	d := w.start()
+	w.eventually("runs", w.phase("train", plan.PhaseRunning))
+	require.NoError(t, d.stop())
+	pr := w.topic(7, map[string]string{path: strings.Replace(text, "spec:\n", "suspend: true\nspec:\n", 1)})
+	var looks atomic.Int64
+	see := make(chan struct{})
+	w.start(func(o *loop.Options) {
+		o.Runtimes = map[string]runtimes.Runtime{"bare_metal": shut{memory.New(w.world), see}}
+		o.Looking = func(i reconciler.Item) func(bool) {
+			if i.Do == reconciler.TaskPull {
+				looks.Add(1)
+			}
+			return func(bool) {}
+		}
+	})
+	w.eventually("shown", w.shownFully(7, pr.Head))
+	close(see)
+	time.Sleep(3 * time.Second)
+	before := looks.Load()
+	time.Sleep(3 * time.Second)
+	require.LessOrEqual(t, looks.Load()-before, int64(1))
+}

@@ -1,0 +1,288 @@
+package loop_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler"
+	"berth/reconciler/loop"
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/runtimes/memory"
+	"berth/schema"
+)
+
+// manualClock is a clock that moves only when the test advances it.
+type manualClock struct {
+	start  time.Time
+	passed atomic.Int64
+}
+
+func newManualClock() *manualClock {
+	return &manualClock{start: time.Now().UTC().Truncate(time.Second)}
+}
+
+func (c *manualClock) Now() time.Time { return c.start.Add(time.Duration(c.passed.Load())) }
+
+func (c *manualClock) Set(t time.Time) { c.passed.Store(int64(t.Sub(c.start))) }
+
+// faulty is a runtime whose actions fail while broken is set. It counts the
+// creations it was asked for.
+type faulty struct {
+	runtimes.Runtime
+	broken  *atomic.Bool
+	creates *atomic.Int64
+}
+
+func newFaulty(w *memory.World) faulty {
+	return faulty{memory.New(w), new(atomic.Bool), new(atomic.Int64)}
+}
+
+func (f faulty) Apply(ctx context.Context, c runtimes.Change) error {
+	if c.Action.Verb == plan.Create {
+		f.creates.Add(1)
+	}
+	if f.broken.Load() {
+		return errors.New("disk of the host is full")
+	}
+	return f.Runtime.Apply(ctx, c)
+}
+
+// use is a tune that makes f the daemon's only runtime.
+func (f faulty) use(o *loop.Options) {
+	o.Runtimes = map[string]runtimes.Runtime{"bare_metal": f}
+}
+
+func conditionOf(s *plan.Status, typ string) plan.Condition {
+	for _, c := range s.Conditions {
+		if c.Type == typ {
+			return c
+		}
+	}
+	return plan.Condition{}
+}
+
+// Requirement E6: retries wait 5 s, doubling up to 120 s; the tenth failure is
+// the last try until the revision changes. All of it is read from berth/status,
+// so that a restart with an empty cache goes on where the last daemon stopped.
+func TestRetriesDoubleAndEndAfterTenTries(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	clock, rt := newManualClock(), newFaulty(w.world)
+	rt.broken.Store(true)
+	start := func() *daemon {
+		return w.start(rt.use, func(o *loop.Options) { o.Now, o.Forge = clock.Now, nil })
+	}
+	d := start()
+	look := func() { d.Enqueue(reconciler.Item{Do: reconciler.TaskUnit, Unit: trainKey}) }
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+
+	for try, delay := range []int{5, 10, 20, 40, 80, 120, 120, 120, 120} {
+		attempts := try + 1
+		w.eventually(fmt.Sprint("failure recorded ", attempts), func() bool {
+			s := w.status("train")
+			return s != nil && s.Retry != nil && s.Retry.Attempts == attempts
+		})
+		s := w.status("train")
+		require.Equal(t, time.Duration(delay)*time.Second, s.Retry.Next.Sub(clock.Now()), "delay after try %d", attempts)
+		require.False(t, s.Retry.Terminal)
+		require.Contains(t, s.Retry.Reason, "disk of the host is full")
+		require.Equal(t, plan.PhaseFailed, s.Phase)
+		require.Equal(t, "ProgressingWithRetry", conditionOf(s, "Reconciling").Reason)
+		if attempts == 2 || attempts == 7 {
+			require.NoError(t, d.stop())
+			d = start()
+			<-d.Ready()
+		}
+		if attempts == 2 || attempts == 6 { // one second too early
+			clock.Set(s.Retry.Next.Add(-time.Second))
+			look()
+			time.Sleep(300 * time.Millisecond)
+			require.EqualValues(t, attempts, rt.creates.Load(), "tried before it was due")
+		}
+		clock.Set(s.Retry.Next)
+		look()
+	}
+
+	terminal := func() bool { s := w.status("train"); return s.Retry != nil && s.Retry.Terminal }
+	w.eventually("given up", terminal)
+	for _, restarted := range []bool{false, true} {
+		if restarted {
+			require.NoError(t, d.stop())
+			d = start()
+			<-d.Ready()
+		}
+		clock.Set(clock.Now().Add(time.Hour))
+		look()
+		time.Sleep(500 * time.Millisecond) // several intervals
+		require.EqualValues(t, 10, rt.creates.Load(), "tried after the last try")
+		s := w.status("train")
+		require.Equal(t, 10, s.Retry.Attempts)
+		require.Equal(t, "RetriesExhausted", conditionOf(s, "Stalled").Reason)
+	}
+	failures := slices.DeleteFunc(w.eventTypes(), func(typ string) bool { return typ != "failed" })
+	require.Len(t, failures, 1, "the retries of one failure are one event")
+
+	// A new revision starts again with all ten tries.
+	_, text = instance("train", 2)
+	w.put(map[string]string{path: text})
+	w.eventually("tried again", func() bool {
+		s := w.status("train")
+		return s.Retry != nil && s.Retry.Attempts == 1 && !s.Retry.Terminal
+	})
+	rt.broken.Store(false)
+	clock.Set(w.status("train").Retry.Next)
+	look()
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	require.Nil(t, w.status("train").Retry)
+	require.EqualValues(t, 12, rt.creates.Load())
+}
+
+// The loop comes back to a failed unit by itself once the delay is over, and
+// not earlier.
+func TestFailedUnitIsRetriedWithoutATrigger(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	rt := newFaulty(w.world)
+	rt.broken.Store(true)
+	w.start(rt.use)
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+	w.eventually("failed", w.phase("train", plan.PhaseFailed))
+	failed := time.Now()
+	rt.broken.Store(false)
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	require.EqualValues(t, 2, rt.creates.Load())
+	require.Greater(t, time.Since(failed), 3*time.Second, "the first delay is 5 s")
+}
+
+// stepped is a runtime that starts an action only when the test lets it.
+type stepped struct {
+	runtimes.Runtime
+	broken *atomic.Bool
+	next   chan struct{} // one receive per action
+}
+
+func (h stepped) Apply(ctx context.Context, c runtimes.Change) error {
+	select {
+	case <-h.next:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if h.broken.Load() {
+		return errors.New("no such device")
+	}
+	return h.Runtime.Apply(ctx, c)
+}
+
+// Requirement A5: the loop itself takes an instance through every phase, and
+// each one stands on berth/status while it lasts.
+func TestLoopReachesEveryPhase(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	clock := newManualClock()
+	rt := stepped{memory.New(w.world), new(atomic.Bool), make(chan struct{})}
+	d := w.start(func(o *loop.Options) {
+		o.Now, o.Forge = clock.Now, nil
+		o.Runtimes = map[string]runtimes.Runtime{"bare_metal": rt}
+	})
+	// until lets actions begin until the phase is p.
+	until := func(p plan.Phase) {
+		t.Helper()
+		reached := w.phase("train", p)
+		if p == plan.PhaseDeleted {
+			reached = func() bool { return w.status("train") == nil }
+		}
+		w.eventually(string(p), func() bool {
+			if reached() {
+				return true
+			}
+			select {
+			case rt.next <- struct{}{}:
+			case <-time.After(20 * time.Millisecond):
+			}
+			return false
+		})
+	}
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: "suspend: true\n" + text})
+	w.eventually("requested", w.phase("train", plan.PhaseRequested))
+
+	w.put(map[string]string{path: text})
+	w.eventually("deploying", w.phase("train", plan.PhaseDeploying))
+	require.Equal(t, plan.PhaseDeploying, w.status("train").Phase)
+	require.Empty(t, w.world.Remains(trainKey), "the phase stands before the first effect")
+
+	rt.broken.Store(true)
+	until(plan.PhaseFailed)
+	s := w.status("train")
+	require.Equal(t, "create : no such device", s.FailureReason)
+	require.Equal(t, plan.Condition{Type: "Ready", Status: "False", Reason: "Failed", Message: s.FailureReason, Revision: s.Revision}, conditionOf(s, "Ready"))
+
+	rt.broken.Store(false)
+	clock.Set(s.Retry.Next)
+	d.Enqueue(reconciler.Item{Do: reconciler.TaskUnit, Unit: trainKey})
+	until(plan.PhaseRunning)
+	require.Empty(t, w.status("train").FailureReason)
+
+	_, text = instance("train", 2)
+	w.put(map[string]string{path: text})
+	w.eventually("updating", w.phase("train", plan.PhaseUpdating))
+	until(plan.PhaseRunning)
+
+	w.put(map[string]string{path: text + "  desired_state: stopped\n"})
+	until(plan.PhaseStopped)
+	w.put(nil, path)
+	w.eventually("deleting", w.phase("train", plan.PhaseDeleting))
+	until(plan.PhaseDeleted)
+
+	require.Equal(t, []string{"requested", "failed", "running", "running", "deleting", "deleted"}, w.eventTypes())
+	w.noEventTwice()
+	require.Empty(t, w.world.Remains(schema.InstanceKey("physics", "lab", "train")))
+}
+
+// Requirement E1: without another setting, the loop looks at a unit every 5 s.
+func TestUnitIsObservedEveryFiveSeconds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	rt := stamped{memory.New(w.world), new(sync.Mutex), new([]time.Time)}
+	w.start(func(o *loop.Options) {
+		o.Interval = 0
+		o.Runtimes = map[string]runtimes.Runtime{"bare_metal": rt}
+	})
+	w.run(1)
+	rt.mu.Lock()
+	begun := len(*rt.at)
+	rt.mu.Unlock()
+	time.Sleep(11 * time.Second)
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	looks := (*rt.at)[begun-1:]
+	require.GreaterOrEqual(t, len(looks), 3, "two looks came after the last one")
+	for i := range len(looks) - 1 {
+		require.InDelta(t, 5, looks[i+1].Sub(looks[i]).Seconds(), 1.5)
+	}
+}
+
+// stamped is a runtime that remembers when it was looked at.
+type stamped struct {
+	runtimes.Runtime
+	mu *sync.Mutex
+	at *[]time.Time
+}
+
+func (s stamped) Observe(ctx context.Context, sc runtimes.Scope) plan.Observed {
+	s.mu.Lock()
+	*s.at = append(*s.at, time.Now())
+	s.mu.Unlock()
+	return s.Runtime.Observe(ctx, sc)
+}

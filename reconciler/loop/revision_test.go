@@ -1,0 +1,121 @@
+package loop
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+
+	"berth/reconciler"
+	"berth/reconciler/decide"
+	"berth/reconciler/plan"
+	"berth/schema"
+)
+
+// However much a tenant has said of it, revision.yaml can be read back.
+func TestARevisionStaysReadable(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"long": strings.Repeat("x", 12<<10), "escaped": strings.Repeat("\x01\U0001F600", 3<<10), "lines": strings.Repeat("x\n", 6<<10),
+	} {
+		w := newWriter(&statusRepo{}, time.Hour, testLog(t), time.Now)
+		var held []plan.Held
+		for i := range maxHeld {
+			held = append(held, plan.Held{
+				Key: schema.InstanceKey("physics", "lhc", fmt.Sprint("i", i)), File: fmt.Sprintf("tenants/physics/%d/%s.yaml", i, text), Reason: "denied",
+				Message: text + ": with the trailer " + decide.AckTrailer + ": " + meant,
+			})
+		}
+		was := held[0]
+		w.revise(func(rev *reconciler.Revision) {
+			rev.Held, rev.HeldMore, rev.Frozen = held, 7, text
+			for i := range maxSaid {
+				rev.Remarks = append(rev.Remarks, fmt.Sprintf("tenant t%d: %s", i, text))
+			}
+		})
+		rev := w.revision()
+		data, err := yaml.Marshal(rev)
+		require.NoError(t, err)
+		require.Less(t, len(data), reconciler.MaxRevision-4096, name)
+		require.Equal(t, maxHeld+7, len(rev.Held)+rev.HeldMore, name)
+		require.Greater(t, len(rev.Held), 200, name)
+		require.Len(t, rev.Remarks, maxSaid)
+		require.True(t, strings.HasPrefix(rev.Remarks[1], "tenant t1: "))
+		require.Equal(t, was, held[0], "what is decided stays whole")
+		require.Equal(t, meant, decide.AckOf(rev.Held[0]), "and what lets it go is asked for after a restart")
+		require.Empty(t, newlyHeld(rev.Held, held[:len(rev.Held)]), "nor is it held anew then")
+		again := w.put
+		w.revise(func(rev *reconciler.Revision) { rev.Held, rev.HeldMore, rev.Frozen = held, 7, text })
+		require.Equal(t, again, w.put, "nothing changed")
+	}
+}
+
+// What Berth told last, and the end of the audit chain, are never taken for
+// nothing because they cannot be read.
+func TestAnUnreadableRevisionIsNoBeginning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		repo := &statusRepo{}
+		w, stop := startWriter(t, repo, time.Second)
+		put(w, phase(plan.PhaseRunning))
+		require.NoError(t, w.flush(t.Context()))
+		was := repo.trees[repo.tip-1]
+
+		spoil := func(why string) {
+			repo.mu.Lock()
+			defer repo.mu.Unlock()
+			next := was
+			if why != "" {
+				next.Revision = reconciler.Revision{}
+			}
+			next.Unread = why
+			repo.trees = append(repo.trees, next)
+			repo.batches = append(repo.batches, reconciler.StatusBatch{})
+			repo.tip++
+		}
+		spoil("larger than 1048576 bytes")
+		require.ErrorContains(t, w.fetched(t.Context(), repo.id()), "larger than 1048576 bytes")
+		n := len(repo.batches)
+		put(w, phase(plan.PhaseStopped))
+		time.Sleep(time.Minute)
+		require.Len(t, repo.batches, n)
+		require.ErrorContains(t, w.lastErr, "revision.yaml")
+		other := newWriter(repo, time.Second, testLog(t), time.Now)
+		require.ErrorContains(t, other.lead(t.Context()), "take its last version that can be read out of the history")
+		require.Len(t, repo.batches, n)
+		require.NotErrorIs(t, w.lastErr, errDeposed)
+
+		spoil("") // somebody put it back
+		time.Sleep(time.Minute)
+		require.NoError(t, w.flush(t.Context()))
+		require.EqualValues(t, len(repo.events()), repo.trees[repo.tip-1].Revision.Sequence)
+		require.NoError(t, other.lead(t.Context()))
+		require.ErrorIs(t, stopped(w, stop), errDeposed)
+	})
+}
+
+// stopped is how a writer ends that has something to write.
+func stopped(w *writer, stop func() error) error {
+	put(w, phase(plan.PhaseRunning))
+	time.Sleep(time.Minute)
+	return stop()
+}
+
+// What a tenant's repository answers, now this and now that, is no news each time.
+func TestRemarksChangeSeldom(t *testing.T) {
+	t.Parallel()
+	refused := func(tenant, why string) string {
+		return "tenant " + tenant + ": its repository is not taken over, and its part of the estate stays as it was: " + why
+	}
+	was := []string{refused("a", "it says 401"), refused("b", "x")}
+	require.Equal(t, was, remarksAnew(was, []string{refused("a", "it says 403"), refused("b", "x")}, false), "numbers are no news")
+	other := []string{refused("a", "host not found"), refused("b", "x")}
+	require.Equal(t, other, remarksAnew(was, other, false))
+	require.Equal(t, was, remarksAnew(was, other, true), "they changed just now")
+	more := []string{refused("a", "host not found"), refused("b", "x"), refused("c", "x")}
+	require.Equal(t, append(was[:2:2], more[2]), remarksAnew(was, more, true))
+	require.Equal(t, was[:1], remarksAnew(was, other[:1], true))
+}

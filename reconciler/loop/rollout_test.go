@@ -1,0 +1,124 @@
+package loop_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler"
+	"berth/reconciler/loop"
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/runtimes/memory"
+)
+
+// told is the roll-out that the comment of a pull request has.
+func (w *world) told(n int) (out *plan.Rollout) {
+	w.t.Helper()
+	w.forge.mu.Lock()
+	defer w.forge.mu.Unlock()
+	if text := w.forge.comments[n]["rollout"]; text != "" {
+		out = &plan.Rollout{}
+		require.NoError(w.t, json.Unmarshal([]byte(text), out))
+	}
+	return out
+}
+
+// What became of a merge is told, also where the daemon ends before it told: of
+// one that changes nothing, of a unit that is gone or that another commit changed
+// since, and of a document that is held.
+func TestARollOutIsToldAfterARestart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	gone, text := instance("gone", 0)
+	moved, first := instance("moved", 0)
+	_, second := instance("moved", 1)
+	broken, wrong := instance("broken", 0)
+	wrong = strings.Replace(wrong, "display_name", "dislpay_name", 1)
+	w.put(map[string]string{gone: text})
+	d := w.start()
+	w.eventually("runs", w.phase("gone", plan.PhaseRunning))
+
+	nothing := w.pull(1, map[string]string{"docs/README.md": "hello\n"})
+	moves := w.pull(2, map[string]string{moved: first})
+	delete := w.pull(3, nil, gone)
+	held := w.pull(4, map[string]string{broken: wrong})
+	d.Enqueue(reconciler.Item{Do: reconciler.TaskPulls})
+	for _, pr := range []reconciler.PullRequest{nothing, moves, delete, held} {
+		w.eventually("shown", w.shownFully(pr.Number, pr.Head))
+	}
+	w.eventually("recorded", func() bool { return len(w.reviews()) == 4 })
+	w.forge.mu.Lock()
+	w.forge.fails = func(string) error { return errors.New("nothing can be said") }
+	w.forge.mu.Unlock()
+	commits := w.merge(nothing, moves, delete, held)
+	w.eventually("moved", w.phase("moved", plan.PhaseRunning))
+	w.eventually("gone", func() bool { return w.status("gone") == nil })
+	last := w.put(map[string]string{moved: second})
+	w.eventually("moved again", func() bool {
+		s := w.status("moved")
+		return s != nil && s.Revision == last && s.Phase == plan.PhaseRunning
+	})
+	require.NoError(t, d.stop())
+	w.forge.mu.Lock()
+	w.forge.fails = nil
+	w.forge.mu.Unlock()
+	for n := range 4 {
+		require.Nil(t, w.told(n+1))
+	}
+
+	d = w.start()
+	for n, commit := range commits {
+		w.eventually(fmt.Sprint("told ", n+1, w.told(n+1)), func() bool { return w.told(n+1) != nil && w.told(n+1).Settled() })
+		require.Equal(t, commit, w.told(n+1).Commit)
+	}
+	require.Empty(t, w.told(1).Units)
+	require.Len(t, w.told(2).Units, 1)
+	require.Equal(t, last, w.told(2).Units[0].TakenOver)
+	require.Len(t, w.told(3).Units, 1)
+	require.Equal(t, plan.PhaseDeleted, w.told(3).Units[0].Phase)
+	require.Len(t, w.told(4).Held, 1)
+	require.Equal(t, broken, w.told(4).Held[0].File)
+	w.eventually("forgotten", func() bool { return len(w.reviews()) == 0 })
+
+	// And then it is over.
+	wrote := w.forge.written("")
+	require.NoError(t, d.stop())
+	w.start()
+	w.callsMore(0)
+	time.Sleep(500 * time.Millisecond)
+	require.Equal(t, wrote, w.forge.written(""))
+}
+
+// A daemon that begins in the middle of a roll-out goes on telling what of it is
+// held.
+func TestARollOutGoesOnAfterARestart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	h := held{memory.New(w.world), make(chan struct{})}
+	slow := func(o *loop.Options) { o.Runtimes = map[string]runtimes.Runtime{"bare_metal": h} }
+	d := w.start(slow)
+	train, text := instance("train", 1)
+	broken, wrong := instance("broken", 0)
+	pr := w.pull(1, map[string]string{train: text, broken: strings.Replace(wrong, "display_name", "dislpay_name", 1)})
+	d.Enqueue(reconciler.Item{Do: reconciler.TaskPulls})
+	w.eventually("shown", w.shownFully(1, pr.Head))
+	w.merge(pr)
+	w.eventually("told", func() bool { r := w.told(1); return r != nil && len(r.Held) == 1 && len(r.Units) == 1 })
+	require.NoError(t, d.stop())
+	w.start(slow)
+	close(h.until)
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	w.eventually("settled", func() bool { return w.told(1).Settled() })
+	w.eventually("forgotten", func() bool { return len(w.reviews()) == 0 })
+	w.forge.mu.Lock()
+	defer w.forge.mu.Unlock()
+	for _, r := range w.forge.follow {
+		require.Len(t, r.Held, 1)
+	}
+}

@@ -1,0 +1,54 @@
+package loop
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/plan"
+	"berth/schema"
+)
+
+// A shared runtime is told of before what is attached to it, and goes after it;
+// both under their uids, by which the API has them too.
+func TestSharedRuntimesAreToldOfFirst(t *testing.T) {
+	runtime := &schema.SharedRuntime{Header: schema.Header{Key: schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "department"}, UID: "sr-77"}}
+	attachment := &schema.Attachment{Header: schema.Header{Key: schema.Key{Kind: schema.KindAttachment, Tenant: "physics", Parent: "department", Name: "collider"}}}
+	of := func(all map[string]*schema.SharedRuntimeEstate) *state {
+		return &state{main: "m", effective: &schema.Effective{}, desired: &schema.Desired{Platform: &schema.Platform{}, Tenants: map[string]*schema.TenantEstate{"physics": {Name: "physics", SharedRuntimes: all}}}}
+	}
+	r := &Reconciler{writer: newWriter(&statusRepo{}, time.Second, testLog(t), time.Now)}
+	r.stand(of(map[string]*schema.SharedRuntimeEstate{"department": {Name: "department", Runtime: runtime, Attachments: map[string]*schema.Attachment{"collider": attachment}}}))
+	r.stand(of(nil))
+	var told []string
+	for _, e := range r.writer.events {
+		var p map[string]string
+		require.NoError(t, json.Unmarshal(e.Payload, &p))
+		require.Equal(t, "sr-77", p["shared_runtime_id"])
+		told = append(told, e.EventType+" "+p["resource_name"])
+	}
+	require.Equal(t, []string{
+		"apps.shared_runtime.requested physics/department", "apps.shared_runtime.attachment.requested physics/department/collider",
+		"apps.shared_runtime.attachment.detached physics/department/collider", "apps.shared_runtime.deleting physics/department", "apps.shared_runtime.deleted physics/department",
+	}, told)
+}
+
+// What is told of a unit calls it as the API does, in events as in the log.
+func TestUnitsAreCalledByTheirUID(t *testing.T) {
+	s := phase(plan.PhaseRunning)
+	s.UID = "0d9f2c6e-train"
+	e, ok := transition(nil, &s, time.Now())
+	require.True(t, ok)
+	var p map[string]string
+	require.NoError(t, json.Unmarshal(e.Payload, &p))
+	require.Equal(t, []string{"0d9f2c6e-train", s.Key.ResourceName()}, []string{p["app_instance_id"], p["resource_name"]})
+
+	var log bytes.Buffer
+	r := &Reconciler{o: Options{Log: slog.New(slog.NewTextHandler(&log, nil))}, writer: newWriter(&statusRepo{}, time.Second, testLog(t), time.Now), rollouts: newRollouts(time.Now)}
+	require.True(t, r.set(nil, s))
+	require.Contains(t, log.String(), "app_instance_id=0d9f2c6e-train")
+}

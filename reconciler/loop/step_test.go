@@ -1,0 +1,101 @@
+package loop
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/plan"
+	"berth/schema"
+)
+
+// steps are two decisions by turns that differ in one instance, of an estate of so
+// many tenants with ten instances each, in which everything runs.
+func steps(t *testing.T, tenants int) (step func(), r *Reconciler) {
+	r = New(Options{Repo: &statusRepo{}, Log: testLog(t)})
+	require.NoError(t, r.writer.lead(t.Context()))
+	made := func(tenant, i int) *schema.EffectiveInstance {
+		return &schema.EffectiveInstance{Key: schema.InstanceKey(fmt.Sprint("t", tenant), "p", fmt.Sprint("i", i)), App: "batch", RuntimeBackend: "memory",
+			Config: []byte("{}"), Roles: []schema.EffectiveRole{{Name: "controller", NodeRole: "controller", ControlPlane: true, Count: 1}}}
+	}
+	nodes := map[string]*schema.Node{}
+	for i := range 10 * tenants {
+		n := &schema.Node{Spec: schema.NodeSpec{Address: "10.0.0.1", Roles: []string{"controller"}}}
+		n.Key = schema.Key{Kind: schema.KindNode, Name: fmt.Sprintf("n%04d", i)}
+		nodes[n.Key.Name] = n
+	}
+	one := &schema.Effective{Tenants: map[string]*schema.EffectiveTenant{}, Nodes: nodes}
+	other := &schema.Effective{Tenants: map[string]*schema.EffectiveTenant{}, Nodes: nodes}
+	for tenant := range tenants {
+		p := &schema.EffectiveProject{Instances: map[string]*schema.EffectiveInstance{}}
+		for i := range 10 {
+			p.Instances[fmt.Sprint("i", i)] = made(tenant, i)
+		}
+		name := fmt.Sprint("t", tenant)
+		one.Tenants[name] = &schema.EffectiveTenant{Projects: map[string]*schema.EffectiveProject{"p": p}}
+		other.Tenants[name] = one.Tenants[name]
+	}
+	changed := &schema.EffectiveProject{Instances: map[string]*schema.EffectiveInstance{}}
+	for name, i := range one.Tenants["t7"].Projects["p"].Instances {
+		changed.Instances[name] = i
+	}
+	another := *changed.Instances["i3"]
+	another.DisplayName = "another"
+	changed.Instances["i3"] = &another
+	changed.Noncompliant = []schema.Noncompliance{{Key: another.Key, Fate: schema.FateHeld}}
+	other.Tenants["t7"] = &schema.EffectiveTenant{Projects: map[string]*schema.EffectiveProject{"p": changed}}
+
+	desired := &schema.Desired{Platform: &schema.Platform{}}
+	var last *state
+	turn := 0
+	step = func() {
+		eff := []*schema.Effective{one, other}[turn%2]
+		turn++
+		st := &state{main: "m", inForce: "f", desired: desired, effective: eff}
+		require.NoError(t, r.enforce(context.Background(), last, st, origins{}, nil, nil, nil))
+		last = st
+		_, ok := r.View()
+		require.True(t, ok)
+	}
+	step()
+	for key, s := range r.writer.memory().All() {
+		next, unit := *s, &plan.Unit{Instance: *one.Instance(key), Members: last.placement.Members(key)}
+		next.Phase, next.Observed = plan.PhaseRunning, &plan.Observed{Key: key, Presence: plan.Present, Complete: true, Unit: unit}
+		for _, m := range unit.Members {
+			next.Observed.Members = append(next.Observed.Members, plan.MemberState{Name: m.Name, Node: m.Node, State: plan.Running})
+		}
+		require.NotEmpty(t, unit.Members)
+		_, ok := r.writer.set(s, next)
+		require.True(t, ok)
+	}
+	return step, r
+}
+
+// From a decision to when everybody is told, a change of one instance costs the
+// same in an estate ten times as large: what is allocated on the way is counted,
+// not what a clock says.
+func TestAStepCostsWhatChanges(t *testing.T) {
+	cost := func(tenants int) float64 {
+		step, r := steps(t, tenants)
+		for range 4 { // nothing is told for the first time
+			step()
+		}
+		for key := range r.writer.memory().All() {
+			require.Equal(t, plan.PhaseRunning, r.writer.get(key).Phase)
+		}
+		require.Equal(t, 10*tenants, r.writer.memory().Len())
+		before := r.writer.memory()
+		step()
+		touched := 0
+		for key := range plan.ChangedMemory(before, r.writer.memory()) {
+			touched++
+			require.Equal(t, schema.InstanceKey("t7", "p", "i3"), key)
+		}
+		require.Equal(t, 1, touched)
+		return testing.AllocsPerRun(20, step)
+	}
+	small, large := cost(20), cost(200)
+	require.Less(t, large, 1.3*small, "allocations of a step, with 200 and with 2,000 instances")
+}

@@ -1,0 +1,170 @@
+package loop_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler"
+	"berth/reconciler/gitrepo"
+	"berth/reconciler/loop"
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/runtimes/memory"
+	"berth/schema/audit"
+	"berth/schema/load"
+)
+
+// starting is a Repo whose first status push waits until the other daemon is
+// about to push, too: both have read the same branch by then.
+type starting struct {
+	reconciler.Repo
+	start *sameStart
+	once  sync.Once
+}
+
+func (s *starting) WriteStatus(ctx context.Context, old string, b reconciler.StatusBatch) (string, error) {
+	s.once.Do(s.start.wait)
+	return s.Repo.WriteStatus(ctx, old, b)
+}
+
+// sameStart lets two daemons push their leadership at the same time. Its clock
+// stands still until then.
+type sameStart struct {
+	ready  sync.WaitGroup
+	second time.Time
+	pushed atomic.Pointer[time.Time]
+}
+
+func newSameStart() *sameStart {
+	s := &sameStart{second: time.Now().Truncate(time.Second)}
+	s.ready.Add(2)
+	return s
+}
+
+func (s *sameStart) wait() {
+	s.ready.Done()
+	s.ready.Wait()
+	now := time.Now()
+	s.pushed.CompareAndSwap(nil, &now)
+}
+
+func (s *sameStart) now() time.Time {
+	if pushed := s.pushed.Load(); pushed != nil {
+		return s.second.Add(time.Since(*pushed))
+	}
+	return s.second
+}
+
+// leaders records which leaders act on hosts.
+type leaders struct {
+	runtimes.Runtime
+	mu   *sync.Mutex
+	seen map[string]bool
+}
+
+func (l leaders) Apply(ctx context.Context, c runtimes.Change) error {
+	err := l.Runtime.Apply(ctx, c)
+	if err == nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.seen[fmt.Sprint(c.Stamp.Epoch, " ", c.Stamp.Leader)] = true
+	}
+	return err
+}
+
+// twoDaemonsInTheSameSecond starts two daemons on one estate that push their
+// leadership in the same second, on the same commit.
+func twoDaemonsInTheSameSecond(t *testing.T) {
+	w := newWorld(t)
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+	loader, err := load.New(load.Options{Backends: map[string]string{"bare_metal": "#Config: {...}\n#Parameters: {...}"}})
+	require.NoError(t, err)
+	start := newSameStart()
+	acted := leaders{memory.New(w.world), &sync.Mutex{}, map[string]bool{}}
+	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	var daemons [2]*daemon
+	for i := range daemons {
+		repo, err := gitrepo.Open(t.Context(), gitrepo.Options{URL: w.git.URL, Dir: t.TempDir(), Timeout: 5 * time.Second, Now: start.now})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		daemons[i] = &daemon{w: w, cancel: cancel, ended: make(chan error, 1), repo: repo, Reconciler: loop.New(loop.Options{
+			Repo: &starting{Repo: repo, start: start}, Loader: loader, Render: render(),
+			Runtimes: map[string]runtimes.Runtime{"bare_metal": acted},
+			Interval: 50 * time.Millisecond, Poll: 50 * time.Millisecond, Flush: 10 * time.Millisecond, AuthorLag: 10 * time.Millisecond,
+			Log: log.With("daemon", i), Now: start.now,
+		})}
+		d := daemons[i]
+		t.Cleanup(func() { d.stop() })
+		go func() { d.ended <- d.Run(ctx) }()
+	}
+
+	// One of them ends, and says why; the other leads and does the work.
+	var deposed error
+	var leading *daemon
+	select {
+	case deposed = <-daemons[0].ended:
+		close(daemons[0].ended)
+		leading = daemons[1]
+	case deposed = <-daemons[1].ended:
+		close(daemons[1].ended)
+		leading = daemons[0]
+	case <-time.After(20 * time.Second):
+		t.Fatalf("both daemons lead: %+v", w.revision())
+	}
+	require.ErrorContains(t, deposed, "another daemon")
+	path, text = instance("train", 2)
+	commit := w.put(map[string]string{path: text})
+	w.eventually("grown and running", func() bool {
+		s := w.status("train")
+		return s != nil && len(s.Members) == 3 && s.Phase == plan.PhaseRunning && w.revision().Commit == commit
+	})
+	rev := w.revision()
+	require.Empty(t, rev.Frozen)
+	require.NotEmpty(t, rev.Leader)
+	select {
+	case err := <-leading.ended:
+		t.Fatalf("no daemon leads any more: %v", err)
+	default:
+	}
+	require.NoError(t, leading.stop())
+	acted.mu.Lock()
+	defer acted.mu.Unlock()
+	require.LessOrEqual(t, len(acted.seen), 2)
+	require.Contains(t, acted.seen, fmt.Sprint(rev.Epoch, " ", rev.Leader), "the leader that the branch names did what came after")
+
+	w.noEventTwice()
+	require.NoError(t, w.verifyAudit())
+}
+
+// verifyAudit walks the audit chain on the status branch, as anybody could.
+func (w *world) verifyAudit() error {
+	repo, err := gitrepo.OpenLocal(w.git.Dir)
+	require.NoError(w.t, err)
+	defer repo.Close()
+	tip := w.git.Tip(reconciler.BranchStatus)
+	tree, err := repo.ReadStatus(w.t.Context(), tip)
+	require.NoError(w.t, err)
+	_, err = audit.Verify(func(yield func(audit.Line) bool) {
+		for l, err := range repo.Audit(w.t.Context(), tip, gitrepo.LogOrder{}) {
+			if !yield(audit.Line{Record: l.Value, File: l.File, Number: l.Line, Err: err}) {
+				return
+			}
+		}
+	}, audit.Head{Sequence: tree.Revision.AuditSequence, Hash: tree.Revision.AuditHead})
+	return err
+}
+
+// The long form, TestLongTwoDaemonsInTheSameSecond, does 100 rounds.
+func TestTwoDaemonsInTheSameSecond(t *testing.T) {
+	for i := range 5 {
+		t.Run(fmt.Sprint(i), twoDaemonsInTheSameSecond)
+	}
+}

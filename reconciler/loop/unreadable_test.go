@@ -1,0 +1,127 @@
+package loop_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler"
+	"berth/reconciler/loop"
+	"berth/reconciler/plan"
+	"berth/schema"
+)
+
+const tenantEvil = "apiVersion: berth/v1\nkind: Tenant\nmetadata:\n  name: evil\nspec:\n  display_name: E\n"
+
+// A tenant whose directory no two readers read alike stays as it was, and says
+// so; the others go on.
+func TestAnUnreadableTenantIsAloneWithIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text, "tenants/evil/tenant.yaml": tenantEvil})
+	d := w.start()
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+
+	path, text = instance("train", 2)
+	w.put(map[string]string{path: text, "tenants/evil/tenant.yaml": tenantEvil + "  description: more\n"})
+	good, err := w.git.Git("rev-parse", "main^{tree}")
+	require.NoError(t, err)
+	root, err := w.git.Tree("main")
+	require.NoError(t, err)
+	tenants, err := w.git.Tree("main:tenants")
+	require.NoError(t, err)
+	for i, e := range tenants {
+		if e.Name == "evil" {
+			file, err := w.git.Tree("main:tenants/evil")
+			require.NoError(t, err)
+			tenants[i].ID, err = w.git.WriteTree(file[0], file[0])
+			require.NoError(t, err)
+		}
+	}
+	for i, e := range root {
+		if e.Name == "tenants" {
+			root[i].ID, err = w.git.WriteTree(tenants...)
+			require.NoError(t, err)
+		}
+	}
+	tree, err := w.git.WriteTree(root...)
+	require.NoError(t, err)
+	bad := w.commitTree(tree)
+
+	held := func() bool {
+		rev := w.revision()
+		return rev.Commit == bad && len(rev.Held) == 1 && rev.Held[0].File == "tenants/evil" && rev.Held[0].Reason == "unreadable" && rev.Frozen == ""
+	}
+	w.eventually("held", held)
+	w.eventually("the neighbour changes", func() bool { s := w.status("train"); return s != nil && len(s.Members) == 3 })
+	require.NoError(t, d.stop())
+	content, err := w.git.Read(reconciler.BranchInForce, "tenants/evil/tenant.yaml")
+	require.NoError(t, err)
+	require.Equal(t, tenantEvil, strings.ReplaceAll(content, "  description: more\n", ""))
+
+	tip := w.git.Tip(reconciler.BranchInForce)
+	d = w.start() // with an empty cache
+	<-d.Ready()
+	time.Sleep(500 * time.Millisecond)
+	require.True(t, held())
+	require.Equal(t, tip, w.git.Tip(reconciler.BranchInForce), "looking again says nothing new")
+
+	commit := w.commitTree(good)
+	w.eventually("goes on", func() bool { rev := w.revision(); return rev.Commit == commit && len(rev.Held) == 0 })
+}
+
+// dim is a Repo that sometimes cannot list one part.
+type dim struct {
+	reconciler.Repo
+	part string
+	dark *atomic.Bool
+}
+
+func (d dim) Snapshot(ctx context.Context, commit string) (schema.Snapshot, error) {
+	s, err := d.Repo.Snapshot(ctx, commit)
+	return dimSnapshot{s, d}, err
+}
+
+type dimSnapshot struct {
+	schema.Snapshot
+	dim
+}
+
+func (d dimSnapshot) Files(ctx context.Context, p schema.Part) ([]schema.File, error) {
+	if p.Name == d.part && d.dark.Load() {
+		return nil, errors.New("input/output error")
+	}
+	return d.Snapshot.Files(ctx, p)
+}
+
+// runsDimmed has train run, under a daemon that cannot read its tenant while dark.
+func (w *world) runsDimmed() (dark *atomic.Bool) {
+	w.t.Helper()
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+	dark = &atomic.Bool{}
+	w.start(func(o *loop.Options) { o.Repo = dim{o.Repo, "tenants/physics", dark} })
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	return dark
+}
+
+// What could not be read for a while comes into force when it can, without
+// anybody pushing again.
+func TestAPartThatCanBeReadAgainComesIntoForce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	dark := w.runsDimmed()
+	dark.Store(true)
+	path, text := instance("train", 2)
+	commit := w.put(map[string]string{path: text})
+	w.eventually("held", func() bool { rev := w.revision(); return rev.Commit == commit && len(rev.Held) == 1 })
+	dark.Store(false)
+	w.eventually("in force", func() bool { return len(w.revision().Held) == 0 })
+	w.eventually("grown", func() bool { s := w.status("train"); return s != nil && len(s.Members) == 3 })
+}

@@ -1,0 +1,488 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler"
+	"berth/reconciler/plan"
+	"berth/schema"
+	"berth/schema/audit"
+)
+
+// statusRepo is the status branch alone, with compare-and-swap as a real one
+// has it. What a writer does not use panics.
+type statusRepo struct {
+	reconciler.Repo
+	mu      sync.Mutex
+	tip     int
+	trees   []reconciler.StatusTree
+	batches []reconciler.StatusBatch
+	down    error
+	lose    bool // the next write lands, but its answer is lost
+	damaged bool // the mirror holds no commit but the one the branch stands at
+}
+
+func (s *statusRepo) Fetch(context.Context) (reconciler.Tips, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return reconciler.Tips{Main: "m", Status: s.id()}, s.down
+}
+
+func (s *statusRepo) id() string {
+	if s.tip == 0 {
+		return ""
+	}
+	return fmt.Sprint(s.tip)
+}
+
+func (s *statusRepo) ReadStatus(_ context.Context, commit string) (reconciler.StatusTree, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if commit == "" {
+		return reconciler.StatusTree{}, nil
+	}
+	t := s.trees[s.tip-1]
+	return reconciler.StatusTree{Revision: t.Revision, Unread: t.Unread, Units: t.Units, Things: maps.Clone(t.Things), Reviews: maps.Clone(t.Reviews)}, nil
+}
+
+// AuditTail is of all that was ever written.
+func (s *statusRepo) AuditTail(context.Context, string, time.Time, int) (lines []audit.Line, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, b := range s.batches {
+		for j, r := range b.Audit {
+			lines = append(lines, audit.Line{Record: r, File: fmt.Sprint("audit/", i), Number: j + 1})
+		}
+	}
+	return lines, nil
+}
+
+func (s *statusRepo) WriteStatus(_ context.Context, old string, b reconciler.StatusBatch) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down != nil {
+		return "", s.down
+	}
+	if old != s.id() && s.damaged {
+		return "", fmt.Errorf("commit %s: %w", old, reconciler.ErrNotFound)
+	}
+	if old != s.id() {
+		return "", reconciler.ErrConflict
+	}
+	next := reconciler.StatusTree{Revision: b.Revision, Things: map[schema.Key]*plan.ThingStatus{}, Reviews: map[int]*plan.Review{}}
+	if s.tip > 0 {
+		maps.Copy(next.Reviews, s.trees[s.tip-1].Reviews)
+		next.Units = s.trees[s.tip-1].Units
+		maps.Copy(next.Things, s.trees[s.tip-1].Things)
+	}
+	for i := range b.Units {
+		next.Units = next.Units.With(&b.Units[i])
+	}
+	for i := range b.Things {
+		next.Things[b.Things[i].Key] = &b.Things[i]
+	}
+	for _, k := range b.Gone {
+		next.Units = next.Units.Without(k)
+		delete(next.Things, k)
+	}
+	for i := range b.Reviews {
+		next.Reviews[b.Reviews[i].Pull] = &b.Reviews[i]
+	}
+	for _, n := range b.ReviewsGone {
+		delete(next.Reviews, n)
+	}
+	s.trees = append(s.trees, next)
+	s.batches = append(s.batches, b)
+	s.tip++
+	if s.lose {
+		s.lose = false
+		return "", errors.New("connection reset")
+	}
+	return s.id(), nil
+}
+
+func (s *statusRepo) events() []plan.Event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []plan.Event
+	for _, b := range s.batches {
+		out = append(out, b.Events...)
+	}
+	return out
+}
+
+func (s *statusRepo) setDown(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = err
+}
+
+func testLog(t *testing.T) *slog.Logger {
+	return slog.New(slog.NewTextHandler(t.Output(), nil))
+}
+
+var train = schema.InstanceKey("physics", "lhc", "train")
+
+func phase(p plan.Phase) plan.Status {
+	return plan.Status{Key: train, Phase: p, Revision: "abc", CorrelationID: "c1", App: "app"}
+}
+
+// put records a status over whatever is there.
+func put(w *writer, s plan.Status) bool {
+	changed, _ := w.set(w.get(s.Key), s)
+	return changed
+}
+
+func startWriter(t *testing.T, repo reconciler.Repo, window time.Duration) (*writer, func() error) {
+	t.Helper()
+	w := newWriter(repo, window, testLog(t), time.Now)
+	require.NoError(t, w.lead(t.Context()))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.run(ctx) }()
+	return w, func() error {
+		cancel()
+		return <-ended
+	}
+}
+
+func TestWriterGathersAWindowIntoOneCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		repo := &statusRepo{}
+		w, stop := startWriter(t, repo, time.Second)
+		for i := range 50 {
+			s := phase(plan.PhaseRequested)
+			s.Key.Name = fmt.Sprintf("train-%d", i)
+			require.True(t, put(w, s))
+		}
+		require.False(t, put(w, *w.get(schema.InstanceKey("physics", "lhc", "train-3"))), "equal status is no change")
+		time.Sleep(1500 * time.Millisecond)
+		synctest.Wait()
+		require.Len(t, repo.batches, 2, "taking the lead, and one commit for all of it")
+		require.Len(t, repo.batches[1].Units, 50)
+		require.Len(t, repo.batches[1].Events, 50)
+		require.EqualValues(t, 50, repo.batches[1].Revision.Sequence)
+		require.True(t, w.clean())
+		require.NoError(t, stop())
+	})
+}
+
+func TestWriterFlushDoesNotWaitForTheWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		repo := &statusRepo{}
+		w, stop := startWriter(t, repo, time.Hour)
+		put(w, phase(plan.PhaseRequested))
+		start := time.Now()
+		require.NoError(t, w.flush(t.Context()))
+		require.Less(t, time.Since(start), time.Second)
+		require.Len(t, repo.events(), 1)
+		require.NoError(t, stop())
+	})
+}
+
+func TestWriterKeepsEverythingWhileTheRemoteIsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		repo := &statusRepo{}
+		w, stop := startWriter(t, repo, time.Second)
+		repo.setDown(errors.New("remote is down"))
+		for _, p := range []plan.Phase{plan.PhaseRequested, plan.PhaseDeploying, plan.PhaseRunning} {
+			put(w, phase(p))
+			time.Sleep(2 * time.Second)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		require.ErrorContains(t, w.flush(ctx), "remote is down")
+		repo.setDown(nil)
+		time.Sleep(time.Minute)
+		require.True(t, w.clean())
+		var types []string
+		for _, e := range repo.events() {
+			types = append(types, e.EventType)
+		}
+		require.Equal(t, []string{"apps.instance.requested", "apps.instance.running"}, types)
+		require.NoError(t, stop())
+	})
+}
+
+// A push may land although its answer is lost. The events of it must not be
+// written twice: the writer finds its own commit and goes on from it.
+func TestWriterLostReply(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		repo := &statusRepo{}
+		w, stop := startWriter(t, repo, time.Second)
+		repo.mu.Lock()
+		repo.lose = true
+		repo.mu.Unlock()
+		put(w, phase(plan.PhaseRequested))
+		time.Sleep(time.Minute)
+		require.True(t, w.clean())
+		seen := map[string]int{}
+		for _, e := range repo.events() {
+			seen[e.EventID]++
+		}
+		for id, n := range seen {
+			require.Equal(t, 1, n, "event %s", id)
+		}
+		require.Len(t, seen, 1)
+		require.NoError(t, stop())
+	})
+}
+
+// The mirror was fetched anew after the branch moved on, so that it does not hold
+// the commit that the writer builds on: the writer takes up where the branch stands.
+func TestWriterGoesOnWhereItsTipIsNotInTheMirror(t *testing.T) {
+	for name, move := range map[string]func(t *testing.T, w *writer, repo *statusRepo){
+		"the answer to a push was lost": func(t *testing.T, w *writer, repo *statusRepo) {
+			repo.lose = true
+			put(w, phase(plan.PhaseRequested))
+			require.Error(t, w.push(t.Context()))
+		},
+		"somebody else wrote": func(t *testing.T, w *writer, repo *statusRepo) {
+			put(w, phase(plan.PhaseRequested))
+			_, err := repo.WriteStatus(t.Context(), repo.id(), reconciler.StatusBatch{Revision: w.revision()})
+			require.NoError(t, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			repo := &statusRepo{}
+			w := newWriter(repo, time.Hour, testLog(t), time.Now)
+			require.NoError(t, w.lead(t.Context()))
+			move(t, w, repo)
+			repo.damaged = true
+			put(w, phase(plan.PhaseRunning))
+			require.NoError(t, w.push(t.Context()))
+			require.True(t, w.clean())
+			var types []string
+			for _, e := range repo.events() {
+				types = append(types, e.EventType)
+			}
+			require.Equal(t, []string{"apps.instance.requested", "apps.instance.running"}, types)
+		})
+	}
+}
+
+// The answer is lost, and before that is found out the remote goes down with
+// one more event to tell: the first batch is still recognised.
+func TestWriterLostReplyThenDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		repo := &statusRepo{}
+		w, stop := startWriter(t, repo, time.Second)
+		repo.mu.Lock()
+		repo.lose = true
+		repo.mu.Unlock()
+		put(w, phase(plan.PhaseRequested))
+		time.Sleep(1200 * time.Millisecond)
+		repo.setDown(errors.New("down"))
+		put(w, phase(plan.PhaseRunning))
+		time.Sleep(10 * time.Second)
+		repo.setDown(nil)
+		time.Sleep(time.Minute)
+		var types []string
+		for _, e := range repo.events() {
+			types = append(types, e.EventType)
+		}
+		require.Equal(t, []string{"apps.instance.requested", "apps.instance.running"}, types)
+		require.NoError(t, stop())
+	})
+}
+
+func TestWriterIsDeposedByALaterEpoch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		repo := &statusRepo{}
+		first, stop := startWriter(t, repo, time.Second)
+		second, stopSecond := startWriter(t, repo, time.Second)
+		require.Greater(t, second.epoch(), first.epoch())
+		put(first, phase(plan.PhaseRequested))
+		require.ErrorIs(t, first.flush(t.Context()), errDeposed)
+		require.ErrorIs(t, stop(), errDeposed)
+		require.Empty(t, repo.events(), "a deposed writer writes nothing")
+		require.NoError(t, stopSecond())
+	})
+}
+
+// A branch that names another leader of the same epoch ends the daemon, as hosts
+// then obey that leader.
+func TestWriterIsDeposedByAnotherLeaderOfItsEpoch(t *testing.T) {
+	for name, meet := range map[string]func(*testing.T, *writer, *statusRepo) error{
+		"at a fetch": func(t *testing.T, w *writer, repo *statusRepo) error { return w.fetched(t.Context(), repo.id()) },
+		"at a push": func(t *testing.T, w *writer, repo *statusRepo) error {
+			put(w, phase(plan.PhaseRunning))
+			return w.push(t.Context())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			repo := &statusRepo{}
+			w := newWriter(repo, time.Hour, testLog(t), time.Now)
+			require.NoError(t, w.lead(t.Context()))
+			require.Equal(t, w.leader, w.revision().Leader)
+			rev := w.revision()
+			w.revise(func(r *reconciler.Revision) { r.Leader = "forged" })
+			require.Equal(t, rev, w.revision(), "who leads is the writer's to say")
+			rev.Leader = "other"
+			_, err := repo.WriteStatus(t.Context(), repo.id(), reconciler.StatusBatch{Revision: rev})
+			require.NoError(t, err)
+			err = meet(t, w, repo)
+			require.ErrorIs(t, err, errDeposed)
+			require.ErrorContains(t, err, "names leader other with epoch")
+		})
+	}
+}
+
+func TestWriterWritesOverAForeignCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		repo := &statusRepo{}
+		w, stop := startWriter(t, repo, time.Second)
+		put(w, phase(plan.PhaseRunning))
+		require.NoError(t, w.flush(t.Context()))
+		// Somebody writes a status of his own, with no later epoch.
+		forged := phase(plan.PhaseDeleted)
+		other := schema.InstanceKey("physics", "lhc", "invented")
+		_, err := repo.WriteStatus(t.Context(), repo.id(), reconciler.StatusBatch{Revision: w.revision(), Units: []plan.Status{forged, {Key: other, Phase: plan.PhaseRunning}}})
+		require.NoError(t, err)
+		w.revise(func(r *reconciler.Revision) { r.Commit = "next" })
+		require.NoError(t, w.flush(t.Context()))
+		tree, err := repo.ReadStatus(t.Context(), repo.id())
+		require.NoError(t, err)
+		require.Equal(t, plan.PhaseRunning, tree.Units.Get(train).Phase)
+		require.Nil(t, tree.Units.Get(other))
+		require.NoError(t, stop())
+	})
+}
+
+// Who computed a status from an older one than is known has to look again.
+func TestWriterRefusesAStaleStatus(t *testing.T) {
+	w := newWriter(&statusRepo{}, time.Hour, testLog(t), time.Now)
+	require.True(t, put(w, phase(plan.PhaseRequested)))
+	seen := w.get(train)
+	require.True(t, put(w, phase(plan.PhaseDeploying)))
+	_, ok := w.set(seen, phase(plan.PhaseRunning))
+	require.False(t, ok)
+	require.Equal(t, plan.PhaseDeploying, w.get(train).Phase)
+	_, ok = w.set(nil, phase(plan.PhaseRunning))
+	require.False(t, ok)
+}
+
+// A thing's status is kept, told and taken away as a unit's is.
+func TestWriterThings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		repo := &statusRepo{}
+		w, stop := startWriter(t, repo, time.Second)
+		model := schema.Key{Kind: schema.KindArtifact, Tenant: "physics", Project: "lhc", Name: "model"}
+		s := plan.ThingStatus{Key: model, UID: "0d9f-model", Phase: "registered", Revision: "abc", CorrelationID: "c1", Detail: []byte(`{"app_slug":"batch","digest":"sha256:00","media_type":7}`)}
+		changed, ok := w.setThing(nil, s)
+		require.True(t, changed && ok)
+		changed, ok = w.setThing(w.thing(model), s)
+		require.True(t, ok && !changed, "equal status is no change")
+		_, ok = w.setThing(nil, s)
+		require.False(t, ok, "somebody recorded another meanwhile")
+		require.NoError(t, w.flush(t.Context()))
+		events := repo.events()
+		require.Len(t, events, 1)
+		require.Equal(t, "apps.artifact.registered", events[0].EventType)
+		require.JSONEq(t, `{"org_id":"physics","project_id":"physics.lhc","app_slug":"batch","artifact_id":"0d9f-model","resource_name":"physics.lhc/model","status":"registered",
+			"source":"","reference":"","media_type":"","digest":"sha256:00","revision":"abc"}`, string(events[0].Payload))
+
+		seen := w.thing(model)
+		s.Phase = "promoted"
+		_, ok = w.setThing(seen, s)
+		require.True(t, ok)
+		require.False(t, w.forgetThing(seen), "it is another one by now")
+		require.True(t, w.forgetThing(w.thing(model)))
+		require.False(t, w.forgetThing(nil))
+		require.NoError(t, w.flush(t.Context()))
+		tree, err := repo.ReadStatus(t.Context(), repo.id())
+		require.NoError(t, err)
+		require.Empty(t, tree.Things)
+		require.Len(t, repo.events(), 2, "what happened is told though it is gone")
+		require.NoError(t, stop())
+	})
+}
+
+// The audit chain stays the writer's, whatever a revision is made to say.
+func TestWriterChainsAudit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		repo := &statusRepo{}
+		w, stop := startWriter(t, repo, time.Second)
+		for i := range 3 {
+			w.record(audit.Record{Action: fmt.Sprint(i)}, audit.Record{Action: fmt.Sprint(i)})
+			w.revise(func(r *reconciler.Revision) { r.AuditSequence, r.AuditHead = 99, "forged" })
+			require.NoError(t, w.flush(t.Context()))
+		}
+		require.NoError(t, stop())
+		var chain []audit.Record
+		for _, b := range repo.batches {
+			chain = append(chain, b.Audit...)
+		}
+		require.Len(t, chain, 3)
+		rev := repo.batches[len(repo.batches)-1].Revision
+		_, err := audit.Verify(func(yield func(audit.Line) bool) {
+			for _, r := range chain {
+				require.False(t, r.OccurredAt.IsZero())
+				if !yield(audit.Line{Record: r}) {
+					return
+				}
+			}
+		}, audit.Head{Sequence: rev.AuditSequence, Hash: rev.AuditHead})
+		require.NoError(t, err)
+	})
+}
+
+// A transition made again after a crash is the same event.
+func TestEventIdentity(t *testing.T) {
+	prev, next := phase(plan.PhaseDeploying), phase(plan.PhaseRunning)
+	a, ok := transition(&prev, &next, time.Unix(1, 0))
+	require.True(t, ok)
+	b, _ := transition(&prev, &next, time.Unix(99, 0))
+	require.Equal(t, a.EventID, b.EventID)
+	next.Revision = "def"
+	c, _ := transition(&prev, &next, time.Unix(1, 0))
+	require.NotEqual(t, a.EventID, c.EventID)
+	_, ok = transition(&next, &next, time.Unix(1, 0))
+	require.False(t, ok, "no step, no event")
+}
+
+// What waits for a remote that was down is written as soon as somebody has
+// seen it answer.
+func TestWriterGoesOnWhenTheRemoteIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		repo := &statusRepo{}
+		w, stop := startWriter(t, repo, time.Second)
+		repo.setDown(errors.New("remote is down"))
+		put(w, phase(plan.PhaseRequested))
+		time.Sleep(time.Minute) // the next try is far away by now
+		repo.setDown(nil)
+		start := time.Now()
+		require.NoError(t, w.fetched(t.Context(), repo.id()))
+		require.NoError(t, w.flush(t.Context()))
+		require.Less(t, time.Since(start), time.Second)
+		require.NoError(t, stop())
+	})
+}
+
+// A commit holds all of a decision or nothing of it, whenever it is made.
+func TestWriterWritesADecisionWhole(t *testing.T) {
+	repo := &statusRepo{}
+	w, stop := startWriter(t, repo, time.Millisecond)
+	w.whole.Lock()
+	put(w, phase(plan.PhaseDeleting))
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	require.Error(t, w.flush(ctx), "half of it was written")
+	w.revise(func(r *reconciler.Revision) { r.Commit = "next" })
+	w.whole.Unlock()
+	require.NoError(t, w.flush(t.Context()))
+	require.NoError(t, stop())
+	require.Len(t, repo.batches, 2, "taking the lead, and the decision")
+	require.Equal(t, "next", repo.batches[1].Revision.Commit)
+	require.Len(t, repo.batches[1].Units, 1)
+}

@@ -1,8 +1,0 @@
-//go:build long
-
-package reconciler_test
-
-import "testing"
-
-// TestLongManyPullRequestsAndTheBaseMoves does so with 200 pull requests.
-func TestLongManyPullRequestsAndTheBaseMoves(t *testing.T) { moveBaseUnder(t, 200) }
