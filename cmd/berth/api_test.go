@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/crypto/ssh"
 
+	"berth/cmd/internal/backends"
 	"berth/schema"
 	"berth/schema/audit"
 	"berth/schema/load"
@@ -44,7 +45,7 @@ func campusWith(t *testing.T, change map[string]string) *schema.Desired {
 			delete(files, path)
 		}
 	}
-	loader, err := load.New(load.Options{Backends: backends()})
+	loader, err := load.New(load.Options{Backends: backends.Definitions()})
 	require.NoError(t, err)
 	res, err := loader.Load(context.Background(), load.Files(files))
 	require.NoError(t, err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"berth/cmd/internal/cli"
 	"berth/reconciler"
 	"berth/reconciler/gitrepo"
 	"berth/schema"
@@ -66,7 +67,7 @@ Exit status: 0 the chain is whole, 1 it is not or there is none, 2 usage.`,
 			defer func() { err = errors.Join(err, l.Close()) }()
 			tree, err := l.ReadStatus(cmd.Context(), l.status)
 			if err != nil {
-				return &exitError{1, err}
+				return err
 			}
 			head := audit.Head{Sequence: tree.Revision.AuditSequence, Hash: tree.Revision.AuditHead}
 			end, broke := audit.Verify(func(yield func(audit.Line) bool) {
@@ -77,7 +78,7 @@ Exit status: 0 the chain is whole, 1 it is not or there is none, 2 usage.`,
 				}
 			}, head)
 			if err := cmd.Context().Err(); err != nil {
-				return &exitError{1, err}
+				return err
 			}
 			v := auditVerdict{Format: "berth.audit.verify/v1", Commit: l.status, Whole: broke == nil, Records: end.Sequence, Head: head}
 			var at *audit.BrokenError
@@ -85,10 +86,10 @@ Exit status: 0 the chain is whole, 1 it is not or there is none, 2 usage.`,
 				v.Broken = &brokenAt{at.Sequence, at.File, at.Line, at.What}
 			}
 			if err := writeVerdict(cmd.OutOrStdout(), req.output, v, broke); err != nil {
-				return &exitError{1, err}
+				return err
 			}
 			if broke != nil {
-				return &exitError{code: 1}
+				return cli.Exit(1)
 			}
 			return nil
 		},
@@ -103,10 +104,10 @@ func writeVerdict(w io.Writer, form string, v auditVerdict, broke error) error {
 	}
 	if broke != nil {
 		_, err := fmt.Fprintf(w, "broken: %s\n%d records before it hold; revision.yaml names record %d as the last, %s\n",
-			visible(broke.Error()), v.Records, v.Head.Sequence, orDash(v.Head.Hash))
+			cli.Visible(broke.Error()), v.Records, v.Head.Sequence, cli.OrDash(v.Head.Hash))
 		return err
 	}
-	_, err := fmt.Fprintf(w, "whole: %d records, head %s\n", v.Records, orDash(v.Head.Hash))
+	_, err := fmt.Fprintf(w, "whole: %d records, head %s\n", v.Records, cli.OrDash(v.Head.Hash))
 	return err
 }
 
@@ -123,7 +124,7 @@ Exit status: 0, 1 there is no log to read or part of it cannot be read, 2 usage.
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if err := want.begin(time.Now()); err != nil {
-				return &exitError{2, err}
+				return cli.Usage(err)
 			}
 			l, err := req.open(cmd.Context())
 			if err != nil {
@@ -131,11 +132,11 @@ Exit status: 0, 1 there is no log to read or part of it cannot be read, 2 usage.
 			}
 			defer func() { err = errors.Join(err, l.Close()) }()
 			damaged := false
-			t := newTable(cmd.OutOrStdout(), req.noHeaders, "TIME", "SEQUENCE", "DECISION", "ACTOR", "ACTION", "RESOURCE", "PERMISSION", "COMMIT", "PULL", "WHY")
+			t := cli.NewTable(cmd.OutOrStdout(), req.noHeaders, "TIME", "SEQUENCE", "DECISION", "ACTOR", "ACTION", "RESOURCE", "PERMISSION", "COMMIT", "PULL", "WHY")
 			for r, err := range l.Audit(cmd.Context(), l.status, order(cmd.ErrOrStderr(), false)) {
 				if err != nil {
 					damaged = true
-					fmt.Fprintf(cmd.ErrOrStderr(), "berth: %s:%d: %v\n", visible(r.File), r.Line, err)
+					fmt.Fprintf(cmd.ErrOrStderr(), "berth: %s:%d: %v\n", cli.Visible(r.File), r.Line, err)
 					continue
 				}
 				if !want.takes(r.Value) {
@@ -144,17 +145,17 @@ Exit status: 0, 1 there is no log to read or part of it cannot be read, 2 usage.
 				if req.output == "json" {
 					_, err = fmt.Fprintln(cmd.OutOrStdout(), string(audit.Encode(r.Value)))
 				} else {
-					err = t.row(auditCells(r.Value)...)
+					err = t.Row(auditCells(r.Value)...)
 				}
 				if err != nil {
-					return &exitError{1, err}
+					return err
 				}
 			}
-			if err := t.flush(); err != nil {
-				return &exitError{1, err}
+			if err := t.Flush(); err != nil {
+				return err
 			}
 			if damaged {
-				return &exitError{code: 1}
+				return cli.Exit(1)
 			}
 			return nil
 		},
@@ -215,24 +216,24 @@ func auditCells(r audit.Record) []string {
 	if r.BreakGlass {
 		why = append([]string{"BREAK-GLASS"}, why...)
 	}
-	return []string{stamp(r.OccurredAt), fmt.Sprint(r.Sequence), string(r.Verdict), r.Actor, r.Action, r.Key.String(), r.Permission, short12(r.Commit), pull, strings.Join(why, "; ")}
+	return []string{cli.Stamp(r.OccurredAt), fmt.Sprint(r.Sequence), string(r.Verdict), r.Actor, r.Action, r.Key.String(), r.Permission, cli.ShortCommit(r.Commit), pull, strings.Join(why, "; ")}
 }
 
 // auditLine is a record as one line of `berth trace`.
 func auditLine(l gitrepo.Logged[audit.Record]) string {
 	r := l.Value
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s  %d  %-7s %s  %s %s", stamp(r.OccurredAt), r.Sequence, visible(string(r.Verdict)), orDash(r.Actor), visible(r.Action), visible(r.Key.String()))
+	fmt.Fprintf(&b, "%s  %d  %-7s %s  %s %s", cli.Stamp(r.OccurredAt), r.Sequence, cli.Visible(string(r.Verdict)), cli.OrDash(r.Actor), cli.Visible(r.Action), cli.Visible(r.Key.String()))
 	pull := ""
 	if r.PullRequest != 0 {
 		pull = fmt.Sprint("#", r.PullRequest)
 	}
 	for _, part := range []struct{ name, value string }{
 		{"of", r.File}, {"permission", r.Permission}, {"rule", r.Rule}, {"source", r.Source}, {"proof", r.Proof},
-		{"approved by", strings.Join(r.Approvers, ", ")}, {"commit", short12(r.Commit)}, {"pull request", pull}, {"", r.Reason},
+		{"approved by", strings.Join(r.Approvers, ", ")}, {"commit", cli.ShortCommit(r.Commit)}, {"pull request", pull}, {"", r.Reason},
 	} {
 		if part.value != "" {
-			b.WriteString(strings.TrimRight("  "+part.name, " ") + " " + visible(part.value))
+			b.WriteString(strings.TrimRight("  "+part.name, " ") + " " + cli.Visible(part.value))
 		}
 	}
 	if r.BreakGlass {
@@ -240,6 +241,3 @@ func auditLine(l gitrepo.Logged[audit.Record]) string {
 	}
 	return b.String()
 }
-
-// short12 is a commit's id as people are shown it.
-func short12(commit string) string { return commit[:min(12, len(commit))] }

@@ -26,6 +26,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/crypto/ssh"
 
+	"berth/cmd/internal/labtest"
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/plan"
 	"berth/runtimes"
@@ -153,12 +154,11 @@ func (k *talker) counts() (told, shown int) {
 // nothing of a secret reaches any place where Berth writes or says anything
 // (reliability.md I13).
 func TestNoSecretReachesAnySink(t *testing.T) {
-	s, err := newStage(demoOptions{dir: t.TempDir(), memory: true})
+	listen, err := labtest.FreePort()
 	require.NoError(t, err)
-	require.NoError(t, s.openEstate())
-	t.Cleanup(func() { require.NoError(t, s.close()) })
+	s := newKept(t, "estate", listen, nil)
 	git, gitFront := newTalker(t, s.git.URL, canaryGit, "")
-	forge, forgeFront := newTalker(t, s.forge.APIURL(), canaryForge, demoToken)
+	forge, forgeFront := newTalker(t, s.forge.APIURL(), canaryForge, labtest.Token)
 	gitURL, err := url.Parse(s.git.URL)
 	require.NoError(t, err)
 	apiURL, err := url.Parse(s.forge.APIURL())
@@ -173,7 +173,7 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 		"url": gitFront.URL + gitURL.Path, "token": file("git", canaryGit), "username": "x-access-token", "directory": filepath.Join(s.dir, "mirror"), "allow_http": true,
 	}
 	hub := map[string]any{
-		"api_url": forgeFront.URL + apiURL.Path, "owner": "example", "repository": "estate", "login": demoApp + "[bot]",
+		"api_url": forgeFront.URL + apiURL.Path, "owner": "example", "repository": "estate", "login": labtest.App + "[bot]",
 		"token": file("forge", canaryForge), "webhook_secret": file("hook", canaryWebhook),
 	}
 	// A registry whose token endpoint tells whatever it was shown, and knows nobody.
@@ -196,16 +196,19 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 	require.NoError(t, err)
 	canaryJWT := jwt[strings.LastIndex(jwt, ".")+1:] // who has the rest can still not ask
 
-	path, listen, err := s.configure(daemonConfig{name: "berth", url: gitFront.URL + gitURL.Path, more: map[string]any{
+	base := map[string]any{
+		"estate": "estate", "listen": listen,
+		"memory_runtime": map[string]any{"directory": filepath.Join(s.dir, "world"), "backends": []string{"slurm"}},
+	}
+	path := s.configure("berth", base, map[string]any{
 		"repository": repository, "github": hub, "authority": map[string]any{"trust_main": true},
-		"interval": "200ms", "poll": "200ms", "flush_window": "50ms", "estate": "estate",
-		"api": map[string]any{"tokens": []any{map[string]any{"login": demoAdministrator, "token": file("api", canaryAPI)}}},
+		"interval": "200ms", "poll": "200ms", "flush_window": "50ms",
+		"api": map[string]any{"tokens": []any{map[string]any{"login": labtest.Administrator, "token": file("api", canaryAPI)}}},
 		"artifacts": map[string]any{
 			"plain_http": []string{registryHost}, "addresses": []string{"127.0.0.1/32"}, "interval": "1m",
 			"secrets": map[string]any{"pull": map[string]any{"username": "berth", "password": file("pull", canaryPull), "hosts": []string{registryHost}}},
 		},
-	}})
-	require.NoError(t, err)
+	})
 
 	said := &sink{} // everything Berth says
 	log := slog.New(slog.NewJSONHandler(said, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -222,26 +225,26 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 
 	until := func(what string, ok func() bool) {
 		t.Helper()
-		require.NoError(t, s.until(t.Context(), what, patience, func() (bool, error) { return ok(), nil }))
+		require.Eventually(t, ok, patience, 20*time.Millisecond, what)
 	}
 	phase := func(want plan.Phase) func() bool {
 		return func() bool {
-			tree, err := s.statusTree(t.Context())
-			return err == nil && tree.Units.Get(neighbourKey) != nil && tree.Units.Get(neighbourKey).Phase == want
+			tree, err := s.status()
+			return err == nil && tree.Units.Get(labtest.Assembly) != nil && tree.Units.Get(labtest.Assembly).Phase == want
 		}
 	}
 	decided := func() bool {
-		tree, err := s.statusTree(t.Context())
+		tree, err := s.status()
 		return err == nil && tree.Revision.Commit == s.git.Tip("main")
 	}
-	instance := pathOf(t, neighbourKey)
+	instance := pathOf(t, labtest.Assembly)
 	const genomes, document = "tenants/biology/projects/genomes/", "apiVersion: berth/v1\nkind: "
 	s.git.MustCommit(t, "main", gittest.Commit{Message: "a cluster", Files: map[string]string{
-		instance:                              s.neighbourText,
+		instance:                              labtest.AssemblyYAML(),
 		"platform/artifact-sources/pull.yaml": document + "ArtifactSource\nmetadata: {name: pull}\nspec: {type: oci, host: \"" + registryHost + "\", credential: pull, repositories: [lab]}\n",
 		genomes + "artifacts/solver.yaml":     document + "Artifact\nmetadata: {name: solver}\nspec: {app: slurm, source: pull, reference: \"lab/solver:1\", media_type: application/x-tar, digest: \"sha256:" + strings.Repeat("0", 64) + "\", status: registered}\n",
 		genomes + "service-accounts/ci.yaml":  document + "ServiceAccount\nmetadata: {name: ci}\nspec:\n  display_name: x\n  public_keys: [{id: current, key: \"" + strings.TrimSpace(string(ssh.MarshalAuthorizedKey(line))) + "\"}]\n  scopes: [apps.instance.read]\n  allowed_endpoints: [\"GET /api/v1/projects/{project_id}/app-instances\"]\n",
-		genomes + "roles.yaml":                s.files[genomes+"roles.yaml"] + "    - service_account: ci\n      role: service_account\n",
+		genomes + "roles.yaml":                labtest.Files()[genomes+"roles.yaml"] + "    - service_account: ci\n      role: service_account\n",
 	}})
 	until("the instance runs", phase(plan.PhaseRunning))
 	until("the registry was asked", func() bool { _, shown := pulled.counts(); return shown > 0 })
@@ -336,9 +339,10 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 		for k, v := range more {
 			config[k] = v
 		}
-		path, _, err := s.configure(daemonConfig{name: "bad", url: gitFront.URL, more: config})
-		require.NoError(t, err)
-		c, err := readConfig(path)
+		if more["ssh"] != nil {
+			config["memory_runtime"] = nil // both would run the same backend
+		}
+		c, err := readConfig(s.configure("bad", base, config))
 		var d *daemon
 		if err == nil {
 			d, err = newDaemon(t.Context(), c, log, nil, nil)

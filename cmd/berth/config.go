@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"berth/cmd/internal/backends"
 	"berth/schema"
 	"berth/schema/load"
 	"berth/schema/signature"
@@ -341,7 +342,7 @@ func (c *config) misfitsOfTrial(tell func(wrong bool, at, field, message string)
 	if c.MemoryRuntime == nil {
 		return
 	}
-	known := slices.Sorted(maps.Keys(backends()))
+	known := slices.Sorted(maps.Keys(backends.Definitions()))
 	for i, b := range c.MemoryRuntime.Backends {
 		at := fmt.Sprintf("memory_runtime.backends[%d]", i)
 		tell(!slices.Contains(known, b), at, at, fmt.Sprintf("no runtime for %s is built in, there is %s", b, strings.Join(known, ", ")))

@@ -27,6 +27,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
+	"berth/cmd/internal/labtest"
 	"berth/reconciler"
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/plan"
@@ -405,7 +406,7 @@ func (s *attended) metric(name, label string) (sum float64) {
 // Ten thousand deliveries lead to a few looks, and none is lost.
 func TestStormOfDeliveries(t *testing.T) {
 	t.Parallel()
-	listen, err := freePort()
+	listen, err := labtest.FreePort()
 	require.NoError(t, err)
 	s := attend(newKept(t, "north", listen, map[string]any{"listen": listen}), listen)
 	before := s.metric("berth_reconcile_duration_seconds", "estate")
@@ -440,7 +441,7 @@ func TestStormOfDeliveries(t *testing.T) {
 // What the forge could not deliver is found in its log, in its own terms.
 func TestLostDeliveriesAreFound(t *testing.T) {
 	t.Parallel()
-	listen, err := freePort()
+	listen, err := labtest.FreePort()
 	require.NoError(t, err)
 	k := newKept(t, "north", listen, map[string]any{"listen": listen})
 	s := attend(k, listen)
@@ -462,7 +463,7 @@ func TestLostDeliveriesAreFound(t *testing.T) {
 // look at the webhook.
 func TestLostPushesAreCounted(t *testing.T) {
 	t.Parallel()
-	listen, err := freePort()
+	listen, err := labtest.FreePort()
 	require.NoError(t, err)
 	k := newKept(t, "north", listen, map[string]any{"listen": listen, "poll": "200ms"})
 	k.forge.SetWebhook("http://127.0.0.1:1/webhooks/github") // where nobody is
@@ -480,7 +481,7 @@ func TestLostPushesAreCounted(t *testing.T) {
 // none while the daemon was there that was told.
 func TestRerunsOutliveTheDaemon(t *testing.T) {
 	t.Parallel()
-	listen, err := freePort()
+	listen, err := labtest.FreePort()
 	require.NoError(t, err)
 	k := newKept(t, "north", listen, map[string]any{"listen": listen, "workers": 2})
 	s := attend(k, listen)
@@ -506,7 +507,7 @@ func TestRerunsOutliveTheDaemon(t *testing.T) {
 		}
 		return nil
 	})
-	require.NoError(t, k.forge.RerunAll(head, demoApp))
+	require.NoError(t, k.forge.RerunAll(head, labtest.App))
 	s.eventually("they are tried", func() bool { return refused.Load() > 0 })
 	require.True(t, undone())
 	replace(t, k.path, edited(t, k.path, map[string]any{"workers": 5}))
@@ -592,7 +593,7 @@ func BenchmarkDeliveries(b *testing.B) {
 // A stop is one also while somebody is connected who does not end.
 func TestStopsWithAStrangerConnected(t *testing.T) {
 	t.Parallel()
-	listen, err := freePort()
+	listen, err := labtest.FreePort()
 	require.NoError(t, err)
 	k := newKept(t, "north", listen, map[string]any{"listen": listen})
 	s, err := newEstates([]string{k.path}, slog.New(slog.DiscardHandler))

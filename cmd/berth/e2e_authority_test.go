@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"berth/cmd/internal/labtest"
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/plan"
@@ -31,7 +32,7 @@ const (
 	viewer        = "clara-lattice" // project_viewer
 	projectAdmin  = "anna-lattice"  // project_admin
 	tenantOwner   = "petra-phys"    // tenant_owner of physics
-	superadmin    = demoAdministrator
+	superadmin    = labtest.Administrator
 	rolesOfTheLab = "tenants/physics/projects/lattice/roles.yaml"
 )
 
@@ -47,7 +48,7 @@ type governed struct {
 func newGoverned(t *testing.T, config map[string]any, more map[string]string) *governed {
 	t.Helper()
 	t.Parallel()
-	listen, err := freePort()
+	listen, err := labtest.FreePort()
 	require.NoError(t, err)
 	said := map[string]any{"listen": listen}
 	maps.Copy(said, config)
@@ -114,7 +115,7 @@ func (g *governed) check(pull int, conclusion string) (said string) {
 			}
 			said += c.Title + "\n" + c.Summary + "\n"
 		}
-		return planShown(g.forge, pull) && together == conclusion
+		return labtest.PlanShown(g.forge, pull) && together == conclusion
 	}, patience, 30*time.Millisecond) {
 		require.Fail(g, fmt.Sprintf("the checks of pull request %d do not say %s", pull, conclusion), said)
 	}
@@ -142,7 +143,7 @@ func (g *governed) mergeAs(pull int, method githubtest.Method, who, message stri
 // shown waits until people could have seen what a pull request does.
 func (g *governed) shown(pull int) {
 	g.Helper()
-	require.Eventually(g, func() bool { return planShown(g.forge, pull) }, patience, 30*time.Millisecond, "the plan is shown")
+	require.Eventually(g, func() bool { return labtest.PlanShown(g.forge, pull) }, patience, 30*time.Millisecond, "the plan is shown")
 }
 
 func (g *governed) decided() {
@@ -198,8 +199,8 @@ func (g *governed) comment(pull int, words ...string) {
 }
 
 func trainOf(workers int) map[string]string {
-	path, _ := demoKey.Path()
-	return map[string]string{path: instanceYAML(demoKey.Name, workers)}
+	path, _ := labtest.Train.Path()
+	return map[string]string{path: labtest.InstanceYAML(labtest.Train.Name, workers)}
 }
 
 // An approval by somebody who may counts for the head it was given at, at once,
@@ -223,9 +224,9 @@ func TestApprovalGivesTheRight(t *testing.T) {
 			g.check(pull, "success")
 
 			commit := g.mergeAs(pull, method, viewer, "")
-			g.until("running", demoKey, func(s *plan.Status) bool { return running(s) && countRunning(s) == 3 })
+			g.until("running", labtest.Train, func(s *plan.Status) bool { return running(s) && countRunning(s) == 3 })
 			require.Empty(t, g.held())
-			records := g.audited(pathOf(t, demoKey))
+			records := g.audited(pathOf(t, labtest.Train))
 			require.NotEmpty(t, records)
 			for _, r := range records {
 				require.Equal(t, viewer, r.Actor)
@@ -252,7 +253,7 @@ func TestApplyOfAMergeWithoutPermission(t *testing.T) {
 	pull, _ := g.open(projectAdmin, gittest.Commit{Message: "train", Files: trainOf(1)})
 	g.check(pull, "success")
 	g.mergeAs(pull, githubtest.Merge, projectAdmin, "")
-	g.until("running", demoKey, running)
+	g.until("running", labtest.Train, running)
 
 	pull, _ = g.open(viewer, gittest.Commit{Message: "one more", Files: trainOf(2)})
 	g.check(pull, "failure")
@@ -269,11 +270,11 @@ func TestApplyOfAMergeWithoutPermission(t *testing.T) {
 	g.comment(pull, "then repeat the command", "### Plan of `"+apply+"`")
 	time.Sleep(1100 * time.Millisecond) // the forge tells whole seconds
 	g.say(pull, projectAdmin, apply, "rocket")
-	g.until("one more", demoKey, func(s *plan.Status) bool { return running(s) && countRunning(s) == 3 })
+	g.until("one more", labtest.Train, func(s *plan.Status) bool { return running(s) && countRunning(s) == 3 })
 	require.Empty(t, g.held())
 	g.comment(pull, "✓ `"+apply+"`: applied by `"+projectAdmin+"`", "1 instance running")
 	for _, c := range g.forge.Comments(pull) {
-		if c.Author == demoApp+"[bot]" {
+		if c.Author == labtest.App+"[bot]" {
 			require.Less(t, strings.Index(c.Body, "✗ `"+apply), strings.Index(c.Body, "### Berth plan"))
 			require.Less(t, strings.Index(c.Body, "### Berth plan"), strings.Index(c.Body, "### Plan of"))
 		}
@@ -285,11 +286,11 @@ func TestApplyOfAMergeWithoutPermission(t *testing.T) {
 // into force by the hand of somebody who may.
 func TestMergedWithoutTheRight(t *testing.T) {
 	g := newGoverned(t, nil, nil)
-	path := pathOf(t, demoKey)
+	path := pathOf(t, labtest.Train)
 	pull, _ := g.open(projectAdmin, gittest.Commit{Message: "train", Files: trainOf(1)})
 	g.check(pull, "success")
 	g.mergeAs(pull, githubtest.Merge, projectAdmin, "")
-	g.until("running", demoKey, running)
+	g.until("running", labtest.Train, running)
 
 	pull, _ = g.open(viewer, gittest.Commit{Message: "one more", Files: trainOf(2)})
 	g.check(pull, "failure")
@@ -323,10 +324,10 @@ func TestMergedWithoutTheRight(t *testing.T) {
 	require.Equal(t, held, g.held())
 	require.Contains(t, inForce(), `"worker":{"count":1,`)
 
-	pull, _ = g.open(projectAdmin, gittest.Commit{Message: "we do want it", Files: map[string]string{path: instanceYAML(demoKey.Name, 2) + "# asked for by clara\n"}})
+	pull, _ = g.open(projectAdmin, gittest.Commit{Message: "we do want it", Files: map[string]string{path: labtest.InstanceYAML(labtest.Train.Name, 2) + "# asked for by clara\n"}})
 	g.check(pull, "success")
 	g.mergeAs(pull, githubtest.Merge, viewer, "")
-	g.until("one more", demoKey, func(s *plan.Status) bool { return running(s) && countRunning(s) == 3 })
+	g.until("one more", labtest.Train, func(s *plan.Status) bool { return running(s) && countRunning(s) == 3 })
 	require.Empty(t, g.held())
 	require.Contains(t, inForce(), `"worker":{"count":2,`)
 }
@@ -338,7 +339,7 @@ func TestPushedByNobody(t *testing.T) {
 	g := newGoverned(t, nil, nil)
 	g.git.MustCommit(t, "main", gittest.Commit{Message: "quick", Author: "Anna <anna-lattice@example.org>", Files: trainOf(1)})
 	require.NoError(t, g.forge.Sync())
-	pull, _ := g.open("dora-genomes", gittest.Commit{Message: "assembly", Files: map[string]string{pathOf(t, neighbourKey): g.neighbour}})
+	pull, _ := g.open("dora-genomes", gittest.Commit{Message: "assembly", Files: map[string]string{pathOf(t, labtest.Assembly): g.neighbour}})
 	g.shown(pull)
 	_, err := g.forge.Merge(pull, githubtest.Squash, "dora-genomes")
 	require.NoError(t, err)
@@ -348,12 +349,12 @@ func TestPushedByNobody(t *testing.T) {
 	require.NoError(t, err)
 
 	g.decided()
-	g.until("running", neighbourKey, running)
-	require.Equal(t, map[string]string{pathOf(t, demoKey): load.HeldUnauthorised}, g.held())
+	g.until("running", labtest.Assembly, running)
+	require.Equal(t, map[string]string{pathOf(t, labtest.Train): load.HeldUnauthorised}, g.held())
 	tree, err := g.status()
 	require.NoError(t, err)
-	require.Nil(t, tree.Units.Get(demoKey))
-	nobodys, theirs, hers := g.audited(pathOf(t, demoKey)), g.audited(pathOf(t, neighbourKey)), g.audited(rolesOfTheLab)
+	require.Nil(t, tree.Units.Get(labtest.Train))
+	nobodys, theirs, hers := g.audited(pathOf(t, labtest.Train)), g.audited(pathOf(t, labtest.Assembly)), g.audited(rolesOfTheLab)
 	require.Len(t, nobodys, 1)
 	require.Empty(t, nobodys[0].Actor)
 	require.Equal(t, audit.Denied, nobodys[0].Verdict)
@@ -377,7 +378,7 @@ func TestBreakGlassIsTheAuthors(t *testing.T) {
 	for _, method := range []githubtest.Method{githubtest.Merge, githubtest.Squash} {
 		t.Run(string(method), func(t *testing.T) {
 			g := newGoverned(t, nil, nil)
-			path := pathOf(t, demoKey)
+			path := pathOf(t, labtest.Train)
 			pull, _ := g.open(superadmin, gittest.Commit{Message: "train", Files: trainOf(1)})
 			g.check(pull, "failure")
 			g.mergeAs(pull, method, projectAdmin, "train\n\nBreak-Glass: it is late")
@@ -387,7 +388,7 @@ func TestBreakGlassIsTheAuthors(t *testing.T) {
 			g.check(pull, "success")
 			g.comment(pull, "Breaks the glass", superadmin)
 			g.mergeAs(pull, method, projectAdmin, "train")
-			g.until("running", demoKey, running)
+			g.until("running", labtest.Train, running)
 			require.Empty(t, g.held())
 			records := g.audited(path)
 			last := records[len(records)-1]
@@ -441,7 +442,7 @@ func TestRulesOfTheBaseCount(t *testing.T) {
 	const policy = "tenants/physics/policy.yaml"
 	narrow := "apiVersion: berth/v1\nkind: Policy\nmetadata: {name: policy}\nspec: {max_gpus_per_instance: 2}\n"
 	g := newGoverned(t, nil, map[string]string{policy: narrow})
-	train := pathOf(t, demoKey)
+	train := pathOf(t, labtest.Train)
 	both := map[string]string{rolesOfTheLab: strings.Replace(g.read(rolesOfTheLab), "role: project_viewer", "role: project_admin", 1)}
 	require.NotEqual(t, g.read(rolesOfTheLab), both[rolesOfTheLab])
 	maps.Copy(both, trainOf(1))
@@ -464,7 +465,7 @@ func TestRulesOfTheBaseCount(t *testing.T) {
 	pull, _ = g.open(tenantOwner, gittest.Commit{Message: "words", Files: map[string]string{"README.md": "words\n"}})
 	require.Contains(t, g.check(pull, "success"), "What was held of `physics.lattice/train` may come into force by now")
 	g.mergeAs(pull, githubtest.Merge, tenantOwner, "")
-	g.until("running, larger", demoKey, func(s *plan.Status) bool { return running(s) && countRunning(s) == 3 })
+	g.until("running, larger", labtest.Train, func(s *plan.Status) bool { return running(s) && countRunning(s) == 3 })
 	require.NotContains(t, g.held(), train)
 }
 
@@ -475,7 +476,7 @@ func TestFeaturesAreHeldBack(t *testing.T) {
 	pull, _ := g.open(projectAdmin, gittest.Commit{Message: "train", Files: trainOf(1)})
 	require.Contains(t, g.check(pull, "failure"), "are switched off here")
 	g.mergeAs(pull, githubtest.Merge, projectAdmin, "")
-	require.Equal(t, map[string]string{pathOf(t, demoKey): load.HeldDenied}, g.held())
+	require.Equal(t, map[string]string{pathOf(t, labtest.Train): load.HeldDenied}, g.held())
 
 	g.stop()
 	config, err := os.ReadFile(g.path)
@@ -485,6 +486,6 @@ func TestFeaturesAreHeldBack(t *testing.T) {
 	pull, _ = g.open(projectAdmin, gittest.Commit{Message: "words", Files: map[string]string{"README.md": "words\n"}})
 	require.Contains(t, g.check(pull, "success"), "What was held of `physics.lattice/train` may come into force by now")
 	g.mergeAs(pull, githubtest.Merge, projectAdmin, "")
-	g.until("running", demoKey, running)
+	g.until("running", labtest.Train, running)
 	require.Empty(t, g.held())
 }

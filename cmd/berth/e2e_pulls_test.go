@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 
+	"berth/cmd/internal/labtest"
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/plan"
 	"berth/webhooks/github/githubtest"
@@ -32,7 +33,7 @@ func (g *governed) say(pull int, login, words, sign string) {
 		}
 		return len(signs) > 0
 	}, patience, 30*time.Millisecond, "nobody answers %q", words)
-	require.Equal(g, []githubtest.Reaction{{Login: demoApp + "[bot]", Content: sign}}, signs, words)
+	require.Equal(g, []githubtest.Reaction{{Login: labtest.App + "[bot]", Content: sign}}, signs, words)
 }
 
 // Two pull requests are planned, and one of them is merged first: what the other
@@ -40,20 +41,20 @@ func (g *governed) say(pull int, login, words, sign string) {
 // somebody who may says that it is meant.
 func TestStalePlanWaitsForWhoMeansIt(t *testing.T) {
 	g := newGoverned(t, nil, nil)
-	for _, who := range []string{projectAdmin, viewer, demoMember} {
+	for _, who := range []string{projectAdmin, viewer, labtest.ProjectMember} {
 		g.forge.SetPermission(who, "write")
 	}
 	first, _ := g.open(projectAdmin, gittest.Commit{Message: "train", Files: trainOf(1)})
 	g.check(first, "success")
 	g.mergeAs(first, githubtest.Merge, projectAdmin, "")
-	g.until("running", demoKey, func(s *plan.Status) bool { return running(s) && countRunning(s) == 2 })
+	g.until("running", labtest.Train, func(s *plan.Status) bool { return running(s) && countRunning(s) == 2 })
 	g.comment(first, "1 instance running")
 
 	// Both were planned before either was merged.
 	base := g.git.Tip("main")
 	more, _ := g.open(projectAdmin, gittest.Commit{Message: "two workers", Parent: base, Files: trainOf(2)})
-	name := strings.Replace(trainOf(1)[pathOf(t, demoKey)], "spec:\n", "spec:\n  config:\n    partitions:\n      - name: quick\n        default: true\n        max_time_minutes: 30\n", 1)
-	config, _ := g.open(projectAdmin, gittest.Commit{Message: "a partition", Parent: base, Files: map[string]string{pathOf(t, demoKey): name}})
+	name := strings.Replace(trainOf(1)[pathOf(t, labtest.Train)], "spec:\n", "spec:\n  config:\n    partitions:\n      - name: quick\n        default: true\n        max_time_minutes: 30\n", 1)
+	config, _ := g.open(projectAdmin, gittest.Commit{Message: "a partition", Parent: base, Files: map[string]string{pathOf(t, labtest.Train): name}})
 	g.check(more, "success")
 	g.check(config, "success")
 	_, err := g.forge.Merge(more, githubtest.Merge, projectAdmin)
@@ -63,17 +64,17 @@ func TestStalePlanWaitsForWhoMeansIt(t *testing.T) {
 	g.decided()
 	g.comment(config, "/berth apply "+merge[:10])
 	held := func(s *plan.Status) bool { return condition(*s, "Stalled").Reason == plan.CodeStale }
-	g.until("held", demoKey, held)
+	g.until("held", labtest.Train, held)
 
 	g.say(config, viewer, "/berth apply "+merge[:10], "-1") // has no such right in the estate
 	g.say(config, projectAdmin, "/berth apply 0123456789", "-1")
 	g.say(config, projectAdmin, "/berth dance", "confused")
-	g.until("still held", demoKey, held)
-	g.until("shown", demoKey, func(s *plan.Status) bool { // a forge tells in whole seconds when something was said
+	g.until("still held", labtest.Train, held)
+	g.until("shown", labtest.Train, func(s *plan.Status) bool { // a forge tells in whole seconds when something was said
 		return s.Review != nil && s.Review.Offer != nil && s.Review.Offer.Told.Before(time.Now().Truncate(time.Second))
 	})
 	g.say(config, projectAdmin, "/berth apply "+merge[:10], "rocket")
-	g.until("applied", demoKey, func(s *plan.Status) bool { return running(s) && !held(s) && s.Revision == merge })
+	g.until("applied", labtest.Train, func(s *plan.Status) bool { return running(s) && !held(s) && s.Revision == merge })
 	g.comment(config, "1 instance running")
 }
 
@@ -84,16 +85,14 @@ func TestDeletionIsAcknowledgedInAComment(t *testing.T) {
 	var gone []string
 	for _, n := range []string{"a", "b", "c", "d", "e", "f", "g"} {
 		path := "tenants/physics/projects/lattice/instances/" + n + ".yaml"
-		many[path] = instanceYAML(n, 0)
+		many[path] = labtest.InstanceYAML(n, 0)
 		gone = append(gone, path)
 	}
-	st, err := newStage(demoOptions{dir: t.TempDir(), memory: true})
-	require.NoError(t, err)
-	many["platform/policy/lab.yaml"] = strings.Replace(st.files["platform/policy/lab.yaml"], "max_instances_per_project: 3", "max_instances_per_project: 20", 1)
+	many["platform/policy/lab.yaml"] = strings.Replace(labtest.Files()["platform/policy/lab.yaml"], "max_instances_per_project: 3", "max_instances_per_project: 20", 1)
 	g := newGoverned(t, nil, many)
 	g.forge.SetPermission(tenantOwner, "write")
-	g.forge.SetPermission(demoMember, "write")
-	last := demoKey
+	g.forge.SetPermission(labtest.ProjectMember, "write")
+	last := labtest.Train
 	last.Name = "g"
 	g.until("running", last, running)
 
@@ -102,7 +101,7 @@ func TestDeletionIsAcknowledgedInAComment(t *testing.T) {
 	digest := regexp.MustCompile(`Acknowledge-Deletion: ([0-9a-f]+)|/berth ack-delete ([0-9a-f]+)`).FindStringSubmatch(said + g.forge.Comments(pull)[0].Body)
 	require.NotNil(t, digest, said)
 	command := "/berth ack-delete " + digest[1] + digest[2]
-	g.say(pull, demoMember, command, "-1")
+	g.say(pull, labtest.ProjectMember, command, "-1")
 	g.say(pull, tenantOwner, command, "rocket")
 	g.check(pull, "success")
 	g.mergeAs(pull, githubtest.Merge, tenantOwner, "")
@@ -118,7 +117,7 @@ func TestDeletionIsAcknowledgedInAComment(t *testing.T) {
 func TestMergeQueue(t *testing.T) {
 	g := newGoverned(t, nil, nil)
 	one, _ := g.open(projectAdmin, gittest.Commit{Message: "train", Files: trainOf(1)})
-	two, _ := g.open("dora-genomes", gittest.Commit{Message: "assembly", Parent: g.git.Tip("main"), Files: map[string]string{pathOf(t, neighbourKey): g.neighbour}})
+	two, _ := g.open("dora-genomes", gittest.Commit{Message: "assembly", Parent: g.git.Tip("main"), Files: map[string]string{pathOf(t, labtest.Assembly): g.neighbour}})
 	g.check(one, "success")
 	g.check(two, "success")
 	for _, pull := range []int{one, two} {
@@ -131,8 +130,8 @@ func TestMergeQueue(t *testing.T) {
 	}, patience, 30*time.Millisecond)
 	require.Empty(t, g.forge.Queue())
 	g.decided()
-	g.until("running", demoKey, running)
-	g.until("running", neighbourKey, running)
+	g.until("running", labtest.Train, running)
+	g.until("running", labtest.Assembly, running)
 	require.Empty(t, g.held())
 	for _, pull := range []int{one, two} {
 		g.comment(pull, "1 instance running")
@@ -159,13 +158,13 @@ func TestForkIsPlanned(t *testing.T) {
 	g.approve(pull, projectAdmin)
 	g.check(pull, "success")
 	g.mergeAs(pull, githubtest.Merge, projectAdmin, "")
-	g.until("running", demoKey, running)
+	g.until("running", labtest.Train, running)
 }
 
 // Without an App, both verdicts are commit statuses, and the rest is the same.
 func TestTokenModeSaysItInStatuses(t *testing.T) {
 	t.Parallel()
-	listen, err := freePort()
+	listen, err := labtest.FreePort()
 	require.NoError(t, err)
 	k := newKept(t, "token", listen, map[string]any{"listen": listen})
 	var c map[string]any
@@ -180,7 +179,7 @@ func TestTokenModeSaysItInStatuses(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(k.path, data, 0o600))
 	attend(k, listen)
-	k.git.MustCommit(t, "change", gittest.Commit{Message: "assembly", Files: map[string]string{pathOf(t, neighbourKey): k.neighbour}})
+	k.git.MustCommit(t, "change", gittest.Commit{Message: "assembly", Files: map[string]string{pathOf(t, labtest.Assembly): k.neighbour}})
 	pull, err := k.forge.OpenPull("change", "assembly", "dora-genomes")
 	require.NoError(t, err)
 	says := func(context, state string) func() bool {
@@ -201,7 +200,7 @@ func TestTokenModeSaysItInStatuses(t *testing.T) {
 			require.Fail(t, context+" does not say success", show([]any{k.forge.Statuses(p.Head), k.forge.Comments(pull)}))
 		}
 	}
-	k.git.MustCommit(t, "change", gittest.Commit{Message: "misspelt", Files: map[string]string{pathOf(t, neighbourKey): strings.Replace(k.neighbour, "display_name", "dislpay_name", 1)}})
+	k.git.MustCommit(t, "change", gittest.Commit{Message: "misspelt", Files: map[string]string{pathOf(t, labtest.Assembly): strings.Replace(k.neighbour, "display_name", "dislpay_name", 1)}})
 	require.NoError(t, k.forge.Sync())
 	if !assert.Eventually(t, says(plan.CheckValidate, "failure"), patience, 30*time.Millisecond) {
 		p, _ := k.forge.Pull(pull)

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"sigs.k8s.io/yaml"
 
+	"berth/cmd/internal/labtest"
 	"berth/reconciler"
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/plan"
@@ -136,10 +137,8 @@ var sagaTexts = map[string]string{
 
 // newSaga thinks it up and makes the commits.
 func newSaga(t *testing.T) *saga {
-	st, err := newStage(demoOptions{dir: t.TempDir(), memory: true})
-	require.NoError(t, err)
 	s, r := &saga{git: gittest.New(t, nil)}, rand.New(rand.NewPCG(4, 1))
-	files := maps.Clone(st.files)
+	files := labtest.Files()
 	const limits, ours = "platform/policy/lab.yaml", "tenants/physics/policy.yaml"
 	files[limits] = strings.Replace(files[limits], "max_instances_per_project: 3", "max_instances_per_project: 100", 1)
 	text := func(name, kind string) string {
@@ -167,7 +166,7 @@ func newSaga(t *testing.T) *saga {
 		return name, sagaAt + name + ".yaml", l.pull%4 == 0
 	}
 	for n := range lives {
-		l := &life{pull: n + 1, author: []string{demoAdmin, demoAdmin, demoMember}[r.IntN(3)], fate: []fate{stays, stays, merged, closed}[r.IntN(4)]}
+		l := &life{pull: n + 1, author: []string{labtest.ProjectAdmin, labtest.ProjectAdmin, labtest.ProjectMember}[r.IntN(3)], fate: []fate{stays, stays, merged, closed}[r.IntN(4)]}
 		if n < 2 {
 			l.author, l.fate = "petra-phys", moves // who owns the tenant
 		} else if n%17 == 5 {
@@ -224,7 +223,7 @@ func newSaga(t *testing.T) *saga {
 	}
 	in.WriteString("done\n")
 	file := filepath.Join(t.TempDir(), "marks")
-	_, err = s.git.GitInput(&in, "fast-import", "--quiet", "--force", "--export-marks="+file)
+	_, err := s.git.GitInput(&in, "fast-import", "--quiet", "--force", "--export-marks="+file)
 	require.NoError(t, err)
 	data, err := os.ReadFile(file)
 	require.NoError(t, err)
@@ -300,13 +299,13 @@ func newField(t *testing.T, s *saga, n, only int) *field {
 	require.NoError(t, os.WriteFile(filepath.Join(f.git.Dir, "objects", "info", "alternates"), []byte(filepath.Join(s.git.Dir, "objects")+"\n"), 0o600))
 	require.NoError(t, f.git.SetRef("refs/heads/main", s.main))
 	var err error
-	f.listen, err = freePort()
+	f.listen, err = labtest.FreePort()
 	require.NoError(t, err)
 	const many = 1 << 20 // what a GitHub Enterprise Server without limits has
 	f.forge, err = githubtest.New(githubtest.Options{
 		RepoDir: f.git.Dir, Owner: "example", Repo: "estate", Secret: []byte(fieldSecret), Log: slog.New(slog.DiscardHandler),
-		Tokens:      map[string]githubtest.Token{demoToken: {Login: demoApp, App: true}},
-		Permissions: map[string]string{demoAdmin: "write", demoMember: "write", "petra-phys": "admin"},
+		Tokens:      map[string]githubtest.Token{labtest.Token: {Login: labtest.App, App: true}},
+		Permissions: map[string]string{labtest.ProjectAdmin: "write", labtest.ProjectMember: "write", "petra-phys": "admin"},
 		Required:    []string{plan.CheckValidate, plan.CheckPlan},
 		Limits:      githubtest.Limits{PerHour: many, ContentPerMinute: many, ContentPerHour: many, PointsPerMinute: many},
 		WebhookURL:  "http://" + f.listen + "/webhooks/github",
@@ -321,10 +320,10 @@ func newField(t *testing.T, s *saga, n, only int) *field {
 	config, err := yaml.Marshal(map[string]any{
 		"estate": "field", "listen": f.listen,
 		"repository": map[string]any{"url": f.git.URL, "directory": filepath.Join(f.dir, "mirror")},
-		"authority":  map[string]any{"administrators": []string{demoAdministrator}},
+		"authority":  map[string]any{"administrators": []string{labtest.Administrator}},
 		"github": map[string]any{
-			"api_url": f.forge.APIURL(), "owner": "example", "repository": "estate", "login": demoApp + "[bot]", "report": "checks",
-			"token": secret("token", demoToken), "webhook_secret": secret("secret", fieldSecret),
+			"api_url": f.forge.APIURL(), "owner": "example", "repository": "estate", "login": labtest.App + "[bot]", "report": "checks",
+			"token": secret("token", labtest.Token), "webhook_secret": secret("secret", fieldSecret),
 		},
 		"memory_runtime": map[string]any{"directory": filepath.Join(f.dir, "world"), "backends": []string{"slurm"}},
 		"interval":       "10m", "poll": "1s", "flush_window": "100ms",
@@ -510,11 +509,11 @@ func (f *field) does(a act) {
 	case "again":
 		p, _ := f.forge.Pull(a.pull)
 		if len(f.forge.Checks(p.Head)) > 0 { // there is nothing to click on before
-			err = f.forge.RerunAll(p.Head, demoApp)
+			err = f.forge.RerunAll(p.Head, labtest.App)
 		}
 	case "approve":
-		if a.author != demoAdmin {
-			_, err = f.forge.Review(a.pull, demoAdmin, githubtest.Approved)
+		if a.author != labtest.ProjectAdmin {
+			_, err = f.forge.Review(a.pull, labtest.ProjectAdmin, githubtest.Approved)
 		}
 	case "retitle":
 		err = f.forge.Retitle(a.pull, fmt.Sprintf("Life %d, %d", a.pull, a.word))
@@ -618,7 +617,7 @@ func (f *field) portrait(l *life, merges map[string]int) portrait {
 	}
 	slices.Sort(out.Checks)
 	for _, c := range f.forge.Comments(l.pull) {
-		if c.Author == demoApp+"[bot]" {
+		if c.Author == labtest.App+"[bot]" {
 			out.Comments++
 			out.Comment = said(c.Body)
 		}

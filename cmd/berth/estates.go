@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
 
+	"berth/cmd/internal/cli"
 	"berth/reconciler"
 	"berth/schema/audit"
 	"berth/webhooks"
@@ -79,7 +80,7 @@ func newEstates(paths []string, log *slog.Logger) (*estates, error) {
 // readConfigs reads the configurations of estates that one process shall keep.
 func readConfigs(paths []string) ([]*config, error) {
 	if len(paths) == 0 {
-		return nil, &exitError{2, errors.New("no configuration: name one with -c")}
+		return nil, cli.Usage(errors.New("no configuration: name one with -c"))
 	}
 	var all []*config
 	var wrong []error
@@ -89,10 +90,10 @@ func readConfigs(paths []string) ([]*config, error) {
 		all = append(all, c)
 	}
 	if err := errors.Join(wrong...); err != nil {
-		return nil, &exitError{1, err}
+		return nil, err
 	}
 	if c := together(paths, all); c != nil {
-		return nil, &exitError{2, c}
+		return nil, cli.Usage(c)
 	}
 	return all, nil
 }
@@ -274,7 +275,7 @@ func (s *estates) once(ctx context.Context, out io.Writer, form string, timeout 
 				began := time.Now()
 				left, err := d.once(ctx, timeout)
 				for _, l := range left {
-					fmt.Fprintln(os.Stderr, "not converged:", visibleLines(of+l.What))
+					fmt.Fprintln(os.Stderr, "not converged:", cli.VisibleLines(of+l.What))
 				}
 				if err == nil || left != nil {
 					err = errors.Join(err, d.config.warnUncommitted(ctx, os.Stderr))

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -21,6 +22,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 
+	"berth/cmd/internal/cli"
+	"berth/cmd/internal/labtest"
 	"berth/reconciler"
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/gitrepo/gittest"
@@ -48,12 +51,11 @@ const personToken = "a person's token"
 func newKept(t *testing.T, name, listen string, more map[string]any) *kept {
 	t.Helper()
 	k := &kept{T: t, name: name, dir: t.TempDir()}
-	st, err := newStage(demoOptions{dir: k.dir, memory: true})
-	require.NoError(t, err)
-	k.neighbour, k.git = st.neighbourText, gittest.New(t, st.files)
+	var err error
+	k.neighbour, k.git = labtest.AssemblyYAML(), gittest.New(t, labtest.Files())
 	k.forge, err = githubtest.New(githubtest.Options{
 		RepoDir: k.git.Dir, Owner: "example", Repo: name, Secret: []byte("webhook secret of " + name),
-		Tokens:      map[string]githubtest.Token{demoToken: {Login: demoApp, App: true}, personToken: {Login: "berth-person"}},
+		Tokens:      map[string]githubtest.Token{labtest.Token: {Login: labtest.App, App: true}, personToken: {Login: "berth-person"}},
 		Permissions: map[string]string{"dora-genomes": "write", "berth-person": "write"},
 		Required:    []string{plan.CheckValidate, plan.CheckPlan},
 		WebhookURL:  "http://" + listen + "/webhooks/github", Log: slog.New(slog.DiscardHandler),
@@ -68,10 +70,10 @@ func newKept(t *testing.T, name, listen string, more map[string]any) *kept {
 	c := map[string]any{
 		"estate":     name,
 		"repository": map[string]any{"url": k.git.URL, "directory": filepath.Join(k.dir, "mirror")},
-		"authority":  map[string]any{"administrators": []string{demoAdministrator}},
+		"authority":  map[string]any{"administrators": []string{labtest.Administrator}},
 		"github": map[string]any{
-			"api_url": k.forge.APIURL(), "owner": "example", "repository": name, "login": demoApp + "[bot]", "report": "checks",
-			"token": file("token", demoToken), "webhook_secret": file("secret", "webhook secret of "+name),
+			"api_url": k.forge.APIURL(), "owner": "example", "repository": name, "login": labtest.App + "[bot]", "report": "checks",
+			"token": file("token", labtest.Token), "webhook_secret": file("secret", "webhook secret of "+name),
 		},
 		"api": map[string]any{"tokens": []any{
 			map[string]any{"login": "boris-bio", "token": file("boris", strings.Repeat(name, 8))},
@@ -80,18 +82,22 @@ func newKept(t *testing.T, name, listen string, more map[string]any) *kept {
 		"memory_runtime": map[string]any{"directory": filepath.Join(k.dir, "world"), "backends": []string{"slurm"}},
 		"interval":       "200ms", "poll": "1h", "flush_window": "50ms",
 	}
-	for field, v := range more {
-		if v == nil {
-			delete(c, field)
-		} else {
-			c[field] = v
-		}
-	}
-	data, err := yaml.Marshal(c)
-	require.NoError(t, err)
-	k.path = filepath.Join(k.dir, "berth.yaml")
-	require.NoError(t, os.WriteFile(k.path, data, 0o600))
+	k.path = k.configure("berth", c, more)
 	return k
+}
+
+// configure writes a configuration: base with the sections of more in place of its
+// own, and without those that are nil there.
+func (k *kept) configure(name string, base, more map[string]any) (path string) {
+	k.Helper()
+	c := maps.Clone(base)
+	maps.Copy(c, more)
+	maps.DeleteFunc(c, func(_ string, v any) bool { return v == nil })
+	data, err := yaml.Marshal(c)
+	require.NoError(k, err)
+	path = filepath.Join(k.dir, name+".yaml")
+	require.NoError(k, os.WriteFile(path, data, 0o600))
+	return path
 }
 
 // propose opens a pull request of somebody who may, and waits until its plan is
@@ -101,7 +107,7 @@ func (k *kept) propose(title string, key schema.Key, text, author string) (pull 
 	k.git.MustCommit(k, "change", gittest.Commit{Message: title, Parent: k.git.Tip("main"), Files: map[string]string{pathOf(k, key): text}})
 	pull, err := k.forge.OpenPull("change", title, author)
 	require.NoError(k, err)
-	require.Eventually(k, func() bool { return planShown(k.forge, pull) }, patience, 30*time.Millisecond)
+	require.Eventually(k, func() bool { return labtest.PlanShown(k.forge, pull) }, patience, 30*time.Millisecond)
 	return pull
 }
 
@@ -148,7 +154,7 @@ func TestNoSuchEstate(t *testing.T) {
 // befalls the other, and neither is seen through the other's address.
 func TestSeveralEstates(t *testing.T) {
 	t.Parallel()
-	listen, err := freePort()
+	listen, err := labtest.FreePort()
 	require.NoError(t, err)
 	north := newKept(t, "north", listen, map[string]any{"listen": listen})
 	south := newKept(t, "south", listen, nil)
@@ -204,10 +210,10 @@ func TestSeveralEstates(t *testing.T) {
 	ready(503, "estate late is not up")
 	for _, k := range []*kept{north, south} {
 		require.Eventually(t, func() bool { return looks(k) > 0 }, patience, 30*time.Millisecond, k.name)
-		k.merge("assembly", neighbourKey, k.neighbour, "dora-genomes")
+		k.merge("assembly", labtest.Assembly, k.neighbour, "dora-genomes")
 	}
 	for _, k := range []*kept{north, south} {
-		k.until("deployed", neighbourKey, running)
+		k.until("deployed", labtest.Assembly, running)
 	}
 	require.NoError(t, os.Remove(inTheWay))
 	ready(200, "ready")
@@ -258,19 +264,19 @@ func TestSeveralEstates(t *testing.T) {
 	// The remote of one is down: the other goes on, and then so does this one.
 	pulls := map[*kept]int{}
 	for _, k := range []*kept{north, south} {
-		pulls[k] = k.propose("train", demoKey, instanceYAML(demoKey.Name, 1), "anna-lattice")
+		pulls[k] = k.propose("train", labtest.Train, labtest.InstanceYAML(labtest.Train.Name, 1), "anna-lattice")
 	}
 	north.git.SetFaults(gittest.Faults{Down: true})
 	for k, pull := range pulls {
 		_, err := k.forge.Merge(pull, githubtest.Merge, "anna-lattice")
 		require.NoError(t, err)
 	}
-	south.until("deployed", demoKey, running)
+	south.until("deployed", labtest.Train, running)
 	tree, err := north.status()
 	require.NoError(t, err)
-	require.Nil(t, tree.Units.Get(demoKey))
+	require.Nil(t, tree.Units.Get(labtest.Train))
 	north.git.SetFaults(gittest.Faults{})
-	north.until("deployed, later", demoKey, running)
+	north.until("deployed, later", labtest.Train, running)
 
 	cancel()
 	require.NoError(t, <-ended)
@@ -348,11 +354,11 @@ func TestSyncOfSeveralEstates(t *testing.T) {
 		return cmd.ExecuteContext(t.Context())
 	}
 	require.NoError(t, sync())
-	south.git.MustCommit(t, "main", gittest.Commit{Message: "nobody", Files: map[string]string{pathOf(t, neighbourKey): south.neighbour}})
+	south.git.MustCommit(t, "main", gittest.Commit{Message: "nobody", Files: map[string]string{pathOf(t, labtest.Assembly): south.neighbour}})
 	err := sync()
-	var exit *exitError
+	var exit *cli.ExitError
 	require.True(t, errors.As(err, &exit))
-	require.Equal(t, 1, exit.code)
+	require.Equal(t, 1, exit.Code)
 	require.ErrorContains(t, err, "estate south: ")
 	require.NotContains(t, err.Error(), "north")
 }
@@ -408,9 +414,9 @@ func TestEstatesThatDoNotGoTogether(t *testing.T) {
 		require.ErrorContains(t, err, c.want, name)
 		require.ErrorContains(t, err, first, name)
 		require.ErrorContains(t, err, second, name)
-		var exit *exitError
+		var exit *cli.ExitError
 		require.ErrorAs(t, err, &exit)
-		require.Equal(t, 2, exit.code, name)
+		require.Equal(t, 2, exit.Code, name)
 	}
 	_, err := readConfigs([]string{one(nil), filepath.Join(dir, "none.yaml")})
 	require.ErrorContains(t, err, "none.yaml")

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,10 +12,10 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
+	"berth/cmd/internal/cli"
 	"berth/reconciler"
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/plan"
@@ -35,7 +34,7 @@ func (r *logRequest) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&r.repo, "repo", "", "Git repository of the estate, or a directory in it (default: the local repository that ./berth.yaml names, else the working directory)")
 	cmd.Flags().StringVarP(&r.config, "config", "c", "", "berth.yaml that names the local repository of the estate, or the directory of the daemon's mirror")
 	cmd.Flags().StringVar(&r.rev, "rev", "", "revision of "+reconciler.BranchStatus+" to read (default: the branch itself, or origin's where that is newer)")
-	outputFlag(cmd, &r.output, "text", "json")
+	cli.OutputFlag(cmd, &r.output, "text", "json")
 }
 
 // tableFlags are those of such a command that writes a table.
@@ -84,7 +83,7 @@ func (r *logRequest) directory() (string, error) {
 	if _, err := os.Stat(mirror); err == nil {
 		return mirror, nil
 	}
-	return "", fmt.Errorf("%s: repository.url %s is not on this machine, and the daemon's mirror in %s neither; run the command in a clone of it, after git fetch", path, visible(c.Repository.URL), mirror)
+	return "", fmt.Errorf("%s: repository.url %s is not on this machine, and the daemon's mirror in %s neither; run the command in a clone of it, after git fetch", path, cli.Visible(c.Repository.URL), mirror)
 }
 
 // localRepository is the directory of a repository.url that is a path, which is
@@ -113,7 +112,7 @@ func (r *logRequest) open(ctx context.Context) (*estateLog, error) {
 		return nil, err
 	}
 	if l.status == "" {
-		return nil, &exitError{1, errors.Join(fmt.Errorf("there is no branch %s here, nor at origin; in a clone, run %s; in an estate of your own, run Berth first: berth sync -c berth.yaml --once", reconciler.BranchStatus, fetchBranches), l.Close())}
+		return nil, errors.Join(fmt.Errorf("there is no branch %s here, nor at origin; in a clone, run %s; in an estate of your own, run Berth first: berth sync -c berth.yaml --once", reconciler.BranchStatus, fetchBranches), l.Close())
 	}
 	return l, nil
 }
@@ -122,14 +121,14 @@ func (r *logRequest) open(ctx context.Context) (*estateLog, error) {
 func (r *logRequest) openAny(ctx context.Context) (*estateLog, error) {
 	dir, err := r.directory()
 	if err != nil {
-		return nil, &exitError{2, err}
+		return nil, cli.Usage(err)
 	}
 	repo, err := gitrepo.OpenLocal(dir)
 	if errors.Is(err, reconciler.ErrNotFound) {
 		err = fmt.Errorf("%w; run the command in a clone of the estate, or give --repo DIR", err)
 	}
 	if err != nil {
-		return nil, &exitError{2, err}
+		return nil, cli.Usage(err)
 	}
 	l := &estateLog{Repo: repo}
 	l.tips, err = repo.Latest(ctx)
@@ -137,7 +136,7 @@ func (r *logRequest) openAny(ctx context.Context) (*estateLog, error) {
 		l.status, err = repo.Resolve(ctx, r.rev)
 	}
 	if err != nil {
-		return nil, &exitError{2, errors.Join(err, repo.Close())}
+		return nil, cli.Usage(errors.Join(err, repo.Close()))
 	}
 	return l, nil
 }
@@ -145,31 +144,9 @@ func (r *logRequest) openAny(ctx context.Context) (*estateLog, error) {
 // order reads as asked, and tells of strays on w.
 func order(w io.Writer, newestFirst bool) gitrepo.LogOrder {
 	return gitrepo.LogOrder{NewestFirst: newestFirst, Stray: func(path, why string) {
-		fmt.Fprintf(w, "warning: %s: %s\n", visible(path), why)
+		fmt.Fprintf(w, "warning: %s: %s\n", cli.Visible(path), why)
 	}}
 }
-
-// visible is text that does nothing to a terminal and takes one line.
-func visible(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return '�'
-	}, s)
-}
-
-// visibleLines is visible for text of several lines.
-func visibleLines(s string) string {
-	lines := strings.Split(s, "\n")
-	for i, line := range lines {
-		lines[i] = visible(strings.ReplaceAll(line, "\t", "  "))
-	}
-	return strings.Join(lines, "\n")
-}
-
-// stamp is a time as the text forms show it.
-func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
 
 // eventPayload is what the events say of what they are about.
 type eventPayload struct {
@@ -212,9 +189,9 @@ func (p eventPayload) about() string {
 // eventLine is an event as text.
 func eventLine(e plan.Event) string {
 	p := payloadOf(e)
-	line := fmt.Sprintf("%s  %-38s %s  %s", stamp(e.OccurredAt), visible(e.EventType), visible(p.about()), visible(e.CorrelationID))
+	line := fmt.Sprintf("%s  %-38s %s  %s", cli.Stamp(e.OccurredAt), cli.Visible(e.EventType), cli.Visible(p.about()), cli.Visible(e.CorrelationID))
 	if p.FailureReason != "" {
-		line += "  " + visible(p.FailureReason)
+		line += "  " + cli.Visible(p.FailureReason)
 	}
 	return line
 }
@@ -237,7 +214,7 @@ With --follow, new events are shown as the branch gets them, until interrupted.
 Exit status: 0, 1 there is no log to read or part of it cannot be read, 2 usage.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			t := newTable(cmd.OutOrStdout(), req.noHeaders, "TIME", "EVENT", "RESOURCE", "CORRELATION-ID", "REASON")
+			t := cli.NewTable(cmd.OutOrStdout(), req.noHeaders, "TIME", "EVENT", "RESOURCE", "CORRELATION-ID", "REASON")
 			show := func(e plan.Event) error {
 				if want.correlation != "" && e.CorrelationID != want.correlation {
 					return nil
@@ -249,9 +226,9 @@ Exit status: 0, 1 there is no log to read or part of it cannot be read, 2 usage.
 					return json.NewEncoder(cmd.OutOrStdout()).Encode(e)
 				}
 				p := payloadOf(e)
-				return t.row(stamp(e.OccurredAt), e.EventType, p.about(), e.CorrelationID, p.FailureReason)
+				return t.Row(cli.Stamp(e.OccurredAt), e.EventType, p.about(), e.CorrelationID, p.FailureReason)
 			}
-			f := follower{request: req, stderr: cmd.ErrOrStderr(), show: show, flush: t.flush}
+			f := follower{request: req, stderr: cmd.ErrOrStderr(), show: show, flush: t.Flush}
 			damaged, err := f.more(cmd.Context())
 			for follow && err == nil {
 				select {
@@ -267,7 +244,7 @@ Exit status: 0, 1 there is no log to read or part of it cannot be read, 2 usage.
 			case err != nil:
 				return err
 			case damaged:
-				return &exitError{code: 1}
+				return cli.Exit(1)
 			}
 			return nil
 		},
@@ -306,11 +283,11 @@ func (f *follower) more(ctx context.Context) (damaged bool, err error) {
 	for e, err := range l.Events(ctx, l.status, order(f.stderr, false)) {
 		if f.last = e; err != nil {
 			damaged = true
-			fmt.Fprintf(f.stderr, "berth: %s:%d: %v\n", visible(e.File), e.Line, err)
+			fmt.Fprintf(f.stderr, "berth: %s:%d: %v\n", cli.Visible(e.File), e.Line, err)
 			continue
 		}
 		if err := f.show(e.Value); err != nil {
-			return damaged, &exitError{1, err}
+			return damaged, err
 		}
 	}
 	f.tip = l.status
@@ -327,7 +304,7 @@ func (f *follower) later(ctx context.Context, l *estateLog) (damaged bool, err e
 		}
 		if err != nil {
 			damaged = true
-			fmt.Fprintf(f.stderr, "berth: %s:%d: %v\n", visible(e.File), e.Line, err)
+			fmt.Fprintf(f.stderr, "berth: %s:%d: %v\n", cli.Visible(e.File), e.Line, err)
 			continue
 		}
 		fresh = append(fresh, e)
@@ -335,13 +312,10 @@ func (f *follower) later(ctx context.Context, l *estateLog) (damaged bool, err e
 	slices.Reverse(fresh)
 	for _, e := range fresh {
 		if err := f.show(e.Value); err != nil {
-			return damaged, &exitError{1, err}
+			return damaged, err
 		}
 		f.last = e
 	}
 	f.tip = l.status
 	return damaged, ctx.Err()
 }
-
-// orDash stands for what nobody said.
-func orDash(s string) string { return cmp.Or(visible(s), "-") }

@@ -15,6 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"berth/cmd/internal/backends"
+	"berth/cmd/internal/cli"
 	"berth/reconciler"
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/plan"
@@ -79,17 +81,14 @@ Exit status: 0 (also if policy refuses the instance), 1 not found, 2 usage.`,
 		ValidArgsFunction: completeNames(schema.KindInstance, schema.KindSharedRuntime),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := req.check(args); err != nil {
-				return &exitError{2, err}
+				return cli.Usage(err)
 			}
 			if req.roles {
-				if err := printRoles(cmd.OutOrStdout(), req.output); err != nil {
-					return &exitError{1, err}
-				}
-				return nil
+				return printRoles(cmd.OutOrStdout(), req.output)
 			}
 			key, err := instanceKey(args[0])
 			if err != nil {
-				return &exitError{2, err}
+				return cli.Usage(err)
 			}
 			e, err := req.explain(cmd.Context(), key, time.Now())
 			if err != nil {
@@ -97,25 +96,22 @@ Exit status: 0 (also if policy refuses the instance), 1 not found, 2 usage.`,
 			}
 			if len(args) == 2 && len(e.Values) > 0 {
 				if e.Values, err = below(e.Values, args[1]); err != nil {
-					return &exitError{1, err}
+					return err
 				}
 			}
 			if req.output == "json" {
-				err = writeJSON(cmd.OutOrStdout(), e)
+				err = cli.WriteJSON(cmd.OutOrStdout(), e)
 			} else {
 				err = e.text(cmd.OutOrStdout())
 			}
-			if err != nil {
-				return &exitError{1, err}
-			}
-			return nil
+			return err
 		},
 	}
 	cmd.Flags().StringVar(&req.dir, "dir", "", "directory of the estate (default the working directory, or the one above it that has platform/ and tenants/)")
 	cmd.Flags().StringVar(&req.repo, "repo", "", "Git repository of the estate, or a directory in it")
 	cmd.Flags().StringVar(&req.rev, "rev", "", "revision of --repo, such as main (default the work tree)")
 	cmd.Flags().StringToStringVar(&req.tenants, "tenant", nil, "NAME=DIR: a tenant whose documents are in a directory of their own; may be repeated")
-	outputFlag(cmd, &req.output, "text", "json")
+	cli.OutputFlag(cmd, &req.output, "text", "json")
 	cmd.Flags().BoolVar(&req.roles, "roles", false, "show what each role may do")
 	return cmd
 }
@@ -156,30 +152,30 @@ func instanceKey(name string) (schema.Key, error) {
 func (r *explainRequest) explain(ctx context.Context, key schema.Key, now time.Time) (out explanation, err error) {
 	at, err := r.atHand(ctx)
 	if err != nil {
-		return out, &exitError{2, fmt.Errorf("explain: %w", err)}
+		return out, cli.Usage(fmt.Errorf("explain: %w", err))
 	}
 	defer func() { err = errors.Join(err, at.done()) }()
 	snap, _, err := load.WithTenants(ctx, at.asked, r.tenants)
 	if err != nil {
-		return out, &exitError{2, fmt.Errorf("explain: %w", err)}
+		return out, cli.Usage(fmt.Errorf("explain: %w", err))
 	}
-	loader, err := load.New(load.Options{Backends: backends()})
+	loader, err := load.New(load.Options{Backends: backends.Definitions()})
 	if err != nil {
-		return out, &exitError{1, err}
+		return out, err
 	}
 	out.Format, out.Key, out.Values, out.Assumed = "berth.explain/v1", key, []policy.Value{}, at.inForce == nil
 	existing := func(schema.Key) bool { return true }
 	var inForce *load.Result
 	if at.inForce != nil {
 		if inForce, err = loader.Load(ctx, at.inForce); err != nil {
-			return out, &exitError{1, fmt.Errorf("explain: %w", err)}
+			return out, fmt.Errorf("explain: %w", err)
 		}
 		existing = func(k schema.Key) bool { return inForce.Desired.Header(k) != nil }
 	}
 	out.recorded(at.status)
 	loaded, err := loader.Load(ctx, snap)
 	if err != nil {
-		return out, &exitError{1, fmt.Errorf("explain: %w", err)}
+		return out, fmt.Errorf("explain: %w", err)
 	}
 	opts := []policy.Option{policy.Existing(existing), policy.At(now.UTC().Format(time.DateOnly))}
 	if out.judge(loaded.Desired, at, opts) {
@@ -189,7 +185,7 @@ func (r *explainRequest) explain(ctx context.Context, key schema.Key, now time.T
 	if inForce != nil && out.judge(inForce.Desired, at, opts) || out.Status != nil || len(out.Held) > 0 {
 		return out, nil
 	}
-	return out, &exitError{1, fmt.Errorf("explain: no valid document declares %s; berth get %s lists the valid ones, berth validate shows errors, berth events shows deletions", key, key.Kind.Plural())}
+	return out, fmt.Errorf("explain: no valid document declares %s; berth get %s lists the valid ones, berth validate shows errors, berth events shows deletions", key, key.Kind.Plural())
 }
 
 // recorded fills in what berth/status says of the instance. status may be nil.
@@ -357,10 +353,10 @@ func (e *explanation) text(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s\n", e.Key, e.verdict())
 	if s := e.Status; s != nil {
-		fmt.Fprintf(&b, "now: %s\n", visible(s.line()))
+		fmt.Fprintf(&b, "now: %s\n", cli.Visible(s.line()))
 	}
 	for _, h := range e.Held {
-		fmt.Fprintf(&b, "held: %s\n", visible(fmt.Sprintf("%s (%s): %s", h.File, h.Why(), h.Message)))
+		fmt.Fprintf(&b, "held: %s\n", cli.Visible(fmt.Sprintf("%s (%s): %s", h.File, h.Why(), h.Message)))
 	}
 	if e.InForceOnly && len(e.Values) > 0 {
 		b.WriteString("(the estate at hand has no valid document of it: the values are those of the version in force)\n")

@@ -1,13 +1,13 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"path"
 	"slices"
 	"strings"
 
+	"berth/cmd/internal/cli"
 	"berth/reconciler/report"
 	"berth/schema"
 	"berth/schema/load"
@@ -38,9 +38,9 @@ type validation struct {
 func (v *validation) write(w io.Writer, form string) error {
 	switch form {
 	case "json":
-		return writeJSON(w, v)
+		return cli.WriteJSON(w, v)
 	case "sarif":
-		return writeJSON(w, v.sarif())
+		return cli.WriteJSON(w, v.sarif())
 	case "github":
 		return v.github(w)
 	case "junit":
@@ -49,18 +49,11 @@ func (v *validation) write(w io.Writer, form string) error {
 	return v.text(w)
 }
 
-func writeJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
-}
-
 // text prints a line for each finding, whatever its file is called: a line more
 // would be a command where a workflow runs.
 func (v *validation) text(w io.Writer) error {
 	for _, d := range v.Diagnostics {
-		if _, err := fmt.Fprintln(w, colored(w, visible(d.String()))); err != nil {
+		if _, err := fmt.Fprintln(w, cli.Colored(w, cli.Visible(d.String()))); err != nil {
 			return err
 		}
 	}
@@ -71,20 +64,13 @@ func (v *validation) text(w io.Writer) error {
 func (v *validation) summary() string {
 	s := v.Summary
 	if s.Errors+s.Warnings == 0 {
-		return fmt.Sprintf("%s, all valid", count(s.Documents, "document"))
+		return fmt.Sprintf("%s, all valid", cli.Count(s.Documents, "document"))
 	}
-	text := fmt.Sprintf("%s, %s in %s", count(s.Errors, "error"), count(s.Warnings, "warning"), count(s.Documents, "document"))
+	text := fmt.Sprintf("%s, %s in %s", cli.Count(s.Errors, "error"), cli.Count(s.Warnings, "warning"), cli.Count(s.Documents, "document"))
 	if s.Waiting > 0 {
-		text += fmt.Sprintf("; %s more cannot stand without what is wrong", count(s.Waiting, "document"))
+		text += fmt.Sprintf("; %s more cannot stand without what is wrong", cli.Count(s.Waiting, "document"))
 	}
 	return text
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // github prints workflow commands, which GitHub Actions turns into annotations.
@@ -99,7 +85,7 @@ func (v *validation) github(w io.Writer) error {
 		}
 		line := fmt.Sprintf("::%s file=%s,line=%d,col=%d,title=%s::%s", level,
 			property.Replace(v.file(d)), d.Line, d.Column, property.Replace(d.Code), message.Replace(d.Message))
-		if _, err := fmt.Fprintln(w, visible(line)); err != nil {
+		if _, err := fmt.Fprintln(w, cli.Visible(line)); err != nil {
 			return err
 		}
 	}

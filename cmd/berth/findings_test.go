@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/cmd/internal/cli"
 	"berth/schema"
 )
 
@@ -25,7 +26,7 @@ func TestFindingsOfHostileNames(t *testing.T) {
 			lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 			require.Len(t, lines, 2, "%s: %q", form, out.String())
 			for _, line := range lines {
-				require.Equal(t, visible(line), line, form)
+				require.Equal(t, cli.Visible(line), line, form)
 			}
 			require.Contains(t, lines[0], "all is well.yaml", form)
 			require.Equal(t, "1 error, 0 warnings in 1 document", lines[1])

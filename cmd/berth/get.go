@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
+	"berth/cmd/internal/cli"
 	"berth/reconciler"
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/plan"
@@ -89,10 +90,10 @@ Exit status: 0, 1 there is none of that name, 2 usage.`,
 				}
 				r.Items = append(r.Items, one)
 			} else if r.Items, err = e.list(cmd.Context(), kind); err != nil {
-				return &exitError{1, err}
+				return err
 			}
 			if req.output == "json" {
-				return writeJSON(cmd.OutOrStdout(), r)
+				return cli.WriteJSON(cmd.OutOrStdout(), r)
 			}
 			if len(r.Items) == 0 {
 				fmt.Fprintf(cmd.ErrOrStderr(), "There are no %s in %s.\n", kind.Plural(), e.source)
@@ -134,7 +135,7 @@ Exit status: 0, 1 there is none of that name, 2 usage.`,
 			}
 			r.Events = e.lastEvents(cmd.Context(), r.Item.Name)
 			if req.output == "json" {
-				return writeJSON(cmd.OutOrStdout(), r)
+				return cli.WriteJSON(cmd.OutOrStdout(), r)
 			}
 			return r.text(cmd.OutOrStdout(), req.noHeaders)
 		},
@@ -171,7 +172,7 @@ func kindNames() string {
 func parseKind(word string) (schema.Kind, error) {
 	kind, ok := schema.ParseKind(word)
 	if !ok {
-		return "", &exitError{2, fmt.Errorf("there is no kind %q; choose one of %s", word, kindNames())}
+		return "", cli.Usage(fmt.Errorf("there is no kind %q; choose one of %s", word, kindNames()))
 	}
 	return kind, nil
 }
@@ -206,14 +207,14 @@ func (r *logRequest) estate(ctx context.Context) (_ *estateView, err error) {
 		return nil, err
 	}
 	if err := e.snapshot(ctx, r); err != nil {
-		return nil, &exitError{2, err}
+		return nil, cli.Usage(err)
 	}
 	if e.files, err = filesByKey(ctx, e.snap); err != nil {
-		return nil, &exitError{1, err}
+		return nil, err
 	}
 	if e.log != nil && e.log.status != "" {
 		if e.status, err = e.log.ReadStatus(ctx, e.log.status); err != nil {
-			return nil, &exitError{1, fmt.Errorf("%s: %w", reconciler.BranchStatus, err)}
+			return nil, fmt.Errorf("%s: %w", reconciler.BranchStatus, err)
 		}
 	}
 	return e, nil
@@ -250,7 +251,7 @@ func (e *estateView) snapshot(ctx context.Context, r *logRequest) (err error) {
 	dir := ""
 	if e.log != nil {
 		if tip := e.log.tips.InForce; tip != "" {
-			e.source = fmt.Sprintf("%s at %s", reconciler.BranchInForce, short12(tip))
+			e.source = fmt.Sprintf("%s at %s", reconciler.BranchInForce, cli.ShortCommit(tip))
 			e.snap, err = e.log.Snapshot(ctx, tip)
 			return err
 		}
@@ -267,7 +268,7 @@ func (e *estateView) snapshot(ctx context.Context, r *logRequest) (err error) {
 			if tip == "" {
 				return fmt.Errorf("%s has neither %s nor main; run the command in a clone of the estate", place.GitDir, reconciler.BranchInForce)
 			}
-			e.source = "main at " + short12(tip)
+			e.source = "main at " + cli.ShortCommit(tip)
 			e.snap, err = e.log.Snapshot(ctx, tip)
 			return err
 		}
@@ -360,7 +361,7 @@ func (e *estateView) usersOf(node string) []string {
 func (e *estateView) find(ctx context.Context, kind schema.Kind, name string) (*resource, error) {
 	all, err := e.list(ctx, kind)
 	if err != nil {
-		return nil, &exitError{1, err}
+		return nil, err
 	}
 	name = strings.TrimPrefix(name, "platform/")
 	var alike []*resource
@@ -378,14 +379,14 @@ func (e *estateView) find(ctx context.Context, kind schema.Kind, name string) (*
 		return alike[0], nil
 	case 0:
 	default:
-		return nil, &exitError{2, fmt.Errorf("%q names %d %s; choose one of %s", name, len(names), kind.Plural(), strings.Join(names, ", "))}
+		return nil, cli.Usage(fmt.Errorf("%q names %d %s; choose one of %s", name, len(names), kind.Plural(), strings.Join(names, ", ")))
 	}
 	for _, h := range e.status.Revision.Held {
 		if h.Key.Kind == kind && (h.Key.ResourceName() == name || h.Key.Name == name) {
-			return nil, &exitError{1, fmt.Errorf("%s is not in force; %s is held: %s: %s", h.Key, h.File, h.Why(), visible(h.Message))}
+			return nil, fmt.Errorf("%s is not in force; %s is held: %s: %s", h.Key, h.File, h.Why(), cli.Visible(h.Message))
 		}
 	}
-	return nil, &exitError{1, fmt.Errorf("there is no %s %q in %s; berth get %s lists what there is", kind, name, e.source, kind.Plural())}
+	return nil, fmt.Errorf("there is no %s %q in %s; berth get %s lists what there is", kind, name, e.source, kind.Plural())
 }
 
 const (
@@ -502,17 +503,17 @@ func writeResources(w io.Writer, noHeaders bool, kind schema.Kind, items []*reso
 	for _, c := range columns {
 		headers = append(headers, c.header)
 	}
-	t := newTable(w, noHeaders, headers...)
+	t := cli.NewTable(w, noHeaders, headers...)
 	for _, r := range items {
 		cells := []string{r.Name}
 		for _, c := range columns {
 			cells = append(cells, c.cell(r))
 		}
-		if err := t.row(cells...); err != nil {
+		if err := t.Row(cells...); err != nil {
 			return err
 		}
 	}
-	return t.flush()
+	return t.Flush()
 }
 
 // text is the description for people.
@@ -520,7 +521,7 @@ func (r *describeReport) text(w io.Writer, noHeaders bool) error {
 	var b strings.Builder
 	item := r.Item
 	line := func(name, format string, args ...any) {
-		fmt.Fprintf(&b, "%-9s %s\n", name, visible(fmt.Sprintf(format, args...)))
+		fmt.Fprintf(&b, "%-9s %s\n", name, cli.Visible(fmt.Sprintf(format, args...)))
 	}
 	line("Name", "%s", item.Name)
 	line("Kind", "%s", item.Key.Kind)
@@ -547,28 +548,28 @@ func (r *describeReport) text(w io.Writer, noHeaders bool) error {
 	if _, err := io.WriteString(w, b.String()); err != nil {
 		return err
 	}
-	members := newTable(w, noHeaders, "MEMBER", "NODE", "STATE", "WHY THERE")
-	conditions := newTable(w, noHeaders, "CONDITION", "STATUS", "REASON", "MESSAGE")
-	events := newTable(w, noHeaders, "TIME", "EVENT", "CORRELATION-ID", "REASON")
+	members := cli.NewTable(w, noHeaders, "MEMBER", "NODE", "STATE", "WHY THERE")
+	conditions := cli.NewTable(w, noHeaders, "CONDITION", "STATUS", "REASON", "MESSAGE")
+	events := cli.NewTable(w, noHeaders, "TIME", "EVENT", "CORRELATION-ID", "REASON")
 	var err error
 	if s := item.Status; s != nil {
 		for _, m := range s.Members {
-			err = errors.Join(err, members.row(m.Name, m.Node, string(m.State), m.Why))
+			err = errors.Join(err, members.Row(m.Name, m.Node, string(m.State), m.Why))
 		}
 		for _, c := range s.Conditions {
-			err = errors.Join(err, conditions.row(c.Type, c.Status, c.Reason, c.Message))
+			err = errors.Join(err, conditions.Row(c.Type, c.Status, c.Reason, c.Message))
 		}
 	}
 	for _, e := range r.Events {
-		err = errors.Join(err, events.row(stamp(e.OccurredAt), e.EventType, e.CorrelationID, payloadOf(e).FailureReason))
+		err = errors.Join(err, events.Row(cli.Stamp(e.OccurredAt), e.EventType, e.CorrelationID, payloadOf(e).FailureReason))
 	}
-	if err = errors.Join(err, writeTables(w, members, conditions, events)); err != nil || item.text == "" {
+	if err = errors.Join(err, cli.WriteTables(w, members, conditions, events)); err != nil || item.text == "" {
 		return err
 	}
 	var document strings.Builder
 	document.WriteString("\nDocument\n")
 	for text := range strings.Lines(item.text) {
-		document.WriteString("  " + visible(strings.TrimRight(text, "\r\n")) + "\n")
+		document.WriteString("  " + cli.Visible(strings.TrimRight(text, "\r\n")) + "\n")
 	}
 	_, err = io.WriteString(w, document.String())
 	return err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/cmd/internal/labtest"
 	"berth/reconciler"
 	"berth/reconciler/gitrepo"
 	"berth/schema/audit"
@@ -20,14 +21,14 @@ import (
 // What is answered at an admin path is recorded, also where the process is killed
 // the moment it answered; and once, however often it is killed afterwards.
 func TestBreakingTheGlassSurvivesAKill(t *testing.T) {
-	listen, err := freePort()
+	listen, err := labtest.FreePort()
 	require.NoError(t, err)
 	token := strings.Repeat("admin-", 8)
 	secret := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(secret, []byte(token), 0o600))
 	k := newKept(t, "north", listen, map[string]any{
 		"listen": listen, "github": nil, "flush_window": "1h",
-		"api": map[string]any{"tokens": []any{map[string]any{"login": demoAdministrator, "token": map[string]string{"file": secret}}}},
+		"api": map[string]any{"tokens": []any{map[string]any{"login": labtest.Administrator, "token": map[string]string{"file": secret}}}},
 	})
 	read := func(correlation string) int {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+listen+"/api/v1/admin/orgs/biology/shared-app-runtimes", nil)

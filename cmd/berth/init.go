@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+
+	"berth/cmd/internal/cli"
 )
 
 //go:embed all:estate
@@ -43,16 +45,16 @@ Exit status: 0, 1 DIR cannot be written, 2 usage.`,
 func initEstate(dir string) (files int, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !os.IsNotExist(err) {
-		return 0, &exitError{2, fmt.Errorf("init: %w", err)}
+		return 0, cli.Usage(fmt.Errorf("init: %w", err))
 	}
 	for _, e := range entries {
 		if e.Name() != ".git" {
-			return 0, &exitError{2, fmt.Errorf("init: %s is not empty: choose a new directory", dir)}
+			return 0, cli.Usage(fmt.Errorf("init: %s is not empty: choose a new directory", dir))
 		}
 	}
 	estate, err := fs.Sub(estateFiles, "estate")
 	if err != nil {
-		return 0, &exitError{1, err}
+		return 0, err
 	}
 	err = fs.WalkDir(estate, ".", func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
@@ -70,7 +72,7 @@ func initEstate(dir string) (files int, err error) {
 		return os.WriteFile(to, data, 0o644)
 	})
 	if err != nil {
-		return files, &exitError{1, fmt.Errorf("init: %w", err)}
+		return files, fmt.Errorf("init: %w", err)
 	}
 	return files, nil
 }

@@ -63,7 +63,11 @@ var law = map[string][]string{
 	"berth/webhooks/forgetest":         {"berth/schema", "berth/reconciler", "berth/reconciler/plan"},
 	"berth/examples":                   {},
 	"berth/examples/large":             {"berth/examples"},
+	"berth/cmd/internal/backends":      {"berth/reconciler/plan", "berth/runtimes/memory", "berth/runtimes/slurm"},
+	"berth/cmd/internal/cli":           {},
+	"berth/cmd/internal/labtest":       {"berth/examples", "berth/reconciler/plan", "berth/schema", "berth/webhooks/github/githubtest"},
 	"berth/cmd/berth":                  {"berth/..."},
+	"berth/cmd/berth-lab":              {"berth/..."},
 	"berth/cmd/berth-host":             {"berth/runtimes", "berth/runtimes/host/agent", "berth/runtimes/slurm/profile"},
 }
 
@@ -120,6 +124,19 @@ func covers(allowed, imp string) bool {
 		return strings.HasPrefix(imp, below+"/")
 	}
 	return allowed == imp
+}
+
+// The daemon has no test server, no test estate and no test library in it.
+func TestNoTestServerInBerth(t *testing.T) {
+	for dep := range strings.Lines(string(goCommand(t, "list", "-deps", "./cmd/berth"))) {
+		dep = strings.TrimSpace(dep)
+		first, _, _ := strings.Cut(dep, "/")
+		berth := first == "berth" && (strings.HasSuffix(dep, "test") || strings.HasSuffix(dep, "/lab") || strings.HasPrefix(dep, "berth/examples"))
+		library := strings.Contains(dep, "kin-openapi") || strings.Contains(dep, "testify") || strings.Contains(dep, "pgregory.net/rapid") || dep == "testing" || dep == "net/http/httptest"
+		if berth || library {
+			t.Errorf("berth depends on %s", dep)
+		}
+	}
 }
 
 // The helper on hosts is small because it knows little.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/cmd/internal/backends"
 	"berth/reconciler/plan"
 	"berth/schema/load"
 )
@@ -61,7 +62,7 @@ func estateOf(patch string) string { return strings.TrimSuffix(filepath.Dir(patc
 // Beside each change stands who proposes it and what berth plan says then: the
 // command, what it prints, and its exit status.
 func TestChangesSayWhatIsBesideThem(t *testing.T) {
-	loader, err := load.New(load.Options{Backends: backends()})
+	loader, err := load.New(load.Options{Backends: backends.Definitions()})
 	require.NoError(t, err)
 	for _, change := range exampleChanges(t) {
 		name := strings.TrimPrefix(change, "../../examples/")
@@ -97,7 +98,7 @@ func TestChangesSayWhatIsBesideThem(t *testing.T) {
 // A patch, the commit made of it, and a work tree that holds it are one change:
 // they get one plan, in every form, but for the commit's name.
 func TestPatchPlansAsItsCommit(t *testing.T) {
-	loader, err := load.New(load.Options{Backends: backends()})
+	loader, err := load.New(load.Options{Backends: backends.Definitions()})
 	require.NoError(t, err)
 	for _, change := range exampleChanges(t) {
 		t.Run(strings.TrimSuffix(filepath.Base(change), ".patch"), func(t *testing.T) {

@@ -14,6 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"berth/cmd/internal/backends"
+	"berth/cmd/internal/cli"
 	"berth/reconciler"
 	"berth/reconciler/decide"
 	"berth/reconciler/gitrepo"
@@ -76,11 +78,11 @@ Exit status: 0 nothing blocks the change, 1 something does, 2 usage; with
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := req.check(); err != nil {
-				return &exitError{2, err}
+				return cli.Usage(err)
 			}
-			loader, err := load.New(load.Options{Backends: backends()})
+			loader, err := load.New(load.Options{Backends: backends.Definitions()})
 			if err != nil {
-				return &exitError{1, err}
+				return err
 			}
 			if req.watch {
 				return req.again(cmd, loader)
@@ -90,13 +92,13 @@ Exit status: 0 nothing blocks the change, 1 something does, 2 usage; with
 				return err
 			}
 			if err := writePlan(cmd.OutOrStdout(), p, req.output); err != nil {
-				return &exitError{1, err}
+				return err
 			}
 			switch {
 			case p.Blocked():
-				return &exitError{code: 1}
+				return cli.Exit(1)
 			case req.detailed && p.Changes():
-				return &exitError{code: 3}
+				return cli.Exit(3)
 			}
 			return nil
 		},
@@ -105,7 +107,7 @@ Exit status: 0 nothing blocks the change, 1 something does, 2 usage; with
 	cmd.Flags().StringVar(&req.base, "base", "", "revision that would be merged into, such as main (default HEAD, without --head)")
 	cmd.Flags().StringVar(&req.head, "head", "", "revision that would be merged (default the work tree)")
 	cmd.Flags().StringVar(&req.patch, "patch", "", "patch that would be applied, as git diff writes it; - is standard input")
-	outputFlag(cmd, &req.output, planForms()...)
+	cli.OutputFlag(cmd, &req.output, planForms()...)
 	cmd.Flags().StringVar(&req.author, "author", "", "login of the author; the plan then says whether they may make the change")
 	cmd.Flags().StringSliceVar(&req.approvers, "approver", nil, "login that approved the change, with --author; may be repeated")
 	cmd.Flags().StringSliceVar(&req.administrators, "administrator", nil, "login that berth.yaml names as an administrator, for --author")
@@ -145,7 +147,7 @@ func writePlan(w io.Writer, p plan.Proposal, form string) error {
 		return err
 	}
 	if form == "text" {
-		text = []byte(colored(w, string(text)))
+		text = []byte(cli.Colored(w, string(text)))
 	}
 	_, err = w.Write(text)
 	return err
@@ -169,26 +171,26 @@ func formOf(p plan.Proposal, form string) ([]byte, error) {
 func (r *planRequest) proposal(ctx context.Context, loader *load.Loader, stdin io.Reader) (p plan.Proposal, err error) {
 	repo, err := gitrepo.OpenLocal(r.repo)
 	if err != nil {
-		return p, &exitError{2, fmt.Errorf("plan: %w", err)}
+		return p, cli.Usage(fmt.Errorf("plan: %w", err))
 	}
 	defer func() { err = errors.Join(err, repo.Close()) }()
-	in := decide.Input{Repo: repo, Rules: planningRules, Today: cmp.Or(r.today, time.Now().UTC().Format(time.DateOnly))}
+	in := decide.Input{Repo: repo, Rules: backends.Rules, Today: cmp.Or(r.today, time.Now().UTC().Format(time.DateOnly))}
 	decider := decide.New(decide.Options{Loader: loader, Authority: r.authority(), Rules: lifecycle()})
 	tips, err := repo.Fetch(ctx) // of the local branches: nothing is fetched
 	if err != nil && !errors.Is(err, reconciler.ErrNotFound) {
-		return p, &exitError{1, fmt.Errorf("plan: %w", err)}
+		return p, fmt.Errorf("plan: %w", err)
 	}
 	if in.Base, err = r.baseOf(ctx, repo, tips); err != nil {
-		return p, &exitError{2, fmt.Errorf("plan: %w", err)}
+		return p, cli.Usage(fmt.Errorf("plan: %w", err))
 	}
 	if r.head != "" {
 		if in.Head, err = repo.Resolve(ctx, r.head); err != nil {
-			return p, &exitError{2, fmt.Errorf("plan: --head: %w", err)}
+			return p, cli.Usage(fmt.Errorf("plan: --head: %w", err))
 		}
 	}
 	known, err := knownAt(ctx, repo, in.Base)
 	if err != nil {
-		return p, &exitError{1, fmt.Errorf("plan: %w", err)}
+		return p, fmt.Errorf("plan: %w", err)
 	}
 	in.InForce, in.Permitted, in.Moved, in.Memory = known.inForce, known.permitted, known.moved, known.memory
 	if len(r.tenants) > 0 {
@@ -199,7 +201,7 @@ func (r *planRequest) proposal(ctx context.Context, loader *load.Loader, stdin i
 	}
 	assumed, err := r.asks(ctx, repo, &in)
 	if err != nil {
-		return p, &exitError{1, fmt.Errorf("plan: %w", err)}
+		return p, fmt.Errorf("plan: %w", err)
 	}
 	left := "" // what the change leaves out
 	switch {
@@ -212,9 +214,9 @@ func (r *planRequest) proposal(ctx context.Context, loader *load.Loader, stdin i
 			left, err = r.unmerged(ctx, repo, tips.Main, in.Base)
 		}
 	}
-	var exit *exitError
+	var exit *cli.ExitError
 	if err != nil && !errors.As(err, &exit) {
-		err = &exitError{1, fmt.Errorf("plan: %w", err)}
+		err = fmt.Errorf("plan: %w", err)
 	}
 	p.Note = strings.Join(slices.DeleteFunc([]string{left, known.note, assumed}, func(s string) bool { return s == "" }), " ")
 	return p, err
@@ -337,7 +339,7 @@ func (r *planRequest) unmerged(ctx context.Context, repo *gitrepo.Repo, main, ba
 	if err != nil || len(ahead) == 0 {
 		return "", err
 	}
-	return fmt.Sprintf("HEAD has %s that main lacks, and this plan is only of what is not committed: berth plan --base main --head HEAD shows the commits.", count(len(ahead), "commit")), nil
+	return fmt.Sprintf("HEAD has %s that main lacks, and this plan is only of what is not committed: berth plan --base main --head HEAD shows the commits.", cli.Count(len(ahead), "commit")), nil
 }
 
 // patched plans the patch. left names files that the work tree changes and the
@@ -347,14 +349,14 @@ func (r *planRequest) patched(ctx context.Context, loader *load.Loader, decider 
 	if r.patch != "-" {
 		f, err := os.Open(r.patch)
 		if err != nil {
-			return plan.Proposal{}, "", &exitError{2, fmt.Errorf("plan: --patch: %w", err)}
+			return plan.Proposal{}, "", cli.Usage(fmt.Errorf("plan: --patch: %w", err))
 		}
 		defer f.Close()
 		from, name = f, r.patch
 	}
 	p, err := patch.Parse(from)
 	if err != nil {
-		return plan.Proposal{}, "", &exitError{2, fmt.Errorf("plan: --patch: %s: %w", name, err)}
+		return plan.Proposal{}, "", cli.Usage(fmt.Errorf("plan: --patch: %s: %w", name, err))
 	}
 	base, err := in.Repo.Snapshot(ctx, in.Base)
 	if err != nil {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
+
+	"berth/cmd/internal/cli"
 )
 
 // said runs a command in this process, and returns its output and exit status.
@@ -20,10 +22,10 @@ func said(t *testing.T, cmd *cobra.Command, args ...string) (out string, code in
 	cmd.SetErr(&text)
 	cmd.SilenceUsage, cmd.SilenceErrors = true, true
 	err := cmd.ExecuteContext(t.Context())
-	var exit *exitError
+	var exit *cli.ExitError
 	if err != nil {
 		require.ErrorAs(t, err, &exit)
-		code = exit.code
+		code = exit.Code
 		text.WriteString(exit.Error())
 	}
 	return text.String(), code

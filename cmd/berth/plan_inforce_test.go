@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 
+	"berth/cmd/internal/backends"
 	"berth/reconciler"
 	"berth/reconciler/decide"
 	"berth/reconciler/gitrepo"
@@ -102,7 +103,7 @@ func (e *decidedEstate) desk(t *testing.T) (dir string, git func(args ...string)
 // whatever that is called there.
 func TestPlanAtADeskIsBerths(t *testing.T) {
 	e := newDecidedEstate(t)
-	loader, err := load.New(load.Options{Backends: backends()})
+	loader, err := load.New(load.Options{Backends: backends.Definitions()})
 	require.NoError(t, err)
 	repo, err := gitrepo.OpenLocal(e.git.Dir)
 	require.NoError(t, err)
@@ -112,7 +113,7 @@ func TestPlanAtADeskIsBerths(t *testing.T) {
 	digest := func(base, inForce string, permitted map[string]string) string {
 		t.Helper()
 		p, err := decider.Proposal(t.Context(), decide.Input{
-			Repo: repo, Base: base, Head: e.topic, InForce: inForce, Permitted: permitted, Memory: &plan.Memory{}, Rules: planningRules, Today: "2026-11-21",
+			Repo: repo, Base: base, Head: e.topic, InForce: inForce, Permitted: permitted, Memory: &plan.Memory{}, Rules: backends.Rules, Today: "2026-11-21",
 		})
 		require.NoError(t, err)
 		require.NotEmpty(t, p.Plans)

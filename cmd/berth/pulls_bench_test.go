@@ -21,6 +21,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 
+	"berth/cmd/internal/backends"
+	"berth/cmd/internal/labtest"
 	"berth/examples/large"
 	"berth/reconciler"
 	"berth/reconciler/decide"
@@ -59,12 +61,12 @@ func newCrowd(b *testing.B, documents int) *crowd {
 	c.git = gittest.New(b, c.files)
 	c.world()
 	var err error
-	c.listen, err = freePort()
+	c.listen, err = labtest.FreePort()
 	require.NoError(b, err)
 	c.forge, err = githubtest.New(githubtest.Options{
 		RepoDir: c.git.Dir, Owner: "example", Repo: "estate", Secret: []byte("s"), Log: slog.New(slog.DiscardHandler),
-		Tokens:      map[string]githubtest.Token{demoToken: {Login: demoApp, App: true}},
-		Permissions: map[string]string{demoAdmin: "write"}, Latency: forgeLatency, Now: c.now,
+		Tokens:      map[string]githubtest.Token{labtest.Token: {Login: labtest.App, App: true}},
+		Permissions: map[string]string{labtest.ProjectAdmin: "write"}, Latency: forgeLatency, Now: c.now,
 		WebhookURL: "http://" + c.listen + "/webhooks/github",
 	})
 	require.NoError(b, err)
@@ -76,10 +78,10 @@ func newCrowd(b *testing.B, documents int) *crowd {
 	}
 	config, err := yaml.Marshal(map[string]any{
 		"estate": "crowd", "listen": c.listen, "authority": map[string]any{"trust_main": true},
-		"repository": map[string]any{"url": c.forge.CloneURL(), "token": secret("git", demoToken), "allow_http": true, "directory": filepath.Join(c.dir, "mirror")},
+		"repository": map[string]any{"url": c.forge.CloneURL(), "token": secret("git", labtest.Token), "allow_http": true, "directory": filepath.Join(c.dir, "mirror")},
 		"github": map[string]any{
-			"api_url": c.forge.APIURL(), "owner": "example", "repository": "estate", "login": demoApp + "[bot]", "report": "checks",
-			"token": secret("token", demoToken), "webhook_secret": secret("secret", "s"),
+			"api_url": c.forge.APIURL(), "owner": "example", "repository": "estate", "login": labtest.App + "[bot]", "report": "checks",
+			"token": secret("token", labtest.Token), "webhook_secret": secret("secret", "s"),
 		},
 		"memory_runtime": map[string]any{"directory": filepath.Join(c.dir, "world"), "backends": []string{"slurm"}},
 		"interval":       "24h", "poll": "1m",
@@ -93,7 +95,7 @@ func (c *crowd) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Lo
 
 // world writes down that everything runs as it is declared.
 func (c *crowd) world() {
-	loader, err := load.New(load.Options{Backends: backends()})
+	loader, err := load.New(load.Options{Backends: backends.Definitions()})
 	require.NoError(c, err)
 	d, err := decide.New(decide.Options{Loader: loader}).Commit(c.Context(), decide.Standing{}, []decide.Step{{Commit: "c", Tree: load.Files(c.files)}}, time.Now().UTC().Format(time.DateOnly))
 	require.NoError(c, err)
@@ -195,7 +197,7 @@ func (c *crowd) bare(requests int) time.Duration {
 	for range rounds {
 		r, err := http.NewRequestWithContext(c.Context(), http.MethodGet, c.forge.APIURL()+"rate_limit", nil)
 		require.NoError(c, err)
-		r.Header.Set("Authorization", "Bearer "+demoToken)
+		r.Header.Set("Authorization", "Bearer "+labtest.Token)
 		r.Header.Set("User-Agent", "bench")
 		resp, err := http.DefaultClient.Do(r)
 		require.NoError(c, err)
@@ -236,12 +238,12 @@ func BenchmarkPulls(b *testing.B) {
 				began := time.Now()
 				if pull == 0 {
 					var err error
-					pull, err = c.forge.OpenPull("change", "Longer", demoAdmin)
+					pull, err = c.forge.OpenPull("change", "Longer", labtest.ProjectAdmin)
 					require.NoError(b, err)
 				} else {
 					require.NoError(b, c.forge.Sync())
 				}
-				c.until("it is shown", time.Minute, func() bool { return planShown(c.forge, pull) })
+				c.until("it is shown", time.Minute, func() bool { return labtest.PlanShown(c.forge, pull) })
 				took = append(took, time.Since(began))
 				requests = max(requests, len(c.forge.Requests()))
 				w := c.forge.Writes()
@@ -295,7 +297,7 @@ func BenchmarkPullsOpen(b *testing.B) {
 		}()
 		first := 0
 		for i := range open {
-			n, err := c.forge.OpenPull(fmt.Sprintf("change-%03d", i), "An edit", demoAdmin)
+			n, err := c.forge.OpenPull(fmt.Sprintf("change-%03d", i), "An edit", labtest.ProjectAdmin)
 			require.NoError(b, err)
 			first = max(first, n-i)
 		}
@@ -303,7 +305,7 @@ func BenchmarkPullsOpen(b *testing.B) {
 			c.until("all are shown", 5*time.Minute, func() bool {
 				time.Sleep(100 * time.Millisecond)
 				for i := range open {
-					if !planShown(c.forge, first+i) {
+					if !labtest.PlanShown(c.forge, first+i) {
 						return false
 					}
 				}
@@ -341,7 +343,7 @@ func BenchmarkPullsOpen(b *testing.B) {
 		}
 		c.git.MustCommit(b, "main", gittest.Commit{Message: "move", Files: edited})
 		c.forge.Forget()
-		refused := c.forge.Usage(demoApp + "[bot]").Refused
+		refused := c.forge.Usage(labtest.App + "[bot]").Refused
 		began = time.Now()
 		require.NoError(b, c.forge.Sync())
 		c.until("all are planned again", 2*time.Minute, func() bool { return c.pullsComputed() >= before+open })
@@ -378,7 +380,7 @@ func BenchmarkPullsOpen(b *testing.B) {
 		b.ReportMetric(float64(writes.Editing), "edited")
 		require.LessOrEqual(b, writes.Creating, 2*few)
 		require.Equal(b, few, writes.Editing)
-		require.Equal(b, refused, c.forge.Usage(demoApp+"[bot]").Refused, "a limit was met")
+		require.Equal(b, refused, c.forge.Usage(labtest.App+"[bot]").Refused, "a limit was met")
 		main := c.git.Tip("main")
 		began = time.Now()
 		for i := range open {

@@ -24,6 +24,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
+
+	"berth/cmd/internal/labtest"
 )
 
 // edited is a configuration with something said otherwise; nil takes it out.
@@ -54,7 +56,7 @@ func replace(t testing.TB, path string, data []byte) {
 // that is wrong is told with its line, and what there is stays.
 func TestConfigurationIsTakenUp(t *testing.T) {
 	t.Parallel()
-	listen, err := freePort()
+	listen, err := labtest.FreePort()
 	require.NoError(t, err)
 	k := newKept(t, "north", listen, map[string]any{"listen": listen, "workers": 2})
 	// As Kubernetes mounts it: a link to a link that is pointed elsewhere.
@@ -218,7 +220,7 @@ func TestWhatIsSharedChangesTogether(t *testing.T) {
 // acknowledged, and dealt with.
 func TestNothingIsLostWhileItIsReloaded(t *testing.T) {
 	t.Parallel()
-	listen, err := freePort()
+	listen, err := labtest.FreePort()
 	require.NoError(t, err)
 	k := newKept(t, "north", listen, map[string]any{"listen": listen, "workers": 2})
 	s := attend(k, listen)
@@ -298,7 +300,7 @@ func pair(t testing.TB, serial int64) (cert, key []byte) {
 // taken up, and a server begins with none of the kind.
 func TestCertificatesAreTakenUp(t *testing.T) {
 	t.Parallel()
-	listen, err := freePort()
+	listen, err := labtest.FreePort()
 	require.NoError(t, err)
 	dir := t.TempDir()
 	files := map[string]string{"cert": filepath.Join(dir, "tls.crt"), "key": filepath.Join(dir, "tls.key")}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"berth/cmd/internal/backends"
+	"berth/cmd/internal/cli"
 	"berth/schema"
 	"berth/schema/event"
 	"berth/schema/load"
@@ -51,7 +53,7 @@ Schema of each type of event that it refers to.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if events != "" {
 				if len(args) == 1 {
-					return &exitError{2, errors.New("schema export: --events writes those of all events: no KIND goes with it")}
+					return cli.Usage(errors.New("schema export: --events writes those of all events: no KIND goes with it"))
 				}
 				return exportEvents(events)
 			}
@@ -61,11 +63,11 @@ Schema of each type of event that it refers to.`,
 			}
 			versions, err := versionsOf(cmd.Context(), estate)
 			if err != nil {
-				return &exitError{2, fmt.Errorf("schema export: --estate %s: %w", estate, err)}
+				return cli.Usage(fmt.Errorf("schema export: --estate %s: %w", estate, err))
 			}
-			data, err := load.JSONSchema(backends(), kind, versions)
+			data, err := load.JSONSchema(backends.Definitions(), kind, versions)
 			if err != nil {
-				return &exitError{2, fmt.Errorf("schema export: %w", err)}
+				return cli.Usage(fmt.Errorf("schema export: %w", err))
 			}
 			_, err = cmd.OutOrStdout().Write(data)
 			return err
@@ -87,7 +89,7 @@ func versionsOf(ctx context.Context, dir string) (map[string]map[string]*schema.
 	if err != nil {
 		return nil, err
 	}
-	loader, err := load.New(load.Options{Backends: backends()})
+	loader, err := load.New(load.Options{Backends: backends.Definitions()})
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +107,7 @@ func versionsOf(ctx context.Context, dir string) (map[string]map[string]*schema.
 func exportEvents(dir string) error {
 	files, err := event.Published()
 	if err != nil {
-		return &exitError{1, err}
+		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		at := filepath.Join(dir, filepath.FromSlash(name))
@@ -114,7 +116,7 @@ func exportEvents(dir string) error {
 			err = os.WriteFile(at, files[name], 0o644)
 		}
 		if err != nil {
-			return &exitError{1, fmt.Errorf("schema export: %w", err)}
+			return fmt.Errorf("schema export: %w", err)
 		}
 	}
 	return nil

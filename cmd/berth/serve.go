@@ -15,6 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
+	"berth/cmd/internal/backends"
+	"berth/cmd/internal/cli"
 	"berth/reconciler"
 	"berth/reconciler/decide"
 	"berth/reconciler/gitrepo"
@@ -50,10 +52,7 @@ func newServeCmd() *cobra.Command {
 			reread := make(chan os.Signal, 1)
 			signal.Notify(reread, syscall.SIGHUP)
 			defer signal.Stop(reread)
-			if err := s.serve(cmd.Context(), reread); err != nil {
-				return &exitError{1, err}
-			}
-			return nil
+			return s.serve(cmd.Context(), reread)
 		},
 	}
 	configFlag(cmd, &paths)
@@ -75,11 +74,11 @@ func checkConfigs(out io.Writer, paths []string) error {
 			continue
 		}
 		if _, err := fmt.Fprintf(out, "%s: valid; estate %s, repository %s\n", paths[i], c.Estate, c.Repository.URL); err != nil {
-			return &exitError{1, err}
+			return err
 		}
 	}
 	if wrong != nil {
-		return &exitError{1, errors.Join(wrong...)}
+		return errors.Join(wrong...)
 	}
 	return nil
 }
@@ -109,16 +108,13 @@ func newSyncCmd() *cobra.Command {
 			} else {
 				err = s.keep(cmd.Context())
 			}
-			if err != nil {
-				return &exitError{1, err}
-			}
-			return nil
+			return err
 		},
 	}
 	configFlag(cmd, &paths)
 	cmd.Flags().BoolVar(&once, "once", false, "end when everything is converged: exit 0; or 1 when waiting does not help, or at the timeout")
 	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Minute, "how long --once may take")
-	outputFlag(cmd, &form, "text", "json")
+	cli.OutputFlag(cmd, &form, "text", "json")
 	return cmd
 }
 
@@ -154,7 +150,7 @@ func newDaemon(ctx context.Context, c *config, log *slog.Logger, looking func(re
 	for backend, r := range live {
 		live[backend] = recordingRuntime{r, &d.work}
 	}
-	loader, err := load.New(load.Options{Backends: backends()})
+	loader, err := load.New(load.Options{Backends: backends.Definitions()})
 	if err != nil {
 		return nil, err
 	}
@@ -265,7 +261,7 @@ func (d *daemon) runtimes() (map[string]runtimes.Runtime, error) {
 			return nil, fmt.Errorf("memory_runtime: %w", err)
 		}
 		for _, backend := range c.Backends {
-			live[backend] = standIn{memory.New(world), planningRules(backend)}
+			live[backend] = backends.NewStandIn(world, backend)
 		}
 		d.log.Warn("memory runtime in use; instances of these backends exist in files only", "backends", c.Backends, "directory", c.Directory)
 	}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"berth/cmd/internal/backends"
+	"berth/cmd/internal/cli"
 	"berth/reconciler"
 	"berth/reconciler/decide"
 	"berth/reconciler/plan"
@@ -83,17 +85,14 @@ Exit status: 0, 1 there is no ` + reconciler.BranchStatus + ` to read, 2 usage.`
 			defer func() { err = errors.Join(err, l.Close()) }()
 			r, err := l.report(cmd.Context())
 			if err != nil {
-				return &exitError{1, fmt.Errorf("status: %w", err)}
+				return fmt.Errorf("status: %w", err)
 			}
 			if req.output == "json" {
-				err = writeJSON(cmd.OutOrStdout(), r)
+				err = cli.WriteJSON(cmd.OutOrStdout(), r)
 			} else {
 				err = r.text(cmd.OutOrStdout(), req.noHeaders)
 			}
-			if err != nil {
-				return &exitError{1, err}
-			}
-			return nil
+			return err
 		},
 	}
 	req.tableFlags(cmd)
@@ -160,7 +159,7 @@ func (l *estateLog) paused(ctx context.Context, rev reconciler.Revision) (string
 	}
 	d := decide.Decision{Desired: &schema.Desired{Platform: &schema.Platform{}}, Held: rev.Held, Permitted: said.Permitted}
 	if there {
-		loader, err := load.New(load.Options{Backends: backends()})
+		loader, err := load.New(load.Options{Backends: backends.Definitions()})
 		if err != nil {
 			return "", err
 		}
@@ -214,9 +213,9 @@ func unitStatus(s *plan.Status) resourceStatus {
 	switch retry := s.Retry; {
 	case retry == nil:
 	case retry.Terminal:
-		why = append(why, fmt.Sprintf("Berth gave up after %s; a new commit or /berth retry tries again", count(retry.Attempts, "attempt")))
+		why = append(why, fmt.Sprintf("Berth gave up after %s; a new commit or /berth retry tries again", cli.Count(retry.Attempts, "attempt")))
 	default:
-		why = append(why, fmt.Sprintf("%s failed, the next is at %s", count(retry.Attempts, "attempt"), stamp(retry.Next)))
+		why = append(why, fmt.Sprintf("%s failed, the next is at %s", cli.Count(retry.Attempts, "attempt"), cli.Stamp(retry.Next)))
 	}
 	if s.Review != nil && s.Review.Stale != nil {
 		stale := "held: the plan changed after its review"
@@ -225,7 +224,7 @@ func unitStatus(s *plan.Status) resourceStatus {
 		}
 		why = append(why, stale)
 	}
-	r.Why = joined(why)
+	r.Why = cli.Join(why...)
 	return r
 }
 
@@ -234,14 +233,14 @@ func thingStatus(s *plan.ThingStatus) resourceStatus {
 	return resourceStatus{
 		Key: s.Key, Name: s.Key.ResourceName(), Phase: s.Phase, Conditions: s.Conditions, Revision: s.Revision,
 		Ready: conditionOf(s.Conditions, "Ready").Status, Stalled: s.Phase == "failed" || conditionOf(s.Conditions, "Stalled").Status == "True",
-		Why: joined(reasons(s.Conditions)),
+		Why: cli.Join(reasons(s.Conditions)...),
 	}
 }
 
 // addHeld says that a change of the instance is held, unless a condition said so.
 func (r *resourceStatus) addHeld(held []plan.Held) {
 	if len(held) > 0 && conditionOf(r.Conditions, "Authorized").Status != "False" {
-		r.Why = joined([]string{"held: " + held[0].Message, r.Why})
+		r.Why = cli.Join("held: "+held[0].Message, r.Why)
 	}
 }
 
@@ -281,48 +280,43 @@ func reasons(cs []plan.Condition) []string {
 	return out
 }
 
-// joined is the texts that are not empty, in one line.
-func joined(texts []string) string {
-	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), "; ")
-}
-
 // text is the report for people.
 func (r *statusReport) text(w io.Writer, noHeaders bool) error {
 	var b strings.Builder
-	color := hasColor(w)
-	line := func(name string, s style, format string, args ...any) {
-		text := visible(fmt.Sprintf(format, args...))
+	color := cli.HasColor(w)
+	line := func(name string, s cli.Style, format string, args ...any) {
+		text := cli.Visible(fmt.Sprintf(format, args...))
 		if color {
-			text = s.paint(text)
+			text = s.Paint(text)
 		}
 		fmt.Fprintf(&b, "%-11s %s\n", name, text)
 	}
 	decided := "none yet"
 	if r.ConfigCommit != "" {
-		decided = "commit " + short12(r.ConfigCommit)
+		decided = "commit " + cli.ShortCommit(r.ConfigCommit)
 	}
 	switch {
 	case r.Undecided >= maxUndecided:
 		decided += fmt.Sprintf("; main is %d commits ahead or more: is the daemon running?", maxUndecided)
 	case r.Undecided > 0:
-		decided += fmt.Sprintf("; main is %s ahead, not decided yet", count(r.Undecided, "commit"))
+		decided += fmt.Sprintf("; main is %s ahead, not decided yet", cli.Count(r.Undecided, "commit"))
 	}
-	line("Decided", stylePlain, "%s", decided)
-	line("Instances", stylePlain, "%s", r.phases())
+	line("Decided", cli.Plain, "%s", decided)
+	line("Instances", cli.Plain, "%s", r.phases())
 	if r.Frozen != "" {
-		line("Frozen", styleRed, "nothing new comes into force: %s", r.Frozen)
+		line("Frozen", cli.Red, "nothing new comes into force: %s", r.Frozen)
 	}
 	if r.Paused != "" {
-		line("Paused", styleRed, "nothing is changed on hosts: %s", r.Paused)
+		line("Paused", cli.Red, "nothing is changed on hosts: %s", r.Paused)
 	}
 	if n := len(r.Held) + r.HeldMore; n > 0 {
-		line("Held", styleYellow, "%s on main, not in force", count(n, "document"))
+		line("Held", cli.Yellow, "%s on main, not in force", cli.Count(n, "document"))
 	}
 	for _, text := range r.Remarks {
-		line("Repository", styleYellow, "%s", text)
+		line("Repository", cli.Yellow, "%s", text)
 	}
 	for _, text := range r.Warnings {
-		line("Warning", styleYellow, "%s", text)
+		line("Warning", cli.Yellow, "%s", text)
 	}
 	if _, err := io.WriteString(w, b.String()); err != nil {
 		return err
@@ -349,25 +343,25 @@ func (r *statusReport) phases() string {
 // tables writes the instances, other resources that need attention, and the held
 // documents.
 func (r *statusReport) tables(w io.Writer, noHeaders bool) error {
-	instances := newTable(w, noHeaders, "INSTANCE", "PHASE", "READY", "MEMBERS", "NODES", "WHY")
-	others := newTable(w, noHeaders, "KIND", "NAME", "PHASE", "READY", "WHY")
-	held := newTable(w, noHeaders, "HELD", "REASON", "WHY")
+	instances := cli.NewTable(w, noHeaders, "INSTANCE", "PHASE", "READY", "MEMBERS", "NODES", "WHY")
+	others := cli.NewTable(w, noHeaders, "KIND", "NAME", "PHASE", "READY", "WHY")
+	held := cli.NewTable(w, noHeaders, "HELD", "REASON", "WHY")
 	var err error
 	for _, i := range r.Instances {
-		err = errors.Join(err, instances.row(i.Name, i.Phase, i.Ready, i.members(), i.nodes(), i.Why))
+		err = errors.Join(err, instances.Row(i.Name, i.Phase, i.Ready, i.members(), i.nodes(), i.Why))
 	}
 	for _, o := range r.Resources {
 		if o.Stalled || o.Key.Kind == schema.KindSharedRuntime {
-			err = errors.Join(err, others.row(string(o.Key.Kind), o.Name, o.Phase, o.Ready, o.Why))
+			err = errors.Join(err, others.Row(string(o.Key.Kind), o.Name, o.Phase, o.Ready, o.Why))
 		}
 	}
 	for _, h := range r.Held {
-		err = errors.Join(err, held.row(h.File, h.Why(), h.Message))
+		err = errors.Join(err, held.Row(h.File, h.Why(), h.Message))
 	}
 	if r.HeldMore > 0 {
-		err = errors.Join(err, held.row(fmt.Sprintf("… and %d more", r.HeldMore), "", "git diff "+reconciler.BranchInForce+" main shows all of them"))
+		err = errors.Join(err, held.Row(fmt.Sprintf("… and %d more", r.HeldMore), "", "git diff "+reconciler.BranchInForce+" main shows all of them"))
 	}
-	return errors.Join(err, writeTables(w, instances, others, held))
+	return errors.Join(err, cli.WriteTables(w, instances, others, held))
 }
 
 // line is the resource's state in one line.
@@ -379,7 +373,7 @@ func (r *resourceStatus) line() string {
 	if m := r.members(); m != "" {
 		parts = append(parts, fmt.Sprintf("%s members on %s", m, r.nodes()))
 	}
-	return joined(append(parts, r.Why))
+	return cli.Join(append(parts, r.Why)...)
 }
 
 // members says how many members run, of how many.

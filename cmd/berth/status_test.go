@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"strings"
 	"testing"
 	"time"
 
@@ -116,40 +115,6 @@ func TestStatusScripts(t *testing.T) {
 			return err
 		},
 	})
-}
-
-// The columns of a table stay aligned when they are coloured.
-func TestTableIsAlignedInColor(t *testing.T) {
-	for _, color := range []bool{false, true} {
-		var b strings.Builder
-		table := newTable(&b, false, "NAME", "PHASE", "WHY")
-		table.color = color
-		require.NoError(t, table.row("a", "running", ""))
-		require.NoError(t, table.row("a-longer-name", "failed", "host\n\x1b[2J gone"))
-		require.NoError(t, table.flush())
-		plain := b.String()
-		for _, s := range []style{styleBold, stylePlain, styleRed, styleGreen, "0"} {
-			plain = strings.ReplaceAll(plain, "\x1b["+string(s)+"m", "")
-		}
-		require.Equal(t, "NAME            PHASE     WHY\na               running   -\na-longer-name   failed    host��[2J gone\n", plain)
-		require.Equal(t, color, strings.Contains(b.String(), "\x1b[31mfailed"), "what failed is red")
-		b.Reset()
-		table.color = false
-		require.NoError(t, table.row("b", "x", "y"))
-		require.NoError(t, table.flush())
-		require.Equal(t, "b               x         y\n", b.String(), "later rows stay aligned, without another header")
-	}
-	t.Setenv("NO_COLOR", "1")
-	require.False(t, hasColor(os.Stdout))
-}
-
-// Marks and severities are coloured, and nothing else of a line: what a document
-// says cannot colour anything.
-func TestPlansAreColored(t *testing.T) {
-	require.Equal(t, styleGreen.paint("+")+" a/b  (create)\n    "+styleRed.paint("!")+" blocked: + x\n", paintMarks("+ a/b  (create)\n    ! blocked: + x\n"))
-	require.Equal(t, "f.yaml:1:2: "+styleRed.paint("error")+": warning: x\n", paintMarks("f.yaml:1:2: error: warning: x\n"))
-	require.Equal(t, "2 errors:\n", paintMarks("2 errors:\n"))
-	require.Equal(t, "+ a\n", colored(&strings.Builder{}, "+ a\n"), "not into a pipe")
 }
 
 // The linker's stamp goes before what Go itself noted.

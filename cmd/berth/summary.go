@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"berth/cmd/internal/cli"
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/loop"
 	"berth/reconciler/plan"
@@ -21,7 +22,7 @@ import (
 // newLogger logs for people on a terminal and as JSON otherwise. Durations carry
 // their units in both.
 func newLogger(w io.Writer) *slog.Logger {
-	if isTerminal(w) {
+	if cli.IsTerminal(w) {
 		return slog.New(slog.NewTextHandler(w, nil))
 	}
 	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
@@ -144,7 +145,7 @@ func (s summary) text() string {
 		stands = fmt.Sprintf("%d instances (%s)", total, strings.Join(counts, ", "))
 	}
 	if s.Held > 0 {
-		stands += fmt.Sprintf("; %s held", countOf(s.Held, "document"))
+		stands += fmt.Sprintf("; %s held", cli.Count(s.Held, "document"))
 	}
 	return fmt.Sprintf("at %.10s: %s; %s (%s)", s.Commit, stands, s.work(), took)
 }
@@ -167,14 +168,6 @@ func (s summary) work() string {
 		return "no changes made"
 	}
 	return strings.Join(parts, "; ")
-}
-
-// countOf is a number of things in words.
-func countOf(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 // nextStep is what a person does about what is not converged.
@@ -200,7 +193,7 @@ func (c *config) warnUncommitted(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	if n := len(w.Changed); n > 0 {
-		_, err = fmt.Fprintf(out, "%s in %s not committed, so not in force: %s; next: git add . && git commit\n", countOf(n, "file"), dir, visible(firstNames(w.Changed)))
+		_, err = fmt.Fprintf(out, "%s in %s not committed, so not in force: %s; next: git add . && git commit\n", cli.Count(n, "file"), dir, cli.Visible(firstNames(w.Changed)))
 	}
 	if err == nil && w.Branch != c.Repository.Branch {
 		_, err = fmt.Fprintf(out, "%s has %s checked out; Berth reads %s; next: git switch %s\n", dir, w.Branch, c.Repository.Branch, c.Repository.Branch)

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/crypto/ssh"
 
+	"berth/cmd/internal/cli"
 	"berth/webhooks/api"
 )
 
@@ -31,24 +32,24 @@ berth.yaml says it. A tenant's account is TENANT/NAME.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			name, err := api.ParseIssuer(account)
 			if err != nil {
-				return &exitError{2, fmt.Errorf("--service-account: %w", err)}
+				return cli.Usage(fmt.Errorf("--service-account: %w", err))
 			}
 			signer, err := readSigner(key)
 			if err != nil {
-				return &exitError{1, err}
+				return err
 			}
 			token, err := api.Mint(name, keyID, signer, audience, ttl, time.Now())
 			if err != nil {
-				return &exitError{1, err}
+				return err
 			}
 			if output == "json" {
-				return writeJSON(cmd.OutOrStdout(), tokenReport{"berth.token/v1", token})
+				return cli.WriteJSON(cmd.OutOrStdout(), tokenReport{"berth.token/v1", token})
 			}
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), token)
 			return err
 		},
 	}
-	outputFlag(cmd, &output, "text", "json")
+	cli.OutputFlag(cmd, &output, "text", "json")
 	f := cmd.Flags()
 	f.StringVar(&account, "service-account", "", "whose token: TENANT.PROJECT/NAME, or TENANT/NAME")
 	f.StringVar(&key, "key", "", "file with the private key")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"berth/cmd/internal/cli"
 	"berth/reconciler"
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/plan"
@@ -75,10 +76,10 @@ Exit status: 0, 1 nothing has the id, 2 usage.`,
 			defer func() { err = errors.Join(err, l.Close()) }()
 			s, err := l.trace(cmd.Context(), args[0])
 			if err != nil {
-				return &exitError{1, fmt.Errorf("trace: %w", err)}
+				return fmt.Errorf("trace: %w", err)
 			}
 			if s.Decision == nil && len(s.Audit)+len(s.Events)+len(s.Now) == 0 {
-				return &exitError{1, fmt.Errorf("trace: nothing on the branches here carries %q; fetch them, or look at the id again", args[0])}
+				return fmt.Errorf("trace: nothing on the branches here carries %q; fetch them, or look at the id again", args[0])
 			}
 			if req.output == "json" {
 				e := json.NewEncoder(cmd.OutOrStdout())
@@ -87,10 +88,7 @@ Exit status: 0, 1 nothing has the id, 2 usage.`,
 			} else {
 				err = s.write(cmd.OutOrStdout())
 			}
-			if err != nil {
-				return &exitError{1, err}
-			}
-			return nil
+			return err
 		},
 	}
 	req.flags(cmd)
@@ -159,7 +157,7 @@ func (l *estateLog) trace(ctx context.Context, id string) (*story, error) {
 		log, err := l.Log(ctx, "", commit, 1)
 		switch {
 		case err != nil:
-			s.Warnings = append(s.Warnings, fmt.Sprintf("commit %s is not here: %v", short12(commit), err))
+			s.Warnings = append(s.Warnings, fmt.Sprintf("commit %s is not here: %v", cli.ShortCommit(commit), err))
 		case len(log) == 1:
 			s.Commit = &storyCommit{log[0].ID, log[0].Subject, log[0].Author, log[0].Email}
 		}
@@ -198,7 +196,7 @@ func (l *estateLog) decision(ctx context.Context, s *story, last reconciler.Revi
 	for _, c := range log {
 		w, err := l.InForceOf(ctx, c.ID)
 		if err != nil {
-			s.Warnings = append(s.Warnings, fmt.Sprintf("%s of %s: %v", short12(c.ID), reconciler.BranchInForce, err))
+			s.Warnings = append(s.Warnings, fmt.Sprintf("%s of %s: %v", cli.ShortCommit(c.ID), reconciler.BranchInForce, err))
 			continue
 		}
 		own := w.CorrelationID == s.CorrelationID
@@ -222,22 +220,22 @@ func (l *estateLog) decision(ctx context.Context, s *story, last reconciler.Revi
 // write is the story as text.
 func (s *story) write(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Trace of %s\n\n", visible(s.CorrelationID))
+	fmt.Fprintf(&b, "Trace of %s\n\n", cli.Visible(s.CorrelationID))
 	if c := s.Commit; c != nil {
-		fmt.Fprintf(&b, "commit    %s  %s", short12(c.ID), visible(c.Subject))
+		fmt.Fprintf(&b, "commit    %s  %s", cli.ShortCommit(c.ID), cli.Visible(c.Subject))
 		if c.Author != "" {
-			fmt.Fprintf(&b, ", by %s <%s>", visible(c.Author), visible(c.Email))
+			fmt.Fprintf(&b, ", by %s <%s>", cli.Visible(c.Author), cli.Visible(c.Email))
 		}
 		b.WriteByte('\n')
 	}
 	if d := s.Decision; d != nil {
-		fmt.Fprintf(&b, "in force  %s", short12(d.Commit))
+		fmt.Fprintf(&b, "in force  %s", cli.ShortCommit(d.Commit))
 		if d.With != "" {
-			fmt.Fprintf(&b, ", decided with %s", short12(d.With))
+			fmt.Fprintf(&b, ", decided with %s", cli.ShortCommit(d.With))
 		}
 		b.WriteByte('\n')
 		for _, h := range d.Held {
-			fmt.Fprintf(&b, "  held    %s: %s: %s\n", visible(h.File), visible(h.Reason), visible(h.Message))
+			fmt.Fprintf(&b, "  held    %s: %s: %s\n", cli.Visible(h.File), cli.Visible(h.Reason), cli.Visible(h.Message))
 		}
 	}
 	type moment struct {
@@ -256,14 +254,14 @@ func (s *story) write(w io.Writer) error {
 		b.WriteString(m.text + "\n")
 	}
 	for _, n := range s.Now {
-		fmt.Fprintf(&b, "now       %s: %s", visible(n.Key.String()), visible(n.Phase))
+		fmt.Fprintf(&b, "now       %s: %s", cli.Visible(n.Key.String()), cli.Visible(n.Phase))
 		if n.FailureReason != "" {
-			b.WriteString(": " + visible(n.FailureReason))
+			b.WriteString(": " + cli.Visible(n.FailureReason))
 		}
 		b.WriteByte('\n')
 	}
 	for _, text := range s.Warnings {
-		fmt.Fprintf(&b, "warning   %s\n", visible(text))
+		fmt.Fprintf(&b, "warning   %s\n", cli.Visible(text))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

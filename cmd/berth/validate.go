@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"berth/cmd/internal/backends"
+	"berth/cmd/internal/cli"
 	"berth/reconciler"
 	"berth/reconciler/gitrepo"
 	"berth/schema"
@@ -50,9 +52,9 @@ Exit status: 0 no errors, whatever the warnings, 1 errors, 2 usage; with --watch
 			// A short life: memory is cheaper than collecting it, up to a limit.
 			debug.SetGCPercent(400)
 			debug.SetMemoryLimit(256 << 20)
-			loader, err := load.New(load.Options{Backends: backends()})
+			loader, err := load.New(load.Options{Backends: backends.Definitions()})
 			if err != nil {
-				return &exitError{1, err}
+				return err
 			}
 			once := func() error {
 				v, err := validate(cmd.Context(), loader, dir, own)
@@ -63,7 +65,7 @@ Exit status: 0 no errors, whatever the warnings, 1 errors, 2 usage; with --watch
 					return err
 				}
 				if v.Summary.Errors > 0 {
-					return &exitError{code: 1}
+					return cli.Exit(1)
 				}
 				return nil
 			}
@@ -76,7 +78,7 @@ Exit status: 0 no errors, whatever the warnings, 1 errors, 2 usage; with --watch
 			})
 		},
 	}
-	outputFlag(cmd, &output, findingForms()...)
+	cli.OutputFlag(cmd, &output, findingForms()...)
 	cmd.Flags().StringToStringVar(&own, "tenant", nil, "NAME=DIR: a tenant whose documents are in a directory of their own; may be repeated")
 	cmd.Flags().BoolVar(&again, "watch", false, "check again whenever a file changes")
 	return cmd
@@ -87,18 +89,18 @@ Exit status: 0 no errors, whatever the warnings, 1 errors, 2 usage; with --watch
 func validate(ctx context.Context, loader *load.Loader, dir string, tenants map[string]string) (*validation, error) {
 	platform, err := load.Dir(dir)
 	if err != nil {
-		return nil, &exitError{2, fmt.Errorf("validate: %w", err)}
+		return nil, cli.Usage(fmt.Errorf("validate: %w", err))
 	}
 	snap, shadowed, err := load.WithTenants(ctx, platform, tenants)
 	if err != nil {
-		return nil, &exitError{2, fmt.Errorf("validate: %w", err)}
+		return nil, cli.Usage(fmt.Errorf("validate: %w", err))
 	}
 	r, err := loadOverInForce(ctx, loader, snap, dir)
 	if err != nil {
-		return nil, &exitError{1, err}
+		return nil, err
 	}
 	if r.Len() == 0 && len(r.Diagnostics) == 0 {
-		return nil, &exitError{2, fmt.Errorf("validate: no estate in %s: there are no documents below platform/ or tenants/", dir)}
+		return nil, cli.Usage(fmt.Errorf("validate: no estate in %s: there are no documents below platform/ or tenants/", dir))
 	}
 	// What stands in a directory may be running for long: what policy forbids
 	// to new instances only is no finding here.
@@ -121,7 +123,7 @@ func validate(ctx context.Context, loader *load.Loader, dir string, tenants map[
 	}
 	places, err := load.Repositories(ctx, platform, tenants, r.Desired)
 	if err != nil {
-		return nil, &exitError{1, err}
+		return nil, err
 	}
 	v.Diagnostics = append([]schema.Diagnostic{}, slices.Concat(v.Diagnostics, places)...) // [] in JSON, where there is none
 	v.tenants, v.shadowed = map[string]string{}, shadowed

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"berth/cmd/internal/cli"
 )
 
 // The Makefile sets these with -ldflags; a build without it has them from Go's
@@ -74,12 +76,12 @@ func newVersionCmd() *cobra.Command {
 			info, _ := debug.ReadBuildInfo()
 			r := versionOf(info)
 			if output == "json" {
-				return writeJSON(cmd.OutOrStdout(), r)
+				return cli.WriteJSON(cmd.OutOrStdout(), r)
 			}
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), r.text())
 			return err
 		},
 	}
-	outputFlag(cmd, &output, "text", "json")
+	cli.OutputFlag(cmd, &output, "text", "json")
 	return cmd
 }

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"berth/cmd/internal/cli"
 )
 
 // sight is what a watcher sees of the files it watches.
@@ -264,7 +266,7 @@ func changes(paths []string) string {
 type rounds struct {
 	what string // is watched
 	scan func() (sight, error)
-	once func() error // an *exitError without a cause has been printed already
+	once func() error // an *cli.ExitError without a cause has been printed already
 	text bool         // what once prints is text for people, between which lines may stand
 }
 
@@ -284,11 +286,11 @@ func watch(ctx context.Context, out, problems io.Writer, r rounds) error {
 			say("%s", changes(changed))
 		}
 		err := r.once()
-		var exit *exitError
+		var exit *cli.ExitError
 		switch {
 		case ctx.Err() != nil, err == nil:
-		case errors.As(err, &exit) && exit.err == nil:
-		case first && errors.As(err, &exit) && exit.code == 2:
+		case errors.As(err, &exit) && exit.Err == nil:
+		case first && errors.As(err, &exit) && exit.Code == 2:
 			return err
 		default:
 			say("%v", err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"berth/cmd/internal/cli"
 	"berth/reconciler/decide"
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/plan"
@@ -23,7 +24,7 @@ func (r *planRequest) worktree(ctx context.Context, loader *load.Loader, decider
 		return plan.Proposal{}, err
 	}
 	if at.WorkTree == "" {
-		return plan.Proposal{}, &exitError{2, fmt.Errorf("plan: %s has no work tree; give --head or --patch", at.GitDir)}
+		return plan.Proposal{}, cli.Usage(fmt.Errorf("plan: %s has no work tree; give --head or --patch", at.GitDir))
 	}
 	head, err := workTree(ctx, repo, at)
 	if err != nil {
@@ -56,7 +57,7 @@ func workTree(ctx context.Context, repo *gitrepo.Repo, at gitrepo.Place) (schema
 func (r *planRequest) again(cmd *cobra.Command, loader *load.Loader) error {
 	at, err := gitrepo.Locate(r.repo)
 	if err != nil {
-		return &exitError{2, fmt.Errorf("plan: %w", err)}
+		return cli.Usage(fmt.Errorf("plan: %w", err))
 	}
 	what := "the work tree " + at.WorkTree
 	switch {
@@ -65,7 +66,7 @@ func (r *planRequest) again(cmd *cobra.Command, loader *load.Loader) error {
 	case r.head != "":
 		what = r.head
 	case at.WorkTree == "":
-		return &exitError{2, fmt.Errorf("plan: %s has no work tree; give --head or --patch", at.GitDir)}
+		return cli.Usage(fmt.Errorf("plan: %s has no work tree; give --head or --patch", at.GitDir))
 	}
 	return watch(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), rounds{
 		what: what, text: r.output == "text",

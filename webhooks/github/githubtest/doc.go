@@ -7,7 +7,7 @@
 // here; and it can fail in the ways a network and a forge fail. What does not
 // fit is a violation, and a test asks for Violations at its end.
 //
-// `berth demo` uses it too: it is a forge one can look at without an account.
+// `berth-lab demo` uses it too: it is a forge one can look at without an account.
 // README.md says what it does not model.
 //
 // It must not know Berth: it has no idea what a plan is.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/cmd/internal/labtest"
 	"berth/reconciler/gitrepo/gittest"
 )
 
@@ -29,7 +30,7 @@ func TestPilotOnRealSlurm(t *testing.T) {
 	ctx := t.Context()
 	delete(s.config.more, "authority") // as the demo has it: everybody needs the right
 	text := maps.Clone(s.files)
-	text[demoPath] = instanceYAML(demoKey.Name, 1)
+	text[labtest.TrainFile] = labtest.InstanceYAML(labtest.Train.Name, 1)
 	s.git.MustCommit(t, "main", gittest.Commit{Message: "before the pilot", Remove: []string{app, version, entitlement, other}})
 	s.serve()
 
@@ -66,31 +67,31 @@ func TestPilotOnRealSlurm(t *testing.T) {
 		})
 	}
 
-	refused("publish without an app", demoAdministrator, "slurm", version)
+	refused("publish without an app", labtest.Administrator, "slurm", version)
 	refused("register as a tenant", owner, "apps.catalog", app)
-	merged("register the app", demoAdministrator, app)
-	refused("entitle as a member", demoMember, "apps.entitlement", entitlement)
-	refused("create before a version is published", demoAdmin, "22-05", demoPath)
-	merged("publish the version", demoAdministrator, version)
-	refused("create without an entitlement", demoAdmin, "entitle", demoPath)
+	merged("register the app", labtest.Administrator, app)
+	refused("entitle as a member", labtest.ProjectMember, "apps.entitlement", entitlement)
+	refused("create before a version is published", labtest.ProjectAdmin, "22-05", labtest.TrainFile)
+	merged("publish the version", labtest.Administrator, version)
+	refused("create without an entitlement", labtest.ProjectAdmin, "entitle", labtest.TrainFile)
 	merged("entitle the project", owner, entitlement)
-	merged("create the instance", demoAdmin, demoPath)
+	merged("create the instance", labtest.ProjectAdmin, labtest.TrainFile)
 
-	st := s.ready(demoKey)
+	st := s.ready(labtest.Train)
 	require.Len(t, st.Members, 2)
 	require.Equal(t, "slurm", st.RuntimeBackend)
-	_, output, err := s.runJob(ctx, demoKey, "#!/bin/sh\necho \"$(id -un): $CUDA_VISIBLE_DEVICES\"\n", 1)
+	_, output, err := s.runJob(ctx, labtest.Train, "#!/bin/sh\necho \"$(id -un): $CUDA_VISIBLE_DEVICES\"\n", 1)
 	require.NoError(t, err)
 	require.Equal(t, "anna: 0", strings.TrimSpace(output))
 
-	cluster, _, err := s.clusterOf(ctx, demoKey)
+	cluster, _, err := s.clusterOf(ctx, labtest.Train)
 	require.NoError(t, err)
-	pull, err := s.propose("delete", "delete the instance", demoAdmin, gittest.Commit{Remove: []string{demoPath}})
+	pull, err := s.propose("delete", "delete the instance", labtest.ProjectAdmin, gittest.Commit{Remove: []string{labtest.TrainFile}})
 	require.NoError(t, err)
-	_, err = s.stage.merge(ctx, pull, demoAdmin)
+	_, err = s.stage.merge(ctx, pull, labtest.ProjectAdmin)
 	require.NoError(t, err)
-	require.NoError(t, s.untilGone(ctx, demoKey))
-	left, err := s.remains(ctx, demoKey, cluster)
+	require.NoError(t, s.untilGone(ctx, labtest.Train))
+	left, err := s.remains(ctx, labtest.Train, cluster)
 	require.NoError(t, err)
 	require.Empty(t, left)
 
@@ -100,7 +101,7 @@ func TestPilotOnRealSlurm(t *testing.T) {
 			Project string `json:"project_id"`
 		}
 		require.NoError(t, json.Unmarshal(e.Payload, &payload))
-		require.Equal(t, demoKey.ProjectID(), payload.Project)
+		require.Equal(t, labtest.Train.ProjectID(), payload.Project)
 		require.NotEmpty(t, e.CorrelationID)
 		types = append(types, e.EventType)
 	}

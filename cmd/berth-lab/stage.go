@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -16,7 +15,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"berth/examples"
+	"berth/cmd/internal/labtest"
 	"berth/reconciler"
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/gitrepo/gittest"
@@ -32,13 +31,12 @@ import (
 
 // stage is what the demo plays on: an estate in Git, a forge, a lab, a daemon.
 type stage struct {
-	dir, helper   string
-	berth         string // the program that is run as daemon
-	memory        bool
-	mergeMethod   githubtest.Method
-	nodes         []lab.Node
-	files         map[string]string // the estate as it begins
-	neighbourText string            // the neighbour's document
+	dir, helper string
+	berth       string // the program that is run as daemon
+	memory      bool
+	mergeMethod githubtest.Method
+	nodes       []lab.Node
+	files       map[string]string // the estate as it begins
 
 	git    *gittest.Server
 	forge  *githubtest.Server
@@ -50,47 +48,10 @@ type stage struct {
 	pull   int           // of the demo's first pull request
 }
 
-const (
-	demoToken  = "demo-installation-token"
-	demoSecret = "demo-webhook-secret"
-	demoApp    = "berth-demo"
-
-	// demoAdministrator is whom the daemon's configuration names.
-	demoAdministrator = "olga-ops"
-
-	// People of examples/lab, by what they may: demoAdmin everything with train,
-	// demoMember only create instances beside it, neighbourOwner everything with
-	// the neighbour.
-	demoAdmin, demoMember, neighbourOwner = "anna-lattice", "ben-lattice", "dora-genomes"
-)
+const demoSecret = "demo-webhook-secret"
 
 func newStage(o demoOptions) (*stage, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	s := &stage{dir: o.dir, helper: o.helper, berth: self, memory: o.memory, mergeMethod: githubtest.Merge, files: map[string]string{}}
-	if s.helper == "" {
-		s.helper = filepath.Join(filepath.Dir(self), "berth-host")
-	}
-	// examples/lab without its instances, so that the story begins from nothing.
-	estate := examples.Lab()
-	err = fs.WalkDir(estate, ".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		data, err := fs.ReadFile(estate, path)
-		switch {
-		case path == neighbourPath:
-			s.neighbourText = string(data)
-		case !strings.Contains(path, "/instances/"):
-			s.files[path] = string(data)
-		}
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
+	s := &stage{dir: o.dir, helper: o.helper, berth: o.berth, memory: o.memory, mergeMethod: githubtest.Merge, files: labtest.Files()}
 	for path, text := range s.files {
 		if strings.HasPrefix(path, "platform/nodes/") {
 			var doc struct {
@@ -139,8 +100,8 @@ func (s *stage) openEstate() (err error) {
 	}
 	s.forge, err = githubtest.New(githubtest.Options{
 		RepoDir: s.git.Dir, Owner: "example", Repo: "estate",
-		Tokens:      map[string]githubtest.Token{demoToken: {Login: demoApp, App: true}},
-		Permissions: map[string]string{demoAdmin: "write", demoMember: "write", neighbourOwner: "write"},
+		Tokens:      map[string]githubtest.Token{labtest.Token: {Login: labtest.App, App: true}},
+		Permissions: map[string]string{labtest.ProjectAdmin: "write", labtest.ProjectMember: "write", labtest.AssemblyOwner: "write"},
 		Secret:      []byte(demoSecret),
 		Log:         slog.New(slog.DiscardHandler),
 	})
@@ -220,30 +181,16 @@ func (s *stage) push(branch, login string, c gittest.Commit) error {
 // looked at is held; whatever its checks say.
 func (s *stage) merge(ctx context.Context, pull int, login string) (commit string, err error) {
 	if err := s.until(ctx, fmt.Sprintf("the plan of pull request %d is shown", pull), 20*time.Second, func() (bool, error) {
-		return planShown(s.forge, pull), nil
+		return labtest.PlanShown(s.forge, pull), nil
 	}); err != nil {
 		return "", err
 	}
 	return s.forge.Merge(pull, s.mergeMethod, login)
 }
 
-// planShown says whether what a pull request does is said of its head as it is:
-// by both checks and in the comment. Who merges before that merges what nobody
-// reviewed.
-func planShown(forge *githubtest.Server, pull int) bool {
-	p, _ := forge.Pull(pull)
-	done := map[string]bool{}
-	for _, c := range forge.Checks(p.Head) {
-		done[c.Name] = c.Status == "completed"
-	}
-	return done[plan.CheckValidate] && done[plan.CheckPlan] && slices.ContainsFunc(forge.Comments(pull), func(c githubtest.Comment) bool {
-		return strings.HasSuffix(c.Author, "[bot]") && strings.Contains(c.Body, p.Head[:10])
-	})
-}
-
-// train is a commit that gives demoKey so many workers.
+// train is a commit that gives labtest.Train so many workers.
 func train(workers int) gittest.Commit {
-	return gittest.Commit{Files: map[string]string{demoPath: instanceYAML(demoKey.Name, workers)}}
+	return gittest.Commit{Files: map[string]string{labtest.TrainFile: labtest.InstanceYAML(labtest.Train.Name, workers)}}
 }
 
 // statusTree reads what the status branch says now.
@@ -299,8 +246,8 @@ func (s *stage) untilGone(ctx context.Context, key schema.Key) error {
 
 // grown waits until train runs with so many workers.
 func (s *stage) grown(ctx context.Context, workers int) error {
-	return s.until(ctx, fmt.Sprintf("%s runs with %d workers", demoKey, workers), time.Minute, func() (bool, error) {
-		st, err := s.status(ctx, demoKey)
+	return s.until(ctx, fmt.Sprintf("%s runs with %d workers", labtest.Train, workers), time.Minute, func() (bool, error) {
+		st, err := s.status(ctx, labtest.Train)
 		if err != nil || st.Phase == plan.PhaseFailed {
 			return false, errors.Join(err, failed(st))
 		}

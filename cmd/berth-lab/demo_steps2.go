@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"berth/cmd/internal/cli"
+	"berth/cmd/internal/labtest"
 	"berth/reconciler"
 	"berth/reconciler/plan"
 	"berth/runtimes"
@@ -19,7 +21,7 @@ import (
 // refusal: what policy forbids fails the check, whoever asks.
 func (d *demo) refusal(ctx context.Context) error {
 	d.title("A pull request that asks for more GPUs than policy allows physics")
-	n, err := d.propose("too-much-train", "train: a fourth worker", demoAdmin, train(4))
+	n, err := d.propose("too-much-train", "train: a fourth worker", labtest.ProjectAdmin, train(4))
 	if err != nil {
 		return err
 	}
@@ -33,11 +35,11 @@ func (d *demo) refusal(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", policy, err)
 	}
-	asked, err := lineOf(instanceYAML(demoKey.Name, 4), "roles:")
+	asked, err := lineOf(labtest.InstanceYAML(labtest.Train.Name, 4), "roles:")
 	if err != nil {
 		return err
 	}
-	want := []string{fmt.Sprintf("%s:%d:", demoPath, asked), "asks for 8 GPUs, at most 6", fmt.Sprintf("%s:%d", policy, limit)}
+	want := []string{fmt.Sprintf("%s:%d:", labtest.TrainFile, asked), "asks for 8 GPUs, at most 6", fmt.Sprintf("%s:%d", policy, limit)}
 	if len(check.annotations) != 1 || !containsAll(check.annotations[0], want) {
 		return fmt.Errorf("the check does not say %q", want)
 	}
@@ -47,8 +49,8 @@ func (d *demo) refusal(ctx context.Context) error {
 
 // held: somebody without the right merges all the same. Berth does nothing.
 func (d *demo) held(ctx context.Context) error {
-	d.title("%s takes two workers away, which a project_member may not, and merges it against the check", demoMember)
-	n, err := d.propose("less-train", "train: one worker is enough", demoMember, train(1))
+	d.title("%s takes two workers away, which a project_member may not, and merges it against the check", labtest.ProjectMember)
+	n, err := d.propose("less-train", "train: one worker is enough", labtest.ProjectMember, train(1))
 	if err != nil {
 		return err
 	}
@@ -58,14 +60,14 @@ func (d *demo) held(ctx context.Context) error {
 	}
 	d.showCheck(check)
 	d.show(firstLines(check.summary, 5))
-	if !containsAll(check.summary, []string{demoPath, "apps.instance.update", demoMember, demoAdmin}) {
-		return fmt.Errorf("the check does not say that %s lacks apps.instance.update and %s has it", demoMember, demoAdmin)
+	if !containsAll(check.summary, []string{labtest.TrainFile, "apps.instance.update", labtest.ProjectMember, labtest.ProjectAdmin}) {
+		return fmt.Errorf("the check does not say that %s lacks apps.instance.update and %s has it", labtest.ProjectMember, labtest.ProjectAdmin)
 	}
-	before, err := d.fingerprint(ctx, demoKey)
+	before, err := d.fingerprint(ctx, labtest.Train)
 	if err != nil {
 		return err
 	}
-	commit, err := d.merge(ctx, n, demoMember)
+	commit, err := d.merge(ctx, n, labtest.ProjectMember)
 	if err != nil {
 		return err
 	}
@@ -73,15 +75,15 @@ func (d *demo) held(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(rev.Held) != 1 || rev.Held[0].File != demoPath || rev.Held[0].Reason != "unauthorised" {
-		return fmt.Errorf("held is not just %s as unauthorised: %+v", demoPath, rev.Held)
+	if len(rev.Held) != 1 || rev.Held[0].File != labtest.TrainFile || rev.Held[0].Reason != "unauthorised" {
+		return fmt.Errorf("held is not just %s as unauthorised: %+v", labtest.TrainFile, rev.Held)
 	}
 	if err := d.untilAuthorized(ctx, "False"); err != nil {
 		return err
 	}
 	d.say("revision.yaml on %s: held, %s:", reconciler.BranchStatus, rev.Held[0].Reason)
 	d.show(rev.Held[0].File + "\n" + rev.Held[0].Message)
-	if err := d.outOfForce("M\t" + demoPath); err != nil {
+	if err := d.outOfForce("M\t" + labtest.TrainFile); err != nil {
 		return err
 	}
 	return d.untouched(ctx, before)
@@ -89,12 +91,12 @@ func (d *demo) held(ctx context.Context) error {
 
 // takenBack: to bring main back to what is in force needs no right.
 func (d *demo) takenBack(ctx context.Context) error {
-	d.title("%s takes it back, which needs no right", demoMember)
-	before, err := d.fingerprint(ctx, demoKey)
+	d.title("%s takes it back, which needs no right", labtest.ProjectMember)
+	before, err := d.fingerprint(ctx, labtest.Train)
 	if err != nil {
 		return err
 	}
-	n, err := d.propose("revert-less-train", `Revert "train: one worker is enough"`, demoMember, train(3))
+	n, err := d.propose("revert-less-train", `Revert "train: one worker is enough"`, labtest.ProjectMember, train(3))
 	if err != nil {
 		return err
 	}
@@ -103,7 +105,7 @@ func (d *demo) takenBack(ctx context.Context) error {
 		return err
 	}
 	d.showCheck(check)
-	commit, err := d.merge(ctx, n, demoMember)
+	commit, err := d.merge(ctx, n, labtest.ProjectMember)
 	if err != nil {
 		return err
 	}
@@ -124,7 +126,7 @@ func (d *demo) takenBack(ctx context.Context) error {
 	if err := d.untouched(ctx, before); err != nil || d.memory {
 		return err
 	}
-	job, err := d.untilJob(ctx, demoKey, d.running.ID, runtimes.JobCompleted)
+	job, err := d.untilJob(ctx, labtest.Train, d.running.ID, runtimes.JobCompleted)
 	if err != nil {
 		return err
 	}
@@ -147,9 +149,9 @@ func (d *demo) record(ctx context.Context) error {
 		says []string // that the output must have
 	}{
 		{[]string{"audit", "verify"}, []string{"whole: "}},
-		{[]string{"audit", "list", "--actor", demoMember}, []string{"denied", "apps.instance.update"}},
-		{[]string{"audit", "list", "--actor", demoAdmin}, []string{"apps.instance.create", "apps.instance.update", "apps.instance.delete"}},
-		{[]string{"trace", d.deployment}, []string{"add-train", demoAdmin, "apps.instance.create", "runtime.create", "apps.instance.running"}},
+		{[]string{"audit", "list", "--actor", labtest.ProjectMember}, []string{"denied", "apps.instance.update"}},
+		{[]string{"audit", "list", "--actor", labtest.ProjectAdmin}, []string{"apps.instance.create", "apps.instance.update", "apps.instance.delete"}},
+		{[]string{"trace", d.deployment}, []string{"add-train", labtest.ProjectAdmin, "apps.instance.create", "runtime.create", "apps.instance.running"}},
 	} {
 		args := append(slices.Clone(look.args), "--repo", clone)
 		out, err := exec.CommandContext(ctx, d.berth, args...).CombinedOutput()
@@ -174,7 +176,7 @@ func (d *demo) showCheck(c checkSeen) {
 
 // decided waits until a commit of main is decided.
 func (s *stage) decided(ctx context.Context, commit string) (rev reconciler.Revision, err error) {
-	err = s.until(ctx, "the commit "+short12(commit)+" is decided", 20*time.Second, func() (bool, error) {
+	err = s.until(ctx, "the commit "+cli.ShortCommit(commit)+" is decided", 20*time.Second, func() (bool, error) {
 		tree, err := s.statusTree(ctx)
 		rev = tree.Revision
 		return rev.Commit == commit, err
@@ -185,8 +187,8 @@ func (s *stage) decided(ctx context.Context, commit string) (rev reconciler.Revi
 // untilAuthorized waits until train's status says whether what is declared of
 // it is from somebody who may.
 func (s *stage) untilAuthorized(ctx context.Context, status string) error {
-	return s.until(ctx, fmt.Sprintf("%s: Authorized=%s", demoKey, status), 20*time.Second, func() (bool, error) {
-		st, err := s.status(ctx, demoKey)
+	return s.until(ctx, fmt.Sprintf("%s: Authorized=%s", labtest.Train, status), 20*time.Second, func() (bool, error) {
+		st, err := s.status(ctx, labtest.Train)
 		return err == nil && slices.ContainsFunc(st.Conditions, func(c plan.Condition) bool {
 			return c.Type == "Authorized" && c.Status == status
 		}), err
@@ -213,14 +215,14 @@ func (d *demo) outOfForce(want string) error {
 
 // untouched: train's daemons are those they were, and as many.
 func (d *demo) untouched(ctx context.Context, before string) error {
-	after, err := d.fingerprint(ctx, demoKey)
+	after, err := d.fingerprint(ctx, labtest.Train)
 	if err != nil {
 		return err
 	}
 	if before != after {
 		return fmt.Errorf("train was touched:\n%s\nbecame\n%s", before, after)
 	}
-	st, err := d.status(ctx, demoKey)
+	st, err := d.status(ctx, labtest.Train)
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/cmd/internal/labtest"
 	"berth/reconciler"
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/plan"
@@ -42,17 +43,13 @@ type scene struct {
 // machine that runs other tests besides.
 const patience = time.Minute
 
-// newScene builds Berth, brings a lab up and deploys two instances on it: train
+// newScene brings a lab up and deploys two instances on it: train
 // with two workers and assembly with one, on one controller.
 func newScene(t *testing.T) *scene {
 	t.Helper()
 	hosttest.NeedRoot(t)
-	berth := filepath.Join(t.TempDir(), "berth")
-	out, err := exec.Command("go", "build", "-trimpath", "-o", berth, "berth/cmd/berth").CombinedOutput()
-	require.NoError(t, err, "build berth: %s", out)
-	st, err := newStage(demoOptions{dir: t.TempDir(), helper: hosttest.Helper(t)})
+	st, err := newStage(demoOptions{dir: t.TempDir(), berth: filepath.Join(programs, "berth"), helper: filepath.Join(programs, "berth-host")})
 	require.NoError(t, err)
-	st.berth = berth
 	t.Cleanup(func() {
 		if err := st.close(); err != nil {
 			t.Error(err)
@@ -61,8 +58,8 @@ func newScene(t *testing.T) *scene {
 	require.NoError(t, st.labUp(t.Context()))
 	require.NoError(t, st.openEstate())
 	s := &scene{stage: st, T: t, base: maps.Clone(st.files)}
-	s.base[pathOf(t, demoKey)] = instanceYAML(demoKey.Name, 2)
-	s.base[pathOf(t, neighbourKey)] = st.neighbourText
+	s.base[pathOf(t, labtest.Train)] = labtest.InstanceYAML(labtest.Train.Name, 2)
+	s.base[pathOf(t, labtest.Assembly)] = labtest.AssemblyYAML()
 	s.config = daemonConfig{name: "berth", url: st.git.URL, more: map[string]any{
 		"interval": "1s", "poll": "10s", "flush_window": "300ms",
 		// What these tests are about is not who may: they push to main as they like.
@@ -109,7 +106,7 @@ func (s *scene) calm() {
 	}
 	s.declare(s.base)
 	s.serve()
-	for _, key := range []schema.Key{demoKey, neighbourKey} {
+	for _, key := range []schema.Key{labtest.Train, labtest.Assembly} {
 		s.ready(key)
 		s.cancelJobs(key)
 	}
@@ -181,7 +178,7 @@ func (s *scene) merge(title string, c gittest.Commit) (pull int) {
 	pull, err := s.forge.OpenPull("change", title, "anna-lattice")
 	require.NoError(s, err)
 	s.eventually("the plan is shown", patience, func() string {
-		if planShown(s.forge, pull) {
+		if labtest.PlanShown(s.forge, pull) {
 			return ""
 		}
 		return "not yet"
@@ -615,26 +612,10 @@ func (s *scene) partitionsOf(key schema.Key) string {
 func (s *scene) everything() string {
 	s.Helper()
 	var all []string
-	for _, key := range []schema.Key{demoKey, neighbourKey} {
+	for _, key := range []schema.Key{labtest.Train, labtest.Assembly} {
 		one, err := s.fingerprint(s.Context(), key)
 		require.NoError(s, err)
 		all = append(all, one)
 	}
 	return strings.Join(all, "\n")
-}
-
-// reconciled is how often a task was done.
-func reconciled(t require.TestingT, s *estates, task reconciler.Task) (n float64) {
-	families, err := s.reg.Gather()
-	require.NoError(t, err)
-	for _, family := range families {
-		for _, m := range family.Metric {
-			for _, l := range m.Label {
-				if family.GetName() == "berth_reconciles_total" && l.GetName() == "task" && l.GetValue() == string(task) {
-					n += m.GetCounter().GetValue()
-				}
-			}
-		}
-	}
-	return n
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,11 +12,30 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// programs is the directory of the built programs.
+var programs string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "berth-programs-")
+		if err != nil {
+			panic(err)
+		}
+		defer os.RemoveAll(dir)
+		programs = dir
+		cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", dir, "berth/cmd/berth", "berth/cmd/berth-host", "berth/cmd/berth-lab")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			panic(fmt.Sprintf("go build: %v\n%s", err, out))
+		}
+		return m.Run()
+	}())
+}
+
 // The story holds without hosts too, and tells what was refused and held.
 func TestDemoInMemory(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	out, err := exec.CommandContext(t.Context(), "berth", "demo", "--memory", "--dir", dir).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), filepath.Join(programs, "berth-lab"), "demo", "--memory", "--dir", dir).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	for _, said := range []string{
 		"asks for 8 GPUs, at most 6 are allowed (tenants/physics/policy.yaml:6)",

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -14,6 +12,8 @@ import (
 	"time"
 
 	"sigs.k8s.io/yaml"
+
+	"berth/cmd/internal/labtest"
 )
 
 // daemonConfig is what a daemon of the stage differs in from others.
@@ -36,7 +36,7 @@ type served struct {
 // configure writes a berth.yaml and says where it is and where a daemon with
 // it listens.
 func (s *stage) configure(c daemonConfig) (path, listen string, err error) {
-	if listen, err = freePort(); err != nil {
+	if listen, err = labtest.FreePort(); err != nil {
 		return "", "", err
 	}
 	if c.mirror == "" {
@@ -46,7 +46,7 @@ func (s *stage) configure(c daemonConfig) (path, listen string, err error) {
 		c.url = s.forge.CloneURL()
 	}
 	tokenFile, secretFile := filepath.Join(s.dir, "token"), filepath.Join(s.dir, "webhook-secret")
-	for path, text := range map[string]string{tokenFile: demoToken, secretFile: demoSecret} {
+	for path, text := range map[string]string{tokenFile: labtest.Token, secretFile: demoSecret} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			return "", "", err
 		}
@@ -57,10 +57,10 @@ func (s *stage) configure(c daemonConfig) (path, listen string, err error) {
 			"url": c.url, "token": map[string]string{"file": tokenFile}, "username": "x-access-token", "directory": c.mirror,
 		},
 		"github": map[string]any{
-			"api_url": s.forge.APIURL(), "owner": "example", "repository": "estate", "login": demoApp + "[bot]", "report": "checks",
+			"api_url": s.forge.APIURL(), "owner": "example", "repository": "estate", "login": labtest.App + "[bot]", "report": "checks",
 			"token": map[string]string{"file": tokenFile}, "webhook_secret": map[string]string{"file": secretFile},
 		},
-		"authority": map[string]any{"administrators": []string{demoAdministrator}},
+		"authority": map[string]any{"administrators": []string{labtest.Administrator}},
 		"listen":    listen,
 	}
 	switch {
@@ -152,20 +152,4 @@ func (d *served) stop() error {
 func (d *served) kill() {
 	_ = d.cmd.Process.Kill() // it may have ended already
 	<-d.ended
-}
-
-// freePort finds an address that nobody listens at, and that stays free until it is
-// listened at again: not among the ports that the system gives to connections
-// going out, which begin at 32768 (ip(7), ip_local_port_range).
-func freePort() (string, error) {
-	const first, last, tries = 15_000, 32_000, 100
-	var err error
-	for range tries {
-		var l net.Listener
-		if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first+rand.IntN(last-first))); err == nil {
-			defer l.Close()
-			return l.Addr().String(), nil
-		}
-	}
-	return "", err
 }

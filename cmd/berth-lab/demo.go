@@ -12,10 +12,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"berth/cmd/internal/labtest"
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/plan"
 	"berth/runtimes"
-	"berth/schema"
 )
 
 func newDemoCmd() *cobra.Command {
@@ -23,29 +23,31 @@ func newDemoCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Run the end-to-end demo on a temporary estate",
-		Long: `Plays the whole story on a throw-away estate: a lab, a pull request with mistakes,
-a corrected one, its merge, a GPU job on the cluster that comes of it, a worker
-more, a change that policy refuses, one by somebody who may not make it, and
-everything away again, with the record of who did what. Every step is verified;
-the exit status is 0 only if all of it worked. Full logs are kept in the
-directory it names.`,
+		Long: `Run the end-to-end demo on a temporary estate: start a lab, open a pull request
+with mistakes, correct and merge it, run a GPU job on the new cluster, add a worker,
+show a change that policy denies and one that its author may not make, delete
+everything, and read the audit log.
+
+Every step is verified. The exit status is 0 only if all steps succeed. The logs are
+kept in the directory that the first lines name. Without root or without Slurm, the
+demo runs on the memory runtime.`,
+		Example: `  berth-lab demo
+  berth-lab demo --memory --dir /tmp/demo`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := runDemo(cmd.Context(), cmd.OutOrStdout(), o); err != nil {
-				return &exitError{1, err}
-			}
-			return nil
+			return runDemo(cmd.Context(), cmd.OutOrStdout(), o)
 		},
 	}
-	cmd.Flags().StringVar(&o.dir, "dir", "", "where logs and the throw-away estate go (default: a new temporary directory)")
-	cmd.Flags().StringVar(&o.helper, "helper", "", "berth-host binary (default: beside this one)")
-	cmd.Flags().BoolVar(&o.memory, "memory", false, "instances in memory instead of a lab")
+	cmd.Flags().StringVar(&o.dir, "dir", "", "directory for the logs and the temporary estate (default: a new temporary directory)")
+	cmd.Flags().StringVar(&o.berth, "berth", "", "berth binary (default: beside berth-lab)")
+	cmd.Flags().StringVar(&o.helper, "helper", "", "berth-host binary (default: beside berth-lab)")
+	cmd.Flags().BoolVar(&o.memory, "memory", false, "run instances in memory, without a lab")
 	return cmd
 }
 
 type demoOptions struct {
-	dir, helper string
-	memory      bool
+	dir, berth, helper string
+	memory             bool
 }
 
 // demo is the story while it is told.
@@ -69,22 +71,6 @@ type figure struct {
 
 func (f figure) ok() bool { return f.value <= f.goal }
 
-// The instance the demo's people work on, and one of other people that runs
-// beside it on the same controller.
-var (
-	demoKey      = schema.InstanceKey("physics", "lattice", "train")
-	neighbourKey = schema.InstanceKey("biology", "genomes", "assembly")
-)
-
-// Their documents.
-const (
-	demoPath      = "tenants/physics/projects/lattice/instances/train.yaml"
-	neighbourPath = "tenants/biology/projects/genomes/instances/assembly.yaml"
-)
-
-// demoUser is who submits jobs to train, as examples/lab declares.
-const demoUser = "anna"
-
 func runDemo(ctx context.Context, out io.Writer, o demoOptions) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
@@ -101,6 +87,14 @@ func runDemo(ctx context.Context, out io.Writer, o demoOptions) (err error) {
 		d.print("Berth demo on the memory runtime, without hosts and without Slurm, as asked.")
 	default:
 		d.print("Berth demo: real Slurm on a lab of network-namespace hosts of this machine.")
+	}
+	if o.berth, err = program(o.berth, "berth"); err != nil {
+		return err
+	}
+	if !o.memory {
+		if o.helper, err = program(o.helper, "berth-host"); err != nil {
+			return err
+		}
 	}
 	if o.dir == "" {
 		if o.dir, err = os.MkdirTemp("", "berth-demo-"); err != nil {
@@ -180,14 +174,14 @@ func (d *demo) setUp(ctx context.Context) error {
 // neighbour brings up an instance that others use while the story goes on.
 func (d *demo) neighbour(ctx context.Context) error {
 	d.title("A neighbour: another tenant's instance, assembly, runs already, on the same controller")
-	n, err := d.propose("add-assembly", "assembly: one worker", neighbourOwner, gittest.Commit{Files: map[string]string{neighbourPath: d.neighbourText}})
+	n, err := d.propose("add-assembly", "assembly: one worker", labtest.AssemblyOwner, gittest.Commit{Files: map[string]string{labtest.AssemblyFile: labtest.AssemblyYAML()}})
 	if err != nil {
 		return err
 	}
-	if _, err := d.merge(ctx, n, neighbourOwner); err != nil {
+	if _, err := d.merge(ctx, n, labtest.AssemblyOwner); err != nil {
 		return err
 	}
-	s, err := d.untilPhase(ctx, neighbourKey, plan.PhaseRunning)
+	s, err := d.untilPhase(ctx, labtest.Assembly, plan.PhaseRunning)
 	if err != nil {
 		return err
 	}
@@ -197,11 +191,11 @@ func (d *demo) neighbour(ctx context.Context) error {
 
 func (d *demo) mistakes(ctx context.Context) error {
 	d.title("A pull request with two mistakes")
-	wrong := strings.NewReplacer("display_name:", "dislpay_name:", "count: 2 # workers", "count: two").Replace(instanceYAML("train", 2))
+	wrong := strings.NewReplacer("display_name:", "dislpay_name:", "count: 2 # workers", "count: two").Replace(labtest.InstanceYAML("train", 2))
 	d.show(wrong)
 	start := time.Now()
 	var err error
-	if d.pull, err = d.propose("add-train", "Add the instance train", demoAdmin, gittest.Commit{Files: map[string]string{demoPath: wrong}}); err != nil {
+	if d.pull, err = d.propose("add-train", "Add the instance train", labtest.ProjectAdmin, gittest.Commit{Files: map[string]string{labtest.TrainFile: wrong}}); err != nil {
 		return err
 	}
 	check, err := d.untilCheck(ctx, "add-train", "failure")
@@ -222,7 +216,7 @@ func (d *demo) correction(ctx context.Context) error {
 	start := time.Now()
 	right := train(2)
 	right.Message = "train: spelt right"
-	if err := d.push("add-train", demoAdmin, right); err != nil {
+	if err := d.push("add-train", labtest.ProjectAdmin, right); err != nil {
 		return err
 	}
 	if _, err := d.untilCheck(ctx, "add-train", "success"); err != nil {
@@ -240,10 +234,10 @@ func (d *demo) correction(ctx context.Context) error {
 func (d *demo) deploy(ctx context.Context) error {
 	d.title("Merged: the cluster is deployed")
 	start := time.Now()
-	if _, err := d.merge(ctx, d.pull, demoAdmin); err != nil {
+	if _, err := d.merge(ctx, d.pull, labtest.ProjectAdmin); err != nil {
 		return err
 	}
-	s, err := d.untilPhase(ctx, demoKey, plan.PhaseRunning)
+	s, err := d.untilPhase(ctx, labtest.Train, plan.PhaseRunning)
 	if err != nil {
 		return err
 	}
@@ -266,7 +260,7 @@ func (d *demo) job(ctx context.Context) error {
 		return nil
 	}
 	start := time.Now()
-	job, output, err := d.runJob(ctx, demoKey, "#!/bin/sh\necho \"$(id -un) on $(hostname): CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES\"\n", 1)
+	job, output, err := d.runJob(ctx, labtest.Train, "#!/bin/sh\necho \"$(id -un) on $(hostname): CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES\"\n", 1)
 	if err != nil {
 		return err
 	}
@@ -282,11 +276,11 @@ func (d *demo) grow(ctx context.Context) error {
 	d.title("A pull request that adds a worker; a job goes on meanwhile")
 	if !d.memory {
 		var err error
-		if d.running, err = d.startJob(ctx, demoKey, "#!/bin/sh\nsleep 12\n"); err != nil {
+		if d.running, err = d.startJob(ctx, labtest.Train, "#!/bin/sh\nsleep 12\n"); err != nil {
 			return err
 		}
 	}
-	n, err := d.propose("more-train", "train: a third worker", demoAdmin, train(3))
+	n, err := d.propose("more-train", "train: a third worker", labtest.ProjectAdmin, train(3))
 	if err != nil {
 		return err
 	}
@@ -296,14 +290,14 @@ func (d *demo) grow(ctx context.Context) error {
 	}
 	d.show(firstLines(body, 14))
 	start := time.Now()
-	if _, err := d.merge(ctx, n, demoAdmin); err != nil {
+	if _, err := d.merge(ctx, n, labtest.ProjectAdmin); err != nil {
 		return err
 	}
 	if err := d.grown(ctx, 3); err != nil {
 		return err
 	}
 	d.measured("worker added", time.Since(start), 5)
-	s, err := d.status(ctx, demoKey)
+	s, err := d.status(ctx, labtest.Train)
 	if err != nil {
 		return err
 	}
@@ -311,7 +305,7 @@ func (d *demo) grow(ctx context.Context) error {
 	if d.memory {
 		return nil
 	}
-	if err := d.stillRunning(ctx, demoKey, d.running); err != nil {
+	if err := d.stillRunning(ctx, labtest.Train, d.running); err != nil {
 		return err
 	}
 	d.say("job %s was not touched, and goes on", d.running.ID)
@@ -323,15 +317,15 @@ func (d *demo) remove(ctx context.Context) error {
 	cluster := ""
 	if !d.memory {
 		var err error
-		if cluster, _, err = d.clusterOf(ctx, demoKey); err != nil {
+		if cluster, _, err = d.clusterOf(ctx, labtest.Train); err != nil {
 			return err
 		}
 	}
-	before, err := d.fingerprint(ctx, neighbourKey)
+	before, err := d.fingerprint(ctx, labtest.Assembly)
 	if err != nil {
 		return err
 	}
-	n, err := d.propose("drop-train", "Remove the instance train", demoAdmin, gittest.Commit{Remove: []string{demoPath}})
+	n, err := d.propose("drop-train", "Remove the instance train", labtest.ProjectAdmin, gittest.Commit{Remove: []string{labtest.TrainFile}})
 	if err != nil {
 		return err
 	}
@@ -341,14 +335,14 @@ func (d *demo) remove(ctx context.Context) error {
 	}
 	d.show(firstLines(body, 12))
 	start := time.Now()
-	if _, err := d.merge(ctx, n, demoAdmin); err != nil {
+	if _, err := d.merge(ctx, n, labtest.ProjectAdmin); err != nil {
 		return err
 	}
-	if err := d.untilGone(ctx, demoKey); err != nil {
+	if err := d.untilGone(ctx, labtest.Train); err != nil {
 		return err
 	}
 	d.measured("deleted", time.Since(start), 10)
-	left, err := d.remains(ctx, demoKey, cluster)
+	left, err := d.remains(ctx, labtest.Train, cluster)
 	if err != nil {
 		return err
 	}
@@ -356,7 +350,7 @@ func (d *demo) remove(ctx context.Context) error {
 		return fmt.Errorf("train left something behind: %s", strings.Join(left, ", "))
 	}
 	d.say("nothing of it is left on any host")
-	after, err := d.fingerprint(ctx, neighbourKey)
+	after, err := d.fingerprint(ctx, labtest.Assembly)
 	if err != nil {
 		return err
 	}
@@ -397,14 +391,14 @@ func (d *demo) measure(ctx context.Context) error {
 
 func (d *demo) tearDown(ctx context.Context) error {
 	d.title("Everything away")
-	n, err := d.propose("drop-assembly", "assembly: no longer needed", neighbourOwner, gittest.Commit{Remove: []string{neighbourPath}})
+	n, err := d.propose("drop-assembly", "assembly: no longer needed", labtest.AssemblyOwner, gittest.Commit{Remove: []string{labtest.AssemblyFile}})
 	if err != nil {
 		return err
 	}
-	if _, err := d.merge(ctx, n, neighbourOwner); err != nil {
+	if _, err := d.merge(ctx, n, labtest.AssemblyOwner); err != nil {
 		return err
 	}
-	if err := d.untilGone(ctx, neighbourKey); err != nil {
+	if err := d.untilGone(ctx, labtest.Assembly); err != nil {
 		return err
 	}
 	if violations := d.forge.Violations(); len(violations) > 0 {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/cmd/internal/labtest"
 	"berth/reconciler"
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/plan"
@@ -51,55 +52,55 @@ func controllerKilled(s *scene) {
 	// One that runs on each worker, and one that waits for them.
 	var jobs []runtimes.Job
 	for _, state := range []runtimes.JobState{runtimes.JobRunning, runtimes.JobRunning, runtimes.JobPending} {
-		id, err := s.submit(s.Context(), demoKey, sleeper, "", 2)
+		id, err := s.submit(s.Context(), labtest.Train, sleeper, "", 2)
 		require.NoError(s, err)
-		job, err := s.untilJob(s.Context(), demoKey, id, state)
+		job, err := s.untilJob(s.Context(), labtest.Train, id, state)
 		require.NoError(s, err)
 		jobs = append(jobs, job)
 	}
 	time.Sleep(6 * time.Second) // what is younger than Slurm's state file may be lost
 	tip, events := s.git.Tip(reconciler.BranchStatus), len(s.told())
-	before := s.statusOf(demoKey)
-	daemons, err := s.fingerprint(s.Context(), neighbourKey)
+	before := s.statusOf(labtest.Train)
+	daemons, err := s.fingerprint(s.Context(), labtest.Assembly)
 	require.NoError(s, err)
 	slurmd := s.startedAt("dev-gpu-1", profile.WorkerPID)
 	require.NotEmpty(s, slurmd)
 
-	took := s.restarted(demoKey)
+	took := s.restarted(labtest.Train)
 	s.Logf("slurmctld was started again after %.1f s", took.Seconds())
 	s.eventually("the status says that it runs again", patience, func() string {
-		if st := s.statusOf(demoKey); st.Attempt == before.Attempt || st.Phase != plan.PhaseRunning || !settled(st) {
+		if st := s.statusOf(labtest.Train); st.Attempt == before.Attempt || st.Phase != plan.PhaseRunning || !settled(st) {
 			return show(st)
 		}
 		return ""
 	})
 
 	var seen []plan.Status
-	for _, st := range s.history(tip, demoKey) {
+	for _, st := range s.history(tip, labtest.Train) {
 		if member(st, "controller-0").State == plan.Stopped && condition(st, "Ready").Status == "False" &&
 			condition(st, "Reconciling").Message == "start controller-0" {
 			seen = append(seen, st)
 		}
 	}
 	require.NotEmpty(s, seen, "the status never said that slurmctld was down")
-	require.Equal(s, []string{"running"}, s.toldOf(demoKey, events))
+	require.Equal(s, []string{"running"}, s.toldOf(labtest.Train, events))
 	for _, was := range jobs {
-		now, err := s.jobOf(demoKey, was.ID)
+		now, err := s.jobOf(labtest.Train, was.ID)
 		require.NoError(s, err)
 		require.Equal(s, was.State, now.State, show(now))
 		require.Equal(s, was.Nodes, now.Nodes)
 		require.True(s, was.Submitted.Equal(now.Submitted), show(now))
 	}
 	require.Equal(s, slurmd, s.startedAt("dev-gpu-1", profile.WorkerPID), "the worker was touched")
-	after, err := s.fingerprint(s.Context(), neighbourKey)
+	after, err := s.fingerprint(s.Context(), labtest.Assembly)
 	require.NoError(s, err)
 	require.Equal(s, daemons, after, "the neighbour was touched")
-	s.asDeclared(demoKey, neighbourKey)
-	s.cancelJobs(demoKey)
+	s.asDeclared(labtest.Train, labtest.Assembly)
+	s.cancelJobs(labtest.Train)
 }
 
 func workerUnreachable(s *scene) {
-	job, err := s.startJob(s.Context(), demoKey, sleeper)
+	job, err := s.startJob(s.Context(), labtest.Train, sleeper)
 	require.NoError(s, err)
 	lost, other := job.Nodes[0], "dev-gpu-2"
 	if lost == other {
@@ -115,13 +116,13 @@ func workerUnreachable(s *scene) {
 
 	s.sshd(lost, "KILL")
 	s.eventually("the member is told unreachable", patience, func() string {
-		st := s.statusOf(demoKey)
+		st := s.statusOf(labtest.Train)
 		if on(st, lost).State != plan.Unreachable || condition(st, "Ready").Status != "False" {
 			return show(st)
 		}
 		return ""
 	})
-	st := s.statusOf(demoKey)
+	st := s.statusOf(labtest.Train)
 	require.Equal(s, plan.PhaseRunning, st.Phase, "what runs, runs")
 	require.Contains(s, condition(st, "Ready").Message, "on "+lost+" cannot be reached")
 	require.Equal(s, plan.Running, on(st, other).State)
@@ -129,19 +130,19 @@ func workerUnreachable(s *scene) {
 
 	// Others go on, of this instance too.
 	took := s.repaired(other)
-	s.Logf("the other worker was repaired in %.1f s, the neighbour's controller in %.1f s", took.Seconds(), s.restarted(neighbourKey).Seconds())
-	s.ready(neighbourKey)
+	s.Logf("the other worker was repaired in %.1f s, the neighbour's controller in %.1f s", took.Seconds(), s.restarted(labtest.Assembly).Seconds())
+	s.ready(labtest.Assembly)
 
 	s.sshd(lost, "start")
 	start := time.Now()
-	s.ready(demoKey)
+	s.ready(labtest.Train)
 	s.Logf("ready %.1f s after sshd was back", time.Since(start).Seconds())
 	require.Equal(s, slurmd, s.startedAt(lost, profile.WorkerPID), "the worker was touched")
-	require.NoError(s, s.stillRunning(s.Context(), demoKey, job))
-	require.NotContains(s, s.toldOf(demoKey, events), "deleting")
-	require.NotContains(s, s.toldOf(demoKey, events), "failed")
-	s.asDeclared(demoKey, neighbourKey)
-	s.cancelJobs(demoKey)
+	require.NoError(s, s.stillRunning(s.Context(), labtest.Train, job))
+	require.NotContains(s, s.toldOf(labtest.Train, events), "deleting")
+	require.NotContains(s, s.toldOf(labtest.Train, events), "failed")
+	s.asDeclared(labtest.Train, labtest.Assembly)
+	s.cancelJobs(labtest.Train)
 }
 
 // hostHangs: the worker of assembly takes connections and says nothing.
@@ -151,7 +152,7 @@ func hostHangs(s *scene) {
 
 	s.sshd("dev-gpu-3", "STOP")
 	s.eventually("the member is told unreachable", patience, func() string {
-		if st := s.statusOf(neighbourKey); member(st, "worker-0").State != plan.Unreachable {
+		if st := s.statusOf(labtest.Assembly); member(st, "worker-0").State != plan.Unreachable {
 			return show(st)
 		}
 		return ""
@@ -159,7 +160,7 @@ func hostHangs(s *scene) {
 	hanging := s.repaired("dev-gpu-1")
 	s.Logf("a worker of another instance was repaired in %.1f s, and in %.1f s with the host hanging", calm.Seconds(), hanging.Seconds())
 	require.Less(s, hanging, calm+2*time.Second, "one tenant's host slows another tenant down")
-	require.Equal(s, plan.PhaseRunning, s.statusOf(neighbourKey).Phase)
+	require.Equal(s, plan.PhaseRunning, s.statusOf(labtest.Assembly).Phase)
 	time.Sleep(3 * time.Second) // several looks
 	s.eventually("calls to the host do not pile up", 15*time.Second, func() string {
 		if now := s.measure(s.daemon, "go_goroutines"); now > goroutines+15 {
@@ -170,7 +171,7 @@ func hostHangs(s *scene) {
 
 	s.sshd("dev-gpu-3", "CONT")
 	start := time.Now()
-	s.ready(neighbourKey)
+	s.ready(labtest.Assembly)
 	s.Logf("ready %.1f s after the host went on", time.Since(start).Seconds())
 	s.eventually("nothing is left of the calls", 15*time.Second, func() string {
 		if now := s.measure(s.daemon, "go_goroutines"); now > goroutines+8 {
@@ -178,18 +179,18 @@ func hostHangs(s *scene) {
 		}
 		return ""
 	})
-	s.asDeclared(demoKey, neighbourKey)
+	s.asDeclared(labtest.Train, labtest.Assembly)
 }
 
 // controllerCutOff: packets to the host of both control planes go nowhere, and
 // meanwhile somebody deletes an instance, and takes that back.
 func controllerCutOff(s *scene) {
 	before, events := s.everything(), len(s.told())
-	job, err := s.startJob(s.Context(), demoKey, sleeper)
+	job, err := s.startJob(s.Context(), labtest.Train, sleeper)
 	require.NoError(s, err)
 	s.on("dev-lab-1", "ip link set eth0 down")
 	start := time.Now()
-	for _, key := range []schema.Key{demoKey, neighbourKey} {
+	for _, key := range []schema.Key{labtest.Train, labtest.Assembly} {
 		s.eventually("nobody knows how "+key.Name+" is", patience, func() string {
 			if c := condition(s.statusOf(key), "Ready"); c.Status != "Unknown" || !strings.Contains(c.Message, "dev-lab-1") {
 				return show(c)
@@ -206,48 +207,48 @@ func controllerCutOff(s *scene) {
 	require.LessOrEqual(s, len(strings.Fields(news)), 4, "the status is written again and again while nothing happens")
 
 	without := maps.Clone(s.base)
-	delete(without, pathOf(s, neighbourKey))
+	delete(without, pathOf(s, labtest.Assembly))
 	s.declare(without)
 	s.decided()
-	require.Equal(s, plan.PhaseDeleting, s.statusOf(neighbourKey).Phase)
+	require.Equal(s, plan.PhaseDeleting, s.statusOf(labtest.Assembly).Phase)
 	time.Sleep(2 * time.Second)
-	require.Equal(s, plan.PhaseDeleting, s.statusOf(neighbourKey).Phase)
+	require.Equal(s, plan.PhaseDeleting, s.statusOf(labtest.Assembly).Phase)
 	s.declare(s.base)
 	s.decided()
 
 	s.on("dev-lab-1", "ip link set eth0 up")
 	start = time.Now()
-	s.ready(demoKey)
-	s.ready(neighbourKey)
+	s.ready(labtest.Train)
+	s.ready(labtest.Assembly)
 	s.Logf("ready %.1f s after the cable was back", time.Since(start).Seconds())
 	require.Equal(s, before, s.everything(), "a daemon was touched")
-	require.Equal(s, []string{"deleting", "requested", "running"}, s.toldOf(neighbourKey, events))
-	require.Empty(s, s.toldOf(demoKey, events))
-	require.NoError(s, s.stillRunning(s.Context(), demoKey, job))
-	s.cancelJobs(demoKey)
+	require.Equal(s, []string{"deleting", "requested", "running"}, s.toldOf(labtest.Assembly, events))
+	require.Empty(s, s.toldOf(labtest.Train, events))
+	require.NoError(s, s.stillRunning(s.Context(), labtest.Train, job))
+	s.cancelJobs(labtest.Train)
 }
 
 func gitDown(s *scene) {
 	events, tip := len(s.told()), s.git.Tip(reconciler.BranchStatus)
 	s.git.SetFaults(gittest.Faults{Down: true})
 	// Somebody merges a third worker. The forge tells, and Git does not answer.
-	s.put("train: a third worker", demoKey, instanceYAML("train", 3))
+	s.put("train: a third worker", labtest.Train, labtest.InstanceYAML("train", 3))
 	took := s.repaired("dev-gpu-1")
 	s.Logf("repaired in %.1f s while Git was down", took.Seconds())
-	s.restarted(neighbourKey)
+	s.restarted(labtest.Assembly)
 	require.Empty(s, s.daemons("dev-gpu-4"), "something new was started that Git does not know of")
 	require.Equal(s, tip, s.git.Tip(reconciler.BranchStatus))
 
 	s.git.SetFaults(gittest.Faults{})
 	start := time.Now()
 	require.NoError(s, s.forge.Redeliver(s.lastDelivery()))
-	st := s.ready(demoKey)
+	st := s.ready(labtest.Train)
 	s.Logf("three workers %.1f s after Git was back", time.Since(start).Seconds())
 	require.Len(s, st.Members, 4)
-	s.asDeclared(demoKey, neighbourKey)
+	s.asDeclared(labtest.Train, labtest.Assembly)
 	// What happened meanwhile is told, once.
-	require.NotEmpty(s, s.toldOf(neighbourKey, events))
-	require.NotContains(s, s.toldOf(demoKey, events), "failed")
+	require.NotEmpty(s, s.toldOf(labtest.Assembly, events))
+	require.NotContains(s, s.toldOf(labtest.Train, events), "failed")
 }
 
 // daemonKilled: train is taken away and made again, over and over. Each time
@@ -256,7 +257,7 @@ func daemonKilled(s *scene) {
 	const decided, applying, ended = `"msg":"decided"`, `"msg":"applying"`, `"msg":"action ended"`
 	random := func(max time.Duration) time.Duration { return rand.N(max) }
 	without := maps.Clone(s.base)
-	delete(without, pathOf(s, demoKey))
+	delete(without, pathOf(s, labtest.Train))
 	for _, m := range []struct {
 		after string
 		delay time.Duration
@@ -265,7 +266,7 @@ func daemonKilled(s *scene) {
 		{decided, 0}, {ended, 0},
 		{applying, random(time.Second)}, {applying, random(3 * time.Second)},
 	} {
-		cluster, _, err := s.clusterOf(s.Context(), demoKey)
+		cluster, _, err := s.clusterOf(s.Context(), labtest.Train)
 		deleting := err == nil // it is there
 		events := len(s.told())
 		_, end := s.logged(0, "")
@@ -273,7 +274,7 @@ func daemonKilled(s *scene) {
 		if deleting {
 			s.declare(without)
 		} else {
-			pull = s.merge("train, once more", gittest.Commit{Files: map[string]string{pathOf(s, demoKey): s.base[pathOf(s, demoKey)]}})
+			pull = s.merge("train, once more", gittest.Commit{Files: map[string]string{pathOf(s, labtest.Train): s.base[pathOf(s, labtest.Train)]}})
 		}
 		s.eventually("the daemon logs "+m.after, patience, func() string {
 			if lines, _ := s.logged(end, m.after); len(lines) == 0 {
@@ -290,22 +291,22 @@ func daemonKilled(s *scene) {
 
 		if deleting {
 			s.eventually("train is gone", patience, func() string {
-				if st := s.statusOf(demoKey); st.Phase != "" {
+				if st := s.statusOf(labtest.Train); st.Phase != "" {
 					return show(st)
 				}
 				return ""
 			})
-			require.Equal(s, []string{"deleting", "deleted"}, s.toldOf(demoKey, events))
-			left, err := s.remains(s.Context(), demoKey, cluster)
+			require.Equal(s, []string{"deleting", "deleted"}, s.toldOf(labtest.Train, events))
+			left, err := s.remains(s.Context(), labtest.Train, cluster)
 			require.NoError(s, err)
 			require.Empty(s, left)
-			s.asDeclared(neighbourKey)
+			s.asDeclared(labtest.Assembly)
 		} else {
-			st := s.ready(demoKey)
-			require.Equal(s, []string{"requested", "running"}, s.toldOf(demoKey, events))
+			st := s.ready(labtest.Train)
+			require.Equal(s, []string{"requested", "running"}, s.toldOf(labtest.Train, events))
 			require.Len(s, st.Members, 3)
-			require.Equal(s, "dev-gpu-1 idle\ndev-gpu-2 idle", s.nodesOf(demoKey))
-			s.asDeclared(demoKey, neighbourKey)
+			require.Equal(s, "dev-gpu-1 idle\ndev-gpu-2 idle", s.nodesOf(labtest.Train))
+			s.asDeclared(labtest.Train, labtest.Assembly)
 			_, err := s.untilComment(s.Context(), pull, "**1 instance running.**")
 			require.NoError(s, err)
 		}
@@ -365,50 +366,50 @@ func forgedWebhook(s *scene) {
 // brokenDocument: of a commit with one broken document everything else comes
 // into force.
 func brokenDocument(s *scene) {
-	fingerprint, err := s.fingerprint(s.Context(), demoKey)
+	fingerprint, err := s.fingerprint(s.Context(), labtest.Train)
 	require.NoError(s, err)
-	wrong := strings.Replace(instanceYAML("train", 3), "count:", "cuont:", 1)
-	other := strings.Replace(s.base[pathOf(s, neighbourKey)], "max_time_minutes: 30", "max_time_minutes: 45", 1)
-	require.NotEqual(s, s.base[pathOf(s, neighbourKey)], other)
-	pull := s.merge("two changes", gittest.Commit{Files: map[string]string{pathOf(s, demoKey): wrong, pathOf(s, neighbourKey): other}})
+	wrong := strings.Replace(labtest.InstanceYAML("train", 3), "count:", "cuont:", 1)
+	other := strings.Replace(s.base[pathOf(s, labtest.Assembly)], "max_time_minutes: 30", "max_time_minutes: 45", 1)
+	require.NotEqual(s, s.base[pathOf(s, labtest.Assembly)], other)
+	pull := s.merge("two changes", gittest.Commit{Files: map[string]string{pathOf(s, labtest.Train): wrong, pathOf(s, labtest.Assembly): other}})
 	commit := s.git.Tip("main")
 	s.decided()
 	s.eventually("the other change is in force", patience, func() string {
-		if st := s.ready(neighbourKey); st.Revision != commit {
+		if st := s.ready(labtest.Assembly); st.Revision != commit {
 			return show(st)
 		}
 		return ""
 	})
-	require.Contains(s, s.partitionsOf(neighbourKey), "quick 45:00")
+	require.Contains(s, s.partitionsOf(labtest.Assembly), "quick 45:00")
 
 	rev := s.tree().Revision
 	require.Len(s, rev.Held, 1)
-	require.Equal(s, pathOf(s, demoKey), rev.Held[0].File)
+	require.Equal(s, pathOf(s, labtest.Train), rev.Held[0].File)
 	require.Contains(s, rev.Held[0].Message, "cuont")
 	readme, err := s.git.Read(reconciler.BranchStatus, "README.md")
 	require.NoError(s, err)
-	require.Contains(s, readme, pathOf(s, demoKey))
+	require.Contains(s, readme, pathOf(s, labtest.Train))
 	require.Contains(s, readme, "cuont")
 	diff, err := s.git.Git("diff", "--name-status", reconciler.BranchInForce, "main")
 	require.NoError(s, err)
-	require.Equal(s, "M\t"+pathOf(s, demoKey), diff)
+	require.Equal(s, "M\t"+pathOf(s, labtest.Train), diff)
 	message, err := s.git.Git("log", "-1", "--format=%B", reconciler.BranchInForce)
 	require.NoError(s, err)
-	require.Contains(s, message, pathOf(s, demoKey))
+	require.Contains(s, message, pathOf(s, labtest.Train))
 	require.Contains(s, message, "cuont")
 	body, err := s.untilComment(s.Context(), pull, "**1 instance running.**")
 	require.NoError(s, err)
 	require.Contains(s, body, "is held (invalid), the version in force stays")
 	require.Contains(s, body, "cuont")
-	require.Len(s, s.statusOf(demoKey).Members, 3)
-	now, err := s.fingerprint(s.Context(), demoKey)
+	require.Len(s, s.statusOf(labtest.Train).Members, 3)
+	now, err := s.fingerprint(s.Context(), labtest.Train)
 	require.NoError(s, err)
 	require.Equal(s, fingerprint, now)
 
 	// The version in force is kept healthy, and the correction is taken.
 	s.repaired("dev-gpu-2")
-	s.put("train: spelt right", demoKey, instanceYAML("train", 3))
-	require.Len(s, s.ready(demoKey).Members, 4)
+	s.put("train: spelt right", labtest.Train, labtest.InstanceYAML("train", 3))
+	require.Len(s, s.ready(labtest.Train).Members, 4)
 	require.Empty(s, s.tree().Revision.Held)
 	diff, err = s.git.Git("diff", "--name-status", reconciler.BranchInForce, "main")
 	require.NoError(s, err)
@@ -417,7 +418,7 @@ func brokenDocument(s *scene) {
 
 // badTree: main declares nothing at all, or what no two readers read alike.
 func badTree(s *scene) {
-	neighbour, err := s.fingerprint(s.Context(), neighbourKey)
+	neighbour, err := s.fingerprint(s.Context(), labtest.Assembly)
 	require.NoError(s, err)
 	events := len(s.told())
 	good, err := s.git.Git("rev-parse", "main^{tree}")
@@ -459,10 +460,10 @@ func badTree(s *scene) {
 		s.decided()
 		require.Zero(s, s.measure(s.daemon, "berth_sync_frozen"))
 	}
-	s.asDeclared(demoKey, neighbourKey)
-	require.Empty(s, s.toldOf(neighbourKey, events))
-	require.NotContains(s, s.toldOf(demoKey, events), "deleting")
-	now, err := s.fingerprint(s.Context(), neighbourKey)
+	s.asDeclared(labtest.Train, labtest.Assembly)
+	require.Empty(s, s.toldOf(labtest.Assembly, events))
+	require.NotContains(s, s.toldOf(labtest.Train, events), "deleting")
+	now, err := s.fingerprint(s.Context(), labtest.Assembly)
 	require.NoError(s, err)
 	require.Equal(s, neighbour, now)
 }
@@ -505,7 +506,7 @@ func secondDaemon(s *scene) {
 	require.ErrorIs(s, err, runtimes.ErrStaleEpoch)
 	_, err = host.Do(s.Context(), runtimes.Stamp{Epoch: s.tree().Revision.Epoch, Leader: s.tree().Revision.Leader, ActionID: "test"}, intent)
 	require.NoError(s, err)
-	s.asDeclared(demoKey, neighbourKey)
+	s.asDeclared(labtest.Train, labtest.Assembly)
 	s.told()
 }
 
@@ -528,14 +529,14 @@ func nothingChanges(s *scene) {
 func syncOnce(s *scene) {
 	require.NoError(s, s.daemon.stop())
 	s.daemon = nil
-	s.kill("dev-lab-1", s.controllerPID(neighbourKey)) // which nobody has noticed
-	s.put("train: a third worker", demoKey, instanceYAML("train", 3))
+	s.kill("dev-lab-1", s.controllerPID(labtest.Assembly)) // which nobody has noticed
+	s.put("train: a third worker", labtest.Train, labtest.InstanceYAML("train", 3))
 	start := time.Now()
 	code, output := s.sync("1m")
 	require.Zero(s, code, output)
 	s.Logf("converged in %.1f s", time.Since(start).Seconds())
-	require.Len(s, s.ready(demoKey).Members, 4)
-	s.asDeclared(demoKey, neighbourKey)
+	require.Len(s, s.ready(labtest.Train).Members, 4)
+	s.asDeclared(labtest.Train, labtest.Assembly)
 
 	before := s.everything()
 	tip := s.git.Tip(reconciler.BranchStatus)
@@ -550,7 +551,7 @@ func syncOnce(s *scene) {
 
 	// An instance for which there are no nodes.
 	key := schema.InstanceKey("biology", "genomes", "second")
-	s.put("second: too much", key, strings.Replace(s.base[pathOf(s, neighbourKey)], "name: assembly", "name: second", 1))
+	s.put("second: too much", key, strings.Replace(s.base[pathOf(s, labtest.Assembly)], "name: assembly", "name: second", 1))
 	code, output = s.sync("4s")
 	require.Equal(s, 1, code, output)
 	require.Contains(s, output, key.String())

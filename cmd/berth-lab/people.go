@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"berth/cmd/internal/labtest"
 	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/schema"
@@ -16,24 +17,6 @@ import (
 )
 
 // What people of the demo see and do: checks, comments, jobs, hosts.
-
-// instanceYAML is the demo's instance with so many workers.
-func instanceYAML(name string, workers int) string {
-	return fmt.Sprintf(`apiVersion: berth/v1
-kind: Instance
-metadata:
-  name: %s
-spec:
-  app: slurm
-  version: 22-05
-  display_name: Training cluster
-  roles:
-    worker:
-      count: %d # workers
-      sku: gpu-a100-2
-      gpus: {type: a100, count: 2}
-`, name, workers)
-}
 
 // checkSeen is a check as the pull request's page shows it.
 type checkSeen struct {
@@ -98,9 +81,9 @@ func (s *stage) submit(ctx context.Context, key schema.Key, script, output strin
 	if err != nil {
 		return "", err
 	}
-	i := slices.IndexFunc(unit.Instance.Users, func(u schema.UnixUser) bool { return u.Name == demoUser })
+	i := slices.IndexFunc(unit.Instance.Users, func(u schema.UnixUser) bool { return u.Name == labtest.JobUser })
 	if i < 0 {
-		return "", fmt.Errorf("%s is no user of %s", demoUser, key)
+		return "", fmt.Errorf("%s is no user of %s", labtest.JobUser, key)
 	}
 	return s.units.Submit(ctx, unit, stamp, runtimes.JobSpec{
 		User: unit.Instance.Users[i], Name: "demo", Script: []byte(script), GPUs: gpus, Output: output,

@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"berth/cmd/internal/backends"
+	"berth/cmd/internal/cli"
+	"berth/runtimes/host/lab"
+	"berth/schema"
+	"berth/schema/load"
+)
+
+// labDir is the default of --dir.
+const labDir = "/var/lib/berth-lab"
+
+func dirFlag(cmd *cobra.Command, dir *string) {
+	cmd.Flags().StringVar(dir, "dir", labDir, "directory of the lab's keys and host list")
+}
+
+func newUpCmd() *cobra.Command {
+	var (
+		dir, helper string
+		only        []string
+	)
+	cmd := &cobra.Command{
+		Use:   "up [ESTATE]",
+		Short: "Start the hosts; an existing lab is replaced",
+		Example: `  berth-lab up examples/lab
+  berth-lab up examples/lab --node dev-lab-1,dev-gpu-1`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			nodes, err := labNodes(cmd.Context(), append(args, ".")[0], only)
+			if err != nil {
+				return err
+			}
+			if helper, err = program(helper, "berth-host"); err != nil {
+				return err
+			}
+			if dir, err = filepath.Abs(dir); err != nil {
+				return err
+			}
+			start := time.Now()
+			l, err := lab.Up(cmd.Context(), lab.Config{Dir: dir, Helper: helper, Nodes: nodes, Log: slog.New(slog.DiscardHandler)})
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%d hosts are up after %.1f s.\n\n", len(nodes), time.Since(start).Seconds())
+			return printLab(cmd.OutOrStdout(), l)
+		},
+	}
+	dirFlag(cmd, &dir)
+	cmd.Flags().StringVar(&helper, "helper", "", "berth-host binary (default: beside berth-lab)")
+	cmd.Flags().StringSliceVar(&only, "node", nil, "start only these nodes")
+	return cmd
+}
+
+func newDownCmd() *cobra.Command {
+	var dir string
+	cmd := &cobra.Command{
+		Use:     "down",
+		Short:   "Remove the hosts and everything on them",
+		Example: `  berth-lab down`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			l, err := openLab(dir)
+			if errors.Is(err, os.ErrNotExist) {
+				fmt.Fprintf(cmd.OutOrStdout(), "There is no lab in %s.\n", dir)
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			if err := l.Down(cmd.Context()); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%d hosts removed.\n", len(l.Nodes))
+			return nil
+		},
+	}
+	dirFlag(cmd, &dir)
+	return cmd
+}
+
+func newStatusCmd() *cobra.Command {
+	var dir, output string
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show the hosts and how to log in; exit 1 if one is not up",
+		Example: `  berth-lab status
+  berth-lab status -o json | jq -r '.hosts[] | .name + " " + .address'`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			l, err := openLab(dir)
+			if errors.Is(err, os.ErrNotExist) {
+				return fmt.Errorf("no lab in %s; start one with berth-lab up ESTATE", dir)
+			}
+			if err != nil {
+				return err
+			}
+			hosts := labHosts(l)
+			if output == "json" {
+				err = cli.WriteJSON(cmd.OutOrStdout(), labReport{"berth.lab/v1", hosts, l.User(), l.KeyFile(), l.KnownHosts(), l.LoginKeyFile()})
+			} else {
+				err = printLab(cmd.OutOrStdout(), l)
+			}
+			if err == nil && slices.ContainsFunc(hosts, func(h labHost) bool { return h.State != "up" }) {
+				err = cli.Exit(1)
+			}
+			return err
+		},
+	}
+	dirFlag(cmd, &dir)
+	cli.OutputFlag(cmd, &output, "text", "json")
+	return cmd
+}
+
+// labReport is the JSON of `berth-lab status`.
+type labReport struct {
+	Format     string    `json:"format"` // berth.lab/v1
+	Hosts      []labHost `json:"hosts"`
+	User       string    `json:"user"` // Berth's login
+	Key        string    `json:"key"`
+	KnownHosts string    `json:"known_hosts"`
+	LoginKey   string    `json:"login_key"` // root's, for people
+}
+
+type labHost struct {
+	Name      string   `json:"name"`
+	Address   string   `json:"address"`
+	State     string   `json:"state"` // up, down, or up without an answer from sshd
+	Processes int      `json:"processes"`
+	Devices   []string `json:"devices,omitempty"`
+}
+
+func openLab(dir string) (*lab.Lab, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	return lab.Open(abs)
+}
+
+func labHosts(l *lab.Lab) []labHost {
+	hosts := []labHost{}
+	for _, s := range l.Status() {
+		state := "down"
+		switch {
+		case s.Answers:
+			state = "up"
+		case s.Up:
+			state = "up, sshd does not answer"
+		}
+		hosts = append(hosts, labHost{s.Name, fmt.Sprint(s.Address), state, s.Processes, s.Devices})
+	}
+	return hosts
+}
+
+// printLab prints a row for each host, and how people and Berth log in.
+func printLab(out io.Writer, l *lab.Lab) error {
+	t := cli.NewTable(out, false, "HOST", "ADDRESS", "STATE", "PROCESSES", "DEVICES")
+	var errs []error
+	for _, h := range labHosts(l) {
+		errs = append(errs, t.Row(h.Name, h.Address, h.State, fmt.Sprint(h.Processes), strings.Join(h.Devices, " ")))
+	}
+	errs = append(errs, t.Flush())
+	_, err := fmt.Fprintf(out, `
+Log in as root:
+
+    ssh -F none -i %s -o UserKnownHostsFile=%s root@%s
+
+For berth.yaml:
+
+    ssh:
+      user: %s
+      key: %s
+      known_hosts: %s
+`, l.LoginKeyFile(), l.KnownHosts(), l.Nodes[0].Address, l.User(), l.KeyFile(), l.KnownHosts())
+	return errors.Join(append(errs, err)...)
+}
+
+// labNodes returns the nodes of the estate in a directory, as hosts: all of them, or
+// only those named.
+func labNodes(ctx context.Context, estate string, only []string) ([]lab.Node, error) {
+	snap, err := load.Dir(estate)
+	if err != nil {
+		return nil, err
+	}
+	loader, err := load.New(load.Options{Backends: backends.Definitions()})
+	if err != nil {
+		return nil, err
+	}
+	r, err := loader.Load(ctx, snap)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range r.Diagnostics {
+		if strings.HasPrefix(d.File, "platform/nodes/") && d.Severity == schema.SeverityError {
+			return nil, errors.New(d.String())
+		}
+	}
+	var nodes []lab.Node
+	for name, n := range r.Desired.Platform.Nodes {
+		if len(only) == 0 || slices.Contains(only, name) {
+			nodes = append(nodes, lab.NodeOf(name, n.Spec))
+		}
+	}
+	if len(nodes) == 0 {
+		return nil, fmt.Errorf("no node declared in %s; give the directory of an estate, such as examples/lab", estate)
+	}
+	return nodes, nil
+}

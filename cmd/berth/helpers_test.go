@@ -1,0 +1,71 @@
+package main
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler"
+	"berth/reconciler/plan"
+	"berth/schema"
+)
+
+// patience is how long a test waits for what takes a second on an idle machine.
+const patience = time.Minute
+
+func pathOf(t testing.TB, key schema.Key) string {
+	t.Helper()
+	p, err := key.Path()
+	require.NoError(t, err)
+	return p
+}
+
+func condition(st plan.Status, typ string) plan.Condition {
+	for _, c := range st.Conditions {
+		if c.Type == typ {
+			return c
+		}
+	}
+	return plan.Condition{}
+}
+
+func settled(st plan.Status) bool {
+	return condition(st, "Reconciling").Status == "False" && condition(st, "Stalled").Status == "False"
+}
+
+func countRunning(s *plan.Status) int {
+	n := 0
+	for _, m := range s.Members {
+		if m.State == plan.Running {
+			n++
+		}
+	}
+	return n
+}
+
+// reconciled is how often a task was done.
+func reconciled(t require.TestingT, s *estates, task reconciler.Task) (n float64) {
+	families, err := s.reg.Gather()
+	require.NoError(t, err)
+	for _, family := range families {
+		for _, m := range family.Metric {
+			for _, l := range m.Label {
+				if family.GetName() == "berth_reconciles_total" && l.GetName() == "task" && l.GetValue() == string(task) {
+					n += m.GetCounter().GetValue()
+				}
+			}
+		}
+	}
+	return n
+}
+
+// show is a value as a person reads it in a failure.
+func show(v any) string {
+	data, err := json.MarshalIndent(v, "", " ")
+	if err != nil {
+		return err.Error()
+	}
+	return string(data)
+}
