@@ -26,6 +26,7 @@ end with it. up, down and status need root.`,
 		SilenceErrors: true,
 	}
 	root.AddCommand(newUpCmd(), newDownCmd(), newStatusCmd(), newDemoCmd())
+	cli.WrapErrors(root)
 	return root
 }
 

@@ -29,5 +29,6 @@ func newRoot() *cobra.Command {
 	root.Version = versionOf(info).text()
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.AddCommand(newAuditCmd(), newDescribeCmd(), newEventsCmd(), newExplainCmd(), newGetCmd(), newInitCmd(), newPlanCmd(), newSchemaCmd(), newServeCmd(), newStatusCmd(), newSyncCmd(), newTokenCmd(), newTraceCmd(), newValidateCmd(), newVersionCmd())
+	cli.WrapErrors(root)
 	return root
 }

@@ -34,13 +34,11 @@ func (e *ExitError) Error() string {
 func (e *ExitError) Unwrap() error { return e.Err }
 
 // Main runs the command that the program was called with, until it ends or the
-// program is interrupted, and returns the exit code: that of an ExitError, 2 for an
-// error of cobra, which is an error in the call, and 1 for any other error of a
-// command.
+// program is interrupted, and returns the exit code: that of an ExitError, and 2 for
+// an error of cobra, which is an error in the call.
 func Main(root *cobra.Command) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	WrapErrors(root)
 	err := root.ExecuteContext(ctx)
 	code := 2
 	var exit *ExitError
@@ -56,8 +54,8 @@ func Main(root *cobra.Command) int {
 	return code
 }
 
-// WrapErrors makes each error of a command that is no ExitError one with code 1.
-// Errors of cobra itself stay as they are.
+// WrapErrors gives code 1 to each error of a command and its subcommands that is no
+// ExitError. Errors of cobra itself stay as they are.
 func WrapErrors(cmd *cobra.Command) {
 	if run := cmd.RunE; run != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
