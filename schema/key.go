@@ -46,6 +46,17 @@ func Kinds() []Kind {
 	}
 }
 
+// GuardsDeletion says whether the deletion of a document of kind k ends, drops or
+// widens something: a unit, data or hardware goes, or a limit is lifted. Such a
+// deletion comes into force with its own merge or by an explicit command only.
+func (k Kind) GuardsDeletion() bool {
+	switch k {
+	case KindTenant, KindProject, KindInstance, KindSharedRuntime, KindAttachment, KindContribution, KindNode, KindArtifact, KindPolicy:
+		return true
+	}
+	return false
+}
+
 // Plural is the kind as a command line lists documents of it: nodes, policies.
 func (k Kind) Plural() string {
 	name := strings.ToLower(string(k))

@@ -30,33 +30,32 @@ func print(catalog, own [sha256.Size]byte, refused []refusal) [sha256.Size]byte 
 	return sha256.Sum256(of)
 }
 
-// identities makes sure that in a part one uid is of one document, as by it a
-// document that moves stays what it is. Who holds a uid keeps it; among new
-// ones, the first by path has it. A uid is no secret: another tenant's copy of
-// it says nothing about anybody.
+// identities makes sure that a uid belongs to one document of its kind in a part:
+// a moved document keeps its identity by it. The document in force keeps its uid;
+// among new ones, the first by path has it. Uids of different tenants are unrelated.
 func (e *estate) identities() map[*part][]refusal {
 	refused := map[*part][]refusal{}
 	for _, s := range e.parts {
 		if len(s.twins) == 0 {
 			continue
 		}
-		e.free, s.owners = false, map[string]string{}
-		for _, doc := range s.twins { // by uid and path
-			uid := doc.header.UID
-			if _, ok := s.owners[uid]; ok {
+		e.free, s.owners = false, map[identity]string{}
+		for _, doc := range s.twins { // by identity and path
+			id := doc.identity()
+			if _, ok := s.owners[id]; ok {
 				continue
 			}
-			s.owners[uid] = doc.file.Path
-			if held := e.held.owner(s.name, uid); slices.ContainsFunc(s.twins, func(d *document) bool { return d.header.UID == uid && d.file.Path == held }) {
-				s.owners[uid] = held
+			s.owners[id] = doc.file.Path
+			if held := e.held.owner(s.name, id); slices.ContainsFunc(s.twins, func(d *document) bool { return d.identity() == id && d.file.Path == held }) {
+				s.owners[id] = held
 			}
 		}
 		for _, doc := range s.twins {
-			uid := doc.header.UID
-			if owner := s.at(s.owners[uid]); doc != owner {
+			id := doc.identity()
+			if owner := s.at(s.owners[id]); doc != owner {
 				there := owner.header.At("metadata.uid")
 				refused[s.part] = append(refused[s.part], refusal{doc, found(doc, "metadata.uid", schema.SeverityError, "conflict.uid",
-					fmt.Sprintf("the uid %s is that of %s already (%s:%d): a uid is of one document; for a new one take it away, or choose another", uid, owner.key, there.File, there.Line)), []string{there.File}})
+					fmt.Sprintf("the uid %s belongs to %s already (%s:%d); remove it to declare a new %s, or choose another", id.uid, owner.key, there.File, there.Line, id.kind)), []string{there.File}})
 			}
 		}
 	}
@@ -100,16 +99,16 @@ func (e *estate) oneVersion(refused map[*part][]refusal) {
 	}
 }
 
-// owner is the path of a part's document that has a uid, or "".
-func (r *Result) owner(part, uid string) string {
+// owner is the path of the document of a part that has an identity, or "".
+func (r *Result) owner(part string, id identity) string {
 	s := r.part(part)
 	if s == nil {
 		return ""
 	}
-	if path, ok := s.owners[uid]; ok {
+	if path, ok := s.owners[id]; ok {
 		return path
 	}
-	return s.ids[uid]
+	return s.ids[id]
 }
 
 // claimant is one claim of a document, to a Unix account: "name alice" is

@@ -91,7 +91,7 @@
 //	conflict.version             two AppVersions of an app with one spec.version
 //	conflict.node-address        two nodes at one address
 //	conflict.device              one device file named twice
-//	conflict.uid                 two documents of a tenant, or of the platform, with one uid
+//	conflict.uid                 two documents of one kind with one uid in a tenant tree or in platform/
 //	conflict.region              a region of two sites
 //	conflict.queue-map           two maps of the same queues for the same people
 //	conflict.environment         two shared runtimes of a tenant in one environment

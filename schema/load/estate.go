@@ -26,7 +26,7 @@ type estate struct {
 type standing struct {
 	*part
 	verdict *verdict
-	owners  map[string]string   // uid → path, where several documents have one
+	owners  map[identity]string // path, where several documents have one identity
 	more    []schema.Diagnostic // what others make of it
 	lost    map[string][]string // files that are not in Desired for the sake of other parts, and which files these are
 }

@@ -269,8 +269,8 @@ func equalResults(t require.TestingT, want, got *Result) {
 		require.Equal(t, want.Waits(path), got.Waits(path))
 	}
 	for _, s := range want.parts {
-		for uid := range s.ids {
-			require.Equal(t, want.owner(s.name, uid), got.owner(s.name, uid))
+		for id := range s.ids {
+			require.Equal(t, want.owner(s.name, id), got.owner(s.name, id))
 		}
 		claims, _ := s.verdict.claims().says()
 		for what := range claims {

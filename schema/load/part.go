@@ -21,11 +21,11 @@ type part struct {
 	size         int           // of the documents in bytes, as far as they were read
 	excess       error         // it holds more than it may, and nothing but its name is known
 
-	ids      map[string]string // uid → path; of several with one uid, the first
-	twins    []*document       // those with a uid that another has too
-	claiming []*document       // those that claim Unix accounts
-	versions []*document       // AppVersions whose app has another with the same spec.version
-	naming   []*document       // those of the platform's that name tenants and projects, and what those attach to
+	ids      map[identity]string // path; of several documents with one identity, the first
+	twins    []*document         // documents whose identity another one has too
+	claiming []*document         // those that claim Unix accounts
+	versions []*document         // AppVersions whose app has another with the same spec.version
+	naming   []*document         // those of the platform's that name tenants and projects, and what those attach to
 
 	mu        sync.Mutex
 	checked   map[[sha256.Size]byte]*verdict // by fingerprint of what the part meets
@@ -78,7 +78,7 @@ func (p *part) hold(read []*document, old *part) {
 			docs, p.size = append(docs, doc), p.size+doc.size
 		}
 	}
-	p.read, p.docs, p.valid, p.ids = read, docs, true, map[string]string{}
+	p.read, p.docs, p.valid, p.ids = read, docs, true, map[identity]string{}
 	p.checked, p.platforms, p.estates = map[[sha256.Size]byte]*verdict{}, map[string]*schema.Platform{}, map[string]*schema.TenantEstate{}
 	if top, tenant, ok := strings.Cut(p.name, "/"); ok && top == "tenants" {
 		p.tenant = tenant
@@ -152,23 +152,32 @@ func publishedAs(doc *document) (published, bool) {
 	return published{d.Key.Parent, d.Spec.Version}, true
 }
 
-// identify finds whose each uid is.
+// identity is what a document keeps when its path changes.
+type identity struct {
+	kind schema.Kind
+	uid  string
+}
+
+func (d *document) identity() identity { return identity{d.key.Kind, d.header.UID} }
+
+// identify finds the documents of each identity.
 func (p *part) identify(bearing []*document) {
-	bearers := map[string][]*document{} // of a uid that several have
+	bearers := map[identity][]*document{} // of an identity that several have
 	for _, doc := range bearing {
-		uid := doc.header.UID
-		first, twice := p.ids[uid]
+		id := doc.identity()
+		first, twice := p.ids[id]
 		switch {
 		case !twice:
-			p.ids[uid] = doc.file.Path
-		case bearers[uid] == nil:
-			bearers[uid] = []*document{p.at(first), doc}
+			p.ids[id] = doc.file.Path
+		case bearers[id] == nil:
+			bearers[id] = []*document{p.at(first), doc}
 		default:
-			bearers[uid] = append(bearers[uid], doc)
+			bearers[id] = append(bearers[id], doc)
 		}
 	}
-	for _, uid := range sortedNames(bearers) {
-		p.twins = append(p.twins, bearers[uid]...)
+	for _, doc := range bearing {
+		p.twins = append(p.twins, bearers[doc.identity()]...)
+		delete(bearers, doc.identity())
 	}
 }
 
