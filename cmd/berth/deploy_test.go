@@ -3,41 +3,39 @@ package main
 import (
 	"os"
 	"path/filepath"
-	"reflect"
 	"regexp"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-// deploy/README.md shows a configuration that is one, and names every field.
-func TestDeployReadme(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(moduleRoot, "deploy/README.md"))
+func TestInstallPageShowsAValidConfiguration(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(moduleRoot, "deploy/install.md"))
 	require.NoError(t, err)
 	example := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindSubmatch(text)
 	require.NotNil(t, example)
 	path := filepath.Join(t.TempDir(), "berth.yaml")
-	require.NoError(t, os.WriteFile(path, example[1], 0o600))
+	require.NoError(t, os.WriteFile(path, regexp.MustCompile(`(?m)^   `).ReplaceAll(example[1], nil), 0o600))
 	_, err = readConfig(path)
 	require.NoError(t, err)
-	for _, name := range fieldNames(reflect.TypeFor[config]()) {
-		require.Regexp(t, `\b`+name+`\b`, string(text), "the field is not explained")
-	}
 }
 
-// fieldNames are the JSON names of a struct's fields and of theirs.
-func fieldNames(typ reflect.Type) []string {
-	switch typ.Kind() {
-	case reflect.Pointer, reflect.Slice:
-		return fieldNames(typ.Elem())
-	case reflect.Struct:
-		var names []string
-		for f := range typ.Fields() {
-			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-			names = append(append(names, name), fieldNames(f.Type)...)
-		}
-		return names
+// Every relative link of the documentation leads to a file or folder.
+func TestDocumentationLinksResolve(t *testing.T) {
+	var pages []string
+	for _, pattern := range []string{"*.md", "deploy/*.md", "deploy/*/*.md", "examples/*.md"} {
+		found, err := filepath.Glob(filepath.Join(moduleRoot, pattern))
+		require.NoError(t, err)
+		pages = append(pages, found...)
 	}
-	return nil
+	require.Greater(t, len(pages), 8)
+	link := regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		for _, m := range link.FindAllSubmatch(text, -1) {
+			_, err := os.Stat(filepath.Join(filepath.Dir(page), string(m[1])))
+			require.NoError(t, err, "%s links to %s", page, m[1])
+		}
+	}
 }

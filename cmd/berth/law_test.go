@@ -269,7 +269,7 @@ func TestTopLevel(t *testing.T) {
 	out, err := exec.Command("git", "-C", moduleRoot, "ls-files", "-z").Output()
 	require.NoError(t, err)
 	want := []string{"cmd", "reconciler", "schema", "runtimes", "webhooks", "examples", "deploy", "Makefile", "go.mod", "go.sum",
-		"README.md", "LICENSE", ".ci", ".gitignore", ".golangci.yml"}
+		"README.md", "LICENSE", "CHANGELOG.md", ".ci", ".gitignore", ".golangci.yml"}
 	for _, f := range strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00") {
 		top, _, _ := strings.Cut(f, "/")
 		require.Contains(t, want, top, "%s", f)

@@ -11,12 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// README's "Use it" begins with an estate of one's own in five minutes. Its
-// commands are run as they are written there.
+// README's "Ten-minute tour" sets up an estate. The test runs its
+// commands as they are written there.
 func TestReadmeFirstUse(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(moduleRoot, "README.md"))
 	require.NoError(t, err)
-	_, use, ok := strings.Cut(string(text), "\n## Use it\n")
+	_, use, ok := strings.Cut(string(text), "\n## Ten-minute tour\n")
 	require.True(t, ok)
 	blocks := regexp.MustCompile("(?s)```\n(.*?)```").FindAllStringSubmatch(use, 2)
 	require.Len(t, blocks, 2)
