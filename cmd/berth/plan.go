@@ -22,6 +22,7 @@ import (
 	"berth/reconciler/loop"
 	"berth/reconciler/patch"
 	"berth/reconciler/plan"
+	"berth/reconciler/provenance"
 	"berth/reconciler/report"
 	"berth/schema"
 	"berth/schema/authority"
@@ -232,7 +233,7 @@ func (r *planRequest) asks(ctx context.Context, repo *gitrepo.Repo, in *decide.I
 		if err != nil {
 			return "", err
 		}
-		breakGlass, in.Acks = loop.Asks(says)
+		breakGlass, in.Acks = provenance.Requests(says)
 	}
 	if r.author == "" {
 		if len(in.Acks) > 0 {

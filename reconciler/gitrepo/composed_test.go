@@ -19,7 +19,7 @@ import (
 	"berth/reconciler"
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/gitrepo/gittest"
-	"berth/reconciler/loop"
+	"berth/reconciler/provenance"
 )
 
 // composite is a platform's repository and those of two of its tenants.
@@ -555,7 +555,7 @@ func TestComposedMerge(t *testing.T) {
 	require.Empty(t, changes)
 	forge := r.Forge(asked{commit: merged, pr: reconciler.PullRequest{Number: 1, Head: head, Merged: true, BaseBranch: "main", MergeCommit: merged}})
 	slices.Reverse(commits)
-	pr, ok, err := loop.BroughtBy(t.Context(), r, forge, "main", commits, 0)
+	pr, ok, err := provenance.NewHistory(r, forge, "main", commits).MergedBy(t.Context(), 0)
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.Equal(t, 1, pr.Number)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"berth/reconciler"
 	"berth/reconciler/command"
@@ -183,4 +184,48 @@ func (a *acks) tried(remark remarkID) bool {
 	tried := a.done[remark]
 	delete(a.done, remark)
 	return tried
+}
+
+// sayAgainIn is when it is asked again what was said of a deletion, if the forge
+// did not tell.
+const sayAgainIn = 10 * time.Second
+
+// sayAgain adds to the last step what was said since of deletions that wait. It
+// returns what is decided with by that, whoever said it; of which it could not be
+// read is left to wait.
+func (r *Reconciler) sayAgain(ctx context.Context, steps []decide.Step, acked []acking) (read []acking, err error) {
+	last := &steps[len(steps)-1]
+	for _, one := range acked {
+		said, err := r.said(ctx, one.pull, []string{one.digest}, one.remark)
+		if ctx.Err() != nil {
+			return nil, err
+		}
+		if err != nil {
+			r.o.Log.Warn("not all that was said of a deletion can be read; again later", "pull", one.pull, "error", err)
+			r.queue.AddAfter(reconciler.Item{Do: reconciler.TaskEstate}, sayAgainIn)
+		}
+		if err == nil {
+			read = append(read, one)
+		}
+		for _, w := range said {
+			read = append(read, acking{one.pull, one.commit, w.Digest, w.remark})
+		}
+		last.Said = append(last.Said, acksOf(said)...)
+	}
+	return read, nil
+}
+
+// once asks for what is not remembered; an error is asked for again.
+func once[K comparable, V any](memory *map[K]V, key K, ask func() (V, error)) (V, error) {
+	if v, ok := (*memory)[key]; ok {
+		return v, nil
+	}
+	v, err := ask()
+	if err == nil {
+		if *memory == nil {
+			*memory = map[K]V{}
+		}
+		(*memory)[key] = v
+	}
+	return v, err
 }

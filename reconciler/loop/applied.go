@@ -14,6 +14,7 @@ import (
 	"berth/reconciler/command"
 	"berth/reconciler/decide"
 	"berth/reconciler/plan"
+	"berth/reconciler/provenance"
 	"berth/schema"
 	"berth/schema/audit"
 	"berth/schema/authority"
@@ -173,8 +174,7 @@ func (r *Reconciler) originOf(ctx context.Context, st *state, c command.Command,
 	near := slices.Clone(o.history[max(0, at-nearHistory):min(len(o.history), at+nearHistory)])
 	slices.Reverse(near)
 	i := slices.IndexFunc(near, func(x reconciler.Commit) bool { return x.ID == o.commit.ID })
-	memo := &remembering{Repo: r.o.Repo, Forge: r.o.Forge}
-	brought, ok, err := BroughtBy(ctx, memo, memo.forge(), r.o.Branch, near, i)
+	brought, ok, err := provenance.NewHistory(r.o.Repo, r.o.Forge, r.o.Branch, near).MergedBy(ctx, i)
 	if err != nil {
 		return o, "", err
 	}
@@ -188,7 +188,7 @@ func (r *Reconciler) originOf(ctx context.Context, st *state, c command.Command,
 
 // applyDocuments decides a command about the held documents of a commit.
 func (r *Reconciler) applyDocuments(ctx context.Context, st *state, c command.Command, o origin, pr reconciler.PullRequest, rem reconciler.Remark) (reply, error) {
-	touched, err := r.touches(ctx, o.commit)
+	touched, err := provenance.Touched(ctx, r.o.Repo, o.commit)
 	if err != nil {
 		return reply{}, err
 	}
@@ -274,7 +274,7 @@ func (r *Reconciler) replacedBy(ctx context.Context, o origin, path string) (str
 		if c.ID == o.commit.ID {
 			break
 		}
-		paths, err := r.touches(ctx, c)
+		paths, err := provenance.Touched(ctx, r.o.Repo, c)
 		if err != nil {
 			return "", err
 		}

@@ -2,6 +2,7 @@ package loop
 
 import (
 	"berth/reconciler"
+	"berth/reconciler/provenance"
 	"context"
 	"errors"
 	"slices"
@@ -70,7 +71,7 @@ func (d *dates) note(c reconciler.Commit, paths []reconciler.PathChange) {
 	}
 	for _, p := range paths {
 		one := d.of[p.Path]
-		if !ofEstate(p) {
+		if !provenance.InEstate(p.Path) {
 			continue
 		}
 		delete(d.gone, p.Path)
@@ -136,7 +137,7 @@ func (r *Reconciler) date(ctx context.Context) (again time.Duration, err error) 
 	for range min(datedAtOnce, len(d.pending)) {
 		last := len(d.pending) - 1
 		c := d.pending[last]
-		paths, err := r.touches(ctx, c)
+		paths, err := provenance.Touched(ctx, r.o.Repo, c)
 		switch {
 		case errors.Is(err, reconciler.ErrUnreadable): // its times are not told, others are
 			r.o.Log.Warn("cannot tell when what a commit changed came", "commit", short(c.ID), "error", err)

@@ -3,10 +3,9 @@ package loop
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -14,8 +13,10 @@ import (
 	"berth/reconciler"
 	"berth/reconciler/decide"
 	"berth/reconciler/plan"
+	"berth/reconciler/provenance"
 	"berth/schema"
 	"berth/schema/audit"
+	"berth/schema/authority"
 	"berth/schema/load"
 )
 
@@ -31,8 +32,7 @@ const maxAttributed = 50
 // ledgers, events, status, comments (requirement A11). It is made from the
 // commit, so that it is the same after a restart.
 func correlation(commit string) string {
-	sum := sha256.Sum256([]byte("berth correlation " + commit))
-	return "c" + hex.EncodeToString(sum[:])[:20]
+	return reconciler.CorrelationID(commit)
 }
 
 const (
@@ -160,7 +160,7 @@ func (r *Reconciler) decide(ctx context.Context, st *state, tips reconciler.Tips
 	if tree, err := r.o.Repo.Snapshot(ctx, tips.Main); err == nil { // else steps says so
 		ready = r.decider.Ahead(ctx, tree)
 	}
-	steps, err := r.steps(ctx, decided, tips.Main)
+	steps, err := r.authors.Steps(ctx, decided, tips.Main, r.awaitsAck())
 	ready()
 	if errors.Is(err, reconciler.ErrUnreadable) {
 		return r.freeze(err.Error())
@@ -190,7 +190,7 @@ func (r *Reconciler) decide(ctx context.Context, st *state, tips reconciler.Tips
 		return err
 	}
 	by := origins{last: d.Changed, first: d.First}
-	requesters := requestersOf(d.Verdicts)
+	requesters := provenance.Requesters(d.Verdicts)
 	records, events := decisionRecords(verdicts, tips.InForce, r.appOf(d.Desired), r.o.Now()), entitlementEvents(verdicts, d.Desired, r.o.Now())
 	switch {
 	case was.Tree == nil:
@@ -204,7 +204,7 @@ func (r *Reconciler) decide(ctx context.Context, st *state, tips reconciler.Tips
 		if earlier.Effective != nil {
 			by = origins{last: earlier.Changed, first: earlier.First}.then(earlier.Effective, d)
 		}
-		for key, who := range requestersOf(earlier.Verdicts) {
+		for key, who := range provenance.Requesters(earlier.Verdicts) {
 			requesters[key] = cmp.Or(requesters[key], who)
 		}
 		records, events = append(before, records...), append(announced, events...)
@@ -255,7 +255,7 @@ func (r *Reconciler) news(ctx context.Context, decided string, verdicts []decide
 	if r.toldTo == "" || r.toldTo == decided || decided == "" {
 		return verdicts, nil
 	}
-	commits, err := r.o.Repo.Log(ctx, decided, r.toldTo, maxSteps)
+	commits, err := r.o.Repo.Log(ctx, decided, r.toldTo, provenance.MaxSteps)
 	if errors.Is(err, reconciler.ErrNotFound) {
 		return verdicts, nil // status speaks of a commit that is none
 	}
@@ -279,7 +279,7 @@ func (r *Reconciler) missed(ctx context.Context, st *state, decided string) ([]a
 	if err != nil {
 		return nil, nil, decide.Decision{}, err
 	}
-	steps, err := r.steps(ctx, from, decided)
+	steps, err := r.authors.Steps(ctx, from, decided, r.awaitsAck())
 	if err != nil {
 		return nil, nil, decide.Decision{}, err
 	}
@@ -546,7 +546,7 @@ func (r *Reconciler) enforce(ctx context.Context, old, st *state, by origins, ac
 		}
 	}
 
-	requesters := r.findRequesters(ctx, st, changed, by.requesters)
+	requesters := r.requesters(ctx, st, changed, by.requesters)
 	r.writer.whole.Lock()
 	for _, key := range changed {
 		for { // until no worker records something in between
@@ -605,6 +605,35 @@ func (r *Reconciler) enforce(ctx context.Context, old, st *state, by origins, ac
 	r.o.Log.Info("decided", "main", short(st.main), "in_force", short(st.inForce), "held", len(st.held),
 		"changed_units", len(changed), "correlation_id", correlation(st.main))
 	return nil
+}
+
+// isNewUnit reports whether a decision makes a unit anew, rather than changes one.
+func isNewUnit(prev *plan.Status) bool {
+	return prev == nil || prev.Phase == plan.PhaseDeleting || prev.Phase == plan.PhaseDeleted
+}
+
+// requesters adds to by the requesters of new instances among changed that it lacks.
+func (r *Reconciler) requesters(ctx context.Context, st *state, changed []schema.Key, by map[schema.Key]string) map[schema.Key]string {
+	missing := map[string]schema.Key{}
+	for _, key := range changed {
+		if i := st.desired.Instance(key); i != nil && by[key] == "" && isNewUnit(r.writer.get(key)) {
+			missing[i.File] = key
+		}
+	}
+	out := r.authors.FindRequesters(ctx, st.main, missing, func(s decide.Step, key schema.Key) authority.Actor {
+		return r.decider.Maker(st.desired, s, authority.Scope{Tenant: key.Tenant, Project: key.Project}, r.today())
+	})
+	if out == nil {
+		return by
+	}
+	maps.Copy(out, by)
+	return out
+}
+
+// awaitsAck reports whether a deletion is held until it is acknowledged.
+func (r *Reconciler) awaitsAck() bool {
+	st := r.current()
+	return st == nil || slices.ContainsFunc(st.held, func(h plan.Held) bool { return strings.Contains(h.Message, decide.AckTrailer) })
 }
 
 // decided is the status of a unit right after a decision changed what it shall
@@ -722,7 +751,7 @@ func (r *Reconciler) between(ctx context.Context, from, to string) []mergedCommi
 	}
 	var out []mergedCommit
 	for _, c := range commits {
-		paths, err := r.touches(ctx, c)
+		paths, err := provenance.Touched(ctx, r.o.Repo, c)
 		if err != nil {
 			r.o.Log.Warn("cannot tell what a commit changed", "commit", short(c.ID), "error", err)
 			continue
@@ -730,15 +759,6 @@ func (r *Reconciler) between(ctx context.Context, from, to string) []mergedCommi
 		out = append(out, mergedCommit{c.ID, paths})
 	}
 	return out
-}
-
-// touches is what a commit of main changes there.
-func (r *Reconciler) touches(ctx context.Context, c reconciler.Commit) ([]reconciler.PathChange, error) {
-	parent := ""
-	if len(c.Parents) > 0 {
-		parent = c.Parents[0]
-	}
-	return r.o.Repo.Diff(ctx, parent, c.ID)
 }
 
 // attribute says for each changed unit which commit changed it: the newest

@@ -12,6 +12,7 @@ import (
 	"berth/reconciler"
 	"berth/reconciler/decide"
 	"berth/reconciler/plan"
+	"berth/reconciler/provenance"
 	"berth/schema"
 	"berth/schema/authority"
 	"berth/schema/load"
@@ -352,7 +353,7 @@ func (r *Reconciler) unsaid(ctx context.Context, p *openPull, b basis, in *decid
 		if err != nil {
 			return out, false, err
 		}
-		a.breakGlass, a.acks = Asks(says)
+		a.breakGlass, a.acks = provenance.Requests(says)
 		p.asked = a
 	}
 	in.Head, in.Acks = p.Head, p.asked.acks
@@ -584,7 +585,7 @@ func (r *Reconciler) recall(ctx context.Context, pr reconciler.PullRequest, comm
 	if err != nil || len(commits) == 0 {
 		return err
 	}
-	paths, err := r.touches(ctx, commits[0])
+	paths, err := provenance.Touched(ctx, r.o.Repo, commits[0])
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 	"berth/reconciler"
 	"berth/reconciler/decide"
 	"berth/reconciler/plan"
+	"berth/reconciler/provenance"
 	"berth/runtimes"
 	"berth/schema"
 	"berth/schema/load"
@@ -109,7 +110,7 @@ type Reconciler struct {
 	toldTo     string
 	remarked   time.Time // when Revision.Remarks changed last
 
-	awaited map[string]time.Time // when each commit that is to be decided was first seen; the estate task's own
+	authors *provenance.Authors // the estate task's own
 
 	acks    acks
 	applies applies
@@ -196,6 +197,13 @@ func New(o Options) *Reconciler {
 		looks: artifacts{misses: map[schema.Key]int{}},
 		ready: make(chan struct{}),
 	}
+	r.authors = provenance.New(provenance.Options{
+		Repo: o.Repo, Forge: o.Forge, Branch: o.Branch, CheckAuthority: o.Authority != nil, Lag: o.AuthorLag, Accept: o.Accept, Log: o.Log, Now: o.Now,
+		Acks: func(ctx context.Context, pull int) ([]decide.Ack, error) {
+			said, err := r.said(ctx, pull, nil)
+			return acksOf(said), err
+		},
+	})
 	r.decider = decide.New(decide.Options{Loader: o.Loader, Authority: o.Authority, Rules: o.Rules})
 	r.writer = newWriter(o.Repo, o.Flush, o.Log, o.Now)
 	r.writer.onPush, r.writer.onChain = o.Metrics.pushed, o.Metrics.chain
@@ -569,8 +577,5 @@ func unsettled(s *plan.Status) Left {
 }
 
 func short(id string) string {
-	if len(id) > 10 {
-		return id[:10]
-	}
-	return id
+	return reconciler.Short(id)
 }

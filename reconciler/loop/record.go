@@ -205,10 +205,7 @@ func entitlementEvents(verdicts []decide.Verdict, d *schema.Desired, now time.Ti
 
 // name is who somebody is in the audit; "": nobody knows.
 func name(a authority.Actor) string {
-	if !a.ServiceAccount.IsZero() {
-		return a.ServiceAccount.String()
-	}
-	return a.Login
+	return a.Name()
 }
 
 func place(p schema.Position) string {

@@ -206,6 +206,14 @@ func (r Rules) serviceAccount(k schema.Key) (*schema.ServiceAccount, *schema.Rol
 	return p.ServiceAccounts[k.Name], p.Roles
 }
 
+// Name is the service account or the login; "" if the actor is unknown.
+func (a Actor) Name() string {
+	if !a.ServiceAccount.IsZero() {
+		return a.ServiceAccount.String()
+	}
+	return a.Login
+}
+
 // author is the login of who wrote it; "" for a service account.
 func (a Actor) author() string {
 	if !a.ServiceAccount.IsZero() {

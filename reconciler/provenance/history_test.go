@@ -1,4 +1,4 @@
-package loop_test
+package provenance_test
 
 import (
 	"context"
@@ -10,10 +10,10 @@ import (
 	"berth/reconciler"
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/gitrepo/gittest"
-	"berth/reconciler/loop"
+	"berth/reconciler/provenance"
 )
 
-// claims is a forge that says of commits which pull requests they are of.
+// claims is a forge that counts commits to pull requests.
 type claims struct {
 	reconciler.Forge
 	of map[string][]reconciler.PullRequest
@@ -23,9 +23,9 @@ func (c claims) PullsOf(_ context.Context, commit string) ([]reconciler.PullRequ
 	return c.of[commit], nil
 }
 
-// A pull request stands for a commit of main only if the commit is what merging
-// it gives, by each way of merging; whatever else is pushed in its name is not.
-func TestBroughtBy(t *testing.T) {
+// A pull request brought a commit of main only if the commit is what a merge of it
+// makes, in each way of merging. Anything else that is pushed in its name is not.
+func TestMergedByTakesOnlyWhatAMergeMakes(t *testing.T) {
 	t.Parallel()
 	const ours, other = "tenants/physics/a.yaml", "tenants/biology/b.yaml"
 	set := func(path, text string) map[string]string { return map[string]string{path: text} }
@@ -108,8 +108,9 @@ func TestBroughtBy(t *testing.T) {
 				forge.of[c.ID] = []reconciler.PullRequest{pr}
 			}
 			var got []bool
+			h := provenance.NewHistory(repo, forge, "main", commits)
 			for i := range commits {
-				p, ok, err := loop.BroughtBy(t.Context(), repo, forge, "main", commits, i)
+				p, ok, err := h.MergedBy(t.Context(), i)
 				require.NoError(t, err)
 				require.True(t, !ok || p.Author == "ana")
 				got = append(got, ok)
