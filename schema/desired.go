@@ -71,12 +71,10 @@ type Platform struct {
 	Policies map[string]*Policy
 	Roles    map[string]*RoleBinding
 
-	Sites           map[string]*Site
 	ArtifactSources map[string]*ArtifactSource
 	SharedRuntimes  map[string]*SharedRuntimeEstate
-	Queues          map[string]*QueueMap
-	Hooks           map[string]*HookRule
 	Pause           *Pause // nil: Berth works
+	Others          Others // of kinds without a field of their own
 }
 
 // TenantEstate is what stands under tenants/<t>/.
@@ -90,6 +88,7 @@ type TenantEstate struct {
 	ServiceAccounts map[string]*ServiceAccount
 	ArtifactSources map[string]*ArtifactSource
 	SharedRuntimes  map[string]*SharedRuntimeEstate
+	Others          Others // of kinds without a field of their own
 }
 
 // SharedRuntimeEstate is what stands under shared-runtimes/<r>/.
@@ -110,8 +109,8 @@ type ProjectEstate struct {
 
 	ServiceAccounts map[string]*ServiceAccount
 	Artifacts       map[string]*Artifact
-	Contributions   map[string]*Contribution
 	Operations      map[string]*MemberOperation
+	Others          Others // of kinds without a field of their own
 }
 
 // Instance is the instance of key, or nil.
@@ -141,16 +140,8 @@ func (d *Desired) SharedRuntime(tenant, name string) *SharedRuntimeEstate {
 	return nil
 }
 
-// Header is the header of the document of key, or nil if there is no valid one.
-func (d *Desired) Header(key Key) *Header {
-	if h := d.find(key); h != nil && h.Key == key {
-		return h
-	}
-	return nil
-}
-
 // AppOf is the slug of the app that the document of key is about; "" where it is
-// about none, or there is no valid one.
+// about no app, or is not valid.
 func (d *Desired) AppOf(key Key) string {
 	switch key.Kind {
 	case KindApp, KindEntitlement:
@@ -158,132 +149,15 @@ func (d *Desired) AppOf(key Key) string {
 	case KindAppVersion:
 		return key.Parent
 	case KindAttachment:
-		key.Kind, key.Name = KindSharedRuntime, key.Parent
-		fallthrough
-	case KindSharedRuntime:
-		if s := d.SharedRuntime(key.Tenant, key.Name); s != nil && s.Runtime != nil {
-			return s.Runtime.Spec.App
-		}
-	case KindInstance:
-		if i := d.Instance(key); i != nil {
-			return i.Spec.App
-		}
-	case KindArtifact:
-		if t := d.Tenants[key.Tenant]; t != nil && t.Projects[key.Project] != nil && t.Projects[key.Project].Artifacts[key.Name] != nil {
-			return t.Projects[key.Project].Artifacts[key.Name].Spec.App
-		}
+		key.Kind, key.Name, key.Parent = KindSharedRuntime, key.Parent, ""
+	}
+	switch doc := d.Document(key).(type) {
+	case *SharedRuntime:
+		return doc.Spec.App
+	case *Instance:
+		return doc.Spec.App
+	case *Artifact:
+		return doc.Spec.App
 	}
 	return ""
-}
-
-func (d *Desired) find(key Key) *Header {
-	switch {
-	case key.Kind == KindTenant:
-		if t := d.Tenants[key.Name]; t != nil {
-			return head(t.Tenant)
-		}
-		return nil
-	case key.Kind == KindAttachment || key.Kind == KindMemberOperation && key.Parent != "":
-		s := d.SharedRuntime(key.Tenant, key.Parent)
-		switch {
-		case s == nil:
-			return nil
-		case key.Kind == KindAttachment:
-			return head(s.Attachments[key.Name])
-		}
-		return head(s.Operations[key.Name])
-	case key.Kind == KindSharedRuntime:
-		if s := d.SharedRuntime(key.Tenant, key.Name); s != nil {
-			return head(s.Runtime)
-		}
-		return nil
-	case key.Tenant == "":
-		return d.Platform.header(key)
-	}
-	t := d.Tenants[key.Tenant]
-	switch {
-	case t == nil:
-		return nil
-	case key.Kind == KindProject:
-		if p := t.Projects[key.Name]; p != nil {
-			return head(p.Project)
-		}
-		return nil
-	case key.Project == "":
-		return t.header(key)
-	case t.Projects[key.Project] != nil:
-		return t.Projects[key.Project].header(key)
-	}
-	return nil
-}
-
-func (p *Platform) header(key Key) *Header {
-	switch key.Kind {
-	case KindApp:
-		return head(p.Apps[key.Name])
-	case KindAppVersion:
-		return head(p.Versions[key.Parent][key.Name])
-	case KindNode:
-		return head(p.Nodes[key.Name])
-	case KindPolicy:
-		return head(p.Policies[key.Name])
-	case KindRoleBinding:
-		return head(p.Roles[key.Name])
-	case KindSite:
-		return head(p.Sites[key.Name])
-	case KindArtifactSource:
-		return head(p.ArtifactSources[key.Name])
-	case KindQueueMap:
-		return head(p.Queues[key.Name])
-	case KindHookRule:
-		return head(p.Hooks[key.Name])
-	case KindPause:
-		return head(p.Pause)
-	}
-	return nil
-}
-
-func (t *TenantEstate) header(key Key) *Header {
-	switch key.Kind {
-	case KindPolicy:
-		return head(t.Policy)
-	case KindRoleBinding:
-		return head(t.Roles)
-	case KindServiceAccount:
-		return head(t.ServiceAccounts[key.Name])
-	case KindArtifactSource:
-		return head(t.ArtifactSources[key.Name])
-	}
-	return nil
-}
-
-func (p *ProjectEstate) header(key Key) *Header {
-	switch key.Kind {
-	case KindRoleBinding:
-		return head(p.Roles)
-	case KindEntitlement:
-		return head(p.Entitlements[key.Name])
-	case KindInstance:
-		return head(p.Instances[key.Name])
-	case KindServiceAccount:
-		return head(p.ServiceAccounts[key.Name])
-	case KindArtifact:
-		return head(p.Artifacts[key.Name])
-	case KindContribution:
-		return head(p.Contributions[key.Name])
-	case KindMemberOperation:
-		return head(p.Operations[key.Name])
-	}
-	return nil
-}
-
-// head is the header of a document that may be missing.
-func head[T any, D interface {
-	*T
-	Head() *Header
-}](doc D) *Header {
-	if doc == nil {
-		return nil
-	}
-	return doc.Head()
 }

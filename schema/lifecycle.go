@@ -141,7 +141,7 @@ func (t *TenantEstate) artifact(key Key) *Artifact {
 func (d *Desired) empty() bool {
 	p := d.Platform
 	return len(d.Tenants) == 0 && (p == nil || p.Pause == nil && len(p.Apps)+len(p.Versions)+len(p.Nodes)+len(p.Policies)+len(p.Roles)+
-		len(p.Sites)+len(p.ArtifactSources)+len(p.SharedRuntimes)+len(p.Queues)+len(p.Hooks) == 0)
+		len(p.ArtifactSources)+len(p.SharedRuntimes)+len(p.Others) == 0)
 }
 
 // artifactChange judges the step of an artifact from was, nil if it is new. One

@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"berth/schema"
-	"berth/schema/load"
 )
 
 // completeResource completes KIND NAME: kinds as word says them, and the names of
@@ -59,7 +58,7 @@ func estateNames(kinds ...schema.Kind) []cobra.Completion {
 			if err != nil {
 				return nil //nolint:nilerr // as above
 			}
-			if key, ok := load.KeyAt(filepath.ToSlash(rel)); ok && slices.Contains(kinds, key.Kind) {
+			if key, ok := schema.KeyAt(filepath.ToSlash(rel)); ok && slices.Contains(kinds, key.Kind) {
 				names = append(names, key.ResourceName())
 			}
 			return nil

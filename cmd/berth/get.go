@@ -237,7 +237,7 @@ func filesByKey(ctx context.Context, snap schema.Snapshot) (map[schema.Key]schem
 			return nil, err
 		}
 		for _, f := range of {
-			if key, ok := load.KeyAt(f.Path); ok {
+			if key, ok := schema.KeyAt(f.Path); ok {
 				files[key] = f
 			}
 		}

@@ -52,7 +52,6 @@ const (
 
 var (
 	hex   = regexp.MustCompile(`^[0-9a-f]{7,64}$`)
-	name  = regexp.MustCompile(`^[a-z0-9](?:[-a-z0-9]{0,38}[a-z0-9])?$`)
 	field = regexp.MustCompile(`^[A-Za-z0-9_.\[\]-]{1,100}$`)
 )
 
@@ -141,7 +140,7 @@ func instance(s string) (schema.Key, bool) {
 	place, inst, ok := strings.Cut(s, "/")
 	tenant, project, dotted := strings.Cut(place, ".")
 	for _, n := range []string{tenant, project, inst} {
-		ok = ok && name.MatchString(n)
+		ok = ok && schema.ValidName(n)
 	}
 	return schema.InstanceKey(tenant, project, inst), ok && dotted
 }

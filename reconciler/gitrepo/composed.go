@@ -13,6 +13,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 
 	"berth/reconciler"
+	"berth/schema"
 )
 
 // BranchComposed is the estate where tenants have repositories of their own
@@ -108,7 +109,7 @@ func OpenComposed(ctx context.Context, o Options, c Composition) (*Composed, err
 			URL: t.URL, Auth: t.Auth, KnownHosts: t.KnownHosts, AllowHTTP: t.AllowHTTP,
 			Dir: filepath.Join(o.Dir, "tenants", t.Name), Timeout: o.Timeout, MaxPull: c.MaxTenant, Log: r.options.Log, Now: o.Now, tenant: true,
 		}
-		if _, err = newRemote(t.URL, t.Auth, to); err == nil && (!identifier(t.Name) || k.sources[t.Name] != nil) {
+		if _, err = newRemote(t.URL, t.Auth, to); err == nil && (!schema.ValidName(t.Name) || k.sources[t.Name] != nil) {
 			err = errors.New("a name must be a tenant's and stand there once")
 		}
 		if err != nil {

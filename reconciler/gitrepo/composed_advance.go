@@ -16,6 +16,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 
 	"berth/reconciler"
+	"berth/schema"
 )
 
 // maxPush bounds how many commits one push of composed ones brings.
@@ -270,7 +271,7 @@ func (w *composing) inForce(ctx context.Context, commit plumbing.Hash) (map[stri
 	}
 	out, read := map[string]*TenantRepository{}, map[string]naming{}
 	for _, e := range tenants {
-		if !e.dir() || !identifier(e.name) {
+		if !e.dir() || !schema.ValidName(e.name) {
 			continue
 		}
 		n, ok := w.named[e.name]

@@ -11,6 +11,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 
 	"berth/reconciler"
+	"berth/schema"
 )
 
 // The trailers of composed commits.
@@ -44,7 +45,7 @@ func readLink(c commit) (link, bool) {
 	}
 	l.tenant, ok = strings.CutPrefix(from, tenantsDir+"/")
 	l.repository = c.trailer(trailerRepository)
-	return l, ok && identifier(l.tenant) && l.repository != ""
+	return l, ok && schema.ValidName(l.tenant) && l.repository != ""
 }
 
 // message is the text of a composed commit.

@@ -96,7 +96,7 @@ func readme(rev reconciler.Revision, x *statusIndex, files []statusFile) []byte 
 	}
 	fmt.Fprintf(&b, "| Documents held | %d |\n", len(rev.Held))
 	list(&b, "Need attention", len(failing), func(i int) string {
-		path, err := statusPath(failing[i])
+		path, err := failing[i].StatusPath()
 		if err != nil {
 			return code(failing[i].String())
 		}

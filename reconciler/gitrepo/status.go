@@ -185,7 +185,7 @@ func (r *Repo) changedStatus(ctx context.Context, from, to plumbing.Hash) ([]sta
 			continue
 		}
 		f := statusFile{path: c.path}
-		key, ok := statusKey(c.path)
+		key, ok := schema.StatusKeyAt(c.path)
 		switch {
 		case !ok && !c.to.id.IsZero():
 			f.warning = "no place for a status file"
@@ -238,14 +238,6 @@ func decodeStatus(path string, key schema.Key, data []byte) statusFile {
 
 // statusKind is the kind of the status document of a unit or thing.
 func statusKind(key schema.Key) string { return string(key.Kind) + "Status" }
-
-// identifier says whether s is a name as DESIGN §2 has them.
-func identifier(s string) bool {
-	if s == "" || len(s) > 40 || s[0] == '-' || s[len(s)-1] == '-' {
-		return false
-	}
-	return !strings.ContainsFunc(s, func(c rune) bool { return c != '-' && (c < '0' || c > '9') && (c < 'a' || c > 'z') })
-}
 
 // WriteStatus makes one commit on berth/status and pushes it in one request.
 // Its cost follows what b changes, neither the estate nor the history. If that
@@ -359,7 +351,7 @@ func (w *statusWriter) at(path string) (entry, error) {
 func (w *statusWriter) statuses(b reconciler.StatusBatch) ([]statusFile, error) {
 	var files []statusFile
 	add := func(key schema.Key, document any) error {
-		path, err := statusPath(key)
+		path, err := key.StatusPath()
 		if err != nil {
 			return err
 		}
@@ -391,7 +383,7 @@ func (w *statusWriter) statuses(b reconciler.StatusBatch) ([]statusFile, error) 
 		}
 	}
 	for _, key := range b.Gone {
-		path, err := statusPath(key)
+		path, err := key.StatusPath()
 		if err != nil {
 			return nil, err
 		}

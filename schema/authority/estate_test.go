@@ -52,7 +52,6 @@ func empty(tenant, project string) *schema.ProjectEstate {
 		Entitlements:    map[string]*schema.Entitlement{},
 		ServiceAccounts: map[string]*schema.ServiceAccount{},
 		Artifacts:       map[string]*schema.Artifact{},
-		Contributions:   map[string]*schema.Contribution{},
 		Operations:      map[string]*schema.MemberOperation{},
 	}
 }

@@ -2,7 +2,6 @@ package authority
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -94,17 +93,13 @@ func placeOf(path string) (place Scope, inside bool) {
 		return Scope{}, true
 	case !strings.EqualFold(segments[0], "tenants"):
 		return Scope{}, strings.EqualFold(segments[0], "platform")
-	case segments[0] != "tenants" || len(segments) < 3 || !isName(segments[1]):
+	case segments[0] != "tenants" || len(segments) < 3 || !schema.ValidName(segments[1]):
 		return Scope{}, true
-	case segments[2] != "projects" || len(segments) < 5 || !isName(segments[3]):
+	case segments[2] != "projects" || len(segments) < 5 || !schema.ValidName(segments[3]):
 		return Scope{Tenant: segments[1]}, true
 	}
 	return Scope{segments[1], segments[3]}, true
 }
-
-var nameForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$`)
-
-func isName(s string) bool { return nameForm.MatchString(s) }
 
 func isNote(path string) bool {
 	base := path[strings.LastIndexByte(path, '/')+1:]
@@ -143,46 +138,14 @@ func orEmpty(d *schema.Desired) *schema.Desired {
 // document is the document of k, or nil if there is no valid one. Of kinds
 // whose content makes no difference it is the header.
 func document(d *schema.Desired, k schema.Key) any {
-	h := d.Header(k)
-	if h == nil {
+	switch doc := d.Document(k).(type) {
+	case nil:
 		return nil
+	case *schema.App, *schema.AppVersion, *schema.SharedRuntime, *schema.Attachment, *schema.Instance, *schema.Artifact, *schema.RoleBinding, *schema.Policy:
+		return doc
+	default:
+		return doc.Head()
 	}
-	switch k.Kind {
-	case schema.KindApp:
-		return d.Platform.Apps[k.Name]
-	case schema.KindAppVersion:
-		return d.Version(k.Parent, k.Name)
-	case schema.KindSharedRuntime:
-		return d.SharedRuntime(k.Tenant, k.Name).Runtime
-	case schema.KindAttachment:
-		return d.SharedRuntime(k.Tenant, k.Parent).Attachments[k.Name]
-	case schema.KindInstance:
-		return d.Instance(k)
-	case schema.KindArtifact:
-		return d.Tenants[k.Tenant].Projects[k.Project].Artifacts[k.Name]
-	case schema.KindRoleBinding:
-		return binding(d, k)
-	case schema.KindPolicy:
-		return policy(d, k)
-	}
-	return h
-}
-
-func policy(d *schema.Desired, k schema.Key) *schema.Policy {
-	if k.Tenant == "" {
-		return d.Platform.Policies[k.Name]
-	}
-	return d.Tenants[k.Tenant].Policy
-}
-
-func binding(d *schema.Desired, k schema.Key) *schema.RoleBinding {
-	switch {
-	case k.Tenant == "":
-		return d.Platform.Roles[k.Name]
-	case k.Project == "":
-		return d.Tenants[k.Tenant].Roles
-	}
-	return d.Tenants[k.Tenant].Projects[k.Project].Roles
 }
 
 // diff is one document before and after a change.
@@ -219,32 +182,11 @@ func (d diff) endsApproval() bool {
 
 // permissions are the keys that d needs at its place, each once.
 func (d diff) permissions() []Permission {
+	if p := d.key.Kind.Info().Permission; p != "" {
+		return []Permission{Permission(p)}
+	}
 	var ps []Permission
 	switch d.key.Kind {
-	case schema.KindTenant:
-		ps = append(ps, TenantsWrite)
-	case schema.KindProject:
-		ps = append(ps, ProjectsWrite)
-	case schema.KindPolicy:
-		ps = append(ps, PolicyWrite)
-	case schema.KindEntitlement:
-		ps = append(ps, EntitlementEdit)
-	case schema.KindServiceAccount:
-		ps = append(ps, ServiceAccountsWrite)
-	case schema.KindArtifactSource:
-		ps = append(ps, ArtifactSourcesWrite)
-	case schema.KindNode:
-		ps = append(ps, NodesWrite)
-	case schema.KindSite:
-		ps = append(ps, SitesWrite)
-	case schema.KindQueueMap:
-		ps = append(ps, QueuesWrite)
-	case schema.KindHookRule:
-		ps = append(ps, HooksWrite)
-	case schema.KindPause:
-		ps = append(ps, PlatformPause)
-	case schema.KindContribution:
-		ps = append(ps, ContributionsWrite)
 	case schema.KindMemberOperation:
 		if d.key.Parent != "" {
 			ps = append(ps, SharedRuntimeMemberOperate)

@@ -135,71 +135,33 @@ func TestEveryKindNeedsItsPermission(t *testing.T) {
 
 // declare puts a valid document of k.
 func declare(w world, k schema.Key) {
-	h := head(k)
-	var p *schema.ProjectEstate
-	t := w.Tenants[k.Tenant]
-	if t != nil {
-		p = t.Projects[k.Project]
-	}
-	s := w.SharedRuntime(k.Tenant, k.Parent)
+	var doc schema.Document
 	switch k.Kind {
 	case schema.KindProject:
-		if t.Projects[k.Name] == nil {
+		if t := w.Tenants[k.Tenant]; t.Projects[k.Name] == nil {
 			t.Projects[k.Name] = empty(k.Tenant, k.Name)
 		}
-	case schema.KindPolicy:
-		if t == nil {
-			w.Platform.Policies[k.Name] = &schema.Policy{Header: h}
-		} else {
-			t.Policy = &schema.Policy{Header: h}
-		}
-	case schema.KindEntitlement:
-		p.Entitlements[k.Name] = &schema.Entitlement{Header: h}
-	case schema.KindNode:
-		w.Platform.Nodes[k.Name] = &schema.Node{Header: h}
-	case schema.KindSite:
-		w.Platform.Sites = map[string]*schema.Site{k.Name: {Header: h}}
-	case schema.KindQueueMap:
-		w.Platform.Queues = map[string]*schema.QueueMap{k.Name: {Header: h}}
-	case schema.KindHookRule:
-		w.Platform.Hooks = map[string]*schema.HookRule{k.Name: {Header: h}}
-	case schema.KindPause:
-		w.Platform.Pause = &schema.Pause{Header: h}
-	case schema.KindArtifactSource:
-		sources := map[string]*schema.ArtifactSource{k.Name: {Header: h}}
-		if t == nil {
-			w.Platform.ArtifactSources = sources
-		} else {
-			t.ArtifactSources = sources
-		}
-	case schema.KindServiceAccount:
-		if p == nil {
-			t.ServiceAccounts[k.Name] = &schema.ServiceAccount{Header: h}
-		} else {
-			p.ServiceAccounts[k.Name] = &schema.ServiceAccount{Header: h}
-		}
-	case schema.KindContribution:
-		p.Contributions[k.Name] = &schema.Contribution{Header: h}
-	case schema.KindMemberOperation:
-		if s != nil {
-			s.Operations[k.Name] = &schema.MemberOperation{Header: h}
-		} else {
-			p.Operations[k.Name] = &schema.MemberOperation{Header: h}
-		}
-	case schema.KindInstance:
-		p.Instances[k.Name] = &schema.Instance{Header: h}
-	case schema.KindSharedRuntime:
-		w.SharedRuntime(k.Tenant, k.Name).Runtime = &schema.SharedRuntime{Header: h}
-	case schema.KindAttachment:
-		s.Attachments[k.Name] = &schema.Attachment{Header: h, Spec: schema.AttachmentSpec{ProjectID: "physics.lattice"}}
-	case schema.KindApp:
-		w.Platform.Apps[k.Name] = &schema.App{Header: h, Spec: schema.AppSpec{Status: schema.StatusActive}}
-	case schema.KindAppVersion:
-		w.Platform.Versions[k.Parent][k.Name] = &schema.AppVersion{Header: h, Spec: schema.AppVersionSpec{Status: schema.StatusActive}}
-	case schema.KindArtifact:
-		p.Artifacts[k.Name] = &schema.Artifact{Header: h}
+		return
 	case schema.KindRoleBinding:
-		w.put(&schema.RoleBinding{Header: h})
+		w.put(&schema.RoleBinding{Header: head(k)})
+		return
+	case schema.KindAttachment:
+		doc = &schema.Attachment{Spec: schema.AttachmentSpec{ProjectID: "physics.lattice"}}
+	case schema.KindApp:
+		doc = &schema.App{Spec: schema.AppSpec{Status: schema.StatusActive}}
+	case schema.KindAppVersion:
+		doc = &schema.AppVersion{Spec: schema.AppVersionSpec{Status: schema.StatusActive}}
+	default:
+		doc = k.Kind.New()
+	}
+	*doc.Head() = head(k)
+	switch {
+	case k.Project != "":
+		w.Tenants[k.Tenant].Projects[k.Project].Put(doc)
+	case k.Tenant != "":
+		w.Tenants[k.Tenant].Put(doc)
+	default:
+		w.Platform.Put(doc)
 	}
 }
 

@@ -9,16 +9,6 @@ import (
 
 // What of a part comes into Desired.
 
-func emptyPlatform() *schema.Platform {
-	return &schema.Platform{
-		Apps: map[string]*schema.App{}, Versions: map[string]map[string]*schema.AppVersion{},
-		Nodes: map[string]*schema.Node{}, Policies: map[string]*schema.Policy{}, Roles: map[string]*schema.RoleBinding{},
-		Sites: map[string]*schema.Site{}, ArtifactSources: map[string]*schema.ArtifactSource{},
-		SharedRuntimes: map[string]*schema.SharedRuntimeEstate{},
-		Queues:         map[string]*schema.QueueMap{}, Hooks: map[string]*schema.HookRule{},
-	}
-}
-
 // at is m[k], made if it is not there.
 func at[V any](m map[string]V, k string, blank func() V) V {
 	v, ok := m[k]
@@ -43,35 +33,12 @@ func (s *standing) buildPlatform() *schema.Platform {
 	if p, ok := s.platforms[print]; ok {
 		return p
 	}
-	b := emptyPlatform()
+	b := &schema.Platform{}
 	for _, doc := range s.docs {
 		if s.out(doc) {
 			continue
 		}
-		switch d := doc.spec.(type) {
-		case *schema.App:
-			b.Apps[d.Key.Name] = d
-		case *schema.AppVersion:
-			at(b.Versions, d.Key.Parent, newMap[*schema.AppVersion])[d.Key.Name] = d
-		case *schema.Node:
-			b.Nodes[d.Key.Name] = d
-		case *schema.Policy:
-			b.Policies[d.Key.Name] = d
-		case *schema.RoleBinding:
-			b.Roles[d.Key.Name] = d
-		case *schema.Site:
-			b.Sites[d.Key.Name] = d
-		case *schema.ArtifactSource:
-			b.ArtifactSources[d.Key.Name] = d
-		case *schema.QueueMap:
-			b.Queues[d.Key.Name] = d
-		case *schema.HookRule:
-			b.Hooks[d.Key.Name] = d
-		case *schema.Pause:
-			b.Pause = d
-		default:
-			addShared(b.SharedRuntimes, doc.spec)
-		}
+		b.Put(doc.spec)
 	}
 	if len(s.platforms) >= mostVerdicts {
 		clear(s.platforms)
@@ -82,25 +49,6 @@ func (s *standing) buildPlatform() *schema.Platform {
 
 func newMap[V any]() map[string]V { return map[string]V{} }
 
-// addShared adds what stands in a shared runtime's directory.
-func addShared(to map[string]*schema.SharedRuntimeEstate, doc declared) {
-	name := doc.Head().Key.Parent
-	if r, ok := doc.(*schema.SharedRuntime); ok {
-		name = r.Key.Name
-	}
-	s := at(to, name, func() *schema.SharedRuntimeEstate {
-		return &schema.SharedRuntimeEstate{Name: name, Attachments: map[string]*schema.Attachment{}, Operations: map[string]*schema.MemberOperation{}}
-	})
-	switch d := doc.(type) {
-	case *schema.SharedRuntime:
-		s.Runtime = d
-	case *schema.Attachment:
-		s.Attachments[d.Key.Name] = d
-	case *schema.MemberOperation:
-		s.Operations[d.Key.Name] = d
-	}
-}
-
 // buildTenant is the tenant of the documents not out, or nil if there is none.
 // The same documents give the same value, of each project too.
 func (s *standing) buildTenant(l *Loader) *schema.TenantEstate {
@@ -110,10 +58,7 @@ func (s *standing) buildTenant(l *Loader) *schema.TenantEstate {
 	if t, ok := s.estates[print]; ok {
 		return t
 	}
-	t := &schema.TenantEstate{
-		Name: s.tenant, Projects: map[string]*schema.ProjectEstate{}, ServiceAccounts: map[string]*schema.ServiceAccount{},
-		ArtifactSources: map[string]*schema.ArtifactSource{}, SharedRuntimes: map[string]*schema.SharedRuntimeEstate{},
-	}
+	t := &schema.TenantEstate{Name: s.tenant, Projects: map[string]*schema.ProjectEstate{}}
 	some := false
 	for _, g := range s.groups {
 		docs := g.docs
@@ -126,7 +71,9 @@ func (s *standing) buildTenant(l *Loader) *schema.TenantEstate {
 		case g.name != "":
 			t.Projects[g.name] = l.project(projectKey{s.tenant, g.name}, docs)
 		default:
-			addToTenant(t, docs)
+			for _, doc := range docs {
+				t.Put(doc.spec)
+			}
 		}
 	}
 	if !some {
@@ -137,26 +84,6 @@ func (s *standing) buildTenant(l *Loader) *schema.TenantEstate {
 	}
 	s.estates[print] = t
 	return t
-}
-
-// addToTenant adds what is of no project.
-func addToTenant(t *schema.TenantEstate, docs []*document) {
-	for _, doc := range docs {
-		switch d := doc.spec.(type) {
-		case *schema.Tenant:
-			t.Tenant = d
-		case *schema.Policy:
-			t.Policy = d
-		case *schema.RoleBinding:
-			t.Roles = d
-		case *schema.ServiceAccount:
-			t.ServiceAccounts[d.Key.Name] = d
-		case *schema.ArtifactSource:
-			t.ArtifactSources[d.Key.Name] = d
-		default:
-			addShared(t.SharedRuntimes, d)
-		}
-	}
 }
 
 type projectKey struct{ tenant, name string }
@@ -175,35 +102,10 @@ func (l *Loader) project(key projectKey, docs []*document) *schema.ProjectEstate
 			return b.estate
 		}
 	}
-	p := &schema.ProjectEstate{
-		Name: key.name, Entitlements: map[string]*schema.Entitlement{}, Instances: map[string]*schema.Instance{},
-		ServiceAccounts: map[string]*schema.ServiceAccount{}, Artifacts: map[string]*schema.Artifact{},
-		Contributions: map[string]*schema.Contribution{}, Operations: map[string]*schema.MemberOperation{},
-	}
+	p := &schema.ProjectEstate{Name: key.name}
 	for _, doc := range docs {
-		addToProject(p, doc.spec)
+		p.Put(doc.spec)
 	}
 	l.projects.add(key, append([]project{{docs, p}}, built[:min(len(built), mostVerdicts-1)]...))
 	return p
-}
-
-func addToProject(p *schema.ProjectEstate, doc declared) {
-	switch d := doc.(type) {
-	case *schema.Project:
-		p.Project = d
-	case *schema.RoleBinding:
-		p.Roles = d
-	case *schema.Entitlement:
-		p.Entitlements[d.Key.Name] = d
-	case *schema.Instance:
-		p.Instances[d.Key.Name] = d
-	case *schema.ServiceAccount:
-		p.ServiceAccounts[d.Key.Name] = d
-	case *schema.Artifact:
-		p.Artifacts[d.Key.Name] = d
-	case *schema.Contribution:
-		p.Contributions[d.Key.Name] = d
-	case *schema.MemberOperation:
-		p.Operations[d.Key.Name] = d
-	}
 }

@@ -37,48 +37,18 @@ func newCheck(l *Loader, p *part, cat *catalog, refused []refusal) *check {
 	return c
 }
 
-// rank puts those kinds first that others need.
-func rank(kind schema.Kind) int {
-	switch kind {
-	case schema.KindTenant:
-		return 0
-	case schema.KindProject:
-		return 1
-	case schema.KindApp:
-		return 2
-	case schema.KindArtifactSource:
-		return 3
-	case schema.KindAppVersion:
-		return 4
-	case schema.KindServiceAccount:
-		return 5
-	case schema.KindEntitlement:
-		return 6
-	case schema.KindSharedRuntime:
-		return 7
-	case schema.KindAttachment:
-		return 8
-	case schema.KindInstance:
-		return 9
-	case schema.KindContribution:
-		return 10
-	}
-	return ranks - 1
-}
-
-const ranks = 12
-
 // ranked lists those of some documents that can be judged, those first that others
 // need, then by path.
 func (c *check) ranked(docs []*document) []*document {
-	var by [ranks][]*document
+	var by [][]*document
 	for _, doc := range docs {
 		if doc.valid() && !c.out[doc.file.Path] {
-			r := rank(doc.key.Kind)
+			r := doc.key.Kind.Info().Rank
+			by = slices.Grow(by, r+1)[:max(len(by), r+1)]
 			by[r] = append(by[r], doc)
 		}
 	}
-	return slices.Concat(by[:]...)
+	return slices.Concat(by...)
 }
 
 // bad says whether a document of this part cannot stand, as far as is known.

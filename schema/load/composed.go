@@ -27,7 +27,7 @@ func WithTenants(ctx context.Context, base schema.Snapshot, tenants map[string]s
 		return nil, nil, err
 	}
 	for _, name := range slices.Sorted(maps.Keys(tenants)) {
-		if !isName(name) {
+		if !schema.ValidName(name) {
 			return nil, nil, fmt.Errorf("%q is no tenant's name", name)
 		}
 		at := tenantsDir + name

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -16,7 +17,7 @@ import (
 type document struct {
 	file     schema.File
 	key      schema.Key
-	spec     declared // *schema.Instance and so on; nil if the document is invalid
+	spec     schema.Document // *schema.Instance and so on; nil if the document is invalid
 	header   *schema.Header
 	findings []schema.Diagnostic
 	claims   []claimant
@@ -149,7 +150,7 @@ func (r *reader) read(f schema.File, key schema.Key, data []byte, more bool) *do
 func misnamed(t *tree, key schema.Key) *problem {
 	metadata, _ := t.value["metadata"].(map[string]any)
 	name, ok := metadata["name"].(string)
-	if !ok || name == key.Name || !isName(name) {
+	if !ok || name == key.Name || !schema.ValidName(name) {
 		return nil // its form is the better thing to say
 	}
 	return &problem{path: "metadata.name", code: "path.name-mismatch", message: fmt.Sprintf("is %q, but the file's place says %q: make them equal", name, key.Name)}
@@ -229,86 +230,13 @@ func (r *reader) fields(t *tree) []schema.FieldPos {
 	return fs
 }
 
-// declared is a document of any kind.
-type declared interface{ Head() *schema.Header }
-
-// blank is an empty document of kind, and its spec to fill; nil for no kind.
-func blank(kind schema.Kind) (doc declared, spec any) {
-	switch kind {
-	case schema.KindTenant:
-		d := &schema.Tenant{}
-		return d, &d.Spec
-	case schema.KindProject:
-		d := &schema.Project{}
-		return d, &d.Spec
-	case schema.KindApp:
-		d := &schema.App{}
-		return d, &d.Spec
-	case schema.KindAppVersion:
-		d := &schema.AppVersion{}
-		return d, &d.Spec
-	case schema.KindNode:
-		d := &schema.Node{}
-		return d, &d.Spec
-	case schema.KindPolicy:
-		d := &schema.Policy{}
-		return d, &d.Spec
-	case schema.KindEntitlement:
-		d := &schema.Entitlement{}
-		return d, &d.Spec
-	case schema.KindRoleBinding:
-		d := &schema.RoleBinding{}
-		return d, &d.Spec
-	case schema.KindInstance:
-		d := &schema.Instance{}
-		return d, &d.Spec
-	case schema.KindSite:
-		d := &schema.Site{}
-		return d, &d.Spec
-	case schema.KindArtifactSource:
-		d := &schema.ArtifactSource{}
-		return d, &d.Spec
-	case schema.KindArtifact:
-		d := &schema.Artifact{}
-		return d, &d.Spec
-	case schema.KindServiceAccount:
-		d := &schema.ServiceAccount{}
-		return d, &d.Spec
-	case schema.KindSharedRuntime:
-		d := &schema.SharedRuntime{}
-		return d, &d.Spec
-	case schema.KindAttachment:
-		d := &schema.Attachment{}
-		return d, &d.Spec
-	case schema.KindContribution:
-		d := &schema.Contribution{}
-		return d, &d.Spec
-	case schema.KindMemberOperation:
-		d := &schema.MemberOperation{}
-		return d, &d.Spec
-	case schema.KindQueueMap:
-		d := &schema.QueueMap{}
-		return d, &d.Spec
-	case schema.KindHookRule:
-		d := &schema.HookRule{}
-		return d, &d.Spec
-	case schema.KindPause:
-		d := &schema.Pause{}
-		return d, &d.Spec
-	}
-	return nil, nil
-}
-
-// decode makes the Go value of a document from its JSON, defaults filled.
-func decode(kind schema.Kind, data []byte, header *schema.Header) (declared, error) {
-	doc, spec := blank(kind)
+// decode makes the Go value of a document from its JSON, defaults filled. What
+// the JSON says of the header goes before header.
+func decode(kind schema.Kind, data []byte, header *schema.Header) (schema.Document, error) {
+	doc := kind.New()
 	if doc == nil {
 		return nil, fmt.Errorf("kind %s is not read", kind)
 	}
-	return doc, unmarshal(data, header, doc.Head(), spec)
-}
-
-func unmarshal(data []byte, header, into *schema.Header, spec any) error {
 	var head struct {
 		Metadata struct {
 			UID    string            `json:"uid"`
@@ -317,11 +245,12 @@ func unmarshal(data []byte, header, into *schema.Header, spec any) error {
 		Suspend bool `json:"suspend"`
 		Spec    any  `json:"spec"`
 	}
-	head.Spec = spec // which is filled, as it is a pointer
+	head.Spec = reflect.ValueOf(doc).Elem().FieldByName("Spec").Addr().Interface() // every document has it
 	if err := json.Unmarshal(data, &head); err != nil {
-		return err
+		return nil, err
 	}
-	*into = *header
-	into.UID, into.Labels, into.Suspend = head.Metadata.UID, head.Metadata.Labels, head.Suspend
-	return nil
+	to := doc.Head()
+	*to = *header
+	to.UID, to.Labels, to.Suspend = head.Metadata.UID, head.Metadata.Labels, head.Suspend
+	return doc, nil
 }

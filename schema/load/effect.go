@@ -7,7 +7,7 @@ import (
 )
 
 // WithoutEffect warns of valid documents that have no effect yet, by part and path:
-// those of kinds that Berth does nothing for (schema.Kind.LacksEffect), and
+// those of kinds that Berth does nothing for (schema.KindInfo.NoEffect), and
 // instances that a shared runtime is to carry.
 func (r *Result) WithoutEffect() (out []schema.Diagnostic) {
 	for _, s := range r.parts {
@@ -35,7 +35,7 @@ func (d *document) withoutEffect() *schema.Diagnostic {
 		return nil
 	}
 	const code = "kind.no-effect"
-	if what, lacks := d.key.Kind.LacksEffect(); lacks {
+	if what := d.key.Kind.Info().NoEffect; what != "" {
 		f := found(d, "kind", schema.SeverityWarning, code, fmt.Sprintf("a document of kind %s is checked and has no effect in this version of Berth: so far %s", d.key.Kind, what))
 		return &f
 	}

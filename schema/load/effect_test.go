@@ -29,7 +29,7 @@ func TestKindsWithoutEffectAreWarnedOf(t *testing.T) {
 		warned[d.File] = true
 	}
 	for path, key := range r.Documents() {
-		_, lacks := key.Kind.LacksEffect()
+		lacks := key.Kind.Info().NoEffect != ""
 		carried := strings.Contains(files[path], "shared_runtime: ") && key.Kind == schema.KindInstance
 		require.Equal(t, (lacks || carried) && path != invalid, warned[path], path)
 		if warned[path] {

@@ -156,7 +156,7 @@ func (f *forcing) keep(ctx context.Context, main, previous schema.Snapshot) (sch
 	}
 	for _, name := range f.main.Unreadable {
 		var key schema.Key
-		if tenant, ok := strings.CutPrefix(name, "tenants/"); ok && isName(tenant) {
+		if tenant, ok := strings.CutPrefix(name, "tenants/"); ok && schema.ValidName(tenant) {
 			key = schema.Key{Kind: schema.KindTenant, Name: tenant}
 		}
 		f.held[name] = Held{Key: key, File: name, Reason: HeldUnreadable, Message: f.main.reason(name).Message}

@@ -50,17 +50,6 @@ func labLoader(t testing.TB) *Loader {
 	return l
 }
 
-// Every kind has a place in an estate, and no place is of a kind that the list of
-// kinds lacks.
-func TestEveryKindHasAPlace(t *testing.T) {
-	placed := map[schema.Kind]bool{}
-	for _, p := range places() {
-		placed[p.kind] = true
-	}
-	require.ElementsMatch(t, schema.Kinds(), slices.Collect(maps.Keys(placed)))
-	require.True(t, slices.IsSorted(schema.Kinds()))
-}
-
 // The definitions and the Go types say the same fields: one that the
 // definitions lack could never be written, one that Go lacks would be lost.
 func TestDefinitionsMatchTheTypes(t *testing.T) {
@@ -291,20 +280,6 @@ func TestAPanicStaysWithItsFile(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, r.Diagnostics, 1)
 	require.Equal(t, "file.unreadable", r.Diagnostics[0].Code)
-}
-
-// A key's path is the place the reader finds that key at.
-func TestPlacesAreThoseOfTheKeys(t *testing.T) {
-	for _, p := range places() {
-		path := strings.NewReplacer("{tenant}", "t", "{project}", "p", "{parent}", "a", "{name}", "n").Replace(p.pattern)
-		key, finding, ignore := locate(path)
-		require.Nil(t, finding)
-		require.False(t, ignore)
-		require.Equal(t, p.kind, key.Kind)
-		back, err := key.Path()
-		require.NoError(t, err)
-		require.Equal(t, path, back)
-	}
 }
 
 func TestDistance(t *testing.T) {

@@ -158,7 +158,7 @@ func (l *Loader) load(ctx context.Context, snap schema.Snapshot, held *Result) (
 		return nil, err
 	}
 	e := &estate{Result: &Result{
-		Desired: &schema.Desired{Platform: emptyPlatform(), Tenants: make(map[string]*schema.TenantEstate, len(parts))},
+		Desired: &schema.Desired{Platform: &schema.Platform{}, Tenants: make(map[string]*schema.TenantEstate, len(parts))},
 		Needs:   map[string][]string{},
 	}, loader: l, held: held, base: l.recent.last()}
 	settled := true // what cannot be read may be, next time

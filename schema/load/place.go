@@ -1,62 +1,17 @@
 package load
 
 import (
+	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 
 	"berth/schema"
 )
 
-// place is where documents of a kind stand. Segments in braces are names and
-// become parts of the document's Key; {name} is its own. A later kind is one
-// more line here, one CUE definition, one line in blank, and a map in Desired.
-type place struct {
-	pattern string
-	kind    schema.Kind
-}
-
-func places() []place {
-	return []place{
-		{"platform/catalog/{name}/app.yaml", schema.KindApp},
-		{"platform/catalog/{parent}/{name}.yaml", schema.KindAppVersion},
-		{"platform/nodes/{name}.yaml", schema.KindNode},
-		{"platform/policy/{name}.yaml", schema.KindPolicy},
-		{"platform/roles/{name}.yaml", schema.KindRoleBinding},
-		{"platform/sites/{name}.yaml", schema.KindSite},
-		{"platform/artifact-sources/{name}.yaml", schema.KindArtifactSource},
-		{"platform/queues/{name}.yaml", schema.KindQueueMap},
-		{"platform/hooks/{name}.yaml", schema.KindHookRule},
-		{"platform/pause.yaml", schema.KindPause},
-		{"platform/shared-runtimes/{name}/runtime.yaml", schema.KindSharedRuntime},
-		{"platform/shared-runtimes/{parent}/attachments/{name}.yaml", schema.KindAttachment},
-		{"platform/shared-runtimes/{parent}/operations/{name}.yaml", schema.KindMemberOperation},
-		{"tenants/{name}/tenant.yaml", schema.KindTenant},
-		{"tenants/{tenant}/policy.yaml", schema.KindPolicy},
-		{"tenants/{tenant}/roles.yaml", schema.KindRoleBinding},
-		{"tenants/{tenant}/service-accounts/{name}.yaml", schema.KindServiceAccount},
-		{"tenants/{tenant}/artifact-sources/{name}.yaml", schema.KindArtifactSource},
-		{"tenants/{tenant}/shared-runtimes/{name}/runtime.yaml", schema.KindSharedRuntime},
-		{"tenants/{tenant}/shared-runtimes/{parent}/attachments/{name}.yaml", schema.KindAttachment},
-		{"tenants/{tenant}/shared-runtimes/{parent}/operations/{name}.yaml", schema.KindMemberOperation},
-		{"tenants/{tenant}/projects/{name}/project.yaml", schema.KindProject},
-		{"tenants/{tenant}/projects/{project}/roles.yaml", schema.KindRoleBinding},
-		{"tenants/{tenant}/projects/{project}/entitlements/{name}.yaml", schema.KindEntitlement},
-		{"tenants/{tenant}/projects/{project}/instances/{name}.yaml", schema.KindInstance},
-		{"tenants/{tenant}/projects/{project}/service-accounts/{name}.yaml", schema.KindServiceAccount},
-		{"tenants/{tenant}/projects/{project}/artifacts/{name}.yaml", schema.KindArtifact},
-		{"tenants/{tenant}/projects/{project}/contributions/{name}.yaml", schema.KindContribution},
-		{"tenants/{tenant}/projects/{project}/operations/{name}.yaml", schema.KindMemberOperation},
-	}
-}
-
-// kindPlaces is where documents of kind stand, for messages.
-func kindPlaces(kind schema.Kind) []string {
-	var ps []string
-	for _, p := range places() {
-		if p.kind == kind {
-			ps = append(ps, strings.NewReplacer("{", "<", "}", ">").Replace(p.pattern))
-		}
+// kindPlaces lists the places of documents of a kind, for messages.
+func kindPlaces(kind schema.Kind) (ps []string) {
+	for _, p := range kind.Info().Places {
+		ps = append(ps, p.String())
 	}
 	return ps
 }
@@ -70,15 +25,8 @@ func kinds() []string {
 	return ks
 }
 
-// maxName is the longest identifier.
-const maxName = 40
-
 // maxPlace is more bytes than the path of any document has.
 const maxPlace = 255
-
-var nameForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
-
-func isName(s string) bool { return len(s) <= maxName && nameForm.MatchString(s) }
 
 // locate is the Key of the document that stands at path. The finding is nil if
 // it may stand there; ignore says that the file is no business of Berth's.
@@ -92,26 +40,26 @@ func locate(path string) (key schema.Key, finding *schema.Diagnostic, ignore boo
 	if unsafe := strings.ContainsFunc(path, func(r rune) bool { return r < 0x20 || r == 0x7f || unsafeRune(r) || r == 0xfffd }); unsafe {
 		return refuse("path.name", "the file's name holds control or invisible characters; rename it")
 	}
-	segments := strings.Split(path, "/")
-	base := segments[len(segments)-1]
+	base := path[strings.LastIndexByte(path, '/')+1:]
 	if base == "README.md" || base == ".gitkeep" {
 		return schema.Key{}, nil, true
 	}
 	if len(path) > maxPlace {
 		return refuse("path.name", "the path is longer than %d bytes, and none of a document is: use shorter names", maxPlace)
 	}
-	if key, bad, ok := match(segments); ok {
-		if bad != "" {
-			return refuse("path.name", "%s is no identifier: write lower-case letters, digits and inner dashes, at most %d characters", bad, maxName)
-		}
+	key, ok, err := schema.Locate(path)
+	if bad := (*schema.InvalidNameError)(nil); errors.As(err, &bad) {
+		return refuse("path.name", "%s is no identifier: write lower-case letters, digits and inner dashes, at most %d characters", short(bad.Name), schema.MaxName)
+	}
+	if ok {
 		return key, nil, false
 	}
-	if key, _, ok := match(strings.Split(strings.ToLower(path), "/")); ok {
+	if key, ok, _ := schema.Locate(strings.ToLower(path)); ok {
 		want, _ := key.Path()
 		return refuse("path.case", "names in an estate are lower case; rename the file to %s", want)
 	}
 	if stem, found := cutExtension(path); found {
-		if _, _, ok := match(strings.Split(stem+".yaml", "/")); ok {
+		if _, ok, _ := schema.Locate(stem + ".yaml"); ok {
 			return refuse("path.extension", "documents end in .yaml; rename the file to %s.yaml", stem)
 		}
 	}
@@ -128,55 +76,4 @@ func cutExtension(path string) (string, bool) {
 		}
 	}
 	return path, false
-}
-
-// KeyAt is the key of the document that stands at a path of an estate; false if
-// none may stand there.
-func KeyAt(path string) (schema.Key, bool) {
-	key, finding, ignored := locate(path)
-	return key, finding == nil && !ignored
-}
-
-// match finds the place segments fit. bad is the first name that is none, quoted.
-func match(segments []string) (key schema.Key, bad string, ok bool) {
-places:
-	for _, p := range places() {
-		if strings.Count(p.pattern, "/")+1 != len(segments) {
-			continue
-		}
-		want := strings.Split(p.pattern, "/")
-		key, bad = schema.Key{Kind: p.kind}, ""
-		// What stands at a fixed name is called after the file, unless the
-		// pattern names it.
-		key.Name = strings.TrimSuffix(segments[len(segments)-1], ".yaml")
-		for i, w := range want {
-			s := segments[i]
-			if w[0] != '{' {
-				if w != s {
-					continue places
-				}
-				continue
-			}
-			w, suffix, _ := strings.Cut(w, "}")
-			s, found := strings.CutSuffix(s, suffix)
-			if !found {
-				continue places
-			}
-			if bad == "" && !isName(s) {
-				bad = short(s)
-			}
-			switch w[1:] {
-			case "name":
-				key.Name = s
-			case "parent":
-				key.Parent = s
-			case "tenant":
-				key.Tenant = s
-			case "project":
-				key.Project = s
-			}
-		}
-		return key, bad, true
-	}
-	return schema.Key{}, "", false
 }

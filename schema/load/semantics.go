@@ -17,7 +17,7 @@ import (
 
 // semantics checks what a document says about itself and no closed structure
 // can express, and fills what needs a backend's definitions.
-func (r *reader) semantics(spec declared, t *tree) []problem {
+func (r *reader) semantics(spec schema.Document, t *tree) []problem {
 	return slices.Concat(suspendRules(spec.Head()), shownNameRules(t), r.rules(spec, t))
 }
 
@@ -34,14 +34,7 @@ func shownNameRules(t *tree) []problem {
 // suspendRules refuse suspend: true where there is nothing that Berth could leave
 // alone, so that nobody takes what goes on for suspended.
 func suspendRules(h *schema.Header) []problem {
-	instead := map[schema.Kind]string{
-		schema.KindApp:            "set status to disabled for no new instances",
-		schema.KindNode:           "set spec.cordoned for no new members",
-		schema.KindSite:           "take it away",
-		schema.KindQueueMap:       "take the file away",
-		schema.KindArtifactSource: "take the file away, or let a policy refuse its host",
-		schema.KindContribution:   "take the file away to offer the nodes no longer",
-	}[h.Key.Kind]
+	instead := h.Key.Kind.Info().InsteadOfSuspend
 	if !h.Suspend || instead == "" {
 		return nil
 	}

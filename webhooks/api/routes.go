@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"strings"
 
+	"berth/schema"
 	"berth/schema/authority"
 )
 
@@ -135,14 +136,14 @@ func owner(params map[string]string) (tenant, project string, ok bool) {
 		return splitProject(id)
 	}
 	if id, in := params["org_id"]; in {
-		return id, "", identifier.MatchString(id)
+		return id, "", schema.ValidName(id)
 	}
 	return "", "", true
 }
 
 func splitProject(id string) (tenant, project string, ok bool) {
 	tenant, project, _ = strings.Cut(id, ".")
-	return tenant, project, identifier.MatchString(tenant) && identifier.MatchString(project)
+	return tenant, project, schema.ValidName(tenant) && schema.ValidName(project)
 }
 
 // file is where what a route writes is declared.

@@ -9,7 +9,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 
@@ -33,8 +32,6 @@ const (
 // to the log.
 var errToken = errors.New("the token is not valid")
 
-var identifier = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$`)
-
 // Issuer is how a service account is named in its tokens:
 // "<tenant>.<project>/<name>", or "<tenant>/<name>" for a tenant's.
 func Issuer(account schema.Key) string {
@@ -49,11 +46,11 @@ func ParseIssuer(s string) (schema.Key, error) {
 	owner, name, _ := strings.Cut(s, "/")
 	tenant, project, inProject := strings.Cut(owner, ".")
 	for _, part := range []string{tenant, name} {
-		if !identifier.MatchString(part) {
+		if !schema.ValidName(part) {
 			return schema.Key{}, fmt.Errorf("%.100q names no service account: write TENANT.PROJECT/NAME, or TENANT/NAME", s)
 		}
 	}
-	if inProject && !identifier.MatchString(project) {
+	if inProject && !schema.ValidName(project) {
 		return schema.Key{}, fmt.Errorf("%.100q names no service account: write TENANT.PROJECT/NAME, or TENANT/NAME", s)
 	}
 	return schema.Key{Kind: schema.KindServiceAccount, Tenant: tenant, Project: project, Name: name}, nil

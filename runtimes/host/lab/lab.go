@@ -110,7 +110,6 @@ func (l *Lab) Node(name string) (Node, bool) {
 }
 
 var (
-	nameShape   = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$`)
 	deviceShape = regexp.MustCompile(`^/dev/[A-Za-z][A-Za-z0-9_-]{0,40}$`)
 )
 
@@ -191,7 +190,7 @@ func (c Config) check() error {
 	for _, n := range c.Nodes {
 		a, err := netip.ParseAddr(n.Address)
 		switch {
-		case !nameShape.MatchString(n.Name):
+		case !schema.ValidName(n.Name):
 			return fmt.Errorf("host name %q: want letters, digits and dashes", n.Name)
 		case err != nil || !a.Is4():
 			return fmt.Errorf("host %s: address %q is not an IPv4 address", n.Name, n.Address)

@@ -1,0 +1,279 @@
+package schema
+
+import (
+	"slices"
+	"strings"
+)
+
+// Kind is the kind of a document, spelt as in its `kind` field.
+type Kind string
+
+// The kinds Berth reads. Each has one row in the table below.
+const (
+	KindApp             Kind = "App"
+	KindAppVersion      Kind = "AppVersion"
+	KindArtifact        Kind = "Artifact"
+	KindArtifactSource  Kind = "ArtifactSource"
+	KindAttachment      Kind = "Attachment"
+	KindContribution    Kind = "Contribution"
+	KindEntitlement     Kind = "Entitlement"
+	KindHookRule        Kind = "HookRule"
+	KindInstance        Kind = "Instance"
+	KindMemberOperation Kind = "MemberOperation"
+	KindNode            Kind = "Node"
+	KindPause           Kind = "Pause"
+	KindPolicy          Kind = "Policy"
+	KindProject         Kind = "Project"
+	KindQueueMap        Kind = "QueueMap"
+	KindRoleBinding     Kind = "RoleBinding"
+	KindServiceAccount  Kind = "ServiceAccount"
+	KindSharedRuntime   Kind = "SharedRuntime"
+	KindSite            Kind = "Site"
+	KindTenant          Kind = "Tenant"
+)
+
+// Removal says what deleting a document of a kind does. A kind with a Removal is
+// covered by the deletion rule; deleting any other document needs its permission
+// and nothing else.
+type Removal string
+
+// The effects of a deletion.
+const (
+	RemovalEnds   Removal = "ends"   // something that runs, or that others may use, ends
+	RemovalDrops  Removal = "drops"  // capacity or content that others use is gone
+	RemovalWidens Removal = "widens" // a limit is gone, so more is allowed
+)
+
+// KindInfo is what the table says about one kind. A new kind takes one row, one CUE
+// definition (schema/cue) and one Go struct; the loader, paths, status branch,
+// JSON Schema and reference follow the table.
+type KindInfo struct {
+	Kind   Kind
+	Places []PathPattern // of documents in an estate
+	Status []PathPattern // of statuses on berth/status; empty: the kind has no status
+
+	// Rank orders the checks: a document refers to documents of a lower rank only.
+	// Documents of one rank do not refer to each other.
+	Rank int
+	// Removal is what deleting a document does; "": nothing that others depend on.
+	Removal Removal
+	// Permission is the permission that any change needs; "": it depends on what
+	// the change does (package authority).
+	Permission string
+	// InsteadOfSuspend is what to do instead of `suspend: true` where Berth does
+	// nothing that could be suspended; "": suspend is allowed.
+	InsteadOfSuspend string
+	// NoEffect is what Berth does not do yet for this kind, in words that follow "so
+	// far"; "": documents of the kind have their effect.
+	NoEffect string
+
+	create func() Document
+	slot   func(holder, Key) slot // nil: documents are in Others of their owner
+}
+
+// lastRank is the rank of kinds that no other kind refers to.
+const lastRank = 11
+
+// The table of kinds, sorted by kind.
+var kinds = []KindInfo{
+	{
+		Kind: KindApp, Rank: 2, create: document[App],
+		Places:           places("platform/catalog/{name}/app.yaml"),
+		InsteadOfSuspend: "set status to disabled for no new instances",
+		slot:             func(h holder, k Key) slot { return entry(&h.platform.Apps, k.Name) },
+	},
+	{
+		Kind: KindAppVersion, Rank: 4, create: document[AppVersion],
+		Places: places("platform/catalog/{parent}/{name}.yaml"),
+		Status: places("platform/catalog/{parent}/{name}.yaml"),
+		slot:   func(h holder, k Key) slot { return versionOf(h.platform, k) },
+	},
+	{
+		Kind: KindArtifact, Rank: lastRank, create: document[Artifact], Removal: RemovalDrops,
+		Places: places("tenants/{tenant}/projects/{project}/artifacts/{name}.yaml"),
+		Status: places("tenants/{tenant}/projects/{project}/artifacts/{name}.yaml"),
+		slot:   func(h holder, k Key) slot { return entry(&h.project.Artifacts, k.Name) },
+	},
+	{
+		Kind: KindArtifactSource, Rank: 3, create: document[ArtifactSource], Permission: "artifact_sources.write",
+		Places:           places("platform/artifact-sources/{name}.yaml", "tenants/{tenant}/artifact-sources/{name}.yaml"),
+		InsteadOfSuspend: "delete the file, or deny its host by policy",
+		slot: func(h holder, k Key) slot {
+			if h.tenant != nil {
+				return entry(&h.tenant.ArtifactSources, k.Name)
+			}
+			return entry(&h.platform.ArtifactSources, k.Name)
+		},
+	},
+	{
+		Kind: KindAttachment, Rank: 8, create: document[Attachment], Removal: RemovalEnds,
+		NoEffect: "no project can use a shared runtime",
+		Places:   places("platform/shared-runtimes/{parent}/attachments/{name}.yaml", "tenants/{tenant}/shared-runtimes/{parent}/attachments/{name}.yaml"),
+		Status:   places("platform/shared-runtimes/{parent}/attachments/{name}.yaml", "tenants/{tenant}/shared-runtimes/{parent}/attachments/{name}.yaml"),
+		slot:     func(h holder, k Key) slot { return entry(&h.shared.Attachments, k.Name) },
+	},
+	{
+		Kind: KindContribution, Rank: 10, create: document[Contribution], Removal: RemovalDrops, Permission: "contributions.write",
+		NoEffect:         "no node changes hands",
+		Places:           places("tenants/{tenant}/projects/{project}/contributions/{name}.yaml"),
+		Status:           places("tenants/{tenant}/projects/{project}/contributions/{name}.yaml"),
+		InsteadOfSuspend: "delete the file to withdraw the nodes",
+	},
+	{
+		Kind: KindEntitlement, Rank: 6, create: document[Entitlement], Permission: "apps.entitlement.write",
+		Places: places("tenants/{tenant}/projects/{project}/entitlements/{name}.yaml"),
+		Status: places("tenants/{tenant}/projects/{project}/entitlements/{name}.yaml"),
+		slot:   func(h holder, k Key) slot { return entry(&h.project.Entitlements, k.Name) },
+	},
+	{
+		Kind: KindHookRule, Rank: lastRank, create: document[HookRule], Permission: "hooks.write",
+		NoEffect: "nothing is triggered",
+		Places:   places("platform/hooks/{name}.yaml"),
+	},
+	{
+		Kind: KindInstance, Rank: 9, create: document[Instance], Removal: RemovalEnds,
+		Places: places("tenants/{tenant}/projects/{project}/instances/{name}.yaml"),
+		Status: places("tenants/{tenant}/projects/{project}/instances/{name}.yaml"),
+		slot:   func(h holder, k Key) slot { return entry(&h.project.Instances, k.Name) },
+	},
+	{
+		Kind: KindMemberOperation, Rank: lastRank, create: document[MemberOperation],
+		NoEffect: "no operation is carried out",
+		Places: places("platform/shared-runtimes/{parent}/operations/{name}.yaml", "tenants/{tenant}/shared-runtimes/{parent}/operations/{name}.yaml",
+			"tenants/{tenant}/projects/{project}/operations/{name}.yaml"),
+		Status: places("platform/shared-runtimes/{parent}/operations/{name}.yaml", "tenants/{tenant}/shared-runtimes/{parent}/operations/{name}.yaml",
+			"tenants/{tenant}/projects/{project}/operations/{name}.yaml"),
+		slot: func(h holder, k Key) slot {
+			if h.shared != nil {
+				return entry(&h.shared.Operations, k.Name)
+			}
+			return entry(&h.project.Operations, k.Name)
+		},
+	},
+	{
+		Kind: KindNode, Rank: lastRank, create: document[Node], Removal: RemovalDrops, Permission: "nodes.write",
+		Places:           places("platform/nodes/{name}.yaml"),
+		Status:           places("nodes/{name}.yaml"),
+		InsteadOfSuspend: "set spec.cordoned for no new members",
+		slot:             func(h holder, k Key) slot { return entry(&h.platform.Nodes, k.Name) },
+	},
+	{
+		Kind: KindPause, Rank: lastRank, create: document[Pause], Permission: "platform.pause",
+		Places: places("platform/pause.yaml"),
+		slot:   func(h holder, k Key) slot { return single(&h.platform.Pause) },
+	},
+	{
+		Kind: KindPolicy, Rank: lastRank, create: document[Policy], Removal: RemovalWidens, Permission: "policy.write",
+		Places: places("platform/policy/{name}.yaml", "tenants/{tenant}/policy.yaml"),
+		slot: func(h holder, k Key) slot {
+			if h.tenant != nil {
+				return single(&h.tenant.Policy)
+			}
+			return entry(&h.platform.Policies, k.Name)
+		},
+	},
+	{
+		Kind: KindProject, Rank: 1, create: document[Project], Removal: RemovalEnds, Permission: "projects.write",
+		Places: places("tenants/{tenant}/projects/{name}/project.yaml"),
+		slot:   func(h holder, k Key) slot { return single(&h.project.Project) },
+	},
+	{
+		Kind: KindQueueMap, Rank: lastRank, create: document[QueueMap], Permission: "queues.write",
+		NoEffect:         "no queue is mapped",
+		Places:           places("platform/queues/{name}.yaml"),
+		InsteadOfSuspend: "delete the file",
+	},
+	{
+		Kind: KindRoleBinding, Rank: lastRank, create: document[RoleBinding], Permission: "roles.write",
+		Places: places("platform/roles/{name}.yaml", "tenants/{tenant}/roles.yaml", "tenants/{tenant}/projects/{project}/roles.yaml"),
+		slot: func(h holder, k Key) slot {
+			switch {
+			case h.project != nil:
+				return single(&h.project.Roles)
+			case h.tenant != nil:
+				return single(&h.tenant.Roles)
+			}
+			return entry(&h.platform.Roles, k.Name)
+		},
+	},
+	{
+		Kind: KindServiceAccount, Rank: 5, create: document[ServiceAccount], Permission: "service_accounts.write",
+		Places: places("tenants/{tenant}/service-accounts/{name}.yaml", "tenants/{tenant}/projects/{project}/service-accounts/{name}.yaml"),
+		slot: func(h holder, k Key) slot {
+			if h.project != nil {
+				return entry(&h.project.ServiceAccounts, k.Name)
+			}
+			return entry(&h.tenant.ServiceAccounts, k.Name)
+		},
+	},
+	{
+		Kind: KindSharedRuntime, Rank: 7, create: document[SharedRuntime], Removal: RemovalEnds,
+		NoEffect: "no shared runtime is deployed",
+		Places:   places("platform/shared-runtimes/{name}/runtime.yaml", "tenants/{tenant}/shared-runtimes/{name}/runtime.yaml"),
+		Status:   places("platform/shared-runtimes/{name}.yaml", "tenants/{tenant}/shared-runtimes/{name}.yaml"),
+		slot:     func(h holder, k Key) slot { return single(&h.shared.Runtime) },
+	},
+	{
+		Kind: KindSite, Rank: lastRank, create: document[Site], Permission: "sites.write",
+		Places:           places("platform/sites/{name}.yaml"),
+		InsteadOfSuspend: "delete the file",
+	},
+	{
+		Kind: KindTenant, Rank: 0, create: document[Tenant], Removal: RemovalEnds, Permission: "tenants.write",
+		Places: places("tenants/{name}/tenant.yaml"),
+		slot:   func(h holder, k Key) slot { return single(&h.tenant.Tenant) },
+	},
+}
+
+// Info is the row of a kind; the zero value if there is no such kind.
+func (k Kind) Info() *KindInfo {
+	for i := range kinds {
+		if kinds[i].Kind == k {
+			return &kinds[i]
+		}
+	}
+	return &KindInfo{}
+}
+
+// New makes an empty document of kind k; nil if there is no such kind.
+func (k Kind) New() Document {
+	if create := k.Info().create; create != nil {
+		return create()
+	}
+	return nil
+}
+
+// GuardsDeletion reports whether deleting a document of kind k ends, drops or widens
+// something. Such a deletion comes into force with its own merge or by an explicit
+// command only.
+func (k Kind) GuardsDeletion() bool { return k.Info().Removal != "" }
+
+// Kinds lists all kinds, sorted.
+func Kinds() []Kind {
+	all := make([]Kind, len(kinds))
+	for i := range kinds {
+		all[i] = kinds[i].Kind
+	}
+	return all
+}
+
+// Plural is the kind as a command line lists documents of it: nodes, policies.
+func (k Kind) Plural() string {
+	name := strings.ToLower(string(k))
+	if stem, ok := strings.CutSuffix(name, "y"); ok {
+		return stem + "ies"
+	}
+	return name + "s"
+}
+
+// ParseKind is the kind that a user writes as a word: singular or plural, in any
+// case, with or without dashes, such as Instance, nodes or shared-runtimes.
+func ParseKind(word string) (Kind, bool) {
+	word = strings.ToLower(strings.ReplaceAll(word, "-", ""))
+	all := Kinds()
+	i := slices.IndexFunc(all, func(k Kind) bool { return word == strings.ToLower(string(k)) || word == k.Plural() })
+	if i < 0 {
+		return "", false
+	}
+	return all[i], true
+}
