@@ -55,13 +55,19 @@ type Runtime interface {
 	plan.Rules
 }
 
-// Backend is a runtime together with the schema of its own parts, as data.
-type Backend struct {
-	Name string // as in AppVersion.spec.runtime_backend
-	// ConfigCUE is CUE source that defines #Config, the closed definition of
+// Backend is what a runtime registers. Package backends lists all of them.
+type Backend interface {
+	// Name is the value of AppVersion.spec.runtime_backend.
+	Name() string
+	// ConfigCUE returns CUE source that defines #Config, the closed definition of
 	// an instance's spec.config, and #Parameters, that of a version's
-	// manifest.parameters. Definitions may say defaults.
-	ConfigCUE string
-	Runtime   Runtime // nil where only checking and planning is done, Rules is set then
-	Rules     plan.Rules
+	// manifest.parameters. Both may have defaults.
+	ConfigCUE() string
+	// Rules returns the planning rules, which need no host.
+	Rules() plan.Rules
+	// Profile returns what berth-host allows on a host. The helper calls no other
+	// method, so the linker leaves their code out of it.
+	Profile() Profile
+	// New returns the runtime, which reaches its hosts through hosts.
+	New(hosts Hosts) Runtime
 }

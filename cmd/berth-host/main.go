@@ -12,9 +12,8 @@ import (
 	"runtime/debug"
 	"strings"
 
-	"berth/runtimes"
+	"berth/runtimes/backends"
 	"berth/runtimes/host/agent"
-	slurm "berth/runtimes/slurm/profile"
 )
 
 const (
@@ -44,7 +43,7 @@ func run(args []string) error {
 		if os.Geteuid() != 0 {
 			return fmt.Errorf("it serves as root; start it with sudo -n")
 		}
-		a := agent.New(agent.Options{Profiles: []runtimes.Profile{slurm.Profile()}, Version: version()})
+		a := agent.New(agent.Options{Profiles: backends.Profiles(), Version: version()})
 		ctx, cancel := agent.WhileHeard(context.Background(), os.Stdout)
 		defer cancel()
 		return a.Serve(ctx, os.Stdin, os.Stdout)

@@ -14,8 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"berth/cmd/internal/backends"
 	"berth/cmd/internal/cli"
+	"berth/runtimes/backends"
 	"berth/runtimes/host/lab"
 	"berth/schema"
 	"berth/schema/load"

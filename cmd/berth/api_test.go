@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/crypto/ssh"
 
-	"berth/cmd/internal/backends"
+	"berth/runtimes/backends"
 	"berth/schema"
 	"berth/schema/audit"
 	"berth/schema/load"

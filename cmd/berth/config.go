@@ -19,7 +19,7 @@ import (
 	"sync"
 	"time"
 
-	"berth/cmd/internal/backends"
+	"berth/runtimes/backends"
 	"berth/schema"
 	"berth/schema/load"
 	"berth/schema/signature"
@@ -342,11 +342,11 @@ func (c *config) misfitsOfTrial(tell func(wrong bool, at, field, message string)
 	if c.MemoryRuntime == nil {
 		return
 	}
-	known := slices.Sorted(maps.Keys(backends.Definitions()))
+	known := backends.Names()
 	for i, b := range c.MemoryRuntime.Backends {
 		at := fmt.Sprintf("memory_runtime.backends[%d]", i)
 		tell(!slices.Contains(known, b), at, at, fmt.Sprintf("no runtime for %s is built in, there is %s", b, strings.Join(known, ", ")))
-		tell(b == "slurm" && c.SSH != nil, at, at, "ssh runs slurm on hosts: remove it here, or remove ssh")
+		tell(slices.Contains(known, b) && c.SSH != nil, at, at, fmt.Sprintf("ssh runs %s on hosts: remove it here, or remove ssh", b))
 	}
 }
 

@@ -15,11 +15,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"berth/cmd/internal/backends"
 	"berth/cmd/internal/cli"
 	"berth/reconciler"
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/plan"
+	"berth/runtimes/backends"
 	"berth/schema"
 	"berth/schema/load"
 	"berth/schema/policy"

@@ -13,8 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"berth/cmd/internal/backends"
 	"berth/reconciler/plan"
+	"berth/runtimes/backends"
 	"berth/schema/load"
 )
 

@@ -14,7 +14,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"berth/cmd/internal/backends"
 	"berth/cmd/internal/cli"
 	"berth/reconciler"
 	"berth/reconciler/decide"
@@ -24,6 +23,7 @@ import (
 	"berth/reconciler/plan"
 	"berth/reconciler/provenance"
 	"berth/reconciler/report"
+	"berth/runtimes/backends"
 	"berth/schema"
 	"berth/schema/authority"
 	"berth/schema/load"

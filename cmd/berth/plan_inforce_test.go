@@ -10,12 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 
-	"berth/cmd/internal/backends"
 	"berth/reconciler"
 	"berth/reconciler/decide"
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/plan"
+	"berth/runtimes/backends"
 	"berth/schema/load"
 )
 

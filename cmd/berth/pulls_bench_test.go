@@ -21,7 +21,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 
-	"berth/cmd/internal/backends"
 	"berth/cmd/internal/labtest"
 	"berth/examples/large"
 	"berth/reconciler"
@@ -29,6 +28,7 @@ import (
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/loop"
 	"berth/reconciler/plan"
+	"berth/runtimes/backends"
 	"berth/schema/load"
 	"berth/webhooks/github"
 	"berth/webhooks/github/githubtest"

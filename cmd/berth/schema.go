@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"berth/cmd/internal/backends"
 	"berth/cmd/internal/cli"
+	"berth/runtimes/backends"
 	"berth/schema"
 	"berth/schema/event"
 	"berth/schema/load"

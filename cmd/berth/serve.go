@@ -15,7 +15,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
-	"berth/cmd/internal/backends"
 	"berth/cmd/internal/cli"
 	"berth/reconciler"
 	"berth/reconciler/decide"
@@ -24,9 +23,9 @@ import (
 	"berth/reconciler/patch"
 	"berth/reconciler/report"
 	"berth/runtimes"
+	"berth/runtimes/backends"
 	"berth/runtimes/host"
 	"berth/runtimes/memory"
-	"berth/runtimes/slurm"
 	"berth/schema/load"
 	"berth/schema/signature"
 	"berth/webhooks/github"
@@ -253,7 +252,9 @@ func (d *daemon) runtimes() (map[string]runtimes.Runtime, error) {
 		if err != nil {
 			return nil, fmt.Errorf("ssh: %w", err)
 		}
-		live["slurm"] = slurm.New(slurm.Options{Hosts: d.hosts})
+		for _, b := range backends.All() {
+			live[b.Name()] = b.New(d.hosts)
+		}
 	}
 	if c := d.config.MemoryRuntime; c != nil {
 		world, err := memory.OpenWorld(c.Directory)
@@ -261,12 +262,12 @@ func (d *daemon) runtimes() (map[string]runtimes.Runtime, error) {
 			return nil, fmt.Errorf("memory_runtime: %w", err)
 		}
 		for _, backend := range c.Backends {
-			live[backend] = backends.NewStandIn(world, backend)
+			live[backend] = memory.NewFor(world, backends.Rules(backend))
 		}
 		d.log.Warn("memory runtime in use; instances of these backends exist in files only", "backends", c.Backends, "directory", c.Directory)
 	}
 	if len(live) == 0 {
-		d.log.Warn("no runtime configured; add ssh: {key: /PATH, known_hosts: /PATH} for hosts, or memory_runtime: {directory: PATH, backends: [slurm]} for a trial without hosts")
+		d.log.Warn("no runtime configured; add ssh: {key: /PATH, known_hosts: /PATH} for hosts, or memory_runtime: {directory: PATH, backends: [" + backends.Names()[0] + "]} for a trial without hosts")
 	}
 	return live, nil
 }

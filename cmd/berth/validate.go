@@ -11,10 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"berth/cmd/internal/backends"
 	"berth/cmd/internal/cli"
 	"berth/reconciler"
 	"berth/reconciler/gitrepo"
+	"berth/runtimes/backends"
 	"berth/schema"
 	"berth/schema/load"
 	"berth/schema/policy"

@@ -21,10 +21,15 @@ import (
 // Runtime implements runtimes.Runtime on a World.
 type Runtime struct {
 	world *World
+	rules plan.Rules // nil: those of this package
 }
 
-// New is a runtime on w; several may share one.
+// New returns a runtime on w. Several runtimes may share a world.
 func New(w *World) *Runtime { return &Runtime{world: w} }
+
+// NewFor returns a runtime that replaces a backend for a trial. It plans by the
+// rules of that backend, so that `berth plan` and the daemon make the same plan.
+func NewFor(w *World, rules plan.Rules) *Runtime { return &Runtime{w, rules} }
 
 // Observe implements runtimes.Runtime.
 func (r *Runtime) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
@@ -113,11 +118,9 @@ func (r *Runtime) Apply(ctx context.Context, c runtimes.Change) error {
 
 // Impact implements plan.Rules.
 func (r *Runtime) Impact(verb plan.Verb, member string, before, after *plan.Unit) plan.Impact {
-	return Impact(verb, member, before, after)
-}
-
-// Impact is the rules of units that run nothing: members leave one at a time.
-func Impact(verb plan.Verb, member string, before, _ *plan.Unit) plan.Impact {
+	if r.rules != nil {
+		return r.rules.Impact(verb, member, before, after)
+	}
 	if verb == plan.Leave && before != nil {
 		for _, m := range before.Members {
 			if m.Name == member {

@@ -55,7 +55,7 @@ func campusFiles(t testing.TB) map[string]string {
 
 // desired is what files declare, all of them valid.
 func desired(t testing.TB, files map[string]string) *schema.Desired {
-	loader, err := load.New(load.Options{Backends: map[string]string{"slurm": slurm.ConfigCUE()}})
+	loader, err := load.New(load.Options{Backends: map[string]string{"slurm": slurm.Backend{}.ConfigCUE()}})
 	require.NoError(t, err)
 	res, err := loader.Load(context.Background(), load.Files(files))
 	require.NoError(t, err)

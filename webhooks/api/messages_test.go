@@ -26,7 +26,7 @@ func sayingWorld(t *testing.T, what string) *world {
 		"tenants/physics/shared-runtimes/department/operations/rest.yaml": operationFile,
 	})
 	v := viewOf(t, files)
-	loader, err := load.New(load.Options{Backends: map[string]string{"slurm": slurm.ConfigCUE()}})
+	loader, err := load.New(load.Options{Backends: map[string]string{"slurm": slurm.Backend{}.ConfigCUE()}})
 	require.NoError(t, err)
 	res, err := loader.Load(context.Background(), load.Files(files))
 	require.NoError(t, err)

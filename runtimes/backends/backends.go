@@ -1,0 +1,59 @@
+// Package backends lists the runtimes that Berth is built with.
+//
+// To add one, write a package below runtimes with a value that implements
+// runtimes.Backend, and add it to All. The command berth and the helper
+// berth-host both read this list.
+//
+// It must not know what a runtime does.
+package backends
+
+import (
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/runtimes/slurm"
+)
+
+// All returns every backend, the one for examples in messages first.
+func All() []runtimes.Backend {
+	return []runtimes.Backend{
+		slurm.Backend{},
+	}
+}
+
+// Names returns the names of all backends.
+func Names() []string {
+	var names []string
+	for _, b := range All() {
+		names = append(names, b.Name())
+	}
+	return names
+}
+
+// Definitions returns the CUE source of each backend by its name, as
+// load.Options takes it.
+func Definitions() map[string]string {
+	sources := map[string]string{}
+	for _, b := range All() {
+		sources[b.Name()] = b.ConfigCUE()
+	}
+	return sources
+}
+
+// Rules returns the planning rules of a backend, or nil for an unknown name.
+func Rules(name string) plan.Rules {
+	for _, b := range All() {
+		if b.Name() == name {
+			return b.Rules()
+		}
+	}
+	return nil
+}
+
+// Profiles returns what berth-host allows for each backend.
+func Profiles() []runtimes.Profile {
+	var profiles []runtimes.Profile
+	for _, b := range All() {
+		profiles = append(profiles, b.Profile())
+	}
+	return profiles
+}

@@ -1,0 +1,30 @@
+package slurm
+
+import (
+	_ "embed"
+
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/runtimes/slurm/profile"
+)
+
+//go:embed config.cue
+var configCUE string
+
+// Backend registers this runtime (package backends).
+type Backend struct{}
+
+// Name implements runtimes.Backend.
+func (Backend) Name() string { return "slurm" }
+
+// ConfigCUE implements runtimes.Backend.
+func (Backend) ConfigCUE() string { return configCUE }
+
+// Rules implements runtimes.Backend.
+func (Backend) Rules() plan.Rules { return Rules{} }
+
+// Profile implements runtimes.Backend.
+func (Backend) Profile() runtimes.Profile { return profile.Profile() }
+
+// New implements runtimes.Backend.
+func (Backend) New(hosts runtimes.Hosts) runtimes.Runtime { return New(Options{Hosts: hosts}) }
