@@ -14,12 +14,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/webhooks"
+	"berth/webhooks/github"
 	"berth/webhooks/github/githubtest"
 )
 
-// TestFromTheForge lets a forge send what it sends over the life of a pull
-// request; the bodies are checked against GitHub's description on their way.
-func TestFromTheForge(t *testing.T) {
+// The test server sends the deliveries of a pull request's whole life, and checks
+// their bodies against GitHub's description.
+func TestPullRequestLifeAsEvents(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "estate.git")
 	git := func(stdin string, args ...string) string {
@@ -47,7 +48,8 @@ func TestFromTheForge(t *testing.T) {
 	var mu sync.Mutex
 	var got []webhooks.Event
 	h, err := webhooks.Handler(webhooks.Options{
-		Log: slog.New(slog.DiscardHandler),
+		Format: github.Webhook(),
+		Log:    slog.New(slog.DiscardHandler),
 		Receivers: []webhooks.Receiver{{Secrets: webhooks.StaticSecrets([]byte("s")), Take: func(d webhooks.Delivery) error {
 			mu.Lock()
 			defer mu.Unlock()

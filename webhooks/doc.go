@@ -1,15 +1,15 @@
-// Package webhooks is Berth's inbound HTTP: it tells that something happened
-// at the forge, and serves health, readiness and metrics.
+// Package webhooks is Berth's inbound HTTP: it receives the deliveries of forges,
+// and serves health, readiness and metrics.
 //
-// A delivery is a hint and never data: all it can do is wake somebody who then
-// reads Git and the forge himself. So a lost, repeated, reordered or replayed
-// delivery changes nothing but the time it takes, and polling covers the rest.
-// It is acknowledged once whoever takes it has it safe: webhooks/journal.
+// A delivery is a hint, never data: it only causes a reconciliation, which reads
+// Git and the forge itself. A lost, repeated, reordered or replayed delivery
+// changes nothing but the time it takes; polling covers the rest. A delivery is
+// acknowledged once its receiver has stored it (package webhooks/journal).
 //
-// Everything on this side of the signature is hostile. Nothing is parsed before
-// it is proven to come from who holds the secret, nothing is read without a
-// bound in bytes and in time, and no answer tells more than its code.
+// Everything before the signature is hostile. Nothing is parsed before its
+// signature is verified, every read is bounded in bytes and in time, and an answer
+// is a bare status code.
 //
-// The package must not know the loop, the schema, Git or what anybody does when
-// woken. What is written to the forge is webhooks/github.
+// The package must not know a particular forge (webhooks/github describes
+// GitHub's deliveries), the loop, the schema or Git.
 package webhooks

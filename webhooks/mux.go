@@ -11,37 +11,37 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// MuxOptions says what a Mux serves.
+// MuxOptions says what a Mux serves. Nil handlers are not served.
 type MuxOptions struct {
-	// GitHub answers POST /webhooks/github; nil: there is none.
-	GitHub http.Handler
-	// API answers everything below /api/; nil: there is none.
+	// Webhooks answer POST /webhooks/<forge>, by the forge's name.
+	Webhooks map[string]http.Handler
+	// API answers every path below /api/.
 	API http.Handler
-	// Estates answer everything below /estates/<name>/api/, by name, as API does
+	// Estates answer every path below /estates/<name>/api/, by name, as API does
 	// below /api/.
 	Estates map[string]http.Handler
-	// Nowhere answers paths of an API that is not there; nil: as any other.
-	Nowhere http.Handler
-	// Ready returns nil when Berth can do its work, else why not, in words that
-	// hold no secret: GET /readyz shows them.
+	// NoAPI answers paths of an API that is not served; nil: as any unknown path.
+	NoAPI http.Handler
+	// Ready returns nil once Berth is ready, else the reason, without secrets:
+	// GET /readyz shows it.
 	Ready func() error
-	// Metrics is shown at GET /metrics.
+	// Metrics are served at GET /metrics.
 	Metrics prometheus.Gatherer
 	Log     *slog.Logger
 }
 
 // Mux is Berth's HTTP surface.
 //
-//	POST /webhooks/github
-//	GET  /health    200 while the process answers at all
+//	POST /webhooks/<forge>
+//	GET  /health    200 while the process answers
 //	GET  /readyz    200, or 503 and the reason in one line
 //	GET  /metrics   in Prometheus' text format
 //	     /api/…     the read API, which gets every path as it was sent
-//	     /estates/<name>/api/…  that of one of several estates
+//	     /estates/<name>/api/…  the read API of one of several estates
 func Mux(o MuxOptions) http.Handler {
 	mux := http.NewServeMux()
-	if o.GitHub != nil {
-		mux.Handle("/webhooks/github", o.GitHub) // answers wrong methods itself, and counts them
+	for forge, h := range o.Webhooks {
+		mux.Handle("/webhooks/"+forge, h) // answers wrong methods itself, and counts them
 	}
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
 		text(w, http.StatusOK, "ok")
@@ -55,11 +55,11 @@ func Mux(o MuxOptions) http.Handler {
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(o.Metrics, promhttp.HandlerOpts{
 		ErrorLog:      promLog{o.Log},
-		ErrorHandling: promhttp.ContinueOnError, // one bad collector must not blind the others
+		ErrorHandling: promhttp.ContinueOnError, // one failing collector must not hide the others
 		Timeout:       10 * time.Second,
 	}))
-	// Before the mux: that answers an unclean path by a redirect with a page that
-	// repeats it, and the API says what is wrong in its own words.
+	// The API comes before the mux: the mux answers an unclean path with a redirect
+	// page that repeats the path; the API answers with an error of its own.
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if o.API != nil && strings.HasPrefix(r.URL.Path, "/api/") {
 			o.API.ServeHTTP(w, r)
@@ -71,16 +71,17 @@ func Mux(o MuxOptions) http.Handler {
 				return
 			}
 		}
-		if rest, of := strings.CutPrefix(r.URL.Path, "/estates/"); o.Nowhere != nil && (of && strings.Contains(rest, "/api/") || strings.HasPrefix(r.URL.Path, "/api/")) {
-			o.Nowhere.ServeHTTP(w, r)
+		rest, isEstate := strings.CutPrefix(r.URL.Path, "/estates/")
+		if o.NoAPI != nil && (isEstate && strings.Contains(rest, "/api/") || strings.HasPrefix(r.URL.Path, "/api/")) {
+			o.NoAPI.ServeHTTP(w, r)
 			return
 		}
 		mux.ServeHTTP(w, r)
 	})
 }
 
-// Server is an http.Server with bounds on everything a stranger may stretch,
-// except on writing: an event stream lasts. Handlers bound their own bodies.
+// Server returns an http.Server that bounds what a client can hold open, except
+// writing: an event stream lasts. Handlers bound the bodies they read.
 func Server(h http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           h,
@@ -98,7 +99,9 @@ func text(w http.ResponseWriter, code int, line string) {
 	fmt.Fprintln(w, line)
 }
 
-// promLog lets promhttp complain through slog.
+// promLog logs promhttp's errors with slog.
 type promLog struct{ log *slog.Logger }
 
-func (l promLog) Println(v ...any) { l.log.Error("metrics", "error", fmt.Sprint(v...)) }
+func (l promLog) Println(v ...any) {
+	l.log.Error("metrics collection failed", "error", fmt.Sprint(v...))
+}

@@ -326,7 +326,7 @@ func (e *estate) fill(ctx context.Context, log deliveryLog, since time.Time) err
 			delete(e.deliveries.failed, t.GUID)
 			continue
 		}
-		d, err := webhooks.Read(t.GUID, event, payload)
+		d, err := github.ReadLogged(t.GUID, event, payload)
 		if err != nil {
 			e.log.Warn("cannot read a delivery; looking at everything instead", "event", event, "delivery", t.GUID, "error", err)
 		}
@@ -355,7 +355,7 @@ func (e *estate) lost(tried []github.Delivery) []github.Delivery {
 	seen := map[string]bool{}
 	for _, t := range slices.Backward(tried) {
 		switch {
-		case seen[t.GUID], !webhooks.Wakes(t.Event), e.deliveries.Knows(t.GUID):
+		case seen[t.GUID], !github.IsEventRead(t.Event), e.deliveries.Knows(t.GUID):
 		case t.When.Before(remembers) && arrived[t.GUID]:
 		default:
 			seen[t.GUID] = true

@@ -57,7 +57,7 @@ const (
 )
 
 func readDelivery(t testing.TB, id, event, body string) webhooks.Delivery {
-	d, err := webhooks.Read(id, event, []byte(body))
+	d, err := github.ReadLogged(id, event, []byte(body))
 	require.NoError(t, err)
 	return d
 }

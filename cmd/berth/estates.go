@@ -26,6 +26,7 @@ import (
 	"berth/schema/audit"
 	"berth/webhooks"
 	"berth/webhooks/api"
+	"berth/webhooks/github"
 )
 
 // estates are those that one process keeps (requirement F8), behind one address.
@@ -158,7 +159,7 @@ func (c *config) address() string { return cmp.Or(c.Listen, "127.0.0.1:8080") }
 // serve keeps the estates and answers for them until ctx ends. Each signal on
 // reread has the configurations looked at, as does each change of them.
 func (s *estates) serve(ctx context.Context, reread <-chan os.Signal) error {
-	o := webhooks.MuxOptions{Estates: map[string]http.Handler{}, Nowhere: http.HandlerFunc(api.Nowhere), Ready: s.ready, Metrics: s.reg, Log: s.log}
+	o := webhooks.MuxOptions{Estates: map[string]http.Handler{}, NoAPI: http.HandlerFunc(api.Nowhere), Ready: s.ready, Metrics: s.reg, Log: s.log}
 	var receivers []webhooks.Receiver
 	var names []string
 	for _, e := range s.all {
@@ -179,10 +180,11 @@ func (s *estates) serve(ctx context.Context, reread <-chan os.Signal) error {
 		}
 	}
 	if len(receivers) > 0 {
-		var err error
-		if o.GitHub, err = webhooks.Handler(webhooks.Options{Receivers: receivers, Log: s.log, Registry: s.reg}); err != nil {
+		h, err := webhooks.Handler(webhooks.Options{Format: github.Webhook(), Receivers: receivers, Log: s.log, Registry: s.reg})
+		if err != nil {
 			return err
 		}
+		o.Webhooks = map[string]http.Handler{"github": h}
 	}
 	reload, err := newReload(s)
 	if err != nil {

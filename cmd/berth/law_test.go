@@ -59,7 +59,7 @@ var law = map[string][]string{
 	"berth/webhooks":                   {},
 	"berth/webhooks/journal":           {},
 	"berth/webhooks/api":               {"berth/schema", "berth/schema/authority", "berth/schema/audit", "berth/reconciler/plan"},
-	"berth/webhooks/github":            {"berth/schema", "berth/reconciler/plan", "berth/reconciler/report", "berth/reconciler"},
+	"berth/webhooks/github":            {"berth/webhooks", "berth/schema", "berth/reconciler/plan", "berth/reconciler/report", "berth/reconciler"},
 	"berth/webhooks/github/githubtest": {},
 	"berth/webhooks/forgetest":         {"berth/schema", "berth/reconciler", "berth/reconciler/plan"},
 	"berth/examples":                   {},

@@ -42,7 +42,7 @@ func worksOf(d webhooks.Delivery) []work {
 			out = append(out, pull)
 		case webhooks.PullRequest:
 			out = append(out, pull)
-		case webhooks.Remark:
+		case webhooks.Command:
 			out = append(out, work{Do: reconciler.TaskRemarks})
 		case webhooks.MergeGroup: // that it is gone is seen by who looks
 			out = append(out, work{Do: reconciler.TaskGroup, Ref: e.Ref})

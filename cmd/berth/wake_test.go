@@ -51,7 +51,7 @@ func TestWake(t *testing.T) {
 			require.Equal(t, tc.want, got)
 		})
 	}
-	for _, kind := range []webhooks.Kind{webhooks.Push, webhooks.PullRequest, webhooks.Rerequest, webhooks.Remark, webhooks.MergeGroup} {
+	for _, kind := range []webhooks.Kind{webhooks.Push, webhooks.PullRequest, webhooks.Rerequest, webhooks.Command, webhooks.MergeGroup} {
 		for _, repo := range []string{"lab/other", "other/estate", "lab/estate/", "evil/lab/estate", ""} {
 			var log bytes.Buffer
 			err := c.concerns(webhooks.Delivery{ID: "d-9", Events: []webhooks.Event{{Kind: kind, Repo: repo, Number: 7}}}, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
@@ -69,12 +69,12 @@ func TestItsOwnDoingWakesNobody(t *testing.T) {
 		c := &config{}
 		require.NoError(t, json.Unmarshal([]byte(`{"github": {"owner": "lab", "repository": "estate"}}`), c))
 		c.GitHub.Login = login
-		for _, kind := range []webhooks.Kind{webhooks.PullRequest, webhooks.Rerequest, webhooks.Remark} {
+		for _, kind := range []webhooks.Kind{webhooks.PullRequest, webhooks.Rerequest, webhooks.Command} {
 			err := c.concerns(webhooks.Delivery{Sender: login, Events: []webhooks.Event{{Kind: kind, Repo: "lab/estate", Number: 7}}}, log)
 			require.Equal(t, own, errors.Is(err, webhooks.ErrOwn), "%s by %q", kind, login)
 		}
 		require.NoError(t, c.concerns(webhooks.Delivery{Sender: login, Events: []webhooks.Event{{Kind: webhooks.Push, Repo: "lab/estate"}}}, log))
-		require.NoError(t, c.concerns(webhooks.Delivery{Sender: "olga", Events: []webhooks.Event{{Kind: webhooks.Remark, Repo: "lab/estate"}}}, log))
+		require.NoError(t, c.concerns(webhooks.Delivery{Sender: "olga", Events: []webhooks.Event{{Kind: webhooks.Command, Repo: "lab/estate"}}}, log))
 	}
 }
 

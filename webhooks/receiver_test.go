@@ -25,6 +25,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/webhooks"
+	"berth/webhooks/github"
 )
 
 const secret = "it's a secret"
@@ -62,6 +63,7 @@ func (i *inbox) take(d webhooks.Delivery) error {
 func newHandler(t testing.TB, in *inbox, change func(*webhooks.Options)) (http.Handler, *prometheus.Registry) {
 	reg := prometheus.NewRegistry()
 	o := webhooks.Options{
+		Format:    github.Webhook(),
 		Receivers: []webhooks.Receiver{{Secrets: webhooks.StaticSecrets([]byte(secret)), Take: in.take}},
 		Log:       slog.New(slog.DiscardHandler), Registry: reg,
 	}
@@ -78,7 +80,7 @@ const (
 	openPull = `{"action":"opened","number":7,"pull_request":{"number":7},"repository":{"full_name":"lab/estate"}}`
 )
 
-func TestDeliveries(t *testing.T) {
+func TestDeliveryGetsItsCodeAndEvents(t *testing.T) {
 	unread := []webhooks.Event{{Kind: webhooks.Unread}}
 	comment := func(action, pull, body, author string) string {
 		return fmt.Sprintf(`{"action":%q,"issue":{%s"number":7},"comment":{"body":"%s","user":{"login":"ana","type":%q}},"repository":{"full_name":"lab/estate"}}`, action, pull, body, author)
@@ -100,7 +102,7 @@ func TestDeliveries(t *testing.T) {
 		{name: "an approval", event: "pull_request_review", code: 202, result: "pull_request_review queued",
 			body:  `{"action":"submitted","review":{"state":"approved"},"pull_request":{"number":7,"head":{"repo":{"full_name":"somebody/fork"}}},"repository":{"full_name":"lab/estate"}}`,
 			woken: []webhooks.Event{{Kind: webhooks.PullRequest, Repo: "lab/estate", Number: 7}}},
-		{name: "an approval is taken back", event: "pull_request_review", code: 202, result: "pull_request_review queued",
+		{name: "a dismissed approval", event: "pull_request_review", code: 202, result: "pull_request_review queued",
 			body:  `{"action":"dismissed","review":{"state":"dismissed"},"pull_request":{"number":7},"repository":{"full_name":"lab/estate"}}`,
 			woken: []webhooks.Event{{Kind: webhooks.PullRequest, Repo: "lab/estate", Number: 7}}},
 		{name: "a comment on a line", event: "pull_request_review_comment", code: 202, result: "other ignored",
@@ -123,35 +125,35 @@ func TestDeliveries(t *testing.T) {
 			body: `{"ref":"refs/heads/gh-readonly-queue/main/pr-1","repository":{"full_name":"lab/estate"}}`},
 		{name: "a label", event: "pull_request", code: 202, result: "pull_request ignored",
 			body: `{"action":"labeled","number":7,"pull_request":{"number":7},"repository":{"full_name":"lab/estate"}}`},
-		{name: "an action nobody heard of", event: "pull_request", code: 202, result: "pull_request queued",
+		{name: "an unknown action", event: "pull_request", code: 202, result: "pull_request queued",
 			body:  `{"action":"transmuted","number":7,"pull_request":{"number":7},"repository":{"full_name":"lab/estate"}}`,
 			woken: []webhooks.Event{{Kind: webhooks.PullRequest, Repo: "lab/estate", Number: 7}}},
 		{name: "a button of a check", event: "check_run", code: 202, result: "check_run queued",
 			body:  `{"action":"requested_action","requested_action":{"identifier":"plan"},"check_run":{"head_sha":"abc","pull_requests":[{"number":7}]},"repository":{"full_name":"lab/estate"}}`,
 			woken: []webhooks.Event{{Kind: webhooks.Rerequest, Repo: "lab/estate", Number: 7, Commit: "abc"}}},
-		{name: "a check of many", event: "check_run", code: 202, result: "check_run queued",
+		{name: "a check of many pull requests", event: "check_run", code: 202, result: "check_run queued",
 			body:  `{"action":"rerequested","check_run":{"head_sha":"abc","pull_requests":[` + strings.Repeat(`{"number":7},`, 20) + `{"number":8}]},"repository":{"full_name":"lab/estate"}}`,
 			woken: []webhooks.Event{{Kind: webhooks.Rerequest, Repo: "lab/estate", Commit: "abc"}}},
 		{name: "a command", event: "issue_comment", code: 202, result: "issue_comment queued",
 			body:  comment("created", `"pull_request":{"url":"x"},`, `/berth plan\r\nplease`, "User"),
-			woken: []webhooks.Event{{Kind: webhooks.Remark, Repo: "lab/estate", Number: 7}}},
-		{name: "what may be one, the loop says", event: "issue_comment", code: 202, result: "issue_comment queued",
+			woken: []webhooks.Event{{Kind: webhooks.Command, Repo: "lab/estate", Number: 7}}},
+		{name: "a first line that begins like a command", event: "issue_comment", code: 202, result: "issue_comment queued",
 			body:  comment("created", `"pull_request":{"url":"x"},`, ` /berthing`, "User"),
-			woken: []webhooks.Event{{Kind: webhooks.Remark, Repo: "lab/estate", Number: 7}}},
+			woken: []webhooks.Event{{Kind: webhooks.Command, Repo: "lab/estate", Number: 7}}},
 		{name: "a command on an issue", event: "issue_comment", code: 202, result: "issue_comment ignored", body: comment("created", "", "/berth plan", "User")},
-		{name: "a command that was edited", event: "issue_comment", code: 202, result: "issue_comment queued",
+		{name: "an edited command", event: "issue_comment", code: 202, result: "issue_comment queued",
 			body:  comment("edited", `"pull_request":{"url":"x"},`, "/berth plan", "User"),
-			woken: []webhooks.Event{{Kind: webhooks.Remark, Repo: "lab/estate", Number: 7}}},
-		{name: "a command that was taken away", event: "issue_comment", code: 202, result: "issue_comment ignored", body: comment("deleted", `"pull_request":{"url":"x"},`, "/berth plan", "User")},
-		{name: "a command in passing", event: "issue_comment", code: 202, result: "issue_comment ignored", body: comment("created", `"pull_request":{"url":"x"},`, `do\n/berth plan`, "User")},
-		{name: "a command of a machine", event: "issue_comment", code: 202, result: "issue_comment ignored", body: comment("created", `"pull_request":{"url":"x"},`, "/berth plan", "Bot")},
+			woken: []webhooks.Event{{Kind: webhooks.Command, Repo: "lab/estate", Number: 7}}},
+		{name: "a deleted command", event: "issue_comment", code: 202, result: "issue_comment ignored", body: comment("deleted", `"pull_request":{"url":"x"},`, "/berth plan", "User")},
+		{name: "a command on the second line", event: "issue_comment", code: 202, result: "issue_comment ignored", body: comment("created", `"pull_request":{"url":"x"},`, `do\n/berth plan`, "User")},
+		{name: "a command by a bot", event: "issue_comment", code: 202, result: "issue_comment ignored", body: comment("created", `"pull_request":{"url":"x"},`, "/berth plan", "Bot")},
 		{name: "a merge group", event: "merge_group", code: 202, result: "merge_group queued", body: group("checks_requested", "refs/heads/gh-readonly-queue/main/pr-1-abc"),
 			woken: []webhooks.Event{{Kind: webhooks.MergeGroup, Repo: "lab/estate", Ref: "refs/heads/gh-readonly-queue/main/pr-1-abc", Commit: "abc"}}},
-		{name: "a merge group goes", event: "merge_group", code: 202, result: "merge_group queued", body: group("destroyed", "refs/heads/gh-readonly-queue/main/pr-1-abc"),
+		{name: "a removed merge group", event: "merge_group", code: 202, result: "merge_group queued", body: group("destroyed", "refs/heads/gh-readonly-queue/main/pr-1-abc"),
 			woken: []webhooks.Event{{Kind: webhooks.MergeGroup, Repo: "lab/estate", Ref: "refs/heads/gh-readonly-queue/main/pr-1-abc", Commit: "abc", Gone: true}}},
-		{name: "a merge group elsewhere", event: "merge_group", code: 202, result: "merge_group unread", body: group("checks_requested", "refs/heads/main"), woken: unread},
+		{name: "a merge group of another ref", event: "merge_group", code: 202, result: "merge_group unread", body: group("checks_requested", "refs/heads/main"), woken: unread},
 		{name: "ping", event: "ping", body: `{"zen":"Keep it logically awesome."}`, code: 202, result: "ping ignored"},
-		{name: "of no interest", event: "star", body: `{}`, code: 202, result: "other ignored"},
+		{name: "an event that Berth does not read", event: "star", body: `{}`, code: 202, result: "other ignored"},
 		{name: "no event name", event: "", body: `{}`, code: 202, result: "unknown ignored"},
 
 		{name: "authentic, not JSON", event: "push", body: `{"ref":`, code: 202, result: "push unread", woken: unread},
@@ -163,7 +165,7 @@ func TestDeliveries(t *testing.T) {
 			body: `{"action":"rerequested","check_run":{"head_sha":"abc","started_at":"2018-04-25 20:42:10"},"repository":{"full_name":"lab/estate"}}`},
 		{name: "form encoded", event: "push", body: `payload=%7B%7D`, code: 202, result: "push unread", woken: unread,
 			change: func(r *http.Request) { r.Header.Set("Content-Type", "application/x-www-form-urlencoded") }},
-		{name: "too large to keep", event: "push", body: `{"pad":"` + strings.Repeat("x", 5000) + `"}`, code: 202, result: "push unread", woken: unread},
+		{name: "too large to parse", event: "push", body: `{"pad":"` + strings.Repeat("x", 5000) + `"}`, code: 202, result: "push unread", woken: unread},
 
 		{name: "no signature", event: "push", body: pushMain, code: 401, result: "unknown forged",
 			change: func(r *http.Request) { r.Header.Del("X-Hub-Signature-256") }},
@@ -191,7 +193,7 @@ func TestDeliveries(t *testing.T) {
 		{name: "not hex", event: "push", body: pushMain, code: 401, result: "unknown forged",
 			change: func(r *http.Request) { r.Header.Set("X-Hub-Signature-256", "sha256="+strings.Repeat("z", 64)) }},
 		{name: "huge and forged", event: "push", body: strings.Repeat("x", 9000), code: 413, result: "unknown too_large"},
-		{name: "huge without saying so", event: "push", body: strings.Repeat("x", 9000), code: 413, result: "unknown too_large",
+		{name: "huge, of unknown length", event: "push", body: strings.Repeat("x", 9000), code: 413, result: "unknown too_large",
 			change: func(r *http.Request) { r.ContentLength = -1 }},
 		{name: "GET", event: "push", body: pushMain, code: 405, result: "unknown method",
 			change: func(r *http.Request) { r.Method = http.MethodGet }},
@@ -211,7 +213,7 @@ func TestDeliveries(t *testing.T) {
 			require.Empty(t, cmp.Diff(c.woken, in.events))
 			event, result, _ := strings.Cut(c.result, " ")
 			require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(fmt.Sprintf(`
-# HELP berth_webhook_deliveries_total Webhook deliveries by event and by what became of them.
+# HELP berth_webhook_deliveries_total Webhook deliveries, by event and result.
 # TYPE berth_webhook_deliveries_total counter
 berth_webhook_deliveries_total{event=%q,result=%q} 1
 `, event, result))))
@@ -234,7 +236,7 @@ func TestForgedBodyIsNotParsed(t *testing.T) {
 	require.Empty(t, log.String(), "a stranger must not be able to write our log")
 }
 
-func TestBothSecretsWhileOneIsReplaced(t *testing.T) {
+func TestBothSecretsAreValidWhileOneIsReplaced(t *testing.T) {
 	for _, key := range []string{"old secret", "new secret"} {
 		in := &inbox{}
 		h, _ := newHandler(t, in, func(o *webhooks.Options) {
@@ -249,7 +251,7 @@ func TestBothSecretsWhileOneIsReplaced(t *testing.T) {
 	}
 }
 
-// counted is how many deliveries of an event ended in a result.
+// counted returns how many deliveries of an event had a result.
 func counted(t *testing.T, reg *prometheus.Registry, event, result string) float64 {
 	families, err := reg.Gather()
 	require.NoError(t, err)
@@ -263,7 +265,7 @@ func counted(t *testing.T, reg *prometheus.Registry, event, result string) float
 	return 0
 }
 
-func TestSecretIsAskedForEachTime(t *testing.T) {
+func TestSecretIsReadForEachDelivery(t *testing.T) {
 	in, log := &inbox{}, &bytes.Buffer{}
 	now, missing := "old secret", error(nil)
 	h, reg := newHandler(t, in, func(o *webhooks.Options) {
@@ -302,9 +304,9 @@ func TestSecretIsAskedForEachTime(t *testing.T) {
 	require.Equal(t, 6.0, counted(t, reg, "unknown", "no_secret"))
 }
 
-// While one of two secrets cannot be read, the other counts; what neither has signed
-// may be the missing one's.
-func TestOneOfTwoSecretsIsMissing(t *testing.T) {
+// While one of two secrets is unreadable, the other is valid. A delivery that the
+// other did not sign may be signed by the unreadable one.
+func TestUnreadableSecretRefusesOnlyItsOwnDeliveries(t *testing.T) {
 	in, log := &inbox{}, &bytes.Buffer{}
 	h, _ := newHandler(t, in, func(o *webhooks.Options) {
 		o.Receivers[0].Secrets = func() ([][]byte, error) { return [][]byte{[]byte(secret)}, errors.New("no such file") }
@@ -321,7 +323,7 @@ func TestOneOfTwoSecretsIsMissing(t *testing.T) {
 	require.Equal(t, 1, strings.Count(log.String(), "no such file"))
 }
 
-func TestAnotherRepositorysEventWakesNobody(t *testing.T) {
+func TestForeignEventIsAccepted(t *testing.T) {
 	in := &inbox{err: fmt.Errorf("elsewhere: %w", webhooks.ErrForeign)}
 	h, reg := newHandler(t, in, nil)
 	w := httptest.NewRecorder()
@@ -330,7 +332,7 @@ func TestAnotherRepositorysEventWakesNobody(t *testing.T) {
 	require.Equal(t, 1.0, counted(t, reg, "push", "foreign"))
 }
 
-func TestFullQueueIsToldToTheForge(t *testing.T) {
+func TestFullQueueAnswers503(t *testing.T) {
 	in := &inbox{err: webhooks.ErrFull}
 	h, _ := newHandler(t, in, nil)
 	w := httptest.NewRecorder()
@@ -339,10 +341,10 @@ func TestFullQueueIsToldToTheForge(t *testing.T) {
 	require.NotEmpty(t, w.Header().Get("Retry-After"))
 }
 
-func TestConstruction(t *testing.T) {
+func TestHandlerRefusesIncompleteOptions(t *testing.T) {
 	of := func(secrets func() ([][]byte, error), take func(webhooks.Delivery) error) error {
 		well := webhooks.Receiver{Secrets: webhooks.StaticSecrets([]byte("a")), Take: (&inbox{}).take}
-		_, err := webhooks.Handler(webhooks.Options{Log: slog.New(slog.DiscardHandler), Receivers: []webhooks.Receiver{well, {Secrets: secrets, Take: take}}})
+		_, err := webhooks.Handler(webhooks.Options{Format: github.Webhook(), Log: slog.New(slog.DiscardHandler), Receivers: []webhooks.Receiver{well, {Secrets: secrets, Take: take}}})
 		return err
 	}
 	take := (&inbox{}).take
@@ -355,13 +357,13 @@ func TestConstruction(t *testing.T) {
 	require.ErrorContains(t, of(func() ([][]byte, error) { return nil, errors.New("no such file") }, take), "no such file")
 	require.NoError(t, of(webhooks.StaticSecrets([]byte("b")), take))
 	require.Error(t, of(webhooks.StaticSecrets([]byte("b")), nil))
-	_, err := webhooks.Handler(webhooks.Options{Log: slog.New(slog.DiscardHandler)})
+	_, err := webhooks.Handler(webhooks.Options{Format: github.Webhook(), Log: slog.New(slog.DiscardHandler)})
 	require.Error(t, err)
 }
 
-// A delivery wakes those whose secret signed it, and nobody else: not even the
-// one that has the repository it names.
-func TestEachReceiverHasItsOwnSecret(t *testing.T) {
+// A delivery reaches only the receivers whose secret signed it, whichever
+// repository it names.
+func TestDeliveryReachesOnlyReceiversWhoseSecretSignedIt(t *testing.T) {
 	var physics, biology, twin inbox
 	var lost error
 	receivers := []webhooks.Receiver{
@@ -408,9 +410,8 @@ func TestEachReceiverHasItsOwnSecret(t *testing.T) {
 	expect("old", 503, [3]int{})
 }
 
-// TestSlowBody holds a connection open and sends nothing more: the handler
-// gives up by itself, and the one after it is served.
-func TestSlowBody(t *testing.T) {
+// The handler gives up on a connection that stops sending, and serves the next one.
+func TestSlowBodyTimesOut(t *testing.T) {
 	t.Parallel()
 	in := &inbox{}
 	h, _ := newHandler(t, in, func(o *webhooks.Options) { o.Timeout = 50 * time.Millisecond })
@@ -444,10 +445,9 @@ func (c *codeWriter) WriteHeader(code int) { c.code = code; c.ResponseWriter.Wri
 // Unwrap lets http.ResponseController reach the connection.
 func (c *codeWriter) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
-// TestTooManyAtOnce fills every place with a long body of which the rest does not
-// come; the next long one waits a while, and is turned away instead of being held in
-// memory too. What is short is in nobody's way, and nobody in its own.
-func TestTooManyAtOnce(t *testing.T) {
+// Large bodies that stop arriving fill all slots. The next large body waits for
+// Timeout and gets a 503; small bodies are served meanwhile.
+func TestSmallBodiesPassWhileLargeOnesWait(t *testing.T) {
 	t.Parallel()
 	const places = 32
 	long := strings.Repeat("x", 65<<10)
@@ -480,9 +480,9 @@ func TestTooManyAtOnce(t *testing.T) {
 	require.Equal(t, 202, code(long))
 }
 
-// TestIdleStrangers: who says that something signed will come, and sends nothing or
-// stops, keeps no delivery waiting.
-func TestIdleStrangers(t *testing.T) {
+// A client that announces a signed body and sends nothing, or stops, delays no
+// delivery.
+func TestIdleConnectionsHoldNoSlot(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		begin string
@@ -526,7 +526,7 @@ func TestIdleStrangers(t *testing.T) {
 	}
 }
 
-// stuck is a body that sends nothing until it is let go.
+// stuck is a body that sends nothing until it is released.
 type stuck struct{ started, release chan struct{} }
 
 func (s *stuck) Read([]byte) (int, error) {
@@ -538,12 +538,12 @@ func (s *stuck) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-func TestMux(t *testing.T) {
+func TestMuxServesHealthAndWebhooks(t *testing.T) {
 	in := &inbox{}
 	h, reg := newHandler(t, in, nil)
 	var notReady error
 	mux := webhooks.Mux(webhooks.MuxOptions{
-		GitHub: h, Metrics: reg, Ready: func() error { return notReady }, Log: slog.New(slog.DiscardHandler),
+		Webhooks: map[string]http.Handler{"github": h}, Metrics: reg, Ready: func() error { return notReady }, Log: slog.New(slog.DiscardHandler),
 	})
 	get := func(method, path string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
@@ -568,8 +568,7 @@ func TestMux(t *testing.T) {
 	require.Equal(t, 404, get("GET", "/").Code)
 }
 
-// Each estate's API has a path of its own, and is asked as if it were the only one.
-func TestMuxOfEstates(t *testing.T) {
+func TestMuxServesEachEstatesAPI(t *testing.T) {
 	asked := ""
 	api := func(name string) http.Handler {
 		return http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked = name + " " + r.URL.EscapedPath() })
@@ -595,8 +594,8 @@ func TestMuxOfEstates(t *testing.T) {
 	}
 }
 
-// FuzzHandler: whatever is sent, the handler answers with one of its codes, and
-// wakes nobody unless the signature fits.
+// The handler answers any request with one of its codes, and delivers only what is
+// signed.
 func FuzzHandler(f *testing.F) {
 	f.Add("push", "application/json", []byte(pushMain), true)
 	f.Add("pull_request", "application/json", []byte(openPull), true)
