@@ -101,7 +101,7 @@ func digestsOf(held []plan.Held) []string {
 func (r *Reconciler) saidBefore(ctx context.Context, prs []reconciler.PullRequest, held []plan.Held) (err error) {
 	st := r.current()
 	asked := slices.DeleteFunc(digestsOf(held), func(d string) bool {
-		return !slices.ContainsFunc(st.held, func(h plan.Held) bool { return decide.AckOf(h) == d })
+		return !slices.ContainsFunc(st.Held, func(h plan.Held) bool { return decide.AckOf(h) == d })
 	})
 	if len(asked) == 0 {
 		return nil

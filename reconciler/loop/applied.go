@@ -114,7 +114,7 @@ type origin struct {
 // as unauthorized, as a stale plan or as a blocked deletion. The user must have
 // been able to read the plan: a plan that was not posted before is posted, and the
 // command has to be repeated.
-func (r *Reconciler) applyHeld(ctx context.Context, st *state, c command.Command, pr reconciler.PullRequest, rem reconciler.Remark) (reply, error) {
+func (r *Reconciler) applyHeld(ctx context.Context, st *reconciler.State, c command.Command, pr reconciler.PullRequest, rem reconciler.Remark) (reply, error) {
 	id := remarkID{rem.Pull, rem.ID}
 	r.mu.Lock()
 	frozen := r.frozen
@@ -155,8 +155,8 @@ func (r *Reconciler) applyHeld(ctx context.Context, st *state, c command.Command
 }
 
 // originOf is the commit of main that a command names; no says why there is none.
-func (r *Reconciler) originOf(ctx context.Context, st *state, c command.Command, pr reconciler.PullRequest) (o origin, no string, err error) {
-	if o.history, err = r.o.Repo.Log(ctx, "", st.main, maxHistory); err != nil {
+func (r *Reconciler) originOf(ctx context.Context, st *reconciler.State, c command.Command, pr reconciler.PullRequest) (o origin, no string, err error) {
+	if o.history, err = r.o.Repo.Log(ctx, "", st.Main, maxHistory); err != nil {
 		return o, "", err
 	}
 	at := slices.IndexFunc(o.history, func(x reconciler.Commit) bool { return c.Names(x.ID) })
@@ -187,7 +187,7 @@ func (r *Reconciler) originOf(ctx context.Context, st *state, c command.Command,
 }
 
 // applyDocuments decides a command about the held documents of a commit.
-func (r *Reconciler) applyDocuments(ctx context.Context, st *state, c command.Command, o origin, pr reconciler.PullRequest, rem reconciler.Remark) (reply, error) {
+func (r *Reconciler) applyDocuments(ctx context.Context, st *reconciler.State, c command.Command, o origin, pr reconciler.PullRequest, rem reconciler.Remark) (reply, error) {
 	touched, err := provenance.Touched(ctx, r.o.Repo, o.commit)
 	if err != nil {
 		return reply{}, err
@@ -233,9 +233,9 @@ func (r *Reconciler) applyDocuments(ctx context.Context, st *state, c command.Co
 }
 
 // applyInput returns the trees and memory that a command is decided on.
-func (r *Reconciler) applyInput(st *state) decide.Input {
+func (r *Reconciler) applyInput(st *reconciler.State) decide.Input {
 	mem := r.writer.memory()
-	return decide.Input{Repo: r.o.Repo, Base: st.main, InForce: st.inForce, Permitted: st.permitted, Moved: st.moved, Today: r.today(), Memory: &mem, Rules: r.rules}
+	return decide.Input{Repo: r.o.Repo, Base: st.Main, InForce: st.InForce, Permitted: st.Permitted, Moved: st.Moved, Today: r.today(), Memory: &mem, Rules: r.rules}
 }
 
 // leftOf lists the documents of a commit that a command does not bring into force.
@@ -300,7 +300,7 @@ func (r *Reconciler) staleOf(o origin) []*plan.Status {
 
 // applyStale approves the plans of units that are held as stale, as the roll-out
 // comment shows them now.
-func (r *Reconciler) applyStale(ctx context.Context, st *state, o origin, pr reconciler.PullRequest, rem reconciler.Remark, units []*plan.Status) (reply, error) {
+func (r *Reconciler) applyStale(ctx context.Context, st *reconciler.State, o origin, pr reconciler.PullRequest, rem reconciler.Remark, units []*plan.Status) (reply, error) {
 	if slices.ContainsFunc(units, func(s *plan.Status) bool { return offerOf(s) == nil }) {
 		return reply{wait: true}, nil // until the plan is posted nobody can have read it
 	}
@@ -360,7 +360,7 @@ func (a *approval) review(key schema.Key, stopped bool) *plan.UnitReview {
 
 // applyNext carries out the oldest command that waits; it returns false if none
 // waits. Only the estate task calls it.
-func (r *Reconciler) applyNext(ctx context.Context, st *state) (bool, error) {
+func (r *Reconciler) applyNext(ctx context.Context, st *reconciler.State) (bool, error) {
 	one, ok := r.applies.next()
 	if !ok {
 		return false, nil
@@ -379,8 +379,8 @@ func (r *Reconciler) applyNext(ctx context.Context, st *state) (bool, error) {
 		return true, nil
 	}
 	cause := correlation(one.apply.Commit)
-	inForce, err := r.o.Repo.WriteInForce(ctx, st.inForce, reconciler.InForce{
-		Commit: st.main, Replace: got.Replace, Held: got.Held, Permitted: got.Permitted, Moved: got.Moved, CorrelationID: cause, Epoch: r.writer.epoch(),
+	inForce, err := r.o.Repo.WriteInForce(ctx, st.InForce, reconciler.InForce{
+		Commit: st.Main, Replace: got.Replace, Held: got.Held, Permitted: got.Permitted, Moved: got.Moved, CorrelationID: cause, Epoch: r.writer.epoch(),
 	})
 	if errors.Is(err, reconciler.ErrConflict) {
 		r.queue.Add(reconciler.Item{Do: reconciler.TaskEstate})
@@ -389,22 +389,22 @@ func (r *Reconciler) applyNext(ctx context.Context, st *state) (bool, error) {
 	if err != nil {
 		return true, err
 	}
-	next := newState(st.main, inForce, r.today(), got.Decision)
-	next.approval = &approval{commit: one.apply.Commit, pull: one.apply.PullRequest, by: one.apply.By, plans: map[schema.Key]string{}}
+	next := newState(st.Main, inForce, r.today(), got.Decision)
+	approved := &approval{commit: one.apply.Commit, pull: one.apply.PullRequest, by: one.apply.By, plans: map[schema.Key]string{}}
 	for _, p := range got.Proposal.Plans {
-		next.approval.plans[p.Key] = p.Digest
+		approved.plans[p.Key] = p.Digest
 	}
-	records := decisionRecords(got.Verdicts, st.inForce, r.appOf(got.Desired), r.o.Now())
-	if err := r.enforce(ctx, st, next, origins{first: one.apply.Commit}, nil, records, entitlementEvents(got.Verdicts, got.Desired, r.o.Now())); err != nil {
+	records := decisionRecords(got.Verdicts, st.InForce, r.appOf(got.Desired), r.o.Now())
+	if err := r.enforce(ctx, st, next, origins{first: one.apply.Commit, approval: approved}, nil, records, entitlementEvents(got.Verdicts, got.Desired, r.o.Now())); err != nil {
 		return true, err
 	}
-	r.rollouts.released(one.apply.Commit, next.held)
+	r.rollouts.released(one.apply.Commit, next.Held)
 	r.touched(one.apply.Commit)
 	r.o.Log.Info("held change applied", "commit", short(one.apply.Commit), "user", one.apply.By, "documents", len(got.Taken), "still_held", len(got.Left), "correlation_id", cause)
 	out := did("applied")
 	out.record = true
 	var why []string
-	if next.paused != "" {
+	if next.Paused != "" {
 		why = append(why, "Berth is paused: nothing changes on hosts until the pause is lifted")
 	}
 	for _, h := range got.Left {

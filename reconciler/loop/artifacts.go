@@ -531,10 +531,10 @@ func (a *artifacts) scan(d *schema.Desired) (now map[schema.Key]*published, prin
 // those looked at that are new or declared otherwise.
 func (r *Reconciler) scanArtifacts(ctx context.Context) error {
 	st := r.current()
-	if st == nil || st.desired == r.looks.desired {
+	if st == nil || st.Desired == r.looks.desired {
 		return nil
 	}
-	all, prints, gone := r.looks.scan(st.desired)
+	all, prints, gone := r.looks.scan(st.Desired)
 	if r.looks.desired == nil {
 		r.looks.prints = map[schema.Key]string{}
 		for _, s := range r.writer.thingsOf(schema.KindArtifact, schema.KindAppVersion) {
@@ -552,7 +552,7 @@ func (r *Reconciler) scanArtifacts(ctx context.Context) error {
 	}
 	var causes map[schema.Key]string
 	if changed != nil {
-		causes = attribute(r.merged(ctx, r.looks.main, st.main), st.main, changed)
+		causes = attribute(r.merged(ctx, r.looks.main, st.Main), st.Main, changed)
 	}
 	for _, k := range changed {
 		for {
@@ -581,7 +581,7 @@ func (r *Reconciler) scanArtifacts(ctx context.Context) error {
 			r.Enqueue(reconciler.Item{Do: reconciler.TaskArtifact, Unit: k})
 		}
 	}
-	r.looks.desired, r.looks.main = st.desired, st.main
+	r.looks.desired, r.looks.main = st.Desired, st.Main
 	return nil
 }
 
@@ -639,17 +639,17 @@ func (r *Reconciler) lookAtArtifact(ctx context.Context, key schema.Key) (time.D
 			r.Enqueue(reconciler.Item{Do: reconciler.TaskArtifact, Unit: next})
 		}
 	}()
-	p := publication(st.desired, key)
+	p := publication(st.Desired, key)
 	if p == nil || p.head.Suspend {
 		return 0, nil
 	}
 	began := r.writer.thing(key)
-	rules := policy.SourcesOf(st.desired.Platform, st.desired.Tenants[key.Tenant])
+	rules := policy.SourcesOf(st.Desired.Platform, st.Desired.Tenants[key.Tenant])
 	sights, complete := map[string]bytesStatus{}, true
 	for _, name := range slices.Sorted(maps.Keys(p.bytes)) {
 		b := p.bytes[name]
 		var s runtimes.Sight
-		source, why := p.source(st.desired, rules, b)
+		source, why := p.source(st.Desired, rules, b)
 		if source == nil {
 			s = runtimes.Sight{State: runtimes.SightUnknown, Reason: "SourceRefused", Message: why}
 		} else {
@@ -666,7 +666,7 @@ func (r *Reconciler) lookAtArtifact(ctx context.Context, key schema.Key) (time.D
 		b.Found, b.FoundType, b.Size, b.Checked = s.Digest, s.MediaType, s.Size, r.o.Now().UTC().Truncate(time.Second)
 		sights[name] = b
 	}
-	if began == nil || !r.saw(key, p, st.desired, began.Revision, sights) {
+	if began == nil || !r.saw(key, p, st.Desired, began.Revision, sights) {
 		return time.Second, nil // a decision came meanwhile, and its scan comes first
 	}
 	return r.lookNext(key, complete), nil
@@ -677,7 +677,7 @@ func (r *Reconciler) lookAtArtifact(ctx context.Context, key schema.Key) (time.D
 func (r *Reconciler) saw(key schema.Key, p *published, d *schema.Desired, revision string, sights map[string]bytesStatus) bool {
 	r.writer.whole.RLock()
 	defer r.writer.whole.RUnlock()
-	if now := r.current().desired; now != d {
+	if now := r.current().Desired; now != d {
 		if q := publication(now, key); q == nil || q.head.Suspend ||
 			q.print(now, policy.SourcesOf(now.Platform, now.Tenants[key.Tenant])) != p.print(d, policy.SourcesOf(d.Platform, d.Tenants[key.Tenant])) {
 			return false
@@ -706,7 +706,7 @@ func (r *Reconciler) saw(key schema.Key, p *published, d *schema.Desired, revisi
 			r.artifactSeen()
 		}
 		if v := verdict(sights, ""); changed && v.Status != "True" {
-			r.logAbout(key, r.appOf(r.current().desired)(key), "", next.CorrelationID).Warn("an artifact's bytes are not as declared, or cannot be seen", "artifact", key.String(), "artifact_id", schema.ID(next.UID, key),
+			r.logAbout(key, r.appOf(r.current().Desired)(key), "", next.CorrelationID).Warn("an artifact's bytes are not as declared, or cannot be seen", "artifact", key.String(), "artifact_id", schema.ID(next.UID, key),
 				"verified", v.Status, "reason", v.Reason, "message", v.Message, "commit", short(next.Revision))
 		}
 		return true

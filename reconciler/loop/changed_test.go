@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/reconciler"
 	"berth/reconciler/plan"
 	"berth/schema"
 )
@@ -20,7 +21,8 @@ func TestChangedUnitsAreThoseOfAll(t *testing.T) {
 		draw := rand.New(rand.NewPCG(seed, 1))
 		var placer plan.Placer
 		var mem plan.Memory
-		var old *state
+		var old *reconciler.State
+		var last *enforced
 		nodes := map[string]*schema.Node{}
 		for i := range 6 {
 			name := fmt.Sprintf("n%d", i)
@@ -34,20 +36,15 @@ func TestChangedUnitsAreThoseOfAll(t *testing.T) {
 					projects[name] = drawProject(draw, name, projects[name])
 				}
 			}
-			st := &state{main: fmt.Sprintf("c%d", step), effective: &schema.Effective{Nodes: nodes, Tenants: map[string]*schema.EffectiveTenant{"a": {Projects: projects}}}}
+			st := &reconciler.State{Main: fmt.Sprintf("c%d", step), Effective: &schema.Effective{Nodes: nodes, Tenants: map[string]*schema.EffectiveTenant{"a": {Projects: projects}}}}
 			over := mem
-			st.placement, st.over = placer.Place(st.effective, mem), &over
-			var walked *state
-			if old != nil {
-				all := *old
-				walked, all.over = &all, nil
-			}
-			changed := changedUnits(old, st, mem)
-			require.Equal(t, changedUnits(walked, st, mem), changed, "seed %d, step %d", seed, step)
-			st.changed = changed
+			st.Placement = placer.Place(st.Effective, mem)
+			changed := changedUnits(old, st, mem, last)
+			require.Equal(t, changedUnits(old, st, mem, nil), changed, "seed %d, step %d", seed, step)
+			last = &enforced{over, changed}
 			found += len(changed)
 			for _, key := range changed {
-				s := decided(key, st, mem.Get(key), st.main)
+				s := decided(key, st, mem.Get(key), st.Main)
 				mem = mem.With(&s)
 			}
 			old = st
@@ -56,14 +53,14 @@ func TestChangedUnitsAreThoseOfAll(t *testing.T) {
 				switch draw.IntN(8) {
 				case 0:
 					s.Phase = plan.PhaseRunning
-					if s.Members = nil; st.effective.Instance(key) == nil {
+					if s.Members = nil; st.Effective.Instance(key) == nil {
 						s.Phase = plan.PhaseDeleted
 					}
 					mem = mem.With(&s)
 				case 1:
 					if mem = mem.Without(key); draw.IntN(2) == 0 {
 						next := *old // placed again, as nodes came free
-						next.placement = placer.Place(st.effective, mem)
+						next.Placement = placer.Place(st.Effective, mem)
 						old = &next
 					}
 				}

@@ -57,20 +57,20 @@ func (r *Reconciler) obey(ctx context.Context, c command.Command, pr reconciler.
 
 // explain says what an instance comes to: with an open pull request merged, else
 // as it is in force.
-func (r *Reconciler) explain(ctx context.Context, st *state, c command.Command, pr reconciler.PullRequest) (reply, error) {
+func (r *Reconciler) explain(ctx context.Context, st *reconciler.State, c command.Command, pr reconciler.PullRequest) (reply, error) {
 	out := reply{reaction: reconciler.Understood, answer: &plan.Answer{Kind: plan.AnswerExplain, Instance: c.Instance, Field: c.Field}}
-	desired, placed := st.desired, st.placement
+	desired, placed := st.Desired, st.Placement
 	if pr.Open {
 		if merged, err := r.mergedDesired(ctx, st, pr); err != nil {
 			return reply{}, err
 		} else if merged != nil {
 			desired = merged
-			placed = r.decider.Place(r.decider.Evaluate(merged, st.desired, r.today()), r.writer.memory())
+			placed = r.decider.Place(r.decider.Evaluate(merged, st.Desired, r.today()), r.writer.memory())
 		}
 	}
 	if t := desired.Tenants[c.Instance.Tenant]; t != nil {
 		e, ok := policy.Explain(desired.Platform, t, c.Instance,
-			policy.Existing(func(k schema.Key) bool { return st.desired.Instance(k) != nil }), policy.At(r.today()), policy.Outside(placed.Outside(c.Instance)))
+			policy.Existing(func(k schema.Key) bool { return st.Desired.Instance(k) != nil }), policy.At(r.today()), policy.Outside(placed.Outside(c.Instance)))
 		if ok {
 			out.explanation = &e
 		}
@@ -80,7 +80,7 @@ func (r *Reconciler) explain(ctx context.Context, st *state, c command.Command, 
 
 // mergedDesired is what the estate says with a pull request merged; nil where
 // that cannot be told.
-func (r *Reconciler) mergedDesired(ctx context.Context, st *state, pr reconciler.PullRequest) (*schema.Desired, error) {
+func (r *Reconciler) mergedDesired(ctx context.Context, st *reconciler.State, pr reconciler.PullRequest) (*schema.Desired, error) {
 	head, err := r.o.Repo.FetchPull(ctx, pr.Number)
 	if errors.Is(err, reconciler.ErrNotFound) || errors.Is(err, reconciler.ErrRefused) {
 		return nil, nil
@@ -88,7 +88,7 @@ func (r *Reconciler) mergedDesired(ctx context.Context, st *state, pr reconciler
 	if err != nil {
 		return nil, err
 	}
-	tree, conflicts, err := r.o.Repo.Merge(ctx, st.main, head)
+	tree, conflicts, err := r.o.Repo.Merge(ctx, st.Main, head)
 	if errors.Is(err, reconciler.ErrUnreadable) || len(conflicts) > 0 {
 		return nil, nil
 	}
@@ -144,7 +144,7 @@ func (r *Reconciler) offered(told plan.Rollout) {
 
 // retryFailed has the units try again that a merged pull request changed and that
 // gave up, or wait to.
-func (r *Reconciler) retryFailed(ctx context.Context, st *state, pr reconciler.PullRequest, rem reconciler.Remark) (reply, error) {
+func (r *Reconciler) retryFailed(ctx context.Context, st *reconciler.State, pr reconciler.PullRequest, rem reconciler.Remark) (reply, error) {
 	if !pr.Merged {
 		return nothing("the pull request is not merged"), nil
 	}
@@ -185,7 +185,7 @@ func (r *Reconciler) retryFailed(ctx context.Context, st *state, pr reconciler.P
 
 // rights are what mayMean says of each of units. All are known before anything is
 // done: a command that failed halfway would find a part of it done.
-func (r *Reconciler) rights(ctx context.Context, st *state, pr reconciler.PullRequest, login string, units []*plan.Status) ([]authority.Decision, error) {
+func (r *Reconciler) rights(ctx context.Context, st *reconciler.State, pr reconciler.PullRequest, login string, units []*plan.Status) ([]authority.Decision, error) {
 	var out []authority.Decision
 	for _, s := range units {
 		d, err := r.mayMean(ctx, st, pr, login, s)
@@ -218,11 +218,11 @@ func (r *Reconciler) amend(key schema.Key, change func(*plan.Status) bool) bool 
 // acknowledge takes somebody's word that a large deletion is meant. The word is
 // read again, with whoever's right it is then, by the decision that needs it;
 // here it is only told whether there is such a deletion and whether they may.
-func (r *Reconciler) acknowledge(ctx context.Context, st *state, c command.Command, pr reconciler.PullRequest, rem reconciler.Remark) (reply, error) {
+func (r *Reconciler) acknowledge(ctx context.Context, st *reconciler.State, c command.Command, pr reconciler.PullRequest, rem reconciler.Remark) (reply, error) {
 	var held []plan.Held
 	switch {
 	case pr.Merged:
-		held = st.held
+		held = st.Held
 	case pr.Open:
 		b, ok := r.basis()
 		if !ok {
@@ -266,8 +266,8 @@ func (r *Reconciler) acknowledge(ctx context.Context, st *state, c command.Comma
 	case !slices.Contains(asked, c.Bound):
 		return refuse(fmt.Sprintf("the deletion that is held now has the digest %s; read it, then acknowledge that digest", asked[0])), nil
 	}
-	d := r.decider.May(st.desired, rem.Author, authority.DeletionsAcknowledge, authority.Scope{Tenant: tenant})
-	one := commanded("deletion.acknowledge", &plan.Status{Revision: cmp.Or(pr.MergeCommit, st.main)}, pr, rem, audit.Allowed, d, r.o.Now())
+	d := r.decider.May(st.Desired, rem.Author, authority.DeletionsAcknowledge, authority.Scope{Tenant: tenant})
+	one := commanded("deletion.acknowledge", &plan.Status{Revision: cmp.Or(pr.MergeCommit, st.Main)}, pr, rem, audit.Allowed, d, r.o.Now())
 	one.OrgID, one.Reason = tenant, c.Bound
 	if !d.Allowed {
 		one.Verdict, one.Reason = audit.Denied, d.Reason
@@ -290,16 +290,16 @@ func (r *Reconciler) acknowledge(ctx context.Context, st *state, c command.Comma
 // meant: who may change it so, and where a policy asks for somebody else than the
 // author, is somebody else; or who could have made the whole change that brought
 // it.
-func (r *Reconciler) mayMean(ctx context.Context, st *state, pr reconciler.PullRequest, login string, s *plan.Status) (authority.Decision, error) {
+func (r *Reconciler) mayMean(ctx context.Context, st *reconciler.State, pr reconciler.PullRequest, login string, s *plan.Status) (authority.Decision, error) {
 	p := authority.InstanceUpdate
 	switch {
-	case st.effective.Instance(s.Key) == nil:
+	case st.Effective.Instance(s.Key) == nil:
 		p = authority.InstanceDelete
 	case s.Observed == nil || s.Observed.Presence == plan.Absent:
 		p = authority.InstanceCreate
 	}
 	need := authority.Need{Permission: p, Scope: authority.Scope{Tenant: s.Key.Tenant, Project: s.Key.Project}, Key: s.Key}
-	d := r.decider.Agrees(st.desired, pr.Author, login, need)
+	d := r.decider.Agrees(st.Desired, pr.Author, login, need)
 	if d.Allowed || pr.MergeCommit == "" {
 		return d, nil
 	}

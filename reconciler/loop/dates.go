@@ -122,17 +122,17 @@ func (r *Reconciler) date(ctx context.Context) (again time.Duration, err error) 
 	if st == nil {
 		return 0, nil
 	}
-	if len(d.pending) == 0 && d.to != st.main {
-		commits, err := r.o.Repo.Log(ctx, d.to, st.main, maxDated)
+	if len(d.pending) == 0 && d.to != st.Main {
+		commits, err := r.o.Repo.Log(ctx, d.to, st.Main, maxDated)
 		known := len(commits) > 0 && len(commits[len(commits)-1].Parents) > 0 && commits[len(commits)-1].Parents[0] == d.to
 		if d.to != "" && (errors.Is(err, reconciler.ErrNotFound) || err == nil && !known) {
 			d.forget() // main went elsewhere, or more came than is looked back at
-			commits, err = r.o.Repo.Log(ctx, "", st.main, maxDated)
+			commits, err = r.o.Repo.Log(ctx, "", st.Main, maxDated)
 		}
 		if err != nil {
 			return 0, err
 		}
-		d.pending, d.to = commits, st.main
+		d.pending, d.to = commits, st.Main
 	}
 	for range min(datedAtOnce, len(d.pending)) {
 		last := len(d.pending) - 1
@@ -150,10 +150,10 @@ func (r *Reconciler) date(ctx context.Context) (again time.Duration, err error) 
 	if len(d.pending) > 0 {
 		return time.Millisecond, nil
 	}
-	if len(d.gone) == 0 || d.to != st.main {
+	if len(d.gone) == 0 || d.to != st.Main {
 		return 0, nil
 	}
-	differs, err := r.o.Repo.Diff(ctx, st.main, st.inForce)
+	differs, err := r.o.Repo.Diff(ctx, st.Main, st.InForce)
 	if errors.Is(err, reconciler.ErrUnreadable) {
 		return 0, nil // it stays until it can be told
 	}

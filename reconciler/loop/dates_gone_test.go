@@ -50,7 +50,7 @@ func TestDatesOfWhatWentAreDropped(t *testing.T) {
 	r := New(Options{Repo: h, Log: slog.New(slog.DiscardHandler)})
 	date := func(main string) {
 		t.Helper()
-		r.state = &state{main: main, inForce: "in force"}
+		r.state = &reconciler.State{Main: main, InForce: "in force"}
 		again, err := r.date(t.Context())
 		require.NoError(t, err)
 		require.Zero(t, again)

@@ -110,8 +110,8 @@ func (r *Reconciler) reconcileEstate(ctx context.Context) error {
 	if r.untold {
 		st = r.unrecorded // what was decided over it is not told yet
 	}
-	same := st != nil && st.main == tips.Main && st.inForce == tips.InForce
-	unread := same && slices.ContainsFunc(st.held, func(h plan.Held) bool { return h.Reason == load.HeldUnreadable })
+	same := st != nil && st.Main == tips.Main && st.InForce == tips.InForce
+	unread := same && slices.ContainsFunc(st.Held, func(h plan.Held) bool { return h.Reason == load.HeldUnreadable })
 	acked := r.acks.all()
 	if same && len(acked) == 0 {
 		if applied, err := r.applyNext(ctx, st); applied || err != nil {
@@ -120,7 +120,7 @@ func (r *Reconciler) reconcileEstate(ctx context.Context) error {
 	}
 	if same && !unread && len(acked) == 0 {
 		r.thaw()
-		if st.day != r.today() {
+		if st.Day != r.today() {
 			return r.tomorrow(ctx, st)
 		}
 		return nil
@@ -137,7 +137,7 @@ func (r *Reconciler) answered(acked []acking) {
 	r.acks.decided(acked)
 	st := r.current()
 	for _, one := range acked {
-		r.rollouts.released(one.commit, st.held)
+		r.rollouts.released(one.commit, st.Held)
 		r.touched(one.commit)
 	}
 	r.Enqueue(reconciler.Item{Do: reconciler.TaskRemarks})
@@ -145,7 +145,7 @@ func (r *Reconciler) answered(acked []acking) {
 
 // decide decides what came to main since the last decision, and records it on
 // berth/in-force.
-func (r *Reconciler) decide(ctx context.Context, st *state, tips reconciler.Tips, unread bool, acked []acking) error {
+func (r *Reconciler) decide(ctx context.Context, st *reconciler.State, tips reconciler.Tips, unread bool, acked []acking) error {
 	was, decided, err := r.standing(ctx, st, tips)
 	if err != nil {
 		return err
@@ -195,7 +195,7 @@ func (r *Reconciler) decide(ctx context.Context, st *state, tips reconciler.Tips
 	switch {
 	case was.Tree == nil:
 		records = []audit.Record{adopted(main, len(d.Verdicts), r.o.Now())}
-	case st != nil && st.inForce != tips.InForce:
+	case st != nil && st.InForce != tips.InForce:
 		// An earlier run decided and wrote it, and what there is to tell of that was not.
 		before, announced, earlier, err := r.missed(ctx, st, decided)
 		if err != nil {
@@ -220,19 +220,19 @@ func (r *Reconciler) decide(ctx context.Context, st *state, tips reconciler.Tips
 	if err != nil {
 		return err
 	}
-	if unread && inForce == st.inForce {
+	if unread && inForce == st.InForce {
 		r.thaw() // it still cannot be read, or is held
 		r.answered(acked)
 		return nil
 	}
 	var before []plan.Held
 	if st != nil {
-		before = st.held
+		before = st.Held
 	}
 	for _, h := range newlyHeld(before, d.Held) {
 		r.logAbout(h.Key, r.appOf(d.Desired)(h.Key), r.uidOf(d.Desired, h.Key), cause).Warn("held", "file", h.File, "reason", h.Reason, "message", h.Message, "commit", short(main))
 	}
-	if st != nil && st.main == main { // no commit did this
+	if st != nil && st.Main == main { // no commit did this
 		by = origins{}
 		if len(acked) > 0 {
 			by.first = acked[0].commit
@@ -270,10 +270,10 @@ func (r *Reconciler) news(ctx context.Context, decided string, verdicts []decide
 // missed is what a decision tells that an earlier run wrote to berth/in-force and
 // not to berth/status, up to the commit decided, over the state st that it was
 // decided over.
-func (r *Reconciler) missed(ctx context.Context, st *state, decided string) ([]audit.Record, []plan.Event, decide.Decision, error) {
-	was, from, err := r.standing(ctx, st, reconciler.Tips{InForce: st.inForce})
+func (r *Reconciler) missed(ctx context.Context, st *reconciler.State, decided string) ([]audit.Record, []plan.Event, decide.Decision, error) {
+	was, from, err := r.standing(ctx, st, reconciler.Tips{InForce: st.InForce})
 	if errors.Is(err, reconciler.ErrRewritten) || errors.Is(err, reconciler.ErrNotFound) {
-		r.o.Log.Warn("what status remembers of the last decision is none; what came since is not told", "in_force", short(st.inForce), "error", err)
+		r.o.Log.Warn("what status remembers of the last decision is none; what came since is not told", "in_force", short(st.InForce), "error", err)
 		return nil, nil, decide.Decision{}, nil
 	}
 	if err != nil {
@@ -293,53 +293,38 @@ func (r *Reconciler) missed(ctx context.Context, st *state, decided string) ([]a
 	if err != nil {
 		return nil, nil, decide.Decision{}, err
 	}
-	return decisionRecords(d.Verdicts, st.inForce, r.appOf(d.Desired), r.o.Now()), entitlementEvents(d.Verdicts, d.Desired, r.o.Now()), d, nil
+	return decisionRecords(d.Verdicts, st.InForce, r.appOf(d.Desired), r.o.Now()), entitlementEvents(d.Verdicts, d.Desired, r.o.Now()), d, nil
 }
 
 // tomorrow judges what is in force anew, as a new day has begun: the grace of
 // what policy no longer allows may be over.
-func (r *Reconciler) tomorrow(ctx context.Context, st *state) error {
-	next, err := r.inForce(ctx, st.inForce)
+func (r *Reconciler) tomorrow(ctx context.Context, st *reconciler.State) error {
+	next, err := r.inForce(ctx, st.InForce)
 	if err != nil {
 		return err
 	}
-	next.main, next.permitted, next.moved, next.paused = st.main, st.permitted, st.moved, st.paused
-	next.hold(st.held)
+	next.Main, next.Permitted, next.Moved, next.Paused = st.Main, st.Permitted, st.Moved, st.Paused
+	setHeld(next, st.Held)
 	return r.enforce(ctx, st, next, origins{}, nil, nil, nil)
 }
 
 // newState is the state that a decision comes to.
-func newState(main, inForce, day string, d decide.Decision) *state {
-	st := &state{
-		day: day, main: main, inForce: inForce, desired: d.Desired, effective: d.Effective, permitted: d.Permitted, moved: d.Moved, paused: d.Paused(),
+func newState(main, inForce, day string, d decide.Decision) *reconciler.State {
+	st := &reconciler.State{
+		Day: day, Main: main, InForce: inForce, Desired: d.Desired, Effective: d.Effective, Permitted: d.Permitted, Moved: d.Moved, Paused: d.Paused(),
 	}
-	st.hold(d.Held)
+	setHeld(st, d.Held)
 	return st
 }
 
-// hold says what is held.
-func (s *state) hold(held []plan.Held) {
-	s.held, s.deniedBy = held, map[schema.Key]string{}
+// setHeld sets what is held in a new state.
+func setHeld(st *reconciler.State, held []plan.Held) {
+	st.Held, st.DeniedBy = held, map[schema.Key]string{}
 	for _, h := range held {
 		if h.Reason == load.HeldUnauthorised {
-			s.deniedBy[h.Key] = h.Message
+			st.DeniedBy[h.Key] = h.Message
 		}
 	}
-}
-
-// denied says why a change of a unit's document waits for somebody's right; "":
-// none does.
-func (s *state) denied(key schema.Key) string { return s.deniedBy[key] }
-
-// refused says what policy no longer allows of a unit that is there; nil: it
-// complies.
-func (s *state) refused(key schema.Key) *schema.Noncompliance {
-	return s.placement.Noncompliance(s.effective, key)
-}
-
-// want is what a unit shall be; nil: it is to go.
-func (s *state) want(key schema.Key) *schema.EffectiveInstance {
-	return s.placement.Instance(s.effective, key)
 }
 
 // today is the UTC day.
@@ -347,7 +332,7 @@ func (r *Reconciler) today() string { return r.o.Now().UTC().Format(time.DateOnl
 
 // standing is what is in force before a decision, and the commit of main that
 // was decided last; "" where nothing is in force.
-func (r *Reconciler) standing(ctx context.Context, st *state, tips reconciler.Tips) (was decide.Standing, decided string, err error) {
+func (r *Reconciler) standing(ctx context.Context, st *reconciler.State, tips reconciler.Tips) (was decide.Standing, decided string, err error) {
 	if tips.InForce == "" {
 		return was, "", nil
 	}
@@ -360,8 +345,8 @@ func (r *Reconciler) standing(ctx context.Context, st *state, tips reconciler.Ti
 	}
 	was.Permitted, was.Moved = said.Permitted, said.Moved
 	decided = said.Commit
-	if st != nil && st.inForce == tips.InForce && st.main != "" {
-		decided = st.main // a commit that changes nothing writes nothing there
+	if st != nil && st.InForce == tips.InForce && st.Main != "" {
+		decided = st.Main // a commit that changes nothing writes nothing there
 	}
 	return was, decided, nil
 }
@@ -371,7 +356,7 @@ func (r *Reconciler) standing(ctx context.Context, st *state, tips reconciler.Ti
 // comes from the branch of that name alone, which Fetch has verified; what
 // status remembers of it only tells which units a decision changes that was
 // written and not yet recorded. That older state, or nil, is returned.
-func (r *Reconciler) adopt(ctx context.Context, tips reconciler.Tips) (*state, error) {
+func (r *Reconciler) adopt(ctx context.Context, tips reconciler.Tips) (*reconciler.State, error) {
 	st, err := r.inForce(ctx, tips.InForce)
 	if errors.Is(err, decide.ErrFrozen) {
 		// It no longer loads. Main may mend it; if not, that freezes the sync.
@@ -390,19 +375,19 @@ func (r *Reconciler) adopt(ctx context.Context, tips reconciler.Tips) (*state, e
 	}
 	// Which commit was decided is that branch's to say: status is memory, and
 	// never permission.
-	st.main, st.permitted, st.moved = said.Commit, said.Permitted, said.Moved
-	st.hold(said.Held)
+	st.Main, st.Permitted, st.Moved = said.Commit, said.Permitted, said.Moved
+	setHeld(st, said.Held)
 	if recorded {
 		r.toldTo = rev.Commit
-		st.hold(rev.Held)
+		setHeld(st, rev.Held)
 	}
-	st.paused = decide.Decision{Desired: st.desired, Held: st.held, Permitted: st.permitted}.Paused()
+	st.Paused = decide.Decision{Desired: st.Desired, Held: st.Held, Permitted: st.Permitted}.Paused()
 	old := st
 	if !recorded {
 		if old, err = r.untoldBefore(ctx, tips, rev); err != nil {
 			return nil, err
 		}
-		st.untold = old
+		st.Recorded = old
 	}
 	r.mu.Lock()
 	r.state = st
@@ -430,13 +415,13 @@ func (r *Reconciler) adopt(ctx context.Context, tips reconciler.Tips) (*state, e
 			r.rollouts.end(commit)
 		}
 	}
-	r.o.Log.Info("continuing", "in_force", short(tips.InForce), "units", st.effective.Len())
+	r.o.Log.Info("continuing", "in_force", short(tips.InForce), "units", st.Effective.Len())
 	return old, nil
 }
 
 // untoldBefore is what status remembers of what was in force before a decision
 // that it was not told of; nil: nothing.
-func (r *Reconciler) untoldBefore(ctx context.Context, tips reconciler.Tips, rev reconciler.Revision) (*state, error) {
+func (r *Reconciler) untoldBefore(ctx context.Context, tips reconciler.Tips, rev reconciler.Revision) (*reconciler.State, error) {
 	// The branch's own commits are joined by first parents, main's are not.
 	commits, err := r.o.Repo.Log(ctx, "", tips.InForce, maxAttributed)
 	if err != nil || !slices.ContainsFunc(commits, func(c reconciler.Commit) bool { return c.ID == rev.InForce }) {
@@ -449,12 +434,12 @@ func (r *Reconciler) untoldBefore(ctx context.Context, tips reconciler.Tips, rev
 	if err != nil {
 		return nil, err
 	}
-	old.main = rev.Commit
+	old.Main = rev.Commit
 	return old, nil
 }
 
 // inForce is the state that a commit of berth/in-force stands for.
-func (r *Reconciler) inForce(ctx context.Context, commit string) (*state, error) {
+func (r *Reconciler) inForce(ctx context.Context, commit string) (*reconciler.State, error) {
 	snap, err := r.o.Repo.Snapshot(ctx, commit)
 	if err != nil {
 		return nil, err
@@ -464,7 +449,7 @@ func (r *Reconciler) inForce(ctx context.Context, commit string) (*state, error)
 		return nil, fmt.Errorf("read back %s: %w", short(commit), err)
 	}
 	st := newState("", commit, r.today(), d)
-	st.placement = r.decider.Place(d.Effective, r.writer.memory())
+	st.Placement = r.decider.Place(d.Effective, r.writer.memory())
 	return st, nil
 }
 
@@ -486,35 +471,34 @@ func (r *Reconciler) opened() {
 // enforce puts a decision into effect: places, records which units changed and
 // through which commit, and wakes them. acked are the deletions that somebody
 // acknowledged since the decision before.
-func (r *Reconciler) enforce(ctx context.Context, old, st *state, by origins, acked []acking, records []audit.Record, events []plan.Event) error {
+func (r *Reconciler) enforce(ctx context.Context, old, st *reconciler.State, by origins, acked []acking, records []audit.Record, events []plan.Event) error {
 	mem := r.writer.memory()
 	oldMain := ""
 	before := old
 	if old != nil {
-		oldMain = old.main
+		oldMain = old.Main
 		now := *old
-		now.placement = r.decider.Place(old.effective, mem)
+		now.Placement = r.decider.Place(old.Effective, mem)
 		before = &now
 	}
-	st.placement, st.over = r.decider.Place(st.effective, mem), &mem
-	changed := changedUnits(old, st, mem)
-	st.changed = changed
-	merged := r.merged(ctx, oldMain, st.main)
-	causes := attribute(merged, st.main, changed)
+	st.Placement = r.decider.Place(st.Effective, mem)
+	changed := changedUnits(old, st, mem, r.enforced)
+	merged := r.merged(ctx, oldMain, st.Main)
+	causes := attribute(merged, st.Main, changed)
 	for _, key := range changed {
 		if commit := by.of(old, st, key); commit != "" {
 			causes[key] = commit
 		}
 	}
 	switch {
-	case st.approval != nil:
+	case by.approval != nil:
 		for _, key := range changed {
-			causes[key] = st.approval.commit
+			causes[key] = by.approval.commit
 		}
-	case old == nil || old.main != st.main || len(changed) == 0:
-	case old.inForce != st.inForce && len(acked) == 0: // what was held comes, as something can be read again
+	case old == nil || old.Main != st.Main || len(changed) == 0:
+	case old.InForce != st.InForce && len(acked) == 0: // what was held comes, as something can be read again
 		var err error
-		if causes, err = r.cameOf(ctx, old.inForce, st, changed); err != nil {
+		if causes, err = r.cameOf(ctx, old.InForce, st, changed); err != nil {
 			return err
 		}
 	default:
@@ -531,18 +515,18 @@ func (r *Reconciler) enforce(ctx context.Context, old, st *state, by origins, ac
 	}
 	var wasHeld []plan.Held
 	if old != nil {
-		wasHeld = old.held
+		wasHeld = old.Held
 	}
 	for _, m := range merged {
-		r.rollouts.begin(m.commit, unread(st.held, m.paths))
+		r.rollouts.begin(m.commit, unread(st.Held, m.paths))
 	}
-	for commit, held := range attributeHeld(merged, st.main, newlyHeld(wasHeld, st.held)) {
+	for commit, held := range attributeHeld(merged, st.Main, newlyHeld(wasHeld, st.Held)) {
 		r.rollouts.begin(commit, held)
 	}
 
-	if old != nil && old.main == st.main && old.inForce != st.inForce && len(acked) == 0 {
+	if old != nil && old.Main == st.Main && old.InForce != st.InForce && len(acked) == 0 {
 		for _, commit := range causes { // it may have been told to its end, with this held
-			r.rollouts.released(commit, st.held)
+			r.rollouts.released(commit, st.Held)
 		}
 	}
 
@@ -552,18 +536,18 @@ func (r *Reconciler) enforce(ctx context.Context, old, st *state, by origins, ac
 		for { // until no worker records something in between
 			prev := r.writer.get(key)
 			next := decided(key, st, prev, causes[key])
-			if isNewUnit(prev) && st.want(key) != nil {
+			if isNewUnit(prev) && st.Instance(key) != nil {
 				next.RequestedBy = requesters[key]
 			}
 			switch {
 			case !unreviewed(before, st, key):
-			case st.approval != nil:
-				next.Review = st.approval.review(key, stoodStill(before, prev, key))
-			case old.main == st.main && len(acked) > 0 && st.want(key) == nil:
+			case by.approval != nil:
+				next.Review = by.approval.review(key, stoodStill(before, prev, key))
+			case old.Main == st.Main && len(acked) > 0 && st.Instance(key) == nil:
 				// Who has the right to said that exactly these documents go, after they
 				// were named: that is the review of it.
 				next.Review = nil
-			case old.main != st.main, old.inForce != st.inForce: // by a commit, or by what was held of one
+			case old.Main != st.Main, old.InForce != st.InForce: // by a commit, or by what was held of one
 				next.Review = &plan.UnitReview{Stopped: stoodStill(before, prev, key)}
 			case prev != nil:
 				next.Review = prev.Review // no commit did this
@@ -577,21 +561,21 @@ func (r *Reconciler) enforce(ctx context.Context, old, st *state, by origins, ac
 	r.writer.announce(events...)
 	r.stand(st)
 	r.writer.revise(func(rev *reconciler.Revision) {
-		rev.Commit, rev.InForce, rev.Frozen = st.main, st.inForce, ""
-		rev.Held, rev.HeldMore = st.held, 0
-		if len(st.held) > maxHeld {
-			rev.Held, rev.HeldMore = slices.Clone(st.held[:maxHeld]), len(st.held)-maxHeld
+		rev.Commit, rev.InForce, rev.Frozen = st.Main, st.InForce, ""
+		rev.Held, rev.HeldMore = st.Held, 0
+		if len(st.Held) > maxHeld {
+			rev.Held, rev.HeldMore = slices.Clone(st.Held[:maxHeld]), len(st.Held)-maxHeld
 		}
 	})
 	r.mu.Lock()
 	r.state, r.frozen = st, ""
 	r.mu.Unlock()
-	if old != nil && old.paused != st.paused {
+	if old != nil && old.Paused != st.Paused {
 		r.pauseAll(st, merged)
 	}
 	r.writer.whole.Unlock()
 
-	r.unrecorded, r.untold, r.toldTo = nil, false, ""
+	r.unrecorded, r.untold, r.toldTo, r.enforced = nil, false, "", &enforced{mem, changed}
 	r.o.Metrics.frozen.Set(0)
 	r.opened()
 	for _, key := range changed {
@@ -600,10 +584,10 @@ func (r *Reconciler) enforce(ctx context.Context, old, st *state, by origins, ac
 	for _, m := range merged {
 		r.touched(m.commit)
 	}
-	r.touched(st.main)
+	r.touched(st.Main)
 	r.baseMoved()
-	r.o.Log.Info("decided", "main", short(st.main), "in_force", short(st.inForce), "held", len(st.held),
-		"changed_units", len(changed), "correlation_id", correlation(st.main))
+	r.o.Log.Info("decided", "main", short(st.Main), "in_force", short(st.InForce), "held", len(st.Held),
+		"changed_units", len(changed), "correlation_id", correlation(st.Main))
 	return nil
 }
 
@@ -613,15 +597,15 @@ func isNewUnit(prev *plan.Status) bool {
 }
 
 // requesters adds to by the requesters of new instances among changed that it lacks.
-func (r *Reconciler) requesters(ctx context.Context, st *state, changed []schema.Key, by map[schema.Key]string) map[schema.Key]string {
+func (r *Reconciler) requesters(ctx context.Context, st *reconciler.State, changed []schema.Key, by map[schema.Key]string) map[schema.Key]string {
 	missing := map[string]schema.Key{}
 	for _, key := range changed {
-		if i := st.desired.Instance(key); i != nil && by[key] == "" && isNewUnit(r.writer.get(key)) {
+		if i := st.Desired.Instance(key); i != nil && by[key] == "" && isNewUnit(r.writer.get(key)) {
 			missing[i.File] = key
 		}
 	}
-	out := r.authors.FindRequesters(ctx, st.main, missing, func(s decide.Step, key schema.Key) authority.Actor {
-		return r.decider.Maker(st.desired, s, authority.Scope{Tenant: key.Tenant, Project: key.Project}, r.today())
+	out := r.authors.FindRequesters(ctx, st.Main, missing, func(s decide.Step, key schema.Key) authority.Actor {
+		return r.decider.Maker(st.Desired, s, authority.Scope{Tenant: key.Tenant, Project: key.Project}, r.today())
 	})
 	if out == nil {
 		return by
@@ -633,17 +617,17 @@ func (r *Reconciler) requesters(ctx context.Context, st *state, changed []schema
 // awaitsAck reports whether a deletion is held until it is acknowledged.
 func (r *Reconciler) awaitsAck() bool {
 	st := r.current()
-	return st == nil || slices.ContainsFunc(st.held, func(h plan.Held) bool { return strings.Contains(h.Message, decide.AckTrailer) })
+	return st == nil || slices.ContainsFunc(st.Held, func(h plan.Held) bool { return strings.Contains(h.Message, decide.AckTrailer) })
 }
 
 // decided is the status of a unit right after a decision changed what it shall
 // be, through the commit named. What is observed of it stays as it was.
-func decided(key schema.Key, st *state, prev *plan.Status, commit string) plan.Status {
+func decided(key schema.Key, st *reconciler.State, prev *plan.Status, commit string) plan.Status {
 	s := plan.Status{Key: key, Phase: plan.PhaseRequested}
 	if prev != nil {
 		s = *prev
 	}
-	want := st.want(key)
+	want := st.Instance(key)
 	s.Revision, s.CorrelationID, s.Retry = commit, correlation(commit), nil
 	switch {
 	case want == nil:
@@ -651,7 +635,7 @@ func decided(key schema.Key, st *state, prev *plan.Status, commit string) plan.S
 	case s.Phase == plan.PhaseDeleted || s.Phase == plan.PhaseDeleting:
 		s.Phase = plan.PhaseRequested // declared again before it was gone
 	}
-	v := unitView{pending: true, suspended: suspendedCondition(st, prev, want, commit), denied: st.denied(key), refused: st.refused(key), prev: &s, want: want, members: st.placement.Members(key), attempt: s.Attempt, plan: plan.Plan{Key: key},
+	v := unitView{pending: true, suspended: suspendedCondition(st, prev, want, commit), denied: st.Denied(key), refused: st.Noncompliance(key), prev: &s, want: want, members: st.Placement.Members(key), attempt: s.Attempt, plan: plan.Plan{Key: key},
 		observed: plan.Observed{Key: key, Presence: plan.Unknown, Reason: "not looked at since this change"}}
 	if s.Observed != nil {
 		v.observed = *s.Observed
@@ -661,39 +645,46 @@ func decided(key schema.Key, st *state, prev *plan.Status, commit string) plan.S
 	return next
 }
 
+// enforced is what the last decision of this process was put into effect over:
+// what was remembered then, and the units that it changed.
+type enforced struct {
+	memory  plan.Memory
+	changed []schema.Key
+}
+
 // changedUnits lists, sorted, the units for which a decision means something
 // else than the one before, and those nobody remembers. The cost is that of what
 // differs, where the one before was put into effect by this process.
-func changedUnits(old, st *state, mem plan.Memory) []schema.Key {
+func changedUnits(old, st *reconciler.State, mem plan.Memory, last *enforced) []schema.Key {
 	maybe := map[schema.Key]bool{}
-	if old == nil || old.over == nil {
-		for k := range st.effective.All() {
+	if old == nil || last == nil {
+		for k := range st.Effective.All() {
 			maybe[k] = true
 		}
 		for k := range mem.All() {
 			maybe[k] = true
 		}
 	} else {
-		for k := range schema.Differing(old.effective, st.effective) {
+		for k := range schema.Differing(old.Effective, st.Effective) {
 			maybe[k] = true
 		}
-		for k := range plan.ChangedPlacement(old.placement, st.placement) {
+		for k := range plan.ChangedPlacement(old.Placement, st.Placement) {
 			maybe[k] = true
 		}
-		for k := range plan.ChangedMemory(*old.over, mem) {
+		for k := range plan.ChangedMemory(last.memory, mem) {
 			maybe[k] = true
 		}
-		for _, k := range old.changed { // what was recorded of them may be lost again
+		for _, k := range last.changed { // what was recorded of them may be lost again
 			maybe[k] = true
 		}
 	}
 	var keys []schema.Key
 	for k := range maybe {
-		want, s := st.want(k), mem.Get(k)
+		want, s := st.Instance(k), mem.Get(k)
 		going := s != nil && (s.Phase == plan.PhaseDeleting || s.Phase == plan.PhaseDeleted)
 		switch {
 		case want == nil && s != nil && !going,
-			want != nil && (old == nil || s == nil || going || !sameUnit(old, st, k) || !sameDenials(old.effective.Denied(k), st.effective.Denied(k))):
+			want != nil && (old == nil || s == nil || going || !sameUnit(old, st, k) || !sameDenials(old.Effective.Denied(k), st.Effective.Denied(k))):
 			keys = append(keys, k)
 		}
 	}
@@ -723,10 +714,10 @@ func (r *Reconciler) merged(ctx context.Context, from, to string) []mergedCommit
 
 // cameOf says which commit of main each unit was changed by, where what was held of
 // it came into force with no other: the newest of those that touch what came.
-func (r *Reconciler) cameOf(ctx context.Context, before string, st *state, changed []schema.Key) (map[schema.Key]string, error) {
+func (r *Reconciler) cameOf(ctx context.Context, before string, st *reconciler.State, changed []schema.Key) (map[schema.Key]string, error) {
 	came := map[string]bool{}
 	if before != "" {
-		paths, err := r.o.Repo.Diff(ctx, before, st.inForce)
+		paths, err := r.o.Repo.Diff(ctx, before, st.InForce)
 		if err != nil {
 			return nil, err
 		}
@@ -734,11 +725,11 @@ func (r *Reconciler) cameOf(ctx context.Context, before string, st *state, chang
 			came[c.Path] = true
 		}
 	}
-	latest := r.between(ctx, "", st.main)
+	latest := r.between(ctx, "", st.Main)
 	for i := range latest {
 		latest[i].paths = slices.DeleteFunc(latest[i].paths, func(c reconciler.PathChange) bool { return !came[c.Path] })
 	}
-	return attribute(latest, st.main, changed), nil
+	return attribute(latest, st.Main, changed), nil
 }
 
 // between are the commits that came to main after one, newest first, as far as
@@ -796,18 +787,19 @@ type origins struct {
 	first string                // the first commit; "": nobody knows
 
 	requesters map[schema.Key]string // who brought the documents of instances
+	approval   *approval             // the command that the decision carries out; nil: it is about commits
 }
 
 // of is the commit that changed a unit; "": it is not known, such as where it
 // only stands elsewhere.
-func (c origins) of(old, st *state, key schema.Key) string {
+func (c origins) of(old, st *reconciler.State, key schema.Key) string {
 	if commit := c.last[key]; commit != "" {
 		return commit
 	}
 	if old == nil {
 		return ""
 	}
-	if x, y := old.want(key), st.want(key); x == y || equalJSON(x, y) {
+	if x, y := old.Instance(key), st.Instance(key); x == y || equalJSON(x, y) {
 		return ""
 	}
 	return c.first
@@ -865,16 +857,16 @@ func (r *Reconciler) replace() {
 	r.writer.whole.Lock()
 	defer r.writer.whole.Unlock()
 	st := r.current()
-	if st == nil || st.placement.Whole() {
+	if st == nil || st.Placement.Whole() {
 		return
 	}
 	next := *st
-	next.placement = r.decider.Place(st.effective, r.writer.memory())
+	next.Placement = r.decider.Place(st.Effective, r.writer.memory())
 	r.mu.Lock()
 	r.state = &next
 	r.mu.Unlock()
-	for k := range plan.ChangedPlacement(st.placement, next.placement) {
-		if !slices.EqualFunc(st.placement.Members(k), next.placement.Members(k), sameMember) {
+	for k := range plan.ChangedPlacement(st.Placement, next.Placement) {
+		if !slices.EqualFunc(st.Placement.Members(k), next.Placement.Members(k), sameMember) {
 			r.queue.Add(reconciler.Item{Do: reconciler.TaskUnit, Unit: k})
 		}
 	}

@@ -49,11 +49,11 @@ func (g gated) kept() bool { return g.held || g.again > 0 }
 // promise 1). A unit whose revision no pull request brought is held by none, and
 // so is one that only starts again what stands still of what is applied. While one
 // is held, or nobody knows yet, what is applied of it is kept healthy.
-func (r *Reconciler) gate(ctx context.Context, st *state, prev *plan.Status, p plan.Plan, observed plan.Observed, rules plan.Rules) gated {
+func (r *Reconciler) gate(ctx context.Context, st *reconciler.State, prev *plan.Status, p plan.Plan, observed plan.Observed, rules plan.Rules) gated {
 	g := gated{plan: p, shown: p, review: prev.Review, rules: rules, observed: observed}
-	if st.untold != nil && unreviewed(st.untold, st, p.Key) && !p.Empty() {
+	if st.Recorded != nil && unreviewed(st.Recorded, st, p.Key) && !p.Empty() {
 		// What its status says of a review is of what was in force before.
-		g.stopped = stoodStill(st.untold, prev, p.Key)
+		g.stopped = stoodStill(st.Recorded, prev, p.Key)
 		g.again = pullAgain
 		return g.keep(plan.Blocked{Code: "review.pending", Wait: true,
 			Message: "it is not known yet which commit brought it, and so whether this was reviewed"})
@@ -313,11 +313,11 @@ func staleRecord(s *plan.Status, held *plan.UnitReview, now time.Time) audit.Rec
 
 // stoodStill says whether a unit stood still by declaration before a decision: as
 // was in force then, unless that itself never came about for lack of a review.
-func stoodStill(before *state, prev *plan.Status, key schema.Key) bool {
+func stoodStill(before *reconciler.State, prev *plan.Status, key schema.Key) bool {
 	if prev != nil && prev.Review != nil {
 		return prev.Review.Stopped
 	}
-	was := before.want(key)
+	was := before.Instance(key)
 	return was != nil && was.DesiredState == schema.DesiredStopped
 }
 
@@ -326,6 +326,6 @@ func stoodStill(before *state, prev *plan.Status, key schema.Key) bool {
 // in force before, nor where it means the same as before, and what was remembered
 // of the unit was lost, or a node came free for what waited. before is old with
 // its units where they would stand by now.
-func unreviewed(before, st *state, key schema.Key) bool {
-	return before != nil && (!sameUnit(before, st, key) || !sameDenials(before.effective.Denied(key), st.effective.Denied(key)))
+func unreviewed(before, st *reconciler.State, key schema.Key) bool {
+	return before != nil && (!sameUnit(before, st, key) || !sameDenials(before.Effective.Denied(key), st.Effective.Denied(key)))
 }

@@ -291,9 +291,9 @@ func (r *Reconciler) basis() (basis, bool) {
 	}}
 	mem := r.writer.memory()
 	if st != nil {
-		in.Base, in.InForce, in.Permitted, in.Moved, in.Memory = st.main, st.inForce, st.permitted, st.moved, &mem
-		b := basis{in: in, frozen: frozen, paused: st.paused}
-		if frozen != "" && tip != st.main {
+		in.Base, in.InForce, in.Permitted, in.Moved, in.Memory = st.Main, st.InForce, st.Permitted, st.Moved, &mem
+		b := basis{in: in, frozen: frozen, paused: st.Paused}
+		if frozen != "" && tip != st.Main {
 			b.tip = tip
 		}
 		return b, in.Base != ""
@@ -531,10 +531,10 @@ func (r *Reconciler) endReview(ctx context.Context, number int, commit string) e
 		r.plans.AddAfter(reconciler.Item{Do: reconciler.TaskPull, Pull: number}, undecidedAgain)
 		return nil
 	}
-	if st.main == "" || commit == "" {
+	if st.Main == "" || commit == "" {
 		return nil // it is looked at again when it is decided
 	}
-	base, err := r.o.Repo.MergeBase(ctx, commit, st.main)
+	base, err := r.o.Repo.MergeBase(ctx, commit, st.Main)
 	if errors.Is(err, reconciler.ErrNotFound) || err == nil && base != commit {
 		return nil
 	}
@@ -564,8 +564,8 @@ func (r *Reconciler) endReview(ctx context.Context, number int, commit string) e
 
 // comesByItself says whether what was reviewed is of a part that cannot be read now:
 // once it can be, it comes into force with no other commit.
-func comesByItself(v *plan.Review, st *state) bool {
-	return slices.ContainsFunc(st.held, func(h plan.Held) bool {
+func comesByItself(v *plan.Review, st *reconciler.State) bool {
+	return slices.ContainsFunc(st.Held, func(h plan.Held) bool {
 		return v != nil && h.Reason == load.HeldUnreadable && (len(v.More) > 0 || slices.ContainsFunc(v.Units, func(u plan.ReviewedUnit) bool {
 			tenant := "tenants/" + u.Key.Tenant
 			return h.File == tenant || strings.HasPrefix(h.File, tenant+"/") || !strings.HasPrefix(h.File, "tenants/")
@@ -576,7 +576,7 @@ func comesByItself(v *plan.Review, st *state) bool {
 // recall takes up the roll-out of a commit that an earlier run decided and did not
 // tell of to its end. The statuses speak of the units that it changed last; which
 // others there were is known of the review of the pull request that it merged.
-func (r *Reconciler) recall(ctx context.Context, pr reconciler.PullRequest, commit string, st *state) error {
+func (r *Reconciler) recall(ctx context.Context, pr reconciler.PullRequest, commit string, st *reconciler.State) error {
 	v := r.writer.review(pr.Number)
 	if v == nil || r.rollouts.known(commit) {
 		return nil
@@ -589,7 +589,7 @@ func (r *Reconciler) recall(ctx context.Context, pr reconciler.PullRequest, comm
 	if err != nil {
 		return err
 	}
-	held := slices.DeleteFunc(slices.Clone(st.held), func(h plan.Held) bool {
+	held := slices.DeleteFunc(slices.Clone(st.Held), func(h plan.Held) bool {
 		return !slices.ContainsFunc(paths, func(c reconciler.PathChange) bool { return c.Path == h.File })
 	})
 	var moved []plan.UnitProgress
@@ -604,13 +604,13 @@ func (r *Reconciler) recall(ctx context.Context, pr reconciler.PullRequest, comm
 
 // movedOn are the units of a review that are gone since, or that a later commit
 // changed.
-func (r *Reconciler) movedOn(ctx context.Context, v *plan.Review, commit string, st *state) ([]plan.UnitProgress, error) {
+func (r *Reconciler) movedOn(ctx context.Context, v *plan.Review, commit string, st *reconciler.State) ([]plan.UnitProgress, error) {
 	mem := r.writer.memory()
 	var moved []plan.UnitProgress
 	for _, u := range v.Units {
 		switch s := mem.Get(u.Key); {
 		case s == nil:
-			if slices.ContainsFunc(u.Steps, func(s string) bool { return strings.HasPrefix(s, string(plan.Delete)) }) && st.effective.Instance(u.Key) == nil {
+			if slices.ContainsFunc(u.Steps, func(s string) bool { return strings.HasPrefix(s, string(plan.Delete)) }) && st.Effective.Instance(u.Key) == nil {
 				moved = append(moved, plan.UnitProgress{Key: u.Key, Phase: plan.PhaseDeleted, Settled: true})
 			}
 		case s.Revision != "" && s.Revision != commit:

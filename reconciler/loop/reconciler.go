@@ -106,8 +106,9 @@ type Reconciler struct {
 	// tell of it, and over which state (nil: nobody knows); and up to which commit
 	// of main it did tell.
 	untold     bool
-	unrecorded *state
+	unrecorded *reconciler.State
 	toldTo     string
+	enforced   *enforced // nil: this process has put nothing into effect
 	remarked   time.Time // when Revision.Remarks changed last
 
 	authors *provenance.Authors // the estate task's own
@@ -124,7 +125,7 @@ type Reconciler struct {
 	owed   map[remarkID]*reply
 
 	mu        sync.Mutex
-	state     *state                   // replaced whole by each decision; nil before the first
+	state     *reconciler.State        // replaced whole by each decision; nil before the first
 	pulls     map[int]*openPull        // of this branch
 	listed    bool                     // they were listed once in this run
 	tip       string                   // main's, as last fetched
@@ -136,25 +137,6 @@ type Reconciler struct {
 	frozen    string        // why main's commit cannot be taken over; "": it is
 	ready     chan struct{} // closed when it is known what is in force
 	repoErr   error         // at the repository, while it persists
-}
-
-// state is one decision: what is in force, and what follows from it. Immutable.
-type state struct {
-	main, inForce string // commits
-	day           string // it was judged on, UTC
-	desired       *schema.Desired
-	effective     *schema.Effective
-	placement     plan.Placement
-	over          *plan.Memory // what was remembered when it was put into effect; nil: this process did not
-	changed       []schema.Key // the units that changed then
-	untold        *state       // what units were last told to be, where that is another state; nil: this one
-	held          []plan.Held
-	permitted     map[string]string // as decide.Standing has it
-	moved         map[string]string // the same
-	paused        string            // why nothing may be done; "": it may
-	approval      *approval         // the command that it rests on; nil: it is one about commits
-
-	deniedBy map[schema.Key]string // of held: what waits for somebody's right, and why
 }
 
 // New makes a Reconciler.
@@ -456,7 +438,7 @@ func (r *Reconciler) OperatorError() error {
 }
 
 // current is the decision in force, or nil before the first.
-func (r *Reconciler) current() *state {
+func (r *Reconciler) current() *reconciler.State {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.state
@@ -465,7 +447,7 @@ func (r *Reconciler) current() *state {
 // Node is the node of a name as it is in force, or nil.
 func (r *Reconciler) Node(name string) *schema.Node {
 	if st := r.current(); st != nil {
-		return st.effective.Nodes[name]
+		return st.Effective.Nodes[name]
 	}
 	return nil
 }
@@ -473,7 +455,7 @@ func (r *Reconciler) Node(name string) *schema.Node {
 // Main is the commit of main that was decided last; "" before the first.
 func (r *Reconciler) Main() string {
 	if st := r.current(); st != nil {
-		return st.main
+		return st.Main
 	}
 	return ""
 }
@@ -492,8 +474,8 @@ func (r *Reconciler) Unsettled() []Left {
 	st, frozen, seen, repoErr := r.state, r.frozen, maps.Clone(r.seen), r.repoErr
 	r.mu.Unlock()
 	var out []Left
-	if st != nil && st.paused != "" {
-		out = append(out, Left{What: "Berth is paused: " + st.paused, Stuck: true})
+	if st != nil && st.Paused != "" {
+		out = append(out, Left{What: "Berth is paused: " + st.Paused, Stuck: true})
 	}
 	if frozen != "" {
 		out = append(out, Left{What: "the sync is frozen: " + frozen, Stuck: true})
@@ -515,7 +497,7 @@ func (r *Reconciler) Unsettled() []Left {
 		}
 		var want *schema.EffectiveInstance
 		if st != nil {
-			want = st.want(k)
+			want = st.Instance(k)
 		}
 		if l := left(s, want, st); l != nil {
 			out = append(out, *l)
@@ -547,12 +529,12 @@ func at(s *plan.Status, desired schema.DesiredState) bool {
 // left is what a unit lacks of how it shall be; nil if that is nothing. What is
 // declared suspended shall be as it is; what a shared runtime is to carry comes
 // with no waiting.
-func left(s *plan.Status, want *schema.EffectiveInstance, st *state) *Left {
+func left(s *plan.Status, want *schema.EffectiveInstance, st *reconciler.State) *Left {
 	l := unsettled(s)
 	switch {
 	case want == nil:
 	case want.SharedRuntime != "":
-		if i := st.desired.Instance(s.Key); i != nil && i.Suspend {
+		if i := st.Desired.Instance(s.Key); i != nil && i.Suspend {
 			return nil
 		}
 		l.Stuck = true

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"berth/reconciler"
 	"berth/reconciler/decide"
 	"berth/reconciler/plan"
 	"berth/schema"
@@ -78,26 +79,26 @@ func effectRecord(key schema.Key, s *plan.Status, o plan.Outcome, attempt int, r
 // fateRecords are the audit records of instances that policy does something
 // else with than before: that it no longer allows them, and what becomes of them.
 // old is nil where nobody knows.
-func fateRecords(old, now *state, at time.Time) []audit.Record {
+func fateRecords(old, now *reconciler.State, at time.Time) []audit.Record {
 	if old == nil {
-		old = &state{}
+		old = &reconciler.State{}
 	}
-	keys := slices.Concat(slices.Collect(schema.Differing(old.effective, now.effective)), slices.Collect(plan.ChangedPlacement(old.placement, now.placement)))
+	keys := slices.Concat(slices.Collect(schema.Differing(old.Effective, now.Effective)), slices.Collect(plan.ChangedPlacement(old.Placement, now.Placement)))
 	slices.SortFunc(keys, schema.Key.Compare)
 	var out []audit.Record
 	for _, key := range slices.Compact(keys) {
-		n := now.refused(key)
+		n := now.Noncompliance(key)
 		if n == nil {
 			continue
 		}
-		if old.effective != nil {
-			if was := old.refused(key); was != nil && was.Fate == n.Fate {
+		if old.Effective != nil {
+			if was := old.Noncompliance(key); was != nil && was.Fate == n.Fate {
 				continue
 			}
 		}
 		r := audit.Record{
-			OccurredAt: at, CorrelationID: correlation(now.main), Actor: itself, Action: "policy." + string(n.Fate), Key: n.Key,
-			OrgID: n.Key.Tenant, ProjectID: n.Key.ProjectID(), AppSlug: appIn(n.Key, now, old), Verdict: audit.Held, Rule: "noncompliant", Reason: fateMessage(n), Commit: now.main,
+			OccurredAt: at, CorrelationID: correlation(now.Main), Actor: itself, Action: "policy." + string(n.Fate), Key: n.Key,
+			OrgID: n.Key.Tenant, ProjectID: n.Key.ProjectID(), AppSlug: appIn(n.Key, now, old), Verdict: audit.Held, Rule: "noncompliant", Reason: fateMessage(n), Commit: now.Main,
 		}
 		if n.Fate == schema.FateStopped {
 			r.Verdict = audit.Allowed
@@ -113,9 +114,9 @@ func fateRecords(old, now *state, at time.Time) []audit.Record {
 // untoldFates are those of what status does not say that policy does: a day began
 // while nothing ran, or an earlier version made something else of the same policies,
 // such as to let what is suspended run.
-func (r *Reconciler) untoldFates(st *state, mem plan.Memory) []audit.Record {
+func (r *Reconciler) untoldFates(st *reconciler.State, mem plan.Memory) []audit.Record {
 	out := slices.DeleteFunc(fateRecords(nil, st, r.o.Now()), func(rec audit.Record) bool {
-		s, n, want := mem.Get(rec.Key), st.refused(rec.Key), st.want(rec.Key)
+		s, n, want := mem.Get(rec.Key), st.Noncompliance(rec.Key), st.Instance(rec.Key)
 		said := func(typ, reason string) bool {
 			return s != nil && slices.ContainsFunc(s.Conditions, func(c plan.Condition) bool { return c.Type == typ && c.Reason == reason })
 		}
@@ -123,16 +124,16 @@ func (r *Reconciler) untoldFates(st *state, mem plan.Memory) []audit.Record {
 		return said("PolicyCompliant", fateReason(n)) && !spared
 	})
 	for _, rec := range out {
-		r.logAbout(rec.Key, rec.AppSlug, r.uidOf(st.desired, rec.Key), rec.CorrelationID).Warn("policy no longer allows it, and nobody was told yet", "fate", rec.Action, "message", rec.Reason)
+		r.logAbout(rec.Key, rec.AppSlug, r.uidOf(st.Desired, rec.Key), rec.CorrelationID).Warn("policy no longer allows it, and nobody was told yet", "fate", rec.Action, "message", rec.Reason)
 	}
 	return out
 }
 
 // appIn is the app of an instance in the first that has it.
-func appIn(key schema.Key, all ...*state) string {
+func appIn(key schema.Key, all ...*reconciler.State) string {
 	for _, st := range all {
-		if st != nil && st.effective != nil && st.effective.Instance(key) != nil {
-			return st.effective.Instance(key).App
+		if st != nil && st.Effective != nil && st.Effective.Instance(key) != nil {
+			return st.Effective.Instance(key).App
 		}
 	}
 	return ""

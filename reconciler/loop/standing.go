@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 
+	"berth/reconciler"
 	"berth/reconciler/plan"
 	"berth/schema"
 	"berth/schema/load"
@@ -81,12 +82,12 @@ func suspender(chain ...*schema.Header) schema.Key {
 
 // otherwise are the owners whose standings another state says something else of
 // though what they declare is the same: what is held, what policy says, a pause.
-func otherwise(last, st *state) []string {
+func otherwise(last, st *reconciler.State) []string {
 	owners := map[string]bool{}
-	all := last.paused != st.paused
-	owners[""] = all || !reflect.DeepEqual(last.effective.OwnNoncompliant, st.effective.OwnNoncompliant)
-	for name, t := range st.effective.Tenants {
-		owners[name] = all || last.effective.Tenants[name] != t
+	all := last.Paused != st.Paused
+	owners[""] = all || !reflect.DeepEqual(last.Effective.OwnNoncompliant, st.Effective.OwnNoncompliant)
+	for name, t := range st.Effective.Tenants {
+		owners[name] = all || last.Effective.Tenants[name] != t
 	}
 	was, is := standingsHeld(last), standingsHeld(st)
 	for _, held := range []map[schema.Key]plan.Held{was, is} {
@@ -99,9 +100,9 @@ func otherwise(last, st *state) []string {
 }
 
 // standingsHeld are the changes of shared runtimes and attachments that are held.
-func standingsHeld(st *state) map[schema.Key]plan.Held {
+func standingsHeld(st *reconciler.State) map[schema.Key]plan.Held {
 	out := map[schema.Key]plan.Held{}
-	for _, h := range st.held {
+	for _, h := range st.Held {
 		if h.Key.Kind == schema.KindSharedRuntime || h.Key.Kind == schema.KindAttachment {
 			out[h.Key] = h
 		}
@@ -110,7 +111,7 @@ func standingsHeld(st *state) map[schema.Key]plan.Held {
 }
 
 // conditions are those of a standing, as an instance has them.
-func (s *standing) conditions(key schema.Key, st *state, held plan.Held, revision string) []plan.Condition {
+func (s *standing) conditions(key schema.Key, st *reconciler.State, held plan.Held, revision string) []plan.Condition {
 	var cs []plan.Condition
 	add := func(kind string, is bool, reason, message string) {
 		status := "False"
@@ -119,12 +120,12 @@ func (s *standing) conditions(key schema.Key, st *state, held plan.Held, revisio
 		}
 		cs = append(cs, plan.Condition{Type: kind, Status: status, Reason: reason, Message: message, Revision: revision})
 	}
-	if st.denied(key) != "" {
-		add("Authorized", false, "Held", st.denied(key))
+	if st.Denied(key) != "" {
+		add("Authorized", false, "Held", st.Denied(key))
 	} else {
 		add("Authorized", true, "Permitted", "")
 	}
-	switch denied, refused := st.effective.Denied(key), st.effective.Noncompliance(key); {
+	switch denied, refused := st.Effective.Denied(key), st.Effective.Noncompliance(key); {
 	case refused != nil:
 		add("PolicyCompliant", false, fateReason(refused), fateMessage(refused))
 	case len(denied) > 0:
@@ -137,15 +138,15 @@ func (s *standing) conditions(key schema.Key, st *state, held plan.Held, revisio
 	const why = "no runtime of this Berth can carry several projects yet"
 	add("Ready", false, "NotSupported", why)
 	add("Reconciling", false, "NotSupported", "")
-	if st.paused != "" {
-		add("Stalled", true, "Paused", st.paused)
+	if st.Paused != "" {
+		add("Stalled", true, "Paused", st.Paused)
 	} else {
 		add("Stalled", true, plan.CodeShared, why)
 	}
 	if !s.suspendedBy.IsZero() {
 		add("Suspended", true, "Declared", plan.Suspension(key, s.suspendedBy))
-	} else if st.paused != "" {
-		add("Suspended", true, "Paused", st.paused)
+	} else if st.Paused != "" {
+		add("Suspended", true, "Paused", st.Paused)
 	}
 	return cs
 }
@@ -181,16 +182,16 @@ func runtimesFirst(a, b schema.Key) int {
 }
 
 // stand records the standings of a decision. Who calls it holds writer.whole.
-func (r *Reconciler) stand(st *state) {
+func (r *Reconciler) stand(st *reconciler.State) {
 	last := r.writer.stood
 	var before *schema.Desired
 	if last != nil {
-		before = last.desired
+		before = last.Desired
 	}
-	now, gone := stood(before, st.desired)
+	now, gone := stood(before, st.Desired)
 	if last != nil {
 		for _, owner := range otherwise(last, st) {
-			maps.Copy(now, standings(st.desired, owner))
+			maps.Copy(now, standings(st.Desired, owner))
 		}
 	} else {
 		for _, s := range r.writer.thingsOf(schema.KindSharedRuntime, schema.KindAttachment) {
@@ -205,14 +206,14 @@ func (r *Reconciler) stand(st *state) {
 		prev := r.writer.thing(key)
 		next := plan.ThingStatus{
 			APIVersion: schema.APIVersion, Kind: string(key.Kind) + "Status", Key: key, UID: now[key].uid, Phase: "requested",
-			Revision: st.main, CorrelationID: correlation(st.main),
+			Revision: st.Main, CorrelationID: correlation(st.Main),
 		}
 		s := now[key]
 		next.Detail, _ = json.Marshal(s) // strings only
 		if prev != nil && prev.Phase == next.Phase && equalJSON(prev.Detail, next.Detail) {
 			next.Revision, next.CorrelationID = prev.Revision, prev.CorrelationID
 		}
-		next.Conditions = resumed(prev, s.conditions(key, st, held[key], next.Revision), st.main)
+		next.Conditions = resumed(prev, s.conditions(key, st, held[key], next.Revision), st.Main)
 		r.writer.setThing(prev, next)
 	}
 	slices.SortFunc(gone, func(a, b schema.Key) int { return runtimesFirst(b, a) })
@@ -227,7 +228,7 @@ func (r *Reconciler) stand(st *state) {
 		}
 		for _, phase := range phases { // nothing was made of it that would have to go first
 			next := *prev
-			next.Phase, next.Revision, next.CorrelationID = phase, st.main, correlation(st.main)
+			next.Phase, next.Revision, next.CorrelationID = phase, st.Main, correlation(st.Main)
 			r.writer.setThing(prev, next)
 			prev = r.writer.thing(prev.Key)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/reconciler"
 	"berth/reconciler/plan"
 	"berth/schema"
 )
@@ -18,8 +19,8 @@ import (
 func TestSharedRuntimesAreToldOfFirst(t *testing.T) {
 	runtime := &schema.SharedRuntime{Header: schema.Header{Key: schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "department"}, UID: "sr-77"}}
 	attachment := &schema.Attachment{Header: schema.Header{Key: schema.Key{Kind: schema.KindAttachment, Tenant: "physics", Parent: "department", Name: "collider"}}}
-	of := func(all map[string]*schema.SharedRuntimeEstate) *state {
-		return &state{main: "m", effective: &schema.Effective{}, desired: &schema.Desired{Platform: &schema.Platform{}, Tenants: map[string]*schema.TenantEstate{"physics": {Name: "physics", SharedRuntimes: all}}}}
+	of := func(all map[string]*schema.SharedRuntimeEstate) *reconciler.State {
+		return &reconciler.State{Main: "m", Effective: &schema.Effective{}, Desired: &schema.Desired{Platform: &schema.Platform{}, Tenants: map[string]*schema.TenantEstate{"physics": {Name: "physics", SharedRuntimes: all}}}}
 	}
 	r := &Reconciler{writer: newWriter(&statusRepo{}, time.Second, testLog(t), time.Now)}
 	r.stand(of(map[string]*schema.SharedRuntimeEstate{"department": {Name: "department", Runtime: runtime, Attachments: map[string]*schema.Attachment{"collider": attachment}}}))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/reconciler"
 	"berth/reconciler/plan"
 	"berth/schema"
 )
@@ -48,12 +49,12 @@ func steps(t *testing.T, tenants int) (step func(), r *Reconciler) {
 	other.Tenants["t7"] = &schema.EffectiveTenant{Projects: map[string]*schema.EffectiveProject{"p": changed}}
 
 	desired := &schema.Desired{Platform: &schema.Platform{}}
-	var last *state
+	var last *reconciler.State
 	turn := 0
 	step = func() {
 		eff := []*schema.Effective{one, other}[turn%2]
 		turn++
-		st := &state{main: "m", inForce: "f", desired: desired, effective: eff}
+		st := &reconciler.State{Main: "m", InForce: "f", Desired: desired, Effective: eff}
 		require.NoError(t, r.enforce(context.Background(), last, st, origins{}, nil, nil, nil))
 		last = st
 		_, ok := r.View()
@@ -61,7 +62,7 @@ func steps(t *testing.T, tenants int) (step func(), r *Reconciler) {
 	}
 	step()
 	for key, s := range r.writer.memory().All() {
-		next, unit := *s, &plan.Unit{Instance: *one.Instance(key), Members: last.placement.Members(key)}
+		next, unit := *s, &plan.Unit{Instance: *one.Instance(key), Members: last.Placement.Members(key)}
 		next.Phase, next.Observed = plan.PhaseRunning, &plan.Observed{Key: key, Presence: plan.Present, Complete: true, Unit: unit}
 		for _, m := range unit.Members {
 			next.Observed.Members = append(next.Observed.Members, plan.MemberState{Name: m.Name, Node: m.Node, State: plan.Running})

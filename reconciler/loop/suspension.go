@@ -63,7 +63,7 @@ func resumedCondition(was *plan.Condition, commit string) *plan.Condition {
 // suspendedCondition is the condition Suspended of an instance that a state
 // declares. commit is the one that suspends or resumes it, if this is the first
 // status to say so. Nil: the instance was never suspended, or is to go.
-func suspendedCondition(st *state, prev *plan.Status, want *schema.EffectiveInstance, commit string) *plan.Condition {
+func suspendedCondition(st *reconciler.State, prev *plan.Status, want *schema.EffectiveInstance, commit string) *plan.Condition {
 	if want == nil {
 		return nil
 	}
@@ -72,8 +72,8 @@ func suspendedCondition(st *state, prev *plan.Status, want *schema.EffectiveInst
 	switch {
 	case !want.SuspendedBy.IsZero():
 		now.Reason, now.Message = reasonDeclared, plan.Suspension(want.Key, want.SuspendedBy)
-	case st.paused != "":
-		now.Reason, now.Message = reasonPaused, st.paused
+	case st.Paused != "":
+		now.Reason, now.Message = reasonPaused, st.Paused
 	case was == nil || was.Status == "False":
 		return was
 	default:
@@ -104,8 +104,8 @@ func withCondition(s plan.Status, c *plan.Condition) plan.Status {
 // pauseAll sets the condition Suspended of every instance, as the estate was
 // paused or goes on. The caller holds writer.whole, so that the statuses and
 // events of one pause are written together.
-func (r *Reconciler) pauseAll(st *state, merged []mergedCommit) {
-	commit := st.main
+func (r *Reconciler) pauseAll(st *reconciler.State, merged []mergedCommit) {
+	commit := st.Main
 	for _, m := range merged { // newest first
 		if slices.ContainsFunc(m.paths, func(c reconciler.PathChange) bool { return c.Path == pauseFile }) {
 			commit = m.commit
@@ -115,7 +115,7 @@ func (r *Reconciler) pauseAll(st *state, merged []mergedCommit) {
 	for key := range r.writer.memory().All() {
 		for {
 			prev := r.writer.get(key)
-			if prev == nil || r.set(prev, withCondition(*prev, suspendedCondition(st, prev, st.want(key), commit))) {
+			if prev == nil || r.set(prev, withCondition(*prev, suspendedCondition(st, prev, st.Instance(key), commit))) {
 				break
 			}
 		}

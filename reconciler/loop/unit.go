@@ -29,7 +29,7 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 	if st == nil || prev == nil {
 		return 0, nil // not decided yet, or gone
 	}
-	want := st.want(key)
+	want := st.Instance(key)
 	if want == nil && prev.Phase == plan.PhaseDeleted {
 		r.writer.forget(key)
 		return 0, nil
@@ -43,35 +43,35 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 		return wait, nil
 	}
 
-	members := st.placement.Members(key)
+	members := st.Placement.Members(key)
 	observed := r.observe(ctx, rt, st, key, want, members, prev)
 	if ctx.Err() != nil {
 		return 0, nil // stopping: what could not be asked is not unknown
 	}
 	p := r.plan(st, key, want, members, observed, rt)
 	if want != nil && observed.Presence == plan.Absent {
-		if v := st.desired.Version(want.App, want.Version); v != nil {
+		if v := st.Desired.Version(want.App, want.Version); v != nil {
 			if b, ok := VersionBlocked(v, r.writer.thing(v.Key)); ok {
 				p.Actions, p.Blocked = nil, append(p.Blocked, b)
 			}
 		}
 	}
 	g := gated{plan: p, shown: p, review: prev.Review}
-	if st.paused == "" {
+	if st.Paused == "" {
 		g = r.gate(ctx, st, prev, p, observed, rt)
 		if ctx.Err() != nil {
 			return 0, nil
 		}
 	}
 	p = g.plan
-	view := unitView{prev: prev, want: want, members: members, plan: g.shown, observed: observed, denied: st.denied(key), refused: st.refused(key),
-		retry: prev.Retry, attempt: prev.Attempt, review: g.review, suspended: suspendedCondition(st, prev, want, st.main)}
+	view := unitView{prev: prev, want: want, members: members, plan: g.shown, observed: observed, denied: st.Denied(key), refused: st.Noncompliance(key),
+		retry: prev.Retry, attempt: prev.Attempt, review: g.review, suspended: suspendedCondition(st, prev, want, st.Main)}
 	if prev.Review != nil && g.review == nil {
 		view.retry = nil // another plan than the one that failed
 	}
 
-	if st.paused != "" && len(p.Actions) > 0 { // looked at, and left alone
-		view.paused = st.paused
+	if st.Paused != "" && len(p.Actions) > 0 { // looked at, and left alone
+		view.paused = st.Paused
 		if !r.record(view) {
 			return 0, nil
 		}
@@ -128,7 +128,7 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 		}
 	}
 	// A decision may have come in while it was flushed.
-	if now := r.current(); now != st && (now.paused != "" || !sameUnit(now, st, key)) {
+	if now := r.current(); now != st && (now.Paused != "" || !sameUnit(now, st, key)) {
 		return time.Millisecond, nil
 	}
 
@@ -142,7 +142,7 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 	if !resumed && !g.kept() {
 		r.rollouts.acting(prev.Revision, key, len(p.Actions))
 	}
-	outcomes := apply.Run(ctx, apply.Options{Runtime: counted{rt, r.o.Metrics, prev.RuntimeBackend}, Journal: journal{r, prev, view.attempt, st.refused(key), g.kept(), begun, new(sync.Map)}, Log: log}, &p, stamp, view.attempt)
+	outcomes := apply.Run(ctx, apply.Options{Runtime: counted{rt, r.o.Metrics, prev.RuntimeBackend}, Journal: journal{r, prev, view.attempt, st.Noncompliance(key), g.kept(), begun, new(sync.Map)}, Log: log}, &p, stamp, view.attempt)
 	for _, o := range outcomes {
 		level := level
 		if !waiting(o) {
@@ -162,8 +162,8 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 	if prev == nil {
 		return 0, nil
 	}
-	want = latest.want(key)
-	members = latest.placement.Members(key)
+	want = latest.Instance(key)
+	members = latest.Placement.Members(key)
 	observed = r.observe(ctx, rt, latest, key, want, members, prev)
 	if ctx.Err() != nil {
 		return 0, nil
@@ -173,9 +173,9 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 		return 0, nil
 	}
 	after := now.plan
-	view = unitView{prev: prev, want: want, members: members, plan: now.shown, observed: observed, outcomes: outcomes, denied: latest.denied(key), refused: latest.refused(key),
+	view = unitView{prev: prev, want: want, members: members, plan: now.shown, observed: observed, outcomes: outcomes, denied: latest.Denied(key), refused: latest.Noncompliance(key),
 		attempt: view.attempt, retry: prev.Retry, review: cmp.Or(now.until, now.review), acting: len(after.Actions) > 0 && !now.kept(),
-		suspended: suspendedCondition(latest, prev, want, latest.main)}
+		suspended: suspendedCondition(latest, prev, want, latest.Main)}
 	again := cmp.Or(now.again, r.o.Interval)
 	waits := ""
 	switch {
@@ -225,7 +225,7 @@ func (r *Reconciler) compareAgain(key schema.Key, revision string, review *plan.
 
 // decision is what is decided of a unit and its status, as of one moment. Both
 // are nil before the first decision, the status where there is none.
-func (r *Reconciler) decision(key schema.Key) (*state, *plan.Status) {
+func (r *Reconciler) decision(key schema.Key) (*reconciler.State, *plan.Status) {
 	r.writer.whole.RLock()
 	defer r.writer.whole.RUnlock()
 	return r.current(), r.writer.get(key)
@@ -275,9 +275,9 @@ func onlyRepairs(p plan.Plan) bool {
 
 // sameUnit says whether two decisions mean the same for a unit. What was not
 // judged anew is the same value, so that this costs nothing for most units.
-func sameUnit(a, b *state, key schema.Key) bool {
-	x, y := a.want(key), b.want(key)
-	return (x == y || equalJSON(x, y)) && slices.EqualFunc(a.placement.Members(key), b.placement.Members(key), sameMember)
+func sameUnit(a, b *reconciler.State, key schema.Key) bool {
+	x, y := a.Instance(key), b.Instance(key)
+	return (x == y || equalJSON(x, y)) && slices.EqualFunc(a.Placement.Members(key), b.Placement.Members(key), sameMember)
 }
 
 // sameMember compares all of two members but why they are where they are. It is
@@ -305,7 +305,7 @@ func (r *Reconciler) runtimeOf(want *schema.EffectiveInstance, prev *plan.Status
 	return rt, plan.Blocked{}
 }
 
-func (r *Reconciler) recordBlocked(key schema.Key, want *schema.EffectiveInstance, st *state, prev *plan.Status, b plan.Blocked) {
+func (r *Reconciler) recordBlocked(key schema.Key, want *schema.EffectiveInstance, st *reconciler.State, prev *plan.Status, b plan.Blocked) {
 	if want == nil && prev.Observed != nil && prev.Observed.Presence == plan.Absent {
 		next := *prev // it was looked for, and is not there
 		next.Phase = plan.PhaseDeleted
@@ -314,17 +314,17 @@ func (r *Reconciler) recordBlocked(key schema.Key, want *schema.EffectiveInstanc
 		}
 		return
 	}
-	r.record(unitView{prev: prev, want: want, members: st.placement.Members(key), denied: st.denied(key), refused: st.refused(key),
+	r.record(unitView{prev: prev, want: want, members: st.Placement.Members(key), denied: st.Denied(key), refused: st.Noncompliance(key),
 		plan:     plan.Plan{Key: key, Blocked: []plan.Blocked{b}},
 		observed: plan.Observed{Key: key, Presence: plan.Unknown, Reason: b.Message}, retry: prev.Retry, attempt: prev.Attempt, review: prev.Review,
-		suspended: suspendedCondition(st, prev, want, st.main)})
+		suspended: suspendedCondition(st, prev, want, st.Main)})
 }
 
 // observe asks the runtime where the unit shall be and where it is remembered.
-func (r *Reconciler) observe(ctx context.Context, rt runtimes.Runtime, st *state, key schema.Key, want *schema.EffectiveInstance, members []plan.Member, prev *plan.Status) plan.Observed {
+func (r *Reconciler) observe(ctx context.Context, rt runtimes.Runtime, st *reconciler.State, key schema.Key, want *schema.EffectiveInstance, members []plan.Member, prev *plan.Status) plan.Observed {
 	scope := runtimes.Scope{Key: key, Instance: want}
 	add := func(m plan.Member) {
-		if n := st.effective.Nodes[m.Node]; n != nil { // where it is reached may have changed
+		if n := st.Effective.Nodes[m.Node]; n != nil { // where it is reached may have changed
 			m.Address, m.SSHPort = n.Spec.Address, n.Spec.SSHPort
 		}
 		if !slices.ContainsFunc(scope.Members, func(o plan.Member) bool { return o.Name == m.Name && o.Node == m.Node }) {
@@ -344,8 +344,8 @@ func (r *Reconciler) observe(ctx context.Context, rt runtimes.Runtime, st *state
 		add(m.Member)
 	}
 	if !remembered {
-		for _, name := range sortedNodes(st.effective.Nodes) {
-			n := st.effective.Nodes[name]
+		for _, name := range sortedNodes(st.Effective.Nodes) {
+			n := st.Effective.Nodes[name]
 			if want == nil || slices.Contains(n.Spec.Roles, controlRole(want)) {
 				scope.Candidates = append(scope.Candidates, n)
 			}
@@ -433,10 +433,10 @@ func sortedNodes(m map[string]*schema.Node) []string {
 	return out
 }
 
-func (r *Reconciler) plan(st *state, key schema.Key, want *schema.EffectiveInstance, members []plan.Member, o plan.Observed, rules plan.Rules) plan.Plan {
+func (r *Reconciler) plan(st *reconciler.State, key schema.Key, want *schema.EffectiveInstance, members []plan.Member, o plan.Observed, rules plan.Rules) plan.Plan {
 	return plan.Make(plan.Input{
-		Key: key, After: want, Members: members, Unplaced: st.placement.Unplaced(key),
-		Denied: st.effective.Denied(key), Observed: o, Rules: rules,
+		Key: key, After: want, Members: members, Unplaced: st.Placement.Unplaced(key),
+		Denied: st.Effective.Denied(key), Observed: o, Rules: rules,
 	})
 }
 

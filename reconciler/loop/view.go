@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"berth/reconciler"
 	"berth/reconciler/plan"
 	"berth/schema"
 	"berth/schema/audit"
@@ -41,7 +42,7 @@ type views struct {
 // madeView is a View and what it was made of.
 type madeView struct {
 	View
-	st    *state
+	st    *reconciler.State
 	moved uint64 // writer.moved
 }
 
@@ -67,7 +68,7 @@ func (r *Reconciler) View() (View, bool) {
 	}
 	w.mu.Lock()
 	v := &madeView{View{
-		Main: st.main, InForce: st.inForce, Desired: st.desired, Effective: st.effective, Held: st.held,
+		Main: st.Main, InForce: st.InForce, Desired: st.Desired, Effective: st.Effective, Held: st.Held,
 		Units: w.units, Things: w.thingsShown(), Dates: r.dates.find, Deleted: r.deletions.find,
 	}, st, w.moved.Load()}
 	w.mu.Unlock()

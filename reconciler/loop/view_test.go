@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/reconciler"
 	"berth/reconciler/plan"
 	"berth/schema"
 	"berth/schema/audit"
@@ -22,7 +23,7 @@ func known(t *testing.T, n int) *Reconciler {
 	for i := range n {
 		require.True(t, put(r.writer, plan.Status{Key: schema.InstanceKey("physics", "lhc", fmt.Sprint("u", i)), Phase: plan.PhaseRunning}))
 	}
-	r.state = &state{main: "m1"}
+	r.state = &reconciler.State{Main: "m1"}
 	close(r.ready)
 	return r
 }
@@ -60,7 +61,7 @@ func TestAViewIsMadeOncePerChange(t *testing.T) {
 		{"a thing more", func() { r.writer.setThing(nil, plan.ThingStatus{Key: other, Phase: "ready"}) }},
 		{"its phase", func() { r.writer.setThing(r.writer.thing(other), plan.ThingStatus{Key: other, Phase: "lost"}) }},
 		{"a thing less", func() { r.writer.forgetThing(r.writer.thing(other)) }},
-		{"a decision", func() { r.mu.Lock(); r.state = &state{main: "m2"}; r.mu.Unlock() }},
+		{"a decision", func() { r.mu.Lock(); r.state = &reconciler.State{Main: "m2"}; r.mu.Unlock() }},
 	} {
 		before := made()
 		c.change()
@@ -99,7 +100,7 @@ func TestAViewIsOfOneDecision(t *testing.T) {
 		r.writer.whole.Lock()
 		put(r.writer, s)
 		r.mu.Lock()
-		r.state = &state{main: main}
+		r.state = &reconciler.State{Main: main}
 		r.mu.Unlock()
 		r.writer.whole.Unlock()
 	}

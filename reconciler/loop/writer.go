@@ -58,7 +58,7 @@ type writer struct {
 	// right after half of them would make the next daemon undo the other half.
 	// It is taken before mu.
 	whole sync.RWMutex
-	stood *state // whose standings are recorded; under whole
+	stood *reconciler.State // whose standings are recorded; under whole
 
 	mu      sync.Mutex
 	tip     string

@@ -1,0 +1,40 @@
+package reconciler
+
+import (
+	"berth/reconciler/plan"
+	"berth/schema"
+)
+
+// State is what is in force by one decision, and what follows from it. A State
+// that the loop has published never changes: the next decision makes a new one.
+type State struct {
+	Main, InForce string // commits
+	Day           string // UTC day of the decision, as 2006-01-02
+	Desired       *schema.Desired
+	Effective     *schema.Effective
+	Placement     plan.Placement
+	Held          []plan.Held
+	DeniedBy      map[schema.Key]string // of Held: the documents that lack a permission, and why
+	Permitted     map[string]string     // as in InForce
+	Moved         map[string]string     // as in InForce
+	Paused        string                // why the estate is paused; "": it is not
+
+	// Recorded is the state that the statuses describe, where a daemon stopped after
+	// it wrote berth/in-force and before it wrote berth/status; nil: this one.
+	Recorded *State
+}
+
+// Instance returns what a unit shall be; nil: it is to be deleted.
+func (s *State) Instance(key schema.Key) *schema.EffectiveInstance {
+	return s.Placement.Instance(s.Effective, key)
+}
+
+// Noncompliance returns the rules that an existing unit breaks; nil: it complies
+// with policy.
+func (s *State) Noncompliance(key schema.Key) *schema.Noncompliance {
+	return s.Placement.Noncompliance(s.Effective, key)
+}
+
+// Denied returns why a change of a unit's document lacks a permission; "": none
+// does.
+func (s *State) Denied(key schema.Key) string { return s.DeniedBy[key] }
