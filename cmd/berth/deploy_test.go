@@ -9,17 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestInstallPageShowsAValidConfiguration(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(moduleRoot, "deploy/install.md"))
-	require.NoError(t, err)
-	example := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindSubmatch(text)
-	require.NotNil(t, example)
-	path := filepath.Join(t.TempDir(), "berth.yaml")
-	require.NoError(t, os.WriteFile(path, regexp.MustCompile(`(?m)^   `).ReplaceAll(example[1], nil), 0o600))
-	_, err = readConfig(path)
-	require.NoError(t, err)
-}
-
 // Every relative link of the documentation leads to a file or folder.
 func TestDocumentationLinksResolve(t *testing.T) {
 	var pages []string

@@ -6,16 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	neturl "net/url"
 	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"berth/cmd/internal/cli"
+	"berth/cmd/internal/daemon"
 	"berth/reconciler"
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/plan"
@@ -65,14 +63,14 @@ func (r *logRequest) directory() (string, error) {
 		}
 		path = implied
 	}
-	c, err := readConfig(path)
+	c, err := daemon.ReadConfig(path)
 	if err != nil && r.config == "" {
 		err = fmt.Errorf("%w\ncorrect it, or give --repo . to read the working directory", err)
 	}
 	if err != nil {
 		return "", err
 	}
-	dir, ok := localRepository(path, c.Repository.URL)
+	dir, ok := daemon.LocalRepository(path, c.Repository.URL)
 	switch {
 	case ok:
 		return dir, nil
@@ -84,21 +82,6 @@ func (r *logRequest) directory() (string, error) {
 		return mirror, nil
 	}
 	return "", fmt.Errorf("%s: repository.url %s is not on this machine, and the daemon's mirror in %s neither; run the command in a clone of it, after git fetch", path, cli.Visible(c.Repository.URL), mirror)
-}
-
-// localRepository is the directory of a repository.url that is a path, which is
-// relative to the file that says it, or a file:// URL.
-func localRepository(config, url string) (dir string, ok bool) {
-	if u, err := neturl.Parse(url); err == nil && u.Scheme == "file" {
-		return u.Path, true
-	}
-	if strings.Contains(url, "://") {
-		return "", false
-	}
-	if filepath.IsAbs(url) {
-		return url, true
-	}
-	return filepath.Join(filepath.Dir(config), url), true
 }
 
 // fetchBranches is the command that brings Berth's branches into a clone,

@@ -65,6 +65,8 @@ var law = map[string][]string{
 	"berth/examples":                   {},
 	"berth/examples/large":             {"berth/examples"},
 	"berth/cmd/internal/cli":           {},
+	"berth/cmd/internal/daemon":        {"berth/runtimes/backends", "berth/cmd/internal/cli", "berth/cmd/internal/watch", "berth/reconciler/...", "berth/reconciler", "berth/runtimes/...", "berth/runtimes", "berth/schema/...", "berth/schema", "berth/webhooks/...", "berth/webhooks"},
+	"berth/cmd/internal/watch":         {"berth/cmd/internal/cli"},
 	"berth/cmd/internal/labtest":       {"berth/examples", "berth/reconciler/plan", "berth/schema", "berth/webhooks/github/githubtest"},
 	"berth/cmd/berth":                  {"berth/..."},
 	"berth/cmd/berth-lab":              {"berth/..."},

@@ -34,8 +34,8 @@ func TestLibrariesDoWhatTheyAreFor(t *testing.T) {
 			{"and say whether it fits", "schema/load", ".Validate"},
 		},
 		"github.com/fsnotify/fsnotify": {
-			{"berth validate --watch", "cmd/berth", "fsnotify.NewWatcher"},
-			{"see a change", "cmd/berth", ".Add"},
+			{"berth validate --watch", "cmd/internal/watch", "fsnotify.NewWatcher"},
+			{"see a change", "cmd/internal/watch", ".Add"},
 		},
 		"github.com/google/go-github/v62": {
 			{"read webhooks", "webhooks", "github.ParseWebHook"},
@@ -49,8 +49,8 @@ func TestLibrariesDoWhatTheyAreFor(t *testing.T) {
 			{"apply patches", "reconciler/patch", "gitdiff.NewTextApplier"},
 		},
 		"github.com/prometheus/client_golang": {
-			{"count what the loop does", "reconciler", "prometheus.NewCounterVec"},
-			{"time what the loop does", "reconciler", "prometheus.NewHistogramVec"},
+			{"count what the loop does", "reconciler/loop", "prometheus.NewCounterVec"},
+			{"time what the loop does", "reconciler/loop", "prometheus.NewHistogramVec"},
 			{"show it at /metrics", "webhooks", "promhttp.HandlerFor"},
 		},
 	} {

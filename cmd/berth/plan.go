@@ -176,7 +176,7 @@ func (r *planRequest) proposal(ctx context.Context, loader *load.Loader, stdin i
 	}
 	defer func() { err = errors.Join(err, repo.Close()) }()
 	in := decide.Input{Repo: repo, Rules: backends.Rules, Today: cmp.Or(r.today, time.Now().UTC().Format(time.DateOnly))}
-	decider := decide.New(decide.Options{Loader: loader, Authority: r.authority(), Rules: lifecycle()})
+	decider := decide.New(decide.Options{Loader: loader, Authority: r.authority(), Rules: []func(before, after *schema.Desired) []schema.Diagnostic{schema.Lifecycle}})
 	tips, err := repo.Fetch(ctx) // of the local branches: nothing is fetched
 	if err != nil && !errors.Is(err, reconciler.ErrNotFound) {
 		return p, fmt.Errorf("plan: %w", err)

@@ -21,6 +21,7 @@ func said(t *testing.T, cmd *cobra.Command, args ...string) (out string, code in
 	cmd.SetOut(&text)
 	cmd.SetErr(&text)
 	cmd.SilenceUsage, cmd.SilenceErrors = true, true
+	cli.WrapErrors(cmd)
 	err := cmd.ExecuteContext(t.Context())
 	var exit *cli.ExitError
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/plan"
 	"berth/runtimes/backends"
+	"berth/schema"
 	"berth/schema/load"
 )
 
@@ -109,7 +110,7 @@ func TestPlanAtADeskIsBerths(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, repo.Close()) })
 	// As the daemon asks, and as it would with all of the base in force.
-	decider := decide.New(decide.Options{Loader: loader, Rules: lifecycle()})
+	decider := decide.New(decide.Options{Loader: loader, Rules: []func(before, after *schema.Desired) []schema.Diagnostic{schema.Lifecycle}})
 	digest := func(base, inForce string, permitted map[string]string) string {
 		t.Helper()
 		p, err := decider.Proposal(t.Context(), decide.Input{

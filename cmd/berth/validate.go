@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"berth/cmd/internal/cli"
+	"berth/cmd/internal/watch"
 	"berth/reconciler"
 	"berth/reconciler/gitrepo"
 	"berth/runtimes/backends"
@@ -72,9 +73,9 @@ Exit status: 0 no errors, whatever the warnings, 1 errors, 2 usage; with --watch
 			if !again {
 				return once()
 			}
-			return watch(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), rounds{
-				what: dir, once: once, text: output == "text",
-				scan: func() (sight, error) { return seeEstate(dir, slices.Collect(maps.Values(own))...) },
+			return watch.Repeat(cmd.Context(), watch.Command{
+				Name: dir, Run: once, IsText: output == "text", Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(),
+				Scan: func() (watch.Files, error) { return watch.Estate(dir, slices.Collect(maps.Values(own))...) },
 			})
 		},
 	}

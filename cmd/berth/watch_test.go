@@ -2,221 +2,22 @@ package main
 
 import (
 	"bufio"
-	"context"
-	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"github.com/stretchr/testify/require"
 )
 
-// noticed is how long a test waits for what must happen; it is over at once
-// when it does.
-const noticed = 30 * time.Second
+// outputTimeout bounds how long a test waits for a line of output.
+const outputTimeout = 30 * time.Second
 
-func write(t *testing.T, path, content string) {
-	t.Helper()
-	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
-	require.NoError(t, os.WriteFile(path, []byte(content), 0o644))
-}
-
-// watching is a watcher at work: what it told of, and what it said.
-type watching struct {
-	t     *testing.T
-	looks chan []string
-	says  chan string
-}
-
-// start watches the estate in dir. The first look is over when it returns.
-func start(t *testing.T, dir string, change func(*watcher)) *watching {
-	t.Helper()
-	o := &watching{t: t, looks: make(chan []string, 100), says: make(chan string, 100)}
-	w := newWatcher(func() (sight, error) { return seeEstate(dir) }, func(f string, a ...any) { o.says <- fmt.Sprintf(f, a...) })
-	w.safety = time.Hour // what is told must have been noticed
-	if change != nil {
-		change(w)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- w.run(ctx, func(changed []string) error { o.looks <- changed; return nil }) }()
-	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, <-done)
-	})
-	o.told(func([]string) bool { return true })
-	return o
-}
-
-// told waits for a look that says what is wanted.
-func (o *watching) told(wanted func([]string) bool) {
-	o.t.Helper()
-	timeout := time.After(noticed)
-	for {
-		select {
-		case got := <-o.looks:
-			if wanted(got) {
-				return
-			}
-		case <-timeout:
-			o.t.Fatal("was not told of the change")
-		}
-	}
-}
-
-func (o *watching) changed(path string) {
-	o.t.Helper()
-	o.told(func(got []string) bool { return slices.Contains(got, path) })
-}
-
-func (o *watching) said(part string) {
-	o.t.Helper()
-	select {
-	case got := <-o.says:
-		require.Contains(o.t, got, part)
-	case <-time.After(noticed):
-		o.t.Fatalf("nothing was said of %q", part)
-	}
-}
-
-func TestWatchTellsOfEveryWayToChange(t *testing.T) {
-	dir := t.TempDir()
-	node, tenant := filepath.Join(dir, "platform/nodes/n.yaml"), filepath.Join(dir, "tenants/x/tenant.yaml")
-	write(t, node, "a\n")
-	write(t, tenant, "a\n")
-	o := start(t, dir, nil)
-
-	write(t, node, "bb\n")
-	o.changed("platform/nodes/n.yaml")
-
-	// As editors save: a new file takes the old one's place; and once more.
-	for _, content := range []string{"ccc\n", "dddd\n"} {
-		write(t, node+".swp", content)
-		require.NoError(t, os.Rename(node, node+"~"))
-		require.NoError(t, os.Rename(node+".swp", node))
-		require.NoError(t, os.Remove(node+"~"))
-		o.changed("platform/nodes/n.yaml")
-	}
-
-	require.NoError(t, os.Chmod(node, 0o755))
-	o.changed("platform/nodes/n.yaml")
-
-	// New directories, filled at once and later.
-	write(t, filepath.Join(dir, "tenants/y/projects/p/project.yaml"), "a\n")
-	o.changed("tenants/y/projects/p/project.yaml")
-	write(t, filepath.Join(dir, "tenants/y/projects/p/instances/i.yaml"), "a\n")
-	o.changed("tenants/y/projects/p/instances/i.yaml")
-	write(t, filepath.Join(dir, "tenants/y/projects/p/instances/i.yaml"), "bb\n")
-	o.changed("tenants/y/projects/p/instances/i.yaml")
-
-	// A directory moves, with what is below it; what is there now is watched.
-	require.NoError(t, os.Rename(filepath.Join(dir, "tenants/y"), filepath.Join(dir, "tenants/z")))
-	o.changed("tenants/z/projects/p/instances/i.yaml")
-	write(t, filepath.Join(dir, "tenants/z/projects/p/instances/i.yaml"), "ccc\n")
-	o.changed("tenants/z/projects/p/instances/i.yaml")
-
-	require.NoError(t, os.RemoveAll(filepath.Join(dir, "tenants/z")))
-	o.changed("tenants/z/projects/p/instances/i.yaml")
-	write(t, filepath.Join(dir, "tenants/z/tenant.yaml"), "back\n")
-	o.changed("tenants/z/tenant.yaml")
-
-	require.NoError(t, os.Remove(tenant))
-	o.changed("tenants/x/tenant.yaml")
-
-	// What is none of the estate's is no news.
-	write(t, filepath.Join(dir, "notes.txt"), "a\n")
-	write(t, filepath.Join(dir, ".git/index"), "a\n")
-	write(t, node, "last\n")
-	o.told(func(got []string) bool {
-		require.Equal(t, []string{"platform/nodes/n.yaml"}, got)
-		return true
-	})
-}
-
-// A burst is told of once, when it is over; one that does not end, now and then.
-func TestWatchGathersBursts(t *testing.T) {
-	dir := t.TempDir()
-	write(t, filepath.Join(dir, "platform/nodes/n.yaml"), "0")
-	o := start(t, dir, func(w *watcher) { w.quiet, w.longest = 400*time.Millisecond, 2*time.Second })
-	for i := range 40 {
-		write(t, filepath.Join(dir, fmt.Sprintf("platform/nodes/n%d.yaml", i)), "0")
-	}
-	o.told(func(got []string) bool {
-		require.Len(t, got, 40)
-		return true
-	})
-
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for i := 0; ctx.Err() == nil; i++ {
-			_ = os.WriteFile(filepath.Join(dir, "platform/nodes/n.yaml"), []byte(strings.Repeat("x", i)), 0o644)
-			time.Sleep(20 * time.Millisecond)
-		}
-	}()
-	o.changed("platform/nodes/n.yaml")
-	stop()
-	<-ended
-}
-
-// Where the system does not tell, it is asked; and that is said.
-func TestWatchPollsWhereItIsNotTold(t *testing.T) {
-	for name, open := range map[string]func() (*fsnotify.Watcher, error){
-		"no instance left": func() (*fsnotify.Watcher, error) { return nil, syscall.EMFILE },
-		"no watch left": func() (*fsnotify.Watcher, error) {
-			w, err := fsnotify.NewWatcher()
-			if err != nil {
-				return nil, err
-			}
-			return w, w.Close() // so that nothing can be added
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			write(t, filepath.Join(dir, "platform/nodes/n.yaml"), "a")
-			o := start(t, dir, func(w *watcher) { w.open, w.poll = open, 10*time.Millisecond })
-			o.said("looking every 10ms instead")
-			write(t, filepath.Join(dir, "platform/nodes/n.yaml"), "bb")
-			o.changed("platform/nodes/n.yaml")
-			write(t, filepath.Join(dir, "tenants/x/tenant.yaml"), "a")
-			o.changed("tenants/x/tenant.yaml")
-			require.Empty(t, o.says, "it is said once")
-		})
-	}
-}
-
-// An estate that goes away, as with a change of branch, may come back.
-func TestWatchOutlivesItsDirectory(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "estate")
-	write(t, filepath.Join(dir, "platform/nodes/n.yaml"), "a")
-	o := start(t, dir, func(w *watcher) { w.poll = 10 * time.Millisecond })
-	require.NoError(t, os.Rename(dir, dir+"-away"))
-	o.said("no such file")
-	require.NoError(t, os.Rename(dir+"-away", dir))
-	write(t, filepath.Join(dir, "platform/nodes/n.yaml"), "bb")
-	o.changed("platform/nodes/n.yaml")
-	write(t, filepath.Join(dir, "platform/nodes/n.yaml"), "ccc")
-	o.changed("platform/nodes/n.yaml")
-}
-
-func TestWatchEndsWithItsLook(t *testing.T) {
-	dir := t.TempDir()
-	wrong := errors.New("wrong")
-	w := newWatcher(func() (sight, error) { return seeEstate(dir) }, func(string, ...any) {})
-	require.ErrorIs(t, w.run(t.Context(), func([]string) error { return wrong }), wrong)
-}
-
-// process is berth, running.
+// process is a running berth.
 type process struct {
 	t     *testing.T
 	cmd   *exec.Cmd
@@ -243,7 +44,7 @@ func berth(t *testing.T, args ...string) *process {
 // prints waits for a line.
 func (p *process) prints(pattern string) {
 	p.t.Helper()
-	timeout := time.After(noticed)
+	timeout := time.After(outputTimeout)
 	for {
 		select {
 		case line, ok := <-p.lines:
@@ -266,6 +67,12 @@ func (p *process) interrupt() {
 	for range p.lines { // to its end
 	}
 	require.NoError(p.t, p.cmd.Wait(), "it ends with status 0")
+}
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	require.NoError(t, os.WriteFile(path, []byte(content), 0o644))
 }
 
 func TestValidateWatch(t *testing.T) {

@@ -6,10 +6,12 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"berth/cmd/internal/cli"
+	"berth/cmd/internal/watch"
 	"berth/reconciler/decide"
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/plan"
@@ -68,10 +70,10 @@ func (r *planRequest) again(cmd *cobra.Command, loader *load.Loader) error {
 	case at.WorkTree == "":
 		return cli.Usage(fmt.Errorf("plan: %s has no work tree; give --head or --patch", at.GitDir))
 	}
-	return watch(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), rounds{
-		what: what, text: r.output == "text",
-		scan: func() (sight, error) { return r.see(at) },
-		once: func() error {
+	return watch.Repeat(cmd.Context(), watch.Command{
+		Name: what, IsText: r.output == "text", Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(),
+		Scan: func() (watch.Files, error) { return r.scan(at) },
+		Run: func() error {
 			p, err := r.proposal(cmd.Context(), loader, nil)
 			if err != nil {
 				return err
@@ -81,31 +83,59 @@ func (r *planRequest) again(cmd *cobra.Command, loader *load.Loader) error {
 	})
 }
 
-// see sees the refs, and what is planned if that is no commit.
-func (r *planRequest) see(at gitrepo.Place) (sight, error) {
-	s := sight{stamps: map[string]string{}}
+// scan returns the state of the refs, and of the change unless it is a commit.
+func (r *planRequest) scan(at gitrepo.Place) (watch.Files, error) {
+	s := watch.Files{Stamps: map[string]string{}}
 	switch {
 	case r.patch != "":
-		s.dirs = append(s.dirs, filepath.Dir(r.patch))
-		if err := s.file(r.patch, r.patch); err != nil {
+		s.Dirs = append(s.Dirs, filepath.Dir(r.patch))
+		if err := s.AddFile(r.patch, r.patch); err != nil {
 			return s, err
 		}
 	case r.head == "":
 		var err error
-		if s, err = seeEstate(at.WorkTree, slices.Collect(maps.Values(r.tenants))...); err != nil {
+		if s, err = watch.Estate(at.WorkTree, slices.Collect(maps.Values(r.tenants))...); err != nil {
 			return s, err
 		}
 	}
 	for _, dir := range []string{at.GitDir, at.CommonDir} {
 		for _, name := range []string{"HEAD", "packed-refs"} {
-			if err := s.file(filepath.Join(dir, name), name); err != nil {
+			if err := s.AddFile(filepath.Join(dir, name), name); err != nil {
 				return s, err
 			}
 		}
-		if !slices.Contains(s.dirs, dir) {
-			s.dirs = append(s.dirs, dir)
+		if !slices.Contains(s.Dirs, dir) {
+			s.Dirs = append(s.Dirs, dir)
 		}
 	}
-	err := s.tree(filepath.Join(at.CommonDir, "refs"), "refs/", func(string) bool { return true })
+	err := s.AddTree(filepath.Join(at.CommonDir, "refs"), "refs/", func(string) bool { return true })
 	return s, err
+}
+
+// withTenants is a repository with what stands in directories in the place of
+// tenants' own, by tenant; but for what is in force, which Berth composed.
+type withTenants struct {
+	decide.Repo
+	dirs    map[string]string
+	inForce string // commit; "" is none
+}
+
+func (w *withTenants) Snapshot(ctx context.Context, commit string) (schema.Snapshot, error) {
+	snap, err := w.Repo.Snapshot(ctx, commit)
+	if err != nil || commit == w.inForce {
+		return snap, err
+	}
+	snap, _, err = load.WithTenants(ctx, snap, w.dirs)
+	return snap, err
+}
+
+// Diff leaves out what is not read.
+func (w *withTenants) Diff(ctx context.Context, from, to string) ([]schema.PathChange, error) {
+	changes, err := w.Repo.Diff(ctx, from, to)
+	return slices.DeleteFunc(slices.Clone(changes), func(c schema.PathChange) bool {
+		rest, below := strings.CutPrefix(c.Path, "tenants/")
+		tenant, file, _ := strings.Cut(rest, "/")
+		_, own := w.dirs[tenant]
+		return below && own && file != "tenant.yaml"
+	}), err
 }

@@ -1,0 +1,104 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/runtimes/backends"
+	"berth/schema"
+	"berth/schema/load"
+)
+
+// campusWith loads examples/campus with some files put, or taken away by "".
+func campusWith(t *testing.T, change map[string]string) *schema.Desired {
+	files := map[string]string{}
+	root := "../../../examples/campus"
+	require.NoError(t, filepath.WalkDir(root, func(path string, e os.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		rel, _ := filepath.Rel(root, path)
+		data, err := os.ReadFile(path)
+		files[filepath.ToSlash(rel)] = string(data)
+		return err
+	}))
+	for path, text := range change {
+		if files[path] = text; text == "" {
+			delete(files, path)
+		}
+	}
+	loader, err := load.New(load.Options{Backends: backends.Definitions()})
+	require.NoError(t, err)
+	res, err := loader.Load(context.Background(), load.Files(files))
+	require.NoError(t, err)
+	return res.Desired
+}
+
+// What is switched off stays as it is in force: additions, changes and
+// deletions are found in their own files, and nothing else is (A16).
+func TestChangesAreGated(t *testing.T) {
+	const (
+		lattice  = "tenants/physics/projects/lattice/"
+		genomes  = "tenants/biology/projects/genomes/"
+		instance = "apiVersion: berth/v1\nkind: Instance\nmetadata: {name: more}\nspec: {app: slurm, version: 22-05, display_name: x, desired_state: stopped, roles: {worker: {count: 1}}}\n"
+	)
+	off := new(bool)
+	before := campusWith(t, nil)
+	after := campusWith(t, map[string]string{
+		lattice + "instances/more.yaml":          instance,                                                                                                                                      // added
+		lattice + "operations/drain-worker.yaml": "",                                                                                                                                            // taken away
+		genomes + "entitlements/slurm.yaml":      "apiVersion: berth/v1\nkind: Entitlement\nmetadata: {name: slurm}\nspec: {enabled: true, policy_overrides: {max_instances_per_project: 1}}\n", // changed
+		genomes + "project.yaml":                 "apiVersion: berth/v1\nkind: Project\nmetadata: {name: genomes}\nspec: {display_name: another}\n",                                             // not gated
+	})
+	files := func(f featureConfig, before, after *schema.Desired) (out []string) {
+		for _, d := range f.gate(before, after) {
+			require.Equal(t, "feature.disabled", d.Code)
+			require.Equal(t, schema.SeverityError, d.Severity)
+			out = append(out, d.File)
+		}
+		return out
+	}
+	require.Empty(t, files(featureConfig{}, before, after))
+	require.Equal(t, []string{genomes + "entitlements/slurm.yaml"}, files(featureConfig{EntitlementChanges: off}, before, after))
+	require.Equal(t, []string{lattice + "instances/more.yaml", lattice + "operations/drain-worker.yaml"}, files(featureConfig{InstanceChanges: off}, before, after))
+	require.Empty(t, files(featureConfig{off, off}, after, after))
+	require.NotEmpty(t, files(featureConfig{EntitlementChanges: off}, nil, after), "the first commit too")
+}
+
+// People's tokens are those their files hold now; a short, shared or missing
+// one is told and not taken.
+func TestPeoplesTokens(t *testing.T) {
+	dir := t.TempDir()
+	token := func(login, text string) apiToken {
+		path := filepath.Join(dir, login)
+		require.NoError(t, os.WriteFile(path, []byte(text+"\n"), 0o600))
+		return apiToken{login, secret{File: path}}
+	}
+	long := strings.Repeat("ab", 16)
+	p := &people{tokens: []apiToken{token("anna", long)}, log: slog.New(slog.DiscardHandler)}
+	require.NoError(t, p.read(time.Now()))
+	require.Len(t, p.now(), 1)
+
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "anna"), []byte("short"), 0o600))
+	p.at = time.Now().Add(time.Hour) // as if it were read in this moment
+	require.Len(t, p.now(), 1, "not read again for each request")
+	p.at = time.Now().Add(-time.Second)
+	require.Empty(t, p.now(), "a second later it no longer counts")
+
+	for want, tokens := range map[string][]apiToken{
+		"shorter than 32":        {token("short", "short")},
+		"have one token":         {token("one", long), token("other", long)},
+		"api.tokens[0] of nadia": {{"nadia", secret{File: filepath.Join(dir, "nadia")}}},
+	} {
+		err := (&people{tokens: tokens}).read(time.Now())
+		require.ErrorContains(t, err, want)
+		require.NotContains(t, err.Error(), long)
+	}
+}

@@ -1,0 +1,265 @@
+package daemon
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestConfiguration(t *testing.T) {
+	write := func(text string) string {
+		path := filepath.Join(t.TempDir(), "berth.yaml")
+		require.NoError(t, os.WriteFile(path, []byte(text+"authority: {trust_main: true}\n"), 0o600))
+		return path
+	}
+	t.Run("defaults are filled", func(t *testing.T) {
+		c, err := ReadConfig(write("repository: {url: \"https://git.example/estate.git\", directory: /var/lib/berth/estate.git}\n"))
+		require.NoError(t, err)
+		require.Equal(t, "main", c.Repository.Branch)
+		require.Equal(t, 5*time.Second, time.Duration(c.Interval))
+		require.Equal(t, "127.0.0.1:8080", c.address())
+		require.Nil(t, c.GitHub)
+	})
+	t.Run("every wrong value is told, once, at its place", func(t *testing.T) {
+		path := write(`repository:
+  url: ftp://git.example/estate.git
+  directory: /var/lib/berth/estate.git
+interval: soon
+`)
+		_, err := ReadConfig(path)
+		require.Error(t, err)
+		for _, want := range []string{path + ":2:8: repository.url:", path + ":4:11: interval:"} {
+			require.ErrorContains(t, err, want)
+		}
+	})
+	t.Run("a misspelt field is told at its place", func(t *testing.T) {
+		path := write("repository: {url: \"https://git.example/estate.git\", directory: /var/lib/berth/estate.git}\nlissten: 127.0.0.1:1\n")
+		_, err := ReadConfig(path)
+		require.ErrorContains(t, err, path+":2:1: lissten: no such field: did you mean \"listen\"?")
+	})
+	t.Run("a URL with a password is refused and not repeated", func(t *testing.T) {
+		for _, text := range []string{
+			"repository: {url: \"https://u:hunter2@g.example/e.git\", directory: /d}\n",
+			"repository: {url: \"https://u:hunter2%zz@g.example/e.git\", directory: /d}\n",
+			"repository: {url: \"https://g.example/e.git\", status_url: \"https://hunter2@g.example/s.git\", directory: /d}\n",
+			"repository: {url: \"https://g.example/e.git\", directory: /d}\ntenants: {chemistry: {url: \"https://u:hunter2@g.example/c.git\"}}\n",
+		} {
+			_, err := ReadConfig(write(text))
+			require.ErrorContains(t, err, "url: the URL holds a user or password")
+			require.NotContains(t, err.Error(), "hunter2")
+		}
+	})
+	t.Run("values that cannot be used are told at their place", func(t *testing.T) {
+		const rest = "repository: {url: \"https://g.example/e.git\", directory: /d}\n"
+		for text, want := range map[string]string{
+			"listen: 127.0.0.1:99999\n": ":2:9: listen: there is no such port",
+			"interval: 99999999999h\n":  ":2:11: interval: got \"99999999999h\", want text: a whole number of at most 6 digits",
+		} {
+			_, err := ReadConfig(write(rest + text))
+			require.ErrorContains(t, err, want)
+		}
+		for text, want := range map[string]string{"": ":1:1: the file is empty", "- a\n": ":1:1: a configuration is a mapping"} {
+			path := filepath.Join(t.TempDir(), "berth.yaml")
+			require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+			_, err := ReadConfig(path)
+			require.ErrorContains(t, err, want)
+		}
+	})
+	t.Run("a missing field is named", func(t *testing.T) {
+		_, err := ReadConfig(write("repository: {url: \"https://git.example/estate.git\", directory: /d}\ngithub: {owner: lab, repository: estate, token: {env: TOKEN}}\n"))
+		require.ErrorContains(t, err, "github.webhook_secret: is missing: name its file or variable, as {file: /PATH} or {env: NAME}")
+	})
+	t.Run("fields that do not go together are told with what to add", func(t *testing.T) {
+		const app = "app: {id: 7, installation: 70, key: {file: /k}}"
+		for _, c := range []struct{ repository, github, want string }{
+			{"url: \"https://g.example/e.git\"", "token: {env: T}", ""},
+			{"url: \"https://g.example/e.git\"", app + ", login: \"berth[bot]\"", ""},
+			{"url: \"ssh://git@g.example/e.git\", ssh_key: /k, known_hosts: /h", "token: {env: T}", ""},
+			{"url: \"http://g.example/e.git\", allow_http: true, status_url: \"https://g.example/s.git\", status_token: {env: T}, accept: " + strings.Repeat("a", 40), "token: {env: T}", ""},
+			{"url: \"https://g.example/e.git\"", "login: berth", ":2:1: github.token: there is none: add token"},
+			{"url: \"https://g.example/e.git\"", "token: {env: T}, login: \"berth[bot]\", " + app, "github.app: there is a token as well"},
+			{"url: \"https://g.example/e.git\"", app, "github.login: an App cannot ask who it is: add"},
+			{"url: \"https://g.example/e.git\"", app + ", login: \"berth[bot]\", report: statuses", "github.report: an App writes check runs"},
+			{"url: \"https://g.example/e.git\"", "token: {env: T}, report: pigeons", ":2:93: github.report: got \"pigeons\", want one of \"checks\", \"statuses\""},
+			{"url: \"https://g.example/e.git\"", "app: {id: 7, key: {file: /k}}, login: \"berth[bot]\"", "github.app.installation: is missing"},
+			{"url: \"ssh://git@g.example/e.git\", known_hosts: /h", "token: {env: T}", ":1:1: repository.ssh_key: an ssh:// URL needs it: add"},
+			{"url: \"ssh://git@g.example/e.git\", ssh_key: /k", "token: {env: T}", "repository.known_hosts: an ssh:// URL needs it: add"},
+			{"url: \"https://g.example/e.git\", status_url: \"ssh://g.example/s.git\"", "token: {env: T}", "repository.ssh_key: an ssh:// URL needs it: add"},
+			{"url: \"https://g.example/e.git\", ssh_key: /k", "token: {env: T}", "repository.ssh_key: it is for ssh:// URLs"},
+			{"url: \"https://g.example/e.git\", status_token: {env: T}", "token: {env: T}", "repository.status_token: it is for status_url"},
+			{"url: \"https://g.example/e.git\", accept: main", "token: {env: T}", "repository.accept: got \"main\", want text: the 40 digits of a commit"},
+		} {
+			_, err := ReadConfig(write("repository: {" + c.repository + ", directory: /d}\ngithub: {owner: lab, repository: estate, webhook_secret: {env: S}, " + c.github + "}\n"))
+			if c.want == "" {
+				require.NoError(t, err, c.repository+" "+c.github)
+			} else {
+				require.ErrorContains(t, err, c.want, c.repository+" "+c.github)
+			}
+		}
+	})
+	t.Run("who may change what is said, once", func(t *testing.T) {
+		const rest = "repository: {url: \"https://git.example/estate.git\", directory: /d}\n"
+		for text, want := range map[string]string{
+			rest:                     ":1:1: authority: is missing: add authority: {administrators: [LOGIN]}",
+			rest + "authority: {}\n": ":2:1: authority.administrators: no user",
+			rest + "authority: {administrators: [anna], trust_main: true}\n": "authority.trust_main: everybody may change everything then",
+			rest + "authority: {administrators: [an na]}\n":                  "authority.administrators",
+		} {
+			path := filepath.Join(t.TempDir(), "berth.yaml")
+			require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+			_, err := ReadConfig(path)
+			require.ErrorContains(t, err, want, text)
+		}
+	})
+	t.Run("a secret that stands there is told at its place, and not repeated", func(t *testing.T) {
+		for _, wrong := range []string{"s3cret", "'s3cret: {'", "[s3cret]", "{file: s3cret}", "{env: s3-cret}", "{value: s3cret}", "{file: /s3cret, env: B}", "{s3cret: 1}", "31337", "{}", "null"} {
+			for _, c := range []struct{ text, at, field string }{
+				{"repository: {url: \"https://g.example/e.git\", directory: /d}\ngithub:\n  owner: lab\n  repository: estate\n  token: {env: T}\n  webhook_secret: " + wrong + "\n", ":6:", "github.webhook_secret"},
+				{"repository: {url: \"https://g.example/e.git\", directory: /d}\ngithub:\n  owner: lab\n  repository: estate\n  login: \"b[bot]\"\n  webhook_secret: {env: S}\n  app:\n    id: 7\n    installation: 70\n    key: " + wrong + "\n", ":10:", "github.app.key"},
+				{"repository:\n  url: \"https://g.example/e.git\"\n  directory: /d\n  token: " + wrong + "\n", ":4:", "repository.token"},
+				{"repository: {url: \"https://g.example/e.git\", directory: /d}\napi:\n  tokens:\n  - login: ana\n    token: {env: A}\n  - login: eve\n    token: " + wrong + "\n", ":7:", "api.tokens[1].token"},
+				{"repository: {url: \"https://g.example/e.git\", directory: /d}\ntenants:\n  lab-1:\n    url: \"https://g.example/t.git\"\n    token: " + wrong + "\n", ":5:", "tenants.lab-1.token"},
+			} {
+				path := write(c.text)
+				_, err := ReadConfig(path)
+				require.ErrorContains(t, err, path+c.at)
+				require.ErrorContains(t, err, c.field+": a secret is named here, not written: say {file: /PATH} or {env: NAME}", wrong)
+				require.NotContains(t, err.Error(), "s3cret")
+				require.NotContains(t, err.Error(), "s3-cret")
+				require.NotContains(t, err.Error(), "31337")
+				require.NotContains(t, err.Error(), "\n", "once")
+			}
+		}
+	})
+	t.Run("a key twice is refused", func(t *testing.T) {
+		_, err := ReadConfig(write("listen: a:1\nlisten: b:1\n"))
+		require.ErrorContains(t, err, "listen")
+	})
+	t.Run("a secret is read from its file, without the line end", func(t *testing.T) {
+		file := func(text string) string {
+			path := filepath.Join(t.TempDir(), "secret")
+			require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+			return path
+		}
+		s := secret{File: file("s3cret\n")}
+		v, err := s.read()
+		require.NoError(t, err)
+		require.Equal(t, "s3cret", v)
+		_, err = (&secret{File: file("\n")}).read()
+		require.ErrorContains(t, err, "empty")
+		require.NotContains(t, err.Error(), "s3cret")
+	})
+}
+
+// A local path, the cache and the memory runtime's directory are relative to the
+// file, whatever the working directory is.
+func TestConfigurationOfTrial(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "berth.yaml")
+	const trial = "repository: {url: ., directory: .berth/cache}\nauthority: {trust_local_commits: true}\nmemory_runtime: {directory: .berth/memory, backends: [slurm]}\n"
+	require.NoError(t, os.WriteFile(path, []byte(trial), 0o600))
+	c, err := ReadConfig(path)
+	require.NoError(t, err)
+	require.Equal(t, "file://"+dir, c.Repository.URL)
+	require.Equal(t, filepath.Join(dir, ".berth/cache"), c.Repository.Directory)
+	require.Equal(t, filepath.Join(dir, ".berth/memory"), c.MemoryRuntime.Directory)
+
+	for _, c := range []struct{ was, is, want string }{
+		{"url: .", "url: \"https://git.example/estate.git\"", ":2:34: authority.trust_local_commits: it is for a repository in a local directory only: remove it, and name the administrators"},
+		{"url: .", "url: ., token: {env: T}", "repository.token: a local repository takes no credential: remove"},
+		{"url: .", "url: estate", `repository.url: got "estate", want text: a URL that begins with https://, ssh:// or file://, or a local path that begins with / or .`},
+		{".berth/cache", "~/cache", "~ is not expanded"},
+		{"trust_local_commits: true", "trust_local_commits: true, administrators: [anna]", "whoever can commit may change everything then: remove"},
+		{"trust_local_commits: true", "trust_local_commits: true, trust_main: true", "trust_main says the same: remove one"},
+		{"[slurm]", "[bare_metal]", "memory_runtime.backends[0]: no runtime for bare_metal is built in, there is slurm"},
+		{", backends: [slurm]", "", "memory_runtime.backends: is missing: add backends: [slurm]"},
+		{"[slurm]}\n", "[slurm]}\nssh: {key: /k}\n", "memory_runtime.backends[0]: ssh runs slurm on hosts: remove"},
+		{"[slurm]}\n", "[slurm]}\ngithub: {owner: lab, repository: e, webhook_secret: {env: S}, token: {env: T}}\n", "github: a local repository has no pull requests: remove"},
+	} {
+		require.Contains(t, trial, c.was)
+		require.NoError(t, os.WriteFile(path, []byte(strings.Replace(trial, c.was, c.is, 1)), 0o600))
+		_, err := ReadConfig(path)
+		require.ErrorContains(t, err, c.want, c.is)
+	}
+	_, err = ReadConfig(filepath.Join(dir, "none.yaml"))
+	require.ErrorContains(t, err, "no such file; name the configuration with -c, or make an estate that has one: berth init DIR")
+}
+
+// All mistakes of a file come at once, in its order and in plain words.
+func TestConfigurationListsAllMistakes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "berth.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(`estate: My Estate
+repositry: {}
+repository:
+  url: git.example/estate.git
+  branche: main
+workers: 100
+interval: soon
+listen: 8080
+authority: {}
+tls: {cert: tls.crt}
+github: {owner: lab, repository: estate, webhook_secret: {env: S}, token: {env: T}, report: checks}
+`), 0o600))
+	_, err := ReadConfig(path)
+	require.Error(t, err)
+	got := strings.ReplaceAll(err.Error(), path, "berth.yaml")
+	require.Equal(t, `configuration: 12 mistakes:
+berth.yaml:1:9: estate: got "My Estate", want text: lower-case letters, digits and inner dashes, at most 40 characters
+berth.yaml:2:1: repositry: no such field: "repository" is there already
+berth.yaml:3:1: repository.directory: is missing: add the path of a directory for the cache
+berth.yaml:4:8: repository.url: got "git.example/estate.git", want text: a URL that begins with https://, ssh:// or file://, or a local path that begins with / or .
+berth.yaml:5:3: repository.branche: no such field: did you mean "branch"?
+berth.yaml:6:10: workers: got 100, want a whole number from 1 to 64
+berth.yaml:7:11: interval: got "soon", want text: a whole number of at most 6 digits and a unit, such as 500ms, 5s, 10m or 1h
+berth.yaml:8:9: listen: got 8080, want text: an address and a port, such as 127.0.0.1:8080 or :8080: put it in quotes
+berth.yaml:9:1: authority.administrators: no user could make the first change: add a login, or say trust_main: true to let whoever can push change everything
+berth.yaml:10:1: tls.key: is missing, want text: an absolute path, such as /etc/berth/token
+berth.yaml:10:13: tls.cert: got "tls.crt", want text: an absolute path, such as /etc/berth/token
+berth.yaml:11:93: github.report: GitHub lets only an App write check runs: remove it to report commit statuses with this token, or configure app instead of token; if the token is an App's, say whose with login: SLUG[bot]`, got)
+
+	require.NoError(t, os.WriteFile(path, []byte("repository:\n\turl: x\n"), 0o600))
+	_, err = ReadConfig(path)
+	require.ErrorContains(t, err, path+":2:")
+}
+
+// Each pattern of berth.yaml is explained in words.
+func TestConfigurationPatternsHaveWords(t *testing.T) {
+	require.NotContains(t, configCUE, `=~"`, "a pattern without a name cannot be explained")
+	patterns := regexp.MustCompile(`(?m)^(_[a-zA-Z]+): +"`).FindAllStringSubmatch(configCUE, -1)
+	require.Greater(t, len(patterns), 10)
+	for _, p := range patterns {
+		require.Contains(t, configCUE, "\t("+p[1]+"):", "no words for the pattern")
+	}
+}
+
+// A token reports commit statuses: GitHub lets only an App write check runs.
+func TestTokenImpliesStatuses(t *testing.T) {
+	for github, want := range map[string]string{
+		"token: {env: T}":                                                    "statuses",
+		"token: {env: T}, report: statuses":                                  "statuses",
+		"token: {env: T}, report: checks, login: \"b[bot]\"":                 "checks",
+		"app: {id: 7, installation: 70, key: {file: /k}}, login: \"b[bot]\"": "",
+	} {
+		path := filepath.Join(t.TempDir(), "berth.yaml")
+		require.NoError(t, os.WriteFile(path, []byte("repository: {url: \"https://g.example/e.git\", directory: /d}\nauthority: {administrators: [anna]}\ngithub: {owner: lab, repository: estate, webhook_secret: {env: S}, "+github+"}\n"), 0o600))
+		c, err := ReadConfig(path)
+		require.NoError(t, err, github)
+		require.Equal(t, want, c.GitHub.Report, github)
+	}
+}
+
+func TestInstallPageShowsAValidConfiguration(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("../../..", "deploy/install.md"))
+	require.NoError(t, err)
+	example := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindSubmatch(text)
+	require.NotNil(t, example)
+	path := filepath.Join(t.TempDir(), "berth.yaml")
+	require.NoError(t, os.WriteFile(path, regexp.MustCompile(`(?m)^   `).ReplaceAll(example[1], nil), 0o600))
+	_, err = ReadConfig(path)
+	require.NoError(t, err)
+}

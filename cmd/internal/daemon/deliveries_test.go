@@ -1,0 +1,612 @@
+package daemon
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"berth/cmd/internal/labtest"
+	"berth/reconciler"
+	"berth/reconciler/gitrepo/gittest"
+	"berth/reconciler/plan"
+	"berth/webhooks"
+	"berth/webhooks/github"
+	"berth/webhooks/github/githubtest"
+	"berth/webhooks/journal"
+)
+
+// told is an estate that is told of things and has no daemon, as while one begins.
+func told(t testing.TB, dir string) *estate {
+	t.Helper()
+	c := &config{Estate: "lab"}
+	require.NoError(t, json.Unmarshal([]byte(`{"github": {"owner": "lab", "repository": "estate", "login": "berth-lab[bot]"}}`), c))
+	c.Repository.Directory = dir
+	e := &estate{log: slog.New(slog.DiscardHandler), reg: prometheus.NewRegistry()}
+	e.config.Store(c)
+	require.NoError(t, e.keepDeliveries(c))
+	t.Cleanup(func() { require.NoError(t, e.deliveries.Close()) })
+	return e
+}
+
+const (
+	hookPush  = `{"ref":"refs/heads/main","repository":{"full_name":"lab/estate"},"sender":{"login":"ana"}}`
+	hookAgain = `{"action":"rerequested","check_run":{"head_sha":"abc","pull_requests":[{"number":7}]},"repository":{"full_name":"lab/estate"}}`
+	hookOther = `{"ref":"refs/heads/main","repository":{"full_name":"lab/other"}}`
+)
+
+func readDelivery(t testing.TB, id, event, body string) webhooks.Delivery {
+	d, err := github.ReadLogged(id, event, []byte(body))
+	require.NoError(t, err)
+	return d
+}
+
+// What was acknowledged and not dealt with is there after a crash, whoever asked
+// for checks again included; what was dealt with is a duplicate when it comes again.
+func TestDeliveriesOutliveTheProcess(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	e := told(t, dir)
+	require.NoError(t, e.take(readDelivery(t, "a", "push", hookPush)))
+	require.NoError(t, e.take(readDelivery(t, "b", "check_run", hookAgain)))
+	require.NoError(t, e.take(readDelivery(t, "c", "ping", "{}")))
+	require.ErrorIs(t, e.take(readDelivery(t, "d", "push", hookOther)), webhooks.ErrForeign)
+	again := work{Do: reconciler.TaskPull, Pull: 7, Commit: "abc"}
+	require.Equal(t, []work{{Do: reconciler.TaskEstate}, again}, e.deliveries.Undone())
+	e.looking(reconciler.Item{Do: reconciler.TaskEstate})(false) // it failed, and is tried again
+
+	after := told(t, dir)
+	require.Equal(t, []work{{Do: reconciler.TaskEstate}, again}, after.deliveries.Undone())
+	require.NoError(t, after.take(readDelivery(t, "a", "push", hookPush)), "nothing was done about it")
+	after.looking(reconciler.Item{Do: reconciler.TaskEstate})(true)
+	after.looking(reconciler.Item{Do: reconciler.TaskUnit})(true)
+	require.Equal(t, []work{again}, after.deliveries.Undone())
+	require.ErrorIs(t, after.take(readDelivery(t, "a", "push", hookPush)), webhooks.ErrKnown)
+	after.looking(reconciler.Item{Do: reconciler.TaskPull, Pull: 8})(true)
+	require.Equal(t, []work{again}, after.deliveries.Undone())
+	// Checks are not shown again by being computed.
+	after.deliveries.asked(again)
+	after.looking(reconciler.Item{Do: reconciler.TaskPull, Pull: 7})(true)
+	require.Equal(t, []work{again}, after.deliveries.Undone())
+	for _, check := range []string{plan.CheckValidate, plan.CheckPlan} {
+		require.NotEmpty(t, after.deliveries.Undone())
+		after.deliveries.reruns.showing("abc", check)()
+	}
+	require.Empty(t, after.deliveries.Undone())
+}
+
+func TestDeliveriesAreCounted(t *testing.T) {
+	t.Parallel()
+	e := told(t, t.TempDir())
+	require.NoError(t, e.take(readDelivery(t, "a", "push", hookPush)))
+	reg := e.reg.(*prometheus.Registry)
+	gauges := func() map[string]float64 {
+		families, err := reg.Gather()
+		require.NoError(t, err)
+		out := map[string]float64{}
+		for _, f := range families {
+			if m := f.Metric[0]; m.Gauge != nil {
+				out[f.GetName()] = m.Gauge.GetValue()
+			}
+		}
+		return out
+	}
+	now := gauges()
+	require.Equal(t, 1.0, now["berth_webhook_works"])
+	require.Positive(t, now["berth_webhook_oldest_seconds"])
+	require.Positive(t, now["berth_ref_unobserved_seconds"])
+	e.looking(reconciler.Item{Do: reconciler.TaskEstate})(true)
+	require.Equal(t, map[string]float64{"berth_webhook_works": 0, "berth_webhook_oldest_seconds": 0, "berth_ref_unobserved_seconds": 0}, gauges())
+	require.Equal(t, 1, testutil.CollectAndCount(e.deliveries.took))
+}
+
+// fakeLog is a forge's log, and counts what is read of it.
+type fakeLog struct {
+	log    []github.Delivery // the newest first
+	bodies map[string]string
+	read   int
+	err    error
+	bad    string      // the delivery that cannot be had
+	cut    error       // of the list
+	since  []time.Time // that it was asked for
+}
+
+func (l *fakeLog) Deliveries(_ context.Context, since time.Time) ([]github.Delivery, error) {
+	l.since = append(l.since, since)
+	return l.log, l.cut
+}
+
+func (l *fakeLog) Delivery(_ context.Context, d github.Delivery) (string, []byte, error) {
+	l.read++
+	if l.bad != "" && d.GUID == l.bad {
+		return "", nil, errors.New("no such delivery")
+	}
+	return d.Event, []byte(l.bodies[d.GUID]), l.err
+}
+
+// What the forge says it tried to deliver, and nobody here knows, is taken in as if
+// it had arrived; once, and without reading what is known.
+func TestGapsAreFilledFromTheLog(t *testing.T) {
+	t.Parallel()
+	e := told(t, t.TempDir())
+	require.NoError(t, e.take(readDelivery(t, "arrived", "push", hookPush)))
+	e.looking(reconciler.Item{Do: reconciler.TaskEstate})(true)
+	log := &fakeLog{
+		bodies: map[string]string{"lost": hookAgain, "foreign": hookOther, "status": strings.ReplaceAll(hookPush, "heads/main", "heads/berth/status"), "elsewhere": hookPush, "odd": `{"ref":`},
+		log: []github.Delivery{
+			{GUID: "odd", Event: "push"}, {GUID: "elsewhere", Event: "push", Code: 200}, {GUID: "star", Event: "star"},
+			{GUID: "lost", Event: "check_run", Code: 0}, {GUID: "lost", Event: "check_run", Code: 502}, {GUID: "status", Event: "push"},
+			{GUID: "foreign", Event: "push"}, {GUID: "arrived", Event: "push", Code: 503}, {GUID: "arrived", Event: "push", Code: 202},
+		},
+	}
+	log.err = errors.New("the forge is down")
+	require.ErrorContains(t, e.fill(t.Context(), log, time.Time{}), "down")
+	log.err, log.read = nil, 0
+	require.NoError(t, e.fill(t.Context(), log, time.Time{}))
+	require.Equal(t, 5, log.read)
+	require.ElementsMatch(t, []work{{Do: reconciler.TaskPull, Pull: 7, Commit: "abc"}, {Do: reconciler.TaskEstate}, {Do: reconciler.TaskPulls}}, e.deliveries.Undone())
+	require.Equal(t, 3.0, testutil.ToFloat64(e.deliveries.gaps.WithLabelValues("log")))
+	require.NoError(t, e.fill(t.Context(), log, time.Time{}))
+	require.Equal(t, 5, log.read, "nothing is read twice")
+}
+
+// Of more than it is worth to read one by one, everything is looked at.
+func TestManyGapsAreLookedAtAtOnce(t *testing.T) {
+	t.Parallel()
+	e := told(t, t.TempDir())
+	log := &fakeLog{}
+	for i := range 500 {
+		log.log = append(log.log, github.Delivery{GUID: fmt.Sprint(i), Event: "pull_request"})
+	}
+	for range 2 {
+		require.NoError(t, e.fill(t.Context(), log, time.Time{}))
+		require.Zero(t, log.read)
+		require.ElementsMatch(t, []work{{Do: reconciler.TaskEstate}, {Do: reconciler.TaskPulls}}, e.deliveries.Undone())
+		require.Equal(t, 500.0, testutil.ToFloat64(e.deliveries.gaps.WithLabelValues("log")))
+	}
+}
+
+// One delivery that the forge does not show holds up no other, and in the end
+// everything is looked at in its place.
+func TestADeliveryThatCannotBeHad(t *testing.T) {
+	t.Parallel()
+	e := told(t, t.TempDir())
+	log := &fakeLog{bad: "bad", bodies: map[string]string{"good": hookAgain, "later": hookAgain}, log: []github.Delivery{{GUID: "good", Event: "check_run"}, {GUID: "bad", Event: "push"}}}
+	for range sweepTries - 1 {
+		require.ErrorContains(t, e.fill(t.Context(), log, time.Time{}), "no such delivery")
+		require.Equal(t, []work{{Do: reconciler.TaskPull, Pull: 7, Commit: "abc"}}, e.deliveries.Undone())
+	}
+	require.NoError(t, e.fill(t.Context(), log, time.Time{}))
+	require.ElementsMatch(t, []work{{Do: reconciler.TaskPull, Pull: 7, Commit: "abc"}, {Do: reconciler.TaskEstate}, {Do: reconciler.TaskPulls}}, e.deliveries.Undone())
+	require.Equal(t, 2.0, testutil.ToFloat64(e.deliveries.gaps.WithLabelValues("log")))
+	read := log.read
+	require.NoError(t, e.fill(t.Context(), log, time.Time{}))
+	require.Equal(t, read, log.read)
+	require.Empty(t, e.deliveries.failed)
+	// A forge that shows nothing is not asked for all of it, nor one that asks to wait
+	// for anything more.
+	for i := range sweepRead {
+		log.log = append(log.log, github.Delivery{GUID: fmt.Sprint(i), Event: "push"})
+	}
+	log.err, log.read = errors.New("down"), 0
+	require.Error(t, e.fill(t.Context(), log, time.Time{}))
+	require.Equal(t, sweepFails, log.read)
+	log.err, log.read = &reconciler.LaterError{At: time.Now()}, 0
+	require.Error(t, e.fill(t.Context(), log, time.Time{}))
+	require.Equal(t, 1, log.read)
+}
+
+// A log that is longer than it is worth to list is left behind.
+func TestALogThatIsTooLong(t *testing.T) {
+	t.Parallel()
+	e := told(t, t.TempDir())
+	log := &fakeLog{cut: fmt.Errorf("read the log: %w", github.ErrLogTooLong), bodies: map[string]string{"lost": hookAgain}, log: []github.Delivery{{GUID: "lost", Event: "check_run"}}}
+	require.NoError(t, e.fill(t.Context(), log, time.Time{}))
+	require.ElementsMatch(t, []work{{Do: reconciler.TaskEstate}, {Do: reconciler.TaskPulls}, {Do: reconciler.TaskPull, Pull: 7, Commit: "abc"}}, e.deliveries.Undone())
+	log.cut = errors.New("another trouble")
+	require.ErrorContains(t, e.fill(t.Context(), log, time.Time{}), "another trouble")
+}
+
+// Looking at everything does not find that somebody asked for checks again.
+func TestManyAskForChecksAgain(t *testing.T) {
+	t.Parallel()
+	for _, asked := range []int{sweepRead + 1, sweepAsked + 7} {
+		e := told(t, t.TempDir())
+		log := &fakeLog{bodies: map[string]string{}}
+		for i := range asked {
+			event, action := "check_run", []string{"rerequested", "requested_action"}[i%2]
+			body := strings.ReplaceAll(strings.ReplaceAll(hookAgain, "rerequested", action), "abc", fmt.Sprint("commit-", i))
+			if i%5 == 4 {
+				event, action = "check_suite", "rerequested"
+				body = strings.ReplaceAll(strings.ReplaceAll(hookAgain, "check_run", "check_suite"), "abc", fmt.Sprint("commit-", i))
+			}
+			log.bodies[fmt.Sprint(i)] = body
+			log.log = append(log.log, github.Delivery{GUID: fmt.Sprint(i), Event: event, Action: action},
+				github.Delivery{GUID: fmt.Sprint("run ", i), Event: "check_run", Action: "completed"}, github.Delivery{GUID: fmt.Sprint("push ", i), Event: "push"})
+		}
+		for range 2 {
+			require.NoError(t, e.fill(t.Context(), log, time.Time{}))
+			require.Equal(t, min(asked, sweepAsked), log.read)
+			undone := e.deliveries.Undone()
+			require.Len(t, undone, 2+min(asked, sweepAsked))
+			require.Contains(t, undone, work{Do: reconciler.TaskPull, Pull: 7, Commit: "commit-0"}, "the newest")
+			require.Contains(t, undone, work{Do: reconciler.TaskEstate})
+		}
+	}
+}
+
+// What is too long ago to be remembered is not taken for lost if it arrived.
+func TestWhatIsForgottenIsNotLost(t *testing.T) {
+	t.Parallel()
+	e := told(t, t.TempDir())
+	log := &fakeLog{bodies: map[string]string{"failed": hookAgain}}
+	began := time.Now().Add(-time.Second) // what is remembered is known to the millisecond
+	for i := range journal.DefaultIDs + 100 {
+		_, err := e.deliveries.Take(fmt.Sprint(i), nil)
+		require.NoError(t, err)
+		if i < 200 {
+			log.log = append(log.log, github.Delivery{GUID: fmt.Sprint(i), Event: "push", Code: 202, When: began})
+		}
+	}
+	require.False(t, e.deliveries.Knows("7"))
+	log.log = append(log.log, github.Delivery{GUID: "failed", Event: "check_run", Code: 503, When: began})
+	require.NoError(t, e.fill(t.Context(), log, time.Time{}))
+	require.Equal(t, 1, log.read)
+	require.Equal(t, []work{{Do: reconciler.TaskPull, Pull: 7, Commit: "abc"}}, e.deliveries.Undone())
+}
+
+// The log is read from where it was read to, however long that is ago, whatever was
+// delivered since; and once more from there after it could not be.
+func TestSweep(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		// run sweeps for so long.
+		run := func(log *fakeLog, first, long time.Duration) (since []time.Duration) {
+			e := told(t, dir)
+			require.NoError(t, e.take(readDelivery(t, "after the pause", "push", hookPush)))
+			began := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), long)
+			defer cancel()
+			require.NoError(t, e.sweep(ctx, func() deliveryLog {
+				if time.Since(began) < first {
+					return nil // the estate is not up yet
+				}
+				return log
+			}))
+			synctest.Wait()
+			for _, at := range log.since {
+				since = append(since, at.Sub(began).Round(time.Second))
+			}
+			return since
+		}
+		const short = time.Second
+		// Nothing is known of before; then each from before the one before it.
+		require.Equal(t, []time.Duration{-sweepFirst, 10*short - sweepBack, sweepEvery + 10*short - sweepBack}, run(&fakeLog{}, 10*short, 7*time.Minute))
+		time.Sleep(5 * time.Hour) // it was stopped meanwhile; it had read it last 3 m 50 s before
+		last := -5*time.Hour - 7*time.Minute + 2*sweepEvery + 10*short
+		broken := &fakeLog{cut: errors.New("it may not be read")}
+		require.Equal(t, []time.Duration{last - sweepBack, last - sweepBack}, run(broken, short, 5*time.Minute))
+		last -= 5 * time.Minute
+		require.Equal(t, []time.Duration{last - sweepBack}, run(&fakeLog{}, short, time.Minute))
+		time.Sleep(10 * 24 * time.Hour)
+		require.Equal(t, []time.Duration{short - sweepBefore}, run(&fakeLog{}, short, time.Minute))
+		time.Sleep(inStorm) // nothing of a calm is left
+	})
+}
+
+// post delivers as a forge does.
+func post(url, id, event, secret, body string) (int, error) {
+	r, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
+	mac := hmac.New(sha256.New, []byte(secret))
+	mac.Write([]byte(body))
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("X-GitHub-Event", event)
+	r.Header.Set("X-GitHub-Delivery", id)
+	r.Header.Set("X-Hub-Signature-256", "sha256="+hex.EncodeToString(mac.Sum(nil)))
+	resp, err := poster.Do(r)
+	if err != nil {
+		return 0, err
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode, errors.Join(err, resp.Body.Close())
+}
+
+// poster keeps as many connections as a forge may.
+var poster = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
+
+// attended is an estate that is kept and answers, and what it says.
+type attended struct {
+	*kept
+	estates *estates
+	said    *sink
+	listen  string
+	cancel  func()
+	ended   chan error
+	reread  chan os.Signal
+}
+
+// attend serves an estate until the test ends.
+func attend(k *kept, listen string, change ...func(*estate)) *attended {
+	k.Helper()
+	s := &attended{kept: k, said: &sink{}, listen: listen, ended: make(chan error, 1), reread: make(chan os.Signal)}
+	var err error
+	s.estates, err = NewEstates([]string{k.path}, slog.New(slog.NewJSONHandler(s.said, nil)))
+	require.NoError(k, err)
+	for _, c := range change {
+		c(s.only())
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s.cancel = sync.OnceFunc(func() {
+		cancel()
+		require.NoError(k, <-s.ended)
+	})
+	go func() { s.ended <- s.estates.Serve(ctx, s.reread) }()
+	k.Cleanup(s.cancel)
+	k.Cleanup(func() {
+		if k.Failed() {
+			k.Log(s.said.String())
+		}
+	})
+	s.eventually("ready", func() bool { return s.estates.ready() == nil })
+	return s
+}
+
+func (s *attended) eventually(what string, ok func() bool) {
+	s.Helper()
+	require.Eventually(s, ok, patience, 20*time.Millisecond, what)
+}
+
+// only is its estate.
+func (s *attended) only() *estate { return s.estates.all[0] }
+
+// metric is the sum of a metric's values that carry a label of that value.
+func (s *attended) metric(name, label string) (sum float64) {
+	families, err := s.estates.reg.Gather()
+	require.NoError(s, err)
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.Metric {
+			for _, l := range m.Label {
+				if l.GetValue() == label {
+					sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+				}
+			}
+		}
+	}
+	return sum
+}
+
+// Ten thousand deliveries lead to a few looks, and none is lost.
+func TestStormOfDeliveries(t *testing.T) {
+	t.Parallel()
+	listen, err := labtest.FreePort()
+	require.NoError(t, err)
+	s := attend(newKept(t, "north", listen, map[string]any{"listen": listen}), listen)
+	before := s.metric("berth_reconcile_duration_seconds", "estate")
+	body := strings.ReplaceAll(hookPush, "lab/estate", "example/north")
+	const deliveries, senders = 10_000, 32
+	var wg sync.WaitGroup
+	var kept atomic.Int32
+	began := time.Now()
+	for n := range senders {
+		wg.Go(func() {
+			for i := n; i < deliveries; i += senders {
+				code, err := post("http://"+listen+"/webhooks/github", fmt.Sprint("storm-", i), "push", "webhook secret of north", body)
+				if err == nil && code == 202 {
+					kept.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	took := time.Since(began)
+	require.Equal(t, int32(deliveries), kept.Load())
+	s.eventually("dealt with", func() bool { return len(s.only().deliveries.Undone()) == 0 })
+	looks := s.metric("berth_reconcile_duration_seconds", "estate") - before
+	require.GreaterOrEqual(t, looks, 2.0)
+	// At once, after half a second, and every five from then on.
+	require.LessOrEqual(t, looks, 2+float64((took+inStorm)/inStorm))
+	for i := range deliveries {
+		require.True(t, s.only().deliveries.Knows(fmt.Sprint("storm-", i)))
+	}
+}
+
+// What the forge could not deliver is found in its log, in its own terms.
+func TestLostDeliveriesAreFound(t *testing.T) {
+	t.Parallel()
+	listen, err := labtest.FreePort()
+	require.NoError(t, err)
+	k := newKept(t, "north", listen, map[string]any{"listen": listen})
+	s := attend(k, listen)
+	k.forge.Settle()
+	k.forge.SetWebhook("http://127.0.0.1:1/webhooks/github") // where nobody is
+	began := time.Now().Add(-time.Minute)
+	commit := k.git.MustCommit(t, "main", gittest.Commit{Message: "words", Files: map[string]string{"README.md": "north\n"}})
+	require.NoError(t, k.forge.Sync())
+	k.forge.Settle()
+	k.forge.SetWebhook("http://" + listen + "/webhooks/github")
+	require.NotEqual(t, commit, s.only().main())
+	e := s.only()
+	require.NoError(t, e.fill(t.Context(), e.up.Load().forge, began))
+	s.eventually("looked at", func() bool { return e.main() == commit })
+	require.Equal(t, 1.0, testutil.ToFloat64(e.deliveries.gaps.WithLabelValues("log")))
+}
+
+// What no webhook told of and the loop found by itself is counted: somebody should
+// look at the webhook.
+func TestLostPushesAreCounted(t *testing.T) {
+	t.Parallel()
+	listen, err := labtest.FreePort()
+	require.NoError(t, err)
+	k := newKept(t, "north", listen, map[string]any{"listen": listen, "poll": "200ms"})
+	k.forge.SetWebhook("http://127.0.0.1:1/webhooks/github") // where nobody is
+	s := attend(k, listen, func(e *estate) { e.late = time.Millisecond })
+	found := func() float64 { return s.metric("berth_webhook_gaps_total", "refs") }
+	require.Zero(t, found(), "what was there at the start is no gap")
+	for n := range 2 {
+		k.git.MustCommit(t, "main", gittest.Commit{Message: "words", Files: map[string]string{"README.md": fmt.Sprint("north ", n)}})
+		s.eventually("counted", func() bool { return found() == float64(n+1) })
+	}
+	require.Contains(t, s.said.String(), "no webhook told of a commit")
+}
+
+// Checks that somebody asked to see again are shown again, though the forge took
+// none while the daemon was there that was told.
+func TestRerunsOutliveTheDaemon(t *testing.T) {
+	t.Parallel()
+	listen, err := labtest.FreePort()
+	require.NoError(t, err)
+	k := newKept(t, "north", listen, map[string]any{"listen": listen, "workers": 2})
+	s := attend(k, listen)
+	e := s.only()
+	head := k.git.MustCommit(t, "change", gittest.Commit{Message: "words", Parent: k.git.Tip("main"), Files: map[string]string{"README.md": "x\n"}})
+	_, err = k.forge.OpenPull("change", "words", "dora-genomes")
+	require.NoError(t, err)
+	completed := func() (n int) {
+		for _, c := range k.forge.Checks(head) {
+			if c.Status == "completed" {
+				n++
+			}
+		}
+		return n
+	}
+	undone := func() bool { return len(e.deliveries.Undone()) > 0 }
+	s.eventually("checked", func() bool { return completed() == 2 && !undone() })
+	var refused atomic.Int32
+	k.forge.SetStorm(func(op string) *githubtest.Fault {
+		if strings.Contains(op, "check") {
+			refused.Add(1)
+			return &githubtest.Fault{Status: 502}
+		}
+		return nil
+	})
+	require.NoError(t, k.forge.RerunAll(head, labtest.App))
+	s.eventually("they are tried", func() bool { return refused.Load() > 0 })
+	require.True(t, undone())
+	replace(t, k.path, edited(t, k.path, map[string]any{"workers": 5}))
+	s.eventually("another daemon", func() bool { return e.config.Load().Workers == 5 && s.estates.ready() == nil })
+	require.True(t, undone())
+	k.forge.SetStorm(nil)
+	s.eventually("shown again", func() bool { return completed() >= 4 })
+	s.eventually("dealt with", func() bool { return !undone() })
+
+	// Of a commit that is nobody's head any more nothing is shown, and nothing is
+	// waited for.
+	old := work{Do: reconciler.TaskPull, Pull: 1, Commit: strings.Repeat("0", 40)}
+	_, err = e.deliveries.Take("of an old one", []work{old})
+	require.NoError(t, err)
+	e.wake(old)
+	e.up.Load().loop.Enqueue(reconciler.Item{Do: reconciler.TaskPulls})
+	s.eventually("let go", func() bool { return !undone() })
+}
+
+// BenchmarkDeliveries is a storm of ten thousand deliveries of 20 KB over HTTP, 32
+// at a time: how long each waits for its answer, how long all of them take, and how
+// often the estate would be looked at. The peer keeps nothing: it checks the
+// signature and answers.
+func BenchmarkDeliveries(b *testing.B) {
+	const deliveries, senders = 10_000, 32
+	body := strings.TrimSuffix(hookPush, "}") + `,"pad":"` + strings.Repeat("x", 20_000) + `"}`
+	storm := func(h http.Handler) (p99, total time.Duration) {
+		srv := httptest.NewServer(h)
+		defer srv.Close()
+		var mu sync.Mutex
+		var waits []time.Duration
+		var wg sync.WaitGroup
+		began := time.Now()
+		for n := range senders {
+			wg.Go(func() {
+				for i := n; i < deliveries; i += senders {
+					sent := time.Now()
+					code, err := post(srv.URL, fmt.Sprint(i), "push", "s", body)
+					wait := time.Since(sent)
+					mu.Lock()
+					waits = append(waits, wait)
+					mu.Unlock()
+					if err != nil || code != 202 {
+						b.Errorf("%d, %v", code, err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		total = time.Since(began)
+		slices.Sort(waits)
+		return waits[len(waits)*99/100], total
+	}
+	for b.Loop() {
+		e := told(b, filepath.Join(b.TempDir(), "cache"))
+		var syncs atomic.Int32
+		e.deliveries.calm = newCalm(func(work) {
+			syncs.Add(1)
+			e.looking(reconciler.Item{Do: reconciler.TaskEstate})(true)
+		})
+		h, err := webhooks.Handler(webhooks.Options{Log: e.log, Receivers: []webhooks.Receiver{{Secrets: webhooks.StaticSecrets([]byte("s")), Take: e.take}}})
+		require.NoError(b, err)
+		p99, total := storm(h)
+		require.Eventually(b, func() bool { return len(e.deliveries.Undone()) == 0 }, 2*inStorm, 10*time.Millisecond)
+		b.ReportMetric(float64(p99.Microseconds())/1000, "berth-p99-ms")
+		b.ReportMetric(float64(total.Milliseconds()), "berth-all-ms")
+		b.ReportMetric(float64(syncs.Load()), "syncs")
+		p99, total = storm(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			text, err := io.ReadAll(r.Body)
+			mac := hmac.New(sha256.New, []byte("s"))
+			mac.Write(text)
+			if err != nil || !hmac.Equal([]byte("sha256="+hex.EncodeToString(mac.Sum(nil))), []byte(r.Header.Get("X-Hub-Signature-256"))) {
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			w.WriteHeader(http.StatusAccepted)
+		}))
+		b.ReportMetric(float64(p99.Microseconds())/1000, "bare-p99-ms")
+		b.ReportMetric(float64(total.Milliseconds()), "bare-all-ms")
+	}
+}
+
+// A stop is one also while somebody is connected who does not end.
+func TestStopsWithAStrangerConnected(t *testing.T) {
+	t.Parallel()
+	listen, err := labtest.FreePort()
+	require.NoError(t, err)
+	k := newKept(t, "north", listen, map[string]any{"listen": listen})
+	s, err := NewEstates([]string{k.path}, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(ctx, nil) }()
+	require.Eventually(t, func() bool { return s.ready() == nil }, patience, 10*time.Millisecond)
+	c, err := net.Dial("tcp", listen)
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = c.Write([]byte("POST /webhooks/github HTTP/1.1\r\nHost:"))
+	require.NoError(t, err)
+	cancel()
+	require.NoError(t, <-ended)
+}

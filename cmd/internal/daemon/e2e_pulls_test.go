@@ -1,0 +1,220 @@
+package daemon
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+
+	"berth/cmd/internal/labtest"
+	"berth/reconciler/gitrepo/gittest"
+	"berth/reconciler/plan"
+	"berth/webhooks/github/githubtest"
+)
+
+// say writes a comment as somebody and waits for the sign that Berth sets beside
+// it.
+func (g *governed) say(pull int, login, words, sign string) {
+	g.Helper()
+	id, err := g.forge.Comment(pull, login, words)
+	require.NoError(g, err)
+	var signs []githubtest.Reaction
+	require.Eventually(g, func() bool {
+		for _, c := range g.forge.Comments(pull) {
+			if c.ID == id {
+				signs = c.Reactions
+			}
+		}
+		return len(signs) > 0
+	}, patience, 30*time.Millisecond, "nobody answers %q", words)
+	require.Equal(g, []githubtest.Reaction{{Login: labtest.App + "[bot]", Content: sign}}, signs, words)
+}
+
+// Two pull requests are planned, and one of them is merged first: what the other
+// would do then is not what was reviewed. It is held, and both are told, until
+// somebody who may says that it is meant.
+func TestStalePlanWaitsForWhoMeansIt(t *testing.T) {
+	g := newGoverned(t, nil, nil)
+	for _, who := range []string{projectAdmin, viewer, labtest.ProjectMember} {
+		g.forge.SetPermission(who, "write")
+	}
+	first, _ := g.open(projectAdmin, gittest.Commit{Message: "train", Files: trainOf(1)})
+	g.check(first, "success")
+	g.mergeAs(first, githubtest.Merge, projectAdmin, "")
+	g.until("running", labtest.Train, func(s *plan.Status) bool { return running(s) && countRunning(s) == 2 })
+	g.comment(first, "1 instance running")
+
+	// Both were planned before either was merged.
+	base := g.git.Tip("main")
+	more, _ := g.open(projectAdmin, gittest.Commit{Message: "two workers", Parent: base, Files: trainOf(2)})
+	name := strings.Replace(trainOf(1)[pathOf(t, labtest.Train)], "spec:\n", "spec:\n  config:\n    partitions:\n      - name: quick\n        default: true\n        max_time_minutes: 30\n", 1)
+	config, _ := g.open(projectAdmin, gittest.Commit{Message: "a partition", Parent: base, Files: map[string]string{pathOf(t, labtest.Train): name}})
+	g.check(more, "success")
+	g.check(config, "success")
+	_, err := g.forge.Merge(more, githubtest.Merge, projectAdmin)
+	require.NoError(t, err)
+	merge, err := g.forge.Merge(config, githubtest.Merge, projectAdmin)
+	require.NoError(t, err)
+	g.decided()
+	g.comment(config, "/berth apply "+merge[:10])
+	held := func(s *plan.Status) bool { return condition(*s, "Stalled").Reason == plan.CodeStale }
+	g.until("held", labtest.Train, held)
+
+	g.say(config, viewer, "/berth apply "+merge[:10], "-1") // has no such right in the estate
+	g.say(config, projectAdmin, "/berth apply 0123456789", "-1")
+	g.say(config, projectAdmin, "/berth dance", "confused")
+	g.until("still held", labtest.Train, held)
+	g.until("shown", labtest.Train, func(s *plan.Status) bool { // a forge tells in whole seconds when something was said
+		return s.Review != nil && s.Review.Offer != nil && s.Review.Offer.Told.Before(time.Now().Truncate(time.Second))
+	})
+	g.say(config, projectAdmin, "/berth apply "+merge[:10], "rocket")
+	g.until("applied", labtest.Train, func(s *plan.Status) bool { return running(s) && !held(s) && s.Revision == merge })
+	g.comment(config, "1 instance running")
+}
+
+// A large deletion waits for somebody who may acknowledge it, by a word on its
+// pull request.
+func TestDeletionIsAcknowledgedInAComment(t *testing.T) {
+	many := map[string]string{}
+	var gone []string
+	for _, n := range []string{"a", "b", "c", "d", "e", "f", "g"} {
+		path := "tenants/physics/projects/lattice/instances/" + n + ".yaml"
+		many[path] = labtest.InstanceYAML(n, 0)
+		gone = append(gone, path)
+	}
+	many["platform/policy/lab.yaml"] = strings.Replace(labtest.Files()["platform/policy/lab.yaml"], "max_instances_per_project: 3", "max_instances_per_project: 20", 1)
+	g := newGoverned(t, nil, many)
+	g.forge.SetPermission(tenantOwner, "write")
+	g.forge.SetPermission(labtest.ProjectMember, "write")
+	last := labtest.Train
+	last.Name = "g"
+	g.until("running", last, running)
+
+	pull, _ := g.open(tenantOwner, gittest.Commit{Message: "tidy up", Remove: gone})
+	said := g.check(pull, "failure")
+	digest := regexp.MustCompile(`Acknowledge-Deletion: ([0-9a-f]+)|/berth ack-delete ([0-9a-f]+)`).FindStringSubmatch(said + g.forge.Comments(pull)[0].Body)
+	require.NotNil(t, digest, said)
+	command := "/berth ack-delete " + digest[1] + digest[2]
+	g.say(pull, labtest.ProjectMember, command, "-1")
+	g.say(pull, tenantOwner, command, "rocket")
+	g.check(pull, "success")
+	g.mergeAs(pull, githubtest.Merge, tenantOwner, "")
+	require.Empty(t, g.held())
+	require.Eventually(t, func() bool {
+		tree, err := g.status()
+		return err == nil && tree.Units.Get(last) == nil
+	}, patience, 30*time.Millisecond)
+}
+
+// The merge queue waits for both checks on what it would make main of, and merges
+// what they let pass.
+func TestMergeQueue(t *testing.T) {
+	g := newGoverned(t, nil, nil)
+	one, _ := g.open(projectAdmin, gittest.Commit{Message: "train", Files: trainOf(1)})
+	two, _ := g.open("dora-genomes", gittest.Commit{Message: "assembly", Parent: g.git.Tip("main"), Files: map[string]string{pathOf(t, labtest.Assembly): g.neighbour}})
+	g.check(one, "success")
+	g.check(two, "success")
+	for _, pull := range []int{one, two} {
+		_, err := g.forge.Enqueue(pull)
+		require.NoError(t, err)
+	}
+	require.Eventually(t, func() bool {
+		p, _ := g.forge.Pull(two)
+		return p.MergeCommit != ""
+	}, patience, 30*time.Millisecond)
+	require.Empty(t, g.forge.Queue())
+	g.decided()
+	g.until("running", labtest.Train, running)
+	g.until("running", labtest.Assembly, running)
+	require.Empty(t, g.held())
+	for _, pull := range []int{one, two} {
+		g.comment(pull, "1 instance running")
+		require.Len(t, g.forge.Comments(pull), 1)
+	}
+}
+
+// A stranger's pull request from a fork is planned as any other, and merging it
+// takes the approval of somebody who may.
+func TestForkIsPlanned(t *testing.T) {
+	g := newGoverned(t, nil, nil)
+	dir, err := g.forge.Fork("stranger")
+	require.NoError(t, err)
+	id := g.git.MustCommit(t, "stranger-prepares", gittest.Commit{Message: "train", Files: trainOf(1)})
+	_, err = g.git.Git("push", "--quiet", dir, id+":refs/heads/mine")
+	require.NoError(t, err)
+	require.NoError(t, g.git.SetRef("refs/heads/stranger-prepares", ""))
+	require.NoError(t, g.forge.Sync())
+	pull, err := g.forge.OpenForkPull("stranger", "mine", "train")
+	require.NoError(t, err)
+	require.Contains(t, g.check(pull, "failure"), "apps.instance.create")
+	g.comment(pull, "fork")
+	g.say(pull, "stranger", "/berth plan", "-1")
+	g.approve(pull, projectAdmin)
+	g.check(pull, "success")
+	g.mergeAs(pull, githubtest.Merge, projectAdmin, "")
+	g.until("running", labtest.Train, running)
+}
+
+// Without an App, both verdicts are commit statuses, and the rest is the same.
+func TestTokenModeSaysItInStatuses(t *testing.T) {
+	t.Parallel()
+	listen, err := labtest.FreePort()
+	require.NoError(t, err)
+	k := newKept(t, "token", listen, map[string]any{"listen": listen})
+	var c map[string]any
+	data, err := os.ReadFile(k.path)
+	require.NoError(t, err)
+	require.NoError(t, yaml.Unmarshal(data, &c))
+	gh := c["github"].(map[string]any)
+	delete(gh, "report")
+	delete(gh, "login")
+	require.NoError(t, os.WriteFile(filepath.Join(k.dir, "token"), []byte(personToken), 0o600))
+	data, err = yaml.Marshal(c)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(k.path, data, 0o600))
+	attend(k, listen)
+	k.git.MustCommit(t, "change", gittest.Commit{Message: "assembly", Files: map[string]string{pathOf(t, labtest.Assembly): k.neighbour}})
+	pull, err := k.forge.OpenPull("change", "assembly", "dora-genomes")
+	require.NoError(t, err)
+	says := func(context, state string) func() bool {
+		return func() bool {
+			p, _ := k.forge.Pull(pull)
+			all := k.forge.Statuses(p.Head)
+			for i := len(all) - 1; i >= 0; i-- {
+				if all[i].Context == context {
+					return all[i].State == state
+				}
+			}
+			return false
+		}
+	}
+	for _, context := range []string{plan.CheckValidate, plan.CheckPlan} {
+		if !assert.Eventually(t, says(context, "success"), patience, 30*time.Millisecond, context) {
+			p, _ := k.forge.Pull(pull)
+			require.Fail(t, context+" does not say success", show([]any{k.forge.Statuses(p.Head), k.forge.Comments(pull)}))
+		}
+	}
+	k.git.MustCommit(t, "change", gittest.Commit{Message: "misspelt", Files: map[string]string{pathOf(t, labtest.Assembly): strings.Replace(k.neighbour, "display_name", "dislpay_name", 1)}})
+	require.NoError(t, k.forge.Sync())
+	if !assert.Eventually(t, says(plan.CheckValidate, "failure"), patience, 30*time.Millisecond) {
+		p, _ := k.forge.Pull(pull)
+		require.Fail(t, "it does not fail", show([]any{p, k.forge.Statuses(p.Head), k.forge.Comments(pull)}))
+	}
+	said := ""
+	if !assert.Eventually(t, func() bool {
+		all := k.forge.Comments(pull)
+		said = show(all)
+		return len(all) == 1 && strings.Contains(said, "dislpay")
+	}, patience, 30*time.Millisecond) {
+		require.Fail(t, "the comment does not say what is wrong", said)
+	}
+	p, _ := k.forge.Pull(pull)
+	require.Empty(t, k.forge.Checks(p.Head))
+	require.Empty(t, k.forge.Violations())
+}

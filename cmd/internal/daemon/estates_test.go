@@ -1,0 +1,417 @@
+package daemon
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+
+	"berth/cmd/internal/labtest"
+	"berth/reconciler"
+	"berth/reconciler/gitrepo"
+	"berth/reconciler/gitrepo/gittest"
+	"berth/reconciler/plan"
+	"berth/schema"
+	"berth/webhooks"
+	"berth/webhooks/api"
+	"berth/webhooks/github/githubtest"
+)
+
+// kept is an estate under test, with a repository and a forge of its own.
+type kept struct {
+	*testing.T
+	name, dir, path string
+	git             *gittest.Server
+	forge           *githubtest.Server
+	neighbour       string // the document of an instance
+}
+
+// personToken is for those who have no App.
+const personToken = "a person's token"
+
+// newKept makes the estate and writes its berth.yaml. What it is not told of, it
+// does not look at.
+func newKept(t *testing.T, name, listen string, more map[string]any) *kept {
+	t.Helper()
+	k := &kept{T: t, name: name, dir: t.TempDir()}
+	var err error
+	k.neighbour, k.git = labtest.AssemblyYAML(), gittest.New(t, labtest.Files())
+	k.forge, err = githubtest.New(githubtest.Options{
+		RepoDir: k.git.Dir, Owner: "example", Repo: name, Secret: []byte("webhook secret of " + name),
+		Tokens:      map[string]githubtest.Token{labtest.Token: {Login: labtest.App, App: true}, personToken: {Login: "berth-person"}},
+		Permissions: map[string]string{"dora-genomes": "write", "berth-person": "write"},
+		Required:    []string{plan.CheckValidate, plan.CheckPlan},
+		WebhookURL:  "http://" + listen + "/webhooks/github", Log: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	t.Cleanup(k.forge.Close)
+	file := func(name, text string) map[string]string {
+		path := filepath.Join(k.dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		return map[string]string{"file": path}
+	}
+	c := map[string]any{
+		"estate":     name,
+		"repository": map[string]any{"url": k.git.URL, "directory": filepath.Join(k.dir, "mirror")},
+		"authority":  map[string]any{"administrators": []string{labtest.Administrator}},
+		"github": map[string]any{
+			"api_url": k.forge.APIURL(), "owner": "example", "repository": name, "login": labtest.App + "[bot]", "report": "checks",
+			"token": file("token", labtest.Token), "webhook_secret": file("secret", "webhook secret of "+name),
+		},
+		"api": map[string]any{"tokens": []any{
+			map[string]any{"login": "boris-bio", "token": file("boris", strings.Repeat(name, 8))},
+			map[string]any{"login": "petra-phys", "token": file("petra", strings.Repeat("petra", 8))},
+		}},
+		"memory_runtime": map[string]any{"directory": filepath.Join(k.dir, "world"), "backends": []string{"slurm"}},
+		"interval":       "200ms", "poll": "1h", "flush_window": "50ms",
+	}
+	k.path = k.configure("berth", c, more)
+	return k
+}
+
+// configure writes a configuration: base with the sections of more in place of its
+// own, and without those that are nil there.
+func (k *kept) configure(name string, base, more map[string]any) (path string) {
+	k.Helper()
+	c := maps.Clone(base)
+	maps.Copy(c, more)
+	maps.DeleteFunc(c, func(_ string, v any) bool { return v == nil })
+	data, err := yaml.Marshal(c)
+	require.NoError(k, err)
+	path = filepath.Join(k.dir, name+".yaml")
+	require.NoError(k, os.WriteFile(path, data, 0o600))
+	return path
+}
+
+// propose opens a pull request of somebody who may, and waits until its plan is
+// shown.
+func (k *kept) propose(title string, key schema.Key, text, author string) (pull int) {
+	k.Helper()
+	k.git.MustCommit(k, "change", gittest.Commit{Message: title, Parent: k.git.Tip("main"), Files: map[string]string{pathOf(k, key): text}})
+	pull, err := k.forge.OpenPull("change", title, author)
+	require.NoError(k, err)
+	require.Eventually(k, func() bool { return labtest.PlanShown(k.forge, pull) }, patience, 30*time.Millisecond)
+	return pull
+}
+
+// merge merges one, as its own forge tells.
+func (k *kept) merge(title string, key schema.Key, text, author string) {
+	k.Helper()
+	_, err := k.forge.Merge(k.propose(title, key, text, author), githubtest.Merge, author)
+	require.NoError(k, err)
+}
+
+func (k *kept) status() (reconciler.StatusTree, error) {
+	repo, err := gitrepo.OpenLocal(k.git.Dir)
+	if err != nil {
+		return reconciler.StatusTree{}, err
+	}
+	defer repo.Close()
+	return repo.ReadStatus(k.Context(), k.git.Tip(reconciler.BranchStatus))
+}
+
+// until looks until a unit of the estate is as it is wanted.
+func (k *kept) until(what string, key schema.Key, ok func(*plan.Status) bool) {
+	k.Helper()
+	require.Eventually(k, func() bool {
+		tree, err := k.status()
+		return err == nil && tree.Units.Get(key) != nil && ok(tree.Units.Get(key))
+	}, patience, 30*time.Millisecond, "%s: %s", k.name, what)
+}
+
+func running(s *plan.Status) bool { return s.Phase == plan.PhaseRunning && settled(*s) }
+
+// Where there is no API, there is an envelope all the same.
+func TestNoSuchEstate(t *testing.T) {
+	mux := webhooks.Mux(webhooks.MuxOptions{NoAPI: http.HandlerFunc(api.Nowhere), Ready: func() error { return nil }, Log: slog.New(slog.DiscardHandler)})
+	for _, path := range []string{"/estates/nope/api/v1/apps/catalog", "/api/v1/apps/catalog"} {
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		require.Equal(t, http.StatusNotFound, w.Code)
+		require.Contains(t, w.Body.String(), `"code":"resource.not_found"`)
+		require.Contains(t, w.Body.String(), `"correlation_id":"`+w.Header().Get("X-Correlation-ID"))
+	}
+}
+
+// Two estates in one process: each is told of its own, each goes on whatever
+// befalls the other, and neither is seen through the other's address.
+func TestSeveralEstates(t *testing.T) {
+	t.Parallel()
+	listen, err := labtest.FreePort()
+	require.NoError(t, err)
+	north := newKept(t, "north", listen, map[string]any{"listen": listen})
+	south := newKept(t, "south", listen, nil)
+	late := newKept(t, "late", listen, map[string]any{"listen": listen, "github": nil, "api": nil})
+	inTheWay := filepath.Join(late.dir, "mirror") // it cannot be begun
+	require.NoError(t, os.WriteFile(inTheWay, nil, 0o600))
+
+	said := &sink{}
+	s, err := NewEstates([]string{north.path, south.path, late.path}, slog.New(slog.NewJSONHandler(said, nil)))
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(ctx, nil) }()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(said.String())
+		}
+	})
+	t.Cleanup(cancel)
+	get := func(path, token string) (int, string) {
+		r, err := http.NewRequest(http.MethodGet, "http://"+listen+path, nil)
+		require.NoError(t, err)
+		r.Header.Set("Authorization", "Bearer "+token)
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			return 0, err.Error()
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		return resp.StatusCode, string(text)
+	}
+	ready := func(code int, words string) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			got, text := get("/readyz", "")
+			return got == code && strings.Contains(text, words)
+		}, patience, 30*time.Millisecond, "%d %s", code, words)
+	}
+	// looks are how often the estate's main was looked at.
+	looks := func(k *kept) (n float64) {
+		_, text := get("/metrics", "")
+		for line := range strings.Lines(text) {
+			if rest, ok := strings.CutPrefix(line, `berth_reconciles_total{estate="`+k.name+`",result="ok",task="estate"} `); ok {
+				_, err := fmt.Sscan(rest, &n)
+				require.NoError(t, err)
+			}
+		}
+		return n
+	}
+
+	// One that cannot be begun is in nobody's way, and is begun when it can be.
+	ready(503, "estate late is not up")
+	for _, k := range []*kept{north, south} {
+		require.Eventually(t, func() bool { return looks(k) > 0 }, patience, 30*time.Millisecond, k.name)
+		k.merge("assembly", labtest.Assembly, k.neighbour, "dora-genomes")
+	}
+	for _, k := range []*kept{north, south} {
+		k.until("deployed", labtest.Assembly, running)
+	}
+	require.NoError(t, os.Remove(inTheWay))
+	ready(200, "ready")
+	_, text := get("/metrics", "")
+	require.Contains(t, text, `berth_sync_frozen{estate="late"} 0`)
+	require.Contains(t, text, "\ngo_goroutines ")
+
+	// What one forge tells wakes that estate alone, whatever it names.
+	before := looks(south)
+	was := looks(north)
+	north.git.MustCommit(t, "main", gittest.Commit{Message: "words", Files: map[string]string{"README.md": "north\n"}})
+	require.NoError(t, north.forge.Sync())
+	require.Eventually(t, func() bool { return looks(north) > was }, patience, 30*time.Millisecond)
+	require.Equal(t, before, looks(south))
+	hook := func(secret, repository string) int {
+		body := fmt.Sprintf(`{"ref":"refs/heads/main","repository":{"full_name":%q}}`, repository)
+		r, err := http.NewRequest(http.MethodPost, "http://"+listen+"/webhooks/github", strings.NewReader(body))
+		require.NoError(t, err)
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("X-GitHub-Event", "push")
+		mac := hmac.New(sha256.New, []byte(secret))
+		mac.Write([]byte(body))
+		r.Header.Set("X-Hub-Signature-256", "sha256="+hex.EncodeToString(mac.Sum(nil)))
+		resp, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		return resp.StatusCode
+	}
+	require.Equal(t, 401, hook("a guess", "example/south"))
+	require.Equal(t, 202, hook("webhook secret of north", "example/south"))
+	was = looks(north)
+	require.Equal(t, 202, hook("webhook secret of north", "example/north"))
+	require.Eventually(t, func() bool { return looks(north) > was }, patience, 30*time.Millisecond)
+	require.Equal(t, before, looks(south))
+
+	// A token of one estate is none of the other, and there is no common path.
+	const instances = "/api/v1/projects/biology.genomes/app-instances"
+	code, text := get("/estates/north"+instances, strings.Repeat("north", 8))
+	require.Equal(t, 200, code, text)
+	require.Contains(t, text, "assembly")
+	code, _ = get("/estates/south"+instances, strings.Repeat("north", 8))
+	require.Equal(t, 401, code)
+	for _, path := range []string{instances, "/estates/late" + instances, "/estates/other" + instances} {
+		code, _ = get(path, strings.Repeat("north", 8))
+		require.Equal(t, 404, code, path)
+	}
+
+	// The remote of one is down: the other goes on, and then so does this one.
+	pulls := map[*kept]int{}
+	for _, k := range []*kept{north, south} {
+		pulls[k] = k.propose("train", labtest.Train, labtest.InstanceYAML(labtest.Train.Name, 1), "anna-lattice")
+	}
+	north.git.SetFaults(gittest.Faults{Down: true})
+	for k, pull := range pulls {
+		_, err := k.forge.Merge(pull, githubtest.Merge, "anna-lattice")
+		require.NoError(t, err)
+	}
+	south.until("deployed", labtest.Train, running)
+	tree, err := north.status()
+	require.NoError(t, err)
+	require.Nil(t, tree.Units.Get(labtest.Train))
+	north.git.SetFaults(gittest.Faults{})
+	north.until("deployed, later", labtest.Train, running)
+
+	cancel()
+	require.NoError(t, <-ended)
+	led := map[string]bool{}
+	for line := range strings.Lines(said.String()) {
+		var l struct{ Msg, Estate string }
+		require.NoError(t, json.Unmarshal([]byte(line), &l))
+		require.LessOrEqual(t, strings.Count(line, `"estate":`), 1, line)
+		if l.Msg == "leading" {
+			led[l.Estate] = true
+		}
+	}
+	require.Equal(t, map[string]bool{"north": true, "south": true, "late": true}, led)
+	for _, k := range []*kept{north, south} {
+		require.Empty(t, k.forge.Violations())
+	}
+}
+
+// A configuration that an estate was kept by is not left for the one before when
+// trouble comes later.
+func TestWhatWasBegunWithStays(t *testing.T) {
+	t.Parallel()
+	k := newKept(t, "north", "", map[string]any{"github": nil, "api": nil, "workers": 2, "poll": "100ms", "authority": map[string]any{"trust_main": true}})
+	said := &sink{}
+	s, err := NewEstates([]string{k.path}, slog.New(slog.NewTextHandler(said, nil)))
+	require.NoError(t, err)
+	e := s.all[0]
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- e.keep(ctx, false) }()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-ended)
+		if t.Failed() {
+			t.Log(said.String())
+		}
+	})
+	until := func(what string, ok func() bool) {
+		t.Helper()
+		require.Eventually(t, ok, patience, 20*time.Millisecond, what)
+	}
+	until("begun", func() bool { return s.ready() == nil })
+	world := filepath.Join(k.dir, "another-world")
+	replace(t, k.path, edited(t, k.path, map[string]any{"workers": 3, "memory_runtime": map[string]any{"directory": world, "backends": []string{"slurm"}}}))
+	next, err := ReadConfig(k.path)
+	require.NoError(t, err)
+	e.next <- next
+	until("gone on with", func() bool { return e.config.Load() == next && s.ready() == nil })
+	// Another takes over, and what it needs is gone for a while.
+	require.NoError(t, os.RemoveAll(world))
+	require.NoError(t, os.WriteFile(world, nil, 0o600))
+	other := filepath.Join(k.dir, "other.yaml")
+	require.NoError(t, os.WriteFile(other, edited(t, k.path, map[string]any{
+		"repository": map[string]any{"url": k.git.URL, "directory": filepath.Join(k.dir, "mirror2")}, "memory_runtime": map[string]any{"directory": filepath.Join(k.dir, "world3"), "backends": []string{"slurm"}},
+	}), 0o600))
+	o, err := NewEstates([]string{other}, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	require.NoError(t, o.Once(t.Context(), io.Discard, "text", patience))
+	k.git.MustCommit(t, "main", gittest.Commit{Message: "words", Files: map[string]string{"README.md": "north\n"}})
+	until("it cannot be begun", func() bool { return strings.Contains(said.String(), "another-world") && e.up.Load() == nil })
+	require.NoError(t, os.Remove(world))
+	until("begun again", func() bool { return s.ready() == nil })
+	require.Same(t, next, e.config.Load())
+	require.NotContains(t, said.String(), "goes on with the one before")
+}
+
+// sync --once brings each estate to what it declares, and says which is not.
+func TestSyncOfSeveralEstates(t *testing.T) {
+	t.Parallel()
+	north := newKept(t, "north", "", map[string]any{"github": nil})
+	south := newKept(t, "south", "", map[string]any{"github": nil})
+	sync := func() error {
+		s, err := NewEstates([]string{north.path, south.path}, slog.New(slog.DiscardHandler))
+		require.NoError(t, err)
+		return s.Once(t.Context(), io.Discard, "text", patience)
+	}
+	require.NoError(t, sync())
+	south.git.MustCommit(t, "main", gittest.Commit{Message: "nobody", Files: map[string]string{pathOf(t, labtest.Assembly): south.neighbour}})
+	err := sync()
+	require.ErrorContains(t, err, "estate south: ")
+	require.NotContains(t, err.Error(), "north")
+}
+
+// What two estates of a process cannot share is refused before anything begins,
+// naming both files.
+func TestEstatesThatDoNotGoTogether(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(file string, c map[string]any) string {
+		base := map[string]any{
+			"estate": file, "authority": map[string]any{"trust_main": true},
+			"repository":     map[string]any{"url": "https://git.example/" + file + ".git", "directory": "/var/lib/berth/" + file},
+			"memory_runtime": map[string]any{"directory": "/var/lib/world/" + file, "backends": []string{"slurm"}},
+		}
+		for k, v := range c {
+			base[k] = v
+		}
+		data, err := yaml.Marshal(base)
+		require.NoError(t, err)
+		path := filepath.Join(dir, file+".yaml")
+		require.NoError(t, os.WriteFile(path, data, 0o600))
+		return path
+	}
+	repository := func(url, status, directory string) map[string]any {
+		r := map[string]any{"url": url, "directory": directory}
+		if status != "" {
+			r["status_url"] = status
+		}
+		return map[string]any{"repository": r}
+	}
+	one := func(c map[string]any) string { return write("one", c) }
+	for name, c := range map[string]struct {
+		one, two map[string]any
+		want     string // "": they go together
+	}{
+		"nothing in common":     {},
+		"one name":              {two: map[string]any{"estate": "one"}, want: "the name estate: one"},
+		"the same address":      {one: map[string]any{"listen": "127.0.0.1:1"}, two: map[string]any{"listen": "127.0.0.1:1"}},
+		"the default address":   {two: map[string]any{"listen": "127.0.0.1:8080"}},
+		"another address":       {one: map[string]any{"listen": "127.0.0.1:1"}, two: map[string]any{"listen": "127.0.0.1:8080"}, want: "listens at one address"},
+		"one cache":             {two: repository("https://git.example/two.git", "", "/var/lib/berth/./one/"), want: "the cache /var/lib/berth/one"},
+		"one repository":        {two: repository("https://git.example/ONE/", "", "/d"), want: "berth's branches in https://git.example/one"},
+		"status beside another": {two: repository("https://git.example/two.git", "https://git.example/one.git", "/d"), want: "berth's branches in https://git.example/one"},
+		"one world":             {two: map[string]any{"memory_runtime": map[string]any{"directory": "/var/lib/world/one", "backends": []string{"slurm"}}}, want: "the memory_runtime in /var/lib/world/one"},
+	} {
+		first, second := one(c.one), write("two", c.two)
+		_, err := readConfigs([]string{first, second})
+		if c.want == "" {
+			require.NoError(t, err, name)
+			continue
+		}
+		require.ErrorContains(t, err, c.want, name)
+		require.ErrorContains(t, err, first, name)
+		require.ErrorContains(t, err, second, name)
+		var conflict *ConflictError
+		require.ErrorAs(t, err, &conflict, name)
+	}
+	_, err := readConfigs([]string{one(nil), filepath.Join(dir, "none.yaml")})
+	require.ErrorContains(t, err, "none.yaml")
+}

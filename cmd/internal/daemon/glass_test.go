@@ -1,0 +1,122 @@
+package daemon
+
+import (
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/cmd/internal/labtest"
+	"berth/reconciler"
+	"berth/reconciler/gitrepo"
+	"berth/schema/audit"
+)
+
+// What is answered at an admin path is recorded, also where the process is killed
+// the moment it answered; and once, however often it is killed afterwards.
+func TestBreakingTheGlassSurvivesAKill(t *testing.T) {
+	listen, err := labtest.FreePort()
+	require.NoError(t, err)
+	token := strings.Repeat("admin-", 8)
+	secret := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(secret, []byte(token), 0o600))
+	k := newKept(t, "north", listen, map[string]any{
+		"listen": listen, "github": nil, "flush_window": "1h",
+		"api": map[string]any{"tokens": []any{map[string]any{"login": labtest.Administrator, "token": map[string]string{"file": secret}}}},
+	})
+	read := func(correlation string) int {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+listen+"/api/v1/admin/orgs/biology/shared-app-runtimes", nil)
+		require.NoError(t, err)
+		r.Header.Set("Authorization", "Bearer "+token)
+		r.Header.Set("X-Break-Glass", "incident 7")
+		r.Header.Set("X-Correlation-ID", correlation)
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			return 0
+		}
+		_, _ = io.Copy(io.Discard, answer.Body)
+		require.NoError(t, answer.Body.Close())
+		return answer.StatusCode
+	}
+	told := func(correlation string) (n int) {
+		repo, err := gitrepo.OpenLocal(k.git.Dir)
+		require.NoError(t, err)
+		defer repo.Close()
+		for line, err := range repo.Audit(t.Context(), k.git.Tip(reconciler.BranchStatus), gitrepo.LogOrder{}) {
+			if err == nil && line.Value.CorrelationID == correlation {
+				n++
+			}
+		}
+		return n
+	}
+
+	p := serveProcess(t, k.path)
+	require.Eventually(t, func() bool { return read("first-000001") == http.StatusOK }, patience, 100*time.Millisecond)
+	require.Equal(t, http.StatusOK, read("peek-000001"))
+	require.NoError(t, p.Process.Kill())
+	_ = p.Wait()
+	require.Zero(t, told("peek-000001"), "nothing was written yet, or the test shows nothing")
+
+	// The next writes it, and is killed when the disk has not heard of that.
+	journal := filepath.Join(k.dir, "mirror", "break-glass")
+	before, err := os.ReadFile(journal)
+	require.NoError(t, err)
+	config, err := os.ReadFile(k.path)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(k.path, []byte(strings.Replace(string(config), "flush_window: 1h", "flush_window: 50ms", 1)), 0o600))
+	for range 2 {
+		p = serveProcess(t, k.path)
+		require.Eventually(t, func() bool { return told("peek-000001") > 0 }, patience, 100*time.Millisecond)
+		require.Eventually(t, func() bool {
+			r, err := http.Get("http://" + listen + "/readyz")
+			return err == nil && r.Body.Close() == nil && r.StatusCode == 200
+		}, patience, 100*time.Millisecond)
+		require.NoError(t, p.Process.Kill())
+		_ = p.Wait()
+		require.NoError(t, os.WriteFile(journal, before, 0o600))
+	}
+	require.Equal(t, 1, told("peek-000001"))
+	require.Equal(t, 1, told("first-000001"))
+}
+
+// What the disk does not take is not answered; what it took is there for the next
+// process, until it is written.
+func TestGlassIsKept(t *testing.T) {
+	c := &config{}
+	c.Repository.Directory = filepath.Join(t.TempDir(), "cache")
+	log := slog.New(slog.DiscardHandler)
+	record := func(id string) audit.Record {
+		return audit.Record{RecordID: id, Actor: "otto", Verdict: audit.Allowed, Reason: "incident <7>"}
+	}
+	ids := func(g *glass) (out []string) {
+		for _, r := range g.Records() {
+			require.Equal(t, "incident <7>", r.Reason)
+			out = append(out, r.RecordID)
+		}
+		return out
+	}
+	g := openGlass(c, log)
+	for _, id := range []string{"a", "b", "c"} {
+		require.NoError(t, g.keep(record(id)))
+	}
+	g = openGlass(c, log) // nobody closed it
+	require.Equal(t, []string{"a", "b", "c"}, ids(g))
+	g.Written([]string{"b", "of the loop's own"})
+	require.Equal(t, []string{"a", "c"}, ids(g))
+	require.NoError(t, g.Close())
+	g = openGlass(c, log)
+	require.Equal(t, []string{"a", "c"}, ids(g))
+
+	require.NoError(t, os.RemoveAll(c.Repository.Directory))
+	require.NoError(t, os.WriteFile(c.Repository.Directory, nil, 0o600))
+	require.Error(t, g.keep(record("d")), "there is no place for it")
+	require.Equal(t, []string{"a", "c"}, ids(g))
+	e := &estate{glass: g, log: log}
+	require.Error(t, e.audit(record("e")))
+}

@@ -1,0 +1,98 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler"
+	"berth/reconciler/plan"
+	"berth/schema"
+)
+
+// TestMain serves the estate of a configuration where the environment asks for it, so
+// that a test has a daemon in a process of its own that it can kill.
+func TestMain(m *testing.M) {
+	if path := os.Getenv("BERTH_TEST_SERVE"); path != "" {
+		s, err := NewEstates([]string{path}, slog.New(slog.DiscardHandler))
+		if err == nil {
+			err = s.Serve(context.Background(), nil)
+		}
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+// serveProcess starts a daemon in a process of its own.
+func serveProcess(t *testing.T, config string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "BERTH_TEST_SERVE="+config)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	return cmd
+}
+
+// patience is how long a test waits for what takes a second on an idle machine.
+const patience = time.Minute
+
+func pathOf(t testing.TB, key schema.Key) string {
+	t.Helper()
+	p, err := key.Path()
+	require.NoError(t, err)
+	return p
+}
+
+func condition(st plan.Status, typ string) plan.Condition {
+	for _, c := range st.Conditions {
+		if c.Type == typ {
+			return c
+		}
+	}
+	return plan.Condition{}
+}
+
+func settled(st plan.Status) bool {
+	return condition(st, "Reconciling").Status == "False" && condition(st, "Stalled").Status == "False"
+}
+
+func countRunning(s *plan.Status) int {
+	n := 0
+	for _, m := range s.Members {
+		if m.State == plan.Running {
+			n++
+		}
+	}
+	return n
+}
+
+// reconciled is how often a task was done.
+func reconciled(t require.TestingT, s *estates, task reconciler.Task) (n float64) {
+	families, err := s.reg.Gather()
+	require.NoError(t, err)
+	for _, family := range families {
+		for _, m := range family.Metric {
+			for _, l := range m.Label {
+				if family.GetName() == "berth_reconciles_total" && l.GetName() == "task" && l.GetValue() == string(task) {
+					n += m.GetCounter().GetValue()
+				}
+			}
+		}
+	}
+	return n
+}
+
+// show is a value as a person reads it in a failure.
+func show(v any) string {
+	data, err := json.MarshalIndent(v, "", " ")
+	if err != nil {
+		return err.Error()
+	}
+	return string(data)
+}

@@ -1,0 +1,73 @@
+package daemon
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/gitrepo/gittest"
+	"berth/reconciler/plan"
+	"berth/schema"
+)
+
+// A credential that is refused, or cannot be read, ends sync --once at once and is
+// named with its file; it is never printed.
+func TestSyncEndsAtRefusedCredential(t *testing.T) {
+	s, err := gittest.Start(gittest.Options{Dir: t.TempDir(), Token: "canary-right", Files: map[string]string{"README.md": "estate\n"}})
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	dir := t.TempDir()
+	token, config := filepath.Join(dir, "token"), filepath.Join(dir, "berth.yaml")
+	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, "repository: {url: %q, directory: cache, token: {file: %s}}\nauthority: {trust_main: true}\n", s.URL, token), 0o600))
+	once := func() error {
+		all, err := NewEstates([]string{config}, slog.New(slog.DiscardHandler))
+		require.NoError(t, err)
+		start := time.Now()
+		err = all.Once(t.Context(), io.Discard, "text", time.Minute)
+		require.Less(t, time.Since(start), 20*time.Second, "it does not wait for the timeout")
+		return err
+	}
+	require.ErrorContains(t, once(), "repository.token: secret: open "+token)
+	require.NoError(t, os.WriteFile(token, []byte("canary-wrong\n"), 0o600))
+	err = once()
+	require.ErrorContains(t, err, "refused the credential repository.token in "+token+"; replace it")
+	require.NotContains(t, err.Error(), "canary")
+	require.NoError(t, os.WriteFile(token, []byte("canary-right\n"), 0o600))
+	require.NoError(t, once())
+}
+
+func TestLogOfDurationsHasUnits(t *testing.T) {
+	var out bytes.Buffer
+	NewLogger(&out).Info("status push retried", "again_in", 1500*time.Millisecond, slog.Group("g", "after", 2*time.Minute))
+	require.Contains(t, out.String(), `"again_in":"1.5s"`, "JSON, as the writer is no terminal")
+	require.Contains(t, out.String(), `"after":"2m0s"`)
+}
+
+func TestSummaryOfWork(t *testing.T) {
+	key := func(name string) schema.Key { return schema.InstanceKey("physics", "lattice", name) }
+	var w workLog
+	text := func() string {
+		return summary{Created: w.named("created"), Changed: w.named("changed"), Deleted: w.named("deleted")}.work()
+	}
+	require.Equal(t, "no changes made", text())
+	for _, verb := range []plan.Verb{plan.Create, plan.Join} {
+		w.record(key("new"), verb)
+	}
+	w.record(key("old"), plan.Stop)
+	w.record(key("gone"), plan.Leave)
+	w.record(key("gone"), plan.Delete)
+	require.Equal(t, "created physics.lattice/new; changed physics.lattice/old; deleted physics.lattice/gone", text())
+	for i := range 5 {
+		w.record(key(fmt.Sprintf("more-%d", i)), plan.Create)
+	}
+	require.Equal(t, "created 6; changed physics.lattice/old; deleted physics.lattice/gone", text())
+	require.False(t, strings.Contains(text(), "more-"))
+}
