@@ -38,7 +38,7 @@ func TestLibrariesDoWhatTheyAreFor(t *testing.T) {
 			{"see a change", "cmd/internal/watch", ".Add"},
 		},
 		"github.com/google/go-github/v62": {
-			{"read webhooks", "webhooks", "github.ParseWebHook"},
+			{"read webhooks", "webhooks/github", "github.ParseWebHook"},
 			{"speak to the forge", "webhooks/github", "github.NewClient"},
 			{"check runs", "webhooks/github", ".CreateCheckRun"},
 			{"commit statuses", "webhooks/github", ".CreateStatus"},
