@@ -21,20 +21,20 @@ type Conversation interface {
 	Report(ctx context.Context, commit string, c plan.Check) error
 	// Settle completes the checks of ours on a commit that were begun and never
 	// completed, as cancelled: nobody shall wait for what nobody works on.
-	Settle(ctx context.Context, commit string) error
+	CancelChecks(ctx context.Context, commit string) error
 	// Comment brings Berth's one comment on a pull request to what c says;
 	// ErrNotFound without such a pull request.
 	Comment(ctx context.Context, pull int, c Comment) error
 
 	// Remarks lists what people said to Berth on any pull request, open or not,
 	// since a time, oldest first: see Remark.
-	Remarks(ctx context.Context, since time.Time) ([]Remark, error)
+	Commands(ctx context.Context, since time.Time) ([]CommandComment, error)
 	// RemarksOf lists all that was said to Berth on one pull request, whether it
 	// was answered or not, edited remarks included.
-	RemarksOf(ctx context.Context, pull int) ([]Remark, error)
+	CommandsOf(ctx context.Context, pull int) ([]CommandComment, error)
 	// React sets a sign beside a remark, for people. That the remark is answered is
 	// kept in Berth's comment, as not every forge lists reactions.
-	React(ctx context.Context, r Remark, with Reaction) error
+	React(ctx context.Context, r CommandComment, with Reaction) error
 	// Permission is what somebody may do in the repository now. It is asked for
 	// when it counts, and never remembered; nobody of that name is NoPermission.
 	Permission(ctx context.Context, login string) (Permission, error)
@@ -48,20 +48,20 @@ type Comment struct {
 	// Answers are added to those that are there; an answer to a command that was
 	// answered before is left out. The comment keeps the newest lines and details,
 	// and the ids of many more commands than it has lines.
-	Answers []Answered
+	Answers []Answer
 	Rollout *string // what became of the merge
 	Plan    *string // what the merge would do
 }
 
 // Answered is the answer to one command.
-type Answered struct {
+type Answer struct {
 	Command int64  // the id of the comment that gave it
 	Line    string // one line; "": it is only noted that the command was answered
 	Details string // Markdown below the plan; "": none
 }
 
 // Remark is a comment by a person whose first line begins with "/berth".
-type Remark struct {
+type CommandComment struct {
 	ID       int64
 	Pull     int    // what its address names; Forge.Pull says whether that is a pull request
 	Author   string // login; never Berth itself, never a bot

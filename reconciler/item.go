@@ -8,7 +8,7 @@ import (
 
 // Item is a key of the queue: where to look, never what happened.
 type Item struct {
-	Do   Task
+	Task Task
 	Unit schema.Key // of TaskUnit, and what TaskArtifact looks at
 	Pull int        // of TaskPull
 	// Commit is the merged commit of TaskFollow, and whose checks TaskSettle looks at.
@@ -21,18 +21,18 @@ type Task string
 
 // The tasks.
 const (
-	TaskEstate Task = "estate" // fetch, decide the new commit
-	TaskUnit   Task = "unit"   // bring one unit to what is in force
-	TaskPlace  Task = "place"  // give nodes that came free to who waits for one
-	TaskPulls  Task = "pulls"  // list the open pull requests
-	TaskPull   Task = "pull"   // plan what one pull request would do
-	TaskReplan Task = "replan" // plan all open pull requests again, as what they rest on changed
-	TaskGroup  Task = "group"  // plan what a group of the forge's merge queue would do
-	TaskShow   Task = "show"   // show what was planned and not shown yet
-	TaskSettle Task = "settle" // end checks of a commit that nobody works on
-	TaskFollow Task = "follow" // tell a merged pull request what became of it
+	TaskEstate       Task = "estate" // fetch, decide the new commit
+	TaskUnit         Task = "unit"   // bring one unit to what is in force
+	TaskPlace        Task = "place"  // give nodes that came free to who waits for one
+	TaskPulls        Task = "pulls"  // list the open pull requests
+	TaskPull         Task = "pull"   // plan what one pull request would do
+	TaskReplan       Task = "replan" // plan all open pull requests again, as what they rest on changed
+	TaskGroup        Task = "group"  // plan what a group of the forge's merge queue would do
+	TaskShow         Task = "show"   // show what was planned and not shown yet
+	TaskCancelChecks Task = "settle" // end checks of a commit that nobody works on
+	TaskRollout      Task = "follow" // tell a merged pull request what became of it
 	// TaskRemarks answers what people said to Berth.
-	TaskRemarks Task = "remarks"
+	TaskCommands Task = "remarks"
 
 	TaskArtifacts Task = "artifacts" // record what a decision says of published things
 	TaskArtifact  Task = "artifact"  // look at the bytes of one
@@ -41,17 +41,17 @@ const (
 )
 
 func (i Item) String() string {
-	switch i.Do {
+	switch i.Task {
 	case TaskUnit:
 		return i.Unit.String()
 	case TaskArtifact:
 		return "artifact " + i.Unit.String()
 	case TaskPull:
 		return fmt.Sprintf("pull %d", i.Pull)
-	case TaskFollow, TaskSettle:
-		return string(i.Do) + " " + i.Commit[:min(10, len(i.Commit))]
+	case TaskRollout, TaskCancelChecks:
+		return string(i.Task) + " " + i.Commit[:min(10, len(i.Commit))]
 	case TaskGroup:
 		return "group " + i.Ref
 	}
-	return string(i.Do)
+	return string(i.Task)
 }

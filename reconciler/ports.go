@@ -32,14 +32,14 @@ var (
 	ErrRefused = errors.New("refused")
 	// ErrMoved: the pull request's head moved meanwhile, or the forge does not
 	// know it yet; look again.
-	ErrMoved = errors.New("the pull request's head moved")
+	ErrHeadMoved = errors.New("the pull request's head moved")
 )
 
 // LaterError says that nothing gets through before At, such as at the end of a
 // rate limit: trying sooner is in vain. Test with errors.As for *LaterError.
-type LaterError struct{ At time.Time }
+type RetryAfterError struct{ At time.Time }
 
-func (e *LaterError) Error() string {
+func (e *RetryAfterError) Error() string {
 	return fmt.Sprintf("nothing more before %s", e.At.UTC().Format(time.RFC3339))
 }
 
@@ -99,7 +99,7 @@ type Repo interface {
 	// CorrelationID, Epoch, and of Held whatever is unauthorised, each with its
 	// File and Reason. Replace is its tree's to tell and stays nil. It is
 	// ErrRewritten if Berth cannot have written it.
-	InForceOf(ctx context.Context, commit string) (InForce, error)
+	ReadInForce(ctx context.Context, commit string) (InForce, error)
 	// Evidence is what the bytes of a commit say of who made it. Only commits of
 	// the branches that Fetch brings in have any: those of a pull request's head
 	// are ErrNotFound.
@@ -184,7 +184,7 @@ type Revision struct {
 	// Frozen says why the sync stands still, if it does.
 	Frozen string `json:"frozen,omitempty"`
 	// Remarks are what people should know of where the estate comes from, sorted.
-	Remarks []string `json:"remarks,omitempty"`
+	Notices []string `json:"remarks,omitempty"`
 	// Audit is the sequence and hash of the last audit record.
 	AuditSequence uint64 `json:"audit_sequence,omitempty"`
 	AuditHead     string `json:"audit_head,omitempty"`
@@ -192,9 +192,9 @@ type Revision struct {
 
 // Remarker is a Repo that may have something to say of where the estate comes
 // from: of the repositories of tenants.
-type Remarker interface {
+type NoticeReader interface {
 	// Remarks are for people, one line each, sorted, as of the last Fetch.
-	Remarks() []string
+	Notices() []string
 }
 
 // StatusTree is berth/status as read back.

@@ -294,7 +294,7 @@ func knownBy(ctx context.Context, repo *gitrepo.Repo, base string, tips reconcil
 		}
 		return k, nil
 	}
-	said, err := repo.InForceOf(ctx, tips.InForce)
+	said, err := repo.ReadInForce(ctx, tips.InForce)
 	if err != nil {
 		return k, fmt.Errorf("%s: %w", reconciler.BranchInForce, err)
 	}

@@ -109,7 +109,7 @@ func (l *estateLog) report(ctx context.Context) (*statusReport, error) {
 	r := &statusReport{
 		Format: "berth.status/v1", Commit: l.status, ConfigCommit: rev.Commit, InForce: rev.InForce, Frozen: rev.Frozen,
 		Instances: []resourceStatus{}, Resources: []resourceStatus{}, Held: append([]plan.Held{}, rev.Held...), HeldMore: rev.HeldMore,
-		Remarks: rev.Remarks, Warnings: tree.Warnings,
+		Remarks: rev.Notices, Warnings: tree.Warnings,
 	}
 	if tree.Unread != "" {
 		r.Warnings = append(r.Warnings, "revision.yaml: "+tree.Unread)
@@ -144,7 +144,7 @@ func (l *estateLog) paused(ctx context.Context, rev reconciler.Revision) (string
 	if l.tips.InForce == "" {
 		return "", nil
 	}
-	said, err := l.InForceOf(ctx, l.tips.InForce)
+	said, err := l.ReadInForce(ctx, l.tips.InForce)
 	if err != nil {
 		return "", err
 	}

@@ -194,7 +194,7 @@ func (l *estateLog) decision(ctx context.Context, s *story, last reconciler.Revi
 		}
 	}
 	for _, c := range log {
-		w, err := l.InForceOf(ctx, c.ID)
+		w, err := l.ReadInForce(ctx, c.ID)
 		if err != nil {
 			s.Warnings = append(s.Warnings, fmt.Sprintf("%s of %s: %v", cli.ShortCommit(c.ID), reconciler.BranchInForce, err))
 			continue

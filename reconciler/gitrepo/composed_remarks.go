@@ -18,7 +18,7 @@ const maxRemark = 500
 // Remarks is what people should know of where tenants' documents come from, as of
 // the last fetch, sorted: repositories that are not taken over, what stands in the
 // platform's repository and is not read, and repositories that are of several.
-func (c *Composed) Remarks() []string {
+func (c *Composed) Notices() []string {
 	c.composer.mu.RLock()
 	defer c.composer.mu.RUnlock()
 	out := slices.Clone(c.composer.remarks)

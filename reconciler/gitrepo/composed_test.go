@@ -138,7 +138,7 @@ func TestComposedOfSeveralRepositories(t *testing.T) {
 	require.Equal(t, first.Main, w.platform.Tip(gitrepo.BranchComposed))
 	require.Equal(t, []string{"physics First commit", "biology First commit"}, subjects(t, r, w.platform.Tip("main"), first.Main))
 	require.Empty(t, r.Refused())
-	require.Equal(t, []string{"tenant physics: policy.yaml in tenants/physics of the platform's repository is not read, as the tenant has a repository of its own: move it there, or delete it"}, r.Remarks())
+	require.Equal(t, []string{"tenant physics: policy.yaml in tenants/physics of the platform's repository is not read, as the tenant has a repository of its own: move it there, or delete it"}, r.Notices())
 	require.NoError(t, w.platform.Fsck())
 
 	w.platform.MustCommit(t, "main", gittest.Commit{Message: "a node", Files: map[string]string{"platform/nodes/gpu-2.yaml": "node gpu-2\n"}})
@@ -319,7 +319,7 @@ func TestComposedOnlyWhatIsListed(t *testing.T) {
 	require.Equal(t, w.platform.Tip("main"), tips.Main)
 	require.ErrorContains(t, r.Refused()["physics"], "make them equal")
 	require.ErrorContains(t, r.Refused()["biology"], "list it under tenants")
-	require.Len(t, r.Remarks(), 2, "people are told")
+	require.Len(t, r.Notices(), 2, "people are told")
 	for _, s := range []*gittest.Server{other, w.tenants["physics"], w.tenants["biology"]} {
 		require.Empty(t, s.Requests())
 	}
@@ -357,7 +357,7 @@ func TestComposedAWordyServer(t *testing.T) {
 	w.enforced(r)
 	require.ErrorContains(t, r.Refused()["physics"], "go away")
 	require.Less(t, len(r.Refused()["physics"].Error()), 8<<10)
-	said := r.Remarks()
+	said := r.Notices()
 	require.Len(t, said, 1)
 	require.Contains(t, said[0], "tenant physics: its repository is not taken over")
 	require.Contains(t, said[0], "go away")
@@ -376,7 +376,7 @@ func TestComposedOneRepositoryOfTwo(t *testing.T) {
 	}})
 	r := w.open(t.TempDir())
 	w.enforced(r)
-	said := strings.Join(r.Remarks(), "\n")
+	said := strings.Join(r.Notices(), "\n")
 	require.Contains(t, said, "tenant physics: "+w.tenants["physics"].URL+" is also the repository of tenant biology")
 	require.Contains(t, said, "tenant law: "+w.platform.URL+" is also the repository of the platform")
 }

@@ -156,7 +156,7 @@ func TestInForceOf(t *testing.T) {
 				want[h.File] = true
 			}
 		}
-		got, err := r.InForceOf(context.Background(), tip)
+		got, err := r.ReadInForce(context.Background(), tip)
 		require.NoError(t, err)
 		files := map[string]bool{}
 		for _, h := range got.Held {
@@ -203,11 +203,11 @@ func TestInForceOf(t *testing.T) {
 	})
 
 	// From a mirror that never saw them written.
-	want, err := r.InForceOf(context.Background(), tip)
+	want, err := r.ReadInForce(context.Background(), tip)
 	require.NoError(t, err)
 	fresh := open(t, s)
 	require.Equal(t, tip, fetch(t, fresh).InForce)
-	got, err := fresh.InForceOf(context.Background(), tip)
+	got, err := fresh.ReadInForce(context.Background(), tip)
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 
@@ -220,7 +220,7 @@ func TestInForceOf(t *testing.T) {
 		"x\n\nUnauthorised: open\nConfig-Commit: " + main + "\nEpoch: 1",
 	} {
 		forged := s.MustCommit(t, reconciler.BranchInForce, gittest.Commit{Message: message, Merge: main})
-		_, err := local.InForceOf(t.Context(), forged)
+		_, err := local.ReadInForce(t.Context(), forged)
 		require.ErrorIs(t, err, reconciler.ErrRewritten, message)
 	}
 }

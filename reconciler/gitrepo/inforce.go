@@ -183,7 +183,7 @@ func unauthorisedFiles(held []plan.Held) []string {
 }
 
 // InForceOf reads back what a commit of berth/in-force says of itself.
-func (r *Repo) InForceOf(_ context.Context, commit string) (reconciler.InForce, error) {
+func (r *Repo) ReadInForce(_ context.Context, commit string) (reconciler.InForce, error) {
 	w, err := r.inForceOf(commit)
 	if err != nil {
 		return reconciler.InForce{}, fmt.Errorf("read back %s at %s: %w", reconciler.BranchInForce, commit, err)

@@ -102,7 +102,7 @@ func readme(rev reconciler.Revision, x *statusIndex, files []statusFile) []byte 
 		}
 		return fmt.Sprintf("[%s](%s): %s", failing[i], path, code(t.failing[failing[i]]))
 	})
-	list(&b, "Tenants' repositories", len(rev.Remarks), func(i int) string { return code(rev.Remarks[i]) })
+	list(&b, "Tenants' repositories", len(rev.Notices), func(i int) string { return code(rev.Notices[i]) })
 	list(&b, "Held", len(rev.Held), func(i int) string { return code(heldLine(rev.Held[i])) })
 	return b.Bytes()
 }

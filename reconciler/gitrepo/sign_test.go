@@ -74,7 +74,7 @@ func TestStatusCommitsAreSigned(t *testing.T) {
 			tree, err := again.ReadStatus(t.Context(), status)
 			require.NoError(t, err)
 			require.Empty(t, tree.Warnings)
-			said, err := again.InForceOf(t.Context(), inForce)
+			said, err := again.ReadInForce(t.Context(), inForce)
 			require.NoError(t, err)
 			require.Equal(t, tips.Main, said.Commit)
 		})

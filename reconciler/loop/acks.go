@@ -23,13 +23,13 @@ import (
 // be read: of whom that cannot be asked, nothing was said. first are looked at
 // before all others, of which there may be too many.
 func (r *Reconciler) said(ctx context.Context, number int, asked []string, first ...remarkID) (out []word, err error) {
-	all, err := r.o.Forge.RemarksOf(ctx, number)
+	all, err := r.o.Forge.CommandsOf(ctx, number)
 	if err != nil {
 		return nil, err
 	}
 	if len(first) > 0 {
-		is := func(rem reconciler.Remark) bool { return slices.Contains(first, remarkID{rem.Pull, rem.ID}) }
-		all = append(slices.DeleteFunc(slices.Clone(all), func(rem reconciler.Remark) bool { return !is(rem) }), slices.DeleteFunc(slices.Clone(all), is)...)
+		is := func(rem reconciler.CommandComment) bool { return slices.Contains(first, remarkID{rem.Pull, rem.ID}) }
+		all = append(slices.DeleteFunc(slices.Clone(all), func(rem reconciler.CommandComment) bool { return !is(rem) }), slices.DeleteFunc(slices.Clone(all), is)...)
 	}
 	permissions := map[string]reconciler.Permission{}
 	failed := map[string]error{}
@@ -51,7 +51,7 @@ func (r *Reconciler) said(ctx context.Context, number int, asked []string, first
 			if wrong != nil {
 				failed[by] = wrong
 				err = cmp.Or(err, wrong)
-				if later := (*reconciler.LaterError)(nil); ctx.Err() != nil || errors.As(wrong, &later) {
+				if later := (*reconciler.RetryAfterError)(nil); ctx.Err() != nil || errors.As(wrong, &later) {
 					return out, wrong
 				}
 			}
@@ -111,7 +111,7 @@ func (r *Reconciler) saidBefore(ctx context.Context, prs []reconciler.PullReques
 		err = cmp.Or(err, wrong)
 		for _, w := range said {
 			if r.acks.ask(acking{pr.Number, pr.MergeCommit, w.Digest, w.remark}) {
-				r.queue.Add(reconciler.Item{Do: reconciler.TaskEstate})
+				r.queue.Add(reconciler.Item{Task: reconciler.TaskEstate})
 			}
 		}
 	}
@@ -202,7 +202,7 @@ func (r *Reconciler) sayAgain(ctx context.Context, steps []decide.Step, acked []
 		}
 		if err != nil {
 			r.o.Log.Warn("not all that was said of a deletion can be read; again later", "pull", one.pull, "error", err)
-			r.queue.AddAfter(reconciler.Item{Do: reconciler.TaskEstate}, sayAgainIn)
+			r.queue.AddAfter(reconciler.Item{Task: reconciler.TaskEstate}, sayAgainIn)
 		}
 		if err == nil {
 			read = append(read, one)

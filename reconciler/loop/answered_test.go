@@ -42,7 +42,7 @@ func (w *world) signs(f *signless) {
 
 var unsigned = map[string]func() error{
 	"an error": func() error { return errors.New("502 Bad Gateway") },
-	"not yet":  func() error { return &reconciler.LaterError{At: time.Now()} },
+	"not yet":  func() error { return &reconciler.RetryAfterError{At: time.Now()} },
 }
 
 // What was done is answered so, though the sign that says it is set long after
@@ -186,7 +186,7 @@ func TestEachCommandIsAnsweredOnce(t *testing.T) {
 // reactionless is a forge without reactions.
 type reactionless struct{ *forge }
 
-func (f *reactionless) React(context.Context, reconciler.Remark, reconciler.Reaction) error {
+func (f *reactionless) React(context.Context, reconciler.CommandComment, reconciler.Reaction) error {
 	return errors.New("404: no reactions here")
 }
 
@@ -200,7 +200,7 @@ func TestEditedCommandGetsAHint(t *testing.T) {
 	_, commit := w.staled(func(o *loop.Options) { o.Forge = f })
 	before := w.effects()
 	w.forge.mu.Lock()
-	w.forge.remarks[1] = append(w.forge.remarks[1], reconciler.Remark{ID: 99, Pull: 1, Author: "ada", Line: "/berth apply " + commit, When: time.Now(), Edited: true})
+	w.forge.remarks[1] = append(w.forge.remarks[1], reconciler.CommandComment{ID: 99, Pull: 1, Author: "ada", Line: "/berth apply " + commit, When: time.Now(), Edited: true})
 	w.forge.mu.Unlock()
 	w.comes(99, reconciler.Confused)
 	require.Contains(t, w.answer(1), "edited commands are not read; write a new comment")

@@ -114,7 +114,7 @@ type origin struct {
 // as unauthorized, as a stale plan or as a blocked deletion. The user must have
 // been able to read the plan: a plan that was not posted before is posted, and the
 // command has to be repeated.
-func (r *Reconciler) applyHeld(ctx context.Context, st *reconciler.State, c command.Command, pr reconciler.PullRequest, rem reconciler.Remark) (reply, error) {
+func (r *Reconciler) applyHeld(ctx context.Context, st *reconciler.State, c command.Command, pr reconciler.PullRequest, rem reconciler.CommandComment) (reply, error) {
 	id := remarkID{rem.Pull, rem.ID}
 	r.mu.Lock()
 	frozen := r.frozen
@@ -187,7 +187,7 @@ func (r *Reconciler) originOf(ctx context.Context, st *reconciler.State, c comma
 }
 
 // applyDocuments decides a command about the held documents of a commit.
-func (r *Reconciler) applyDocuments(ctx context.Context, st *reconciler.State, c command.Command, o origin, pr reconciler.PullRequest, rem reconciler.Remark) (reply, error) {
+func (r *Reconciler) applyDocuments(ctx context.Context, st *reconciler.State, c command.Command, o origin, pr reconciler.PullRequest, rem reconciler.CommandComment) (reply, error) {
 	touched, err := provenance.Touched(ctx, r.o.Repo, o.commit)
 	if err != nil {
 		return reply{}, err
@@ -228,7 +228,7 @@ func (r *Reconciler) applyDocuments(ctx context.Context, st *reconciler.State, c
 		return reply{}, err
 	}
 	r.applies.ask(applying{id, a, got.Digest})
-	r.queue.Add(reconciler.Item{Do: reconciler.TaskEstate})
+	r.queue.Add(reconciler.Item{Task: reconciler.TaskEstate})
 	return reply{wait: true}, nil
 }
 
@@ -300,7 +300,7 @@ func (r *Reconciler) staleOf(o origin) []*plan.Status {
 
 // applyStale approves the plans of units that are held as stale, as the roll-out
 // comment shows them now.
-func (r *Reconciler) applyStale(ctx context.Context, st *reconciler.State, o origin, pr reconciler.PullRequest, rem reconciler.Remark, units []*plan.Status) (reply, error) {
+func (r *Reconciler) applyStale(ctx context.Context, st *reconciler.State, o origin, pr reconciler.PullRequest, rem reconciler.CommandComment, units []*plan.Status) (reply, error) {
 	if slices.ContainsFunc(units, func(s *plan.Status) bool { return offerOf(s) == nil }) {
 		return reply{wait: true}, nil // until the plan is posted nobody can have read it
 	}
@@ -334,7 +334,7 @@ func (r *Reconciler) applyStale(ctx context.Context, st *reconciler.State, o ori
 			continue
 		}
 		r.writer.record(commanded("plan.meant", s, pr, rem, audit.Allowed, d, r.o.Now()))
-		r.queue.Add(reconciler.Item{Do: reconciler.TaskUnit, Unit: s.Key})
+		r.queue.Add(reconciler.Item{Task: reconciler.TaskUnit, Unit: s.Key})
 		approved++
 	}
 	if approved == 0 {
@@ -371,8 +371,8 @@ func (r *Reconciler) applyNext(ctx context.Context, st *reconciler.State) (bool,
 	}
 	answer := func(out reply) {
 		r.applies.decided(one.remark, out)
-		r.Enqueue(reconciler.Item{Do: reconciler.TaskRemarks})
-		r.queue.Add(reconciler.Item{Do: reconciler.TaskEstate}) // others may wait
+		r.Enqueue(reconciler.Item{Task: reconciler.TaskCommands})
+		r.queue.Add(reconciler.Item{Task: reconciler.TaskEstate}) // others may wait
 	}
 	if err != nil || got.Digest != one.digest {
 		answer(refuse("the plan changed meanwhile; repeat the command to have the new plan posted"))
@@ -383,7 +383,7 @@ func (r *Reconciler) applyNext(ctx context.Context, st *reconciler.State) (bool,
 		Commit: st.Main, Replace: got.Replace, Held: got.Held, Permitted: got.Permitted, Moved: got.Moved, CorrelationID: cause, Epoch: r.writer.epoch(),
 	})
 	if errors.Is(err, reconciler.ErrConflict) {
-		r.queue.Add(reconciler.Item{Do: reconciler.TaskEstate})
+		r.queue.Add(reconciler.Item{Task: reconciler.TaskEstate})
 		return true, nil
 	}
 	if err != nil {

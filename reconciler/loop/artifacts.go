@@ -578,7 +578,7 @@ func (r *Reconciler) scanArtifacts(ctx context.Context) error {
 			r.mu.Lock()
 			delete(r.looks.misses, k)
 			r.mu.Unlock()
-			r.Enqueue(reconciler.Item{Do: reconciler.TaskArtifact, Unit: k})
+			r.Enqueue(reconciler.Item{Task: reconciler.TaskArtifact, Unit: k})
 		}
 	}
 	r.looks.desired, r.looks.main = st.Desired, st.Main
@@ -636,7 +636,7 @@ func (r *Reconciler) lookAtArtifact(ctx context.Context, key schema.Key) (time.D
 	}
 	defer func() {
 		if next, ok := r.looks.turns.done(key); ok {
-			r.Enqueue(reconciler.Item{Do: reconciler.TaskArtifact, Unit: next})
+			r.Enqueue(reconciler.Item{Task: reconciler.TaskArtifact, Unit: next})
 		}
 	}()
 	p := publication(st.Desired, key)
@@ -717,7 +717,7 @@ func (r *Reconciler) saw(key schema.Key, p *published, d *schema.Desired, revisi
 // otherwise than before.
 func (r *Reconciler) artifactSeen() {
 	if r.o.Forge != nil {
-		r.plans.AddAfter(reconciler.Item{Do: reconciler.TaskReplan}, pullsSettle)
+		r.plans.AddAfter(reconciler.Item{Task: reconciler.TaskReplan}, pullsSettle)
 	}
 }
 

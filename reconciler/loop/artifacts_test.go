@@ -276,7 +276,7 @@ func TestNothingIsPromotedThatWasSeenBeforeOnly(t *testing.T) {
 	w.isThing(solverKey, "deprecated", "False", "Absent")
 
 	pr := w.topic(7, solver(goodDigest, schema.ArtifactPromoted))
-	d.Enqueue(reconciler.Item{Do: reconciler.TaskPull, Pull: 7})
+	d.Enqueue(reconciler.Item{Task: reconciler.TaskPull, Pull: 7})
 	w.eventually("shown", w.shownFully(7, pr.Head))
 	p, _ := w.forge.last(7)
 	require.False(t, p.Blocked())

@@ -20,7 +20,7 @@ import (
 )
 
 // obey does what a command asks for, if whoever gave it may.
-func (r *Reconciler) obey(ctx context.Context, c command.Command, pr reconciler.PullRequest, rem reconciler.Remark, may reconciler.Permission) (reply, error) {
+func (r *Reconciler) obey(ctx context.Context, c command.Command, pr reconciler.PullRequest, rem reconciler.CommandComment, may reconciler.Permission) (reply, error) {
 	st := r.current()
 	if st == nil {
 		return reply{wait: true}, nil
@@ -38,7 +38,7 @@ func (r *Reconciler) obey(ctx context.Context, c command.Command, pr reconciler.
 			return nothing("the pull request is not open"), nil
 		}
 		r.ShowAgain(pr.Number)
-		r.Enqueue(reconciler.Item{Do: reconciler.TaskPull, Pull: pr.Number})
+		r.Enqueue(reconciler.Item{Task: reconciler.TaskPull, Pull: pr.Number})
 		return did("planned again"), nil
 	}
 	if may < reconciler.CanWrite {
@@ -138,13 +138,13 @@ func (r *Reconciler) offered(told plan.Rollout) {
 		}
 	}
 	if news {
-		r.Enqueue(reconciler.Item{Do: reconciler.TaskRemarks}) // somebody may have said so already
+		r.Enqueue(reconciler.Item{Task: reconciler.TaskCommands}) // somebody may have said so already
 	}
 }
 
 // retryFailed has the units try again that a merged pull request changed and that
 // gave up, or wait to.
-func (r *Reconciler) retryFailed(ctx context.Context, st *reconciler.State, pr reconciler.PullRequest, rem reconciler.Remark) (reply, error) {
+func (r *Reconciler) retryFailed(ctx context.Context, st *reconciler.State, pr reconciler.PullRequest, rem reconciler.CommandComment) (reply, error) {
 	if !pr.Merged {
 		return nothing("the pull request is not merged"), nil
 	}
@@ -172,7 +172,7 @@ func (r *Reconciler) retryFailed(ctx context.Context, st *reconciler.State, pr r
 			continue // it goes on already, or is another by now
 		}
 		r.writer.record(commanded("unit.retry", s, pr, rem, audit.Allowed, d, r.o.Now()))
-		r.queue.Add(reconciler.Item{Do: reconciler.TaskUnit, Unit: s.Key})
+		r.queue.Add(reconciler.Item{Task: reconciler.TaskUnit, Unit: s.Key})
 		retried = append(retried, s.Key.String())
 	}
 	if len(no) == len(units) {
@@ -218,7 +218,7 @@ func (r *Reconciler) amend(key schema.Key, change func(*plan.Status) bool) bool 
 // acknowledge takes somebody's word that a large deletion is meant. The word is
 // read again, with whoever's right it is then, by the decision that needs it;
 // here it is only told whether there is such a deletion and whether they may.
-func (r *Reconciler) acknowledge(ctx context.Context, st *reconciler.State, c command.Command, pr reconciler.PullRequest, rem reconciler.Remark) (reply, error) {
+func (r *Reconciler) acknowledge(ctx context.Context, st *reconciler.State, c command.Command, pr reconciler.PullRequest, rem reconciler.CommandComment) (reply, error) {
 	var held []plan.Held
 	switch {
 	case pr.Merged:
@@ -277,10 +277,10 @@ func (r *Reconciler) acknowledge(ctx context.Context, st *reconciler.State, c co
 	r.writer.record(one)
 	if pr.Merged {
 		r.acks.ask(acking{pr.Number, pr.MergeCommit, c.Bound, remarkID{rem.Pull, rem.ID}})
-		r.queue.Add(reconciler.Item{Do: reconciler.TaskEstate})
+		r.queue.Add(reconciler.Item{Task: reconciler.TaskEstate})
 		return reply{wait: true}, nil // until that is decided
 	}
-	r.Enqueue(reconciler.Item{Do: reconciler.TaskPull, Pull: pr.Number})
+	r.Enqueue(reconciler.Item{Task: reconciler.TaskPull, Pull: pr.Number})
 	out := did("acknowledged")
 	out.record = true
 	return out, nil
@@ -354,7 +354,7 @@ func someOf(all []string) string {
 }
 
 // commanded is the audit record of a command.
-func commanded(action string, s *plan.Status, pr reconciler.PullRequest, rem reconciler.Remark, v audit.Verdict, d authority.Decision, now time.Time) audit.Record {
+func commanded(action string, s *plan.Status, pr reconciler.PullRequest, rem reconciler.CommandComment, v audit.Verdict, d authority.Decision, now time.Time) audit.Record {
 	one := audit.Record{
 		OccurredAt: now, CorrelationID: correlation(s.Revision), Actor: rem.Author, Proof: "remark", Permission: string(d.Permission),
 		Action: action, Key: s.Key, OrgID: s.Key.Tenant, ProjectID: projectOf(s.Key), AppSlug: s.App, Verdict: v, Rule: d.Role, Source: place(d.Source),

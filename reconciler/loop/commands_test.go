@@ -27,7 +27,7 @@ func (f *forge) say(n int, login, line string) int64 {
 	for _, all := range f.remarks {
 		id += int64(len(all))
 	}
-	f.remarks[n] = append(f.remarks[n], reconciler.Remark{ID: id, Pull: n, Author: login, Line: line, When: time.Now()})
+	f.remarks[n] = append(f.remarks[n], reconciler.CommandComment{ID: id, Pull: n, Author: login, Line: line, When: time.Now()})
 	return id
 }
 
@@ -192,12 +192,12 @@ type hushed struct {
 	heard       atomic.Int64
 }
 
-func (f *hushed) Remarks(ctx context.Context, since time.Time) ([]reconciler.Remark, error) {
+func (f *hushed) Commands(ctx context.Context, since time.Time) ([]reconciler.CommandComment, error) {
 	if f.deaf.Load() {
 		return nil, errDown
 	}
 	f.heard.Add(1)
-	return f.forge.Remarks(ctx, since)
+	return f.forge.Commands(ctx, since)
 }
 
 func (f *hushed) Comment(ctx context.Context, n int, c reconciler.Comment) error {
@@ -576,10 +576,10 @@ type counted struct {
 // idle is how long it was not asked for remarks.
 func (f *counted) idle() time.Duration { return time.Since(time.Unix(0, f.last.Load())) }
 
-func (f *counted) Remarks(ctx context.Context, since time.Time) ([]reconciler.Remark, error) {
+func (f *counted) Commands(ctx context.Context, since time.Time) ([]reconciler.CommandComment, error) {
 	f.lists.Add(1)
 	f.last.Store(time.Now().UnixNano())
-	return f.forge.Remarks(ctx, since)
+	return f.forge.Commands(ctx, since)
 }
 
 func (f *counted) Permission(ctx context.Context, login string) (reconciler.Permission, error) {

@@ -92,7 +92,7 @@ func TestTenantsInRepositoriesOfTheirOwn(t *testing.T) {
 	}
 	w.eventually("the other tenant's runs", running)
 	require.Equal(t, map[string]string{path: load.HeldUnauthorised}, w.heldReasons())
-	remarks := func() string { return strings.Join(w.revision().Remarks, "\n") }
+	remarks := func() string { return strings.Join(w.revision().Notices, "\n") }
 	require.Contains(t, remarks(), "tenant physics: projects, roles.yaml in tenants/physics of the platform's repository is not read")
 
 	require.NoError(t, d.stop())
@@ -130,7 +130,7 @@ func TestAPullRequestWhereNobodyLooks(t *testing.T) {
 	w.start(w.composedOf(map[string]*world{"physics": physics}), func(o *loop.Options) {
 		o.Forge = o.Repo.(*gitrepo.Composed).Forge(o.Forge)
 	})
-	w.eventually("composed", func() bool { return strings.Contains(strings.Join(w.revision().Remarks, "\n"), "is not read") })
+	w.eventually("composed", func() bool { return strings.Contains(strings.Join(w.revision().Notices, "\n"), "is not read") })
 	pr := w.topic(7, map[string]string{"tenants/physics/policy.yaml": "unread: true\n"})
 	w.eventually("planned", func() bool { p, ok := w.forge.last(7); return ok && p.Head == pr.Head })
 	told, _ := w.forge.last(7)

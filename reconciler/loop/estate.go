@@ -81,11 +81,11 @@ func (r *Reconciler) reconcileEstate(ctx context.Context) error {
 	if err := r.writer.fetched(ctx, tips.Status); err != nil {
 		return err
 	}
-	if c, ok := r.o.Repo.(reconciler.Remarker); ok {
+	if c, ok := r.o.Repo.(reconciler.NoticeReader); ok {
 		r.writer.revise(func(rev *reconciler.Revision) {
-			now := remarksAnew(rev.Remarks, c.Remarks(), r.o.Now().Sub(r.remarked) < saidFor)
-			if !slices.Equal(now, rev.Remarks) {
-				rev.Remarks, r.remarked = now, r.o.Now()
+			now := remarksAnew(rev.Notices, c.Notices(), r.o.Now().Sub(r.remarked) < saidFor)
+			if !slices.Equal(now, rev.Notices) {
+				rev.Notices, r.remarked = now, r.o.Now()
 			}
 		})
 	}
@@ -140,7 +140,7 @@ func (r *Reconciler) answered(acked []acking) {
 		r.rollouts.released(one.commit, st.Held)
 		r.touched(one.commit)
 	}
-	r.Enqueue(reconciler.Item{Do: reconciler.TaskRemarks})
+	r.Enqueue(reconciler.Item{Task: reconciler.TaskCommands})
 }
 
 // decide decides what came to main since the last decision, and records it on
@@ -169,7 +169,7 @@ func (r *Reconciler) decide(ctx context.Context, st *reconciler.State, tips reco
 		return err
 	}
 	if len(steps) == 0 || steps[len(steps)-1].Commit != tips.Main {
-		r.queue.AddAfter(reconciler.Item{Do: reconciler.TaskEstate}, r.o.AuthorLag/4) // the rest cannot be decided yet
+		r.queue.AddAfter(reconciler.Item{Task: reconciler.TaskEstate}, r.o.AuthorLag/4) // the rest cannot be decided yet
 	}
 	if len(steps) == 0 {
 		return nil
@@ -214,7 +214,7 @@ func (r *Reconciler) decide(ctx context.Context, st *reconciler.State, tips reco
 		Commit: main, Replace: d.Replace, Held: d.Held, Permitted: d.Permitted, Moved: d.Moved, CorrelationID: cause, Epoch: r.writer.epoch(),
 	})
 	if errors.Is(err, reconciler.ErrConflict) {
-		r.queue.Add(reconciler.Item{Do: reconciler.TaskEstate})
+		r.queue.Add(reconciler.Item{Task: reconciler.TaskEstate})
 		return nil
 	}
 	if err != nil {
@@ -339,7 +339,7 @@ func (r *Reconciler) standing(ctx context.Context, st *reconciler.State, tips re
 	if was.Tree, err = r.o.Repo.Snapshot(ctx, tips.InForce); err != nil {
 		return was, "", err
 	}
-	said, err := r.o.Repo.InForceOf(ctx, tips.InForce)
+	said, err := r.o.Repo.ReadInForce(ctx, tips.InForce)
 	if err != nil {
 		return was, "", err
 	}
@@ -369,7 +369,7 @@ func (r *Reconciler) adopt(ctx context.Context, tips reconciler.Tips) (*reconcil
 	rev := r.writer.revision()
 	mem := r.writer.memory()
 	recorded := rev.InForce == tips.InForce
-	said, err := r.o.Repo.InForceOf(ctx, tips.InForce)
+	said, err := r.o.Repo.ReadInForce(ctx, tips.InForce)
 	if err != nil {
 		return nil, err
 	}
@@ -456,7 +456,7 @@ func (r *Reconciler) inForce(ctx context.Context, commit string) (*reconciler.St
 // wakeAll has every unit looked at that is remembered.
 func (r *Reconciler) wakeAll() {
 	for k := range r.writer.memory().All() {
-		r.queue.Add(reconciler.Item{Do: reconciler.TaskUnit, Unit: k})
+		r.queue.Add(reconciler.Item{Task: reconciler.TaskUnit, Unit: k})
 	}
 }
 
@@ -579,7 +579,7 @@ func (r *Reconciler) enforce(ctx context.Context, old, st *reconciler.State, by 
 	r.o.Metrics.frozen.Set(0)
 	r.opened()
 	for _, key := range changed {
-		r.queue.Add(reconciler.Item{Do: reconciler.TaskUnit, Unit: key})
+		r.queue.Add(reconciler.Item{Task: reconciler.TaskUnit, Unit: key})
 	}
 	for _, m := range merged {
 		r.touched(m.commit)
@@ -867,7 +867,7 @@ func (r *Reconciler) replace() {
 	r.mu.Unlock()
 	for k := range plan.ChangedPlacement(st.Placement, next.Placement) {
 		if !slices.EqualFunc(st.Placement.Members(k), next.Placement.Members(k), sameMember) {
-			r.queue.Add(reconciler.Item{Do: reconciler.TaskUnit, Unit: k})
+			r.queue.Add(reconciler.Item{Task: reconciler.TaskUnit, Unit: k})
 		}
 	}
 }

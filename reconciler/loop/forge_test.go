@@ -37,7 +37,7 @@ type forge struct {
 	asked     int      // how often of a commit's pull requests
 	read      int      // how often a pull request was read
 
-	remarks     map[int][]reconciler.Remark
+	remarks     map[int][]reconciler.CommandComment
 	answered    map[int64]bool // commands that the comment names as answered
 	reactions   map[int64]reconciler.Reaction
 	permissions map[string]reconciler.Permission
@@ -46,7 +46,7 @@ type forge struct {
 func newForge() *forge {
 	return &forge{
 		shown: map[int][]plan.Proposal{}, checks: map[string]map[string]plan.Check{}, comments: map[int]map[string]string{},
-		remarks: map[int][]reconciler.Remark{}, answered: map[int64]bool{}, reactions: map[int64]reconciler.Reaction{}, permissions: map[string]reconciler.Permission{},
+		remarks: map[int][]reconciler.CommandComment{}, answered: map[int64]bool{}, reactions: map[int64]reconciler.Reaction{}, permissions: map[string]reconciler.Permission{},
 	}
 }
 
@@ -145,7 +145,7 @@ func (f *forge) Report(_ context.Context, commit string, c plan.Check) error {
 	return nil
 }
 
-func (f *forge) Settle(_ context.Context, commit string) error {
+func (f *forge) CancelChecks(_ context.Context, commit string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.settled = append(f.settled, commit)
@@ -174,7 +174,7 @@ func (f *forge) Comment(_ context.Context, n int, c reconciler.Comment) error {
 			next["details"] = a.Details + "\n" + next["details"]
 		}
 	}
-	if maps.Equal(next, f.comments[n]) && !slices.ContainsFunc(c.Answers, func(a reconciler.Answered) bool { return !f.answered[a.Command] }) {
+	if maps.Equal(next, f.comments[n]) && !slices.ContainsFunc(c.Answers, func(a reconciler.Answer) bool { return !f.answered[a.Command] }) {
 		return f.down
 	}
 	if err := f.write(fmt.Sprintf("comment %d", n)); err != nil {
@@ -201,10 +201,10 @@ func (f *forge) Comment(_ context.Context, n int, c reconciler.Comment) error {
 	return nil
 }
 
-func (f *forge) Remarks(_ context.Context, since time.Time) ([]reconciler.Remark, error) {
+func (f *forge) Commands(_ context.Context, since time.Time) ([]reconciler.CommandComment, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var out []reconciler.Remark
+	var out []reconciler.CommandComment
 	for _, said := range f.remarks {
 		for _, r := range said {
 			if !r.When.Before(since) {
@@ -213,11 +213,11 @@ func (f *forge) Remarks(_ context.Context, since time.Time) ([]reconciler.Remark
 			}
 		}
 	}
-	slices.SortFunc(out, func(a, b reconciler.Remark) int { return a.When.Compare(b.When) })
+	slices.SortFunc(out, func(a, b reconciler.CommandComment) int { return a.When.Compare(b.When) })
 	return out, f.down
 }
 
-func (f *forge) RemarksOf(_ context.Context, n int) ([]reconciler.Remark, error) {
+func (f *forge) CommandsOf(_ context.Context, n int) ([]reconciler.CommandComment, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	out := slices.Clone(f.remarks[n])
@@ -227,7 +227,7 @@ func (f *forge) RemarksOf(_ context.Context, n int) ([]reconciler.Remark, error)
 	return out, f.down
 }
 
-func (f *forge) React(_ context.Context, r reconciler.Remark, with reconciler.Reaction) error {
+func (f *forge) React(_ context.Context, r reconciler.CommandComment, with reconciler.Reaction) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.write(fmt.Sprintf("react %d %s", r.ID, with)); err != nil {

@@ -134,7 +134,7 @@ func (r *Reconciler) undecided(g gated, prev *plan.Status, err error) gated {
 	if err != nil {
 		why.Message += fmt.Sprintf(": %v", err)
 		g.again = 2 * time.Second
-		var later *reconciler.LaterError
+		var later *reconciler.RetryAfterError
 		if errors.As(err, &later) {
 			g.again = max(time.Second, later.At.Sub(r.o.Now()))
 		}

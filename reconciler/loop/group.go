@@ -30,7 +30,7 @@ func (r *Reconciler) listGroups(ctx context.Context) error {
 	r.shows.listed(refs)
 	for ref := range refs {
 		if !r.shows.knows(target{ref: ref}) {
-			r.plans.Add(reconciler.Item{Do: reconciler.TaskGroup, Ref: ref})
+			r.plans.Add(reconciler.Item{Task: reconciler.TaskGroup, Ref: ref})
 		}
 	}
 	for _, ref := range r.shows.refs() {
@@ -78,7 +78,7 @@ func (r *Reconciler) proposeGroup(ctx context.Context, ref string) (again time.D
 		again = groupAgain
 	}
 	if r.shows.add(x) {
-		r.forge.Add(reconciler.Item{Do: reconciler.TaskShow})
+		r.forge.Add(reconciler.Item{Task: reconciler.TaskShow})
 	}
 	return again, nil
 }

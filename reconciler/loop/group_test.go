@@ -20,7 +20,7 @@ func (w *world) group(d *daemon, n int, c gittest.Commit) (head string) {
 	c.Message, c.Parent = "G", w.git.Tip("main")
 	head = w.git.MustCommit(w.t, fmt.Sprint("g", n), c)
 	require.NoError(w.t, w.git.SetRef(ref, head))
-	d.Enqueue(reconciler.Item{Do: reconciler.TaskGroup, Ref: ref})
+	d.Enqueue(reconciler.Item{Task: reconciler.TaskGroup, Ref: ref})
 	w.eventually("judged", func() bool {
 		return w.forge.check(head, plan.CheckValidate).Name != "" && w.forge.check(head, plan.CheckPlan).Name != ""
 	})

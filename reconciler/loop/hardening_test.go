@@ -205,7 +205,7 @@ func TestASlowForgeDelaysNoRepair(t *testing.T) {
 	d := w.start(func(o *loop.Options) { o.Forge = hanging{w.forge} })
 	w.run(2)
 	for i := range 12 {
-		d.Enqueue(reconciler.Item{Do: reconciler.TaskPull, Pull: i + 1})
+		d.Enqueue(reconciler.Item{Task: reconciler.TaskPull, Pull: i + 1})
 	}
 	time.Sleep(100 * time.Millisecond) // all its workers hang now
 	require.NoError(t, w.world.SetState(trainKey, "worker-0", plan.Stopped))
@@ -251,14 +251,14 @@ func TestEachMergeIsToldItsOwn(t *testing.T) {
 	bad, badText := instance("bad", 1)
 	c1 := w.put(map[string]string{bad: strings.Replace(badText, "count: 1, gpus", "cuont: 1, gpus", 1)})
 	pr := w.pull(2, instanceNamed("train", 1))
-	d.Enqueue(reconciler.Item{Do: reconciler.TaskPull, Pull: 2})
+	d.Enqueue(reconciler.Item{Task: reconciler.TaskPull, Pull: 2})
 	w.reviewed(pr)
 	c2 := w.merge(pr)[0]
 	c3 := w.put(map[string]string{"README.md": "hello\n"})
 	for n, c := range map[int]string{1: c1, 3: c3} {
 		w.forge.put(reconciler.PullRequest{Number: n, BaseBranch: "main", Merged: true, MergeCommit: c})
 	}
-	d.Enqueue(reconciler.Item{Do: reconciler.TaskEstate})
+	d.Enqueue(reconciler.Item{Task: reconciler.TaskEstate})
 	w.eventually("running", w.phase("train", plan.PhaseRunning))
 	w.eventually("told", func() bool {
 		first, ok1 := w.forge.told(c1)
@@ -301,7 +301,7 @@ func TestOnlyPullRequestsToTheBranchAreJudged(t *testing.T) {
 	head := w.git.MustCommit(t, "feature", gittest.Commit{Message: "add", Files: map[string]string{path: text}})
 	require.NoError(t, w.git.SetPull(7, head))
 	w.forge.set(reconciler.PullRequest{Number: 7, Head: head, BaseBranch: "develop", Open: true})
-	d.Enqueue(reconciler.Item{Do: reconciler.TaskPull, Pull: 7})
+	d.Enqueue(reconciler.Item{Task: reconciler.TaskPull, Pull: 7})
 	time.Sleep(500 * time.Millisecond)
 	_, shown := w.forge.last(7)
 	require.False(t, shown)
@@ -324,7 +324,7 @@ func TestAPullRequestThatIsNotThereIsGivenUp(t *testing.T) {
 	var n atomic.Int64
 	d := w.start(func(o *loop.Options) { o.Forge = counting{w.forge, &n} })
 	<-d.Ready()
-	d.Enqueue(reconciler.Item{Do: reconciler.TaskPull, Pull: 4711})
+	d.Enqueue(reconciler.Item{Task: reconciler.TaskPull, Pull: 4711})
 	time.Sleep(2 * time.Second)
 	require.EqualValues(t, 1, n.Load())
 }

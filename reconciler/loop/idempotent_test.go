@@ -63,7 +63,7 @@ func TestOneRevisionIsAppliedOnce(t *testing.T) {
 	status := w.status("train")
 	for range 3 {
 		for range 20 {
-			d.Enqueue(reconciler.Item{Do: reconciler.TaskUnit, Unit: trainKey})
+			d.Enqueue(reconciler.Item{Task: reconciler.TaskUnit, Unit: trainKey})
 			time.Sleep(10 * time.Millisecond)
 		}
 		commit := w.put(map[string]string{"NOTES.md": fmt.Sprint(time.Now())})

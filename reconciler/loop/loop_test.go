@@ -519,7 +519,7 @@ func TestPullRequestIsPlannedAndFollowed(t *testing.T) {
 	require.NoError(t, w.git.SetPull(7, head))
 	pr := reconciler.PullRequest{Number: 7, Title: "add train", Author: "ada", Head: head, BaseBranch: "main", Open: true}
 	w.forge.set(pr)
-	d.Enqueue(reconciler.Item{Do: reconciler.TaskPull, Pull: 7})
+	d.Enqueue(reconciler.Item{Task: reconciler.TaskPull, Pull: 7})
 	w.eventually("planned", func() bool { p, ok := w.forge.last(7); return ok && p.Head == head && len(p.Plans) == 1 })
 	p, _ := w.forge.last(7)
 	require.False(t, p.Blocked())

@@ -61,7 +61,7 @@ func (p *pool) run(ctx context.Context) {
 		if down {
 			return
 		}
-		if item.Do != reconciler.TaskUnit && item.Do != reconciler.TaskArtifact {
+		if item.Task != reconciler.TaskUnit && item.Task != reconciler.TaskArtifact {
 			p.wg.Go(func() {
 				defer p.queue.Done(item)
 				p.do(ctx, item)

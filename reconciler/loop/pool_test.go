@@ -63,7 +63,7 @@ func (l *poolLoad) longest(prefix string) (longest time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for item, end := range l.ended {
-		if strings.HasPrefix(cmp.Or(item.Unit.Name, string(item.Do)), prefix) {
+		if strings.HasPrefix(cmp.Or(item.Unit.Name, string(item.Task)), prefix) {
 			longest = max(longest, l.gap[item], time.Since(end))
 			l.gap[item] = 0
 		}
@@ -93,12 +93,12 @@ func TestPoolIsBoundedAndServesTheOthers(t *testing.T) {
 			queue.Add(item)
 		}
 		for i := range hanging {
-			add(reconciler.Item{Do: reconciler.TaskUnit, Unit: schema.InstanceKey("t", "p", fmt.Sprint("hang-", i))})
+			add(reconciler.Item{Task: reconciler.TaskUnit, Unit: schema.InstanceKey("t", "p", fmt.Sprint("hang-", i))})
 		}
 		for i := range healthy {
-			add(reconciler.Item{Do: reconciler.TaskUnit, Unit: schema.InstanceKey("t", "p", fmt.Sprint("well-", i))})
+			add(reconciler.Item{Task: reconciler.TaskUnit, Unit: schema.InstanceKey("t", "p", fmt.Sprint("well-", i))})
 		}
-		add(reconciler.Item{Do: reconciler.TaskEstate})
+		add(reconciler.Item{Task: reconciler.TaskEstate})
 		go func() { p.run(ctx); close(ended) }()
 
 		// Each hanging unit costs a worker two seconds, once.
@@ -132,7 +132,7 @@ func TestPoolForgetsThatAnItemHung(t *testing.T) {
 		p := &pool{queue: queue, workers: 1, do: func(context.Context, reconciler.Item) { time.Sleep(took) }}
 		ended := make(chan struct{})
 		go func() { p.run(t.Context()); close(ended) }()
-		item := reconciler.Item{Do: reconciler.TaskUnit, Unit: schema.InstanceKey("t", "p", "i")}
+		item := reconciler.Item{Task: reconciler.TaskUnit, Unit: schema.InstanceKey("t", "p", "i")}
 		isSlow := func() bool {
 			p.mu.Lock()
 			defer p.mu.Unlock()
@@ -163,7 +163,7 @@ func TestPoolBoundsWhatGoesOnBeside(t *testing.T) {
 			time.Sleep(10 * time.Minute)
 		}}
 		for i := range 10 * workers * hangingPerWorker {
-			queue.Add(reconciler.Item{Do: reconciler.TaskUnit, Unit: schema.InstanceKey("t", "p", fmt.Sprint(i))})
+			queue.Add(reconciler.Item{Task: reconciler.TaskUnit, Unit: schema.InstanceKey("t", "p", fmt.Sprint(i))})
 		}
 		ended := make(chan struct{})
 		go func() { p.run(t.Context()); close(ended) }()

@@ -112,7 +112,7 @@ func (r *Reconciler) listOpen(ctx context.Context) error {
 			}
 			for _, head := range heads {
 				if now[n].Head != head {
-					r.forge.Add(reconciler.Item{Do: reconciler.TaskSettle, Commit: head}) // an earlier run may have begun what nobody ends
+					r.forge.Add(reconciler.Item{Task: reconciler.TaskCancelChecks, Commit: head}) // an earlier run may have begun what nobody ends
 				}
 			}
 		}
@@ -138,7 +138,7 @@ func (r *Reconciler) heardOf(number int) {
 // baseMoved plans open pull requests again, as something came into force.
 func (r *Reconciler) baseMoved() {
 	if r.o.Forge != nil {
-		r.plans.AddAfter(reconciler.Item{Do: reconciler.TaskReplan}, pullsDebounce)
+		r.plans.AddAfter(reconciler.Item{Task: reconciler.TaskReplan}, pullsDebounce)
 	}
 }
 
@@ -149,9 +149,9 @@ func (r *Reconciler) unitMoved(key schema.Key) {
 		return
 	}
 	for _, n := range r.writer.reviewsOf(key) {
-		r.plans.AddAfter(reconciler.Item{Do: reconciler.TaskPull, Pull: n}, pullsDebounce)
+		r.plans.AddAfter(reconciler.Item{Task: reconciler.TaskPull, Pull: n}, pullsDebounce)
 	}
-	r.plans.AddAfter(reconciler.Item{Do: reconciler.TaskReplan}, pullsSettle)
+	r.plans.AddAfter(reconciler.Item{Task: reconciler.TaskReplan}, pullsSettle)
 }
 
 // replan has all open pull requests planned again.
@@ -181,7 +181,7 @@ func (r *Reconciler) look(ctx context.Context, numbers []int) {
 	}
 	slices.Sort(numbers)
 	for _, n := range slices.Backward(numbers) {
-		r.plans.Add(reconciler.Item{Do: reconciler.TaskPull, Pull: n})
+		r.plans.Add(reconciler.Item{Task: reconciler.TaskPull, Pull: n})
 	}
 }
 
@@ -218,7 +218,7 @@ func (r *Reconciler) readPull(ctx context.Context, number int) (*openPull, error
 	r.mu.Unlock()
 	r.shows.drop(target{pull: number})
 	if left := closedKept - r.o.Now().Sub(pr.Updated); left > 0 && !pr.Open && !pr.Merged && pr.BaseBranch == r.o.Branch {
-		r.plans.AddAfter(reconciler.Item{Do: reconciler.TaskPull, Pull: number}, left) // it may be opened again, or known to be merged a moment later
+		r.plans.AddAfter(reconciler.Item{Task: reconciler.TaskPull, Pull: number}, left) // it may be opened again, or known to be merged a moment later
 		return nil, nil
 	}
 	if !pr.Merged || pr.BaseBranch != r.o.Branch {
@@ -322,7 +322,7 @@ func (r *Reconciler) proposal(ctx context.Context, p *openPull, b basis, in *dec
 	}
 	if err != nil { // it is shown without; and again once that is known
 		r.o.Log.Warn("not all that was said of a deletion can be read; it is shown as held", "pull", p.Number, "error", err)
-		r.plans.AddAfter(reconciler.Item{Do: reconciler.TaskPull, Pull: p.Number}, sayAgainIn)
+		r.plans.AddAfter(reconciler.Item{Task: reconciler.TaskPull, Pull: p.Number}, sayAgainIn)
 	}
 	if len(said) == 0 {
 		return out, mends, nil
@@ -470,7 +470,7 @@ func (r *Reconciler) offer(p *openPull, proposal plan.Proposal, mends bool, c pl
 	planned := x.shown.Units
 	x.shown, x.recorded, x.known = r.writer.intend(p.Number, x.shown)
 	if x.checks == nil && r.jobsKnown(planned) { // it was learnt in between
-		r.plans.AddAfter(reconciler.Item{Do: reconciler.TaskPull, Pull: p.Number}, pullsDebounce)
+		r.plans.AddAfter(reconciler.Item{Task: reconciler.TaskPull, Pull: p.Number}, pullsDebounce)
 	}
 	if x.checks == nil {
 		proposal.Base, c.Jobs = x.shown.Base, x.shown.Jobs()
@@ -478,7 +478,7 @@ func (r *Reconciler) offer(p *openPull, proposal plan.Proposal, mends bool, c pl
 		x.checks, x.plan = r.o.Render.Checks(proposal, c), &text
 	}
 	if r.shows.add(x) {
-		r.forge.Add(reconciler.Item{Do: reconciler.TaskShow})
+		r.forge.Add(reconciler.Item{Task: reconciler.TaskShow})
 	}
 	return nil
 }
@@ -528,7 +528,7 @@ func (r *Reconciler) endReview(ctx context.Context, number int, commit string) e
 	v := r.writer.review(number)
 	st := r.current()
 	if st == nil { // it is not known yet what an earlier run decided
-		r.plans.AddAfter(reconciler.Item{Do: reconciler.TaskPull, Pull: number}, undecidedAgain)
+		r.plans.AddAfter(reconciler.Item{Task: reconciler.TaskPull, Pull: number}, undecidedAgain)
 		return nil
 	}
 	if st.Main == "" || commit == "" {
@@ -630,7 +630,7 @@ func (r *Reconciler) movedOn(ctx context.Context, v *plan.Review, commit string,
 // its roll-out is over.
 func (r *Reconciler) touched(commit string) {
 	if r.o.Forge != nil && commit != "" && !r.rollouts.over(commit) {
-		r.forge.AddAfter(reconciler.Item{Do: reconciler.TaskFollow, Commit: commit}, r.rollouts.pace(commit))
+		r.forge.AddAfter(reconciler.Item{Task: reconciler.TaskRollout, Commit: commit}, r.rollouts.pace(commit))
 	}
 }
 
@@ -697,7 +697,7 @@ func (r *Reconciler) pullsOf(ctx context.Context, commit string) (prs []reconcil
 	}
 	r.rollouts.setPulls(commit, prs)
 	if len(prs) == 0 {
-		r.forge.AddAfter(reconciler.Item{Do: reconciler.TaskFollow, Commit: commit}, pullsOfAgain)
+		r.forge.AddAfter(reconciler.Item{Task: reconciler.TaskRollout, Commit: commit}, pullsOfAgain)
 	}
 	return prs, len(prs) > 0, nil
 }

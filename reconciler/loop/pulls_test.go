@@ -98,7 +98,7 @@ func TestAPullRequestIsShownOnce(t *testing.T) {
 	base := v.Base
 
 	status := w.git.Tip(reconciler.BranchStatus)
-	d.Enqueue(reconciler.Item{Do: reconciler.TaskPull, Pull: 7})
+	d.Enqueue(reconciler.Item{Task: reconciler.TaskPull, Pull: 7})
 	time.Sleep(300 * time.Millisecond) // several passes
 	require.Equal(t, status, w.git.Tip(reconciler.BranchStatus), "nothing is recorded of what is the same")
 
@@ -124,7 +124,7 @@ func TestAPullRequestIsShownOnce(t *testing.T) {
 	require.Equal(t, base, w.reviews()[7].Base)
 
 	d.ShowAgain(7) // somebody pressed the button
-	d.Enqueue(reconciler.Item{Do: reconciler.TaskPull, Pull: 7})
+	d.Enqueue(reconciler.Item{Task: reconciler.TaskPull, Pull: 7})
 	w.callsMore(3)
 	require.Equal(t, want, w.forge.written(""), "whether there is a new run is the forge's to know")
 	require.NoError(t, d.stop())
@@ -202,7 +202,7 @@ func TestWhatWaitsIsTheNewest(t *testing.T) {
 		until.CompareAndSwap(0, time.Now().Add(3*time.Second).UnixNano())
 		if at := time.Unix(0, until.Load()); time.Now().Before(at) {
 			asked <- call
-			return &reconciler.LaterError{At: at}
+			return &reconciler.RetryAfterError{At: at}
 		}
 		return nil
 	}
@@ -212,7 +212,7 @@ func TestWhatWaitsIsTheNewest(t *testing.T) {
 	second := w.git.MustCommit(t, "topic-7", gittest.Commit{Message: "more", Files: map[string]string{path: more}})
 	require.NoError(t, w.git.SetPull(7, second))
 	w.change(7, func(p *reconciler.PullRequest) { p.Head = second })
-	d.Enqueue(reconciler.Item{Do: reconciler.TaskPull, Pull: 7})
+	d.Enqueue(reconciler.Item{Task: reconciler.TaskPull, Pull: 7})
 	w.eventually("shown", w.shownFully(7, second))
 	require.Empty(t, w.forge.written("check berth/plan "+first.Head))
 	require.Equal(t, 3, len(w.forge.written("")))
@@ -252,7 +252,7 @@ func TestClosedAndReopened(t *testing.T) {
 	d := w.start()
 	w.eventually("shown", w.shownFully(7, pr.Head))
 	w.change(7, func(p *reconciler.PullRequest) { p.Open = false })
-	d.Enqueue(reconciler.Item{Do: reconciler.TaskPull, Pull: 7})
+	d.Enqueue(reconciler.Item{Task: reconciler.TaskPull, Pull: 7})
 	w.eventually("forgotten", func() bool { return w.reviews()[7] == nil })
 	w.change(7, func(p *reconciler.PullRequest) { p.Open = true })
 	w.eventually("shown again", w.shownFully(7, pr.Head))
@@ -287,7 +287,7 @@ func TestAReviewIsKeptUntilTheRolloutIsOver(t *testing.T) {
 	require.NoError(t, err)
 	w.change(7, func(p *reconciler.PullRequest) { p.Open, p.Merged, p.MergeCommit = false, true, commit })
 	w.eventually("deploying", w.phase("train", plan.PhaseDeploying))
-	d.Enqueue(reconciler.Item{Do: reconciler.TaskPull, Pull: 7})
+	d.Enqueue(reconciler.Item{Task: reconciler.TaskPull, Pull: 7})
 	time.Sleep(300 * time.Millisecond)
 	require.NotNil(t, w.reviews()[7])
 	close(hold)
@@ -420,10 +420,10 @@ func TestMergeGroups(t *testing.T) {
 	require.Empty(t, w.forge.check(bad, plan.CheckPlan).Name, "another branch's queue")
 	gone := ref(2)
 	require.NoError(t, w.git.SetRef(gone, bad))
-	d.Enqueue(reconciler.Item{Do: reconciler.TaskGroup, Ref: gone})
+	d.Enqueue(reconciler.Item{Task: reconciler.TaskGroup, Ref: gone})
 	w.eventually("judged", both(bad, plan.Failure))
 	require.NoError(t, w.git.SetRef(gone, ""))
-	d.Enqueue(reconciler.Item{Do: reconciler.TaskGroup, Ref: gone})
+	d.Enqueue(reconciler.Item{Task: reconciler.TaskGroup, Ref: gone})
 	time.Sleep(300 * time.Millisecond)
 	require.Empty(t, w.forge.written("comment"))
 	require.Len(t, w.forge.written(""), 4)
@@ -467,7 +467,7 @@ func moveBaseUnder(t *testing.T, many int) {
 
 	start := time.Now()
 	w.put(map[string]string{"tenants/biology/projects/lab/entitlements/batch.yaml": "apiVersion: berth/v1\nkind: Entitlement\nmetadata: {name: batch}\nspec: {enabled: false}\n"})
-	d.Enqueue(reconciler.Item{Do: reconciler.TaskEstate})
+	d.Enqueue(reconciler.Item{Task: reconciler.TaskEstate})
 	changed := many / 20
 	require.Eventually(t, func() bool { return len(w.forge.written("comment")) >= changed }, time.Minute, 50*time.Millisecond)
 	t.Logf("%d of %d written after %s", changed, many, time.Since(start).Round(time.Millisecond))
@@ -571,7 +571,7 @@ func TestTheWorkOnAUnitIsTold(t *testing.T) {
 	w.eventually("looked at", func() bool { return w.world.TotalCalls() > calls+2 })
 	_, text = instance("train", 1)
 	pr := w.topic(7, map[string]string{path: text})
-	d.Enqueue(reconciler.Item{Do: reconciler.TaskPulls})
+	d.Enqueue(reconciler.Item{Task: reconciler.TaskPulls})
 	w.eventually("shown", w.shownFully(7, pr.Head))
 	require.Equal(t, []plan.UnitJobs{{Key: trainKey, Jobs: plan.Jobs{Running: 4, Pending: 2}}}, w.reviews()[7].Jobs())
 
@@ -603,7 +603,7 @@ func TestTheWorkOnWhatStaysIsNotAskedForEver(t *testing.T) {
 	w.start(func(o *loop.Options) {
 		o.Runtimes = map[string]runtimes.Runtime{"bare_metal": shut{memory.New(w.world), see}}
 		o.Looking = func(i reconciler.Item) func(bool) {
-			if i.Do == reconciler.TaskPull {
+			if i.Task == reconciler.TaskPull {
 				looks.Add(1)
 			}
 			return func(bool) {}

@@ -200,7 +200,7 @@ func New(o Options) *Reconciler {
 // Enqueue asks to look at something soon. It never blocks; equal items that
 // wait are one.
 func (r *Reconciler) Enqueue(i reconciler.Item) {
-	if i.Do == reconciler.TaskPull {
+	if i.Task == reconciler.TaskPull {
 		r.heardOf(i.Pull)
 	}
 	if q := r.queueOf(i); q != nil {
@@ -210,8 +210,8 @@ func (r *Reconciler) Enqueue(i reconciler.Item) {
 
 // queueOf is where an item waits; nil: there is no forge to look at.
 func (r *Reconciler) queueOf(i reconciler.Item) workqueue.TypedRateLimitingInterface[reconciler.Item] {
-	switch i.Do {
-	case reconciler.TaskPulls, reconciler.TaskFollow, reconciler.TaskShow, reconciler.TaskSettle, reconciler.TaskRemarks:
+	switch i.Task {
+	case reconciler.TaskPulls, reconciler.TaskRollout, reconciler.TaskShow, reconciler.TaskCancelChecks, reconciler.TaskCommands:
 		if r.o.Forge == nil {
 			return nil
 		}
@@ -283,9 +283,9 @@ func (r *Reconciler) Run(ctx context.Context) error {
 		t := time.NewTicker(r.o.Poll)
 		defer t.Stop()
 		for {
-			r.Enqueue(reconciler.Item{Do: reconciler.TaskEstate})
-			r.Enqueue(reconciler.Item{Do: reconciler.TaskPulls})
-			r.Enqueue(reconciler.Item{Do: reconciler.TaskRemarks})
+			r.Enqueue(reconciler.Item{Task: reconciler.TaskEstate})
+			r.Enqueue(reconciler.Item{Task: reconciler.TaskPulls})
+			r.Enqueue(reconciler.Item{Task: reconciler.TaskCommands})
 			select {
 			case <-t.C:
 			case <-ctx.Done():
@@ -353,11 +353,11 @@ func (r *Reconciler) one(ctx context.Context, q workqueue.TypedRateLimitingInter
 				err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
 			}
 		}()
-		switch item.Do {
+		switch item.Task {
 		case reconciler.TaskEstate:
-			defer r.Enqueue(reconciler.Item{Do: reconciler.TaskArtifacts})
+			defer r.Enqueue(reconciler.Item{Task: reconciler.TaskArtifacts})
 			if r.o.Dates {
-				defer r.Enqueue(reconciler.Item{Do: reconciler.TaskDates})
+				defer r.Enqueue(reconciler.Item{Task: reconciler.TaskDates})
 			}
 			return r.reconcileEstate(ctx)
 		case reconciler.TaskUnit:
@@ -374,11 +374,11 @@ func (r *Reconciler) one(ctx context.Context, q workqueue.TypedRateLimitingInter
 			again, err = r.proposeGroup(ctx, item.Ref)
 		case reconciler.TaskShow:
 			again, err = r.show(ctx)
-		case reconciler.TaskSettle:
-			return r.o.Forge.Settle(ctx, item.Commit)
-		case reconciler.TaskRemarks:
+		case reconciler.TaskCancelChecks:
+			return r.o.Forge.CancelChecks(ctx, item.Commit)
+		case reconciler.TaskCommands:
 			again, err = r.listenRemarks(ctx)
-		case reconciler.TaskFollow:
+		case reconciler.TaskRollout:
 			return r.follow(ctx, item.Commit)
 		case reconciler.TaskArtifacts:
 			return r.scanArtifacts(ctx)
@@ -389,11 +389,11 @@ func (r *Reconciler) one(ctx context.Context, q workqueue.TypedRateLimitingInter
 		}
 		return err
 	}()
-	r.o.Metrics.reconciled(item.Do, r.o.Now().Sub(start), err)
-	if item.Do == reconciler.TaskEstate {
+	r.o.Metrics.reconciled(item.Task, r.o.Now().Sub(start), err)
+	if item.Task == reconciler.TaskEstate {
 		r.noteRepository(err)
 	}
-	var later *reconciler.LaterError
+	var later *reconciler.RetryAfterError
 	switch {
 	case ctx.Err() != nil:
 	case err == nil:
@@ -405,7 +405,7 @@ func (r *Reconciler) one(ctx context.Context, q workqueue.TypedRateLimitingInter
 	case errors.As(err, &later):
 		r.o.Log.Info("the forge asks to wait", "item", item.String(), "until", later.At, "why", err)
 		q.AddAfter(item, max(time.Second, later.At.Sub(r.o.Now())))
-	case errors.Is(err, reconciler.ErrMoved):
+	case errors.Is(err, reconciler.ErrHeadMoved):
 		q.Forget(item)
 		q.AddAfter(item, movedAgain)
 	case (q == r.forge || q == r.plans) && errors.Is(err, reconciler.ErrNotFound), q == r.plans && q.NumRequeues(item) >= maxPullTries:

@@ -46,7 +46,7 @@ func (r *Reconciler) listenRemarks(ctx context.Context) (again time.Duration, er
 	if since.IsZero() {
 		since = start.Add(-remarksBack)
 	}
-	all, err := r.o.Forge.Remarks(ctx, since)
+	all, err := r.o.Forge.Commands(ctx, since)
 	if err != nil {
 		return 0, err
 	}
@@ -61,8 +61,8 @@ func (r *Reconciler) listenRemarks(ctx context.Context) (again time.Duration, er
 	picked, more := fairly(waiting)
 	left = append(left, more...)
 	for _, rem := range picked {
-		done, err := l.answer(ctx, rem.Remark)
-		var later *reconciler.LaterError
+		done, err := l.answer(ctx, rem.CommandComment)
+		var later *reconciler.RetryAfterError
 		if ctx.Err() != nil || errors.As(err, &later) {
 			return 0, err
 		}
@@ -70,7 +70,7 @@ func (r *Reconciler) listenRemarks(ctx context.Context) (again time.Duration, er
 			r.o.Log.Warn("a remark is not answered yet", "pull", rem.Pull, "by", rem.Author, "error", err)
 		}
 		if !done || err != nil {
-			left = append(left, rem.Remark)
+			left = append(left, rem.CommandComment)
 		} else {
 			dealt = true
 		}
@@ -95,7 +95,7 @@ func (r *Reconciler) listenRemarks(ctx context.Context) (again time.Duration, er
 }
 
 // unanswered are the commands among remarks that wait for an answer.
-func (r *Reconciler) unanswered(all []reconciler.Remark) (out []reconciler.Remark) {
+func (r *Reconciler) unanswered(all []reconciler.CommandComment) (out []reconciler.CommandComment) {
 	for _, rem := range all {
 		if _, err := command.Parse(rem.Line); !rem.Answered && !errors.Is(err, command.ErrOther) && !r.passed[remarkID{rem.Pull, rem.ID}] {
 			out = append(out, rem)
@@ -105,7 +105,7 @@ func (r *Reconciler) unanswered(all []reconciler.Remark) (out []reconciler.Remar
 }
 
 // passOver leaves a remark without an answer for as long as this run.
-func (r *Reconciler) passOver(rem reconciler.Remark) {
+func (r *Reconciler) passOver(rem reconciler.CommandComment) {
 	if r.passed == nil || len(r.passed) >= maxPassed {
 		r.passed = map[remarkID]bool{} // what is forgotten is looked at, and passed over, once more
 	}
@@ -115,7 +115,7 @@ func (r *Reconciler) passOver(rem reconciler.Remark) {
 
 // ranked is a remark in its turn.
 type ranked struct {
-	reconciler.Remark
+	reconciler.CommandComment
 	may  reconciler.Permission
 	turn int // how many its author said on its pull request before
 }
@@ -123,7 +123,7 @@ type ranked struct {
 // rank asks what those may who said something, of a bounded number of them, and
 // passes over what is not answered any more of those who may not write. later are
 // the remarks of whom it could not be asked yet.
-func (l *listening) rank(ctx context.Context, all []reconciler.Remark) (out []ranked, later []reconciler.Remark, err error) {
+func (l *listening) rank(ctx context.Context, all []reconciler.CommandComment) (out []ranked, later []reconciler.CommandComment, err error) {
 	type who struct {
 		pull   int
 		author string
@@ -131,7 +131,7 @@ func (l *listening) rank(ctx context.Context, all []reconciler.Remark) (out []ra
 	turns := map[who]int{}
 	for _, rem := range all {
 		k := who{rem.Pull, strings.ToLower(rem.Author)}
-		out = append(out, ranked{Remark: rem, turn: turns[k]})
+		out = append(out, ranked{CommandComment: rem, turn: turns[k]})
 		turns[k]++
 	}
 	slices.SortStableFunc(out, func(a, b ranked) int {
@@ -142,21 +142,21 @@ func (l *listening) rank(ctx context.Context, all []reconciler.Remark) (out []ra
 	for _, one := range out {
 		login := strings.ToLower(one.Author)
 		if _, ok := l.permissions[login]; !ok && (failed[login] || len(failed)+len(l.permissions) >= maxRemarks) {
-			later = append(later, one.Remark)
+			later = append(later, one.CommandComment)
 			continue
 		}
 		may, err := l.permission(ctx, one.Author)
-		if wait := (*reconciler.LaterError)(nil); ctx.Err() != nil || errors.As(err, &wait) {
+		if wait := (*reconciler.RetryAfterError)(nil); ctx.Err() != nil || errors.As(err, &wait) {
 			return nil, nil, err
 		}
 		if err != nil {
 			l.r.o.Log.Warn("permission of the commenter unknown; command postponed", "pull", one.Pull, "by", one.Author, "error", err)
 			failed[login] = true
-			later = append(later, one.Remark)
+			later = append(later, one.CommandComment)
 			continue
 		}
 		if may < reconciler.CanWrite && l.r.idle.spent(login, l.r.o.Now()) {
-			l.r.passOver(one.Remark)
+			l.r.passOver(one.CommandComment)
 			continue
 		}
 		one.may = may
@@ -167,7 +167,7 @@ func (l *listening) rank(ctx context.Context, all []reconciler.Remark) (out []ra
 
 // fairly picks what is answered in one pass: those who may write first, and of
 // each pull request the oldest of everybody, then their next, and so on.
-func fairly(waiting []ranked) (picked []ranked, more []reconciler.Remark) {
+func fairly(waiting []ranked) (picked []ranked, more []reconciler.CommandComment) {
 	rank := func(r ranked) int {
 		if r.may >= reconciler.CanWrite {
 			return 0
@@ -180,7 +180,7 @@ func fairly(waiting []ranked) (picked []ranked, more []reconciler.Remark) {
 	of := map[int]int{}
 	for _, rem := range waiting {
 		if len(picked) == maxRemarks || of[rem.Pull] == maxRemarksOfPull {
-			more = append(more, rem.Remark)
+			more = append(more, rem.CommandComment)
 			continue
 		}
 		of[rem.Pull]++
@@ -255,7 +255,7 @@ func did(what string) reply {
 // answer deals with one remark: first what is to be done, then the answer in
 // Berth's comment, which also notes that the command was answered, then the
 // reaction. It says false while it is not dealt with.
-func (l *listening) answer(ctx context.Context, rem reconciler.Remark) (done bool, err error) {
+func (l *listening) answer(ctx context.Context, rem reconciler.CommandComment) (done bool, err error) {
 	pr, err := l.pull(ctx, rem.Pull)
 	if errors.Is(err, reconciler.ErrNotFound) {
 		l.r.passOver(rem)
@@ -290,11 +290,11 @@ func (l *listening) answer(ctx context.Context, rem reconciler.Remark) (done boo
 		}
 		out.record = false
 	}
-	one := reconciler.Answered{Command: rem.ID}
+	one := reconciler.Answer{Command: rem.ID}
 	if out.answer != nil {
 		one.Line, one.Details = l.r.o.Render.Answer(*out.answer, out.explanation)
 	}
-	if err := l.r.o.Forge.Comment(ctx, pr.Number, reconciler.Comment{Answers: []reconciler.Answered{one}}); err != nil {
+	if err := l.r.o.Forge.Comment(ctx, pr.Number, reconciler.Comment{Answers: []reconciler.Answer{one}}); err != nil {
 		return false, err
 	}
 	if out.answered != nil {
@@ -311,7 +311,7 @@ func (l *listening) answer(ctx context.Context, rem reconciler.Remark) (done boo
 }
 
 // comesTo does what a remark asks for and says what came of it.
-func (l *listening) comesTo(ctx context.Context, pr reconciler.PullRequest, rem reconciler.Remark, may reconciler.Permission) (*reply, error) {
+func (l *listening) comesTo(ctx context.Context, pr reconciler.PullRequest, rem reconciler.CommandComment, may reconciler.Permission) (*reply, error) {
 	c, wrong := command.Parse(rem.Line)
 	var out reply
 	switch {

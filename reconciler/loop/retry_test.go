@@ -82,7 +82,7 @@ func TestRetriesDoubleAndEndAfterTenTries(t *testing.T) {
 		return w.start(rt.use, func(o *loop.Options) { o.Now, o.Forge = clock.Now, nil })
 	}
 	d := start()
-	look := func() { d.Enqueue(reconciler.Item{Do: reconciler.TaskUnit, Unit: trainKey}) }
+	look := func() { d.Enqueue(reconciler.Item{Task: reconciler.TaskUnit, Unit: trainKey}) }
 	path, text := instance("train", 1)
 	w.put(map[string]string{path: text})
 
@@ -230,7 +230,7 @@ func TestLoopReachesEveryPhase(t *testing.T) {
 
 	rt.broken.Store(false)
 	clock.Set(s.Retry.Next)
-	d.Enqueue(reconciler.Item{Do: reconciler.TaskUnit, Unit: trainKey})
+	d.Enqueue(reconciler.Item{Task: reconciler.TaskUnit, Unit: trainKey})
 	until(plan.PhaseRunning)
 	require.Empty(t, w.status("train").FailureReason)
 

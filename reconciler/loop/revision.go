@@ -24,9 +24,9 @@ const (
 // out, counted, until it can be read back.
 func bounded(rev reconciler.Revision) reconciler.Revision {
 	rev.Frozen = cut(rev.Frozen, maxFrozen)
-	rev.Remarks = slices.Clone(rev.Remarks)
-	for i, line := range rev.Remarks {
-		rev.Remarks[i] = cut(line, maxRemark)
+	rev.Notices = slices.Clone(rev.Notices)
+	for i, line := range rev.Notices {
+		rev.Notices[i] = cut(line, maxRemark)
 	}
 	rev.Held = slices.Clone(rev.Held)
 	for i, h := range rev.Held {

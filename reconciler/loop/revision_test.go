@@ -34,7 +34,7 @@ func TestARevisionStaysReadable(t *testing.T) {
 		w.revise(func(rev *reconciler.Revision) {
 			rev.Held, rev.HeldMore, rev.Frozen = held, 7, text
 			for i := range maxSaid {
-				rev.Remarks = append(rev.Remarks, fmt.Sprintf("tenant t%d: %s", i, text))
+				rev.Notices = append(rev.Notices, fmt.Sprintf("tenant t%d: %s", i, text))
 			}
 		})
 		rev := w.revision()
@@ -43,8 +43,8 @@ func TestARevisionStaysReadable(t *testing.T) {
 		require.Less(t, len(data), reconciler.MaxRevision-4096, name)
 		require.Equal(t, maxHeld+7, len(rev.Held)+rev.HeldMore, name)
 		require.Greater(t, len(rev.Held), 200, name)
-		require.Len(t, rev.Remarks, maxSaid)
-		require.True(t, strings.HasPrefix(rev.Remarks[1], "tenant t1: "))
+		require.Len(t, rev.Notices, maxSaid)
+		require.True(t, strings.HasPrefix(rev.Notices[1], "tenant t1: "))
 		require.Equal(t, was, held[0], "what is decided stays whole")
 		require.Equal(t, meant, decide.AckOf(rev.Held[0]), "and what lets it go is asked for after a restart")
 		require.Empty(t, newlyHeld(rev.Held, held[:len(rev.Held)]), "nor is it held anew then")

@@ -48,7 +48,7 @@ func TestARollOutIsToldAfterARestart(t *testing.T) {
 	moves := w.pull(2, map[string]string{moved: first})
 	delete := w.pull(3, nil, gone)
 	held := w.pull(4, map[string]string{broken: wrong})
-	d.Enqueue(reconciler.Item{Do: reconciler.TaskPulls})
+	d.Enqueue(reconciler.Item{Task: reconciler.TaskPulls})
 	for _, pr := range []reconciler.PullRequest{nothing, moves, delete, held} {
 		w.eventually("shown", w.shownFully(pr.Number, pr.Head))
 	}
@@ -106,7 +106,7 @@ func TestARollOutGoesOnAfterARestart(t *testing.T) {
 	train, text := instance("train", 1)
 	broken, wrong := instance("broken", 0)
 	pr := w.pull(1, map[string]string{train: text, broken: strings.Replace(wrong, "display_name", "dislpay_name", 1)})
-	d.Enqueue(reconciler.Item{Do: reconciler.TaskPulls})
+	d.Enqueue(reconciler.Item{Task: reconciler.TaskPulls})
 	w.eventually("shown", w.shownFully(1, pr.Head))
 	w.merge(pr)
 	w.eventually("told", func() bool { r := w.told(1); return r != nil && len(r.Held) == 1 && len(r.Units) == 1 })

@@ -19,11 +19,11 @@ type crowd struct {
 
 const meant = "0123456789abcdef"
 
-func (f *crowd) RemarksOf(context.Context, int) (out []reconciler.Remark, _ error) {
+func (f *crowd) CommandsOf(context.Context, int) (out []reconciler.CommandComment, _ error) {
 	for i := range 200 {
-		out = append(out, reconciler.Remark{ID: int64(i), Pull: 1, Author: fmt.Sprint("p", i%150), Line: "/berth ack-delete " + f.digest})
+		out = append(out, reconciler.CommandComment{ID: int64(i), Pull: 1, Author: fmt.Sprint("p", i%150), Line: "/berth ack-delete " + f.digest})
 	}
-	return append(out, reconciler.Remark{ID: 1000, Pull: 1, Author: "ada", Line: "/berth ack-delete " + meant}), nil
+	return append(out, reconciler.CommandComment{ID: 1000, Pull: 1, Author: "ada", Line: "/berth ack-delete " + meant}), nil
 }
 
 func (f *crowd) Permission(_ context.Context, login string) (reconciler.Permission, error) {

@@ -263,7 +263,7 @@ func (r *Reconciler) show(ctx context.Context) (again time.Duration, err error) 
 		return wait, nil
 	}
 	err = r.showOne(ctx, x)
-	var later *reconciler.LaterError
+	var later *reconciler.RetryAfterError
 	switch {
 	case ctx.Err() != nil:
 		return 0, nil
@@ -272,11 +272,11 @@ func (r *Reconciler) show(ctx context.Context) (again time.Duration, err error) 
 	case errors.As(err, &later): // for anything else it would be the same
 		r.shows.hold(later.At)
 		return 0, err
-	case errors.Is(err, reconciler.ErrMoved):
+	case errors.Is(err, reconciler.ErrHeadMoved):
 		r.o.Log.Info("pull request moved on; its comment is left alone", "pull", x.pull, "planned", short(x.head), "why", err)
 		r.shows.done(x, false)
 		r.heardOf(x.pull)
-		r.plans.AddAfter(reconciler.Item{Do: reconciler.TaskPull, Pull: x.pull}, movedAgain)
+		r.plans.AddAfter(reconciler.Item{Task: reconciler.TaskPull, Pull: x.pull}, movedAgain)
 	case errors.Is(err, reconciler.ErrNotFound):
 		r.o.Log.Warn("nothing to show it on", "what", x.target.String(), "error", err)
 		r.shows.done(x, false)
@@ -336,7 +336,7 @@ func (r *Reconciler) showOne(ctx context.Context, x *showing) error {
 	}
 	// A merge that waited for nothing but the checks is one of this head.
 	if pr.Head != x.head || !pr.Open && !pr.Merged || pr.BaseBranch != r.o.Branch {
-		return fmt.Errorf("it was planned at %s, the forge has it at %s for %s (open: %t): %w", short(x.head), short(pr.Head), pr.BaseBranch, pr.Open, reconciler.ErrMoved)
+		return fmt.Errorf("it was planned at %s, the forge has it at %s for %s (open: %t): %w", short(x.head), short(pr.Head), pr.BaseBranch, pr.Open, reconciler.ErrHeadMoved)
 	}
 	return r.o.Forge.Comment(ctx, x.pull, reconciler.Comment{Plan: x.plan})
 }
@@ -347,7 +347,7 @@ func (r *Reconciler) shownTo(ctx context.Context, x *showing, passed bool) (reco
 	pr, err := r.o.Forge.Pull(ctx, x.pull)
 	if err == nil && passed && pr.Merged {
 		r.writer.notShown(x.pull, x.shown)
-		err = fmt.Errorf("it was merged on the plan that was shown before: %w", reconciler.ErrMoved)
+		err = fmt.Errorf("it was merged on the plan that was shown before: %w", reconciler.ErrHeadMoved)
 	}
 	return pr, err
 }

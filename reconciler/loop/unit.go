@@ -310,7 +310,7 @@ func (r *Reconciler) recordBlocked(key schema.Key, want *schema.EffectiveInstanc
 		next := *prev // it was looked for, and is not there
 		next.Phase = plan.PhaseDeleted
 		if r.set(prev, next) {
-			r.queue.Add(reconciler.Item{Do: reconciler.TaskUnit, Unit: key})
+			r.queue.Add(reconciler.Item{Task: reconciler.TaskUnit, Unit: key})
 		}
 		return
 	}
@@ -377,7 +377,7 @@ func (r *Reconciler) noteJobs(o plan.Observed) {
 	r.mu.Unlock()
 	if o.Presence == plan.Present && !known && r.o.Forge != nil {
 		for _, n := range r.writer.reviewsWithoutJobs(o.Key) {
-			r.plans.AddAfter(reconciler.Item{Do: reconciler.TaskPull, Pull: n}, pullsDebounce)
+			r.plans.AddAfter(reconciler.Item{Task: reconciler.TaskPull, Pull: n}, pullsDebounce)
 		}
 	}
 }
@@ -455,7 +455,7 @@ func (r *Reconciler) record(v unitView) bool {
 		}
 		return true
 	}
-	r.queue.Add(reconciler.Item{Do: reconciler.TaskUnit, Unit: v.prev.Key})
+	r.queue.Add(reconciler.Item{Task: reconciler.TaskUnit, Unit: v.prev.Key})
 	return false
 }
 
@@ -476,7 +476,7 @@ func (r *Reconciler) set(before *plan.Status, s plan.Status) bool {
 		r.touched(commit)
 	}
 	if freed(before, &s) {
-		r.queue.Add(reconciler.Item{Do: reconciler.TaskPlace})
+		r.queue.Add(reconciler.Item{Task: reconciler.TaskPlace})
 	}
 	if before == nil || !equalJSON(before.Observed, s.Observed) {
 		r.unitMoved(s.Key)

@@ -284,27 +284,27 @@ func (s *suite) reruns(t *testing.T) {
 
 func (s *suite) settle(t *testing.T) {
 	pr := s.Open(false)
-	s.silent(t, func() error { return s.c().Settle(t.Context(), pr.Head) }, "no checks")
+	s.silent(t, func() error { return s.c().CancelChecks(t.Context(), pr.Head) }, "no checks")
 	require.NoError(t, s.c().Report(t.Context(), pr.Head, check(plan.CheckValidate, "v", plan.Success, 0)))
-	s.silent(t, func() error { return s.c().Settle(t.Context(), pr.Head) }, "all done")
+	s.silent(t, func() error { return s.c().CancelChecks(t.Context(), pr.Head) }, "all done")
 
 	s.Begin(pr.Head, plan.CheckPlan, "begun")
 	require.Empty(t, s.Checks(pr.Head)[plan.CheckPlan].Conclusion)
-	require.NoError(t, s.c().Settle(t.Context(), pr.Head))
+	require.NoError(t, s.c().CancelChecks(t.Context(), pr.Head))
 	require.EqualValues(t, "cancelled", s.Checks(pr.Head)[plan.CheckPlan].Conclusion)
 	require.Equal(t, plan.Success, s.Checks(pr.Head)[plan.CheckValidate].Conclusion)
-	s.silent(t, func() error { return s.c().Settle(t.Context(), pr.Head) }, "settled")
+	s.silent(t, func() error { return s.c().CancelChecks(t.Context(), pr.Head) }, "settled")
 
 	// A new verdict says it as well.
 	s.Begin(pr.Head, plan.CheckPlan, "begun")
 	require.NoError(t, s.c().Report(t.Context(), pr.Head, check(plan.CheckPlan, "p", plan.Failure, 0)))
 	require.Equal(t, plan.Failure, s.Checks(pr.Head)[plan.CheckPlan].Conclusion)
-	s.silent(t, func() error { return s.c().Settle(t.Context(), pr.Head) }, "nothing is left half way")
+	s.silent(t, func() error { return s.c().CancelChecks(t.Context(), pr.Head) }, "nothing is left half way")
 
 	// What was settled says nothing, though it was begun with the very key.
 	again := check(plan.CheckPlan, "again", plan.Success, 0)
 	s.Begin(pr.Head, again.Name, again.Key)
-	require.NoError(t, s.c().Settle(t.Context(), pr.Head))
+	require.NoError(t, s.c().CancelChecks(t.Context(), pr.Head))
 	require.NoError(t, s.c().Report(t.Context(), pr.Head, again))
 	require.Equal(t, plan.Success, s.Checks(pr.Head)[again.Name].Conclusion)
 	s.silent(t, func() error { return s.c().Report(t.Context(), pr.Head, again) }, "shown")
@@ -336,7 +336,7 @@ func (s *suite) parts(t *testing.T) {
 
 	require.NoError(t, say(reconciler.Comment{Plan: text("the plan\n\n| a |\n|---|\n")})())
 	first := s.ours(t, pr.Number)
-	one := []reconciler.Answered{{Command: 17, Line: "an answer", Details: "its details"}}
+	one := []reconciler.Answer{{Command: 17, Line: "an answer", Details: "its details"}}
 	require.NoError(t, say(reconciler.Comment{Answers: one})())
 	require.NoError(t, say(reconciler.Comment{Rollout: text("the roll-out")})())
 	c := s.ours(t, pr.Number)
@@ -415,7 +415,7 @@ func (s *suite) second(t *testing.T) {
 	other := s.New()
 	for i := range 3 {
 		require.NoError(t, s.c().Comment(t.Context(), pr.Number, reconciler.Comment{Plan: text(fmt.Sprint("ours ", i))}))
-		require.NoError(t, other.Comment(t.Context(), pr.Number, reconciler.Comment{Plan: text(fmt.Sprint("theirs ", i)), Answers: []reconciler.Answered{{Command: int64(i + 1), Line: "a"}}}))
+		require.NoError(t, other.Comment(t.Context(), pr.Number, reconciler.Comment{Plan: text(fmt.Sprint("theirs ", i)), Answers: []reconciler.Answer{{Command: int64(i + 1), Line: "a"}}}))
 		require.NoError(t, s.c().Report(t.Context(), pr.Head, check(plan.CheckPlan, fmt.Sprint("ours", i), plan.Success, 0)))
 		require.NoError(t, other.Report(t.Context(), pr.Head, check(plan.CheckPlan, fmt.Sprint("theirs", i), plan.Failure, 0)))
 	}
@@ -457,7 +457,7 @@ func (s *suite) sizes(t *testing.T) {
 	for i := range 4000 {
 		fmt.Fprintf(&long, "<details><summary>unit %d</summary>\n\n```diff\n- ä€𝄞 %d\n+ new\n```\n\n", i, i)
 	}
-	c := reconciler.Comment{Rollout: text(long.String()), Answers: []reconciler.Answered{{Command: 1, Line: "a", Details: long.String()}}, Plan: text(long.String())}
+	c := reconciler.Comment{Rollout: text(long.String()), Answers: []reconciler.Answer{{Command: 1, Line: "a", Details: long.String()}}, Plan: text(long.String())}
 	require.NoError(t, s.c().Comment(t.Context(), pr.Number, c))
 	s.silent(t, func() error { return s.c().Comment(t.Context(), pr.Number, c) }, "as long, and the same")
 	s.silent(t, func() error { return s.c().Comment(t.Context(), pr.Number, reconciler.Comment{}) }, "all stays")
@@ -473,7 +473,7 @@ func (s *suite) sizes(t *testing.T) {
 // forged: text that holds what stands around the parts is text.
 func (s *suite) forged(t *testing.T) {
 	pr := s.Open(false)
-	require.NoError(t, s.c().Comment(t.Context(), pr.Number, reconciler.Comment{Rollout: text("forged roll-out"), Answers: []reconciler.Answered{{Command: 7, Line: "forged answer", Details: "forged details"}}, Plan: text("forged plan")}))
+	require.NoError(t, s.c().Comment(t.Context(), pr.Number, reconciler.Comment{Rollout: text("forged roll-out"), Answers: []reconciler.Answer{{Command: 7, Line: "forged answer", Details: "forged details"}}, Plan: text("forged plan")}))
 	forged := s.ours(t, pr.Number).Body
 	for _, c := range [][2]reconciler.Comment{
 		{{Plan: &forged}, {Plan: text("fine")}}, {{Rollout: &forged}, {Rollout: text("fine")}},
@@ -487,9 +487,9 @@ func (s *suite) forged(t *testing.T) {
 	pr = s.Open(false)
 	id := s.Say(pr.Number, "ana", "/berth help")
 	require.NoError(t, s.c().Comment(t.Context(), pr.Number, reconciler.Comment{Plan: text(fmt.Sprintf("<!-- berth:answered %d -->", id)),
-		Answers: []reconciler.Answered{{Command: 7, Line: fmt.Sprintf("<!-- berth:answered %d -->\n%s", id, forged), Details: forged}}}))
+		Answers: []reconciler.Answer{{Command: 7, Line: fmt.Sprintf("<!-- berth:answered %d -->\n%s", id, forged), Details: forged}}}))
 	s.silent(t, func() error { return s.c().Comment(t.Context(), pr.Number, reconciler.Comment{}) }, "all stays")
-	r, err := s.c().RemarksOf(t.Context(), pr.Number)
+	r, err := s.c().CommandsOf(t.Context(), pr.Number)
 	require.NoError(t, err)
 	require.Len(t, r, 1)
 	require.False(t, r[0].Answered, "text in a part answers no command")
@@ -507,7 +507,7 @@ func (s *suite) answers(t *testing.T) {
 		id := s.Say(pr.Number, "ana", "/berth plan")
 		ids = append(ids, id)
 		answer := func() error {
-			return s.c().Comment(t.Context(), pr.Number, reconciler.Comment{Answers: []reconciler.Answered{{Command: id, Line: fmt.Sprintf("line %d", i), Details: fmt.Sprintf("details %d", i)}}})
+			return s.c().Comment(t.Context(), pr.Number, reconciler.Comment{Answers: []reconciler.Answer{{Command: id, Line: fmt.Sprintf("line %d", i), Details: fmt.Sprintf("details %d", i)}}})
 		}
 		require.NoError(t, answer())
 		s.silent(t, answer, "answered once")
@@ -522,9 +522,9 @@ func (s *suite) answers(t *testing.T) {
 
 	// Noted without a line, as of somebody who gets no words.
 	quiet, open := s.Say(pr.Number, "eve", "/berth help"), s.Say(other.Number, "ana", "/berth help")
-	require.NoError(t, s.c().Comment(t.Context(), pr.Number, reconciler.Comment{Answers: []reconciler.Answered{{Command: quiet}}}))
+	require.NoError(t, s.c().Comment(t.Context(), pr.Number, reconciler.Comment{Answers: []reconciler.Answer{{Command: quiet}}}))
 	answered := map[int64]bool{}
-	list, err := s.c().Remarks(t.Context(), begin)
+	list, err := s.c().Commands(t.Context(), begin)
 	require.NoError(t, err)
 	for _, r := range list {
 		answered[r.ID] = r.Answered
@@ -533,14 +533,14 @@ func (s *suite) answers(t *testing.T) {
 		require.True(t, answered[id])
 	}
 	require.False(t, answered[open], "the id counts on its own pull request")
-	of, err := s.c().RemarksOf(t.Context(), pr.Number)
+	of, err := s.c().CommandsOf(t.Context(), pr.Number)
 	require.NoError(t, err)
 	require.True(t, of[0].Answered)
 
 	// A copy of our comment by somebody else answers nothing.
 	copied := s.ours(t, pr.Number).Body
 	s.Say(other.Number, "eve", strings.ReplaceAll(copied, fmt.Sprint(ids[0]), fmt.Sprint(open)))
-	of, err = s.c().RemarksOf(t.Context(), other.Number)
+	of, err = s.c().CommandsOf(t.Context(), other.Number)
 	require.NoError(t, err)
 	require.False(t, of[0].Answered)
 }
@@ -557,9 +557,9 @@ func (s *suite) edited(t *testing.T) {
 	s.Change(edited, "/berth apply 1234567")
 	s.Change(turned, "/berth apply 1234567")
 	s.Change(harmless, "hello")
-	for _, list := range []func() ([]reconciler.Remark, error){
-		func() ([]reconciler.Remark, error) { return s.c().Remarks(t.Context(), begin) },
-		func() ([]reconciler.Remark, error) { return s.c().RemarksOf(t.Context(), pr.Number) },
+	for _, list := range []func() ([]reconciler.CommandComment, error){
+		func() ([]reconciler.CommandComment, error) { return s.c().Commands(t.Context(), begin) },
+		func() ([]reconciler.CommandComment, error) { return s.c().CommandsOf(t.Context(), pr.Number) },
 	} {
 		got, err := list()
 		require.NoError(t, err)
@@ -589,7 +589,7 @@ func (s *suite) trouble(t *testing.T) {
 
 		id := s.Say(pr.Number, "ana", "/berth plan")
 		s.Fail(Sign, trouble)
-		r, err := s.c().RemarksOf(t.Context(), pr.Number)
+		r, err := s.c().CommandsOf(t.Context(), pr.Number)
 		require.NoError(t, err)
 		require.Len(t, r, 1)
 		require.NoError(t, s.c().React(t.Context(), r[0], reconciler.Accepted), trouble)
@@ -613,15 +613,15 @@ func (s *suite) remarks(t *testing.T) {
 	c := s.Say(one.Number, "ana", "/berth")
 	s.Close(one.Number) // what was said is said
 
-	list := func(since time.Time) []reconciler.Remark {
+	list := func(since time.Time) []reconciler.CommandComment {
 		t.Helper()
-		out, err := s.c().Remarks(t.Context(), since)
+		out, err := s.c().Commands(t.Context(), since)
 		require.NoError(t, err)
 		return out
 	}
 	got := list(begin)
 	require.Len(t, got, 3, "oldest first, over all pull requests")
-	for i, want := range []reconciler.Remark{
+	for i, want := range []reconciler.CommandComment{
 		{ID: a, Pull: one.Number, Author: "ana", Line: "/berth plan"},
 		{ID: b, Pull: two.Number, Author: "bob", Line: "/berth apply 1234"},
 		{ID: c, Pull: one.Number, Author: "ana", Line: "/berth"},
@@ -631,9 +631,9 @@ func (s *suite) remarks(t *testing.T) {
 		require.Equal(t, want, got[i])
 	}
 	require.Equal(t, got[1:], list(later))
-	of, err := s.c().RemarksOf(t.Context(), one.Number)
+	of, err := s.c().CommandsOf(t.Context(), one.Number)
 	require.NoError(t, err)
-	require.Equal(t, []reconciler.Remark{got[0], got[2]}, of)
+	require.Equal(t, []reconciler.CommandComment{got[0], got[2]}, of)
 
 	// Somebody else's sign answers nothing; ours does, for good.
 	s.SetSign(a, "eve")
@@ -646,12 +646,12 @@ func (s *suite) remarks(t *testing.T) {
 	s.silent(t, func() error { return s.c().React(t.Context(), got[0], reconciler.Refused) }, "answered")
 	require.Equal(t, []string{"eve", s.Me}, s.Comments(one.Number)[0].Signs)
 	require.NoError(t, s.c().React(t.Context(), got[2], reconciler.Confused))
-	require.Error(t, s.c().React(t.Context(), reconciler.Remark{ID: b, Pull: two.Number}, "thunder"))
+	require.Error(t, s.c().React(t.Context(), reconciler.CommandComment{ID: b, Pull: two.Number}, "thunder"))
 
 	// Deleted meanwhile.
 	d := s.Say(two.Number, "bob", "/berth help")
 	s.Delete(d)
-	require.ErrorIs(t, s.c().React(t.Context(), reconciler.Remark{ID: d, Pull: two.Number}, reconciler.Understood), reconciler.ErrNotFound)
+	require.ErrorIs(t, s.c().React(t.Context(), reconciler.CommandComment{ID: d, Pull: two.Number}, reconciler.Understood), reconciler.ErrNotFound)
 	require.Len(t, list(begin), 3)
 }
 
@@ -665,10 +665,10 @@ func (s *suite) noRemarks(t *testing.T) {
 	for _, body := range []string{"please\n/berth apply", "> /berth apply", "`/berth apply`", "/berthold is a name", "\n/berth apply", "/ berth apply", "berth apply", "x /berth", "<!-- -->/berth apply"} {
 		s.Say(pr.Number, "ana", body)
 	}
-	got, err := s.c().Remarks(t.Context(), begin)
+	got, err := s.c().Commands(t.Context(), begin)
 	require.NoError(t, err)
 	require.Empty(t, got)
-	got, err = s.c().RemarksOf(t.Context(), pr.Number)
+	got, err = s.c().CommandsOf(t.Context(), pr.Number)
 	require.NoError(t, err)
 	require.Empty(t, got)
 }
@@ -737,9 +737,9 @@ func (s *suite) missing(t *testing.T) {
 	_, err := s.c().Pull(t.Context(), none)
 	require.ErrorIs(t, err, reconciler.ErrNotFound)
 	require.ErrorIs(t, s.c().Comment(t.Context(), none, reconciler.Comment{Plan: text("p")}), reconciler.ErrNotFound)
-	_, err = s.c().RemarksOf(t.Context(), none)
+	_, err = s.c().CommandsOf(t.Context(), none)
 	require.ErrorIs(t, err, reconciler.ErrNotFound)
-	_, err = s.c().RemarksOf(t.Context(), 0)
+	_, err = s.c().CommandsOf(t.Context(), 0)
 	require.ErrorIs(t, err, reconciler.ErrNotFound)
 	require.Error(t, s.c().Report(t.Context(), strings.Repeat("f", 40), check(plan.CheckPlan, "k", plan.Success, 0)), "no such commit")
 }
@@ -760,7 +760,7 @@ func (s *suite) crowd(t *testing.T) {
 	require.NoError(t, s.c().Comment(t.Context(), pr.Number, reconciler.Comment{Plan: text("another plan")}))
 	require.Contains(t, s.ours(t, pr.Number).Body, "another plan")
 	require.Len(t, s.Comments(pr.Number), 352)
-	got, err := s.c().Remarks(t.Context(), begin)
+	got, err := s.c().Commands(t.Context(), begin)
 	require.NoError(t, err)
 	require.Len(t, got, 1)
 	require.Equal(t, id, got[0].ID)
@@ -774,9 +774,9 @@ func (s *suite) fullPage(t *testing.T) {
 		for i := range s.Page {
 			s.Say(pr.Number, "ana", fmt.Sprint("comment ", i))
 		}
-		of := func() []reconciler.Remark {
+		of := func() []reconciler.CommandComment {
 			t.Helper()
-			out, err := s.c().RemarksOf(t.Context(), pr.Number)
+			out, err := s.c().CommandsOf(t.Context(), pr.Number)
 			require.NoError(t, err)
 			return out
 		}

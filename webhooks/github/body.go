@@ -94,7 +94,7 @@ func (s *sections) has(command int64) bool {
 }
 
 // add puts in an answer, unless the command was answered before.
-func (s *sections) add(a reconciler.Answered) {
+func (s *sections) add(a reconciler.Answer) {
 	at, ok := slices.BinarySearch(s.answered, a.Command)
 	if ok || s.has(a.Command) {
 		return

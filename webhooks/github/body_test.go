@@ -49,7 +49,7 @@ func TestBodyProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := sections{rollout: text.Draw(t, "rollout"), proposal: text.Draw(t, "proposal")}
 		for i := range rapid.IntRange(0, 12).Draw(t, "answers") {
-			s.add(reconciler.Answered{Command: int64(rapid.IntRange(1, 20).Draw(t, "id")), Line: line.Draw(t, "line"), Details: strings.Repeat(text.Draw(t, "details"), i%2)})
+			s.add(reconciler.Answer{Command: int64(rapid.IntRange(1, 20).Draw(t, "id")), Line: line.Draw(t, "line"), Details: strings.Repeat(text.Draw(t, "details"), i%2)})
 		}
 		body := s.body(mark)
 		require.LessOrEqual(t, len(body), maxBody)
@@ -152,7 +152,7 @@ func TestAnsweredIDsAreBounded(t *testing.T) {
 	t.Parallel()
 	var s sections
 	for id := range int64(1000) {
-		s.add(reconciler.Answered{Command: id + 1, Line: "done"})
+		s.add(reconciler.Answer{Command: id + 1, Line: "done"})
 		s = parse(s.body(mark))
 	}
 	require.Len(t, s.answered, maxAnsweredIDs)
@@ -160,7 +160,7 @@ func TestAnsweredIDsAreBounded(t *testing.T) {
 	require.True(t, s.has(1))
 	require.True(t, s.has(1000))
 	require.False(t, s.has(1001))
-	s.add(reconciler.Answered{Command: 1, Line: "again"})
+	s.add(reconciler.Answer{Command: 1, Line: "again"})
 	require.NotContains(t, s.lines, "again")
 }
 

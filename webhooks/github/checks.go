@@ -96,7 +96,7 @@ func (f *Forge) page() string {
 
 // Settle completes as cancelled what of ours was begun on a commit and never
 // completed, whatever its name.
-func (f *Forge) Settle(ctx context.Context, commit string) error {
+func (f *Forge) CancelChecks(ctx context.Context, commit string) error {
 	defer f.busy.lock("commit " + commit)()
 	settle := f.settleRuns
 	if f.o.Report == Statuses {

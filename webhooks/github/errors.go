@@ -23,7 +23,7 @@ func (e *LimitError) Error() string {
 }
 
 // Unwrap tells the loop how long to wait, in its own words.
-func (e *LimitError) Unwrap() error { return &reconciler.LaterError{At: e.Until} }
+func (e *LimitError) Unwrap() error { return &reconciler.RetryAfterError{At: e.Until} }
 
 // sentError is that a request went out, and no whole answer came.
 type sentError struct{ error }

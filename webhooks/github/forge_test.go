@@ -73,14 +73,14 @@ func TestConversation(t *testing.T) {
 
 	_, err := b.srv.Comment(pr.Number, "ana", "/berth help")
 	require.NoError(t, err)
-	remarks, err := f.Remarks(bg(), b.time.now().Add(-time.Hour))
+	remarks, err := f.Commands(bg(), b.time.now().Add(-time.Hour))
 	step("what was said?", err)
 	require.Len(t, remarks, 1)
 	_, err = f.Permission(bg(), remarks[0].Author)
 	step("by whom?", err)
-	step("the answer", say(f, reconciler.Comment{Answers: []reconciler.Answered{{Command: remarks[0].ID, Line: "✓ `/berth help`: below", Details: "### Help"}}}))
+	step("the answer", say(f, reconciler.Comment{Answers: []reconciler.Answer{{Command: remarks[0].ID, Line: "✓ `/berth help`: below", Details: "### Help"}}}))
 	step("last, the sign that it is answered", f.React(bg(), remarks[0], reconciler.Understood))
-	remarks, err = b.forge(nil).Remarks(bg(), b.time.now().Add(-time.Hour))
+	remarks, err = b.forge(nil).Commands(bg(), b.time.now().Add(-time.Hour))
 	step("what was said, after a restart?", err)
 	require.True(t, remarks[0].Answered)
 
@@ -91,7 +91,7 @@ func TestConversation(t *testing.T) {
 	step("the merge is on main: whose is it?", err)
 	step("what became of it, on top of the plan", say(f, reconciler.Comment{Rollout: text("### Roll-out of " + merge)}))
 	step("the same after a restart: nothing is written", say(b.forge(nil), reconciler.Comment{Rollout: text("### Roll-out of " + merge)}))
-	step("is anything left half way?", f.Settle(bg(), pr.Head))
+	step("is anything left half way?", f.CancelChecks(bg(), pr.Head))
 
 	golden := filepath.Join("testdata", "conversation.txt")
 	if *update {
@@ -160,7 +160,7 @@ func TestSettledBetweenPieces(t *testing.T) {
 	b.srv.Inject(githubtest.Fault{Op: opChecks, Status: 500, Times: 8})
 	require.Error(t, show(b.forge(nil), pr, p))
 	f := b.forge(nil)
-	require.NoError(t, f.Settle(bg(), pr.Head))
+	require.NoError(t, f.CancelChecks(bg(), pr.Head))
 	require.NoError(t, show(f, pr, p))
 	checks := b.srv.Checks(pr.Head)
 	require.Len(t, checks, 2)
@@ -404,7 +404,7 @@ func TestLongLimitsAreGivenBack(t *testing.T) {
 		var limit *github.LimitError
 		require.ErrorAs(t, err, &limit, name)
 		require.Equal(t, start.Add(c.until), limit.Until.UTC(), name)
-		var later *reconciler.LaterError
+		var later *reconciler.RetryAfterError
 		require.ErrorAs(t, err, &later, name)
 		require.Equal(t, limit.Until, later.At, name)
 		require.Equal(t, []string{opNewCheck}, b.writes(), "%s: the comment would meet the same", name)

@@ -33,13 +33,13 @@ const maxAnswered = 10_000
 // Remarks lists what was said to Berth on any pull request since a time, oldest
 // first. GitHub goes by when a comment was last changed, so that nothing said
 // since is left out.
-func (f *Forge) Remarks(ctx context.Context, since time.Time) ([]reconciler.Remark, error) {
+func (f *Forge) Commands(ctx context.Context, since time.Time) ([]reconciler.CommandComment, error) {
 	since = since.UTC().Truncate(time.Second)
 	return f.remarks(ctx, 0, gh.IssueListCommentsOptions{Sort: gh.String("created"), Direction: gh.String("asc"), Since: &since})
 }
 
 // RemarksOf lists all that was said to Berth on one pull request.
-func (f *Forge) RemarksOf(ctx context.Context, pull int) ([]reconciler.Remark, error) {
+func (f *Forge) CommandsOf(ctx context.Context, pull int) ([]reconciler.CommandComment, error) {
 	if pull <= 0 {
 		return nil, fmt.Errorf("github: pull request %d: %w", pull, reconciler.ErrNotFound)
 	}
@@ -47,12 +47,12 @@ func (f *Forge) RemarksOf(ctx context.Context, pull int) ([]reconciler.Remark, e
 }
 
 // remarks lists those on a pull request; 0 is all of them.
-func (f *Forge) remarks(ctx context.Context, pull int, opt gh.IssueListCommentsOptions) ([]reconciler.Remark, error) {
+func (f *Forge) remarks(ctx context.Context, pull int, opt gh.IssueListCommentsOptions) ([]reconciler.CommandComment, error) {
 	me, err := f.me(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var out []reconciler.Remark
+	var out []reconciler.CommandComment
 	unsure := map[int64]bool{}        // somebody reacted to it
 	answered := map[int][]*sections{} // what our comments on a pull request say was answered
 	err = f.each(func(o gh.ListOptions) (*gh.Response, error) {
@@ -73,8 +73,8 @@ func (f *Forge) remarks(ctx context.Context, pull int, opt gh.IssueListCommentsO
 		return resp, err
 	})
 	// What comes while the pages are read may push one onto two of them.
-	slices.SortFunc(out, func(a, b reconciler.Remark) int { return cmp.Compare(a.ID, b.ID) })
-	out = slices.CompactFunc(out, func(a, b reconciler.Remark) bool { return a.ID == b.ID })
+	slices.SortFunc(out, func(a, b reconciler.CommandComment) int { return cmp.Compare(a.ID, b.ID) })
+	out = slices.CompactFunc(out, func(a, b reconciler.CommandComment) bool { return a.ID == b.ID })
 	for i := range out {
 		r := &out[i]
 		r.Answered = slices.ContainsFunc(answered[r.Pull], func(s *sections) bool { return s.has(r.ID) })
@@ -91,17 +91,17 @@ func (f *Forge) remarks(ctx context.Context, pull int, opt gh.IssueListCommentsO
 // remark returns c as a remark to Berth; false if it is none. It reports an edit,
 // as users who may write to the repository may edit comments of others. GitHub's
 // times have whole seconds: an edit within the first second is not noticed.
-func (f *Forge) remark(c *gh.IssueComment, me string) (reconciler.Remark, bool) {
+func (f *Forge) remark(c *gh.IssueComment, me string) (reconciler.CommandComment, bool) {
 	line, _, _ := strings.Cut(strings.ReplaceAll(c.GetBody(), "\r", "\n"), "\n")
 	line = strings.TrimSpace(line)
 	rest, toBerth := strings.CutPrefix(line, prefix)
 	who := c.GetUser()
 	if !toBerth || strings.TrimLeft(rest, " \t") == rest && rest != "" || c.GetCreatedAt().IsZero() ||
 		who.GetType() != "User" || who.GetLogin() == "" || strings.EqualFold(who.GetLogin(), me) {
-		return reconciler.Remark{}, false
+		return reconciler.CommandComment{}, false
 	}
 	pull := issueNumber(c.GetIssueURL(), f.o.Owner, f.o.Repo)
-	return reconciler.Remark{ID: c.GetID(), Pull: pull, Author: who.GetLogin(), Line: line, When: c.GetCreatedAt().UTC(),
+	return reconciler.CommandComment{ID: c.GetID(), Pull: pull, Author: who.GetLogin(), Line: line, When: c.GetCreatedAt().UTC(),
 		Edited: !c.GetCreatedAt().Equal(c.GetUpdatedAt())}, pull > 0
 }
 
@@ -160,7 +160,7 @@ func (f *Forge) note(comment int64) {
 // React sets a sign beside a remark; reconciler.ErrNotFound if somebody deleted
 // it. GitHub keeps one of each kind from one account, so that doing it again
 // does nothing.
-func (f *Forge) React(ctx context.Context, r reconciler.Remark, with reconciler.Reaction) error {
+func (f *Forge) React(ctx context.Context, r reconciler.CommandComment, with reconciler.Reaction) error {
 	content, ok := reactions[with]
 	if !ok {
 		return fmt.Errorf("github: there is no reaction %q", with)

@@ -163,12 +163,12 @@ const lateness = 10 * time.Second
 // looking is told what the loop looks at.
 func (e *estate) looking(i reconciler.Item) func(dealtWith bool) {
 	d := e.deliveries
-	if d == nil || i.Do == reconciler.TaskUnit || i.Do == reconciler.TaskArtifact { // of which no delivery tells
+	if d == nil || i.Task == reconciler.TaskUnit || i.Task == reconciler.TaskArtifact { // of which no delivery tells
 		return func(bool) {}
 	}
 	of := func(w work) bool { return w.item() == i && w.Commit == "" } // that one is done when it is shown
 	var unshown map[work]bool
-	if i.Do == reconciler.TaskPulls {
+	if i.Task == reconciler.TaskPulls {
 		unshown = e.unshown()
 	}
 	waiting, since := d.Waiting(of)
@@ -179,7 +179,7 @@ func (e *estate) looking(i reconciler.Item) func(dealtWith bool) {
 		}
 		end()
 		if waiting > 0 {
-			d.took.WithLabelValues(string(i.Do)).Observe(time.Since(since).Seconds())
+			d.took.WithLabelValues(string(i.Task)).Observe(time.Since(since).Seconds())
 		}
 		if len(unshown) > 0 { // nor is it now that all of them were listed
 			still := e.unshown()
@@ -190,7 +190,7 @@ func (e *estate) looking(i reconciler.Item) func(dealtWith bool) {
 				}
 			}
 		}
-		if now := e.main(); i.Do == reconciler.TaskEstate && waiting == 0 && main != "" && now != main {
+		if now := e.main(); i.Task == reconciler.TaskEstate && waiting == 0 && main != "" && now != main {
 			time.AfterFunc(e.late, func() {
 				if d.pushed.Load() < begun.UnixNano() {
 					d.gaps.WithLabelValues("refs").Inc()
@@ -306,7 +306,7 @@ func (e *estate) fill(ctx context.Context, log deliveryLog, since time.Time) err
 	var failures []error
 	for _, t := range lost {
 		event, payload, err := log.Delivery(ctx, t)
-		var later *reconciler.LaterError
+		var later *reconciler.RetryAfterError
 		switch {
 		case err == nil:
 			delete(e.deliveries.failed, t.GUID)

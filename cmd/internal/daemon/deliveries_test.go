@@ -74,20 +74,20 @@ func TestDeliveriesOutliveTheProcess(t *testing.T) {
 	require.ErrorIs(t, e.take(readDelivery(t, "d", "push", hookOther)), webhooks.ErrForeign)
 	again := work{Do: reconciler.TaskPull, Pull: 7, Commit: "abc"}
 	require.Equal(t, []work{{Do: reconciler.TaskEstate}, again}, e.deliveries.Undone())
-	e.looking(reconciler.Item{Do: reconciler.TaskEstate})(false) // it failed, and is tried again
+	e.looking(reconciler.Item{Task: reconciler.TaskEstate})(false) // it failed, and is tried again
 
 	after := told(t, dir)
 	require.Equal(t, []work{{Do: reconciler.TaskEstate}, again}, after.deliveries.Undone())
 	require.NoError(t, after.take(readDelivery(t, "a", "push", hookPush)), "nothing was done about it")
-	after.looking(reconciler.Item{Do: reconciler.TaskEstate})(true)
-	after.looking(reconciler.Item{Do: reconciler.TaskUnit})(true)
+	after.looking(reconciler.Item{Task: reconciler.TaskEstate})(true)
+	after.looking(reconciler.Item{Task: reconciler.TaskUnit})(true)
 	require.Equal(t, []work{again}, after.deliveries.Undone())
 	require.ErrorIs(t, after.take(readDelivery(t, "a", "push", hookPush)), webhooks.ErrKnown)
-	after.looking(reconciler.Item{Do: reconciler.TaskPull, Pull: 8})(true)
+	after.looking(reconciler.Item{Task: reconciler.TaskPull, Pull: 8})(true)
 	require.Equal(t, []work{again}, after.deliveries.Undone())
 	// Checks are not shown again by being computed.
 	after.deliveries.asked(again)
-	after.looking(reconciler.Item{Do: reconciler.TaskPull, Pull: 7})(true)
+	after.looking(reconciler.Item{Task: reconciler.TaskPull, Pull: 7})(true)
 	require.Equal(t, []work{again}, after.deliveries.Undone())
 	for _, check := range []string{plan.CheckValidate, plan.CheckPlan} {
 		require.NotEmpty(t, after.deliveries.Undone())
@@ -116,7 +116,7 @@ func TestDeliveriesAreCounted(t *testing.T) {
 	require.Equal(t, 1.0, now["berth_webhook_works"])
 	require.Positive(t, now["berth_webhook_oldest_seconds"])
 	require.Positive(t, now["berth_ref_unobserved_seconds"])
-	e.looking(reconciler.Item{Do: reconciler.TaskEstate})(true)
+	e.looking(reconciler.Item{Task: reconciler.TaskEstate})(true)
 	require.Equal(t, map[string]float64{"berth_webhook_works": 0, "berth_webhook_oldest_seconds": 0, "berth_ref_unobserved_seconds": 0}, gauges())
 	require.Equal(t, 1, testutil.CollectAndCount(e.deliveries.took))
 }
@@ -151,7 +151,7 @@ func TestGapsAreFilledFromTheLog(t *testing.T) {
 	t.Parallel()
 	e := told(t, t.TempDir())
 	require.NoError(t, e.take(readDelivery(t, "arrived", "push", hookPush)))
-	e.looking(reconciler.Item{Do: reconciler.TaskEstate})(true)
+	e.looking(reconciler.Item{Task: reconciler.TaskEstate})(true)
 	log := &fakeLog{
 		bodies: map[string]string{"lost": hookAgain, "foreign": hookOther, "status": strings.ReplaceAll(hookPush, "heads/main", "heads/berth/status"), "elsewhere": hookPush, "odd": `{"ref":`},
 		log: []github.Delivery{
@@ -212,7 +212,7 @@ func TestADeliveryThatCannotBeHad(t *testing.T) {
 	log.err, log.read = errors.New("down"), 0
 	require.Error(t, e.fill(t.Context(), log, time.Time{}))
 	require.Equal(t, sweepFails, log.read)
-	log.err, log.read = &reconciler.LaterError{At: time.Now()}, 0
+	log.err, log.read = &reconciler.RetryAfterError{At: time.Now()}, 0
 	require.Error(t, e.fill(t.Context(), log, time.Time{}))
 	require.Equal(t, 1, log.read)
 }
@@ -523,7 +523,7 @@ func TestRerunsOutliveTheDaemon(t *testing.T) {
 	_, err = e.deliveries.Take("of an old one", []work{old})
 	require.NoError(t, err)
 	e.wake(old)
-	e.up.Load().loop.Enqueue(reconciler.Item{Do: reconciler.TaskPulls})
+	e.up.Load().loop.Enqueue(reconciler.Item{Task: reconciler.TaskPulls})
 	s.eventually("let go", func() bool { return !undone() })
 }
 
@@ -566,7 +566,7 @@ func BenchmarkDeliveries(b *testing.B) {
 		var syncs atomic.Int32
 		e.deliveries.calm = newCalm(func(work) {
 			syncs.Add(1)
-			e.looking(reconciler.Item{Do: reconciler.TaskEstate})(true)
+			e.looking(reconciler.Item{Task: reconciler.TaskEstate})(true)
 		})
 		h, err := webhooks.Handler(webhooks.Options{Log: e.log, Receivers: []webhooks.Receiver{{Secrets: webhooks.StaticSecrets([]byte("s")), Take: e.take}}})
 		require.NoError(b, err)

@@ -687,7 +687,7 @@ func (f *field) quiet() {
 // settled is what is to be seen once nothing more happens.
 func (f *field) settled() scenery {
 	f.Helper()
-	f.estates.all[0].up.Load().loop.Enqueue(reconciler.Item{Do: reconciler.TaskReplan})
+	f.estates.all[0].up.Load().loop.Enqueue(reconciler.Item{Task: reconciler.TaskReplan})
 	f.quiet()
 	return f.scenery()
 }

@@ -24,7 +24,7 @@ type work struct {
 }
 
 // item is where to look.
-func (w work) item() reconciler.Item { return reconciler.Item{Do: w.Do, Pull: w.Pull, Ref: w.Ref} }
+func (w work) item() reconciler.Item { return reconciler.Item{Task: w.Do, Pull: w.Pull, Ref: w.Ref} }
 
 // worksOf is what a delivery asks for, each of it once.
 func worksOf(d webhooks.Delivery) []work {
@@ -43,7 +43,7 @@ func worksOf(d webhooks.Delivery) []work {
 		case webhooks.PullRequest:
 			out = append(out, pull)
 		case webhooks.Command:
-			out = append(out, work{Do: reconciler.TaskRemarks})
+			out = append(out, work{Do: reconciler.TaskCommands})
 		case webhooks.MergeGroup: // that it is gone is seen by who looks
 			out = append(out, work{Do: reconciler.TaskGroup, Ref: e.Ref})
 		default: // authentic, but not understood: look at everything
