@@ -7,85 +7,115 @@ import (
 	"berth/reconciler/plan"
 )
 
-// Conversation is where Berth speaks with people about a change, and hears what
-// they say to it. It is one seam for every forge, in Berth's terms: an adapter
-// maps it onto check runs or commit statuses, comments, reactions and roles, and
-// is held to one conformance suite (webhooks/forgetest).
+// PullRequest is a pull request as the forge has it.
+type PullRequest struct {
+	Number      int
+	Title       string
+	Author      string // login
+	Head        string // commit
+	BaseBranch  string
+	Open        bool
+	Merged      bool
+	MergeCommit string // on the base branch; "" until it is merged
+	Fork        bool   // the head is in another repository, or in a deleted one
+	// Updated is when the pull request last changed, reviews included. An equal
+	// value means that nothing changed. UTC.
+	Updated time.Time
+}
+
+// Forge hosts the pull requests of an estate and the comments on them.
 //
-// All writes are idempotent and level-triggered: what is there already is not
-// written, over restarts and lost replies too. Where the forge lets nothing
-// through for now, the error is a *LaterError.
+// Where the forge's rate limit allows nothing at the moment, any method returns a
+// *RetryAfterError.
+type Forge interface {
+	// OpenPulls lists the open pull requests.
+	OpenPulls(ctx context.Context) ([]PullRequest, error)
+	// Pull returns one pull request; ErrNotFound if it does not exist.
+	Pull(ctx context.Context, number int) (PullRequest, error)
+	// PullsOf lists the merged pull requests that a commit of main belongs to.
+	PullsOf(ctx context.Context, commit string) ([]PullRequest, error)
+	// Approvers returns, sorted, the logins whose latest review of pr approves
+	// pr.Head, without the author. Reviews of earlier heads do not count.
+	Approvers(ctx context.Context, pr PullRequest) ([]string, error)
+	Conversation
+}
+
+// Conversation is the part of a forge that Berth uses to talk to people about a
+// change: checks, comments, commands, reactions and permissions. An adapter maps
+// it to its forge's terms, and the conformance suite webhooks/forgetest holds for
+// each adapter.
+//
+// All writes are idempotent: what the forge has already is not written again,
+// also after a restart or a lost response.
 type Conversation interface {
-	// Report shows a check on a commit. A check of the same name whose Key is
-	// there already is left alone, unless somebody asked to see it again.
+	// Report publishes a check on a commit. A check of the same name and Key stays
+	// as it is, unless a user asked to run it again.
 	Report(ctx context.Context, commit string, c plan.Check) error
-	// Settle completes the checks of ours on a commit that were begun and never
-	// completed, as cancelled: nobody shall wait for what nobody works on.
+	// CancelChecks completes Berth's unfinished checks on a commit as cancelled.
 	CancelChecks(ctx context.Context, commit string) error
-	// Comment brings Berth's one comment on a pull request to what c says;
-	// ErrNotFound without such a pull request.
+	// Comment updates Berth's comment on a pull request; ErrNotFound if the pull
+	// request does not exist.
 	Comment(ctx context.Context, pull int, c Comment) error
 
-	// Remarks lists what people said to Berth on any pull request, open or not,
-	// since a time, oldest first: see Remark.
+	// Commands lists the comments that give a command, on any pull request, since a
+	// time, oldest first.
 	Commands(ctx context.Context, since time.Time) ([]CommandComment, error)
-	// RemarksOf lists all that was said to Berth on one pull request, whether it
-	// was answered or not, edited remarks included.
+	// CommandsOf lists all commands on one pull request, answered and edited ones
+	// included.
 	CommandsOf(ctx context.Context, pull int) ([]CommandComment, error)
-	// React sets a sign beside a remark, for people. That the remark is answered is
-	// kept in Berth's comment, as not every forge lists reactions.
-	React(ctx context.Context, r CommandComment, with Reaction) error
-	// Permission is what somebody may do in the repository now. It is asked for
-	// when it counts, and never remembered; nobody of that name is NoPermission.
+	// React sets a reaction on a command, for people to see. Berth's comment, not
+	// the reaction, records that a command was answered: not every forge lists
+	// reactions.
+	React(ctx context.Context, c CommandComment, with Reaction) error
+	// Permission returns what a user may do in the repository now. The loop asks
+	// each time and never caches the result. An unknown user has NoPermission.
 	Permission(ctx context.Context, login string) (Permission, error)
 }
 
-// Comment is what Berth's comment on a pull request says. It is one comment for
-// the life of the pull request; a part that is nil stays as it was, an empty one
-// goes. All of it is harmless Markdown. From the top: answers, roll-out, plan,
-// details of answers.
+// Comment is the content of Berth's one comment on a pull request, as safe
+// Markdown. A nil part stays as it is, an empty part is removed. The order on the
+// page is: answers, roll-out, plan, details of answers.
 type Comment struct {
-	// Answers are added to those that are there; an answer to a command that was
-	// answered before is left out. The comment keeps the newest lines and details,
-	// and the ids of many more commands than it has lines.
+	// Answers are added. An answer to a command that has one already is ignored. The
+	// comment keeps the newest lines and details, and the ids of many more commands.
 	Answers []Answer
-	Rollout *string // what became of the merge
+	Rollout *string // progress after the merge
 	Plan    *string // what the merge would do
 }
 
-// Answered is the answer to one command.
+// Answer is the answer to one command.
 type Answer struct {
-	Command int64  // the id of the comment that gave it
-	Line    string // one line; "": it is only noted that the command was answered
-	Details string // Markdown below the plan; "": none
+	Command int64  // id of the comment that gave the command
+	Line    string // "": only record that the command was answered
+	Details string // Markdown shown below the plan; "": none
 }
 
-// Remark is a comment by a person whose first line begins with "/berth".
+// CommandComment is a person's comment whose first line begins with "/berth".
 type CommandComment struct {
 	ID       int64
-	Pull     int    // what its address names; Forge.Pull says whether that is a pull request
+	Pull     int    // as its address says; Forge.Pull tells whether it is a pull request
 	Author   string // login; never Berth itself, never a bot
-	Line     string // the first line, without space around it
+	Line     string // first line, trimmed
 	When     time.Time
-	Edited   bool // it is no command: a command may not change after it was judged
-	Answered bool // Berth's comment on the pull request, or its reaction, says so
+	Edited   bool // an edited comment is not obeyed: its text may have changed after it was checked
+	Answered bool // Berth's comment on the pull request, or its reaction, records an answer
 }
 
-// Reaction is a sign Berth sets beside a remark.
+// Reaction is a sign that Berth sets on a command.
 type Reaction string
 
 // The reactions.
 const (
-	Accepted   Reaction = "accepted"   // it is done, or will be
-	Refused    Reaction = "refused"    // whoever said it may not, or it no longer holds
+	Accepted   Reaction = "accepted"   // the command is or will be carried out
+	Refused    Reaction = "refused"    // the user lacks a permission, or the command is outdated
 	Understood Reaction = "understood" // answered in words
 	Confused   Reaction = "confused"   // not a command
 )
 
-// Permission is what somebody may do in a repository, the lesser first.
+// Permission is what a user may do in a repository, in ascending order.
 type Permission int
 
-// The permissions, as every forge has them.
+// The permissions that every forge has.
 const (
 	NoPermission Permission = iota
 	CanRead

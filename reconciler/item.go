@@ -6,38 +6,39 @@ import (
 	"berth/schema"
 )
 
-// Item is a key of the queue: where to look, never what happened.
+// Item is the key of a queue: it names what to reconcile, never what happened.
+// Equal items that wait are reconciled once.
 type Item struct {
-	Task Task
-	Unit schema.Key // of TaskUnit, and what TaskArtifact looks at
-	Pull int        // of TaskPull
-	// Commit is the merged commit of TaskFollow, and whose checks TaskSettle looks at.
-	Commit string
-	Ref    string // of TaskGroup
+	Task   Task
+	Unit   schema.Key // of TaskUnit, and the published resource of TaskArtifact
+	Pull   int        // of TaskPull
+	Commit string     // of TaskRollout: a commit of main; of TaskCancelChecks: the checked commit
+	Ref    string     // of TaskGroup
 }
 
-// Task is what to look at.
+// Task is a kind of work. Its value is the label "task" of the metrics.
 type Task string
 
-// The tasks.
+// Tasks of the estate and its units.
 const (
-	TaskEstate       Task = "estate" // fetch, decide the new commit
-	TaskUnit         Task = "unit"   // bring one unit to what is in force
-	TaskPlace        Task = "place"  // give nodes that came free to who waits for one
-	TaskPulls        Task = "pulls"  // list the open pull requests
-	TaskPull         Task = "pull"   // plan what one pull request would do
-	TaskReplan       Task = "replan" // plan all open pull requests again, as what they rest on changed
-	TaskGroup        Task = "group"  // plan what a group of the forge's merge queue would do
-	TaskShow         Task = "show"   // show what was planned and not shown yet
-	TaskCancelChecks Task = "settle" // end checks of a commit that nobody works on
-	TaskRollout      Task = "follow" // tell a merged pull request what became of it
-	// TaskRemarks answers what people said to Berth.
-	TaskCommands Task = "remarks"
+	TaskEstate    Task = "estate"    // fetch, decide the new commits of main
+	TaskUnit      Task = "unit"      // bring one unit to what is in force
+	TaskPlace     Task = "place"     // place waiting members on nodes that became free
+	TaskArtifacts Task = "artifacts" // record which published resources are in force
+	TaskArtifact  Task = "artifact"  // verify the bytes of one published resource
+	TaskDates     Task = "dates"     // find when documents came to main
+)
 
-	TaskArtifacts Task = "artifacts" // record what a decision says of published things
-	TaskArtifact  Task = "artifact"  // look at the bytes of one
-
-	TaskDates Task = "dates" // find when documents came
+// Tasks of pull requests. They need a forge.
+const (
+	TaskPulls        Task = "pulls"   // list the open pull requests
+	TaskPull         Task = "pull"    // plan one pull request
+	TaskReplan       Task = "replan"  // plan all open pull requests again
+	TaskGroup        Task = "group"   // plan one group of the forge's merge queue
+	TaskShow         Task = "show"    // publish plans and checks
+	TaskCancelChecks Task = "settle"  // cancel the unfinished checks of a commit
+	TaskRollout      Task = "follow"  // publish the roll-out of a merged commit
+	TaskCommands     Task = "remarks" // answer commands in comments
 )
 
 func (i Item) String() string {
@@ -49,7 +50,7 @@ func (i Item) String() string {
 	case TaskPull:
 		return fmt.Sprintf("pull %d", i.Pull)
 	case TaskRollout, TaskCancelChecks:
-		return string(i.Task) + " " + i.Commit[:min(10, len(i.Commit))]
+		return string(i.Task) + " " + Short(i.Commit)
 	case TaskGroup:
 		return "group " + i.Ref
 	}
