@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// line is one of the file: a delivery, that a work was done for all up to one, or
-// the mark.
+// line is a line of the file: a delivery (Works), a work that is done for all
+// deliveries up to N (Done), or the mark.
 type line[W comparable] struct {
 	N     uint64     `json:"n,omitempty"`
 	At    *time.Time `json:"at,omitempty"`
@@ -24,27 +24,27 @@ type line[W comparable] struct {
 }
 
 const (
-	maxLine  = 64 << 10
-	maxUnput = 1 << 20 // bytes that wait for a disk; then the file is written anew
+	maxLine      = 64 << 10
+	maxUnwritten = 1 << 20 // bytes that wait for the disk; beyond it the file is rewritten
 )
 
-// write appends a line to those that are to be written; false: it is too long.
+// write queues a line; false if it is too long.
 func (j *Journal[W]) write(l line[W]) bool {
 	data, err := json.Marshal(l)
 	if err != nil {
-		panic("journal: a work is no JSON: " + err.Error()) // of our own types
+		panic("journal: a work cannot be encoded as JSON: " + err.Error()) // W is one of our own types
 	}
 	if len(data) >= maxLine {
 		return false
 	}
-	if len(j.lines) < maxUnput { // else all of the file is written, and this with it
+	if len(j.lines) < maxUnwritten { // beyond it the whole file is rewritten, this line included
 		j.lines = append(append(j.lines, data...), '\n')
 	}
 	return true
 }
 
-// commit returns when the lines of a batch are on the disk. Who comes first
-// brings along those of everybody who waits: many deliveries cost one fsync.
+// commit returns when the lines of a batch are on the disk. The first caller writes
+// the lines of all that wait: many deliveries cost one fsync.
 func (j *Journal[W]) commit(b *batch) error {
 	late := time.NewTimer(j.o.Patience)
 	defer late.Stop()
@@ -54,13 +54,13 @@ func (j *Journal[W]) commit(b *batch) error {
 		return fmt.Errorf("journal %s: the disk has not answered for %v", j.o.Path, j.o.Patience)
 	}
 	defer func() { <-j.disk }()
-	if !b.over {
-		_ = j.put(true) // b has the error, as it is what waits to be written
+	if !b.written {
+		_ = j.put(true) // b gets the error: it is the current batch
 	}
 	return b.err
 }
 
-// put writes what is to be written. The caller holds disk.
+// put writes the queued lines. The caller holds disk.
 func (j *Journal[W]) put(sync bool) error {
 	j.mu.Lock()
 	lines, b := j.lines, j.batch
@@ -71,15 +71,15 @@ func (j *Journal[W]) put(sync bool) error {
 	j.mu.Unlock()
 	err := j.append(lines, sync)
 	if sync {
-		b.over, b.err = true, err
+		b.written, b.err = true, err
 	}
 	return err
 }
 
 func (j *Journal[W]) append(lines []byte, sync bool) error {
-	// Where the directory was taken away, as a cache may be, the file is still
-	// written and nobody will ever find it.
-	if j.file == nil || len(lines) >= maxUnput || j.length > j.o.Length && j.length > 2*j.least || !j.there() {
+	// If the directory was deleted, as a cache may be, writes succeed but the file is
+	// lost: rewrite it.
+	if j.file == nil || len(lines) >= maxUnwritten || j.length > j.o.Length && j.length > 2*j.compact || !j.there() {
 		return j.rewrite()
 	}
 	n, err := j.file.Write(lines)
@@ -88,8 +88,8 @@ func (j *Journal[W]) append(lines []byte, sync bool) error {
 		err = j.o.Sync(j.file)
 	}
 	if err != nil {
-		// What is on the disk now nobody knows; after an fsync that failed, the next
-		// may succeed without having written. So it begins anew.
+		// The state on the disk is unknown: after a failed fsync, the next one may
+		// succeed without having written. So the file is rewritten.
 		j.giveUp()
 		return fmt.Errorf("journal %s: %w", j.o.Path, err)
 	}
@@ -104,13 +104,13 @@ func (j *Journal[W]) there() bool {
 
 func (j *Journal[W]) giveUp() {
 	if j.file != nil {
-		_ = j.file.Close() // it is of no use any more
+		_ = j.file.Close() // the file is rewritten
 		j.file = nil
 	}
 }
 
-// rewrite writes all that is remembered into a new file and puts it in the place
-// of the old one. The caller holds disk.
+// rewrite writes the whole state into a new file and replaces the old one. The
+// caller holds disk.
 func (j *Journal[W]) rewrite() (err error) {
 	j.giveUp()
 	defer func() {
@@ -120,7 +120,7 @@ func (j *Journal[W]) rewrite() (err error) {
 	}()
 	if j.unread {
 		if err := os.Rename(j.o.Path, j.aside()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("what stands there could not be read, and cannot be put aside: %w", err)
+			return fmt.Errorf("the existing file is unreadable, and renaming it failed: %w", err)
 		}
 		j.unread = false
 	}
@@ -132,7 +132,7 @@ func (j *Journal[W]) rewrite() (err error) {
 	if err != nil {
 		return err
 	}
-	data := j.remembered()
+	data := j.state()
 	n, err := file.Write(data)
 	if err == nil {
 		err = j.o.Sync(file)
@@ -146,16 +146,16 @@ func (j *Journal[W]) rewrite() (err error) {
 	if err != nil {
 		return errors.Join(err, file.Close(), remove(j.o.Path+".new"))
 	}
-	j.file, j.length, j.least = file, int64(n), int64(n)
+	j.file, j.length, j.compact = file, int64(n), int64(n)
 	return nil
 }
 
-// aside is where a file is put that cannot be read.
+// aside is the new path of an unreadable file.
 func (j *Journal[W]) aside() string {
 	return j.o.Path + ".unreadable-" + j.o.Now().UTC().Format("20060102T150405.000000000Z")
 }
 
-// makeDir makes a directory, and those above it, whose names last.
+// makeDir makes a directory and its parents, and flushes their names to the disk.
 func (j *Journal[W]) makeDir(dir string) error {
 	err := os.Mkdir(dir, 0o700)
 	if above := filepath.Dir(dir); errors.Is(err, fs.ErrNotExist) && above != dir {
@@ -166,17 +166,17 @@ func (j *Journal[W]) makeDir(dir string) error {
 	}
 	switch {
 	case errors.Is(err, fs.ErrExist):
-		return nil // if it is no directory, no file is made in it
+		return nil // if it is a file, opening the journal in it fails
 	case err != nil:
 		return err
 	}
 	if err := j.syncDir(filepath.Dir(dir)); err != nil {
-		return errors.Join(err, os.Remove(dir)) // else it would be taken for one that lasts
+		return errors.Join(err, os.Remove(dir)) // otherwise the next call takes it for one whose name is flushed
 	}
 	return nil
 }
 
-// syncDir makes the names in a directory last.
+// syncDir flushes the names in a directory to the disk.
 func (j *Journal[W]) syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -192,14 +192,14 @@ func remove(path string) error {
 	return nil
 }
 
-// remembered is all that is remembered, as lines.
-func (j *Journal[W]) remembered() []byte {
+// state is the whole state as lines.
+func (j *Journal[W]) state() []byte {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	var out []byte
 	now := j.o.Now().UTC().Truncate(time.Millisecond)
 	add := func(l line[W]) {
-		if data, err := json.Marshal(l); err == nil && len(data) < maxLine { // as write has it
+		if data, err := json.Marshal(l); err == nil && len(data) < maxLine { // the bound of write
 			out = append(append(out, data...), '\n')
 		}
 	}
@@ -217,15 +217,15 @@ func (j *Journal[W]) remembered() []byte {
 	if !j.mark.IsZero() {
 		add(line[W]{Mark: &j.mark})
 	}
-	// What is not done once more: this line is of all of its deliveries.
-	for w, t := range j.todo {
+	// The pending works once more, with the number of their last delivery.
+	for w, t := range j.pending {
 		add(line[W]{N: t.from, At: &t.since, Works: []W{w}})
 		add(line[W]{N: t.last, At: &t.since, Works: []W{w}})
 	}
 	return out
 }
 
-// read takes in what the file says.
+// read loads the file.
 func (j *Journal[W]) read() error {
 	file, err := os.Open(j.o.Path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -244,11 +244,11 @@ func (j *Journal[W]) read() error {
 			if !j.take(text) {
 				bad++
 			}
-		case errors.Is(err, bufio.ErrBufferFull): // no line of ours
+		case errors.Is(err, bufio.ErrBufferFull): // longer than any written line
 			for bad++; errors.Is(err, bufio.ErrBufferFull); {
 				_, err = in.ReadSlice('\n')
 			}
-		case errors.Is(err, io.EOF) && len(text) > 0: // torn off; who delivered it was told nothing
+		case errors.Is(err, io.EOF) && len(text) > 0: // torn by a crash: the delivery was not acknowledged
 			bad++
 		}
 	}
@@ -258,18 +258,18 @@ func (j *Journal[W]) read() error {
 		err = j.cannot(err)
 	}
 	if bad > 0 {
-		err = errors.Join(err, fmt.Errorf("journal %s: %d lines could not be read and are passed over", j.o.Path, bad))
+		err = errors.Join(err, fmt.Errorf("journal %s: %d lines are unreadable and skipped", j.o.Path, bad))
 	}
 	return errors.Join(err, file.Close())
 }
 
-// cannot notes that the file cannot be read, and so must not be written over.
+// cannot records that the file is unreadable, so that it is not overwritten.
 func (j *Journal[W]) cannot(err error) error {
 	j.unread = true
-	return fmt.Errorf("journal %s: it cannot be read; it is put aside before anything is written: %w", j.o.Path, err)
+	return fmt.Errorf("journal %s: unreadable; it is renamed before anything is written: %w", j.o.Path, err)
 }
 
-// take takes in what a line says; false: it is none.
+// take applies a line; false if it is malformed.
 func (j *Journal[W]) take(text []byte) bool {
 	var l line[W]
 	if json.Unmarshal(text, &l) != nil {
@@ -287,7 +287,7 @@ func (j *Journal[W]) take(text []byte) bool {
 		j.finish(*l.Done, l.N, *l.At)
 		return true
 	}
-	if len(j.todo)+len(l.Works) > 2*j.o.Most { // nothing that was written by Take
+	if len(j.pending)+len(l.Works) > 2*j.o.Most { // Take never writes so many
 		return false
 	}
 	j.add(l.ID, taken[W]{n: l.N, at: *l.At, works: l.Works})

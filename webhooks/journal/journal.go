@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// ErrFull is what Take returns while too much is not done, or waits for the disk.
-var ErrFull = errors.New("too much waits to be done")
+// ErrFull is returned by Take while too much work is pending, or too many
+// deliveries wait for the disk.
+var ErrFull = errors.New("too many pending deliveries")
 
 // Defaults of Options.
 const (
@@ -26,64 +27,63 @@ const (
 // Options of a Journal. Zero values take the defaults.
 type Options struct {
 	Path   string // of the file; its directory is made
-	Most   int    // different works that may wait to be done
-	IDs    int    // deliveries that are remembered, the latest
-	Length int64  // of the file in bytes, about, before what is over is left out
+	Most   int    // the most different works that may be pending
+	IDs    int    // how many delivery ids are kept, the latest
+	Length int64  // size in bytes at which the file is compacted, about
 	Now    func() time.Time
 	// Waiting is how many deliveries may wait for the disk at a time, and Patience
-	// how long each: a disk that hangs must not keep whoever delivers.
+	// how long each: a hanging disk must not block the sender.
 	Waiting  int
 	Patience time.Duration
-	// Sync brings a file to the disk; nil: fsync.
+	// Sync flushes a file to the disk; nil: fsync.
 	Sync func(*os.File) error
 }
 
-// Journal is one file. Its methods are safe for concurrent use. W is a work: two
-// that are equal are done at once; it is written as JSON.
+// Journal is one file. Its methods are safe for concurrent use. W is a piece of
+// work, written as JSON; equal works are one.
 type Journal[W comparable] struct {
 	o Options
 
-	disk   chan struct{} // room for who writes; taken before mu
-	file   *os.File      // nil: it cannot be written for now
-	length int64
-	least  int64 // of the file when it was written anew
-	unread bool  // the file that stands there could not be read
+	disk    chan struct{} // a slot for the writer; taken before mu
+	file    *os.File      // nil: writing failed last time
+	length  int64
+	compact int64 // size of the file after its last compaction
+	unread  bool  // the existing file is unreadable
 
-	mu    sync.Mutex
-	n     uint64 // of the last delivery
-	todo  map[W]*todo
-	ids   map[string]taken[W]
-	order []string // of ids, the oldest first
-	mark  time.Time
-	lines []byte // not written yet
-	batch *batch // of those who wait for them
-	waits int    // how many these are, of all batches
+	mu      sync.Mutex
+	n       uint64 // number of the last delivery
+	pending map[W]*pending
+	ids     map[string]taken[W]
+	order   []string // ids, the oldest first
+	mark    time.Time
+	lines   []byte // not written yet
+	batch   *batch // the deliveries that wait for these lines
+	waits   int    // how many deliveries wait, in all batches
 }
 
-// todo is a work of which the deliveries from one on were not done.
-type todo struct {
+// pending is a work that deliveries from..last asked for and that is not done.
+type pending struct {
 	from, last uint64
-	since      time.Time // the first of them
+	since      time.Time // when from arrived
 }
 
-// taken is a delivery.
+// taken is a stored delivery.
 type taken[W comparable] struct {
 	n     uint64
 	at    time.Time
 	works []W
 }
 
-// batch is what is brought to the disk at once.
+// batch is a group of deliveries that one write brings to the disk. The holder of
+// disk owns its fields.
 type batch struct {
-	over bool // of who has disk, as err
-	err  error
+	written bool
+	err     error
 }
 
-// Open reads the journal, or begins one. Lines that cannot be read are passed
-// over; a file that cannot be is put aside, beside where it was, and nothing is
-// taken while it cannot be put there. Whether the journal can be written shows
-// when something is delivered: the error is for the log, and the journal is of use
-// in any case.
+// Open reads the journal, or creates it. It skips unreadable lines. It renames an
+// unreadable file, and stores nothing until that succeeds. The journal is usable
+// whatever the error, which is for the log: a write error shows again at Take.
 func Open[W comparable](o Options) (*Journal[W], error) {
 	o.Most, o.IDs, o.Length = cmp.Or(o.Most, DefaultMost), cmp.Or(o.IDs, DefaultIDs), cmp.Or(o.Length, DefaultLength)
 	o.Waiting, o.Patience = cmp.Or(o.Waiting, DefaultWaiting), cmp.Or(o.Patience, DefaultPatience)
@@ -93,17 +93,16 @@ func Open[W comparable](o Options) (*Journal[W], error) {
 	if o.Sync == nil {
 		o.Sync = (*os.File).Sync
 	}
-	j := &Journal[W]{o: o, todo: map[W]*todo{}, ids: map[string]taken[W]{}, batch: &batch{}, disk: make(chan struct{}, 1)}
+	j := &Journal[W]{o: o, pending: map[W]*pending{}, ids: map[string]taken[W]{}, batch: &batch{}, disk: make(chan struct{}, 1)}
 	return j, errors.Join(j.read(), j.rewrite())
 }
 
-// Take keeps a delivery and what it asks for; when it returns nil, that is on the
-// disk. known says that the same delivery asked for the same before, and all of
-// it was done: there is nothing to do. After an error other than ErrFull it is
-// well to do the work all the same.
+// Take stores a delivery and the works it asks for; once it returns nil, both are on
+// the disk. known is true if the same delivery asked for the same works before and
+// all of them are done. After an error other than ErrFull the caller should still
+// do the work.
 //
-// A delivery without works is remembered, sooner or later: nothing is lost by
-// forgetting it.
+// A delivery without works is stored later, or never if the process crashes.
 func (j *Journal[W]) Take(id string, works []W) (known bool, err error) {
 	j.mu.Lock()
 	if old, ok := j.ids[id]; ok && id != "" && slices.Equal(old.works, works) && !slices.ContainsFunc(works, func(w W) bool { return !j.done(w, old.n) }) {
@@ -112,13 +111,13 @@ func (j *Journal[W]) Take(id string, works []W) (known bool, err error) {
 	}
 	more := 0
 	for _, w := range works {
-		if j.todo[w] == nil {
+		if j.pending[w] == nil {
 			more++
 		}
 	}
-	if len(j.todo)+more > j.o.Most {
+	if len(j.pending)+more > j.o.Most {
 		j.mu.Unlock()
-		return false, fmt.Errorf("%w: %d works", ErrFull, len(j.todo))
+		return false, fmt.Errorf("%w: %d works", ErrFull, len(j.pending))
 	}
 	if j.waits >= j.o.Waiting {
 		j.mu.Unlock()
@@ -145,13 +144,13 @@ func (j *Journal[W]) Take(id string, works []W) (known bool, err error) {
 	return false, err
 }
 
-// add takes a delivery in.
+// add records a delivery in memory.
 func (j *Journal[W]) add(id string, t taken[W]) {
 	for _, w := range t.works {
-		if old := j.todo[w]; old != nil { // a file that was written anew is not in order
+		if old := j.pending[w]; old != nil { // the lines of a compacted file are not in order
 			old.from, old.last = min(old.from, t.n), max(old.last, t.n)
 		} else {
-			j.todo[w] = &todo{from: t.n, last: t.n, since: t.at}
+			j.pending[w] = &pending{from: t.n, last: t.n, since: t.at}
 		}
 	}
 	if id == "" {
@@ -167,20 +166,20 @@ func (j *Journal[W]) add(id string, t taken[W]) {
 	j.ids[id] = t
 }
 
-// done says whether a work that delivery n asked for was done since.
+// done says whether a work that delivery n asked for is done.
 func (j *Journal[W]) done(w W, n uint64) bool {
-	t := j.todo[w]
+	t := j.pending[w]
 	return t == nil || t.from > n
 }
 
-// Begin tells that the works of a kind are begun; end, which is called at most
-// once, that they are done. What is delivered in between is not.
+// Begin marks the pending works that match as started; end, called at most once,
+// marks them as done. Works that are delivered in between stay pending.
 func (j *Journal[W]) Begin(of func(W) bool) (end func()) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	to, at := j.n, j.o.Now().UTC().Truncate(time.Millisecond)
 	var begun []W
-	for w := range j.todo {
+	for w := range j.pending {
 		if of(w) {
 			begun = append(begun, w)
 		}
@@ -195,11 +194,11 @@ func (j *Journal[W]) Begin(of func(W) bool) (end func()) {
 			j.write(line[W]{N: to, At: &at, Done: &w})
 		}
 		j.mu.Unlock()
-		j.soon() // what is not on the disk is done once more
+		j.soon() // after a crash, unwritten work is repeated
 	}
 }
 
-// soon writes what nobody waits for, unless somebody is writing.
+// soon writes lines that no caller waits for, unless another goroutine is writing.
 func (j *Journal[W]) soon() {
 	select {
 	case j.disk <- struct{}{}:
@@ -209,36 +208,36 @@ func (j *Journal[W]) soon() {
 	}
 }
 
-// finish takes note that a work was done for all deliveries up to one; at is when
-// that was begun.
+// finish records that a work, started at a time, is done for all deliveries up to
+// number to.
 func (j *Journal[W]) finish(w W, to uint64, at time.Time) {
-	switch t := j.todo[w]; {
+	switch t := j.pending[w]; {
 	case t == nil || to < t.from:
 	case to >= t.last:
-		delete(j.todo, w)
+		delete(j.pending, w)
 	default:
 		t.from, t.since = to+1, at
 	}
 }
 
-// Undone are the works that wait to be done, those that wait longest first.
-func (j *Journal[W]) Undone() []W {
+// Pending lists the pending works, the oldest first.
+func (j *Journal[W]) Pending() []W {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	out := make([]W, 0, len(j.todo))
-	for w := range j.todo {
+	out := make([]W, 0, len(j.pending))
+	for w := range j.pending {
 		out = append(out, w)
 	}
-	slices.SortFunc(out, func(a, b W) int { return cmp.Compare(j.todo[a].from, j.todo[b].from) })
+	slices.SortFunc(out, func(a, b W) int { return cmp.Compare(j.pending[a].from, j.pending[b].from) })
 	return out
 }
 
-// Waiting are how many works of a kind wait to be done, and since when the first
-// of them does; the zero time where none does.
+// Waiting counts the pending works that match, and returns when the oldest arrived;
+// the zero time if there is none.
 func (j *Journal[W]) Waiting(of func(W) bool) (n int, since time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for w, t := range j.todo {
+	for w, t := range j.pending {
 		if of(w) {
 			if n++; since.IsZero() || t.since.Before(since) {
 				since = t.since
@@ -248,7 +247,7 @@ func (j *Journal[W]) Waiting(of func(W) bool) (n int, since time.Time) {
 	return n, since
 }
 
-// Knows says whether a delivery of this id was taken.
+// Knows says whether a delivery with this id is recorded.
 func (j *Journal[W]) Knows(id string) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -256,9 +255,9 @@ func (j *Journal[W]) Knows(id string) bool {
 	return ok
 }
 
-// Remembers is since when every delivery is known by its id; the zero time where
-// none was forgotten yet.
-func (j *Journal[W]) Remembers() time.Time {
+// CompleteSince is the time from which on every delivery's id is recorded; the zero
+// time if none was dropped yet.
+func (j *Journal[W]) CompleteSince() time.Time {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if len(j.order) < j.o.IDs {
@@ -267,8 +266,7 @@ func (j *Journal[W]) Remembers() time.Time {
 	return j.ids[j.order[0]].at
 }
 
-// SetMark keeps a time for Mark, sooner or later: an earlier one may be found
-// after a crash.
+// SetMark records a time for Mark. After a crash, Mark may return an earlier one.
 func (j *Journal[W]) SetMark(t time.Time) {
 	t = t.UTC().Truncate(time.Millisecond)
 	j.mu.Lock()
@@ -278,8 +276,8 @@ func (j *Journal[W]) SetMark(t time.Time) {
 	j.soon()
 }
 
-// Mark is the time that was kept last, and never later than now, whatever the
-// clock was when it was; the zero time before the first.
+// Mark is the time of the last SetMark, at most now (the clock may have been wrong
+// then); the zero time before the first.
 func (j *Journal[W]) Mark() time.Time {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -289,7 +287,7 @@ func (j *Journal[W]) Mark() time.Time {
 	return j.mark
 }
 
-// Close writes what is not written yet. The journal must not be used any more.
+// Close writes the remaining lines. The journal must not be used afterwards.
 func (j *Journal[W]) Close() error {
 	j.disk <- struct{}{}
 	defer func() { <-j.disk }()

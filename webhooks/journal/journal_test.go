@@ -27,12 +27,12 @@ func open(t require.TestingT, o journal.Options) *journal.Journal[string] {
 	return j
 }
 
-// file is a journal's on a disk that is told nothing to be sure of.
+// file returns options for a journal that flushes nothing.
 func file(t *testing.T) journal.Options {
 	return journal.Options{Path: filepath.Join(t.TempDir(), "cache", "deliveries"), Sync: func(*os.File) error { return nil }}
 }
 
-// take takes a delivery that is new.
+// take stores a new delivery.
 func take(t require.TestingT, j *journal.Journal[string], id string, works ...string) {
 	known, err := j.Take(id, works)
 	require.NoError(t, err)
@@ -45,9 +45,8 @@ func only(want ...string) func(string) bool {
 	return func(w string) bool { return slices.Contains(want, w) }
 }
 
-// A delivery is a duplicate only if it asks for what it asked for before, and that
-// was done: an id alone proves nothing, as it is not signed.
-func TestADuplicateIsOneWhoseWorkWasDone(t *testing.T) {
+// A repeated id alone proves nothing: it is not signed.
+func TestDuplicateIsKnownOnceItsWorkIsDone(t *testing.T) {
 	t.Parallel()
 	j := open(t, file(t))
 	take(t, j, "a", "estate")
@@ -61,13 +60,12 @@ func TestADuplicateIsOneWhoseWorkWasDone(t *testing.T) {
 	take(t, j, "", "estate")
 	j.Begin(all)()
 	take(t, j, "", "estate") // without an id nothing is known
-	require.Equal(t, []string{"estate"}, j.Undone())
+	require.Equal(t, []string{"estate"}, j.Pending())
 	require.True(t, j.Knows("a"))
 	require.False(t, j.Knows("c"))
 }
 
-// What is delivered while the work is at it was not seen by who works.
-func TestWhatComesWhileItIsDoneIsNotDone(t *testing.T) {
+func TestDeliveryDuringWorkStaysPending(t *testing.T) {
 	t.Parallel()
 	o := file(t)
 	j := open(t, o)
@@ -75,26 +73,24 @@ func TestWhatComesWhileItIsDoneIsNotDone(t *testing.T) {
 	end := j.Begin(only("estate"))
 	take(t, j, "b", "estate")
 	end()
-	require.Equal(t, []string{"pulls", "estate"}, j.Undone())
+	require.Equal(t, []string{"pulls", "estate"}, j.Pending())
 	j.Begin(only("pulls"))()
 	known, err := j.Take("a", []string{"estate", "pulls"})
 	require.NoError(t, err)
 	require.True(t, known)
 	take(t, j, "b", "estate")
 	j.Begin(only("estate")) // and never ended
-	require.Equal(t, []string{"estate"}, j.Undone())
+	require.Equal(t, []string{"estate"}, j.Pending())
 	// After a crash it is the same.
 	again := open(t, o)
-	require.Equal(t, []string{"estate"}, again.Undone())
+	require.Equal(t, []string{"estate"}, again.Pending())
 	known, err = again.Take("a", []string{"estate", "pulls"})
 	require.NoError(t, err)
 	require.True(t, known)
 	take(t, again, "b", "estate")
 }
 
-// Whatever the file was cut off after, it can be read, and what was told to be
-// kept before that is.
-func TestTornAnywhere(t *testing.T) {
+func TestFileCutAtAnyByteKeepsWholeLines(t *testing.T) {
 	t.Parallel()
 	o := file(t)
 	j := open(t, o)
@@ -116,22 +112,21 @@ func TestTornAnywhere(t *testing.T) {
 		for whole < len(lengths) && lengths[whole] <= n {
 			whole++
 		}
-		require.Len(t, torn.Undone(), whole, "%d bytes", n)
+		require.Len(t, torn.Pending(), whole, "%d bytes", n)
 		if n == 0 || text[n-1] == '\n' {
 			require.NoError(t, err)
 		} else {
-			require.ErrorContains(t, err, "1 lines could not be read")
+			require.ErrorContains(t, err, "1 lines are unreadable")
 		}
 		take(t, torn, "after", "estate")
 		require.NoError(t, torn.Close())
 		healed := open(t, o)
-		require.Len(t, healed.Undone(), whole+1)
+		require.Len(t, healed.Pending(), whole+1)
 		require.NoError(t, healed.Close())
 	}
 }
 
-// What stands in the file and is no line of ours is in nobody's way.
-func TestHostileFile(t *testing.T) {
+func TestMalformedLinesAreSkipped(t *testing.T) {
 	t.Parallel()
 	o := file(t)
 	j := open(t, o)
@@ -142,12 +137,11 @@ func TestHostileFile(t *testing.T) {
 	junk := []string{"\n", "null\n", "{}\n", "\x00\xff\n", `{"n":1,"at":"yesterday"}` + "\n", `{"n":-1}` + "\n", `{"n":9,"at":"2026-01-01T00:00:00Z","works":[7]}` + "\n", strings.Repeat("x", 1<<20) + "\n"}
 	require.NoError(t, os.WriteFile(o.Path, []byte(strings.Join(junk, "")+string(text)+strings.Repeat("y", 1<<20)), 0o600))
 	j, err = journal.Open[string](o)
-	require.ErrorContains(t, err, "9 lines could not be read")
-	require.Equal(t, []string{"estate"}, j.Undone())
+	require.ErrorContains(t, err, "9 lines are unreadable")
+	require.Equal(t, []string{"estate"}, j.Pending())
 }
 
-// Deliveries that wait for the disk go there together.
-func TestOneFsyncForAllThatWait(t *testing.T) {
+func TestWaitingDeliveriesShareOneFsync(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		o := file(t)
@@ -176,8 +170,7 @@ func TestOneFsyncForAllThatWait(t *testing.T) {
 	})
 }
 
-// Nothing is told to be kept before the disk has it.
-func TestKeptIsOnTheDisk(t *testing.T) {
+func TestTakeReturnsAfterTheFsync(t *testing.T) {
 	t.Parallel()
 	o := file(t)
 	var onDisk atomic.Pointer[string]
@@ -196,9 +189,8 @@ func TestKeptIsOnTheDisk(t *testing.T) {
 	}
 }
 
-// A disk that is full or broken is told of, each time, and only as long as it is;
-// what was not kept is done all the same if it can be.
-func TestBrokenDisk(t *testing.T) {
+// Each Take returns the error of a full or broken disk, until the disk works again.
+func TestBrokenDiskIsReportedUntilItWorks(t *testing.T) {
 	t.Parallel()
 	o := file(t)
 	var broken atomic.Bool
@@ -216,21 +208,20 @@ func TestBrokenDisk(t *testing.T) {
 		require.ErrorIs(t, err, syscall.EIO)
 		require.ErrorContains(t, err, o.Path)
 	}
-	require.ElementsMatch(t, []string{"pull 1", "pull 2"}, j.Undone())
+	require.ElementsMatch(t, []string{"pull 1", "pull 2"}, j.Pending())
 	broken.Store(false)
 	take(t, j, "b", "pull 2")
-	require.ElementsMatch(t, []string{"pull 1", "pull 2"}, open(t, o).Undone())
+	require.ElementsMatch(t, []string{"pull 1", "pull 2"}, open(t, o).Pending())
 }
 
-// The directory is a cache: taken away, it is made again, with all that waits.
-func TestDirectoryTakenAway(t *testing.T) {
+func TestDeletedDirectoryIsRemade(t *testing.T) {
 	t.Parallel()
 	o := file(t)
 	j := open(t, o)
 	take(t, j, "a", "pull 1")
 	require.NoError(t, os.RemoveAll(filepath.Dir(o.Path)))
 	take(t, j, "b", "pull 2")
-	require.ElementsMatch(t, []string{"pull 1", "pull 2"}, open(t, o).Undone())
+	require.ElementsMatch(t, []string{"pull 1", "pull 2"}, open(t, o).Pending())
 	// Where it cannot be made, that is told, and Open says so too.
 	require.NoError(t, os.RemoveAll(filepath.Dir(o.Path)))
 	require.NoError(t, os.WriteFile(filepath.Dir(o.Path), nil, 0o600))
@@ -242,10 +233,10 @@ func TestDirectoryTakenAway(t *testing.T) {
 	require.Error(t, err)
 	require.NoError(t, os.Remove(filepath.Dir(o.Path)))
 	take(t, late, "c", "pull 3")
-	require.Equal(t, []string{"pull 3"}, open(t, o).Undone())
+	require.Equal(t, []string{"pull 3"}, open(t, o).Pending())
 }
 
-func TestFull(t *testing.T) {
+func TestTakeRefusesBeyondTheBound(t *testing.T) {
 	t.Parallel()
 	o := file(t)
 	o.Most = 3
@@ -262,9 +253,7 @@ func TestFull(t *testing.T) {
 	require.ErrorIs(t, err, journal.ErrFull)
 }
 
-// However much is delivered, the file and what is remembered stay small, and what
-// was done and what was not stays true.
-func TestBounded(t *testing.T) {
+func TestFileAndMemoryStayBounded(t *testing.T) {
 	t.Parallel()
 	o := file(t)
 	o.IDs, o.Length = 100, 20_000
@@ -283,16 +272,16 @@ func TestBounded(t *testing.T) {
 		}
 	}
 	require.False(t, j.Knows("first"))
-	undone := j.Undone()
+	undone := j.Pending()
 	require.Equal(t, "never done", undone[0])
 	require.NoError(t, j.Close())
 	again := open(t, o)
-	require.Equal(t, undone, again.Undone())
+	require.Equal(t, undone, again.Pending())
 	require.True(t, again.Knows("id-2950"))
 	require.False(t, again.Knows("id-100"))
 }
 
-func TestWaiting(t *testing.T) {
+func TestWaitingCountsPendingWorks(t *testing.T) {
 	t.Parallel()
 	o := file(t)
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -315,7 +304,7 @@ func TestWaiting(t *testing.T) {
 	}
 }
 
-// modelled is what a journal should know, said as simply as it can be.
+// modelled is a simple model of a journal.
 type modelled struct {
 	n      int
 	undone map[string]map[int]bool // by work: deliveries; true: told to be kept
@@ -355,7 +344,7 @@ func (m *modelled) take(id string, works []string, most int, kept bool) {
 	m.ids[id] = modelledID{m.n, works}
 }
 
-// finish says that a work was done for all deliveries up to one.
+// finish records that a work is done for all deliveries up to one.
 func (m *modelled) finish(w string, to int) {
 	maps.DeleteFunc(m.undone[w], func(n int, _ bool) bool { return n <= to })
 	if len(m.undone[w]) == 0 {
@@ -363,7 +352,7 @@ func (m *modelled) finish(w string, to int) {
 	}
 }
 
-// works are those that are not done; only those told to be kept, if so.
+// works lists the pending works; with kept, only those whose Take returned nil.
 func (m *modelled) works(kept bool) []string {
 	var out []string
 	for w, of := range m.undone {
@@ -374,11 +363,11 @@ func (m *modelled) works(kept bool) []string {
 	return out
 }
 
-// Whatever is delivered, done, and interrupted by crashes: what waits to be done is
-// what was delivered and not done since, and a delivery is known if all it asked
-// for was done. A crash on a disk that works changes nothing of that; after one on
-// a broken disk, what was told to be kept waits, and nothing that never came.
-func TestModel(t *testing.T) {
+// Over random deliveries, work and crashes, the journal agrees with a model: a work
+// is pending from its delivery until it is done, and a delivery is known once all
+// its works are done. After a crash on a broken disk, every acknowledged work is
+// pending, and nothing that was never delivered.
+func TestJournalAgreesWithModel(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	runs := 0
@@ -446,7 +435,7 @@ func TestModel(t *testing.T) {
 				if !behind {
 					return
 				}
-				undone := j.Undone()
+				undone := j.Pending()
 				require.Subset(t, undone, m.works(true))
 				for _, w := range undone {
 					require.True(t, m.ever[w], w)
@@ -458,14 +447,13 @@ func TestModel(t *testing.T) {
 				m.ids, m.order = map[string]modelledID{}, nil
 				behind, guessed = false, true
 			},
-			"": func(t *rapid.T) { require.ElementsMatch(t, m.works(false), j.Undone()) },
+			"": func(t *rapid.T) { require.ElementsMatch(t, m.works(false), j.Pending()) },
 		})
 	})
 }
 
-// A name lasts only once its directory is on the disk: of the file, and of each
-// directory that was made for it.
-func TestNamesAreOnTheDisk(t *testing.T) {
+// A new file's name survives a crash only once its directory is flushed.
+func TestDirectoriesAreFlushed(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	o := journal.Options{Path: filepath.Join(root, "a", "b", "deliveries")}
@@ -504,12 +492,10 @@ func TestNamesAreOnTheDisk(t *testing.T) {
 	synced, broken = nil, ""
 	take(t, j, "c", "pull 3")
 	require.Equal(t, []string{"/a/b true"}, synced)
-	require.ElementsMatch(t, []string{"pull 1", "pull 2", "pull 3"}, open(t, o).Undone())
+	require.ElementsMatch(t, []string{"pull 1", "pull 2", "pull 3"}, open(t, o).Pending())
 }
 
-// After a write or an fsync that failed, nobody knows what the file holds: nothing
-// more is added to it.
-func TestAFileThatFailedIsGivenUp(t *testing.T) {
+func TestFileIsRewrittenAfterAFailedWrite(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]func(*os.File) error{
 		"fsync": func(*os.File) error { return syscall.EIO },
@@ -550,14 +536,13 @@ func TestAFileThatFailedIsGivenUp(t *testing.T) {
 			after, err := os.Stat(o.Path)
 			require.NoError(t, err)
 			require.False(t, os.SameFile(before, after))
-			require.ElementsMatch(t, []string{"pull 1", "pull 2", "pull 3"}, open(t, o).Undone())
+			require.ElementsMatch(t, []string{"pull 1", "pull 2", "pull 3"}, open(t, o).Pending())
 		})
 	}
 }
 
-// What cannot be read may be read by somebody else: it is put aside, never written
-// over; and where it cannot be put aside, nothing is taken.
-func TestWhatCannotBeReadIsKept(t *testing.T) {
+// If renaming an unreadable file fails, Take stores nothing.
+func TestUnreadableFileIsRenamedNotOverwritten(t *testing.T) {
 	t.Parallel()
 	for name, make := range map[string]func(path string) error{
 		"it cannot be opened": func(path string) error { return os.Symlink(filepath.Base(path), path) },
@@ -572,7 +557,7 @@ func TestWhatCannotBeReadIsKept(t *testing.T) {
 			was, err := os.Lstat(o.Path)
 			require.NoError(t, err)
 			j, err := journal.Open[string](o)
-			require.ErrorContains(t, err, "it cannot be read")
+			require.ErrorContains(t, err, "unreadable")
 			take(t, j, "a", "estate")
 			aside, err := filepath.Glob(o.Path + ".unreadable-*")
 			require.NoError(t, err)
@@ -580,7 +565,7 @@ func TestWhatCannotBeReadIsKept(t *testing.T) {
 			is, err := os.Lstat(aside[0])
 			require.NoError(t, err)
 			require.True(t, os.SameFile(was, is))
-			require.Equal(t, []string{"estate"}, open(t, o).Undone())
+			require.Equal(t, []string{"estate"}, open(t, o).Pending())
 		})
 	}
 	o := file(t)
@@ -590,16 +575,15 @@ func TestWhatCannotBeReadIsKept(t *testing.T) {
 	inTheWay := o.Path + ".unreadable-" + now.UTC().Format("20060102T150405.000000000Z")
 	require.NoError(t, os.WriteFile(inTheWay, nil, 0o600))
 	j, err := journal.Open[string](o)
-	require.ErrorContains(t, err, "cannot be put aside")
+	require.ErrorContains(t, err, "renaming it failed")
 	_, err = j.Take("a", []string{"estate"})
-	require.ErrorContains(t, err, "cannot be put aside")
+	require.ErrorContains(t, err, "renaming it failed")
 	require.NoError(t, os.Remove(inTheWay))
 	take(t, j, "a", "estate")
 	require.DirExists(t, inTheWay)
 }
 
-// A disk that hangs keeps few waiting, and none of them long.
-func TestDiskThatHangs(t *testing.T) {
+func TestHangingDiskBoundsWaitingDeliveries(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		o := file(t)
@@ -644,7 +628,7 @@ func TestDiskThatHangs(t *testing.T) {
 	})
 }
 
-func TestMark(t *testing.T) {
+func TestMarkSurvivesRestart(t *testing.T) {
 	t.Parallel()
 	o := file(t)
 	o.Length = 300
@@ -664,8 +648,7 @@ func TestMark(t *testing.T) {
 	require.Equal(t, now, open(t, o).Mark())
 }
 
-// What is remembered has an end, and where that is is told.
-func TestRemembers(t *testing.T) {
+func TestCompleteSinceMovesAsIdsAreDropped(t *testing.T) {
 	t.Parallel()
 	o := file(t)
 	o.IDs = 3
@@ -673,15 +656,15 @@ func TestRemembers(t *testing.T) {
 	o.Now = func() time.Time { return now }
 	j := open(t, o)
 	for i := range 5 {
-		require.Equal(t, i >= 3, !j.Remembers().IsZero())
+		require.Equal(t, i >= 3, !j.CompleteSince().IsZero())
 		now = now.Add(time.Minute)
 		take(t, j, fmt.Sprint(i), "estate")
 	}
-	require.Equal(t, now.Add(-2*time.Minute), j.Remembers())
-	require.Equal(t, now.Add(-2*time.Minute), open(t, o).Remembers())
+	require.Equal(t, now.Add(-2*time.Minute), j.CompleteSince())
+	require.Equal(t, now.Add(-2*time.Minute), open(t, o).CompleteSince())
 }
 
-func TestConcurrently(t *testing.T) {
+func TestConcurrentUse(t *testing.T) {
 	t.Parallel()
 	o := file(t)
 	o.Length = 50_000
@@ -694,7 +677,7 @@ func TestConcurrently(t *testing.T) {
 					t.Error(err)
 				}
 				end := j.Begin(only(fmt.Sprint(i % 10)))
-				j.Undone()
+				j.Pending()
 				j.Knows("0-1")
 				end()
 			}
@@ -702,7 +685,7 @@ func TestConcurrently(t *testing.T) {
 	}
 	wg.Wait()
 	j.Begin(all)()
-	require.Empty(t, j.Undone())
+	require.Empty(t, j.Pending())
 	require.NoError(t, j.Close())
-	require.Empty(t, open(t, o).Undone())
+	require.Empty(t, open(t, o).Pending())
 }

@@ -137,7 +137,7 @@ func (d *deliveries) asked(w work) {
 func (e *estate) unshown() map[work]bool {
 	out := map[work]bool{}
 	if d := e.up.Load(); d != nil {
-		for _, w := range e.deliveries.Undone() {
+		for _, w := range e.deliveries.Pending() {
 			if w.Commit != "" && !d.loop.Shows(w.Commit) {
 				out[w] = true
 			}
@@ -151,7 +151,7 @@ func (e *estate) resume() {
 	if e.deliveries == nil {
 		return
 	}
-	for _, w := range e.deliveries.Undone() {
+	for _, w := range e.deliveries.Pending() {
 		e.wake(w)
 	}
 }
@@ -350,7 +350,7 @@ func (e *estate) lost(tried []github.Delivery) []github.Delivery {
 			arrived[t.GUID] = true
 		}
 	}
-	remembers := e.deliveries.Remembers()
+	remembers := e.deliveries.CompleteSince()
 	var lost []github.Delivery
 	seen := map[string]bool{}
 	for _, t := range slices.Backward(tried) {

@@ -73,27 +73,27 @@ func TestDeliveriesOutliveTheProcess(t *testing.T) {
 	require.NoError(t, e.take(readDelivery(t, "c", "ping", "{}")))
 	require.ErrorIs(t, e.take(readDelivery(t, "d", "push", hookOther)), webhooks.ErrForeign)
 	again := work{Do: reconciler.TaskPull, Pull: 7, Commit: "abc"}
-	require.Equal(t, []work{{Do: reconciler.TaskEstate}, again}, e.deliveries.Undone())
+	require.Equal(t, []work{{Do: reconciler.TaskEstate}, again}, e.deliveries.Pending())
 	e.looking(reconciler.Item{Task: reconciler.TaskEstate})(false) // it failed, and is tried again
 
 	after := told(t, dir)
-	require.Equal(t, []work{{Do: reconciler.TaskEstate}, again}, after.deliveries.Undone())
+	require.Equal(t, []work{{Do: reconciler.TaskEstate}, again}, after.deliveries.Pending())
 	require.NoError(t, after.take(readDelivery(t, "a", "push", hookPush)), "nothing was done about it")
 	after.looking(reconciler.Item{Task: reconciler.TaskEstate})(true)
 	after.looking(reconciler.Item{Task: reconciler.TaskUnit})(true)
-	require.Equal(t, []work{again}, after.deliveries.Undone())
+	require.Equal(t, []work{again}, after.deliveries.Pending())
 	require.ErrorIs(t, after.take(readDelivery(t, "a", "push", hookPush)), webhooks.ErrKnown)
 	after.looking(reconciler.Item{Task: reconciler.TaskPull, Pull: 8})(true)
-	require.Equal(t, []work{again}, after.deliveries.Undone())
+	require.Equal(t, []work{again}, after.deliveries.Pending())
 	// Checks are not shown again by being computed.
 	after.deliveries.asked(again)
 	after.looking(reconciler.Item{Task: reconciler.TaskPull, Pull: 7})(true)
-	require.Equal(t, []work{again}, after.deliveries.Undone())
+	require.Equal(t, []work{again}, after.deliveries.Pending())
 	for _, check := range []string{plan.CheckValidate, plan.CheckPlan} {
-		require.NotEmpty(t, after.deliveries.Undone())
+		require.NotEmpty(t, after.deliveries.Pending())
 		after.deliveries.reruns.showing("abc", check)()
 	}
-	require.Empty(t, after.deliveries.Undone())
+	require.Empty(t, after.deliveries.Pending())
 }
 
 func TestDeliveriesAreCounted(t *testing.T) {
@@ -165,7 +165,7 @@ func TestGapsAreFilledFromTheLog(t *testing.T) {
 	log.err, log.read = nil, 0
 	require.NoError(t, e.fill(t.Context(), log, time.Time{}))
 	require.Equal(t, 5, log.read)
-	require.ElementsMatch(t, []work{{Do: reconciler.TaskPull, Pull: 7, Commit: "abc"}, {Do: reconciler.TaskEstate}, {Do: reconciler.TaskPulls}}, e.deliveries.Undone())
+	require.ElementsMatch(t, []work{{Do: reconciler.TaskPull, Pull: 7, Commit: "abc"}, {Do: reconciler.TaskEstate}, {Do: reconciler.TaskPulls}}, e.deliveries.Pending())
 	require.Equal(t, 3.0, testutil.ToFloat64(e.deliveries.gaps.WithLabelValues("log")))
 	require.NoError(t, e.fill(t.Context(), log, time.Time{}))
 	require.Equal(t, 5, log.read, "nothing is read twice")
@@ -182,7 +182,7 @@ func TestManyGapsAreLookedAtAtOnce(t *testing.T) {
 	for range 2 {
 		require.NoError(t, e.fill(t.Context(), log, time.Time{}))
 		require.Zero(t, log.read)
-		require.ElementsMatch(t, []work{{Do: reconciler.TaskEstate}, {Do: reconciler.TaskPulls}}, e.deliveries.Undone())
+		require.ElementsMatch(t, []work{{Do: reconciler.TaskEstate}, {Do: reconciler.TaskPulls}}, e.deliveries.Pending())
 		require.Equal(t, 500.0, testutil.ToFloat64(e.deliveries.gaps.WithLabelValues("log")))
 	}
 }
@@ -195,10 +195,10 @@ func TestADeliveryThatCannotBeHad(t *testing.T) {
 	log := &fakeLog{bad: "bad", bodies: map[string]string{"good": hookAgain, "later": hookAgain}, log: []github.Delivery{{GUID: "good", Event: "check_run"}, {GUID: "bad", Event: "push"}}}
 	for range sweepTries - 1 {
 		require.ErrorContains(t, e.fill(t.Context(), log, time.Time{}), "no such delivery")
-		require.Equal(t, []work{{Do: reconciler.TaskPull, Pull: 7, Commit: "abc"}}, e.deliveries.Undone())
+		require.Equal(t, []work{{Do: reconciler.TaskPull, Pull: 7, Commit: "abc"}}, e.deliveries.Pending())
 	}
 	require.NoError(t, e.fill(t.Context(), log, time.Time{}))
-	require.ElementsMatch(t, []work{{Do: reconciler.TaskPull, Pull: 7, Commit: "abc"}, {Do: reconciler.TaskEstate}, {Do: reconciler.TaskPulls}}, e.deliveries.Undone())
+	require.ElementsMatch(t, []work{{Do: reconciler.TaskPull, Pull: 7, Commit: "abc"}, {Do: reconciler.TaskEstate}, {Do: reconciler.TaskPulls}}, e.deliveries.Pending())
 	require.Equal(t, 2.0, testutil.ToFloat64(e.deliveries.gaps.WithLabelValues("log")))
 	read := log.read
 	require.NoError(t, e.fill(t.Context(), log, time.Time{}))
@@ -223,7 +223,7 @@ func TestALogThatIsTooLong(t *testing.T) {
 	e := told(t, t.TempDir())
 	log := &fakeLog{cut: fmt.Errorf("read the log: %w", github.ErrLogTooLong), bodies: map[string]string{"lost": hookAgain}, log: []github.Delivery{{GUID: "lost", Event: "check_run"}}}
 	require.NoError(t, e.fill(t.Context(), log, time.Time{}))
-	require.ElementsMatch(t, []work{{Do: reconciler.TaskEstate}, {Do: reconciler.TaskPulls}, {Do: reconciler.TaskPull, Pull: 7, Commit: "abc"}}, e.deliveries.Undone())
+	require.ElementsMatch(t, []work{{Do: reconciler.TaskEstate}, {Do: reconciler.TaskPulls}, {Do: reconciler.TaskPull, Pull: 7, Commit: "abc"}}, e.deliveries.Pending())
 	log.cut = errors.New("another trouble")
 	require.ErrorContains(t, e.fill(t.Context(), log, time.Time{}), "another trouble")
 }
@@ -248,7 +248,7 @@ func TestManyAskForChecksAgain(t *testing.T) {
 		for range 2 {
 			require.NoError(t, e.fill(t.Context(), log, time.Time{}))
 			require.Equal(t, min(asked, sweepAsked), log.read)
-			undone := e.deliveries.Undone()
+			undone := e.deliveries.Pending()
 			require.Len(t, undone, 2+min(asked, sweepAsked))
 			require.Contains(t, undone, work{Do: reconciler.TaskPull, Pull: 7, Commit: "commit-0"}, "the newest")
 			require.Contains(t, undone, work{Do: reconciler.TaskEstate})
@@ -273,7 +273,7 @@ func TestWhatIsForgottenIsNotLost(t *testing.T) {
 	log.log = append(log.log, github.Delivery{GUID: "failed", Event: "check_run", Code: 503, When: began})
 	require.NoError(t, e.fill(t.Context(), log, time.Time{}))
 	require.Equal(t, 1, log.read)
-	require.Equal(t, []work{{Do: reconciler.TaskPull, Pull: 7, Commit: "abc"}}, e.deliveries.Undone())
+	require.Equal(t, []work{{Do: reconciler.TaskPull, Pull: 7, Commit: "abc"}}, e.deliveries.Pending())
 }
 
 // The log is read from where it was read to, however long that is ago, whatever was
@@ -428,7 +428,7 @@ func TestStormOfDeliveries(t *testing.T) {
 	wg.Wait()
 	took := time.Since(began)
 	require.Equal(t, int32(deliveries), kept.Load())
-	s.eventually("dealt with", func() bool { return len(s.only().deliveries.Undone()) == 0 })
+	s.eventually("dealt with", func() bool { return len(s.only().deliveries.Pending()) == 0 })
 	looks := s.metric("berth_reconcile_duration_seconds", "estate") - before
 	require.GreaterOrEqual(t, looks, 2.0)
 	// At once, after half a second, and every five from then on.
@@ -497,7 +497,7 @@ func TestRerunsOutliveTheDaemon(t *testing.T) {
 		}
 		return n
 	}
-	undone := func() bool { return len(e.deliveries.Undone()) > 0 }
+	undone := func() bool { return len(e.deliveries.Pending()) > 0 }
 	s.eventually("checked", func() bool { return completed() == 2 && !undone() })
 	var refused atomic.Int32
 	k.forge.SetStorm(func(op string) *githubtest.Fault {
@@ -571,7 +571,7 @@ func BenchmarkDeliveries(b *testing.B) {
 		h, err := webhooks.Handler(webhooks.Options{Log: e.log, Receivers: []webhooks.Receiver{{Secrets: webhooks.StaticSecrets([]byte("s")), Take: e.take}}})
 		require.NoError(b, err)
 		p99, total := storm(h)
-		require.Eventually(b, func() bool { return len(e.deliveries.Undone()) == 0 }, 2*inStorm, 10*time.Millisecond)
+		require.Eventually(b, func() bool { return len(e.deliveries.Pending()) == 0 }, 2*inStorm, 10*time.Millisecond)
 		b.ReportMetric(float64(p99.Microseconds())/1000, "berth-p99-ms")
 		b.ReportMetric(float64(total.Milliseconds()), "berth-all-ms")
 		b.ReportMetric(float64(syncs.Load()), "syncs")

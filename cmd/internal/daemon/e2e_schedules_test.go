@@ -675,7 +675,7 @@ func (f *field) quiet() {
 	deadline := time.Now().Add(3 * patience)
 	for before, from := writes(), f.looks(); ; time.Sleep(50 * time.Millisecond) {
 		require.True(f, time.Now().Before(deadline), "it goes on writing")
-		if now := writes(); now != before || len(f.estates.all[0].deliveries.Undone()) > 0 {
+		if now := writes(); now != before || len(f.estates.all[0].deliveries.Pending()) > 0 {
 			before, from = now, f.looks()
 		}
 		if f.looks() >= from+3 {

@@ -33,7 +33,7 @@ func openGlass(c *config, log *slog.Logger) *glass {
 		log.Error("the journal of who broke the glass", "error", err)
 	}
 	g := &glass{journal: j}
-	for _, line := range j.Undone() {
+	for _, line := range j.Pending() {
 		r, err := audit.Decode([]byte(line))
 		if err != nil {
 			log.Error("a record of who broke the glass cannot be read; it stays in the journal", "error", err)

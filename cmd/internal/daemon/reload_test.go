@@ -276,10 +276,10 @@ func TestNothingIsLostWhileItIsReloaded(t *testing.T) {
 	}
 	close(stop)
 	wg.Wait()
-	s.eventually("dealt with", func() bool { return len(e.deliveries.Undone()) == 0 })
+	s.eventually("dealt with", func() bool { return len(e.deliveries.Pending()) == 0 })
 	s.cancel()
 	after := told(t, filepath.Join(k.dir, "mirror"))
-	require.Empty(t, after.deliveries.Undone())
+	require.Empty(t, after.deliveries.Pending())
 	require.True(t, after.deliveries.Knows("0-0"))
 }
 
