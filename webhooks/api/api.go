@@ -27,26 +27,26 @@ import (
 //go:embed openapi.yaml
 var openAPI []byte
 
-// View is one consistent state of everything. Immutable.
+// View is one consistent state of an estate. Immutable.
 type View struct {
-	Main, InForce string // commits: the one of main that was decided, and what came of it
+	Main, InForce string // commits: the decided commit of main, and the one in force
 	Desired       *schema.Desired
 	Effective     *schema.Effective
 	Held          []plan.Held
 	Units         plan.Memory
 	Things        map[schema.Key]*plan.ThingStatus
-	// Dates are when a document came, and when it became what it is as this blob, UTC;
-	// the zero time where that is not known. Nil: of none.
+	// Dates returns when a document was created, and when it was changed to this blob,
+	// UTC; the zero time if unknown. Nil: all are unknown.
 	Dates func(path, blob string) (created, updated time.Time)
-	// Deleted is the instance of a project that was deleted last, of those with an
-	// id or name, within the retention; false: there was none. Nil: none is known.
+	// Deleted returns the last deleted instance of a project with an id or name,
+	// within the retention; false if there is none. Nil: all are unknown.
 	Deleted func(tenant, project, id string) (plan.DeletedInstance, bool)
 }
 
-// Source tells what is known now; false before it is known what is in force.
+// Source returns the current View; false before the first commit is decided.
 type Source func() (View, bool)
 
-// Person is a token that stands for somebody at the forge.
+// Person is the token of a user at the forge.
 type Person struct {
 	Login string
 	Hash  [sha256.Size]byte // SHA-256 of the token
@@ -54,18 +54,18 @@ type Person struct {
 
 // Options say what an API works with. Zero rates take the defaults named.
 type Options struct {
-	Estate         string   // its name: the audience of service accounts' tokens
+	Estate         string   // name of the estate: the audience of service accounts' tokens
 	Administrators []string // logins that are platform_superadmin by berth.yaml
 	Source         Source
-	People         func() []Person // the tokens that are taken now; called for each request
-	Off            []Family        // families that are switched off (requirement A16)
-	// Audit is told of each use of an admin path before it is answered; of denials
-	// that follow one within a minute, together after it. What is allowed is
-	// answered only if it returns nil: then the record is safe (requirement B2).
+	People         func() []Person // the valid tokens; called for each request
+	Off            []Family        // families that are disabled (requirement A16)
+	// Audit records each use of an admin path before the answer. Denials of one user
+	// within a minute become one record. An allowed request is answered only if Audit
+	// returns nil: then the record is stored (requirement B2).
 	Audit        func(audit.Record) error
 	PerPrincipal Rate // requests of one person or account: 50/s, 200 at once
-	PerAdmin     Rate // those of them for admin paths: 1/s, 5 at once
-	PerFailure   Rate // failed authentications from one address that are told apart: 1/s, 20 at once
+	PerAdmin     Rate // requests of one of them for admin paths: 1/s, 5 at once
+	PerFailure   Rate // logged authentication failures of one address: 1/s, 20 at once
 	Log          *slog.Logger
 	Now          func() time.Time
 }
@@ -80,15 +80,14 @@ type API struct {
 	failures   *limiter
 }
 
-// New makes an API. It is an error to leave out what nothing can be decided
-// or recorded without.
+// New makes an API. Estate, Source, Audit and Log are needed.
 func New(o Options) (*API, error) {
 	if o.Estate == "" || o.Source == nil || o.Audit == nil || o.Log == nil {
 		return nil, errors.New("api: estate, source, audit and log are needed")
 	}
 	for _, f := range o.Off {
 		if !slices.Contains(Families(), f) {
-			return nil, fmt.Errorf("api: there is no family %q to switch off", f)
+			return nil, fmt.Errorf("api: unknown family %q", f)
 		}
 	}
 	if o.PerPrincipal == (Rate{}) {
@@ -118,7 +117,7 @@ const (
 	retryAfter = 5 * time.Second
 )
 
-// call is one request on its way through.
+// call is one request.
 type call struct {
 	*http.Request
 	correlation string
@@ -127,12 +126,11 @@ type call struct {
 	tenant      string
 	project     string
 	who         principal
-	view        View // once somebody is to be answered from it
+	view        View // zero until it is needed
 }
 
-// ids are the names and values by which what was asked for is found elsewhere
-// (requirement A11). They are those of the path: whether anything is there they
-// do not tell.
+// ids returns the names and values of the ids in the path, for logs and errors
+// (requirement A11). They do not show whether the resource exists.
 func (c *call) ids() (out [][2]string) {
 	if c.tenant != "" {
 		out = append(out, [2]string{"org_id", c.tenant})
@@ -148,7 +146,7 @@ func (c *call) ids() (out [][2]string) {
 	return out
 }
 
-// answer is a success.
+// answer is the body of a successful answer.
 type answer struct {
 	mediaType string
 	body      []byte
@@ -179,12 +177,12 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.Set("Content-Type", got.mediaType)
 		h.Set("Content-Length", strconv.Itoa(len(got.body)))
 		w.WriteHeader(status)
-		_, _ = w.Write(got.body) // who is gone needs no answer
+		_, _ = w.Write(got.body) // the client may have disconnected
 	}
 	a.log(c, status, code, fail, a.o.Now().Sub(start))
 }
 
-// head sets what every answer carries.
+// head sets the headers of every answer.
 func head(h http.Header, correlation string) {
 	h.Set("X-Correlation-ID", correlation)
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -194,24 +192,22 @@ func head(h http.Header, correlation string) {
 	h.Set("Vary", "Authorization")
 }
 
-// safely answers a call; a panic costs that call its answer and nobody else
-// anything.
+// safely answers a call. A panic fails that call only.
 func (a *API) safely(c *call) (got answer, fail *failure) {
 	defer func() {
 		if p := recover(); p != nil {
 			fail = &failure{status: http.StatusInternalServerError, code: codeInternal,
-				message: "Berth failed at this: tell its operators the correlation id",
+				message: "internal error: give Berth's operators the correlation id",
 				cause:   fmt.Errorf("panic: %v\n%s", p, debug.Stack())}
 		}
 	}()
 	return a.answer(c)
 }
 
-// answer goes through what must hold, one after the other: what a stranger may
-// learn comes first, which is nothing.
+// answer checks a call step by step. A caller learns nothing before authentication.
 func (a *API) answer(c *call) (answer, *failure) {
 	if len(c.URL.Path)+len(c.URL.RawQuery) > maxURL {
-		return answer{}, &failure{status: http.StatusRequestURITooLong, code: codeTooLong, message: fmt.Sprintf("path and query have at most %d bytes", maxURL)}
+		return answer{}, &failure{status: http.StatusRequestURITooLong, code: codeTooLong, message: fmt.Sprintf("path and query may have at most %d bytes", maxURL)}
 	}
 	if fail := a.authenticate(c); fail != nil {
 		return answer{}, fail
@@ -219,7 +215,7 @@ func (a *API) answer(c *call) (answer, *failure) {
 	if !a.principals.allow(c.who.name, a.o.Now()) {
 		return answer{}, &failure{status: http.StatusTooManyRequests, code: codeRate, after: time.Second, message: "too many requests: ask less often, with If-None-Match and larger pages"}
 	}
-	if fail := a.look(c); fail != nil {
+	if fail := a.loadView(c); fail != nil {
 		return answer{}, fail
 	}
 	if fail := a.find(c); fail != nil {
@@ -239,7 +235,7 @@ func (a *API) answer(c *call) (answer, *failure) {
 	}
 	if slices.Contains(a.o.Off, c.route.family) {
 		return answer{}, &failure{status: http.StatusNotFound, code: codeFeature, details: map[string]any{"family": string(c.route.family)},
-			message: fmt.Sprintf("%s is switched off here: api.%s in berth.yaml switches it on", c.route.family, c.route.family)}
+			message: fmt.Sprintf("%s is disabled here: set api.%s in berth.yaml to enable it", c.route.family, c.route.family)}
 	}
 	sees, fail := a.authorise(c)
 	if fail != nil {
@@ -248,29 +244,29 @@ func (a *API) answer(c *call) (answer, *failure) {
 	return c.read(sees)
 }
 
-// look takes what is known now, once.
-func (a *API) look(c *call) *failure {
+// loadView takes the current view, once.
+func (a *API) loadView(c *call) *failure {
 	if c.view.Desired != nil {
 		return nil
 	}
 	view, ready := a.o.Source()
 	if !ready {
 		return &failure{status: http.StatusServiceUnavailable, code: codeNotReady, after: retryAfter,
-			message: "it is not known yet what is in force: try again in a while"}
+			message: "no commit is decided yet: try again in a few seconds"}
 	}
 	c.view = view
 	return nil
 }
 
-// find finds the route, or says what is wrong with path or method.
+// find finds the route, or returns the fault of the path or the method.
 func (a *API) find(c *call) *failure {
-	if c.URL.RawPath != "" { // an encoding no name of ours needs
+	if c.URL.RawPath != "" { // no valid name needs such an encoding
 		return notFound()
 	}
 	reading := c.Method == http.MethodGet || c.Method == http.MethodHead
 	if c.URL.Path == openAPIPath {
 		if !reading {
-			return &failure{status: http.StatusMethodNotAllowed, code: codeMethod, allow: "GET, HEAD", message: "this is only read"}
+			return &failure{status: http.StatusMethodNotAllowed, code: codeMethod, allow: "GET, HEAD", message: "this path is read-only"}
 		}
 		return nil
 	}
@@ -301,9 +297,9 @@ func (a *API) find(c *call) *failure {
 }
 
 func notAllowed(r *route, tenant, project string, params map[string]string) *failure {
-	f := &failure{status: http.StatusMethodNotAllowed, code: codeMethod, allow: "GET, HEAD", message: "this is only read"}
+	f := &failure{status: http.StatusMethodNotAllowed, code: codeMethod, allow: "GET, HEAD", message: "this path is read-only"}
 	if !r.reads() {
-		f.allow = "" // nothing is allowed here; the header says so by being empty (RFC 9110, 10.2.1)
+		f.allow = "" // an empty header: no method is allowed (RFC 9110, 10.2.1)
 	}
 	if r.writes != "" {
 		file := r.file(tenant, project, params)
@@ -313,7 +309,7 @@ func notAllowed(r *route, tenant, project string, params map[string]string) *fai
 	return f
 }
 
-// template is the path as service accounts list it.
+// template is the path as in a service account's allowed_endpoints.
 func (c *call) template() string {
 	if c.route == nil {
 		return openAPIPath
@@ -321,31 +317,31 @@ func (c *call) template() string {
 	return c.route.template
 }
 
-// context holds X-Project-ID against the path, which alone decides
-// (requirement A18), and X-Break-Glass against where it may stand (B2).
+// context checks that X-Project-ID agrees with the path (requirement A18), and that
+// X-Break-Glass is on an admin path only (B2).
 func (c *call) context() *failure {
 	for _, id := range c.Header.Values("X-Project-ID") {
 		tenant, project, ok := splitProject(id)
 		if !ok || c.tenant != "" && tenant != c.tenant || c.project != "" && project != c.project {
 			return &failure{status: http.StatusBadRequest, code: codeProject,
-				message: "X-Project-ID names another project than the path: the path decides, take the header away or make it <tenant>.<project> of the path"}
+				message: "X-Project-ID names another project than the path: remove the header, or set it to <tenant>.<project> of the path"}
 		}
 		if before := c.who.within; before != (authority.Scope{}) && before != (authority.Scope{Tenant: tenant, Project: project}) {
-			return &failure{status: http.StatusBadRequest, code: codeProject, message: "X-Project-ID is there twice, with different projects: say it once"}
+			return &failure{status: http.StatusBadRequest, code: codeProject, message: "X-Project-ID is given twice with different projects: give it once"}
 		}
 		c.who.within = authority.Scope{Tenant: tenant, Project: project}
 	}
 	reasons := c.Header.Values("X-Break-Glass")
 	if c.route == nil || !c.route.admin {
 		if len(reasons) > 0 {
-			return &failure{status: http.StatusBadRequest, code: codeMisplaced, message: "X-Break-Glass is for paths under " + admin + " only: nothing else takes it"}
+			return &failure{status: http.StatusBadRequest, code: codeMisplaced, message: "X-Break-Glass is valid for paths under " + admin + " only: remove it"}
 		}
 		return nil
 	}
 	reason := strings.TrimSpace(strings.Join(reasons, " "))
 	if reason == "" || len(reason) > maxReason || !printable(reason) {
 		return &failure{status: http.StatusBadRequest, code: codeBreakGlass,
-			message: fmt.Sprintf("an admin path needs the header X-Break-Glass with the reason, at most %d printable characters: it goes into the audit record", maxReason)}
+			message: fmt.Sprintf("an admin path needs the header X-Break-Glass with the reason, at most %d printable characters; it is audited", maxReason)}
 	}
 	c.who.actor.BreakGlass = reason
 	return nil
@@ -360,22 +356,22 @@ func printable(s string) bool {
 	return true
 }
 
-// document is openapi.yaml.
+// document answers with openapi.yaml.
 func (a *API) document(c *call) (answer, *failure) {
 	if !accepts(c.Header.Values("Accept"), "application/yaml") {
-		return answer{}, &failure{status: http.StatusNotAcceptable, code: codeAccept, message: "this is application/yaml: accept that"}
+		return answer{}, &failure{status: http.StatusNotAcceptable, code: codeAccept, message: "the answer is application/yaml: change the Accept header"}
 	}
 	return answer{"application/yaml", openAPI}, nil
 }
 
-// read makes the answer of a call that may have it.
+// read makes the answer of a permitted call.
 func (c *call) read(sees sight) (answer, *failure) {
 	if !accepts(c.Header.Values("Accept"), "application/json") {
-		return answer{}, &failure{status: http.StatusNotAcceptable, code: codeAccept, message: "answers are application/json: accept that"}
+		return answer{}, &failure{status: http.StatusNotAcceptable, code: codeAccept, message: "answers are application/json: change the Accept header"}
 	}
 	query, err := url.ParseQuery(c.URL.RawQuery)
 	if err != nil {
-		return answer{}, &failure{status: http.StatusBadRequest, code: codeQuery, message: "the query cannot be read: encode it"}
+		return answer{}, &failure{status: http.StatusBadRequest, code: codeQuery, message: "the query is malformed: percent-encode it"}
 	}
 	r := &reading{View: c.view, params: c.params, tenant: c.tenant, project: c.project, sight: sees}
 	var value any
@@ -391,7 +387,7 @@ func (c *call) read(sees sight) (answer, *failure) {
 		value = p
 	} else {
 		if len(query) > 0 {
-			return answer{}, &failure{status: http.StatusBadRequest, code: codeQuery, message: "one thing takes no query: take it away"}
+			return answer{}, &failure{status: http.StatusBadRequest, code: codeQuery, message: "a single resource takes no query: remove it"}
 		}
 		if value = c.route.item(r); value == nil {
 			return answer{}, notFound()
@@ -399,20 +395,20 @@ func (c *call) read(sees sight) (answer, *failure) {
 	}
 	body, err := json.Marshal(value)
 	if err != nil {
-		return answer{}, &failure{status: http.StatusInternalServerError, code: codeInternal, message: "Berth failed at this: tell its operators the correlation id", cause: err}
+		return answer{}, &failure{status: http.StatusInternalServerError, code: codeInternal, message: "internal error: give Berth's operators the correlation id", cause: err}
 	}
 	return answer{"application/json", append(body, '\n')}, nil
 }
 
-// log says what was asked and answered, by the route and never by the raw path
-// (requirement A11). What went well is told at debug level.
+// log logs a call by its route, never by the raw path (requirement A11). A success is
+// logged at debug level.
 func (a *API) log(c *call, status int, code string, fail *failure, took time.Duration) {
 	level := slog.LevelDebug
 	switch {
 	case status >= 500 && code != codeNotReady:
 		level = slog.LevelError
 	case fail != nil && fail.cause == errQuiet:
-		return // beyond what one address may fill the log with
+		return // the address has used its share of the log
 	case status >= 400:
 		level = slog.LevelInfo
 	}
@@ -433,7 +429,7 @@ func (a *API) log(c *call, status int, code string, fail *failure, took time.Dur
 	if fail != nil && fail.cause != nil {
 		attrs = append(attrs, "error", fail.cause)
 	}
-	a.o.Log.Log(c.Context(), level, "api", attrs...)
+	a.o.Log.Log(c.Context(), level, "API request", attrs...)
 }
 
 var (
@@ -442,8 +438,8 @@ var (
 	noTrace         = strings.Repeat("0", 32)
 )
 
-// correlationID joins what is asked with what is logged and answered: the
-// caller's if it is one, else its trace's, else a new one.
+// correlationID is the caller's correlation id if it is valid, else its trace id, else
+// a new one.
 func correlationID(h http.Header) string {
 	if id := h.Get("X-Correlation-ID"); correlationForm.MatchString(id) {
 		return id
@@ -456,7 +452,7 @@ func correlationID(h http.Header) string {
 	return "r" + hex.EncodeToString(id[:])
 }
 
-// project is a project in force, or nil.
+// project returns a project in force, or nil.
 func project(d *schema.Desired, tenant, name string) *schema.Project {
 	if t := d.Tenants[tenant]; t != nil && t.Tenant != nil {
 		if p := t.Projects[name]; p != nil {

@@ -41,7 +41,7 @@ func campusWorld(t testing.TB, change func(*Options)) *world {
 	return worldOf(t, campusView(t), []string{petra, anna, otto}, change)
 }
 
-// fill puts names of the campus into a template.
+// fill replaces the parameters of a template by names of the campus.
 func fill(template string) string {
 	return strings.NewReplacer(
 		"{project_id}", "physics.lattice", "{org_id}", "physics", "{app_slug}", "slurm", "{version}", "22-05", "{app_instance_id}", "train",
@@ -49,9 +49,8 @@ func fill(template string) string {
 	).Replace(strings.ReplaceAll(strings.ReplaceAll(template, "/member-operations/{operation_id}", "/member-operations/drain-worker"), "/worker-operations/{operation_id}", "/worker-operations/rest"))
 }
 
-// Each route answers, in the words of the document, with what the campus
-// declares and what became of it.
-func TestAnswers(t *testing.T) {
+// Each route answers with what the campus declares and its status.
+func TestEachRouteAnswers(t *testing.T) {
 	w := campusWorld(t, nil)
 	var out bytes.Buffer
 	for _, r := range w.api.routes {
@@ -71,14 +70,13 @@ func TestAnswers(t *testing.T) {
 	}
 	want, err := os.ReadFile(golden)
 	require.NoError(t, err)
-	require.Equal(t, string(want), out.String(), "if the campus itself changed: go test ./webhooks/api -run TestAnswers -update, and look at the difference")
+	require.Equal(t, string(want), out.String(), "if the campus itself changed: go test ./webhooks/api -run TestEachRouteAnswers -update, and look at the difference")
 	for _, secret := range []string{"/dev/nvidia", "10.0.0.7", "credential"} {
 		require.NotContains(t, out.String(), secret)
 	}
 }
 
-// What accounts may list is what they may call, and what is to come.
-func TestEndpointsAreRoutes(t *testing.T) {
+func TestAllowedEndpointsAreRoutes(t *testing.T) {
 	const instance = "/api/v1/projects/{project_id}/app-instances/{app_instance_id}"
 	want := []string{"GET " + openAPIPath, "GET " + instance + "/queue/jobs", "POST " + instance + "/queue/jobs", "POST " + instance + "/nodes/{node}/operations"}
 	for _, r := range routes() {
@@ -89,8 +87,7 @@ func TestEndpointsAreRoutes(t *testing.T) {
 	require.ElementsMatch(t, want, schema.Endpoints())
 }
 
-// Each route is in the document, and each path of the document is a route.
-func TestRoutesAreTheDocument(t *testing.T) {
+func TestRoutesAgreeWithOpenAPI(t *testing.T) {
 	doc := openDocument(t).doc
 	want := []string{openAPIPath}
 	for _, r := range routes() {
@@ -132,8 +129,8 @@ var paths = []string{
 	"/api/v1/orgs/{org_id}/shared-app-runtimes/{shared_runtime_id}/attachments/{attachment_id}",
 }
 
-// tables are ACP's tables and TSR's lists of fields: where one of each is read,
-// and by which names its fields are answered.
+// tables are ACP's tables and TSR's lists of fields: the path of an example, and the
+// names of its fields in the answer.
 var tables = map[string]struct{ path, fields string }{
 	"app_catalog":              {"/api/v1/apps/catalog", "id slug display_name category publisher status created_at updated_at"},
 	"app_versions":             {"/api/v1/apps/catalog/slurm/versions", "id app_id version runtime_backend manifest status created_at"},
@@ -146,12 +143,11 @@ var tables = map[string]struct{ path, fields string }{
 	"shared_runtime_attachment": {department + "/attachments/collider", "id shared_runtime_id org_id project_id status contribution_policy submission_policy billing_policy_ref created_at updated_at"},
 }
 
-// notAnswered are the fields that no answer has. Row A15 of the requirements
-// table names each of them.
+// notAnswered lists the fields that no answer has. Row A15 of the requirements table
+// names each of them.
 var notAnswered = []string{"project_app_entitlements.updated_by_user_id"}
 
-// Each GET path of ACP and TSR answers.
-func TestPathsAreThoseOfTheDocuments(t *testing.T) {
+func TestPathsOfACPAndTSRAnswer(t *testing.T) {
 	w := campusWorld(t, nil)
 	for _, path := range paths {
 		res := w.get(fill(path), personToken(petra))
@@ -160,10 +156,9 @@ func TestPathsAreThoseOfTheDocuments(t *testing.T) {
 	}
 }
 
-// Each field of ACP's tables and TSR's lists stands, by its name and with a
-// value, in the answer about something that has a value for it. A field that
-// has none anywhere is on the list, and on no other ground excused.
-func TestFieldsAreThoseOfTheTables(t *testing.T) {
+// Each field of ACP's tables and TSR's lists has a value in the answer about a
+// resource that has one. The list notAnswered names the exceptions.
+func TestFieldsOfACPAndTSRHaveValues(t *testing.T) {
 	v := campusView(t)
 	v.Dates = func(string, string) (created, updated time.Time) { return now.Add(-time.Hour), now }
 	failed := *v.Units.Get(schema.InstanceKey("physics", "lattice", "train"))
@@ -186,7 +181,7 @@ func TestFieldsAreThoseOfTheTables(t *testing.T) {
 			}
 		}
 	}
-	require.ElementsMatch(t, notAnswered, missing, "what is not answered is on the list notAnswered and in row A15 of examples/requirements.md; what is answered is on neither")
+	require.ElementsMatch(t, notAnswered, missing, "update notAnswered and row A15 of examples/requirements.md")
 	text, err := os.ReadFile("../../examples/requirements.md")
 	require.NoError(t, err)
 	_, row, found := strings.Cut(string(text), "\n| A15 |")
@@ -197,9 +192,7 @@ func TestFieldsAreThoseOfTheTables(t *testing.T) {
 	}
 }
 
-// The fields say what the documents say: who requested an instance, and ids as
-// events have them.
-func TestFieldsHaveTheirValues(t *testing.T) {
+func TestFieldsHaveTheDocumentsValues(t *testing.T) {
 	files := with(campusFiles(t), map[string]string{
 		"tenants/physics/projects/lattice/entitlements/slurm.yaml": "apiVersion: berth/v1\nkind: Entitlement\nmetadata: {name: slurm, uid: ent-7}\nspec: {enabled: true}\n",
 		"platform/catalog/slurm/app.yaml":                          "apiVersion: berth/v1\nkind: App\nmetadata: {name: slurm, uid: app-3}\nspec: {display_name: Slurm, category: scheduler, publisher: SchedMD, status: active}\n",
@@ -231,9 +224,8 @@ func TestFieldsHaveTheirValues(t *testing.T) {
 	}
 }
 
-// When a document came and changed is told once it is known, and nothing is made up
-// before.
-func TestTimesAreThoseOfCommits(t *testing.T) {
+// An unknown time is absent.
+func TestTimesComeFromCommits(t *testing.T) {
 	v := campusView(t)
 	came, changed := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC), time.Date(2026, 4, 2, 9, 30, 0, 0, time.UTC)
 	v.Dates = func(path, blob string) (created, updated time.Time) {
@@ -250,9 +242,8 @@ func TestTimesAreThoseOfCommits(t *testing.T) {
 	require.NotContains(t, string(body(t, w.get(lattice+"/app-instances/train", personToken(anna)))), "created_at")
 }
 
-// Whatever is wrong, the answer is the one envelope, with a code for machines
-// and an id that is in the log.
-func TestErrors(t *testing.T) {
+// Each error has the envelope, a code, and an id that is in the log.
+func TestErrorsHaveTheEnvelope(t *testing.T) {
 	w := campusWorld(t, nil)
 	tok := personToken(anna)
 	for name, c := range map[string]struct {
@@ -319,9 +310,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// Neither a known project without a role nor an unknown one tells which it is: but
-// for the name that was asked for the answer is the same.
-func TestNoEnumeration(t *testing.T) {
+func TestUnknownAndHiddenProjectsAnswerTheSame(t *testing.T) {
 	w := campusWorld(t, nil)
 	strip := func(target, name string) string {
 		res := w.get(fmt.Sprintf(target, name), personToken(anna), "X-Correlation-ID", "the-same-one")
@@ -333,9 +322,8 @@ func TestNoEnumeration(t *testing.T) {
 	require.Equal(t, strip("/api/v1/orgs/%s/shared-app-runtimes", "biology"), strip("/api/v1/orgs/%s/shared-app-runtimes", "chemistry"))
 }
 
-// An error is found by what was asked for (requirement A11), however far the
-// request came.
-func TestErrorsSayWhatTheyAreAbout(t *testing.T) {
+// Requirement A11.
+func TestErrorsCarryTheIDsOfThePath(t *testing.T) {
 	w := campusWorld(t, nil)
 	for _, c := range []struct {
 		method, path, details string
@@ -355,13 +343,12 @@ func TestErrorsSayWhatTheyAreAbout(t *testing.T) {
 	}
 	require.Contains(t, w.log.String(), "project_id=physics.lattice app_slug=slurm")
 
-	// Who says nobody is told nothing.
+	// An anonymous caller learns nothing.
 	res := w.ask("GET", "/api/v1/projects/physics.lattice/app-instances/nothing", "")
 	require.Contains(t, string(body(t, res)), `"details":{}`)
 }
 
-// Every way to write says which file a pull request changes instead.
-func TestWritesArePullRequests(t *testing.T) {
+func TestWriteAnswersNameTheFile(t *testing.T) {
 	w := campusWorld(t, nil)
 	for target, want := range map[string]string{
 		"POST " + lattice + "/app-instances":                                   "tenants/physics/projects/lattice/instances/<name>.yaml",
@@ -387,8 +374,7 @@ func TestWritesArePullRequests(t *testing.T) {
 	}
 }
 
-// Before it is known what is in force there is no answer, and no guess.
-func TestNotReady(t *testing.T) {
+func TestNotReadyBeforeTheFirstDecision(t *testing.T) {
 	w := campusWorld(t, nil)
 	w.ready = false
 	res := w.get(lattice+"/app-instances", personToken(anna))
@@ -397,10 +383,9 @@ func TestNotReady(t *testing.T) {
 	require.Equal(t, codeNotReady, codeOf(t, res))
 }
 
-// Strangers have nothing done for them: what is in force is not even asked for
-// before there is a token that is a person's or may be an account's, and then
-// once for the whole answer.
-func TestStrangersCostNothing(t *testing.T) {
+// A request loads the view only if it has a valid person's token or may have an
+// account's, and then once.
+func TestRequestWithoutTokenLoadsNoState(t *testing.T) {
 	asked := 0
 	w := campusWorld(t, func(o *Options) {
 		source := o.Source
@@ -417,8 +402,7 @@ func TestStrangersCostNothing(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, w.get(lattice+"/app-instances", "").StatusCode, "nor do they learn whether Berth is up")
 }
 
-// A token counts as long as it stands, and not a request longer.
-func TestTokensOfPeopleEndAtOnce(t *testing.T) {
+func TestRemovedPersonTokenIsInvalidAtOnce(t *testing.T) {
 	people := []Person{{anna, sha256.Sum256([]byte(personToken(anna)))}}
 	w := campusWorld(t, func(o *Options) { o.People = func() []Person { return people } })
 	get := func(token string) int { return w.get(lattice+"/app-instances", token).StatusCode }
@@ -430,8 +414,8 @@ func TestTokensOfPeopleEndAtOnce(t *testing.T) {
 	require.Equal(t, 401, get("another token of hers, long enough"), "revoked")
 }
 
-// A panic is one call's, and what it was is in the log alone.
-func TestPanic(t *testing.T) {
+// The cause is in the log alone.
+func TestPanicFailsOneRequest(t *testing.T) {
 	w := campusWorld(t, nil)
 	w.view.Effective = nil // of this world's copy
 	res := w.get(lattice+"/app-instances", personToken(anna))
@@ -441,8 +425,7 @@ func TestPanic(t *testing.T) {
 	require.Equal(t, http.StatusOK, w.get(lattice+"/app-artifacts", personToken(anna)).StatusCode)
 }
 
-// An answer that has not changed is not sent again, and nobody's stands for
-// another's.
+// An unchanged answer is not sent again. An ETag is valid for one caller.
 func TestETag(t *testing.T) {
 	w := campusWorld(t, nil)
 	first := w.get(lattice+"/app-instances", personToken(anna))
@@ -463,13 +446,12 @@ func TestETag(t *testing.T) {
 	w.view.Units = w.view.Units.With(&changed)
 	require.Equal(t, http.StatusOK, w.get(lattice+"/app-instances", personToken(anna), "If-None-Match", etag).StatusCode, "a status changed")
 
-	// What is no longer theirs is not "still so".
+	// A resource that the caller may no longer read is not "unchanged".
 	w.view = viewOf(t, with(campusFiles(t), map[string]string{"tenants/physics/projects/lattice/roles.yaml": "apiVersion: berth/v1\nkind: RoleBinding\nmetadata: {name: roles}\nspec: {members: []}\n"}))
 	require.Equal(t, http.StatusNotFound, w.get(lattice+"/app-instances", personToken(anna), "If-None-Match", etag).StatusCode)
 }
 
-// HEAD is GET without the body.
-func TestHead(t *testing.T) {
+func TestHeadIsGetWithoutBody(t *testing.T) {
 	w := campusWorld(t, nil)
 	server := httptest.NewServer(w.api)
 	defer server.Close()
@@ -490,8 +472,8 @@ func TestHead(t *testing.T) {
 	require.Equal(t, lengths[0], lengths[1])
 }
 
-// A caller's id is taken if it is one, so that it joins his log with ours.
-func TestCorrelation(t *testing.T) {
+// A malformed one is replaced.
+func TestCallersCorrelationIDIsKept(t *testing.T) {
 	w := campusWorld(t, nil)
 	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
 	for _, c := range []struct{ header, value, want string }{
@@ -512,8 +494,8 @@ func TestCorrelation(t *testing.T) {
 	}
 }
 
-// What is switched off is not there, whoever asks; the rest is (A16).
-func TestFamiliesAreSwitchedOff(t *testing.T) {
+// Requirement A16.
+func TestDisabledFamilyIsNotFound(t *testing.T) {
 	for _, off := range Families() {
 		w := campusWorld(t, func(o *Options) { o.Off = []Family{off} })
 		for _, r := range w.api.routes {
@@ -533,9 +515,8 @@ func TestFamiliesAreSwitchedOff(t *testing.T) {
 	require.Error(t, err)
 }
 
-// Nobody has the daemon to himself, and the wrong tokens of one address neither
-// fill the log nor keep a right one out.
-func TestRates(t *testing.T) {
+// Invalid tokens of one address neither fill the log nor keep out a valid token.
+func TestRatesBoundCallersAndFailures(t *testing.T) {
 	w := campusWorld(t, func(o *Options) { o.PerPrincipal, o.PerFailure = Rate{1, 2}, Rate{1, 2} })
 	catalog := func(who string) int { return w.get("/api/v1/apps/catalog", personToken(who)).StatusCode }
 	require.Equal(t, []int{200, 200, 429, 200}, []int{catalog(anna), catalog(anna), catalog(anna), catalog(petra)})
@@ -556,18 +537,16 @@ func TestRates(t *testing.T) {
 	require.Equal(t, 200, catalog(petra))
 }
 
-// Memory does not grow with those who come.
-func TestLimiterIsBounded(t *testing.T) {
+func TestLimiterMemoryIsBounded(t *testing.T) {
 	l := newLimiter(Rate{1, 1})
-	for i := range 3 * remembered {
+	for i := range 3 * maxCallers {
 		require.True(t, l.allow(fmt.Sprint(i), now))
 	}
-	require.LessOrEqual(t, len(l.now)+len(l.old), 2*remembered)
-	require.False(t, l.allow(fmt.Sprint(3*remembered-1), now), "who was just here is remembered")
+	require.LessOrEqual(t, len(l.now)+len(l.old), 2*maxCallers)
+	require.False(t, l.allow(fmt.Sprint(3*maxCallers-1), now), "a recent caller is still known")
 }
 
-// Breaking the glass is for platform people, with a reason, and never silent.
-func TestBreakGlassIsAudited(t *testing.T) {
+func TestBreakGlassNeedsAReasonAndIsAudited(t *testing.T) {
 	w := campusWorld(t, nil)
 	admin := "/api/v1/admin/projects/physics.lattice/app-instances/train"
 	require.Equal(t, http.StatusNotFound, w.get(lattice+"/app-instances/train", personToken(otto)).StatusCode, "not without")
@@ -591,8 +570,8 @@ func TestBreakGlassIsAudited(t *testing.T) {
 		[]string{w.audited[0].File, w.audited[1].File}, "what was read")
 }
 
-// Nobody reads what cannot be recorded, and a read that is made again is another.
-func TestBreakGlassIsAnsweredOnceItIsRecorded(t *testing.T) {
+// A read that cannot be recorded is refused. A repeated read is recorded again.
+func TestBreakGlassIsAnsweredAfterTheRecord(t *testing.T) {
 	w := campusWorld(t, nil)
 	get := func() *http.Response {
 		return w.get("/api/v1/admin/projects/physics.lattice/app-instances/train", personToken(otto), "X-Break-Glass", "incident 7", "X-Correlation-ID", "incident-7")
@@ -610,9 +589,9 @@ func TestBreakGlassIsAnsweredOnceItIsRecorded(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, res.StatusCode, "what is denied shows nothing, recorded or not")
 }
 
-// What an answer calls by an id is found under that id, whether the document has a
-// uid or a name only, and whoever owns it.
-func TestIDsLeadToWhatTheyName(t *testing.T) {
+// Each id in an answer can be read as a path, for documents with a uid and
+// without.
+func TestIDsOfAnswersCanBeRead(t *testing.T) {
 	files := campusFiles(t)
 	for name, uid := range map[string]string{"tenants/physics/shared-runtimes/department/runtime.yaml": "sr-77", "platform/shared-runtimes/commons/runtime.yaml": "sr-78"} {
 		require.Contains(t, files[name], "metadata:")
@@ -650,9 +629,9 @@ func TestIDsLeadToWhatTheyName(t *testing.T) {
 	}
 }
 
-// A shared runtime of the platform is shown to the tenants that are attached to
-// it, each with its own attachments and nothing of how the platform runs it.
-func TestPlatformRuntimesAreShownToWhoIsAttached(t *testing.T) {
+// A tenant reads its own attachments, and nothing of how the platform runs the
+// runtime.
+func TestPlatformRuntimeShowsTenantsTheirAttachments(t *testing.T) {
 	const of = "/api/v1/orgs/%s/shared-app-runtimes"
 	files := with(campusFiles(t), map[string]string{
 		"tenants/physics/projects/lattice/entitlements/slurm.yaml": campusFiles(t)["tenants/physics/projects/lattice/entitlements/slurm.yaml"],
@@ -688,9 +667,7 @@ func TestPlatformRuntimesAreShownToWhoIsAttached(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, campusWorld(t, nil).get(fmt.Sprintf(of, "physics")+"/commons", personToken(petra)).StatusCode, "nobody of it is attached")
 }
 
-// A service account that tries an admin path has tried it, with a reason or
-// without.
-func TestAccountsAtAdminPathsAreAudited(t *testing.T) {
+func TestServiceAccountsAtAdminPathsAreAudited(t *testing.T) {
 	for _, headers := range [][]string{nil, {"X-Break-Glass", "incident 7"}} {
 		w := newWorld(t, accounts(t, map[string]crypto.Signer{"current": testKey()}, ""), nil, nil)
 		res := w.get("/api/v1/admin"+strings.TrimPrefix(lattice, root)+"/app-instances", w.token("physics.lattice/ci"), headers...)
@@ -698,15 +675,14 @@ func TestAccountsAtAdminPathsAreAudited(t *testing.T) {
 		require.Equal(t, codeEndpoint, codeOf(t, res))
 		require.Len(t, w.audited, 1)
 		r := w.audited[0]
-		require.Equal(t, "physics.lattice/ci api.read denied endpoint.not_allowed apps.instance.read physics.lattice no service account breaks the glass GET /api/v1/admin/projects/{project_id}/app-instances",
+		require.Equal(t, "physics.lattice/ci api.read denied endpoint.not_allowed apps.instance.read physics.lattice a service account has no break-glass rights GET /api/v1/admin/projects/{project_id}/app-instances",
 			fmt.Sprint(r.Actor, " ", r.Action, " ", r.Verdict, " ", r.Rule, " ", r.Permission, " ", r.ProjectID, " ", r.Reason, " ", r.File))
 	}
 }
 
-// Nobody fills the audit chain: admin paths are for few requests, and of those
-// denied the first is told at once and the others in one record a minute, which
-// says how many they are. What is allowed is told each time.
-func TestDenialsAreToldTogether(t *testing.T) {
+// The first denial is recorded at once, those of the next minute as one record
+// with their number. Each allowed use is recorded.
+func TestDenialsAreRecordedOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := campusWorld(t, func(o *Options) { o.PerAdmin, o.Now = Rate{}, time.Now })
 		ask := func(who, path string) int {
@@ -734,7 +710,7 @@ func TestDenialsAreToldTogether(t *testing.T) {
 		require.InDelta(t, 1000/60, len(records), 2)
 		for _, r := range records {
 			var n int
-			_, err := fmt.Sscanf(r.Reason, "%d denied within a minute, of which this is the last: curious", &n)
+			_, err := fmt.Sscanf(r.Reason, "%d requests denied within a minute; the last: curious", &n)
 			require.NoError(t, err, r.Reason)
 			require.Equal(t, anna+" denied biology", r.Actor+" "+string(r.Verdict)+" "+r.OrgID)
 			require.Equal(t, r.ID(), r.RecordID)
@@ -744,7 +720,7 @@ func TestDenialsAreToldTogether(t *testing.T) {
 
 		time.Sleep(2 * time.Minute)
 		require.Empty(t, told())
-		require.Empty(t, w.api.denials.open, "who is quiet is forgotten")
+		require.Empty(t, w.api.denials.open, "a quiet caller is dropped")
 		for range 3 {
 			require.Equal(t, 200, ask(otto, "physics.lattice"))
 		}
@@ -752,9 +728,7 @@ func TestDenialsAreToldTogether(t *testing.T) {
 	})
 }
 
-// A thing is called by its uid or its name, and nobody takes another's name by
-// choosing it for a uid.
-func TestIDs(t *testing.T) {
+func TestNamesTakePrecedenceOverUIDs(t *testing.T) {
 	const evil = "apiVersion: berth/v1\nkind: Instance\nmetadata: {name: other, uid: train}\nspec: {app: slurm, version: 22-05, display_name: x, desired_state: stopped, roles: {worker: {count: 1}}}\n"
 	w := newWorld(t, with(campusFiles(t), map[string]string{"tenants/physics/projects/lattice/instances/other.yaml": evil}), []string{anna}, nil)
 	for asked, want := range map[string]string{"train": "train", "0d9f2c6e-train": "train", "other": "other"} {
@@ -764,9 +738,9 @@ func TestIDs(t *testing.T) {
 	}
 }
 
-// Pages of a list are the list: nothing twice, nothing missing, in order, and
-// what stays is seen once whatever comes and goes between two pages.
-func TestPages(t *testing.T) {
+// The pages of a list have each item once, in order, also if items are added and
+// removed meanwhile.
+func TestPagesAreComplete(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		name := rapid.StringMatching(`[a-z0-9]([-a-z0-9]{0,6}[a-z0-9])?`)
 		names := rapid.SliceOfNDistinct(name, 0, 40, rapid.ID).Draw(t, "names")

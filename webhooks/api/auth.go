@@ -19,7 +19,7 @@ import (
 	"berth/schema/authority"
 )
 
-// principal is who asks.
+// principal is the caller.
 type principal struct {
 	name    string // login, or a service account as its tokens name it
 	actor   authority.Actor
@@ -30,20 +30,19 @@ type principal struct {
 // errQuiet marks a failure that is not logged.
 var errQuiet = errors.New("not logged")
 
-// authenticate finds out who asks, from the one header where that may stand.
-// What is in force is asked for only where the header may hold an account's
-// token: whoever has none costs next to nothing.
+// authenticate identifies the caller by the Authorization header. It loads the view
+// only if the header may hold a service account's token: a request without one costs
+// almost nothing.
 //
-// What an address may do in vain is bounded for the log's sake: a token that is
-// right is taken however many wrong ones come from the same place, or whoever
-// sits behind the same proxy could lock everybody out. Guessing is not bounded
-// by this but by the length of tokens.
+// The failures of one address are bounded only to protect the log: a valid token is
+// accepted however many invalid ones came from the same address, or a caller behind
+// the same proxy could lock everybody out. Against guessing, tokens are long.
 func (a *API) authenticate(c *call) *failure {
 	headers := c.Header.Values("Authorization")
 	fail := &failure{status: http.StatusUnauthorized, code: codeAuthRequired,
-		message: "say who you are: Authorization: Bearer TOKEN, one that berth token makes for a service account, or a person's of berth.yaml"}
+		message: "no credentials: send Authorization: Bearer TOKEN, with a token of `berth token` for a service account or a token of berth.yaml for a person"}
 	if len(headers) > 0 {
-		fail = &failure{status: http.StatusUnauthorized, code: codeAuthInvalid, message: errToken.Error() + ": make a new one for this estate, and see that its account and key are in force"}
+		fail = &failure{status: http.StatusUnauthorized, code: codeAuthInvalid, message: errToken.Error() + ": make a new one for this estate, and check that its account and key are in force"}
 		scheme, token, _ := strings.Cut(headers[0], " ")
 		switch {
 		case len(headers) > 1 || !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > maxToken:
@@ -51,9 +50,9 @@ func (a *API) authenticate(c *call) *failure {
 		case a.person(c, token):
 			return nil
 		case strings.Count(token, ".") != 2:
-			fail.cause = errors.New("neither a person's token nor of an account's form")
+			fail.cause = errors.New("neither the token of a person nor in the form of a service account's")
 		default:
-			if notReady := a.look(c); notReady != nil {
+			if notReady := a.loadView(c); notReady != nil {
 				return notReady
 			}
 			account, err := verify(token, a.o.Estate, c.view.Desired, a.o.Now())
@@ -65,13 +64,13 @@ func (a *API) authenticate(c *call) *failure {
 		}
 	}
 	if !a.failures.allow(remote(c.RemoteAddr), a.o.Now()) {
-		return &failure{status: http.StatusTooManyRequests, code: codeRate, after: time.Second, cause: errQuiet, message: "too many failed authentications: wait, and see that the token is right"}
+		return &failure{status: http.StatusTooManyRequests, code: codeRate, after: time.Second, cause: errQuiet, message: "too many failed authentications: check the token, then wait a second"}
 	}
 	return fail
 }
 
-// person takes a token of berth.yaml. Every one is compared, by its hash and in
-// constant time, so that the time tells nothing of any.
+// person accepts a token of berth.yaml. It compares all of them, by hash and in
+// constant time, so that the time taken reveals nothing.
 func (a *API) person(c *call, token string) bool {
 	hash, login := sha256.Sum256([]byte(token)), ""
 	for _, p := range a.o.People() {
@@ -86,26 +85,25 @@ func (a *API) person(c *call, token string) bool {
 	return true
 }
 
-// admit bounds how often anybody uses the admin paths, as each use is audited,
-// and refuses them to service accounts. That one tried is audited, with a reason
-// in X-Break-Glass or without.
+// admit bounds how often a caller uses the admin paths, since each use is audited, and
+// refuses them to service accounts. Each attempt of a service account is audited.
 func (a *API) admit(c *call) *failure {
 	if c.route == nil || !c.route.admin {
 		return nil
 	}
 	if !a.admins.allow(c.who.name, a.o.Now()) {
-		return &failure{status: http.StatusTooManyRequests, code: codeRate, after: time.Second, message: "admin paths are audited, and so for few requests: about one a second"}
+		return &failure{status: http.StatusTooManyRequests, code: codeRate, after: time.Second, message: "admin paths allow about one request a second, as each one is audited"}
 	}
 	if c.who.account == nil {
 		return nil
 	}
-	if fail := a.audit(c, authority.Decision{Role: codeEndpoint, Reason: "no service account breaks the glass"}); fail != nil {
+	if fail := a.audit(c, authority.Decision{Role: codeEndpoint, Reason: "a service account has no break-glass rights"}); fail != nil {
 		return fail
 	}
-	return &failure{status: http.StatusForbidden, code: codeEndpoint, message: "admin paths are for people: no service account breaks the glass"}
+	return &failure{status: http.StatusForbidden, code: codeEndpoint, message: "admin paths are for people: a service account has no break-glass rights"}
 }
 
-// endpoint refuses a service account what it does not list.
+// endpoint refuses a service account an endpoint that it does not list.
 func (p *principal) endpoint(template string) *failure {
 	switch {
 	case p.account == nil:
@@ -114,17 +112,17 @@ func (p *principal) endpoint(template string) *failure {
 		return nil
 	}
 	return &failure{status: http.StatusForbidden, code: codeEndpoint, details: map[string]any{"endpoint": "GET " + template},
-		message: fmt.Sprintf("service account %s does not list this in allowed_endpoints: add GET %s there", p.name, template)}
+		message: fmt.Sprintf("service account %s does not list this endpoint: add GET %s to its allowed_endpoints", p.name, template)}
 }
 
-// sight is what of the things on a path its caller may see.
+// sight is the part of the resources on a path that the caller may read.
 type sight struct {
-	whole    bool              // all of it
-	granted  []authority.Scope // else what belongs to these
-	platform bool              // who asks is of the platform, and may be told whatever is said of it
+	whole    bool              // all of them
+	granted  []authority.Scope // otherwise those of these scopes
+	platform bool              // the caller has the permission at the platform, and may read every message
 }
 
-// tenant says whether something of a tenant's own is in sight.
+// tenant says whether a tenant's own resources are in sight.
 func (s sight) tenant(name string) bool {
 	return s.whole || slices.ContainsFunc(s.granted, func(g authority.Scope) bool { return g.Tenant == name })
 }
@@ -134,8 +132,8 @@ func (s sight) attached(projectID string) bool {
 	return s.whole || slices.ContainsFunc(s.granted, func(g authority.Scope) bool { return g.Project != "" && g.Tenant+"."+g.Project == projectID })
 }
 
-// authorise decides whether who asks may have what the path names. What of a
-// tenant or project he may not have is, to him, not there.
+// authorise decides what the caller may read on the path. A tenant's or project's
+// resources that the caller may not read do not exist for it.
 func (a *API) authorise(c *call) (sight, *failure) {
 	c.who.actor.Endpoint = "GET " + c.template()
 	rules := authority.Rules{Base: c.view.Desired, Administrators: a.o.Administrators}
@@ -147,7 +145,7 @@ func (a *API) authorise(c *call) (sight, *failure) {
 		granted := a.granted(c, may)
 		if len(granted) == 0 {
 			return sight{}, &failure{status: http.StatusForbidden, code: codePermission, details: map[string]any{"permission": string(c.route.permission)},
-				message: fmt.Sprintf("%s has no role that gives %s: ask who writes roles.yaml of your project", c.who.name, c.route.permission)}
+				message: fmt.Sprintf("%s lacks %s: ask a user who may change roles.yaml of your project", c.who.name, c.route.permission)}
 		}
 		sees.granted = granted
 		return sees, nil
@@ -181,8 +179,8 @@ func (a *API) authorise(c *call) (sight, *failure) {
 	return sees, nil
 }
 
-// granted are the scopes in which who asks has the permission by a binding of
-// his own, in order: where X-Project-ID says, if it does.
+// granted lists the scopes in which the caller has the permission by its own role
+// bindings, in order; only the scope of X-Project-ID if that header is set.
 func (a *API) granted(c *call, may func(authority.Scope) authority.Decision) []authority.Scope {
 	var tries []authority.Scope
 	switch {
@@ -211,10 +209,10 @@ func bound(b *schema.RoleBinding, login string) bool {
 	return b != nil && slices.ContainsFunc(b.Spec.Members, func(m schema.RoleMember) bool { return strings.EqualFold(m.Login, login) })
 }
 
-// audit tells of the use of an admin path, whatever came of it. The record has
-// the method and the path's template for its file: it is what was read. Reading
-// again is another read, also under the same correlation id, so what is allowed
-// has an id that nothing else has. Nobody reads what cannot be recorded.
+// audit records the use of an admin path, allowed or denied. The record's file is the
+// method and the path's template. Each allowed read gets a record of its own, also
+// under the same correlation id, so its record id is random. A read that cannot be
+// recorded is refused.
 func (a *API) audit(c *call, d authority.Decision) *failure {
 	r := audit.Record{
 		OccurredAt: a.o.Now().UTC().Truncate(time.Second), CorrelationID: c.correlation, Actor: c.who.name, Proof: string(c.who.actor.Proof),
@@ -240,13 +238,13 @@ func (a *API) audit(c *call, d authority.Decision) *failure {
 	r.RecordID = hex.EncodeToString(id[:])
 	if err := a.o.Audit(r); err != nil {
 		return &failure{status: http.StatusServiceUnavailable, code: codeUnaudited, after: retryAfter, cause: err,
-			message: "the audit record of this cannot be kept, so nothing is shown: tell Berth's operators, whose log says why, and try again"}
+			message: "the audit record of this request cannot be stored, so it is refused: tell Berth's operators (the log has the cause), and try again"}
 	}
 	return nil
 }
 
-// key is the document that the path is about: the instance, the shared runtime,
-// else the project or tenant.
+// key is the document that the path names: the instance, the artifact, the
+// entitlement, the shared runtime, else the project or tenant.
 func (c *call) key() schema.Key {
 	switch {
 	case c.params["app_instance_id"] != "":

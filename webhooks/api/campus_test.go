@@ -53,7 +53,7 @@ func campusFiles(t testing.TB) map[string]string {
 	return files
 }
 
-// desired is what files declare, all of them valid.
+// desired loads files, which are all valid.
 func desired(t testing.TB, files map[string]string) *schema.Desired {
 	loader, err := load.New(load.Options{Backends: map[string]string{"slurm": slurm.Backend{}.ConfigCUE()}})
 	require.NoError(t, err)
@@ -65,7 +65,7 @@ func desired(t testing.TB, files map[string]string) *schema.Desired {
 	return res.Desired
 }
 
-// viewOf is what the loop would know of files when some of it has come true.
+// viewOf is a View of files with some statuses.
 func viewOf(t testing.TB, files map[string]string) View {
 	d := desired(t, files)
 	train := schema.InstanceKey("physics", "lattice", "train")
@@ -96,7 +96,7 @@ func viewOf(t testing.TB, files map[string]string) View {
 	}
 }
 
-// world is an API over a View, with everybody's token.
+// world is an API over a View, with a token for each person.
 type world struct {
 	t         testing.TB
 	api       *API
@@ -117,8 +117,7 @@ func newWorld(t testing.TB, files map[string]string, logins []string, change fun
 	return worldOf(t, viewOf(t, files), logins, change)
 }
 
-// campusView is viewOf the campus, and one more operation; made once, as it is
-// immutable.
+// campusView is viewOf the campus with one more operation, made once.
 func campusView(t testing.TB) View {
 	once.Do(func() {
 		campus = viewOf(t, with(campusFiles(t), map[string]string{"tenants/physics/shared-runtimes/department/operations/rest.yaml": operationFile}))
@@ -165,7 +164,7 @@ func authorised(t testing.TB, key any) string {
 	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(k)))
 }
 
-// ask sends a request and holds the answer against openapi.yaml.
+// ask sends a request and checks the answer against openapi.yaml.
 func (w *world) ask(method, target, token string, headers ...string) *http.Response {
 	r := httptest.NewRequest(method, target, nil)
 	if token != "" {
@@ -203,7 +202,7 @@ func body(t testing.TB, res *http.Response) []byte {
 	return b
 }
 
-// codeOf is the code of an error's envelope, "" of a success.
+// codeOf is the code of an error answer, "" of a success.
 func codeOf(t testing.TB, res *http.Response) string {
 	if res.StatusCode < 400 {
 		return ""
@@ -214,7 +213,7 @@ func codeOf(t testing.TB, res *http.Response) string {
 	return e.Error.Code
 }
 
-// token is a token of an account with the test key, changed at will.
+// token makes a token of an account with the test key; change may alter it.
 func (w *world) token(account string) string {
 	name, err := ParseIssuer(account)
 	require.NoError(w.t, err)
@@ -223,7 +222,7 @@ func (w *world) token(account string) string {
 	return tok
 }
 
-// document is openapi.yaml, to hold answers against.
+// document is openapi.yaml.
 type document struct {
 	doc    *openapi3.T
 	router routers.Router
@@ -249,8 +248,8 @@ func readDocument(t testing.TB) *document {
 	return &document{doc: doc, router: router}
 }
 
-// check holds a request and its answer against the document. What the document
-// has no path or method for must be answered by its Error.
+// check compares a request and its answer with the document. A path or method that
+// the document lacks must be answered by its Error.
 func (d *document) check(t testing.TB, r *http.Request, res *http.Response, body []byte) {
 	require.NotContains(t, res.Header.Get("Content-Type"), "html")
 	require.Equal(t, "nosniff", res.Header.Get("X-Content-Type-Options"))
@@ -283,7 +282,7 @@ func (d *document) check(t testing.TB, r *http.Request, res *http.Response, body
 	}), "%s %s: %d %s", r.Method, r.URL, res.StatusCode, body)
 }
 
-// with is files with some put in place of theirs.
+// with returns files with some of them replaced.
 func with(files map[string]string, more map[string]string) map[string]string {
 	out := maps.Clone(files)
 	maps.Copy(out, more)

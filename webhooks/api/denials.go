@@ -8,28 +8,27 @@ import (
 	"berth/schema/audit"
 )
 
-// foldedFor is how long the denials of one principal are counted before they
-// are told together.
+// foldedFor is how long the denials of one principal are counted before they become
+// one record.
 const foldedFor = time.Minute
 
-// denials tells of the denied uses of admin paths without letting anybody fill
-// the audit chain: the first of a principal at once, those that follow it within
-// a minute as one record, and so on for as long as there are any. There are as
-// many principals as tokens, so what is remembered is bounded.
+// denials records denied uses of admin paths so that nobody can fill the audit log:
+// the first denial of a principal at once, then one record a minute for those that
+// follow. It keeps one entry for each principal at most, and so for each token.
 type denials struct {
-	tell func(audit.Record)
+	record func(audit.Record)
 
 	mu   sync.Mutex
-	open map[string]*folded // by actor: who was denied something within the last minute
+	open map[string]*folded // actors with a denial within the last minute
 }
 
 type folded struct {
-	more int          // since the last that was told
-	last audit.Record // of these
+	more int          // denials since the last record
+	last audit.Record // the newest of them
 }
 
-func newDenials(tell func(audit.Record)) *denials {
-	return &denials{tell: tell, open: map[string]*folded{}}
+func newDenials(record func(audit.Record)) *denials {
+	return &denials{record: record, open: map[string]*folded{}}
 }
 
 func (d *denials) add(r audit.Record) {
@@ -43,12 +42,12 @@ func (d *denials) add(r audit.Record) {
 	}
 	d.mu.Unlock()
 	if !open {
-		d.tell(r)
+		d.record(r)
 	}
 }
 
-// fold tells of the minute that is over, and begins another if there was
-// anything to tell.
+// fold records the denials of the last minute, and starts another minute if there
+// were any.
 func (d *denials) fold(actor string) {
 	d.mu.Lock()
 	f := d.open[actor]
@@ -62,8 +61,8 @@ func (d *denials) fold(actor string) {
 	time.AfterFunc(foldedFor, func() { d.fold(actor) })
 	d.mu.Unlock()
 	if n > 1 {
-		r.Reason = fmt.Sprintf("%d denied within a minute, of which this is the last: %s", n, r.Reason)
+		r.Reason = fmt.Sprintf("%d requests denied within a minute; the last: %s", n, r.Reason)
 	}
 	r.RecordID = r.ID()
-	d.tell(r)
+	d.record(r)
 }

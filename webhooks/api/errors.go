@@ -11,12 +11,12 @@ import (
 // Error codes: stable, as people branch on them (requirement A12).
 const (
 	codeAuthRequired = "auth.required"           // 401: no token
-	codeAuthInvalid  = "auth.invalid"            // 401: a token that is not taken
-	codePermission   = "permission.denied"       // 403: for what no tenant or project hides
+	codeAuthInvalid  = "auth.invalid"            // 401: an invalid token
+	codePermission   = "permission.denied"       // 403: for resources that are not hidden
 	codeEndpoint     = "endpoint.not_allowed"    // 403: not among the account's allowed_endpoints
-	codeNotFound     = "resource.not_found"      // 404: not there, or not for who asks
-	codeFeature      = "feature.disabled"        // 404: switched off (requirement A16)
-	codeWrite        = "write.by_pull_request"   // 405: what can be written, but not here
+	codeNotFound     = "resource.not_found"      // 404: unknown, or hidden from the caller
+	codeFeature      = "feature.disabled"        // 404: a disabled family (requirement A16)
+	codeWrite        = "write.by_pull_request"   // 405: writable by a pull request only
 	codeMethod       = "method.not_allowed"      // 405
 	codeAccept       = "accept.unsupported"      // 406
 	codeProject      = "project.mismatch"        // 400: X-Project-ID and path disagree (requirement A18)
@@ -27,15 +27,15 @@ const (
 	codeTooLong      = "request.too_long"        // 414
 	codeRate         = "rate.limited"            // 429
 	codeInternal     = "internal"                // 500
-	codeUnaudited    = "audit.unavailable"       // 503: an admin path, and its audit record cannot be kept (requirement B2)
+	codeUnaudited    = "audit.unavailable"       // 503: the audit record of an admin path cannot be stored (requirement B2)
 	codeNotReady     = "not_ready"               // 503
 )
 
-// failure is an answer that is no success.
+// failure is an error answer.
 type failure struct {
 	status  int
 	code    string
-	message string         // what, and what to do; never a secret
+	message string         // the fault and the next step; never a secret
 	details map[string]any // for machines
 	after   time.Duration  // Retry-After
 	allow   string         // Allow
@@ -44,15 +44,16 @@ type failure struct {
 
 func (f *failure) Error() string { return f.code + ": " + f.message }
 
-// notFound is one answer for what is not there and for what is not for who
-// asks, so that nobody learns names by asking.
+// notFound is the same answer for an unknown and for a hidden resource, so that a
+// caller cannot discover names.
 func notFound() *failure {
 	return &failure{status: http.StatusNotFound, code: codeNotFound,
-		message: "there is nothing of that name, or not for you: check the path, and who you are"}
+		message: "not found, or hidden from you: check the path and your token"}
 }
 
-// Nowhere answers where there is no API as one answers for what is not there.
-func Nowhere(w http.ResponseWriter, r *http.Request) {
+// NotServed answers a path of an API that is not served, as an API answers an unknown
+// path.
+func NotServed(w http.ResponseWriter, r *http.Request) {
 	correlation := correlationID(r.Header)
 	head(w.Header(), correlation)
 	notFound().write(w, correlation, nil)
@@ -68,7 +69,7 @@ type envelope struct {
 	} `json:"error"`
 }
 
-// write answers with the failure. ids are of what was asked for.
+// write answers with the failure and the ids of the path.
 func (f *failure) write(w http.ResponseWriter, correlation string, ids [][2]string) {
 	var e envelope
 	e.Error.Code, e.Error.Message, e.Error.CorrelationID, e.Error.Details = f.code, f.message, correlation, map[string]any{}
@@ -78,7 +79,7 @@ func (f *failure) write(w http.ResponseWriter, correlation string, ids [][2]stri
 	maps.Copy(e.Error.Details, f.details)
 	body, err := json.Marshal(e)
 	if err != nil {
-		panic(err) // strings all the way down
+		panic(err) // it has only strings
 	}
 	h := w.Header()
 	h.Set("Content-Type", "application/json")

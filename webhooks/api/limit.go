@@ -9,14 +9,14 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Rate is so many a second on average, and so many at once.
+// Rate is an average rate and a burst.
 type Rate struct {
 	PerSecond float64
 	Burst     int
 }
 
-// limiter bounds how often each of many may do something, in bounded memory:
-// who was not heard of for the last `remembered` others starts anew.
+// limiter bounds the rate of each caller, in bounded memory: a caller not seen since
+// the last maxCallers other callers starts with a full burst.
 type limiter struct {
 	rate Rate
 
@@ -24,8 +24,8 @@ type limiter struct {
 	now, old map[string]*rate.Limiter
 }
 
-// remembered is how many are told apart, once in each of two generations.
-const remembered = 4096
+// maxCallers is the size of each of the two generations of callers.
+const maxCallers = 4096
 
 func newLimiter(r Rate) *limiter {
 	return &limiter{rate: r, now: map[string]*rate.Limiter{}}
@@ -39,7 +39,7 @@ func (l *limiter) allow(who string, at time.Time) bool {
 		if one, ok = l.old[who]; !ok {
 			one = rate.NewLimiter(rate.Limit(l.rate.PerSecond), l.rate.Burst)
 		}
-		if len(l.now) >= remembered {
+		if len(l.now) >= maxCallers {
 			l.now, l.old = map[string]*rate.Limiter{}, l.now
 		}
 		l.now[who] = one
@@ -47,8 +47,8 @@ func (l *limiter) allow(who string, at time.Time) bool {
 	return one.AllowN(at, 1)
 }
 
-// remote is whom a failed authentication is counted against: an IPv4 address,
-// or the /64 that an IPv6 host may choose from.
+// remote is the address that an authentication failure counts against: an IPv4
+// address, or the /64 prefix of an IPv6 address, which one host may use whole.
 func remote(addr string) string {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 	"berth/schema/authority"
 )
 
-// Who may read what, where: each of the nine roles at the campus's project
-// physics.lattice (or above it), each path, each place. What is expected comes
-// from the table of permissions and from what a role's family reaches, said
-// here a second time and in other words (requirements A9, A18, B2).
+// Each of the nine roles at the campus's project physics.lattice or above it, on
+// each path, in each place. The expected status comes from the table of
+// permissions and the reach of a role's family, stated a second time here
+// (requirements A9, A18, B2).
 func TestMatrix(t *testing.T) {
 	files := campusFiles(t)
 	member := map[string]string{"platform": "", "tenant": "", "project": ""}
@@ -71,7 +71,7 @@ func TestMatrix(t *testing.T) {
 		{"own", "physics.lattice", "physics"}, {"sibling", "physics.collider", "physics"},
 		{"other tenant", "biology.genomes", "biology"}, {"nowhere", "physics.nothing", "nothing"},
 	}
-	asked, denied := 0, map[string]int{} // and told of at once
+	asked, denied := 0, map[string]int{} // and recorded at once
 	for _, r := range w.api.routes {
 		if !r.reads() {
 			continue
@@ -99,7 +99,7 @@ func TestMatrix(t *testing.T) {
 				switch {
 				case r.admin && c.family != "none" && want == http.StatusOK:
 					require.Len(t, w.audited, 1, "%s as %s", target, c.role)
-				case r.admin && c.family != "none": // one of those that are told together
+				case r.admin && c.family != "none": // one of those that are recorded together
 					require.LessOrEqual(t, len(w.audited), 1, "%s as %s", target, c.role)
 					denied[c.role+c.family] += len(w.audited)
 				default:
@@ -110,11 +110,10 @@ func TestMatrix(t *testing.T) {
 		}
 	}
 	require.Greater(t, asked, 1000)
-	require.Len(t, denied, len(callers)-1, "everybody but who has no token is denied something")
+	require.Len(t, denied, len(callers)-1, "every caller with a token is denied something")
 }
 
-// expected is the status that a caller must get, said independently of the
-// code: what the table gives the role, and where the role reaches.
+// expected is the status that a caller must get, stated independently of the code.
 func expected(r *route, place, role, family string, inProject, inOrg bool) int {
 	var cell authority.Cell = authority.Deny
 	for _, row := range authority.Table() {
@@ -168,9 +167,7 @@ func quoted(ss []string) string {
 	return strings.Join(out, ", ")
 }
 
-// To people of one project a shared runtime shows their own attachment, and not
-// who else is there.
-func TestConsumersSeeThemselves(t *testing.T) {
+func TestConsumersReadTheirOwnAttachment(t *testing.T) {
 	w := campusWorld(t, nil)
 	text := func(target, who string) string { return string(body(t, w.get(target, personToken(who)))) }
 	require.Contains(t, text(department, petra), `"attached_project_ids":["physics.collider","physics.lattice"]`)
@@ -181,8 +178,8 @@ func TestConsumersSeeThemselves(t *testing.T) {
 	require.NotContains(t, text("/api/v1/apps/registry", otto), "registry.physics.example", "another's tenant is not theirs without breaking the glass")
 }
 
-// X-Project-ID is the context where the path names no project (A18).
-func TestProjectHeader(t *testing.T) {
+// Where the path names no project (A18).
+func TestProjectHeaderIsTheContext(t *testing.T) {
 	w := campusWorld(t, nil)
 	for _, c := range []struct {
 		target, header string

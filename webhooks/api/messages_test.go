@@ -17,7 +17,7 @@ import (
 )
 
 // sayingWorld is the campus, with a project of physics attached to the platform's
-// runtime, where every message there is says what.
+// runtime; every message in it is what.
 func sayingWorld(t *testing.T, what string) *world {
 	campus := campusFiles(t)
 	files := with(campus, map[string]string{
@@ -53,9 +53,8 @@ func sayingWorld(t *testing.T, what string) *world {
 	return worldOf(t, v, []string{petra, anna, otto}, nil)
 }
 
-// Whatever a message names of another tenant's, people of a tenant are told on no
-// route; the reason they are.
-func TestMessagesNameNobodyElse(t *testing.T) {
+// The reason is shown; the message is not.
+func TestMessagesNeverNameOtherTenants(t *testing.T) {
 	for _, what := range []string{
 		"tenants/biology/projects/canary/instances/x.yaml is in force and needs it as it was",
 		"tenants/nobody-yet/projects/canary/instances/x.yaml is in force and cannot stand beside it",
@@ -90,9 +89,8 @@ func TestMessagesNameNobodyElse(t *testing.T) {
 	}
 }
 
-// Of what is the platform's only people of the platform are told more than a
-// reason, whatever the message names, and which SKUs its members are on.
-func TestThePlatformsMessagesAreThePlatforms(t *testing.T) {
+// Tenants read the reason, but no message and no SKU of the members.
+func TestPlatformMessagesAreForPlatformUsers(t *testing.T) {
 	const what = "the canary is in force and needs it as it was"
 	w := sayingWorld(t, what)
 	const commons = "/orgs/physics/shared-app-runtimes/commons"
@@ -115,7 +113,7 @@ func TestThePlatformsMessagesAreThePlatforms(t *testing.T) {
 	for _, s := range page.Items {
 		require.Equal(t, s.Tier == "tenant", s.Held.Message == what, s.ID)
 	}
-	// What is the tenant's own is told.
+	// The tenant's own messages are shown.
 	for _, path := range []string{lattice + "/app-instances/train", lattice + "/app-artifacts/solver", department} {
 		var one struct {
 			Held       held             `json:"held"`

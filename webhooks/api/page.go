@@ -20,19 +20,19 @@ const (
 	maxCursor    = 512
 )
 
-// listing is a whole list before it is cut into pages: the names of its items,
-// and how each is made.
+// listing is a list before it is cut into pages: the names of its items, and how to
+// make each item.
 type listing struct {
 	names []string
 	at    func(name string) any
 
 	filters map[string]filter           // by query parameter; nil: the list takes none
-	created func(name string) time.Time // for order=newest; nil: the list has no other order than by name
+	created func(name string) time.Time // for order=newest; nil: the list is ordered by name only
 }
 
-// filter keeps the items of a list that a query parameter asks for.
+// filter selects the items of a list that match a query parameter.
 type filter struct {
-	values []string // what the parameter may be; nil: any name
+	values []string // the valid values; nil: any name
 	keep   func(name, value string) bool
 }
 
@@ -42,14 +42,14 @@ const (
 	orderNewest = "newest"
 )
 
-// page is a piece of a listing. The next one begins after the last name of
-// this one, whatever came or went meanwhile.
+// page is a part of a listing. The next page begins after the last name of this one,
+// also if items were added or removed meanwhile.
 type page struct {
 	Items      []any  `json:"items"`
 	NextCursor string `json:"next_cursor,omitempty"`
 }
 
-// parameters are the query parameters that the list takes, sorted.
+// parameters lists the valid query parameters, sorted.
 func (l *listing) parameters() []string {
 	out := append(slices.Collect(maps.Keys(l.filters)), "limit", "cursor")
 	if l.created != nil {
@@ -59,8 +59,8 @@ func (l *listing) parameters() []string {
 	return out
 }
 
-// ask keeps what a query asks for and returns the query without limit and cursor,
-// in one spelling: the cursors of two questions are not each other's.
+// ask applies a query's filters and order, and returns the normalised query without
+// limit and cursor: a cursor is valid for one query only.
 func (l *listing) ask(q url.Values) (asked string, fail *failure) {
 	takes := l.parameters()
 	bad := func(format string, args ...any) (string, *failure) {
@@ -72,7 +72,7 @@ func (l *listing) ask(q url.Values) (asked string, fail *failure) {
 		f, filters := l.filters[name]
 		switch {
 		case !slices.Contains(takes, name):
-			return bad("this list takes %s, and nothing else: remove the others", strings.Join(takes, ", "))
+			return bad("unknown query parameter: this list takes %s", strings.Join(takes, ", "))
 		case len(q[name]) > 1:
 			return bad("%s is given twice; give it once", name)
 		case name == "order" && value != orderName && value != orderNewest:
@@ -95,8 +95,8 @@ func (l *listing) ask(q url.Values) (asked string, fail *failure) {
 	return kept.Encode(), nil
 }
 
-// newestKey sorts an item before older ones, and those of one time by name. What
-// came at an unknown time is last.
+// newestKey sorts newer items first, items of one time by name, and items of an
+// unknown time last.
 func newestKey(created time.Time, name string) string {
 	age := uint64(math.MaxInt64)
 	if !created.IsZero() {
@@ -105,7 +105,7 @@ func newestKey(created time.Time, name string) string {
 	return fmt.Sprintf("%020d %s", age, name)
 }
 
-// cut is the page of a listing that a query asks for. where names the list.
+// cut returns the page of a listing that a query asks for. where identifies the list.
 func (l listing) cut(where string, q url.Values) (page, *failure) {
 	limit, after := defaultLimit, ""
 	asked, fail := l.ask(q)
@@ -132,7 +132,7 @@ func (l listing) cut(where string, q url.Values) (page, *failure) {
 	if q.Has("cursor") {
 		name, ok := readCursor(where, q.Get("cursor"))
 		if !ok {
-			return page{}, &failure{status: http.StatusBadRequest, code: codeCursor, message: "this is no cursor of this list: take next_cursor of its last page as it is, or begin anew without one"}
+			return page{}, &failure{status: http.StatusBadRequest, code: codeCursor, message: "the cursor is not valid for this list: use next_cursor of its last page unchanged, or start without a cursor"}
 		}
 		after = name
 	}
@@ -152,10 +152,9 @@ func (l listing) cut(where string, q url.Values) (page, *failure) {
 	return p, nil
 }
 
-// cursor says that a page ended with name. Its checksum binds it to its list
-// and shows damage. It is no secret and no permission: whoever makes one up
-// can but begin at another name of a list he may read anyway, and so it outlives
-// a restart.
+// cursor marks a page that ended with name. Its checksum binds it to its list and
+// detects damage. It grants nothing: a forged cursor starts at another name of a list
+// that the caller may read anyway.
 func cursor(where, name string) string {
 	sum := sha256.Sum256([]byte("berth cursor\x00" + where + "\x00" + name))
 	return base64.RawURLEncoding.EncodeToString(append(sum[:12], name...))

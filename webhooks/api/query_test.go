@@ -14,7 +14,7 @@ import (
 )
 
 // queryWorld has twelve instances r00 to r11 beside train and sweep in physics.lattice:
-// every third is stopped, each came a day after the one before.
+// every third is stopped, each was created a day after the one before.
 func queryWorld(t testing.TB) *world {
 	files := campusFiles(t)
 	text := files["tenants/physics/projects/lattice/instances/sweep.yaml"]
@@ -71,8 +71,7 @@ func (w *world) names(target, login string, limit int) (out []string) {
 	}
 }
 
-// A deleted instance is read by its id and no other way, and never instead of
-// one that is there.
+// An existing instance takes precedence.
 func TestDeletedInstanceIsReadByItsID(t *testing.T) {
 	v := campusView(t)
 	v.Deleted = func(tenant, project, id string) (plan.DeletedInstance, bool) {
@@ -102,9 +101,9 @@ func TestDeletedInstanceIsReadByItsID(t *testing.T) {
 	}
 }
 
-// Lists answer by project and status, newest first, by tenant and status, and by
-// app and status, in pages of any size (ACP's indexes).
-func TestListsByStatusAndAge(t *testing.T) {
+// By project and status, newest first; by tenant and status; by app and status; in
+// pages of any size (ACP's indexes).
+func TestListsFilterAndOrder(t *testing.T) {
 	w := queryWorld(t)
 	for _, limit := range []int{1, 3, 500} {
 		require.Equal(t, strings.Fields("r09 r06 r03 r00"), w.names(lattice+"/app-instances?status=stopped&order=newest", anna, limit))

@@ -13,22 +13,21 @@ import (
 	"berth/schema"
 )
 
-// reading is one View as one request sees it: everything in it is of the same
-// moment.
+// reading is the view of one request: all of it is of the same moment.
 type reading struct {
 	View
 	params  map[string]string
 	tenant  string
 	project string
 	sight
-	held map[schema.Key]plan.Held // built when first asked for
+	held map[schema.Key]plan.Held // built at the first use
 }
 
-// id is what the API calls a thing, as events do.
+// id is the id of a resource, as in events.
 func id(h *schema.Header) string { return h.ID() }
 
-// find is the document of a name, else of a uid. Names go first, so that
-// nobody takes the place of another's document by choosing its name for a uid.
+// find returns the document of a name, else of a uid. Names take precedence, so that
+// a uid cannot hide the document of that name.
 func find[D interface{ Head() *schema.Header }](docs map[string]D, want string) (D, bool) {
 	if d, ok := docs[want]; ok {
 		return d, true
@@ -42,12 +41,12 @@ func find[D interface{ Head() *schema.Header }](docs map[string]D, want string) 
 	return none, false
 }
 
-// all lists every document of a map.
+// all lists the documents of a map.
 func all[D any](docs map[string]D, shape func(D) any) *listing {
 	return &listing{names: slices.Collect(maps.Keys(docs)), at: func(name string) any { return shape(docs[name]) }}
 }
 
-// one is the document a parameter names, in its shape; nil if there is none.
+// one returns the document that a parameter names, in its shape, or nil.
 func one[D interface{ Head() *schema.Header }](docs map[string]D, want string, shape func(D) any) any {
 	d, ok := find(docs, want)
 	if !ok {
@@ -56,7 +55,7 @@ func one[D interface{ Head() *schema.Header }](docs map[string]D, want string, s
 	return shape(d)
 }
 
-// holding builds the index of what is held, once.
+// holding builds the index of held changes, once.
 func (r *reading) holding() {
 	if r.held != nil {
 		return
@@ -74,13 +73,13 @@ func (r *reading) declared(h *schema.Header) declared {
 		d.CreatedAt, d.UpdatedAt = r.Dates(h.File, h.Blob)
 	}
 	if was, ok := r.held[h.Key]; ok {
-		d.Held = &held{was.Reason, r.told(h.Key, was.Message)}
+		d.Held = &held{was.Reason, r.visible(h.Key, was.Message)}
 	}
 	return d
 }
 
-// thing is how far what is no unit has come; phase is initial before Berth
-// has looked at it.
+// thing returns the status of a resource that is not a unit. The phase is initial
+// before Berth has reconciled it.
 func (r *reading) thing(key schema.Key, initial string) (phase string, f followed) {
 	if s := r.Things[key]; s != nil {
 		return cmp.Or(s.Phase, initial), followed{r.conditions(key, s.Conditions), s.Revision, s.CorrelationID}
@@ -88,20 +87,19 @@ func (r *reading) thing(key schema.Key, initial string) (phase string, f followe
 	return initial, followed{Conditions: []plan.Condition{}}
 }
 
-// conditions are those of the thing of a key, with what of their messages is told.
+// conditions returns the conditions of a resource, with the messages that the caller may read.
 func (r *reading) conditions(key schema.Key, cs []plan.Condition) []plan.Condition {
 	out := append([]plan.Condition{}, cs...)
 	for i := range out {
-		out[i].Message = r.told(key, out[i].Message)
+		out[i].Message = r.visible(key, out[i].Message)
 	}
 	return out
 }
 
-// told is a message about the thing of a key as far as it is for who asks: of
-// what is the platform's only people of the platform are told more than a reason,
-// as what stands in its way may be anybody's; and nobody else is told of another
-// tenant's documents what they are called.
-func (r *reading) told(key schema.Key, message string) string {
+// visible returns a message about a resource if the caller may read it, else "". A
+// message about a platform resource is for platform users only, because its cause may
+// be in any tenant; a message that names another tenant's document is too.
+func (r *reading) visible(key schema.Key, message string) string {
 	owner := key.Tenant
 	if key.Kind == schema.KindTenant {
 		owner = key.Name
@@ -112,15 +110,15 @@ func (r *reading) told(key schema.Key, message string) string {
 	return message
 }
 
-// kinds finds where a message names something of a tenant by its path, or by its
-// kind and name; alone where by what may be a name, an address, or anything.
+// kinds finds a tenant's name in a message by a path, or by a kind and name; alone
+// finds words that may be a tenant's name.
 var (
 	kinds = regexp.MustCompile(`\btenants/([-a-z0-9]+)|\bTenant ([-a-z0-9]+)|` +
 		`\b(?:Project|Policy|Entitlement|RoleBinding|Instance|ArtifactSource|Artifact|ServiceAccount|SharedRuntime|Attachment|Contribution|MemberOperation) ([-a-z0-9]+)[./]`)
 	alone = regexp.MustCompile(`(?:^|[^-a-z0-9./])([-a-z0-9]+)[./][a-z0-9]`)
 )
 
-// namesOther says whether a message names something of another tenant than owner.
+// namesOther says whether a message names a document of a tenant other than owner.
 func (r *reading) namesOther(owner, message string) bool {
 	for _, m := range kinds.FindAllStringSubmatch(message, -1) {
 		if cmp.Or(m[1], m[2], m[3]) != owner {
@@ -154,8 +152,7 @@ func (r *reading) apps() *listing {
 	})
 }
 
-// appID is the id of the app of a slug. An app that is no longer in the catalog
-// is called by its slug.
+// appID is the id of an app; its slug if the catalog no longer has it.
 func (r *reading) appID(slug string) string {
 	if a := r.Desired.Platform.Apps[slug]; a != nil {
 		return id(a.Head())
@@ -181,8 +178,8 @@ func (r *reading) versions() *listing {
 	return l
 }
 
-// sources are the platform's, for everybody, and those of the tenants of who
-// asks (requirement B3).
+// sources lists the platform's artifact sources and those of the caller's tenants
+// (requirement B3).
 func (r *reading) sources() *listing {
 	by := map[string]*schema.ArtifactSource{}
 	for name, s := range r.Desired.Platform.ArtifactSources {
@@ -204,7 +201,7 @@ func (r *reading) sources() *listing {
 	})
 }
 
-// A project's things.
+// Resources of a project.
 
 func (r *reading) entitlement(e *schema.Entitlement) any {
 	return entitlement{id(e.Head()), e.Key.Tenant, e.Key.ProjectID(), r.appID(e.Key.Name), e.Key.Name, e.Spec.Enabled, e.Spec.PolicyOverrides, r.declared(e.Head())}
@@ -220,8 +217,7 @@ func (r *reading) oneEntitlement() any {
 	return r.entitlement(e)
 }
 
-// instances are those in force, and those that are gone from it and still
-// there.
+// instances lists the instances in force, and those that are being deleted.
 func (r *reading) instances() *listing {
 	return r.instanceListing(r.instanceNames(), func(name string) (*reading, string) { return r, name })
 }
@@ -237,7 +233,7 @@ func (r *reading) instanceNames() []string {
 	return slices.Collect(maps.Keys(names))
 }
 
-// orgInstances are those of a tenant, of the projects in sight, by project and name.
+// orgInstances lists the instances of a tenant's projects in sight, by project and name.
 func (r *reading) orgInstances() *listing {
 	within := map[string]*reading{}
 	names := map[string]bool{}
@@ -259,8 +255,8 @@ func (r *reading) orgInstances() *listing {
 	})
 }
 
-// instanceListing is a list of instances that may be asked for by status and app,
-// and newest first. of is where an item of names is read, and its name there.
+// instanceListing lists instances, with filters by status and app and the order
+// newest. of returns the reading and the instance name of an item of names.
 func (r *reading) instanceListing(names []string, of func(string) (*reading, string)) *listing {
 	key := func(item string) (*reading, schema.Key) {
 		in, name := of(item)
@@ -300,7 +296,7 @@ func (r *reading) instanceListing(names []string, of func(string) (*reading, str
 	}
 }
 
-// instanceStatuses are the phases that an instance of a list may be in.
+// instanceStatuses lists the phases of instances.
 func instanceStatuses() []string {
 	var out []string
 	for _, p := range []plan.Phase{plan.PhaseRequested, plan.PhaseDeploying, plan.PhaseRunning, plan.PhaseUpdating, plan.PhaseStopped, plan.PhaseFailed, plan.PhaseDeleting, plan.PhaseDeleted} {
@@ -309,7 +305,7 @@ func instanceStatuses() []string {
 	return out
 }
 
-// createdAt is when a document came; the zero time where that is not known.
+// createdAt is when a document was created; the zero time if unknown.
 func (r *reading) createdAt(h *schema.Header) time.Time {
 	if r.Dates == nil {
 		return time.Time{}
@@ -330,7 +326,7 @@ func (r *reading) oneInstance() any {
 	return nil
 }
 
-// deletedInstance is what the event log says of an instance that is gone.
+// deletedInstance is a deleted instance, from the event log.
 func (r *reading) deletedInstance(d plan.DeletedInstance) instance {
 	return instance{
 		ID: d.ID, ResourceName: d.Key.ResourceName(), Name: d.Key.Name, OrgID: d.Key.Tenant, ProjectID: d.Key.ProjectID(),
@@ -365,7 +361,7 @@ func (r *reading) instance(name string) instance {
 	i.Conditions = []plan.Condition{}
 	if s := r.Units.Get(key); s != nil {
 		i.AppID, i.AppSlug, i.RuntimeBackend, i.OperatingMode, i.ControlPlaneScope = r.appID(s.App), s.App, s.RuntimeBackend, s.OperatingMode, s.ControlPlaneScope
-		i.Status, i.FailureReason, i.RuntimeState = s.Phase, r.told(key, s.FailureReason), object(s.RuntimeState)
+		i.Status, i.FailureReason, i.RuntimeState = s.Phase, r.visible(key, s.FailureReason), object(s.RuntimeState)
 		i.RequestedBy = s.RequestedBy
 		i.followed = followed{r.conditions(key, s.Conditions), s.Revision, s.CorrelationID}
 	}
@@ -390,14 +386,14 @@ func (r *reading) instance(name string) instance {
 	if v := r.Desired.Version(s.App, s.Version); v != nil {
 		i.RuntimeBackend = v.Spec.RuntimeBackend
 	}
-	if e := r.Effective.Instance(key); e != nil { // what policy and the catalog made of it (requirement B4)
+	if e := r.Effective.Instance(key); e != nil { // after policy and catalog (requirement B4)
 		i.OperatingMode, i.ControlPlaneScope, i.TenantBoundaryMode = e.OperatingMode, e.ControlPlaneScope, e.TenantBoundaryMode
 		i.RuntimeBackend, i.Config = e.RuntimeBackend, object(e.Config)
 	}
 	return i
 }
 
-// unitMembers are a unit's members as they are placed; shape says whose.
+// unitMembers returns a unit's placed members; whose has the fields they share.
 func (r *reading) unitMembers(key schema.Key, whose member) map[string]member {
 	out := map[string]member{}
 	s := r.Units.Get(key)
@@ -408,11 +404,11 @@ func (r *reading) unitMembers(key schema.Key, whose member) map[string]member {
 		one := whose
 		one.ID, one.Role, one.ControlPlane, one.Status = m.Name, m.Role, m.ControlPlane, cmp.Or(string(m.State), "unknown")
 		one.AppSlug, one.Node, one.Region, one.SKU, one.CPUs, one.MemoryMiB = s.App, m.Node, m.Region, m.SKU, m.CPUs, m.MemoryMiB
-		one.PlacementReason = r.told(key, m.Placed)
+		one.PlacementReason = r.visible(key, m.Placed)
 		for _, g := range m.GPUs {
 			one.GPUs = append(one.GPUs, memberGPUs{g.Type, g.Count})
 		}
-		if key.Tenant == "" { // where it runs is the platform's to know
+		if key.Tenant == "" { // nodes of the platform are not shown to tenants
 			one.Node, one.Region, one.SKU, one.PlacementReason = "", "", "", ""
 		}
 		if n := r.Effective.Nodes[m.Node]; n != nil {
@@ -423,8 +419,8 @@ func (r *reading) unitMembers(key schema.Key, whose member) map[string]member {
 	return out
 }
 
-// ownProject is the project of a tenant that a node is reserved for; whose else
-// it is, is not the tenant's to know.
+// ownProject is the tenant's project that a node is reserved for; "" for another
+// tenant's, which the tenant may not know.
 func ownProject(reserved, tenant string) string {
 	if of, _, in := strings.Cut(reserved, "."); in && of == tenant {
 		return reserved
@@ -472,7 +468,7 @@ func (r *reading) operation(o *schema.MemberOperation) any {
 	return out
 }
 
-// instanceOperations are the operations on the instance that the path names.
+// instanceOperations lists the operations on the instance that the path names.
 func (r *reading) instanceOperations() map[string]*schema.MemberOperation {
 	name, ok := r.instanceName()
 	if !ok {
@@ -515,9 +511,8 @@ func (r *reading) oneArtifact() any {
 	return one(r.projectEstate().Artifacts, r.params["artifact_id"], r.artifact)
 }
 
-// A tenant's shared runtimes, and those of the platform that its projects are
-// attached to. Of these a tenant sees what is its own: its projects'
-// attachments, and how the runtime is.
+// Shared runtimes of a tenant, and those of the platform that its projects are attached
+// to. Of the latter, a tenant reads the status and its own projects' attachments.
 
 func (r *reading) ownRuntimes() map[string]*schema.SharedRuntime {
 	out := map[string]*schema.SharedRuntime{}
@@ -539,8 +534,8 @@ func (r *reading) platformRuntimes() map[string]*schema.SharedRuntime {
 	return out
 }
 
-// shared is what stands under the shared runtime that the path names, or nil.
-// The tenant's own go first.
+// shared returns the shared runtime that the path names, or nil. The tenant's own take
+// precedence.
 func (r *reading) shared() *schema.SharedRuntimeEstate {
 	for _, docs := range []map[string]*schema.SharedRuntime{r.ownRuntimes(), r.platformRuntimes()} {
 		if d, ok := find(docs, r.params["shared_runtime_id"]); ok {
@@ -550,7 +545,7 @@ func (r *reading) shared() *schema.SharedRuntimeEstate {
 	return nil
 }
 
-// sharedID is the id of a shared runtime of a tenant, or "", the platform.
+// sharedID is the id of a shared runtime of a tenant; of the platform for tenant "".
 func (r *reading) sharedID(tenant, name string) string {
 	if s := r.Desired.SharedRuntime(tenant, name); s != nil && s.Runtime != nil {
 		return id(s.Runtime.Head())
@@ -566,7 +561,7 @@ func (r *reading) sharedRuntime(d *schema.SharedRuntime) any {
 		DesiredState: string(s.DesiredState), OperatorIdentityRef: s.OperatorIdentityRef, PlacementIntent: s.PlacementIntent,
 		Roles: s.Roles, Config: object(s.Config), DeletionProtection: s.DeletionProtection, declared: r.declared(d.Head()),
 	}
-	if d.Key.Tenant == "" { // how the platform runs it is the platform's
+	if d.Key.Tenant == "" { // the platform's configuration is not shown to tenants
 		out.Owner, out.OperatorIdentityRef, out.PlacementIntent, out.Config, out.Labels = "platform", "", nil, object(nil), nil
 		if !r.platform {
 			out.Roles = withoutSKUs(s.Roles)
@@ -592,8 +587,8 @@ func withoutSKUs(roles map[string]schema.InstanceRole) map[string]schema.Instanc
 	return out
 }
 
-// attachedTo are the projects attached to a shared runtime, with terms or
-// without, that are for who asks to see. Never nil.
+// attachedTo lists the projects in sight that are attached to a shared runtime, with
+// terms or without. Never nil.
 func (r *reading) attachedTo(s *schema.SharedRuntimeEstate) []string {
 	ids := append([]string{}, s.Runtime.Spec.AttachedProjectIDs...)
 	for _, a := range s.Attachments {
@@ -603,7 +598,7 @@ func (r *reading) attachedTo(s *schema.SharedRuntimeEstate) []string {
 	return slices.DeleteFunc(slices.Compact(ids), func(id string) bool { return !r.mine(id) })
 }
 
-// mine says whether a project is of the tenant that the path names, and in sight.
+// mine says whether a project is the path's tenant's and in sight.
 func (r *reading) mine(projectID string) bool {
 	tenant, _, _ := strings.Cut(projectID, ".")
 	return tenant == r.tenant && r.attached(projectID)
@@ -612,7 +607,7 @@ func (r *reading) mine(projectID string) bool {
 func (r *reading) sharedRuntimes() *listing {
 	docs := r.ownRuntimes()
 	for name, d := range r.platformRuntimes() {
-		docs["~"+name] = d // after all names, and none is so
+		docs["~"+name] = d // sorts after all names; no name begins like this
 	}
 	return all(docs, r.sharedRuntime)
 }
@@ -699,8 +694,8 @@ func (r *reading) oneWorkerOperation() any {
 	return one(workerOperationsOf(s), r.params["operation_id"], r.operation)
 }
 
-// workerOperationsOf are the operations on a shared runtime; on the platform's
-// they are the platform's affair.
+// workerOperationsOf lists the operations on a shared runtime; none of a platform
+// runtime, which tenants may not read.
 func workerOperationsOf(s *schema.SharedRuntimeEstate) map[string]*schema.MemberOperation {
 	if s.Runtime.Key.Tenant == "" {
 		return nil

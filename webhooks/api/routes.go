@@ -8,8 +8,8 @@ import (
 	"berth/schema/authority"
 )
 
-// Family is a group of paths that is switched on and off together, so that a
-// roll-out may begin with the catalog (requirement A16).
+// Family is a group of paths that is enabled together, so that an introduction of
+// Berth may begin with the catalog (requirement A16).
 type Family string
 
 // The families.
@@ -21,7 +21,7 @@ const (
 	SharedRuntimes Family = "shared_runtimes"
 )
 
-// Families are all families, in the order of a roll-out.
+// Families lists all families, in the order of an introduction.
 func Families() []Family {
 	return []Family{Catalog, Entitlements, Instances, Artifacts, SharedRuntimes}
 }
@@ -40,24 +40,23 @@ const (
 	sharedDir  = "tenants/{tenant}/shared-runtimes/"
 )
 
-// route is one path. Reads are answered by list or item, writes by naming the
-// file of writes that a pull request edits instead.
+// route is one path. list or item answers a read; a write is answered with the file
+// that a pull request edits instead.
 type route struct {
 	template   string // as in openapi.yaml and in a service account's allowed_endpoints
 	family     Family
 	permission authority.Permission
-	list       func(*reading) *listing // nil: no such thing
-	item       func(*reading) any      // nil: no such thing
-	writes     string                  // "": nothing is written there
-	admin      bool                    // by breaking the glass only (requirement B2)
+	list       func(*reading) *listing // nil result: not found
+	item       func(*reading) any      // nil result: not found
+	writes     string                  // file that a write changes; "": read-only
+	admin      bool                    // needs break-glass access (requirement B2)
 
 	segments []string
 }
 
 func (r *route) reads() bool { return r.list != nil || r.item != nil }
 
-// routes is every path there is. What stands below a project or a tenant has a
-// mirror below /admin.
+// routes lists all paths. A path below a project or tenant has a mirror below /admin.
 func routes() []*route {
 	var all []*route
 	add := func(template string, r route) {
@@ -105,11 +104,10 @@ func routes() []*route {
 	return all
 }
 
-// parameter is what may stand where a template has a name in braces: names,
-// uids, project ids.
+// parameter matches the values of a template's parameters: names, uids, project ids.
 var parameter = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9_.]{0,99}$`)
 
-// match says whether path is one of r, and with which parameters.
+// match says whether a path matches r, and returns its parameters.
 func (r *route) match(segments []string) (map[string]string, bool) {
 	if len(segments) != len(r.segments) {
 		return nil, false
@@ -129,8 +127,7 @@ func (r *route) match(segments []string) (map[string]string, bool) {
 	return params, true
 }
 
-// owner is the tenant and project that a path is about, which is in the path
-// and nowhere else; ok is false for an id that can be none.
+// owner returns the tenant and project of a path; ok is false for a malformed id.
 func owner(params map[string]string) (tenant, project string, ok bool) {
 	if id, in := params["project_id"]; in {
 		return splitProject(id)
@@ -146,7 +143,7 @@ func splitProject(id string) (tenant, project string, ok bool) {
 	return tenant, project, schema.ValidName(tenant) && schema.ValidName(project)
 }
 
-// file is where what a route writes is declared.
+// file is the path in the estate that a write to the route changes.
 func (r *route) file(tenant, project string, params map[string]string) string {
 	f := strings.NewReplacer("{tenant}", tenant, "{project}", project).Replace(r.writes)
 	for name, value := range params {

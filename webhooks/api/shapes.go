@@ -8,19 +8,17 @@ import (
 	"berth/schema"
 )
 
-// What answers are made of, with the names of ACP's tables and TSR's lists but
-// for what openapi.yaml says is answered by another name, or by Git's history
-// alone. openapi.yaml says the shapes to machines; a test holds the two
-// together.
+// The shapes of answers. Their names are those of ACP's tables and TSR's lists;
+// openapi.yaml names the exceptions. A test compares the shapes with openapi.yaml.
 
-// declared is where a thing stands in the estate.
+// declared is the part of a resource that its document gives.
 type declared struct {
 	DeclaredIn string            `json:"declared_in,omitempty"` // path in the estate; "" once the document is gone
 	Labels     map[string]string `json:"labels,omitempty"`
 	Suspended  bool              `json:"suspended"`
-	CreatedAt  time.Time         `json:"created_at,omitzero"` // of the commit of main that brought it, UTC; zero: not known
-	UpdatedAt  time.Time         `json:"updated_at,omitzero"` // of the one that made it what is in force
-	Held       *held             `json:"held,omitempty"`      // a later version of the document is on main and not in force
+	CreatedAt  time.Time         `json:"created_at,omitzero"` // commit of main that created it, UTC; zero: unknown
+	UpdatedAt  time.Time         `json:"updated_at,omitzero"` // commit that made its version in force
+	Held       *held             `json:"held,omitempty"`      // main has a later version that is held
 }
 
 type held struct {
@@ -28,7 +26,7 @@ type held struct {
 	Message string `json:"message"`
 }
 
-// followed is how far what was declared has come.
+// followed is the part of a resource that its status gives.
 type followed struct {
 	Conditions      []plan.Condition `json:"conditions"`
 	UpdatedRevision string           `json:"updated_revision,omitempty"` // commit of main last acted on
@@ -57,8 +55,8 @@ type version struct {
 	declared
 }
 
-// source is an artifact source as those see it who may use it. Directories of
-// Berth's host and names of secrets are nobody's business.
+// source is an artifact source, without directories of Berth's host and names of
+// secrets.
 type source struct {
 	ID    string `json:"id"`
 	Tier  string `json:"tier"` // platform or tenant
@@ -98,9 +96,9 @@ type instance struct {
 	DesiredState           string          `json:"desired_state"` // running, stopped or deleted
 	Status                 plan.Phase      `json:"status"`
 	FailureReason          string          `json:"failure_reason,omitempty"`
-	RequestedBy            string          `json:"requested_by_user_id,omitempty"` // who brought its document, as proven; absent where nobody is known
+	RequestedBy            string          `json:"requested_by_user_id,omitempty"` // proven author of its document; absent if unknown
 	OperatorServiceAccount string          `json:"operator_service_account_id,omitempty"`
-	DeletedAt              time.Time       `json:"deleted_at,omitzero"` // when nothing was left of it; absent until then
+	DeletedAt              time.Time       `json:"deleted_at,omitzero"` // end of its deletion
 	DeletionProtection     bool            `json:"deletion_protection"`
 	Roles                  any             `json:"roles,omitempty"`
 	Config                 json.RawMessage `json:"config"`
@@ -118,14 +116,14 @@ type member struct {
 	AppSlug         string       `json:"app_slug,omitempty"`
 	Role            string       `json:"role"`
 	ControlPlane    bool         `json:"control_plane"`
-	Status          string       `json:"status"` // "unknown" before it was seen
+	Status          string       `json:"status"` // "unknown" before the first observation
 	Node            string       `json:"node"`
 	Region          string       `json:"region"`
 	SKU             string       `json:"sku"`
 	CPUs            int          `json:"cpus"`
 	MemoryMiB       int          `json:"memory_mib"`
 	GPUs            []memberGPUs `json:"gpus,omitempty"`
-	SourceProjectID string       `json:"source_project_id,omitempty"` // for which project the node is reserved (requirement D4)
+	SourceProjectID string       `json:"source_project_id,omitempty"` // project that the node is reserved for (requirement D4)
 	PlacementReason string       `json:"placement_reason,omitempty"`
 }
 
@@ -168,7 +166,7 @@ type sharedRuntime struct {
 	ID                  string                  `json:"id"`
 	ResourceName        string                  `json:"resource_name"`
 	Owner               string                  `json:"owner"`  // tenant or platform
-	OrgID               string                  `json:"org_id"` // "" where the platform owns it
+	OrgID               string                  `json:"org_id"` // "": the platform
 	AppSlug             string                  `json:"app_slug"`
 	AppVersion          string                  `json:"app_version"`
 	DisplayName         string                  `json:"display_name"`

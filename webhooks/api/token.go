@@ -28,11 +28,10 @@ const (
 	maxJTI   = 128
 )
 
-// errToken is all a stranger is told of a token that is not taken; why goes
-// to the log.
+// errToken is the only answer to an invalid token; the cause is logged.
 var errToken = errors.New("the token is not valid")
 
-// Issuer is how a service account is named in its tokens:
+// Issuer is the name of a service account in its tokens:
 // "<tenant>.<project>/<name>", or "<tenant>/<name>" for a tenant's.
 func Issuer(account schema.Key) string {
 	if account.Project != "" {
@@ -41,23 +40,23 @@ func Issuer(account schema.Key) string {
 	return account.Tenant + "/" + account.Name
 }
 
-// ParseIssuer is the service account of a name as Issuer makes it.
+// ParseIssuer returns the service account of a name that Issuer made.
 func ParseIssuer(s string) (schema.Key, error) {
 	owner, name, _ := strings.Cut(s, "/")
 	tenant, project, inProject := strings.Cut(owner, ".")
 	for _, part := range []string{tenant, name} {
 		if !schema.ValidName(part) {
-			return schema.Key{}, fmt.Errorf("%.100q names no service account: write TENANT.PROJECT/NAME, or TENANT/NAME", s)
+			return schema.Key{}, fmt.Errorf("%.100q is not a service account: write TENANT.PROJECT/NAME, or TENANT/NAME", s)
 		}
 	}
 	if inProject && !schema.ValidName(project) {
-		return schema.Key{}, fmt.Errorf("%.100q names no service account: write TENANT.PROJECT/NAME, or TENANT/NAME", s)
+		return schema.Key{}, fmt.Errorf("%.100q is not a service account: write TENANT.PROJECT/NAME, or TENANT/NAME", s)
 	}
 	return schema.Key{Kind: schema.KindServiceAccount, Tenant: tenant, Project: project, Name: name}, nil
 }
 
-// method is the one algorithm a public key may sign tokens with, so that no
-// token chooses it; nil for a key that may sign none.
+// method is the only algorithm for a public key, so that no token chooses one; nil if
+// the key cannot sign tokens.
 func method(key crypto.PublicKey) jwt.SigningMethod {
 	switch k := key.(type) {
 	case ed25519.PublicKey:
@@ -70,12 +69,12 @@ func method(key crypto.PublicKey) jwt.SigningMethod {
 	return nil
 }
 
-// Mint makes a token of a service account for one estate, the audience, that
-// lives for ttl from now. The key is the private half of the account's public
-// key of id keyID: Ed25519, or ECDSA on P-256.
+// Mint makes a token of a service account for one estate, the audience, valid for ttl
+// from now. key is the private half of the account's public key keyID: Ed25519, or
+// ECDSA on P-256.
 func Mint(account schema.Key, keyID string, key crypto.Signer, audience string, ttl time.Duration, now time.Time) (string, error) {
 	if ttl <= 0 || ttl > MaxTokenLife {
-		return "", fmt.Errorf("a token lives for more than 0 and at most %s, not %s", MaxTokenLife, ttl)
+		return "", fmt.Errorf("the lifetime of a token must be more than 0 and at most %s, not %s", MaxTokenLife, ttl)
 	}
 	m := method(key.Public())
 	if m == nil {
@@ -92,9 +91,8 @@ func Mint(account schema.Key, keyID string, key crypto.Signer, audience string, 
 	return t.SignedString(key)
 }
 
-// verify finds the service account in force whose token this is. What is wrong
-// with one that is not taken is for the log: it holds nothing of the token but
-// the names it claims, quoted.
+// verify returns the service account in force of a token. The error is for the log: it
+// holds only the names that the token claims, quoted.
 func verify(token, audience string, d *schema.Desired, now time.Time) (*schema.ServiceAccount, error) {
 	if len(token) > maxToken {
 		return nil, fmt.Errorf("longer than %d bytes", maxToken)
@@ -107,7 +105,7 @@ func verify(token, audience string, d *schema.Desired, now time.Time) (*schema.S
 		jwt.WithIssuedAt(), jwt.WithNotBeforeRequired(), jwt.WithExpirationRequired(), jwt.WithStrictDecoding(),
 	)
 	_, err := parser.ParseWithClaims(token, claims, func(t *jwt.Token) (any, error) {
-		// What a header may demand beyond these (crit, b64, jku, …) is not done here.
+		// Other header fields (crit, b64, jku, …) are not supported.
 		for name := range t.Header {
 			if name != "alg" && name != "kid" && name != "typ" {
 				return nil, errors.New("a header field besides alg, kid and typ")
@@ -142,13 +140,13 @@ func verify(token, audience string, d *schema.Desired, now time.Time) (*schema.S
 	switch {
 	case err != nil:
 		return nil, err
-	case len(claims.Audience) != 1: // or it would also open another estate
+	case len(claims.Audience) != 1: // a second audience would open another estate too
 		return nil, errors.New("for more than one audience")
 	case claims.IssuedAt == nil || claims.ID == "" || len(claims.ID) > maxJTI:
 		return nil, errors.New("iat or jti is missing or too long")
 	}
 	if life := claims.ExpiresAt.Sub(claims.IssuedAt.Time); life <= 0 || life > MaxTokenLife {
-		return nil, fmt.Errorf("it lives for %s, not for more than 0 and at most %s", life, MaxTokenLife)
+		return nil, fmt.Errorf("its lifetime is %s; it must be more than 0 and at most %s", life, MaxTokenLife)
 	}
 	return account, nil
 }
@@ -171,10 +169,10 @@ func serviceAccount(d *schema.Desired, key schema.Key) *schema.ServiceAccount {
 func publicKey(line string) (crypto.PublicKey, error) {
 	k, _, _, _, err := ssh.ParseAuthorizedKey([]byte(line))
 	if err != nil {
-		return nil, errors.New("the public key in force cannot be read")
+		return nil, errors.New("the public key in force is malformed")
 	}
 	if c, ok := k.(ssh.CryptoPublicKey); ok {
 		return c.CryptoPublicKey(), nil
 	}
-	return nil, errors.New("the public key in force is of no use for tokens")
+	return nil, errors.New("the public key in force cannot sign tokens")
 }

@@ -30,8 +30,8 @@ const (
 	ciList  = lattice + "/app-instances"
 )
 
-// accounts is the campus with keys of ours for the account physics.lattice/ci,
-// and an account of another tenant with the same keys.
+// accounts is the campus with test keys for the account physics.lattice/ci and for an
+// account of another tenant.
 func accounts(t testing.TB, keys map[string]crypto.Signer, head string) map[string]string {
 	account := func(name string) string {
 		text := "apiVersion: berth/v1\nkind: ServiceAccount\n" + head + "metadata: {name: " + name + "}\nspec:\n  display_name: x\n  public_keys:\n"
@@ -56,7 +56,7 @@ func ecKey(t testing.TB) *ecdsa.PrivateKey {
 	return k
 }
 
-// forge is a token made with none of Mint's care.
+// forge makes a token without Mint's checks.
 type forge struct {
 	header map[string]any
 	claims jwt.MapClaims
@@ -79,9 +79,7 @@ func good() forge {
 	}
 }
 
-// A token counts only as it is meant: by its account's key, for this estate,
-// now, and for an hour at most.
-func TestTokens(t *testing.T) {
+func TestTokenIsValidForOneAccountEstateAndHour(t *testing.T) {
 	ec := ecKey(t)
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
 	require.NoError(t, err)
@@ -179,9 +177,9 @@ func TestTokens(t *testing.T) {
 	})
 }
 
-// A token opens what its account lists, in its own project, and nothing else,
-// and shuts with the account or the key at once.
-func TestTokensFollowTheEstate(t *testing.T) {
+// A token gives access to the endpoints that its account lists, in its own
+// project.
+func TestTokenEndsWithItsAccountOrKey(t *testing.T) {
 	keys := map[string]crypto.Signer{"current": testKey()}
 	w := newWorld(t, accounts(t, keys, ""), nil, nil)
 	tok := w.token("physics.lattice/ci")
@@ -213,11 +211,11 @@ func TestTokensFollowTheEstate(t *testing.T) {
 	require.Equal(t, 200, after(accounts(t, keys, "")), "and back")
 }
 
-func TestMint(t *testing.T) {
+func TestMintRefusesUnsafeTokens(t *testing.T) {
 	account := schema.Key{Kind: schema.KindServiceAccount, Tenant: "physics", Project: "lattice", Name: "ci"}
 	for _, ttl := range []time.Duration{0, -time.Second, time.Hour + time.Second} {
 		_, err := Mint(account, "current", testKey(), "campus", ttl, now)
-		require.ErrorContains(t, err, "lives for")
+		require.ErrorContains(t, err, "lifetime")
 	}
 	p384, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
 	require.NoError(t, err)
@@ -240,8 +238,8 @@ func TestMint(t *testing.T) {
 	}
 }
 
-// The API answers many at once, while what it shows changes under it.
-func TestManyAtOnce(t *testing.T) {
+// While the view changes.
+func TestConcurrentRequests(t *testing.T) {
 	v, other := campusView(t), campusView(t)
 	other.Units = other.Units.Without(schema.InstanceKey("physics", "lattice", "train"))
 	var mu sync.Mutex
@@ -283,7 +281,7 @@ func (r *recorder) Header() http.Header         { return r.header }
 func (r *recorder) WriteHeader(status int)      { r.status = status }
 func (r *recorder) Write(b []byte) (int, error) { return len(b), nil }
 
-// Whatever is sent as a token, only one that the key signed is taken.
+// Only a token that the key signed is valid.
 func FuzzToken(f *testing.F) {
 	d := desired(f, accounts(f, map[string]crypto.Signer{"current": testKey()}, ""))
 	right := good().token(f)

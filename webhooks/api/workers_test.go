@@ -7,10 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Requirement D5: the workers of a shared runtime are read with node, state and
-// the project whose node it is, and the operations on them with what is asked
-// for and how far it has come; each alone too, and nobody else's.
-func TestSharedWorkersAndTheirOperations(t *testing.T) {
+// Requirement D5: each worker has its node, state and source project; each
+// operation has its request and status.
+func TestWorkersOfASharedRuntimeAndTheirOperations(t *testing.T) {
 	const file = "tenants/physics/shared-runtimes/department/operations/drain.yaml"
 	w := newWorld(t, with(campusFiles(t), map[string]string{
 		file: "apiVersion: berth/v1\nkind: MemberOperation\nmetadata: {name: drain, uid: op-9}\nspec: {operation: drain, member: worker-0, reason: a fan is loud}\n",

@@ -159,7 +159,7 @@ func (c *config) address() string { return cmp.Or(c.Listen, "127.0.0.1:8080") }
 // serve keeps the estates and answers for them until ctx ends. Each signal on
 // reread has the configurations looked at, as does each change of them.
 func (s *estates) Serve(ctx context.Context, reread <-chan os.Signal) error {
-	o := webhooks.MuxOptions{Estates: map[string]http.Handler{}, NoAPI: http.HandlerFunc(api.Nowhere), Ready: s.ready, Metrics: s.reg, Log: s.log}
+	o := webhooks.MuxOptions{Estates: map[string]http.Handler{}, NoAPI: http.HandlerFunc(api.NotServed), Ready: s.ready, Metrics: s.reg, Log: s.log}
 	var receivers []webhooks.Receiver
 	var names []string
 	for _, e := range s.all {
@@ -412,7 +412,7 @@ func (e *estate) with(ctx context.Context, do func(*daemon) error) error {
 func (e *estate) serveAPI(w http.ResponseWriter, r *http.Request) {
 	h := e.api.Load()
 	if h == nil {
-		api.Nowhere(w, r)
+		api.NotServed(w, r)
 		return
 	}
 	h.ServeHTTP(w, r)

@@ -138,7 +138,7 @@ func running(s *plan.Status) bool { return s.Phase == plan.PhaseRunning && settl
 
 // Where there is no API, there is an envelope all the same.
 func TestNoSuchEstate(t *testing.T) {
-	mux := webhooks.Mux(webhooks.MuxOptions{NoAPI: http.HandlerFunc(api.Nowhere), Ready: func() error { return nil }, Log: slog.New(slog.DiscardHandler)})
+	mux := webhooks.Mux(webhooks.MuxOptions{NoAPI: http.HandlerFunc(api.NotServed), Ready: func() error { return nil }, Log: slog.New(slog.DiscardHandler)})
 	for _, path := range []string{"/estates/nope/api/v1/apps/catalog", "/api/v1/apps/catalog"} {
 		w := httptest.NewRecorder()
 		mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
