@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/schema"
-	"berth/schema/load"
+	"berth/schema/estate"
 )
 
 // Every document of an estate is found by its key, and none by a key that is
@@ -16,9 +16,9 @@ import (
 func TestHeaderOfEveryKind(t *testing.T) {
 	config, err := os.ReadFile("../runtimes/slurm/config.cue")
 	require.NoError(t, err)
-	loader, err := load.New(load.Options{Backends: map[string]string{"slurm": string(config)}})
+	loader, err := estate.New(estate.Options{Backends: map[string]string{"slurm": string(config)}})
 	require.NoError(t, err)
-	snap, err := load.Dir("../examples/campus")
+	snap, err := estate.Dir("../examples/campus")
 	require.NoError(t, err)
 	r, err := loader.Load(context.Background(), snap)
 	require.NoError(t, err)

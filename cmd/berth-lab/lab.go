@@ -18,7 +18,7 @@ import (
 	"berth/runtimes/backends"
 	"berth/runtimes/host/lab"
 	"berth/schema"
-	"berth/schema/load"
+	"berth/schema/estate"
 )
 
 // labDir is the default of --dir.
@@ -191,12 +191,12 @@ For berth.yaml:
 
 // labNodes returns the nodes of the estate in a directory, as hosts: all of them, or
 // only those named.
-func labNodes(ctx context.Context, estate string, only []string) ([]lab.Node, error) {
-	snap, err := load.Dir(estate)
+func labNodes(ctx context.Context, dir string, only []string) ([]lab.Node, error) {
+	snap, err := estate.Dir(dir)
 	if err != nil {
 		return nil, err
 	}
-	loader, err := load.New(load.Options{Backends: backends.Definitions()})
+	loader, err := estate.New(estate.Options{Backends: backends.Definitions()})
 	if err != nil {
 		return nil, err
 	}
@@ -216,7 +216,7 @@ func labNodes(ctx context.Context, estate string, only []string) ([]lab.Node, er
 		}
 	}
 	if len(nodes) == 0 {
-		return nil, fmt.Errorf("no node declared in %s; give the directory of an estate, such as examples/lab", estate)
+		return nil, fmt.Errorf("no node declared in %s; give the directory of an estate, such as examples/lab", dir)
 	}
 	return nodes, nil
 }

@@ -21,7 +21,7 @@ import (
 	"berth/reconciler/plan"
 	"berth/runtimes/backends"
 	"berth/schema"
-	"berth/schema/load"
+	"berth/schema/estate"
 	"berth/schema/policy"
 )
 
@@ -155,17 +155,17 @@ func (r *explainRequest) explain(ctx context.Context, key schema.Key, now time.T
 		return out, cli.Usage(fmt.Errorf("explain: %w", err))
 	}
 	defer func() { err = errors.Join(err, at.done()) }()
-	snap, _, err := load.WithTenants(ctx, at.asked, r.tenants)
+	snap, _, err := estate.WithTenants(ctx, at.asked, r.tenants)
 	if err != nil {
 		return out, cli.Usage(fmt.Errorf("explain: %w", err))
 	}
-	loader, err := load.New(load.Options{Backends: backends.Definitions()})
+	loader, err := estate.New(estate.Options{Backends: backends.Definitions()})
 	if err != nil {
 		return out, err
 	}
 	out.Format, out.Key, out.Values, out.Assumed = "berth.explain/v1", key, []policy.Value{}, at.inForce == nil
 	existing := func(schema.Key) bool { return true }
-	var inForce *load.Result
+	var inForce *estate.Result
 	if at.inForce != nil {
 		if inForce, err = loader.Load(ctx, at.inForce); err != nil {
 			return out, fmt.Errorf("explain: %w", err)
@@ -263,7 +263,7 @@ func (r *explainRequest) atHand(ctx context.Context) (at atHand, err error) {
 				return at, err
 			}
 		}
-		if at.asked, err = load.Dir(dir); err != nil {
+		if at.asked, err = estate.Dir(dir); err != nil {
 			return at, err
 		}
 		if root, err := filepath.Abs(dir); err != nil || place.WorkTree != root {

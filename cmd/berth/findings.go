@@ -10,7 +10,7 @@ import (
 	"berth/cmd/internal/cli"
 	"berth/reconciler/report"
 	"berth/schema"
-	"berth/schema/load"
+	"berth/schema/estate"
 )
 
 // findingForms are the forms findings can be printed in.
@@ -121,7 +121,7 @@ func (v *validation) file(d schema.Diagnostic) string {
 // of.
 func (v *validation) shadow(d schema.Diagnostic) bool {
 	_, ok := slices.BinarySearch(v.shadowed, d.File)
-	return ok && d.Code == load.CodeShadowed
+	return ok && d.Code == estate.CodeShadowed
 }
 
 // The parts of SARIF 2.1.0 that code scanning reads.

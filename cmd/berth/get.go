@@ -18,7 +18,7 @@ import (
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/plan"
 	"berth/schema"
-	"berth/schema/load"
+	"berth/schema/estate"
 )
 
 // resource is one document of the estate with what Berth recorded of it.
@@ -282,7 +282,7 @@ func (e *estateView) snapshot(ctx context.Context, r *logRequest) (err error) {
 		}
 	}
 	e.source = "the directory " + dir
-	e.snap, err = load.Dir(dir)
+	e.snap, err = estate.Dir(dir)
 	return err
 }
 

@@ -15,7 +15,7 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/runtimes/backends"
-	"berth/schema/load"
+	"berth/schema/estate"
 )
 
 // estateRepo is a repository whose main is the estate in dir.
@@ -62,7 +62,7 @@ func estateOf(patch string) string { return strings.TrimSuffix(filepath.Dir(patc
 // Beside each change stands who proposes it and what berth plan says then: the
 // command, what it prints, and its exit status.
 func TestChangesSayWhatIsBesideThem(t *testing.T) {
-	loader, err := load.New(load.Options{Backends: backends.Definitions()})
+	loader, err := estate.New(estate.Options{Backends: backends.Definitions()})
 	require.NoError(t, err)
 	for _, change := range exampleChanges(t) {
 		name := strings.TrimPrefix(change, "../../examples/")
@@ -98,7 +98,7 @@ func TestChangesSayWhatIsBesideThem(t *testing.T) {
 // A patch, the commit made of it, and a work tree that holds it are one change:
 // they get one plan, in every form, but for the commit's name.
 func TestPatchPlansAsItsCommit(t *testing.T) {
-	loader, err := load.New(load.Options{Backends: backends.Definitions()})
+	loader, err := estate.New(estate.Options{Backends: backends.Definitions()})
 	require.NoError(t, err)
 	for _, change := range exampleChanges(t) {
 		t.Run(strings.TrimSuffix(filepath.Base(change), ".patch"), func(t *testing.T) {

@@ -26,7 +26,7 @@ import (
 	"berth/runtimes/backends"
 	"berth/schema"
 	"berth/schema/authority"
-	"berth/schema/load"
+	"berth/schema/estate"
 )
 
 // planForms are the forms `berth plan` writes.
@@ -81,7 +81,7 @@ Exit status: 0 nothing blocks the change, 1 something does, 2 usage; with
 			if err := req.check(); err != nil {
 				return cli.Usage(err)
 			}
-			loader, err := load.New(load.Options{Backends: backends.Definitions()})
+			loader, err := estate.New(estate.Options{Backends: backends.Definitions()})
 			if err != nil {
 				return err
 			}
@@ -169,7 +169,7 @@ func formOf(p plan.Proposal, form string) ([]byte, error) {
 
 // proposal plans the change that is asked for. stdin is where a patch called
 // "-" comes from.
-func (r *planRequest) proposal(ctx context.Context, loader *load.Loader, stdin io.Reader) (p plan.Proposal, err error) {
+func (r *planRequest) proposal(ctx context.Context, loader *estate.Loader, stdin io.Reader) (p plan.Proposal, err error) {
 	repo, err := gitrepo.OpenLocal(r.repo)
 	if err != nil {
 		return p, cli.Usage(fmt.Errorf("plan: %w", err))
@@ -345,7 +345,7 @@ func (r *planRequest) unmerged(ctx context.Context, repo *gitrepo.Repo, main, ba
 
 // patched plans the patch. left names files that the work tree changes and the
 // patch does not.
-func (r *planRequest) patched(ctx context.Context, loader *load.Loader, decider *decide.Decider, repo *gitrepo.Repo, in decide.Input, stdin io.Reader) (_ plan.Proposal, left string, err error) {
+func (r *planRequest) patched(ctx context.Context, loader *estate.Loader, decider *decide.Decider, repo *gitrepo.Repo, in decide.Input, stdin io.Reader) (_ plan.Proposal, left string, err error) {
 	from, name := stdin, "standard input"
 	if r.patch != "-" {
 		f, err := os.Open(r.patch)
@@ -384,7 +384,7 @@ const maxLeftOut = 5
 
 // leftOut names the files of the estate that the work tree or the index changes
 // and the patch does not; "" if there are none. Files that Git ignores do not count.
-func (r *planRequest) leftOut(ctx context.Context, loader *load.Loader, repo *gitrepo.Repo, base schema.Snapshot, touched []schema.PathChange) (string, error) {
+func (r *planRequest) leftOut(ctx context.Context, loader *estate.Loader, repo *gitrepo.Repo, base schema.Snapshot, touched []schema.PathChange) (string, error) {
 	at, err := gitrepo.Locate(r.repo)
 	if err != nil || at.WorkTree == "" {
 		return "", err

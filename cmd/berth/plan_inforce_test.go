@@ -17,7 +17,7 @@ import (
 	"berth/reconciler/plan"
 	"berth/runtimes/backends"
 	"berth/schema"
-	"berth/schema/load"
+	"berth/schema/estate"
 )
 
 // decidedEstate is the lab with a change of an instance that was merged and is
@@ -66,7 +66,7 @@ func newDecidedEstate(t *testing.T) (e decidedEstate) {
 	e.git.MustCommit(t, "main", gittest.Commit{Message: "two workers", Files: train("2")})
 	waits := reconciler.InForce{
 		Replace: map[string]string{decidedPath: e.blob(t, e.first)}, Permitted: map[string]string{decidedPath: e.blob(t, "main")},
-		Held: []plan.Held{{File: decidedPath, Reason: load.HeldNeeds, Message: "it waits"}},
+		Held: []plan.Held{{File: decidedPath, Reason: estate.HeldNeeds, Message: "it waits"}},
 	}
 	e.second = decide(waits)
 	was := e.inForce
@@ -104,7 +104,7 @@ func (e *decidedEstate) desk(t *testing.T) (dir string, git func(args ...string)
 // whatever that is called there.
 func TestPlanAtADeskIsBerths(t *testing.T) {
 	e := newDecidedEstate(t)
-	loader, err := load.New(load.Options{Backends: backends.Definitions()})
+	loader, err := estate.New(estate.Options{Backends: backends.Definitions()})
 	require.NoError(t, err)
 	repo, err := gitrepo.OpenLocal(e.git.Dir)
 	require.NoError(t, err)

@@ -13,7 +13,7 @@ import (
 
 	"berth/schema"
 	"berth/schema/authority"
-	"berth/schema/load"
+	"berth/schema/estate"
 )
 
 // What `berth explain --roles` prints is the table that decides.
@@ -49,9 +49,9 @@ func (full) Write([]byte) (int, error) { return 0, errors.New("full") }
 
 // Of a real estate every document needs something, whatever becomes of it.
 func TestEveryDocumentNeedsAPermission(t *testing.T) {
-	snap, err := load.Dir(filepath.Join(moduleRoot, "examples/campus"))
+	snap, err := estate.Dir(filepath.Join(moduleRoot, "examples/campus"))
 	require.NoError(t, err)
-	l, err := load.New(load.Options{Backends: map[string]string{"slurm": "#Config: {...}\n#Parameters: {...}"}})
+	l, err := estate.New(estate.Options{Backends: map[string]string{"slurm": "#Config: {...}\n#Parameters: {...}"}})
 	require.NoError(t, err)
 	r, err := l.Load(context.Background(), snap)
 	require.NoError(t, err)

@@ -14,6 +14,7 @@ import (
 	"berth/cmd/internal/cli"
 	"berth/runtimes/backends"
 	"berth/schema"
+	"berth/schema/estate"
 	"berth/schema/event"
 	"berth/schema/load"
 )
@@ -85,11 +86,11 @@ func versionsOf(ctx context.Context, dir string) (map[string]map[string]*schema.
 	if dir == "" {
 		return nil, nil
 	}
-	snap, err := load.Dir(dir)
+	snap, err := estate.Dir(dir)
 	if err != nil {
 		return nil, err
 	}
-	loader, err := load.New(load.Options{Backends: backends.Definitions()})
+	loader, err := estate.New(estate.Options{Backends: backends.Definitions()})
 	if err != nil {
 		return nil, err
 	}

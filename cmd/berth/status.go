@@ -18,7 +18,7 @@ import (
 	"berth/reconciler/plan"
 	"berth/runtimes/backends"
 	"berth/schema"
-	"berth/schema/load"
+	"berth/schema/estate"
 )
 
 // statusReport is what `berth status` says; its JSON is a contract.
@@ -159,11 +159,11 @@ func (l *estateLog) paused(ctx context.Context, rev reconciler.Revision) (string
 	}
 	d := decide.Decision{Desired: &schema.Desired{Platform: &schema.Platform{}}, Held: rev.Held, Permitted: said.Permitted}
 	if there {
-		loader, err := load.New(load.Options{Backends: backends.Definitions()})
+		loader, err := estate.New(estate.Options{Backends: backends.Definitions()})
 		if err != nil {
 			return "", err
 		}
-		loaded, err := loader.Load(ctx, load.Files(map[string]string{pauseFile: string(text)}))
+		loaded, err := loader.Load(ctx, estate.Files(map[string]string{pauseFile: string(text)}))
 		if err != nil {
 			return "", err
 		}

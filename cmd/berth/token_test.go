@@ -21,7 +21,7 @@ import (
 	"berth/runtimes/backends"
 	"berth/schema"
 	"berth/schema/audit"
-	"berth/schema/load"
+	"berth/schema/estate"
 	"berth/webhooks"
 	"berth/webhooks/api"
 )
@@ -122,9 +122,9 @@ func campusEstate(t *testing.T, change map[string]string) *schema.Desired {
 			delete(files, path)
 		}
 	}
-	loader, err := load.New(load.Options{Backends: backends.Definitions()})
+	loader, err := estate.New(estate.Options{Backends: backends.Definitions()})
 	require.NoError(t, err)
-	res, err := loader.Load(context.Background(), load.Files(files))
+	res, err := loader.Load(context.Background(), estate.Files(files))
 	require.NoError(t, err)
 	return res.Desired
 }

@@ -17,7 +17,7 @@ import (
 	"berth/reconciler/gitrepo"
 	"berth/runtimes/backends"
 	"berth/schema"
-	"berth/schema/load"
+	"berth/schema/estate"
 	"berth/schema/policy"
 	"berth/schema/signature"
 )
@@ -53,7 +53,7 @@ Exit status: 0 no errors, whatever the warnings, 1 errors, 2 usage; with --watch
 			// A short life: memory is cheaper than collecting it, up to a limit.
 			debug.SetGCPercent(400)
 			debug.SetMemoryLimit(256 << 20)
-			loader, err := load.New(load.Options{Backends: backends.Definitions()})
+			loader, err := estate.New(estate.Options{Backends: backends.Definitions()})
 			if err != nil {
 				return err
 			}
@@ -87,12 +87,12 @@ Exit status: 0 no errors, whatever the warnings, 1 errors, 2 usage; with --watch
 
 // validate reads the estate in dir, and of tenants what is in directories of their
 // own.
-func validate(ctx context.Context, loader *load.Loader, dir string, tenants map[string]string) (*validation, error) {
-	platform, err := load.Dir(dir)
+func validate(ctx context.Context, loader *estate.Loader, dir string, tenants map[string]string) (*validation, error) {
+	platform, err := estate.Dir(dir)
 	if err != nil {
 		return nil, cli.Usage(fmt.Errorf("validate: %w", err))
 	}
-	snap, shadowed, err := load.WithTenants(ctx, platform, tenants)
+	snap, shadowed, err := estate.WithTenants(ctx, platform, tenants)
 	if err != nil {
 		return nil, cli.Usage(fmt.Errorf("validate: %w", err))
 	}
@@ -122,7 +122,7 @@ func validate(ctx context.Context, loader *load.Loader, dir string, tenants map[
 			signature.Findings(r.Desired, func(string) bool { return true }),
 			new(policy.CapacityChecker).Check(r.Desired, effective, r.AllNodes())),
 	}
-	places, err := load.Repositories(ctx, platform, tenants, r.Desired)
+	places, err := estate.Repositories(ctx, platform, tenants, r.Desired)
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +162,7 @@ func validate(ctx context.Context, loader *load.Loader, dir string, tenants map[
 // loadOverInForce reads the estate in dir. Where documents contradict each other and
 // dir is the work tree of a repository that has berth/in-force, the finding is at the
 // document that is not in force.
-func loadOverInForce(ctx context.Context, loader *load.Loader, snap schema.Snapshot, dir string) (*load.Result, error) {
+func loadOverInForce(ctx context.Context, loader *estate.Loader, snap schema.Snapshot, dir string) (*estate.Result, error) {
 	r, err := loader.Load(ctx, snap)
 	if err != nil || !r.Contested() {
 		return r, err

@@ -16,11 +16,11 @@ import (
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/plan"
 	"berth/schema"
-	"berth/schema/load"
+	"berth/schema/estate"
 )
 
 // worktree plans what the work tree holds, committed or not, over the base.
-func (r *planRequest) worktree(ctx context.Context, loader *load.Loader, decider *decide.Decider, repo *gitrepo.Repo, in decide.Input) (plan.Proposal, error) {
+func (r *planRequest) worktree(ctx context.Context, loader *estate.Loader, decider *decide.Decider, repo *gitrepo.Repo, in decide.Input) (plan.Proposal, error) {
 	at, err := gitrepo.Locate(r.repo)
 	if err != nil {
 		return plan.Proposal{}, err
@@ -32,7 +32,7 @@ func (r *planRequest) worktree(ctx context.Context, loader *load.Loader, decider
 	if err != nil {
 		return plan.Proposal{}, err
 	}
-	if head, _, err = load.WithTenants(ctx, head, r.tenants); err != nil {
+	if head, _, err = estate.WithTenants(ctx, head, r.tenants); err != nil {
 		return plan.Proposal{}, err
 	}
 	base, err := in.Repo.Snapshot(ctx, in.Base)
@@ -52,11 +52,11 @@ func workTree(ctx context.Context, repo *gitrepo.Repo, at gitrepo.Place) (schema
 	if err != nil {
 		return nil, err
 	}
-	return load.WorkTree(at.WorkTree, ignored)
+	return estate.WorkTree(at.WorkTree, ignored)
 }
 
 // again plans whenever the change moves, or what it is planned against.
-func (r *planRequest) again(cmd *cobra.Command, loader *load.Loader) error {
+func (r *planRequest) again(cmd *cobra.Command, loader *estate.Loader) error {
 	at, err := gitrepo.Locate(r.repo)
 	if err != nil {
 		return cli.Usage(fmt.Errorf("plan: %w", err))
@@ -125,7 +125,7 @@ func (w *withTenants) Snapshot(ctx context.Context, commit string) (schema.Snaps
 	if err != nil || commit == w.inForce {
 		return snap, err
 	}
-	snap, _, err = load.WithTenants(ctx, snap, w.dirs)
+	snap, _, err = estate.WithTenants(ctx, snap, w.dirs)
 	return snap, err
 }
 

@@ -23,17 +23,17 @@ import (
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/plan"
 	"berth/schema"
-	"berth/schema/load"
+	"berth/schema/estate"
 	"berth/schema/parallel"
 	"berth/schema/policy"
 )
 
 const today = "2026-01-31"
 
-func loader(t testing.TB) *load.Loader {
+func loader(t testing.TB) *estate.Loader {
 	definitions, err := os.ReadFile("../../runtimes/slurm/config.cue")
 	require.NoError(t, err)
-	l, err := load.New(load.Options{Backends: map[string]string{"slurm": string(definitions)}})
+	l, err := estate.New(estate.Options{Backends: map[string]string{"slurm": string(definitions)}})
 	require.NoError(t, err)
 	return l
 }
@@ -61,7 +61,7 @@ type world struct {
 	files     map[string]string
 	instances []string
 	peer      string // a mirror that git itself keeps
-	loader    *load.Loader
+	loader    *estate.Loader
 	decider   *decide.Decider
 	main      string
 	memory    plan.Memory
@@ -221,7 +221,7 @@ func BenchmarkResident(b *testing.B) {
 		l := loader(b)
 		d := decide.New(decide.Options{Loader: l})
 		var desired *schema.Desired
-		read, err := d.Commit(context.Background(), decide.Standing{}, []decide.Step{{Commit: "c", Tree: load.Files(large.Estate(12_750))}}, today)
+		read, err := d.Commit(context.Background(), decide.Standing{}, []decide.Step{{Commit: "c", Tree: estate.Files(large.Estate(12_750))}}, today)
 		require.NoError(b, err)
 		desired = read.Desired
 		mem := settled(read.Effective)
@@ -231,7 +231,7 @@ func BenchmarkResident(b *testing.B) {
 		b.ReportMetric(resident(b)-empty, "MiB-more")
 		b.ReportMetric(float64(placed.Len()), "instances")
 		require.NotEmpty(b, desired.Tenants)
-		_, err = d.Read(context.Background(), load.Files(nil), today) // the decider and its loader are in use until here
+		_, err = d.Read(context.Background(), estate.Files(nil), today) // the decider and its loader are in use until here
 		_ = err
 	}
 }

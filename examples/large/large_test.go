@@ -9,7 +9,7 @@ import (
 
 	"berth/examples/large"
 	"berth/reconciler/plan"
-	"berth/schema/load"
+	"berth/schema/estate"
 	"berth/schema/policy"
 )
 
@@ -18,12 +18,12 @@ import (
 func TestEstateIsClean(t *testing.T) {
 	definitions, err := os.ReadFile("../../runtimes/slurm/config.cue")
 	require.NoError(t, err)
-	l, err := load.New(load.Options{Backends: map[string]string{"slurm": string(definitions)}})
+	l, err := estate.New(estate.Options{Backends: map[string]string{"slurm": string(definitions)}})
 	require.NoError(t, err)
 	files := large.Estate(1000)
 	require.Equal(t, files, large.Estate(1000))
 	require.InDelta(t, 1000, len(files), 100)
-	r, err := l.Load(context.Background(), load.Files(files))
+	r, err := l.Load(context.Background(), estate.Files(files))
 	require.NoError(t, err)
 	require.Empty(t, r.Diagnostics)
 	require.Contains(t, files, large.Instance(0, 0, 0))

@@ -13,7 +13,7 @@ import (
 	"berth/reconciler/plan"
 	"berth/schema"
 	"berth/schema/authority"
-	"berth/schema/load"
+	"berth/schema/estate"
 	"berth/schema/signature"
 )
 
@@ -75,7 +75,7 @@ func (d *Decider) Apply(ctx context.Context, in Input, a Apply) (Applied, error)
 		return out, fmt.Errorf("the tree of main: %w", err)
 	}
 	changes, err := d.o.Loader.Compare(ctx, previous, main)
-	if err != nil && !errors.Is(err, load.ErrUnreadable) {
+	if err != nil && !errors.Is(err, estate.ErrUnreadable) {
 		return out, err
 	}
 	since, err := in.Repo.Diff(ctx, a.Commit, in.Base)
@@ -98,7 +98,7 @@ func (d *Decider) Apply(ctx context.Context, in Input, a Apply) (Applied, error)
 		case touches(since, c.Path):
 			out.Replaced = append(out.Replaced, c.Path)
 		case part >= 0:
-			out.Left = append(out.Left, plan.Held{File: c.Path, Reason: load.HeldUnreadable, Message: now.Unreadable[part] + " cannot be read; repair it first"})
+			out.Left = append(out.Left, plan.Held{File: c.Path, Reason: estate.HeldUnreadable, Message: now.Unreadable[part] + " cannot be read; repair it first"})
 		default:
 			i := slices.IndexFunc(changes, func(o schema.PathChange) bool { return o.Path == c.Path })
 			if i < 0 {
@@ -116,7 +116,7 @@ func (d *Decider) Apply(ctx context.Context, in Input, a Apply) (Applied, error)
 				key = before.Key(c.Path)
 			}
 			if why, denied := denial(d.decisions(by, before.Desired, now.Desired, key, changes[i])); denied {
-				out.Left = append(out.Left, plan.Held{Key: key, File: c.Path, Reason: load.HeldUnauthorised, Message: why})
+				out.Left = append(out.Left, plan.Held{Key: key, File: c.Path, Reason: estate.HeldUnauthorised, Message: why})
 				continue
 			}
 			next.authored[c.Path] = by
@@ -157,7 +157,7 @@ func (out *Applied) leave(f *forced, authored map[string]subject) bool {
 		if _, kept := f.Replace[c.Path]; !kept && i < 0 {
 			return false
 		}
-		h := plan.Held{File: c.Path, Reason: load.HeldNeeds, Message: "it is held together with another document"}
+		h := plan.Held{File: c.Path, Reason: estate.HeldNeeds, Message: "it is held together with another document"}
 		if i >= 0 {
 			h = all[i]
 		}

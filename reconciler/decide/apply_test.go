@@ -11,7 +11,7 @@ import (
 	"berth/reconciler/decide"
 	"berth/reconciler/plan"
 	"berth/schema"
-	"berth/schema/load"
+	"berth/schema/estate"
 )
 
 // scene is a story of which one commit is held in whole or in part.
@@ -76,13 +76,13 @@ func TestApplyTakesWhatTheUserMayChange(t *testing.T) {
 	got := s.apply("vic")
 	require.Empty(t, got.Taken)
 	require.Empty(t, got.Digest)
-	require.Equal(t, map[string]string{train: load.HeldUnauthorised, rules: load.HeldUnauthorised}, reasons(got.Left))
+	require.Equal(t, map[string]string{train: estate.HeldUnauthorised, rules: estate.HeldUnauthorised}, reasons(got.Left))
 
 	got = s.apply("pia")
 	require.Equal(t, []string{train}, taken(got))
-	require.Equal(t, map[string]string{rules: load.HeldUnauthorised}, reasons(got.Left))
+	require.Equal(t, map[string]string{rules: estate.HeldUnauthorised}, reasons(got.Left))
 	require.Contains(t, got.Left[0].Message, "pia does not have it")
-	require.Equal(t, map[string]string{rules: load.HeldUnauthorised}, reasons(got.Decision.Held))
+	require.Equal(t, map[string]string{rules: estate.HeldUnauthorised}, reasons(got.Decision.Held))
 	require.Len(t, got.Proposal.Plans, 1)
 	require.Equal(t, trainKey, got.Proposal.Plans[0].Key)
 	require.Equal(t, []plan.DocumentChange{{Key: trainKey, File: train, Change: "modified"}}, got.Proposal.Documents)
@@ -104,10 +104,10 @@ func TestApplyNeverOverridesWhatIsNotForAUserToDecide(t *testing.T) {
 		change map[string]string
 		reason string
 	}{
-		"invalid":             {map[string]string{other: "kind: Instance\n"}, load.HeldInvalid},
-		"denied by policy":    {map[string]string{other: instance("other", 8, 8)}, load.HeldDenied},
-		"waits for reference": {map[string]string{other: strings.Replace(instance("other", 1, 1), "app: batch", "app: nowhere", 1)}, load.HeldInvalid},
-		"deletion protection": {map[string]string{train: ""}, load.HeldDenied},
+		"invalid":             {map[string]string{other: "kind: Instance\n"}, estate.HeldInvalid},
+		"denied by policy":    {map[string]string{other: instance("other", 8, 8)}, estate.HeldDenied},
+		"waits for reference": {map[string]string{other: strings.Replace(instance("other", 1, 1), "app: batch", "app: nowhere", 1)}, estate.HeldInvalid},
+		"deletion protection": {map[string]string{train: ""}, estate.HeldDenied},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -117,7 +117,7 @@ func TestApplyNeverOverridesWhatIsNotForAUserToDecide(t *testing.T) {
 			require.Empty(t, got.Taken)
 			require.Empty(t, got.Digest)
 			require.Len(t, got.Left, 1)
-			require.NotEqual(t, load.HeldUnauthorised, got.Left[0].Reason, got.Left[0].Message)
+			require.NotEqual(t, estate.HeldUnauthorised, got.Left[0].Reason, got.Left[0].Message)
 		})
 	}
 }
@@ -152,7 +152,7 @@ func TestApplyReleasesABlockedDeletion(t *testing.T) {
 	uid := func(text string) string { return strings.Replace(text, "metadata:\n", "metadata:\n  uid: u1\n", 1) }
 	waiting := strings.Replace(uid(instance("eval", 0, 1)), "app: batch", "app: nowhere", 1)
 	s = holding(t, "pia", map[string]string{train: uid(instance("train", 1, 1))}, map[string]string{train: "", eval: waiting})
-	require.Equal(t, load.HeldBlocked, reasons(s.held)[train])
+	require.Equal(t, estate.HeldBlocked, reasons(s.held)[train])
 	require.Equal(t, []string{train}, taken(s.apply("pia")))
 
 	// Nor in one that cannot be read.
@@ -161,7 +161,7 @@ func TestApplyReleasesABlockedDeletion(t *testing.T) {
 	s.dim = true
 	got := s.apply("tina")
 	require.Empty(t, got.Taken)
-	require.Equal(t, load.HeldUnreadable, got.Left[0].Reason)
+	require.Equal(t, estate.HeldUnreadable, got.Left[0].Reason)
 }
 
 // dimmed is the main of a repository whose tenant physics cannot be listed.

@@ -14,7 +14,7 @@ import (
 	"berth/reconciler/plan"
 	"berth/schema"
 	"berth/schema/authority"
-	"berth/schema/load"
+	"berth/schema/estate"
 )
 
 func member(login, role string) string { return "    - {login: " + login + ", role: " + role + "}\n" }
@@ -37,7 +37,7 @@ func governed(with map[string]string) map[string]string {
 		projectRoles:                    roles("roles", member("pia", "project_owner"), member("mel", "project_member"), member("vic", "project_viewer")),
 	}
 	maps.Copy(files, with)
-	return estate(files)
+	return estateFiles(files)
 }
 
 // story is commits of main, decided one by one or together.
@@ -53,7 +53,7 @@ type story struct {
 func tell(t *testing.T, with map[string]string) *story {
 	t.Helper()
 	s := &story{t: t, d: decide.New(decide.Options{Loader: loader(t), Authority: &decide.Authority{Administrators: []string{"root"}}}), main: governed(with)}
-	_, err := s.decide([]decide.Step{{Commit: "c0", Tree: load.Files(s.main)}})
+	_, err := s.decide([]decide.Step{{Commit: "c0", Tree: estate.Files(s.main)}})
 	require.NoError(t, err)
 	return s
 }
@@ -71,7 +71,7 @@ func (s *story) commits(who string, with map[string]string, more ...func(*decide
 	touched, err := trees{"a": s.main, "b": next}.Diff(context.Background(), "a", "b")
 	require.NoError(s.t, err)
 	s.n++
-	step := decide.Step{Commit: fmt.Sprint("c", s.n), Tree: load.Files(next), Touched: touched}
+	step := decide.Step{Commit: fmt.Sprint("c", s.n), Tree: estate.Files(next), Touched: touched}
 	if who != "" {
 		step.By = authority.Actor{Login: who, Proof: authority.ProofPullRequest}
 	}
@@ -111,11 +111,11 @@ func inForceTree(t *testing.T, main, was schema.Snapshot, replace map[string]str
 	for path, blob := range replace {
 		delete(files, path)
 		if blob != "" {
-			require.Equal(t, blob, load.BlobID([]byte(old[path])), path)
+			require.Equal(t, blob, estate.BlobID([]byte(old[path])), path)
 			files[path] = old[path]
 		}
 	}
-	return load.Files(files)
+	return estate.Files(files)
 }
 
 func contents(t *testing.T, s schema.Snapshot) map[string]string {
@@ -152,7 +152,7 @@ func TestUnauthorisedChangesAreHeld(t *testing.T) {
 	s := tell(t, nil)
 	s.commits("vic", map[string]string{train: instance("train", 4, 1)})
 	d := s.together()
-	require.Equal(t, map[string]string{train: load.HeldUnauthorised}, reasons(d.Held))
+	require.Equal(t, map[string]string{train: estate.HeldUnauthorised}, reasons(d.Held))
 	require.Equal(t, 1, d.Effective.Instance(trainKey).Roles[1].Count)
 	require.Contains(t, d.Held[0].Message, "vic")
 	require.Len(t, d.Verdicts, 1)
@@ -161,15 +161,15 @@ func TestUnauthorisedChangesAreHeld(t *testing.T) {
 
 	s.commits("mel", map[string]string{eval: instance("eval", 1, 1)})
 	d = s.together()
-	require.Equal(t, map[string]string{train: load.HeldUnauthorised}, reasons(d.Held))
+	require.Equal(t, map[string]string{train: estate.HeldUnauthorised}, reasons(d.Held))
 	require.NotNil(t, d.Effective.Instance(evalKey))
 	require.Len(t, d.Verdicts, 1, "what waits is told once")
 
 	// Not even a right that vic gets later lets it through.
 	s.commits("pia", map[string]string{projectRoles: roles("roles", member("pia", "project_owner"), member("mel", "project_member"), member("vic", "project_admin"))})
-	require.Equal(t, map[string]string{train: load.HeldUnauthorised}, reasons(s.together().Held))
+	require.Equal(t, map[string]string{train: estate.HeldUnauthorised}, reasons(s.together().Held))
 	s.commits("mel", map[string]string{"README.md": "x"})
-	require.Equal(t, map[string]string{train: load.HeldUnauthorised}, reasons(s.together().Held))
+	require.Equal(t, map[string]string{train: estate.HeldUnauthorised}, reasons(s.together().Held))
 
 	s.commits("vic", map[string]string{train: instance("train", 3, 1)})
 	d = s.together()
@@ -194,7 +194,7 @@ func TestWhatRefersToAHeldChangeWaitsWithIt(t *testing.T) {
 		eval: strings.ReplaceAll(instance("eval", 1, 1), "version: v1", "version: v2"),
 	})
 	d := s.together()
-	require.Equal(t, map[string]string{v2: load.HeldUnauthorised, eval: load.HeldNeeds}, reasons(d.Held))
+	require.Equal(t, map[string]string{v2: estate.HeldUnauthorised, eval: estate.HeldNeeds}, reasons(d.Held))
 	s.commits("olga", map[string]string{v2: s.main[v2] + "# looked at\n"})
 	d = s.together()
 	require.Empty(t, d.Held)
@@ -218,7 +218,7 @@ func TestUnknownPeopleHaveNoRole(t *testing.T) {
 			s.commits("", map[string]string{train: "", eval: instance("eval", 1, 1), rules: doc("Policy", "policy", "spec:\n  max_gpus_per_instance: 7\n")},
 				func(st *decide.Step) { st.By = by })
 			d := s.together()
-			require.Equal(t, map[string]string{train: load.HeldUnauthorised, eval: load.HeldUnauthorised, rules: load.HeldUnauthorised}, reasons(d.Held))
+			require.Equal(t, map[string]string{train: estate.HeldUnauthorised, eval: estate.HeldUnauthorised, rules: estate.HeldUnauthorised}, reasons(d.Held))
 			require.NotNil(t, d.Effective.Instance(trainKey))
 		})
 	}
@@ -232,7 +232,7 @@ func TestRulesAreThoseBeforeTheChange(t *testing.T) {
 		projectRoles: roles("roles", member("pia", "project_owner"), member("mel", "project_owner")),
 		train:        "",
 	})
-	require.Equal(t, map[string]string{projectRoles: load.HeldUnauthorised, train: load.HeldUnauthorised}, reasons(s.together().Held))
+	require.Equal(t, map[string]string{projectRoles: estate.HeldUnauthorised, train: estate.HeldUnauthorised}, reasons(s.together().Held))
 
 	s = tell(t, nil)
 	s.commits("tina", map[string]string{
@@ -240,7 +240,7 @@ func TestRulesAreThoseBeforeTheChange(t *testing.T) {
 		train: instance("train", 4, 3),
 	})
 	d := s.together()
-	require.Equal(t, map[string]string{train: load.HeldDenied}, reasons(d.Held), "widened and used in one change")
+	require.Equal(t, map[string]string{train: estate.HeldDenied}, reasons(d.Held), "widened and used in one change")
 	require.Contains(t, d.Held[0].Message, "before this change")
 	s.commits("mel", map[string]string{"README.md": "later"})
 	require.Empty(t, s.together().Held, "the policy is in force now")
@@ -269,7 +269,7 @@ func TestCommitsAreDecidedOneByOne(t *testing.T) {
 	require.Equal(t, one.Replace, two.Replace)
 	require.Equal(t, one.Effective, two.Effective)
 	require.Equal(t, told, two.Verdicts)
-	require.Equal(t, map[string]string{train: load.HeldUnauthorised}, reasons(two.Held))
+	require.Equal(t, map[string]string{train: estate.HeldUnauthorised}, reasons(two.Held))
 	require.NotNil(t, two.Effective.Instance(evalKey))
 }
 
@@ -298,15 +298,15 @@ func TestDeletionProtection(t *testing.T) {
 	s := tell(t, map[string]string{train: protected})
 	s.commits("pia", map[string]string{train: ""})
 	d := s.together()
-	require.Equal(t, map[string]string{train: load.HeldDenied}, reasons(d.Held))
+	require.Equal(t, map[string]string{train: estate.HeldDenied}, reasons(d.Held))
 	require.Contains(t, d.Held[0].Message, "deletion_protection")
 
 	// Nor with everything around it.
 	s.commits("tina", map[string]string{projectRoles: "", entitlement: "", "tenants/physics/projects/lhc/project.yaml": ""})
 	d = s.together()
 	require.NotNil(t, d.Effective.Instance(trainKey))
-	require.Equal(t, load.HeldDenied, reasons(d.Held)[train])
-	require.Equal(t, load.HeldNeeds, reasons(d.Held)[entitlement])
+	require.Equal(t, estate.HeldDenied, reasons(d.Held)[train])
+	require.Equal(t, estate.HeldNeeds, reasons(d.Held)[entitlement])
 
 	// Unprotected in a change of its own, it goes in the next.
 	s = tell(t, map[string]string{train: protected})
@@ -396,7 +396,7 @@ func TestAMoveToABrokenFileDeletesNothing(t *testing.T) {
 	s := tell(t, map[string]string{train: strings.Replace(instance("train", 1, 1), "  name: train\n", "  name: train\n  uid: u1\n", 1)})
 	s.commits("pia", map[string]string{train: "", at + "renamed.yaml": "apiVersion: berth/v1\nkind: Instance\nmetadata: {name: renamed, uid: u1\n"})
 	d := s.together()
-	require.Equal(t, map[string]string{train: load.HeldBlocked, at + "renamed.yaml": load.HeldInvalid}, reasons(d.Held))
+	require.Equal(t, map[string]string{train: estate.HeldBlocked, at + "renamed.yaml": estate.HeldInvalid}, reasons(d.Held))
 	require.NotNil(t, d.Effective.Instance(trainKey))
 }
 
@@ -412,7 +412,7 @@ func TestMovesAreWhole(t *testing.T) {
 	from, to := "tenants/physics/projects/lhc/service-accounts/ci.yaml", other+"service-accounts/ci.yaml"
 	s.commits("pia", map[string]string{from: "", to: account("ci")})
 	d := s.together()
-	require.Equal(t, map[string]string{from: load.HeldNeeds, to: load.HeldUnauthorised}, reasons(d.Held))
+	require.Equal(t, map[string]string{from: estate.HeldNeeds, to: estate.HeldUnauthorised}, reasons(d.Held))
 	s.commits("tina", map[string]string{to: account("ci") + "# looked at\n"})
 	require.Empty(t, s.together().Held)
 }
@@ -468,7 +468,7 @@ func TestApprovalThatNobodyCanGive(t *testing.T) {
 		s.commits("", map[string]string{policyFile: "", train: instance("train", 1, 2)}, signed("tina", tinaKey, ""))
 		d := s.together()
 		require.Nil(t, d.Desired.Tenants["physics"].Policy, name)
-		require.Equal(t, map[string]string{train: load.HeldUnauthorised}, reasons(d.Held), "by the rules before, the rest waits")
+		require.Equal(t, map[string]string{train: estate.HeldUnauthorised}, reasons(d.Held), "by the rules before, the rest waits")
 		s.commits("", map[string]string{train: instance("train", 1, 3)}, signed("tina", tinaKey, ""))
 		require.Empty(t, s.together().Held)
 	}

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"berth/schema"
-	"berth/schema/load"
+	"berth/schema/estate"
 	"berth/schema/parallel"
 	"berth/schema/policy"
 )
@@ -24,7 +24,7 @@ const (
 // one change; and policies that allow more than those above them. What is in
 // force stays as it is, whatever the rules become, so that only tenants that
 // changed are looked at.
-func (d *Decider) refuse(before *schema.Desired, today string) load.Check {
+func (d *Decider) refuse(before *schema.Desired, today string) estate.Check {
 	return func(now *schema.Desired) []schema.Diagnostic {
 		return d.refused(now, before, today, func(name string) bool { return now.Tenants[name] != before.Tenants[name] })
 	}
@@ -50,7 +50,7 @@ func (d *Decider) refused(now, before *schema.Desired, today string, asked func(
 // upgrades refuses a change of version that the new version's upgrade_from does
 // not admit. Both sides are what is in force, so that a version document that
 // is held itself admits nothing.
-func upgrades(before *schema.Desired) load.Check {
+func upgrades(before *schema.Desired) estate.Check {
 	return func(now *schema.Desired) []schema.Diagnostic { return schema.Upgrades(before, now) }
 }
 
@@ -167,7 +167,7 @@ func abroad(before, main *schema.Desired) map[string][]string {
 
 // always is a check that finds the same whatever is in force: both ends of a
 // move are held, also when one of them is back already.
-func always(found []schema.Diagnostic) load.Check {
+func always(found []schema.Diagnostic) estate.Check {
 	return func(*schema.Desired) []schema.Diagnostic { return found }
 }
 

@@ -13,7 +13,7 @@ import (
 	"berth/reconciler/plan"
 	"berth/schema"
 	"berth/schema/authority"
-	"berth/schema/load"
+	"berth/schema/estate"
 	"berth/schema/signature"
 )
 
@@ -198,7 +198,7 @@ type change struct {
 
 // forced is a tree in force, evaluated.
 type forced struct {
-	*load.Force
+	*estate.Force
 	guard     *guard
 	before    *schema.Desired // what was in force before
 	effective *schema.Effective
@@ -209,7 +209,7 @@ type forced struct {
 func (d *Decider) enforce(ctx context.Context, in change) (*forced, error) {
 	previous := in.previous
 	if previous == nil {
-		previous = load.Files(nil)
+		previous = estate.Files(nil)
 	}
 	before, err := d.o.Loader.Load(ctx, previous)
 	if err != nil {
@@ -220,16 +220,16 @@ func (d *Decider) enforce(ctx context.Context, in change) (*forced, error) {
 		return nil, fmt.Errorf("the new tree: %w", err)
 	}
 	g := &guard{d: d, before: before, main: main, authored: in.authored, acks: in.acks, permitted: in.permitted, were: in.moved, trust: in.trust, waits: in.waits, acked: in.acked}
-	if g.changes, err = d.o.Loader.Compare(ctx, previous, in.main); err != nil && !errors.Is(err, load.ErrUnreadable) {
+	if g.changes, err = d.o.Loader.Compare(ctx, previous, in.main); err != nil && !errors.Is(err, estate.ErrUnreadable) {
 		return nil, err
 	}
-	g.look(func(f schema.File) (load.Told, error) { return d.o.Loader.Told(ctx, in.main, f) })
+	g.look(func(f schema.File) (estate.Told, error) { return d.o.Loader.Told(ctx, in.main, f) })
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	f, err := d.o.Loader.InForce(ctx, in.main, in.previous, g.vetoes,
 		d.refuse(before.Desired, in.today), upgrades(before.Desired), always(moved(before.Desired, main.Desired)))
-	for _, frozen := range []error{load.ErrEmpty, load.ErrUnreadable, load.ErrInForce} {
+	for _, frozen := range []error{estate.ErrEmpty, estate.ErrUnreadable, estate.ErrInForce} {
 		if errors.Is(err, frozen) {
 			return nil, fmt.Errorf("%w: %w", ErrFrozen, err)
 		}
@@ -284,7 +284,7 @@ func (f *forced) verdicts(commit string) []Verdict {
 	return out
 }
 
-func held(in []load.Held) []plan.Held {
+func held(in []estate.Held) []plan.Held {
 	var out []plan.Held
 	for _, h := range in {
 		out = append(out, plan.Held{Key: h.Key, File: h.File, Reason: h.Reason, Message: h.Message})

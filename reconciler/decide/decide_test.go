@@ -14,7 +14,7 @@ import (
 	"berth/reconciler/decide"
 	"berth/reconciler/plan"
 	"berth/schema"
-	"berth/schema/load"
+	"berth/schema/estate"
 )
 
 // trees is a repository of trees that have no history: merging takes the head.
@@ -25,7 +25,7 @@ func (r trees) Snapshot(_ context.Context, id string) (schema.Snapshot, error) {
 	if !ok {
 		return nil, fmt.Errorf("no commit %s", id)
 	}
-	return load.Files(files), nil
+	return estate.Files(files), nil
 }
 
 func (r trees) Diff(_ context.Context, from, to string) ([]schema.PathChange, error) {
@@ -42,10 +42,10 @@ func (r trees) Diff(_ context.Context, from, to string) ([]schema.PathChange, er
 		}
 		c := schema.PathChange{Path: path}
 		if inA {
-			c.From = load.BlobID([]byte(x))
+			c.From = estate.BlobID([]byte(x))
 		}
 		if inB {
-			c.To = load.BlobID([]byte(y))
+			c.To = estate.BlobID([]byte(y))
 		}
 		out = append(out, c)
 	}
@@ -62,15 +62,15 @@ func (r trees) Merge(_ context.Context, base, head string) (string, []string, er
 	return head, nil, nil
 }
 
-func loader(t *testing.T) *load.Loader {
+func loader(t *testing.T) *estate.Loader {
 	t.Helper()
-	l, err := load.New(load.Options{Backends: map[string]string{"bare_metal": "#Config: {...}\n#Parameters: {...}\n"}})
+	l, err := estate.New(estate.Options{Backends: map[string]string{"bare_metal": "#Config: {...}\n#Parameters: {...}\n"}})
 	require.NoError(t, err)
 	return l
 }
 
 // commit decides one commit that nobody's right is asked for.
-func commit(t *testing.T, l *load.Loader, main, previous schema.Snapshot) (decide.Decision, error) {
+func commit(t *testing.T, l *estate.Loader, main, previous schema.Snapshot) (decide.Decision, error) {
 	t.Helper()
 	return decide.New(decide.Options{Loader: l}).Commit(t.Context(), decide.Standing{Tree: previous}, []decide.Step{{Commit: "c", Tree: main}}, "2026-01-31")
 }
@@ -95,9 +95,9 @@ const (
 	rules = "tenants/physics/policy.yaml"
 )
 
-// estate is a small estate with one instance, changed by with: path → content,
+// estateFiles is a small estate with one instance, changed by with: path → content,
 // "" takes the file away.
-func estate(with map[string]string) map[string]string {
+func estateFiles(with map[string]string) map[string]string {
 	files := map[string]string{
 		"platform/catalog/batch/app.yaml": doc("App", "batch", "spec:\n  display_name: Batch\n  category: scheduler\n  publisher: us\n"),
 		"platform/catalog/batch/v1.yaml": doc("AppVersion", "v1", "spec:\n  version: \"1\"\n  runtime_backend: bare_metal\n  status: active\n  manifest:\n    roles:\n"+
@@ -129,8 +129,8 @@ var (
 )
 
 // running is memory in which train runs as base declares it.
-func running(t *testing.T, l *load.Loader, files map[string]string) *plan.Memory {
-	d, err := commit(t, l, load.Files(files), nil)
+func running(t *testing.T, l *estate.Loader, files map[string]string) *plan.Memory {
+	d, err := commit(t, l, estate.Files(files), nil)
 	require.NoError(t, err)
 	mem := plan.Memory{}
 	for key, inst := range d.Effective.All() {
@@ -303,13 +303,13 @@ func TestProposal(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			base := estate(c.base)
+			base := estateFiles(c.base)
 			all := maps.Clone(c.base)
 			if all == nil {
 				all = map[string]string{}
 			}
 			maps.Copy(all, c.with)
-			repo := trees{"base": base, "head": estate(all), "empty": {}, "README": {}}
+			repo := trees{"base": base, "head": estateFiles(all), "empty": {}, "README": {}}
 			l := loader(t)
 			in := decide.Input{Repo: repo, Base: "base", Head: "head", Memory: running(t, l, base)}
 			if c.head != "" {
@@ -335,16 +335,16 @@ func TestProposal(t *testing.T) {
 // What a proposal shows is what the commit then does.
 func TestProposedIsDecided(t *testing.T) {
 	l := loader(t)
-	base := estate(nil)
-	head := estate(map[string]string{at + "eval.yaml": instance("eval", 1, 4), at + "huge.yaml": instance("huge", 8, 4), train: "broken: true\n"})
+	base := estateFiles(nil)
+	head := estateFiles(map[string]string{at + "eval.yaml": instance("eval", 1, 4), at + "huge.yaml": instance("huge", 8, 4), train: "broken: true\n"})
 	mem := running(t, l, base)
 	p, err := decide.New(decide.Options{Loader: l}).Proposal(t.Context(), decide.Input{Repo: trees{"base": base, "head": head}, Base: "base", Head: "head", Memory: mem})
 	require.NoError(t, err)
 
-	d, err := commit(t, l, load.Files(head), load.Files(base))
+	d, err := commit(t, l, estate.Files(head), estate.Files(base))
 	require.NoError(t, err)
 	require.Equal(t, p.Held, d.Held)
-	require.Equal(t, map[string]string{train: load.BlobID([]byte(base[train])), at + "huge.yaml": ""}, d.Replace)
+	require.Equal(t, map[string]string{train: estate.BlobID([]byte(base[train])), at + "huge.yaml": ""}, d.Replace)
 	require.NotNil(t, d.Effective.Instance(trainKey), "the version in force stays")
 	require.Len(t, p.Plans, 1)
 	placed := plan.Place(d.Effective, *mem)
@@ -356,7 +356,7 @@ func TestProposedIsDecided(t *testing.T) {
 	inForce := maps.Clone(head)
 	inForce[train] = base[train]
 	delete(inForce, at+"huge.yaml")
-	again, err := commit(t, l, load.Files(inForce), load.Files(inForce))
+	again, err := commit(t, l, estate.Files(inForce), estate.Files(inForce))
 	require.NoError(t, err)
 	require.Empty(t, again.Held)
 	require.Equal(t, d.Effective, again.Effective)
@@ -366,8 +366,8 @@ func TestProposedIsDecided(t *testing.T) {
 // shown with it; once it is in force it is nobody's any more.
 func TestWhatComesIntoForceWithAMergeIsShown(t *testing.T) {
 	l := loader(t)
-	inForce := estate(nil)
-	base := estate(map[string]string{at + "eval.yaml": instance("eval", 1, 4)})
+	inForce := estateFiles(nil)
+	base := estateFiles(map[string]string{at + "eval.yaml": instance("eval", 1, 4)})
 	words := maps.Clone(base)
 	words["README.md"] = "words\n"
 	other := maps.Clone(base)
@@ -375,7 +375,7 @@ func TestWhatComesIntoForceWithAMergeIsShown(t *testing.T) {
 	repo := trees{"in-force": inForce, "base": base, "words": words, "other": other}
 	propose := func(head, inForce string) plan.Proposal {
 		p, err := decide.New(decide.Options{Loader: l}).Proposal(t.Context(), decide.Input{
-			Repo: repo, Base: "base", InForce: inForce, Permitted: map[string]string{at + "eval.yaml": load.BlobID([]byte(base[at+"eval.yaml"]))}, Head: head, Memory: running(t, l, estate(nil)), Today: "2026-01-01",
+			Repo: repo, Base: "base", InForce: inForce, Permitted: map[string]string{at + "eval.yaml": estate.BlobID([]byte(base[at+"eval.yaml"]))}, Head: head, Memory: running(t, l, estateFiles(nil)), Today: "2026-01-01",
 		})
 		require.NoError(t, err)
 		return p
@@ -393,12 +393,12 @@ func TestWhatComesIntoForceWithAMergeIsShown(t *testing.T) {
 
 func TestWhatCannotBeLookedAtIsAnError(t *testing.T) {
 	l := loader(t)
-	repo := trees{"base": estate(nil)}
+	repo := trees{"base": estateFiles(nil)}
 	for _, in := range []decide.Input{{Base: "base", Head: "lost"}, {Base: "nowhere", Head: "base"}, {Base: "base", InForce: "nowhere", Head: "base"}} {
 		in.Repo = repo
 		_, err := decide.New(decide.Options{Loader: l}).Proposal(t.Context(), in)
 		require.Error(t, err)
 	}
-	_, err := commit(t, l, load.Files(nil), load.Files(estate(nil)))
+	_, err := commit(t, l, estate.Files(nil), estate.Files(estateFiles(nil)))
 	require.ErrorIs(t, err, decide.ErrFrozen)
 }

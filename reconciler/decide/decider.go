@@ -7,14 +7,14 @@ import (
 	"berth/reconciler/plan"
 	"berth/schema"
 	"berth/schema/authority"
-	"berth/schema/load"
+	"berth/schema/estate"
 	"berth/schema/policy"
 	"berth/schema/signature"
 )
 
 // Options are what decisions of one estate rest on besides its trees.
 type Options struct {
-	Loader *load.Loader
+	Loader *estate.Loader
 	// Authority is nil where whoever can push to main may change everything.
 	Authority *Authority
 	// Rules refuse what a change makes of the estate; each diagnostic of severity

@@ -6,7 +6,7 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/schema"
-	"berth/schema/load"
+	"berth/schema/estate"
 )
 
 // documents says what a change does to each document it touches. One that went
@@ -14,7 +14,7 @@ import (
 // tenant or the platform: a uid is no secret, and who puts that of another
 // tenant's document into their own shall not make theirs of its deletion. Files
 // that are no documents are left out.
-func documents(touched []schema.PathChange, base, head *load.Result) []plan.DocumentChange {
+func documents(touched []schema.PathChange, base, head *estate.Result) []plan.DocumentChange {
 	type identity struct {
 		kind   schema.Kind
 		tenant string

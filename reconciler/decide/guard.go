@@ -12,7 +12,7 @@ import (
 
 	"berth/schema"
 	"berth/schema/authority"
-	"berth/schema/load"
+	"berth/schema/estate"
 )
 
 // Codes of findings of guards.
@@ -34,7 +34,7 @@ const AckTrailer = "Berth-Ack-Delete"
 // guard looks at a change as a whole, before any of it comes into force.
 type guard struct {
 	d            *Decider
-	before, main *load.Result
+	before, main *estate.Result
 	changes      []schema.PathChange // from what is in force to main, sorted by path
 	authored     map[string]subject  // who touched a path of them
 	permitted    map[string]string   // what waited before and was permitted, by path: main's blob
@@ -44,7 +44,7 @@ type guard struct {
 	acked        bool                // deletions of who touched a path are acknowledged
 	were         map[string]string   // moves to other tenants that are held, by old file: new file
 
-	vetoes    map[string]load.Veto
+	vetoes    map[string]estate.Veto
 	found     []schema.Diagnostic
 	decisions map[string][]authority.Decision // by path
 
@@ -54,15 +54,15 @@ type guard struct {
 
 // look fills vetoes, found and decisions. told says what a file of main seems to
 // be meant to be.
-func (g *guard) look(told func(schema.File) (load.Told, error)) {
-	g.vetoes, g.decisions, g.unpermitted = map[string]load.Veto{}, map[string][]authority.Decision{}, map[string]bool{}
+func (g *guard) look(told func(schema.File) (estate.Told, error)) {
+	g.vetoes, g.decisions, g.unpermitted = map[string]estate.Veto{}, map[string][]authority.Decision{}, map[string]bool{}
 	g.authorise()
 	g.protected()
 	g.unclear(told)
 	for _, rule := range g.d.o.Rules {
 		for _, d := range rule(g.before.Desired, g.main.Desired) {
 			if d.Severity == schema.SeverityError {
-				g.refuse(d, load.HeldDenied)
+				g.refuse(d, estate.HeldDenied)
 			} else {
 				g.found = append(g.found, d)
 			}
@@ -79,7 +79,7 @@ func (g *guard) refuse(d schema.Diagnostic, reason string) {
 		return
 	}
 	if _, ok := g.vetoes[d.File]; !ok {
-		g.vetoes[d.File] = load.Veto{Reason: reason, Message: d.Message}
+		g.vetoes[d.File] = estate.Veto{Reason: reason, Message: d.Message}
 	}
 	g.found = append(g.found, d)
 }
@@ -124,7 +124,7 @@ func above(path string) iter.Seq[string] {
 
 // waiting is what of a change is permitted and does not come into force: path →
 // main's blob. Of a part that cannot be read it is what was known before.
-func (g *guard) waiting(f *load.Force) map[string]string {
+func (g *guard) waiting(f *estate.Force) map[string]string {
 	out := map[string]string{}
 	for _, c := range g.changes {
 		was, waited := g.permitted[c.Path]
@@ -156,7 +156,7 @@ func (g *guard) waiting(f *load.Force) map[string]string {
 }
 
 // unread says whether a path is in a part that cannot be read.
-func unread(f *load.Force, path string) bool {
+func unread(f *estate.Force, path string) bool {
 	for dir := range above(path) {
 		if _, ok := f.Replace[dir]; ok {
 			return true
@@ -180,11 +180,11 @@ func (g *guard) authorise() {
 			g.decisions[c.Path] = ds
 			if why, denied := denial(ds); denied {
 				g.unpermitted[c.Path] = true
-				g.refusePath(c.Path, CodeAuthority, load.HeldUnauthorised, "%s", why)
+				g.refusePath(c.Path, CodeAuthority, estate.HeldUnauthorised, "%s", why)
 			}
 		default:
 			g.unpermitted[c.Path] = true
-			g.refusePath(c.Path, CodeAuthority, load.HeldUnauthorised, "no user with the permission is known to have changed it; a user with the permission changes it again or comments /berth apply with the commit that changed it; a revert needs no permission")
+			g.refusePath(c.Path, CodeAuthority, estate.HeldUnauthorised, "no user with the permission is known to have changed it; a user with the permission changes it again or comments /berth apply with the commit that changed it; a revert needs no permission")
 		}
 	}
 }
@@ -199,7 +199,7 @@ func (g *guard) pairs() map[string]string {
 		tenant string
 		uid    string
 	}
-	id := func(r *load.Result, path string) (identity, bool) {
+	id := func(r *estate.Result, path string) (identity, bool) {
 		h := r.Desired.Header(r.Key(path))
 		if h == nil || h.UID == "" {
 			return identity{}, false
@@ -233,7 +233,7 @@ func (g *guard) moved() {
 		for _, end := range [][2]string{{from, to}, {to, from}} {
 			if v, ok := g.vetoes[end[0]]; ok {
 				if _, ok := g.vetoes[end[1]]; !ok {
-					g.vetoes[end[1]] = load.Veto{Reason: load.HeldNeeds, Message: fmt.Sprintf("it moves together with %s: %s", end[0], v.Message)}
+					g.vetoes[end[1]] = estate.Veto{Reason: estate.HeldNeeds, Message: fmt.Sprintf("it moves together with %s: %s", end[0], v.Message)}
 				}
 			}
 		}
@@ -248,7 +248,7 @@ func (g *guard) moved() {
 // A move that is held is remembered, whatever others make of either end, until
 // the old one is back, or somebody who may delete it says that it is to go: by
 // taking the uid away where it went to, or by deleting it once more.
-func (g *guard) abroad(told func(schema.File) (load.Told, error)) {
+func (g *guard) abroad(told func(schema.File) (estate.Told, error)) {
 	g.moves = map[string]string{}
 	keep := func(old, to, how string) {
 		g.moves[old] = to
@@ -256,7 +256,7 @@ func (g *guard) abroad(told func(schema.File) (load.Told, error)) {
 		if key := g.main.Key(to); !key.IsZero() {
 			what = key.String()
 		}
-		g.refusePath(old, CodeForeign, load.HeldDenied, "by its uid it went to %s of another tenant, and what runs cannot be carried to another name; %s", what, how)
+		g.refusePath(old, CodeForeign, estate.HeldDenied, "by its uid it went to %s of another tenant, and what runs cannot be carried to another name; %s", what, how)
 	}
 	const (
 		there = "move it back, or take the uid away there to have this one deleted and a new one made"
@@ -275,7 +275,7 @@ func (g *guard) abroad(told func(schema.File) (load.Told, error)) {
 		case g.bears(to, was.UID):
 			keep(old, to, there)
 			if back {
-				g.refusePath(to, CodeForeign, load.HeldDenied, "by its uid this is %s of another tenant, of which nobody with the right to said what becomes of it", was.Key)
+				g.refusePath(to, CodeForeign, estate.HeldDenied, "by its uid this is %s of another tenant, of which nobody with the right to said what becomes of it", was.Key)
 			}
 		case next >= 0: // whoever touched the one end made another
 			keep(old, ends[old][next], there)
@@ -294,7 +294,7 @@ func (g *guard) abroad(told func(schema.File) (load.Told, error)) {
 
 // standless adds to the ends of moves to other tenants what came with this step
 // and does not stand, as it is wrong or waits for another: that may be mended.
-func (g *guard) standless(ends map[string][]string, told func(schema.File) (load.Told, error)) {
+func (g *guard) standless(ends map[string][]string, told func(schema.File) (estate.Told, error)) {
 	var all []*schema.Instance
 	from := map[string][]*schema.Instance{} // by uid in lower case, and by blob
 	for _, i := range instances(g.before.Desired, g.main.Desired) {
@@ -398,7 +398,7 @@ func (g *guard) protected() {
 			was = s != nil && s.Runtime != nil && s.Runtime.Spec.DeletionProtection
 		}
 		if was {
-			g.refusePath(c.Path, CodeProtected, load.HeldDenied, "%s says deletion_protection: true; set it to false in a change of its own first, then delete it", key)
+			g.refusePath(c.Path, CodeProtected, estate.HeldDenied, "%s says deletion_protection: true; set it to false in a change of its own first, then delete it", key)
 		}
 	}
 }
@@ -451,7 +451,7 @@ func (g *guard) tooMany() {
 			if who, ok := g.mayRelease(c.Path); ok && g.d.may(who, g.before.Desired, authority.DeletionsAcknowledge, authority.Scope{Tenant: tenant}) {
 				continue
 			}
-			g.refusePath(c.Path, CodeTooMany, load.HeldBlocked,
+			g.refusePath(c.Path, CodeTooMany, estate.HeldBlocked,
 				"%s: to confirm it, a user with deletions.acknowledge comments /berth ack-delete %s on the pull request, or commits with the trailer %s: %s",
 				what, digest, AckTrailer, digest)
 		}

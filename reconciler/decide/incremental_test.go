@@ -15,7 +15,7 @@ import (
 	"berth/reconciler/decide"
 	"berth/reconciler/plan"
 	"berth/schema"
-	"berth/schema/load"
+	"berth/schema/estate"
 )
 
 // platformEdits are what is done to what all tenants share.
@@ -72,7 +72,7 @@ func TestDecidedAfterAnythingIsDecidedFromNothing(t *testing.T) {
 			}
 			today := fmt.Sprintf("2026-02-%02d", day)
 			decided := func(d *decide.Decider) (decide.Decision, string) {
-				out, err := d.Commit(context.Background(), decide.Standing{Tree: load.Files(inforce)}, []decide.Step{{Commit: "c", Tree: load.Files(next)}}, today)
+				out, err := d.Commit(context.Background(), decide.Standing{Tree: estate.Files(inforce)}, []decide.Step{{Commit: "c", Tree: estate.Files(next)}}, today)
 				if err != nil {
 					return out, err.Error()
 				}

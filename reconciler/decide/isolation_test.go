@@ -21,7 +21,7 @@ import (
 	"berth/reconciler/decide"
 	"berth/reconciler/plan"
 	"berth/schema"
-	"berth/schema/load"
+	"berth/schema/estate"
 )
 
 // An estate of two tenants that share a catalog, a host for control planes, and
@@ -209,9 +209,9 @@ type world struct {
 func (w *world) decide(main, previous map[string]string) (decide.Decision, error) {
 	was := w.tree
 	if previous != nil {
-		was = load.Files(previous)
+		was = estate.Files(previous)
 	}
-	return w.decider.Commit(context.Background(), decide.Standing{Tree: was}, []decide.Step{{Commit: "c", Tree: load.Files(main)}}, "2026-01-31")
+	return w.decider.Commit(context.Background(), decide.Standing{Tree: was}, []decide.Step{{Commit: "c", Tree: estate.Files(main)}}, "2026-01-31")
 }
 
 // inForce is the tree that a decision makes of main and previous.
@@ -411,7 +411,7 @@ func difference(one, other *view) string {
 
 // newWorld is an estate in force, in which everything with members runs.
 func newWorld(t *testing.T, base map[string]string) *world {
-	w := &world{decider: decide.New(decide.Options{Loader: loader(t)}), base: base, tree: load.Files(base)}
+	w := &world{decider: decide.New(decide.Options{Loader: loader(t)}), base: base, tree: estate.Files(base)}
 	d, err := w.decide(base, nil)
 	require.NoError(t, err)
 	require.Empty(t, d.Held)

@@ -10,7 +10,7 @@ import (
 
 	"berth/reconciler/decide"
 	"berth/schema"
-	"berth/schema/load"
+	"berth/schema/estate"
 )
 
 // torn is a tree of which one part cannot be read.
@@ -44,13 +44,13 @@ func TestAnUnreadablePartLaundersNothing(t *testing.T) {
 	s.commits("tina", map[string]string{eval: wanting})
 	s.commits("vic", map[string]string{projectRoles: roles("roles", member("pia", "project_owner"), member("vic", "project_owner"))})
 	d := s.together()
-	require.Equal(t, map[string]string{projectRoles: load.HeldUnauthorised, eval: load.HeldInvalid}, reasons(d.Held))
-	require.Equal(t, map[string]string{eval: load.BlobID([]byte(wanting))}, d.Permitted)
+	require.Equal(t, map[string]string{projectRoles: estate.HeldUnauthorised, eval: estate.HeldInvalid}, reasons(d.Held))
+	require.Equal(t, map[string]string{eval: estate.BlobID([]byte(wanting))}, d.Permitted)
 
 	s.commits("vic", map[string]string{"tenants/physics/junk": "x"}, func(st *decide.Step) { st.Tree = torn{st.Tree, "tenants/physics"} })
 	d, err := s.d.Commit(t.Context(), s.was, s.steps, "2026-01-31")
 	require.NoError(t, err)
-	require.Equal(t, map[string]string{"tenants/physics": load.HeldUnreadable}, reasons(d.Held))
+	require.Equal(t, map[string]string{"tenants/physics": estate.HeldUnreadable}, reasons(d.Held))
 	s.steps, s.was.Permitted = nil, d.Permitted
 
 	s.commits("olga", map[string]string{
@@ -58,7 +58,7 @@ func TestAnUnreadablePartLaundersNothing(t *testing.T) {
 		"platform/catalog/batch/v2.yaml": strings.ReplaceAll(strings.ReplaceAll(s.main["platform/catalog/batch/v1.yaml"], "name: v1", "name: v2"), `"1"`, `"2"`),
 	})
 	d = s.together()
-	require.Equal(t, map[string]string{projectRoles: load.HeldUnauthorised}, reasons(d.Held))
+	require.Equal(t, map[string]string{projectRoles: estate.HeldUnauthorised}, reasons(d.Held))
 	require.NotNil(t, d.Effective.Instance(evalKey))
 }
 
@@ -71,19 +71,19 @@ func TestWhatYieldsLaundersNothing(t *testing.T) {
 	}
 	s := tell(t, map[string]string{op: operation("drain")})
 	s.commits("vic", map[string]string{op: operation("remove")})
-	require.Equal(t, map[string]string{op: load.HeldUnauthorised}, reasons(s.together().Held))
+	require.Equal(t, map[string]string{op: estate.HeldUnauthorised}, reasons(s.together().Held))
 	s.commits("pia", map[string]string{train: ""})
 	d := s.together()
 	require.Nil(t, d.Effective.Instance(trainKey))
 	s.commits("pia", map[string]string{train: instance("train", 1, 1)})
 	d = s.together()
-	require.Equal(t, map[string]string{op: load.HeldUnauthorised}, reasons(d.Held))
+	require.Equal(t, map[string]string{op: estate.HeldUnauthorised}, reasons(d.Held))
 	require.Empty(t, d.Desired.Tenants["physics"].Projects["lhc"].Operations)
 
 	// What nobody changed comes back by itself.
 	s = tell(t, map[string]string{op: operation("drain")})
 	s.commits("pia", map[string]string{train: ""})
-	require.Equal(t, map[string]string{op: load.HeldNeeds}, reasons(s.together().Held))
+	require.Equal(t, map[string]string{op: estate.HeldNeeds}, reasons(s.together().Held))
 	s.commits("pia", map[string]string{train: instance("train", 1, 1)})
 	require.Empty(t, s.together().Held)
 }
@@ -99,9 +99,9 @@ func TestWhatIsNotListedIsNobodys(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := tell(t, nil)
 			s.commits("vic", map[string]string{eve: roles("eve", member("eve", "platform_superadmin"))}, func(st *decide.Step) { st.Touched = touched })
-			require.Equal(t, map[string]string{eve: load.HeldUnauthorised}, reasons(s.together().Held))
+			require.Equal(t, map[string]string{eve: estate.HeldUnauthorised}, reasons(s.together().Held))
 			s.commits("mel", map[string]string{"README.md": "x"})
-			require.Equal(t, map[string]string{eve: load.HeldUnauthorised}, reasons(s.together().Held))
+			require.Equal(t, map[string]string{eve: estate.HeldUnauthorised}, reasons(s.together().Held))
 		})
 	}
 }
@@ -113,12 +113,12 @@ func TestProtectionIsOfTheInstance(t *testing.T) {
 	s := tell(t, map[string]string{
 		train:                             protected,
 		"platform/catalog/other/app.yaml": doc("App", "other", "spec:\n  display_name: Batch\n  category: scheduler\n  publisher: us\n"),
-		"platform/catalog/other/v1.yaml":  estate(nil)["platform/catalog/batch/v1.yaml"],
+		"platform/catalog/other/v1.yaml":  estateFiles(nil)["platform/catalog/batch/v1.yaml"],
 		"tenants/physics/projects/lhc/entitlements/other.yaml": doc("Entitlement", "other", "spec:\n  enabled: true\n"),
 	})
 	s.commits("pia", map[string]string{train: strings.Replace(protected, "app: batch", "app: other", 1)})
 	d := s.together()
-	require.Equal(t, map[string]string{train: load.HeldDenied}, reasons(d.Held))
+	require.Equal(t, map[string]string{train: estate.HeldDenied}, reasons(d.Held))
 	require.Equal(t, "batch", d.Effective.Instance(trainKey).App)
 }
 

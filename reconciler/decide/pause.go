@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"berth/schema"
-	"berth/schema/load"
+	"berth/schema/estate"
 )
 
 // pauseFile stops every effect while it stands.
@@ -23,7 +23,7 @@ func (d Decision) Paused() string {
 		return ""
 	}
 	for _, h := range d.Held {
-		if h.File == pauseFile && h.Reason == load.HeldInvalid {
+		if h.File == pauseFile && h.Reason == estate.HeldInvalid {
 			return "platform/pause.yaml stands there and cannot be read: " + h.Message
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"berth/reconciler/plan"
 	"berth/schema"
 	"berth/schema/authority"
-	"berth/schema/load"
+	"berth/schema/estate"
 	"berth/schema/policy"
 	"berth/schema/signature"
 )
@@ -156,7 +156,7 @@ func (d *Decider) Change(ctx context.Context, in Input, tree schema.Snapshot, to
 const mostWithoutEffect = 10
 
 // withoutEffect warns of documents that a change brings and that have no effect yet.
-func withoutEffect(touched []schema.PathChange, head *load.Result) (out []schema.Diagnostic) {
+func withoutEffect(touched []schema.PathChange, head *estate.Result) (out []schema.Diagnostic) {
 	more := 0
 	for _, c := range touched {
 		f := head.WithoutEffectAt(c.Path)
@@ -193,7 +193,7 @@ func Conflicting(in Input, why []schema.Diagnostic) plan.Proposal {
 // plan of the change would rest on: of the parts that it touches, and where nothing
 // says what is in force, of any. A part that the change does not touch is planned
 // as it is in force.
-func (in *Input) incomplete(touched []schema.PathChange, trees ...*load.Result) error {
+func (in *Input) incomplete(touched []schema.PathChange, trees ...*estate.Result) error {
 	for _, tree := range trees {
 		for _, part := range slices.Sorted(maps.Keys(tree.Incomplete)) {
 			if in.InForce == "" || slices.ContainsFunc(touched, func(c schema.PathChange) bool { return strings.HasPrefix(c.Path, part+"/") }) {
@@ -272,8 +272,8 @@ func caused(touched []schema.PathChange, waited map[string]bool, base, head []sc
 
 // heldBy are the documents held because of the change, and those it touches
 // that are held for whatever reason. What waited before does so without it.
-func heldBy(touched []schema.PathChange, waited map[string]bool, head []load.Held) []plan.Held {
-	var out []load.Held
+func heldBy(touched []schema.PathChange, waited map[string]bool, head []estate.Held) []plan.Held {
+	var out []estate.Held
 	for _, h := range head {
 		if touches(touched, h.File) || !waited[h.File] {
 			out = append(out, h)

@@ -11,7 +11,7 @@ import (
 	"berth/reconciler/plan"
 	"berth/schema"
 	"berth/schema/authority"
-	"berth/schema/load"
+	"berth/schema/estate"
 )
 
 // What waits on main already, or is wrong there, is not told again because a
@@ -31,7 +31,7 @@ func TestWhatWaitsForAnotherReasonIsNotHeldByAChange(t *testing.T) {
 	later := map[string]string{chemAt + "later.yaml": instance("later", 0, 1)}
 	app := map[string]string{
 		"platform/catalog/stream/app.yaml": doc("App", "stream", "spec:\n  display_name: Stream\n  category: scheduler\n  publisher: us\n"),
-		"platform/catalog/stream/v1.yaml":  estate(nil)["platform/catalog/batch/v1.yaml"],
+		"platform/catalog/stream/v1.yaml":  estateFiles(nil)["platform/catalog/batch/v1.yaml"],
 	}
 	streams := map[string]string{eval: doc("Instance", "eval", "spec:\n  app: stream\n  version: v1\n  display_name: eval\n  roles:\n    worker:\n      count: 1\n")}
 	for _, c := range []struct {
@@ -47,14 +47,14 @@ func TestWhatWaitsForAnotherReasonIsNotHeldByAChange(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			inForce := estate(c.inForce)
+			inForce := estateFiles(c.inForce)
 			base := change(inForce, c.base)
 			repo := trees{"in-force": inForce, "base": base, "head": change(base, c.head)}
 			l := loader(t)
-			d, err := commit(t, l, load.Files(base), load.Files(inForce))
+			d, err := commit(t, l, estate.Files(base), estate.Files(inForce))
 			require.NoError(t, err)
 			require.Contains(t, reasons(d.Held), c.held)
-			after, err := commit(t, l, load.Files(repo["head"]), inForceTree(t, load.Files(base), load.Files(inForce), d.Replace))
+			after, err := commit(t, l, estate.Files(repo["head"]), inForceTree(t, estate.Files(base), estate.Files(inForce), d.Replace))
 			require.NoError(t, err)
 			require.Contains(t, reasons(after.Held), c.held)
 			p, err := decide.New(decide.Options{Loader: l}).Proposal(t.Context(), decide.Input{
@@ -78,13 +78,13 @@ func change(files, over map[string]string) map[string]string {
 // What is released and cannot be done is in nobody else's way.
 func TestWhatIsReleasedAndBlockedStopsNoOtherChange(t *testing.T) {
 	l := loader(t)
-	inForce := estate(nil)
+	inForce := estateFiles(nil)
 	base := change(inForce, map[string]string{eval: instance("eval", 8, 1), "platform/nodes/gpu-2.yaml": "", "platform/nodes/gpu-3.yaml": ""})
 	repo := trees{"in-force": inForce, "base": base, "words": change(base, map[string]string{"README.md": "words\n"}), "eval": change(base, map[string]string{eval: instance("eval", 7, 1)})}
 	propose := func(head string) plan.Proposal {
 		p, err := decide.New(decide.Options{Loader: l}).Proposal(t.Context(), decide.Input{
 			Repo: repo, Base: "base", InForce: "in-force", Head: head, Memory: running(t, l, inForce), Today: "2026-01-01", Permitted: map[string]string{
-				eval: load.BlobID([]byte(base[eval])), "platform/nodes/gpu-2.yaml": "", "platform/nodes/gpu-3.yaml": "",
+				eval: estate.BlobID([]byte(base[eval])), "platform/nodes/gpu-2.yaml": "", "platform/nodes/gpu-3.yaml": "",
 			},
 		})
 		require.NoError(t, err)
@@ -107,7 +107,7 @@ func TestWhatWaitsForARightComesWithNoOtherChange(t *testing.T) {
 	s.commits("vic", map[string]string{train: instance("train", 4, 1)})
 	s.commits("mel", map[string]string{eval: instance("eval", 1, 1)})
 	d := s.together()
-	require.Equal(t, map[string]string{train: load.HeldUnauthorised}, reasons(d.Held))
+	require.Equal(t, map[string]string{train: estate.HeldUnauthorised}, reasons(d.Held))
 	repo := trees{
 		"before": inForce, "in-force": contents(t, s.was.Tree), "base": s.main,
 		"words": change(s.main, map[string]string{"README.md": "words\n"}), "train": change(s.main, map[string]string{train: instance("train", 2, 1)}),
@@ -144,14 +144,14 @@ func TestAnAcknowledgementAskedElsewhere(t *testing.T) {
 		jobs[fmt.Sprintf("%sjob-%d.yaml", at, i)] = instance(fmt.Sprint("job-", i), 0, 1)
 		gone[fmt.Sprintf("%sjob-%d.yaml", chemAt, i)] = ""
 	}
-	inForce := estate(jobs)
+	inForce := estateFiles(jobs)
 	base := change(inForce, gone) // and nobody acknowledged that
 	less := map[string]string{}
 	for i := range 8 {
 		less[fmt.Sprintf("%sjob-%d.yaml", at, i)] = ""
 	}
 	repo := trees{"in-force": inForce, "base": base, "head": change(base, less)}
-	d, err := commit(t, l, load.Files(base), load.Files(inForce))
+	d, err := commit(t, l, estate.Files(base), estate.Files(inForce))
 	require.NoError(t, err)
 	require.Len(t, d.Held, 8)
 	in := decide.Input{Repo: repo, Base: "base", InForce: "in-force", Permitted: d.Permitted, Head: "head", Memory: running(t, l, inForce), Today: "2026-01-01"}

@@ -7,7 +7,7 @@ import (
 
 	"berth/reconciler/decide"
 	"berth/schema"
-	"berth/schema/load"
+	"berth/schema/estate"
 )
 
 // geo is a small tenant with one instance, which has a uid.
@@ -49,7 +49,7 @@ func TestARenamedTenantKeepsWhatRuns(t *testing.T) {
 				d = s.together()
 				require.NotNil(t, quartzOf(d, "geo"))
 				require.Nil(t, quartzOf(d, "geology"))
-				require.Equal(t, load.HeldDenied, reasons(d.Held)[quartz])
+				require.Equal(t, estate.HeldDenied, reasons(d.Held)[quartz])
 				s.commits("olga", map[string]string{"README.md": d.Commit}, acksOf(d)...)
 			}
 			s.commits("olga", mend.change, glass)
@@ -190,6 +190,6 @@ func TestATenantsUIDIsOfItsNameOnly(t *testing.T) {
 		s.commits("olga", map[string]string{"README.md": "x"}, acksOf(s.together())...)
 		d := s.together()
 		require.Nil(t, d.Desired.Tenants["geo"])
-		require.Equal(t, map[string]string{evil: load.HeldUnauthorised}, reasons(d.Held))
+		require.Equal(t, map[string]string{evil: estate.HeldUnauthorised}, reasons(d.Held))
 	})
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"berth/schema"
-	"berth/schema/load"
+	"berth/schema/estate"
 )
 
 // runs says whether documents of a kind stand for something that runs, or for
@@ -116,7 +116,7 @@ func (s *strays) add(one sign, group, file string, came bool) {
 // read: the limits may have been put there. An invalid one that never was in force
 // holds nothing of what is below it: it restrained nobody yet, and nobody waits
 // for what somebody else writes badly.
-func (g *guard) unclear(told func(schema.File) (load.Told, error)) {
+func (g *guard) unclear(told func(schema.File) (estate.Told, error)) {
 	asked := map[string]bool{} // tenants
 	for _, c := range g.changes {
 		if k := g.before.Key(c.Path); c.To == "" && (runs(k.Kind) || restrains(k.Kind)) {
@@ -137,9 +137,9 @@ func (g *guard) unclear(told func(schema.File) (load.Told, error)) {
 			continue
 		}
 		if to, whole := g.unread(owner(k)); whole {
-			g.refusePath(c.Path, CodeUnclear, load.HeldBlocked, "%s goes while %s comes and cannot be read: it may be meant to be there; mend that first", k, to)
+			g.refusePath(c.Path, CodeUnclear, estate.HeldBlocked, "%s goes while %s comes and cannot be read: it may be meant to be there; mend that first", k, to)
 		} else if to := all[owner(k)].meaning(c, h, g.touched(c.Path)); to != "" {
-			g.refusePath(c.Path, CodeUnclear, load.HeldBlocked, "%s goes while %s is there, which does not stand and may be meant to be it: mend that, or take that file away, first (%s)", k, to, g.wrong(to))
+			g.refusePath(c.Path, CodeUnclear, estate.HeldBlocked, "%s goes while %s is there, which does not stand and may be meant to be it: mend that, or take that file away, first (%s)", k, to, g.wrong(to))
 		}
 	}
 }
@@ -174,7 +174,7 @@ func (g *guard) touched(path string) bool {
 }
 
 // strays are those of the tenants asked for.
-func (g *guard) strays(asked map[string]bool, told func(schema.File) (load.Told, error)) map[string]*strays {
+func (g *guard) strays(asked map[string]bool, told func(schema.File) (estate.Told, error)) map[string]*strays {
 	all, read := map[string]*strays{}, map[string]int{}
 	for tenant := range asked {
 		all[tenant] = &strays{map[sign]string{}, map[sign]string{}, map[sign]string{}}
@@ -191,7 +191,7 @@ func (g *guard) strays(asked map[string]bool, told func(schema.File) (load.Told,
 		if !ok {
 			continue
 		}
-		var is load.Told
+		var is estate.Told
 		if read[at.tenant]++; read[at.tenant] <= maxRead {
 			var err error
 			if is, err = told(f); err != nil { // it may be anything
@@ -222,7 +222,7 @@ func (s *strays) alike(c schema.PathChange, at site, uids []string, came bool) {
 }
 
 // file adds a stray. kind is that of the documents that stand in its place, if any.
-func (s *strays) file(c schema.PathChange, at site, kind schema.Kind, is load.Told, came bool) {
+func (s *strays) file(c schema.PathChange, at site, kind schema.Kind, is estate.Told, came bool) {
 	s.alike(c, at, is.UIDs, came)
 	add := func(what, value string, kind schema.Kind) { s.add(sign{what, value, kind, ""}, at.group, c.Path, came) }
 	of := slices.Clone(is.Kinds)

@@ -8,7 +8,7 @@ import (
 
 	"berth/reconciler/decide"
 	"berth/schema"
-	"berth/schema/load"
+	"berth/schema/estate"
 )
 
 // limits is a policy of the platform's.
@@ -68,7 +68,7 @@ func TestAMisfiledDocumentIsNotDeleted(t *testing.T) {
 				require.NotNil(t, d.Desired.Instance(trainKey), when)
 				for _, h := range d.Held {
 					if h.File == c.kept {
-						require.Equal(t, load.HeldBlocked, h.Reason)
+						require.Equal(t, estate.HeldBlocked, h.Reason)
 						require.Contains(t, h.Message, "mend")
 						require.Contains(t, h.Message, c.by)
 					}
@@ -134,7 +134,7 @@ func TestAStrayOfSomebodyWithoutTheRightCounts(t *testing.T) {
 	s := tell(t, map[string]string{projectRoles: roles("roles", member("ada", "project_admin"))})
 	s.commits("ada", moved(s.main, train, at+"train.yml"))
 	d := s.together()
-	require.Equal(t, map[string]string{train: load.HeldBlocked, at + "train.yml": load.HeldUnauthorised}, reasons(d.Held))
+	require.Equal(t, map[string]string{train: estate.HeldBlocked, at + "train.yml": estate.HeldUnauthorised}, reasons(d.Held))
 }
 
 // A part that cannot be read may be a tenant's that goes.

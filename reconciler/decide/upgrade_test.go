@@ -8,12 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/reconciler/decide"
-	"berth/schema/load"
+	"berth/schema/estate"
 )
 
 // version is a version of the app batch, with or without upgrade_from.
 func version(n int, upgradeFrom string) string {
-	v := strings.NewReplacer("name: v1", fmt.Sprintf("name: v%d", n), `version: "1"`, fmt.Sprintf(`version: "%d"`, n)).Replace(estate(nil)["platform/catalog/batch/v1.yaml"])
+	v := strings.NewReplacer("name: v1", fmt.Sprintf("name: v%d", n), `version: "1"`, fmt.Sprintf(`version: "%d"`, n)).Replace(estateFiles(nil)["platform/catalog/batch/v1.yaml"])
 	if upgradeFrom != "" {
 		v += "    upgrade_from: [" + upgradeFrom + "]\n"
 	}
@@ -29,7 +29,7 @@ func TestUpgradeFromIsJudgedAgainstWhatIsInForce(t *testing.T) {
 		return strings.Replace(instance("train", 1, 1), "version: v1", fmt.Sprintf("version: v%d", n), 1)
 	}
 	catalog := func(over map[string]string) map[string]string {
-		return with(estate(map[string]string{versionFile(2): version(2, "v1"), versionFile(3): version(3, "v2"), versionFile(4): version(4, "")}), over)
+		return with(estateFiles(map[string]string{versionFile(2): version(2, "v1"), versionFile(3): version(3, "v2"), versionFile(4): version(4, "")}), over)
 	}
 	inForce := catalog(nil)
 	l := loader(t)
@@ -53,7 +53,7 @@ func TestUpgradeFromIsJudgedAgainstWhatIsInForce(t *testing.T) {
 			p, err := decide.New(decide.Options{Loader: l}).Proposal(t.Context(), decide.Input{Repo: repo, Base: "in-force", InForce: "in-force", Head: head, Memory: running(t, l, inForce), Today: "2026-01-01"})
 			require.NoError(t, err)
 			require.Equal(t, want, words(p))
-			d, err := commit(t, l, load.Files(repo[head]), load.Files(inForce))
+			d, err := commit(t, l, estate.Files(repo[head]), estate.Files(inForce))
 			require.NoError(t, err)
 			require.Equal(t, p.Held, d.Held)
 		})
@@ -61,15 +61,15 @@ func TestUpgradeFromIsJudgedAgainstWhatIsInForce(t *testing.T) {
 
 	t.Run("what main says counts for nothing", func(t *testing.T) {
 		// The base on main has v2, which is not in force: v3 could be reached from it.
-		d, err := commit(t, l, load.Files(repo["skip"]), load.Files(inForce))
+		d, err := commit(t, l, estate.Files(repo["skip"]), estate.Files(inForce))
 		require.NoError(t, err)
-		require.Equal(t, map[string]string{train: load.HeldDenied}, reasons(d.Held))
+		require.Equal(t, map[string]string{train: estate.HeldDenied}, reasons(d.Held))
 		p, err := decide.New(decide.Options{Loader: l}).Proposal(t.Context(), decide.Input{Repo: repo, Base: "step", InForce: "in-force", Head: "skip", Memory: running(t, l, inForce), Today: "2026-01-01"})
 		require.NoError(t, err)
 		require.Equal(t, found, words(p))
 	})
 	t.Run("a version document that is held admits nothing", func(t *testing.T) {
-		d, err := commit(t, l, load.Files(repo["held"]), load.Files(inForce))
+		d, err := commit(t, l, estate.Files(repo["held"]), estate.Files(inForce))
 		require.NoError(t, err)
 		require.Contains(t, reasons(d.Held), train)
 		require.Equal(t, "v1", d.Desired.Instance(trainKey).Spec.Version)
@@ -79,7 +79,7 @@ func TestUpgradeFromIsJudgedAgainstWhatIsInForce(t *testing.T) {
 // A second document for a version in force is what a pull request is told of,
 // also where its name comes first.
 func TestSecondDocumentOfAVersionIsBlamed(t *testing.T) {
-	inForce := estate(nil)
+	inForce := estateFiles(nil)
 	const first = "platform/catalog/batch/a1.yaml"
 	repo := trees{"in-force": inForce, "head": with(inForce, map[string]string{first: strings.Replace(version(1, ""), "name: v1", "name: a1", 1)})}
 	l := loader(t)

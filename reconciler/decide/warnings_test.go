@@ -12,7 +12,7 @@ import (
 	"berth/reconciler/plan"
 	"berth/schema"
 	"berth/schema/authority"
-	"berth/schema/load"
+	"berth/schema/estate"
 )
 
 // proposal is what a change of files would do, in an estate where all runs.
@@ -40,24 +40,24 @@ func TestCapacityWarningsInAPullRequest(t *testing.T) {
 	cordoned := map[string]string{}
 	for _, name := range []string{"gpu-1", "gpu-2", "gpu-3"} {
 		path := "platform/nodes/" + name + ".yaml"
-		cordoned[path] = estate(nil)[path] + "  cordoned: true\n"
+		cordoned[path] = estateFiles(nil)[path] + "  cordoned: true\n"
 	}
-	p := proposal(t, estate(nil), cordoned)
+	p := proposal(t, estateFiles(nil), cordoned)
 	require.Equal(t, []string{train + " capacity.cordoned"}, codesOf(t, p.Diagnostics))
 	require.Empty(t, p.Held)
 	require.False(t, p.Blocked())
 
-	p = proposal(t, change(estate(nil), cordoned), map[string]string{"tenants/physics/tenant.yaml": doc("Tenant", "physics", "spec:\n  display_name: New\n")})
+	p = proposal(t, change(estateFiles(nil), cordoned), map[string]string{"tenants/physics/tenant.yaml": doc("Tenant", "physics", "spec:\n  display_name: New\n")})
 	require.Empty(t, p.Diagnostics)
 }
 
 // TestCapacityIsUnknownWithoutAllNodes: where a node document is invalid, nothing is
 // said of what nodes can take.
 func TestCapacityIsUnknownWithoutAllNodes(t *testing.T) {
-	r, err := loader(t).Load(t.Context(), load.Files(estate(map[string]string{"platform/nodes/gpu-1.yaml": "nothing"})))
+	r, err := loader(t).Load(t.Context(), estate.Files(estateFiles(map[string]string{"platform/nodes/gpu-1.yaml": "nothing"})))
 	require.NoError(t, err)
 	require.False(t, r.AllNodes())
-	r, err = loader(t).Load(t.Context(), load.Files(estate(nil)))
+	r, err = loader(t).Load(t.Context(), estate.Files(estateFiles(nil)))
 	require.NoError(t, err)
 	require.True(t, r.AllNodes())
 }
@@ -70,7 +70,7 @@ func TestLastAdministratorRemoved(t *testing.T) {
 	roles := func(name, role string) string {
 		return doc("RoleBinding", name, "spec:\n  members: [{login: olga, role: "+role+"}]\n")
 	}
-	base := estate(map[string]string{operators: roles("operators", "platform_superadmin"), owners: roles("roles", "tenant_owner")})
+	base := estateFiles(map[string]string{operators: roles("operators", "platform_superadmin"), owners: roles("roles", "tenant_owner")})
 	for name, c := range map[string]struct {
 		over map[string]string
 		want []string
@@ -97,9 +97,9 @@ func TestConflictIsToldAtTheTouchedFile(t *testing.T) {
 		}
 	}
 	for _, c := range [][2]string{{"aaa", "zzz"}, {"zzz", "aaa"}} {
-		for name, inForce := range map[string]map[string]string{"in force": change(estate(nil), claims(c[0], "max")), "held": estate(nil)} {
+		for name, inForce := range map[string]map[string]string{"in force": change(estateFiles(nil), claims(c[0], "max")), "held": estateFiles(nil)} {
 			l := loader(t)
-			base := change(estate(nil), claims(c[0], "max"))
+			base := change(estateFiles(nil), claims(c[0], "max"))
 			repo := trees{"in-force": inForce, "base": base, "head": change(base, claims(c[1], "eve"))}
 			p, err := decide.New(decide.Options{Loader: l, Authority: &decide.Authority{Administrators: []string{"root"}}}).Proposal(t.Context(), decide.Input{
 				Repo: repo, Base: "base", InForce: "in-force", Head: "head", Memory: running(t, l, inForce), Today: "2026-01-01",
@@ -123,7 +123,7 @@ func TestChangeToKindsWithoutEffectIsWarnedOf(t *testing.T) {
 	hook := func(name string) string {
 		return doc("HookRule", name, "spec:\n  when: {event: apps.instance.failed}\n  then: [{alert: {severity: info, summary: x}}]\n")
 	}
-	base := estate(map[string]string{"platform/hooks/old.yaml": hook("old")})
+	base := estateFiles(map[string]string{"platform/hooks/old.yaml": hook("old")})
 	over := map[string]string{}
 	var want []string
 	for i := range 12 {

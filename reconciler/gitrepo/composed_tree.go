@@ -76,7 +76,7 @@ func (b *builder) directory(entries []entry, name string) ([]entry, error) {
 
 // passedOver says of what stands in the root of a tenant's repository that it is
 // about the repository and not of the estate: what is hidden, such as .github, and
-// files such as LICENSE. schema/load reads directories by the same rule.
+// files such as LICENSE. schema/estate reads directories by the same rule.
 func passedOver(e entry) bool {
 	return strings.HasPrefix(e.name, ".") || !e.dir() && !strings.Contains(e.name, ".")
 }

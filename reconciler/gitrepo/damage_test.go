@@ -60,7 +60,7 @@ func TestDamagedMirrorIsReplaced(t *testing.T) {
 	for name, damage := range damages() {
 		for _, running := range []bool{true, false} {
 			t.Run(name+map[bool]string{true: " while open", false: " while closed"}[running], func(t *testing.T) {
-				s := gittest.New(t, estate())
+				s := gittest.New(t, estateFiles())
 				dir := t.TempDir()
 				in := func(o *gitrepo.Options) { o.Dir = dir }
 				r := open(t, s, in)
@@ -92,7 +92,7 @@ func TestDamagedMirrorIsReplaced(t *testing.T) {
 						break
 					}
 				}
-				want := estate()
+				want := estateFiles()
 				want["platform/x"] = "y"
 				require.Equal(t, want, got)
 				require.NotEqual(t, status, s.Tip("berth/status"))
@@ -115,7 +115,7 @@ func TestDamagedMirrorHealsWhereStatusMovedOn(t *testing.T) {
 		for _, running := range []bool{true, false} {
 			t.Run(name+map[bool]string{true: " while open", false: " while closed"}[running], func(t *testing.T) {
 				t.Parallel()
-				s := gittest.New(t, estate())
+				s := gittest.New(t, estateFiles())
 				dir := t.TempDir()
 				in := func(o *gitrepo.Options) { o.Dir = dir }
 				open(t, s, in).Close()
@@ -163,7 +163,7 @@ func TestDamagedMirrorHealsWhereStatusMovedOn(t *testing.T) {
 					if err != nil {
 						return err
 					}
-					require.Equal(t, estate(), got)
+					require.Equal(t, estateFiles(), got)
 					status, err = r.WriteStatus(t.Context(), status, batch(9, main))
 					return err
 				}
@@ -231,7 +231,7 @@ func tryContents(ctx context.Context, r *gitrepo.Repo, id string) (map[string]st
 
 func TestDamageFoundWhileRemoteIsDownLosesNothingMore(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	dir := t.TempDir()
 	r := open(t, s, func(o *gitrepo.Options) { o.Dir = dir })
 	main := fetch(t, r).Main
@@ -257,7 +257,7 @@ func TestDamageFoundWhileRemoteIsDownLosesNothingMore(t *testing.T) {
 		tips, err = r.Fetch(t.Context())
 		require.ErrorIs(t, err, reconciler.ErrRewritten)
 		require.Equal(t, main, tips.Main)
-		require.Equal(t, estate(), contents(t, r, main), "in-force keeps the commits alive that it was made from")
+		require.Equal(t, estateFiles(), contents(t, r, main), "in-force keeps the commits alive that it was made from")
 	}
 	require.NoError(t, s.SetRef("refs/heads/main", main))
 	require.Equal(t, main, fetch(t, r).Main)
@@ -267,7 +267,7 @@ func TestDamageFoundWhileRemoteIsDownLosesNothingMore(t *testing.T) {
 // is noticed and replaced; a head that cannot be merged is no damage.
 func TestDamageThatGitMeets(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	dir := t.TempDir()
 	var log bytes.Buffer
 	r := open(t, s, func(o *gitrepo.Options) {

@@ -17,7 +17,7 @@ import (
 // and who has enough stops.
 func TestEventsSince(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	r := open(t, s)
 	main := fetch(t, r).Main
 	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)

@@ -17,7 +17,7 @@ import (
 	"berth/reconciler/plan"
 	"berth/schema"
 	"berth/schema/authority"
-	"berth/schema/load"
+	"berth/schema/estate"
 	"berth/schema/signature"
 
 	"github.com/hiddeco/sshsig"
@@ -53,7 +53,7 @@ func TestEvidence(t *testing.T) {
 	require.NoError(t, err)
 	line := strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key.PublicKey())))
 
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	first := s.Tip("main")
 	headers, message := headersOn(t, s, first), "Stop it all\n\nText\n\nBreak-Glass: the cluster\n  burns\nBerth-Ack-Delete: abc\n"
 	sig, err := sshsig.Sign(strings.NewReader(headers+"\n"+message), key, sshsig.HashSHA512, "git")
@@ -98,7 +98,7 @@ func TestEvidence(t *testing.T) {
 // What cannot be evidence is none, and stops nobody.
 func TestEvidenceOfNothing(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	first := s.Tip("main")
 	headers := headersOn(t, s, first)
 	two := putCommit(t, s, headers+"gpgsig a\n b\ngpgsig c\n\nTwo\n")
@@ -139,7 +139,7 @@ func TestEvidenceOfNothing(t *testing.T) {
 // for lack of authority, whatever its name and their number.
 func TestInForceOf(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	r := open(t, s)
 	main := fetch(t, r).Main
 	tip, epoch := "", uint64(0)
@@ -152,7 +152,7 @@ func TestInForceOf(t *testing.T) {
 		require.NoError(t, err)
 		want := map[string]bool{}
 		for _, h := range w.Held {
-			if h.Reason == load.HeldUnauthorised {
+			if h.Reason == estate.HeldUnauthorised {
 				want[h.File] = true
 			}
 		}
@@ -160,7 +160,7 @@ func TestInForceOf(t *testing.T) {
 		require.NoError(t, err)
 		files := map[string]bool{}
 		for _, h := range got.Held {
-			require.Equal(t, load.HeldUnauthorised, h.Reason)
+			require.Equal(t, estate.HeldUnauthorised, h.Reason)
 			require.False(t, files[h.File], "each once")
 			files[h.File] = true
 		}
@@ -182,20 +182,20 @@ func TestInForceOf(t *testing.T) {
 	held := rapid.Custom(func(t *rapid.T) plan.Held {
 		return plan.Held{
 			File:    name.Draw(t, "file"),
-			Reason:  rapid.SampledFrom([]string{load.HeldUnauthorised, load.HeldUnauthorised, load.HeldInvalid}).Draw(t, "reason"),
+			Reason:  rapid.SampledFrom([]string{estate.HeldUnauthorised, estate.HeldUnauthorised, estate.HeldInvalid}).Draw(t, "reason"),
 			Message: name.Draw(t, "message"),
 		}
 	})
 	many := make([]plan.Held, 1000)
 	for i := range many {
-		many[i] = plan.Held{File: fmt.Sprintf("tenants/t/projects/p/instances/i-%d.yaml", i), Reason: load.HeldUnauthorised}
+		many[i] = plan.Held{File: fmt.Sprintf("tenants/t/projects/p/instances/i-%d.yaml", i), Reason: estate.HeldUnauthorised}
 	}
 	write(t, reconciler.InForce{Held: many})
 	was := tip
 	write(t, reconciler.InForce{Held: many})
 	require.Equal(t, was, tip, "nothing changed, no commit")
 	// One more beyond those that people are shown.
-	write(t, reconciler.InForce{Held: append(many[:999:999], plan.Held{File: many[999].File + "x", Reason: load.HeldUnauthorised})})
+	write(t, reconciler.InForce{Held: append(many[:999:999], plan.Held{File: many[999].File + "x", Reason: estate.HeldUnauthorised})})
 	require.NotEqual(t, was, tip)
 	write(t, reconciler.InForce{})
 	rapid.Check(t, func(t *rapid.T) {

@@ -19,7 +19,7 @@ import (
 
 func TestRacingWritersOneWinsEachRound(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	const writers, rounds = 3, 6
 	repos := make([]*gitrepo.Repo, writers)
 	for i := range repos {
@@ -61,7 +61,7 @@ func TestRacingWritersOneWinsEachRound(t *testing.T) {
 
 func TestNothingChangedNoCommit(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	r := open(t, s)
 	main := fetch(t, r).Main
 	b := batch(1, main, unit("physics", "lhc", "train", plan.PhaseRunning))
@@ -88,7 +88,7 @@ func TestNothingChangedNoCommit(t *testing.T) {
 
 func TestLostReply(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	r := open(t, s)
 	main := fetch(t, r).Main
 	one, err := r.WriteStatus(t.Context(), "", batch(1, main, unit("physics", "lhc", "train", plan.PhaseDeploying)))
@@ -130,7 +130,7 @@ func TestLostReply(t *testing.T) {
 
 func TestRemoteDownAndBack(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	// Short, as a remote that hangs is waited for; not so short that a busy
 	// machine looks like one.
 	r := open(t, s, func(o *gitrepo.Options) { o.Timeout = 2 * time.Second })
@@ -152,7 +152,7 @@ func TestRemoteDownAndBack(t *testing.T) {
 		require.Error(t, err, name)
 		require.NotErrorIs(t, err, reconciler.ErrNotFound, name)
 		require.Less(t, time.Since(start), 30*time.Second, name)
-		require.Equal(t, estate(), contents(t, r, main), "%s: reading needs no remote", name)
+		require.Equal(t, estateFiles(), contents(t, r, main), "%s: reading needs no remote", name)
 	}
 	s.SetFaults(gittest.Faults{})
 	require.Equal(t, main, fetch(t, r).Main)
@@ -162,7 +162,7 @@ func TestRemoteDownAndBack(t *testing.T) {
 
 func TestOpenWhileRemoteIsDown(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	s.SetFaults(gittest.Faults{Down: true})
 	r := open(t, s)
 	tips, err := r.Fetch(t.Context())
@@ -174,7 +174,7 @@ func TestOpenWhileRemoteIsDown(t *testing.T) {
 
 func TestTokenIsAskedForEachTimeAndNeverShown(t *testing.T) {
 	t.Parallel()
-	s, err := gittest.Start(gittest.Options{Dir: t.TempDir(), Token: "canary-right", Files: estate()})
+	s, err := gittest.Start(gittest.Options{Dir: t.TempDir(), Token: "canary-right", Files: estateFiles()})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	token := "canary-wrong"
@@ -211,7 +211,7 @@ func TestURLs(t *testing.T) {
 
 func TestMirrorIsForOneProcess(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	dir := t.TempDir()
 	r, err := gitrepo.Open(t.Context(), gitrepo.Options{URL: s.URL, Dir: dir})
 	require.NoError(t, err)
@@ -231,7 +231,7 @@ func TestUnbornAndDeletedBranch(t *testing.T) {
 	require.ErrorIs(t, err, reconciler.ErrNotFound)
 	require.Zero(t, tips)
 
-	main := s.MustCommit(t, "main", gittest.Commit{Message: "First", Files: estate()})
+	main := s.MustCommit(t, "main", gittest.Commit{Message: "First", Files: estateFiles()})
 	require.Equal(t, main, fetch(t, r).Main)
 	s.MustCommit(t, "other", gittest.Commit{Message: "Other", Files: map[string]string{"x": "y"}})
 	require.NoError(t, s.SetRef("refs/heads/main", ""))
@@ -242,7 +242,7 @@ func TestUnbornAndDeletedBranch(t *testing.T) {
 
 func TestEmptyTree(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	before := s.Tip("main")
 	empty := s.MustCommit(t, "main", gittest.Commit{Message: "Everything gone", Remove: []string{"README.md", "platform", "tenants"}})
 	r := open(t, s)
@@ -250,7 +250,7 @@ func TestEmptyTree(t *testing.T) {
 	require.Empty(t, contents(t, r, empty))
 	changes, err := r.Diff(t.Context(), before, empty)
 	require.NoError(t, err)
-	require.Equal(t, keys(estate()), paths(changes))
+	require.Equal(t, keys(estateFiles()), paths(changes))
 	changes, err = r.Diff(t.Context(), "", empty)
 	require.NoError(t, err)
 	require.Empty(t, changes)
@@ -264,7 +264,7 @@ func TestEmptyTree(t *testing.T) {
 	}
 	one, err := r.WriteInForce(t.Context(), "", reconciler.InForce{Commit: empty, Replace: replace})
 	require.NoError(t, err)
-	require.Equal(t, estate(), contents(t, r, one))
+	require.Equal(t, estateFiles(), contents(t, r, one))
 	two, err := r.WriteInForce(t.Context(), one, reconciler.InForce{Commit: empty})
 	require.NoError(t, err)
 	require.Empty(t, contents(t, r, two))
@@ -273,7 +273,7 @@ func TestEmptyTree(t *testing.T) {
 
 func TestForcePushIsNotTakenOver(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	root := s.Tip("main")
 	main := s.MustCommit(t, "main", gittest.Commit{Message: "Second", Files: map[string]string{"platform/x": "y"}})
 	r := open(t, s)
@@ -327,7 +327,7 @@ func TestForcePushIsNotTakenOver(t *testing.T) {
 
 func TestForeignWritesToBerthsBranches(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	main := s.Tip("main")
 	r := open(t, s)
 	fetch(t, r)
@@ -382,7 +382,7 @@ func TestForeignWritesToBerthsBranches(t *testing.T) {
 
 func TestForeignStatusIsReadNotTrusted(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	r := open(t, s)
 	main := fetch(t, r).Main
 	train := unit("physics", "lhc", "train", plan.PhaseRunning)
@@ -434,7 +434,7 @@ func TestForeignStatusIsReadNotTrusted(t *testing.T) {
 
 func TestManyFetchesAndWritesKeepFewPacks(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	dir := t.TempDir()
 	r := open(t, s, func(o *gitrepo.Options) { o.Dir = dir })
 	main, tip := fetch(t, r).Main, ""
@@ -458,7 +458,7 @@ func TestManyFetchesAndWritesKeepFewPacks(t *testing.T) {
 
 func TestStatusIsFetchedShallow(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	r := open(t, s)
 	main, tip := fetch(t, r).Main, ""
 	var err error
@@ -492,7 +492,7 @@ func TestStatusIsFetchedShallow(t *testing.T) {
 
 func TestStatusElsewhere(t *testing.T) {
 	t.Parallel()
-	s, confidential := gittest.New(t, estate()), gittest.New(t, nil)
+	s, confidential := gittest.New(t, estateFiles()), gittest.New(t, nil)
 	r := open(t, s, func(o *gitrepo.Options) { o.StatusURL = confidential.URL })
 	main := fetch(t, r).Main
 	tip, err := r.WriteStatus(t.Context(), "", batch(1, main, unit("physics", "lhc", "train", plan.PhaseRunning)))
@@ -507,7 +507,7 @@ func TestStatusElsewhere(t *testing.T) {
 // that of a branch that begins.
 func TestAnEmptiedRevisionIsNoBeginning(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	r := open(t, s)
 	main := fetch(t, r).Main
 	_, err := r.WriteStatus(t.Context(), "", batch(1, main))

@@ -107,7 +107,7 @@ func TestLocalRepositoryErrorsNameTheNextStep(t *testing.T) {
 
 func TestRefusedCredentialNamesItsSource(t *testing.T) {
 	t.Parallel()
-	s, err := gittest.Start(gittest.Options{Dir: t.TempDir(), Token: "canary-right", Files: estate()})
+	s, err := gittest.Start(gittest.Options{Dir: t.TempDir(), Token: "canary-right", Files: estateFiles()})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	for _, c := range []struct {

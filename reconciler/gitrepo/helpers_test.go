@@ -19,8 +19,8 @@ import (
 
 const instancePath = "tenants/physics/projects/lhc/instances/train.yaml"
 
-// estate is a small one: a platform and two tenants.
-func estate() map[string]string {
+// estateFiles is a small estate: a platform and two tenants.
+func estateFiles() map[string]string {
 	return map[string]string{
 		"README.md":                   "estate\n",
 		"platform/nodes/gpu-1.yaml":   "node gpu-1\n",

@@ -31,7 +31,7 @@ const (
 )
 
 // heldUnauthorised is the reason of what is held for lack of authority, as
-// schema/load names it. What is held so must be remembered: unlike any other
+// schema/estate names it. What is held so must be remembered: unlike any other
 // reason it cannot be told from main's tree once the commit is decided.
 const heldUnauthorised = "unauthorised"
 

@@ -17,7 +17,7 @@ import (
 // what stands there.
 func TestIdenticalPushOfAnotherProcessIsAConflict(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	second := time.Unix(1_800_000_000, 0)
 	same := func(o *gitrepo.Options) { o.Now = func() time.Time { return second } }
 	first, other := open(t, s, same), open(t, s, same)

@@ -15,7 +15,7 @@ import (
 // of both, and of the one there is where there is one.
 func TestSidesOfADesk(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	first := s.Tip("main")
 	second := s.MustCommit(t, "main", gittest.Commit{Message: "Second", Files: map[string]string{instancePath: "train v2\n"}})
 	require.NoError(t, s.SetRef("refs/heads/"+reconciler.BranchInForce, second))
@@ -43,7 +43,7 @@ func TestSidesOfADesk(t *testing.T) {
 // is fetched is newer; one that is ahead of it is.
 func TestLatestTakesTheNewerStatus(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	status := "refs/heads/" + reconciler.BranchStatus
 	first := s.Tip("main")
 	second := s.MustCommit(t, "main", gittest.Commit{Message: "Second", Files: map[string]string{instancePath: "train v2\n"}})

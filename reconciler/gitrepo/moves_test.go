@@ -48,7 +48,7 @@ func held(t *testing.T, r *gitrepo.Repo, s *gittest.Server) (main, tip, forged s
 // file of it is main's.
 func TestInForceMovedByHand(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	dir := t.TempDir()
 	in := func(o *gitrepo.Options) { o.Dir = dir }
 	r := open(t, s, in)
@@ -109,7 +109,7 @@ func TestInForceMovedByHandIsTakenOver(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := gittest.New(t, estate())
+			s := gittest.New(t, estateFiles())
 			dir := t.TempDir()
 			r := open(t, s, func(o *gitrepo.Options) { o.Dir = dir })
 			main, tip, forged := held(t, r, s)
@@ -127,7 +127,7 @@ func TestInForceMovedByHandIsTakenOver(t *testing.T) {
 // look, and is taken over; what is put there later is not.
 func TestInForceOfThePredecessor(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	first := open(t, s)
 	one, err := first.WriteInForce(t.Context(), "", reconciler.InForce{Commit: fetch(t, first).Main})
 	require.NoError(t, err)
@@ -155,7 +155,7 @@ func TestInForceOfThePredecessor(t *testing.T) {
 // TestInForceLostReply: a push of its own whose answer was lost is its own.
 func TestInForceLostReply(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	calls := 1000
 	r := open(t, s, func(o *gitrepo.Options) {
 		o.Auth = func(context.Context) (gitrepo.Credentials, error) {

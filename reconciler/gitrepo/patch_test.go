@@ -15,7 +15,7 @@ import (
 // that main left alone.
 func TestPatch(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	long := strings.Repeat("line\n", 20)
 	from := s.MustCommit(t, "main", gittest.Commit{Message: "M", Files: map[string]string{
 		"platform/both.yaml": long, "platform/ours.yaml": long, "platform/moves.yaml": long + "end\n", "README.md": "x\n",
@@ -66,7 +66,7 @@ func TestPatchOfRenamedFiles(t *testing.T) {
 		fmt.Fprintf(&b, "line %d\n", i+1)
 	}
 	long := b.String()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	from := s.MustCommit(t, "main", gittest.Commit{Message: "M", Files: map[string]string{"platform/a.yaml": long, "platform/c.yaml": "c\n" + long, "platform/e.yaml": "e\n" + long}})
 	head := s.MustCommit(t, "topic", gittest.Commit{Message: "T", Parent: from, Remove: []string{"platform/a.yaml", "platform/e.yaml"}, Files: map[string]string{
 		"platform/b.yaml": strings.Replace(long, "line 20\n", "BAD\n", 1), "platform/c.yaml": strings.Replace("c\n"+long, "line 20\n", "BAD\n", 1),
@@ -105,7 +105,7 @@ func TestPatchOfRenamedFiles(t *testing.T) {
 
 func TestRefs(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	main := s.Tip("main")
 	group := s.MustCommit(t, "topic", gittest.Commit{Message: "G", Parent: main, Files: map[string]string{"platform/x.yaml": "x\n"}})
 	const prefix = "refs/heads/gh-readonly-queue/main/"

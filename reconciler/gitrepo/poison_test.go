@@ -96,7 +96,7 @@ func poisoned(t *testing.T, s *gittest.Server) (commit string) {
 
 func TestPoisonStaysWithItsOwner(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	base := s.Tip("main")
 	commit := poisoned(t, s)
 	require.NoError(t, s.SetRef("refs/heads/main", commit))
@@ -150,7 +150,7 @@ func TestPoisonStaysWithItsOwner(t *testing.T) {
 
 func TestBombInADiffIsOnePath(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	base := s.Tip("main")
 	b := rawBlob(t, s, "data\n")
 	bomb := rawTree(t, s, rawEntry{"100644", "f", b})
@@ -186,7 +186,7 @@ func TestBombInADiffIsOnePath(t *testing.T) {
 
 func TestOddPathsCanBeHeld(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	b := rawBlob(t, s, "data\n")
 	odd := rawTree(t, s, rawEntry{"100644", `a\b`, b}, rawEntry{"100644", "new\nline", b}, rawEntry{"100644", "tenant.yaml", b}, rawEntry{"100644", "x/y", b})
 	commit := rawCommit(t, s, rawTree(t, s, rawEntry{"40000", "tenants", rawTree(t, s, rawEntry{"40000", "odd", odd})}), s.Tip("main"))
@@ -212,7 +212,7 @@ func TestOddPathsCanBeHeld(t *testing.T) {
 
 func TestTwoTenantsDirectoriesAreNoEstate(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	a := rawTree(t, s, rawEntry{"100644", "x", rawBlob(t, s, "x")})
 	commit := rawCommit(t, s, rawTree(t, s, rawEntry{"40000", "tenants", a}, rawEntry{"100644", "tenants", rawBlob(t, s, "y")}), s.Tip("main"))
 	require.NoError(t, s.SetRef("refs/heads/main", commit))
@@ -267,7 +267,7 @@ func TestAnUnreadablePartStaysAsItWas(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := gittest.New(t, estate())
+			s := gittest.New(t, estateFiles())
 			r := open(t, s)
 			base := fetch(t, r).Main
 			one, err := r.WriteInForce(t.Context(), "", reconciler.InForce{Commit: base})
@@ -290,7 +290,7 @@ func TestAnUnreadablePartStaysAsItWas(t *testing.T) {
 			require.Error(t, err)
 
 			want := map[string]string{"tenants/biology/tenant.yaml": "changed\n"}
-			for path, content := range estate() {
+			for path, content := range estateFiles() {
 				if strings.HasPrefix(path, "tenants/physics/") {
 					want[path] = content
 				}

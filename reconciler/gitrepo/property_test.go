@@ -20,11 +20,11 @@ import (
 // git says about the same repository, over random changes to an estate.
 func TestAgainstGit(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	r := open(t, s)
 	fetch(t, r)
 	inForce := ""
-	current := estate()
+	current := estateFiles()
 	become := func(t require.TestingT, next map[string]string) string {
 		c := gittest.Commit{Message: "change", Files: map[string]string{}}
 		for p := range current {
@@ -180,7 +180,7 @@ func lines(cs []reconciler.PathChange) []string {
 // second reader that starts from nothing each time.
 func TestStatusModel(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	r := open(t, s)
 	main := fetch(t, r).Main
 	model, tip, seq := plan.Memory{}, "", uint64(0)

@@ -35,7 +35,7 @@ func noise(n int) string {
 
 func TestPullThatIsTooLarge(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	main := s.Tip("main")
 	huge := s.MustCommit(t, "huge", gittest.Commit{Message: "x", Parent: main, Files: map[string]string{"tenants/physics/blob": noise(3 << 20)}})
 	small := s.MustCommit(t, "small", gittest.Commit{Message: "x", Parent: main, Files: map[string]string{"platform/x": "y"}})
@@ -74,7 +74,7 @@ func TestPullThatIsTooLarge(t *testing.T) {
 // not do so in this process, and must not pass for a damaged mirror.
 func TestPullThatUnfolds(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	main := fetch(t, open(t, s)).Main
 	tree, err := s.Git("rev-parse", main+"^{tree}")
 	require.NoError(t, err)
@@ -105,7 +105,7 @@ func TestPullThatUnfolds(t *testing.T) {
 
 func TestScratchIsMadeAnew(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	head := s.MustCommit(t, "topic", gittest.Commit{Message: "Topic", Files: map[string]string{instancePath: "train v2\n"}})
 	main := s.MustCommit(t, "main", gittest.Commit{Message: "Meanwhile", Files: map[string]string{"platform/nodes/gpu-2.yaml": "node gpu-2\n"}})
 	require.NoError(t, s.SetPull(4, head))
@@ -164,7 +164,7 @@ func TestScratchIsMadeAnew(t *testing.T) {
 // However many pull requests there are, what they bring is bounded.
 func TestScratchIsBounded(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	main := s.Tip("main")
 	dir := t.TempDir()
 	r := open(t, s, func(o *gitrepo.Options) { o.Dir, o.MaxPull = dir, 64<<10 })
@@ -211,7 +211,7 @@ func leftovers(t *testing.T, dir string) []string {
 // TestLargeFetchOfABranch: a pack that git indexes is read like any other.
 func TestLargeFetchOfABranch(t *testing.T) {
 	t.Parallel()
-	files := estate()
+	files := estateFiles()
 	files["platform/blob"] = noise(5 << 20)
 	s := gittest.New(t, files)
 	r := open(t, s)

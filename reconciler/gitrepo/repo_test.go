@@ -16,11 +16,11 @@ import (
 
 func TestFetchAndRead(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	r := open(t, s)
 	tips := fetch(t, r)
 	require.Equal(t, reconciler.Tips{Main: s.Tip("main")}, tips)
-	require.Equal(t, estate(), contents(t, r, tips.Main))
+	require.Equal(t, estateFiles(), contents(t, r, tips.Main))
 
 	snap, err := r.Snapshot(t.Context(), tips.Main)
 	require.NoError(t, err)
@@ -55,7 +55,7 @@ func TestFetchAndRead(t *testing.T) {
 
 func TestPullsMergeAndLog(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	base := s.Tip("main")
 	head := s.MustCommit(t, "topic", gittest.Commit{Message: "Topic", Author: "Bo <bo@example.org>", Files: map[string]string{instancePath: "train v2\n"}})
 	main := s.MustCommit(t, "main", gittest.Commit{Message: "Meanwhile\n\nlong", Files: map[string]string{"platform/nodes/gpu-2.yaml": "node gpu-2\n"}})
@@ -78,7 +78,7 @@ func TestPullsMergeAndLog(t *testing.T) {
 	tree, conflicts, err := r.Merge(t.Context(), main, head)
 	require.NoError(t, err)
 	require.Empty(t, conflicts)
-	want := estate()
+	want := estateFiles()
 	want[instancePath], want["platform/nodes/gpu-2.yaml"] = "train v2\n", "node gpu-2\n"
 	require.Equal(t, want, contents(t, r, tree))
 	changes, err := r.Diff(t.Context(), main, tree)
@@ -119,7 +119,7 @@ func TestPullsMergeAndLog(t *testing.T) {
 
 func TestStatusRoundTrip(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	r := open(t, s)
 	main := fetch(t, r).Main
 
@@ -182,12 +182,12 @@ func TestStatusRoundTrip(t *testing.T) {
 
 func TestInForce(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	r := open(t, s)
 	first := fetch(t, r).Main
 	one, err := r.WriteInForce(t.Context(), "", reconciler.InForce{Commit: first, CorrelationID: "c-1", Epoch: 1})
 	require.NoError(t, err)
-	require.Equal(t, estate(), contents(t, r, one))
+	require.Equal(t, estateFiles(), contents(t, r, one))
 
 	bad := s.MustCommit(t, "main", gittest.Commit{Message: "Broken", Files: map[string]string{instancePath: "broken\n", "tenants/new/tenant.yaml": "broken too\n", "platform/nodes/gpu-2.yaml": "fine\n"}})
 	require.Equal(t, bad, fetch(t, r).Main)
@@ -204,7 +204,7 @@ func TestInForce(t *testing.T) {
 	two, err := r.WriteInForce(t.Context(), one, write)
 	require.NoError(t, err)
 	require.Equal(t, map[string]int{"POST git-receive-pack": 1}, s.Requests())
-	want := estate()
+	want := estateFiles()
 	want["platform/nodes/gpu-2.yaml"] = "fine\n"
 	require.Equal(t, want, contents(t, r, two))
 	held, err := s.Git("diff", "--name-only", two, "main")
@@ -224,7 +224,7 @@ func TestInForce(t *testing.T) {
 
 func TestOpenLocal(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	first := s.Tip("main")
 	head := s.MustCommit(t, "topic", gittest.Commit{Message: "Topic", Files: map[string]string{instancePath: "train v2\n"}})
 	second := s.MustCommit(t, "main", gittest.Commit{Message: "Second", Files: map[string]string{"platform/nodes/gpu-2.yaml": "x\n"}})
@@ -250,7 +250,7 @@ func TestOpenLocal(t *testing.T) {
 				_, err := r.Resolve(t.Context(), bad)
 				require.Error(t, err, bad)
 			}
-			require.Equal(t, estate(), contents(t, r, first))
+			require.Equal(t, estateFiles(), contents(t, r, first))
 			before := countFiles(t, clone) + countFiles(t, s.Dir)
 			merged, conflicts, err := r.Merge(t.Context(), second, head)
 			require.NoError(t, err)

@@ -36,7 +36,7 @@ func reviewed(pull, units int) plan.Review {
 // whoever starts anew; what is put there and is none is passed over.
 func TestReviews(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	r := open(t, s)
 	tips := fetch(t, r)
 	b := reconciler.StatusBatch{Revision: reconciler.Revision{Commit: tips.Main}, Reviews: []plan.Review{reviewed(7, 2), reviewed(8, 20_000), reviewed(9, 1)}}

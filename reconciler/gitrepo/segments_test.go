@@ -50,7 +50,7 @@ func things() map[string]plan.ThingStatus {
 // taken away, each by what it is.
 func TestThingsRoundTrip(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	r := open(t, s)
 	main := fetch(t, r).Main
 	b := batch(1, main, unit("physics", "lhc", "train", plan.PhaseRunning))
@@ -98,7 +98,7 @@ func TestThingsRoundTrip(t *testing.T) {
 
 func TestThingsThatHaveNoPlace(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	r := open(t, s)
 	fetch(t, r)
 	for _, key := range []schema.Key{
@@ -114,7 +114,7 @@ func TestThingsThatHaveNoPlace(t *testing.T) {
 // A file that cannot be the status of its place is passed over, and said.
 func TestForgedThingsArePassedOver(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	r := open(t, s)
 	fetch(t, r)
 	tip, err := r.WriteStatus(t.Context(), "", batch(1, ""))
@@ -188,7 +188,7 @@ func strays(t *testing.T) (func(string, string), *[]string) {
 // leader's clock is behind; in a local checkout as in the daemon.
 func TestLogsAreReadInOrder(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	r := open(t, s)
 	fetch(t, r)
 	tip, head := logs(t, r, "", 3, day(9), day(10), day(8), day(22), day(21).AddDate(0, 0, 1))
@@ -228,7 +228,7 @@ func verifyAudit(ctx context.Context, r *gitrepo.Repo, tip string, head audit.He
 // A made-up hour far ahead does not draw later segments to it.
 func TestAMadeUpHourMovesNothing(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	tip := s.MustCommit(t, "berth/status", gittest.Commit{Message: "forged", Files: map[string]string{
 		"events/9999/12/31/23/000000000001-1.jsonl": "{}\n", "events/9999/99/99/99/x": "x", "events/20x6/1": "x",
 	}})
@@ -244,7 +244,7 @@ func TestAMadeUpHourMovesNothing(t *testing.T) {
 // read all the same.
 func TestHostileLogs(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	r := open(t, s)
 	fetch(t, r)
 	tip, head := logs(t, r, "", 2, day(9), day(10))
@@ -299,7 +299,7 @@ func TestHostileLogs(t *testing.T) {
 // An event that cannot be read is told with its place; those around it are read.
 func TestHostileEvents(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	r := open(t, s)
 	fetch(t, r)
 	tip, _ := logs(t, r, "", 2, day(9), day(10))
@@ -331,7 +331,7 @@ func TestHostileEvents(t *testing.T) {
 // A symbolic link in a log is no segment, and leads nowhere.
 func TestALinkIsNoSegment(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	blob, err := s.GitInput(bytes.NewReader([]byte("/etc/passwd")), "hash-object", "-w", "--stdin")
 	require.NoError(t, err)
 	tree := strings.TrimSpace(blob)
@@ -366,7 +366,7 @@ func wrongClock() []time.Time {
 // that was wrong for a while neither breaks the audit chain nor mixes the events.
 func TestOrderIsTheSequenceWhereClocksWereWrong(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	r := open(t, s)
 	fetch(t, r)
 	tip, head := logs(t, r, "", 3, wrongClock()...)
@@ -411,7 +411,7 @@ func TestOrderIsTheSequenceWhereClocksWereWrong(t *testing.T) {
 // Any clock at all: both logs read back as they were written.
 func TestOrderIsTheSequenceWhateverTheClocksSay(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	r := open(t, s)
 	fetch(t, r)
 	for seed := range uint64(10) {
@@ -441,7 +441,7 @@ func TestOrderIsTheSequenceWhateverTheClocksSay(t *testing.T) {
 // ahead for a while.
 func TestNewestLinesOfALongLogAreCheap(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	files := map[string]string{}
 	records := make([]audit.Record, 3000)
 	for i := range records {

@@ -45,7 +45,7 @@ func TestStatusCommitsAreSigned(t *testing.T) {
 			t.Parallel()
 			key, allowed := signingKey(t, args...)
 			_, stranger := signingKey(t, "-t", "ed25519")
-			s := gittest.New(t, estate())
+			s := gittest.New(t, estateFiles())
 			r := open(t, s, func(o *gitrepo.Options) { o.Sign = key.SignCommit })
 			tips := fetch(t, r)
 			inForce, err := r.WriteInForce(t.Context(), "", reconciler.InForce{Commit: tips.Main, CorrelationID: "c", Epoch: 1})
@@ -85,7 +85,7 @@ func TestStatusCommitsAreSigned(t *testing.T) {
 func TestACommitThatCannotBeSignedIsNotWritten(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("the key is gone")
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	r := open(t, s, func(o *gitrepo.Options) { o.Sign = func([]byte) ([]byte, error) { return nil, broken } })
 	tips := fetch(t, r)
 	_, err := r.WriteStatus(t.Context(), "", batch(1, tips.Main, unit("physics", "lattice", "train", plan.PhaseRunning)))

@@ -125,11 +125,11 @@ func (srv *sshServer) options(o *gitrepo.Options) {
 
 func TestSSH(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	srv := newSSHServer(t, s)
 	r, rival := open(t, s, srv.options), open(t, s, srv.options)
 	main := fetch(t, r).Main
-	require.Equal(t, estate(), contents(t, r, main))
+	require.Equal(t, estateFiles(), contents(t, r, main))
 	one, err := r.WriteStatus(t.Context(), "", batch(1, main, unit("physics", "lhc", "train", plan.PhaseRunning)))
 	require.NoError(t, err)
 	require.Equal(t, reconciler.Tips{Main: main, Status: one}, fetch(t, rival), "two packs, one after the other")
@@ -142,7 +142,7 @@ func TestSSH(t *testing.T) {
 
 func TestSSHHostKeyIsPinned(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	srv, other := newSSHServer(t, s), newSSHServer(t, s)
 	for name, known := range map[string]string{"another host's": other.known, "none": "", "missing": "/nonexistent/known_hosts"} {
 		_, err := open(t, s, srv.options, func(o *gitrepo.Options) { o.KnownHosts = known }).Fetch(t.Context())
@@ -159,7 +159,7 @@ func TestSSHHostKeyIsPinned(t *testing.T) {
 
 func TestSSHHostThatHangs(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	srv := newSSHServer(t, s)
 	srv.hang.Store(true)
 	r := open(t, s, srv.options, func(o *gitrepo.Options) { o.Timeout = 50 * time.Millisecond })

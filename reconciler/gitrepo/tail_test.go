@@ -52,7 +52,7 @@ func numbers(format string, from, to int) (out []string) {
 // and that it is broken is told: else no daemon could take the lead.
 func TestAHostileAuditTailIsBounded(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	last, names := [][]string{{"23"}, {"31"}, {"12"}, {"9999"}, {"audit"}}, numbers("%012d-1.jsonl", 1, 64)
 	in := func(id string, names []string) string {
 		return logTree(t, s, "100644", id, append([][]string{names}, last...)...)
@@ -101,7 +101,7 @@ func TestAHostileAuditTailIsBounded(t *testing.T) {
 // A log of a record each day is no less whole for its many directories.
 func TestTheAuditTailOfAQuietEstate(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	records := make([]audit.Record, 2100)
 	for i := range records {
 		records[i] = audit.Record{OccurredAt: day(9).AddDate(0, 0, i), Action: fmt.Sprint(i)}
@@ -129,7 +129,7 @@ func TestTheAuditTailOfAQuietEstate(t *testing.T) {
 // reads back as it was.
 func TestMuchIsRecordedAtOnce(t *testing.T) {
 	t.Parallel()
-	s := gittest.New(t, estate())
+	s := gittest.New(t, estateFiles())
 	r := open(t, s)
 	fetch(t, r)
 	records := make([]audit.Record, 10_000)

@@ -18,7 +18,7 @@ import (
 	"berth/schema"
 	"berth/schema/audit"
 	"berth/schema/authority"
-	"berth/schema/load"
+	"berth/schema/estate"
 )
 
 const (
@@ -206,7 +206,7 @@ func (r *Reconciler) applyDocuments(ctx context.Context, st *reconciler.State, c
 	id, s := remarkID{rem.Pull, rem.ID}, &plan.Status{Revision: o.commit.ID}
 	if got.Digest == "" {
 		out, err := r.nothingTaken(ctx, o, got, len(r.staleOf(o)) > 0)
-		if err == nil && slices.ContainsFunc(got.Left, func(h plan.Held) bool { return h.Reason == load.HeldUnauthorised }) {
+		if err == nil && slices.ContainsFunc(got.Left, func(h plan.Held) bool { return h.Reason == estate.HeldUnauthorised }) {
 			r.Audit(commanded("change.apply", s, pr, rem, audit.Denied, authority.Decision{Reason: out.answer.Why}, r.o.Now()))
 		}
 		return out, err

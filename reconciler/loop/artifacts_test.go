@@ -75,7 +75,7 @@ spec:
 }
 
 func versionFrom(digest string) map[string]string {
-	return map[string]string{versionFile: strings.NewReplacer("name: v1", "name: v2", `version: "1"`, `version: "2"`).Replace(estate()["platform/catalog/batch/v1.yaml"]) +
+	return map[string]string{versionFile: strings.NewReplacer("name: v1", "name: v2", `version: "1"`, `version: "2"`).Replace(estateFiles()["platform/catalog/batch/v1.yaml"]) +
 		fmt.Sprintf("    artifacts: {image: {source: registry, reference: \"lab/solver:1\", media_type: %s, digest: \"%s\"}}\n", manifestType, digest)}
 }
 

@@ -14,7 +14,7 @@ import (
 	"berth/reconciler/loop"
 	"berth/reconciler/plan"
 	"berth/schema"
-	"berth/schema/load"
+	"berth/schema/estate"
 )
 
 // ownRepository moves what a world's estate has of a tenant, but its tenant.yaml,
@@ -63,7 +63,7 @@ func (w *world) composedOf(tenants map[string]*world) tune {
 func TestTenantsInRepositoriesOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	files := estate()
+	files := estateFiles()
 	physics, ana := ownRepository(t, files, "physics")
 	biology, bob := ownRepository(t, files, "biology")
 	w.put(files)
@@ -79,7 +79,7 @@ func TestTenantsInRepositoriesOfTheirOwn(t *testing.T) {
 
 	_, more := instance("train", 2)
 	physics.put(map[string]string{at: more}) // nobody signed it
-	w.eventually("held", func() bool { return w.heldReasons()[path] == load.HeldUnauthorised })
+	w.eventually("held", func() bool { return w.heldReasons()[path] == estate.HeldUnauthorised })
 	bob.push("train", map[string]string{at: text})
 	running := func() bool {
 		repo, err := gitrepo.OpenLocal(w.git.Dir)
@@ -91,7 +91,7 @@ func TestTenantsInRepositoriesOfTheirOwn(t *testing.T) {
 		return s != nil && s.Phase == plan.PhaseRunning
 	}
 	w.eventually("the other tenant's runs", running)
-	require.Equal(t, map[string]string{path: load.HeldUnauthorised}, w.heldReasons())
+	require.Equal(t, map[string]string{path: estate.HeldUnauthorised}, w.heldReasons())
 	remarks := func() string { return strings.Join(w.revision().Notices, "\n") }
 	require.Contains(t, remarks(), "tenant physics: projects, roles.yaml in tenants/physics of the platform's repository is not read")
 
@@ -124,7 +124,7 @@ func TestTenantsInRepositoriesOfTheirOwn(t *testing.T) {
 func TestAPullRequestWhereNobodyLooks(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	files := estate()
+	files := estateFiles()
 	physics, _ := ownRepository(t, files, "physics")
 	w.put(files)
 	w.start(w.composedOf(map[string]*world{"physics": physics}), func(o *loop.Options) {

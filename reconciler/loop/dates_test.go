@@ -9,7 +9,7 @@ import (
 
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/loop"
-	"berth/schema/load"
+	"berth/schema/estate"
 )
 
 // TestWhenDocumentsCame: times are those of the commits that brought a document to
@@ -37,7 +37,7 @@ func TestWhenDocumentsCame(t *testing.T) {
 			if !ok {
 				return false
 			}
-			c, u := v.Dates(path, load.BlobID([]byte(text)))
+			c, u := v.Dates(path, estate.BlobID([]byte(text)))
 			return c.Equal(created) && u.Equal(updated)
 		})
 	}

@@ -17,7 +17,7 @@ import (
 	"berth/schema"
 	"berth/schema/audit"
 	"berth/schema/authority"
-	"berth/schema/load"
+	"berth/schema/estate"
 )
 
 // maxHeld bounds how many held documents revision.yaml names; the branch
@@ -111,7 +111,7 @@ func (r *Reconciler) reconcileEstate(ctx context.Context) error {
 		st = r.unrecorded // what was decided over it is not told yet
 	}
 	same := st != nil && st.Main == tips.Main && st.InForce == tips.InForce
-	unread := same && slices.ContainsFunc(st.Held, func(h plan.Held) bool { return h.Reason == load.HeldUnreadable })
+	unread := same && slices.ContainsFunc(st.Held, func(h plan.Held) bool { return h.Reason == estate.HeldUnreadable })
 	acked := r.acks.all()
 	if same && len(acked) == 0 {
 		if applied, err := r.applyNext(ctx, st); applied || err != nil {
@@ -321,7 +321,7 @@ func newState(main, inForce, day string, d decide.Decision) *reconciler.State {
 func setHeld(st *reconciler.State, held []plan.Held) {
 	st.Held, st.DeniedBy = held, map[schema.Key]string{}
 	for _, h := range held {
-		if h.Reason == load.HeldUnauthorised {
+		if h.Reason == estate.HeldUnauthorised {
 			st.DeniedBy[h.Key] = h.Message
 		}
 	}
@@ -827,7 +827,7 @@ func newlyHeld(before, now []plan.Held) []plan.Held {
 // whenever that began.
 func unread(held []plan.Held, paths []reconciler.PathChange) (out []plan.Held) {
 	for _, h := range held {
-		if h.Reason == load.HeldUnreadable && slices.ContainsFunc(paths, func(c reconciler.PathChange) bool { return c.Path == h.File || strings.HasPrefix(c.Path, h.File+"/") }) {
+		if h.Reason == estate.HeldUnreadable && slices.ContainsFunc(paths, func(c reconciler.PathChange) bool { return c.Path == h.File || strings.HasPrefix(c.Path, h.File+"/") }) {
 			out = append(out, h)
 		}
 	}

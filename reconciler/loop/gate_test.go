@@ -16,7 +16,7 @@ import (
 	"berth/reconciler/loop"
 	"berth/reconciler/plan"
 	"berth/schema"
-	"berth/schema/load"
+	"berth/schema/estate"
 )
 
 // The reviewed plan is the applied plan (DESIGN §1, promise 1).
@@ -226,7 +226,7 @@ func TestAStalePlanIsNeverApplied(t *testing.T) {
 		"base moved: a policy": {grow, push(map[string]string{
 			"tenants/physics/policy.yaml": "apiVersion: berth/v1\nkind: Policy\nmetadata: {name: policy}\nspec: {allowed_regions: [eu-1]}\n"})},
 		"base moved: the version": {grow, func(w *world) {
-			w.put(map[string]string{"platform/catalog/batch/v1.yaml": strings.Replace(estate()["platform/catalog/batch/v1.yaml"], "shareable: true", "shareable: false", 1)})
+			w.put(map[string]string{"platform/catalog/batch/v1.yaml": strings.Replace(estateFiles()["platform/catalog/batch/v1.yaml"], "shareable: true", "shareable: false", 1)})
 		}},
 		"what is there: drifted":                  {grow, func(w *world) { w.drifts("worker-0") }},
 		"what is there: a host cannot be reached": {grow, func(w *world) { w.world.SetReachable("gpu-1", false) }},
@@ -416,7 +416,7 @@ func TestAForgedReviewGivesNobodyARight(t *testing.T) {
 	w.merge(pr)
 	before := w.effects()
 	w.start(withRights)
-	w.eventually("held", func() bool { return w.heldReasons()[path] == load.HeldUnauthorised })
+	w.eventually("held", func() bool { return w.heldReasons()[path] == estate.HeldUnauthorised })
 	require.Equal(t, before, w.effects())
 }
 

@@ -19,7 +19,7 @@ import (
 	"berth/reconciler/loop"
 	"berth/reconciler/plan"
 	"berth/schema/audit"
-	"berth/schema/load"
+	"berth/schema/estate"
 )
 
 // signer is somebody at a desk of their own, who signs what they push.
@@ -112,19 +112,19 @@ func TestSignedCommitsAreAuthority(t *testing.T) {
 	path, text := instance("train", 2)
 	root.push("ana may", map[string]string{"tenants/physics/roles.yaml": roleBinding("    - {login: ana, role: tenant_admin, signing_keys: [\"" + ana.publicKey + "\"]}\n")})
 	w.eventually("the platform may not act in a tenant's place", func() bool {
-		return w.heldReasons()["tenants/physics/roles.yaml"] == load.HeldUnauthorised
+		return w.heldReasons()["tenants/physics/roles.yaml"] == estate.HeldUnauthorised
 	})
 	root.push("ana may\n\nBreak-Glass: physics has nobody yet", map[string]string{"tenants/physics/roles.yaml": roleBinding("    - {login: ana, role: tenant_admin, signing_keys: [\"" + ana.publicKey + "\"]}\n    # of physics\n")})
 	w.eventually("but it may break the glass", func() bool { return len(w.heldReasons()) == 0 })
 
 	eve.push("mine", map[string]string{path: text})
-	w.eventually("a key that is nobody's", func() bool { return w.heldReasons()[path] == load.HeldUnauthorised })
+	w.eventually("a key that is nobody's", func() bool { return w.heldReasons()[path] == estate.HeldUnauthorised })
 	ana.push("ours", map[string]string{path: text + "# ours\n"})
 	w.eventually("running", w.phase("train", plan.PhaseRunning))
 
 	_, more := instance("train", 3)
 	w.put(map[string]string{path: more}) // nobody signed it
-	w.eventually("held", func() bool { return w.heldReasons()[path] == load.HeldUnauthorised })
+	w.eventually("held", func() bool { return w.heldReasons()[path] == estate.HeldUnauthorised })
 	w.eventually("told", func() bool { return condition(w.status("train"), "Authorized") == "False" })
 	require.Len(t, w.status("train").Members, 3)
 
@@ -132,10 +132,10 @@ func TestSignedCommitsAreAuthority(t *testing.T) {
 	require.NoError(t, d.stop())
 	require.NoError(t, w.git.SetRef("refs/heads/"+reconciler.BranchStatus, ""))
 	d = w.start(governed(root))
-	w.eventually("held still", func() bool { return w.heldReasons()[path] == load.HeldUnauthorised })
+	w.eventually("held still", func() bool { return w.heldReasons()[path] == estate.HeldUnauthorised })
 	w.put(map[string]string{"README.md": "nothing to do with it\n"})
 	w.eventually("decided", func() bool { return w.revision().Commit == w.git.Tip("main") })
-	require.Equal(t, map[string]string{path: load.HeldUnauthorised}, w.heldReasons())
+	require.Equal(t, map[string]string{path: estate.HeldUnauthorised}, w.heldReasons())
 	require.Len(t, w.status("train").Members, 3)
 
 	// Nor does the branch that knows it: without it nothing goes on.
@@ -343,7 +343,7 @@ func TestEntitlementEventNamesWhoChangedIt(t *testing.T) {
 	d := w.start(governed(root))
 	<-d.Ready()
 	const file = "tenants/physics/projects/lab/entitlements/batch.yaml"
-	root.push("entitlement\n\nBreak-Glass: nobody else is there", map[string]string{file: strings.Replace(estate()[file], "{enabled: true}", "{enabled: true, policy_overrides: {max_instances_per_project: 3}}", 1)})
+	root.push("entitlement\n\nBreak-Glass: nobody else is there", map[string]string{file: strings.Replace(estateFiles()[file], "{enabled: true}", "{enabled: true, policy_overrides: {max_instances_per_project: 3}}", 1)})
 	type payload struct {
 		UpdatedBy string `json:"updated_by"`
 		Project   string `json:"project_id"`

@@ -21,7 +21,7 @@ import (
 	"berth/runtimes"
 	"berth/runtimes/memory"
 	"berth/schema"
-	"berth/schema/load"
+	"berth/schema/estate"
 )
 
 // Cases in which a loop like this one loses, repeats or invents something.
@@ -167,14 +167,14 @@ func TestAnotherBackendIsNoChange(t *testing.T) {
 	w := newWorld(t)
 	second := memory.NewWorld()
 	open := "#Config: {...}\n#Parameters: {...}"
-	loader, err := load.New(load.Options{Backends: map[string]string{"bare_metal": open, "ray": open}})
+	loader, err := estate.New(estate.Options{Backends: map[string]string{"bare_metal": open, "ray": open}})
 	require.NoError(t, err)
 	w.start(func(o *loop.Options) {
 		o.Loader = loader
 		o.Runtimes = map[string]runtimes.Runtime{"bare_metal": memory.New(w.world), "ray": memory.New(second)}
 	})
 	path := w.run(2)
-	v2 := strings.NewReplacer("name: v1", "name: v2", `version: "1"`, `version: "2"`, "bare_metal", "ray").Replace(estate()["platform/catalog/batch/v1.yaml"])
+	v2 := strings.NewReplacer("name: v1", "name: v2", `version: "1"`, `version: "2"`, "bare_metal", "ray").Replace(estateFiles()["platform/catalog/batch/v1.yaml"])
 	_, text := instance("train", 2)
 	w.put(map[string]string{"platform/catalog/batch/v2.yaml": v2, path: strings.Replace(text, "version: v1", "version: v2", 1)})
 	w.eventually("told", func() bool {
@@ -221,7 +221,7 @@ func TestMainMendsWhatNoLongerLoads(t *testing.T) {
 	w.put(map[string]string{path: text + "  config: {old: true}\n"})
 	w.eventually("running", w.phase("train", plan.PhaseRunning))
 	require.NoError(t, d.stop())
-	strict, err := load.New(load.Options{Backends: map[string]string{"bare_metal": "#Config: {new?: bool}\n#Parameters: {...}"}})
+	strict, err := estate.New(estate.Options{Backends: map[string]string{"bare_metal": "#Config: {new?: bool}\n#Parameters: {...}"}})
 	require.NoError(t, err)
 	_, fixed := instance("train", 3)
 	commit := w.put(map[string]string{path: fixed})
@@ -353,7 +353,7 @@ func TestANodesNewAddressIsAsked(t *testing.T) {
 	})
 	w.run(1)
 	w.world.SetReachable("ctl", false) // at its old address nobody answers
-	w.put(map[string]string{"platform/nodes/ctl.yaml": strings.Replace(estate()["platform/nodes/ctl.yaml"], "10.9.0.10", "10.9.0.99", 1)})
+	w.put(map[string]string{"platform/nodes/ctl.yaml": strings.Replace(estateFiles()["platform/nodes/ctl.yaml"], "10.9.0.10", "10.9.0.99", 1)})
 	w.eventually("asked at the new one", func() bool {
 		mu.Lock()
 		defer mu.Unlock()

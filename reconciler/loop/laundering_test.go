@@ -11,7 +11,7 @@ import (
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/loop"
 	"berth/reconciler/plan"
-	"berth/schema/load"
+	"berth/schema/estate"
 )
 
 // A merge whose first parent is not main changes of main what it changes as a
@@ -36,7 +36,7 @@ func TestAMergeFromElsewhereUndoesNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, w.git.SetRef("refs/heads/main", merged))
 	w.eventually("decided", func() bool { return w.revision().Commit == merged })
-	require.Equal(t, map[string]string{other: load.HeldUnauthorised}, w.heldReasons())
+	require.Equal(t, map[string]string{other: estate.HeldUnauthorised}, w.heldReasons())
 	require.Zero(t, w.world.Calls("delete"))
 	for _, r := range w.audited() {
 		require.NotEqual(t, "document.deleted", r.Action)
@@ -60,10 +60,10 @@ func TestAForgedStatusGrantsNoRight(t *testing.T) {
 	require.NotEqual(t, rev, forged)
 	w.git.MustCommit(t, reconciler.BranchStatus, gittest.Commit{Message: "forged", Files: map[string]string{"revision.yaml": forged}})
 	w.start(governed(root))
-	w.eventually("held", func() bool { return w.heldReasons()[path] == load.HeldUnauthorised })
+	w.eventually("held", func() bool { return w.heldReasons()[path] == estate.HeldUnauthorised })
 	w.put(map[string]string{"README.md": "x\n"})
 	w.eventually("decided", func() bool { return w.revision().Commit == w.git.Tip("main") })
-	require.Equal(t, map[string]string{path: load.HeldUnauthorised}, w.heldReasons())
+	require.Equal(t, map[string]string{path: estate.HeldUnauthorised}, w.heldReasons())
 	require.Nil(t, w.status("train"))
 }
 
@@ -125,7 +125,7 @@ func TestWhatIsUnderACommitIsNotItsAuthors(t *testing.T) {
 
 	d = w.start(governed(root))
 	w.eventually("running", w.phase("train", plan.PhaseRunning))
-	held := map[string]string{eve: load.HeldUnauthorised, other: load.HeldUnauthorised}
+	held := map[string]string{eve: estate.HeldUnauthorised, other: estate.HeldUnauthorised}
 	require.Equal(t, held, w.heldReasons())
 	require.NoError(t, d.stop())
 	w.start(governed(root))
@@ -162,5 +162,5 @@ func TestASignedMergeVouchesForNothingElse(t *testing.T) {
 	root.run(root.dir, "git", "checkout", "-q", "-B", "eve", "origin/eve")
 	root.run(root.dir, "git", "-c", "gpg.format=ssh", "-c", "user.signingkey="+root.key, "merge", "-q", "-S", "-m", "Merge main", "origin/main")
 	root.run(root.dir, "git", "push", "-q", "origin", "eve:main")
-	w.eventually("held", func() bool { return w.heldReasons()[eve] == load.HeldUnauthorised })
+	w.eventually("held", func() bool { return w.heldReasons()[eve] == estate.HeldUnauthorised })
 }

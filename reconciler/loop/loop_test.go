@@ -24,14 +24,14 @@ import (
 	"berth/runtimes"
 	"berth/runtimes/memory"
 	"berth/schema"
-	"berth/schema/load"
+	"berth/schema/estate"
 )
 
 // The loop against a real Git server over HTTP and the memory runtime.
 
-// estate is a small valid estate: one controller, four workers, one app of the
+// estateFiles is a small valid estate: one controller, four workers, one app of the
 // memory runtime, two tenants.
-func estate() map[string]string {
+func estateFiles() map[string]string {
 	files := map[string]string{
 		"platform/catalog/batch/app.yaml": `apiVersion: berth/v1
 kind: App
@@ -102,7 +102,7 @@ type world struct {
 }
 
 func newWorld(t testing.TB) *world {
-	return &world{t: t, git: gittest.New(t, estate()), world: memory.NewWorld(), forge: newForge()}
+	return &world{t: t, git: gittest.New(t, estateFiles()), world: memory.NewWorld(), forge: newForge()}
 }
 
 // daemon is one run of it, with an empty cache.
@@ -134,7 +134,7 @@ func (w *world) startWith(dir string, change func(*gitrepo.Options), tunes ...tu
 	change(&options)
 	repo, err := gitrepo.Open(w.t.Context(), options)
 	require.NoError(w.t, err)
-	loader, err := load.New(load.Options{Backends: map[string]string{"bare_metal": "#Config: {...}\n#Parameters: {...}"}})
+	loader, err := estate.New(estate.Options{Backends: map[string]string{"bare_metal": "#Config: {...}\n#Parameters: {...}"}})
 	require.NoError(w.t, err)
 	o := loop.Options{
 		Repo: repo, Loader: loader, Forge: w.forge, Render: render(),
@@ -409,7 +409,7 @@ func TestNothingIsDeletedByMistake(t *testing.T) {
 		require.Equal(t, plan.PhaseRunning, w.status("train").Phase)
 		require.NotEmpty(t, w.world.Remains(schema.InstanceKey("physics", "lab", "train")))
 		// Put back, it goes on.
-		all := estate()
+		all := estateFiles()
 		_, more := instance("train", 2)
 		all[path] = more
 		w.put(all)

@@ -15,7 +15,7 @@ import (
 	"berth/reconciler/provenance"
 	"berth/schema"
 	"berth/schema/authority"
-	"berth/schema/load"
+	"berth/schema/estate"
 )
 
 const (
@@ -379,7 +379,7 @@ func (r *Reconciler) shadowed(ctx context.Context, p *plan.Proposal) error {
 	}
 	for _, file := range files {
 		tenant, _, _ := strings.Cut(strings.TrimPrefix(file, "tenants/"), "/")
-		p.Diagnostics = append(p.Diagnostics, schema.Diagnostic{Severity: schema.SeverityWarning, Code: load.CodeShadowed, File: file, Line: 1, Column: 1,
+		p.Diagnostics = append(p.Diagnostics, schema.Diagnostic{Severity: schema.SeverityWarning, Code: estate.CodeShadowed, File: file, Line: 1, Column: 1,
 			Message: fmt.Sprintf("changes nothing: the documents of %s come from its own repository (spec.repository of tenants/%s/tenant.yaml); change it there", tenant, tenant)})
 	}
 	schema.SortDiagnostics(p.Diagnostics)
@@ -566,7 +566,7 @@ func (r *Reconciler) endReview(ctx context.Context, number int, commit string) e
 // once it can be, it comes into force with no other commit.
 func comesByItself(v *plan.Review, st *reconciler.State) bool {
 	return slices.ContainsFunc(st.Held, func(h plan.Held) bool {
-		return v != nil && h.Reason == load.HeldUnreadable && (len(v.More) > 0 || slices.ContainsFunc(v.Units, func(u plan.ReviewedUnit) bool {
+		return v != nil && h.Reason == estate.HeldUnreadable && (len(v.More) > 0 || slices.ContainsFunc(v.Units, func(u plan.ReviewedUnit) bool {
 			tenant := "tenants/" + u.Key.Tenant
 			return h.File == tenant || strings.HasPrefix(h.File, tenant+"/") || !strings.HasPrefix(h.File, "tenants/")
 		}))

@@ -391,7 +391,7 @@ func TestBeforeTheFirstDecision(t *testing.T) {
 	w.start()
 	w.eventually("told", func() bool { return w.forge.check(pr.Head, plan.CheckPlan).Name != "" })
 	require.Equal(t, plan.Failure, w.forge.check(pr.Head, plan.CheckPlan).Conclusion)
-	all := estate()
+	all := estateFiles()
 	all[path] = text
 	w.put(all)
 	w.eventually("planned", func() bool { return w.forge.check(pr.Head, plan.CheckPlan).Conclusion == plan.Success })

@@ -21,7 +21,7 @@ import (
 	"berth/reconciler/provenance"
 	"berth/runtimes"
 	"berth/schema"
-	"berth/schema/load"
+	"berth/schema/estate"
 	"berth/schema/policy"
 )
 
@@ -32,7 +32,7 @@ type Options struct {
 	Repo     reconciler.Repo
 	Forge    reconciler.Forge // nil: no forge; everything else works the same
 	Render   Render           // how what is known is said at the forge; needed if there is one
-	Loader   *load.Loader
+	Loader   *estate.Loader
 	Runtimes map[string]runtimes.Runtime // by runtime_backend
 
 	// Authority is nil where whoever can push to main may change everything.

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/reconciler/plan"
+	"berth/schema/estate"
 	"berth/schema/event"
-	"berth/schema/load"
 )
 
 // requesters are what the events about an instance say of who requested it.
@@ -50,10 +50,10 @@ func TestRequestedByIsTheSigner(t *testing.T) {
 	// It waits for a version that bo cannot bring.
 	eval, waits := instance("eval", 1)
 	bo.push("eval", map[string]string{eval: strings.Replace(waits, "version: v1", "version: v2", 1)})
-	w.eventually("held", func() bool { return w.heldReasons()[eval] == load.HeldInvalid })
+	w.eventually("held", func() bool { return w.heldReasons()[eval] == estate.HeldInvalid })
 	require.NoError(t, d.stop())
 	w.start(governed(root))
-	root.push("v2", map[string]string{"platform/catalog/batch/v2.yaml": strings.NewReplacer("name: v1", "name: v2", `version: "1"`, `version: "2"`).Replace(estate()["platform/catalog/batch/v1.yaml"])})
+	root.push("v2", map[string]string{"platform/catalog/batch/v2.yaml": strings.NewReplacer("name: v1", "name: v2", `version: "1"`, `version: "2"`).Replace(estateFiles()["platform/catalog/batch/v1.yaml"])})
 	w.eventually("running", w.phase("eval", plan.PhaseRunning))
 	require.Equal(t, "bo", w.status("eval").RequestedBy)
 

@@ -10,7 +10,7 @@ import (
 	"berth/reconciler"
 	"berth/reconciler/plan"
 	"berth/schema"
-	"berth/schema/load"
+	"berth/schema/estate"
 )
 
 // What is declared and carries others, a SharedRuntime and its attachments, has
@@ -130,7 +130,7 @@ func (s *standing) conditions(key schema.Key, st *reconciler.State, held plan.He
 		add("PolicyCompliant", false, fateReason(refused), fateMessage(refused))
 	case len(denied) > 0:
 		add("PolicyCompliant", false, "policy."+denied[0].Rule, denied[0].Message)
-	case held.Reason == load.HeldDenied:
+	case held.Reason == estate.HeldDenied:
 		add("PolicyCompliant", false, "Held", held.Message)
 	default:
 		add("PolicyCompliant", true, "Allowed", "")

@@ -18,7 +18,7 @@ import (
 	"berth/runtimes"
 	"berth/runtimes/memory"
 	"berth/schema/audit"
-	"berth/schema/load"
+	"berth/schema/estate"
 )
 
 // starting is a Repo whose first status push waits until the other daemon is
@@ -85,7 +85,7 @@ func twoDaemonsInTheSameSecond(t *testing.T) {
 	w := newWorld(t)
 	path, text := instance("train", 1)
 	w.put(map[string]string{path: text})
-	loader, err := load.New(load.Options{Backends: map[string]string{"bare_metal": "#Config: {...}\n#Parameters: {...}"}})
+	loader, err := estate.New(estate.Options{Backends: map[string]string{"bare_metal": "#Config: {...}\n#Parameters: {...}"}})
 	require.NoError(t, err)
 	start := newSameStart()
 	acted := leaders{memory.New(w.world), &sync.Mutex{}, map[string]bool{}}

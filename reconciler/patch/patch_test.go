@@ -11,7 +11,7 @@ import (
 
 	"berth/reconciler/patch"
 	"berth/schema"
-	"berth/schema/load"
+	"berth/schema/estate"
 )
 
 const node = "platform/nodes/n.yaml"
@@ -57,7 +57,7 @@ func TestWhatIsNoPatch(t *testing.T) {
 }
 
 func TestConflicts(t *testing.T) {
-	base := load.Files(map[string]string{node: "a\nb\nc\n", "tenants/x/tenant.yaml": "name: x", "tenants/y/z/w.yaml": "w\n", "top": "t\n"})
+	base := estate.Files(map[string]string{node: "a\nb\nc\n", "tenants/x/tenant.yaml": "name: x", "tenants/y/z/w.yaml": "w\n", "top": "t\n"})
 	for _, c := range []struct{ name, text, want string }{
 		{"another line", diff(node, "@@ -1,3 +1,3 @@\n a\n-B\n+BB\n c\n"),
 			node + `:2:1: error: the base has "b" here, the patch expects "B": make the patch from the base [patch.conflict]`},
@@ -100,7 +100,7 @@ func TestConflicts(t *testing.T) {
 
 // One conflict for each file, in order, whatever their order in the patch.
 func TestEveryConflictIsTold(t *testing.T) {
-	base := load.Files(map[string]string{"platform/a": "a\n", "tenants/b/b": "b\n"})
+	base := estate.Files(map[string]string{"platform/a": "a\n", "tenants/b/b": "b\n"})
 	p, err := patch.Parse(strings.NewReader(diff("tenants/b/b", "@@ -1 +1 @@\n-x\n+y\n") + diff("platform/a", "@@ -1 +1 @@\n-x\n+y\n")))
 	require.NoError(t, err)
 	_, conflicts, err := p.Apply(t.Context(), base)
@@ -111,7 +111,7 @@ func TestEveryConflictIsTold(t *testing.T) {
 }
 
 func TestNothingIsAPatch(t *testing.T) {
-	base := load.Files(map[string]string{node: "a\n"})
+	base := estate.Files(map[string]string{node: "a\n"})
 	p, err := patch.Parse(strings.NewReader("\n"))
 	require.NoError(t, err)
 	tree, conflicts, err := p.Apply(t.Context(), base)
@@ -145,11 +145,11 @@ func TestContentIsBounded(t *testing.T) {
 type wholly struct{ files map[string]string }
 
 func (s wholly) Parts(ctx context.Context) ([]schema.Part, error) {
-	return load.Files(s.files).Parts(ctx)
+	return estate.Files(s.files).Parts(ctx)
 }
 
 func (s wholly) Files(ctx context.Context, p schema.Part) ([]schema.File, error) {
-	return load.Files(s.files).Files(ctx, p)
+	return estate.Files(s.files).Files(ctx, p)
 }
 
 func (s wholly) Read(_ context.Context, f schema.File, limit int) ([]byte, bool, error) {
@@ -162,7 +162,7 @@ func TestUnreadableBase(t *testing.T) {
 	p, err := patch.Parse(strings.NewReader(diff(node, "@@ -1 +1 @@\n-a\n+b\n")))
 	require.NoError(t, err)
 	for _, fail := range []string{"parts", "files", "read"} {
-		_, _, err := p.Apply(t.Context(), broken{load.Files(map[string]string{node: "a\n"}), fail})
+		_, _, err := p.Apply(t.Context(), broken{estate.Files(map[string]string{node: "a\n"}), fail})
 		require.ErrorIs(t, err, errBroken, fail)
 	}
 }

@@ -26,7 +26,7 @@ func askedOf(t testing.TB) (all []asked) {
 	t.Helper()
 	for _, files := range []map[string]string{labFiles(t), filesOf(t, "../../examples/campus"), large.Estate(300)} {
 		for _, path := range sortedNames(files) {
-			key, finding, ignore := locate(path)
+			key, finding, ignore := Locate(path)
 			if finding != nil || ignore {
 				continue
 			}

@@ -141,7 +141,7 @@ func (j *judge) judge(def string, value any) ([]byte, []problem) {
 	// CUE takes the square of the number of errors, and a wrong choice among
 	// nine is ten of them: where more is plainly wrong than is told, it is not
 	// asked what else is.
-	if causes := d.shape.wrong(value, ""); len(causes) > maxFindings {
+	if causes := d.shape.wrong(value, ""); len(causes) > MaxFindings {
 		return nil, d.shape.complete(causes, value)
 	}
 	if d.plain {

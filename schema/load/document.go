@@ -14,19 +14,24 @@ import (
 
 // document is what one file turned out to be. It is immutable and shared
 // between loads; it depends on nothing but path, blob and mode.
-type document struct {
-	file     schema.File
-	key      schema.Key
-	spec     schema.Document // *schema.Instance and so on; nil if the document is invalid
-	header   *schema.Header
-	findings []schema.Diagnostic
-	claims   []claimant
-	size     int       // bytes of it that were read
+type Document struct {
+	File     schema.File
+	Key      schema.Key
+	Decl     schema.Document // *schema.Instance and so on; nil if the document is invalid
+	Header   *schema.Header
+	Findings []schema.Diagnostic
+	Size     int       // bytes of it that were read
 	tree     *tree     // kept where another document decides how to read a part of this one
-	draft    *document // of one that is invalid: what can be read of it; may be nil
+	Draft    *Document // of one that is invalid: what can be read of it; may be nil
 }
 
-func (d *document) valid() bool { return d.spec != nil }
+// has reports whether the document has a field at path.
+func (d *Document) Has(path string) bool {
+	_, ok := d.tree.at[path]
+	return ok
+}
+
+func (d *Document) Valid() bool { return d.Decl != nil }
 
 // paths interns field paths: ten thousand documents have the same few hundred.
 type paths struct {
@@ -47,22 +52,22 @@ func (p *paths) intern(s string) string {
 	return s
 }
 
-// reader turns files into documents.
-type reader struct {
+// documentParser makes documents of files.
+type documentParser struct {
 	judge *judge
 	paths *paths
 }
 
 // refused is a document that holds one finding, at the file's first line.
-func refused(f schema.File, key schema.Key, code, message string) *document {
-	return &document{file: f, key: key, findings: []schema.Diagnostic{{
+func refused(f schema.File, key schema.Key, code, message string) *Document {
+	return &Document{File: f, Key: key, Findings: []schema.Diagnostic{{
 		Severity: schema.SeverityError, Code: code, Message: message, File: f.Path, Line: 1, Column: 1,
 	}}}
 }
 
 // admit says what stands at f by its path and mode alone. nil, nil: nothing of ours.
-func admit(f schema.File) (key schema.Key, doc *document, ignore bool) {
-	key, finding, ignore := locate(f.Path)
+func admit(f schema.File) (key schema.Key, doc *Document, ignore bool) {
+	key, finding, ignore := Locate(f.Path)
 	if ignore {
 		return key, nil, true
 	}
@@ -78,20 +83,20 @@ func admit(f schema.File) (key schema.Key, doc *document, ignore bool) {
 		return key, refused(f, key, "path.mode", fmt.Sprintf("has the mode %06o: an estate holds plain files only", f.Mode)), false
 	}
 	if finding != nil {
-		return key, &document{file: f, findings: []schema.Diagnostic{*finding}}, false
+		return key, &Document{File: f, Findings: []schema.Diagnostic{*finding}}, false
 	}
 	return key, nil, false
 }
 
 // read reads a file admitted by admit.
-func (r *reader) read(f schema.File, key schema.Key, data []byte, more bool) *document {
-	doc := &document{file: f, key: key}
+func (r *documentParser) read(f schema.File, key schema.Key, data []byte, more bool) *Document {
+	doc := &Document{File: f, Key: key}
 	t, findings := readTree(f.Path, data, more)
 	if t == nil {
-		doc.findings = findings
+		doc.Findings = findings
 		return doc
 	}
-	fail := func(p problem) { doc.findings = append(doc.findings, diagnose(t, f.Path, p)) }
+	fail := func(p problem) { doc.Findings = append(doc.Findings, diagnose(t, f.Path, p)) }
 	if p := envelope(t, key); p != nil {
 		fail(*p)
 		return doc
@@ -101,14 +106,14 @@ func (r *reader) read(f schema.File, key schema.Key, data []byte, more bool) *do
 		if p := misnamed(t, key); p != nil {
 			problems = append(problems, *p)
 		}
-		doc.draft = r.draft(doc, t, problems)
-		if doc.draft != nil {
-			problems = append(problems, r.draftParameters(doc.draft)...)
+		doc.Draft = r.draft(doc, t, problems)
+		if doc.Draft != nil {
+			problems = append(problems, r.draftParameters(doc.Draft)...)
 		}
 		for _, p := range problems {
 			fail(p)
 		}
-		doc.findings = bounded(doc.findings)
+		doc.Findings = Bounded(doc.Findings)
 		return doc
 	}
 	header := schema.Header{Key: key, File: f.Path, Blob: f.Blob, Fields: r.fields(t)}
@@ -125,13 +130,12 @@ func (r *reader) read(f schema.File, key schema.Key, data []byte, more bool) *do
 		fail(p)
 	}
 	if len(problems) > 0 {
-		doc.draft = r.draft(doc, t, problems)
+		doc.Draft = r.draft(doc, t, problems)
 	}
-	doc.findings = bounded(doc.findings)
-	if len(doc.findings) == 0 {
-		doc.spec = spec
-		doc.header = spec.Head()
-		doc.claims = claimsOf(doc)
+	doc.Findings = Bounded(doc.Findings)
+	if len(doc.Findings) == 0 {
+		doc.Decl = spec
+		doc.Header = spec.Head()
 		switch d := spec.(type) {
 		case *schema.Instance:
 			if d.Spec.Config != nil {
@@ -158,16 +162,16 @@ func misnamed(t *tree, key schema.Key) *problem {
 
 // misplaced tells, where it can, where a document belongs that stands where
 // none may. Where the reader breaks on it, the finding stands as it is.
-func misplaced(doc *document, data []byte, more bool) (out *document) {
+func misplaced(doc *Document, data []byte, more bool) (out *Document) {
 	out = doc
 	defer func() { _ = recover() }()
-	t, _ := readTree(doc.file.Path, data, more)
-	if t == nil || doc.findings[0].Code != "path.misplaced" {
+	t, _ := readTree(doc.File.Path, data, more)
+	if t == nil || doc.Findings[0].Code != "path.misplaced" {
 		return doc
 	}
 	kind, _ := t.value["kind"].(string)
 	if ps := kindPlaces(schema.Kind(kind)); len(ps) > 0 {
-		doc.findings[0].Message = fmt.Sprintf("no kind of document stands here; a document of kind %s stands at %s", kind, strings.Join(ps, " or "))
+		doc.Findings[0].Message = fmt.Sprintf("no kind of document stands here; a document of kind %s stands at %s", kind, strings.Join(ps, " or "))
 	}
 	return doc
 }
@@ -187,7 +191,7 @@ func envelope(t *tree, key schema.Key) *problem {
 	kind, ok := t.value["kind"]
 	switch {
 	case !ok:
-		if guess := nearest("kind", sortedNames(t.value)); guess != "" {
+		if guess := Nearest("kind", sortedNames(t.value)); guess != "" {
 			return &problem{path: guess, code: "schema.unknown-field", message: `no such field: did you mean "kind"?`, atKey: true}
 		}
 		return &problem{path: "kind", code: "schema.missing-field", message: fmt.Sprintf("is missing, want %q", key.Kind)}
@@ -215,7 +219,7 @@ func diagnose(t *tree, file string, p problem) schema.Diagnostic {
 	}
 }
 
-func (r *reader) fields(t *tree) []schema.FieldPos {
+func (r *documentParser) fields(t *tree) []schema.FieldPos {
 	fs := make([]schema.FieldPos, 0, len(t.at))
 	for path := range t.at {
 		if path == "" {
@@ -253,4 +257,13 @@ func decode(kind schema.Kind, data []byte, header *schema.Header) (schema.Docume
 	*to = *header
 	to.UID, to.Labels, to.Suspend = head.Metadata.UID, head.Metadata.Labels, head.Suspend
 	return doc, nil
+}
+
+// found is a finding in a valid document.
+func Found(doc *Document, path string, severity schema.Severity, code, message string) schema.Diagnostic {
+	at := doc.Header.At(path)
+	return schema.Diagnostic{
+		Severity: severity, Code: code, Message: subject(path) + message,
+		File: at.File, Line: at.Line, Column: at.Column, Path: path,
+	}
 }

@@ -91,7 +91,7 @@ func (s *shape) walk(cuePath []string, value any) (path string, at any, sh *shap
 			if err != nil || i < 0 || i >= len(v) {
 				return path, at, sh, present
 			}
-			path, at = item(path, i), v[i]
+			path, at = Item(path, i), v[i]
 			if sh != nil {
 				sh = sh.element
 			}
@@ -138,7 +138,7 @@ func (s *shape) unknown(path string, value any) problem {
 		return p
 	}
 	names := slices.Sorted(maps.Keys(sh.fields))
-	if guess := nearest(name, names); guess != "" {
+	if guess := Nearest(name, names); guess != "" {
 		if hasKey(at, guess) {
 			p.message = fmt.Sprintf("no such field: %q is there already", guess)
 		} else {
@@ -234,7 +234,7 @@ func (s *shape) mismatch(path string, got any, cause errors.Error) problem {
 	case len(s.enum) > 0:
 		p.code = "schema.enum"
 		if text, ok := got.(string); ok {
-			if guess := nearest(text, unquoteAll(s.enum)); guess != "" && len(s.enum) > 1 {
+			if guess := Nearest(text, unquoteAll(s.enum)); guess != "" && len(s.enum) > 1 {
 				p.message = fmt.Sprintf("got %s, want %s: did you mean %q?", describe(got), want, guess)
 				return p
 			}
@@ -334,7 +334,7 @@ func (s *shape) collect(value any, path string, found map[string]problem) {
 		if s.kind&cue.ListKind != 0 {
 			for i, inner := range v {
 				if s.element != nil {
-					s.element.collect(inner, item(path, i), found)
+					s.element.collect(inner, Item(path, i), found)
 				}
 			}
 			return
@@ -372,7 +372,7 @@ func (s *shape) strange(value any, path string) (found []string) {
 	case []any:
 		if s.element != nil {
 			for i, inner := range v {
-				found = append(found, s.element.strange(inner, item(path, i))...)
+				found = append(found, s.element.strange(inner, Item(path, i))...)
 			}
 		}
 	}
@@ -414,7 +414,7 @@ func (s *shape) missing(value any, path string) []problem {
 	case []any:
 		if s.element != nil {
 			for i, inner := range v {
-				found = append(found, s.element.missing(inner, item(path, i))...)
+				found = append(found, s.element.missing(inner, Item(path, i))...)
 			}
 		}
 	}
@@ -439,19 +439,19 @@ func (s *shape) lists(value any, path string) (ps []problem) {
 		first, one := map[string]int{}, -1
 		for i, it := range v {
 			if s.element != nil {
-				ps = append(ps, s.element.lists(it, item(path, i))...)
+				ps = append(ps, s.element.lists(it, Item(path, i))...)
 			}
 			m, _ := it.(map[string]any)
 			if id, ok := m[s.unique].(string); ok {
 				if k, taken := first[id]; taken {
-					ps = append(ps, problem{path: child(item(path, i), s.unique), code: "schema.rule", message: fmt.Sprintf("%s is what %s has already", describe(id), item(path, k))})
+					ps = append(ps, problem{path: child(Item(path, i), s.unique), code: "schema.rule", message: fmt.Sprintf("%s is what %s has already", describe(id), Item(path, k))})
 				} else {
 					first[id] = i
 				}
 			}
 			if m[s.single] == true {
 				if one >= 0 {
-					ps = append(ps, problem{path: child(item(path, i), s.single), code: "schema.rule", message: fmt.Sprintf("only one can be, and %s is", item(path, one))})
+					ps = append(ps, problem{path: child(Item(path, i), s.single), code: "schema.rule", message: fmt.Sprintf("only one can be, and %s is", Item(path, one))})
 				} else {
 					one = i
 				}
@@ -463,7 +463,7 @@ func (s *shape) lists(value any, path string) (ps []problem) {
 
 // nearest is the name most like got, or "" if none is close: spelt the same
 // but for case and dashes, or at most a third of it mistyped.
-func nearest(got string, names []string) string {
+func Nearest(got string, names []string) string {
 	plain := strings.NewReplacer("-", "", "_", "", ".", "")
 	fold := func(s string) string { return plain.Replace(strings.ToLower(s)) }
 	best, least, folded := "", max(1, len(got)/3)+1, fold(got)
@@ -504,3 +504,6 @@ func distance(a, b string) int {
 	}
 	return prev[len(b)]
 }
+
+// sortedNames lists a map's keys.
+func sortedNames[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -22,7 +22,7 @@ func child(path, key string) string {
 }
 
 // item is the path of an item of the list at path.
-func item(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
+func Item(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
 
 // step is one step of a path: a key, or an index where key is "".
 type step struct {
@@ -51,7 +51,7 @@ func cutStep(path string) (first step, rest string) {
 }
 
 // parent is the path of the mapping or list that path is in.
-func parent(path string) string {
+func Parent(path string) string {
 	up, _ := lastStep(path)
 	return up
 }
@@ -67,3 +67,6 @@ func lastStep(path string) (up string, last step) {
 	}
 	return strings.TrimSuffix(path[:end], "."), last
 }
+
+// items names the items of a list.
+func Items(path string) func(int) string { return func(i int) string { return Item(path, i) } }

@@ -10,11 +10,11 @@ import (
 // maxFindings is how many findings of one file are told. Who has more learns
 // nothing from them, and a hostile file shall fill neither memory nor a pull
 // request.
-const maxFindings = 25
+const MaxFindings = 25
 
 // bounded sorts findings and cuts them to maxFindings a file, and says so. What
 // it bounded before stays as it is.
-func bounded(ds []schema.Diagnostic) []schema.Diagnostic {
+func Bounded(ds []schema.Diagnostic) []schema.Diagnostic {
 	schema.SortDiagnostics(ds)
 	var kept []schema.Diagnostic
 	for len(ds) > 0 {
@@ -35,12 +35,12 @@ func told(ds []schema.Diagnostic, found int) []schema.Diagnostic {
 		more := ds[i]
 		return append(slices.Delete(ds, i, i+1), more)
 	}
-	if found <= maxFindings {
+	if found <= MaxFindings {
 		return ds
 	}
-	last := ds[maxFindings-1]
-	return append(ds[:maxFindings:maxFindings], schema.Diagnostic{
-		Severity: schema.SeverityNote, Code: codeMore, Message: fmt.Sprintf("%d more findings in this file are not shown", found-maxFindings),
+	last := ds[MaxFindings-1]
+	return append(ds[:MaxFindings:MaxFindings], schema.Diagnostic{
+		Severity: schema.SeverityNote, Code: codeMore, Message: fmt.Sprintf("%d more findings in this file are not shown", found-MaxFindings),
 		File: last.File, Line: last.Line, Column: last.Column,
 	})
 }

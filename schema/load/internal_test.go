@@ -1,12 +1,8 @@
 package load
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -41,13 +37,11 @@ func filesOf(t testing.TB, root string) map[string]string {
 	return files
 }
 
-func labLoader(t testing.TB) *Loader {
+func labBackends(t testing.TB) map[string]string {
 	t.Helper()
 	slurm, err := os.ReadFile("../../runtimes/slurm/config.cue")
 	require.NoError(t, err)
-	l, err := New(Options{Backends: map[string]string{"slurm": string(slurm)}})
-	require.NoError(t, err)
-	return l
+	return map[string]string{"slurm": string(slurm)}
 }
 
 // The definitions and the Go types say the same fields: one that the
@@ -124,7 +118,7 @@ func TestBackendsAreChecked(t *testing.T) {
 		"#Config: {a: string & int}\n#Parameters: {...}":    "conflicting values",
 		"#Says: {a: 1}\n#Config: {...}\n#Parameters: {...}": "#Says",
 	} {
-		_, err := New(Options{Backends: map[string]string{"x": source}})
+		_, err := NewReader(map[string]string{"x": source})
 		require.ErrorContains(t, err, want, source)
 	}
 }
@@ -168,120 +162,6 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// counting counts what is asked of a snapshot.
-type counting struct {
-	schema.Snapshot
-	lists, reads *[]string
-}
-
-func (c counting) Files(ctx context.Context, p schema.Part) ([]schema.File, error) {
-	*c.lists = append(*c.lists, p.Name)
-	return c.Snapshot.Files(ctx, p)
-}
-
-func (c counting) Read(ctx context.Context, f schema.File, most int) ([]byte, bool, error) {
-	*c.reads = append(*c.reads, f.Path)
-	return c.Snapshot.Read(ctx, f, most)
-}
-
-// A reload costs what changed: one part listed, one file read, every other
-// tenant the same value as before.
-func TestReloadCostsTheChange(t *testing.T) {
-	l := labLoader(t)
-	files := labFiles(t)
-	first, err := l.Load(context.Background(), Files(files))
-	require.NoError(t, err)
-	const changed = "tenants/physics/projects/lattice/instances/train.yaml"
-	files[changed] = strings.Replace(files[changed], "Training", "Second", 1)
-	var lists, reads []string
-	second, err := l.Load(context.Background(), counting{Files(files), &lists, &reads})
-	require.NoError(t, err)
-	require.Equal(t, []string{"tenants/physics"}, lists)
-	require.Equal(t, []string{changed}, reads)
-	require.Same(t, first.Desired.Platform, second.Desired.Platform)
-	require.Same(t, first.Desired.Tenants["biology"], second.Desired.Tenants["biology"])
-	require.NotSame(t, first.Desired.Tenants["physics"], second.Desired.Tenants["physics"])
-
-	// A new node leaves every tenant as it was; a new version of an app in
-	// use is looked at by every tenant, and changes none.
-	files["platform/nodes/dev-gpu-99.yaml"] = strings.NewReplacer("dev-gpu-3", "dev-gpu-99", "10.77.0.13", "10.77.0.99").Replace(files["platform/nodes/dev-gpu-3.yaml"])
-	files["platform/catalog/slurm/23-11.yaml"] = strings.NewReplacer("name: 22-05", "name: 23-11", "22.05.8", "23.11.4").Replace(files["platform/catalog/slurm/22-05.yaml"])
-	third, err := l.Load(context.Background(), Files(files))
-	require.NoError(t, err)
-	require.Empty(t, third.Diagnostics)
-	for name, tenant := range second.Desired.Tenants {
-		require.Same(t, tenant, third.Desired.Tenants[name])
-	}
-}
-
-// What the platform declares for one tenant makes nobody else be judged again.
-func TestOneTenantsNodesAreItsOwn(t *testing.T) {
-	l := labLoader(t)
-	files := filesOf(t, "../../examples/campus")
-	judged := func() map[string]int {
-		r, err := l.Load(context.Background(), Files(files))
-		require.NoError(t, err)
-		require.Empty(t, r.Diagnostics)
-		n := map[string]int{}
-		for _, p := range r.parts {
-			n[p.name] = len(p.checked)
-		}
-		return n
-	}
-	require.Equal(t, map[string]int{"platform": 1, "tenants/biology": 1, "tenants/physics": 1}, judged())
-	node := "platform/nodes/gpu-6.yaml"
-	files[node] = strings.NewReplacer("gpu-5", "gpu-6", "10.78.0.15", "10.78.0.16").Replace(files["platform/nodes/gpu-5.yaml"])
-	require.Equal(t, map[string]int{"platform": 1, "tenants/biology": 1, "tenants/physics": 1}, judged(), "a node for everybody")
-	files[node] = strings.Replace(files[node], "  roles:", "  reserved_for: physics.lattice\n  roles:", 1)
-	require.Equal(t, map[string]int{"platform": 1, "tenants/biology": 1, "tenants/physics": 2}, judged(), "a node for physics")
-	attachment := "platform/shared-runtimes/commons/attachments/proteins.yaml"
-	files[attachment] = strings.Replace(files[attachment], "max_gpus: 2", "max_gpus: 1", 1)
-	require.Equal(t, map[string]int{"platform": 1, "tenants/biology": 2, "tenants/physics": 2}, judged(), "an attachment of biology")
-	files["platform/catalog/slurm/app.yaml"] = strings.Replace(files["platform/catalog/slurm/app.yaml"], "SchedMD", "us", 1)
-	require.Equal(t, map[string]int{"platform": 1, "tenants/biology": 3, "tenants/physics": 3}, judged(), "what everybody uses")
-}
-
-// Several loads at once are as one after the other.
-func TestLoadsAtOnce(t *testing.T) {
-	l := labLoader(t)
-	done := make(chan []schema.Diagnostic)
-	for i := range 6 {
-		go func() {
-			files := labFiles(t)
-			if i%2 == 1 {
-				files["tenants/physics/projects/lattice/instances/train.yaml"] = "x: 1\n"
-			}
-			r, err := l.Load(context.Background(), Files(files))
-			if err != nil {
-				done <- []schema.Diagnostic{{Message: err.Error()}}
-				return
-			}
-			done <- r.Diagnostics
-		}()
-	}
-	var counts []int
-	for range 6 {
-		counts = append(counts, len(<-done))
-	}
-	slices.Sort(counts)
-	require.Equal(t, []int{0, 0, 0, 1, 1, 1}, counts)
-}
-
-// A file the reader breaks on is a finding, and the next one is read.
-func TestAPanicStaysWithItsFile(t *testing.T) {
-	l := labLoader(t)
-	l.judges = make(chan *judge, 1)
-	broken := &judge{defs: map[string]definition{}} // it has no context: it panics on use
-	for _, kind := range kinds() {
-		broken.defs[kind] = definition{}
-	}
-	l.judges <- broken
-	r, err := l.Load(context.Background(), Files(labFiles(t)))
-	require.NoError(t, err)
-	require.Len(t, r.Diagnostics, 1)
-	require.Equal(t, "file.unreadable", r.Diagnostics[0].Code)
-}
-
 func TestDistance(t *testing.T) {
 	for _, tc := range []struct {
 		a, b string
@@ -289,8 +169,8 @@ func TestDistance(t *testing.T) {
 	}{{"", "", 0}, {"a", "", 1}, {"count", "cuont", 1}, {"count", "counts", 1}, {"abc", "xyz", 3}} {
 		require.Equal(t, tc.want, distance(tc.a, tc.b), tc)
 	}
-	require.Equal(t, "display_name", nearest("displayname", []string{"app", "display_name"}))
-	require.Empty(t, nearest("quux", []string{"app", "display_name"}))
+	require.Equal(t, "display_name", Nearest("displayname", []string{"app", "display_name"}))
+	require.Empty(t, Nearest("quux", []string{"app", "display_name"}))
 }
 
 // FuzzRead: no bytes make the reader panic, and what it accepts it accepts
@@ -316,48 +196,6 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-func BenchmarkLoad(b *testing.B) {
-	files := labFiles(b)
-	const tenants = 200
-	for i := range tenants {
-		name := fmt.Sprintf("t%d", i)
-		for path, content := range labFiles(b) {
-			if rest, ok := strings.CutPrefix(path, "tenants/physics/"); ok {
-				content = strings.NewReplacer("name: physics", "name: "+name, "name: anna\n", fmt.Sprintf("name: a%d\n", i), "name: ben\n", fmt.Sprintf("name: b%d\n", i),
-					"20001", fmt.Sprint(30000+i), "20002", fmt.Sprint(40000+i)).Replace(content)
-				files["tenants/"+name+"/"+rest] = content
-			}
-		}
-	}
-	snap := Files(files)
-	changed := map[string]string{}
-	for k, v := range files {
-		changed[k] = v
-	}
-	b.Run("everything", func(b *testing.B) {
-		for b.Loop() {
-			r, err := labLoader(b).Load(context.Background(), snap)
-			require.NoError(b, err)
-			require.Empty(b, r.Diagnostics)
-		}
-		b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/float64(len(files)), "us/doc")
-	})
-	b.Run("one change", func(b *testing.B) {
-		l := labLoader(b)
-		_, err := l.Load(context.Background(), snap)
-		require.NoError(b, err)
-		const path = "tenants/t7/projects/lattice/instances/train.yaml"
-		for i := 0; b.Loop(); i++ {
-			changed[path] = strings.Replace(files[path], "Training cluster", fmt.Sprintf("Cluster %d", i), 1)
-			b.StopTimer()
-			next := Files(changed)
-			b.StartTimer()
-			_, err := l.Load(context.Background(), next)
-			require.NoError(b, err)
-		}
-	})
-}
-
 // Paths are told apart and taken apart as they were put together, whatever
 // fields are called.
 func TestFieldPathsAreUnambiguous(t *testing.T) {
@@ -366,7 +204,7 @@ func TestFieldPathsAreUnambiguous(t *testing.T) {
 			for range rapid.IntRange(1, 4).Draw(rt, label) {
 				if path != "" && rapid.Bool().Draw(rt, "index") {
 					i := rapid.IntRange(0, 20).Draw(rt, "i")
-					path, steps = item(path, i), append(steps, step{index: i})
+					path, steps = Item(path, i), append(steps, step{index: i})
 					continue
 				}
 				key := rapid.StringMatching(`[a.\\"0 ]{1,3}`).Draw(rt, "key")
@@ -379,7 +217,7 @@ func TestFieldPathsAreUnambiguous(t *testing.T) {
 		require.Equal(rt, slices.Equal(steps, others), path == other, "%s %s", path, other)
 		up, last := lastStep(path)
 		require.Equal(rt, steps[len(steps)-1], last, path)
-		require.Equal(rt, up, parent(path))
+		require.Equal(rt, up, Parent(path))
 		var got []step
 		for rest := path; rest != ""; {
 			var next step
@@ -394,123 +232,9 @@ func TestFieldPathsAreUnambiguous(t *testing.T) {
 	})
 }
 
-// Whatever a file of the largest size holds, reading it takes a bounded amount
-// of memory, and what is kept of it is little.
-func TestHostileFilesTakeLittleMemory(t *testing.T) {
-	head := "apiVersion: berth/v1\nkind: Instance\nmetadata: {name: train}\nspec:\n  app: slurm\n  version: 22-05\n  display_name: T\n"
-	fill := func(start, each, end string, nodes int) string { // nodes: of each
-		n := min((maxBytes-len(start)-len(end))/len(each), (maxNodes-60)/nodes)
-		return start + strings.Repeat(each, n) + end
-	}
-	nest := func(key string, depth int) string { return strings.Repeat("{"+key+": ", depth) }
-	long, longest := strings.Repeat("k", 40_000), strings.Repeat("k", 128)
-	for name, content := range map[string]string{
-		"findings below a long key":     fill("? "+long+"\n: [", "~,", "]\n", 1),
-		"values below a long key":       fill(head+"  config: {? "+long+" : [", "1,", "]}\n", 1),
-		"findings below the longest":    fill(head+"  config: "+nest(longest, 1)+"[", "~,", "]}\n", 1),
-		"values below the longest":      fill(head+"  config: "+nest(longest, 1)+"[", "{a: 1},", "]}\n", 3),
-		"unknown fields in a deep list": fill(head+"  regions: "+nest("a", 20)+"[", "{a: 1},", "]"+strings.Repeat("}", 20)+"\n", 3),
-		"unknown fields in members":     fill("apiVersion: berth/v1\nkind: RoleBinding\nmetadata: {name: roles}\nspec: {members: [", "{x: 1},", "]}\n", 3),
-	} {
-		t.Run(name, func(t *testing.T) {
-			require.LessOrEqual(t, len(content), maxBytes)
-			l := labLoader(t)
-			files := labFiles(t)
-			_, err := l.Load(context.Background(), Files(files))
-			require.NoError(t, err)
-			const file = "tenants/physics/projects/lattice/instances/train.yaml"
-			if strings.Contains(content, "RoleBinding") {
-				files["tenants/physics/projects/lattice/roles.yaml"] = content
-			} else {
-				files[file] = content
-			}
-			snap := Files(files)
-			kept := heap()
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			r, err := l.Load(context.Background(), snap)
-			runtime.ReadMemStats(&after)
-			require.NoError(t, err)
-			require.NotEmpty(t, r.Diagnostics)
-			require.NotEqual(t, "yaml.nodes", r.Diagnostics[0].Code, "the case shows something else")
-			kept = heap() - kept
-			t.Logf("%s: %d KiB allocated, %d KiB kept, %d findings: %s", name, (after.TotalAlloc-before.TotalAlloc)>>10, kept>>10, len(r.Diagnostics), r.Diagnostics[0])
-			require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(96<<20))
-			require.Less(t, kept, int64(4<<20)) // a tree waiting for the definition of its config
-			runtime.KeepAlive(l)
-			runtime.KeepAlive(r)
-		})
-	}
-}
-
 // A reader that breaks on a file that stands in a wrong place breaks nothing
 // else.
 func TestMisplacedBreaksNothing(t *testing.T) {
-	doc := &document{} // it has no finding to add to
+	doc := &Document{} // it has no finding to add to
 	require.Same(t, doc, misplaced(doc, []byte("kind: Instance\n"), false))
-}
-
-// What a tenant does is settled in a bounded number of rounds, however its
-// documents stand in each other's way; a few of them are told apart.
-func TestOneTenantTakesFewRounds(t *testing.T) {
-	l := labLoader(t)
-	binding := func(user, uid int) string {
-		return fmt.Sprintf("apiVersion: berth/v1\nkind: RoleBinding\nmetadata: {name: roles}\nspec: {members: [{login: u%d, role: project_member, unix_user: {name: u%d, uid: %d}}]}\n", user, user, uid)
-	}
-	const train = "tenants/physics/projects/lattice/instances/train.yaml"
-	path := func(i int) string { return fmt.Sprintf("tenants/chain/projects/p%d/roles.yaml", i) }
-	for _, tc := range []struct{ length, rounds, held int }{{4, 5, 4}, {60, maxTurns + 1, 61}} {
-		before := labFiles(t)
-		before["tenants/chain/tenant.yaml"] = "apiVersion: berth/v1\nkind: Tenant\nmetadata: {name: chain}\nspec: {display_name: Chain}\n"
-		for i := range tc.length {
-			before[fmt.Sprintf("tenants/chain/projects/p%d/project.yaml", i)] = fmt.Sprintf("apiVersion: berth/v1\nkind: Project\nmetadata: {name: p%d}\nspec: {display_name: P}\n", i)
-			before[path(i)] = binding(i, 21000+i)
-		}
-		// Each person takes the uid of the next; the last one's does not work,
-		// stays, and is in the way of the one before, and so on.
-		main := maps.Clone(before)
-		for i := range tc.length {
-			main[path(i)] = binding(i, 21001+i)
-		}
-		main[path(tc.length-1)] = "x\n"
-		main["tenants/chain/policy.yaml"] = "apiVersion: berth/v1\nkind: Policy\nmetadata: {name: policy}\nspec: {max_gpus_per_instance: 3}\n"
-		main[train] = strings.Replace(main[train], "Training", "Other", 1)
-		f, err := l.InForce(context.Background(), Files(main), Files(before), nil)
-		require.NoError(t, err)
-		require.Equal(t, tc.rounds, f.rounds)
-		require.Len(t, f.Held, tc.held)
-		require.NotContains(t, f.Replace, train, "others have what they asked for")
-		for i := range tc.length {
-			require.Equal(t, BlobID([]byte(before[path(i)])), f.Replace[path(i)])
-		}
-	}
-}
-
-// failing is a snapshot of which one file cannot be read.
-type failing struct {
-	schema.Snapshot
-	file string
-}
-
-func (f failing) Read(ctx context.Context, file schema.File, most int) ([]byte, bool, error) {
-	if file.Path == f.file {
-		return nil, false, errors.New("the disk has a hole")
-	}
-	return f.Snapshot.Read(ctx, file, most)
-}
-
-// What was read of a part stays known where one file of it cannot be read.
-func TestWhatWasReadIsNotReadAgain(t *testing.T) {
-	l := labLoader(t)
-	files := labFiles(t)
-	const hole = "tenants/physics/projects/lattice/instances/train.yaml"
-	r, err := l.Load(context.Background(), failing{Files(files), hole})
-	require.NoError(t, err)
-	require.Equal(t, []string{"tenants/physics"}, r.Unreadable)
-	var lists, reads []string
-	r, err = l.Load(context.Background(), counting{Files(files), &lists, &reads})
-	require.NoError(t, err)
-	require.Empty(t, r.Unreadable)
-	require.Equal(t, []string{"tenants/physics"}, lists)
-	require.Equal(t, []string{hole}, reads)
 }

@@ -28,9 +28,9 @@ func kinds() []string {
 // maxPlace is more bytes than the path of any document has.
 const maxPlace = 255
 
-// locate is the Key of the document that stands at path. The finding is nil if
+// Locate is the Key of the document that stands at path. The finding is nil if
 // it may stand there; ignore says that the file is no business of Berth's.
-func locate(path string) (key schema.Key, finding *schema.Diagnostic, ignore bool) {
+func Locate(path string) (key schema.Key, finding *schema.Diagnostic, ignore bool) {
 	refuse := func(code, format string, args ...any) (schema.Key, *schema.Diagnostic, bool) {
 		return schema.Key{}, &schema.Diagnostic{
 			Severity: schema.SeverityError, Code: code, Message: fmt.Sprintf(format, args...),

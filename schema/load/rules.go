@@ -36,7 +36,7 @@ func sharedRuntimeRules(d *schema.SharedRuntime, t *tree) []problem {
 	}
 	if d.Key.Tenant != "" {
 		for i, id := range d.Spec.AttachedProjectIDs {
-			if p := foreign(item("spec.attached_project_ids", i), id, d.Key.Tenant); p != nil {
+			if p := foreign(Item("spec.attached_project_ids", i), id, d.Key.Tenant); p != nil {
 				ps = append(ps, *p)
 			}
 		}
@@ -112,7 +112,7 @@ func sourceRules(d *schema.ArtifactSource) (ps []problem) {
 func repositoryRules(s *schema.ArtifactSourceSpec) (ps []problem) {
 	for i, r := range s.Repositories {
 		if strings.Contains(r, "{project}") && !strings.Contains(r, "{tenant}") {
-			ps = append(ps, problem{path: item("spec.repositories", i), code: "schema.rule", message: "another tenant may have a project of the same name: put {tenant} into it, too"})
+			ps = append(ps, problem{path: Item("spec.repositories", i), code: "schema.rule", message: "another tenant may have a project of the same name: put {tenant} into it, too"})
 		}
 	}
 	return ps
@@ -131,19 +131,19 @@ func artifactRules(s *schema.ArtifactSpec) []problem {
 func accountRules(s *schema.ServiceAccountSpec) (ps []problem) {
 	ids := map[string]string{}
 	for i, k := range s.PublicKeys {
-		key := keyBytes(k.Key)
+		key := KeyBytes(k.Key)
 		if id, ok := ids[key]; ok {
-			ps = append(ps, problem{path: item("spec.public_keys", i) + ".key", code: "schema.rule", message: fmt.Sprintf("is the key %s already", id)})
+			ps = append(ps, problem{path: Item("spec.public_keys", i) + ".key", code: "schema.rule", message: fmt.Sprintf("is the key %s already", id)})
 		}
 		ids[key] = k.ID
 	}
 	ps = append(ps, repeated("spec.scopes", s.Scopes)...)
 	ps = append(ps, repeated("spec.allowed_endpoints", s.AllowedEndpoints)...)
-	return append(ps, unlisted(items("spec.scopes"), s.Scopes, authority.Permissions(), "no permission", "berth explain --roles lists them")...)
+	return append(ps, unlisted(Items("spec.scopes"), s.Scopes, authority.Permissions(), "no permission", "berth explain --roles lists them")...)
 }
 
 // keyBytes is what a public key is, however its base64 is written.
-func keyBytes(text string) string {
+func KeyBytes(text string) string {
 	kind, encoded, _ := strings.Cut(text, " ")
 	raw, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(encoded, "="))
 	if err != nil {
@@ -164,8 +164,8 @@ func unlisted[T ~string](at func(int) string, list []string, names []T, is, wher
 			continue
 		}
 		help := where
-		if len(ps) < maxFindings {
-			if guess := nearest(s, all); guess != "" {
+		if len(ps) < MaxFindings {
+			if guess := Nearest(s, all); guess != "" {
 				help = fmt.Sprintf("did you mean %q?", guess)
 			}
 		}
@@ -211,7 +211,7 @@ func queueRules(s *schema.QueueMapSpec) []problem {
 		names = append(names, q.Queue)
 	}
 	message := fmt.Sprintf("%q is none of queues, there is %s", s.FallbackQueue, strings.Join(names, ", "))
-	if guess := nearest(s.FallbackQueue, names); guess != "" {
+	if guess := Nearest(s.FallbackQueue, names); guess != "" {
 		message += fmt.Sprintf(": did you mean %q?", guess)
 	}
 	return append(ps, problem{path: "spec.fallback_queue", code: "schema.rule", message: message})
@@ -229,7 +229,7 @@ func hookRules(s *schema.HookRuleSpec) []problem {
 		ps = append(ps, exactlyOne("spec.when.threshold", []choice{{"above", t.Above != nil}, {"below", t.Below != nil}})...)
 	}
 	for i, e := range s.Then {
-		ps = append(ps, exactlyOne(item("spec.then", i), []choice{
+		ps = append(ps, exactlyOne(Item("spec.then", i), []choice{
 			{"alert", e.Alert != nil}, {"webhook", e.Webhook != nil}, {"action", e.Action != nil},
 		})...)
 	}

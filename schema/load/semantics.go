@@ -17,7 +17,7 @@ import (
 
 // semantics checks what a document says about itself and no closed structure
 // can express, and fills what needs a backend's definitions.
-func (r *reader) semantics(spec schema.Document, t *tree) []problem {
+func (r *documentParser) semantics(spec schema.Document, t *tree) []problem {
 	return slices.Concat(suspendRules(spec.Head()), shownNameRules(t), r.rules(spec, t))
 }
 
@@ -41,7 +41,7 @@ func suspendRules(h *schema.Header) []problem {
 	return []problem{{path: "suspend", code: "schema.rule", message: fmt.Sprintf("suspends nothing: Berth does nothing for a document of kind %s that could wait; %s", h.Key.Kind, instead), atKey: true}}
 }
 
-func (r *reader) rules(spec any, t *tree) []problem {
+func (r *documentParser) rules(spec any, t *tree) []problem {
 	switch d := spec.(type) {
 	case *schema.AppVersion:
 		ps := append(manifestRules(&d.Spec.Manifest), upgradeRules(d)...)
@@ -85,7 +85,7 @@ func repeated(path string, list []string) (ps []problem) {
 	seen := make(map[string]bool, len(list))
 	for i, s := range list {
 		if seen[s] {
-			ps = append(ps, problem{path: item(path, i), code: "schema.rule", message: fmt.Sprintf("%q stands in the list already", s)})
+			ps = append(ps, problem{path: Item(path, i), code: "schema.rule", message: fmt.Sprintf("%q stands in the list already", s)})
 		}
 		seen[s] = true
 	}
@@ -96,7 +96,7 @@ func upgradeRules(d *schema.AppVersion) []problem {
 	const path = "spec.manifest.upgrade_from"
 	ps := repeated(path, d.Spec.Manifest.UpgradeFrom)
 	if i := slices.Index(d.Spec.Manifest.UpgradeFrom, d.Key.Name); i >= 0 {
-		ps = append(ps, problem{path: item(path, i), code: "schema.rule", message: "is this version itself: take it away"})
+		ps = append(ps, problem{path: Item(path, i), code: "schema.rule", message: "is this version itself: take it away"})
 	}
 	return ps
 }
@@ -129,7 +129,7 @@ func manifestRules(m *schema.Manifest) (ps []problem) {
 // parameters checks a version's parameters against its backend and fills the
 // defaults. A backend that is not built in is no error here: its versions may
 // be catalogued before it can run them.
-func (r *reader) parameters(d *schema.AppVersion, t *tree) []problem {
+func (r *documentParser) parameters(d *schema.AppVersion, t *tree) []problem {
 	def := parametersDef(d.Spec.RuntimeBackend)
 	if _, ok := r.judge.defs[def]; !ok {
 		return nil
@@ -185,7 +185,7 @@ func devices(spec string) []string {
 func nodeRules(n *schema.NodeSpec) (ps []problem) {
 	seen := map[string]string{}
 	for i, g := range n.Capacity.GPUs {
-		path := item("spec.capacity.gpus", i) + ".devices"
+		path := Item("spec.capacity.gpus", i) + ".devices"
 		all := devices(g.Devices)
 		if len(all) != g.Count {
 			ps = append(ps, problem{path: path, code: "schema.rule", message: fmt.Sprintf("%s names %d device files, but count is %d", short(g.Devices), len(all), g.Count)})
@@ -254,7 +254,7 @@ func bindingRules(b *schema.RoleBinding) (ps []problem) {
 	seen := map[grant]bool{}
 	uids, names, logins := map[string]int{}, map[int]string{}, map[string]string{}
 	for i, m := range b.Spec.Members {
-		path := item("spec.members", i)
+		path := Item("spec.members", i)
 		if !roleAllowed(m.Role, b.Key) {
 			where := "at the platform"
 			if b.Key.Project != "" {
@@ -285,11 +285,11 @@ func bindingRules(b *schema.RoleBinding) (ps []problem) {
 		seen[g] = true
 		if u := m.UnixUser; u != nil {
 			if uid, ok := uids[u.Name]; ok && uid != u.UID {
-				ps = append(ps, problem{path: path + ".unix_user.uid", code: "conflict.unix-user", message: fmt.Sprintf("the Unix user %s has the uid %d above: %s", u.Name, uid, oneUID)})
+				ps = append(ps, problem{path: path + ".unix_user.uid", code: "conflict.unix-user", message: fmt.Sprintf("the Unix user %s has the uid %d above: %s", u.Name, uid, OneUID)})
 			} else if name, ok := names[u.UID]; ok && name != u.Name {
-				ps = append(ps, problem{path: path + ".unix_user.name", code: "conflict.unix-user", message: fmt.Sprintf("the uid %d is %s's above: %s", u.UID, name, oneUID)})
+				ps = append(ps, problem{path: path + ".unix_user.name", code: "conflict.unix-user", message: fmt.Sprintf("the uid %d is %s's above: %s", u.UID, name, OneUID)})
 			} else if login, ok := logins[u.Name]; ok && !strings.EqualFold(login, m.Login) {
-				ps = append(ps, problem{path: path + ".login", code: "conflict.unix-user", message: fmt.Sprintf("the Unix user %s is %s's above: %s", u.Name, login, oneLogin)})
+				ps = append(ps, problem{path: path + ".login", code: "conflict.unix-user", message: fmt.Sprintf("the Unix user %s is %s's above: %s", u.Name, login, OneLogin)})
 			}
 			logins[u.Name] = m.Login
 			uids[u.Name], names[u.UID] = u.UID, u.Name
@@ -358,3 +358,9 @@ func open(t *tree, field string) (json.RawMessage, []problem) {
 	}
 	return raw, nil
 }
+
+// What holds of Unix users.
+const (
+	OneUID   = "one name has one uid everywhere"
+	OneLogin = "one Unix user is one login everywhere"
+)

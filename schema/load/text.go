@@ -24,8 +24,8 @@ func checkText(file string, data []byte, more bool) *schema.Diagnostic {
 			File: file, Line: p.line, Column: p.column,
 		}
 	}
-	if more || len(data) > maxBytes {
-		return finding(pos{1, 1}, "file.too-large", "larger than %d KiB: split it, a document declares one thing", maxBytes>>10)
+	if more || len(data) > MaxBytes {
+		return finding(pos{1, 1}, "file.too-large", "larger than %d KiB: split it, a document declares one thing", MaxBytes>>10)
 	}
 	if bytes.HasPrefix(data, []byte("\ufeff")) {
 		return finding(pos{1, 1}, "file.bom", "starts with a byte order mark: save it as UTF-8 without one")

@@ -16,7 +16,7 @@ import (
 // The caps of the gate. What is larger is refused before it is looked at:
 // evaluation costs the square of a document's size and cannot be interrupted.
 const (
-	maxBytes = 64 << 10
+	MaxBytes = 64 << 10
 	maxDepth = 32
 	maxNodes = 8_000
 	maxKey   = 128 // bytes of a key
@@ -51,7 +51,7 @@ func (t *tree) of(path string) pos {
 		if path == "" {
 			return pos{1, 1}
 		}
-		path = parent(path)
+		path = Parent(path)
 	}
 }
 
@@ -119,7 +119,7 @@ func marks(data []byte) map[pos]bool {
 }
 
 func (r *treeReader) fail(n *yaml.Node, path, code, format string, args ...any) {
-	if r.found++; r.found > maxFindings {
+	if r.found++; r.found > MaxFindings {
 		return
 	}
 	r.findings = append(r.findings, schema.Diagnostic{
@@ -175,7 +175,7 @@ func (r *treeReader) node(n *yaml.Node, path string, depth int) any {
 	case yaml.SequenceNode:
 		list := make([]any, 0, len(n.Content))
 		for i, c := range n.Content {
-			p := item(path, i)
+			p := Item(path, i)
 			r.place(p, c, c)
 			list = append(list, r.node(c, p, depth+1))
 		}

@@ -22,7 +22,7 @@ var (
 // An instance that a shared runtime carries is judged like any other, and left
 // alone.
 func TestSharedInstancesAreLeftAlone(t *testing.T) {
-	e := policy.Evaluate(estate(t, "../../examples/campus", nil))
+	e := policy.Evaluate(estateFiles(t, "../../examples/campus", nil))
 	for key, runtime := range map[schema.Key]string{analysis: "department", folding: "commons"} {
 		require.Equal(t, runtime, e.Instance(key).SharedRuntime)
 		require.True(t, e.Instance(key).Suspend)
@@ -31,7 +31,7 @@ func TestSharedInstancesAreLeftAlone(t *testing.T) {
 	require.Equal(t, "platform_managed", e.Instance(folding).OperatingMode)
 	require.False(t, e.Instance(train).Suspend)
 
-	e = policy.Evaluate(estate(t, "../../examples/campus", map[string]string{
+	e = policy.Evaluate(estateFiles(t, "../../examples/campus", map[string]string{
 		physPolicy: document("Policy", "policy", "allowed_control_plane_scopes: [project]")}))
 	require.Equal(t, "allowed_control_plane_scopes", e.Denied(analysis)[0].Rule)
 }
@@ -39,7 +39,7 @@ func TestSharedInstancesAreLeftAlone(t *testing.T) {
 // What is only declared so far changes nothing for what runs.
 func TestDeclaredKindsHaveNoEffect(t *testing.T) {
 	const root = "../../examples/campus"
-	all := policy.Evaluate(estate(t, root, nil))
+	all := policy.Evaluate(estateFiles(t, root, nil))
 	declared := []string{"sites", "artifact-sources", "queues", "hooks", "shared-runtimes", "service-accounts", "artifacts", "contributions", "operations"}
 	over := map[string]string{}
 	require.NoError(t, fs.WalkDir(os.DirFS(root), ".", func(name string, _ fs.DirEntry, err error) error {
@@ -62,7 +62,7 @@ func TestDeclaredKindsHaveNoEffect(t *testing.T) {
 	data, err = os.ReadFile(root + "/" + slurmVersion)
 	require.NoError(t, err)
 	over[slurmVersion], _, _ = strings.Cut(string(data), "    artifacts:\n")
-	without := policy.Evaluate(estate(t, root, over))
+	without := policy.Evaluate(estateFiles(t, root, over))
 	for _, key := range []schema.Key{analysis, folding} {
 		delete(all.Tenants[key.Tenant].Projects[key.Project].Instances, key.Name)
 	}

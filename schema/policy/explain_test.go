@@ -90,7 +90,7 @@ func TestText(t *testing.T) {
 // An instance that a shared runtime carries has no configuration and no members of
 // its own; the runtime has, and what it says of them is told with its place.
 func TestExplainShared(t *testing.T) {
-	d := estate(t, "../../examples/campus", nil)
+	d := estateFiles(t, "../../examples/campus", nil)
 	e, ok := policy.Explain(d.Platform, d.Tenants["physics"], analysis)
 	require.True(t, ok)
 	for _, v := range e.Values {
@@ -121,7 +121,7 @@ func TestExplainShared(t *testing.T) {
 	text, err := os.ReadFile("../../examples/campus/" + file)
 	require.NoError(t, err)
 	other := strings.Replace(string(text), "  placement_intent:\n    regions: [campus-north]\n", "", 1)
-	d = estate(t, "../../examples/campus", map[string]string{file: strings.Replace(other, "      count: 1\n", "      count: 1\n      sku: gpu-a100-4\n", 1)})
+	d = estateFiles(t, "../../examples/campus", map[string]string{file: strings.Replace(other, "      count: 1\n", "      count: 1\n      sku: gpu-a100-4\n", 1)})
 	values = find(department)
 	require.Equal(t, []string{"gpu-a100-4"}, values["roles.worker.sku"].Value)
 	require.Equal(t, []string{"campus-north", "campus-south"}, values["placement_intent.regions"].Value, "what policy leaves of any")

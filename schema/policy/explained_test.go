@@ -13,7 +13,7 @@ import (
 	"berth/schema"
 )
 
-// estate is a small estate of one project, as c chooses.
+// estateFiles is a small estate of one project, as c chooses.
 func (c chooser) estate() (*schema.Platform, *schema.TenantEstate) {
 	head := func(file string, k schema.Key) schema.Header {
 		return schema.Header{Key: k, File: file, Fields: []schema.FieldPos{{Path: "spec", Line: 5, Column: 1}}}

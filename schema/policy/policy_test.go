@@ -13,26 +13,26 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/schema"
-	"berth/schema/load"
+	"berth/schema/estate"
 	"berth/schema/policy"
 )
 
 // lab is examples/lab with some files written over ("" removes one).
 func lab(t *testing.T, over map[string]string) *schema.Desired {
 	t.Helper()
-	return estate(t, "../../examples/lab", over)
+	return estateFiles(t, "../../examples/lab", over)
 }
 
 // loader is one for all tests: making it takes longer than reading an estate.
-var loader = sync.OnceValues(func() (*load.Loader, error) {
+var loader = sync.OnceValues(func() (*estate.Loader, error) {
 	slurm, err := os.ReadFile("../../runtimes/slurm/config.cue")
 	if err != nil {
 		return nil, err
 	}
-	return load.New(load.Options{Backends: map[string]string{"slurm": string(slurm)}})
+	return estate.New(estate.Options{Backends: map[string]string{"slurm": string(slurm)}})
 })
 
-func estate(t *testing.T, root string, over map[string]string) *schema.Desired {
+func estateFiles(t *testing.T, root string, over map[string]string) *schema.Desired {
 	t.Helper()
 	files := map[string]string{}
 	require.NoError(t, filepath.WalkDir(root, func(name string, e os.DirEntry, err error) error {
@@ -53,7 +53,7 @@ func estate(t *testing.T, root string, over map[string]string) *schema.Desired {
 	}
 	l, err := loader()
 	require.NoError(t, err)
-	r, err := l.Load(context.Background(), load.Files(files))
+	r, err := l.Load(context.Background(), estate.Files(files))
 	require.NoError(t, err)
 	require.False(t, schema.HasErrors(r.Diagnostics), r.Diagnostics) // names of nothing are warned of
 	return r.Desired

@@ -39,7 +39,7 @@ func TestSharedRuntimesAreJudged(t *testing.T) {
 		"disabled version": {map[string]string{slurmVersion: strings.Replace(string(version), "status: active", "status: disabled", 1)}, department, "status", "spec.version", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := estate(t, root, tc.over)
+			d := estateFiles(t, root, tc.over)
 			found := func(ds []schema.Decision) (all []schema.Decision) {
 				for _, d := range ds {
 					if d.Verdict == schema.Deny && d.At.File == tc.file {
@@ -74,7 +74,7 @@ func TestSharedRuntimesAreJudged(t *testing.T) {
 			require.Equal(t, there.Noncompliance(key), e.Noncompliance)
 			require.Equal(t, found(there.Decisions()), found(decided(e)))
 			var told []string
-			open := estate(t, root, nil)
+			open := estateFiles(t, root, nil)
 			complies := j.Evaluate(open, d, "2026-01-01")
 			for _, n := range policy.Impacted(complies, there, d) {
 				if n.Key.Kind == schema.KindSharedRuntime {
@@ -99,7 +99,7 @@ func TestSharedRuntimesAreJudged(t *testing.T) {
 			require.Equal(t, found(j.Evaluate(d, &schema.Desired{}, "").Decisions()), one, "where nothing was before it is new")
 		})
 	}
-	for _, d := range policy.Evaluate(estate(t, root, nil)).Decisions() {
+	for _, d := range policy.Evaluate(estateFiles(t, root, nil)).Decisions() {
 		require.NotEqual(t, schema.KindSharedRuntime, d.Key.Kind, d.Message)
 	}
 	broken := &schema.Platform{SharedRuntimes: map[string]*schema.SharedRuntimeEstate{"broken": {Name: "broken"}}}
@@ -116,7 +116,7 @@ func decided(e policy.Explanation) (all []schema.Decision) {
 
 // The fate of a shared runtime is explained with the layer that says it.
 func TestExplainSharedFate(t *testing.T) {
-	d := estate(t, "../../examples/campus", map[string]string{
+	d := estateFiles(t, "../../examples/campus", map[string]string{
 		physPolicy: document("Policy", "policy", "hard_deny: {apps: [slurm]}\nnoncompliant: {action: stop, grace_until: 2026-01-31}")})
 	department := schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "department"}
 	for day, fate := range map[string]schema.Fate{"2026-01-30": schema.FateStopping, "2026-01-31": schema.FateStopped} {

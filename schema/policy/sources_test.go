@@ -47,7 +47,7 @@ func TestSourceAllowed(t *testing.T) {
 			"registry", "", "", "deny " + campusPolicy + ":6", "registry.campus.example is not allowed, only registry.campus.example:443"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := estate(t, campusRoot, tc.over)
+			d := estateFiles(t, campusRoot, tc.over)
 			s := d.Platform.ArtifactSources[tc.source]
 			if tenant, name, ok := strings.Cut(tc.source, "/"); ok {
 				s = d.Tenants[tenant].ArtifactSources[name]
@@ -76,7 +76,7 @@ func TestATenantHasNoDirectory(t *testing.T) {
 // place that refuses it, and nowhere else.
 func TestSourcesRefused(t *testing.T) {
 	say := func(over map[string]string, opts ...policy.Option) (all []string) {
-		for _, d := range policy.Findings(policy.Evaluate(estate(t, campusRoot, over), opts...).Decisions()) {
+		for _, d := range policy.Findings(policy.Evaluate(estateFiles(t, campusRoot, over), opts...).Decisions()) {
 			all = append(all, d.String())
 		}
 		return all
@@ -149,7 +149,7 @@ func TestReferenceAllowed(t *testing.T) {
 	require.True(t, policy.Shared(source("physics", "own")))
 	require.False(t, policy.Shared(source("", "pull")))
 
-	e := policy.Evaluate(estate(t, campusRoot, map[string]string{
+	e := policy.Evaluate(estateFiles(t, campusRoot, map[string]string{
 		registryFile: document("ArtifactSource", "registry", "type: oci\nhost: registry.campus.example\ncredential: registry-pull\nrepositories: [commons]")}))
 	var all []string
 	for _, d := range policy.Findings(e.Decisions()) {
@@ -162,7 +162,7 @@ func TestReferenceAllowed(t *testing.T) {
 func TestADirectoryIsNoOracle(t *testing.T) {
 	const mirrorFile = "platform/artifact-sources/mirror.yaml"
 	say := func(spec string) (all []string) {
-		for _, d := range policy.Findings(policy.Evaluate(estate(t, campusRoot, map[string]string{mirrorFile: document("ArtifactSource", "mirror", spec)})).Decisions()) {
+		for _, d := range policy.Findings(policy.Evaluate(estateFiles(t, campusRoot, map[string]string{mirrorFile: document("ArtifactSource", "mirror", spec)})).Decisions()) {
 			all = append(all, d.String())
 		}
 		return all
@@ -185,7 +185,7 @@ func TestVersionsFromRefusedSources(t *testing.T) {
 		"platform/artifact-sources/mirror.yaml": source("mirror", "type: http\nhost: registry.campus.example"),
 		physPolicy:                              document("Policy", "policy", `artifact_source_allowlist: ["*.physics.example"]`),
 	}
-	e := policy.Evaluate(estate(t, campusRoot, over))
+	e := policy.Evaluate(estateFiles(t, campusRoot, over))
 	denied := e.Denied(train)
 	require.Len(t, denied, 1)
 	require.Equal(t, "spec.version", denied[0].Field)
@@ -194,7 +194,7 @@ func TestVersionsFromRefusedSources(t *testing.T) {
 	require.Empty(t, e.Denied(folding), "another tenant's go on")
 
 	over = map[string]string{"platform/artifact-sources/mirror.yaml": source("mirror", "type: http\nhost: elsewhere.example")}
-	e = policy.Evaluate(estate(t, campusRoot, over))
+	e = policy.Evaluate(estateFiles(t, campusRoot, over))
 	require.NotEmpty(t, e.Denied(train))
 	version := e.Denied(schema.Key{Kind: schema.KindAppVersion, Parent: "slurm", Name: "22-05"})
 	require.Len(t, version, 1)
@@ -205,7 +205,7 @@ func TestVersionsFromRefusedSources(t *testing.T) {
 // What a project publishes for an app comes from where its entitlement to the
 // app lets it; the source itself is the tenant's.
 func TestEntitlementsBindArtifacts(t *testing.T) {
-	e := policy.Evaluate(estate(t, campusRoot, map[string]string{
+	e := policy.Evaluate(estateFiles(t, campusRoot, map[string]string{
 		entitlement: document("Entitlement", "slurm", "enabled: true\npolicy_overrides: {artifact_source_allowlist: [registry.campus.example]}")}))
 	var files []string
 	for _, d := range policy.Findings(e.Decisions()) {

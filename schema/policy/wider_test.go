@@ -60,7 +60,7 @@ func TestWider(t *testing.T) {
 }
 
 func TestWiderHosts(t *testing.T) {
-	d := estate(t, campusRoot, map[string]string{physPolicy: document("Policy", "policy", `artifact_source_allowlist:
+	d := estateFiles(t, campusRoot, map[string]string{physPolicy: document("Policy", "policy", `artifact_source_allowlist:
 - registry.campus.example:443
 - "*.deep.physics.example"
 - physics.example
@@ -80,7 +80,7 @@ func TestWiderHosts(t *testing.T) {
 
 // Where no policy of the platform lists hosts, its own sources are the list.
 func TestWiderThanThePlatformsOwnSources(t *testing.T) {
-	d := estate(t, campusRoot, map[string]string{
+	d := estateFiles(t, campusRoot, map[string]string{
 		campusPolicy: document("Policy", "campus", "allowed_regions: [campus-north, campus-south]"),
 		physPolicy:   document("Policy", "policy", `artifact_source_allowlist: [registry.campus.example, registry.physics.example]`)})
 	ds := policy.Wider(d)

@@ -30,7 +30,7 @@ import (
 	"berth/runtimes/slurm"
 	"berth/schema"
 	"berth/schema/audit"
-	"berth/schema/load"
+	"berth/schema/estate"
 	"berth/schema/policy"
 )
 
@@ -55,9 +55,9 @@ func campusFiles(t testing.TB) map[string]string {
 
 // desired loads files, which are all valid.
 func desired(t testing.TB, files map[string]string) *schema.Desired {
-	loader, err := load.New(load.Options{Backends: map[string]string{"slurm": slurm.Backend{}.ConfigCUE()}})
+	loader, err := estate.New(estate.Options{Backends: map[string]string{"slurm": slurm.Backend{}.ConfigCUE()}})
 	require.NoError(t, err)
-	res, err := loader.Load(context.Background(), load.Files(files))
+	res, err := loader.Load(context.Background(), estate.Files(files))
 	require.NoError(t, err)
 	for _, d := range res.Diagnostics {
 		require.NotEqual(t, schema.SeverityError, d.Severity, d.String())

@@ -13,7 +13,7 @@ import (
 	"berth/reconciler/plan"
 	"berth/runtimes/slurm"
 	"berth/schema"
-	"berth/schema/load"
+	"berth/schema/estate"
 )
 
 // sayingWorld is the campus, with a project of physics attached to the platform's
@@ -26,9 +26,9 @@ func sayingWorld(t *testing.T, what string) *world {
 		"tenants/physics/shared-runtimes/department/operations/rest.yaml": operationFile,
 	})
 	v := viewOf(t, files)
-	loader, err := load.New(load.Options{Backends: map[string]string{"slurm": slurm.Backend{}.ConfigCUE()}})
+	loader, err := estate.New(estate.Options{Backends: map[string]string{"slurm": slurm.Backend{}.ConfigCUE()}})
 	require.NoError(t, err)
-	res, err := loader.Load(context.Background(), load.Files(files))
+	res, err := loader.Load(context.Background(), estate.Files(files))
 	require.NoError(t, err)
 	says := []plan.Condition{{Type: "Ready", Status: "False", Reason: "Blocked", Message: what}}
 	v.Held, v.Things = nil, map[schema.Key]*plan.ThingStatus{}

@@ -13,7 +13,7 @@ import (
 
 	"berth/runtimes/backends"
 	"berth/schema"
-	"berth/schema/load"
+	schemaestate "berth/schema/estate"
 )
 
 // campusWith loads examples/campus with some files put, or taken away by "".
@@ -34,9 +34,9 @@ func campusWith(t *testing.T, change map[string]string) *schema.Desired {
 			delete(files, path)
 		}
 	}
-	loader, err := load.New(load.Options{Backends: backends.Definitions()})
+	loader, err := schemaestate.New(schemaestate.Options{Backends: backends.Definitions()})
 	require.NoError(t, err)
-	res, err := loader.Load(context.Background(), load.Files(files))
+	res, err := loader.Load(context.Background(), schemaestate.Files(files))
 	require.NoError(t, err)
 	return res.Desired
 }

@@ -23,7 +23,7 @@ import (
 	"berth/runtimes/host"
 	"berth/runtimes/memory"
 	"berth/schema"
-	"berth/schema/load"
+	schemaestate "berth/schema/estate"
 	"berth/schema/signature"
 	"berth/webhooks/github"
 )
@@ -60,7 +60,7 @@ func newDaemon(ctx context.Context, c *config, log *slog.Logger, looking func(re
 	for backend, r := range live {
 		live[backend] = recordingRuntime{r, &d.work}
 	}
-	loader, err := load.New(load.Options{Backends: backends.Definitions()})
+	loader, err := schemaestate.New(schemaestate.Options{Backends: backends.Definitions()})
 	if err != nil {
 		return nil, err
 	}

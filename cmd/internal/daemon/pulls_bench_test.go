@@ -29,7 +29,7 @@ import (
 	"berth/reconciler/loop"
 	"berth/reconciler/plan"
 	"berth/runtimes/backends"
-	"berth/schema/load"
+	schemaestate "berth/schema/estate"
 	"berth/webhooks/github"
 	"berth/webhooks/github/githubtest"
 )
@@ -95,9 +95,9 @@ func (c *crowd) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Lo
 
 // world writes down that everything runs as it is declared.
 func (c *crowd) world() {
-	loader, err := load.New(load.Options{Backends: backends.Definitions()})
+	loader, err := schemaestate.New(schemaestate.Options{Backends: backends.Definitions()})
 	require.NoError(c, err)
-	d, err := decide.New(decide.Options{Loader: loader}).Commit(c.Context(), decide.Standing{}, []decide.Step{{Commit: "c", Tree: load.Files(c.files)}}, time.Now().UTC().Format(time.DateOnly))
+	d, err := decide.New(decide.Options{Loader: loader}).Commit(c.Context(), decide.Standing{}, []decide.Step{{Commit: "c", Tree: schemaestate.Files(c.files)}}, time.Now().UTC().Format(time.DateOnly))
 	require.NoError(c, err)
 	require.Empty(c, d.Held)
 	var units []any

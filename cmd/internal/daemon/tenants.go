@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"berth/reconciler/gitrepo"
-	"berth/schema/load"
+	schemaestate "berth/schema/estate"
 )
 
 // tenantConfig is where a tenant's own repository is, and who Berth is there
@@ -50,7 +50,7 @@ func (t *tenantConfig) misfits(name string, tell func(wrong bool, at, field, mes
 }
 
 // composition says which tenants may have repositories of their own.
-func (c *config) composition(loader *load.Loader) gitrepo.Composition {
+func (c *config) composition(loader *schemaestate.Loader) gitrepo.Composition {
 	out := gitrepo.Composition{Document: func(ctx context.Context, tenant string, document []byte) (*gitrepo.TenantRepository, bool) {
 		doc, ok, err := loader.Tenant(ctx, tenant, document)
 		if err != nil || !ok {

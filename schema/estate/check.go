@@ -1,0 +1,398 @@
+package estate
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"berth/schema"
+	"berth/schema/load"
+)
+
+// check judges the documents of one part in each other's company and against
+// the platform's catalog.
+type check struct {
+	*verdict
+	loader  *Loader
+	part    *part
+	catalog *catalog
+
+	environments map[string]*load.Document // shared runtimes by environment
+	attached     attachments               // of the part's own shared runtimes
+}
+
+func newCheck(l *Loader, p *part, cat *catalog, refused []refusal) *check {
+	c := &check{verdict: newVerdict(), loader: l, part: p, catalog: cat, environments: map[string]*load.Document{}, attached: attachments{}}
+	for _, r := range refused {
+		c.findings = append(c.findings, r.finding)
+		c.without(r.doc, r.needs...)
+	}
+	for _, g := range p.groups {
+		for _, doc := range g.attaching {
+			c.attached.add(doc)
+		}
+	}
+	return c
+}
+
+// ranked lists those of some documents that can be judged, those first that others
+// need, then by path.
+func (c *check) ranked(docs []*load.Document) []*load.Document {
+	var by [][]*load.Document
+	for _, doc := range docs {
+		if doc.Valid() && !c.out[doc.File.Path] {
+			r := doc.Key.Kind.Info().Rank
+			by = slices.Grow(by, r+1)[:max(len(by), r+1)]
+			by[r] = append(by[r], doc)
+		}
+	}
+	return slices.Concat(by...)
+}
+
+// bad says whether a document of this part cannot stand, as far as is known.
+func (c *check) bad(doc *load.Document) bool { return !doc.Valid() || c.out[doc.File.Path] }
+
+// need is the document of this part that doc refers to at a field, or nil:
+// then it is told that it is missing, or that doc waits for it.
+func (c *check) need(doc *load.Document, at, code string, key schema.Key, missing string) *load.Document {
+	path, _ := key.Path()
+	switch to := c.part.at(path); {
+	case to == nil:
+		c.refuse(doc, at, code, fmt.Sprintf("%s (%s)", missing, path), path)
+		return nil
+	case c.bad(to):
+		c.without(doc, path)
+		return nil
+	default:
+		return to
+	}
+}
+
+// needOfPlatform is need for a document of the platform.
+func (c *check) needOfPlatform(doc *load.Document, at, code string, key schema.Key, missing string) *load.Document {
+	path, _ := key.Path()
+	switch to := c.catalog.byFile[path]; {
+	case to == nil:
+		c.refuse(doc, at, code, fmt.Sprintf("%s (%s)", missing, path), path)
+		return nil
+	case c.catalog.bad(to):
+		c.without(doc, path)
+		return nil
+	default:
+		return to
+	}
+}
+
+// app says whether the app of this name stands.
+func (c *check) app(doc *load.Document, at, name string) bool {
+	key := schema.Key{Kind: schema.KindApp, Name: name}
+	path, _ := key.Path()
+	missing := "there is no app " + name
+	if c.catalog.apps[name] == nil {
+		if guess := load.Nearest(name, sortedKeys(c.catalog.apps)); guess != "" {
+			c.refuse(doc, at, "ref.missing-app", fmt.Sprintf("%s (%s): did you mean %q?", missing, path, guess), path)
+			return false
+		}
+	}
+	return c.needOfPlatform(doc, at, "ref.missing-app", key, missing) != nil
+}
+
+// version is the version that doc runs, if it stands.
+func (c *check) version(doc *load.Document, app, version string) *schema.AppVersion {
+	path, _ := schema.Key{Kind: schema.KindAppVersion, Parent: app, Name: version}.Path()
+	there := c.catalog.versions[app]
+	v := there[version]
+	if v == nil {
+		message := fmt.Sprintf("there is no version %s of %s (%s)", version, app, path)
+		if names := sortedKeys(there); len(names) > 0 {
+			message += ", there is " + strings.Join(names, ", ")
+		}
+		c.refuse(doc, "spec.version", "ref.missing-version", message, path)
+		return nil
+	}
+	if c.catalog.bad(v) {
+		c.without(doc, path)
+		return nil
+	}
+	return v.Decl.(*schema.AppVersion)
+}
+
+// roles checks the roles doc asks for against the manifest. A role that is not
+// listed has as many members as it must have.
+func (c *check) roles(doc *load.Document, roles map[string]schema.InstanceRole, v *schema.AppVersion) {
+	manifest, of := v.Spec.Manifest.Roles, v.Key.Parent+"/"+v.Key.Name
+	for _, name := range sortedKeys(roles) {
+		role, path := roles[name], "spec.roles."+name
+		m, ok := manifest[name]
+		if !ok {
+			message := fmt.Sprintf("%s has no such role, there is %s", of, strings.Join(sortedKeys(manifest), ", "))
+			if guess := load.Nearest(name, sortedKeys(manifest)); guess != "" {
+				message += fmt.Sprintf(": did you mean %q?", guess)
+			}
+			c.refuse(doc, path, "ref.unknown-role", message, v.File)
+			continue
+		}
+		if role.Count < m.Min || role.Count > m.Max {
+			c.refuse(doc, path+".count", "ref.role-count", fmt.Sprintf("got %d, the manifest of %s allows %s", role.Count, of, span(m.Min, m.Max)), v.File)
+		}
+		c.stocked(doc, path+".sku", sku, role.SKU)
+		if role.GPUs != nil {
+			c.stocked(doc, path+".gpus.type", gpuType, role.GPUs.Type)
+		}
+		if role.GPUs != nil && !m.GPUs {
+			c.refuse(doc, path+".gpus", "ref.role-gpus", "members of this role have no GPUs in "+of, v.File)
+		}
+	}
+}
+
+// warn records a finding that holds nothing.
+func (c *check) warn(doc *load.Document, at, code, message string) {
+	c.findings = append(c.findings, load.Found(doc, at, schema.SeverityWarning, code, message))
+}
+
+// stocked warns about a name that no node has which may be given here. It is no
+// error: the node may come later. Where there are no nodes, nothing is known.
+func (c *check) stocked(doc *load.Document, at, what, name string) {
+	if name != "" {
+		c.stockedAll(doc, func(int) string { return at }, what, []string{name})
+	}
+}
+
+func (c *check) stockedAll(doc *load.Document, at func(int) string, what string, names []string) {
+	if c.catalog.unsure {
+		c.lacking = true
+		return
+	}
+	told, have := 0, []string(nil)
+	for i, name := range names {
+		if told > load.MaxFindings { // no more are told
+			return
+		}
+		if c.catalog.has(c.part.tenant, what, name) {
+			c.wants[want{what, name}] = true
+			continue
+		}
+		c.lacking = true
+		if told == 0 {
+			have = c.catalog.names(c.part.tenant, what)
+		}
+		if len(have) == 0 {
+			return
+		}
+		message := fmt.Sprintf("no node has the %s %s", what, name)
+		if c.part.tenant != "" {
+			message = fmt.Sprintf("no node that %s may be given has the %s %s", c.part.tenant, what, name)
+		}
+		c.warn(doc, at(i), "ref.no-node", message+meant(told, name, have))
+		told++
+	}
+}
+
+// meant is what somebody may have meant by a name that is none of names. It is
+// looked for while it will be told: that takes long beside everything else.
+func meant(told int, name string, names []string) string {
+	if told >= load.MaxFindings {
+		return ""
+	}
+	if guess := load.Nearest(name, names); guess != "" {
+		return fmt.Sprintf(": did you mean %q?", guess)
+	}
+	if len(names) == 0 || len(names) > 20 { // more help nobody
+		return ""
+	}
+	return ", there is " + strings.Join(names, ", ")
+}
+
+// overlay warns about names of nothing in a layer of policy.
+func (c *check) overlay(doc *load.Document, at string, o *schema.Overlay) {
+	c.stockedAll(doc, load.Items(at+".allowed_regions"), region, o.AllowedRegions)
+	c.stockedAll(doc, load.Items(at+".allowed_skus"), sku, o.AllowedSKUs)
+}
+
+// policy warns about names of nothing in a policy. An app that is denied may
+// come later; a misspelt one is denied by nobody.
+func (c *check) policy(doc *load.Document, d *schema.Policy) {
+	c.overlay(doc, "spec", &d.Spec.Overlay)
+	told, have := 0, []string(nil)
+	for i, app := range d.Spec.HardDeny.Apps {
+		if told > load.MaxFindings { // no more are told
+			return
+		}
+		if c.catalog.apps[app] != nil {
+			continue
+		}
+		if told == 0 {
+			have = sortedKeys(c.catalog.apps)
+		}
+		path, _ := schema.Key{Kind: schema.KindApp, Name: app}.Path()
+		c.warn(doc, load.Item("spec.hard_deny.apps", i), "ref.missing-app", fmt.Sprintf("there is no app %s to deny (%s)%s", app, path, meant(told, app, have)))
+		told++
+	}
+}
+
+func span(low, high int) string {
+	if low == high {
+		return fmt.Sprintf("exactly %d", low)
+	}
+	return fmt.Sprintf("%d to %d", low, high)
+}
+
+// config checks the config of doc against its runtime's definition.
+func (c *check) config(ctx context.Context, doc *load.Document, v *schema.AppVersion) error {
+	backend := v.Spec.RuntimeBackend
+	if _, ok := c.loader.backends[backend]; !ok {
+		c.refuse(doc, "spec.version", "ref.no-runtime", fmt.Sprintf("no runtime for %s is built in, there is %s", backend, strings.Join(sortedKeys(c.loader.backends), ", ")), v.File)
+		return nil
+	}
+	key := configKey{doc.File.Path, doc.File.Blob, backend}
+	findings, ok := c.loader.configs.get(key)
+	if !ok {
+		var err error
+		if findings, err = c.loader.reader.Config(ctx, doc, backend); err != nil {
+			return err
+		}
+		c.loader.configs.add(key, findings)
+	}
+	c.findings = append(c.findings, findings...)
+	if len(findings) > 0 {
+		c.without(doc, v.File)
+	}
+	return nil
+}
+
+// sharedRuntime checks a shared runtime, a tenant's or the platform's.
+func (c *check) sharedRuntime(ctx context.Context, doc *load.Document, d *schema.SharedRuntime) error {
+	if !c.app(doc, "spec.app", d.Spec.App) {
+		return nil
+	}
+	v := c.version(doc, d.Spec.App, d.Spec.Version)
+	if v == nil {
+		return nil
+	}
+	c.roles(doc, d.Spec.Roles, v)
+	if p := d.Spec.PlacementIntent; p != nil {
+		c.stockedAll(doc, load.Items("spec.placement_intent.regions"), region, p.Regions)
+		c.stockedAll(doc, load.Items("spec.placement_intent.skus"), sku, p.SKUs)
+		c.stocked(doc, "spec.placement_intent.spread_by", topology, p.SpreadBy)
+	}
+	if err := c.config(ctx, doc, v); err != nil {
+		return err
+	}
+	for i, id := range d.Spec.AttachedProjectIDs {
+		at := load.Item("spec.attached_project_ids", i)
+		if d.Key.Tenant == "" || c.project(doc, at, id, d.Spec.App) {
+			c.termed(doc, at, id)
+		}
+	}
+	if d.Key.Tenant == "" {
+		return nil
+	}
+	c.operator(doc, "spec.operator_identity_ref", schema.Key{Kind: schema.KindServiceAccount, Tenant: d.Key.Tenant, Name: d.Spec.OperatorIdentityRef})
+	if other := c.environments[d.Spec.Environment]; other != nil {
+		there := other.Header.At("spec.environment")
+		c.refuse(doc, "spec.environment", "conflict.environment",
+			fmt.Sprintf("the shared runtime %s is that of the environment %s already (%s:%d): a tenant has one in each", other.Key.Name, d.Spec.Environment, there.File, there.Line), there.File)
+	} else if !c.bad(doc) {
+		c.environments[d.Spec.Environment] = doc
+	}
+	return nil
+}
+
+// termed warns about a project that is attached to a shared runtime without
+// terms, so that it shows. An attachment that cannot be read may be its.
+func (c *check) termed(doc *load.Document, at, id string) {
+	of := c.attached[doc.Key.Name]
+	if len(of[id])+len(of[""]) > 0 {
+		return
+	}
+	where := strings.TrimSuffix(doc.File.Path, "runtime.yaml") + "attachments/"
+	c.warn(doc, at, "ref.missing-attachment", fmt.Sprintf("no document in %s states terms for %s: it has neither limits nor a status of its own, and offers no nodes", where, id))
+}
+
+// attachment checks an attachment; the project of one of the platform's is
+// looked for when every tenant is known.
+func (c *check) attachment(doc *load.Document, d *schema.Attachment) {
+	of := schema.Key{Kind: schema.KindSharedRuntime, Tenant: d.Key.Tenant, Name: d.Key.Parent}
+	runtime := c.need(doc, "", "ref.missing-shared-runtime", of, fmt.Sprintf("there is no shared runtime %s to attach to", of.Name))
+	if runtime == nil {
+		return
+	}
+	if d.Key.Tenant != "" && !c.project(doc, "spec.project_id", d.Spec.ProjectID, runtime.Decl.(*schema.SharedRuntime).Spec.App) {
+		return
+	}
+	for _, other := range c.attached[d.Key.Parent][d.Spec.ProjectID] {
+		if other == doc {
+			return
+		}
+		if !c.bad(other) {
+			there := other.Header.At("spec.project_id")
+			c.refuse(doc, "spec.project_id", "conflict.attachment", fmt.Sprintf("%s is attached to %s already (%s:%d): keep one", d.Spec.ProjectID, d.Key.Parent, there.File, there.Line), there.File)
+			return
+		}
+	}
+}
+
+// operation checks an operation on a shared runtime, or on an instance.
+func (c *check) operation(doc *load.Document, d *schema.MemberOperation) {
+	key, at, code, what := schema.InstanceKey(d.Key.Tenant, d.Key.Project, d.Spec.Instance), "spec.instance", "ref.missing-instance", "instance"
+	if d.Key.Parent != "" {
+		key, at, code, what = schema.Key{Kind: schema.KindSharedRuntime, Tenant: d.Key.Tenant, Name: d.Key.Parent}, "", "ref.missing-shared-runtime", "shared runtime"
+	}
+	target := c.need(doc, at, code, key, fmt.Sprintf("there is no %s %s", what, key.Name))
+	if target == nil || d.Spec.Member == "" {
+		return
+	}
+	var app, version string
+	var roles map[string]schema.InstanceRole
+	switch t := target.Decl.(type) {
+	case *schema.SharedRuntime:
+		app, version, roles = t.Spec.App, t.Spec.Version, t.Spec.Roles
+	case *schema.Instance:
+		app, version, roles = t.Spec.App, t.Spec.Version, t.Spec.Roles
+		if t.Spec.SharedRuntime != "" {
+			c.refuse(doc, "spec.member", "ref.missing-member", fmt.Sprintf("%s has no members of its own: the shared runtime %s has", key.Name, t.Spec.SharedRuntime), target.File.Path)
+			return
+		}
+	}
+	manifest := c.catalog.versions[app][version].Decl.(*schema.AppVersion).Spec.Manifest.Roles
+	name, number, _ := cutLast(d.Spec.Member, "-")
+	m, ok := manifest[name]
+	if !ok {
+		c.refuse(doc, "spec.member", "ref.missing-member", fmt.Sprintf("%s has no role %s, there is %s", key.Name, name, strings.Join(sortedKeys(manifest), ", ")), target.File.Path)
+		return
+	}
+	count := m.Min
+	if role, ok := roles[name]; ok {
+		count = role.Count
+	}
+	if n, err := strconv.Atoi(number); err != nil || n >= count {
+		c.refuse(doc, "spec.member", "ref.missing-member", fmt.Sprintf("%s has %s of the role %s (%s), numbered from 0", key.Name, members(count), name, target.File.Path), target.File.Path)
+	}
+}
+
+func members(n int) string {
+	if n == 1 {
+		return "1 member"
+	}
+	return fmt.Sprintf("%d members", n)
+}
+
+// cutLast is strings.Cut at the last separator.
+func cutLast(s, sep string) (before, after string, found bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(sep):], true
+}
+
+// noSuspension warns about a policy that says it is suspended: its limits hold
+// while it stands, as nobody should lift them by a word that sounds like a pause.
+func (c *check) noSuspension(doc *load.Document) {
+	if doc.Header.Suspend {
+		c.findings = append(c.findings, load.Found(doc, "suspend", schema.SeverityWarning, "schema.no-effect",
+			"lifts nothing: a policy holds while it is there; change its limits, or take the file away"))
+	}
+}

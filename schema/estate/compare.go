@@ -1,0 +1,120 @@
+package estate
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"berth/schema"
+)
+
+// Compare lists the files of the estate in which two snapshots differ, sorted by
+// path, by content and mode. Parts that are equal by their hashes cost nothing. A
+// part of to that cannot be read is left out: nothing is known to have changed in
+// it. One of from is an ErrUnreadable.
+func (l *Loader) Compare(ctx context.Context, from, to schema.Snapshot) ([]schema.PathChange, error) {
+	var out []schema.PathChange
+	err := l.compare(ctx, from, to, func(schema.Part, error) error { return nil }, func(was, is *schema.File) {
+		switch {
+		case was == nil:
+			out = append(out, schema.PathChange{Path: is.Path, To: is.Blob})
+		case is == nil:
+			out = append(out, schema.PathChange{Path: was.Path, From: was.Blob})
+		default:
+			out = append(out, schema.PathChange{Path: is.Path, From: was.Blob, To: is.Blob})
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(out, func(a, b schema.PathChange) int { return strings.Compare(a.Path, b.Path) })
+	return out, nil
+}
+
+// compare visits the files that differ; one that is not there is nil. A part of
+// to that cannot be read is passed over if unread says so.
+func (l *Loader) compare(ctx context.Context, from, to schema.Snapshot, unread func(schema.Part, error) error, visit func(was, is *schema.File)) error {
+	was, err := from.Parts(ctx)
+	if err != nil {
+		return fmt.Errorf("list the estate: %w", err)
+	}
+	is, err := to.Parts(ctx)
+	if err != nil {
+		return fmt.Errorf("list the estate: %w", err)
+	}
+	before := make(map[string]schema.Part, len(was))
+	for _, p := range was {
+		if ours(p) {
+			before[p.Name] = p
+		}
+	}
+	both := func(a, b schema.Part) error {
+		now, err := l.files(ctx, to, b)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			if err = unread(b, err); err != nil {
+				return fmt.Errorf("%w: %s: %w", ErrUnreadable, b.Name, err)
+			}
+			return nil
+		}
+		then, err := l.files(ctx, from, a)
+		if err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrUnreadable, a.Name, err)
+		}
+		differ(then, now, visit)
+		return nil
+	}
+	for _, b := range is {
+		if !ours(b) {
+			continue
+		}
+		a := before[b.Name]
+		delete(before, b.Name)
+		if a == b {
+			continue
+		}
+		if err := both(a, b); err != nil {
+			return err
+		}
+	}
+	for _, name := range sortedKeys(before) {
+		if err := both(before[name], schema.Part{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// files are the files of a part, listed or remembered; none of one that is not
+// there.
+func (l *Loader) files(ctx context.Context, s schema.Snapshot, p schema.Part) ([]schema.File, error) {
+	if p.Name == "" {
+		return nil, nil
+	}
+	if got, ok := l.parts.get(partKey{p.Name, p.Hash}); ok {
+		return got.files, got.excess
+	}
+	return s.Files(ctx, p)
+}
+
+// differ merges two lists sorted by path.
+func differ(was, is []schema.File, visit func(was, is *schema.File)) {
+	for len(was) > 0 || len(is) > 0 {
+		switch {
+		case len(is) == 0 || len(was) > 0 && was[0].Path < is[0].Path:
+			visit(&was[0], nil)
+			was = was[1:]
+		case len(was) == 0 || is[0].Path < was[0].Path:
+			visit(nil, &is[0])
+			is = is[1:]
+		default:
+			if was[0].Blob != is[0].Blob || was[0].Mode != is[0].Mode {
+				visit(&was[0], &is[0])
+			}
+			was, is = was[1:], is[1:]
+		}
+	}
+}

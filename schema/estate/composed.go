@@ -1,0 +1,142 @@
+package estate
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	slashed "path"
+	"slices"
+	"strings"
+
+	"berth/schema"
+)
+
+// WithTenants is base with what stands in other directories in the place of
+// tenants' own, by tenant, as Berth composes them (requirement F8): of a tenant's
+// directory in base only tenant.yaml is read, and of the other one everything but
+// that, what is hidden in it, and files such as LICENSE. The directories are read
+// at once. shadowed are the files of base that are not read therefore, sorted.
+func WithTenants(ctx context.Context, base schema.Snapshot, tenants map[string]string) (composed schema.Snapshot, shadowed []string, err error) {
+	if len(tenants) == 0 {
+		return base, nil, nil
+	}
+	from := &memory{files: map[string][]schema.File{}, data: map[string][]byte{}}
+	over := map[string]*schema.File{}
+	parts, err := base.Parts(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(tenants)) {
+		if !schema.ValidName(name) {
+			return nil, nil, fmt.Errorf("%q is no tenant's name", name)
+		}
+		at := tenantsDir + name
+		files, err := besides(ctx, base, parts, name)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, path := range files {
+			over[path] = nil
+		}
+		shadowed = append(shadowed, files...)
+		if err := from.walk(tenants[name], at, func(path string, dir bool) bool {
+			file := strings.TrimPrefix(path, at+"/")
+			if strings.Contains(file, "/") {
+				return true
+			}
+			return file != tenantFile && !strings.HasPrefix(file, ".") && (dir || strings.Contains(file, "."))
+		}); err != nil {
+			return nil, nil, err
+		}
+		for _, f := range from.files[at] {
+			over[f.Path] = &f
+		}
+	}
+	composed, err = newOverlay(ctx, base, from, over)
+	return composed, shadowed, err
+}
+
+const (
+	tenantsDir = "tenants/"
+	tenantFile = "tenant.yaml"
+)
+
+// besides are the files of a tenant's directory but its tenant.yaml, sorted.
+func besides(ctx context.Context, snap schema.Snapshot, parts []schema.Part, tenant string) ([]string, error) {
+	at := tenantsDir + tenant
+	i := slices.IndexFunc(parts, func(p schema.Part) bool { return p.Name == at && p.Dir })
+	if i < 0 {
+		return nil, nil
+	}
+	files, err := snap.Files(ctx, parts[i])
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, f := range files {
+		if f.Path != slashed.Join(at, tenantFile) {
+			out = append(out, f.Path)
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// CodeShadowed is the code of a warning about a file of the platform's repository
+// that Berth does not read, as its tenant has a repository of its own.
+const CodeShadowed = "tenant.shadowed"
+
+// The other codes of findings about where tenants' documents are.
+const (
+	codeNoRepository = "tenant.no-repository" // a directory was given for a tenant that names no repository
+	codeRepository   = "conflict.repository"  // two tenants name one repository
+)
+
+// Repositories warns of where the documents of tenants do not come from where
+// somebody may think: platform is the platform's repository, which desired was read
+// from with own in the place of tenants' directories, by tenant.
+func Repositories(ctx context.Context, platform schema.Snapshot, own map[string]string, desired *schema.Desired) ([]schema.Diagnostic, error) {
+	parts, err := platform.Parts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []schema.Diagnostic
+	warn := func(at schema.Position, path, code, format string, args ...any) {
+		out = append(out, schema.Diagnostic{Severity: schema.SeverityWarning, Code: code, File: at.File, Line: at.Line, Column: at.Column, Path: path, Message: fmt.Sprintf(format, args...)})
+	}
+	named := map[string]*schema.Tenant{} // the first that names a repository, by URL
+	for _, name := range slices.Sorted(maps.Keys(desired.Tenants)) {
+		t := desired.Tenants[name].Tenant
+		if t == nil {
+			continue // told already
+		}
+		const field = "spec.repository"
+		r := t.Spec.Repository
+		if dir, given := own[name]; given && r == nil {
+			warn(schema.Position{File: t.File, Line: 1, Column: 1}, "", codeNoRepository,
+				"%s stands in the place of %s%s here, and would not for Berth, as the tenant names no repository: add %s, or leave out --tenant %s", dir, tenantsDir, name, field, name)
+		}
+		if r == nil {
+			continue
+		}
+		if other := named[schema.RepositoryPlace(r.URL)]; other != nil {
+			for _, x := range [][2]*schema.Tenant{{t, other}, {other, t}} {
+				warn(x[0].At(field+".url"), field+".url", codeRepository,
+					field+".url: tenant %s names the same repository (%s): who may push there acts in both; give each one of its own", x[1].Key.Name, x[1].File)
+			}
+		} else {
+			named[schema.RepositoryPlace(r.URL)] = t
+		}
+		files, err := besides(ctx, platform, parts, name)
+		if err != nil {
+			return nil, err
+		}
+		at := t.At(field)
+		for _, file := range files {
+			warn(schema.Position{File: file, Line: 1, Column: 1}, "", CodeShadowed,
+				"Berth does not read it: the documents of %s come from its own repository (%s:%d); move it there, or delete it", name, at.File, at.Line)
+		}
+	}
+	schema.SortDiagnostics(out)
+	return out, nil
+}

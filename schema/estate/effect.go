@@ -1,0 +1,48 @@
+package estate
+
+import (
+	"fmt"
+
+	"berth/schema"
+	"berth/schema/load"
+)
+
+// WithoutEffect warns of valid documents that have no effect yet, by part and path:
+// those of kinds that Berth does nothing for (schema.KindInfo.NoEffect), and
+// instances that a shared runtime is to carry.
+func (r *Result) WithoutEffect() (out []schema.Diagnostic) {
+	for _, s := range r.parts {
+		for _, doc := range s.docs {
+			if f := withoutEffect(doc); f != nil && !s.out(doc) {
+				out = append(out, *f)
+			}
+		}
+	}
+	return out
+}
+
+// WithoutEffectAt is WithoutEffect of one file; nil if it has an effect.
+func (r *Result) WithoutEffectAt(path string) *schema.Diagnostic {
+	if s := r.part(partOf(path).Name); s != nil {
+		if doc := s.at(path); doc != nil && !s.out(doc) {
+			return withoutEffect(doc)
+		}
+	}
+	return nil
+}
+
+func withoutEffect(d *load.Document) *schema.Diagnostic {
+	if !d.Valid() {
+		return nil
+	}
+	const code = "kind.no-effect"
+	if what := d.Key.Kind.Info().NoEffect; what != "" {
+		f := load.Found(d, "kind", schema.SeverityWarning, code, fmt.Sprintf("a document of kind %s is checked and has no effect in this version of Berth: so far %s", d.Key.Kind, what))
+		return &f
+	}
+	if i, ok := d.Decl.(*schema.Instance); ok && i.Spec.SharedRuntime != "" {
+		f := load.Found(d, "spec.shared_runtime", schema.SeverityWarning, code, "this version of Berth deploys no shared runtime, so the instance stays requested; for one that runs, take this away and set control_plane_scope to project")
+		return &f
+	}
+	return nil
+}

@@ -1,0 +1,43 @@
+package estate_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/schema"
+	"berth/schema/estate"
+)
+
+// TestKindsWithoutEffectAreWarnedOf: each valid document of a kind that Berth does
+// nothing for has a warning, as has what a shared runtime is to carry; nothing else
+// has. One that is invalid has its errors.
+func TestKindsWithoutEffectAreWarnedOf(t *testing.T) {
+	l := newLoader(t)
+	files := campus(t)
+	const invalid = "platform/queues/physics.yaml"
+	files[invalid] = strings.Replace(files[invalid], "app: slurm", "ap: slurm", 1)
+	r, err := l.Load(context.Background(), estate.Files(files))
+	require.NoError(t, err)
+	warned, kinds := map[string]bool{}, map[schema.Kind]int{}
+	for _, d := range r.WithoutEffect() {
+		require.Equal(t, "kind.no-effect", d.Code)
+		require.Equal(t, schema.SeverityWarning, d.Severity)
+		require.Equal(t, &d, r.WithoutEffectAt(d.File))
+		warned[d.File] = true
+	}
+	for path, key := range r.Documents() {
+		lacks := key.Kind.Info().NoEffect != ""
+		carried := strings.Contains(files[path], "shared_runtime: ") && key.Kind == schema.KindInstance
+		require.Equal(t, (lacks || carried) && path != invalid, warned[path], path)
+		if warned[path] {
+			kinds[key.Kind]++
+		}
+	}
+	require.Equal(t, map[schema.Kind]int{
+		schema.KindSharedRuntime: 2, schema.KindAttachment: 3, schema.KindContribution: 2, schema.KindMemberOperation: 2,
+		schema.KindQueueMap: 1, schema.KindHookRule: 2, schema.KindInstance: 2,
+	}, kinds)
+}

@@ -1,0 +1,280 @@
+package estate
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"berth/examples/large"
+	"berth/schema"
+	"berth/schema/load"
+)
+
+// work is what a load did, counted.
+type work struct {
+	listed, read      []string
+	judged            int // parts
+	whole             int // of these, those of which every document was judged
+	tenants, projects int // not shared with what was loaded before
+	claims            int // set down anew
+}
+
+func workOf(l *Loader, before, after *Result, listed, read []string) work {
+	w := work{listed: listed, read: read}
+	differing(before.parts, after.parts, func(old, now *standing) {
+		w.judged++
+		if v, _ := checkChanged(context.Background(), l, now.part, after.part("platform").verdict.catalog, old.part, old.verdict); v == nil {
+			w.whole++
+		}
+	})
+	for name, t := range after.Desired.Tenants {
+		old := before.Desired.Tenants[name]
+		if t == old {
+			continue
+		}
+		w.tenants++
+		for name, p := range t.Projects {
+			if p != old.Projects[name] {
+				w.projects++
+			}
+		}
+	}
+	w.claims = len(after.users.over)
+	return w
+}
+
+// One change costs the same in a small estate and in one ten times as large: its
+// document is read and judged, and its project built. Warnings that last change
+// nothing of that, be they of the tenant's own documents or of its projects'.
+func TestAChangeCostsWhatItChanges(t *testing.T) {
+	t.Run("clean", func(t *testing.T) { changeCosts(t, func(map[string]string) int { return 0 }) })
+	t.Run("warned", func(t *testing.T) {
+		changeCosts(t, func(files map[string]string) int {
+			files["tenants/t001/policy.yaml"] += "  hard_deny: {apps: [nothing]}\n"
+			files[large.Instance(1, 3, 6)] += "  regions: [nowhere]\n"
+			files[large.Instance(1, 4, 5)] += "  regions: [nowhere]\n"
+			return 3
+		})
+	})
+}
+
+// changeCosts holds the costs of changes against each other in estates to which
+// warn adds so many warnings.
+func changeCosts(t *testing.T, warn func(files map[string]string) int) {
+	ctx := context.Background()
+	const roles = "tenants/t001/projects/p3/roles.yaml"
+	path := large.Instance(1, 3, 5)
+	var costs [][]work
+	for _, documents := range []int{1_000, 10_000} {
+		l := labLoader(t)
+		files := large.Estate(documents)
+		warnings := warn(files)
+		was := Files(files)
+		before, err := l.Load(ctx, was)
+		require.NoError(t, err)
+		require.Len(t, before.Diagnostics, warnings)
+		var cost []work
+		for _, change := range []func(){
+			func() { files[path] = large.Change(files[path], 1) },
+			func() { files[roles] = strings.Replace(files[roles], "uid: 2", "uid: 3", 1) },
+			func() { delete(files, path) },
+		} {
+			change()
+			var listed, read []string
+			now := counting{Files(files), &listed, &read}
+			f, err := l.InForce(ctx, now, was, nil)
+			require.NoError(t, err)
+			require.Empty(t, f.Held)
+			require.Same(t, f.Main, f.Result, "what differs in nothing is the same")
+			cost = append(cost, workOf(l, before, f.Result, listed, read))
+			was, before = now.Snapshot, f.Result
+		}
+		costs = append(costs, cost)
+	}
+	require.Equal(t, costs[0], costs[1])
+	one := work{listed: []string{"tenants/t001"}, judged: 1, tenants: 1, projects: 1}
+	edited, accounts := one, one
+	edited.read, accounts.read = []string{path}, []string{roles}
+	accounts.claims = costs[0][1].claims
+	require.Equal(t, edited, costs[0][0])
+	require.Equal(t, accounts, costs[0][1])
+	require.LessOrEqual(t, accounts.claims, 2*3*40, "claims of one tenant")
+	one.claims = accounts.claims // they stay set down until there are many
+	require.Equal(t, one, costs[0][2])
+}
+
+// fresh is a Loader that remembers documents only.
+func fresh(l *Loader) *Loader {
+	return &Loader{
+		backends: l.backends, reader: l.reader, docs: l.docs, configs: l.configs,
+		parts: newCache[partKey](100, weightless[*part]), projects: newCache[projectKey](100, weightless[[]project]),
+	}
+}
+
+// What nodes have that nobody had is news to who named something that no node has,
+// and to nobody else; what no node has any more is to everybody who names it.
+func TestNewNodesAreNewsToWhoLacksThem(t *testing.T) {
+	l, files := labLoader(t), large.Estate(1_000)
+	files[large.Instance(1, 4, 5)] += "  regions: [nowhere]\n"
+	before, err := l.Load(context.Background(), Files(files))
+	require.NoError(t, err)
+	require.Len(t, before.Diagnostics, 1)
+	change := func(prefix, was, is string) (judged []string) {
+		for path, content := range files {
+			if strings.HasPrefix(path, prefix) {
+				files[path] = strings.Replace(content, was, is, 1)
+			}
+		}
+		now, err := l.Load(context.Background(), Files(files))
+		require.NoError(t, err)
+		want, err := fresh(l).Load(context.Background(), Files(files))
+		require.NoError(t, err)
+		equalResults(t, want, now)
+		differing(before.parts, now.parts, func(_, s *standing) { judged = append(judged, s.name) })
+		before = now
+		return judged
+	}
+	const nodes = "platform/nodes/gpu-"
+	lacking := []string{"platform", "tenants/t001"}
+	require.Equal(t, lacking, change(nodes+"00001", "gpu-a100-4", "gpu-new"))
+	require.Equal(t, lacking, change(nodes+"00002", "gpu-a100-4", "gpu-newer"))
+	require.Equal(t, []string{"tenants/t000"}, change(large.Instance(0, 1, 1), "display_name: ", "display_name: New "))
+	require.Greater(t, len(change(nodes, "gpu-a100-4", "gpu-new")), 3)
+	require.Greater(t, len(before.Diagnostics), 3)
+	require.Greater(t, len(change(nodes, "gpu-new", "gpu-a100-4")), 3)
+	require.Len(t, before.Diagnostics, 1)
+}
+
+// warned is the campus with warnings that last: of the tenants' own documents and
+// of their projects', one of them more than are told.
+func warned(t testing.TB) map[string]string {
+	files := treeOf(t, "../../examples/campus")
+	many := make([]string, load.MaxFindings+5)
+	for i := range many {
+		many[i] = fmt.Sprintf("nowhere-%d", i)
+	}
+	for path, more := range map[string]string{
+		"tenants/biology/policy.yaml":                               "  hard_deny: {apps: [nothing]}\n",
+		"tenants/biology/projects/genomes/instances/assembly.yaml":  "  regions: [nowhere]\n",
+		"tenants/physics/policy.yaml":                               "  allowed_skus: [none]\n",
+		"tenants/physics/projects/collider/instances/analysis.yaml": "  regions: [nowhere]\n",
+		"tenants/physics/projects/collider/entitlements/slurm.yaml": "  policy_overrides: {allowed_regions: [nowhere]}\n",
+		"tenants/physics/projects/lattice/instances/sweep.yaml":     "  regions: [" + strings.Join(many, ", ") + "]\n",
+		"tenants/physics/projects/lattice/service-accounts/ci.yaml": "    - GET /api/v1/nothing\n",
+	} {
+		require.Contains(t, files, path)
+		files[path] += more
+	}
+	r, err := labLoader(t).Load(context.Background(), Files(files))
+	require.NoError(t, err)
+	require.Len(t, r.Diagnostics, 6+load.MaxFindings+1)
+	require.False(t, schema.HasErrors(r.Diagnostics))
+	return files
+}
+
+// What a Loader knows of other trees never changes what it says of this one.
+func TestMemoryChangesNothing(t *testing.T) {
+	ctx := context.Background()
+	l := labLoader(t)
+	campus := warned(t)
+	paths := sortedKeys(campus)
+	edits := []string{"display_name: ", "display_name: ", "uid: 2000", "login: ", "project_id: physics", "enabled: true", "metadata:\n", "reserved_for: ", "applies_to: [", "name: ", "sku: ", "region: "}
+	rapid.Check(t, func(rt *rapid.T) {
+		files := maps.Clone(campus)
+		was := Files(files)
+		for range rapid.IntRange(1, 5).Draw(rt, "trees") {
+			for range rapid.IntRange(1, 3).Draw(rt, "changes") {
+				path := rapid.SampledFrom(paths).Draw(rt, "path")
+				switch rapid.IntRange(0, 4).Draw(rt, "what") {
+				case 0:
+					delete(files, path)
+				case 1:
+					files[path] = campus[path]
+				case 2:
+					other := rapid.SampledFrom(paths).Draw(rt, "other")
+					files[path] = campus[other]
+				default:
+					edit := rapid.SampledFrom(edits).Draw(rt, "edit")
+					to := edit + rapid.SampledFrom([]string{"1", "x", "physics.none", "  uid: one\n"}).Draw(rt, "to")
+					files[path] = strings.Replace(files[path], edit, to, 1)
+				}
+				if files[path] == "" {
+					delete(files, path)
+				}
+			}
+			now := Files(files)
+			got, err := l.Load(ctx, now)
+			require.NoError(rt, err)
+			want, err := fresh(l).Load(ctx, now)
+			require.NoError(rt, err)
+			equalResults(rt, want, got)
+			force, err := l.InForce(ctx, now, was, nil)
+			again, err2 := fresh(l).InForce(ctx, now, was, nil)
+			require.Equal(rt, err2, err)
+			if err != nil {
+				continue
+			}
+			require.Equal(rt, again.Held, force.Held)
+			require.Equal(rt, again.Replace, force.Replace)
+			equalResults(rt, again.Result, force.Result)
+			was = force.Snapshot
+		}
+	})
+}
+
+// Whichever one document goes, what is left is judged as it would be had there
+// been nothing before; so it is, whichever one changes.
+func TestWithoutAnyOneDocument(t *testing.T) {
+	ctx := context.Background()
+	l := labLoader(t)
+	files := warned(t)
+	waiting := 0
+	for _, path := range sortedKeys(files) {
+		whole, err := l.Load(ctx, Files(files))
+		require.NoError(t, err)
+		require.Empty(t, whole.Needs)
+		without := maps.Clone(files)
+		delete(without, path)
+		got, err := l.Load(ctx, Files(without))
+		require.NoError(t, err)
+		want, err := fresh(l).Load(ctx, Files(without))
+		require.NoError(t, err)
+		equalResults(t, want, got)
+		waiting += len(got.Needs)
+		without[path] = files[path] + "# changed\n"
+		_, err = l.Load(ctx, Files(files))
+		require.NoError(t, err)
+		got, err = l.Load(ctx, Files(without))
+		require.NoError(t, err)
+		want, err = fresh(l).Load(ctx, Files(without))
+		require.NoError(t, err)
+		equalResults(t, want, got)
+	}
+	require.NotZero(t, waiting)
+}
+
+func equalResults(t require.TestingT, want, got *Result) {
+	require.Equal(t, want.Diagnostics, got.Diagnostics)
+	require.Equal(t, want.Needs, got.Needs)
+	require.Equal(t, want.Desired, got.Desired)
+	require.Equal(t, want.Unreadable, got.Unreadable)
+	require.Equal(t, want.Len(), got.Len())
+	for path, key := range want.Documents() {
+		require.Equal(t, key, got.Key(path))
+		require.Equal(t, want.Waits(path), got.Waits(path))
+	}
+	for _, s := range want.parts {
+		for id := range s.ids {
+			require.Equal(t, want.owner(s.name, id), got.owner(s.name, id))
+		}
+		claims, _ := s.verdict.claims().says()
+		for what := range claims {
+			require.Equal(t, want.users.at(what).is, got.users.at(what).is)
+		}
+	}
+}

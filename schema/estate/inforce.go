@@ -1,0 +1,428 @@
+package estate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"berth/schema"
+	"berth/schema/load"
+)
+
+// ErrEmpty: the new tree declares nothing where the one in force declares
+// something. That is a mistake, or an attack, and no wish to delete everything.
+var ErrEmpty = errors.New("the estate is empty")
+
+// ErrInForce: the version in force does not load any more, and nothing in the
+// new tree mends it. Somebody must; nothing is taken away meanwhile.
+var ErrInForce = errors.New("the version in force does not load")
+
+// Held is a file that does not come into force, and why.
+type Held struct {
+	Key     schema.Key // zero where the file says none
+	File    string
+	Reason  string // one of the reasons below
+	Message string
+}
+
+// The reasons of a Held.
+const (
+	HeldInvalid = "invalid" // the file has errors
+	HeldNeeds   = "needs"   // it needs, or is needed by, something that does not come into force
+	HeldDenied  = "denied"  // a Check refuses it, or a Veto
+
+	// HeldBlocked: a deletion that waits for an acknowledgement or for a tree in
+	// order; /berth apply and /berth ack-delete release it.
+	HeldBlocked = "blocked"
+
+	// HeldUnauthorised: who changed it has not the right to.
+	HeldUnauthorised = "unauthorised"
+
+	// HeldUnreadable: a whole part, File, cannot be read. That may mend itself,
+	// so the same two trees may come to something else later.
+	HeldUnreadable = "unreadable"
+)
+
+// Check refuses documents that load but may not come into force. It is given
+// what would be in force; each diagnostic of severity error holds its File, if
+// that changed. It must be pure.
+type Check func(*schema.Desired) []schema.Diagnostic
+
+// Veto keeps a changed path as it was, whatever else is found of it: it is not
+// even looked at in the new tree. Reason is that of Held.
+type Veto struct{ Reason, Message string }
+
+// Force is what a new tree brings into force.
+type Force struct {
+	Main     *Result           // the new tree as it is, with its findings
+	Result   *Result           // what is in force; it has no errors
+	Snapshot schema.Snapshot   // the same as a tree
+	Replace  map[string]string // path → blob in force instead of main's, or of a whole part its Hash; "": none
+	Held     []Held            // why, sorted by file
+
+	rounds int // it took to settle
+}
+
+// InForce decides which documents of main come into force over those of
+// previous, the tree in force until now (nil: nothing was). An invalid
+// document holds only itself and what needs it: a file that is wrong stays as
+// it was in previous, and what something in force still needs is not taken
+// away. A valid main comes through unchanged. The decision depends on the two
+// trees alone, and on what of them can be read: a part that cannot be stays
+// whole as it was, whatever it declared; if that is the platform, the error is
+// ErrUnreadable.
+//
+// Among files that cannot stand together, the one that changed gives way: new
+// files go, changed ones go back, and only if an unchanged one still cannot
+// stand, what changed under it is put back. Operations and offers of nodes are
+// the exception: they give way to what changes under them. So no tenant's
+// document decides what is in force for another, but that of two new claims to
+// one Unix user the first by path has it.
+//
+// vetoes are paths that stay as they were if main changes them; what needs them
+// as main has them waits with them.
+func (l *Loader) InForce(ctx context.Context, main, previous schema.Snapshot, vetoes map[string]Veto, checks ...Check) (*Force, error) {
+	if previous == nil {
+		previous = Files(nil)
+	}
+	f := forcing{loader: l, checks: checks, put: map[string]*schema.File{}, held: map[string]Held{}, turns: map[string]turns{}}
+	before, err := l.Load(ctx, previous)
+	if err != nil {
+		return nil, fmt.Errorf("the tree in force: %w", err)
+	}
+	if f.main, err = l.load(ctx, main, before); err != nil {
+		return nil, fmt.Errorf("the new tree: %w", err)
+	}
+	if slices.Contains(f.main.Unreadable, "platform") {
+		return nil, fmt.Errorf("the new tree: %w: platform: %s", ErrUnreadable, f.main.reason("platform").Message)
+	}
+	if len(before.Unreadable) > 0 {
+		part := before.Unreadable[0]
+		return nil, fmt.Errorf("the tree in force: %w: %s: %s", ErrUnreadable, part, before.reason(part).Message)
+	}
+	if f.main.Len() == 0 && before.Len() > 0 {
+		return nil, ErrEmpty
+	}
+	if len(f.main.Unreadable) > 0 {
+		if main, err = f.keep(ctx, main, previous); err != nil {
+			return nil, err
+		}
+	}
+	if err := f.compare(ctx, main, previous); err != nil {
+		return nil, err
+	}
+	f.before = before
+	for _, path := range slices.Sorted(maps.Keys(vetoes)) {
+		if f.loose(path) {
+			f.back(path, vetoes[path].Reason, vetoes[path].Message)
+		}
+	}
+	return f.settle(ctx, main, previous)
+}
+
+// forcing is the search for a tree that loads: main, with more and more paths
+// put as they were before. Each round puts at least one path back, so it ends.
+type forcing struct {
+	loader *Loader
+	checks []Check
+	main   *Result
+	before *Result
+	was    map[string]*schema.File // changed paths as they were; nil: not there
+	put    map[string]*schema.File // paths put back
+	held   map[string]Held
+	kept   map[string]string // parts that main has as they were, and their hashes; "": not there
+	turns  map[string]turns  // of a part
+}
+
+// turns is how often something of a part was put back, and how much of it is.
+type turns struct{ count, put int }
+
+// keep is main with the parts that cannot be read as they are in previous.
+func (f *forcing) keep(ctx context.Context, main, previous schema.Snapshot) (schema.Snapshot, error) {
+	f.kept = map[string]string{}
+	for _, name := range f.main.Unreadable {
+		f.kept[name] = ""
+	}
+	was, err := previous.Parts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range was {
+		if _, ok := f.kept[p.Name]; ok {
+			f.kept[p.Name] = p.Hash
+		}
+	}
+	for _, name := range f.main.Unreadable {
+		var key schema.Key
+		if tenant, ok := strings.CutPrefix(name, "tenants/"); ok && schema.ValidName(tenant) {
+			key = schema.Key{Kind: schema.KindTenant, Name: tenant}
+		}
+		f.held[name] = Held{Key: key, File: name, Reason: HeldUnreadable, Message: f.main.reason(name).Message}
+	}
+	return patchwork{base: main, from: previous, parts: f.kept}, nil
+}
+
+// compare finds the paths in which main differs from previous.
+func (f *forcing) compare(ctx context.Context, main, previous schema.Snapshot) error {
+	f.was = map[string]*schema.File{}
+	return f.loader.compare(ctx, previous, main, func(_ schema.Part, err error) error { return err }, func(was, is *schema.File) {
+		if was == nil {
+			f.was[is.Path] = nil
+		} else {
+			f.was[was.Path] = was
+		}
+	})
+}
+
+func (f *forcing) settle(ctx context.Context, main, previous schema.Snapshot) (*Force, error) {
+	for rounds := 1; ; rounds++ {
+		var tree schema.Snapshot = main
+		if len(f.put) > 0 {
+			o, err := newOverlay(ctx, main, previous, f.put)
+			if err != nil {
+				return nil, err
+			}
+			tree = o
+		}
+		r, err := f.loader.load(ctx, tree, f.before)
+		if err != nil {
+			return nil, err
+		}
+		if f.crowded(r) {
+			continue
+		}
+		refused := f.refused(r)
+		if len(r.Needs) == 0 && len(refused) == 0 && !schema.HasErrors(r.Diagnostics) {
+			force := f.done(r, tree)
+			force.rounds = rounds
+			return force, nil
+		}
+		if !f.round(r, refused) {
+			return nil, fmt.Errorf("%w: %s", ErrInForce, firstError(r))
+		}
+		f.cut()
+	}
+}
+
+// crowded puts back what is left of parts that hold too much, and says whether
+// there were any: what main has, with what is held beside it, may be more than
+// a part may hold, though neither was.
+func (f *forcing) crowded(r *Result) (any bool) {
+	for _, part := range r.Unreadable {
+		if r.reason(part).Code != codeTooLarge {
+			continue
+		}
+		for _, path := range sortedKeys(f.was) {
+			if partOf(path).Name == part && f.loose(path) {
+				f.back(path, HeldNeeds, "with what is held of "+part+" it would hold too much: all that changed there waits")
+				any = true
+			}
+		}
+	}
+	return any
+}
+
+// maxTurns is how many rounds may put back something of one tenant's.
+const maxTurns = 8
+
+// cut puts back what is left of tenants that took maxTurns: a round costs
+// everybody, and a chain of documents, each in the way of the next once that
+// one went back, makes one round of each.
+func (f *forcing) cut() {
+	put := map[string]int{}
+	for path, file := range f.put {
+		put[partOf(path).Name]++
+		if file == nil { // what was put back may still go
+			put[partOf(path).Name]++
+		}
+	}
+	for _, part := range sortedKeys(put) {
+		t := f.turns[part]
+		if t.put == put[part] || !strings.HasPrefix(part, "tenants/") {
+			continue
+		}
+		if t.count++; t.count == maxTurns {
+			for _, path := range sortedKeys(f.was) {
+				if partOf(path).Name == part && f.loose(path) {
+					f.back(path, HeldNeeds, fmt.Sprintf("%d times something of %s went back and more of it could not stand: all that changed there waits", maxTurns, part))
+				}
+			}
+		}
+		t.put = put[part]
+		f.turns[part] = t
+	}
+}
+
+// refused are the first refusals of the checks by file, of changed files only:
+// what is in force already stays, however the rules changed.
+func (f *forcing) refused(r *Result) map[string]schema.Diagnostic {
+	refused := map[string]schema.Diagnostic{}
+	for _, check := range f.checks {
+		for _, d := range check(r.Desired) {
+			if _, ok := refused[d.File]; !ok && d.Severity == schema.SeverityError && f.loose(d.File) {
+				refused[d.File] = d
+			}
+		}
+	}
+	return refused
+}
+
+// loose says whether a path still stands as main has it and not as before.
+func (f *forcing) loose(path string) bool {
+	_, changed := f.was[path]
+	_, back := f.put[path]
+	return changed && !back
+}
+
+// gone says whether a path of main does not come into force.
+func (f *forcing) gone(path string) bool {
+	_, back := f.put[path]
+	_, kept := f.kept[partOf(path).Name]
+	return back || kept
+}
+
+// back puts a path as it was.
+func (f *forcing) back(path, reason, message string) {
+	f.put[path] = f.was[path]
+	f.hold(path, reason, message)
+}
+
+// drop takes a path away that did not change, or was put as it was.
+func (f *forcing) drop(path, reason, message string) {
+	f.put[path] = nil
+	f.hold(path, reason, message)
+}
+
+// yields says whether a file in force gives way when what it needs changes: an
+// operation that was asked for once, and an offer of nodes. They are no reason
+// to hold a change to an instance, or to the platform's nodes.
+func (f *forcing) yields(path string) bool {
+	if file, ok := f.put[path]; ok && file == nil {
+		return false // it has
+	}
+	key, _, _ := load.Locate(path)
+	return key.Kind == schema.KindMemberOperation || key.Kind == schema.KindContribution
+}
+
+func (f *forcing) hold(path, reason, message string) {
+	key := f.main.Key(path)
+	if key.IsZero() {
+		key, _, _ = load.Locate(path)
+	}
+	f.held[path] = Held{Key: key, File: path, Reason: reason, Message: message}
+}
+
+// round puts back the files of the first class that has any:
+//
+//  1. changed files wrong in themselves,
+//  2. new files that cannot stand with others, or that a check refuses,
+//  3. changed ones of that sort,
+//  4. what changed under files that did not, and that now cannot stand,
+//  5. of these files, those that yield, which go themselves.
+//
+// Later classes wait, as putting back the earlier may mend them.
+func (f *forcing) round(r *Result, refused map[string]schema.Diagnostic) bool {
+	first := map[string]schema.Diagnostic{}
+	for _, d := range r.Diagnostics {
+		if _, ok := first[d.File]; !ok && d.Severity == schema.SeverityError {
+			first[d.File] = d
+		}
+	}
+	type action struct{ path, reason, message string }
+	var classes [5][]action
+	for _, path := range slices.Sorted(maps.Keys(first)) {
+		if _, crossed := r.Needs[path]; !crossed && f.loose(path) {
+			classes[0] = append(classes[0], action{path, HeldInvalid, first[path].Message})
+		}
+	}
+	between := func(path, reason, message string) {
+		class := 2
+		if f.was[path] == nil {
+			class = 1
+		}
+		classes[class] = append(classes[class], action{path, reason, message})
+	}
+	for _, path := range slices.Sorted(maps.Keys(r.Needs)) {
+		needs := strings.Join(namedFor(path, r.Needs[path]...), ", ")
+		if f.loose(path) {
+			if d, ok := first[path]; ok && !slices.ContainsFunc(r.Needs[path], f.gone) {
+				between(path, HeldInvalid, d.Message)
+			} else {
+				between(path, HeldNeeds, "needs "+needs+", which does not come into force")
+			}
+			continue
+		}
+		if f.yields(path) {
+			classes[4] = append(classes[4], action{path, HeldNeeds, "needs " + needs + ", which is not as it was"})
+			continue
+		}
+		for _, need := range slices.Concat(r.Needs[path], f.before.uses(path)) {
+			switch {
+			case !f.loose(need):
+			case f.was[need] != nil:
+				classes[3] = append(classes[3], action{need, HeldNeeds, namedFor(need, path)[0] + " is in force and needs it as it was"})
+			default:
+				classes[3] = append(classes[3], action{need, HeldNeeds, namedFor(need, path)[0] + " is in force and cannot stand beside it"})
+			}
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(refused)) {
+		between(path, HeldDenied, refused[path].Message)
+	}
+	for _, actions := range classes {
+		for _, a := range actions {
+			switch {
+			case f.loose(a.path):
+				f.back(a.path, a.reason, a.message)
+			case f.yields(a.path):
+				f.drop(a.path, a.reason, a.message)
+			}
+		}
+		if len(actions) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// namedFor are files as they may be named to whoever changes path: a file of another
+// tenant is not named.
+func namedFor(path string, files ...string) (names []string) {
+	own := partOf(path).Name
+	for _, file := range files {
+		if part := partOf(file).Name; part != own && strings.HasPrefix(part, tenantsDir) && strings.HasPrefix(own, tenantsDir) {
+			file = "a document of another tenant"
+		}
+		if !slices.Contains(names, file) {
+			names = append(names, file)
+		}
+	}
+	return names
+}
+
+func firstError(r *Result) string {
+	for _, d := range r.Diagnostics {
+		if d.Severity == schema.SeverityError {
+			return d.String()
+		}
+	}
+	return "no finding tells why"
+}
+
+func (f *forcing) done(r *Result, tree schema.Snapshot) *Force {
+	force := &Force{Main: f.main, Result: r, Snapshot: tree, Replace: map[string]string{}}
+	maps.Copy(force.Replace, f.kept)
+	for path, file := range f.put {
+		force.Replace[path] = ""
+		if file != nil {
+			force.Replace[path] = file.Blob
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(f.held)) {
+		force.Held = append(force.Held, f.held[path])
+	}
+	return force
+}

@@ -1,0 +1,168 @@
+package estate
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"berth/schema"
+	"berth/schema/authority"
+	"berth/schema/load"
+)
+
+// checkPlatform judges the platform's documents among themselves, and makes
+// the catalog of them. The error is ctx's.
+func checkPlatform(ctx context.Context, l *Loader, p *part, refused []refusal) (*verdict, error) {
+	cat := newCatalog(p)
+	c := platformCheck{
+		check:     newCheck(l, p, cat, refused),
+		addresses: map[string]*load.Document{}, regions: map[string]*load.Document{}, queues: map[string]*load.Document{},
+	}
+	cat.out = c.out
+	for _, doc := range c.ranked(p.docs) {
+		if err := c.document(ctx, doc); err != nil {
+			return nil, err
+		}
+	}
+	c.sites()
+	c.administered()
+	if err := c.drafts(ctx); err != nil {
+		return nil, err
+	}
+	cat.seal(p)
+	c.verdict.catalog = cat
+	c.wants, c.lacking = nil, false // the nodes are its own: it meets no others
+	return c.verdict, nil
+}
+
+type platformCheck struct {
+	*check
+	addresses map[string]*load.Document // nodes
+	regions   map[string]*load.Document // sites
+	queues    map[string]*load.Document // queue maps, by app and whom they apply to
+}
+
+func (c *platformCheck) document(ctx context.Context, doc *load.Document) error {
+	switch d := doc.Decl.(type) {
+	case *schema.AppVersion:
+		c.appVersion(doc, d)
+	case *schema.Policy:
+		c.noSuspension(doc)
+		c.policy(doc, d)
+	case *schema.Node:
+		address := fmt.Sprintf("%s port %d", canonicalHost(d.Spec.Address), d.Spec.SSHPort)
+		c.one(c.addresses, address, doc, "spec.address", "conflict.node-address", func(other *load.Document, where string) string {
+			return fmt.Sprintf("%s is the node %s's already (%s)", address, other.Key.Name, where)
+		})
+	case *schema.Site:
+		for i, region := range d.Spec.Regions {
+			c.one(c.regions, region, doc, load.Item("spec.regions", i), "conflict.region", func(other *load.Document, where string) string {
+				return fmt.Sprintf("the region %s is of the site %s already (%s)", region, other.Key.Name, where)
+			})
+		}
+	case *schema.QueueMap:
+		c.queueMap(doc, d)
+	case *schema.HookRule:
+		for i, app := range d.Spec.Apps {
+			c.app(doc, load.Item("spec.apps", i), app)
+		}
+	case *schema.SharedRuntime:
+		return c.sharedRuntime(ctx, doc, d)
+	case *schema.Attachment:
+		c.attachment(doc, d)
+	case *schema.MemberOperation:
+		c.operation(doc, d)
+	}
+	return nil
+}
+
+// one refuses a document that claims what another has.
+func (c *platformCheck) one(owners map[string]*load.Document, what string, doc *load.Document, at, code string, message func(other *load.Document, where string) string) {
+	if other := owners[what]; other != nil && other != doc {
+		there := other.Header.At(at)
+		c.refuse(doc, at, code, message(other, fmt.Sprintf("%s:%d", there.File, there.Line)), there.File)
+		return
+	}
+	owners[what] = doc
+}
+
+func (c *platformCheck) appVersion(doc *load.Document, d *schema.AppVersion) {
+	app := schema.Key{Kind: schema.KindApp, Name: d.Key.Parent}
+	c.need(doc, "metadata.name", "ref.missing-app", app, "there is no app "+app.Name)
+	for i, from := range d.Spec.Manifest.UpgradeFrom {
+		path, _ := schema.Key{Kind: schema.KindAppVersion, Parent: d.Key.Parent, Name: from}.Path()
+		if c.part.at(path) == nil {
+			c.findings = append(c.findings, load.Found(doc, load.Item("spec.manifest.upgrade_from", i), schema.SeverityWarning,
+				"ref.missing-version", fmt.Sprintf("there is no version %s of %s (%s)", from, d.Key.Parent, path)))
+		}
+	}
+	for _, name := range sortedKeys(d.Spec.Manifest.Artifacts) {
+		source := schema.Key{Kind: schema.KindArtifactSource, Name: d.Spec.Manifest.Artifacts[name].Source}
+		c.need(doc, "spec.manifest.artifacts."+name+".source", "ref.missing-source", source, fmt.Sprintf("there is no artifact source %s of the platform", source.Name))
+	}
+}
+
+// queueMap checks that of two maps it is always clear which holds.
+func (c *platformCheck) queueMap(doc *load.Document, d *schema.QueueMap) {
+	if !c.app(doc, "spec.app", d.Spec.App) {
+		return
+	}
+	if len(d.Spec.AppliesTo) == 0 {
+		c.one(c.queues, d.Spec.App, doc, "spec.app", "conflict.queue-map", func(other *load.Document, where string) string {
+			return fmt.Sprintf("everybody's queues of %s are mapped by %s already (%s)", d.Spec.App, other.Key.Name, where)
+		})
+	}
+	for i, owner := range d.Spec.AppliesTo {
+		c.one(c.queues, d.Spec.App+" "+owner, doc, load.Item("spec.applies_to", i), "conflict.queue-map", func(other *load.Document, where string) string {
+			return fmt.Sprintf("the queues of %s are mapped for %s by %s already (%s)", d.Spec.App, owner, other.Key.Name, where)
+		})
+	}
+}
+
+// sites warns about nodes of no site, where there are sites at all.
+func (c *platformCheck) sites() {
+	unsure := slices.ContainsFunc(c.part.docs, func(d *load.Document) bool { return d.Key.Kind == schema.KindSite && c.bad(d) })
+	if len(c.regions) == 0 || unsure {
+		return
+	}
+	for _, doc := range c.part.docs {
+		n, ok := doc.Decl.(*schema.Node)
+		if ok && !c.bad(doc) && c.regions[n.Spec.Region] == nil {
+			c.findings = append(c.findings, load.Found(doc, "spec.region", schema.SeverityWarning, "ref.missing-site",
+				fmt.Sprintf("no site has the region %s, there is %s", n.Spec.Region, strings.Join(sortedKeys(c.regions), ", "))))
+		}
+	}
+}
+
+// codeNoAdministrator: nobody may give roles at the platform, or in a tenant.
+const codeNoAdministrator = "ref.no-administrator"
+
+// administered warns where the platform's role bindings name no administrator.
+func (c *platformCheck) administered() {
+	var first *load.Document
+	for _, doc := range c.part.docs {
+		if doc.Key.Kind != schema.KindRoleBinding {
+			continue
+		}
+		b, ok := doc.Decl.(*schema.RoleBinding)
+		if !ok || authority.Administers(b) {
+			return
+		}
+		if first == nil {
+			first = doc
+		}
+	}
+	if first != nil {
+		c.warn(first, "spec.members", codeNoAdministrator, fmt.Sprintf("nobody has the role %s: only the administrators that berth.yaml names can give roles, and change nodes and policies of the platform", authority.AdministratorRoles("")[0]))
+	}
+}
+
+// canonicalHost is the one way to write an IP address or a host name.
+func canonicalHost(host string) string {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return ip.String()
+	}
+	return strings.ToLower(host)
+}

@@ -1,0 +1,350 @@
+package estate
+
+import (
+	"context"
+	"crypto/sha1"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	slashed "path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"berth/schema"
+	"berth/schema/load"
+)
+
+// memory is a snapshot held in memory.
+type memory struct {
+	parts []schema.Part
+	files map[string][]schema.File // by part
+	data  map[string][]byte        // by path, cut at keep
+}
+
+// keep is how much of a file a memory snapshot holds: enough to know that it is
+// too large.
+const keep = load.MaxBytes + 1
+
+// Files is a snapshot of plain files given as path → content, for tests and
+// for trees that are made, not read.
+func Files(files map[string]string) schema.Snapshot {
+	m := &memory{files: map[string][]schema.File{}, data: map[string][]byte{}}
+	for _, path := range slices.Sorted(maps.Keys(files)) {
+		data := []byte(files[path])
+		m.add(schema.File{Path: path, Mode: schema.ModePlain, Blob: BlobID(data), Size: int64(len(data))}, data)
+	}
+	m.seal()
+	return m
+}
+
+// BlobID is the id Git gives a file's content.
+func BlobID(data []byte) string {
+	h := blobHash(int64(len(data)))
+	h.Write(data)
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+func blobHash(size int64) hash.Hash {
+	h := sha1.New()
+	fmt.Fprintf(h, "blob %d\x00", size)
+	return h
+}
+
+// Dir is the directory root as a snapshot, as Git would store it: links are
+// told, never followed, and .git is left out. It is read at once.
+func Dir(root string) (schema.Snapshot, error) { return WorkTree(root, nil) }
+
+// WorkTree is Dir without the files at paths that Git ignores; these are sorted.
+func WorkTree(root string, ignored []string) (schema.Snapshot, error) {
+	m := &memory{files: map[string][]schema.File{}, data: map[string][]byte{}}
+	err := m.walk(root, "", func(path string, dir bool) bool {
+		if _, ignore := slices.BinarySearch(ignored, path); ignore {
+			return false
+		}
+		top, _, nested := strings.Cut(path, "/")
+		return nested || dir && ours(schema.Part{Name: top, Dir: true}) // the root's own files are not the estate's
+	})
+	if err != nil {
+		return nil, err
+	}
+	m.seal()
+	return m, nil
+}
+
+// walk adds the files of a directory as they stand at a path of the snapshot, those
+// that pick takes, which is asked of directories too.
+func (m *memory) walk(root, at string, pick func(path string, dir bool) bool) error {
+	info, err := os.Stat(root)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("%s is no directory", root)
+	}
+	return filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, name)
+		if err != nil {
+			return err
+		}
+		path := slashed.Join(at, filepath.ToSlash(rel))
+		if entry.Name() == ".git" && rel != "." {
+			if up := filepath.Dir(rel); up != "." {
+				m.add(schema.File{Path: slashed.Dir(path), Mode: schema.ModeSubmodule, Blob: BlobID(nil)}, nil)
+			}
+			if entry.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if rel != "." && !pick(path, entry.IsDir()) {
+			if entry.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if entry.IsDir() {
+			return nil
+		}
+		f, data, err := readEntry(name, path, entry)
+		if err != nil {
+			return err
+		}
+		m.add(f, data)
+		return nil
+	})
+}
+
+func readEntry(name, path string, entry fs.DirEntry) (schema.File, []byte, error) {
+	f := schema.File{Path: path}
+	switch mode := entry.Type(); {
+	case mode&fs.ModeSymlink != 0:
+		target, err := os.Readlink(name)
+		if err != nil {
+			return f, nil, err
+		}
+		f.Mode, f.Blob, f.Size = schema.ModeSymlink, BlobID([]byte(target)), int64(len(target))
+		return f, []byte(target), nil
+	case !mode.IsRegular():
+		f.Blob = BlobID(nil)
+		return f, nil, nil
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return f, nil, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return f, nil, err
+	}
+	f.Mode, f.Size = schema.ModePlain, info.Size()
+	if info.Mode()&0o100 != 0 {
+		f.Mode = schema.ModeExecutable
+	}
+	h := blobHash(f.Size)
+	data, err := io.ReadAll(io.LimitReader(io.TeeReader(file, h), keep))
+	if err != nil {
+		return f, nil, err
+	}
+	if _, err := io.Copy(h, file); err != nil {
+		return f, nil, err
+	}
+	f.Blob = hex.EncodeToString(h.Sum(nil))
+	return f, data, nil
+}
+
+// partOf is the part a path belongs to.
+func partOf(path string) schema.Part {
+	top, rest, nested := strings.Cut(path, "/")
+	if !nested {
+		return schema.Part{Name: path}
+	}
+	if top != "tenants" {
+		return schema.Part{Name: top, Dir: true}
+	}
+	tenant, _, nested := strings.Cut(rest, "/")
+	return schema.Part{Name: "tenants/" + tenant, Dir: nested}
+}
+
+func (m *memory) add(f schema.File, data []byte) {
+	p := partOf(f.Path).Name
+	m.files[p] = append(m.files[p], f)
+	m.data[f.Path] = data
+}
+
+func (m *memory) seal() {
+	for _, name := range slices.Sorted(maps.Keys(m.files)) {
+		files := m.files[name]
+		slices.SortFunc(files, func(a, b schema.File) int { return strings.Compare(a.Path, b.Path) })
+		p := partOf(files[0].Path)
+		p.Hash = hashFiles(files)
+		m.parts = append(m.parts, p)
+	}
+}
+
+func hashFiles(files []schema.File) string {
+	h := sha256.New()
+	for _, f := range files {
+		fmt.Fprintf(h, "%o %s %s\x00", f.Mode, f.Blob, f.Path)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+func (m *memory) Parts(context.Context) ([]schema.Part, error) { return m.parts, nil }
+
+func (m *memory) Files(_ context.Context, p schema.Part) ([]schema.File, error) {
+	return m.files[p.Name], nil
+}
+
+func (m *memory) Read(_ context.Context, f schema.File, most int) ([]byte, bool, error) {
+	data, ok := m.data[f.Path]
+	if !ok {
+		return nil, false, fmt.Errorf("%s: %w", f.Path, fs.ErrNotExist)
+	}
+	if len(data) > most {
+		return data[:most], true, nil
+	}
+	return data, f.Size > int64(len(data)), nil
+}
+
+// overlay is base with some paths as they are in from, or taken away.
+type overlay struct {
+	base, from schema.Snapshot
+	parts      []schema.Part
+	over       map[string]map[string]*schema.File // part, path; nil: taken away
+	changed    map[string]bool                    // parts that are not as in base
+	known      map[string]bool                    // parts of base
+}
+
+// newOverlay puts files over base; a nil file is taken away. Those given are
+// read from from.
+func newOverlay(ctx context.Context, base, from schema.Snapshot, files map[string]*schema.File) (*overlay, error) {
+	o := &overlay{base: base, from: from, over: map[string]map[string]*schema.File{}, changed: map[string]bool{}, known: map[string]bool{}}
+	for path, f := range files {
+		name := partOf(path).Name
+		if o.over[name] == nil {
+			o.over[name] = map[string]*schema.File{}
+		}
+		o.over[name][path] = f
+		o.changed[name] = true
+	}
+	listed, err := base.Parts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range listed {
+		o.known[p.Name] = true
+		if !o.changed[p.Name] {
+			o.parts = append(o.parts, p)
+		}
+	}
+	for name := range o.changed {
+		got, err := o.list(ctx, schema.Part{Name: name})
+		if err != nil {
+			return nil, err
+		}
+		if len(got) == 0 {
+			continue
+		}
+		p := partOf(got[0].Path)
+		p.Hash = hashFiles(got)
+		o.parts = append(o.parts, p)
+	}
+	slices.SortFunc(o.parts, func(a, b schema.Part) int { return strings.Compare(a.Name, b.Name) })
+	return o, nil
+}
+
+func (o *overlay) Parts(context.Context) ([]schema.Part, error) { return o.parts, nil }
+
+func (o *overlay) Files(ctx context.Context, p schema.Part) ([]schema.File, error) {
+	if !o.changed[p.Name] {
+		return o.base.Files(ctx, p)
+	}
+	return o.list(ctx, p)
+}
+
+func (o *overlay) list(ctx context.Context, p schema.Part) ([]schema.File, error) {
+	var files []schema.File
+	if o.known[p.Name] {
+		listed, err := o.base.Parts(ctx)
+		if err != nil {
+			return nil, err
+		}
+		i := slices.IndexFunc(listed, func(b schema.Part) bool { return b.Name == p.Name })
+		base, err := o.base.Files(ctx, listed[i])
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range base {
+			if _, ok := o.over[p.Name][f.Path]; !ok {
+				files = append(files, f)
+			}
+		}
+	}
+	for _, f := range o.over[p.Name] {
+		if f != nil {
+			files = append(files, *f)
+		}
+	}
+	slices.SortFunc(files, func(a, b schema.File) int { return strings.Compare(a.Path, b.Path) })
+	return files, nil
+}
+
+func (o *overlay) Read(ctx context.Context, f schema.File, most int) ([]byte, bool, error) {
+	if g, ok := o.over[partOf(f.Path).Name][f.Path]; ok && g != nil {
+		return o.from.Read(ctx, f, most)
+	}
+	return o.base.Read(ctx, f, most)
+}
+
+// patchwork is base with some parts as they are in from, by name.
+type patchwork struct {
+	base, from schema.Snapshot
+	parts      map[string]string
+}
+
+func (w patchwork) Parts(ctx context.Context) ([]schema.Part, error) {
+	base, err := w.base.Parts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	from, err := w.from.Parts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := slices.DeleteFunc(slices.Clone(base), func(p schema.Part) bool { return w.replaced(p.Name) })
+	for _, p := range from {
+		if w.replaced(p.Name) {
+			all = append(all, p)
+		}
+	}
+	slices.SortFunc(all, func(a, b schema.Part) int { return strings.Compare(a.Name, b.Name) })
+	return all, nil
+}
+
+func (w patchwork) replaced(part string) bool { return hasEntry(w.parts, part) }
+
+// of is the snapshot that a part is taken from.
+func (w patchwork) of(part string) schema.Snapshot {
+	if w.replaced(part) {
+		return w.from
+	}
+	return w.base
+}
+
+func (w patchwork) Files(ctx context.Context, p schema.Part) ([]schema.File, error) {
+	return w.of(p.Name).Files(ctx, p)
+}
+
+func (w patchwork) Read(ctx context.Context, f schema.File, most int) ([]byte, bool, error) {
+	return w.of(partOf(f.Path).Name).Read(ctx, f, most)
+}

@@ -1,0 +1,469 @@
+package estate
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"berth/schema"
+	"berth/schema/authority"
+	"berth/schema/load"
+)
+
+// checkTenant judges a tenant's documents among themselves and against a
+// catalog. The error is ctx's.
+func checkTenant(ctx context.Context, l *Loader, p *part, cat *catalog, refused []refusal) (*verdict, error) {
+	c := newTenantCheck(l, p, cat, refused)
+	if err := c.documents(ctx, p.docs); err != nil {
+		return nil, err
+	}
+	return c.verdict, c.drafts(ctx)
+}
+
+// checkChanged is checkTenant of a part of which an older one, to which the
+// catalog is the same, has no errors and the tenant's own documents in common; nil
+// where it takes all of checkTenant to tell. A document looks at the catalog, its
+// project's and the tenant's own. So if the latter stand, and what is new in
+// projects, everything else does; and as what is warned of is the business of the
+// document alone, or of the catalog, its warnings are what they were.
+func checkChanged(ctx context.Context, l *Loader, p *part, cat *catalog, old *part, before *verdict) (*verdict, error) {
+	own := p.group("")
+	if own == nil || own != old.group("") || !p.valid || !before.clean {
+		return nil, nil
+	}
+	docs, judged := slices.Clone(own.docs), map[string]bool{}
+	for _, g := range p.groups {
+		if g != own {
+			news := g.news(old.group(g.name))
+			if slices.ContainsFunc(news, func(d *load.Document) bool { return d.Key.Kind == schema.KindServiceAccount }) {
+				return nil, nil // its keys may be another's, who is not judged again here
+			}
+			docs = append(docs, news...)
+		}
+	}
+	slices.SortFunc(docs, func(a, b *load.Document) int { return strings.Compare(a.File.Path, b.File.Path) })
+	c := newTenantCheck(l, p, cat, nil)
+	c.ownStand = true
+	if err := c.documents(ctx, docs); err != nil {
+		return nil, err
+	}
+	if len(c.out)+len(c.needs) > 0 || schema.HasErrors(c.findings) {
+		return nil, nil
+	}
+	for _, doc := range docs {
+		judged[doc.File.Path] = true
+	}
+	stands := func(path string) bool { return !judged[path] && p.at(path) != nil }
+	for path, uses := range before.uses {
+		if stands(path) {
+			c.uses[path] = uses
+		}
+	}
+	maps.Copy(c.wants, before.wants) // what nobody names any more makes it looked at too often, and no more
+	c.lacking = c.lacking || before.lacking
+	for _, f := range before.findings { // of a file either all are told before or all now, so none is cut twice
+		if stands(f.File) {
+			c.findings = append(c.findings, f)
+		}
+	}
+	return c.verdict, nil
+}
+
+func newTenantCheck(l *Loader, p *part, cat *catalog, refused []refusal) *tenantCheck {
+	return &tenantCheck{check: newCheck(l, p, cat, refused), lost: map[string]bool{}, offers: map[string]*load.Document{}, offered: map[string]int{}}
+}
+
+// documents judges documents of the part, by path.
+func (c *tenantCheck) documents(ctx context.Context, docs []*load.Document) error {
+	for _, doc := range c.ranked(docs) {
+		if c.belongs(doc) {
+			if err := c.document(ctx, doc); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+type tenantCheck struct {
+	*check
+	lost    map[string]bool           // tenant.yaml or project.yaml reported missing
+	offers  map[string]*load.Document // contributions, by node
+	offered map[string]int            // nodes, by shared runtime and project
+
+	ownStand bool                      // the tenant's own documents were judged before, beside all that is not new
+	keyed    map[string]*load.Document // the first service account with a key, by the key's bytes; nil: not looked for yet
+}
+
+// belongs says whether doc's tenant and project stand. One that is missing is
+// told once, at the first document that misses it.
+func (c *tenantCheck) belongs(doc *load.Document) bool {
+	for _, k := range []schema.Key{
+		{Kind: schema.KindTenant, Name: doc.Key.Tenant},
+		{Kind: schema.KindProject, Tenant: doc.Key.Tenant, Name: doc.Key.Project},
+	} {
+		if k.Name == "" {
+			continue
+		}
+		path, _ := k.Path()
+		owner := c.part.at(path)
+		switch {
+		case owner == nil && !c.lost[path]:
+			c.lost[path] = true
+			code := "ref.missing-tenant"
+			if k.Kind == schema.KindProject {
+				code = "ref.missing-project"
+			}
+			c.refuse(doc, "", code, fmt.Sprintf("there is no %s, which everything in this directory needs", path), path)
+			return false
+		case owner == nil || c.bad(owner):
+			c.without(doc, path)
+			return false
+		}
+	}
+	return true
+}
+
+func (c *tenantCheck) document(ctx context.Context, doc *load.Document) error {
+	switch d := doc.Decl.(type) {
+	case *schema.Tenant:
+		c.approvals(doc, d)
+	case *schema.Policy:
+		c.noSuspension(doc)
+		c.policy(doc, d)
+	case *schema.Entitlement:
+		c.app(doc, "metadata.name", d.Key.Name)
+		c.overlay(doc, "spec.policy_overrides", &d.Spec.PolicyOverrides)
+	case *schema.Instance:
+		return c.instance(ctx, doc, d)
+	case *schema.SharedRuntime:
+		return c.sharedRuntime(ctx, doc, d)
+	case *schema.Attachment:
+		c.attachment(doc, d)
+	case *schema.Artifact:
+		c.artifact(doc, d)
+	case *schema.Contribution:
+		c.contribution(doc, d)
+	case *schema.MemberOperation:
+		c.operation(doc, d)
+	case *schema.RoleBinding:
+		c.machines(doc, d)
+		c.administered(doc, d)
+	case *schema.ServiceAccount:
+		c.keys(doc, d)
+		c.granted(doc, d)
+		c.endpoints(doc, d)
+	}
+	return nil
+}
+
+// approvals warns about policies that ask for approvals of what a repository of
+// the tenant's own has, where a commit counts by its signature alone. It is no
+// error: whoever may write the policy can end that by themselves.
+func (c *tenantCheck) approvals(tenant *load.Document, d *schema.Tenant) {
+	if d.Spec.Repository == nil {
+		return
+	}
+	const code, why = "conflict.approval", "but nobody can approve a commit in a repository of the tenant's own: nothing there can change but by the signature of an administrator of berth.yaml, with the trailer `Break-Glass: reason`"
+	path, _ := schema.Key{Kind: schema.KindPolicy, Tenant: d.Key.Name, Name: "policy"}.Path()
+	if doc := c.part.at(path); doc != nil {
+		if p, ok := doc.Decl.(*schema.Policy); ok && p.Spec.RequireApproval {
+			c.findings = append(c.findings, load.Found(doc, "spec.require_approval", schema.SeverityWarning, code,
+				fmt.Sprintf("is asked for, %s; take it away, or take repository out of %s", why, tenant.File.Path)))
+		}
+	}
+	if p := c.catalog.approval; p != nil {
+		c.findings = append(c.findings, load.Found(tenant, "spec.repository", schema.SeverityWarning, code,
+			fmt.Sprintf("%s (%s) wants approvals, %s; take require_approval away there, or repository here", p.Key, p.File.Path, why)))
+	}
+}
+
+// machines checks the service accounts that a binding gives their role: those
+// that stand where it stands, as no role is given anywhere else.
+func (c *tenantCheck) machines(doc *load.Document, d *schema.RoleBinding) {
+	for i, m := range d.Spec.Members {
+		if m.ServiceAccount == "" {
+			continue
+		}
+		key := schema.Key{Kind: schema.KindServiceAccount, Tenant: d.Key.Tenant, Project: d.Key.Project, Name: m.ServiceAccount}
+		c.need(doc, load.Item("spec.members", i)+".service_account", "ref.missing-service-account", key, "there is no service account "+m.ServiceAccount+" here")
+	}
+}
+
+// keys makes sure that a key is of one account of the tenant, as a project's is
+// never the tenant's operator as well (requirement D3). The tenant's own goes
+// first, then the first project by name. Another tenant's use of a key says
+// nothing about anybody: public keys are public.
+func (c *tenantCheck) keys(doc *load.Document, d *schema.ServiceAccount) {
+	if c.ownStand && d.Key.Project == "" {
+		return
+	}
+	if c.keyed == nil {
+		c.keyed = map[string]*load.Document{}
+		for _, g := range c.part.groups {
+			for _, account := range g.accounts {
+				if c.bad(account) {
+					continue
+				}
+				for _, k := range account.Decl.(*schema.ServiceAccount).Spec.PublicKeys {
+					if key := load.KeyBytes(k.Key); c.keyed[key] == nil {
+						c.keyed[key] = account
+					}
+				}
+			}
+		}
+	}
+	for i, k := range d.Spec.PublicKeys {
+		if other := c.keyed[load.KeyBytes(k.Key)]; other != doc {
+			there := other.Header.At("spec.public_keys")
+			c.refuse(doc, load.Item("spec.public_keys", i)+".key", "conflict.key",
+				fmt.Sprintf("is a key of %s already (%s:%d): a key is of one account, make another for this one", other.Key, there.File, there.Line), there.File)
+		}
+	}
+}
+
+// endpoints warns about calls that no account may make. It is no error: which
+// there are depends on the version of Berth, and an account that is in force must
+// not stop a newer one.
+func (c *tenantCheck) endpoints(doc *load.Document, d *schema.ServiceAccount) {
+	there, told := schema.Endpoints(), 0
+	for i, e := range d.Spec.AllowedEndpoints {
+		if told > load.MaxFindings { // no more are told
+			return
+		}
+		if !slices.Contains(there, e) {
+			c.warn(doc, load.Item("spec.allowed_endpoints", i), "schema.no-effect",
+				e+" is no endpoint of the API that an account may call, and grants nothing"+meant(told, e, there))
+			told++
+		}
+	}
+}
+
+// granted warns about an account that no role binding beside it gives its role.
+func (c *tenantCheck) granted(doc *load.Document, d *schema.ServiceAccount) {
+	path, _ := schema.Key{Kind: schema.KindRoleBinding, Tenant: d.Key.Tenant, Project: d.Key.Project}.Path()
+	if binding := c.part.at(path); binding != nil {
+		b, ok := binding.Decl.(*schema.RoleBinding)
+		if !ok || slices.ContainsFunc(b.Spec.Members, func(m schema.RoleMember) bool { return m.ServiceAccount == d.Key.Name }) {
+			return
+		}
+	}
+	c.warn(doc, "metadata.name", "ref.missing-role", fmt.Sprintf("the account may do nothing, as nobody gives it its role: add a member with service_account: %s and role: service_account to %s", d.Key.Name, path))
+}
+
+// administered warns about a tenant's role binding that names no administrator.
+func (c *tenantCheck) administered(doc *load.Document, d *schema.RoleBinding) {
+	if d.Key.Project == "" && !authority.Administers(d) {
+		c.warn(doc, "spec.members", codeNoAdministrator, fmt.Sprintf("nobody here has the role %s: only administrators of the platform can give roles in this tenant", strings.Join(authority.AdministratorRoles(d.Key.Tenant), " or ")))
+	}
+}
+
+func (c *tenantCheck) instance(ctx context.Context, doc *load.Document, d *schema.Instance) error {
+	c.operator(doc, "spec.operator_service_account", schema.Key{Kind: schema.KindServiceAccount, Tenant: d.Key.Tenant, Project: d.Key.Project, Name: d.Spec.OperatorServiceAccount})
+	if !c.app(doc, "spec.app", d.Spec.App) {
+		return nil
+	}
+	version := c.version(doc, d.Spec.App, d.Spec.Version)
+	if version == nil {
+		return nil
+	}
+	c.entitled(doc, "spec.app", d.Key.Tenant, d.Key.Project, d.Spec.App)
+	c.stockedAll(doc, load.Items("spec.regions"), region, d.Spec.Regions)
+	c.roles(doc, d.Spec.Roles, version)
+	if d.Spec.SharedRuntime != "" {
+		c.carried(doc, d)
+	}
+	return c.config(ctx, doc, version)
+}
+
+// entitled says whether a project of this tenant may use an app.
+func (c *check) entitled(doc *load.Document, at, tenant, project, app string) bool {
+	key := schema.Key{Kind: schema.KindEntitlement, Tenant: tenant, Project: project, Name: app}
+	path, _ := key.Path()
+	switch e := c.part.at(path); {
+	case e == nil:
+		c.refuse(doc, at, "ref.missing-entitlement", fmt.Sprintf("the project is not entitled to %s (no %s)", app, path), path)
+	case c.bad(e):
+		c.without(doc, path)
+	default:
+		return true
+	}
+	return false
+}
+
+// project says whether a project of this tenant, given by its id, is there and
+// may use an app.
+func (c *check) project(doc *load.Document, at, id, app string) bool {
+	tenant, project, _ := strings.Cut(id, ".")
+	key := schema.Key{Kind: schema.KindProject, Tenant: tenant, Name: project}
+	return c.need(doc, at, "ref.missing-project", key, "there is no project "+id) != nil && c.entitled(doc, at, tenant, project, app)
+}
+
+// operator checks the service account something is operated by: one of its own
+// project or, for a shared runtime, of its tenant.
+func (c *check) operator(doc *load.Document, at string, key schema.Key) {
+	if key.Name == "" {
+		return
+	}
+	if path, _ := key.Path(); c.part.at(path) != nil {
+		c.need(doc, at, "ref.missing-service-account", key, "")
+		return
+	}
+	missing := "there is no service account " + key.Name
+	for _, other := range c.part.docs {
+		if k := other.Key; k.Kind == key.Kind && k.Name == key.Name && k != key {
+			owner := "the tenant's"
+			if k.Project != "" {
+				owner = "the project " + k.Project + "'s"
+			}
+			if key.Project != "" {
+				missing += fmt.Sprintf(" of this project: that of %s is %s, and an instance is operated by its own project's only", other.File.Path, owner)
+			} else {
+				missing += fmt.Sprintf(" of the tenant: that of %s is %s, and a project's is never reused", other.File.Path, owner)
+			}
+			break
+		}
+	}
+	c.need(doc, at, "ref.missing-service-account", key, missing)
+}
+
+// runtime is the shared runtime that doc refers to, of its tenant or of the
+// platform, and the attachments to it.
+func (c *tenantCheck) runtime(doc *load.Document, scope, name string) (*load.Document, attachments) {
+	key := schema.Key{Kind: schema.KindSharedRuntime, Name: name}
+	if scope == "platform" {
+		return c.needOfPlatform(doc, "spec.shared_runtime", "ref.missing-shared-runtime", key, "there is no shared runtime "+name+" of the platform"), c.catalog.attached
+	}
+	key.Tenant = doc.Key.Tenant
+	return c.need(doc, "spec.shared_runtime", "ref.missing-shared-runtime", key, "there is no shared runtime "+name+" of the tenant"), c.attached
+}
+
+// terms is the attachment of doc's project to a runtime. It is nil, true if the
+// project is attached without terms, and nil, false if doc was refused.
+func (c *tenantCheck) terms(doc, runtime *load.Document, all attachments) (*load.Document, bool) {
+	id, of := doc.Key.ProjectID(), all[runtime.Key.Name]
+	bad := func(a *load.Document) bool {
+		if a.Key.Tenant == "" {
+			return c.catalog.bad(a)
+		}
+		return c.bad(a)
+	}
+	for _, a := range of[id] {
+		if !bad(a) {
+			c.uses[doc.File.Path] = append(c.uses[doc.File.Path], a.File.Path)
+			return a, true
+		}
+	}
+	if slices.Contains(runtime.Decl.(*schema.SharedRuntime).Spec.AttachedProjectIDs, id) {
+		return nil, true
+	}
+	if broken := slices.Concat(of[id], of[""]); len(broken) > 0 {
+		for _, a := range broken {
+			c.without(doc, a.File.Path)
+		}
+		return nil, false
+	}
+	where := strings.TrimSuffix(runtime.File.Path, "runtime.yaml") + "attachments/"
+	c.refuse(doc, "spec.shared_runtime", "ref.not-attached", fmt.Sprintf("the project %s is not attached to %s: that takes a document in %s", id, runtime.Key.Name, where), runtime.File.Path)
+	return nil, false
+}
+
+// carried checks an instance that a shared runtime carries.
+func (c *tenantCheck) carried(doc *load.Document, d *schema.Instance) {
+	runtime, all := c.runtime(doc, d.Spec.ControlPlaneScope, d.Spec.SharedRuntime)
+	if runtime == nil {
+		return
+	}
+	if r := runtime.Decl.(*schema.SharedRuntime); r.Spec.App != d.Spec.App {
+		there := r.At("spec.app")
+		c.refuse(doc, "spec.shared_runtime", "ref.other-app", fmt.Sprintf("%s runs %s, not %s (%s:%d)", r.Key.Name, r.Spec.App, d.Spec.App, there.File, there.Line), there.File)
+		return
+	}
+	c.terms(doc, runtime, all)
+}
+
+// contribution checks that the nodes are the project's to offer, and wanted.
+func (c *tenantCheck) contribution(doc *load.Document, d *schema.Contribution) {
+	id := d.Key.ProjectID()
+	for i, name := range d.Spec.Nodes {
+		c.reserved(doc, load.Item("spec.nodes", i), name, id)
+	}
+	runtime, all := c.runtime(doc, d.Spec.ControlPlaneScope, d.Spec.SharedRuntime)
+	if runtime == nil {
+		return
+	}
+	attached, ok := c.terms(doc, runtime, all)
+	if !ok {
+		return
+	}
+	if attached == nil {
+		c.refuse(doc, "spec.shared_runtime", "ref.contribution-denied", fmt.Sprintf("the project is attached to %s without terms (%s), which takes no nodes: an Attachment that allows it would", d.Spec.SharedRuntime, runtime.File.Path), runtime.File.Path)
+		return
+	}
+	terms := attached.Decl.(*schema.Attachment)
+	there := terms.At("spec.contribution_policy")
+	if !terms.Spec.ContributionPolicy.Allow {
+		c.refuse(doc, "spec.shared_runtime", "ref.contribution-denied", fmt.Sprintf("the attachment to %s takes no nodes (%s:%d)", d.Spec.SharedRuntime, there.File, there.Line), there.File)
+		return
+	}
+	key := runtime.File.Path + " " + id
+	c.offered[key] += len(d.Spec.Nodes)
+	if most := terms.Spec.ContributionPolicy.MaxNodes; most > 0 && c.offered[key] > most {
+		c.refuse(doc, "spec.nodes", "ref.contribution-denied", fmt.Sprintf("the project offers %d nodes to %s, which takes at most %d (%s:%d)", c.offered[key], d.Spec.SharedRuntime, most, there.File, there.Line), there.File)
+	}
+}
+
+// reserved checks that a node is the project's own, and offered once. It knows
+// the nodes reserved for the tenant only: others are no business of its.
+func (c *tenantCheck) reserved(doc *load.Document, at, name, id string) {
+	path, _ := schema.Key{Kind: schema.KindNode, Name: name}.Path()
+	node := c.catalog.byFile[path]
+	var n *schema.Node
+	if node != nil {
+		n, _ = node.Decl.(*schema.Node)
+	}
+	owner := ""
+	if node != nil && n == nil {
+		c.without(doc, path)
+		return
+	}
+	if n != nil {
+		if tenant, _, _ := strings.Cut(n.Spec.Reserved, "."); tenant == doc.Key.Tenant {
+			owner = n.Spec.Reserved
+		}
+	}
+	switch {
+	case owner == "":
+		c.refuse(doc, at, "ref.node-not-reserved", fmt.Sprintf("no node %s is reserved for %s (%s)", name, id, path), path)
+	case owner != id:
+		c.refuse(doc, at, "ref.node-not-reserved", fmt.Sprintf("the node %s is reserved for %s, not for %s (%s:%d)", name, owner, id, path, n.At("spec.reserved_for").Line), path)
+	case c.catalog.bad(node):
+		c.without(doc, path)
+	case c.offers[name] != nil:
+		other := c.offers[name].File.Path
+		c.refuse(doc, at, "conflict.contribution", fmt.Sprintf("the node %s is offered already (%s)", name, other), other)
+	default:
+		c.offers[name] = doc
+	}
+}
+
+// artifact checks what a project publishes. A source of the tenant goes before
+// one of the platform with its name.
+func (c *tenantCheck) artifact(doc *load.Document, d *schema.Artifact) {
+	c.app(doc, "spec.app", d.Spec.App)
+	own := schema.Key{Kind: schema.KindArtifactSource, Tenant: d.Key.Tenant, Name: d.Spec.Source}
+	path, _ := own.Path()
+	if c.part.at(path) != nil {
+		c.need(doc, "spec.source", "ref.missing-source", own, "")
+		return
+	}
+	shared := schema.Key{Kind: schema.KindArtifactSource, Name: d.Spec.Source}
+	if there, _ := shared.Path(); c.catalog.byFile[there] != nil {
+		c.needOfPlatform(doc, "spec.source", "ref.missing-source", shared, "")
+		return
+	}
+	there, _ := shared.Path()
+	c.refuse(doc, "spec.source", "ref.missing-source", fmt.Sprintf("there is no artifact source %s, of the tenant (%s) or of the platform (%s)", d.Spec.Source, path, there), path, there)
+}

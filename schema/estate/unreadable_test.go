@@ -1,0 +1,81 @@
+package estate_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"berth/schema"
+	"berth/schema/estate"
+)
+
+// A tenant whose part cannot be read stays as it was, and everybody else has
+// what they would have if it had not been touched.
+func TestAnUnreadableTenantStaysAsItWas(t *testing.T) {
+	l := newLoader(t)
+	all := edits(t)
+	base := lab(t)
+	const part = "tenants/physics"
+	n := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		first, err := l.InForce(context.Background(), estate.Files(history(rt, base, all, "")), estate.Files(base), nil)
+		require.NoError(rt, err)
+		previous := contents(rt, first.Snapshot)
+		main := history(rt, previous, all, "")
+		n++ // or the loader knows the part, having read the same before
+		main[part+"/unknown.md"] = fmt.Sprint(n)
+		untouched := maps.Clone(main)
+		maps.DeleteFunc(untouched, func(path, _ string) bool { return strings.HasPrefix(path, part+"/") })
+		was := maps.Clone(previous)
+		maps.DeleteFunc(was, func(path, _ string) bool { return !strings.HasPrefix(path, part+"/") })
+		maps.Copy(untouched, was)
+
+		want, err := l.InForce(context.Background(), estate.Files(untouched), estate.Files(previous), nil)
+		require.NoError(rt, err)
+		got, err := l.InForce(context.Background(), broken{Snapshot: estate.Files(main), part: part}, estate.Files(previous), nil)
+		require.NoError(rt, err)
+		require.False(rt, schema.HasErrors(got.Result.Diagnostics))
+		require.Equal(rt, contents(rt, want.Snapshot), contents(rt, got.Snapshot))
+		require.Equal(rt, []string{part}, got.Main.Unreadable, "and it is told")
+
+		i := slices.IndexFunc(got.Held, func(h estate.Held) bool { return h.File == part })
+		require.GreaterOrEqual(rt, i, 0)
+		require.Equal(rt, estate.HeldUnreadable, got.Held[i].Reason)
+		require.Equal(rt, schema.Key{Kind: schema.KindTenant, Name: "physics"}, got.Held[i].Key)
+		require.Equal(rt, slices.Concat(want.Held, got.Held[i:i+1]), slices.Concat(got.Held[:i], got.Held[i+1:], got.Held[i:i+1]))
+		require.Equal(rt, hash(rt, estate.Files(previous), part), got.Replace[part])
+		others := maps.Clone(got.Replace)
+		delete(others, part)
+		require.Equal(rt, want.Replace, others)
+	})
+}
+
+// hash is that of a part, or "".
+func hash(t require.TestingT, snap schema.Snapshot, part string) string {
+	parts, err := snap.Parts(context.Background())
+	require.NoError(t, err)
+	for _, p := range parts {
+		if p.Name == part {
+			return p.Hash
+		}
+	}
+	return ""
+}
+
+// A part that was never in force, and one that is none of ours, are not there.
+func TestAnUnreadableNewPartIsNotThere(t *testing.T) {
+	for _, part := range []string{"tenants/evil", "tenants/NO\\x2fNAME", "Tenants"} {
+		main := broken{Snapshot: estate.Files(with(t, map[string]string{part + "/tenant.yaml": "x", trainFile: fmt.Sprintf(instance, "train", 1)})), part: part}
+		f, err := newLoader(t).InForce(context.Background(), main, estate.Files(lab(t)), nil)
+		require.NoError(t, err)
+		require.Equal(t, "unreadable "+part+": not there\n", told(f))
+		require.Equal(t, map[string]string{part: ""}, f.Replace)
+		require.Equal(t, 1, f.Result.Desired.Instance(schema.InstanceKey("physics", "lattice", "train")).Spec.Roles["worker"].Count)
+	}
+}

@@ -1,0 +1,136 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+
+	"berth/schema"
+)
+
+// Reader reads documents. It is safe for concurrent use.
+type Reader struct {
+	backends map[string]string
+	paths    *paths
+	judges   chan *judge // idle ones; nil: not made yet
+}
+
+// NewReader makes a Reader. backends maps a runtime_backend to CUE source that
+// defines #Config, the closed definition of an instance's spec.config, and
+// #Parameters, that of a version's manifest.parameters. Defaults belong in
+// #Parameters: a version's parameters lie under an instance's config, and a default
+// in #Config would hide them. The error names the definition that does not compile.
+func NewReader(backends map[string]string) (*Reader, error) {
+	j, err := newJudge(backends)
+	if err != nil {
+		return nil, err
+	}
+	workers := min(runtime.GOMAXPROCS(0), 4)
+	r := &Reader{backends: backends, paths: &paths{all: map[string]string{}}, judges: make(chan *judge, workers)}
+	r.judges <- j
+	for range workers - 1 {
+		r.judges <- nil
+	}
+	return r, nil
+}
+
+// errBroke: the judge panicked. What it was judging is to be refused; a file
+// that broke the daemon would do so after every restart.
+var errBroke = errors.New("the reader failed on this file: please report it, and write it differently")
+
+// withJudge runs f with a judge of its own. One that panicked is dropped, and
+// the error is errBroke.
+func (r *Reader) withJudge(ctx context.Context, f func(*judge) error) (err error) {
+	var j *judge
+	select {
+	case j = <-r.judges:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() {
+		if recover() != nil {
+			j, err = nil, errBroke
+		}
+		r.judges <- j
+	}()
+	if j == nil {
+		if j, err = newJudge(r.backends); err != nil {
+			return err
+		}
+	}
+	return f(j)
+}
+
+// Read reads the file f; nil if it is no business of Berth's. read returns at most
+// max bytes of it, and whether there are more. A file on which the reader panics is
+// refused like any other invalid file and stops no other.
+func (r *Reader) Read(ctx context.Context, f schema.File, read func(max int) (data []byte, more bool, err error)) (doc *Document, err error) {
+	key, doc, ignore := admit(f)
+	if ignore {
+		return nil, nil
+	}
+	if doc != nil && doc.Findings[0].Code != "path.misplaced" {
+		return doc, nil
+	}
+	data, more, err := read(MaxBytes)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", f.Path, err)
+	}
+	if doc != nil {
+		doc = misplaced(doc, data, more)
+	} else if doc, err = r.parse(ctx, f, key, data, more); err != nil {
+		return nil, err
+	}
+	doc.Size = len(data)
+	return doc, nil
+}
+
+// parse reads the content of the file f, in which a document of key belongs.
+func (r *Reader) parse(ctx context.Context, f schema.File, key schema.Key, data []byte, more bool) (doc *Document, err error) {
+	err = r.withJudge(ctx, func(j *judge) error {
+		doc = (&documentParser{judge: j, paths: r.paths}).read(f, key, data, more)
+		return nil
+	})
+	if errors.Is(err, errBroke) {
+		return refused(f, key, "file.unreadable", err.Error()), nil
+	}
+	return doc, err
+}
+
+// Tenant reads the tenant.yaml of a tenant, alone; nil if it is not valid. A caller
+// needs it to know where a tenant's documents are, before it can read the estate.
+func (r *Reader) Tenant(ctx context.Context, name string, data []byte) (*schema.Tenant, error) {
+	key := schema.Key{Kind: schema.KindTenant, Name: name}
+	path, err := key.Path()
+	if err != nil {
+		return nil, nil
+	}
+	more := len(data) > MaxBytes
+	doc, err := r.parse(ctx, schema.File{Path: path, Mode: schema.ModePlain, Size: int64(len(data))}, key, data[:min(len(data), MaxBytes)], more)
+	if err != nil {
+		return nil, err
+	}
+	t, _ := doc.Decl.(*schema.Tenant)
+	return t, nil
+}
+
+// Config checks the config of doc, an instance or a shared runtime, by the
+// definition of a backend.
+func (r *Reader) Config(ctx context.Context, doc *Document, backend string) (findings []schema.Diagnostic, err error) {
+	if doc.tree == nil {
+		return nil, nil
+	}
+	err = r.withJudge(ctx, func(j *judge) error {
+		_, problems := j.judge(configDef(backend), doc.tree.value["spec"].(map[string]any)["config"])
+		for _, p := range problems {
+			p.path = join("spec.config", p.path)
+			findings = append(findings, diagnose(doc.tree, doc.File.Path, p))
+		}
+		return nil
+	})
+	if errors.Is(err, errBroke) {
+		return []schema.Diagnostic{Found(doc, "spec.config", schema.SeverityError, "file.unreadable", err.Error())}, nil
+	}
+	return findings, err
+}

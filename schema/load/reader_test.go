@@ -1,0 +1,79 @@
+package load
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/schema"
+)
+
+// A file on which the reader panics is a finding, and the next one is read.
+func TestAPanicStaysWithItsFile(t *testing.T) {
+	r, err := NewReader(labBackends(t))
+	require.NoError(t, err)
+	r.judges = make(chan *judge, 1)
+	broken := &judge{defs: map[string]definition{}} // it has no context: it panics on use
+	for _, kind := range kinds() {
+		broken.defs[kind] = definition{}
+	}
+	r.judges <- broken
+	const path = "tenants/physics/projects/lattice/instances/train.yaml"
+	for i := range 2 {
+		doc, err := r.Read(context.Background(), schema.File{Path: path, Mode: schema.ModePlain}, func(int) ([]byte, bool, error) { return []byte(labFiles(t)[path]), false, nil })
+		require.NoError(t, err)
+		require.Equal(t, i == 1, doc.Valid())
+		if i == 0 {
+			require.Equal(t, "file.unreadable", doc.Findings[0].Code)
+		}
+	}
+}
+
+// A document that keeps changing leaves nothing behind: neither the definitions
+// nor what is remembered grows without end. The figure of a hundred thousand
+// validations is printed by `make bench`.
+func TestValidationsLeaveNothingBehind(t *testing.T) {
+	growth := heapGrowth(t, 500, 2_000)
+	require.Less(t, growth, 4<<20)
+}
+
+// heapGrowth is by how many bytes the heap grows over validations of one
+// document that changes each time, after some that warm up.
+func heapGrowth(t testing.TB, warm, validations int) int {
+	r, err := NewReader(labBackends(t))
+	require.NoError(t, err)
+	const path = "tenants/physics/projects/lattice/instances/train.yaml"
+	content := labFiles(t)[path]
+	n := 0
+	validate := func(times int) {
+		for range times {
+			n++
+			data := strings.Replace(content, "Training", fmt.Sprintf("Cluster %d", n), 1)
+			doc, err := r.Read(context.Background(), schema.File{Path: path, Mode: schema.ModePlain}, func(int) ([]byte, bool, error) { return []byte(data), false, nil })
+			require.NoError(t, err)
+			require.True(t, doc.Valid())
+		}
+	}
+	heap := func() int {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc)
+	}
+	validate(warm)
+	before := heap()
+	validate(validations)
+	return heap() - before
+}
+
+// BenchmarkHeapGrowth reports what a hundred thousand validations leave behind.
+func BenchmarkHeapGrowth(b *testing.B) {
+	for b.Loop() {
+		b.ReportMetric(float64(heapGrowth(b, 1_000, 100_000))/(1<<20), "MiB")
+	}
+}
