@@ -703,21 +703,13 @@ func (r *Reconciler) saw(key schema.Key, p *published, d *schema.Desired, revisi
 			continue
 		}
 		if unverified(prev) != unverified(&next) {
-			r.artifactSeen()
+			r.pulls.ReplanLater() // one may promote the artifact
 		}
 		if v := verdict(sights, ""); changed && v.Status != "True" {
 			r.logAbout(key, r.appOf(r.current().Desired)(key), "", next.CorrelationID).Warn("an artifact's bytes are not as declared, or cannot be seen", "artifact", key.String(), "artifact_id", schema.ID(next.UID, key),
 				"verified", v.Status, "reason", v.Reason, "message", v.Message, "commit", short(next.Revision))
 		}
 		return true
-	}
-}
-
-// artifactSeen plans open pull requests again, as one may promote what is seen
-// otherwise than before.
-func (r *Reconciler) artifactSeen() {
-	if r.o.Forge != nil {
-		r.plans.AddAfter(reconciler.Item{Task: reconciler.TaskReplan}, pullsSettle)
 	}
 }
 

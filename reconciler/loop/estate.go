@@ -14,6 +14,7 @@ import (
 	"berth/reconciler/decide"
 	"berth/reconciler/plan"
 	"berth/reconciler/provenance"
+	"berth/reconciler/pulls"
 	"berth/schema"
 	"berth/schema/audit"
 	"berth/schema/authority"
@@ -112,7 +113,7 @@ func (r *Reconciler) reconcileEstate(ctx context.Context) error {
 	}
 	same := st != nil && st.Main == tips.Main && st.InForce == tips.InForce
 	unread := same && slices.ContainsFunc(st.Held, func(h plan.Held) bool { return h.Reason == estate.HeldUnreadable })
-	acked := r.acks.all()
+	acked := r.pulls.AcksWaiting()
 	if same && len(acked) == 0 {
 		if applied, err := r.applyNext(ctx, st); applied || err != nil {
 			return err
@@ -128,24 +129,9 @@ func (r *Reconciler) reconcileEstate(ctx context.Context) error {
 	return r.decide(ctx, st, tips, unread || same, acked)
 }
 
-// answered tells of deletions that were decided again, as somebody acknowledged
-// them.
-func (r *Reconciler) answered(acked []acking) {
-	if len(acked) == 0 {
-		return
-	}
-	r.acks.decided(acked)
-	st := r.current()
-	for _, one := range acked {
-		r.rollouts.released(one.commit, st.Held)
-		r.touched(one.commit)
-	}
-	r.Enqueue(reconciler.Item{Task: reconciler.TaskCommands})
-}
-
 // decide decides what came to main since the last decision, and records it on
 // berth/in-force.
-func (r *Reconciler) decide(ctx context.Context, st *reconciler.State, tips reconciler.Tips, unread bool, acked []acking) error {
+func (r *Reconciler) decide(ctx context.Context, st *reconciler.State, tips reconciler.Tips, unread bool, acked []pulls.Acked) error {
 	was, decided, err := r.standing(ctx, st, tips)
 	if err != nil {
 		return err
@@ -174,7 +160,7 @@ func (r *Reconciler) decide(ctx context.Context, st *reconciler.State, tips reco
 	if len(steps) == 0 {
 		return nil
 	}
-	if acked, err = r.sayAgain(ctx, steps, acked); err != nil {
+	if acked, err = r.pulls.AddAcks(ctx, steps, acked); err != nil {
 		return err
 	}
 	d, err := r.decider.Commit(ctx, was, steps, r.today())
@@ -222,7 +208,7 @@ func (r *Reconciler) decide(ctx context.Context, st *reconciler.State, tips reco
 	}
 	if unread && inForce == st.InForce {
 		r.thaw() // it still cannot be read, or is held
-		r.answered(acked)
+		r.pulls.AcksDecided(acked)
 		return nil
 	}
 	var before []plan.Held
@@ -235,14 +221,14 @@ func (r *Reconciler) decide(ctx context.Context, st *reconciler.State, tips reco
 	if st != nil && st.Main == main { // no commit did this
 		by = origins{}
 		if len(acked) > 0 {
-			by.first = acked[0].commit
+			by.first = acked[0].Commit
 		}
 	}
 	by.requesters = requesters
 	if err := r.enforce(ctx, st, newState(main, inForce, r.today(), d), by, acked, records, events); err != nil {
 		return err
 	}
-	r.answered(acked)
+	r.pulls.AcksDecided(acked)
 	if d.Frozen == nil {
 		return nil
 	}
@@ -400,10 +386,10 @@ func (r *Reconciler) adopt(ctx context.Context, tips reconciler.Tips) (*reconcil
 	}
 	under, ended := r.writer.underReview(), map[string]bool{}
 	for key, s := range mem.All() {
-		over := settled(s) && s.Phase != plan.PhaseDeleted
-		for _, commit := range r.rollouts.status(s) {
+		over := s.Settled() && s.Phase != plan.PhaseDeleted
+		for _, commit := range r.pulls.RollOuts.Observe(s) {
 			if !over {
-				r.touched(commit)
+				r.pulls.Touched(commit)
 			}
 		}
 		if was, ok := ended[s.Revision]; was || !ok {
@@ -412,7 +398,7 @@ func (r *Reconciler) adopt(ctx context.Context, tips reconciler.Tips) (*reconcil
 	}
 	for commit, is := range ended {
 		if is { // an earlier run told of it to its end, and its review went with that
-			r.rollouts.end(commit)
+			r.pulls.RollOuts.End(commit)
 		}
 	}
 	r.o.Log.Info("continuing", "in_force", short(tips.InForce), "units", st.Effective.Len())
@@ -471,7 +457,7 @@ func (r *Reconciler) opened() {
 // enforce puts a decision into effect: places, records which units changed and
 // through which commit, and wakes them. acked are the deletions that somebody
 // acknowledged since the decision before.
-func (r *Reconciler) enforce(ctx context.Context, old, st *reconciler.State, by origins, acked []acking, records []audit.Record, events []plan.Event) error {
+func (r *Reconciler) enforce(ctx context.Context, old, st *reconciler.State, by origins, acked []pulls.Acked, records []audit.Record, events []plan.Event) error {
 	mem := r.writer.memory()
 	oldMain := ""
 	before := old
@@ -507,7 +493,7 @@ func (r *Reconciler) enforce(ctx context.Context, old, st *reconciler.State, by 
 			switch {
 			case by.of(old, st, key) != "":
 			case len(acked) > 0 && unreviewed(before, st, key): // it stands elsewhere by that
-				causes[key] = acked[0].commit
+				causes[key] = acked[0].Commit
 			case s != nil && s.Revision != "": // no commit did this: a day began
 				causes[key] = s.Revision
 			}
@@ -518,15 +504,15 @@ func (r *Reconciler) enforce(ctx context.Context, old, st *reconciler.State, by 
 		wasHeld = old.Held
 	}
 	for _, m := range merged {
-		r.rollouts.begin(m.commit, unread(st.Held, m.paths))
+		r.pulls.RollOuts.Begin(m.commit, unread(st.Held, m.paths))
 	}
 	for commit, held := range attributeHeld(merged, st.Main, newlyHeld(wasHeld, st.Held)) {
-		r.rollouts.begin(commit, held)
+		r.pulls.RollOuts.Begin(commit, held)
 	}
 
 	if old != nil && old.Main == st.Main && old.InForce != st.InForce && len(acked) == 0 {
 		for _, commit := range causes { // it may have been told to its end, with this held
-			r.rollouts.released(commit, st.Held)
+			r.pulls.RollOuts.Released(commit, st.Held)
 		}
 	}
 
@@ -582,10 +568,10 @@ func (r *Reconciler) enforce(ctx context.Context, old, st *reconciler.State, by 
 		r.queue.Add(reconciler.Item{Task: reconciler.TaskUnit, Unit: key})
 	}
 	for _, m := range merged {
-		r.touched(m.commit)
+		r.pulls.Touched(m.commit)
 	}
-	r.touched(st.Main)
-	r.baseMoved()
+	r.pulls.Touched(st.Main)
+	r.pulls.BaseMoved()
 	r.o.Log.Info("decided", "main", short(st.Main), "in_force", short(st.InForce), "held", len(st.Held),
 		"changed_units", len(changed), "correlation_id", correlation(st.Main))
 	return nil
@@ -883,7 +869,7 @@ func (r *Reconciler) freeze(why string) error {
 	kept := r.state != nil
 	r.mu.Unlock()
 	if news {
-		r.baseMoved()
+		r.pulls.BaseMoved()
 	}
 	if kept {
 		r.opened()
@@ -902,6 +888,6 @@ func (r *Reconciler) thaw() {
 	r.frozen = ""
 	r.mu.Unlock()
 	if news {
-		r.baseMoved()
+		r.pulls.BaseMoved()
 	}
 }

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"berth/reconciler"
-	"berth/reconciler/loop"
 	"berth/reconciler/patch"
 	"berth/reconciler/plan"
+	"berth/reconciler/pulls"
 	"berth/reconciler/report"
 )
 
@@ -52,7 +52,7 @@ func newForge() *forge {
 
 // render shows what is known as people would see it, but for the comment, which
 // is data.
-func render() loop.Render {
+func render() pulls.Render {
 	encode := func(v any) string {
 		data, err := json.Marshal(v)
 		if err != nil {
@@ -60,7 +60,7 @@ func render() loop.Render {
 		}
 		return string(data)
 	}
-	return loop.Render{
+	return pulls.Render{
 		Checks: report.Checks, Key: report.Key, Lines: patch.Lines,
 		Plan:    func(p plan.Proposal, _ plan.PullContext) string { return encode(p) },
 		Rollout: func(r plan.Rollout) string { return encode(r) },

@@ -16,11 +16,7 @@ import (
 )
 
 const (
-	// maxPullLag is how long a forge that says that no pull request brought a new
-	// commit is asked again before it is believed, where AuthorLag is longer and all
-	// pull requests that could have are known not to be it.
-	maxPullLag = 3 * time.Second
-	// pullAgain is the least time between two such questions.
+	// pullAgain is when a unit is reconciled again whose pull request is not known yet.
 	pullAgain = time.Second
 	// showingLag is how long a plan that is being shown may take to be, after its
 	// pull request was merged: a forge may merge as soon as the checks are there.
@@ -71,7 +67,7 @@ func (r *Reconciler) gate(ctx context.Context, st *reconciler.State, prev *plan.
 	case len(p.Actions) > 0 && within(p, g.repairs()), len(p.Actions) == 0 && !waitsOnly(p):
 		return g
 	}
-	pulls, sure, err := r.broughtBy(ctx, prev.Revision)
+	pulls, sure, err := r.pulls.BroughtBy(ctx, prev.Revision)
 	if err != nil || !sure {
 		return r.undecided(g, prev, err)
 	}
@@ -82,7 +78,7 @@ func (r *Reconciler) gate(ctx context.Context, st *reconciler.State, prev *plan.
 	var reviewed *plan.ReviewedUnit
 	pull, showing := pulls[0], false
 	for _, n := range pulls {
-		shown, next := r.writer.shownOf(n)
+		shown, next := r.pulls.Shown(n)
 		if shown != nil {
 			u, same := shown.Unit(p.Key, p.Digest)
 			if same {
@@ -100,7 +96,7 @@ func (r *Reconciler) gate(ctx context.Context, st *reconciler.State, prev *plan.
 	if len(p.Actions) == 0 {
 		return g // nothing is done, so nothing is held
 	}
-	if showing && r.o.Now().Sub(r.rollouts.began(prev.Revision)) < showingLag {
+	if showing && r.o.Now().Sub(r.pulls.RollOuts.FirstSeen(prev.Revision)) < showingLag {
 		return r.undecided(g, prev, nil)
 	}
 	return r.hold(g, pull, plan.Stale(reviewed, p, observed), prev.Revision)
@@ -129,7 +125,7 @@ func waitsOnly(p plan.Plan) bool {
 
 // undecided leaves a unit as it is until it is known whether it is held.
 func (r *Reconciler) undecided(g gated, prev *plan.Status, err error) gated {
-	g.again, g.quiet = min(pullAgain, r.pullLag()), err == nil
+	g.again, g.quiet = min(pullAgain, r.o.AuthorLag), err == nil
 	why := plan.Blocked{Code: "review.pending", Wait: true, Message: "it is not known yet which pull request brought it, and so whether this was reviewed"}
 	if err != nil {
 		why.Message += fmt.Sprintf(": %v", err)
@@ -201,104 +197,6 @@ func within(p, other plan.Plan) bool {
 	return !slices.ContainsFunc(p.Actions, func(a plan.Action) bool {
 		return !slices.ContainsFunc(other.Actions, func(o plan.Action) bool { return o.Verb == a.Verb && o.Member == a.Member && o.Node == a.Node })
 	})
-}
-
-// broughtBy are the pull requests that brought a commit of main; there is none
-// where there is no forge. sure is false while the forge may not know yet.
-//
-// What the forge says needs no proof here: it can only hold a unit, and lets one
-// go that nobody would hold had it said nothing.
-func (r *Reconciler) broughtBy(ctx context.Context, commit string) (pulls []int, sure bool, err error) {
-	if r.o.Forge == nil {
-		return nil, true, nil
-	}
-	known, sure := r.rollouts.broughtBy(commit)
-	if !sure {
-		if !r.rollouts.ask(commit, min(pullAgain, r.pullLag())) {
-			return nil, false, nil // it was asked a moment ago
-		}
-		if known, err = r.o.Forge.PullsOf(ctx, commit); err != nil {
-			return nil, false, err
-		}
-		asked := r.rollouts.setPulls(commit, known)
-		if sure = len(known) > 0; !sure && asked >= r.pullLag() {
-			if known, sure, err = r.unnamed(ctx, commit); err != nil {
-				return nil, false, err
-			}
-			if sure = sure || asked >= r.o.AuthorLag; sure {
-				r.rollouts.believe(commit, known)
-			}
-		}
-	}
-	for _, pr := range known {
-		if pr.Merged && pr.BaseBranch == r.o.Branch {
-			pulls = append(pulls, pr.Number)
-		}
-	}
-	return pulls, sure, nil
-}
-
-// unnamed are the pull requests that were merged by a commit of which the forge
-// names none: what it says of a pull request it may know before. sure is false
-// where one that is not open any more may still turn out to have brought it.
-func (r *Reconciler) unnamed(ctx context.Context, commit string) (prs []reconciler.PullRequest, sure bool, err error) {
-	open, err := r.o.Forge.OpenPulls(ctx)
-	if err != nil {
-		return nil, false, err
-	}
-	maybe := map[int]bool{}
-	for n := range r.writer.reviewed() {
-		maybe[n] = true
-	}
-	r.mu.Lock()
-	for n := range r.pulls {
-		maybe[n] = true
-	}
-	r.mu.Unlock()
-	for _, pr := range open {
-		delete(maybe, pr.Number)
-	}
-	sure = true
-	for n := range maybe {
-		pr, err := r.o.Forge.Pull(ctx, n)
-		if errors.Is(err, reconciler.ErrNotFound) {
-			continue
-		}
-		if err != nil {
-			return nil, false, err
-		}
-		switch {
-		case pr.BaseBranch != r.o.Branch:
-		case pr.Merged && pr.MergeCommit == commit:
-			prs = append(prs, pr)
-		case pr.Merged && pr.MergeCommit != "":
-			base, err := r.o.Repo.MergeBase(ctx, commit, pr.MergeCommit)
-			if err != nil && !errors.Is(err, reconciler.ErrNotFound) {
-				return nil, false, err
-			}
-			sure = sure && err == nil && base != commit // else it may be one of several that it brought
-		default: // closed, and merged a moment later for all that is known
-			sure = sure && !pr.Open && r.o.Now().Sub(pr.Updated) >= r.o.AuthorLag
-		}
-	}
-	return prs, sure || len(prs) > 0, nil
-}
-
-func (r *Reconciler) pullLag() time.Duration { return min(r.o.AuthorLag, maxPullLag) }
-
-// shownOf is what a pull request was shown, and what it is about to be; nil:
-// nothing.
-func (w *writer) shownOf(pull int) (shown, next *plan.Shown) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	v := w.reviews.of[pull]
-	if v == nil {
-		return nil, nil
-	}
-	if v.Key != "" {
-		shown = &v.Shown
-	}
-	return shown, v.Next
 }
 
 // staleRecord is the audit record of a unit that is held, as its plan is not the

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"runtime/debug"
@@ -19,10 +18,10 @@ import (
 	"berth/reconciler/decide"
 	"berth/reconciler/plan"
 	"berth/reconciler/provenance"
+	"berth/reconciler/pulls"
 	"berth/runtimes"
 	"berth/schema"
 	"berth/schema/estate"
-	"berth/schema/policy"
 )
 
 // Options say what a Reconciler works with. Zero durations and counts take the
@@ -31,7 +30,7 @@ type Options struct {
 	Branch   string // the branch people merge to, for which pull requests are planned: main
 	Repo     reconciler.Repo
 	Forge    reconciler.Forge // nil: no forge; everything else works the same
-	Render   Render           // how what is known is said at the forge; needed if there is one
+	Render   pulls.Render     // how what is known is said at the forge; needed if there is one
 	Loader   *estate.Loader
 	Runtimes map[string]runtimes.Runtime // by runtime_backend
 
@@ -72,35 +71,19 @@ type Options struct {
 	Looking func(reconciler.Item) (ended func(dealtWith bool))
 }
 
-// Render says in words what is known, for people at a forge. All of it is pure.
-type Render struct {
-	// Checks are both checks of a proposal, validate first.
-	Checks func(plan.Proposal, plan.PullContext) []plan.Check
-	// Key is over all that is shown of a proposal but its base.
-	Key     func(plan.Proposal, plan.PullContext) string
-	Plan    func(plan.Proposal, plan.PullContext) string // of the comment; Markdown
-	Rollout func(plan.Rollout) string                    // likewise
-	// Answer is the answer to a command: a line, and details or "". What policy makes
-	// of an instance is given for plan.AnswerExplain, if there is such an instance.
-	Answer func(plan.Answer, *policy.Explanation) (line, details string)
-	// Lines are those that a patch shows.
-	Lines func(patch io.Reader) (schema.Lines, error)
-}
-
 // Reconciler keeps one estate. Make it with New, run it once with Run.
 type Reconciler struct {
-	o        Options
-	queue    workqueue.TypedRateLimitingInterface[reconciler.Item]
-	forge    workqueue.TypedRateLimitingInterface[reconciler.Item] // of its own: a slow forge delays no repair
-	plans    workqueue.TypedRateLimitingInterface[reconciler.Item] // of pull requests: what is computed waits for no forge's pace
-	bytes    workqueue.TypedRateLimitingInterface[reconciler.Item] // and so does no slow registry
-	decider  *decide.Decider
-	writer   *writer
-	rollouts *rollouts
-	shows    *shows
-	looks    artifacts
-	views    views
-	dates    dates
+	o       Options
+	queue   workqueue.TypedRateLimitingInterface[reconciler.Item]
+	forge   workqueue.TypedRateLimitingInterface[reconciler.Item] // of its own: a slow forge delays no repair
+	plans   workqueue.TypedRateLimitingInterface[reconciler.Item] // of pull requests: what is computed waits for no forge's pace
+	bytes   workqueue.TypedRateLimitingInterface[reconciler.Item] // and so does no slow registry
+	decider *decide.Decider
+	writer  *writer
+	pulls   *pulls.Pulls
+	looks   artifacts
+	views   views
+	dates   dates
 
 	// The estate task's own: whether an earlier run decided something and did not
 	// tell of it, and over which state (nil: nobody knows); and up to which commit
@@ -113,26 +96,11 @@ type Reconciler struct {
 
 	authors *provenance.Authors // the estate task's own
 
-	acks    acks
-	applies applies
-	heard   time.Time // since when remarks are listed; the remarks task's own
-	idle    idle      // likewise
-	// passed are the remarks that are not answered in this run, and inVain how many
-	// passes came to nothing in a row; owed is what remarks came to that have no sign
-	// yet. Likewise.
-	passed map[remarkID]bool
-	inVain int
-	owed   map[remarkID]*reply
-
 	mu        sync.Mutex
-	state     *reconciler.State        // replaced whole by each decision; nil before the first
-	pulls     map[int]*openPull        // of this branch
-	listed    bool                     // they were listed once in this run
-	tip       string                   // main's, as last fetched
-	waits     map[schema.Key]string    // digest of the plan a unit waits to go on with
-	seen      map[schema.Key]bool      // units looked at in this run
-	jobs      map[schema.Key]plan.Jobs // of units that are there, as last seen in this run
-	began     time.Time                // this run
+	state     *reconciler.State     // replaced whole by each decision; nil before the first
+	tip       string                // main's, as last fetched
+	waits     map[schema.Key]string // digest of the plan a unit waits to go on with
+	seen      map[schema.Key]bool   // units looked at in this run
 	deletions *deletions
 	frozen    string        // why main's commit cannot be taken over; "": it is
 	ready     chan struct{} // closed when it is known what is in force
@@ -171,22 +139,18 @@ func New(o Options) *Reconciler {
 			workqueue.NewTypedItemExponentialFailureRateLimiter[reconciler.Item](500*time.Millisecond, 30*time.Second))
 	}
 	r := &Reconciler{
-		o: o, queue: queue(), forge: queue(), plans: queue(), bytes: queue(), rollouts: newRollouts(o.Now), shows: newShows(),
-		pulls: map[int]*openPull{}, began: o.Now(),
+		o: o, queue: queue(), forge: queue(), plans: queue(), bytes: queue(),
 		waits: map[schema.Key]string{},
 		seen:  map[schema.Key]bool{},
-		jobs:  map[schema.Key]plan.Jobs{},
 		looks: artifacts{misses: map[schema.Key]int{}},
 		ready: make(chan struct{}),
 	}
 	r.authors = provenance.New(provenance.Options{
 		Repo: o.Repo, Forge: o.Forge, Branch: o.Branch, CheckAuthority: o.Authority != nil, Lag: o.AuthorLag, Accept: o.Accept, Log: o.Log, Now: o.Now,
-		Acks: func(ctx context.Context, pull int) ([]decide.Ack, error) {
-			said, err := r.said(ctx, pull, nil)
-			return acksOf(said), err
-		},
+		Acks: func(ctx context.Context, pull int) ([]decide.Ack, error) { return r.pulls.Acks(ctx, pull) },
 	})
 	r.decider = decide.New(decide.Options{Loader: o.Loader, Authority: o.Authority, Rules: o.Rules})
+	r.pulls = r.newPulls()
 	r.writer = newWriter(o.Repo, o.Flush, o.Log, o.Now)
 	r.writer.onPush, r.writer.onChain = o.Metrics.pushed, o.Metrics.chain
 	r.deletions = newDeletions(o.Retention, o.Now)
@@ -201,7 +165,7 @@ func New(o Options) *Reconciler {
 // wait are one.
 func (r *Reconciler) Enqueue(i reconciler.Item) {
 	if i.Task == reconciler.TaskPull {
-		r.heardOf(i.Pull)
+		r.pulls.Heard(i.Pull)
 	}
 	if q := r.queueOf(i); q != nil {
 		q.Add(i)
@@ -328,9 +292,10 @@ const (
 	forgeWorkers = 2
 	// planWorkers look at pull requests, which is mostly computing.
 	planWorkers = 3
-	// maxPullTries of one pull request in a row; the next poll looks again.
-	maxPullTries = 8
-	// movedAgain is when to look again at a pull request whose head moved.
+	// maxPlanTries is how often a pull request is planned in a row; the next poll
+	// tries again.
+	maxPlanTries = 8
+	// movedAgain is when a pull request whose head moved is planned again.
 	movedAgain = 2 * time.Second
 )
 
@@ -365,21 +330,21 @@ func (r *Reconciler) one(ctx context.Context, q workqueue.TypedRateLimitingInter
 		case reconciler.TaskPlace:
 			r.replace()
 		case reconciler.TaskPulls:
-			return r.listPulls(ctx)
+			return r.pulls.List(ctx)
 		case reconciler.TaskPull:
-			again, err = r.propose(ctx, item.Pull)
+			again, err = r.pulls.Plan(ctx, item.Pull)
 		case reconciler.TaskReplan:
-			return r.replan(ctx)
+			return r.pulls.Replan(ctx)
 		case reconciler.TaskGroup:
-			again, err = r.proposeGroup(ctx, item.Ref)
+			again, err = r.pulls.PlanGroup(ctx, item.Ref)
 		case reconciler.TaskShow:
-			again, err = r.show(ctx)
+			again, err = r.pulls.Publish(ctx)
 		case reconciler.TaskCancelChecks:
 			return r.o.Forge.CancelChecks(ctx, item.Commit)
 		case reconciler.TaskCommands:
-			again, err = r.listenRemarks(ctx)
+			again, err = r.pulls.AnswerCommands(ctx)
 		case reconciler.TaskRollout:
-			return r.follow(ctx, item.Commit)
+			return r.pulls.Follow(ctx, item.Commit)
 		case reconciler.TaskArtifacts:
 			return r.scanArtifacts(ctx)
 		case reconciler.TaskArtifact:
@@ -408,7 +373,7 @@ func (r *Reconciler) one(ctx context.Context, q workqueue.TypedRateLimitingInter
 	case errors.Is(err, reconciler.ErrHeadMoved):
 		q.Forget(item)
 		q.AddAfter(item, movedAgain)
-	case (q == r.forge || q == r.plans) && errors.Is(err, reconciler.ErrNotFound), q == r.plans && q.NumRequeues(item) >= maxPullTries:
+	case (q == r.forge || q == r.plans) && errors.Is(err, reconciler.ErrNotFound), q == r.plans && q.NumRequeues(item) >= maxPlanTries:
 		r.o.Log.Warn("given up until something new is heard of it", "item", item.String(), "error", err)
 		dealtWith = true
 		q.Forget(item)
@@ -538,7 +503,7 @@ func left(s *plan.Status, want *schema.EffectiveInstance, st *reconciler.State) 
 			return nil
 		}
 		l.Stuck = true
-	case want.Suspend, settled(s) && at(s, want.DesiredState):
+	case want.Suspend, s.Settled() && at(s, want.DesiredState):
 		return nil
 	}
 	return &l

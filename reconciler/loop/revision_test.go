@@ -19,6 +19,7 @@ import (
 // However much a tenant has said of it, revision.yaml can be read back.
 func TestARevisionStaysReadable(t *testing.T) {
 	t.Parallel()
+	const digest = "0123456789abcdef"
 	for name, text := range map[string]string{
 		"long": strings.Repeat("x", 12<<10), "escaped": strings.Repeat("\x01\U0001F600", 3<<10), "lines": strings.Repeat("x\n", 6<<10),
 	} {
@@ -27,7 +28,7 @@ func TestARevisionStaysReadable(t *testing.T) {
 		for i := range maxHeld {
 			held = append(held, plan.Held{
 				Key: schema.InstanceKey("physics", "lhc", fmt.Sprint("i", i)), File: fmt.Sprintf("tenants/physics/%d/%s.yaml", i, text), Reason: "denied",
-				Message: text + ": with the trailer " + decide.AckTrailer + ": " + meant,
+				Message: text + ": with the trailer " + decide.AckTrailer + ": " + digest,
 			})
 		}
 		was := held[0]
@@ -46,7 +47,7 @@ func TestARevisionStaysReadable(t *testing.T) {
 		require.Len(t, rev.Notices, maxSaid)
 		require.True(t, strings.HasPrefix(rev.Notices[1], "tenant t1: "))
 		require.Equal(t, was, held[0], "what is decided stays whole")
-		require.Equal(t, meant, decide.AckOf(rev.Held[0]), "and what lets it go is asked for after a restart")
+		require.Equal(t, digest, decide.AckOf(rev.Held[0]), "and what lets it go is asked for after a restart")
 		require.Empty(t, newlyHeld(rev.Held, held[:len(rev.Held)]), "nor is it held anew then")
 		again := w.put
 		w.revise(func(rev *reconciler.Revision) { rev.Held, rev.HeldMore, rev.Frozen = held, 7, text })

@@ -49,7 +49,7 @@ func TestUnitsAreCalledByTheirUID(t *testing.T) {
 	require.Equal(t, []string{"0d9f2c6e-train", s.Key.ResourceName()}, []string{p["app_instance_id"], p["resource_name"]})
 
 	var log bytes.Buffer
-	r := &Reconciler{o: Options{Log: slog.New(slog.NewTextHandler(&log, nil))}, writer: newWriter(&statusRepo{}, time.Second, testLog(t), time.Now), rollouts: newRollouts(time.Now)}
+	r := New(Options{Repo: &statusRepo{}, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	require.True(t, r.set(nil, s))
 	require.Contains(t, log.String(), "app_instance_id=0d9f2c6e-train")
 }

@@ -301,26 +301,6 @@ func actionsLine(as []plan.Action) string {
 	return strings.Join(words, ", ")
 }
 
-// settled says whether a status waits for nothing but a change of what is
-// declared or what is observed.
-func settled(s *plan.Status) bool {
-	switch s.Phase {
-	case plan.PhaseDeleted:
-		return true
-	case plan.PhaseDeleting:
-		return s.Retry != nil && s.Retry.Terminal
-	}
-	if s.Review != nil && s.Review.Stale != nil {
-		return false // somebody may say that it is meant, or what is there may change
-	}
-	for _, c := range s.Conditions {
-		if c.Type == "Reconciling" {
-			return c.Status == "False"
-		}
-	}
-	return false
-}
-
 // nextRetry counts one more failure: 5 s doubling to 120 s, terminal after
 // max tries (requirement E6).
 func nextRetry(prev *plan.Retry, reason string, now time.Time, max int) *plan.Retry {

@@ -140,7 +140,7 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 	log := r.logUnit(prev)
 	log.Log(ctx, level, "applying", "actions", len(p.Actions), "digest", short(p.Digest), "attempt", view.attempt)
 	if !resumed && !g.kept() {
-		r.rollouts.acting(prev.Revision, key, len(p.Actions))
+		r.pulls.RollOuts.Acting(prev.Revision, key, len(p.Actions))
 	}
 	outcomes := apply.Run(ctx, apply.Options{Runtime: counted{rt, r.o.Metrics, prev.RuntimeBackend}, Journal: journal{r, prev, view.attempt, st.Noncompliance(key), g.kept(), begun, new(sync.Map)}, Log: log}, &p, stamp, view.attempt)
 	for _, o := range outcomes {
@@ -359,60 +359,8 @@ func (r *Reconciler) observe(ctx context.Context, rt runtimes.Runtime, st *recon
 		backend = want.RuntimeBackend
 	}
 	r.o.Metrics.called(backend, "observe", o.Presence != plan.Unknown)
-	r.noteJobs(o)
+	r.pulls.NoteJobs(o)
 	return o
-}
-
-// noteJobs remembers the work on a unit, for pull requests to tell of. Those that
-// were planned when nobody knew it are planned again.
-func (r *Reconciler) noteJobs(o plan.Observed) {
-	r.mu.Lock()
-	_, known := r.jobs[o.Key]
-	switch o.Presence {
-	case plan.Present:
-		r.jobs[o.Key] = o.Jobs
-	case plan.Absent:
-		delete(r.jobs, o.Key)
-	}
-	r.mu.Unlock()
-	if o.Presence == plan.Present && !known && r.o.Forge != nil {
-		for _, n := range r.writer.reviewsWithoutJobs(o.Key) {
-			r.plans.AddAfter(reconciler.Item{Task: reconciler.TaskPull, Pull: n}, pullsDebounce)
-		}
-	}
-}
-
-// addJobs adds the work on units, as far as this run has seen it; of what it has
-// not yet, as it was when the same plan was shown before.
-func (r *Reconciler) addJobs(units []plan.ReviewedUnit, before ...*plan.Shown) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for i := range units {
-		u := &units[i]
-		if jobs, ok := r.jobs[u.Key]; ok {
-			u.Jobs = &jobs
-			continue
-		}
-		for _, was := range before {
-			if was == nil {
-				continue
-			}
-			if o, same := was.Unit(u.Key, u.Digest); o != nil && same && u.Jobs == nil {
-				u.Jobs = o.Jobs
-			}
-		}
-	}
-}
-
-// jobsKnown says whether the work on any of the units is known by now of which it
-// was not.
-func (r *Reconciler) jobsKnown(units []plan.ReviewedUnit) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.ContainsFunc(units, func(u plan.ReviewedUnit) bool {
-		_, known := r.jobs[u.Key]
-		return u.Jobs == nil && known
-	})
 }
 
 func controlRole(i *schema.EffectiveInstance) string {
@@ -472,14 +420,14 @@ func (r *Reconciler) set(before *plan.Status, s plan.Status) bool {
 		}
 		r.logUnit(&s).Info("phase", "from", was, "to", string(s.Phase), "reason", s.FailureReason, "revision", short(s.Revision))
 	}
-	for _, commit := range r.rollouts.status(&s) {
-		r.touched(commit)
+	for _, commit := range r.pulls.RollOuts.Observe(&s) {
+		r.pulls.Touched(commit)
 	}
 	if freed(before, &s) {
 		r.queue.Add(reconciler.Item{Task: reconciler.TaskPlace})
 	}
 	if before == nil || !equalJSON(before.Observed, s.Observed) {
-		r.unitMoved(s.Key)
+		r.pulls.UnitMoved(s.Key)
 	}
 	return true
 }
@@ -530,25 +478,25 @@ func (j journal) Begin(_ context.Context, a plan.Action) error {
 	j.begun.Store(true)
 	j.steps.Store(a.ID, step)
 	if !j.kept {
-		j.r.rollouts.at(j.s.Revision, j.s.Key, step)
-		j.r.touched(j.s.Revision)
+		j.r.pulls.RollOuts.At(j.s.Revision, j.s.Key, step)
+		j.r.pulls.Touched(j.s.Revision)
 	}
 	return nil
 }
 
 func (j journal) End(_ context.Context, o plan.Outcome) error {
 	if step, ok := j.steps.Load(o.ActionID); ok && o.State != plan.Done && !j.kept {
-		j.r.rollouts.at(j.s.Revision, j.s.Key, step.(string))
+		j.r.pulls.RollOuts.At(j.s.Revision, j.s.Key, step.(string))
 	}
 	switch o.State {
 	case plan.Done:
 		if !j.kept {
-			j.r.rollouts.done(j.s.Revision, j.s.Key)
+			j.r.pulls.RollOuts.Done(j.s.Revision, j.s.Key)
 		}
 		fallthrough
 	case plan.Failed, plan.Uncertain:
 		j.r.writer.record(effectRecord(j.s.Key, j.s, o, j.attempt, j.refused, j.r.o.Now()))
 	}
-	j.r.touched(j.s.Revision)
+	j.r.pulls.Touched(j.s.Revision)
 	return nil
 }

@@ -307,3 +307,19 @@ type Event struct {
 	CorrelationID string          `json:"correlation_id"`
 	Payload       json.RawMessage `json:"payload"`
 }
+
+// Settled reports whether a unit's status changes only after a change of what is
+// declared or of what is observed.
+func (s *Status) Settled() bool {
+	switch s.Phase {
+	case PhaseDeleted:
+		return true
+	case PhaseDeleting:
+		return s.Retry != nil && s.Retry.Terminal
+	}
+	if s.Review != nil && s.Review.Stale != nil {
+		return false // a user may approve the plan, or the observation may change
+	}
+	i := slices.IndexFunc(s.Conditions, func(c Condition) bool { return c.Type == "Reconciling" })
+	return i >= 0 && s.Conditions[i].Status == "False"
+}

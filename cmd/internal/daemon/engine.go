@@ -17,6 +17,7 @@ import (
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/loop"
 	"berth/reconciler/patch"
+	"berth/reconciler/pulls"
 	"berth/reconciler/report"
 	"berth/runtimes"
 	"berth/runtimes/backends"
@@ -150,8 +151,8 @@ func (c *config) signing(log *slog.Logger) (func([]byte) ([]byte, error), error)
 }
 
 // rendering is how the loop says at the forge what it knows.
-func rendering() loop.Render {
-	return loop.Render{Checks: report.Checks, Key: report.Key, Plan: report.Plan, Rollout: report.Rollout, Answer: report.Answer, Lines: patch.Lines}
+func rendering() pulls.Render {
+	return pulls.Render{Checks: report.Checks, Key: report.Key, Plan: report.Plan, Rollout: report.Rollout, Answer: report.Answer, Lines: patch.Lines}
 }
 
 // runtimes are those the configuration gives something to work with.

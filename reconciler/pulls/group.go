@@ -1,4 +1,4 @@
-package loop
+package pulls
 
 import (
 	"context"
@@ -18,11 +18,11 @@ const queueRefs = "refs/heads/gh-readonly-queue/"
 // groupAgain is when a group is looked at again that cannot be planned yet.
 const groupAgain = 5 * time.Second
 
-func (r *Reconciler) groupsOf() string { return queueRefs + r.o.Branch + "/" }
+func (r *Pulls) groupsOf() string { return queueRefs + r.o.Branch + "/" }
 
 // listGroups finds the groups that no webhook told of, and forgets those that
 // are gone.
-func (r *Reconciler) listGroups(ctx context.Context) error {
+func (r *Pulls) listGroups(ctx context.Context) error {
 	refs, err := r.o.Repo.Refs(ctx, r.groupsOf())
 	if err != nil {
 		return err
@@ -30,7 +30,7 @@ func (r *Reconciler) listGroups(ctx context.Context) error {
 	r.shows.listed(refs)
 	for ref := range refs {
 		if !r.shows.knows(target{ref: ref}) {
-			r.plans.Add(reconciler.Item{Task: reconciler.TaskGroup, Ref: ref})
+			r.o.Enqueue(reconciler.Item{Task: reconciler.TaskGroup, Ref: ref})
 		}
 	}
 	for _, ref := range r.shows.refs() {
@@ -41,13 +41,13 @@ func (r *Reconciler) listGroups(ctx context.Context) error {
 	return nil
 }
 
-// proposeGroup plans what a group of the merge queue would do, and has its
+// PlanGroup plans what a group of the merge queue would do, and has its
 // checks reported on the group's head, without which the queue stands still.
 // There is nobody to comment to, and whose right it is and who acknowledges what
 // it deletes was asked on each pull request and is asked again once it is merged. While nothing can be planned,
 // only what is written is judged: a check that fails would throw out of the
 // queue what has done nothing wrong.
-func (r *Reconciler) proposeGroup(ctx context.Context, ref string) (again time.Duration, err error) {
+func (r *Pulls) PlanGroup(ctx context.Context, ref string) (again time.Duration, err error) {
 	if !strings.HasPrefix(ref, r.groupsOf()) {
 		return 0, nil
 	}
@@ -65,7 +65,7 @@ func (r *Reconciler) proposeGroup(ctx context.Context, ref string) (again time.D
 	}
 	c := plan.PullContext{Queue: true, Paused: b.paused}
 	b.in.Head, b.in.Acked = head, true
-	p, err := r.decider.Proposal(ctx, b.in)
+	p, err := r.o.Decider.Proposal(ctx, b.in)
 	switch {
 	case errors.Is(err, reconciler.ErrUnreadable), errors.Is(err, decide.ErrFrozen):
 		p = notLookedAt(b, head, err)
@@ -78,7 +78,7 @@ func (r *Reconciler) proposeGroup(ctx context.Context, ref string) (again time.D
 		again = groupAgain
 	}
 	if r.shows.add(x) {
-		r.forge.Add(reconciler.Item{Task: reconciler.TaskShow})
+		r.o.Enqueue(reconciler.Item{Task: reconciler.TaskShow})
 	}
 	return again, nil
 }

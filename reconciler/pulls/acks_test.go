@@ -1,4 +1,4 @@
-package loop
+package pulls
 
 import (
 	"berth/reconciler"
@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -39,7 +40,7 @@ func (f *crowd) Permission(_ context.Context, login string) (reconciler.Permissi
 func TestACrowdsWordsCostLittle(t *testing.T) {
 	t.Parallel()
 	f := &crowd{digest: meant}
-	r := New(Options{Forge: f, Log: slog.New(slog.DiscardHandler)})
+	r := New(Options{Forge: f, Log: slog.New(slog.DiscardHandler), Now: time.Now})
 	out, err := r.said(t.Context(), 1, []string{meant})
 	require.NoError(t, err)
 	require.Empty(t, out)
@@ -64,13 +65,13 @@ func TestACrowdsWordsCostLittle(t *testing.T) {
 func TestEachWordIsTriedForItself(t *testing.T) {
 	t.Parallel()
 	var a acks
-	hers, his := acking{1, "c", meant, remarkID{1, 1}}, acking{1, "c", meant, remarkID{1, 2}}
+	hers, his := Acked{1, "c", meant, remarkID{1, 1}}, Acked{1, "c", meant, remarkID{1, 2}}
 	require.True(t, a.ask(hers))
 	a.decided(a.all())
 	require.False(t, a.ask(hers), "it was")
 	require.False(t, a.tried(his.remark))
 	require.True(t, a.ask(his))
-	require.Equal(t, []acking{his}, a.all())
+	require.Equal(t, []Acked{his}, a.all())
 	a.decided(a.all())
 	require.True(t, a.tried(his.remark))
 	require.False(t, a.tried(his.remark), "that is told once")

@@ -1,4 +1,4 @@
-package loop
+package pulls
 
 import (
 	"cmp"
@@ -215,7 +215,7 @@ func (s *shows) on(commit string) bool {
 
 // Shows says whether checks are shown on a commit, or will be: it is the head of an
 // open pull request as far as is known, or of a group of the merge queue.
-func (r *Reconciler) Shows(commit string) bool {
+func (r *Pulls) Shows(commit string) bool {
 	if r.shows.on(commit) {
 		return true
 	}
@@ -254,10 +254,10 @@ func (s *shows) refs() []string {
 	return out
 }
 
-// show shows one result, the most urgent, and says when to show another. It is
+// Publish shows one result, the most urgent, and says when to show another. It is
 // one item of its queue, so that there is one writer, and others who speak with
 // people have their turn in between.
-func (r *Reconciler) show(ctx context.Context) (again time.Duration, err error) {
+func (r *Pulls) Publish(ctx context.Context) (again time.Duration, err error) {
 	x, wait := r.shows.next(r.o.Now())
 	if x == nil {
 		return wait, nil
@@ -273,10 +273,10 @@ func (r *Reconciler) show(ctx context.Context) (again time.Duration, err error) 
 		r.shows.hold(later.At)
 		return 0, err
 	case errors.Is(err, reconciler.ErrHeadMoved):
-		r.o.Log.Info("pull request moved on; its comment is left alone", "pull", x.pull, "planned", short(x.head), "why", err)
+		r.o.Log.Info("pull request moved on; its comment is left alone", "pull", x.pull, "planned", reconciler.Short(x.head), "why", err)
 		r.shows.done(x, false)
-		r.heardOf(x.pull)
-		r.plans.AddAfter(reconciler.Item{Task: reconciler.TaskPull, Pull: x.pull}, movedAgain)
+		r.Heard(x.pull)
+		r.o.EnqueueAfter(reconciler.Item{Task: reconciler.TaskPull, Pull: x.pull}, movedAgain)
 	case errors.Is(err, reconciler.ErrNotFound):
 		r.o.Log.Warn("nothing to show it on", "what", x.target.String(), "error", err)
 		r.shows.done(x, false)
@@ -295,16 +295,16 @@ func (r *Reconciler) show(ctx context.Context) (again time.Duration, err error) 
 // comment, so that what breaks off leaves nobody waiting for a check and nothing
 // shown that is not known afterwards. What was merged on a plan that passed was
 // merged on that one, whatever was on its way: nobody saw the other.
-func (r *Reconciler) showOne(ctx context.Context, x *showing) error {
+func (r *Pulls) showOne(ctx context.Context, x *showing) error {
 	passed := false
 	if x.pull != 0 {
 		flush, cancel := context.WithTimeout(ctx, flushTimeout)
-		err := r.writer.flushTo(flush, x.recorded)
+		err := r.o.Status.FlushTo(flush, x.recorded)
 		cancel()
 		if err != nil {
 			return fmt.Errorf("%s: nothing is shown that is not recorded: %w", x.target, err)
 		}
-		v := r.writer.review(x.pull)
+		v := r.reviews.review(x.pull)
 		passed = v != nil && v.Passed && v.Head == x.head && v.Key != x.shown.Key
 	}
 	if passed {
@@ -322,7 +322,7 @@ func (r *Reconciler) showOne(ctx context.Context, x *showing) error {
 		return nil
 	}
 	if !passed || x.plan == nil {
-		r.writer.wasShown(x.pull, x.shown)
+		r.reviews.wasShown(x.pull, x.shown)
 	}
 	if x.plan == nil {
 		return nil
@@ -332,21 +332,21 @@ func (r *Reconciler) showOne(ctx context.Context, x *showing) error {
 		return err
 	}
 	if passed {
-		r.writer.wasShown(x.pull, x.shown)
+		r.reviews.wasShown(x.pull, x.shown)
 	}
 	// A merge that waited for nothing but the checks is one of this head.
 	if pr.Head != x.head || !pr.Open && !pr.Merged || pr.BaseBranch != r.o.Branch {
-		return fmt.Errorf("it was planned at %s, the forge has it at %s for %s (open: %t): %w", short(x.head), short(pr.Head), pr.BaseBranch, pr.Open, reconciler.ErrHeadMoved)
+		return fmt.Errorf("it was planned at %s, the forge has it at %s for %s (open: %t): %w", reconciler.Short(x.head), reconciler.Short(pr.Head), pr.BaseBranch, pr.Open, reconciler.ErrHeadMoved)
 	}
 	return r.o.Forge.Comment(ctx, x.pull, reconciler.Comment{Plan: x.plan})
 }
 
 // shownTo is the pull request that a result is shown on; ErrMoved if it was merged
 // on an earlier one, that passed.
-func (r *Reconciler) shownTo(ctx context.Context, x *showing, passed bool) (reconciler.PullRequest, error) {
+func (r *Pulls) shownTo(ctx context.Context, x *showing, passed bool) (reconciler.PullRequest, error) {
 	pr, err := r.o.Forge.Pull(ctx, x.pull)
 	if err == nil && passed && pr.Merged {
-		r.writer.notShown(x.pull, x.shown)
+		r.reviews.notShown(x.pull, x.shown)
 		err = fmt.Errorf("it was merged on the plan that was shown before: %w", reconciler.ErrHeadMoved)
 	}
 	return pr, err

@@ -1,4 +1,4 @@
-package loop
+package pulls
 
 import (
 	"cmp"
@@ -35,12 +35,12 @@ const (
 	maxIdleOf = 5
 )
 
-// listenRemarks answers what people said to Berth and was not answered. A webhook
+// AnswerCommands answers what people said to Berth and was not answered. A webhook
 // only makes it sooner: what counts is what the forge lists, and Berth's comment
 // tells, by the command's id, that it was dealt with. Who may write
 // is answered first; a stranger who says a lot, and strangers who are many, cost a
 // bounded number of answers and questions.
-func (r *Reconciler) listenRemarks(ctx context.Context) (again time.Duration, err error) {
+func (r *Pulls) AnswerCommands(ctx context.Context) (again time.Duration, err error) {
 	start := r.o.Now()
 	since := r.heard
 	if since.IsZero() {
@@ -95,7 +95,7 @@ func (r *Reconciler) listenRemarks(ctx context.Context) (again time.Duration, er
 }
 
 // unanswered are the commands among remarks that wait for an answer.
-func (r *Reconciler) unanswered(all []reconciler.CommandComment) (out []reconciler.CommandComment) {
+func (r *Pulls) unanswered(all []reconciler.CommandComment) (out []reconciler.CommandComment) {
 	for _, rem := range all {
 		if _, err := command.Parse(rem.Line); !rem.Answered && !errors.Is(err, command.ErrOther) && !r.passed[remarkID{rem.Pull, rem.ID}] {
 			out = append(out, rem)
@@ -105,7 +105,7 @@ func (r *Reconciler) unanswered(all []reconciler.CommandComment) (out []reconcil
 }
 
 // passOver leaves a remark without an answer for as long as this run.
-func (r *Reconciler) passOver(rem reconciler.CommandComment) {
+func (r *Pulls) passOver(rem reconciler.CommandComment) {
 	if r.passed == nil || len(r.passed) >= maxPassed {
 		r.passed = map[remarkID]bool{} // what is forgotten is looked at, and passed over, once more
 	}
@@ -192,7 +192,7 @@ func fairly(waiting []ranked) (picked []ranked, more []reconciler.CommandComment
 // listening is one pass over remarks. What it asked the forge it does not ask
 // again within the pass.
 type listening struct {
-	r           *Reconciler
+	r           *Pulls
 	pulls       map[int]reconciler.PullRequest
 	permissions map[string]reconciler.Permission
 }
@@ -207,7 +207,7 @@ type idle struct {
 
 // owe keeps what a remark came to until the answer is posted: what was done is
 // done once, and is not asked for again where it would be found done.
-func (r *Reconciler) owe(id remarkID, out *reply) {
+func (r *Pulls) owe(id remarkID, out *reply) {
 	if r.owed == nil || len(r.owed) >= maxPassed {
 		r.owed = map[remarkID]*reply{}
 	}

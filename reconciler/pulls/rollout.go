@@ -1,4 +1,4 @@
-package loop
+package pulls
 
 import (
 	"maps"
@@ -11,12 +11,12 @@ import (
 	"berth/schema"
 )
 
-// rollouts remembers, for the pull requests that brought them, what became of
+// RollOuts remembers, for the pull requests that brought them, what became of
 // commits: which units each changed, how far those are, and what of it is
 // held. A roll-out that was told to its end is over: what happens to its units
 // later is not its doing. It is a cache: after a restart it is made again from
 // the statuses, as far as they still speak of it.
-type rollouts struct {
+type RollOuts struct {
 	now func() time.Time
 
 	mu     sync.Mutex
@@ -40,12 +40,12 @@ type rollout struct {
 // maxRollouts bounds how many are remembered; ended ones go first.
 const maxRollouts = 500
 
-func newRollouts(now func() time.Time) *rollouts {
-	return &rollouts{now: now, of: map[string]*rollout{}, latest: map[schema.Key]string{}}
+func newRollOuts(now func() time.Time) *RollOuts {
+	return &RollOuts{now: now, of: map[string]*rollout{}, latest: map[schema.Key]string{}}
 }
 
 // get is the roll-out of a commit, begun now if there is none; with mu held.
-func (r *rollouts) get(commit string) *rollout {
+func (r *RollOuts) get(commit string) *rollout {
 	o := r.of[commit]
 	if o == nil {
 		if len(r.of) >= maxRollouts {
@@ -57,8 +57,8 @@ func (r *rollouts) get(commit string) *rollout {
 	return o
 }
 
-// begin records that a commit was decided, and what of it is held.
-func (r *rollouts) begin(commit string, held []plan.Held) {
+// Begin records that a commit was decided, and what of it is held.
+func (r *RollOuts) Begin(commit string, held []plan.Held) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := r.get(commit)
@@ -71,7 +71,7 @@ func (r *rollouts) begin(commit string, held []plan.Held) {
 }
 
 // known says whether it is known what a commit brought.
-func (r *rollouts) known(commit string) bool {
+func (r *RollOuts) known(commit string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := r.of[commit]
@@ -80,7 +80,7 @@ func (r *rollouts) known(commit string) bool {
 
 // recall takes in what an earlier run decided of a commit: what of it is held, and
 // how far the units are that no status says to be changed by it any more.
-func (r *rollouts) recall(commit string, held []plan.Held, units []plan.UnitProgress) {
+func (r *RollOuts) recall(commit string, held []plan.Held, units []plan.UnitProgress) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := r.get(commit)
@@ -95,10 +95,10 @@ func (r *rollouts) recall(commit string, held []plan.Held, units []plan.UnitProg
 	}
 }
 
-// status takes a unit's new status into the roll-out of the commit that
+// Observe takes a unit's new status into the roll-out of the commit that
 // changed it, and tells an earlier one that is not over that the unit has moved
 // on. It returns the commits about which there is something new to tell.
-func (r *rollouts) status(s *plan.Status) []string {
+func (r *RollOuts) Observe(s *plan.Status) []string {
 	if s.Revision == "" {
 		return nil
 	}
@@ -126,7 +126,7 @@ func (r *rollouts) status(s *plan.Status) []string {
 		u = &plan.UnitProgress{Key: s.Key}
 		o.units[s.Key] = u
 	}
-	u.Phase, u.Members, u.Settled, u.Failure, u.Stale = s.Phase, s.Members, settled(s), s.FailureReason, nil
+	u.Phase, u.Members, u.Settled, u.Failure, u.Stale = s.Phase, s.Members, s.Settled(), s.FailureReason, nil
 	if s.Review != nil {
 		u.Stale = s.Review.Stale
 	}
@@ -146,24 +146,24 @@ func (r *rollouts) status(s *plan.Status) []string {
 	return append(news, s.Revision)
 }
 
-// acting records that a plan of so many actions is being applied to a unit.
-func (r *rollouts) acting(commit string, key schema.Key, actions int) {
+// Acting records that a plan of so many actions is being applied to a unit.
+func (r *RollOuts) Acting(commit string, key schema.Key, actions int) {
 	r.change(commit, key, func(u *plan.UnitProgress) { u.Done, u.Total, u.Seconds, u.At = 0, actions, 0, "" })
 }
 
-// at records the step that was begun, or that failed.
-func (r *rollouts) at(commit string, key schema.Key, step string) {
+// At records the step that was begun, or that failed.
+func (r *RollOuts) At(commit string, key schema.Key, step string) {
 	r.change(commit, key, func(u *plan.UnitProgress) { u.At = step })
 }
 
-// done records that one action of it is done.
-func (r *rollouts) done(commit string, key schema.Key) {
+// Done records that one action of it is done.
+func (r *RollOuts) Done(commit string, key schema.Key) {
 	r.change(commit, key, func(u *plan.UnitProgress) { u.Done++ })
 }
 
 // pace is how long what goes on in a roll-out is gathered before people are told:
 // longer the longer it takes, but for what they wait for.
-func (r *rollouts) pace(commit string) time.Duration {
+func (r *RollOuts) pace(commit string) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := r.get(commit)
@@ -175,7 +175,7 @@ func (r *rollouts) pace(commit string) time.Duration {
 	return followCoalesce
 }
 
-func (r *rollouts) change(commit string, key schema.Key, f func(*plan.UnitProgress)) {
+func (r *RollOuts) change(commit string, key schema.Key, f func(*plan.UnitProgress)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if o := r.of[commit]; o != nil && !o.told && o.units[key] != nil {
@@ -184,15 +184,15 @@ func (r *rollouts) change(commit string, key schema.Key, f func(*plan.UnitProgre
 }
 
 // over says whether a roll-out was told to its end.
-func (r *rollouts) over(commit string) bool {
+func (r *RollOuts) over(commit string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := r.of[commit]
 	return o != nil && o.told
 }
 
-// end marks a roll-out as told to its end.
-func (r *rollouts) end(commit string) {
+// End marks a roll-out as told to its end.
+func (r *RollOuts) End(commit string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if o := r.of[commit]; o != nil {
@@ -201,41 +201,41 @@ func (r *rollouts) end(commit string) {
 }
 
 // tell is the roll-out of a commit as it stands.
-func (r *rollouts) tell(commit string) plan.Rollout {
+func (r *RollOuts) tell(commit string) plan.Rollout {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := r.get(commit)
-	out := plan.Rollout{Commit: commit, CorrelationID: correlation(commit), Held: slices.Clone(o.held)}
+	out := plan.Rollout{Commit: commit, CorrelationID: reconciler.CorrelationID(commit), Held: slices.Clone(o.held)}
 	for _, k := range slices.SortedFunc(maps.Keys(o.units), schema.Key.Compare) {
 		out.Units = append(out.Units, *o.units[k])
 	}
 	return out
 }
 
-// released takes what is no longer held out of the roll-out of a commit, which is
+// Released takes what is no longer held out of the roll-out of a commit, which is
 // told anew though it may have been over.
-func (r *rollouts) released(commit string, held []plan.Held) {
+func (r *RollOuts) Released(commit string, held []plan.Held) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := r.get(commit)
 	o.told = false
 	o.held = slices.DeleteFunc(o.held, func(h plan.Held) bool {
-		return !slices.ContainsFunc(held, func(is plan.Held) bool { return cutHeld(is) == cutHeld(h) })
+		return !slices.ContainsFunc(held, func(is plan.Held) bool { return sameHeld(is, h) })
 	})
 }
 
 // pulls are the merged pull requests of a commit as far as they are known, and
 // when the forge was first asked.
-func (r *rollouts) pulls(commit string) ([]reconciler.PullRequest, time.Time) {
+func (r *RollOuts) pulls(commit string) ([]reconciler.PullRequest, time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := r.get(commit)
 	return o.prs, o.asked
 }
 
-// broughtBy are the pull requests that brought a commit, as far as they are
+// BroughtBy are the pull requests that brought a commit, as far as they are
 // known; sure says whether more asking is in vain.
-func (r *rollouts) broughtBy(commit string) (prs []reconciler.PullRequest, sure bool) {
+func (r *RollOuts) broughtBy(commit string) (prs []reconciler.PullRequest, sure bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := r.get(commit)
@@ -244,7 +244,7 @@ func (r *rollouts) broughtBy(commit string) (prs []reconciler.PullRequest, sure 
 
 // ask says whether the forge may be asked for them again: not twice within a
 // while, however many units wait for it.
-func (r *rollouts) ask(commit string, while time.Duration) bool {
+func (r *RollOuts) ask(commit string, while time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := r.get(commit)
@@ -256,22 +256,22 @@ func (r *rollouts) ask(commit string, while time.Duration) bool {
 }
 
 // believe takes what the forge told of them as the last word.
-func (r *rollouts) believe(commit string, prs []reconciler.PullRequest) {
+func (r *RollOuts) believe(commit string, prs []reconciler.PullRequest) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := r.get(commit)
 	o.prs, o.none = prs, len(prs) == 0
 }
 
-// began is when a commit was seen first.
-func (r *rollouts) began(commit string) time.Time {
+// FirstSeen is when a commit was seen first.
+func (r *RollOuts) FirstSeen(commit string) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.get(commit).began
 }
 
 // setPulls takes what the forge told of them, and says since when it is asked.
-func (r *rollouts) setPulls(commit string, prs []reconciler.PullRequest) time.Duration {
+func (r *RollOuts) setPulls(commit string, prs []reconciler.PullRequest) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := r.get(commit)
@@ -280,4 +280,12 @@ func (r *rollouts) setPulls(commit string, prs []reconciler.PullRequest) time.Du
 		o.asked = r.now()
 	}
 	return r.now().Sub(o.asked)
+}
+
+// sameHeld reports whether two records are of the same held document. The status
+// branch cuts long texts, but keeps their beginning.
+func sameHeld(a, b plan.Held) bool {
+	const kept = 150
+	same := func(x, y string) bool { return x[:min(kept, len(x))] == y[:min(kept, len(y))] }
+	return a.Key == b.Key && a.Reason == b.Reason && same(a.File, b.File) && same(a.Message, b.Message)
 }

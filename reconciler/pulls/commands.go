@@ -1,4 +1,4 @@
-package loop
+package pulls
 
 import (
 	"cmp"
@@ -20,7 +20,7 @@ import (
 )
 
 // obey does what a command asks for, if whoever gave it may.
-func (r *Reconciler) obey(ctx context.Context, c command.Command, pr reconciler.PullRequest, rem reconciler.CommandComment, may reconciler.Permission) (reply, error) {
+func (r *Pulls) obey(ctx context.Context, c command.Command, pr reconciler.PullRequest, rem reconciler.CommandComment, may reconciler.Permission) (reply, error) {
 	st := r.current()
 	if st == nil {
 		return reply{wait: true}, nil
@@ -38,7 +38,8 @@ func (r *Reconciler) obey(ctx context.Context, c command.Command, pr reconciler.
 			return nothing("the pull request is not open"), nil
 		}
 		r.ShowAgain(pr.Number)
-		r.Enqueue(reconciler.Item{Task: reconciler.TaskPull, Pull: pr.Number})
+		r.Heard(pr.Number)
+		r.o.Enqueue(reconciler.Item{Task: reconciler.TaskPull, Pull: pr.Number})
 		return did("planned again"), nil
 	}
 	if may < reconciler.CanWrite {
@@ -57,7 +58,7 @@ func (r *Reconciler) obey(ctx context.Context, c command.Command, pr reconciler.
 
 // explain says what an instance comes to: with an open pull request merged, else
 // as it is in force.
-func (r *Reconciler) explain(ctx context.Context, st *reconciler.State, c command.Command, pr reconciler.PullRequest) (reply, error) {
+func (r *Pulls) explain(ctx context.Context, st *reconciler.State, c command.Command, pr reconciler.PullRequest) (reply, error) {
 	out := reply{reaction: reconciler.Understood, answer: &plan.Answer{Kind: plan.AnswerExplain, Instance: c.Instance, Field: c.Field}}
 	desired, placed := st.Desired, st.Placement
 	if pr.Open {
@@ -65,7 +66,7 @@ func (r *Reconciler) explain(ctx context.Context, st *reconciler.State, c comman
 			return reply{}, err
 		} else if merged != nil {
 			desired = merged
-			placed = r.decider.Place(r.decider.Evaluate(merged, st.Desired, r.today()), r.writer.memory())
+			placed = r.o.Decider.Place(r.o.Decider.Evaluate(merged, st.Desired, r.today()), r.o.Status.Memory())
 		}
 	}
 	if t := desired.Tenants[c.Instance.Tenant]; t != nil {
@@ -80,7 +81,7 @@ func (r *Reconciler) explain(ctx context.Context, st *reconciler.State, c comman
 
 // mergedDesired is what the estate says with a pull request merged; nil where
 // that cannot be told.
-func (r *Reconciler) mergedDesired(ctx context.Context, st *reconciler.State, pr reconciler.PullRequest) (*schema.Desired, error) {
+func (r *Pulls) mergedDesired(ctx context.Context, st *reconciler.State, pr reconciler.PullRequest) (*schema.Desired, error) {
 	head, err := r.o.Repo.FetchPull(ctx, pr.Number)
 	if errors.Is(err, reconciler.ErrNotFound) || errors.Is(err, reconciler.ErrRefused) {
 		return nil, nil
@@ -118,33 +119,33 @@ func offerOf(s *plan.Status) *plan.Offer {
 // offered notes that people were told how a roll-out stands: whoever says from now
 // on that what it holds is meant has seen it. It is noted on berth/status, as it
 // outlives this run.
-func (r *Reconciler) offered(told plan.Rollout) {
+func (r *Pulls) offered(told plan.Rollout) {
 	now, news := r.o.Now(), false
 	for _, u := range told.Units {
 		if u.Stale == nil {
 			continue
 		}
 		for {
-			s := r.writer.memory().Get(u.Key)
+			s := r.o.Status.Memory().Get(u.Key)
 			if s == nil || s.Revision != told.Commit || s.Review == nil || s.Review.Stale == nil || s.Review.Stale.Now != u.Stale.Now || offerOf(s) != nil {
 				break // it is another by now, which is told next; or it was told before
 			}
 			next, review := *s, *s.Review
 			review.Offer, next.Review = &plan.Offer{Digest: u.Stale.Now, Told: now}, &review
-			if _, ok := r.writer.set(s, next); ok {
+			if r.o.Status.Set(s, next) {
 				news = true
 				break
 			}
 		}
 	}
 	if news {
-		r.Enqueue(reconciler.Item{Task: reconciler.TaskCommands}) // somebody may have said so already
+		r.o.Enqueue(reconciler.Item{Task: reconciler.TaskCommands}) // somebody may have said so already
 	}
 }
 
 // retryFailed has the units try again that a merged pull request changed and that
 // gave up, or wait to.
-func (r *Reconciler) retryFailed(ctx context.Context, st *reconciler.State, pr reconciler.PullRequest, rem reconciler.CommandComment) (reply, error) {
+func (r *Pulls) retryFailed(ctx context.Context, st *reconciler.State, pr reconciler.PullRequest, rem reconciler.CommandComment) (reply, error) {
 	if !pr.Merged {
 		return nothing("the pull request is not merged"), nil
 	}
@@ -160,7 +161,7 @@ func (r *Reconciler) retryFailed(ctx context.Context, st *reconciler.State, pr r
 	for i, s := range units {
 		d := rights[i]
 		if !d.Allowed {
-			r.Audit(commanded("unit.retry", s, pr, rem, audit.Denied, d, r.o.Now()))
+			r.o.Status.RecordDenied(commanded("unit.retry", s, pr, rem, audit.Denied, d, r.o.Now()))
 			no = append(no, d.Reason)
 			continue
 		}
@@ -171,8 +172,8 @@ func (r *Reconciler) retryFailed(ctx context.Context, st *reconciler.State, pr r
 		}) {
 			continue // it goes on already, or is another by now
 		}
-		r.writer.record(commanded("unit.retry", s, pr, rem, audit.Allowed, d, r.o.Now()))
-		r.queue.Add(reconciler.Item{Task: reconciler.TaskUnit, Unit: s.Key})
+		r.o.Status.Record(commanded("unit.retry", s, pr, rem, audit.Allowed, d, r.o.Now()))
+		r.o.Enqueue(reconciler.Item{Task: reconciler.TaskUnit, Unit: s.Key})
 		retried = append(retried, s.Key.String())
 	}
 	if len(no) == len(units) {
@@ -185,7 +186,7 @@ func (r *Reconciler) retryFailed(ctx context.Context, st *reconciler.State, pr r
 
 // rights are what mayMean says of each of units. All are known before anything is
 // done: a command that failed halfway would find a part of it done.
-func (r *Reconciler) rights(ctx context.Context, st *reconciler.State, pr reconciler.PullRequest, login string, units []*plan.Status) ([]authority.Decision, error) {
+func (r *Pulls) rights(ctx context.Context, st *reconciler.State, pr reconciler.PullRequest, login string, units []*plan.Status) ([]authority.Decision, error) {
 	var out []authority.Decision
 	for _, s := range units {
 		d, err := r.mayMean(ctx, st, pr, login, s)
@@ -199,9 +200,9 @@ func (r *Reconciler) rights(ctx context.Context, st *reconciler.State, pr reconc
 
 // amend changes what is recorded of a unit, whatever else is recorded of it at the
 // same moment; not if change, which is given a copy, says false.
-func (r *Reconciler) amend(key schema.Key, change func(*plan.Status) bool) bool {
+func (r *Pulls) amend(key schema.Key, change func(*plan.Status) bool) bool {
 	for {
-		s := r.writer.get(key)
+		s := r.o.Status.Get(key)
 		if s == nil {
 			return false
 		}
@@ -209,7 +210,7 @@ func (r *Reconciler) amend(key schema.Key, change func(*plan.Status) bool) bool 
 		if !change(&next) {
 			return false
 		}
-		if r.set(s, next) {
+		if r.o.Status.Set(s, next) {
 			return true
 		}
 	}
@@ -218,7 +219,7 @@ func (r *Reconciler) amend(key schema.Key, change func(*plan.Status) bool) bool 
 // acknowledge takes somebody's word that a large deletion is meant. The word is
 // read again, with whoever's right it is then, by the decision that needs it;
 // here it is only told whether there is such a deletion and whether they may.
-func (r *Reconciler) acknowledge(ctx context.Context, st *reconciler.State, c command.Command, pr reconciler.PullRequest, rem reconciler.CommandComment) (reply, error) {
+func (r *Pulls) acknowledge(ctx context.Context, st *reconciler.State, c command.Command, pr reconciler.PullRequest, rem reconciler.CommandComment) (reply, error) {
 	var held []plan.Held
 	switch {
 	case pr.Merged:
@@ -266,21 +267,22 @@ func (r *Reconciler) acknowledge(ctx context.Context, st *reconciler.State, c co
 	case !slices.Contains(asked, c.Bound):
 		return refuse(fmt.Sprintf("the deletion that is held now has the digest %s; read it, then acknowledge that digest", asked[0])), nil
 	}
-	d := r.decider.May(st.Desired, rem.Author, authority.DeletionsAcknowledge, authority.Scope{Tenant: tenant})
+	d := r.o.Decider.May(st.Desired, rem.Author, authority.DeletionsAcknowledge, authority.Scope{Tenant: tenant})
 	one := commanded("deletion.acknowledge", &plan.Status{Revision: cmp.Or(pr.MergeCommit, st.Main)}, pr, rem, audit.Allowed, d, r.o.Now())
 	one.OrgID, one.Reason = tenant, c.Bound
 	if !d.Allowed {
 		one.Verdict, one.Reason = audit.Denied, d.Reason
-		r.Audit(one)
+		r.o.Status.RecordDenied(one)
 		return refuse(d.Reason), nil
 	}
-	r.writer.record(one)
+	r.o.Status.Record(one)
 	if pr.Merged {
-		r.acks.ask(acking{pr.Number, pr.MergeCommit, c.Bound, remarkID{rem.Pull, rem.ID}})
-		r.queue.Add(reconciler.Item{Task: reconciler.TaskEstate})
+		r.acks.ask(Acked{pr.Number, pr.MergeCommit, c.Bound, remarkID{rem.Pull, rem.ID}})
+		r.o.Enqueue(reconciler.Item{Task: reconciler.TaskEstate})
 		return reply{wait: true}, nil // until that is decided
 	}
-	r.Enqueue(reconciler.Item{Task: reconciler.TaskPull, Pull: pr.Number})
+	r.Heard(pr.Number)
+	r.o.Enqueue(reconciler.Item{Task: reconciler.TaskPull, Pull: pr.Number})
 	out := did("acknowledged")
 	out.record = true
 	return out, nil
@@ -290,7 +292,7 @@ func (r *Reconciler) acknowledge(ctx context.Context, st *reconciler.State, c co
 // meant: who may change it so, and where a policy asks for somebody else than the
 // author, is somebody else; or who could have made the whole change that brought
 // it.
-func (r *Reconciler) mayMean(ctx context.Context, st *reconciler.State, pr reconciler.PullRequest, login string, s *plan.Status) (authority.Decision, error) {
+func (r *Pulls) mayMean(ctx context.Context, st *reconciler.State, pr reconciler.PullRequest, login string, s *plan.Status) (authority.Decision, error) {
 	p := authority.InstanceUpdate
 	switch {
 	case st.Effective.Instance(s.Key) == nil:
@@ -299,7 +301,7 @@ func (r *Reconciler) mayMean(ctx context.Context, st *reconciler.State, pr recon
 		p = authority.InstanceCreate
 	}
 	need := authority.Need{Permission: p, Scope: authority.Scope{Tenant: s.Key.Tenant, Project: s.Key.Project}, Key: s.Key}
-	d := r.decider.Agrees(st.Desired, pr.Author, login, need)
+	d := r.o.Decider.Agrees(st.Desired, pr.Author, login, need)
 	if d.Allowed || pr.MergeCommit == "" {
 		return d, nil
 	}
@@ -307,7 +309,7 @@ func (r *Reconciler) mayMean(ctx context.Context, st *reconciler.State, pr recon
 	if err != nil || len(commits) == 0 || len(commits[0].Parents) == 0 {
 		return d, err
 	}
-	ds, err := r.decider.Needed(ctx, r.o.Repo, commits[0].Parents[0], pr.MergeCommit, authority.Actor{Login: login, Proof: authority.ProofPullRequest})
+	ds, err := r.o.Decider.Needed(ctx, r.o.Repo, commits[0].Parents[0], pr.MergeCommit, authority.Actor{Login: login, Proof: authority.ProofPullRequest})
 	if err != nil || len(ds) == 0 || slices.ContainsFunc(ds, func(o authority.Decision) bool { return !o.Allowed }) {
 		return d, err
 	}
@@ -316,15 +318,15 @@ func (r *Reconciler) mayMean(ctx context.Context, st *reconciler.State, pr recon
 
 // unitsOf are the units whose revision a merged pull request brought, of which
 // something is so, sorted.
-func (r *Reconciler) unitsOf(pr reconciler.PullRequest, is func(*plan.Status) bool) []*plan.Status {
+func (r *Pulls) unitsOf(pr reconciler.PullRequest, is func(*plan.Status) bool) []*plan.Status {
 	var out []*plan.Status
-	for _, s := range r.writer.memory().All() {
+	for _, s := range r.o.Status.Memory().All() {
 		if !is(s) {
 			continue
 		}
 		brought := s.Revision == pr.MergeCommit || s.Review != nil && s.Review.Pull == pr.Number
 		if !brought {
-			prs, _ := r.rollouts.broughtBy(s.Revision)
+			prs, _ := r.RollOuts.broughtBy(s.Revision)
 			brought = slices.ContainsFunc(prs, func(o reconciler.PullRequest) bool { return o.Number == pr.Number })
 		}
 		if brought {
@@ -336,10 +338,18 @@ func (r *Reconciler) unitsOf(pr reconciler.PullRequest, is func(*plan.Status) bo
 }
 
 // persisted waits until what was recorded is on the remote.
-func (r *Reconciler) persisted(ctx context.Context) error {
+func (r *Pulls) persisted(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
-	return r.writer.flush(ctx)
+	return r.o.Status.Flush(ctx)
+}
+
+// source is a position as the audit log has it.
+func source(p schema.Position) string {
+	if p.File == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s:%d", p.File, p.Line)
 }
 
 // someOf are some sentences in a line.
@@ -356,12 +366,12 @@ func someOf(all []string) string {
 // commanded is the audit record of a command.
 func commanded(action string, s *plan.Status, pr reconciler.PullRequest, rem reconciler.CommandComment, v audit.Verdict, d authority.Decision, now time.Time) audit.Record {
 	one := audit.Record{
-		OccurredAt: now, CorrelationID: correlation(s.Revision), Actor: rem.Author, Proof: "remark", Permission: string(d.Permission),
-		Action: action, Key: s.Key, OrgID: s.Key.Tenant, ProjectID: projectOf(s.Key), AppSlug: s.App, Verdict: v, Rule: d.Role, Source: place(d.Source),
+		OccurredAt: now, CorrelationID: reconciler.CorrelationID(s.Revision), Actor: rem.Author, Proof: "remark", Permission: string(d.Permission),
+		Action: action, Key: s.Key, OrgID: s.Key.Tenant, ProjectID: s.Key.ProjectID(), AppSlug: s.App, Verdict: v, Rule: d.Role, Source: source(d.Source),
 		Reason: d.Reason, Commit: s.Revision, PullRequest: pr.Number,
 	}
 	if s.Review != nil && s.Review.Stale != nil && v == audit.Allowed {
-		one.Reason = strings.TrimPrefix(fmt.Sprintf("%s; plan %s", d.Reason, short(s.Review.Stale.Now)), "; ")
+		one.Reason = strings.TrimPrefix(fmt.Sprintf("%s; plan %s", d.Reason, reconciler.Short(s.Review.Stale.Now)), "; ")
 	}
 	return one
 }

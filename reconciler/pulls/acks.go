@@ -1,4 +1,4 @@
-package loop
+package pulls
 
 import (
 	"cmp"
@@ -22,7 +22,7 @@ import (
 // digests that are asked for, nil: of any. Together with an error it is what could
 // be read: of whom that cannot be asked, nothing was said. first are looked at
 // before all others, of which there may be too many.
-func (r *Reconciler) said(ctx context.Context, number int, asked []string, first ...remarkID) (out []word, err error) {
+func (r *Pulls) said(ctx context.Context, number int, asked []string, first ...remarkID) (out []word, err error) {
 	all, err := r.o.Forge.CommandsOf(ctx, number)
 	if err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func digestsOf(held []plan.Held) []string {
 // saidBefore has a deletion decided again that is held although somebody had
 // acknowledged it: the forge did not tell in time which pull request brought it,
 // or what was said on it.
-func (r *Reconciler) saidBefore(ctx context.Context, prs []reconciler.PullRequest, held []plan.Held) (err error) {
+func (r *Pulls) saidBefore(ctx context.Context, prs []reconciler.PullRequest, held []plan.Held) (err error) {
 	st := r.current()
 	asked := slices.DeleteFunc(digestsOf(held), func(d string) bool {
 		return !slices.ContainsFunc(st.Held, func(h plan.Held) bool { return decide.AckOf(h) == d })
@@ -110,8 +110,8 @@ func (r *Reconciler) saidBefore(ctx context.Context, prs []reconciler.PullReques
 		said, wrong := r.said(ctx, pr.Number, asked)
 		err = cmp.Or(err, wrong)
 		for _, w := range said {
-			if r.acks.ask(acking{pr.Number, pr.MergeCommit, w.Digest, w.remark}) {
-				r.queue.Add(reconciler.Item{Task: reconciler.TaskEstate})
+			if r.acks.ask(Acked{pr.Number, pr.MergeCommit, w.Digest, w.remark}) {
+				r.o.Enqueue(reconciler.Item{Task: reconciler.TaskEstate})
 			}
 		}
 	}
@@ -131,24 +131,24 @@ const maxTried = 10_000
 // if they are lost.
 type acks struct {
 	mu      sync.Mutex
-	waiting map[remarkID]acking
+	waiting map[remarkID]Acked
 	done    map[remarkID]bool // those that were decided with
 }
 
-// acking is such a deletion: the pull request and the commit of main it came
+// Acked is such a deletion: the pull request and the commit of main it came
 // with, and the remark that acknowledges it.
-type acking struct {
+type Acked struct {
 	pull           int
-	commit, digest string
+	Commit, digest string
 	remark         remarkID
 }
 
 // ask has one decided again; it says false if it was already, and nobody was told.
-func (a *acks) ask(one acking) bool {
+func (a *acks) ask(one Acked) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.waiting == nil {
-		a.waiting, a.done = map[remarkID]acking{}, map[remarkID]bool{}
+		a.waiting, a.done = map[remarkID]Acked{}, map[remarkID]bool{}
 	}
 	if a.done[one.remark] {
 		return false
@@ -158,14 +158,14 @@ func (a *acks) ask(one acking) bool {
 }
 
 // all are those that wait.
-func (a *acks) all() []acking {
+func (a *acks) all() []Acked {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.Collect(maps.Values(a.waiting))
 }
 
 // decided notes that they were.
-func (a *acks) decided(ones []acking) {
+func (a *acks) decided(ones []Acked) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.done) > maxTried {
@@ -190,10 +190,10 @@ func (a *acks) tried(remark remarkID) bool {
 // did not tell.
 const sayAgainIn = 10 * time.Second
 
-// sayAgain adds to the last step what was said since of deletions that wait. It
+// AddAcks adds to the last step what was said since of deletions that wait. It
 // returns what is decided with by that, whoever said it; of which it could not be
 // read is left to wait.
-func (r *Reconciler) sayAgain(ctx context.Context, steps []decide.Step, acked []acking) (read []acking, err error) {
+func (r *Pulls) AddAcks(ctx context.Context, steps []decide.Step, acked []Acked) (read []Acked, err error) {
 	last := &steps[len(steps)-1]
 	for _, one := range acked {
 		said, err := r.said(ctx, one.pull, []string{one.digest}, one.remark)
@@ -202,13 +202,13 @@ func (r *Reconciler) sayAgain(ctx context.Context, steps []decide.Step, acked []
 		}
 		if err != nil {
 			r.o.Log.Warn("not all that was said of a deletion can be read; again later", "pull", one.pull, "error", err)
-			r.queue.AddAfter(reconciler.Item{Task: reconciler.TaskEstate}, sayAgainIn)
+			r.o.EnqueueAfter(reconciler.Item{Task: reconciler.TaskEstate}, sayAgainIn)
 		}
 		if err == nil {
 			read = append(read, one)
 		}
 		for _, w := range said {
-			read = append(read, acking{one.pull, one.commit, w.Digest, w.remark})
+			read = append(read, Acked{one.pull, one.Commit, w.Digest, w.remark})
 		}
 		last.Said = append(last.Said, acksOf(said)...)
 	}
@@ -228,4 +228,27 @@ func once[K comparable, V any](memory *map[K]V, key K, ask func() (V, error)) (V
 		(*memory)[key] = v
 	}
 	return v, err
+}
+
+// Acks are the acknowledgements of deletions in the comments of a pull request.
+// With an error, they are those that could be read.
+func (r *Pulls) Acks(ctx context.Context, pull int) ([]decide.Ack, error) {
+	words, err := r.said(ctx, pull, nil)
+	return acksOf(words), err
+}
+
+// AcksWaiting are the acknowledgements that the estate task has not decided with.
+func (r *Pulls) AcksWaiting() []Acked { return r.acks.all() }
+
+// AcksDecided reports deletions that were decided again with acknowledgements.
+func (r *Pulls) AcksDecided(acked []Acked) {
+	if len(acked) == 0 {
+		return
+	}
+	r.acks.decided(acked)
+	for _, one := range acked {
+		r.RollOuts.Released(one.Commit, r.current().Held)
+		r.Touched(one.Commit)
+	}
+	r.o.Enqueue(reconciler.Item{Task: reconciler.TaskCommands})
 }

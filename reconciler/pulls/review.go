@@ -1,0 +1,196 @@
+package pulls
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"berth/reconciler/plan"
+	"berth/schema"
+)
+
+const (
+	// applyKept is how long the plan of a command counts after it was posted. A
+	// command that comes later has its plan posted again.
+	applyKept = 7 * 24 * time.Hour
+	// maxApplies bounds how many plans of commands are remembered of a pull request.
+	maxApplies = 10
+)
+
+// reviews are the records on berth/status of what was shown on pull requests.
+type reviews struct {
+	Status
+	now func() time.Time
+}
+
+// review is what was last shown on a pull request; nil if nothing was.
+func (r reviews) review(pull int) *plan.Review {
+	if v := r.Reviews()[pull]; v != nil && v.Key != "" {
+		return v
+	}
+	return nil
+}
+
+// Shown is what was shown on a pull request, and what is about to be; nil: nothing.
+func (r *Pulls) Shown(pull int) (shown, next *plan.Shown) { return r.reviews.shownOf(pull) }
+
+// shownOf is what was shown on a pull request, and what is about to be; nil:
+// nothing.
+func (r reviews) shownOf(pull int) (shown, next *plan.Shown) {
+	v := r.Reviews()[pull]
+	if v == nil {
+		return nil, nil
+	}
+	if v.Key != "" {
+		shown = &v.Shown
+	}
+	return shown, v.Next
+}
+
+// intend records what is about to be shown on a pull request. It returns the
+// record, with the base of an equal one if there is one, the count to flush to, and
+// whether exactly that was shown before.
+func (r reviews) intend(pull int, s plan.Shown) (as plan.Shown, recorded uint64, known bool) {
+	same := func(o *plan.Shown) bool { return o != nil && o.Key == s.Key && o.Head == s.Head }
+	recorded = r.UpdateReview(pull, func(v *plan.Review) *plan.Review {
+		as, known = s, false
+		if v == nil {
+			return &plan.Review{Pull: pull, Next: &s}
+		}
+		next := *v
+		switch {
+		case same(v.Next):
+			as = *v.Next
+			return v
+		case same(&v.Shown) && v.Next == nil:
+			as, known = v.Shown, true
+			return v
+		case same(&v.Shown):
+			as, next.Next = v.Shown, nil
+		default:
+			next.Next = &s
+		}
+		return &next
+	})
+	return as, recorded, known
+}
+
+// wasShown records that a pull request shows what was intended.
+func (r reviews) wasShown(pull int, s plan.Shown) {
+	r.UpdateReview(pull, func(v *plan.Review) *plan.Review {
+		if v == nil || v.Key == s.Key && v.Head == s.Head {
+			return v
+		}
+		next := *v
+		next.Shown = s
+		if v.Next != nil && v.Next.Key == s.Key && v.Next.Head == s.Head {
+			next.Next = nil
+		}
+		return &next
+	})
+}
+
+// notShown drops what was intended and will not be shown.
+func (r reviews) notShown(pull int, s plan.Shown) {
+	r.UpdateReview(pull, func(v *plan.Review) *plan.Review {
+		if v == nil || v.Next == nil || v.Next.Key != s.Key || v.Next.Head != s.Head {
+			return v
+		}
+		next := *v
+		next.Next = nil
+		return &next
+	})
+}
+
+// forget removes the record of a pull request, except for plans of commands that
+// may still be confirmed.
+func (r reviews) forget(pull int) {
+	r.UpdateReview(pull, func(v *plan.Review) *plan.Review {
+		if v == nil {
+			return nil
+		}
+		if applies := recentApplies(v.Applies, r.now(), ""); len(applies) > 0 {
+			return &plan.Review{Pull: pull, Applies: applies}
+		}
+		return nil
+	})
+}
+
+// showing lists the pull requests whose plan contains a unit, now or soon;
+// withoutJobs, only those whose newest plan does not know the jobs on it.
+func (r reviews) showing(key schema.Key, withoutJobs bool) []int {
+	var out []int
+	for n, v := range r.Reviews() {
+		next := v.Next
+		if next == nil {
+			next = &v.Shown
+		}
+		u, _ := next.Unit(key, "")
+		if withoutJobs && (u == nil || u.Jobs != nil) {
+			continue
+		}
+		if u == nil {
+			u, _ = v.Unit(key, "")
+		}
+		if u != nil {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// headsOf are the heads of a pull request that checks were shown on, or were about
+// to be.
+func headsOf(v *plan.Review) []string {
+	var out []string
+	if v.Head != "" {
+		out = append(out, v.Head)
+	}
+	if v.Next != nil && v.Next.Head != v.Head {
+		out = append(out, v.Next.Head)
+	}
+	return out
+}
+
+// applyShown returns shown if the plan of a command was posted before a moment and
+// at most applyKept ago, and since if it was posted only after that moment.
+func (r reviews) applyShown(commit, digest string, before time.Time) (shown, since bool) {
+	for _, v := range r.Reviews() {
+		for _, a := range v.Applies {
+			if a.Commit == commit && a.Digest == digest && r.now().Sub(a.Told) <= applyKept {
+				shown = shown || !a.Told.After(before)
+				since = since || a.Told.After(before)
+			}
+		}
+	}
+	return shown, since && !shown
+}
+
+// showApply records that the plan of a command was posted on a pull request, and
+// removes records that hold nothing but old plans.
+func (r reviews) showApply(pull int, a plan.ApplyShown) {
+	r.UpdateReview(pull, func(v *plan.Review) *plan.Review {
+		next := plan.Review{Pull: pull}
+		if v != nil {
+			next = *v
+		}
+		next.Applies = append(recentApplies(next.Applies, a.Told, a.Commit), a)
+		return &next
+	})
+	for n, v := range r.Reviews() {
+		if v.Key == "" && v.Next == nil && len(recentApplies(v.Applies, a.Told, "")) == 0 {
+			r.forget(n)
+		}
+	}
+}
+
+// recentApplies are the plans of commands that are not too old, oldest first,
+// without those of a commit.
+func recentApplies(all []plan.ApplyShown, now time.Time, but string) []plan.ApplyShown {
+	all = slices.DeleteFunc(slices.Clone(all), func(a plan.ApplyShown) bool { return a.Commit == but || now.Sub(a.Told) > applyKept })
+	slices.SortFunc(all, func(a, b plan.ApplyShown) int {
+		return cmp.Or(a.Told.Compare(b.Told), strings.Compare(a.Commit, b.Commit))
+	})
+	return all[max(0, len(all)-maxApplies):]
+}
