@@ -6,19 +6,19 @@ import (
 	"strings"
 )
 
-// class says what it takes to bring a changed slurm.conf into effect. What
-// needs a restart must not be tried by a reconfigure: slurmctld ends with
-// "fatal" over some of it, and the client learns nothing.
+// class is the way in which slurmctld takes over a changed slurm.conf. A change that
+// needs a restart must not be tried with a reconfigure: for some parameters
+// slurmctld exits with "fatal", and the client gets no error.
 type class int
 
 const (
 	unchanged   class = iota
-	live              // text only; nothing to do
+	live              // comments only; nothing to do
 	reconfigure       // scontrol reconfigure
-	restart           // slurmctld restarts; jobs go on
+	restart           // slurmctld restarts; jobs continue
 )
 
-// restartOnly are the parameters Slurm 22.05 reads at start only.
+// restartOnly are the parameters that Slurm 22.05 reads only at start.
 var restartOnly = []string{
 	"accountingstorageenforce", "accountingstoragehost", "accountingstorageport", "accountingstoragepass", "accountingstoragetype",
 	"authinfo", "authtype", "clustername", "credtype", "grestypes", "jobcontainertype", "maxjobcount", "maxnodecount", "plugindir",
@@ -26,7 +26,7 @@ var restartOnly = []string{
 	"slurmdport", "slurmuser", "statesavelocation", "switchtype", "taskplugin", "treewidth",
 }
 
-// classify compares two slurm.conf.
+// classify compares two versions of slurm.conf.
 func classify(before, after []byte) class {
 	if string(before) == string(after) {
 		return unchanged
@@ -47,9 +47,9 @@ func classify(before, after []byte) class {
 	return c
 }
 
-// parameters are the lines of a slurm.conf by lower-case name; a line of nodes,
-// sets or partitions is known by its first word. The order of lines of one name
-// counts, as the first of some wins.
+// parameters returns the values of a slurm.conf by lower-case name. A line of nodes,
+// sets or partitions has the name of its first word. The order of values is kept,
+// as the first one of some parameters wins.
 func parameters(conf []byte) map[string][]string {
 	out := map[string][]string{}
 	for line := range strings.Lines(string(conf)) {
@@ -65,7 +65,7 @@ func parameters(conf []byte) map[string][]string {
 	return out
 }
 
-// partitionsOf are the names of a slurm.conf's partitions.
+// partitionsOf returns the names of the partitions in a slurm.conf.
 func partitionsOf(conf []byte) []string {
 	var names []string
 	for _, line := range parameters(conf)["partitionname"] {

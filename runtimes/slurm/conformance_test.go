@@ -9,8 +9,8 @@ import (
 	"berth/schema"
 )
 
-// TestSlurmConformance lives through the contract's story with real Slurm, on
-// hosts reached over SSH.
+// TestSlurmConformance runs the conformance suite with real Slurm on hosts that are
+// reached over SSH.
 func TestSlurmConformance(t *testing.T) {
 	s := newStage(t)
 	s.haveOwnFiles(t)

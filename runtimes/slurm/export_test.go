@@ -1,4 +1,4 @@
 package slurm
 
-// ClusterName lets tests on real hosts find what belongs to a unit.
+// ClusterName lets tests on real hosts find the files and processes of a unit.
 var ClusterName = clusterName

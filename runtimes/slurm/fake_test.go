@@ -21,8 +21,8 @@ import (
 	"berth/schema"
 )
 
-// fakeHosts are hosts in memory, for what is hard to bring about with real
-// daemons: files and services behave, and a test says what programs print.
+// fakeHosts are hosts in memory for states that are hard to reach with real daemons.
+// Files and services work, and a test sets the output of programs.
 type fakeHosts struct {
 	mu    sync.Mutex
 	hosts map[string]*fakeHost
@@ -148,10 +148,10 @@ func (h *fakeHost) one(op runtimes.Op) (res runtimes.Result, err error) {
 	return res, nil
 }
 
-// ran says whether a program ran whose line has all of words in it.
+// ran reports whether a command line with all of words was run.
 func (h *fakeHost) ran(words ...string) bool { return h.when(words...) >= 0 }
 
-// when is the number of the first such run, or -1.
+// when returns the number of the first such command, or -1.
 func (h *fakeHost) when(words ...string) int {
 	h.all.mu.Lock()
 	defer h.all.mu.Unlock()
@@ -160,7 +160,7 @@ func (h *fakeHost) when(words ...string) int {
 	})
 }
 
-// cluster is one complete unit on fake hosts, and what its Slurm says.
+// cluster is a complete unit on fake hosts, with the answers of its Slurm.
 type cluster struct {
 	hosts      *fakeHosts
 	rt         *Runtime
@@ -214,7 +214,7 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-// freshRecord is the record of the unit as if it had just been made.
+// freshRecord returns the record of the unit after its creation.
 func (c *cluster) freshRecord() record {
 	rec := record{
 		Format: recordFormat, Cluster: clusterName(c.unit.Instance.Key), Unit: c.unit, Complete: true, Hostname: "ctl",
@@ -225,7 +225,7 @@ func (c *cluster) freshRecord() record {
 	return rec
 }
 
-// put lays a record down with the files that go with it.
+// put writes a record and its files.
 func (c *cluster) put(t *testing.T, rec record) {
 	t.Helper()
 	all, err := files(&rec)
@@ -239,7 +239,7 @@ func (c *cluster) put(t *testing.T, rec record) {
 	c.ctl.files[profile.DatabaseInstalled] = nil
 }
 
-// record is the record as it stands.
+// record reads the current record.
 func (c *cluster) record(t *testing.T) record {
 	t.Helper()
 	rec, err := decodeRecord(c.ctl.files[profile.Stack{Cluster: clusterName(c.unit.Instance.Key)}.Record()])
@@ -247,7 +247,7 @@ func (c *cluster) record(t *testing.T) record {
 	return rec
 }
 
-// answer speaks as Slurm's tools do, as far as they are used.
+// answer returns the output of Slurm's tools.
 func (c *cluster) answer(run *runtimes.Run) (string, int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -305,7 +305,7 @@ func (c *cluster) answer(run *runtimes.Run) (string, int) {
 	return "", 0
 }
 
-// say changes what Slurm says, between a test's calls or within them.
+// say changes the answers of Slurm, also during a call.
 func (c *cluster) say(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -325,7 +325,7 @@ func (c *cluster) observe(t *testing.T) plan.Observed {
 	return c.rt.Observe(t.Context(), runtimes.Scope{Key: c.unit.Instance.Key, Members: c.unit.Members[:1]})
 }
 
-// on is a control of the cluster, its record loaded.
+// on returns a control of the cluster with its record loaded.
 func (c *cluster) on(t *testing.T) *control {
 	t.Helper()
 	ctl := c.rt.control(c.unit.Members[0], c.unit.Instance.Key, runtimes.Stamp{Epoch: 1, ActionID: "action.1"})
@@ -333,7 +333,7 @@ func (c *cluster) on(t *testing.T) *control {
 	return ctl
 }
 
-// withPartition is the unit with one partition of that name.
+// withPartition returns the unit with one partition of that name.
 func (c *cluster) withPartition(name string) plan.Unit {
 	u := c.unit
 	u.Instance.Config = partitionNamed(name)

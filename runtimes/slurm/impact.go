@@ -9,14 +9,12 @@ import (
 	"berth/schema"
 )
 
-// Impact implements plan.Rules: what an action means for work, from the two
-// units alone.
+// Impact implements plan.Rules.
 func (r *Runtime) Impact(verb plan.Verb, member string, before, after *plan.Unit) plan.Impact {
 	return Rules{}.Impact(verb, member, before, after)
 }
 
-// Rules is what this runtime knows of a change without any host, for planning
-// where nothing is applied.
+// Rules are the planning rules of this runtime. They need no host.
 type Rules struct{}
 
 // Impact implements plan.Rules.
@@ -56,7 +54,7 @@ func configureImpact(before, after *plan.Unit) plan.Impact {
 	var i plan.Impact
 	old, now, err := renderBoth(before, after)
 	if err != nil {
-		i.Note = "cannot be rendered: " + err.Error() // the action will say so too, before it has an effect
+		i.Note = "cannot be rendered: " + err.Error() // the action fails too, before any effect
 		return i
 	}
 	switch classify(old, now) {
@@ -87,7 +85,7 @@ func configureImpact(before, after *plan.Unit) plan.Impact {
 	return i
 }
 
-// renderBoth renders slurm.conf for both units as if on one host.
+// renderBoth renders slurm.conf for both units with the same host and ports.
 func renderBoth(before, after *plan.Unit) (old, now []byte, err error) {
 	for _, side := range []struct {
 		unit *plan.Unit
@@ -128,7 +126,7 @@ func workerNodes(u *plan.Unit) []string {
 	return out
 }
 
-// ends adds what becomes of jobs by the rule of the unit in force.
+// ends adds what happens to jobs by the on_jobs of u.
 func ends(i plan.Impact, u *plan.Unit, what string) plan.Impact {
 	if u != nil && u.Instance.OnJobs != nil && u.Instance.OnJobs.CancelAfterSeconds > 0 {
 		i.EndsJobs = true

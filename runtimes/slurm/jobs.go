@@ -19,12 +19,11 @@ var (
 	jobOutput = regexp.MustCompile(`^/[A-Za-z0-9._/%-]{1,180}$`)
 )
 
-// maxScript is the longest script taken; Slurm's own limit is 4 MiB.
+// maxScript is the maximum size of a script. Slurm's own limit is 4 MiB.
 const maxScript = 1 << 20
 
-// Submit implements runtimes.Jobs: sbatch by the user's own account. It obeys
-// what the script says of options, and so must not be able to do more than its
-// owner can; with root's rights it would read any file into the job.
+// Submit implements runtimes.Jobs. It runs sbatch as the user: sbatch follows options
+// in the script, and as root it could read any file into the job.
 func (r *Runtime) Submit(ctx context.Context, u *plan.Unit, stamp runtimes.Stamp, spec runtimes.JobSpec) (string, error) {
 	if err := checkJob(u, spec); err != nil {
 		return "", fmt.Errorf("submit: %w", err)
@@ -55,8 +54,8 @@ func (r *Runtime) Submit(ctx context.Context, u *plan.Unit, stamp runtimes.Stamp
 	}
 	id, _, _ := strings.Cut(strings.TrimSpace(string(res[0].Data)), ";")
 	if res[0].Exit != 0 || !jobID.MatchString(id) {
-		err := c.refused(op, res[0])
-		// Then slurmctld may have taken it and not been able to say so.
+		err := c.exitError(op, res[0])
+		// slurmctld may have accepted the job although the answer got lost.
 		if strings.Contains(string(res[0].Stderr), "timed out") {
 			return "", fmt.Errorf("submit %s: %w: %w", spec.Name, err, runtimes.ErrUncertain)
 		}
@@ -68,7 +67,7 @@ func (r *Runtime) Submit(ctx context.Context, u *plan.Unit, stamp runtimes.Stamp
 func checkJob(u *plan.Unit, spec runtimes.JobSpec) error {
 	switch {
 	case u == nil:
-		return errors.New("there is no unit to submit to")
+		return errors.New("no unit to submit to")
 	case !jobName.MatchString(spec.Name):
 		return fmt.Errorf("job name %q: want letters, digits, dot, dash and underscore", spec.Name)
 	case !bytes.HasPrefix(spec.Script, []byte("#!")):
@@ -78,14 +77,14 @@ func checkJob(u *plan.Unit, spec runtimes.JobSpec) error {
 	case spec.Output != "" && (!jobOutput.MatchString(spec.Output) || strings.Contains(spec.Output, "..")):
 		return fmt.Errorf("output %q: want an absolute path", spec.Output)
 	case spec.GPUs < 0 || spec.Nodes < 0:
-		return errors.New("a negative number of GPUs or nodes")
+		return errors.New("the number of GPUs or nodes is negative")
 	}
 	for _, user := range u.Instance.Users {
 		if user == spec.User {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s with uid %d is no user of %s", spec.User.Name, spec.User.UID, u.Instance.Key)
+	return fmt.Errorf("%s with uid %d is not a user of %s", spec.User.Name, spec.User.UID, u.Instance.Key)
 }
 
 func (r *Runtime) controlOf(u *plan.Unit, stamp runtimes.Stamp) (*control, error) {
@@ -96,12 +95,12 @@ func (r *Runtime) controlOf(u *plan.Unit, stamp runtimes.Stamp) (*control, error
 	return r.control(m, u.Instance.Key, stamp), nil
 }
 
-// Job implements runtimes.Jobs. How a job stands that waits or runs, slurmctld
-// says, in words that no user wrote; all else slurmdbd. Each is asked about this
-// one job, as a busy cluster has more than an answer holds.
+// Job implements runtimes.Jobs. The state of a pending or running job comes from
+// slurmctld, in fields that no user writes, and all other fields from slurmdbd. Both
+// queries name the job, because the list of a busy cluster exceeds an answer.
 func (r *Runtime) Job(ctx context.Context, u *plan.Unit, id string) (runtimes.Job, error) {
 	if !jobID.MatchString(id) {
-		return runtimes.Job{}, fmt.Errorf("%q is no job id", id)
+		return runtimes.Job{}, fmt.Errorf("%q is not a job id", id)
 	}
 	c, err := r.controlOf(u, runtimes.Stamp{})
 	if err != nil {
@@ -115,7 +114,7 @@ func (r *Runtime) Job(ctx context.Context, u *plan.Unit, id string) (runtimes.Jo
 	}
 	var live, accounted job
 	var lives, known bool
-	if res[0].Exit == 0 { // it also fails over an id that it does not know
+	if res[0].Exit == 0 { // it also fails for an unknown id
 		if live, lives, err = parseQueueJob(res[0].Data, id); err != nil {
 			return runtimes.Job{}, fmt.Errorf("job %s: host %s: %w", id, c.host.Name(), err)
 		}
@@ -126,14 +125,14 @@ func (r *Runtime) Job(ctx context.Context, u *plan.Unit, id string) (runtimes.Jo
 			return runtimes.Job{}, fmt.Errorf("job %s: host %s: %w", id, c.host.Name(), err)
 		}
 	case !lives:
-		return runtimes.Job{}, fmt.Errorf("job %s: %w", id, c.refused(c.cli("sacct", "--json", "--allusers", "--jobs="+id), res[1]))
+		return runtimes.Job{}, fmt.Errorf("job %s: %w", id, c.exitError(c.cli("sacct", "--json", "--allusers", "--jobs="+id), res[1]))
 	}
 	switch {
 	case lives && known && accounted.Submit.Equal(live.Submit):
 		live.Comment = accounted.Comment
 		return describe(live), nil
 	case lives:
-		return describe(live), nil // slurmdbd has not heard of it yet
+		return describe(live), nil // slurmdbd does not have it yet
 	case known:
 		return describe(accounted), nil
 	}

@@ -20,7 +20,7 @@ var (
 	bob   = schema.UnixUser{Name: "berthtest1", UID: 42002}
 )
 
-// company is a unit on a stage, driven as the loop drives it.
+// company is a unit on a stage, driven the way the loop does.
 type company struct {
 	*stage
 	rt      *slurm.Runtime
@@ -63,7 +63,7 @@ func (c *company) plan(t *testing.T, u plan.Unit, gone bool) plan.Plan {
 	return plan.Make(in)
 }
 
-// apply does a plan's actions and returns the first error.
+// apply applies a plan's actions and returns the first error.
 func (c *company) apply(t *testing.T, p plan.Plan) error {
 	t.Helper()
 	require.Empty(t, p.Blocked)
@@ -106,8 +106,7 @@ func (c *company) await(t *testing.T, u plan.Unit, id string, want runtimes.JobS
 
 const onePartition = `{"partitions":[{"name":"main","default":true}],"scheduler":{"interval_seconds":30},"identity":"managed"}`
 
-// TestJobs is what people see: their jobs run as themselves on GPUs, and go on
-// while the cluster changes around them.
+// TestJobs runs jobs as their owners on GPUs while the cluster changes.
 func TestJobs(t *testing.T) {
 	c := &company{stage: newStage(t)}
 	c.rt = c.runtime(t)
@@ -128,7 +127,7 @@ scontrol update jobid=$SLURM_JOB_ID comment="cuda=$CUDA_VISIBLE_DEVICES user=$(i
 
 	// Who is not declared cannot submit.
 	_, err := c.rt.Submit(t.Context(), &u, runtimes.Stamp{Epoch: 1}, runtimes.JobSpec{User: schema.UnixUser{Name: "root", UID: 0}, Name: "job", Script: []byte("#!/bin/sh\n")})
-	require.ErrorContains(t, err, "no user of")
+	require.ErrorContains(t, err, "is not a user of")
 
 	// A script's own options are obeyed with its owner's rights and no others.
 	_, err = c.rt.Submit(t.Context(), &u, runtimes.Stamp{Epoch: 1}, runtimes.JobSpec{User: alice, Name: "job", Script: []byte("#!/bin/sh\n#SBATCH --bbf=/etc/shadow\n")})
@@ -183,7 +182,7 @@ scontrol update jobid=$SLURM_JOB_ID comment="cuda=$CUDA_VISIBLE_DEVICES user=$(i
 	plain := c.unit(onePartition, []schema.UnixUser{alice, bob}, nil, 0, 1)
 	p = c.plan(t, plain, false)
 	c.hosts.failAt("reconfigure", fmt.Errorf("scripted fault"))
-	require.ErrorContains(t, c.apply(t, p), "the old configuration is back")
+	require.ErrorContains(t, c.apply(t, p), "the old one is restored")
 	require.Equal(t, before, conf())
 	require.Empty(t, c.observe(t, more).Drift)
 	require.Equal(t, running, c.await(t, u, long, runtimes.JobRunning))

@@ -24,8 +24,8 @@ import (
 	"berth/schema"
 )
 
-// TestMain is berth-host where it is started under that name: hosts of the lab
-// get a copy of the test itself, and so run exactly what is tested.
+// TestMain acts as berth-host if it is started under that name: the hosts of the lab
+// get a copy of the test binary, so they run the code under test.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "berth-host" {
 		a := agent.New(agent.Options{Profiles: []runtimes.Profile{profile.Profile()}, Version: "test"})
@@ -38,8 +38,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// needRoot ends a test that cannot do its work: to pass without real Slurm
-// would say something untrue.
+// needRoot fails a test that cannot run real Slurm.
 func needRoot(t *testing.T) {
 	t.Helper()
 	if os.Getenv("BERTH_UNPRIVILEGED") != "" {
@@ -50,7 +49,7 @@ func needRoot(t *testing.T) {
 	}
 }
 
-// stage is a lab and a runtime on it, with hands for faults.
+// stage is a lab with a runtime and a way to cause faults.
 type stage struct {
 	lab     *lab.Lab
 	hosts   *faulty
@@ -103,7 +102,7 @@ func (s *stage) runtime(t *testing.T) *slurm.Runtime {
 	return slurm.New(slurm.Options{Hosts: s.hosts})
 }
 
-// cluster is the name of the unit's cluster, as its host has it on record.
+// cluster returns the name of the unit's cluster.
 func (s *stage) records(t *testing.T, node string) map[schema.Key]string {
 	t.Helper()
 	out, err := s.lab.Run(t.Context(), node, "sh", "-c", "cat /var/lib/berth/instances/*_*.json 2>/dev/null || true")
@@ -121,7 +120,7 @@ func (s *stage) records(t *testing.T, node string) map[schema.Key]string {
 	return found
 }
 
-// services are the unit's, as (host, service) with the process that runs each.
+// services are the unit's services, as (host, service), with their processes.
 func (s *stage) services(t *testing.T, u plan.Unit) map[string]int {
 	t.Helper()
 	cluster := slurm.ClusterName(u.Instance.Key)
@@ -167,8 +166,8 @@ func (s *stage) kill(t *testing.T, u plan.Unit, member string) {
 	}
 }
 
-// remains lists what any host still has of a unit: names with its cluster's in
-// them, processes started for it, its database, a worker's own files, people.
+// remains lists what any host still has of a unit: files and processes with the name
+// of its cluster, its database, a worker's files, and accounts.
 func (s *stage) remains(t *testing.T, u plan.Unit) []string {
 	t.Helper()
 	cluster := slurm.ClusterName(u.Instance.Key)
@@ -204,7 +203,7 @@ func (s *stage) remains(t *testing.T, u plan.Unit) []string {
 	return left
 }
 
-// faulty passes operations on, but for those that shall fail.
+// faulty forwards operations except those that a test makes fail.
 type faulty struct {
 	inner runtimes.Hosts
 
@@ -279,7 +278,7 @@ func (h faultyHost) Do(ctx context.Context, stamp runtimes.Stamp, ops ...runtime
 	return res, fmt.Errorf("host %s: %w", h.Name(), fault)
 }
 
-// works says whether a batch is work, and not only a look.
+// works reports whether a batch has an effect.
 func works(ops []runtimes.Op) bool {
 	return slices.ContainsFunc(ops, func(op runtimes.Op) bool {
 		switch {
@@ -293,7 +292,7 @@ func works(ops []runtimes.Op) bool {
 	})
 }
 
-// eventually asks until ok, for things the scheduler decides in its own time.
+// eventually calls ok until it is true, for decisions of the scheduler.
 func eventually(t *testing.T, what string, ok func() (bool, string)) {
 	t.Helper()
 	deadline := time.Now().Add(30 * time.Second)

@@ -4,15 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
-	"golang.org/x/sync/errgroup"
+	"slices"
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/runtimes/slurm/profile"
 )
 
-// start brings one member of a complete unit back.
+// start starts a member of a complete unit.
 func (c *control) start(ctx context.Context, after *plan.Unit, a plan.Action) error {
 	m, ok := after.Member(a.Member)
 	if !ok {
@@ -26,7 +25,7 @@ func (c *control) start(ctx context.Context, after *plan.Unit, a plan.Action) er
 		if err != nil {
 			return err
 		}
-		return c.bringIn(ctx, m, nodes)
+		return c.startWorker(ctx, m, nodes)
 	}
 	defer c.r.lock("cluster " + c.stack.Cluster)()
 	if err := c.load(ctx); err != nil {
@@ -36,26 +35,26 @@ func (c *control) start(ctx context.Context, after *plan.Unit, a plan.Action) er
 		return err
 	}
 	if c.rec.Stopped {
-		// First: what settles after the start takes drains of the stop back only
-		// if it is over. The others go as each worker is started.
+		// First, because reconcileNodes undoes drains of a stop only after it. The
+		// start of each worker undoes the others.
 		c.rec.Stopped = false
 		if err := c.save(ctx); err != nil {
 			return err
 		}
 	}
-	return c.bringUp(ctx)
+	return c.startStack(ctx)
 }
 
-// stop brings every daemon of the unit down and keeps its state: queued jobs
-// wait, running ones are dealt with first. The database server stays, as it
-// may be another instance's too.
+// stop ends running jobs as on_jobs says and then stops all daemons of the unit. It
+// keeps state and queued jobs, and the database server, which other instances may
+// use.
 func (c *control) stop(ctx context.Context) error {
 	defer c.r.lock("cluster " + c.stack.Cluster)()
 	if err := c.load(ctx); err != nil {
 		return err
 	}
 	if c.rec.Complete && !c.rec.Stopped {
-		if err := c.quiesce(ctx, drainStop); err != nil {
+		if err := c.drainCluster(ctx, drainStop); err != nil {
 			return err
 		}
 		c.rec.Stopped = true
@@ -63,33 +62,29 @@ func (c *control) stop(ctx context.Context) error {
 			return err
 		}
 	}
-	var g errgroup.Group // one that fails must not cut another off half way
-	for _, m := range c.rec.Joined {
-		g.Go(func() error {
-			_, err := c.worker(m).do(ctx, c.service(profile.Slurmd, "stop"), c.service(profile.MungedWorker, "stop"))
-			return err
-		})
-	}
-	away := g.Wait()
-	if away != nil && !errors.Is(away, runtimes.ErrUnreachable) {
-		return away
+	stopErr := c.onEachWorker(func(m plan.Member) error {
+		_, err := c.worker(m).do(ctx, c.service(profile.Slurmd, "stop"), c.service(profile.MungedWorker, "stop"))
+		return err
+	})
+	if stopErr != nil && !errors.Is(stopErr, runtimes.ErrUnreachable) {
+		return stopErr
 	}
 	if _, err := c.do(ctx, c.service(profile.Slurmctld, "stop"), c.service(profile.Slurmdbd, "stop"), c.service(profile.Munged, "stop")); err != nil {
 		return err
 	}
-	return away
+	return stopErr
 }
 
-// quiesce drains every node and sees to the jobs that run. The controller has
-// to answer for that: without it nobody knows what runs.
-func (c *control) quiesce(ctx context.Context, reason string) error {
+// drainCluster drains all nodes and ends their jobs. It needs the controller, which
+// alone knows the jobs.
+func (c *control) drainCluster(ctx context.Context, reason string) error {
 	res, err := c.do(ctx, c.service(profile.Munged, "start"), c.cli("scontrol", "ping"))
 	if err != nil {
 		return err
 	}
-	// What answers will do, even if its files are not what it runs.
+	// A slurmctld that answers is enough, whatever configuration it runs.
 	if !pingUp(res[1].Data) {
-		if err := c.bringUp(ctx); err != nil {
+		if err := c.startStack(ctx); err != nil {
 			return err
 		}
 	}
@@ -97,24 +92,24 @@ func (c *control) quiesce(ctx context.Context, reason string) error {
 	for _, m := range c.rec.Joined {
 		names = append(names, m.Node)
 	}
-	if err := c.close(ctx, c.clusterThing()); err != nil {
+	if err := c.close(ctx, c.clusterTarget()); err != nil {
 		return err
 	}
 	if err := c.drain(ctx, reason+short(c.stamp.ActionID), names...); err != nil {
 		return err
 	}
-	if err := c.clearJobs(ctx, c.clusterThing()); err != nil {
+	if err := c.endJobs(ctx, c.clusterTarget()); err != nil {
 		return err
 	}
-	c.rec.reopen(c.clusterThing())
+	c.rec.reopen(c.clusterTarget())
 	return nil
 }
 
-// remove takes the unit away: jobs, workers, daemons, database, files, people,
-// and the record last. What is gone already is no error.
+// remove removes jobs, workers, daemons, database, files, accounts, and the record
+// last. It skips what is already gone.
 func (c *control) remove(ctx context.Context) error {
 	defer c.r.lock("cluster " + c.stack.Cluster)()
-	if err := c.load(ctx); errors.Is(err, errNoRecord) { // cut off after the record went, or never made
+	if err := c.load(ctx); errors.Is(err, errNoRecord) { // interrupted after the removal of the record, or never made
 		_, err := c.do(ctx, removeEmptyOp(profile.InstanceDir))
 		return err
 	} else if err != nil {
@@ -122,7 +117,7 @@ func (c *control) remove(ctx context.Context) error {
 	}
 	if !c.rec.Deleting {
 		if c.rec.Complete && !c.rec.Stopped {
-			if err := c.quiesce(ctx, drainStop); err != nil {
+			if err := c.drainCluster(ctx, drainStop); err != nil {
 				return err
 			}
 			if err := c.cancelPending(ctx); err != nil {
@@ -134,11 +129,7 @@ func (c *control) remove(ctx context.Context) error {
 			return err
 		}
 	}
-	var g errgroup.Group
-	for _, m := range c.rec.Joined {
-		g.Go(func() error { return c.clean(ctx, c.worker(m)) })
-	}
-	if err := g.Wait(); err != nil {
+	if err := c.onEachWorker(func(m plan.Member) error { return c.cleanWorker(ctx, c.worker(m)) }); err != nil {
 		return err
 	}
 	if _, err := c.do(ctx, c.service(profile.Slurmctld, "clear"), c.service(profile.Slurmdbd, "clear")); err != nil {
@@ -147,11 +138,11 @@ func (c *control) remove(ctx context.Context) error {
 	return c.removeStack(ctx)
 }
 
-// removeStack removes what the control host has of the unit. The database
-// server goes with the last unit of the host.
+// removeStack removes the unit from its control host, and with the last unit the
+// database server.
 func (c *control) removeStack(ctx context.Context) error {
 	defer c.r.lock("host " + c.host.Name())()
-	others, err := c.others(ctx)
+	others, err := c.otherRecords(ctx)
 	if err != nil {
 		return err
 	}
@@ -174,7 +165,7 @@ func (c *control) removeStack(ctx context.Context) error {
 			}
 		}
 	}
-	gone, err := c.unneeded(ctx, c.site, c.rec.people())
+	gone, err := c.unneededUsers(ctx, c.site, c.rec.people())
 	if err != nil {
 		return err
 	}
@@ -192,4 +183,50 @@ func (c *control) removeStack(ctx context.Context) error {
 		ops = append(ops, userOps(gone, true)...)
 	}
 	return c.doAll(ctx, append(ops, removeOp(s.Record()), removeEmptyOp(profile.InstanceDir)))
+}
+
+// leave removes a worker: it drains the node, ends its jobs as on_jobs says, deletes
+// the node from the controller, and cleans the host.
+func (c *control) leave(ctx context.Context, a plan.Action) error {
+	defer c.r.lock("cluster " + c.stack.Cluster)()
+	if err := c.load(ctx); err != nil {
+		return err
+	}
+	m, ok := c.rec.joined(a.Member)
+	if !ok {
+		return nil // it has left
+	}
+	nodes, err := c.nodes(ctx)
+	if err != nil {
+		return err
+	}
+	wk := c.worker(m)
+	if _, known := findNode(nodes, m.Node); known {
+		if err := c.close(ctx, nodeTarget(m.Node)); err != nil {
+			return err
+		}
+		if err := c.drain(ctx, drainLeave+short(a.ID), m.Node); err != nil {
+			return err
+		}
+		if err := c.endJobs(ctx, nodeTarget(m.Node), "--nodelist="+m.Node); err != nil {
+			return err
+		}
+		if _, err := wk.do(ctx, c.service(profile.Slurmd, "stop")); err != nil {
+			return err
+		}
+		if err := c.deleteNode(ctx, m.Node); err != nil {
+			return err
+		}
+	}
+	c.rec.dropGres(m.Node)
+	if err := c.writeGres(ctx); err != nil {
+		return err
+	}
+	if err := c.cleanWorker(ctx, wk); err != nil {
+		return err
+	}
+	c.rec.dropJoined(m.Name)
+	c.rec.Unit.Members = slices.DeleteFunc(c.rec.Unit.Members, func(u plan.Member) bool { return u.Name == m.Name })
+	c.rec.reopen(nodeTarget(m.Node))
+	return c.save(ctx)
 }

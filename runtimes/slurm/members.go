@@ -5,28 +5,20 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"strconv"
-	"strings"
-	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/runtimes/slurm/profile"
-	"berth/schema"
 )
 
-// Reasons of drains of ours, which alone are ever undone. What follows is the
-// action's id.
-const (
-	drainLeave = "berth:leave-"
-	drainStop  = "berth:stop-"
-)
-
-// join brings a member in: devices checked, its line in gres.conf before the
-// node, the worker made ready, the node read back at the controller.
+// join adds a worker: it checks the devices, writes the line of gres.conf before the
+// node exists, starts the worker, and waits for the node at the controller.
 func (c *control) join(ctx context.Context, after *plan.Unit, a plan.Action) error {
 	m, ok := after.Member(a.Member)
 	if !ok {
@@ -43,102 +35,40 @@ func (c *control) join(ctx context.Context, after *plan.Unit, a plan.Action) err
 	switch owned, err := c.owned(wk, res[0]); {
 	case err != nil:
 		return err
-	case !owned: // before anything is written, at the controller too
+	case !owned: // before any write, also at the controller
 		if _, err := wk.do(ctx, c.workerPreflight()); err != nil {
 			return err
 		}
 	}
-	nodes, err := c.admit(ctx, m)
+	nodes, err := c.recordMember(ctx, m)
 	if err != nil {
 		return err
 	}
-	return c.bringIn(ctx, m, nodes)
+	return c.startWorker(ctx, m, nodes)
 }
 
-// admit puts a member on record and its GPUs into gres.conf. It returns the
-// nodes the controller knows. The file counts only after a reconfigure.
-func (c *control) admit(ctx context.Context, m plan.Member) ([]node, error) {
+// recordMember adds a member to the record and to gres.conf, and returns the nodes
+// that the controller knows.
+func (c *control) recordMember(ctx context.Context, m plan.Member) ([]node, error) {
 	defer c.r.lock("cluster " + c.stack.Cluster)()
 	if err := c.load(ctx); err != nil {
 		return nil, err
 	}
 	if own, ok := c.rec.Unit.Control(); ok && own.Node == m.Node {
-		return nil, fmt.Errorf("node %s has the control plane of the same instance, and cannot be its worker too", m.Node)
+		return nil, fmt.Errorf("node %s has the control plane of this instance and cannot be its worker as well", m.Node)
 	}
 	c.rec.setJoined(m)
 	c.rec.setGres(m)
-	c.rec.reopen(nodeThing(m.Node), c.clusterThing()) // whatever was on its way out is wanted again
+	c.rec.reopen(nodeTarget(m.Node), c.clusterTarget()) // it is wanted again
 	if err := c.writeGres(ctx, c.writeRecord(&c.rec)); err != nil {
 		return nil, err
 	}
 	return c.nodes(ctx)
 }
 
-// writeGres brings gres.conf to what is on record, after other operations, and
-// makes sure that the controller has read it.
-func (c *control) writeGres(ctx context.Context, first ...runtimes.Op) error {
-	gres, err := renderGresConf(c.rec.Gres)
-	if err != nil {
-		return err
-	}
-	ops := append(first, writeOp(c.stack.Etc()+"/gres.conf", file{gres, 0o644, ""}), c.cli("scontrol", "show", "config"))
-	res, err := c.do(ctx, ops...)
-	if err != nil {
-		return err
-	}
-	written, config := res[len(res)-2], res[len(res)-1]
-	if !written.Changed && hashMatches(config) {
-		return nil
-	}
-	if _, err := c.must(ctx, c.cli("scontrol", "reconfigure")); err != nil {
-		return err
-	}
-	return c.awaitController(ctx)
-}
-
-// nodes asks the controller for the nodes it knows.
-func (c *control) nodes(ctx context.Context) ([]node, error) {
-	res, err := c.must(ctx, c.cli("sinfo", "--json"))
-	if err != nil {
-		return nil, err
-	}
-	nodes, _, err := parseNodes(res.Data)
-	return nodes, err
-}
-
-func findNode(nodes []node, name string) (node, bool) {
-	i := slices.IndexFunc(nodes, func(n node) bool { return n.Name == name })
-	if i < 0 {
-		return node{}, false
-	}
-	return nodes[i], true
-}
-
-// shaped says whether the controller holds a node for what m is. A node that
-// joins with another shape than the controller remembers silently keeps the
-// remembered one.
-func shaped(n node, m plan.Member) bool {
-	if n.CPUs != m.CPUs || n.Memory != m.MemoryMiB {
-		return false
-	}
-	var want, have []string
-	for _, g := range m.GPUs {
-		want = append(want, fmt.Sprintf("gpu:%s:%d", g.Type, g.Count))
-	}
-	for word := range strings.SplitSeq(n.Gres, ",") {
-		word, _, _ = strings.Cut(word, "(") // (S:0-1): which sockets
-		if word != "" {
-			have = append(have, word)
-		}
-	}
-	slices.Sort(want)
-	slices.Sort(have)
-	return slices.Equal(want, have)
-}
-
-// bringIn makes a worker ready and waits until the controller has it in shape.
-// What is in place and running is left alone.
-func (c *control) bringIn(ctx context.Context, m plan.Member, nodes []node) error {
+// startWorker sets up a worker and waits until the controller has the node with its
+// shape. It does not restart daemons that are right.
+func (c *control) startWorker(ctx context.Context, m plan.Member, nodes []node) error {
 	control, _ := c.rec.Unit.Control()
 	wk := c.worker(m)
 	key, err := c.do(ctx, readOp(c.stack.MungeKey()))
@@ -146,7 +76,7 @@ func (c *control) bringIn(ctx context.Context, m plan.Member, nodes []node) erro
 		return err
 	}
 	if key[0].Missing {
-		return fmt.Errorf("host %s: %s is gone: without it nothing of the cluster trusts anything else", c.host.Name(), c.stack.MungeKey())
+		return fmt.Errorf("host %s: %s is missing: without this key the daemons of the cluster do not trust each other", c.host.Name(), c.stack.MungeKey())
 	}
 	res, err := wk.do(ctx, readOp(workerRecordPath),
 		runtimes.Op{Stat: &runtimes.Stat{Paths: []string{profile.WorkerMungeKey}}},
@@ -160,9 +90,9 @@ func (c *control) bringIn(ctx context.Context, m plan.Member, nodes []node) erro
 	}
 	slurmdRuns := res[3].Service.Running
 	known, isKnown := findNode(nodes, m.Node)
-	if isKnown && (!owned || !shaped(known, m)) {
-		// What the controller remembers is of an earlier life of the node.
-		if err := c.forget(ctx, wk, m, known); err != nil {
+	if isKnown && (!owned || !hasShape(known, m)) {
+		// The controller knows the node from before it left.
+		if err := c.removeNode(ctx, wk, m, known); err != nil {
 			return err
 		}
 		isKnown, slurmdRuns = false, false
@@ -192,12 +122,12 @@ func (c *control) bringIn(ctx context.Context, m plan.Member, nodes []node) erro
 	)
 	munge := "start"
 	if sum := sha256.Sum256(key[0].Data); res[2].Service.Running && res[1].Stats[0].SHA256 != hex.EncodeToString(sum[:]) {
-		munge = "restart" // it reads its key at start only
+		munge = "restart" // munged reads its key at start only
 	}
 	ops = append(ops,
 		writeOp(profile.WorkerMungeKey, file{key[0].Data, 0o400, profile.MungeUser}),
 		c.service(profile.MungedWorker, munge))
-	if err := c.settleIn(ctx, wk, ops); err != nil {
+	if err := c.writeWorkerFiles(ctx, wk, ops); err != nil {
 		return err
 	}
 	if err := c.makeUsers(ctx, wk, users); err != nil {
@@ -205,7 +135,7 @@ func (c *control) bringIn(ctx context.Context, m plan.Member, nodes []node) erro
 	}
 	start := c.slurmd(m, control, "start")
 	if slurmdRuns && (!isKnown || !known.registered()) {
-		start = c.slurmd(m, control, "restart") // it runs, and the controller does not see it
+		start = c.slurmd(m, control, "restart") // it runs and is not registered
 	}
 	if _, err := wk.do(ctx, start); err != nil {
 		return err
@@ -216,31 +146,31 @@ func (c *control) bringIn(ctx context.Context, m plan.Member, nodes []node) erro
 	return c.restoreDrain(ctx, m)
 }
 
-// settleIn lays a worker's record and all that goes with it down, while nobody
-// looks whose accounts are needed there.
-func (c *control) settleIn(ctx context.Context, wk site, ops []runtimes.Op) error {
+// writeWorkerFiles writes a worker's record and files. The lock keeps another
+// instance from reading the record at the same time.
+func (c *control) writeWorkerFiles(ctx context.Context, wk site, ops []runtimes.Op) error {
 	defer c.r.lock("host " + wk.host.Name())()
 	_, err := wk.do(ctx, ops...)
 	return err
 }
 
-// owned says whether the worker is this cluster's already. It is an error if
-// it is another's.
+// owned reports whether the worker belongs to this cluster. A worker of another
+// cluster is an error.
 func (c *control) owned(wk site, res runtimes.Result) (bool, error) {
 	if res.Missing {
 		return false, nil
 	}
 	var rec workerRecord
 	if err := json.Unmarshal(res.Data, &rec); err != nil || rec.Format != workerFormat {
-		return false, fmt.Errorf("host %s: %s is no record of a worker (format %q, %v)", wk.host.Name(), workerRecordPath, rec.Format, err)
+		return false, fmt.Errorf("host %s: %s is not a worker record (format %q, %v)", wk.host.Name(), workerRecordPath, rec.Format, err)
 	}
 	if rec.Cluster != c.stack.Cluster {
-		return false, fmt.Errorf("host %s is a worker of %s (cluster %s): it has to leave there first", wk.host.Name(), rec.Key, rec.Cluster)
+		return false, fmt.Errorf("host %s is a worker of %s (cluster %s) and has to leave it first", wk.host.Name(), rec.Key, rec.Cluster)
 	}
 	return true, nil
 }
 
-// slurmd is an operation on the worker's daemon, with all a start needs.
+// slurmd returns a service operation with the parameters that a start needs.
 func (c *control) slurmd(m, control plan.Member, verb string) runtimes.Op {
 	op := c.service(profile.Slurmd, verb)
 	op.Service.Params = map[string]string{
@@ -255,234 +185,14 @@ func (c *control) slurmd(m, control plan.Member, verb string) runtimes.Op {
 	return op
 }
 
-// awaitNode waits until the controller listens to the node and holds it for
-// what it is, and takes a drain of ours back. slurmd exits 0 and never
-// registers if anything is wrong with its key.
-func (c *control) awaitNode(ctx context.Context, wk site, m plan.Member) error {
-	var last node
-	err := c.r.poll(ctx, "node "+m.Node+" at "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
-		nodes, err := c.nodes(ctx)
-		if err != nil {
-			return false, err.Error(), nil // the controller may be busy for a moment
-		}
-		n, ok := findNode(nodes, m.Node)
-		if !ok {
-			return false, "the controller does not know it", nil
-		}
-		last = n
-		return n.registered() && shaped(n, m), fmt.Sprintf("%s %s, %d CPUs, %d MiB, gres %q, reason %q",
-			n.State, strings.Join(n.Flags, "+"), n.CPUs, n.Memory, n.Gres, n.Reason), nil
-	})
-	if err != nil {
-		res, stateErr := wk.do(context.WithoutCancel(ctx), c.service(profile.Slurmd, "state"))
-		if stateErr == nil && res[0].Service.Detail != "" {
-			return fmt.Errorf("%w; slurmd's log: %s", err, res[0].Service.Detail)
-		}
-		return err
-	}
-	if last.flag("DRAIN") && ownDrain(last) {
-		return c.undrain(ctx, m.Node)
-	}
-	return nil
-}
-
-func (c *control) undrain(ctx context.Context, name string) error {
-	op := c.cli("scontrol", "update", "nodename="+name, "state=undrain")
-	return c.r.poll(ctx, "undrain "+name, func(ctx context.Context) (bool, string, error) {
-		res, err := c.do(ctx, op)
-		if err != nil {
-			return false, "", err
-		}
-		nodes, err := c.nodes(ctx)
-		if err != nil {
-			return false, "", err
-		}
-		n, ok := findNode(nodes, name)
-		return ok && !n.flag("DRAIN"), c.refused(op, res[0]).Error(), nil
-	})
-}
-
-// drain keeps new jobs off nodes, and reads back that it does. Nodes that
-// somebody else drained stay that person's.
-func (c *control) drain(ctx context.Context, reason string, names ...string) error {
-	nodes, err := c.nodes(ctx)
-	if err != nil {
-		return err
-	}
-	var todo []string
-	for _, n := range nodes {
-		if slices.Contains(names, n.Name) && !n.flag("DRAIN") {
-			todo = append(todo, n.Name)
-		}
-	}
-	if len(todo) == 0 {
-		return nil
-	}
-	op := c.cli("scontrol", "update", "nodename="+strings.Join(todo, ","), "state=drain", "reason="+reason)
-	res, err := c.do(ctx, op)
-	if err != nil {
-		return err
-	}
-	if nodes, err = c.nodes(ctx); err != nil {
-		return err
-	}
-	for _, name := range todo {
-		if n, ok := findNode(nodes, name); ok && !n.flag("DRAIN") {
-			return c.refused(op, res[0])
-		}
-	}
-	return nil
-}
-
-// forget takes a node out of the controller's memory: without jobs, with its
-// slurmd stopped first, as it would come back otherwise. A drain that is
-// somebody else's is put on record first: it would be forgotten too.
-func (c *control) forget(ctx context.Context, wk site, m plan.Member, n node) error {
-	if err := c.drain(ctx, drainLeave+"rejoin", m.Node); err != nil {
-		return err
-	}
-	running, _, err := c.queue(ctx, "--nodelist="+m.Node)
-	if err != nil {
-		return err
-	}
-	if len(running) > 0 {
-		return waiting("node %s has to join anew, and still has jobs that run", m.Node)
-	}
-	if n.flag("DRAIN") && !ownDrain(n) {
-		if err := c.amend(ctx, func(r *record) { r.keepDrain(m.Node, n.Reason) }); err != nil {
-			return err
-		}
-	}
-	if _, err := wk.do(ctx, c.service(profile.Slurmd, "stop")); err != nil {
-		return err
-	}
-	return c.deleteNode(ctx, m.Node)
-}
-
-// ownDrain says whether a node was drained by us.
-func ownDrain(n node) bool {
-	return strings.HasPrefix(n.Reason, drainLeave) || strings.HasPrefix(n.Reason, drainStop)
-}
-
-// restoreDrain drains a node anew that somebody else had drained before it was
-// forgotten.
-func (c *control) restoreDrain(ctx context.Context, m plan.Member) error {
-	why, kept := c.rec.Drained[m.Node]
-	if !kept {
-		return nil
-	}
-	if err := c.drain(ctx, reasonWords(why), m.Node); err != nil {
-		return err
-	}
-	return c.amend(ctx, func(r *record) { r.keepDrain(m.Node, "") })
-}
-
-// reasonWords is a person's reason as it may stand in an argument.
-func reasonWords(why string) string {
-	why = strings.Map(func(r rune) rune {
-		if r < ' ' || r > '~' || strings.ContainsRune(`"'\`+"`$", r) {
-			return '?'
-		}
-		return r
-	}, why)
-	if why = strings.TrimSpace(why[:min(len(why), 200)]); why == "" {
-		return "drained"
-	}
-	return why
-}
-
-// amend changes the record as it stands on the host, and writes it: for
-// actions that go on beside others of the same cluster.
-func (c *control) amend(ctx context.Context, change func(*record)) error {
-	defer c.r.lock("cluster " + c.stack.Cluster)()
-	if err := c.load(ctx); err != nil {
-		return err
-	}
-	change(&c.rec)
-	return c.save(ctx)
-}
-
-func (c *control) deleteNode(ctx context.Context, name string) error {
-	op := c.cli("scontrol", "delete", "nodename="+name)
-	return c.r.poll(ctx, "delete node "+name, func(ctx context.Context) (bool, string, error) {
-		res, err := c.do(ctx, op)
-		if err != nil {
-			return false, "", err
-		}
-		nodes, err := c.nodes(ctx)
-		if err != nil {
-			return false, "", err
-		}
-		_, there := findNode(nodes, name)
-		return !there, c.refused(op, res[0]).Error(), nil
-	})
-}
-
-// leave takes a member out: drained, its jobs ended or waited for as the
-// instance says, forgotten by the controller, and cleaned.
-func (c *control) leave(ctx context.Context, a plan.Action) error {
-	defer c.r.lock("cluster " + c.stack.Cluster)()
-	if err := c.load(ctx); err != nil {
-		return err
-	}
-	m, ok := c.rec.joined(a.Member)
-	if !ok {
-		return nil // out already
-	}
-	nodes, err := c.nodes(ctx)
-	if err != nil {
-		return err
-	}
-	wk := c.worker(m)
-	if _, known := findNode(nodes, m.Node); known {
-		if err := c.close(ctx, nodeThing(m.Node)); err != nil {
-			return err
-		}
-		if err := c.drain(ctx, drainLeave+short(a.ID), m.Node); err != nil {
-			return err
-		}
-		if err := c.clearJobs(ctx, nodeThing(m.Node), "--nodelist="+m.Node); err != nil {
-			return err
-		}
-		if _, err := wk.do(ctx, c.service(profile.Slurmd, "stop")); err != nil {
-			return err
-		}
-		if err := c.deleteNode(ctx, m.Node); err != nil {
-			return err
-		}
-	}
-	c.rec.dropGres(m.Node)
-	if err := c.writeGres(ctx); err != nil {
-		return err
-	}
-	if err := c.clean(ctx, wk); err != nil {
-		return err
-	}
-	c.rec.dropJoined(m.Name)
-	c.rec.Unit.Members = slices.DeleteFunc(c.rec.Unit.Members, func(u plan.Member) bool { return u.Name == m.Name })
-	c.rec.reopen(nodeThing(m.Node))
-	return c.save(ctx)
-}
-
-// short is an action's id as it fits into a reason.
-func short(id string) string {
-	id = strings.Map(func(r rune) rune {
-		if r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r == '.' || r == '-' {
-			return r
-		}
-		return '.'
-	}, id)
-	return id[:min(len(id), 40)]
-}
-
-// clean takes everything of the cluster off a worker; its record goes last. A
-// worker that is another cluster's by now is left alone.
-func (c *control) clean(ctx context.Context, wk site) error {
+// cleanWorker removes everything of the cluster from a worker, its record last. It
+// does nothing on a worker of another cluster.
+func (c *control) cleanWorker(ctx context.Context, wk site) error {
 	res, err := wk.do(ctx, readOp(workerRecordPath))
 	if err != nil {
 		return err
 	}
-	if res[0].Missing { // cut off after the record went, or never joined
+	if res[0].Missing { // interrupted after the removal of the record, or never joined
 		_, err := wk.do(ctx, removeEmptyOp(profile.InstanceDir))
 		return err
 	}
@@ -506,12 +216,12 @@ func (c *control) clean(ctx context.Context, wk site) error {
 	}
 	ops = append(earlier, removeSharedDirs()...)
 	ops = append(ops, removeOp(workerRecordPath), removeEmptyOp(profile.InstanceDir))
-	// Those on the way in or out are on the instance's record only.
+	// Users that are being added or removed are in the instance's record only.
 	return c.dropAccounts(ctx, wk, union(rec.Users, c.rec.People), ops...)
 }
 
-// earlierKey removes the cluster's key where an earlier release put it, under the
-// name of the host's own: only if it is the cluster's key.
+// earlierKey returns the removal of munge.key, where an earlier release wrote the
+// cluster's key, if the file has that key.
 func (c *control) earlierKey(ctx context.Context, wk site) ([]runtimes.Op, error) {
 	have, err := wk.do(ctx, runtimes.Op{Stat: &runtimes.Stat{Paths: []string{profile.EarlierMungeKey}}})
 	if err != nil || !have[0].Stats[0].Made {
@@ -524,86 +234,34 @@ func (c *control) earlierKey(ctx context.Context, wk site) ([]runtimes.Op, error
 	return []runtimes.Op{removeOp(profile.EarlierMungeKey)}, nil
 }
 
-// unneeded are those of users that no other instance has on a host.
-func (c *control) unneeded(ctx context.Context, s site, users []schema.UnixUser) ([]schema.UnixUser, error) {
-	if len(users) == 0 {
-		return nil, nil
-	}
-	here := &control{site: s, log: c.log, r: c.r, key: c.key, stack: c.stack}
-	others, err := here.others(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var needed []schema.UnixUser
-	for _, o := range others {
-		needed = append(needed, o.people()...)
-	}
-	res, err := s.do(ctx, readOp(workerRecordPath))
-	if err != nil {
-		return nil, err
-	}
-	var rec workerRecord
-	if !res[0].Missing {
-		if err := json.Unmarshal(res[0].Data, &rec); err != nil {
-			return nil, fmt.Errorf("host %s: %s: %w", s.host.Name(), workerRecordPath, err)
+// onWorkers calls f for all joined workers in parallel. It skips an unreachable
+// worker: its record is then out of date, which an observation shows later.
+func (c *control) onWorkers(ctx context.Context, f func(context.Context, site, plan.Member) error) error {
+	return c.onEachWorker(func(m plan.Member) error {
+		err := f(ctx, c.worker(m), m)
+		if errors.Is(err, runtimes.ErrUnreachable) {
+			c.log.Warn("unreachable worker skipped", "worker", m.Name, "reason", err.Error())
+			return nil
 		}
-	}
-	if rec.Cluster != c.stack.Cluster {
-		needed = append(needed, rec.Users...)
-	}
-	return slices.DeleteFunc(slices.Clone(users), func(u schema.UnixUser) bool { return slices.Contains(needed, u) }), nil
-}
-
-// clearJobs makes sure that no job runs on a thing, which filter picks. What is
-// in the way is waited for, or cancelled once the instance's rule allows; since
-// when it waits is on record.
-func (c *control) clearJobs(ctx context.Context, thing string, filter ...string) error {
-	running, _, err := c.queue(ctx, filter...)
-	if err != nil {
 		return err
-	}
-	if len(running) == 0 {
-		return nil
-	}
-	if err := c.close(ctx, thing); err != nil {
-		return err
-	}
-	// What is said stays the same while it waits, however many jobs end meanwhile:
-	// it is shown to people, and every other word of it is a commit.
-	rule := c.rec.Unit.Instance.OnJobs
-	if rule == nil || rule.CancelAfterSeconds == 0 {
-		return waiting("%s still has jobs that run, and on_jobs says wait", thing)
-	}
-	deadline := c.rec.Closing[thing].Add(time.Duration(rule.CancelAfterSeconds) * time.Second)
-	if c.r.now().Before(deadline) {
-		return waiting("%s still has jobs that run, which are cancelled at %s", thing, deadline.UTC().Format(time.RFC3339))
-	}
-	if err := c.cancel(ctx, running); err != nil {
-		return err
-	}
-	return c.r.poll(ctx, "cancel jobs on "+thing, func(ctx context.Context) (bool, string, error) {
-		running, _, err := c.queue(ctx, filter...)
-		return len(running) == 0, fmt.Sprintf("%d jobs still there", len(running)), err
 	})
 }
 
-// queue lists the jobs that hold nodes, and those that wait.
-func (c *control) queue(ctx context.Context, filter ...string) (running, pending []queued, err error) {
-	op := c.cli("squeue", append([]string{"--noheader", "--all", profile.QueueFormat}, filter...)...)
-	res, err := c.must(ctx, op)
-	if err != nil {
-		return nil, nil, err
+// onEachWorker calls f for all joined workers in parallel and returns the first
+// error. A failure does not interrupt the other workers.
+func (c *control) onEachWorker(f func(plan.Member) error) error {
+	var g errgroup.Group
+	for _, m := range c.rec.Joined {
+		g.Go(func() error { return f(m) })
 	}
-	jobs, err := parseQueue(res.Data)
-	if err != nil {
-		return nil, nil, fmt.Errorf("host %s: %w", c.host.Name(), err)
+	return g.Wait()
+}
+
+// workerPreflight checks a host for conflicts with a worker.
+func (c *control) workerPreflight() runtimes.Op {
+	p := &runtimes.Preflight{Paths: []string{workerRecordPath, profile.WorkerMungeKey, profile.WorkerSpoolDir}}
+	for _, name := range []string{profile.MungedWorker, profile.Slurmd} {
+		p.Services = append(p.Services, *c.service(name, "").Service)
 	}
-	for _, j := range jobs {
-		if j.pending() {
-			pending = append(pending, j)
-		} else {
-			running = append(running, j)
-		}
-	}
-	return running, pending, nil
+	return runtimes.Op{Preflight: p}
 }

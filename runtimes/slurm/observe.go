@@ -19,8 +19,8 @@ import (
 	"berth/schema"
 )
 
-// runtimeState is what status shows of the cluster beyond what every runtime
-// has. It holds nothing that changes with the jobs.
+// runtimeState is Slurm's part of the status. It has no field that changes with the
+// jobs.
 type runtimeState struct {
 	Cluster    string      `json:"cluster"`
 	Controller string      `json:"controller"`
@@ -38,8 +38,8 @@ type nodeState struct {
 	Drained string `json:"drained,omitempty"` // why
 }
 
-// Observe implements runtimes.Runtime. It costs two round trips to the control
-// host and one to each worker, at once.
+// Observe implements runtimes.Runtime. It takes two round trips to the control host
+// and, in parallel, one to each worker.
 func (r *Runtime) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
 	obs := plan.Observed{Key: s.Key, Presence: plan.Unknown}
 	found, err := r.find(ctx, s)
@@ -51,7 +51,7 @@ func (r *Runtime) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
 		obs.Presence = plan.Absent
 		return obs
 	}
-	v := &view{ctl: found.control, stats: found.stats, services: found.services}
+	v := &observation{ctl: found.control, stats: found.stats, services: found.services}
 	v.look(ctx)
 	if err := cmp.Or(v.lost, ctx.Err()); err != nil {
 		obs.Reason = fmt.Sprintf("observe %s: %v", s.Key, err)
@@ -68,21 +68,16 @@ func (r *Runtime) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
 	return obs
 }
 
-// seen is what a control host says at first.
-type seen struct {
+// controlReading is the first answer of a control host.
+type controlReading struct {
 	control  *control
 	stats    []runtimes.FileStat
 	services []*runtimes.ServiceStatus // as controlServices
 }
 
-// controlServices are the daemons of a control stack, in the order they start.
-func controlServices() []string {
-	return []string{profile.Munged, profile.MariaDB, profile.Slurmdbd, profile.Slurmctld}
-}
-
-// find looks for the unit's record: where it is remembered to be, and else
-// wherever it could be. It answers nil only if every such host has said no.
-func (r *Runtime) find(ctx context.Context, s runtimes.Scope) (*seen, error) {
+// find reads the unit's record from the recorded host, and otherwise from the
+// candidates. It returns nil only if all of them answered and none has it.
+func (r *Runtime) find(ctx context.Context, s runtimes.Scope) (*controlReading, error) {
 	var remembered []plan.Member
 	for _, m := range s.Members {
 		if m.ControlPlane {
@@ -96,15 +91,15 @@ func (r *Runtime) find(ctx context.Context, s runtimes.Scope) (*seen, error) {
 		}
 	}
 	if len(remembered)+len(rest) == 0 {
-		return nil, fmt.Errorf("there is no host that could be asked for %s", s.Key)
+		return nil, fmt.Errorf("no host to ask for %s", s.Key)
 	}
 	for _, group := range [][]plan.Member{remembered, rest} {
-		hits, err := r.ask(ctx, s.Key, group)
+		hits, err := r.readControlHosts(ctx, s.Key, group)
 		if err != nil {
 			return nil, err
 		}
 		if len(hits) > 1 {
-			return nil, fmt.Errorf("hosts %s and %s both have a record of %s: one is a leftover that a person has to judge",
+			return nil, fmt.Errorf("hosts %s and %s both have a record of %s: decide which one is left over and remove it",
 				hits[0].control.host.Name(), hits[1].control.host.Name(), s.Key)
 		}
 		if len(hits) == 1 {
@@ -114,16 +109,16 @@ func (r *Runtime) find(ctx context.Context, s runtimes.Scope) (*seen, error) {
 	return nil, nil
 }
 
-// ask asks hosts for the record at once. A host that cannot be asked is an
-// error unless another one has the record.
-func (r *Runtime) ask(ctx context.Context, key schema.Key, where []plan.Member) ([]*seen, error) {
+// readControlHosts reads the record from all hosts in parallel. An unreachable host
+// is an error unless another host has the record.
+func (r *Runtime) readControlHosts(ctx context.Context, key schema.Key, where []plan.Member) ([]*controlReading, error) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	var hits []*seen
+	var hits []*controlReading
 	var failed []error
 	for _, m := range where {
 		wg.Go(func() {
-			hit, err := r.askOne(ctx, key, m)
+			hit, err := r.readControlHost(ctx, key, m)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -138,15 +133,15 @@ func (r *Runtime) ask(ctx context.Context, key schema.Key, where []plan.Member) 
 		slices.SortFunc(failed, func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
 		return nil, failed[0]
 	}
-	slices.SortFunc(hits, func(a, b *seen) int { return cmp.Compare(a.control.host.Name(), b.control.host.Name()) })
+	slices.SortFunc(hits, func(a, b *controlReading) int { return cmp.Compare(a.control.host.Name(), b.control.host.Name()) })
 	return hits, nil
 }
 
-func (r *Runtime) askOne(ctx context.Context, key schema.Key, m plan.Member) (*seen, error) {
+func (r *Runtime) readControlHost(ctx context.Context, key schema.Key, m plan.Member) (*controlReading, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.timeouts.Look)
 	defer cancel()
 	c := r.control(m, key, runtimes.Stamp{})
-	ops := []runtimes.Op{readOp(c.stack.Record()), {Stat: &runtimes.Stat{Paths: watched(c.stack)}}}
+	ops := []runtimes.Op{readOp(c.stack.Record()), {Stat: &runtimes.Stat{Paths: renderedPaths(c.stack)}}}
 	for _, name := range controlServices() {
 		ops = append(ops, c.service(name, "state"))
 	}
@@ -157,63 +152,63 @@ func (r *Runtime) askOne(ctx context.Context, key schema.Key, m plan.Member) (*s
 		}
 		return nil, err
 	}
-	switch err := c.take(res[0]); {
+	switch err := c.useRecord(res[0]); {
 	case errors.Is(err, errNoRecord):
 		return nil, nil
 	case err != nil:
 		return nil, err
 	}
-	hit := &seen{control: c, stats: res[1].Stats}
+	hit := &controlReading{control: c, stats: res[1].Stats}
 	for _, one := range res[2:] {
 		hit.services = append(hit.services, one.Service)
 	}
 	return hit, nil
 }
 
-// watched are the files that must be as rendered.
-func watched(s profile.Stack) []string {
+// renderedPaths are the files that have to be as rendered.
+func renderedPaths(s profile.Stack) []string {
 	return []string{s.Conf(), s.Etc() + "/cgroup.conf", s.Etc() + "/gres.conf", s.DBDConf()}
 }
 
-// view is one look at a unit that is there.
-type view struct {
+// observation is the state of an existing unit.
+type observation struct {
 	ctl      *control
 	stats    []runtimes.FileStat
 	services []*runtimes.ServiceStatus
 
-	lost     error  // contact with the control host, half way
+	lost     error  // the control host became unreachable
 	serving  bool   // slurmctld answers
-	silence  string // why it does not
+	silence  string // why it does not answer
 	nodes    []node
 	version  string
 	jobs     plan.Jobs
-	people   string // how people differ from those declared; empty: in no way, or nobody can tell
-	mismatch bool   // slurmctld runs another configuration than its file
-	workers  map[string]workerView
+	people   string // how users differ from the declared ones; empty: no difference, or unknown
+	mismatch bool   // slurmctld runs a configuration other than its file
+	workers  map[string]workerReading
 }
 
-type workerView struct {
+type workerReading struct {
 	err           error
 	record        workerRecord
 	munge, slurmd bool
 	detail        string
 }
 
-// look asks the controller and every worker at once.
-func (v *view) look(ctx context.Context) {
+// look queries the controller and all workers in parallel.
+func (v *observation) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, v.ctl.r.timeouts.Look)
 	defer cancel()
-	v.workers = map[string]workerView{}
+	v.workers = map[string]workerReading{}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	if v.services[len(v.services)-1].Running {
-		wg.Go(func() { v.askController(ctx) })
+		wg.Go(func() { v.readController(ctx) })
 	} else {
 		v.silence = "slurmctld does not run"
 	}
 	for _, m := range v.ctl.rec.Joined {
 		wg.Go(func() {
-			w := v.askWorker(ctx, m)
+			w := v.readWorker(ctx, m)
 			mu.Lock()
 			v.workers[m.Name] = w
 			mu.Unlock()
@@ -222,13 +217,13 @@ func (v *view) look(ctx context.Context) {
 	wg.Wait()
 }
 
-func (v *view) askController(ctx context.Context) {
+func (v *observation) readController(ctx context.Context) {
 	c := v.ctl
 	res, err := c.do(ctx, c.cli("scontrol", "ping"), c.cli("sinfo", "--json"),
 		c.cli("squeue", "--noheader", "--all", profile.QueueFormat), c.cli("scontrol", "show", "config"))
 	if err != nil {
-		// A program that took too long tells of slurmctld; a host that does not
-		// answer tells nothing of what runs on it.
+		// A program that timed out is a symptom of slurmctld. From an unreachable
+		// host nothing is known.
 		if op := new(runtimes.OpError); !errors.As(err, &op) {
 			v.lost = err
 		}
@@ -258,20 +253,20 @@ func (v *view) askController(ctx context.Context) {
 		}
 	}
 	v.mismatch = !hashMatches(res[3])
-	v.askPeople(ctx)
+	v.compareUsers(ctx)
 }
 
-// askPeople compares who may submit, and the accounts of the control host, with
-// who is declared: two looks that cost milliseconds, however many people there
-// are. What cannot be told is no difference.
-func (v *view) askPeople(ctx context.Context) {
+// compareUsers compares slurmctld's users and the accounts of the control host with
+// the declared users. Each query takes milliseconds for any number of users. A
+// failed query is no difference.
+func (v *observation) compareUsers(ctx context.Context) {
 	users := v.ctl.rec.Unit.Instance.Users
-	have, err := v.ctl.live(ctx)
+	have, err := v.ctl.associationsInController(ctx)
 	if err != nil {
 		return
 	}
 	if want := names(users); !slices.Equal(have, want) {
-		v.people = fmt.Sprintf("the cluster lets %s submit, and %s are declared", strings.Join(have, ", "), strings.Join(want, ", "))
+		v.people = fmt.Sprintf("users in the cluster: %s; declared: %s", strings.Join(have, ", "), strings.Join(want, ", "))
 		return
 	}
 	for part := range slices.Chunk(users, batch) {
@@ -281,28 +276,28 @@ func (v *view) askPeople(ctx context.Context) {
 		}
 		res, err := v.ctl.do(ctx, runtimes.Op{Run: &runtimes.Run{Program: "id", Args: args, TimeoutMS: 5_000, AllowExit: true}})
 		if err == nil && string(res[0].Data) != want {
-			v.people = "accounts on the control host are not those declared: " + strings.TrimSpace(string(res[0].Stderr))
+			v.people = "accounts on the control host differ from the declared users: " + strings.TrimSpace(string(res[0].Stderr))
 		}
 	}
 }
 
-func (v *view) askWorker(ctx context.Context, m plan.Member) workerView {
+func (v *observation) readWorker(ctx context.Context, m plan.Member) workerReading {
 	c := v.ctl
 	res, err := c.worker(m).do(ctx, readOp(workerRecordPath), c.service(profile.MungedWorker, "state"), c.service(profile.Slurmd, "state"))
 	if err != nil {
-		return workerView{err: err}
+		return workerReading{err: err}
 	}
-	w := workerView{munge: res[1].Service.Running, slurmd: res[2].Service.Running, detail: res[2].Service.Detail}
+	w := workerReading{munge: res[1].Service.Running, slurmd: res[2].Service.Running, detail: res[2].Service.Detail}
 	if !res[0].Missing {
 		if err := json.Unmarshal(res[0].Data, &w.record); err != nil {
-			return workerView{err: fmt.Errorf("host %s: %s: %w", m.Node, workerRecordPath, err)}
+			return workerReading{err: fmt.Errorf("host %s: %s: %w", m.Node, workerRecordPath, err)}
 		}
 	}
 	return w
 }
 
-// members says how each member that exists is.
-func (v *view) members() []plan.MemberState {
+// members returns the state of each member that exists.
+func (v *observation) members() []plan.MemberState {
 	var out []plan.MemberState
 	if m, ok := v.ctl.rec.Unit.Control(); ok {
 		state, detail := v.controlState()
@@ -315,7 +310,7 @@ func (v *view) members() []plan.MemberState {
 	return out
 }
 
-func (v *view) controlState() (plan.State, string) {
+func (v *observation) controlState() (plan.State, string) {
 	var down []string
 	for i, name := range controlServices() {
 		if !v.services[i].Running {
@@ -324,16 +319,16 @@ func (v *view) controlState() (plan.State, string) {
 	}
 	switch {
 	case !v.ctl.rec.Complete && len(down) < len(controlServices()):
-		return plan.Partial, "not made to the end"
+		return plan.Partial, "creation is not complete"
 	case len(down) > 0:
 		return plan.Stopped, strings.Join(down, ", ") + " down"
 	case !v.serving:
-		return plan.Stopped, "slurmctld runs and does not answer: " + v.silence
+		return plan.Stopped, "slurmctld runs but does not answer: " + v.silence
 	}
 	return plan.Running, ""
 }
 
-func (v *view) workerState(m plan.Member) (plan.State, string) {
+func (v *observation) workerState(m plan.Member) (plan.State, string) {
 	w := v.workers[m.Name]
 	switch {
 	case w.err != nil:
@@ -350,32 +345,31 @@ func (v *view) workerState(m plan.Member) (plan.State, string) {
 		}
 		return plan.Stopped, strings.TrimSuffix(strings.Join(down, ", ")+" down: "+w.detail, ": ")
 	case !v.serving:
-		return plan.Running, "the controller cannot be asked about it"
+		return plan.Running, "the controller does not answer"
 	}
 	n, ok := findNode(v.nodes, m.Node)
 	state := strings.TrimSpace(n.State + " " + strings.Join(n.Flags, "+"))
 	switch {
 	case !ok:
-		return plan.Partial, "slurmd runs and the controller does not know the node"
-	case v.ctl.rec.closing(nodeThing(m.Node)):
+		return plan.Partial, "slurmd runs but the controller does not know the node"
+	case v.ctl.rec.closing(nodeTarget(m.Node)):
 		return plan.Draining, "finishes its jobs before it leaves"
-	case v.ctl.rec.closing(v.ctl.clusterThing()):
+	case v.ctl.rec.closing(v.ctl.clusterTarget()):
 		return plan.Draining, "finishes its jobs before the cluster stops"
 	case n.State == "down" || n.State == "error":
-		return plan.Stopped, "slurmd runs and the controller holds the node for " + state + ": " + n.Reason
-	case n.State == "inval" || n.flag("INVALID_REG") || !shaped(n, m):
+		return plan.Stopped, "slurmd runs but the controller has the node as " + state + ": " + n.Reason
+	case n.State == "inval" || n.flag("INVALID_REG") || !hasShape(n, m):
 		return plan.Partial, fmt.Sprintf("the controller has the node as %s, %d CPUs, %d MiB, gres %q: %s", state, n.CPUs, n.Memory, n.Gres, n.Reason)
 	case n.flag("DRAIN") && ownDrain(n):
-		return plan.Partial, "drained by Berth (" + n.Reason + "), and nothing is on its way out: the drain was not taken back"
+		return plan.Partial, "still drained by Berth (" + n.Reason + ") although no member leaves"
 	case n.flag("DRAIN"):
 		return plan.Running, "drained: " + n.Reason
 	}
 	return plan.Running, ""
 }
 
-// drift compares files with what they would be rendered to, and accounts with
-// those declared.
-func (v *view) drift() []plan.Drift {
+// drift compares files with their rendering and accounts with the declared users.
+func (v *observation) drift() []plan.Drift {
 	rec := &v.ctl.rec
 	if !rec.Complete || rec.Deleting {
 		return nil
@@ -389,26 +383,25 @@ func (v *view) drift() []plan.Drift {
 	for _, st := range v.stats {
 		sum := sha256.Sum256(rendered[st.Path].data)
 		if !st.Exists || st.SHA256 != hex.EncodeToString(sum[:]) {
-			out = append(out, plan.Drift{Member: control.Name, What: "configuration", Detail: st.Path + " was changed or is gone"})
+			out = append(out, plan.Drift{Member: control.Name, What: "configuration", Detail: st.Path + " was changed or removed"})
 		}
 	}
 	if v.mismatch {
-		out = append(out, plan.Drift{Member: control.Name, What: "configuration", Detail: "slurmctld runs another configuration than its file"})
+		out = append(out, plan.Drift{Member: control.Name, What: "configuration", Detail: "slurmctld runs a configuration other than its file"})
 	}
 	if rec.Owed != (owed{}) {
-		out = append(out, plan.Drift{Member: control.Name, What: "configuration", Detail: "a change was not finished: " + rec.Owed.String()})
+		out = append(out, plan.Drift{Member: control.Name, What: "configuration", Detail: "unfinished change: " + rec.Owed.String()})
 	}
-	if len(rec.leftover()) > 0 {
-		out = append(out, plan.Drift{Member: control.Name, What: "users", Detail: "people who are no longer declared may still have accounts"})
+	if len(rec.undeclaredUsers()) > 0 {
+		out = append(out, plan.Drift{Member: control.Name, What: "users", Detail: "users that are no longer declared may still have accounts"})
 	}
 	if v.people != "" {
 		out = append(out, plan.Drift{Member: control.Name, What: "users", Detail: v.people})
 	}
-	// What was being taken away and may be wanted again: configuring goes on
-	// with it or takes it back.
-	for _, thing := range slices.Sorted(maps.Keys(rec.Closing)) {
-		if thing != v.ctl.clusterThing() && !strings.HasPrefix(thing, nodeThing("")) {
-			out = append(out, plan.Drift{Member: control.Name, What: "access", Detail: thing + " is closed"})
+	// Configure finishes the removal of these, or undoes it if they are wanted again.
+	for _, target := range slices.Sorted(maps.Keys(rec.Closing)) {
+		if target != v.ctl.clusterTarget() && !strings.HasPrefix(target, nodeTarget("")) {
+			out = append(out, plan.Drift{Member: control.Name, What: "access", Detail: target + " is closed"})
 		}
 	}
 	want := rec.Unit.Instance.Users
@@ -417,13 +410,13 @@ func (v *view) drift() []plan.Drift {
 	}
 	for _, m := range rec.Joined {
 		if w := v.workers[m.Name]; w.err == nil && w.record.Cluster == rec.Cluster && !slices.Equal(w.record.Users, want) {
-			out = append(out, plan.Drift{Member: m.Name, What: "users", Detail: "accounts on " + m.Node + " are not those declared"})
+			out = append(out, plan.Drift{Member: m.Name, What: "users", Detail: "accounts on " + m.Node + " differ from the declared users"})
 		}
 	}
 	return out
 }
 
-func (v *view) state() json.RawMessage {
+func (v *observation) state() json.RawMessage {
 	rec := &v.ctl.rec
 	st := runtimeState{
 		Cluster: rec.Cluster, Controller: rec.Hostname, Conf: v.ctl.stack.Conf(), Ports: rec.Ports, Version: v.version,

@@ -11,10 +11,10 @@ import (
 	"berth/runtimes"
 )
 
-// A control host that is lost in the middle of a look tells nothing: its
-// slurmctld is not taken for dead, as somebody would then start it. One whose
-// programs take too long tells that slurmctld does not answer.
-func TestLostInTheMiddleOfALook(t *testing.T) {
+// If the control host is lost during an observation, nothing is known: slurmctld must
+// not be reported dead, or the loop would start it. If only its programs time out,
+// slurmctld does not answer.
+func TestLostControlHostIsUnknown(t *testing.T) {
 	for name, test := range map[string]struct {
 		err      error
 		presence plan.Presence

@@ -14,8 +14,8 @@ import (
 	"berth/schema"
 )
 
-// A mark that is lost must not take the accounting of every instance with it.
-func TestDatabaseIsNotMadeOverAnother(t *testing.T) {
+// A lost file must not cost every instance its accounting.
+func TestExistingDatabaseIsNotOverwritten(t *testing.T) {
 	c := newCluster(t)
 	neighbour := c.freshRecord()
 	neighbour.Unit.Instance.Key = schema.InstanceKey("t", "p", "two")
@@ -39,9 +39,9 @@ func TestDatabaseIsNotMadeOverAnother(t *testing.T) {
 	require.Contains(t, c.ctl.files, profile.DatabaseInstalled)
 }
 
-// A partition goes when nothing can start in it any more and nothing runs in
-// it: what slurmctld has counts, not what a file says.
-func TestPartitionsAreClosedBeforeTheyGo(t *testing.T) {
+// A partition is removed only when no job can start or runs in it. The state of
+// slurmctld counts, not the file.
+func TestPartitionIsClosedBeforeItsRemoval(t *testing.T) {
 	c := newCluster(t)
 	c.partitions = []string{"main", "byhand"}
 	c.queue = []string{"7 R 2001"}
@@ -71,8 +71,7 @@ func TestPartitionsAreClosedBeforeTheyGo(t *testing.T) {
 	require.Empty(t, c.record(t).Closing)
 }
 
-// More jobs than a call takes arguments are cancelled in several calls.
-func TestManyJobsAreCancelled(t *testing.T) {
+func TestManyJobsAreCancelledInSeveralCalls(t *testing.T) {
 	c := newCluster(t)
 	for i := range 5000 {
 		c.queue = append(c.queue, fmt.Sprintf("%d PD 2001", i+1))
@@ -87,8 +86,7 @@ func TestManyJobsAreCancelled(t *testing.T) {
 	require.True(t, c.ctl.ran("scancel", " 5000"))
 }
 
-// A change is proven by what is said, not by silence.
-func TestSilenceIsNoProof(t *testing.T) {
+func TestChangeNeedsAnAnswerAsProof(t *testing.T) {
 	for name, silent := range map[string]func(*cluster){
 		"controller":        func(c *cluster) { c.hash = "SLURM_VERSION = 22.05" },
 		"worker":            func(c *cluster) { c.workerHash = "" },
@@ -103,9 +101,8 @@ func TestSilenceIsNoProof(t *testing.T) {
 	require.False(t, hashMatches(runtimes.Result{Data: []byte("HASH_VAL = Match"), Exit: 1}))
 }
 
-// A node that has to be forgotten waits for its jobs, and keeps the drain that
-// somebody else put on it.
-func TestForgettingANode(t *testing.T) {
+// The deletion of a node waits for its jobs and keeps the drain of an administrator.
+func TestRejoiningNodeWaitsForJobsAndKeepsDrain(t *testing.T) {
 	c := newCluster(t)
 	delete(c.wk.files, workerRecordPath) // it lost its record: what the controller remembers is of an earlier life
 	c.node = nodeDrained("bad fan")
@@ -137,8 +134,8 @@ func TestForgettingANode(t *testing.T) {
 	require.False(t, c.ctl.ran("state=undrain"))
 }
 
-// A job of a busy cluster is found: nobody is asked for all jobs.
-func TestJobOfABusyCluster(t *testing.T) {
+// The query names the job, as the list of all jobs exceeds an answer.
+func TestJobIsFoundInABusyCluster(t *testing.T) {
 	c := newCluster(t)
 	c.ctl.answer = func(run *runtimes.Run) (string, int) {
 		if !slices.Contains(run.Args, "--jobs=7") {
@@ -156,8 +153,7 @@ func TestJobOfABusyCluster(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// A directory's administrators are nobody's people.
-func TestAdministratorsOfADirectory(t *testing.T) {
+func TestAdministratorsOfADirectoryAreRefused(t *testing.T) {
 	c := newCluster(t)
 	groups := "users sudo"
 	c.ctl.answer = func(run *runtimes.Run) (string, int) {
@@ -167,7 +163,7 @@ func TestAdministratorsOfADirectory(t *testing.T) {
 		return "2001\n", 0
 	}
 	ctl := c.on(t)
-	require.ErrorContains(t, lookUp(t.Context(), ctl.site, c.unit.Instance.Users), "sudo")
+	require.ErrorContains(t, checkDirectory(t.Context(), ctl.site, c.unit.Instance.Users), "sudo")
 	groups = "users"
-	require.NoError(t, lookUp(t.Context(), ctl.site, c.unit.Instance.Users))
+	require.NoError(t, checkDirectory(t.Context(), ctl.site, c.unit.Instance.Users))
 }

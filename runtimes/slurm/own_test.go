@@ -11,9 +11,8 @@ import (
 	"berth/schema"
 )
 
-// ownFiles is what hosts have of their own before Berth comes: a munge key that
-// the package made, what munge and Slurm left when they ran, and modes that are
-// not those Berth would give.
+// ownFiles are files that hosts have before Berth: the munge key of the package,
+// leftovers of munge and Slurm, and directories with other modes than Berth's.
 const ownFiles = `set -e
 install -o munge -g munge -m 0600 /dev/null /etc/munge/munge.key
 echo "the host's own key, which is long enough" >/etc/munge/munge.key
@@ -25,8 +24,8 @@ mkdir -p /etc/slurm/scripts /var/lib/slurm/slurmd
 echo '#!/bin/sh' >/etc/slurm/scripts/prolog
 `
 
-// haveOwnFiles gives each host files of its own. The last worker has nothing of
-// Slurm's at all, and the one before has no directories of munge.
+// haveOwnFiles writes ownFiles on each host. The last worker has no files of Slurm,
+// and the one before no directories of munge.
 func (s *stage) haveOwnFiles(t *testing.T) {
 	t.Helper()
 	run := func(node, script string) {
@@ -41,9 +40,9 @@ func (s *stage) haveOwnFiles(t *testing.T) {
 	run(s.workers[2].Key.Name, "rm -r /etc/slurm /var/lib/slurm /var/log/slurm /var/lib/munge /var/log/munge /etc/munge")
 }
 
-// look describes a host, a path a line: of /var only what Berth, munge, Slurm
-// and MariaDB could change, as the rest is this machine's and changes under the
-// lab. Left out are the helper's own files and sudo's record of who logged in.
+// look describes the paths of a host. In /var it has only what Berth, munge, Slurm
+// and MariaDB could change, as the rest belongs to this machine. The helper's files
+// and sudo's record of logins are left out.
 const look = `set -e
 cd /
 {
@@ -66,7 +65,7 @@ func (s *stage) snapshot(t *testing.T, node string) map[string]string {
 	return found
 }
 
-// occupy starts the distribution's munge on a host, as its package does.
+// occupy starts the distribution's munge on a host as its package does.
 func (s *stage) occupy(t *testing.T, node string) func() {
 	t.Helper()
 	_, err := s.lab.Run(t.Context(), node, "sh", "-c", `set -e
@@ -82,10 +81,9 @@ munged --key-file=$PWD/key --socket=$PWD/socket --pid-file=$PWD/pid --log-file=$
 	}
 }
 
-// A cluster that an earlier release made goes on and leaves nothing: its helper
-// kept no record of paths, the worker's key had the name of munge's own, and
-// slurmd another log.
-func TestClusterOfAnEarlierRelease(t *testing.T) {
+// In an earlier release the helper had no record of paths, the worker's key had the
+// default name of munge, and slurmd another log.
+func TestClusterOfAnEarlierReleaseContinuesAndIsRemoved(t *testing.T) {
 	c := &company{stage: newStage(t)}
 	c.rt = c.runtime(t)
 	u := c.unit(onePartition, []schema.UnixUser{alice}, nil, 0)

@@ -14,9 +14,8 @@ import (
 	"berth/schema"
 )
 
-// TestSideBySide makes two instances on one controller at once, every worker
-// at once, and takes both away at once: they share ports and a database server,
-// and must not get in each other's way.
+// TestSideBySide makes and removes two instances on one controller in parallel. They
+// share ports and a database server and must not disturb each other.
 func TestSideBySide(t *testing.T) {
 	c := &company{stage: newStage(t)}
 	c.rt = c.runtime(t)

@@ -24,7 +24,7 @@ type node struct {
 	Version  string   `json:"slurmd_version"`
 }
 
-// parseNodes reads `sinfo --json`, and the version of what printed it.
+// parseNodes reads `sinfo --json` with the version of Slurm.
 func parseNodes(raw []byte) (nodes []node, version string, err error) {
 	var doc struct {
 		Meta struct {
@@ -46,12 +46,12 @@ func parseNodes(raw []byte) (nodes []node, version string, err error) {
 
 func (n *node) flag(f string) bool { return slices.Contains(n.Flags, f) }
 
-// registered says whether the node's slurmd has reported and is listened to.
+// registered reports whether the node's slurmd is registered and responds.
 func (n *node) registered() bool {
 	return !n.flag("NOT_RESPONDING") && !n.flag("INVALID_REG") && slices.Contains([]string{"idle", "mixed", "allocated"}, n.State)
 }
 
-// queued is one job of the queue, without anything a user wrote.
+// queued is a job in the queue, without fields that users write.
 type queued struct {
 	ID    string
 	State string // compact: PD, R, CG, S…
@@ -60,24 +60,24 @@ type queued struct {
 
 func (q queued) pending() bool { return q.State == "PD" }
 
-// parseQueue reads squeue with profile.QueueFormat.
+// parseQueue reads the output of squeue with profile.QueueFormat.
 func parseQueue(raw []byte) ([]queued, error) {
 	var jobs []queued
 	for line := range strings.Lines(string(raw)) {
 		words := strings.Fields(line)
 		if len(words) != 3 {
-			return nil, fmt.Errorf("squeue: %q is not id, state and user", strings.TrimSpace(line))
+			return nil, fmt.Errorf("squeue: want id, state and user, got %q", strings.TrimSpace(line))
 		}
 		uid, err := strconv.Atoi(words[2])
 		if err != nil {
-			return nil, fmt.Errorf("squeue: %q is no user id", words[2])
+			return nil, fmt.Errorf("squeue: %q is not a user id", words[2])
 		}
 		jobs = append(jobs, queued{ID: words[0], State: words[1], UID: uid})
 	}
 	return jobs, nil
 }
 
-// jobIDs are the ids of jobs, each once: the tasks of an array share theirs.
+// jobIDs returns the ids of jobs without duplicates: the tasks of an array share one.
 func jobIDs(jobs []queued) []string {
 	var ids []string
 	for _, j := range jobs {
@@ -88,8 +88,8 @@ func jobIDs(jobs []queued) []string {
 	return ids
 }
 
-// hashMatches reads `scontrol show config`: whether it says that what runs is
-// what the file says. Silence proves nothing.
+// hashMatches reports whether `scontrol show config` says that the running
+// configuration is that of the file.
 func hashMatches(res runtimes.Result) bool {
 	if res.Exit != 0 {
 		return false
@@ -103,7 +103,7 @@ func hashMatches(res runtimes.Result) bool {
 	return false
 }
 
-// parsePartitions reads the names of `scontrol show partitions`.
+// parsePartitions reads the names in `scontrol show partitions`.
 func parsePartitions(raw []byte) []string {
 	var names []string
 	for line := range strings.Lines(string(raw)) {
@@ -114,8 +114,8 @@ func parsePartitions(raw []byte) []string {
 	return names
 }
 
-// parseAssociated reads who may submit from `scontrol show assoc_mgr`, as
-// slurmctld has it: sorted names of the account that people are in.
+// parseAssociated reads the sorted names of the cluster's users from `scontrol show
+// assoc_mgr`.
 func parseAssociated(raw []byte) []string {
 	var names []string
 	for line := range strings.Lines(string(raw)) {
@@ -134,7 +134,7 @@ func pingUp(raw []byte) bool {
 	return strings.Contains(string(raw), "is UP")
 }
 
-// job is what of a job is read by squeue and `sacct --json` alike.
+// job has the fields that are read from both squeue and `sacct --json`.
 type job struct {
 	ID      int
 	State   string
@@ -144,32 +144,32 @@ type job struct {
 	Submit  time.Time
 }
 
-// parseQueueJob finds a job in squeue with profile.JobFormat: the first line of
-// its id, as an array has one for each task.
+// parseQueueJob finds a job in the output of squeue with profile.JobFormat. The tasks
+// of an array have a line each; the first one counts.
 func parseQueueJob(raw []byte, id string) (job, bool, error) {
 	for line := range strings.Lines(string(raw)) {
 		words := strings.Split(strings.TrimSuffix(line, "\n"), "|")
 		if len(words) != 5 {
-			return job{}, false, fmt.Errorf("squeue: %q is not id, state, time, nodes and reason", strings.TrimSpace(line))
+			return job{}, false, fmt.Errorf("squeue: want id, state, time, nodes and reason, got %q", strings.TrimSpace(line))
 		}
 		if words[0] != id {
 			continue
 		}
 		number, err := strconv.Atoi(id)
 		if err != nil {
-			return job{}, false, fmt.Errorf("squeue: job %q is no number", id)
+			return job{}, false, fmt.Errorf("squeue: job %q is not a number", id)
 		}
 		at, err := strconv.ParseInt(words[2], 10, 64)
 		if err != nil {
-			return job{}, false, fmt.Errorf("squeue: %q is no time", words[2])
+			return job{}, false, fmt.Errorf("squeue: %q is not a time", words[2])
 		}
 		return job{ID: number, State: words[1], Submit: time.Unix(at, 0).UTC(), Nodes: words[3], Reason: words[4]}, true, nil
 	}
 	return job{}, false, nil
 }
 
-// parseAccountedJob finds a job in `sacct --json`: the latest of that id, as an
-// id may be given out again.
+// parseAccountedJob finds the latest job of an id in `sacct --json`. Slurm may reuse
+// ids.
 func parseAccountedJob(raw []byte, id string) (job, bool, error) {
 	var doc struct {
 		Jobs []struct {

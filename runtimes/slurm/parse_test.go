@@ -24,10 +24,10 @@ func TestParseNodes(t *testing.T) {
 	require.True(t, nodes[0].flag("DRAIN"))
 	require.False(t, nodes[1].registered())
 	two := plan.Member{CPUs: 4, MemoryMiB: 8000, GPUs: []schema.GPU{{Type: "a100", Count: 2}}}
-	require.True(t, shaped(nodes[0], two))
-	require.False(t, shaped(nodes[1], two))
+	require.True(t, hasShape(nodes[0], two))
+	require.False(t, hasShape(nodes[1], two))
 	two.GPUs[0].Count = 1
-	require.False(t, shaped(nodes[0], two))
+	require.False(t, hasShape(nodes[0], two))
 	_, _, err = parseNodes([]byte(`{"errors":[{"error":"no"}]}`))
 	require.Error(t, err)
 	_, _, err = parseNodes([]byte("slurm_load_node error"))

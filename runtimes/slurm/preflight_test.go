@@ -11,7 +11,7 @@ import (
 	"berth/runtimes/slurm/profile"
 )
 
-// occupied makes a host's preflight fail, and notes which operations it saw.
+// occupied makes a host's preflight fail and records its operations.
 func occupied(h *fakeHost, seen *[]runtimes.Op) {
 	h.before = func(op runtimes.Op) error {
 		*seen = append(*seen, op)
@@ -22,8 +22,7 @@ func occupied(h *fakeHost, seen *[]runtimes.Op) {
 	}
 }
 
-// A join that is refused has written nothing: not on the worker, and not at the
-// controller.
+// Neither the worker nor the controller has been written.
 func TestRefusedJoinWritesNothing(t *testing.T) {
 	c := newCluster(t)
 	delete(c.wk.files, workerRecordPath)
@@ -35,15 +34,14 @@ func TestRefusedJoinWritesNothing(t *testing.T) {
 	require.False(t, works(controller), "%+v", controller)
 }
 
-// works says whether any operation has an effect.
+// works reports whether any operation has an effect.
 func works(ops []runtimes.Op) bool {
 	return slices.ContainsFunc(ops, func(op runtimes.Op) bool {
 		return op.Read == nil && op.Stat == nil && op.List == nil && op.Info == nil && op.Preflight == nil && (op.Run == nil || op.Run.Args[0] == "update")
 	})
 }
 
-// A creation that is refused has written nothing. What is on record and complete
-// is not asked about.
+// A complete unit on record gets no preflight.
 func TestRefusedCreateWritesNothing(t *testing.T) {
 	c := newCluster(t)
 	record := profile.Stack{Cluster: clusterName(c.unit.Instance.Key)}.Record()
@@ -62,8 +60,8 @@ func TestRefusedCreateWritesNothing(t *testing.T) {
 	require.NoError(t, create())
 }
 
-// A worker that an earlier release joined has the cluster's key under the name of
-// munge's own: it goes at the leave. A host's own key does not.
+// An earlier release wrote the cluster's key to munge's default path. Leave removes
+// it, but not a key of the host itself.
 func TestLeaveRemovesTheEarlierKey(t *testing.T) {
 	for _, one := range []struct {
 		key        string

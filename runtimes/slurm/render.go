@@ -11,17 +11,17 @@ import (
 	"berth/schema"
 )
 
-// Files of a control stack, rendered from typed values only. Equal records give
-// equal bytes: a line out of order would be a restart for nothing.
+// The files of a control stack are rendered from typed values only. Equal records
+// give equal bytes, as a difference would cause a needless restart.
 
-// maxNodeCount is the most nodes a cluster can take. Changing it in a running
-// cluster ends slurmctld, so it is the same for all.
+// maxNodeCount is the maximum number of nodes of each cluster. It is fixed, because
+// slurmctld exits if it changes.
 const maxNodeCount = 1024
 
-// account is the one account of a dedicated instance.
+// account is the Slurm account of all users of an instance.
 const account = "members"
 
-// files are all files of the stack of rec by path, but for its secrets.
+// files renders all files of the stack except secrets, by path.
 func files(rec *record) (map[string]file, error) {
 	conf, err := renderSlurmConf(rec)
 	if err != nil {
@@ -56,13 +56,13 @@ type file struct {
 	owner string // empty: root
 }
 
-// lines builds a file of Key=Value lines, refusing what would break out of one.
+// lines builds a file of Key=Value lines. It refuses values that could end a line.
 type lines struct {
 	b   strings.Builder
 	err error
 }
 
-// set writes Key=Value pairs on one line; words come as key, value, key, value.
+// set writes a line of Key=Value pairs from key, value, key, value, ….
 func (l *lines) set(words ...string) {
 	for i := 0; i < len(words); i += 2 {
 		if i > 0 {
@@ -75,19 +75,18 @@ func (l *lines) set(words ...string) {
 	l.b.WriteByte('\n')
 }
 
-// checked refuses what a configuration parser would read as anything but one
-// value. A value may hold "=" only where the format itself says so, as in
-// options of the form a=1,b=2 that this package writes.
+// checked refuses text that a parser would not read as one value. Only values with
+// options, such as a=1,b=2, may contain "=".
 func (l *lines) checked(key, value string) string {
 	optional := slices.Contains([]string{"AuthInfo", "SchedulerParameters"}, key)
 	for _, r := range value {
 		if r <= ' ' || r > '~' || strings.ContainsRune(`#"'\`, r) || r == '=' && !optional {
-			l.fail(fmt.Errorf("%s: a value may not hold %q", key, r))
+			l.fail(fmt.Errorf("%s: the value must not contain %q", key, r))
 			return ""
 		}
 	}
 	if value == "" {
-		l.fail(fmt.Errorf("%s: there is no value", key))
+		l.fail(fmt.Errorf("%s: the value is empty", key))
 	}
 	return value
 }
@@ -114,7 +113,7 @@ func renderSlurmConf(rec *record) ([]byte, error) {
 	}
 	control, ok := rec.Unit.Control()
 	if !ok {
-		return nil, fmt.Errorf("slurm.conf of %s: no member is the control plane", rec.Cluster)
+		return nil, fmt.Errorf("slurm.conf of %s: the unit has no control plane", rec.Cluster)
 	}
 	set, err := parseSettings(rec.Unit.Instance.Config)
 	if err != nil {
@@ -131,7 +130,7 @@ func renderSlurmConf(rec *record) ([]byte, error) {
 	l.set("AuthInfo", "socket="+s.MungeSocket())
 	l.set("CredType", "cred/munge")
 	l.set("SlurmctldParameters", "enable_configless")
-	l.set("SlurmdParameters", "config_overrides") // what a node is was declared and checked by us
+	l.set("SlurmdParameters", "config_overrides") // Berth checks the resources of a node
 	l.set("MaxNodeCount", fmt.Sprint(maxNodeCount))
 	l.set("TreeWidth", "65533") // dynamic nodes cannot forward for others
 	l.set("StateSaveLocation", s.State())
@@ -151,13 +150,13 @@ func renderSlurmConf(rec *record) ([]byte, error) {
 	l.set("MailProg", "/bin/true")
 	l.set("SelectType", "select/cons_tres")
 	l.set("SelectTypeParameters", "CR_Core_Memory")
-	l.set("DefMemPerCPU", "256") // else a job that names no memory takes all of a node's
+	l.set("DefMemPerCPU", "256") // otherwise a job that requests no memory gets all of the node
 	l.set("GresTypes", "gpu")
 	l.set("SchedulerParameters", fmt.Sprintf("sched_interval=1,batch_sched_delay=0,bf_interval=%d", set.Scheduler.IntervalSeconds))
 	l.set("AccountingStorageType", "accounting_storage/slurmdbd")
 	l.set("AccountingStorageHost", control.Address)
 	l.set("AccountingStoragePort", fmt.Sprint(rec.Ports.Slurmdbd))
-	l.set("AccountingStoragePass", s.MungeSocket()) // of this stack's munged; AuthInfo is not looked at for it
+	l.set("AccountingStoragePass", s.MungeSocket()) // Slurm does not use AuthInfo here
 	l.set("AccountingStorageTRES", "gres/gpu")
 	l.set("AccountingStorageEnforce", "associations,limits,qos,safe")
 	l.set("AccountingStoreFlags", "job_comment")
@@ -182,8 +181,7 @@ func renderGresConf(gres []gresLine) ([]byte, error) {
 		if _, err := deviceFiles(g.Devices); err != nil {
 			return nil, fmt.Errorf("gres.conf: node %s: %w", g.Node, err)
 		}
-		// A line without NodeName would end the slurmd of every node that has
-		// not got its devices.
+		// Without NodeName, slurmd would exit on every node that lacks the devices.
 		l.set("NodeName", g.Node, "Name", "gpu", "Type", g.Type, "File", g.Devices)
 	}
 	return l.bytes()
@@ -201,13 +199,13 @@ func renderSlurmdbdConf(rec *record) ([]byte, error) {
 	l.set("PidFile", s.Run()+"/slurmdbd.pid")
 	l.set("LogFile", s.Log()+"/slurmdbd.log")
 	l.set("StorageType", "accounting_storage/mysql")
-	l.set("StorageHost", "localhost") // by socket, which vouches for the account: there is no password
+	l.set("StorageHost", "localhost") // by socket, which authenticates the account without a password
 	l.set("StorageUser", profile.SlurmUser)
 	l.set("StorageLoc", s.Database())
 	return l.bytes()
 }
 
-// renderAccounts is what sacctmgr loads before slurmctld first starts.
+// renderAccounts renders the file that sacctmgr loads before the first start of slurmctld.
 func renderAccounts(rec *record) ([]byte, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Cluster - '%s':Fairshare=1:QOS='normal'\n", rec.Cluster)
@@ -226,12 +224,12 @@ func renderAccounts(rec *record) ([]byte, error) {
 
 func checkUser(u schema.UnixUser) error {
 	if !unixName.MatchString(u.Name) || u.UID < profile.MinUID || u.UID > profile.MaxUID {
-		return fmt.Errorf("user %q with uid %d is no person's account", u.Name, u.UID)
+		return fmt.Errorf("user %q with uid %d is not an account of a person", u.Name, u.UID)
 	}
 	return nil
 }
 
-// deviceFiles expands /dev/nvidia[0-3] to its files.
+// deviceFiles expands a range such as /dev/nvidia[0-3].
 func deviceFiles(devices string) ([]string, error) {
 	if path.Clean(devices) != devices || !strings.HasPrefix(devices, "/dev/") {
 		return nil, fmt.Errorf("devices %q: want a path below /dev", devices)
@@ -245,7 +243,7 @@ func deviceFiles(devices string) ([]string, error) {
 	}
 	var from, to int
 	if _, err := fmt.Sscanf(m[2], "[%d-%d]", &from, &to); err != nil || from > to || to-from > 255 {
-		return nil, fmt.Errorf("devices %q: the range is not from a lower to a higher number, at most 256 of them", devices)
+		return nil, fmt.Errorf("devices %q: want an ascending range of at most 256 numbers", devices)
 	}
 	var out []string
 	for i := from; i <= to; i++ {
@@ -254,7 +252,7 @@ func deviceFiles(devices string) ([]string, error) {
 	return out, nil
 }
 
-// gpuParam is a member's GPUs as slurmd's service parameter has them.
+// gpuParam returns the GPUs of a member as the parameter ParamGPUs.
 func gpuParam(m plan.Member) string {
 	var words []string
 	for _, g := range m.GPUs {
@@ -263,8 +261,8 @@ func gpuParam(m plan.Member) string {
 	return strings.Join(words, ",")
 }
 
-// memberFeatures are the features a member's node has: its role, which maps it
-// to partitions, and what its GPUs are, for people to ask for.
+// memberFeatures returns the features of a member's node for job constraints: its
+// role and the types of its GPUs.
 func memberFeatures(m plan.Member) string {
 	words := []string{m.Role}
 	for _, g := range m.GPUs {

@@ -18,7 +18,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the expected files of testdata")
 
-// example is a record with everything in it that is rendered.
+// example is a record with all fields that are rendered.
 func example() record {
 	gpu := []schema.GPU{{Type: "a100", Count: 2, Devices: "/dev/nvidia[0-1]"}}
 	rec := record{
@@ -69,8 +69,8 @@ func TestRenderedFiles(t *testing.T) {
 	require.Equal(t, all, again, "the same record renders to the same bytes")
 }
 
-// No value can become a line, a comment or another key of its own.
-func TestRenderRefusesWhatWouldBreakOut(t *testing.T) {
+// No value can become another line, comment or key.
+func TestRenderRefusesInjection(t *testing.T) {
 	hostile := []string{"x\nInclude /etc/shadow", "x # y", "a=b", "x y", "\x00", "é", `x"y`, "x'y", "x\\", "x\ty", ""}
 	for field, set := range map[string]func(*record, string){
 		"hostname":  func(r *record, v string) { r.Hostname = v },
@@ -99,7 +99,7 @@ func partitionNamed(name string) json.RawMessage {
 	return raw
 }
 
-func TestSettings(t *testing.T) {
+func TestSettingsAreChecked(t *testing.T) {
 	s, err := parseSettings(nil)
 	require.NoError(t, err)
 	require.Equal(t, []partition{{Name: "main", Default: true}}, s.Partitions)
@@ -191,7 +191,7 @@ func TestClusterNames(t *testing.T) {
 	require.Equal(t, "physics_lattice_train_eba45360", clusterName(schema.InstanceKey("physics", "lattice", "train")))
 }
 
-func TestPorts(t *testing.T) {
+func TestPortsAreUniqueOnAHost(t *testing.T) {
 	var others []record
 	used := map[int]bool{}
 	for i := range 300 {
@@ -214,7 +214,7 @@ func TestPorts(t *testing.T) {
 		all = append(all, record{Ports: ports{p, p + 1}})
 	}
 	_, err = choosePorts("t_p_x", all)
-	require.ErrorContains(t, err, "all taken")
+	require.ErrorContains(t, err, "no free ports")
 }
 
 func TestRecordRoundTrip(t *testing.T) {

@@ -22,9 +22,8 @@ func (c *cluster) state(t *testing.T, member string) plan.State {
 	return ""
 }
 
-// A drain of ours that nothing explains is not how a member runs: it is joined
-// anew, which takes the drain back.
-func TestForgottenDrains(t *testing.T) {
+// A member with an unexplained drain of Berth is partial, and joining undoes the drain.
+func TestForgottenDrainIsUndone(t *testing.T) {
 	c := newCluster(t)
 	for _, reason := range []string{drainLeave + "action.1", drainStop + "action.1"} {
 		c.node = nodeDrained(reason)
@@ -36,8 +35,8 @@ func TestForgottenDrains(t *testing.T) {
 	require.Equal(t, plan.Running, c.state(t, "worker-0"), "a person's drain stays that person's")
 }
 
-// A start takes the drains of the stop back where slurmd never stopped.
-func TestStartAfterAStopThatReachedNotAll(t *testing.T) {
+// A start undoes the drains of the stop on workers whose slurmd never stopped.
+func TestStartAfterAnIncompleteStop(t *testing.T) {
 	c := newCluster(t)
 	rec := c.freshRecord()
 	rec.Stopped = true
@@ -53,9 +52,9 @@ func TestStartAfterAStopThatReachedNotAll(t *testing.T) {
 	require.Equal(t, owed{}, c.record(t).Owed)
 }
 
-// What has to follow a file that was written is on record before it is, and is
-// done by whoever comes after a crash.
-func TestOwedAfterACrash(t *testing.T) {
+// The steps that follow a written file are recorded before it, and the next attempt
+// does them.
+func TestPendingStepsAreDoneAfterACrash(t *testing.T) {
 	c := newCluster(t)
 	conf := profile.Stack{Cluster: clusterName(c.unit.Instance.Key)}.Conf()
 	// Its port changes, which takes a restart.
@@ -71,7 +70,7 @@ func TestOwedAfterACrash(t *testing.T) {
 	require.ErrorIs(t, c.apply(t, plan.Configure, c.unit), runtimes.ErrUncertain)
 	require.Contains(t, string(c.ctl.files[conf]), "SlurmctldPort=20000", "it was written")
 	require.True(t, c.record(t).Owed.Restart)
-	require.Contains(t, c.observe(t).Drift, plan.Drift{Member: "controller-0", What: "configuration", Detail: "a change was not finished: restart of slurmctld, reconfigure"})
+	require.Contains(t, c.observe(t).Drift, plan.Drift{Member: "controller-0", What: "configuration", Detail: "unfinished change: restart of slurmctld, reconfigure"})
 
 	c.ctl.before = nil
 	require.NoError(t, c.apply(t, plan.Configure, c.unit))
@@ -81,9 +80,9 @@ func TestOwedAfterACrash(t *testing.T) {
 	require.Empty(t, c.observe(t).Drift)
 }
 
-// A slurmctld that was started, and forgot what it does after a crash of its
-// own, is settled by whoever comes after a crash of ours.
-func TestSettledAfterACrash(t *testing.T) {
+// slurmctld loses its last changes in a crash. The attempt after a crash of Berth
+// repairs the nodes.
+func TestNodesAreRepairedAfterACrash(t *testing.T) {
 	c := newCluster(t)
 	c.ctl.services[profile.Slurmctld] = false
 	c.node = nodeDrained(drainLeave + "gone")
@@ -93,7 +92,7 @@ func TestSettledAfterACrash(t *testing.T) {
 		}
 		return nil
 	}
-	require.ErrorIs(t, c.on(t).bringUp(t.Context()), errCrash)
+	require.ErrorIs(t, c.on(t).startStack(t.Context()), errCrash)
 	require.True(t, c.ctl.services[profile.Slurmctld])
 	require.NotEmpty(t, c.observe(t).Drift)
 	c.ctl.before = nil
@@ -102,9 +101,9 @@ func TestSettledAfterACrash(t *testing.T) {
 	require.Empty(t, c.observe(t).Drift)
 }
 
-// Whoever gets an account is on record before, so that a change that is taken
-// back half way takes the account back too.
-func TestPeopleAreNamedFirst(t *testing.T) {
+// Users are recorded before they get accounts, so undoing an interrupted change
+// removes the accounts.
+func TestUsersAreRecordedBeforeTheirAccounts(t *testing.T) {
 	c := newCluster(t)
 	more := c.unit
 	more.Instance.Users = append([]schema.UnixUser{{Name: "bob", UID: 2002}}, more.Instance.Users...)
@@ -133,8 +132,7 @@ func TestPeopleAreNamedFirst(t *testing.T) {
 	require.Empty(t, c.observe(t).Drift)
 }
 
-// Somebody whom another instance of the host is about to need keeps the account.
-func TestAccountsNeededByANeighbour(t *testing.T) {
+func TestUserOfAnotherInstanceKeepsTheAccount(t *testing.T) {
 	c := newCluster(t)
 	neighbour := c.freshRecord()
 	neighbour.Unit.Instance.Key = schema.InstanceKey("t", "p", "two")
@@ -157,16 +155,14 @@ func TestAccountsNeededByANeighbour(t *testing.T) {
 	require.NotContains(t, c.wk.users, "alice")
 }
 
-// An instance whose files drifted can be taken away all the same.
-func TestDriftedInstancesCanGo(t *testing.T) {
+func TestInstanceWithDriftedFilesCanBeDeleted(t *testing.T) {
 	c := newCluster(t)
 	c.hash = "HASH_VAL = Different Ours=0x1 Slurmctld=0x2"
 	require.NoError(t, c.apply(t, plan.Delete, c.unit))
 	require.Equal(t, plan.Absent, c.observe(t).Presence)
 }
 
-// Associations and accounts that somebody took away are seen and made again.
-func TestPeopleDrift(t *testing.T) {
+func TestRemovedUsersAreDriftAndMadeAgain(t *testing.T) {
 	for name, drift := range map[string]func(*cluster){
 		"no association": func(c *cluster) { c.people = nil },
 		"one more":       func(c *cluster) { c.people = append(c.people, "eve") },

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// settings are an instance's config as config.cue defines it.
+// settings are an instance's config, as config.cue defines it.
 type settings struct {
 	Partitions []partition `json:"partitions"`
 	Scheduler  struct {
@@ -17,17 +17,17 @@ type settings struct {
 	Identity string `json:"identity"`
 }
 
-// partition holds every worker.
+// partition has all workers.
 type partition struct {
 	Name           string `json:"name"`
 	MaxTimeMinutes int    `json:"max_time_minutes,omitempty"` // 0: no limit
 	Default        bool   `json:"default,omitempty"`
 }
 
-// Who makes people's accounts on the hosts.
+// The values of Identity: who makes the users' accounts on the hosts.
 const (
 	identityManaged  = "managed"  // Berth
-	identityExternal = "external" // a directory; Berth only looks
+	identityExternal = "external" // a directory service; Berth only checks
 )
 
 var (
@@ -36,9 +36,9 @@ var (
 	deviceRange   = regexp.MustCompile(`^(/dev/(?:[A-Za-z0-9_-]+/)*[A-Za-z0-9_-]+)(\[[0-9]{1,3}-[0-9]{1,3}\])?$`)
 )
 
-// parseSettings reads a config. The reader of the estate has checked it and
-// filled its defaults; it is checked again as it ends up in files that a parser
-// without mercy reads as root, and because records on hosts are older than we.
+// parseSettings reads a config. The estate's loader has checked it and filled in
+// defaults. It is checked again because daemons of root read it, and because records
+// on hosts may come from another version of Berth.
 func parseSettings(raw json.RawMessage) (settings, error) {
 	s := settings{Identity: identityManaged}
 	s.Scheduler.IntervalSeconds = 30
@@ -56,10 +56,10 @@ func parseSettings(raw json.RawMessage) (settings, error) {
 	defaults := 0
 	for _, p := range s.Partitions {
 		if !partitionName.MatchString(p.Name) || slices.Contains([]string{"default", "all"}, p.Name) {
-			return s, fmt.Errorf("config: partition %q: the name does not do", p.Name)
+			return s, fmt.Errorf("config: partition %q: invalid name", p.Name)
 		}
 		if slices.Contains(names, p.Name) {
-			return s, fmt.Errorf("config: partition %q is there twice", p.Name)
+			return s, fmt.Errorf("config: partition %q is listed twice", p.Name)
 		}
 		if p.MaxTimeMinutes < 0 {
 			return s, fmt.Errorf("config: partition %q: max_time_minutes is negative", p.Name)
@@ -75,7 +75,7 @@ func parseSettings(raw json.RawMessage) (settings, error) {
 		s.Partitions[0].Default = true
 	case 1:
 	default:
-		return s, fmt.Errorf("config: %d partitions say that they are the default", defaults)
+		return s, fmt.Errorf("config: %d partitions are the default, want 1", defaults)
 	}
 	if s.Identity != identityManaged && s.Identity != identityExternal {
 		return s, fmt.Errorf("config: identity %q is neither %s nor %s", s.Identity, identityManaged, identityExternal)

@@ -10,12 +10,11 @@ import (
 	"berth/runtimes"
 )
 
-// What may be made on a host, and what may stand in it. Slurm's configuration
-// says which programs and libraries daemons and tools run as root, so a file is
-// taken only if each of its lines is one that is ever rendered: a key of the
-// list with a value of its form.
+// The files and directories that may be made on a host, and their content. Slurm's
+// configuration names programs and libraries that daemons and tools run as root.
+// So each line of a file has to be a key of the list with a value of its form.
 
-// made is one kind of thing that is made.
+// made is a kind of file or directory that the runtime makes.
 type made struct {
 	kind  string
 	path  *regexp.Regexp // its first group, if any, is the cluster
@@ -26,7 +25,7 @@ type made struct {
 
 const clusterGroup = `([a-z][a-z0-9_]{0,39})`
 
-// everything is all that is ever made.
+// everything lists all that the runtime makes.
 func everything() []made {
 	at := func(pattern string) *regexp.Regexp { return regexp.MustCompile(`^` + pattern + `$`) }
 	dir := func(mode uint32, owner string, patterns ...string) made {
@@ -45,7 +44,7 @@ func everything() []made {
 		{"file", at(InstanceDir + `/[a-z][a-z0-9_]{0,39}\.json`), 0o600, "", isJSON},
 		{"file", at(DatabaseInstalled), 0o644, "", anything},
 		{"file", at(EtcDir + `/` + clusterGroup + `/slurm\.conf`), 0o644, "", checkSlurmConf},
-		// No program is ever pointed at it, and it may be what a person wrote.
+		// No program reads it, and a person may have written it.
 		{"file", at(EtcDir + `/` + clusterGroup + `/slurm\.conf\.previous`), 0o644, "", anything},
 		{"file", at(EtcDir + `/` + clusterGroup + `/gres\.conf`), 0o644, "", eachLine(gresLine)},
 		{"file", at(EtcDir + `/` + clusterGroup + `/cgroup\.conf`), 0o644, "", eachLine(regexp.MustCompile(`^CgroupPlugin=autodetect$`))},
@@ -55,8 +54,8 @@ func everything() []made {
 	}
 }
 
-// checkMake refuses whatever is not of the list: links among it, as those that
-// are needed belong to services.
+// checkMake refuses everything that is not in the list. Links belong to services and
+// are not in it.
 func checkMake(list []made) func(runtimes.Making) error {
 	return func(m runtimes.Making) error {
 		for _, one := range list {
@@ -65,7 +64,7 @@ func checkMake(list []made) func(runtimes.Making) error {
 				continue
 			}
 			if m.Mode != one.mode || m.Owner != one.owner || m.Group != one.owner {
-				return fmt.Errorf("a %s with mode %04o of %q:%q is not allowed, want %04o of %q", m.Kind, m.Mode, m.Owner, m.Group, one.mode, one.owner)
+				return fmt.Errorf("%s with mode %04o, owner %q and group %q not allowed; want mode %04o and %q", m.Kind, m.Mode, m.Owner, m.Group, one.mode, one.owner)
 			}
 			if one.check == nil {
 				return nil
@@ -76,7 +75,7 @@ func checkMake(list []made) func(runtimes.Making) error {
 			}
 			return one.check(s, m.Data)
 		}
-		return fmt.Errorf("no %s is ever made here", m.Kind)
+		return fmt.Errorf("making a %s here is not allowed", m.Kind)
 	}
 }
 
@@ -84,7 +83,7 @@ func anything(Stack, []byte) error { return nil }
 
 func isJSON(_ Stack, data []byte) error {
 	if !json.Valid(data) {
-		return fmt.Errorf("the record is no JSON")
+		return fmt.Errorf("the record is not JSON")
 	}
 	return nil
 }
@@ -96,19 +95,18 @@ func eachLine(form *regexp.Regexp) func(Stack, []byte) error {
 	}
 }
 
-// readLines asks about every line that says something. A comment must not end
-// with a backslash, which would make the next line part of it for one parser
-// and not for another.
+// readLines checks every line that is not empty or a comment with ok. A backslash is
+// refused everywhere: at the end of a comment some parsers join the next line to it.
 func readLines(data []byte, ok func(line string) bool) error {
 	n := 0
 	for raw := range bytes.Lines(data) {
 		n++
 		line := strings.TrimSuffix(string(raw), "\n")
 		if strings.ContainsFunc(line, func(r rune) bool { return r < ' ' || r > '~' || r == '\\' }) {
-			return fmt.Errorf("line %d holds a character that is never written", n)
+			return fmt.Errorf("line %d: character not allowed", n)
 		}
 		if line != "" && line[0] != '#' && !ok(line) {
-			return fmt.Errorf("line %d says what is never written", n)
+			return fmt.Errorf("line %d: content not allowed", n)
 		}
 	}
 	return nil
@@ -122,7 +120,7 @@ const (
 
 var gresLine = regexp.MustCompile(`^NodeName=[a-z0-9][-a-z0-9]{0,62} Name=gpu Type=[a-z0-9][-a-z0-9_]{0,39} File=/dev/([A-Za-z0-9_-]+/)*[A-Za-z0-9_-]+(\[[0-9]{1,3}-[0-9]{1,3}\])?$`)
 
-// slurmConf is every line of a slurm.conf: key and form of the value.
+// slurmConf maps each key of a slurm.conf to the form of its value.
 func slurmConf(s Stack) map[string]string {
 	exactly := regexp.QuoteMeta
 	return map[string]string{
@@ -199,7 +197,7 @@ func checkKeys(forms map[string]string, data []byte) error {
 	})
 }
 
-// checkAccounts allows one administrator, root, and people who are none.
+// checkAccounts allows root as the only administrator, and users.
 func checkAccounts(s Stack, data []byte) error {
 	person := regexp.MustCompile(`^User - '[a-z_][-a-z0-9_]{0,31}':DefaultAccount='members':Fairshare=1$`)
 	return readLines(data, func(line string) bool {

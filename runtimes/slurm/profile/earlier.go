@@ -9,12 +9,12 @@ import (
 	"berth/runtimes"
 )
 
-// EarlierMungeKey is where a worker's key was before it had a name of Berth's
-// own. Logs and seed of that time may have been the host's before: they stay.
+// EarlierMungeKey is the path of a worker's key in an earlier release. Its logs and
+// seed stay, as they may have existed before Berth.
 const EarlierMungeKey = MungeEtc + "/munge.key"
 
-// WorkerFiles are the files that a worker's daemons use, besides the link of a
-// stack. Directories are not among them.
+// WorkerFiles returns the files of a worker's daemons, without directories and the
+// link of a stack.
 func WorkerFiles() []string {
 	return []string{
 		WorkerMungeKey, WorkerLog, WorkerMungeLog, WorkerMungeSeed,
@@ -22,13 +22,13 @@ func WorkerFiles() []string {
 	}
 }
 
-// earlierPaths names what Berth made on a host, by the records of instances
-// there: each is written before anything else of its instance and removed last.
+// earlierPaths derives the paths that Berth made from the records of instances on
+// the host. A record is written before all else of its instance and removed last.
 func earlierPaths(root fs.FS) []runtimes.EarlierPath {
 	dir := strings.TrimPrefix(InstanceDir, "/")
 	entries, err := fs.ReadDir(root, dir)
 	if err != nil {
-		return nil // no such directory: nothing of Berth's is here
+		return nil // Berth has made nothing on this host
 	}
 	var list []runtimes.EarlierPath
 	own := func(paths ...string) {

@@ -12,9 +12,7 @@ import (
 	"berth/runtimes/slurm/profile"
 )
 
-// The records of instances say what an earlier release made on a host. Where
-// there is none, nothing is Berth's: not even a munge key.
-func TestEarlierPaths(t *testing.T) {
+func TestEarlierPathsComeFromRecords(t *testing.T) {
 	earlier := func(files map[string]string) []runtimes.EarlierPath {
 		root := fstest.MapFS{"etc/munge/munge.key": {Data: []byte("key")}}
 		for name, data := range files {
@@ -53,8 +51,8 @@ func TestEarlierPaths(t *testing.T) {
 }
 
 // Every file that Berth makes has a name that no package uses. A directory that
-// a package may have made is shared; all others are Berth's own.
-func TestNamesAreBerthsOwn(t *testing.T) {
+// a package may have made is shared; all others belong to Berth.
+func TestPathsDoNotCollideWithPackages(t *testing.T) {
 	const cluster = "t_p_one_12345678"
 	s := profile.Stack{Cluster: cluster}
 	shared := []string{profile.WorkerMungeRun, profile.WorkerRunDir}

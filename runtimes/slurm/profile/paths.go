@@ -2,10 +2,9 @@ package profile
 
 import "fmt"
 
-// Where things are on a host. The layout is fixed: every control stack has a
-// place of its own, named by its cluster, so that several stand side by side
-// on one controller; a worker belongs to one cluster and uses the places the
-// distribution's daemons expect.
+// Paths on a host. Each control stack has directories with the name of its cluster,
+// so several stacks share a controller. A worker belongs to one cluster and uses
+// the default paths of the distribution's daemons where it has to.
 const (
 	// InstanceDir holds one record per instance that has something on the host.
 	InstanceDir = "/var/lib/berth/instances"
@@ -20,16 +19,16 @@ const (
 	// The shared database of a controller, away from the distribution's own.
 	DatabaseDir  = StateDir + "/berth-mariadb"
 	DatabaseData = DatabaseDir + "/data"
-	// DatabaseInstalled says that DatabaseData was made to the end.
+	// DatabaseInstalled exists once DatabaseData is complete.
 	DatabaseInstalled = DatabaseDir + "/installed"
 	DatabaseLog       = DatabaseDir + "/mariadbd.log"
 	DatabaseRunDir    = "/run/berth-mariadb"
 	databaseFiles     = DatabaseRunDir + "/no-files" // stays empty
 	DatabaseSocket    = DatabaseRunDir + "/mariadbd.sock"
 
-	// A worker's places. Files have names of Berth's own: those that the
-	// distribution's munge and slurmd use may be there already. Clients find the
-	// socket by its default name alone, so that only its directory is shared.
+	// A worker's paths. The files have names of their own, as those of the
+	// distribution's munge and slurmd may exist. Only the directory of the socket is
+	// shared: clients use its default path.
 	WorkerMungeKey    = MungeEtc + "/berth-worker.key"
 	WorkerMungeRun    = "/run/munge"
 	WorkerMungeSocket = WorkerMungeRun + "/munge.socket.2"
@@ -41,17 +40,17 @@ const (
 	WorkerMungeSeed   = MungeLib + "/berth-worker.seed"
 	WorkerConfLink    = WorkerRunDir + "/conf" // made by slurmd
 
-	// WorkerRecord is a worker's record of the cluster it belongs to. It cannot be
-	// the record of a stack: names of clusters end in a hash.
+	// WorkerRecord is a worker's record of its cluster. It never collides with the
+	// record of a stack, as names of clusters end in a hash.
 	WorkerRecord = InstanceDir + "/worker.json"
 
-	// Accounts the daemons run as; the distribution's packages make them.
+	// Accounts of the daemons, made by the distribution's packages.
 	SlurmUser    = "slurm"
 	MungeUser    = "munge"
 	DatabaseUser = "mysql"
 )
 
-// Stack is the control stack of one cluster: where its parts stand.
+// Stack gives the paths of the control stack of a cluster.
 type Stack struct{ Cluster string }
 
 // Record is the host's record of the instance.
@@ -69,7 +68,7 @@ func (s Stack) ConfigFiles() []string {
 // Etc is the directory of the stack's configuration.
 func (s Stack) Etc() string { return EtcDir + "/" + s.Cluster }
 
-// Conf is the stack's slurm.conf, and what SLURM_CONF says for its clients.
+// Conf is the stack's slurm.conf, the value of SLURM_CONF for its clients.
 func (s Stack) Conf() string { return s.Etc() + "/slurm.conf" }
 
 // DBDConf is the configuration of the stack's slurmdbd.
@@ -81,7 +80,7 @@ func (s Stack) Lib() string { return StateDir + "/" + s.Cluster }
 // State is the StateSaveLocation.
 func (s Stack) State() string { return s.Lib() + "/state" }
 
-// Accounts is the file accounts are loaded from.
+// Accounts is the file for sacctmgr load.
 func (s Stack) Accounts() string { return s.Lib() + "/accounts.cfg" }
 
 // Log is the stack's log directory.
@@ -93,8 +92,8 @@ func (s Stack) Run() string { return "/run/slurm-" + s.Cluster }
 // MungeKey is the stack's munge key.
 func (s Stack) MungeKey() string { return MungeEtc + "/" + s.Cluster + ".key" }
 
-// MungeRun is the directory of the stack's munge socket; on a worker, a link
-// of that name leads to the worker's own.
+// MungeRun is the directory of the stack's munge socket. On a worker it is a link to
+// WorkerMungeRun.
 func (s Stack) MungeRun() string { return "/run/munge-" + s.Cluster }
 
 // MungeSocket is the stack's munge socket.
@@ -109,10 +108,10 @@ func (s Stack) MungeSeed() string { return MungeLib + "/munge-" + s.Cluster + ".
 // Database is the name of the stack's accounting database.
 func (s Stack) Database() string { return "slurm_acct_" + s.Cluster }
 
-// Valid says whether the cluster's name may stand in paths and configuration.
+// Valid checks the name of the cluster, which is part of paths and configuration.
 func (s Stack) Valid() error {
 	if !cluster.MatchString(s.Cluster) {
-		return fmt.Errorf("%q is no name of a cluster: want %s", s.Cluster, cluster)
+		return fmt.Errorf("invalid cluster name %q: want %s", s.Cluster, cluster)
 	}
 	return nil
 }

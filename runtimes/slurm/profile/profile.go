@@ -1,11 +1,11 @@
-// Package profile says what berth-host allows on a host for Slurm: which paths,
-// programs, services and accounts. It is compiled into berth-host, so that
-// neither Git nor a request can widen it; it therefore imports nothing but the
-// standard library and the contract, and stays small.
+// Package profile lists what berth-host allows on a host for Slurm: paths,
+// programs, services and accounts. It is compiled into berth-host, so neither Git
+// nor a request can extend it. It imports only the standard library and the
+// contract, and stays small.
 //
-// It also names the places of things on a host, for both sides.
+// It also defines the paths on a host for the runtime and for berth-host.
 //
-// It must not know plans, instances or how a cluster is brought up.
+// It must not know plans, instances or how a cluster is created.
 package profile
 
 import (
@@ -23,25 +23,25 @@ import (
 const (
 	Munged       = "munged"        // of a control stack; the unit is the cluster
 	MungedWorker = "munged-worker" // of a worker; the unit is the cluster
-	MariaDB      = "mariadbd"      // one of a controller, for all its stacks
+	MariaDB      = "mariadbd"      // one on a controller, for all its stacks
 	Slurmdbd     = "slurmdbd"      // the unit is the cluster
 	Slurmctld    = "slurmctld"     // the unit is the cluster
 	Slurmd       = "slurmd"        // of a worker; the unit is the cluster
 )
 
-// Parameters of the Slurmd service. Only a start needs them.
+// Parameters of the Slurmd service, which a start needs.
 const (
 	ParamServer   = "server"     // host:port of the controller
 	ParamNode     = "node"       // the node's name
-	ParamAddress  = "address"    // IP address others reach the node at
+	ParamAddress  = "address"    // IP address of the node
 	ParamCPUs     = "cpus"       // a number
 	ParamMemory   = "memory_mib" // a number
 	ParamGPUs     = "gpus"       // type:count, joined by commas; empty: none
 	ParamFeatures = "features"   // names joined by commas
 )
 
-// MinUID and MaxUID bound the accounts of people: above the distribution's own
-// accounts, below those of its services and of nobody.
+// MinUID and MaxUID bound the accounts of users: above the distribution's system
+// accounts, below those of systemd services and nobody.
 const (
 	MinUID = 1000
 	MaxUID = 59999
@@ -57,7 +57,7 @@ var (
 	hostPart = regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9.]{0,251}[a-zA-Z0-9])?$`)
 )
 
-// Profile is what Slurm needs of a host.
+// Profile returns the profile of Slurm.
 func Profile() runtimes.Profile {
 	return runtimes.Profile{
 		Name: "slurm",
@@ -87,8 +87,7 @@ func Profile() runtimes.Profile {
 	}
 }
 
-// stack checks the unit of a service that belongs to a cluster and takes no
-// parameters.
+// stack checks the unit of a service of a cluster without parameters.
 func stack(unit string, params map[string]string) (Stack, error) {
 	s := Stack{unit}
 	if len(params) > 0 {
@@ -107,9 +106,9 @@ func munged(unit string, params map[string]string) (runtimes.ServiceSpec, error)
 	return spec, nil
 }
 
-// mungedWorker is munged where every client looks for it. The link makes the
-// path in the controller's slurm.conf lead here too: without it slurmd exits 0
-// and never registers. /run is empty after a boot, so it belongs to the start.
+// mungedWorker is munged at the default path of its clients. The link maps the path
+// in the controller's slurm.conf to it: without the link slurmd exits 0 and never
+// registers. Each start makes the link, as /run is empty after a boot.
 func mungedWorker(unit string, params map[string]string) (runtimes.ServiceSpec, error) {
 	s, err := stack(unit, params)
 	if err != nil {
@@ -135,9 +134,8 @@ func mungedSpec(key, run, log, seed string) runtimes.ServiceSpec {
 	}
 }
 
-// mariadbd listens on a socket only. It trusts the account at its far end, so
-// that no password exists: root administers, slurm reads and writes the
-// databases granted to it.
+// mariadbd listens on a Unix socket only and authenticates the account of the peer,
+// so there is no password: root administers, slurm uses the databases granted to it.
 func mariadbd(unit string, params map[string]string) (runtimes.ServiceSpec, error) {
 	if unit != "" || len(params) > 0 {
 		return runtimes.ServiceSpec{}, fmt.Errorf("has no units and takes no parameters")
@@ -147,10 +145,10 @@ func mariadbd(unit string, params map[string]string) (runtimes.ServiceSpec, erro
 		Args: []string{
 			"--no-defaults", "--datadir=" + DatabaseData, "--socket=" + DatabaseSocket,
 			"--pid-file=" + DatabaseData + "/mariadbd.own.pid", "--log-error=" + DatabaseLog,
-			// Whoever may say a statement reads and writes no file by it.
+			// No statement reads or writes files elsewhere.
 			"--secure-file-priv=" + databaseFiles,
 			"--skip-networking", "--performance-schema=OFF",
-			// What slurmdbd asks for, and little memory.
+			// The settings that slurmdbd needs, with little memory.
 			"--innodb-buffer-pool-size=64M", "--innodb-log-file-size=" + databaseLogSize, "--innodb-lock-wait-timeout=900",
 			"--max-allowed-packet=16M",
 		},
@@ -170,7 +168,7 @@ func slurmdbd(unit string, params map[string]string) (runtimes.ServiceSpec, erro
 	}
 	return runtimes.ServiceSpec{
 		Path: "/usr/sbin/slurmdbd",
-		// The client library takes the socket of "localhost" from the environment.
+		// The client library reads the path of the socket from the environment.
 		Env:  []string{"SLURM_CONF=" + s.DBDConf(), "MYSQL_UNIX_PORT=" + DatabaseSocket},
 		User: SlurmUser, PIDFile: s.Run() + "/slurmdbd.pid", Forks: true, LogFile: s.Log() + "/slurmdbd.log",
 		RunDirs:          []runtimes.MakeDir{{Path: s.Run(), Mode: 0o755, Owner: SlurmUser, Group: SlurmUser, Own: true}},
@@ -192,8 +190,8 @@ func slurmctld(unit string, params map[string]string) (runtimes.ServiceSpec, err
 	}, nil
 }
 
-// slurmd is a dynamic node of a configless cluster. Without parameters the spec
-// serves to look at it and to stop it.
+// slurmd is a dynamic node of a configless cluster. Without parameters the spec is
+// for stop and state.
 func slurmd(unit string, params map[string]string) (runtimes.ServiceSpec, error) {
 	if err := (Stack{unit}).Valid(); err != nil {
 		return runtimes.ServiceSpec{}, err
@@ -222,7 +220,7 @@ func slurmd(unit string, params map[string]string) (runtimes.ServiceSpec, error)
 		{ParamGPUs, func(s string) bool { return s == "" || gpus.MatchString(s) }}, {ParamFeatures, features.MatchString},
 	} {
 		if !c.ok(params[c.name]) {
-			return spec, fmt.Errorf("parameter %s: %q is not of its form", c.name, params[c.name])
+			return spec, fmt.Errorf("parameter %s: invalid value %q", c.name, params[c.name])
 		}
 	}
 	conf := "NodeAddr=" + params[ParamAddress] + " CPUs=" + params[ParamCPUs] + " RealMemory=" + params[ParamMemory]

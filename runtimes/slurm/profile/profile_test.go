@@ -28,7 +28,7 @@ func TestSlurmdArguments(t *testing.T) {
 	require.Empty(t, spec.Args)
 }
 
-func TestServicesRefuseWhatCouldSpeakToADaemon(t *testing.T) {
+func TestServicesRefuseInvalidParameters(t *testing.T) {
 	services := profile.Profile().Services
 	for _, hostile := range []string{"", "a b", "../x", "a/b", "x\n", "A", "-x", strings.Repeat("a", 41), "a=b", "a#b", "\x00"} {
 		for _, name := range []string{profile.Munged, profile.MungedWorker, profile.Slurmdbd, profile.Slurmctld, profile.Slurmd} {
@@ -59,7 +59,7 @@ func TestServicesRefuseWhatCouldSpeakToADaemon(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestPrograms(t *testing.T) {
+func TestProgramsRefuseOtherArguments(t *testing.T) {
 	programs := profile.Profile().Programs
 	for _, c := range []struct {
 		program, args string
@@ -140,8 +140,7 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// Only what has no effect may pass without an epoch.
-func TestReads(t *testing.T) {
+func TestOnlyReadingCommandsNeedNoEpoch(t *testing.T) {
 	programs := profile.Profile().Programs
 	for _, c := range []struct {
 		program, args string
@@ -164,7 +163,6 @@ func TestReads(t *testing.T) {
 	}
 }
 
-// What a stack names must be inside what the profile allows.
 func TestEveryPathOfAStackIsAllowed(t *testing.T) {
 	s := profile.Stack{Cluster: "physics_lhc_1a2b3c4d"}
 	require.NoError(t, s.Valid())
@@ -177,9 +175,9 @@ func TestEveryPathOfAStackIsAllowed(t *testing.T) {
 	}
 }
 
-// A configuration makes tools load libraries as root: only one whose content
-// was looked at may be named.
-func TestConfigurationOfPrograms(t *testing.T) {
+// Tools load the libraries that a configuration names as root, so only a checked
+// configuration is allowed.
+func TestProgramsAcceptOnlyCheckedConfiguration(t *testing.T) {
 	programs := profile.Profile().Programs
 	for name, p := range programs {
 		if p.Env == nil {
@@ -202,8 +200,7 @@ func TestConfigurationOfPrograms(t *testing.T) {
 	require.True(t, programs["sbatch"].AsPerson, "a script's own options must not be obeyed with root's rights")
 }
 
-// Only the statements that are ever sent reach the database's administrator.
-func TestStatements(t *testing.T) {
+func TestSQLClientAcceptsOnlyKnownStatements(t *testing.T) {
 	check := profile.Profile().Programs["mariadb"].CheckStdin
 	s := profile.Stack{Cluster: "physics_1a2b3c4d"}
 	for _, sent := range []string{profile.PingSQL, s.CreateDatabaseSQL(), s.DropDatabaseSQL()} {
@@ -221,9 +218,7 @@ func TestStatements(t *testing.T) {
 	require.Contains(t, spec.Args, "--secure-file-priv="+spec.RunDirs[1].Path)
 }
 
-// What is made has to be of the list, with its owner and mode, and to say what
-// is ever said.
-func TestMakings(t *testing.T) {
+func TestFilesNeedKnownPathModeOwnerAndContent(t *testing.T) {
 	check := profile.Profile().CheckMake
 	conf := func(text string) runtimes.Making {
 		return runtimes.Making{Kind: "file", Path: "/etc/slurm/c1/slurm.conf", Mode: 0o644, Data: []byte(text)}
@@ -266,7 +261,7 @@ func TestMakings(t *testing.T) {
 	require.NoError(t, check(runtimes.Making{Kind: "file", Path: "/etc/slurm/c1/gres.conf", Mode: 0o644, Data: []byte("NodeName=n Name=gpu Type=a File=/dev/nvidia0\n")}))
 }
 
-// within is the profile's matching, as its doc says it.
+// within matches a path as the documentation of runtimes.Profile says.
 func within(pattern, path string) bool {
 	pp, sp := strings.Split(pattern, "/"), strings.Split(path, "/")
 	for i, want := range pp {

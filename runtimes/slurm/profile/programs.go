@@ -9,11 +9,11 @@ import (
 	"berth/runtimes"
 )
 
-// databaseLogSize is the same at install and at start, else mariadbd rewrites
-// its log at the first start.
+// databaseLogSize is the same for install and start, as mariadbd would otherwise
+// rewrite its log at the first start.
 const databaseLogSize = "16M"
 
-// InstallDBArgs are the arguments of mariadb-install-db: the only ones allowed.
+// InstallDBArgs returns the only allowed arguments of mariadb-install-db.
 func InstallDBArgs() []string {
 	return []string{
 		"--no-defaults", "--user=" + DatabaseUser, "--datadir=" + DatabaseData,
@@ -21,26 +21,25 @@ func InstallDBArgs() []string {
 	}
 }
 
-// SQLArgs are the arguments of the SQL client, whose statements come on stdin:
-// the only ones allowed. --sandbox and --binary-mode refuse the commands of the
-// client itself; that is not enough, and CheckStdin knows every statement.
+// SQLArgs returns the only allowed arguments of the SQL client, which reads
+// statements from stdin. --sandbox and --binary-mode disable most commands of the
+// client itself; CheckStdin compares the statements as well.
 func SQLArgs() []string {
 	return []string{"--no-defaults", "--sandbox", "--binary-mode", "--batch", "--skip-column-names", "--user=root", "--socket=" + DatabaseSocket}
 }
 
-// SubmitArgs are the arguments that make sbatch submit the script on its stdin,
-// with nothing of the environment it runs in. The script may say options too,
-// as its owner: it is submitted by its owner's own account.
+// SubmitArgs returns the arguments with which sbatch submits the script on stdin
+// without its own environment. The script may contain options, as sbatch runs as
+// the job's owner.
 func SubmitArgs(options ...string) []string {
 	return append([]string{"--parsable", "--export=NONE"}, options...)
 }
 
-// QueueFormat makes squeue print job id, state and user id, and nothing that a
-// user wrote.
+// QueueFormat makes squeue print job id, state and user id, and no text of a user.
 const QueueFormat = "--format=%A %t %U"
 
-// JobFormat makes squeue print of a job: id, state, time of submission in
-// seconds, nodes and why it waits. No user writes any of these.
+// JobFormat makes squeue print id, state, submission time in seconds, nodes and the
+// reason for waiting. No user writes any of these.
 const JobFormat = "--format=%A|%T|%V|%N|%r"
 
 var (
@@ -50,8 +49,7 @@ var (
 	nodeState  = regexp.MustCompile(`^state=(drain|undrain|resume)$`)
 	reason     = regexp.MustCompile(`^reason=[ !#%&(-[\]-_a-~]{1,200}$`) // one line, without quotes, $ and backslash
 	jobID      = regexp.MustCompile(`^[1-9][0-9]{0,9}$`)
-	// optionValue is a value of a submit option: no space, quote, path upwards
-	// or control character.
+	// optionValue matches a submit option without spaces, quotes and control characters.
 	optionValue = regexp.MustCompile(`^--(job-name|partition|account|qos|gres|nodes|ntasks|cpus-per-task|mem|time|comment|chdir|output|error|constraint|nodelist)=[A-Za-z0-9_./:,%@+-]{1,200}$`)
 	queueFilter = regexp.MustCompile(`^--(nodelist|partition|user|jobs)=[A-Za-z0-9_.-]{1,64}$`)
 	partition   = regexp.MustCompile(`^partitionname=[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
@@ -60,10 +58,10 @@ var (
 )
 
 func programs() map[string]runtimes.Program {
-	// A configuration says which libraries and programs are loaded, as root: it
-	// is one whose content CheckMake has seen, or that slurmd has fetched.
+	// A configuration names libraries and programs that root loads. CheckMake has
+	// checked its content, or slurmd has fetched it from the controller.
 	stacks := map[string]*regexp.Regexp{"SLURM_CONF": stackConf}
-	// Times as numbers: else they are in whatever zone the host is set to.
+	// Times as numbers, independent of the host's time zone.
 	queueEnv := map[string]*regexp.Regexp{"SLURM_CONF": anyConf, "SLURM_TIME_FORMAT": regexp.MustCompile(`^%s$`)}
 	conf := map[string]*regexp.Regexp{"SLURM_CONF": anyConf}
 	always := func([]string) bool { return true }
@@ -84,7 +82,7 @@ func programs() map[string]runtimes.Program {
 	}
 }
 
-// first says whether the first argument is one of words.
+// first reports whether the first argument is one of words.
 func first(words ...string) func([]string) bool {
 	return func(args []string) bool { return len(args) > 0 && slices.Contains(words, args[0]) }
 }
@@ -92,7 +90,7 @@ func first(words ...string) func([]string) bool {
 func exactly(want []string) func([]string) error {
 	return func(args []string) error {
 		if !slices.Equal(args, want) {
-			return fmt.Errorf("other arguments than the one list allowed")
+			return fmt.Errorf("arguments differ from the only allowed list")
 		}
 		return nil
 	}
@@ -112,7 +110,7 @@ func only(words ...string) func([]string) error {
 
 func checkScontrol(args []string) error {
 	if len(args) == 0 {
-		return fmt.Errorf("without a command it asks for one")
+		return fmt.Errorf("scontrol needs a command, as it otherwise reads stdin")
 	}
 	rest := args[1:]
 	switch args[0] {
@@ -138,11 +136,11 @@ func checkScontrol(args []string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("scontrol %s: not one of the forms allowed", strings.Join(args, " "))
+	return fmt.Errorf("scontrol %s: not one of the allowed forms", strings.Join(args, " "))
 }
 
-// checkSqueue allows job lists as JSON, and as text made of words no user has
-// a say in: a job's name may hold line breaks and column separators.
+// checkSqueue allows lists of jobs as JSON, and as text without fields that users
+// write: the name of a job may contain line breaks and column separators.
 func checkSqueue(args []string) error {
 	form := false
 	for _, a := range args {
@@ -160,23 +158,22 @@ func checkSqueue(args []string) error {
 	return nil
 }
 
-// checkID allows to look people's accounts up, wherever they are kept: the uids
-// of some, the groups of one.
+// checkID allows looking up the uids of users and the groups of one user.
 func checkID(args []string) error {
 	if len(args) < 2 || args[0] != "-u" && (args[0] != "-Gn" || len(args) != 2) {
 		return fmt.Errorf("want -u and names, or -Gn and a name")
 	}
 	for _, name := range args[1:] {
 		if !userName.MatchString(name) {
-			return fmt.Errorf("%q is no name of a person", name)
+			return fmt.Errorf("%q is not a user name", name)
 		}
 	}
 	return nil
 }
 
-// checkSacctmgr allows what changes and lists accounts. Every call starts with
-// -i, as sacctmgr would otherwise wait for a yes; dump and archive, which
-// write files, are not allowed.
+// checkSacctmgr allows changing and listing accounts. Every call starts with -i, as
+// sacctmgr would otherwise wait for a confirmation. dump and archive write files
+// and are not allowed.
 func checkSacctmgr(args []string) error {
 	if len(args) < 3 || args[0] != "-i" {
 		return fmt.Errorf("want -i, a command and its words")
@@ -195,7 +192,7 @@ func checkSacctmgr(args []string) error {
 				c, ok := strings.CutPrefix(f, StateDir+"/")
 				c, named := strings.CutSuffix(c, "/accounts.cfg")
 				if !ok || !named || !cluster.MatchString(c) {
-					return fmt.Errorf("load: %q is no file of accounts", f)
+					return fmt.Errorf("load: %q is not a file of accounts", f)
 				}
 			} else if w != "clean" {
 				return fmt.Errorf("load: %q is not allowed", w)
@@ -217,7 +214,7 @@ func checkSacctmgr(args []string) error {
 	return nil
 }
 
-// sacctmgrReads says whether the command is list; the flags before it are ours.
+// sacctmgrReads reports whether the command is list.
 func sacctmgrReads(args []string) bool {
 	i := slices.IndexFunc(args, func(a string) bool { return !strings.HasPrefix(a, "-") })
 	return i >= 0 && args[i] == "list"
@@ -236,8 +233,8 @@ func checkSacct(args []string) error {
 	return nil
 }
 
-// checkSbatch allows a job from stdin, and nothing of the caller's environment.
-// Whose it is, says whom sbatch runs as.
+// checkSbatch allows a job from stdin without the caller's environment. Its owner is
+// the user that sbatch runs as.
 func checkSbatch(args []string) error {
 	for _, need := range []string{"--parsable", "--export=NONE"} {
 		if !slices.Contains(args, need) {
@@ -254,11 +251,11 @@ func checkSbatch(args []string) error {
 
 func checkScancel(args []string) error {
 	if len(args) == 0 {
-		return fmt.Errorf("no job is named")
+		return fmt.Errorf("want a job id")
 	}
 	for _, a := range args {
 		if !jobID.MatchString(a) {
-			return fmt.Errorf("%q is no job id", a)
+			return fmt.Errorf("%q is not a job id", a)
 		}
 	}
 	return nil

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// What the SQL client is ever sent. It runs as the database's administrator,
-// who can read and write files of the database's account: nothing but these
-// statements, with the name of a cluster in its places, may reach it.
+// The statements for the SQL client. It runs as the database's administrator, who can
+// read and write files of the database's account. So only these statements, each
+// with the name of a cluster, are allowed.
 
-// PingSQL asks the server for nothing but an answer.
+// PingSQL has no effect; the server only answers.
 const PingSQL = "SELECT 1;\n"
 
-// CreateDatabaseSQL makes the stack's database, which slurmdbd's account alone
-// may use. That account is vouched for by the socket and has no password.
+// CreateDatabaseSQL returns the statements that make the stack's database for the
+// account of slurmdbd, which authenticates by the socket without a password.
 func (s Stack) CreateDatabaseSQL() string {
 	return fmt.Sprintf("CREATE DATABASE IF NOT EXISTS `%s`;\n"+
 		"CREATE USER IF NOT EXISTS '%s'@'localhost' IDENTIFIED VIA unix_socket;\n"+
@@ -23,14 +23,14 @@ func (s Stack) CreateDatabaseSQL() string {
 		s.Database(), SlurmUser, s.grantPattern(), SlurmUser)
 }
 
-// DropDatabaseSQL takes the stack's database and the right to it away.
+// DropDatabaseSQL returns the statements that remove the database and its grant.
 func (s Stack) DropDatabaseSQL() string {
 	return fmt.Sprintf("DROP DATABASE IF EXISTS `%s`;\nDELETE FROM mysql.db WHERE Db = '%s';\nFLUSH PRIVILEGES;\n",
 		s.Database(), strings.ReplaceAll(s.grantPattern(), `\`, `\\`))
 }
 
-// grantPattern names the database where a name is a pattern, in which "_"
-// stands for any character. The name is of a form that needs no other quoting.
+// grantPattern returns the name of the database for GRANT, which takes a pattern in
+// which "_" matches any character. The name needs no other quoting.
 func (s Stack) grantPattern() string {
 	return strings.ReplaceAll(s.Database(), "_", `\_`)
 }
@@ -47,5 +47,5 @@ func checkSQL(statements []byte) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("other statements than the few allowed")
+	return fmt.Errorf("statements not allowed")
 }

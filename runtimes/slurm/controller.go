@@ -1,0 +1,122 @@
+package slurm
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"berth/runtimes"
+	"berth/runtimes/slurm/profile"
+)
+
+// controlServices are the daemons of a control stack in the order of their start.
+func controlServices() []string {
+	return []string{profile.Munged, profile.MariaDB, profile.Slurmdbd, profile.Slurmctld}
+}
+
+// startStack starts the daemons of a complete control stack that do not run, in a
+// safe order, and checks that the stack serves.
+func (c *control) startStack(ctx context.Context) error {
+	res, err := c.do(ctx, c.service(profile.Munged, "start"), c.service(profile.MariaDB, "start"))
+	if err != nil {
+		return err
+	}
+	if res[1].Changed {
+		if err := c.sql(ctx, profile.PingSQL); err != nil {
+			return err
+		}
+	}
+	res, err = c.do(ctx, c.service(profile.Slurmctld, "state"))
+	if err != nil {
+		return err
+	}
+	if !res[0].Service.Running {
+		// A start does not push the configuration to nodes that run already.
+		if err := c.addPending(ctx, owed{Reconfigure: true, Settle: true}); err != nil {
+			return err
+		}
+	}
+	res, err = c.do(ctx, c.service(profile.Slurmdbd, "start"), c.waitSlurmdbd(), c.service(profile.Slurmctld, "start"))
+	if err != nil {
+		return err
+	}
+	if err := c.awaitController(ctx); err != nil {
+		return err
+	}
+	// A daemon that was started has read its files; one that already ran may not have.
+	done := owed{Restart: res[2].Changed, Database: res[0].Changed}
+	if c.disk.Owed.Settle {
+		if _, err := c.runChecked(ctx, c.cli("scontrol", "reconfigure")); err != nil {
+			return err
+		}
+		if err := c.awaitController(ctx); err != nil {
+			return err
+		}
+		if err := c.reconcileNodes(ctx); err != nil {
+			return err
+		}
+		done.Reconfigure, done.Settle = true, true
+	}
+	return c.clearPending(ctx, done)
+}
+
+func (c *control) waitSlurmdbd() runtimes.Op {
+	return runtimes.Op{WaitTCP: &runtimes.WaitTCP{
+		Address: fmt.Sprintf("127.0.0.1:%d", c.rec.Ports.Slurmdbd), TimeoutMS: int(c.r.timeouts.Ready.Milliseconds()),
+	}}
+}
+
+// awaitController waits until slurmctld answers and runs the configuration of its
+// file. slurmctld exits 0 before it has read its configuration.
+func (c *control) awaitController(ctx context.Context) error {
+	ping := c.cli("scontrol", "ping")
+	err := c.r.poll(ctx, "slurmctld on "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
+		res, err := c.do(ctx, ping, c.service(profile.Slurmctld, "state"))
+		if err != nil {
+			return false, "", err
+		}
+		if pingUp(res[0].Data) {
+			return true, "", nil
+		}
+		seen := strings.TrimSpace(string(res[0].Data) + string(res[0].Stderr))
+		if st := res[1].Service; !st.Running {
+			return false, "", fmt.Errorf("slurmctld ended: %s", st.Detail)
+		}
+		return false, seen, nil
+	})
+	if err != nil {
+		return err
+	}
+	return c.verifyConfig(ctx)
+}
+
+// verifyConfig waits until slurmctld reports the configuration of its file.
+func (c *control) verifyConfig(ctx context.Context) error {
+	return c.r.poll(ctx, "configuration of slurmctld on "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
+		res, err := c.do(ctx, c.cli("scontrol", "show", "config"))
+		if err != nil {
+			return false, "", err
+		}
+		return hashMatches(res[0]), "slurmctld does not report the configuration of its file", nil
+	})
+}
+
+// sql runs statements as soon as the server accepts connections.
+func (c *control) sql(ctx context.Context, statements string) error {
+	op := runtimes.Op{Run: &runtimes.Run{Program: "mariadb", Args: profile.SQLArgs(), Stdin: []byte(statements), TimeoutMS: 10_000, AllowExit: true}}
+	return c.r.poll(ctx, "database on "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
+		res, err := c.do(ctx, op)
+		if err != nil {
+			return false, "", err
+		}
+		if res[0].Exit == 0 {
+			return true, "", nil
+		}
+		refusal := c.exitError(op, res[0])
+		// 2002 and 2013: no server listens on the socket yet.
+		if text := string(res[0].Stderr); strings.Contains(text, "ERROR 2002") || strings.Contains(text, "ERROR 2013") {
+			return false, refusal.Error(), nil
+		}
+		return false, "", refusal
+	})
+}

@@ -1,0 +1,106 @@
+package slurm
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"berth/reconciler/plan"
+	"berth/runtimes"
+)
+
+// gresLines returns the lines of gres.conf for members that have joined and for new
+// members of u whose devices exist. A member without its devices gets no line, and
+// its join fails.
+func (c *control) gresLines(ctx context.Context, u *plan.Unit) []gresLine {
+	next := record{}
+	for _, m := range c.rec.Joined {
+		next.setGres(m)
+	}
+	var fresh []plan.Member
+	for _, m := range u.Members {
+		if _, in := c.rec.joined(m.Name); !in {
+			fresh = append(fresh, m)
+		}
+	}
+	lacking := c.missingDevices(ctx, fresh)
+	for _, m := range fresh {
+		if err := lacking[m.Name]; err != nil {
+			c.log.Warn("worker left out of gres.conf", "worker", m.Name, "reason", err.Error())
+			continue
+		}
+		next.setGres(m)
+	}
+	return next.Gres
+}
+
+// missingDevices returns an error for each member that lacks device files. slurmd
+// exits if a line of gres.conf names a missing file.
+func (c *control) missingDevices(ctx context.Context, members []plan.Member) map[string]error {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	out := map[string]error{}
+	for _, m := range members {
+		if len(m.GPUs) == 0 {
+			continue
+		}
+		wg.Go(func() {
+			if err := c.checkDevices(ctx, m); err != nil {
+				mu.Lock()
+				out[m.Name] = err
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	return out
+}
+
+func (c *control) checkDevices(ctx context.Context, m plan.Member) error {
+	var paths []string
+	for _, g := range m.GPUs {
+		fs, err := deviceFiles(g.Devices)
+		if err != nil {
+			return err
+		}
+		if len(fs) != g.Count {
+			return fmt.Errorf("node %s: %s names %d files for %d GPUs", m.Node, g.Devices, len(fs), g.Count)
+		}
+		paths = append(paths, fs...)
+	}
+	if len(paths) == 0 {
+		return nil
+	}
+	res, err := c.worker(m).do(ctx, runtimes.Op{Stat: &runtimes.Stat{Paths: paths}})
+	if err != nil {
+		return err
+	}
+	for _, st := range res[0].Stats {
+		if st.Type != "char" {
+			return fmt.Errorf("host %s: %s is not a device file: the node declares GPUs that it does not have", m.Node, st.Path)
+		}
+	}
+	return nil
+}
+
+// writeGres does first, writes gres.conf from the record, and makes the controller
+// read it.
+func (c *control) writeGres(ctx context.Context, first ...runtimes.Op) error {
+	gres, err := renderGresConf(c.rec.Gres)
+	if err != nil {
+		return err
+	}
+	ops := append(first, writeOp(c.stack.Etc()+"/gres.conf", file{gres, 0o644, ""}), c.cli("scontrol", "show", "config"))
+	res, err := c.do(ctx, ops...)
+	if err != nil {
+		return err
+	}
+	written, config := res[len(res)-2], res[len(res)-1]
+	if !written.Changed && hashMatches(config) {
+		return nil
+	}
+	if _, err := c.runChecked(ctx, c.cli("scontrol", "reconfigure")); err != nil {
+		return err
+	}
+	return c.awaitController(ctx)
+}

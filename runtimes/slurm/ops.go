@@ -1,0 +1,132 @@
+package slurm
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"berth/runtimes"
+	"berth/runtimes/slurm/profile"
+	"berth/schema"
+)
+
+// site is a host together with the stamp of an action.
+type site struct {
+	host  runtimes.Host
+	stamp runtimes.Stamp
+}
+
+func (s site) do(ctx context.Context, ops ...runtimes.Op) ([]runtimes.Result, error) {
+	return s.host.Do(ctx, s.stamp, ops...)
+}
+
+// batch is the number of operations in a request. A host accepts 256.
+const batch = 200
+
+// doAll sends any number of operations and discards their results.
+func (s site) doAll(ctx context.Context, ops []runtimes.Op) error {
+	for part := range slices.Chunk(ops, batch) {
+		if _, err := s.do(ctx, part...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// exitError returns the error of a tool with a non-zero exit status.
+func (s site) exitError(op runtimes.Op, res runtimes.Result) error {
+	output := strings.TrimSpace(string(res.Stderr) + "\n" + string(res.Data))
+	if len(output) > 600 {
+		output = output[:600] + "…"
+	}
+	return &runtimes.OpError{
+		Host: s.host.Name(), Op: "run " + op.Run.Program + " " + strings.Join(op.Run.Args, " "),
+		Message: output, Code: "exit", Exit: res.Exit,
+	}
+}
+
+// runChecked runs a tool. A non-zero exit status is an error.
+func (s site) runChecked(ctx context.Context, op runtimes.Op) (runtimes.Result, error) {
+	res, err := s.do(ctx, op)
+	if err != nil {
+		return runtimes.Result{}, err
+	}
+	if res[0].Exit != 0 {
+		return res[0], s.exitError(op, res[0])
+	}
+	return res[0], nil
+}
+
+// cli returns a call of one of Slurm's tools on this stack. Its exit status is a
+// result for the caller, not an error.
+func (c *control) cli(program string, args ...string) runtimes.Op {
+	return cliOp(c.stack.Conf(), c.r.timeouts.Call, program, args...)
+}
+
+func cliOp(conf string, timeout time.Duration, program string, args ...string) runtimes.Op {
+	return runtimes.Op{Run: &runtimes.Run{
+		Program: program, Args: args, Env: map[string]string{"SLURM_CONF": conf},
+		TimeoutMS: int(timeout.Milliseconds()), AllowExit: true,
+	}}
+}
+
+func (c *control) service(name, verb string) runtimes.Op {
+	unit := c.stack.Cluster
+	if name == profile.MariaDB {
+		unit = ""
+	}
+	return runtimes.Op{Service: &runtimes.Service{Name: name, Unit: unit, Verb: verb, TimeoutMS: 20_000}}
+}
+
+func readOp(path string) runtimes.Op { return runtimes.Op{Read: &runtimes.ReadFile{Path: path}} }
+
+func removeOp(path string) runtimes.Op { return runtimes.Op{Remove: &runtimes.Remove{Path: path}} }
+
+func removeTreeOp(path string) runtimes.Op {
+	return runtimes.Op{Remove: &runtimes.Remove{Path: path, Tree: true}}
+}
+
+// removeEmptyOp removes a directory that Berth made, if it is empty.
+func removeEmptyOp(path string) runtimes.Op {
+	return runtimes.Op{Remove: &runtimes.Remove{Path: path, IfEmpty: true}}
+}
+
+func removeOps(paths []string) []runtimes.Op {
+	var ops []runtimes.Op
+	for _, p := range paths {
+		ops = append(ops, removeOp(p))
+	}
+	return ops
+}
+
+// ownDirOp makes a directory that belongs to Berth with all its content.
+func ownDirOp(path string, mode uint32, owner string) runtimes.Op {
+	return runtimes.Op{Dir: &runtimes.MakeDir{Path: path, Mode: mode, Owner: owner, Group: owner, Own: true}}
+}
+
+// dirOp makes a directory, or uses an existing one without a change.
+func dirOp(path string, mode uint32, owner string) runtimes.Op {
+	return runtimes.Op{Dir: &runtimes.MakeDir{Path: path, Mode: mode, Owner: owner, Group: owner}}
+}
+
+func writeOp(path string, f file) runtimes.Op {
+	return runtimes.Op{Write: &runtimes.WriteFile{Path: path, Data: f.data, Mode: f.mode, Owner: f.owner, Group: f.owner}}
+}
+
+func writeOps(rendered map[string]file) []runtimes.Op {
+	var ops []runtimes.Op
+	for _, path := range slices.Sorted(maps.Keys(rendered)) {
+		ops = append(ops, writeOp(path, rendered[path]))
+	}
+	return ops
+}
+
+func userOps(users []schema.UnixUser, absent bool) []runtimes.Op {
+	var ops []runtimes.Op
+	for _, u := range users {
+		ops = append(ops, runtimes.Op{User: &runtimes.User{Name: u.Name, UID: u.UID, Absent: absent}})
+	}
+	return ops
+}

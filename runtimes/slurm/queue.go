@@ -1,0 +1,83 @@
+package slurm
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"berth/runtimes/slurm/profile"
+)
+
+// endJobs returns nil once no job that filter selects runs on target. It waits for
+// jobs, or cancels them after the time in the instance's on_jobs, counted from the
+// recorded time of close.
+func (c *control) endJobs(ctx context.Context, target string, filter ...string) error {
+	running, _, err := c.queue(ctx, filter...)
+	if err != nil {
+		return err
+	}
+	if len(running) == 0 {
+		return nil
+	}
+	if err := c.close(ctx, target); err != nil {
+		return err
+	}
+	// The message has no number of jobs: each change of it is a commit on
+	// berth/status.
+	rule := c.rec.Unit.Instance.OnJobs
+	if rule == nil || rule.CancelAfterSeconds == 0 {
+		return waiting("%s still has running jobs, and on_jobs says wait", target)
+	}
+	deadline := c.rec.Closing[target].Add(time.Duration(rule.CancelAfterSeconds) * time.Second)
+	if c.r.now().Before(deadline) {
+		return waiting("%s still has running jobs; they are cancelled at %s", target, deadline.UTC().Format(time.RFC3339))
+	}
+	if err := c.cancel(ctx, running); err != nil {
+		return err
+	}
+	return c.r.poll(ctx, "cancel jobs on "+target, func(ctx context.Context) (bool, string, error) {
+		running, _, err := c.queue(ctx, filter...)
+		return len(running) == 0, fmt.Sprintf("%d jobs left", len(running)), err
+	})
+}
+
+// queue lists running and pending jobs.
+func (c *control) queue(ctx context.Context, filter ...string) (running, pending []queued, err error) {
+	op := c.cli("squeue", append([]string{"--noheader", "--all", profile.QueueFormat}, filter...)...)
+	res, err := c.runChecked(ctx, op)
+	if err != nil {
+		return nil, nil, err
+	}
+	jobs, err := parseQueue(res.Data)
+	if err != nil {
+		return nil, nil, fmt.Errorf("host %s: %w", c.host.Name(), err)
+	}
+	for _, j := range jobs {
+		if j.pending() {
+			pending = append(pending, j)
+		} else {
+			running = append(running, j)
+		}
+	}
+	return running, pending, nil
+}
+
+// cancelPending cancels the pending jobs that filter selects.
+func (c *control) cancelPending(ctx context.Context, filter ...string) error {
+	_, pending, err := c.queue(ctx, filter...)
+	if err != nil || len(pending) == 0 {
+		return err
+	}
+	return c.cancel(ctx, pending)
+}
+
+// cancel cancels jobs with as many calls as their number needs.
+func (c *control) cancel(ctx context.Context, jobs []queued) error {
+	for ids := range slices.Chunk(jobIDs(jobs), 500) {
+		if _, err := c.do(ctx, c.cli("scancel", ids...)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,161 @@
+package slurm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"berth/runtimes"
+	"berth/runtimes/slurm/profile"
+	"berth/schema"
+)
+
+// errNoRecord: the control host does not have the instance.
+var errNoRecord = errors.New("the control host has no record of the instance")
+
+// load reads the record of the unit.
+func (c *control) load(ctx context.Context) error {
+	res, err := c.do(ctx, readOp(c.stack.Record()))
+	if err != nil {
+		return err
+	}
+	return c.useRecord(res[0])
+}
+
+// useRecord checks a record that was read and makes it the current one.
+func (c *control) useRecord(res runtimes.Result) error {
+	if res.Missing {
+		return errNoRecord
+	}
+	rec, err := decodeRecord(res.Data)
+	if err != nil {
+		return fmt.Errorf("host %s: %s: %w", c.host.Name(), c.stack.Record(), err)
+	}
+	if rec.Cluster != c.stack.Cluster || rec.Unit.Instance.Key != c.key {
+		return fmt.Errorf("host %s: %s belongs to %s, not to %s", c.host.Name(), c.stack.Record(), rec.Unit.Instance.Key, c.key)
+	}
+	c.rec, c.disk = rec, rec
+	return nil
+}
+
+// otherRecords reads the records of the other instances on the host.
+func (c *control) otherRecords(ctx context.Context) ([]record, error) {
+	res, err := c.do(ctx, runtimes.Op{List: &runtimes.List{Path: profile.InstanceDir}})
+	if err != nil {
+		return nil, err
+	}
+	var ops []runtimes.Op
+	for _, name := range res[0].Names {
+		path := profile.InstanceDir + "/" + name
+		if strings.HasSuffix(name, ".json") && path != workerRecordPath && path != c.stack.Record() {
+			ops = append(ops, readOp(path))
+		}
+	}
+	if len(ops) == 0 {
+		return nil, nil
+	}
+	res, err = c.do(ctx, ops...)
+	if err != nil {
+		return nil, err
+	}
+	var recs []record
+	for i, one := range res {
+		if one.Missing {
+			continue // removed since the list was read
+		}
+		rec, err := decodeRecord(one.Data)
+		if err != nil {
+			return nil, fmt.Errorf("host %s: %s: %w", c.host.Name(), ops[i].Read.Path, err)
+		}
+		recs = append(recs, rec)
+	}
+	return recs, nil
+}
+
+func (c *control) writeRecord(rec *record) runtimes.Op {
+	return runtimes.Op{Write: &runtimes.WriteFile{Path: c.stack.Record(), Data: rec.encode(), Mode: 0o600}}
+}
+
+func (c *control) save(ctx context.Context) error {
+	if _, err := c.do(ctx, c.writeRecord(&c.rec)); err != nil {
+		return err
+	}
+	c.disk = c.rec
+	return nil
+}
+
+// updateRecord reads the record, changes it and writes it, for actions that run
+// while another action of the same cluster runs.
+func (c *control) updateRecord(ctx context.Context, change func(*record)) error {
+	defer c.r.lock("cluster " + c.stack.Cluster)()
+	if err := c.load(ctx); err != nil {
+		return err
+	}
+	change(&c.rec)
+	return c.save(ctx)
+}
+
+// close records the time from which target is being closed, unless it is closing
+// already. It is recorded before any effect, so the effect can be undone if the
+// target is wanted again. No other field is written: the rest of c.rec is not
+// applied yet.
+func (c *control) close(ctx context.Context, target string) error {
+	if c.rec.closing(target) {
+		return nil
+	}
+	closing := maps.Clone(c.rec.Closing)
+	if closing == nil {
+		closing = map[string]time.Time{}
+	}
+	closing[target] = c.r.now().UTC().Truncate(time.Second)
+	c.rec.Closing, c.disk.Closing = closing, closing
+	_, err := c.do(ctx, c.writeRecord(&c.disk))
+	return err
+}
+
+// addPending records steps that have to follow the next effect.
+func (c *control) addPending(ctx context.Context, o owed) error {
+	o = c.disk.Owed.or(o)
+	if c.disk.Owed == o {
+		return nil
+	}
+	c.rec.Owed, c.disk.Owed = o, o
+	_, err := c.do(ctx, c.writeRecord(&c.disk))
+	return err
+}
+
+// clearPending removes steps that are done and verified.
+func (c *control) clearPending(ctx context.Context, o owed) error {
+	left := owed{
+		c.disk.Owed.Restart && !o.Restart, c.disk.Owed.Reconfigure && !o.Reconfigure,
+		c.disk.Owed.Database && !o.Database, c.disk.Owed.Settle && !o.Settle,
+	}
+	if c.disk.Owed == left {
+		return nil
+	}
+	c.rec.Owed, c.disk.Owed = left, left
+	_, err := c.do(ctx, c.writeRecord(&c.disk))
+	return err
+}
+
+// recordUsers records users before they get accounts. The lock keeps another
+// instance from reading this host's records to decide which accounts to remove.
+func (c *control) recordUsers(ctx context.Context, users []schema.UnixUser) error {
+	defer c.r.lock("host " + c.host.Name())()
+	all := union(c.disk.people(), users)
+	c.rec.People, c.disk.People = all, all
+	_, err := c.do(ctx, c.writeRecord(&c.disk))
+	return err
+}
+
+// Targets that can be closing (record.Closing).
+func nodeTarget(node string) string { return "node " + node }
+
+func userTarget(user string) string { return "user " + user }
+
+func partitionTarget(name string) string { return "partition " + name }
+
+func (c *control) clusterTarget() string { return "cluster " + c.stack.Cluster }
