@@ -25,13 +25,13 @@ import (
 // check runs.
 type App struct {
 	BaseURL      string // as in Options
-	ID           int64  // the App's
+	ID           int64
 	Installation int64
-	Key          []byte // private key, PEM, as GitHub hands it out
-	// Repo narrows the tokens to one repository of the owner's.
+	Key          []byte // private key in PEM, as downloaded from GitHub
+	// Repo restricts the tokens to one repository of the owner.
 	Repo string
-	// Permissions narrows them to what they are for, whatever the App may: see
-	// Reporting and Contents.
+	// Permissions restricts the tokens to these permissions of the App: see Reporting
+	// and Contents.
 	Permissions map[string]string
 
 	Transport http.RoundTripper // http.DefaultTransport if nil
@@ -39,23 +39,23 @@ type App struct {
 	Now       func() time.Time  // time.Now if nil
 }
 
-// renewBefore is how long before its end a token is replaced. GitHub's last an
-// hour, and a request may take a while to get out.
+// renewBefore is how long before its expiry a token is replaced. GitHub's tokens last
+// an hour, and a request may wait before it is sent.
 const renewBefore = 10 * time.Minute
 
-// Reporting is what it takes to read pull requests, to show checks and to take
-// part in the conversation. It can read and write no file.
+// Reporting has the permissions to read pull requests, to write checks and to comment.
+// It gives no access to files.
 func Reporting() map[string]string {
 	return map[string]string{"metadata": "read", "checks": "write", "pull_requests": "write"}
 }
 
-// Contents is what it takes to fetch and to push, and no more: nothing can be
-// said in Berth's name with it.
+// Contents has the permissions to fetch and to push. It gives no access to checks and
+// comments.
 func Contents() map[string]string {
 	return map[string]string{"metadata": "read", "contents": "write"}
 }
 
-// check fills in what is left out, and reads the key.
+// check sets the defaults and parses the key.
 func (a *App) check() (*url.URL, *rsa.PrivateKey, error) {
 	base, err := url.Parse(a.BaseURL)
 	if err != nil || base.Host == "" {
@@ -77,7 +77,7 @@ func (a *App) check() (*url.URL, *rsa.PrivateKey, error) {
 	return base, key, err
 }
 
-// Assertions say who the App itself is, for what concerns it and no installation.
+// Assertions is a source of the App's own tokens, for requests about the App itself.
 func (a App) Assertions() (TokenSource, error) {
 	_, key, err := a.check()
 	if err != nil {
@@ -86,13 +86,13 @@ func (a App) Assertions() (TokenSource, error) {
 	return func(context.Context) (string, error) { return a.assertion(key) }, nil
 }
 
-// Tokens is a source of the App's tokens. Each is used until shortly before it
-// ends, or the forge refuses it; while one caller gets the next, the others wait
-// for it. While GitHub lets none be made, the error is a *LimitError, and GitHub
-// is not asked.
+// Tokens is a source of the installation's tokens. A token is used until shortly before
+// its expiry, or until the forge refuses it. While one caller requests a new one, the
+// others wait. While GitHub limits these requests, the error is a *LimitError and no
+// request is sent.
 func (a App) Tokens() (TokenSource, error) {
 	if len(a.Permissions) == 0 {
-		return nil, errors.New("github: the App's tokens need Permissions: without, they could do all that the App may")
+		return nil, errors.New("github: Permissions are needed: without them a token could do all that the App may")
 	}
 	base, key, err := a.check()
 	if err != nil {
@@ -102,7 +102,7 @@ func (a App) Tokens() (TokenSource, error) {
 		token string
 		until time.Time
 	}
-	turn := make(chan current, 1) // who holds it may renew it
+	turn := make(chan current, 1) // the holder may renew it
 	turn <- current{}
 	var limits Pacer
 	return func(ctx context.Context) (string, error) {
@@ -125,7 +125,7 @@ func (a App) Tokens() (TokenSource, error) {
 	}, nil
 }
 
-// parseKey reads an RSA private key. Its errors quote nothing of it.
+// parseKey parses an RSA private key. Its errors do not quote it.
 func parseKey(text []byte) (*rsa.PrivateKey, error) {
 	block, _ := pem.Decode(text)
 	if block == nil {
@@ -139,10 +139,10 @@ func parseKey(text []byte) (*rsa.PrivateKey, error) {
 			return key, nil
 		}
 	}
-	return nil, errors.New("github: the App's private key is no RSA key")
+	return nil, errors.New("github: the App's private key is not an RSA key")
 }
 
-// fetch asks for a token, unless limits hold.
+// fetch requests a token, unless a limit is in effect.
 func (a App) fetch(ctx context.Context, base *url.URL, key *rsa.PrivateKey, limits *Pacer) (token string, until time.Time, err error) {
 	sent := a.Now()
 	if limit := limits.held(sent); limit != nil {
@@ -187,7 +187,7 @@ func (a App) fetch(ctx context.Context, base *url.URL, key *rsa.PrivateKey, limi
 	if limit := classify(resp, data, a.Now()); limit != nil {
 		return "", time.Time{}, limits.stop(limit, req.Method, sent, a.Now())
 	}
-	// What does not read is not quoted: it may hold a token.
+	// An unreadable answer is not quoted: it may hold a token.
 	if json.Unmarshal(data, &answer) != nil || resp.StatusCode != http.StatusCreated || answer.Token == "" {
 		return "", time.Time{}, fmt.Errorf("HTTP %d %q: check the App's id, key, installation and permissions (checks, contents, pull requests: write)", resp.StatusCode, cut(plain(strings.ReplaceAll(answer.Message, assertion, "***")), 200))
 	}
@@ -195,9 +195,8 @@ func (a App) fetch(ctx context.Context, base *url.URL, key *rsa.PrivateKey, limi
 	return answer.Token, answer.ExpiresAt, nil
 }
 
-// assertion is the JSON Web Token (RS256) by which an App says who it is. It
-// holds for nine minutes, GitHub allows ten, and begins a minute ago, clocks
-// being what they are.
+// assertion is the JSON Web Token (RS256) by which an App authenticates. It is valid
+// for nine minutes (GitHub allows ten) and begins a minute ago, for clocks that differ.
 func (a App) assertion(key *rsa.PrivateKey) (string, error) {
 	now := a.Now()
 	claims, err := json.Marshal(map[string]any{

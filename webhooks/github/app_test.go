@@ -18,8 +18,8 @@ import (
 	"berth/webhooks/github/githubtest"
 )
 
-// TestAppTokens runs a Forge for hours on tokens that last one.
-func TestAppTokens(t *testing.T) {
+// A Forge runs for hours on tokens that last one hour.
+func TestAppTokensAreRenewedBeforeExpiry(t *testing.T) {
 	t.Parallel()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	require.NoError(t, err)
@@ -102,7 +102,7 @@ func TestAppTokens(t *testing.T) {
 	}
 }
 
-// appBed is a bed with a forge on an App's tokens, one of which it has already.
+// appBed is a bed with a forge on an App's tokens, which has one token already.
 func appBed(t *testing.T) (*bed, *github.Forge, reconciler.PullRequest) {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	require.NoError(t, err)
@@ -124,9 +124,9 @@ func appBed(t *testing.T) (*bed, *github.Forge, reconciler.PullRequest) {
 
 const opToken = "POST /app/installations/{installation_id}/access_tokens"
 
-// TestLimitOfTokens: where no token is to be had, nothing is tried, neither again
-// nor as if it might have been done.
-func TestLimitOfTokens(t *testing.T) {
+// Without a token no request is sent, and the failure counts neither as an
+// uncertain write nor as one to retry.
+func TestTokenLimitStopsRequests(t *testing.T) {
 	t.Parallel()
 	b, f, pr := appBed(t)
 	require.NoError(t, b.time.sleep(bg(), time.Hour))
@@ -144,7 +144,7 @@ func TestLimitOfTokens(t *testing.T) {
 	}
 	require.NoError(t, b.time.sleep(bg(), 5*time.Minute))
 
-	// Silent ones are longer each time, and an error is no limit.
+	// Limits without a stated end last longer each time; another error is not a limit.
 	for _, wait := range []time.Duration{time.Minute, 2 * time.Minute} {
 		b.srv.Inject(githubtest.SecondaryLimit(403, 0))
 		_, err := f.Pull(bg(), pr.Number)
@@ -162,8 +162,7 @@ func TestLimitOfTokens(t *testing.T) {
 	require.NoError(t, show(f, pr, verdict("k", 0)))
 }
 
-// TestRefusedTokenIsReplaced: once, and what was refused was not done.
-func TestRefusedTokenIsReplaced(t *testing.T) {
+func TestRefusedTokenIsReplacedOnce(t *testing.T) {
 	t.Parallel()
 	b, f, pr := appBed(t)
 	ops := func() (out []string) {

@@ -13,9 +13,9 @@ import (
 
 const (
 	maxBody = 65_000 // bytes; GitHub refuses more than 65,536 characters
-	// maxBeside bounds a part beside the plan, with the lines around it, in bytes. A
-	// roll-out and the details of an answer, of at most 16,000 bytes, are kept whole:
-	// people wait for them. The plan takes the rest.
+	// maxBeside bounds each part besides the plan, with its marker lines, in bytes. It
+	// fits a whole roll-out and the details of an answer (16,000 bytes at most). The plan
+	// gets the rest.
 	maxBeside = 16_384
 	maxFoot   = 1_000
 
@@ -25,8 +25,8 @@ const (
 	maxAnsweredIDs   = 300   // commands whose ids are kept; older ones count as answered
 )
 
-// Lines that stand around the parts of a comment. They are HTML comments, so
-// nobody sees them; the parts hold none, so nothing in them is taken for one.
+// Marker lines around the parts of a comment. They are HTML comments, which a browser
+// hides; the parts themselves have no HTML comments.
 const (
 	answersBegin  = "<!-- berth:answers -->"
 	answersEnd    = "<!-- /berth:answers -->"
@@ -41,19 +41,19 @@ const (
 	detailSeparator = "\n\n<!-- berth:detail -->\n\n"
 )
 
-// answeredIDs is the line that names the answered commands, below the marker.
+// answeredIDs matches the line with the ids of the answered commands, below the marker.
 var answeredIDs = regexp.MustCompile(`^[^\n]*\n<!-- berth:answered((?: [0-9]{1,19})+) -->(?:\n|$)`)
 
-// sections are the parts of our comment; "" is none.
+// sections are the parts of Berth's comment; "": absent.
 type sections struct {
-	answered []int64  // ids of the commands that were answered, ascending
+	answered []int64  // ids of the answered commands, ascending
 	lines    []string // the answers on top, the newest last
 	rollout  string
 	proposal string
 	details  []string // of answers, the newest first
 }
 
-// parse reads the parts out of a comment's body. What is in no part is dropped.
+// parse reads the parts of a comment's body. Text outside the parts is dropped.
 func parse(body string) sections {
 	between := func(begin, end string) string {
 		_, rest, ok := strings.Cut(body, begin+"\n")
@@ -84,7 +84,7 @@ func parse(body string) sections {
 	return s
 }
 
-// has says whether a command was answered.
+// has says whether a command is answered.
 func (s *sections) has(command int64) bool {
 	if len(s.answered) >= maxAnsweredIDs && command < s.answered[0] {
 		return true
@@ -93,7 +93,7 @@ func (s *sections) has(command int64) bool {
 	return ok
 }
 
-// add puts in an answer, unless the command was answered before.
+// add adds an answer, unless the command is answered already.
 func (s *sections) add(a reconciler.Answer) {
 	at, ok := slices.BinarySearch(s.answered, a.Command)
 	if ok || s.has(a.Command) {
@@ -110,7 +110,7 @@ func (s *sections) add(a reconciler.Answer) {
 	}
 }
 
-// body is the comment under a marker, at most maxBody bytes long.
+// body renders the comment under a marker, at most maxBody bytes.
 func (s sections) body(marker string) string {
 	part := func(begin, text, end string, most int) string {
 		// Markdown needs a blank line to end the part before.
@@ -134,12 +134,12 @@ func (s sections) body(marker string) string {
 	after := part(detailsBegin, s.allDetails(harmless), detailsEnd, maxBeside+100)
 	plan := part(proposalBegin, harmless(s.proposal), proposalEnd, maxBody-len(head)-len(before)-len(after))
 	if before+plan+after == "" {
-		return head + "\n\n_Nothing to say._"
+		return head + "\n\n_Nothing to report._"
 	}
 	return head + before + plan + after
 }
 
-// allDetails are the newest details that have room together; the newest is cut.
+// allDetails joins the newest details that fit together; the newest is cut to fit.
 func (s sections) allDetails(harmless func(string) string) string {
 	all, n := "", 0
 	for _, text := range s.details {
@@ -158,10 +158,10 @@ func (s sections) allDetails(harmless func(string) string) string {
 	return all
 }
 
-// hideMarkers keeps a part from holding an HTML comment.
+// hideMarkers escapes HTML comments in a part.
 func hideMarkers(s string) string { return strings.ReplaceAll(s, "<!--", "&lt;!--") }
 
-// tidy is s as GitHub may hand it back: line ends and outer space do not count.
+// tidy normalises what GitHub may change: line ends and outer space.
 func tidy(s string) string {
 	return strings.TrimSpace(strings.ReplaceAll(s, "\r\n", "\n"))
 }
@@ -179,15 +179,15 @@ func cut(s string, n int) string {
 	return s[:n] + dots
 }
 
-// wasCut is the line by which a text says that it was cut, and how to see all of
-// it.
+// wasCut matches the last line of a shortened text: how much is missing, and how to see
+// all of it.
 var wasCut = regexp.MustCompile(`^\*\*(?:At least )?(\d{1,9}) more lines do not fit[^*]*\*\*(.*)$`)
 
-// cutMarkdown shortens s to at most n bytes at the end of a line, closes what is
-// open there, and says how much is missing. A foot, which is a short last
-// paragraph, stays. What was cut before, here or by whoever wrote it, says in the
-// end how much is missing in all: at least, for blank lines and those that only
-// close something are not counted, as some of them were added by the cut before.
+// cutMarkdown shortens s to at most n bytes at the end of a line, closes open code
+// fences and <details>, and adds a line with the number of missing lines. A short last
+// paragraph, the foot, stays. If s was shortened before, the line has the total. The
+// number is a lower bound: blank and closing lines do not count, since the earlier cut
+// may have added some.
 func cutMarkdown(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -232,8 +232,8 @@ func cutMarkdown(s string, n int) string {
 	return b.String()
 }
 
-// lastParagraph cuts a short last paragraph off s, or "" if there is none that
-// can stand for itself.
+// lastParagraph splits a short last paragraph off s; "" if s has none that is complete
+// by itself.
 func lastParagraph(s string) (before, last string) {
 	s = strings.TrimRight(s, "\n")
 	at := strings.LastIndex(s, "\n\n")
@@ -243,7 +243,7 @@ func lastParagraph(s string) (before, last string) {
 	return s[:at], s[at+2:]
 }
 
-// closed says whether all that s opens is closed in it.
+// closed says whether every fence and <details> of s is closed in s.
 func closed(s string) bool {
 	fence, details := "", 0
 	for line := range strings.Lines(s) {
@@ -252,14 +252,13 @@ func closed(s string) bool {
 	return fence == "" && details == 0
 }
 
-// closing is how many bytes it takes to close a fence and details.
+// closing is the number of bytes that close a fence and details.
 func closing(fence string, details int) int {
 	return 1 + len(fence) + details*len("\n\n</details>")
 }
 
-// state is what is open after line: the code fence ("" is none) and how many
-// <details>, whose tags stand at the beginning of lines. Elsewhere they are text,
-// such as code.
+// state is what is open after a line: the code fence ("": none) and the number of
+// <details>. Only a tag at the beginning of a line counts; elsewhere it is text.
 func state(line, fence string, details int) (string, int) {
 	t := strings.TrimSpace(line)
 	run := len(t) - len(strings.TrimLeft(t, "`"))

@@ -19,13 +19,13 @@ import (
 
 const mark = "<!-- berth:lab:v2 -->"
 
-func TestSections(t *testing.T) {
+func TestSectionsAreReadBack(t *testing.T) {
 	t.Parallel()
 	both := sections{rollout: "up", proposal: "### Plan\n\n| a |\n|---|\n| b |"}
 	require.Equal(t, both, parse(both.body(mark)))
 	require.Equal(t, sections{proposal: "p"}, parse(sections{proposal: "p"}.body(mark)))
 	require.Equal(t, sections{rollout: "r"}, parse(sections{rollout: "r"}.body(mark)))
-	require.Equal(t, sections{}, parse("somebody edited it all away"))
+	require.Equal(t, sections{}, parse("an edited body"))
 	require.Equal(t, sections{}, parse(proposalBegin+"\nno end"))
 	require.Equal(t, both, parse(tidy(strings.ReplaceAll(both.body(mark), "\n", "\r\n")+"\n")), "as GitHub may hand it back")
 
@@ -35,9 +35,9 @@ func TestSections(t *testing.T) {
 	require.Equal(t, 1, strings.Count(forged.body(mark), proposalEnd))
 }
 
-// TestBodyProperties: whatever the parts are, the body fits, says whose it is,
-// and is the same when read back and put together again.
-func TestBodyProperties(t *testing.T) {
+// For any parts, the body is within its bound, begins with the marker, and is the
+// same after it is read and rendered again.
+func TestBodyFitsAndIsStable(t *testing.T) {
 	t.Parallel()
 	line := rapid.SampledFrom([]string{
 		"", "text ä€𝄞", "```", "````", "```go", "<details><summary>x</summary>", "</details>", "`<details>` is a tag, and so is `</details>`", "see <details>", "| a | b |", "- item", "<!-- x -->", "  ```", "`a`", strings.Repeat("long ", 300),
@@ -72,8 +72,8 @@ func TestBodyProperties(t *testing.T) {
 	})
 }
 
-// leftOpen is what a text opened and did not close, as CommonMark has it for what
-// stands at the beginning of lines.
+// leftOpen lists what a text opens at the beginning of lines and does not close, by the
+// rules of CommonMark.
 func leftOpen(s string) (stack []string) {
 	for line := range strings.SplitSeq(s, "\n") {
 		top := ""
@@ -97,9 +97,8 @@ func leftOpen(s string) (stack []string) {
 	return stack
 }
 
-// TestCutAgainAndAgain: a plan that was cut by whoever wrote it is cut more and
-// more as the roll-out beside it grows. It keeps its foot, and tells the truth.
-func TestCutAgainAndAgain(t *testing.T) {
+// As the roll-out beside a plan grows, the plan is shortened several times.
+func TestRepeatedCutsKeepFootAndCount(t *testing.T) {
 	t.Parallel()
 	const foot = "<sub>Plan `sha256:1234`</sub><br><sub>Say in a comment: `/berth plan`</sub>"
 	said := regexp.MustCompile(`(?m)^\*\*(?:At least )?(\d+) more lines do not fit[^*]*\*\*(.*)$`)
@@ -146,8 +145,7 @@ func TestCutAgainAndAgain(t *testing.T) {
 	})
 }
 
-// The oldest id that is kept says that those before it were answered, so that a
-// long conversation is not answered again.
+// Ids older than the oldest kept id count as answered.
 func TestAnsweredIDsAreBounded(t *testing.T) {
 	t.Parallel()
 	var s sections
@@ -164,14 +162,14 @@ func TestAnsweredIDsAreBounded(t *testing.T) {
 	require.NotContains(t, s.lines, "again")
 }
 
-func TestCut(t *testing.T) {
+func TestCutKeepsWholeCharacters(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "abc", cut("abc", 3))
 	require.Equal(t, "a…", cut("aääää", 5))
 	require.Equal(t, "…", cut("äöü", 4))
 }
 
-func TestPlain(t *testing.T) {
+func TestPlainRemovesHidingCharacters(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "a b c", plain("a\nb\x00 \u202ec\u200b"))
 }
@@ -192,8 +190,7 @@ func TestCacheStaysInBudget(t *testing.T) {
 	require.Len(t, c.byURL, 4)
 }
 
-// TestLastPageMayGrow: nobody tells that a page came behind one that was full.
-func TestLastPageMayGrow(t *testing.T) {
+func TestFullLastPageIsNotCached(t *testing.T) {
 	t.Parallel()
 	next := http.Header{"Link": {`<https://forge/x?page=1>; rel="prev", <https://forge/x?page=3>; rel="next"`}}
 	for _, c := range []struct {
@@ -233,7 +230,7 @@ func TestPullNumberIsReadFromIssueURL(t *testing.T) {
 	}
 }
 
-func TestPageOfTheRepository(t *testing.T) {
+func TestPageIsTheRepositorysWebPage(t *testing.T) {
 	t.Parallel()
 	for api, want := range map[string]string{
 		"https://api.github.com/":     "https://github.com/lab/estate",

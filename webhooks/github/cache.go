@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// cache keeps answers to reads with their ETags. GitHub does not count a read
-// that it answers with "not modified", so looking again costs nothing.
+// cache keeps answers to reads with their ETags. GitHub does not count a read that it
+// answers with "not modified", so a repeated read is free.
 type cache struct {
 	mu     sync.Mutex
 	budget int // bytes of bodies
@@ -31,8 +31,8 @@ func newCache(budget int) *cache {
 	return &cache{budget: budget, byURL: map[string]*list.Element{}, recent: list.New()}
 }
 
-// prepare makes a read conditional if there is an answer to compare with. The
-// key is "" for what is not kept.
+// prepare makes a read conditional if the cache has an answer. The key is "" for a
+// request whose answer is not kept.
 func (c *cache) prepare(req *http.Request) (key string, seen *answer) {
 	if req.Method != http.MethodGet {
 		return "", nil
@@ -48,7 +48,7 @@ func (c *cache) prepare(req *http.Request) (key string, seen *answer) {
 	return key, seen
 }
 
-// keep stores an answer, and drops those unused for longest to stay in budget.
+// keep stores an answer, and drops the least recently used ones to stay in budget.
 func (c *cache) keep(key string, resp *http.Response, body []byte) {
 	etag := resp.Header.Get("ETag")
 	if key == "" || resp.StatusCode != http.StatusOK || etag == "" || len(body) > c.budget/4 {
@@ -66,14 +66,14 @@ func (c *cache) keep(key string, resp *http.Response, body []byte) {
 	}
 }
 
-// grows says whether an answer is the last page of a listing, and full. Another
-// page may come behind it and leave it as it is, ETag and all.
+// grows says whether an answer is the full last page of a listing. A new page may
+// follow it without changing its ETag.
 func grows(u *url.URL, h http.Header, body []byte) bool {
 	size, err := strconv.Atoi(u.Query().Get("per_page"))
 	if err != nil || strings.Contains(h.Get("Link"), `rel="next"`) {
 		return false
 	}
-	var items []json.RawMessage // what is no plain list counts its items itself
+	var items []json.RawMessage // other shapes have their own item count
 	return json.Unmarshal(body, &items) == nil && len(items) >= size
 }
 

@@ -17,8 +17,8 @@ import (
 	"berth/schema"
 )
 
-// GitHub's limits, and our own below them. How many findings stand beside their
-// lines is up to who made the check.
+// GitHub's limits, and lower ones of Berth. The number of annotations is bounded by the
+// check's author.
 const (
 	annotationsPerCall = 50
 	maxSummary         = 65_000
@@ -28,11 +28,11 @@ const (
 	maxID              = 200
 )
 
-// verdict is a check as GitHub takes it.
-type verdict struct {
+// checkReport is a check in GitHub's terms.
+type checkReport struct {
 	commit      string
 	name        string
-	id          string // external_id: equal ids, equal verdicts
+	id          string // external_id: equal ids have equal content
 	title       string
 	summary     string
 	conclusion  string
@@ -40,11 +40,11 @@ type verdict struct {
 	annotations []*gh.CheckRunAnnotation
 }
 
-// Report shows a check on a commit: as a check run, or as a commit status where
-// those may not be written. A status has room for the title alone.
+// Report shows a check on a commit as a check run, or as a commit status where check
+// runs may not be written. A status has only the title.
 func (f *Forge) Report(ctx context.Context, commit string, c plan.Check) error {
 	defer f.busy.lock("commit " + commit)()
-	v := f.judge(commit, c)
+	v := f.checkReport(commit, c)
 	write := f.checkRun
 	if f.o.Report == Statuses {
 		write = f.status
@@ -55,8 +55,8 @@ func (f *Forge) Report(ctx context.Context, commit string, c plan.Check) error {
 	return nil
 }
 
-func (f *Forge) judge(commit string, c plan.Check) verdict {
-	v := verdict{commit: commit, name: c.Name, id: c.Key, title: cut(plain(c.Title), maxTitle), summary: cutMarkdown(c.Summary, maxSummary), conclusion: string(c.Conclusion)}
+func (f *Forge) checkReport(commit string, c plan.Check) checkReport {
+	v := checkReport{commit: commit, name: c.Name, id: c.Key, title: cut(plain(c.Title), maxTitle), summary: cutMarkdown(c.Summary, maxSummary), conclusion: string(c.Conclusion)}
 	v.link = f.page() + "/commit/" + commit
 	if c.Pull > 0 {
 		v.link = fmt.Sprintf("%s/pull/%d", f.page(), c.Pull)
@@ -74,17 +74,17 @@ func (f *Forge) judge(commit string, c plan.Check) verdict {
 	return v
 }
 
-// idPrefix begins a run's external_id; then comes the estate. Runs without were
-// made before estates were named, and are anybody's.
+// idPrefix begins a run's external_id, followed by the estate. Runs without it, of early
+// versions, belong to every estate.
 const idPrefix = "berth:"
 
-// others says whether a run is of another Berth that is the same App.
+// others says whether a run belongs to another estate of the same App.
 func (f *Forge) others(r *gh.CheckRun) bool {
 	id := r.GetExternalID()
 	return strings.HasPrefix(id, idPrefix) && !strings.HasPrefix(id, idPrefix+f.o.Estate+":")
 }
 
-// page is the repository's page, as people see it.
+// page is the URL of the repository's web page.
 func (f *Forge) page() string {
 	u := *f.client.BaseURL
 	root, enterprise := strings.CutSuffix(u.Path, "/api/v3/")
@@ -94,8 +94,8 @@ func (f *Forge) page() string {
 	return u.Scheme + "://" + u.Host + strings.TrimSuffix(root, "/") + "/" + f.o.Owner + "/" + f.o.Repo
 }
 
-// Settle completes as cancelled what of ours was begun on a commit and never
-// completed, whatever its name.
+// CancelChecks completes as cancelled Berth's incomplete checks on a commit, whatever
+// their names.
 func (f *Forge) CancelChecks(ctx context.Context, commit string) error {
 	defer f.busy.lock("commit " + commit)()
 	settle := f.settleRuns
@@ -103,13 +103,13 @@ func (f *Forge) CancelChecks(ctx context.Context, commit string) error {
 		settle = f.settleStatuses
 	}
 	if err := f.converge(ctx, func() error { return settle(ctx, commit) }); err != nil {
-		return fmt.Errorf("github: settle the checks on commit %s: %w", commit, explain(err))
+		return fmt.Errorf("github: cancel the checks on commit %s: %w", commit, explain(err))
 	}
 	return nil
 }
 
-// annotation is a finding at its place. GitHub shows those on lines of the diff
-// beside the lines, and the others with the check only.
+// annotation is a finding at its place. GitHub shows annotations of lines in the diff
+// beside them, and the others with the check only.
 func annotation(d schema.Diagnostic) *gh.CheckRunAnnotation {
 	level := "notice"
 	switch d.Severity {
@@ -133,10 +133,10 @@ func annotation(d schema.Diagnostic) *gh.CheckRunAnnotation {
 	return a
 }
 
-// checkRun makes sure that the newest run of v's name on the commit says v.
-// More than 50 annotations go in pieces to a run that is completed with the last
-// of them; how many it has says where to go on, after a crash too.
-func (f *Forge) checkRun(ctx context.Context, v verdict) error {
+// checkRun makes v the newest run of its name on the commit. More than 50 annotations
+// are sent in pieces, and the last piece completes the run; the run's annotation count
+// says where to continue, after a crash too.
+func (f *Forge) checkRun(ctx context.Context, v checkReport) error {
 	again, ask := f.asked(v.commit, v.name)
 	err := f.converge(ctx, func() error {
 		runs, err := f.runs(ctx, v.commit, v.name)
@@ -144,20 +144,19 @@ func (f *Forge) checkRun(ctx context.Context, v verdict) error {
 			return err
 		}
 		if ask && again == unseen {
-			again = answered // there is none: whatever is made now is new
+			again = answered // no run exists, so the next one is new
 			if len(runs) > 0 {
 				again = runs[0].GetID()
 			}
 			f.remember(v.commit, v.name, again)
 		}
 		var cur *gh.CheckRun
-		// What stands completed with another conclusion, as we left it cancelled or
-		// GitHub found it stale, is as good as none, and so is what was asked for
-		// again: a completed run cannot be opened.
+		// A completed run cannot be reopened. So a run that was cancelled, that GitHub
+		// found stale, or that a user asked to repeat needs a new one.
 		if len(runs) > 0 && runs[0].GetID() != again && v.shown(runs[0]) {
 			cur = runs[0]
 		}
-		// What we left half way, of an older plan, would spin for ever.
+		// An incomplete run of an older plan would never complete.
 		for _, r := range runs {
 			if r != cur && r.GetStatus() != "completed" {
 				if err := f.cancel(ctx, r); err != nil {
@@ -199,20 +198,20 @@ func (f *Forge) checkRun(ctx context.Context, v verdict) error {
 	return err
 }
 
-// shown says whether a run says v, or will once it is completed.
-func (v *verdict) shown(r *gh.CheckRun) bool {
+// shown says whether a run shows v, or will once it is completed.
+func (v *checkReport) shown(r *gh.CheckRun) bool {
 	return r.GetExternalID() == v.id && (r.GetStatus() != "completed" || r.GetConclusion() == v.conclusion)
 }
 
-// buttons stand beside a run. GitHub's own "Re-run" is for who may write; so is
-// this one, and it says what it does.
+// buttons are shown beside a run. Like GitHub's own "Re-run", the button is for users
+// with write access.
 func buttons() []*gh.CheckRunAction {
-	return []*gh.CheckRunAction{{Label: "Plan again", Description: "Look again and make a new plan", Identifier: "plan"}}
+	return []*gh.CheckRunAction{{Label: "Plan again", Description: "Observe again and make a new plan", Identifier: "plan"}}
 }
 
-// piece is the output with the annotations from the given one on, as many as one
-// call takes, and whether these are the last.
-func (v *verdict) piece(from int) (*gh.CheckRunOutput, bool) {
+// piece is the output with the annotations from index from, as many as one call takes;
+// true if they are the last.
+func (v *checkReport) piece(from int) (*gh.CheckRunOutput, bool) {
 	from = min(from, len(v.annotations))
 	to := min(from+annotationsPerCall, len(v.annotations))
 	return &gh.CheckRunOutput{
@@ -220,14 +219,14 @@ func (v *verdict) piece(from int) (*gh.CheckRunOutput, bool) {
 	}, to == len(v.annotations)
 }
 
-// runs are ours of a name ("": any) on a commit, the newest first.
+// runs lists Berth's runs of a name ("": any) on a commit, the newest first.
 func (f *Forge) runs(ctx context.Context, commit, name string) ([]*gh.CheckRun, error) {
 	login, err := f.me(ctx)
 	if err != nil {
 		return nil, err
 	}
 	slug, isApp := strings.CutSuffix(login, "[bot]")
-	// Not "latest": one that was left half way may be older than the newest.
+	// Not "latest": an incomplete run may be older than the newest.
 	opt := gh.ListCheckRunsOptions{Filter: gh.String("all")}
 	if name != "" {
 		opt.CheckName = &name
@@ -250,7 +249,7 @@ func (f *Forge) runs(ctx context.Context, commit, name string) ([]*gh.CheckRun, 
 	return out, err
 }
 
-// settleRuns completes our runs on a commit that are not.
+// settleRuns cancels Berth's incomplete runs on a commit.
 func (f *Forge) settleRuns(ctx context.Context, commit string) error {
 	runs, err := f.runs(ctx, commit, "")
 	for _, r := range runs {
@@ -261,7 +260,7 @@ func (f *Forge) settleRuns(ctx context.Context, commit string) error {
 	return err
 }
 
-// cancel completes a run that says nothing any more.
+// cancel completes a run as cancelled.
 func (f *Forge) cancel(ctx context.Context, r *gh.CheckRun) error {
 	_, _, err := f.client.Checks.UpdateCheckRun(op(ctx, "update_check"), f.o.Owner, f.o.Repo, r.GetID(), gh.UpdateCheckRunOptions{
 		Name: r.GetName(), Status: gh.String("completed"), Conclusion: gh.String("cancelled"), CompletedAt: f.stamp(),
@@ -269,24 +268,23 @@ func (f *Forge) cancel(ctx context.Context, r *gh.CheckRun) error {
 	return err
 }
 
-// stamp is the time as GitHub takes it: in UTC, with whole seconds.
+// stamp is the time in GitHub's form: UTC, whole seconds.
 func (f *Forge) stamp() *gh.Timestamp {
 	return &gh.Timestamp{Time: f.o.Now().UTC().Truncate(time.Second)}
 }
 
-// Marks of a request to see a check again, in place of the id of the run that
-// stood there then.
+// States of a rerequest, in place of the id of the run that was there at the time.
 const (
 	unseen   = 0
 	answered = -1
 )
 
-// maxReruns is how many commits' requests are kept.
+// maxReruns is the most commits with pending rerequests.
 const maxReruns = 1_000
 
-// Rerequest notes that somebody asked at GitHub to run the checks of a commit
-// again. The next Report of each makes a new run although nothing changed. It is
-// forgotten on a restart: whoever notes it says so again until they are shown.
+// Rerequest records that a user asked at GitHub to run the checks of a commit again.
+// The next Report of each makes a new run although nothing changed. The request is lost
+// at a restart: the caller repeats it until the checks are shown.
 func (f *Forge) Rerequest(commit string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -299,8 +297,8 @@ func (f *Forge) Rerequest(commit string) {
 	f.rerun[commit] = map[string]int64{}
 }
 
-// asked says whether somebody wants to see a commit's check again, and which run
-// it was then.
+// asked says whether a rerequest of a commit's check is pending, and which run was there
+// at the time.
 func (f *Forge) asked(commit, name string) (run int64, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -316,8 +314,8 @@ func (f *Forge) remember(commit, name string, run int64) {
 	}
 }
 
-// status is the verdict as a commit status, where check runs may not be written.
-func (f *Forge) status(ctx context.Context, v verdict) error {
+// status shows a check as a commit status.
+func (f *Forge) status(ctx context.Context, v checkReport) error {
 	state := "failure"
 	if v.conclusion == string(plan.Success) {
 		state = "success"
@@ -335,8 +333,8 @@ func (f *Forge) status(ctx context.Context, v verdict) error {
 	})
 }
 
-// statuses are those in force on a commit by name; only that of one, if name is
-// not "".
+// statuses returns the newest status of each name on a commit; only that of name, if
+// name is not "".
 func (f *Forge) statuses(ctx context.Context, commit, name string) (map[string]*gh.RepoStatus, error) {
 	out := map[string]*gh.RepoStatus{}
 	err := f.each(func(o gh.ListOptions) (*gh.Response, error) {
@@ -364,7 +362,7 @@ func (f *Forge) setStatus(ctx context.Context, commit, name, state, description,
 	return err
 }
 
-// settleStatuses ends our statuses on a commit that wait for something.
+// settleStatuses ends Berth's pending statuses on a commit.
 func (f *Forge) settleStatuses(ctx context.Context, commit string) error {
 	me, err := f.me(ctx)
 	if err != nil {
@@ -379,7 +377,7 @@ func (f *Forge) settleStatuses(ctx context.Context, commit string) error {
 	return err
 }
 
-// plain takes out of s what can hide or reorder other text.
+// plain removes characters that can hide or reorder other text.
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

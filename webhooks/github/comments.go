@@ -13,19 +13,19 @@ import (
 	"berth/reconciler"
 )
 
-// marker is our comment's first line. Together with the author it says that the
-// comment is ours; anybody can write a marker.
+// marker is the first line of Berth's comment. Marker and author together identify it:
+// anybody can write a marker.
 func (f *Forge) marker() string { return "<!-- berth:" + f.o.Estate + ":v2 -->" }
 
-// oldMarker named no estate. Whoever of one author comes first takes such a
-// comment over.
+// oldMarker, of early versions, has no estate. The first estate of the same author takes
+// such a comment over.
 const oldMarker = "<!-- berth:plan:v1 -->"
 
-// Comment brings our comment on a pull request to what c says. Where there is
-// none and nothing to say, none is made.
+// Comment updates Berth's comment on a pull request to c, and creates it if there is
+// none and c is not empty.
 func (f *Forge) Comment(ctx context.Context, pull int, c reconciler.Comment) error {
 	defer f.busy.lock("pull " + strconv.Itoa(pull))()
-	unsure := false // one may come to light that we asked for
+	unsure := false // an earlier try may have created one
 	err := f.converge(ctx, func() error {
 		cur, err := f.find(ctx, pull)
 		if err != nil {
@@ -50,7 +50,7 @@ func (f *Forge) Comment(ctx context.Context, pull int, c reconciler.Comment) err
 			if !notFound(err) {
 				return err
 			}
-			f.forget(pull) // somebody deleted it under our hands
+			f.forget(pull) // a user deleted it meanwhile
 		}
 		_, _, err = f.client.Issues.CreateComment(op(ctx, "create_comment"), f.o.Owner, f.o.Repo, pull, &gh.IssueComment{Body: &body})
 		if err != nil {
@@ -59,7 +59,7 @@ func (f *Forge) Comment(ctx context.Context, pull int, c reconciler.Comment) err
 		}
 		if unsure {
 			_, err = f.find(ctx, pull)
-			f.forget(pull) // it may come later still
+			f.forget(pull) // the other one may still appear
 		}
 		return err
 	})
@@ -69,11 +69,11 @@ func (f *Forge) Comment(ctx context.Context, pull int, c reconciler.Comment) err
 	return nil
 }
 
-// find is our comment on a pull request, or nil. Where a listing showed it is
-// remembered, to spare reading a long conversation each time; it is looked for
-// again if a person deleted it. Should there be more than one of ours, as after
-// two wrote at the same time, the oldest stays and the others go. One that was
-// just made is not remembered: another may stand beside it.
+// find returns Berth's comment on a pull request, or nil. The id found in a listing is
+// kept, so that a long conversation is not read each time; if a user deleted the
+// comment, it is searched again. Of several comments, as after two concurrent writes,
+// the oldest stays and the others are deleted. The id of a new comment is not kept:
+// a second one may exist.
 func (f *Forge) find(ctx context.Context, pull int) (*gh.IssueComment, error) {
 	me, err := f.me(ctx)
 	if err != nil {
@@ -107,7 +107,7 @@ func (f *Forge) find(ctx context.Context, pull int) (*gh.IssueComment, error) {
 	}
 	slices.SortFunc(found, func(a, b *gh.IssueComment) int { return cmp.Compare(a.GetID(), b.GetID()) })
 	for _, twin := range found[1:] {
-		f.o.Log.Warn("two comments of ours on a pull request: the younger goes", "pull", pull, "comment", twin.GetID())
+		f.o.Log.Warn("duplicate comment deleted", "pull", pull, "comment", twin.GetID())
 		if _, err := f.client.Issues.DeleteComment(op(ctx, "delete_comment"), f.o.Owner, f.o.Repo, twin.GetID()); err != nil && !notFound(err) {
 			return nil, err
 		}
@@ -116,7 +116,7 @@ func (f *Forge) find(ctx context.Context, pull int) (*gh.IssueComment, error) {
 	return found[0], nil
 }
 
-// ours says whether a comment is Berth's about this estate.
+// ours says whether a comment is Berth's for this estate.
 func (f *Forge) ours(c *gh.IssueComment, me string) bool {
 	return strings.EqualFold(c.GetUser().GetLogin(), me) &&
 		(strings.HasPrefix(c.GetBody(), f.marker()) || strings.HasPrefix(c.GetBody(), oldMarker))

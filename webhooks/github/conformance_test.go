@@ -17,20 +17,17 @@ import (
 	"berth/webhooks/github/githubtest"
 )
 
-// TestConformanceOfAnApp: check runs.
-func TestConformanceOfAnApp(t *testing.T) {
+func TestConformanceWithCheckRuns(t *testing.T) {
 	t.Parallel()
 	forgetest.Run(t, func(t *testing.T) forgetest.Harness { return harness(t, github.Checks, appToken, "berth[bot]") })
 }
 
-// TestConformanceOfAToken: commit statuses.
-func TestConformanceOfAToken(t *testing.T) {
+func TestConformanceWithCommitStatuses(t *testing.T) {
 	t.Parallel()
 	forgetest.Run(t, func(t *testing.T) forgetest.Harness { return harness(t, github.Statuses, "pat", "robot") })
 }
 
-// harness is a repository at GitHub for the suite, with nothing limited: that is
-// other tests'.
+// harness is a repository at GitHub for the suite, without rate limits.
 func harness(t *testing.T, report github.Report, token, me string) forgetest.Harness {
 	b := newBed(t, func(o *githubtest.Options) {
 		o.Tokens["pat"] = githubtest.Token{Login: "robot"}

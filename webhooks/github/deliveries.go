@@ -11,27 +11,26 @@ import (
 	gh "github.com/google/go-github/v62/github"
 )
 
-// hookPath ends the address of a webhook that leads to Berth.
+// hookPath ends the URL of a webhook of Berth.
 const hookPath = "/webhooks/github"
 
-// Delivery is a line of the log that GitHub keeps for three days of what it sent
-// to a webhook, or tried to.
+// Delivery is an entry of GitHub's log of deliveries, which it keeps for three days.
 type Delivery struct {
 	ID     int64
-	Hook   int64  // of the repository; 0: the App's
+	Hook   int64  // webhook of the repository; 0: the App's
 	GUID   string // the same for each attempt at one event
 	Event  string // such as "push"
 	Action string
-	Code   int // of the receiver's answer; 0: there was none
+	Code   int // the receiver's status code; 0: no answer
 	When   time.Time
 }
 
-// ErrLogTooLong comes with the newest deliveries of a log that has more.
-var ErrLogTooLong = errors.New("the log is longer than is read")
+// ErrLogTooLong is returned with the newest deliveries of a log that has more.
+var ErrLogTooLong = errors.New("the log of deliveries is too long")
 
-// Deliveries lists the attempts to tell Berth of this repository since a time,
-// the newest of each webhook first: of the App's, or of those of the repository that
-// lead to Berth. It is an error if there is none, or if the token may not see it.
+// Deliveries lists the deliveries about this repository since a time, the newest of each
+// webhook first: of the App's webhook, or of the repository's webhooks with Berth's
+// path. It is an error if there is no such webhook, or the token may not read it.
 func (f *Forge) Deliveries(ctx context.Context, since time.Time) ([]Delivery, error) {
 	out, err := f.deliveries(ctx, since)
 	if err != nil {
@@ -46,7 +45,7 @@ func (f *Forge) deliveries(ctx context.Context, since time.Time) ([]Delivery, er
 		if err != nil {
 			return nil, explain(err)
 		}
-		// An App tells of all repositories it is installed on.
+		// An App's log covers all repositories of its installations.
 		return f.logged(since, 0, repo.GetID(), func(o *gh.ListCursorOptions) ([]*gh.HookDelivery, *gh.Response, error) {
 			return f.app.Apps.ListHookDeliveries(op(ctx, "list_deliveries"), o)
 		})
@@ -62,10 +61,10 @@ func (f *Forge) deliveries(ctx context.Context, since time.Time) ([]Delivery, er
 		return resp, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%w (it takes a token that may read the repository's webhooks)", err)
+		return nil, fmt.Errorf("%w (the token must be allowed to read the repository's webhooks)", err)
 	}
 	if len(hooks) == 0 {
-		return nil, fmt.Errorf("no webhook of the repository leads to …%s", hookPath)
+		return nil, fmt.Errorf("no webhook of the repository has a URL that ends with %s", hookPath)
 	}
 	var out []Delivery
 	var more error
@@ -81,7 +80,7 @@ func (f *Forge) deliveries(ctx context.Context, since time.Time) ([]Delivery, er
 	return out, more
 }
 
-// logged reads a log back to since; only what is of a repository, unless it is 0.
+// logged reads a log back to since, of one repository, or of all if repo is 0.
 func (f *Forge) logged(since time.Time, hook, repo int64, one func(*gh.ListCursorOptions) ([]*gh.HookDelivery, *gh.Response, error)) ([]Delivery, error) {
 	var out []Delivery
 	opt := gh.ListCursorOptions{PerPage: pageSize}
@@ -109,8 +108,7 @@ func (f *Forge) logged(since time.Time, hook, repo int64, one func(*gh.ListCurso
 	return out, fmt.Errorf("%w: it has more than %d pages", ErrLogTooLong, maxPages)
 }
 
-// Delivery reads what was sent with a delivery of the log: the event's name, as
-// in X-GitHub-Event, and the body.
+// Delivery reads an entry's event name, as in X-GitHub-Event, and its body.
 func (f *Forge) Delivery(ctx context.Context, d Delivery) (event string, payload []byte, err error) {
 	var got *gh.HookDelivery
 	if d.Hook == 0 && f.app != nil {

@@ -20,9 +20,8 @@ import (
 	"berth/webhooks/github/githubtest"
 )
 
-// TestDeliveries reads what arrived and what did not, as the App and, where the
-// repository has the webhook, with a token.
-func TestDeliveries(t *testing.T) {
+// As the App, and with a token for the repository's webhooks.
+func TestDeliveryLogIsRead(t *testing.T) {
 	t.Parallel()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	require.NoError(t, err)
@@ -90,20 +89,20 @@ func TestDeliveries(t *testing.T) {
 		_, _, err = f.Delivery(bg(), wrong)
 		require.ErrorIs(t, err, reconciler.ErrNotFound)
 
-		// Who may not see it is told so, and so is who has no webhook.
+		// A missing permission and a missing webhook are errors.
 		reader := b.forge(func(o *github.Options) { o.Token, o.Login = github.StaticToken("reader"), "bob" })
 		_, err = reader.Deliveries(bg(), since)
-		require.ErrorContains(t, err, "may read the repository's webhooks")
+		require.ErrorContains(t, err, "must be allowed to read the repository's webhooks")
 		b.srv.SetWebhook(receiver.URL + "/elsewhere")
 		if !asApp {
 			_, err = f.Deliveries(bg(), since)
-			require.ErrorContains(t, err, "no webhook of the repository leads to …/webhooks/github")
+			require.ErrorContains(t, err, "no webhook of the repository has a URL that ends with /webhooks/github")
 		}
 	}
 }
 
-// A log that goes on and on is not read to its end, and what was read of it is told.
-func TestALogWithoutEnd(t *testing.T) {
+// The entries that were read are returned with the error.
+func TestEndlessDeliveryLogIsBounded(t *testing.T) {
 	t.Parallel()
 	pages := 0
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

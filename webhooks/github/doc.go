@@ -1,23 +1,21 @@
-// Package github is a reconciler.Forge: it reads pull requests at GitHub, and
-// holds Berth's conversation with people there.
+// Package github implements reconciler.Forge for GitHub, and describes GitHub's
+// webhook deliveries for package webhooks.
 //
-// Everything it writes is made so that it can be written again: before a write
-// it reads, and what is there already is not written. That holds over restarts
-// (nothing is remembered that cannot be found again), over lost replies and over
-// two calls with the same content. Package webhooks/forgetest holds it to that.
+// Every write is idempotent: Berth reads first, and skips a write whose result is
+// already there. This holds over restarts, lost replies and concurrent calls with the
+// same content. Package webhooks/forgetest tests it.
 //
-//   - A check is a check run, or a commit status where only those may be written.
-//     A run's external_id is the estate and the check's key, so that an equal one is
-//     recognised.
-//     A completed run is never touched again: news is a new run of the same name.
-//   - One comment on a pull request says all that Berth has to say there, in parts.
-//     It is found by a hidden marker and by its author, over all pages.
-//   - A remark of a person's is answered once Berth reacted to it.
+//   - A check is a check run, or a commit status where only those may be written. A
+//     run's external_id is the estate and the check's key, which identifies an equal
+//     run. A completed run never changes: a new result is a new run of the same name.
+//   - One comment on a pull request has all of Berth's text, in parts. Berth finds it
+//     by a hidden marker and by its author, over all pages.
+//   - A command counts as answered if Berth's comment lists it, or Berth reacted to it.
 //
-// All limits of the forge are kept in one place, transport and its Pacer: pace,
-// hold-off, deadline, retry of reads. go-github v62 knows only part of them, so
-// it is not shown any.
+// One place knows the forge's limits: transport with its Pacer has rate, hold-off,
+// deadlines and retries of reads. go-github v62 handles only some limits, so transport
+// hides them from it.
 //
-// The package must not know how a plan is made or rendered, nor Git, nor the loop
-// beyond its port.
+// The package must not know how a plan is made or rendered, Git, or the loop beyond its
+// port.
 package github

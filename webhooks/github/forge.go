@@ -19,13 +19,12 @@ import (
 	"berth/reconciler"
 )
 
-// TokenSource gives the token for the next request. It is asked each time and
-// may renew; it must be safe for concurrent use. Once the forge refused a token
-// it is asked again, and that one tried no more if it gives another.
+// TokenSource returns the token for the next request, and may renew it. It is called for
+// each request, and once more after the forge refused a token; it must be safe for
+// concurrent use.
 type TokenSource func(context.Context) (string, error)
 
-// refusedKey is the context key of the token that the forge just refused, for a
-// source that keeps them.
+// refusedKey is the context key of the token that the forge refused last.
 type refusedKey struct{}
 
 // StaticToken is a token that never changes.
@@ -33,45 +32,45 @@ func StaticToken(token string) TokenSource {
 	return func(context.Context) (string, error) { return token, nil }
 }
 
-// Report says by what a check is shown on a commit.
+// Report is how checks are shown on a commit.
 type Report string
 
-// Only a GitHub App may write check runs; with a personal token a commit status
-// has to do, and findings show in the comment alone. Never both under one name:
-// GitHub would require both.
+// Only a GitHub App may write check runs. With a personal token Berth writes commit
+// statuses, and findings are in the comment alone. Never write both under one name:
+// a branch rule would require both.
 const (
 	Checks   Report = "checks"
 	Statuses Report = "statuses"
 )
 
-// Options of a Forge. Zero values mean what is said; the others are needed.
+// Options of a Forge. Fields without a stated zero value are needed.
 type Options struct {
-	// BaseURL of the REST API: "https://api.github.com/", a GitHub Enterprise
-	// Server's ends in /api/v3/. Nothing is added to it.
+	// BaseURL of the REST API: "https://api.github.com/"; that of a GitHub Enterprise
+	// Server ends in /api/v3/.
 	BaseURL     string
 	Owner, Repo string
-	// Estate tells what we write from what another Berth writes that is the same
-	// account: comments and check runs, but not statuses. "estate" if empty.
+	// Estate separates the comments and check runs of several estates with the same
+	// account (not statuses). "estate" if empty.
 	Estate string
-	// Token needs no right to the contents.
+	// Token needs no permission for contents.
 	Token TokenSource
-	// App says who a GitHub App itself is, which the log of its deliveries is for;
-	// nil: the repository's webhooks have logs of their own.
+	// App authenticates as the GitHub App itself, to read the log of its deliveries;
+	// nil: the logs of the repository's webhooks are read.
 	App TokenSource
-	// Pacer of Token's credential, if others use it too; nil: nobody does.
+	// Pacer is shared by all users of Token's credential; nil: this Forge alone uses it.
 	Pacer *Pacer
-	// Login is who the token is: what Berth writes is recognised by it. For an
-	// App its slug and "[bot]", such as "berth-lab[bot]". Empty: GitHub is asked,
-	// which works with personal tokens only.
+	// Login is the token's account, by which Berth recognises its own writes: for an App
+	// its slug and "[bot]", such as "berth-lab[bot]". If empty, Berth asks GitHub, which
+	// works with personal tokens only.
 	Login string
 	// Report is Checks if empty.
 	Report Report
 
 	Transport http.RoundTripper // http.DefaultTransport if nil
-	// Timeout of one request, answer included; 15 s if zero.
+	// Timeout of one request with its answer; 15 s if zero.
 	Timeout time.Duration
-	// MaxWait is how long a call waits by itself for pace or a limit; beyond it
-	// comes a *LimitError. 30 s if zero.
+	// MaxWait is the longest that a call waits for a rate limit before it returns a
+	// *LimitError. 30 s if zero.
 	MaxWait time.Duration
 	// Now and Sleep are the clock; the real one if nil.
 	Now   func() time.Time
@@ -86,20 +85,20 @@ type Options struct {
 type Forge struct {
 	o      Options
 	client *gh.Client
-	app    *gh.Client // as the App itself; nil: there is none
+	app    *gh.Client // authenticated as the App; nil: no App
 	busy   keyedLock
 
 	mu       sync.Mutex
 	login    string                      // once known
-	comments map[int]int64               // pull request → our comment, as last seen
-	rerun    map[string]map[string]int64 // commit and check somebody wants to see again → the run it was
-	answered map[int64]bool              // remarks we reacted to
+	comments map[int]int64               // pull request → Berth's comment, as last seen
+	rerun    map[string]map[string]int64 // rerequests: commit and check → the run at that time
+	answered map[int64]bool              // commands that Berth reacted to
 }
 
-// Forge is the loop's port.
+// Forge implements the loop's port.
 var _ reconciler.Forge = (*Forge)(nil)
 
-// New checks o and makes a Forge. It talks to nobody yet.
+// New checks o and makes a Forge. It sends no request.
 func New(o Options) (*Forge, error) {
 	base, err := url.Parse(o.BaseURL)
 	if err != nil || base.Host == "" || (base.Scheme != "https" && base.Scheme != "http") || base.User != nil {
@@ -109,10 +108,10 @@ func New(o Options) (*Forge, error) {
 		base.Path += "/"
 	}
 	if !name(o.Owner) || !name(o.Repo) {
-		return nil, fmt.Errorf("github: %q/%q is no repository", o.Owner, o.Repo)
+		return nil, fmt.Errorf("github: %q/%q is not a valid repository name", o.Owner, o.Repo)
 	}
 	if o.Estate = cmp.Or(o.Estate, "estate"); !name(o.Estate) || len(o.Estate) > maxEstate {
-		return nil, fmt.Errorf("github: %q cannot be the name of an estate", o.Estate)
+		return nil, fmt.Errorf("github: %q is not a valid estate name", o.Estate)
 	}
 	if o.Token == nil || o.Log == nil {
 		return nil, errors.New("github: Token and Log are needed")
@@ -151,7 +150,7 @@ func newClient(base *url.URL, t http.RoundTripper) *gh.Client {
 	c := gh.NewClient(&http.Client{
 		Transport: t,
 		CheckRedirect: func(r *http.Request, _ []*http.Request) error {
-			return fmt.Errorf("it redirects to host %s: if the repository moved, name its new place in the configuration", r.URL.Host)
+			return fmt.Errorf("it redirects to host %s: if the repository moved, put its new URL into the configuration", r.URL.Host)
 		},
 	})
 	c.BaseURL = base
@@ -159,8 +158,7 @@ func newClient(base *url.URL, t http.RoundTripper) *gh.Client {
 	return c
 }
 
-// name says whether s can be the owner or the name of a repository: it is put
-// into paths.
+// name says whether s is valid as the owner or name of a repository in a URL path.
 func name(s string) bool {
 	ok := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' || r == '.'
@@ -168,16 +166,16 @@ func name(s string) bool {
 	return s != "" && s != "." && s != ".." && !strings.ContainsFunc(s, func(r rune) bool { return !ok(r) })
 }
 
-// maxEstate leaves room beside it in an external_id.
+// maxEstate leaves room for the key in an external_id.
 const maxEstate = 50
 
-// pageSize is GitHub's largest; maxPages ends a listing that never does.
+// pageSize is GitHub's maximum; maxPages ends an endless listing.
 const (
 	pageSize = 100
 	maxPages = 200
 )
 
-// each calls one for page after page.
+// each calls one for each page.
 func (f *Forge) each(one func(gh.ListOptions) (*gh.Response, error)) error {
 	opt := gh.ListOptions{PerPage: pageSize}
 	for range maxPages {
@@ -190,7 +188,7 @@ func (f *Forge) each(one func(gh.ListOptions) (*gh.Response, error)) error {
 	return fmt.Errorf("more than %d pages", maxPages)
 }
 
-// pages is each; what names the listing in errors.
+// pages is each with what in its errors.
 func (f *Forge) pages(what string, one func(gh.ListOptions) (*gh.Response, error)) error {
 	if err := f.each(one); err != nil {
 		return fmt.Errorf("github: %s: %w", what, explain(err))
@@ -202,7 +200,7 @@ func (f *Forge) pages(what string, one func(gh.ListOptions) (*gh.Response, error
 func (f *Forge) OpenPulls(ctx context.Context) ([]reconciler.PullRequest, error) {
 	var out []reconciler.PullRequest
 	err := f.pages("list open pull requests", func(o gh.ListOptions) (*gh.Response, error) {
-		// By creation, oldest first: what comes meanwhile comes at the end.
+		// By creation, oldest first: new ones are added at the end.
 		prs, resp, err := f.client.PullRequests.List(op(ctx, "list_pulls"), f.o.Owner, f.o.Repo,
 			&gh.PullRequestListOptions{State: "open", Sort: "created", Direction: "asc", ListOptions: o})
 		for _, pr := range prs {
@@ -213,8 +211,8 @@ func (f *Forge) OpenPulls(ctx context.Context) ([]reconciler.PullRequest, error)
 	return byNumber(out), err
 }
 
-// Pull reads one pull request; reconciler.ErrNotFound if there is none of that
-// number, or none the token may see.
+// Pull reads one pull request; reconciler.ErrNotFound if it does not exist, or the token
+// may not read it.
 func (f *Forge) Pull(ctx context.Context, number int) (reconciler.PullRequest, error) {
 	pr, _, err := f.client.PullRequests.Get(op(ctx, "get_pull"), f.o.Owner, f.o.Repo, number)
 	if err != nil {
@@ -223,7 +221,7 @@ func (f *Forge) Pull(ctx context.Context, number int) (reconciler.PullRequest, e
 	return pull(pr), nil
 }
 
-// PullsOf lists the merged pull requests a commit of main belongs to, by number.
+// PullsOf lists the merged pull requests of a commit of main, by number.
 func (f *Forge) PullsOf(ctx context.Context, commit string) ([]reconciler.PullRequest, error) {
 	var out []reconciler.PullRequest
 	err := f.pages("list pull requests of commit "+commit, func(o gh.ListOptions) (*gh.Response, error) {
@@ -251,18 +249,18 @@ func pull(pr *gh.PullRequest) reconciler.PullRequest {
 		Head:       pr.GetHead().GetSHA(),
 		BaseBranch: pr.GetBase().GetRef(),
 		Open:       pr.GetState() == "open",
-		Merged:     pr.MergedAt != nil, // lists do not say "merged"
+		Merged:     pr.MergedAt != nil, // lists have no field "merged"
 		Updated:    pr.GetUpdatedAt().UTC(),
-		// A repository that is gone was another one.
+		// A deleted head repository was another one.
 		Fork: pr.GetHead().GetRepo().GetID() != pr.GetBase().GetRepo().GetID(),
 	}
-	if p.Merged { // before, GitHub names its own test merge there
+	if p.Merged { // before a merge, GitHub puts its test merge there
 		p.MergeCommit = pr.GetMergeCommitSHA()
 	}
 	return p
 }
 
-// me is who we are at the forge.
+// me is the login of Berth's account.
 func (f *Forge) me(ctx context.Context) (string, error) {
 	f.mu.Lock()
 	login := f.login
@@ -272,7 +270,7 @@ func (f *Forge) me(ctx context.Context) (string, error) {
 	}
 	u, _, err := f.client.Users.Get(op(ctx, "get_user"), "")
 	if err != nil {
-		return "", fmt.Errorf("github: ask whose token it is (an App cannot ask: set its login, such as \"berth-lab[bot]\"): %w", explain(err))
+		return "", fmt.Errorf("github: read the login of the token (an App has to set it, such as \"berth-lab[bot]\"): %w", explain(err))
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -280,13 +278,12 @@ func (f *Forge) me(ctx context.Context) (string, error) {
 	return f.login, nil
 }
 
-// Attempts at one write whose outcome is not known.
+// Attempts of one write whose outcome is unknown.
 const attempts = 3
 
-// converge reads and writes until what is wanted is there. step reads, then
-// writes if it must. When the outcome of a write is unknown (a server error, a
-// lost reply) step is called again and sees by reading whether it was done:
-// that, and not a blind repetition, is what keeps things from being there twice.
+// converge calls step, which reads and then writes what is missing. If the outcome of a
+// write is unknown (a server error, a lost reply), step is called again and finds out by
+// reading. So nothing is written twice.
 func (f *Forge) converge(ctx context.Context, step func() error) error {
 	var err error
 	for i := range attempts {
@@ -298,12 +295,12 @@ func (f *Forge) converge(ctx context.Context, step func() error) error {
 		if err = step(); err == nil || !uncertain(err) || ctx.Err() != nil {
 			return err
 		}
-		f.o.Log.Warn("outcome of a write is unknown; looking again", "error", err)
+		f.o.Log.Warn("outcome of a write unknown; reading again", "error", err)
 	}
 	return err
 }
 
-// keyedLock is one lock for each name, gone when nobody holds it.
+// keyedLock is one lock for each name, removed when it is free.
 type keyedLock struct {
 	mu   sync.Mutex
 	held map[string]*heldLock
@@ -314,7 +311,7 @@ type heldLock struct {
 	users int
 }
 
-// lock locks n and returns what unlocks it.
+// lock locks n and returns its unlock function.
 func (k *keyedLock) lock(n string) (unlock func()) {
 	k.mu.Lock()
 	if k.held == nil {

@@ -32,9 +32,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// TestConversation shows all of what passes between Berth and GitHub over the
-// life of one pull request.
-func TestConversation(t *testing.T) {
+// The golden file has all requests between Berth and GitHub.
+func TestRequestsOfAPullRequestsLife(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, nil)
 	pr := b.pull("two-workers")
@@ -69,19 +68,19 @@ func TestConversation(t *testing.T) {
 	require.NoError(t, b.srv.Sync())
 	step("a new head without findings", both(f, verdict("p3", 0)))
 	f.Rerequest(pr.Head)
-	step("somebody asks to see them again: new runs", both(f, verdict("p3", 0)))
+	step("rerequested: new runs", both(f, verdict("p3", 0)))
 
 	_, err := b.srv.Comment(pr.Number, "ana", "/berth help")
 	require.NoError(t, err)
 	remarks, err := f.Commands(bg(), b.time.now().Add(-time.Hour))
-	step("what was said?", err)
+	step("list commands", err)
 	require.Len(t, remarks, 1)
 	_, err = f.Permission(bg(), remarks[0].Author)
 	step("by whom?", err)
 	step("the answer", say(f, reconciler.Comment{Answers: []reconciler.Answer{{Command: remarks[0].ID, Line: "✓ `/berth help`: below", Details: "### Help"}}}))
 	step("last, the sign that it is answered", f.React(bg(), remarks[0], reconciler.Understood))
 	remarks, err = b.forge(nil).Commands(bg(), b.time.now().Add(-time.Hour))
-	step("what was said, after a restart?", err)
+	step("list commands after a restart", err)
 	require.True(t, remarks[0].Answered)
 
 	merge, err := b.srv.Merge(pr.Number, githubtest.Squash, "ana")
@@ -103,7 +102,7 @@ func TestConversation(t *testing.T) {
 	require.Len(t, b.srv.Comments(pr.Number), 2, "the question, and the one that says it all")
 }
 
-func TestManyFindingsGoInPieces(t *testing.T) {
+func TestManyAnnotationsAreSentInPieces(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, nil)
 	pr := b.pull("bad")
@@ -119,7 +118,7 @@ func TestManyFindingsGoInPieces(t *testing.T) {
 		require.Equal(t, i+1, a.StartLine)
 	}
 
-	// What has no place stands beside no line.
+	// A finding without a place has no annotation.
 	pr = b.pull("worse")
 	p = verdict("k", 50)
 	p.Notes = append(p.Notes, schema.Diagnostic{Severity: schema.SeverityError, Code: "e", Message: "nowhere"})
@@ -129,9 +128,8 @@ func TestManyFindingsGoInPieces(t *testing.T) {
 	require.Len(t, b.srv.Checks(pr.Head)[0].Annotations, 50)
 }
 
-// TestCrashBetweenPieces stops in the middle of 120 annotations; the next
-// process goes on where it was.
-func TestCrashBetweenPieces(t *testing.T) {
+// A process ends between 120 annotations; the next one continues.
+func TestCrashBetweenPiecesContinues(t *testing.T) {
 	t.Parallel()
 	for _, carry := range []bool{false, true} {
 		b := newBed(t, nil)
@@ -149,9 +147,8 @@ func TestCrashBetweenPieces(t *testing.T) {
 	}
 }
 
-// TestSettledBetweenPieces: the next process settles what the one before began,
-// then comes to the same plan.
-func TestSettledBetweenPieces(t *testing.T) {
+// The next process cancels the incomplete check, then reports the same plan.
+func TestCancelledBetweenPiecesStartsAnew(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, nil)
 	pr := b.pull("bad")
@@ -168,8 +165,8 @@ func TestSettledBetweenPieces(t *testing.T) {
 	require.Len(t, checks[1].Annotations, 120)
 }
 
-// TestCommentFailureLeavesTheCheckDone is Atlantis' issue 4932.
-func TestCommentFailureLeavesTheCheckDone(t *testing.T) {
+// Atlantis issue 4932.
+func TestCheckIsDoneWhenTheCommentFails(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, nil)
 	pr := b.pull("two-workers")
@@ -179,7 +176,7 @@ func TestCommentFailureLeavesTheCheckDone(t *testing.T) {
 	require.Empty(t, b.srv.Comments(pr.Number))
 }
 
-func TestDeletedCommentComesBack(t *testing.T) {
+func TestDeletedCommentIsRecreated(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, nil)
 	pr := b.pull("two-workers")
@@ -200,8 +197,7 @@ func TestDeletedCommentComesBack(t *testing.T) {
 	require.Len(t, b.srv.Comments(pr.Number), 2)
 }
 
-// TestOldMarkerIsTakenOver: a comment of ours from before estates were named.
-func TestOldMarkerIsTakenOver(t *testing.T) {
+func TestCommentWithOldMarkerIsTakenOver(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, nil)
 	pr := b.pull("two-workers")
@@ -223,8 +219,8 @@ func TestOldMarkerIsTakenOver(t *testing.T) {
 	require.NotContains(t, c[2].Body, "the plan")
 }
 
-// lateWrites carries the first request for a comment out only when send is
-// called, and has its sender wait in vain.
+// lateWrites carries out the first request for a comment only when send is called; its
+// sender times out.
 type lateWrites struct {
 	late *http.Request
 	with func(*http.Request) (*http.Response, error) // the next one, if set
@@ -251,9 +247,8 @@ func (l *lateWrites) send(t *testing.T) {
 	require.Equal(t, http.StatusCreated, resp.StatusCode)
 }
 
-// TestLateCommentIsNoTwin: a comment of which nobody knew comes to light once
-// another was made, before that is done or after.
-func TestLateCommentIsNoTwin(t *testing.T) {
+// A comment whose reply was lost appears after a second one was created.
+func TestLateCommentLeavesOneComment(t *testing.T) {
 	t.Parallel()
 	for _, meanwhile := range []bool{true, false} {
 		b := newBed(t, nil)
@@ -280,7 +275,7 @@ func TestLateCommentIsNoTwin(t *testing.T) {
 	}
 }
 
-func TestPullThatIsNotThere(t *testing.T) {
+func TestMissingPullRequestIsNotFound(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, nil)
 	pr := b.pull("two-workers")
@@ -298,8 +293,7 @@ func TestPullThatIsNotThere(t *testing.T) {
 	require.NotErrorIs(t, err, reconciler.ErrNotFound)
 }
 
-// TestOtherAppsCheckOfTheSameName is not taken for ours.
-func TestOtherAppsCheckOfTheSameName(t *testing.T) {
+func TestCheckOfAnotherAppIsIgnored(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, func(o *githubtest.Options) { o.Tokens["other"] = githubtest.Token{Login: "other", App: true} })
 	pr := b.pull("two-workers")
@@ -312,7 +306,7 @@ func TestOtherAppsCheckOfTheSameName(t *testing.T) {
 	require.Empty(t, b.writes())
 }
 
-func TestStatusesWithAPersonalToken(t *testing.T) {
+func TestPersonalTokenReportsStatuses(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, nil)
 	pr := b.pull("two-workers")
@@ -331,7 +325,7 @@ func TestStatusesWithAPersonalToken(t *testing.T) {
 	require.NoError(t, show(b.forge(statuses), pr, verdict("k", 0)))
 	require.Equal(t, githubtest.Status{Context: "berth/plan", State: "success", Description: "fine", TargetURL: link}, b.srv.Statuses(pr.Head)[1])
 
-	// A group of the merge queue is no pull request: its commit's page is linked.
+	// A merge group has no pull request: the link is to its commit.
 	group := verdict("group", 0)
 	group.Name = "berth/validate"
 	require.NoError(t, b.forge(statuses).Report(t.Context(), pr.Head, group))
@@ -348,7 +342,7 @@ func TestCompletedAtHasWholeSeconds(t *testing.T) {
 	require.Equal(t, "failure", b.srv.Checks(pr.Head)[0].Conclusion)
 }
 
-func TestLimitsAreWaitedOut(t *testing.T) {
+func TestShortLimitsAreWaitedFor(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, nil)
 	f := b.forge(nil)
@@ -378,7 +372,7 @@ func TestLimitsAreWaitedOut(t *testing.T) {
 	}
 }
 
-func TestLongLimitsAreGivenBack(t *testing.T) {
+func TestLongLimitsAreReturned(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		fault githubtest.Fault
@@ -420,7 +414,7 @@ func TestLongLimitsAreGivenBack(t *testing.T) {
 	}
 }
 
-func TestForbiddenIsNoLimit(t *testing.T) {
+func TestForbiddenIsNotALimit(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, nil)
 	b.srv.Inject(githubtest.Fault{Op: opPulls, Status: 403, Message: "Resource not accessible by integration"})
@@ -431,8 +425,7 @@ func TestForbiddenIsNoLimit(t *testing.T) {
 	require.Zero(t, b.time.slept)
 }
 
-// TestPace: a burst of pull requests stays below GitHub's limits by itself.
-func TestPace(t *testing.T) {
+func TestBurstStaysBelowTheLimits(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, nil)
 	reg := prometheus.NewRegistry()
@@ -450,7 +443,7 @@ func TestPace(t *testing.T) {
 	}
 	require.Greater(t, b.time.now().Sub(start), 80*time.Second, "120 writes, 80 a minute")
 	require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(`
-# HELP berth_forge_requests_total Requests to the forge by operation and by the answer's code; 0 is none.
+# HELP berth_forge_requests_total Requests to the forge, by operation and status code; 0: no answer.
 # TYPE berth_forge_requests_total counter
 berth_forge_requests_total{code="200",op="get_comment"} 58
 berth_forge_requests_total{code="200",op="list_checks"} 60
@@ -460,7 +453,7 @@ berth_forge_requests_total{code="201",op="create_check"} 60
 berth_forge_requests_total{code="201",op="create_comment"} 1
 `), "berth_forge_requests_total"))
 
-	// Beyond what a call waits, it says so instead, and writes nothing.
+	// Beyond MaxWait a call returns an error and writes nothing.
 	b.srv.Forget()
 	f = b.forge(func(o *github.Options) { o.MaxWait = time.Millisecond })
 	var err error
@@ -475,10 +468,9 @@ berth_forge_requests_total{code="201",op="create_comment"} 1
 	require.Len(t, b.writes(), 20)
 }
 
-// TestAllChangeAtOnce: the base moves under 200 pull requests and each is planned
-// otherwise. The last write is within GitHub's limits like the first, and none is
-// refused.
-func TestAllChangeAtOnce(t *testing.T) {
+// The base moves under 200 pull requests, and each plan changes. GitHub refuses no
+// write.
+func TestTwoHundredNewPlansStayBelowTheLimits(t *testing.T) {
 	t.Parallel()
 	const open = 200
 	b := newBed(t, nil)
@@ -509,9 +501,8 @@ func TestAllChangeAtOnce(t *testing.T) {
 	require.LessOrEqual(t, used.PeakCreatingHour, 500)
 }
 
-// TestLimitHoldsWhatWaitsForItsPace: a limit came while a write waited for its
-// turn.
-func TestLimitHoldsWhatWaitsForItsPace(t *testing.T) {
+// The limit comes while a write waits for its slot.
+func TestLimitStopsWaitingWrites(t *testing.T) {
 	t.Parallel()
 	for _, hold := range []time.Duration{10 * time.Second, 300 * time.Second} {
 		b := newBed(t, nil)
@@ -550,7 +541,7 @@ func TestLimitHoldsWhatWaitsForItsPace(t *testing.T) {
 	}
 }
 
-func TestReadsAreRepeated(t *testing.T) {
+func TestReadsAreRetried(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, nil)
 	pr := b.pull("two-workers")
@@ -571,7 +562,7 @@ func TestReadsAreRepeated(t *testing.T) {
 	require.ErrorContains(t, err, "pull request 99")
 }
 
-func TestListings(t *testing.T) {
+func TestListingsReadAllPages(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, func(o *githubtest.Options) { o.Limits.PerPage = 10 })
 	var merged []string
@@ -592,7 +583,7 @@ func TestListings(t *testing.T) {
 	require.Len(t, open, 23)
 	require.Equal(t, 4, open[0].Number)
 	require.Equal(t, 26, open[22].Number)
-	require.Empty(t, open[0].MergeCommit, "a test merge is none")
+	require.Empty(t, open[0].MergeCommit, "the test merge does not count")
 
 	before := b.remaining()
 	for range 5 {
@@ -615,8 +606,7 @@ func TestListings(t *testing.T) {
 	require.Empty(t, prs, "an open one is not merged")
 }
 
-// TestOneAtATime: many calls for one pull request end in one check and one comment.
-func TestOneAtATime(t *testing.T) {
+func TestConcurrentCallsLeaveOneCheckAndComment(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, nil)
 	prs := []int{b.pull("a").Number, b.pull("b").Number}
@@ -640,7 +630,7 @@ func TestOneAtATime(t *testing.T) {
 	}
 }
 
-func TestTokenStaysHome(t *testing.T) {
+func TestTokenGoesToItsServerOnly(t *testing.T) {
 	t.Parallel()
 	var seen []string
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -677,7 +667,7 @@ func TestTokenStaysHome(t *testing.T) {
 	require.NotContains(t, err.Error(), appToken)
 }
 
-func TestConstruction(t *testing.T) {
+func TestNewRefusesBadOptions(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, nil)
 	for name, change := range map[string]func(*github.Options){

@@ -36,10 +36,10 @@ const (
 	opNewStatus = "POST " + base + "/statuses/{sha}"
 )
 
-// appToken is what must never be seen anywhere.
+// appToken must never appear in logs, errors or requests to other hosts.
 const appToken = "ghs_canary_9f8e7d6c5b4a"
 
-// clock is the test's, the forge's and the server's. Sleeping moves it on.
+// clock is shared by test, forge and server. Sleep advances it.
 type clock struct {
 	mu    sync.Mutex
 	t     time.Time
@@ -107,8 +107,8 @@ func (b *bed) git(stdin string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// commit puts a commit with one file on a branch, past the server. Equal
-// arguments give equal commits.
+// commit adds a commit with one file to a branch, without the server. Equal arguments
+// give equal commits.
 func (b *bed) commit(branch, parent, file, content string) string {
 	b.t.Helper()
 	blob := b.git(content, "hash-object", "-w", "--stdin")
@@ -131,7 +131,7 @@ func (b *bed) pull(branch string) reconciler.PullRequest {
 	return reconciler.PullRequest{Number: n, Title: "Change " + branch, Author: "ana", Head: head, BaseBranch: "main", Open: true}
 }
 
-// forge is a fresh Forge, as after a restart.
+// forge makes a new Forge, as after a restart.
 func (b *bed) forge(change func(*github.Options)) *github.Forge {
 	b.t.Helper()
 	o := github.Options{
@@ -158,7 +158,7 @@ func (l *lockedWriter) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// verdict is a check with as many findings as said.
+// verdict makes a check with a number of findings.
 func verdict(key string, findings int) plan.Check {
 	c := plan.Check{Name: plan.CheckPlan, Key: key, Conclusion: plan.Success, Title: "fine", Summary: "summary"}
 	for i := range findings {
@@ -171,7 +171,7 @@ func verdict(key string, findings int) plan.Check {
 	return c
 }
 
-// show shows a check and a plan as the loop does: the check first.
+// show reports a check and then a comment, in the loop's order.
 func show(f *github.Forge, pr reconciler.PullRequest, c plan.Check) error {
 	c.Pull = pr.Number
 	if err := f.Report(bg(), pr.Head, c); err != nil {
@@ -182,7 +182,7 @@ func show(f *github.Forge, pr reconciler.PullRequest, c plan.Check) error {
 
 func text(s string) *string { return &s }
 
-// writes are the operations of requests that may have changed something.
+// writes lists the operations of write requests.
 func (b *bed) writes() []string {
 	var out []string
 	for _, r := range b.srv.Requests() {
@@ -193,14 +193,14 @@ func (b *bed) writes() []string {
 	return out
 }
 
-// at is a pull request as the server has it.
+// at is the server's state of a pull request.
 func (b *bed) at(number int) reconciler.PullRequest {
 	p, ok := b.srv.Pull(number)
 	require.True(b.t, ok)
 	return reconciler.PullRequest{Number: p.Number, Title: p.Title, Author: p.Author, Head: p.Head, BaseBranch: "main", Open: p.Open}
 }
 
-// remaining is what the token may still ask for; asking takes one.
+// remaining is the number of requests left; the call itself takes one.
 func (b *bed) remaining() int {
 	b.t.Helper()
 	r, err := http.NewRequest("GET", b.srv.APIURL()+"repos/lab/estate", nil)

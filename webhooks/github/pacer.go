@@ -10,10 +10,9 @@ import (
 	"time"
 )
 
-// What GitHub publishes of its secondary limits, for one credential: 80 requests
-// a minute and 500 an hour that create content, and 900 points a minute, of
-// which a read takes one and a write five. Within any minute or hour a Pacer
-// lets through its burst and what its rate adds, which is no more:
+// GitHub's published secondary limits for one credential: 80 requests a minute and 500
+// an hour that create content, and 900 points a minute (a read takes one point, a write
+// five). Within any minute or hour a Pacer passes at most its burst plus its rate:
 //
 //	20 + 60 writes a minute, 100 + 400 creations an hour, 400 + 480 points a minute
 const (
@@ -27,21 +26,21 @@ const (
 	writePoints = 5
 )
 
-// Pacer keeps what goes out with one credential below GitHub's limits, and all of
-// it back while one holds. Who shares a credential shares its Pacer. The zero one
-// holds back only while GitHub says so: for a server that sets no limits.
+// Pacer keeps the requests of one credential below GitHub's limits, and stops them while
+// GitHub enforces one. All users of a credential share its Pacer. The zero Pacer only
+// obeys GitHub's answers: it is for servers without limits.
 type Pacer struct {
 	mu                        sync.Mutex // everything below
 	writes, creations, points bucket
-	hold                      *LimitError // all requests wait until it is over
-	strikes                   int         // limits in a row of which GitHub did not say how long they last
+	hold                      *LimitError // the limit in effect; all requests wait until its end
+	strikes                   int         // consecutive limits without a stated end
 	struck                    string      // the method of the last of them
-	path                      string      // of the file it is kept in; "": in none
-	say                       func(error) // that the file cannot be written
-	mute                      bool        // it was said
+	path                      string      // of the file with its state; "": not stored
+	onError                   func(error) // called once when writing the file fails
+	failed                    bool        // the last write failed
 }
 
-// NewPacer is a Pacer that let nothing through yet.
+// NewPacer makes a Pacer with full bursts.
 func NewPacer() *Pacer {
 	return &Pacer{
 		writes:    bucket{burst: writeBurst, every: writeEvery},
@@ -50,15 +49,14 @@ func NewPacer() *Pacer {
 	}
 }
 
-// OpenPacer is a Pacer that goes on where the one that was kept in a file left off,
-// so that nobody gets a new burst, or past a limit that holds, by being started
-// again. The error says that nothing is known of what went out before, and the Pacer
-// is of use all the same: with half of its bursts if there is no file
-// (fs.ErrNotExist), as where Berth is new, and without any if there is one that
-// cannot be read. say is told, once, if the file cannot be written.
-func OpenPacer(path string, now time.Time, say func(error)) (*Pacer, error) {
+// OpenPacer makes a Pacer that continues from the state in a file, so that a restart
+// gives no new burst and no way past a limit. With an error the Pacer is usable too: it
+// starts with half of its bursts if there is no file (fs.ErrNotExist), as in a new
+// installation, and without bursts if the file is unreadable. onError is called once
+// when writing the file fails.
+func OpenPacer(path string, now time.Time, onError func(error)) (*Pacer, error) {
 	p := NewPacer()
-	p.path, p.say = path, say
+	p.path, p.onError = path, onError
 	k, err := readPace(path)
 	for b, full := range map[*bucket]time.Time{&p.writes: k.Writes, &p.creations: k.Creations, &p.points: k.Points} {
 		empty := now.Add(time.Duration(b.burst) * b.every)
@@ -68,7 +66,7 @@ func OpenPacer(path string, now time.Time, say func(error)) (*Pacer, error) {
 		case err != nil:
 			b.full = empty
 		default:
-			if b.full, b.kept = full, full; full.After(empty) { // it ran ahead, or clocks were set back
+			if b.full, b.kept = full, full; full.After(empty) { // the clock was set back
 				b.full = empty
 			}
 			if full.After(empty.Add(maxHold)) {
@@ -86,7 +84,8 @@ func OpenPacer(path string, now time.Time, say func(error)) (*Pacer, error) {
 	return p, err
 }
 
-// pace is what is kept of a Pacer: when each bucket is full again, and what holds.
+// pace is the stored state of a Pacer: when each bucket is full again, and the limit in
+// effect.
 type pace struct {
 	Writes    time.Time   `json:"writes"`
 	Creations time.Time   `json:"creations"`
@@ -102,7 +101,7 @@ func readPace(path string) (k pace, err error) {
 		return pace{}, err
 	}
 	if err = json.Unmarshal(data, &k); err == nil && (k.Writes.IsZero() || k.Creations.IsZero() || k.Points.IsZero()) {
-		err = errors.New("it does not say when what it limits is free again")
+		err = errors.New("a bucket has no time")
 	}
 	if err != nil {
 		return pace{}, &fs.PathError{Op: "read", Path: path, Err: err}
@@ -110,7 +109,7 @@ func readPace(path string) (k pace, err error) {
 	return k, nil
 }
 
-// Save keeps a Pacer that goes on elsewhere, or stops, as it is now.
+// Save stores the exact state, before the Pacer stops or continues elsewhere.
 func (p *Pacer) Save(now time.Time) {
 	if p == nil {
 		return
@@ -120,11 +119,11 @@ func (p *Pacer) Save(now time.Time) {
 	p.save(now, 0)
 }
 
-// ahead is the part of a burst that the file says is gone and is not yet: so it need
-// not be written for each request, and a crash gains nothing, but loses that much.
+// ahead is the part of a burst (one in so many) that the file counts as used in advance,
+// so that it need not be written for each request. A crash loses that part.
 const ahead = 10
 
-// save writes the file, and of each bucket that one in so many more is gone; 0: none.
+// save writes the file and counts one in so many of each burst as used; 0: none.
 func (p *Pacer) save(now time.Time, more int) {
 	if p.path == "" {
 		return
@@ -154,27 +153,26 @@ func (p *Pacer) save(now time.Time, more int) {
 		err = os.Rename(p.path+".new", p.path)
 	}
 	if err != nil {
-		if !p.mute && p.say != nil {
-			p.say(err)
+		if !p.failed && p.onError != nil {
+			p.onError(err)
 		}
-		p.mute = true
+		p.failed = true
 		return
 	}
-	p.mute = false
+	p.failed = false
 	p.writes.kept, p.creations.kept, p.points.kept = k.Writes, k.Creations, k.Points
 }
 
-// bucket lets burst through at once and one more every so often. It counts what
-// goes out when it goes out, not when it was asked for: what waits for another
-// bucket would else come on top of what this one lets through by then.
+// bucket passes burst requests at once and one more each interval. A request counts when
+// it is sent, not when it is reserved: it may wait for another bucket.
 type bucket struct {
 	burst int
 	every time.Duration
-	full  time.Time // when all of the burst is there again
-	kept  time.Time // what the file says of that: as late at least
+	full  time.Time // when the whole burst is available again
+	kept  time.Time // the time in the file, which is not earlier
 }
 
-// earliest is when n fit in, not before now.
+// earliest is the first time from now on at which n fit.
 func (b *bucket) earliest(now time.Time, n int) time.Time {
 	if at := b.full.Add(-time.Duration(b.burst-n) * b.every); at.After(now) {
 		return at
@@ -182,7 +180,7 @@ func (b *bucket) earliest(now time.Time, n int) time.Time {
 	return now
 }
 
-// take counts n that go out at a time.
+// take counts n at a time.
 func (b *bucket) take(at time.Time, n int) {
 	if b.full.Before(at) {
 		b.full = at
@@ -190,8 +188,8 @@ func (b *bucket) take(at time.Time, n int) {
 	b.full = b.full.Add(time.Duration(n) * b.every)
 }
 
-// reserve takes a place for a request and returns how long to wait for it. If
-// that is more than most, none is taken and ok is false.
+// reserve reserves a slot for a request and returns the wait until then. If the wait is
+// longer than most, it reserves nothing and ok is false.
 func (p *Pacer) reserve(method string, now time.Time, most time.Duration) (wait time.Duration, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -214,13 +212,13 @@ func (p *Pacer) reserve(method string, now time.Time, most time.Duration) (wait 
 		b.take(at, n)
 		unkept = unkept || b.full.After(b.kept)
 	}
-	if unkept { // before it goes out
+	if unkept { // before the request is sent
 		p.save(now, ahead)
 	}
 	return wait, true
 }
 
-// held is the limit that holds all back at a time, or nil.
+// held is the limit in effect at a time, or nil.
 func (p *Pacer) held(now time.Time) *LimitError {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -230,10 +228,9 @@ func (p *Pacer) held(now time.Time) *LimitError {
 	return p.hold
 }
 
-// stop holds everything back until a limit is over, that a request met which went
-// out at a time. One of which GitHub does not say how long it lasts counts from
-// now, a minute at first and twice as long each time that it comes again; to
-// those that were out together, it came once.
+// stop records a limit that a request met which was sent at a time. A limit without a
+// stated end lasts a minute, and twice as long each time it comes again; for requests
+// that were out together it came once.
 func (p *Pacer) stop(l *LimitError, method string, sent, now time.Time) *LimitError {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -253,8 +250,8 @@ func (p *Pacer) stop(l *LimitError, method string, sent, now time.Time) *LimitEr
 	return l
 }
 
-// passed notes that GitHub carried out a request that went out at a time. That it
-// reads for us says nothing of whether it lets us write.
+// passed records that GitHub carried out a request that was sent at a time. A
+// successful read does not show that writes succeed.
 func (p *Pacer) passed(method string, sent time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -264,6 +261,5 @@ func (p *Pacer) passed(method string, sent time.Time) {
 	}
 }
 
-// news says whether what became of a request says something of how it is after
-// the last limit.
+// news says whether a request was sent after the end of the last limit.
 func (p *Pacer) news(sent time.Time) bool { return p.hold == nil || !sent.Before(p.hold.Until) }

@@ -13,9 +13,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestPacerProperties: whatever is asked for and whenever, no minute and no hour
-// holds more than GitHub publishes; and what is asked for long enough gets out.
-func TestPacerProperties(t *testing.T) {
+// For any requests, no minute and no hour has more than GitHub publishes, and each
+// request is sent in the end.
+func TestPacerStaysBelowTheLimits(t *testing.T) {
 	t.Parallel()
 	methods := rapid.SampledFrom([]string{"GET", "GET", "GET", "POST", "POST", "PATCH", "DELETE"})
 	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -39,7 +39,7 @@ func TestPacerProperties(t *testing.T) {
 	})
 }
 
-// sendings are requests that went out.
+// sendings are sent requests.
 type sendings []sending
 
 type sending struct {
@@ -76,9 +76,7 @@ func (out sendings) within(t require.TestingT) {
 	require.LessOrEqual(t, most(time.Hour, of(0, 0, 1)), 500)
 }
 
-// TestPaceOfACrashLoop: being started again and again, crashed or ended, gains
-// nothing; and something gets out all the same.
-func TestPaceOfACrashLoop(t *testing.T) {
+func TestCrashLoopGainsNoRequests(t *testing.T) {
 	t.Parallel()
 	for _, every := range []time.Duration{2 * time.Second, 20 * time.Second, 5 * time.Minute} {
 		for _, ends := range []bool{false, true} {
@@ -118,8 +116,7 @@ func TestPaceOfACrashLoop(t *testing.T) {
 	}
 }
 
-// TestPaceIsKeptProperties: whenever it is started again, the limits are kept.
-func TestPaceIsKeptProperties(t *testing.T) {
+func TestPacerStaysBelowTheLimitsOverRestarts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	n := 0
@@ -155,9 +152,9 @@ func TestPaceIsKeptProperties(t *testing.T) {
 	})
 }
 
-// TestPaceThatIsUnknown: without the file half is there, with one that cannot be
-// read nothing; neither a clock that was set back nor a file gone mad stops us.
-func TestPaceThatIsUnknown(t *testing.T) {
+// Without a file it starts with half of its bursts, with an unreadable one
+// without. A clock that was set back and absurd times do not stop it.
+func TestPacerWithoutUsableFile(t *testing.T) {
 	t.Parallel()
 	path, now := filepath.Join(t.TempDir(), "pace.json"), time.Unix(1_800_000_000, 0)
 	atOnce := func(wantErr bool) (writes int, wait time.Duration) {
@@ -195,8 +192,8 @@ func TestPaceThatIsUnknown(t *testing.T) {
 	require.Equal(t, 1, said)
 }
 
-// TestHoldOfALimitOutlivesARestart, and so does how often a limit came again.
-func TestHoldOfALimitOutlivesARestart(t *testing.T) {
+// And so does the number of consecutive limits.
+func TestLimitSurvivesRestart(t *testing.T) {
 	t.Parallel()
 	path, now := filepath.Join(t.TempDir(), "pace.json"), time.Unix(1_800_000_000, 0)
 	for _, minutes := range []time.Duration{1, 2, 4, 8} {
@@ -220,7 +217,6 @@ func TestHoldOfALimitOutlivesARestart(t *testing.T) {
 	require.Equal(t, time.Minute, p.stop(&LimitError{Why: "secondary"}, "POST", now, now).Until.Sub(now))
 }
 
-// TestReadsPassWaitingWrites: writes that wait for their turn hold up no read.
 func TestReadsPassWaitingWrites(t *testing.T) {
 	t.Parallel()
 	p, now := NewPacer(), time.Unix(1_800_000_000, 0)
@@ -232,9 +228,8 @@ func TestReadsPassWaitingWrites(t *testing.T) {
 	require.True(t, ok, wait)
 }
 
-// TestLimitsThatComeAgain are waited for longer each time, until GitHub lets pass
-// what it limited.
-func TestLimitsThatComeAgain(t *testing.T) {
+// Until GitHub carries out a request of the kind that it limited.
+func TestRepeatedLimitsLastLonger(t *testing.T) {
 	t.Parallel()
 	p, now := NewPacer(), time.Unix(1_800_000_000, 0)
 	limited := func(method string) time.Duration {
@@ -245,7 +240,7 @@ func TestLimitsThatComeAgain(t *testing.T) {
 	}
 	for _, minutes := range []time.Duration{1, 2, 4, 8, 16, 32, 64, 64} {
 		require.Equal(t, minutes*time.Minute, limited("POST"))
-		p.passed("GET", now) // each write is looked for first
+		p.passed("GET", now) // a read comes before each write
 	}
 	p.passed("POST", now.Add(-time.Second)) // it was out before the limit was over
 	require.Equal(t, 64*time.Minute, limited("POST"))
@@ -257,8 +252,7 @@ func TestLimitsThatComeAgain(t *testing.T) {
 	require.Equal(t, maxHold, p.stop(&LimitError{Until: now.Add(time.Hour * 24)}, "GET", now, now).Until.Sub(now))
 }
 
-// TestOneLimitToMany is one: what was out together meets it together.
-func TestOneLimitToMany(t *testing.T) {
+func TestConcurrentRequestsCountOneLimit(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		p, sent := NewPacer(), time.Unix(1_800_000_000, 0)
@@ -278,8 +272,7 @@ func TestOneLimitToMany(t *testing.T) {
 	})
 }
 
-// TestZeroPacer has no pace of its own, and is held back by the limits it meets.
-func TestZeroPacer(t *testing.T) {
+func TestZeroPacerObeysAnswersOnly(t *testing.T) {
 	t.Parallel()
 	var p Pacer
 	now := time.Unix(1_800_000_000, 0)

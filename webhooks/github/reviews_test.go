@@ -13,8 +13,7 @@ import (
 	"berth/webhooks/github/githubtest"
 )
 
-// Whose approval stands, after all that may happen to one.
-func TestApprovers(t *testing.T) {
+func TestApproversAreOfTheHead(t *testing.T) {
 	t.Parallel()
 	const approve, changes, comment = githubtest.Approved, githubtest.ChangesRequested, githubtest.Commented
 	type stage struct {
@@ -58,27 +57,27 @@ func TestApprovers(t *testing.T) {
 		"nobody":                       {},
 		"two, sorted":                  {[]func(stage){say("zoe", approve), say("ben", approve)}, []string{"ben", "zoe"}},
 		"twice":                        {[]func(stage){say("ben", approve), say("ben", approve)}, []string{"ben"}},
-		"a comment is none":            {[]func(stage){say("ben", comment)}, nil},
+		"a comment does not count":     {[]func(stage){say("ben", comment)}, nil},
 		"a comment takes nothing back": {[]func(stage){say("ben", approve), say("ben", comment)}, []string{"ben"}},
 		"taken back":                   {[]func(stage){say("ben", approve), say("ben", changes)}, nil},
 		"convinced":                    {[]func(stage){say("ben", changes), say("ben", approve)}, []string{"ben"}},
-		"another's request is no veto": {[]func(stage){say("ben", approve), say("zoe", changes)}, []string{"ben"}},
-		"dismissed":                    {[]func(stage){dismissed("ben", approve)}, nil},
-		"dismissed, one before stays":  {[]func(stage){say("ben", approve), dismissed("ben", approve)}, nil},
-		"dismissed and again":          {[]func(stage){dismissed("ben", approve), say("ben", approve)}, []string{"ben"}},
-		"their request dismissed":      {[]func(stage){say("ben", approve), dismissed("ben", changes)}, nil},
-		"pushed after":                 {[]func(stage){say("ben", approve), push(false)}, nil},
-		"replaced after":               {[]func(stage){say("ben", approve), push(true)}, nil},
-		"pushed, and looked at again":  {[]func(stage){say("ben", approve), push(false), say("zoe", approve)}, []string{"zoe"}},
-		"a comment on the new head":    {[]func(stage){say("ben", approve), push(false), say("ben", comment)}, nil},
-		"merged":                       {[]func(stage){say("ben", approve), merge(githubtest.Merge)}, []string{"ben"}},
-		"squashed":                     {[]func(stage){say("ben", approve), merge(githubtest.Squash)}, []string{"ben"}},
-		"pushed, then merged":          {[]func(stage){say("ben", approve), push(false), merge(githubtest.Rebase)}, nil},
-		"after it was merged":          {[]func(stage){merge(githubtest.Merge), say("ben", approve)}, []string{"ben"}},
-		"the author's own":             {[]func(stage){say("Zoe", approve), func(s stage) { s.pr.Author = "zoE" }}, nil},
-		"a machine":                    {[]func(stage){say("helper[bot]", approve)}, nil},
-		"an account that is gone":      {[]func(stage){say("ben", approve), say("zoe", approve), func(s stage) { s.srv.DeleteUser("ben") }}, []string{"zoe"}},
-		"of no head":                   {[]func(stage){say("ben", approve), func(s stage) { s.pr.Head = "" }}, nil},
+		"another's request for changes does not count": {[]func(stage){say("ben", approve), say("zoe", changes)}, []string{"ben"}},
+		"dismissed":                   {[]func(stage){dismissed("ben", approve)}, nil},
+		"dismissed, one before stays": {[]func(stage){say("ben", approve), dismissed("ben", approve)}, nil},
+		"dismissed and again":         {[]func(stage){dismissed("ben", approve), say("ben", approve)}, []string{"ben"}},
+		"their request dismissed":     {[]func(stage){say("ben", approve), dismissed("ben", changes)}, nil},
+		"pushed after":                {[]func(stage){say("ben", approve), push(false)}, nil},
+		"replaced after":              {[]func(stage){say("ben", approve), push(true)}, nil},
+		"pushed, and looked at again": {[]func(stage){say("ben", approve), push(false), say("zoe", approve)}, []string{"zoe"}},
+		"a comment on the new head":   {[]func(stage){say("ben", approve), push(false), say("ben", comment)}, nil},
+		"merged":                      {[]func(stage){say("ben", approve), merge(githubtest.Merge)}, []string{"ben"}},
+		"squashed":                    {[]func(stage){say("ben", approve), merge(githubtest.Squash)}, []string{"ben"}},
+		"pushed, then merged":         {[]func(stage){say("ben", approve), push(false), merge(githubtest.Rebase)}, nil},
+		"after it was merged":         {[]func(stage){merge(githubtest.Merge), say("ben", approve)}, []string{"ben"}},
+		"the author's own":            {[]func(stage){say("Zoe", approve), func(s stage) { s.pr.Author = "zoE" }}, nil},
+		"a machine":                   {[]func(stage){say("helper[bot]", approve)}, nil},
+		"an account that is gone":     {[]func(stage){say("ben", approve), say("zoe", approve), func(s stage) { s.srv.DeleteUser("ben") }}, []string{"zoe"}},
+		"of no head":                  {[]func(stage){say("ben", approve), func(s stage) { s.pr.Head = "" }}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t, nil)
@@ -96,9 +95,9 @@ func TestApprovers(t *testing.T) {
 	}
 }
 
-// Reviews in the same second count in their order, over all pages; looking
-// again costs nothing; and what cannot be read is no empty list.
-func TestApproversOfMany(t *testing.T) {
+// Reviews of the same second count in their order. A repeated read is free; a
+// failed read is an error.
+func TestApproversOverManyPages(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, nil)
 	pr := b.pull("change")
@@ -133,10 +132,9 @@ func TestApproversOfMany(t *testing.T) {
 	require.Error(t, err, "GitHub has nobody approve their own")
 }
 
-// Whatever the way of merging, each commit of main names the pull request it
-// came by, and which commit was the last of it; a commit pushed to main names
-// none.
-func TestPullsOfEachMerge(t *testing.T) {
+// For each way of merging, each commit of main names its pull request and its last
+// commit; a pushed commit names none.
+func TestCommitsNameTheirPullRequest(t *testing.T) {
 	t.Parallel()
 	for _, m := range []githubtest.Method{githubtest.Merge, githubtest.Squash, githubtest.Rebase} {
 		t.Run(string(m), func(t *testing.T) {

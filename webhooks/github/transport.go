@@ -18,22 +18,21 @@ import (
 )
 
 const (
-	readAttempts = 4                // of a request that changes nothing
-	limitWaits   = 3                // limits one request sits out
+	readAttempts = 4                // of a read
+	limitWaits   = 3                // limits that one request waits for
 	maxReply     = 16 << 20         // bytes
 	cacheBudget  = 8 << 20          // bytes of answers kept for conditional reads
-	holdOff      = time.Minute      // at first, where GitHub limits and does not say how long
-	atOnce       = 50               // requests; GitHub allows 100
-	maxHold      = 70 * time.Minute // no header may stop us longer; the primary window is an hour
+	holdOff      = time.Minute      // first wait for a limit without a stated end
+	atOnce       = 50               // concurrent requests; GitHub allows 100
+	maxHold      = 70 * time.Minute // the longest wait that a header may cause; the primary window is an hour
 )
 
-// transport is the one place where requests meet the forge's limits. It adds
-// the token, keeps the pace, waits out limits, sets deadlines, repeats reads and
-// reads conditionally. A write is sent again only if the forge said that it was
-// not carried out.
+// transport is the only place that knows the forge's limits. It adds the token, limits
+// the rate, waits for limits, sets deadlines, retries reads and makes them conditional.
+// It repeats a write only if the forge said that it was not carried out.
 type transport struct {
 	base    http.RoundTripper
-	api     *url.URL // who the token is for
+	api     *url.URL // the server that the token is for
 	token   TokenSource
 	timeout time.Duration
 	maxWait time.Duration
@@ -42,11 +41,11 @@ type transport struct {
 	log     *slog.Logger
 	pacer   *Pacer
 	cache   *cache
-	places  chan struct{} // taken by the requests that are out
+	places  chan struct{} // slots of concurrent requests
 	metrics *metrics
 }
 
-// metrics of all requests to one forge.
+// metrics count the requests to one forge.
 type metrics struct {
 	requests  *prometheus.CounterVec
 	limited   *prometheus.CounterVec
@@ -61,20 +60,20 @@ func newTransport(o Options, api *url.URL, token TokenSource, pacer *Pacer, m *m
 	}
 }
 
-// newMetrics registers them with r, unless it is nil.
+// newMetrics makes the metrics and registers them with r, unless it is nil.
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "berth_forge_requests_total",
-			Help: "Requests to the forge by operation and by the answer's code; 0 is none.",
+			Help: "Requests to the forge, by operation and status code; 0: no answer.",
 		}, []string{"op", "code"}),
 		limited: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "berth_forge_limited_total",
-			Help: "Times the forge or our own pace made us wait, by kind of limit.",
+			Help: "Waits for a limit of the forge or Berth's own rate limit, by kind.",
 		}, []string{"limit"}),
 		remaining: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "berth_forge_rate_remaining",
-			Help: "Requests left in the forge's current window, as it last said.",
+			Help: "Requests left in the forge's current window, from its last answer.",
 		}),
 	}
 	if r != nil {
@@ -90,7 +89,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 // opKey is the context key of an operation's name.
 type opKey struct{}
 
-// op names the operation a request belongs to, for metrics and logs.
+// op names the operation of a request, for metrics.
 func op(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, opKey{}, name)
 }
@@ -103,8 +102,8 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if req.URL.Scheme != t.api.Scheme || req.URL.Host != t.api.Host {
-		// A redirect, or a link of the forge's: the token is not for others.
-		return nil, fmt.Errorf("not asking %s: the token is for %s", req.URL.Host, t.api.Host)
+		// A redirect, or a link of the forge: the token must not go to another host.
+		return nil, fmt.Errorf("no request to %s: the token is for %s", req.URL.Host, t.api.Host)
 	}
 	tries, limits, refused := 1, 0, false
 	if req.Method == http.MethodGet {
@@ -125,14 +124,14 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		if err == nil {
 			if limit := t.limit(resp, req.Method, sent); limit != nil {
 				t.metrics.limited.WithLabelValues(limit.Why).Inc()
-				t.log.Warn("the forge limits us", "limit", limit.Why, "status", resp.StatusCode, "until", limit.Until)
+				t.log.Warn("forge rate limit reached", "limit", limit.Why, "status", resp.StatusCode, "until", limit.Until)
 				if limits++; limits > limitWaits {
 					return nil, limit
 				}
-				continue // enter waits or gives up
+				continue // enter waits or returns the limit
 			}
 			if resp.StatusCode == http.StatusUnauthorized && !refused {
-				// Nothing was done. Tokens end before their time when keys change hands.
+				// The request was not carried out. A token can end early when keys are replaced.
 				refused = true
 				next, err := t.credential(context.WithValue(ctx, refusedKey{}, token))
 				if err != nil {
@@ -158,8 +157,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// credential is the token for the next request. That there is none is no answer
-// of the forge's to anything, and is not asked for again by itself.
+// credential returns the token for the next request. A failure is not retried.
 func (t *transport) credential(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.timeout)
 	defer cancel()
@@ -170,9 +168,9 @@ func (t *transport) credential(ctx context.Context) (string, error) {
 	return token, nil
 }
 
-// enter waits until a request may go out, and takes a place among those that are
-// out. Whatever it waited for, nothing passes a limit that came meanwhile; the
-// pace then begins anew, so that not all that waited go out at once.
+// enter waits until a request may be sent, and takes a slot. If a limit comes into
+// effect while it waits, it waits for that too and reserves again, so that the waiting
+// requests are not all sent at once.
 func (t *transport) enter(ctx context.Context, method string) (leave func(), err error) {
 	latest := t.now().Add(t.maxWait)
 	for {
@@ -208,8 +206,7 @@ func (t *transport) enter(ctx context.Context, method string) (leave func(), err
 	}
 }
 
-// once sends one request and takes in the whole answer; without, the error is a
-// *sentError.
+// once sends one request and reads the whole answer. The error is a *sentError.
 func (t *transport) once(req *http.Request, body []byte, token string) (*http.Response, error) {
 	ctx, cancel := context.WithTimeout(req.Context(), t.timeout)
 	defer cancel()
@@ -236,8 +233,8 @@ func (t *transport) once(req *http.Request, body []byte, token string) (*http.Re
 		return nil, &sentError{fmt.Errorf("answer is larger than %d MiB", maxReply>>20)}
 	}
 	if resp.StatusCode >= 300 && token != "" {
-		// Some servers, and proxies before them, say back what they were sent, and
-		// go-github's errors quote them.
+		// Some servers and proxies repeat the request in their answer, and go-github's
+		// errors quote it.
 		data = bytes.ReplaceAll(data, []byte(token), []byte("***"))
 		for _, values := range resp.Header {
 			for i, v := range values {
@@ -249,8 +246,7 @@ func (t *transport) once(req *http.Request, body []byte, token string) (*http.Re
 		t.metrics.remaining.Set(float64(n))
 	}
 	if resp.StatusCode == http.StatusNotModified && seen != nil {
-		// What it says now holds, such as Link; of what it does not say, what it
-		// said then.
+		// New headers, such as Link, replace the stored ones.
 		header := seen.header.Clone()
 		maps.Copy(header, resp.Header)
 		resp.StatusCode, resp.Status = http.StatusOK, "200 OK"
@@ -262,11 +258,10 @@ func (t *transport) once(req *http.Request, body []byte, token string) (*http.Re
 	return resp, nil
 }
 
-// limit recognises a limit in an answer, and holds everybody off for as long.
-// It takes the headers about it away: two that count would hold off twice, and
-// go-github reads the wall clock.
+// limit recognises a limit in an answer and stops the Pacer. It removes the rate limit
+// headers: go-github would act on them too, by the wall clock.
 func (t *transport) limit(resp *http.Response, method string, sent time.Time) *LimitError {
-	data, _ := io.ReadAll(resp.Body) // in memory: once put it there
+	data, _ := io.ReadAll(resp.Body) // once keeps it in memory
 	resp.Body = io.NopCloser(bytes.NewReader(data))
 	now := t.now()
 	limit := classify(resp, data, now)
@@ -279,9 +274,8 @@ func (t *transport) limit(resp *http.Response, method string, sent time.Time) *L
 	return t.pacer.stop(limit, method, sent, now)
 }
 
-// classify is the limit that an answer tells of, or nil; Until is zero where it
-// does not say for how long. A time that is over by our clock says nothing: that one
-// may be ahead, and what was just refused would be again.
+// classify returns the limit of an answer, or nil; Until is zero if the answer has no
+// end. An end in the past counts as none: the local clock may be ahead.
 func classify(resp *http.Response, body []byte, now time.Time) *LimitError {
 	if resp.StatusCode != http.StatusForbidden && resp.StatusCode != http.StatusTooManyRequests {
 		return nil
@@ -295,13 +289,13 @@ func classify(resp *http.Response, body []byte, now time.Time) *LimitError {
 	case h.Get("X-RateLimit-Remaining") == "0":
 		limit.Why = "primary"
 		if at, err := strconv.ParseInt(h.Get("X-RateLimit-Reset"), 10, 64); err == nil {
-			// A second more: the forge counts in whole ones.
+			// One more second: the forge counts whole seconds.
 			limit.Until = time.Unix(at, 0).Add(time.Second)
 		}
 	case resp.StatusCode == http.StatusTooManyRequests:
 	case strings.Contains(string(body), "secondary rate limit"), strings.Contains(string(body), "secondary-rate-limits"):
 	default:
-		return nil // forbidden, and meant
+		return nil // a permission error
 	}
 	if !limit.Until.After(now) {
 		limit.Until = time.Time{}
@@ -309,7 +303,7 @@ func classify(resp *http.Response, body []byte, now time.Time) *LimitError {
 	return limit
 }
 
-// drain takes in a request's body, so that it can be sent more than once.
+// drain reads a request's body, so that it can be sent more than once.
 func drain(req *http.Request) ([]byte, error) {
 	if req.Body == nil {
 		return nil, nil

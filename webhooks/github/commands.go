@@ -16,10 +16,10 @@ import (
 	"berth/reconciler"
 )
 
-// prefix begins what is said to Berth.
+// prefix begins a command.
 const prefix = "/berth"
 
-// reactions are GitHub's names of ours.
+// reactions maps reactions to GitHub's names.
 var reactions = map[reconciler.Reaction]string{
 	reconciler.Accepted:   "rocket",
 	reconciler.Refused:    "-1",
@@ -27,71 +27,70 @@ var reactions = map[reconciler.Reaction]string{
 	reconciler.Confused:   "confused",
 }
 
-// maxAnswered is how many remarks are known to be answered without asking.
+// maxAnswered bounds the commands that are known to have a reaction.
 const maxAnswered = 10_000
 
-// Remarks lists what was said to Berth on any pull request since a time, oldest
-// first. GitHub goes by when a comment was last changed, so that nothing said
-// since is left out.
+// Commands lists the commands on any pull request since a time, oldest first. GitHub
+// filters by the time of the last change, so edited commands are included.
 func (f *Forge) Commands(ctx context.Context, since time.Time) ([]reconciler.CommandComment, error) {
 	since = since.UTC().Truncate(time.Second)
-	return f.remarks(ctx, 0, gh.IssueListCommentsOptions{Sort: gh.String("created"), Direction: gh.String("asc"), Since: &since})
+	return f.commands(ctx, 0, gh.IssueListCommentsOptions{Sort: gh.String("created"), Direction: gh.String("asc"), Since: &since})
 }
 
-// RemarksOf lists all that was said to Berth on one pull request.
+// CommandsOf lists the commands on one pull request.
 func (f *Forge) CommandsOf(ctx context.Context, pull int) ([]reconciler.CommandComment, error) {
 	if pull <= 0 {
 		return nil, fmt.Errorf("github: pull request %d: %w", pull, reconciler.ErrNotFound)
 	}
-	return f.remarks(ctx, pull, gh.IssueListCommentsOptions{})
+	return f.commands(ctx, pull, gh.IssueListCommentsOptions{})
 }
 
-// remarks lists those on a pull request; 0 is all of them.
-func (f *Forge) remarks(ctx context.Context, pull int, opt gh.IssueListCommentsOptions) ([]reconciler.CommandComment, error) {
+// commands lists the commands on a pull request; 0: on all of them.
+func (f *Forge) commands(ctx context.Context, pull int, opt gh.IssueListCommentsOptions) ([]reconciler.CommandComment, error) {
 	me, err := f.me(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var out []reconciler.CommandComment
-	unsure := map[int64]bool{}        // somebody reacted to it
-	answered := map[int][]*sections{} // what our comments on a pull request say was answered
+	reacted := map[int64]bool{}       // comments with a reaction of anybody
+	answered := map[int][]*sections{} // the commands that Berth's comments list as answered
 	err = f.each(func(o gh.ListOptions) (*gh.Response, error) {
 		opt.ListOptions = o
 		list, resp, err := f.client.Issues.ListComments(op(ctx, "list_remarks"), f.o.Owner, f.o.Repo, pull, &opt)
 		for _, c := range list {
 			if f.ours(c, me) {
-				// An answer is younger than its command, so that whatever lists the
-				// command lists our comment too.
+				// An answer is younger than its command: a listing with the command has
+				// Berth's comment too.
 				n, s := issueNumber(c.GetIssueURL(), f.o.Owner, f.o.Repo), parse(tidy(c.GetBody()))
 				answered[n] = append(answered[n], &s)
 			}
-			if r, ok := f.remark(c, me); ok {
+			if r, ok := f.command(c, me); ok {
 				out = append(out, r)
-				unsure[r.ID] = c.GetReactions().GetTotalCount() > 0
+				reacted[r.ID] = c.GetReactions().GetTotalCount() > 0
 			}
 		}
 		return resp, err
 	})
-	// What comes while the pages are read may push one onto two of them.
+	// A new comment while the pages are read may put one onto two pages.
 	slices.SortFunc(out, func(a, b reconciler.CommandComment) int { return cmp.Compare(a.ID, b.ID) })
 	out = slices.CompactFunc(out, func(a, b reconciler.CommandComment) bool { return a.ID == b.ID })
 	for i := range out {
 		r := &out[i]
 		r.Answered = slices.ContainsFunc(answered[r.Pull], func(s *sections) bool { return s.has(r.ID) })
-		if err == nil && unsure[r.ID] && !r.Answered {
-			r.Answered, err = f.reacted(ctx, r.ID, me)
+		if err == nil && reacted[r.ID] && !r.Answered {
+			r.Answered, err = f.hasReacted(ctx, r.ID, me)
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("github: list what was said to Berth: %w", missing(err))
+		return nil, fmt.Errorf("github: list commands: %w", missing(err))
 	}
 	return out, nil
 }
 
-// remark returns c as a remark to Berth; false if it is none. It reports an edit,
-// as users who may write to the repository may edit comments of others. GitHub's
-// times have whole seconds: an edit within the first second is not noticed.
-func (f *Forge) remark(c *gh.IssueComment, me string) (reconciler.CommandComment, bool) {
+// command returns a comment as a command; false if it is not one. It reports an edit,
+// because users with write access may edit comments of others. GitHub's times have whole
+// seconds: an edit within the first second is not noticed.
+func (f *Forge) command(c *gh.IssueComment, me string) (reconciler.CommandComment, bool) {
 	line, _, _ := strings.Cut(strings.ReplaceAll(c.GetBody(), "\r", "\n"), "\n")
 	line = strings.TrimSpace(line)
 	rest, toBerth := strings.CutPrefix(line, prefix)
@@ -105,9 +104,9 @@ func (f *Forge) remark(c *gh.IssueComment, me string) (reconciler.CommandComment
 		Edited: !c.GetCreatedAt().Equal(c.GetUpdatedAt())}, pull > 0
 }
 
-// issueNumber is the number in a comment's issue_url, or 0 where that is no issue
-// of the repository. GitHub counts pull requests among the issues: whether the
-// number is one, Forge.Pull says.
+// issueNumber is the number in a comment's issue_url; 0 if it is not an issue of the
+// repository. GitHub numbers pull requests among the issues; Forge.Pull finds out which
+// it is.
 func issueNumber(issueURL, owner, repo string) int {
 	u, err := url.Parse(issueURL)
 	if err != nil {
@@ -121,8 +120,8 @@ func issueNumber(issueURL, owner, repo string) int {
 	return int(n)
 }
 
-// reacted says whether we reacted to a comment. What was answered stays so.
-func (f *Forge) reacted(ctx context.Context, comment int64, me string) (bool, error) {
+// hasReacted says whether Berth reacted to a comment. A true result is kept.
+func (f *Forge) hasReacted(ctx context.Context, comment int64, me string) (bool, error) {
 	f.mu.Lock()
 	known := f.answered[comment]
 	f.mu.Unlock()
@@ -157,13 +156,12 @@ func (f *Forge) note(comment int64) {
 	f.answered[comment] = true
 }
 
-// React sets a sign beside a remark; reconciler.ErrNotFound if somebody deleted
-// it. GitHub keeps one of each kind from one account, so that doing it again
-// does nothing.
+// React adds a reaction to a command; reconciler.ErrNotFound if the comment was deleted.
+// GitHub keeps one reaction of each kind from one account, so a repetition does nothing.
 func (f *Forge) React(ctx context.Context, r reconciler.CommandComment, with reconciler.Reaction) error {
 	content, ok := reactions[with]
 	if !ok {
-		return fmt.Errorf("github: there is no reaction %q", with)
+		return fmt.Errorf("github: unknown reaction %q", with)
 	}
 	if r.Answered {
 		return nil
@@ -179,10 +177,10 @@ func (f *Forge) React(ctx context.Context, r reconciler.CommandComment, with rec
 	return nil
 }
 
-// Permission is what somebody may do in the repository now. Roles between
-// GitHub's old ones count as the lesser.
+// Permission is a user's permission in the repository now. A role between two of
+// GitHub's permissions counts as the lower one.
 func (f *Forge) Permission(ctx context.Context, login string) (reconciler.Permission, error) {
-	if !name(login) { // it goes into a path
+	if !name(login) { // it is part of a URL path
 		return reconciler.NoPermission, nil
 	}
 	level, _, err := f.client.Repositories.GetPermissionLevel(op(ctx, "get_permission"), f.o.Owner, f.o.Repo, login)
@@ -190,7 +188,7 @@ func (f *Forge) Permission(ctx context.Context, login string) (reconciler.Permis
 		return reconciler.NoPermission, nil
 	}
 	if err != nil {
-		return reconciler.NoPermission, fmt.Errorf("github: ask what %q may do: %w", login, explain(err))
+		return reconciler.NoPermission, fmt.Errorf("github: read the permission of %q: %w", login, explain(err))
 	}
 	switch p := level.GetPermission(); p {
 	case "admin":
