@@ -1,16 +1,51 @@
-// Package schema holds the nouns of Berth: the documents people declare in an
-// estate, what they mean after policy, and the findings about them.
+// Package schema holds the nouns of Berth: the documents of an estate, their meaning
+// after policy, and the findings about them. Every other package uses these nouns.
 //
-// It is the vocabulary every other package speaks. It must not know YAML, CUE,
-// Git, a forge, a host or a scheduler, and imports the standard library only.
+// The package must not know YAML, CUE, Git, a forge, a host or a scheduler. It
+// imports the standard library only.
 //
-// The words:
+// # Kinds
 //
-//   - An estate is the Git tree people declare things in (DESIGN §2).
-//   - A document is one file of it; its Key says what it declares. Tenant and
-//     project come from the path and nowhere else.
-//   - Desired is everything one tree declares, valid documents only.
-//   - Effective is Desired after policy: what shall run, with a Decision for
-//     each thing that policy refused or changed.
-//   - A Diagnostic is a finding at a place in a file.
+// The table in kinds.go has one row for each kind of document. A new kind takes that
+// row, a Go struct here and a CUE definition in schema/cue.
+//
+// # Glossary
+//
+// One word has one meaning, in code, messages and documentation:
+//
+//	estate              the Git repository with declarations
+//	document            a YAML file with one kind in it; its Key says what it declares
+//	kind                what a document declares: a row of the table of kinds
+//	tenant tree         the subtree of one tenant; platform/ is the platform's tree
+//	desired             what one tree declares, valid documents only
+//	effective           desired after policy, with a decision for each value that policy changed
+//	in force            what main says, valid and permitted (branch berth/in-force)
+//	held change         a change that is on main and not in force; its reason is one of invalid,
+//	                    unauthorized, denied by policy, stale plan, blocked deletion, waiting for reference
+//	blocked deletion    a deletion that waits for a valid tree or an acknowledgement
+//	acknowledged deletion  a deletion larger than the limit that a user with the permission confirmed
+//	resource            anything with a status on berth/status
+//	unit                what is deployed as one whole with its own plan: an instance or a shared runtime
+//	member              one part of a unit on one node
+//	reconcile           one run of the loop for a key
+//	observe             ask hosts what runs; the answer is an observation
+//	finding             result of a check on a document, with severity error or warning
+//	decision            result of policy or authority, allowed or denied, with its rule
+//	check               result on a pull request: success, failure or neutral
+//	comment             text that Berth posts at the forge
+//	command             text that a person writes to Berth
+//	audit record        record of who did what
+//	event               something that happened to a unit
+//	approved plan       a plan that changed after review and was confirmed
+//	stale plan          a pull request's plan that changed after review
+//	break-glass access  emergency use of the platform's rights
+//	user with permission X  whoever may do X
+//	debounce, coalesce  wait for several triggers and handle them as one
+//	throttle, rate limit  limit the requests to the forge
+//	take leadership     start a daemon as the leader
+//	work tree, local checkout  a directory or commit on a developer's machine
+//	freeze              stop applying because history or a tree cannot be trusted
+//	converged           nothing more to do
+//	assignment, placement  the node for a member
+//	unschedulable       no node for a member
 package schema

@@ -22,7 +22,7 @@ import (
 func newSchemaCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "schema",
-		Short: "Export the schemas of documents and events",
+		Short: "Export schemas and the reference of documents and events",
 	}
 	var events, estate string
 	export := &cobra.Command{
@@ -76,7 +76,23 @@ Schema of each type of event that it refers to.`,
 	}
 	export.Flags().StringVar(&events, "events", "", "directory to write the schemas of events to")
 	export.Flags().StringVar(&estate, "estate", "", "directory of the estate whose versions say what config may hold")
-	cmd.AddCommand(export)
+	cmd.AddCommand(export, &cobra.Command{
+		Use:   "docs",
+		Short: "Write the reference of kinds and fields as Markdown",
+		Long: `Write the reference of kinds and fields to standard output, as Markdown: the path
+of each kind of document, what deleting one means, and every field with its type,
+default and description. The definitions that berth validate uses are its source.`,
+		Example: "  berth schema docs > kinds.md",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			page, err := load.Reference()
+			if err != nil {
+				return fmt.Errorf("schema docs: %w", err)
+			}
+			_, err = cmd.OutOrStdout().Write(page)
+			return err
+		},
+	})
 	return cmd
 }
 
