@@ -12,6 +12,7 @@ import (
 
 	"berth/reconciler"
 	"berth/reconciler/plan"
+	"berth/reconciler/status"
 	"berth/runtimes"
 	"berth/schema"
 	"berth/schema/policy"
@@ -537,16 +538,16 @@ func (r *Reconciler) scanArtifacts(ctx context.Context) error {
 	all, prints, gone := r.looks.scan(st.Desired)
 	if r.looks.desired == nil {
 		r.looks.prints = map[schema.Key]string{}
-		for _, s := range r.writer.thingsOf(schema.KindArtifact, schema.KindAppVersion) {
+		for _, s := range r.writer.ResourcesOf(schema.KindArtifact, schema.KindAppVersion) {
 			if all[s.Key] == nil {
 				gone = append(gone, s.Key) // while no daemon ran
 			}
 		}
 	}
-	r.writer.moveThings(artifactMoves(all, gone, r.writer.thing))
+	r.writer.MoveResources(artifactMoves(all, gone, r.writer.Resource))
 	var changed []schema.Key
 	for _, k := range slices.SortedFunc(maps.Keys(all), schema.Key.Compare) {
-		if prev := r.writer.thing(k); !all[k].head.Suspend && (prev == nil || !equalJSON(prev, all[k].next(prev, nil, ""))) {
+		if prev := r.writer.Resource(k); !all[k].head.Suspend && (prev == nil || !status.EqualJSON(prev, all[k].next(prev, nil, ""))) {
 			changed = append(changed, k)
 		}
 	}
@@ -556,15 +557,15 @@ func (r *Reconciler) scanArtifacts(ctx context.Context) error {
 	}
 	for _, k := range changed {
 		for {
-			prev := r.writer.thing(k)
-			if _, ok := r.writer.setThing(prev, all[k].next(prev, nil, causes[k])); ok {
+			prev := r.writer.Resource(k)
+			if _, ok := r.writer.SetResource(prev, all[k].next(prev, nil, causes[k])); ok {
 				break
 			}
 		}
 	}
 	for _, k := range gone {
-		for s := r.writer.thing(k); s != nil && !r.writer.forgetThing(s); {
-			s = r.writer.thing(k)
+		for s := r.writer.Resource(k); s != nil && !r.writer.RemoveResource(s); {
+			s = r.writer.Resource(k)
 		}
 		delete(r.looks.prints, k)
 	}
@@ -612,19 +613,6 @@ func artifactMoves(all map[schema.Key]*published, gone []schema.Key, thing func(
 	return moves
 }
 
-// thingsOf are the statuses of things of some kinds.
-func (w *writer) thingsOf(kinds ...schema.Kind) []*plan.ThingStatus {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	var out []*plan.ThingStatus
-	for k, s := range w.things {
-		if slices.Contains(kinds, k.Kind) {
-			out = append(out, s)
-		}
-	}
-	return out
-}
-
 // lookAtArtifact looks at the bytes of one thing and says when to look again.
 func (r *Reconciler) lookAtArtifact(ctx context.Context, key schema.Key) (time.Duration, error) {
 	st := r.current()
@@ -643,7 +631,7 @@ func (r *Reconciler) lookAtArtifact(ctx context.Context, key schema.Key) (time.D
 	if p == nil || p.head.Suspend {
 		return 0, nil
 	}
-	began := r.writer.thing(key)
+	began := r.writer.Resource(key)
 	rules := policy.SourcesOf(st.Desired.Platform, st.Desired.Tenants[key.Tenant])
 	sights, complete := map[string]bytesStatus{}, true
 	for _, name := range slices.Sorted(maps.Keys(p.bytes)) {
@@ -675,8 +663,8 @@ func (r *Reconciler) lookAtArtifact(ctx context.Context, key schema.Key) (time.D
 // saw records what a look at p saw, if p is still what is in force, and since the
 // commit that it followed when the look began.
 func (r *Reconciler) saw(key schema.Key, p *published, d *schema.Desired, revision string, sights map[string]bytesStatus) bool {
-	r.writer.whole.RLock()
-	defer r.writer.whole.RUnlock()
+	r.writer.Decision.RLock()
+	defer r.writer.Decision.RUnlock()
 	if now := r.current().Desired; now != d {
 		if q := publication(now, key); q == nil || q.head.Suspend ||
 			q.print(now, policy.SourcesOf(now.Platform, now.Tenants[key.Tenant])) != p.print(d, policy.SourcesOf(d.Platform, d.Tenants[key.Tenant])) {
@@ -684,8 +672,8 @@ func (r *Reconciler) saw(key schema.Key, p *published, d *schema.Desired, revisi
 		}
 	}
 	for {
-		prev := r.writer.thing(key)
-		if prev == nil || prev.Revision != revision || !equalJSON(prev, p.next(prev, nil, "")) {
+		prev := r.writer.Resource(key)
+		if prev == nil || prev.Revision != revision || !status.EqualJSON(prev, p.next(prev, nil, "")) {
 			return false // the scan records it first, with the commit that brought it
 		}
 		next := p.next(prev, sights, "")
@@ -693,12 +681,12 @@ func (r *Reconciler) saw(key schema.Key, p *published, d *schema.Desired, revisi
 			// Its owner went on before its bytes came: the steps are told in order.
 			registered := *p
 			registered.status = string(schema.ArtifactRegistered)
-			if _, ok := r.writer.setThing(prev, registered.next(prev, sights, "")); !ok {
+			if _, ok := r.writer.SetResource(prev, registered.next(prev, sights, "")); !ok {
 				continue
 			}
-			prev = r.writer.thing(key)
+			prev = r.writer.Resource(key)
 		}
-		changed, ok := r.writer.setThing(prev, next)
+		changed, ok := r.writer.SetResource(prev, next)
 		if !ok {
 			continue
 		}

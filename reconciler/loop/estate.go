@@ -15,6 +15,7 @@ import (
 	"berth/reconciler/plan"
 	"berth/reconciler/provenance"
 	"berth/reconciler/pulls"
+	"berth/reconciler/status"
 	"berth/schema"
 	"berth/schema/audit"
 	"berth/schema/authority"
@@ -79,11 +80,11 @@ func (r *Reconciler) reconcileEstate(ctx context.Context) error {
 	if refused != nil && !errors.Is(refused, reconciler.ErrRewritten) && !errors.Is(refused, reconciler.ErrUnreadable) {
 		return refused
 	}
-	if err := r.writer.fetched(ctx, tips.Status); err != nil {
+	if err := r.writer.Fetched(ctx, tips.Status); err != nil {
 		return err
 	}
 	if c, ok := r.o.Repo.(reconciler.NoticeReader); ok {
-		r.writer.revise(func(rev *reconciler.Revision) {
+		r.writer.Revise(func(rev *reconciler.Revision) {
 			now := remarksAnew(rev.Notices, c.Notices(), r.o.Now().Sub(r.remarked) < saidFor)
 			if !slices.Equal(now, rev.Notices) {
 				rev.Notices, r.remarked = now, r.o.Now()
@@ -137,7 +138,7 @@ func (r *Reconciler) decide(ctx context.Context, st *reconciler.State, tips reco
 		return err
 	}
 	if was.Tree == nil && r.o.Authority != nil {
-		if gone := r.writer.revision().InForce; gone != "" && r.o.Accept != tips.Main {
+		if gone := r.writer.Revision().InForce; gone != "" && r.o.Accept != tips.Main {
 			return r.freeze(fmt.Sprintf("%s is gone, which held %s: what was held for lack of authority is not known any more. Put the branch back, or set repository.accept to %s to take all of it as permitted",
 				reconciler.BranchInForce, short(gone), tips.Main))
 		}
@@ -197,7 +198,7 @@ func (r *Reconciler) decide(ctx context.Context, st *reconciler.State, tips reco
 	}
 	cause := correlation(main)
 	inForce, err := r.o.Repo.WriteInForce(ctx, tips.InForce, reconciler.InForce{
-		Commit: main, Replace: d.Replace, Held: d.Held, Permitted: d.Permitted, Moved: d.Moved, CorrelationID: cause, Epoch: r.writer.epoch(),
+		Commit: main, Replace: d.Replace, Held: d.Held, Permitted: d.Permitted, Moved: d.Moved, CorrelationID: cause, Epoch: r.writer.Revision().Epoch,
 	})
 	if errors.Is(err, reconciler.ErrConflict) {
 		r.queue.Add(reconciler.Item{Task: reconciler.TaskEstate})
@@ -352,8 +353,8 @@ func (r *Reconciler) adopt(ctx context.Context, tips reconciler.Tips) (*reconcil
 	if err != nil {
 		return nil, err
 	}
-	rev := r.writer.revision()
-	mem := r.writer.memory()
+	rev := r.writer.Revision()
+	mem := r.writer.Units()
 	recorded := rev.InForce == tips.InForce
 	said, err := r.o.Repo.ReadInForce(ctx, tips.InForce)
 	if err != nil {
@@ -379,12 +380,12 @@ func (r *Reconciler) adopt(ctx context.Context, tips reconciler.Tips) (*reconcil
 	r.state = st
 	r.mu.Unlock()
 	if recorded { // else what is decided over it tells
-		r.writer.record(r.untoldFates(st, mem)...)
+		r.writer.Record(r.untoldFates(st, mem)...)
 	}
 	if recorded && rev.Commit == tips.Main {
 		r.opened()
 	}
-	under, ended := r.writer.underReview(), map[string]bool{}
+	under, ended := r.writer.Reviews.Units(), map[string]bool{}
 	for key, s := range mem.All() {
 		over := s.Settled() && s.Phase != plan.PhaseDeleted
 		for _, commit := range r.pulls.RollOuts.Observe(s) {
@@ -435,13 +436,13 @@ func (r *Reconciler) inForce(ctx context.Context, commit string) (*reconciler.St
 		return nil, fmt.Errorf("read back %s: %w", short(commit), err)
 	}
 	st := newState("", commit, r.today(), d)
-	st.Placement = r.decider.Place(d.Effective, r.writer.memory())
+	st.Placement = r.decider.Place(d.Effective, r.writer.Units())
 	return st, nil
 }
 
 // wakeAll has every unit looked at that is remembered.
 func (r *Reconciler) wakeAll() {
-	for k := range r.writer.memory().All() {
+	for k := range r.writer.Units().All() {
 		r.queue.Add(reconciler.Item{Task: reconciler.TaskUnit, Unit: k})
 	}
 }
@@ -458,7 +459,7 @@ func (r *Reconciler) opened() {
 // through which commit, and wakes them. acked are the deletions that somebody
 // acknowledged since the decision before.
 func (r *Reconciler) enforce(ctx context.Context, old, st *reconciler.State, by origins, acked []pulls.Acked, records []audit.Record, events []plan.Event) error {
-	mem := r.writer.memory()
+	mem := r.writer.Units()
 	oldMain := ""
 	before := old
 	if old != nil {
@@ -517,10 +518,10 @@ func (r *Reconciler) enforce(ctx context.Context, old, st *reconciler.State, by 
 	}
 
 	requesters := r.requesters(ctx, st, changed, by.requesters)
-	r.writer.whole.Lock()
+	r.writer.Decision.Lock()
 	for _, key := range changed {
 		for { // until no worker records something in between
-			prev := r.writer.get(key)
+			prev := r.writer.Unit(key)
 			next := decided(key, st, prev, causes[key])
 			if isNewUnit(prev) && st.Instance(key) != nil {
 				next.RequestedBy = requesters[key]
@@ -543,10 +544,10 @@ func (r *Reconciler) enforce(ctx context.Context, old, st *reconciler.State, by 
 			}
 		}
 	}
-	r.writer.record(append(records, fateRecords(before, st, r.o.Now())...)...)
-	r.writer.announce(events...)
+	r.writer.Record(append(records, fateRecords(before, st, r.o.Now())...)...)
+	r.writer.Announce(events...)
 	r.stand(st)
-	r.writer.revise(func(rev *reconciler.Revision) {
+	r.writer.Revise(func(rev *reconciler.Revision) {
 		rev.Commit, rev.InForce, rev.Frozen = st.Main, st.InForce, ""
 		rev.Held, rev.HeldMore = st.Held, 0
 		if len(st.Held) > maxHeld {
@@ -559,7 +560,7 @@ func (r *Reconciler) enforce(ctx context.Context, old, st *reconciler.State, by 
 	if old != nil && old.Paused != st.Paused {
 		r.pauseAll(st, merged)
 	}
-	r.writer.whole.Unlock()
+	r.writer.Decision.Unlock()
 
 	r.unrecorded, r.untold, r.toldTo, r.enforced = nil, false, "", &enforced{mem, changed}
 	r.o.Metrics.frozen.Set(0)
@@ -586,7 +587,7 @@ func isNewUnit(prev *plan.Status) bool {
 func (r *Reconciler) requesters(ctx context.Context, st *reconciler.State, changed []schema.Key, by map[schema.Key]string) map[schema.Key]string {
 	missing := map[string]schema.Key{}
 	for _, key := range changed {
-		if i := st.Desired.Instance(key); i != nil && by[key] == "" && isNewUnit(r.writer.get(key)) {
+		if i := st.Desired.Instance(key); i != nil && by[key] == "" && isNewUnit(r.writer.Unit(key)) {
 			missing[i.File] = key
 		}
 	}
@@ -679,7 +680,7 @@ func changedUnits(old, st *reconciler.State, mem plan.Memory, last *enforced) []
 }
 
 func sameDenials(a, b []schema.Decision) bool {
-	return len(a) == 0 && len(b) == 0 || equalJSON(a, b)
+	return len(a) == 0 && len(b) == 0 || status.EqualJSON(a, b)
 }
 
 // mergedCommit is one commit of main that a decision takes in, and what it
@@ -785,7 +786,7 @@ func (c origins) of(old, st *reconciler.State, key schema.Key) string {
 	if old == nil {
 		return ""
 	}
-	if x, y := old.Instance(key), st.Instance(key); x == y || equalJSON(x, y) {
+	if x, y := old.Instance(key), st.Instance(key); x == y || status.EqualJSON(x, y) {
 		return ""
 	}
 	return c.first
@@ -804,9 +805,9 @@ func (c origins) then(before *schema.Effective, d decide.Decision) origins {
 func newlyHeld(before, now []plan.Held) []plan.Held {
 	had := make(map[plan.Held]bool, len(before))
 	for _, h := range before {
-		had[cutHeld(h)] = true
+		had[status.CutHeld(h)] = true
 	}
-	return slices.DeleteFunc(slices.Clone(now), func(h plan.Held) bool { return had[cutHeld(h)] })
+	return slices.DeleteFunc(slices.Clone(now), func(h plan.Held) bool { return had[status.CutHeld(h)] })
 }
 
 // unread are the parts that cannot be read in which a commit changes something,
@@ -840,14 +841,14 @@ func attributeHeld(merged []mergedCommit, tip string, held []plan.Held) map[stri
 // replace places again, as nodes came free. Units whose members change are
 // woken.
 func (r *Reconciler) replace() {
-	r.writer.whole.Lock()
-	defer r.writer.whole.Unlock()
+	r.writer.Decision.Lock()
+	defer r.writer.Decision.Unlock()
 	st := r.current()
 	if st == nil || st.Placement.Whole() {
 		return
 	}
 	next := *st
-	next.Placement = r.decider.Place(st.Effective, r.writer.memory())
+	next.Placement = r.decider.Place(st.Effective, r.writer.Units())
 	r.mu.Lock()
 	r.state = &next
 	r.mu.Unlock()
@@ -861,7 +862,7 @@ func (r *Reconciler) replace() {
 // freeze stops taking new commits until main is again what it should be. What
 // is in force is kept healthy meanwhile; nothing is deleted.
 func (r *Reconciler) freeze(why string) error {
-	r.writer.revise(func(rev *reconciler.Revision) { rev.Frozen = why })
+	r.writer.Revise(func(rev *reconciler.Revision) { rev.Frozen = why })
 	r.o.Metrics.frozen.Set(1)
 	r.mu.Lock()
 	news := r.frozen != why
@@ -879,8 +880,8 @@ func (r *Reconciler) freeze(why string) error {
 }
 
 func (r *Reconciler) thaw() {
-	if r.writer.revision().Frozen != "" {
-		r.writer.revise(func(rev *reconciler.Revision) { rev.Frozen = "" })
+	if r.writer.Revision().Frozen != "" {
+		r.writer.Revise(func(rev *reconciler.Revision) { rev.Frozen = "" })
 		r.o.Metrics.frozen.Set(0)
 	}
 	r.mu.Lock()

@@ -53,7 +53,7 @@ func (m *Metrics) called(backend, op string, ok bool) {
 	m.runtimeCalls.WithLabelValues(backend, op, res).Inc()
 }
 
-func (m *Metrics) pushed(_ time.Duration, _ int, err error) {
+func (m *Metrics) pushed(err error) {
 	m.statusWrites.WithLabelValues(result(err)).Inc()
 }
 

@@ -2,7 +2,6 @@ package loop
 
 import (
 	"context"
-	"maps"
 	"time"
 
 	"berth/reconciler"
@@ -28,7 +27,9 @@ func (r *Reconciler) newPulls() *pulls.Pulls {
 			}
 			return nil
 		},
-		Seen: func(before, after *schema.Desired) []schema.Diagnostic { return Unseen(before, after, r.writer.thing) },
+		Seen: func(before, after *schema.Desired) []schema.Diagnostic {
+			return Unseen(before, after, r.writer.Resource)
+		},
 		Enqueue: func(i reconciler.Item) {
 			if q := r.queueOf(i); q != nil {
 				q.Add(i)
@@ -52,43 +53,16 @@ func (r *Reconciler) Shows(commit string) bool { return r.pulls.Shows(commit) }
 // pullStatus is the status writer as pull requests need it.
 type pullStatus struct{ r *Reconciler }
 
-func (s pullStatus) Memory() plan.Memory                          { return s.r.writer.memory() }
-func (s pullStatus) Get(key schema.Key) *plan.Status              { return s.r.writer.get(key) }
+func (s pullStatus) Memory() plan.Memory                          { return s.r.writer.Units() }
+func (s pullStatus) Get(key schema.Key) *plan.Status              { return s.r.writer.Unit(key) }
 func (s pullStatus) Set(prev *plan.Status, next plan.Status) bool { return s.r.set(prev, next) }
-func (s pullStatus) Record(records ...audit.Record)               { s.r.writer.record(records...) }
+func (s pullStatus) Record(records ...audit.Record)               { s.r.writer.Record(records...) }
 func (s pullStatus) RecordDenied(records ...audit.Record)         { s.r.Audit(records...) }
-func (s pullStatus) Flush(ctx context.Context) error              { return s.r.writer.flush(ctx) }
+func (s pullStatus) Flush(ctx context.Context) error              { return s.r.writer.Flush(ctx) }
 func (s pullStatus) FlushTo(ctx context.Context, count uint64) error {
-	return s.r.writer.flushTo(ctx, count)
+	return s.r.writer.FlushTo(ctx, count)
 }
-func (s pullStatus) Reviews() map[int]*plan.Review { return s.r.writer.allReviews() }
+func (s pullStatus) Reviews() map[int]*plan.Review { return s.r.writer.Reviews.All() }
 func (s pullStatus) UpdateReview(pull int, change func(*plan.Review) *plan.Review) uint64 {
-	return s.r.writer.updateReview(pull, change)
-}
-
-// allReviews are the records of what was shown on pull requests. The records must
-// not be changed.
-func (w *writer) allReviews() map[int]*plan.Review {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return maps.Clone(w.reviews.of)
-}
-
-// updateReview replaces the record of a pull request by what change returns for the
-// present one, of which nil is none; the same value changes nothing. It returns the
-// count of changes to flush to.
-func (w *writer) updateReview(pull int, change func(*plan.Review) *plan.Review) uint64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	before := w.reviews.of[pull]
-	switch next := change(before); {
-	case next == before:
-		return w.put
-	case next == nil:
-		w.reviews.drop(pull)
-	default:
-		w.reviews.put(*next)
-	}
-	w.changed()
-	return w.put
+	return s.r.writer.Reviews.Update(pull, change)
 }

@@ -19,6 +19,7 @@ import (
 	"berth/reconciler/plan"
 	"berth/reconciler/provenance"
 	"berth/reconciler/pulls"
+	"berth/reconciler/status"
 	"berth/runtimes"
 	"berth/schema"
 	"berth/schema/estate"
@@ -79,7 +80,8 @@ type Reconciler struct {
 	plans   workqueue.TypedRateLimitingInterface[reconciler.Item] // of pull requests: what is computed waits for no forge's pace
 	bytes   workqueue.TypedRateLimitingInterface[reconciler.Item] // and so does no slow registry
 	decider *decide.Decider
-	writer  *writer
+	writer  *status.Writer
+	stood   *reconciler.State // the decision whose standings are recorded; under writer.Decision
 	pulls   *pulls.Pulls
 	looks   artifacts
 	views   views
@@ -96,15 +98,14 @@ type Reconciler struct {
 
 	authors *provenance.Authors // the estate task's own
 
-	mu        sync.Mutex
-	state     *reconciler.State     // replaced whole by each decision; nil before the first
-	tip       string                // main's, as last fetched
-	waits     map[schema.Key]string // digest of the plan a unit waits to go on with
-	seen      map[schema.Key]bool   // units looked at in this run
-	deletions *deletions
-	frozen    string        // why main's commit cannot be taken over; "": it is
-	ready     chan struct{} // closed when it is known what is in force
-	repoErr   error         // at the repository, while it persists
+	mu      sync.Mutex
+	state   *reconciler.State     // replaced whole by each decision; nil before the first
+	tip     string                // main's, as last fetched
+	waits   map[schema.Key]string // digest of the plan a unit waits to go on with
+	seen    map[schema.Key]bool   // units looked at in this run
+	frozen  string                // why main's commit cannot be taken over; "": it is
+	ready   chan struct{}         // closed when it is known what is in force
+	repoErr error                 // at the repository, while it persists
 }
 
 // New makes a Reconciler.
@@ -151,13 +152,10 @@ func New(o Options) *Reconciler {
 	})
 	r.decider = decide.New(decide.Options{Loader: o.Loader, Authority: o.Authority, Rules: o.Rules})
 	r.pulls = r.newPulls()
-	r.writer = newWriter(o.Repo, o.Flush, o.Log, o.Now)
-	r.writer.onPush, r.writer.onChain = o.Metrics.pushed, o.Metrics.chain
-	r.deletions = newDeletions(o.Retention, o.Now)
-	r.writer.onEvents = func(events []plan.Event) { r.deletions.note(events...) }
-	if o.Owed != nil {
-		r.writer.owed = o.Owed
-	}
+	r.writer = status.NewWriter(status.Options{
+		Repo: o.Repo, Window: o.Flush, Retention: o.Retention, Owed: o.Owed,
+		OnPush: o.Metrics.pushed, OnCheck: o.Metrics.chain, Log: o.Log, Now: o.Now,
+	})
 	return r
 }
 
@@ -200,7 +198,7 @@ func (r *Reconciler) Ready() <-chan struct{} { return r.ready }
 // has taken over, or the status branch cannot be led.
 func (r *Reconciler) Run(ctx context.Context) error {
 	for wait := time.Second; ; wait = min(2*wait, startAgain) {
-		err := r.writer.lead(ctx)
+		err := r.writer.Lead(ctx)
 		r.noteRepository(err)
 		if err == nil {
 			break
@@ -215,16 +213,17 @@ func (r *Reconciler) Run(ctx context.Context) error {
 			return nil
 		}
 	}
-	r.o.Log.Info("leading", "epoch", r.writer.epoch(), "leader", r.writer.leader)
+	epoch, leader := r.writer.Leadership()
+	r.o.Log.Info("leading", "epoch", epoch, "leader", leader)
 
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		r.loadDeletions(ctx)
+		r.writer.LoadDeleted(ctx)
 		return nil
 	})
 	// The writer outlives the workers: what they record at the end is written.
 	workers, stopWriter := context.WithCancel(context.WithoutCancel(ctx))
-	g.Go(func() error { return r.writer.run(workers) })
+	g.Go(func() error { return r.writer.Run(workers) })
 	g.Go(func() error {
 		defer stopWriter()
 		var wg sync.WaitGroup
@@ -434,7 +433,7 @@ type Left struct {
 // Unsettled lists what is not as it shall be, by unit. Nil: everything is
 // decided, was looked at, is converged and written.
 func (r *Reconciler) Unsettled() []Left {
-	rev := r.writer.revision()
+	rev := r.writer.Revision()
 	r.mu.Lock()
 	st, frozen, seen, repoErr := r.state, r.frozen, maps.Clone(r.seen), r.repoErr
 	r.mu.Unlock()
@@ -453,7 +452,7 @@ func (r *Reconciler) Unsettled() []Left {
 	for _, h := range rev.Held {
 		out = append(out, Left{What: fmt.Sprintf("%s is held (%s): %s", h.File, h.Why(), h.Message), Stuck: true})
 	}
-	mem := r.writer.memory()
+	mem := r.writer.Units()
 	for _, k := range mem.Keys() {
 		s := mem.Get(k)
 		if !seen[k] {
@@ -468,7 +467,7 @@ func (r *Reconciler) Unsettled() []Left {
 			out = append(out, *l)
 		}
 	}
-	if out == nil && !r.writer.clean() {
+	if out == nil && !r.writer.IsWritten() {
 		out = append(out, Left{What: "status is not written yet"})
 	}
 	return out

@@ -10,9 +10,11 @@ import (
 	"berth/reconciler"
 	"berth/reconciler/decide"
 	"berth/reconciler/plan"
+	"berth/reconciler/status"
 	"berth/schema"
 	"berth/schema/audit"
 	"berth/schema/authority"
+	"berth/schema/event"
 )
 
 // itself is the actor of what Berth does because of what is in force.
@@ -146,14 +148,14 @@ func (r *Reconciler) appOf(d *schema.Desired) func(schema.Key) string {
 		if app := d.AppOf(key); app != "" {
 			return app
 		}
-		if s := r.writer.get(key); s != nil {
+		if s := r.writer.Unit(key); s != nil {
 			return s.App
 		}
 		var of struct {
 			AppSlug string `json:"app_slug"`
 		}
-		if s := r.writer.thing(key); s != nil {
-			detail(s, &of)
+		if s := r.writer.Resource(key); s != nil {
+			status.Detail(s, &of)
 		}
 		return of.AppSlug
 	}
@@ -165,7 +167,7 @@ func (r *Reconciler) uidOf(d *schema.Desired, key schema.Key) string {
 	if i := d.Instance(key); i != nil {
 		return i.UID
 	}
-	if s := r.writer.get(key); s != nil {
+	if s := r.writer.Unit(key); s != nil {
 		return s.UID
 	}
 	return ""
@@ -199,7 +201,9 @@ func entitlementEvents(verdicts []decide.Verdict, d *schema.Desired, now time.Ti
 			e := t.Projects[k.Project].Entitlements[k.Name]
 			enabled = e != nil && e.Spec.Enabled
 		}
-		out = append(out, entitlementUpdated(k, enabled, name(v.By), v.Commit, correlation(v.Commit), now))
+		out = append(out, status.NewEvent(event.EntitlementUpdated, k, v.Commit, 0, correlation(v.Commit), event.Entitlement{
+			OrgID: k.Tenant, ProjectID: k.ProjectID(), AppSlug: k.Name, Enabled: enabled, UpdatedBy: name(v.By), Revision: v.Commit,
+		}, now))
 	}
 	return out
 }

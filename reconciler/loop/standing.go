@@ -9,6 +9,7 @@ import (
 
 	"berth/reconciler"
 	"berth/reconciler/plan"
+	"berth/reconciler/status"
 	"berth/schema"
 	"berth/schema/estate"
 )
@@ -181,9 +182,9 @@ func runtimesFirst(a, b schema.Key) int {
 	return cmp.Or(cmp.Compare(rank(a), rank(b)), a.Compare(b))
 }
 
-// stand records the standings of a decision. Who calls it holds writer.whole.
+// stand records the standings of a decision. Who calls it holds writer.Decision.
 func (r *Reconciler) stand(st *reconciler.State) {
-	last := r.writer.stood
+	last := r.stood
 	var before *schema.Desired
 	if last != nil {
 		before = last.Desired
@@ -194,31 +195,31 @@ func (r *Reconciler) stand(st *reconciler.State) {
 			maps.Copy(now, standings(st.Desired, owner))
 		}
 	} else {
-		for _, s := range r.writer.thingsOf(schema.KindSharedRuntime, schema.KindAttachment) {
+		for _, s := range r.writer.ResourcesOf(schema.KindSharedRuntime, schema.KindAttachment) {
 			if _, ok := now[s.Key]; !ok {
 				gone = append(gone, s.Key) // while no daemon ran
 			}
 		}
 	}
-	r.writer.stood = st
+	r.stood = st
 	held := standingsHeld(st)
 	for _, key := range slices.SortedFunc(maps.Keys(now), runtimesFirst) {
-		prev := r.writer.thing(key)
+		prev := r.writer.Resource(key)
 		next := plan.ThingStatus{
 			APIVersion: schema.APIVersion, Kind: string(key.Kind) + "Status", Key: key, UID: now[key].uid, Phase: "requested",
 			Revision: st.Main, CorrelationID: correlation(st.Main),
 		}
 		s := now[key]
 		next.Detail, _ = json.Marshal(s) // strings only
-		if prev != nil && prev.Phase == next.Phase && equalJSON(prev.Detail, next.Detail) {
+		if prev != nil && prev.Phase == next.Phase && status.EqualJSON(prev.Detail, next.Detail) {
 			next.Revision, next.CorrelationID = prev.Revision, prev.CorrelationID
 		}
 		next.Conditions = resumed(prev, s.conditions(key, st, held[key], next.Revision), st.Main)
-		r.writer.setThing(prev, next)
+		r.writer.SetResource(prev, next)
 	}
 	slices.SortFunc(gone, func(a, b schema.Key) int { return runtimesFirst(b, a) })
 	for _, key := range gone {
-		prev := r.writer.thing(key)
+		prev := r.writer.Resource(key)
 		if prev == nil {
 			continue
 		}
@@ -229,9 +230,9 @@ func (r *Reconciler) stand(st *reconciler.State) {
 		for _, phase := range phases { // nothing was made of it that would have to go first
 			next := *prev
 			next.Phase, next.Revision, next.CorrelationID = phase, st.Main, correlation(st.Main)
-			r.writer.setThing(prev, next)
-			prev = r.writer.thing(prev.Key)
+			r.writer.SetResource(prev, next)
+			prev = r.writer.Resource(prev.Key)
 		}
-		r.writer.forgetThing(prev)
+		r.writer.RemoveResource(prev)
 	}
 }

@@ -2,10 +2,10 @@ package loop
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"log/slog"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -22,11 +22,15 @@ func TestSharedRuntimesAreToldOfFirst(t *testing.T) {
 	of := func(all map[string]*schema.SharedRuntimeEstate) *reconciler.State {
 		return &reconciler.State{Main: "m", Effective: &schema.Effective{}, Desired: &schema.Desired{Platform: &schema.Platform{}, Tenants: map[string]*schema.TenantEstate{"physics": {Name: "physics", SharedRuntimes: all}}}}
 	}
-	r := &Reconciler{writer: newWriter(&statusRepo{}, time.Second, testLog(t), time.Now)}
+	repo := &emptyRepo{}
+	r := &Reconciler{writer: newWriter(t, repo)}
 	r.stand(of(map[string]*schema.SharedRuntimeEstate{"department": {Name: "department", Runtime: runtime, Attachments: map[string]*schema.Attachment{"collider": attachment}}}))
 	r.stand(of(nil))
 	var told []string
-	for _, e := range r.writer.events {
+	ended, end := context.WithCancel(t.Context())
+	end()
+	require.NoError(t, r.writer.Run(ended), "it writes once more")
+	for _, e := range repo.events {
 		var p map[string]string
 		require.NoError(t, json.Unmarshal(e.Payload, &p))
 		require.Equal(t, "sr-77", p["shared_runtime_id"])
@@ -42,14 +46,17 @@ func TestSharedRuntimesAreToldOfFirst(t *testing.T) {
 func TestUnitsAreCalledByTheirUID(t *testing.T) {
 	s := phase(plan.PhaseRunning)
 	s.UID = "0d9f2c6e-train"
-	e, ok := transition(nil, &s, time.Now())
-	require.True(t, ok)
-	var p map[string]string
-	require.NoError(t, json.Unmarshal(e.Payload, &p))
-	require.Equal(t, []string{"0d9f2c6e-train", s.Key.ResourceName()}, []string{p["app_instance_id"], p["resource_name"]})
-
+	repo := &emptyRepo{}
 	var log bytes.Buffer
-	r := New(Options{Repo: &statusRepo{}, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	r := New(Options{Repo: repo, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	require.True(t, r.set(nil, s))
 	require.Contains(t, log.String(), "app_instance_id=0d9f2c6e-train")
+
+	ended, end := context.WithCancel(t.Context())
+	end()
+	require.NoError(t, r.writer.Run(ended))
+	require.Len(t, repo.events, 1)
+	var p map[string]string
+	require.NoError(t, json.Unmarshal(repo.events[0].Payload, &p))
+	require.Equal(t, []string{"0d9f2c6e-train", s.Key.ResourceName()}, []string{p["app_instance_id"], p["resource_name"]})
 }

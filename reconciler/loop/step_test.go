@@ -15,8 +15,8 @@ import (
 // steps are two decisions by turns that differ in one instance, of an estate of so
 // many tenants with ten instances each, in which everything runs.
 func steps(t *testing.T, tenants int) (step func(), r *Reconciler) {
-	r = New(Options{Repo: &statusRepo{}, Log: testLog(t)})
-	require.NoError(t, r.writer.lead(t.Context()))
+	r = New(Options{Repo: &emptyRepo{}, Log: testLog(t)})
+	require.NoError(t, r.writer.Lead(t.Context()))
 	made := func(tenant, i int) *schema.EffectiveInstance {
 		return &schema.EffectiveInstance{Key: schema.InstanceKey(fmt.Sprint("t", tenant), "p", fmt.Sprint("i", i)), App: "batch", RuntimeBackend: "memory",
 			Config: []byte("{}"), Roles: []schema.EffectiveRole{{Name: "controller", NodeRole: "controller", ControlPlane: true, Count: 1}}}
@@ -61,14 +61,14 @@ func steps(t *testing.T, tenants int) (step func(), r *Reconciler) {
 		require.True(t, ok)
 	}
 	step()
-	for key, s := range r.writer.memory().All() {
+	for key, s := range r.writer.Units().All() {
 		next, unit := *s, &plan.Unit{Instance: *one.Instance(key), Members: last.Placement.Members(key)}
 		next.Phase, next.Observed = plan.PhaseRunning, &plan.Observed{Key: key, Presence: plan.Present, Complete: true, Unit: unit}
 		for _, m := range unit.Members {
 			next.Observed.Members = append(next.Observed.Members, plan.MemberState{Name: m.Name, Node: m.Node, State: plan.Running})
 		}
 		require.NotEmpty(t, unit.Members)
-		_, ok := r.writer.set(s, next)
+		_, ok := r.writer.SetUnit(s, next)
 		require.True(t, ok)
 	}
 	return step, r
@@ -83,14 +83,14 @@ func TestAStepCostsWhatChanges(t *testing.T) {
 		for range 4 { // nothing is told for the first time
 			step()
 		}
-		for key := range r.writer.memory().All() {
-			require.Equal(t, plan.PhaseRunning, r.writer.get(key).Phase)
+		for key := range r.writer.Units().All() {
+			require.Equal(t, plan.PhaseRunning, r.writer.Unit(key).Phase)
 		}
-		require.Equal(t, 10*tenants, r.writer.memory().Len())
-		before := r.writer.memory()
+		require.Equal(t, 10*tenants, r.writer.Units().Len())
+		before := r.writer.Units()
 		step()
 		touched := 0
-		for key := range plan.ChangedMemory(before, r.writer.memory()) {
+		for key := range plan.ChangedMemory(before, r.writer.Units()) {
 			touched++
 			require.Equal(t, schema.InstanceKey("t7", "p", "i3"), key)
 		}

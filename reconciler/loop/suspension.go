@@ -2,12 +2,10 @@ package loop
 
 import (
 	"slices"
-	"time"
 
 	"berth/reconciler"
 	"berth/reconciler/plan"
 	"berth/schema"
-	"berth/schema/event"
 )
 
 // Suspended is the condition of an instance that Berth leaves alone. The status
@@ -23,14 +21,6 @@ const (
 	reasonPaused   = "Paused"   // platform/pause.yaml
 	reasonResumed  = "Resumed"  // it was suspended before
 )
-
-// conditionOf is a status's condition of that type, or nil.
-func conditionOf(s *plan.Status, typ string) *plan.Condition {
-	if s == nil {
-		return nil
-	}
-	return conditionIn(s.Conditions, typ)
-}
 
 func conditionIn(cs []plan.Condition, typ string) *plan.Condition {
 	if i := slices.IndexFunc(cs, func(c plan.Condition) bool { return c.Type == typ }); i >= 0 {
@@ -67,7 +57,7 @@ func suspendedCondition(st *reconciler.State, prev *plan.Status, want *schema.Ef
 	if want == nil {
 		return nil
 	}
-	was := conditionOf(prev, conditionSuspended)
+	was := prev.Condition(conditionSuspended)
 	now := plan.Condition{Type: conditionSuspended, Status: "True", Revision: commit}
 	switch {
 	case !want.SuspendedBy.IsZero():
@@ -102,7 +92,7 @@ func withCondition(s plan.Status, c *plan.Condition) plan.Status {
 }
 
 // pauseAll sets the condition Suspended of every instance, as the estate was
-// paused or goes on. The caller holds writer.whole, so that the statuses and
+// paused or goes on. The caller holds writer.Decision, so that the statuses and
 // events of one pause are written together.
 func (r *Reconciler) pauseAll(st *reconciler.State, merged []mergedCommit) {
 	commit := st.Main
@@ -112,9 +102,9 @@ func (r *Reconciler) pauseAll(st *reconciler.State, merged []mergedCommit) {
 			break
 		}
 	}
-	for key := range r.writer.memory().All() {
+	for key := range r.writer.Units().All() {
 		for {
-			prev := r.writer.get(key)
+			prev := r.writer.Unit(key)
 			if prev == nil || r.set(prev, withCondition(*prev, suspendedCondition(st, prev, st.Instance(key), commit))) {
 				break
 			}
@@ -124,47 +114,3 @@ func (r *Reconciler) pauseAll(st *reconciler.State, merged []mergedCommit) {
 
 // pauseFile pauses the estate while it is in force.
 const pauseFile = "platform/pause.yaml"
-
-// transitions are the events of a unit's step from prev to next, in order: a
-// resumed instance is resumed before it goes on, and a new one is requested
-// before it is suspended.
-func transitions(prev, next *plan.Status, now time.Time) []plan.Event {
-	var out []plan.Event
-	if e, ok := transition(prev, next, now); ok {
-		out = append(out, e)
-	}
-	switch e, typ := suspensionEvent(prev, next, now); typ {
-	case event.InstanceSuspended:
-		out = append(out, e)
-	case event.InstanceResumed:
-		out = slices.Insert(out, 0, e)
-	}
-	return out
-}
-
-// suspensionEvent says that an instance was suspended or resumed; the type is ""
-// where neither is so.
-func suspensionEvent(prev, next *plan.Status, now time.Time) (plan.Event, event.Type) {
-	was, is := conditionOf(prev, conditionSuspended), conditionOf(next, conditionSuspended)
-	if is == nil || was != nil && was.Status == is.Status || was == nil && is.Status != "True" {
-		return plan.Event{}, ""
-	}
-	typ := event.InstanceSuspended
-	if is.Status != "True" {
-		typ = event.InstanceResumed
-	}
-	return newEvent(typ, next.Key, is.Revision, next.Attempt, correlation(is.Revision), event.Suspension{
-		OrgID:             next.Key.Tenant,
-		ProjectID:         next.Key.ProjectID(),
-		AppSlug:           next.App,
-		AppInstanceID:     schema.ID(next.UID, next.Key),
-		ResourceName:      next.Key.ResourceName(),
-		Status:            string(next.Phase),
-		OperatingMode:     next.OperatingMode,
-		ControlPlaneScope: next.ControlPlaneScope,
-		RuntimeBackend:    next.RuntimeBackend,
-		Revision:          is.Revision,
-		Reason:            is.Reason,
-		Message:           is.Message,
-	}, now), typ
-}

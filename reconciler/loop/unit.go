@@ -15,6 +15,7 @@ import (
 	"berth/reconciler"
 	"berth/reconciler/apply"
 	"berth/reconciler/plan"
+	"berth/reconciler/status"
 	"berth/runtimes"
 	"berth/schema"
 )
@@ -31,7 +32,7 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 	}
 	want := st.Instance(key)
 	if want == nil && prev.Phase == plan.PhaseDeleted {
-		r.writer.forget(key)
+		r.writer.RemoveUnit(key)
 		return 0, nil
 	}
 	rt, blocked := r.runtimeOf(want, prev)
@@ -51,7 +52,7 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 	p := r.plan(st, key, want, members, observed, rt)
 	if want != nil && observed.Presence == plan.Absent {
 		if v := st.Desired.Version(want.App, want.Version); v != nil {
-			if b, ok := VersionBlocked(v, r.writer.thing(v.Key)); ok {
+			if b, ok := VersionBlocked(v, r.writer.Resource(v.Key)); ok {
 				p.Actions, p.Blocked = nil, append(p.Blocked, b)
 			}
 		}
@@ -121,7 +122,7 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 	}()
 	if !onlyRepairs(p) || g.until != nil {
 		flush, cancel := context.WithTimeout(ctx, 15*time.Second)
-		err := r.writer.flush(flush)
+		err := r.writer.Flush(flush)
 		cancel()
 		if err != nil {
 			return 0, fmt.Errorf("%s: nothing new is started: %w", key, err)
@@ -132,7 +133,8 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 		return time.Millisecond, nil
 	}
 
-	stamp := runtimes.Stamp{Epoch: r.writer.epoch(), Leader: r.writer.leader, Commit: prev.Revision, CorrelationID: prev.CorrelationID}
+	epoch, leader := r.writer.Leadership()
+	stamp := runtimes.Stamp{Epoch: epoch, Leader: leader, Commit: prev.Revision, CorrelationID: prev.CorrelationID}
 	level := slog.LevelInfo
 	if resumed {
 		level = slog.LevelDebug // said before, and as often as it is tried
@@ -211,7 +213,7 @@ func (r *Reconciler) reconcileUnit(ctx context.Context, key schema.Key) (time.Du
 // plan that was agreed to was begun.
 func (r *Reconciler) compareAgain(key schema.Key, revision string, review *plan.UnitReview) {
 	for {
-		s := r.writer.get(key)
+		s := r.writer.Unit(key)
 		if s == nil || s.Revision != revision || s.Review != nil {
 			return // it is another's by now
 		}
@@ -226,9 +228,9 @@ func (r *Reconciler) compareAgain(key schema.Key, revision string, review *plan.
 // decision is what is decided of a unit and its status, as of one moment. Both
 // are nil before the first decision, the status where there is none.
 func (r *Reconciler) decision(key schema.Key) (*reconciler.State, *plan.Status) {
-	r.writer.whole.RLock()
-	defer r.writer.whole.RUnlock()
-	return r.current(), r.writer.get(key)
+	r.writer.Decision.RLock()
+	defer r.writer.Decision.RUnlock()
+	return r.current(), r.writer.Unit(key)
 }
 
 // waitsWith is the digest of the plan that a unit waits to go on with.
@@ -277,7 +279,7 @@ func onlyRepairs(p plan.Plan) bool {
 // judged anew is the same value, so that this costs nothing for most units.
 func sameUnit(a, b *reconciler.State, key schema.Key) bool {
 	x, y := a.Instance(key), b.Instance(key)
-	return (x == y || equalJSON(x, y)) && slices.EqualFunc(a.Placement.Members(key), b.Placement.Members(key), sameMember)
+	return (x == y || status.EqualJSON(x, y)) && slices.EqualFunc(a.Placement.Members(key), b.Placement.Members(key), sameMember)
 }
 
 // sameMember compares all of two members but why they are where they are. It is
@@ -398,7 +400,7 @@ func (r *Reconciler) record(v unitView) bool {
 		r.mu.Unlock()
 		if s := v.review; s != nil && s.Stale != nil && (v.prev.Review == nil || v.prev.Review.Stale == nil || v.prev.Review.Stale.Now != s.Stale.Now) {
 			record := staleRecord(v.prev, s, r.o.Now())
-			r.writer.record(record)
+			r.writer.Record(record)
 			r.logUnit(v.prev).Warn("held after the merge", "pull", s.Pull, "why", record.Reason, "revision", short(v.prev.Revision))
 		}
 		return true
@@ -409,7 +411,7 @@ func (r *Reconciler) record(v unitView) bool {
 
 // set records s in place of before, if that still is the unit's status.
 func (r *Reconciler) set(before *plan.Status, s plan.Status) bool {
-	changed, ok := r.writer.set(before, s)
+	changed, ok := r.writer.SetUnit(before, s)
 	if !ok || !changed {
 		return ok
 	}
@@ -426,7 +428,7 @@ func (r *Reconciler) set(before *plan.Status, s plan.Status) bool {
 	if freed(before, &s) {
 		r.queue.Add(reconciler.Item{Task: reconciler.TaskPlace})
 	}
-	if before == nil || !equalJSON(before.Observed, s.Observed) {
+	if before == nil || !status.EqualJSON(before.Observed, s.Observed) {
 		r.pulls.UnitMoved(s.Key)
 	}
 	return true
@@ -495,7 +497,7 @@ func (j journal) End(_ context.Context, o plan.Outcome) error {
 		}
 		fallthrough
 	case plan.Failed, plan.Uncertain:
-		j.r.writer.record(effectRecord(j.s.Key, j.s, o, j.attempt, j.refused, j.r.o.Now()))
+		j.r.writer.Record(effectRecord(j.s.Key, j.s, o, j.attempt, j.refused, j.r.o.Now()))
 	}
 	j.r.pulls.Touched(j.s.Revision)
 	return nil

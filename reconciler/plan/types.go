@@ -320,6 +320,19 @@ func (s *Status) Settled() bool {
 	if s.Review != nil && s.Review.Stale != nil {
 		return false // a user may approve the plan, or the observation may change
 	}
-	i := slices.IndexFunc(s.Conditions, func(c Condition) bool { return c.Type == "Reconciling" })
-	return i >= 0 && s.Conditions[i].Status == "False"
+	c := s.Condition("Reconciling")
+	return c != nil && c.Status == "False"
+}
+
+// Condition returns the condition of a type, or nil if the status has none.
+func (s *Status) Condition(typ string) *Condition {
+	if s == nil {
+		return nil
+	}
+	for i := range s.Conditions {
+		if s.Conditions[i].Type == typ {
+			return &s.Conditions[i]
+		}
+	}
+	return nil
 }

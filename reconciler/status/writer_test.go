@@ -1,4 +1,4 @@
-package loop
+package status
 
 import (
 	"context"
@@ -22,7 +22,6 @@ import (
 // statusRepo is the status branch alone, with compare-and-swap as a real one
 // has it. What a writer does not use panics.
 type statusRepo struct {
-	reconciler.Repo
 	mu      sync.Mutex
 	tip     int
 	trees   []reconciler.StatusTree
@@ -138,18 +137,27 @@ func phase(p plan.Phase) plan.Status {
 }
 
 // put records a status over whatever is there.
-func put(w *writer, s plan.Status) bool {
-	changed, _ := w.set(w.get(s.Key), s)
+func put(w *Writer, s plan.Status) bool {
+	changed, _ := w.SetUnit(w.Unit(s.Key), s)
 	return changed
 }
 
-func startWriter(t *testing.T, repo reconciler.Repo, window time.Duration) (*writer, func() error) {
+func newWriter(t *testing.T, repo Branch, window time.Duration) *Writer {
+	return NewWriter(Options{Repo: repo, Window: window, Log: testLog(t), Now: time.Now})
+}
+
+func startWriter(t *testing.T, repo Branch, window time.Duration) (*Writer, func() error) {
 	t.Helper()
-	w := newWriter(repo, window, testLog(t), time.Now)
-	require.NoError(t, w.lead(t.Context()))
+	return start(t, newWriter(t, repo, window))
+}
+
+// start leads and runs a writer. The function returned stops it.
+func start(t *testing.T, w *Writer) (*Writer, func() error) {
+	t.Helper()
+	require.NoError(t, w.Lead(t.Context()))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- w.run(ctx) }()
+	go func() { ended <- w.Run(ctx) }()
 	return w, func() error {
 		cancel()
 		return <-ended
@@ -165,14 +173,14 @@ func TestWriterGathersAWindowIntoOneCommit(t *testing.T) {
 			s.Key.Name = fmt.Sprintf("train-%d", i)
 			require.True(t, put(w, s))
 		}
-		require.False(t, put(w, *w.get(schema.InstanceKey("physics", "lhc", "train-3"))), "equal status is no change")
+		require.False(t, put(w, *w.Unit(schema.InstanceKey("physics", "lhc", "train-3"))), "equal status is no change")
 		time.Sleep(1500 * time.Millisecond)
 		synctest.Wait()
 		require.Len(t, repo.batches, 2, "taking the lead, and one commit for all of it")
 		require.Len(t, repo.batches[1].Units, 50)
 		require.Len(t, repo.batches[1].Events, 50)
 		require.EqualValues(t, 50, repo.batches[1].Revision.Sequence)
-		require.True(t, w.clean())
+		require.True(t, w.IsWritten())
 		require.NoError(t, stop())
 	})
 }
@@ -183,7 +191,7 @@ func TestWriterFlushDoesNotWaitForTheWindow(t *testing.T) {
 		w, stop := startWriter(t, repo, time.Hour)
 		put(w, phase(plan.PhaseRequested))
 		start := time.Now()
-		require.NoError(t, w.flush(t.Context()))
+		require.NoError(t, w.Flush(t.Context()))
 		require.Less(t, time.Since(start), time.Second)
 		require.Len(t, repo.events(), 1)
 		require.NoError(t, stop())
@@ -201,10 +209,10 @@ func TestWriterKeepsEverythingWhileTheRemoteIsDown(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		require.ErrorContains(t, w.flush(ctx), "remote is down")
+		require.ErrorContains(t, w.Flush(ctx), "remote is down")
 		repo.setDown(nil)
 		time.Sleep(time.Minute)
-		require.True(t, w.clean())
+		require.True(t, w.IsWritten())
 		var types []string
 		for _, e := range repo.events() {
 			types = append(types, e.EventType)
@@ -225,7 +233,7 @@ func TestWriterLostReply(t *testing.T) {
 		repo.mu.Unlock()
 		put(w, phase(plan.PhaseRequested))
 		time.Sleep(time.Minute)
-		require.True(t, w.clean())
+		require.True(t, w.IsWritten())
 		seen := map[string]int{}
 		for _, e := range repo.events() {
 			seen[e.EventID]++
@@ -241,27 +249,27 @@ func TestWriterLostReply(t *testing.T) {
 // The mirror was fetched anew after the branch moved on, so that it does not hold
 // the commit that the writer builds on: the writer takes up where the branch stands.
 func TestWriterGoesOnWhereItsTipIsNotInTheMirror(t *testing.T) {
-	for name, move := range map[string]func(t *testing.T, w *writer, repo *statusRepo){
-		"the answer to a push was lost": func(t *testing.T, w *writer, repo *statusRepo) {
+	for name, move := range map[string]func(t *testing.T, w *Writer, repo *statusRepo){
+		"the answer to a push was lost": func(t *testing.T, w *Writer, repo *statusRepo) {
 			repo.lose = true
 			put(w, phase(plan.PhaseRequested))
 			require.Error(t, w.push(t.Context()))
 		},
-		"somebody else wrote": func(t *testing.T, w *writer, repo *statusRepo) {
+		"somebody else wrote": func(t *testing.T, w *Writer, repo *statusRepo) {
 			put(w, phase(plan.PhaseRequested))
-			_, err := repo.WriteStatus(t.Context(), repo.id(), reconciler.StatusBatch{Revision: w.revision()})
+			_, err := repo.WriteStatus(t.Context(), repo.id(), reconciler.StatusBatch{Revision: w.Revision()})
 			require.NoError(t, err)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			repo := &statusRepo{}
-			w := newWriter(repo, time.Hour, testLog(t), time.Now)
-			require.NoError(t, w.lead(t.Context()))
+			w := newWriter(t, repo, time.Hour)
+			require.NoError(t, w.Lead(t.Context()))
 			move(t, w, repo)
 			repo.damaged = true
 			put(w, phase(plan.PhaseRunning))
 			require.NoError(t, w.push(t.Context()))
-			require.True(t, w.clean())
+			require.True(t, w.IsWritten())
 			var types []string
 			for _, e := range repo.events() {
 				types = append(types, e.EventType)
@@ -301,10 +309,10 @@ func TestWriterIsDeposedByALaterEpoch(t *testing.T) {
 		repo := &statusRepo{}
 		first, stop := startWriter(t, repo, time.Second)
 		second, stopSecond := startWriter(t, repo, time.Second)
-		require.Greater(t, second.epoch(), first.epoch())
+		require.Greater(t, second.rev.Epoch, first.rev.Epoch)
 		put(first, phase(plan.PhaseRequested))
-		require.ErrorIs(t, first.flush(t.Context()), errDeposed)
-		require.ErrorIs(t, stop(), errDeposed)
+		require.ErrorIs(t, first.Flush(t.Context()), ErrDeposed)
+		require.ErrorIs(t, stop(), ErrDeposed)
 		require.Empty(t, repo.events(), "a deposed writer writes nothing")
 		require.NoError(t, stopSecond())
 	})
@@ -313,26 +321,26 @@ func TestWriterIsDeposedByALaterEpoch(t *testing.T) {
 // A branch that names another leader of the same epoch ends the daemon, as hosts
 // then obey that leader.
 func TestWriterIsDeposedByAnotherLeaderOfItsEpoch(t *testing.T) {
-	for name, meet := range map[string]func(*testing.T, *writer, *statusRepo) error{
-		"at a fetch": func(t *testing.T, w *writer, repo *statusRepo) error { return w.fetched(t.Context(), repo.id()) },
-		"at a push": func(t *testing.T, w *writer, repo *statusRepo) error {
+	for name, meet := range map[string]func(*testing.T, *Writer, *statusRepo) error{
+		"at a fetch": func(t *testing.T, w *Writer, repo *statusRepo) error { return w.Fetched(t.Context(), repo.id()) },
+		"at a push": func(t *testing.T, w *Writer, repo *statusRepo) error {
 			put(w, phase(plan.PhaseRunning))
 			return w.push(t.Context())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			repo := &statusRepo{}
-			w := newWriter(repo, time.Hour, testLog(t), time.Now)
-			require.NoError(t, w.lead(t.Context()))
-			require.Equal(t, w.leader, w.revision().Leader)
-			rev := w.revision()
-			w.revise(func(r *reconciler.Revision) { r.Leader = "forged" })
-			require.Equal(t, rev, w.revision(), "who leads is the writer's to say")
+			w := newWriter(t, repo, time.Hour)
+			require.NoError(t, w.Lead(t.Context()))
+			require.Equal(t, w.leader, w.Revision().Leader)
+			rev := w.Revision()
+			w.Revise(func(r *reconciler.Revision) { r.Leader = "forged" })
+			require.Equal(t, rev, w.Revision(), "who leads is the writer's to say")
 			rev.Leader = "other"
 			_, err := repo.WriteStatus(t.Context(), repo.id(), reconciler.StatusBatch{Revision: rev})
 			require.NoError(t, err)
 			err = meet(t, w, repo)
-			require.ErrorIs(t, err, errDeposed)
+			require.ErrorIs(t, err, ErrDeposed)
 			require.ErrorContains(t, err, "names leader other with epoch")
 		})
 	}
@@ -343,14 +351,14 @@ func TestWriterWritesOverAForeignCommit(t *testing.T) {
 		repo := &statusRepo{}
 		w, stop := startWriter(t, repo, time.Second)
 		put(w, phase(plan.PhaseRunning))
-		require.NoError(t, w.flush(t.Context()))
+		require.NoError(t, w.Flush(t.Context()))
 		// Somebody writes a status of his own, with no later epoch.
 		forged := phase(plan.PhaseDeleted)
 		other := schema.InstanceKey("physics", "lhc", "invented")
-		_, err := repo.WriteStatus(t.Context(), repo.id(), reconciler.StatusBatch{Revision: w.revision(), Units: []plan.Status{forged, {Key: other, Phase: plan.PhaseRunning}}})
+		_, err := repo.WriteStatus(t.Context(), repo.id(), reconciler.StatusBatch{Revision: w.Revision(), Units: []plan.Status{forged, {Key: other, Phase: plan.PhaseRunning}}})
 		require.NoError(t, err)
-		w.revise(func(r *reconciler.Revision) { r.Commit = "next" })
-		require.NoError(t, w.flush(t.Context()))
+		w.Revise(func(r *reconciler.Revision) { r.Commit = "next" })
+		require.NoError(t, w.Flush(t.Context()))
 		tree, err := repo.ReadStatus(t.Context(), repo.id())
 		require.NoError(t, err)
 		require.Equal(t, plan.PhaseRunning, tree.Units.Get(train).Phase)
@@ -361,14 +369,14 @@ func TestWriterWritesOverAForeignCommit(t *testing.T) {
 
 // Who computed a status from an older one than is known has to look again.
 func TestWriterRefusesAStaleStatus(t *testing.T) {
-	w := newWriter(&statusRepo{}, time.Hour, testLog(t), time.Now)
+	w := newWriter(t, &statusRepo{}, time.Hour)
 	require.True(t, put(w, phase(plan.PhaseRequested)))
-	seen := w.get(train)
+	seen := w.Unit(train)
 	require.True(t, put(w, phase(plan.PhaseDeploying)))
-	_, ok := w.set(seen, phase(plan.PhaseRunning))
+	_, ok := w.SetUnit(seen, phase(plan.PhaseRunning))
 	require.False(t, ok)
-	require.Equal(t, plan.PhaseDeploying, w.get(train).Phase)
-	_, ok = w.set(nil, phase(plan.PhaseRunning))
+	require.Equal(t, plan.PhaseDeploying, w.Unit(train).Phase)
+	_, ok = w.SetUnit(nil, phase(plan.PhaseRunning))
 	require.False(t, ok)
 }
 
@@ -379,27 +387,27 @@ func TestWriterThings(t *testing.T) {
 		w, stop := startWriter(t, repo, time.Second)
 		model := schema.Key{Kind: schema.KindArtifact, Tenant: "physics", Project: "lhc", Name: "model"}
 		s := plan.ThingStatus{Key: model, UID: "0d9f-model", Phase: "registered", Revision: "abc", CorrelationID: "c1", Detail: []byte(`{"app_slug":"batch","digest":"sha256:00","media_type":7}`)}
-		changed, ok := w.setThing(nil, s)
+		changed, ok := w.SetResource(nil, s)
 		require.True(t, changed && ok)
-		changed, ok = w.setThing(w.thing(model), s)
+		changed, ok = w.SetResource(w.Resource(model), s)
 		require.True(t, ok && !changed, "equal status is no change")
-		_, ok = w.setThing(nil, s)
+		_, ok = w.SetResource(nil, s)
 		require.False(t, ok, "somebody recorded another meanwhile")
-		require.NoError(t, w.flush(t.Context()))
+		require.NoError(t, w.Flush(t.Context()))
 		events := repo.events()
 		require.Len(t, events, 1)
 		require.Equal(t, "apps.artifact.registered", events[0].EventType)
 		require.JSONEq(t, `{"org_id":"physics","project_id":"physics.lhc","app_slug":"batch","artifact_id":"0d9f-model","resource_name":"physics.lhc/model","status":"registered",
 			"source":"","reference":"","media_type":"","digest":"sha256:00","revision":"abc"}`, string(events[0].Payload))
 
-		seen := w.thing(model)
+		seen := w.Resource(model)
 		s.Phase = "promoted"
-		_, ok = w.setThing(seen, s)
+		_, ok = w.SetResource(seen, s)
 		require.True(t, ok)
-		require.False(t, w.forgetThing(seen), "it is another one by now")
-		require.True(t, w.forgetThing(w.thing(model)))
-		require.False(t, w.forgetThing(nil))
-		require.NoError(t, w.flush(t.Context()))
+		require.False(t, w.RemoveResource(seen), "it is another one by now")
+		require.True(t, w.RemoveResource(w.Resource(model)))
+		require.False(t, w.RemoveResource(nil))
+		require.NoError(t, w.Flush(t.Context()))
 		tree, err := repo.ReadStatus(t.Context(), repo.id())
 		require.NoError(t, err)
 		require.Empty(t, tree.Things)
@@ -414,9 +422,9 @@ func TestWriterChainsAudit(t *testing.T) {
 		repo := &statusRepo{}
 		w, stop := startWriter(t, repo, time.Second)
 		for i := range 3 {
-			w.record(audit.Record{Action: fmt.Sprint(i)}, audit.Record{Action: fmt.Sprint(i)})
-			w.revise(func(r *reconciler.Revision) { r.AuditSequence, r.AuditHead = 99, "forged" })
-			require.NoError(t, w.flush(t.Context()))
+			w.Record(audit.Record{Action: fmt.Sprint(i)}, audit.Record{Action: fmt.Sprint(i)})
+			w.Revise(func(r *reconciler.Revision) { r.AuditSequence, r.AuditHead = 99, "forged" })
+			require.NoError(t, w.Flush(t.Context()))
 		}
 		require.NoError(t, stop())
 		var chain []audit.Record
@@ -440,14 +448,14 @@ func TestWriterChainsAudit(t *testing.T) {
 // A transition made again after a crash is the same event.
 func TestEventIdentity(t *testing.T) {
 	prev, next := phase(plan.PhaseDeploying), phase(plan.PhaseRunning)
-	a, ok := transition(&prev, &next, time.Unix(1, 0))
+	a, ok := phaseEvent(&prev, &next, time.Unix(1, 0))
 	require.True(t, ok)
-	b, _ := transition(&prev, &next, time.Unix(99, 0))
+	b, _ := phaseEvent(&prev, &next, time.Unix(99, 0))
 	require.Equal(t, a.EventID, b.EventID)
 	next.Revision = "def"
-	c, _ := transition(&prev, &next, time.Unix(1, 0))
+	c, _ := phaseEvent(&prev, &next, time.Unix(1, 0))
 	require.NotEqual(t, a.EventID, c.EventID)
-	_, ok = transition(&next, &next, time.Unix(1, 0))
+	_, ok = phaseEvent(&next, &next, time.Unix(1, 0))
 	require.False(t, ok, "no step, no event")
 }
 
@@ -462,8 +470,8 @@ func TestWriterGoesOnWhenTheRemoteIsBack(t *testing.T) {
 		time.Sleep(time.Minute) // the next try is far away by now
 		repo.setDown(nil)
 		start := time.Now()
-		require.NoError(t, w.fetched(t.Context(), repo.id()))
-		require.NoError(t, w.flush(t.Context()))
+		require.NoError(t, w.Fetched(t.Context(), repo.id()))
+		require.NoError(t, w.Flush(t.Context()))
 		require.Less(t, time.Since(start), time.Second)
 		require.NoError(t, stop())
 	})
@@ -473,14 +481,14 @@ func TestWriterGoesOnWhenTheRemoteIsBack(t *testing.T) {
 func TestWriterWritesADecisionWhole(t *testing.T) {
 	repo := &statusRepo{}
 	w, stop := startWriter(t, repo, time.Millisecond)
-	w.whole.Lock()
+	w.Decision.Lock()
 	put(w, phase(plan.PhaseDeleting))
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	require.Error(t, w.flush(ctx), "half of it was written")
-	w.revise(func(r *reconciler.Revision) { r.Commit = "next" })
-	w.whole.Unlock()
-	require.NoError(t, w.flush(t.Context()))
+	require.Error(t, w.Flush(ctx), "half of it was written")
+	w.Revise(func(r *reconciler.Revision) { r.Commit = "next" })
+	w.Decision.Unlock()
+	require.NoError(t, w.Flush(t.Context()))
 	require.NoError(t, stop())
 	require.Len(t, repo.batches, 2, "taking the lead, and the decision")
 	require.Equal(t, "next", repo.batches[1].Revision.Commit)

@@ -1,4 +1,4 @@
-package loop
+package status
 
 import (
 	"bytes"
@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"slices"
 	"testing"
@@ -109,7 +108,7 @@ type step struct {
 type model struct {
 	repo    *faulty
 	now     time.Time
-	w       *writer
+	w       *Writer
 	attempt int                   // raised by each step: it names the state
 	steps   map[schema.Key][]step // of each object, oldest first, of which some may be lost in a crash
 	decided int                   // decisions made; the revision says how many were written
@@ -123,27 +122,27 @@ func (m *model) clock() time.Time { return m.now }
 func (m *model) restart(t *rapid.T) {
 	m.now = m.now.Add(time.Second)
 	m.repo.fates, m.repo.blind, m.repo.during = nil, 0, nil
-	m.w = newWriter(m.repo, time.Hour, slog.New(slog.NewTextHandler(io.Discard, nil)), m.clock)
-	require.NoError(t, m.w.lead(t.Context()))
+	m.w = NewWriter(Options{Repo: m.repo, Window: time.Hour, Log: slog.New(slog.DiscardHandler), Now: m.clock})
+	require.NoError(t, m.w.Lead(t.Context()))
 	m.decided = 0
-	if c := m.w.revision().Commit; c != "" {
+	if c := m.w.Revision().Commit; c != "" {
 		_, err := fmt.Sscan(c, &m.decided)
 		require.NoError(t, err)
 	}
 	for key, steps := range m.steps {
 		state := ""
-		if s := m.w.get(key); s != nil {
+		if s := m.w.Unit(key); s != nil {
 			state = fmt.Sprint(s.Attempt)
 		}
-		if s := m.w.thing(key); s != nil {
+		if s := m.w.Resource(key); s != nil {
 			state = s.Revision
 		}
-		if s := m.w.get(key); s != nil && s.FailureReason != "" {
+		if s := m.w.Unit(key); s != nil && s.FailureReason != "" {
 			// Somebody else spoilt it and the crash came before it was written
 			// over: whoever looks at the unit again puts it right.
 			right := *s
 			right.FailureReason = ""
-			_, ok := m.w.set(s, right)
+			_, ok := m.w.SetUnit(s, right)
 			require.True(t, ok)
 		}
 		i := slices.IndexFunc(steps, func(s step) bool { return s.state == state })
@@ -156,9 +155,9 @@ func (m *model) unit(t *rapid.T) {
 	key := schema.InstanceKey("physics", "lhc", rapid.SampledFrom([]string{"a", "b"}).Draw(t, "unit"))
 	p := rapid.SampledFrom([]plan.Phase{plan.PhaseRequested, plan.PhaseDeploying, plan.PhaseRunning, plan.PhaseFailed, plan.PhaseDeleting}).Draw(t, "phase")
 	m.attempt++
-	prev := m.w.get(key)
+	prev := m.w.Unit(key)
 	s := plan.Status{Key: key, Phase: p, Attempt: m.attempt, Revision: "r", CorrelationID: "c", App: "app"}
-	changed, ok := m.w.set(prev, s)
+	changed, ok := m.w.SetUnit(prev, s)
 	require.True(t, changed && ok)
 	told := ""
 	if d, is := event.Of(key.Kind, string(p)); is && (prev == nil || prev.Phase != p) {
@@ -177,8 +176,8 @@ func (m *model) thing(t *rapid.T) {
 	p := rapid.SampledFrom([]string{"requested", "registered", "promoted", "attached", "running", "other"}).Draw(t, "phase")
 	m.attempt++
 	rev := fmt.Sprint(m.attempt)
-	prev := m.w.thing(key)
-	changed, ok := m.w.setThing(prev, plan.ThingStatus{Key: key, Phase: p, Revision: rev, CorrelationID: "c"})
+	prev := m.w.Resource(key)
+	changed, ok := m.w.SetResource(prev, plan.ThingStatus{Key: key, Phase: p, Revision: rev, CorrelationID: "c"})
 	require.True(t, changed && ok)
 	told := ""
 	if d, is := event.Of(key.Kind, p); is && (prev == nil || prev.Phase != p) {
@@ -195,13 +194,13 @@ func entitled(n int) schema.Key {
 // its announcement. What was decided and not written is decided again.
 func (m *model) decide(t *rapid.T) {
 	m.decided++
-	m.w.whole.Lock()
-	defer m.w.whole.Unlock()
+	m.w.Decision.Lock()
+	defer m.w.Decision.Unlock()
 	n := fmt.Sprint(m.decided)
-	m.w.revise(func(r *reconciler.Revision) { r.Commit = n })
+	m.w.Revise(func(r *reconciler.Revision) { r.Commit = n })
 	for range rapid.IntRange(1, 2).Draw(t, "times") { // said twice, told once
-		m.w.record(audit.Record{Action: "document.added", Commit: n, CorrelationID: "c"}, audit.Record{Action: "document.deleted", Commit: n})
-		m.w.announce(entitlementUpdated(entitled(m.decided), true, "ada", n, "c", m.now))
+		m.w.Record(audit.Record{Action: "document.added", Commit: n, CorrelationID: "c"}, audit.Record{Action: "document.deleted", Commit: n})
+		m.w.Announce(NewEvent(event.EntitlementUpdated, entitled(m.decided), n, 0, "c", event.Entitlement{OrgID: "physics", ProjectID: "physics.lhc", AppSlug: entitled(m.decided).Name, Enabled: true, UpdatedBy: "ada", Revision: n}, m.now))
 	}
 }
 
@@ -314,7 +313,7 @@ func TestWriterTellsExactlyOnce(t *testing.T) {
 		})
 		// With no more faults, all of it gets there.
 		require.NoError(t, m.w.push(t.Context()))
-		require.True(t, m.w.clean())
+		require.True(t, m.w.IsWritten())
 		m.written(t, schemas)
 		tree := m.repo.trees[m.repo.tip-1]
 		for key, steps := range m.steps {

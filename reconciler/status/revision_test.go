@@ -1,4 +1,4 @@
-package loop
+package status
 
 import (
 	"fmt"
@@ -17,41 +17,43 @@ import (
 )
 
 // However much a tenant has said of it, revision.yaml can be read back.
-func TestARevisionStaysReadable(t *testing.T) {
+func TestRevisionIsBounded(t *testing.T) {
 	t.Parallel()
-	const digest = "0123456789abcdef"
+	const documents, notices, digest = 1000, 50, "0123456789abcdef"
 	for name, text := range map[string]string{
 		"long": strings.Repeat("x", 12<<10), "escaped": strings.Repeat("\x01\U0001F600", 3<<10), "lines": strings.Repeat("x\n", 6<<10),
 	} {
-		w := newWriter(&statusRepo{}, time.Hour, testLog(t), time.Now)
+		w := newWriter(t, &statusRepo{}, time.Hour)
 		var held []plan.Held
-		for i := range maxHeld {
+		for i := range documents {
 			held = append(held, plan.Held{
 				Key: schema.InstanceKey("physics", "lhc", fmt.Sprint("i", i)), File: fmt.Sprintf("tenants/physics/%d/%s.yaml", i, text), Reason: "denied",
 				Message: text + ": with the trailer " + decide.AckTrailer + ": " + digest,
 			})
 		}
 		was := held[0]
-		w.revise(func(rev *reconciler.Revision) {
+		w.Revise(func(rev *reconciler.Revision) {
 			rev.Held, rev.HeldMore, rev.Frozen = held, 7, text
-			for i := range maxSaid {
+			for i := range notices {
 				rev.Notices = append(rev.Notices, fmt.Sprintf("tenant t%d: %s", i, text))
 			}
 		})
-		rev := w.revision()
+		rev := w.Revision()
 		data, err := yaml.Marshal(rev)
 		require.NoError(t, err)
 		require.Less(t, len(data), reconciler.MaxRevision-4096, name)
-		require.Equal(t, maxHeld+7, len(rev.Held)+rev.HeldMore, name)
+		require.Equal(t, documents+7, len(rev.Held)+rev.HeldMore, name)
 		require.Greater(t, len(rev.Held), 200, name)
-		require.Len(t, rev.Notices, maxSaid)
+		require.Len(t, rev.Notices, notices)
 		require.True(t, strings.HasPrefix(rev.Notices[1], "tenant t1: "))
 		require.Equal(t, was, held[0], "what is decided stays whole")
 		require.Equal(t, digest, decide.AckOf(rev.Held[0]), "and what lets it go is asked for after a restart")
-		require.Empty(t, newlyHeld(rev.Held, held[:len(rev.Held)]), "nor is it held anew then")
-		again := w.put
-		w.revise(func(rev *reconciler.Revision) { rev.Held, rev.HeldMore, rev.Frozen = held, 7, text })
-		require.Equal(t, again, w.put, "nothing changed")
+		for i, h := range rev.Held {
+			require.Equal(t, CutHeld(held[i]), h, "the loop recognizes it after a restart")
+		}
+		again := w.count
+		w.Revise(func(rev *reconciler.Revision) { rev.Held, rev.HeldMore, rev.Frozen = held, 7, text })
+		require.Equal(t, again, w.count, "nothing changed")
 	}
 }
 
@@ -62,7 +64,7 @@ func TestAnUnreadableRevisionIsNoBeginning(t *testing.T) {
 		repo := &statusRepo{}
 		w, stop := startWriter(t, repo, time.Second)
 		put(w, phase(plan.PhaseRunning))
-		require.NoError(t, w.flush(t.Context()))
+		require.NoError(t, w.Flush(t.Context()))
 		was := repo.trees[repo.tip-1]
 
 		spoil := func(why string) {
@@ -78,45 +80,29 @@ func TestAnUnreadableRevisionIsNoBeginning(t *testing.T) {
 			repo.tip++
 		}
 		spoil("larger than 1048576 bytes")
-		require.ErrorContains(t, w.fetched(t.Context(), repo.id()), "larger than 1048576 bytes")
+		require.ErrorContains(t, w.Fetched(t.Context(), repo.id()), "larger than 1048576 bytes")
 		n := len(repo.batches)
 		put(w, phase(plan.PhaseStopped))
 		time.Sleep(time.Minute)
 		require.Len(t, repo.batches, n)
 		require.ErrorContains(t, w.lastErr, "revision.yaml")
-		other := newWriter(repo, time.Second, testLog(t), time.Now)
-		require.ErrorContains(t, other.lead(t.Context()), "take its last version that can be read out of the history")
+		other := newWriter(t, repo, time.Second)
+		require.ErrorContains(t, other.Lead(t.Context()), "commit its last readable version from the history")
 		require.Len(t, repo.batches, n)
-		require.NotErrorIs(t, w.lastErr, errDeposed)
+		require.NotErrorIs(t, w.lastErr, ErrDeposed)
 
 		spoil("") // somebody put it back
 		time.Sleep(time.Minute)
-		require.NoError(t, w.flush(t.Context()))
+		require.NoError(t, w.Flush(t.Context()))
 		require.EqualValues(t, len(repo.events()), repo.trees[repo.tip-1].Revision.Sequence)
-		require.NoError(t, other.lead(t.Context()))
-		require.ErrorIs(t, stopped(w, stop), errDeposed)
+		require.NoError(t, other.Lead(t.Context()))
+		require.ErrorIs(t, stopped(w, stop), ErrDeposed)
 	})
 }
 
 // stopped is how a writer ends that has something to write.
-func stopped(w *writer, stop func() error) error {
+func stopped(w *Writer, stop func() error) error {
 	put(w, phase(plan.PhaseRunning))
 	time.Sleep(time.Minute)
 	return stop()
-}
-
-// What a tenant's repository answers, now this and now that, is no news each time.
-func TestRemarksChangeSeldom(t *testing.T) {
-	t.Parallel()
-	refused := func(tenant, why string) string {
-		return "tenant " + tenant + ": its repository is not taken over, and its part of the estate stays as it was: " + why
-	}
-	was := []string{refused("a", "it says 401"), refused("b", "x")}
-	require.Equal(t, was, remarksAnew(was, []string{refused("a", "it says 403"), refused("b", "x")}, false), "numbers are no news")
-	other := []string{refused("a", "host not found"), refused("b", "x")}
-	require.Equal(t, other, remarksAnew(was, other, false))
-	require.Equal(t, was, remarksAnew(was, other, true), "they changed just now")
-	more := []string{refused("a", "host not found"), refused("b", "x"), refused("c", "x")}
-	require.Equal(t, append(was[:2:2], more[2]), remarksAnew(was, more, true))
-	require.Equal(t, was[:1], remarksAnew(was, other[:1], true))
 }

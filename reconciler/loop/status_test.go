@@ -1,0 +1,58 @@
+package loop
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"berth/reconciler"
+	"berth/reconciler/plan"
+	"berth/reconciler/status"
+	"berth/schema"
+	"berth/schema/audit"
+)
+
+// emptyRepo is an empty berth/status that takes every write and keeps the events.
+type emptyRepo struct {
+	reconciler.Repo
+	events []plan.Event
+}
+
+func (*emptyRepo) Fetch(context.Context) (reconciler.Tips, error) {
+	return reconciler.Tips{Main: "m"}, nil
+}
+
+func (*emptyRepo) ReadStatus(context.Context, string) (reconciler.StatusTree, error) {
+	return reconciler.StatusTree{}, nil
+}
+
+func (*emptyRepo) AuditTail(context.Context, string, time.Time, int) ([]audit.Line, error) {
+	return nil, nil
+}
+
+func (e *emptyRepo) WriteStatus(_ context.Context, _ string, b reconciler.StatusBatch) (string, error) {
+	e.events = append(e.events, b.Events...)
+	return "1", nil
+}
+
+func testLog(t *testing.T) *slog.Logger {
+	return slog.New(slog.NewTextHandler(t.Output(), nil))
+}
+
+// newWriter returns a writer of an empty branch.
+func newWriter(t *testing.T, repo reconciler.Repo) *status.Writer {
+	return status.NewWriter(status.Options{Repo: repo, Log: testLog(t), Now: time.Now})
+}
+
+var train = schema.InstanceKey("physics", "lhc", "train")
+
+func phase(p plan.Phase) plan.Status {
+	return plan.Status{Key: train, Phase: p, Revision: "abc", CorrelationID: "c1", App: "app"}
+}
+
+// put records a status in place of the present one.
+func put(w *status.Writer, s plan.Status) bool {
+	changed, _ := w.SetUnit(w.Unit(s.Key), s)
+	return changed
+}

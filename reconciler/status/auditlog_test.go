@@ -1,0 +1,171 @@
+package status
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler"
+	"berth/schema/audit"
+)
+
+// keeper owes records until they are written.
+type keeper struct{ owed []audit.Record }
+
+func (k *keeper) Records() []audit.Record { return k.owed }
+
+func (k *keeper) Written(ids []string) {
+	for _, id := range ids {
+		for i, r := range k.owed {
+			if r.RecordID == id {
+				k.owed = append(k.owed[:i:i], k.owed[i+1:]...)
+				break
+			}
+		}
+	}
+}
+
+// What is owed is written once, in order, whatever becomes of the writer.
+func TestWhatIsOwedIsWrittenOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		repo, owed := &statusRepo{}, &keeper{}
+		owe := func(ids ...string) {
+			for _, id := range ids {
+				owed.owed = append(owed.owed, audit.Record{RecordID: id, OccurredAt: time.Now()})
+			}
+		}
+		begin := func() (*Writer, func() error) {
+			return start(t, NewWriter(Options{Repo: repo, Window: time.Second, Owed: owed, Log: testLog(t), Now: time.Now}))
+		}
+		owe("before")
+		w, stop := begin()
+		time.Sleep(2 * time.Second)
+		require.Empty(t, owed.owed)
+
+		repo.setDown(errors.New("remote is down"))
+		owe("a", "b")
+		w.RecordOwed()
+		time.Sleep(10 * time.Second)
+		require.Len(t, owed.owed, 2)
+		require.Error(t, stop())
+
+		repo.setDown(nil)
+		_, stop = begin()
+		time.Sleep(2 * time.Second)
+		require.Empty(t, owed.owed)
+		require.NoError(t, stop())
+
+		owe("a", "c") // a is written, which whoever keeps it was not told before it was killed
+		_, stop = begin()
+		time.Sleep(2 * time.Second)
+		require.NoError(t, stop())
+		require.Empty(t, owed.owed)
+
+		var written []string
+		for _, b := range repo.batches {
+			for _, a := range b.Audit {
+				written = append(written, a.RecordID)
+			}
+		}
+		require.Equal(t, []string{"before", "a", "b", "c"}, written)
+	})
+}
+
+// A chain that somebody else changed is told of when its end is looked at, at the
+// start and when the branch was moved; what follows does not hide the break.
+func TestABrokenChainIsToldOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		repo := &statusRepo{}
+		w, stop := startWriter(t, repo, time.Second)
+		for _, id := range []string{"a", "b", "c"} {
+			w.Record(audit.Record{RecordID: id, Reason: "as it was"})
+		}
+		require.NoError(t, w.Flush(t.Context()))
+		require.NoError(t, stop())
+
+		var isBroken bool
+		begin := func() (*Writer, func() error) {
+			return start(t, NewWriter(Options{Repo: repo, Window: time.Second, OnCheck: func(holds bool) { isBroken = !holds }, Log: testLog(t), Now: time.Now}))
+		}
+		w, stop = begin()
+		require.False(t, isBroken)
+
+		// Somebody edits the second record, and moves the branch.
+		repo.mu.Lock()
+		repo.batches[1].Audit[1].Reason = "nothing happened"
+		repo.mu.Unlock()
+		_, err := repo.WriteStatus(t.Context(), repo.id(), reconciler.StatusBatch{Revision: repo.trees[repo.tip-1].Revision})
+		require.NoError(t, err)
+		w.Record(audit.Record{RecordID: "d"})
+		require.NoError(t, w.Flush(t.Context()))
+		require.True(t, isBroken)
+		require.NoError(t, stop())
+
+		isBroken = false
+		_, stop = begin()
+		require.True(t, isBroken, "the next daemon sees it too")
+		require.NoError(t, stop())
+
+		lines, err := repo.AuditTail(t.Context(), "", time.Time{}, 0)
+		require.NoError(t, err)
+		require.Len(t, lines, 4)
+		_, err = audit.VerifyTail(lines, audit.Head{Sequence: lines[3].Sequence, Hash: lines[3].Hash})
+		require.ErrorContains(t, err, "record 2: its hash is not that of its contents")
+		_, err = audit.VerifyTail(lines[2:], audit.Head{Sequence: lines[3].Sequence, Hash: lines[3].Hash})
+		require.NoError(t, err, "the rest follows what was there before")
+	})
+}
+
+// While the remote is down, what anybody can have denied piles up to a bound and
+// is counted beyond it; decisions and effects are kept, however many. All of it
+// is told when the remote is back.
+func TestDenialsFromOutsideAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		repo := &statusRepo{}
+		w, stop := startWriter(t, repo, time.Second)
+		repo.setDown(errors.New("remote is down"))
+		const n = 3 * maxDenials
+		for i := range n {
+			w.RecordExternal(audit.Record{Actor: "eve", Action: "api.read", Verdict: audit.Denied, CorrelationID: fmt.Sprint("d", i)})
+			w.RecordExternal(audit.Record{Actor: "otto", Action: "api.read", Verdict: audit.Allowed, CorrelationID: fmt.Sprint("a", i)})
+			w.Record(audit.Record{Actor: "ada", Action: "document.added", Verdict: audit.Denied, CorrelationID: fmt.Sprint("c", i)})
+		}
+		w.RecordExternal(audit.Record{Actor: "eve", Action: "api.read", Verdict: audit.Denied, CorrelationID: "d0"}) // waits already
+		repo.setDown(nil)
+		require.NoError(t, w.Fetched(t.Context(), repo.id()))
+		require.NoError(t, w.Flush(t.Context()))
+		require.NoError(t, w.Flush(t.Context()))
+		w.RecordExternal(audit.Record{Actor: "eve", Action: "api.read", Verdict: audit.Denied, CorrelationID: "again"})
+		require.NoError(t, stop())
+
+		by, dropped := map[string]int{}, ""
+		for _, b := range repo.batches {
+			for _, a := range b.Audit {
+				if by[a.Actor]++; a.Actor == "berth" {
+					dropped = a.Reason
+				}
+			}
+		}
+		require.Equal(t, map[string]int{"eve": maxDenials + 1, "otto": n, "ada": n, "berth": 1}, by)
+		require.Contains(t, dropped, fmt.Sprint(n-maxDenials, " more requests"))
+		require.Empty(t, w.audit.ids)
+		require.Empty(t, w.audit.denials)
+	})
+}
+
+// What one record costs does not grow with what waits.
+func TestARecordCostsTheSameHoweverManyWait(t *testing.T) {
+	w := newWriter(t, &statusRepo{}, time.Second)
+	same := audit.Record{RecordID: "same", OccurredAt: time.Unix(1, 0)}
+	w.Record(same)
+	few := testing.AllocsPerRun(10, func() { w.Record(same) })
+	for i := range 10_000 {
+		w.Record(audit.Record{RecordID: fmt.Sprint(i)})
+	}
+	require.Equal(t, few, testing.AllocsPerRun(10, func() { w.Record(same) }))
+	require.Len(t, w.audit.records, 10_001)
+}

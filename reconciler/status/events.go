@@ -1,0 +1,148 @@
+package status
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"berth/reconciler"
+	"berth/reconciler/plan"
+	"berth/schema"
+	"berth/schema/event"
+)
+
+// NewEvent returns an event in its envelope. attempt distinguishes events of one
+// type about one resource at one revision.
+func NewEvent(t event.Type, about schema.Key, revision string, attempt int, correlationID string, payload any, now time.Time) plan.Event {
+	data, err := json.Marshal(payload)
+	if err != nil {
+		panic(err) // the payloads of package event are strings and booleans
+	}
+	return plan.Event{
+		EventID:       event.ID(t, about, revision, attempt),
+		EventType:     string(t),
+		OccurredAt:    now.UTC(),
+		Version:       event.Version,
+		CorrelationID: correlationID,
+		Payload:       data,
+	}
+}
+
+// unitEvents returns the events of a unit's transition from prev to next, in
+// order: an instance is resumed before its phase changes, and requested before it
+// is suspended (requirement A8).
+func unitEvents(prev, next *plan.Status, now time.Time) []plan.Event {
+	var out []plan.Event
+	if e, ok := phaseEvent(prev, next, now); ok {
+		out = append(out, e)
+	}
+	switch e, typ := suspensionEvent(prev, next, now); typ {
+	case event.InstanceSuspended:
+		out = append(out, e)
+	case event.InstanceResumed:
+		out = slices.Insert(out, 0, e)
+	}
+	return out
+}
+
+// phaseEvent returns the event of a change of phase, if there is one. The same
+// transition made again after a crash has the same event ID.
+func phaseEvent(prev, next *plan.Status, now time.Time) (plan.Event, bool) {
+	if prev != nil && prev.Phase == next.Phase {
+		return plan.Event{}, false
+	}
+	d, ok := event.Of(next.Key.Kind, string(next.Phase))
+	if !ok {
+		return plan.Event{}, false
+	}
+	return NewEvent(d.Type, next.Key, next.Revision, next.Attempt, next.CorrelationID, event.Instance{
+		OrgID:             next.Key.Tenant,
+		ProjectID:         next.Key.ProjectID(),
+		AppSlug:           next.App,
+		AppInstanceID:     schema.ID(next.UID, next.Key),
+		ResourceName:      next.Key.ResourceName(),
+		Status:            string(next.Phase),
+		OperatingMode:     next.OperatingMode,
+		ControlPlaneScope: next.ControlPlaneScope,
+		RuntimeBackend:    next.RuntimeBackend,
+		Revision:          next.Revision,
+		FailureReason:     next.FailureReason,
+		RequestedBy:       next.RequestedBy,
+	}, now), true
+}
+
+// suspensionEvent returns the event of a change of the condition Suspended; the
+// type is "" if it did not change.
+func suspensionEvent(prev, next *plan.Status, now time.Time) (plan.Event, event.Type) {
+	was, is := prev.Condition("Suspended"), next.Condition("Suspended")
+	if is == nil || was != nil && was.Status == is.Status || was == nil && is.Status != "True" {
+		return plan.Event{}, ""
+	}
+	typ := event.InstanceSuspended
+	if is.Status != "True" {
+		typ = event.InstanceResumed
+	}
+	return NewEvent(typ, next.Key, is.Revision, next.Attempt, reconciler.CorrelationID(is.Revision), event.Suspension{
+		OrgID:             next.Key.Tenant,
+		ProjectID:         next.Key.ProjectID(),
+		AppSlug:           next.App,
+		AppInstanceID:     schema.ID(next.UID, next.Key),
+		ResourceName:      next.Key.ResourceName(),
+		Status:            string(next.Phase),
+		OperatingMode:     next.OperatingMode,
+		ControlPlaneScope: next.ControlPlaneScope,
+		RuntimeBackend:    next.RuntimeBackend,
+		Revision:          is.Revision,
+		Reason:            is.Reason,
+		Message:           is.Message,
+	}, now), typ
+}
+
+// resourceEvents is unitEvents for a resource that is no unit. The payload takes
+// its other fields from those of the same name in Detail, such as app_slug;
+// "attempt" there is the event's attempt.
+func resourceEvents(prev, next *plan.ThingStatus, now time.Time) []plan.Event {
+	if prev != nil && prev.Phase == next.Phase {
+		return nil
+	}
+	d, ok := event.Of(next.Key.Kind, next.Phase)
+	if !ok {
+		return nil
+	}
+	var more struct {
+		Attempt    int    `json:"attempt"`
+		RuntimeUID string `json:"shared_runtime_uid"`
+	}
+	Detail(next, &more)
+	id := schema.ID(next.UID, next.Key)
+	var payload any
+	switch p := d.Payload.(type) {
+	case event.Artifact:
+		Detail(next, &p)
+		p.OrgID, p.ProjectID, p.ArtifactID = next.Key.Tenant, next.Key.ProjectID(), id
+		p.ResourceName = next.Key.ResourceName()
+		p.Status, p.Revision = next.Phase, next.Revision
+		payload = p
+	case event.SharedRuntime:
+		Detail(next, &p)
+		p.OrgID, p.SharedRuntimeID, p.ResourceName = next.Key.Tenant, id, next.Key.ResourceName()
+		p.Status, p.Revision = next.Phase, next.Revision
+		payload = p
+	case event.Attachment:
+		Detail(next, &p)
+		p.OrgID, p.SharedRuntimeID, p.AttachmentID = next.Key.Tenant, cmp.Or(more.RuntimeUID, next.Key.Parent), id
+		p.ResourceName = next.Key.ResourceName()
+		p.Status, p.Revision = next.Phase, next.Revision
+		payload = p
+	default:
+		return nil
+	}
+	return []plan.Event{NewEvent(d.Type, next.Key, next.Revision, more.Attempt, next.CorrelationID, payload, now)}
+}
+
+// Detail decodes the fields of s.Detail that into names. A field of another type
+// is left out: the branch is not trusted to be well formed.
+func Detail(s *plan.ThingStatus, into any) {
+	_ = json.Unmarshal(s.Detail, into)
+}
