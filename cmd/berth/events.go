@@ -70,7 +70,7 @@ func (r *logRequest) directory() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	dir, ok := daemon.LocalRepository(path, c.Repository.URL)
+	dir, ok := c.LocalRepository()
 	switch {
 	case ok:
 		return dir, nil

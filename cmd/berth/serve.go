@@ -1,13 +1,15 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"os/signal"
 	"syscall"
 
-	"berth/cmd/internal/daemon"
-
 	"github.com/spf13/cobra"
+
+	"berth/cmd/internal/cli"
+	"berth/cmd/internal/daemon"
 )
 
 func newServeCmd() *cobra.Command {
@@ -18,26 +20,45 @@ func newServeCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve -c berth.yaml [-c another.yaml …]",
 		Short: "Run the daemon: webhooks, reconciliation, read API, metrics",
-		Args:  cobra.NoArgs,
+		Long: `Run the daemon for one or more estates until it is interrupted: receive webhooks,
+reconcile, answer the read API, and serve /health, /readyz and /metrics.
+
+A valid new configuration is applied at once: running work is recorded, then the
+daemon continues with it. An invalid one is logged and ignored. SIGHUP reads the
+configurations again.
+
+Exit status: 0 interrupted, 1 it failed or the configuration is invalid, 2 usage.`,
+		Example: `  berth serve -c /etc/berth/berth.yaml
+  berth serve --check -c /etc/berth/berth.yaml`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if check {
-				return daemon.CheckConfigs(cmd.OutOrStdout(), paths)
+				return conflictsAreUsage(daemon.Check(cmd.OutOrStdout(), paths))
 			}
-			s, err := daemon.NewEstates(paths, daemon.NewLogger(os.Stderr))
+			d, err := daemon.New(paths, daemon.NewLogger(os.Stderr))
 			if err != nil {
-				return err
+				return conflictsAreUsage(err)
 			}
 			reread := make(chan os.Signal, 1)
 			signal.Notify(reread, syscall.SIGHUP)
 			defer signal.Stop(reread)
-			return s.Serve(cmd.Context(), reread)
+			return d.Serve(cmd.Context(), reread)
 		},
 	}
 	configFlag(cmd, &paths)
-	cmd.Flags().BoolVar(&check, "check", false, "only check the configuration and the files that it names")
+	cmd.Flags().BoolVar(&check, "check", false, "check the configuration and the files that it names, and exit")
 	return cmd
 }
 
+// conflictsAreUsage makes a usage error of configurations that conflict.
+func conflictsAreUsage(err error) error {
+	var conflict *daemon.ConflictError
+	if errors.As(err, &conflict) {
+		return cli.Usage(err)
+	}
+	return err
+}
+
 func configFlag(cmd *cobra.Command, paths *[]string) {
-	cmd.Flags().StringArrayVarP(paths, "config", "c", []string{"berth.yaml"}, "configuration; once for each estate")
+	cmd.Flags().StringArrayVarP(paths, "config", "c", []string{"berth.yaml"}, "configuration `file`, once for each estate")
 }

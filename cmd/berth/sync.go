@@ -1,6 +1,9 @@
 package main
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"time"
 
@@ -19,24 +22,61 @@ func newSyncCmd() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "sync -c berth.yaml [-c another.yaml …] [--once]",
-		Short: "Bring the estate to what is declared, without webhooks",
-		Args:  cobra.NoArgs,
+		Short: "Reconcile the estates without webhooks",
+		Long: `Reconcile the estates until interrupted, without webhooks and without serving
+anything.
+
+With --once, exit when everything has converged. It exits immediately when waiting
+cannot help, for example when a change is held. With -o json, it writes one line of
+JSON for each estate.
+
+Exit status: 0 converged, 1 not converged or failed, 2 usage.`,
+		Example: `  berth sync -c berth.yaml --once
+  berth sync -c berth.yaml --once --timeout 30s -o json | jq .converged`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := daemon.NewEstates(paths, daemon.NewLogger(os.Stderr))
+			d, err := daemon.New(paths, daemon.NewLogger(os.Stderr))
 			if err != nil {
-				return err
+				return conflictsAreUsage(err)
 			}
-			if once {
-				err = s.Once(cmd.Context(), cmd.OutOrStdout(), form, timeout)
-			} else {
-				err = s.Keep(cmd.Context())
+			if !once {
+				return d.Follow(cmd.Context())
 			}
-			return err
+			var errs []error
+			d.Once(cmd.Context(), timeout, func(o daemon.Outcome) {
+				errs = append(errs, printOutcome(cmd, o, form, len(paths) > 1))
+			})
+			return errors.Join(errs...)
 		},
 	}
 	configFlag(cmd, &paths)
-	cmd.Flags().BoolVar(&once, "once", false, "end when everything is converged: exit 0; or 1 when waiting does not help, or at the timeout")
+	cmd.Flags().BoolVar(&once, "once", false, "exit when everything has converged, or waiting cannot help")
 	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Minute, "how long --once may take")
 	cli.OutputFlag(cmd, &form, "text", "json")
 	return cmd
+}
+
+// printOutcome prints the outcome of one estate, and returns its error.
+func printOutcome(cmd *cobra.Command, o daemon.Outcome, form string, several bool) error {
+	prefix := ""
+	if several {
+		prefix = "estate " + o.Estate + ": "
+	}
+	for _, left := range o.Left {
+		fmt.Fprintln(cmd.ErrOrStderr(), "not converged:", cli.VisibleLines(prefix+left))
+	}
+	for _, warning := range o.Warnings {
+		fmt.Fprintln(cmd.ErrOrStderr(), cli.Visible(warning))
+	}
+	err := o.Err
+	switch {
+	case form == "json" && o.Ran:
+		err = errors.Join(err, json.NewEncoder(cmd.OutOrStdout()).Encode(o.Summary))
+	case form == "text" && err == nil:
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%sconverged %s\n", prefix, o.Text())
+	}
+	if err != nil {
+		return fmt.Errorf("%s%w", prefix, err)
+	}
+	return nil
 }

@@ -20,16 +20,16 @@ func TestAcceptingARewrittenHistory(t *testing.T) {
 	dir := t.TempDir()
 	var log bytes.Buffer
 	// start is the daemon's repository after a restart.
-	start := func(accept string) *accepting {
+	start := func(accept string) *acceptingRepo {
 		r, err := gitrepo.OpenComposed(t.Context(), gitrepo.Options{URL: s.URL, Dir: dir}, gitrepo.Composition{})
 		require.NoError(t, err)
-		return &accepting{Composed: r, commit: accept, log: slog.New(slog.NewTextHandler(&log, nil))}
+		return &acceptingRepo{Composed: r, commit: accept, log: slog.New(slog.NewTextHandler(&log, nil))}
 	}
 	a := start(main)
 	tips, err := a.Fetch(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, main, tips.Main)
-	require.Contains(t, log.String(), "nothing was rewritten")
+	require.Contains(t, log.String(), "history not rewritten")
 	inForce, err := a.WriteInForce(t.Context(), "", reconciler.InForce{Commit: main})
 	require.NoError(t, err)
 

@@ -82,7 +82,7 @@ func TestPeoplesTokens(t *testing.T) {
 		return apiToken{login, secret{File: path}}
 	}
 	long := strings.Repeat("ab", 16)
-	p := &people{tokens: []apiToken{token("anna", long)}, log: slog.New(slog.DiscardHandler)}
+	p := &personTokens{tokens: []apiToken{token("anna", long)}, log: slog.New(slog.DiscardHandler)}
 	require.NoError(t, p.read(time.Now()))
 	require.Len(t, p.now(), 1)
 
@@ -94,10 +94,10 @@ func TestPeoplesTokens(t *testing.T) {
 
 	for want, tokens := range map[string][]apiToken{
 		"shorter than 32":        {token("short", "short")},
-		"have one token":         {token("one", long), token("other", long)},
+		"have the same token":    {token("one", long), token("other", long)},
 		"api.tokens[0] of nadia": {{"nadia", secret{File: filepath.Join(dir, "nadia")}}},
 	} {
-		err := (&people{tokens: tokens}).read(time.Now())
+		err := (&personTokens{tokens: tokens}).read(time.Now())
 		require.ErrorContains(t, err, want)
 		require.NotContains(t, err.Error(), long)
 	}

@@ -4,15 +4,14 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"time"
 
 	"berth/runtimes/artifact"
 )
 
-// artifactsConfig is the section artifacts of berth.yaml: what may be looked at,
-// beyond what policy allows of sources.
+// artifactsConfig is the section artifacts of berth.yaml: what may be observed,
+// besides the sources that policy allows.
 type artifactsConfig struct {
-	Interval    duration                  `json:"interval"`
+	Interval    duration                  `json:"interval"` // zero: the default
 	PlainHTTP   []string                  `json:"plain_http"`
 	TokenHosts  map[string][]string       `json:"token_hosts"`
 	Addresses   []string                  `json:"addresses"`
@@ -20,7 +19,8 @@ type artifactsConfig struct {
 	Secrets     map[string]registrySecret `json:"secrets"`
 }
 
-// registrySecret is a secret, whose it is and where it may be shown.
+// registrySecret is a credential, with the tenants that may name it and the hosts
+// that it may be sent to.
 type registrySecret struct {
 	Username string   `json:"username"`
 	Password secret   `json:"password"`
@@ -28,17 +28,14 @@ type registrySecret struct {
 	Tenants  []string `json:"tenants"`
 }
 
-// looker looks at artifacts as the configuration lets it.
+// looker returns what observes artifacts.
 func (c *artifactsConfig) looker() *artifact.Looker {
 	o := artifact.Options{Secrets: registrySecrets(c.Secrets), PlainHTTP: c.PlainHTTP, TokenHosts: c.TokenHosts, Directories: c.Directories}
 	for _, a := range c.Addresses {
-		o.Addresses = append(o.Addresses, netip.MustParsePrefix(a)) // misfits has seen them
+		o.Addresses = append(o.Addresses, netip.MustParsePrefix(a)) // conflicts has checked them
 	}
 	return artifact.New(o)
 }
-
-// interval is zero for the default.
-func (c *artifactsConfig) interval() time.Duration { return time.Duration(c.Interval) }
 
 // registrySecrets implements artifact.Secrets.
 type registrySecrets map[string]registrySecret

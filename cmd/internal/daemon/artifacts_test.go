@@ -16,7 +16,7 @@ import (
 func TestArtifactConfiguration(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "berth.yaml")
-	read := func(artifacts string) (*config, error) {
+	read := func(artifacts string) (*Config, error) {
 		text := "repository: {url: \"https://git.example/estate.git\", directory: /var/lib/berth/estate.git}\nauthority: {trust_main: true}\nartifacts:\n" + artifacts
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		return ReadConfig(path)
@@ -35,7 +35,7 @@ func TestArtifactConfiguration(t *testing.T) {
     lost: {username: berth, password: {env: BERTH_TEST_NOT_SET}, hosts: [registry.example]}
 `)
 	require.NoError(t, err)
-	require.Equal(t, 30*time.Minute, c.Artifacts.interval())
+	require.Equal(t, 30*time.Minute, time.Duration(c.Artifacts.Interval))
 	require.Equal(t, map[string][]string{"registry-1.docker.io": {"auth.docker.io"}}, c.Artifacts.TokenHosts)
 	secrets := registrySecrets(c.Artifacts.Secrets)
 	got, err := secrets.Secret(t.Context(), "pull")

@@ -63,10 +63,10 @@ func (s *sink) String() string {
 	return s.b.String()
 }
 
-// talker stands before a server. It lets requests through under another token,
+// echoServer stands before a server. It lets requests through under another token,
 // or answers with an error that holds whatever secret it was sent, as servers
 // and the proxies before them have been seen to do.
-type talker struct {
+type echoServer struct {
 	to     *httputil.ReverseProxy
 	secret string // that must be shown
 	inside string // that is shown to the server behind; "": none
@@ -77,11 +77,11 @@ type talker struct {
 	shown int // requests that carried the secret
 }
 
-func newTalker(t *testing.T, server, secret, inside string) (*talker, *httptest.Server) {
+func newEchoServer(t *testing.T, server, secret, inside string) (*echoServer, *httptest.Server) {
 	t.Helper()
 	to, err := url.Parse(server)
 	require.NoError(t, err)
-	k := &talker{secret: secret, inside: inside, to: &httputil.ReverseProxy{
+	k := &echoServer{secret: secret, inside: inside, to: &httputil.ReverseProxy{
 		Rewrite:  func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: to.Scheme, Host: to.Host}) },
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
 	}}
@@ -90,7 +90,7 @@ func newTalker(t *testing.T, server, secret, inside string) (*talker, *httptest.
 	return k, front
 }
 
-func (k *talker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (k *echoServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	auth := r.Header.Get("Authorization")
 	said := auth
 	if basic, ok := strings.CutPrefix(auth, "Basic "); ok {
@@ -139,13 +139,13 @@ func (k *talker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // become changes the mood.
-func (k *talker) become(mood string) {
+func (k *echoServer) become(mood string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.mood, k.told = mood, 0
 }
 
-func (k *talker) counts() (told, shown int) {
+func (k *echoServer) counts() (told, shown int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.told, k.shown
@@ -158,8 +158,8 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 	listen, err := labtest.FreePort()
 	require.NoError(t, err)
 	s := newKept(t, "estate", listen, nil)
-	git, gitFront := newTalker(t, s.git.URL, canaryGit, "")
-	forge, forgeFront := newTalker(t, s.forge.APIURL(), canaryForge, labtest.Token)
+	git, gitFront := newEchoServer(t, s.git.URL, canaryGit, "")
+	forge, forgeFront := newEchoServer(t, s.forge.APIURL(), canaryForge, labtest.Token)
 	gitURL, err := url.Parse(s.git.URL)
 	require.NoError(t, err)
 	apiURL, err := url.Parse(s.forge.APIURL())
@@ -178,7 +178,7 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 		"token": file("forge", canaryForge), "webhook_secret": file("hook", canaryWebhook),
 	}
 	// A registry whose token endpoint tells whatever it was shown, and knows nobody.
-	pulled := &talker{secret: canaryPull, mood: "401"}
+	pulled := &echoServer{secret: canaryPull, mood: "401"}
 	registry := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasPrefix(r.URL.Path, "/v2/") {
 			pulled.ServeHTTP(w, r)
@@ -213,7 +213,7 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 
 	said := &sink{} // everything Berth says
 	log := slog.New(slog.NewJSONHandler(said, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	d, err := NewEstates([]string{path}, log)
+	d, err := New([]string{path}, log)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -292,7 +292,7 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 
 	// Servers that give away what they were sent, while there is something to do.
 	for i, mood := range []string{"401", "403", "422", "500", "redirect", "git error"} {
-		for _, k := range []*talker{git, forge} {
+		for _, k := range []*echoServer{git, forge} {
 			k.become(mood)
 			s.git.MustCommit(t, "main", gittest.Commit{Message: "meanwhile", Files: map[string]string{"README.md": fmt.Sprint(i, k.secret[:6], mood)}})
 			s.git.MustCommit(t, "change", gittest.Commit{Message: "again", Files: map[string]string{"README.md": mood}, Remove: []string{instance}})
@@ -306,7 +306,7 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 		}
 	}
 	until("all of it is decided in the end", decided)
-	for _, k := range []*talker{git, forge} {
+	for _, k := range []*echoServer{git, forge} {
 		_, shown := k.counts()
 		require.Positive(t, shown, "%s was never used: the test shows nothing", k.secret)
 	}
@@ -344,9 +344,9 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 			config["memory_runtime"] = nil // both would run the same backend
 		}
 		c, err := ReadConfig(s.configure("bad", base, config))
-		var d *daemon
+		var d *controller
 		if err == nil {
-			d, err = newDaemon(t.Context(), c, log, nil, nil)
+			d, err = newController(t.Context(), c, log, hooks{})
 		}
 		if more["ssh"] != nil { // which is read when a host is reached for
 			require.NoError(t, err)

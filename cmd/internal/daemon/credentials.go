@@ -18,84 +18,82 @@ import (
 	"berth/webhooks/github"
 )
 
-// appUser is the user GitHub wants beside an App's token over HTTP.
+// appUser is the user that GitHub wants beside an App's token over HTTP.
 const appUser = "x-access-token"
 
-// forgeTokens are who Berth is at the forge, for each purpose apart: what speaks
-// with people can write no file, and what writes files can say nothing.
+// forgeTokens are Berth's credentials at the forge, one for each purpose: the token
+// that reports cannot write files, and the token that writes files cannot report.
 type forgeTokens struct {
-	speak github.TokenSource
-	git   github.TokenSource // nil: repository.token is used
-	app   github.TokenSource // the App itself; nil: there is none
-	pacer *github.Pacer      // of who speaks; nil: nobody else is who it is
+	report github.TokenSource
+	git    github.TokenSource // nil: repository.token is used
+	app    github.TokenSource // the App itself; nil: none is configured
 }
 
-// forgeTokens are those that are configured, or the App's. All secrets are read
-// when they are used.
-func (c *config) forgeTokens() (*forgeTokens, error) {
+// forgeTokens returns the configured token, or those of the App. Secrets are read
+// when they are used; only the App's key is checked here.
+func (c *Config) forgeTokens() (*forgeTokens, error) {
 	gh := c.GitHub
 	if gh.App == nil {
-		return &forgeTokens{speak: func(context.Context) (string, error) { return gh.Token.read() }, pacer: c.pacer}, nil
+		return &forgeTokens{report: func(context.Context) (string, error) { return gh.Token.read() }}, nil
 	}
 	source := func(make func(github.App) (github.TokenSource, error)) *appTokens {
 		return &appTokens{key: &gh.App.Key, make: func(key []byte) (github.TokenSource, error) {
 			return make(github.App{BaseURL: gh.APIURL, ID: gh.App.ID, Installation: gh.App.Installation, Repo: gh.Repository, Key: key})
 		}}
 	}
-	may := func(permissions map[string]string) *appTokens {
+	with := func(permissions map[string]string) *appTokens {
 		return source(func(a github.App) (github.TokenSource, error) {
 			a.Permissions = permissions
 			return a.Tokens()
 		})
 	}
 	app := source(github.App.Assertions)
-	_, err := app.source() // a key that is none is told at the start
-	return &forgeTokens{speak: may(github.Reporting()).token, git: may(github.Contents()).token, app: app.token, pacer: c.pacer}, err
+	_, err := app.source()
+	return &forgeTokens{report: with(github.Reporting()).token, git: with(github.Contents()).token, app: app.token}, err
 }
 
-// paces are those of a process: estates that are the same to the forge have one,
-// whenever they come to be that, as its limits are for all that they do. Each is
-// kept in a file in the first estate's cache, so that a restart goes on with it;
-// what is lost with that costs time and nothing else.
-type paces struct {
+// limiters are the rate limiters of a process. Estates with the same identity at the
+// forge share one, as the forge's limits cover all that they do. The state of each is
+// kept in a file in the first estate's cache, so that a restart continues with it.
+type limiters struct {
 	dir string
 	log *slog.Logger
 
-	mu sync.Mutex
-	by map[string]*github.Pacer // by who it is
+	mu         sync.Mutex
+	byIdentity map[string]*github.Pacer
 }
 
-func newPaces(dir string, log *slog.Logger) *paces {
-	return &paces{dir: dir, log: log, by: map[string]*github.Pacer{}}
+func newLimiters(dir string, log *slog.Logger) *limiters {
+	return &limiters{dir: dir, log: log, byIdentity: map[string]*github.Pacer{}}
 }
 
-// of is the pace of who speaks for an estate; nil: nobody does.
-func (p *paces) of(c *config) *github.Pacer {
-	who := c.speaker()
-	if who == "" {
+// of returns the rate limiter of an estate; nil: no forge is configured.
+func (l *limiters) of(c *Config) *github.Pacer {
+	identity := c.forgeIdentity()
+	if identity == "" {
 		return nil
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.by[who] == nil {
-		path := filepath.Join(p.dir, fmt.Sprintf("pace-%.8x.json", sha256.Sum256([]byte(who))))
-		pacer, err := github.OpenPacer(path, time.Now(), func(err error) {
-			p.log.Warn("the pace at the forge cannot be kept: a restart may go beyond its limits", "of", who, "error", err)
-		})
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			p.log.Info("nothing tells what went out to the forge before: begins at half of its limits", "of", who, "file", path)
-		case err != nil:
-			p.log.Warn("what tells what went out to the forge before cannot be read: begins slowly", "of", who, "error", err)
-		}
-		p.by[who] = pacer
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p := l.byIdentity[identity]; p != nil {
+		return p
 	}
-	return p.by[who]
+	path := filepath.Join(l.dir, fmt.Sprintf("pace-%.8x.json", sha256.Sum256([]byte(identity))))
+	p, err := github.OpenPacer(path, time.Now(), func(err error) {
+		l.log.Warn("rate-limit state not saved; a restart may exceed the forge's limits", "identity", identity, "error", err)
+	})
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		l.log.Info("no saved rate-limit state; starting at half the forge's limits", "identity", identity, "file", path)
+	case err != nil:
+		l.log.Warn("rate-limit state unreadable; starting at the minimum rate", "identity", identity, "error", err)
+	}
+	l.byIdentity[identity] = p
+	return p
 }
 
-// speaker is who the estate is to the forge, as far as that can be told from the
-// configuration; "" is nobody.
-func (c *config) speaker() string {
+// forgeIdentity names the credential that the estate shows to the forge, or "".
+func (c *Config) forgeIdentity() string {
 	switch gh := c.GitHub; {
 	case gh == nil:
 		return ""
@@ -106,13 +104,13 @@ func (c *config) speaker() string {
 	}
 }
 
-// appTokens makes what an App shows with the key of now.
+// appTokens makes tokens with the key that the App's file has now.
 type appTokens struct {
 	key  *secret
 	make func(key []byte) (github.TokenSource, error)
 
 	mu     sync.Mutex
-	made   string // the key tokens are made with
+	made   string // the key of tokens
 	tokens github.TokenSource
 }
 
@@ -141,10 +139,10 @@ func (a *appTokens) token(ctx context.Context) (string, error) {
 	return tokens(ctx)
 }
 
-// repositoryAuth says who Berth is at the repository. Without a token of its
-// own, the App's for Git is used where the repository is the forge's; it is shown
-// to nobody else.
-func (c *config) repositoryAuth(app github.TokenSource) gitrepo.AuthFunc {
+// repositoryAuth returns the credential for the estate's repository. Without a token
+// of its own, it is the App's token for Git, if the repository is at that forge; the
+// token is sent nowhere else.
+func (c *Config) repositoryAuth(app github.TokenSource) gitrepo.AuthFunc {
 	r := &c.Repository
 	if r.Token == nil && app != nil && sameForge(c.GitHub.APIURL, r.URL) {
 		return func(ctx context.Context) (gitrepo.Credentials, error) {
@@ -159,8 +157,8 @@ func (c *config) repositoryAuth(app github.TokenSource) gitrepo.AuthFunc {
 	return c.gitAuth("repository.token", r.URL, r.Username, r.Token)
 }
 
-// gitAuth is a key for an ssh URL, and the token of a field for others.
-func (c *config) gitAuth(field, to, user string, token *secret) gitrepo.AuthFunc {
+// gitAuth returns the SSH key for an ssh URL, and the token of a field for others.
+func (c *Config) gitAuth(field, to, user string, token *secret) gitrepo.AuthFunc {
 	if strings.HasPrefix(to, "ssh://") {
 		return func(context.Context) (gitrepo.Credentials, error) {
 			key, err := os.ReadFile(c.Repository.SSHKey)
@@ -182,8 +180,8 @@ func (c *config) gitAuth(field, to, user string, token *secret) gitrepo.AuthFunc
 	}
 }
 
-// sameForge says whether a repository is where the API is: on the same host, or
-// on github.com for api.github.com.
+// sameForge reports whether a repository is at the host of an API: the same host, or
+// github.com for api.github.com.
 func sameForge(api, repository string) bool {
 	a, errA := url.Parse(api)
 	r, errR := url.Parse(repository)
@@ -193,9 +191,9 @@ func sameForge(api, repository string) bool {
 	return strings.EqualFold(a.Host, r.Host) || strings.EqualFold(a.Host, "api."+r.Host)
 }
 
-// webhookSecrets are those deliveries may be signed with, as they are now. The error
-// is of those that cannot be read; the others count all the same.
-func (c *config) webhookSecrets() (all [][]byte, err error) {
+// webhookSecrets returns the secrets that may sign deliveries, as they are now. The
+// error is about those that cannot be read; the others are valid.
+func (c *Config) webhookSecrets() (all [][]byte, err error) {
 	add := func(name string, s *secret) {
 		value, bad := s.read()
 		if bad != nil {

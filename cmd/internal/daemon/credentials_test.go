@@ -63,9 +63,9 @@ authority: {trust_main: true}
 	require.NoError(t, err)
 	tokens, err := c.forgeTokens()
 	require.NoError(t, err)
-	first, err := tokens.speak(t.Context())
+	first, err := tokens.report(t.Context())
 	require.NoError(t, err)
-	again, err := tokens.speak(t.Context())
+	again, err := tokens.report(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, first, again, "one token, while it lasts")
 
@@ -80,7 +80,7 @@ authority: {trust_main: true}
 	speaker, err := gitrepo.Open(t.Context(), gitrepo.Options{
 		URL: c.Repository.URL, Dir: filepath.Join(dir, "other"),
 		Auth: func(ctx context.Context) (gitrepo.Credentials, error) {
-			token, err := tokens.speak(ctx)
+			token, err := tokens.report(ctx)
 			return gitrepo.Credentials{User: appUser, Token: token}, err
 		},
 	})
@@ -93,7 +93,7 @@ authority: {trust_main: true}
 	for _, who := range []struct {
 		token github.TokenSource
 		may   bool
-	}{{tokens.git, false}, {tokens.speak, true}} {
+	}{{tokens.git, false}, {tokens.report, true}} {
 		f, err := github.New(github.Options{
 			BaseURL: c.GitHub.APIURL, Owner: "lab", Repo: "estate", Login: "berth[bot]", Token: who.token, App: tokens.app, Log: slog.New(slog.DiscardHandler),
 		})
@@ -108,10 +108,10 @@ authority: {trust_main: true}
 
 	// A new key makes new tokens; what is none is told, and quotes nothing.
 	put(t, keyFile, pems[1])
-	_, err = tokens.speak(t.Context())
+	_, err = tokens.report(t.Context())
 	require.ErrorContains(t, err, "check the App's", "the forge does not know it yet")
 	put(t, keyFile, pems[1][:200])
-	_, err = tokens.speak(t.Context())
+	_, err = tokens.report(t.Context())
 	require.ErrorContains(t, err, "github.app.key")
 	require.NotContains(t, err.Error(), strings.TrimSpace(pems[1][60:100]))
 	_, err = c.forgeTokens()
@@ -125,7 +125,7 @@ func TestTokensGoWhereTheyBelong(t *testing.T) {
 	app := func(context.Context) (string, error) { asked++; return "of the App", nil }
 	auth := func(repository, api string) gitrepo.Credentials {
 		t.Helper()
-		c := &config{}
+		c := &Config{}
 		require.NoError(t, readInto(t, filepath.Join(dir, "berth.yaml"), "repository: {"+repository+", directory: /d}\ngithub: {api_url: \""+api+"\", owner: lab, repository: estate, login: \"b[bot]\", webhook_secret: {env: S}, app: {id: 7, installation: 70, key: {file: /k}}}\n", c))
 		got, err := c.repositoryAuth(app)(t.Context())
 		require.NoError(t, err)
@@ -146,7 +146,7 @@ func TestTokensGoWhereTheyBelong(t *testing.T) {
 }
 
 // readInto reads text as berth.yaml.
-func readInto(t *testing.T, path, text string, into *config) error {
+func readInto(t *testing.T, path, text string, into *Config) error {
 	c, err := ReadConfig(put(t, path, text+"authority: {trust_main: true}\n"))
 	if err == nil {
 		*into = *c
@@ -159,7 +159,7 @@ func TestWebhookSecretsAreReadAnew(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	now, next := put(t, filepath.Join(dir, "now"), "one\n"), filepath.Join(dir, "next")
-	c := &config{}
+	c := &Config{}
 	require.NoError(t, readInto(t, filepath.Join(dir, "berth.yaml"), "repository: {url: \"https://g.example/e.git\", directory: /d}\ngithub: {owner: lab, repository: estate, token: {env: T}, webhook_secret: {file: "+now+"}, webhook_secret_next: {file: "+next+"}}\n", c))
 	got, err := c.webhookSecrets()
 	require.ErrorContains(t, err, "github.webhook_secret_next")
@@ -187,20 +187,20 @@ func TestOnePaceForOneCredential(t *testing.T) {
 		paths = append(paths, put(t, filepath.Join(dir, fmt.Sprintf("%d.yaml", i)), fmt.Sprintf(
 			"estate: e%d\nrepository: {url: \"https://g.example/%d.git\", directory: /d%d}\ngithub: {owner: lab, repository: r%d, login: \"b[bot]\", webhook_secret: {env: S}, %s}\nauthority: {trust_main: true}\n", i, i, i, i, who)))
 	}
-	estates, err := NewEstates(append(paths, put(t, filepath.Join(dir, "none.yaml"), "estate: none\nrepository: {url: \"https://g.example/n.git\", directory: /n}\nauthority: {trust_main: true}\n")), slog.New(slog.DiscardHandler))
+	estates, err := New(append(paths, put(t, filepath.Join(dir, "none.yaml"), "estate: none\nrepository: {url: \"https://g.example/n.git\", directory: /n}\nauthority: {trust_main: true}\n")), slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
-	var all []*config
+	var all []*Config
 	for _, e := range estates.all {
 		all = append(all, e.config.Load())
 	}
-	require.Same(t, all[0].pacer, all[1].pacer)
-	require.Same(t, all[3].pacer, all[5].pacer)
-	require.Nil(t, all[6].pacer)
+	require.Same(t, all[0].limiter, all[1].limiter)
+	require.Same(t, all[3].limiter, all[5].limiter)
+	require.Nil(t, all[6].limiter)
 	for _, i := range []int{2, 3, 4} {
-		require.NotNil(t, all[i].pacer)
-		require.NotSame(t, all[0].pacer, all[i].pacer)
+		require.NotNil(t, all[i].limiter)
+		require.NotSame(t, all[0].limiter, all[i].limiter)
 	}
-	require.NotSame(t, all[3].pacer, all[4].pacer)
+	require.NotSame(t, all[3].limiter, all[4].limiter)
 }
 
 // TestPaceGoesOn: a restart goes on with the pace there was, and so does an estate
@@ -209,35 +209,35 @@ func TestPaceGoesOn(t *testing.T) {
 	t.Parallel()
 	a, b := newKept(t, "north", "", nil), newKept(t, "south", "", nil)
 	said := &sink{}
-	begin := func() *estates {
-		s, err := NewEstates([]string{a.path, b.path}, slog.New(slog.NewTextHandler(said, nil)))
+	begin := func() *Daemon {
+		s, err := New([]string{a.path, b.path}, slog.New(slog.NewTextHandler(said, nil)))
 		require.NoError(t, err)
 		return s
 	}
 	s := begin()
-	r, err := newReload(s)
+	r, err := newReloader(s)
 	require.NoError(t, err)
-	require.Equal(t, 2, strings.Count(said.String(), "begins at half"))
-	north, south := s.all[0].config.Load().pacer, s.all[1].config.Load().pacer
+	require.Equal(t, 2, strings.Count(said.String(), "starting at half"))
+	north, south := s.all[0].config.Load().limiter, s.all[1].config.Load().limiter
 	require.NotSame(t, north, south)
 
 	replace(t, b.path, edited(t, b.path, map[string]any{"workers": 7}))
-	r.look()
-	require.Same(t, south, s.all[1].wanted.Load().pacer)
+	r.reload()
+	require.Same(t, south, s.all[1].file.accepted.Load().limiter)
 	gh := map[string]any{"owner": "example", "repository": "south", "login": "berth[bot]",
 		"api_url": s.all[0].config.Load().GitHub.APIURL, "token": s.all[0].config.Load().GitHub.Token, "webhook_secret": s.all[1].config.Load().GitHub.WebhookSecret}
 	replace(t, b.path, edited(t, b.path, map[string]any{"github": gh}))
-	r.look()
-	require.Zero(t, testutil.ToFloat64(s.all[1].refused))
-	require.Same(t, north, s.all[1].wanted.Load().pacer)
+	r.reload()
+	require.Zero(t, testutil.ToFloat64(s.all[1].file.refused))
+	require.Same(t, north, s.all[1].file.accepted.Load().limiter)
 
 	north.Save(time.Now())
 	files, err := filepath.Glob(filepath.Join(a.dir, "mirror", "pace-*.json"))
 	require.NoError(t, err)
 	require.Len(t, files, 1)
 	begin()
-	require.Equal(t, 2, strings.Count(said.String(), "begins at half"), "it goes on with what there was")
+	require.Equal(t, 2, strings.Count(said.String(), "starting at half"), "it goes on with what there was")
 	require.NoError(t, os.WriteFile(files[0], []byte("{"), 0o600))
 	begin()
-	require.Contains(t, said.String(), "begins slowly")
+	require.Contains(t, said.String(), "starting at the minimum rate")
 }

@@ -40,12 +40,12 @@ import (
 // told is an estate that is told of things and has no daemon, as while one begins.
 func told(t testing.TB, dir string) *estate {
 	t.Helper()
-	c := &config{Estate: "lab"}
+	c := &Config{Estate: "lab"}
 	require.NoError(t, json.Unmarshal([]byte(`{"github": {"owner": "lab", "repository": "estate", "login": "berth-lab[bot]"}}`), c))
 	c.Repository.Directory = dir
 	e := &estate{log: slog.New(slog.DiscardHandler), reg: prometheus.NewRegistry()}
 	e.config.Store(c)
-	require.NoError(t, e.keepDeliveries(c))
+	require.NoError(t, e.openDeliveries(c))
 	t.Cleanup(func() { require.NoError(t, e.deliveries.Close()) })
 	return e
 }
@@ -74,24 +74,24 @@ func TestDeliveriesOutliveTheProcess(t *testing.T) {
 	require.ErrorIs(t, e.take(readDelivery(t, "d", "push", hookOther)), webhooks.ErrForeign)
 	again := work{Do: reconciler.TaskPull, Pull: 7, Commit: "abc"}
 	require.Equal(t, []work{{Do: reconciler.TaskEstate}, again}, e.deliveries.Pending())
-	e.looking(reconciler.Item{Task: reconciler.TaskEstate})(false) // it failed, and is tried again
+	e.reconciling(reconciler.Item{Task: reconciler.TaskEstate})(false) // it failed, and is tried again
 
 	after := told(t, dir)
 	require.Equal(t, []work{{Do: reconciler.TaskEstate}, again}, after.deliveries.Pending())
 	require.NoError(t, after.take(readDelivery(t, "a", "push", hookPush)), "nothing was done about it")
-	after.looking(reconciler.Item{Task: reconciler.TaskEstate})(true)
-	after.looking(reconciler.Item{Task: reconciler.TaskUnit})(true)
+	after.reconciling(reconciler.Item{Task: reconciler.TaskEstate})(true)
+	after.reconciling(reconciler.Item{Task: reconciler.TaskUnit})(true)
 	require.Equal(t, []work{again}, after.deliveries.Pending())
 	require.ErrorIs(t, after.take(readDelivery(t, "a", "push", hookPush)), webhooks.ErrKnown)
-	after.looking(reconciler.Item{Task: reconciler.TaskPull, Pull: 8})(true)
+	after.reconciling(reconciler.Item{Task: reconciler.TaskPull, Pull: 8})(true)
 	require.Equal(t, []work{again}, after.deliveries.Pending())
 	// Checks are not shown again by being computed.
-	after.deliveries.asked(again)
-	after.looking(reconciler.Item{Task: reconciler.TaskPull, Pull: 7})(true)
+	after.deliveries.requestChecks(again)
+	after.reconciling(reconciler.Item{Task: reconciler.TaskPull, Pull: 7})(true)
 	require.Equal(t, []work{again}, after.deliveries.Pending())
 	for _, check := range []string{plan.CheckValidate, plan.CheckPlan} {
 		require.NotEmpty(t, after.deliveries.Pending())
-		after.deliveries.reruns.showing("abc", check)()
+		after.deliveries.reruns.reporting("abc", check)()
 	}
 	require.Empty(t, after.deliveries.Pending())
 }
@@ -116,9 +116,9 @@ func TestDeliveriesAreCounted(t *testing.T) {
 	require.Equal(t, 1.0, now["berth_webhook_works"])
 	require.Positive(t, now["berth_webhook_oldest_seconds"])
 	require.Positive(t, now["berth_ref_unobserved_seconds"])
-	e.looking(reconciler.Item{Task: reconciler.TaskEstate})(true)
+	e.reconciling(reconciler.Item{Task: reconciler.TaskEstate})(true)
 	require.Equal(t, map[string]float64{"berth_webhook_works": 0, "berth_webhook_oldest_seconds": 0, "berth_ref_unobserved_seconds": 0}, gauges())
-	require.Equal(t, 1, testutil.CollectAndCount(e.deliveries.took))
+	require.Equal(t, 1, testutil.CollectAndCount(e.deliveries.age))
 }
 
 // fakeLog is a forge's log, and counts what is read of it.
@@ -151,7 +151,7 @@ func TestGapsAreFilledFromTheLog(t *testing.T) {
 	t.Parallel()
 	e := told(t, t.TempDir())
 	require.NoError(t, e.take(readDelivery(t, "arrived", "push", hookPush)))
-	e.looking(reconciler.Item{Task: reconciler.TaskEstate})(true)
+	e.reconciling(reconciler.Item{Task: reconciler.TaskEstate})(true)
 	log := &fakeLog{
 		bodies: map[string]string{"lost": hookAgain, "foreign": hookOther, "status": strings.ReplaceAll(hookPush, "heads/main", "heads/berth/status"), "elsewhere": hookPush, "odd": `{"ref":`},
 		log: []github.Delivery{
@@ -161,13 +161,13 @@ func TestGapsAreFilledFromTheLog(t *testing.T) {
 		},
 	}
 	log.err = errors.New("the forge is down")
-	require.ErrorContains(t, e.fill(t.Context(), log, time.Time{}), "down")
+	require.ErrorContains(t, newGapFiller(e).fill(t.Context(), log, time.Time{}), "down")
 	log.err, log.read = nil, 0
-	require.NoError(t, e.fill(t.Context(), log, time.Time{}))
+	require.NoError(t, newGapFiller(e).fill(t.Context(), log, time.Time{}))
 	require.Equal(t, 5, log.read)
 	require.ElementsMatch(t, []work{{Do: reconciler.TaskPull, Pull: 7, Commit: "abc"}, {Do: reconciler.TaskEstate}, {Do: reconciler.TaskPulls}}, e.deliveries.Pending())
 	require.Equal(t, 3.0, testutil.ToFloat64(e.deliveries.gaps.WithLabelValues("log")))
-	require.NoError(t, e.fill(t.Context(), log, time.Time{}))
+	require.NoError(t, newGapFiller(e).fill(t.Context(), log, time.Time{}))
 	require.Equal(t, 5, log.read, "nothing is read twice")
 }
 
@@ -180,7 +180,7 @@ func TestManyGapsAreLookedAtAtOnce(t *testing.T) {
 		log.log = append(log.log, github.Delivery{GUID: fmt.Sprint(i), Event: "pull_request"})
 	}
 	for range 2 {
-		require.NoError(t, e.fill(t.Context(), log, time.Time{}))
+		require.NoError(t, newGapFiller(e).fill(t.Context(), log, time.Time{}))
 		require.Zero(t, log.read)
 		require.ElementsMatch(t, []work{{Do: reconciler.TaskEstate}, {Do: reconciler.TaskPulls}}, e.deliveries.Pending())
 		require.Equal(t, 500.0, testutil.ToFloat64(e.deliveries.gaps.WithLabelValues("log")))
@@ -192,28 +192,29 @@ func TestManyGapsAreLookedAtAtOnce(t *testing.T) {
 func TestADeliveryThatCannotBeHad(t *testing.T) {
 	t.Parallel()
 	e := told(t, t.TempDir())
+	g := newGapFiller(e)
 	log := &fakeLog{bad: "bad", bodies: map[string]string{"good": hookAgain, "later": hookAgain}, log: []github.Delivery{{GUID: "good", Event: "check_run"}, {GUID: "bad", Event: "push"}}}
-	for range sweepTries - 1 {
-		require.ErrorContains(t, e.fill(t.Context(), log, time.Time{}), "no such delivery")
+	for range maxReadTries - 1 {
+		require.ErrorContains(t, g.fill(t.Context(), log, time.Time{}), "no such delivery")
 		require.Equal(t, []work{{Do: reconciler.TaskPull, Pull: 7, Commit: "abc"}}, e.deliveries.Pending())
 	}
-	require.NoError(t, e.fill(t.Context(), log, time.Time{}))
+	require.NoError(t, g.fill(t.Context(), log, time.Time{}))
 	require.ElementsMatch(t, []work{{Do: reconciler.TaskPull, Pull: 7, Commit: "abc"}, {Do: reconciler.TaskEstate}, {Do: reconciler.TaskPulls}}, e.deliveries.Pending())
 	require.Equal(t, 2.0, testutil.ToFloat64(e.deliveries.gaps.WithLabelValues("log")))
 	read := log.read
-	require.NoError(t, e.fill(t.Context(), log, time.Time{}))
+	require.NoError(t, g.fill(t.Context(), log, time.Time{}))
 	require.Equal(t, read, log.read)
-	require.Empty(t, e.deliveries.failed)
+	require.Empty(t, g.failed)
 	// A forge that shows nothing is not asked for all of it, nor one that asks to wait
 	// for anything more.
-	for i := range sweepRead {
+	for i := range maxRead {
 		log.log = append(log.log, github.Delivery{GUID: fmt.Sprint(i), Event: "push"})
 	}
 	log.err, log.read = errors.New("down"), 0
-	require.Error(t, e.fill(t.Context(), log, time.Time{}))
-	require.Equal(t, sweepFails, log.read)
+	require.Error(t, g.fill(t.Context(), log, time.Time{}))
+	require.Equal(t, maxReadFailure, log.read)
 	log.err, log.read = &reconciler.RetryAfterError{At: time.Now()}, 0
-	require.Error(t, e.fill(t.Context(), log, time.Time{}))
+	require.Error(t, g.fill(t.Context(), log, time.Time{}))
 	require.Equal(t, 1, log.read)
 }
 
@@ -222,16 +223,16 @@ func TestALogThatIsTooLong(t *testing.T) {
 	t.Parallel()
 	e := told(t, t.TempDir())
 	log := &fakeLog{cut: fmt.Errorf("read the log: %w", github.ErrLogTooLong), bodies: map[string]string{"lost": hookAgain}, log: []github.Delivery{{GUID: "lost", Event: "check_run"}}}
-	require.NoError(t, e.fill(t.Context(), log, time.Time{}))
+	require.NoError(t, newGapFiller(e).fill(t.Context(), log, time.Time{}))
 	require.ElementsMatch(t, []work{{Do: reconciler.TaskEstate}, {Do: reconciler.TaskPulls}, {Do: reconciler.TaskPull, Pull: 7, Commit: "abc"}}, e.deliveries.Pending())
 	log.cut = errors.New("another trouble")
-	require.ErrorContains(t, e.fill(t.Context(), log, time.Time{}), "another trouble")
+	require.ErrorContains(t, newGapFiller(e).fill(t.Context(), log, time.Time{}), "another trouble")
 }
 
 // Looking at everything does not find that somebody asked for checks again.
 func TestManyAskForChecksAgain(t *testing.T) {
 	t.Parallel()
-	for _, asked := range []int{sweepRead + 1, sweepAsked + 7} {
+	for _, asked := range []int{maxRead + 1, maxReadReruns + 7} {
 		e := told(t, t.TempDir())
 		log := &fakeLog{bodies: map[string]string{}}
 		for i := range asked {
@@ -246,10 +247,10 @@ func TestManyAskForChecksAgain(t *testing.T) {
 				github.Delivery{GUID: fmt.Sprint("run ", i), Event: "check_run", Action: "completed"}, github.Delivery{GUID: fmt.Sprint("push ", i), Event: "push"})
 		}
 		for range 2 {
-			require.NoError(t, e.fill(t.Context(), log, time.Time{}))
-			require.Equal(t, min(asked, sweepAsked), log.read)
+			require.NoError(t, newGapFiller(e).fill(t.Context(), log, time.Time{}))
+			require.Equal(t, min(asked, maxReadReruns), log.read)
 			undone := e.deliveries.Pending()
-			require.Len(t, undone, 2+min(asked, sweepAsked))
+			require.Len(t, undone, 2+min(asked, maxReadReruns))
 			require.Contains(t, undone, work{Do: reconciler.TaskPull, Pull: 7, Commit: "commit-0"}, "the newest")
 			require.Contains(t, undone, work{Do: reconciler.TaskEstate})
 		}
@@ -271,7 +272,7 @@ func TestWhatIsForgottenIsNotLost(t *testing.T) {
 	}
 	require.False(t, e.deliveries.Knows("7"))
 	log.log = append(log.log, github.Delivery{GUID: "failed", Event: "check_run", Code: 503, When: began})
-	require.NoError(t, e.fill(t.Context(), log, time.Time{}))
+	require.NoError(t, newGapFiller(e).fill(t.Context(), log, time.Time{}))
 	require.Equal(t, 1, log.read)
 	require.Equal(t, []work{{Do: reconciler.TaskPull, Pull: 7, Commit: "abc"}}, e.deliveries.Pending())
 }
@@ -289,7 +290,7 @@ func TestSweep(t *testing.T) {
 			began := time.Now()
 			ctx, cancel := context.WithTimeout(t.Context(), long)
 			defer cancel()
-			require.NoError(t, e.sweep(ctx, func() deliveryLog {
+			require.NoError(t, newGapFiller(e).run(ctx, func() deliveryLog {
 				if time.Since(began) < first {
 					return nil // the estate is not up yet
 				}
@@ -303,16 +304,16 @@ func TestSweep(t *testing.T) {
 		}
 		const short = time.Second
 		// Nothing is known of before; then each from before the one before it.
-		require.Equal(t, []time.Duration{-sweepFirst, 10*short - sweepBack, sweepEvery + 10*short - sweepBack}, run(&fakeLog{}, 10*short, 7*time.Minute))
+		require.Equal(t, []time.Duration{-gapFirst, 10*short - gapOverlap, gapInterval + 10*short - gapOverlap}, run(&fakeLog{}, 10*short, 7*time.Minute))
 		time.Sleep(5 * time.Hour) // it was stopped meanwhile; it had read it last 3 m 50 s before
-		last := -5*time.Hour - 7*time.Minute + 2*sweepEvery + 10*short
+		last := -5*time.Hour - 7*time.Minute + 2*gapInterval + 10*short
 		broken := &fakeLog{cut: errors.New("it may not be read")}
-		require.Equal(t, []time.Duration{last - sweepBack, last - sweepBack}, run(broken, short, 5*time.Minute))
+		require.Equal(t, []time.Duration{last - gapOverlap, last - gapOverlap}, run(broken, short, 5*time.Minute))
 		last -= 5 * time.Minute
-		require.Equal(t, []time.Duration{last - sweepBack}, run(&fakeLog{}, short, time.Minute))
+		require.Equal(t, []time.Duration{last - gapOverlap}, run(&fakeLog{}, short, time.Minute))
 		time.Sleep(10 * 24 * time.Hour)
-		require.Equal(t, []time.Duration{short - sweepBefore}, run(&fakeLog{}, short, time.Minute))
-		time.Sleep(inStorm) // nothing of a calm is left
+		require.Equal(t, []time.Duration{short - gapMost}, run(&fakeLog{}, short, time.Minute))
+		time.Sleep(stormDistance) // nothing of a calm is left
 	})
 }
 
@@ -342,7 +343,7 @@ var poster = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
 // attended is an estate that is kept and answers, and what it says.
 type attended struct {
 	*kept
-	estates *estates
+	estates *Daemon
 	said    *sink
 	listen  string
 	cancel  func()
@@ -355,7 +356,7 @@ func attend(k *kept, listen string, change ...func(*estate)) *attended {
 	k.Helper()
 	s := &attended{kept: k, said: &sink{}, listen: listen, ended: make(chan error, 1), reread: make(chan os.Signal)}
 	var err error
-	s.estates, err = NewEstates([]string{k.path}, slog.New(slog.NewJSONHandler(s.said, nil)))
+	s.estates, err = New([]string{k.path}, slog.New(slog.NewJSONHandler(s.said, nil)))
 	require.NoError(k, err)
 	for _, c := range change {
 		c(s.only())
@@ -432,7 +433,7 @@ func TestStormOfDeliveries(t *testing.T) {
 	looks := s.metric("berth_reconcile_duration_seconds", "estate") - before
 	require.GreaterOrEqual(t, looks, 2.0)
 	// At once, after half a second, and every five from then on.
-	require.LessOrEqual(t, looks, 2+float64((took+inStorm)/inStorm))
+	require.LessOrEqual(t, looks, 2+float64((took+stormDistance)/stormDistance))
 	for i := range deliveries {
 		require.True(t, s.only().deliveries.Knows(fmt.Sprint("storm-", i)))
 	}
@@ -452,10 +453,10 @@ func TestLostDeliveriesAreFound(t *testing.T) {
 	require.NoError(t, k.forge.Sync())
 	k.forge.Settle()
 	k.forge.SetWebhook("http://" + listen + "/webhooks/github")
-	require.NotEqual(t, commit, s.only().main())
+	require.NotEqual(t, commit, s.only().mainCommit())
 	e := s.only()
-	require.NoError(t, e.fill(t.Context(), e.up.Load().forge, began))
-	s.eventually("looked at", func() bool { return e.main() == commit })
+	require.NoError(t, newGapFiller(e).fill(t.Context(), e.running.Load().forge, began))
+	s.eventually("looked at", func() bool { return e.mainCommit() == commit })
 	require.Equal(t, 1.0, testutil.ToFloat64(e.deliveries.gaps.WithLabelValues("log")))
 }
 
@@ -467,14 +468,14 @@ func TestLostPushesAreCounted(t *testing.T) {
 	require.NoError(t, err)
 	k := newKept(t, "north", listen, map[string]any{"listen": listen, "poll": "200ms"})
 	k.forge.SetWebhook("http://127.0.0.1:1/webhooks/github") // where nobody is
-	s := attend(k, listen, func(e *estate) { e.late = time.Millisecond })
+	s := attend(k, listen, func(e *estate) { e.webhookDelay = time.Millisecond })
 	found := func() float64 { return s.metric("berth_webhook_gaps_total", "refs") }
 	require.Zero(t, found(), "what was there at the start is no gap")
 	for n := range 2 {
 		k.git.MustCommit(t, "main", gittest.Commit{Message: "words", Files: map[string]string{"README.md": fmt.Sprint("north ", n)}})
 		s.eventually("counted", func() bool { return found() == float64(n+1) })
 	}
-	require.Contains(t, s.said.String(), "no webhook told of a commit")
+	require.Contains(t, s.said.String(), "commit found by polling only")
 }
 
 // Checks that somebody asked to see again are shown again, though the forge took
@@ -523,7 +524,7 @@ func TestRerunsOutliveTheDaemon(t *testing.T) {
 	_, err = e.deliveries.Take("of an old one", []work{old})
 	require.NoError(t, err)
 	e.wake(old)
-	e.up.Load().loop.Enqueue(reconciler.Item{Task: reconciler.TaskPulls})
+	e.running.Load().loop.Enqueue(reconciler.Item{Task: reconciler.TaskPulls})
 	s.eventually("let go", func() bool { return !undone() })
 }
 
@@ -564,14 +565,14 @@ func BenchmarkDeliveries(b *testing.B) {
 	for b.Loop() {
 		e := told(b, filepath.Join(b.TempDir(), "cache"))
 		var syncs atomic.Int32
-		e.deliveries.calm = newCalm(func(work) {
+		e.deliveries.debounce = newDebouncer(func(work) {
 			syncs.Add(1)
-			e.looking(reconciler.Item{Task: reconciler.TaskEstate})(true)
+			e.reconciling(reconciler.Item{Task: reconciler.TaskEstate})(true)
 		})
 		h, err := webhooks.Handler(webhooks.Options{Log: e.log, Receivers: []webhooks.Receiver{{Secrets: webhooks.StaticSecrets([]byte("s")), Take: e.take}}})
 		require.NoError(b, err)
 		p99, total := storm(h)
-		require.Eventually(b, func() bool { return len(e.deliveries.Pending()) == 0 }, 2*inStorm, 10*time.Millisecond)
+		require.Eventually(b, func() bool { return len(e.deliveries.Pending()) == 0 }, 2*stormDistance, 10*time.Millisecond)
 		b.ReportMetric(float64(p99.Microseconds())/1000, "berth-p99-ms")
 		b.ReportMetric(float64(total.Milliseconds()), "berth-all-ms")
 		b.ReportMetric(float64(syncs.Load()), "syncs")
@@ -596,7 +597,7 @@ func TestStopsWithAStrangerConnected(t *testing.T) {
 	listen, err := labtest.FreePort()
 	require.NoError(t, err)
 	k := newKept(t, "north", listen, map[string]any{"listen": listen})
-	s, err := NewEstates([]string{k.path}, slog.New(slog.DiscardHandler))
+	s, err := New([]string{k.path}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

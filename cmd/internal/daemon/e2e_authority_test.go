@@ -66,7 +66,7 @@ func newGoverned(t *testing.T, config map[string]any, more map[string]string) *g
 func (g *governed) start() {
 	g.Helper()
 	said := &sink{}
-	s, err := NewEstates([]string{g.path}, slog.New(slog.NewJSONHandler(said, nil)))
+	s, err := New([]string{g.path}, slog.New(slog.NewJSONHandler(said, nil)))
 	require.NoError(g, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -474,7 +474,7 @@ func TestRulesOfTheBaseCount(t *testing.T) {
 func TestFeaturesAreHeldBack(t *testing.T) {
 	g := newGoverned(t, map[string]any{"features": map[string]any{"instance_changes": false}}, nil)
 	pull, _ := g.open(projectAdmin, gittest.Commit{Message: "train", Files: trainOf(1)})
-	require.Contains(t, g.check(pull, "failure"), "are switched off here")
+	require.Contains(t, g.check(pull, "failure"), "are switched off by features.")
 	g.mergeAs(pull, githubtest.Merge, projectAdmin, "")
 	require.Equal(t, map[string]string{pathOf(t, labtest.Train): schemaestate.HeldDenied}, g.held())
 

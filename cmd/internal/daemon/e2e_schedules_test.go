@@ -284,7 +284,7 @@ type field struct {
 	listen  string
 	git     *gittest.Server
 	forge   *githubtest.Server
-	estates *estates
+	estates *Daemon
 	said    *sink
 	stop    func()
 	weather map[int]githubtest.Schedule // by pull request; 0 is what is nobody's
@@ -348,9 +348,9 @@ func newField(t *testing.T, s *saga, n, only int) *field {
 // serve runs the daemon until the test ends or stop is called.
 func (f *field) serve() {
 	f.Helper()
-	s, err := NewEstates([]string{filepath.Join(f.dir, "berth.yaml")}, slog.New(slog.NewJSONHandler(f.said, nil)))
+	s, err := New([]string{filepath.Join(f.dir, "berth.yaml")}, slog.New(slog.NewJSONHandler(f.said, nil)))
 	require.NoError(f, err)
-	s.all[0].config.Load().pacer = &github.Pacer{}
+	s.all[0].config.Load().limiter = &github.Pacer{}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(ctx, nil) }()
@@ -687,7 +687,7 @@ func (f *field) quiet() {
 // settled is what is to be seen once nothing more happens.
 func (f *field) settled() scenery {
 	f.Helper()
-	f.estates.all[0].up.Load().loop.Enqueue(reconciler.Item{Task: reconciler.TaskReplan})
+	f.estates.all[0].running.Load().loop.Enqueue(reconciler.Item{Task: reconciler.TaskReplan})
 	f.quiet()
 	return f.scenery()
 }

@@ -161,7 +161,7 @@ func TestSeveralEstates(t *testing.T) {
 	require.NoError(t, os.WriteFile(inTheWay, nil, 0o600))
 
 	said := &sink{}
-	s, err := NewEstates([]string{north.path, south.path, late.path}, slog.New(slog.NewJSONHandler(said, nil)))
+	s, err := New([]string{north.path, south.path, late.path}, slog.New(slog.NewJSONHandler(said, nil)))
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -299,12 +299,12 @@ func TestWhatWasBegunWithStays(t *testing.T) {
 	t.Parallel()
 	k := newKept(t, "north", "", map[string]any{"github": nil, "api": nil, "workers": 2, "poll": "100ms", "authority": map[string]any{"trust_main": true}})
 	said := &sink{}
-	s, err := NewEstates([]string{k.path}, slog.New(slog.NewTextHandler(said, nil)))
+	s, err := New([]string{k.path}, slog.New(slog.NewTextHandler(said, nil)))
 	require.NoError(t, err)
 	e := s.all[0]
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- e.keep(ctx, false) }()
+	go func() { ended <- e.follow(ctx, false) }()
 	t.Cleanup(func() {
 		cancel()
 		require.NoError(t, <-ended)
@@ -330,15 +330,15 @@ func TestWhatWasBegunWithStays(t *testing.T) {
 	require.NoError(t, os.WriteFile(other, edited(t, k.path, map[string]any{
 		"repository": map[string]any{"url": k.git.URL, "directory": filepath.Join(k.dir, "mirror2")}, "memory_runtime": map[string]any{"directory": filepath.Join(k.dir, "world3"), "backends": []string{"slurm"}},
 	}), 0o600))
-	o, err := NewEstates([]string{other}, slog.New(slog.DiscardHandler))
+	o, err := New([]string{other}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
-	require.NoError(t, o.Once(t.Context(), io.Discard, "text", patience))
+	require.NoError(t, onceAll(t, o, patience))
 	k.git.MustCommit(t, "main", gittest.Commit{Message: "words", Files: map[string]string{"README.md": "north\n"}})
-	until("it cannot be begun", func() bool { return strings.Contains(said.String(), "another-world") && e.up.Load() == nil })
+	until("it cannot be begun", func() bool { return strings.Contains(said.String(), "another-world") && e.running.Load() == nil })
 	require.NoError(t, os.Remove(world))
 	until("begun again", func() bool { return s.ready() == nil })
 	require.Same(t, next, e.config.Load())
-	require.NotContains(t, said.String(), "goes on with the one before")
+	require.NotContains(t, said.String(), "using the previous one")
 }
 
 // sync --once brings each estate to what it declares, and says which is not.
@@ -347,9 +347,9 @@ func TestSyncOfSeveralEstates(t *testing.T) {
 	north := newKept(t, "north", "", map[string]any{"github": nil})
 	south := newKept(t, "south", "", map[string]any{"github": nil})
 	sync := func() error {
-		s, err := NewEstates([]string{north.path, south.path}, slog.New(slog.DiscardHandler))
+		s, err := New([]string{north.path, south.path}, slog.New(slog.DiscardHandler))
 		require.NoError(t, err)
-		return s.Once(t.Context(), io.Discard, "text", patience)
+		return onceAll(t, s, patience)
 	}
 	require.NoError(t, sync())
 	south.git.MustCommit(t, "main", gittest.Commit{Message: "nobody", Files: map[string]string{pathOf(t, labtest.Assembly): south.neighbour}})

@@ -3,21 +3,19 @@ package daemon
 import (
 	"fmt"
 	"maps"
-	"slices"
 
 	"berth/schema"
 )
 
-// featureConfig is berth.yaml's features section: which changes come into force
-// yet, which is all but those said not to (requirement A16).
+// featureConfig is the section features of berth.yaml: the kinds of changes that may
+// come into force (all but those switched off; requirement A16).
 type featureConfig struct {
 	EntitlementChanges *bool `json:"entitlement_changes"`
 	InstanceChanges    *bool `json:"instance_changes"`
 }
 
-// gate finds, for what is switched off, every document that a change adds,
-// changes or takes away, so that it is held. It reports in the documents' own
-// files; a nil before is an estate without any. Pure.
+// gate returns an error finding for each document of a kind switched off that a
+// change adds, changes or removes, so that it is held. before may be nil. Pure.
 func (f featureConfig) gate(before, after *schema.Desired) []schema.Diagnostic {
 	off := func(on *bool) bool { return on != nil && !*on }
 	entitlements, instances := off(f.EntitlementChanges), off(f.InstanceChanges)
@@ -25,17 +23,14 @@ func (f featureConfig) gate(before, after *schema.Desired) []schema.Diagnostic {
 		return nil
 	}
 	var out []schema.Diagnostic
-	was, is := tenantsOf(before), tenantsOf(after)
-	for _, tenant := range slices.Sorted(maps.Keys(union(was, is))) {
-		if was[tenant] == is[tenant] { // what did not change is shared
+	old, new := tenantsOf(before), tenantsOf(after)
+	for tenant := range keysOf(old, new) {
+		if old[tenant] == new[tenant] { // unchanged tenants are shared
 			continue
 		}
-		a, b := projectsOf(was[tenant]), projectsOf(is[tenant])
-		for _, name := range slices.Sorted(maps.Keys(union(a, b))) {
-			p, q := orNone(a[name]), orNone(b[name])
-			if p == q {
-				continue
-			}
+		a, b := projectsOf(old[tenant]), projectsOf(new[tenant])
+		for name := range keysOf(a, b) {
+			p, q := orEmpty(a[name]), orEmpty(b[name])
 			if entitlements {
 				out = append(out, gated(p.Entitlements, q.Entitlements, "entitlement_changes")...)
 			}
@@ -49,38 +44,36 @@ func (f featureConfig) gate(before, after *schema.Desired) []schema.Diagnostic {
 	return out
 }
 
-// gated are the documents in which two maps of them differ.
+// gated returns a finding for each document that differs between two maps.
 func gated[D interface {
 	comparable
 	Head() *schema.Header
 }](before, after map[string]D, feature string) []schema.Diagnostic {
 	var out []schema.Diagnostic
 	var none D
-	for name := range union(before, after) {
-		was, is := before[name], after[name]
-		if was != none && is != none && was.Head().Blob == is.Head().Blob {
+	for name := range keysOf(before, after) {
+		old, doc := before[name], after[name]
+		if old != none && doc != none && old.Head().Blob == doc.Head().Blob {
 			continue
 		}
-		h := is
-		if is == none {
-			h = was
+		if doc == none {
+			doc = old
 		}
 		out = append(out, schema.Diagnostic{
-			Severity: schema.SeverityError, Code: "feature.disabled", File: h.Head().File, Line: 1, Column: 1,
-			Message: fmt.Sprintf("changes of %s documents are switched off here: features.%s in berth.yaml switches them on; until then it stays as it is in force", h.Head().Key.Kind, feature),
+			Severity: schema.SeverityError, Code: "feature.disabled", File: doc.Head().File, Line: 1, Column: 1,
+			Message: fmt.Sprintf("changes of %s documents are switched off by features.%s in berth.yaml; the version in force stays", doc.Head().Key.Kind, feature),
 		})
 	}
 	return out
 }
 
-func union[K comparable, V any](a, b map[K]V) map[K]bool {
-	out := make(map[K]bool, len(a)+len(b))
-	for k := range a {
-		out[k] = true
+// keysOf returns the keys of both maps.
+func keysOf[K comparable, V any](a, b map[K]V) map[K]V {
+	out := maps.Clone(a)
+	if out == nil {
+		out = map[K]V{}
 	}
-	for k := range b {
-		out[k] = true
-	}
+	maps.Copy(out, b)
 	return out
 }
 
@@ -98,7 +91,7 @@ func projectsOf(t *schema.TenantEstate) map[string]*schema.ProjectEstate {
 	return t.Projects
 }
 
-func orNone(p *schema.ProjectEstate) *schema.ProjectEstate {
+func orEmpty(p *schema.ProjectEstate) *schema.ProjectEstate {
 	if p == nil {
 		return &schema.ProjectEstate{}
 	}

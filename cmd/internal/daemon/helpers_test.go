@@ -3,6 +3,8 @@ package daemon
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -20,7 +22,7 @@ import (
 // that a test has a daemon in a process of its own that it can kill.
 func TestMain(m *testing.M) {
 	if path := os.Getenv("BERTH_TEST_SERVE"); path != "" {
-		s, err := NewEstates([]string{path}, slog.New(slog.DiscardHandler))
+		s, err := New([]string{path}, slog.New(slog.DiscardHandler))
 		if err == nil {
 			err = s.Serve(context.Background(), nil)
 		}
@@ -73,7 +75,7 @@ func countRunning(s *plan.Status) int {
 }
 
 // reconciled is how often a task was done.
-func reconciled(t require.TestingT, s *estates, task reconciler.Task) (n float64) {
+func reconciled(t require.TestingT, s *Daemon, task reconciler.Task) (n float64) {
 	families, err := s.reg.Gather()
 	require.NoError(t, err)
 	for _, family := range families {
@@ -95,4 +97,15 @@ func show(v any) string {
 		return err.Error()
 	}
 	return string(data)
+}
+
+// onceAll runs Once, and returns the errors of the estates with their names.
+func onceAll(t *testing.T, d *Daemon, timeout time.Duration) (err error) {
+	t.Helper()
+	d.Once(t.Context(), timeout, func(o Outcome) {
+		if o.Err != nil {
+			err = errors.Join(err, fmt.Errorf("estate %s: %w", o.Estate, o.Err))
+		}
+	})
+	return err
 }

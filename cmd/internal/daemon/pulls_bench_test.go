@@ -44,7 +44,7 @@ type crowd struct {
 	git         *gittest.Server
 	forge       *githubtest.Server
 	ahead       atomic.Int64 // of the real time, the forge's clock
-	estates     *estates
+	estates     *Daemon
 	stop        func()
 }
 
@@ -119,10 +119,10 @@ func (c *crowd) world() {
 func (c *crowd) serve(pace *github.Pacer) {
 	c.Helper()
 	said := &sink{}
-	s, err := NewEstates([]string{filepath.Join(c.dir, "berth.yaml")}, slog.New(slog.NewTextHandler(said, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	s, err := New([]string{filepath.Join(c.dir, "berth.yaml")}, slog.New(slog.NewTextHandler(said, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	require.NoError(c, err)
 	if pace != nil {
-		s.all[0].config.Load().pacer = pace
+		s.all[0].config.Load().limiter = pace
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -146,7 +146,7 @@ func (c *crowd) serve(pace *github.Pacer) {
 	}()
 	c.until("everything runs", 5*time.Minute, func() bool {
 		time.Sleep(200 * time.Millisecond) // it is a long list
-		d := s.all[0].up.Load()
+		d := s.all[0].running.Load()
 		left = nil
 		if d != nil {
 			left = d.loop.Unsettled()

@@ -96,11 +96,11 @@ func TestConfigurationIsTakenUp(t *testing.T) {
 	// From here on it is a file like others: replaced by renaming, and written over.
 	replace(t, k.path, edited(t, plain, map[string]any{"workers": 4}))
 	workers(4)
-	d := e.up.Load()
+	d := e.running.Load()
 	data := edited(t, plain, map[string]any{"workers": 5, "nonsense": true})
 	require.NoError(t, os.WriteFile(k.path, data, 0o600))
 	refused("nonsense")
-	require.Same(t, d, e.up.Load(), "nothing was begun anew")
+	require.Same(t, d, e.running.Load(), "nothing was begun anew")
 	require.NoError(t, os.WriteFile(k.path, data[:len(data)/3], 0o600)) // half of it
 	refused("")
 	require.NoError(t, os.Remove(k.path))
@@ -131,7 +131,7 @@ func TestConfigurationIsTakenUp(t *testing.T) {
 	require.NoError(t, os.WriteFile(inTheWay, nil, 0o600))
 	replace(t, k.path, edited(t, plain, map[string]any{"workers": 7, "memory_runtime": map[string]any{"directory": inTheWay, "backends": []string{"slurm"}}}))
 	s.eventually("left again", func() bool {
-		return strings.Contains(s.said.String(), "cannot be begun with") && e.config.Load().Workers == 6 && s.estates.ready() == nil
+		return strings.Contains(s.said.String(), "valid configuration failed to start") && e.config.Load().Workers == 6 && s.estates.ready() == nil
 	})
 	require.Equal(t, 1.0, s.metric("berth_config_refused", "north"))
 
@@ -154,23 +154,23 @@ func TestConfigurationIsTakenUp(t *testing.T) {
 func TestSignalHasConfigurationsRead(t *testing.T) {
 	t.Parallel()
 	k := newKept(t, "north", "", map[string]any{"workers": 2})
-	s, err := NewEstates([]string{k.path}, slog.New(slog.DiscardHandler))
+	s, err := New([]string{k.path}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
-	r, err := newReload(s)
+	r, err := newReloader(s)
 	require.NoError(t, err)
 	signals, ended := make(chan os.Signal), make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { ended <- r.obey(ctx, signals) }()
+	go func() { ended <- r.handleSignals(ctx, signals) }()
 	signals <- syscall.SIGHUP // nothing changed
 	replace(t, k.path, edited(t, k.path, map[string]any{"workers": 3}))
 	signals <- syscall.SIGHUP // the first is dealt with now
 	next := <-s.all[0].next
 	require.Equal(t, 3, next.Workers)
-	require.Same(t, next, s.all[0].wanted.Load())
+	require.Same(t, next, s.all[0].file.accepted.Load())
 	cancel()
 	require.NoError(t, <-ended)
 	require.Empty(t, s.all[0].next)
-	require.Equal(t, 1.0, testutil.ToFloat64(r.reread.WithLabelValues("north", "taken")))
+	require.Equal(t, 1.0, testutil.ToFloat64(r.reloads.WithLabelValues("north", "taken")))
 }
 
 // What several estates share changes in all of them at once, or in none.
@@ -186,22 +186,22 @@ func TestWhatIsSharedChangesTogether(t *testing.T) {
 	}
 	one, two, three := files(1), files(2), files(3)
 	a, b := newKept(t, "north", "", map[string]any{"tls": one, "workers": 2}), newKept(t, "south", "", map[string]any{"tls": one, "workers": 2})
-	s, err := NewEstates([]string{a.path, b.path}, slog.New(slog.DiscardHandler))
+	s, err := New([]string{a.path, b.path}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
-	r, err := newReload(s)
+	r, err := newReloader(s)
 	require.NoError(t, err)
 	say := func(k *kept, tls map[string]string, workers int) {
 		replace(t, k.path, edited(t, k.path, map[string]any{"tls": tls, "workers": workers}))
 	}
 	expect := func(cert map[string]string, serial int64, workers [2]int, refused [2]float64) {
 		t.Helper()
-		r.look()
+		r.reload()
 		for i, e := range s.all {
-			require.Equal(t, cert["cert"], e.wanted.Load().TLS.Cert, i)
-			require.Equal(t, workers[i], e.wanted.Load().Workers, i)
-			require.Equal(t, refused[i], testutil.ToFloat64(e.refused), i)
+			require.Equal(t, cert["cert"], e.file.accepted.Load().TLS.Cert, i)
+			require.Equal(t, workers[i], e.file.accepted.Load().Workers, i)
+			require.Equal(t, refused[i], testutil.ToFloat64(e.file.refused), i)
 		}
-		require.Equal(t, serial, r.certificate.now.Load().Leaf.SerialNumber.Int64())
+		require.Equal(t, serial, r.certificate.current.Load().Leaf.SerialNumber.Int64())
 	}
 	expect(one, 1, [2]int{2, 2}, [2]float64{0, 0})
 	say(a, two, 3)
@@ -323,21 +323,21 @@ func TestCertificatesAreTakenUp(t *testing.T) {
 		require.Equal(t, 400, resp.StatusCode, "nothing is told without TLS")
 		require.NoError(t, resp.Body.Close())
 	}
-	d := s.only().up.Load()
+	d := s.only().running.Load()
 	for serial := int64(2); serial < 5; serial++ {
 		cert, key := pair(t, serial)
 		replace(t, files["cert"], cert) // and for a moment the key is another's
 		s.eventually("not taken up", func() bool {
-			return strings.Count(s.said.String(), "the certificate is not taken up") >= int(serial)-1
+			return strings.Count(s.said.String(), "invalid certificate ignored") >= int(serial)-1
 		})
 		require.Equal(t, serial-1, shown())
 		replace(t, files["key"], key)
 		s.eventually("taken up", func() bool { return shown() == serial })
 	}
-	require.Same(t, d, s.only().up.Load(), "nothing was begun anew")
+	require.Same(t, d, s.only().running.Load(), "nothing was begun anew")
 
 	replace(t, files["key"], []byte("no key"))
-	other, err := NewEstates([]string{k.path}, slog.New(slog.DiscardHandler))
+	other, err := New([]string{k.path}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	require.ErrorContains(t, other.Serve(t.Context(), nil), files["key"])
 	for field, path := range files {

@@ -36,9 +36,9 @@ func TestSigningKey(t *testing.T) {
 		{short, "", "an RSA key of 1024 bits is too short"},
 	} {
 		var said bytes.Buffer
-		config := config{}
+		config := Config{}
 		config.Repository.SigningKey = c.file
-		sign, err := config.signing(slog.New(slog.NewTextHandler(&said, nil)))
+		sign, err := config.signer(slog.New(slog.NewTextHandler(&said, nil)))
 		if c.err != "" {
 			require.ErrorContains(t, err, c.err)
 			require.NotContains(t, err.Error(), "BEGIN")

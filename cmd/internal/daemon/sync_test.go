@@ -3,7 +3,6 @@ package daemon
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -28,10 +27,10 @@ func TestSyncEndsAtRefusedCredential(t *testing.T) {
 	token, config := filepath.Join(dir, "token"), filepath.Join(dir, "berth.yaml")
 	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, "repository: {url: %q, directory: cache, token: {file: %s}}\nauthority: {trust_main: true}\n", s.URL, token), 0o600))
 	once := func() error {
-		all, err := NewEstates([]string{config}, slog.New(slog.DiscardHandler))
+		all, err := New([]string{config}, slog.New(slog.DiscardHandler))
 		require.NoError(t, err)
 		start := time.Now()
-		err = all.Once(t.Context(), io.Discard, "text", time.Minute)
+		err = onceAll(t, all, time.Minute)
 		require.Less(t, time.Since(start), 20*time.Second, "it does not wait for the timeout")
 		return err
 	}
@@ -55,7 +54,7 @@ func TestSummaryOfWork(t *testing.T) {
 	key := func(name string) schema.Key { return schema.InstanceKey("physics", "lattice", name) }
 	var w workLog
 	text := func() string {
-		return summary{Created: w.named("created"), Changed: w.named("changed"), Deleted: w.named("deleted")}.work()
+		return Summary{Created: w.named("created"), Changed: w.named("changed"), Deleted: w.named("deleted")}.changes()
 	}
 	require.Equal(t, "no changes made", text())
 	for _, verb := range []plan.Verb{plan.Create, plan.Join} {

@@ -11,7 +11,7 @@ import (
 	schemaestate "berth/schema/estate"
 )
 
-// tenantConfig is where a tenant's own repository is, and who Berth is there
+// tenantConfig is where a tenant's own repository is, and Berth's credential there
 // (requirement F8).
 type tenantConfig struct {
 	URL        string  `json:"url"`
@@ -23,8 +23,8 @@ type tenantConfig struct {
 	Accept     string  `json:"accept"`
 }
 
-// auth is who Berth is at a tenant's repository: nobody, unless it is said. What
-// is configured for other repositories is not shown there.
+// auth returns the credential for a tenant's repository: none unless configured.
+// Credentials of other repositories are never sent there.
 func (t *tenantConfig) auth() gitrepo.AuthFunc {
 	return func(context.Context) (gitrepo.Credentials, error) {
 		if strings.HasPrefix(t.URL, "ssh://") {
@@ -36,21 +36,8 @@ func (t *tenantConfig) auth() gitrepo.AuthFunc {
 	}
 }
 
-// misfits are what does not go together.
-func (t *tenantConfig) misfits(name string, tell func(wrong bool, at, field, message string)) {
-	at := "tenants." + name
-	field := "tenants." + name + "."
-	ssh := strings.HasPrefix(t.URL, "ssh://")
-	tell(hasCredentials(t.URL), field+"url", field+"url", credentialsNote)
-	tell(ssh && t.SSHKey == "", at, field+"ssh_key", "an ssh:// URL needs it: add the path of a private key that may read there")
-	tell(ssh && t.KnownHosts == "", at, field+"known_hosts", "an ssh:// URL needs it: add the path of a file that pins the host's key")
-	tell(!ssh && t.SSHKey != "", at, field+"ssh_key", "it is for ssh:// URLs: take it out, or write the URL as ssh://git@HOST/PATH")
-	tell(!ssh && t.KnownHosts != "", at, field+"known_hosts", "it is for ssh:// URLs: take it out, or write the URL as ssh://git@HOST/PATH")
-	tell(ssh && t.Token != nil, at, field+"token", "it is for https:// URLs: take it out")
-}
-
-// composition says which tenants may have repositories of their own.
-func (c *config) composition(loader *schemaestate.Loader) gitrepo.Composition {
+// composition names the tenants that may have repositories of their own.
+func (c *Config) composition(loader *schemaestate.Loader) gitrepo.Composition {
 	out := gitrepo.Composition{Document: func(ctx context.Context, tenant string, document []byte) (*gitrepo.TenantRepository, bool) {
 		doc, ok, err := loader.Tenant(ctx, tenant, document)
 		if err != nil || !ok {

@@ -50,7 +50,7 @@ func TestServeATenantsOwnRepository(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, config, 0o600))
 	c, err := ReadConfig(path)
 	require.NoError(t, err)
-	d, err := newDaemon(t.Context(), c, slog.New(slog.NewTextHandler(t.Output(), nil)), nil, nil)
+	d, err := newController(t.Context(), c, slog.New(slog.NewTextHandler(t.Output(), nil)), hooks{})
 	require.NoError(t, err)
 	defer d.close()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -88,35 +88,35 @@ func TestBreakingTheGlassSurvivesAKill(t *testing.T) {
 // What the disk does not take is not answered; what it took is there for the next
 // process, until it is written.
 func TestGlassIsKept(t *testing.T) {
-	c := &config{}
+	c := &Config{}
 	c.Repository.Directory = filepath.Join(t.TempDir(), "cache")
 	log := slog.New(slog.DiscardHandler)
 	record := func(id string) audit.Record {
 		return audit.Record{RecordID: id, Actor: "otto", Verdict: audit.Allowed, Reason: "incident <7>"}
 	}
-	ids := func(g *glass) (out []string) {
+	ids := func(g *breakGlassLog) (out []string) {
 		for _, r := range g.Records() {
 			require.Equal(t, "incident <7>", r.Reason)
 			out = append(out, r.RecordID)
 		}
 		return out
 	}
-	g := openGlass(c, log)
+	g := openBreakGlassLog(c, log)
 	for _, id := range []string{"a", "b", "c"} {
-		require.NoError(t, g.keep(record(id)))
+		require.NoError(t, g.add(record(id)))
 	}
-	g = openGlass(c, log) // nobody closed it
+	g = openBreakGlassLog(c, log) // nobody closed it
 	require.Equal(t, []string{"a", "b", "c"}, ids(g))
 	g.Written([]string{"b", "of the loop's own"})
 	require.Equal(t, []string{"a", "c"}, ids(g))
 	require.NoError(t, g.Close())
-	g = openGlass(c, log)
+	g = openBreakGlassLog(c, log)
 	require.Equal(t, []string{"a", "c"}, ids(g))
 
 	require.NoError(t, os.RemoveAll(c.Repository.Directory))
 	require.NoError(t, os.WriteFile(c.Repository.Directory, nil, 0o600))
-	require.Error(t, g.keep(record("d")), "there is no place for it")
+	require.Error(t, g.add(record("d")), "there is no place for it")
 	require.Equal(t, []string{"a", "c"}, ids(g))
-	e := &estate{glass: g, log: log}
+	e := &estate{breakGlass: g, log: log}
 	require.Error(t, e.audit(record("e")))
 }

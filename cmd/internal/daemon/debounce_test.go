@@ -32,7 +32,7 @@ func TestCalm(t *testing.T) {
 				begin := time.Now()
 				var passed []time.Duration
 				var mu sync.Mutex
-				k := newCalm(func(string) {
+				k := newDebouncer(func(string) {
 					mu.Lock()
 					defer mu.Unlock()
 					passed = append(passed, time.Since(begin))
@@ -40,7 +40,7 @@ func TestCalm(t *testing.T) {
 				var last time.Duration
 				for i := range c.asks {
 					last = time.Since(begin)
-					k.ask("estate")
+					k.request("estate")
 					if i+1 < c.asks {
 						time.Sleep(c.within / time.Duration(c.asks))
 					}
@@ -54,11 +54,11 @@ func TestCalm(t *testing.T) {
 				after := passed[len(passed)-1]
 				mu.Unlock()
 				require.GreaterOrEqual(t, after, last, "what came last is seen")
-				require.LessOrEqual(t, after, last+inStorm)
-				require.Empty(t, k.lines, "nothing is kept of what is over")
+				require.LessOrEqual(t, after, last+stormDistance)
+				require.Empty(t, k.waiting, "nothing is kept of what is over")
 				// Then all is quiet, and it is at once again.
 				n := len(passed)
-				k.ask("estate")
+				k.request("estate")
 				require.Len(t, passed, n+1)
 				time.Sleep(time.Minute)
 			})
@@ -72,7 +72,7 @@ func TestCalmOfEach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		passed := map[int]int{}
-		k := newCalm(func(i int) {
+		k := newDebouncer(func(i int) {
 			mu.Lock()
 			defer mu.Unlock()
 			passed[i]++
@@ -84,9 +84,9 @@ func TestCalmOfEach(t *testing.T) {
 			return maps.Clone(passed)
 		}
 		for range 1000 {
-			k.ask(1)
+			k.request(1)
 		}
-		k.ask(2)
+		k.request(2)
 		require.Equal(t, map[int]int{1: 1, 2: 1}, sofar())
 		time.Sleep(time.Minute)
 		require.Equal(t, map[int]int{1: 2, 2: 1}, sofar())

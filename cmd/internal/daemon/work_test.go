@@ -23,7 +23,7 @@ func (w *woken) ShowAgain(pull int)        { *w = append(*w, fmt.Sprintf("show %
 func (w *woken) Rerequest(commit string)   { *w = append(*w, "check "+commit+" again") }
 
 func TestWake(t *testing.T) {
-	c := &config{}
+	c := &Config{}
 	require.NoError(t, json.Unmarshal([]byte(`{"github": {"owner": "lab", "repository": "estate", "login": "berth-lab[bot]"}}`), c))
 	for _, tc := range []struct {
 		name   string
@@ -45,8 +45,8 @@ func TestWake(t *testing.T) {
 			var got woken
 			d := webhooks.Delivery{ID: "d-9", Sender: "ana", Events: tc.events}
 			require.NoError(t, c.concerns(d, slog.New(slog.DiscardHandler)))
-			for _, w := range worksOf(d) {
-				(&waker{&got, &got, func(w work) { got = append(got, "until "+w.Commit+" is shown") }}).wake(w)
+			for _, w := range workOf(d) {
+				(&dispatcher{&got, &got, func(w work) { got = append(got, "until "+w.Commit+" is shown") }}).start(w)
 			}
 			require.Equal(t, tc.want, got)
 		})
@@ -66,7 +66,7 @@ func TestWake(t *testing.T) {
 func TestItsOwnDoingWakesNobody(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	for login, own := range map[string]bool{"berth-lab[bot]": true, "ana": false, "": false} {
-		c := &config{}
+		c := &Config{}
 		require.NoError(t, json.Unmarshal([]byte(`{"github": {"owner": "lab", "repository": "estate"}}`), c))
 		c.GitHub.Login = login
 		for _, kind := range []webhooks.Kind{webhooks.PullRequest, webhooks.Rerequest, webhooks.Command} {
@@ -82,13 +82,13 @@ func TestItsOwnDoingWakesNobody(t *testing.T) {
 // last, for all who asked.
 func TestRerunsAreDoneOnceTheyAreShown(t *testing.T) {
 	var done woken
-	r := &reruns{of: map[string]*rerun{}}
+	r := newReruns()
 	ask := func(pull int, commit, as string) {
-		r.asked(work{Do: reconciler.TaskPull, Pull: pull, Commit: commit}, func() { done = append(done, as) })
+		r.request(work{Do: reconciler.TaskPull, Pull: pull, Commit: commit}, func() { done = append(done, as) })
 	}
 	show := func(commit string, checks ...string) {
 		for _, c := range checks {
-			r.showing(commit, c)()
+			r.reporting(commit, c)()
 		}
 	}
 	both := []string{plan.CheckValidate, plan.CheckPlan}
@@ -97,7 +97,7 @@ func TestRerunsAreDoneOnceTheyAreShown(t *testing.T) {
 	show("other", both...)
 	show("abc", plan.CheckPlan, plan.CheckPlan)
 	require.Empty(t, done)
-	begun := r.showing("abc", plan.CheckValidate)
+	begun := r.reporting("abc", plan.CheckValidate)
 	ask(7, "abc", "second")
 	ask(9, "abc", "of another pull request")
 	begun() // it was shown as it had been asked for before
@@ -105,10 +105,10 @@ func TestRerunsAreDoneOnceTheyAreShown(t *testing.T) {
 	require.Empty(t, done)
 	show("abc", both...)
 	require.ElementsMatch(t, woken{"second", "of another pull request"}, done)
-	require.Empty(t, r.of)
+	require.Empty(t, r.byCommit)
 	ask(7, "abc", "third")
-	r.gone("abc")
+	r.drop("abc")
 	show("abc", both...)
 	require.Len(t, done, 2)
-	require.Empty(t, r.of)
+	require.Empty(t, r.byCommit)
 }

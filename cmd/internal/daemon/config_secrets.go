@@ -1,0 +1,220 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"berth/schema"
+	"berth/schema/load"
+)
+
+// secret names where a secret is; berth.yaml never contains one. It is read when it
+// is used, so that a rotated secret takes effect.
+type secret struct {
+	File string `json:"file,omitempty"`
+	Env  string `json:"env,omitempty"`
+}
+
+// place names the file or the environment variable.
+func (s *secret) place() string {
+	if s.File != "" {
+		return s.File
+	}
+	return "the environment variable " + s.Env
+}
+
+// read returns the secret without the line end that editors add.
+func (s *secret) read() (string, error) {
+	if s == nil {
+		return "", nil
+	}
+	var value string
+	if s.File != "" {
+		data, err := os.ReadFile(s.File)
+		if err != nil {
+			return "", fmt.Errorf("secret: %w", err)
+		}
+		value = strings.TrimRight(string(data), "\r\n")
+	} else {
+		value = os.Getenv(s.Env)
+	}
+	if value == "" {
+		return "", fmt.Errorf("the secret in %s%s is empty", s.File, s.Env)
+	}
+	return value, nil
+}
+
+// secretNote replaces every finding about a secret: other words could repeat it.
+const secretNote = "a secret is named here, not written: say {file: /PATH} or {env: NAME}"
+
+// fileNotes replace findings about the whole file, which speak of documents.
+var fileNotes = map[string]string{
+	"yaml.empty":         "the file is empty: write the configuration, or make an estate that has one: berth init DIR",
+	"yaml.not-a-mapping": "a configuration is a mapping: write key: value lines, such as estate: lab",
+}
+
+// missingHints are what to add where a required field is missing.
+var missingHints = map[string]string{
+	"repository":              "add repository: {url: URL, directory: PATH}",
+	"repository.url":          "add the URL of the repository with the declarations, or . for the directory of this file",
+	"repository.directory":    "add the path of a directory for the cache",
+	"authority":               "add authority: {administrators: [LOGIN]}, or {trust_local_commits: true} for a local repository",
+	"memory_runtime.backends": "add backends: [slurm]",
+}
+
+// redactedFindings returns the findings of a file. Those within a secret become one
+// finding each, which does not quote the file.
+func redactedFindings(file *load.SettingsFile) []schema.Diagnostic {
+	var out []schema.Diagnostic
+	seen := map[string]bool{}
+	for _, d := range file.Findings {
+		if at := secretIn(d.Path); d.Code == "schema.missing-field" {
+			if at != "" {
+				d.Message = at + ": is missing: name its file or variable, as {file: /PATH} or {env: NAME}"
+			} else if hint := missingHints[d.Path]; hint != "" {
+				d.Message = d.Path + ": is missing: " + hint
+			}
+		} else if note := fileNotes[d.Code]; note != "" {
+			d.Message = note
+		} else if at != "" {
+			if seen[at] {
+				continue
+			}
+			seen[at] = true
+			d.Path, d.Message = at, at+": "+secretNote
+			if file.Value != nil {
+				d.Line, d.Column = file.Place(at)
+			}
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// secretIn returns the part of a field's path that names a secret, or "".
+func secretIn(path string) string {
+	typ := reflect.TypeFor[Config]()
+	for rest := path; rest != ""; {
+		var step string
+		step, rest = cutStep(rest)
+		if typ.Kind() == reflect.Pointer {
+			typ = typ.Elem()
+		}
+		switch typ.Kind() {
+		case reflect.Struct:
+			field, ok := fieldNamed(typ, step)
+			if !ok {
+				return ""
+			}
+			typ = field.Type
+		case reflect.Map, reflect.Slice:
+			typ = typ.Elem()
+		default:
+			return ""
+		}
+		if typ == reflect.TypeFor[secret]() || typ == reflect.TypeFor[*secret]() {
+			return strings.TrimSuffix(strings.TrimSuffix(path, rest), ".")
+		}
+	}
+	return ""
+}
+
+// cutStep cuts the first key or index off a field's path.
+func cutStep(path string) (step, rest string) {
+	if strings.HasPrefix(path, "[") {
+		step, rest, _ = strings.Cut(path[1:], "]")
+		return step, strings.TrimPrefix(rest, ".")
+	}
+	if quoted, err := strconv.QuotedPrefix(path); err == nil {
+		step, _ = strconv.Unquote(quoted) // QuotedPrefix has checked it
+		return step, strings.TrimPrefix(path[len(quoted):], ".")
+	}
+	end := strings.IndexAny(path, ".[")
+	if end < 0 {
+		return path, ""
+	}
+	return path[:end], strings.TrimPrefix(path[end:], ".")
+}
+
+// fieldNamed returns the field of a struct by its name in berth.yaml.
+func fieldNamed(typ reflect.Type, name string) (reflect.StructField, bool) {
+	return typ.FieldByNameFunc(func(goName string) bool {
+		f, _ := typ.FieldByName(goName)
+		tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		return tag == name
+	})
+}
+
+// references returns what a configuration names: the secrets by the paths of their
+// fields, and other files.
+func (c *Config) references() (secrets map[string]secret, files []string) {
+	secrets = map[string]secret{}
+	var visit func(v reflect.Value, path, name string)
+	visit = func(v reflect.Value, path, name string) {
+		if s, ok := v.Interface().(secret); ok {
+			secrets[path] = s
+			return
+		}
+		switch v.Kind() {
+		case reflect.Pointer:
+			if !v.IsNil() {
+				visit(v.Elem(), path, name)
+			}
+		case reflect.Slice:
+			for i := range v.Len() {
+				visit(v.Index(i), fmt.Sprintf("%s[%d]", path, i), name)
+			}
+		case reflect.Map:
+			for _, k := range v.MapKeys() {
+				visit(v.MapIndex(k), strings.TrimPrefix(path+"."+k.String(), "."), k.String())
+			}
+		case reflect.Struct:
+			for f, value := range v.Fields() {
+				if tag, _, _ := strings.Cut(f.Tag.Get("json"), ","); tag != "" {
+					visit(value, strings.TrimPrefix(path+"."+tag, "."), tag)
+				}
+			}
+		case reflect.String:
+			switch name {
+			case "key", "cert", "ssh_key", "known_hosts", "signing_key":
+				if v.String() != "" {
+					files = append(files, v.String())
+				}
+			}
+		}
+	}
+	visit(reflect.ValueOf(c), "", "")
+	return secrets, files
+}
+
+// checkFiles reads the files and secrets that a configuration names. The error lists
+// all that cannot be used.
+func (c *Config) checkFiles() error {
+	secrets, files := c.references()
+	var errs []error
+	for _, field := range slices.Sorted(maps.Keys(secrets)) {
+		s := secrets[field]
+		if _, err := s.read(); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", field, err))
+		}
+	}
+	for _, path := range files {
+		_, err := os.ReadFile(path)
+		errs = append(errs, err)
+	}
+	if c.GitHub != nil {
+		_, err := c.forgeTokens()
+		errs = append(errs, err)
+	}
+	if c.API != nil {
+		errs = append(errs, (&personTokens{tokens: c.API.Tokens}).read(time.Now()))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,243 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"berth/reconciler"
+	"berth/reconciler/decide"
+	"berth/reconciler/gitrepo"
+	"berth/reconciler/loop"
+	"berth/reconciler/patch"
+	"berth/reconciler/plan"
+	"berth/reconciler/pulls"
+	"berth/reconciler/report"
+	"berth/runtimes"
+	"berth/runtimes/backends"
+	"berth/runtimes/host"
+	"berth/runtimes/memory"
+	"berth/schema"
+	schemaestate "berth/schema/estate"
+	"berth/schema/signature"
+	"berth/webhooks/github"
+)
+
+// controller is the loop of one estate with everything that one configuration
+// connects it to.
+type controller struct {
+	config *Config
+	log    *slog.Logger
+	loop   *loop.Reconciler
+	repo   *gitrepo.Composed
+	forge  *github.Forge  // nil: none configured
+	hosts  runtimes.Hosts // nil: no ssh configured
+	reg    *prometheus.Registry
+	work   workLog
+}
+
+// hooks are what a controller calls in the estate that it works for. Each may be nil.
+type hooks struct {
+	reconciling func(reconciler.Item) (ended func(done bool)) // when the loop begins an item
+	reporting   func(commit, check string) (reported func())  // when a check is about to be reported
+	owed        reconciler.Owed                               // audit records to write besides the loop's own
+}
+
+// newController connects a controller. The caller closes it.
+func newController(ctx context.Context, c *Config, log *slog.Logger, h hooks) (_ *controller, err error) {
+	d := &controller{config: c, log: log, reg: prometheus.NewRegistry()}
+	defer func() {
+		if err != nil {
+			d.close()
+		}
+	}()
+	live, err := d.runtimes()
+	if err != nil {
+		return nil, err
+	}
+	for backend, r := range live {
+		live[backend] = recordingRuntime{r, &d.work}
+	}
+	loader, err := schemaestate.New(schemaestate.Options{Backends: backends.Definitions()})
+	if err != nil {
+		return nil, err
+	}
+	tokens := &forgeTokens{}
+	if c.GitHub != nil {
+		if tokens, err = c.forgeTokens(); err != nil {
+			return nil, err
+		}
+	}
+	repo, err := d.openRepository(ctx, loader, tokens)
+	if err != nil {
+		return nil, err
+	}
+	forge, err := d.openForge(tokens, h)
+	if err != nil {
+		return nil, err
+	}
+	d.loop = loop.New(loop.Options{
+		Authority: d.authority(), Accept: c.Repository.Accept,
+		Rules:     []func(before, after *schema.Desired) []schema.Diagnostic{schema.Lifecycle, c.Features.gate},
+		Artifacts: c.Artifacts.looker(), ArtifactInterval: time.Duration(c.Artifacts.Interval), Dates: c.API != nil, Retention: c.retention(),
+		Repo: repo, Forge: forge, Loader: loader, Runtimes: live,
+		Render:   pulls.Render{Checks: report.Checks, Key: report.Key, Plan: report.Plan, Rollout: report.Rollout, Answer: report.Answer, Lines: patch.Lines},
+		Interval: time.Duration(c.Interval), Poll: time.Duration(c.Poll), Flush: time.Duration(c.FlushWindow),
+		Workers: c.Workers, MaxAttempts: c.MaxAttempts, Log: log, Metrics: loop.NewMetrics(d.reg), Looking: h.reconciling, Owed: h.owed,
+	})
+	return d, nil
+}
+
+// openRepository opens the estate's repository, with those of its tenants.
+func (d *controller) openRepository(ctx context.Context, loader *schemaestate.Loader, tokens *forgeTokens) (_ reconciler.Repo, err error) {
+	c := d.config
+	sign, err := c.signer(d.log)
+	if err != nil {
+		return nil, err
+	}
+	if d.repo, err = gitrepo.OpenComposed(ctx, gitrepo.Options{
+		URL: c.Repository.URL, Dir: c.Repository.Directory, Branch: c.Repository.Branch, Log: d.log,
+		StatusURL: c.Repository.StatusURL, KnownHosts: c.Repository.KnownHosts, AllowHTTP: c.Repository.AllowHTTP,
+		Sign:       sign,
+		Auth:       c.repositoryAuth(tokens.git),
+		StatusAuth: c.gitAuth("repository.status_token", c.Repository.StatusURL, c.Repository.Username, c.Repository.StatusToken),
+	}, c.composition(loader)); err != nil {
+		return nil, fmt.Errorf("repository: %w", err)
+	}
+	if c.isLocal() {
+		d.log.Info("local repository in use, for trial; there are no pull requests", "url", c.Repository.URL)
+	}
+	if c.Repository.Accept != "" {
+		return &acceptingRepo{Composed: d.repo, commit: c.Repository.Accept, log: d.log}, nil
+	}
+	return d.repo, nil
+}
+
+// openForge connects the forge; nil: none is configured.
+func (d *controller) openForge(tokens *forgeTokens, h hooks) (_ reconciler.Forge, err error) {
+	gh := d.config.GitHub
+	if gh == nil {
+		return nil, nil
+	}
+	if d.forge, err = github.New(github.Options{
+		BaseURL: gh.APIURL, Owner: gh.Owner, Repo: gh.Repository, Estate: d.config.Estate, Login: gh.Login, Report: github.Report(gh.Report),
+		Token: tokens.report, App: tokens.app, Pacer: d.config.limiter, Log: d.log, Registry: d.reg,
+	}); err != nil {
+		return nil, fmt.Errorf("github: %w", err)
+	}
+	return &reportingForge{d.repo.Forge(d.forge), h.reporting}, nil
+}
+
+// authority returns whose permission a change needs; nil: whoever can push to the
+// branch may change everything.
+func (d *controller) authority() *decide.Authority {
+	a := d.config.Authority
+	switch {
+	case a.TrustLocalCommits:
+		d.log.Warn("authority.trust_local_commits: whoever can commit to the local repository may change everything", "url", d.config.Repository.URL)
+		return nil
+	case a.TrustMain:
+		d.log.Warn("authority.trust_main: whoever can push to the branch may change everything")
+		return nil
+	}
+	return &decide.Authority{Administrators: a.Administrators, AdministratorKeys: a.AdministratorKeys, NoForge: d.config.GitHub == nil}
+}
+
+// signer returns what signs commits on berth/status and berth/in-force; nil: they are
+// not signed.
+func (c *Config) signer(log *slog.Logger) (func([]byte) ([]byte, error), error) {
+	file := c.Repository.SigningKey
+	if file == "" {
+		log.Warn("status commits are not signed; set repository.signing_key to an SSH private key")
+		return nil, nil
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("repository.signing_key: %w; let the daemon's user read it", err)
+	}
+	key, err := signature.ParseSigningKey(data)
+	if err != nil {
+		return nil, fmt.Errorf("repository.signing_key: %s: %w", file, err)
+	}
+	log.Info("status commits are signed", "key", key.Fingerprint())
+	return key.SignCommit, nil
+}
+
+// runtimes returns the runtimes that the configuration has hosts or a directory for.
+func (d *controller) runtimes() (map[string]runtimes.Runtime, error) {
+	live := map[string]runtimes.Runtime{}
+	if c := d.config.SSH; c != nil {
+		var err error
+		d.hosts, err = host.NewSSH(host.SSHOptions{User: c.User, KeyFile: c.Key, KnownHosts: c.KnownHosts, HostKey: d.hostKey, Log: d.log})
+		if err != nil {
+			return nil, fmt.Errorf("ssh: %w", err)
+		}
+		for _, b := range backends.All() {
+			live[b.Name()] = b.New(d.hosts)
+		}
+	}
+	if c := d.config.MemoryRuntime; c != nil {
+		world, err := memory.OpenWorld(c.Directory)
+		if err != nil {
+			return nil, fmt.Errorf("memory_runtime: %w", err)
+		}
+		for _, backend := range c.Backends {
+			live[backend] = memory.NewFor(world, backends.Rules(backend))
+		}
+		d.log.Warn("memory runtime in use; instances of these backends exist in files only", "backends", c.Backends, "directory", c.Directory)
+	}
+	if len(live) == 0 {
+		d.log.Warn("no runtime configured; add ssh: {key: /PATH, known_hosts: /PATH} for hosts, or memory_runtime: {directory: PATH, backends: [" + backends.Names()[0] + "]} for a trial without hosts")
+	}
+	return live, nil
+}
+
+// hostKey returns the key that a Node document in force pins, or "".
+func (d *controller) hostKey(node string) string {
+	if n := d.loop.Node(node); n != nil {
+		return n.Spec.HostKey
+	}
+	return ""
+}
+
+// close releases what newController opened. An error here would help nobody.
+func (d *controller) close() {
+	if d.hosts != nil {
+		_ = d.hosts.Close()
+	}
+	if d.repo != nil {
+		_ = d.repo.Close()
+	}
+}
+
+// ready reports whether the loop has taken leadership and decided a commit.
+func (d *controller) ready() bool {
+	select {
+	case <-d.loop.Ready():
+		return true
+	default:
+		return false
+	}
+}
+
+// reportingForge is a forge that calls hooks.reporting around each report.
+type reportingForge struct {
+	reconciler.Forge
+	reporting func(commit, check string) (reported func())
+}
+
+func (f *reportingForge) Report(ctx context.Context, commit string, c plan.Check) error {
+	reported := func() {}
+	if f.reporting != nil {
+		reported = f.reporting(commit, c.Name)
+	}
+	err := f.Forge.Report(ctx, commit, c)
+	if err == nil {
+		reported()
+	}
+	return err
+}
