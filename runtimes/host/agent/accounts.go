@@ -22,8 +22,8 @@ type groupEntry struct {
 	members []string
 }
 
-// accountDB is the accounts of this host's own files. Accounts that a directory
-// service adds are not in it: files and daemons belong to local accounts.
+// accountDB has the accounts of /etc/passwd and /etc/group, without those of a
+// directory service: files and daemons belong to local accounts.
 type accountDB struct {
 	users  []account
 	groups []groupEntry
@@ -62,9 +62,8 @@ func parseAccount(f []string) (account, bool) {
 	return account{f[0], f[4], uid, gid}, e1 == nil && e2 == nil
 }
 
-// ordinary refuses who is in a group of administrators: what runs as them, or
-// is handed to them, would reach the whole host.
-func (db *accountDB) ordinary(name string, gid int) error {
+// checkOrdinary refuses members of administrators' groups, who control the host.
+func (db *accountDB) checkOrdinary(name string, gid int) error {
 	for _, g := range db.groups {
 		if slices.Contains(runtimes.AdminGroups(), g.name) && (g.gid == gid || slices.Contains(g.members, name)) {
 			return refuse("%s is in the group %s, which administers this host", plain(name), plain(g.name))
@@ -73,8 +72,8 @@ func (db *accountDB) ordinary(name string, gid int) error {
 	return nil
 }
 
-// readTable reads lines of colon-separated fields; lines of another shape, such
-// as those of NIS, are passed over.
+// readTable reads lines of colon-separated fields. It skips lines with another
+// number of fields, such as those of NIS.
 func readTable(name string, fields int) ([][]string, error) {
 	b, err := os.ReadFile(name)
 	if err != nil {
@@ -90,49 +89,35 @@ func readTable(name string, fields int) ([][]string, error) {
 }
 
 func (db *accountDB) user(name string) (account, bool) {
-	for _, u := range db.users {
-		if u.name == name {
-			return u, true
-		}
-	}
-	return account{}, false
+	return find(db.users, func(u account) bool { return u.name == name })
 }
 
 func (db *accountDB) uid(uid int) (account, bool) {
-	for _, u := range db.users {
-		if u.uid == uid {
-			return u, true
-		}
-	}
-	return account{}, false
+	return find(db.users, func(u account) bool { return u.uid == uid })
 }
 
 func (db *accountDB) group(name string) (groupEntry, bool) {
-	for _, g := range db.groups {
-		if g.name == name {
-			return g, true
-		}
-	}
-	return groupEntry{}, false
+	return find(db.groups, func(g groupEntry) bool { return g.name == name })
 }
 
 func (db *accountDB) gid(gid int) (groupEntry, bool) {
-	for _, g := range db.groups {
-		if g.gid == gid {
-			return g, true
-		}
-	}
-	return groupEntry{}, false
+	return find(db.groups, func(g groupEntry) bool { return g.gid == gid })
 }
 
-// supplementary are the ids of the further groups an account is in.
+// find returns the first element that matches.
+func find[T any](list []T, match func(T) bool) (found T, ok bool) {
+	if i := slices.IndexFunc(list, match); i >= 0 {
+		return list[i], true
+	}
+	return found, false
+}
+
+// supplementary returns the ids of an account's supplementary groups.
 func (db *accountDB) supplementary(user string) []uint32 {
 	var ids []uint32
 	for _, g := range db.groups {
-		for _, m := range g.members {
-			if m == user {
-				ids = append(ids, uint32(g.gid))
-			}
+		if slices.Contains(g.members, user) {
+			ids = append(ids, uint32(g.gid))
 		}
 	}
 	return ids

@@ -22,21 +22,21 @@ type Options struct {
 	Profiles []runtimes.Profile
 	// StateDir holds epoch, leader, ledger and the record of accounts. Empty: /var/lib/berth.
 	StateDir string
-	// EtcDir holds passwd, group and hosts. Empty: /etc. With another directory
-	// the machine's init and its directory services are left alone.
+	// EtcDir holds passwd, group and hosts. Empty: /etc. With another directory the
+	// agent uses neither the machine's init nor its directory services.
 	EtcDir  string
 	Version string
 }
 
-// Agent does operations on the machine it runs on. It is safe for concurrent
-// use, in one process and in several.
+// Agent does operations on the machine it runs on. It is safe for concurrent use
+// in one process and in several.
 type Agent struct {
 	profiles []runtimes.Profile
 	allow    *allowList
 	services servicer
 	state    string
 	etc      string
-	getent   string // program that asks directory services for accounts, or empty
+	getent   string // program that queries directory services; empty: none
 	version  string
 	digest   func() string
 }
@@ -63,9 +63,9 @@ func New(o Options) *Agent {
 	return a
 }
 
-// Serve answers requests from r on w until r ends. It returns nil at a clean
-// end, and an error when what it read or wrote was broken off. When ctx ends,
-// the operation under way is given up and none after it begins.
+// Serve answers requests from r on w until r ends. It returns nil at a clean end and
+// an error for a truncated stream. When ctx ends, it cancels the current operation
+// and starts no other.
 func (a *Agent) Serve(ctx context.Context, r io.Reader, w io.Writer) error {
 	if err := WriteLine(w, Hello{Berth: Protocol, Version: a.version, Leaders: true}); err != nil {
 		return err
@@ -81,7 +81,7 @@ func (a *Agent) Serve(ctx context.Context, r io.Reader, w io.Writer) error {
 		}
 		req, err := decodeRequest(line)
 		if err != nil {
-			// What follows may still be sound: the line was whole.
+			// The line was complete, so the next request may be valid.
 			if err := WriteLine(w, Response{ID: req.ID, Fault: faultOf(err)}); err != nil {
 				return err
 			}
@@ -93,12 +93,12 @@ func (a *Agent) Serve(ctx context.Context, r io.Reader, w io.Writer) error {
 		}
 		if len(line) > large || dataIn(resp) > large {
 			line, req, resp = nil, Request{}, Response{}
-			debug.FreeOSMemory() // at once: a host's memory belongs to its jobs
+			debug.FreeOSMemory() // the host's memory is for its jobs
 		}
 	}
 }
 
-// large is the size of a request or answer after which memory is given back.
+// large is the size of a request or answer after which memory is returned.
 const large = 256 << 10
 
 func dataIn(r Response) int {
@@ -109,7 +109,7 @@ func dataIn(r Response) int {
 	return n
 }
 
-// sizeOf is about how many bytes a result takes.
+// sizeOf estimates the size of a result in bytes.
 func sizeOf(r runtimes.Result) int {
 	const words = 100 // names and punctuation of the fields around a text
 	n := len(r.Data) + len(r.Stderr)
@@ -125,7 +125,7 @@ func sizeOf(r runtimes.Result) int {
 	return n
 }
 
-// answer does the operations of a request in order, up to the first that fails.
+// answer does the operations of a request in order until one fails.
 func (a *Agent) answer(ctx context.Context, req Request) Response {
 	if req.TimeoutMS > 0 {
 		var cancel context.CancelFunc
@@ -142,7 +142,7 @@ func (a *Agent) answer(ctx context.Context, req Request) Response {
 			return resp
 		}
 		defer leave()
-		// Before any effect, and one sync for all of them.
+		// Recorded before any effect, with one sync for all of them.
 		if err := a.record(ctx, req.Stamp, effects...); err != nil {
 			resp.Fault = faultOf(err)
 			resp.Fault.Op = "ledger"
@@ -153,8 +153,8 @@ func (a *Agent) answer(ctx context.Context, req Request) Response {
 			_ = a.record(context.WithoutCancel(ctx), req.Stamp, "stopped at "+resp.Fault.Op+": "+resp.Fault.Code)
 			return resp
 		}
-		// A record that names a path that is gone does no harm, hence no error.
-		defer func() { _ = a.settle(context.WithoutCancel(ctx), req.Ops) }()
+		// The error does not matter: a recorded path that is gone does no harm.
+		defer func() { _ = a.dropMissing(context.WithoutCancel(ctx), req.Ops) }()
 	}
 	for _, op := range req.Ops {
 		res, err := a.do(ctx, req.Stamp, op)
@@ -166,7 +166,7 @@ func (a *Agent) answer(ctx context.Context, req Request) Response {
 			f.Op = Summary(op)
 			resp.Fault = &f
 			if len(effects) > 0 {
-				// That this line is lost changes nothing: intents without an outcome are looked at.
+				// A lost line is harmless: intents without an outcome are checked anyway.
 				_ = a.record(context.WithoutCancel(ctx), req.Stamp, "stopped at "+f.Op+": "+f.Code)
 			}
 			return resp
@@ -176,8 +176,8 @@ func (a *Agent) answer(ctx context.Context, req Request) Response {
 	return resp
 }
 
-// effects summarises the operations that have an effect. An outcome is
-// recorded in its turn, when what stands before it has been done.
+// effects summarizes the operations that have an effect. It leaves out outcomes,
+// which are recorded after the operations before them.
 func (a *Agent) effects(ops []runtimes.Op) []string {
 	var list []string
 	for _, op := range ops {
@@ -200,7 +200,7 @@ func (a *Agent) onlyReads(op *runtimes.Run) bool {
 
 func (a *Agent) do(ctx context.Context, stamp runtimes.Stamp, op runtimes.Op) (runtimes.Result, error) {
 	if ctx.Err() != nil {
-		return runtimes.Result{}, &Fault{Code: CodeTimeout, Message: "not begun: the time for the request was over"}
+		return runtimes.Result{}, &Fault{Code: CodeTimeout, Message: "not started: the request timed out before it"}
 	}
 	switch {
 	case op.Write != nil:
@@ -234,7 +234,7 @@ func (a *Agent) do(ctx context.Context, stamp runtimes.Stamp, op runtimes.Op) (r
 	case op.Info != nil:
 		return a.info()
 	}
-	return runtimes.Result{}, invalid("an operation without a field")
+	return runtimes.Result{}, invalid("the operation has no field set")
 }
 
 func (a *Agent) ledger(ctx context.Context, stamp runtimes.Stamp, op *runtimes.Ledger) (runtimes.Result, error) {
@@ -252,13 +252,13 @@ func (a *Agent) ledger(ctx context.Context, stamp runtimes.Stamp, op *runtimes.L
 	case !op.Begin && op.End == "" && op.Find != "":
 		res.Ledger, err = a.find(op.Find)
 	default:
-		return res, invalid("a ledger operation begins, ends as done or failed, or finds")
+		return res, invalid("a ledger operation is begin, end with done or failed, or find")
 	}
 	return res, err
 }
 
 func (a *Agent) info() (runtimes.Result, error) {
-	seen, err := a.seen()
+	seen, err := a.latestLeader()
 	if err != nil {
 		return runtimes.Result{}, err
 	}
@@ -273,7 +273,7 @@ func (a *Agent) info() (runtimes.Result, error) {
 	}}, nil
 }
 
-// initSystem names what starts services at boot (sd_booted(3)).
+// initSystem returns "systemd" or "none" (sd_booted(3)).
 func initSystem() string {
 	if st, err := os.Lstat("/run/systemd/system"); err == nil && st.IsDir() {
 		return "systemd"
@@ -281,7 +281,7 @@ func initSystem() string {
 	return "none"
 }
 
-// ownDigest is the sha256 of the running program.
+// ownDigest returns the sha256 of the running program.
 func ownDigest() string {
 	f, err := os.Open("/proc/self/exe")
 	if err != nil {

@@ -334,7 +334,7 @@ func TestLedgerNumbersNeverRepeatOrOverflow(t *testing.T) {
 		f := newFar(t)
 		require.NoError(t, os.MkdirAll(f.state, 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(f.state, "ledger.jsonl"), []byte(entry("9007199254740991")), 0o600))
-		require.Contains(t, f.fails("io", write(f.path("open", "a"), "x")), "no numbers left")
+		require.Contains(t, f.fails("io", write(f.path("open", "a"), "x")), "has the last number")
 		require.NoFileExists(t, f.path("open", "a"))
 	})
 }
@@ -401,8 +401,8 @@ func TestUsers(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o644), st.Mode().Perm(), "the table keeps its mode")
 
-	require.Contains(t, f.fails("refused", user("marie", 7742003, false)), "gid 7742001, not 7742003")
-	require.Contains(t, f.fails("refused", user("other", 7742001, false)), "7742001 is there as")
+	require.Contains(t, f.fails("refused", user("marie", 7742003, false)), "gid 7742001, want 7742003")
+	require.Contains(t, f.fails("refused", user("other", 7742001, false)), "7742001 belongs to")
 	require.Contains(t, f.fails("refused", user("lonely", 7742004, false)), "gid 1700")
 	f.fails("refused", user("root", 0, false))
 	f.fails("refused", user("alice", 1500, true))

@@ -11,20 +11,20 @@ import (
 	"berth/runtimes"
 )
 
-// leadership is an epoch and the identity of the leader that it belongs to; ""
-// where no leader has named itself yet.
+// leadership is an epoch with the identity of its leader, or "" if no leader is known
+// yet.
 type leadership struct {
 	epoch  uint64
 	leader string
 }
 
-// yieldsTo returns true if the leader of a stamp takes this leadership's place:
-// with a later epoch, or as the first to name itself in this one.
+// yieldsTo reports whether the leader of a stamp replaces this leadership: with a
+// later epoch, or as the first known leader of this one.
 func (l leadership) yieldsTo(s runtimes.Stamp) bool {
 	return s.Epoch > l.epoch || s.Epoch == l.epoch && l.leader == "" && s.Leader != ""
 }
 
-// admit returns the fault of a stamp that does not belong to this leadership.
+// admit returns an error for a stamp that does not belong to this leadership.
 func (l leadership) admit(s runtimes.Stamp) error {
 	switch {
 	case s.Epoch < l.epoch:
@@ -35,16 +35,16 @@ func (l leadership) admit(s runtimes.Stamp) error {
 	return nil
 }
 
-// The files of the state directory that hold the leadership. The epoch stands in
-// a file of its own, which helpers that know no leader read and write, too. The
-// leader stands beside it with its epoch, and counts for no other one.
+// The files of the leadership in the state directory. Helpers of earlier releases,
+// which know no leader, use the file of the epoch too. The leader's file repeats the
+// epoch and counts for that one only.
 const (
 	epochFile  = "epoch"  // "EPOCH"
 	leaderFile = "leader" // "EPOCH LEADER"
 )
 
-// seen is the latest leadership this host has seen.
-func (a *Agent) seen() (leadership, error) {
+// latestLeader returns the latest leadership that this host knows.
+func (a *Agent) latestLeader() (leadership, error) {
 	var seen leadership
 	fields, err := a.stateWords(epochFile, 1)
 	if err != nil {
@@ -59,14 +59,14 @@ func (a *Agent) seen() (leadership, error) {
 		return seen, err
 	}
 	epoch, err := a.stateNumber(leaderFile, fields[0])
-	if err == nil && epoch >= seen.epoch { // later where a crash came between the two files
+	if err == nil && epoch >= seen.epoch { // later after a crash between the two writes
 		seen = leadership{epoch, fields[1]}
 	}
 	return seen, err
 }
 
-// stateWords reads a file of the state directory that holds so many words; nil if
-// there is no such file.
+// stateWords reads a file of the state directory with count words. It returns nil if
+// the file does not exist.
 func (a *Agent) stateWords(file string, count int) ([]string, error) {
 	name := filepath.Join(a.state, file)
 	b, err := os.ReadFile(name)
@@ -92,10 +92,10 @@ func (a *Agent) stateNumber(file, word string) (uint64, error) {
 }
 
 func unreadableState(name string) error {
-	return &Fault{Code: CodeIO, Message: name + " cannot be read; without it a deposed leader cannot be refused: restore it"}
+	return &Fault{Code: CodeIO, Message: name + " is unreadable; restore it, as it is needed to refuse a deposed leader"}
 }
 
-// enter lets effects of a leader through, until leave: a later leader comes in
+// enter admits the effects of a leader until leave is called. A later leader enters
 // only when the effects of earlier ones have ended.
 func (a *Agent) enter(ctx context.Context, stamp runtimes.Stamp) (leave func(), err error) {
 	if stamp.Epoch == 0 {
@@ -105,19 +105,19 @@ func (a *Agent) enter(ctx context.Context, stamp runtimes.Stamp) (leave func(), 
 	if err != nil {
 		return nil, err
 	}
-	seen, err := a.seen()
+	seen, err := a.latestLeader()
 	if err == nil && seen.yieldsTo(stamp) {
 		_ = f.Close()
 		if f, err = a.lock(ctx, lockEpoch, false); err != nil {
 			return nil, err
 		}
-		// Another may have been faster.
-		if seen, err = a.seen(); err == nil && seen.yieldsTo(stamp) {
+		// Another request may have been faster.
+		if seen, err = a.latestLeader(); err == nil && seen.yieldsTo(stamp) {
 			seen = leadership{stamp.Epoch, stamp.Leader}
 			err = a.raise(seen)
 		}
 		if err == nil {
-			err = tryLock(f, lockEpoch, true) // a lock of one's own is lowered in one step
+			err = tryLock(f, lockEpoch, true) // downgrading the lock is atomic
 		}
 	}
 	if err == nil {

@@ -19,10 +19,10 @@ import (
 
 const (
 	maxHashed = 1 << 20 // bytes of a file that Stat hashes
-	maxNames  = 10000   // names of a directory that List gives
+	maxNames  = 10000   // names of a directory that List returns
 )
 
-// owner looks up who a file shall belong to; without a name, the agent itself.
+// owner returns the ids of a user and group. Empty names mean the agent's own.
 func (a *Agent) owner(user, group string) (uid, gid int, err error) {
 	uid, gid = os.Geteuid(), os.Getegid() // root, in berth-host
 	if user == "" && group == "" {
@@ -61,7 +61,7 @@ func (a *Agent) write(op *runtimes.WriteFile) (runtimes.Result, error) {
 	if err := a.allow.checkMake(runtimes.Making{Kind: "file", Path: op.Path, Data: op.Data, Mode: op.Mode, Owner: op.Owner, Group: op.Group}); err != nil {
 		return res, err
 	}
-	if err := fileMode(op.Mode, 0o666); err != nil { // nothing that is written is ever run
+	if err := fileMode(op.Mode, 0o666); err != nil { // no written file is executable
 		return res, err
 	}
 	uid, gid, err := a.owner(op.Owner, op.Group)
@@ -81,8 +81,8 @@ func (a *Agent) write(op *runtimes.WriteFile) (runtimes.Result, error) {
 	return res, p.replace(op.Data, op.Mode, uid, gid)
 }
 
-// same says whether the file is there as it shall be. Something else than a
-// plain file in its place is an error: it is not replaced.
+// same reports whether the file has this content, mode and owner. It is an error if
+// the path is not a plain file, as it is not replaced then.
 func (p place) same(data []byte, mode uint32, uid, gid int) (bool, error) {
 	f, st, err := p.openFile()
 	if isNotFound(err) {
@@ -102,7 +102,7 @@ func (p place) same(data []byte, mode uint32, uid, gid int) (bool, error) {
 	return bytes.Equal(have, data), nil
 }
 
-// openFile opens a plain file for reading, never a link, pipe or device.
+// openFile opens a plain file for reading. A link, pipe or device is an error.
 func (p place) openFile() (*os.File, *unix.Stat_t, error) {
 	fd, err := openat(p.dir, p.name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err == unix.ELOOP {
@@ -123,8 +123,8 @@ func (p place) openFile() (*os.File, *unix.Stat_t, error) {
 	return os.NewFile(uintptr(fd), p.path), &st, nil
 }
 
-// replace puts a new file in place atomically and durably. A file that is
-// there is never written to, nor its owner changed: it could be a hard link.
+// replace writes a new file atomically and syncs it. It never writes to an existing
+// file or changes its owner, as that could be a hard link.
 func (p place) replace(data []byte, mode uint32, uid, gid int) error {
 	tmp, err := p.temporary(data, mode, uid, gid)
 	if err != nil {
@@ -138,11 +138,10 @@ func (p place) replace(data []byte, mode uint32, uid, gid int) error {
 	return p.sync()
 }
 
-// afterStep is called after each change of a host's files. Tests end the process
-// there, as kill -9 does.
+// afterStep is called after each change of a file. Tests end the process there.
 var afterStep = func() {}
 
-// temporary writes a file beside the place, synced, and returns its name.
+// temporary writes and syncs a file in the same directory and returns its name.
 func (p place) temporary(data []byte, mode uint32, uid, gid int) (string, error) {
 	tmp := temporaryName(p.name)
 	fd, err := openat(p.dir, tmp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
@@ -171,7 +170,7 @@ func (p place) temporary(data []byte, mode uint32, uid, gid int) (string, error)
 	return tmp, nil
 }
 
-// temporaryName is a name nothing else has, for a file soon renamed to name.
+// temporaryName returns a unique name for a file that is renamed to name.
 func temporaryName(name string) string {
 	if len(name) > 200 {
 		name = name[:200]
@@ -256,7 +255,7 @@ func (a *Agent) remove(op *runtimes.Remove) (runtimes.Result, error) {
 	return res, p.sync()
 }
 
-// removeEmpty removes a directory that Berth made, unless something is in it.
+// removeEmpty removes a directory that Berth made, if it is empty.
 func (a *Agent) removeEmpty(p place) (runtimes.Result, error) {
 	var res runtimes.Result
 	if made, err := a.made(p.path); err != nil || !made {
@@ -274,7 +273,7 @@ func (a *Agent) removeEmpty(p place) (runtimes.Result, error) {
 	}
 }
 
-// sweep removes what a crash in the middle of a write left beside the place.
+// sweep removes temporary files that a crash left.
 func (p place) sweep() error {
 	fd, err := openat(p.dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -296,7 +295,7 @@ func (p place) sweep() error {
 	return nil
 }
 
-// remove removes what is at the place: a link itself, never what it leads to.
+// remove removes a file, a link (not its target), or with tree a directory.
 func (p place) remove(tree bool) error {
 	err := unix.Unlinkat(p.dir, p.name, 0)
 	if err == nil {
@@ -307,7 +306,7 @@ func (p place) remove(tree bool) error {
 		return ioFault(p.path, err)
 	}
 	if !tree {
-		return refuse("%s is a directory; it is removed only as a tree", plain(p.path))
+		return refuse("%s is a directory and needs tree to be removed", plain(p.path))
 	}
 	fd, err := openat(p.dir, p.name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -329,7 +328,7 @@ func (p place) remove(tree bool) error {
 		if err != nil {
 			return ioFault(p.path, err)
 		}
-		// What was removed shifts what follows: begin again.
+		// The removals shift the names that follow, so read from the start.
 		if _, err := d.Seek(0, io.SeekStart); err != nil {
 			return ioFault(p.path, err)
 		}
@@ -348,8 +347,8 @@ func (a *Agent) makeDir(op *runtimes.MakeDir) (runtimes.Result, error) {
 	return a.directory(op)
 }
 
-// directory makes a directory, or corrects one that Berth made. Its path is the
-// profile's or has been checked.
+// directory makes a directory, or corrects mode and owner of one that Berth made. The
+// caller has checked the path.
 func (a *Agent) directory(op *runtimes.MakeDir) (runtimes.Result, error) {
 	var res runtimes.Result
 	if err := fileMode(op.Mode, 0o1777); err != nil {
@@ -382,7 +381,7 @@ func (a *Agent) directory(op *runtimes.MakeDir) (runtimes.Result, error) {
 	}
 	defer unix.Close(fd)
 	if !made {
-		return res, nil // used as it is
+		return res, nil // not changed
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -430,14 +429,13 @@ func link(op *runtimes.MakeLink) (runtimes.Result, error) {
 		return res, err
 	}
 	defer p.close()
-	var st unix.Stat_t
-	switch err := unix.Fstatat(p.dir, p.name, &st, unix.AT_SYMLINK_NOFOLLOW); {
-	case err == unix.ENOENT:
+	st, there, err := p.lstat()
+	switch {
 	case err != nil:
-		return res, ioFault(p.path, err)
-	case st.Mode&unix.S_IFMT != unix.S_IFLNK:
-		return res, refuse("%s is there and is no link", plain(p.path))
-	default:
+		return res, err
+	case there && st.Mode&unix.S_IFMT != unix.S_IFLNK:
+		return res, refuse("%s exists and is not a link", plain(p.path))
+	case there:
 		have := make([]byte, 1024)
 		n, err := unix.Readlinkat(p.dir, p.name, have)
 		if err == nil && string(have[:n]) == op.Target {
@@ -488,12 +486,9 @@ func (a *Agent) statOne(rec pathRecord, name string) (runtimes.FileStat, error) 
 		return out, err
 	}
 	defer p.close()
-	var st unix.Stat_t
-	switch err := unix.Fstatat(p.dir, p.name, &st, unix.AT_SYMLINK_NOFOLLOW); {
-	case err == unix.ENOENT:
-		return out, nil
-	case err != nil:
-		return out, ioFault(name, err)
+	st, there, err := p.lstat()
+	if err != nil || !there {
+		return out, err
 	}
 	out.Exists, out.Type, out.Mode, out.Size = true, typeOf(st.Mode), st.Mode&0o7777, st.Size
 	out.Made = rec.has(name)
@@ -553,7 +548,7 @@ func (a *Agent) list(op *runtimes.List) (runtimes.Result, error) {
 	if len(names) > maxNames {
 		return res, refuse("%s has more than %d names", plain(op.Path), maxNames)
 	}
-	// A name that is not text, or one of a file being written, is no answer.
+	// Names that are not UTF-8, and temporary files, are left out.
 	names = slices.DeleteFunc(names, func(n string) bool {
 		return strings.ToValidUTF8(n, "") != n || isTemporary(n)
 	})
@@ -582,14 +577,11 @@ func (a *Agent) makeSecret(op *runtimes.MakeSecret) (runtimes.Result, error) {
 		return res, err
 	}
 	defer p.close()
-	var st unix.Stat_t
-	switch err := unix.Fstatat(p.dir, p.name, &st, unix.AT_SYMLINK_NOFOLLOW); {
-	case err == unix.ENOENT:
-	case err != nil:
-		return res, ioFault(p.path, err)
-	case st.Mode&unix.S_IFMT != unix.S_IFREG:
-		return res, refuse("%s is there and is no plain file", plain(p.path))
-	default:
+	if st, there, err := p.lstat(); err != nil {
+		return res, err
+	} else if there && st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return res, refuse("%s exists and is not a plain file", plain(p.path))
+	} else if there {
 		return res, nil
 	}
 	secret := make([]byte, op.Bytes)
@@ -601,7 +593,7 @@ func (a *Agent) makeSecret(op *runtimes.MakeSecret) (runtimes.Result, error) {
 	if err != nil {
 		return res, err
 	}
-	// A link, unlike a rename, does not replace what another made meanwhile.
+	// A hard link, unlike a rename, never replaces a file that appeared meanwhile.
 	err = unix.Linkat(p.dir, tmp, p.dir, p.name, 0)
 	afterStep()
 	_ = unix.Unlinkat(p.dir, tmp, 0)

@@ -20,14 +20,14 @@ import (
 const (
 	maxLedger  = 4 << 20 // bytes of a ledger file; there are at most two
 	maxEntry   = 8 << 10 // bytes of a line
-	maxEntries = 1000    // entries Find gives: the latest
-	// maxSeq is the largest number of an entry: what reads JSON elsewhere rounds
-	// larger ones. An entry with a larger one is damaged.
+	maxEntries = 1000    // entries that find returns: the latest
+	// maxSeq is the largest number of an entry, as JSON readers may round larger
+	// ones. An entry with a larger number is damaged.
 	maxSeq = 1<<53 - 1
 )
 
-// record appends lines to the ledger, durably: it returns once they would
-// survive a loss of power. A failed sync is an error and not tried again.
+// record appends entries to the ledger and syncs it. A failed sync is an error and is
+// not retried.
 func (a *Agent) record(ctx context.Context, stamp runtimes.Stamp, ops ...string) error {
 	lock, err := a.lock(ctx, lockLedger, false)
 	if err != nil {
@@ -44,15 +44,15 @@ func (a *Agent) record(ctx context.Context, stamp runtimes.Stamp, ops ...string)
 	if err != nil {
 		return ioFault(name, err)
 	}
-	// The older file counts, too: this one may be new, or hold no whole entry, or
-	// be an older copy that somebody put in its place.
+	// The older file counts too: this one may be new, have no complete entry, or be
+	// an old copy that a person restored.
 	older, err := lastSeq(name + ".1")
 	if err != nil && seq == 0 {
 		return ioFault(name+".1", err)
 	}
 	seq = max(seq, older)
 	if seq > maxSeq-uint64(len(ops)) {
-		return ioFault(name, fmt.Errorf("entry %d is the last: there are no numbers left; set both ledger files aside", seq))
+		return ioFault(name, fmt.Errorf("entry %d has the last number; move both ledger files away", seq))
 	}
 	if size > maxLedger {
 		if err := os.Rename(name, name+".1"); err != nil {
@@ -66,7 +66,7 @@ func (a *Agent) record(ctx context.Context, stamp runtimes.Stamp, ops ...string)
 	}
 	var lines bytes.Buffer
 	if !whole {
-		lines.WriteByte('\n') // what a crash cut off stays, on a line of its own
+		lines.WriteByte('\n') // a truncated entry of a crash keeps its own line
 	}
 	for _, op := range ops {
 		seq++
@@ -81,7 +81,7 @@ func (a *Agent) record(ctx context.Context, stamp runtimes.Stamp, ops ...string)
 	if err := f.Sync(); err != nil {
 		return ioFault(name, err)
 	}
-	if size == 0 || size > maxLedger { // a new file's name must survive too
+	if size == 0 || size > maxLedger { // the name of a new file has to be synced too
 		d, err := openDir(a.state)
 		if err != nil {
 			return err
@@ -94,7 +94,7 @@ func (a *Agent) record(ctx context.Context, stamp runtimes.Stamp, ops ...string)
 
 func (a *Agent) ledgerName() string { return filepath.Join(a.state, "ledger.jsonl") }
 
-// lastSeq is the number of the last entry of a ledger file; 0 if there is no file.
+// lastSeq returns the number of the last entry of a ledger file; 0: no file.
 func lastSeq(name string) (uint64, error) {
 	f, err := os.Open(name)
 	if os.IsNotExist(err) {
@@ -108,8 +108,8 @@ func lastSeq(name string) (uint64, error) {
 	return seq, err
 }
 
-// lastEntry returns how long the ledger is, the highest number of the entries at
-// its end, and whether it ends with a whole line.
+// lastEntry returns the size of the ledger, the highest number among its last entries,
+// and whether it ends with a complete line.
 func lastEntry(f *os.File) (size int64, seq uint64, whole bool, err error) {
 	st, err := f.Stat()
 	if err != nil {
@@ -128,13 +128,13 @@ func lastEntry(f *os.File) (size int64, seq uint64, whole bool, err error) {
 		}
 	}
 	if seq == 0 && size > int64(len(tail)) {
-		return 0, 0, false, errors.New("its end holds no entry, so that the next cannot be numbered: set it aside")
+		return 0, 0, false, errors.New("no valid entry at its end to number the next one; move the file away")
 	}
 	return size, seq, whole, nil
 }
 
-// find gives the entries of an action, oldest first; the latest if there are
-// more than an answer holds. Lines that a crash cut off are passed over.
+// find returns the latest entries of an action, oldest first. It skips truncated
+// lines.
 func (a *Agent) find(action string) ([]runtimes.LedgerEntry, error) {
 	var found []runtimes.LedgerEntry
 	quoted, err := json.Marshal(action)
@@ -153,7 +153,7 @@ func (a *Agent) find(action string) ([]runtimes.LedgerEntry, error) {
 		for {
 			line, err := r.ReadSlice('\n')
 			if errors.Is(err, bufio.ErrBufferFull) {
-				continue // no entry is that long
+				continue // longer than any entry
 			}
 			if err != nil {
 				break

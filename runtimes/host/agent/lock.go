@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Ranges of the lock file. Every open of the file has locks of its own, so
-// they hold between goroutines as between processes, and end with a process.
+// Ranges of the lock file. Each open file description has its own locks, so they
+// work between goroutines and between processes, and end with a process.
 const (
 	lockEpoch    = 0
 	lockLedger   = 1
@@ -26,8 +26,8 @@ func serviceRange(name, unit string) int64 {
 	return lockServices + int64(h.Sum32())
 }
 
-// lock takes one byte of the lock file, waiting until ctx ends. Closing what it
-// returns lets go.
+// lock locks one byte of the lock file and waits for it until ctx ends. Closing the
+// file unlocks it.
 func (a *Agent) lock(ctx context.Context, at int64, shared bool) (*os.File, error) {
 	if err := a.ensureState(); err != nil {
 		return nil, err
@@ -37,6 +37,11 @@ func (a *Agent) lock(ctx context.Context, at int64, shared bool) (*os.File, erro
 	if err != nil {
 		return nil, ioFault(name, err)
 	}
+	return waitLock(ctx, f, at, shared, "another operation on this host did not end in time")
+}
+
+// waitLock locks one byte of f until ctx ends, and closes f on failure.
+func waitLock(ctx context.Context, f *os.File, at int64, shared bool, message string) (*os.File, error) {
 	for wait := time.Millisecond; ; wait = min(2*wait, 20*time.Millisecond) {
 		err := tryLock(f, at, shared)
 		if err == nil {
@@ -44,12 +49,12 @@ func (a *Agent) lock(ctx context.Context, at int64, shared bool) (*os.File, erro
 		}
 		if err != unix.EAGAIN && err != unix.EACCES && err != unix.EINTR {
 			_ = f.Close()
-			return nil, ioFault(name, err)
+			return nil, ioFault(f.Name(), err)
 		}
 		select {
 		case <-ctx.Done():
 			_ = f.Close()
-			return nil, &Fault{Code: CodeTimeout, Message: "another operation on this host did not end in time"}
+			return nil, &Fault{Code: CodeTimeout, Message: message}
 		case <-time.After(wait):
 		}
 	}
@@ -63,7 +68,7 @@ func tryLock(f *os.File, at int64, shared bool) error {
 	return unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &l)
 }
 
-// ensureState makes the state directory; only root may look into it.
+// ensureState makes the state directory for root only.
 func (a *Agent) ensureState() error {
 	if err := os.MkdirAll(a.state, 0o700); err != nil {
 		return ioFault(a.state, err)

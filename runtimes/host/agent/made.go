@@ -9,30 +9,27 @@ import (
 	"path/filepath"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"berth/runtimes"
 )
 
-// Berth never overwrites or deletes what it did not make. The record of paths
-// says what Berth made: a path is entered, durably, before it is made, and is
-// dropped after it was removed. A path that exists and is not on the record is
-// foreign: an operation that would write or remove it fails with CodeForeign
-// before its request has any effect.
+// Berth never overwrites or deletes a path that it did not make. A path is added to
+// the record of paths, with a sync, before it is made, and is dropped after its
+// removal. An existing path that is not in the record is foreign: an operation that
+// would write or remove it fails with CodeForeign before its request has any effect.
 
-// pathKind says what of a recorded path is Berth's.
+// pathKind is the kind of a recorded path.
 type pathKind string
 
 const (
 	kindFile pathKind = "file" // a file or link
-	kindDir  pathKind = "dir"  // a directory that may come to hold foreign files: removed only when empty
-	kindTree pathKind = "tree" // a directory that is Berth's with all in it
+	kindDir  pathKind = "dir"  // a directory that may get foreign files: removed only when empty
+	kindTree pathKind = "tree" // a directory that belongs to Berth with all its content
 )
 
-// pathRecord is the paths that Berth made on this host.
+// pathRecord has the paths that Berth made on this host.
 type pathRecord map[string]pathKind
 
-// has says whether Berth made the path, or a tree that it lies in.
+// has reports whether Berth made the path, or a tree that contains it.
 func (r pathRecord) has(name string) bool {
 	if _, ok := r[name]; ok {
 		return true
@@ -45,9 +42,8 @@ func (r pathRecord) has(name string) bool {
 	return false
 }
 
-// drop removes a path from the record, and all below it if it was a tree. Below
-// another directory, a request beside this one may be about to make what it
-// claimed.
+// drop removes a path from the record, and all below it if it was a tree. Paths below
+// another directory may be claimed by a concurrent request.
 func (r pathRecord) drop(name string) {
 	tree := r[name] == kindTree
 	for p := range r {
@@ -60,13 +56,13 @@ func (r pathRecord) drop(name string) {
 // target is a path that an operation makes or removes.
 type target struct {
 	path string
-	kind pathKind // what is made; empty: it is removed
-	// shared: it may exist without being Berth's, and is then left as it is.
+	kind pathKind // of the path that is made; empty: it is removed
+	// shared: a foreign path is used without a change.
 	shared bool
 }
 
-// targets lists what an operation makes or removes, in order. What the profile
-// does not allow is left out: the operation itself refuses it.
+// targets lists the paths that an operation makes or removes, in order, without paths
+// that the profile refuses.
 func (a *Agent) targets(op runtimes.Op) []target {
 	made := func(m runtimes.Making, kind pathKind, shared bool) []target {
 		if a.allow.checkMake(m) != nil {
@@ -103,8 +99,8 @@ func dirKind(d runtimes.MakeDir) pathKind {
 	return kindDir
 }
 
-// serviceTargets lists what a service makes, without its pid file: the process in
-// it decides, and a stale pid file has no owner.
+// serviceTargets lists the paths that a service makes, without its pid file: the
+// process in it is checked instead.
 func serviceTargets(spec runtimes.ServiceSpec) []target {
 	var list []target
 	for _, d := range spec.RunDirs {
@@ -123,8 +119,8 @@ func serviceTargets(spec runtimes.ServiceSpec) []target {
 	return list
 }
 
-// claim enters what a request will make in the record of paths. It fails, and
-// enters nothing, if an operation would write or remove a foreign path.
+// claim adds the paths that a request will make to the record. If an operation would
+// write or remove a foreign path, it fails and adds nothing.
 func (a *Agent) claim(ctx context.Context, ops []runtimes.Op) error {
 	lock, err := a.lock(ctx, lockPaths, false)
 	if err != nil {
@@ -139,7 +135,7 @@ func (a *Agent) claim(ctx context.Context, ops []runtimes.Op) error {
 	for _, op := range ops {
 		for _, t := range a.targets(op) {
 			if rec[t.path] == kindDir && op.Remove != nil && op.Remove.Tree {
-				return withOp(refuse("%s may hold files that Berth did not make; it is removed only when empty", plain(t.path)), op)
+				return withOp(refuse("%s may contain files that Berth did not make and is removed only when empty", plain(t.path)), op)
 			}
 			if rec.has(t.path) {
 				continue
@@ -163,9 +159,9 @@ func (a *Agent) claim(ctx context.Context, ops []runtimes.Op) error {
 	return a.writePaths(rec)
 }
 
-// settle drops from the record what a request removed, or claimed and did not
-// make. A record that names a path that is gone does no harm.
-func (a *Agent) settle(ctx context.Context, ops []runtimes.Op) error {
+// dropMissing drops paths from the record that a request removed, or claimed and did
+// not make.
+func (a *Agent) dropMissing(ctx context.Context, ops []runtimes.Op) error {
 	lock, err := a.lock(ctx, lockPaths, false)
 	if err != nil {
 		return err
@@ -178,7 +174,7 @@ func (a *Agent) settle(ctx context.Context, ops []runtimes.Op) error {
 	before := len(rec)
 	for _, op := range ops {
 		if op.Service != nil {
-			continue // its daemon makes files later
+			continue // the daemon makes its files later
 		}
 		for _, t := range a.targets(op) {
 			if there, err := exists(t.path); err == nil && !there {
@@ -202,8 +198,8 @@ func withOp(err error, op runtimes.Op) error {
 	return &f
 }
 
-// exists looks for a path without following links. A path that leads through a
-// link counts as missing: no operation follows it.
+// exists reports whether a path exists, without following links. A path through a
+// link counts as missing, as no operation follows it.
 func exists(name string) (bool, error) {
 	p, err := open(name)
 	if err != nil {
@@ -213,18 +209,11 @@ func exists(name string) (bool, error) {
 		return false, err
 	}
 	defer p.close()
-	var st unix.Stat_t
-	switch err := unix.Fstatat(p.dir, p.name, &st, unix.AT_SYMLINK_NOFOLLOW); err {
-	case nil:
-		return true, nil
-	case unix.ENOENT:
-		return false, nil
-	default:
-		return false, ioFault(name, err)
-	}
+	_, there, err := p.lstat()
+	return there, err
 }
 
-// made says whether Berth made a path.
+// made reports whether Berth made a path.
 func (a *Agent) made(name string) (bool, error) {
 	rec, err := a.readPaths()
 	return err == nil && rec.has(name), err
@@ -232,8 +221,8 @@ func (a *Agent) made(name string) (bool, error) {
 
 func (a *Agent) pathsName() string { return filepath.Join(a.state, "paths.json") }
 
-// readPaths reads the record of paths. Where there is none, as after an upgrade
-// from a helper that kept none, the runtimes' own records say what is Berth's.
+// readPaths reads the record of paths. After an upgrade from a helper without one, it
+// derives the record from the runtimes' records.
 func (a *Agent) readPaths() (pathRecord, error) {
 	rec := pathRecord{}
 	b, err := os.ReadFile(a.pathsName())
@@ -259,7 +248,7 @@ func (a *Agent) earlierPaths() (pathRecord, error) {
 			switch there, err := exists(e.Path); {
 			case err != nil:
 				return nil, err
-			case !there && !strings.HasPrefix(e.Path, "/run/"): // those come with a service's start
+			case !there && !strings.HasPrefix(e.Path, "/run/"): // a start of a service makes those
 			case e.Own:
 				rec[e.Path] = kindTree
 			default:
@@ -270,7 +259,7 @@ func (a *Agent) earlierPaths() (pathRecord, error) {
 	return rec, nil
 }
 
-// writePaths writes the record of paths durably; an empty one is removed.
+// writePaths writes and syncs the record of paths. It removes an empty one.
 func (a *Agent) writePaths(rec pathRecord) error {
 	p, err := open(a.pathsName())
 	if err != nil {

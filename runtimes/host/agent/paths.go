@@ -12,7 +12,7 @@ import (
 	"berth/runtimes"
 )
 
-// allowList is the paths of all profiles.
+// allowList has the path patterns of all profiles.
 type allowList struct {
 	touch []*regexp.Regexp
 	look  []*regexp.Regexp // for Stat only
@@ -35,8 +35,8 @@ func newAllowList(profiles []runtimes.Profile) *allowList {
 	return l
 }
 
-// compilePattern turns a path of a profile into an anchored expression. It is
-// only ever asked about clean paths, which have no "." or ".." in them.
+// compilePattern turns a path of a profile into an anchored expression for clean
+// paths, which have no "." or ".." in them.
 func compilePattern(pattern string) *regexp.Regexp {
 	stem, below := strings.CutSuffix(pattern, "/**")
 	e := strings.ReplaceAll(regexp.QuoteMeta(stem), `\*`, `[A-Za-z0-9._-]+`)
@@ -46,7 +46,7 @@ func compilePattern(pattern string) *regexp.Regexp {
 	return regexp.MustCompile(`\A` + e + `\z`)
 }
 
-// check refuses what is not a clean absolute path that a profile allows.
+// check refuses a path that is not clean and absolute, or that no profile allows.
 func (l *allowList) check(p string) error {
 	if err := clean(p); err != nil {
 		return err
@@ -54,10 +54,10 @@ func (l *allowList) check(p string) error {
 	if matches(l.touch, p) {
 		return nil
 	}
-	return refuse("%s is not among the paths that this host's profile allows", plain(p))
+	return refuse("%s: path not allowed by this host's profile", plain(p))
 }
 
-// checkMake is check for what would be made, which every profile has to agree to.
+// checkMake checks the path and asks CheckMake of every profile.
 func (l *allowList) checkMake(m runtimes.Making) error {
 	if err := l.check(m.Path); err != nil {
 		return err
@@ -70,7 +70,7 @@ func (l *allowList) checkMake(m runtimes.Making) error {
 	return nil
 }
 
-// checkLook is check for Stat; readable says whether contents may be read too.
+// checkLook checks a path for Stat. readable: its content may be read too.
 func (l *allowList) checkLook(p string) (readable bool, err error) {
 	if err := clean(p); err != nil {
 		return false, err
@@ -81,7 +81,7 @@ func (l *allowList) checkLook(p string) (readable bool, err error) {
 	if matches(l.look, p) {
 		return false, nil
 	}
-	return false, refuse("%s is not among the paths that this host's profile allows to look at", plain(p))
+	return false, refuse("%s: path not allowed for stat by this host's profile", plain(p))
 }
 
 func matches(list []*regexp.Regexp, p string) bool {
@@ -95,18 +95,18 @@ func matches(list []*regexp.Regexp, p string) bool {
 
 func clean(p string) error {
 	if !path.IsAbs(p) || path.Clean(p) != p || p == "/" || len(p) > 1024 {
-		return refuse("%s is no clean absolute path", plain(p))
+		return refuse("%s is not a clean absolute path", plain(p))
 	}
 	for i := range len(p) {
 		if p[i] < ' ' || p[i] == 0x7f {
-			return refuse("%s holds a control character", plain(p))
+			return refuse("%s contains a control character", plain(p))
 		}
 	}
 	return nil
 }
 
-// place is a name in an open directory. What is done to it is done by the
-// directory's descriptor: nobody can put a link in the way in between.
+// place is a name in an open directory. Operations use the descriptor of the
+// directory, so nobody can redirect them with a link.
 type place struct {
 	dir  int
 	name string
@@ -114,6 +114,18 @@ type place struct {
 }
 
 func (p place) close() { _ = unix.Close(p.dir) }
+
+// lstat returns the status of the path itself, not of the target of a link.
+func (p place) lstat() (st unix.Stat_t, exists bool, err error) {
+	switch err := unix.Fstatat(p.dir, p.name, &st, unix.AT_SYMLINK_NOFOLLOW); err {
+	case nil:
+		return st, true, nil
+	case unix.ENOENT:
+		return st, false, nil
+	default:
+		return st, false, ioFault(p.path, err)
+	}
+}
 
 // open opens the directory of a path, refusing symbolic links on the way.
 func open(p string) (place, error) {
@@ -125,8 +137,8 @@ func open(p string) (place, error) {
 	return place{fd, name, p}, nil
 }
 
-// openDir opens a directory, no step of whose path is a symbolic link. The
-// caller closes it.
+// openDir opens a directory and refuses symbolic links in its path. The caller closes
+// the descriptor.
 func openDir(dir string) (int, error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	fd, err := unix.Open("/", flags, 0)
@@ -149,10 +161,10 @@ func openDir(dir string) (int, error) {
 	return fd, nil
 }
 
-// stepFault explains why a step of a path could not be taken.
+// stepFault returns the error of opening a directory in a path.
 func stepFault(at string, err error) error {
 	if err == unix.ENOTDIR || err == unix.ELOOP {
-		return refuse("%s is a link or no directory; links are never followed", plain(at))
+		return refuse("%s is a link or not a directory; links are never followed", plain(at))
 	}
 	return ioFault(at, err)
 }
@@ -160,7 +172,7 @@ func stepFault(at string, err error) error {
 func ioFault(p string, err error) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {
-		err = pe.Err // the path is said already
+		err = pe.Err // without its path
 	}
 	if errors.Is(err, unix.ENOENT) {
 		return &Fault{Code: CodeNotFound, Message: plain(p) + ": no such file or directory"}
@@ -170,7 +182,7 @@ func ioFault(p string, err error) error {
 
 func isNotFound(err error) bool { return err != nil && faultOf(err).Code == CodeNotFound }
 
-// openat is unix.Openat that goes on when a signal interrupts it.
+// openat is unix.Openat with a retry after a signal.
 func openat(dir int, name string, flags int, mode uint32) (int, error) {
 	for {
 		fd, err := unix.Openat(dir, name, flags, mode)

@@ -12,27 +12,15 @@ import (
 	"berth/runtimes"
 )
 
-// preflight looks for everything that is in the way, so that a person reads all
-// of it at once, before anything is written.
+// preflight lists all conflicts at once, before anything is written.
 func (a *Agent) preflight(ctx context.Context, op *runtimes.Preflight) error {
-	rec, err := a.readPaths()
-	if err != nil {
-		return err
-	}
-	paths := slices.Clone(op.Paths)
 	for _, p := range op.Paths {
 		if err := a.allow.check(p); err != nil {
 			return err
 		}
 	}
+	paths := slices.Clone(op.Paths)
 	var found []string
-	add := func(what ...string) {
-		for _, w := range what {
-			if !slices.Contains(found, w) {
-				found = append(found, w)
-			}
-		}
-	}
 	for _, one := range op.Services {
 		spec, err := a.serviceSpec(&one)
 		if err != nil {
@@ -42,29 +30,46 @@ func (a *Agent) preflight(ctx context.Context, op *runtimes.Preflight) error {
 		if err != nil {
 			return err
 		}
-		add(obstacles...)
+		found = append(found, obstacles...)
 		for _, t := range serviceTargets(spec) {
 			if !t.shared {
 				paths = append(paths, t.path)
 			}
 		}
 	}
-	for _, p := range paths {
-		if rec.has(p) {
-			continue
-		}
-		there, err := exists(p)
-		if err != nil {
-			return err
-		}
-		if there {
-			add(foreignPath(p))
+	foreign, err := a.foreignPaths(paths)
+	if err != nil {
+		return err
+	}
+	var unique []string
+	for _, what := range append(found, foreign...) {
+		if !slices.Contains(unique, what) {
+			unique = append(unique, what)
 		}
 	}
-	if len(found) == 0 {
+	if len(unique) == 0 {
 		return nil
 	}
-	return &Fault{Code: CodeForeign, Message: bounded([]byte(strings.Join(found, "; ")))}
+	return &Fault{Code: CodeForeign, Message: bounded([]byte(strings.Join(unique, "; ")))}
+}
+
+// foreignPaths describes those of paths that exist and that Berth did not make.
+func (a *Agent) foreignPaths(paths []string) ([]string, error) {
+	rec, err := a.readPaths()
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, p := range paths {
+		there, err := exists(p)
+		if err != nil {
+			return nil, err
+		}
+		if there && !rec.has(p) {
+			found = append(found, foreignPath(p))
+		}
+	}
+	return found, nil
 }
 
 func (d daemons) obstacles(_ context.Context, s service) ([]string, error) {
@@ -77,9 +82,9 @@ func (d daemons) obstacles(_ context.Context, s service) ([]string, error) {
 	return foreignDaemons(s, stop), nil
 }
 
-// foreignDaemons names processes that run the program of a service, that Berth
-// did not start, and that belong to this host, not to a container on it.
-// stop is the command that ends them; empty: each is ended by its number.
+// foreignDaemons describes processes of this host, outside containers, that run the
+// program of a service and that Berth did not start. stop is the command that ends
+// them; empty: kill with the process id.
 func foreignDaemons(s service, stop string) []string {
 	if s.spec.DistributionUnit == "" {
 		return nil
@@ -124,8 +129,8 @@ func (d systemd) obstacles(ctx context.Context, s service) ([]string, error) {
 	return append(found, foreignDaemons(s, "")...), nil
 }
 
-// unitObstacle reads what `systemctl show` prints of a distribution's unit: how
-// it is in the way, or nothing. One that is enabled would be at the next boot.
+// unitObstacle returns the conflict with a distribution's unit from the output of
+// `systemctl show`, or "". An enabled unit conflicts at the next boot.
 func unitObstacle(out string) string {
 	var active, enabled bool
 	for line := range strings.Lines(out) {
@@ -148,10 +153,10 @@ func unitObstacle(out string) string {
 	return ""
 }
 
-// unitHeader is the first line of every unit file that is written here.
+// unitHeader is the first line of every unit file of berth-host.
 const unitHeader = "# Written by berth-host; it goes when the service does."
 
-// ownUnitFile refuses a unit file that was not written here.
+// ownUnitFile refuses a unit file that berth-host did not write.
 func ownUnitFile(name string) error {
 	b, err := os.ReadFile(name)
 	switch {

@@ -12,23 +12,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// process is a process as /proc shows it.
+// process is a process in /proc.
 type process struct {
 	pid   int
-	state byte   // Z: dead, and not yet waited for
-	start uint64 // clock ticks after boot; with pid, it names the process for good
-	// ending: it exits, and gives up its memory first, so that one cannot tell
-	// what it was, and then what else it holds, such as ports.
+	state byte   // Z: zombie
+	start uint64 // clock ticks after boot; unique together with pid
+	// ending: the process exits. It releases its memory, after which its program is
+	// unknown, before other resources such as ports.
 	ending bool
 }
 
-// lookProcess reads a process; false if there is none or it is a zombie.
+// lookProcess reads a process. It returns false for a missing one or a zombie.
 func lookProcess(pid int) (process, bool) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return process{}, false
 	}
-	// The command stands in parentheses and may hold anything: read after the last.
+	// The command is in parentheses and may contain any character.
 	i := bytes.LastIndexByte(b, ')')
 	if i < 0 {
 		return process{}, false
@@ -44,8 +44,8 @@ func lookProcess(pid int) (process, bool) {
 	return p, err == nil && p.state != 'Z' && p.state != 'X'
 }
 
-// runs says whether the process runs the program at path: as its executable, or
-// as the script its interpreter was given.
+// runs reports whether the process runs the program at path, as its executable or as
+// a script.
 func (p process) runs(path string) bool {
 	if p.executes(path) {
 		return true
@@ -55,8 +55,8 @@ func (p process) runs(path string) bool {
 	return err == nil && strings.TrimSpace(string(comm)) == name[:min(len(name), 15)]
 }
 
-// executes says whether the program at path is the process's executable. No
-// process can make that up, unlike its name.
+// executes reports whether the program at path is the process's executable. A process
+// cannot fake it, unlike its name.
 func (p process) executes(path string) bool {
 	exe, err := os.Readlink("/proc/" + strconv.Itoa(p.pid) + "/exe")
 	if err != nil {
@@ -66,13 +66,38 @@ func (p process) executes(path string) bool {
 	return err == nil && strings.TrimSuffix(exe, " (deleted)") == real
 }
 
-// carries says whether the process was started with entry in its environment.
-func (p process) carries(entry string) bool {
+// environ returns the entries of the environment that the process was started with.
+func (p process) environ() []string {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/environ")
-	return err == nil && slices.ContainsFunc(bytes.Split(b, []byte{0}), func(e []byte) bool { return string(e) == entry })
+	if err != nil {
+		return nil
+	}
+	return strings.Split(string(b), "\x00")
 }
 
-// since is when the process started.
+// carries reports whether the process was started with entry in its environment.
+func (p process) carries(entry string) bool { return slices.Contains(p.environ(), entry) }
+
+// isBerths reports whether the process was started as a service of Berth.
+func (p process) isBerths() bool {
+	return slices.ContainsFunc(p.environ(), func(e string) bool { return strings.HasPrefix(e, "BERTH_SERVICE=") })
+}
+
+// hasUID reports whether uid is among the user ids of the process.
+func (p process) hasUID(uid int) bool {
+	status, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/status")
+	if err != nil {
+		return false // it has ended
+	}
+	for line := range strings.Lines(string(status)) {
+		if ids, ok := strings.CutPrefix(line, "Uid:"); ok {
+			return slices.Contains(strings.Fields(ids), strconv.Itoa(uid))
+		}
+	}
+	return false
+}
+
+// since returns the start time of the process.
 func (p process) since() time.Time {
 	b, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -89,13 +114,13 @@ func (p process) since() time.Time {
 	return time.Time{}
 }
 
-// alive says whether this very process, not a later one of its number, is there.
+// alive reports whether this process exists, not a later one with the same id.
 func (p process) alive() bool {
 	now, ok := lookProcess(p.pid)
 	return ok && now.start == p.start
 }
 
-// signal sends sig to this very process. One that is gone is no error.
+// signal sends sig to this process. It is no error if the process has ended.
 func (p process) signal(sig unix.Signal) error {
 	fd, err := unix.PidfdOpen(p.pid, 0)
 	if err == unix.ESRCH {
@@ -103,7 +128,7 @@ func (p process) signal(sig unix.Signal) error {
 	}
 	if err == nil {
 		defer unix.Close(fd)
-		if !p.alive() { // the number may have been given out again before the open
+		if !p.alive() { // the id may have been reused before the open
 			return nil
 		}
 		err = unix.PidfdSendSignal(fd, sig, nil, 0)
@@ -116,22 +141,22 @@ func (p process) signal(sig unix.Signal) error {
 	return err
 }
 
-// isBerths says whether the process was started as a service of Berth.
-func (p process) isBerths() bool {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/environ")
-	return err == nil && slices.ContainsFunc(bytes.Split(b, []byte{0}), func(e []byte) bool { return bytes.HasPrefix(e, []byte("BERTH_SERVICE=")) })
-}
-
 // processesWith finds the processes that run path and carry entry.
 func processesWith(path, entry string) []process {
 	return processesThat(func(p process) bool { return p.runs(path) && p.carries(entry) })
 }
 
-// processesThat finds the processes that match.
+// processesThat finds the processes that match. It finds none if /proc is unreadable.
 func processesThat(match func(process) bool) []process {
+	found, _ := scanProcesses(match)
+	return found
+}
+
+// scanProcesses finds the processes that match.
+func scanProcesses(match func(process) bool) ([]process, error) {
 	names, err := os.ReadDir("/proc")
 	if err != nil {
-		return nil
+		return nil, ioFault("/proc", err)
 	}
 	var found []process
 	for _, n := range names {
@@ -143,43 +168,11 @@ func processesThat(match func(process) bool) []process {
 			found = append(found, p)
 		}
 	}
-	return found
-}
-
-// processesOf finds the processes that have uid among their user ids, as what
-// they run as or can become again.
-func processesOf(uid int) ([]process, error) {
-	names, err := os.ReadDir("/proc")
-	if err != nil {
-		return nil, ioFault("/proc", err)
-	}
-	id := strconv.Itoa(uid)
-	var found []process
-	for _, n := range names {
-		pid, err := strconv.Atoi(n.Name())
-		if err != nil {
-			continue
-		}
-		p, ok := lookProcess(pid)
-		if !ok {
-			continue
-		}
-		status, err := os.ReadFile("/proc/" + n.Name() + "/status")
-		if err != nil {
-			continue // it has ended
-		}
-		for line := range strings.Lines(string(status)) {
-			ids, ok := strings.CutPrefix(line, "Uid:")
-			if ok && slices.Contains(strings.Fields(ids), id) {
-				found = append(found, p)
-			}
-		}
-	}
 	return found, nil
 }
 
-// pidFile reads the process a pid file names. 0 if there is no such file or no
-// number in it.
+// pidFile reads the process id in a pid file. It returns 0 for a missing or invalid
+// file.
 func pidFile(name string) int {
 	p, err := open(name)
 	if err != nil {

@@ -19,8 +19,8 @@ const (
 	maxRunTimeout = 30 * time.Minute
 )
 
-// baseEnv is all that a program or daemon has of an environment, but for what
-// its profile says.
+// baseEnv is the environment of a program or daemon, without the variables of its
+// profile.
 func baseEnv() []string {
 	return []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", "LC_ALL=C.UTF-8", "HOME=/"}
 }
@@ -34,52 +34,30 @@ func (a *Agent) program(name string) (runtimes.Program, bool) {
 	return runtimes.Program{}, false
 }
 
-// run runs a program of the profile: its path is the profile's, its arguments
-// go to it as they are, and its environment is made here.
+// run runs a program of the profile with the arguments as they are and a new
+// environment.
 func (a *Agent) run(ctx context.Context, op *runtimes.Run) (runtimes.Result, error) {
-	var res runtimes.Result
 	prog, ok := a.program(op.Program)
 	if !ok {
-		return res, refuse("this host's profile has no program %s", plain(op.Program))
+		return runtimes.Result{}, refuse("this host's profile has no program %s", plain(op.Program))
 	}
-	if err := checkArgs(op.Args); err != nil {
-		return res, err
-	}
-	if prog.Check != nil {
-		if err := prog.Check(op.Args); err != nil {
-			return res, refuse("%s: %v", plain(op.Program), err)
-		}
-	}
-	switch {
-	case prog.CheckStdin != nil:
-		if err := prog.CheckStdin(op.Stdin); err != nil {
-			return res, refuse("%s: %v", plain(op.Program), err)
-		}
-	case len(op.Stdin) > 0 && !prog.AsPerson:
-		return res, refuse("%s takes no input", plain(op.Program))
+	if err := checkRun(prog, op); err != nil {
+		return runtimes.Result{}, err
 	}
 	credential, err := a.credential(ctx, prog, op.As)
 	if err != nil {
-		return res, err
+		return runtimes.Result{}, err
 	}
-	env := baseEnv()
-	for name, value := range op.Env {
-		pattern, ok := prog.Env[name]
-		if !ok || strings.ContainsRune(value, 0) {
-			return res, refuse("%s: the environment may not set %s", plain(op.Program), plain(name))
-		}
-		if m := pattern.FindStringIndex(value); m == nil || m[0] != 0 || m[1] != len(value) {
-			return res, refuse("%s: the environment may not set %s to %s", plain(op.Program), plain(name), plain(value))
-		}
-		env = append(env, name+"="+value)
+	env, err := environment(prog, op)
+	if err != nil {
+		return runtimes.Result{}, err
 	}
-	slices.Sort(env)
 	timeout := 10 * time.Second
 	if op.TimeoutMS != 0 {
 		timeout = time.Duration(op.TimeoutMS) * time.Millisecond
 	}
 	if timeout <= 0 || timeout > maxRunTimeout {
-		return res, invalid("a program's timeout is up to %s", maxRunTimeout)
+		return runtimes.Result{}, invalid("the timeout of a program is at most %s", maxRunTimeout)
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -88,42 +66,81 @@ func (a *Agent) run(ctx context.Context, op *runtimes.Run) (runtimes.Result, err
 	cmd := exec.CommandContext(ctx, prog.Path, op.Args...)
 	cmd.Dir, cmd.Env = "/", env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(op.Stdin), stdout, stderr
-	// A group of its own, so that its children are killed with it; and killed
-	// with this process, as nothing may act for an epoch that has been left.
+	// Its own process group, to kill its children too. It dies with this process, as
+	// no program may act for an epoch that has been left.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Credential: credential}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 500 * time.Millisecond
-	// The signal comes when the thread ends, not the process: keep it.
+	// The kernel sends Pdeathsig when the thread ends, so keep the thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	err = cmd.Run()
-	res.Data, res.Stderr = stdout.buf.Bytes(), stderr.buf.Bytes()
+	res := runtimes.Result{Data: stdout.buf.Bytes(), Stderr: stderr.buf.Bytes()}
 	switch state := cmd.ProcessState; {
 	case stdout.full:
 		return runtimes.Result{}, &Fault{Code: CodeIO, Message: "printed more than 4 MiB"}
 	case state == nil:
 		return runtimes.Result{}, &Fault{Code: CodeIO, Message: err.Error()}
 	case !state.Exited() && ctx.Err() != nil:
-		return runtimes.Result{}, &Fault{Code: CodeTimeout, Message: strings.TrimSuffix("did not end within "+timeout.String()+": "+said(res), ": ")}
+		return runtimes.Result{}, &Fault{Code: CodeTimeout, Message: strings.TrimSuffix("did not end within "+timeout.String()+": "+output(res), ": ")}
 	case !state.Exited():
-		return runtimes.Result{}, &Fault{Code: CodeIO, Message: strings.TrimSuffix(state.String()+": "+said(res), ": ")}
+		return runtimes.Result{}, &Fault{Code: CodeIO, Message: strings.TrimSuffix(state.String()+": "+output(res), ": ")}
 	case state.ExitCode() != 0 && !op.AllowExit:
-		return runtimes.Result{}, &Fault{Code: CodeExit, Exit: state.ExitCode(), Message: said(res)}
+		return runtimes.Result{}, &Fault{Code: CodeExit, Exit: state.ExitCode(), Message: output(res)}
 	}
-	// It has ended by itself; a child of it that holds its output open is not waited for.
+	// The program has exited. A child that keeps its output open is not waited for.
 	res.Exit = cmd.ProcessState.ExitCode()
 	return res, nil
 }
 
-// credential is whom a program runs as; nil: as this process.
+// checkRun checks arguments and input as the profile says.
+func checkRun(prog runtimes.Program, op *runtimes.Run) error {
+	if err := checkArgs(op.Args); err != nil {
+		return err
+	}
+	if prog.Check != nil {
+		if err := prog.Check(op.Args); err != nil {
+			return refuse("%s: %v", plain(op.Program), err)
+		}
+	}
+	switch {
+	case prog.CheckStdin != nil:
+		if err := prog.CheckStdin(op.Stdin); err != nil {
+			return refuse("%s: %v", plain(op.Program), err)
+		}
+	case len(op.Stdin) > 0 && !prog.AsPerson:
+		return refuse("%s: input not allowed", plain(op.Program))
+	}
+	return nil
+}
+
+// environment returns baseEnv with the variables of the request that the profile
+// allows.
+func environment(prog runtimes.Program, op *runtimes.Run) ([]string, error) {
+	env := baseEnv()
+	for name, value := range op.Env {
+		pattern, ok := prog.Env[name]
+		if !ok || strings.ContainsRune(value, 0) {
+			return nil, refuse("%s: environment variable %s not allowed", plain(op.Program), plain(name))
+		}
+		if m := pattern.FindStringIndex(value); m == nil || m[0] != 0 || m[1] != len(value) {
+			return nil, refuse("%s: environment variable %s: value %s not allowed", plain(op.Program), plain(name), plain(value))
+		}
+		env = append(env, name+"="+value)
+	}
+	slices.Sort(env)
+	return env, nil
+}
+
+// credential returns the account of a program; nil: that of this process.
 func (a *Agent) credential(ctx context.Context, prog runtimes.Program, as *runtimes.Person) (*syscall.Credential, error) {
 	switch {
 	case as == nil && !prog.AsPerson:
 		return nil, nil
 	case as == nil:
-		return nil, refuse("the program runs as a person, and none is named")
+		return nil, refuse("the program runs as a person, but the request names none")
 	case !prog.AsPerson:
-		return nil, refuse("the program runs as nobody else")
+		return nil, refuse("the program does not run as another account")
 	}
 	u, err := a.person(ctx, *as)
 	if err != nil {
@@ -132,8 +149,8 @@ func (a *Agent) credential(ctx context.Context, prog runtimes.Program, as *runti
 	return &syscall.Credential{Uid: uint32(u.uid), Gid: uint32(u.gid)}, nil
 }
 
-// said is what a program printed to explain itself.
-func said(r runtimes.Result) string {
+// output returns the message of a program: its stderr, or else its stdout.
+func output(r runtimes.Result) string {
 	if msg := bounded(r.Stderr); msg != "" {
 		return msg
 	}
@@ -148,7 +165,7 @@ func checkArgs(args []string) error {
 	for _, arg := range args {
 		total += len(arg)
 		if strings.ContainsRune(arg, 0) {
-			return refuse("an argument holds a NUL")
+			return refuse("an argument contains a NUL character")
 		}
 	}
 	if total > maxArgBytes {
@@ -157,8 +174,8 @@ func checkArgs(args []string) error {
 	return nil
 }
 
-// bound keeps the first bytes written to it, and calls over for the rest. It is
-// no bytes.Buffer itself, whose other ways of being filled have no bound.
+// bound keeps the first bytes written to it and calls over at the first excess. It
+// does not embed bytes.Buffer, whose ReadFrom has no bound.
 type bound struct {
 	buf  bytes.Buffer
 	left int

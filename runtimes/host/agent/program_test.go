@@ -61,7 +61,7 @@ func TestRunInput(t *testing.T) {
 	}
 	require.Equal(t, "fine", string(f.one(in("sh", "fine")).Data))
 	require.Contains(t, f.fails("refused", in("sh", "x \\e")), "a command of the client")
-	require.Contains(t, f.fails("refused", in("look", "x")), "takes no input")
+	require.Contains(t, f.fails("refused", in("look", "x")), "input not allowed")
 }
 
 // What runs for a person has that person's rights, and no more.
@@ -72,12 +72,12 @@ func TestRunAsAPerson(t *testing.T) {
 	}
 	f.add("passwd", "marie:x:7742001:7742500::/:/bin/sh\nboss:x:7742002:7742002::/:/bin/sh\nowner:x:7742003:0::/:/bin/sh\nwheeler:x:7742004:27::/:/bin/sh\n")
 	f.add("group", "sudo:x:27:boss\nvideo:x:2600:marie\n")
-	require.Contains(t, f.fails("refused", run("person", "-c", "id")), "none is named")
-	require.Contains(t, f.fails("refused", as("sh", "marie", 7742001)), "nobody else")
+	require.Contains(t, f.fails("refused", run("person", "-c", "id")), "names none")
+	require.Contains(t, f.fails("refused", as("sh", "marie", 7742001)), "another account")
 	require.Contains(t, f.fails("refused", as("person", "marie", 7742002)), "uid 7742001")
 	require.Contains(t, f.fails("refused", as("person", "boss", 7742002)), "sudo")
 	require.Contains(t, f.fails("refused", as("person", "wheeler", 7742004)), "sudo")
-	require.Contains(t, f.fails("refused", as("person", "owner", 7742003)), "root's group")
+	require.Contains(t, f.fails("refused", as("person", "owner", 7742003)), "group of root")
 	f.fails("refused", as("person", "root", 0))
 	f.fails("refused", as("person", "alice", 1500))
 	f.fails("notfound", as("person", "nobody-here", 7742009))
@@ -262,12 +262,12 @@ func TestReplace(t *testing.T) {
 		return string(data)
 	}
 	if os.Geteuid() != 0 { // the file that decides is not root's
-		require.ErrorContains(t, agent.Replace(strings.NewReader("new"), target, digest), "must belong to root")
+		require.ErrorContains(t, agent.Replace(strings.NewReader("new"), target, digest), "has to belong to root")
 		return
 	}
-	require.ErrorContains(t, agent.Replace(strings.NewReader("evil"), target, digest), "only "+hex.EncodeToString(sum[:]))
+	require.ErrorContains(t, agent.Replace(strings.NewReader("evil"), target, digest), "want "+hex.EncodeToString(sum[:]))
 	require.NoError(t, os.Chmod(digest, 0o666))
-	require.ErrorContains(t, agent.Replace(strings.NewReader("new"), target, digest), "writable by nobody else")
+	require.ErrorContains(t, agent.Replace(strings.NewReader("new"), target, digest), "writable by root only")
 	require.NoError(t, os.Chmod(digest, 0o644))
 	require.ErrorContains(t, agent.Replace(strings.NewReader("new"), target, digest+".none"), "no such file")
 	require.Equal(t, "old", content())

@@ -13,17 +13,17 @@ import (
 	"berth/runtimes"
 )
 
-// Protocol is the version of what is spoken; a Hello with another is refused.
+// Protocol is the version of the protocol. A Hello with another one is refused.
 const Protocol = 1
 
-// Bounds of what is read and sent.
+// Bounds of requests and responses.
 const (
 	MaxRequest  = 8 << 20  // bytes of a request's line
 	MaxResponse = 16 << 20 // bytes of a response's line
 	MaxOps      = 256      // operations of a request
-	maxOutput   = 4 << 20  // bytes a program may print, a file may give
+	maxOutput   = 4 << 20  // bytes of a program's output or of a file
 	maxResults  = 8 << 20  // bytes of all results of a request
-	maxStamp    = 200      // bytes of a word of a stamp, which stands in every entry of the ledger
+	maxStamp    = 200      // bytes of a word of a stamp, which each ledger entry repeats
 	maxMessage  = 2 << 10  // bytes of a message
 )
 
@@ -31,13 +31,13 @@ const (
 type Hello struct {
 	Berth   int    `json:"berth_host"` // Protocol
 	Version string `json:"version"`
-	// Leaders is true if the agent tells leaders of one epoch apart. An older
-	// one refuses a stamp that names its leader.
+	// Leaders: the agent distinguishes leaders of the same epoch. An older one
+	// refuses a stamp with a leader.
 	Leaders bool `json:"leaders,omitempty"`
 }
 
-// Request is a batch of operations. TimeoutMS bounds all of it: what has not
-// begun by then is not done.
+// Request is a batch of operations. TimeoutMS bounds all of them: operations that
+// have not started by then are skipped.
 type Request struct {
 	ID        uint64         `json:"id"`
 	Stamp     runtimes.Stamp `json:"stamp"`
@@ -45,8 +45,8 @@ type Request struct {
 	Ops       []runtimes.Op  `json:"ops"`
 }
 
-// Response answers the Request of the same ID with the results of the
-// operations that ran; Fault says why the next did not succeed.
+// Response answers the Request of the same ID with the results of the operations that
+// succeeded, and the Fault of the next one.
 type Response struct {
 	ID      uint64            `json:"id"`
 	Results []runtimes.Result `json:"results,omitempty"`
@@ -61,13 +61,13 @@ const (
 	CodeNotFound   = "notfound"
 	CodeIO         = "io"
 	CodeInvalid    = "invalid"
-	CodeForeign    = "foreign" // something that Berth did not make is in the way
+	CodeForeign    = "foreign" // a path or daemon that Berth did not make is in the way
 	CodeStaleEpoch = "stale-epoch"
 )
 
-// Fault is an operation that failed, and why.
+// Fault is the error of an operation.
 type Fault struct {
-	Op      string `json:"op"` // what was to be done, without contents
+	Op      string `json:"op"` // summary of the operation, without contents
 	Code    string `json:"code"`
 	Message string `json:"message"`
 	Exit    int    `json:"exit,omitempty"`
@@ -85,7 +85,7 @@ func invalid(format string, args ...any) error {
 	return &Fault{Code: CodeInvalid, Message: fmt.Sprintf(format, args...)}
 }
 
-// faultOf makes a Fault of any error.
+// faultOf converts any error to a Fault.
 func faultOf(err error) *Fault {
 	var f *Fault
 	if errors.As(err, &f) {
@@ -104,11 +104,11 @@ func WriteLine(w io.Writer, v any) error {
 	return err
 }
 
-// ErrTooLong is a line longer than it may be.
+// ErrTooLong is the error of a line beyond its limit.
 var ErrTooLong = errors.New("line too long")
 
-// ReadLine reads a line of at most limit bytes, without its end. A last line
-// without end is none: it was cut off.
+// ReadLine reads a line of at most limit bytes, without the line break. A last line
+// without a line break is truncated and an error.
 func ReadLine(r *bufio.Reader, limit int) ([]byte, error) {
 	var line []byte
 	for {
@@ -129,21 +129,21 @@ func ReadLine(r *bufio.Reader, limit int) ([]byte, error) {
 	}
 }
 
-// decodeRequest refuses what it does not know, so that an older agent does not
-// do half of what a newer client asks for.
+// decodeRequest refuses unknown fields, so that an older agent does not do half of a
+// newer client's request.
 func decodeRequest(line []byte) (Request, error) {
 	var r Request
 	dec := json.NewDecoder(bytes.NewReader(line))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&r); err != nil {
-		return r, invalid("the request is not one of this protocol: %v", err)
+		return r, invalid("the request is not valid in this protocol: %v", err)
 	}
 	if len(r.Ops) == 0 || len(r.Ops) > MaxOps {
-		return r, invalid("a request has 1 to %d operations, this one %d", MaxOps, len(r.Ops))
+		return r, invalid("want 1 to %d operations, got %d", MaxOps, len(r.Ops))
 	}
 	for _, word := range []string{r.Stamp.Commit, r.Stamp.CorrelationID, r.Stamp.ActionID, r.Stamp.Verb, r.Stamp.Leader} {
 		if len(word) > maxStamp || strings.ContainsFunc(word, func(c rune) bool { return c <= ' ' || c > '~' }) {
-			return r, invalid("a stamp's words are up to %d visible ASCII characters", maxStamp)
+			return r, invalid("a word of the stamp has more than %d characters, or other than visible ASCII", maxStamp)
 		}
 	}
 	for i := range r.Ops {
@@ -154,7 +154,7 @@ func decodeRequest(line []byte) (Request, error) {
 	return r, nil
 }
 
-// Check says whether exactly one field of op is set.
+// Check fails unless exactly one field of op is set.
 func Check(op runtimes.Op) error {
 	set := 0
 	for v, i := reflect.ValueOf(op), 0; i < v.NumField(); i++ {
@@ -163,13 +163,13 @@ func Check(op runtimes.Op) error {
 		}
 	}
 	if set != 1 {
-		return invalid("an operation has one field set, this one %d", set)
+		return invalid("an operation needs exactly one field set, got %d", set)
 	}
 	return nil
 }
 
-// Summary says what op does in one line without contents: for the ledger and
-// for errors. Values are quoted where they could forge a line.
+// Summary describes op in one line for the ledger and for errors, without contents.
+// It quotes values that could forge a line.
 func Summary(op runtimes.Op) string {
 	switch {
 	case op.Write != nil:
@@ -218,7 +218,7 @@ func Summary(op runtimes.Op) string {
 	return "nothing"
 }
 
-// plain is s, bounded, and quoted if it holds anything but visible ASCII and spaces.
+// plain returns s, truncated, and quoted if it has other than printable ASCII.
 func plain(s string) string {
 	const most = 200
 	cut := ""
@@ -233,8 +233,8 @@ func plain(s string) string {
 	return s + cut
 }
 
-// bounded is the end of what a program printed, fit for a message: without
-// control characters other than line ends.
+// bounded returns the end of a program's output for a message, without control
+// characters other than line breaks.
 func bounded(b []byte) string {
 	b = bytes.TrimSpace(b)
 	if len(b) > maxMessage {

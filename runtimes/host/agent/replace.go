@@ -11,12 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxBinary bounds a helper's size.
+// maxBinary is the maximum size of a helper.
 const maxBinary = 64 << 20
 
-// Replace puts the program it reads from r in the place of target, if its
-// sha256 is the one that digestFile names. Only root must be able to write that
-// file: it is what decides which helper runs on a host.
+// Replace replaces target with the program from r if digestFile contains its sha256.
+// Only root may be able to write that file, because it decides which helper runs.
 func Replace(r io.Reader, target, digestFile string) error {
 	want, err := readDigest(digestFile)
 	if err != nil {
@@ -57,7 +56,7 @@ func fill(f *os.File, r io.Reader, want string) error {
 		return refuse("the new program is larger than %d bytes", maxBinary)
 	}
 	if have := hex.EncodeToString(h.Sum(nil)); have != want {
-		return refuse("the new program's sha256 is %s; only %s may be installed", have, want)
+		return refuse("the new program has sha256 %s, want %s", have, want)
 	}
 	if err := f.Chmod(0o755); err != nil {
 		return err
@@ -65,7 +64,7 @@ func fill(f *os.File, r io.Reader, want string) error {
 	return f.Sync()
 }
 
-// readDigest reads a sha256 from a file that only root can have written.
+// readDigest reads a sha256 from a file that only root can write.
 func readDigest(name string) (string, error) {
 	p, err := open(name)
 	if err != nil {
@@ -78,7 +77,7 @@ func readDigest(name string) (string, error) {
 	}
 	defer f.Close()
 	if st.Uid != 0 || st.Mode&0o022 != 0 {
-		return "", refuse("%s must belong to root and be writable by nobody else", plain(name))
+		return "", refuse("%s has to belong to root and be writable by root only", plain(name))
 	}
 	b, err := io.ReadAll(io.LimitReader(f, 4096))
 	if err != nil {
@@ -86,7 +85,7 @@ func readDigest(name string) (string, error) {
 	}
 	word := strings.Fields(string(b)) // as sha256sum prints it
 	if len(word) == 0 || len(word[0]) != hex.EncodedLen(sha256.Size) {
-		return "", fmt.Errorf("%s holds no sha256", plain(name))
+		return "", fmt.Errorf("%s does not contain a sha256", plain(name))
 	}
 	return strings.ToLower(word[0]), nil
 }

@@ -15,27 +15,27 @@ import (
 	"berth/runtimes"
 )
 
-// servicer is how services are run: under systemd where that is the init, else
-// as daemons of their own. unit has been checked by the profile.
+// servicer runs services: under systemd if that is the init system, otherwise as
+// daemons. The profile has checked the unit.
 type servicer interface {
 	state(ctx context.Context, s service) (runtimes.ServiceStatus, error)
-	// start returns once the service is up. One that is up is left alone.
+	// start returns once the service runs. A running service is not restarted.
 	start(ctx context.Context, s service) (changed bool, err error)
-	// stop returns once the service is down; kill asks it nothing first.
+	// stop returns once the service is down. kill: with SIGKILL at once.
 	stop(ctx context.Context, s service, kill bool) (changed bool, err error)
-	// obstacles names what of the distribution's is in the way of the service.
+	// obstacles describes conflicts with the distribution's own service.
 	obstacles(ctx context.Context, s service) ([]string, error)
 }
 
-// service is one service of a host.
+// service is a service of a host.
 type service struct {
 	name, unit string
 	spec       runtimes.ServiceSpec
 	timeout    time.Duration // of a start or stop
 }
 
-// mark stands in the environment of a daemon started here. A process without
-// it is not the service, whatever a pid file says, and is never signalled.
+// mark is an entry in the environment of a daemon that Berth starts. A process without
+// it is not the service, even if the pid file names it, and gets no signal.
 func (s service) mark() string { return "BERTH_SERVICE=" + s.name + "/" + s.unit }
 
 func (s service) String() string {
@@ -58,7 +58,7 @@ func (a *Agent) service(ctx context.Context, op *runtimes.Service) (runtimes.Res
 		s.timeout = time.Duration(op.TimeoutMS) * time.Millisecond
 	}
 	if s.timeout <= 0 || s.timeout > maxServiceTimeout {
-		return res, invalid("a service's timeout is up to %s", maxServiceTimeout)
+		return res, invalid("the timeout of a service is at most %s", maxServiceTimeout)
 	}
 	if op.Verb != "state" {
 		lock, err := a.lock(ctx, serviceRange(s.name, s.unit), false)
@@ -86,7 +86,7 @@ func (a *Agent) service(ctx context.Context, op *runtimes.Service) (runtimes.Res
 			res.Changed = res.Changed || ended
 		}
 	default:
-		return res, invalid("%s is no verb of a service", plain(op.Verb))
+		return res, invalid("unknown service verb %s", plain(op.Verb))
 	}
 	if err != nil {
 		return res, err
@@ -96,8 +96,8 @@ func (a *Agent) service(ctx context.Context, op *runtimes.Service) (runtimes.Res
 	return res, err
 }
 
-// endMarked ends what a daemon started and left behind, such as the process that
-// holds a control group for good: each carries the service's mark.
+// endMarked ends processes that a daemon started and left behind, such as one that
+// keeps a control group. They have the service's mark.
 func endMarked(ctx context.Context, s service) (bool, error) {
 	left := processesThat(func(p process) bool { return p.carries(s.mark()) })
 	if len(left) == 0 {
@@ -121,11 +121,11 @@ func (a *Agent) serviceSpec(op *runtimes.Service) (runtimes.ServiceSpec, error) 
 	return runtimes.ServiceSpec{}, refuse("this host's profile has no service %s", plain(op.Name))
 }
 
-// daemons runs services as daemons with pid files.
+// daemons runs services as daemons with pid files, without an init system.
 type daemons struct{ a *Agent }
 
-// running is the service's process, if it is up: the one its pid file names, if
-// that lives, runs the program and carries the mark.
+// running returns the service's process: the one in its pid file, if that lives, runs
+// the program and has the mark.
 func (daemons) running(s service) (process, bool) {
 	p, ok := lookProcess(pidFile(s.spec.PIDFile))
 	return p, ok && !p.ending && p.runs(s.spec.Path) && p.carries(s.mark())
@@ -139,8 +139,8 @@ func (d daemons) state(_ context.Context, s service) (runtimes.ServiceStatus, er
 	return runtimes.ServiceStatus{Running: true, PID: p.pid, Since: p.since()}, nil
 }
 
-// gone waits until a process that the pid file names and that is ending has ended.
-func (daemons) gone(ctx context.Context, s service) error {
+// awaitExit waits for the process in the pid file if it is exiting.
+func (daemons) awaitExit(ctx context.Context, s service) error {
 	deadline := time.Now().Add(s.timeout)
 	for {
 		p, ok := lookProcess(pidFile(s.spec.PIDFile))
@@ -148,7 +148,7 @@ func (daemons) gone(ctx context.Context, s service) error {
 			return nil
 		}
 		if ctx.Err() != nil || time.Now().After(deadline) {
-			return &Fault{Code: CodeTimeout, Message: fmt.Sprintf("%s: process %d is ending but does not go", s, p.pid)}
+			return &Fault{Code: CodeTimeout, Message: fmt.Sprintf("%s: process %d does not finish exiting", s, p.pid)}
 		}
 		time.Sleep(poll)
 	}
@@ -158,14 +158,14 @@ func (d daemons) start(ctx context.Context, s service) (bool, error) {
 	if _, up := d.running(s); up {
 		return false, nil
 	}
-	if err := d.gone(ctx, s); err != nil {
+	if err := d.awaitExit(ctx, s); err != nil {
 		return false, err
 	}
 	if p, ok := lookProcess(pidFile(s.spec.PIDFile)); ok && p.runs(s.spec.Path) {
-		return false, refuse("%s: %s names process %d, which was not started for it: stop the distribution's own service first",
+		return false, refuse("%s: %s names process %d, which Berth did not start: stop the distribution's own service first",
 			s, s.spec.PIDFile, p.pid)
 	}
-	// What a killed daemon left behind, and a daemon whose pid file is gone.
+	// Leftovers of a killed daemon, and a daemon whose pid file is gone.
 	if err := d.end(ctx, processesWith(s.spec.Path, s.mark()), true, s.timeout); err != nil {
 		return false, err
 	}
@@ -174,7 +174,7 @@ func (d daemons) start(ctx context.Context, s service) (bool, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	out, err := os.CreateTemp("", "berth-start-") // nameless from the next line on
+	out, err := os.CreateTemp("", "berth-start-") // removed in the next line
 	if err != nil {
 		return false, ioFault("temporary file", err)
 	}
@@ -192,7 +192,7 @@ func (d daemons) start(ctx context.Context, s service) (bool, error) {
 		return false, &Fault{Code: CodeIO, Message: fmt.Sprintf("%s: %v", s.spec.Path, err)}
 	}
 	exited := make(chan error, 1)
-	go func() { exited <- cmd.Wait() }() // also reaps it, should it end while this process lives
+	go func() { exited <- cmd.Wait() }() // also reaps it
 	if s.spec.Forks {
 		err = d.awaitFork(ctx, s, exited)
 	} else {
@@ -204,7 +204,7 @@ func (d daemons) start(ctx context.Context, s service) (bool, error) {
 	return true, nil
 }
 
-// prepare makes what a start needs: directories below /run are gone after a boot.
+// prepare makes directories and links, which a boot removes from /run.
 func (d daemons) prepare(s service) error {
 	for _, dir := range s.spec.RunDirs {
 		if _, err := d.a.directory(&dir); err != nil {
@@ -234,8 +234,8 @@ func removeFile(name string) error {
 	return nil
 }
 
-// command is the daemon's, in a session of its own, as its account, with
-// nothing of this process but what the spec says.
+// command returns the daemon's command: in its own session, as its account, with the
+// environment of the spec only.
 func (d daemons) command(s service, out *os.File) (*exec.Cmd, error) {
 	cmd := exec.Command(s.spec.Path, s.spec.Args...)
 	cmd.Dir = "/"
@@ -266,7 +266,7 @@ func (d daemons) command(s service, out *os.File) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// openLog opens a log for appending; one that is new belongs to the daemon.
+// openLog opens a log for appending. A new one belongs to the daemon.
 func openLog(name string, uid, gid int) (*os.File, error) {
 	p, err := open(name)
 	if err != nil {
@@ -288,10 +288,10 @@ func openLog(name string, uid, gid int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// poll is how often a start or stop looks whether it is done.
+// poll is the interval of checks during a start or stop.
 const poll = 5 * time.Millisecond
 
-// awaitFork waits until the parent has gone and the daemon's pid file names it.
+// awaitFork waits until the parent has exited and the pid file names the daemon.
 func (d daemons) awaitFork(ctx context.Context, s service, exited <-chan error) error {
 	select {
 	case err := <-exited:
@@ -300,27 +300,26 @@ func (d daemons) awaitFork(ctx context.Context, s service, exited <-chan error) 
 		}
 	case <-ctx.Done():
 		_ = d.end(context.WithoutCancel(ctx), processesWith(s.spec.Path, s.mark()), true, time.Second)
-		return fmt.Errorf("did not put itself into the background within %s", s.timeout)
+		return fmt.Errorf("did not daemonize within %s", s.timeout)
 	}
 	for n := 0; ; n++ {
 		if _, up := d.running(s); up {
 			return nil
 		}
-		// Twice, as it may fork again while one looks.
+		// Twice, as it may fork again during the first check.
 		if n%10 == 9 && len(processesWith(s.spec.Path, s.mark())) == 0 && len(processesWith(s.spec.Path, s.mark())) == 0 {
 			return fmt.Errorf("ended right after its start")
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("wrote no %s within %s", s.spec.PIDFile, s.timeout)
+			return fmt.Errorf("did not write %s within %s", s.spec.PIDFile, s.timeout)
 		case <-time.After(poll):
 		}
 	}
 }
 
-// settle is how long a daemon that stays in the foreground must live to count
-// as started.
-const settle = 100 * time.Millisecond
+// startTime is the time after which a daemon in the foreground counts as started.
+const startTime = 100 * time.Millisecond
 
 func (d daemons) awaitStart(ctx context.Context, s service, pid int, exited <-chan error) error {
 	p, err := open(s.spec.PIDFile)
@@ -337,12 +336,12 @@ func (d daemons) awaitStart(ctx context.Context, s service, pid int, exited <-ch
 		return fmt.Errorf("ended right after its start: %v", err)
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(settle):
+	case <-time.After(startTime):
 		return nil
 	}
 }
 
-// explain adds what the daemon printed and the end of its log.
+// explain adds the daemon's output and the end of its log to an error.
 func explain(s service, err error, out *os.File) error {
 	code := CodeIO
 	printed := tail(out)
@@ -360,7 +359,7 @@ func explain(s service, err error, out *os.File) error {
 	return &Fault{Code: code, Message: bounded([]byte(fmt.Sprintf("%s did not start: %v\n%s", s, err, printed)))}
 }
 
-// tail is the last lines of a file.
+// tail returns the last lines of a file.
 func tail(f *os.File) string {
 	const most = 1200
 	st, err := f.Stat()
@@ -378,10 +377,10 @@ func (d daemons) stop(ctx context.Context, s service, kill bool) (bool, error) {
 		if err := d.end(ctx, []process{p}, kill, s.timeout); err != nil {
 			return true, err
 		}
-	} else if err := d.gone(ctx, s); err != nil {
+	} else if err := d.awaitExit(ctx, s); err != nil {
 		return false, err
 	}
-	// Children that are the same program and stay when their parent is killed.
+	// Children of the same program that outlive a killed parent.
 	if left := processesWith(s.spec.Path, s.mark()); len(left) > 0 {
 		up = true
 		if err := d.end(ctx, left, kill, time.Second); err != nil {
@@ -389,13 +388,13 @@ func (d daemons) stop(ctx context.Context, s service, kill bool) (bool, error) {
 		}
 	}
 	if _, other := lookProcess(pidFile(s.spec.PIDFile)); other {
-		return up, nil // names a process that is not ours
+		return up, nil // it names another process
 	}
 	return up, removeFile(s.spec.PIDFile)
 }
 
-// end ends processes: asked first unless kill is set, and killed when they have
-// not gone in time.
+// end ends processes with SIGTERM, unless kill is set, and with SIGKILL after the
+// timeout.
 func (daemons) end(ctx context.Context, list []process, kill bool, timeout time.Duration) error {
 	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGKILL} {
 		if kill && sig == unix.SIGTERM {
@@ -423,5 +422,5 @@ func (daemons) end(ctx context.Context, list []process, kill bool, timeout time.
 		}
 		timeout = 2 * time.Second
 	}
-	return &Fault{Code: CodeTimeout, Message: fmt.Sprintf("process %d is still there after SIGKILL", list[0].pid)}
+	return &Fault{Code: CodeTimeout, Message: fmt.Sprintf("process %d still exists after SIGKILL", list[0].pid)}
 }

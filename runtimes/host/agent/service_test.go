@@ -162,7 +162,7 @@ func TestServiceThatDoesNotStart(t *testing.T) {
 
 	begun = time.Now()
 	slow := runtimes.Op{Service: &runtimes.Service{Name: "slow", Verb: "start", TimeoutMS: 200}}
-	require.Contains(t, f.fails("io", slow), "into the background within 200ms")
+	require.Contains(t, f.fails("io", slow), "did not daemonize within 200ms")
 	require.Less(t, time.Since(begun), 2*time.Second)
 	require.Empty(t, hosttest.Processes(t, f.path("run-slow")), "nothing of it stays")
 

@@ -14,8 +14,8 @@ import (
 	"berth/runtimes"
 )
 
-// systemd runs services as units: a unit file each, enabled while the service
-// shall run, gone when it shall not.
+// systemd runs each service as a unit with a unit file, which exists and is enabled
+// while the service should run.
 type systemd struct{ a *Agent }
 
 const unitDir = "/etc/systemd/system"
@@ -25,14 +25,14 @@ var systemctlProgram = "/usr/bin/systemctl"
 
 var unitName = regexp.MustCompile(`\A[A-Za-z0-9_-]{1,64}\z`)
 
-// file is the name of the service's unit.
+// file returns the name of the service's unit file.
 func (systemd) file(s service) (string, error) {
 	name := "berth-" + s.name
 	if s.unit != "" {
 		name += "-" + s.unit
 	}
 	if !unitName.MatchString(strings.TrimPrefix(name, "berth-")) {
-		return "", refuse("service %s has no name for a unit", plain(s.String()))
+		return "", refuse("service %s: the name is not valid for a systemd unit", plain(s.String()))
 	}
 	return name + ".service", nil
 }
@@ -50,7 +50,7 @@ func (d systemd) state(ctx context.Context, s service) (runtimes.ServiceStatus, 
 	return unitState(out), nil
 }
 
-// unitState reads what `systemctl show` prints of a unit.
+// unitState reads the output of `systemctl show` for a unit.
 func unitState(out string) runtimes.ServiceStatus {
 	var st runtimes.ServiceStatus
 	for line := range strings.Lines(out) {
@@ -101,7 +101,7 @@ func (d systemd) start(ctx context.Context, s service) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	if _, err := systemctl(ctx, "enable", "--now", name); err != nil {
-		// A name that nothing is written to: only the log is of interest here.
+		// explain gets an empty output: only the log matters here.
 		none, e := os.Open(os.DevNull)
 		if e != nil {
 			return true, err
@@ -155,7 +155,7 @@ func systemctl(ctx context.Context, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// unitText is the unit of a service. The same service gives the same text.
+// unitText renders the unit file of a service, always in the same way.
 func unitText(s service) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
@@ -199,8 +199,7 @@ func unitText(s service) string {
 		words += " " + unitWord(arg)
 	}
 	line("ExecStart=%s", words)
-	// Only the daemon itself is stopped: what it started for others, such as
-	// running jobs, goes on.
+	// Only the daemon is stopped; processes that it started, such as jobs, continue.
 	line("KillMode=process")
 	line("TimeoutStopSec=%d", int(s.timeout.Seconds()))
 	line("Restart=on-failure")
@@ -213,8 +212,8 @@ func unitText(s service) string {
 	return b.String()
 }
 
-// unitWord quotes a word of a unit file (systemd.syntax(7)): nothing in it is
-// a specifier, a variable or a second word.
+// unitWord quotes a word of a unit file (systemd.syntax(7)), so that it has no
+// specifier, variable or second word.
 func unitWord(w string) string {
 	plain := w != ""
 	for i := range len(w) {

@@ -19,28 +19,28 @@ import (
 	"berth/runtimes"
 )
 
-// mark is the comment of accounts made here. An account is removed only if it
-// carries the mark and the record of what was made names it with its uid.
+// mark is the comment field of accounts that Berth made. An account is removed only if
+// it has the mark and is recorded with its uid.
 const mark = "managed by Berth"
 
 var accountName = regexp.MustCompile(`\A[a-z][-a-z0-9_]{0,31}\z`)
 
-// user makes or removes an account. Passwords are locked; no home directory is
-// made, as it may be on storage that is not this host's.
+// user makes or removes an account. It locks the password and makes no home directory,
+// which may be on shared storage.
 func (a *Agent) user(ctx context.Context, op *runtimes.User) (runtimes.Result, error) {
 	var res runtimes.Result
 	if !accountName.MatchString(op.Name) {
-		return res, invalid("%s is no name of an account", plain(op.Name))
+		return res, invalid("%s is not an account name", plain(op.Name))
 	}
 	if !a.mayUID(op.UID) {
-		return res, refuse("uid %d is outside what this host's profile allows", op.UID)
+		return res, refuse("uid %d is outside the range of this host's profile", op.UID)
 	}
 	lock, err := a.lock(ctx, lockAccounts, false)
 	if err != nil {
 		return res, err
 	}
 	defer lock.Close()
-	// The lock that useradd and its like take, so that none writes in between.
+	// The lock of useradd and similar tools, so that none of them writes meanwhile.
 	shadow, err := lockAccountFiles(ctx, a.etc)
 	if err != nil {
 		return res, err
@@ -72,38 +72,38 @@ func (a *Agent) mayUID(uid int) bool {
 func (a *Agent) addUser(ctx context.Context, op *runtimes.User, db *accountDB, made map[string]int) (runtimes.Result, error) {
 	var res runtimes.Result
 	if g, ok := db.group(op.Name); ok && g.gid != op.UID {
-		return res, refuse("the group %s is there with gid %d, not %d", op.Name, g.gid, op.UID)
+		return res, refuse("group %s exists with gid %d, want %d", op.Name, g.gid, op.UID)
 	}
 	if g, ok := db.gid(op.UID); ok && g.name != op.Name {
-		return res, refuse("gid %d is there as group %s", op.UID, plain(g.name))
+		return res, refuse("gid %d belongs to group %s", op.UID, plain(g.name))
 	}
 	_, hasGroup := db.group(op.Name)
 	u, hasUser := db.user(op.Name)
 	if hasUser && u.uid != op.UID {
-		return res, refuse("the account %s is there with uid %d, not %d", op.Name, u.uid, op.UID)
+		return res, refuse("account %s exists with uid %d, want %d", op.Name, u.uid, op.UID)
 	}
 	if other, ok := db.uid(op.UID); ok && other.name != op.Name {
-		return res, refuse("uid %d is there as account %s", op.UID, plain(other.name))
+		return res, refuse("uid %d belongs to account %s", op.UID, plain(other.name))
 	}
-	if err := db.ordinary(op.Name, op.UID); err != nil {
+	if err := db.checkOrdinary(op.Name, op.UID); err != nil {
 		return res, err
 	}
-	switch half := made[op.Name] == op.UID; { // made here, up to a crash
+	switch half := made[op.Name] == op.UID; { // recorded, possibly incomplete after a crash
 	case hasUser && !half:
-		// Somebody's account, perhaps an administrator's: whoever may name a
-		// person would be handed it.
-		return res, refuse("the account %s is there and was not made by Berth: remove it, give the person another name, or let a directory keep the accounts", op.Name)
+		// An author of the estate must not take over an existing account, which may be
+		// an administrator's.
+		return res, refuse("account %s exists and was not made by Berth: remove it, use another user name, or manage accounts in a directory", op.Name)
 	case hasUser && u.gid != op.UID:
-		return res, refuse("the account %s has the primary group %d, not %d", op.Name, u.gid, op.UID)
+		return res, refuse("account %s has primary group %d, want %d", op.Name, u.gid, op.UID)
 	case hasUser && hasGroup:
 		return res, nil
 	case hasGroup && !half:
-		return res, refuse("the group %s is there without an account of its name", op.Name)
+		return res, refuse("group %s exists without an account of that name", op.Name)
 	}
-	if err := a.foreign(ctx, op); err != nil {
+	if err := a.checkDirectory(ctx, op); err != nil {
 		return res, err
 	}
-	// The record first: an account that a crash leaves half made is ours.
+	// The record first, so that an account that a crash leaves incomplete is known.
 	made[op.Name] = op.UID
 	if err := a.writeMade(made); err != nil {
 		return res, err
@@ -111,7 +111,7 @@ func (a *Agent) addUser(ctx context.Context, op *runtimes.User, db *accountDB, m
 	id := strconv.Itoa(op.UID)
 	day := strconv.FormatInt(time.Now().Unix()/86400, 10)
 	res.Changed = true
-	// passwd last: with it the account is there.
+	// passwd last: its line makes the account exist.
 	for _, t := range []struct{ file, line string }{
 		{"group", op.Name + ":x:" + id + ":"},
 		{"gshadow", op.Name + ":!::"},
@@ -125,9 +125,8 @@ func (a *Agent) addUser(ctx context.Context, op *runtimes.User, db *accountDB, m
 	return res, nil
 }
 
-// removeUser ends what the person still runs before the account goes, and
-// looks again after: a job may have left processes behind that no scheduler
-// knows of, and the uid may be somebody else's next.
+// removeUser ends the processes of a user before and after it removes the account: a
+// job may have left processes, and another user may get the uid next.
 func (a *Agent) removeUser(ctx context.Context, op *runtimes.User, db *accountDB, made map[string]int) (runtimes.Result, error) {
 	var res runtimes.Result
 	uid, ours := made[op.Name]
@@ -135,7 +134,7 @@ func (a *Agent) removeUser(ctx context.Context, op *runtimes.User, db *accountDB
 		return res, nil
 	}
 	if u, ok := db.user(op.Name); ok && (u.uid != uid || u.gecos != mark) {
-		return res, refuse("the account %s is not the one that was made here", op.Name)
+		return res, refuse("account %s is not the one that Berth made", op.Name)
 	}
 	res.Changed = true
 	if err := endProcesses(ctx, uid); err != nil {
@@ -158,7 +157,7 @@ func endProcesses(ctx context.Context, uid int) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	for {
-		found, err := processesOf(uid)
+		found, err := scanProcesses(func(p process) bool { return p.hasUID(uid) })
 		if err != nil {
 			return err
 		}
@@ -172,27 +171,27 @@ func endProcesses(ctx context.Context, uid int) error {
 		}
 		select {
 		case <-ctx.Done():
-			return &Fault{Code: CodeTimeout, Message: fmt.Sprintf("%d processes of uid %d do not end, such as %d; the account stays on record", len(found), uid, found[0].pid)}
+			return &Fault{Code: CodeTimeout, Message: fmt.Sprintf("%d processes of uid %d do not end, such as %d; the account stays recorded", len(found), uid, found[0].pid)}
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
 }
 
-// foreign refuses an account whose name or uid a directory service has already.
-func (a *Agent) foreign(ctx context.Context, op *runtimes.User) error {
+// checkDirectory refuses an account whose name or uid a directory service has.
+func (a *Agent) checkDirectory(ctx context.Context, op *runtimes.User) error {
 	for _, key := range []string{op.Name, strconv.Itoa(op.UID)} {
 		u, ok, err := a.lookUp(ctx, key)
 		if err != nil {
 			return err
 		}
 		if ok && (u.name != op.Name || u.uid != op.UID) {
-			return refuse("a directory of accounts has %s already, as %s", key, plain(u.name))
+			return refuse("the directory service already has %s, as %s", key, plain(u.name))
 		}
 	}
 	return nil
 }
 
-// lookUp asks directory services, where there are any, for a name or a uid.
+// lookUp queries directory services for a name or uid.
 func (a *Agent) lookUp(ctx context.Context, key string) (account, bool, error) {
 	if a.getent == "" {
 		return account{}, false, nil
@@ -207,16 +206,16 @@ func (a *Agent) lookUp(ctx context.Context, key string) (account, bool, error) {
 	}
 	u, ok := parseAccount(strings.Split(strings.TrimSpace(string(out)), ":"))
 	if !ok {
-		return account{}, false, &Fault{Code: CodeIO, Message: fmt.Sprintf("%s passwd %s: what it printed is no account", a.getent, key)}
+		return account{}, false, &Fault{Code: CodeIO, Message: fmt.Sprintf("%s passwd %s: the output is not an account", a.getent, key)}
 	}
 	return u, true, nil
 }
 
-// person finds the account a program is to run as: within the profile's bounds,
-// and no administrator's.
+// person returns the account that a program runs as: within the profile's range and
+// not an administrator.
 func (a *Agent) person(ctx context.Context, want runtimes.Person) (account, error) {
 	if !accountName.MatchString(want.Name) || !a.mayUID(want.UID) {
-		return account{}, refuse("%s with uid %d is no person this host's profile allows", plain(want.Name), want.UID)
+		return account{}, refuse("%s with uid %d is not a user that this host's profile allows", plain(want.Name), want.UID)
 	}
 	db, err := a.accounts()
 	if err != nil {
@@ -232,15 +231,15 @@ func (a *Agent) person(ctx context.Context, want runtimes.Person) (account, erro
 	case !ok:
 		return account{}, &Fault{Code: CodeNotFound, Message: "no account " + want.Name + " on this host"}
 	case u.name != want.Name || u.uid != want.UID:
-		return account{}, refuse("the account %s has uid %d, not %d", plain(u.name), u.uid, want.UID)
+		return account{}, refuse("account %s has uid %d, want %d", plain(u.name), u.uid, want.UID)
 	case u.gid == 0:
-		return account{}, refuse("the account %s has root's group", plain(u.name))
+		return account{}, refuse("account %s has the group of root", plain(u.name))
 	}
-	return u, db.ordinary(u.name, u.gid)
+	return u, db.checkOrdinary(u.name, u.gid)
 }
 
-// editTable replaces the line of name in a table, or removes it if line is
-// empty. Mode and owner of the file stay; a table that is not there is not made.
+// editTable replaces the line of name in a table, or removes it if line is empty. It
+// keeps mode and owner, and does not make a missing table.
 func (a *Agent) editTable(file, name, line string) error {
 	p, err := open(filepath.Join(a.etc, file))
 	if err != nil {
@@ -279,9 +278,11 @@ func (a *Agent) editTable(file, name, line string) error {
 	return p.replace(new.Bytes(), st.Mode&0o777, int(st.Uid), int(st.Gid))
 }
 
-// readMade reads which accounts were made here, with their uids.
+const usersFile = "users.json"
+
+// readMade reads the accounts that Berth made, with their uids.
 func (a *Agent) readMade() (map[string]int, error) {
-	name := filepath.Join(a.state, "users.json")
+	name := filepath.Join(a.state, usersFile)
 	made := map[string]int{}
 	b, err := os.ReadFile(name)
 	if os.IsNotExist(err) {
@@ -297,16 +298,11 @@ func (a *Agent) readMade() (map[string]int, error) {
 }
 
 func (a *Agent) writeMade(made map[string]int) error {
-	p, err := open(filepath.Join(a.state, "users.json"))
-	if err != nil {
-		return err
-	}
-	defer p.close()
 	b, err := json.MarshalIndent(made, "", "  ")
 	if err != nil {
-		return ioFault(p.path, err)
+		return ioFault(usersFile, err)
 	}
-	return p.replace(append(b, '\n'), 0o600, os.Geteuid(), os.Getegid())
+	return a.writeState(usersFile, string(b)+"\n")
 }
 
 // lockAccountFiles takes the lock of the shadow suite (lckpwdf(3)).
@@ -316,16 +312,5 @@ func lockAccountFiles(ctx context.Context, etc string) (*os.File, error) {
 	if err != nil {
 		return nil, ioFault(name, err)
 	}
-	for {
-		err := tryLock(f, 0, false)
-		if err == nil {
-			return f, nil
-		}
-		select {
-		case <-ctx.Done():
-			_ = f.Close()
-			return nil, &Fault{Code: CodeTimeout, Message: "the account files stayed locked: " + err.Error()}
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+	return waitLock(ctx, f, 0, false, "the account files are locked")
 }

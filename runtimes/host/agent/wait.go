@@ -14,18 +14,18 @@ import (
 	"berth/runtimes"
 )
 
-// waitTCP waits until a port of this host accepts connections. It asks no other
-// host, so that it cannot be used to look around a network; and it uses sockets
-// directly, as package net would make the helper twice as big.
+// waitTCP waits until a port of this host accepts connections. It connects to no other
+// host, so it cannot scan a network. It uses sockets directly, as package net would
+// double the size of the helper.
 func (a *Agent) waitTCP(ctx context.Context, op *runtimes.WaitTCP) (runtimes.Result, error) {
 	var res runtimes.Result
 	at := strings.LastIndexByte(op.Address, ':')
 	if at < 0 {
-		return res, invalid("%s is no host:port", plain(op.Address))
+		return res, invalid("%s is not host:port", plain(op.Address))
 	}
 	port, err := strconv.ParseUint(op.Address[at+1:], 10, 16)
 	if err != nil || port == 0 {
-		return res, invalid("%s is no host:port", plain(op.Address))
+		return res, invalid("%s is not host:port", plain(op.Address))
 	}
 	addr, err := a.resolve(strings.Trim(op.Address[:at], "[]"))
 	if err != nil {
@@ -33,7 +33,7 @@ func (a *Agent) waitTCP(ctx context.Context, op *runtimes.WaitTCP) (runtimes.Res
 	}
 	timeout := time.Duration(op.TimeoutMS) * time.Millisecond
 	if timeout <= 0 || timeout > maxServiceTimeout {
-		return res, invalid("the timeout of a wait is up to %s", maxServiceTimeout)
+		return res, invalid("the timeout of a wait is at most %s", maxServiceTimeout)
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -43,7 +43,7 @@ func (a *Agent) waitTCP(ctx context.Context, op *runtimes.WaitTCP) (runtimes.Res
 			return res, nil
 		}
 		if err == unix.EADDRNOTAVAIL {
-			return res, refuse("%s is no address of this host", plain(op.Address))
+			return res, refuse("%s is not an address of this host", plain(op.Address))
 		}
 		select {
 		case <-ctx.Done():
@@ -53,7 +53,7 @@ func (a *Agent) waitTCP(ctx context.Context, op *runtimes.WaitTCP) (runtimes.Res
 	}
 }
 
-// resolve reads an address, or a name that the hosts file has.
+// resolve parses an address, or looks up a name in the hosts file.
 func (a *Agent) resolve(host string) (netip.Addr, error) {
 	if addr, err := netip.ParseAddr(host); err == nil && addr.Zone() == "" {
 		return addr.Unmap(), nil
@@ -80,8 +80,8 @@ func (a *Agent) resolve(host string) (netip.Addr, error) {
 	return netip.Addr{}, refuse("%s is neither an address nor a name in %s", plain(host), name)
 }
 
-// connect connects to a port of an address of this host, from that address:
-// binding to it fails if it is another host's.
+// connect connects to a port of this host from the same address: bind fails with an
+// address of another host.
 func connect(ctx context.Context, addr netip.Addr, port int) error {
 	family := unix.AF_INET
 	var from, to unix.Sockaddr = &unix.SockaddrInet4{Addr: [4]byte{}}, nil
@@ -99,8 +99,8 @@ func connect(ctx context.Context, addr netip.Addr, port int) error {
 	if err := unix.Bind(fd, from); err != nil {
 		return err
 	}
-	// Within one host a connection is made or refused at once, unless who listens
-	// has more waiting than it takes: then the kernel tries for minutes.
+	// Within a host, connect returns at once unless the listener's queue is full; then
+	// the kernel retries for minutes.
 	left := time.Second
 	if end, ok := ctx.Deadline(); ok {
 		left = max(min(left, time.Until(end)), time.Millisecond)
