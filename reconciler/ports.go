@@ -97,7 +97,7 @@ type Repo interface {
 	// compare-and-swap. Its tree is the one of w.Commit with w.Replace applied.
 	WriteInForce(ctx context.Context, old string, w InForce) (tip string, err error)
 	// ReadInForce reads the message of a commit of berth/in-force: Commit,
-	// CorrelationID, Epoch, Permitted, Moved, and Held with its files and reasons.
+	// CorrelationID, Epoch, Permitted, and Held with its files and reasons.
 	// Replace stays nil. ErrRewritten if Berth cannot have written the commit.
 	ReadInForce(ctx context.Context, commit string) (InForce, error)
 	// Evidence returns what the bytes of a commit say about its author. It is
@@ -173,7 +173,6 @@ type InForce struct {
 	Replace       map[string]string
 	Held          []plan.Held
 	Permitted     map[string]string // held changes that only wait for something else: path → main's blob; "": deletion
-	Moved         map[string]string // held moves between tenants: old path → new path
 	CorrelationID string
 	Epoch         uint64
 }

@@ -16,7 +16,6 @@ type State struct {
 	Held          []plan.Held
 	DeniedBy      map[schema.Key]string // of Held: the documents that lack a permission, and why
 	Permitted     map[string]string     // as in InForce
-	Moved         map[string]string     // as in InForce
 	Paused        string                // why the estate is paused; "": it is not
 
 	// Recorded is the state that the statuses describe, where a daemon stopped after

@@ -193,7 +193,7 @@ func (r *planRequest) proposal(ctx context.Context, loader *estate.Loader, stdin
 	if err != nil {
 		return p, fmt.Errorf("plan: %w", err)
 	}
-	in.InForce, in.Permitted, in.Moved, in.Memory = known.inForce, known.permitted, known.moved, known.memory
+	in.InForce, in.Permitted, in.Memory = known.inForce, known.permitted, known.memory
 	if len(r.tenants) > 0 {
 		in.Repo = &withTenants{Repo: repo, dirs: r.tenants, inForce: in.InForce}
 	}
@@ -253,7 +253,6 @@ func (r *planRequest) asks(ctx context.Context, repo *gitrepo.Repo, in *decide.I
 type known struct {
 	inForce   string            // commit of berth/in-force; "": all of the base is taken to be in force
 	permitted map[string]string // as in decide.Input
-	moved     map[string]string // the same
 	memory    *plan.Memory      // nil: nobody keeps one, and the base is taken to run as declared
 	things    map[schema.Key]*plan.ThingStatus
 	note      string // why Berth may plan otherwise
@@ -306,7 +305,7 @@ func knownBy(ctx context.Context, repo *gitrepo.Repo, base string, tips reconcil
 		k.note = fmt.Sprintf("What is in force is known at %.10s, which is not the base, %sfetch anew, or give --base %.10[1]s.", decided, otherwise)
 		return k, nil
 	}
-	k.inForce, k.permitted, k.moved = tips.InForce, said.Permitted, said.Moved
+	k.inForce, k.permitted = tips.InForce, said.Permitted
 	return k, nil
 }
 

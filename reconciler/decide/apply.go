@@ -83,7 +83,7 @@ func (d *Decider) Apply(ctx context.Context, in Input, a Apply) (Applied, error)
 		return out, err
 	}
 	next := change{
-		main: main, previous: previous, permitted: in.Permitted, moved: in.Moved, today: in.Today,
+		main: main, previous: previous, permitted: in.Permitted, today: in.Today, commit: a.Commit,
 		trust: d.o.Authority == nil, authored: map[string]subject{},
 	}
 	applicant := applicant{Apply: a}
@@ -171,7 +171,7 @@ func (out *Applied) leave(f *forced, authored map[string]subject) bool {
 // decision is what a forced tree brings into force, of a commit of main.
 func (f *forced) decision(commit string) Decision {
 	return Decision{
-		Desired: f.Result.Desired, Effective: f.effective, Replace: f.Replace, Held: held(f.Held), Permitted: f.permitted, Moved: f.guard.moves,
+		Desired: f.Result.Desired, Effective: f.effective, Replace: f.Replace, Held: held(f.Held), Permitted: f.permitted,
 		Commit: commit, Verdicts: f.verdicts(commit), Changed: map[schema.Key]string{},
 	}
 }
@@ -194,29 +194,4 @@ func (d *Decider) applied(s subject, before *schema.Desired, n authority.Need) a
 		two.Approvers = []string{author}
 	}
 	return authority.Decide(rules, two, []authority.Need{n})[0]
-}
-
-// mayRelease says whether a command lifts the guard over a deletion: by a user who
-// gave it for this path, in a tenant tree that has its tenant.yaml and whose files
-// are all readable, in their place and valid by themselves. A tenant as a whole
-// takes an acknowledgement. For the platform's tree the same holds of its files.
-func (g *guard) mayRelease(path string) (subject, bool) {
-	who, ok := g.authored[path]
-	if !ok || who.applies == nil {
-		return subject{}, false
-	}
-	tree := "platform/"
-	if tenant := owner(g.before.Key(path)); tenant != "" {
-		tree = "tenants/" + tenant + "/"
-		if t := g.main.Desired.Tenants[tenant]; t == nil || t.Tenant == nil {
-			return who, false
-		}
-	}
-	unread := slices.ContainsFunc(g.main.Unreadable, func(part string) bool {
-		return strings.HasPrefix(strings.ToLower(part)+"/", tree) || strings.HasPrefix(tree, strings.ToLower(part)+"/")
-	})
-	return who, !unread && !slices.ContainsFunc(g.main.Diagnostics, func(d schema.Diagnostic) bool {
-		_, invalid := g.main.Invalid(d.File)
-		return invalid && strings.HasPrefix(strings.ToLower(d.File), tree)
-	})
 }

@@ -51,7 +51,7 @@ func (s *scene) apply(by string, more ...func(*decide.Apply)) decide.Applied {
 		repo = dimmed{s.repo}
 	}
 	out, err := s.d.Apply(s.t.Context(), decide.Input{
-		Repo: repo, Base: "main", InForce: "force", Permitted: s.was.Permitted, Moved: s.was.Moved, Today: "2026-01-31", Memory: &plan.Memory{},
+		Repo: repo, Base: "main", InForce: "force", Permitted: s.was.Permitted, Today: "2026-01-31", Memory: &plan.Memory{},
 	}, a)
 	require.NoError(s.t, err)
 	return out
@@ -146,13 +146,15 @@ func TestApplyReleasesABlockedDeletion(t *testing.T) {
 	s = holding(t, "root", files, gone)
 	whole := s.apply("root", func(a *decide.Apply) { a.BreakGlass = "they left" })
 	require.Empty(t, whole.Taken)
-	require.Contains(t, whole.Left[0].Message, "the tenant physics would go")
+	require.Contains(t, whole.Left[0].Message, "the tenant physics would be deleted as a whole")
 
-	// What goes while something right in itself, that waits, has its uid.
-	uid := func(text string) string { return strings.Replace(text, "metadata:\n", "metadata:\n  uid: u1\n", 1) }
-	waiting := strings.Replace(uid(instance("eval", 0, 1)), "app: batch", "app: nowhere", 1)
-	s = holding(t, "pia", map[string]string{train: uid(instance("train", 1, 1))}, map[string]string{train: "", eval: waiting})
+	// What was blocked by a file that is fixed since.
+	stray := at + "stray.yaml"
+	s = holding(t, "pia", nil, map[string]string{train: "", stray: "kind: [\n"})
 	require.Equal(t, estate.HeldBlocked, reasons(s.held)[train])
+	require.Empty(t, s.apply("pia").Taken)
+	s = holding(t, "pia", nil, map[string]string{train: "", stray: "kind: [\n"}, map[string]string{stray: ""})
+	require.Empty(t, s.apply("vic").Taken, "the user needs the permission")
 	require.Equal(t, []string{train}, taken(s.apply("pia")))
 
 	// Nor in one that cannot be read.

@@ -52,7 +52,12 @@ type story struct {
 
 func tell(t *testing.T, with map[string]string) *story {
 	t.Helper()
-	s := &story{t: t, d: decide.New(decide.Options{Loader: loader(t), Authority: &decide.Authority{Administrators: []string{"root"}}}), main: governed(with)}
+	return tellBy(t, loader(t), with)
+}
+
+func tellBy(t *testing.T, l *estate.Loader, with map[string]string) *story {
+	t.Helper()
+	s := &story{t: t, d: decide.New(decide.Options{Loader: l, Authority: &decide.Authority{Administrators: []string{"root"}}}), main: governed(with)}
 	_, err := s.decide([]decide.Step{{Commit: "c0", Tree: estate.Files(s.main)}})
 	require.NoError(t, err)
 	return s
@@ -87,7 +92,7 @@ func (s *story) decide(steps []decide.Step) (decide.Decision, error) {
 	if err != nil {
 		return d, err
 	}
-	s.was = decide.Standing{Tree: inForceTree(s.t, steps[len(steps)-1].Tree, s.was.Tree, d.Replace), Permitted: d.Permitted, Moved: d.Moved}
+	s.was = decide.Standing{Tree: inForceTree(s.t, steps[len(steps)-1].Tree, s.was.Tree, d.Replace), Permitted: d.Permitted}
 	return d, nil
 }
 
@@ -391,8 +396,8 @@ func TestDeletionsAreCountedByTenant(t *testing.T) {
 	require.NotContains(t, reasons(d.Held), train)
 }
 
-// An instance that may have moved to a file that cannot be read is not deleted.
-func TestAMoveToABrokenFileDeletesNothing(t *testing.T) {
+// An instance is not deleted beside a file of its tenant that cannot be read.
+func TestMoveToABrokenFileDeletesNothing(t *testing.T) {
 	s := tell(t, map[string]string{train: strings.Replace(instance("train", 1, 1), "  name: train\n", "  name: train\n  uid: u1\n", 1)})
 	s.commits("pia", map[string]string{train: "", at + "renamed.yaml": "apiVersion: berth/v1\nkind: Instance\nmetadata: {name: renamed, uid: u1\n"})
 	d := s.together()
@@ -400,8 +405,8 @@ func TestAMoveToABrokenFileDeletesNothing(t *testing.T) {
 	require.NotNil(t, d.Effective.Instance(trainKey))
 }
 
-// Both ends of a move need the right; if one has it not, nothing moves.
-func TestMovesAreWhole(t *testing.T) {
+// A move needs the permission at both places; without one of them nothing moves.
+func TestMoveNeedsThePermissionAtBothPlaces(t *testing.T) {
 	other := "tenants/physics/projects/atlas/"
 	s := tell(t, map[string]string{
 		other + "project.yaml":            doc("Project", "atlas", "spec:\n  display_name: Atlas\n"),

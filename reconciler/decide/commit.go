@@ -30,10 +30,6 @@ type Standing struct {
 	// whoever takes rights from its author may take the change back as well.
 	// Whatever else differs has nobody's right behind it.
 	Permitted map[string]string
-	// Moved are, of the instances in force, those that went to another tenant with
-	// their uid by one hand, which is refused: file → file there. What others make
-	// of either file since then counts for nothing.
-	Moved map[string]string
 }
 
 // Step is one commit of main.
@@ -58,7 +54,6 @@ type Decision struct {
 	Replace   map[string]string // path → blob in force instead of the last step's, a part's → its tree; "": none
 	Held      []plan.Held       // why, sorted by file
 	Permitted map[string]string // as in Standing, for the next decision
-	Moved     map[string]string // the same
 	Commit    string            // of the last step that was taken over
 	Frozen    error             // why those after it were not: ErrFrozen; nil: all were
 	Verdicts  []Verdict         // of what the steps changed, in their order, then by file
@@ -78,7 +73,7 @@ type Decision struct {
 // decided all the same, and Frozen says why the rest is not; if there was
 // nothing before it, the error is ErrFrozen.
 func (d *Decider) Commit(ctx context.Context, was Standing, steps []Step, today string) (Decision, error) {
-	in := change{previous: was.Tree, permitted: was.Permitted, moved: was.Moved, authored: map[string]subject{}, today: today, trust: d.o.Authority == nil || was.Tree == nil}
+	in := change{previous: was.Tree, permitted: was.Permitted, authored: map[string]subject{}, today: today, trust: d.o.Authority == nil || was.Tree == nil}
 	out := Decision{Changed: map[schema.Key]string{}}
 	for i, s := range steps {
 		by := subject{Actor: s.By, commit: s.Commit, pullRequest: s.PullRequest, acks: s.Acks}
@@ -98,7 +93,7 @@ func (d *Decider) Commit(ctx context.Context, was Standing, steps []Step, today 
 		for _, a := range s.Said {
 			in.acks = append(in.acks, a.subject(s.Commit, s.PullRequest))
 		}
-		in.main = s.Tree
+		in.main, in.commit = s.Tree, s.Commit
 		f, err := d.enforce(ctx, in)
 		if errors.Is(err, ErrFrozen) && (i < len(steps)-1 || out.Commit != "") {
 			out.Frozen = err
@@ -114,11 +109,11 @@ func (d *Decider) Commit(ctx context.Context, was Standing, steps []Step, today 
 				out.Changed[key] = s.Commit
 			}
 		}
-		out.Desired, out.Effective, out.Replace, out.Held, out.Permitted, out.Moved = f.Result.Desired, f.effective, f.Replace, held(f.Held), f.permitted, f.guard.moves
+		out.Desired, out.Effective, out.Replace, out.Held, out.Permitted = f.Result.Desired, f.effective, f.Replace, held(f.Held), f.permitted
 		out.Commit, out.Frozen = s.Commit, nil
 		out.Verdicts = append(out.Verdicts, f.verdicts(s.Commit)...)
 		maps.DeleteFunc(in.authored, func(path string, _ subject) bool { return !unread(f.Force, path) })
-		in.previous, in.permitted, in.moved, in.acks = f.Snapshot, f.permitted, f.guard.moves, nil
+		in.previous, in.permitted, in.acks = f.Snapshot, f.permitted, nil
 		in.trust = d.o.Authority == nil
 	}
 	return out, nil
@@ -187,7 +182,7 @@ func (d *Decider) Read(ctx context.Context, tree schema.Snapshot, today string) 
 type change struct {
 	main, previous schema.Snapshot // previous nil: nothing was in force
 	permitted      map[string]string
-	moved          map[string]string
+	commit         string
 	authored       map[string]subject
 	acks           []subject
 	today          string
@@ -219,16 +214,13 @@ func (d *Decider) enforce(ctx context.Context, in change) (*forced, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the new tree: %w", err)
 	}
-	g := &guard{d: d, before: before, main: main, authored: in.authored, acks: in.acks, permitted: in.permitted, were: in.moved, trust: in.trust, waits: in.waits, acked: in.acked}
+	g := &guard{d: d, before: before, main: main, authored: in.authored, acks: in.acks, permitted: in.permitted, commit: in.commit, trust: in.trust, waits: in.waits, acked: in.acked}
 	if g.changes, err = d.o.Loader.Compare(ctx, previous, in.main); err != nil && !errors.Is(err, estate.ErrUnreadable) {
 		return nil, err
 	}
-	g.look(func(f schema.File) (estate.Told, error) { return d.o.Loader.Told(ctx, in.main, f) })
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
+	g.look()
 	f, err := d.o.Loader.InForce(ctx, in.main, in.previous, g.vetoes,
-		d.refuse(before.Desired, in.today), upgrades(before.Desired), always(moved(before.Desired, main.Desired)))
+		d.refuse(before.Desired, in.today), upgrades(before.Desired), always(renamedInstances(before.Desired, main.Desired)), wholeMoves(g.moves, before, main))
 	for _, frozen := range []error{estate.ErrEmpty, estate.ErrUnreadable, estate.ErrInForce} {
 		if errors.Is(err, frozen) {
 			return nil, fmt.Errorf("%w: %w", ErrFrozen, err)

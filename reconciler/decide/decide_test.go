@@ -69,10 +69,16 @@ func loader(t *testing.T) *estate.Loader {
 	return l
 }
 
-// commit decides one commit that nobody's right is asked for.
+// commit decides one commit of which no permission is asked for.
 func commit(t *testing.T, l *estate.Loader, main, previous schema.Snapshot) (decide.Decision, error) {
 	t.Helper()
-	return decide.New(decide.Options{Loader: l}).Commit(t.Context(), decide.Standing{Tree: previous}, []decide.Step{{Commit: "c", Tree: main}}, "2026-01-31")
+	var touched []schema.PathChange
+	if previous != nil {
+		var err error
+		touched, err = trees{"a": contents(t, previous), "b": contents(t, main)}.Diff(t.Context(), "a", "b")
+		require.NoError(t, err)
+	}
+	return decide.New(decide.Options{Loader: l}).Commit(t.Context(), decide.Standing{Tree: previous}, []decide.Step{{Commit: "c", Tree: main, Touched: touched}}, "2026-01-31")
 }
 
 func doc(kind, name, rest string) string {
@@ -95,7 +101,7 @@ const (
 	rules = "tenants/physics/policy.yaml"
 )
 
-// estateFiles is a small estate with one instance, changed by with: path → content,
+// estate is a small estate with one instance, changed by with: path → content,
 // "" takes the file away.
 func estateFiles(with map[string]string) map[string]string {
 	files := map[string]string{
@@ -282,18 +288,37 @@ func TestProposal(t *testing.T) {
 				"held denied " + at + "eval.yaml", "held invalid " + at + "test.yaml", "held denied " + train},
 			blocked: true,
 		}, {
-			name: "across tenants, by one hand, both ends are refused",
+			name: "across tenants a uid makes no move",
 			base: with(chem(8), map[string]string{train: uid(instance("train", 1, 1))}),
 			with: map[string]string{train: "", chemAt + "train.yaml": uid(instance("train", 1, 1))},
+			want: []string{"added Instance chem.lab/train", "deleted Instance physics.lhc/train", "train: create join worker-0", "train: delete"},
+		}, {
+			name: "across tenants, and the creation is held",
+			base: with(chem(8), map[string]string{train: uid(instance("train", 1, 1))}),
+			with: map[string]string{train: "", chemAt + "train.yaml": uid(strings.Replace(instance("train", 1, 1), "version: v1", "version: v9", 1))},
 			want: []string{"added Instance chem.lab/train", "deleted Instance physics.lhc/train",
-				"identity.foreign " + chemAt + "train.yaml:4", "identity.foreign " + train + ":1",
-				"held denied " + chemAt + "train.yaml", "held denied " + train},
+				"deletion.partial-move " + chemAt + "train.yaml:1", "ref.missing-version " + chemAt + "train.yaml:8", "held invalid " + chemAt + "train.yaml", "train: delete"},
+			blocked: true,
+		}, {
+			name: "across tenants, and the deletion is held",
+			base: with(chem(8), map[string]string{train: uid(instance("train", 1, 1)) + "  deletion_protection: true\n"}),
+			with: map[string]string{train: "", chemAt + "train.yaml": uid(instance("train", 1, 1))},
+			want: []string{"added Instance chem.lab/train", "deleted Instance physics.lhc/train",
+				"deletion.partial-move " + train + ":1", "deletion.protected " + train + ":1", "held denied " + train, "train: create join worker-0"},
 			blocked: true,
 		}, {
 			name: "other documents move by their uid",
 			base: map[string]string{"platform/nodes/gpu-3.yaml": uid(doc("Node", "gpu-3", node("worker", "10.0.0.4")+gpus))},
 			with: map[string]string{"platform/nodes/gpu-3.yaml": "", "platform/nodes/gpu-9.yaml": uid(doc("Node", "gpu-9", node("worker", "10.0.0.4")+gpus))},
 			want: []string{"moved Node gpu-9 platform/nodes/gpu-3.yaml"},
+		}, {
+			name: "a deletion beside an invalid file of its tenant is blocked",
+			base: with(chem(8), map[string]string{chemAt + "train.yaml": instance("train", 1, 1)}),
+			with: map[string]string{train: "", chemAt + "train.yaml": "", at + "Train.yml": instance("train", 1, 1)},
+			want: []string{"deleted Instance chem.lab/train", "deleted Instance physics.lhc/train",
+				"path.extension " + at + "Train.yml:1", "deletion.blocked " + train + ":1",
+				"held invalid " + at + "Train.yml", "held blocked " + train, "train: delete"},
+			blocked: true,
 		}, {
 			name: "an empty tree would freeze the sync", head: "empty",
 			want: []string{"estate.frozen platform/catalog/batch/app.yaml:1"}, blocked: true,

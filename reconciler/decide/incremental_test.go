@@ -72,7 +72,9 @@ func TestDecidedAfterAnythingIsDecidedFromNothing(t *testing.T) {
 			}
 			today := fmt.Sprintf("2026-02-%02d", day)
 			decided := func(d *decide.Decider) (decide.Decision, string) {
-				out, err := d.Commit(context.Background(), decide.Standing{Tree: estate.Files(inforce)}, []decide.Step{{Commit: "c", Tree: estate.Files(next)}}, today)
+				touched, err := trees{"a": main, "b": next}.Diff(context.Background(), "a", "b")
+				require.NoError(t, err)
+				out, err := d.Commit(context.Background(), decide.Standing{Tree: estate.Files(inforce)}, []decide.Step{{Commit: "c", Tree: estate.Files(next), Touched: touched}}, today)
 				if err != nil {
 					return out, err.Error()
 				}

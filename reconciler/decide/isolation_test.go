@@ -210,8 +210,14 @@ func (w *world) decide(main, previous map[string]string) (decide.Decision, error
 	was := w.tree
 	if previous != nil {
 		was = estate.Files(previous)
+	} else {
+		previous = w.base
 	}
-	return w.decider.Commit(context.Background(), decide.Standing{Tree: was}, []decide.Step{{Commit: "c", Tree: estate.Files(main)}}, "2026-01-31")
+	touched, err := trees{"a": previous, "b": main}.Diff(context.Background(), "a", "b")
+	if err != nil {
+		return decide.Decision{}, err
+	}
+	return w.decider.Commit(context.Background(), decide.Standing{Tree: was}, []decide.Step{{Commit: "c", Tree: estate.Files(main), Touched: touched}}, "2026-01-31")
 }
 
 // inForce is the tree that a decision makes of main and previous.
@@ -332,12 +338,10 @@ func (w *world) after(first, then []edit, mallow edit) (*view, error) {
 // order, what is decided and planned for another stays as it is to the byte
 // (DESIGN §1 promise 5).
 //
-// Three things are excluded, as they are the design. Claims of one Unix account:
+// Two things are excluded, as they are the design. Claims of one Unix account:
 // of two new ones the first has it, and whoever names one as its owner does
 // takes part in it, so that nobody can give it to another alone; so here eve
-// claims what mallow has, and mallow changes no claim. A uid that goes from one
-// tenant and comes to another in one commit (identity.foreign); so here eve bears
-// uids that mallow has, and none that mallow will give. And nodes that both may
+// claims what mallow has, and mallow changes no claim. And nodes that both may
 // use: what comes into force for one takes room from the other; so here each has
 // its own. That what is held or invalid takes no room is
 // TestWhatIsHeldTakesNoRoom.

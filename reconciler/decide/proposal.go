@@ -35,7 +35,6 @@ type Input struct {
 	Base      string            // commit of main the change would be merged into
 	InForce   string            // commit of berth/in-force; "": what of Base would come into force
 	Permitted map[string]string // as in Standing, of InForce
-	Moved     map[string]string // the same
 	Head      string            // commit; "": a change that is none yet, for Change
 	By        *authority.Actor  // whose change it is; nil: nobody's right is asked
 	Acks      []string          // digests of large deletions it acknowledges
@@ -88,8 +87,8 @@ func (d *Decider) Change(ctx context.Context, in Input, tree schema.Snapshot, to
 		return plan.Proposal{}, fmt.Errorf("the base %s: %w", in.Base, err)
 	}
 	next := change{
-		main: tree, previous: base.Snapshot, permitted: base.permitted, moved: base.guard.moves, today: in.Today,
-		authored: map[string]subject{}, acked: in.Acked,
+		main: tree, previous: base.Snapshot, permitted: base.permitted, today: in.Today,
+		commit: in.Head, authored: map[string]subject{}, acked: in.Acked,
 	}
 	if d.o.Authority == nil || in.By == nil {
 		next.trust, next.waits = true, base.guard.unpermitted
@@ -134,6 +133,7 @@ func (d *Decider) Change(ctx context.Context, in Input, tree schema.Snapshot, to
 		out.Diagnostics = append(out.Diagnostics, in.Seen(now, head.Result.Desired)...)
 		schema.SortDiagnostics(out.Diagnostics)
 	}
+	out.Diagnostics = append(partialMoves(touched, base.Main, head), out.Diagnostics...)
 	out.Impacted = policy.Impacted(d.Evaluate(now, now, in.Today), d.Evaluate(head.Result.Desired, now, in.Today), head.Result.Desired)
 	for _, c := range touched {
 		out.Authority = append(out.Authority, head.guard.decisions[c.Path]...)
@@ -217,7 +217,7 @@ func (d *Decider) base(ctx context.Context, in Input) (*forced, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := change{main: main, permitted: in.Permitted, moved: in.Moved, today: in.Today, trust: in.InForce == ""}
+	c := change{main: main, permitted: in.Permitted, today: in.Today, trust: in.InForce == ""}
 	if in.InForce != "" {
 		if c.previous, err = in.Repo.Snapshot(ctx, in.InForce); err != nil {
 			return nil, err
@@ -232,7 +232,7 @@ func (d *Decider) findings(f *forced, today string) []schema.Diagnostic {
 	all := slices.Clone(f.Main.Diagnostics)
 	all = append(all, d.refused(f.Main.Desired, f.before, today, func(string) bool { return true })...)
 	all = append(all, schema.Upgrades(f.before, f.Main.Desired)...)
-	all = append(all, moved(f.before, f.Main.Desired)...)
+	all = append(all, renamedInstances(f.before, f.Main.Desired)...)
 	all = append(all, f.guard.found...)
 	all = append(all, d.capacity.Check(f.Main.Desired, d.Evaluate(f.Main.Desired, f.before, today), f.Main.AllNodes())...)
 	schema.SortDiagnostics(all)
@@ -241,10 +241,7 @@ func (d *Decider) findings(f *forced, today string) []schema.Diagnostic {
 
 // caused are the findings of head in touched files, and those elsewhere that
 // base had not, in whatever words: what is wrong there already, or waited and
-// now does for another reason, is not for who makes this change to mend. That an
-// untouched document carries the uid of what the change takes away is its
-// tenant's affair: told here, a copied uid would fail the check of everyone who
-// deletes something.
+// now does for another reason, is not for who makes this change to mend.
 func caused(touched []schema.PathChange, waited map[string]bool, base, head []schema.Diagnostic) []schema.Diagnostic {
 	type place struct {
 		file, code, path string
@@ -263,7 +260,7 @@ func caused(touched []schema.PathChange, waited map[string]bool, base, head []sc
 		if d.Code == codeWider && !touches(touched, d.File) {
 			d.Severity = schema.SeverityWarning // it is cut to what is above it, and whoever wrote it does not make this change
 		}
-		if touches(touched, d.File) || d.Code != CodeForeign && !known {
+		if touches(touched, d.File) || !known {
 			out = append(out, d)
 		}
 	}

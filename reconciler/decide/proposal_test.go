@@ -79,12 +79,13 @@ func change(files, over map[string]string) map[string]string {
 func TestWhatIsReleasedAndBlockedStopsNoOtherChange(t *testing.T) {
 	l := loader(t)
 	inForce := estateFiles(nil)
-	base := change(inForce, map[string]string{eval: instance("eval", 8, 1), "platform/nodes/gpu-2.yaml": "", "platform/nodes/gpu-3.yaml": ""})
+	const gpu2, gpu3 = "platform/nodes/gpu-2.yaml", "platform/nodes/gpu-3.yaml"
+	base := change(inForce, map[string]string{eval: instance("eval", 8, 1), gpu2: inForce[gpu2] + "  cordoned: true\n", gpu3: inForce[gpu3] + "  cordoned: true\n"})
 	repo := trees{"in-force": inForce, "base": base, "words": change(base, map[string]string{"README.md": "words\n"}), "eval": change(base, map[string]string{eval: instance("eval", 7, 1)})}
 	propose := func(head string) plan.Proposal {
 		p, err := decide.New(decide.Options{Loader: l}).Proposal(t.Context(), decide.Input{
 			Repo: repo, Base: "base", InForce: "in-force", Head: head, Memory: running(t, l, inForce), Today: "2026-01-01", Permitted: map[string]string{
-				eval: estate.BlobID([]byte(base[eval])), "platform/nodes/gpu-2.yaml": "", "platform/nodes/gpu-3.yaml": "",
+				eval: estate.BlobID([]byte(base[eval])), gpu2: estate.BlobID([]byte(base[gpu2])), gpu3: estate.BlobID([]byte(base[gpu3])),
 			},
 		})
 		require.NoError(t, err)

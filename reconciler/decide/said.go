@@ -2,34 +2,10 @@ package decide
 
 import (
 	"context"
-	"regexp"
 
-	"berth/reconciler/plan"
 	"berth/schema"
 	"berth/schema/authority"
 )
-
-// Ack is somebody's word, other than by a commit, that a large deletion is meant.
-// It counts by their own right.
-type Ack struct {
-	By     authority.Actor
-	Digest string // of just these documents, as they were
-}
-
-func (a Ack) subject(commit string, pullRequest int) subject {
-	return subject{Actor: a.By, commit: commit, pullRequest: pullRequest, acks: []string{a.Digest}}
-}
-
-var asksAck = regexp.MustCompile(AckTrailer + `: ([0-9a-f]{16})$`)
-
-// AckOf is the digest that lets a held deletion go once somebody who may
-// acknowledges it; "": it waits for nobody's word.
-func AckOf(h plan.Held) string {
-	if m := asksAck.FindStringSubmatch(h.Message); m != nil {
-		return m[1]
-	}
-	return ""
-}
 
 // May says whether somebody may do something that is no change of a document, by
 // the roles in force; anybody may where no authority is asked.

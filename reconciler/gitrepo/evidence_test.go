@@ -165,10 +165,6 @@ func TestInForceOf(t *testing.T) {
 			files[h.File] = true
 		}
 		require.Equal(t, want, files)
-		require.Equal(t, len(w.Moved), len(got.Moved))
-		for from, to := range w.Moved {
-			require.Equal(t, to, got.Moved[from])
-		}
 		require.Equal(t, main, got.Commit)
 		if tip != before {
 			require.Equal(t, epoch, got.Epoch)
@@ -199,7 +195,7 @@ func TestInForceOf(t *testing.T) {
 	require.NotEqual(t, was, tip)
 	write(t, reconciler.InForce{})
 	rapid.Check(t, func(t *rapid.T) {
-		write(t, reconciler.InForce{Held: rapid.SliceOfN(held, 0, 4).Draw(t, "held"), Moved: rapid.MapOfN(name, name, 0, 3).Draw(t, "moved")})
+		write(t, reconciler.InForce{Held: rapid.SliceOfN(held, 0, 4).Draw(t, "held")})
 	})
 
 	// From a mirror that never saw them written.
@@ -211,10 +207,16 @@ func TestInForceOf(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 
+	// A commit of an older version, which remembered moves, is read all the same.
+	old := s.MustCommit(t, reconciler.BranchInForce, gittest.Commit{Message: "x\n\nMoved: \"a\" \"b\"\nConfig-Commit: " + main + "\nEpoch: 1", Merge: main})
+
 	// What Berth cannot have written.
 	local, err := gitrepo.OpenLocal(s.Dir)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, local.Close()) })
+	read, err := local.InForceOf(t.Context(), old)
+	require.NoError(t, err)
+	require.Equal(t, main, read.Commit)
 	for _, message := range []string{
 		"x", "x\n\nConfig-Commit: " + main, "x\n\nConfig-Commit: " + main + "\nEpoch: x", "x\n\nConfig-Commit: " + was + "\nEpoch: 1",
 		"x\n\nUnauthorised: open\nConfig-Commit: " + main + "\nEpoch: 1",

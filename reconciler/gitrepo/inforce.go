@@ -26,8 +26,6 @@ const (
 	// trailerPermitted names a file that is held and yet permitted, with main's
 	// blob. What differs from main and is not named so has nobody's right behind it.
 	trailerPermitted = "Permitted"
-	// trailerMoved names, of a move to another tenant that is held, both files.
-	trailerMoved = "Moved"
 )
 
 // heldUnauthorised is the reason of what is held for lack of authority, as
@@ -109,13 +107,13 @@ func (r *Repo) writeInForce(ctx context.Context, old string, w reconciler.InForc
 		tree = set.add(plumbing.TreeObject, nil)
 	}
 	body, parents := inForceBody(w), []plumbing.Hash{id}
-	unauthorised, permitted, moved := unauthorisedFiles(w.Held), permittedFiles(w.Permitted), movedFiles(w.Moved)
+	unauthorised, permitted := unauthorisedFiles(w.Held), permittedFiles(w.Permitted)
 	if !before.IsZero() {
 		last, err := r.commit(before)
 		if err != nil {
 			return "", err
 		}
-		if last.tree == tree && last.body() == body && slices.Equal(last.trailers(trailerUnauthorised), unauthorised) && slices.Equal(last.trailers(trailerPermitted), permitted) && slices.Equal(last.trailers(trailerMoved), moved) {
+		if last.tree == tree && last.body() == body && slices.Equal(last.trailers(trailerUnauthorised), unauthorised) && slices.Equal(last.trailers(trailerPermitted), permitted) {
 			return old, nil
 		}
 		parents = []plumbing.Hash{before, id}
@@ -128,9 +126,6 @@ func (r *Repo) writeInForce(ctx context.Context, old string, w reconciler.InForc
 	message.WriteString(body + "\n\n")
 	for _, file := range permitted {
 		message.WriteString(trailerPermitted + ": " + file + "\n")
-	}
-	for _, files := range moved {
-		message.WriteString(trailerMoved + ": " + files + "\n")
 	}
 	for _, file := range unauthorised {
 		message.WriteString(trailerUnauthorised + ": " + file + "\n")
@@ -156,15 +151,6 @@ func permittedFiles(permitted map[string]string) []string {
 	var out []string
 	for _, path := range slices.Sorted(maps.Keys(permitted)) {
 		out = append(out, cmp.Or(permitted[path], "-")+" "+strconv.QuoteToASCII(path))
-	}
-	return out
-}
-
-// movedFiles are the values of the trailers that remember moves that are held.
-func movedFiles(moved map[string]string) []string {
-	var out []string
-	for _, from := range slices.Sorted(maps.Keys(moved)) {
-		out = append(out, strconv.QuoteToASCII(from)+" "+strconv.QuoteToASCII(moved[from]))
 	}
 	return out
 }
@@ -218,18 +204,6 @@ func (r *Repo) inForceOf(id string) (w reconciler.InForce, err error) {
 			w.Permitted = map[string]string{}
 		}
 		w.Permitted[path] = strings.TrimPrefix(blob, "-")
-	}
-	for _, line := range c.trailers(trailerMoved) {
-		prefix, err := strconv.QuotedPrefix(line)
-		from, bad := strconv.Unquote(prefix)
-		to, worse := strconv.Unquote(strings.TrimPrefix(line[len(prefix):], " "))
-		if err != nil || bad != nil || worse != nil {
-			return w, fmt.Errorf("%w: what it holds as moved cannot be read: %s", reconciler.ErrRewritten, oneLine(line, maxLine))
-		}
-		if w.Moved == nil {
-			w.Moved = map[string]string{}
-		}
-		w.Moved[from] = to
 	}
 	for _, quoted := range c.trailers(trailerUnauthorised) {
 		file, err := strconv.Unquote(quoted)

@@ -41,7 +41,7 @@ func (r *Reconciler) applyNext(ctx context.Context, st *reconciler.State) (bool,
 	}
 	cause := correlation(one.Apply.Commit)
 	inForce, err := r.o.Repo.WriteInForce(ctx, st.InForce, reconciler.InForce{
-		Commit: st.Main, Replace: got.Replace, Held: got.Held, Permitted: got.Permitted, Moved: got.Moved, CorrelationID: cause, Epoch: r.writer.Revision().Epoch,
+		Commit: st.Main, Replace: got.Replace, Held: got.Held, Permitted: got.Permitted, CorrelationID: cause, Epoch: r.writer.Revision().Epoch,
 	})
 	if errors.Is(err, reconciler.ErrConflict) {
 		r.queue.Add(reconciler.Item{Task: reconciler.TaskEstate})

@@ -198,7 +198,7 @@ func (r *Reconciler) decide(ctx context.Context, st *reconciler.State, tips reco
 	}
 	cause := correlation(main)
 	inForce, err := r.o.Repo.WriteInForce(ctx, tips.InForce, reconciler.InForce{
-		Commit: main, Replace: d.Replace, Held: d.Held, Permitted: d.Permitted, Moved: d.Moved, CorrelationID: cause, Epoch: r.writer.Revision().Epoch,
+		Commit: main, Replace: d.Replace, Held: d.Held, Permitted: d.Permitted, CorrelationID: cause, Epoch: r.writer.Revision().Epoch,
 	})
 	if errors.Is(err, reconciler.ErrConflict) {
 		r.queue.Add(reconciler.Item{Task: reconciler.TaskEstate})
@@ -290,7 +290,7 @@ func (r *Reconciler) tomorrow(ctx context.Context, st *reconciler.State) error {
 	if err != nil {
 		return err
 	}
-	next.Main, next.Permitted, next.Moved, next.Paused = st.Main, st.Permitted, st.Moved, st.Paused
+	next.Main, next.Permitted, next.Paused = st.Main, st.Permitted, st.Paused
 	setHeld(next, st.Held)
 	return r.enforce(ctx, st, next, origins{}, nil, nil, nil)
 }
@@ -298,7 +298,7 @@ func (r *Reconciler) tomorrow(ctx context.Context, st *reconciler.State) error {
 // newState is the state that a decision comes to.
 func newState(main, inForce, day string, d decide.Decision) *reconciler.State {
 	st := &reconciler.State{
-		Day: day, Main: main, InForce: inForce, Desired: d.Desired, Effective: d.Effective, Permitted: d.Permitted, Moved: d.Moved, Paused: d.Paused(),
+		Day: day, Main: main, InForce: inForce, Desired: d.Desired, Effective: d.Effective, Permitted: d.Permitted, Paused: d.Paused(),
 	}
 	setHeld(st, d.Held)
 	return st
@@ -330,7 +330,7 @@ func (r *Reconciler) standing(ctx context.Context, st *reconciler.State, tips re
 	if err != nil {
 		return was, "", err
 	}
-	was.Permitted, was.Moved = said.Permitted, said.Moved
+	was.Permitted = said.Permitted
 	decided = said.Commit
 	if st != nil && st.InForce == tips.InForce && st.Main != "" {
 		decided = st.Main // a commit that changes nothing writes nothing there
@@ -362,7 +362,7 @@ func (r *Reconciler) adopt(ctx context.Context, tips reconciler.Tips) (*reconcil
 	}
 	// Which commit was decided is that branch's to say: status is memory, and
 	// never permission.
-	st.Main, st.Permitted, st.Moved = said.Commit, said.Permitted, said.Moved
+	st.Main, st.Permitted = said.Commit, said.Permitted
 	setHeld(st, said.Held)
 	if recorded {
 		r.toldTo = rev.Commit

@@ -7,6 +7,11 @@ import (
 	"berth/schema/authority"
 )
 
+// CodePartialMove is the code of the finding that a change moves a document from one
+// tenant to another, and that only the deletion or only the creation comes into
+// force. The message begins with what the merge does and what it does not do.
+const CodePartialMove = "deletion.partial-move"
+
 // Proposal is what one change to an estate would do: the Plans of every unit
 // it touches, and everything in its way. A PR comment, a check and `berth plan`
 // all show one.

@@ -227,7 +227,7 @@ func (r *Pulls) applyDocuments(ctx context.Context, st *reconciler.State, c comm
 // ApplyInput returns the trees and memory that a command is decided on.
 func (r *Pulls) ApplyInput(st *reconciler.State) decide.Input {
 	mem := r.o.Status.Memory()
-	return decide.Input{Repo: r.o.Repo, Base: st.Main, InForce: st.InForce, Permitted: st.Permitted, Moved: st.Moved, Today: r.today(), Memory: &mem, Rules: r.o.Rules}
+	return decide.Input{Repo: r.o.Repo, Base: st.Main, InForce: st.InForce, Permitted: st.Permitted, Today: r.today(), Memory: &mem, Rules: r.o.Rules}
 }
 
 // leftOf lists the documents of a commit that a command does not bring into force.

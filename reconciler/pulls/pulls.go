@@ -300,7 +300,7 @@ func (r *Pulls) basis() (basis, bool) {
 	in := decide.Input{Repo: r.o.Repo, Today: r.today(), Rules: r.o.Rules, Seen: r.o.Seen}
 	mem := r.o.Status.Memory()
 	if st != nil {
-		in.Base, in.InForce, in.Permitted, in.Moved, in.Memory = st.Main, st.InForce, st.Permitted, st.Moved, &mem
+		in.Base, in.InForce, in.Permitted, in.Memory = st.Main, st.InForce, st.Permitted, &mem
 		b := basis{in: in, frozen: frozen, paused: st.Paused}
 		if frozen != "" && tip != st.Main {
 			b.tip = tip

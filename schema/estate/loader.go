@@ -35,7 +35,6 @@ type Loader struct {
 	parts    *cache[partKey, *part]
 	projects *cache[projectKey, []project]
 	configs  *cache[configKey, []schema.Diagnostic]
-	told     *cache[string, Told] // by blob
 	recent   recent
 }
 
@@ -87,7 +86,6 @@ func New(opts Options) (*Loader, error) {
 		parts:    newCache[partKey](5_000, func(p *part) int { return p.size }),
 		projects: newCache[projectKey](20_000, weightless[[]project]),
 		configs:  newCache[configKey](100_000, weightless[[]schema.Diagnostic]),
-		told:     newCache[string](10_000, weightless[Told]),
 	}, nil
 }
 

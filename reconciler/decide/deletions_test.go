@@ -1,0 +1,373 @@
+package decide_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/decide"
+	"berth/reconciler/plan"
+	"berth/schema"
+	"berth/schema/estate"
+)
+
+const (
+	limits = "platform/policy/campus.yaml"
+	shared = "tenants/physics/shared-runtimes/dept/runtime.yaml"
+	atlas  = "tenants/physics/projects/atlas/"
+	ciFile = "tenants/physics/projects/lhc/service-accounts/ci.yaml"
+	broken = "kind: [\n"
+)
+
+// glass asks for break-glass access.
+func glass(s *decide.Step) { s.By.BreakGlass = "it is asked for" }
+
+// inventory has a document of most guarded kinds, and grants.
+func inventory() map[string]string {
+	return with(chem(4), map[string]string{
+		"tenants/chem/roles.yaml": roles("roles", member("cleo", "tenant_owner")),
+		limits:                    doc("Policy", "campus", "spec:\n  max_gpus_per_instance: 8\n"),
+		shared:                    doc("SharedRuntime", "dept", "spec:\n  app: batch\n  version: v1\n  display_name: D\n  roles:\n    worker:\n      count: 0\n"),
+		atlas + "project.yaml":    doc("Project", "atlas", "spec:\n  display_name: Atlas\n"),
+		ciFile:                    account("ci"),
+	})
+}
+
+func heldAt(held []plan.Held, file string) plan.Held {
+	for _, h := range held {
+		if h.File == file {
+			return h
+		}
+	}
+	return plan.Held{}
+}
+
+// A deletion of a guarded kind is blocked while a file of its tree fails, whatever
+// is wrong with that file, and stays blocked through other merges.
+func TestDeletionIsBlockedByAFailingFileOfItsTree(t *testing.T) {
+	t.Parallel()
+	const lhc = "tenants/physics/projects/lhc/"
+	for name, c := range map[string]struct{ gone, failing, text string }{
+		"renamed to another extension": {train, at + "train.yml", instance("train", 1, 1)},
+		"upper case":                   {train, at + "Train.yaml", instance("train", 1, 1)},
+		"a directory misspelt":         {train, lhc + "instance/train.yaml", instance("train", 1, 1)},
+		"another name, and not in it":  {train, at + "learn.yaml", instance("train", 1, 1)},
+		"an unknown field":             {train, at + "learn.yaml", strings.Replace(instance("learn", 1, 1), "display_name", "display_nmae", 1)},
+		"not YAML":                     {train, at + "learn.yaml", "\xff\xfe"},
+		"an unrelated stray":           {train, "tenants/physics/notes.txt", "buy milk\n"},
+		"another project's":            {train, atlas + "instances/eval.yaml", broken},
+		"the tenant's roles":           {train, tenantRoles, broken},
+		"tenant.yaml":                  {train, "tenants/physics/tenant.yaml", broken},
+		"a tenant's policy":            {rules, "tenants/physics/policy.yml", doc("Policy", "policy", "spec: {}\n")},
+		"a project":                    {atlas + "project.yaml", at + "learn.yaml", broken},
+		"a shared runtime":             {shared, at + "learn.yaml", broken},
+		"a platform's policy":          {limits, "platform/policy/Campus.yaml", doc("Policy", "campus", "spec: {}\n")},
+		"a node":                       {"platform/nodes/gpu-3.yaml", "platform/node/gpu-3.yaml", estateFiles(nil)["platform/nodes/gpu-3.yaml"]},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := tell(t, inventory())
+			before := s.main[c.failing]
+			s.commits("olga", map[string]string{c.gone: "", c.failing: c.text}, glass)
+			d := s.together()
+			h := heldAt(d.Held, c.gone)
+			require.Equal(t, estate.HeldBlocked, h.Reason)
+			require.Contains(t, h.Message, c.failing)
+			digest := decide.AckOf(h)
+			require.NotEmpty(t, digest)
+
+			// Neither while the file fails nor once it is fixed does another merge
+			// bring the deletion.
+			for _, fix := range []map[string]string{{"README.md": "1"}, {c.failing: before}, {"README.md": "2"}} {
+				s.commits("olga", fix, glass)
+				h = heldAt(s.together().Held, c.gone)
+				require.Equal(t, estate.HeldBlocked, h.Reason)
+				require.Contains(t, h.Message, "/berth apply")
+				require.Contains(t, contents(t, s.was.Tree), c.gone)
+			}
+			require.Equal(t, digest, decide.AckOf(h), "the same documents have the same digest")
+			s.commits("olga", map[string]string{"README.md": "3"}, glass, ack(digest))
+			s.together()
+			require.NotContains(t, contents(t, s.was.Tree), c.gone)
+		})
+	}
+}
+
+// An acknowledgement before the files are fixed deletes exactly the listed documents.
+func TestAcknowledgedDeletionCoversExactlyTheListedDocuments(t *testing.T) {
+	t.Parallel()
+	s := tell(t, with(inventory(), many(2)))
+	s.commits("pia", map[string]string{train: "", at + "broken.yaml": broken})
+	digest := decide.AckOf(heldAt(s.together().Held, train))
+	s.commits("pia", map[string]string{at + "i00.yaml": ""})
+	d := s.together()
+	require.Equal(t, estate.HeldBlocked, reasons(d.Held)[train])
+	require.NotEqual(t, decide.AckOf(heldAt(d.Held, train)), decide.AckOf(heldAt(d.Held, at+"i00.yaml")), "each merge has its own digest")
+
+	s.commits("tina", map[string]string{"README.md": "1"}, ack(digest))
+	require.NotNil(t, s.together().Desired.Instance(trainKey), "two documents wait by now")
+	both := decide.AckOf(heldAt(s.together2(t), train))
+	s.commits("pia", map[string]string{"README.md": "2"}, ack(both))
+	require.NotNil(t, s.together().Desired.Instance(trainKey), "a project owner lacks deletions.acknowledge")
+	s.commits("tina", map[string]string{"README.md": "3"}, ack(both))
+	d = s.together()
+	require.Nil(t, d.Desired.Instance(trainKey))
+	require.Equal(t, map[string]string{at + "broken.yaml": estate.HeldInvalid}, reasons(d.Held))
+
+	// In the merge itself.
+	s = tell(t, inventory())
+	s.commits("tina", map[string]string{train: "", at + "broken.yaml": broken}, ack(digest))
+	require.Nil(t, s.together().Desired.Instance(trainKey))
+}
+
+// together2 decides a commit that changes nothing of the estate.
+func (s *story) together2(t *testing.T) []plan.Held {
+	t.Helper()
+	s.commits("", map[string]string{"NOTES": fmt.Sprint(s.n)})
+	return s.together().Held
+}
+
+// Only the validity of the files of the same tree counts: not the permission of
+// their author, policy, references or any other tree.
+func TestDeletionIsNotBlockedByWhatIsNotAFailingFileOfItsTree(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		by     string
+		beside map[string]string
+	}{
+		"another tenant's":          {"cleo", map[string]string{chemAt + "train.yml": instance("train", 1, 1)}},
+		"another tenant's with uid": {"cleo", map[string]string{chemAt + "copy.yml": of(instance("train", 1, 1), "u1")}},
+		"the platform's":            {"olga", map[string]string{"platform/train.yaml": instance("train", 1, 1)}},
+		"outside of the estate":     {"olga", map[string]string{"archive/train.yaml": broken}},
+		"without permission":        {"eve", map[string]string{at + "eval.yaml": instance("eval", 1, 1)}},
+		"denied by policy":          {"pia", map[string]string{at + "eval.yaml": instance("eval", 8, 8)}},
+		"waiting for a reference":   {"pia", map[string]string{at + "eval.yaml": strings.Replace(instance("eval", 1, 1), "version: v1", "version: v9", 1)}},
+		"a tenant's directory":      {"olga", map[string]string{"tenants/Physics/notes.txt": broken}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := tell(t, with(inventory(), map[string]string{train: of(instance("train", 1, 1), "u1")}))
+			s.commits(c.by, c.beside)
+			s.commits("pia", map[string]string{train: ""})
+			d := s.together()
+			require.Nil(t, d.Desired.Instance(trainKey), "%v", d.Held)
+			require.NotContains(t, reasons(d.Held), train)
+		})
+	}
+}
+
+// The deletion of a grant, or of the pause, needs its permission and waits for no file.
+func TestGrantIsDeletedBesideFailingFiles(t *testing.T) {
+	t.Parallel()
+	const pause = "platform/pause.yaml"
+	s := tell(t, with(inventory(), map[string]string{
+		pause: doc("Pause", "pause", "spec: {reason: an outage}\n"), "platform/nodes/Broken.yaml": "", atlas + "entitlements/batch.yaml": doc("Entitlement", "batch", "spec:\n  enabled: true\n"),
+	}))
+	s.commits("olga", map[string]string{"platform/broken.yaml": broken, at + "broken.yaml": broken}, glass)
+	s.together()
+	s.commits("tina", map[string]string{projectRoles: "", ciFile: "", atlas + "entitlements/batch.yaml": ""})
+	s.commits("olga", map[string]string{pause: ""})
+	d := s.together()
+	require.Equal(t, map[string]string{"platform/broken.yaml": estate.HeldInvalid, at + "broken.yaml": estate.HeldInvalid}, reasons(d.Held))
+	require.Empty(t, d.Paused())
+	for _, path := range []string{projectRoles, ciFile, atlas + "entitlements/batch.yaml", pause} {
+		require.NotContains(t, contents(t, s.was.Tree), path)
+	}
+
+	s = tell(t, inventory())
+	s.commits("vic", map[string]string{projectRoles: ""})
+	require.Equal(t, map[string]string{projectRoles: estate.HeldUnauthorised}, reasons(s.together().Held))
+}
+
+// A deletion that waited for a reference comes into force by a command only.
+func TestDeletionDoesNotComeWithAnotherMerge(t *testing.T) {
+	t.Parallel()
+	const quark = atlas + "instances/quark.yaml"
+	s := tell(t, with(inventory(), map[string]string{atlas + "entitlements/batch.yaml": doc("Entitlement", "batch", "spec:\n  enabled: true\n"), quark: instance("quark", 0, 1)}))
+	s.commits("tina", map[string]string{atlas + "project.yaml": ""})
+	require.Equal(t, estate.HeldNeeds, reasons(s.together().Held)[atlas+"project.yaml"])
+	s.commits("tina", map[string]string{quark: "", atlas + "entitlements/batch.yaml": ""})
+	d := s.together()
+	require.Equal(t, map[string]string{atlas + "project.yaml": estate.HeldBlocked}, reasons(d.Held))
+	s.commits("tina", map[string]string{"README.md": "1"}, ack(decide.AckOf(d.Held[0])))
+	require.Empty(t, s.together().Held)
+	require.NotContains(t, contents(t, s.was.Tree), atlas+"project.yaml")
+}
+
+// Commits that are decided together are merges of their own all the same.
+func TestBlockedDeletionIsTheSameDecidedTogether(t *testing.T) {
+	t.Parallel()
+	for _, together := range []bool{false, true} {
+		s := tell(t, inventory())
+		s.commits("pia", map[string]string{train: "", at + "broken.yaml": broken})
+		if !together {
+			s.together()
+		}
+		s.commits("pia", map[string]string{at + "broken.yaml": ""})
+		require.Equal(t, map[string]string{train: estate.HeldBlocked}, reasons(s.together().Held))
+	}
+}
+
+// geo is a small tenant with one instance, which has a uid.
+func geo(name string) map[string]string {
+	at := "tenants/" + name + "/"
+	return map[string]string{
+		at + "tenant.yaml":                        doc("Tenant", name, "spec:\n  display_name: G\n"),
+		at + "projects/p/project.yaml":            doc("Project", "p", "spec:\n  display_name: P\n"),
+		at + "projects/p/entitlements/batch.yaml": doc("Entitlement", "batch", "spec:\n  enabled: true\n"),
+		at + "projects/p/instances/quartz.yaml":   of(instance("quartz", 1, 1), "u-quartz"),
+	}
+}
+
+func quartzOf(d decide.Decision, tenant string) *schema.Instance {
+	return d.Desired.Instance(schema.InstanceKey(tenant, "p", "quartz"))
+}
+
+// acksOf acknowledge every deletion that can be.
+func acksOf(d decide.Decision) []func(*decide.Step) {
+	all := []func(*decide.Step){glass}
+	for _, h := range d.Held {
+		if digest := decide.AckOf(h); digest != "" {
+			all = append(all, ack(digest))
+		}
+	}
+	return all
+}
+
+// A tenant is deleted as a whole by an acknowledgement of just that, however small
+// it is and whether anything runs in it.
+func TestTenantIsDeletedByAcknowledgementOnly(t *testing.T) {
+	t.Parallel()
+	both := with(geo("geo"), geo("empty"))
+	delete(both, "tenants/empty/projects/p/instances/quartz.yaml")
+	s := tell(t, both)
+	s.commits("olga", without(both), glass)
+	d := s.together()
+	require.Len(t, d.Held, len(both))
+	digests := map[string]string{}
+	for _, h := range d.Held {
+		require.Equal(t, estate.HeldBlocked, h.Reason)
+		require.Contains(t, h.Message, "as a whole")
+		digests[h.File] = decide.AckOf(h)
+	}
+	require.NotEqual(t, digests["tenants/geo/tenant.yaml"], digests["tenants/empty/tenant.yaml"])
+	s.commits("olga", map[string]string{"README.md": "x"}, glass, ack(digests["tenants/geo/tenant.yaml"]))
+	d = s.together()
+	require.Nil(t, d.Desired.Tenants["geo"])
+	require.NotNil(t, d.Desired.Tenants["empty"], "that one was not acknowledged")
+}
+
+// Without its tenant.yaml a tree deletes nothing, and the check says that it is missing.
+func TestTenantFileIsMissing(t *testing.T) {
+	t.Parallel()
+	s := tell(t, geo("geo"))
+	gone := map[string]string{"tenants/geo/tenant.yaml": "", "tenants/geo/projects/p/instances/quartz.yaml": ""}
+	s.commits("olga", gone, glass)
+	d := s.together()
+	require.NotNil(t, quartzOf(d, "geo"))
+	require.Equal(t, estate.HeldBlocked, reasons(d.Held)["tenants/geo/tenant.yaml"])
+	// What still needs it keeps it, also when it is acknowledged.
+	s.commits("olga", map[string]string{"README.md": "x"}, acksOf(d)...)
+	d = s.together()
+	require.Nil(t, quartzOf(d, "geo"))
+	require.NotNil(t, d.Desired.Tenants["geo"])
+}
+
+// An acknowledgement does not delete what an unreadable tree or a missing platform
+// lacks.
+func TestNothingOverridesAnUnreadableOrMissingTree(t *testing.T) {
+	t.Parallel()
+	s := tell(t, geo("geo"))
+	s.commits("olga", without(geo("geo")), glass)
+	d := s.together()
+	s.commits("olga", map[string]string{"README.md": "x"}, append(acksOf(d), func(st *decide.Step) { st.Tree = torn{st.Tree, "tenants/physics"} })...)
+	s.commits("olga", map[string]string{train: ""}, glass, func(st *decide.Step) { st.Tree = torn{st.Tree, "tenants/physics"} })
+	d, err := s.d.Commit(t.Context(), s.was, s.steps, "2026-01-31")
+	require.NoError(t, err)
+	require.NotNil(t, d.Desired.Instance(trainKey))
+	require.Nil(t, d.Desired.Tenants["geo"], "another tree can be read")
+
+	s = tell(t, nil)
+	gone := map[string]string{}
+	for path := range s.main {
+		if strings.HasPrefix(path, "platform/") {
+			gone[path] = ""
+		}
+	}
+	s.commits("root", gone)
+	d = s.together()
+	s.commits("root", map[string]string{"README.md": "x"}, acksOf(d)...)
+	d = s.together()
+	for path := range gone {
+		require.Contains(t, contents(t, s.was.Tree), path)
+		require.Empty(t, decide.AckOf(heldAt(d.Held, path)))
+	}
+}
+
+// Random histories of a tenant and its neighbour: a guarded document goes only in a
+// step that deletes it, by a user with the permission, and that leaves a valid tree.
+func TestDeletionRuleHoldsInAnyHistory(t *testing.T) {
+	t.Parallel()
+	base := with(inventory(), many(3))
+	files := slices.Sorted(maps.Keys(governed(base)))
+	files = slices.DeleteFunc(files, func(p string) bool {
+		return !strings.HasPrefix(p, "tenants/physics/") || p == "tenants/physics/tenant.yaml"
+	})
+	deleted, blocked, l := 0, 0, loader(t)
+	for seed := range uint64(40) {
+		r := rand.New(rand.NewPCG(seed, 5))
+		s := tellBy(t, l, base)
+		start := s.main
+		for range 12 {
+			was := contents(t, s.was.Tree)
+			change := map[string]string{}
+			for range 1 + r.IntN(3) {
+				path := files[r.IntN(len(files))]
+				switch r.IntN(12) {
+				case 0, 1, 2, 3:
+					change[path] = ""
+				case 4:
+					change[path] = broken
+				case 5:
+					change[at+"stray.yaml"] = broken
+				case 6, 7:
+					change[at+"stray.yaml"] = ""
+				default:
+					change[path] = start[path]
+				}
+			}
+			change[chemAt+"noise.yaml"] = []string{"", broken}[r.IntN(2)]
+			who := []string{"tina", "vic"}[r.IntN(2)]
+			main := s.main
+			s.commits(who, change)
+			d := s.together()
+			now := contents(t, s.was.Tree)
+			r2, err := l.Load(t.Context(), estate.Files(s.main))
+			require.NoError(t, err)
+			failing, _ := r2.Failing("tenants/physics")
+			for path := range was {
+				key, _ := schema.KeyAt(path)
+				if _, stays := now[path]; stays || !key.Kind.GuardsDeletion() || !strings.HasPrefix(path, "tenants/physics/") {
+					continue
+				}
+				deleted++
+				_, there := main[path]
+				require.True(t, there && change[path] == "", "seed %d: %s went with another merge", seed, path)
+				require.Equal(t, "tina", who, "seed %d: %s", seed, path)
+				require.Empty(t, failing, "seed %d: %s went from an invalid tree", seed, path)
+			}
+			for _, h := range d.Held {
+				if h.Reason == estate.HeldBlocked {
+					blocked++
+				}
+			}
+		}
+	}
+	require.Greater(t, deleted, 20)
+	require.Greater(t, blocked, 100)
+}

@@ -1,0 +1,218 @@
+package decide
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"berth/reconciler/plan"
+	"berth/schema"
+	"berth/schema/estate"
+)
+
+// CodeMoved is the code of the finding that an instance would change its name and
+// keep its uid.
+const CodeMoved = "identity.moved"
+
+// A document that changes its path within a tenant tree, or within platform/, and
+// keeps its kind and uid has moved. The uids of different tenants are unrelated.
+
+// tree is the name of the tenant whose tree holds a document; "" for platform/.
+func tree(k schema.Key) string {
+	if k.Kind == schema.KindTenant {
+		return k.Name
+	}
+	return k.Tenant
+}
+
+// identity is what a document keeps in a move.
+type identity struct {
+	kind      schema.Kind
+	tree, uid string
+}
+
+// identityOf is the identity of a document; false without a uid.
+func identityOf(h *schema.Header) (identity, bool) {
+	if h == nil || h.UID == "" {
+		return identity{}, false
+	}
+	return identity{h.Key.Kind, tree(h.Key), h.UID}, true
+}
+
+// movesOf returns the new path of each moved document, by its old path.
+func movesOf(changes []schema.PathChange, before, after *estate.Result) map[string]string {
+	deleted := map[identity]string{}
+	for _, c := range changes {
+		if id, ok := identityOf(before.HeaderAt(c.Path)); ok && c.To == "" {
+			deleted[id] = c.Path
+		}
+	}
+	moves := map[string]string{}
+	for _, c := range changes {
+		if id, ok := identityOf(after.HeaderAt(c.Path)); ok && c.From == "" && deleted[id] != "" {
+			moves[deleted[id]] = c.Path
+			delete(deleted, id)
+		}
+	}
+	return moves
+}
+
+// holdMoves holds both places of a move if one of them is held.
+func (g *guard) holdMoves() {
+	hold := func(path, other, why string) {
+		if _, held := g.vetoes[path]; !held {
+			g.vetoes[path] = estate.Veto{Reason: estate.HeldNeeds, Message: fmt.Sprintf("it moves together with %s: %s", other, why)}
+		}
+	}
+	for from, to := range g.moves {
+		if v, held := g.vetoes[from]; held {
+			hold(to, from, v.Message)
+		}
+		if v, held := g.vetoes[to]; held {
+			hold(from, to, v.Message)
+		} else if g.main.Waits(to) {
+			hold(from, to, "the document there waits for another one")
+		}
+	}
+}
+
+// wholeMoves refuses to delete a moved document at its old path while the one at
+// its new path is not in force.
+func wholeMoves(moves map[string]string, before, main *estate.Result) estate.Check {
+	return func(now *schema.Desired) (out []schema.Diagnostic) {
+		for from, to := range moves {
+			if now.Header(before.Key(from)) == nil && now.Header(main.Key(to)) == nil {
+				out = append(out, schema.Diagnostic{
+					Severity: schema.SeverityError, Code: CodeMoved, File: from, Line: 1, Column: 1,
+					Message: "it moves to " + to + ", and the document there does not come into force",
+				})
+			}
+		}
+		return out
+	}
+}
+
+// renamedInstances refuses both places of a moved instance: an instance cannot
+// take what runs to another name. Without the uid, the one is deleted and the other
+// created.
+func renamedInstances(before, main *schema.Desired) []schema.Diagnostic {
+	type owner struct{ tenant, uid string }
+	old := map[owner]*schema.Instance{}
+	for _, i := range instancesLost(before, main) {
+		old[owner{i.Key.Tenant, i.UID}] = i
+	}
+	var out []schema.Diagnostic
+	refused := map[schema.Key]bool{} // old instances
+	for _, to := range instancesLost(main, before) {
+		from := old[owner{to.Key.Tenant, to.UID}]
+		if from == nil {
+			continue
+		}
+		at := to.At("metadata.uid")
+		out = append(out, schema.Diagnostic{
+			Severity: schema.SeverityError, Code: CodeMoved, File: to.File, Line: at.Line, Column: at.Column, Path: "metadata.uid",
+			Message: fmt.Sprintf("by its uid this is %s, and what runs cannot be carried to another name; move it back, or remove the uid to have the old one deleted and a new one created", from.Key),
+		})
+		if !refused[from.Key] {
+			refused[from.Key] = true
+			out = append(out, schema.Diagnostic{
+				Severity: schema.SeverityError, Code: CodeMoved, File: from.File, Line: 1, Column: 1,
+				Message: fmt.Sprintf("by its uid it moved to %s, and what runs cannot be carried to another name", to.Key),
+			})
+		}
+	}
+	return out
+}
+
+// instancesLost returns the instances with a uid that d has and other lacks, sorted
+// by key. Tenants and projects that did not change cost nothing.
+func instancesLost(d, other *schema.Desired) []*schema.Instance {
+	var out []*schema.Instance
+	for name, t := range d.Tenants {
+		was := other.Tenants[name]
+		if was == t {
+			continue
+		}
+		for project, p := range t.Projects {
+			if was != nil && was.Projects[project] == p {
+				continue
+			}
+			for _, i := range p.Instances {
+				if i.UID != "" && other.Instance(i.Key) == nil {
+					out = append(out, i)
+				}
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b *schema.Instance) int { return a.Key.Compare(b.Key) })
+	return out
+}
+
+// partialMoves returns an error for each document that a change deletes in one
+// tenant and creates with the same uid in another, if only one half of that comes
+// into force. Lost documents come first.
+func partialMoves(touched []schema.PathChange, base *estate.Result, head *forced) []schema.Diagnostic {
+	created := map[identity][]schema.PathChange{} // without a tree
+	for _, c := range touched {
+		if id, ok := identityOf(head.Main.HeaderAt(c.Path)); ok && c.From == "" {
+			id.tree = ""
+			created[id] = append(created[id], c)
+		}
+	}
+	var lost, doubled []schema.Diagnostic
+	for _, c := range touched {
+		id, ok := identityOf(base.HeaderAt(c.Path))
+		if !ok || c.To != "" {
+			continue
+		}
+		from := base.Key(c.Path)
+		id.tree = ""
+		for _, n := range created[id] {
+			to := head.Main.Key(n.Path)
+			_, kept := head.Replace[c.Path]
+			_, missing := head.Replace[n.Path]
+			switch {
+			case tree(from) == tree(to) || kept == missing:
+			case missing:
+				lost = append(lost, partialMove(n.Path, fmt.Sprintf("deletes %s and does not create %s", from, to), head))
+			default:
+				doubled = append(doubled, partialMove(c.Path, fmt.Sprintf("creates %s and does not delete %s", to, from), head))
+			}
+		}
+	}
+	return append(lost, doubled...)
+}
+
+func partialMove(file, what string, head *forced) schema.Diagnostic {
+	if i := slices.IndexFunc(head.Held, func(h estate.Held) bool { return h.File == file }); i >= 0 {
+		what += ": " + head.Held[i].Message
+	}
+	return schema.Diagnostic{Severity: schema.SeverityError, Code: plan.CodePartialMove, File: file, Line: 1, Column: 1, Message: what}
+}
+
+// documents says what a change does to each document it touches, sorted by file.
+// Files that are not documents are left out.
+func documents(touched []schema.PathChange, base, head *estate.Result) []plan.DocumentChange {
+	moves := movesOf(touched, base, head)
+	from := map[string]string{} // old path, by new path
+	for old, to := range moves {
+		from[to] = old
+	}
+	out := []plan.DocumentChange{}
+	for _, c := range touched {
+		was, is := base.Key(c.Path), head.Key(c.Path)
+		switch {
+		case c.To == "" && !was.IsZero() && moves[c.Path] == "":
+			out = append(out, plan.DocumentChange{Key: was, File: c.Path, Change: "deleted"})
+		case c.To == "" || is.IsZero():
+		case from[c.Path] != "":
+			out = append(out, plan.DocumentChange{Key: is, File: c.Path, Change: "moved", From: from[c.Path]})
+		case c.From == "":
+			out = append(out, plan.DocumentChange{Key: is, File: c.Path, Change: "added"})
+		default:
+			out = append(out, plan.DocumentChange{Key: is, File: c.Path, Change: "modified"})
+		}
+	}
+	slices.SortFunc(out, func(a, b plan.DocumentChange) int { return cmp.Compare(a.File, b.File) })
+	return out
+}

@@ -1,0 +1,30 @@
+package estate
+
+import "berth/schema"
+
+// Failing lists the files of a part that do not pass the gate by themselves, by
+// path: files that are invalid or in the wrong place, whatever other documents say.
+// It returns false if the snapshot has no such part, or it cannot be read.
+func (r *Result) Failing(part string) (files []string, readable bool) {
+	s := r.part(part)
+	if s == nil {
+		return nil, false
+	}
+	for _, doc := range s.docs {
+		if !doc.Valid() {
+			files = append(files, doc.File.Path)
+		}
+	}
+	return files, true
+}
+
+// HeaderAt returns the header of the document at path, also of one that waits for
+// another document; nil if the document is not valid by itself.
+func (r *Result) HeaderAt(path string) *schema.Header {
+	if s := r.part(partOf(path).Name); s != nil {
+		if doc := s.at(path); doc != nil && doc.Valid() {
+			return doc.Header
+		}
+	}
+	return nil
+}
