@@ -45,8 +45,11 @@ const MinDeletions = 5
 // acknowledgement, of so many in force.
 func maxDeletions(inForce int) int { return max(MinDeletions, inForce/10) }
 
-// maxFailing is how many failing files a message names.
-const maxFailing = 5
+// A message names at most maxFailing failing files, each by at most maxFile bytes.
+const (
+	maxFailing = 3
+	maxFile    = 120
+)
 
 // Ack acknowledges, other than by a commit, a blocked deletion. It counts by the
 // permissions of its author.
@@ -208,7 +211,14 @@ func fix(failing []string) string {
 	if len(failing) == 0 {
 		return ""
 	}
-	names := strings.Join(failing[:min(len(failing), maxFailing)], ", ")
+	var named []string
+	for _, file := range failing[:min(len(failing), maxFailing)] {
+		if len(file) > maxFile {
+			file = strings.ToValidUTF8(file[:maxFile], "") + "…"
+		}
+		named = append(named, file)
+	}
+	names := strings.Join(named, ", ")
 	if more := len(failing) - maxFailing; more > 0 {
 		names += fmt.Sprintf(" and %d more", more)
 	}

@@ -214,7 +214,7 @@ func TestInForceOf(t *testing.T) {
 	local, err := gitrepo.OpenLocal(s.Dir)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, local.Close()) })
-	read, err := local.InForceOf(t.Context(), old)
+	read, err := local.ReadInForce(t.Context(), old)
 	require.NoError(t, err)
 	require.Equal(t, main, read.Commit)
 	for _, message := range []string{

@@ -176,6 +176,9 @@ func planTitle(p *plan.Proposal) string {
 	if len(p.Conflicts) > 0 {
 		return "nothing can be planned: conflicts with the base in " + count(len(p.Conflicts), "file")
 	}
+	if move := partialMove(p); move != "" {
+		return "a merge " + move
+	}
 	if bad := obstacles(p); bad != "" {
 		return bad + ": " + firstObstacle(p)
 	}

@@ -94,6 +94,9 @@ func verdict(p *plan.Proposal) string {
 	}
 	does := happens(p, subject, func(k schema.Key) string { return code(unitName(k)) })
 	if bad := obstacles(p); bad != "" {
+		if move := partialMove(p); move != "" {
+			bad = "it " + prose(short(move, 1000)) + "; " + bad
+		}
 		if subject == "A merge" {
 			subject = "a merge"
 		}
@@ -186,6 +189,24 @@ func happens(p *plan.Proposal, subject string, name func(schema.Key) string) str
 		return subject + " " + sentence(parts) + "; " + waiting + "."
 	}
 	return subject + " " + sentence(parts) + "."
+}
+
+// partialMove says what a merge deletes and does not create in another tenant, or
+// creates there and does not delete; "" for nothing.
+func partialMove(p *plan.Proposal) string {
+	first, n := "", 0
+	for _, f := range p.Diagnostics {
+		if f.Code != plan.CodePartialMove {
+			continue
+		}
+		if n++; first == "" || strings.HasPrefix(f.Message, "deletes") && !strings.HasPrefix(first, "deletes") {
+			first = f.Message
+		}
+	}
+	if n > 1 {
+		first += fmt.Sprintf(" (and %s more)", count(n-1, "document"))
+	}
+	return first
 }
 
 // obstacles counts what keeps a merge from doing all that the change asks; "" is

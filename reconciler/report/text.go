@@ -80,6 +80,9 @@ func headlineText(p *plan.Proposal) string {
 	if len(p.Conflicts) > 0 {
 		return "This " + noun(p) + " conflicts with its base: nothing can be planned"
 	}
+	if move := partialMove(p); move != "" {
+		return "Not ready to merge: it " + clean(move) + ". " + headline(p)
+	}
 	return headline(p)
 }
 
