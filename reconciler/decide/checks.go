@@ -62,7 +62,8 @@ func (d *Decider) underBase(platform, before *schema.Platform, t, was *schema.Te
 		under.Projects[name] = now
 		if old := was.Projects[name]; old != nil && !maps.Equal(old.Entitlements, now.Entitlements) {
 			q := *now
-			q.Entitlements = maps.Clone(now.Entitlements)
+			q.Entitlements = map[string]*schema.Entitlement{}
+			maps.Copy(q.Entitlements, now.Entitlements)
 			maps.Copy(q.Entitlements, old.Entitlements)
 			under.Projects[name] = &q
 		}
