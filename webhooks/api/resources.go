@@ -2,9 +2,7 @@ package api
 
 import (
 	"cmp"
-	"encoding/json"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -13,140 +11,7 @@ import (
 	"berth/schema"
 )
 
-// reading is the view of one request: all of it is of the same moment.
-type reading struct {
-	View
-	params  map[string]string
-	tenant  string
-	project string
-	sight
-	held map[schema.Key]plan.Held // built at the first use
-}
-
-// id is the id of a resource, as in events.
-func id(h *schema.Header) string { return h.ID() }
-
-// find returns the document of a name, else of a uid. Names take precedence, so that
-// a uid cannot hide the document of that name.
-func find[D interface{ Head() *schema.Header }](docs map[string]D, want string) (D, bool) {
-	if d, ok := docs[want]; ok {
-		return d, true
-	}
-	for _, name := range slices.Sorted(maps.Keys(docs)) {
-		if docs[name].Head().UID == want {
-			return docs[name], true
-		}
-	}
-	var none D
-	return none, false
-}
-
-// all lists the documents of a map.
-func all[D any](docs map[string]D, shape func(D) any) *listing {
-	return &listing{names: slices.Collect(maps.Keys(docs)), at: func(name string) any { return shape(docs[name]) }}
-}
-
-// one returns the document that a parameter names, in its shape, or nil.
-func one[D interface{ Head() *schema.Header }](docs map[string]D, want string, shape func(D) any) any {
-	d, ok := find(docs, want)
-	if !ok {
-		return nil
-	}
-	return shape(d)
-}
-
-// holding builds the index of held changes, once.
-func (r *reading) holding() {
-	if r.held != nil {
-		return
-	}
-	r.held = make(map[schema.Key]plan.Held, len(r.Held))
-	for _, h := range r.Held {
-		r.held[h.Key] = h
-	}
-}
-
-func (r *reading) declared(h *schema.Header) declared {
-	r.holding()
-	d := declared{DeclaredIn: h.File, Labels: h.Labels, Suspended: h.Suspend}
-	if r.Dates != nil {
-		d.CreatedAt, d.UpdatedAt = r.Dates(h.File, h.Blob)
-	}
-	if was, ok := r.held[h.Key]; ok {
-		d.Held = &held{was.Reason, r.visible(h.Key, was.Message)}
-	}
-	return d
-}
-
-// thing returns the status of a resource that is not a unit. The phase is initial
-// before Berth has reconciled it.
-func (r *reading) thing(key schema.Key, initial string) (phase string, f followed) {
-	if s := r.Things[key]; s != nil {
-		return cmp.Or(s.Phase, initial), followed{r.conditions(key, s.Conditions), s.Revision, s.CorrelationID}
-	}
-	return initial, followed{Conditions: []plan.Condition{}}
-}
-
-// conditions returns the conditions of a resource, with the messages that the caller may read.
-func (r *reading) conditions(key schema.Key, cs []plan.Condition) []plan.Condition {
-	out := append([]plan.Condition{}, cs...)
-	for i := range out {
-		out[i].Message = r.visible(key, out[i].Message)
-	}
-	return out
-}
-
-// visible returns a message about a resource if the caller may read it, else "". A
-// message about a platform resource is for platform users only, because its cause may
-// be in any tenant; a message that names another tenant's document is too.
-func (r *reading) visible(key schema.Key, message string) string {
-	owner := key.Tenant
-	if key.Kind == schema.KindTenant {
-		owner = key.Name
-	}
-	if !r.platform && (owner == "" || r.namesOther(owner, message)) {
-		return ""
-	}
-	return message
-}
-
-// kinds finds a tenant's name in a message by a path, or by a kind and name; alone
-// finds words that may be a tenant's name.
-var (
-	kinds = regexp.MustCompile(`\btenants/([-a-z0-9]+)|\bTenant ([-a-z0-9]+)|` +
-		`\b(?:Project|Policy|Entitlement|RoleBinding|Instance|ArtifactSource|Artifact|ServiceAccount|SharedRuntime|Attachment|Contribution|MemberOperation) ([-a-z0-9]+)[./]`)
-	alone = regexp.MustCompile(`(?:^|[^-a-z0-9./])([-a-z0-9]+)[./][a-z0-9]`)
-)
-
-// namesOther says whether a message names a document of a tenant other than owner.
-func (r *reading) namesOther(owner, message string) bool {
-	for _, m := range kinds.FindAllStringSubmatch(message, -1) {
-		if cmp.Or(m[1], m[2], m[3]) != owner {
-			return true
-		}
-	}
-	for _, m := range alone.FindAllStringSubmatch(message, -1) {
-		if m[1] != owner && r.Desired.Tenants[m[1]] != nil {
-			return true
-		}
-	}
-	return false
-}
-
-func object(raw json.RawMessage) json.RawMessage {
-	if len(raw) == 0 {
-		return json.RawMessage("{}")
-	}
-	return raw
-}
-
-func (r *reading) projectEstate() *schema.ProjectEstate {
-	return r.Desired.Tenants[r.tenant].Projects[r.project]
-}
-
-// The catalog.
-
-func (r *reading) apps() *listing {
+func listApps(r *reading) *listing {
 	return all(r.Desired.Platform.Apps, func(a *schema.App) any {
 		return app{id(a.Head()), a.Key.Name, a.Spec.DisplayName, a.Spec.Category, a.Spec.Publisher, a.Spec.Description, a.Spec.Status, r.declared(a.Head())}
 	})
@@ -160,7 +25,7 @@ func (r *reading) appID(slug string) string {
 	return slug
 }
 
-func (r *reading) versions() *listing {
+func listVersions(r *reading) *listing {
 	slug := r.params["app_slug"]
 	if r.Desired.Platform.Apps[slug] == nil {
 		return nil
@@ -178,9 +43,9 @@ func (r *reading) versions() *listing {
 	return l
 }
 
-// sources lists the platform's artifact sources and those of the caller's tenants
+// listSources lists the platform's artifact sources and those of the caller's tenants
 // (requirement B3).
-func (r *reading) sources() *listing {
+func listSources(r *reading) *listing {
 	by := map[string]*schema.ArtifactSource{}
 	for name, s := range r.Desired.Platform.ArtifactSources {
 		by["/"+name] = s
@@ -207,9 +72,9 @@ func (r *reading) entitlement(e *schema.Entitlement) any {
 	return entitlement{id(e.Head()), e.Key.Tenant, e.Key.ProjectID(), r.appID(e.Key.Name), e.Key.Name, e.Spec.Enabled, e.Spec.PolicyOverrides, r.declared(e.Head())}
 }
 
-func (r *reading) entitlements() *listing { return all(r.projectEstate().Entitlements, r.entitlement) }
+func listEntitlements(r *reading) *listing { return all(r.projectEstate().Entitlements, r.entitlement) }
 
-func (r *reading) oneEntitlement() any {
+func readEntitlement(r *reading) any {
 	e := r.projectEstate().Entitlements[r.params["app_slug"]]
 	if e == nil {
 		return nil
@@ -217,9 +82,9 @@ func (r *reading) oneEntitlement() any {
 	return r.entitlement(e)
 }
 
-// instances lists the instances in force, and those that are being deleted.
-func (r *reading) instances() *listing {
-	return r.instanceListing(r.instanceNames(), func(name string) (*reading, string) { return r, name })
+// listInstances lists the instances in force, and those that are being deleted.
+func listInstances(r *reading) *listing {
+	return instanceListing(r, r.instanceNames(), func(name string) (*reading, string) { return r, name })
 }
 
 func (r *reading) instanceNames() []string {
@@ -233,8 +98,8 @@ func (r *reading) instanceNames() []string {
 	return slices.Collect(maps.Keys(names))
 }
 
-// orgInstances lists the instances of a tenant's projects in sight, by project and name.
-func (r *reading) orgInstances() *listing {
+// listOrgInstances lists the instances of a tenant's projects in sight, by project and name.
+func listOrgInstances(r *reading) *listing {
 	within := map[string]*reading{}
 	names := map[string]bool{}
 	r.holding()
@@ -249,7 +114,7 @@ func (r *reading) orgInstances() *listing {
 			names[project+"."+name] = true
 		}
 	}
-	return r.instanceListing(slices.Collect(maps.Keys(names)), func(name string) (*reading, string) {
+	return instanceListing(r, slices.Collect(maps.Keys(names)), func(name string) (*reading, string) {
 		project, name, _ := strings.Cut(name, ".")
 		return within[project], name
 	})
@@ -257,7 +122,7 @@ func (r *reading) orgInstances() *listing {
 
 // instanceListing lists instances, with filters by status and app and the order
 // newest. of returns the reading and the instance name of an item of names.
-func (r *reading) instanceListing(names []string, of func(string) (*reading, string)) *listing {
+func instanceListing(r *reading, names []string, of func(string) (*reading, string)) *listing {
 	key := func(item string) (*reading, schema.Key) {
 		in, name := of(item)
 		return in, schema.InstanceKey(in.tenant, in.project, name)
@@ -314,24 +179,25 @@ func (r *reading) createdAt(h *schema.Header) time.Time {
 	return created
 }
 
-func (r *reading) oneInstance() any {
+func readInstance(r *reading) any {
 	if name, ok := r.instanceName(); ok {
 		return r.instance(name)
 	}
 	if r.Deleted != nil {
 		if d, ok := r.Deleted(r.tenant, r.project, r.params["app_instance_id"]); ok {
-			return r.deletedInstance(d)
+			return deletedInstance(r, d)
 		}
 	}
 	return nil
 }
 
 // deletedInstance is a deleted instance, from the event log.
-func (r *reading) deletedInstance(d plan.DeletedInstance) instance {
+func deletedInstance(r *reading, d plan.DeletedInstance) instance {
 	return instance{
-		ID: d.ID, ResourceName: d.Key.ResourceName(), Name: d.Key.Name, OrgID: d.Key.Tenant, ProjectID: d.Key.ProjectID(),
-		AppID: r.appID(d.App), AppSlug: d.App, OperatingMode: d.OperatingMode, ControlPlaneScope: d.ControlPlaneScope, RuntimeBackend: d.RuntimeBackend,
-		DesiredState: "deleted", Status: plan.PhaseDeleted, RequestedBy: d.RequestedBy, DeletedAt: d.DeletedAt,
+		instanceIDs: instanceIDs{ID: d.ID, ResourceName: d.Key.ResourceName(), Name: d.Key.Name, OrgID: d.Key.Tenant, ProjectID: d.Key.ProjectID(),
+			AppID: r.appID(d.App), AppSlug: d.App},
+		instanceModes: instanceModes{OperatingMode: d.OperatingMode, ControlPlaneScope: d.ControlPlaneScope, RuntimeBackend: d.RuntimeBackend},
+		DesiredState:  "deleted", Status: plan.PhaseDeleted, RequestedBy: d.RequestedBy, DeletedAt: d.DeletedAt,
 		Config: object(nil), RuntimeState: object(nil), followed: followed{[]plan.Condition{}, d.Revision, d.CorrelationID},
 	}
 }
@@ -355,7 +221,7 @@ func (r *reading) instanceID(name string) string {
 func (r *reading) instance(name string) instance {
 	key := schema.InstanceKey(r.tenant, r.project, name)
 	i := instance{
-		ID: r.instanceID(name), ResourceName: key.ResourceName(), Name: name, OrgID: key.Tenant, ProjectID: key.ProjectID(),
+		instanceIDs:  instanceIDs{ID: r.instanceID(name), ResourceName: key.ResourceName(), Name: name, OrgID: key.Tenant, ProjectID: key.ProjectID()},
 		DesiredState: "deleted", Status: plan.PhaseRequested, Config: object(nil), RuntimeState: object(nil),
 	}
 	i.Conditions = []plan.Condition{}
@@ -437,7 +303,7 @@ func (r *reading) instanceMembers() (map[string]member, bool) {
 	return r.unitMembers(key, member{AppInstanceID: r.instanceID(name), OrgID: r.tenant, ProjectID: key.ProjectID()}), true
 }
 
-func (r *reading) members() *listing {
+func listMembers(r *reading) *listing {
 	ms, ok := r.instanceMembers()
 	if !ok {
 		return nil
@@ -445,7 +311,7 @@ func (r *reading) members() *listing {
 	return all(ms, func(m member) any { return m })
 }
 
-func (r *reading) oneMember() any {
+func readMember(r *reading) any {
 	ms, _ := r.instanceMembers()
 	if m, ok := ms[r.params["member_id"]]; ok {
 		return m
@@ -483,7 +349,7 @@ func (r *reading) instanceOperations() map[string]*schema.MemberOperation {
 	return out
 }
 
-func (r *reading) operations() *listing {
+func listOperations(r *reading) *listing {
 	ops := r.instanceOperations()
 	if ops == nil {
 		return nil
@@ -491,7 +357,7 @@ func (r *reading) operations() *listing {
 	return all(ops, r.operation)
 }
 
-func (r *reading) oneOperation() any {
+func readOperation(r *reading) any {
 	return one(r.instanceOperations(), r.params["operation_id"], r.operation)
 }
 
@@ -505,200 +371,8 @@ func (r *reading) artifact(a *schema.Artifact) any {
 	return out
 }
 
-func (r *reading) artifacts() *listing { return all(r.projectEstate().Artifacts, r.artifact) }
+func listArtifacts(r *reading) *listing { return all(r.projectEstate().Artifacts, r.artifact) }
 
-func (r *reading) oneArtifact() any {
+func readArtifact(r *reading) any {
 	return one(r.projectEstate().Artifacts, r.params["artifact_id"], r.artifact)
-}
-
-// Shared runtimes of a tenant, and those of the platform that its projects are attached
-// to. Of the latter, a tenant reads the status and its own projects' attachments.
-
-func (r *reading) ownRuntimes() map[string]*schema.SharedRuntime {
-	out := map[string]*schema.SharedRuntime{}
-	for name, s := range r.Desired.Tenants[r.tenant].SharedRuntimes {
-		if s.Runtime != nil && (r.whole || len(r.attachedTo(s)) > 0) {
-			out[name] = s.Runtime
-		}
-	}
-	return out
-}
-
-func (r *reading) platformRuntimes() map[string]*schema.SharedRuntime {
-	out := map[string]*schema.SharedRuntime{}
-	for name, s := range r.Desired.Platform.SharedRuntimes {
-		if s.Runtime != nil && len(r.attachedTo(s)) > 0 {
-			out[name] = s.Runtime
-		}
-	}
-	return out
-}
-
-// shared returns the shared runtime that the path names, or nil. The tenant's own take
-// precedence.
-func (r *reading) shared() *schema.SharedRuntimeEstate {
-	for _, docs := range []map[string]*schema.SharedRuntime{r.ownRuntimes(), r.platformRuntimes()} {
-		if d, ok := find(docs, r.params["shared_runtime_id"]); ok {
-			return r.Desired.SharedRuntime(d.Key.Tenant, d.Key.Name)
-		}
-	}
-	return nil
-}
-
-// sharedID is the id of a shared runtime of a tenant; of the platform for tenant "".
-func (r *reading) sharedID(tenant, name string) string {
-	if s := r.Desired.SharedRuntime(tenant, name); s != nil && s.Runtime != nil {
-		return id(s.Runtime.Head())
-	}
-	return name
-}
-
-func (r *reading) sharedRuntime(d *schema.SharedRuntime) any {
-	s := d.Spec
-	out := sharedRuntime{
-		ID: id(d.Head()), ResourceName: d.Key.ResourceName(), Owner: "tenant", OrgID: d.Key.Tenant, AppSlug: s.App, AppVersion: s.Version,
-		DisplayName: s.DisplayName, Environment: s.Environment, OperatingMode: s.OperatingMode, ControlPlaneScope: s.ControlPlaneScope,
-		DesiredState: string(s.DesiredState), OperatorIdentityRef: s.OperatorIdentityRef, PlacementIntent: s.PlacementIntent,
-		Roles: s.Roles, Config: object(s.Config), DeletionProtection: s.DeletionProtection, declared: r.declared(d.Head()),
-	}
-	if d.Key.Tenant == "" { // the platform's configuration is not shown to tenants
-		out.Owner, out.OperatorIdentityRef, out.PlacementIntent, out.Config, out.Labels = "platform", "", nil, object(nil), nil
-		if !r.platform {
-			out.Roles = withoutSKUs(s.Roles)
-		}
-	}
-	if v := r.Desired.Version(s.App, s.Version); v != nil {
-		out.RuntimeBackend = v.Spec.RuntimeBackend
-	}
-	out.AttachedProjectIDs = r.attachedTo(r.Desired.SharedRuntime(d.Key.Tenant, d.Key.Name))
-	out.Status, out.followed = r.thing(d.Key, string(plan.PhaseRequested))
-	if u := r.Units.Get(d.Key); u != nil {
-		out.Status, out.followed = string(u.Phase), followed{r.conditions(d.Key, u.Conditions), u.Revision, u.CorrelationID}
-	}
-	return out
-}
-
-func withoutSKUs(roles map[string]schema.InstanceRole) map[string]schema.InstanceRole {
-	out := maps.Clone(roles)
-	for name, role := range out {
-		role.SKU = ""
-		out[name] = role
-	}
-	return out
-}
-
-// attachedTo lists the projects in sight that are attached to a shared runtime, with
-// terms or without. Never nil.
-func (r *reading) attachedTo(s *schema.SharedRuntimeEstate) []string {
-	ids := append([]string{}, s.Runtime.Spec.AttachedProjectIDs...)
-	for _, a := range s.Attachments {
-		ids = append(ids, a.Spec.ProjectID)
-	}
-	slices.Sort(ids)
-	return slices.DeleteFunc(slices.Compact(ids), func(id string) bool { return !r.mine(id) })
-}
-
-// mine says whether a project is the path's tenant's and in sight.
-func (r *reading) mine(projectID string) bool {
-	tenant, _, _ := strings.Cut(projectID, ".")
-	return tenant == r.tenant && r.attached(projectID)
-}
-
-func (r *reading) sharedRuntimes() *listing {
-	docs := r.ownRuntimes()
-	for name, d := range r.platformRuntimes() {
-		docs["~"+name] = d // sorts after all names; no name begins like this
-	}
-	return all(docs, r.sharedRuntime)
-}
-
-func (r *reading) oneSharedRuntime() any {
-	if s := r.shared(); s != nil {
-		return r.sharedRuntime(s.Runtime)
-	}
-	return nil
-}
-
-func (r *reading) attachment(a *schema.Attachment) any {
-	s := a.Spec
-	out := attachment{
-		ID: id(a.Head()), SharedRuntimeID: r.sharedID(a.Key.Tenant, a.Key.Parent), OrgID: a.Key.Tenant, ProjectID: s.ProjectID,
-		ContributionPolicy: s.ContributionPolicy, SubmissionPolicy: s.SubmissionPolicy, PolicyMetadata: s.PolicyMetadata,
-		BillingPolicyRef: s.BillingPolicyRef, declared: r.declared(a.Head()),
-	}
-	out.Status, out.followed = r.thing(a.Key, "requested")
-	return out
-}
-
-func (r *reading) attachments() *listing {
-	s := r.shared()
-	if s == nil {
-		return nil
-	}
-	return all(r.attachmentsOf(s), r.attachment)
-}
-
-func (r *reading) attachmentsOf(s *schema.SharedRuntimeEstate) map[string]*schema.Attachment {
-	out := maps.Clone(s.Attachments)
-	maps.DeleteFunc(out, func(_ string, a *schema.Attachment) bool { return !r.mine(a.Spec.ProjectID) })
-	return out
-}
-
-func (r *reading) oneAttachment() any {
-	s := r.shared()
-	if s == nil {
-		return nil
-	}
-	return one(r.attachmentsOf(s), r.params["attachment_id"], r.attachment)
-}
-
-// The workers of a shared runtime and the operations on them (requirement D5).
-
-func (r *reading) workerMembers() (map[string]member, bool) {
-	s := r.shared()
-	if s == nil {
-		return nil, false
-	}
-	return r.unitMembers(s.Runtime.Key, member{SharedRuntimeID: id(s.Runtime.Head()), OrgID: s.Runtime.Key.Tenant}), true
-}
-
-func (r *reading) workers() *listing {
-	ms, ok := r.workerMembers()
-	if !ok {
-		return nil
-	}
-	return all(ms, func(m member) any { return m })
-}
-
-func (r *reading) oneWorker() any {
-	ms, _ := r.workerMembers()
-	if m, ok := ms[r.params["worker_id"]]; ok {
-		return m
-	}
-	return nil
-}
-
-func (r *reading) workerOperations() *listing {
-	s := r.shared()
-	if s == nil {
-		return nil
-	}
-	return all(workerOperationsOf(s), r.operation)
-}
-
-func (r *reading) oneWorkerOperation() any {
-	s := r.shared()
-	if s == nil {
-		return nil
-	}
-	return one(workerOperationsOf(s), r.params["operation_id"], r.operation)
-}
-
-// workerOperationsOf lists the operations on a shared runtime; none of a platform
-// runtime, which tenants may not read.
-func workerOperationsOf(s *schema.SharedRuntimeEstate) map[string]*schema.MemberOperation {
-	if s.Runtime.Key.Tenant == "" {
-		return nil
-	}
-	return s.Operations
 }

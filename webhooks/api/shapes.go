@@ -77,22 +77,32 @@ type entitlement struct {
 	declared
 }
 
+// instanceIDs names an instance, its owner and its app.
+type instanceIDs struct {
+	ID           string `json:"id"` // uid if the document has one, else the name
+	ResourceName string `json:"resource_name"`
+	Name         string `json:"name"`
+	OrgID        string `json:"org_id"`
+	ProjectID    string `json:"project_id"`
+	AppID        string `json:"app_id,omitempty"`
+	AppVersionID string `json:"app_version_id,omitempty"` // the same as app_version
+	AppSlug      string `json:"app_slug,omitempty"`
+	AppVersion   string `json:"app_version,omitempty"`
+	DisplayName  string `json:"display_name,omitempty"`
+}
+
+// instanceModes are the effective modes of an instance (requirement B4).
+type instanceModes struct {
+	OperatingMode      string `json:"operating_mode,omitempty"`
+	ControlPlaneScope  string `json:"control_plane_scope,omitempty"`
+	TenantBoundaryMode string `json:"tenant_boundary_mode,omitempty"`
+	RuntimeBackend     string `json:"runtime_backend,omitempty"`
+	SharedRuntimeID    string `json:"shared_runtime_id,omitempty"`
+}
+
 type instance struct {
-	ID                     string          `json:"id"` // uid if the document has one, else the name
-	ResourceName           string          `json:"resource_name"`
-	Name                   string          `json:"name"`
-	OrgID                  string          `json:"org_id"`
-	ProjectID              string          `json:"project_id"`
-	AppID                  string          `json:"app_id,omitempty"`
-	AppVersionID           string          `json:"app_version_id,omitempty"` // the same as app_version
-	AppSlug                string          `json:"app_slug,omitempty"`
-	AppVersion             string          `json:"app_version,omitempty"`
-	DisplayName            string          `json:"display_name,omitempty"`
-	OperatingMode          string          `json:"operating_mode,omitempty"`
-	ControlPlaneScope      string          `json:"control_plane_scope,omitempty"`
-	TenantBoundaryMode     string          `json:"tenant_boundary_mode,omitempty"`
-	RuntimeBackend         string          `json:"runtime_backend,omitempty"`
-	SharedRuntimeID        string          `json:"shared_runtime_id,omitempty"`
+	instanceIDs
+	instanceModes
 	DesiredState           string          `json:"desired_state"` // running, stopped or deleted
 	Status                 plan.Phase      `json:"status"`
 	FailureReason          string          `json:"failure_reason,omitempty"`
@@ -107,16 +117,8 @@ type instance struct {
 	followed
 }
 
-type member struct {
-	ID              string       `json:"id"` // role and index, such as worker-0
-	AppInstanceID   string       `json:"app_instance_id,omitempty"`
-	SharedRuntimeID string       `json:"shared_runtime_id,omitempty"`
-	OrgID           string       `json:"org_id"`
-	ProjectID       string       `json:"project_id,omitempty"`
-	AppSlug         string       `json:"app_slug,omitempty"`
-	Role            string       `json:"role"`
-	ControlPlane    bool         `json:"control_plane"`
-	Status          string       `json:"status"` // "unknown" before the first observation
+// placement is the node of a member, and its share of it.
+type placement struct {
 	Node            string       `json:"node"`
 	Region          string       `json:"region"`
 	SKU             string       `json:"sku"`
@@ -125,6 +127,19 @@ type member struct {
 	GPUs            []memberGPUs `json:"gpus,omitempty"`
 	SourceProjectID string       `json:"source_project_id,omitempty"` // project that the node is reserved for (requirement D4)
 	PlacementReason string       `json:"placement_reason,omitempty"`
+}
+
+type member struct {
+	ID              string `json:"id"` // role and index, such as worker-0
+	AppInstanceID   string `json:"app_instance_id,omitempty"`
+	SharedRuntimeID string `json:"shared_runtime_id,omitempty"`
+	OrgID           string `json:"org_id"`
+	ProjectID       string `json:"project_id,omitempty"`
+	AppSlug         string `json:"app_slug,omitempty"`
+	Role            string `json:"role"`
+	ControlPlane    bool   `json:"control_plane"`
+	Status          string `json:"status"` // "unknown" before the first observation
+	placement
 }
 
 type memberGPUs struct {
@@ -162,18 +177,23 @@ type artifact struct {
 	followed
 }
 
+// runtimeIDs names a shared runtime, its owner, its app and its modes.
+type runtimeIDs struct {
+	ID                string `json:"id"`
+	ResourceName      string `json:"resource_name"`
+	Owner             string `json:"owner"`  // tenant or platform
+	OrgID             string `json:"org_id"` // "": the platform
+	AppSlug           string `json:"app_slug"`
+	AppVersion        string `json:"app_version"`
+	DisplayName       string `json:"display_name"`
+	Environment       string `json:"environment"`
+	OperatingMode     string `json:"operating_mode"`
+	ControlPlaneScope string `json:"control_plane_scope"`
+	RuntimeBackend    string `json:"runtime_backend"`
+}
+
 type sharedRuntime struct {
-	ID                  string                  `json:"id"`
-	ResourceName        string                  `json:"resource_name"`
-	Owner               string                  `json:"owner"`  // tenant or platform
-	OrgID               string                  `json:"org_id"` // "": the platform
-	AppSlug             string                  `json:"app_slug"`
-	AppVersion          string                  `json:"app_version"`
-	DisplayName         string                  `json:"display_name"`
-	Environment         string                  `json:"environment"`
-	OperatingMode       string                  `json:"operating_mode"`
-	ControlPlaneScope   string                  `json:"control_plane_scope"`
-	RuntimeBackend      string                  `json:"runtime_backend"`
+	runtimeIDs
 	DesiredState        string                  `json:"desired_state"`
 	Status              string                  `json:"status"`
 	OperatorIdentityRef string                  `json:"operator_service_account_id,omitempty"`

@@ -1,0 +1,143 @@
+package api
+
+import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"regexp"
+	"slices"
+
+	"berth/reconciler/plan"
+	"berth/schema"
+)
+
+// reading is the view of one request: all of it is of the same moment.
+type reading struct {
+	View
+	params  map[string]string
+	tenant  string
+	project string
+	sight
+	held map[schema.Key]plan.Held // built at the first use
+}
+
+// id is the id of a resource, as in events.
+func id(h *schema.Header) string { return h.ID() }
+
+// find returns the document of a name, else of a uid. Names take precedence, so that
+// a uid cannot hide the document of that name.
+func find[D interface{ Head() *schema.Header }](docs map[string]D, want string) (D, bool) {
+	if d, ok := docs[want]; ok {
+		return d, true
+	}
+	for _, name := range slices.Sorted(maps.Keys(docs)) {
+		if docs[name].Head().UID == want {
+			return docs[name], true
+		}
+	}
+	var none D
+	return none, false
+}
+
+// all lists the documents of a map.
+func all[D any](docs map[string]D, shape func(D) any) *listing {
+	return &listing{names: slices.Collect(maps.Keys(docs)), at: func(name string) any { return shape(docs[name]) }}
+}
+
+// one returns the document that a parameter names, in its shape, or nil.
+func one[D interface{ Head() *schema.Header }](docs map[string]D, want string, shape func(D) any) any {
+	d, ok := find(docs, want)
+	if !ok {
+		return nil
+	}
+	return shape(d)
+}
+
+// holding builds the index of held changes, once.
+func (r *reading) holding() {
+	if r.held != nil {
+		return
+	}
+	r.held = make(map[schema.Key]plan.Held, len(r.Held))
+	for _, h := range r.Held {
+		r.held[h.Key] = h
+	}
+}
+
+func (r *reading) declared(h *schema.Header) declared {
+	r.holding()
+	d := declared{DeclaredIn: h.File, Labels: h.Labels, Suspended: h.Suspend}
+	if r.Dates != nil {
+		d.CreatedAt, d.UpdatedAt = r.Dates(h.File, h.Blob)
+	}
+	if was, ok := r.held[h.Key]; ok {
+		d.Held = &held{was.Reason, r.visible(h.Key, was.Message)}
+	}
+	return d
+}
+
+// thing returns the status of a resource that is not a unit. The phase is initial
+// before Berth has reconciled it.
+func (r *reading) thing(key schema.Key, initial string) (phase string, f followed) {
+	if s := r.Things[key]; s != nil {
+		return cmp.Or(s.Phase, initial), followed{r.conditions(key, s.Conditions), s.Revision, s.CorrelationID}
+	}
+	return initial, followed{Conditions: []plan.Condition{}}
+}
+
+// conditions returns the conditions of a resource, with the messages that the caller may read.
+func (r *reading) conditions(key schema.Key, cs []plan.Condition) []plan.Condition {
+	out := append([]plan.Condition{}, cs...)
+	for i := range out {
+		out[i].Message = r.visible(key, out[i].Message)
+	}
+	return out
+}
+
+// visible returns a message about a resource if the caller may read it, else "". A
+// message about a platform resource is for platform users only, because its cause may
+// be in any tenant; a message that names another tenant's document is too.
+func (r *reading) visible(key schema.Key, message string) string {
+	owner := key.Tenant
+	if key.Kind == schema.KindTenant {
+		owner = key.Name
+	}
+	if !r.platform && (owner == "" || r.namesOther(owner, message)) {
+		return ""
+	}
+	return message
+}
+
+// kinds finds a tenant's name in a message by a path, or by a kind and name; alone
+// finds words that may be a tenant's name.
+var (
+	kinds = regexp.MustCompile(`\btenants/([-a-z0-9]+)|\bTenant ([-a-z0-9]+)|` +
+		`\b(?:Project|Policy|Entitlement|RoleBinding|Instance|ArtifactSource|Artifact|ServiceAccount|SharedRuntime|Attachment|Contribution|MemberOperation) ([-a-z0-9]+)[./]`)
+	alone = regexp.MustCompile(`(?:^|[^-a-z0-9./])([-a-z0-9]+)[./][a-z0-9]`)
+)
+
+// namesOther says whether a message names a document of a tenant other than owner.
+func (r *reading) namesOther(owner, message string) bool {
+	for _, m := range kinds.FindAllStringSubmatch(message, -1) {
+		if cmp.Or(m[1], m[2], m[3]) != owner {
+			return true
+		}
+	}
+	for _, m := range alone.FindAllStringSubmatch(message, -1) {
+		if m[1] != owner && r.Desired.Tenants[m[1]] != nil {
+			return true
+		}
+	}
+	return false
+}
+
+func object(raw json.RawMessage) json.RawMessage {
+	if len(raw) == 0 {
+		return json.RawMessage("{}")
+	}
+	return raw
+}
+
+func (r *reading) projectEstate() *schema.ProjectEstate {
+	return r.Desired.Tenants[r.tenant].Projects[r.project]
+}

@@ -1,0 +1,202 @@
+package api
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"berth/reconciler/plan"
+	"berth/schema"
+)
+
+// Shared runtimes of a tenant, and those of the platform that its projects are attached
+// to. Of the latter, a tenant reads the status and its own projects' attachments.
+
+func (r *reading) ownRuntimes() map[string]*schema.SharedRuntime {
+	out := map[string]*schema.SharedRuntime{}
+	for name, s := range r.Desired.Tenants[r.tenant].SharedRuntimes {
+		if s.Runtime != nil && (r.whole || len(r.attachedTo(s)) > 0) {
+			out[name] = s.Runtime
+		}
+	}
+	return out
+}
+
+func (r *reading) platformRuntimes() map[string]*schema.SharedRuntime {
+	out := map[string]*schema.SharedRuntime{}
+	for name, s := range r.Desired.Platform.SharedRuntimes {
+		if s.Runtime != nil && len(r.attachedTo(s)) > 0 {
+			out[name] = s.Runtime
+		}
+	}
+	return out
+}
+
+// shared returns the shared runtime that the path names, or nil. The tenant's own take
+// precedence.
+func (r *reading) shared() *schema.SharedRuntimeEstate {
+	for _, docs := range []map[string]*schema.SharedRuntime{r.ownRuntimes(), r.platformRuntimes()} {
+		if d, ok := find(docs, r.params["shared_runtime_id"]); ok {
+			return r.Desired.SharedRuntime(d.Key.Tenant, d.Key.Name)
+		}
+	}
+	return nil
+}
+
+// sharedID is the id of a shared runtime of a tenant; of the platform for tenant "".
+func (r *reading) sharedID(tenant, name string) string {
+	if s := r.Desired.SharedRuntime(tenant, name); s != nil && s.Runtime != nil {
+		return id(s.Runtime.Head())
+	}
+	return name
+}
+
+func (r *reading) sharedRuntime(d *schema.SharedRuntime) any {
+	s := d.Spec
+	out := sharedRuntime{
+		runtimeIDs: runtimeIDs{ID: id(d.Head()), ResourceName: d.Key.ResourceName(), Owner: "tenant", OrgID: d.Key.Tenant, AppSlug: s.App, AppVersion: s.Version,
+			DisplayName: s.DisplayName, Environment: s.Environment, OperatingMode: s.OperatingMode, ControlPlaneScope: s.ControlPlaneScope},
+		DesiredState: string(s.DesiredState), OperatorIdentityRef: s.OperatorIdentityRef, PlacementIntent: s.PlacementIntent,
+		Roles: s.Roles, Config: object(s.Config), DeletionProtection: s.DeletionProtection, declared: r.declared(d.Head()),
+	}
+	if d.Key.Tenant == "" { // the platform's configuration is not shown to tenants
+		out.Owner, out.OperatorIdentityRef, out.PlacementIntent, out.Config, out.Labels = "platform", "", nil, object(nil), nil
+		if !r.platform {
+			out.Roles = withoutSKUs(s.Roles)
+		}
+	}
+	if v := r.Desired.Version(s.App, s.Version); v != nil {
+		out.RuntimeBackend = v.Spec.RuntimeBackend
+	}
+	out.AttachedProjectIDs = r.attachedTo(r.Desired.SharedRuntime(d.Key.Tenant, d.Key.Name))
+	out.Status, out.followed = r.thing(d.Key, string(plan.PhaseRequested))
+	if u := r.Units.Get(d.Key); u != nil {
+		out.Status, out.followed = string(u.Phase), followed{r.conditions(d.Key, u.Conditions), u.Revision, u.CorrelationID}
+	}
+	return out
+}
+
+func withoutSKUs(roles map[string]schema.InstanceRole) map[string]schema.InstanceRole {
+	out := maps.Clone(roles)
+	for name, role := range out {
+		role.SKU = ""
+		out[name] = role
+	}
+	return out
+}
+
+// attachedTo lists the projects in sight that are attached to a shared runtime, with
+// terms or without. Never nil.
+func (r *reading) attachedTo(s *schema.SharedRuntimeEstate) []string {
+	ids := append([]string{}, s.Runtime.Spec.AttachedProjectIDs...)
+	for _, a := range s.Attachments {
+		ids = append(ids, a.Spec.ProjectID)
+	}
+	slices.Sort(ids)
+	return slices.DeleteFunc(slices.Compact(ids), func(id string) bool { return !r.mine(id) })
+}
+
+// mine says whether a project is the path's tenant's and in sight.
+func (r *reading) mine(projectID string) bool {
+	tenant, _, _ := strings.Cut(projectID, ".")
+	return tenant == r.tenant && r.attached(projectID)
+}
+
+func listSharedRuntimes(r *reading) *listing {
+	docs := r.ownRuntimes()
+	for name, d := range r.platformRuntimes() {
+		docs["~"+name] = d // sorts after all names; no name begins like this
+	}
+	return all(docs, r.sharedRuntime)
+}
+
+func readSharedRuntime(r *reading) any {
+	if s := r.shared(); s != nil {
+		return r.sharedRuntime(s.Runtime)
+	}
+	return nil
+}
+
+func (r *reading) attachment(a *schema.Attachment) any {
+	s := a.Spec
+	out := attachment{
+		ID: id(a.Head()), SharedRuntimeID: r.sharedID(a.Key.Tenant, a.Key.Parent), OrgID: a.Key.Tenant, ProjectID: s.ProjectID,
+		ContributionPolicy: s.ContributionPolicy, SubmissionPolicy: s.SubmissionPolicy, PolicyMetadata: s.PolicyMetadata,
+		BillingPolicyRef: s.BillingPolicyRef, declared: r.declared(a.Head()),
+	}
+	out.Status, out.followed = r.thing(a.Key, "requested")
+	return out
+}
+
+func listAttachments(r *reading) *listing {
+	s := r.shared()
+	if s == nil {
+		return nil
+	}
+	return all(r.attachmentsOf(s), r.attachment)
+}
+
+func (r *reading) attachmentsOf(s *schema.SharedRuntimeEstate) map[string]*schema.Attachment {
+	out := maps.Clone(s.Attachments)
+	maps.DeleteFunc(out, func(_ string, a *schema.Attachment) bool { return !r.mine(a.Spec.ProjectID) })
+	return out
+}
+
+func readAttachment(r *reading) any {
+	s := r.shared()
+	if s == nil {
+		return nil
+	}
+	return one(r.attachmentsOf(s), r.params["attachment_id"], r.attachment)
+}
+
+// The workers of a shared runtime and the operations on them (requirement D5).
+
+func (r *reading) workerMembers() (map[string]member, bool) {
+	s := r.shared()
+	if s == nil {
+		return nil, false
+	}
+	return r.unitMembers(s.Runtime.Key, member{SharedRuntimeID: id(s.Runtime.Head()), OrgID: s.Runtime.Key.Tenant}), true
+}
+
+func listWorkers(r *reading) *listing {
+	ms, ok := r.workerMembers()
+	if !ok {
+		return nil
+	}
+	return all(ms, func(m member) any { return m })
+}
+
+func readWorker(r *reading) any {
+	ms, _ := r.workerMembers()
+	if m, ok := ms[r.params["worker_id"]]; ok {
+		return m
+	}
+	return nil
+}
+
+func listWorkerOperations(r *reading) *listing {
+	s := r.shared()
+	if s == nil {
+		return nil
+	}
+	return all(workerOperationsOf(s), r.operation)
+}
+
+func readWorkerOperation(r *reading) any {
+	s := r.shared()
+	if s == nil {
+		return nil
+	}
+	return one(workerOperationsOf(s), r.params["operation_id"], r.operation)
+}
+
+// workerOperationsOf lists the operations on a shared runtime; none of a platform
+// runtime, which tenants may not read.
+func workerOperationsOf(s *schema.SharedRuntimeEstate) map[string]*schema.MemberOperation {
+	if s.Runtime.Key.Tenant == "" {
+		return nil
+	}
+	return s.Operations
+}
