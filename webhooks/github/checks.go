@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 
@@ -40,9 +41,16 @@ type checkReport struct {
 	annotations []*gh.CheckRunAnnotation
 }
 
+// checks are the checks on the commits of a repository.
+type checks struct {
+	*repository
+	mu    sync.Mutex
+	rerun map[string]map[string]int64 // rerequests: commit and check → the run at that time
+}
+
 // Report shows a check on a commit as a check run, or as a commit status where check
 // runs may not be written. A status has only the title.
-func (f *Forge) Report(ctx context.Context, commit string, c plan.Check) error {
+func (f *checks) Report(ctx context.Context, commit string, c plan.Check) error {
 	defer f.busy.lock("commit " + commit)()
 	v := f.checkReport(commit, c)
 	write := f.checkRun
@@ -55,7 +63,7 @@ func (f *Forge) Report(ctx context.Context, commit string, c plan.Check) error {
 	return nil
 }
 
-func (f *Forge) checkReport(commit string, c plan.Check) checkReport {
+func (f *checks) checkReport(commit string, c plan.Check) checkReport {
 	v := checkReport{commit: commit, name: c.Name, id: c.Key, title: cut(plain(c.Title), maxTitle), summary: cutMarkdown(c.Summary, maxSummary), conclusion: string(c.Conclusion)}
 	v.link = f.page() + "/commit/" + commit
 	if c.Pull > 0 {
@@ -79,13 +87,13 @@ func (f *Forge) checkReport(commit string, c plan.Check) checkReport {
 const idPrefix = "berth:"
 
 // others says whether a run belongs to another estate of the same App.
-func (f *Forge) others(r *gh.CheckRun) bool {
+func (f *checks) others(r *gh.CheckRun) bool {
 	id := r.GetExternalID()
 	return strings.HasPrefix(id, idPrefix) && !strings.HasPrefix(id, idPrefix+f.o.Estate+":")
 }
 
 // page is the URL of the repository's web page.
-func (f *Forge) page() string {
+func (f *repository) page() string {
 	u := *f.client.BaseURL
 	root, enterprise := strings.CutSuffix(u.Path, "/api/v3/")
 	if !enterprise {
@@ -96,7 +104,7 @@ func (f *Forge) page() string {
 
 // CancelChecks completes as cancelled Berth's incomplete checks on a commit, whatever
 // their names.
-func (f *Forge) CancelChecks(ctx context.Context, commit string) error {
+func (f *checks) CancelChecks(ctx context.Context, commit string) error {
 	defer f.busy.lock("commit " + commit)()
 	settle := f.settleRuns
 	if f.o.Report == Statuses {
@@ -136,7 +144,7 @@ func annotation(d schema.Diagnostic) *gh.CheckRunAnnotation {
 // checkRun makes v the newest run of its name on the commit. More than 50 annotations
 // are sent in pieces, and the last piece completes the run; the run's annotation count
 // says where to continue, after a crash too.
-func (f *Forge) checkRun(ctx context.Context, v checkReport) error {
+func (f *checks) checkRun(ctx context.Context, v checkReport) error {
 	again, ask := f.asked(v.commit, v.name)
 	err := f.converge(ctx, func() error {
 		runs, err := f.runs(ctx, v.commit, v.name)
@@ -220,7 +228,7 @@ func (v *checkReport) piece(from int) (*gh.CheckRunOutput, bool) {
 }
 
 // runs lists Berth's runs of a name ("": any) on a commit, the newest first.
-func (f *Forge) runs(ctx context.Context, commit, name string) ([]*gh.CheckRun, error) {
+func (f *checks) runs(ctx context.Context, commit, name string) ([]*gh.CheckRun, error) {
 	login, err := f.me(ctx)
 	if err != nil {
 		return nil, err
@@ -250,7 +258,7 @@ func (f *Forge) runs(ctx context.Context, commit, name string) ([]*gh.CheckRun, 
 }
 
 // settleRuns cancels Berth's incomplete runs on a commit.
-func (f *Forge) settleRuns(ctx context.Context, commit string) error {
+func (f *checks) settleRuns(ctx context.Context, commit string) error {
 	runs, err := f.runs(ctx, commit, "")
 	for _, r := range runs {
 		if err == nil && r.GetStatus() != "completed" {
@@ -261,7 +269,7 @@ func (f *Forge) settleRuns(ctx context.Context, commit string) error {
 }
 
 // cancel completes a run as cancelled.
-func (f *Forge) cancel(ctx context.Context, r *gh.CheckRun) error {
+func (f *checks) cancel(ctx context.Context, r *gh.CheckRun) error {
 	_, _, err := f.client.Checks.UpdateCheckRun(op(ctx, "update_check"), f.o.Owner, f.o.Repo, r.GetID(), gh.UpdateCheckRunOptions{
 		Name: r.GetName(), Status: gh.String("completed"), Conclusion: gh.String("cancelled"), CompletedAt: f.stamp(),
 	})
@@ -269,8 +277,8 @@ func (f *Forge) cancel(ctx context.Context, r *gh.CheckRun) error {
 }
 
 // stamp is the time in GitHub's form: UTC, whole seconds.
-func (f *Forge) stamp() *gh.Timestamp {
-	return &gh.Timestamp{Time: f.o.Now().UTC().Truncate(time.Second)}
+func (f *checks) stamp() *gh.Timestamp {
+	return &gh.Timestamp{Time: f.o.Clock.Now().UTC().Truncate(time.Second)}
 }
 
 // States of a rerequest, in place of the id of the run that was there at the time.
@@ -285,7 +293,7 @@ const maxReruns = 1_000
 // Rerequest records that a user asked at GitHub to run the checks of a commit again.
 // The next Report of each makes a new run although nothing changed. The request is lost
 // at a restart: the caller repeats it until the checks are shown.
-func (f *Forge) Rerequest(commit string) {
+func (f *checks) Rerequest(commit string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for old := range f.rerun {
@@ -299,14 +307,14 @@ func (f *Forge) Rerequest(commit string) {
 
 // asked says whether a rerequest of a commit's check is pending, and which run was there
 // at the time.
-func (f *Forge) asked(commit, name string) (run int64, ok bool) {
+func (f *checks) asked(commit, name string) (run int64, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	names, ok := f.rerun[commit]
 	return names[name], ok && names[name] != answered
 }
 
-func (f *Forge) remember(commit, name string, run int64) {
+func (f *checks) remember(commit, name string, run int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if names := f.rerun[commit]; names != nil {
@@ -315,7 +323,7 @@ func (f *Forge) remember(commit, name string, run int64) {
 }
 
 // status shows a check as a commit status.
-func (f *Forge) status(ctx context.Context, v checkReport) error {
+func (f *checks) status(ctx context.Context, v checkReport) error {
 	state := "failure"
 	if v.conclusion == string(plan.Success) {
 		state = "success"
@@ -335,7 +343,7 @@ func (f *Forge) status(ctx context.Context, v checkReport) error {
 
 // statuses returns the newest status of each name on a commit; only that of name, if
 // name is not "".
-func (f *Forge) statuses(ctx context.Context, commit, name string) (map[string]*gh.RepoStatus, error) {
+func (f *checks) statuses(ctx context.Context, commit, name string) (map[string]*gh.RepoStatus, error) {
 	out := map[string]*gh.RepoStatus{}
 	err := f.each(func(o gh.ListOptions) (*gh.Response, error) {
 		list, resp, err := f.client.Repositories.ListStatuses(op(ctx, "list_statuses"), f.o.Owner, f.o.Repo, commit, &o)
@@ -355,7 +363,7 @@ func (f *Forge) statuses(ctx context.Context, commit, name string) (map[string]*
 	return out, err
 }
 
-func (f *Forge) setStatus(ctx context.Context, commit, name, state, description, link string) error {
+func (f *checks) setStatus(ctx context.Context, commit, name, state, description, link string) error {
 	_, _, err := f.client.Repositories.CreateStatus(op(ctx, "create_status"), f.o.Owner, f.o.Repo, commit, &gh.RepoStatus{
 		State: &state, Description: &description, Context: &name, TargetURL: &link,
 	})
@@ -363,7 +371,7 @@ func (f *Forge) setStatus(ctx context.Context, commit, name, state, description,
 }
 
 // settleStatuses ends Berth's pending statuses on a commit.
-func (f *Forge) settleStatuses(ctx context.Context, commit string) error {
+func (f *checks) settleStatuses(ctx context.Context, commit string) error {
 	me, err := f.me(ctx)
 	if err != nil {
 		return err

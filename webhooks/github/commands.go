@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	gh "github.com/google/go-github/v62/github"
@@ -30,23 +31,30 @@ var reactions = map[reconciler.Reaction]string{
 // maxAnswered bounds the commands that are known to have a reaction.
 const maxAnswered = 10_000
 
+// commands are the commands in the comments of a repository.
+type commands struct {
+	*repository
+	mu       sync.Mutex
+	answered map[int64]bool // comments that Berth reacted to
+}
+
 // Commands lists the commands on any pull request since a time, oldest first. GitHub
 // filters by the time of the last change, so edited commands are included.
-func (f *Forge) Commands(ctx context.Context, since time.Time) ([]reconciler.CommandComment, error) {
+func (f *commands) Commands(ctx context.Context, since time.Time) ([]reconciler.CommandComment, error) {
 	since = since.UTC().Truncate(time.Second)
-	return f.commands(ctx, 0, gh.IssueListCommentsOptions{Sort: gh.String("created"), Direction: gh.String("asc"), Since: &since})
+	return f.list(ctx, 0, gh.IssueListCommentsOptions{Sort: gh.String("created"), Direction: gh.String("asc"), Since: &since})
 }
 
 // CommandsOf lists the commands on one pull request.
-func (f *Forge) CommandsOf(ctx context.Context, pull int) ([]reconciler.CommandComment, error) {
+func (f *commands) CommandsOf(ctx context.Context, pull int) ([]reconciler.CommandComment, error) {
 	if pull <= 0 {
 		return nil, fmt.Errorf("github: pull request %d: %w", pull, reconciler.ErrNotFound)
 	}
-	return f.commands(ctx, pull, gh.IssueListCommentsOptions{})
+	return f.list(ctx, pull, gh.IssueListCommentsOptions{})
 }
 
-// commands lists the commands on a pull request; 0: on all of them.
-func (f *Forge) commands(ctx context.Context, pull int, opt gh.IssueListCommentsOptions) ([]reconciler.CommandComment, error) {
+// list lists the commands on a pull request; 0: on all of them.
+func (f *commands) list(ctx context.Context, pull int, opt gh.IssueListCommentsOptions) ([]reconciler.CommandComment, error) {
 	me, err := f.me(ctx)
 	if err != nil {
 		return nil, err
@@ -90,7 +98,7 @@ func (f *Forge) commands(ctx context.Context, pull int, opt gh.IssueListComments
 // command returns a comment as a command; false if it is not one. It reports an edit,
 // because users with write access may edit comments of others. GitHub's times have whole
 // seconds: an edit within the first second is not noticed.
-func (f *Forge) command(c *gh.IssueComment, me string) (reconciler.CommandComment, bool) {
+func (f *commands) command(c *gh.IssueComment, me string) (reconciler.CommandComment, bool) {
 	line, _, _ := strings.Cut(strings.ReplaceAll(c.GetBody(), "\r", "\n"), "\n")
 	line = strings.TrimSpace(line)
 	rest, toBerth := strings.CutPrefix(line, prefix)
@@ -121,7 +129,7 @@ func issueNumber(issueURL, owner, repo string) int {
 }
 
 // hasReacted says whether Berth reacted to a comment. A true result is kept.
-func (f *Forge) hasReacted(ctx context.Context, comment int64, me string) (bool, error) {
+func (f *commands) hasReacted(ctx context.Context, comment int64, me string) (bool, error) {
 	f.mu.Lock()
 	known := f.answered[comment]
 	f.mu.Unlock()
@@ -147,7 +155,7 @@ func (f *Forge) hasReacted(ctx context.Context, comment int64, me string) (bool,
 	return known, err
 }
 
-func (f *Forge) note(comment int64) {
+func (f *commands) note(comment int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.answered) >= maxAnswered {
@@ -158,7 +166,7 @@ func (f *Forge) note(comment int64) {
 
 // React adds a reaction to a command; reconciler.ErrNotFound if the comment was deleted.
 // GitHub keeps one reaction of each kind from one account, so a repetition does nothing.
-func (f *Forge) React(ctx context.Context, r reconciler.CommandComment, with reconciler.Reaction) error {
+func (f *commands) React(ctx context.Context, r reconciler.CommandComment, with reconciler.Reaction) error {
 	content, ok := reactions[with]
 	if !ok {
 		return fmt.Errorf("github: unknown reaction %q", with)
@@ -179,7 +187,7 @@ func (f *Forge) React(ctx context.Context, r reconciler.CommandComment, with rec
 
 // Permission is a user's permission in the repository now. A role between two of
 // GitHub's permissions counts as the lower one.
-func (f *Forge) Permission(ctx context.Context, login string) (reconciler.Permission, error) {
+func (f *repository) Permission(ctx context.Context, login string) (reconciler.Permission, error) {
 	if !name(login) { // it is part of a URL path
 		return reconciler.NoPermission, nil
 	}

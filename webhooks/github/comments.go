@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	gh "github.com/google/go-github/v62/github"
 
@@ -15,15 +16,22 @@ import (
 
 // marker is the first line of Berth's comment. Marker and author together identify it:
 // anybody can write a marker.
-func (f *Forge) marker() string { return "<!-- berth:" + f.o.Estate + ":v2 -->" }
+func (f *repository) marker() string { return "<!-- berth:" + f.o.Estate + ":v2 -->" }
 
 // oldMarker, of early versions, has no estate. The first estate of the same author takes
 // such a comment over.
 const oldMarker = "<!-- berth:plan:v1 -->"
 
+// comments are Berth's comments on the pull requests of a repository.
+type comments struct {
+	*repository
+	mu  sync.Mutex
+	ids map[int]int64 // pull request → Berth's comment, as last seen
+}
+
 // Comment updates Berth's comment on a pull request to c, and creates it if there is
 // none and c is not empty.
-func (f *Forge) Comment(ctx context.Context, pull int, c reconciler.Comment) error {
+func (f *comments) Comment(ctx context.Context, pull int, c reconciler.Comment) error {
 	defer f.busy.lock("pull " + strconv.Itoa(pull))()
 	unsure := false // an earlier try may have created one
 	err := f.converge(ctx, func() error {
@@ -74,14 +82,14 @@ func (f *Forge) Comment(ctx context.Context, pull int, c reconciler.Comment) err
 // comment, it is searched again. Of several comments, as after two concurrent writes,
 // the oldest stays and the others are deleted. The id of a new comment is not kept:
 // a second one may exist.
-func (f *Forge) find(ctx context.Context, pull int) (*gh.IssueComment, error) {
+func (f *comments) find(ctx context.Context, pull int) (*gh.IssueComment, error) {
 	me, err := f.me(ctx)
 	if err != nil {
 		return nil, err
 	}
 	ours := func(c *gh.IssueComment) bool { return f.ours(c, me) }
 	f.mu.Lock()
-	id := f.comments[pull]
+	id := f.ids[pull]
 	f.mu.Unlock()
 	if id != 0 {
 		c, _, err := f.client.Issues.GetComment(op(ctx, "get_comment"), f.o.Owner, f.o.Repo, id)
@@ -117,19 +125,19 @@ func (f *Forge) find(ctx context.Context, pull int) (*gh.IssueComment, error) {
 }
 
 // ours says whether a comment is Berth's for this estate.
-func (f *Forge) ours(c *gh.IssueComment, me string) bool {
+func (f *repository) ours(c *gh.IssueComment, me string) bool {
 	return strings.EqualFold(c.GetUser().GetLogin(), me) &&
 		(strings.HasPrefix(c.GetBody(), f.marker()) || strings.HasPrefix(c.GetBody(), oldMarker))
 }
 
-func (f *Forge) keep(pull int, id int64) {
+func (f *comments) keep(pull int, id int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.comments[pull] = id
+	f.ids[pull] = id
 }
 
-func (f *Forge) forget(pull int) {
+func (f *comments) forget(pull int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.comments, pull)
+	delete(f.ids, pull)
 }

@@ -28,10 +28,13 @@ type Delivery struct {
 // ErrLogTooLong is returned with the newest deliveries of a log that has more.
 var ErrLogTooLong = errors.New("the log of deliveries is too long")
 
+// deliveryLog is GitHub's log of the deliveries about a repository.
+type deliveryLog struct{ *repository }
+
 // Deliveries lists the deliveries about this repository since a time, the newest of each
 // webhook first: of the App's webhook, or of the repository's webhooks with Berth's
 // path. It is an error if there is no such webhook, or the token may not read it.
-func (f *Forge) Deliveries(ctx context.Context, since time.Time) ([]Delivery, error) {
+func (f *deliveryLog) Deliveries(ctx context.Context, since time.Time) ([]Delivery, error) {
 	out, err := f.deliveries(ctx, since)
 	if err != nil {
 		return out, fmt.Errorf("github: read the log of deliveries: %w", err)
@@ -39,7 +42,7 @@ func (f *Forge) Deliveries(ctx context.Context, since time.Time) ([]Delivery, er
 	return out, nil
 }
 
-func (f *Forge) deliveries(ctx context.Context, since time.Time) ([]Delivery, error) {
+func (f *deliveryLog) deliveries(ctx context.Context, since time.Time) ([]Delivery, error) {
 	if f.app != nil {
 		repo, _, err := f.client.Repositories.Get(op(ctx, "get_repository"), f.o.Owner, f.o.Repo)
 		if err != nil {
@@ -81,7 +84,7 @@ func (f *Forge) deliveries(ctx context.Context, since time.Time) ([]Delivery, er
 }
 
 // logged reads a log back to since, of one repository, or of all if repo is 0.
-func (f *Forge) logged(since time.Time, hook, repo int64, one func(*gh.ListCursorOptions) ([]*gh.HookDelivery, *gh.Response, error)) ([]Delivery, error) {
+func (f *deliveryLog) logged(since time.Time, hook, repo int64, one func(*gh.ListCursorOptions) ([]*gh.HookDelivery, *gh.Response, error)) ([]Delivery, error) {
 	var out []Delivery
 	opt := gh.ListCursorOptions{PerPage: pageSize}
 	for range maxPages {
@@ -109,7 +112,7 @@ func (f *Forge) logged(since time.Time, hook, repo int64, one func(*gh.ListCurso
 }
 
 // Delivery reads an entry's event name, as in X-GitHub-Event, and its body.
-func (f *Forge) Delivery(ctx context.Context, d Delivery) (event string, payload []byte, err error) {
+func (f *deliveryLog) Delivery(ctx context.Context, d Delivery) (event string, payload []byte, err error) {
 	var got *gh.HookDelivery
 	if d.Hook == 0 && f.app != nil {
 		got, _, err = f.app.Apps.GetHookDelivery(op(ctx, "get_delivery"), d.ID)

@@ -43,6 +43,12 @@ const (
 	Statuses Report = "statuses"
 )
 
+// Clock is the time that a Forge waits by; nil functions: the real time.
+type Clock struct {
+	Now   func() time.Time
+	Sleep func(context.Context, time.Duration) error
+}
+
 // Options of a Forge. Fields without a stated zero value are needed.
 type Options struct {
 	// BaseURL of the REST API: "https://api.github.com/"; that of a GitHub Enterprise
@@ -72,9 +78,7 @@ type Options struct {
 	// MaxWait is the longest that a call waits for a rate limit before it returns a
 	// *LimitError. 30 s if zero.
 	MaxWait time.Duration
-	// Now and Sleep are the clock; the real one if nil.
-	Now   func() time.Time
-	Sleep func(context.Context, time.Duration) error
+	Clock   Clock
 
 	Log      *slog.Logger
 	Registry prometheus.Registerer // nil: metrics are not registered
@@ -83,16 +87,22 @@ type Options struct {
 // Forge is one repository on GitHub. Safe for concurrent use; calls that write
 // about the same commit or pull request wait for each other.
 type Forge struct {
+	*repository
+	*checks
+	*comments
+	*commands
+	*deliveryLog
+}
+
+// repository is the access to one repository, and what all parts of a Forge share.
+type repository struct {
 	o      Options
 	client *gh.Client
 	app    *gh.Client // authenticated as the App; nil: no App
 	busy   keyedLock
 
-	mu       sync.Mutex
-	login    string                      // once known
-	comments map[int]int64               // pull request → Berth's comment, as last seen
-	rerun    map[string]map[string]int64 // rerequests: commit and check → the run at that time
-	answered map[int64]bool              // commands that Berth reacted to
+	loginMu sync.Mutex
+	login   string // once known
 }
 
 // Forge implements the loop's port.
@@ -125,11 +135,11 @@ func New(o Options) (*Forge, error) {
 	if o.Transport == nil {
 		o.Transport = http.DefaultTransport
 	}
-	if o.Now == nil {
-		o.Now = time.Now
+	if o.Clock.Now == nil {
+		o.Clock.Now = time.Now
 	}
-	if o.Sleep == nil {
-		o.Sleep = sleep
+	if o.Clock.Sleep == nil {
+		o.Clock.Sleep = sleep
 	}
 	if o.Pacer == nil {
 		o.Pacer = NewPacer()
@@ -138,12 +148,15 @@ func New(o Options) (*Forge, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Forge{o: o, login: o.Login, comments: map[int]int64{}, rerun: map[string]map[string]int64{}, answered: map[int64]bool{}}
-	f.client = newClient(base, newTransport(o, base, o.Token, o.Pacer, m))
+	r := &repository{o: o, login: o.Login, client: newClient(base, newTransport(o, base, o.Token, o.Pacer, m))}
 	if o.App != nil {
-		f.app = newClient(base, newTransport(o, base, o.App, NewPacer(), m))
+		r.app = newClient(base, newTransport(o, base, o.App, NewPacer(), m))
 	}
-	return f, nil
+	return &Forge{
+		repository: r, checks: &checks{repository: r, rerun: map[string]map[string]int64{}},
+		comments: &comments{repository: r, ids: map[int]int64{}}, commands: &commands{repository: r, answered: map[int64]bool{}},
+		deliveryLog: &deliveryLog{r},
+	}, nil
 }
 
 func newClient(base *url.URL, t http.RoundTripper) *gh.Client {
@@ -176,7 +189,7 @@ const (
 )
 
 // each calls one for each page.
-func (f *Forge) each(one func(gh.ListOptions) (*gh.Response, error)) error {
+func (f *repository) each(one func(gh.ListOptions) (*gh.Response, error)) error {
 	opt := gh.ListOptions{PerPage: pageSize}
 	for range maxPages {
 		resp, err := one(opt)
@@ -189,7 +202,7 @@ func (f *Forge) each(one func(gh.ListOptions) (*gh.Response, error)) error {
 }
 
 // pages is each with what in its errors.
-func (f *Forge) pages(what string, one func(gh.ListOptions) (*gh.Response, error)) error {
+func (f *repository) pages(what string, one func(gh.ListOptions) (*gh.Response, error)) error {
 	if err := f.each(one); err != nil {
 		return fmt.Errorf("github: %s: %w", what, explain(err))
 	}
@@ -197,7 +210,7 @@ func (f *Forge) pages(what string, one func(gh.ListOptions) (*gh.Response, error
 }
 
 // OpenPulls lists the open pull requests by number.
-func (f *Forge) OpenPulls(ctx context.Context) ([]reconciler.PullRequest, error) {
+func (f *repository) OpenPulls(ctx context.Context) ([]reconciler.PullRequest, error) {
 	var out []reconciler.PullRequest
 	err := f.pages("list open pull requests", func(o gh.ListOptions) (*gh.Response, error) {
 		// By creation, oldest first: new ones are added at the end.
@@ -213,7 +226,7 @@ func (f *Forge) OpenPulls(ctx context.Context) ([]reconciler.PullRequest, error)
 
 // Pull reads one pull request; reconciler.ErrNotFound if it does not exist, or the token
 // may not read it.
-func (f *Forge) Pull(ctx context.Context, number int) (reconciler.PullRequest, error) {
+func (f *repository) Pull(ctx context.Context, number int) (reconciler.PullRequest, error) {
 	pr, _, err := f.client.PullRequests.Get(op(ctx, "get_pull"), f.o.Owner, f.o.Repo, number)
 	if err != nil {
 		return reconciler.PullRequest{}, fmt.Errorf("github: read pull request %d: %w", number, missing(err))
@@ -222,7 +235,7 @@ func (f *Forge) Pull(ctx context.Context, number int) (reconciler.PullRequest, e
 }
 
 // PullsOf lists the merged pull requests of a commit of main, by number.
-func (f *Forge) PullsOf(ctx context.Context, commit string) ([]reconciler.PullRequest, error) {
+func (f *repository) PullsOf(ctx context.Context, commit string) ([]reconciler.PullRequest, error) {
 	var out []reconciler.PullRequest
 	err := f.pages("list pull requests of commit "+commit, func(o gh.ListOptions) (*gh.Response, error) {
 		prs, resp, err := f.client.PullRequests.ListPullRequestsWithCommit(op(ctx, "list_commit_pulls"), f.o.Owner, f.o.Repo, commit, &o)
@@ -261,10 +274,10 @@ func pull(pr *gh.PullRequest) reconciler.PullRequest {
 }
 
 // me is the login of Berth's account.
-func (f *Forge) me(ctx context.Context) (string, error) {
-	f.mu.Lock()
+func (f *repository) me(ctx context.Context) (string, error) {
+	f.loginMu.Lock()
 	login := f.login
-	f.mu.Unlock()
+	f.loginMu.Unlock()
 	if login != "" {
 		return login, nil
 	}
@@ -272,8 +285,8 @@ func (f *Forge) me(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("github: read the login of the token (an App has to set it, such as \"berth-lab[bot]\"): %w", explain(err))
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.loginMu.Lock()
+	defer f.loginMu.Unlock()
 	f.login = u.GetLogin()
 	return f.login, nil
 }
@@ -284,11 +297,11 @@ const attempts = 3
 // converge calls step, which reads and then writes what is missing. If the outcome of a
 // write is unknown (a server error, a lost reply), step is called again and finds out by
 // reading. So nothing is written twice.
-func (f *Forge) converge(ctx context.Context, step func() error) error {
+func (f *repository) converge(ctx context.Context, step func() error) error {
 	var err error
 	for i := range attempts {
 		if i > 0 {
-			if e := f.o.Sleep(ctx, time.Duration(1<<i)*250*time.Millisecond); e != nil {
+			if e := f.o.Clock.Sleep(ctx, time.Duration(1<<i)*250*time.Millisecond); e != nil {
 				return errors.Join(err, e)
 			}
 		}

@@ -513,7 +513,7 @@ func TestLimitStopsWaitingWrites(t *testing.T) {
 		before := 0
 		writer := b.forge(func(o *github.Options) {
 			o.Pacer = pacer
-			o.Sleep = func(ctx context.Context, d time.Duration) error {
+			o.Clock.Sleep = func(ctx context.Context, d time.Duration) error {
 				if over.IsZero() { // the first that waits, and nothing limits yet
 					b.srv.Inject(githubtest.SecondaryLimit(429, hold))
 					over, before = b.time.now().Add(hold), len(b.writes())

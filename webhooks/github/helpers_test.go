@@ -136,8 +136,8 @@ func (b *bed) forge(change func(*github.Options)) *github.Forge {
 	b.t.Helper()
 	o := github.Options{
 		BaseURL: b.srv.APIURL(), Owner: "lab", Repo: "estate", Token: github.StaticToken(appToken), Login: "berth[bot]",
-		Now: b.time.now, Sleep: b.time.sleep,
-		Log: slog.New(slog.NewTextHandler(&lockedWriter{w: b.log}, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Clock: github.Clock{Now: b.time.now, Sleep: b.time.sleep},
+		Log:   slog.New(slog.NewTextHandler(&lockedWriter{w: b.log}, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	if change != nil {
 		change(&o)

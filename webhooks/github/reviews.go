@@ -15,7 +15,7 @@ import (
 // (requirement A9). Each user's latest review counts: an approval, a request for
 // changes, or a dismissed one of these; a comment is not a review. Approvals of the
 // author, of bots and of deleted accounts do not count.
-func (f *Forge) Approvers(ctx context.Context, pr reconciler.PullRequest) ([]string, error) {
+func (f *repository) Approvers(ctx context.Context, pr reconciler.PullRequest) ([]string, error) {
 	latest := map[int64]*gh.PullRequestReview{} // by user id: a login may get another owner
 	err := f.pages(fmt.Sprintf("list the reviews of pull request %d", pr.Number), func(o gh.ListOptions) (*gh.Response, error) {
 		reviews, resp, err := f.client.PullRequests.ListReviews(op(ctx, "list_reviews"), f.o.Owner, f.o.Repo, pr.Number, &o)

@@ -55,7 +55,7 @@ type metrics struct {
 func newTransport(o Options, api *url.URL, token TokenSource, pacer *Pacer, m *metrics) *transport {
 	return &transport{
 		base: o.Transport, api: api, token: token, timeout: o.Timeout, maxWait: o.MaxWait,
-		now: o.Now, sleep: o.Sleep, log: o.Log, pacer: pacer, cache: newCache(cacheBudget),
+		now: o.Clock.Now, sleep: o.Clock.Sleep, log: o.Log, pacer: pacer, cache: newCache(cacheBudget),
 		places: make(chan struct{}, atOnce), metrics: m,
 	}
 }
