@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"io"
 	"maps"
-	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -26,23 +25,23 @@ import (
 	"berth/schema"
 )
 
-// The bad days Berth must survive, on real Slurm, over real SSH, with real Git
-// and the daemon in a process of its own that can be killed.
+// TestBadDays plays failures on real Slurm, over real SSH, with real Git and the
+// daemon in a process of its own that can be killed. TestLongBadDays plays more of
+// them.
 func TestBadDays(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
-	defer func() { require.Empty(t, s.forge.Violations(), "the forge was misused") }()
 	s.play("slurmctld is killed", controllerKilled)
 	s.play("a worker's sshd is gone", workerUnreachable)
-	s.play("a host accepts and hangs", hostHangs)
-	s.play("the control host's cable is out", controllerCutOff)
 	s.play("Git is down, then back", gitDown)
-	s.play("the daemon is killed anywhere", daemonKilled)
+	s.play("the daemon is killed while it applies", func(s *scene) { daemonKilled(s, []kill{{applying, 0}, {applying, 0}}) })
 	s.play("a forged webhook", forgedWebhook)
 	s.play("a broken document on main", brokenDocument)
 	s.play("an empty tree, an unreadable tree", badTree)
 	s.play("a second daemon", secondDaemon)
 	s.play("a commit that changes nothing", nothingChanges)
 	s.play("sync --once", syncOnce)
+	require.Empty(s, s.forge.Violations(), "calls that the forge forbids")
 }
 
 // sleeper is a job that outlasts every test.
@@ -145,89 +144,6 @@ func workerUnreachable(s *scene) {
 	s.cancelJobs(labtest.Train)
 }
 
-// hostHangs: the worker of assembly takes connections and says nothing.
-func hostHangs(s *scene) {
-	calm := s.repaired("dev-gpu-1")
-	goroutines := s.measure(s.daemon, "go_goroutines")
-
-	s.sshd("dev-gpu-3", "STOP")
-	s.eventually("the member is told unreachable", patience, func() string {
-		if st := s.statusOf(labtest.Assembly); member(st, "worker-0").State != plan.Unreachable {
-			return show(st)
-		}
-		return ""
-	})
-	hanging := s.repaired("dev-gpu-1")
-	s.Logf("a worker of another instance was repaired in %.1f s, and in %.1f s with the host hanging", calm.Seconds(), hanging.Seconds())
-	require.Less(s, hanging, calm+2*time.Second, "one tenant's host slows another tenant down")
-	require.Equal(s, plan.PhaseRunning, s.statusOf(labtest.Assembly).Phase)
-	time.Sleep(3 * time.Second) // several looks
-	s.eventually("calls to the host do not pile up", 15*time.Second, func() string {
-		if now := s.measure(s.daemon, "go_goroutines"); now > goroutines+15 {
-			return show([]float64{goroutines, now})
-		}
-		return ""
-	})
-
-	s.sshd("dev-gpu-3", "CONT")
-	start := time.Now()
-	s.ready(labtest.Assembly)
-	s.Logf("ready %.1f s after the host went on", time.Since(start).Seconds())
-	s.eventually("nothing is left of the calls", 15*time.Second, func() string {
-		if now := s.measure(s.daemon, "go_goroutines"); now > goroutines+8 {
-			return show([]float64{goroutines, now})
-		}
-		return ""
-	})
-	s.asDeclared(labtest.Train, labtest.Assembly)
-}
-
-// controllerCutOff: packets to the host of both control planes go nowhere, and
-// meanwhile somebody deletes an instance, and takes that back.
-func controllerCutOff(s *scene) {
-	before, events := s.everything(), len(s.told())
-	job, err := s.startJob(s.Context(), labtest.Train, sleeper)
-	require.NoError(s, err)
-	s.on("dev-lab-1", "ip link set eth0 down")
-	start := time.Now()
-	for _, key := range []schema.Key{labtest.Train, labtest.Assembly} {
-		s.eventually("nobody knows how "+key.Name+" is", patience, func() string {
-			if c := condition(s.statusOf(key), "Ready"); c.Status != "Unknown" || !strings.Contains(c.Message, "dev-lab-1") {
-				return show(c)
-			}
-			return ""
-		})
-		require.Equal(s, plan.PhaseRunning, s.statusOf(key).Phase)
-	}
-	s.Logf("told after %.1f s", time.Since(start).Seconds())
-	tip := s.git.Tip(reconciler.BranchStatus)
-	time.Sleep(8 * time.Second) // several looks, which fail each in its own way
-	news, err := s.git.Git("log", "--format=%h", tip+".."+reconciler.BranchStatus)
-	require.NoError(s, err)
-	require.LessOrEqual(s, len(strings.Fields(news)), 4, "the status is written again and again while nothing happens")
-
-	without := maps.Clone(s.base)
-	delete(without, pathOf(s, labtest.Assembly))
-	s.declare(without)
-	s.decided()
-	require.Equal(s, plan.PhaseDeleting, s.statusOf(labtest.Assembly).Phase)
-	time.Sleep(2 * time.Second)
-	require.Equal(s, plan.PhaseDeleting, s.statusOf(labtest.Assembly).Phase)
-	s.declare(s.base)
-	s.decided()
-
-	s.on("dev-lab-1", "ip link set eth0 up")
-	start = time.Now()
-	s.ready(labtest.Train)
-	s.ready(labtest.Assembly)
-	s.Logf("ready %.1f s after the cable was back", time.Since(start).Seconds())
-	require.Equal(s, before, s.everything(), "a daemon was touched")
-	require.Equal(s, []string{"deleting", "requested", "running"}, s.toldOf(labtest.Assembly, events))
-	require.Empty(s, s.toldOf(labtest.Train, events))
-	require.NoError(s, s.stillRunning(s.Context(), labtest.Train, job))
-	s.cancelJobs(labtest.Train)
-}
-
 func gitDown(s *scene) {
 	events, tip := len(s.told()), s.git.Tip(reconciler.BranchStatus)
 	s.git.SetFaults(gittest.Faults{Down: true})
@@ -251,21 +167,21 @@ func gitDown(s *scene) {
 	require.NotContains(s, s.toldOf(labtest.Train, events), "failed")
 }
 
-// daemonKilled: train is taken away and made again, over and over. Each time
-// the daemon dies in the middle of it and loses its mirror.
-func daemonKilled(s *scene) {
-	const decided, applying, ended = `"msg":"decided"`, `"msg":"applying"`, `"msg":"action ended"`
-	random := func(max time.Duration) time.Duration { return rand.N(max) }
+// kill is a moment at which the daemon is killed: a delay after a log line.
+type kill struct {
+	after string
+	delay time.Duration
+}
+
+// Log lines after which the daemon is killed.
+const decided, applying, ended = `"msg":"decided"`, `"msg":"applying"`, `"msg":"action ended"`
+
+// daemonKilled deletes train and creates it again, once for each kill. The daemon
+// loses its mirror with each.
+func daemonKilled(s *scene, kills []kill) {
 	without := maps.Clone(s.base)
 	delete(without, pathOf(s, labtest.Train))
-	for _, m := range []struct {
-		after string
-		delay time.Duration
-	}{
-		{applying, 0}, {applying, 0},
-		{decided, 0}, {ended, 0},
-		{applying, random(time.Second)}, {applying, random(3 * time.Second)},
-	} {
+	for _, m := range kills {
 		cluster, _, err := s.clusterOf(s.Context(), labtest.Train)
 		deleting := err == nil // it is there
 		events := len(s.told())

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -26,6 +27,10 @@ func TestMain(m *testing.M) {
 		cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", dir, "berth/cmd/berth", "berth/cmd/berth-host", "berth/cmd/berth-lab")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			panic(fmt.Sprintf("go build: %v\n%s", err, out))
+		}
+		flag.Parse()
+		if err := flag.Set("test.parallel", "4"); err != nil { // the tests wait most of their time
+			panic(err)
 		}
 		return m.Run()
 	}())

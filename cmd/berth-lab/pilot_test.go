@@ -19,6 +19,7 @@ import (
 // is deleted. Each step is a pull request of somebody with the right to it, and
 // is refused before the step that it rests on.
 func TestPilotOnRealSlurm(t *testing.T) {
+	t.Parallel()
 	const (
 		app         = "platform/catalog/slurm/app.yaml"
 		version     = "platform/catalog/slurm/22-05.yaml"

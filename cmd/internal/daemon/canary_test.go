@@ -155,6 +155,7 @@ func (k *echoServer) counts() (told, shown int) {
 // nothing of a secret reaches any place where Berth writes or says anything
 // (reliability.md I13).
 func TestNoSecretReachesAnySink(t *testing.T) {
+	t.Parallel()
 	listen, err := labtest.FreePort()
 	require.NoError(t, err)
 	s := newKept(t, "estate", listen, nil)

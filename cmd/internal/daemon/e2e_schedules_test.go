@@ -43,7 +43,7 @@ const lives = 52 // of a field
 // pull request 12. `make test-long` plays twenty fields.
 func TestSchedules(t *testing.T) {
 	t.Parallel()
-	playSchedules(t, 2)
+	playSchedules(t, 1)
 }
 
 // playSchedules plays the given number of fields, or the one that

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -26,6 +27,10 @@ func TestMain(m *testing.M) {
 		if err == nil {
 			err = s.Serve(context.Background(), nil)
 		}
+		panic(err)
+	}
+	flag.Parse()
+	if err := flag.Set("test.parallel", "8"); err != nil { // the tests wait most of their time
 		panic(err)
 	}
 	os.Exit(m.Run())

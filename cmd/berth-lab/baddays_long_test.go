@@ -1,0 +1,114 @@
+//go:build long
+
+package main
+
+import (
+	"maps"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/cmd/internal/labtest"
+	"berth/reconciler"
+	"berth/reconciler/plan"
+	"berth/schema"
+)
+
+// TestLongBadDays plays failures of hosts and of the daemon that take long; see
+// TestBadDays.
+func TestLongBadDays(t *testing.T) {
+	s := newScene(t)
+	random := func(max time.Duration) time.Duration { return rand.N(max) }
+	s.play("a host accepts and hangs", hostHangs)
+	s.play("the control host's cable is out", controllerCutOff)
+	s.play("the daemon is killed anywhere", func(s *scene) {
+		daemonKilled(s, []kill{{applying, 0}, {applying, 0}, {decided, 0}, {ended, 0}, {applying, random(time.Second)}, {applying, random(3 * time.Second)}})
+	})
+	require.Empty(s, s.forge.Violations(), "calls that the forge forbids")
+}
+
+// hostHangs: the worker of assembly takes connections and says nothing.
+func hostHangs(s *scene) {
+	calm := s.repaired("dev-gpu-1")
+	goroutines := s.measure(s.daemon, "go_goroutines")
+
+	s.sshd("dev-gpu-3", "STOP")
+	s.eventually("the member is told unreachable", patience, func() string {
+		if st := s.statusOf(labtest.Assembly); member(st, "worker-0").State != plan.Unreachable {
+			return show(st)
+		}
+		return ""
+	})
+	hanging := s.repaired("dev-gpu-1")
+	s.Logf("a worker of another instance was repaired in %.1f s, and in %.1f s with the host hanging", calm.Seconds(), hanging.Seconds())
+	require.Less(s, hanging, calm+2*time.Second, "one tenant's host slows another tenant down")
+	require.Equal(s, plan.PhaseRunning, s.statusOf(labtest.Assembly).Phase)
+	time.Sleep(3 * time.Second) // several looks
+	s.eventually("calls to the host do not pile up", 15*time.Second, func() string {
+		if now := s.measure(s.daemon, "go_goroutines"); now > goroutines+15 {
+			return show([]float64{goroutines, now})
+		}
+		return ""
+	})
+
+	s.sshd("dev-gpu-3", "CONT")
+	start := time.Now()
+	s.ready(labtest.Assembly)
+	s.Logf("ready %.1f s after the host went on", time.Since(start).Seconds())
+	s.eventually("nothing is left of the calls", 15*time.Second, func() string {
+		if now := s.measure(s.daemon, "go_goroutines"); now > goroutines+8 {
+			return show([]float64{goroutines, now})
+		}
+		return ""
+	})
+	s.asDeclared(labtest.Train, labtest.Assembly)
+}
+
+// controllerCutOff: packets to the host of both control planes go nowhere, and
+// meanwhile somebody deletes an instance, and takes that back.
+func controllerCutOff(s *scene) {
+	before, events := s.everything(), len(s.told())
+	job, err := s.startJob(s.Context(), labtest.Train, sleeper)
+	require.NoError(s, err)
+	s.on("dev-lab-1", "ip link set eth0 down")
+	start := time.Now()
+	for _, key := range []schema.Key{labtest.Train, labtest.Assembly} {
+		s.eventually("nobody knows how "+key.Name+" is", patience, func() string {
+			if c := condition(s.statusOf(key), "Ready"); c.Status != "Unknown" || !strings.Contains(c.Message, "dev-lab-1") {
+				return show(c)
+			}
+			return ""
+		})
+		require.Equal(s, plan.PhaseRunning, s.statusOf(key).Phase)
+	}
+	s.Logf("told after %.1f s", time.Since(start).Seconds())
+	tip := s.git.Tip(reconciler.BranchStatus)
+	time.Sleep(8 * time.Second) // several looks, which fail each in its own way
+	news, err := s.git.Git("log", "--format=%h", tip+".."+reconciler.BranchStatus)
+	require.NoError(s, err)
+	require.LessOrEqual(s, len(strings.Fields(news)), 4, "the status is written again and again while nothing happens")
+
+	without := maps.Clone(s.base)
+	delete(without, pathOf(s, labtest.Assembly))
+	s.declare(without)
+	s.decided()
+	require.Equal(s, plan.PhaseDeleting, s.statusOf(labtest.Assembly).Phase)
+	time.Sleep(2 * time.Second)
+	require.Equal(s, plan.PhaseDeleting, s.statusOf(labtest.Assembly).Phase)
+	s.declare(s.base)
+	s.decided()
+
+	s.on("dev-lab-1", "ip link set eth0 up")
+	start = time.Now()
+	s.ready(labtest.Train)
+	s.ready(labtest.Assembly)
+	s.Logf("ready %.1f s after the cable was back", time.Since(start).Seconds())
+	require.Equal(s, before, s.everything(), "a daemon was touched")
+	require.Equal(s, []string{"deleting", "requested", "running"}, s.toldOf(labtest.Assembly, events))
+	require.Empty(s, s.toldOf(labtest.Train, events))
+	require.NoError(s, s.stillRunning(s.Context(), labtest.Train, job))
+	s.cancelJobs(labtest.Train)
+}
