@@ -10,12 +10,20 @@ DATE    := $(shell git log -1 --format=%cI 2>/dev/null)
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null)
 STAMP   := -X main.buildVersion=$(VERSION) -X main.buildCommit=$(COMMIT) -X main.buildDate=$(DATE)
 
-.PHONY: build deps root test test-long test-unprivileged check demo bench lab clean
+.PHONY: build man reference deps root test test-long test-unprivileged check demo bench lab clean
 
 build: ## berth, berth-host and berth-lab into bin/
 	$(GO) build -trimpath -ldflags '$(STAMP)' -o $(BIN)/berth ./cmd/berth
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/berth-host ./cmd/berth-host
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/berth-lab ./cmd/berth-lab
+
+man: build ## man pages into deploy/man/
+	$(BIN)/berth docs man deploy/man
+
+reference: build ## the generated pages of deploy/reference/
+	$(BIN)/berth docs commands > deploy/reference/commands.md
+	$(BIN)/berth docs configuration > deploy/reference/configuration.md
+	$(BIN)/berth schema docs > deploy/reference/kinds.md
 
 deps: ## the Debian packages the lab and the tests use; installs them when root
 	@deploy/prepare
@@ -39,7 +47,7 @@ check: ## formatting, vet, staticcheck, import law, documentation
 	@out=$$(gofmt -l cmd examples reconciler runtimes schema webhooks); test -z "$$out" || { echo "gofmt would change:"; echo "$$out"; exit 1; }
 	$(GO) vet -tags long ./...
 	$(GO) tool staticcheck -tags long ./...
-	$(GO) test -count=1 -run '^Test(ImportLaw|NoTestServerInBerth|HostHelperIsSmall|NoSchedulerInCore|PackageDocs|ExportedDocs|ModuleFloors|TopLevel|Requirements|MakeRunsTheTests|InstallPageShowsAValidConfiguration|DocumentationLinksResolve)$$' ./cmd/berth ./cmd/internal/daemon
+	$(GO) test -count=1 -run '^Test(ImportLaw|NoTestServerInBerth|HostHelperIsSmall|NoSchedulerInCore|PackageDocs|ExportedDocs|ModuleFloors|TopLevel|Requirements|MakeRunsTheTests|InstallPageShowsAValidConfiguration|DocumentationLinksResolve|ReferencePagesAreCurrent)$$' ./cmd/berth ./cmd/internal/daemon
 
 demo: build ## the end-to-end demo on a temporary estate
 	@deploy/prepare --optional

@@ -35,6 +35,13 @@ func TestBadDays(t *testing.T) {
 	s.play("a worker's sshd is gone", workerUnreachable)
 	s.play("Git is down, then back", gitDown)
 	s.play("the daemon is killed while it applies", func(s *scene) { daemonKilled(s, []kill{{applying, 0}, {applying, 0}}) })
+	require.Empty(s, s.forge.Violations(), "calls that the forge forbids")
+}
+
+// TestBadInput plays what people, forges and other daemons do, on the same scene.
+func TestBadInput(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
 	s.play("a forged webhook", forgedWebhook)
 	s.play("a broken document on main", brokenDocument)
 	s.play("an empty tree, an unreadable tree", badTree)

@@ -58,6 +58,8 @@ A person who can write to the branch can replace the whole chain. To find that
 too, keep the head that this command prints elsewhere, or protect the branch.
 
 Exit status: 0 the chain is whole, 1 it is not or there is none, 2 usage.`,
+		Example: `  berth audit verify
+  berth audit verify --repo ~/estate -o json | jq .whole`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			l, err := req.open(cmd.Context())
@@ -121,6 +123,8 @@ func newAuditListCmd() *cobra.Command {
 is one record, unchanged.
 
 Exit status: 0, 1 there is no log to read or part of it cannot be read, 2 usage.`,
+		Example: `  berth audit list --actor anna --since 24h
+  berth audit list --instance physics.lattice/train -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if err := want.begin(time.Now()); err != nil {
@@ -162,11 +166,11 @@ Exit status: 0, 1 there is no log to read or part of it cannot be read, 2 usage.
 	}
 	req.tableFlags(cmd)
 	cmd.Flags().StringVar(&want.correlation, "correlation", "", "only records of this correlation id")
-	cmd.Flags().StringVar(&want.actor, "actor", "", "only what this login or service account did")
-	cmd.Flags().StringVar(&want.project, "project", "", "only what is about this project, as TENANT.PROJECT")
-	cmd.Flags().StringVar(&want.instance, "instance", "", "only what is about this instance, as TENANT.PROJECT/NAME")
+	cmd.Flags().StringVar(&want.actor, "actor", "", "only actions of this login or service account")
+	cmd.Flags().StringVar(&want.project, "project", "", "only records about this project, as TENANT.PROJECT")
+	cmd.Flags().StringVar(&want.instance, "instance", "", "only records about this instance, as TENANT.PROJECT/NAME")
 	_ = cmd.RegisterFlagCompletionFunc("instance", completeNames(schema.KindInstance)) // the flag is there
-	cmd.Flags().StringVar(&want.since, "since", "", "only from then on: a time such as 2026-08-01T10:00:00Z, or how long ago, such as 24h")
+	cmd.Flags().StringVar(&want.since, "since", "", "only records since a time, such as 2026-08-01T10:00:00Z, or since a duration ago, such as 24h")
 	return cmd
 }
 

@@ -195,6 +195,8 @@ DIR writes the schemas.
 With --follow, new events are shown as the branch gets them, until interrupted.
 
 Exit status: 0, 1 there is no log to read or part of it cannot be read, 2 usage.`,
+		Example: `  berth events --follow
+  berth events --instance physics.lattice/train`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			t := cli.NewTable(cmd.OutOrStdout(), req.noHeaders, "TIME", "EVENT", "RESOURCE", "CORRELATION-ID", "REASON")

@@ -77,6 +77,9 @@ With --tenant NAME=DIR, that tenant's documents are read from its own repository
 DIR. With --roles, show what each role may do.
 
 Exit status: 0 (also if policy refuses the instance), 1 not found, 2 usage.`,
+		Example: `  berth explain physics.lattice/train
+  berth explain physics.lattice/train max_gpus_per_instance
+  berth explain --roles`,
 		Args:              cobra.MaximumNArgs(2),
 		ValidArgsFunction: completeNames(schema.KindInstance, schema.KindSharedRuntime),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -70,6 +70,8 @@ func newGetCmd() *cobra.Command {
 ` + getSource + `
 
 Exit status: 0, 1 there is none of that name, 2 usage.`,
+		Example: `  berth get instances
+  berth get node dev-gpu-1 -o json`,
 		Args:              kindArgs(1, 2),
 		ValidArgsFunction: completeResource(schema.Kind.Plural),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -117,6 +119,7 @@ conditions, held changes and the last events.
 ` + getSource + `
 
 Exit status: 0, 1 there is none of that name, 2 usage.`,
+		Example:           `  berth describe instance physics.lattice/train`,
 		Args:              kindArgs(2, 2),
 		ValidArgsFunction: completeResource(func(k schema.Kind) string { return strings.ToLower(string(k)) }),
 		RunE: func(cmd *cobra.Command, args []string) error {

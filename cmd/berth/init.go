@@ -24,7 +24,8 @@ berth.yaml with which it runs as it is: in the local repository, with instances
 that exist in memory only. The output names the next commands.
 
 Exit status: 0, 1 DIR cannot be written, 2 usage.`,
-		Args: cobra.ExactArgs(1),
+		Example: `  berth init estate`,
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := initEstate(args[0])
 			if err != nil {

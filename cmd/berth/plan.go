@@ -76,6 +76,9 @@ With --watch, the plan is shown again after every change, until interrupted.
 Exit status: 0 nothing blocks the change, 1 something does, 2 usage; with
 --detailed-exitcode 3 if nothing blocks it and there is something to do; with
 --watch 0.`,
+		Example: `  berth plan
+  berth plan --base main --head my-branch --author anna
+  git diff HEAD | berth plan --patch -`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := req.check(); err != nil {

@@ -49,6 +49,8 @@ fields are offered, and none is marked as wrong.
 
 With --events, write into DIR what events look like: asyncapi.yaml, and the JSON
 Schema of each type of event that it refers to.`,
+		Example: `  berth schema export --estate . > estate.schema.json
+  berth schema export --events schemas`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: completeResource(func(k schema.Kind) string { return string(k) }),
 		RunE: func(cmd *cobra.Command, args []string) error {

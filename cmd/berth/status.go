@@ -76,6 +76,8 @@ The exit status does not tell whether everything runs: see .instances[].ready
 of -o json.
 
 Exit status: 0, 1 there is no ` + reconciler.BranchStatus + ` to read, 2 usage.`,
+		Example: `  berth status
+  berth status -o json | jq -r '.instances[] | .name + " " + .phase'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			l, err := req.open(cmd.Context())

@@ -24,11 +24,12 @@ func newTokenCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "token --service-account TENANT.PROJECT/NAME --key FILE --audience ESTATE",
 		Short: "Make a service account's token for the read API",
-		Long: `Prints a token that lives for --ttl. The key is the private half of one of the
-account's public_keys in force: an OpenSSH or PEM file without a passphrase, as
-ssh-keygen -t ed25519 -N "" makes it. The audience is the estate's name, as
-berth.yaml says it. A tenant's account is TENANT/NAME.`,
-		Args: cobra.NoArgs,
+		Long: `Print a token for the read API that expires after --ttl. The key is the private half
+of one of the account's public_keys in force: an OpenSSH or PEM file without a
+passphrase, as ssh-keygen -t ed25519 -N "" makes it. The audience is the name of the
+estate in berth.yaml. The account of a tenant is TENANT/NAME.`,
+		Example: `  berth token --service-account physics.lattice/ci --key id_ed25519 --audience campus`,
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			name, err := api.ParseIssuer(account)
 			if err != nil {
@@ -51,11 +52,11 @@ berth.yaml says it. A tenant's account is TENANT/NAME.`,
 	}
 	cli.OutputFlag(cmd, &output, "text", "json")
 	f := cmd.Flags()
-	f.StringVar(&account, "service-account", "", "whose token: TENANT.PROJECT/NAME, or TENANT/NAME")
-	f.StringVar(&key, "key", "", "file with the private key")
+	f.StringVar(&account, "service-account", "", "service account: TENANT.PROJECT/NAME, or TENANT/NAME")
+	f.StringVar(&key, "key", "", "`file` with the private key")
 	f.StringVar(&keyID, "key-id", "current", "id of the public key in the ServiceAccount document")
 	f.StringVar(&audience, "audience", "", "name of the estate that the token is for")
-	f.DurationVar(&ttl, "ttl", 15*time.Minute, "how long it lives, at most 1h")
+	f.DurationVar(&ttl, "ttl", 15*time.Minute, "lifetime of the token, at most 1h")
 	for _, name := range []string{"service-account", "key", "audience"} {
 		_ = cmd.MarkFlagRequired(name) // it is there
 	}

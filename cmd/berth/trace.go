@@ -60,14 +60,16 @@ func newTraceCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "trace CORRELATION_ID",
 		Short: "Trace one change from commit to hosts",
-		Long: `Show what one change caused. Its correlation id stands in the comment on the pull
-request, in log lines, events, audit records and errors. Shown are the commit on
-main and its author, what came into force and what was held, the audit records
-and events in order of time, and the resources that follow the change now. The
-branches are read as the repository has them; nothing is fetched.
+		Long: `Show what one change caused: its commit and author, the documents that came into
+force or were held, the audit records and events in order of time, and the resources
+that follow the change now. The correlation id of a change is in the comment on the
+pull request, in log lines, events, audit records and errors.
+
+The branches are read as the repository has them; nothing is fetched.
 
 Exit status: 0, 1 nothing has the id, 2 usage.`,
-		Args: cobra.ExactArgs(1),
+		Example: `  berth trace c630b41a29591b1bb3f0d`,
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			l, err := req.open(cmd.Context())
 			if err != nil {

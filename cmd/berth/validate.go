@@ -31,19 +31,22 @@ func newValidateCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "validate [DIR]",
 		Short: "Check a whole estate",
-		Long: `Check a whole estate: every document, what documents say about each other, and
-what policy makes of the instances. Warnings tell what can never run, has no
+		Long: `Check a whole estate: every document, the references between documents, and the
+instances against policy. A warning is about a document that can never run, has no
 effect yet, or proves nothing.
 
-With --tenant NAME=DIR, DIR is the repository that this tenant has of its own: it
-stands in the place of tenants/NAME, but for tenant.yaml, as it does for Berth.
+With --tenant NAME=DIR, the documents of that tenant are read from its own repository
+in DIR, except tenant.yaml.
 
-Where two tenants claim the same, the finding names both places. If DIR is a clone
-that has berth/in-force, the finding is at the document that is not in force.
+If documents of two tenants contradict each other, the finding names both. If DIR is
+a clone that has berth/in-force, the finding is at the document that is not in force.
 
 With --watch, check it again whenever a file changes, until interrupted.
 
 Exit status: 0 no errors, whatever the warnings, 1 errors, 2 usage; with --watch 0.`,
+		Example: `  berth validate .
+  berth validate -o github .
+  berth validate --watch .`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir := "."

@@ -69,9 +69,10 @@ func (r versionReport) text() string {
 func newVersionCmd() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
-		Use:   "version",
-		Short: "Print the version, its commit, date and Go version",
-		Args:  cobra.NoArgs,
+		Use:     "version",
+		Short:   "Print the version, its commit, date and Go version",
+		Example: `  berth version -o json`,
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			info, _ := debug.ReadBuildInfo()
 			r := versionOf(info)

@@ -36,6 +36,32 @@ func Reference() ([]byte, error) {
 	return r.Bytes(), nil
 }
 
+// Reference returns a page about the fields of a settings file as Markdown, with a
+// section for each mapping at the top. intro comes below the title.
+func (s *Settings) Reference(title, intro string) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	top := s.judge.defs[s.name].shape
+	var r reference
+	r.line("# " + title)
+	r.line(intro)
+	var sections []string
+	r.table(func() {
+		for _, name := range sortedNames(top.fields) {
+			f := top.fields[name]
+			r.row(name, r.typeOf(f.shape), f)
+			if f.shape.kind == cue.StructKind {
+				sections = append(sections, name)
+			}
+		}
+	})
+	for _, name := range sections {
+		r.line("## " + name)
+		r.table(func() { r.fields(name, top.fields[name].shape) })
+	}
+	return r.Bytes()
+}
+
 type reference struct {
 	bytes.Buffer
 	name string // what a name must be

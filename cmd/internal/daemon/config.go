@@ -132,6 +132,18 @@ func (d *duration) UnmarshalJSON(b []byte) error {
 // definition is config.cue, compiled once.
 var definition = sync.OnceValues(func() (*load.Settings, error) { return load.NewSettings(configCUE, "#Configuration") })
 
+// Reference returns the reference of berth.yaml as Markdown, made from config.cue.
+func Reference() ([]byte, error) {
+	d, err := definition()
+	if err != nil {
+		return nil, err
+	}
+	return d.Reference("Configuration of the daemon", "All fields of `berth.yaml`. [configure.md](../configure.md) explains how to use them. "+
+		"This page is generated: `berth docs configuration` prints it.\n\n"+
+		"A secret is never written into the file: `{file: PATH}` or `{env: NAME}` names it. "+
+		"Durations have a unit: `500ms`, `5s`, `10m`, `1h`; `90d` for days."), nil
+}
+
 // ReadConfig reads and checks berth.yaml. The error lists all mistakes, each with
 // file, line and column.
 func ReadConfig(path string) (*Config, error) {

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -262,4 +263,32 @@ func TestInstallPageShowsAValidConfiguration(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, regexp.MustCompile(`(?m)^   `).ReplaceAll(example[1], nil), 0o600))
 	_, err = ReadConfig(path)
 	require.NoError(t, err)
+}
+
+// The defaults that config.cue documents are those in use.
+func TestDocumentedDefaultsAreInUse(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "berth.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(`repository: {url: "https://g.example/e.git", directory: /d}
+authority: {administrators: [anna]}
+github: {owner: lab, repository: estate, webhook_secret: {env: S}, token: {env: T}}
+ssh: {key: /k}
+`), 0o600))
+	c, err := ReadConfig(path)
+	require.NoError(t, err)
+	page, err := Reference()
+	require.NoError(t, err)
+	for field, value := range map[string]any{
+		"estate": c.Estate, "repository.branch": c.Repository.Branch, "github.api_url": c.GitHub.APIURL, "listen": c.address(), "ssh.user": c.SSH.User,
+		"interval": c.Interval, "poll": c.Poll, "flush_window": c.FlushWindow, "retention": c.Retention, "workers": c.Workers, "max_attempts": c.MaxAttempts,
+	} {
+		m := regexp.MustCompile("(?m)^\\| `" + regexp.QuoteMeta(field) + "` .* \\(default `(.*)`\\) \\|$").FindStringSubmatch(string(page))
+		require.NotNil(t, m, field)
+		if d, ok := value.(duration); ok {
+			var documented duration
+			require.NoError(t, documented.UnmarshalJSON([]byte(m[1])))
+			require.Equal(t, documented, d, field)
+			continue
+		}
+		require.Equal(t, strings.Trim(m[1], `"`), fmt.Sprint(value), field)
+	}
 }
