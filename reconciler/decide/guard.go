@@ -18,16 +18,10 @@ const CodeAuthority = "authority.denied"
 
 // guard judges a change as a whole, before any of it comes into force.
 type guard struct {
+	change
 	d            *Decider
 	before, main *estate.Result
 	changes      []schema.PathChange // from what is in force to main, sorted by path
-	commit       string              // of the step
-	authored     map[string]subject  // authors of the paths that the step touches
-	permitted    map[string]string   // as in Standing
-	acks         []subject           // users who acknowledge deletions
-	trust        bool                // no permission is asked for
-	waits        map[string]bool     // unauthorized paths that trust does not cover, unless the step touches them
-	acked        bool                // deletions of the step are acknowledged elsewhere
 
 	moves       map[string]string // new path, by old path
 	vetoes      map[string]estate.Veto
@@ -55,9 +49,33 @@ func (g *guard) look() {
 	g.blockDeletions()
 }
 
+// authorise decides the permissions for each changed path. A path that was permitted
+// before and has the same content stays permitted. A difference that no step touched
+// has nobody's permission.
+func (g *guard) authorise() {
+	for _, c := range g.changes {
+		who, touched := g.author(c.Path)
+		blob, waited := g.permitted[c.Path]
+		switch {
+		case waited && blob == c.To:
+		case g.trust && (touched || !g.waits[c.Path]):
+		case touched:
+			ds := g.d.decisions(who, g.before.Desired, g.main.Desired, g.key(c.Path), c)
+			g.decisions[c.Path] = ds
+			if why, denied := denial(ds); denied {
+				g.unpermitted[c.Path] = true
+				g.refusePath(c.Path, CodeAuthority, estate.HeldUnauthorised, "%s", why)
+			}
+		default:
+			g.unpermitted[c.Path] = true
+			g.refusePath(c.Path, CodeAuthority, estate.HeldUnauthorised, "no user with the permission is known to have changed it; a user with the permission changes it again or comments /berth apply with the commit that changed it; a revert needs no permission")
+		}
+	}
+}
+
 // refuse vetoes a changed path.
 func (g *guard) refuse(d schema.Diagnostic, reason string) {
-	if _, ok := slices.BinarySearchFunc(g.changes, d.File, func(c schema.PathChange, p string) int { return cmp.Compare(c.Path, p) }); !ok {
+	if !touches(g.changes, d.File) {
 		return
 	}
 	if _, ok := g.vetoes[d.File]; !ok {
@@ -71,16 +89,10 @@ func (g *guard) refusePath(path, code, reason, format string, args ...any) {
 }
 
 // key is what a changed path declares, or declared; zero for no document.
-func (g *guard) key(path string) schema.Key {
-	if k := g.main.Key(path); !k.IsZero() {
-		return k
-	}
-	return g.before.Key(path)
-}
+func (g *guard) key(path string) schema.Key { return cmp.Or(g.main.Key(path), g.before.Key(path)) }
 
-// author is who touched a path. Where a change names only a directory that it is
-// in, as there was too much to list or nothing to compare with, somebody did and
-// nobody knows who: not all that is there is of whoever touched it last.
+// author is the author of a path. If a step names only a directory above it, because
+// the change was too large to list, its author is unknown.
 func (g *guard) author(path string) (subject, bool) {
 	if who, ok := g.authored[path]; ok {
 		return who, true
@@ -104,8 +116,8 @@ func above(path string) iter.Seq[string] {
 	}
 }
 
-// waiting is what of a change is permitted and does not come into force: path →
-// main's blob. Of a part that cannot be read it is what was known before.
+// waiting are the paths that are permitted and held, as in Standing. In a part that
+// cannot be read they stay as they were.
 func (g *guard) waiting(f *estate.Force) map[string]string {
 	out := map[string]string{}
 	for _, c := range g.changes {
@@ -114,12 +126,12 @@ func (g *guard) waiting(f *estate.Force) map[string]string {
 		case !held:
 		case !g.unpermitted[c.Path]:
 			out[c.Path] = c.To
-		case waited: // who overwrites it without the right takes nothing from it
+		case waited: // an unpermitted change over it takes nothing away
 			out[c.Path] = was
 		}
 	}
 	for path, blob := range f.Replace {
-		if _, changed := slices.BinarySearchFunc(g.changes, path, func(c schema.PathChange, p string) int { return cmp.Compare(c.Path, p) }); changed {
+		if touches(g.changes, path) {
 			continue
 		}
 		if h := g.before.Desired.Header(g.before.Key(path)); h != nil && blob == "" {
@@ -131,7 +143,7 @@ func (g *guard) waiting(f *estate.Force) map[string]string {
 			out[path] = blob
 		}
 	}
-	if blob := g.brake(); blob != "" {
+	if blob := g.keptPause(); blob != "" {
 		out[pauseFile] = blob
 	}
 	return out
@@ -147,26 +159,8 @@ func unread(f *estate.Force, path string) bool {
 	return false
 }
 
-// authorise asks for the rights of who touched each path. What waited already,
-// was permitted and was not touched waits on; what else differs from what is in
-// force has nobody's right behind it, however it came to.
-func (g *guard) authorise() {
-	for _, c := range g.changes {
-		who, touched := g.author(c.Path)
-		blob, waited := g.permitted[c.Path]
-		switch {
-		case waited && blob == c.To: // permitted already, by the rules before it, and nobody with the right took it back
-		case g.trust && (touched || !g.waits[c.Path]):
-		case touched:
-			ds := g.d.decisions(who, g.before.Desired, g.main.Desired, g.key(c.Path), c)
-			g.decisions[c.Path] = ds
-			if why, denied := denial(ds); denied {
-				g.unpermitted[c.Path] = true
-				g.refusePath(c.Path, CodeAuthority, estate.HeldUnauthorised, "%s", why)
-			}
-		default:
-			g.unpermitted[c.Path] = true
-			g.refusePath(c.Path, CodeAuthority, estate.HeldUnauthorised, "no user with the permission is known to have changed it; a user with the permission changes it again or comments /berth apply with the commit that changed it; a revert needs no permission")
-		}
-	}
+// touches says whether a change touches a file. changes is sorted by path.
+func touches(changes []schema.PathChange, file string) bool {
+	_, ok := slices.BinarySearchFunc(changes, file, func(c schema.PathChange, path string) int { return strings.Compare(c.Path, path) })
+	return ok
 }

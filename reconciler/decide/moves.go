@@ -203,14 +203,12 @@ func documents(touched []schema.PathChange, base, head *estate.Result) []plan.Do
 		was, is := base.Key(c.Path), head.Key(c.Path)
 		switch {
 		case c.To == "" && !was.IsZero() && moves[c.Path] == "":
-			out = append(out, plan.DocumentChange{Key: was, File: c.Path, Change: "deleted"})
+			out = append(out, plan.DocumentChange{Key: was, File: c.Path, Change: verb(c)})
 		case c.To == "" || is.IsZero():
 		case from[c.Path] != "":
 			out = append(out, plan.DocumentChange{Key: is, File: c.Path, Change: "moved", From: from[c.Path]})
-		case c.From == "":
-			out = append(out, plan.DocumentChange{Key: is, File: c.Path, Change: "added"})
 		default:
-			out = append(out, plan.DocumentChange{Key: is, File: c.Path, Change: "modified"})
+			out = append(out, plan.DocumentChange{Key: is, File: c.Path, Change: verb(c)})
 		}
 	}
 	slices.SortFunc(out, func(a, b plan.DocumentChange) int { return cmp.Compare(a.File, b.File) })

@@ -10,18 +10,17 @@ import (
 	"berth/schema/policy"
 )
 
-// refuse holds documents that policy denies: the policy that the change brings,
-// and the one in force before it, so that nobody widens a policy and uses it in
-// one change; and policies that allow more than those above them. What is in
-// force stays as it is, whatever the rules become, so that only tenants that
-// changed are looked at.
+// refuse holds documents that policy denies, the policy of the change or the one in
+// force before it, so that nobody widens a policy and uses it in one change. It also
+// holds policies that allow more than those above them. A document in force stays in
+// force, so only tenants that changed are judged.
 func (d *Decider) refuse(before *schema.Desired, today string) estate.Check {
 	return func(now *schema.Desired) []schema.Diagnostic {
 		return d.refused(now, before, today, func(name string) bool { return now.Tenants[name] != before.Tenants[name] })
 	}
 }
 
-// refused is what policy refuses of the tenants asked for.
+// refused is what policy refuses of some tenants.
 func (d *Decider) refused(now, before *schema.Desired, today string, asked func(tenant string) bool) []schema.Diagnostic {
 	var out []schema.Diagnostic
 	if now.Platform != before.Platform || asked("") {
@@ -38,19 +37,18 @@ func (d *Decider) refused(now, before *schema.Desired, today string, asked func(
 	return slices.Concat(out, slices.Concat(of...))
 }
 
-// upgrades refuses a change of version that the new version's upgrade_from does
-// not admit. Both sides are what is in force, so that a version document that
-// is held itself admits nothing.
+// upgrades refuses a change of version that the upgrade_from of the new version does
+// not admit. A held version document admits nothing.
 func upgrades(before *schema.Desired) estate.Check {
 	return func(now *schema.Desired) []schema.Diagnostic { return schema.Upgrades(before, now) }
 }
 
-// CodeBase is put before the code of a rule that refuses by the policy in force
+// CodeBase is the prefix of the code of a rule that refuses by the policy in force
 // before a change.
 const CodeBase = "base."
 
-// underBase is what the policies in force before would refuse of what a tenant
-// declares now. Tenants and projects that were not there had none.
+// underBase is what the policies in force before refuse of what a tenant declares
+// now. New tenants and projects had no policy.
 func (d *Decider) underBase(platform, before *schema.Platform, t, was *schema.TenantEstate, today string) []schema.Diagnostic {
 	if was == nil || maps.Equal(before.Policies, platform.Policies) && t.Policy == was.Policy && sameEntitlements(t, was) {
 		return nil
@@ -90,7 +88,7 @@ func sameEntitlements(t, was *schema.TenantEstate) bool {
 	return true
 }
 
-// always is a check that finds the same whatever is in force.
+// always is a check whose findings do not depend on what is in force.
 func always(found []schema.Diagnostic) estate.Check {
 	return func(*schema.Desired) []schema.Diagnostic { return found }
 }

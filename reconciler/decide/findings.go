@@ -1,0 +1,132 @@
+package decide
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"berth/schema"
+	"berth/schema/authority"
+	"berth/schema/estate"
+	"berth/schema/signature"
+)
+
+// CodeNoAdministrator is the code of the finding that nobody may give roles at the
+// platform or in a tenant. The loader reports role bindings that name no
+// administrator; a change that deletes the binding is reported here.
+const CodeNoAdministrator = "ref.no-administrator"
+
+// codeWider is policy's code of an overlay that allows more than those above it.
+const codeWider = "policy.wider"
+
+// findingsOf are the findings of a proposal.
+func (d *Decider) findingsOf(in Input, touched []schema.PathChange, waited map[string]bool, base, head *forced) []schema.Diagnostic {
+	now := base.Result.Desired
+	out := caused(touched, waited, d.findings(base, in.Today), d.findings(head, in.Today))
+	out = append(out, lastAdministrators(touched, now, head.Main.Desired)...)
+	out = append(out, withoutEffect(touched, head.Main)...)
+	out = append(out, signature.Findings(head.Main.Desired, func(file string) bool { return touches(touched, file) })...)
+	schema.SortDiagnostics(out)
+	if in.Seen != nil {
+		out = append(out, in.Seen(now, head.Result.Desired)...)
+		schema.SortDiagnostics(out)
+	}
+	return append(partialMoves(touched, base.Result, head), out...)
+}
+
+// findings are all findings about a tree: those of the loader, policy, moves and
+// guards, and units that can never run.
+func (d *Decider) findings(f *forced, today string) []schema.Diagnostic {
+	all := slices.Clone(f.Main.Diagnostics)
+	all = append(all, d.refused(f.Main.Desired, f.before, today, func(string) bool { return true })...)
+	all = append(all, schema.Upgrades(f.before, f.Main.Desired)...)
+	all = append(all, renamedInstances(f.before, f.Main.Desired)...)
+	all = append(all, f.guard.found...)
+	all = append(all, d.capacity.Check(f.Main.Desired, d.Evaluate(f.Main.Desired, f.before, today), f.Main.AllNodes())...)
+	schema.SortDiagnostics(all)
+	return all
+}
+
+// caused are the findings of head in touched files, and those elsewhere that base
+// lacks, whatever their words: the author of the change cannot fix what was wrong or
+// held before.
+func caused(touched []schema.PathChange, waited map[string]bool, base, head []schema.Diagnostic) []schema.Diagnostic {
+	type place struct {
+		file, code, path string
+		severity         schema.Severity
+	}
+	before := map[place]bool{}
+	for _, d := range base {
+		before[place{d.File, d.Code, d.Path, d.Severity}] = true
+	}
+	out := []schema.Diagnostic{}
+	for _, d := range head {
+		if !touches(touched, d.File) && !d.Other.IsZero() && touches(touched, d.Other.File) {
+			d = d.Swapped() // the change causes the conflict, and its author can fix it there
+		}
+		known := waited[d.File] || before[place{d.File, d.Code, d.Path, d.Severity}]
+		if d.Code == codeWider && !touches(touched, d.File) {
+			d.Severity = schema.SeverityWarning // the layers above narrow it anyway
+		}
+		if touches(touched, d.File) || !known {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// maxWithoutEffect is how many documents without effect are named.
+const maxWithoutEffect = 10
+
+// withoutEffect warns of documents of a change that have no effect yet.
+func withoutEffect(touched []schema.PathChange, head *estate.Result) (out []schema.Diagnostic) {
+	more := 0
+	for _, c := range touched {
+		f := head.WithoutEffectAt(c.Path)
+		switch {
+		case f == nil:
+		case len(out) < maxWithoutEffect:
+			out = append(out, *f)
+		default:
+			more++
+		}
+	}
+	if more > 0 {
+		last := out[len(out)-1]
+		last.Severity, last.Path, last.Message = schema.SeverityNote, "", fmt.Sprintf("%d more documents of this change have no effect yet; berth validate lists them", more)
+		out = append(out, last)
+	}
+	return out
+}
+
+// lastAdministrators warns about deleted role bindings that named the last
+// administrators of the platform, or of a tenant that stays.
+func lastAdministrators(touched []schema.PathChange, before, after *schema.Desired) (out []schema.Diagnostic) {
+	for _, c := range touched {
+		key, _ := schema.KeyAt(c.Path)
+		binding, ok := before.Document(key).(*schema.RoleBinding)
+		if c.To != "" || !ok || key.Project != "" || !authority.Administers(binding) || administered(after, key.Tenant) {
+			continue
+		}
+		of := "platform"
+		if key.Tenant != "" {
+			of = "tenant " + key.Tenant
+		}
+		out = append(out, schema.Diagnostic{
+			Severity: schema.SeverityWarning, Code: CodeNoAdministrator, File: c.Path, Line: 1, Column: 1,
+			Message: fmt.Sprintf("this deletes the last administrators of the %s: keep one with the role %s", of, strings.Join(authority.AdministratorRoles(key.Tenant), " or ")),
+		})
+	}
+	return out
+}
+
+// administered says whether somebody may give roles in a tenant, or at the platform
+// for "". Nobody has to in a tenant that is gone.
+func administered(d *schema.Desired, tenant string) bool {
+	if tenant == "" {
+		return slices.ContainsFunc(slices.Collect(maps.Values(d.Platform.Roles)), authority.Administers)
+	}
+	t := d.Tenants[tenant]
+	return t == nil || t.Tenant == nil || authority.Administers(t.Roles)
+}

@@ -1,0 +1,171 @@
+package decide
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"berth/schema"
+	"berth/schema/authority"
+	"berth/schema/signature"
+)
+
+// subject is the author of a change, and the users whose commands count for it.
+type subject struct {
+	authority.Actor
+	signer      *signature.Signer // of the commit, if Actor proves nobody; nil: unknown
+	commit      string
+	pullRequest int
+	acks        []string   // digests of deletions
+	applies     *applicant // whose command authorizes the change; nil: no command does
+}
+
+// in is the actor where a permission is needed: a signing key counts only in the
+// scope that names it.
+func (s subject) in(scope authority.Scope) authority.Actor {
+	if s.signer == nil || s.Proof != authority.ProofNone {
+		return s.Actor
+	}
+	a, err := s.signer.Actor(scope)
+	if err != nil {
+		return s.Actor
+	}
+	a.BreakGlass = s.BreakGlass
+	return a
+}
+
+// rules are the rules of the estate in force before a change.
+func (d *Decider) rules(base *schema.Desired) authority.Rules {
+	return authority.Rules{Base: base, Administrators: d.o.Authority.Administrators, AdministratorKeys: d.o.Authority.AdministratorKeys, NoForge: d.o.Authority.NoForge}
+}
+
+// decisions are those about the change of one document; empty if no authority is
+// configured.
+func (d *Decider) decisions(s subject, before, main *schema.Desired, key schema.Key, c schema.PathChange) []authority.Decision {
+	var out []authority.Decision
+	if d.o.Authority == nil {
+		return nil
+	}
+	for _, n := range authority.Needs(before, main, key, c) {
+		if s.applies != nil {
+			out = append(out, d.applied(s, before, n))
+			continue
+		}
+		out = append(out, authority.Decide(d.rules(before), s.in(n.Scope), []authority.Need{n})...)
+	}
+	return out
+}
+
+// applied decides whether the user of an apply command has a permission, and
+// whether the author is a second person where a policy wants one.
+func (d *Decider) applied(s subject, before *schema.Desired, n authority.Need) authority.Decision {
+	a, rules := s.applies, d.rules(before)
+	alone := authority.Holds(rules, s.Actor, n)
+	if !alone.Allowed || a.seconded {
+		return alone
+	}
+	author := cmp.Or(a.Author, subject{signer: a.signer}.in(n.Scope).Login)
+	if author == "" || strings.EqualFold(author, a.By) {
+		return authority.Decide(rules, s.Actor, []authority.Need{n})[0]
+	}
+	two := authority.Actor{Login: author, Proof: authority.ProofPullRequest, Approvers: []string{a.By}}
+	if alone.BreakGlass { // which no approver has
+		two = s.Actor
+		two.Approvers = []string{author}
+	}
+	return authority.Decide(rules, two, []authority.Need{n})[0]
+}
+
+// denial is the text of the first denied decision.
+func denial(ds []authority.Decision) (string, bool) {
+	for _, d := range ds {
+		if !d.Allowed {
+			return fmt.Sprintf("%s needs %s: %s", d.Why, d.Permission, d.Reason), true
+		}
+	}
+	return "", false
+}
+
+// may says whether a subject has a permission; everybody has if no authority is
+// configured.
+func (d *Decider) may(s subject, base *schema.Desired, p authority.Permission, scope authority.Scope) bool {
+	return d.o.Authority == nil || authority.May(d.rules(base), s.in(scope), p, scope).Allowed
+}
+
+// May decides whether a user may do something that changes no document, by the
+// roles in force.
+func (d *Decider) May(inForce *schema.Desired, login string, p authority.Permission, scope authority.Scope) authority.Decision {
+	if d.o.Authority == nil {
+		return authority.Decision{Need: authority.Need{Permission: p, Scope: scope}, Allowed: true}
+	}
+	return authority.May(d.rules(inForce), authority.Actor{Login: login, Proof: authority.ProofPullRequest}, p, scope)
+}
+
+// Agrees decides whether a user may approve the present plan of an author's change:
+// the user has the permission and, where a policy wants two persons, is another one.
+func (d *Decider) Agrees(inForce *schema.Desired, author, login string, n authority.Need) authority.Decision {
+	may := d.May(inForce, login, n.Permission, n.Scope)
+	if d.o.Authority == nil || !may.Allowed {
+		return may
+	}
+	actor := authority.Actor{Login: author, Approvers: []string{login}, Proof: authority.ProofPullRequest}
+	return authority.Decide(d.rules(inForce), actor, []authority.Need{n})[0]
+}
+
+// Needed decides for each permission that the change from one commit to another
+// needs, by the rules of the former; empty if no authority is configured.
+func (d *Decider) Needed(ctx context.Context, repo Repo, from, to string, by authority.Actor) ([]authority.Decision, error) {
+	if d.o.Authority == nil {
+		return nil, nil
+	}
+	touched, err := repo.Diff(ctx, from, to)
+	if err != nil {
+		return nil, err
+	}
+	before, err := d.loadAt(ctx, repo, from)
+	if err != nil {
+		return nil, err
+	}
+	main, err := d.loadAt(ctx, repo, to)
+	if err != nil {
+		return nil, err
+	}
+	var out []authority.Decision
+	for _, c := range touched {
+		key := main.Key(c.Path)
+		if key.IsZero() {
+			key = before.Key(c.Path)
+		}
+		out = append(out, d.decisions(subject{Actor: by}, before.Desired, main.Desired, key, c)...)
+	}
+	return out, nil
+}
+
+// signer is the signer of a commit, by the keys in force before it and until the end
+// of the day; nil: unknown.
+func (d *Decider) signer(before *schema.Desired, payload, signed []byte, today string) (*signature.Signer, error) {
+	day, err := time.Parse(time.DateOnly, today)
+	if err != nil {
+		return nil, err
+	}
+	who, err := signature.Keys(d.rules(before)).Signer(payload, signed, day.Add(24*time.Hour))
+	if err != nil {
+		return nil, nil // it proves nobody
+	}
+	return &who, nil
+}
+
+// Maker is the author of a commit, as its pull request or its signature proves it
+// for a scope; the zero Actor if neither does.
+func (d *Decider) Maker(rules *schema.Desired, s Step, scope authority.Scope, today string) authority.Actor {
+	by := subject{Actor: s.By}
+	if s.By.Proof == authority.ProofNone && len(s.Signature) > 0 && d.o.Authority != nil {
+		by.signer, _ = d.signer(rules, s.Payload, s.Signature, today) // an invalid day proves nobody
+	}
+	if a := by.in(scope); a.Proof != authority.ProofNone {
+		return a
+	}
+	return authority.Actor{}
+}
