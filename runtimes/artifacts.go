@@ -6,37 +6,36 @@ import (
 	"berth/schema"
 )
 
-// Artifacts looks at the bytes behind what an estate declares, at the source
-// they went to (requirement A6): whether they are there, and are what they
-// shall be. It keeps none of them.
+// Artifacts checks declared artifacts at their source (requirement A6): whether the
+// bytes exist and have the declared digest. It stores none of them.
 type Artifacts interface {
-	// Look looks at what a source has by a reference. A digest, "sha256:…", and a
-	// media type say what it shall be; empty ones ask for nothing. Whether the
-	// source may be used at all is for policy to say, before. Where the source has
-	// repositories, names without {tenant} and {project}, the reference is in one of
-	// them, and nothing outside it is looked at, whatever leads there.
+	// Look reads the artifact of a reference and compares it with a digest,
+	// "sha256:…", and a media type, unless they are empty. The caller has checked
+	// that policy allows the source. If the source has repositories (names without
+	// {tenant} and {project}), the reference has to be in one of them; no link or
+	// redirect is followed out of it.
 	Look(ctx context.Context, source *schema.ArtifactSource, reference, digest, mediaType string) Sight
 }
 
-// SightState is what is known of an artifact's bytes.
+// SightState is the state of an artifact at its source.
 type SightState string
 
-// The states. What cannot be told is unknown, never absent and never different:
-// a refusal, an answer that is cut off, a source that is not there.
+// The states. A refusal, a truncated answer or an unreachable source is unknown, never
+// absent or different.
 const (
-	SightFound     SightState = "found"     // they are there, and are what was asked for
-	SightDifferent SightState = "different" // others are there
-	SightAbsent    SightState = "absent"    // the source says that there are none
+	SightFound     SightState = "found"     // exists with the declared digest and media type
+	SightDifferent SightState = "different" // has another digest or media type
+	SightAbsent    SightState = "absent"    // the source says that it does not exist
 	SightUnknown   SightState = "unknown"
 )
 
-// Sight is what Look saw. Its texts are Berth's own words: nothing that a server
-// answered stands in them, so that none can make it repeat a secret.
+// Sight is the result of Look. Its texts contain nothing from a server's answer, which
+// could repeat a secret.
 type Sight struct {
 	State     SightState
 	Reason    string // one word for machines, such as DigestMismatch
-	Message   string // for people; what to do where something is wrong
-	Digest    string // "sha256:…" of the bytes that are there; "" unless found or different
-	MediaType string // as the source says it, where it is one that Berth knows
+	Message   string // for people, with the next step if something is wrong
+	Digest    string // "sha256:…" of the bytes; "" unless found or different
+	MediaType string // from the source, if Berth knows it
 	Size      int64  // in bytes
 }

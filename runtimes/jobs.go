@@ -8,12 +8,11 @@ import (
 	"berth/schema"
 )
 
-// Jobs is what a Runtime offers besides if its units run jobs. It is found by
-// a type assertion on the Runtime.
+// Jobs is implemented by a Runtime whose units run jobs. Use a type assertion on the
+// Runtime.
 type Jobs interface {
-	// Submit hands a script over as its owner and returns the job's id. The
-	// script is run by the unit as that user, never by Berth. An error that is
-	// ErrUncertain may have submitted all the same.
+	// Submit submits a script as its owner and returns the job's id. The unit runs
+	// the script as that user. After ErrUncertain the job may have been submitted.
 	Submit(ctx context.Context, u *plan.Unit, stamp Stamp, spec JobSpec) (id string, err error)
 	// Job reads one job of the unit.
 	Job(ctx context.Context, u *plan.Unit, id string) (Job, error)
@@ -26,27 +25,27 @@ type JobSpec struct {
 	Script []byte          // with its #! line
 	GPUs   int             // per node; 0: none
 	Nodes  int             // 0: one
-	Output string          // absolute path on the node its output goes to; empty: nowhere
+	Output string          // absolute path of the output on the node; empty: none
 }
 
-// JobState is how a job is.
+// JobState is the state of a job.
 type JobState string
 
 // The states of a job.
 const (
 	JobPending   JobState = "pending"
 	JobRunning   JobState = "running"
-	JobCompleted JobState = "completed" // ended well
-	JobFailed    JobState = "failed"    // ended otherwise, or was cancelled
+	JobCompleted JobState = "completed" // succeeded
+	JobFailed    JobState = "failed"    // failed or was cancelled
 )
 
-// Job is one job as its unit's runtime sees it. An id may come back for
-// another job after a crash: a job is told by id and Submitted together.
+// Job is a job in a unit. After a crash an id may be reused, so a job is identified by
+// ID and Submitted together.
 type Job struct {
 	ID        string    `json:"id"`
 	State     JobState  `json:"state"`
-	Detail    string    `json:"detail,omitempty"` // as the runtime says it, such as COMPLETED or Resources
+	Detail    string    `json:"detail,omitempty"` // in the runtime's terms, such as COMPLETED or Resources
 	Nodes     []string  `json:"nodes,omitempty"`
-	Comment   string    `json:"comment,omitempty"` // what the job or its owner noted on it: untrusted text
+	Comment   string    `json:"comment,omitempty"` // from the job or its owner: untrusted text
 	Submitted time.Time `json:"submitted,omitzero"`
 }

@@ -8,49 +8,47 @@ import (
 	"berth/schema"
 )
 
-// Scope tells a runtime which unit to look at, and where.
+// Scope says which unit to observe, and where.
 type Scope struct {
 	Key schema.Key
-	// Members is where the unit is remembered to be; empty if nothing is.
+	// Members are the recorded members of the unit; empty if nothing is recorded.
 	Members []plan.Member
-	// Candidates are nodes a control plane could be on. They are asked for
-	// units that nobody remembers, so that a lost status branch loses nothing.
+	// Candidates are nodes that may have the control plane. They are asked for a unit
+	// without a record, so a lost status branch loses nothing.
 	Candidates []*schema.Node
-	// Instance is what shall run, or nil.
+	// Instance is the wanted instance, or nil.
 	Instance *schema.EffectiveInstance
 }
 
-// Change is one action to apply, with all it rests on.
+// Change is an action to apply, with its context.
 type Change struct {
 	Plan   *plan.Plan
 	Action plan.Action // its ID carries the attempt
-	// Stamp goes into the host's ledger with every effect.
+	// Stamp is recorded in the host's ledger with every effect.
 	Stamp Stamp
-	// Log is for what an error does not say. It has the ids of the instance and
-	// of the action (requirement A11). Nil: nobody reads it.
+	// Log has the ids of the instance and the action (requirement A11). Nil: no log.
 	Log *slog.Logger
 }
 
-// Stamp says on whose behalf an effect happens.
+// Stamp identifies the cause of an effect.
 type Stamp struct {
-	Epoch         uint64 `json:"epoch"`            // of the leader; hosts refuse one lower than they have seen
-	Leader        string `json:"leader,omitempty"` // its identity; hosts refuse another one of the same epoch
+	Epoch         uint64 `json:"epoch"`            // of the leader; hosts refuse an earlier one
+	Leader        string `json:"leader,omitempty"` // its identity; hosts refuse another one in the same epoch
 	Commit        string `json:"commit"`
 	CorrelationID string `json:"correlation_id"`
 	ActionID      string `json:"action_id,omitempty"`
 	Verb          string `json:"verb,omitempty"`
 }
 
-// Runtime makes units of one backend real.
+// Runtime deploys the units of a backend.
 type Runtime interface {
-	// Observe says what is there. It answers with Presence Unknown and a Reason
-	// rather than guess; an error never means Absent. It has no effect.
+	// Observe returns the state of a unit and has no effect. It answers with Presence
+	// Unknown and a Reason rather than guess; an error never means Absent.
 	Observe(ctx context.Context, s Scope) plan.Observed
-	// Apply performs one action and reads back what it did. It is idempotent
-	// per Action.ID and can be resumed after a crash at any point. The error
-	// names the host, the operation and what it printed, and holds no secret;
-	// it is Uncertain (errors.Is ErrUncertain) when contact was lost and the
-	// effect may or may not stand.
+	// Apply does an action and verifies it. It is idempotent per Action.ID and can be
+	// resumed after a crash at any point. The error names the host, the operation and
+	// its output, without secrets. It is ErrUncertain if contact was lost and the
+	// effect is unknown.
 	Apply(ctx context.Context, c Change) error
 	plan.Rules
 }

@@ -1,16 +1,15 @@
-// Package artifact looks at the bytes of artifacts where they are: at OCI
-// registries, at HTTP servers and in directories of this host (requirements A6,
-// B3). It says whether they are there and which digest they have, and keeps
-// nothing of them.
+// Package artifact checks artifacts at their sources: OCI registries, HTTP servers and
+// directories of this host (requirements A6, B3). It reports existence and digest and
+// stores no bytes.
 //
-// Sources are named by tenants, so each is taken for hostile: no proxy, no
-// redirect to another host, no plain HTTP and no address of this machine or of
-// a cloud's metadata service unless the operator names it, bounded bytes and
-// time, and nothing that a server answered in any text.
+// Tenants declare sources, so each source may be hostile. There is no proxy and no
+// redirect to another host. Plain HTTP, addresses of this machine and metadata
+// services of clouds need the operator's permission. Bytes and time are bounded, and
+// no message contains text from a server.
 //
-// A secret is used for one thing: it is exchanged at a registry's token endpoint
-// for a Token, which reads one repository and expires. It is sent to hosts that
-// the operator named for it and to no others, whatever an estate declares.
+// A secret is only exchanged for a Token at a registry's token endpoint. The token
+// reads one repository and expires. The secret is sent only to hosts that the operator
+// listed for it, whatever an estate declares.
 //
 // The package must not know policy, the loop, Git or a scheduler.
 package artifact
@@ -33,16 +32,15 @@ import (
 	"berth/schema"
 )
 
-// Options say what a Looker may do. All of it is the operator's, none of it
-// comes from an estate.
+// Options say what a Looker may do. They come from the operator, not from an estate.
 type Options struct {
-	Secrets     Secrets             // nil: there are none
-	PlainHTTP   []string            // hosts, with their port if they have one, that are asked by http instead of https
-	Addresses   []netip.Prefix      // addresses that are refused otherwise: of this machine, link-local, of metadata services
-	TokenHosts  map[string][]string // by a registry, the other hosts that give its tokens to those who show nothing
-	Directories []string            // directories that sources of type file may name
-	MaxBytes    int64               // of an HTTP server's file or of one in a directory: 16 GiB
-	Timeout     time.Duration       // for one look: 10 min
+	Secrets     Secrets             // nil: none
+	PlainHTTP   []string            // hosts, with a port if they have one, that use http instead of https
+	Addresses   []netip.Prefix      // allowed addresses of this machine, link-local ones, and those of metadata services
+	TokenHosts  map[string][]string // by registry, other hosts that issue its tokens without a secret
+	Directories []string            // allowed directories for sources of type file
+	MaxBytes    int64               // of a file; default 16 GiB
+	Timeout     time.Duration       // for one call of Look; default 10 min
 	Roots       *x509.CertPool      // nil: the system's
 	Now         func() time.Time
 }
@@ -55,7 +53,7 @@ type Looker struct {
 
 var _ runtimes.Artifacts = (*Looker)(nil)
 
-// New makes a Looker.
+// New returns a Looker.
 func New(o Options) *Looker {
 	if o.MaxBytes == 0 {
 		o.MaxBytes = 16 << 30
@@ -83,18 +81,18 @@ func (l *Looker) Look(ctx context.Context, source *schema.ArtifactSource, refere
 	case schema.SourceFile:
 		found, err = l.file(ctx, source, reference)
 	default:
-		err = unknown("UnknownType", "no source of type %s is known", source.Spec.Type)
+		err = unknown("UnknownType", "unknown source type %s", source.Spec.Type)
 	}
 	return judge(found, err, digest, mediaType)
 }
 
-// bytesFound is what is there.
+// bytesFound describes an existing artifact.
 type bytesFound struct {
 	digest, mediaType string
 	size              int64
 }
 
-// judge compares what is there with what shall be.
+// judge compares the artifact with the declared digest and media type.
 func judge(f bytesFound, err error, digest, mediaType string) runtimes.Sight {
 	var lack *lackError
 	s := runtimes.Sight{State: runtimes.SightFound, Reason: "Found", Digest: f.digest, MediaType: f.mediaType, Size: f.size}
@@ -102,19 +100,19 @@ func judge(f bytesFound, err error, digest, mediaType string) runtimes.Sight {
 	case errors.As(err, &lack):
 		return runtimes.Sight{State: lack.state, Reason: lack.reason, Message: lack.message}
 	case err != nil:
-		// Not of this package's making: its text may be anybody's.
-		return runtimes.Sight{State: runtimes.SightUnknown, Reason: "Failed", Message: "it could not be looked at"}
+		// Not an error of this package: its text may come from a server.
+		return runtimes.Sight{State: runtimes.SightUnknown, Reason: "Failed", Message: "the check failed"}
 	case digest != "" && f.digest != digest:
 		s.State, s.Reason = runtimes.SightDifferent, "DigestMismatch"
-		s.Message = fmt.Sprintf("the bytes there have the digest %s, not %s: push the registered ones again, or publish these as an artifact of their own", f.digest, digest)
+		s.Message = fmt.Sprintf("the digest is %s, want %s: push the registered bytes again, or publish these as another artifact", f.digest, digest)
 	case mediaType != "" && f.mediaType != "" && f.mediaType != mediaType:
 		s.State, s.Reason = runtimes.SightDifferent, "MediaTypeMismatch"
-		s.Message = fmt.Sprintf("what is there is of the media type %s, not %s: declare that", f.mediaType, mediaType)
+		s.Message = fmt.Sprintf("the media type is %s, want %s: declare the actual one", f.mediaType, mediaType)
 	}
 	return s
 }
 
-// lackError says why there is nothing to compare. Its message is Berth's own.
+// lackError is the reason why there is nothing to compare, without text of a server.
 type lackError struct {
 	state           runtimes.SightState
 	reason, message string
@@ -130,12 +128,12 @@ func absent(format string, args ...any) error {
 	return &lackError{runtimes.SightAbsent, "Absent", fmt.Sprintf(format, args...)}
 }
 
-// sum reads all of r and returns digest and size. More than max bytes are an
-// error, and so is the end of ctx.
+// sum reads r and returns digest and size. More than max bytes and the end of ctx are
+// errors.
 func sum(ctx context.Context, r io.Reader, max int64) (digest string, size int64, err error) {
 	h := sha256.New()
 	size, err = io.Copy(h, io.LimitReader(&reader{ctx, r}, max+1))
-	if err = cmp.Or(err, ctx.Err()); err != nil { // what was cut off by the end of ctx may look like the end
+	if err = cmp.Or(err, ctx.Err()); err != nil { // at the end of ctx a truncated body may look complete
 		return "", 0, err
 	}
 	if size > max {
@@ -145,7 +143,7 @@ func sum(ctx context.Context, r io.Reader, max int64) (digest string, size int64
 }
 
 func tooLarge(max int64) error {
-	return unknown("TooLarge", "it is larger than the %d bytes that are looked at", max)
+	return unknown("TooLarge", "larger than the limit of %d bytes", max)
 }
 
 // reader ends with ctx.
@@ -161,7 +159,7 @@ func (r *reader) Read(p []byte) (int, error) {
 	return r.r.Read(p)
 }
 
-// plain says whether a host is asked by http.
+// plain reports whether a host uses http.
 func (l *Looker) plain(host string) bool { return slices.Contains(l.o.PlainHTTP, host) }
 
 func (l *Looker) scheme(host string) string {

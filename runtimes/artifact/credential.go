@@ -19,24 +19,23 @@ import (
 	"berth/schema"
 )
 
-// Secrets is where the operator's secrets are. What they are called is all that
-// an estate says of them.
+// Secrets returns the operator's secrets. An estate knows only their names.
 type Secrets interface {
-	// Secret is the secret of a name, read anew at each call so that a rotated one
-	// is taken up.
+	// Secret returns the secret of a name. It reads the secret at each call, so a
+	// rotated one is used at once.
 	Secret(ctx context.Context, name string) (Credential, error)
 }
 
-// Credential is a secret that lives long, and what the operator lets it be used
-// for. An estate can name it, and cannot take it elsewhere.
+// Credential is a long-lived secret with its permitted use. An estate can name it but
+// not send it to other hosts.
 type Credential struct {
 	Username string
 	Password Hidden
-	Hosts    []string // the registry and its token endpoint, with their ports if they have any
-	Tenants  []string // whose sources may name it, besides the platform's
+	Hosts    []string // the registry and its token endpoint, with a port if they have one
+	Tenants  []string // tenants whose sources may name it, besides the platform
 }
 
-// Hidden is a text that prints as "***", whichever way it is printed.
+// Hidden is text that always prints as "***".
 type Hidden string
 
 // Format implements fmt.Formatter.
@@ -49,20 +48,19 @@ func (Hidden) MarshalText() ([]byte, error) { return []byte("***"), nil }
 func (Hidden) LogValue() slog.Value { return slog.StringValue("***") }
 
 // Token reads one repository of one registry until it expires (requirement B3:
-// short-lived, of one task). It is made for a task, handed to it, and kept
-// nowhere.
+// short-lived, for one task). It is not stored.
 type Token struct {
 	Host, Repository string
 	Value            Hidden
 	Expires          time.Time
 }
 
-// leastLife is how long a token lives that does not say so, by the distribution
-// project's specification of tokens.
+// leastLife is the lifetime of a token without one, by the specification of the
+// distribution project.
 const leastLife = time.Minute
 
-// Token asks the registry of a source for a token that reads what a reference
-// names. It is nil, without an error, where the registry wants none.
+// Token requests a token for the repository of a reference from the registry of a
+// source. It returns nil without an error if the registry needs none.
 func (l *Looker) Token(ctx context.Context, source *schema.ArtifactSource, reference string) (*Token, error) {
 	tag, err := l.tag(source, reference)
 	if err != nil {
@@ -74,38 +72,38 @@ func (l *Looker) Token(ctx context.Context, source *schema.ArtifactSource, refer
 	var answer *transport.Error
 	switch {
 	case errors.As(err, &answer):
-		return nil, unknown("Status", "%s answers as no registry does, with the status %d", host, answer.StatusCode)
+		return nil, unknown("Status", "%s does not answer like a registry: status %d", host, answer.StatusCode)
 	case err != nil:
 		return nil, g.failed(ctx, err)
 	case challenge.Scheme == "":
 		return nil, nil
 	case !strings.EqualFold(challenge.Scheme, "bearer"):
-		return nil, unknown("NoTokens", "%s gives no tokens and asks for the secret itself, which it does not get: set up a token endpoint", host)
+		return nil, unknown("NoTokens", "%s issues no tokens and requires the secret itself, which Berth never sends: set up a token endpoint", host)
 	}
 	challenge.Insecure = l.plain(host)
 	realm, err := url.Parse(challenge.Parameters["realm"])
 	if err != nil || realm.Host == "" || realm.User != nil || realm.Scheme != l.scheme(realm.Host) {
-		return nil, unknown("RealmRefused", "%s names no token endpoint that may be asked", host)
+		return nil, unknown("RealmRefused", "%s names no allowed token endpoint", host)
 	}
 	auth, hosts, err := l.auth(ctx, source)
 	if err != nil {
 		return nil, err
 	}
 	if !slices.Contains(hosts, realm.Host) {
-		// The name is the server's; people find it in the answer of the registry.
+		// The name comes from the server, so it is not in the message.
 		where := "artifacts.token_hosts, below " + host
 		if source.Spec.Credential != "" {
 			where = "artifacts.secrets, beside the secret's hosts"
 		}
-		return nil, unknown("RealmRefused", "%s gives tokens at another host, which curl -i %s://%s/v2/ names as realm: if it is to be trusted, name it in berth.yaml, in %s", host, l.scheme(host), host, where)
+		return nil, unknown("RealmRefused", "%s issues tokens at another host, the realm in the output of curl -i %s://%s/v2/: if you trust it, list it in berth.yaml, in %s", host, l.scheme(host), host, where)
 	}
 	to := &guard{inner: l.client, scheme: realm.Scheme, host: realm.Host}
 	got, err := transport.Exchange(ctx, tag.Registry, auth, to, []string{tag.Scope(transport.PullScope)}, challenge)
 	switch {
 	case errors.As(err, &answer) && (answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden):
-		return nil, unknown("Unauthorized", "%s gives no token for %s: see whether the secret is right and may read it", host, tag.RepositoryStr())
+		return nil, unknown("Unauthorized", "%s issues no token for %s: check that the secret is right and may read it", host, tag.RepositoryStr())
 	case errors.As(err, &answer):
-		return nil, unknown("Status", "the token endpoint of %s answers with the status %d", host, answer.StatusCode)
+		return nil, unknown("Status", "the token endpoint of %s answers with status %d", host, answer.StatusCode)
 	case err != nil:
 		return nil, to.failed(ctx, err)
 	}
@@ -117,40 +115,39 @@ func (l *Looker) Token(ctx context.Context, source *schema.ArtifactSource, refer
 	return &Token{Host: host, Repository: tag.RepositoryStr(), Value: Hidden(value), Expires: l.o.Now().Add(max(life, leastLife))}, nil
 }
 
-// auth is what a source may show at a token endpoint, and the hosts it may show
-// it to. A source without a credential shows nothing, to its own host and to
-// those that the operator named for that.
+// auth returns the secret of a source for token endpoints, and the hosts it may be sent
+// to. A source without a credential is anonymous at its own host and at its TokenHosts.
 func (l *Looker) auth(ctx context.Context, source *schema.ArtifactSource) (authn.Authenticator, []string, error) {
 	what := source.Spec.Credential
 	if what == "" {
 		return authn.Anonymous, append([]string{source.Spec.Host}, l.o.TokenHosts[source.Spec.Host]...), nil
 	}
 	refuse := func(why string) (authn.Authenticator, []string, error) {
-		return nil, nil, unknown("SecretRefused", "the secret %s, which the source %s names, %s", what, source.Key.Name, why)
+		return nil, nil, unknown("SecretRefused", "the secret %s of the source %s %s", what, source.Key.Name, why)
 	}
 	if l.o.Secrets == nil {
-		return refuse("is not there: berth.yaml names none")
+		return refuse("does not exist: berth.yaml has no artifacts.secrets")
 	}
 	c, err := l.o.Secrets.Secret(ctx, what)
 	switch {
 	case err != nil:
-		return refuse("cannot be had: see artifacts.secrets in berth.yaml") // where it is, is nobody's but the operator's
+		return refuse("is unreadable: see artifacts.secrets in berth.yaml") // without the file name, which only the operator may know
 	case source.Key.Tenant != "" && !slices.Contains(c.Tenants, source.Key.Tenant):
-		return refuse("is not this tenant's to use: berth.yaml says whose it is")
+		return refuse("is not for this tenant: see artifacts.secrets in berth.yaml")
 	case !slices.Contains(c.Hosts, source.Spec.Host):
-		return refuse("is not for this host: berth.yaml says which it may be sent to")
+		return refuse("is not for this host: see artifacts.secrets in berth.yaml")
 	}
 	return authn.FromConfig(authn.AuthConfig{Username: c.Username, Password: string(c.Password)}), c.Hosts, nil
 }
 
-// tag reads a reference of a registry; one that names no tag has the tag "".
+// tag parses a reference. Without a tag it has the tag "".
 func (l *Looker) tag(source *schema.ArtifactSource, reference string) (name.Tag, error) {
 	t, err := name.NewTag(source.Spec.Host+"/"+reference, name.WithDefaultTag(""))
 	if err != nil {
-		return name.Tag{}, unknown("BadReference", "the reference is no repository and tag")
+		return name.Tag{}, unknown("BadReference", "the reference is not a repository with an optional tag")
 	}
 	if t.RegistryStr() != source.Spec.Host {
-		return name.Tag{}, unknown("BadReference", "%s is another registry's name: declare the source with the host %s", source.Spec.Host, t.RegistryStr())
+		return name.Tag{}, unknown("BadReference", "%s is an alias: declare the source with the host %s", source.Spec.Host, t.RegistryStr())
 	}
 	return t, nil
 }

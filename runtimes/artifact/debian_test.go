@@ -27,8 +27,8 @@ import (
 	"berth/runtimes"
 )
 
-// The distribution project's own registry, as Debian ships it, which checks the
-// tokens itself: signed by a certificate that it was given.
+// TestDebianRegistry uses Debian's package of the distribution project's registry,
+// which verifies signed tokens itself.
 func TestDebianRegistry(t *testing.T) {
 	program, err := exec.LookPath("docker-registry")
 	if err != nil {
@@ -122,7 +122,7 @@ auth: {token: {realm: %q, service: test, issuer: test-issuer, rootcertbundle: %q
 	}
 }
 
-// sign makes a token as the distribution project's specification has it.
+// sign makes a token by the specification of the distribution project.
 func sign(t *testing.T, key *ecdsa.PrivateKey, cert []byte, scopes []string) string {
 	type access struct {
 		Type    string   `json:"type"`

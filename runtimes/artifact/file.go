@@ -13,12 +13,11 @@ import (
 	"berth/schema"
 )
 
-// file looks at a file of this host, in a directory that the operator named. No
-// link leads out of it.
+// file reads a file in an allowed directory of this host. It follows no link out of it.
 func (l *Looker) file(ctx context.Context, source *schema.ArtifactSource, reference string) (bytesFound, error) {
 	dir := source.Spec.Directory
 	if !slices.ContainsFunc(l.o.Directories, func(d string) bool { return dir == d || strings.HasPrefix(dir, d+"/") }) {
-		return bytesFound{}, unknown("DirectoryRefused", "the directory of the source %s is none that may be looked into: name it in berth.yaml, in artifacts.directories", source.Key.Name)
+		return bytesFound{}, unknown("DirectoryRefused", "the directory of the source %s is not allowed: add it in berth.yaml, in artifacts.directories", source.Key.Name)
 	}
 	all, err := os.OpenRoot(dir)
 	if err != nil {
@@ -30,18 +29,18 @@ func (l *Looker) file(ctx context.Context, source *schema.ArtifactSource, refere
 		return bytesFound{}, err
 	}
 	defer func() { _ = root.Close() }()
-	// A pipe would wait for its other end; O_NONBLOCK makes it show itself.
+	// O_NONBLOCK, as opening a pipe would block.
 	f, err := root.OpenFile(reference, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return bytesFound{}, missing(all, source)
 	}
 	if err != nil {
-		return bytesFound{}, unknown("Unreadable", "it cannot be opened, or leads out of the source's directory")
+		return bytesFound{}, unknown("Unreadable", "the file is unreadable, or a link out of the source's directory")
 	}
 	defer func() { _ = f.Close() }()
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() {
-		return bytesFound{}, unknown("NoFile", "there is something else than a file")
+		return bytesFound{}, unknown("NoFile", "not a plain file")
 	}
 	if info.Size() > l.o.MaxBytes {
 		return bytesFound{}, tooLarge(l.o.MaxBytes)
@@ -52,16 +51,16 @@ func (l *Looker) file(ctx context.Context, source *schema.ArtifactSource, refere
 	case errors.As(err, &lack):
 		return bytesFound{}, lack
 	case ctx.Err() != nil:
-		return bytesFound{}, unknown("Timeout", "reading it takes too long")
+		return bytesFound{}, unknown("Timeout", "reading the file timed out")
 	case err != nil:
-		return bytesFound{}, unknown("Unreadable", "reading it breaks off")
+		return bytesFound{}, unknown("Unreadable", "reading the file failed")
 	}
 	return bytesFound{digest: digest, size: size}, nil
 }
 
-// within opens the repository of source that reference is in, if it has any: a
-// link may lead to what is below it and nowhere else, and it is no link itself, nor
-// is anything above it in the source. What is returned is a root of its own.
+// within opens the repository of source that contains reference, or the directory of a
+// source without repositories. A link may not lead out of the returned root. No part
+// of the repository's path may be a link.
 func within(root *os.Root, source *schema.ArtifactSource, reference string) (*os.Root, string, error) {
 	in := "."
 	for _, r := range source.Spec.Repositories {
@@ -71,7 +70,7 @@ func within(root *os.Root, source *schema.ArtifactSource, reference string) (*os
 		}
 	}
 	if in == "." && len(source.Spec.Repositories) > 0 {
-		return nil, "", unknown("Outside", "it is in no repository of the source %s", source.Key.Name)
+		return nil, "", unknown("Outside", "the reference is in no repository of the source %s", source.Key.Name)
 	}
 	at, err := root.OpenRoot(".")
 	for _, name := range strings.Split(in, "/") {
@@ -94,13 +93,13 @@ func within(root *os.Root, source *schema.ArtifactSource, reference string) (*os
 	return at, reference, nil
 }
 
-// enter opens a directory that is none by a link.
+// enter opens a directory that is not a link.
 func enter(above *os.Root, name string) (*os.Root, error) {
 	named, err := above.Lstat(name)
 	if err != nil {
 		return nil, err
 	}
-	if named.Mode().Type()&fs.ModeSymlink == 0 && !named.IsDir() { // to open a pipe is to wait for its other end
+	if named.Mode().Type()&fs.ModeSymlink == 0 && !named.IsDir() { // opening a pipe would block
 		return nil, &fs.PathError{Op: "open", Path: name, Err: syscall.ENOTDIR}
 	}
 	at, err := above.OpenRoot(name)
@@ -110,13 +109,13 @@ func enter(above *os.Root, name string) (*os.Root, error) {
 	opened, err := at.Stat(".")
 	if err != nil || !os.SameFile(named, opened) {
 		_ = at.Close()
-		return nil, unknown("Linked", "the directory of the repository is a link, or has one above it: it may lead to what is not shared")
+		return nil, unknown("Linked", "the path of the repository contains a link, which could lead to files that are not shared")
 	}
 	return at, nil
 }
 
-// missing says what it means that a file is not there: nothing, where the whole
-// directory is empty, as one is whose disk is not mounted.
+// missing returns the error for a missing file. If the whole directory is empty, its
+// disk may not be mounted, so the state is unknown.
 func missing(root *os.Root, source *schema.ArtifactSource) error {
 	d, err := root.Open(".")
 	if err == nil {
@@ -129,5 +128,5 @@ func missing(root *os.Root, source *schema.ArtifactSource) error {
 	case err != nil:
 		return unknown("Unreadable", "the directory of the source %s cannot be read", source.Key.Name)
 	}
-	return absent("the source %s has nothing there: put it there, or mend the reference", source.Key.Name)
+	return absent("not found in the source %s: add the file, or correct the reference", source.Key.Name)
 }

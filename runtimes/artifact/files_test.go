@@ -132,8 +132,7 @@ func TestHTTP(t *testing.T) {
 	require.Equal(t, "CredentialUnused", l.Look(t.Context(), with, "pkg.tar", "", "").Reason)
 }
 
-// Plain HTTP is for hosts that the operator names.
-func TestPlainHTTP(t *testing.T) {
+func TestPlainHTTPNeedsTheOperator(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "text") }))
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	t.Cleanup(server.Close)
@@ -147,8 +146,8 @@ func TestPlainHTTP(t *testing.T) {
 	require.Equal(t, runtimes.SightFound, look(artifact.Options{PlainHTTP: []string{host}}).State)
 }
 
-// A name server may say what it likes: what is dialled is judged.
-func TestAddresses(t *testing.T) {
+// The dialled address is checked, not the answer of a name server.
+func TestRefusedAddressesAreNotDialled(t *testing.T) {
 	for _, host := range []string{
 		"127.0.0.1:1", "localhost:1", "[::1]:1", "0.0.0.0:1", "[::]:1", "169.254.169.254", "[::ffff:169.254.169.254]:80", "[fd00:ec2::254]:80",
 		"[fe80::1]:80", "100.100.100.200", "168.63.129.16", "[64:ff9b::a9fe:a9fe]:80", "[2002:a9fe:a9fe::1]:80", "224.0.0.1", "255.255.255.255",

@@ -11,14 +11,14 @@ import (
 	"berth/schema"
 )
 
-// maxRedirects within a server.
+// maxRedirects is the number of redirects within a server.
 const maxRedirects = 5
 
-// http looks at a file of an HTTP server by reading all of it.
+// http reads a file of an HTTP server.
 func (l *Looker) http(ctx context.Context, source *schema.ArtifactSource, reference string) (bytesFound, error) {
 	host := source.Spec.Host
 	if source.Spec.Credential != "" {
-		return bytesFound{}, unknown("CredentialUnused", "only a registry exchanges a secret for a token that expires: take the credential of the source %s away", source.Key.Name)
+		return bytesFound{}, unknown("CredentialUnused", "only a registry exchanges a secret for a token: remove the credential of the source %s", source.Key.Name)
 	}
 	g := &guard{inner: l.client, scheme: l.scheme(host), host: host, redirects: true}
 	client := &http.Client{Transport: g, CheckRedirect: func(req *http.Request, via []*http.Request) error {
@@ -30,7 +30,7 @@ func (l *Looker) http(ctx context.Context, source *schema.ArtifactSource, refere
 	u := url.URL{Scheme: g.scheme, Host: host, Path: "/" + reference}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
-		return bytesFound{}, unknown("BadReference", "%s and the reference make no URL", host)
+		return bytesFound{}, unknown("BadReference", "%s and the reference are not a valid URL", host)
 	}
 	req.Header.Set("Accept-Encoding", "identity")
 	resp, err := client.Do(req)
@@ -41,14 +41,14 @@ func (l *Looker) http(ctx context.Context, source *schema.ArtifactSource, refere
 	switch resp.StatusCode {
 	case http.StatusOK:
 	case http.StatusNotFound, http.StatusGone:
-		return bytesFound{}, absent("%s has nothing there: push it, or mend the reference", host)
+		return bytesFound{}, absent("not found at %s: push it, or correct the reference", host)
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return bytesFound{}, unknown("Unauthorized", "%s lets nobody read it without logging in", host)
+		return bytesFound{}, unknown("Unauthorized", "%s requires a login", host)
 	default:
-		return bytesFound{}, unknown("Status", "%s answers with the status %d", host, resp.StatusCode)
+		return bytesFound{}, unknown("Status", "%s answers with status %d", host, resp.StatusCode)
 	}
 	if resp.Header.Get("Content-Encoding") != "" {
-		return bytesFound{}, unknown("Encoded", "%s sends it in another encoding than it is stored in", host)
+		return bytesFound{}, unknown("Encoded", "%s sends the file with a content encoding", host)
 	}
 	if resp.ContentLength > l.o.MaxBytes {
 		return bytesFound{}, tooLarge(l.o.MaxBytes)
@@ -60,8 +60,7 @@ func (l *Looker) http(ctx context.Context, source *schema.ArtifactSource, refere
 	return bytesFound{digest: digest, size: size}, nil
 }
 
-// shared says whether a path that a server points to is in one of the source's
-// repositories, if it has any.
+// shared reports whether a path is in one of the source's repositories, if it has any.
 func shared(source *schema.ArtifactSource, p string) bool {
 	if len(source.Spec.Repositories) == 0 {
 		return true

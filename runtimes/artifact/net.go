@@ -16,9 +16,9 @@ import (
 	"time"
 )
 
-// refused are addresses that no source has: of this machine, link-local ones,
-// where clouds put their metadata, and those that stand for others. Private
-// ones are not among them: that is where a site's registries are.
+// refused are addresses that no source may have: those of this machine, link-local
+// ones, of cloud metadata services, and translations of other addresses. Private
+// addresses are allowed, as a site's registries have them.
 var refused = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),
 	netip.MustParsePrefix("127.0.0.0/8"),
@@ -37,22 +37,22 @@ var refused = []netip.Prefix{
 	netip.MustParsePrefix("ff00::/8"),
 }
 
-// addressError: a name stands for an address that is refused.
+// addressError: a name resolves to a refused address.
 type addressError struct{ addr netip.Addr }
 
 func (e *addressError) Error() string {
-	return fmt.Sprintf("it has the address %s, which no source may have: if this one may, name the address in berth.yaml, in artifacts.addresses", e.addr)
+	return fmt.Sprintf("the address %s is not allowed for sources: to allow it, add it in berth.yaml, in artifacts.addresses", e.addr)
 }
 
-// newTransport reaches sources. The address is judged when it is dialled, after
-// the name was resolved, so that no name server can show one and give another.
+// newTransport returns the transport for sources. It checks the address when it dials,
+// after the resolution, so a name server cannot change it in between.
 func newTransport(o Options) *http.Transport {
 	dial := &net.Dialer{
 		Timeout: 10 * time.Second,
 		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
 			ap, err := netip.ParseAddrPort(address)
 			if err != nil {
-				return fmt.Errorf("the address %q is none", address)
+				return fmt.Errorf("invalid address %q", address)
 			}
 			addr := ap.Addr().Unmap().WithZone("")
 			in := func(p netip.Prefix) bool { return p.Contains(addr) }
@@ -63,25 +63,25 @@ func newTransport(o Options) *http.Transport {
 		},
 	}
 	return &http.Transport{
-		Proxy:                  nil, // it would be dialled in a source's stead, and judge no address
+		Proxy:                  nil, // the address of a source would not be checked
 		DialContext:            dial.DialContext,
 		TLSClientConfig:        &tls.Config{RootCAs: o.Roots, MinVersion: tls.VersionTLS12},
 		TLSHandshakeTimeout:    10 * time.Second,
 		ResponseHeaderTimeout:  30 * time.Second,
 		MaxResponseHeaderBytes: 64 << 10,
-		DisableCompression:     true, // digests are of the bytes as they are
+		DisableCompression:     true, // digests are of the stored bytes
 		IdleConnTimeout:        time.Second,
 		ForceAttemptHTTP2:      true,
 	}
 }
 
-// guard lets requests through to one host and no other, in the scheme that is
-// configured for it, whatever a client, a challenge or a redirect asks for. It
-// remembers why the last one failed, as clients put that into texts of their own.
+// guard allows requests to one host only, with its configured scheme, whatever a
+// client, a challenge or a redirect asks for. It keeps the last error, as clients
+// wrap it in their own text.
 type guard struct {
 	inner        http.RoundTripper
 	scheme, host string
-	redirects    bool // within the host are followed
+	redirects    bool // follow redirects within the host
 
 	mu  sync.Mutex
 	err error
@@ -94,11 +94,11 @@ func (g *guard) keep(err error) error {
 	return err
 }
 
-// redirectError: a server points elsewhere.
+// redirectError: a server redirects to another host.
 type redirectError struct{ host string }
 
 func (e *redirectError) Error() string {
-	return fmt.Sprintf("%s redirects to another place, which is not followed: declare a source for that place instead", e.host)
+	return fmt.Sprintf("%s redirects elsewhere, which is not followed: declare a source for the target instead", e.host)
 }
 
 func (g *guard) RoundTrip(in *http.Request) (*http.Response, error) {
@@ -118,8 +118,7 @@ func (g *guard) RoundTrip(in *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// failed is what to say of a request of g that ended with err, in words of a
-// closed set.
+// failed returns the error of a failed request without text from the server.
 func (g *guard) failed(ctx context.Context, err error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -148,13 +147,13 @@ func unreachable(ctx context.Context, host string, err error) error {
 	case errors.As(err, &redirect):
 		return unknown("Redirected", "%s", redirect)
 	case errors.As(err, &dns):
-		return unknown("Unreachable", "the name of %s cannot be resolved", host)
+		return unknown("Unreachable", "the name %s does not resolve", host)
 	case errors.As(err, &cert), errors.As(err, &name), errors.As(err, &record):
-		return unknown("TLS", "%s shows no certificate that is trusted here", host)
+		return unknown("TLS", "%s has no trusted certificate", host)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return unknown("Unreachable", "%s refuses the connection", host)
 	case ctx.Err() != nil, errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
-		return unknown("Timeout", "%s takes too long", host)
+		return unknown("Timeout", "%s timed out", host)
 	}
-	return unknown("Unreachable", "%s cannot be reached, or breaks off", host)
+	return unknown("Unreachable", "%s is unreachable, or closed the connection", host)
 }

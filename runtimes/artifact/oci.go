@@ -14,18 +14,17 @@ import (
 	"berth/schema"
 )
 
-// maxManifest bounds a manifest, as the distribution specification suggests.
+// maxManifest is the maximum size of a manifest in the distribution specification.
 const maxManifest = 4 << 20
 
-// manifests are the media types of what a registry has by a tag or a digest.
+// manifests are the media types of manifests.
 var manifests = []string{
 	string(types.OCIManifestSchema1), string(types.OCIImageIndex),
 	string(types.DockerManifestSchema2), string(types.DockerManifestList),
 }
 
-// oci looks at the manifest that a registry has by the reference's tag or, where
-// it names none, by the digest. Its digest is taken from its bytes: what the
-// registry says it to be proves nothing.
+// oci reads the manifest of the reference's tag or, without a tag, of the digest. It
+// computes the digest from the bytes and does not trust the registry's header.
 func (l *Looker) oci(ctx context.Context, source *schema.ArtifactSource, reference, digest string) (bytesFound, error) {
 	tag, err := l.tag(source, reference)
 	if err != nil {
@@ -36,7 +35,7 @@ func (l *Looker) oci(ctx context.Context, source *schema.ArtifactSource, referen
 		id = digest
 	}
 	if id == "" {
-		return bytesFound{}, unknown("NoTag", "the reference names no tag, so that what was pushed cannot be told: add the digest")
+		return bytesFound{}, unknown("NoTag", "the reference has no tag, so the manifest is unknown: add the digest")
 	}
 	token, err := l.Token(ctx, source, reference)
 	if err != nil {
@@ -51,7 +50,7 @@ func (l *Looker) manifest(ctx context.Context, tag name.Tag, id string, token *T
 	u := url.URL{Scheme: g.scheme, Host: host, Path: "/v2/" + tag.RepositoryStr() + "/manifests/" + id}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
-		return bytesFound{}, unknown("BadReference", "%s and the reference make no URL", host)
+		return bytesFound{}, unknown("BadReference", "%s and the reference are not a valid URL", host)
 	}
 	for _, m := range manifests {
 		req.Header.Add("Accept", m)
@@ -78,22 +77,21 @@ func (l *Looker) manifest(ctx context.Context, tag name.Tag, id string, token *T
 	return found, nil
 }
 
-// refusal is what a registry's answer means. Only where it says so in the words
-// of its protocol is something absent: a page of whoever stands in front of it
-// is not.
+// refusal returns the error of a registry's answer. Only an error of the registry
+// protocol means absent: a page of a proxy in front of the registry does not.
 func refusal(host string, err error) error {
 	var answer *transport.Error
 	if !errors.As(err, &answer) {
-		return unknown("Unreachable", "%s breaks off", host)
+		return unknown("Unreachable", "%s closed the connection", host)
 	}
 	says := func(codes ...transport.ErrorCode) bool {
 		return slices.ContainsFunc(answer.Errors, func(d transport.Diagnostic) bool { return slices.Contains(codes, d.Code) })
 	}
 	switch {
 	case answer.StatusCode == http.StatusNotFound && says(transport.ManifestUnknownErrorCode, transport.NameUnknownErrorCode):
-		return absent("%s has nothing there: push it, or mend the reference", host)
+		return absent("not found at %s: push it, or correct the reference", host)
 	case answer.StatusCode == http.StatusUnauthorized, answer.StatusCode == http.StatusForbidden:
-		return unknown("Unauthorized", "%s lets nobody read it with what is shown: see the source's credential", host)
+		return unknown("Unauthorized", "%s refuses access: check the source's credential", host)
 	}
-	return unknown("Status", "%s answers with the status %d", host, answer.StatusCode)
+	return unknown("Status", "%s answers with status %d", host, answer.StatusCode)
 }

@@ -41,10 +41,10 @@ const (
 	canary    = "canary-4f1d9c-secret"
 )
 
-// loopback is what a test needs that a daemon refuses.
+// loopback is allowed in tests only.
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 
-// secrets are an operator's, in memory.
+// secrets are the operator's secrets.
 type secrets map[string]artifact.Credential
 
 func (s secrets) Secret(_ context.Context, name string) (artifact.Credential, error) {
@@ -55,9 +55,9 @@ func (s secrets) Secret(_ context.Context, name string) (artifact.Credential, er
 	return c, nil
 }
 
-// front stands before a registry, over TLS, and asks for tokens as the
-// distribution project's specification has it: 401 with a challenge, a token
-// endpoint that takes the secret, then a bearer token for one scope.
+// front is a TLS proxy of a registry that requires tokens by the specification of the
+// distribution project: 401 with a challenge, a token endpoint that accepts the
+// secret, and a bearer token for one scope.
 type front struct {
 	*httptest.Server
 	t     *testing.T
@@ -71,7 +71,7 @@ type front struct {
 	scopes []string
 }
 
-// newFront puts a front before a registry.
+// newFront starts a front for a registry.
 func newFront(t *testing.T, behind http.Handler) *front {
 	f := &front{t: t, tokens: map[string]string{}}
 	f.mint = func(string) string { return fmt.Sprintf("token-%d", len(f.tokens)) }
@@ -105,7 +105,7 @@ func newFront(t *testing.T, behind http.Handler) *front {
 	return f
 }
 
-// issue gives a token to who shows the secret.
+// issue returns a token for the secret.
 func (f *front) issue(w http.ResponseWriter, r *http.Request) {
 	user, password, _ := r.BasicAuth()
 	if user != "berth" || password != canary {
@@ -135,7 +135,7 @@ func (f *front) roots() *x509.CertPool {
 	return pool
 }
 
-// source is the platform's, at this registry.
+// source returns a source of the platform at this registry.
 func (f *front) source() *schema.ArtifactSource { return source(f.host(), "pull") }
 
 func source(host, credential string) *schema.ArtifactSource {
@@ -156,8 +156,7 @@ func (f *front) looker(tune ...func(*artifact.Options)) *artifact.Looker {
 	return artifact.New(o)
 }
 
-// pushed is a registry of go-containerregistry, reached by real TCP, with an
-// image in it.
+// pushed returns a registry of go-containerregistry on TCP, with an image.
 func pushed(t *testing.T, reference string) (h http.Handler, digest string, size int64) {
 	t.Helper()
 	h = registry.New(registry.Logger(log.New(io.Discard, "", 0)))
@@ -228,8 +227,7 @@ func TestRegistry(t *testing.T) {
 	}
 }
 
-// What cannot be told is never absent.
-func TestRegistryUnknown(t *testing.T) {
+func TestFailedCheckIsUnknownNotAbsent(t *testing.T) {
 	h, digest, _ := pushed(t, "a/b:1")
 	status := func(code int, body string) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code); _, _ = io.WriteString(w, body) })
@@ -288,9 +286,8 @@ func TestRegistryUnknown(t *testing.T) {
 	}
 }
 
-// Whatever a registry answers, the secret goes to the hosts that the operator
-// named for it, and to no other; and an estate cannot take it anywhere.
-func TestSecretStays(t *testing.T) {
+// Neither a registry's answer nor an estate sends the secret to another host.
+func TestSecretIsSentToItsHostsOnly(t *testing.T) {
 	h, digest, _ := pushed(t, "a/b:1")
 	var mu sync.Mutex
 	var stolen []string
@@ -378,9 +375,9 @@ func TestSecretStays(t *testing.T) {
 	require.Equal(t, runtimes.SightFound, l.Look(t.Context(), src, "a/b:1", digest, "").State)
 }
 
-// Who shows nothing gets a token elsewhere only where the operator says so, as a
-// public registry has it; and what is said for that opens no way for a secret.
-func TestTokenHosts(t *testing.T) {
+// Anonymous tokens come from another host only with the operator's permission, which
+// does not allow sending a secret there.
+func TestTokenHostsAreForAnonymousTokens(t *testing.T) {
 	h, digest, _ := pushed(t, "a/b:1")
 	f := newFront(t, h)
 	var mu sync.Mutex
@@ -426,7 +423,7 @@ func TestTokenHosts(t *testing.T) {
 	require.Equal(t, []string{""}, shown)
 }
 
-// certificate is one of its own making for a name.
+// certificate returns a self-signed certificate for a name.
 func certificate(t *testing.T, name string) (tls.Certificate, *x509.Certificate) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -443,8 +440,7 @@ func certificate(t *testing.T, name string) (tls.Certificate, *x509.Certificate)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, parsed
 }
 
-// echo answers everything it is asked with what it was shown, wherever a server
-// can put something.
+// echo answers with the credentials of the request in every part of the answer.
 func echo(shown *string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if _, password, ok := r.BasicAuth(); ok {
@@ -467,9 +463,8 @@ func echo(shown *string) http.HandlerFunc {
 	}
 }
 
-// The secret and the tokens made from it are in nothing that comes back: no
-// error, no sight, no print of any value, whatever a server answers.
-func TestCanary(t *testing.T) {
+// Neither an error nor a Sight nor a printed value contains the secret or a token.
+func TestSecretIsInNoResult(t *testing.T) {
 	h, digest, _ := pushed(t, "a/b:1")
 	clean := func(t *testing.T, what ...any) {
 		t.Helper()

@@ -12,8 +12,8 @@ import (
 	"berth/runtimes"
 )
 
-// BenchmarkRoundTrip measures one call on a warm session, eight of them side by
-// side, and a write with its syncs; the peer is one ssh(1) process for each call.
+// BenchmarkRoundTrip measures one call on an open session, eight in parallel, and a
+// write with its syncs. The peer is an ssh(1) process for each call.
 func BenchmarkRoundTrip(b *testing.B) {
 	look := runtimes.Op{Stat: &runtimes.Stat{Paths: []string{base}}}
 	overSSH := func(t testing.TB) place {

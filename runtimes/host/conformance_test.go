@@ -20,14 +20,14 @@ import (
 	"berth/runtimes/host/lab"
 )
 
-// place is a host of one transport, and the directory its profile allows.
+// place is a host with a transport, and the directory that its profile allows.
 type place struct {
 	hosts runtimes.Hosts
 	host  runtimes.Host
 	dir   string
 }
 
-// directory is what a host on this machine has for itself.
+// directory makes the files of a host on this machine.
 func directory(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -61,7 +61,7 @@ func subprocess(t testing.TB) place {
 	return place{closed(t, hosts), hosts.Host(plan.Member{Node: "here"}), dir}
 }
 
-// stand is a lab whose hosts run this very test as berth-host.
+// stand makes a lab whose hosts run this test binary as berth-host.
 func stand(t testing.TB, names ...string) *lab.Lab {
 	t.Helper()
 	hosttest.NeedRoot(t)
@@ -81,7 +81,7 @@ func stand(t testing.TB, names ...string) *lab.Lab {
 	return l
 }
 
-// reach makes hosts over SSH; change may alter how.
+// reach returns hosts over SSH; change modifies the options.
 func reach(t testing.TB, l *lab.Lab, change ...func(*host.SSHOptions)) runtimes.Hosts {
 	t.Helper()
 	o := host.SSHOptions{User: l.User(), KeyFile: l.KeyFile(), KnownHosts: l.KnownHosts(), Log: slog.New(slog.DiscardHandler)}
@@ -114,11 +114,17 @@ func write(path, text string) runtimes.Op {
 	return runtimes.Op{Write: &runtimes.WriteFile{Path: path, Data: []byte(text), Mode: 0o600}}
 }
 
-// Every transport behaves the same.
-func TestConformance(t *testing.T) {
-	t.Run("in process", func(t *testing.T) { conform(t, inProcess(t)) })
-	t.Run("subprocess", func(t *testing.T) { conform(t, subprocess(t)) })
+func TestTransportsBehaveTheSame(t *testing.T) {
+	t.Run("in process", func(t *testing.T) {
+		t.Parallel()
+		conform(t, inProcess(t))
+	})
+	t.Run("subprocess", func(t *testing.T) {
+		t.Parallel()
+		conform(t, subprocess(t))
+	})
 	t.Run("ssh", func(t *testing.T) {
+		t.Parallel()
 		l := stand(t, "w1")
 		hosts := reach(t, l)
 		conform(t, place{hosts, hosts.Host(member(t, l, "w1")), base})
@@ -151,7 +157,7 @@ func conform(t *testing.T, p place) {
 		require.Equal(t, stamp(), entries[0].Stamp)
 		do(runtimes.Op{Service: &runtimes.Service{Name: "sleeper", Unit: "a", Verb: "kill"}}, runtimes.Op{User: &runtimes.User{Name: "marie", UID: 2001, Absent: true}})
 	})
-	t.Run("and stops at the first that fails", func(t *testing.T) {
+	t.Run("a batch stops at the first failure", func(t *testing.T) {
 		never := filepath.Join(p.dir, "never")
 		res, err := p.host.Do(ctx, stamp(), write(file, "x"), shell("echo why >&2; exit 4"), write(never, "x"))
 		require.Len(t, res, 1)
@@ -160,7 +166,7 @@ func conform(t *testing.T, p place) {
 		require.Equal(t, runtimes.OpError{Host: p.host.Name(), Op: "run sh -c echo why >&2; exit 4", Message: "why", Code: "exit", Exit: 4}, *op)
 		require.True(t, do(runtimes.Op{Read: &runtimes.ReadFile{Path: never}})[0].Missing)
 	})
-	t.Run("what is not allowed is refused", func(t *testing.T) {
+	t.Run("operations outside the profile are refused", func(t *testing.T) {
 		for _, op := range []runtimes.Op{write("/etc/passwd", "x"), {Read: &runtimes.ReadFile{Path: p.dir + "/../x"}}, {Run: &runtimes.Run{Program: "bash"}}} {
 			_, err := p.host.Do(ctx, stamp(), op)
 			var failed *runtimes.OpError
@@ -170,11 +176,11 @@ func conform(t *testing.T, p place) {
 		_, err := p.host.Do(ctx, stamp())
 		require.Error(t, err)
 		_, err = p.host.Do(ctx, stamp(), runtimes.Op{})
-		require.ErrorContains(t, err, "one field")
+		require.ErrorContains(t, err, "exactly one field")
 		_, err = p.host.Do(ctx, stamp(), write(file, strings.Repeat("x", 8<<20)))
 		require.ErrorContains(t, err, "larger than")
 	})
-	t.Run("a later leader shuts out an earlier one", func(t *testing.T) {
+	t.Run("an earlier leader is refused", func(t *testing.T) {
 		late, old := stamp(), stamp()
 		late.Epoch, old.Epoch = 9, 8
 		_, err := p.host.Do(ctx, late, write(file, "late"))
@@ -217,14 +223,14 @@ func conform(t *testing.T, p place) {
 		}
 		require.Less(t, time.Since(begun), 2500*time.Millisecond, "one after another takes 3.6 s")
 	})
-	t.Run("a deadline is kept, and what is uncertain is said to be", func(t *testing.T) {
+	t.Run("a call ends at its deadline and reports an uncertain outcome", func(t *testing.T) {
 		short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 		defer cancel()
 		begun := time.Now()
 		_, err := p.host.Do(short, leader, runtimes.Op{Run: &runtimes.Run{Program: "sh", Args: []string{"-c", "sleep 5"}, TimeoutMS: 9000}})
 		require.Error(t, err)
 		require.Less(t, time.Since(begun), 2*time.Second)
-		// The far side may have said in time that it was too long, or not.
+		// The helper may have reported the timeout in time, or not.
 		var op *runtimes.OpError
 		require.True(t, asTimeout(err, &op), "%v", err)
 		gone, cancel := context.WithCancel(ctx)
@@ -235,9 +241,9 @@ func conform(t *testing.T, p place) {
 			_, err := p.host.Do(ctx, leader, shell("true"))
 			require.NoError(t, err)
 		}
-		do9() // the place that call had is free again
+		do9() // the slot of that call is free again
 
-		// And on the far side nothing goes on for who has given up.
+		// The helper stops working for a client that has given up.
 		begunFile, late := filepath.Join(p.dir, "begun"), filepath.Join(p.dir, "late")
 		ctx, cancel := context.WithCancel(ctx)
 		go func() {

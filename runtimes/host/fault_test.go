@@ -27,7 +27,7 @@ func isUncertain(err error) bool { return errors.Is(err, runtimes.ErrUncertain) 
 
 func asOp(err error, op **runtimes.OpError) bool { return errors.As(err, op) }
 
-// script is a host whose far side is a shell script.
+// script is a host whose helper is a shell script.
 func script(t *testing.T, text string) runtimes.Host {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "far")
@@ -39,40 +39,42 @@ func script(t *testing.T, text string) runtimes.Host {
 
 const hello = `echo '{"berth_host":1,"version":"x"}'` + "\n"
 
-// A far side that is not what it should be is found out before anything is
-// asked of it; one that fails afterwards leaves the outcome uncertain.
-func TestOddFarSides(t *testing.T) {
+// A program that is not a helper is detected before the first request. A helper that
+// fails afterwards leaves the outcome uncertain.
+func TestFaultyHelperIsUnreachableOrUncertain(t *testing.T) {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
+	t.Cleanup(cancel)
 	for name, c := range map[string]struct {
 		far       string
 		uncertain bool
 		says      string
 	}{
-		"garbage instead of a hello": {"echo 'Welcome to Debian'; exec sleep 5", false, `it says "Welcome to Debian"`},
+		"garbage instead of a hello": {"echo 'Welcome to Debian'; exec sleep 5", false, `it printed "Welcome to Debian"`},
 		"ends at once":               {"echo 'sudo: a password is required' >&2; exit 1", false, "a password is required"},
 		"another protocol":           {`echo '{"berth_host":2,"version":"next"}'; exec sleep 5`, false, "speaks protocol 2"},
 		"garbage as an answer":       {hello + "read r; echo lecture; exec sleep 5", true, `"lecture"`},
-		"the answer to another":      {hello + `read r; echo '{"id":99}'; exec sleep 5`, true, "does not answer what was asked"},
+		"the answer to another":      {hello + `read r; echo '{"id":99}'; exec sleep 5`, true, "not that of the request"},
 		"dies in the middle":         {hello + "read r; echo killed >&2; exit 1", true, "killed"},
 		"half an answer":             {hello + `read r; printf '{"id":1'; exit 0`, true, "ended"},
 		"endless answer":             {hello + "read r; exec tr '\\0' x </dev/zero", true, "too long"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			h := script(t, c.far)
 			_, err := h.Do(ctx, stamp(), write("/x", "canary"))
 			require.ErrorContains(t, err, c.says)
 			require.Equal(t, c.uncertain, errors.Is(err, runtimes.ErrUncertain), "%v", err)
 			require.Equal(t, !c.uncertain, errors.Is(err, runtimes.ErrUnreachable), "%v", err)
 			require.NotContains(t, err.Error(), "canary")
-			// Where nothing can have happened it is not uncertain, whenever it broke.
+			// Without an effect the outcome is never uncertain.
 			_, err = h.Do(ctx, runtimes.Stamp{}, info())
 			require.ErrorIs(t, err, runtimes.ErrUnreachable)
 		})
 	}
 	t.Run("silent", func(t *testing.T) {
+		t.Parallel()
 		short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 		defer cancel()
 		begun := time.Now()
@@ -83,12 +85,14 @@ func TestOddFarSides(t *testing.T) {
 		require.Less(t, time.Since(begun), time.Second)
 	})
 	t.Run("no program", func(t *testing.T) {
+		t.Parallel()
 		hosts, err := host.NewLocal(host.LocalOptions{Command: []string{self + ".none"}})
 		require.NoError(t, err)
 		_, err = closed(t, hosts).Host(plan.Member{Node: "odd"}).Do(ctx, stamp(), info())
 		require.ErrorIs(t, err, runtimes.ErrUnreachable)
 	})
-	t.Run("hung on a request it never reads", func(t *testing.T) {
+	t.Run("does not read the request", func(t *testing.T) {
+		t.Parallel()
 		short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 		defer cancel()
 		_, err := script(t, hello+"exec sleep 60").Do(short, stamp(), write("/x", strings.Repeat("y", 1<<20)))
@@ -96,25 +100,22 @@ func TestOddFarSides(t *testing.T) {
 	})
 }
 
-// A helper of an earlier release does not know each operation: the error says
-// what to do.
-func TestOlderHelperIsNamed(t *testing.T) {
+// A helper of an earlier release does not have each operation.
+func TestErrorOfOlderHelperSaysWhatToDo(t *testing.T) {
 	h := script(t, hello+`read r; echo '{"id":1,"fault":{"op":"","code":"invalid","message":"the request is not one of this protocol: json: unknown field \"preflight\""}}'; exec sleep 5`)
 	_, err := h.Do(t.Context(), stamp(), runtimes.Op{Preflight: &runtimes.Preflight{}})
 	require.ErrorContains(t, err, `unknown field "preflight"; install the berth-host of the same release`)
 	require.NotErrorIs(t, err, runtimes.ErrForeign)
 }
 
-// What Berth did not make is told apart from other refusals.
-func TestForeignIsTold(t *testing.T) {
+func TestForeignFaultIsErrForeign(t *testing.T) {
 	h := script(t, hello+`read r; echo '{"id":1,"fault":{"op":"preflight","code":"foreign","message":"munge.service is running"}}'; exec sleep 5`)
 	_, err := h.Do(t.Context(), stamp(), runtimes.Op{Preflight: &runtimes.Preflight{}})
 	require.ErrorIs(t, err, runtimes.ErrForeign)
 	require.EqualError(t, err, "host odd: preflight: munge.service is running")
 }
 
-// A helper that went while nobody asked it is replaced without a word.
-func TestHelperGoneWhileIdle(t *testing.T) {
+func TestHelperThatEndedWhileIdleIsReplaced(t *testing.T) {
 	p := subprocess(t)
 	for range 3 {
 		res, err := p.host.Do(t.Context(), stamp(), shell("echo $PPID"))
@@ -125,13 +126,12 @@ func TestHelperGoneWhileIdle(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 	}
 	_, err := p.host.Do(t.Context(), stamp(), shell("kill -9 $PPID; sleep 1"))
-	require.ErrorIs(t, err, runtimes.ErrUncertain, "killed in the middle of an effect")
+	require.ErrorIs(t, err, runtimes.ErrUncertain, "killed during an effect")
 	_, err = p.host.Do(t.Context(), runtimes.Stamp{}, runtimes.Op{Run: &runtimes.Run{Program: "look", Args: []string{"-c", "kill -9 $PPID; sleep 1"}}})
-	require.ErrorIs(t, err, runtimes.ErrUnreachable, "killed in the middle of a look")
+	require.ErrorIs(t, err, runtimes.ErrUnreachable, "killed during a query")
 }
 
-// Close ends every process that was started, also one in the middle of a call.
-func TestClose(t *testing.T) {
+func TestCloseEndsHelpersDuringACall(t *testing.T) {
 	dir := directory(t)
 	self, err := os.Executable()
 	require.NoError(t, err)
@@ -158,7 +158,7 @@ func TestClose(t *testing.T) {
 	require.Empty(t, hosttest.Processes(t, "serve "+dir))
 }
 
-// Faults of a host reached over SSH, on a real sshd.
+// TestSSHFaults uses a real sshd.
 func TestSSHFaults(t *testing.T) {
 	l := stand(t, "w1", "w2")
 	w1, w2 := member(t, l, "w1"), member(t, l, "w2")
@@ -185,7 +185,7 @@ func TestSSHFaults(t *testing.T) {
 		for name, change := range map[string]func(*host.SSHOptions){
 			"no host key of " + w1.Address + ":22 is pinned": func(o *host.SSHOptions) { o.KnownHosts = file(t, "") },
 			"no known_hosts file is configured":              func(o *host.SSHOptions) { o.KnownHosts = ""; o.HostKey = func(string) string { return "" } },
-			"is no SSH key":                                  func(o *host.SSHOptions) { o.HostKey = func(string) string { return "nonsense" } },
+			"is not an SSH key":                              func(o *host.SSHOptions) { o.HostKey = func(string) string { return "nonsense" } },
 			"revoked": func(o *host.SSHOptions) {
 				o.KnownHosts = file(t, w1.Address+" "+hostKey(t, l, "w1")+"\n@revoked * "+hostKey(t, l, "w1")+"\n")
 			},
@@ -196,7 +196,7 @@ func TestSSHFaults(t *testing.T) {
 		}
 	})
 
-	t.Run("a wrong login says so", func(t *testing.T) {
+	t.Run("a wrong login is reported", func(t *testing.T) {
 		_, err := reach(t, l, func(o *host.SSHOptions) { o.User = "daemon" }).Host(w1).Do(t.Context(), stamp(), info())
 		require.ErrorIs(t, err, runtimes.ErrUnreachable)
 		require.ErrorContains(t, err, "unable to authenticate")
@@ -204,7 +204,7 @@ func TestSSHFaults(t *testing.T) {
 		require.ErrorContains(t, err, "private key")
 	})
 
-	t.Run("a connection that breaks is made anew", func(t *testing.T) {
+	t.Run("a broken connection is replaced", func(t *testing.T) {
 		h := reach(t, l).Host(w1)
 		_, err := h.Do(t.Context(), stamp(), info())
 		require.NoError(t, err)
@@ -239,7 +239,7 @@ func TestSSHFaults(t *testing.T) {
 		defer cancel()
 		_, err = h.Do(ctx, stamp(), write(base+"/hang", "x"))
 		require.ErrorIs(t, err, runtimes.ErrUncertain)
-		require.Less(t, time.Since(begun), 2*time.Second, "the keep-alive cuts it, before the deadline")
+		require.Less(t, time.Since(begun), 2*time.Second, "the keep-alive ends the call before its deadline")
 		begun = time.Now()
 		_, err = h.Do(ctx, stamp(), info())
 		require.ErrorIs(t, err, runtimes.ErrUnreachable)
@@ -247,7 +247,7 @@ func TestSSHFaults(t *testing.T) {
 		require.Less(t, time.Since(begun), time.Second)
 		begun = time.Now()
 		_, again := h.Do(ctx, stamp(), info())
-		require.EqualError(t, again, err.Error(), "what is told changes only when the host does")
+		require.EqualError(t, again, err.Error(), "the error changes only when the host does")
 		require.Less(t, time.Since(begun), 50*time.Millisecond, "no second wait for a dead host")
 		_, err = hosts.Host(w2).Do(ctx, stamp(), info())
 		require.NoError(t, err)
@@ -255,7 +255,7 @@ func TestSSHFaults(t *testing.T) {
 		require.Eventually(t, func() bool {
 			_, err := h.Do(t.Context(), stamp(), info())
 			return err == nil
-		}, 10*time.Second, 50*time.Millisecond, "and it is back when it answers again")
+		}, 10*time.Second, 50*time.Millisecond, "reachable once it answers again")
 	})
 
 	t.Run("a host that is off is unreachable", func(t *testing.T) {
@@ -273,8 +273,7 @@ func TestSSHFaults(t *testing.T) {
 	})
 }
 
-// What accepts and never says a word is cut off at the dial timeout.
-func TestSilentListener(t *testing.T) {
+func TestSilentListenerEndsAtTheDialTimeout(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer listener.Close()
@@ -301,7 +300,7 @@ func TestSilentListener(t *testing.T) {
 	require.Less(t, time.Since(begun), time.Second)
 }
 
-func TestOptions(t *testing.T) {
+func TestIncompleteOptionsAreRefused(t *testing.T) {
 	_, err := host.NewSSH(host.SSHOptions{User: "berth", KeyFile: "k"})
 	require.ErrorContains(t, err, "pinned")
 	_, err = host.NewSSH(host.SSHOptions{KnownHosts: "k"})
@@ -333,16 +332,16 @@ func hostKey(t *testing.T, l *lab.Lab, name string) string {
 	return ""
 }
 
-// killSessions ends the sshd of every connection, not the one that listens.
+// killSessions ends the sshd of every connection, not the listener.
 func killSessions(t *testing.T, l *lab.Lab, name string) {
 	t.Helper()
 	out, err := l.Run(t.Context(), name, "sh", "-c", "pkill -KILL -f '^sshd: "+l.User()+"' && echo killed")
 	require.NoError(t, err)
 	require.Equal(t, "killed\n", out)
-	time.Sleep(50 * time.Millisecond) // until the end of the connection has come over
+	time.Sleep(50 * time.Millisecond) // until the client notices the end of the connection
 }
 
-// signalAll signals every process of a host that has to do with SSH.
+// signalAll signals all processes of a host that serve SSH.
 func signalAll(t *testing.T, l *lab.Lab, name, signal string) {
 	t.Helper()
 	_, err := l.Run(context.WithoutCancel(t.Context()), name, "sh", "-c", fmt.Sprintf("pkill -%s sshd; pkill -%[1]s sudo; pkill -%[1]s berth-host; true", signal))

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/crypto/ssh/knownhosts"
 )
 
-// HostKeyError is a host whose key is not the pinned one. It may be another
-// machine: nothing was sent to it.
+// HostKeyError is the error of a host whose key is not the pinned one. It may be
+// another machine, so nothing was sent to it.
 type HostKeyError struct {
 	Node, Address string
 	Have          string   // type and fingerprint
@@ -23,25 +23,25 @@ type HostKeyError struct {
 }
 
 func (e *HostKeyError) Error() string {
-	return fmt.Sprintf("%s shows the host key %s, pinned is %s (%s); if the machine was set up anew, correct it there",
+	return fmt.Sprintf("%s has host key %s, want %s (%s); if the machine was reinstalled, update the key there",
 		e.Address, e.Have, strings.Join(e.Want, " or "), e.Where)
 }
 
-// pins are the keys a host may show.
+// pins are the allowed keys of a host.
 type pins struct {
 	node, address, where string
 	keys                 []ssh.PublicKey
-	revoked              ssh.HostKeyCallback // of the known_hosts file, if it is asked
+	revoked              ssh.HostKeyCallback // checks the known_hosts file; nil: not used
 }
 
-// pinned finds the keys of a host: the node's own, else those of known_hosts.
+// pinned returns the keys of a host: those of the node, or else of known_hosts.
 func pinned(o *SSHOptions, node, address string) (*pins, error) {
 	p := &pins{node: node, address: address, where: "host_key of node " + node}
 	rest := []byte(o.HostKey(node))
 	for len(bytes.TrimSpace(rest)) > 0 {
 		key, _, _, next, err := ssh.ParseAuthorizedKey(rest)
 		if err != nil {
-			return nil, fmt.Errorf("host_key of node %s is no SSH key: %w", node, err)
+			return nil, fmt.Errorf("host_key of node %s is not an SSH key: %w", node, err)
 		}
 		p.keys, rest = append(p.keys, key), next
 	}
@@ -56,7 +56,7 @@ func pinned(o *SSHOptions, node, address string) (*pins, error) {
 		return nil, fmt.Errorf("known hosts: %w", err)
 	}
 	p.where, p.revoked = o.KnownHosts, check
-	// The file is asked about a key it cannot hold; it answers with those it does.
+	// A key that the file cannot contain makes the check return the known keys.
 	probe, err := ssh.NewPublicKey(ed25519.PublicKey(make([]byte, ed25519.PublicKeySize)))
 	if err != nil {
 		return nil, err
@@ -73,8 +73,8 @@ func pinned(o *SSHOptions, node, address string) (*pins, error) {
 	return p, nil
 }
 
-// algorithms are those of the pinned keys, so that a host with several keys
-// shows one of them.
+// algorithms returns those of the pinned keys, so that a host with several keys uses
+// one of them.
 func (p *pins) algorithms() []string {
 	var list []string
 	for _, k := range p.keys {

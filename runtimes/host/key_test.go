@@ -1,6 +1,6 @@
 package host_test
 
-// A key pair that opens nothing.
+// A key pair without any access.
 const (
 	testPublicKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILf5ntsjoK94Ty1Gy+RGAf12GyNuN8T9oCHHDtryLsgl test"
 	testKey       = `-----BEGIN OPENSSH PRIVATE KEY-----

@@ -14,7 +14,7 @@ import (
 	"berth/runtimes/host/agent"
 )
 
-// LocalOptions say how berth-host is run on this machine: one of the two.
+// LocalOptions say how berth-host runs on this machine. Exactly one is set.
 type LocalOptions struct {
 	// Command starts berth-host, such as sudo -n /usr/local/sbin/berth-host.
 	Command []string
@@ -22,7 +22,7 @@ type LocalOptions struct {
 	Agent *agent.Agent
 }
 
-// NewLocal gives hosts that are all this machine, whatever their address.
+// NewLocal returns hosts that all are this machine.
 func NewLocal(o LocalOptions) (runtimes.Hosts, error) {
 	if (len(o.Command) == 0) == (o.Agent == nil) {
 		return nil, errors.New("a local host needs either a command or an agent")
@@ -36,22 +36,22 @@ func NewLocal(o LocalOptions) (runtimes.Hosts, error) {
 	}), nil
 }
 
-// hosts keeps one far for each host.
+// hosts keeps one remote for each host.
 type hosts struct {
 	opener func(plan.Member) opener
 	mu     sync.Mutex
-	by     map[place]*far
+	by     map[place]*remote
 	closed bool
 }
 
-// place is what tells hosts apart.
+// place identifies a host.
 type place struct {
 	node, address string
 	port          int
 }
 
 func newHosts(o func(plan.Member) opener) *hosts {
-	return &hosts{opener: o, by: map[place]*far{}}
+	return &hosts{opener: o, by: map[place]*remote{}}
 }
 
 // Host implements runtimes.Hosts.
@@ -61,18 +61,18 @@ func (h *hosts) Host(m plan.Member) runtimes.Host {
 	p := place{m.Node, m.Address, m.SSHPort}
 	f, ok := h.by[p]
 	if !ok {
-		f = newFar(m.Node, h.opener(m))
+		f = newRemote(m.Node, h.opener(m))
 		f.closed = h.closed
 		h.by[p] = f
 	}
 	return f
 }
 
-// Close hangs up all sessions and ends what was started for them.
+// Close closes all sessions and ends their processes.
 func (h *hosts) Close() error {
 	h.mu.Lock()
 	h.closed = true
-	all := make([]*far, 0, len(h.by))
+	all := make([]*remote, 0, len(h.by))
 	for _, f := range h.by {
 		all = append(all, f)
 	}
@@ -85,7 +85,7 @@ func (h *hosts) Close() error {
 	return nil
 }
 
-// inProcess serves sessions by goroutines.
+// inProcess serves sessions in goroutines.
 type inProcess struct {
 	agent   *agent.Agent
 	ctx     context.Context // of the agent's work
@@ -105,12 +105,12 @@ func (p *inProcess) open(ctx context.Context) (*session, error) {
 		_ = toUs.CloseWithError(err)
 		_ = fromUs.Close()
 	})
-	s := newSession(in, out, &said{}, over, func() {
+	s := newSession(in, out, &stderrText{}, over, func() {
 		end()
 		_ = in.Close()
 		_ = out.Close()
 	})
-	if err := s.hello(ctx); err != nil {
+	if err := s.readHello(ctx); err != nil {
 		s.hangUp()
 		return nil, err
 	}
@@ -122,7 +122,7 @@ func (p *inProcess) close() {
 	p.serving.Wait()
 }
 
-// subprocess serves sessions by processes of their own.
+// subprocess serves each session in a process.
 type subprocess struct {
 	command []string
 	mu      sync.Mutex
@@ -133,13 +133,13 @@ type subprocess struct {
 
 func (p *subprocess) open(ctx context.Context) (*session, error) {
 	cmd := exec.Command(p.command[0], p.command[1:]...)
-	stderr := &said{}
+	stderr := &stderrText{}
 	cmd.Stderr = stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
 	}
-	// Closed on this side it tells the helper that nobody waits any more.
+	// The helper notices when this side closes the pipe, and ends.
 	out, toUs, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -156,15 +156,15 @@ func (p *subprocess) open(ctx context.Context) (*session, error) {
 		_ = in.Close()
 		_ = out.Close()
 	})
-	if err := s.hello(ctx); err != nil {
+	if err := s.readHello(ctx); err != nil {
 		s.hangUp()
-		_ = cmd.Process.Kill() // it never was what it should be
+		_ = cmd.Process.Kill() // it is not a helper
 		return nil, err
 	}
 	return s, nil
 }
 
-// start starts a helper, unless all is closed, and closes over when it ends.
+// start starts a helper and closes over when it ends.
 func (p *subprocess) start(cmd *exec.Cmd, over chan<- struct{}) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -185,7 +185,7 @@ func (p *subprocess) start(cmd *exec.Cmd, over chan<- struct{}) error {
 	return nil
 }
 
-// grace is how long a helper may take to end when it is hung up.
+// grace is the time in which a helper has to end after its session is closed.
 const grace = 2 * time.Second
 
 func (p *subprocess) close() {

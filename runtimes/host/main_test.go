@@ -11,12 +11,12 @@ import (
 	"berth/runtimes/host/agent"
 )
 
-// base is what the test profile allows on a lab host; elsewhere it is a
-// temporary directory.
+// base is the directory that the test profile allows on a lab host. On this machine it
+// is a temporary directory.
 const base = "/var/lib/conformance"
 
-// TestMain is berth-host with the test profile where it is started as one: by
-// that name on a lab host, by an argument on this machine.
+// TestMain acts as berth-host with the test profile if it is started under that name on
+// a lab host, or with the argument serve on this machine.
 func TestMain(m *testing.M) {
 	switch {
 	case filepath.Base(os.Args[0]) == "berth-host":

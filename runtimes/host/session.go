@@ -14,21 +14,21 @@ import (
 	"berth/runtimes/host/agent"
 )
 
-// session is one run of berth-host. One call at a time uses it.
+// session is a run of berth-host. It is used by one call at a time.
 type session struct {
 	in     io.Writer
-	hangUp func() // ends the session at once, without waiting; may be called again
+	hangUp func() // closes the session without waiting; may be called again
 	lines  chan []byte
-	dead   chan struct{} // closed when the far side's output has ended
+	dead   chan struct{} // closed when the helper's output has ended
 	err    error         // why; set before dead is closed
-	stderr *said
+	stderr *stderrText
 	used   bool // has answered before
-	far    agent.Hello
+	hello  agent.Hello
 }
 
-// newSession reads from out until it ends. It returns before anything is said.
-// over is closed when the far side's process has ended and stderr is whole.
-func newSession(in io.Writer, out io.Reader, stderr *said, over <-chan struct{}, hangUp func()) *session {
+// newSession starts reading from out. over is closed when the helper's process has
+// ended and stderr is complete.
+func newSession(in io.Writer, out io.Reader, stderr *stderrText, over <-chan struct{}, hangUp func()) *session {
 	s := &session{in: in, hangUp: hangUp, lines: make(chan []byte), dead: make(chan struct{}), stderr: stderr}
 	stop := make(chan struct{})
 	s.hangUp = sync.OnceFunc(func() {
@@ -42,7 +42,7 @@ func newSession(in io.Writer, out io.Reader, stderr *said, over <-chan struct{},
 			line, err := agent.ReadLine(r, agent.MaxResponse)
 			if err != nil {
 				s.err = err
-				select { // what it said last explains its end
+				select { // stderr explains the end
 				case <-over:
 				case <-stop:
 				case <-time.After(300 * time.Millisecond):
@@ -60,7 +60,7 @@ func newSession(in io.Writer, out io.Reader, stderr *said, over <-chan struct{},
 	return s
 }
 
-// line is the next line the far side writes.
+// line returns the next line of the helper.
 func (s *session) line(ctx context.Context) ([]byte, error) {
 	select {
 	case line := <-s.lines:
@@ -72,7 +72,7 @@ func (s *session) line(ctx context.Context) ([]byte, error) {
 	}
 }
 
-// ended says why there are no more lines.
+// ended returns the reason of the session's end.
 func (s *session) ended() error {
 	msg := "the session ended"
 	if !errors.Is(s.err, io.EOF) {
@@ -84,30 +84,30 @@ func (s *session) ended() error {
 	return errors.New(msg)
 }
 
-// hello waits for the far side's first line.
-func (s *session) hello(ctx context.Context) error {
+// readHello waits for the first line of the helper.
+func (s *session) readHello(ctx context.Context) error {
 	line, err := s.line(ctx)
 	if err != nil {
 		return err
 	}
-	h := &s.far
+	h := &s.hello
 	switch err := json.Unmarshal(line, h); {
 	case err != nil || h.Berth == 0:
-		return fmt.Errorf("the far side is no berth-host: it says %.80q", line)
+		return fmt.Errorf("the program is not berth-host: it printed %.80q", line)
 	case h.Berth != agent.Protocol:
-		return fmt.Errorf("berth-host %s speaks protocol %d, this Berth %d: install the berth-host of the same release", h.Version, h.Berth, agent.Protocol)
+		return fmt.Errorf("berth-host %s speaks protocol %d, want %d: install the berth-host of the same release", h.Version, h.Berth, agent.Protocol)
 	}
 	return nil
 }
 
-// errNotSent is a request of which the far side has not got all: it did nothing.
+// errNotSent: the helper did not get the whole request and did nothing.
 var errNotSent = errors.New("the request could not be sent")
 
-// call sends a request and waits for its answer. After an error the session is
-// of no more use, and must be hung up.
+// call sends a request and waits for its answer. After an error the session has to be
+// closed.
 func (s *session) call(ctx context.Context, id uint64, request []byte) (*agent.Response, error) {
 	sent := make(chan error, 1)
-	go func() { // a write to a far side that hangs ends with hangUp
+	go func() { // hangUp ends a write to a hanging helper
 		n, err := s.in.Write(request)
 		if err == nil && n < len(request) {
 			err = io.ErrShortWrite
@@ -117,7 +117,7 @@ func (s *session) call(ctx context.Context, id uint64, request []byte) (*agent.R
 	select {
 	case err := <-sent:
 		if err != nil {
-			// Its last byte is the end of the line, without which nothing is done.
+			// Without the line break at its end the helper ignores the request.
 			return nil, fmt.Errorf("%w: %w", errNotSent, err)
 		}
 	case <-s.dead:
@@ -131,19 +131,19 @@ func (s *session) call(ctx context.Context, id uint64, request []byte) (*agent.R
 	}
 	var resp agent.Response
 	if err := json.Unmarshal(line, &resp); err != nil || resp.ID != id {
-		return nil, fmt.Errorf("the far side does not answer what was asked: %.80q", line)
+		return nil, fmt.Errorf("the answer is not that of the request: %.80q", line)
 	}
 	s.used = true
 	return &resp, nil
 }
 
-// said is the start of what a helper, or what should start it, wrote on stderr.
-type said struct {
+// stderrText keeps the first KiB of stderr.
+type stderrText struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
 }
 
-func (s *said) Write(p []byte) (int, error) {
+func (s *stderrText) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if room := 1024 - s.buf.Len(); room > 0 {
@@ -152,7 +152,7 @@ func (s *said) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (s *said) String() string {
+func (s *stderrText) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return string(bytes.TrimSpace(s.buf.Bytes()))

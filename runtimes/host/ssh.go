@@ -17,22 +17,23 @@ import (
 	"berth/runtimes"
 )
 
-// SSHOptions say how hosts are reached over SSH.
+// SSHOptions configure SSH.
 type SSHOptions struct {
-	User string // login account; it needs no right but to start berth-host
-	// KeyFile is the private key, read at each connection so that it can be
-	// rotated. Signers, if set, is asked instead, such as an agent's.
+	User string // login account; it only has to be able to start berth-host
+	// KeyFile is the private key. It is read at each connection and can be rotated.
+	// Signers, if set, replaces it, for example with those of an SSH agent.
 	KeyFile string
 	Signers func() ([]ssh.Signer, error)
-	// HostKey gives the pinned key of a node as authorized_keys has it
-	// ("ssh-ed25519 AAAA…"), or "" where KnownHosts holds it. May be nil.
+	// HostKey returns the pinned key of a node ("ssh-ed25519 AAAA…"), or "" if
+	// KnownHosts has it. May be nil.
 	HostKey func(node string) string
 	// KnownHosts is a known_hosts file. May be empty.
 	KnownHosts string
-	// Command is asked for where no forced command decides. Empty: DefaultCommand.
+	// Command is requested; a forced command on the host overrides it. Empty:
+	// DefaultCommand.
 	Command     string
-	DialTimeout time.Duration // of a connection, or of a session's start; 0: 5 s
-	KeepAlive   time.Duration // between questions whether the host is there; 0: 5 s
+	DialTimeout time.Duration // for a connection or the start of a session; 0: 5 s
+	KeepAlive   time.Duration // interval of keep-alive requests; 0: 5 s
 	Dial        func(ctx context.Context, network, address string) (net.Conn, error)
 	Log         *slog.Logger
 }
@@ -40,7 +41,7 @@ type SSHOptions struct {
 // DefaultCommand starts berth-host on a host.
 const DefaultCommand = "sudo -n /usr/local/sbin/berth-host"
 
-// NewSSH gives hosts reached over SSH.
+// NewSSH returns hosts that are reached over SSH.
 func NewSSH(o SSHOptions) (runtimes.Hosts, error) {
 	if o.User == "" || o.KeyFile == "" && o.Signers == nil {
 		return nil, errors.New("SSH needs a user and a key")
@@ -92,7 +93,7 @@ func readKey(file string) ([]ssh.Signer, error) {
 	return []ssh.Signer{s}, nil
 }
 
-// connection is the one SSH connection to a host, made when it is needed.
+// connection is the only SSH connection to a host, made on first use.
 type connection struct {
 	o             *SSHOptions
 	node, address string
@@ -103,8 +104,8 @@ type connection struct {
 	mu      sync.Mutex
 	client  *ssh.Client
 	dialing *attempt
-	// A host that did not answer is left alone for a while, or every call would
-	// wait for it anew.
+	// After a failure no new connection is tried for a while, so that not every call
+	// waits for a dead host.
 	failed  error
 	failAt  time.Time
 	backoff time.Duration
@@ -112,7 +113,7 @@ type connection struct {
 	olderHelper sync.Once // guards a warning
 }
 
-// attempt is a connection being made; several calls may wait for it.
+// attempt is a connection attempt. Several calls may wait for it.
 type attempt struct {
 	done   chan struct{}
 	client *ssh.Client
@@ -124,7 +125,7 @@ const (
 	maxBackoff   = 4 * time.Second
 )
 
-// connect gives the connection, making it if there is none.
+// connect returns the connection and makes it if necessary.
 func (c *connection) connect(ctx context.Context) (*ssh.Client, error) {
 	c.mu.Lock()
 	if c.client != nil {
@@ -137,14 +138,14 @@ func (c *connection) connect(ctx context.Context) (*ssh.Client, error) {
 	}
 	if c.failed != nil && time.Until(c.failAt.Add(c.backoff)) > 0 {
 		defer c.mu.Unlock()
-		// Word for word: what is told of a host changes only when the host does.
+		// The same error, as a status changes only when the host does.
 		return nil, c.failed
 	}
 	try := c.dialing
 	if try == nil {
 		try = &attempt{done: make(chan struct{})}
 		c.dialing = try
-		// On its own: a call that gives up early does not hide that the host is dead.
+		// Independent of the call, which may give up before the host proves dead.
 		c.tasks.Go(func() { c.dial(try) })
 	}
 	c.mu.Unlock()
@@ -195,8 +196,7 @@ func (c *connection) handshake() (*ssh.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Package ssh knows no context: the deadline cuts off a host that accepts
-	// and then says nothing.
+	// Package ssh has no context. The deadline ends the handshake with a silent host.
 	deadline, _ := ctx.Deadline()
 	_ = conn.SetDeadline(deadline)
 	stop := context.AfterFunc(c.life, func() { _ = conn.Close() })
@@ -219,8 +219,7 @@ func (c *connection) handshake() (*ssh.Client, error) {
 	return ssh.NewClient(sc, chans, reqs), nil
 }
 
-// watch forgets the connection when it ends, and ends it when the host no
-// longer answers.
+// watch drops the connection when it ends or the host no longer answers.
 func (c *connection) watch(client *ssh.Client) {
 	gone := make(chan struct{})
 	go func() {
@@ -246,7 +245,7 @@ func (c *connection) watch(client *ssh.Client) {
 	<-gone
 }
 
-// ping says whether the far side of a connection answers in time.
+// ping reports whether the host answers in time.
 func (c *connection) ping(client *ssh.Client, gone <-chan struct{}) bool {
 	answered := make(chan bool, 1)
 	go func() {
@@ -265,7 +264,7 @@ func (c *connection) ping(client *ssh.Client, gone <-chan struct{}) bool {
 	}
 }
 
-// drop ends a connection; the next call makes another.
+// drop closes a connection. The next call makes a new one.
 func (c *connection) drop(client *ssh.Client) {
 	c.mu.Lock()
 	if c.client == client {
@@ -277,7 +276,7 @@ func (c *connection) drop(client *ssh.Client) {
 
 func (c *connection) open(ctx context.Context) (*session, error) {
 	s, err := c.session(ctx)
-	if errors.Is(err, errConnectionLost) { // it had ended, and nobody had noticed
+	if errors.Is(err, errConnectionLost) { // it had ended unnoticed
 		s, err = c.session(ctx)
 	}
 	return s, err
@@ -311,19 +310,19 @@ func (c *connection) session(ctx context.Context) (*session, error) {
 			}
 			return nil, r.err
 		}
-		if err := r.s.hello(ctx); err != nil {
+		if err := r.s.readHello(ctx); err != nil {
 			r.s.hangUp()
 			return nil, err
 		}
-		if !r.s.far.Leaders {
+		if !r.s.hello.Leaders {
 			c.olderHelper.Do(func() {
-				c.o.Log.Warn("berth-host is older than this daemon and does not tell leaders of one epoch apart; install the berth-host of this release",
-					"host", c.node, "version", r.s.far.Version)
+				c.o.Log.Warn("older berth-host cannot distinguish leaders of one epoch; install the berth-host of this release",
+					"host", c.node, "version", r.s.hello.Version)
 			})
 		}
 		return r.s, nil
 	case <-ctx.Done():
-		// Not even this is answered: the connection is of no more use.
+		// The connection does not even start a session.
 		c.drop(client)
 		return nil, context.Cause(ctx)
 	}
@@ -342,7 +341,7 @@ func startSession(client *ssh.Client, command string) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	stderr := &said{}
+	stderr := &stderrText{}
 	s.Stderr = stderr
 	if err := s.Start(command); err != nil {
 		_ = s.Close()
@@ -354,13 +353,13 @@ func startSession(client *ssh.Client, command string) (*session, error) {
 		_ = s.Wait() // ends with the connection at the latest
 	}()
 	return newSession(in, out, stderr, over, func() {
-		go func() { _ = s.Close() }() // waits for the network where that hangs
+		go func() { _ = s.Close() }() // Close may wait for a hanging network
 	}), nil
 }
 
 func (c *connection) close() {
 	c.mu.Lock()
-	c.end() // no task begins from here on
+	c.end() // no task starts after this
 	client := c.client
 	c.mu.Unlock()
 	if client != nil {

@@ -9,8 +9,7 @@ import (
 	"berth/runtimes"
 )
 
-// Submit implements runtimes.Jobs: the job is taken and has ended at once, as
-// there is nothing here that could run it.
+// Submit implements runtimes.Jobs. The job counts as completed at once and is not run.
 func (r *Runtime) Submit(ctx context.Context, u *plan.Unit, stamp runtimes.Stamp, spec runtimes.JobSpec) (string, error) {
 	if err := ctx.Err(); err != nil {
 		return "", fmt.Errorf("submit %s: %w", spec.Name, err)

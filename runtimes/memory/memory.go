@@ -1,9 +1,8 @@
-// Package memory is a runtime without hosts: units are values in a World. It
-// keeps the whole contract, so that everything above can be tried, tested and
-// shown where there is no scheduler and no root, and faults can be scripted.
+// Package memory is a runtime without hosts: units are values in a World. It keeps the
+// whole contract, for trials and tests without a scheduler or root. A test can script
+// faults.
 //
-// It must not know any scheduler; what it cannot do (files, processes, people)
-// it does not pretend to have done.
+// It must not know any scheduler. It has no files, processes or accounts.
 package memory
 
 import (
@@ -69,7 +68,7 @@ func (r *Runtime) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
 	return obs
 }
 
-// controlNodes are the nodes that have to answer before anything can be said.
+// controlNodes are the nodes that have to answer before the state is known.
 func controlNodes(s runtimes.Scope, u *unit) []string {
 	members := s.Members
 	if u != nil {
@@ -113,7 +112,7 @@ func (r *Runtime) Apply(ctx context.Context, c runtimes.Change) error {
 	case plan.Delete:
 		return a.remove()
 	}
-	return fmt.Errorf("%s: there is no verb %q", c.Plan.Key, c.Action.Verb)
+	return fmt.Errorf("%s: unknown verb %q", c.Plan.Key, c.Action.Verb)
 }
 
 // Impact implements plan.Rules.
@@ -131,7 +130,7 @@ func (r *Runtime) Impact(verb plan.Verb, member string, before, after *plan.Unit
 	return plan.Impact{}
 }
 
-// applier performs one action, step by step.
+// applier applies an action step by step.
 type applier struct {
 	world  *World
 	change runtimes.Change
@@ -146,7 +145,7 @@ func (a *applier) create() error {
 	after := a.change.Plan.After
 	control, ok := after.Control()
 	if !ok {
-		return fmt.Errorf("create %s: no member is the control plane", a.key)
+		return fmt.Errorf("create %s: the unit has no control plane", a.key)
 	}
 	if err := a.world.preflight(control.Node); err != nil {
 		return err
@@ -166,7 +165,7 @@ func (a *applier) configure() error {
 	after := a.change.Plan.After
 	control, ok := after.Control()
 	if !ok {
-		return fmt.Errorf("configure %s: no member is the control plane", a.key)
+		return fmt.Errorf("configure %s: the unit has no control plane", a.key)
 	}
 	return a.step(control.Node, "write the configuration", func(u *unit) {
 		u.Applied, u.Drift = cloneUnit(*after), nil
@@ -191,7 +190,7 @@ func (a *applier) join() error {
 	return a.step(m.Node, "join", func(u *unit) { a.run(u, m) })
 }
 
-// leave waits for jobs unless the unit says that they may be cancelled.
+// leave waits for jobs unless on_jobs says that they are cancelled.
 func (a *applier) leave() error {
 	name, node := a.change.Action.Member, a.change.Action.Node
 	waiting := false
@@ -225,7 +224,7 @@ func (a *applier) start() error {
 func (a *applier) stop() error {
 	before := a.change.Plan.Before
 	if before == nil {
-		return fmt.Errorf("stop %s: there is nothing to stop", a.key)
+		return fmt.Errorf("stop %s: the unit does not exist", a.key)
 	}
 	for _, m := range slices.Backward(before.Members) {
 		if err := a.step(m.Node, "stop "+m.Name, func(u *unit) {
@@ -240,8 +239,7 @@ func (a *applier) stop() error {
 	return nil
 }
 
-// remove takes members out before the record, so that a crash in the middle
-// leaves something that tells what is still there.
+// remove removes the members before the record, which after a crash lists the rest.
 func (a *applier) remove() error {
 	before := a.change.Plan.Before
 	if before == nil {
@@ -267,7 +265,7 @@ func (a *applier) remove() error {
 	return a.step(control.Node, "remove the record", func(u *unit) { u.Applied = plan.Unit{} })
 }
 
-// run starts a member unless it runs.
+// run starts a member unless it runs already.
 func (a *applier) run(u *unit, m plan.Member) {
 	s := u.Members[m.Name]
 	if s.State != plan.Running || s.Node != m.Node {
@@ -277,7 +275,7 @@ func (a *applier) run(u *unit, m plan.Member) {
 	u.Members[m.Name] = s
 }
 
-// busy says whether jobs are in the way, and cancels them where it may.
+// busy reports whether jobs run. It cancels them first if on_jobs says so.
 func (u *unit) busy() bool {
 	if rule := u.Applied.Instance.OnJobs; rule != nil && rule.CancelAfterSeconds > 0 {
 		u.Jobs.Running = 0
@@ -285,7 +283,7 @@ func (u *unit) busy() bool {
 	return u.Jobs.Running > 0
 }
 
-// cloneUnit shares nothing that is ever written to.
+// cloneUnit copies all that may change.
 func cloneUnit(u plan.Unit) plan.Unit {
 	u.Members = slices.Clone(u.Members)
 	return u

@@ -25,7 +25,7 @@ func instance(i schema.EffectiveInstance) schema.EffectiveInstance {
 	return i
 }
 
-func TestConformance(t *testing.T) {
+func TestMemoryConformance(t *testing.T) {
 	for name, open := range map[string]func(t *testing.T) *memory.World{
 		"in memory": func(*testing.T) *memory.World { return memory.NewWorld() },
 		"on disk": func(t *testing.T) *memory.World {
@@ -60,8 +60,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// What a world kept on disk holds survives the process that made it.
-func TestWorldOutlivesItsProcess(t *testing.T) {
+func TestWorldIsReadFromItsDirectory(t *testing.T) {
 	dir := t.TempDir()
 	w, err := memory.OpenWorld(dir)
 	require.NoError(t, err)
@@ -78,8 +77,7 @@ func TestWorldOutlivesItsProcess(t *testing.T) {
 	require.Equal(t, inst.Key, obs.Unit.Instance.Key)
 }
 
-// Running jobs hold a leave and a delete up, unless the unit may cancel them.
-func TestJobsInTheWay(t *testing.T) {
+func TestLeaveAndDeleteWaitForJobsUnlessCancelled(t *testing.T) {
 	w := memory.NewWorld()
 	rt := memory.New(w)
 	inst := instance(schema.EffectiveInstance{Key: schema.InstanceKey("t", "p", "i"), DesiredState: schema.DesiredRunning})
@@ -98,8 +96,7 @@ func TestJobsInTheWay(t *testing.T) {
 	require.Empty(t, w.Remains(inst.Key))
 }
 
-// A step that cannot be written to the disk has no effect, as on a host whose
-// ledger cannot be written: the same action works once the disk is back.
+// As on a host whose ledger is not writable. The action works again afterwards.
 func TestStepThatCannotBeSavedHasNoEffect(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "world")
 	w, err := memory.OpenWorld(dir)

@@ -16,19 +16,19 @@ import (
 	"berth/schema"
 )
 
-// World is what Runtimes work on: units on hosts, and the faults a test wants.
-// It outlives a Runtime as real hosts outlive a daemon. Safe for concurrent use.
+// World has the units and the scripted faults. It outlives a Runtime as real hosts
+// outlive a daemon. It is safe for concurrent use.
 type World struct {
 	mu      sync.Mutex
 	file    string // empty: kept in memory only
 	units   map[schema.Key]*unit
-	down    map[string]bool   // nodes that cannot be reached
-	foreign map[string]string // what nodes have of their own that is in the way
+	down    map[string]bool   // unreachable nodes
+	foreign map[string]string // conflicts on nodes with something that Berth did not make
 	calls   map[string]int
 	script  []fault
 }
 
-// unit is what stands on the hosts of one unit.
+// unit is the state of a unit on its hosts.
 type unit struct {
 	Applied  plan.Unit              `json:"applied"`
 	Complete bool                   `json:"complete"`
@@ -41,25 +41,24 @@ type unit struct {
 type memberState struct {
 	Node   string     `json:"node"`
 	State  plan.State `json:"state"`
-	Epoch  uint64     `json:"epoch"`  // of the leader that touched it last
+	Epoch  uint64     `json:"epoch"`  // of the leader that changed it last
 	Leader string     `json:"leader"` // its identity
-	Starts int        `json:"starts"` // how often it was started: tells a restart
+	Starts int        `json:"starts"` // number of starts
 }
 
-// fault is scripted: the step it is due at fails, and is not done.
+// fault is a scripted fault of a step.
 type fault struct {
-	in  int // steps to go
+	in  int // number of steps until then
 	err error
 }
 
-// NewWorld is an empty world.
+// NewWorld returns an empty world.
 func NewWorld() *World {
 	return &World{units: map[schema.Key]*unit{}, down: map[string]bool{}, foreign: map[string]string{}, calls: map[string]int{}}
 }
 
-// OpenWorld is the world kept in dir, which is made if need be. Every step is
-// on disk before the next one starts, so that a killed process leaves what a
-// killed daemon leaves on real hosts.
+// OpenWorld returns the world in dir and makes dir if necessary. Each step is saved
+// before the next one, so a killed process leaves the same state as on real hosts.
 func OpenWorld(dir string) (*World, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open world: %w", err)
@@ -83,7 +82,7 @@ func OpenWorld(dir string) (*World, error) {
 	return w, nil
 }
 
-// save writes the world down. The caller holds mu.
+// save writes the world to its file. The caller holds mu.
 func (w *World) save() error {
 	if w.file == "" {
 		return nil
@@ -111,14 +110,14 @@ func (w *World) save() error {
 	return nil
 }
 
-// Calls is how often a Runtime was called: "observe", or a verb.
+// Calls returns the number of calls of "observe" or a verb.
 func (w *World) Calls(what string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.calls[what]
 }
 
-// TotalCalls is how often a Runtime was called at all.
+// TotalCalls returns the number of all calls.
 func (w *World) TotalCalls() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -129,22 +128,22 @@ func (w *World) TotalCalls() int {
 	return n
 }
 
-// SetReachable says whether node can be reached; at first every node can.
+// SetReachable makes a node unreachable, or reachable again.
 func (w *World) SetReachable(node string, reachable bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.down[node] = !reachable
 }
 
-// SetForeign puts something that Berth did not make in the way of members on a
-// node; empty: nothing is.
+// SetForeign makes a conflict on a node with something that Berth did not make; empty:
+// no conflict.
 func (w *World) SetForeign(node, what string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.foreign[node] = what
 }
 
-// Snapshot describes a node: what it has of its own, and what of each unit.
+// Snapshot describes the state of a node.
 func (w *World) Snapshot(node string) map[string]string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -162,7 +161,7 @@ func (w *World) Snapshot(node string) map[string]string {
 	return out
 }
 
-// preflight refuses a member on a node where something foreign is in the way.
+// preflight refuses a member on a node with a conflict.
 func (w *World) preflight(node string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -172,9 +171,8 @@ func (w *World) preflight(node string) error {
 	return nil
 }
 
-// FailStep makes the nth step (1: the next) of any action from now on fail
-// with err, before it has an effect. Further calls add further faults; n = 0
-// takes back those that have not struck.
+// FailStep makes the nth step (1: the next) fail with err before its effect. Further
+// calls add faults; n = 0 removes all of them.
 func (w *World) FailStep(n int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -185,7 +183,7 @@ func (w *World) FailStep(n int, err error) {
 	w.script = append(w.script, fault{n, err})
 }
 
-// SetState puts a member that exists into state, as a crash or a person would.
+// SetState sets the state of an existing member, as a crash or a person would.
 func (w *World) SetState(key schema.Key, member string, state plan.State) error {
 	return w.change(key, func(u *unit) error {
 		m, ok := u.Members[member]
@@ -198,12 +196,12 @@ func (w *World) SetState(key schema.Key, member string, state plan.State) error 
 	})
 }
 
-// SetDrift makes the unit differ from what was applied to it.
+// SetDrift sets the drift of a unit.
 func (w *World) SetDrift(key schema.Key, drift ...plan.Drift) error {
 	return w.change(key, func(u *unit) error { u.Drift = drift; return nil })
 }
 
-// SetJobs puts jobs on the unit.
+// SetJobs sets the jobs of a unit.
 func (w *World) SetJobs(key schema.Key, jobs plan.Jobs) error {
 	return w.change(key, func(u *unit) error { u.Jobs = jobs; return nil })
 }
@@ -212,7 +210,7 @@ func (w *World) change(key schema.Key, f func(*unit) error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.units[key] == nil {
-		return fmt.Errorf("there is no %s", key)
+		return fmt.Errorf("%s does not exist", key)
 	}
 	u := w.units[key].clone()
 	if err := f(u); err != nil {
@@ -221,8 +219,8 @@ func (w *World) change(key schema.Key, f func(*unit) error) error {
 	return w.replace(key, u)
 }
 
-// replace puts u in place of the unit of key, nil takes the unit away. If the
-// world cannot be saved, the unit stays as it was. The caller holds mu.
+// replace replaces the unit of key with u, or removes it for nil. If saving fails, the
+// unit stays as it was. The caller holds mu.
 func (w *World) replace(key schema.Key, u *unit) error {
 	before, existed := w.units[key]
 	if u == nil {
@@ -241,15 +239,15 @@ func (w *World) replace(key schema.Key, u *unit) error {
 	return err
 }
 
-// clone shares nothing that is written to in place.
+// clone copies all that may change.
 func (u *unit) clone() *unit {
 	c := *u
 	c.Applied, c.Members = cloneUnit(u.Applied), maps.Clone(u.Members)
 	return &c
 }
 
-// Fingerprint tells each member of a unit and how often it was started: equal
-// fingerprints, nothing was touched.
+// Fingerprint describes the members of a unit with their number of starts. It stays
+// equal if nothing was changed.
 func (w *World) Fingerprint(key schema.Key) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -265,7 +263,7 @@ func (w *World) Fingerprint(key schema.Key) string {
 	return s
 }
 
-// Remains lists what is left of a unit: nothing once it was deleted.
+// Remains lists what is left of a unit.
 func (w *World) Remains(key schema.Key) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -280,11 +278,9 @@ func (w *World) Remains(key schema.Key) []string {
 	return left
 }
 
-// step performs one effect on a node, unless the script or the node's state
-// forbids it or it cannot be saved. It is the memory runtime's operation on a
-// host. A unit is there for as long as its record names it: an effect that
-// writes no record makes none, and one that empties the record takes the unit
-// away.
+// step is an operation on a node. It has its effect unless a scripted fault, the state
+// of the node or the save prevents it. A unit exists as long as its record names it:
+// an effect without a record makes no unit, and one that empties the record removes it.
 func (w *World) step(stamp runtimes.Stamp, key schema.Key, node, what string, effect func(*unit)) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

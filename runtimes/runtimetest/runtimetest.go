@@ -1,10 +1,9 @@
-// Package runtimetest is the conformance suite of the contract in package
-// runtimes: what every runtime must do, whatever it runs, told as one story of
-// two units that share a control host. It drives a runtime only through
-// Observe, plan.Make and Apply, as the loop does, and ends with nothing left.
+// Package runtimetest is the conformance suite for runtimes. It runs one sequence of
+// tests with two units that share a control host. It uses a runtime only through
+// Observe, plan.Make and Apply, as the loop does, and removes everything at the end.
 //
-// It must not know any scheduler: what only an adapter can do, such as killing
-// a daemon or listing what is left on a host, comes with the Harness.
+// It must not know any scheduler. The Harness does what is specific to a backend, such
+// as killing a daemon or listing leftovers on a host.
 package runtimetest
 
 import (
@@ -24,9 +23,9 @@ import (
 	"berth/schema"
 )
 
-// Harness is a runtime under test and the hands the suite needs on its hosts.
+// Harness is a runtime under test, with the access to its hosts that the suite needs.
 type Harness struct {
-	// New is a fresh runtime over the same hosts, as a restarted daemon has it.
+	// New returns a new runtime for the same hosts, as after a restart of the daemon.
 	New func() runtimes.Runtime
 	// Control is the node of every control plane. Workers are at least three
 	// nodes of the same shape for all other members.
@@ -35,33 +34,31 @@ type Harness struct {
 	// Instance completes an instance that has its key, roles and users: backend,
 	// modes and a valid configuration.
 	Instance func(schema.EffectiveInstance) schema.EffectiveInstance
-	// SetReachable cuts a node off, or brings it back.
+	// SetReachable makes a node unreachable, or reachable again.
 	SetReachable func(node string, reachable bool)
-	// FailStep makes the nth operation on any host from now on fail with err,
-	// once, without effect; n = 0 takes that back. What only looks is no
-	// operation here.
+	// FailStep makes the nth operation with an effect, on any host, fail once with err
+	// and without the effect; n = 0 cancels that.
 	FailStep func(n int, err error)
-	// Kill ends what makes a member serve, as a crash does.
+	// Kill ends the daemons of a member, as a crash does.
 	Kill func(t *testing.T, u plan.Unit, member string)
-	// Fingerprint tells every process of the unit: equal, nothing was restarted.
+	// Fingerprint describes all processes of the unit, to detect restarts.
 	Fingerprint func(t *testing.T, u plan.Unit) string
-	// Remains lists what is left on any host of a unit that was deleted.
+	// Remains lists leftovers of a deleted unit on any host.
 	Remains func(t *testing.T, u plan.Unit) []string
-	// Snapshot describes a node's host: each path that Berth could change with
-	// type, mode, owner and content, and what runs. The ledger is left out.
+	// Snapshot describes a host: type, mode, owner and content of each path that Berth
+	// could change, and processes. The ledger is left out.
 	Snapshot func(t *testing.T, node string) map[string]string
-	// Occupy starts something of the host's own that is in the way of any
-	// member there, and returns what takes it away again.
+	// Occupy starts a service of the host that conflicts with any member, and returns a
+	// function that stops it.
 	Occupy func(t *testing.T, node string) (free func())
 	// Timeout bounds one call; 0: one minute.
 	Timeout time.Duration
 }
 
-// errFault is what scripted faults fail with.
+// errFault is the error of scripted faults.
 var errFault = errors.New("scripted fault")
 
-// Run runs the suite. Its subtests build on each other: the first that fails
-// ends it.
+// Run runs the suite. Its subtests depend on each other, so the first failure ends it.
 func Run(t *testing.T, h Harness) {
 	if h.Timeout == 0 {
 		h.Timeout = time.Minute
@@ -75,12 +72,12 @@ func Run(t *testing.T, h Harness) {
 		name string
 		f    func(*testing.T)
 	}{
-		{"nothing is there", func(t *testing.T) { s.nothing(t, a) }},
-		{"what a host has of its own is in the way", func(t *testing.T) { s.occupied(t, a) }},
+		{"an absent unit", func(t *testing.T) { s.nothing(t, a) }},
+		{"a service of the host conflicts", func(t *testing.T) { s.occupied(t, a) }},
 		{"create and join", func(t *testing.T) { s.create(t, a) }},
 		{"applying again changes nothing", func(t *testing.T) { s.again(t, a) }},
-		{"a restarted daemon sees the same", func(t *testing.T) { s.restarted(t, a) }},
-		{"a neighbour is made after crashes at every step", func(t *testing.T) { s.crashes(t, a, b) }},
+		{"a restarted daemon observes the same", func(t *testing.T) { s.restarted(t, a) }},
+		{"a second unit is created after crashes at every step", func(t *testing.T) { s.crashes(t, a, b) }},
 		{"users change", func(t *testing.T) { a = s.configure(t, a, b) }},
 		{"a member leaves and joins", func(t *testing.T) { s.scale(t, a) }},
 		{"a killed member is started", func(t *testing.T) { s.killed(t, a) }},
@@ -89,18 +86,18 @@ func Run(t *testing.T, h Harness) {
 		{"an unreachable member", func(t *testing.T) { s.unreachableMember(t, a) }},
 		{"an unreachable control host", func(t *testing.T) { s.unreachableControl(t, a) }},
 		{"a deposed leader is refused", func(t *testing.T) { s.deposed(t, a) }},
-		{"delete beside a neighbour, after crashes", func(t *testing.T) { s.remove(t, a, b) }},
+		{"delete beside the second unit, after crashes", func(t *testing.T) { s.remove(t, a, b) }},
 		{"delete the last", func(t *testing.T) { s.removeLast(t, b) }},
 		{"the hosts are as before", func(t *testing.T) { s.asBefore(t, s.nodes()...) }},
 	}
 	for _, chapter := range story {
 		if !t.Run(chapter.name, chapter.f) {
-			t.Fatalf("%q failed; what follows builds on it", chapter.name)
+			t.Fatalf("%q failed; the next subtests depend on it", chapter.name)
 		}
 	}
 }
 
-// suite carries the story.
+// suite is the state of a run.
 type suite struct {
 	h          Harness
 	rt         runtimes.Runtime
@@ -108,7 +105,7 @@ type suite struct {
 	leader     string
 	attempt    int
 	remembered map[schema.Key][]plan.Member
-	hosts      map[string]map[string]string // snapshots of before, by node
+	hosts      map[string]map[string]string // snapshots before the first subtest, by node
 }
 
 func (s *suite) nodes() []string {
@@ -127,7 +124,7 @@ func (s *suite) users(n int) []schema.UnixUser {
 	return us
 }
 
-// unit is an instance with a member on each of the workers numbered.
+// unit returns a unit with a member on each of the workers with these indexes.
 func (s *suite) unit(name string, users []schema.UnixUser, workers ...int) plan.Unit {
 	inst := s.h.Instance(schema.EffectiveInstance{
 		Key:          schema.InstanceKey("tenant", "project", name),
@@ -176,7 +173,7 @@ func (s *suite) scope(u plan.Unit) runtimes.Scope {
 	}
 }
 
-// plan is what is to be done so that u runs; gone: so that it does not exist.
+// plan returns the plan that creates u; gone: that deletes it.
 func (s *suite) plan(t *testing.T, u plan.Unit, gone bool) plan.Plan {
 	t.Helper()
 	in := plan.Input{Key: u.Instance.Key, Observed: s.observe(t, u), Rules: s.rt}
@@ -186,7 +183,7 @@ func (s *suite) plan(t *testing.T, u plan.Unit, gone bool) plan.Plan {
 	return plan.Make(in)
 }
 
-// apply does one action of p as the loop does: again while it waits.
+// apply applies an action of p and repeats it while it waits, as the loop does.
 func (s *suite) apply(t *testing.T, p *plan.Plan, a plan.Action) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), s.h.Timeout)
@@ -206,8 +203,7 @@ func (s *suite) stamp(a plan.Action) runtimes.Stamp {
 	return runtimes.Stamp{Epoch: s.epoch, Leader: s.leader, Commit: "0000000000000000000000000000000000000001", CorrelationID: "conformance", ActionID: a.ID, Verb: string(a.Verb)}
 }
 
-// carry plans and applies until nothing is left to do, which one plan must
-// achieve, and returns that plan.
+// carry applies a plan, after which nothing may be left to do, and returns it.
 func (s *suite) carry(t *testing.T, u plan.Unit, gone bool) plan.Plan {
 	t.Helper()
 	began := time.Now()
@@ -217,12 +213,12 @@ func (s *suite) carry(t *testing.T, u plan.Unit, gone bool) plan.Plan {
 		require.NoError(t, s.apply(t, &p, a), "%s %s", a.Verb, a.Member)
 	}
 	again := s.plan(t, u, gone)
-	require.True(t, again.Empty(), "after applying %s there is still to do: %s, as %+v", verbs(p), verbs(again), s.observe(t, u))
+	require.True(t, again.Empty(), "after %s, still to do: %s; observed %+v", verbs(p), verbs(again), s.observe(t, u))
 	t.Logf("%s of %s: %.2f s", verbs(p), u.Instance.Key.Name, time.Since(began).Seconds())
 	return p
 }
 
-// verbs tells a plan's actions in short: "create, join worker-0".
+// verbs lists a plan's actions, such as "create, join worker-0".
 func verbs(p plan.Plan) string {
 	var words []string
 	for _, a := range p.Actions {
@@ -253,29 +249,29 @@ func (s *suite) running(t *testing.T, u plan.Unit) plan.Observed {
 func (s *suite) nothing(t *testing.T, u plan.Unit) {
 	for _, node := range s.nodes() {
 		s.hosts[node] = s.h.Snapshot(t, node)
-		require.NotEmpty(t, s.hosts[node], "a snapshot of nothing shows nothing")
+		require.NotEmpty(t, s.hosts[node], "the snapshot is empty")
 	}
 	obs := s.observe(t, u)
 	require.Equal(t, plan.Absent, obs.Presence, obs.Reason)
 	require.Nil(t, obs.Unit)
-	require.Empty(t, s.h.Remains(t, u), "the hosts are not clean to begin with")
+	require.Empty(t, s.h.Remains(t, u), "the hosts are not clean")
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	obs = s.rt.Observe(ctx, s.scope(u))
-	require.Equal(t, plan.Unknown, obs.Presence, "who could not ask knows nothing")
+	require.Equal(t, plan.Unknown, obs.Presence, "a cancelled observation is unknown")
 	require.NotEmpty(t, obs.Reason)
 }
 
-// asBefore proves that hosts are as they were before the story began.
+// asBefore checks that hosts are as before the first subtest.
 func (s *suite) asBefore(t *testing.T, nodes ...string) {
 	t.Helper()
 	for _, node := range nodes {
-		require.Empty(t, cmp.Diff(s.hosts[node], s.h.Snapshot(t, node)), "host %s is not as it was before", node)
+		require.Empty(t, cmp.Diff(s.hosts[node], s.h.Snapshot(t, node)), "host %s has changed", node)
 	}
 }
 
-// occupied: what Berth did not make is refused before anything is written.
+// occupied checks that a conflict is refused before any write.
 func (s *suite) occupied(t *testing.T, u plan.Unit) {
 	p := s.plan(t, u, false)
 	require.Equal(t, plan.Create, p.Actions[0].Verb)
@@ -284,13 +280,12 @@ func (s *suite) occupied(t *testing.T, u plan.Unit) {
 	s.asBefore(t, s.h.Control.Key.Name)
 }
 
-// refused applies an action to an occupied host: it fails and leaves the host,
-// and the control host, as they are.
+// refused applies an action to an occupied host, which must fail without a change.
 func (s *suite) refused(t *testing.T, p *plan.Plan, a plan.Action, node string) {
 	t.Helper()
 	free := s.h.Occupy(t, node)
 	occupied := s.h.Snapshot(t, node)
-	require.NotEmpty(t, cmp.Diff(s.hosts[node], occupied), "nothing is in the way")
+	require.NotEmpty(t, cmp.Diff(s.hosts[node], occupied), "Occupy made no conflict")
 	for range 2 {
 		err := s.apply(t, p, a)
 		require.ErrorIs(t, err, runtimes.ErrForeign)
@@ -309,7 +304,7 @@ func (s *suite) create(t *testing.T, u plan.Unit) {
 func (s *suite) again(t *testing.T, u plan.Unit) {
 	before := s.h.Fingerprint(t, u)
 	require.NotEmpty(t, before)
-	// The plan that made the unit, in full, with the very same action ids.
+	// The plan that made the unit, with the same action ids.
 	p := plan.Make(plan.Input{
 		Key: u.Instance.Key, After: &u.Instance, Members: u.Members, Rules: s.rt,
 		Observed: plan.Observed{Key: u.Instance.Key, Presence: plan.Absent},
@@ -327,11 +322,10 @@ func (s *suite) restarted(t *testing.T, u plan.Unit) {
 	before := plan.Structural(s.observe(t, u))
 	s.rt = s.h.New()
 	delete(s.remembered, u.Instance.Key)
-	require.Empty(t, cmp.Diff(before, plan.Structural(s.observe(t, u))), "a new runtime that remembers nothing sees something else")
+	require.Empty(t, cmp.Diff(before, plan.Structural(s.observe(t, u))), "a new runtime without records observes another state")
 }
 
-// crashes makes b although its making is cut off again and again, each time a
-// little later, with a new daemon each time.
+// crashes creates b with a crash at later and later steps and a new daemon each time.
 func (s *suite) crashes(t *testing.T, a, b plan.Unit) {
 	neighbour := s.h.Fingerprint(t, a)
 	cuts := 0
@@ -341,7 +335,7 @@ func (s *suite) crashes(t *testing.T, a, b plan.Unit) {
 		failed := false
 		for _, act := range p.Actions {
 			if err := s.apply(t, &p, act); err != nil {
-				require.ErrorIs(t, err, errFault, "%s %s cut off at step %d", act.Verb, act.Member, n)
+				require.ErrorIs(t, err, errFault, "%s %s interrupted at step %d", act.Verb, act.Member, n)
 				failed = true
 				break
 			}
@@ -352,13 +346,13 @@ func (s *suite) crashes(t *testing.T, a, b plan.Unit) {
 			break
 		}
 		cuts++
-		require.Less(t, n, 2000, "the unit is never done")
+		require.Less(t, n, 2000, "the unit is never complete")
 	}
-	t.Logf("made after %d cuts", cuts)
+	t.Logf("created after %d crashes", cuts)
 	require.GreaterOrEqual(t, cuts, 3)
 	s.carry(t, b, false)
 	s.running(t, b)
-	require.Equal(t, neighbour, s.h.Fingerprint(t, a), "the neighbour was touched")
+	require.Equal(t, neighbour, s.h.Fingerprint(t, a), "the other unit was changed")
 }
 
 func (s *suite) configure(t *testing.T, a, b plan.Unit) plan.Unit {
@@ -369,7 +363,7 @@ func (s *suite) configure(t *testing.T, a, b plan.Unit) plan.Unit {
 		require.Equal(t, "configure", verbs(p))
 		s.running(t, a)
 	}
-	require.Equal(t, neighbour, s.h.Fingerprint(t, b), "the neighbour was touched")
+	require.Equal(t, neighbour, s.h.Fingerprint(t, b), "the other unit was changed")
 	return a
 }
 
@@ -390,7 +384,7 @@ func (s *suite) scale(t *testing.T, a plan.Unit) {
 	p = s.carry(t, a, false)
 	require.Contains(t, verbs(p), "join worker-1")
 	s.running(t, a)
-	require.Equal(t, before, s.h.Fingerprint(t, small), "those that stayed were touched")
+	require.Equal(t, before, s.h.Fingerprint(t, small), "the remaining members were changed")
 }
 
 func (s *suite) killed(t *testing.T, a plan.Unit) {
@@ -405,12 +399,12 @@ func (s *suite) killedControl(t *testing.T, a, b plan.Unit) {
 	neighbour := s.h.Fingerprint(t, b)
 	s.h.Kill(t, a, "controller-0")
 	obs := s.observe(t, a)
-	require.Equal(t, plan.Present, obs.Presence, "what is dead is not gone: %s", obs.Reason)
+	require.Equal(t, plan.Present, obs.Presence, "a dead unit is not absent: %s", obs.Reason)
 	state(t, obs, "controller-0", plan.Stopped)
 	p := s.carry(t, a, false)
 	require.Equal(t, "start controller-0", verbs(p))
 	s.running(t, a)
-	require.Equal(t, neighbour, s.h.Fingerprint(t, b), "the neighbour was touched")
+	require.Equal(t, neighbour, s.h.Fingerprint(t, b), "the other unit was changed")
 }
 
 func (s *suite) stopped(t *testing.T, a, b plan.Unit) {
@@ -427,7 +421,7 @@ func (s *suite) stopped(t *testing.T, a, b plan.Unit) {
 	}
 	s.carry(t, a, false)
 	s.running(t, a)
-	require.Equal(t, neighbour, s.h.Fingerprint(t, b), "the neighbour was touched")
+	require.Equal(t, neighbour, s.h.Fingerprint(t, b), "the other unit was changed")
 }
 
 func (s *suite) unreachableMember(t *testing.T, a plan.Unit) {
@@ -439,7 +433,7 @@ func (s *suite) unreachableMember(t *testing.T, a plan.Unit) {
 	state(t, obs, "worker-0", plan.Unreachable)
 	state(t, obs, "worker-1", plan.Running)
 	p := s.plan(t, a, true)
-	require.Empty(t, p.Actions, "nothing is deleted while a member cannot be asked")
+	require.Empty(t, p.Actions, "nothing may be deleted while a member is unreachable")
 }
 
 func (s *suite) unreachableControl(t *testing.T, a plan.Unit) {
@@ -449,14 +443,14 @@ func (s *suite) unreachableControl(t *testing.T, a plan.Unit) {
 		require.Equal(t, plan.Unknown, obs.Presence)
 		require.Contains(t, obs.Reason, s.h.Control.Key.Name)
 		p := s.plan(t, a, gone)
-		require.Empty(t, p.Actions, "unknown neither makes nor ends anything")
+		require.Empty(t, p.Actions, "an unknown unit gets no action")
 		s.h.SetReachable(s.h.Control.Key.Name, true)
 	}
 	unknown := s.unit("third", nil)
 	s.h.SetReachable(s.h.Control.Key.Name, false)
 	obs := s.observe(t, unknown)
 	s.h.SetReachable(s.h.Control.Key.Name, true)
-	require.Equal(t, plan.Unknown, obs.Presence, "a unit nobody remembers may be on a host that cannot be asked")
+	require.Equal(t, plan.Unknown, obs.Presence, "an unrecorded unit may be on the unreachable host")
 	s.running(t, a)
 }
 
@@ -497,14 +491,14 @@ func (s *suite) remove(t *testing.T, a, b plan.Unit) {
 		}
 		require.ErrorIs(t, err, errFault)
 		cuts++
-		require.Less(t, n, 2000, "the deletion is never done")
+		require.Less(t, n, 2000, "the deletion is never complete")
 	}
 	s.h.FailStep(0, nil)
-	t.Logf("deleted after %d cuts", cuts)
+	t.Logf("deleted after %d crashes", cuts)
 	s.carry(t, a, true)
 	require.Equal(t, plan.Absent, s.observe(t, a).Presence)
 	require.Empty(t, s.h.Remains(t, a))
-	require.Equal(t, neighbour, s.h.Fingerprint(t, b), "the neighbour was touched")
+	require.Equal(t, neighbour, s.h.Fingerprint(t, b), "the other unit was changed")
 	s.running(t, b)
 }
 

@@ -1,6 +1,5 @@
-// Package hosttest brings up lab hosts for tests, with the real berth-host
-// behind their sshd, and takes them away after. A test that uses it needs root,
-// and says so where it has none.
+// Package hosttest makes lab hosts with the real berth-host for tests and removes them
+// afterwards. Its tests need root.
 //
 // It must not know what a test does on the hosts.
 package hosttest
@@ -20,23 +19,22 @@ import (
 	"berth/runtimes/host/lab"
 )
 
-// Unprivileged is the environment variable with which `make test-unprivileged`
-// leaves out the tests that need root.
+// Unprivileged is the environment variable that `make test-unprivileged` sets to skip
+// the tests that need root.
 const Unprivileged = "BERTH_UNPRIVILEGED"
 
-// NeedRoot ends the test where it is not root: with a failure that says what to
-// do, or left out where that was asked for.
+// NeedRoot fails the test without root, or skips it if Unprivileged is set.
 func NeedRoot(t testing.TB) {
 	t.Helper()
 	if os.Getenv(Unprivileged) != "" {
-		t.Skip(Unprivileged + " is set: what needs root is left out")
+		t.Skip(Unprivileged + " is set: tests that need root are skipped")
 	}
 	if os.Geteuid() != 0 {
-		t.Fatal("this test needs root; `make test-unprivileged` leaves it out")
+		t.Fatal("this test needs root; `make test-unprivileged` skips it")
 	}
 }
 
-// Helper builds berth-host as it is released and gives its path.
+// Helper builds berth-host with the flags of a release and returns its path.
 func Helper(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "berth-host")
@@ -48,8 +46,8 @@ func Helper(t testing.TB) string {
 	return path
 }
 
-// Processes are the command lines, words parted by blanks, of those processes
-// on this machine that have text in theirs. Lab hosts are of this machine.
+// Processes returns the command lines, with spaces between words, that contain text.
+// It finds processes on lab hosts too, as they run on this machine.
 func Processes(t testing.TB, text string) []string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -60,7 +58,7 @@ func Processes(t testing.TB, text string) []string {
 	for _, f := range files {
 		data, err := os.ReadFile(f)
 		if err != nil {
-			continue // it ended meanwhile
+			continue // it has ended
 		}
 		line := strings.TrimSpace(strings.ReplaceAll(string(data), "\x00", " "))
 		if strings.Contains(line, text) {
@@ -70,9 +68,8 @@ func Processes(t testing.TB, text string) []string {
 	return out
 }
 
-// Lab brings up hosts on a subnet nobody else uses, and reaches them over SSH.
-// A node needs a name; Lab.Node says which address it has. All of it is gone at
-// the end of the test.
+// Lab makes hosts on an unused subnet and reaches them over SSH until the end of the
+// test. A node needs only a name; Lab.Node returns its address.
 func Lab(t testing.TB, nodes ...lab.Node) (*lab.Lab, runtimes.Hosts) {
 	t.Helper()
 	NeedRoot(t)

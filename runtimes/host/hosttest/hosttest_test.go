@@ -17,9 +17,8 @@ import (
 	"berth/runtimes/host/lab"
 )
 
-// The released helper on lab hosts: reached as root through the login account,
-// which can do nothing else, and small.
-func TestReleasedHelper(t *testing.T) {
+// The login account reaches the helper as root, and nothing else.
+func TestReleasedHelperOnLabHosts(t *testing.T) {
 	l, hosts := hosttest.Lab(t, lab.Node{Name: "ctl"}, lab.Node{Name: "w1", Devices: []string{"/dev/nvidia0"}})
 	far := func(name string) runtimes.Host {
 		n, ok := l.Node(name)
@@ -74,8 +73,7 @@ func TestReleasedHelper(t *testing.T) {
 	require.Contains(t, denied, "password is required")
 }
 
-// The helper replaces itself by what a file of root's names, and by nothing else.
-func TestReplaceHelper(t *testing.T) {
+func TestHelperIsReplacedOnlyByTheRecordedDigest(t *testing.T) {
 	l, hosts := hosttest.Lab(t, lab.Node{Name: "w1"})
 	n, _ := l.Node("w1")
 	in := func(script string) (string, error) { return l.Run(t.Context(), "w1", "sh", "-c", script) }

@@ -1,9 +1,7 @@
-// Package lab makes real hosts on one machine: each is a set of namespaces
-// with its own processes, network address, host name, accounts, files and
-// devices, its own sshd, and berth-host behind it. What a host changes is kept
-// in memory and goes with it.
+// Package lab makes hosts on one machine. Each is a set of namespaces with its own
+// processes, network address, host name, accounts, files, devices, sshd and
+// berth-host. The changes of a host are kept in memory and removed with it.
 //
-// A lab serves tests, the demo, and whoever wants a playground. It must not
-// know what will run on its hosts: programs come from the machine they stand
-// on, and what they are for is the runtimes' to know.
+// A lab is for tests, the demo and trials. The programs on its hosts are those of the
+// machine. It must not know which runtime uses the hosts.
 package lab

@@ -15,15 +15,15 @@ import (
 	"time"
 )
 
-// HostStatus is how one host is.
+// HostStatus is the state of a host.
 type HostStatus struct {
 	Node
 	Up        bool // its first process runs
-	Answers   bool // its sshd does
+	Answers   bool // its sshd answers
 	Processes int
 }
 
-// Status looks at every host.
+// Status returns the state of every host.
 func (l *Lab) Status() []HostStatus {
 	var out []HostStatus
 	for _, n := range l.Nodes {
@@ -38,8 +38,8 @@ func (l *Lab) Status() []HostStatus {
 	return out
 }
 
-// Command is a program run inside a host, as its root. For tests and people;
-// Berth itself comes by SSH.
+// Command returns a program on a host, run as root, for tests and people. Berth uses
+// SSH instead.
 func (l *Lab) Command(ctx context.Context, node string, argv ...string) (*exec.Cmd, error) {
 	pid := l.init(node)
 	if pid == 0 {
@@ -50,7 +50,7 @@ func (l *Lab) Command(ctx context.Context, node string, argv ...string) (*exec.C
 	return cmd, nil
 }
 
-// Run runs a program inside a host and returns what it printed.
+// Run runs a program on a host and returns its output.
 func (l *Lab) Run(ctx context.Context, node string, argv ...string) (string, error) {
 	cmd, err := l.Command(ctx, node, argv...)
 	if err != nil {
@@ -63,23 +63,22 @@ func (l *Lab) Run(ctx context.Context, node string, argv ...string) (string, err
 	return string(out), nil
 }
 
-// Kill takes a host's power away. Boot gives it back.
+// Kill ends a host as a power failure does. Boot starts it again.
 func (l *Lab) Kill(node string) error {
 	return l.kill(l.parents(node))
 }
 
-// Boot starts a host that was killed, with its disk empty again and nothing
-// running but sshd: what a host is after it was set up anew.
+// Boot starts a killed host as if reinstalled: with an empty disk, and only sshd runs.
 func (l *Lab) Boot(ctx context.Context, node string) error {
 	i := slices.IndexFunc(l.Nodes, func(n Node) bool { return n.Name == node })
 	if i < 0 {
-		return fmt.Errorf("no host %s", node)
+		return fmt.Errorf("unknown host %s", node)
 	}
 	return l.boot(ctx, i, l.Nodes[i])
 }
 
-// Down takes the whole lab away: processes, namespaces and mounts, network,
-// directory. It works on whatever an interrupted Up left, and when called again.
+// Down removes the lab: processes, namespaces, mounts, network and directory. It can be
+// repeated, and also removes an incomplete lab.
 func (l *Lab) Down(ctx context.Context) error {
 	if err := l.kill(l.parents("")); err != nil {
 		return fmt.Errorf("lab: %w", err)
@@ -87,27 +86,27 @@ func (l *Lab) Down(ctx context.Context) error {
 	if err := l.unlink(ctx); err != nil {
 		return fmt.Errorf("lab: %w", err)
 	}
-	// Only what Up makes: the directory may be somebody's.
+	// Only the files of Up: the directory may contain others.
 	for _, name := range ownFiles() {
 		if err := os.RemoveAll(filepath.Join(l.Dir, name)); err != nil {
 			return fmt.Errorf("lab: %w", err)
 		}
 	}
 	if err := os.Remove(l.Dir); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("lab: its directory stays, as it holds something else: %w", err)
+		return fmt.Errorf("lab: directory kept, as it contains other files: %w", err)
 	}
 	return nil
 }
 
-// ownFiles are the names in a lab's directory that are the lab's, lab.json
-// last: as long as it is there, Open finds what is left to take away.
+// ownFiles returns the names of the lab's files, lab.json last: until it is removed,
+// Open finds the lab.
 func ownFiles() []string {
 	return []string{"hosts", "hosts.txt", "known_hosts", "id_ed25519", "login_ed25519", "login_keys", "authorized_keys", "init.sh", "berth-host", "lab.json"}
 }
 
-// parents are the processes that hold hosts of this lab: the unshare that each
-// host's first process is a child of. node "" means all. They are told by
-// their command line, so that no list can be out of date.
+// parents returns the unshare processes whose children are the first processes of this
+// lab's hosts; node "": of all hosts. It finds them by their command lines, so there
+// is no list that could be out of date.
 func (l *Lab) parents(node string) []int {
 	script := filepath.Join(l.Dir, "init.sh")
 	var out []int
@@ -121,17 +120,17 @@ func (l *Lab) parents(node string) []int {
 	return out
 }
 
-// init is the first process of a host, as the machine numbers it; 0: none.
+// init returns the process id on this machine of a host's first process; 0: none.
 func (l *Lab) init(node string) int {
 	for _, parent := range l.parents(node) {
 		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", parent, parent))
 		if err != nil {
-			continue // it went meanwhile
+			continue // it has ended
 		}
 		if fields := strings.Fields(string(data)); len(fields) > 0 {
 			pid, _ := strconv.Atoi(fields[0])
-			// Before it has become bash it may not be in its namespaces yet, and
-			// then counts as a parent too: a child of its own is no first process.
+			// Before it has executed bash it may be outside its namespaces, with the
+			// command line of a parent.
 			if args := cmdline(pid); len(args) > 0 && filepath.Base(args[0]) == "bash" && first(pid) {
 				return pid
 			}
@@ -140,7 +139,7 @@ func (l *Lab) init(node string) int {
 	return 0
 }
 
-// first says whether a process is the first one of its PID namespace.
+// first reports whether a process is the first one of its PID namespace.
 func first(pid int) bool {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -152,7 +151,7 @@ func first(pid int) bool {
 	return len(numbers) > 0 && numbers[len(numbers)-1] == "1"
 }
 
-// processes are those in the PID namespace of pid.
+// processes returns the processes in the PID namespace of pid.
 func (l *Lab) processes(pid int) []int {
 	mine, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
 	if err != nil {
@@ -167,8 +166,8 @@ func (l *Lab) processes(pid int) []int {
 	return out
 }
 
-// kill ends hosts: the kernel ends everything in a PID namespace with its
-// first process, and unmounts when the last process has gone.
+// kill ends hosts. The kernel ends a PID namespace with its first process and unmounts
+// after the last one.
 func (l *Lab) kill(parents []int) error {
 	var all []int
 	for _, parent := range parents {
@@ -198,7 +197,7 @@ func (l *Lab) kill(parents []int) error {
 	}
 }
 
-// alive: there, and more than a zombie somebody has yet to bury.
+// alive reports whether a process exists and is not a zombie.
 func alive(pid int) bool {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

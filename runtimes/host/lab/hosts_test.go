@@ -7,8 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A program that a host's first process has just forked looks like it for a
-// moment: same command line, but it is gone in the next.
+// A child of a host's first process has the same command line until it calls exec.
 func TestOnlyTheFirstProcessOfANamespaceIsAHost(t *testing.T) {
 	require.True(t, first(1))
 	require.False(t, first(os.Getpid()))

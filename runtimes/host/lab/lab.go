@@ -34,17 +34,17 @@ import (
 //go:embed init.sh
 var initScript string
 
-// DefaultUser is the account Berth logs in as.
+// DefaultUser is the login account of Berth.
 const DefaultUser = "berth"
 
-// Node is one host of a lab.
+// Node is a host of a lab.
 type Node struct {
 	Name    string   `json:"name"`
-	Address string   `json:"address"`           // IPv4; all hosts of a lab lie in one /24
+	Address string   `json:"address"`           // IPv4; all hosts of a lab are in one /24
 	Devices []string `json:"devices,omitempty"` // character devices directly in /dev
 }
 
-// NodeOf is the host that a Node document describes, GPUs included.
+// NodeOf returns the host of a Node document, with its GPUs.
 func NodeOf(name string, spec schema.NodeSpec) Node {
 	n := Node{Name: name, Address: spec.Address}
 	for _, g := range spec.Capacity.GPUs {
@@ -55,7 +55,7 @@ func NodeOf(name string, spec schema.NodeSpec) Node {
 
 var ranged = regexp.MustCompile(`^(.*)\[(\d+)-(\d+)\]$`)
 
-// expand turns /dev/nvidia[0-2] into its three names.
+// expand expands a range such as /dev/nvidia[0-2].
 func expand(devices string) []string {
 	m := ranged.FindStringSubmatch(devices)
 	if m == nil {
@@ -70,37 +70,36 @@ func expand(devices string) []string {
 	return out
 }
 
-// Config says what lab to make.
+// Config configures a lab.
 type Config struct {
-	Dir    string // holds keys and host list; made, and removed by Down
-	Helper string // the berth-host binary that hosts get a copy of
+	Dir    string // for keys and host list; Up makes it and Down removes it
+	Helper string // the berth-host binary, which hosts get a copy of
 	Nodes  []Node
-	// Auto puts the hosts into a /24 nobody uses instead of the one their
-	// addresses name, keeping the last number of each.
+	// Auto moves the hosts to an unused /24 and keeps the last number of each address.
 	Auto bool
 	Log  *slog.Logger
 }
 
-// Lab is a lab that is up. It outlives the process that made it.
+// Lab is a running lab. It outlives the process that made it.
 type Lab struct {
 	Dir    string `json:"dir"`
 	Bridge string `json:"bridge"`
-	Nodes  []Node `json:"nodes"` // by name; with the addresses they really have
+	Nodes  []Node `json:"nodes"` // by name, with their actual addresses
 }
 
-// User is the account Berth logs in as.
+// User returns the login account of Berth.
 func (l *Lab) User() string { return DefaultUser }
 
-// KeyFile is the private key of User; on a host it reaches berth-host only.
+// KeyFile is the private key of User, which can only start berth-host.
 func (l *Lab) KeyFile() string { return filepath.Join(l.Dir, "id_ed25519") }
 
-// LoginKeyFile is the private key that root logs in with, for people.
+// LoginKeyFile is the private key of root, for people.
 func (l *Lab) LoginKeyFile() string { return filepath.Join(l.Dir, "login_ed25519") }
 
-// KnownHosts is a known_hosts file that pins every host's key.
+// KnownHosts is a known_hosts file with every host's key.
 func (l *Lab) KnownHosts() string { return filepath.Join(l.Dir, "known_hosts") }
 
-// Node is the host of a name.
+// Node returns the host of a name.
 func (l *Lab) Node(name string) (Node, bool) {
 	i := slices.IndexFunc(l.Nodes, func(n Node) bool { return n.Name == name })
 	if i < 0 {
@@ -113,8 +112,8 @@ var (
 	deviceShape = regexp.MustCompile(`^/dev/[A-Za-z][A-Za-z0-9_-]{0,40}$`)
 )
 
-// Up makes the lab, or what is missing of it after a crash. Where it fails it
-// takes back what it made. Only root can.
+// Up makes a lab and replaces one in the same directory. If it fails, it removes what
+// it made. It needs root.
 func Up(ctx context.Context, c Config) (l *Lab, err error) {
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("lab: %w", err)
@@ -123,13 +122,13 @@ func Up(ctx context.Context, c Config) (l *Lab, err error) {
 	l = &Lab{Dir: c.Dir, Bridge: "bl" + hex.EncodeToString(sum[:])[:8], Nodes: slices.Clone(c.Nodes)}
 	slices.SortFunc(l.Nodes, func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
 	if old, err := Open(c.Dir); err == nil {
-		// A lab is made whole or not at all: what is left of one goes first.
+		// Remove the existing or incomplete lab first.
 		if err := old.Down(ctx); err != nil {
 			return nil, err
 		}
 	}
 	if entries, err := os.ReadDir(c.Dir); err == nil && len(entries) > 0 {
-		return nil, fmt.Errorf("lab: %s is not empty and holds no lab; name a new directory with --dir", c.Dir)
+		return nil, fmt.Errorf("lab: %s is not empty and has no lab; name a new directory with --dir", c.Dir)
 	}
 	made := l
 	defer func() {
@@ -142,7 +141,7 @@ func Up(ctx context.Context, c Config) (l *Lab, err error) {
 	if err := os.MkdirAll(filepath.Join(c.Dir, "hosts"), 0o755); err != nil {
 		return nil, fmt.Errorf("lab: %w", err)
 	}
-	if err := l.save(); err != nil { // before anything else, so that Down finds it
+	if err := l.save(); err != nil { // first, so that Down finds the lab
 		return nil, err
 	}
 	if err := l.network(ctx, c.Auto); err != nil {
@@ -195,11 +194,11 @@ func (c Config) check() error {
 		case err != nil || !a.Is4():
 			return fmt.Errorf("host %s: address %q is not an IPv4 address", n.Name, n.Address)
 		case seen[n.Name] || seen[n.Address]:
-			return fmt.Errorf("host %s (%s) is there twice", n.Name, n.Address)
+			return fmt.Errorf("host %s (%s) is listed twice", n.Name, n.Address)
 		case a.As4()[3] < 2 || a.As4()[3] == 255:
-			return fmt.Errorf("host %s: address %s is the network's own; use .2 to .254", n.Name, n.Address)
+			return fmt.Errorf("host %s: address %s is reserved; use .2 to .254", n.Name, n.Address)
 		case subnet.IsValid() && !subnet.Contains(a):
-			return fmt.Errorf("host %s: %s is not in %s as the others are", n.Name, n.Address, subnet)
+			return fmt.Errorf("host %s: %s is not in %s like the other hosts", n.Name, n.Address, subnet)
 		}
 		subnet, _ = a.Prefix(24)
 		seen[n.Name], seen[n.Address] = true, true
@@ -212,7 +211,7 @@ func (c Config) check() error {
 	return nil
 }
 
-// Open finds a lab that an earlier Up made, or began to make, in dir.
+// Open returns the lab in dir, which may be incomplete.
 func Open(dir string) (*Lab, error) {
 	data, err := os.ReadFile(filepath.Join(dir, "lab.json"))
 	if err != nil {
@@ -234,7 +233,7 @@ func (l *Lab) save() error {
 	return os.WriteFile(filepath.Join(l.Dir, "lab.json"), append(data, '\n'), 0o644)
 }
 
-// files writes what hosts copy for themselves: keys, host list, helper.
+// files writes the files that hosts copy: keys, host list, helper.
 func (l *Lab) files(helper string) error {
 	write := func(name, text string, mode os.FileMode) error {
 		return os.WriteFile(filepath.Join(l.Dir, name), []byte(text), mode)
@@ -298,7 +297,7 @@ func newKey(comment string) (private, public string, err error) {
 	return string(pem.EncodeToMemory(block)), strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key))), nil
 }
 
-// boot starts one host and waits until its sshd answers.
+// boot starts a host and waits until its sshd answers.
 func (l *Lab) boot(ctx context.Context, index int, n Node) error {
 	log, err := os.Create(filepath.Join(l.Dir, "hosts", n.Name, "log"))
 	if err != nil {
@@ -307,7 +306,7 @@ func (l *Lab) boot(ctx context.Context, index int, n Node) error {
 	defer log.Close()
 	args := append(namespaces(), "bash", filepath.Join(l.Dir, "init.sh"), l.Dir, n.Name, n.Address, "24", DefaultUser)
 	args = append(args, n.Devices...)
-	// The host outlives this process: no context, a session of its own.
+	// Without ctx and in a new session, as the host outlives this process.
 	cmd := exec.Command("unshare", args...)
 	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8"}
 	cmd.Stdout, cmd.Stderr = log, log
@@ -317,7 +316,7 @@ func (l *Lab) boot(ctx context.Context, index int, n Node) error {
 	}
 	ended := make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // what it says is in the log
+		_ = cmd.Wait() // its output is in the log
 		close(ended)
 	}()
 	deadline := time.Now().Add(15 * time.Second)
@@ -326,7 +325,7 @@ func (l *Lab) boot(ctx context.Context, index int, n Node) error {
 		if !linked {
 			if pid := l.init(n.Name); pid > 0 {
 				veth := fmt.Sprintf("%sv%d", l.Bridge, index)
-				// The cable of a host that was killed goes when the kernel gets to it.
+				// The kernel removes the link of a killed host with a delay.
 				_ = ip(ctx, "link", "delete", veth)
 				if err := ip(ctx, "link", "add", veth, "type", "veth", "peer", "name", "eth0", "address", mac(n.Address), "netns", strconv.Itoa(pid)); err != nil {
 					return err
@@ -336,13 +335,13 @@ func (l *Lab) boot(ctx context.Context, index int, n Node) error {
 				}
 				linked = true
 			}
-		} else if said(log.Name(), "up") && answers(n.Address) {
-			// Not asked before: an unanswered ARP request costs a second.
+		} else if hasLine(log.Name(), "up") && answers(n.Address) {
+			// Only after "up": an unanswered ARP request takes a second.
 			return nil
 		}
 		select {
 		case <-ended:
-			return fmt.Errorf("its first process ended: %s", tail(log.Name()))
+			return fmt.Errorf("the first process ended: %s", tail(log.Name()))
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(10 * time.Millisecond):
@@ -353,20 +352,20 @@ func (l *Lab) boot(ctx context.Context, index int, n Node) error {
 	}
 }
 
-// mac is the hardware address of a host: the same after it was booted anew, as
-// neighbours remember it.
+// mac returns the hardware address of a host. It stays the same after Boot, as other
+// hosts cache it.
 func mac(address string) string {
 	b := netip.MustParseAddr(address).As4()
 	return fmt.Sprintf("02:be:%02x:%02x:%02x:%02x", b[0], b[1], b[2], b[3])
 }
 
-// said says whether a line of the file is the word.
-func said(file, word string) bool {
+// hasLine reports whether a line of the file is the word.
+func hasLine(file, word string) bool {
 	data, err := os.ReadFile(file)
 	return err == nil && strings.Contains("\n"+string(data), "\n"+word+"\n")
 }
 
-// answers says whether an sshd greets at the address.
+// answers reports whether an sshd listens at the address.
 func answers(address string) bool {
 	c, err := net.DialTimeout("tcp", net.JoinHostPort(address, "22"), 200*time.Millisecond)
 	if err != nil {

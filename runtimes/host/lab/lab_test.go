@@ -18,15 +18,14 @@ import (
 	"berth/schema"
 )
 
-// needRoot ends a test that cannot do its work. Leaving it out silently would
-// hide that nothing was tested.
+// needRoot fails the test without root, or skips it if BERTH_UNPRIVILEGED is set.
 func needRoot(t *testing.T) {
 	t.Helper()
 	if os.Getenv("BERTH_UNPRIVILEGED") != "" {
-		t.Skip("BERTH_UNPRIVILEGED is set: labs are left out")
+		t.Skip("BERTH_UNPRIVILEGED is set: tests with labs are skipped")
 	}
 	if os.Geteuid() != 0 {
-		t.Fatal("this test makes namespaces and needs root; `make test-unprivileged` leaves it out")
+		t.Fatal("this test makes namespaces and needs root; `make test-unprivileged` skips it")
 	}
 }
 
@@ -42,7 +41,7 @@ func config(t *testing.T) lab.Config {
 	}
 }
 
-// machine is what a lab must leave as it was: mounts, links, accounts.
+// machine describes mounts, files and accounts that a lab must not change.
 func machine(t *testing.T) map[string]string {
 	t.Helper()
 	read := func(path string) string {
@@ -81,7 +80,7 @@ func TestUpAndDownLeavesNothing(t *testing.T) {
 		start := time.Now()
 		l, err := lab.Up(t.Context(), c)
 		require.NoError(t, err)
-		t.Cleanup(func() { // where the test fails half way
+		t.Cleanup(func() { // after a failure
 			if err := l.Down(context.Background()); err != nil {
 				t.Error(err)
 			}
@@ -95,16 +94,16 @@ func TestUpAndDownLeavesNothing(t *testing.T) {
 			out, err := exec.CommandContext(t.Context(), "ssh", args...).CombinedOutput()
 			return strings.TrimSpace(string(out)), err
 		}
-		// A person sees a host of its own.
+		// A person sees a separate host.
 		out, err := ssh(l.LoginKeyFile(), "root", "hostname; ls /dev/nvidia*; getent hosts ctl; test -c /dev/nvidia1 && echo device")
 		require.NoError(t, err, out)
 		require.Contains(t, out, "gpu-1\n/dev/nvidia0\n/dev/nvidia1\n")
 		require.Contains(t, out, "ctl\ndevice")
-		// Berth's key reaches the helper, as root, whatever is asked for.
+		// Berth's key always starts the helper, as root.
 		out, err = ssh(l.KeyFile(), l.User(), "id")
 		require.NoError(t, err, out)
 		require.Equal(t, "helper 0", out)
-		// Hosts reach each other, and have processes and files of their own.
+		// Hosts reach each other and have separate processes and files.
 		out, err = l.Run(t.Context(), "ctl", "bash", "-c", "exec 3<>/dev/tcp/gpu-1/22 && head -c4 <&3; echo; echo mine > /etc/mine; ls /proc | grep -c '^[0-9]'")
 		require.NoError(t, err)
 		require.True(t, strings.HasPrefix(out, "SSH-"), out)
@@ -128,8 +127,7 @@ func TestUpAndDownLeavesNothing(t *testing.T) {
 	}
 }
 
-// Up that is interrupted leaves nothing; one that is killed is found by Down.
-func TestUpInterrupted(t *testing.T) {
+func TestInterruptedUpLeavesNothing(t *testing.T) {
 	needRoot(t)
 	c := config(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
@@ -140,9 +138,8 @@ func TestUpInterrupted(t *testing.T) {
 	require.Empty(t, hosttest.Processes(t, c.Dir))
 }
 
-// /var/lib is where a person's lab is, and /var one of the places where hosts
-// have their own files over the machine's.
-func TestDirectoryBelowWhatHostsCover(t *testing.T) {
+// The default directory is in /var, which hosts cover with their own files.
+func TestLabDirectoryInsideACoveredDirectory(t *testing.T) {
 	needRoot(t)
 	dir, err := os.MkdirTemp("/var/tmp", "berth-lab-test-")
 	require.NoError(t, err)
@@ -153,18 +150,17 @@ func TestDirectoryBelowWhatHostsCover(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Down(context.Background())) })
 	_, err = l.Run(t.Context(), "gpu-1", "mountpoint", "-q", "/dev/pts")
-	require.NoError(t, err, "terminals for who logs in")
+	require.NoError(t, err, "terminals for logins")
 }
 
-func TestPossible(t *testing.T) {
+func TestPossibleChangesNothing(t *testing.T) {
 	needRoot(t)
 	before := machine(t)
 	require.NoError(t, lab.Possible(t.Context()))
 	require.Equal(t, before, machine(t))
 }
 
-// A directory with something in it is somebody's.
-func TestADirectoryOfSomebodyElseIsLeftAlone(t *testing.T) {
+func TestDirectoryWithOtherFilesIsKept(t *testing.T) {
 	needRoot(t)
 	c := config(t)
 	require.NoError(t, os.MkdirAll(c.Dir, 0o755))
@@ -183,7 +179,7 @@ func TestADirectoryOfSomebodyElseIsLeftAlone(t *testing.T) {
 	require.Empty(t, links(t, l.Bridge))
 }
 
-func TestRefusals(t *testing.T) {
+func TestInvalidConfigIsRefused(t *testing.T) {
 	needRoot(t)
 	for _, bad := range []struct {
 		why    string

@@ -73,7 +73,7 @@ func userOf(subnet netip.Prefix, mine string) (string, bool) {
 		}
 		addresses, err := i.Addrs()
 		if err != nil {
-			continue // it went meanwhile
+			continue // it has ended
 		}
 		for _, a := range addresses {
 			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Overlaps(subnet) {

@@ -22,13 +22,13 @@ import (
 	"berth/runtimes/host/agent"
 )
 
-// echo is an opener whose far side answers every request after a while with
-// the time it was given.
+// echo is an opener whose helper answers every request after a delay with the
+// request's timeout.
 type echo struct {
 	takes   time.Duration
-	leaders bool // it tells leaders of one epoch apart, as older helpers do not
+	leaders bool // it distinguishes leaders of one epoch; older helpers do not
 	mu      sync.Mutex
-	stamps  []runtimes.Stamp // of the requests that came
+	stamps  []runtimes.Stamp // of the requests
 	opened  int
 	ended   int
 }
@@ -60,11 +60,11 @@ func (e *echo) open(ctx context.Context) (*session, error) {
 			}
 		}
 	}()
-	s := newSession(in, out, &said{}, over, func() {
+	s := newSession(in, out, &stderrText{}, over, func() {
 		_ = in.Close()
 		_ = out.Close()
 	})
-	return s, s.hello(ctx)
+	return s, s.readHello(ctx)
 }
 
 func (e *echo) close() {}
@@ -81,13 +81,12 @@ func (e *echo) counts() (opened, ended int) {
 	return e.opened, e.ended
 }
 
-// A helper that knows no leaders refuses a stamp that names one, so it gets the
-// epoch alone; a helper of this release gets both.
+// An older helper refuses a stamp with a leader, so it gets the epoch only.
 func TestOlderHelperGetsNoLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, knows := range []bool{false, true} {
 			e := &echo{leaders: knows}
-			f := newFar("w1", e)
+			f := newRemote("w1", e)
 			_, err := f.Do(t.Context(), runtimes.Stamp{Epoch: 3, Leader: "me"}, runtimes.Op{Run: &runtimes.Run{Program: "x"}})
 			require.NoError(t, err)
 			want := runtimes.Stamp{Epoch: 3}
@@ -100,10 +99,10 @@ func TestOlderHelperGetsNoLeader(t *testing.T) {
 	})
 }
 
-func TestSessionsAreKeptSharedAndLetGo(t *testing.T) {
+func TestSessionsAreReusedAndClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &echo{takes: time.Second}
-		f := newFar("w1", e)
+		f := newRemote("w1", e)
 		call := func(n int) time.Duration {
 			begun := time.Now()
 			var wait sync.WaitGroup
@@ -137,11 +136,11 @@ func TestSessionsAreKeptSharedAndLetGo(t *testing.T) {
 	})
 }
 
-// A call without a deadline of its own has that of its operations; the far side
-// has a little less, so that it can say what took too long.
-func TestDeadlines(t *testing.T) {
+// A call without a deadline has that of its operations. The helper gets a little less,
+// so that it can report which operation timed out.
+func TestDeadlineOfACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFar("w1", &echo{})
+		f := newRemote("w1", &echo{})
 		defer f.shut()
 		far := func(ctx context.Context, ops ...runtimes.Op) string {
 			res, err := f.Do(ctx, runtimes.Stamp{}, ops...)
@@ -157,7 +156,7 @@ func TestDeadlines(t *testing.T) {
 		defer cancel()
 		require.Equal(t, "1.8s", far(short, run))
 
-		hung := newFar("w2", &echo{takes: time.Hour})
+		hung := newRemote("w2", &echo{takes: time.Hour})
 		begun := time.Now()
 		_, err := hung.Do(t.Context(), runtimes.Stamp{Epoch: 1}, run)
 		require.ErrorIs(t, err, runtimes.ErrUncertain)
@@ -168,9 +167,9 @@ func TestDeadlines(t *testing.T) {
 	})
 }
 
-// A dead host costs one call its dial timeout, not every call; tries become
-// rarer up to a bound, and calls at the same time share one.
-func TestDeadHostIsLeftAlone(t *testing.T) {
+// Only one call waits for the dial timeout of a dead host. The interval between
+// attempts grows to a bound, and concurrent calls share an attempt.
+func TestDeadHostDelaysOneCallOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var dials []time.Duration
@@ -211,7 +210,7 @@ func TestDeadHostIsLeftAlone(t *testing.T) {
 		said := ask().Error()
 		require.True(t, strings.HasSuffix(said, "i/o timeout"), said)
 		for time.Since(begun) < time.Minute {
-			require.Equal(t, said, ask().Error(), "what is told changes only when the host does")
+			require.Equal(t, said, ask().Error(), "the error changes only when the host does")
 			time.Sleep(50 * time.Millisecond)
 		}
 		require.Equal(t, []time.Duration{0, 5250, 10750, 16750, 23750, 32750, 41750, 50750, 59750}, milliseconds(tried()))

@@ -1,0 +1,303 @@
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"berth/runtimes"
+	"berth/runtimes/host/agent"
+)
+
+const (
+	// maxSessions is the number of parallel sessions with a host. sshd allows ten on
+	// a connection.
+	maxSessions = 6
+	// keepIdle is the time after which an idle session is closed.
+	keepIdle = time.Minute
+	// margin is added to the timeouts of a batch's operations.
+	margin = 10 * time.Second
+)
+
+// opener starts sessions on one host.
+type opener interface {
+	// open starts a session and reads its hello. It returns when ctx ends.
+	open(ctx context.Context) (*session, error)
+	close()
+}
+
+// remote is a host that is reached through an opener.
+type remote struct {
+	name   string
+	opener opener
+	slots  chan struct{} // one for each session in use
+
+	mu     sync.Mutex
+	idle   []*idleSession
+	busy   map[*session]struct{}
+	nextID uint64
+	closed bool
+}
+
+type idleSession struct {
+	*session
+	expire *time.Timer
+}
+
+func newRemote(name string, o opener) *remote {
+	return &remote{name: name, opener: o, slots: make(chan struct{}, maxSessions), busy: map[*session]struct{}{}}
+}
+
+// Name returns the name of the node.
+func (r *remote) Name() string { return r.name }
+
+// Do implements runtimes.Host.
+func (r *remote) Do(ctx context.Context, stamp runtimes.Stamp, ops ...runtimes.Op) ([]runtimes.Result, error) {
+	limit, effects, err := r.inspect(stamp, ops)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %s", limit))
+	defer cancel()
+	select {
+	case r.slots <- struct{}{}:
+		defer func() { <-r.slots }()
+	case <-ctx.Done():
+		return nil, r.unreachable(fmt.Errorf("%d calls are under way: %w", maxSessions, context.Cause(ctx)))
+	}
+	for {
+		if ctx.Err() != nil {
+			return nil, r.unreachable(context.Cause(ctx))
+		}
+		s, err := r.take(ctx)
+		if err != nil {
+			return nil, r.unreachable(err)
+		}
+		known := stamp
+		if !s.hello.Leaders { // an older helper compares epochs only
+			known.Leader = ""
+		}
+		id, request, err := r.encode(ctx, known, ops)
+		if err != nil {
+			r.give(s)
+			return nil, err
+		}
+		again := s.used // the helper of an idle session may have ended: retry with a new one
+		resp, err := s.call(ctx, id, request)
+		if err == nil {
+			r.give(s)
+			return resp.Results, r.failure(resp.Fault)
+		}
+		r.leave(s)
+		switch {
+		case again && ctx.Err() == nil && (!effects || errors.Is(err, errNotSent)):
+		case effects && !errors.Is(err, errNotSent):
+			return nil, fmt.Errorf("host %s: %s: %w: %w", r.name, batch(ops), runtimes.ErrUncertain, err)
+		default:
+			return nil, r.unreachable(err)
+		}
+	}
+}
+
+func (r *remote) unreachable(err error) error {
+	return fmt.Errorf("host %s: %w: %w", r.name, runtimes.ErrUnreachable, err)
+}
+
+// batch describes the operations of a request.
+func batch(ops []runtimes.Op) string {
+	if len(ops) == 1 {
+		return agent.Summary(ops[0])
+	}
+	return fmt.Sprintf("%s and %d more", agent.Summary(ops[0]), len(ops)-1)
+}
+
+// inspect checks the operations. It returns their total timeout, and whether any of
+// them may have an effect.
+func (r *remote) inspect(stamp runtimes.Stamp, ops []runtimes.Op) (limit time.Duration, effects bool, err error) {
+	if len(ops) == 0 || len(ops) > agent.MaxOps {
+		return 0, false, &runtimes.OpError{Host: r.name, Op: "request", Code: agent.CodeInvalid, Message: fmt.Sprintf("want 1 to %d operations, got %d", agent.MaxOps, len(ops))}
+	}
+	limit = margin
+	for _, op := range ops {
+		if err := agent.Check(op); err != nil {
+			return 0, false, &runtimes.OpError{Host: r.name, Op: agent.Summary(op), Code: agent.CodeInvalid, Message: err.Error()}
+		}
+		limit += duration(op)
+		effects = effects || mayEffect(op)
+	}
+	// Without an epoch the agent refuses operations with an effect.
+	return limit, effects && stamp.Epoch > 0, nil
+}
+
+// duration returns the timeout of an operation.
+func duration(op runtimes.Op) time.Duration {
+	ms := func(n int, otherwise time.Duration) time.Duration {
+		if n > 0 {
+			return time.Duration(n) * time.Millisecond
+		}
+		return otherwise
+	}
+	switch {
+	case op.Run != nil:
+		return ms(op.Run.TimeoutMS, 10*time.Second)
+	case op.Service != nil && op.Service.Verb == "restart":
+		return 2 * ms(op.Service.TimeoutMS, 10*time.Second)
+	case op.Service != nil:
+		return ms(op.Service.TimeoutMS, 10*time.Second)
+	case op.WaitTCP != nil:
+		return ms(op.WaitTCP.TimeoutMS, 0)
+	case op.Preflight != nil:
+		return 10 * time.Second
+	}
+	return time.Second
+}
+
+func mayEffect(op runtimes.Op) bool {
+	switch {
+	case op.Read != nil, op.Stat != nil, op.List != nil, op.WaitTCP != nil, op.Info != nil, op.Preflight != nil:
+		return false
+	case op.Service != nil:
+		return op.Service.Verb != "state"
+	case op.Ledger != nil:
+		return op.Ledger.Find == ""
+	}
+	return true
+}
+
+// encode encodes the request. The agent gets a little less time than this side waits,
+// so that it can report the operation that timed out.
+func (r *remote) encode(ctx context.Context, stamp runtimes.Stamp, ops []runtimes.Op) (uint64, []byte, error) {
+	deadline, _ := ctx.Deadline()
+	left := time.Until(deadline)
+	left -= min(left/10, time.Second)
+	r.mu.Lock()
+	r.nextID++
+	id := r.nextID
+	r.mu.Unlock()
+	b, err := json.Marshal(agent.Request{ID: id, Stamp: stamp, TimeoutMS: max(left.Milliseconds(), 1), Ops: ops})
+	if err == nil && len(b) >= agent.MaxRequest {
+		err = fmt.Errorf("larger than %d bytes", agent.MaxRequest)
+	}
+	if err != nil {
+		return 0, nil, &runtimes.OpError{Host: r.name, Op: "request", Code: agent.CodeInvalid, Message: err.Error()}
+	}
+	return id, append(b, '\n'), nil
+}
+
+func (r *remote) failure(fault *agent.Fault) error {
+	switch {
+	case fault == nil:
+		return nil
+	case fault.Code == agent.CodeStaleEpoch:
+		return fmt.Errorf("host %s: %s: %w: %s", r.name, fault.Op, runtimes.ErrStaleEpoch, fault.Message)
+	}
+	message := fault.Message
+	if fault.Code == agent.CodeInvalid && strings.Contains(message, "unknown field") { // the helper is older
+		message += "; install the berth-host of the same release"
+	}
+	return &runtimes.OpError{Host: r.name, Op: fault.Op, Message: message, Code: fault.Code, Exit: fault.Exit}
+}
+
+// take returns a live idle session or a new one. The caller gives it back or leaves it.
+func (r *remote) take(ctx context.Context) (*session, error) {
+	for s := r.takeIdle(); s != nil; s = r.takeIdle() {
+		select {
+		case <-s.dead:
+			r.leave(s)
+		default:
+			return s, nil
+		}
+	}
+	if r.isClosed() {
+		return nil, errClosed
+	}
+	s, err := r.opener.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		s.hangUp()
+		return nil, errClosed
+	}
+	r.busy[s] = struct{}{}
+	return s, nil
+}
+
+var errClosed = errors.New("closed")
+
+func (r *remote) isClosed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.closed
+}
+
+func (r *remote) takeIdle() *session {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := len(r.idle)
+	if n == 0 {
+		return nil
+	}
+	s := r.idle[n-1]
+	r.idle = r.idle[:n-1]
+	s.expire.Stop()
+	r.busy[s.session] = struct{}{}
+	return s.session
+}
+
+// leave closes a session.
+func (r *remote) leave(s *session) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.busy, s)
+	s.hangUp()
+}
+
+// give keeps a session for the next call.
+func (r *remote) give(s *session) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.busy, s)
+	if r.closed {
+		s.hangUp()
+		return
+	}
+	kept := &idleSession{session: s}
+	kept.expire = time.AfterFunc(keepIdle, func() { r.drop(kept) })
+	r.idle = append(r.idle, kept)
+}
+
+// drop closes an idle session.
+func (r *remote) drop(s *idleSession) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, have := range r.idle {
+		if have == s {
+			r.idle = append(r.idle[:i], r.idle[i+1:]...)
+			s.hangUp()
+			return
+		}
+	}
+}
+
+// shut closes every session. Running calls fail.
+func (r *remote) shut() {
+	r.mu.Lock()
+	r.closed = true
+	for _, s := range r.idle {
+		s.expire.Stop()
+		s.hangUp()
+	}
+	for s := range r.busy {
+		s.hangUp()
+	}
+	r.idle = nil
+	r.mu.Unlock()
+	r.opener.close()
+}
