@@ -32,7 +32,7 @@ func (d *Decider) findingsOf(in Input, touched []schema.PathChange, waited map[s
 		out = append(out, in.Seen(now, head.Result.Desired)...)
 		schema.SortDiagnostics(out)
 	}
-	return append(partialMoves(touched, base.Result, head), out...)
+	return slices.Insert(out, 0, partialMoves(touched, base.Result, head)...) // never nil: null in JSON
 }
 
 // findings are all findings about a tree: those of the loader, policy, moves and
