@@ -37,7 +37,7 @@ func TestParse(t *testing.T) {
 		"/berth ack-delete":                    "/berth ack-delete DIGEST",
 		"/berth ack-delete all of it":          "/berth ack-delete DIGEST",
 		"/berth ack-delete everything":         "no digest",
-		"/berth plan it":                       "/berth plan",
+		"/berth plan it":                       "no arguments: /berth plan",
 		"/berth explain train":                 "TENANT.PROJECT/INSTANCE",
 		"/berth explain a.b/../../etc":         "TENANT.PROJECT/INSTANCE",
 		"/berth explain a.b/c x y":             "TENANT.PROJECT/INSTANCE",
@@ -55,14 +55,25 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestNames(t *testing.T) {
+// Every verb of the help is a command.
+func TestUsagesAreCommands(t *testing.T) {
+	for _, u := range command.Usages() {
+		args := map[command.Verb]string{command.Apply: "1f0c9aa", command.AckDelete: "0123456789abcdef", command.Explain: "a.b/c"}[u.Verb]
+		c, err := command.Parse("/berth " + string(u.Verb) + " " + args)
+		require.NoError(t, err)
+		require.Equal(t, u.Verb, c.Verb)
+		require.Equal(t, u.Args == "", args == "")
+	}
+}
+
+func TestBoundIdentifiesACommit(t *testing.T) {
 	c := command.Command{Bound: "1f0c9aa"}
 	require.True(t, c.Names("1F0C9AA0b7"))
 	require.False(t, c.Names("1f0c9a"))
 	require.False(t, command.Command{}.Names("1f0c9aa0b7"))
 }
 
-// Whatever somebody writes, nothing of it comes back in the words about it.
+// An error quotes nothing of the line.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{"/berth apply 1f0c9aa", "/berth explain a.b/c d", "/berth \x00", "/berth @all <!--"} {
 		f.Add(s)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"berth/reconciler/command"
 	"berth/reconciler/plan"
 	"berth/schema/policy"
 )
@@ -63,18 +64,11 @@ func (d *doc) repeat(a *plan.Answer) {
 	d.line("<sub>"+origin(p)+"</sub>", "")
 }
 
-// help is the commands, what each needs and does.
+// help is the table of commands.
 func (d *doc) help() {
 	d.table("Command", "Who", "What it does")
-	for _, r := range [][3]string{
-		{"/berth plan", "users who may write, and the author", "plans again and shows the result"},
-		{"/berth apply COMMIT", "users who may write, with permission for the change", "brings into force what COMMIT of main changed and what is held as unauthorized, stale plan or blocked deletion"},
-		{"/berth ack-delete DIGEST", "users who may write, with deletions.acknowledge", "acknowledges exactly this large deletion, before or after the merge"},
-		{"/berth retry", "users who may write, with permission for the change", "after a merge: tries again what gave up"},
-		{"/berth explain INSTANCE [FIELD]", "users who may read", "shows each value and the line that made it; INSTANCE is TENANT.PROJECT/NAME"},
-		{"/berth help", "users who may read", "shows this table"},
-	} {
-		d.row(code(r[0]), prose(r[1]), prose(r[2]))
+	for _, u := range command.Usages() {
+		d.row(code(strings.TrimSpace("/berth "+string(u.Verb)+" "+u.Args)), prose(u.Who), prose(u.Effect))
 	}
 	d.line("", "A command is the first line of a new comment. Edited commands are not read.", "")
 }

@@ -240,7 +240,7 @@ func finish(k *plan.Check, d *doc, p *plan.Proposal, c *plan.PullContext, found 
 		outside = mild(outside) // the others stand in the way
 	}
 	d.findings("Elsewhere than in the lines of the change", "Elsewhere than in the lines of the change", outside)
-	k.Summary = d.cut(MaxMarkdown, "<sub>"+origin(p)+"</sub>", command(p))
+	k.Summary = d.cut(MaxMarkdown, "<sub>"+origin(p)+"</sub>", planCommand(p))
 }
 
 // gravest is findings with the errors first, each kind as it was.

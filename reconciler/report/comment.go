@@ -36,7 +36,7 @@ func Plan(p plan.Proposal, c plan.PullContext) string {
 	if quiet(&p, &c) {
 		d.line(quietVerdict(&p), "")
 		d.note(&p)
-		return d.cut(MaxMarkdown, "<sub>"+origin(&p)+"</sub>", command(&p))
+		return d.cut(MaxMarkdown, "<sub>"+origin(&p)+"</sub>", planCommand(&p))
 	}
 	d.line("### Berth plan", "")
 	d.overview(&p, &c)
@@ -48,7 +48,7 @@ func Plan(p plan.Proposal, c plan.PullContext) string {
 	d.allSteps(p.Plans)
 	d.rights(p.Authority)
 	d.documents(p.Documents)
-	return d.cut(MaxMarkdown, footer(&p, &c), command(&p))
+	return d.cut(MaxMarkdown, footer(&p, &c), planCommand(&p))
 }
 
 // quiet says that there is nothing that a reviewer has to know.
@@ -339,7 +339,7 @@ func (d *doc) losses(p *plan.Proposal, c *plan.PullContext) {
 		}
 		lines = []string{fmt.Sprintf("> **%d instances are deleted with all their state:** %s.", n, list(names, maxLost))}
 		if n > maxLost {
-			lines = append(lines, ">", "> All of them are named by "+code(command(p))+".")
+			lines = append(lines, ">", "> All of them are named by "+code(planCommand(p))+".")
 		}
 		if len(notes) > 0 {
 			lines = append(lines, ">", "> This means: "+strings.Join(notes, "; ")+".")
@@ -676,8 +676,8 @@ func between(base, head string, name func(string) string) string {
 	return name(commit(head)) + " merged into " + name(commit(base))
 }
 
-// command prints all of a proposal at a desk.
-func command(p *plan.Proposal) string {
+// planCommand is the command line that prints the whole proposal in a clone.
+func planCommand(p *plan.Proposal) string {
 	if p.Head == "" {
 		return fmt.Sprintf("berth plan --base %s --patch FILE", commit(p.Base))
 	}
