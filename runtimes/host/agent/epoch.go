@@ -141,12 +141,3 @@ func (a *Agent) raise(to leadership) error {
 	}
 	return a.writeState(epochFile, epoch+"\n")
 }
-
-func (a *Agent) writeState(file, text string) error {
-	p, err := open(filepath.Join(a.state, file))
-	if err != nil {
-		return err
-	}
-	defer p.close()
-	return p.replace([]byte(text), 0o600, os.Geteuid(), os.Getegid())
-}

@@ -1,12 +1,10 @@
 package agent
 
 import (
-	"bytes"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"io"
-	"io/fs"
 	"os"
 	"path"
 	"slices"
@@ -79,116 +77,6 @@ func (a *Agent) write(op *runtimes.WriteFile) (runtimes.Result, error) {
 	}
 	res.Changed = true
 	return res, p.replace(op.Data, op.Mode, uid, gid)
-}
-
-// same reports whether the file has this content, mode and owner. It is an error if
-// the path is not a plain file, as it is not replaced then.
-func (p place) same(data []byte, mode uint32, uid, gid int) (bool, error) {
-	f, st, err := p.openFile()
-	if isNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	defer f.Close()
-	if st.Mode&0o7777 != mode || int(st.Uid) != uid || int(st.Gid) != gid || st.Size != int64(len(data)) || st.Nlink != 1 {
-		return false, nil
-	}
-	have, err := io.ReadAll(io.LimitReader(f, int64(len(data))+1))
-	if err != nil {
-		return false, ioFault(p.path, err)
-	}
-	return bytes.Equal(have, data), nil
-}
-
-// openFile opens a plain file for reading. A link, pipe or device is an error.
-func (p place) openFile() (*os.File, *unix.Stat_t, error) {
-	fd, err := openat(p.dir, p.name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err == unix.ELOOP {
-		return nil, nil, refuse("%s is a link; links are never followed", plain(p.path))
-	}
-	if err != nil {
-		return nil, nil, ioFault(p.path, err)
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		_ = unix.Close(fd)
-		return nil, nil, ioFault(p.path, err)
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		_ = unix.Close(fd)
-		return nil, nil, refuse("%s is not a plain file", plain(p.path))
-	}
-	return os.NewFile(uintptr(fd), p.path), &st, nil
-}
-
-// replace writes a new file atomically and syncs it. It never writes to an existing
-// file or changes its owner, as that could be a hard link.
-func (p place) replace(data []byte, mode uint32, uid, gid int) error {
-	tmp, err := p.temporary(data, mode, uid, gid)
-	if err != nil {
-		return err
-	}
-	if err := unix.Renameat(p.dir, tmp, p.dir, p.name); err != nil {
-		_ = unix.Unlinkat(p.dir, tmp, 0)
-		return ioFault(p.path, err)
-	}
-	afterStep()
-	return p.sync()
-}
-
-// afterStep is called after each change of a file. Tests end the process there.
-var afterStep = func() {}
-
-// temporary writes and syncs a file in the same directory and returns its name.
-func (p place) temporary(data []byte, mode uint32, uid, gid int) (string, error) {
-	tmp := temporaryName(p.name)
-	fd, err := openat(p.dir, tmp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
-	if err != nil {
-		return "", ioFault(p.path, err)
-	}
-	f := os.NewFile(uintptr(fd), tmp)
-	_, err = f.Write(data)
-	if err == nil && (uid != os.Geteuid() || gid != os.Getegid()) {
-		err = f.Chown(uid, gid)
-	}
-	if err == nil {
-		err = f.Chmod(fs.FileMode(mode))
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if e := f.Close(); err == nil {
-		err = e
-	}
-	if err != nil {
-		_ = unix.Unlinkat(p.dir, tmp, 0)
-		return "", ioFault(p.path, err)
-	}
-	afterStep()
-	return tmp, nil
-}
-
-// temporaryName returns a unique name for a file that is renamed to name.
-func temporaryName(name string) string {
-	if len(name) > 200 {
-		name = name[:200]
-	}
-	return "." + name + "." + rand.Text()[:10] + temporarySuffix
-}
-
-const temporarySuffix = ".berth"
-
-func isTemporary(name string) bool {
-	return strings.HasPrefix(name, ".") && strings.HasSuffix(name, temporarySuffix)
-}
-
-func (p place) sync() error {
-	if err := unix.Fsync(p.dir); err != nil {
-		return ioFault(path.Dir(p.path), err)
-	}
-	return nil
 }
 
 func (a *Agent) read(op *runtimes.ReadFile) (runtimes.Result, error) {
@@ -273,73 +161,6 @@ func (a *Agent) removeEmpty(p place) (runtimes.Result, error) {
 	}
 }
 
-// sweep removes temporary files that a crash left.
-func (p place) sweep() error {
-	fd, err := openat(p.dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return ioFault(path.Dir(p.path), err)
-	}
-	d := os.NewFile(uintptr(fd), path.Dir(p.path))
-	defer d.Close()
-	names, err := d.Readdirnames(-1)
-	if err != nil {
-		return ioFault(d.Name(), err)
-	}
-	for _, name := range names {
-		if strings.HasPrefix(name, "."+p.name+".") && isTemporary(name) {
-			if err := unix.Unlinkat(p.dir, name, 0); err != nil && err != unix.ENOENT {
-				return ioFault(path.Join(d.Name(), name), err)
-			}
-		}
-	}
-	return nil
-}
-
-// remove removes a file, a link (not its target), or with tree a directory.
-func (p place) remove(tree bool) error {
-	err := unix.Unlinkat(p.dir, p.name, 0)
-	if err == nil {
-		afterStep()
-		return nil
-	}
-	if err != unix.EISDIR {
-		return ioFault(p.path, err)
-	}
-	if !tree {
-		return refuse("%s is a directory and needs tree to be removed", plain(p.path))
-	}
-	fd, err := openat(p.dir, p.name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return stepFault(p.path, err)
-	}
-	d := os.NewFile(uintptr(fd), p.path)
-	defer d.Close()
-	for {
-		names, err := d.Readdirnames(256)
-		for _, name := range names {
-			child := place{fd, name, p.path + "/" + name}
-			if err := child.remove(true); err != nil && !isNotFound(err) {
-				return err
-			}
-		}
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			return ioFault(p.path, err)
-		}
-		// The removals shift the names that follow, so read from the start.
-		if _, err := d.Seek(0, io.SeekStart); err != nil {
-			return ioFault(p.path, err)
-		}
-	}
-	if err := unix.Unlinkat(p.dir, p.name, unix.AT_REMOVEDIR); err != nil {
-		return ioFault(p.path, err)
-	}
-	afterStep()
-	return nil
-}
-
 func (a *Agent) makeDir(op *runtimes.MakeDir) (runtimes.Result, error) {
 	if err := a.allow.checkMake(runtimes.Making{Kind: "dir", Path: op.Path, Mode: op.Mode, Owner: op.Owner, Group: op.Group}); err != nil {
 		return runtimes.Result{}, err
@@ -422,40 +243,6 @@ func (a *Agent) makeLink(op *runtimes.MakeLink) (runtimes.Result, error) {
 	return link(op)
 }
 
-func link(op *runtimes.MakeLink) (runtimes.Result, error) {
-	var res runtimes.Result
-	p, err := open(op.Path)
-	if err != nil {
-		return res, err
-	}
-	defer p.close()
-	st, there, err := p.lstat()
-	switch {
-	case err != nil:
-		return res, err
-	case there && st.Mode&unix.S_IFMT != unix.S_IFLNK:
-		return res, refuse("%s exists and is not a link", plain(p.path))
-	case there:
-		have := make([]byte, 1024)
-		n, err := unix.Readlinkat(p.dir, p.name, have)
-		if err == nil && string(have[:n]) == op.Target {
-			return res, nil
-		}
-	}
-	tmp := temporaryName(p.name)
-	if err := unix.Symlinkat(op.Target, p.dir, tmp); err != nil {
-		return res, ioFault(p.path, err)
-	}
-	afterStep()
-	if err := unix.Renameat(p.dir, tmp, p.dir, p.name); err != nil {
-		_ = unix.Unlinkat(p.dir, tmp, 0)
-		return res, ioFault(p.path, err)
-	}
-	afterStep()
-	res.Changed = true
-	return res, p.sync()
-}
-
 func (a *Agent) stat(op *runtimes.Stat) (runtimes.Result, error) {
 	var res runtimes.Result
 	rec, err := a.readPaths()
@@ -509,22 +296,6 @@ func (a *Agent) statOne(rec pathRecord, name string) (runtimes.FileStat, error) 
 	}
 	out.SHA256 = hex.EncodeToString(h.Sum(nil))
 	return out, nil
-}
-
-func typeOf(mode uint32) string {
-	switch mode & unix.S_IFMT {
-	case unix.S_IFREG:
-		return "file"
-	case unix.S_IFDIR:
-		return "dir"
-	case unix.S_IFLNK:
-		return "link"
-	case unix.S_IFCHR:
-		return "char"
-	case unix.S_IFBLK:
-		return "block"
-	}
-	return "other"
 }
 
 func (a *Agent) list(op *runtimes.List) (runtimes.Result, error) {

@@ -192,3 +192,12 @@ func pidFile(name string) int {
 	}
 	return pid
 }
+
+// poll is the interval of checks during a start or stop.
+const poll = 5 * time.Millisecond
+
+// baseEnv is the environment of a program or daemon, without the variables of its
+// profile.
+func baseEnv() []string {
+	return []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", "LC_ALL=C.UTF-8", "HOME=/"}
+}

@@ -19,12 +19,6 @@ const (
 	maxRunTimeout = 30 * time.Minute
 )
 
-// baseEnv is the environment of a program or daemon, without the variables of its
-// profile.
-func baseEnv() []string {
-	return []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", "LC_ALL=C.UTF-8", "HOME=/"}
-}
-
 func (a *Agent) program(name string) (runtimes.Program, bool) {
 	for _, p := range a.profiles {
 		if prog, ok := p.Programs[name]; ok {

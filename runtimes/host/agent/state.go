@@ -75,3 +75,12 @@ func (a *Agent) ensureState() error {
 	}
 	return nil
 }
+
+func (a *Agent) writeState(file, text string) error {
+	p, err := open(filepath.Join(a.state, file))
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	return p.replace([]byte(text), 0o600, os.Geteuid(), os.Getegid())
+}

@@ -1,13 +1,9 @@
 package agent
 
 import (
-	"errors"
-	"io/fs"
 	"path"
 	"regexp"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"berth/runtimes"
 )
@@ -103,91 +99,4 @@ func clean(p string) error {
 		}
 	}
 	return nil
-}
-
-// place is a name in an open directory. Operations use the descriptor of the
-// directory, so nobody can redirect them with a link.
-type place struct {
-	dir  int
-	name string
-	path string // for messages
-}
-
-func (p place) close() { _ = unix.Close(p.dir) }
-
-// lstat returns the status of the path itself, not of the target of a link.
-func (p place) lstat() (st unix.Stat_t, exists bool, err error) {
-	switch err := unix.Fstatat(p.dir, p.name, &st, unix.AT_SYMLINK_NOFOLLOW); err {
-	case nil:
-		return st, true, nil
-	case unix.ENOENT:
-		return st, false, nil
-	default:
-		return st, false, ioFault(p.path, err)
-	}
-}
-
-// open opens the directory of a path, refusing symbolic links on the way.
-func open(p string) (place, error) {
-	dir, name := path.Split(p)
-	fd, err := openDir(dir)
-	if err != nil {
-		return place{}, err
-	}
-	return place{fd, name, p}, nil
-}
-
-// openDir opens a directory and refuses symbolic links in its path. The caller closes
-// the descriptor.
-func openDir(dir string) (int, error) {
-	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	fd, err := unix.Open("/", flags, 0)
-	if err != nil {
-		return -1, ioFault("/", err)
-	}
-	at := ""
-	for step := range strings.SplitSeq(strings.Trim(dir, "/"), "/") {
-		if step == "" {
-			continue
-		}
-		at += "/" + step
-		next, err := openat(fd, step, flags, 0)
-		_ = unix.Close(fd)
-		if err != nil {
-			return -1, stepFault(at, err)
-		}
-		fd = next
-	}
-	return fd, nil
-}
-
-// stepFault returns the error of opening a directory in a path.
-func stepFault(at string, err error) error {
-	if err == unix.ENOTDIR || err == unix.ELOOP {
-		return refuse("%s is a link or not a directory; links are never followed", plain(at))
-	}
-	return ioFault(at, err)
-}
-
-func ioFault(p string, err error) error {
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
-		err = pe.Err // without its path
-	}
-	if errors.Is(err, unix.ENOENT) {
-		return &Fault{Code: CodeNotFound, Message: plain(p) + ": no such file or directory"}
-	}
-	return &Fault{Code: CodeIO, Message: plain(p) + ": " + err.Error()}
-}
-
-func isNotFound(err error) bool { return err != nil && faultOf(err).Code == CodeNotFound }
-
-// openat is unix.Openat with a retry after a signal.
-func openat(dir int, name string, flags int, mode uint32) (int, error) {
-	for {
-		fd, err := unix.Openat(dir, name, flags, mode)
-		if err != unix.EINTR {
-			return fd, err
-		}
-	}
 }
