@@ -5,15 +5,14 @@ import (
 	"errors"
 )
 
-// maxHeader bounds what stands above a commit's message, its signature
-// included. Merges of many signed tags are far below.
+// maxHeader is the most bytes of a commit's headers, its signature included. Merges of
+// many signed tags stay far below.
 const maxHeader = 256 << 10
 
-// Split takes a commit's raw bytes apart into what its signature is of and the
-// signature itself, as Git does: the bytes without the header gpgsig. Both are
-// nil if the commit carries no signature. An error says, for people, why
-// something that looks like one proves nothing: two readers could take it for
-// different things, or part of the commit would not be covered by it.
+// Split separates the raw bytes of a commit into its signature and the signed bytes, as
+// Git does: all but the header gpgsig. Both are nil if the commit has no signature. The
+// error says, for people, why a signature proves nothing: two programs could read it
+// differently, or it would not cover all of the commit.
 func Split(raw []byte) (payload, sig []byte, err error) {
 	head := raw
 	if i := bytes.Index(raw, []byte("\n\n")); i >= 0 {
@@ -26,12 +25,12 @@ func Split(raw []byte) (payload, sig []byte, err error) {
 		return nil, nil, nil
 	}
 	if bytes.IndexByte(raw, 0) >= 0 {
-		return nil, nil, errors.New("it holds a NUL byte, behind which programs may not look")
+		return nil, nil, errors.New("it contains a NUL byte, where some programs stop reading")
 	}
 	payload = make([]byte, 0, len(raw))
 	last, signing := -1, false
 	for line := range bytes.Lines(head) {
-		if line[0] == ' ' && last == rankOther { // it goes on with the header above
+		if line[0] == ' ' && last == rankOther { // a continuation of the header above
 			if signing {
 				sig = append(sig, line[1:]...)
 			} else {
@@ -65,8 +64,8 @@ func Split(raw []byte) (payload, sig []byte, err error) {
 	return append(payload, raw[len(head):]...), sig, nil
 }
 
-// The order of a commit's headers. Git looks for the first ones where they
-// belong; others may take any that is there.
+// The order of a commit's headers. Git expects the first ones in this order; other
+// programs may accept any order.
 const (
 	rankTree = iota
 	rankParent

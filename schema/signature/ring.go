@@ -5,8 +5,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -18,26 +16,25 @@ import (
 	"berth/schema/authority"
 )
 
-// Ring is whose the keys are that an estate declares. It is safe for concurrent
-// use.
+// Ring maps the keys that an estate declares to their owners. Safe for concurrent use.
 //
-// Public keys are public, and every tenant writes role bindings of its own. So
-// what a key is said to be counts only where that is said: who claims a key of
-// somebody elsewhere neither becomes them nor takes it from them. That a key
-// proves a person only for roles given where it is named is package authority's
-// to see to, by Actor.SigningKey.
+// Public keys are public, and every tenant writes role bindings of its own. So a claim
+// on a key counts only in the scope that makes it: a tenant that claims the key of
+// somebody elsewhere neither becomes that person nor takes the key away. Package
+// authority makes sure that a key proves a person only for roles given where the key is
+// named, by Actor.SigningKey.
 type Ring struct {
 	ssh map[string][]claim // by the key itself
-	pgp func() []pgpClaim  // read when first needed: it is slow
+	pgp func() []pgpClaim  // parsed when first needed, as that is slow
 }
 
-// claim says that a key is somebody's, as far as scope reaches.
+// claim says that a key belongs to somebody in a scope.
 type claim struct {
 	login   string // of a person; else ""
-	text    string // the person's key, as it is spelt there
+	text    string // the person's key, as the document has it
 	account schema.Key
 	scope   authority.Scope
-	first   bool // by berth.yaml, before any role binding
+	first   bool // berth.yaml claims it, before any role binding
 }
 
 type pgpClaim struct {
@@ -45,10 +42,10 @@ type pgpClaim struct {
 	key *openpgp.Entity
 }
 
-// Keys collects the keys that count by rules: those of people in role bindings,
-// those of service accounts, and the administrators', which are taken to be the
-// first one's. What is suspended declares none, and a key that cannot be read is
-// nobody's: CheckKey tells why.
+// Keys collects the keys that count by rules: those of people in role bindings, those
+// of service accounts, and the administrators' keys, which belong to the first
+// administrator. Suspended documents declare no keys. Unreadable keys belong to nobody;
+// CheckKey says why.
 func Keys(rules authority.Rules) *Ring {
 	r := &Ring{ssh: map[string][]claim{}}
 	var armored []string
@@ -60,46 +57,15 @@ func Keys(rules authority.Rules) *Ring {
 			r.ssh[string(blob)] = append(r.ssh[string(blob)], c)
 		}
 	}
-	binding := func(b *schema.RoleBinding, scope authority.Scope) {
-		if b == nil || b.Suspend {
-			return
-		}
-		for _, m := range b.Spec.Members {
-			for _, k := range m.SigningKeys {
-				if m.Login != "" {
-					declare(k, claim{login: m.Login, text: k, scope: scope})
-				}
-			}
-		}
-	}
-	accounts := func(all map[string]*schema.ServiceAccount, scope authority.Scope) {
-		for _, name := range slices.Sorted(maps.Keys(all)) {
-			a := all[name]
-			if a.Suspend {
-				continue
-			}
-			for _, k := range a.Spec.PublicKeys {
-				declare(k.Key, claim{account: a.Key, scope: scope})
-			}
-		}
-	}
 	for _, k := range rules.AdministratorKeys {
 		if len(rules.Administrators) > 0 {
 			declare(k, claim{login: rules.Administrators[0], text: k, first: true})
 		}
 	}
-	if d := rules.Base; d != nil {
-		for _, name := range slices.Sorted(maps.Keys(d.Platform.Roles)) {
-			binding(d.Platform.Roles[name], authority.Scope{})
-		}
-		for _, tenant := range slices.Sorted(maps.Keys(d.Tenants)) {
-			t := d.Tenants[tenant]
-			binding(t.Roles, authority.Scope{Tenant: tenant})
-			accounts(t.ServiceAccounts, authority.Scope{Tenant: tenant})
-			for _, project := range slices.Sorted(maps.Keys(t.Projects)) {
-				p, at := t.Projects[project], authority.Scope{Tenant: tenant, Project: project}
-				binding(p.Roles, at)
-				accounts(p.ServiceAccounts, at)
+	if rules.Base != nil {
+		for _, k := range declaredKeys(rules.Base) {
+			if !k.header.Suspend && (k.claim.login != "" || !k.claim.account.IsZero()) {
+				declare(k.text, k.claim)
 			}
 		}
 	}
@@ -114,14 +80,14 @@ func Keys(rules authority.Rules) *Ring {
 	return r
 }
 
-// Signer is whoever signed a commit: a key, and who says that it is theirs.
+// Signer is the signer of a commit: a key, and the claims on it.
 type Signer struct {
 	Key    string // its fingerprint, such as "SHA256:…" or "OpenPGP 9A3F…"
 	claims []claim
 }
 
-// Signer verifies a commit's signature; payload and sig are as Split gives
-// them. The error says, for people, why the commit proves nobody.
+// Signer verifies the signature of a commit; payload and sig come from Split. The error
+// says, for people, why the commit proves nobody.
 func (r *Ring) Signer(payload, sig []byte, now time.Time) (Signer, error) {
 	var s Signer
 	switch sig = bytes.TrimSpace(sig); {
@@ -147,8 +113,8 @@ func (r *Ring) Signer(payload, sig []byte, now time.Time) (Signer, error) {
 	return s, nil
 }
 
-// verifyPGP finds by which of the ring's keys a signature is. Other than SSH's
-// it does not bring the key with it.
+// verifyPGP finds the key of the ring that made a signature. An OpenPGP signature does
+// not contain its key.
 func (r *Ring) verifyPGP(payload, sig []byte, now time.Time) (Signer, error) {
 	p, raw, err := parsePGPSignature(sig)
 	if err != nil {
@@ -173,10 +139,9 @@ func (r *Ring) verifyPGP(payload, sig []byte, now time.Time) (Signer, error) {
 	return s, failed
 }
 
-// Actor is who the signer is where something is to be done. The widest claims
-// on the key count; of those at one level a person's go before a service
-// account's, as who may write accounts must not take a key from its owner; and
-// two persons, or two accounts, who claim it at one level are nobody. The error
+// Actor is the signer in a scope. The widest claims on the key count. At one level a
+// person goes before a service account: a user who may write accounts must not take a
+// key from its owner. Two persons, or two accounts, at one level are nobody. The error
 // says, for people, why the key proves nobody there.
 func (s Signer) Actor(at authority.Scope) (authority.Actor, error) {
 	levels := []claim{{first: true}, {}, {scope: authority.Scope{Tenant: at.Tenant}}, {scope: at}}

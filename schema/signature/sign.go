@@ -17,14 +17,14 @@ type SigningKey struct {
 	signer ssh.Signer
 }
 
-// ParseSigningKey reads a private key as ssh-keygen writes it. A key that has a
-// passphrase, or of a kind that CheckKey refuses, is an error.
+// ParseSigningKey reads a private key as ssh-keygen writes it. A key with a passphrase,
+// or of a type that CheckKey refuses, is an error.
 func ParseSigningKey(data []byte) (*SigningKey, error) {
 	signer, err := ssh.ParsePrivateKey(data)
 	var locked *ssh.PassphraseMissingError
 	switch {
 	case errors.As(err, &locked):
-		return nil, errors.New("the key has a passphrase, which nobody can type here; make one without: ssh-keygen -t ed25519 -N '' -f FILE")
+		return nil, errors.New("the key has a passphrase; make one without: ssh-keygen -t ed25519 -N '' -f FILE")
 	case err != nil:
 		return nil, fmt.Errorf("the file holds no SSH private key (%w); make one: ssh-keygen -t ed25519 -N '' -f FILE", err)
 	}
@@ -34,12 +34,12 @@ func ParseSigningKey(data []byte) (*SigningKey, error) {
 	return &SigningKey{signer}, nil
 }
 
-// Public is the public key as one line of an authorized_keys file.
+// Public returns the public key as a line of an authorized_keys file.
 func (k *SigningKey) Public() string {
 	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(k.signer.PublicKey())))
 }
 
-// Fingerprint is the public key's, as ssh-keygen -l prints it.
+// Fingerprint returns the fingerprint of the public key, as ssh-keygen -l prints it.
 func (k *SigningKey) Fingerprint() string { return ssh.FingerprintSHA256(k.signer.PublicKey()) }
 
 // SignCommit adds the header gpgsig to the raw bytes of an unsigned commit.

@@ -25,19 +25,17 @@ const (
 	beginPGP = "-----BEGIN PGP SIGNATURE-----"
 	armorKey = "-----BEGIN PGP PUBLIC KEY BLOCK-----"
 
-	// sshNamespace is what git has ssh-keygen sign for: a signature of a file
-	// or of mail is none of a commit.
+	// sshNamespace separates signatures of commits from those of files or mail.
 	sshNamespace = "git"
 
 	minRSABits = 2048
 
-	// maxSkew is how far ahead of ours the clock of who signs may be.
+	// maxSkew is how far the signer's clock may be ahead.
 	maxSkew = 5 * time.Minute
 )
 
-// CheckKey says why a key that a document declares can prove nothing, if so: it
-// cannot be read, or is of a kind or length that is not accepted. What depends
-// on the time, such as an expired key, is not looked at.
+// CheckKey returns an error if a declared key proves nothing: it cannot be read, or its
+// type or length is not accepted. It does not check expiry.
 func CheckKey(text string) error {
 	if strings.HasPrefix(text, armorKey) {
 		_, err := parsePGP(text)
@@ -64,9 +62,9 @@ func sshBlob(line string) ([]byte, error) {
 	return key.Marshal(), nil
 }
 
-// checkSSH says whether a key is of a kind that is accepted.
+// checkSSH returns an error if the type or length of a key is not accepted.
 func checkSSH(key ssh.PublicKey) error {
-	// What is no plain key, such as a certificate, has another type.
+	// A certificate has another type.
 	switch key.Type() {
 	case ssh.KeyAlgoED25519, ssh.KeyAlgoRSA, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521:
 	default:
@@ -89,8 +87,7 @@ func checkSSH(key ssh.PublicKey) error {
 	}
 }
 
-// verifySSH returns the key by which payload is signed. Whose that is has to be
-// asked next.
+// verifySSH returns the key that signed payload. It does not say whose key that is.
 func verifySSH(payload, sig []byte) (ssh.PublicKey, error) {
 	block, rest := pem.Decode(sig)
 	if block == nil || block.Type != sshsig.PEMType || len(block.Headers) > 0 || len(bytes.TrimSpace(rest)) > 0 {
@@ -153,7 +150,7 @@ func parsePGPSignature(sig []byte) (*packet.Signature, []byte, error) {
 	case !ok || packets.Len() > 0:
 		return nil, nil, errors.New("its OpenPGP signature is not one signature by itself")
 	case s.SigType != packet.SigTypeBinary:
-		// One of text is one of many texts: line breaks do not count in it.
+		// A signature of text covers many texts, as it ignores line breaks.
 		return nil, nil, errors.New("its OpenPGP signature is not of the commit's bytes")
 	case s.IssuerKeyId == nil:
 		return nil, nil, errors.New("its OpenPGP signature does not say by which key it is")
@@ -161,9 +158,9 @@ func parsePGPSignature(sig []byte) (*packet.Signature, []byte, error) {
 	return s, raw, nil
 }
 
-// verifyPGP says why the signature s, whose packet is raw, is not one of
-// payload by key, if so. What has expired or was revoked by now is none,
-// whenever it claims to have been made.
+// verifyPGP returns an error unless key made the signature s of payload; raw is the
+// packet of s. A key or signature that has expired or was revoked by now is not
+// accepted, whatever time the signature claims.
 func verifyPGP(key *openpgp.Entity, payload []byte, s *packet.Signature, raw []byte, now time.Time) error {
 	if s.CreationTime.After(now) && s.CreationTime.Before(now.Add(maxSkew)) {
 		now = s.CreationTime
@@ -171,7 +168,7 @@ func verifyPGP(key *openpgp.Entity, payload []byte, s *packet.Signature, raw []b
 	config := &packet.Config{
 		Time:       func() time.Time { return now },
 		MinRSABits: minRSABits,
-		// Of the keys' own signatures too, which say what a key may do.
+		// Also for the keys' own signatures, which say what a key may do.
 		RejectHashAlgorithms:        map[crypto.Hash]bool{crypto.SHA1: true, crypto.MD5: true, crypto.RIPEMD160: true},
 		RejectMessageHashAlgorithms: map[crypto.Hash]bool{crypto.SHA1: true, crypto.MD5: true, crypto.RIPEMD160: true},
 	}
