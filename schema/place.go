@@ -111,11 +111,18 @@ func (p PathPattern) fits(k Key) bool {
 func (p PathPattern) has(part string) bool { return strings.Contains(string(p), part) }
 
 func (p PathPattern) path(k Key) string {
-	path := string(p)
-	for _, part := range []string{"tenant", "project", "parent", "name"} {
-		path = strings.ReplaceAll(path, "{"+part+"}", *k.part(part))
+	var b strings.Builder
+	rest := string(p)
+	for {
+		text, after, ok := strings.Cut(rest, "{")
+		b.WriteString(text)
+		if !ok {
+			return b.String()
+		}
+		var part string
+		part, rest, _ = strings.Cut(after, "}")
+		b.WriteString(*k.part(part))
 	}
-	return path
 }
 
 // String is the place as messages show it: platform/nodes/<name>.yaml.

@@ -8,105 +8,92 @@ import (
 	"berth/schema/load"
 )
 
-// What of a part comes into Desired.
-
-// at is m[k], made if it is not there.
-func at[V any](m map[string]V, k string, blank func() V) V {
-	v, ok := m[k]
-	if !ok {
-		v = blank()
-		m[k] = v
-	}
-	return v
-}
-
-// outPrint is a fingerprint of the files of a part that are out.
-func (s *standing) outPrint() string {
-	return s.verdict.outPrint + "\x00" + strings.Join(sortedKeys(s.lost), "\x00")
-}
-
-// buildPlatform is the platform of the documents not out. The same documents
-// give the same value.
+// buildPlatform is the platform of the documents that are not out. The same
+// documents give the same value.
 func (s *standing) buildPlatform() *schema.Platform {
-	print := s.outPrint()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if p, ok := s.platforms[print]; ok {
-		return p
-	}
-	b := &schema.Platform{}
-	for _, doc := range s.docs {
-		if s.out(doc) {
-			continue
+	return s.build(func() any {
+		p := &schema.Platform{}
+		for _, doc := range s.docs {
+			if !s.out(doc) {
+				p.Put(doc.Decl)
+			}
 		}
-		b.Put(doc.Decl)
-	}
-	if len(s.platforms) >= mostVerdicts {
-		clear(s.platforms)
-	}
-	s.platforms[print] = b
-	return b
+		return p
+	}).(*schema.Platform)
 }
 
-func newMap[V any]() map[string]V { return map[string]V{} }
-
-// buildTenant is the tenant of the documents not out, or nil if there is none.
-// The same documents give the same value, of each project too.
-func (s *standing) buildTenant(l *Loader) *schema.TenantEstate {
-	print := s.outPrint()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if t, ok := s.estates[print]; ok {
-		return t
-	}
-	t := &schema.TenantEstate{Name: s.tenant, Projects: map[string]*schema.ProjectEstate{}}
-	some := false
-	for _, g := range s.groups {
-		docs := g.docs
-		if !s.verdict.clean || len(s.lost) > 0 {
-			docs = slices.DeleteFunc(slices.Clone(docs), s.out)
-		}
-		some = some || len(docs) > 0
-		switch {
-		case len(docs) == 0:
-		case g.name != "":
-			t.Projects[g.name] = l.project(projectKey{s.tenant, g.name}, docs)
-		default:
-			for _, doc := range docs {
+// buildTenant is the tenant of the documents that are not out; nil if there are
+// none. The same documents give the same value, of each project too.
+func (s *standing) buildTenant() *schema.TenantEstate {
+	return s.build(func() any {
+		var t *schema.TenantEstate
+		projects := map[string][]*load.Document{}
+		for _, doc := range s.docs {
+			if s.out(doc) {
+				continue
+			}
+			if t == nil {
+				t = &schema.TenantEstate{Name: s.tenant, Projects: map[string]*schema.ProjectEstate{}}
+			}
+			switch k := doc.Key; {
+			case k.Kind == schema.KindProject:
+				projects[k.Name] = append(projects[k.Name], doc)
+			case k.Project != "":
+				projects[k.Project] = append(projects[k.Project], doc)
+			default:
 				t.Put(doc.Decl)
 			}
 		}
-	}
-	if !some {
-		t = nil
-	}
-	if len(s.estates) >= mostVerdicts {
-		clear(s.estates)
-	}
-	s.estates[print] = t
-	return t
+		for name, docs := range projects {
+			t.Projects[name] = s.uses.project(name, docs)
+		}
+		return t
+	}).(*schema.TenantEstate)
 }
 
-type projectKey struct{ tenant, name string }
+// build makes a value once for each set of files of the tree that are out.
+func (s *standing) build(make func() any) any {
+	out := s.verdict.outPrint + "\x00" + strings.Join(sortedKeys(s.lost), "\x00")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if v, ok := s.built[out]; ok {
+		return v
+	}
+	if len(s.built) >= mostVerdicts {
+		clear(s.built)
+	}
+	v := make()
+	s.built[out] = v
+	return v
+}
 
-// project is a project that was built, and of what.
+// project is a project that was built, and the documents it is built of.
 type project struct {
 	docs   []*load.Document
 	estate *schema.ProjectEstate
 }
 
-// project builds the project of these documents, or finds it built.
-func (l *Loader) project(key projectKey, docs []*load.Document) *schema.ProjectEstate {
-	built, _ := l.projects.get(key)
+// mostProjects bounds the names of projects that a history keeps: old names are
+// never removed one by one.
+const mostProjects = 2_000
+
+// project is the project of these documents, shared between the trees of a tenant.
+func (h *history) project(name string, docs []*load.Document) *schema.ProjectEstate {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	built := h.projects[name]
 	for _, b := range built {
 		if slices.Equal(b.docs, docs) {
 			return b.estate
 		}
 	}
-	p := &schema.ProjectEstate{Name: key.name}
+	p := &schema.ProjectEstate{Name: name}
 	for _, doc := range docs {
 		p.Put(doc.Decl)
 	}
-	l.projects.add(key, append([]project{{docs, p}}, built[:min(len(built), mostVerdicts-1)]...))
+	if len(h.projects) > mostProjects {
+		clear(h.projects)
+	}
+	h.projects[name] = append([]project{{docs, p}}, built[:min(len(built), mostVerdicts-1)]...)
 	return p
 }

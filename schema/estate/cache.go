@@ -1,132 +1,119 @@
 package estate
 
 import (
-	"crypto/sha256"
-	"fmt"
-	"slices"
-	"strings"
 	"sync"
 
 	"berth/schema"
+	"berth/schema/load"
 )
 
-// cache keeps what was used lately: two generations, the older one dropped
-// when the younger is full, which is at so many entries or at heaviest. A hit
-// moves an entry to the younger.
-type cache[K comparable, V any] struct {
-	most       int
-	weigh      func(V) int
-	mu         sync.Mutex
-	young, old map[K]V
-	weight     int // of the younger
+// cache keeps trees that were used lately. A tree is found by its name and its tree
+// id, so equal content is read and judged once; everything found out about a tree is
+// kept with it and goes with it. Two generations bound the memory: when the trees of
+// the younger one weigh too much, the older one is dropped. A hit moves the trees of
+// a name to the younger generation.
+type cache struct {
+	mu           sync.Mutex
+	young, old   map[string]*history // by name of the tree
+	weight       int                 // of the younger
+	hits, misses int
 }
 
-// heaviest is the text, in bytes, that the entries of a generation were made
-// from: entries alone would be no bound, as a document may be of 64 KiB.
+// heaviest is the text, in bytes, that the trees of a generation were read from.
 const heaviest = 128 << 20
 
-func weightless[V any](V) int { return 0 }
+// mostTrees is how many trees of one name are kept: those of main, of the tree in
+// force, and of pull requests.
+const mostTrees = 8
 
-// newCache makes a cache of so many entries a generation, which weigh tells the
-// weight of.
-func newCache[K comparable, V any](most int, weigh func(V) int) *cache[K, V] {
-	return &cache[K, V]{most: most, weigh: weigh, young: map[K]V{}}
+// history is the latest trees of one name, newest first.
+type history struct {
+	mu       sync.Mutex
+	trees    []*tree
+	weight   int
+	projects map[string][]project // by name; trees that declare the same project share it
 }
 
-func (c *cache[K, V]) get(k K) (V, bool) {
+// CacheStats counts what a Loader's cache did.
+type CacheStats struct {
+	Hits, Misses int // trees found, and trees that had to be read
+	Bytes        int // text of the trees in the younger generation
+}
+
+// CacheStats returns the counts since the Loader was made.
+func (l *Loader) CacheStats() CacheStats {
+	l.cache.mu.Lock()
+	defer l.cache.mu.Unlock()
+	return CacheStats{l.cache.hits, l.cache.misses, l.cache.weight}
+}
+
+// of is the history of a name.
+func (c *cache) of(name string) *history {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if v, ok := c.young[k]; ok {
-		return v, true
+	if h := c.young[name]; h != nil {
+		return h
 	}
-	v, ok := c.old[k]
-	if ok {
-		c.put(k, v)
+	h := c.old[name]
+	if h == nil {
+		h = &history{projects: map[string][]project{}}
 	}
-	return v, ok
+	c.put(name, h)
+	return h
 }
 
-func (c *cache[K, V]) add(k K, v V) {
+func (c *cache) put(name string, h *history) {
+	if c.weight >= heaviest || c.young == nil {
+		c.old, c.young, c.weight = c.young, map[string]*history{}, 0
+	}
+	c.young[name] = h
+	c.weight += h.weight
+}
+
+// get is the tree of that name and tree id, or nil.
+func (c *cache) get(name, id string) *tree {
+	h := c.of(name)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, t := range h.trees {
+		if t.id == id {
+			return t
+		}
+	}
+	return nil
+}
+
+// count records that so many trees were found, and so many not.
+func (c *cache) count(hits, misses int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.put(k, v)
+	c.hits, c.misses = c.hits+hits, c.misses+misses
 }
 
-func (c *cache[K, V]) put(k K, v V) {
-	if len(c.young) >= c.most || c.weight >= heaviest {
-		c.old, c.young, c.weight = c.young, map[K]V{}, 0
+func (c *cache) add(t *tree) {
+	h := c.of(t.name)
+	h.mu.Lock()
+	was := h.weight
+	h.trees = append([]*tree{t}, h.trees[:min(len(h.trees), mostTrees-1)]...)
+	h.weight = 0
+	for _, t := range h.trees {
+		h.weight += t.size
 	}
-	c.young[k] = v
-	c.weight += c.weigh(v)
-}
-
-// recent are the last Results, newest first. The trees that are looked at
-// differ little from each other: main, what is in force, and pull requests.
-type recent struct {
-	mu  sync.Mutex
-	all []remembered
-}
-
-type remembered struct {
-	id   [sha256.Size]byte // of all parts
-	held *Result           // whose claims went first
-	*Result
-}
-
-// identify is a fingerprint of parts: equal ones, equal files.
-func identify(parts []schema.Part) (id [sha256.Size]byte) {
-	h := sha256.New()
-	for _, p := range parts {
-		fmt.Fprintf(h, "%s %s %t\x00", p.Name, p.Hash, p.Dir)
+	grown := h.weight - was
+	h.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.weight += grown; c.weight >= heaviest {
+		c.put(t.name, h)
 	}
-	h.Sum(id[:0])
-	return id
 }
 
-// find is the Result of these parts, beside these claims, or nil.
-func (r *recent) find(id [sha256.Size]byte, held *Result) *Result {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	i := slices.IndexFunc(r.all, func(m remembered) bool { return m.id == id && (m.free || m.held == held) })
-	if i < 0 {
-		return nil
+// document is what the file f was read as in one of the trees, or nil.
+func (h *history) document(f schema.File) *load.Document {
+	for _, t := range h.trees {
+		if doc := t.byFile[f.Path]; doc != nil && doc.File.Blob == f.Blob && doc.File.Mode == f.Mode {
+			return doc
+		}
 	}
-	found := r.all[i]
-	copy(r.all[1:i+1], r.all[:i])
-	r.all[0] = found
-	return found.Result
-}
-
-// last is the newest one in which nobody's claim is in the way of another's, or nil.
-func (r *recent) last() *Result {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	i := slices.IndexFunc(r.all, func(m remembered) bool { return m.users.counted })
-	if i < 0 {
-		return nil
-	}
-	return r.all[i].Result
-}
-
-// part is the newest that was read of a name, or nil.
-func (r *recent) part(name string) *part {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.all) == 0 {
-		return nil
-	}
-	parts := r.all[0].parts
-	i, ok := slices.BinarySearchFunc(parts, name, func(s *standing, n string) int { return strings.Compare(s.name, n) })
-	if !ok {
-		return nil
-	}
-	return parts[i].part
-}
-
-func (r *recent) add(id [sha256.Size]byte, held, of *Result) {
-	const most = 8
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.all = slices.Insert(r.all, 0, remembered{id, held, of})
-	r.all = r.all[:min(len(r.all), most)]
+	return nil
 }

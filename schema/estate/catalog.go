@@ -23,15 +23,14 @@ type catalog struct {
 	reserved map[string]stock // what nodes kept for a tenant have
 	unsure   bool             // there are nodes that cannot be read
 
-	// Equal prints, equal catalogs: one of what every tenant sees, one of what
-	// nodes have, which is news only to who names it, and one of what only one
-	// tenant sees.
-	print, stocked [sha256.Size]byte
-	own            map[string][sha256.Size]byte
+	// Equal prints mean equal catalogs: print is of what every tenant can refer to,
+	// own is of what only one tenant can refer to.
+	print [sha256.Size]byte
+	own   map[string][sha256.Size]byte
 }
 
 // newCatalog lists a platform's documents; nil lists nothing.
-func newCatalog(platform *part) *catalog {
+func newCatalog(platform *tree) *catalog {
 	c := &catalog{
 		byFile: map[string]*load.Document{}, apps: map[string]*load.Document{}, versions: map[string]map[string]*load.Document{},
 		attached: attachments{}, out: map[string]bool{}, own: map[string][sha256.Size]byte{},
@@ -40,15 +39,13 @@ func newCatalog(platform *part) *catalog {
 	if platform == nil {
 		return c
 	}
-	if g := platform.group(""); g != nil {
-		c.byFile = g.byFile
-	}
+	c.byFile = platform.byFile
 	for _, doc := range platform.docs {
 		switch doc.Key.Kind {
 		case schema.KindApp:
 			c.apps[doc.Key.Name] = doc
 		case schema.KindAppVersion:
-			at(c.versions, doc.Key.Parent, newMap[*load.Document])[doc.Key.Name] = doc
+			put(c.versions, doc.Key.Parent)[doc.Key.Name] = doc
 		case schema.KindAttachment:
 			c.attached.add(doc)
 		case schema.KindPolicy:
@@ -85,7 +82,10 @@ func (c *catalog) fill(doc *load.Document) {
 	case *schema.Node:
 		to := c.stock
 		if tenant, _, _ := strings.Cut(d.Spec.Reserved, "."); tenant != "" {
-			to = at(c.reserved, tenant, newStock)
+			if c.reserved[tenant] == nil {
+				c.reserved[tenant] = newStock()
+			}
+			to = c.reserved[tenant]
 		}
 		to[region][d.Spec.Region], to[sku][d.Spec.SKU] = true, true
 		for _, g := range d.Spec.Capacity.GPUs {
@@ -113,17 +113,6 @@ func (c *catalog) has(tenant, what, name string) bool {
 	return false
 }
 
-// hasAll says whether a tenant's nodes have all that the documents of a verdict
-// name, and had it when that was found: then there is nothing else to find.
-func (c *catalog) hasAll(tenant string, v *verdict) bool {
-	for w := range v.wants {
-		if !c.has(tenant, w.what, w.name) {
-			return false
-		}
-	}
-	return !v.lacking
-}
-
 // names are all names that nodes have of which has speaks, sorted.
 func (c *catalog) names(tenant, what string) []string {
 	all := maps.Clone(c.stock[what])
@@ -136,7 +125,7 @@ func (c *catalog) names(tenant, what string) []string {
 }
 
 // seal makes the prints, when it is known what is out.
-func (c *catalog) seal(platform *part) {
+func (c *catalog) seal(platform *tree) {
 	var all strings.Builder
 	own := map[string]*strings.Builder{}
 	for _, doc := range platform.docs {
@@ -147,10 +136,10 @@ func (c *catalog) seal(platform *part) {
 			if tenant == "" {
 				continue
 			}
-			to = at(own, tenant, func() *strings.Builder { return &strings.Builder{} })
+			to = builder(own, tenant)
 		case *schema.Attachment:
 			tenant, _, _ := strings.Cut(d.Spec.ProjectID, ".")
-			to = at(own, tenant, func() *strings.Builder { return &strings.Builder{} })
+			to = builder(own, tenant)
 		default:
 			switch doc.Key.Kind {
 			case schema.KindApp, schema.KindAppVersion, schema.KindArtifactSource, schema.KindSharedRuntime, schema.KindAttachment, schema.KindNode:
@@ -163,13 +152,11 @@ func (c *catalog) seal(platform *part) {
 	if c.approval != nil {
 		fmt.Fprintf(&all, "approval %s\x00", c.approval.File.Path)
 	}
-	c.print = sha256.Sum256([]byte(all.String()))
-	var stocked strings.Builder
 	for _, what := range sortedKeys(c.stock) {
-		fmt.Fprintf(&stocked, "%s %q\x00", what, sortedKeys(c.stock[what]))
+		fmt.Fprintf(&all, "%s %q\x00", what, sortedKeys(c.stock[what]))
 	}
-	fmt.Fprintf(&stocked, "%t", c.unsure)
-	c.stocked = sha256.Sum256([]byte(stocked.String()))
+	fmt.Fprintf(&all, "%t", c.unsure)
+	c.print = sha256.Sum256([]byte(all.String()))
 	for tenant, b := range own {
 		c.own[tenant] = sha256.Sum256([]byte(b.String()))
 	}
@@ -187,6 +174,21 @@ func (a attachments) add(doc *load.Document) {
 	if d, ok := doc.Decl.(*schema.Attachment); ok {
 		project = d.Spec.ProjectID
 	}
-	of := at(a, doc.Key.Parent, newMap[[]*load.Document])
+	of := put(a, doc.Key.Parent)
 	of[project] = append(of[project], doc)
+}
+
+// put is the inner map at a key, made if it is not there.
+func put[M ~map[string]map[string]V, V any](m M, k string) map[string]V {
+	if m[k] == nil {
+		m[k] = map[string]V{}
+	}
+	return m[k]
+}
+
+func builder(m map[string]*strings.Builder, k string) *strings.Builder {
+	if m[k] == nil {
+		m[k] = &strings.Builder{}
+	}
+	return m[k]
 }

@@ -16,21 +16,21 @@ import (
 type check struct {
 	*verdict
 	loader  *Loader
-	part    *part
+	tree    *tree
 	catalog *catalog
 
 	environments map[string]*load.Document // shared runtimes by environment
 	attached     attachments               // of the part's own shared runtimes
 }
 
-func newCheck(l *Loader, p *part, cat *catalog, refused []refusal) *check {
-	c := &check{verdict: newVerdict(), loader: l, part: p, catalog: cat, environments: map[string]*load.Document{}, attached: attachments{}}
+func newCheck(l *Loader, t *tree, cat *catalog, refused []refusal) *check {
+	c := &check{verdict: newVerdict(), loader: l, tree: t, catalog: cat, environments: map[string]*load.Document{}, attached: attachments{}}
 	for _, r := range refused {
 		c.findings = append(c.findings, r.finding)
 		c.without(r.doc, r.needs...)
 	}
-	for _, g := range p.groups {
-		for _, doc := range g.attaching {
+	for _, doc := range t.docs {
+		if doc.Key.Kind == schema.KindAttachment {
 			c.attached.add(doc)
 		}
 	}
@@ -58,7 +58,7 @@ func (c *check) bad(doc *load.Document) bool { return !doc.Valid() || c.out[doc.
 // then it is told that it is missing, or that doc waits for it.
 func (c *check) need(doc *load.Document, at, code string, key schema.Key, missing string) *load.Document {
 	path, _ := key.Path()
-	switch to := c.part.at(path); {
+	switch to := c.tree.at(path); {
 	case to == nil:
 		c.refuse(doc, at, code, fmt.Sprintf("%s (%s)", missing, path), path)
 		return nil
@@ -162,7 +162,6 @@ func (c *check) stocked(doc *load.Document, at, what, name string) {
 
 func (c *check) stockedAll(doc *load.Document, at func(int) string, what string, names []string) {
 	if c.catalog.unsure {
-		c.lacking = true
 		return
 	}
 	told, have := 0, []string(nil)
@@ -170,20 +169,18 @@ func (c *check) stockedAll(doc *load.Document, at func(int) string, what string,
 		if told > load.MaxFindings { // no more are told
 			return
 		}
-		if c.catalog.has(c.part.tenant, what, name) {
-			c.wants[want{what, name}] = true
+		if c.catalog.has(c.tree.tenant, what, name) {
 			continue
 		}
-		c.lacking = true
 		if told == 0 {
-			have = c.catalog.names(c.part.tenant, what)
+			have = c.catalog.names(c.tree.tenant, what)
 		}
 		if len(have) == 0 {
 			return
 		}
 		message := fmt.Sprintf("no node has the %s %s", what, name)
-		if c.part.tenant != "" {
-			message = fmt.Sprintf("no node that %s may be given has the %s %s", c.part.tenant, what, name)
+		if c.tree.tenant != "" {
+			message = fmt.Sprintf("no node that %s may be given has the %s %s", c.tree.tenant, what, name)
 		}
 		c.warn(doc, at(i), "ref.no-node", message+meant(told, name, have))
 		told++
@@ -246,14 +243,9 @@ func (c *check) config(ctx context.Context, doc *load.Document, v *schema.AppVer
 		c.refuse(doc, "spec.version", "ref.no-runtime", fmt.Sprintf("no runtime for %s is built in, there is %s", backend, strings.Join(sortedKeys(c.loader.backends), ", ")), v.File)
 		return nil
 	}
-	key := configKey{doc.File.Path, doc.File.Blob, backend}
-	findings, ok := c.loader.configs.get(key)
-	if !ok {
-		var err error
-		if findings, err = c.loader.reader.Config(ctx, doc, backend); err != nil {
-			return err
-		}
-		c.loader.configs.add(key, findings)
+	findings, err := c.loader.reader.Config(ctx, doc, backend)
+	if err != nil {
+		return err
 	}
 	c.findings = append(c.findings, findings...)
 	if len(findings) > 0 {

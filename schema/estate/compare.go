@@ -94,8 +94,8 @@ func (l *Loader) files(ctx context.Context, s schema.Snapshot, p schema.Part) ([
 	if p.Name == "" {
 		return nil, nil
 	}
-	if got, ok := l.parts.get(partKey{p.Name, p.Hash}); ok {
-		return got.files, got.excess
+	if t := l.cache.get(p.Name, p.Hash); t != nil {
+		return t.files, t.excess
 	}
 	return s.Files(ctx, p)
 }

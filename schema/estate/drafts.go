@@ -14,7 +14,7 @@ func (c *tenantCheck) drafts(ctx context.Context) error {
 		if doc.Key.Kind == schema.KindServiceAccount {
 			return nil, nil // its keys are compared with those of valid accounts only
 		}
-		scratch := newTenantCheck(c.loader, c.part, c.catalog, nil)
+		scratch := newTenantCheck(c.loader, c.tree, c.catalog, nil)
 		scratch.out, scratch.lost = c.out, c.lost
 		if !scratch.belongs(doc) {
 			return scratch.verdict, nil
@@ -31,7 +31,7 @@ func (c *platformCheck) drafts(ctx context.Context) error {
 		if !slices.Contains(kinds, doc.Key.Kind) {
 			return nil, nil
 		}
-		scratch := platformCheck{check: newCheck(c.loader, c.part, c.catalog, nil)}
+		scratch := platformCheck{check: newCheck(c.loader, c.tree, c.catalog, nil)}
 		scratch.out = c.out
 		return scratch.verdict, scratch.document(ctx, doc)
 	})
@@ -41,10 +41,10 @@ func (c *platformCheck) drafts(ctx context.Context) error {
 // document has and that have no problem of their own. They hold nothing more: the
 // document is invalid already.
 func (c *check) eachDraft(check func(draft *load.Document) (*verdict, error)) error {
-	if c.part.valid {
+	if c.tree.valid {
 		return nil
 	}
-	for _, doc := range c.part.docs {
+	for _, doc := range c.tree.docs {
 		if doc.Draft == nil {
 			continue
 		}

@@ -11,7 +11,7 @@ import (
 // those of kinds that Berth does nothing for (schema.KindInfo.NoEffect), and
 // instances that a shared runtime is to carry.
 func (r *Result) WithoutEffect() (out []schema.Diagnostic) {
-	for _, s := range r.parts {
+	for _, s := range r.trees {
 		for _, doc := range s.docs {
 			if f := withoutEffect(doc); f != nil && !s.out(doc) {
 				out = append(out, *f)
@@ -23,7 +23,7 @@ func (r *Result) WithoutEffect() (out []schema.Diagnostic) {
 
 // WithoutEffectAt is WithoutEffect of one file; nil if it has an effect.
 func (r *Result) WithoutEffectAt(path string) *schema.Diagnostic {
-	if s := r.part(partOf(path).Name); s != nil {
+	if s := r.tree(partOf(path).Name); s != nil {
 		if doc := s.at(path); doc != nil && !s.out(doc) {
 			return withoutEffect(doc)
 		}

@@ -6,7 +6,7 @@ import "berth/schema"
 // path: files that are invalid or in the wrong place, whatever other documents say.
 // It returns false if the snapshot has no such part, or it cannot be read.
 func (r *Result) Failing(part string) (files []string, readable bool) {
-	s := r.part(part)
+	s := r.tree(part)
 	if s == nil {
 		return nil, false
 	}
@@ -21,7 +21,7 @@ func (r *Result) Failing(part string) (files []string, readable bool) {
 // HeaderAt returns the header of the document at path, also of one that waits for
 // another document; nil if the document is not valid by itself.
 func (r *Result) HeaderAt(path string) *schema.Header {
-	if s := r.part(partOf(path).Name); s != nil {
+	if s := r.tree(partOf(path).Name); s != nil {
 		if doc := s.at(path); doc != nil && doc.Valid() {
 			return doc.Header
 		}

@@ -18,20 +18,12 @@ import (
 // work is what a load did, counted.
 type work struct {
 	listed, read      []string
-	judged            int // parts
-	whole             int // of these, those of which every document was judged
+	trees             int // not found in the cache
 	tenants, projects int // not shared with what was loaded before
-	claims            int // set down anew
 }
 
-func workOf(l *Loader, before, after *Result, listed, read []string) work {
-	w := work{listed: listed, read: read}
-	differing(before.parts, after.parts, func(old, now *standing) {
-		w.judged++
-		if v, _ := checkChanged(context.Background(), l, now.part, after.part("platform").verdict.catalog, old.part, old.verdict); v == nil {
-			w.whole++
-		}
-	})
+func workOf(before, after *Result, listed, read []string, trees int) work {
+	w := work{listed: listed, read: read, trees: trees}
 	for name, t := range after.Desired.Tenants {
 		old := before.Desired.Tenants[name]
 		if t == old {
@@ -44,13 +36,12 @@ func workOf(l *Loader, before, after *Result, listed, read []string) work {
 			}
 		}
 	}
-	w.claims = len(after.users.over)
 	return w
 }
 
 // One change costs the same in a small estate and in one ten times as large: its
-// document is read and judged, and its project built. Warnings that last change
-// nothing of that, be they of the tenant's own documents or of its projects'.
+// document is read, its tree judged, and its project built. Warnings in other
+// documents change nothing of that.
 func TestAChangeCostsWhatItChanges(t *testing.T) {
 	t.Run("clean", func(t *testing.T) { changeCosts(t, func(map[string]string) int { return 0 }) })
 	t.Run("warned", func(t *testing.T) {
@@ -86,45 +77,35 @@ func changeCosts(t *testing.T, warn func(files map[string]string) int) {
 		} {
 			change()
 			var listed, read []string
+			misses := l.CacheStats().Misses
 			now := counting{Files(files), &listed, &read}
 			f, err := l.InForce(ctx, now, was, nil)
 			require.NoError(t, err)
 			require.Empty(t, f.Held)
 			require.Same(t, f.Main, f.Result, "what differs in nothing is the same")
-			cost = append(cost, workOf(l, before, f.Result, listed, read))
+			cost = append(cost, workOf(before, f.Result, listed, read, l.CacheStats().Misses-misses))
 			was, before = now.Snapshot, f.Result
 		}
 		costs = append(costs, cost)
 	}
 	require.Equal(t, costs[0], costs[1])
-	one := work{listed: []string{"tenants/t001"}, judged: 1, tenants: 1, projects: 1}
+	one := work{listed: []string{"tenants/t001"}, trees: 1, tenants: 1, projects: 1}
 	edited, accounts := one, one
 	edited.read, accounts.read = []string{path}, []string{roles}
-	accounts.claims = costs[0][1].claims
-	require.Equal(t, edited, costs[0][0])
-	require.Equal(t, accounts, costs[0][1])
-	require.LessOrEqual(t, accounts.claims, 2*3*40, "claims of one tenant")
-	one.claims = accounts.claims // they stay set down until there are many
-	require.Equal(t, one, costs[0][2])
+	require.Equal(t, []work{edited, accounts, one}, costs[0])
 }
 
-// fresh is a Loader that remembers documents only.
+// fresh is a Loader with an empty cache.
 func fresh(l *Loader) *Loader {
-	return &Loader{
-		backends: l.backends, reader: l.reader, docs: l.docs, configs: l.configs,
-		parts: newCache[partKey](100, weightless[*part]), projects: newCache[projectKey](100, weightless[[]project]),
-	}
+	return &Loader{backends: l.backends, reader: l.reader, reading: l.reading}
 }
 
-// What nodes have that nobody had is news to who named something that no node has,
-// and to nobody else; what no node has any more is to everybody who names it.
-func TestNewNodesAreNewsToWhoLacksThem(t *testing.T) {
+// Findings about names that no node has follow the nodes, in trees that did not change
+// as well.
+func TestFindingsFollowTheNodes(t *testing.T) {
 	l, files := labLoader(t), large.Estate(1_000)
 	files[large.Instance(1, 4, 5)] += "  regions: [nowhere]\n"
-	before, err := l.Load(context.Background(), Files(files))
-	require.NoError(t, err)
-	require.Len(t, before.Diagnostics, 1)
-	change := func(prefix, was, is string) (judged []string) {
+	change := func(prefix, was, is string) int {
 		for path, content := range files {
 			if strings.HasPrefix(path, prefix) {
 				files[path] = strings.Replace(content, was, is, 1)
@@ -135,19 +116,13 @@ func TestNewNodesAreNewsToWhoLacksThem(t *testing.T) {
 		want, err := fresh(l).Load(context.Background(), Files(files))
 		require.NoError(t, err)
 		equalResults(t, want, now)
-		differing(before.parts, now.parts, func(_, s *standing) { judged = append(judged, s.name) })
-		before = now
-		return judged
+		return len(now.Diagnostics)
 	}
 	const nodes = "platform/nodes/gpu-"
-	lacking := []string{"platform", "tenants/t001"}
-	require.Equal(t, lacking, change(nodes+"00001", "gpu-a100-4", "gpu-new"))
-	require.Equal(t, lacking, change(nodes+"00002", "gpu-a100-4", "gpu-newer"))
-	require.Equal(t, []string{"tenants/t000"}, change(large.Instance(0, 1, 1), "display_name: ", "display_name: New "))
-	require.Greater(t, len(change(nodes, "gpu-a100-4", "gpu-new")), 3)
-	require.Greater(t, len(before.Diagnostics), 3)
-	require.Greater(t, len(change(nodes, "gpu-new", "gpu-a100-4")), 3)
-	require.Len(t, before.Diagnostics, 1)
+	require.Equal(t, 1, change(nodes+"00001", "gpu-a100-4", "gpu-new"))
+	require.Equal(t, 1, change(nodes+"00002", "gpu-a100-4", "gpu-newer"))
+	require.Greater(t, change(nodes, "gpu-a100-4", "gpu-new"), 3)
+	require.Equal(t, 1, change(nodes, "gpu-new", "gpu-a100-4"))
 }
 
 // warned is the campus with warnings that last: of the tenants' own documents and
@@ -268,13 +243,10 @@ func equalResults(t require.TestingT, want, got *Result) {
 		require.Equal(t, key, got.Key(path))
 		require.Equal(t, want.Waits(path), got.Waits(path))
 	}
-	for _, s := range want.parts {
+	for _, s := range want.trees {
 		for id := range s.ids {
 			require.Equal(t, want.owner(s.name, id), got.owner(s.name, id))
 		}
-		claims, _ := s.verdict.claims().says()
-		for what := range claims {
-			require.Equal(t, want.users.at(what).is, got.users.at(what).is)
-		}
 	}
+	require.Equal(t, want.users, got.users)
 }

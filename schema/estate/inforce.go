@@ -179,15 +179,7 @@ func (f *forcing) compare(ctx context.Context, main, previous schema.Snapshot) e
 
 func (f *forcing) settle(ctx context.Context, main, previous schema.Snapshot) (*Force, error) {
 	for rounds := 1; ; rounds++ {
-		var tree schema.Snapshot = main
-		if len(f.put) > 0 {
-			o, err := newOverlay(ctx, main, previous, f.put)
-			if err != nil {
-				return nil, err
-			}
-			tree = o
-		}
-		r, err := f.loader.load(ctx, tree, f.before)
+		tree, r, err := f.load(ctx, main, previous)
 		if err != nil {
 			return nil, err
 		}
@@ -205,6 +197,23 @@ func (f *forcing) settle(ctx context.Context, main, previous schema.Snapshot) (*
 		}
 		f.cut()
 	}
+}
+
+// load reads main with the paths put back.
+func (f *forcing) load(ctx context.Context, main, previous schema.Snapshot) (schema.Snapshot, *Result, error) {
+	if len(f.put)+len(f.kept) == 0 {
+		return main, f.main, nil
+	}
+	tree := main
+	if len(f.put) > 0 {
+		o, err := newOverlay(ctx, main, previous, f.put)
+		if err != nil {
+			return nil, nil, err
+		}
+		tree = o
+	}
+	r, err := f.loader.load(ctx, tree, f.before)
+	return tree, r, err
 }
 
 // crowded puts back what is left of parts that hold too much, and says whether

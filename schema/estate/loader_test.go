@@ -82,8 +82,8 @@ func TestOneTenantsNodesAreItsOwn(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, r.Diagnostics)
 		n := map[string]int{}
-		for _, p := range r.parts {
-			n[p.name] = len(p.checked)
+		for _, p := range r.trees {
+			n[p.name] = len(p.verdicts)
 		}
 		return n
 	}

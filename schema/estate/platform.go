@@ -14,14 +14,14 @@ import (
 
 // checkPlatform judges the platform's documents among themselves, and makes
 // the catalog of them. The error is ctx's.
-func checkPlatform(ctx context.Context, l *Loader, p *part, refused []refusal) (*verdict, error) {
-	cat := newCatalog(p)
+func checkPlatform(ctx context.Context, l *Loader, t *tree, refused []refusal) (*verdict, error) {
+	cat := newCatalog(t)
 	c := platformCheck{
-		check:     newCheck(l, p, cat, refused),
+		check:     newCheck(l, t, cat, refused),
 		addresses: map[string]*load.Document{}, regions: map[string]*load.Document{}, queues: map[string]*load.Document{},
 	}
 	cat.out = c.out
-	for _, doc := range c.ranked(p.docs) {
+	for _, doc := range c.ranked(t.docs) {
 		if err := c.document(ctx, doc); err != nil {
 			return nil, err
 		}
@@ -31,9 +31,8 @@ func checkPlatform(ctx context.Context, l *Loader, p *part, refused []refusal) (
 	if err := c.drafts(ctx); err != nil {
 		return nil, err
 	}
-	cat.seal(p)
+	cat.seal(t)
 	c.verdict.catalog = cat
-	c.wants, c.lacking = nil, false // the nodes are its own: it meets no others
 	return c.verdict, nil
 }
 
@@ -93,7 +92,7 @@ func (c *platformCheck) appVersion(doc *load.Document, d *schema.AppVersion) {
 	c.need(doc, "metadata.name", "ref.missing-app", app, "there is no app "+app.Name)
 	for i, from := range d.Spec.Manifest.UpgradeFrom {
 		path, _ := schema.Key{Kind: schema.KindAppVersion, Parent: d.Key.Parent, Name: from}.Path()
-		if c.part.at(path) == nil {
+		if c.tree.at(path) == nil {
 			c.findings = append(c.findings, load.Found(doc, load.Item("spec.manifest.upgrade_from", i), schema.SeverityWarning,
 				"ref.missing-version", fmt.Sprintf("there is no version %s of %s (%s)", from, d.Key.Parent, path)))
 		}
@@ -123,11 +122,11 @@ func (c *platformCheck) queueMap(doc *load.Document, d *schema.QueueMap) {
 
 // sites warns about nodes of no site, where there are sites at all.
 func (c *platformCheck) sites() {
-	unsure := slices.ContainsFunc(c.part.docs, func(d *load.Document) bool { return d.Key.Kind == schema.KindSite && c.bad(d) })
+	unsure := slices.ContainsFunc(c.tree.docs, func(d *load.Document) bool { return d.Key.Kind == schema.KindSite && c.bad(d) })
 	if len(c.regions) == 0 || unsure {
 		return
 	}
-	for _, doc := range c.part.docs {
+	for _, doc := range c.tree.docs {
 		n, ok := doc.Decl.(*schema.Node)
 		if ok && !c.bad(doc) && c.regions[n.Spec.Region] == nil {
 			c.findings = append(c.findings, load.Found(doc, "spec.region", schema.SeverityWarning, "ref.missing-site",
@@ -142,7 +141,7 @@ const codeNoAdministrator = "ref.no-administrator"
 // administered warns where the platform's role bindings name no administrator.
 func (c *platformCheck) administered() {
 	var first *load.Document
-	for _, doc := range c.part.docs {
+	for _, doc := range c.tree.docs {
 		if doc.Key.Kind != schema.KindRoleBinding {
 			continue
 		}

@@ -3,7 +3,6 @@ package estate
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -14,65 +13,16 @@ import (
 
 // checkTenant judges a tenant's documents among themselves and against a
 // catalog. The error is ctx's.
-func checkTenant(ctx context.Context, l *Loader, p *part, cat *catalog, refused []refusal) (*verdict, error) {
-	c := newTenantCheck(l, p, cat, refused)
-	if err := c.documents(ctx, p.docs); err != nil {
+func checkTenant(ctx context.Context, l *Loader, t *tree, cat *catalog, refused []refusal) (*verdict, error) {
+	c := newTenantCheck(l, t, cat, refused)
+	if err := c.documents(ctx, t.docs); err != nil {
 		return nil, err
 	}
 	return c.verdict, c.drafts(ctx)
 }
 
-// checkChanged is checkTenant of a part of which an older one, to which the
-// catalog is the same, has no errors and the tenant's own documents in common; nil
-// where it takes all of checkTenant to tell. A document looks at the catalog, its
-// project's and the tenant's own. So if the latter stand, and what is new in
-// projects, everything else does; and as what is warned of is the business of the
-// document alone, or of the catalog, its warnings are what they were.
-func checkChanged(ctx context.Context, l *Loader, p *part, cat *catalog, old *part, before *verdict) (*verdict, error) {
-	own := p.group("")
-	if own == nil || own != old.group("") || !p.valid || !before.clean {
-		return nil, nil
-	}
-	docs, judged := slices.Clone(own.docs), map[string]bool{}
-	for _, g := range p.groups {
-		if g != own {
-			news := g.news(old.group(g.name))
-			if slices.ContainsFunc(news, func(d *load.Document) bool { return d.Key.Kind == schema.KindServiceAccount }) {
-				return nil, nil // its keys may be another's, who is not judged again here
-			}
-			docs = append(docs, news...)
-		}
-	}
-	slices.SortFunc(docs, func(a, b *load.Document) int { return strings.Compare(a.File.Path, b.File.Path) })
-	c := newTenantCheck(l, p, cat, nil)
-	c.ownStand = true
-	if err := c.documents(ctx, docs); err != nil {
-		return nil, err
-	}
-	if len(c.out)+len(c.needs) > 0 || schema.HasErrors(c.findings) {
-		return nil, nil
-	}
-	for _, doc := range docs {
-		judged[doc.File.Path] = true
-	}
-	stands := func(path string) bool { return !judged[path] && p.at(path) != nil }
-	for path, uses := range before.uses {
-		if stands(path) {
-			c.uses[path] = uses
-		}
-	}
-	maps.Copy(c.wants, before.wants) // what nobody names any more makes it looked at too often, and no more
-	c.lacking = c.lacking || before.lacking
-	for _, f := range before.findings { // of a file either all are told before or all now, so none is cut twice
-		if stands(f.File) {
-			c.findings = append(c.findings, f)
-		}
-	}
-	return c.verdict, nil
-}
-
-func newTenantCheck(l *Loader, p *part, cat *catalog, refused []refusal) *tenantCheck {
-	return &tenantCheck{check: newCheck(l, p, cat, refused), lost: map[string]bool{}, offers: map[string]*load.Document{}, offered: map[string]int{}}
+func newTenantCheck(l *Loader, t *tree, cat *catalog, refused []refusal) *tenantCheck {
+	return &tenantCheck{check: newCheck(l, t, cat, refused), lost: map[string]bool{}, offers: map[string]*load.Document{}, offered: map[string]int{}}
 }
 
 // documents judges documents of the part, by path.
@@ -108,7 +58,7 @@ func (c *tenantCheck) belongs(doc *load.Document) bool {
 			continue
 		}
 		path, _ := k.Path()
-		owner := c.part.at(path)
+		owner := c.tree.at(path)
 		switch {
 		case owner == nil && !c.lost[path]:
 			c.lost[path] = true
@@ -168,7 +118,7 @@ func (c *tenantCheck) approvals(tenant *load.Document, d *schema.Tenant) {
 	}
 	const code, why = "conflict.approval", "but nobody can approve a commit in a repository of the tenant's own: nothing there can change but by the signature of an administrator of berth.yaml, with the trailer `Break-Glass: reason`"
 	path, _ := schema.Key{Kind: schema.KindPolicy, Tenant: d.Key.Name, Name: "policy"}.Path()
-	if doc := c.part.at(path); doc != nil {
+	if doc := c.tree.at(path); doc != nil {
 		if p, ok := doc.Decl.(*schema.Policy); ok && p.Spec.RequireApproval {
 			c.findings = append(c.findings, load.Found(doc, "spec.require_approval", schema.SeverityWarning, code,
 				fmt.Sprintf("is asked for, %s; take it away, or take repository out of %s", why, tenant.File.Path)))
@@ -197,20 +147,19 @@ func (c *tenantCheck) machines(doc *load.Document, d *schema.RoleBinding) {
 // first, then the first project by name. Another tenant's use of a key says
 // nothing about anybody: public keys are public.
 func (c *tenantCheck) keys(doc *load.Document, d *schema.ServiceAccount) {
-	if c.ownStand && d.Key.Project == "" {
-		return
-	}
 	if c.keyed == nil {
 		c.keyed = map[string]*load.Document{}
-		for _, g := range c.part.groups {
-			for _, account := range g.accounts {
-				if c.bad(account) {
-					continue
-				}
-				for _, k := range account.Decl.(*schema.ServiceAccount).Spec.PublicKeys {
-					if key := load.KeyBytes(k.Key); c.keyed[key] == nil {
-						c.keyed[key] = account
-					}
+		var accounts []*schema.ServiceAccount
+		for _, doc := range c.tree.docs {
+			if a, ok := doc.Decl.(*schema.ServiceAccount); ok && !c.bad(doc) {
+				accounts = append(accounts, a)
+			}
+		}
+		slices.SortFunc(accounts, func(a, b *schema.ServiceAccount) int { return a.Key.Compare(b.Key) })
+		for _, a := range accounts {
+			for _, k := range a.Spec.PublicKeys {
+				if key := load.KeyBytes(k.Key); c.keyed[key] == nil {
+					c.keyed[key] = c.tree.at(a.File)
 				}
 			}
 		}
@@ -244,7 +193,7 @@ func (c *tenantCheck) endpoints(doc *load.Document, d *schema.ServiceAccount) {
 // granted warns about an account that no role binding beside it gives its role.
 func (c *tenantCheck) granted(doc *load.Document, d *schema.ServiceAccount) {
 	path, _ := schema.Key{Kind: schema.KindRoleBinding, Tenant: d.Key.Tenant, Project: d.Key.Project}.Path()
-	if binding := c.part.at(path); binding != nil {
+	if binding := c.tree.at(path); binding != nil {
 		b, ok := binding.Decl.(*schema.RoleBinding)
 		if !ok || slices.ContainsFunc(b.Spec.Members, func(m schema.RoleMember) bool { return m.ServiceAccount == d.Key.Name }) {
 			return
@@ -282,7 +231,7 @@ func (c *tenantCheck) instance(ctx context.Context, doc *load.Document, d *schem
 func (c *check) entitled(doc *load.Document, at, tenant, project, app string) bool {
 	key := schema.Key{Kind: schema.KindEntitlement, Tenant: tenant, Project: project, Name: app}
 	path, _ := key.Path()
-	switch e := c.part.at(path); {
+	switch e := c.tree.at(path); {
 	case e == nil:
 		c.refuse(doc, at, "ref.missing-entitlement", fmt.Sprintf("the project is not entitled to %s (no %s)", app, path), path)
 	case c.bad(e):
@@ -307,12 +256,12 @@ func (c *check) operator(doc *load.Document, at string, key schema.Key) {
 	if key.Name == "" {
 		return
 	}
-	if path, _ := key.Path(); c.part.at(path) != nil {
+	if path, _ := key.Path(); c.tree.at(path) != nil {
 		c.need(doc, at, "ref.missing-service-account", key, "")
 		return
 	}
 	missing := "there is no service account " + key.Name
-	for _, other := range c.part.docs {
+	for _, other := range c.tree.docs {
 		if k := other.Key; k.Kind == key.Kind && k.Name == key.Name && k != key {
 			owner := "the tenant's"
 			if k.Project != "" {
@@ -455,7 +404,7 @@ func (c *tenantCheck) artifact(doc *load.Document, d *schema.Artifact) {
 	c.app(doc, "spec.app", d.Spec.App)
 	own := schema.Key{Kind: schema.KindArtifactSource, Tenant: d.Key.Tenant, Name: d.Spec.Source}
 	path, _ := own.Path()
-	if c.part.at(path) != nil {
+	if c.tree.at(path) != nil {
 		c.need(doc, "spec.source", "ref.missing-source", own, "")
 		return
 	}

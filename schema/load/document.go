@@ -23,6 +23,8 @@ type Document struct {
 	Size     int       // bytes of it that were read
 	tree     *tree     // kept where another document decides how to read a part of this one
 	Draft    *Document // of one that is invalid: what can be read of it; may be nil
+
+	configs sync.Map // findings in its config, by the backend whose definition it was checked by
 }
 
 // has reports whether the document has a field at path.

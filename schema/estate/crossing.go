@@ -1,0 +1,152 @@
+package estate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"berth/schema"
+	"berth/schema/load"
+)
+
+// platform is the platform's tree, and those of its documents that stand, so
+// far, and name tenants and projects, or are what these attach to.
+func (e *estate) platform() (s *standing, docs []*load.Document) {
+	if s = e.tree("platform"); s == nil {
+		return nil, nil
+	}
+	for _, doc := range s.naming {
+		if !s.out(doc) {
+			docs = append(docs, doc)
+		}
+	}
+	return s, docs
+}
+
+// names says whether a document is one for naming.
+func names(doc *load.Document) bool {
+	switch doc.Key.Kind {
+	case schema.KindAttachment, schema.KindSharedRuntime:
+		return true
+	}
+	_, owners, _, _ := named(doc)
+	return len(owners) > 0
+}
+
+// named is where documents of the platform name tenants and projects.
+func named(doc *load.Document) (at, owners []string, code, effect string) {
+	list := func(path string, owners []string) (at, _ []string) {
+		for i := range owners {
+			at = append(at, load.Item(path, i))
+		}
+		return at, owners
+	}
+	switch d := doc.Decl.(type) {
+	case *schema.Node:
+		if d.Spec.Reserved != "" {
+			return []string{"spec.reserved_for"}, []string{d.Spec.Reserved}, "ref.missing-owner", "nobody can use this node"
+		}
+	case *schema.QueueMap:
+		at, owners = list("spec.applies_to", d.Spec.AppliesTo)
+		return at, owners, "ref.missing-owner", "it has no queues to map"
+	case *schema.HookRule:
+		at, owners = list("spec.applies_to", d.Spec.AppliesTo)
+		return at, owners, "ref.missing-owner", "the rule never fires for it"
+	case *schema.SharedRuntime:
+		at, owners = list("spec.attached_project_ids", d.Spec.AttachedProjectIDs)
+		return at, owners, "ref.missing-project", "it is not attached"
+	}
+	return nil, nil, "", ""
+}
+
+// owners warns about tenants and projects that the platform speaks of and that
+// are not there, and of projects that may not use what they are attached to. It
+// is no error: a tenant may come after its nodes, and may go before them.
+func (e *estate) owners() {
+	s, docs := e.platform()
+	for _, doc := range docs {
+		at, owners, code, effect := named(doc)
+		for i, owner := range owners {
+			if path, missing := e.missing(owner); missing {
+				e.refuse(s, load.Found(doc, at[i], schema.SeverityWarning, code, fmt.Sprintf("there is no %s (%s): %s", owner, path, effect)))
+				continue
+			}
+			runtime, ok := doc.Decl.(*schema.SharedRuntime)
+			if !ok {
+				continue
+			}
+			if path, missing := e.unentitled(owner, runtime.Spec.App); missing {
+				e.refuse(s, load.Found(doc, at[i], schema.SeverityWarning, "ref.missing-entitlement", fmt.Sprintf("the project is not entitled to %s (no %s): %s", runtime.Spec.App, path, effect)))
+			}
+		}
+	}
+}
+
+// missing says that there is no such tenant or tenant.project, and where it
+// would stand. Of a tenant that cannot be read nothing is missing.
+func (e *estate) missing(owner string) (path string, missing bool) {
+	tenant, project, inProject := strings.Cut(owner, ".")
+	key := schema.Key{Kind: schema.KindTenant, Name: tenant}
+	if inProject {
+		key = schema.Key{Kind: schema.KindProject, Tenant: tenant, Name: project}
+	}
+	path, _ = key.Path()
+	if slices.Contains(e.Unreadable, "tenants/"+tenant) {
+		return path, false
+	}
+	t := e.tree("tenants/" + tenant)
+	return path, t == nil || t.at(path) == nil
+}
+
+// unentitled says that a tenant.project is not entitled to an app, and where it
+// would be. Of a tenant that cannot be read nothing is missing.
+func (e *estate) unentitled(id, app string) (path string, missing bool) {
+	tenant, project, _ := strings.Cut(id, ".")
+	path, _ = schema.Key{Kind: schema.KindEntitlement, Tenant: tenant, Project: project, Name: app}.Path()
+	t := e.tree("tenants/" + tenant)
+	return path, t != nil && t.at(path) == nil
+}
+
+// attached checks the projects of the attachments to the platform's shared
+// runtimes.
+func (e *estate) attached() {
+	s, docs := e.platform()
+	for _, doc := range docs {
+		d, ok := doc.Decl.(*schema.Attachment)
+		if !ok {
+			continue
+		}
+		id := d.Spec.ProjectID
+		if path, missing := e.missing(id); missing {
+			e.refuse(s, load.Found(doc, "spec.project_id", schema.SeverityError, "ref.missing-project", fmt.Sprintf("there is no project %s (%s)", id, path)), path)
+			continue
+		}
+		tenant, project, _ := strings.Cut(id, ".")
+		t := e.tree("tenants/" + tenant)
+		if t == nil {
+			continue // it cannot be read
+		}
+		path, _ := schema.Key{Kind: schema.KindProject, Tenant: tenant, Name: project}.Path()
+		app := e.app(d.Key.Parent)
+		entitlement, _ := schema.Key{Kind: schema.KindEntitlement, Tenant: tenant, Project: project, Name: app}.Path()
+		switch to := t.at(entitlement); {
+		case t.out(t.at(path)):
+			s.without(doc.File.Path, path)
+		case to == nil:
+			e.refuse(s, load.Found(doc, "spec.project_id", schema.SeverityError, "ref.missing-entitlement", fmt.Sprintf("the project is not entitled to %s (no %s)", app, entitlement)), entitlement)
+		case t.out(to):
+			s.without(doc.File.Path, entitlement)
+		}
+	}
+}
+
+// app is what a shared runtime of the platform runs.
+func (e *estate) app(runtime string) string {
+	_, docs := e.platform()
+	for _, doc := range docs {
+		if d, ok := doc.Decl.(*schema.SharedRuntime); ok && d.Key.Name == runtime {
+			return d.Spec.App
+		}
+	}
+	return ""
+}

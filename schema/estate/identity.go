@@ -1,0 +1,97 @@
+package estate
+
+import (
+	"fmt"
+	"slices"
+
+	"berth/schema"
+	"berth/schema/load"
+)
+
+// refusal is a document that may not stand whatever its part says, and why.
+type refusal struct {
+	doc     *load.Document
+	finding schema.Diagnostic
+	needs   []string
+}
+
+// identities makes sure that a uid belongs to one document of its kind in a tree:
+// a moved document keeps its identity by it. The document in force keeps its uid;
+// among new ones, the first by path has it. Uids of different tenants are unrelated.
+func (e *estate) identities() map[*tree][]refusal {
+	refused := map[*tree][]refusal{}
+	for _, s := range e.trees {
+		if len(s.twins) == 0 {
+			continue
+		}
+		e.free, s.owners = false, map[identity]string{}
+		for _, doc := range s.twins { // by identity and path
+			id := identityOf(doc)
+			if _, ok := s.owners[id]; ok {
+				continue
+			}
+			s.owners[id] = doc.File.Path
+			if held := e.held.owner(s.name, id); slices.ContainsFunc(s.twins, func(d *load.Document) bool { return identityOf(d) == id && d.File.Path == held }) {
+				s.owners[id] = held
+			}
+		}
+		for _, doc := range s.twins {
+			id := identityOf(doc)
+			if owner := s.at(s.owners[id]); doc != owner {
+				there := owner.Header.At("metadata.uid")
+				refused[s.tree] = append(refused[s.tree], refusal{doc, load.Found(doc, "metadata.uid", schema.SeverityError, "conflict.uid",
+					fmt.Sprintf("the uid %s belongs to %s already (%s:%d); remove it to declare a new %s, or choose another", id.uid, owner.Key, there.File, there.Line, id.kind)), []string{there.File}})
+			}
+		}
+	}
+	return refused
+}
+
+// oneVersion makes sure that an app has one AppVersion for each spec.version:
+// instances name the document, people name the version (requirement A2). The
+// document in force keeps it; among new ones, the first by path. Documents that
+// are both in force already stay, so that nothing stops for their sake.
+func (e *estate) oneVersion(refused map[*tree][]refusal) {
+	s := e.tree("platform")
+	if s == nil || len(s.versions) == 0 {
+		return
+	}
+	e.free = false
+	inForce := func(doc *load.Document) bool {
+		held := e.held.tree("platform")
+		if held == nil {
+			return false
+		}
+		now, _ := publishedAs(doc)
+		was, ok := publishedAs(held.at(doc.File.Path))
+		return ok && was == now
+	}
+	owners := map[published]*load.Document{}
+	for _, first := range []bool{true, false} { // those in force, then the others
+		for _, doc := range s.versions {
+			v, _ := publishedAs(doc)
+			owner := owners[v]
+			switch {
+			case inForce(doc) != first:
+			case owner == nil:
+				owners[v] = doc
+			case !first:
+				there := owner.Header.At("spec.version")
+				refused[s.tree] = append(refused[s.tree], refusal{doc, load.Found(doc, "spec.version", schema.SeverityError, "conflict.version",
+					fmt.Sprintf("%s is version %s of %s already (%s:%d): keep one of the two documents, or give this one the version it is", owner.Key.Name, v.version, v.app, there.File, there.Line)), []string{there.File}})
+			}
+		}
+	}
+}
+
+// owner is the path of the document of a part that has an identity, or "".
+func (r *Result) owner(part string, id identity) string {
+	s := r.tree(part)
+	if s == nil {
+		return ""
+	}
+	if path, ok := s.owners[id]; ok {
+		return path
+	}
+	return s.ids[id]
+}

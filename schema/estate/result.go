@@ -1,0 +1,124 @@
+package estate
+
+import (
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+
+	"berth/schema"
+	"berth/schema/load"
+)
+
+// Result is what one snapshot says. It is shared between loads of the same
+// files and must not be changed.
+type Result struct {
+	// Desired is what the valid documents declare. What has no finding but
+	// needs what is missing or invalid is not in it. Tenants, projects and the
+	// platform that declare the same are the same pointers in every Result.
+	Desired *schema.Desired
+	// Diagnostics is sorted. An error holds its file; see doc.go for the codes.
+	Diagnostics []schema.Diagnostic
+	// Needs tells, for each file that is not in Desired because of another
+	// file, which: missing, invalid, or contradicting it. Sorted.
+	Needs map[string][]string
+	// Unreadable names the parts of which nothing is known, sorted. They are
+	// not in Desired, which says nothing about what they declare.
+	Unreadable []string
+	// Incomplete says of those that cannot be read for want of objects in the
+	// repository which are missing. Each is a schema.ErrIncomplete.
+	Incomplete map[string]error
+
+	trees []*standing       // by name
+	users map[string]string // claims to Unix accounts
+	free  bool              // no two documents claim the same
+}
+
+// tree is the tree of that name, or nil.
+func (r *Result) tree(name string) *standing {
+	if r == nil {
+		return nil
+	}
+	i, ok := slices.BinarySearchFunc(r.trees, name, func(s *standing, name string) int { return strings.Compare(s.name, name) })
+	if !ok {
+		return nil
+	}
+	return r.trees[i]
+}
+
+// reason is the finding of a part that is unreadable.
+func (r *Result) reason(part string) schema.Diagnostic {
+	for _, d := range r.Diagnostics {
+		if d.File == part && (d.Code == codeUnreadable || d.Code == codeTooLarge) {
+			return d
+		}
+	}
+	return schema.Diagnostic{}
+}
+
+// Key is the key of the file at path if that stands where a document may, else
+// zero.
+func (r *Result) Key(path string) schema.Key {
+	if s := r.tree(partOf(path).Name); s != nil {
+		if doc := s.at(path); doc != nil {
+			return doc.Key
+		}
+	}
+	return schema.Key{}
+}
+
+// Documents are the files that stand where a document may, by part and path.
+func (r *Result) Documents() iter.Seq2[string, schema.Key] {
+	return func(yield func(string, schema.Key) bool) {
+		for _, s := range r.trees {
+			for _, doc := range s.docs {
+				if !doc.Key.IsZero() && !yield(doc.File.Path, doc.Key) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Len is how many files Documents has.
+func (r *Result) Len() (n int) {
+	for _, s := range r.trees {
+		n += s.documents
+	}
+	return n
+}
+
+// Count is how many of them stand under a tenant, or under platform/ for "".
+func (r *Result) Count(tenant string) int {
+	name := "platform"
+	if tenant != "" {
+		name = "tenants/" + tenant
+	}
+	if s := r.tree(name); s != nil {
+		return s.documents
+	}
+	return 0
+}
+
+// AllNodes says whether every node that is declared is in Desired.
+func (r *Result) AllNodes() bool {
+	s := r.tree("platform")
+	return s == nil || !slices.ContainsFunc(s.docs, func(doc *load.Document) bool { return doc.Key.Kind == schema.KindNode && s.out(doc) })
+}
+
+// Waits says whether a file is not in Desired because of another one, and not
+// because of itself.
+func (r *Result) Waits(path string) bool { return hasEntry(r.Needs, path) }
+
+// uses are the files that one needs of which others might have served as well.
+func (r *Result) uses(path string) []string {
+	if s := r.tree(partOf(path).Name); s != nil {
+		return s.verdict.uses[path]
+	}
+	return nil
+}
+
+// sortedKeys lists a map's keys.
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+func hasEntry[V any](m map[string]V, k string) bool { _, ok := m[k]; return ok }

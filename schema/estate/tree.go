@@ -1,0 +1,138 @@
+package estate
+
+import (
+	"crypto/sha256"
+	"strings"
+	"sync"
+
+	"berth/schema"
+	"berth/schema/load"
+)
+
+// tree is one tree of a snapshot, read: platform/, a tenant tree, or another entry
+// of the root. Its documents never change. What was found out about them beside
+// other trees is kept with it.
+type tree struct {
+	name, tenant, id string
+	files            []schema.File    // by path; some are no documents
+	docs             []*load.Document // by path
+	byFile           map[string]*load.Document
+	valid            bool  // every document is
+	documents        int   // files with the place of a document
+	size             int   // of the documents in bytes, as far as they were read
+	excess           error // it holds more than it may; nothing but its name is known
+
+	uses     *history            // of its name
+	ids      map[identity]string // identity to path; of several with one, the first
+	twins    []*load.Document    // those whose identity another document has too
+	claiming []*load.Document    // those that claim Unix accounts
+	versions []*load.Document    // AppVersions whose app has another with the same spec.version
+	naming   []*load.Document    // those of the platform that name tenants and projects, and what those attach to
+
+	mu       sync.Mutex
+	verdicts map[[sha256.Size]byte]*verdict // by fingerprint of what the tree is judged against
+	built    map[string]any                 // *schema.Platform or *schema.TenantEstate, by the files that are not in it
+}
+
+// newTree makes a tree of what its files were read as; nil is no document.
+func newTree(name, id string, files []schema.File, read []*load.Document, uses *history) *tree {
+	t := &tree{
+		name: name, id: id, files: files, uses: uses, valid: true,
+		byFile: make(map[string]*load.Document, len(files)), ids: map[identity]string{},
+		verdicts: map[[sha256.Size]byte]*verdict{}, built: map[string]any{},
+	}
+	if tenant, ok := strings.CutPrefix(name, tenantsDir); ok {
+		t.tenant = tenant
+	}
+	var bearing []*load.Document
+	for _, doc := range read {
+		if doc == nil {
+			continue
+		}
+		t.docs, t.byFile[doc.File.Path], t.size = append(t.docs, doc), doc, t.size+doc.Size
+		if !doc.Key.IsZero() {
+			t.documents++
+		}
+		if !doc.Valid() {
+			t.valid = false
+			continue
+		}
+		if doc.Header.UID != "" {
+			bearing = append(bearing, doc)
+		}
+		if len(claimsOf(doc)) > 0 {
+			t.claiming = append(t.claiming, doc)
+		}
+		if t.tenant == "" && names(doc) {
+			t.naming = append(t.naming, doc)
+		}
+	}
+	t.identify(bearing)
+	if t.tenant == "" {
+		t.versions = sameVersions(t.docs)
+	}
+	return t
+}
+
+// at is the document at a path, or nil.
+func (t *tree) at(path string) *load.Document { return t.byFile[path] }
+
+// sameVersions are the valid AppVersions whose app has another one with the same
+// spec.version, by path.
+func sameVersions(docs []*load.Document) (out []*load.Document) {
+	count := map[published]int{}
+	for _, doc := range docs {
+		if v, ok := publishedAs(doc); ok {
+			count[v]++
+		}
+	}
+	for _, doc := range docs {
+		if v, ok := publishedAs(doc); ok && count[v] > 1 {
+			out = append(out, doc)
+		}
+	}
+	return out
+}
+
+// published is what an AppVersion document publishes.
+type published struct{ app, version string }
+
+func publishedAs(doc *load.Document) (published, bool) {
+	if doc == nil || !doc.Valid() {
+		return published{}, false
+	}
+	d, ok := doc.Decl.(*schema.AppVersion)
+	if !ok {
+		return published{}, false
+	}
+	return published{d.Key.Parent, d.Spec.Version}, true
+}
+
+// identity is what a document keeps when its path changes.
+type identity struct {
+	kind schema.Kind
+	uid  string
+}
+
+func identityOf(d *load.Document) identity { return identity{d.Key.Kind, d.Header.UID} }
+
+// identify finds the documents of each identity.
+func (t *tree) identify(bearing []*load.Document) {
+	bearers := map[identity][]*load.Document{} // of an identity that several have
+	for _, doc := range bearing {
+		id := identityOf(doc)
+		first, twice := t.ids[id]
+		switch {
+		case !twice:
+			t.ids[id] = doc.File.Path
+		case bearers[id] == nil:
+			bearers[id] = []*load.Document{t.at(first), doc}
+		default:
+			bearers[id] = append(bearers[id], doc)
+		}
+	}
+	for _, doc := range bearing {
+		t.twins = append(t.twins, bearers[identityOf(doc)]...)
+		delete(bearers, identityOf(doc))
+	}
+}

@@ -1,0 +1,170 @@
+package estate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"berth/schema"
+	"berth/schema/load"
+)
+
+// claimant is one claim of a document, to a Unix account: "name alice" is
+// "20001", "uid 20001" is "alice", "user alice" is the login "alice-forge".
+type claimant struct {
+	doc  *load.Document
+	what string
+	is   string
+	path string
+}
+
+// claimed is what the valid documents of a tree that are in Desired claim.
+type claimed struct {
+	docs []*load.Document
+	says map[string]string
+	torn bool // they contradict each other
+}
+
+func claimedBy(t *tree, v *verdict) *claimed {
+	c := &claimed{docs: t.claiming, says: map[string]string{}}
+	if len(v.out) > 0 {
+		c.docs = slices.DeleteFunc(slices.Clone(c.docs), func(d *load.Document) bool { return v.out[d.File.Path] })
+	}
+	for _, doc := range c.docs {
+		for _, claim := range claimsOf(doc) {
+			is, ok := c.says[claim.what]
+			c.torn = c.torn || ok && is != claim.is
+			c.says[claim.what] = claim.is
+		}
+	}
+	return c
+}
+
+// claimUsers makes sure that one Unix name has one uid, and is one person, in the
+// whole estate: hosts are shared, so a user who names another user's account could
+// submit work as that user and read their files. A claim in force stays; among new
+// ones, the platform's and then the first tenant's by name has it.
+func (e *estate) claimUsers() {
+	e.users = map[string]string{}
+	for _, s := range e.trees {
+		c := s.verdict.claims
+		e.free = e.free && !c.torn
+		for what, is := range c.says {
+			if other, ok := e.users[what]; ok && other != is {
+				e.free = false
+			}
+			e.users[what] = is
+		}
+	}
+	if !e.free {
+		e.users = e.contend()
+	}
+}
+
+// contend settles claims that contradict each other.
+func (e *estate) contend() map[string]string {
+	type claiming struct {
+		in     *standing
+		claims []claimant
+	}
+	var docs []claiming
+	stated := map[string]map[string]bool{} // claim, values somebody states
+	for _, s := range e.trees {
+		for _, doc := range s.verdict.claims.docs {
+			docs = append(docs, claiming{s, claimsOf(doc)})
+			for _, c := range claimsOf(doc) {
+				put(stated, c.what)[c.is] = true
+			}
+		}
+	}
+	claims, owner := map[string]string{}, map[string]claimant{}
+	if e.held != nil {
+		for what, values := range stated {
+			if is, ok := e.held.users[what]; ok && values[is] {
+				claims[what] = is
+			}
+		}
+	}
+	for _, d := range docs { // who states a held claim goes first as its witness
+		for _, c := range d.claims {
+			if _, ok := owner[c.what]; !ok && claims[c.what] == c.is {
+				owner[c.what] = c
+			}
+		}
+	}
+	for _, d := range docs {
+		lost := false
+		for _, c := range d.claims {
+			if is, ok := claims[c.what]; ok && is != c.is {
+				e.refuse(d.in, conflict(c, is, owner[c.what]), owner[c.what].doc.File.Path)
+				lost = true
+			}
+		}
+		if lost {
+			continue // what is out claims nothing
+		}
+		for _, c := range d.claims {
+			if _, ok := claims[c.what]; !ok {
+				claims[c.what], owner[c.what] = c.is, c
+			}
+		}
+	}
+	return claims
+}
+
+// conflict is the finding that a claim of c contradicts one of other.
+func conflict(c claimant, is string, other claimant) schema.Diagnostic {
+	kind, name, _ := strings.Cut(c.what, " ")
+	message, rule := fmt.Sprintf("the uid %s is %s's already", name, is), load.OneUID
+	switch kind {
+	case "name":
+		message = fmt.Sprintf("the Unix user %s has the uid %s already", name, is)
+	case "user":
+		message, rule = fmt.Sprintf("the Unix user %s is %s's already", name, is), load.OneLogin
+	}
+	there := other.doc.Header.At(other.path)
+	if c.doc.Key.Tenant == other.doc.Key.Tenant {
+		return load.Found(c.doc, c.field(), schema.SeverityError, "conflict.unix-user",
+			fmt.Sprintf("%s (%s:%d): %s", message, there.File, there.Line, rule))
+	}
+	// Whose it is, and where that stands, is another tenant's to tell.
+	f := load.Found(c.doc, c.field(), schema.SeverityError, "conflict.unix-user", fmt.Sprintf("the %s is taken by somebody of another tenant: %s", what(kind, name), rule))
+	f.Other = schema.Place{Position: other.doc.Header.At(other.field()), Path: other.field()}
+	return f
+}
+
+// field is the field that makes the claim.
+func (c claimant) field() string {
+	switch kind, _, _ := strings.Cut(c.what, " "); kind {
+	case "name":
+		return c.path + ".uid"
+	case "user":
+		return load.Parent(c.path) + ".login"
+	}
+	return c.path + ".name"
+}
+
+func what(kind, name string) string {
+	if kind == "name" || kind == "user" {
+		return "Unix user " + name
+	}
+	return "uid " + name
+}
+
+func claimsOf(doc *load.Document) (cs []claimant) {
+	b, ok := doc.Decl.(*schema.RoleBinding)
+	if !ok {
+		return nil
+	}
+	for i, m := range b.Spec.Members {
+		if m.UnixUser == nil {
+			continue
+		}
+		path, uid := load.Item("spec.members", i)+".unix_user", fmt.Sprint(m.UnixUser.UID)
+		cs = append(cs,
+			claimant{doc, "name " + m.UnixUser.Name, uid, path},
+			claimant{doc, "uid " + uid, m.UnixUser.Name, path},
+			claimant{doc, "user " + m.UnixUser.Name, strings.ToLower(m.Login), path})
+	}
+	return cs
+}
