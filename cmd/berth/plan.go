@@ -201,7 +201,7 @@ func (r *planRequest) proposal(ctx context.Context, loader *estate.Loader, stdin
 		in.Repo = &withTenants{Repo: repo, dirs: r.tenants, inForce: in.InForce}
 	}
 	in.Seen = func(before, after *schema.Desired) []schema.Diagnostic {
-		return loop.Unseen(before, after, func(k schema.Key) *plan.ThingStatus { return known.things[k] })
+		return loop.UnverifiedPromotions(before, after, func(k schema.Key) *plan.ThingStatus { return known.things[k] })
 	}
 	assumed, err := r.asks(ctx, repo, &in)
 	if err != nil {

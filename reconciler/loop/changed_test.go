@@ -44,7 +44,7 @@ func TestChangedUnitsAreThoseOfAll(t *testing.T) {
 			last = &enforced{over, changed}
 			found += len(changed)
 			for _, key := range changed {
-				s := decided(key, st, mem.Get(key), st.Main)
+				s := statusOfDecision(key, st, mem.Get(key), st.Main)
 				mem = mem.With(&s)
 			}
 			old = st

@@ -1,42 +1,46 @@
 package loop
 
 import (
-	"berth/reconciler"
-	"berth/reconciler/provenance"
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
+
+	"berth/reconciler"
+	"berth/reconciler/provenance"
 )
 
 const (
-	// maxDated is how many commits of main are looked back at for when documents
-	// came. What came before is not told.
+	// maxDated bounds the commits of main that are searched for dates. Older dates are
+	// unknown.
 	maxDated = 10_000
-	// datedAtOnce is how many in one go: units wait for none of it.
+	// datedAtOnce bounds the commits of one run, so that units do not wait.
 	datedAtOnce = 50
-	// maxVersions is how many of a document's last versions have their time kept:
-	// what is in force may be an older one than main's.
+	// maxVersions bounds the versions of a document whose date is kept. What is in
+	// force may be an older version than main's.
 	maxVersions = 8
 )
 
-// dates are when the documents of main came there, as the commits that brought
-// them say.
+// dates finds when documents came to main, by the dates of the commits.
 type dates struct {
-	// The dates task's own: the commit of main up to which commits were listed, and
-	// those not looked at yet, newest first.
-	to      string
-	pending []reconciler.Commit
-	gone    map[string]bool // paths of entries that main does not have
+	inForce *inForce
+	repo    reconciler.Repo
+	log     *slog.Logger
 
-	mu sync.Mutex
-	of map[string]*dated // by path
+	// Used by the dates task only, of which one runs at a time.
+	to      string              // commit of main up to which commits were listed
+	pending []reconciler.Commit // not read yet, newest first
+	gone    map[string]bool     // paths with a date that main does not have
+
+	mu     sync.Mutex
+	byPath map[string]*dated
 }
 
-// dated is when a document came, and its last versions did, oldest first.
+// dated is when a document was created, and its last versions, oldest first.
 type dated struct {
-	created  time.Time // zero: before what is looked back at
+	created  time.Time // zero: before the oldest commit that was read
 	versions []version
 }
 
@@ -45,14 +49,18 @@ type version struct {
 	at   time.Time
 }
 
-// find is when a document came to main, and when it became what it is as this blob;
-// the zero time where that is not known.
+func newDates(f *inForce, repo reconciler.Repo, log *slog.Logger) *dates {
+	return &dates{inForce: f, repo: repo, log: log, byPath: map[string]*dated{}, gone: map[string]bool{}}
+}
+
+// find returns when a document came to main, and when it got the content of this
+// blob; the zero time if that is unknown.
 func (d *dates) find(path, blob string) (created, updated time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	one := d.of[path]
+	one := d.byPath[path]
 	if one == nil {
-		return created, updated // and what is gone nobody asks for
+		return created, updated
 	}
 	for _, v := range slices.Backward(one.versions) {
 		if v.blob == blob {
@@ -62,21 +70,18 @@ func (d *dates) find(path, blob string) (created, updated time.Time) {
 	return one.created, updated
 }
 
-// note takes in what a commit changed, which comes after what was taken in before.
-func (d *dates) note(c reconciler.Commit, paths []reconciler.PathChange) {
+// add adds the changes of a commit. Commits are added oldest first.
+func (d *dates) add(c reconciler.Commit, paths []reconciler.PathChange) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.of == nil {
-		d.of, d.gone = map[string]*dated{}, map[string]bool{}
-	}
 	for _, p := range paths {
-		one := d.of[p.Path]
 		if !provenance.InEstate(p.Path) {
 			continue
 		}
+		one := d.byPath[p.Path]
 		delete(d.gone, p.Path)
 		switch {
-		case p.To == "": // what is held stays in force meanwhile
+		case p.To == "": // a held deletion stays in force
 			if one != nil {
 				d.gone[p.Path] = true
 			}
@@ -88,77 +93,87 @@ func (d *dates) note(c reconciler.Commit, paths []reconciler.PathChange) {
 		}
 		one.versions = append(one.versions, version{p.To, c.When})
 		one.versions = slices.Delete(one.versions, 0, max(0, len(one.versions)-maxVersions))
-		d.of[p.Path] = one
+		d.byPath[p.Path] = one
 	}
 }
 
-// forget begins anew.
-func (d *dates) forget() {
+// reset forgets everything.
+func (d *dates) reset() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.to, d.pending, d.of, d.gone = "", nil, nil, nil
+	d.to, d.pending = "", nil
+	clear(d.byPath)
+	clear(d.gone)
 }
 
-// drop takes away what main does not have, but for what differs from it in force.
-func (d *dates) drop(differs []reconciler.PathChange) {
-	held := make(map[string]bool, len(differs))
+// dropGone forgets the paths that neither main nor berth/in-force has. differs is
+// the difference between the two.
+func (d *dates) dropGone(differs []reconciler.PathChange) {
+	inForce := make(map[string]bool, len(differs))
 	for _, p := range differs {
-		held[p.Path] = p.To != ""
+		inForce[p.Path] = p.To != ""
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for path := range d.gone {
-		if !held[path] {
-			delete(d.of, path)
+		if !inForce[path] {
+			delete(d.byPath, path)
 			delete(d.gone, path)
 		}
 	}
 }
 
-// date takes in some of the commits of main that were not yet; again is not zero
-// where there are more.
-func (r *Reconciler) date(ctx context.Context) (again time.Duration, err error) {
-	d, st := &r.dates, r.current()
+// reconcile reads some of the commits of main that were not read yet.
+func (d *dates) reconcile(ctx context.Context, _ reconciler.Item) (again time.Duration, err error) {
+	st := d.inForce.current()
 	if st == nil {
 		return 0, nil
 	}
-	if len(d.pending) == 0 && d.to != st.Main {
-		commits, err := r.o.Repo.Log(ctx, d.to, st.Main, maxDated)
-		known := len(commits) > 0 && len(commits[len(commits)-1].Parents) > 0 && commits[len(commits)-1].Parents[0] == d.to
-		if d.to != "" && (errors.Is(err, reconciler.ErrNotFound) || err == nil && !known) {
-			d.forget() // main went elsewhere, or more came than is looked back at
-			commits, err = r.o.Repo.Log(ctx, "", st.Main, maxDated)
-		}
-		if err != nil {
-			return 0, err
-		}
-		d.pending, d.to = commits, st.Main
+	if err := d.list(ctx, st.Main); err != nil {
+		return 0, err
 	}
 	for range min(datedAtOnce, len(d.pending)) {
 		last := len(d.pending) - 1
 		c := d.pending[last]
-		paths, err := provenance.Touched(ctx, r.o.Repo, c)
+		paths, err := provenance.Touched(ctx, d.repo, c)
 		switch {
-		case errors.Is(err, reconciler.ErrUnreadable): // its times are not told, others are
-			r.o.Log.Warn("cannot tell when what a commit changed came", "commit", short(c.ID), "error", err)
+		case errors.Is(err, reconciler.ErrUnreadable):
+			d.log.Warn("dates of a commit's changes unknown", "commit", reconciler.Short(c.ID), "error", err)
 		case err != nil:
 			return 0, err
 		}
-		d.note(c, paths)
+		d.add(c, paths)
 		d.pending = d.pending[:last]
 	}
 	if len(d.pending) > 0 {
-		return time.Millisecond, nil
+		return soon, nil
 	}
 	if len(d.gone) == 0 || d.to != st.Main {
 		return 0, nil
 	}
-	differs, err := r.o.Repo.Diff(ctx, st.Main, st.InForce)
+	differs, err := d.repo.Diff(ctx, st.Main, st.InForce)
 	if errors.Is(err, reconciler.ErrUnreadable) {
-		return 0, nil // it stays until it can be told
+		return 0, nil // tried again with the next decision
 	}
 	if err == nil {
-		d.drop(differs)
+		d.dropGone(differs)
 	}
 	return 0, err
+}
+
+// list lists the commits up to main that were not listed yet.
+func (d *dates) list(ctx context.Context, main string) error {
+	if len(d.pending) > 0 || d.to == main {
+		return nil
+	}
+	commits, err := d.repo.Log(ctx, d.to, main, maxDated)
+	isJoined := len(commits) > 0 && len(commits[len(commits)-1].Parents) > 0 && commits[len(commits)-1].Parents[0] == d.to
+	if d.to != "" && (errors.Is(err, reconciler.ErrNotFound) || err == nil && !isJoined) {
+		d.reset() // main has another history, or too many new commits
+		commits, err = d.repo.Log(ctx, "", main, maxDated)
+	}
+	if err == nil {
+		d.pending, d.to = commits, main
+	}
+	return err
 }

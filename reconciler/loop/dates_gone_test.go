@@ -1,7 +1,6 @@
 package loop
 
 import (
-	"berth/reconciler"
 	"context"
 	"fmt"
 	"log/slog"
@@ -9,16 +8,18 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"berth/reconciler"
 )
 
-// history is a main whose commits are numbered, and what of it is held.
-type history struct {
+// mainHistory is a main whose commits are numbered, with held changes.
+type mainHistory struct {
 	reconciler.Repo
 	changes [][]reconciler.PathChange // by commit
-	held    []reconciler.PathChange   // from main to what is in force
+	held    []reconciler.PathChange   // difference of main and berth/in-force
 }
 
-func (h *history) Log(_ context.Context, from, to string, _ int) (out []reconciler.Commit, _ error) {
+func (h *mainHistory) Log(_ context.Context, from, to string, _ int) (out []reconciler.Commit, _ error) {
 	first, last := 0, 0
 	_, _ = fmt.Sscan(from, &first)
 	_, _ = fmt.Sscan(to, &last)
@@ -28,7 +29,7 @@ func (h *history) Log(_ context.Context, from, to string, _ int) (out []reconcil
 	return out, nil
 }
 
-func (h *history) Diff(_ context.Context, _, to string) ([]reconciler.PathChange, error) {
+func (h *mainHistory) Diff(_ context.Context, _, to string) ([]reconciler.PathChange, error) {
 	if to == "in force" {
 		return h.held, nil
 	}
@@ -37,36 +38,36 @@ func (h *history) Diff(_ context.Context, _, to string) ([]reconciler.PathChange
 	return h.changes[n-1], nil
 }
 
-// What went is not remembered for ever; what went from main alone is in force, and
-// keeps its time.
-func TestDatesOfWhatWentAreDropped(t *testing.T) {
+// The dates of a deleted document are dropped; a held deletion keeps them.
+func TestDatesOfDeletedDocumentsAreDropped(t *testing.T) {
 	t.Parallel()
 	const one, two = "tenants/physics/a.yaml", "tenants/physics/b.yaml"
-	h := &history{changes: [][]reconciler.PathChange{
+	h := &mainHistory{changes: [][]reconciler.PathChange{
 		{{Path: one, To: "x"}, {Path: two, To: "y"}},
 		{{Path: one, From: "x"}, {Path: two, From: "y"}},
 		{{Path: two, To: "z"}},
 	}}
-	r := New(Options{Repo: h, Log: slog.New(slog.DiscardHandler)})
+	f := newInForce()
+	dates := newDates(f, h, slog.New(slog.DiscardHandler))
 	date := func(main string) {
 		t.Helper()
-		r.state = &reconciler.State{Main: main, InForce: "in force"}
-		again, err := r.date(t.Context())
+		f.set(&reconciler.State{Main: main, InForce: "in force"})
+		again, err := dates.reconcile(t.Context(), reconciler.Item{})
 		require.NoError(t, err)
 		require.Zero(t, again)
 	}
 	h.held = []reconciler.PathChange{{Path: one, To: "x"}, {Path: two, To: "y"}}
 	date("2")
-	created, updated := r.dates.find(one, "x")
+	created, updated := dates.find(one, "x")
 	require.EqualValues(t, 1, created.Unix())
 	require.EqualValues(t, 1, updated.Unix())
 
 	h.held = []reconciler.PathChange{{Path: two, To: "y", From: "z"}}
 	date("3")
-	require.Len(t, r.dates.of, 1, "nothing has the first any more")
-	created, _ = r.dates.find(two, "z")
-	require.EqualValues(t, 3, created.Unix(), "it is new")
+	require.Len(t, dates.byPath, 1, "neither branch has the first document")
+	created, _ = dates.find(two, "z")
+	require.EqualValues(t, 3, created.Unix(), "the document is new")
 	h.held = nil
 	date("3")
-	require.Len(t, r.dates.of, 1, "it is there")
+	require.Len(t, dates.byPath, 1, "the document exists")
 }

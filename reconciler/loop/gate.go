@@ -11,48 +11,60 @@ import (
 
 	"berth/reconciler"
 	"berth/reconciler/plan"
+	"berth/reconciler/status"
 	"berth/schema"
 	"berth/schema/audit"
 )
 
 const (
-	// pullAgain is when a unit is reconciled again whose pull request is not known yet.
-	pullAgain = time.Second
-	// showingLag is how long a plan that is being shown may take to be, after its
-	// pull request was merged: a forge may merge as soon as the checks are there.
-	showingLag = 20 * time.Second
+	// pendingRetry is when a unit is reconciled again whose pull request is not known
+	// yet, at the latest.
+	pendingRetry = time.Second
+	// forgeRetry is that after an error of the forge.
+	forgeRetry = 2 * time.Second
+	// publishGrace is how long a plan may take to be published after the merge: a
+	// forge may merge as soon as the checks are there.
+	publishGrace = 20 * time.Second
 )
 
-// gated is what may be done to a unit, and what is told of it.
+// gate compares the plan of a unit with the plan that was reviewed, before an
+// action (DESIGN §1, promise 1).
+type gate struct {
+	*recorder
+	authorLag time.Duration
+}
+
+// gated is what may be executed on a unit, and what its status says about it.
 type gated struct {
-	plan   plan.Plan        // what may be applied now
-	shown  plan.Plan        // what there is to do, and what is in its way
-	review *plan.UnitReview // as it shall stand in the status
-	held   bool             // by its review: plan only keeps what is applied healthy
-	again  time.Duration    // it is not known yet whether it is held: look again then; 0: it is
-	quiet  bool             // and so soon that there is nothing to tell
-	until  *plan.UnitReview // of a plan that was agreed to: what is awaited until it is begun
+	plan     plan.Plan        // may be executed now
+	shown    plan.Plan        // everything to do, with what blocks it
+	review   *plan.UnitReview // as the status has it from now on
+	isHeld   bool             // the plan is stale: only repairs may be executed
+	again    time.Duration    // not decided yet: delay until the next check; 0: decided
+	isQuiet  bool             // the delay is short, and the status says nothing about it
+	approved *plan.UnitReview // of an approved plan: the review to restore if no action starts
 
 	rules    plan.Rules
 	observed plan.Observed
-	stopped  bool // what is applied stands still as was asked for
+	stopped  bool // what is applied is stopped as declared
 }
 
-// kept says whether plan is not what the unit's revision asks for.
-func (g gated) kept() bool { return g.held || g.again > 0 }
+// isKept returns true if only what is applied may be kept healthy.
+func (g gated) isKept() bool { return g.isHeld || g.again > 0 }
 
-// gate holds a unit's plan that is not the one that was reviewed (DESIGN §1,
-// promise 1). A unit whose revision no pull request brought is held by none, and
-// so is one that only starts again what stands still of what is applied. While one
-// is held, or nobody knows yet, what is applied of it is kept healthy.
-func (r *Reconciler) gate(ctx context.Context, st *reconciler.State, prev *plan.Status, p plan.Plan, observed plan.Observed, rules plan.Rules) gated {
+// check lets a plan pass that equals the reviewed one or was approved, and holds
+// any other. A unit passes if no pull request brought its revision, and a plan if
+// it only repairs. While a plan is held, or its review unknown, what is applied is
+// kept healthy.
+func (t *gate) check(ctx context.Context, st *reconciler.State, prev *plan.Status, p plan.Plan, observed plan.Observed, rules plan.Rules) gated {
 	g := gated{plan: p, shown: p, review: prev.Review, rules: rules, observed: observed}
-	if st.Recorded != nil && unreviewed(st.Recorded, st, p.Key) && !p.Empty() {
-		// What its status says of a review is of what was in force before.
-		g.stopped = stoodStill(st.Recorded, prev, p.Key)
-		g.again = pullAgain
-		return g.keep(plan.Blocked{Code: "review.pending", Wait: true,
-			Message: "it is not known yet which commit brought it, and so whether this was reviewed"})
+	if ctx.Err() != nil {
+		return g
+	}
+	if st.Recorded != nil && changes(st.Recorded, st, p.Key) && !p.Empty() {
+		// The review in the status is of what was in force before.
+		g.stopped, g.again = wasStopped(st.Recorded, prev, p.Key), pendingRetry
+		return g.keep(pending("it is not known yet which commit brought it, and so whether this was reviewed"))
 	}
 	if g.review == nil {
 		return g
@@ -63,26 +75,33 @@ func (r *Reconciler) gate(ctx context.Context, st *reconciler.State, prev *plan.
 		g.review = nil
 		return g
 	case p.Digest == g.review.Meant:
-		return g.agree(g.review)
-	case len(p.Actions) > 0 && within(p, g.repairs()), len(p.Actions) == 0 && !waitsOnly(p):
+		return g.approve(g.review)
+	case len(p.Actions) > 0 && within(p, g.repairs()), len(p.Actions) == 0 && !isObserved(p):
 		return g
 	}
-	pulls, sure, err := r.pulls.BroughtBy(ctx, prev.Revision)
-	if err != nil || !sure {
-		return r.undecided(g, prev, err)
+	numbers, known, err := t.pulls.BroughtBy(ctx, prev.Revision)
+	if err != nil || !known {
+		return t.postpone(g, prev, err)
 	}
-	if len(pulls) == 0 {
+	if len(numbers) == 0 {
 		g.review = nil
 		return g
 	}
+	return t.compare(g, numbers, prev)
+}
+
+// compare compares a plan with the plans published on the pull requests that
+// brought the unit's revision.
+func (t *gate) compare(g gated, numbers []int, prev *plan.Status) gated {
+	p := g.plan
 	var reviewed *plan.ReviewedUnit
-	pull, showing := pulls[0], false
-	for _, n := range pulls {
-		shown, next := r.pulls.Shown(n)
+	pull, isComing := numbers[0], false
+	for _, n := range numbers {
+		shown, next := t.pulls.Shown(n)
 		if shown != nil {
 			u, same := shown.Unit(p.Key, p.Digest)
 			if same {
-				return g.agree(&plan.UnitReview{Pull: n, Stopped: g.stopped})
+				return g.approve(&plan.UnitReview{Pull: n, Stopped: g.stopped})
 			}
 			if u != nil {
 				reviewed, pull = u, n
@@ -90,67 +109,60 @@ func (r *Reconciler) gate(ctx context.Context, st *reconciler.State, prev *plan.
 		}
 		if next != nil {
 			_, same := next.Unit(p.Key, p.Digest)
-			showing = showing || same
+			isComing = isComing || same
 		}
 	}
-	if len(p.Actions) == 0 {
-		return g // nothing is done, so nothing is held
+	switch {
+	case len(p.Actions) == 0:
+		return g // nothing is executed, so nothing is held
+	case isComing && t.now().Sub(t.pulls.RollOuts.FirstSeen(prev.Revision)) < publishGrace:
+		return t.postpone(g, prev, nil)
 	}
-	if showing && r.o.Now().Sub(r.pulls.RollOuts.FirstSeen(prev.Revision)) < showingLag {
-		return r.undecided(g, prev, nil)
-	}
-	return r.hold(g, pull, plan.Stale(reviewed, p, observed), prev.Revision)
+	return g.hold(pull, plan.Stale(reviewed, p, g.observed), prev.Revision)
 }
 
-// agree lets a plan through. until is what its review is until it is begun: if
-// nothing of it can be, what there is to do then is compared again.
-func (g gated) agree(until *plan.UnitReview) gated {
+// approve lets a plan pass. review is restored if none of its actions starts: the
+// plan after that is compared again.
+func (g gated) approve(review *plan.UnitReview) gated {
 	g.review = nil
 	if len(g.plan.Actions) > 0 {
-		g.until = until
+		g.approved = review
 	}
 	return g
 }
 
-// waitsOnly says whether what blocks a plan is told in it, so that who saw it
-// knows what will be done once that is out of the way.
-func waitsOnly(p plan.Plan) bool {
-	for _, b := range p.Blocked {
-		if b.Code == plan.CodeUnknown || b.Code == plan.CodeUnreachable {
-			return false
-		}
-	}
-	return true
-}
-
-// undecided leaves a unit as it is until it is known whether it is held.
-func (r *Reconciler) undecided(g gated, prev *plan.Status, err error) gated {
-	g.again, g.quiet = min(pullAgain, r.o.AuthorLag), err == nil
-	why := plan.Blocked{Code: "review.pending", Wait: true, Message: "it is not known yet which pull request brought it, and so whether this was reviewed"}
+// postpone keeps a unit as it is until its pull requests are known.
+func (t *gate) postpone(g gated, prev *plan.Status, err error) gated {
+	why := "it is not known yet which pull request brought it, and so whether this was reviewed"
+	g.again, g.isQuiet = min(pendingRetry, t.authorLag), err == nil
 	if err != nil {
-		why.Message += fmt.Sprintf(": %v", err)
-		g.again = 2 * time.Second
+		why += fmt.Sprintf(": %v", err)
+		g.again = forgeRetry
 		var later *reconciler.RetryAfterError
 		if errors.As(err, &later) {
-			g.again = max(time.Second, later.At.Sub(r.o.Now()))
+			g.again = max(time.Second, later.At.Sub(t.now()))
 		}
-		r.logUnit(prev).Warn("waiting to be told which pull request a change is of", "error", err, "again_in", g.again)
+		t.unitLog(prev).Warn("pull request of a change unknown; plan postponed", "error", err, "again_in", g.again)
 	}
-	return g.keep(why)
+	return g.keep(pending(why))
 }
 
-// hold keeps a plan from being applied, with the difference to the reviewed one.
-func (r *Reconciler) hold(g gated, pull int, stale *plan.StalePlan, commit string) gated {
+func pending(why string) plan.Blocked {
+	return plan.Blocked{Code: "review.pending", Wait: true, Message: why}
+}
+
+// hold holds a stale plan.
+func (g gated) hold(pull int, stale *plan.StalePlan, commit string) gated {
 	what := fmt.Sprintf("its plan is not the one that was reviewed in #%d", pull)
 	if stale.Reviewed == "" {
 		what = fmt.Sprintf("no plan of it was shown before the merge of #%d", pull)
 	}
-	g.held, g.review = true, &plan.UnitReview{Pull: pull, Stale: stale, Stopped: g.stopped}
+	g.isHeld, g.review = true, &plan.UnitReview{Pull: pull, Stale: stale, Stopped: g.stopped}
 	return g.keep(plan.Blocked{Code: plan.CodeStale,
-		Message: fmt.Sprintf("%s: %s; nothing changes until a user with the permission applies it: /berth apply %s", what, summary(stale), short(commit))})
+		Message: fmt.Sprintf("%s: %s; nothing changes until a user with the permission applies it: /berth apply %s", what, summary(stale), reconciler.Short(commit))})
 }
 
-// keep has nothing done but what keeps healthy what is applied.
+// keep replaces the plan by repairs of what is applied.
 func (g gated) keep(why plan.Blocked) gated {
 	g.shown.Actions = nil
 	g.shown.Blocked = append([]plan.Blocked{why}, g.shown.Blocked...)
@@ -158,27 +170,8 @@ func (g gated) keep(why plan.Blocked) gated {
 	return g
 }
 
-// summary is a difference in a line.
-func summary(s *plan.StalePlan) string {
-	const most = 4
-	var out []string
-	n := 0
-	for _, l := range s.Diff {
-		if l.Sign != "-" && l.Sign != "+" {
-			continue
-		}
-		if n++; n <= most {
-			out = append(out, l.Sign+" "+strings.TrimSpace(l.Text))
-		}
-	}
-	if n > most {
-		out = append(out, fmt.Sprintf("and %d more", n-most))
-	}
-	return cmp.Or(strings.Join(out, ", "), "planned otherwise")
-}
-
-// repairs is the plan that starts what stands still of what is applied to a unit;
-// it has no action where it takes more than that to make it well.
+// repairs is the plan that starts the stopped members of what is applied. It has no
+// action if that needs any other kind of action.
 func (g gated) repairs() plan.Plan {
 	if u := g.observed.Unit; g.observed.Presence == plan.Present && u != nil && !g.stopped {
 		applied := u.Instance
@@ -192,26 +185,50 @@ func (g gated) repairs() plan.Plan {
 	return p
 }
 
-// within says whether a plan does nothing that another one does not.
+// isObserved returns true if no missing observation blocks a plan: whoever read the
+// plan then knows what will be done once nothing blocks it.
+func isObserved(p plan.Plan) bool {
+	return !slices.ContainsFunc(p.Blocked, func(b plan.Blocked) bool { return b.Code == plan.CodeUnknown || b.Code == plan.CodeUnreachable })
+}
+
+// within returns true if every action of p is an action of other.
 func within(p, other plan.Plan) bool {
 	return !slices.ContainsFunc(p.Actions, func(a plan.Action) bool {
 		return !slices.ContainsFunc(other.Actions, func(o plan.Action) bool { return o.Verb == a.Verb && o.Member == a.Member && o.Node == a.Node })
 	})
 }
 
-// staleRecord is the audit record of a unit that is held, as its plan is not the
-// one that was reviewed.
+// summary describes a stale plan in one line.
+func summary(s *plan.StalePlan) string {
+	const limit = 4
+	var out []string
+	n := 0
+	for _, l := range s.Diff {
+		if l.Sign != "-" && l.Sign != "+" {
+			continue
+		}
+		if n++; n <= limit {
+			out = append(out, l.Sign+" "+strings.TrimSpace(l.Text))
+		}
+	}
+	if n > limit {
+		out = append(out, fmt.Sprintf("and %d more", n-limit))
+	}
+	return cmp.Or(strings.Join(out, ", "), "planned otherwise")
+}
+
+// staleRecord is the audit record of a held stale plan.
 func staleRecord(s *plan.Status, held *plan.UnitReview, now time.Time) audit.Record {
 	return audit.Record{
-		OccurredAt: now, CorrelationID: s.CorrelationID, Actor: itself, Action: "plan.held", Key: s.Key, OrgID: s.Key.Tenant, ProjectID: s.Key.ProjectID(), AppSlug: s.App,
+		OccurredAt: now, CorrelationID: s.CorrelationID, Actor: actorBerth, Action: "plan.held", Key: s.Key, OrgID: s.Key.Tenant, ProjectID: s.Key.ProjectID(), AppSlug: s.App,
 		Verdict: audit.Held, Rule: plan.CodeStale, Commit: s.Revision, PullRequest: held.Pull,
-		Reason: fmt.Sprintf("reviewed %s, now %s: %s", cmp.Or(short(held.Stale.Reviewed), "none"), short(held.Stale.Now), summary(held.Stale)),
+		Reason: fmt.Sprintf("reviewed %s, now %s: %s", cmp.Or(reconciler.Short(held.Stale.Reviewed), "none"), reconciler.Short(held.Stale.Now), summary(held.Stale)),
 	}
 }
 
-// stoodStill says whether a unit stood still by declaration before a decision: as
-// was in force then, unless that itself never came about for lack of a review.
-func stoodStill(before *reconciler.State, prev *plan.Status, key schema.Key) bool {
+// wasStopped returns true if a unit was stopped as declared before a decision. A
+// unit whose review is still awaited never got to the state before.
+func wasStopped(before *reconciler.State, prev *plan.Status, key schema.Key) bool {
 	if prev != nil && prev.Review != nil {
 		return prev.Review.Stopped
 	}
@@ -219,11 +236,33 @@ func stoodStill(before *reconciler.State, prev *plan.Status, key schema.Key) boo
 	return was != nil && was.DesiredState == schema.DesiredStopped
 }
 
-// unreviewed says whether a unit's plan is to be compared with a reviewed one
-// after a decision changed what it shall be: not where nobody remembers what was
-// in force before, nor where it means the same as before, and what was remembered
-// of the unit was lost, or a node came free for what waited. before is old with
-// its units where they would stand by now.
-func unreviewed(before, st *reconciler.State, key schema.Key) bool {
+// changes returns true if a unit's plan is compared with a reviewed one after a
+// decision: if before is known and the decision changed what the unit shall be.
+// Lost memory or a node that became free change nothing of that kind; so before has
+// its members where they would be placed now.
+func changes(before, st *reconciler.State, key schema.Key) bool {
 	return before != nil && (!sameUnit(before, st, key) || !sameDenials(before.Effective.Denied(key), st.Effective.Denied(key)))
+}
+
+// sameUnit returns true if two decisions mean the same for a unit. What was not
+// evaluated again is the same value, so that this costs nothing for most units.
+func sameUnit(a, b *reconciler.State, key schema.Key) bool {
+	return sameInstance(a, b, key) && slices.EqualFunc(a.Placement.Members(key), b.Placement.Members(key), sameMember)
+}
+
+func sameInstance(a, b *reconciler.State, key schema.Key) bool {
+	x, y := a.Instance(key), b.Instance(key)
+	return x == y || status.EqualJSON(x, y)
+}
+
+// sameMember compares two members without the reason of their placement. Every
+// decision compares every member, so it does not use reflection.
+func sameMember(a, b plan.Member) bool {
+	return a.Name == b.Name && a.Role == b.Role && a.ControlPlane == b.ControlPlane && a.Node == b.Node &&
+		a.Address == b.Address && a.SSHPort == b.SSHPort && a.Region == b.Region && a.SKU == b.SKU &&
+		a.CPUs == b.CPUs && a.MemoryMiB == b.MemoryMiB && a.Misfit == b.Misfit && slices.Equal(a.GPUs, b.GPUs)
+}
+
+func sameDenials(a, b []schema.Decision) bool {
+	return len(a) == 0 && len(b) == 0 || status.EqualJSON(a, b)
 }

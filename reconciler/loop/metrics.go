@@ -1,13 +1,14 @@
 package loop
 
 import (
-	"berth/reconciler"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"berth/reconciler"
 )
 
-// Metrics are what the loop counts. Names are prefixed berth_.
+// Metrics are the metrics of the loop. Their names begin with berth_.
 type Metrics struct {
 	reconciles   *prometheus.CounterVec
 	durations    *prometheus.HistogramVec
@@ -17,22 +18,23 @@ type Metrics struct {
 	chainBroken  prometheus.Gauge
 }
 
-// NewMetrics makes the loop's metrics and registers them with reg, if not nil.
+// NewMetrics makes the metrics of a loop, and registers them with reg unless it is
+// nil.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		reconciles: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "berth_reconciles_total", Help: "Items of the queue looked at, by task and result."}, []string{"task", "result"}),
+			Name: "berth_reconciles_total", Help: "Reconciliations, by task and result."}, []string{"task", "result"}),
 		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "berth_reconcile_duration_seconds", Help: "How long one look took.",
+			Name: "berth_reconcile_duration_seconds", Help: "Duration of a reconciliation, by task.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 4, 9)}, []string{"task"}),
 		runtimeCalls: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "berth_runtime_calls_total", Help: "Calls of a runtime, by backend, operation and result."}, []string{"backend", "operation", "result"}),
 		statusWrites: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "berth_status_commits_total", Help: "Attempts to write the status branch, by result."}, []string{"result"}),
+			Name: "berth_status_commits_total", Help: "Attempts to push a commit of berth/status, by result."}, []string{"result"}),
 		frozen: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "berth_sync_frozen", Help: "1 while the sync of the estate stands still."}),
+			Name: "berth_sync_frozen", Help: "1 while synchronization of the estate is frozen."}),
 		chainBroken: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "berth_audit_chain_broken", Help: "1 while the end of the audit chain did not hold when it was last looked at: at the start, and when somebody else moved berth/status."}),
+			Name: "berth_audit_chain_broken", Help: "1 if the end of the audit chain was broken when it was last verified: at the start, and when another writer moved berth/status."}),
 	}
 	if reg != nil {
 		reg.MustRegister(m.reconciles, m.durations, m.runtimeCalls, m.statusWrites, m.frozen, m.chainBroken)
@@ -41,20 +43,16 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 }
 
 func (m *Metrics) reconciled(t reconciler.Task, d time.Duration, err error) {
-	m.reconciles.WithLabelValues(string(t), result(err)).Inc()
+	m.reconciles.WithLabelValues(string(t), result(err == nil)).Inc()
 	m.durations.WithLabelValues(string(t)).Observe(d.Seconds())
 }
 
-func (m *Metrics) called(backend, op string, ok bool) {
-	res := "ok"
-	if !ok {
-		res = "error"
-	}
-	m.runtimeCalls.WithLabelValues(backend, op, res).Inc()
+func (m *Metrics) called(backend, operation string, ok bool) {
+	m.runtimeCalls.WithLabelValues(backend, operation, result(ok)).Inc()
 }
 
 func (m *Metrics) pushed(err error) {
-	m.statusWrites.WithLabelValues(result(err)).Inc()
+	m.statusWrites.WithLabelValues(result(err == nil)).Inc()
 }
 
 func (m *Metrics) chain(holds bool) {
@@ -65,9 +63,9 @@ func (m *Metrics) chain(holds bool) {
 	}
 }
 
-func result(err error) string {
-	if err != nil {
-		return "error"
+func result(ok bool) string {
+	if ok {
+		return "ok"
 	}
-	return "ok"
+	return "error"
 }

@@ -1,59 +1,59 @@
 package loop
 
 import (
-	"berth/reconciler"
 	"context"
 	"sync"
 	"time"
 
 	"k8s.io/client-go/util/workqueue"
+
+	"berth/reconciler"
 )
 
 const (
 	// slow is how long an item may hold a worker of a pool.
 	slow = 2 * time.Second
-	// hangingPerWorker bounds, for each worker, the slow items that are worked on
-	// beside the others. An observation ends after observeTimeout, and each hanging
-	// item holds a worker for slow before it goes on beside: that makes at most
-	// nine of them at a time.
+	// hangingPerWorker bounds the slow items that run beside the others, for each
+	// worker. An observation ends after observeTimeout, and each hanging item holds
+	// a worker for slow before it gives the worker away: at most nine items of a
+	// worker hang at a time.
 	hangingPerWorker = 16
 )
 
-// pool works on the items of one queue. It keeps items that hang from delaying
-// the others, and the number of goroutines bounded:
-//   - At most workers items are worked on at a time, in the order they came.
+// pool runs the items of one queue. It bounds the number of goroutines and keeps
+// hanging items from delaying the others:
+//   - At most workers items run at a time, in the order they came.
 //   - An item that takes longer than slow gives its worker to the next item and
-//     goes on beside them, up to hangingPerWorker items for each worker. Beyond
-//     that it keeps its worker.
-//   - The next time, that item waits in a line of its own, with hangingPerWorker
-//     workers for each worker, until it is quick again.
-//   - Items that are about no unit and no artifact, of which there are few, begin
-//     at once.
+//     runs on beside them, up to maxHanging such items. Beyond that it keeps its
+//     worker.
+//   - The next time, that item waits in a line of its own, with maxHanging workers,
+//     until it is quick again.
+//   - Items without a key, of which there are few, start at once.
 //
-// The queue hands out no item twice at a time, so that no two workers have the
-// same one.
+// The queue hands out no item twice at a time, so no two workers run the same one.
 type pool struct {
-	queue   workqueue.TypedRateLimitingInterface[reconciler.Item]
-	workers int
-	do      func(context.Context, reconciler.Item)
+	queue      workqueue.TypedInterface[reconciler.Item]
+	workers    int
+	maxHanging int
+	do         func(context.Context, reconciler.Item)
 
 	wg      sync.WaitGroup
 	mu      sync.Mutex
 	prompt  line
 	hanging line
 	aside   int                      // items of prompt that gave their worker away
-	wasSlow map[reconciler.Item]bool // took longer than slow when they were last worked on
+	wasSlow map[reconciler.Item]bool // items that took longer than slow in their last run
 }
 
-// line is items that wait for a worker, first come first served.
+// line is the items that wait for a worker, first come first served.
 type line struct {
 	waiting     []reconciler.Item
 	busy, limit int
 }
 
-// run works until the queue is shut down, and waits for what is under way.
+// run works until the queue is shut down, and waits for the running items.
 func (p *pool) run(ctx context.Context) {
-	p.prompt.limit, p.hanging.limit = p.workers, p.workers*hangingPerWorker
+	p.prompt.limit, p.hanging.limit = p.workers, p.maxHanging
 	p.wasSlow = map[reconciler.Item]bool{}
 	defer p.wg.Wait()
 	for {
@@ -61,7 +61,7 @@ func (p *pool) run(ctx context.Context) {
 		if down {
 			return
 		}
-		if item.Task != reconciler.TaskUnit && item.Task != reconciler.TaskArtifact {
+		if item.Unit.IsZero() {
 			p.wg.Go(func() {
 				defer p.queue.Done(item)
 				p.do(ctx, item)
@@ -89,14 +89,14 @@ func (p *pool) startLocked(ctx context.Context, l *line) {
 	}
 }
 
-// work works on one item of a line.
+// work runs one item of a line.
 func (p *pool) work(ctx context.Context, l *line, item reconciler.Item) {
 	defer p.queue.Done(item)
 	done, isAside, start := false, false, time.Now()
 	patience := time.AfterFunc(slow, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if !done && l == &p.prompt && p.aside < p.workers*hangingPerWorker {
+		if !done && l == &p.prompt && p.aside < p.maxHanging {
 			isAside = true
 			p.aside++
 			l.busy--

@@ -79,7 +79,7 @@ func TestPoolIsBoundedAndServesTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconciler.Item]())
 		load := &poolLoad{queue: queue, ended: map[reconciler.Item]time.Time{}, gap: map[reconciler.Item]time.Duration{}, underWay: map[reconciler.Item]bool{}}
-		p := &pool{queue: queue, workers: workers, do: load.do}
+		p := &pool{queue: queue, workers: workers, maxHanging: workers * hangingPerWorker, do: load.do}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		stop := func() {
@@ -129,7 +129,7 @@ func TestPoolForgetsThatAnItemHung(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconciler.Item]())
 		took := 3 * time.Second
-		p := &pool{queue: queue, workers: 1, do: func(context.Context, reconciler.Item) { time.Sleep(took) }}
+		p := &pool{queue: queue, workers: 1, maxHanging: hangingPerWorker, do: func(context.Context, reconciler.Item) { time.Sleep(took) }}
 		ended := make(chan struct{})
 		go func() { p.run(t.Context()); close(ended) }()
 		item := reconciler.Item{Task: reconciler.TaskUnit, Unit: schema.InstanceKey("t", "p", "i")}
@@ -157,7 +157,7 @@ func TestPoolBoundsWhatGoesOnBeside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconciler.Item]())
 		var busy, most atomic.Int64
-		p := &pool{queue: queue, workers: workers, do: func(context.Context, reconciler.Item) {
+		p := &pool{queue: queue, workers: workers, maxHanging: workers * hangingPerWorker, do: func(context.Context, reconciler.Item) {
 			most.Store(max(most.Load(), busy.Add(1)))
 			defer busy.Add(-1)
 			time.Sleep(10 * time.Minute)

@@ -2,9 +2,8 @@ package loop
 
 import (
 	"context"
-	"time"
 
-	"berth/reconciler"
+	"berth/reconciler/decide"
 	"berth/reconciler/plan"
 	"berth/reconciler/pulls"
 	"berth/schema"
@@ -12,57 +11,40 @@ import (
 )
 
 // newPulls makes what serves the pull requests of the estate.
-func (r *Reconciler) newPulls() *pulls.Pulls {
+func newPulls(o *Options, rec *recorder, f *inForce, decider *decide.Decider) *pulls.Pulls {
 	return pulls.New(pulls.Options{
-		Branch: r.o.Branch, Repo: r.o.Repo, Forge: r.o.Forge, Render: r.o.Render, Loader: r.o.Loader, Decider: r.decider,
-		Status: pullStatus{r}, CheckAuthority: r.o.Authority != nil, AuthorLag: r.o.AuthorLag, Log: r.o.Log, Now: r.o.Now,
+		Branch: o.Branch, Repo: o.Repo, Forge: o.Forge, Render: o.Render, Loader: o.Loader, Decider: decider,
+		Status: pullStatus{rec}, CheckAuthority: o.Authority != nil, AuthorLag: o.AuthorLag, Log: o.Log, Now: o.Now,
 		Main: func() pulls.Main {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			return pulls.Main{State: r.state, Tip: r.tip, Frozen: r.frozen}
+			st, tip, frozen := f.get()
+			return pulls.Main{State: st, Tip: tip, Frozen: frozen}
 		},
 		Rules: func(backend string) plan.Rules {
-			if rt := r.o.Runtimes[backend]; rt != nil {
+			if rt := o.Runtimes[backend]; rt != nil {
 				return rt
 			}
 			return nil
 		},
 		Seen: func(before, after *schema.Desired) []schema.Diagnostic {
-			return Unseen(before, after, r.writer.Resource)
+			return UnverifiedPromotions(before, after, rec.status.Resource)
 		},
-		Enqueue: func(i reconciler.Item) {
-			if q := r.queueOf(i); q != nil {
-				q.Add(i)
-			}
-		},
-		EnqueueAfter: func(i reconciler.Item, d time.Duration) {
-			if q := r.queueOf(i); q != nil {
-				q.AddAfter(i, d)
-			}
-		},
+		Enqueue: rec.queues.add, EnqueueAfter: rec.queues.addAfter,
 	})
 }
 
-// ShowAgain publishes the plan of a pull request, or with 0 of every one, again at
-// the next reconciliation even if nothing changed.
-func (r *Reconciler) ShowAgain(pull int) { r.pulls.ShowAgain(pull) }
-
-// Shows reports whether checks are shown on a commit, or will be.
-func (r *Reconciler) Shows(commit string) bool { return r.pulls.Shows(commit) }
-
 // pullStatus is the status writer as pull requests need it.
-type pullStatus struct{ r *Reconciler }
+type pullStatus struct{ *recorder }
 
-func (s pullStatus) Memory() plan.Memory                          { return s.r.writer.Units() }
-func (s pullStatus) Get(key schema.Key) *plan.Status              { return s.r.writer.Unit(key) }
-func (s pullStatus) Set(prev *plan.Status, next plan.Status) bool { return s.r.set(prev, next) }
-func (s pullStatus) Record(records ...audit.Record)               { s.r.writer.Record(records...) }
-func (s pullStatus) RecordDenied(records ...audit.Record)         { s.r.Audit(records...) }
-func (s pullStatus) Flush(ctx context.Context) error              { return s.r.writer.Flush(ctx) }
+func (s pullStatus) Memory() plan.Memory                          { return s.status.Units() }
+func (s pullStatus) Get(key schema.Key) *plan.Status              { return s.status.Unit(key) }
+func (s pullStatus) Set(prev *plan.Status, next plan.Status) bool { return s.set(prev, next) }
+func (s pullStatus) Record(records ...audit.Record)               { s.status.Record(records...) }
+func (s pullStatus) RecordDenied(records ...audit.Record)         { s.status.RecordExternal(records...) }
+func (s pullStatus) Flush(ctx context.Context) error              { return s.status.Flush(ctx) }
 func (s pullStatus) FlushTo(ctx context.Context, count uint64) error {
-	return s.r.writer.FlushTo(ctx, count)
+	return s.status.FlushTo(ctx, count)
 }
-func (s pullStatus) Reviews() map[int]*plan.Review { return s.r.writer.Reviews.All() }
+func (s pullStatus) Reviews() map[int]*plan.Review { return s.status.Reviews.All() }
 func (s pullStatus) UpdateReview(pull int, change func(*plan.Review) *plan.Review) uint64 {
-	return s.r.writer.Reviews.Update(pull, change)
+	return s.status.Reviews.Update(pull, change)
 }

@@ -13,11 +13,11 @@ func TestRemarksChangeSeldom(t *testing.T) {
 		return "tenant " + tenant + ": its repository is not taken over, and its part of the estate stays as it was: " + why
 	}
 	was := []string{refused("a", "it says 401"), refused("b", "x")}
-	require.Equal(t, was, remarksAnew(was, []string{refused("a", "it says 403"), refused("b", "x")}, false), "numbers are no news")
+	require.Equal(t, was, updateNotices(was, []string{refused("a", "it says 403"), refused("b", "x")}, false), "numbers are no news")
 	other := []string{refused("a", "host not found"), refused("b", "x")}
-	require.Equal(t, other, remarksAnew(was, other, false))
-	require.Equal(t, was, remarksAnew(was, other, true), "they changed just now")
+	require.Equal(t, other, updateNotices(was, other, false))
+	require.Equal(t, was, updateNotices(was, other, true), "they changed just now")
 	more := []string{refused("a", "host not found"), refused("b", "x"), refused("c", "x")}
-	require.Equal(t, append(was[:2:2], more[2]), remarksAnew(was, more, true))
-	require.Equal(t, was[:1], remarksAnew(was, other[:1], true))
+	require.Equal(t, append(was[:2:2], more[2]), updateNotices(was, more, true))
+	require.Equal(t, was[:1], updateNotices(was, other[:1], true))
 }

@@ -40,12 +40,12 @@ func publisher(tenant string, artifacts int) *schema.TenantEstate {
 func TestOneTenantsChangeIsScannedAlone(t *testing.T) {
 	for _, tenants := range []int{10, 100} {
 		last := publishing(tenants, 5)
-		looks := artifacts{}
-		all, prints, gone := looks.scan(last)
+		looks := artifactScanner{}
+		all, prints, gone := looks.difference(last)
 		require.Len(t, all, 5*tenants)
 		require.Len(t, prints, 5*tenants)
 		require.Empty(t, gone)
-		standings, _ := stood(nil, last)
+		standings, _ := changedSharedRuntimes(nil, last)
 		require.Len(t, standings, tenants)
 		looks.desired = last
 
@@ -54,22 +54,22 @@ func TestOneTenantsChangeIsScannedAlone(t *testing.T) {
 		next.Tenants["t3"].Projects["lab"].Artifacts["a1"].Suspend = true
 		next.Tenants["t3"].SharedRuntimes = nil
 		delete(next.Tenants, "t4")
-		all, prints, gone = looks.scan(next)
+		all, prints, gone = looks.difference(next)
 		require.Len(t, all, 3, "in %d tenants", tenants)
 		require.Len(t, prints, 2)
 		slices.SortFunc(gone, schema.Key.Compare)
 		require.Len(t, gone, 2+5)
 		require.Equal(t, "a3", gone[0].Name)
-		standings, gone = stood(last, next)
+		standings, gone = changedSharedRuntimes(last, next)
 		require.Empty(t, standings)
 		require.Len(t, gone, 2)
 
 		looks.desired = next
-		_, prints, gone = looks.scan(&schema.Desired{Platform: next.Platform, Tenants: next.Tenants})
+		_, prints, gone = looks.difference(&schema.Desired{Platform: next.Platform, Tenants: next.Tenants})
 		require.Empty(t, prints)
 		require.Empty(t, gone)
 		platform := *next.Platform
-		_, prints, _ = looks.scan(&schema.Desired{Platform: &platform, Tenants: next.Tenants})
+		_, prints, _ = looks.difference(&schema.Desired{Platform: &platform, Tenants: next.Tenants})
 		require.Len(t, prints, 5*(tenants-2)+2)
 	}
 }

@@ -23,13 +23,14 @@ func TestSharedRuntimesAreToldOfFirst(t *testing.T) {
 		return &reconciler.State{Main: "m", Effective: &schema.Effective{}, Desired: &schema.Desired{Platform: &schema.Platform{}, Tenants: map[string]*schema.TenantEstate{"physics": {Name: "physics", SharedRuntimes: all}}}}
 	}
 	repo := &emptyRepo{}
-	r := &Reconciler{writer: newWriter(t, repo)}
-	r.stand(of(map[string]*schema.SharedRuntimeEstate{"department": {Name: "department", Runtime: runtime, Attachments: map[string]*schema.Attachment{"collider": attachment}}}))
-	r.stand(of(nil))
+	w := newWriter(t, repo)
+	r := &sharedRuntimes{status: w}
+	r.record(of(map[string]*schema.SharedRuntimeEstate{"department": {Name: "department", Runtime: runtime, Attachments: map[string]*schema.Attachment{"collider": attachment}}}))
+	r.record(of(nil))
 	var told []string
 	ended, end := context.WithCancel(t.Context())
 	end()
-	require.NoError(t, r.writer.Run(ended), "it writes once more")
+	require.NoError(t, w.Run(ended), "it writes once more")
 	for _, e := range repo.events {
 		var p map[string]string
 		require.NoError(t, json.Unmarshal(e.Payload, &p))
@@ -49,12 +50,12 @@ func TestUnitsAreCalledByTheirUID(t *testing.T) {
 	repo := &emptyRepo{}
 	var log bytes.Buffer
 	r := New(Options{Repo: repo, Log: slog.New(slog.NewTextHandler(&log, nil))})
-	require.True(t, r.set(nil, s))
+	require.True(t, r.units.set(nil, s))
 	require.Contains(t, log.String(), "app_instance_id=0d9f2c6e-train")
 
 	ended, end := context.WithCancel(t.Context())
 	end()
-	require.NoError(t, r.writer.Run(ended))
+	require.NoError(t, r.status.Run(ended))
 	require.Len(t, repo.events, 1)
 	var p map[string]string
 	require.NoError(t, json.Unmarshal(repo.events[0].Payload, &p))

@@ -16,7 +16,7 @@ import (
 // many tenants with ten instances each, in which everything runs.
 func steps(t *testing.T, tenants int) (step func(), r *Reconciler) {
 	r = New(Options{Repo: &emptyRepo{}, Log: testLog(t)})
-	require.NoError(t, r.writer.Lead(t.Context()))
+	require.NoError(t, r.status.Lead(t.Context()))
 	made := func(tenant, i int) *schema.EffectiveInstance {
 		return &schema.EffectiveInstance{Key: schema.InstanceKey(fmt.Sprint("t", tenant), "p", fmt.Sprint("i", i)), App: "batch", RuntimeBackend: "memory",
 			Config: []byte("{}"), Roles: []schema.EffectiveRole{{Name: "controller", NodeRole: "controller", ControlPlane: true, Count: 1}}}
@@ -55,20 +55,20 @@ func steps(t *testing.T, tenants int) (step func(), r *Reconciler) {
 		eff := []*schema.Effective{one, other}[turn%2]
 		turn++
 		st := &reconciler.State{Main: "m", InForce: "f", Desired: desired, Effective: eff}
-		require.NoError(t, r.enforce(context.Background(), last, st, origins{}, nil, nil, nil))
+		require.NoError(t, r.estate.putInForce(context.Background(), change{old: last, next: st}))
 		last = st
 		_, ok := r.View()
 		require.True(t, ok)
 	}
 	step()
-	for key, s := range r.writer.Units().All() {
+	for key, s := range r.status.Units().All() {
 		next, unit := *s, &plan.Unit{Instance: *one.Instance(key), Members: last.Placement.Members(key)}
 		next.Phase, next.Observed = plan.PhaseRunning, &plan.Observed{Key: key, Presence: plan.Present, Complete: true, Unit: unit}
 		for _, m := range unit.Members {
 			next.Observed.Members = append(next.Observed.Members, plan.MemberState{Name: m.Name, Node: m.Node, State: plan.Running})
 		}
 		require.NotEmpty(t, unit.Members)
-		_, ok := r.writer.SetUnit(s, next)
+		_, ok := r.status.SetUnit(s, next)
 		require.True(t, ok)
 	}
 	return step, r
@@ -83,14 +83,14 @@ func TestAStepCostsWhatChanges(t *testing.T) {
 		for range 4 { // nothing is told for the first time
 			step()
 		}
-		for key := range r.writer.Units().All() {
-			require.Equal(t, plan.PhaseRunning, r.writer.Unit(key).Phase)
+		for key := range r.status.Units().All() {
+			require.Equal(t, plan.PhaseRunning, r.status.Unit(key).Phase)
 		}
-		require.Equal(t, 10*tenants, r.writer.Units().Len())
-		before := r.writer.Units()
+		require.Equal(t, 10*tenants, r.status.Units().Len())
+		before := r.status.Units()
 		step()
 		touched := 0
-		for key := range plan.ChangedMemory(before, r.writer.Units()) {
+		for key := range plan.ChangedMemory(before, r.status.Units()) {
 			touched++
 			require.Equal(t, schema.InstanceKey("t7", "p", "i3"), key)
 		}

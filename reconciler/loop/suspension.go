@@ -2,17 +2,20 @@ package loop
 
 import (
 	"slices"
+	"strings"
 
 	"berth/reconciler"
 	"berth/reconciler/plan"
 	"berth/schema"
 )
 
-// Suspended is the condition of an instance that Berth leaves alone. The status
-// is True while a document suspends it or the estate is paused. Afterwards it
-// is False with the reason Resumed. An instance that was never suspended does
-// not have the condition. Its observed_revision is the commit that suspended or
-// resumed the instance.
+// pauseFile pauses the estate while it is in force.
+const pauseFile = "platform/pause.yaml"
+
+// conditionSuspended is True for a resource that Berth leaves alone because a
+// document suspends it or the estate is paused, and afterwards False with the reason
+// Resumed. A resource that was never suspended does not have it. Its revision is
+// the commit that suspended or resumed the resource.
 const conditionSuspended = "Suspended"
 
 // Reasons of the condition Suspended.
@@ -22,37 +25,9 @@ const (
 	reasonResumed  = "Resumed"  // it was suspended before
 )
 
-func conditionIn(cs []plan.Condition, typ string) *plan.Condition {
-	if i := slices.IndexFunc(cs, func(c plan.Condition) bool { return c.Type == typ }); i >= 0 {
-		return &cs[i]
-	}
-	return nil
-}
-
-// resumed adds the condition Suspended with the reason Resumed to a shared
-// runtime's or an attachment's conditions, where it was suspended before and is
-// not any more.
-func resumed(prev *plan.ThingStatus, now []plan.Condition, commit string) []plan.Condition {
-	if prev == nil || conditionIn(now, conditionSuspended) != nil {
-		return now
-	}
-	was := conditionIn(prev.Conditions, conditionSuspended)
-	switch {
-	case was == nil:
-		return now
-	case was.Status == "True":
-		was = resumedCondition(was, commit)
-	}
-	return append(now, *was)
-}
-
-func resumedCondition(was *plan.Condition, commit string) *plan.Condition {
-	return &plan.Condition{Type: conditionSuspended, Status: "False", Reason: reasonResumed, Message: "it was suspended before: " + was.Message, Revision: commit}
-}
-
-// suspendedCondition is the condition Suspended of an instance that a state
-// declares. commit is the one that suspends or resumes it, if this is the first
-// status to say so. Nil: the instance was never suspended, or is to go.
+// suspendedCondition returns the condition Suspended of an instance as a state
+// declares it. commit suspends or resumes it, if this is the first status that says
+// so. Nil: the instance was never suspended, or is to be deleted.
 func suspendedCondition(st *reconciler.State, prev *plan.Status, want *schema.EffectiveInstance, commit string) *plan.Condition {
 	if want == nil {
 		return nil
@@ -75,42 +50,50 @@ func suspendedCondition(st *reconciler.State, prev *plan.Status, want *schema.Ef
 	return &now
 }
 
-// withCondition is a status with one condition set in place of the one of its type.
+func resumedCondition(was *plan.Condition, commit string) *plan.Condition {
+	return &plan.Condition{Type: conditionSuspended, Status: "False", Reason: reasonResumed, Message: "it was suspended before: " + was.Message, Revision: commit}
+}
+
+// withResumed adds the condition Suspended with the reason Resumed to conditions
+// without it, if the resource was suspended before.
+func withResumed(prev *plan.ThingStatus, now []plan.Condition, commit string) []plan.Condition {
+	isSuspended := func(c plan.Condition) bool { return c.Type == conditionSuspended }
+	if prev == nil || slices.ContainsFunc(now, isSuspended) {
+		return now
+	}
+	i := slices.IndexFunc(prev.Conditions, isSuspended)
+	if i < 0 {
+		return now
+	}
+	was := &prev.Conditions[i]
+	if was.Status == "True" {
+		was = resumedCondition(was, commit)
+	}
+	return append(now, *was)
+}
+
+// withCondition returns a status in which c replaces the condition of its type.
+// Conditions are sorted by type.
 func withCondition(s plan.Status, c *plan.Condition) plan.Status {
 	if c == nil {
 		return s
 	}
 	s.Conditions = slices.DeleteFunc(slices.Clone(s.Conditions), func(o plan.Condition) bool { return o.Type == c.Type })
-	i, _ := slices.BinarySearchFunc(s.Conditions, c.Type, func(o plan.Condition, typ string) int {
-		if o.Type < typ {
-			return -1
-		}
-		return 1
-	})
+	i, _ := slices.BinarySearchFunc(s.Conditions, c.Type, func(o plan.Condition, typ string) int { return strings.Compare(o.Type, typ) })
 	s.Conditions = slices.Insert(s.Conditions, i, *c)
 	return s
 }
 
-// pauseAll sets the condition Suspended of every instance, as the estate was
-// paused or goes on. The caller holds writer.Decision, so that the statuses and
-// events of one pause are written together.
-func (r *Reconciler) pauseAll(st *reconciler.State, merged []mergedCommit) {
-	commit := st.Main
-	for _, m := range merged { // newest first
-		if slices.ContainsFunc(m.paths, func(c reconciler.PathChange) bool { return c.Path == pauseFile }) {
-			commit = m.commit
-			break
-		}
-	}
-	for key := range r.writer.Units().All() {
-		for {
-			prev := r.writer.Unit(key)
-			if prev == nil || r.set(prev, withCondition(*prev, suspendedCondition(st, prev, st.Instance(key), commit))) {
-				break
+// recordPause records the condition Suspended of every instance, as a commit paused
+// or resumed the estate. It is called under the decision lock, so that the statuses
+// and events of one pause are written together.
+func (t *estateTask) recordPause(st *reconciler.State, commit string) {
+	for key := range t.status.Units().All() {
+		t.recorder.update(key, func(prev *plan.Status) (next plan.Status, ok bool) {
+			if prev == nil {
+				return next, false
 			}
-		}
+			return withCondition(*prev, suspendedCondition(st, prev, st.Instance(key), commit)), true
+		})
 	}
 }
-
-// pauseFile pauses the estate while it is in force.
-const pauseFile = "platform/pause.yaml"

@@ -8,7 +8,6 @@ import (
 	"berth/reconciler"
 	"berth/reconciler/plan"
 	"berth/schema"
-	"berth/schema/audit"
 )
 
 // View is what the loop knows at one moment, for the read API: one decision, and
@@ -45,7 +44,7 @@ type cachedView struct {
 
 // View returns what is known; false before it is known what is in force.
 func (r *Reconciler) View() (View, bool) {
-	if !r.isReady() {
+	if !r.inForce.known() {
 		return View{}, false
 	}
 	if v := r.freshView(); v != nil {
@@ -56,16 +55,16 @@ func (r *Reconciler) View() (View, bool) {
 	if v := r.freshView(); v != nil { // another reader made it meanwhile
 		return v.View, true
 	}
-	r.writer.Decision.RLock()
-	defer r.writer.Decision.RUnlock()
-	st := r.current()
+	r.status.Decision.RLock()
+	defer r.status.Decision.RUnlock()
+	st := r.inForce.current()
 	if st == nil {
 		return View{}, false
 	}
-	units, resources, version := r.writer.Snapshot()
+	units, resources, version := r.status.Snapshot()
 	v := &cachedView{View{
 		Main: st.Main, InForce: st.InForce, Desired: st.Desired, Effective: st.Effective, Held: st.Held,
-		Units: units, Things: resources, Dates: r.dates.find, Deleted: r.writer.Deleted.Find,
+		Units: units, Things: resources, Dates: r.dates.find, Deleted: r.status.Deleted.Find,
 	}, st, version}
 	r.views.last.Store(v)
 	return v.View, true
@@ -74,16 +73,9 @@ func (r *Reconciler) View() (View, bool) {
 // freshView returns the cached View if nothing changed since, or nil. A decision
 // changes units before it replaces the state, so half a decision is never fresh.
 func (r *Reconciler) freshView() *cachedView {
-	st := r.current()
-	if v := r.views.last.Load(); v != nil && v.st == st && v.version == r.writer.Version() {
+	st := r.inForce.current()
+	if v := r.views.last.Load(); v != nil && v.st == st && v.version == r.status.Version() {
 		return v
 	}
 	return nil
 }
-
-// Audit records what was decided outside the loop, such as by the read API. The
-// number of denials that wait to be written is bounded.
-func (r *Reconciler) Audit(records ...audit.Record) { r.writer.RecordExternal(records...) }
-
-// AuditOwed has the records of Options.Owed written soon.
-func (r *Reconciler) AuditOwed() { r.writer.RecordOwed() }

@@ -16,12 +16,12 @@ import (
 // known is a Reconciler that knows n units, without anything that runs.
 func known(t *testing.T, n int) *Reconciler {
 	r := New(Options{Repo: &emptyRepo{}, Log: testLog(t)})
-	require.NoError(t, r.writer.Lead(t.Context()))
+	require.NoError(t, r.status.Lead(t.Context()))
 	for i := range n {
-		require.True(t, put(r.writer, plan.Status{Key: schema.InstanceKey("physics", "lhc", fmt.Sprint("u", i)), Phase: plan.PhaseRunning}))
+		require.True(t, put(r.status, plan.Status{Key: schema.InstanceKey("physics", "lhc", fmt.Sprint("u", i)), Phase: plan.PhaseRunning}))
 	}
-	r.state = &reconciler.State{Main: "m1"}
-	close(r.ready)
+	r.inForce.set(&reconciler.State{Main: "m1"})
+	r.inForce.setReady()
 	return r
 }
 
@@ -47,18 +47,18 @@ func TestAViewIsMadeOncePerChange(t *testing.T) {
 	require.Same(t, one, made())
 
 	other := schema.Key{Kind: schema.KindNode, Name: "n"}
-	put(r.writer, phase(plan.PhaseDeleted))
+	put(r.status, phase(plan.PhaseDeleted))
 	for _, c := range []struct {
 		what   string
 		change func()
 	}{
-		{"a unit less", func() { r.writer.RemoveUnit(train) }},
-		{"a unit more", func() { put(r.writer, phase(plan.PhaseRunning)) }},
-		{"a phase", func() { put(r.writer, phase(plan.PhaseFailed)) }},
-		{"a thing more", func() { r.writer.SetResource(nil, plan.ThingStatus{Key: other, Phase: "ready"}) }},
-		{"its phase", func() { r.writer.SetResource(r.writer.Resource(other), plan.ThingStatus{Key: other, Phase: "lost"}) }},
-		{"a thing less", func() { r.writer.RemoveResource(r.writer.Resource(other)) }},
-		{"a decision", func() { r.mu.Lock(); r.state = &reconciler.State{Main: "m2"}; r.mu.Unlock() }},
+		{"a unit less", func() { r.status.RemoveUnit(train) }},
+		{"a unit more", func() { put(r.status, phase(plan.PhaseRunning)) }},
+		{"a phase", func() { put(r.status, phase(plan.PhaseFailed)) }},
+		{"a thing more", func() { r.status.SetResource(nil, plan.ThingStatus{Key: other, Phase: "ready"}) }},
+		{"its phase", func() { r.status.SetResource(r.status.Resource(other), plan.ThingStatus{Key: other, Phase: "lost"}) }},
+		{"a thing less", func() { r.status.RemoveResource(r.status.Resource(other)) }},
+		{"a decision", func() { r.inForce.set(&reconciler.State{Main: "m2"}) }},
 	} {
 		before := made()
 		c.change()
@@ -94,12 +94,10 @@ func TestAViewIsOfOneDecision(t *testing.T) {
 	for i := range 500 {
 		s, main := phase(plan.PhaseRunning), fmt.Sprint(i)
 		s.Revision = main
-		r.writer.Decision.Lock()
-		put(r.writer, s)
-		r.mu.Lock()
-		r.state = &reconciler.State{Main: main}
-		r.mu.Unlock()
-		r.writer.Decision.Unlock()
+		r.status.Decision.Lock()
+		put(r.status, s)
+		r.inForce.set(&reconciler.State{Main: main})
+		r.status.Decision.Unlock()
 	}
 	close(done)
 	wg.Wait()

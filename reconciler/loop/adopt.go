@@ -1,0 +1,155 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"berth/reconciler"
+	"berth/reconciler/decide"
+	"berth/reconciler/plan"
+	"berth/schema"
+	"berth/schema/audit"
+	"berth/schema/estate"
+)
+
+// adopt takes over what an earlier daemon put in force, so that a restart changes
+// nothing (DESIGN §1, promise 3). What is in force comes from berth/in-force alone,
+// which Fetch verified: the statuses are memory, never permission. They only tell
+// whether that daemon stopped before it recorded its last decision; that is the
+// backlog.
+func (t *estateTask) adopt(ctx context.Context, tips reconciler.Tips) error {
+	st, err := t.read(ctx, tips.InForce)
+	if errors.Is(err, decide.ErrFrozen) {
+		// A new commit of main may repair it. If not, the next decision freezes.
+		t.log.Error("documents in force are not valid any more", "in_force", reconciler.Short(tips.InForce), "error", err)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	message, err := t.o.Repo.ReadInForce(ctx, tips.InForce)
+	if err != nil {
+		return err
+	}
+	rev, units := t.status.Revision(), t.status.Units()
+	isRecorded := rev.InForce == tips.InForce
+	st.Main, st.Permitted = message.Commit, message.Permitted
+	if isRecorded {
+		setHeld(st, rev.Held)
+	} else {
+		setHeld(st, message.Held)
+	}
+	st.Paused = decide.Decision{Desired: st.Desired, Held: st.Held, Permitted: st.Permitted}.Paused()
+	if isRecorded {
+		t.backlog = backlog{recordedTo: rev.Commit}
+		t.status.Record(t.missingFateRecords(st, units)...) // otherwise the next decision records them
+	} else {
+		if st.Recorded, err = t.recordedState(ctx, tips, rev); err != nil {
+			return err
+		}
+		t.backlog = backlog{exists: true, state: st.Recorded}
+	}
+	t.inForce.set(st)
+	if isRecorded && rev.Commit == tips.Main {
+		t.inForce.setReady()
+	}
+	t.adoptRollouts(units)
+	t.log.Info("state in force adopted", "in_force", reconciler.Short(tips.InForce), "units", st.Effective.Len())
+	return nil
+}
+
+// recordedState returns the older state in force that the statuses describe, or nil
+// if it is unknown.
+func (t *estateTask) recordedState(ctx context.Context, tips reconciler.Tips, rev reconciler.Revision) (*reconciler.State, error) {
+	// The commits of berth/in-force are joined by first parents.
+	commits, err := t.o.Repo.Log(ctx, "", tips.InForce, maxAttributed)
+	if err != nil || !slices.ContainsFunc(commits, func(c reconciler.Commit) bool { return c.ID == rev.InForce }) {
+		return nil, err
+	}
+	st, err := t.read(ctx, rev.InForce)
+	if errors.Is(err, decide.ErrFrozen) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	st.Main = rev.Commit
+	return st, nil
+}
+
+// adoptRollouts continues the roll-outs that the statuses describe.
+func (t *estateTask) adoptRollouts(units plan.Memory) {
+	reviewed, isOver := t.status.Reviews.Units(), map[string]bool{}
+	for key, s := range units.All() {
+		settled := s.Settled() && s.Phase != plan.PhaseDeleted
+		for _, commit := range t.pulls.RollOuts.Observe(s) {
+			if !settled {
+				t.pulls.Touched(commit)
+			}
+		}
+		if over, ok := isOver[s.Revision]; over || !ok {
+			isOver[s.Revision] = settled && s.Review == nil && !reviewed[key]
+		}
+	}
+	for commit, over := range isOver {
+		if over { // the earlier daemon published its end, and removed the review with it
+			t.pulls.RollOuts.End(commit)
+		}
+	}
+}
+
+// missingFateRecords returns the audit records about noncompliant units that the
+// statuses lack: a day began while no daemon ran, or an older version treated the
+// same policies differently.
+func (t *estateTask) missingFateRecords(st *reconciler.State, units plan.Memory) []audit.Record {
+	out := slices.DeleteFunc(fateRecords(nil, st, t.now()), func(rec audit.Record) bool {
+		s, n, want := units.Get(rec.Key), st.Noncompliance(rec.Key), st.Instance(rec.Key)
+		has := func(typ, reason string) bool {
+			c := s.Condition(typ)
+			return c != nil && c.Reason == reason
+		}
+		wasSpared := n.Fate == schema.FateStopped && want != nil && want.SuspendedBy.IsZero() && has("Suspended", "Declared")
+		return has("PolicyCompliant", fateReason(n)) && !wasSpared
+	})
+	for _, rec := range out {
+		t.logOf(rec.Key, rec.AppSlug, t.uidOf(st.Desired, rec.Key), rec.CorrelationID).Warn("unit became noncompliant before this start", "fate", rec.Action, "message", rec.Reason)
+	}
+	return out
+}
+
+// read returns the state of a commit of berth/in-force.
+func (t *estateTask) read(ctx context.Context, commit string) (*reconciler.State, error) {
+	tree, err := t.o.Repo.Snapshot(ctx, commit)
+	if err != nil {
+		return nil, err
+	}
+	d, err := t.decider.Read(ctx, tree, t.today())
+	if err != nil {
+		return nil, fmt.Errorf("read back %s: %w", reconciler.Short(commit), err)
+	}
+	st := newState("", commit, t.today(), d)
+	st.Placement = t.decider.Place(d.Effective, t.status.Units())
+	return st, nil
+}
+
+// newState returns the state of a decision about a commit of main that was written
+// as a commit of berth/in-force. It has no placement yet.
+func newState(main, commit, day string, d decide.Decision) *reconciler.State {
+	st := &reconciler.State{
+		Main: main, InForce: commit, Day: day, Desired: d.Desired, Effective: d.Effective, Permitted: d.Permitted, Paused: d.Paused(),
+	}
+	setHeld(st, d.Held)
+	return st
+}
+
+// setHeld sets the held documents of a new state.
+func setHeld(st *reconciler.State, held []plan.Held) {
+	st.Held, st.DeniedBy = held, map[schema.Key]string{}
+	for _, h := range held {
+		if h.Reason == estate.HeldUnauthorised {
+			st.DeniedBy[h.Key] = h.Message
+		}
+	}
+}

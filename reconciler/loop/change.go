@@ -1,0 +1,298 @@
+package loop
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"berth/reconciler"
+	"berth/reconciler/decide"
+	"berth/reconciler/plan"
+	"berth/schema"
+	"berth/schema/audit"
+	"berth/schema/authority"
+)
+
+// change is a decision to put in force: what is decided, and what is known of how
+// it came about.
+type change struct {
+	old     *reconciler.State // nil: nothing was in force, or unknown
+	next    *reconciler.State
+	origin  origin
+	records []audit.Record
+	events  []plan.Event
+
+	// Filled in by putInForce.
+	before *reconciler.State     // old, with its members where they would be placed now
+	units  []schema.Key          // that next changes, sorted
+	merged []mergedCommit        // of main since old, newest first
+	causes map[schema.Key]string // commit of main that changed each unit
+}
+
+// origin says which commits and users a decision goes back to.
+type origin struct {
+	first        string                // first commit that was decided; "": unknown
+	changed      map[schema.Key]string // units that later commits changed, by the last of them
+	requesters   map[schema.Key]string // of instances
+	acknowledged string                // commit whose deletion was acknowledged later; "": none
+	approval     *approval             // command that the decision carries out; nil: none
+}
+
+// enforced is what the last decision of this process was put in force over.
+type enforced struct {
+	memory plan.Memory
+	units  []schema.Key // that it changed
+}
+
+// putInForce places members, finds out which units change and because of which
+// commits, and carries out the effects.
+func (t *estateTask) putInForce(ctx context.Context, c change) error {
+	memory := t.status.Units()
+	if c.old != nil {
+		before := *c.old
+		before.Placement = t.decider.Place(c.old.Effective, memory)
+		c.before = &before
+	}
+	c.next.Placement = t.decider.Place(c.next.Effective, memory)
+	c.units = changedUnits(c.old, c.next, memory, t.last)
+	if c.old != nil && c.old.Main != "" && c.old.Main != c.next.Main {
+		c.merged = t.history.between(ctx, c.old.Main, c.next.Main)
+	}
+	var err error
+	if c.causes, err = t.causes(ctx, &c, memory); err != nil {
+		return err
+	}
+	c.origin.requesters = t.requesters(ctx, c.next, c.units, c.origin.requesters)
+	t.carryOut(c.effects())
+	t.backlog, t.last = backlog{}, &enforced{memory, c.units}
+	return nil
+}
+
+// causes returns the commit of main that changed each unit.
+func (t *estateTask) causes(ctx context.Context, c *change, memory plan.Memory) (map[schema.Key]string, error) {
+	isMerge := c.old == nil || c.old.Main != c.next.Main
+	if c.origin.approval == nil && !isMerge && c.old.InForce != c.next.InForce && c.origin.acknowledged == "" && len(c.units) > 0 {
+		return t.history.causesOf(ctx, c.old.InForce, c.next, c.units) // something held came into force without a new commit
+	}
+	causes := attribute(c.merged, c.next.Main, c.units)
+	for _, key := range c.units {
+		s := memory.Get(key)
+		switch commit := c.origin.commitOf(c.old, c.next, key); {
+		case c.origin.approval != nil:
+			causes[key] = c.origin.approval.commit
+		case commit != "":
+			causes[key] = commit
+		case isMerge:
+		case c.origin.acknowledged != "" && changes(c.before, c.next, key):
+			causes[key] = c.origin.acknowledged
+		case s != nil && s.Revision != "": // no commit changed it: a day began
+			causes[key] = s.Revision
+		}
+	}
+	return causes, nil
+}
+
+// commitOf returns the commit that changed a unit; "": unknown, or only its
+// placement changed.
+func (o origin) commitOf(old, next *reconciler.State, key schema.Key) string {
+	if commit := o.changed[key]; commit != "" {
+		return commit
+	}
+	if old == nil || sameInstance(old, next, key) {
+		return ""
+	}
+	return o.first
+}
+
+// requesters adds to known the requesters of new instances that it lacks.
+func (t *estateTask) requesters(ctx context.Context, st *reconciler.State, units []schema.Key, known map[schema.Key]string) map[schema.Key]string {
+	missing := map[string]schema.Key{}
+	for _, key := range units {
+		if i := st.Desired.Instance(key); i != nil && known[key] == "" && isNewUnit(t.status.Unit(key)) {
+			missing[i.File] = key
+		}
+	}
+	out := t.authors.FindRequesters(ctx, st.Main, missing, func(s decide.Step, key schema.Key) authority.Actor {
+		return t.decider.Maker(st.Desired, s, authority.Scope{Tenant: key.Tenant, Project: key.Project}, t.today())
+	})
+	if out == nil {
+		return known
+	}
+	maps.Copy(out, known)
+	return out
+}
+
+// isNewUnit returns true if a decision creates a unit, rather than changes one.
+func isNewUnit(prev *plan.Status) bool {
+	return prev == nil || prev.Phase == plan.PhaseDeleting || prev.Phase == plan.PhaseDeleted
+}
+
+// changedUnits lists, sorted, the units that a decision changes, and those without
+// a status. With last, only units that can have changed are compared.
+func changedUnits(old, next *reconciler.State, memory plan.Memory, last *enforced) []schema.Key {
+	candidates := map[schema.Key]bool{}
+	if old == nil || last == nil {
+		for k := range next.Effective.All() {
+			candidates[k] = true
+		}
+		for k := range memory.All() {
+			candidates[k] = true
+		}
+	} else {
+		for k := range schema.Differing(old.Effective, next.Effective) {
+			candidates[k] = true
+		}
+		for k := range plan.ChangedPlacement(old.Placement, next.Placement) {
+			candidates[k] = true
+		}
+		for k := range plan.ChangedMemory(last.memory, memory) {
+			candidates[k] = true
+		}
+		for _, k := range last.units { // their statuses may be lost again
+			candidates[k] = true
+		}
+	}
+	var keys []schema.Key
+	for k := range candidates {
+		if isChanged(old, next, memory.Get(k), k) {
+			keys = append(keys, k)
+		}
+	}
+	slices.SortFunc(keys, schema.Key.Compare)
+	return keys
+}
+
+// isChanged returns true if a decision changes a unit with this status.
+func isChanged(old, next *reconciler.State, s *plan.Status, key schema.Key) bool {
+	isGoing := s != nil && (s.Phase == plan.PhaseDeleting || s.Phase == plan.PhaseDeleted)
+	if next.Instance(key) == nil {
+		return s != nil && !isGoing
+	}
+	return old == nil || s == nil || isGoing || changes(old, next, key)
+}
+
+// effects are what follows from a decision. The fields stand in the order in which
+// carryOut carries them out.
+type effects struct {
+	// Roll-outs begin before the statuses are recorded that they count.
+	begin  []heldOf
+	reopen []string // commits whose roll-out had ended and continues
+
+	// Recorded as one: a reader, and each commit of berth/status, has all of them or
+	// none. If a daemon stops after half of them, the next one would undo them.
+	change     *change // makes the statuses of its units
+	records    []audit.Record
+	events     []plan.Event
+	state      *reconciler.State
+	pauseCause string // commit that pauses or resumes the estate; "": neither
+
+	// Afterwards, as a unit must not be reconciled by the state before.
+	wake    []schema.Key
+	publish []string // commits whose roll-out is published
+}
+
+// heldOf is a commit of main with what is held of it.
+type heldOf struct {
+	commit string
+	held   []plan.Held
+}
+
+// effects returns what follows from a change. Pure.
+func (c *change) effects() effects {
+	next := c.next
+	e := effects{change: c, records: c.records, events: c.events, state: next, wake: c.units}
+	isMerge := c.old == nil || c.old.Main != next.Main
+	for _, m := range c.merged {
+		e.begin = append(e.begin, heldOf{m.commit, unreadableIn(next.Held, m.paths)})
+		e.publish = append(e.publish, m.commit)
+	}
+	e.publish = append(e.publish, next.Main)
+	var wasHeld []plan.Held
+	if c.old != nil {
+		wasHeld = c.old.Held
+	}
+	for commit, held := range attributeHeld(c.merged, next.Main, newlyHeld(wasHeld, next.Held)) {
+		e.begin = append(e.begin, heldOf{commit, held})
+	}
+	if !isMerge && c.old.InForce != next.InForce && c.origin.acknowledged == "" {
+		e.reopen = slices.Compact(slices.Sorted(maps.Values(c.causes)))
+	}
+	if c.old != nil && c.old.Paused != next.Paused {
+		e.pauseCause = next.Main
+		if i := slices.IndexFunc(c.merged, func(m mergedCommit) bool { return m.touches(pauseFile) }); i >= 0 {
+			e.pauseCause = c.merged[i].commit
+		}
+	}
+	return e
+}
+
+// status returns the status of a changed unit. prev is nil for a new unit. Pure.
+func (c *change) status(key schema.Key, prev *plan.Status) plan.Status {
+	s := statusOfDecision(key, c.next, prev, c.causes[key])
+	want := c.next.Instance(key)
+	if isNewUnit(prev) && want != nil {
+		s.RequestedBy = c.origin.requesters[key]
+	}
+	if !changes(c.before, c.next, key) {
+		return s // nothing to compare
+	}
+	stopped := wasStopped(c.before, prev, key)
+	switch {
+	case c.origin.approval != nil:
+		s.Review = c.origin.approval.review(key, stopped)
+	case c.old.Main == c.next.Main && c.origin.acknowledged != "" && want == nil:
+		s.Review = nil // a user with the permission acknowledged the deletion of exactly these documents
+	case c.old.Main != c.next.Main, c.old.InForce != c.next.InForce:
+		s.Review = &plan.UnitReview{Stopped: stopped}
+	case prev != nil: // no commit changed it
+		s.Review = prev.Review
+	}
+	return s
+}
+
+// carryOut carries out the effects of a decision.
+func (t *estateTask) carryOut(e effects) {
+	for _, one := range e.begin {
+		t.pulls.RollOuts.Begin(one.commit, one.held)
+	}
+	for _, commit := range e.reopen {
+		t.pulls.RollOuts.Released(commit, e.state.Held)
+	}
+	t.recordDecision(e)
+	t.o.Metrics.frozen.Set(0)
+	t.inForce.setReady()
+	for _, key := range e.wake {
+		t.queues.addUnit(key)
+	}
+	for _, commit := range e.publish {
+		t.pulls.Touched(commit)
+	}
+	t.pulls.BaseMoved()
+	t.log.Info("decision in force", "main", reconciler.Short(e.state.Main), "in_force", reconciler.Short(e.state.InForce), "held", len(e.state.Held),
+		"changed_units", len(e.wake), "correlation_id", reconciler.CorrelationID(e.state.Main))
+}
+
+// recordDecision records a decision with everything that is true only together
+// with it.
+func (t *estateTask) recordDecision(e effects) {
+	t.status.Decision.Lock()
+	defer t.status.Decision.Unlock()
+	for _, key := range e.change.units {
+		t.recorder.update(key, func(prev *plan.Status) (plan.Status, bool) { return e.change.status(key, prev), true })
+	}
+	t.status.Record(append(e.records, fateRecords(e.change.before, e.state, t.now())...)...)
+	t.status.Announce(e.events...)
+	t.shared.record(e.state)
+	t.status.Revise(func(rev *reconciler.Revision) {
+		rev.Commit, rev.InForce, rev.Frozen = e.state.Main, e.state.InForce, ""
+		rev.Held, rev.HeldMore = e.state.Held, 0
+		if more := len(e.state.Held) - maxHeld; more > 0 {
+			rev.Held, rev.HeldMore = slices.Clone(e.state.Held[:maxHeld]), more
+		}
+	})
+	t.inForce.set(e.state)
+	t.inForce.setFrozen("")
+	if e.pauseCause != "" {
+		t.recordPause(e.state, e.pauseCause)
+	}
+}

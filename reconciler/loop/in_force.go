@@ -1,0 +1,101 @@
+package loop
+
+import (
+	"errors"
+	"sync"
+
+	"berth/reconciler"
+)
+
+// inForce holds the state in force, and why main's commit cannot be taken over.
+// Safe for concurrent use.
+type inForce struct {
+	mu      sync.Mutex
+	state   *reconciler.State // nil before the first decision
+	tip     string            // of main, as fetched last
+	frozen  string            // why synchronization is frozen; "": it is not
+	repoErr error             // of the last use of the repository
+	isReady bool
+	ready   chan struct{} // closed once it is known what is in force
+}
+
+func newInForce() *inForce { return &inForce{ready: make(chan struct{})} }
+
+// current returns the state in force; nil before the first decision.
+func (f *inForce) current() *reconciler.State {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.state
+}
+
+// get returns the state in force, the tip of main as fetched last, and why
+// synchronization is frozen ("": it is not), as of one moment.
+func (f *inForce) get() (st *reconciler.State, tip, frozen string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.state, f.tip, f.frozen
+}
+
+// set replaces the state in force.
+func (f *inForce) set(st *reconciler.State) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.state = st
+}
+
+// setTip records the tip of main.
+func (f *inForce) setTip(commit string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.tip = commit
+}
+
+// setFrozen records why synchronization is frozen; "": it is not. It returns true
+// if that changed.
+func (f *inForce) setFrozen(why string) (changed bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	changed, f.frozen = f.frozen != why, why
+	return changed
+}
+
+// setReady records that it is known what is in force.
+func (f *inForce) setReady() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.isReady {
+		f.isReady = true
+		close(f.ready)
+	}
+}
+
+// known returns true once it is known what is in force.
+func (f *inForce) known() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.isReady
+}
+
+// setRepositoryError records the result of the last use of the repository.
+func (f *inForce) setRepositoryError(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.repoErr = err
+}
+
+// repositoryError returns the error of the last use of the repository, or nil.
+func (f *inForce) repositoryError() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.repoErr
+}
+
+// operatorError returns the error of the repository that an operator has to fix,
+// or nil.
+func (f *inForce) operatorError() error {
+	err := f.repositoryError()
+	if operator := (*reconciler.OperatorError)(nil); errors.As(err, &operator) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,80 @@
+package loop
+
+import (
+	"context"
+	"strings"
+	"sync"
+
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/schema"
+)
+
+// counted is a runtime whose calls are counted.
+type counted struct {
+	runtimes.Runtime
+	metrics *Metrics
+	backend string
+}
+
+func (c counted) Apply(ctx context.Context, ch runtimes.Change) error {
+	err := c.Runtime.Apply(ctx, ch)
+	c.metrics.called(c.backend, string(ch.Action.Verb), err == nil)
+	return err
+}
+
+// journal reports the actions on a unit to the roll-out of its commit and to the
+// audit log. The intent of an action is in the host's ledger before it has an
+// effect.
+type journal struct {
+	*recorder
+	unit          *plan.Status // when the actions started
+	attempt       int
+	noncompliance *schema.Noncompliance
+	isKept        bool // the plan keeps what was applied before, not what the commit brought
+
+	mu    sync.Mutex
+	steps map[string]string // description of each started action, by its id
+}
+
+// Begin reports that an action starts.
+func (j *journal) Begin(_ context.Context, a plan.Action) error {
+	step := strings.TrimSpace(string(a.Verb) + " " + a.Member)
+	if a.Node != "" {
+		step += " on " + a.Node
+	}
+	j.mu.Lock()
+	j.steps[a.ID] = step
+	j.mu.Unlock()
+	if !j.isKept {
+		j.pulls.RollOuts.At(j.unit.Revision, j.unit.Key, step)
+		j.pulls.Touched(j.unit.Revision)
+	}
+	return nil
+}
+
+// End reports the outcome of an action.
+func (j *journal) End(_ context.Context, o plan.Outcome) error {
+	j.mu.Lock()
+	step := j.steps[o.ActionID]
+	j.mu.Unlock()
+	switch {
+	case j.isKept:
+	case o.State == plan.Done:
+		j.pulls.RollOuts.Done(j.unit.Revision, j.unit.Key)
+	case step != "":
+		j.pulls.RollOuts.At(j.unit.Revision, j.unit.Key, step)
+	}
+	if o.State == plan.Done || o.State == plan.Failed || o.State == plan.Uncertain {
+		j.status.Record(effectRecord(j.unit, o, j.attempt, j.noncompliance, j.now()))
+	}
+	j.pulls.Touched(j.unit.Revision)
+	return nil
+}
+
+// hasStarted returns true if an action was started.
+func (j *journal) hasStarted() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return len(j.steps) > 0
+}

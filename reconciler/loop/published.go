@@ -1,0 +1,162 @@
+package loop
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"berth/schema"
+	"berth/schema/policy"
+)
+
+// published is a resource whose bytes are published elsewhere, as it is declared: an
+// Artifact of a project, or an AppVersion that is made from artifacts.
+type published struct {
+	head   *schema.Header
+	status string                 // as declared; "" is a publish intent
+	bytes  map[string]bytesStatus // by name; an Artifact's has the name ""
+}
+
+// source returns where the bytes of b are, or why they may not be read there. A
+// source together with a reason is one that is read without its credential, so that
+// bytes may be missing for that reason.
+func (p *published) source(d *schema.Desired, rules *policy.Sources, b bytesStatus) (source *schema.ArtifactSource, why string) {
+	k := p.head.Key
+	if t := d.Tenants[k.Tenant]; t != nil {
+		source = t.ArtifactSources[b.Source]
+	}
+	if source == nil {
+		source = d.Platform.ArtifactSources[b.Source]
+	}
+	if source == nil {
+		return nil, "there is no source " + b.Source
+	}
+	if decision, ok := rules.Allowed(k.Project, b.AppSlug, source); !ok {
+		return nil, decision.Message
+	}
+	only := *source
+	only.Spec.Repositories = nil
+	if k.Kind != schema.KindArtifact {
+		return &only, ""
+	}
+	within, decision, ok := policy.ReferenceAllowed(k, b.Reference, source)
+	if !ok {
+		return nil, decision.Message
+	}
+	if within != "" {
+		only.Spec.Repositories = []string{within}
+	}
+	if !policy.Shared(source) {
+		only.Spec.Credential = ""
+		return &only, fmt.Sprintf("the credential of %s is not shown for what projects publish, as the source names no repositories for them", source.Key)
+	}
+	return &only, ""
+}
+
+// fingerprint is equal for equal verifications: of the same bytes, at the same
+// source, for the same status. rules are those of the owner.
+func (p *published) fingerprint(d *schema.Desired, rules *policy.Sources) string {
+	type reference struct {
+		bytesStatus
+		Source *schema.ArtifactSourceSpec
+		Why    string
+	}
+	all := map[string]reference{}
+	for name, b := range p.bytes {
+		r := reference{bytesStatus: b}
+		var source *schema.ArtifactSource
+		if source, r.Why = p.source(d, rules, b); source != nil {
+			r.Source = &source.Spec
+		}
+		all[name] = r
+	}
+	data, err := json.Marshal(all)
+	if err != nil {
+		panic(err) // strings only
+	}
+	return p.status + " " + string(data)
+}
+
+// publishedBy returns the published resources in force of an owner: a tenant, or "",
+// the platform.
+func publishedBy(d *schema.Desired, owner string) map[schema.Key]*published {
+	out := map[schema.Key]*published{}
+	if owner == "" {
+		for _, versions := range d.Platform.Versions {
+			for _, v := range versions {
+				if p := publishedVersion(v); p != nil {
+					out[v.Key] = p
+				}
+			}
+		}
+	}
+	if t := d.Tenants[owner]; t != nil {
+		for _, project := range t.Projects {
+			for _, a := range project.Artifacts {
+				out[a.Key] = publishedArtifact(a)
+			}
+		}
+	}
+	return out
+}
+
+// publishedResource returns one published resource in force, or nil.
+func publishedResource(d *schema.Desired, key schema.Key) *published {
+	switch key.Kind {
+	case schema.KindAppVersion:
+		if v := d.Version(key.Parent, key.Name); v != nil {
+			return publishedVersion(v)
+		}
+	case schema.KindArtifact:
+		if t := d.Tenants[key.Tenant]; t != nil && t.Projects[key.Project] != nil {
+			if a := t.Projects[key.Project].Artifacts[key.Name]; a != nil {
+				return publishedArtifact(a)
+			}
+		}
+	}
+	return nil
+}
+
+func publishedArtifact(a *schema.Artifact) *published {
+	return &published{head: &a.Header, status: string(a.Spec.Status), bytes: map[string]bytesStatus{
+		"": {AppSlug: a.Spec.App, Source: a.Spec.Source, Reference: a.Spec.Reference, MediaType: a.Spec.MediaType, Digest: a.Spec.Digest},
+	}}
+}
+
+// publishedVersion returns nil for a version that names no artifacts.
+func publishedVersion(v *schema.AppVersion) *published {
+	if len(v.Spec.Manifest.Artifacts) == 0 {
+		return nil
+	}
+	p := &published{head: &v.Header, status: string(v.Spec.Status), bytes: map[string]bytesStatus{}}
+	for name, m := range v.Spec.Manifest.Artifacts {
+		p.bytes[name] = bytesStatus{Source: m.Source, Reference: m.Reference, MediaType: m.MediaType, Digest: m.Digest}
+	}
+	return p
+}
+
+// changedOwners returns, sorted, the tenants, and "" for the platform, that can
+// differ from last, which is nil the first time. Revisions share the parts that did
+// not change. The platform's rules hold for everybody, so a change there changes
+// every owner.
+func changedOwners(last, now *schema.Desired) []string {
+	var out []string
+	all := last == nil || last.Platform != now.Platform
+	if all {
+		out = append(out, "")
+	}
+	for name, t := range now.Tenants {
+		if all || last.Tenants[name] != t {
+			out = append(out, name)
+		}
+	}
+	if last != nil {
+		for name := range last.Tenants {
+			if now.Tenants[name] == nil {
+				out = append(out, name)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}

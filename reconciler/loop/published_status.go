@@ -1,0 +1,262 @@
+package loop
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"berth/reconciler"
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/schema"
+)
+
+const (
+	// conditionVerified says whether published bytes are those that are declared.
+	conditionVerified = "Verified"
+	// phaseIntent is the phase of an artifact whose bytes were not verified yet.
+	phaseIntent = "intent"
+)
+
+// bytesStatus is the status of the bytes of one reference: as declared, and as
+// found. Its names are those of the artifact events, which are made from it.
+type bytesStatus struct {
+	AppSlug   string    `json:"app_slug,omitempty"` // of an Artifact
+	Source    string    `json:"source"`
+	Reference string    `json:"reference"`
+	MediaType string    `json:"media_type"`
+	Digest    string    `json:"digest"` // as declared; "" for a publish intent
+	State     string    `json:"state,omitempty"`
+	Reason    string    `json:"reason,omitempty"`
+	Message   string    `json:"message,omitempty"`
+	Found     string    `json:"found_digest,omitempty"`
+	FoundType string    `json:"found_media_type,omitempty"`
+	Size      int64     `json:"size,omitempty"`
+	Checked   time.Time `json:"checked,omitzero"` // when this was found first
+}
+
+// declared returns b without what was found.
+func (b bytesStatus) declared() bytesStatus {
+	return bytesStatus{AppSlug: b.AppSlug, Source: b.Source, Reference: b.Reference, MediaType: b.MediaType, Digest: b.Digest}
+}
+
+// artifactStatus is the detail of an Artifact's status.
+type artifactStatus struct {
+	UID string `json:"uid,omitempty"` // identifies the artifact if it is renamed
+	bytesStatus
+}
+
+// versionStatus is the detail of an AppVersion's status, by the names of its
+// manifest.
+type versionStatus struct {
+	Artifacts map[string]bytesStatus `json:"artifacts"`
+}
+
+// recordedBytes returns the bytes as a status has them. A malformed detail has
+// none.
+func recordedBytes(s *plan.ThingStatus) map[string]bytesStatus {
+	if s == nil {
+		return nil
+	}
+	if s.Key.Kind == schema.KindAppVersion {
+		var d versionStatus
+		_ = json.Unmarshal(s.Detail, &d)
+		return d.Artifacts
+	}
+	var d bytesStatus
+	if json.Unmarshal(s.Detail, &d) != nil {
+		return nil
+	}
+	return map[string]bytesStatus{"": d}
+}
+
+// next returns the status of p after prev, which may be nil, with what a
+// verification found; nil: there was none. What was found of bytes that are not
+// declared any more is dropped. commit is the one that changed the declaration; "":
+// none did. Pure.
+func (p *published) next(prev *plan.ThingStatus, found map[string]bytesStatus, commit string) plan.ThingStatus {
+	s := plan.ThingStatus{APIVersion: schema.APIVersion, Kind: string(p.head.Key.Kind) + "Status", Key: p.head.Key, UID: p.head.UID}
+	all, isSame := p.merge(recordedBytes(prev), found)
+	if s.Revision, s.CorrelationID = commit, reconciler.CorrelationID(commit); commit == "" && prev != nil && isSame {
+		s.Revision, s.CorrelationID = prev.Revision, prev.CorrelationID
+	}
+	verified := verifiedCondition(all, s.Revision)
+	s.Phase = p.phase(prev, isSame, verified.Status == "True", found != nil)
+	if verified.Status == "True" && p.awaitsBytes(s.Phase) {
+		verified.Status, verified.Reason, verified.Message = "Unknown", "NotLookedAt", "nobody looked at the bytes since this change"
+	}
+	s.Conditions = []plan.Condition{p.readyCondition(s.Phase, verified), verified}
+	var detail any = versionStatus{all}
+	if one, ok := all[""]; ok {
+		detail = artifactStatus{p.head.UID, one}
+	}
+	data, err := json.Marshal(detail)
+	if err == nil {
+		data, err = schema.CanonicalJSON(data)
+	}
+	if err != nil {
+		panic(err) // strings and numbers only
+	}
+	s.Detail = data
+	return s
+}
+
+// merge returns the declared bytes with what was recorded and found of them.
+// isSame is true if all of them were recorded as declared.
+func (p *published) merge(recorded, found map[string]bytesStatus) (all map[string]bytesStatus, isSame bool) {
+	all, isSame = make(map[string]bytesStatus, len(p.bytes)), len(recorded) == len(p.bytes)
+	for name, b := range p.bytes {
+		old, isKnown := recorded[name]
+		isKnown = isKnown && old.declared() == b
+		isSame = isSame && isKnown
+		now, isFound := found[name]
+		switch {
+		case isFound:
+			checked := now.Checked
+			if now.Checked = old.Checked; !isKnown || now != old {
+				now.Checked = checked
+			}
+			all[name] = now
+		case isKnown:
+			all[name] = old
+		default:
+			all[name] = b
+		}
+	}
+	return all, isSame
+}
+
+// phase returns the phase of p. An artifact is an intent until its bytes were
+// verified once; from then on its owner declares the phase. It is promoted only
+// once a verification after the promotion found the bytes (isFresh). An artifact
+// with another declaration is verified anew.
+func (p *published) phase(prev *plan.ThingStatus, isSame, isVerified, isFresh bool) string {
+	promoted := string(schema.ArtifactPromoted)
+	switch {
+	case p.head.Key.Kind == schema.KindAppVersion:
+		return p.status
+	case p.status == "":
+		return phaseIntent
+	case !isVerified && (prev == nil || !isSame || prev.Phase == phaseIntent):
+		return phaseIntent
+	case p.status == promoted && prev != nil && prev.Phase != promoted && !(isVerified && isFresh):
+		return prev.Phase
+	}
+	return p.status
+}
+
+// awaitsBytes returns true if p is in a phase because its bytes are not verified.
+func (p *published) awaitsBytes(phase string) bool {
+	return p.head.Key.Kind == schema.KindArtifact && p.status != "" && phase != p.status
+}
+
+// verifiedCondition is the condition Verified: the worst of all references.
+func verifiedCondition(all map[string]bytesStatus, revision string) plan.Condition {
+	c := plan.Condition{Type: conditionVerified, Status: "True", Reason: "Found", Revision: revision}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		b := all[name]
+		status := "False"
+		switch runtimes.SightState(b.State) {
+		case runtimes.SightFound:
+			continue
+		case runtimes.SightDifferent, runtimes.SightAbsent:
+		default:
+			status = "Unknown"
+		}
+		if c.Status == "False" || c.Status == status {
+			continue
+		}
+		c.Status, c.Reason, c.Message = status, b.Reason, b.Message
+		if b.Reason == "" {
+			c.Reason, c.Message = "NotLookedAt", "nobody looked at the bytes yet"
+		}
+		if name != "" {
+			c.Message = name + ": " + c.Message
+		}
+	}
+	return c
+}
+
+// readyCondition is the condition Ready: whether p can be used.
+func (p *published) readyCondition(phase string, verified plan.Condition) plan.Condition {
+	c := plan.Condition{Type: "Ready", Status: "True", Reason: reasonOf(plan.Phase(phase)), Revision: verified.Revision}
+	switch {
+	case p.status == "":
+		c.Status, c.Message = "False", "it is not registered: once the bytes are there, add their digest and status: registered"
+	case p.status == string(schema.ArtifactRetired), p.status == string(schema.StatusDisabled):
+		c.Status = "False"
+	case verified.Status != "True":
+		c.Status, c.Reason, c.Message = verified.Status, verified.Reason, verified.Message
+		if p.awaitsBytes(phase) {
+			c.Message = fmt.Sprintf("it is %s once its bytes were seen: %s", p.status, verified.Message)
+		}
+	}
+	return c
+}
+
+// UnverifiedPromotions returns a warning for each promotion of a change that has to
+// wait, because the last verification did not find the bytes. The change comes into
+// force; the promotion follows once the bytes are found. status returns what
+// berth/status says about a resource of before. Pure.
+func UnverifiedPromotions(before, after *schema.Desired, status func(schema.Key) *plan.ThingStatus) []schema.Diagnostic {
+	var out []schema.Diagnostic
+	for tenant, t := range after.Tenants {
+		if before.Tenants[tenant] == t {
+			continue
+		}
+		was := schema.ArtifactsBefore(before.Tenants[tenant], t)
+		for _, project := range t.Projects {
+			for _, a := range project.Artifacts {
+				old := was(a)
+				if a.Spec.Status != schema.ArtifactPromoted || old == nil || old.Spec.Status == schema.ArtifactPromoted {
+					continue
+				}
+				if why := unverifiedReason(status(old.Key)); why != "" {
+					at := a.At("spec.status")
+					out = append(out, schema.Diagnostic{
+						Severity: schema.SeverityWarning, Code: schema.CodeArtifactUnseen, File: a.File, Line: at.Line, Column: at.Column, Path: "spec.status",
+						Message: "it is promoted once its bytes are found, and stays what it is until then; when Berth looked last: " + why,
+					})
+				}
+			}
+		}
+	}
+	schema.SortDiagnostics(out)
+	return out
+}
+
+// unverifiedReason returns why the bytes of a resource are not verified; "": they
+// are, or were never checked. s may be nil.
+func unverifiedReason(s *plan.ThingStatus) string {
+	if s == nil {
+		return ""
+	}
+	if i := slices.IndexFunc(s.Conditions, func(c plan.Condition) bool { return c.Type == conditionVerified }); i >= 0 && s.Conditions[i].Status != "True" {
+		return s.Conditions[i].Message
+	}
+	return ""
+}
+
+// VersionBlocked returns true if new instances of a version have to wait, because
+// its bytes are missing or not as declared: what would run is not what was
+// reviewed. An unknown state blocks nothing. s is the version's status, or nil.
+// Pure.
+func VersionBlocked(v *schema.AppVersion, s *plan.ThingStatus) (plan.Blocked, bool) {
+	p := publishedVersion(v)
+	if p == nil {
+		return plan.Blocked{}, false
+	}
+	recorded := recordedBytes(s)
+	for _, name := range slices.Sorted(maps.Keys(p.bytes)) {
+		b := recorded[name]
+		switch runtimes.SightState(b.State) {
+		case runtimes.SightDifferent, runtimes.SightAbsent:
+			if b.declared() == p.bytes[name] {
+				return plan.Blocked{Code: "artifact.unverified", Wait: true, Message: fmt.Sprintf("%s is made from %s of %s, and new instances wait: %s", v.Key, b.Reference, b.Source, b.Message)}, true
+			}
+		}
+	}
+	return plan.Blocked{}, false
+}

@@ -1,0 +1,121 @@
+package loop
+
+import (
+	"log/slog"
+	"slices"
+	"time"
+
+	"berth/reconciler"
+	"berth/reconciler/plan"
+	"berth/reconciler/pulls"
+	"berth/reconciler/status"
+	"berth/schema"
+)
+
+// recorder records the statuses of units, and informs whoever depends on one: the
+// roll-out of its commit, pull requests that show the unit, and members that wait
+// for a node.
+type recorder struct {
+	status *status.Writer
+	pulls  *pulls.Pulls
+	queues *queues
+	log    *slog.Logger
+	now    func() time.Time
+}
+
+// set records next in place of prev. It returns false if prev is not the unit's
+// status any more.
+func (r *recorder) set(prev *plan.Status, next plan.Status) bool {
+	changed, ok := r.status.SetUnit(prev, next)
+	if !ok || !changed {
+		return ok
+	}
+	if prev == nil || prev.Phase != next.Phase {
+		from := plan.Phase("")
+		if prev != nil {
+			from = prev.Phase
+		}
+		r.unitLog(&next).Info("phase changed", "from", string(from), "to", string(next.Phase), "reason", next.FailureReason, "revision", reconciler.Short(next.Revision))
+	}
+	for _, commit := range r.pulls.RollOuts.Observe(&next) {
+		r.pulls.Touched(commit)
+	}
+	if freesNode(prev, &next) {
+		r.queues.add(reconciler.Item{Task: reconciler.TaskPlace})
+	}
+	if prev == nil || !status.EqualJSON(prev.Observed, next.Observed) {
+		r.pulls.UnitMoved(next.Key)
+	}
+	return true
+}
+
+// update records what change makes of a unit's status, which is nil for a new
+// unit. It repeats the change if another one comes between. A change that returns
+// false records nothing.
+func (r *recorder) update(key schema.Key, change func(prev *plan.Status) (next plan.Status, ok bool)) {
+	for {
+		prev := r.status.Unit(key)
+		next, ok := change(prev)
+		if !ok || r.set(prev, next) {
+			return
+		}
+	}
+}
+
+// freesNode returns true if a unit gives up a node.
+func freesNode(prev, next *plan.Status) bool {
+	if prev == nil {
+		return false
+	}
+	if next.Phase == plan.PhaseDeleted && prev.Phase != plan.PhaseDeleted {
+		return true
+	}
+	return slices.ContainsFunc(prev.Members, func(m plan.MemberStatus) bool {
+		return !slices.ContainsFunc(next.Members, func(o plan.MemberStatus) bool { return o.Node == m.Node })
+	})
+}
+
+// appOf returns the app of a resource in d or, if d does not declare it, as its
+// status has it.
+func (r *recorder) appOf(d *schema.Desired, key schema.Key) string {
+	if app := d.AppOf(key); app != "" {
+		return app
+	}
+	if s := r.status.Unit(key); s != nil {
+		return s.App
+	}
+	var of struct {
+		AppSlug string `json:"app_slug"`
+	}
+	if s := r.status.Resource(key); s != nil {
+		status.Detail(s, &of)
+	}
+	return of.AppSlug
+}
+
+// uidOf returns the uid of an instance in d or, if d does not declare it, as its
+// status has it.
+func (r *recorder) uidOf(d *schema.Desired, key schema.Key) string {
+	if i := d.Instance(key); i != nil {
+		return i.UID
+	}
+	if s := r.status.Unit(key); s != nil {
+		return s.UID
+	}
+	return ""
+}
+
+// logOf returns a log whose lines carry the identity of a resource (requirement
+// A11). The uid is an instance's.
+func (r *recorder) logOf(key schema.Key, app, uid, correlationID string) *slog.Logger {
+	log := r.log.With("correlation_id", correlationID, "org_id", orgOf(key), "project_id", projectOf(key), "app_slug", app)
+	if key.Kind == schema.KindInstance {
+		log = log.With("app_instance_id", schema.ID(uid, key))
+	}
+	return log
+}
+
+// unitLog is logOf for the unit of a status.
+func (r *recorder) unitLog(s *plan.Status) *slog.Logger {
+	return r.logOf(s.Key, s.App, s.UID, s.CorrelationID).With("unit", s.Key.String())
+}

@@ -1,0 +1,167 @@
+package loop
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"berth/reconciler"
+	"berth/reconciler/decide"
+	"berth/reconciler/plan"
+	"berth/reconciler/status"
+	"berth/schema"
+	"berth/schema/audit"
+	"berth/schema/event"
+)
+
+// actorBerth is the actor of what Berth does because of what is in force.
+const actorBerth = "berth"
+
+// decisionRecords returns the audit records of changed documents: one for each
+// permission that a change needed, or one if it needed none. base is the commit of
+// berth/in-force whose rules decided.
+func (t *estateTask) decisionRecords(verdicts []decide.Verdict, base string, d decide.Decision) []audit.Record {
+	var out []audit.Record
+	for _, v := range verdicts {
+		one := audit.Record{
+			OccurredAt: t.now(), CorrelationID: reconciler.CorrelationID(v.Commit), Actor: v.By.Name(), Proof: string(v.By.Proof), Approvers: v.By.Approvers,
+			Action: "document." + v.Document.Change, Key: v.Document.Key, File: v.Document.File,
+			OrgID: orgOf(v.Document.Key), ProjectID: projectOf(v.Document.Key), AppSlug: t.appOf(d.Desired, v.Document.Key),
+			Verdict: audit.Allowed, Commit: v.Commit, Base: base, PullRequest: v.PullRequest,
+		}
+		if v.Held != nil {
+			one.Verdict, one.Rule, one.Reason = audit.Held, v.Held.Reason, v.Held.Message
+		}
+		if len(v.Authority) == 0 {
+			out = append(out, one)
+		}
+		for _, d := range v.Authority {
+			r := one
+			r.Permission, r.BreakGlass = string(d.Permission), d.BreakGlass
+			switch {
+			case !d.Allowed:
+				r.Verdict, r.Rule, r.Reason = audit.Denied, "", d.Reason
+			case v.Held == nil:
+				r.Rule, r.Reason, r.Source = d.Role, d.Reason, positionOf(d.Source)
+			}
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// adoptedRecord is the audit record of an estate that is taken over as it is.
+func adoptedRecord(commit string, documents int, now time.Time) audit.Record {
+	return audit.Record{
+		OccurredAt: now, CorrelationID: reconciler.CorrelationID(commit), Actor: actorBerth, Proof: "operator", Action: "estate.adopted",
+		Verdict: audit.Allowed, Commit: commit, Reason: fmt.Sprintf("nothing was in force: %d documents come into force as they stand", documents),
+	}
+}
+
+// effectRecord is the audit record of one action on hosts.
+func effectRecord(s *plan.Status, o plan.Outcome, attempt int, refused *schema.Noncompliance, now time.Time) audit.Record {
+	r := audit.Record{
+		OccurredAt: now, CorrelationID: s.CorrelationID, Actor: actorBerth, Action: "runtime." + string(o.Verb), Key: s.Key,
+		OrgID: s.Key.Tenant, ProjectID: s.Key.ProjectID(), AppSlug: s.App, Verdict: audit.Allowed, Commit: s.Revision,
+		Rule: fmt.Sprintf("%s/%d", o.ActionID, attempt), Reason: strings.TrimSpace(string(o.State) + " " + o.Member),
+	}
+	if refused != nil && refused.Fate == schema.FateStopped && refused.Source != nil {
+		r.Source = positionOf(*refused.Source) // the policy is the cause, not the last commit
+		r.Reason += ": " + fateMessage(refused)
+	}
+	if o.State != plan.Done {
+		r.Verdict, r.Reason = audit.Failed, r.Reason+": "+o.Error
+	}
+	return r
+}
+
+// fateRecords returns the audit records of units whose treatment by policy changed
+// with a decision. old is nil if it is unknown.
+func fateRecords(old, next *reconciler.State, now time.Time) []audit.Record {
+	if old == nil {
+		old = &reconciler.State{}
+	}
+	keys := slices.Concat(slices.Collect(schema.Differing(old.Effective, next.Effective)), slices.Collect(plan.ChangedPlacement(old.Placement, next.Placement)))
+	slices.SortFunc(keys, schema.Key.Compare)
+	var out []audit.Record
+	for _, key := range slices.Compact(keys) {
+		n := next.Noncompliance(key)
+		if n == nil {
+			continue
+		}
+		if old.Effective != nil {
+			if was := old.Noncompliance(key); was != nil && was.Fate == n.Fate {
+				continue
+			}
+		}
+		r := audit.Record{
+			OccurredAt: now, CorrelationID: reconciler.CorrelationID(next.Main), Actor: actorBerth, Action: "policy." + string(n.Fate), Key: n.Key,
+			OrgID: n.Key.Tenant, ProjectID: n.Key.ProjectID(), AppSlug: declaredApp(n.Key, next, old), Verdict: audit.Held, Rule: "noncompliant", Reason: fateMessage(n), Commit: next.Main,
+		}
+		if n.Fate == schema.FateStopped {
+			r.Verdict = audit.Allowed
+		}
+		if n.Source != nil {
+			r.Source = positionOf(*n.Source)
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// declaredApp returns the app of an instance in the first state that declares it.
+func declaredApp(key schema.Key, all ...*reconciler.State) string {
+	for _, st := range all {
+		if st.Effective != nil && st.Effective.Instance(key) != nil {
+			return st.Effective.Instance(key).App
+		}
+	}
+	return ""
+}
+
+// entitlementEvents returns the events of entitlements whose changes came into
+// force.
+func entitlementEvents(verdicts []decide.Verdict, d *schema.Desired, now time.Time) []plan.Event {
+	var out []plan.Event
+	for _, v := range verdicts {
+		k := v.Document.Key
+		if k.Kind != schema.KindEntitlement || v.Held != nil {
+			continue
+		}
+		isEnabled := false
+		if t := d.Tenants[k.Tenant]; t != nil && t.Projects[k.Project] != nil && v.Document.Change != "deleted" {
+			e := t.Projects[k.Project].Entitlements[k.Name]
+			isEnabled = e != nil && e.Spec.Enabled
+		}
+		out = append(out, status.NewEvent(event.EntitlementUpdated, k, v.Commit, 0, reconciler.CorrelationID(v.Commit), event.Entitlement{
+			OrgID: k.Tenant, ProjectID: k.ProjectID(), AppSlug: k.Name,
+			Enabled: isEnabled, UpdatedBy: v.By.Name(), Revision: v.Commit,
+		}, now))
+	}
+	return out
+}
+
+// positionOf returns "file:line", or "" for an unknown position.
+func positionOf(p schema.Position) string {
+	if p.File == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s:%d", p.File, p.Line)
+}
+
+// orgOf returns the tenant that a resource belongs to.
+func orgOf(k schema.Key) string {
+	if k.Kind == schema.KindTenant {
+		return k.Name
+	}
+	return k.Tenant
+}
+
+// projectOf returns the id of the project that a resource belongs to.
+func projectOf(k schema.Key) string {
+	if k.Kind == schema.KindProject {
+		return k.Tenant + "." + k.Name
+	}
+	return k.ProjectID()
+}

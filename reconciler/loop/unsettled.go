@@ -1,0 +1,89 @@
+package loop
+
+import (
+	"fmt"
+	"strings"
+
+	"berth/reconciler"
+	"berth/reconciler/plan"
+	"berth/schema"
+)
+
+// Left is something that is not as it shall be, and why.
+type Left struct {
+	What  string
+	Stuck bool // waiting does not help: it needs another commit, or a person
+}
+
+// Unsettled lists, by unit, what is not as it shall be. Nil: every commit is
+// decided, every unit was reconciled and converged, and all is written.
+func (r *Reconciler) Unsettled() []Left {
+	var out []Left
+	st, _, frozen := r.inForce.get()
+	if st != nil && st.Paused != "" {
+		out = append(out, Left{What: "Berth is paused: " + st.Paused, Stuck: true})
+	}
+	switch err := r.inForce.repositoryError(); {
+	case frozen != "":
+		out = append(out, Left{What: "synchronization is frozen: " + frozen, Stuck: true})
+	case r.inForce.known():
+	case err != nil:
+		return []Left{{What: err.Error()}}
+	default:
+		return []Left{{What: "no commit has been decided yet"}}
+	}
+	for _, h := range r.status.Revision().Held {
+		out = append(out, Left{What: fmt.Sprintf("%s is held (%s): %s", h.File, h.Why(), h.Message), Stuck: true})
+	}
+	units := r.status.Units()
+	for _, k := range units.Keys() {
+		if !r.units.isReconciled(k) {
+			out = append(out, Left{What: k.String() + ": not observed yet"})
+		} else if l := unsettledUnit(units.Get(k), st); l != nil {
+			out = append(out, *l)
+		}
+	}
+	if out == nil && !r.status.IsWritten() {
+		out = append(out, Left{What: "status is not written yet"})
+	}
+	return out
+}
+
+// unsettledUnit returns what a unit lacks, or nil. A suspended unit lacks nothing.
+// Waiting does not help a unit that a shared runtime is to serve.
+func unsettledUnit(s *plan.Status, st *reconciler.State) *Left {
+	var want *schema.EffectiveInstance
+	if st != nil {
+		want = st.Instance(s.Key)
+	}
+	l := describeUnsettled(s)
+	switch {
+	case want == nil:
+	case want.SharedRuntime != "":
+		if i := st.Desired.Instance(s.Key); i != nil && i.Suspend {
+			return nil
+		}
+		l.Stuck = true
+	case want.Suspend, s.Settled() && isInState(s, want.DesiredState):
+		return nil
+	}
+	return &l
+}
+
+// isInState returns true if a unit is in its desired state.
+func isInState(s *plan.Status, desired schema.DesiredState) bool {
+	if desired == schema.DesiredStopped {
+		return s.Phase == plan.PhaseStopped
+	}
+	return s.Phase == plan.PhaseRunning
+}
+
+// describeUnsettled describes a unit's phase, and its failure or what it waits for.
+func describeUnsettled(s *plan.Status) Left {
+	why := s.FailureReason
+	if ready := s.Condition("Ready"); why == "" && ready != nil {
+		why = ready.Message
+	}
+	stalled := s.Condition("Stalled")
+	return Left{What: strings.TrimSuffix(fmt.Sprintf("%s: %s: %s", s.Key, s.Phase, why), ": "), Stuck: stalled != nil && stalled.Status == "True"}
+}
