@@ -2,8 +2,8 @@
 // directories of this host (requirements A6, B3). It reports existence and digest and
 // stores no bytes.
 //
-// Tenants declare sources, so each source may be hostile. There is no proxy and no
-// redirect to another host. Plain HTTP, addresses of this machine and metadata
+// Tenants declare sources, so each source may be hostile. Proxies and redirects to
+// other hosts are not used. Plain HTTP, addresses of this machine and metadata
 // services of clouds need the operator's permission. Bytes and time are bounded, and
 // no message contains text from a server.
 //

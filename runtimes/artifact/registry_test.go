@@ -197,7 +197,7 @@ func TestRegistry(t *testing.T) {
 
 	found := runtimes.Sight{State: runtimes.SightFound, Reason: "Found", Digest: digest, MediaType: imageType, Size: size}
 	require.Equal(t, found, look("lattice/solver:1.4", digest, imageType))
-	require.Equal(t, found, look("lattice/solver:1.4", "", ""), "a publish intent is told what was pushed")
+	require.Equal(t, found, look("lattice/solver:1.4", "", ""), "a publish intent gets the pushed digest")
 	require.Equal(t, found, look("lattice/solver", digest, imageType), "without a tag, by the digest")
 
 	s := look("lattice/solver:1.4", other, imageType)

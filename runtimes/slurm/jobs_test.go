@@ -131,7 +131,7 @@ scontrol update jobid=$SLURM_JOB_ID comment="cuda=$CUDA_VISIBLE_DEVICES user=$(i
 
 	// A script's own options are obeyed with its owner's rights and no others.
 	_, err = c.rt.Submit(t.Context(), &u, runtimes.Stamp{Epoch: 1}, runtimes.JobSpec{User: alice, Name: "job", Script: []byte("#!/bin/sh\n#SBATCH --bbf=/etc/shadow\n")})
-	require.ErrorContains(t, err, "Invalid --bbf", "read with rights its owner has not got")
+	require.ErrorContains(t, err, "Invalid --bbf", "read without the rights of its owner")
 	_, err = c.rt.Submit(t.Context(), &u, runtimes.Stamp{Epoch: 1}, runtimes.JobSpec{User: alice, Name: "job", Script: []byte("#!/bin/sh\n#SBATCH --uid=0\n")})
 	require.Error(t, err)
 
@@ -163,7 +163,7 @@ scontrol update jobid=$SLURM_JOB_ID comment="cuda=$CUDA_VISIBLE_DEVICES user=$(i
 	quick := c.submit(t, u, bob, "true", 0)
 	c.await(t, u, quick, runtimes.JobCompleted)
 
-	// So does taking away its owner, who may submit no more meanwhile.
+	// The removal of its owner waits too; the owner cannot submit meanwhile.
 	onlyBob := c.unit(string(more.Instance.Config), []schema.UnixUser{bob}, nil, 0, 1)
 	require.ErrorIs(t, c.apply(t, c.plan(t, onlyBob, false)), runtimes.ErrWaiting)
 	_, err = c.rt.Submit(t.Context(), &more, runtimes.Stamp{Epoch: 1}, runtimes.JobSpec{User: alice, Name: "job", Script: []byte("#!/bin/sh\n")})

@@ -32,7 +32,7 @@ func TestExistingDatabaseIsNotOverwritten(t *testing.T) {
 	require.ErrorContains(t, c.on(t).database(t.Context()), "two")
 	require.Equal(t, "accounting", string(c.ctl.files[profile.DatabaseData+"/ibdata1"]))
 	require.False(t, c.ctl.ran("mariadb-install-db"))
-	// An attempt that was cut off is begun again.
+	// An interrupted attempt is repeated.
 	delete(c.ctl.files, records)
 	require.NoError(t, c.on(t).database(t.Context()))
 	require.True(t, c.ctl.ran("mariadb-install-db"))
@@ -49,7 +49,7 @@ func TestPartitionIsClosedBeforeItsRemoval(t *testing.T) {
 	require.ErrorIs(t, c.apply(t, plan.Configure, after), runtimes.ErrWaiting)
 	require.True(t, c.ctl.ran("partitionname=main", "state=inactive"))
 	require.False(t, c.ctl.ran("scontrol reconfigure"))
-	require.False(t, c.ctl.ran("scancel"), "what waits in it may be wanted again")
+	require.False(t, c.ctl.ran("scancel"), "its queued jobs may be wanted again")
 
 	// The job ends; another waits, and does not start.
 	c.ctl.runs = nil
@@ -104,7 +104,7 @@ func TestChangeNeedsAnAnswerAsProof(t *testing.T) {
 // The deletion of a node waits for its jobs and keeps the drain of an administrator.
 func TestRejoiningNodeWaitsForJobsAndKeepsDrain(t *testing.T) {
 	c := newCluster(t)
-	delete(c.wk.files, workerRecordPath) // it lost its record: what the controller remembers is of an earlier life
+	delete(c.wk.files, workerRecordPath) // its record is lost, so the controller knows an earlier node
 	c.node = nodeDrained("bad fan")
 	c.queue = []string{"7 R 2001"}
 	require.ErrorIs(t, c.apply(t, plan.Join, c.unit), runtimes.ErrWaiting)

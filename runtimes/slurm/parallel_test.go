@@ -75,7 +75,7 @@ func TestSideBySide(t *testing.T) {
 	// A worker that is another instance's is not taken.
 	greedy := c.unit(onePartition, []schema.UnixUser{alice, bob}, nil, 0, 1, 2)
 	require.ErrorContains(t, c.apply(t, c.plan(t, greedy, false)), "is a worker of Instance physics.lattice/other")
-	require.Len(t, c.observe(t, first).Members, 3, "a worker that was refused is no member")
+	require.Len(t, c.observe(t, first).Members, 3, "a refused worker is not a member")
 	c.carry(t, first, false)
 
 	began = time.Now()

@@ -13,15 +13,13 @@ import (
 
 // node is a node as the controller sees it.
 type node struct {
-	Name     string   `json:"name"`
-	State    string   `json:"state"`       // base state: idle, mixed, allocated, down, unknown, inval…
-	Flags    []string `json:"state_flags"` // DRAIN, NOT_RESPONDING, COMPLETING…
-	Reason   string   `json:"reason"`
-	Gres     string   `json:"gres"`
-	CPUs     int      `json:"cpus"`
-	Memory   int      `json:"real_memory"`
-	Features string   `json:"active_features"`
-	Version  string   `json:"slurmd_version"`
+	Name   string   `json:"name"`
+	State  string   `json:"state"`       // base state: idle, mixed, allocated, down, unknown, inval…
+	Flags  []string `json:"state_flags"` // DRAIN, NOT_RESPONDING, COMPLETING…
+	Reason string   `json:"reason"`
+	Gres   string   `json:"gres"`
+	CPUs   int      `json:"cpus"`
+	Memory int      `json:"real_memory"`
 }
 
 // parseNodes reads `sinfo --json` with the version of Slurm.

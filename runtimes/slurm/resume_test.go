@@ -121,7 +121,7 @@ func TestUsersAreRecordedBeforeTheirAccounts(t *testing.T) {
 	require.Contains(t, c.ctl.users, "bob")
 	require.Contains(t, c.wk.users, "bob")
 	require.Contains(t, c.people, "bob")
-	require.Equal(t, c.unit.Instance.Users, c.observe(t).Unit.Instance.Users, "what was applied is still the old")
+	require.Equal(t, c.unit.Instance.Users, c.observe(t).Unit.Instance.Users, "the applied unit is still the old one")
 	require.NotEmpty(t, c.observe(t).Drift)
 
 	require.NoError(t, c.apply(t, plan.Configure, c.unit))

@@ -11,9 +11,8 @@ import (
 	"berth/runtimes"
 )
 
-// Of what an earlier release made, only what exists counts; what lies below /run
-// counts too, as it comes again with the start of its service.
-func TestEarlierPathsThatExist(t *testing.T) {
+// Paths below /run count without existing, as the start of a service makes them.
+func TestOnlyExistingEarlierPathsCount(t *testing.T) {
 	dir := t.TempDir()
 	there, gone := filepath.Join(dir, "there"), filepath.Join(dir, "gone")
 	require.NoError(t, os.Mkdir(there, 0o700))

@@ -23,7 +23,7 @@ func sleep(seconds string) runtimes.Op {
 	return runtimes.Op{Run: &runtimes.Run{Program: "sh", Args: []string{"-c", "sleep " + seconds}}}
 }
 
-func TestEpoch(t *testing.T) {
+func TestEarlierEpochIsRefused(t *testing.T) {
 	f := newFar(t)
 	path := f.path("open", "a")
 	at := func(epoch uint64, ops ...runtimes.Op) *agent.Fault {
@@ -48,8 +48,7 @@ func TestEpoch(t *testing.T) {
 	require.Equal(t, "io", at(9, write(path, "x")).Code, "an epoch that cannot be read lets nobody in")
 }
 
-// An epoch belongs to the leader that came with it first. Another leader of the
-// same epoch is refused, whatever the order.
+// An epoch belongs to its first leader. Another leader of the epoch is always refused.
 func TestEpochHasOneLeader(t *testing.T) {
 	f := newFar(t)
 	path := f.path("open", "a")
@@ -78,7 +77,7 @@ func TestEpochHasOneLeader(t *testing.T) {
 	require.Equal(t, "io", code(7, "other"), "a leader that cannot be read lets nobody in")
 }
 
-// Of many leaders that come with one epoch at the same time, exactly one gets in.
+// Of many concurrent leaders with one epoch, exactly one is admitted.
 func TestEpochIsClaimedOnce(t *testing.T) {
 	f := newFar(t)
 	for epoch := uint64(1); epoch <= 10; epoch++ {
@@ -97,8 +96,8 @@ func TestEpochIsClaimedOnce(t *testing.T) {
 	}
 }
 
-// State that an older helper left names no leader; the first leader of that epoch
-// claims it. An older helper that runs again finds an epoch that it can read.
+// The state of an older helper has no leader; the first leader of that epoch claims
+// it. An older helper can still read the epoch.
 func TestEpochOfAnOlderHelper(t *testing.T) {
 	f := newFar(t)
 	at := func(epoch uint64, leader string) *agent.Fault {
@@ -134,7 +133,7 @@ func TestEpochOfAnOlderHelper(t *testing.T) {
 	require.Nil(t, at(10, "first"))
 }
 
-// one2 asks without an epoch.
+// one2 sends a request without an epoch.
 func (f *far) one2(op runtimes.Op) runtimes.Result {
 	f.Helper()
 	r := f.ask(runtimes.Stamp{}, op)
@@ -142,9 +141,9 @@ func (f *far) one2(op runtimes.Op) runtimes.Result {
 	return r.Results[0]
 }
 
-// A later leader's first effect waits until those of earlier leaders are over,
-// and then none of theirs begins.
-func TestEpochFencesWhatIsUnderWay(t *testing.T) {
+// The first effect of a later leader waits for running effects of earlier leaders,
+// which start no other.
+func TestLaterLeaderWaitsForRunningEffects(t *testing.T) {
 	f := newFar(t)
 	var mu sync.Mutex
 	var order []string
@@ -171,7 +170,7 @@ func TestEpochFencesWhatIsUnderWay(t *testing.T) {
 	require.Equal(t, agent.CodeStaleEpoch, f.askOf(old, runtimes.Stamp{Epoch: 1}, sleep("0")).Fault.Code)
 }
 
-// Effects of one epoch run side by side, and the waiting for them is bounded.
+// Effects of one epoch run in parallel, and waiting for them is bounded.
 func TestEpochIsSharedAndBounded(t *testing.T) {
 	f := newFar(t)
 	f.do(write(f.path("open", "a"), ""))
@@ -225,7 +224,7 @@ func TestLedger(t *testing.T) {
 		require.NotContains(t, string(all), canary)
 	}
 
-	// A line that a crash cut off neither hides what follows nor numbers it anew.
+	// A truncated line neither hides nor renumbers the next entries.
 	require.NoError(t, os.WriteFile(filepath.Join(f.state, "ledger.jsonl"), append(all, `{"seq":99,"at":"20`...), 0o600))
 	f.do(runtimes.Op{Ledger: &runtimes.Ledger{End: "failed"}})
 	entries := f.one(runtimes.Op{Ledger: &runtimes.Ledger{Find: "action-1"}}).Ledger
@@ -237,8 +236,8 @@ func TestLedger(t *testing.T) {
 	f.fails("invalid", runtimes.Op{Ledger: &runtimes.Ledger{Begin: true, Find: "x"}})
 }
 
-// Many writers number their entries without a gap, and the ledger stays bounded.
-func TestLedgerOfManyAndRotation(t *testing.T) {
+// Concurrent writers number entries without gaps, and the ledger stays bounded.
+func TestLedgerIsNumberedAndRotated(t *testing.T) {
 	f := newFar(t)
 	var wait sync.WaitGroup
 	for range 4 {
@@ -267,9 +266,8 @@ func TestLedgerOfManyAndRotation(t *testing.T) {
 	require.Less(t, st.Size(), int64(1000))
 }
 
-// What numbers its entries cannot be lost sight of: not by a tail that holds
-// none, and not between two files.
-func TestLedgerNumbers(t *testing.T) {
+// The last number is found behind an invalid tail and across both files.
+func TestLastLedgerNumberIsFound(t *testing.T) {
 	f := newFar(t)
 	name := filepath.Join(f.state, "ledger.jsonl")
 	f.do(runtimes.Op{Ledger: &runtimes.Ledger{Begin: true}})
@@ -290,8 +288,7 @@ func TestLedgerNumbers(t *testing.T) {
 	f.do(runtimes.Op{Ledger: &runtimes.Ledger{Begin: true}})
 }
 
-// The next number follows the highest in both files, and no number that no
-// helper can have given counts.
+// The next number follows the highest valid one in both files.
 func TestLedgerNumbersNeverRepeatOrOverflow(t *testing.T) {
 	entry := func(seq string) string {
 		return `{"seq":` + seq + `,"at":"2026-08-01T10:00:00Z","stamp":{"epoch":1,"commit":"","correlation_id":"","action_id":"action-1"},"op":"begin"}` + "\n"
@@ -308,7 +305,7 @@ func TestLedgerNumbersNeverRepeatOrOverflow(t *testing.T) {
 		"a number at its end that is too large":       {entry("41"), entry("42") + entry("18446744073709551615"), 43},
 		"one that would overflow with the next":       {"", entry("42") + entry("18446744073709551614"), 43},
 		"one that other readers would round":          {"", entry("42") + entry("9007199254740993"), 43},
-		"one that is no number":                       {"", entry("42") + entry("1e3") + entry("-1") + entry("1.5") + entry(`"7"`), 43},
+		"an invalid number":                           {"", entry("42") + entry("1e3") + entry("-1") + entry("1.5") + entry(`"7"`), 43},
 		"one of the older file that is too large":     {entry("42") + entry("18446744073709551615"), `{"seq":43,"at`, 43},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -339,7 +336,7 @@ func TestLedgerNumbersNeverRepeatOrOverflow(t *testing.T) {
 	})
 }
 
-// A stamp is a few words: it stands in every entry.
+// Each ledger entry repeats the stamp.
 func TestStampsAreBounded(t *testing.T) {
 	f := newFar(t)
 	for _, hostile := range []string{strings.Repeat("a", 201), "a\nb", "a b", "é", "\x00"} {
@@ -353,7 +350,6 @@ func TestStampsAreBounded(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(f.state, "ledger.jsonl"))
 }
 
-// The answer to one request is bounded, whatever it is made of.
 func TestResultsAreBounded(t *testing.T) {
 	f := newFar(t)
 	for i := range 6000 {
@@ -368,7 +364,6 @@ func TestResultsAreBounded(t *testing.T) {
 	require.Contains(t, r.Fault.Message, "results of one request")
 }
 
-// When the ledger cannot be written, nothing happens.
 func TestNoEffectWithoutLedger(t *testing.T) {
 	f := newFar(t)
 	f.do(write(f.path("open", "a"), "x"))
@@ -383,7 +378,7 @@ func user(name string, uid int, absent bool) runtimes.Op {
 	return runtimes.Op{User: &runtimes.User{Name: name, UID: uid, Absent: absent}}
 }
 
-func TestUsers(t *testing.T) {
+func TestAccountsAreMadeAndRemoved(t *testing.T) {
 	f := newFar(t)
 	table := func(name string) string {
 		data, err := os.ReadFile(filepath.Join(f.etc, name))
@@ -427,8 +422,7 @@ func TestUsers(t *testing.T) {
 	require.Contains(t, table("passwd"), "carl:x:7742010")
 }
 
-// Nobody becomes an administrator by being declared, and no administrator is.
-func TestNoAdministrators(t *testing.T) {
+func TestAdministratorsAreRefused(t *testing.T) {
 	f := newFar(t)
 	f.do(user("marie", 7742001, false))
 	f.add("group", "wheel:x:10:paul\nsudo:x:27:debian,marie\n")
@@ -439,9 +433,9 @@ func TestNoAdministrators(t *testing.T) {
 	require.NotContains(t, string(data), "paul")
 }
 
-// A crash between the tables is made good by the next request, and an account
-// that was replaced by hand since is not removed.
-func TestUsersAfterACrash(t *testing.T) {
+// The next request repairs the tables after a crash. An account that a person has
+// replaced is not removed.
+func TestAccountsAreRepairedAfterACrash(t *testing.T) {
 	f := newFar(t)
 	f.do(user("marie", 7742001, false))
 	passwd := filepath.Join(f.etc, "passwd")
@@ -454,7 +448,7 @@ func TestUsersAfterACrash(t *testing.T) {
 	f.fails("refused", user("marie", 7742001, true))
 }
 
-func TestUsersMadeSideBySide(t *testing.T) {
+func TestAccountsAreMadeInParallel(t *testing.T) {
 	f := newFar(t)
 	var wait sync.WaitGroup
 	for i := range 8 {
@@ -467,9 +461,8 @@ func TestUsersMadeSideBySide(t *testing.T) {
 	require.Equal(t, 8, strings.Count(string(data), "managed by Berth"))
 }
 
-// What a person still runs ends before the account goes, however it was left
-// behind.
-func TestRemovedUsersRunNothing(t *testing.T) {
+// Processes of a user end before the removal of the account.
+func TestProcessesOfRemovedUsersEnd(t *testing.T) {
 	needRoot(t)
 	f := newFar(t)
 	f.do(user("marie", 7742001, false))
@@ -492,5 +485,5 @@ func TestRemovedUsersRunNothing(t *testing.T) {
 	case <-time.After(5 * time.Second):
 		t.Fatal("the process of an account that is gone still runs")
 	}
-	require.NoError(t, other.Process.Signal(syscall.Signal(0)), "a neighbour's process goes on")
+	require.NoError(t, other.Process.Signal(syscall.Signal(0)), "another user's process continues")
 }

@@ -1,4 +1,4 @@
 package agent
 
-// SetAfterStep has f called after each change of a host's files.
+// SetAfterStep sets a function that is called after each change of a file.
 func SetAfterStep(f func()) { afterStep = f }

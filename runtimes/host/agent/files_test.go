@@ -20,7 +20,7 @@ func write(path, text string) runtimes.Op {
 
 func read(path string) runtimes.Op { return runtimes.Op{Read: &runtimes.ReadFile{Path: path}} }
 
-func TestWrite(t *testing.T) {
+func TestWriteChangesOnlyWhatDiffers(t *testing.T) {
 	f := newFar(t)
 	path := f.path("open", "a.conf")
 	require.True(t, f.one(write(path, "one")).Changed)
@@ -40,9 +40,9 @@ func TestWrite(t *testing.T) {
 	f.fails("notfound", runtimes.Op{Write: &runtimes.WriteFile{Path: path, Mode: 0o600, Group: "nobody-here"}})
 }
 
-// A file of many names is given a new inode: its other names may be someone
-// else's, and keep content and owner.
-func TestWriteSparesHardLinks(t *testing.T) {
+// A file with several hard links gets a new inode; the other links keep content and
+// owner.
+func TestWriteKeepsOtherHardLinks(t *testing.T) {
 	f := newFar(t)
 	path, other := f.path("open", "a"), filepath.Join(t.TempDir(), "other")
 	f.do(write(path, "same"))
@@ -54,7 +54,7 @@ func TestWriteSparesHardLinks(t *testing.T) {
 	require.Equal(t, "same", string(data))
 }
 
-func TestOwners(t *testing.T) {
+func TestOwnerAndGroupAreSet(t *testing.T) {
 	needRoot(t)
 	f := newFar(t)
 	path := f.path("open", "owned")
@@ -72,7 +72,7 @@ func TestOwners(t *testing.T) {
 	require.False(t, f.one(runtimes.Op{Dir: &runtimes.MakeDir{Path: f.path("open", "d"), Mode: 0o755, Owner: "alice"}}).Changed)
 }
 
-func TestRead(t *testing.T) {
+func TestReadIsBounded(t *testing.T) {
 	f := newFar(t)
 	f.do(write(f.path("open", "a"), "0123456789"))
 	require.True(t, f.one(read(f.path("open", "none"))).Missing)
@@ -84,7 +84,7 @@ func TestRead(t *testing.T) {
 	f.fails("refused", read(f.path("open", "pipe"))) // and does not wait for a writer
 }
 
-func TestRemove(t *testing.T) {
+func TestRemoveFollowsNoLink(t *testing.T) {
 	f := newFar(t)
 	keep := filepath.Join(t.TempDir(), "keep")
 	require.NoError(t, os.MkdirAll(keep, 0o755))
@@ -106,7 +106,7 @@ func TestRemove(t *testing.T) {
 	require.False(t, f.one(runtimes.Op{Remove: &runtimes.Remove{Path: tree, Tree: true}}).Changed)
 	require.False(t, f.one(runtimes.Op{Remove: &runtimes.Remove{Path: f.path("open", "x", "y")}}).Changed)
 
-	// What a crash left of a write goes with the file, and nothing else does.
+	// Remove also removes temporary files of a crash, and no other file.
 	for _, name := range []string{".key.ABCDEFGHIJ.berth", ".keys.ABCDEFGHIJ.berth", ".key.own"} {
 		require.NoError(t, os.WriteFile(f.path("open", name), nil, 0o600))
 	}
@@ -144,7 +144,7 @@ func TestDirectoriesAndLinks(t *testing.T) {
 	require.Empty(t, f.one(runtimes.Op{List: &runtimes.List{Path: f.path("open", "none")}}).Names)
 }
 
-func TestStat(t *testing.T) {
+func TestStatReturnsTypeAndDigest(t *testing.T) {
 	f := newFar(t)
 	f.do(write(f.path("open", "a"), "content"), runtimes.Op{Link: &runtimes.MakeLink{Path: f.path("open", "l"), Target: "a"}})
 	require.NoError(t, os.WriteFile(f.path("open", "big"), make([]byte, 1<<20+1), 0o600))
@@ -165,7 +165,7 @@ func TestStat(t *testing.T) {
 	f.fails("refused", runtimes.Op{Stat: &runtimes.Stat{Paths: []string{"/etc/passwd"}}})
 }
 
-func TestSecret(t *testing.T) {
+func TestSecretIsMadeOnce(t *testing.T) {
 	f := newFar(t)
 	secret := func(name string, hexed bool) runtimes.Op {
 		return runtimes.Op{Secret: &runtimes.MakeSecret{Path: f.path("open", name), Bytes: 32, Hex: hexed, Mode: 0o400}}
@@ -187,8 +187,7 @@ func TestSecret(t *testing.T) {
 	f.fails("invalid", runtimes.Op{Secret: &runtimes.MakeSecret{Path: f.path("open", "x"), Bytes: 32, Mode: 0o444}})
 }
 
-// No path leads out of what the profile allows: not by its letters, and not by
-// links that someone has put in its way.
+// Neither the text of a path nor a link leads out of the profile's paths.
 func TestPathsDoNotLeadOut(t *testing.T) {
 	f := newFar(t)
 	out := t.TempDir()
@@ -220,11 +219,11 @@ func TestPathsDoNotLeadOut(t *testing.T) {
 	left, err := os.ReadDir(out)
 	require.NoError(t, err)
 	require.Len(t, left, 1, "nothing was made or removed outside")
-	require.True(t, f.one(write(f.path("one-a.b_C-1"), "x")).Changed, "what the profile means is allowed")
+	require.True(t, f.one(write(f.path("one-a.b_C-1"), "x")).Changed, "the profile's own path is allowed")
 }
 
-// A profile has its say in what is made, and nothing that is written can be run.
-func TestMakingIsAgreedTo(t *testing.T) {
+// No written file is executable.
+func TestProfileChecksWhatIsMade(t *testing.T) {
 	f := newFar(t)
 	never := f.path("open", "x-never")
 	for _, op := range []runtimes.Op{

@@ -15,7 +15,7 @@ import (
 	"berth/runtimes/host/agent"
 )
 
-// everyEffect is one operation of each kind that changes something on the host.
+// everyEffect has an operation of each kind with an effect.
 func (f *far) everyEffect() map[string]runtimes.Op {
 	return map[string]runtimes.Op{
 		"write":       write(f.path("open", "new"), "x"),
@@ -31,8 +31,7 @@ func (f *far) everyEffect() map[string]runtimes.Op {
 	}
 }
 
-// tree lists what stands below the directories an effect could change, with
-// modes and contents.
+// tree lists the paths that an effect could change, with modes and contents.
 func (f *far) tree() []string {
 	f.Helper()
 	var out []string
@@ -60,8 +59,7 @@ func (f *far) tree() []string {
 	return out
 }
 
-// newFarOnDisk is newFar with the ledger's directory on a file system of its
-// own, of 64 KiB.
+// newFarOnDisk is newFar with the state directory on a file system of 64 KiB.
 func newFarOnDisk(t *testing.T) *far {
 	t.Helper()
 	needRoot(t)
@@ -72,8 +70,8 @@ func newFarOnDisk(t *testing.T) *far {
 	return f
 }
 
-// Requirement A12: where the intent cannot be written, no operation has an
-// effect, whatever its kind and whatever is wrong with the disk.
+// Requirement A12: no operation has an effect if its intent is not written, for each
+// kind of operation and of disk error.
 func TestNoEffectIfItsIntentCannotBeWritten(t *testing.T) {
 	for name, fault := range map[string]func(f *far) (mend func()){
 		"disk is full":          (*far).fillDisk,
@@ -107,7 +105,7 @@ func TestNoEffectIfItsIntentCannotBeWritten(t *testing.T) {
 	}
 }
 
-// fillDisk leaves no room for one more entry of the ledger.
+// fillDisk leaves no space for another entry of the ledger.
 func (f *far) fillDisk() (mend func()) {
 	f.Helper()
 	filler := filepath.Join(f.state, "filler")
@@ -149,7 +147,7 @@ func (f *far) ledgerAsLink() (mend func()) {
 	return f.replaceLedger(func(name string) error { return os.Symlink("/dev/null", name) })
 }
 
-// replaceLedger makes something else where the ledger is; mend puts it back.
+// replaceLedger replaces the ledger with another file; mend restores it.
 func (f *far) replaceLedger(other func(name string) error) (mend func()) {
 	f.Helper()
 	name := filepath.Join(f.state, "ledger.jsonl")
@@ -161,7 +159,7 @@ func (f *far) replaceLedger(other func(name string) error) (mend func()) {
 	}
 }
 
-// The intent is on the disk when the effect begins: what runs can read its own.
+// A program can read the intent of its own run.
 func TestIntentIsInTheLedgerWhenTheEffectBegins(t *testing.T) {
 	f := newFar(t)
 	ledger := filepath.Join(f.state, "ledger.jsonl")

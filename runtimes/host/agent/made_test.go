@@ -39,7 +39,7 @@ func secretOp(path string) runtimes.Op {
 	return runtimes.Op{Secret: &runtimes.MakeSecret{Path: path, Bytes: 32, Mode: 0o400}}
 }
 
-// tree is what stands below dir: type, mode, owner, inode and content of each path.
+// tree describes each path below dir: type, mode, owner, inode and content.
 func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -63,7 +63,7 @@ func tree(t *testing.T, dir string) map[string]string {
 	return out
 }
 
-// What Berth did not make stays as it is, and nothing else of the request is done.
+// The whole request has no effect.
 func TestForeignPathsAreSpared(t *testing.T) {
 	f := newFar(t)
 	file, dir, link := f.path("open", "key"), f.path("open", "data"), f.path("open", "link")
@@ -102,9 +102,9 @@ func TestForeignPathsAreSpared(t *testing.T) {
 	require.False(t, f.one(runtimes.Op{Stat: &runtimes.Stat{Paths: []string{file}}}).Stats[0].Made)
 }
 
-// A directory that was there is used as it is and stays. One that Berth made
-// goes when it is empty, and only then.
-func TestSharedDirectories(t *testing.T) {
+// An existing directory is used and kept. One that Berth made is removed only when
+// it is empty.
+func TestSharedDirectoriesAreKept(t *testing.T) {
 	f := newFar(t)
 	there, made := f.path("open", "there"), f.path("open", "made")
 	require.NoError(t, os.Mkdir(there, 0o750))
@@ -133,13 +133,12 @@ func TestSharedDirectories(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(own, "database"), nil, 0o600))
 	require.True(t, f.one(removeTree(own)).Changed)
 	require.NoDirExists(t, own)
-	// What somebody else puts there afterwards is theirs.
+	// A later file of a person is foreign.
 	require.NoError(t, os.Mkdir(own, 0o700))
 	f.fails("foreign", removeTree(own))
 }
 
-// A request that removes a directory leaves the claim of another request, which
-// is about to make something in it, on the record.
+// A request that removes a directory keeps the claims of other requests inside it.
 func TestClaimOutlivesTheRemovalOfItsDirectory(t *testing.T) {
 	f := newFar(t)
 	shared := f.path("open", "shared")
@@ -152,8 +151,7 @@ func TestClaimOutlivesTheRemovalOfItsDirectory(t *testing.T) {
 	require.NoDirExists(t, own)
 }
 
-// A request that fails half way claims only what it made.
-func TestFailedRequestClaimsNothing(t *testing.T) {
+func TestFailedRequestKeepsOnlyClaimsOfMadePaths(t *testing.T) {
 	f := newFar(t)
 	a, b := f.path("open", "a"), f.path("open", "b")
 	r := f.ask(f.stamp(), write(a, "x"), runtimes.Op{Run: &runtimes.Run{Program: "sh", Args: []string{"-c", "exit 1"}}}, write(b, "x"))
@@ -163,8 +161,8 @@ func TestFailedRequestClaimsNothing(t *testing.T) {
 	require.True(t, f.one(write(a, "y")).Changed)
 }
 
-// After an upgrade from a helper without a record of paths, the instances'
-// records say what is Berth's: that is managed as before, and nothing else is.
+// A helper of an earlier release had no record of paths; the instances' records give
+// the paths that Berth manages.
 func TestUpgradeManagesWhatEarlierHelpersMade(t *testing.T) {
 	f := newFar(t)
 	key, foreign := f.path("open", "key"), f.path("open", "foreign")
@@ -188,8 +186,7 @@ func TestUpgradeManagesWhatEarlierHelpersMade(t *testing.T) {
 	require.Contains(t, f.fails("io", write(key, "x")), "record of paths is unreadable")
 }
 
-// One look names all that is in the way, with the command that helps, and
-// changes nothing.
+// The error lists all conflicts with the commands that help.
 func TestPreflight(t *testing.T) {
 	f := newFar(t)
 	self, err := os.Executable()
@@ -224,7 +221,7 @@ func TestPreflight(t *testing.T) {
 	defer func() { _ = daemon.Process.Kill(); _ = daemon.Wait() }()
 	require.NoError(t, os.WriteFile(f.path("open", "key"), []byte("the host's"), 0o600))
 	require.NoError(t, os.WriteFile(f.path("log-forka"), nil, 0o600))
-	// What is on the record of nobody is foreign: also what a test makes there.
+	// Paths without a record are foreign, also those that a test makes.
 	before = tree(t, f.dir)
 	f.earlier = nil
 	f.state = t.TempDir()
@@ -243,7 +240,7 @@ func TestPreflight(t *testing.T) {
 	f.fails("refused", runtimes.Op{Preflight: &runtimes.Preflight{Services: []runtimes.Service{{Name: "unknown"}}}})
 }
 
-// join and leave are what a runtime does to a host, in small.
+// join and leave are small versions of a runtime's actions.
 func join(dir string) []runtimes.Op {
 	p := func(parts ...string) string { return filepath.Join(append([]string{dir, "open"}, parts...)...) }
 	return []runtimes.Op{
@@ -263,8 +260,8 @@ func leave(dir string) []runtimes.Op {
 	}
 }
 
-// helper serves one request as a process of its own, which is killed after so
-// many changes of the host's files: DIRECTORY STATE ETC CHANGES.
+// helper serves one request in a process that is killed after a number of changes:
+// DIRECTORY STATE ETC CHANGES.
 func helper(args []string) error {
 	left, err := strconv.Atoi(args[3])
 	if err != nil {
@@ -280,8 +277,8 @@ func helper(args []string) error {
 	return a.Serve(context.Background(), os.Stdin, os.Stdout)
 }
 
-// killedAfter does a request with a helper that is killed after n changes, and
-// says whether it came to that.
+// killedAfter sends a request to a helper that is killed after n changes, and reports
+// whether it was.
 func (f *far) killedAfter(n int, ops []runtimes.Op) bool {
 	f.Helper()
 	line, err := json.Marshal(agent.Request{ID: 1, Stamp: f.stamp(), TimeoutMS: 20000, Ops: ops})
@@ -299,8 +296,8 @@ func (f *far) killedAfter(n int, ops []runtimes.Op) bool {
 	return true
 }
 
-// Whenever the helper is killed, joining and leaving again ends with the host as
-// it was: what was there kept mode, owner, inode and content.
+// After a kill at any point, join and leave restore the host: existing paths keep
+// mode, owner, inode and content.
 func TestHostIsAsBeforeAfterKills(t *testing.T) {
 	for _, phase := range []string{"join", "leave"} {
 		kills := 0
@@ -337,7 +334,7 @@ func TestHostIsAsBeforeAfterKills(t *testing.T) {
 	}
 }
 
-// contents is what the files of a directory hold: account files get new inodes.
+// contents returns the contents of files without inodes, as account files get new ones.
 func contents(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -351,8 +348,7 @@ func contents(t *testing.T, dir string) map[string]string {
 	return out
 }
 
-// A leave on a host that never joined changes nothing.
-func TestLeaveWithoutJoin(t *testing.T) {
+func TestLeaveWithoutJoinChangesNothing(t *testing.T) {
 	f := newFar(t)
 	require.NoError(t, os.Mkdir(f.path("open", "there"), 0o750))
 	before := tree(t, f.dir)

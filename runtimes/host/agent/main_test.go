@@ -23,7 +23,7 @@ import (
 	"berth/runtimes/host/agent"
 )
 
-// TestMain is a daemon where the tests start this program as one.
+// TestMain acts as a daemon if a test starts the program as one.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "helper" {
 		if err := helper(os.Args[2:]); err != nil {
@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// daemon behaves as its first argument says. The second is its pid file.
+// daemon runs a kind of daemon: the first argument is the kind, the second its pid file.
 func daemon(mode string, args []string) error {
 	live := func() error {
 		time.Sleep(time.Minute)
@@ -97,7 +97,7 @@ type far struct {
 	program string // of the daemons; empty: this test
 }
 
-// adopt makes paths Berth's, as those are that an earlier helper made.
+// adopt adds paths to the record, as if Berth had made them.
 func (f *far) adopt(paths ...string) {
 	for _, p := range paths {
 		f.earlier = append(f.earlier, runtimes.EarlierPath{Path: p, Own: true})
@@ -129,7 +129,7 @@ func (f *far) add(table, lines string) {
 	require.NoError(f, os.WriteFile(name, append(old, lines...), 0o644))
 }
 
-// again is another agent on the same machine.
+// again returns another agent on the same machine.
 func (f *far) again() *agent.Agent {
 	return agent.New(agent.Options{Profiles: []runtimes.Profile{f.profile()}, StateDir: f.state, EtcDir: f.etc, Version: "test"})
 }
@@ -143,7 +143,7 @@ func (f *far) profile() runtimes.Profile {
 	return profileOf(self, f.dir, f.earlier)
 }
 
-// profileOf is a profile over a directory, whose daemons are the program self.
+// profileOf returns a profile for a directory, with the program self as daemon.
 func profileOf(self, dir string, earlier []runtimes.EarlierPath) runtimes.Profile {
 	service := func(mode string, forks bool) func(string, map[string]string) (runtimes.ServiceSpec, error) {
 		return func(unit string, params map[string]string) (runtimes.ServiceSpec, error) {
@@ -197,7 +197,7 @@ func profileOf(self, dir string, earlier []runtimes.EarlierPath) runtimes.Profil
 	}
 }
 
-// ask sends one request and gives the answer, over a whole session.
+// ask sends a request in a new session and returns the answer.
 func (f *far) ask(stamp runtimes.Stamp, ops ...runtimes.Op) agent.Response {
 	f.Helper()
 	return f.askOf(f.agent, stamp, ops...)
@@ -213,7 +213,7 @@ func (f *far) askOf(a *agent.Agent, stamp runtimes.Stamp, ops ...runtimes.Op) ag
 	return lines[0]
 }
 
-// session sends bytes to an agent and gives its answers after the hello.
+// session sends bytes to an agent and returns its answers after the hello.
 func (f *far) session(a *agent.Agent, input string) []agent.Response {
 	f.Helper()
 	var out bytes.Buffer
@@ -236,7 +236,7 @@ func (f *far) stamp() runtimes.Stamp {
 	return runtimes.Stamp{Epoch: f.epoch, Commit: "c0ffee", CorrelationID: "corr", ActionID: "action-1", Verb: "create"}
 }
 
-// do does operations that must succeed.
+// do runs operations that have to succeed.
 func (f *far) do(ops ...runtimes.Op) []runtimes.Result {
 	f.Helper()
 	r := f.ask(f.stamp(), ops...)
@@ -250,7 +250,7 @@ func (f *far) one(op runtimes.Op) runtimes.Result {
 	return f.do(op)[0]
 }
 
-// fails does an operation that must fail with a code.
+// fails runs an operation that has to fail with a code.
 func (f *far) fails(code string, op runtimes.Op) string {
 	f.Helper()
 	r := f.ask(f.stamp(), op)
@@ -267,7 +267,7 @@ func (f *far) path(parts ...string) string {
 func needRoot(t *testing.T) {
 	t.Helper()
 	if os.Getenv("BERTH_UNPRIVILEGED") != "" {
-		t.Skip("BERTH_UNPRIVILEGED is set: what needs root is left out")
+		t.Skip("BERTH_UNPRIVILEGED is set: tests that need root are skipped")
 	}
 	if os.Geteuid() != 0 {
 		t.Fatal("this test gives files to accounts and needs root; `make test-unprivileged` leaves it out")
@@ -282,7 +282,7 @@ func listen(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// exchange sends one request over a session of its own.
+// exchange sends a request in a new session.
 func exchange(t *testing.T, a *agent.Agent, req agent.Request) agent.Response {
 	t.Helper()
 	line, err := json.Marshal(req)

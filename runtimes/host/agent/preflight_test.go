@@ -10,8 +10,7 @@ import (
 	"berth/runtimes"
 )
 
-// Under systemd the state of the distribution's unit decides, and the error names
-// the one command that stops it now and after the next boot.
+// The error has the command that stops the distribution's unit now and after a boot.
 func TestPreflightUnderSystemd(t *testing.T) {
 	dir := t.TempDir()
 	states := filepath.Join(dir, "states")
@@ -47,5 +46,5 @@ func TestPreflightUnderSystemd(t *testing.T) {
 		"slurmd.service of the distribution is enabled; run `systemctl disable --now slurmd`, then try again")
 	require.NoDirExists(t, filepath.Join(dir, "state"), "nothing was written")
 	require.NoError(t, os.Remove(filepath.Join(states, "munge.service")))
-	require.Equal(t, CodeIO, faultOf(look()).Code, "what cannot be asked is not taken for absent")
+	require.Equal(t, CodeIO, faultOf(look()).Code, "an unknown unit state is no absence")
 }

@@ -24,7 +24,7 @@ func run(program string, args ...string) runtimes.Op {
 	return runtimes.Op{Run: &runtimes.Run{Program: program, Args: args}}
 }
 
-// What is asked for is what the program gets: no shell looks at it in between.
+// No shell interprets the arguments.
 func TestRunArguments(t *testing.T) {
 	f := newFar(t)
 	hostile := []string{"$(id)", "`id`", "; rm -rf /", "a b", "", "'", `"`, "\\", "*", "~", "|", "&&", "\n", "-v", "--", "é", "\x01", "%s"}
@@ -40,7 +40,7 @@ func TestRunArguments(t *testing.T) {
 	f.fails("io", run("gone"))
 }
 
-func TestRunEnvironmentIsMadeHere(t *testing.T) {
+func TestRunHasNoInheritedEnvironment(t *testing.T) {
 	t.Setenv("BERTH_CANARY", "leaked")
 	f := newFar(t)
 	res := f.one(runtimes.Op{Run: &runtimes.Run{Program: "sh", Args: []string{"-c", "env -u PWD -u _ -u SHLVL -u OLDPWD env | sort; pwd; id -u"}, Env: map[string]string{"ALLOWED": "x y"}}})
@@ -53,8 +53,7 @@ func TestRunEnvironmentIsMadeHere(t *testing.T) {
 	}
 }
 
-// Input is what the profile knows, or a person's own.
-func TestRunInput(t *testing.T) {
+func TestRunInputIsChecked(t *testing.T) {
 	f := newFar(t)
 	in := func(program, stdin string) runtimes.Op {
 		return runtimes.Op{Run: &runtimes.Run{Program: program, Args: []string{"-c", "cat"}, Stdin: []byte(stdin)}}
@@ -64,8 +63,7 @@ func TestRunInput(t *testing.T) {
 	require.Contains(t, f.fails("refused", in("look", "x")), "input not allowed")
 }
 
-// What runs for a person has that person's rights, and no more.
-func TestRunAsAPerson(t *testing.T) {
+func TestRunAsAPersonHasTheirRightsOnly(t *testing.T) {
 	f := newFar(t)
 	as := func(program, name string, uid int) runtimes.Op {
 		return runtimes.Op{Run: &runtimes.Run{Program: program, Args: []string{"-c", "id -u; id -g; id -G"}, Stdin: []byte("script"), As: &runtimes.Person{Name: name, UID: uid}}}
@@ -100,9 +98,8 @@ func TestRunResults(t *testing.T) {
 	require.Contains(t, f.fails("exit", run("sh", "-c", `printf 'a\033[2Jb\r' >&2; exit 1`)), "a?[2Jb")
 }
 
-// A timeout ends the program with all its children, and what has been printed
-// is told. A child that has left the group does not hold up the answer.
-func TestRunTimeout(t *testing.T) {
+// The error contains the output. A child outside the group does not delay the answer.
+func TestRunTimeoutEndsProgramAndChildren(t *testing.T) {
 	f := newFar(t)
 	begun := time.Now()
 	op := func(script string) runtimes.Op {
@@ -117,8 +114,7 @@ func TestRunTimeout(t *testing.T) {
 	f.fails("invalid", runtimes.Op{Run: &runtimes.Run{Program: "sh", TimeoutMS: -1}})
 }
 
-// A program ends with the agent that runs it: nothing acts on for an epoch
-// that its agent no longer holds.
+// No program continues for an epoch that its agent no longer holds.
 func TestRunEndsWithTheAgent(t *testing.T) {
 	f := newFar(t)
 	pid := f.path("open", "child")
@@ -146,7 +142,7 @@ func TestRunEndsWithTheAgent(t *testing.T) {
 	f.do(write(f.path("open", "next"), "x"))
 }
 
-// TestServeForTest is the agent of TestRunEndsWithTheAgent, in a process of its own.
+// TestServeForTest is the agent process of TestRunEndsWithTheAgent.
 func TestServeForTest(t *testing.T) {
 	if os.Getenv("AGENT_DIR") == "" {
 		f := newFar(t) // run by itself it checks that a session without requests ends well
@@ -166,7 +162,7 @@ func pidOf(t *testing.T, file string) int {
 	return pid
 }
 
-// gone waits until the process a file names is dead, or a zombie nobody waits for.
+// gone waits until the process in a file has ended or is a zombie.
 func gone(t *testing.T, file string) {
 	t.Helper()
 	pid := pidOf(t, file)
@@ -214,10 +210,10 @@ func TestWaitTCP(t *testing.T) {
 	f.fails("invalid", wait(address, 0))
 }
 
-func TestProtocol(t *testing.T) {
+func TestProtocolRefusesInvalidRequests(t *testing.T) {
 	f := newFar(t)
 	info := `{"id":3,"stamp":{"epoch":0,"commit":"","correlation_id":""},"timeout_ms":1000,"ops":[{"info":{}}]}` + "\n"
-	// A request that is none is answered, and the session goes on.
+	// An invalid request is answered, and the session continues.
 	for _, bad := range []string{
 		"", "{}", "[]", "null", "garbage", `{"id":1,"ops":[]}`, `{"id":1,"ops":[{}]}`, `{"id":1,"ops":[{"info":{},"list":{"path":"/"}}]}`,
 		`{"id":1,"ops":[{"explode":{}}]}`, `{"id":1,"ops":[{"info":{}}],"more":1}`, `{"id":1,"ops":[` + strings.Repeat(`{"info":{}},`, 300) + `{"info":{}}]}`,
@@ -235,7 +231,7 @@ func TestProtocol(t *testing.T) {
 	require.NoFileExists(t, f.path("open", "a"))
 	require.ErrorIs(t, f.agent.Serve(t.Context(), strings.NewReader(strings.Repeat("x", agent.MaxRequest+1)+"\n"), new(strings.Builder)), agent.ErrTooLong)
 
-	// What one request may bring back is bounded.
+	// The results of a request are bounded.
 	big := f.path("open", "big")
 	require.NoError(t, os.WriteFile(big, make([]byte, 4<<20), 0o600))
 	whole := runtimes.Op{Read: &runtimes.ReadFile{Path: big, Max: 4 << 20}}
@@ -243,7 +239,7 @@ func TestProtocol(t *testing.T) {
 	r := f.ask(f.stamp(), whole, whole, whole)
 	require.Equal(t, "invalid", r.Fault.Code)
 	require.Len(t, r.Results, 2)
-	// What has not begun in time is not done.
+	// Operations after the timeout are skipped.
 	line, err = json.Marshal(agent.Request{ID: 1, Stamp: f.stamp(), TimeoutMS: 100, Ops: []runtimes.Op{sleep("5"), write(f.path("open", "late"), "x")}})
 	require.NoError(t, err)
 	require.Equal(t, "timeout", f.session(f.agent, string(line)+"\n")[0].Fault.Code)
@@ -281,8 +277,7 @@ func TestReplace(t *testing.T) {
 	require.Len(t, left, 2)
 }
 
-// A listener that takes nobody in does not hold a wait up beyond its time.
-func TestWaitTCPOfAFullListener(t *testing.T) {
+func TestWaitTCPOfAFullListenerTimesOut(t *testing.T) {
 	f := newFar(t)
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)

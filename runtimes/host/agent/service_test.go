@@ -23,7 +23,7 @@ func service(name, unit, verb string) runtimes.Op {
 	return runtimes.Op{Service: &runtimes.Service{Name: name, Unit: unit, Verb: verb, TimeoutMS: 2000}}
 }
 
-// stops ends what a test leaves running.
+// stops stops the services of a test.
 func (f *far) stops(name string, units ...string) {
 	f.Cleanup(func() {
 		for _, u := range units {
@@ -86,9 +86,8 @@ func sessionOf(pid int) (int, error) {
 	return session, err
 }
 
-// A daemon that does not listen is killed; of two units only the one that is
-// named is touched.
-func TestServiceStubbornAndNeighbour(t *testing.T) {
+// Another unit of the service is not stopped.
+func TestServiceThatIgnoresSIGTERMIsKilled(t *testing.T) {
 	for _, name := range []string{"stubborn", "fork-stubborn"} {
 		f := newFar(t)
 		f.stops(name, "a", "b")
@@ -105,9 +104,8 @@ func TestServiceStubbornAndNeighbour(t *testing.T) {
 	}
 }
 
-// A pid file that names a process of someone else — the number was given out
-// again, or the file was forged — neither counts as the service nor has that
-// process signalled.
+// A pid file with another process, after a reuse of the id or a forgery, does not
+// count as the service, and that process gets no signal.
 func TestServiceSparesOtherProcesses(t *testing.T) {
 	f := newFar(t)
 	f.stops("plain", "a", "b")
@@ -131,8 +129,8 @@ func TestServiceSparesOtherProcesses(t *testing.T) {
 	require.True(t, f.one(service("plain", "a", "start")).Service.Running)
 }
 
-// A pid file that has gone, as when /run is emptied: the daemon that nobody can
-// reach any more is ended before the next is started. Never are there two.
+// Without its pid file, for example after a cleanup of /run, the daemon is ended before
+// the next one starts.
 func TestServiceWithoutItsPidFile(t *testing.T) {
 	f := newFar(t)
 	f.stops("fork", "a")
@@ -173,8 +171,7 @@ func TestServiceThatDoesNotStart(t *testing.T) {
 	f.fails("invalid", runtimes.Op{Service: &runtimes.Service{Name: "plain", Verb: "start", TimeoutMS: -1}})
 }
 
-// What a daemon leaves behind goes when its host is cleared, and not before: it
-// may be jobs. What belongs to another unit stays.
+// Only clear ends processes of a daemon, which may be jobs. Those of another unit stay.
 func TestClearEndsWhatADaemonLeft(t *testing.T) {
 	f := newFar(t)
 	f.stops("parent", "a", "b")
@@ -193,7 +190,7 @@ func TestClearEndsWhatADaemonLeft(t *testing.T) {
 	require.Empty(t, left("b"))
 }
 
-// marked are the processes of a program that have entry in their environment.
+// marked returns the processes of a program with entry in their environment.
 func marked(t *testing.T, entry, program string) []int {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/environ")
@@ -211,7 +208,7 @@ func marked(t *testing.T, entry, program string) []int {
 	return pids
 }
 
-// Several starts at once make one daemon.
+// Concurrent starts make one daemon.
 func TestServiceStartedOnce(t *testing.T) {
 	f := newFar(t)
 	f.stops("fork", "a")
@@ -235,8 +232,7 @@ func TestServiceStartedOnce(t *testing.T) {
 	require.Len(t, hosttest.Processes(t, f.path("run-forka")), 1)
 }
 
-// A daemon outlives the agent that started it, and runs as its account.
-func TestServiceAsAnAccount(t *testing.T) {
+func TestServiceOutlivesTheAgentAsItsAccount(t *testing.T) {
 	needRoot(t)
 	f := newFar(t)
 	// Where the account can write its pid file and read the program.
@@ -268,7 +264,7 @@ func TestServiceAsAnAccount(t *testing.T) {
 	require.Equal(t, "notfound", f.askVersionless(a, service("nobody", "", "start")).Fault.Code)
 }
 
-// askVersionless asks an agent that was made without a version.
+// askVersionless sends a request to an agent without a version.
 func (f *far) askVersionless(a *agent.Agent, op runtimes.Op) agent.Response {
 	f.Helper()
 	return exchange(f.T, a, agent.Request{ID: 1, Stamp: f.stamp(), TimeoutMS: 20000, Ops: []runtimes.Op{op}})

@@ -72,8 +72,7 @@ func withoutTime(s runtimes.ServiceStatus) runtimes.ServiceStatus {
 	return s
 }
 
-// A distribution's unit is in the way while it runs, and while it would at the
-// next boot.
+// A distribution's unit conflicts if it runs or would run after the next boot.
 func TestUnitObstacle(t *testing.T) {
 	for out, want := range map[string]string{
 		"ActiveState=active\nUnitFileState=enabled\n":         "running and enabled",
@@ -88,8 +87,7 @@ func TestUnitObstacle(t *testing.T) {
 	}
 }
 
-// A unit file that somebody else wrote is neither replaced nor removed.
-func TestForeignUnitFile(t *testing.T) {
+func TestForeignUnitFileIsKept(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "berth-db.service")
 	require.NoError(t, ownUnitFile(name))
 	require.NoError(t, os.WriteFile(name, []byte(unitText(service{name: "db"})), 0o644))

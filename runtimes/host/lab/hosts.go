@@ -105,8 +105,8 @@ func ownFiles() []string {
 }
 
 // parents returns the unshare processes whose children are the first processes of this
-// lab's hosts; node "": of all hosts. It finds them by their command lines, so there
-// is no list that could be out of date.
+// lab's hosts; node "": of all hosts. It finds them by their command lines, so no
+// list can be out of date.
 func (l *Lab) parents(node string) []int {
 	script := filepath.Join(l.Dir, "init.sh")
 	var out []int

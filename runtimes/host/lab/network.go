@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// network makes the bridge the hosts hang on, with the subnet's .1 on it.
+// network makes the bridge of the hosts with the address .1 of the subnet.
 func (l *Lab) network(ctx context.Context, auto bool) error {
 	if err := ip(ctx, "link", "add", l.Bridge, "type", "bridge"); err != nil {
 		return err
@@ -18,7 +18,7 @@ func (l *Lab) network(ctx context.Context, auto bool) error {
 	if !auto {
 		subnet := subnetOf(l.Nodes)
 		if user, ok := userOf(subnet, l.Bridge); ok {
-			return fmt.Errorf("%s is in use by %s here: take that down first, or give the nodes other addresses", subnet, user)
+			return fmt.Errorf("%s is in use by %s: remove that first, or change the addresses of the nodes", subnet, user)
 		}
 		return l.address(ctx, subnet)
 	}
@@ -30,7 +30,7 @@ func (l *Lab) network(ctx context.Context, auto bool) error {
 		if err := l.address(ctx, subnet); err != nil {
 			return err
 		}
-		if _, ok := userOf(subnet, l.Bridge); ok { // somebody had the same idea at the same time
+		if _, ok := userOf(subnet, l.Bridge); ok { // another lab took it at the same time
 			if err := ip(ctx, "address", "flush", "dev", l.Bridge); err != nil {
 				return err
 			}
@@ -44,7 +44,7 @@ func (l *Lab) network(ctx context.Context, auto bool) error {
 		}
 		return nil
 	}
-	return fmt.Errorf("found no free /24 between 10.64.0.0 and 10.127.255.0")
+	return fmt.Errorf("no free /24 between 10.64.0.0 and 10.127.255.0")
 }
 
 func (l *Lab) address(ctx context.Context, subnet netip.Prefix) error {
@@ -61,7 +61,7 @@ func subnetOf(nodes []Node) netip.Prefix {
 	return p
 }
 
-// userOf is the interface other than mine that overlaps subnet.
+// userOf returns an interface other than mine whose addresses overlap subnet.
 func userOf(subnet netip.Prefix, mine string) (string, bool) {
 	interfaces, err := net.Interfaces()
 	if err != nil {
@@ -73,7 +73,7 @@ func userOf(subnet netip.Prefix, mine string) (string, bool) {
 		}
 		addresses, err := i.Addrs()
 		if err != nil {
-			continue // it has ended
+			continue // it was removed
 		}
 		for _, a := range addresses {
 			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Overlaps(subnet) {
@@ -84,7 +84,7 @@ func userOf(subnet netip.Prefix, mine string) (string, bool) {
 	return "", false
 }
 
-// unlink takes the bridge and with it the machine's ends of the hosts' cables.
+// unlink removes the bridge and the links of the hosts.
 func (l *Lab) unlink(ctx context.Context) error {
 	out, err := exec.CommandContext(ctx, "ip", "-o", "link").Output()
 	if err != nil {
@@ -97,7 +97,7 @@ func (l *Lab) unlink(ctx context.Context) error {
 		}
 		name, _, _ := strings.Cut(strings.TrimSuffix(fields[1], ":"), "@")
 		if name == l.Bridge || strings.HasPrefix(name, l.Bridge+"v") {
-			// A cable goes by itself with the host at its other end: gone is fine.
+			// The kernel removes the link of a host that has ended.
 			if err := ip(ctx, "link", "delete", name); err != nil && !strings.Contains(err.Error(), "Cannot find device") {
 				return err
 			}

@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// namespaces are the arguments that have unshare make those of one host.
+// namespaces are the arguments of unshare for the namespaces of a host.
 func namespaces() []string {
 	return []string{"--mount", "--uts", "--net", "--pid", "--ipc", "--fork", "--kill-child", "--mount-proc"}
 }
 
-// prerequisites says what of this machine a lab lacks at first sight.
+// prerequisites checks for root and the programs of a lab.
 func prerequisites() error {
 	if os.Geteuid() != 0 {
 		return errors.New("only root can make network namespaces; run it as root")
@@ -29,7 +29,7 @@ func prerequisites() error {
 	return nil
 }
 
-// probe does, in namespaces of its own, one of each thing that hosts need.
+// probe tries each kernel feature of a host in new namespaces.
 const probe = `set -e
 mount --make-rprivate /
 mount -t tmpfs probe /tmp
@@ -41,9 +41,9 @@ ip link add bridge0 type bridge
 ip link add cable0 type veth peer name cable1
 `
 
-// Possible says why there can be no lab on this machine, or nil: root in a
-// container, for one, often may not make namespaces, mounts or devices. It
-// tries, and leaves nothing.
+// Possible returns an error if this machine cannot run a lab: in a container, for
+// example, root often cannot make namespaces, mounts or devices. It tries and leaves
+// nothing behind.
 func Possible(ctx context.Context) error {
 	if err := prerequisites(); err != nil {
 		return err
@@ -54,8 +54,8 @@ func Possible(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	if said := strings.TrimSpace(string(out)); said != "" {
-		err = errors.New(strings.ReplaceAll(said, "\n", "; "))
+	if text := strings.TrimSpace(string(out)); text != "" {
+		err = errors.New(strings.ReplaceAll(text, "\n", "; "))
 	}
 	return fmt.Errorf("root cannot make hosts on this machine: %w", err)
 }

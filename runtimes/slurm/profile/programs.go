@@ -71,7 +71,6 @@ func programs() map[string]runtimes.Program {
 		"sinfo":    {Path: "/usr/bin/sinfo", Env: conf, Check: only("--json"), Reads: always},
 		"squeue":   {Path: "/usr/bin/squeue", Env: queueEnv, Check: checkSqueue, Reads: always},
 		"sacct":    {Path: "/usr/bin/sacct", Env: conf, Check: checkSacct, Reads: always},
-		"sdiag":    {Path: "/usr/bin/sdiag", Env: conf, Check: only(), Reads: always},
 		"sbatch":   {Path: "/usr/bin/sbatch", Env: stacks, AsPerson: true, Check: checkSbatch},
 		"scancel":  {Path: "/usr/bin/scancel", Env: conf, Check: checkScancel},
 
