@@ -29,6 +29,13 @@ require (
 )
 
 require (
+	cuelabs.dev/go/oci/ociregistry v0.0.0-20260601085548-328ff8e2c943 // indirect
+	github.com/coder/websocket v1.8.14 // indirect
+	github.com/tetratelabs/wazero v1.12.0 // indirect
+	golang.org/x/oauth2 v0.37.0 // indirect
+)
+
+require (
 	dario.cat/mergo v1.0.0 // indirect
 	github.com/BurntSushi/toml v1.4.1-0.20240526193622-a339e1f7089c // indirect
 	github.com/Microsoft/go-winio v0.6.2 // indirect
@@ -88,4 +95,7 @@ require (
 	k8s.io/utils v0.0.0-20260626114624-be93311217bd // indirect
 )
 
-tool honnef.co/go/tools/cmd/staticcheck
+tool (
+	cuelang.org/go/cmd/cue
+	honnef.co/go/tools/cmd/staticcheck
+)
