@@ -27,12 +27,12 @@ func newAuditCmd() *cobra.Command {
 	return cmd
 }
 
-// auditVerdict is what `berth audit verify -o json` writes.
+// auditVerdict is the JSON of `berth audit verify`.
 type auditVerdict struct {
 	Format  string     `json:"format"` // berth.audit.verify/v1
 	Commit  string     `json:"commit"` // of berth/status
 	Whole   bool       `json:"whole"`
-	Records uint64     `json:"records"` // from the first on, that hold
+	Records uint64     `json:"records"` // valid ones, from the first on
 	Head    audit.Head `json:"head"`    // as revision.yaml has it
 	Broken  *brokenAt  `json:"broken,omitempty"`
 }
@@ -174,14 +174,14 @@ Exit status: 0, 1 there is no log to read or part of it cannot be read, 2 usage.
 	return cmd
 }
 
-// auditFilter says which records are wanted; what is empty leaves none out.
+// auditFilter selects records; an empty field selects all.
 type auditFilter struct {
 	correlation, actor, project, instance, since string
 
 	from time.Time
 }
 
-// begin reads since.
+// begin parses since.
 func (f *auditFilter) begin(now time.Time) error {
 	if f.since == "" {
 		return nil
@@ -192,7 +192,7 @@ func (f *auditFilter) begin(now time.Time) error {
 	}
 	var err error
 	if f.from, err = time.Parse(time.RFC3339, f.since); err != nil {
-		return fmt.Errorf("--since %s: say a time such as 2026-08-01T10:00:00Z, or how long ago, such as 24h", f.since)
+		return fmt.Errorf("--since %s: give a time such as 2026-08-01T10:00:00Z, or a duration such as 24h", f.since)
 	}
 	return nil
 }
@@ -203,7 +203,7 @@ func (f *auditFilter) takes(r audit.Record) bool {
 		(f.instance == "" || r.Key.Kind == schema.KindInstance && r.Key.ResourceName() == f.instance) && !r.OccurredAt.Before(f.from)
 }
 
-// auditCells is a record as a row of `berth audit list`.
+// auditCells is a record as a row of a table.
 func auditCells(r audit.Record) []string {
 	pull := ""
 	if r.PullRequest != 0 {
@@ -223,7 +223,7 @@ func auditCells(r audit.Record) []string {
 	return []string{cli.Stamp(r.OccurredAt), fmt.Sprint(r.Sequence), string(r.Verdict), r.Actor, r.Action, r.Key.String(), r.Permission, cli.ShortCommit(r.Commit), pull, strings.Join(why, "; ")}
 }
 
-// auditLine is a record as one line of `berth trace`.
+// auditLine is a record as one line of text.
 func auditLine(l gitrepo.Logged[audit.Record]) string {
 	r := l.Value
 	var b strings.Builder

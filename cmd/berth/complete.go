@@ -10,7 +10,7 @@ import (
 	"berth/schema"
 )
 
-// completeResource completes KIND NAME: kinds as word says them, and the names of
+// completeResource completes KIND NAME: kinds in the form of word, and the names of
 // that kind in the estate of the working directory.
 func completeResource(word func(schema.Kind) string) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
@@ -30,8 +30,8 @@ func completeResource(word func(schema.Kind) string) cobra.CompletionFunc {
 	}
 }
 
-// completeNames completes one argument, or the value of a flag, with the names of
-// kinds.
+// completeNames completes one argument, or the value of a flag, with names of
+// documents of some kinds.
 func completeNames(kinds ...schema.Kind) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) > 0 {
@@ -41,8 +41,8 @@ func completeNames(kinds ...schema.Kind) cobra.CompletionFunc {
 	}
 }
 
-// estateNames are the names of documents of some kinds in the estate of the working
-// directory, as their paths say them, sorted. What cannot be read has none.
+// estateNames returns the names of documents of some kinds in the estate of the
+// working directory, by their paths, sorted. It leaves out what cannot be read.
 func estateNames(kinds ...schema.Kind) []cobra.Completion {
 	dir, err := estateRoot(".")
 	if err != nil {

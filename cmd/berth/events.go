@@ -20,14 +20,14 @@ import (
 	"berth/schema"
 )
 
-// logRequest is what a command that reads berth/status is asked. The branch is
-// read as the repository at hand has it; nothing is fetched.
+// logRequest has the flags of a command that reads berth/status. The branch is read
+// from a local repository; nothing is fetched.
 type logRequest struct {
 	repo, config, rev, output string
 	noHeaders                 bool // of tables
 }
 
-// flags are those of every such command.
+// flags adds the flags that all such commands have.
 func (r *logRequest) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&r.repo, "repo", "", "Git repository of the estate, or a directory in it (default: the local repository that ./berth.yaml names, else the working directory)")
 	cmd.Flags().StringVarP(&r.config, "config", "c", "", "berth.yaml that names the local repository of the estate, or the directory of the daemon's mirror")
@@ -35,20 +35,20 @@ func (r *logRequest) flags(cmd *cobra.Command) {
 	cli.OutputFlag(cmd, &r.output, "text", "json")
 }
 
-// tableFlags are those of such a command that writes a table.
+// tableFlags adds the flags of such a command that writes a table.
 func (r *logRequest) tableFlags(cmd *cobra.Command) {
 	r.flags(cmd)
 	cmd.Flags().BoolVar(&r.noHeaders, "no-headers", false, "write tables without their headers")
 }
 
-// estateLog is an opened repository and the commit of berth/status to read.
+// estateLog is an open repository and the commit of berth/status to read.
 type estateLog struct {
 	*gitrepo.Repo
 	tips   reconciler.Tips
 	status string
 }
 
-// directory is where the repository is that the command reads.
+// directory returns the directory of the repository to read.
 func (r *logRequest) directory() (string, error) {
 	const implied = "berth.yaml"
 	path := r.config
@@ -81,11 +81,10 @@ func (r *logRequest) directory() (string, error) {
 	if _, err := os.Stat(mirror); err == nil {
 		return mirror, nil
 	}
-	return "", fmt.Errorf("%s: repository.url %s is not on this machine, and the daemon's mirror in %s neither; run the command in a clone of it, after git fetch", path, cli.Visible(c.Repository.URL), mirror)
+	return "", fmt.Errorf("%s: neither repository.url %s nor the daemon's mirror in %s is on this machine; run the command in a clone, after git fetch", path, cli.Visible(c.Repository.URL), mirror)
 }
 
-// fetchBranches is the command that brings Berth's branches into a clone,
-// whatever its configuration.
+// fetchBranches fetches Berth's branches into a clone, whatever its configuration.
 const fetchBranches = "git fetch origin 'refs/heads/berth/*:refs/remotes/origin/berth/*'"
 
 // open opens the repository. The caller closes it, unless there is an error.
@@ -95,12 +94,12 @@ func (r *logRequest) open(ctx context.Context) (*estateLog, error) {
 		return nil, err
 	}
 	if l.status == "" {
-		return nil, errors.Join(fmt.Errorf("there is no branch %s here, nor at origin; in a clone, run %s; in an estate of your own, run Berth first: berth sync -c berth.yaml --once", reconciler.BranchStatus, fetchBranches), l.Close())
+		return nil, errors.Join(fmt.Errorf("branch %s not found here or at origin; in a clone, run %s; in an estate of your own, run Berth first: berth sync -c berth.yaml --once", reconciler.BranchStatus, fetchBranches), l.Close())
 	}
 	return l, nil
 }
 
-// openAny is open of a repository that may have no berth/status.
+// openAny is open for a repository that may have no berth/status.
 func (r *logRequest) openAny(ctx context.Context) (*estateLog, error) {
 	dir, err := r.directory()
 	if err != nil {
@@ -124,14 +123,14 @@ func (r *logRequest) openAny(ctx context.Context) (*estateLog, error) {
 	return l, nil
 }
 
-// order reads as asked, and tells of strays on w.
+// order reads in an order, and warns on w of files that are not part of the log.
 func order(w io.Writer, newestFirst bool) gitrepo.LogOrder {
 	return gitrepo.LogOrder{NewestFirst: newestFirst, Stray: func(path, why string) {
 		fmt.Fprintf(w, "warning: %s: %s\n", cli.Visible(path), why)
 	}}
 }
 
-// eventPayload is what the events say of what they are about.
+// eventPayload has the fields that name the resource of an event.
 type eventPayload struct {
 	OrgID           string `json:"org_id"`
 	ProjectID       string `json:"project_id"`
@@ -145,19 +144,18 @@ type eventPayload struct {
 	FailureReason   string `json:"failure_reason"`
 }
 
-// payloadOf reads an event's payload as far as it is one; the schemas say what
-// it holds.
+// payloadOf decodes an event's payload, as far as it has these fields.
 func payloadOf(e plan.Event) (p eventPayload) {
 	_ = json.Unmarshal(e.Payload, &p)
 	return p
 }
 
-// about names what an event is about, in the words of the command line.
+// about is the name of the event's resource, as the commands take it.
 func (p eventPayload) about() string {
 	switch {
 	case p.ResourceName != "":
 		return p.ResourceName
-	case p.AppInstanceID != "": // of before there were resource names
+	case p.AppInstanceID != "": // an event without a resource name
 		return p.ProjectID + "/" + p.AppInstanceID
 	case p.ArtifactID != "":
 		return p.ProjectID + "/" + p.ArtifactID
@@ -242,17 +240,17 @@ Exit status: 0, 1 there is no log to read or part of it cannot be read, 2 usage.
 	return cmd
 }
 
-// follower shows a log and remembers how far it came.
+// follower shows a log, and continues after the last event that it showed.
 type follower struct {
 	request logRequest
 	stderr  io.Writer
 	show    func(plan.Event) error
-	flush   func() error // writes what show collected
+	flush   func() error // writes the rows that show added
 	tip     string       // of the branch, when it was last read
 	last    gitrepo.Logged[plan.Event]
 }
 
-// more shows what was not shown yet. damaged: some of it cannot be read.
+// more shows the events that were not shown yet. damaged: some are unreadable.
 func (f *follower) more(ctx context.Context) (damaged bool, err error) {
 	l, err := f.request.open(ctx)
 	if err != nil {
@@ -279,8 +277,8 @@ func (f *follower) more(ctx context.Context) (damaged bool, err error) {
 	return damaged, ctx.Err()
 }
 
-// later shows what came after the last that was shown: it is read from the end
-// backwards, so that its cost is that of what is new.
+// later shows the events after the last one shown. It reads from the end backwards,
+// so that it costs as much as there are new events.
 func (f *follower) later(ctx context.Context, l *estateLog) (damaged bool, err error) {
 	var fresh []gitrepo.Logged[plan.Event]
 	for e, err := range l.Events(ctx, l.status, order(io.Discard, true)) {

@@ -25,27 +25,25 @@ import (
 	"berth/schema/policy"
 )
 
-// explainRequest is what `berth explain` is asked.
+// explainRequest has the flags of `berth explain`.
 type explainRequest struct {
 	dir, repo, rev, output string
 	roles                  bool
-	tenants                map[string]string // directories that stand in the place of tenants' own, by tenant
+	tenants                map[string]string // directories of tenants' own repositories, by tenant
 }
 
-// explanation is what `berth explain` says; its JSON is a contract.
+// explanation is the output of `berth explain`; its JSON is a contract.
 type explanation struct {
 	Format string `json:"format"`
-	// Assumed says that it is not known which instances were there first: all are
-	// taken to be, as where no berth/in-force is at hand.
+	// Assumed: berth/in-force is missing, so all instances are assumed to exist.
 	Assumed bool `json:"assumed,omitempty"`
-	// MembersUnknown says that it is not known which nodes members are on, as where
-	// no berth/status is at hand, so that nothing is told of nodes that policy does
-	// not allow.
+	// MembersUnknown: berth/status is missing, so the nodes of members are unknown and
+	// not checked against policy.
 	MembersUnknown bool `json:"members_unknown,omitempty"`
-	// InForceOnly says that the estate asked for has no valid document of it, so
-	// that the version in force is explained, if there is one.
+	// InForceOnly: the estate has no valid document of the instance, so the version in
+	// force is explained, if there is one.
 	InForceOnly bool            `json:"in_force_only,omitempty"`
-	Status      *resourceStatus `json:"status,omitempty"` // as berth/status has it; nil: not at hand, or nothing was made of it yet
+	Status      *resourceStatus `json:"status,omitempty"` // on berth/status; nil: missing, or nothing is recorded
 	Held        []plan.Held     `json:"held,omitempty"`   // changes of it on main that are not in force
 	policy.Explanation
 }
@@ -119,23 +117,23 @@ Exit status: 0 (also if policy refuses the instance), 1 not found, 2 usage.`,
 	return cmd
 }
 
-// check says what is wrong with how the command was called.
+// check returns an error in how the command was called.
 func (r *explainRequest) check(args []string) error {
 	switch {
 	case r.roles && len(args) > 0:
-		return errors.New("explain: --roles is about every instance: give no name")
+		return errors.New("explain: --roles is about all instances: give no name")
 	case r.roles:
 		return nil
 	case len(args) == 0:
-		return errors.New("explain: which instance? Give TENANT.PROJECT/INSTANCE, or --roles")
+		return errors.New("explain: name missing; give TENANT.PROJECT/INSTANCE, or --roles")
 	case r.dir != "" && (r.repo != "" || r.rev != ""):
-		return errors.New("explain: --dir and --repo are two estates: give one of them")
+		return errors.New("explain: --dir and --repo name two estates; give one of them")
 	}
 	return nil
 }
 
-// instanceKey reads TENANT.PROJECT/INSTANCE, or TENANT/RUNTIME of a shared runtime,
-// which is the platform's where TENANT is platform.
+// instanceKey parses TENANT.PROJECT/INSTANCE, or TENANT/RUNTIME of a shared runtime.
+// TENANT is platform for a shared runtime of the platform.
 func instanceKey(name string) (schema.Key, error) {
 	id, instance, _ := strings.Cut(name, "/")
 	tenant, project, ofProject := strings.Cut(id, ".")
@@ -146,12 +144,12 @@ func instanceKey(name string) (schema.Key, error) {
 		return schema.Key{Kind: schema.KindSharedRuntime, Tenant: tenant, Name: instance}, nil
 	}
 	if tenant == "" || project == "" || instance == "" {
-		return schema.Key{}, fmt.Errorf("explain: %q is no instance: want TENANT.PROJECT/INSTANCE, or TENANT/RUNTIME of a shared runtime (platform/RUNTIME of the platform's)", name)
+		return schema.Key{}, fmt.Errorf("explain: %q does not name an instance; give TENANT.PROJECT/INSTANCE, or TENANT/RUNTIME for a shared runtime (platform/RUNTIME for one of the platform)", name)
 	}
 	return schema.InstanceKey(tenant, project, instance), nil
 }
 
-// explain reads the estate and explains the instance of key as of now.
+// explain reads the estate and explains an instance as of now.
 func (r *explainRequest) explain(ctx context.Context, key schema.Key, now time.Time) (out explanation, err error) {
 	at, err := r.atHand(ctx)
 	if err != nil {
@@ -191,7 +189,7 @@ func (r *explainRequest) explain(ctx context.Context, key schema.Key, now time.T
 	return out, fmt.Errorf("explain: no valid document declares %s; berth get %s lists the valid ones, berth validate shows errors, berth events shows deletions", key, key.Kind.Plural())
 }
 
-// recorded fills in what berth/status says of the instance. status may be nil.
+// recorded fills in the status of the instance. status may be nil.
 func (e *explanation) recorded(status *reconciler.StatusTree) {
 	if status == nil {
 		return
@@ -206,7 +204,7 @@ func (e *explanation) recorded(status *reconciler.StatusTree) {
 	e.Held = heldOf(status.Revision.Held, e.Key)
 }
 
-// heldOf are the held changes of a document, those of its whole tenant included.
+// heldOf returns the held changes of a document, including those of its tenant.
 func heldOf(held []plan.Held, key schema.Key) []plan.Held {
 	path, err := key.Path()
 	return slices.DeleteFunc(slices.Clone(held), func(h plan.Held) bool {
@@ -214,8 +212,8 @@ func heldOf(held []plan.Held, key schema.Key) []plan.Held {
 	})
 }
 
-// judge explains the values as an estate has them; false if it has no valid
-// document of the instance.
+// judge explains the values in an estate; false if it has no valid document of the
+// instance.
 func (e *explanation) judge(d *schema.Desired, at atHand, opts []policy.Option) (ok bool) {
 	var out policy.Explanation
 	switch t := d.Tenants[e.Key.Tenant]; {
@@ -235,12 +233,12 @@ func (e *explanation) judge(d *schema.Desired, at atHand, opts []policy.Option) 
 	return ok
 }
 
-// atHand is what there is to explain from.
+// atHand has the estates and the status to explain from.
 type atHand struct {
-	asked   schema.Snapshot        // the estate that is asked for
-	inForce schema.Snapshot        // nil: it is not at hand
-	status  *reconciler.StatusTree // nil: it is not at hand
-	done    func() error           // when they were read
+	asked   schema.Snapshot        // the estate to explain
+	inForce schema.Snapshot        // nil: missing
+	status  *reconciler.StatusTree // nil: missing
+	done    func() error           // closes the repository
 }
 
 func (r *explainRequest) atHand(ctx context.Context) (at atHand, err error) {
@@ -270,7 +268,7 @@ func (r *explainRequest) atHand(ctx context.Context) (at atHand, err error) {
 			return at, err
 		}
 		if root, err := filepath.Abs(dir); err != nil || place.WorkTree != root {
-			return at, err // the branches of the repository around it are not this estate's
+			return at, err // the branches of a repository around it are about another estate
 		}
 	}
 	repo, err := gitrepo.OpenLocal(where)
@@ -295,7 +293,7 @@ func (r *explainRequest) atHand(ctx context.Context) (at atHand, err error) {
 	return at, at.branches(ctx, repo)
 }
 
-// branches reads Berth's branches, as far as the repository has them.
+// branches reads those of Berth's branches that the repository has.
 func (at *atHand) branches(ctx context.Context, repo *gitrepo.Repo) error {
 	tips, err := repo.Latest(ctx)
 	if err != nil {
@@ -316,8 +314,8 @@ func (at *atHand) branches(ctx context.Context, repo *gitrepo.Repo) error {
 	return nil
 }
 
-// estateRoot is dir, or the nearest directory above it, that has platform/ or
-// tenants/ in it. The error says that none has.
+// estateRoot returns dir or the nearest directory above it that has platform/ or
+// tenants/.
 func estateRoot(dir string) (string, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -330,12 +328,12 @@ func estateRoot(dir string) (string, error) {
 			}
 		}
 		if at == filepath.Dir(at) {
-			return "", fmt.Errorf("there is no estate in %s: it has neither platform/ nor tenants/; run the command in a clone of the estate, or give --repo DIR", abs)
+			return "", fmt.Errorf("no estate found in %s: it has neither platform/ nor tenants/; run the command in a clone of the estate, or give --repo DIR", abs)
 		}
 	}
 }
 
-// below are the values of a field, and of those below it.
+// below returns the values of a field and of the fields below it.
 func below(values []policy.Value, field string) ([]policy.Value, error) {
 	field = strings.TrimPrefix(field, "spec.")
 	var out []policy.Value
@@ -347,7 +345,7 @@ func below(values []policy.Value, field string) ([]policy.Value, error) {
 		}
 	}
 	if out == nil {
-		return nil, fmt.Errorf("explain: there is no field %q here: there is %s", field, strings.Join(names, ", "))
+		return nil, fmt.Errorf("explain: no field %q; choose one of %s", field, strings.Join(names, ", "))
 	}
 	return out, nil
 }
@@ -362,10 +360,10 @@ func (e *explanation) text(w io.Writer) error {
 		fmt.Fprintf(&b, "held: %s\n", cli.Visible(fmt.Sprintf("%s (%s): %s", h.File, h.Why(), h.Message)))
 	}
 	if e.InForceOnly && len(e.Values) > 0 {
-		b.WriteString("(the estate at hand has no valid document of it: the values are those of the version in force)\n")
+		b.WriteString("(no valid document in this estate; the values are those of the version in force)\n")
 	}
 	if e.MembersUnknown {
-		fmt.Fprintf(&b, "(no %s is at hand, so whether policy allows the nodes that its members are on is not judged here)\n", reconciler.BranchStatus)
+		fmt.Fprintf(&b, "(branch %s missing; the nodes of the members are not checked against policy)\n", reconciler.BranchStatus)
 	}
 	for _, v := range e.Values {
 		fmt.Fprintf(&b, "\n%s: %s", v.Field, policy.Text(v.Value))
@@ -382,7 +380,7 @@ func (e *explanation) text(w io.Writer) error {
 			fmt.Fprintln(tw)
 		}
 		if e.Assumed && v.Field == "max_instances_per_project" {
-			fmt.Fprintln(tw, "  (no berth/in-force is at hand, so all are taken to be there already, and counted by name)")
+			fmt.Fprintln(tw, "  (branch berth/in-force missing; all instances are assumed to exist, and counted by name)")
 		}
 		if err := tw.Flush(); err != nil {
 			return err
@@ -395,7 +393,7 @@ func (e *explanation) text(w io.Writer) error {
 	return err
 }
 
-// verdict says in one line what becomes of it.
+// verdict is the decision on the instance, in one line.
 func (e *explanation) verdict() string {
 	n := e.Noncompliance
 	switch {
@@ -404,13 +402,13 @@ func (e *explanation) verdict() string {
 	case len(e.Values) == 0:
 		return "not declared"
 	case n == nil && e.Denied:
-		return "refused; it is new, and does not come into force"
+		return "denied; it is new, and does not come into force"
 	case n == nil:
 		return "allowed"
 	case n.Fate == schema.FateStopping:
-		return "refused; it stays as it is until " + n.Day + " begins, UTC, and is then stopped"
+		return "denied; it keeps running until " + n.Day + " begins, UTC, and is then stopped"
 	case n.Fate == schema.FateStopped:
-		return "refused; it is stopped, since its grace was over on " + n.Day
+		return "denied; it is stopped, as its grace period ended on " + n.Day
 	}
-	return "refused; it stays as it is, and takes no change that does not comply"
+	return "denied; it keeps running, and only a change that complies comes into force"
 }

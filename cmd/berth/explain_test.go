@@ -75,7 +75,7 @@ func TestExplainKnowsWhereMembersAre(t *testing.T) {
 	require.Equal(t, "worker-0 on dev-gpu-1: a node of SKU gpu-a100-2 is not allowed", e.Noncompliance.Because[0].Message)
 	var b strings.Builder
 	require.NoError(t, e.text(&b))
-	require.Contains(t, b.String(), "Instance physics.lattice/train: refused; it is stopped, since its grace was over on 2020-01-31\n")
+	require.Contains(t, b.String(), "Instance physics.lattice/train: denied; it is stopped, as its grace period ended on 2020-01-31\n")
 	require.Contains(t, b.String(), "desired_state: stopped\n")
 	require.NotContains(t, b.String(), "not judged here")
 }

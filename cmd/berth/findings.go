@@ -13,10 +13,10 @@ import (
 	"berth/schema/estate"
 )
 
-// findingForms are the forms findings can be printed in.
+// findingForms are the output forms of findings.
 func findingForms() []string { return []string{"text", "json", "sarif", "github", "junit"} }
 
-// validation is what `berth validate` says; its JSON is a contract.
+// validation is the output of `berth validate`; its JSON is a contract.
 type validation struct {
 	Format      string              `json:"format"`
 	Diagnostics []schema.Diagnostic `json:"diagnostics"`
@@ -24,14 +24,14 @@ type validation struct {
 		Documents int `json:"documents"`
 		Errors    int `json:"errors"`
 		Warnings  int `json:"warnings"`
-		// Waiting documents are right themselves but need one that is not.
+		// Waiting documents are valid but reference an invalid one.
 		Waiting int `json:"waiting"`
 	} `json:"summary"`
 
 	prefix  string            // of the estate, from the working directory
-	tenants map[string]string // where those are that stand in directories of their own, by tenant
-	// shadowed are the files of the platform's repository that are not read for
-	// them, sorted.
+	tenants map[string]string // directories of tenants' own repositories, by tenant
+	// shadowed are the files of the platform's repository that are replaced by files of
+	// those directories, sorted.
 	shadowed []string
 }
 
@@ -49,8 +49,8 @@ func (v *validation) write(w io.Writer, form string) error {
 	return v.text(w)
 }
 
-// text prints a line for each finding, whatever its file is called: a line more
-// would be a command where a workflow runs.
+// text prints exactly one line for each finding, also for hostile file names: another
+// line could be a command to the workflow that runs it.
 func (v *validation) text(w io.Writer) error {
 	for _, d := range v.Diagnostics {
 		if _, err := fmt.Fprintln(w, cli.Colored(w, cli.Visible(d.String()))); err != nil {
@@ -68,13 +68,13 @@ func (v *validation) summary() string {
 	}
 	text := fmt.Sprintf("%s, %s in %s", cli.Count(s.Errors, "error"), cli.Count(s.Warnings, "warning"), cli.Count(s.Documents, "document"))
 	if s.Waiting > 0 {
-		text += fmt.Sprintf("; %s more cannot stand without what is wrong", cli.Count(s.Waiting, "document"))
+		text += fmt.Sprintf("; %s waiting for an invalid document", cli.Count(s.Waiting, "document"))
 	}
 	return text
 }
 
-// github prints workflow commands, which GitHub Actions turns into annotations.
-// Their paths are from the repository's root: where a workflow runs.
+// github prints workflow commands, which GitHub Actions turns into annotations. Their
+// paths start at the repository's root, where a workflow runs.
 func (v *validation) github(w io.Writer) error {
 	message := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
 	property := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
@@ -107,7 +107,7 @@ func (v *validation) junit(w io.Writer) error {
 	return err
 }
 
-// file is where people find the file of a finding.
+// file is the path of a finding's file, from the working directory.
 func (v *validation) file(d schema.Diagnostic) string {
 	rest, below := strings.CutPrefix(d.File, "tenants/")
 	name, in, _ := strings.Cut(rest, "/")
@@ -117,8 +117,7 @@ func (v *validation) file(d schema.Diagnostic) string {
 	return path.Join(v.prefix, d.File)
 }
 
-// shadow says whether a finding is of a file that another one is read in the place
-// of.
+// shadow reports whether a finding is about a file that another one replaces.
 func (v *validation) shadow(d schema.Diagnostic) bool {
 	_, ok := slices.BinarySearch(v.shadowed, d.File)
 	return ok && d.Code == estate.CodeShadowed

@@ -26,8 +26,8 @@ type resource struct {
 	Key      schema.Key      `json:"key"`
 	Name     string          `json:"name"` // with tenant, project and parent
 	File     string          `json:"file,omitempty"`
-	Invalid  bool            `json:"invalid,omitempty"`  // the document is no YAML
-	Document json.RawMessage `json:"document,omitempty"` // absent: it is gone, and what it declared is not yet
+	Invalid  bool            `json:"invalid,omitempty"`  // the document is not YAML
+	Document json.RawMessage `json:"document,omitempty"` // absent: it was deleted, and the resource is not yet
 	Status   *resourceStatus `json:"status,omitempty"`   // absent: nothing is recorded
 	Held     []plan.Held     `json:"held,omitempty"`     // changes of it on main that are not in force
 	UsedBy   []string        `json:"used_by,omitempty"`  // of a node: the instances with a member on it
@@ -35,15 +35,15 @@ type resource struct {
 	text string // of the document
 }
 
-// getReport is what `berth get -o json` writes.
+// getReport is the JSON of `berth get`.
 type getReport struct {
 	Format string      `json:"format"` // berth.get/v1
 	Kind   schema.Kind `json:"kind"`
-	Source string      `json:"source"` // which estate was read
+	Source string      `json:"source"` // the estate that was read
 	Items  []*resource `json:"items"`
 }
 
-// describeReport is what `berth describe -o json` writes.
+// describeReport is the JSON of `berth describe`.
 type describeReport struct {
 	Format string       `json:"format"` // berth.describe/v1
 	Source string       `json:"source"`
@@ -51,8 +51,7 @@ type describeReport struct {
 	Events []plan.Event `json:"events"` // the last of them, oldest first
 }
 
-// getSource is the paragraph of the help of get and describe that says what they
-// read.
+// getSource is the part of the help of get and describe about their source.
 const getSource = `The documents are those in force, the branch ` + reconciler.BranchInForce + ` as the repository has
 it; where Berth has decided nothing yet, those of the work tree. The status is
 that of the branch ` + reconciler.BranchStatus + `. Nothing is fetched.
@@ -147,7 +146,7 @@ Exit status: 0, 1 there is none of that name, 2 usage.`,
 	return cmd
 }
 
-// kindArgs wants KIND and NAME, of which NAME may be optional.
+// kindArgs requires KIND, and NAME unless it is optional.
 func kindArgs(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
@@ -162,7 +161,7 @@ func kindArgs(least, most int) cobra.PositionalArgs {
 	}
 }
 
-// kindNames are all kinds as get takes them.
+// kindNames lists all kinds as get takes them.
 func kindNames() string {
 	var names []string
 	for _, k := range schema.Kinds() {
@@ -171,28 +170,27 @@ func kindNames() string {
 	return strings.Join(names, ", ")
 }
 
-// parseKind reads KIND. The error says which kinds there are.
+// parseKind parses KIND. The error lists all kinds.
 func parseKind(word string) (schema.Kind, error) {
 	kind, ok := schema.ParseKind(word)
 	if !ok {
-		return "", cli.Usage(fmt.Errorf("there is no kind %q; choose one of %s", word, kindNames()))
+		return "", cli.Usage(fmt.Errorf("unknown kind %q; choose one of %s", word, kindNames()))
 	}
 	return kind, nil
 }
 
-// estateView is an estate as it is in force, or as a directory has it, with what
-// Berth recorded.
+// estateView is an estate in force, or in a directory, with its status.
 type estateView struct {
 	source string // for people
 	snap   schema.Snapshot
 	files  map[schema.Key]schema.File
 	status reconciler.StatusTree
-	log    *estateLog // nil: there is no repository
+	log    *estateLog // nil: no repository
 }
 
 func (e *estateView) close() {
 	if e.log != nil {
-		_ = e.log.Close() // it was only read
+		_ = e.log.Close() // it was opened for reading
 	}
 }
 
@@ -223,8 +221,8 @@ func (r *logRequest) estate(ctx context.Context) (_ *estateView, err error) {
 	return e, nil
 }
 
-// filesByKey are the files of a snapshot that stand where a document may. They are
-// not read: what is in force is valid, and berth validate checks the rest.
+// filesByKey returns the files at paths of documents, without reading them: documents
+// in force are valid, and berth validate checks others.
 func filesByKey(ctx context.Context, snap schema.Snapshot) (map[schema.Key]schema.File, error) {
 	parts, err := snap.Parts(ctx)
 	if err != nil {
@@ -389,7 +387,7 @@ func (e *estateView) find(ctx context.Context, kind schema.Kind, name string) (*
 			return nil, fmt.Errorf("%s is not in force; %s is held: %s: %s", h.Key, h.File, h.Why(), cli.Visible(h.Message))
 		}
 	}
-	return nil, fmt.Errorf("there is no %s %q in %s; berth get %s lists what there is", kind, name, e.source, kind.Plural())
+	return nil, fmt.Errorf("%s %q not found in %s; berth get %s lists all", kind, name, e.source, kind.Plural())
 }
 
 const (
@@ -535,7 +533,7 @@ func (r *describeReport) text(w io.Writer, noHeaders bool) error {
 		line("File", "none; the document is gone")
 	}
 	if item.Invalid {
-		line("Invalid", "the document is no YAML; berth validate shows where")
+		line("Invalid", "the document is not YAML; berth validate shows where")
 	}
 	if s := item.Status; s != nil {
 		line("Status", "%s", s.line())

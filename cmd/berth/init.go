@@ -41,8 +41,8 @@ Exit status: 0, 1 DIR cannot be written, 2 usage.`,
 	}
 }
 
-// initEstate writes the estate into dir, which must be empty or not there; a
-// .git directory does not count.
+// initEstate writes the estate to dir, which must be empty or missing, except for a
+// .git directory.
 func initEstate(dir string) (files int, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !os.IsNotExist(err) {

@@ -1,6 +1,5 @@
-// Command berth is Berth's command line and daemon. It wires the packages
-// together and knows everything; nothing knows it. Names, flags and exit codes
-// are a contract (DESIGN §7).
+// Command berth is Berth's command line and daemon. Names of commands, flags and exit
+// codes are a contract (DESIGN §7).
 package main
 
 import (

@@ -29,17 +29,17 @@ import (
 	"berth/schema/estate"
 )
 
-// planForms are the forms `berth plan` writes.
+// planForms are the output forms of `berth plan`.
 func planForms() []string { return []string{"text", "json", "markdown", "junit"} }
 
-// planRequest is what `berth plan` is asked.
+// planRequest has the flags of `berth plan`.
 type planRequest struct {
 	repo, base, head, patch, output string
 	author                          string
 	approvers, administrators       []string
-	tenants                         map[string]string // directories that stand in the place of tenants' own, by tenant
+	tenants                         map[string]string // directories of tenants' own repositories, by tenant
 	detailed, watch                 bool
-	today                           string // as in 2026-11-21, UTC; "" is this day
+	today                           string // as in 2026-11-21, UTC; "": the current day
 }
 
 func newPlanCmd() *cobra.Command {
@@ -51,18 +51,17 @@ func newPlanCmd() *cobra.Command {
 on the pull request. Nothing is changed, and no host is asked.
 
 The change is one of:
-  (nothing)      what the work tree has and HEAD has not: untracked files included,
-                 ignored ones not
+  (no flag)      the difference between HEAD and the work tree, with untracked files
+                 and without ignored ones
   --head REV     a merge of REV into --base
   --patch FILE   a patch, applied to --base exactly where it says, such as
                  git diff HEAD | berth plan --patch -
                  The plan names changed files of the work tree that the patch lacks:
                  git diff leaves out untracked files.
 
-The plan rests on the branches berth/status and berth/in-force, as far as the
-repository has them. Berth records what is in force for the commit it decided
-last. A plan against another commit takes all of that commit to be in force, and
-says so.
+The plan uses the branches berth/status and berth/in-force, if the repository has
+them. They describe the commit that Berth decided last. A plan against another
+commit assumes that all of that commit is in force, and says so.
 
 With --author, the plan also says whether this person may make the change. The
 trailers Berth-Ack-Delete and Break-Glass in the message of --head count as on a
@@ -121,7 +120,7 @@ Exit status: 0 nothing blocks the change, 1 something does, 2 usage; with
 	return cmd
 }
 
-// authority is whose right is asked: nobody's without --author.
+// authority returns the rules of permissions; nil without --author.
 func (r *planRequest) authority() *decide.Authority {
 	if r.author == "" {
 		return nil
@@ -129,11 +128,11 @@ func (r *planRequest) authority() *decide.Authority {
 	return &decide.Authority{Administrators: r.administrators}
 }
 
-// check says what is wrong with how the command was called.
+// check returns an error in how the command was called.
 func (r *planRequest) check() error {
 	switch {
 	case r.head != "" && r.patch != "":
-		return errors.New("plan: --head and --patch are two changes: give one of them")
+		return errors.New("plan: --head and --patch name two changes; give one of them")
 	case r.head != "" && r.base == "":
 		return errors.New("plan: --base is missing: the revision that --head would be merged into, such as main")
 	case r.patch == "-" && r.watch:
@@ -170,8 +169,7 @@ func formOf(p plan.Proposal, form string) ([]byte, error) {
 	return []byte(report.Text(p)), nil
 }
 
-// proposal plans the change that is asked for. stdin is where a patch called
-// "-" comes from.
+// proposal plans the change. A patch called "-" is read from stdin.
 func (r *planRequest) proposal(ctx context.Context, loader *estate.Loader, stdin io.Reader) (p plan.Proposal, err error) {
 	repo, err := gitrepo.OpenLocal(r.repo)
 	if err != nil {
@@ -207,7 +205,7 @@ func (r *planRequest) proposal(ctx context.Context, loader *estate.Loader, stdin
 	if err != nil {
 		return p, fmt.Errorf("plan: %w", err)
 	}
-	left := "" // what the change leaves out
+	left := "" // files or commits that the change lacks
 	switch {
 	case r.head != "":
 		p, err = decider.Proposal(ctx, in)
@@ -226,9 +224,8 @@ func (r *planRequest) proposal(ctx context.Context, loader *estate.Loader, stdin
 	return p, err
 }
 
-// asks fills in whose change it is, and what the message of its head asks for,
-// both as of a pull request. assumed says what of it the forge or Berth would have
-// to confirm; "" is nothing.
+// asks fills in the author and the trailers in the message of the head, as on a pull
+// request. assumed describes what the forge or Berth would have to confirm, or is "".
 func (r *planRequest) asks(ctx context.Context, repo *gitrepo.Repo, in *decide.Input) (assumed string, err error) {
 	breakGlass := ""
 	if in.Head != "" {
@@ -240,30 +237,30 @@ func (r *planRequest) asks(ctx context.Context, repo *gitrepo.Repo, in *decide.I
 	}
 	if r.author == "" {
 		if len(in.Acks) > 0 {
-			assumed = fmt.Sprintf("Whoever wrote %s is taken to be allowed to: --author asks for the right.", decide.AckTrailer)
+			assumed = fmt.Sprintf("The author of %s is assumed to have the permission; --author checks it.", decide.AckTrailer)
 		}
 		return assumed, nil
 	}
 	approvers := slices.Compact(slices.Sorted(slices.Values(r.approvers)))
 	in.By = &authority.Actor{Login: r.author, Approvers: approvers, Proof: authority.ProofPullRequest, BreakGlass: breakGlass}
 	if len(approvers) > 0 {
-		assumed = fmt.Sprintf("Approved by %s, as --approver says: Berth asks the forge whether it was.", strings.Join(approvers, ", "))
+		assumed = fmt.Sprintf("Approval by %s is assumed from --approver; Berth asks the forge.", strings.Join(approvers, ", "))
 	}
 	return assumed, nil
 }
 
-// known is what Berth's branches, as the repository has them, say at a base.
+// known is the state that Berth's branches in the repository describe at a base.
 type known struct {
-	inForce   string            // commit of berth/in-force; "": all of the base is taken to be in force
+	inForce   string            // commit of berth/in-force; "": all of the base is assumed to be in force
 	permitted map[string]string // as in decide.Input
-	memory    *plan.Memory      // nil: nobody keeps one, and the base is taken to run as declared
+	memory    *plan.Memory      // nil: unknown, and the base is assumed to run as declared
 	things    map[schema.Key]*plan.ThingStatus
-	note      string // why Berth may plan otherwise
+	note      string // why Berth's plan may differ
 }
 
-// knownAt looks at Berth's branches as they were fetched from origin, and then at
-// the repository's own, for one that says what is in force at base: which branch
-// base is the tip of does not matter, as Berth plans against the commit it decided.
+// knownAt reads Berth's branches as fetched from origin, and then the repository's own,
+// for the state at base. Berth plans against the commit that it decided, so base may
+// be the tip of any branch.
 func knownAt(ctx context.Context, repo *gitrepo.Repo, base string) (known, error) {
 	own, origin, err := repo.Sides()
 	if err != nil {
@@ -279,7 +276,7 @@ func knownAt(ctx context.Context, repo *gitrepo.Repo, base string) (known, error
 	return fetched, nil
 }
 
-// knownBy is knownAt of one side.
+// knownBy is knownAt for one of the two.
 func knownBy(ctx context.Context, repo *gitrepo.Repo, base string, tips reconciler.Tips) (k known, err error) {
 	status, err := repo.ReadStatus(ctx, tips.Status)
 	if err != nil {
@@ -289,10 +286,10 @@ func knownBy(ctx context.Context, repo *gitrepo.Repo, base string, tips reconcil
 	if tips.Status != "" {
 		k.memory = &status.Units
 	}
-	const otherwise = "so all of the base is taken to be in force and Berth may plan otherwise: "
+	const otherwise = "so all of the base is assumed to be in force and Berth may plan differently; "
 	if tips.InForce == "" {
 		if status.Revision.InForce != "" {
-			k.note = fmt.Sprintf("The branch %s is not here although %s is, %sfetch it too.", reconciler.BranchInForce, reconciler.BranchStatus, otherwise)
+			k.note = fmt.Sprintf("Branch %s is missing beside %s, %sfetch it too.", reconciler.BranchInForce, reconciler.BranchStatus, otherwise)
 		}
 		return k, nil
 	}
@@ -302,18 +299,18 @@ func knownBy(ctx context.Context, repo *gitrepo.Repo, base string, tips reconcil
 	}
 	decided := said.Commit
 	if status.Revision.InForce == tips.InForce && status.Revision.Commit != "" {
-		decided = status.Revision.Commit // a commit that changes nothing in force is remembered there alone
+		decided = status.Revision.Commit // a commit that changes nothing in force is recorded there only
 	}
 	if base != said.Commit && base != decided {
-		k.note = fmt.Sprintf("What is in force is known at %.10s, which is not the base, %sfetch anew, or give --base %.10[1]s.", decided, otherwise)
+		k.note = fmt.Sprintf("The base is not %.10s, the commit that Berth decided last, %sfetch again, or give --base %.10[1]s.", decided, otherwise)
 		return k, nil
 	}
 	k.inForce, k.permitted = tips.InForce, said.Permitted
 	return k, nil
 }
 
-// baseOf is the commit of the base: HEAD if none is asked for, and main where
-// HEAD is a branch without commits.
+// baseOf returns the commit of the base: HEAD without --base, and main if HEAD is a
+// branch without commits.
 func (r *planRequest) baseOf(ctx context.Context, repo *gitrepo.Repo, tips reconciler.Tips) (string, error) {
 	if r.base != "" {
 		base, err := repo.Resolve(ctx, r.base)
@@ -332,8 +329,8 @@ func (r *planRequest) baseOf(ctx context.Context, repo *gitrepo.Repo, tips recon
 	return head, err
 }
 
-// unmerged says that commits of HEAD are not on main, as a plan of the work tree
-// leaves them out; "" if there are none, or if a base was asked for.
+// unmerged describes commits of HEAD that are not on main, as a plan of the work tree
+// leaves them out. It is "" with --base and without such commits.
 func (r *planRequest) unmerged(ctx context.Context, repo *gitrepo.Repo, main, base string) (string, error) {
 	if r.base != "" || main == "" || main == base {
 		return "", nil
@@ -342,11 +339,11 @@ func (r *planRequest) unmerged(ctx context.Context, repo *gitrepo.Repo, main, ba
 	if err != nil || len(ahead) == 0 {
 		return "", err
 	}
-	return fmt.Sprintf("HEAD has %s that main lacks, and this plan is only of what is not committed: berth plan --base main --head HEAD shows the commits.", cli.Count(len(ahead), "commit")), nil
+	return fmt.Sprintf("HEAD has %s that main lacks; this plan covers uncommitted changes only; berth plan --base main --head HEAD covers the commits.", cli.Count(len(ahead), "commit")), nil
 }
 
-// patched plans the patch. left names files that the work tree changes and the
-// patch does not.
+// patched plans the patch. left names files that the work tree changes and the patch
+// lacks.
 func (r *planRequest) patched(ctx context.Context, loader *estate.Loader, decider *decide.Decider, repo *gitrepo.Repo, in decide.Input, stdin io.Reader) (_ plan.Proposal, left string, err error) {
 	from, name := stdin, "standard input"
 	if r.patch != "-" {
@@ -381,11 +378,11 @@ func (r *planRequest) patched(ctx context.Context, loader *estate.Loader, decide
 	return proposal, left, err
 }
 
-// maxLeftOut is how many files that a patch lacks are named.
+// maxLeftOut bounds how many files that a patch lacks are named.
 const maxLeftOut = 5
 
-// leftOut names the files of the estate that the work tree or the index changes
-// and the patch does not; "" if there are none. Files that Git ignores do not count.
+// leftOut names the files of the estate that the work tree or the index changes and
+// the patch lacks, or returns "". Ignored files do not count.
 func (r *planRequest) leftOut(ctx context.Context, loader *estate.Loader, repo *gitrepo.Repo, base schema.Snapshot, touched []schema.PathChange) (string, error) {
 	at, err := gitrepo.Locate(r.repo)
 	if err != nil || at.WorkTree == "" {

@@ -66,10 +66,10 @@ func TestPlanReadsWhatTheHeadAsksFor(t *testing.T) {
 	require.Equal(t, 1, code, "she may not do that, whoever acknowledges it")
 	out, code = plan("clear-out", "--author", "anna-lattice", "--approver", "petra-phys")
 	require.Zero(t, code, out)
-	require.Contains(t, out, "Approved by petra-phys, as --approver says")
+	require.Contains(t, out, "Approval by petra-phys is assumed from --approver")
 	out, code = plan("clear-out")
 	require.Zero(t, code, out)
-	require.Contains(t, out, "--author asks for the right", "it says what nobody was asked for")
+	require.Contains(t, out, "--author checks it", "it says what nobody was asked for")
 
 	head("needs-approval", "needs-approval.patch", "more")
 	_, code = plan("needs-approval", "--author", "dora-genomes")
@@ -78,7 +78,7 @@ func TestPlanReadsWhatTheHeadAsksFor(t *testing.T) {
 	require.Equal(t, 1, code, "it wants somebody else's")
 	out, code = plan("needs-approval", "--author", "dora-genomes", "--approver", "ben-lattice", "--approver", "bella-bio")
 	require.Zero(t, code, out)
-	require.Contains(t, out, "Approved by bella-bio, ben-lattice")
+	require.Contains(t, out, "Approval by bella-bio, ben-lattice")
 
 	head("resume", "resume.patch", "again")
 	out, code = plan("resume", "--author", "olga-ops")

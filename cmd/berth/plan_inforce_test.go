@@ -170,10 +170,10 @@ func TestPlanAtADeskIsBerths(t *testing.T) {
 	git("update-ref", "-d", "refs/heads/berth/in-force")
 	newer := e.git.MustCommit(t, "main", gittest.Commit{Message: "not decided yet"})
 	git("fetch", "-q")
-	other("a main that is newer", newer, "fetch anew, or give --base "+e.third[:10])
+	other("a main that is newer", newer, "fetch again, or give --base "+e.third[:10])
 
 	git("update-ref", "-d", "refs/remotes/origin/berth/in-force")
-	other("no berth/in-force here", "trunk", "The branch berth/in-force is not here although berth/status is")
+	other("no berth/in-force here", "trunk", "Branch berth/in-force is missing beside berth/status")
 	git("update-ref", "-d", "refs/remotes/origin/berth/status")
 	p := planned("trunk")
 	require.Empty(t, p.Note, "nothing says that Berth keeps an eye on it")
@@ -188,7 +188,7 @@ func TestPlanInCIIsAgainstTheTip(t *testing.T) {
 	git("update-ref", "-d", "refs/heads/main") // neither has a branch of its own
 	of := func(out string) string {
 		t.Helper()
-		require.NotContains(t, out, "Berth may plan otherwise")
+		require.NotContains(t, out, "Berth may plan differently")
 		_, digest, ok := strings.Cut(out, "\nplan ")
 		require.True(t, ok, out)
 		return strings.Fields(digest)[0]
@@ -197,7 +197,7 @@ func TestPlanInCIIsAgainstTheTip(t *testing.T) {
 		return ciRun(t, dir, nil, 0, "berth", "plan", "--base", base, "--head", e.topic)
 	}
 	want := of(plan(e.third))
-	require.Contains(t, plan(e.first), "Berth may plan otherwise")
+	require.Contains(t, plan(e.first), "Berth may plan differently")
 
 	w, scripts := readWorkflow(t, "github/berth.yml", "check")
 	require.EqualValues(t, 0, w.Jobs["check"].Steps[0].With["fetch-depth"], "all branches are fetched, berth/* too")

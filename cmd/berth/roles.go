@@ -17,7 +17,7 @@ type rolesReport struct {
 	Permissions []authority.Row `json:"permissions"`
 }
 
-// printRoles prints what each role may do: form is text or json.
+// printRoles prints the permissions of each role, as text or json.
 func printRoles(w io.Writer, form string) error {
 	switch form {
 	case "json":
@@ -27,7 +27,7 @@ func printRoles(w io.Writer, form string) error {
 	case "text":
 		return rolesText(w)
 	}
-	return fmt.Errorf("there is no output form %q: take text or json", form)
+	return fmt.Errorf("unknown output form %q: choose text or json", form)
 }
 
 func rolesText(w io.Writer) error {

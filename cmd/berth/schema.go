@@ -77,7 +77,7 @@ Schema of each type of event that it refers to.`,
 		},
 	}
 	export.Flags().StringVar(&events, "events", "", "directory to write the schemas of events to")
-	export.Flags().StringVar(&estate, "estate", "", "directory of the estate whose versions say what config may hold")
+	export.Flags().StringVar(&estate, "estate", "", "directory of an estate; its app versions define the fields of config")
 	cmd.AddCommand(export, &cobra.Command{
 		Use:   "docs",
 		Short: "Write the reference of kinds and fields as Markdown",

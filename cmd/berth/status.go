@@ -21,25 +21,24 @@ import (
 	"berth/schema/estate"
 )
 
-// statusReport is what `berth status` says; its JSON is a contract.
+// statusReport is the output of `berth status`; its JSON is a contract.
 type statusReport struct {
 	Format       string           `json:"format"` // berth.status/v1
 	Commit       string           `json:"commit"` // of berth/status
 	ConfigCommit string           `json:"config_commit,omitempty"`
 	InForce      string           `json:"in_force,omitempty"`  // commit of berth/in-force
 	Undecided    int              `json:"undecided,omitempty"` // commits on main after ConfigCommit
-	Paused       string           `json:"paused,omitempty"`    // why nothing is changed on hosts
-	Frozen       string           `json:"frozen,omitempty"`    // why the sync stands still
+	Paused       string           `json:"paused,omitempty"`    // why hosts are not changed
+	Frozen       string           `json:"frozen,omitempty"`    // why synchronization is frozen
 	Instances    []resourceStatus `json:"instances"`
 	Resources    []resourceStatus `json:"resources"` // of other kinds
 	Held         []plan.Held      `json:"held"`
 	HeldMore     int              `json:"held_more,omitempty"` // held documents that Held leaves out
 	Remarks      []string         `json:"remarks,omitempty"`   // on repositories of tenants
-	Warnings     []string         `json:"warnings,omitempty"`  // what could not be read
+	Warnings     []string         `json:"warnings,omitempty"`  // unreadable parts of the status
 }
 
-// resourceStatus is what Berth recorded of one resource, as status, get and
-// describe show it.
+// resourceStatus is the status of one resource, as status, get and describe show it.
 type resourceStatus struct {
 	Key        schema.Key       `json:"key"`
 	Name       string           `json:"name"` // with tenant and project
@@ -101,7 +100,7 @@ Exit status: 0, 1 there is no ` + reconciler.BranchStatus + ` to read, 2 usage.`
 	return cmd
 }
 
-// report reads what Berth recorded.
+// report reads the status branch.
 func (l *estateLog) report(ctx context.Context) (*statusReport, error) {
 	tree, err := l.ReadStatus(ctx, l.status)
 	if err != nil {
@@ -125,12 +124,12 @@ func (l *estateLog) report(ctx context.Context) (*statusReport, error) {
 		r.Resources = append(r.Resources, thingStatus(tree.Things[key]))
 	}
 	if r.Paused, err = l.paused(ctx, rev); err != nil {
-		r.Warnings = append(r.Warnings, fmt.Sprintf("whether Berth is paused is not known: %v", err))
+		r.Warnings = append(r.Warnings, fmt.Sprintf("pause document unreadable: %v", err))
 	}
 	if rev.Commit != "" && l.tips.Main != "" {
 		ahead, err := l.Log(ctx, rev.Commit, l.tips.Main, maxUndecided)
 		if err != nil {
-			r.Warnings = append(r.Warnings, fmt.Sprintf("how far main is ahead is not known: %v", err))
+			r.Warnings = append(r.Warnings, fmt.Sprintf("commits ahead of Berth not counted: %v", err))
 		}
 		r.Undecided = len(ahead)
 	}
@@ -140,8 +139,7 @@ func (l *estateLog) report(ctx context.Context) (*statusReport, error) {
 // maxUndecided bounds how many commits ahead of Berth are counted.
 const maxUndecided = 1000
 
-// paused is why Berth is paused, as platform/pause.yaml in force says it; "": it
-// is not.
+// paused returns the reason in platform/pause.yaml in force, or "".
 func (l *estateLog) paused(ctx context.Context, rev reconciler.Revision) (string, error) {
 	if l.tips.InForce == "" {
 		return "", nil
@@ -198,7 +196,7 @@ func readFile(ctx context.Context, snap schema.Snapshot, path string) (data []by
 	return nil, false, nil
 }
 
-// unitStatus is what Berth recorded of an instance, for people.
+// unitStatus is the status of an instance, for people.
 func unitStatus(s *plan.Status) resourceStatus {
 	r := resourceStatus{
 		Key: s.Key, Name: s.Key.ResourceName(), App: s.App, Phase: string(s.Phase), Conditions: s.Conditions,
@@ -230,7 +228,7 @@ func unitStatus(s *plan.Status) resourceStatus {
 	return r
 }
 
-// thingStatus is unitStatus of any other resource.
+// thingStatus is unitStatus for other resources.
 func thingStatus(s *plan.ThingStatus) resourceStatus {
 	return resourceStatus{
 		Key: s.Key, Name: s.Key.ResourceName(), Phase: s.Phase, Conditions: s.Conditions, Revision: s.Revision,
@@ -239,7 +237,7 @@ func thingStatus(s *plan.ThingStatus) resourceStatus {
 	}
 }
 
-// addHeld says that a change of the instance is held, unless a condition said so.
+// addHeld adds that a change of the instance is held, unless a condition has it.
 func (r *resourceStatus) addHeld(held []plan.Held) {
 	if len(held) > 0 && conditionOf(r.Conditions, "Authorized").Status != "False" {
 		r.Why = cli.Join("held: "+held[0].Message, r.Why)
@@ -254,8 +252,8 @@ func conditionOf(cs []plan.Condition, kind string) plan.Condition {
 	return plan.Condition{}
 }
 
-// reasons are the messages of conditions that need attention, the most important
-// first. A message that another one contains is left out.
+// reasons returns the messages of conditions that need attention, the most important
+// first. It leaves out a message that another one contains.
 func reasons(cs []plan.Condition) []string {
 	var out []string
 	add := func(kind, status, prefix string) {
@@ -378,7 +376,7 @@ func (r *resourceStatus) line() string {
 	return cli.Join(append(parts, r.Why)...)
 }
 
-// members says how many members run, of how many.
+// members counts the members that run, of all.
 func (r *resourceStatus) members() string {
 	if len(r.Members) == 0 {
 		return ""
@@ -392,7 +390,7 @@ func (r *resourceStatus) members() string {
 	return fmt.Sprintf("%d/%d", running, len(r.Members))
 }
 
-// maxNodes is how many nodes a table names of one instance.
+// maxNodes bounds how many nodes of an instance a table names.
 const maxNodes = 4
 
 // nodes are the nodes of the members, in the order of the members.

@@ -63,13 +63,13 @@ estate in berth.yaml. The account of a tenant is TENANT/NAME.`,
 	return cmd
 }
 
-// tokenReport is what `berth token -o json` writes.
+// tokenReport is the JSON of `berth token`.
 type tokenReport struct {
 	Format string `json:"format"` // berth.token/v1
 	Token  string `json:"token"`
 }
 
-// readSigner reads a private key file. Errors hold none of it.
+// readSigner reads a private key file. Errors never contain the key.
 func readSigner(path string) (crypto.Signer, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

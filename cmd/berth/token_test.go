@@ -99,7 +99,7 @@ func TestTokenCommand(t *testing.T) {
 	_, err = run("--audience", "campus", "--ttl", "2h")
 	require.ErrorContains(t, err, "at most 1h")
 	_, err = run("--audience", "campus", "--service-account", "anna")
-	require.ErrorContains(t, err, "names no service account")
+	require.ErrorContains(t, err, "is not a service account")
 	_, err = run("--audience", "campus", "--key", filepath.Join(t.TempDir(), "none"))
 	require.ErrorContains(t, err, "private key")
 }

@@ -21,18 +21,18 @@ import (
 	"berth/schema/audit"
 )
 
-// maxDecisions bounds how many commits of berth/in-force a trace looks at.
+// maxDecisions bounds how many commits of berth/in-force a trace reads.
 const maxDecisions = 20_000
 
-// story is what `berth trace` tells, in the order it came to be.
+// story is the output of `berth trace`, in order of time; its JSON is a contract.
 type story struct {
 	Format        string         `json:"format"` // berth.trace/v1
 	CorrelationID string         `json:"correlation_id"`
-	Commit        *storyCommit   `json:"commit,omitempty"`   // of main, that caused all of it
-	Decision      *storyDecision `json:"decision,omitempty"` // none: nothing came into force by it, or the branch is not at hand
+	Commit        *storyCommit   `json:"commit,omitempty"`   // of main, the cause
+	Decision      *storyDecision `json:"decision,omitempty"` // nil: nothing came into force, or the branch is missing
 	Audit         []audit.Record `json:"audit"`
 	Events        []plan.Event   `json:"events"`
-	Now           []storyStatus  `json:"now"`      // what last followed it, as it is now
+	Now           []storyStatus  `json:"now"`      // resources whose last change it was
 	Warnings      []string       `json:"warnings"` // what could not be read
 }
 
@@ -45,7 +45,7 @@ type storyCommit struct {
 
 type storyDecision struct {
 	Commit string      `json:"commit"`         // of berth/in-force
-	With   string      `json:"with,omitempty"` // the newest commit of main it was decided with, where that is another
+	With   string      `json:"with,omitempty"` // the newest commit of main that it was decided with, if another
 	Held   []plan.Held `json:"held,omitempty"`
 }
 
@@ -81,7 +81,7 @@ Exit status: 0, 1 nothing has the id, 2 usage.`,
 				return fmt.Errorf("trace: %w", err)
 			}
 			if s.Decision == nil && len(s.Audit)+len(s.Events)+len(s.Now) == 0 {
-				return fmt.Errorf("trace: nothing on the branches here carries %q; fetch them, or look at the id again", args[0])
+				return fmt.Errorf("trace: id %q not found on the branches here; fetch them, or check the id", args[0])
 			}
 			if req.output == "json" {
 				e := json.NewEncoder(cmd.OutOrStdout())
@@ -97,15 +97,15 @@ Exit status: 0, 1 nothing has the id, 2 usage.`,
 	return cmd
 }
 
-// trace collects the story.
+// trace collects what one change caused.
 func (l *estateLog) trace(ctx context.Context, id string) (*story, error) {
 	s := &story{Format: "berth.trace/v1", CorrelationID: id, Audit: []audit.Record{}, Events: []plan.Event{}, Now: []storyStatus{}, Warnings: []string{}}
 	o := gitrepo.LogOrder{Stray: func(path, why string) { s.Warnings = append(s.Warnings, path+": "+why) }}
 	bad := func(file string, line int, err error) {
 		s.Warnings = append(s.Warnings, fmt.Sprintf("%s:%d: %v", file, line, err))
 	}
-	var commits []string              // of main, that something of it names
-	decided := map[string]time.Time{} // commit of berth/in-force → when something was last decided over it
+	var commits []string              // of main, that a record, event or status names
+	decided := map[string]time.Time{} // by commit of berth/in-force: time of the last decision on top of it
 	for r, err := range l.Audit(ctx, l.status, o) {
 		if err != nil {
 			bad(r.File, r.Line, err)
@@ -117,7 +117,7 @@ func (l *estateLog) trace(ctx context.Context, id string) (*story, error) {
 		}
 		if v.CorrelationID == id {
 			s.Audit = append(s.Audit, v)
-			if v.Action != actionRead { // which was of that commit and not caused by it
+			if v.Action != actionRead { // a read shows that commit, and is not caused by it
 				commits = append(commits, v.Commit)
 			}
 		}
@@ -159,7 +159,7 @@ func (l *estateLog) trace(ctx context.Context, id string) (*story, error) {
 		log, err := l.Log(ctx, "", commit, 1)
 		switch {
 		case err != nil:
-			s.Warnings = append(s.Warnings, fmt.Sprintf("commit %s is not here: %v", cli.ShortCommit(commit), err))
+			s.Warnings = append(s.Warnings, fmt.Sprintf("commit %s missing: %v", cli.ShortCommit(commit), err))
 		case len(log) == 1:
 			s.Commit = &storyCommit{log[0].ID, log[0].Subject, log[0].Author, log[0].Email}
 		}
@@ -167,20 +167,20 @@ func (l *estateLog) trace(ctx context.Context, id string) (*story, error) {
 	return s, ctx.Err()
 }
 
-// actionRead is what the read API's audit records tell of.
+// actionRead is the action in audit records of the read API.
 const actionRead = "api.read"
 
-// isDecision says whether a record tells of a document that was decided.
+// isDecision reports whether a record is about the decision on a document.
 func isDecision(r audit.Record) bool { return strings.HasPrefix(r.Action, "document.") }
 
-// decision finds the commit of berth/in-force that the id made, and returns the
-// commit of main that it decided; "" where it was decided with a later one,
-// whose id that commit carries. What was held by it is known of the last
-// decision; of earlier ones the audit records tell.
+// decision finds the commit of berth/in-force that has the id, and returns the commit
+// of main that it decided. It returns "" if that was decided together with a later
+// commit, whose id the commit of berth/in-force has. The held documents are known for
+// the last decision only; audit records show earlier ones.
 //
-// Its audit records say over which commit the id was decided. What followed that
-// commit came of the last decision over it: those before it changed nothing
-// that is in force. decided says when that was.
+// The audit records of the id name the commit that the decision was made on top of.
+// The next commit comes from the last decision on top of it, as the others changed
+// nothing in force; decided has the time of that one.
 func (l *estateLog) decision(ctx context.Context, s *story, last reconciler.Revision, decided map[string]time.Time) (commit string, err error) {
 	if l.tips.InForce == "" {
 		return "", nil
@@ -213,7 +213,7 @@ func (l *estateLog) decision(ctx context.Context, s *story, last reconciler.Revi
 			s.Decision.With = w.Commit
 		}
 		if len(c.Parents) == 1 {
-			break // the first: what is before it is main's
+			break // the first: its parents are commits of main
 		}
 	}
 	return "", nil

@@ -53,7 +53,7 @@ Exit status: 0 no errors, whatever the warnings, 1 errors, 2 usage; with --watch
 			if len(args) == 1 {
 				dir = args[0]
 			}
-			// A short life: memory is cheaper than collecting it, up to a limit.
+			// A short process: memory is cheaper than garbage collection, up to a limit.
 			debug.SetGCPercent(400)
 			debug.SetMemoryLimit(256 << 20)
 			loader, err := estate.New(estate.Options{Backends: backends.Definitions()})
@@ -88,7 +88,7 @@ Exit status: 0 no errors, whatever the warnings, 1 errors, 2 usage; with --watch
 	return cmd
 }
 
-// validate reads the estate in dir, and of tenants what is in directories of their
+// validate checks the estate in dir, with tenants' documents in directories of their
 // own.
 func validate(ctx context.Context, loader *estate.Loader, dir string, tenants map[string]string) (*validation, error) {
 	platform, err := estate.Dir(dir)
@@ -106,15 +106,14 @@ func validate(ctx context.Context, loader *estate.Loader, dir string, tenants ma
 	if r.Len() == 0 && len(r.Diagnostics) == 0 {
 		return nil, cli.Usage(fmt.Errorf("validate: no estate in %s: there are no documents below platform/ or tenants/", dir))
 	}
-	// What stands in a directory may be running for long: what policy forbids
-	// to new instances only is no finding here.
+	// Instances in a directory may already run, so rules for new instances only are not
+	// applied.
 	effective := policy.Evaluate(r.Desired, policy.Existing(func(schema.Key) bool { return true }))
 	decisions := effective.Decisions()
 	if slices.ContainsFunc(r.Diagnostics, func(d schema.Diagnostic) bool {
 		return d.Severity == schema.SeverityError && strings.HasPrefix(d.File, "platform/policy/")
 	}) {
-		// That no policy of the platform says where bytes may come from may be for
-		// the one that is wrong: nobody else is told off for it.
+		// The invalid policy may be the one that allows the source of an artifact.
 		decisions = slices.DeleteFunc(decisions, func(d schema.Decision) bool {
 			return d.Rule == "artifact_source_allowlist" && strings.HasPrefix(d.Source.File, "platform/artifact-sources")
 		})
@@ -129,7 +128,7 @@ func validate(ctx context.Context, loader *estate.Loader, dir string, tenants ma
 	if err != nil {
 		return nil, err
 	}
-	v.Diagnostics = append([]schema.Diagnostic{}, slices.Concat(v.Diagnostics, places)...) // [] in JSON, where there is none
+	v.Diagnostics = append([]schema.Diagnostic{}, slices.Concat(v.Diagnostics, places)...) // never null in JSON
 	v.tenants, v.shadowed = map[string]string{}, shadowed
 	for name, at := range tenants {
 		v.tenants[name] = filepath.ToSlash(filepath.Clean(at))
@@ -138,7 +137,7 @@ func validate(ctx context.Context, loader *estate.Loader, dir string, tenants ma
 		v.prefix = filepath.ToSlash(filepath.Clean(dir))
 	}
 	for i, d := range v.Diagnostics {
-		if !d.Other.IsZero() { // whoever has the estate may know both places
+		if !d.Other.IsZero() { // a user who can read the estate may see both places
 			v.Diagnostics[i].Message += fmt.Sprintf(" (%s:%d)", d.Other.File, d.Other.Line)
 		}
 	}
@@ -162,8 +161,8 @@ func validate(ctx context.Context, loader *estate.Loader, dir string, tenants ma
 	return v, nil
 }
 
-// loadOverInForce reads the estate in dir. Where documents contradict each other and
-// dir is the work tree of a repository that has berth/in-force, the finding is at the
+// loadOverInForce reads the estate in dir. If documents contradict each other and dir
+// is the work tree of a repository that has berth/in-force, the finding is at the
 // document that is not in force.
 func loadOverInForce(ctx context.Context, loader *estate.Loader, snap schema.Snapshot, dir string) (*estate.Result, error) {
 	r, err := loader.Load(ctx, snap)
@@ -175,7 +174,7 @@ func loadOverInForce(ctx context.Context, loader *estate.Loader, snap schema.Sna
 		return nil, err
 	}
 	if at, err := gitrepo.Locate(dir); err != nil || at.WorkTree != root {
-		return r, nil // no repository is needed to validate a directory
+		return r, nil // validating a directory needs no repository
 	}
 	repo, err := gitrepo.OpenLocal(dir)
 	if err != nil {

@@ -12,15 +12,14 @@ import (
 	"berth/cmd/internal/cli"
 )
 
-// The Makefile sets these with -ldflags; a build without it has them from Go's
-// own build information, as far as that has them.
+// The Makefile sets these with -ldflags. Other builds use Go's build information.
 var (
 	buildVersion string // as git describe says it
 	buildCommit  string // 40 hex digits
 	buildDate    string // of the commit, RFC 3339
 )
 
-// versionReport is what `berth version -o json` writes.
+// versionReport is the JSON of `berth version`.
 type versionReport struct {
 	Format   string `json:"format"` // berth.version/v1
 	Version  string `json:"version"`
@@ -31,7 +30,7 @@ type versionReport struct {
 	Platform string `json:"platform"`
 }
 
-// versionOf says what this program was built from. info may be nil.
+// versionOf returns the version of this program. info may be nil.
 func versionOf(info *debug.BuildInfo) versionReport {
 	r := versionReport{
 		Format: "berth.version/v1", Version: buildVersion, Commit: buildCommit, Date: buildDate,

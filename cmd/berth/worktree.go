@@ -19,7 +19,7 @@ import (
 	"berth/schema/estate"
 )
 
-// worktree plans what the work tree holds, committed or not, over the base.
+// worktree plans the difference between the base and the work tree.
 func (r *planRequest) worktree(ctx context.Context, loader *estate.Loader, decider *decide.Decider, repo *gitrepo.Repo, in decide.Input) (plan.Proposal, error) {
 	at, err := gitrepo.Locate(r.repo)
 	if err != nil {
@@ -46,7 +46,7 @@ func (r *planRequest) worktree(ctx context.Context, loader *estate.Loader, decid
 	return decider.Change(ctx, in, head, touched)
 }
 
-// workTree is the work tree as a snapshot, without files that Git ignores.
+// workTree returns the work tree as a snapshot, without ignored files.
 func workTree(ctx context.Context, repo *gitrepo.Repo, at gitrepo.Place) (schema.Snapshot, error) {
 	ignored, err := repo.Ignored(ctx, at)
 	if err != nil {
@@ -55,7 +55,7 @@ func workTree(ctx context.Context, repo *gitrepo.Repo, at gitrepo.Place) (schema
 	return estate.WorkTree(at.WorkTree, ignored)
 }
 
-// again plans whenever the change moves, or what it is planned against.
+// again plans whenever the change or its base moves.
 func (r *planRequest) again(cmd *cobra.Command, loader *estate.Loader) error {
 	at, err := gitrepo.Locate(r.repo)
 	if err != nil {
@@ -112,12 +112,12 @@ func (r *planRequest) scan(at gitrepo.Place) (watch.Files, error) {
 	return s, err
 }
 
-// withTenants is a repository with what stands in directories in the place of
-// tenants' own, by tenant; but for what is in force, which Berth composed.
+// withTenants is a repository whose tenants' documents are replaced by those in
+// directories, except in the commit in force, which Berth composed.
 type withTenants struct {
 	decide.Repo
 	dirs    map[string]string
-	inForce string // commit; "" is none
+	inForce string // commit, or ""
 }
 
 func (w *withTenants) Snapshot(ctx context.Context, commit string) (schema.Snapshot, error) {
@@ -129,7 +129,7 @@ func (w *withTenants) Snapshot(ctx context.Context, commit string) (schema.Snaps
 	return snap, err
 }
 
-// Diff leaves out what is not read.
+// Diff leaves out the files that are replaced.
 func (w *withTenants) Diff(ctx context.Context, from, to string) ([]schema.PathChange, error) {
 	changes, err := w.Repo.Diff(ctx, from, to)
 	return slices.DeleteFunc(slices.Clone(changes), func(c schema.PathChange) bool {

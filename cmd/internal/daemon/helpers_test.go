@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	flag.Parse()
-	if err := flag.Set("test.parallel", "8"); err != nil { // the tests wait most of their time
+	if err := flag.Set("test.parallel", "4"); err != nil { // the tests wait most of their time
 		panic(err)
 	}
 	os.Exit(m.Run())
