@@ -2,8 +2,8 @@ package schema
 
 // ArtifactSource is a place that bytes come from: the platform's, for
 // everybody, or a tenant's, for itself (requirement B3). Policy says which
-// hosts may be used; the source only names one. What is declared to be there is
-// looked at; Berth moves no bytes.
+// hosts may be used; the source only names one. Berth checks that declared
+// artifacts exist; it moves no bytes.
 type ArtifactSource struct {
 	Header
 	Spec ArtifactSourceSpec
@@ -25,8 +25,8 @@ type ArtifactSourceSpec struct {
 	// Repositories are where tenants' artifacts may be in a source of the
 	// platform's: a repository, or a directory, and all below it, each part a name,
 	// {tenant} or {project}. Without them a credential, and all of a source of type
-	// file, is for what the platform's own versions are made from. What is opened
-	// to everybody who can declare an artifact is said here, and nowhere else.
+	// file, is for what the platform's own versions are made from. Only this
+	// field opens a source to the users who can declare artifacts.
 	Repositories []string `json:"repositories,omitempty"`
 }
 
@@ -62,10 +62,10 @@ type ArtifactSpec struct {
 	Status      ArtifactStatus `json:"status,omitempty"`
 }
 
-// ManifestArtifact is one thing an app's version is made from.
+// ManifestArtifact is one artifact of an app's version.
 type ManifestArtifact struct {
 	Source    string `json:"source"` // an ArtifactSource of the platform
 	Reference string `json:"reference"`
 	MediaType string `json:"media_type"`
-	Digest    string `json:"digest"` // "sha256:…": what runs is what was looked at
+	Digest    string `json:"digest"` // "sha256:…": the bytes that run are the bytes that were checked
 }

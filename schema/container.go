@@ -12,8 +12,8 @@ type of[T any] interface {
 // document makes an empty document.
 func document[T any, D of[T]]() Document { return D(new(T)) }
 
-// holder is what of a Desired may hold a key's document. What the key does not name
-// is nil.
+// holder is the parts of a Desired that may hold a key's document. A part that the
+// key does not name is nil.
 type holder struct {
 	platform *Platform
 	tenant   *TenantEstate
@@ -23,7 +23,7 @@ type holder struct {
 
 // slot is the field, or the entry of a map, that holds a document.
 type slot struct {
-	get func() Document // nil: there is none
+	get func() Document // nil: empty
 	set func(Document)
 }
 

@@ -11,8 +11,8 @@ import (
 var ErrIncomplete = errors.New("the repository is incomplete")
 
 // Snapshot is one consistent tree of an estate: a commit's, or a directory's.
-// It is cut into parts that cannot disturb each other: "platform", each
-// "tenants/<t>", and whatever else stands in the root or directly in tenants/.
+// It is cut into independent parts: "platform", each "tenants/<t>", and every other
+// entry of the root or of tenants/.
 type Snapshot interface {
 	// Parts lists the parts in order of name. Hash is the content's identity:
 	// equal hashes, equal files.
@@ -41,7 +41,7 @@ type File struct {
 	Size int64  // in bytes; 0 where nobody had to ask: a Git tree does not say
 }
 
-// Git's file modes as they stand in a tree.
+// Git's file modes in a tree.
 const (
 	ModePlain      uint32 = 0o100644
 	ModeExecutable uint32 = 0o100755

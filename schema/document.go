@@ -34,8 +34,7 @@ type Header struct {
 	Fields []FieldPos // sorted by Path; the reader interns the paths
 }
 
-// ID is what a document is called by everybody who is told of it, such as the
-// API and events: its uid, else its name.
+// ID is the document's identity in the API and in events: its uid, else its name.
 func (h *Header) ID() string { return ID(h.UID, h.Key) }
 
 // ID is Header.ID of what has a uid ("": none) and a key.
@@ -133,11 +132,11 @@ type AppVersionSpec struct {
 	Manifest       Manifest      `json:"manifest"`
 }
 
-// Manifest says what an instance of a version is made of.
+// Manifest lists the parts of an instance of a version.
 type Manifest struct {
 	Roles       map[string]ManifestRole     `json:"roles"`
 	Parameters  json.RawMessage             `json:"parameters,omitempty"` // defaults for an instance's config; canonical JSON object
-	Artifacts   map[string]ManifestArtifact `json:"artifacts,omitempty"`  // what an instance is made from; looked at, and a version with other bytes takes no new instances
+	Artifacts   map[string]ManifestArtifact `json:"artifacts,omitempty"`  // checked at their source; a version with other bytes takes no new instances
 	UpgradeFrom []string                    `json:"upgrade_from,omitempty"`
 }
 
@@ -146,7 +145,7 @@ type Manifest struct {
 type ManifestRole struct {
 	NodeRole     string `json:"node_role"`               // nodes offer roles; a member goes to a node that offers this one
 	ControlPlane bool   `json:"control_plane,omitempty"` // exactly one role of a manifest; always one member
-	Shareable    bool   `json:"shareable,omitempty"`     // members of several instances may stand on one node
+	Shareable    bool   `json:"shareable,omitempty"`     // members of several instances may share a node
 	GPUs         bool   `json:"gpus,omitempty"`          // members may ask for GPUs
 	Min          int    `json:"min"`
 	Max          int    `json:"max"`
@@ -165,7 +164,7 @@ type NodeSpec struct {
 	HostKey  string            `json:"host_key,omitempty"` // pinned SSH host key, "ssh-ed25519 AAAA…"; else berth.yaml's known_hosts must hold it
 	Region   string            `json:"region"`
 	SKU      string            `json:"sku"`
-	Roles    []string          `json:"roles"` // what members may be put on it, such as controller, worker
+	Roles    []string          `json:"roles"` // roles of members that the node can hold, such as controller or worker
 	Capacity Capacity          `json:"capacity"`
 	Topology map[string]string `json:"topology,omitempty"`     // such as rack, switch
 	Reserved string            `json:"reserved_for,omitempty"` // tenant or tenant.project that alone may use it
@@ -199,7 +198,7 @@ type Policy struct {
 type PolicySpec struct {
 	Overlay
 	HardDeny        HardDeny     `json:"hard_deny,omitzero"`
-	RequireApproval bool         `json:"require_approval,omitempty"` // changes below need somebody with the right who is not their author
+	RequireApproval bool         `json:"require_approval,omitempty"` // changes below need the approval of a second user with the permission
 	Noncompliant    Noncompliant `json:"noncompliant,omitzero"`
 }
 
@@ -207,7 +206,7 @@ type PolicySpec struct {
 // a policy no longer allows.
 type NoncompliantAction string
 
-// Hold, the default, leaves it as it is and takes no change of it that does not
+// Hold, the default, keeps the instance and denies changes of it that do not
 // comply. Stop stops it when its grace is over, as desired_state: stopped does.
 const (
 	NoncompliantHold NoncompliantAction = "hold"
@@ -272,8 +271,7 @@ type RoleMember struct {
 	UnixUser       *UnixUser `json:"unix_user,omitempty"`
 }
 
-// UnixUser is who a person is on the hosts where they submit work: one name
-// and one uid everywhere.
+// UnixUser is a user's account on the hosts: one name and one uid everywhere.
 type UnixUser struct {
 	Name string `json:"name"`
 	UID  int    `json:"uid"`
@@ -282,7 +280,7 @@ type UnixUser struct {
 // DesiredState is what an instance's owner wants it to do.
 type DesiredState string
 
-// The desired states; Deleted is said by removing the document (requirement E1).
+// The desired states. Removing the document deletes the instance (requirement E1).
 const (
 	DesiredRunning DesiredState = "running"
 	DesiredStopped DesiredState = "stopped"
@@ -315,7 +313,7 @@ type InstanceSpec struct {
 	SharedRuntime string `json:"shared_runtime,omitempty"`
 
 	RequestedBy            string `json:"requested_by,omitempty"`             // a note for people, of whom it is for; the status says who brought the document
-	OperatorServiceAccount string `json:"operator_service_account,omitempty"` // a ServiceAccount of the same project; named only, what it may do its own document says
+	OperatorServiceAccount string `json:"operator_service_account,omitempty"` // name of a ServiceAccount of the same project, whose own document gives its permissions
 	DeletionProtection     bool   `json:"deletion_protection,omitempty"`      // true: the document is neither removed nor made into another instance
 }
 

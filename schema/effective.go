@@ -265,7 +265,7 @@ func noncompliance(sorted []Noncompliance, key Key) *Noncompliance {
 
 // EffectiveInstance is one instance with every default filled and every limit
 // applied. It holds no commit id and no file position, so that its JSON is the
-// same wherever the same things are declared: it is part of the plan's digest.
+// same wherever the same documents are declared: it is part of the plan's digest.
 type EffectiveInstance struct {
 	Key                Key             `json:"key"`
 	UID                string          `json:"uid,omitempty"`
@@ -282,7 +282,7 @@ type EffectiveInstance struct {
 	Regions            []string        `json:"regions,omitempty"` // sorted; nil: any
 	Roles              []EffectiveRole `json:"roles"`             // control plane first, then by name
 	Config             json.RawMessage `json:"config"`            // canonical JSON object, version's parameters under the instance's
-	Users              []UnixUser      `json:"users"`             // sorted by name: who may submit work
+	Users              []UnixUser      `json:"users"`             // sorted by name: users who may submit work
 	OnJobs             *OnJobs         `json:"on_jobs,omitempty"`
 
 	// SharedRuntime carries the instance, which has nothing of its own. No
@@ -334,7 +334,7 @@ const (
 	Stop   Verdict = "stop"
 )
 
-// Decision is what one rule did to one thing.
+// Decision is the effect of one rule on one value.
 type Decision struct {
 	Key     Key      `json:"key"`
 	Field   string   `json:"field"` // such as spec.roles.worker.gpus
@@ -391,9 +391,9 @@ func about(ds []Decision, key Key) []Decision {
 // Fate is what becomes of an instance that exists and that policy refuses.
 type Fate string
 
-// The fates. Complies is said of one that policy refused and no longer does.
+// The fates. FateComplies is of an instance that policy refused and no longer does.
 const (
-	FateHeld     Fate = "held"     // stays as it is, and takes no change that does not comply
+	FateHeld     Fate = "held"     // keeps running, and takes no change that does not comply
 	FateStopping Fate = "stopping" // the same until Day begins, UTC; then it is stopped
 	FateStopped  Fate = "stopped"  // is stopped, since Day has begun
 	FateComplies Fate = "complies"

@@ -32,9 +32,8 @@ const (
 	KindTenant          Kind = "Tenant"
 )
 
-// Removal says what deleting a document of a kind does. A kind with a Removal is
-// covered by the deletion rule; deleting any other document needs its permission
-// and nothing else.
+// Removal is the effect of deleting a document of a kind. The deletion rule covers
+// kinds with a Removal; deleting any other document needs its permission only.
 type Removal string
 
 // The effects of a deletion.
@@ -55,16 +54,15 @@ type KindInfo struct {
 	// Rank orders the checks: a document refers to documents of a lower rank only.
 	// Documents of one rank do not refer to each other.
 	Rank int
-	// Removal is what deleting a document does; "": nothing that others depend on.
+	// Removal is the effect of deleting a document; "": nothing depends on it.
 	Removal Removal
 	// Permission is the permission that any change needs; "": it depends on what
 	// the change does (package authority).
 	Permission string
-	// InsteadOfSuspend is what to do instead of `suspend: true` where Berth does
-	// nothing that could be suspended; "": suspend is allowed.
+	// InsteadOfSuspend is the advice where `suspend: true` has no meaning; "": suspend is allowed.
 	InsteadOfSuspend string
-	// NoEffect is what Berth does not do yet for this kind, in words that follow "so
-	// far"; "": documents of the kind have their effect.
+	// NoEffect names the missing effect of the kind, in words that follow "so far";
+	// "": documents of the kind have their effect.
 	NoEffect string
 
 	create func() Document
@@ -225,7 +223,7 @@ var kinds = []KindInfo{
 	},
 }
 
-// Info is the row of a kind; the zero value if there is no such kind.
+// Info is the row of a kind; the zero value for an unknown kind.
 func (k Kind) Info() *KindInfo {
 	for i := range kinds {
 		if kinds[i].Kind == k {
@@ -235,7 +233,7 @@ func (k Kind) Info() *KindInfo {
 	return &KindInfo{}
 }
 
-// New makes an empty document of kind k; nil if there is no such kind.
+// New makes an empty document of kind k; nil for an unknown kind.
 func (k Kind) New() Document {
 	if create := k.Info().create; create != nil {
 		return create()

@@ -8,12 +8,12 @@ import (
 	"slices"
 )
 
-// Codes of findings about what may become of what was published.
+// Codes of findings about changes of published documents.
 const (
 	CodeArtifactStatus   = "lifecycle.status"    // an artifact that takes a step it may not
 	CodeArtifactDigest   = "lifecycle.digest"    // a registered artifact with other bytes
-	CodeArtifactFixed    = "lifecycle.fixed"     // a registered artifact that is another thing, or is elsewhere
-	CodeArtifactUnseen   = "lifecycle.unseen"    // a promotion that waits for bytes that were not there when they were looked at
+	CodeArtifactFixed    = "lifecycle.fixed"     // a registered artifact with another app, source, reference or media type
+	CodeArtifactUnseen   = "lifecycle.unseen"    // a promotion that waits for bytes that the last check did not find
 	CodeArtifactInUse    = "lifecycle.in-use"    // an active version is made from what is retired or deprecated
 	CodeVersionPublished = "lifecycle.published" // a published version with other contents
 )
@@ -59,10 +59,9 @@ func ArtifactTransition(from, to ArtifactStatus) error {
 	return fmt.Errorf("it is %s and cannot become %s again: deprecate or retire it instead", from.word(), to)
 }
 
-// Lifecycle finds what a change makes of published things that may not be made
-// of them (requirements A2, A6). Both sides are what is in force, before and
-// after. Where nothing at all was in force, an estate is taken over, and its
-// artifacts begin in any state. Pure.
+// Lifecycle finds changes of published documents that are not allowed (requirements
+// A2, A6). Both sides are in force, before and after the change. If nothing was in
+// force, the estate is taken over and its artifacts begin in any state. Pure.
 //
 // An AppVersion is published by being there. Its status goes freely between
 // active, deprecated and disabled, as a status says nothing about what runs: a
@@ -96,10 +95,10 @@ func Lifecycle(before, after *Desired) []Diagnostic {
 	return out
 }
 
-// ArtifactsBefore tells of the artifacts of a tenant, as it is after a change,
-// what each was before, either of which may be nil: what had its uid, wherever in
-// the tenant that was, else what had its name, unless that goes on under another
-// one. What is new was nil. A uid of another tenant's says nothing: it is no secret.
+// ArtifactsBefore returns a function that finds the earlier document of an artifact of
+// a tenant: the one with its uid anywhere in the tenant, else the one with its name,
+// unless that document continues under another name. It returns nil for a new
+// artifact. Uids of different tenants are unrelated. Both tenants may be nil.
 func ArtifactsBefore(before, after *TenantEstate) func(*Artifact) *Artifact {
 	was, is := before.artifactsByUID(), after.artifactsByUID()
 	return func(a *Artifact) *Artifact {

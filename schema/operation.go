@@ -9,8 +9,8 @@ type ServiceAccount struct {
 	Spec ServiceAccountSpec
 }
 
-// ServiceAccountSpec is the spec of a ServiceAccount. What is not listed is not
-// allowed, and nothing listed goes beyond the account's own project or tenant.
+// ServiceAccountSpec is the spec of a ServiceAccount. Only listed permissions are
+// allowed, and only in the account's own project or tenant.
 type ServiceAccountSpec struct {
 	DisplayName      string      `json:"display_name"`
 	PublicKeys       []PublicKey `json:"public_keys"`
@@ -35,8 +35,8 @@ const (
 	OpRetry   = "retry"
 )
 
-// MemberOperation asks for one thing to be done once to a member of an instance
-// (or to the instance), or of a shared runtime (Key.Parent). Its uid, or its
+// MemberOperation asks for one operation, once, on a member of an instance (or on the
+// instance), or of a shared runtime (Key.Parent). Its uid, or its
 // name where it has none, is what was asked: the same is never done twice, and
 // a finished one may be removed. It is a declaration only: nothing is done yet.
 type MemberOperation struct {

@@ -85,7 +85,7 @@ func (p PathPattern) match(path string) (key Key, ok bool, err error) {
 	return key, true, err
 }
 
-// InvalidNameError is about a part of a path that is no valid name.
+// InvalidNameError reports a part of a path that breaks ValidName.
 type InvalidNameError struct{ Name string }
 
 func (e *InvalidNameError) Error() string { return fmt.Sprintf("%q is no valid name", e.Name) }

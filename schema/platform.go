@@ -59,7 +59,7 @@ type HookRuleSpec struct {
 	CooldownSeconds int          `json:"cooldown_seconds"` // least time between two firings about one object
 }
 
-// HookWhen is what a HookRule waits for: exactly one of its fields.
+// HookWhen is the trigger of a HookRule: exactly one of its fields.
 type HookWhen struct {
 	Event           string           `json:"event,omitempty"` // a type of event, such as apps.instance.failed
 	Threshold       *HookThreshold   `json:"threshold,omitempty"`
@@ -81,7 +81,7 @@ type RepeatedFailure struct {
 	WithinSeconds int `json:"within_seconds"`
 }
 
-// HookEffect is one thing a HookRule does: exactly one of its fields.
+// HookEffect is one effect of a HookRule: exactly one of its fields.
 type HookEffect struct {
 	Alert   *HookAlert   `json:"alert,omitempty"`
 	Webhook *HookWebhook `json:"webhook,omitempty"`

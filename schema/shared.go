@@ -61,7 +61,7 @@ type ContributionPolicy struct {
 	MaxNodes int  `json:"max_nodes,omitempty"` // 0: as many as are reserved for the project
 }
 
-// SubmissionPolicy says what work a project may submit. 0 is no limit.
+// SubmissionPolicy limits the jobs of a project. 0 means no limit.
 type SubmissionPolicy struct {
 	Allow              bool `json:"allow"` // default true
 	MaxGPUs            int  `json:"max_gpus,omitempty"`

@@ -11,7 +11,7 @@ import (
 	"berth/schema"
 )
 
-// Verdict is what became of what an audit record tells of.
+// Verdict is the outcome of the action in an audit record.
 type Verdict string
 
 // Allowed came into force or was done; Denied was refused for lack of

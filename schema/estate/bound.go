@@ -8,8 +8,8 @@ import (
 )
 
 // bound is the most that one part of an estate may hold. What a part costs to
-// read and to remember is in proportion to it, so that somebody who declares
-// without end costs himself his changes and nobody else anything.
+// read and to cache is in proportion to it. A tenant that declares too much loses its
+// own changes and costs no other tenant anything.
 type bound struct{ files, bytes int }
 
 // boundOf is the bound of the part of that name. The platform's grows with the

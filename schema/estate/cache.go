@@ -108,7 +108,7 @@ func (c *cache) add(t *tree) {
 	}
 }
 
-// document is what the file f was read as in one of the trees, or nil.
+// document returns the document of the file f in one of the trees, or nil.
 func (h *history) document(f schema.File) *load.Document {
 	for _, t := range h.trees {
 		if doc := t.byFile[f.Path]; doc != nil && doc.File.Blob == f.Blob && doc.File.Mode == f.Mode {

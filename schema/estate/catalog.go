@@ -10,8 +10,8 @@ import (
 	"berth/schema/load"
 )
 
-// catalog is what tenants may refer to of the platform's, invalid documents
-// too, so that a reference to one is not called a reference to nothing.
+// catalog holds the platform's documents that tenants may refer to. It includes
+// invalid ones: a reference to one of them is not a missing reference.
 type catalog struct {
 	byFile   map[string]*load.Document
 	apps     map[string]*load.Document
@@ -59,10 +59,11 @@ func newCatalog(platform *tree) *catalog {
 	return c
 }
 
-// stock is what nodes have, by what it is, so that names of nothing can be told.
+// stock is the names that nodes have, by their sort; findings use it for names that
+// no node has.
 type stock map[string]map[string]bool
 
-// What of nodes has a name.
+// The sorts of names of nodes.
 const (
 	region   = "region"
 	sku      = "SKU"
@@ -72,7 +73,7 @@ const (
 
 func newStock() stock { return stock{region: {}, sku: {}, gpuType: {}, topology: {}} }
 
-// fill takes in what a node or a site has.
+// fill adds the names of a node or a site.
 func (c *catalog) fill(doc *load.Document) {
 	switch d := doc.Decl.(type) {
 	case *schema.Site:

@@ -11,8 +11,7 @@ import (
 	"berth/schema/load"
 )
 
-// check judges the documents of one part in each other's company and against
-// the platform's catalog.
+// check judges the documents of one tree together and against the platform's catalog.
 type check struct {
 	*verdict
 	loader  *Loader
@@ -54,8 +53,8 @@ func (c *check) ranked(docs []*load.Document) []*load.Document {
 // bad says whether a document of this part cannot stand, as far as is known.
 func (c *check) bad(doc *load.Document) bool { return !doc.Valid() || c.out[doc.File.Path] }
 
-// need is the document of this part that doc refers to at a field, or nil:
-// then it is told that it is missing, or that doc waits for it.
+// need returns the document of this tree that doc refers to at a field. If that is
+// missing or invalid, it records a finding or that doc waits, and returns nil.
 func (c *check) need(doc *load.Document, at, code string, key schema.Key, missing string) *load.Document {
 	path, _ := key.Path()
 	switch to := c.tree.at(path); {
@@ -166,7 +165,7 @@ func (c *check) stockedAll(doc *load.Document, at func(int) string, what string,
 	}
 	told, have := 0, []string(nil)
 	for i, name := range names {
-		if told > load.MaxFindings { // no more are told
+		if told > load.MaxFindings { // further findings are cut
 			return
 		}
 		if c.catalog.has(c.tree.tenant, what, name) {
@@ -187,8 +186,8 @@ func (c *check) stockedAll(doc *load.Document, at func(int) string, what string,
 	}
 }
 
-// meant is what somebody may have meant by a name that is none of names. It is
-// looked for while it will be told: that takes long beside everything else.
+// meant suggests a name for an unknown one. It returns "" when the finding would be
+// cut: the search is expensive.
 func meant(told int, name string, names []string) string {
 	if told >= load.MaxFindings {
 		return ""
@@ -214,7 +213,7 @@ func (c *check) policy(doc *load.Document, d *schema.Policy) {
 	c.overlay(doc, "spec", &d.Spec.Overlay)
 	told, have := 0, []string(nil)
 	for i, app := range d.Spec.HardDeny.Apps {
-		if told > load.MaxFindings { // no more are told
+		if told > load.MaxFindings { // further findings are cut
 			return
 		}
 		if c.catalog.apps[app] != nil {

@@ -11,8 +11,8 @@ import (
 	"berth/schema"
 )
 
-// WithTenants is base with what stands in other directories in the place of
-// tenants' own, by tenant, as Berth composes them (requirement F8): of a tenant's
+// WithTenants is base with other directories in the place of tenants' own, by
+// tenant, as Berth composes them (requirement F8): of a tenant's
 // directory in base only tenant.yaml is read, and of the other one everything but
 // that, what is hidden in it, and files such as LICENSE. The directories are read
 // at once. shadowed are the files of base that are not read therefore, sorted.
@@ -92,9 +92,9 @@ const (
 	codeRepository   = "conflict.repository"  // two tenants name one repository
 )
 
-// Repositories warns of where the documents of tenants do not come from where
-// somebody may think: platform is the platform's repository, which desired was read
-// from with own in the place of tenants' directories, by tenant.
+// Repositories warns where documents of a tenant come from an unexpected repository.
+// platform is the platform's repository; desired was read from it with own, by tenant,
+// in the place of tenants' directories.
 func Repositories(ctx context.Context, platform schema.Snapshot, own map[string]string, desired *schema.Desired) ([]schema.Diagnostic, error) {
 	parts, err := platform.Parts(ctx)
 	if err != nil {

@@ -59,9 +59,9 @@ func named(doc *load.Document) (at, owners []string, code, effect string) {
 	return nil, nil, "", ""
 }
 
-// owners warns about tenants and projects that the platform speaks of and that
-// are not there, and of projects that may not use what they are attached to. It
-// is no error: a tenant may come after its nodes, and may go before them.
+// owners warns about missing tenants and projects that the platform's documents name,
+// and about attached projects without an entitlement. These are warnings: a tenant
+// may come after its nodes, and may go before them.
 func (e *estate) owners() {
 	s, docs := e.platform()
 	for _, doc := range docs {
@@ -82,8 +82,8 @@ func (e *estate) owners() {
 	}
 }
 
-// missing says that there is no such tenant or tenant.project, and where it
-// would stand. Of a tenant that cannot be read nothing is missing.
+// missing reports whether a tenant or tenant.project is missing, and its path. In a
+// tenant that cannot be read nothing is missing.
 func (e *estate) missing(owner string) (path string, missing bool) {
 	tenant, project, inProject := strings.Cut(owner, ".")
 	key := schema.Key{Kind: schema.KindTenant, Name: tenant}

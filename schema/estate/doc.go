@@ -1,5 +1,5 @@
 // Package estate judges the documents of a whole estate together: references, names
-// that only one document may have, and what of a new tree comes into force.
+// that only one document may have, and the changes of a new tree that come into force.
 //
 // An estate is cut into trees: platform/, and one tenant tree for each tenant. A
 // finding in one tree holds that document and the documents that need it; no

@@ -87,8 +87,8 @@ func (e *estate) judge(ctx context.Context, refused map[*tree][]refusal) (err er
 	})
 }
 
-// print is a fingerprint of what a tree is judged against: what it can refer to in
-// the catalog, and which of its documents are refused beforehand.
+// print is a fingerprint of the input of judging a tree: the part of the catalog that
+// the tree can refer to, and its documents that are refused beforehand.
 func print(catalog, own [sha256.Size]byte, refused []refusal) [sha256.Size]byte {
 	of := slices.Concat(catalog[:], own[:])
 	for _, r := range refused {
@@ -113,7 +113,7 @@ func (e *estate) report(s *standing) {
 	}
 }
 
-// raw is what was found in a part before it was cut.
+// raw lists the findings in a tree before they are cut.
 func (s *standing) raw() (ds []schema.Diagnostic) {
 	for _, doc := range s.docs {
 		ds = append(ds, doc.Findings...)

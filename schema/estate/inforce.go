@@ -16,8 +16,8 @@ import (
 // something. That is a mistake, or an attack, and no wish to delete everything.
 var ErrEmpty = errors.New("the estate is empty")
 
-// ErrInForce: the version in force does not load any more, and nothing in the
-// new tree mends it. Somebody must; nothing is taken away meanwhile.
+// ErrInForce: the version in force does not load any more, and nothing in the new tree
+// repairs it. A person must repair it; nothing is deleted meanwhile.
 var ErrInForce = errors.New("the version in force does not load")
 
 // Held is a file that does not come into force, and why.
@@ -38,7 +38,7 @@ const (
 	// order; /berth apply and /berth ack-delete release it.
 	HeldBlocked = "blocked"
 
-	// HeldUnauthorised: who changed it has not the right to.
+	// HeldUnauthorised: its author lacks the permission.
 	HeldUnauthorised = "unauthorised"
 
 	// HeldUnreadable: a whole part, File, cannot be read. That may mend itself,
@@ -51,8 +51,8 @@ const (
 // that changed. It must be pure.
 type Check func(*schema.Desired) []schema.Diagnostic
 
-// Veto keeps a changed path as it was, whatever else is found of it: it is not
-// even looked at in the new tree. Reason is that of Held.
+// Veto keeps a changed path at its version in force, whatever the findings in it: the
+// new version is not judged. Reason is that of Held.
 type Veto struct{ Reason, Message string }
 
 // Force is what a new tree brings into force.
@@ -66,24 +66,23 @@ type Force struct {
 	rounds int // it took to settle
 }
 
-// InForce decides which documents of main come into force over those of
-// previous, the tree in force until now (nil: nothing was). An invalid
-// document holds only itself and what needs it: a file that is wrong stays as
-// it was in previous, and what something in force still needs is not taken
-// away. A valid main comes through unchanged. The decision depends on the two
-// trees alone, and on what of them can be read: a part that cannot be stays
-// whole as it was, whatever it declared; if that is the platform, the error is
-// ErrUnreadable.
+// InForce decides which documents of main come into force over those of previous, the
+// tree in force until now (nil: nothing was). An invalid document holds only itself
+// and the documents that need it: an invalid file keeps its version in previous, and
+// a document that one in force still needs is not deleted. A valid main comes into
+// force unchanged. The decision depends on the two trees alone, and on which parts of
+// them can be read: a part that cannot be read keeps its version in force as a whole;
+// if that is the platform, the error is ErrUnreadable.
 //
-// Among files that cannot stand together, the one that changed gives way: new
-// files go, changed ones go back, and only if an unchanged one still cannot
-// stand, what changed under it is put back. Operations and offers of nodes are
-// the exception: they give way to what changes under them. So no tenant's
-// document decides what is in force for another, but that of two new claims to
-// one Unix user the first by path has it.
+// Among files that contradict each other, the changed one yields: new files are held,
+// changed ones keep their version in force. Only if an unchanged file is still
+// invalid, the changes it depends on are held. Operations and contributions are the
+// exception: they yield to such changes. So no tenant's document decides what is in
+// force for another tenant, except that of two new claims to one Unix user the first
+// by path has it.
 //
-// vetoes are paths that stay as they were if main changes them; what needs them
-// as main has them waits with them.
+// vetoes are paths that keep their version in force; documents that need their new
+// version wait with them.
 func (l *Loader) InForce(ctx context.Context, main, previous schema.Snapshot, vetoes map[string]Veto, checks ...Check) (*Force, error) {
 	if previous == nil {
 		previous = Files(nil)
@@ -216,9 +215,9 @@ func (f *forcing) load(ctx context.Context, main, previous schema.Snapshot) (sch
 	return tree, r, err
 }
 
-// crowded puts back what is left of parts that hold too much, and says whether
-// there were any: what main has, with what is held beside it, may be more than
-// a part may hold, though neither was.
+// crowded puts back all changes of parts that hold too much, and reports whether there
+// were any. Main's files together with held ones may exceed the bound of a part,
+// although neither tree does.
 func (f *forcing) crowded(r *Result) (any bool) {
 	for _, part := range r.Unreadable {
 		if r.reason(part).Code != codeTooLarge {
@@ -293,13 +292,13 @@ func (f *forcing) gone(path string) bool {
 	return back || kept
 }
 
-// back puts a path as it was.
+// back puts back the version of a path in force.
 func (f *forcing) back(path, reason, message string) {
 	f.put[path] = f.was[path]
 	f.hold(path, reason, message)
 }
 
-// drop takes a path away that did not change, or was put as it was.
+// drop removes a path that did not change, or was put back.
 func (f *forcing) drop(path, reason, message string) {
 	f.put[path] = nil
 	f.hold(path, reason, message)

@@ -52,21 +52,21 @@ func (l *Loader) Tenant(ctx context.Context, name string, data []byte) (t *schem
 	return t, t != nil, err
 }
 
-// Load reads a snapshot. Findings are in the Result; the error is for a
-// snapshot of which nothing can be said, and for ctx.
+// Load reads a snapshot. Findings are in the Result; the error is for a snapshot that
+// cannot be read at all, and for ctx.
 func (l *Loader) Load(ctx context.Context, snap schema.Snapshot) (*Result, error) {
 	return l.load(ctx, snap, nil)
 }
 
-// LoadOver reads a snapshot in which what inForce has goes before what is new: of
-// two documents that cannot stand together, the finding is at the one that is not
-// in force.
+// LoadOver reads a snapshot in which documents of inForce take precedence: of two
+// documents that contradict each other, the finding is at the one that is not in
+// force.
 func (l *Loader) LoadOver(ctx context.Context, snap schema.Snapshot, inForce *Result) (*Result, error) {
 	return l.load(ctx, snap, inForce)
 }
 
-// Contested says whether documents claim what only one may have, so that LoadOver
-// may blame another one.
+// Contested reports whether two documents claim a name that only one may have, so that
+// LoadOver may blame the other one.
 func (r *Result) Contested() bool { return !r.free }
 
 // load reads a snapshot in which the claims of another one go before new ones.
@@ -101,8 +101,8 @@ func (l *Loader) load(ctx context.Context, snap schema.Snapshot, held *Result) (
 	return e.Result, e.check(ctx)
 }
 
-// ours says whether a part is for Berth to judge: what stands in the root is
-// not, unless it is one of our directories misspelt.
+// ours reports whether a part belongs to the estate: other entries of the root do not,
+// unless they are a misspelt directory of the estate.
 func ours(p schema.Part) bool {
 	top, _, _ := strings.Cut(p.Name, "/")
 	folded := strings.ToLower(top)

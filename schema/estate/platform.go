@@ -77,7 +77,7 @@ func (c *platformCheck) document(ctx context.Context, doc *load.Document) error 
 	return nil
 }
 
-// one refuses a document that claims what another has.
+// one refuses a document that claims a name that another document has.
 func (c *platformCheck) one(owners map[string]*load.Document, what string, doc *load.Document, at, code string, message func(other *load.Document, where string) string) {
 	if other := owners[what]; other != nil && other != doc {
 		there := other.Header.At(at)

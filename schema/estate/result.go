@@ -10,23 +10,22 @@ import (
 	"berth/schema/load"
 )
 
-// Result is what one snapshot says. It is shared between loads of the same
-// files and must not be changed.
+// Result is the outcome of reading one snapshot. It must not be changed.
 type Result struct {
-	// Desired is what the valid documents declare. What has no finding but
-	// needs what is missing or invalid is not in it. Tenants, projects and the
-	// platform that declare the same are the same pointers in every Result.
+	// Desired holds the valid documents, except those that need a missing or invalid
+	// one. Tenants, projects and the platform with equal documents are the same
+	// pointers in every Result.
 	Desired *schema.Desired
 	// Diagnostics is sorted. An error holds its file; see doc.go for the codes.
 	Diagnostics []schema.Diagnostic
-	// Needs tells, for each file that is not in Desired because of another
-	// file, which: missing, invalid, or contradicting it. Sorted.
+	// Needs lists, for each file that is not in Desired because of other files, these
+	// files: missing, invalid, or contradicting it. Sorted.
 	Needs map[string][]string
-	// Unreadable names the parts of which nothing is known, sorted. They are
-	// not in Desired, which says nothing about what they declare.
+	// Unreadable lists the parts that cannot be read, sorted. Their documents are not
+	// in Desired and not known.
 	Unreadable []string
-	// Incomplete says of those that cannot be read for want of objects in the
-	// repository which are missing. Each is a schema.ErrIncomplete.
+	// Incomplete holds, for unreadable parts with missing objects in the repository,
+	// the error, a schema.ErrIncomplete.
 	Incomplete map[string]error
 
 	trees []*standing       // by name

@@ -77,8 +77,8 @@ func WorkTree(root string, ignored []string) (schema.Snapshot, error) {
 	return m, nil
 }
 
-// walk adds the files of a directory as they stand at a path of the snapshot, those
-// that pick takes, which is asked of directories too.
+// walk adds the files of a directory at a path of the snapshot. pick selects files and
+// directories.
 func (m *memory) walk(root, at string, pick func(path string, dir bool) bool) error {
 	info, err := os.Stat(root)
 	if err != nil {

@@ -144,8 +144,8 @@ func (c *tenantCheck) machines(doc *load.Document, d *schema.RoleBinding) {
 
 // keys makes sure that a key is of one account of the tenant, as a project's is
 // never the tenant's operator as well (requirement D3). The tenant's own goes
-// first, then the first project by name. Another tenant's use of a key says
-// nothing about anybody: public keys are public.
+// first, then the first project by name. Another tenant may use the same key:
+// public keys are public.
 func (c *tenantCheck) keys(doc *load.Document, d *schema.ServiceAccount) {
 	if c.keyed == nil {
 		c.keyed = map[string]*load.Document{}
@@ -173,9 +173,8 @@ func (c *tenantCheck) keys(doc *load.Document, d *schema.ServiceAccount) {
 	}
 }
 
-// endpoints warns about calls that no account may make. It is no error: which
-// there are depends on the version of Berth, and an account that is in force must
-// not stop a newer one.
+// endpoints warns about calls that no account may make. It is a warning: the endpoints
+// depend on the version of Berth, and an account in force must not block an upgrade.
 func (c *tenantCheck) endpoints(doc *load.Document, d *schema.ServiceAccount) {
 	there, told := schema.Endpoints(), 0
 	for i, e := range d.Spec.AllowedEndpoints {

@@ -30,11 +30,11 @@ type tree struct {
 	naming   []*load.Document    // those of the platform that name tenants and projects, and what those attach to
 
 	mu       sync.Mutex
-	verdicts map[[sha256.Size]byte]*verdict // by fingerprint of what the tree is judged against
+	verdicts map[[sha256.Size]byte]*verdict // by fingerprint of the input of judging
 	built    map[string]any                 // *schema.Platform or *schema.TenantEstate, by the files that are not in it
 }
 
-// newTree makes a tree of what its files were read as; nil is no document.
+// newTree makes a tree of its files and their documents; nil for a file without one.
 func newTree(name, id string, files []schema.File, read []*load.Document, uses *history) *tree {
 	t := &tree{
 		name: name, id: id, files: files, uses: uses, valid: true,

@@ -18,7 +18,7 @@ type claimant struct {
 	path string
 }
 
-// claimed is what the valid documents of a tree that are in Desired claim.
+// claimed is the claims of the valid documents of a tree.
 type claimed struct {
 	docs []*load.Document
 	says map[string]string
@@ -68,7 +68,7 @@ func (e *estate) contend() map[string]string {
 		claims []claimant
 	}
 	var docs []claiming
-	stated := map[string]map[string]bool{} // claim, values somebody states
+	stated := map[string]map[string]bool{} // values by claim
 	for _, s := range e.trees {
 		for _, doc := range s.verdict.claims.docs {
 			docs = append(docs, claiming{s, claimsOf(doc)})
@@ -85,7 +85,7 @@ func (e *estate) contend() map[string]string {
 			}
 		}
 	}
-	for _, d := range docs { // who states a held claim goes first as its witness
+	for _, d := range docs { // a document with a claim in force is its owner
 		for _, c := range d.claims {
 			if _, ok := owner[c.what]; !ok && claims[c.what] == c.is {
 				owner[c.what] = c
@@ -127,7 +127,7 @@ func conflict(c claimant, is string, other claimant) schema.Diagnostic {
 		return load.Found(c.doc, c.field(), schema.SeverityError, "conflict.unix-user",
 			fmt.Sprintf("%s (%s:%d): %s", message, there.File, there.Line, rule))
 	}
-	// Whose it is, and where that stands, is another tenant's to tell.
+	// The owner and its file belong to another tenant and are not shown.
 	f := load.Found(c.doc, c.field(), schema.SeverityError, "conflict.unix-user", fmt.Sprintf("the %s is taken by somebody of another tenant: %s", what(kind, name), rule))
 	f.Other = schema.Place{Position: other.doc.Header.At(other.field()), Path: other.field()}
 	return f

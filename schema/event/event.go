@@ -192,7 +192,7 @@ func Of(kind schema.Kind, phase string) (Definition, bool) {
 
 // ID is the event_id: it depends on what happened and to what, not on when, so
 // that what is announced again after a crash carries the same one. attempt
-// tells apart what happens to one thing more than once at one revision.
+// distinguishes repeated events of one resource at one revision.
 func ID(t Type, about schema.Key, revision string, attempt int) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s\n%d\n", t, about, revision, attempt))
 	return hex.EncodeToString(sum[:])[:32]

@@ -146,7 +146,7 @@ func (s *shape) acceptFields(m map[string]any) (map[string]any, bool) {
 	return out, true
 }
 
-// absent is what stands for a field that is not there.
+// absent is the value of an absent field.
 func (s *shape) absent() (any, bool) {
 	switch s.kind {
 	case cue.StructKind:

@@ -138,9 +138,9 @@ func (j *judge) judge(def string, value any) ([]byte, []problem) {
 	if !ok {
 		return nil, []problem{{code: "schema.value", message: "there is no definition of " + def}}
 	}
-	// CUE takes the square of the number of errors, and a wrong choice among
-	// nine is ten of them: where more is plainly wrong than is told, it is not
-	// asked what else is.
+	// CUE's time grows with the square of the number of errors, and a wrong choice
+	// among nine counts as ten: with more plain errors than a file may show, CUE is
+	// not asked for others.
 	if causes := d.shape.wrong(value, ""); len(causes) > MaxFindings {
 		return nil, d.shape.complete(causes, value)
 	}

@@ -67,7 +67,8 @@ func refused(f schema.File, key schema.Key, code, message string) *Document {
 	}}}
 }
 
-// admit says what stands at f by its path and mode alone. nil, nil: nothing of ours.
+// admit judges f by its path and mode alone. It returns the key of the document that
+// belongs there, or a refused document; ignore: the file is not part of the estate.
 func admit(f schema.File) (key schema.Key, doc *Document, ignore bool) {
 	key, finding, ignore := Locate(f.Path)
 	if ignore {
@@ -157,13 +158,13 @@ func misnamed(t *tree, key schema.Key) *problem {
 	metadata, _ := t.value["metadata"].(map[string]any)
 	name, ok := metadata["name"].(string)
 	if !ok || name == key.Name || !schema.ValidName(name) {
-		return nil // its form is the better thing to say
+		return nil // the finding about its form is clearer
 	}
 	return &problem{path: "metadata.name", code: "path.name-mismatch", message: fmt.Sprintf("is %q, but the file's place says %q: make them equal", name, key.Name)}
 }
 
-// misplaced tells, where it can, where a document belongs that stands where
-// none may. Where the reader breaks on it, the finding stands as it is.
+// misplaced adds to the finding about a misplaced document where its kind belongs. It
+// changes nothing if the reader panics on the content.
 func misplaced(doc *Document, data []byte, more bool) (out *Document) {
 	out = doc
 	defer func() { _ = recover() }()
@@ -178,13 +179,13 @@ func misplaced(doc *Document, data []byte, more bool) (out *Document) {
 	return doc
 }
 
-// envelope checks what decides how the rest is read.
+// envelope checks apiVersion and kind, which decide how the rest is read.
 func envelope(t *tree, key schema.Key) *problem {
 	version, ok := t.value["apiVersion"]
 	switch {
 	case !ok:
 		if !hasKey(t.value, "kind") || !hasKey(t.value, "spec") {
-			break // not even close; kind is the better thing to say
+			break // the finding about kind is clearer
 		}
 		return nil // the definition reports it with everything else
 	case version != schema.APIVersion:

@@ -47,10 +47,10 @@ func (s *shape) explain(errs []errors.Error, value any) []problem {
 	return problems
 }
 
-// complete adds to the wrong values what CUE does not tell beside other errors:
-// fields that are unknown or missing.
+// complete adds unknown and missing fields, which CUE does not report beside other
+// errors.
 func (s *shape) complete(causes map[string]problem, value any) []problem {
-	meant := map[string]bool{} // misspelt fields that stand for missing ones
+	meant := map[string]bool{} // misspelt fields that explain missing ones
 	for _, path := range s.strange(value, "") {
 		if _, ok := causes[path]; !ok {
 			p := s.unknown(path, value)
@@ -155,7 +155,7 @@ func (s *shape) unknown(path string, value any) problem {
 }
 
 // place is the first path at which the definition has a field of that name, or "".
-// In it, <name> stands for a free key, and [] for an item of a list.
+// In it, <name> is a free key, and [] an item of a list.
 func (s *shape) place(name, path string, depth int) string {
 	const deepest = 6 // of any definition
 	if depth > deepest {
@@ -311,8 +311,8 @@ func describe(v any) string {
 	return fmt.Sprint(v)
 }
 
-// wrong finds the values of another type, and those that are none of the few
-// that may stand, by their paths.
+// wrong finds the values of another type, and those outside their list of allowed
+// values, by path.
 func (s *shape) wrong(value any, path string) map[string]problem {
 	found := map[string]problem{}
 	s.collect(value, path, found)
@@ -478,7 +478,7 @@ func Nearest(got string, names []string) string {
 // distance counts edits: insert, delete, replace, swap neighbours.
 func distance(a, b string) int {
 	const most = 64
-	for a != "" && b != "" && a[0] == b[0] { // what is long has long beginnings in common
+	for a != "" && b != "" && a[0] == b[0] { // cheap for long common prefixes
 		a, b = a[1:], b[1:]
 	}
 	if len(a) > most || len(b) > most {

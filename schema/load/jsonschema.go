@@ -18,8 +18,7 @@ import (
 // kind is "". It says what a document looks like: what documents say of each
 // other, and of themselves beyond their structure, only Load knows.
 //
-// Which runtime an instance's config is for stands in another document, its
-// version. With versions, by app and name, config is that runtime's; without them,
+// The runtime of an instance's config is named in another document, its version. With versions, by app and name, config is that runtime's; without them,
 // the fields of all runtimes are offered and none is refused.
 func JSONSchema(backends map[string]string, kind schema.Kind, versions map[string]map[string]*schema.AppVersion) ([]byte, error) {
 	if kind != "" && !slices.Contains(kinds(), string(kind)) {
@@ -88,7 +87,7 @@ func (j *judge) kindSchema(kind schema.Kind, backends map[string]string, version
 			config["title"] = name
 			configs = append(configs, config)
 		}
-		fields["config"] = object{"description": "What the runtime is told", "anyOf": append(configs, object{"type": "object"})}
+		fields["config"] = object{"description": "Configuration of the runtime", "anyOf": append(configs, object{"type": "object"})}
 		if choices := j.configs(backends, versions); len(choices) > 0 {
 			spec["allOf"] = choices
 		}

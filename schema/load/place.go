@@ -28,8 +28,8 @@ func kinds() []string {
 // maxPlace is more bytes than the path of any document has.
 const maxPlace = 255
 
-// Locate is the Key of the document that stands at path. The finding is nil if
-// it may stand there; ignore says that the file is no business of Berth's.
+// Locate is the Key of the document that belongs at path. The finding is nil for a
+// valid path; ignore: the file is not part of the estate.
 func Locate(path string) (key schema.Key, finding *schema.Diagnostic, ignore bool) {
 	refuse := func(code, format string, args ...any) (schema.Key, *schema.Diagnostic, bool) {
 		return schema.Key{}, &schema.Diagnostic{

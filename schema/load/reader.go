@@ -35,8 +35,8 @@ func NewReader(backends map[string]string) (*Reader, error) {
 	return r, nil
 }
 
-// errBroke: the judge panicked. What it was judging is to be refused; a file
-// that broke the daemon would do so after every restart.
+// errBroke: the judge panicked. The file is refused, so that it does not stop the
+// daemon after every restart.
 var errBroke = errors.New("the reader failed on this file: please report it, and write it differently")
 
 // withJudge runs f with a judge of its own. One that panicked is dropped, and
@@ -62,7 +62,7 @@ func (r *Reader) withJudge(ctx context.Context, f func(*judge) error) (err error
 	return f(j)
 }
 
-// Read reads the file f; nil if it is no business of Berth's. read returns at most
+// Read reads the file f; nil if it is not part of the estate. read returns at most
 // max bytes of it, and whether there are more. A file on which the reader panics is
 // refused like any other invalid file and stops no other.
 func (r *Reader) Read(ctx context.Context, f schema.File, read func(max int) (data []byte, more bool, err error)) (doc *Document, err error) {

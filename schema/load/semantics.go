@@ -80,7 +80,7 @@ func (r *documentParser) rules(spec any, t *tree) []problem {
 	return nil
 }
 
-// repeated finds items that stand in a list twice.
+// repeated finds items that a list has twice.
 func repeated(path string, list []string) (ps []problem) {
 	seen := make(map[string]bool, len(list))
 	for i, s := range list {
@@ -127,8 +127,8 @@ func manifestRules(m *schema.Manifest) (ps []problem) {
 }
 
 // parameters checks a version's parameters against its backend and fills the
-// defaults. A backend that is not built in is no error here: its versions may
-// be catalogued before it can run them.
+// defaults. A backend that is not built in is allowed here: its versions may
+// be in the catalog before Berth can run them.
 func (r *documentParser) parameters(d *schema.AppVersion, t *tree) []problem {
 	def := parametersDef(d.Spec.RuntimeBackend)
 	if _, ok := r.judge.defs[def]; !ok {
@@ -167,7 +167,7 @@ func join(prefix, path string) string {
 
 var deviceRange = regexp.MustCompile(`^(.*)\[(\d+)-(\d+)\]$`)
 
-// devices lists the device files a GPU's devices field stands for.
+// devices lists the device files of a GPU's devices field.
 func devices(spec string) []string {
 	m := deviceRange.FindStringSubmatch(spec)
 	if m == nil {
@@ -330,7 +330,7 @@ func modeOf(scope string) string {
 	return "tenant_dedicated"
 }
 
-// carrier is what an instance has its operating mode from.
+// carrier describes the owner of an instance's operating mode, for messages.
 func carrier(s *schema.InstanceSpec) string {
 	if s.SharedRuntime == "" {
 		return "an instance with a control plane of its own"

@@ -121,7 +121,7 @@ func (h *shaper) fields(s *shape, v cue.Value) {
 	s.open = v.Allows(cue.AnyString) && s.element == nil
 }
 
-// alternatives collects what a scalar may be.
+// alternatives collects the allowed values of a scalar.
 func (h *shaper) alternatives(s *shape, v cue.Value) {
 	if s.kind == cue.StructKind || s.kind == cue.ListKind {
 		return

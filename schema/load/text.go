@@ -52,7 +52,7 @@ func checkText(file string, data []byte, more bool) *schema.Diagnostic {
 
 // unsafeRune says whether c is a control or format character, a line separator,
 // or another that is shown as nothing (Unicode's Default_Ignorable_Code_Point):
-// what people do not see and readers disagree about.
+// invisible to people, and read differently by programs.
 func unsafeRune(c rune) bool {
 	if c < utf8.RuneSelf {
 		return c < ' ' || c == 0x7f

@@ -13,7 +13,7 @@ import (
 	"berth/schema"
 )
 
-// The caps of the gate. What is larger is refused before it is looked at:
+// The limits of a file. A larger one is refused before it is parsed:
 // evaluation costs the square of a document's size and cannot be interrupted.
 const (
 	MaxBytes = 64 << 10
@@ -143,7 +143,7 @@ func subject(path string) string {
 	return path + ": "
 }
 
-// enter counts a node and refuses what no node may have.
+// enter counts a node and refuses anchors, aliases, tags and excess.
 func (r *treeReader) enter(n *yaml.Node, path string, depth int) bool {
 	r.nodes++
 	switch {
@@ -251,7 +251,7 @@ func (r *treeReader) key(k *yaml.Node, path string) bool {
 	return false
 }
 
-// text refuses what no string may hold, escapes included.
+// text refuses characters that no string may hold, escapes included.
 func (r *treeReader) text(n *yaml.Node, path string) bool {
 	var marks pile
 	for _, c := range n.Value {
