@@ -150,10 +150,10 @@ func reasons(held []plan.Held) map[string]string {
 
 const eval = at + "eval.yaml"
 
-// What somebody changes without the right to is held, and what needs it with
-// it; nobody else waits. It stays so whatever comes later, until somebody with
-// the right takes it up, or it is taken back.
-func TestUnauthorisedChangesAreHeld(t *testing.T) {
+// A change without the permission is held, with the documents that need it, and delays
+// nobody else. It stays held until a user with the permission makes it again, or it is
+// reverted.
+func TestUnauthorizedChangeIsHeld(t *testing.T) {
 	s := tell(t, nil)
 	s.commits("vic", map[string]string{train: instance("train", 4, 1)})
 	d := s.together()
@@ -182,7 +182,7 @@ func TestUnauthorisedChangesAreHeld(t *testing.T) {
 	require.Equal(t, 3, d.Effective.Instance(trainKey).Roles[1].Count)
 }
 
-func TestARevertNeedsNoRight(t *testing.T) {
+func TestRevertNeedsNoPermission(t *testing.T) {
 	s := tell(t, nil)
 	s.commits("vic", map[string]string{train: instance("train", 4, 1)})
 	s.together()
@@ -190,8 +190,8 @@ func TestARevertNeedsNoRight(t *testing.T) {
 	require.Empty(t, s.together().Held)
 }
 
-// What refers to what is held is held with it, whoever wrote it.
-func TestWhatRefersToAHeldChangeWaitsWithIt(t *testing.T) {
+// A document that needs a held change is held with it, whoever wrote it.
+func TestDocumentWaitsForTheHeldChangeItNeeds(t *testing.T) {
 	s := tell(t, nil)
 	v2 := "platform/catalog/batch/v2.yaml"
 	s.commits("tina", map[string]string{
@@ -206,8 +206,7 @@ func TestWhatRefersToAHeldChangeWaitsWithIt(t *testing.T) {
 	require.NotNil(t, d.Effective.Instance(evalKey))
 }
 
-// Nobody is anybody without a proof, and a file list is nobody's word: what is
-// not a document is judged by where it stands.
+// A person without a proof has no role.
 func TestUnknownPeopleHaveNoRole(t *testing.T) {
 	for name, by := range map[string]authority.Actor{
 		"nobody":            {},
@@ -229,8 +228,8 @@ func TestUnknownPeopleHaveNoRole(t *testing.T) {
 	}
 }
 
-// Roles and policy are those in force before a commit: what a change gives its
-// author does not count for the change.
+// Roles and policy are those in force before a commit: a permission that a change gives
+// its author does not count for the change.
 func TestRulesAreThoseBeforeTheChange(t *testing.T) {
 	s := tell(t, nil)
 	s.commits("mel", map[string]string{
@@ -278,8 +277,8 @@ func TestCommitsAreDecidedOneByOne(t *testing.T) {
 	require.NotNil(t, two.Effective.Instance(evalKey))
 }
 
-// A commit that must not be taken over is passed over if a later one mends it.
-func TestACommitInBetweenThatEmptiesTheEstate(t *testing.T) {
+// A commit that must not be taken over is skipped if a later one repairs it.
+func TestCommitThatEmptiesTheEstateIsSkipped(t *testing.T) {
 	s := tell(t, nil)
 	gone := map[string]string{}
 	for path := range s.main {
@@ -426,8 +425,8 @@ func account(name string) string {
 	return "apiVersion: berth/v1\nkind: ServiceAccount\nmetadata:\n  name: " + name + "\n  uid: sa-1\nspec:\n  display_name: CI\n  public_keys: []\n  scopes: []\n  allowed_endpoints: []\n"
 }
 
-// Who agrees to a change breaks no glass: only its author does.
-func TestTheGlassIsTheAuthors(t *testing.T) {
+// An approver never gets break-glass rights; only the author does.
+func TestOnlyTheAuthorGetsBreakGlassAccess(t *testing.T) {
 	breaking := func(login string, approvers ...string) func(*decide.Step) {
 		return func(s *decide.Step) {
 			s.By = authority.Actor{Login: login, Approvers: approvers, Proof: authority.ProofPullRequest, BreakGlass: "urgent"}
@@ -448,9 +447,9 @@ func TestTheGlassIsTheAuthors(t *testing.T) {
 	require.True(t, d.Verdicts[0].Authority[0].BreakGlass)
 }
 
-// A policy that asks for approvals where nobody can give one is no trap: who may
-// write it can end it, with nothing beside, and an administrator can sign.
-func TestApprovalThatNobodyCanGive(t *testing.T) {
+// Where nobody can approve, a user who may write the policy can remove require_approval,
+// in a change of its own, and an administrator can sign.
+func TestApprovalRuleCanBeRemovedWhereNobodyCanApprove(t *testing.T) {
 	const rootKey, tinaKey = "ssh-ed25519 AAAAroot", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBvLmebfXx702xqIA2iztALwf2MdpwQTlK+BqDRLspJR"
 	const policyFile, tenantFile = "tenants/physics/policy.yaml", "tenants/physics/tenant.yaml"
 	policy := doc("Policy", "policy", "spec:\n  require_approval: true\n")

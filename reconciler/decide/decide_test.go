@@ -357,8 +357,8 @@ func TestProposal(t *testing.T) {
 	}
 }
 
-// What a proposal shows is what the commit then does.
-func TestProposedIsDecided(t *testing.T) {
+// A commit does what its proposal shows.
+func TestCommitDoesWhatItsProposalShows(t *testing.T) {
 	l := loader(t)
 	base := estateFiles(nil)
 	head := estateFiles(map[string]string{at + "eval.yaml": instance("eval", 1, 4), at + "huge.yaml": instance("huge", 8, 4), train: "broken: true\n"})
@@ -387,9 +387,9 @@ func TestProposedIsDecided(t *testing.T) {
 	require.Equal(t, d.Effective, again.Effective)
 }
 
-// What was held and may come into force by now does so with the next merge, and is
-// shown with it; once it is in force it is nobody's any more.
-func TestWhatComesIntoForceWithAMergeIsShown(t *testing.T) {
+// A held change that may come into force by now does so with the next merge, and is shown
+// with it.
+func TestProposalShowsReleasedChanges(t *testing.T) {
 	l := loader(t)
 	inForce := estateFiles(nil)
 	base := estateFiles(map[string]string{at + "eval.yaml": instance("eval", 1, 4)})
@@ -416,7 +416,7 @@ func TestWhatComesIntoForceWithAMergeIsShown(t *testing.T) {
 	require.Empty(t, propose("words", "base").Plans)
 }
 
-func TestWhatCannotBeLookedAtIsAnError(t *testing.T) {
+func TestUnreadableChangeIsAnError(t *testing.T) {
 	l := loader(t)
 	repo := trees{"base": estateFiles(nil)}
 	for _, in := range []decide.Input{{Base: "base", Head: "lost"}, {Base: "nowhere", Head: "base"}, {Base: "base", InForce: "nowhere", Head: "base"}} {

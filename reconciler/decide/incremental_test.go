@@ -40,11 +40,10 @@ func platformEdits(base map[string]string) []edit {
 	return all
 }
 
-// TestDecidedAfterAnythingIsDecidedFromNothing: what a Decider remembers changes
-// no byte of what it decides, and of where that places everything, whatever it
+// The caches of a Decider change no byte of what it decides and places, whatever it
 // decided, proposed or placed before: edits, moves, deletions, invalid documents,
 // policies that come and go, nodes, and days.
-func TestDecidedAfterAnythingIsDecidedFromNothing(t *testing.T) {
+func TestCachesDoNotChangeDecisions(t *testing.T) {
 	t.Parallel()
 	base := sharedEstate()
 	edits := [][]edit{mallows(base), eves(base), platformEdits(base)}

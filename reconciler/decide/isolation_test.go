@@ -344,7 +344,7 @@ func (w *world) after(first, then []edit, mallow edit) (*view, error) {
 // claims what mallow has, and mallow changes no claim. And nodes that both may
 // use: what comes into force for one takes room from the other; so here each has
 // its own. That what is held or invalid takes no room is
-// TestWhatIsHeldTakesNoRoom.
+// TestHeldDocumentsTakeNoCapacity.
 func TestOneTenantNeverChangesAnother(t *testing.T) {
 	t.Parallel()
 	compareHistories(t, 4_000)
@@ -430,10 +430,9 @@ func newWorld(t *testing.T, base map[string]string) *world {
 	return w
 }
 
-// TestWhatIsHeldTakesNoRoom: where tenants share nodes, what is in force of one
-// may take room from another; what is invalid or held takes none. So all is as
-// if it were not on main.
-func TestWhatIsHeldTakesNoRoom(t *testing.T) {
+// Where tenants share nodes, a document in force of one may take room from another. A
+// held document takes none: all is as if it were not on main.
+func TestHeldDocumentsTakeNoCapacity(t *testing.T) {
 	t.Parallel()
 	base := sharedEstate()
 	for path, text := range base {

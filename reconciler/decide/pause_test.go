@@ -8,7 +8,7 @@ import (
 
 // A pause that cannot be read stops everything, and only somebody with the right
 // to lifts it: others may write over it or take it away, and it still does.
-func TestNobodyWithoutTheRightLiftsAPause(t *testing.T) {
+func TestPauseIsLiftedWithPermissionOnly(t *testing.T) {
 	const file = "platform/pause.yaml"
 	brake := func() *story {
 		s := tell(t, nil)

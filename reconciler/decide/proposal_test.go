@@ -14,9 +14,9 @@ import (
 	"berth/schema/estate"
 )
 
-// What waits on main already, or is wrong there, is not told again because a
-// change of something else makes it wait for another reason.
-func TestWhatWaitsForAnotherReasonIsNotHeldByAChange(t *testing.T) {
+// A document that is held or wrong already is not reported again if a change of another
+// one makes the reason differ.
+func TestProposalOmitsDocumentsHeldBefore(t *testing.T) {
 	jobs := map[string]string{} // of chem
 	for i := range 11 {
 		jobs[fmt.Sprintf("%sjob-%d.yaml", chemAt, i)] = instance(fmt.Sprint("job-", i), 0, 1)
@@ -75,8 +75,8 @@ func change(files, over map[string]string) map[string]string {
 	return out
 }
 
-// What is released and cannot be done is in nobody else's way.
-func TestWhatIsReleasedAndBlockedStopsNoOtherChange(t *testing.T) {
+// A released unit that cannot be done blocks no other change.
+func TestReleasedBlockedUnitStopsNoOtherChange(t *testing.T) {
 	l := loader(t)
 	inForce := estateFiles(nil)
 	const gpu2, gpu3 = "platform/nodes/gpu-2.yaml", "platform/nodes/gpu-3.yaml"
@@ -100,9 +100,9 @@ func TestWhatIsReleasedAndBlockedStopsNoOtherChange(t *testing.T) {
 	require.True(t, p.Blocked(), "it asks for that itself")
 }
 
-// A change that nobody's right is asked for brings what it touches. What waits on
-// main for somebody's right waits on, whoever asks.
-func TestWhatWaitsForARightComesWithNoOtherChange(t *testing.T) {
+// An unauthorized change on main comes into force with no other change, also if no
+// permission is asked for that one.
+func TestUnauthorizedChangeComesWithNoOther(t *testing.T) {
 	s := tell(t, nil)
 	inForce := contents(t, s.was.Tree)
 	s.commits("vic", map[string]string{train: instance("train", 4, 1)})
@@ -135,9 +135,9 @@ func TestWhatWaitsForARightComesWithNoOtherChange(t *testing.T) {
 	}
 }
 
-// Where it is asked elsewhere whether a large deletion is acknowledged, what the
-// change takes away goes, and what waits for that on main does not come with it.
-func TestAnAcknowledgementAskedElsewhere(t *testing.T) {
+// In a merge group the deletions of the change count as acknowledged, and those held on
+// main do not come with it.
+func TestMergeGroupNeedsNoAcknowledgement(t *testing.T) {
 	l := loader(t)
 	jobs, gone := chem(1), map[string]string{}
 	for i := range 8 {

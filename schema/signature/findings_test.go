@@ -9,10 +9,10 @@ import (
 	"berth/schema/signature"
 )
 
-// TestKeysThatProveNothingAreFindings: garbage, a key of another type than its line
+// TestUnusableKeysAreFindings: garbage, a key of another type than its line
 // says, a short RSA key and broken armor are warned of where they stand; a good key
 // is not.
-func TestKeysThatProveNothingAreFindings(t *testing.T) {
+func TestUnusableKeysAreFindings(t *testing.T) {
 	const good = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGXPo/Us+CDEOQ9dB6EdG54DDZeFF+WcSeB+3kN9pD2j"
 	garbage := "ssh-ed25519 AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 	wrongType := "ssh-rsa" + good[len("ssh-ed25519"):]

@@ -246,7 +246,7 @@ func refused(t *testing.T, ring *signature.Ring, payload, sig []byte, now time.T
 }
 
 // What proves nobody, although Git or its tools made it.
-func TestRefused(t *testing.T) {
+func TestInvalidSignaturesAreRefused(t *testing.T) {
 	d := newDesk(t)
 	anna, annaKey := d.sshKey("anna", "-t", "ed25519")
 	_, other := d.sshKey("other", "-t", "ed25519")
@@ -289,7 +289,7 @@ func TestRefused(t *testing.T) {
 
 // So it is with OpenPGP: signatures of text, two at once, by a weak hash, or by
 // a key that has expired or was revoked prove nobody.
-func TestRefusedOpenPGP(t *testing.T) {
+func TestInvalidOpenPGPSignaturesAreRefused(t *testing.T) {
 	needsGPG(t)
 	d := newDesk(t)
 	payload := []byte("what a commit is\n")

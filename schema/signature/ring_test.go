@@ -67,7 +67,7 @@ func both(a, b map[string]*schema.ServiceAccount) map[string]*schema.ServiceAcco
 
 // A key is somebody's where a binding or an account says so, and nobody can
 // take it from them elsewhere.
-func TestWhoseKey(t *testing.T) {
+func TestWidestClaimOwnsTheKey(t *testing.T) {
 	var (
 		platform = authority.Scope{}
 		physics  = authority.Scope{Tenant: "physics"}

@@ -36,9 +36,9 @@ func (s torn) Files(ctx context.Context, p schema.Part) ([]schema.File, error) {
 	return s.Snapshot.Files(ctx, p)
 }
 
-// A part that cannot be read for a while forgets nothing: neither that somebody
-// had no right, nor that somebody had it and waits for something else.
-func TestAnUnreadablePartLaundersNothing(t *testing.T) {
+// A part that cannot be read for a while changes nothing about permissions: neither that
+// one is missing, nor that one was given.
+func TestUnreadablePartKeepsPermissions(t *testing.T) {
 	s := tell(t, nil)
 	wanting := strings.Replace(instance("eval", 1, 1), "version: v1", "version: v2", 1)
 	s.commits("tina", map[string]string{eval: wanting})
@@ -62,9 +62,9 @@ func TestAnUnreadablePartLaundersNothing(t *testing.T) {
 	require.NotNil(t, d.Effective.Instance(evalKey))
 }
 
-// What gives way with what it needs does not come back with somebody else's
+// A document that gives way with what it needs does not come back with an unauthorized
 // change in it.
-func TestWhatYieldsLaundersNothing(t *testing.T) {
+func TestYieldingDocumentKeepsPermissions(t *testing.T) {
 	op := "tenants/physics/projects/lhc/operations/op.yaml"
 	operation := func(what string) string {
 		return doc("MemberOperation", "op", "spec:\n  instance: train\n  member: worker-0\n  operation: "+what+"\n  reason: because\n")
@@ -88,9 +88,8 @@ func TestWhatYieldsLaundersNothing(t *testing.T) {
 	require.Empty(t, s.together().Held)
 }
 
-// Where a change is too large to list, whoever made it made all below the
-// directory that it names; what nobody is known to have changed is nobody's.
-func TestWhatIsNotListedIsNobodys(t *testing.T) {
+// A change that is too large to list has no known author below the directory it names.
+func TestUnlistedChangeHasNoAuthor(t *testing.T) {
 	eve := "platform/roles/eve.yaml"
 	for name, touched := range map[string][]schema.PathChange{
 		"a directory": {{Path: "platform/roles", From: "1", To: "2"}},
@@ -106,9 +105,8 @@ func TestWhatIsNotListedIsNobodys(t *testing.T) {
 	}
 }
 
-// Another app under the same name is another instance: what is protected is not
-// replaced either.
-func TestProtectionIsOfTheInstance(t *testing.T) {
+// Another app under the same name is another instance: a protected one is not replaced.
+func TestProtectedInstanceIsNotReplaced(t *testing.T) {
 	protected := instance("train", 1, 1) + "  deletion_protection: true\n"
 	s := tell(t, map[string]string{
 		train:                             protected,
@@ -122,8 +120,8 @@ func TestProtectionIsOfTheInstance(t *testing.T) {
 	require.Equal(t, "batch", d.Effective.Instance(trainKey).App)
 }
 
-// A commit that must not be taken over takes nothing from those before it.
-func TestABrokenLastCommitHoldsNobodyElseUp(t *testing.T) {
+// A commit that must not be taken over delays none of those before it.
+func TestFrozenLastCommitDelaysNoOther(t *testing.T) {
 	s := tell(t, nil)
 	s.commits("mel", map[string]string{eval: instance("eval", 1, 1)})
 	s.commits("vic", map[string]string{"README.md": "x"}, func(st *decide.Step) { st.Tree = torn{st.Tree, "platform"} })
