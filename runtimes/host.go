@@ -177,7 +177,6 @@ type Preflight struct {
 type MakeSecret struct {
 	Path  string `json:"path"`
 	Bytes int    `json:"bytes"`
-	Hex   bool   `json:"hex,omitempty"` // hexadecimal
 	Mode  uint32 `json:"mode"`
 	Owner string `json:"owner,omitempty"`
 	Group string `json:"group,omitempty"`

@@ -8,8 +8,7 @@ import (
 	"berth/schema"
 )
 
-// Jobs is implemented by a Runtime whose units run jobs. Use a type assertion on the
-// Runtime.
+// Jobs is implemented by a Runtime whose units run jobs.
 type Jobs interface {
 	// Submit submits a script as its owner and returns the job's id. The unit runs
 	// the script as that user. After ErrUncertain the job may have been submitted.

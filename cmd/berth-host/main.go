@@ -1,7 +1,6 @@
-// Command berth-host is Berth's helper on a host. It runs as root, started by a
-// forced command of SSH through one line of sudoers, and does the typed
-// operations that its compiled-in profiles allow (package agent). It takes no
-// option that could widen them.
+// Command berth-host is Berth's helper on a host. A forced command of SSH starts it as
+// root through one line of sudoers. It does the typed operations that its compiled-in
+// profiles allow (package agent). No option extends them.
 package main
 
 import (
@@ -17,13 +16,13 @@ import (
 )
 
 const (
-	// digestFile names the one program that may replace this one.
+	// digestFile has the sha256 of the program that may replace this one.
 	digestFile = "/etc/berth/berth-host.sha256"
 
 	usage = `berth-host            serve one session on stdin and stdout
-berth-host replace    put the program on stdin in this one's place, if
-                      ` + digestFile + ` holds its sha256
-berth-host version    say which build this is
+berth-host replace    replace this program with the one on stdin, if its
+                      sha256 is in ` + digestFile + `
+berth-host version    print the version
 `
 )
 
@@ -35,13 +34,13 @@ func main() {
 }
 
 func run(args []string) error {
-	// A host's memory belongs to its jobs.
+	// The host's memory is for its jobs.
 	debug.SetGCPercent(50)
 	debug.SetMemoryLimit(10 << 20)
 	switch strings.Join(args, " ") {
 	case "":
 		if os.Geteuid() != 0 {
-			return fmt.Errorf("it serves as root; start it with sudo -n")
+			return fmt.Errorf("root is required; start it with sudo -n")
 		}
 		a := agent.New(agent.Options{Profiles: backends.Profiles(), Version: version()})
 		ctx, cancel := agent.WhileHeard(context.Background(), os.Stdout)
@@ -60,7 +59,7 @@ func run(args []string) error {
 	return fmt.Errorf("unknown arguments\n%s", bytes.TrimSpace([]byte(usage)))
 }
 
-// version is the commit this was built from.
+// version returns the commit of this build.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -96,23 +96,14 @@ func (r *Runtime) Apply(ctx context.Context, c runtimes.Change) error {
 		return fmt.Errorf("%s %s: %w", c.Action.Verb, c.Plan.Key, err)
 	}
 	a := &applier{world: r.world, change: c, key: c.Plan.Key}
-	switch c.Action.Verb {
-	case plan.Create:
-		return a.create()
-	case plan.Configure:
-		return a.configure()
-	case plan.Join:
-		return a.join()
-	case plan.Leave:
-		return a.leave()
-	case plan.Start:
-		return a.start()
-	case plan.Stop:
-		return a.stop()
-	case plan.Delete:
-		return a.remove()
+	apply, ok := map[plan.Verb]func() error{
+		plan.Create: a.create, plan.Configure: a.configure, plan.Join: a.join, plan.Leave: a.leave,
+		plan.Start: a.start, plan.Stop: a.stop, plan.Delete: a.remove,
+	}[c.Action.Verb]
+	if !ok {
+		return fmt.Errorf("%s: unknown verb %q", c.Plan.Key, c.Action.Verb)
 	}
-	return fmt.Errorf("%s: unknown verb %q", c.Plan.Key, c.Action.Verb)
+	return apply()
 }
 
 // Impact implements plan.Rules.

@@ -35,7 +35,6 @@ type unit struct {
 	Members  map[string]memberState `json:"members"` // those that exist, by name
 	Drift    []plan.Drift           `json:"drift,omitempty"`
 	Jobs     plan.Jobs              `json:"jobs"`
-	NextJob  int                    `json:"next_job"`
 }
 
 type memberState struct {

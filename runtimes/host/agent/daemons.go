@@ -219,20 +219,16 @@ func (d daemons) awaitStart(ctx context.Context, s service, pid int, exited <-ch
 
 // explain adds the daemon's output and the end of its log to an error.
 func explain(s service, err error, out *os.File) error {
-	code := CodeIO
 	printed := tail(out)
 	if s.spec.LogFile != "" {
-		if p, e := open(s.spec.LogFile); e == nil {
-			defer p.close()
-			if f, _, e := p.openFile(); e == nil {
-				defer f.Close()
-				if log := tail(f); log != "" {
-					printed += "\n" + filepath.Base(s.spec.LogFile) + ": " + log
-				}
+		if f, e := openPlain(s.spec.LogFile); e == nil {
+			defer f.Close()
+			if log := tail(f); log != "" {
+				printed += "\n" + filepath.Base(s.spec.LogFile) + ": " + log
 			}
 		}
 	}
-	return &Fault{Code: code, Message: bounded([]byte(fmt.Sprintf("%s did not start: %v\n%s", s, err, printed)))}
+	return &Fault{Code: CodeIO, Message: bounded([]byte(fmt.Sprintf("%s did not start: %v\n%s", s, err, printed)))}
 }
 
 // tail returns the last lines of a file.

@@ -1,6 +1,8 @@
 package agent_test
 
 import (
+	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -201,7 +203,7 @@ func TestLedger(t *testing.T) {
 	path := f.path("open", "a")
 	f.do(runtimes.Op{Ledger: &runtimes.Ledger{Begin: true}}, write(path, "canary-content"), read(path),
 		runtimes.Op{Run: &runtimes.Run{Program: "sh", Args: []string{"-c", "cat"}, Stdin: []byte("canary-stdin")}},
-		runtimes.Op{Secret: &runtimes.MakeSecret{Path: f.path("open", "s"), Bytes: 16, Hex: true, Mode: 0o400}},
+		runtimes.Op{Secret: &runtimes.MakeSecret{Path: f.path("open", "s"), Bytes: 16, Mode: 0o400}},
 		runtimes.Op{Ledger: &runtimes.Ledger{End: "done"}})
 	want := []string{"begin", "write " + path, "run sh -c cat", "make secret " + f.path("open", "s"), "end:done"}
 	require.Equal(t, want, find("action-1"))
@@ -220,7 +222,7 @@ func TestLedger(t *testing.T) {
 	require.NoError(t, err)
 	all, err := os.ReadFile(filepath.Join(f.state, "ledger.jsonl"))
 	require.NoError(t, err)
-	for _, canary := range []string{"canary", string(secret)} {
+	for _, canary := range []string{"canary", string(secret), hex.EncodeToString(secret), base64.StdEncoding.EncodeToString(secret)} {
 		require.NotContains(t, string(all), canary)
 	}
 

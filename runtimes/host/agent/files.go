@@ -91,15 +91,7 @@ func (a *Agent) read(op *runtimes.ReadFile) (runtimes.Result, error) {
 	if most < 0 || most > maxOutput {
 		return res, invalid("max is 1 to %d bytes", maxOutput)
 	}
-	p, err := open(op.Path)
-	if isNotFound(err) {
-		return runtimes.Result{Missing: true}, nil
-	}
-	if err != nil {
-		return res, err
-	}
-	defer p.close()
-	f, _, err := p.openFile()
+	f, err := openPlain(op.Path)
 	if isNotFound(err) {
 		return runtimes.Result{Missing: true}, nil
 	}
@@ -357,9 +349,6 @@ func (a *Agent) makeSecret(op *runtimes.MakeSecret) (runtimes.Result, error) {
 	}
 	secret := make([]byte, op.Bytes)
 	_, _ = rand.Read(secret) // never fails
-	if op.Hex {
-		secret = hex.AppendEncode(nil, secret)
-	}
 	tmp, err := p.temporary(secret, op.Mode, uid, gid)
 	if err != nil {
 		return res, err

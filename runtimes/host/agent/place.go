@@ -79,6 +79,17 @@ func (p place) same(data []byte, mode uint32, uid, gid int) (bool, error) {
 	return bytes.Equal(have, data), nil
 }
 
+// openPlain opens the plain file at a path for reading.
+func openPlain(name string) (*os.File, error) {
+	p, err := open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer p.close()
+	f, _, err := p.openFile()
+	return f, err
+}
+
 // replace writes a new file atomically and syncs it. It never writes to an existing
 // file or changes its owner, as that could be a hard link.
 func (p place) replace(data []byte, mode uint32, uid, gid int) error {

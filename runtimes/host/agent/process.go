@@ -174,12 +174,7 @@ func scanProcesses(match func(process) bool) ([]process, error) {
 // pidFile reads the process id in a pid file. It returns 0 for a missing or invalid
 // file.
 func pidFile(name string) int {
-	p, err := open(name)
-	if err != nil {
-		return 0
-	}
-	defer p.close()
-	f, _, err := p.openFile()
+	f, err := openPlain(name)
 	if err != nil {
 		return 0
 	}

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -50,18 +51,22 @@ func (d systemd) state(ctx context.Context, s service) (runtimes.ServiceStatus, 
 	return unitState(out), nil
 }
 
+// properties parses the output of `systemctl show`.
+func properties(out string) map[string]string {
+	values := map[string]string{}
+	for line := range strings.Lines(out) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		values[key] = value
+	}
+	return values
+}
+
 // unitState reads the output of `systemctl show` for a unit.
 func unitState(out string) runtimes.ServiceStatus {
 	var st runtimes.ServiceStatus
-	for line := range strings.Lines(out) {
-		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
-		switch key {
-		case "ActiveState":
-			st.Running = value == "active"
-		case "MainPID":
-			st.PID, _ = strconv.Atoi(value)
-		}
-	}
+	values := properties(out)
+	st.Running = values["ActiveState"] == "active"
+	st.PID, _ = strconv.Atoi(values["MainPID"])
 	if p, ok := lookProcess(st.PID); ok && st.Running {
 		st.Since = p.since()
 	}
@@ -270,16 +275,9 @@ func (d systemd) obstacles(ctx context.Context, s service) ([]string, error) {
 // unitObstacle returns the conflict with a distribution's unit from the output of
 // `systemctl show`, or "". An enabled unit conflicts at the next boot.
 func unitObstacle(out string) string {
-	var active, enabled bool
-	for line := range strings.Lines(out) {
-		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
-		switch key {
-		case "ActiveState":
-			active = value != "inactive" && value != "failed" && value != ""
-		case "UnitFileState":
-			enabled = value == "enabled" || value == "enabled-runtime"
-		}
-	}
+	values := properties(out)
+	active := !slices.Contains([]string{"", "inactive", "failed"}, values["ActiveState"])
+	enabled := slices.Contains([]string{"enabled", "enabled-runtime"}, values["UnitFileState"])
 	switch {
 	case active && enabled:
 		return "running and enabled"

@@ -1,5 +1,5 @@
-# Becomes one lab host: runs as the first process of new mount, UTS, network
-# and PID namespaces. All it mounts lies in those and goes with them.
+# The first process of a lab host, in new mount, UTS, network and PID namespaces.
+# Its mounts are removed with them.
 # Usage: init.sh LAB-DIRECTORY NODE ADDRESS PREFIX-LENGTH USER DEVICE...
 set -eu
 lab=$1 node=$2 address=$3 prefix=$4 user=$5
@@ -10,13 +10,12 @@ mount --make-rprivate /
 self=$lab/hosts/$node
 mount -t tmpfs -o mode=755 berth-lab "$self/disk"
 
-# The lab's directory may be anywhere, below what is covered next too. What
-# this needs of it comes along, and is named from within.
+# The next mounts may cover the lab's directory, so copy the needed files first.
 cd "$self/disk"
 mkdir lab
 cp "$lab/hosts.txt" "$lab/berth-host" "$lab/authorized_keys" "$lab/login_keys" "$self/ssh_host_ed25519_key" lab
 
-# The machine's own files, with this host's changes on top of them in memory.
+# The machine's files, with the changes of this host in memory.
 for dir in etc var usr/local home root; do
 	name=$(echo "$dir" | tr / -)
 	mkdir "$name.changed" "$name.work"
@@ -90,15 +89,14 @@ until ip link show eth0 >/dev/null 2>&1; do sleep 0.01; done
 ip address add "$address/$prefix" dev eth0
 ip link set eth0 up
 
-# Nothing is reached but the lab: names come from the host list alone, and
-# asking the network for one fails at once.
+# Names come from the host list only; the network is not asked.
 sed -i 's/^hosts:.*/hosts: files/' /etc/nsswitch.conf
 
 /usr/sbin/sshd -f /etc/berth/sshd_config </dev/null >/dev/null 2>&1
 echo up
 exec >/dev/null 2>&1
 
-# The first process adopts what daemons leave behind, and buries it.
+# The first process reaps orphaned processes.
 trap : CHLD
 while :; do
 	sleep 3600 </dev/null >/dev/null 2>&1 &
