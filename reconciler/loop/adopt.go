@@ -10,7 +10,6 @@ import (
 	"berth/reconciler/decide"
 	"berth/reconciler/plan"
 	"berth/schema"
-	"berth/schema/audit"
 	"berth/schema/estate"
 )
 
@@ -98,25 +97,6 @@ func (t *estateTask) adoptRollouts(units plan.Memory) {
 			t.pulls.RollOuts.End(commit)
 		}
 	}
-}
-
-// missingFateRecords returns the audit records about noncompliant units that the
-// statuses lack: a day began while no daemon ran, or an older version treated the
-// same policies differently.
-func (t *estateTask) missingFateRecords(st *reconciler.State, units plan.Memory) []audit.Record {
-	out := slices.DeleteFunc(fateRecords(nil, st, t.now()), func(rec audit.Record) bool {
-		s, n, want := units.Get(rec.Key), st.Noncompliance(rec.Key), st.Instance(rec.Key)
-		has := func(typ, reason string) bool {
-			c := s.Condition(typ)
-			return c != nil && c.Reason == reason
-		}
-		wasSpared := n.Fate == schema.FateStopped && want != nil && want.SuspendedBy.IsZero() && has("Suspended", "Declared")
-		return has("PolicyCompliant", fateReason(n)) && !wasSpared
-	})
-	for _, rec := range out {
-		t.logOf(rec.Key, rec.AppSlug, t.uidOf(st.Desired, rec.Key), rec.CorrelationID).Warn("unit became noncompliant before this start", "fate", rec.Action, "message", rec.Reason)
-	}
-	return out
 }
 
 // read returns the state of a commit of berth/in-force.

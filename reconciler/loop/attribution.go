@@ -140,3 +140,15 @@ func unreadableIn(held []plan.Held, paths []reconciler.PathChange) (out []plan.H
 	}
 	return out
 }
+
+// logHeld logs the documents that are held since a decision.
+func (r *recorder) logHeld(old, next *reconciler.State) {
+	var before []plan.Held
+	if old != nil {
+		before = old.Held
+	}
+	for _, h := range newlyHeld(before, next.Held) {
+		log := r.logOf(h.Key, r.appOf(next.Desired, h.Key), r.uidOf(next.Desired, h.Key), reconciler.CorrelationID(next.Main))
+		log.Warn("document held", "file", h.File, "reason", h.Reason, "message", h.Message, "commit", reconciler.Short(next.Main))
+	}
+}

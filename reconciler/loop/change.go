@@ -296,3 +296,17 @@ func (t *estateTask) recordDecision(e effects) {
 		t.recordPause(e.state, e.pauseCause)
 	}
 }
+
+// approval is the command that a decision carries out, with the plans that it
+// approved.
+type approval struct {
+	commit string // of main, that the command names
+	pull   int    // that the commit merged; 0: none
+	by     string // login
+	plans  map[schema.Key]string
+}
+
+// review returns the review of a unit that the command changes.
+func (a *approval) review(key schema.Key, stopped bool) *plan.UnitReview {
+	return &plan.UnitReview{Pull: a.pull, Meant: a.plans[key], By: a.by, Stopped: stopped}
+}

@@ -21,31 +21,6 @@ import (
 // has all of them.
 const maxHeld = 1000
 
-// estateTask fetches the estate, decides what comes into force, and puts that in
-// force. The queue hands out its one item to one goroutine at a time; only that
-// goroutine uses the fields below, and they have no lock.
-type estateTask struct {
-	*recorder
-	o       *Options
-	inForce *inForce
-	decider *decide.Decider
-	authors *provenance.Authors
-	history history
-	shared  sharedRuntimes
-
-	backlog backlog
-	last    *enforced // nil: this process has put nothing in force
-	noticed time.Time // when the notices changed last
-}
-
-// backlog is what an earlier daemon wrote to berth/in-force, but not to
-// berth/status, because it stopped in between. The next decision records it.
-type backlog struct {
-	exists     bool
-	state      *reconciler.State // that the statuses describe; nil: unknown
-	recordedTo string            // commit of main up to which audit and events are recorded; "": unknown
-}
-
 // reconcile synchronizes the estate once.
 func (t *estateTask) reconcile(ctx context.Context, _ reconciler.Item) (time.Duration, error) {
 	err := t.synchronize(ctx)
@@ -118,11 +93,6 @@ func (t *estateTask) update(ctx context.Context, old *reconciler.State, tips rec
 		return t.startDay(ctx, old)
 	}
 	return nil
-}
-
-// isAt returns true if a state is the one of the tips.
-func isAt(st *reconciler.State, tips reconciler.Tips) bool {
-	return st != nil && st.Main == tips.Main && st.InForce == tips.InForce
 }
 
 // decide decides the commits that came to main since the state old, with
@@ -208,20 +178,6 @@ func (t *estateTask) enforce(ctx context.Context, old *reconciler.State, tips re
 		t.freeze(d.Frozen.Error())
 	}
 	return nil
-}
-
-// writeInForce writes a commit of berth/in-force on top of tip. It returns "" if
-// another writer moved the branch; then the estate is reconciled again.
-func (t *estateTask) writeInForce(ctx context.Context, tip, main, correlationID string, d decide.Decision) (commit string, err error) {
-	epoch, _ := t.status.Leadership()
-	commit, err = t.o.Repo.WriteInForce(ctx, tip, reconciler.InForce{
-		Commit: main, Replace: d.Replace, Held: d.Held, Permitted: d.Permitted, CorrelationID: correlationID, Epoch: epoch,
-	})
-	if errors.Is(err, reconciler.ErrConflict) {
-		t.queues.add(reconciler.Item{Task: reconciler.TaskEstate})
-		return "", nil
-	}
-	return commit, err
 }
 
 // account returns the change that a decision makes, with the audit records, events
@@ -334,12 +290,6 @@ func (t *estateTask) startDay(ctx context.Context, old *reconciler.State) error 
 	return t.putInForce(ctx, change{old: old, next: next})
 }
 
-// awaitsAck returns true if a deletion is held until it is acknowledged.
-func (t *estateTask) awaitsAck() bool {
-	st := t.inForce.current()
-	return st == nil || slices.ContainsFunc(st.Held, func(h plan.Held) bool { return decide.AckOf(h) != "" })
-}
-
 // place places the waiting members again, as nodes became free, and enqueues the
 // units whose members change.
 func (t *estateTask) place(context.Context, reconciler.Item) (time.Duration, error) {
@@ -360,47 +310,9 @@ func (t *estateTask) place(context.Context, reconciler.Item) (time.Duration, err
 	return 0, nil
 }
 
-// freeze takes over no new commit until the reason is gone. What is in force is
-// kept healthy; nothing is deleted.
-func (t *estateTask) freeze(why string) {
-	t.status.Revise(func(rev *reconciler.Revision) { rev.Frozen = why })
-	t.o.Metrics.frozen.Set(1)
-	if t.inForce.setFrozen(why) {
-		t.pulls.BaseMoved()
-	}
-	if t.inForce.current() != nil {
-		t.inForce.setReady()
-	}
-	t.log.Error("synchronization frozen; what is in force stays", "reason", why)
-}
-
-// thaw ends a freeze.
-func (t *estateTask) thaw() {
-	t.status.Revise(func(rev *reconciler.Revision) { rev.Frozen = "" })
-	t.o.Metrics.frozen.Set(0)
-	if t.inForce.setFrozen("") {
-		t.pulls.BaseMoved()
-	}
-}
-
 // wakeAll enqueues all units.
 func (t *estateTask) wakeAll() {
 	for k := range t.status.Units().All() {
 		t.queues.addUnit(k)
 	}
 }
-
-// logHeld logs the documents that are held since a decision.
-func (t *estateTask) logHeld(old, next *reconciler.State) {
-	var before []plan.Held
-	if old != nil {
-		before = old.Held
-	}
-	for _, h := range newlyHeld(before, next.Held) {
-		log := t.logOf(h.Key, t.appOf(next.Desired, h.Key), t.uidOf(next.Desired, h.Key), reconciler.CorrelationID(next.Main))
-		log.Warn("document held", "file", h.File, "reason", h.Reason, "message", h.Message, "commit", reconciler.Short(next.Main))
-	}
-}
-
-// today returns the UTC day.
-func (t *estateTask) today() string { return t.now().UTC().Format(time.DateOnly) }

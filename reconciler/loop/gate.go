@@ -266,3 +266,8 @@ func sameMember(a, b plan.Member) bool {
 func sameDenials(a, b []schema.Decision) bool {
 	return len(a) == 0 && len(b) == 0 || status.EqualJSON(a, b)
 }
+
+// onlyRepairs returns true if p only starts members that were in place.
+func onlyRepairs(p plan.Plan) bool {
+	return !slices.ContainsFunc(p.Actions, func(a plan.Action) bool { return a.Verb != plan.Start })
+}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	"berth/schema"
 	"berth/schema/policy"
@@ -159,4 +160,26 @@ func changedOwners(last, now *schema.Desired) []string {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// bytesStatus is the status of the bytes of one reference: as declared, and as
+// found. Its names are those of the artifact events, which are made from it.
+type bytesStatus struct {
+	AppSlug   string    `json:"app_slug,omitempty"` // of an Artifact
+	Source    string    `json:"source"`
+	Reference string    `json:"reference"`
+	MediaType string    `json:"media_type"`
+	Digest    string    `json:"digest"` // as declared; "" for a publish intent
+	State     string    `json:"state,omitempty"`
+	Reason    string    `json:"reason,omitempty"`
+	Message   string    `json:"message,omitempty"`
+	Found     string    `json:"found_digest,omitempty"`
+	FoundType string    `json:"found_media_type,omitempty"`
+	Size      int64     `json:"size,omitempty"`
+	Checked   time.Time `json:"checked,omitzero"` // when this was found first
+}
+
+// declared returns b without what was found.
+func (b bytesStatus) declared() bytesStatus {
+	return bytesStatus{AppSlug: b.AppSlug, Source: b.Source, Reference: b.Reference, MediaType: b.MediaType, Digest: b.Digest}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"berth/reconciler"
 	"berth/reconciler/plan"
@@ -19,28 +18,6 @@ const (
 	// phaseIntent is the phase of an artifact whose bytes were not verified yet.
 	phaseIntent = "intent"
 )
-
-// bytesStatus is the status of the bytes of one reference: as declared, and as
-// found. Its names are those of the artifact events, which are made from it.
-type bytesStatus struct {
-	AppSlug   string    `json:"app_slug,omitempty"` // of an Artifact
-	Source    string    `json:"source"`
-	Reference string    `json:"reference"`
-	MediaType string    `json:"media_type"`
-	Digest    string    `json:"digest"` // as declared; "" for a publish intent
-	State     string    `json:"state,omitempty"`
-	Reason    string    `json:"reason,omitempty"`
-	Message   string    `json:"message,omitempty"`
-	Found     string    `json:"found_digest,omitempty"`
-	FoundType string    `json:"found_media_type,omitempty"`
-	Size      int64     `json:"size,omitempty"`
-	Checked   time.Time `json:"checked,omitzero"` // when this was found first
-}
-
-// declared returns b without what was found.
-func (b bytesStatus) declared() bytesStatus {
-	return bytesStatus{AppSlug: b.AppSlug, Source: b.Source, Reference: b.Reference, MediaType: b.MediaType, Digest: b.Digest}
-}
 
 // artifactStatus is the detail of an Artifact's status.
 type artifactStatus struct {

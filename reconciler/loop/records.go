@@ -21,7 +21,7 @@ const actorBerth = "berth"
 // decisionRecords returns the audit records of changed documents: one for each
 // permission that a change needed, or one if it needed none. base is the commit of
 // berth/in-force whose rules decided.
-func (t *estateTask) decisionRecords(verdicts []decide.Verdict, base string, d decide.Decision) []audit.Record {
+func (t *recorder) decisionRecords(verdicts []decide.Verdict, base string, d decide.Decision) []audit.Record {
 	var out []audit.Record
 	for _, v := range verdicts {
 		one := audit.Record{
@@ -164,4 +164,55 @@ func projectOf(k schema.Key) string {
 		return k.Tenant + "." + k.Name
 	}
 	return k.ProjectID()
+}
+
+// fateReason returns the reason of the condition of a unit that breaks a policy.
+func fateReason(n *schema.Noncompliance) string {
+	switch n.Fate {
+	case schema.FateStopping:
+		return "Grace"
+	case schema.FateStopped:
+		return "Stopped"
+	}
+	return "Held"
+}
+
+// fateMessage describes what happens to a unit that breaks a policy, by which
+// policy, and why.
+func fateMessage(n *schema.Noncompliance) string {
+	var b strings.Builder
+	switch n.Fate {
+	case schema.FateStopping:
+		fmt.Fprintf(&b, "goes on until %s, then it is stopped", n.Day)
+	case schema.FateStopped:
+		fmt.Fprintf(&b, "is stopped, as its grace ended on %s", n.Day)
+	default:
+		b.WriteString("goes on as it is; changes that do not comply are held")
+	}
+	if n.Source != nil {
+		fmt.Fprintf(&b, " (%s)", positionOf(*n.Source))
+	}
+	for _, d := range n.Because {
+		fmt.Fprintf(&b, "; %s (%s, %s)", d.Message, d.Rule, positionOf(d.Source))
+	}
+	return b.String()
+}
+
+// missingFateRecords returns the audit records about noncompliant units that the
+// statuses lack: a day began while no daemon ran, or an older version treated the
+// same policies differently.
+func (r *recorder) missingFateRecords(st *reconciler.State, units plan.Memory) []audit.Record {
+	out := slices.DeleteFunc(fateRecords(nil, st, r.now()), func(rec audit.Record) bool {
+		s, n, want := units.Get(rec.Key), st.Noncompliance(rec.Key), st.Instance(rec.Key)
+		has := func(typ, reason string) bool {
+			c := s.Condition(typ)
+			return c != nil && c.Reason == reason
+		}
+		wasSpared := n.Fate == schema.FateStopped && want != nil && want.SuspendedBy.IsZero() && has("Suspended", "Declared")
+		return has("PolicyCompliant", fateReason(n)) && !wasSpared
+	})
+	for _, rec := range out {
+		r.logOf(rec.Key, rec.AppSlug, r.uidOf(st.Desired, rec.Key), rec.CorrelationID).Warn("unit became noncompliant before this start", "fate", rec.Action, "message", rec.Reason)
+	}
+	return out
 }

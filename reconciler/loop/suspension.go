@@ -87,9 +87,9 @@ func withCondition(s plan.Status, c *plan.Condition) plan.Status {
 // recordPause records the condition Suspended of every instance, as a commit paused
 // or resumed the estate. It is called under the decision lock, so that the statuses
 // and events of one pause are written together.
-func (t *estateTask) recordPause(st *reconciler.State, commit string) {
-	for key := range t.status.Units().All() {
-		t.recorder.update(key, func(prev *plan.Status) (next plan.Status, ok bool) {
+func (r *recorder) recordPause(st *reconciler.State, commit string) {
+	for key := range r.status.Units().All() {
+		r.update(key, func(prev *plan.Status) (next plan.Status, ok bool) {
 			if prev == nil {
 				return next, false
 			}

@@ -396,11 +396,6 @@ func repeats(after, p plan.Plan, outcomes []plan.Outcome) bool {
 
 func isWaiting(o plan.Outcome) bool { return o.State == plan.Waiting }
 
-// onlyRepairs returns true if p only starts members that were in place.
-func onlyRepairs(p plan.Plan) bool {
-	return !slices.ContainsFunc(p.Actions, func(a plan.Action) bool { return a.Verb != plan.Start })
-}
-
 // nextRetry counts one more failure: 5 s doubling to 120 s, terminal after max
 // attempts (requirement E6).
 func nextRetry(prev *plan.Retry, reason string, now time.Time, max int) *plan.Retry {

@@ -1,0 +1,89 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"berth/reconciler"
+	"berth/reconciler/decide"
+	"berth/reconciler/plan"
+	"berth/reconciler/provenance"
+)
+
+// estateTask fetches the estate, decides what comes into force, and puts that in
+// force. The queue hands out its one item to one goroutine at a time; only that
+// goroutine uses the fields below, and they have no lock.
+type estateTask struct {
+	*recorder
+	o       *Options
+	inForce *inForce
+	decider *decide.Decider
+	authors *provenance.Authors
+	history history
+	shared  sharedRuntimes
+
+	backlog backlog
+	last    *enforced // nil: this process has put nothing in force
+	noticed time.Time // when the notices changed last
+}
+
+// backlog is what an earlier daemon wrote to berth/in-force, but not to
+// berth/status, because it stopped in between. The next decision records it.
+type backlog struct {
+	exists     bool
+	state      *reconciler.State // that the statuses describe; nil: unknown
+	recordedTo string            // commit of main up to which audit and events are recorded; "": unknown
+}
+
+// isAt returns true if a state is the one of the tips.
+func isAt(st *reconciler.State, tips reconciler.Tips) bool {
+	return st != nil && st.Main == tips.Main && st.InForce == tips.InForce
+}
+
+// writeInForce writes a commit of berth/in-force on top of tip. It returns "" if
+// another writer moved the branch; then the estate is reconciled again.
+func (t *estateTask) writeInForce(ctx context.Context, tip, main, correlationID string, d decide.Decision) (commit string, err error) {
+	epoch, _ := t.status.Leadership()
+	commit, err = t.o.Repo.WriteInForce(ctx, tip, reconciler.InForce{
+		Commit: main, Replace: d.Replace, Held: d.Held, Permitted: d.Permitted, CorrelationID: correlationID, Epoch: epoch,
+	})
+	if errors.Is(err, reconciler.ErrConflict) {
+		t.queues.add(reconciler.Item{Task: reconciler.TaskEstate})
+		return "", nil
+	}
+	return commit, err
+}
+
+// freeze takes over no new commit until the reason is gone. What is in force is
+// kept healthy; nothing is deleted.
+func (t *estateTask) freeze(why string) {
+	t.status.Revise(func(rev *reconciler.Revision) { rev.Frozen = why })
+	t.o.Metrics.frozen.Set(1)
+	if t.inForce.setFrozen(why) {
+		t.pulls.BaseMoved()
+	}
+	if t.inForce.current() != nil {
+		t.inForce.setReady()
+	}
+	t.log.Error("synchronization frozen; what is in force stays", "reason", why)
+}
+
+// thaw ends a freeze.
+func (t *estateTask) thaw() {
+	t.status.Revise(func(rev *reconciler.Revision) { rev.Frozen = "" })
+	t.o.Metrics.frozen.Set(0)
+	if t.inForce.setFrozen("") {
+		t.pulls.BaseMoved()
+	}
+}
+
+// today returns the UTC day.
+func (t *estateTask) today() string { return t.now().UTC().Format(time.DateOnly) }
+
+// awaitsAck returns true if a deletion is held until it is acknowledged.
+func (t *estateTask) awaitsAck() bool {
+	st := t.inForce.current()
+	return st == nil || slices.ContainsFunc(st.Held, func(h plan.Held) bool { return decide.AckOf(h) != "" })
+}

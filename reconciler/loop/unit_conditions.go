@@ -1,0 +1,110 @@
+package loop
+
+import (
+	"slices"
+	"strings"
+
+	"berth/reconciler/plan"
+	"berth/schema"
+)
+
+// conditions returns the conditions of the unit, sorted by type.
+func (v unitView) conditions(phase plan.Phase, failure string) []plan.Condition {
+	l := &conditionList{revision: v.prev.Revision}
+	var blocked *plan.Blocked
+	if len(v.plan.Blocked) > 0 {
+		blocked = &v.plan.Blocked[0]
+	}
+	v.addReady(l, phase, failure, blocked)
+
+	isTerminal := v.retry != nil && v.retry.Terminal
+	isStalled := isTerminal || v.paused != "" || (blocked != nil && !blocked.Wait)
+	switch {
+	case v.converged(), isStalled, phase == plan.PhaseDeleted:
+		l.set("Reconciling", false, reasonOf(phase), "")
+	case v.retry != nil:
+		l.set("Reconciling", true, "ProgressingWithRetry", actionsLine(v.plan.Actions))
+	default:
+		l.set("Reconciling", true, "Progressing", actionsLine(v.plan.Actions))
+	}
+	switch {
+	case isTerminal:
+		l.set("Stalled", true, "RetriesExhausted", v.retry.Reason)
+	case v.paused != "":
+		l.set("Stalled", true, "Paused", v.paused)
+	case isStalled:
+		l.set("Stalled", true, blocked.Code, blocked.Message)
+	default:
+		l.set("Stalled", false, "None", "")
+	}
+	l.setAuthorized(v.st.Denied(v.prev.Key))
+	if v.want != nil {
+		v.addRules(l)
+	}
+	if len(v.observed.Drift) > 0 {
+		d := v.observed.Drift[0]
+		l.set("DriftDetected", true, d.What, strings.TrimSpace(d.Member+" "+d.Detail))
+	}
+	slices.SortFunc(l.list, func(a, b plan.Condition) int { return strings.Compare(a.Type, b.Type) })
+	return l.list
+}
+
+// addReady adds the condition Ready.
+func (v unitView) addReady(l *conditionList, phase plan.Phase, failure string, blocked *plan.Blocked) {
+	refused := v.st.Noncompliance(v.prev.Key)
+	switch {
+	case v.observed.Presence == plan.Unknown:
+		l.add("Ready", "Unknown", "ObservationUnknown", v.observed.Reason)
+	case v.paused != "":
+		l.set("Ready", false, "Paused", "Berth is paused: "+v.paused)
+	case v.pending:
+		l.add("Ready", "Unknown", "NotObserved", "not looked at since this change")
+	case v.converged() && refused != nil && refused.Fate == schema.FateStopped:
+		l.set("Ready", false, "StoppedByPolicy", fateMessage(refused))
+	case v.converged():
+		l.set("Ready", phase == plan.PhaseRunning, reasonOf(phase), "")
+	case failure != "":
+		l.set("Ready", false, "Failed", failure)
+	case v.waits != "":
+		l.set("Ready", false, reasonWaiting, v.waits)
+	case blocked != nil:
+		l.set("Ready", false, "Blocked", blocked.Message)
+	default:
+		l.set("Ready", false, reasonOf(phase), "")
+	}
+}
+
+// addRules adds the conditions of a declared unit: PolicyCompliant, Scheduled and
+// Suspended.
+func (v unitView) addRules(l *conditionList) {
+	find := func(prefix string) *plan.Blocked {
+		if i := slices.IndexFunc(v.plan.Blocked, func(b plan.Blocked) bool { return strings.HasPrefix(b.Code, prefix) }); i >= 0 {
+			return &v.plan.Blocked[i]
+		}
+		return nil
+	}
+	switch refused, denied := v.st.Noncompliance(v.prev.Key), find("policy."); {
+	case refused != nil:
+		l.set("PolicyCompliant", false, fateReason(refused), fateMessage(refused))
+	case denied != nil:
+		l.set("PolicyCompliant", false, denied.Code, denied.Message)
+	default:
+		l.set("PolicyCompliant", true, "Allowed", "")
+	}
+	if unplaced := find("place."); unplaced != nil {
+		l.set("Scheduled", false, unplaced.Code, unplaced.Message)
+	} else {
+		l.set("Scheduled", true, "Placed", "")
+	}
+	if c := suspendedCondition(v.st, v.prev, v.want, v.commit); c != nil {
+		l.list = append(l.list, *c)
+	}
+}
+
+// waitReason returns what a status says that its unit waits for, or "".
+func waitReason(s *plan.Status) string {
+	if c := s.Condition("Ready"); c != nil && c.Reason == reasonWaiting {
+		return c.Message
+	}
+	return ""
+}

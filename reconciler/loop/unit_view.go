@@ -1,0 +1,111 @@
+package loop
+
+import (
+	"maps"
+	"slices"
+
+	"berth/reconciler"
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/schema"
+)
+
+// unitView is everything known about one unit at the end of a reconciliation. Its
+// status follows from it, in one place.
+type unitView struct {
+	st       *reconciler.State         // in force
+	prev     *plan.Status              // as recorded; never nil
+	want     *schema.EffectiveInstance // as st has it; nil: the unit is to be deleted
+	commit   string                    // that suspends or resumes the unit, if st does
+	plan     plan.Plan                 // still to do, from observed
+	observed plan.Observed
+	outcomes []plan.Outcome // of this reconciliation; nil: no action was executed
+	acting   bool           // the plan is about to be executed
+	pending  bool           // decided, and not observed since
+	paused   string         // why nothing may be executed
+	waits    string         // what the plan waits for, such as jobs
+	retry    *plan.Retry
+	review   *plan.UnitReview // awaited
+	attempt  int
+	applied  string // digest of the plan that made the unit converge now
+}
+
+func newView(st *reconciler.State, prev *plan.Status) unitView {
+	return unitView{st: st, prev: prev, want: st.Instance(prev.Key), commit: st.Main, retry: prev.Retry, attempt: prev.Attempt, review: prev.Review}
+}
+
+// backend returns the backend whose runtime observes the unit: the one that made
+// what is there also removes it.
+func (v unitView) backend() string {
+	switch o := v.prev.Observed; {
+	case o != nil && o.Unit != nil:
+		return o.Unit.Instance.RuntimeBackend
+	case v.want != nil:
+		return v.want.RuntimeBackend
+	}
+	return v.prev.RuntimeBackend
+}
+
+// members returns the placement of the unit's members.
+func (v unitView) members() []plan.Member { return v.st.Placement.Members(v.prev.Key) }
+
+// scope returns where the runtime looks for the unit: where it is placed and where
+// it is remembered; if nothing is remembered, all nodes that may hold it.
+func (v unitView) scope() runtimes.Scope {
+	scope := runtimes.Scope{Key: v.prev.Key, Instance: v.want}
+	add := func(m plan.Member) {
+		if n := v.st.Effective.Nodes[m.Node]; n != nil { // its address may have changed
+			m.Address, m.SSHPort = n.Spec.Address, n.Spec.SSHPort
+		}
+		if !slices.ContainsFunc(scope.Members, func(o plan.Member) bool { return o.Name == m.Name && o.Node == m.Node }) {
+			scope.Members = append(scope.Members, m)
+		}
+	}
+	isRemembered := v.prev.Observed != nil && v.prev.Observed.Unit != nil
+	if isRemembered {
+		for _, m := range v.prev.Observed.Unit.Members {
+			add(m)
+		}
+	}
+	for _, m := range v.members() {
+		add(m)
+	}
+	for _, m := range v.prev.Members {
+		add(m.Member)
+	}
+	if !isRemembered {
+		for _, name := range slices.Sorted(maps.Keys(v.st.Effective.Nodes)) {
+			if n := v.st.Effective.Nodes[name]; v.want == nil || slices.Contains(n.Spec.Roles, controlRole(v.want)) {
+				scope.Candidates = append(scope.Candidates, n)
+			}
+		}
+	}
+	return scope
+}
+
+// controlRole returns the node role of an instance's control plane.
+func controlRole(i *schema.EffectiveInstance) string {
+	for _, role := range i.Roles {
+		if role.ControlPlane {
+			return role.NodeRole
+		}
+	}
+	return ""
+}
+
+// makePlan plans the way from what is observed to what is in force.
+func (v unitView) makePlan(rules plan.Rules) plan.Plan {
+	key := v.prev.Key
+	return plan.Make(plan.Input{
+		Key: key, After: v.want, Members: v.members(), Unplaced: v.st.Placement.Unplaced(key),
+		Denied: v.st.Effective.Denied(key), Observed: v.observed, Rules: rules,
+	})
+}
+
+// converged returns true if the unit is what it shall be.
+func (v unitView) converged() bool {
+	return !v.pending && v.observed.Presence == plan.Present && len(v.plan.Actions) == 0 && len(v.plan.Blocked) == 0
+}
+
+// isGone returns true if the unit was to be deleted and is absent.
+func (v unitView) isGone() bool { return v.want == nil && v.observed.Presence == plan.Absent }
