@@ -37,7 +37,7 @@ var law = map[string][]string{
 	"berth/schema/event":               {"berth/schema"},
 	"berth/schema/signature":           {"berth/schema", "berth/schema/authority"},
 	"berth/reconciler/plan":            {"berth/schema", "berth/schema/authority"},
-	"berth/reconciler/report":          {"berth/schema", "berth/schema/authority", "berth/schema/policy", "berth/reconciler/plan", "berth/reconciler/command"},
+	"berth/reconciler/report":          {"berth/schema", "berth/schema/authority", "berth/schema/policy", "berth/reconciler/plan"},
 	"berth/reconciler/decide":          {"berth/schema", "berth/schema/estate", "berth/schema/parallel", "berth/schema/policy", "berth/schema/authority", "berth/schema/signature", "berth/reconciler/plan"},
 	"berth/reconciler/command":         {"berth/schema"},
 	"berth/reconciler/patch":           {"berth/schema"},

@@ -1,94 +1,92 @@
-// Package command reads the commands that users give in comments on a pull request:
-// one line that begins with /berth.
+// Package command reads the commands that users write in comments on a pull
+// request: one line that begins with /berth.
 //
-// The package is pure. It knows no forge, no users and no permissions: it returns the
-// command of a line, or says what is wrong with the line.
+// The package is pure. It must not know a forge, the user, permissions, or what a
+// command does: it checks the form of a line against a table of verbs.
 package command
 
 import (
 	"errors"
 	"fmt"
-	"regexp"
+	"slices"
 	"strings"
 
 	"berth/schema"
 )
 
-// Verb is the first word of a command.
-type Verb string
-
-// The verbs. Each has one row in the table below.
-const (
-	Plan      Verb = "plan"
-	Apply     Verb = "apply"
-	AckDelete Verb = "ack-delete"
-	Retry     Verb = "retry"
-	Explain   Verb = "explain"
-	Help      Verb = "help"
-)
-
-// Usage is what the help says about one verb.
-type Usage struct {
-	Verb   Verb
-	Args   string // "": none
-	Who    string
-	Effect string
-
-	read func(*Command, []string) error // its arguments; nil: it has none
-}
-
-// Usages returns the table of verbs in the order of the help.
-func Usages() []Usage {
-	return []Usage{
-		{Plan, "", "users who may write, and the author", "plans again and shows the result", nil},
-		{Apply, "COMMIT", "users who may write, with permission for the change", "brings into force what COMMIT of main changed and what is held as unauthorized, stale plan or blocked deletion", readApply},
-		{AckDelete, "DIGEST", "users who may write, with deletions.acknowledge", "acknowledges exactly this blocked deletion, before or after the merge", readDigest},
-		{Retry, "", "users who may write, with permission for the change", "after a merge: retries the instances that failed", nil},
-		{Explain, "INSTANCE [FIELD]", "users who may read", "shows each value and the line that made it; INSTANCE is TENANT.PROJECT/NAME", readExplain},
-		{Help, "", "users who may read", "shows this table", nil},
-	}
-}
-
-// Command is a valid command.
-type Command struct {
-	Verb Verb
-	// Bound is, in lower case, the first MinBound or more digits of a commit for
-	// Apply, and the whole digest for AckDelete.
-	Bound    string
-	Instance schema.Key // of Explain
-	Field    string     // of Explain; "": all of it
-	Reason   string     // of Apply: for break-glass access; "": none is asked for
-}
-
-// ErrOther: the line is not a command to Berth.
-var ErrOther = errors.New("not a command to Berth")
+// Help is the verb of a line that names no other.
+const Help = "help"
 
 const (
-	// MinBound is the fewest digits that identify a commit.
-	MinBound = 7
-	// maxLine is the most bytes of a line.
+	prefix = "/berth"
+	// maxLine is the longest line that is read, in bytes.
 	maxLine = 512
-	// breakGlass precedes a reason, as in a commit's trailer.
+	// breakGlass comes before the reason for break-glass access, as in a trailer.
 	breakGlass = "Break-Glass:"
 )
 
-var (
-	hex   = regexp.MustCompile(`^[0-9a-f]{7,64}$`)
-	field = regexp.MustCompile(`^[A-Za-z0-9_.\[\]-]{1,100}$`)
-)
+// ErrOther: the line is no command, though it may look like one.
+var ErrOther = errors.New("not a command to Berth")
 
-// Parse reads a line, such as "/berth apply 1f0c9aa". Backquotes around a word are
-// ignored, as they come with text copied from a comment. The error is one sentence
-// that quotes nothing of the line. It is ErrOther if the line does not begin with
-// /berth.
-func Parse(line string) (Command, error) {
-	words := strings.Fields(line[:min(len(line), maxLine+1)])
-	switch {
-	case len(words) == 0 || words[0] != "/berth":
+// Verb is one command of the table: how it is written, and its help.
+type Verb struct {
+	Name       string
+	Args       []Argument
+	BreakGlass bool   // "Break-Glass: REASON" may follow the arguments
+	Who        string // may give it
+	Help       string // what it does
+}
+
+// Argument is a word after the name of a command.
+type Argument struct {
+	Name     string // as the help shows it, such as COMMIT
+	Optional bool
+	// Parse checks a word and returns it in its normal form. The error is one
+	// sentence that contains nothing of the word.
+	Parse func(word string) (string, error)
+}
+
+// Command is a line that follows the table.
+type Command struct {
+	Verb   string
+	Args   []string // one for each argument of the verb; "": left out
+	Reason string   // for break-glass access; "": not asked for
+}
+
+// Usage is how a command is written.
+func (v Verb) Usage() string {
+	words := []string{prefix, v.Name}
+	for _, a := range v.Args {
+		if a.Optional {
+			words = append(words, "["+a.Name+"]")
+		} else {
+			words = append(words, a.Name)
+		}
+	}
+	if v.BreakGlass {
+		words = append(words, "["+breakGlass+" REASON]")
+	}
+	return strings.Join(words, " ")
+}
+
+// Parse reads a line such as "/berth apply 1f0c9aa" by a table of verbs. Space
+// around words is ignored, and so are backquotes around a word, which copying from
+// a comment adds. The error is one sentence for people that contains nothing of the
+// line; it is ErrOther for a line that is no command.
+func Parse(line string, verbs []Verb) (Command, error) {
+	tooLong := len(line) > maxLine
+	if tooLong {
+		line = line[:maxLine]
+	}
+	words := strings.Fields(line)
+	if len(words) == 0 || words[0] != prefix {
 		return Command{}, ErrOther
-	case len(line) > maxLine:
+	}
+	if tooLong {
 		return Command{}, fmt.Errorf("the line is longer than %d bytes", maxLine)
-	case len(words) == 1:
+	}
+	words = words[1:]
+	if len(words) == 0 {
 		return Command{Verb: Help}, nil
 	}
 	for i, w := range words {
@@ -96,75 +94,72 @@ func Parse(line string) (Command, error) {
 			words[i] = w[1 : len(w)-1]
 		}
 	}
-	c, args := Command{Verb: Verb(strings.ToLower(words[1]))}, words[2:]
-	for _, u := range Usages() {
-		switch {
-		case u.Verb != c.Verb:
-		case u.read != nil:
-			err := u.read(&c, args)
+	i := slices.IndexFunc(verbs, func(v Verb) bool { return v.Name == strings.ToLower(words[0]) })
+	if i < 0 {
+		return Command{}, errors.New("unknown command; /berth help lists the commands")
+	}
+	return verbs[i].parse(words[1:])
+}
+
+func (v Verb) parse(words []string) (Command, error) {
+	c := Command{Verb: v.Name, Args: make([]string, len(v.Args))}
+	if n := len(v.Args); v.BreakGlass && len(words) > n+1 && strings.EqualFold(words[n], breakGlass) {
+		c.Reason, words = strings.Join(words[n+1:], " "), words[:n]
+	}
+	needed := slices.DeleteFunc(slices.Clone(v.Args), func(a Argument) bool { return a.Optional })
+	if len(words) < len(needed) || len(words) > len(v.Args) {
+		return c, errors.New("usage: " + v.Usage())
+	}
+	for i, word := range words {
+		var err error
+		if c.Args[i], err = v.Args[i].Parse(word); err != nil {
 			return c, err
-		case len(args) > 0:
-			return c, fmt.Errorf("the command takes no arguments: /berth %s", u.Verb)
-		default:
-			return c, nil
 		}
 	}
-	return Command{}, errors.New("unknown command; /berth help lists the commands")
+	return c, nil
 }
 
-func readApply(c *Command, args []string) error {
-	if len(args) > 2 && strings.EqualFold(args[1], breakGlass) {
-		c.Reason, args = strings.Join(args[2:], " "), args[:1]
-	}
-	if len(args) != 1 {
-		return errors.New("write /berth apply COMMIT, or /berth apply COMMIT Break-Glass: REASON")
-	}
-	c.Bound = strings.ToLower(args[0])
-	if !hex.MatchString(c.Bound) {
-		return fmt.Errorf("apply needs a commit of main: give its first %d or more digits", MinBound)
-	}
-	return nil
+// Commit parses the beginning of a commit's id.
+func Commit(word string) (string, error) {
+	return hexadecimal(word, "COMMIT must be the first 7 or more digits of a commit of main")
 }
 
-func readDigest(c *Command, args []string) error {
-	if len(args) != 1 {
-		return errors.New("write /berth ack-delete DIGEST")
-	}
-	c.Bound = strings.ToLower(args[0])
-	if !hex.MatchString(c.Bound) {
-		return errors.New("the argument of ack-delete is no digest: copy the digest that the finding names")
-	}
-	return nil
+// Digest parses the digest that a finding names.
+func Digest(word string) (string, error) {
+	return hexadecimal(word, "DIGEST must be the digest that the finding names; copy it from there")
 }
 
-func readExplain(c *Command, args []string) error {
-	if len(args) == 2 {
-		c.Field, args = args[1], args[:1]
+func hexadecimal(word, wrong string) (string, error) {
+	word = strings.ToLower(word)
+	if len(word) < 7 || len(word) > 64 || strings.Trim(word, "0123456789abcdef") != "" {
+		return "", errors.New(wrong)
 	}
-	if len(args) != 1 {
-		return errors.New("write /berth explain TENANT.PROJECT/INSTANCE, or with a FIELD after it")
-	}
-	var ok bool
-	if c.Instance, ok = instance(args[0]); !ok {
-		return errors.New("the argument of explain is no instance: write TENANT.PROJECT/INSTANCE")
-	}
-	if c.Field != "" && !field.MatchString(c.Field) {
-		return errors.New("the second argument of explain is no field, such as regions, roles or config.partitions")
-	}
-	return nil
+	return word, nil
 }
 
-// Names says whether the Bound of a command identifies full.
-func (c Command) Names(full string) bool {
-	return len(c.Bound) >= MinBound && strings.HasPrefix(strings.ToLower(full), c.Bound)
+// Instance parses TENANT.PROJECT/NAME. InstanceKey returns the key.
+func Instance(word string) (string, error) {
+	if _, ok := InstanceKey(word); !ok {
+		return "", errors.New("INSTANCE must be written as TENANT.PROJECT/NAME")
+	}
+	return word, nil
 }
 
-// instance reads TENANT.PROJECT/INSTANCE.
-func instance(s string) (schema.Key, bool) {
-	place, inst, ok := strings.Cut(s, "/")
+// InstanceKey is the key of an instance written as TENANT.PROJECT/NAME.
+func InstanceKey(word string) (schema.Key, bool) {
+	place, inst, ok := strings.Cut(word, "/")
 	tenant, project, dotted := strings.Cut(place, ".")
 	for _, n := range []string{tenant, project, inst} {
 		ok = ok && schema.ValidName(n)
 	}
 	return schema.InstanceKey(tenant, project, inst), ok && dotted
+}
+
+// Field parses the path of a field.
+func Field(word string) (string, error) {
+	const allowed = "abcdefghijklmnopqrstuvwxyz0123456789_.[]-"
+	if word == "" || len(word) > 100 || strings.Trim(strings.ToLower(word), allowed) != "" {
+		return "", errors.New("FIELD must be a path such as regions, roles or config.partitions")
+	}
+	return word, nil
 }

@@ -52,6 +52,15 @@ type Answer struct {
 	// Proposal is the plan that the command has to be repeated for; of AnswerRepeat.
 	Proposal *Proposal `json:"proposal,omitempty"`
 	Left     []Held    `json:"left,omitempty"` // what stays held all the same; of AnswerRepeat
+	// Commands is the table of commands; of AnswerHelp.
+	Commands []CommandHelp `json:"commands,omitempty"`
+}
+
+// CommandHelp is one command in the help.
+type CommandHelp struct {
+	Usage string `json:"usage"` // how it is written
+	Who   string `json:"who"`   // may give it
+	Help  string `json:"help"`  // what it does
 }
 
 // AnswerKind is which answer it is.

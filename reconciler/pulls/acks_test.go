@@ -1,7 +1,6 @@
 package pulls
 
 import (
-	"berth/reconciler"
 	"context"
 	"fmt"
 	"log/slog"
@@ -9,22 +8,25 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"berth/reconciler"
 )
 
-// crowd is a forge on which many acknowledge a deletion, of whom the last may.
+// crowd is a forge on which 150 users without write access acknowledge a deletion,
+// and after them ada, who has write access.
 type crowd struct {
 	reconciler.Forge
-	digest string // of what strangers say
-	asked  int
+	digest string // in the comments of the others
+	asked  int    // for permissions
 }
 
-const meant = "0123456789abcdef"
+const digest = "0123456789abcdef"
 
 func (f *crowd) CommandsOf(context.Context, int) (out []reconciler.CommandComment, _ error) {
 	for i := range 200 {
 		out = append(out, reconciler.CommandComment{ID: int64(i), Pull: 1, Author: fmt.Sprint("p", i%150), Line: "/berth ack-delete " + f.digest})
 	}
-	return append(out, reconciler.CommandComment{ID: 1000, Pull: 1, Author: "ada", Line: "/berth ack-delete " + meant}), nil
+	return append(out, reconciler.CommandComment{ID: 1000, Pull: 1, Author: "ada", Line: "/berth ack-delete " + digest}), nil
 }
 
 func (f *crowd) Permission(_ context.Context, login string) (reconciler.Permission, error) {
@@ -35,45 +37,43 @@ func (f *crowd) Permission(_ context.Context, login string) (reconciler.Permissi
 	return reconciler.CanRead, nil
 }
 
-// What a crowd says costs a bounded number of questions, and only what is asked
-// for costs any.
-func TestACrowdsWordsCostLittle(t *testing.T) {
+func TestManyAcknowledgementsCostABoundedNumberOfRequests(t *testing.T) {
 	t.Parallel()
-	f := &crowd{digest: meant}
-	r := New(Options{Forge: f, Log: slog.New(slog.DiscardHandler), Now: time.Now})
-	out, err := r.said(t.Context(), 1, []string{meant})
+	f := &crowd{digest: digest}
+	a := New(Options{Forge: f, Log: slog.New(slog.DiscardHandler), Now: time.Now}).Acknowledgements
+	out, err := a.find(t.Context(), 1, []string{digest})
 	require.NoError(t, err)
 	require.Empty(t, out)
 	require.Equal(t, maxAcks, f.asked)
 
 	f.asked = 0
-	out, err = r.said(t.Context(), 1, []string{meant}, remarkID{1, 1000})
+	out, err = a.find(t.Context(), 1, []string{digest}, commandID{1, 1000})
 	require.NoError(t, err)
-	require.Len(t, out, 1, "the word that is looked for is found in any crowd")
+	require.Len(t, out, 1, "the command that is looked for is read first")
 	require.Equal(t, "ada", out[0].By.Login)
 	require.Equal(t, maxAcks, f.asked)
 
 	f.asked, f.digest = 0, "ffffffffffffffff"
-	out, err = r.said(t.Context(), 1, []string{meant})
+	out, err = a.find(t.Context(), 1, []string{digest})
 	require.NoError(t, err)
 	require.Len(t, out, 1)
-	require.Equal(t, 1, f.asked, "of what nobody asks for, nobody's right is asked")
+	require.Equal(t, 1, f.asked, "an acknowledgement of another digest costs nothing")
 }
 
-// Each word is tried for itself: that a deletion was decided again with somebody
-// else's says nothing of it.
-func TestEachWordIsTriedForItself(t *testing.T) {
+// Each acknowledgement is tried for itself: that a deletion was decided again with
+// one says nothing about another.
+func TestEachAcknowledgementIsTriedForItself(t *testing.T) {
 	t.Parallel()
-	var a acks
-	hers, his := Acked{1, "c", meant, remarkID{1, 1}}, Acked{1, "c", meant, remarkID{1, 2}}
-	require.True(t, a.ask(hers))
-	a.decided(a.all())
-	require.False(t, a.ask(hers), "it was")
-	require.False(t, a.tried(his.remark))
-	require.True(t, a.ask(his))
-	require.Equal(t, []Acked{his}, a.all())
-	a.decided(a.all())
-	require.True(t, a.tried(his.remark))
-	require.False(t, a.tried(his.remark), "that is told once")
-	require.True(t, a.tried(hers.remark))
+	a := newAcknowledgements(nil)
+	hers, his := Acked{commandID{1, 1}, "c", digest}, Acked{commandID{1, 2}, "c", digest}
+	require.True(t, a.add(hers))
+	a.decided(a.AcksWaiting())
+	require.False(t, a.add(hers), "it was tried")
+	require.False(t, a.takeDecided(his.id))
+	require.True(t, a.add(his))
+	require.Equal(t, []Acked{his}, a.AcksWaiting())
+	a.decided(a.AcksWaiting())
+	require.True(t, a.takeDecided(his.id))
+	require.False(t, a.takeDecided(his.id), "it is reported once")
+	require.True(t, a.takeDecided(hers.id))
 }

@@ -15,66 +15,72 @@ const (
 	maxPullLag = 3 * time.Second
 	// pullAgain is the least time between two such questions.
 	pullAgain = time.Second
+	// A report of a roll-out believes a forge that names no pull request after
+	// pullsOfTrust, and asks again every pullsOfAgain.
+	pullsOfAgain = 5 * time.Second
+	pullsOfTrust = time.Minute
 )
 
-// BroughtBy are the pull requests that brought a commit of main; there is none
-// where there is no forge. sure is false while the forge may not know yet.
+// BroughtBy lists the pull requests that brought a commit of main; without a forge
+// there are none. sure is false while the forge may not know them yet.
 //
-// What the forge says needs no proof here: it can only hold a unit, and lets one
-// go that nobody would hold had it said nothing.
-func (r *Pulls) BroughtBy(ctx context.Context, commit string) (pulls []int, sure bool, err error) {
-	if r.o.Forge == nil {
+// The forge's answer is not verified: it can only hold a unit. A unit that it
+// releases would not be held if the forge had named no pull request.
+func (r *Reporter) BroughtBy(ctx context.Context, commit string) (numbers []int, sure bool, err error) {
+	if r.Forge == nil {
 		return nil, true, nil
 	}
-	known, sure := r.RollOuts.broughtBy(commit)
+	known, _, sure := r.rollouts.pulls(commit)
 	if !sure {
-		if !r.RollOuts.ask(commit, min(pullAgain, r.pullLag())) {
-			return nil, false, nil // it was asked a moment ago
+		lag := min(r.AuthorLag, maxPullLag)
+		if !r.rollouts.mayAsk(commit, min(pullAgain, lag)) {
+			return nil, false, nil
 		}
-		if known, err = r.o.Forge.PullsOf(ctx, commit); err != nil {
+		if known, err = r.Forge.PullsOf(ctx, commit); err != nil {
 			return nil, false, err
 		}
-		asked := r.RollOuts.setPulls(commit, known)
-		if sure = len(known) > 0; !sure && asked >= r.pullLag() {
+		asked := r.rollouts.setPulls(commit, known)
+		if sure = len(known) > 0; !sure && asked >= lag {
 			if known, sure, err = r.unnamed(ctx, commit); err != nil {
 				return nil, false, err
 			}
-			if sure = sure || asked >= r.o.AuthorLag; sure {
-				r.RollOuts.believe(commit, known)
+			if sure = sure || asked >= r.AuthorLag; sure {
+				r.rollouts.settlePulls(commit, known)
 			}
 		}
 	}
 	for _, pr := range known {
-		if pr.Merged && pr.BaseBranch == r.o.Branch {
-			pulls = append(pulls, pr.Number)
+		if pr.Merged && pr.BaseBranch == r.Branch {
+			numbers = append(numbers, pr.Number)
 		}
 	}
-	return pulls, sure, nil
+	return numbers, sure, nil
 }
 
-// unnamed are the pull requests that were merged by a commit of which the forge
-// names none: what it says of a pull request it may know before. sure is false
-// where one that is not open any more may still turn out to have brought it.
-func (r *Pulls) unnamed(ctx context.Context, commit string) (prs []reconciler.PullRequest, sure bool, err error) {
-	open, err := r.o.Forge.OpenPulls(ctx)
+// unnamed lists the pull requests that say that a commit merged them, although the
+// forge does not name them for the commit: it may know a pull request earlier. sure
+// is false while one that is not open any more may turn out to have brought it.
+func (r *Reporter) unnamed(ctx context.Context, commit string) (prs []reconciler.PullRequest, sure bool, err error) {
+	open, err := r.Forge.OpenPulls(ctx)
 	if err != nil {
 		return nil, false, err
 	}
-	maybe := map[int]bool{}
-	for n := range r.o.Status.Reviews() {
-		maybe[n] = true
+	closed := map[int]bool{}
+	for n, v := range r.Status.Reviews() {
+		closed[n] = v.Head != "" || v.Next != nil
 	}
-	r.mu.Lock()
-	for n := range r.pulls {
-		maybe[n] = true
+	for _, n := range r.open.numbers() {
+		closed[n] = true
 	}
-	r.mu.Unlock()
 	for _, pr := range open {
-		delete(maybe, pr.Number)
+		closed[pr.Number] = false
 	}
 	sure = true
-	for n := range maybe {
-		pr, err := r.o.Forge.Pull(ctx, n)
+	for n, is := range closed {
+		if !is {
+			continue
+		}
+		pr, err := r.Forge.Pull(ctx, n)
 		if errors.Is(err, reconciler.ErrNotFound) {
 			continue
 		}
@@ -82,20 +88,45 @@ func (r *Pulls) unnamed(ctx context.Context, commit string) (prs []reconciler.Pu
 			return nil, false, err
 		}
 		switch {
-		case pr.BaseBranch != r.o.Branch:
+		case pr.BaseBranch != r.Branch:
 		case pr.Merged && pr.MergeCommit == commit:
 			prs = append(prs, pr)
 		case pr.Merged && pr.MergeCommit != "":
-			base, err := r.o.Repo.MergeBase(ctx, commit, pr.MergeCommit)
+			base, err := r.Repo.MergeBase(ctx, commit, pr.MergeCommit)
 			if err != nil && !errors.Is(err, reconciler.ErrNotFound) {
 				return nil, false, err
 			}
-			sure = sure && err == nil && base != commit // else it may be one of several that it brought
-		default: // closed, and merged a moment later for all that is known
-			sure = sure && !pr.Open && r.o.Now().Sub(pr.Updated) >= r.o.AuthorLag
+			sure = sure && err == nil && base != commit // else the commit may be one of several of the pull request
+		default: // closed; the forge may report the merge a moment later
+			sure = sure && !pr.Open && r.Now().Sub(pr.Updated) >= r.AuthorLag
 		}
 	}
 	return prs, sure || len(prs) > 0, nil
 }
 
-func (r *Pulls) pullLag() time.Duration { return min(r.o.AuthorLag, maxPullLag) }
+// isAncestor reports whether a commit is another one or comes before it. An unknown
+// commit comes before none.
+func (e *env) isAncestor(ctx context.Context, commit, of string) (bool, error) {
+	base, err := e.Repo.MergeBase(ctx, commit, of)
+	if errors.Is(err, reconciler.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil && base == commit, err
+}
+
+// pullsOf lists the merged pull requests that a commit belongs to. While it is not
+// sure that there is none, the roll-out is reported again.
+func (r *Reporter) pullsOf(ctx context.Context, commit string) (prs []reconciler.PullRequest, sure bool, err error) {
+	prs, asked, _ := r.rollouts.pulls(commit)
+	if len(prs) > 0 || !asked.IsZero() && r.Now().Sub(asked) >= pullsOfTrust {
+		return prs, true, nil
+	}
+	if prs, err = r.Forge.PullsOf(ctx, commit); err != nil {
+		return nil, false, err
+	}
+	r.rollouts.setPulls(commit, prs)
+	if len(prs) == 0 {
+		r.Queue.AddAfter(reconciler.Item{Task: reconciler.TaskRollout, Commit: commit}, pullsOfAgain)
+	}
+	return prs, len(prs) > 0, nil
+}

@@ -2,39 +2,45 @@ package pulls
 
 import (
 	"slices"
+	"sync"
 
-	"berth/reconciler"
 	"berth/reconciler/plan"
+	"berth/schema"
 )
 
-// NoteJobs remembers the work on a unit, for pull requests to tell of. Those that
-// were planned when nobody knew it are planned again.
-func (r *Pulls) NoteJobs(o plan.Observed) {
-	r.mu.Lock()
-	_, known := r.jobs[o.Key]
-	switch o.Presence {
-	case plan.Present:
-		r.jobs[o.Key] = o.Jobs
-	case plan.Absent:
-		delete(r.jobs, o.Key)
-	}
-	r.mu.Unlock()
-	if o.Presence == plan.Present && !known && r.o.Forge != nil {
-		for _, n := range r.reviews.showing(o.Key, true) {
-			r.o.EnqueueAfter(reconciler.Item{Task: reconciler.TaskPull, Pull: n}, pullsDebounce)
-		}
-	}
+// jobs are the jobs on units as this run observed them last. Plans name them.
+type jobs struct {
+	mu sync.Mutex
+	of map[schema.Key]plan.Jobs
 }
 
-// addJobs adds the work on units, as far as this run has seen it; of what it has
-// not yet, as it was when the same plan was shown before.
-func (r *Pulls) addJobs(units []plan.ReviewedUnit, before ...*plan.Shown) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func newJobs() *jobs { return &jobs{of: map[schema.Key]plan.Jobs{}} }
+
+// observe takes in an observation. It reports whether the jobs of the unit were
+// unknown and are known now.
+func (j *jobs) observe(o plan.Observed) (learnt bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	_, known := j.of[o.Key]
+	switch o.Presence {
+	case plan.Present:
+		j.of[o.Key] = o.Jobs
+		return !known
+	case plan.Absent:
+		delete(j.of, o.Key)
+	}
+	return false
+}
+
+// addTo adds the jobs to planned units. If this run has not observed a unit, it
+// takes the jobs that were shown with the same plan before.
+func (j *jobs) addTo(units []plan.ReviewedUnit, before ...*plan.Shown) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
 	for i := range units {
 		u := &units[i]
-		if jobs, ok := r.jobs[u.Key]; ok {
-			u.Jobs = &jobs
+		if known, ok := j.of[u.Key]; ok {
+			u.Jobs = &known
 			continue
 		}
 		for _, was := range before {
@@ -48,13 +54,12 @@ func (r *Pulls) addJobs(units []plan.ReviewedUnit, before ...*plan.Shown) {
 	}
 }
 
-// jobsKnown says whether the work on any of the units is known by now of which it
-// was not.
-func (r *Pulls) jobsKnown(units []plan.ReviewedUnit) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// knowsMore reports whether the jobs of a unit are known now that lacks them.
+func (j *jobs) knowsMore(units []plan.ReviewedUnit) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
 	return slices.ContainsFunc(units, func(u plan.ReviewedUnit) bool {
-		_, known := r.jobs[u.Key]
+		_, known := j.of[u.Key]
 		return u.Jobs == nil && known
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"log/slog"
-	"sync"
 	"time"
 
 	"berth/reconciler"
@@ -16,7 +15,7 @@ import (
 	"berth/schema/policy"
 )
 
-// Options are what Pulls works with. All of them are needed.
+// Options are what Pulls works with. All of them are needed, except Forge.
 type Options struct {
 	Branch  string // the branch that pull requests are merged to
 	Repo    reconciler.Repo
@@ -25,18 +24,26 @@ type Options struct {
 	Loader  *estate.Loader
 	Decider *decide.Decider
 	Status  Status
-	Main    func() Main
-	Rules   func(backend string) plan.Rules
-	Seen    func(before, after *schema.Desired) []schema.Diagnostic // findings about published bytes
+	Queue   Queue
+	Loop    Loop
 	// CheckAuthority is false where everybody who can push may change everything.
 	CheckAuthority bool
 	AuthorLag      time.Duration // how long a forge may take to name the pull request of a new commit
 	Log            *slog.Logger
 	Now            func() time.Time
+}
 
-	// Enqueue and EnqueueAfter have an item reconciled soon, or after a while.
-	Enqueue      func(reconciler.Item)
-	EnqueueAfter func(reconciler.Item, time.Duration)
+// Queue has items reconciled, soon or after a while.
+type Queue struct {
+	Add      func(reconciler.Item)
+	AddAfter func(reconciler.Item, time.Duration)
+}
+
+// Loop tells what the loop knows. All of it may be called at any time.
+type Loop struct {
+	Main  func() Main
+	Rules func(backend string) plan.Rules
+	Seen  func(before, after *schema.Desired) []schema.Diagnostic // findings about published bytes
 }
 
 // Main is what the loop knows of main at one moment.
@@ -46,11 +53,10 @@ type Main struct {
 	Frozen string            // why synchronization is frozen; "": it is not
 }
 
-// Status is the writer of berth/status as Pulls needs it. Values that it returns
-// must not be changed.
+// Status is the writer of berth/status. The values that it returns must not be
+// changed.
 type Status interface {
-	Memory() plan.Memory
-	Get(schema.Key) *plan.Status // nil: none
+	Units() plan.Memory
 	// Set records the status of a unit in place of prev; false if another was
 	// recorded meanwhile.
 	Set(prev *plan.Status, s plan.Status) bool
@@ -85,35 +91,50 @@ type Render struct {
 
 // Pulls serves the pull requests of one estate. Make it with New.
 type Pulls struct {
-	o        Options
-	reviews  reviews
 	RollOuts *RollOuts
-	shows    *shows
-	acks     acks
-	applies  applies
-	heard    time.Time // since when remarks are listed; the remarks task's own
-	idle     idle      // likewise
-	// passed are the remarks that are not answered in this run, and inVain how many
-	// passes came to nothing in a row; owed is what remarks came to that have no sign
-	// yet. Likewise.
-	passed map[remarkID]bool
-	inVain int
-	owed   map[remarkID]*reply
-
-	mu     sync.Mutex
-	pulls  map[int]*openPull        // of this branch
-	listed bool                     // they were listed once in this run
-	jobs   map[schema.Key]plan.Jobs // of units that are there, as last seen in this run
-	began  time.Time                // this run
+	*Planner
+	*Publisher
+	*Reporter
+	*Acknowledgements
+	*Applies
+	*CommandHandler
 }
 
 // New makes a Pulls.
 func New(o Options) *Pulls {
-	return &Pulls{o: o, reviews: reviews{o.Status, o.Now}, RollOuts: newRollOuts(o.Now), shows: newShows(), pulls: map[int]*openPull{}, jobs: map[schema.Key]plan.Jobs{}, began: o.Now()}
+	e := &env{Options: o, reviews: reviews{o.Status, o.Now}, open: newOpenPulls(o.Branch), began: o.Now()}
+	rollouts, acks, publisher := newRollOuts(o.Now), newAcknowledgements(e), newPublisher(e)
+	reporter := &Reporter{env: e, rollouts: rollouts, acks: acks}
+	planner := &Planner{env: e, publisher: publisher, reporter: reporter, acks: acks, jobs: newJobs()}
+	applies := newApplies(e)
+	return &Pulls{
+		RollOuts: rollouts, Planner: planner, Publisher: publisher, Reporter: reporter, Acknowledgements: acks, Applies: applies,
+		CommandHandler: newCommandHandler(e, planner, rollouts, acks, applies),
+	}
 }
 
-// current is the last decision; nil before the first.
-func (r *Pulls) current() *reconciler.State { return r.o.Main().State }
+// env is what all parts of Pulls share.
+type env struct {
+	Options
+	reviews reviews
+	open    *openPulls
+	began   time.Time // this run
+}
+
+// state is the last decision; nil before the first.
+func (e *env) state() *reconciler.State { return e.Loop.Main().State }
 
 // today is the UTC day.
-func (r *Pulls) today() string { return r.o.Now().UTC().Format(time.DateOnly) }
+func (e *env) today() string { return e.Now().UTC().Format(time.DateOnly) }
+
+// applyInput is what a command to apply a commit is decided on.
+func (e *env) applyInput(st *reconciler.State) decide.Input {
+	mem := e.Status.Units()
+	return decide.Input{Repo: e.Repo, Base: st.Main, InForce: st.InForce, Permitted: st.Permitted, Today: e.today(), Memory: &mem, Rules: e.Loop.Rules}
+}
+
+// planAgain has a pull request planned, after it is read from the forge again.
+func (e *env) planAgain(pull int) {
+	e.open.markStale(pull)
+	e.Queue.Add(reconciler.Item{Task: reconciler.TaskPull, Pull: pull})
+}

@@ -32,9 +32,6 @@ func (r reviews) review(pull int) *plan.Review {
 	return nil
 }
 
-// Shown is what was shown on a pull request, and what is about to be; nil: nothing.
-func (r *Pulls) Shown(pull int) (shown, next *plan.Shown) { return r.reviews.shownOf(pull) }
-
 // shownOf is what was shown on a pull request, and what is about to be; nil:
 // nothing.
 func (r reviews) shownOf(pull int) (shown, next *plan.Shown) {

@@ -11,45 +11,57 @@ import (
 	"berth/schema"
 )
 
-// RollOuts remembers, for the pull requests that brought them, what became of
-// commits: which units each changed, how far those are, and what of it is
-// held. A roll-out that was told to its end is over: what happens to its units
-// later is not its doing. It is a cache: after a restart it is made again from
-// the statuses, as far as they still speak of it.
+const (
+	// maxRollouts bounds how many roll-outs are kept; finished ones go first.
+	maxRollouts = 500
+	// minReportInterval is the least time between two updates of one comment, and
+	// maxReportInterval the most, while a roll-out makes progress.
+	minReportInterval = time.Second
+	maxReportInterval = 30 * time.Second
+)
+
+// RollOuts keeps the progress of merged commits: which units each changed, how far
+// they are, and what of the commit is held. A roll-out that was reported to its end
+// is over: it does not follow its units any more. After a restart the roll-outs
+// are made again from the statuses, as far as these name them.
 type RollOuts struct {
 	now func() time.Time
 
 	mu     sync.Mutex
 	of     map[string]*rollout   // by commit
-	latest map[schema.Key]string // the commit that last changed a unit
+	latest map[schema.Key]string // the commit that changed a unit last
 }
 
 type rollout struct {
 	began time.Time
 	units map[schema.Key]*plan.UnitProgress
 	held  []plan.Held
-	whole bool // what it brought was decided, or recalled, in this run
-	told  bool // to its end
+	whole bool // what the commit brought is known
+	over  bool
 
 	prs   []reconciler.PullRequest
 	asked time.Time // when the forge was first asked for prs
-	last  time.Time // when it was last asked for the gate's sake
-	none  bool      // it is known that there is none
+	last  time.Time // when it was last asked for a unit's gate
+	none  bool      // no pull request brought the commit
 }
-
-// maxRollouts bounds how many are remembered; ended ones go first.
-const maxRollouts = 500
 
 func newRollOuts(now func() time.Time) *RollOuts {
 	return &RollOuts{now: now, of: map[string]*rollout{}, latest: map[schema.Key]string{}}
 }
 
-// get is the roll-out of a commit, begun now if there is none; with mu held.
+// with calls f with the roll-out of a commit, which begins now if there is none.
+func (r *RollOuts) with(commit string, f func(*rollout)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f(r.get(commit))
+}
+
+// get is the roll-out of a commit, which begins now if there is none; with mu held.
 func (r *RollOuts) get(commit string) *rollout {
 	o := r.of[commit]
 	if o == nil {
 		if len(r.of) >= maxRollouts {
-			maps.DeleteFunc(r.of, func(_ string, o *rollout) bool { return o.told })
+			maps.DeleteFunc(r.of, func(_ string, o *rollout) bool { return o.over })
 		}
 		o = &rollout{began: r.now(), units: map[schema.Key]*plan.UnitProgress{}}
 		r.of[commit] = o
@@ -59,57 +71,52 @@ func (r *RollOuts) get(commit string) *rollout {
 
 // Begin records that a commit was decided, and what of it is held.
 func (r *RollOuts) Begin(commit string, held []plan.Held) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	o := r.get(commit)
-	for _, h := range held {
-		if !slices.Contains(o.held, h) {
-			o.held = append(o.held, h)
+	r.with(commit, func(o *rollout) {
+		for _, h := range held {
+			if !slices.Contains(o.held, h) {
+				o.held = append(o.held, h)
+			}
 		}
-	}
-	o.whole = true
+		o.whole = true
+	})
 }
 
-// known says whether it is known what a commit brought.
-func (r *RollOuts) known(commit string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	o := r.of[commit]
-	return o != nil && o.whole
+// isWhole reports whether it is known what a commit brought.
+func (r *RollOuts) isWhole(commit string) (whole bool) {
+	r.with(commit, func(o *rollout) { whole = o.whole })
+	return whole
 }
 
-// recall takes in what an earlier run decided of a commit: what of it is held, and
-// how far the units are that no status says to be changed by it any more.
-func (r *RollOuts) recall(commit string, held []plan.Held, units []plan.UnitProgress) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	o := r.get(commit)
-	if o.whole {
-		return
-	}
-	o.held, o.whole = held, true
-	for _, u := range units {
-		if o.units[u.Key] == nil {
-			o.units[u.Key] = &u
+// restore takes in what an earlier run decided of a commit: what is held, and the
+// units whose statuses do not name the commit any more.
+func (r *RollOuts) restore(commit string, held []plan.Held, units []plan.UnitProgress) {
+	r.with(commit, func(o *rollout) {
+		if o.whole {
+			return
 		}
-	}
+		o.held, o.whole = held, true
+		for _, u := range units {
+			if o.units[u.Key] == nil {
+				o.units[u.Key] = &u
+			}
+		}
+	})
 }
 
-// Observe takes a unit's new status into the roll-out of the commit that
-// changed it, and tells an earlier one that is not over that the unit has moved
-// on. It returns the commits about which there is something new to tell.
-func (r *RollOuts) Observe(s *plan.Status) []string {
+// Observe takes a unit's new status into the roll-out of the commit that changed
+// it. An earlier roll-out that is not over learns that the unit belongs to a later
+// one. It returns the commits whose roll-outs changed.
+func (r *RollOuts) Observe(s *plan.Status) (changed []string) {
 	if s.Revision == "" {
 		return nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var news []string
 	if before := r.latest[s.Key]; before != "" && before != s.Revision {
-		if o := r.of[before]; o != nil && !o.told {
+		if o := r.of[before]; o != nil && !o.over {
 			if u := o.units[s.Key]; u != nil && !u.Settled {
 				u.Settled, u.TakenOver, u.At, u.Stale = true, s.Revision, "", nil
-				news = append(news, before)
+				changed = append(changed, before)
 			}
 		}
 	}
@@ -118,14 +125,23 @@ func (r *RollOuts) Observe(s *plan.Status) []string {
 		delete(r.latest, s.Key)
 	}
 	o := r.get(s.Revision)
-	if o.told {
-		return news
+	if o.over {
+		return changed
 	}
 	u := o.units[s.Key]
 	if u == nil {
 		u = &plan.UnitProgress{Key: s.Key}
 		o.units[s.Key] = u
 	}
+	progress(u, s)
+	if u.Settled && u.Seconds == 0 && u.Total > 0 {
+		u.Seconds = r.now().Sub(o.began).Seconds()
+	}
+	return append(changed, s.Revision)
+}
+
+// progress takes a status into the progress of its unit.
+func progress(u *plan.UnitProgress, s *plan.Status) {
 	u.Phase, u.Members, u.Settled, u.Failure, u.Stale = s.Phase, s.Members, s.Settled(), s.FailureReason, nil
 	if s.Review != nil {
 		u.Stale = s.Review.Stale
@@ -140,10 +156,6 @@ func (r *RollOuts) Observe(s *plan.Status) []string {
 			}
 		}
 	}
-	if u.Settled && u.Seconds == 0 && u.Total > 0 {
-		u.Seconds = r.now().Sub(o.began).Seconds()
-	}
-	return append(news, s.Revision)
 }
 
 // Acting records that a plan of so many actions is being applied to a unit.
@@ -151,135 +163,117 @@ func (r *RollOuts) Acting(commit string, key schema.Key, actions int) {
 	r.change(commit, key, func(u *plan.UnitProgress) { u.Done, u.Total, u.Seconds, u.At = 0, actions, 0, "" })
 }
 
-// At records the step that was begun, or that failed.
+// At records the step of a unit that began, or that failed.
 func (r *RollOuts) At(commit string, key schema.Key, step string) {
 	r.change(commit, key, func(u *plan.UnitProgress) { u.At = step })
 }
 
-// Done records that one action of it is done.
+// Done records that one action on a unit is done.
 func (r *RollOuts) Done(commit string, key schema.Key) {
 	r.change(commit, key, func(u *plan.UnitProgress) { u.Done++ })
-}
-
-// pace is how long what goes on in a roll-out is gathered before people are told:
-// longer the longer it takes, but for what they wait for.
-func (r *RollOuts) pace(commit string) time.Duration {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	o := r.get(commit)
-	for _, u := range o.units {
-		if !u.Settled && u.Stale == nil && u.Phase != plan.PhaseFailed {
-			return min(max(followCoalesce, r.now().Sub(o.began)/10), followSlowest)
-		}
-	}
-	return followCoalesce
 }
 
 func (r *RollOuts) change(commit string, key schema.Key, f func(*plan.UnitProgress)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if o := r.of[commit]; o != nil && !o.told && o.units[key] != nil {
+	if o := r.of[commit]; o != nil && !o.over && o.units[key] != nil {
 		f(o.units[key])
 	}
 }
 
-// over says whether a roll-out was told to its end.
-func (r *RollOuts) over(commit string) bool {
+// reportInterval is how long progress is gathered before it is reported. It grows
+// with the age of the roll-out, unless a person has to act.
+func (r *RollOuts) reportInterval(commit string) (wait time.Duration) {
+	r.with(commit, func(o *rollout) {
+		wait = minReportInterval
+		for _, u := range o.units {
+			if !u.Settled && u.Stale == nil && u.Phase != plan.PhaseFailed {
+				wait = min(max(minReportInterval, r.now().Sub(o.began)/10), maxReportInterval)
+			}
+		}
+	})
+	return wait
+}
+
+// isOver reports whether a roll-out was reported to its end.
+func (r *RollOuts) isOver(commit string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := r.of[commit]
-	return o != nil && o.told
+	return o != nil && o.over
 }
 
-// End marks a roll-out as told to its end.
+// End marks a roll-out as reported to its end.
 func (r *RollOuts) End(commit string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if o := r.of[commit]; o != nil {
-		o.told = true
+		o.over = true
 	}
 }
 
-// tell is the roll-out of a commit as it stands.
-func (r *RollOuts) tell(commit string) plan.Rollout {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	o := r.get(commit)
-	out := plan.Rollout{Commit: commit, CorrelationID: reconciler.CorrelationID(commit), Held: slices.Clone(o.held)}
-	for _, k := range slices.SortedFunc(maps.Keys(o.units), schema.Key.Compare) {
-		out.Units = append(out.Units, *o.units[k])
-	}
+// report is the present roll-out of a commit.
+func (r *RollOuts) report(commit string) plan.Rollout {
+	out := plan.Rollout{Commit: commit, CorrelationID: reconciler.CorrelationID(commit)}
+	r.with(commit, func(o *rollout) {
+		out.Held = slices.Clone(o.held)
+		for _, k := range slices.SortedFunc(maps.Keys(o.units), schema.Key.Compare) {
+			out.Units = append(out.Units, *o.units[k])
+		}
+	})
 	return out
 }
 
-// Released takes what is no longer held out of the roll-out of a commit, which is
-// told anew though it may have been over.
+// Released removes from the roll-out of a commit what is not held any more. The
+// roll-out is reported again even if it was over.
 func (r *RollOuts) Released(commit string, held []plan.Held) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	o := r.get(commit)
-	o.told = false
-	o.held = slices.DeleteFunc(o.held, func(h plan.Held) bool {
-		return !slices.ContainsFunc(held, func(is plan.Held) bool { return sameHeld(is, h) })
+	r.with(commit, func(o *rollout) {
+		o.over = false
+		o.held = slices.DeleteFunc(o.held, func(h plan.Held) bool {
+			return !slices.ContainsFunc(held, func(is plan.Held) bool { return sameHeld(is, h) })
+		})
 	})
 }
 
-// pulls are the merged pull requests of a commit as far as they are known, and
-// when the forge was first asked.
-func (r *RollOuts) pulls(commit string) ([]reconciler.PullRequest, time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	o := r.get(commit)
-	return o.prs, o.asked
+// pulls are the merged pull requests of a commit, as far as they are known, and
+// when the forge was first asked. sure is true if more asking is useless.
+func (r *RollOuts) pulls(commit string) (prs []reconciler.PullRequest, asked time.Time, sure bool) {
+	r.with(commit, func(o *rollout) { prs, asked, sure = o.prs, o.asked, o.none || len(o.prs) > 0 })
+	return prs, asked, sure
 }
 
-// BroughtBy are the pull requests that brought a commit, as far as they are
-// known; sure says whether more asking is in vain.
-func (r *RollOuts) broughtBy(commit string) (prs []reconciler.PullRequest, sure bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	o := r.get(commit)
-	return o.prs, o.none || len(o.prs) > 0
+// mayAsk reports whether the forge may be asked for them again, at most once in an
+// interval for all units of a commit.
+func (r *RollOuts) mayAsk(commit string, interval time.Duration) (may bool) {
+	r.with(commit, func(o *rollout) {
+		if may = r.now().Sub(o.last) >= interval; may {
+			o.last = r.now()
+		}
+	})
+	return may
 }
 
-// ask says whether the forge may be asked for them again: not twice within a
-// while, however many units wait for it.
-func (r *RollOuts) ask(commit string, while time.Duration) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	o := r.get(commit)
-	if r.now().Sub(o.last) < while {
-		return false
-	}
-	o.last = r.now()
-	return true
+// setPulls records the forge's answer, and returns how long it has been asked.
+func (r *RollOuts) setPulls(commit string, prs []reconciler.PullRequest) (asked time.Duration) {
+	r.with(commit, func(o *rollout) {
+		o.prs = prs
+		if o.asked.IsZero() {
+			o.asked = r.now()
+		}
+		asked = r.now().Sub(o.asked)
+	})
+	return asked
 }
 
-// believe takes what the forge told of them as the last word.
-func (r *RollOuts) believe(commit string, prs []reconciler.PullRequest) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	o := r.get(commit)
-	o.prs, o.none = prs, len(prs) == 0
+// settlePulls records the final answer.
+func (r *RollOuts) settlePulls(commit string, prs []reconciler.PullRequest) {
+	r.with(commit, func(o *rollout) { o.prs, o.none = prs, len(prs) == 0 })
 }
 
 // FirstSeen is when a commit was seen first.
-func (r *RollOuts) FirstSeen(commit string) time.Time {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.get(commit).began
-}
-
-// setPulls takes what the forge told of them, and says since when it is asked.
-func (r *RollOuts) setPulls(commit string, prs []reconciler.PullRequest) time.Duration {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	o := r.get(commit)
-	o.prs = prs
-	if o.asked.IsZero() {
-		o.asked = r.now()
-	}
-	return r.now().Sub(o.asked)
+func (r *RollOuts) FirstSeen(commit string) (began time.Time) {
+	r.with(commit, func(o *rollout) { began = o.began })
+	return began
 }
 
 // sameHeld reports whether two records are of the same held document. The status

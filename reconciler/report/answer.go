@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"berth/reconciler/command"
 	"berth/reconciler/plan"
 	"berth/schema/policy"
 )
@@ -25,7 +24,7 @@ func Answer(a plan.Answer, e *policy.Explanation) (line, details string) {
 		d.details(htmlCode(short(a.Said, 120)), func() { d.explain(&a, e) })
 	case plan.AnswerHelp:
 		line = fmt.Sprintf("✓ %s: the commands are listed below for %s", said, to)
-		d.details(htmlCode(short(a.Said, 120)), d.help)
+		d.details(htmlCode(short(a.Said, 120)), func() { d.help(a.Commands) })
 	case plan.AnswerRepeat:
 		line = fmt.Sprintf("✗ %s by %s: nothing is done yet, %s; read the plan below, then repeat the command", said, to, why)
 		if a.Proposal != nil {
@@ -65,10 +64,10 @@ func (d *doc) repeat(a *plan.Answer) {
 }
 
 // help is the table of commands.
-func (d *doc) help() {
+func (d *doc) help(commands []plan.CommandHelp) {
 	d.table("Command", "Who", "What it does")
-	for _, u := range command.Usages() {
-		d.row(code(strings.TrimSpace("/berth "+string(u.Verb)+" "+u.Args)), prose(u.Who), prose(u.Effect))
+	for _, c := range commands {
+		d.row(code(c.Usage), prose(c.Who), prose(c.Help))
 	}
 	d.line("", "A command is the first line of a new comment. Edited commands are not read.", "")
 }
