@@ -1,7 +1,6 @@
 package estate
 
 import (
-	"slices"
 	"strings"
 
 	"berth/schema"
@@ -45,7 +44,7 @@ func (s *standing) buildTenant() *schema.TenantEstate {
 			}
 		}
 		for name, docs := range projects {
-			t.Projects[name] = s.uses.project(name, docs)
+			t.Projects[name] = s.projects.of(name, docs)
 		}
 		return t
 	}).(*schema.TenantEstate)
@@ -65,35 +64,4 @@ func (s *standing) build(make func() any) any {
 	v := make()
 	s.built[out] = v
 	return v
-}
-
-// project is a project that was built, and the documents it is built of.
-type project struct {
-	docs   []*load.Document
-	estate *schema.ProjectEstate
-}
-
-// mostProjects bounds the names of projects that a history keeps: old names are
-// never removed one by one.
-const mostProjects = 2_000
-
-// project is the project of these documents, shared between the trees of a tenant.
-func (h *history) project(name string, docs []*load.Document) *schema.ProjectEstate {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	built := h.projects[name]
-	for _, b := range built {
-		if slices.Equal(b.docs, docs) {
-			return b.estate
-		}
-	}
-	p := &schema.ProjectEstate{Name: name}
-	for _, doc := range docs {
-		p.Put(doc.Decl)
-	}
-	if len(h.projects) > mostProjects {
-		clear(h.projects)
-	}
-	h.projects[name] = append([]project{{docs, p}}, built[:min(len(built), mostVerdicts-1)]...)
-	return p
 }

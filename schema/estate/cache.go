@@ -31,7 +31,7 @@ type history struct {
 	mu       sync.Mutex
 	trees    []*tree
 	weight   int
-	projects map[string][]project // by name; trees that declare the same project share it
+	projects projects
 }
 
 // CacheStats counts what a Loader's cache did.
@@ -56,7 +56,7 @@ func (c *cache) of(name string) *history {
 	}
 	h := c.old[name]
 	if h == nil {
-		h = &history{projects: map[string][]project{}}
+		h = &history{}
 	}
 	c.put(name, h)
 	return h

@@ -29,18 +29,14 @@ type catalog struct {
 	own   map[string][sha256.Size]byte
 }
 
-// newCatalog lists a platform's documents; nil lists nothing.
-func newCatalog(platform *tree) *catalog {
+// newCatalog lists the platform's documents, which byFile has by path.
+func newCatalog(docs []*load.Document, byFile map[string]*load.Document) *catalog {
 	c := &catalog{
-		byFile: map[string]*load.Document{}, apps: map[string]*load.Document{}, versions: map[string]map[string]*load.Document{},
+		byFile: byFile, apps: map[string]*load.Document{}, versions: map[string]map[string]*load.Document{},
 		attached: attachments{}, out: map[string]bool{}, own: map[string][sha256.Size]byte{},
 		stock: newStock(), reserved: map[string]stock{},
 	}
-	if platform == nil {
-		return c
-	}
-	c.byFile = platform.byFile
-	for _, doc := range platform.docs {
+	for _, doc := range docs {
 		switch doc.Key.Kind {
 		case schema.KindApp:
 			c.apps[doc.Key.Name] = doc
@@ -126,10 +122,10 @@ func (c *catalog) names(tenant, what string) []string {
 }
 
 // seal makes the prints, when it is known what is out.
-func (c *catalog) seal(platform *tree) {
+func (c *catalog) seal(docs []*load.Document) {
 	var all strings.Builder
 	own := map[string]*strings.Builder{}
-	for _, doc := range platform.docs {
+	for _, doc := range docs {
 		to := &all
 		switch d := doc.Decl.(type) {
 		case *schema.Node:
@@ -177,19 +173,4 @@ func (a attachments) add(doc *load.Document) {
 	}
 	of := put(a, doc.Key.Parent)
 	of[project] = append(of[project], doc)
-}
-
-// put is the inner map at a key, made if it is not there.
-func put[M ~map[string]map[string]V, V any](m M, k string) map[string]V {
-	if m[k] == nil {
-		m[k] = map[string]V{}
-	}
-	return m[k]
-}
-
-func builder(m map[string]*strings.Builder, k string) *strings.Builder {
-	if m[k] == nil {
-		m[k] = &strings.Builder{}
-	}
-	return m[k]
 }

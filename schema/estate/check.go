@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"berth/schema"
@@ -253,132 +252,6 @@ func (c *check) config(ctx context.Context, doc *load.Document, v *schema.AppVer
 	return nil
 }
 
-// sharedRuntime checks a shared runtime, a tenant's or the platform's.
-func (c *check) sharedRuntime(ctx context.Context, doc *load.Document, d *schema.SharedRuntime) error {
-	if !c.app(doc, "spec.app", d.Spec.App) {
-		return nil
-	}
-	v := c.version(doc, d.Spec.App, d.Spec.Version)
-	if v == nil {
-		return nil
-	}
-	c.roles(doc, d.Spec.Roles, v)
-	if p := d.Spec.PlacementIntent; p != nil {
-		c.stockedAll(doc, load.Items("spec.placement_intent.regions"), region, p.Regions)
-		c.stockedAll(doc, load.Items("spec.placement_intent.skus"), sku, p.SKUs)
-		c.stocked(doc, "spec.placement_intent.spread_by", topology, p.SpreadBy)
-	}
-	if err := c.config(ctx, doc, v); err != nil {
-		return err
-	}
-	for i, id := range d.Spec.AttachedProjectIDs {
-		at := load.Item("spec.attached_project_ids", i)
-		if d.Key.Tenant == "" || c.project(doc, at, id, d.Spec.App) {
-			c.termed(doc, at, id)
-		}
-	}
-	if d.Key.Tenant == "" {
-		return nil
-	}
-	c.operator(doc, "spec.operator_identity_ref", schema.Key{Kind: schema.KindServiceAccount, Tenant: d.Key.Tenant, Name: d.Spec.OperatorIdentityRef})
-	if other := c.environments[d.Spec.Environment]; other != nil {
-		there := other.Header.At("spec.environment")
-		c.refuse(doc, "spec.environment", "conflict.environment",
-			fmt.Sprintf("the shared runtime %s is that of the environment %s already (%s:%d): a tenant has one in each", other.Key.Name, d.Spec.Environment, there.File, there.Line), there.File)
-	} else if !c.bad(doc) {
-		c.environments[d.Spec.Environment] = doc
-	}
-	return nil
-}
-
-// termed warns about a project that is attached to a shared runtime without
-// terms, so that it shows. An attachment that cannot be read may be its.
-func (c *check) termed(doc *load.Document, at, id string) {
-	of := c.attached[doc.Key.Name]
-	if len(of[id])+len(of[""]) > 0 {
-		return
-	}
-	where := strings.TrimSuffix(doc.File.Path, "runtime.yaml") + "attachments/"
-	c.warn(doc, at, "ref.missing-attachment", fmt.Sprintf("no document in %s states terms for %s: it has neither limits nor a status of its own, and offers no nodes", where, id))
-}
-
-// attachment checks an attachment; the project of one of the platform's is
-// looked for when every tenant is known.
-func (c *check) attachment(doc *load.Document, d *schema.Attachment) {
-	of := schema.Key{Kind: schema.KindSharedRuntime, Tenant: d.Key.Tenant, Name: d.Key.Parent}
-	runtime := c.need(doc, "", "ref.missing-shared-runtime", of, fmt.Sprintf("there is no shared runtime %s to attach to", of.Name))
-	if runtime == nil {
-		return
-	}
-	if d.Key.Tenant != "" && !c.project(doc, "spec.project_id", d.Spec.ProjectID, runtime.Decl.(*schema.SharedRuntime).Spec.App) {
-		return
-	}
-	for _, other := range c.attached[d.Key.Parent][d.Spec.ProjectID] {
-		if other == doc {
-			return
-		}
-		if !c.bad(other) {
-			there := other.Header.At("spec.project_id")
-			c.refuse(doc, "spec.project_id", "conflict.attachment", fmt.Sprintf("%s is attached to %s already (%s:%d): keep one", d.Spec.ProjectID, d.Key.Parent, there.File, there.Line), there.File)
-			return
-		}
-	}
-}
-
-// operation checks an operation on a shared runtime, or on an instance.
-func (c *check) operation(doc *load.Document, d *schema.MemberOperation) {
-	key, at, code, what := schema.InstanceKey(d.Key.Tenant, d.Key.Project, d.Spec.Instance), "spec.instance", "ref.missing-instance", "instance"
-	if d.Key.Parent != "" {
-		key, at, code, what = schema.Key{Kind: schema.KindSharedRuntime, Tenant: d.Key.Tenant, Name: d.Key.Parent}, "", "ref.missing-shared-runtime", "shared runtime"
-	}
-	target := c.need(doc, at, code, key, fmt.Sprintf("there is no %s %s", what, key.Name))
-	if target == nil || d.Spec.Member == "" {
-		return
-	}
-	var app, version string
-	var roles map[string]schema.InstanceRole
-	switch t := target.Decl.(type) {
-	case *schema.SharedRuntime:
-		app, version, roles = t.Spec.App, t.Spec.Version, t.Spec.Roles
-	case *schema.Instance:
-		app, version, roles = t.Spec.App, t.Spec.Version, t.Spec.Roles
-		if t.Spec.SharedRuntime != "" {
-			c.refuse(doc, "spec.member", "ref.missing-member", fmt.Sprintf("%s has no members of its own: the shared runtime %s has", key.Name, t.Spec.SharedRuntime), target.File.Path)
-			return
-		}
-	}
-	manifest := c.catalog.versions[app][version].Decl.(*schema.AppVersion).Spec.Manifest.Roles
-	name, number, _ := cutLast(d.Spec.Member, "-")
-	m, ok := manifest[name]
-	if !ok {
-		c.refuse(doc, "spec.member", "ref.missing-member", fmt.Sprintf("%s has no role %s, there is %s", key.Name, name, strings.Join(sortedKeys(manifest), ", ")), target.File.Path)
-		return
-	}
-	count := m.Min
-	if role, ok := roles[name]; ok {
-		count = role.Count
-	}
-	if n, err := strconv.Atoi(number); err != nil || n >= count {
-		c.refuse(doc, "spec.member", "ref.missing-member", fmt.Sprintf("%s has %s of the role %s (%s), numbered from 0", key.Name, members(count), name, target.File.Path), target.File.Path)
-	}
-}
-
-func members(n int) string {
-	if n == 1 {
-		return "1 member"
-	}
-	return fmt.Sprintf("%d members", n)
-}
-
-// cutLast is strings.Cut at the last separator.
-func cutLast(s, sep string) (before, after string, found bool) {
-	i := strings.LastIndex(s, sep)
-	if i < 0 {
-		return s, "", false
-	}
-	return s[:i], s[i+len(sep):], true
-}
-
 // noSuspension warns about a policy that says it is suspended: its limits hold
 // while it stands, as nobody should lift them by a word that sounds like a pause.
 func (c *check) noSuspension(doc *load.Document) {
@@ -386,4 +259,32 @@ func (c *check) noSuspension(doc *load.Document) {
 		c.findings = append(c.findings, load.Found(doc, "suspend", schema.SeverityWarning, "schema.no-effect",
 			"lifts nothing: a policy holds while it is there; change its limits, or take the file away"))
 	}
+}
+
+// eachDraft adds the errors that check finds in a draft, of those fields that the
+// document has and that have no problem of their own. They hold nothing more: the
+// document is invalid already.
+func (c *check) eachDraft(check func(draft *load.Document) (*verdict, error)) error {
+	if c.tree.valid {
+		return nil
+	}
+	for _, doc := range c.tree.docs {
+		if doc.Draft == nil {
+			continue
+		}
+		v, err := check(doc.Draft)
+		if err != nil {
+			return err
+		}
+		if v == nil {
+			continue
+		}
+		for _, f := range v.findings {
+			there := doc.Draft.Has(f.Path)
+			if f.Severity == schema.SeverityError && there && !slices.ContainsFunc(doc.Findings, func(own schema.Diagnostic) bool { return load.Within(f.Path, own.Path) }) {
+				c.findings = append(c.findings, f)
+			}
+		}
+	}
+	return nil
 }

@@ -56,11 +56,6 @@ func WithTenants(ctx context.Context, base schema.Snapshot, tenants map[string]s
 	return composed, shadowed, err
 }
 
-const (
-	tenantsDir = "tenants/"
-	tenantFile = "tenant.yaml"
-)
-
 // besides are the files of a tenant's directory but its tenant.yaml, sorted.
 func besides(ctx context.Context, snap schema.Snapshot, parts []schema.Part, tenant string) ([]string, error) {
 	at := tenantsDir + tenant

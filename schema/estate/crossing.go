@@ -23,42 +23,6 @@ func (e *estate) platform() (s *standing, docs []*load.Document) {
 	return s, docs
 }
 
-// names says whether a document is one for naming.
-func names(doc *load.Document) bool {
-	switch doc.Key.Kind {
-	case schema.KindAttachment, schema.KindSharedRuntime:
-		return true
-	}
-	_, owners, _, _ := named(doc)
-	return len(owners) > 0
-}
-
-// named is where documents of the platform name tenants and projects.
-func named(doc *load.Document) (at, owners []string, code, effect string) {
-	list := func(path string, owners []string) (at, _ []string) {
-		for i := range owners {
-			at = append(at, load.Item(path, i))
-		}
-		return at, owners
-	}
-	switch d := doc.Decl.(type) {
-	case *schema.Node:
-		if d.Spec.Reserved != "" {
-			return []string{"spec.reserved_for"}, []string{d.Spec.Reserved}, "ref.missing-owner", "nobody can use this node"
-		}
-	case *schema.QueueMap:
-		at, owners = list("spec.applies_to", d.Spec.AppliesTo)
-		return at, owners, "ref.missing-owner", "it has no queues to map"
-	case *schema.HookRule:
-		at, owners = list("spec.applies_to", d.Spec.AppliesTo)
-		return at, owners, "ref.missing-owner", "the rule never fires for it"
-	case *schema.SharedRuntime:
-		at, owners = list("spec.attached_project_ids", d.Spec.AttachedProjectIDs)
-		return at, owners, "ref.missing-project", "it is not attached"
-	}
-	return nil, nil, "", ""
-}
-
 // owners warns about missing tenants and projects that the platform's documents name,
 // and about attached projects without an entitlement. These are warnings: a tenant
 // may come after its nodes, and may go before them.

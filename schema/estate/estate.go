@@ -3,6 +3,8 @@ package estate
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -10,28 +12,6 @@ import (
 	"berth/schema/load"
 	"berth/schema/parallel"
 )
-
-// estate is a Result under construction.
-type estate struct {
-	*Result
-	loader *Loader
-	held   *Result // whose claims go first; may be nil
-}
-
-// standing is a tree beside the others. It does not change once it is in a Result.
-type standing struct {
-	*tree
-	verdict *verdict
-	owners  map[identity]string // path, where several documents have one identity
-	more    []schema.Diagnostic // findings that other trees cause
-	lost    map[string][]string // files that are not in Desired because of other trees, and the files that cause it
-}
-
-// out reports whether a document is not in Desired.
-func (s *standing) out(doc *load.Document) bool {
-	_, lost := s.lost[doc.File.Path]
-	return lost || !doc.Valid() || s.verdict.out[doc.File.Path]
-}
 
 // check judges the trees together and builds Desired.
 func (e *estate) check(ctx context.Context) error {
@@ -68,8 +48,8 @@ func (e *estate) check(ctx context.Context) error {
 
 // judge finds the verdict of every tree, the platform's first.
 func (e *estate) judge(ctx context.Context, refused map[*tree][]refusal) (err error) {
-	cat := newCatalog(nil)
-	cat.seal(&tree{})
+	cat := newCatalog(nil, nil)
+	cat.seal(nil)
 	if s := e.tree("platform"); s != nil {
 		fingerprint := print([sha256.Size]byte{}, [sha256.Size]byte{}, refused[s.tree])
 		if s.verdict, err = s.judged(fingerprint, func() (*verdict, error) { return checkPlatform(ctx, e.loader, s.tree, refused[s.tree]) }); err != nil {
@@ -113,26 +93,51 @@ func (e *estate) report(s *standing) {
 	}
 }
 
-// raw lists the findings in a tree before they are cut.
-func (s *standing) raw() (ds []schema.Diagnostic) {
-	for _, doc := range s.docs {
-		ds = append(ds, doc.Findings...)
-	}
-	return append(ds, s.verdict.findings...)
+// Load reads a snapshot. Findings are in the Result; the error is for a snapshot that
+// cannot be read at all, and for ctx.
+func (l *Loader) Load(ctx context.Context, snap schema.Snapshot) (*Result, error) {
+	return l.load(ctx, snap, nil)
 }
 
-// refuse records a finding about a document that others are the cause of.
-func (e *estate) refuse(s *standing, f schema.Diagnostic, needs ...string) {
-	s.more = append(s.more, f)
-	if f.Severity == schema.SeverityError {
-		s.without(f.File, needs...)
-	}
+// LoadOver reads a snapshot in which documents of inForce take precedence: of two
+// documents that contradict each other, the finding is at the one that is not in
+// force.
+func (l *Loader) LoadOver(ctx context.Context, snap schema.Snapshot, inForce *Result) (*Result, error) {
+	return l.load(ctx, snap, inForce)
 }
 
-// without records that a document waits for documents of other trees.
-func (s *standing) without(file string, needs ...string) {
-	if s.lost == nil {
-		s.lost = map[string][]string{}
+// load reads a snapshot in which the claims of another one go before new ones.
+func (l *Loader) load(ctx context.Context, snap schema.Snapshot, held *Result) (*Result, error) {
+	listed, err := snap.Parts(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list the estate: %w", err)
 	}
-	s.lost[file] = append(s.lost[file], needs...)
+	listed = slices.DeleteFunc(slices.Clone(listed), func(p schema.Part) bool { return !ours(p) })
+	trees, errs := l.trees(ctx, snap, listed)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	e := &estate{Result: &Result{
+		Desired: &schema.Desired{Platform: &schema.Platform{}, Tenants: make(map[string]*schema.TenantEstate, len(trees))},
+		Needs:   map[string][]string{},
+	}, loader: l, held: held}
+	for i, p := range listed {
+		if errs[i] != nil {
+			e.Unreadable = append(e.Unreadable, p.Name)
+			if errors.Is(errs[i], schema.ErrIncomplete) {
+				if e.Incomplete == nil {
+					e.Incomplete = map[string]error{}
+				}
+				e.Incomplete[p.Name] = errs[i]
+			}
+			e.Diagnostics = append(e.Diagnostics, unreadable(p, errs[i]))
+			continue
+		}
+		e.trees = append(e.trees, &standing{tree: trees[i]})
+	}
+	return e.Result, e.check(ctx)
 }
+
+// Contested reports whether two documents claim a name that only one may have, so that
+// LoadOver may blame the other one.
+func (r *Result) Contested() bool { return !r.free }

@@ -1,6 +1,8 @@
 package estate
 
-import "berth/schema"
+import (
+	"berth/schema"
+)
 
 // Failing lists the files of a part that do not pass the gate by themselves, by
 // path: files that are invalid or in the wrong place, whatever other documents say.

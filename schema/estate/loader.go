@@ -4,10 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
-	"slices"
-	"strings"
 	"sync/atomic"
 
 	"berth/schema"
@@ -50,63 +47,6 @@ func New(opts Options) (*Loader, error) {
 func (l *Loader) Tenant(ctx context.Context, name string, data []byte) (t *schema.Tenant, ok bool, err error) {
 	t, err = l.reader.Tenant(ctx, name, data)
 	return t, t != nil, err
-}
-
-// Load reads a snapshot. Findings are in the Result; the error is for a snapshot that
-// cannot be read at all, and for ctx.
-func (l *Loader) Load(ctx context.Context, snap schema.Snapshot) (*Result, error) {
-	return l.load(ctx, snap, nil)
-}
-
-// LoadOver reads a snapshot in which documents of inForce take precedence: of two
-// documents that contradict each other, the finding is at the one that is not in
-// force.
-func (l *Loader) LoadOver(ctx context.Context, snap schema.Snapshot, inForce *Result) (*Result, error) {
-	return l.load(ctx, snap, inForce)
-}
-
-// Contested reports whether two documents claim a name that only one may have, so that
-// LoadOver may blame the other one.
-func (r *Result) Contested() bool { return !r.free }
-
-// load reads a snapshot in which the claims of another one go before new ones.
-func (l *Loader) load(ctx context.Context, snap schema.Snapshot, held *Result) (*Result, error) {
-	listed, err := snap.Parts(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("list the estate: %w", err)
-	}
-	listed = slices.DeleteFunc(slices.Clone(listed), func(p schema.Part) bool { return !ours(p) })
-	trees, errs := l.trees(ctx, snap, listed)
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	e := &estate{Result: &Result{
-		Desired: &schema.Desired{Platform: &schema.Platform{}, Tenants: make(map[string]*schema.TenantEstate, len(trees))},
-		Needs:   map[string][]string{},
-	}, loader: l, held: held}
-	for i, p := range listed {
-		if errs[i] != nil {
-			e.Unreadable = append(e.Unreadable, p.Name)
-			if errors.Is(errs[i], schema.ErrIncomplete) {
-				if e.Incomplete == nil {
-					e.Incomplete = map[string]error{}
-				}
-				e.Incomplete[p.Name] = errs[i]
-			}
-			e.Diagnostics = append(e.Diagnostics, unreadable(p, errs[i]))
-			continue
-		}
-		e.trees = append(e.trees, &standing{tree: trees[i]})
-	}
-	return e.Result, e.check(ctx)
-}
-
-// ours reports whether a part belongs to the estate: other entries of the root do not,
-// unless they are a misspelt directory of the estate.
-func ours(p schema.Part) bool {
-	top, _, _ := strings.Cut(p.Name, "/")
-	folded := strings.ToLower(top)
-	return top == "platform" || top == "tenants" || p.Dir && (folded == "platform" || folded == "tenants")
 }
 
 // trees reads the trees listed, or finds them in the cache. A tree that cannot be
@@ -178,7 +118,7 @@ func (l *Loader) tree(ctx context.Context, snap schema.Snapshot, listed schema.P
 	if over := limit.check(len(files), int(size.Load())); over != nil {
 		return nil, cmp.Or(err, over)
 	}
-	t = newTree(listed.Name, listed.Hash, files, docs, uses)
+	t = newTree(listed.Name, listed.Hash, files, docs, &uses.projects)
 	if err != nil {
 		t.id = "" // only for the documents in it, which need not be read again
 	}

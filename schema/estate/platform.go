@@ -15,7 +15,7 @@ import (
 // checkPlatform judges the platform's documents among themselves, and makes
 // the catalog of them. The error is ctx's.
 func checkPlatform(ctx context.Context, l *Loader, t *tree, refused []refusal) (*verdict, error) {
-	cat := newCatalog(t)
+	cat := newCatalog(t.docs, t.byFile)
 	c := platformCheck{
 		check:     newCheck(l, t, cat, refused),
 		addresses: map[string]*load.Document{}, regions: map[string]*load.Document{}, queues: map[string]*load.Document{},
@@ -31,7 +31,7 @@ func checkPlatform(ctx context.Context, l *Loader, t *tree, refused []refusal) (
 	if err := c.drafts(ctx); err != nil {
 		return nil, err
 	}
-	cat.seal(t)
+	cat.seal(t.docs)
 	c.verdict.catalog = cat
 	return c.verdict, nil
 }
@@ -164,4 +164,18 @@ func canonicalHost(host string) string {
 		return ip.String()
 	}
 	return strings.ToLower(host)
+}
+
+// drafts checks the drafts of the platform's invalid documents, of the kinds that
+// refer to others.
+func (c *platformCheck) drafts(ctx context.Context) error {
+	kinds := []schema.Kind{schema.KindAppVersion, schema.KindHookRule, schema.KindSharedRuntime, schema.KindAttachment, schema.KindMemberOperation}
+	return c.eachDraft(func(doc *load.Document) (*verdict, error) {
+		if !slices.Contains(kinds, doc.Key.Kind) {
+			return nil, nil
+		}
+		scratch := platformCheck{check: newCheck(c.loader, c.tree, c.catalog, nil)}
+		scratch.out = c.out
+		return scratch.verdict, scratch.document(ctx, doc)
+	})
 }

@@ -2,7 +2,6 @@ package estate
 
 import (
 	"iter"
-	"maps"
 	"slices"
 	"strings"
 
@@ -117,7 +116,17 @@ func (r *Result) uses(path string) []string {
 	return nil
 }
 
-// sortedKeys lists a map's keys.
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+// estate is a Result under construction.
+type estate struct {
+	*Result
+	loader *Loader
+	held   *Result // whose claims go first; may be nil
+}
 
-func hasEntry[V any](m map[string]V, k string) bool { _, ok := m[k]; return ok }
+// refuse records a finding about a document that others are the cause of.
+func (e *estate) refuse(s *standing, f schema.Diagnostic, needs ...string) {
+	s.more = append(s.more, f)
+	if f.Severity == schema.SeverityError {
+		s.without(f.File, needs...)
+	}
+}

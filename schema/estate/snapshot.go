@@ -348,3 +348,16 @@ func (w patchwork) Files(ctx context.Context, p schema.Part) ([]schema.File, err
 func (w patchwork) Read(ctx context.Context, f schema.File, most int) ([]byte, bool, error) {
 	return w.of(partOf(f.Path).Name).Read(ctx, f, most)
 }
+
+// ours reports whether a part belongs to the estate: other entries of the root do not,
+// unless they are a misspelt directory of the estate.
+func ours(p schema.Part) bool {
+	top, _, _ := strings.Cut(p.Name, "/")
+	folded := strings.ToLower(top)
+	return top == "platform" || top == "tenants" || p.Dir && (folded == "platform" || folded == "tenants")
+}
+
+const (
+	tenantsDir = "tenants/"
+	tenantFile = "tenant.yaml"
+)

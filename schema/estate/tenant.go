@@ -226,57 +226,6 @@ func (c *tenantCheck) instance(ctx context.Context, doc *load.Document, d *schem
 	return c.config(ctx, doc, version)
 }
 
-// entitled says whether a project of this tenant may use an app.
-func (c *check) entitled(doc *load.Document, at, tenant, project, app string) bool {
-	key := schema.Key{Kind: schema.KindEntitlement, Tenant: tenant, Project: project, Name: app}
-	path, _ := key.Path()
-	switch e := c.tree.at(path); {
-	case e == nil:
-		c.refuse(doc, at, "ref.missing-entitlement", fmt.Sprintf("the project is not entitled to %s (no %s)", app, path), path)
-	case c.bad(e):
-		c.without(doc, path)
-	default:
-		return true
-	}
-	return false
-}
-
-// project says whether a project of this tenant, given by its id, is there and
-// may use an app.
-func (c *check) project(doc *load.Document, at, id, app string) bool {
-	tenant, project, _ := strings.Cut(id, ".")
-	key := schema.Key{Kind: schema.KindProject, Tenant: tenant, Name: project}
-	return c.need(doc, at, "ref.missing-project", key, "there is no project "+id) != nil && c.entitled(doc, at, tenant, project, app)
-}
-
-// operator checks the service account something is operated by: one of its own
-// project or, for a shared runtime, of its tenant.
-func (c *check) operator(doc *load.Document, at string, key schema.Key) {
-	if key.Name == "" {
-		return
-	}
-	if path, _ := key.Path(); c.tree.at(path) != nil {
-		c.need(doc, at, "ref.missing-service-account", key, "")
-		return
-	}
-	missing := "there is no service account " + key.Name
-	for _, other := range c.tree.docs {
-		if k := other.Key; k.Kind == key.Kind && k.Name == key.Name && k != key {
-			owner := "the tenant's"
-			if k.Project != "" {
-				owner = "the project " + k.Project + "'s"
-			}
-			if key.Project != "" {
-				missing += fmt.Sprintf(" of this project: that of %s is %s, and an instance is operated by its own project's only", other.File.Path, owner)
-			} else {
-				missing += fmt.Sprintf(" of the tenant: that of %s is %s, and a project's is never reused", other.File.Path, owner)
-			}
-			break
-		}
-	}
-	c.need(doc, at, "ref.missing-service-account", key, missing)
-}
-
 // runtime is the shared runtime that doc refers to, of its tenant or of the
 // platform, and the attachments to it.
 func (c *tenantCheck) runtime(doc *load.Document, scope, name string) (*load.Document, attachments) {
@@ -414,4 +363,19 @@ func (c *tenantCheck) artifact(doc *load.Document, d *schema.Artifact) {
 	}
 	there, _ := shared.Path()
 	c.refuse(doc, "spec.source", "ref.missing-source", fmt.Sprintf("there is no artifact source %s, of the tenant (%s) or of the platform (%s)", d.Spec.Source, path, there), path, there)
+}
+
+// drafts checks the drafts of a tenant's invalid documents.
+func (c *tenantCheck) drafts(ctx context.Context) error {
+	return c.eachDraft(func(doc *load.Document) (*verdict, error) {
+		if doc.Key.Kind == schema.KindServiceAccount {
+			return nil, nil // its keys are compared with those of valid accounts only
+		}
+		scratch := newTenantCheck(c.loader, c.tree, c.catalog, nil)
+		scratch.out, scratch.lost = c.out, c.lost
+		if !scratch.belongs(doc) {
+			return scratch.verdict, nil
+		}
+		return scratch.verdict, scratch.document(ctx, doc)
+	})
 }

@@ -22,7 +22,7 @@ type tree struct {
 	size             int   // of the documents in bytes, as far as they were read
 	excess           error // it holds more than it may; nothing but its name is known
 
-	uses     *history            // of its name
+	projects *projects           // shared by the trees of its name
 	ids      map[identity]string // identity to path; of several with one, the first
 	twins    []*load.Document    // those whose identity another document has too
 	claiming []*load.Document    // those that claim Unix accounts
@@ -35,9 +35,9 @@ type tree struct {
 }
 
 // newTree makes a tree of its files and their documents; nil for a file without one.
-func newTree(name, id string, files []schema.File, read []*load.Document, uses *history) *tree {
+func newTree(name, id string, files []schema.File, read []*load.Document, shared *projects) *tree {
 	t := &tree{
-		name: name, id: id, files: files, uses: uses, valid: true,
+		name: name, id: id, files: files, projects: shared, valid: true,
 		byFile: make(map[string]*load.Document, len(files)), ids: map[identity]string{},
 		verdicts: map[[sha256.Size]byte]*verdict{}, built: map[string]any{},
 	}
@@ -136,3 +136,46 @@ func (t *tree) identify(bearing []*load.Document) {
 		delete(bearers, identityOf(doc))
 	}
 }
+
+// seal sums up the verdict on a tree.
+func (v *verdict) seal(t *tree) {
+	v.findings = load.Bounded(v.findings)
+	if !t.valid || len(v.out)+len(v.findings) > 0 {
+		var out strings.Builder
+		for _, doc := range t.docs {
+			v.all = append(v.all, doc.Findings...)
+			if !doc.Valid() || v.out[doc.File.Path] {
+				out.WriteString(doc.File.Path)
+				out.WriteByte(0)
+			}
+		}
+		v.all, v.outPrint = load.Bounded(append(v.all, v.findings...)), out.String()
+	}
+	v.claims = claimedBy(t.claiming, v.out)
+}
+
+// judged is the verdict against what has this fingerprint, computed once.
+func (t *tree) judged(fingerprint [sha256.Size]byte, compute func() (*verdict, error)) (*verdict, error) {
+	t.mu.Lock()
+	v := t.verdicts[fingerprint]
+	t.mu.Unlock()
+	if v != nil {
+		return v, nil
+	}
+	v, err := compute()
+	if err != nil {
+		return nil, err
+	}
+	v.seal(t)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.verdicts) >= mostVerdicts {
+		clear(t.verdicts)
+	}
+	t.verdicts[fingerprint] = v
+	return v, nil
+}
+
+// mostVerdicts is how many catalogs are in use at one time: main's, the one in
+// force, and those of a pull request or two.
+const mostVerdicts = 4

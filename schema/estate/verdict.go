@@ -1,9 +1,6 @@
 package estate
 
 import (
-	"crypto/sha256"
-	"strings"
-
 	"berth/schema"
 	"berth/schema/load"
 )
@@ -36,47 +33,4 @@ func (v *verdict) refuse(doc *load.Document, path, code, message string, needs .
 func (v *verdict) without(doc *load.Document, needs ...string) {
 	v.out[doc.File.Path] = true
 	v.needs[doc.File.Path] = append(v.needs[doc.File.Path], needs...)
-}
-
-// seal sums up the verdict on a tree.
-func (v *verdict) seal(t *tree) {
-	v.findings = load.Bounded(v.findings)
-	if !t.valid || len(v.out)+len(v.findings) > 0 {
-		var out strings.Builder
-		for _, doc := range t.docs {
-			v.all = append(v.all, doc.Findings...)
-			if !doc.Valid() || v.out[doc.File.Path] {
-				out.WriteString(doc.File.Path)
-				out.WriteByte(0)
-			}
-		}
-		v.all, v.outPrint = load.Bounded(append(v.all, v.findings...)), out.String()
-	}
-	v.claims = claimedBy(t, v)
-}
-
-// mostVerdicts is how many catalogs are in use at one time: main's, the one in
-// force, and those of a pull request or two.
-const mostVerdicts = 4
-
-// judged is the verdict against what has this fingerprint, computed once.
-func (t *tree) judged(fingerprint [sha256.Size]byte, compute func() (*verdict, error)) (*verdict, error) {
-	t.mu.Lock()
-	v := t.verdicts[fingerprint]
-	t.mu.Unlock()
-	if v != nil {
-		return v, nil
-	}
-	v, err := compute()
-	if err != nil {
-		return nil, err
-	}
-	v.seal(t)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if len(t.verdicts) >= mostVerdicts {
-		clear(t.verdicts)
-	}
-	t.verdicts[fingerprint] = v
-	return v, nil
 }

@@ -1,0 +1,78 @@
+package estate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"berth/schema"
+	"berth/schema/load"
+)
+
+// claimant is one claim of a document, to a Unix account: "name alice" is
+// "20001", "uid 20001" is "alice", "user alice" is the login "alice-forge".
+type claimant struct {
+	doc  *load.Document
+	what string
+	is   string
+	path string
+}
+
+// field is the field that makes the claim.
+func (c claimant) field() string {
+	switch kind, _, _ := strings.Cut(c.what, " "); kind {
+	case "name":
+		return c.path + ".uid"
+	case "user":
+		return load.Parent(c.path) + ".login"
+	}
+	return c.path + ".name"
+}
+
+func what(kind, name string) string {
+	if kind == "name" || kind == "user" {
+		return "Unix user " + name
+	}
+	return "uid " + name
+}
+
+func claimsOf(doc *load.Document) (cs []claimant) {
+	b, ok := doc.Decl.(*schema.RoleBinding)
+	if !ok {
+		return nil
+	}
+	for i, m := range b.Spec.Members {
+		if m.UnixUser == nil {
+			continue
+		}
+		path, uid := load.Item("spec.members", i)+".unix_user", fmt.Sprint(m.UnixUser.UID)
+		cs = append(cs,
+			claimant{doc, "name " + m.UnixUser.Name, uid, path},
+			claimant{doc, "uid " + uid, m.UnixUser.Name, path},
+			claimant{doc, "user " + m.UnixUser.Name, strings.ToLower(m.Login), path})
+	}
+	return cs
+}
+
+// claimed is the claims of the valid documents of a tree.
+type claimed struct {
+	docs []*load.Document
+	says map[string]string
+	torn bool // they contradict each other
+}
+
+// claimedBy is the claims of the documents that are not out.
+func claimedBy(docs []*load.Document, out map[string]bool) *claimed {
+	c := &claimed{docs: docs, says: map[string]string{}}
+	if len(out) > 0 {
+		c.docs = slices.DeleteFunc(slices.Clone(c.docs), func(d *load.Document) bool { return out[d.File.Path] })
+	}
+	for _, doc := range c.docs {
+		for _, claim := range claimsOf(doc) {
+			is, ok := c.says[claim.what]
+			c.torn = c.torn || ok && is != claim.is
+			c.says[claim.what] = claim.is
+		}
+	}
+	return c
+}

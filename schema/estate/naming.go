@@ -1,0 +1,42 @@
+package estate
+
+import (
+	"berth/schema"
+	"berth/schema/load"
+)
+
+// named is where documents of the platform name tenants and projects.
+func named(doc *load.Document) (at, owners []string, code, effect string) {
+	list := func(path string, owners []string) (at, _ []string) {
+		for i := range owners {
+			at = append(at, load.Item(path, i))
+		}
+		return at, owners
+	}
+	switch d := doc.Decl.(type) {
+	case *schema.Node:
+		if d.Spec.Reserved != "" {
+			return []string{"spec.reserved_for"}, []string{d.Spec.Reserved}, "ref.missing-owner", "nobody can use this node"
+		}
+	case *schema.QueueMap:
+		at, owners = list("spec.applies_to", d.Spec.AppliesTo)
+		return at, owners, "ref.missing-owner", "it has no queues to map"
+	case *schema.HookRule:
+		at, owners = list("spec.applies_to", d.Spec.AppliesTo)
+		return at, owners, "ref.missing-owner", "the rule never fires for it"
+	case *schema.SharedRuntime:
+		at, owners = list("spec.attached_project_ids", d.Spec.AttachedProjectIDs)
+		return at, owners, "ref.missing-project", "it is not attached"
+	}
+	return nil, nil, "", ""
+}
+
+// names says whether a document is one for naming.
+func names(doc *load.Document) bool {
+	switch doc.Key.Kind {
+	case schema.KindAttachment, schema.KindSharedRuntime:
+		return true
+	}
+	_, owners, _, _ := named(doc)
+	return len(owners) > 0
+}
