@@ -127,3 +127,18 @@ func TestValidName(t *testing.T) {
 		require.False(t, ValidName(s), s)
 	}
 }
+
+// The deletion rule covers the kinds whose removal ends, drops or widens something, and
+// no grant.
+func TestGuardedKinds(t *testing.T) {
+	var guarded []Kind
+	for _, k := range Kinds() {
+		if k.GuardsDeletion() {
+			guarded = append(guarded, k)
+		}
+	}
+	require.ElementsMatch(t, []Kind{
+		KindTenant, KindProject, KindInstance, KindSharedRuntime, KindAttachment,
+		KindContribution, KindNode, KindArtifact, KindPolicy,
+	}, guarded)
+}

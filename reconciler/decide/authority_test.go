@@ -63,7 +63,7 @@ func tellBy(t *testing.T, l *estate.Loader, with map[string]string) *story {
 	return s
 }
 
-// commits adds a commit by somebody: path → content, "" takes the file away.
+// commits adds a commit of a user: path → content, "" takes the file away.
 func (s *story) commits(who string, with map[string]string, more ...func(*decide.Step)) {
 	next := maps.Clone(s.main)
 	for path, data := range with {
@@ -344,8 +344,8 @@ func ack(digest string) func(*decide.Step) {
 	return func(s *decide.Step) { s.Acks = append(s.Acks, digest) }
 }
 
-// Of one tenant, at most five documents or a tenth go at once, unless just
-// these are acknowledged by somebody who may.
+// A merge deletes at most five documents or a tenth of a tenant's, unless a user with
+// deletions.acknowledge acknowledges exactly these.
 func TestLargeDeletionsAreAcknowledged(t *testing.T) {
 	s := tell(t, many(12))
 	s.commits("pia", without(many(5)))
@@ -383,8 +383,7 @@ func TestLargeDeletionsAreAcknowledged(t *testing.T) {
 	require.Empty(t, s.together().Held)
 }
 
-// Another tenant's deletions do not count, and nobody's deletions are stopped
-// by what somebody without the right takes away.
+// Unauthorized deletions do not count for the limit of a merge.
 func TestDeletionsAreCountedByTenant(t *testing.T) {
 	s := tell(t, many(8))
 	s.commits("vic", without(many(8)))
@@ -476,7 +475,7 @@ func TestApprovalRuleCanBeRemovedWhereNobodyCanApprove(t *testing.T) {
 		s.commits("", map[string]string{train: instance("train", 1, 3)}, signed("tina", tinaKey, ""))
 		require.Empty(t, s.together().Held)
 	}
-	// At a forge somebody else can approve, so it is not ended by a push.
+	// At a forge another user can approve, so a push does not end it.
 	s := begin(false, plain)
 	s.commits("", map[string]string{policyFile: ""}, signed("tina", tinaKey, ""))
 	require.Len(t, s.together().Held, 1)

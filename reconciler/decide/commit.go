@@ -157,7 +157,7 @@ func Changed(before, after *schema.Effective) iter.Seq[schema.Key] {
 	}
 }
 
-// Read is the decision that a tree of berth/in-force stands for.
+// Read returns the decision that made a tree of berth/in-force, without its reasons.
 func (d *Decider) Read(ctx context.Context, tree schema.Snapshot, today string) (Decision, error) {
 	f, err := d.enforce(ctx, change{main: tree, previous: tree, today: today, trust: true})
 	if err != nil {

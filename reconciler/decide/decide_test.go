@@ -229,7 +229,7 @@ func TestProposal(t *testing.T) {
 				"ref.missing-version " + train + ":7", "held needs platform/catalog/batch/v1.yaml"},
 			blocked: true,
 		}, {
-			name: "what was wrong before is nobody's news",
+			name: "an error that was there before is not reported",
 			base: map[string]string{"tenants/chem/tenant.yaml": "nonsense: true\n"},
 			with: map[string]string{at + "eval.yaml": instance("eval", 1, 4)},
 			want: []string{"added Instance physics.lhc/eval", "eval: create join worker-0"},

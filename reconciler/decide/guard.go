@@ -51,7 +51,7 @@ func (g *guard) look() {
 
 // authorise decides the permissions for each changed path. A path that was permitted
 // before and has the same content stays permitted. A difference that no step touched
-// has nobody's permission.
+// is unauthorized.
 func (g *guard) authorise() {
 	for _, c := range g.changes {
 		who, touched := g.author(c.Path)

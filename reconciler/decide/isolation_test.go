@@ -334,14 +334,12 @@ func (w *world) after(first, then []edit, mallow edit) (*view, error) {
 	return w.view(d), nil
 }
 
-// TestOneTenantNeverChangesAnother: whatever a tenant declares, in whatever
-// order, what is decided and planned for another stays as it is to the byte
-// (DESIGN §1 promise 5).
+// Whatever a tenant declares, in whatever order, the decisions and plans of another
+// tenant stay the same to the byte (DESIGN §1 promise 5).
 //
-// Two things are excluded, as they are the design. Claims of one Unix account:
-// of two new ones the first has it, and whoever names one as its owner does
-// takes part in it, so that nobody can give it to another alone; so here eve
-// claims what mallow has, and mallow changes no claim. And nodes that both may
+// Two things are excluded by design. Claims of one Unix account: of two new ones the
+// first has it, and a second claim that agrees takes part in it. So here eve claims
+// what mallow has, and mallow changes no claim. And nodes that both may
 // use: what comes into force for one takes room from the other; so here each has
 // its own. That what is held or invalid takes no room is
 // TestHeldDocumentsTakeNoCapacity.

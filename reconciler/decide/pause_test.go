@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A pause that cannot be read stops everything, and only somebody with the right
-// to lifts it: others may write over it or take it away, and it still does.
+// An unreadable pause stops everything. Only a user with the permission lifts it:
+// overwriting or deleting it without the permission has no effect.
 func TestPauseIsLiftedWithPermissionOnly(t *testing.T) {
 	const file = "platform/pause.yaml"
 	brake := func() *story {
