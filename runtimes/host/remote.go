@@ -23,13 +23,6 @@ const (
 	margin = 10 * time.Second
 )
 
-// opener starts sessions on one host.
-type opener interface {
-	// open starts a session and reads its hello. It returns when ctx ends.
-	open(ctx context.Context) (*session, error)
-	close()
-}
-
 // remote is a host that is reached through an opener.
 type remote struct {
 	name   string
@@ -228,8 +221,6 @@ func (r *remote) take(ctx context.Context) (*session, error) {
 	r.busy[s] = struct{}{}
 	return s, nil
 }
-
-var errClosed = errors.New("closed")
 
 func (r *remote) isClosed() bool {
 	r.mu.Lock()

@@ -157,3 +157,12 @@ func (s *stderrText) String() string {
 	defer s.mu.Unlock()
 	return string(bytes.TrimSpace(s.buf.Bytes()))
 }
+
+// opener starts sessions on one host.
+type opener interface {
+	// open starts a session and reads its hello. It returns when ctx ends.
+	open(ctx context.Context) (*session, error)
+	close()
+}
+
+var errClosed = errors.New("closed")

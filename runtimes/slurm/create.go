@@ -104,17 +104,24 @@ func (c *control) preflight() runtimes.Op {
 	return runtimes.Op{Preflight: p}
 }
 
-// sharedDirs are directories that all units and the distribution's packages share,
-// children before their parents.
-func sharedDirs() []string {
-	return []string{profile.EtcDir, profile.MungeEtc, profile.MungeLib, profile.MungeLog, profile.StateDir, profile.LogDir}
+// makeSharedDirs makes the directories that all units and the distribution's packages
+// share. The configuration directory is the first one.
+func makeSharedDirs() []runtimes.Op {
+	return []runtimes.Op{
+		dirOp(profile.EtcDir, 0o755, ""),
+		dirOp(profile.MungeEtc, 0o700, profile.MungeUser),
+		dirOp(profile.MungeLib, 0o711, profile.MungeUser),
+		dirOp(profile.MungeLog, 0o700, profile.MungeUser),
+		dirOp(profile.StateDir, 0o755, profile.SlurmUser),
+		dirOp(profile.LogDir, 0o755, profile.SlurmUser),
+	}
 }
 
 // removeSharedDirs removes the shared directories that Berth made and that are empty.
 func removeSharedDirs() []runtimes.Op {
-	var ops []runtimes.Op
-	for _, dir := range sharedDirs() {
-		ops = append(ops, removeEmptyOp(dir))
+	ops := makeSharedDirs()
+	for i, op := range ops {
+		ops[i] = removeEmptyOp(op.Dir.Path)
 	}
 	return ops
 }
@@ -131,21 +138,13 @@ func (c *control) writeStack(ctx context.Context) error {
 		return err
 	}
 	s := c.stack
-	ops := []runtimes.Op{
-		c.service(profile.Slurmctld, "stop"),
-		c.writeRecord(&c.rec),
-		dirOp(profile.EtcDir, 0o755, ""),
-		dirOp(profile.MungeEtc, 0o700, profile.MungeUser),
-		dirOp(profile.MungeLib, 0o711, profile.MungeUser),
-		dirOp(profile.MungeLog, 0o700, profile.MungeUser),
-		dirOp(profile.StateDir, 0o755, profile.SlurmUser),
-		dirOp(profile.LogDir, 0o755, profile.SlurmUser),
+	ops := append([]runtimes.Op{c.service(profile.Slurmctld, "stop"), c.writeRecord(&c.rec)}, makeSharedDirs()...)
+	ops = append(ops,
 		dirOp(s.Etc(), 0o755, ""),
 		ownDirOp(s.Lib(), 0o755, profile.SlurmUser),
 		ownDirOp(s.State(), 0o700, profile.SlurmUser),
 		ownDirOp(s.Log(), 0o755, profile.SlurmUser),
-		{Secret: &runtimes.MakeSecret{Path: s.MungeKey(), Bytes: 128, Mode: 0o400, Owner: profile.MungeUser, Group: profile.MungeUser}},
-	}
+		runtimes.Op{Secret: &runtimes.MakeSecret{Path: s.MungeKey(), Bytes: 128, Mode: 0o400, Owner: profile.MungeUser, Group: profile.MungeUser}})
 	ops = append(ops, writeOps(rendered)...)
 	ops = append(ops, c.service(profile.Munged, "start"))
 	_, err = c.do(ctx, ops...)

@@ -98,39 +98,19 @@ func (c *control) startWorker(ctx context.Context, m plan.Member, nodes []node) 
 		isKnown, slurmdRuns = false, false
 	}
 
-	users := c.rec.Unit.Instance.Users
-	mine := workerRecord{Format: workerFormat, Cluster: c.stack.Cluster, Key: c.key, Node: m.Node}
-	if set, err := parseSettings(c.rec.Unit.Instance.Config); err != nil {
+	ops, err := c.workerFiles(m, key[0].Data, owned)
+	if err != nil {
 		return err
-	} else if set.Identity == identityManaged {
-		mine.Users = users
 	}
-	var ops []runtimes.Op
-	if !owned {
-		ops = append(ops, c.service(profile.Slurmd, "stop"), c.service(profile.MungedWorker, "stop"),
-			removeTreeOp(profile.WorkerSpoolDir), removeOp(profile.WorkerConfLink))
-	}
-	ops = append(ops,
-		dirOp(profile.InstanceDir, 0o755, ""),
-		writeOp(workerRecordPath, file{mine.encode(), 0o600, ""}),
-		dirOp(profile.MungeEtc, 0o700, profile.MungeUser),
-		dirOp(profile.MungeLib, 0o711, profile.MungeUser),
-		dirOp(profile.MungeLog, 0o700, profile.MungeUser),
-		dirOp(profile.StateDir, 0o755, profile.SlurmUser),
-		dirOp(profile.LogDir, 0o755, profile.SlurmUser),
-		ownDirOp(profile.WorkerSpoolDir, 0o755, ""),
-	)
 	munge := "start"
 	if sum := sha256.Sum256(key[0].Data); res[2].Service.Running && res[1].Stats[0].SHA256 != hex.EncodeToString(sum[:]) {
 		munge = "restart" // munged reads its key at start only
 	}
-	ops = append(ops,
-		writeOp(profile.WorkerMungeKey, file{key[0].Data, 0o400, profile.MungeUser}),
-		c.service(profile.MungedWorker, munge))
+	ops = append(ops, c.service(profile.MungedWorker, munge))
 	if err := c.writeWorkerFiles(ctx, wk, ops); err != nil {
 		return err
 	}
-	if err := c.makeUsers(ctx, wk, users); err != nil {
+	if err := c.makeUsers(ctx, wk, c.rec.Unit.Instance.Users); err != nil {
 		return err
 	}
 	start := c.slurmd(m, control, "start")
@@ -144,6 +124,29 @@ func (c *control) startWorker(ctx context.Context, m plan.Member, nodes []node) 
 		return err
 	}
 	return c.restoreDrain(ctx, m)
+}
+
+// workerFiles returns the operations that write the files of a worker. A new worker is
+// cleared first.
+func (c *control) workerFiles(m plan.Member, key []byte, owned bool) ([]runtimes.Op, error) {
+	mine := workerRecord{Format: workerFormat, Cluster: c.stack.Cluster, Key: c.key, Node: m.Node}
+	if set, err := parseSettings(c.rec.Unit.Instance.Config); err != nil {
+		return nil, err
+	} else if set.Identity == identityManaged {
+		mine.Users = c.rec.Unit.Instance.Users
+	}
+	var ops []runtimes.Op
+	if !owned {
+		ops = append(ops, c.service(profile.Slurmd, "stop"), c.service(profile.MungedWorker, "stop"),
+			removeTreeOp(profile.WorkerSpoolDir), removeOp(profile.WorkerConfLink))
+	}
+	ops = append(ops,
+		dirOp(profile.InstanceDir, 0o755, ""),
+		writeOp(workerRecordPath, file{mine.encode(), 0o600, ""}))
+	ops = append(ops, makeSharedDirs()[1:]...) // without the configuration, which slurmd fetches
+	return append(ops,
+		ownDirOp(profile.WorkerSpoolDir, 0o755, ""),
+		writeOp(profile.WorkerMungeKey, file{key, 0o400, profile.MungeUser})), nil
 }
 
 // writeWorkerFiles writes a worker's record and files. The lock keeps another
