@@ -27,12 +27,13 @@ type Document struct {
 	configs sync.Map // findings in its config, by the backend whose definition it was checked by
 }
 
-// has reports whether the document has a field at path.
+// Has reports whether the document has a field at path.
 func (d *Document) Has(path string) bool {
 	_, ok := d.tree.at[path]
 	return ok
 }
 
+// Valid reports whether the document is valid by itself, whatever other documents say.
 func (d *Document) Valid() bool { return d.Decl != nil }
 
 // paths interns field paths: ten thousand documents have the same few hundred.
