@@ -25,7 +25,7 @@ const (
 	breakGlass = "Break-Glass:"
 )
 
-// ErrOther: the line is no command, though it may look like one.
+// ErrOther: the line does not begin with /berth.
 var ErrOther = errors.New("not a command to Berth")
 
 // Verb is one command of the table: how it is written, and its help.
@@ -34,7 +34,7 @@ type Verb struct {
 	Args       []Argument
 	BreakGlass bool   // "Break-Glass: REASON" may follow the arguments
 	Who        string // may give it
-	Help       string // what it does
+	Help       string // its effect
 }
 
 // Argument is a word after the name of a command.
@@ -72,7 +72,7 @@ func (v Verb) Usage() string {
 // Parse reads a line such as "/berth apply 1f0c9aa" by a table of verbs. Space
 // around words is ignored, and so are backquotes around a word, which copying from
 // a comment adds. The error is one sentence for people that contains nothing of the
-// line; it is ErrOther for a line that is no command.
+// line; it is ErrOther for a line without /berth.
 func Parse(line string, verbs []Verb) (Command, error) {
 	tooLong := len(line) > maxLine
 	if tooLong {

@@ -24,11 +24,11 @@ type Options struct {
 	Repo   reconciler.Repo
 	Forge  reconciler.Forge // nil: no forge
 	Branch string           // the branch that pull requests are merged to
-	// CheckAuthority is false where everybody who can push may change everything.
-	// Then the forge is not asked who made a commit.
+	// CheckAuthority is false where every user with push access may change everything.
+	// Then the forge is not asked for authors.
 	CheckAuthority bool
 	Lag            time.Duration // how long a forge may take to name the pull request of a new commit
-	Accept         string        // commit of main that the operator takes over as it is; "": none
+	Accept         string        // commit of main that the operator accepts unchecked; "": none
 	// Acks lists the acknowledgements of deletions in the comments of a pull request.
 	// With an error, it returns those that it could read.
 	Acks func(ctx context.Context, pull int) ([]decide.Ack, error)
@@ -76,6 +76,12 @@ func (a *Authors) Steps(ctx context.Context, from, to string, ackAwaited bool) (
 		}
 		out, readable = append(out, s), s.Commit
 	}
+	more, err := a.oneByOne(ctx, commits, joins, readable, ackAwaited || slices.ContainsFunc(out, removesMany))
+	return append(out, more...), err
+}
+
+// oneByOne are the steps of commits that come after a readable one.
+func (a *Authors) oneByOne(ctx context.Context, commits []reconciler.Commit, joins map[string]string, readable string, ackAwaited bool) (out []decide.Step, err error) {
 	h := NewHistory(a.o.Repo, a.o.Forge, a.o.Branch, commits)
 	for i, c := range commits {
 		parent, joined := joins[c.ID]
@@ -91,30 +97,36 @@ func (a *Authors) Steps(ctx context.Context, from, to string, ackAwaited bool) (
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("commit %d of %d since %s: %w", i+1, len(commits), reconciler.Short(from), err)
+			return nil, fmt.Errorf("commit %d of %d from %s: %w", i+1, len(commits), reconciler.Short(commits[0].ID), err)
 		}
 		readable = c.ID
+		known := true
 		if gap || joined { // neither a forge nor a signature vouches for all of such a change
-			s.Operator = joined && a.o.Accept == to
-			out = append(out, s)
-			continue
-		}
-		known, err := a.attribute(ctx, h, i, &s, ackAwaited || slices.ContainsFunc(out, removesMany))
-		if err != nil {
-			return nil, fmt.Errorf("find the author of %s: %w", reconciler.Short(c.ID), err)
+			s.Operator = joined && a.o.Accept == commits[len(commits)-1].ID
+		} else if known, err = a.complete(ctx, h, i, &s, ackAwaited || slices.ContainsFunc(out, removesMany)); err != nil {
+			return nil, err
 		}
 		if !known {
-			a.o.Log.Info("waiting for the forge to name the pull request of a commit", "commit", reconciler.Short(c.ID), "at_most", a.o.Lag)
-			return out, nil
-		}
-		if removesMany(s) {
-			if err := a.addAcks(ctx, h, i, &s); err != nil {
-				return nil, err
-			}
+			break
 		}
 		out = append(out, s)
 	}
 	return out, nil
+}
+
+// complete fills in the author of commit i of a history and, if it deletes much,
+// the acknowledgements. known is false while the forge may not know the author yet.
+func (a *Authors) complete(ctx context.Context, h *History, i int, s *decide.Step, ackAwaited bool) (known bool, err error) {
+	if known, err = a.attribute(ctx, h, i, s, ackAwaited); err != nil {
+		return false, fmt.Errorf("find the author of %s: %w", reconciler.Short(s.Commit), err)
+	}
+	switch {
+	case !known:
+		a.o.Log.Info("waiting for the forge to name the pull request of a commit", "commit", reconciler.Short(s.Commit), "at_most", a.o.Lag)
+	case removesMany(*s):
+		err = a.addAcks(ctx, h, i, s)
+	}
+	return known, err
 }
 
 // onlyParent is the parent of a commit; "" if it has none or several.

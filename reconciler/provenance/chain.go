@@ -50,7 +50,7 @@ func chain(ctx context.Context, repo reconciler.Repo, from, to string) (commits 
 }
 
 // joined finds the newest commit with a parent, other than its first, that
-// descends from a commit; -1 if there is none.
+// descends from a commit; -1 if no commit has one.
 func joined(ctx context.Context, repo reconciler.Repo, from string, commits []reconciler.Commit) (int, string, error) {
 	for i, c := range commits {
 		for _, p := range c.Parents[min(1, len(c.Parents)):] {

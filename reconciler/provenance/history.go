@@ -38,7 +38,7 @@ func NewHistory(repo reconciler.Repo, forge reconciler.Forge, branch string, com
 // approvers are then responsible for the commit (requirement A9).
 //
 // The forge's answer is only a hint: a forge also counts commits to a pull request
-// that somebody pushed to main by hand, or merged by hand with more in them. So the
+// that a user pushed to main by hand, or merged by hand with more in them. So the
 // commit must be the merge commit, or lie before it among commits of the same pull
 // request, as after a rebase; and these commits together must change exactly what a
 // merge of the head changes. If the forge names a pull request and this does not

@@ -42,7 +42,7 @@ func (a *Applies) NextApply() (Applying, bool) {
 }
 
 // AnswerApply records that the estate task carried out a command or, with a reason,
-// refused it. more is what the user has to know besides.
+// refused it. more are further sentences for the user.
 func (a *Applies) AnswerApply(one Applying, reason string, more ...string) {
 	out := refused(reason)
 	if reason == "" {
@@ -60,7 +60,7 @@ func (a *Applies) AnswerApply(one Applying, reason string, more ...string) {
 	a.Queue.Add(reconciler.Item{Task: reconciler.TaskEstate}) // others may wait
 }
 
-// ApplyInput is what such a command is decided on.
+// ApplyInput is the input of the decision about such a command.
 func (a *Applies) ApplyInput(st *reconciler.State) decide.Input { return a.applyInput(st) }
 
 // add has the estate task carry out a command.

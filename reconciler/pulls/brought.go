@@ -22,7 +22,7 @@ const (
 )
 
 // BroughtBy lists the pull requests that brought a commit of main; without a forge
-// there are none. sure is false while the forge may not know them yet.
+// the list is empty. sure is false while the forge may not know them yet.
 //
 // The forge's answer is not verified: it can only hold a unit. A unit that it
 // releases would not be held if the forge had named no pull request.
@@ -115,7 +115,7 @@ func (e *env) isAncestor(ctx context.Context, commit, of string) (bool, error) {
 }
 
 // pullsOf lists the merged pull requests that a commit belongs to. While it is not
-// sure that there is none, the roll-out is reported again.
+// sure that the list is empty, the roll-out is reported again.
 func (r *Reporter) pullsOf(ctx context.Context, commit string) (prs []reconciler.PullRequest, sure bool, err error) {
 	prs, asked, _ := r.rollouts.pulls(commit)
 	if len(prs) > 0 || !asked.IsZero() && r.Now().Sub(asked) >= pullsOfTrust {

@@ -34,10 +34,9 @@ type origin struct {
 	signed  reconciler.Evidence    // of a commit that no pull request brought
 }
 
-// apply brings into force what a commit of main changed and what is held of it as
-// unauthorized, as a stale plan or as a blocked deletion. The user must have been
-// able to read the plan: a plan that was not posted before is posted, and the
-// command has to be repeated.
+// apply brings the held changes of a commit of main into force: unauthorized ones,
+// stale plans and blocked deletions. The user must have been able to read the plan:
+// a plan that was not posted before is posted, and the user repeats the command.
 func (h *CommandHandler) apply(ctx context.Context, r *request) (outcome, error) {
 	frozen := h.Loop.Main().Frozen
 	out, waits, known := h.applies.result(r.id())
@@ -75,7 +74,7 @@ func (h *CommandHandler) apply(ctx context.Context, r *request) (outcome, error)
 	return out, nil
 }
 
-// originOf finds the commit of main that a command names; no is why there is none.
+// originOf finds the commit of main that a command names; no is the reason if it finds no single one.
 func (h *CommandHandler) originOf(ctx context.Context, r *request) (o origin, no string, err error) {
 	if o.history, err = h.Repo.Log(ctx, "", r.state.Main, maxHistory); err != nil {
 		return o, "", err

@@ -33,8 +33,8 @@ func (p *Planner) listGroups(ctx context.Context) error {
 	return nil
 }
 
-// PlanGroup plans what a group of the merge queue would do, and reports its checks
-// on the head of the group, for which the queue waits. There is no comment.
+// PlanGroup plans a group of the merge queue, and reports the checks on the head of
+// the group, for which the queue waits. A group has no comment.
 // Permissions and acknowledgements were checked on each pull request and are
 // checked again after the merge. While nothing can be planned only documents are
 // checked: a failing check would remove innocent changes from the queue.

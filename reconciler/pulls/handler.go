@@ -179,7 +179,7 @@ func (l *commandList) permission(ctx context.Context, login string) (reconciler.
 	return may, err
 }
 
-// rankedCommand is a command with what decides when it is answered.
+// rankedCommand is a command with the properties that decide its turn.
 type rankedCommand struct {
 	reconciler.CommandComment
 	may  reconciler.Permission
@@ -256,7 +256,7 @@ func pick(ranked []rankedCommand) (picked []rankedCommand, more []reconciler.Com
 
 // answer carries out one command, then posts the answer in Berth's comment, which
 // also records that the command was answered, then sets the reaction. It returns
-// false while there is no answer yet.
+// false while the outcome is open.
 func (l *commandList) answer(ctx context.Context, c reconciler.CommandComment) (answered bool, err error) {
 	pr, err := l.pull(ctx, c.Pull)
 	if err != nil && !errors.Is(err, reconciler.ErrNotFound) {
@@ -336,7 +336,7 @@ func (h *CommandHandler) carryOut(ctx context.Context, pr reconciler.PullRequest
 	return out, nil
 }
 
-// flush waits until what was recorded is on the remote.
+// flush waits until all records are on the remote.
 func (h *CommandHandler) flush(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()

@@ -13,7 +13,7 @@ import (
 // like it.
 const headChanges = 2 * time.Second
 
-// openPull is an open pull request as it was read last.
+// openPull is an open pull request and its last known state.
 type openPull struct {
 	reconciler.PullRequest
 	stale   bool   // it may have changed since

@@ -26,7 +26,7 @@ type Options struct {
 	Status  Status
 	Queue   Queue
 	Loop    Loop
-	// CheckAuthority is false where everybody who can push may change everything.
+	// CheckAuthority is false where every user with push access may change everything.
 	CheckAuthority bool
 	AuthorLag      time.Duration // how long a forge may take to name the pull request of a new commit
 	Log            *slog.Logger
@@ -39,7 +39,7 @@ type Queue struct {
 	AddAfter func(reconciler.Item, time.Duration)
 }
 
-// Loop tells what the loop knows. All of it may be called at any time.
+// Loop gives access to the loop. Its functions may be called at any time.
 type Loop struct {
 	Main  func() Main
 	Rules func(backend string) plan.Rules
@@ -61,15 +61,15 @@ type Status interface {
 	// recorded meanwhile.
 	Set(prev *plan.Status, s plan.Status) bool
 	Record(...audit.Record)
-	// RecordDenied is Record of records that anybody can cause; they are bounded.
+	// RecordDenied is Record of records that any user can cause; their number is bounded.
 	RecordDenied(...audit.Record)
 	// Flush waits until everything recorded is on the remote; FlushTo, up to a count.
 	Flush(context.Context) error
 	FlushTo(ctx context.Context, count uint64) error
 	// Reviews are the records of what was shown on pull requests.
 	Reviews() map[int]*plan.Review
-	// UpdateReview replaces the record of a pull request by what change returns for
-	// the present one, of which nil is none; the same value changes nothing. It
+	// UpdateReview replaces the record of a pull request by the result of change for
+	// the present one; nil means no record, the same value no change. It
 	// returns the count of changes to flush to.
 	UpdateReview(pull int, change func(*plan.Review) *plan.Review) uint64
 }
@@ -127,7 +127,7 @@ func (e *env) state() *reconciler.State { return e.Loop.Main().State }
 // today is the UTC day.
 func (e *env) today() string { return e.Now().UTC().Format(time.DateOnly) }
 
-// applyInput is what a command to apply a commit is decided on.
+// applyInput is the input of a decision about the state in force.
 func (e *env) applyInput(st *reconciler.State) decide.Input {
 	mem := e.Status.Units()
 	return decide.Input{Repo: e.Repo, Base: st.Main, InForce: st.InForce, Permitted: st.Permitted, Today: e.today(), Memory: &mem, Rules: e.Loop.Rules}

@@ -22,7 +22,7 @@ const (
 	// concern are planned again, and replanLater before all of them are.
 	replanSoon  = 700 * time.Millisecond
 	replanLater = 10 * time.Second
-	// undecidedGrace is how long a start may take before pull requests are told that
+	// undecidedGrace is how long a start may take before the checks report that
 	// nothing is decided yet, and undecidedAgain when to try again until then.
 	undecidedGrace = 30 * time.Second
 	undecidedAgain = time.Second
@@ -34,7 +34,7 @@ const (
 	codeRefused = "pull.refused"
 )
 
-// Planner finds pull requests and plans what each would do.
+// Planner finds pull requests and plans the effect of each.
 type Planner struct {
 	*env
 	publisher *Publisher
@@ -46,7 +46,7 @@ type Planner struct {
 // Heard marks a pull request as changed: it is read before it is planned again.
 func (p *Planner) Heard(pull int) { p.open.markStale(pull) }
 
-// List finds what webhooks may have missed: new, changed and closed pull requests,
+// List finds the changes that webhooks may have missed: new, changed and closed pull requests,
 // and groups of the merge queue.
 func (p *Planner) List(ctx context.Context) error {
 	return errors.Join(p.listOpen(ctx), p.listGroups(ctx))
@@ -142,8 +142,7 @@ func (p *Planner) replan(numbers []int) {
 	}
 }
 
-// read returns a pull request as it was read last, or reads it if it may have
-// changed; false if it is not open, or to another branch.
+// read returns the known state of a pull request, or reads it if it may have changed; false if it is not open, or to another branch.
 func (p *Planner) read(ctx context.Context, number int) (openPull, bool, error) {
 	if known, ok := p.open.get(number); ok {
 		return known, true, nil
@@ -169,8 +168,8 @@ func (p *Planner) read(ctx context.Context, number int) (openPull, bool, error) 
 	return openPull{}, false, err
 }
 
-// Plan plans what a pull request would do and has that published, unless it is
-// published already. It returns when to plan again; 0: after a change.
+// Plan plans the effect of a pull request and has the plan published, unless an
+// equal one is. It returns when to plan again; 0: after a change.
 func (p *Planner) Plan(ctx context.Context, number int) (again time.Duration, err error) {
 	pull, open, err := p.read(ctx, number)
 	if err != nil || !open {
@@ -206,7 +205,7 @@ func (p *Planner) Plan(ctx context.Context, number int) (again time.Duration, er
 	return 0, nil
 }
 
-// basis is what pull requests are planned against.
+// basis is the input of all plans.
 type basis struct {
 	in     decide.Input // but for the head and its acknowledgements
 	tip    string       // of main, if it is not in.Base because synchronization is frozen
@@ -236,7 +235,7 @@ func (p *Planner) basis() (basis, bool) {
 	return b, true
 }
 
-// proposal says what merging a pull request would do, with the acknowledgements in
+// proposal plans the merge of a pull request, with the acknowledgements in
 // its comments. It fills in b's input and what it learnt of the pull request. mends
 // is true if main is frozen and the merge would end that.
 func (p *Planner) proposal(ctx context.Context, pull *openPull, b basis, in *decide.Input) (out plan.Proposal, mends bool, err error) {
@@ -269,7 +268,7 @@ func (p *Planner) withoutAcks(ctx context.Context, pull *openPull, b basis, in *
 			return out, false, err
 		}
 		// If the head moved between the two reads, the fetched one is planned; before it
-		// is published, the forge tells whether it still is the head.
+		// is published, the forge confirms that it still is the head.
 		pull.Head, pull.fetched = head, head
 	}
 	if err := p.readHead(ctx, pull); err != nil {
@@ -326,8 +325,8 @@ func (p *Planner) warnOfShadowed(ctx context.Context, out *plan.Proposal) error 
 	return nil
 }
 
-// mending is what a change would do that makes a frozen main valid again, with all
-// that would come into force with it. It returns false if main would stay frozen,
+// mending plans a change that makes a frozen main valid again, with everything that
+// comes into force with it. It returns false if main would stay frozen,
 // or if findings or held documents outside the change would remain.
 func (p *Planner) mending(ctx context.Context, tip string, in decide.Input) (out plan.Proposal, ok bool, err error) {
 	tree, conflicts, err := p.Repo.Merge(ctx, tip, in.Head)

@@ -14,8 +14,7 @@ import (
 	"berth/reconciler/plan"
 )
 
-// target is what a result is published on: a pull request, or a group of a merge
-// queue.
+// target is the place of a result: a pull request, or a group of a merge queue.
 type target struct {
 	pull int
 	ref  string
@@ -33,7 +32,7 @@ type publication struct {
 	target
 	head     string // commit of the checks
 	checks   []plan.Check
-	plan     *string    // of the comment; nil: it stays as it is
+	plan     *string    // of the comment; nil: keep the present one
 	shown    plan.Shown // as recorded; zero for a group
 	recorded uint64     // the status writer's count that shown is recorded by
 	known    bool       // it was recorded as shown before; publishing only makes sure

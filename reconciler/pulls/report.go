@@ -127,8 +127,7 @@ func (r *Reporter) notePosted(posted plan.Rollout) {
 	}
 }
 
-// postedPlan is the stale plan of a unit as it was posted; nil: it is not posted
-// yet.
+// postedPlan is the posted stale plan of a unit; nil: not posted yet.
 func postedPlan(s *plan.Status) *plan.Offer {
 	if o := s.Review.Offer; o != nil && o.Digest == s.Review.Stale.Now {
 		return o

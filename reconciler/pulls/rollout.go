@@ -20,9 +20,8 @@ const (
 	maxReportInterval = 30 * time.Second
 )
 
-// RollOuts keeps the progress of merged commits: which units each changed, how far
-// they are, and what of the commit is held. A roll-out that was reported to its end
-// is over: it does not follow its units any more. After a restart the roll-outs
+// RollOuts keeps the progress of merged commits: the units that each changed, their
+// progress, and the held changes. A roll-out that was reported to its end is over: it does not follow its units any more. After a restart the roll-outs
 // are made again from the statuses, as far as these name them.
 type RollOuts struct {
 	now func() time.Time
@@ -36,7 +35,7 @@ type rollout struct {
 	began time.Time
 	units map[schema.Key]*plan.UnitProgress
 	held  []plan.Held
-	whole bool // what the commit brought is known
+	whole bool // all units of the commit are known
 	over  bool
 
 	prs   []reconciler.PullRequest
@@ -49,14 +48,14 @@ func newRollOuts(now func() time.Time) *RollOuts {
 	return &RollOuts{now: now, of: map[string]*rollout{}, latest: map[schema.Key]string{}}
 }
 
-// with calls f with the roll-out of a commit, which begins now if there is none.
+// with calls f with the roll-out of a commit, and begins it if necessary.
 func (r *RollOuts) with(commit string, f func(*rollout)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f(r.get(commit))
 }
 
-// get is the roll-out of a commit, which begins now if there is none; with mu held.
+// get returns the roll-out of a commit, and begins it if necessary; with mu held.
 func (r *RollOuts) get(commit string) *rollout {
 	o := r.of[commit]
 	if o == nil {
@@ -69,7 +68,7 @@ func (r *RollOuts) get(commit string) *rollout {
 	return o
 }
 
-// Begin records that a commit was decided, and what of it is held.
+// Begin records that a commit was decided, and its held changes.
 func (r *RollOuts) Begin(commit string, held []plan.Held) {
 	r.with(commit, func(o *rollout) {
 		for _, h := range held {

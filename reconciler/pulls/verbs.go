@@ -57,7 +57,7 @@ type outcome struct {
 	answer      *plan.Answer        // nil: only the reaction is set
 	explanation *policy.Explanation // for the answer
 	wait        bool                // no result yet: the command is read again
-	record      bool                // what it did has to be on the remote before the answer
+	record      bool                // its records have to be on the remote before the answer
 	answered    func()              // called once the answer is posted; may be nil
 }
 
@@ -98,8 +98,7 @@ func (h *CommandHandler) table() []verb {
 	}
 }
 
-// ackDeleteVerb is how acknowledgements are written, also when they are looked for
-// in comments.
+// ackDeleteVerb is how acknowledgements are written, also for reading comments.
 func ackDeleteVerb() command.Verb {
 	return command.Verb{Name: ackDelete, Args: []command.Argument{{Name: "DIGEST", Parse: command.Digest}},
 		Help: "acknowledges exactly this blocked deletion, before or after the merge"}
