@@ -16,15 +16,15 @@ import (
 	"berth/cmd/internal/labtest"
 )
 
-// daemonConfig is what a daemon of the stage differs in from others.
+// daemonConfig is the part of the configuration that differs between daemons.
 type daemonConfig struct {
-	name   string // of its files: one daemon at a time has it
+	name   string // of its files; one daemon at a time uses it
 	more   map[string]any
-	mirror string // its cache; empty: one of its own
+	mirror string // directory of the cache; empty: by name
 	url    string // of the repository; empty: the forge's
 }
 
-// served is a `berth serve` in a process of its own.
+// served is a `berth serve` process.
 type served struct {
 	cmd    *exec.Cmd
 	listen string
@@ -33,8 +33,8 @@ type served struct {
 	err    error // of its end; set before ended is closed
 }
 
-// configure writes a berth.yaml and says where it is and where a daemon with
-// it listens.
+// configure writes a berth.yaml, and returns its path and the address that it listens
+// on.
 func (s *stage) configure(c daemonConfig) (path, listen string, err error) {
 	if listen, err = labtest.FreePort(); err != nil {
 		return "", "", err
@@ -64,7 +64,7 @@ func (s *stage) configure(c daemonConfig) (path, listen string, err error) {
 		"listen":    listen,
 	}
 	switch {
-	case s.memory && c.more["ssh"] != nil: // the two would run the same backend
+	case s.memory && c.more["ssh"] != nil: // both would run the same backend
 	case s.memory:
 		config["memory_runtime"] = map[string]any{"directory": filepath.Join(s.dir, "world"), "backends": []string{"slurm"}}
 	default:
@@ -81,7 +81,7 @@ func (s *stage) configure(c daemonConfig) (path, listen string, err error) {
 	return path, listen, os.WriteFile(path, data, 0o600)
 }
 
-// launch starts a daemon. It returns before that is ready.
+// launch starts a daemon. It returns before the daemon is ready.
 func (s *stage) launch(c daemonConfig) (*served, error) {
 	path, listen, err := s.configure(c)
 	if err != nil {
@@ -107,8 +107,8 @@ func (s *stage) launch(c daemonConfig) (*served, error) {
 	return d, nil
 }
 
-// startDaemon starts the daemon that the forge tells of what happens, and
-// waits until it has decided its first commit.
+// startDaemon starts the daemon that receives the forge's webhooks, and waits until it
+// has decided its first commit.
 func (s *stage) startDaemon(ctx context.Context) (err error) {
 	if s.daemon, err = s.launch(daemonConfig{name: "berth"}); err != nil {
 		return err
@@ -133,7 +133,7 @@ func (s *stage) untilReady(ctx context.Context, d *served) error {
 	})
 }
 
-// stop ends the daemon as an operator does.
+// stop ends the daemon with SIGTERM.
 func (d *served) stop() error {
 	_ = d.cmd.Process.Signal(syscall.SIGTERM) // it may have ended already
 	select {
@@ -144,11 +144,11 @@ func (d *served) stop() error {
 		return nil
 	case <-time.After(30 * time.Second):
 		d.kill()
-		return errors.New("the daemon did not end when asked to")
+		return errors.New("the daemon did not end within 30 s of SIGTERM")
 	}
 }
 
-// kill ends the daemon as a power cut does.
+// kill ends the daemon with SIGKILL.
 func (d *served) kill() {
 	_ = d.cmd.Process.Kill() // it may have ended already
 	<-d.ended

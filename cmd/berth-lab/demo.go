@@ -50,7 +50,7 @@ type demoOptions struct {
 	memory             bool
 }
 
-// demo is the story while it is told.
+// demo is a running demo.
 type demo struct {
 	*stage
 	out     io.Writer
@@ -58,11 +58,11 @@ type demo struct {
 	step    int
 	figures []figure
 
-	deployment string       // correlation id of what brought train up
-	running    runtimes.Job // begun before train grows; nothing that follows may touch it
+	deployment string       // correlation id of the change that created train
+	running    runtimes.Job // started before train grows; no later step may affect it
 }
 
-// figure is one time or size the demo measured, and the goal it has.
+// figure is a measured time or size, with its goal.
 type figure struct {
 	what        string
 	value, goal float64
@@ -115,13 +115,13 @@ func runDemo(ctx context.Context, out io.Writer, o demoOptions) (err error) {
 		}
 		if err != nil {
 			d.print("\nFAILED after %.1f s: %v", time.Since(d.begun).Seconds(), err)
-			d.print("The daemon's last words:\n%s", indent(lastLines(filepath.Join(o.dir, "berth.log"), 12)))
+			d.print("End of the daemon's log:\n%s", indent(lastLines(filepath.Join(o.dir, "berth.log"), 12)))
 			d.print("Full logs: %s", o.dir)
 		}
 	}()
 	for _, act := range []func(context.Context) error{
-		d.setUp, d.neighbour, d.mistakes, d.correction, d.deploy, d.job, d.grow,
-		d.refusal, d.held, d.takenBack, d.remove, d.record, d.measure, d.tearDown,
+		d.setUp, d.neighbour, d.mistakes, d.correction, d.deploy, d.job, d.addWorker,
+		d.denyByPolicy, d.mergeWithoutPermission, d.revert, d.remove, d.readAuditLog, d.measure, d.tearDown,
 	} {
 		if err := act(ctx); err != nil {
 			return err
@@ -133,7 +133,7 @@ func runDemo(ctx context.Context, out io.Writer, o demoOptions) (err error) {
 
 func (d *demo) print(format string, args ...any) { fmt.Fprintf(d.out, format+"\n", args...) }
 
-// title begins a step.
+// title prints the title of the next step.
 func (d *demo) title(format string, args ...any) {
 	d.step++
 	d.print("\n%2d. %s   [%.1f s]", d.step, fmt.Sprintf(format, args...), time.Since(d.begun).Seconds())
@@ -171,9 +171,9 @@ func (d *demo) setUp(ctx context.Context) error {
 	return nil
 }
 
-// neighbour brings up an instance that others use while the story goes on.
+// neighbour creates an instance of another tenant, which runs during the demo.
 func (d *demo) neighbour(ctx context.Context) error {
-	d.title("A neighbour: another tenant's instance, assembly, runs already, on the same controller")
+	d.title("Another tenant's instance, assembly, on the same controller")
 	n, err := d.propose("add-assembly", "assembly: one worker", labtest.AssemblyOwner, gittest.Commit{Files: map[string]string{labtest.AssemblyFile: labtest.AssemblyYAML()}})
 	if err != nil {
 		return err
@@ -212,7 +212,7 @@ func (d *demo) mistakes(ctx context.Context) error {
 }
 
 func (d *demo) correction(ctx context.Context) error {
-	d.title("Corrected: the check passes, a comment shows what the merge would do")
+	d.title("Corrected: the check passes, and a comment shows the plan")
 	start := time.Now()
 	right := train(2)
 	right.Message = "train: spelt right"
@@ -254,9 +254,9 @@ func (d *demo) deploy(ctx context.Context) error {
 }
 
 func (d *demo) job(ctx context.Context) error {
-	d.title("A job of anna's, asking for one GPU")
+	d.title("A job of user anna with one GPU")
 	if d.memory {
-		d.say("left out: the memory runtime runs no jobs")
+		d.say("skipped: the memory runtime runs no jobs")
 		return nil
 	}
 	start := time.Now()
@@ -272,8 +272,8 @@ func (d *demo) job(ctx context.Context) error {
 	return nil
 }
 
-func (d *demo) grow(ctx context.Context) error {
-	d.title("A pull request that adds a worker; a job goes on meanwhile")
+func (d *demo) addWorker(ctx context.Context) error {
+	d.title("A pull request that adds a worker while a job runs")
 	if !d.memory {
 		var err error
 		if d.running, err = d.startJob(ctx, labtest.Train, "#!/bin/sh\nsleep 12\n"); err != nil {
@@ -293,7 +293,7 @@ func (d *demo) grow(ctx context.Context) error {
 	if _, err := d.merge(ctx, n, labtest.ProjectAdmin); err != nil {
 		return err
 	}
-	if err := d.grown(ctx, 3); err != nil {
+	if err := d.untilWorkers(ctx, 3); err != nil {
 		return err
 	}
 	d.measured("worker added", time.Since(start), 5)
@@ -308,7 +308,7 @@ func (d *demo) grow(ctx context.Context) error {
 	if err := d.stillRunning(ctx, labtest.Train, d.running); err != nil {
 		return err
 	}
-	d.say("job %s was not touched, and goes on", d.running.ID)
+	d.say("job %s was not interrupted", d.running.ID)
 	return nil
 }
 
@@ -347,26 +347,26 @@ func (d *demo) remove(ctx context.Context) error {
 		return err
 	}
 	if len(left) > 0 {
-		return fmt.Errorf("train left something behind: %s", strings.Join(left, ", "))
+		return fmt.Errorf("files or processes of train are left: %s", strings.Join(left, ", "))
 	}
-	d.say("nothing of it is left on any host")
+	d.say("no file or process of it is left on any host")
 	after, err := d.fingerprint(ctx, labtest.Assembly)
 	if err != nil {
 		return err
 	}
 	if before != after {
-		return fmt.Errorf("the neighbour was touched:\n%s\nbecame\n%s", before, after)
+		return fmt.Errorf("assembly was affected:\n%s\nbecame\n%s", before, after)
 	}
 	if d.memory {
-		d.say("its neighbour assembly runs on")
+		d.say("assembly keeps running")
 	} else {
-		d.say("its neighbour assembly runs on: same processes, same start times")
+		d.say("assembly keeps running: same processes, same start times")
 	}
 	return nil
 }
 
 func (d *demo) measure(ctx context.Context) error {
-	d.title("What it costs")
+	d.title("Memory and disk")
 	rss, err := residentMiB(d.daemon.cmd.Process.Pid)
 	if err != nil {
 		return err
@@ -390,7 +390,7 @@ func (d *demo) measure(ctx context.Context) error {
 }
 
 func (d *demo) tearDown(ctx context.Context) error {
-	d.title("Everything away")
+	d.title("Delete everything")
 	n, err := d.propose("drop-assembly", "assembly: no longer needed", labtest.AssemblyOwner, gittest.Commit{Remove: []string{labtest.AssemblyFile}})
 	if err != nil {
 		return err
@@ -425,10 +425,10 @@ func (d *demo) summary() {
 		}
 		d.print("    %-46s %5.2f %-3s ≤ %g %s%s", f.what, f.value, f.unit, f.goal, f.unit, mark)
 	}
-	d.print("\nAll of it was verified. Full logs: %s", d.dir)
+	d.print("\nEvery step was verified. Full logs: %s", d.dir)
 }
 
-// members prints who stands where, and why.
+// members prints the node of each member, and why it was placed there.
 func (d *demo) members(s *plan.Status) {
 	var b strings.Builder
 	for _, m := range s.Members {

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// The story holds without hosts too, and tells what was refused and held.
+// The demo runs without hosts too, and shows what was denied and held.
 func TestDemoInMemory(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -48,7 +48,7 @@ func TestDemoInMemory(t *testing.T) {
 		"M\ttenants/physics/projects/lattice/instances/train.yaml",
 		"berth/in-force main: no difference",
 		"whole: ",
-		"All of it was verified.",
+		"Every step was verified.",
 	} {
 		require.Contains(t, string(out), said)
 	}

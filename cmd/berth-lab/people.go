@@ -16,17 +16,17 @@ import (
 	"berth/webhooks/github/githubtest"
 )
 
-// What people of the demo see and do: checks, comments, jobs, hosts.
+// Checks, comments, jobs and hosts, as people of the demo see them.
 
-// checkSeen is a check as the pull request's page shows it.
+// checkSeen is a check as the page of a pull request shows it.
 type checkSeen struct {
 	name, title, conclusion, summary string
 	annotations                      []string
 }
 
-// untilCheck waits until both checks of a branch are completed, and is the one
-// that says conclusion: success if both do, failure if either does.
-
+// untilCheck waits until both checks of a branch are completed with a conclusion:
+// success if both succeed, failure if one fails. It returns the failed check, or
+// berth/plan.
 func (s *stage) untilCheck(ctx context.Context, branch, conclusion string) (seen checkSeen, err error) {
 	commit := s.git.Tip(branch)
 	err = s.until(ctx, fmt.Sprintf("a check that says %s", conclusion), 20*time.Second, func() (bool, error) {
@@ -60,7 +60,7 @@ func (s *stage) untilCheck(ctx context.Context, branch, conclusion string) (seen
 	return seen, err
 }
 
-// untilComment waits for Berth's one comment to say word.
+// untilComment waits until Berth's one comment contains a word.
 func (s *stage) untilComment(ctx context.Context, pull int, word string) (body string, err error) {
 	err = s.until(ctx, fmt.Sprintf("a comment on pull request %d that says %q", pull, word), 20*time.Second, func() (bool, error) {
 		comments := s.forge.Comments(pull)
@@ -75,7 +75,7 @@ func (s *stage) untilComment(ctx context.Context, pull int, word string) (body s
 	return body, err
 }
 
-// submit hands a job over as its user.
+// submit submits a job as its user.
 func (s *stage) submit(ctx context.Context, key schema.Key, script, output string, gpus int) (string, error) {
 	unit, stamp, err := s.unit(ctx, key)
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *stage) submit(ctx context.Context, key schema.Key, script, output strin
 	}
 	i := slices.IndexFunc(unit.Instance.Users, func(u schema.UnixUser) bool { return u.Name == labtest.JobUser })
 	if i < 0 {
-		return "", fmt.Errorf("%s is no user of %s", labtest.JobUser, key)
+		return "", fmt.Errorf("%s is not a user of %s", labtest.JobUser, key)
 	}
 	return s.units.Submit(ctx, unit, stamp, runtimes.JobSpec{
 		User: unit.Instance.Users[i], Name: "demo", Script: []byte(script), GPUs: gpus, Output: output,
@@ -107,7 +107,7 @@ func (s *stage) untilJob(ctx context.Context, key schema.Key, id string, state r
 	return job, err
 }
 
-// runJob runs a job to its end and reads what it printed, on the node it ran on.
+// runJob runs a job to its end, and reads its output on its node.
 func (s *stage) runJob(ctx context.Context, key schema.Key, script string, gpus int) (job runtimes.Job, output string, err error) {
 	const file = "/tmp/berth-demo-job.out"
 	id, err := s.submit(ctx, key, script, file, gpus)
@@ -124,7 +124,7 @@ func (s *stage) runJob(ctx context.Context, key schema.Key, script string, gpus 
 	return job, output, err
 }
 
-// startJob starts a job that lasts.
+// startJob submits a job, and waits until it runs.
 func (s *stage) startJob(ctx context.Context, key schema.Key, script string) (runtimes.Job, error) {
 	id, err := s.submit(ctx, key, script, "", 1)
 	if err != nil {
@@ -133,7 +133,7 @@ func (s *stage) startJob(ctx context.Context, key schema.Key, script string) (ru
 	return s.untilJob(ctx, key, id, runtimes.JobRunning)
 }
 
-// stillRunning: the job is the one it was, and was not started again.
+// stillRunning verifies that a job runs and was not restarted.
 func (s *stage) stillRunning(ctx context.Context, key schema.Key, was runtimes.Job) error {
 	unit, _, err := s.unit(ctx, key)
 	if err != nil {
@@ -149,12 +149,12 @@ func (s *stage) stillRunning(ctx context.Context, key schema.Key, was runtimes.J
 	return nil
 }
 
-// sameRun: a job was not started again between two looks.
+// sameRun reports whether a job was not restarted between two observations.
 func sameRun(a, b runtimes.Job) bool {
 	return a.Submitted.Equal(b.Submitted) && slices.Equal(a.Nodes, b.Nodes)
 }
 
-// clusterOf is the name an instance has on its hosts.
+// clusterOf returns the name of an instance on its hosts, and its status.
 func (s *stage) clusterOf(ctx context.Context, key schema.Key) (string, *plan.Status, error) {
 	st, err := s.status(ctx, key)
 	if err != nil {
@@ -167,8 +167,8 @@ func (s *stage) clusterOf(ctx context.Context, key schema.Key) (string, *plan.St
 	return state.Cluster, st, nil
 }
 
-// fingerprint tells a restart: the process ids and start times of an
-// instance's daemons, on every host it stands on.
+// fingerprint has the process ids and start times of an instance's daemons on every
+// host; a restart changes it.
 func (s *stage) fingerprint(ctx context.Context, key schema.Key) (string, error) {
 	if s.memory {
 		world, err := s.world()
@@ -196,7 +196,7 @@ func (s *stage) fingerprint(ctx context.Context, key schema.Key) (string, error)
 	return strings.Join(out, "\n"), nil
 }
 
-// remains lists what is left of an instance on the hosts it could have been on.
+// remains lists files and processes of an instance on all hosts.
 func (s *stage) remains(ctx context.Context, key schema.Key, cluster string) ([]string, error) {
 	if s.memory {
 		world, err := s.world()
@@ -221,7 +221,7 @@ func (s *stage) remains(ctx context.Context, key schema.Key, cluster string) ([]
 	return out, nil
 }
 
-// helperMiB is what the largest berth-host holds that runs in the lab now.
+// helperMiB is the resident memory of the largest berth-host in the lab.
 func (s *stage) helperMiB(ctx context.Context) (float64, error) {
 	most := 0.0
 	for _, n := range s.nodes {

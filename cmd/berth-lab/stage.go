@@ -29,22 +29,22 @@ import (
 	"berth/webhooks/github/githubtest"
 )
 
-// stage is what the demo plays on: an estate in Git, a forge, a lab, a daemon.
+// stage has an estate in Git, a forge, a lab and a daemon, for the demo and the tests.
 type stage struct {
 	dir, helper string
-	berth       string // the program that is run as daemon
+	berth       string // the program berth
 	memory      bool
 	mergeMethod githubtest.Method
 	nodes       []lab.Node
-	files       map[string]string // the estate as it begins
+	files       map[string]string // the estate at the start
 
 	git    *gittest.Server
 	forge  *githubtest.Server
 	lab    *lab.Lab
 	hosts  runtimes.Hosts
-	units  *slurm.Runtime // what the demo submits jobs through
+	units  *slurm.Runtime // submits jobs
 	daemon *served
-	repo   *gitrepo.Repo // a desk's view of the estate
+	repo   *gitrepo.Repo // reads the estate
 	pull   int           // of the demo's first pull request
 }
 
@@ -75,7 +75,7 @@ func (s *stage) hostsName() string {
 	return "a lab"
 }
 
-// labImpossible says why no lab can be made here, or "".
+// labImpossible returns why no lab can run here, or "".
 func labImpossible(ctx context.Context) string {
 	if os.Geteuid() != 0 {
 		return "this is not root"
@@ -121,7 +121,7 @@ func (s *stage) labUp(ctx context.Context) (err error) {
 	if s.lab, err = lab.Up(ctx, lab.Config{Dir: filepath.Join(s.dir, "lab"), Helper: s.helper, Nodes: s.nodes, Auto: true, Log: l}); err != nil {
 		return err
 	}
-	// The lab found addresses that are free here; the estate says them.
+	// The lab chose free addresses; write them into the estate.
 	for _, n := range s.nodes {
 		now, _ := s.lab.Node(n.Name)
 		path := "platform/nodes/" + n.Name + ".yaml"
@@ -134,12 +134,12 @@ func (s *stage) labUp(ctx context.Context) (err error) {
 	return nil
 }
 
-// world is what the memory runtime of the daemon has on disk.
+// world returns the files of the daemon's memory runtime.
 func (s *stage) world() (*memory.World, error) {
 	return memory.OpenWorld(filepath.Join(s.dir, "world"))
 }
 
-// until looks again and again until ok says true.
+// until calls ok until it returns true or an error, or the limit has passed.
 func (s *stage) until(ctx context.Context, what string, limit time.Duration, ok func() (bool, error)) error {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -152,14 +152,14 @@ func (s *stage) until(ctx context.Context, what string, limit time.Duration, ok 
 		case <-time.After(20 * time.Millisecond):
 		case <-limited.Done():
 			if ctx.Err() != nil {
-				return fmt.Errorf("given up while waiting: %s: %w", what, context.Cause(ctx))
+				return fmt.Errorf("interrupted while waiting: %s: %w", what, context.Cause(ctx))
 			}
-			return fmt.Errorf("waited %v in vain: %s", limit, what)
+			return fmt.Errorf("not within %v: %s", limit, what)
 		}
 	}
 }
 
-// propose opens a pull request of login's, of one commit on main's tip.
+// propose opens a pull request with one commit on the tip of main.
 func (s *stage) propose(branch, title, login string, c gittest.Commit) (pull int, err error) {
 	c.Message, c.Parent = title, s.git.Tip("main")
 	if err := s.push(branch, login, c); err != nil {
@@ -168,7 +168,7 @@ func (s *stage) propose(branch, title, login string, c gittest.Commit) (pull int
 	return s.forge.OpenPull(branch, title, login)
 }
 
-// push makes a commit on a branch, as login would push it.
+// push pushes a commit to a branch as a user.
 func (s *stage) push(branch, login string, c gittest.Commit) error {
 	c.Author = login + " <" + login + "@example.org>"
 	if _, err := s.git.Commit(branch, c); err != nil {
@@ -177,8 +177,8 @@ func (s *stage) push(branch, login string, c gittest.Commit) error {
 	return s.forge.Sync()
 }
 
-// merge merges a pull request once its plan was shown, as what nobody could have
-// looked at is held; whatever its checks say.
+// merge merges a pull request, whatever its checks say, once its plan was posted: an
+// unreviewed plan is held.
 func (s *stage) merge(ctx context.Context, pull int, login string) (commit string, err error) {
 	if err := s.until(ctx, fmt.Sprintf("the plan of pull request %d is shown", pull), 20*time.Second, func() (bool, error) {
 		return labtest.PlanShown(s.forge, pull), nil
@@ -188,12 +188,12 @@ func (s *stage) merge(ctx context.Context, pull int, login string) (commit strin
 	return s.forge.Merge(pull, s.mergeMethod, login)
 }
 
-// train is a commit that gives labtest.Train so many workers.
+// train is a commit that sets the number of workers of labtest.Train.
 func train(workers int) gittest.Commit {
 	return gittest.Commit{Files: map[string]string{labtest.TrainFile: labtest.InstanceYAML(labtest.Train.Name, workers)}}
 }
 
-// statusTree reads what the status branch says now.
+// statusTree reads the status branch.
 func (s *stage) statusTree(ctx context.Context) (reconciler.StatusTree, error) {
 	tip := s.git.Tip(reconciler.BranchStatus)
 	if tip == "" {
@@ -230,7 +230,7 @@ func (s *stage) untilPhase(ctx context.Context, key schema.Key, phase plan.Phase
 }
 
 func (s *stage) untilGone(ctx context.Context, key schema.Key) error {
-	// "Gone" is told by the event; the status file goes a moment later.
+	// The phase changes first; the status file is deleted a moment later.
 	return s.until(ctx, key.String()+" is gone", time.Minute, func() (bool, error) {
 		tree, err := s.statusTree(ctx)
 		if err != nil {
@@ -244,8 +244,8 @@ func (s *stage) untilGone(ctx context.Context, key schema.Key) error {
 	})
 }
 
-// grown waits until train runs with so many workers.
-func (s *stage) grown(ctx context.Context, workers int) error {
+// untilWorkers waits until train runs with a number of workers.
+func (s *stage) untilWorkers(ctx context.Context, workers int) error {
 	return s.until(ctx, fmt.Sprintf("%s runs with %d workers", labtest.Train, workers), time.Minute, func() (bool, error) {
 		st, err := s.status(ctx, labtest.Train)
 		if err != nil || st.Phase == plan.PhaseFailed {
@@ -272,7 +272,7 @@ func countRunning(s *plan.Status) int {
 	return n
 }
 
-// unit is an instance as its runtime has it.
+// unit returns an instance as it was observed, and the stamp for actions on it.
 func (s *stage) unit(ctx context.Context, key schema.Key) (*plan.Unit, runtimes.Stamp, error) {
 	tree, err := s.statusTree(ctx)
 	if err != nil {
@@ -285,8 +285,8 @@ func (s *stage) unit(ctx context.Context, key schema.Key) (*plan.Unit, runtimes.
 	return st.Observed.Unit, runtimes.Stamp{Epoch: tree.Revision.Epoch, Leader: tree.Revision.Leader, Commit: st.Revision, CorrelationID: st.CorrelationID}, nil
 }
 
-// close takes everything down, in the order that leaves nothing. It may be
-// called twice.
+// close ends everything, in the order that leaves nothing behind. It may be called
+// twice.
 func (s *stage) close() error {
 	var errs []error
 	if s.daemon != nil {
@@ -318,7 +318,7 @@ func (s *stage) close() error {
 	return errors.Join(errs...)
 }
 
-// residentMiB is what a process holds in memory.
+// residentMiB is the resident memory of a process.
 func residentMiB(pid int) (float64, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -330,5 +330,5 @@ func residentMiB(pid int) (float64, error) {
 			return n / 1024, err
 		}
 	}
-	return 0, fmt.Errorf("process %d says nothing of its memory", pid)
+	return 0, fmt.Errorf("memory of process %d unknown", pid)
 }

@@ -16,7 +16,7 @@ import (
 // Requirement F7: each of the card's libraries does in the product what it is
 // there for. A use is a package of Berth, and what its code, tests aside, calls
 // of the library: a function by its package, a method by its name.
-func TestLibrariesDoWhatTheyAreFor(t *testing.T) {
+func TestLibrariesAreUsed(t *testing.T) {
 	for library, uses := range map[string][]struct{ purpose, dir, calls string }{
 		"github.com/go-git/go-git/v5": {
 			{"fetch", "reconciler/gitrepo", ".NewUploadPackSession"},

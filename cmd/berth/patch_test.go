@@ -61,7 +61,7 @@ func estateOf(patch string) string { return strings.TrimSuffix(filepath.Dir(patc
 
 // Beside each change stands who proposes it and what berth plan says then: the
 // command, what it prints, and its exit status.
-func TestChangesSayWhatIsBesideThem(t *testing.T) {
+func TestExampleChangesHaveTheirPlans(t *testing.T) {
 	loader, err := estate.New(estate.Options{Backends: backends.Definitions()})
 	require.NoError(t, err)
 	for _, change := range exampleChanges(t) {

@@ -102,7 +102,7 @@ func (e *decidedEstate) desk(t *testing.T) (dir string, git func(args ...string)
 
 // A desk plans as Berth does wherever it has the commit that Berth decided,
 // whatever that is called there.
-func TestPlanAtADeskIsBerths(t *testing.T) {
+func TestLocalPlanIsTheDaemonsPlan(t *testing.T) {
 	e := newDecidedEstate(t)
 	loader, err := estate.New(estate.Options{Backends: backends.Definitions()})
 	require.NoError(t, err)

@@ -12,7 +12,7 @@ import (
 	"berth/reconciler/gitrepo/gittest"
 )
 
-func TestAcceptingARewrittenHistory(t *testing.T) {
+func TestRewrittenHistoryIsAcceptedOnce(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, map[string]string{"platform/x": "1"})
 	root := s.Tip("main")

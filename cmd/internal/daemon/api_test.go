@@ -43,7 +43,7 @@ func campusWith(t *testing.T, change map[string]string) *schema.Desired {
 
 // What is switched off stays as it is in force: additions, changes and
 // deletions are found in their own files, and nothing else is (A16).
-func TestChangesAreGated(t *testing.T) {
+func TestSwitchedOffChangesAreHeld(t *testing.T) {
 	const (
 		lattice  = "tenants/physics/projects/lattice/"
 		genomes  = "tenants/biology/projects/genomes/"
@@ -74,7 +74,7 @@ func TestChangesAreGated(t *testing.T) {
 
 // People's tokens are those their files hold now; a short, shared or missing
 // one is told and not taken.
-func TestPeoplesTokens(t *testing.T) {
+func TestPersonTokens(t *testing.T) {
 	dir := t.TempDir()
 	token := func(login, text string) apiToken {
 		path := filepath.Join(dir, login)

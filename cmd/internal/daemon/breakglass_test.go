@@ -20,7 +20,7 @@ import (
 
 // What is answered at an admin path is recorded, also where the process is killed
 // the moment it answered; and once, however often it is killed afterwards.
-func TestBreakingTheGlassSurvivesAKill(t *testing.T) {
+func TestBreakGlassRecordSurvivesAKill(t *testing.T) {
 	listen, err := labtest.FreePort()
 	require.NoError(t, err)
 	token := strings.Repeat("admin-", 8)
@@ -87,7 +87,7 @@ func TestBreakingTheGlassSurvivesAKill(t *testing.T) {
 
 // What the disk does not take is not answered; what it took is there for the next
 // process, until it is written.
-func TestGlassIsKept(t *testing.T) {
+func TestBreakGlassRecordsAreKept(t *testing.T) {
 	c := &Config{}
 	c.Repository.Directory = filepath.Join(t.TempDir(), "cache")
 	log := slog.New(slog.DiscardHandler)

@@ -229,7 +229,7 @@ berth.yaml:11:93: github.report: GitHub lets only an App write check runs: remov
 }
 
 // Each pattern of berth.yaml is explained in words.
-func TestConfigurationPatternsHaveWords(t *testing.T) {
+func TestConfigurationPatternsAreExplained(t *testing.T) {
 	require.NotContains(t, configCUE, `=~"`, "a pattern without a name cannot be explained")
 	patterns := regexp.MustCompile(`(?m)^(_[a-zA-Z]+): +"`).FindAllStringSubmatch(configCUE, -1)
 	require.Greater(t, len(patterns), 10)

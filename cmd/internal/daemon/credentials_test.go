@@ -118,7 +118,7 @@ authority: {trust_main: true}
 	require.ErrorContains(t, err, "github.app.key", "at the start, too")
 }
 
-func TestTokensGoWhereTheyBelong(t *testing.T) {
+func TestTokensAreSentToTheirHostOnly(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	asked := 0
@@ -154,8 +154,8 @@ func readInto(t *testing.T, path, text string, into *Config) error {
 	return err
 }
 
-// TestWebhookSecretsAreReadAnew: a replaced secret counts without a restart.
-func TestWebhookSecretsAreReadAnew(t *testing.T) {
+// TestWebhookSecretsAreReadAgain: a replaced secret counts without a restart.
+func TestWebhookSecretsAreReadAgain(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	now, next := put(t, filepath.Join(dir, "now"), "one\n"), filepath.Join(dir, "next")
@@ -178,8 +178,8 @@ func TestWebhookSecretsAreReadAnew(t *testing.T) {
 	require.Equal(t, [][]byte{[]byte("two")}, got)
 }
 
-// TestOnePaceForOneCredential: what is the same to the forge is paced together.
-func TestOnePaceForOneCredential(t *testing.T) {
+// TestOneRateLimiterPerCredential: what is the same to the forge is paced together.
+func TestOneRateLimiterPerCredential(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	var paths []string
@@ -203,9 +203,9 @@ func TestOnePaceForOneCredential(t *testing.T) {
 	require.NotSame(t, all[3].limiter, all[4].limiter)
 }
 
-// TestPaceGoesOn: a restart goes on with the pace there was, and so does an estate
+// TestRateLimitStateSurvivesARestart: a restart goes on with the pace there was, and so does an estate
 // that goes over to who another is.
-func TestPaceGoesOn(t *testing.T) {
+func TestRateLimitStateSurvivesARestart(t *testing.T) {
 	t.Parallel()
 	a, b := newKept(t, "north", "", nil), newKept(t, "south", "", nil)
 	said := &sink{}

@@ -12,7 +12,7 @@ import (
 
 // However a storm blows, it is passed on three times within the time it may take,
 // and once more after the last that was asked for.
-func TestCalm(t *testing.T) {
+func TestDebouncerBoundsStorms(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		asks   int
@@ -67,7 +67,7 @@ func TestCalm(t *testing.T) {
 }
 
 // One thing's storm is no other's.
-func TestCalmOfEach(t *testing.T) {
+func TestDebouncerSeparatesKeys(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

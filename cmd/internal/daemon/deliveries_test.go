@@ -172,7 +172,7 @@ func TestGapsAreFilledFromTheLog(t *testing.T) {
 }
 
 // Of more than it is worth to read one by one, everything is looked at.
-func TestManyGapsAreLookedAtAtOnce(t *testing.T) {
+func TestManyGapsReconcileEverythingOnce(t *testing.T) {
 	t.Parallel()
 	e := told(t, t.TempDir())
 	log := &fakeLog{}
@@ -189,7 +189,7 @@ func TestManyGapsAreLookedAtAtOnce(t *testing.T) {
 
 // One delivery that the forge does not show holds up no other, and in the end
 // everything is looked at in its place.
-func TestADeliveryThatCannotBeHad(t *testing.T) {
+func TestUnreadableDeliveryReconcilesEverything(t *testing.T) {
 	t.Parallel()
 	e := told(t, t.TempDir())
 	g := newGapFiller(e)
@@ -219,7 +219,7 @@ func TestADeliveryThatCannotBeHad(t *testing.T) {
 }
 
 // A log that is longer than it is worth to list is left behind.
-func TestALogThatIsTooLong(t *testing.T) {
+func TestTooLongDeliveryLogReconcilesEverything(t *testing.T) {
 	t.Parallel()
 	e := told(t, t.TempDir())
 	log := &fakeLog{cut: fmt.Errorf("read the log: %w", github.ErrLogTooLong), bodies: map[string]string{"lost": hookAgain}, log: []github.Delivery{{GUID: "lost", Event: "check_run"}}}
@@ -230,7 +230,7 @@ func TestALogThatIsTooLong(t *testing.T) {
 }
 
 // Looking at everything does not find that somebody asked for checks again.
-func TestManyAskForChecksAgain(t *testing.T) {
+func TestManyRerunsAreReadOneByOne(t *testing.T) {
 	t.Parallel()
 	for _, asked := range []int{maxRead + 1, maxReadReruns + 7} {
 		e := told(t, t.TempDir())
@@ -258,7 +258,7 @@ func TestManyAskForChecksAgain(t *testing.T) {
 }
 
 // What is too long ago to be remembered is not taken for lost if it arrived.
-func TestWhatIsForgottenIsNotLost(t *testing.T) {
+func TestOldArrivedDeliveryIsNotLost(t *testing.T) {
 	t.Parallel()
 	e := told(t, t.TempDir())
 	log := &fakeLog{bodies: map[string]string{"failed": hookAgain}}
@@ -279,7 +279,7 @@ func TestWhatIsForgottenIsNotLost(t *testing.T) {
 
 // The log is read from where it was read to, however long that is ago, whatever was
 // delivered since; and once more from there after it could not be.
-func TestSweep(t *testing.T) {
+func TestGapsAreFilledAtIntervals(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -592,7 +592,7 @@ func BenchmarkDeliveries(b *testing.B) {
 }
 
 // A stop is one also while somebody is connected who does not end.
-func TestStopsWithAStrangerConnected(t *testing.T) {
+func TestServeEndsWithASilentClient(t *testing.T) {
 	t.Parallel()
 	listen, err := labtest.FreePort()
 	require.NoError(t, err)

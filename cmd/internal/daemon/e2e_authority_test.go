@@ -205,7 +205,7 @@ func trainOf(workers int) map[string]string {
 
 // An approval by somebody who may counts for the head it was given at, at once,
 // and for nothing that is pushed after it; however it is merged then.
-func TestApprovalGivesTheRight(t *testing.T) {
+func TestApprovalGivesPermission(t *testing.T) {
 	for _, method := range []githubtest.Method{githubtest.Merge, githubtest.Squash, githubtest.Rebase} {
 		t.Run(string(method), func(t *testing.T) {
 			g := newGoverned(t, nil, nil)
@@ -284,7 +284,7 @@ func TestApplyOfAMergeWithoutPermission(t *testing.T) {
 // What is merged without the right is held, whatever of the daemon's is lost,
 // and the pull request says whom to ask; the API shows what is in force. It comes
 // into force by the hand of somebody who may.
-func TestMergedWithoutTheRight(t *testing.T) {
+func TestMergeWithoutPermissionIsHeld(t *testing.T) {
 	g := newGoverned(t, nil, nil)
 	path := pathOf(t, labtest.Train)
 	pull, _ := g.open(projectAdmin, gittest.Commit{Message: "train", Files: trainOf(1)})
@@ -335,7 +335,7 @@ func TestMergedWithoutTheRight(t *testing.T) {
 // A commit that somebody pushed past every pull request is nobody's. It is held
 // once the forge has had its time to tell, and what others merge meanwhile comes
 // into force after it, in order.
-func TestPushedByNobody(t *testing.T) {
+func TestDirectPushIsHeld(t *testing.T) {
 	g := newGoverned(t, nil, nil)
 	g.git.MustCommit(t, "main", gittest.Commit{Message: "quick", Author: "Anna <anna-lattice@example.org>", Files: trainOf(1)})
 	require.NoError(t, g.forge.Sync())
@@ -374,7 +374,7 @@ func (g *governed) read(path string) string {
 
 // The glass is broken by who wrote the change, in its own last commit. What
 // whoever merges it writes into the message breaks nothing.
-func TestBreakGlassIsTheAuthors(t *testing.T) {
+func TestBreakGlassNeedsTheAuthor(t *testing.T) {
 	for _, method := range []githubtest.Method{githubtest.Merge, githubtest.Squash} {
 		t.Run(string(method), func(t *testing.T) {
 			g := newGoverned(t, nil, nil)
@@ -403,7 +403,7 @@ func TestBreakGlassIsTheAuthors(t *testing.T) {
 
 // A large deletion is meant where who declared it says so in a commit of their
 // own, of just that deletion; not where whoever merges it does.
-func TestAcknowledgedByItsAuthor(t *testing.T) {
+func TestAuthorAcknowledgesDeletion(t *testing.T) {
 	more := map[string]string{}
 	var gone []string
 	for i := range 8 {
@@ -471,7 +471,7 @@ func TestRulesOfTheBaseCount(t *testing.T) {
 
 // What a roll-out does not let come into force yet is held, whoever asks for it,
 // and said in the check; once it is let, the next commit brings it.
-func TestFeaturesAreHeldBack(t *testing.T) {
+func TestSwitchedOffFeaturesAreHeld(t *testing.T) {
 	g := newGoverned(t, map[string]any{"features": map[string]any{"instance_changes": false}}, nil)
 	pull, _ := g.open(projectAdmin, gittest.Commit{Message: "train", Files: trainOf(1)})
 	require.Contains(t, g.check(pull, "failure"), "are switched off by features.")

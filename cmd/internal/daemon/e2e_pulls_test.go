@@ -39,7 +39,7 @@ func (g *governed) say(pull int, login, words, sign string) {
 // Two pull requests are planned, and one of them is merged first: what the other
 // would do then is not what was reviewed. It is held, and both are told, until
 // somebody who may says that it is meant.
-func TestStalePlanWaitsForWhoMeansIt(t *testing.T) {
+func TestStalePlanIsHeldUntilApproved(t *testing.T) {
 	g := newGoverned(t, nil, nil)
 	for _, who := range []string{projectAdmin, viewer, labtest.ProjectMember} {
 		g.forge.SetPermission(who, "write")
@@ -162,7 +162,7 @@ func TestForkIsPlanned(t *testing.T) {
 }
 
 // Without an App, both verdicts are commit statuses, and the rest is the same.
-func TestTokenModeSaysItInStatuses(t *testing.T) {
+func TestTokenReportsStatuses(t *testing.T) {
 	t.Parallel()
 	listen, err := labtest.FreePort()
 	require.NoError(t, err)

@@ -137,7 +137,7 @@ func (k *kept) until(what string, key schema.Key, ok func(*plan.Status) bool) {
 func running(s *plan.Status) bool { return s.Phase == plan.PhaseRunning && settled(*s) }
 
 // Where there is no API, there is an envelope all the same.
-func TestNoSuchEstate(t *testing.T) {
+func TestUnknownEstateIsNotFound(t *testing.T) {
 	mux := webhooks.Mux(webhooks.MuxOptions{NoAPI: http.HandlerFunc(api.NotServed), Ready: func() error { return nil }, Log: slog.New(slog.DiscardHandler)})
 	for _, path := range []string{"/estates/nope/api/v1/apps/catalog", "/api/v1/apps/catalog"} {
 		w := httptest.NewRecorder()
@@ -295,7 +295,7 @@ func TestSeveralEstates(t *testing.T) {
 
 // A configuration that an estate was kept by is not left for the one before when
 // trouble comes later.
-func TestWhatWasBegunWithStays(t *testing.T) {
+func TestStartedConfigurationIsNotRolledBack(t *testing.T) {
 	t.Parallel()
 	k := newKept(t, "north", "", map[string]any{"github": nil, "api": nil, "workers": 2, "poll": "100ms", "authority": map[string]any{"trust_main": true}})
 	said := &sink{}
@@ -360,7 +360,7 @@ func TestSyncOfSeveralEstates(t *testing.T) {
 
 // What two estates of a process cannot share is refused before anything begins,
 // naming both files.
-func TestEstatesThatDoNotGoTogether(t *testing.T) {
+func TestConflictingEstatesAreRefused(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write := func(file string, c map[string]any) string {

@@ -54,7 +54,7 @@ func replace(t testing.TB, path string, data []byte) {
 
 // A configuration that changes is gone on with, however its file was replaced; one
 // that is wrong is told with its line, and what there is stays.
-func TestConfigurationIsTakenUp(t *testing.T) {
+func TestConfigurationIsReloaded(t *testing.T) {
 	t.Parallel()
 	listen, err := labtest.FreePort()
 	require.NoError(t, err)
@@ -151,7 +151,7 @@ func TestConfigurationIsTakenUp(t *testing.T) {
 }
 
 // A signal has the configurations read, where the system tells of no change too.
-func TestSignalHasConfigurationsRead(t *testing.T) {
+func TestSignalReloadsConfigurations(t *testing.T) {
 	t.Parallel()
 	k := newKept(t, "north", "", map[string]any{"workers": 2})
 	s, err := New([]string{k.path}, slog.New(slog.DiscardHandler))
@@ -174,7 +174,7 @@ func TestSignalHasConfigurationsRead(t *testing.T) {
 }
 
 // What several estates share changes in all of them at once, or in none.
-func TestWhatIsSharedChangesTogether(t *testing.T) {
+func TestSharedValuesChangeTogether(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	files := func(n int64) map[string]string {
@@ -218,7 +218,7 @@ func TestWhatIsSharedChangesTogether(t *testing.T) {
 
 // While secrets are replaced and the configuration changes, every delivery is
 // acknowledged, and dealt with.
-func TestNothingIsLostWhileItIsReloaded(t *testing.T) {
+func TestReloadLosesNoDelivery(t *testing.T) {
 	t.Parallel()
 	listen, err := labtest.FreePort()
 	require.NoError(t, err)
@@ -298,7 +298,7 @@ func pair(t testing.TB, serial int64) (cert, key []byte) {
 
 // HTTP is served with the certificate of now; one that does not fit its key is not
 // taken up, and a server begins with none of the kind.
-func TestCertificatesAreTakenUp(t *testing.T) {
+func TestCertificatesAreReloaded(t *testing.T) {
 	t.Parallel()
 	listen, err := labtest.FreePort()
 	require.NoError(t, err)

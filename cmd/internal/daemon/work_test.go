@@ -22,7 +22,7 @@ func (w *woken) Enqueue(i reconciler.Item) { *w = append(*w, i.String()) }
 func (w *woken) ShowAgain(pull int)        { *w = append(*w, fmt.Sprintf("show %d again", pull)) }
 func (w *woken) Rerequest(commit string)   { *w = append(*w, "check "+commit+" again") }
 
-func TestWake(t *testing.T) {
+func TestDeliveriesStartWork(t *testing.T) {
 	c := &Config{}
 	require.NoError(t, json.Unmarshal([]byte(`{"github": {"owner": "lab", "repository": "estate", "login": "berth-lab[bot]"}}`), c))
 	for _, tc := range []struct {
@@ -63,7 +63,7 @@ func TestWake(t *testing.T) {
 
 // What came of Berth's own writing does not wake it, or it would wake itself
 // forever; what a person did with the token that Berth uses too does.
-func TestItsOwnDoingWakesNobody(t *testing.T) {
+func TestOwnWritingIsIgnored(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	for login, own := range map[string]bool{"berth-lab[bot]": true, "ana": false, "": false} {
 		c := &Config{}
@@ -80,7 +80,7 @@ func TestItsOwnDoingWakesNobody(t *testing.T) {
 
 // What asks for checks again is done once both were shown since it was asked for
 // last, for all who asked.
-func TestRerunsAreDoneOnceTheyAreShown(t *testing.T) {
+func TestRerunsAreDoneOnceReported(t *testing.T) {
 	var done woken
 	r := newReruns()
 	ask := func(pull int, commit, as string) {

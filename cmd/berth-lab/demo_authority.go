@@ -16,10 +16,10 @@ import (
 	"berth/runtimes"
 )
 
-// What people of the demo may not do, what becomes of it, and the record of it.
+// Steps of the demo about permissions, policy and the audit log.
 
-// refusal: what policy forbids fails the check, whoever asks.
-func (d *demo) refusal(ctx context.Context) error {
+// denyByPolicy: a change that policy denies fails the check.
+func (d *demo) denyByPolicy(ctx context.Context) error {
 	d.title("A pull request that asks for more GPUs than policy allows physics")
 	n, err := d.propose("too-much-train", "train: a fourth worker", labtest.ProjectAdmin, train(4))
 	if err != nil {
@@ -47,9 +47,9 @@ func (d *demo) refusal(ctx context.Context) error {
 	return d.forge.ClosePull(n)
 }
 
-// held: somebody without the right merges all the same. Berth does nothing.
-func (d *demo) held(ctx context.Context) error {
-	d.title("%s takes two workers away, which a project_member may not, and merges it against the check", labtest.ProjectMember)
+// mergeWithoutPermission: a user without the permission merges against the check. Berth changes nothing.
+func (d *demo) mergeWithoutPermission(ctx context.Context) error {
+	d.title("%s removes two workers without the permission, and merges against the check", labtest.ProjectMember)
 	n, err := d.propose("less-train", "train: one worker is enough", labtest.ProjectMember, train(1))
 	if err != nil {
 		return err
@@ -83,15 +83,15 @@ func (d *demo) held(ctx context.Context) error {
 	}
 	d.say("revision.yaml on %s: held, %s:", reconciler.BranchStatus, rev.Held[0].Reason)
 	d.show(rev.Held[0].File + "\n" + rev.Held[0].Message)
-	if err := d.outOfForce("M\t" + labtest.TrainFile); err != nil {
+	if err := d.verifyDifference("M\t" + labtest.TrainFile); err != nil {
 		return err
 	}
-	return d.untouched(ctx, before)
+	return d.verifySameProcesses(ctx, before)
 }
 
-// takenBack: to bring main back to what is in force needs no right.
-func (d *demo) takenBack(ctx context.Context) error {
-	d.title("%s takes it back, which needs no right", labtest.ProjectMember)
+// revert: restoring the version in force needs no permission.
+func (d *demo) revert(ctx context.Context) error {
+	d.title("%s reverts the change, which needs no permission", labtest.ProjectMember)
 	before, err := d.fingerprint(ctx, labtest.Train)
 	if err != nil {
 		return err
@@ -119,11 +119,11 @@ func (d *demo) takenBack(ctx context.Context) error {
 	if err := d.untilAuthorized(ctx, "True"); err != nil {
 		return err
 	}
-	d.say("nothing is held any more")
-	if err := d.outOfForce(""); err != nil {
+	d.say("no document is held")
+	if err := d.verifyDifference(""); err != nil {
 		return err
 	}
-	if err := d.untouched(ctx, before); err != nil || d.memory {
+	if err := d.verifySameProcesses(ctx, before); err != nil || d.memory {
 		return err
 	}
 	job, err := d.untilJob(ctx, labtest.Train, d.running.ID, runtimes.JobCompleted)
@@ -131,15 +131,15 @@ func (d *demo) takenBack(ctx context.Context) error {
 		return err
 	}
 	if !sameRun(job, d.running) {
-		return fmt.Errorf("job %s was touched: %+v became %+v", job.ID, d.running, job)
+		return fmt.Errorf("job %s was affected: %+v became %+v", job.ID, d.running, job)
 	}
-	d.say("job %s, begun before all this, ended: %s", job.ID, job.Detail)
+	d.say("job %s, started before, ended: %s", job.ID, job.Detail)
 	return nil
 }
 
-// record reads, on a clone, what Berth wrote of all this.
-func (d *demo) record(ctx context.Context) error {
-	d.title("The record, on a clone: whole, who did what, and the story of the deployment")
+// readAuditLog verifies and reads the audit log on a clone.
+func (d *demo) readAuditLog(ctx context.Context) error {
+	d.title("The audit log on a clone, and the trace of the deployment")
 	clone := filepath.Join(d.dir, "clone.git")
 	if out, err := exec.CommandContext(ctx, "git", "clone", "--quiet", "--bare", d.git.URL, clone).CombinedOutput(); err != nil {
 		return fmt.Errorf("git clone: %w: %s", err, out)
@@ -184,8 +184,7 @@ func (s *stage) decided(ctx context.Context, commit string) (rev reconciler.Revi
 	return rev, err
 }
 
-// untilAuthorized waits until train's status says whether what is declared of
-// it is from somebody who may.
+// untilAuthorized waits until the condition Authorized of train has a status.
 func (s *stage) untilAuthorized(ctx context.Context, status string) error {
 	return s.until(ctx, fmt.Sprintf("%s: Authorized=%s", labtest.Train, status), 20*time.Second, func() (bool, error) {
 		st, err := s.status(ctx, labtest.Train)
@@ -195,8 +194,8 @@ func (s *stage) untilAuthorized(ctx context.Context, status string) error {
 	})
 }
 
-// outOfForce: what of main is not in force is just that, as git tells it.
-func (d *demo) outOfForce(want string) error {
+// verifyDifference verifies the difference between main and berth/in-force.
+func (d *demo) verifyDifference(want string) error {
 	diff, err := d.git.Git("diff", "--name-status", reconciler.BranchInForce, "main")
 	if err != nil {
 		return err
@@ -213,31 +212,31 @@ func (d *demo) outOfForce(want string) error {
 	return nil
 }
 
-// untouched: train's daemons are those they were, and as many.
-func (d *demo) untouched(ctx context.Context, before string) error {
+// verifySameProcesses verifies that the daemons of train are the same processes as before.
+func (d *demo) verifySameProcesses(ctx context.Context, before string) error {
 	after, err := d.fingerprint(ctx, labtest.Train)
 	if err != nil {
 		return err
 	}
 	if before != after {
-		return fmt.Errorf("train was touched:\n%s\nbecame\n%s", before, after)
+		return fmt.Errorf("train was affected:\n%s\nbecame\n%s", before, after)
 	}
 	st, err := d.status(ctx, labtest.Train)
 	if err != nil {
 		return err
 	}
 	if n := countRunning(st); n != 4 {
-		return fmt.Errorf("train has %d members that run, not a controller and 3 workers", n)
+		return fmt.Errorf("train has %d running members, not a controller and 3 workers", n)
 	}
 	if d.memory {
-		d.say("train runs on as it was, with 3 workers")
+		d.say("train keeps running with 3 workers")
 	} else {
-		d.say("train runs on as it was, with 3 workers: same processes, same start times")
+		d.say("train keeps running with 3 workers: same processes, same start times")
 	}
 	return nil
 }
 
-// lineOf is the number of the first line with word.
+// lineOf returns the number of the first line with a word.
 func lineOf(text, word string) (int, error) {
 	n := 0
 	for line := range strings.Lines(text) {
