@@ -181,7 +181,7 @@ type kill struct {
 }
 
 // Log lines after which the daemon is killed.
-const decided, applying, ended = `"msg":"decided"`, `"msg":"applying"`, `"msg":"action ended"`
+const decided, applying, ended = `"msg":"decision in force"`, `"msg":"plan application started"`, `"msg":"action ended"`
 
 // daemonKilled deletes train and creates it again, once for each kill. The daemon
 // loses its mirror with each.
@@ -207,7 +207,7 @@ func daemonKilled(s *scene, kills []kill) {
 		})
 		time.Sleep(m.delay)
 		s.daemon.kill()
-		phases, _ := s.logged(end, `"phase"`)
+		phases, _ := s.logged(end, `"phase changed"`)
 		require.NoError(s, os.RemoveAll(filepath.Join(s.dir, s.config.name+"-mirror")))
 		start := time.Now()
 		s.serve()

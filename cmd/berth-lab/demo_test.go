@@ -52,7 +52,7 @@ func TestDemoInMemory(t *testing.T) {
 	} {
 		require.Contains(t, string(out), said)
 	}
-	for _, said := range []string{`"msg":"held"`, `"msg":"phase"`, `"msg":"applying"`, `"msg":"action ended"`} {
+	for _, said := range []string{`"msg":"document held"`, `"msg":"phase changed"`, `"msg":"plan application started"`, `"msg":"action ended"`} {
 		require.Positive(t, linesFoundByIDs(t, filepath.Join(dir, "berth.log"), said), said)
 	}
 }

@@ -283,7 +283,7 @@ func TestSeveralEstates(t *testing.T) {
 		var l struct{ Msg, Estate string }
 		require.NoError(t, json.Unmarshal([]byte(line), &l))
 		require.LessOrEqual(t, strings.Count(line, `"estate":`), 1, line)
-		if l.Msg == "leading" {
+		if l.Msg == "leadership taken" {
 			led[l.Estate] = true
 		}
 	}
