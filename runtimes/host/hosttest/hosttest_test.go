@@ -79,7 +79,7 @@ func TestHelperIsReplacedOnlyByTheRecordedDigest(t *testing.T) {
 	in := func(script string) (string, error) { return l.Run(t.Context(), "w1", "sh", "-c", script) }
 	out, err := in("cp /usr/local/sbin/berth-host /root/next && echo >>/root/next && /usr/local/sbin/berth-host replace </root/next")
 	require.Error(t, err)
-	require.Contains(t, out, "may be installed")
+	require.Contains(t, out, "want ")
 	out, err = in("sha256sum /root/next | tee /etc/berth/berth-host.sha256 && /usr/local/sbin/berth-host replace </root/next")
 	require.NoError(t, err, out)
 	res, err := hosts.Host(plan.Member{Node: n.Name, Address: n.Address, SSHPort: 22}).Do(t.Context(), runtimes.Stamp{}, runtimes.Op{Info: &runtimes.Info{}})

@@ -174,7 +174,7 @@ func TestDirectoryWithOtherFilesIsKept(t *testing.T) {
 	l, err := lab.Up(t.Context(), c)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(mine, []byte("x"), 0o644))
-	require.ErrorContains(t, l.Down(t.Context()), "holds something else")
+	require.ErrorContains(t, l.Down(t.Context()), "contains other files")
 	require.FileExists(t, mine)
 	require.Empty(t, links(t, l.Bridge))
 }
@@ -186,7 +186,7 @@ func TestInvalidConfigIsRefused(t *testing.T) {
 		change func(*lab.Config)
 	}{
 		{"address", func(c *lab.Config) { c.Nodes[0].Address = "lab.example" }},
-		{"is there twice", func(c *lab.Config) { c.Nodes[1].Address = c.Nodes[0].Address }},
+		{"is listed twice", func(c *lab.Config) { c.Nodes[1].Address = c.Nodes[0].Address }},
 		{"is not in", func(c *lab.Config) { c.Nodes[1].Address = "10.78.0.11" }},
 		{"host name", func(c *lab.Config) { c.Nodes[0].Name = "../ctl" }},
 		{"device", func(c *lab.Config) { c.Nodes[0].Devices = []string{"/dev/../etc/passwd"} }},
