@@ -19,18 +19,18 @@ type App struct {
 	Installation int64
 	Slug         string
 	Key          *rsa.PublicKey
-	// Permissions is what the owner granted it, such as "checks": "write"; its
-	// tokens may be narrower and never wider. nil: everything.
+	// Permissions are those that the owner granted, such as "checks": "write". A token
+	// may have fewer, never more. nil: all.
 	Permissions map[string]string
 }
 
-// issued is a token made for an App.
+// issued is a token of an App.
 type issued struct {
 	Token
 	until time.Time
 }
 
-// createToken makes a token that lasts an hour, for who signs as the App.
+// createToken makes a token that is valid for an hour.
 func (s *Server) createToken(c *call) (reply, *problem) {
 	app := s.o.App
 	if app == nil || number(c, "installation_id") != app.Installation {
@@ -52,7 +52,7 @@ func (s *Server) createToken(c *call) (reply, *problem) {
 	if beyond != "" {
 		return reply{}, unprocessable("The permissions requested are not granted to this installation: %s", beyond)
 	}
-	// Long and of no fixed length, as GitHub's are.
+	// As at GitHub: long, without a fixed length.
 	token := fmt.Sprintf("ghs_%d_%d%s", app.ID, s.id(), strings.Repeat("x", int(s.lastID%60)+100))
 	until := s.now().Add(time.Hour)
 	s.issued[token] = issued{Token{Login: app.Slug, App: true, Permissions: granted}, until}
@@ -61,7 +61,7 @@ func (s *Server) createToken(c *call) (reply, *problem) {
 	}}, nil
 }
 
-// identify says who a request is from. The caller holds mu.
+// identify returns the sender of a request. The caller holds mu.
 func (s *Server) identify(op, token string) (Token, *problem) {
 	if _, path, _ := strings.Cut(op, " "); path == "/app" || strings.HasPrefix(path, "/app/") {
 		if s.o.App == nil {

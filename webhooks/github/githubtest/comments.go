@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// maxBody is how many characters GitHub takes for a comment.
+// maxBody is GitHub's limit of a comment in characters.
 const maxBody = 65_536
 
 type comment struct {
@@ -19,7 +19,7 @@ type comment struct {
 	app           bool
 	body          string
 	made, changed time.Time
-	edited        bool // changed says so only from the next second on
+	edited        bool // the changed time shows it only from the next second on
 	reactions     []*reaction
 }
 
@@ -29,7 +29,7 @@ type reaction struct {
 	made           time.Time
 }
 
-// Comment is one on a pull request, as a person sees it.
+// Comment is a comment on a pull request, as users see it.
 type Comment struct {
 	ID        int64
 	Author    string
@@ -38,7 +38,7 @@ type Comment struct {
 	Reactions []Reaction // oldest first
 }
 
-// Reaction is a sign beside a comment: "+1", "-1", "laugh", "confused", "heart",
+// Reaction is a reaction to a comment: "+1", "-1", "laugh", "confused", "heart",
 // "hooray", "rocket" or "eyes".
 type Reaction struct{ Login, Content string }
 
@@ -63,8 +63,8 @@ func (c *comment) seen() Comment {
 	return v
 }
 
-// Comment writes one as a person, or as another App where the login ends in
-// "[bot]", and returns its id.
+// Comment writes a comment as a user, or as another App if the login ends in "[bot]",
+// and returns its id.
 func (s *Server) Comment(pull int, login, body string) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,7 +75,7 @@ func (s *Server) Comment(pull int, login, body string) (int64, error) {
 	return s.say(pull, Token{Login: slug, App: app}, body).id, nil
 }
 
-// EditComment changes one, as its author or who runs the repository may.
+// EditComment changes a comment, as its author or a maintainer may.
 func (s *Server) EditComment(id int64, by, body string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,7 +87,7 @@ func (s *Server) EditComment(id int64, by, body string) error {
 	return nil
 }
 
-// DeleteComment removes one, as who runs the repository may.
+// DeleteComment deletes a comment, as a maintainer may.
 func (s *Server) DeleteComment(id int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,7 +99,7 @@ func (s *Server) DeleteComment(id int64) error {
 	return nil
 }
 
-// React sets somebody's sign beside a comment; twice is once.
+// React adds a user's reaction to a comment; a repetition does nothing.
 func (s *Server) React(comment int64, login, content string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +111,7 @@ func (s *Server) React(comment int64, login, content string) error {
 	return nil
 }
 
-// signs are the contents of a reaction.
+// signs lists the valid reactions.
 var signs = []string{"+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes"}
 
 // say adds a comment. The caller holds mu.
@@ -122,7 +122,7 @@ func (s *Server) say(pull int, who Token, body string) *comment {
 	return cm
 }
 
-// edit changes what a comment says.
+// edit changes a comment's body.
 func (s *Server) edit(cm *comment, by, body string) {
 	if body == cm.body {
 		return
@@ -137,7 +137,7 @@ func (s *Server) unsay(cm *comment, by string) {
 	s.deliver([]Delivery{s.commentEvent("deleted", cm, by, nil)})
 }
 
-// react adds a reaction, unless it is there; made says whether it did.
+// react adds a reaction if it is new; made says whether it was.
 func (s *Server) react(cm *comment, login, content string) (r *reaction, made bool) {
 	for _, r := range cm.reactions {
 		if r.login == login && r.content == content {
@@ -149,7 +149,7 @@ func (s *Server) react(cm *comment, login, content string) (r *reaction, made bo
 	return r, true
 }
 
-// spoken is a comment by id, or nil. The caller holds mu.
+// spoken returns a comment by id, or nil. The caller holds mu.
 func (s *Server) spoken(id int64) *comment {
 	for _, cm := range s.comments {
 		if cm.id == id {
@@ -159,7 +159,7 @@ func (s *Server) spoken(id int64) *comment {
 	return nil
 }
 
-// since is the query parameter, zero if there is none.
+// since is the query parameter of that name; the zero time if absent.
 func (c *call) since() (time.Time, *problem) {
 	v := c.query.Get("since")
 	if v == "" {
@@ -180,8 +180,7 @@ func (s *Server) listComments(c *call) (reply, *problem) {
 	return s.commentList(c, slices.Clone(s.comments), n)
 }
 
-// listAllComments lists those of all pull requests, by default in the order of
-// their ids.
+// listAllComments lists the comments on all pull requests, by default ordered by id.
 func (s *Server) listAllComments(c *call) (reply, *problem) {
 	by, direction := c.query.Get("sort"), c.query.Get("direction")
 	if (by == "") != (direction == "") {
@@ -197,7 +196,7 @@ func (s *Server) listAllComments(c *call) (reply, *problem) {
 	return s.commentList(c, all, 0)
 }
 
-// commentList is what was changed since the time asked for, of one pull request
+// commentList lists the comments changed since the requested time, of one pull request
 // or of all.
 func (s *Server) commentList(c *call, from []*comment, pull int) (reply, *problem) {
 	since, bad := c.since()
@@ -213,7 +212,7 @@ func (s *Server) commentList(c *call, from []*comment, pull int) (reply, *proble
 	return list(items)
 }
 
-// text reads the body of a comment out of a request.
+// text reads a comment's body from a request.
 func text(c *call) (string, *problem) {
 	var b struct{ Body string }
 	if bad := c.decode(&b); bad != nil {
@@ -291,7 +290,7 @@ func (s *Server) listReactions(c *call) (reply, *problem) {
 	return list(items)
 }
 
-// createReaction answers 201, and 200 if the reaction is there already.
+// createReaction answers 201 for a new reaction, 200 for an existing one.
 func (s *Server) createReaction(c *call) (reply, *problem) {
 	cm := s.spoken(number(c, "comment_id"))
 	if cm == nil {
@@ -363,7 +362,7 @@ func (s *Server) commentShape(c *comment) obj {
 	return shape
 }
 
-// issueShape is a pull request as the issue that it also is.
+// issueShape is a pull request as an issue.
 func (s *Server) issueShape(p *pull) obj {
 	n := strconv.Itoa(p.number)
 	state := "closed"

@@ -27,34 +27,34 @@ type Delivery struct {
 
 	Log    int64 // number in the delivery log; 0: not attempted yet
 	At     time.Time
-	Again  bool   // a redelivery somebody asked for
-	Status int    // of the answer; 0: there was none
-	Error  string // why there was none
+	Again  bool   // a requested redelivery
+	Status int    // of the answer; 0: no answer
+	Error  string // why there was no answer
 	answer string
 }
 
-// Attempt is how an event is delivered once.
+// Attempt describes one delivery of an event.
 type Attempt struct {
-	// Behind is how many later events overtake it. Where fewer follow, Settle lets
-	// it through.
+	// Behind is the number of later events that overtake it. Settle delivers it if fewer
+	// follow.
 	Behind int
-	// Fails has the receiver not reached, and Unheard its answer not heard; the
-	// log has both as failed.
+	// With Fails the receiver is not reached, with Unheard its answer is lost; the log
+	// has both as failed.
 	Fails, Unheard bool
-	Delay          time.Duration // before it, of everything behind it too
+	Delay          time.Duration // before it and everything behind it
 }
 
-// Schedule says how an event is delivered: not at all and never logged, once,
-// more often. It is called for one event at a time, and not for redeliveries.
+// Schedule returns the deliveries of an event: none (not logged either), one or more.
+// It is called for one event at a time, not for redeliveries.
 type Schedule func(Delivery) []Attempt
 
-// Weather is how likely it is that a delivery goes wrong, each from 0 to 1.
+// Weather has the probabilities that a delivery fails in some way, each from 0 to 1.
 type Weather struct {
 	Lost, Fails, Unheard, Doubled, Late float64
 	Behind                              int // most events that overtake a late one; 0 is 5
 }
 
-// RandomSchedule is bad weather. The same source gives the same for the same
+// RandomSchedule makes random faults. Equal sources give equal schedules for equal
 // events.
 func RandomSchedule(r *rand.Rand, w Weather) Schedule {
 	one := func() Attempt {
@@ -76,20 +76,20 @@ func RandomSchedule(r *rand.Rand, w Weather) Schedule {
 	}
 }
 
-// pending is an attempt that was not made yet.
+// pending is an attempt that is due later.
 type pending struct {
 	Delivery
 	Attempt
 	due int // the event it comes after
 }
 
-// courier delivers one after the other, as GitHub without repeating itself.
+// courier delivers one event after the other. Like GitHub it never retries.
 type courier struct {
 	client *http.Client
 	cancel context.CancelFunc
 	done   chan struct{}
 	now    func() time.Time
-	app    int64 // whose webhook it is; 0: the repository's
+	app    int64 // App of the webhook; 0: the repository's
 
 	mu       sync.Mutex
 	wake     *sync.Cond
@@ -98,11 +98,11 @@ type courier struct {
 	schedule Schedule
 	waiting  []pending // by due
 	events   int       // so far
-	flush    bool      // nothing is waited for
+	flush    bool      // deliver everything now
 	busy     bool
 	closed   bool
 	made     int        // for ids
-	sent     []Delivery // with what became of them
+	sent     []Delivery // with their results
 }
 
 func newCourier(s *Server) *courier {
@@ -194,7 +194,7 @@ func (c *courier) post(ctx context.Context, url string, d *Delivery) error {
 	return nil
 }
 
-// header is what GitHub sends along.
+// header has the headers of a delivery.
 func (c *courier) header(d *Delivery) map[string]string {
 	old, sum := hmac.New(sha1.New, c.secret), hmac.New(sha256.New, c.secret)
 	old.Write(d.Body)
@@ -219,7 +219,7 @@ func (c *courier) id() string {
 	return fmt.Sprintf("00000000-0000-4000-8000-%012x", c.made)
 }
 
-// add takes events in, in the order in which they happened.
+// add queues events in their order.
 func (c *courier) add(ds ...Delivery) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -236,7 +236,7 @@ func (c *courier) add(ds ...Delivery) {
 	c.wake.Broadcast()
 }
 
-// put keeps the order: by what they come after, the latest last.
+// put inserts an attempt by its due event.
 func (c *courier) put(p pending) {
 	i, _ := slices.BinarySearchFunc(c.waiting, p, func(a, b pending) int {
 		return cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.Behind, b.Behind), -1)
@@ -244,7 +244,7 @@ func (c *courier) put(p pending) {
 	c.waiting = slices.Insert(c.waiting, i, p)
 }
 
-// again delivers one again, at once.
+// again redelivers a delivery at once.
 func (c *courier) again(d Delivery) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -261,23 +261,21 @@ func (c *courier) close() {
 	<-c.done
 }
 
-// SetWebhook says where deliveries go from now on.
+// SetWebhook sets the URL of deliveries.
 func (s *Server) SetWebhook(url string) {
 	s.courier.mu.Lock()
 	defer s.courier.mu.Unlock()
 	s.courier.url = url
 }
 
-// SetSchedule says how events are delivered from now on; nil is once each, in
-// order.
+// SetSchedule sets the schedule of deliveries; nil: one each, in order.
 func (s *Server) SetSchedule(how Schedule) {
 	s.courier.mu.Lock()
 	defer s.courier.mu.Unlock()
 	s.courier.schedule = how
 }
 
-// Settle waits until everything there is to deliver was delivered, or failed.
-// Nothing is late any more.
+// Settle waits until every event is delivered or has failed, without further delays.
 func (s *Server) Settle() {
 	c := s.courier
 	c.mu.Lock()
@@ -289,14 +287,14 @@ func (s *Server) Settle() {
 	}
 }
 
-// Deliveries lists what was delivered, or failed to be, in that order.
+// Deliveries lists the deliveries, failed ones included, in order.
 func (s *Server) Deliveries() []Delivery {
 	s.courier.mu.Lock()
 	defer s.courier.mu.Unlock()
 	return slices.Clone(s.courier.sent)
 }
 
-// Redeliver sends a delivery again, as a person can at GitHub.
+// Redeliver repeats a delivery, as a user can at GitHub.
 func (s *Server) Redeliver(id string) error {
 	for _, d := range s.Deliveries() {
 		if d.ID == id {
@@ -324,10 +322,10 @@ func (s *Server) event(name, action string, body obj) Delivery {
 	return d
 }
 
-// deliver hands over what one change has to say.
+// deliver queues the events of one change.
 func (s *Server) deliver(ds []Delivery) { s.courier.add(ds...) }
 
-// Ping sends what GitHub sends when a webhook is set up.
+// Ping sends the event of a new webhook.
 func (s *Server) Ping() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// logAge is how long the delivery log reaches back.
+// logAge is the age limit of the delivery log.
 const logAge = 3 * 24 * time.Hour
 
-// getApp is the App itself.
+// getApp answers with the App itself.
 func (s *Server) getApp(*call) (reply, *problem) {
 	shape := s.appShape(s.o.App.Slug)
 	if s.o.App.Permissions != nil {
@@ -22,7 +22,7 @@ func (s *Server) getApp(*call) (reply, *problem) {
 	return ok(shape)
 }
 
-// listHooks lists the repository's one webhook, if it has it and not the App.
+// listHooks lists the repository's webhook, unless the App has it.
 func (s *Server) listHooks(c *call) (reply, *problem) {
 	if !s.administers(c.who) {
 		return reply{}, notThere
@@ -39,8 +39,8 @@ func (s *Server) listHooks(c *call) (reply, *problem) {
 	}})
 }
 
-// administers says who may see webhooks: Apps as their permissions allow, and
-// administrators.
+// administers says whether a sender may read webhooks: administrators, and Apps with the
+// permission.
 func (s *Server) administers(who Token) bool {
 	return who.App || s.permissions[who.Login] == "admin" || who.Login == s.o.Owner
 }
@@ -51,7 +51,7 @@ func (s *Server) hookURL() string {
 	return s.courier.url
 }
 
-// logOf is the delivery log that a request may see, the newest first.
+// logOf returns the delivery log that a request may read, newest first.
 func (s *Server) logOf(c *call) ([]Delivery, *problem) {
 	if hook, named := c.path["hook_id"]; named && (s.o.App != nil || hook != "1" || !s.administers(c.who)) {
 		return nil, notThere
@@ -130,7 +130,7 @@ func (s *Server) redeliver(c *call) (reply, *problem) {
 	return reply{status: http.StatusAccepted, body: obj{}}, nil
 }
 
-// arrived says whether it was answered with a success.
+// arrived says whether a delivery got a 2xx answer.
 func (d Delivery) arrived() bool { return d.Status >= 200 && d.Status < 300 }
 
 func (s *Server) deliveryShape(d Delivery) obj {

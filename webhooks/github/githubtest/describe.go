@@ -23,11 +23,10 @@ import (
 //go:embed data/description.json.gz
 var describedGz []byte
 
-// loadDescription reads it once for all servers: it never changes.
+// loadDescription reads it once for all servers.
 var loadDescription = sync.OnceValues(readDescription)
 
-// description answers whether a document is what GitHub describes. Safe for
-// concurrent use.
+// description checks documents against GitHub's description. Safe for concurrent use.
 type description struct {
 	operations map[string]operation
 	webhooks   map[string]*schema
@@ -39,7 +38,7 @@ type operation struct {
 	Responses  map[string]*schema `json:"responses"`
 }
 
-// schema is read when it is first needed: few of them are in one test.
+// schema is compiled at its first use: a test needs few of them.
 type schema struct {
 	raw  json.RawMessage
 	once sync.Once
@@ -128,7 +127,7 @@ func (d *description) query(op string, q url.Values) error {
 func (p parameter) fits(v string) error {
 	if p.Schema.Type == "integer" {
 		if _, err := strconv.ParseInt(v, 10, 64); err != nil {
-			return fmt.Errorf("%q is no integer", v)
+			return fmt.Errorf("%q is not an integer", v)
 		}
 	}
 	if p.Schema.Format == "date-time" {
@@ -142,8 +141,8 @@ func (p parameter) fits(v string) error {
 	return nil
 }
 
-// request checks a request's body. GitHub ignores fields it does not know; here
-// they are wrong, being misspelt ones.
+// request checks a request's body. Unknown fields, which GitHub ignores, are violations
+// here: they are probably misspelt.
 func (d *description) request(op string, body []byte) error {
 	s := d.operations[op].Request
 	if s == nil {
@@ -154,7 +153,7 @@ func (d *description) request(op string, body []byte) error {
 	}
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(body, &fields); err != nil {
-		return fmt.Errorf("the body is no JSON object: %w", err)
+		return fmt.Errorf("the body is not a JSON object: %w", err)
 	}
 	known, err := s.get()
 	if err != nil {

@@ -8,26 +8,24 @@ import (
 	"time"
 )
 
-// Fault is a way for requests to fail.
+// Fault makes requests fail.
 type Fault struct {
-	Op    string // the operation it strikes, as in Request.Op; "": any
-	Times int    // how many requests it strikes; 0 is one
-	// Carry has the request carried out all the same: the answer is wrong, not
-	// what it says nothing of.
+	Op    string // operation, as in Request.Op; "": any
+	Times int    // number of requests; 0: one
+	// With Carry the request is carried out, and only its answer fails.
 	Carry   bool
 	Status  int // of the answer; 0: the connection is cut without one
 	Message string
 	Header  map[string]string
-	// Delay comes before everything else. With Carry unset, Status 0 and
-	// DelayOnly, the request is served as usual after it.
+	// Delay is the wait before everything else. With DelayOnly, the request is served
+	// as usual afterwards.
 	Delay     time.Duration
 	DelayOnly bool
 }
 
 func (f *Fault) passes() bool { return f.DelayOnly }
 
-// SecondaryLimit is one of GitHub's, as 403 or 429. It says for how long, unless
-// that is 0.
+// SecondaryLimit is a secondary limit, as 403 or 429, with its duration unless that is 0.
 func SecondaryLimit(status int, wait time.Duration) Fault {
 	f := Fault{Status: status, Message: secondary}
 	if wait > 0 {
@@ -36,20 +34,19 @@ func SecondaryLimit(status int, wait time.Duration) Fault {
 	return f
 }
 
-// PrimaryLimit is GitHub's of an hour, as 403 or 429.
+// PrimaryLimit is the hourly limit, as 403 or 429.
 func PrimaryLimit(status int, reset time.Time) Fault {
 	return Fault{Status: status, Message: "API rate limit exceeded for installation ID 1.", Header: map[string]string{
 		"X-RateLimit-Limit": "5000", "X-RateLimit-Remaining": "0", "X-RateLimit-Used": "5000", "X-RateLimit-Reset": strconv.FormatInt(reset.Unix(), 10),
 	}}
 }
 
-// Storm says what strikes a request of an operation, nil if nothing does. It is
-// called for one request at a time.
+// Storm returns the fault of a request, or nil. It is called for one request at a time.
 type Storm func(op string) *Fault
 
-// RandomStorm strikes with the likelihood p, from 0 to 1: errors and cut
-// connections, before and after the request was carried out, and limits. The
-// same source gives the same for the same requests.
+// RandomStorm fails requests with probability p, from 0 to 1: errors and cut
+// connections, before and after the request is carried out, and limits. Equal sources
+// give equal faults for equal requests.
 func RandomStorm(r *rand.Rand, p float64) Storm {
 	return func(string) *Fault {
 		if r.Float64() >= p {
@@ -64,15 +61,14 @@ func RandomStorm(r *rand.Rand, p float64) Storm {
 	}
 }
 
-// SetStorm says what strikes requests from now on, beside what Inject has strike
-// them; nil is nothing.
+// SetStorm sets the random faults, in addition to those of Inject; nil: none.
 func (s *Server) SetStorm(storm Storm) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.storm = storm
 }
 
-// Inject adds a fault. Faults strike in the order in which they were added.
+// Inject adds a fault. Faults apply in the order in which they were added.
 func (s *Server) Inject(f Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,8 +78,8 @@ func (s *Server) Inject(f Fault) {
 	s.faults = append(s.faults, &f)
 }
 
-// fault is what strikes the next request of an operation, or nil. The caller
-// holds mu.
+// fault returns the fault of the next request of an operation, or nil. The caller holds
+// mu.
 func (s *Server) fault(op string) *Fault {
 	for _, f := range s.faults {
 		if f.Times > 0 && (f.Op == "" || f.Op == op) {
@@ -97,8 +93,8 @@ func (s *Server) fault(op string) *Fault {
 	return nil
 }
 
-// Unused lists faults that struck less often than they were to: a test that
-// wants to see a failure must see it.
+// Unused lists faults that did not apply as often as they should: a test that injects a
+// failure must see it.
 func (s *Server) Unused() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,9 +107,8 @@ func (s *Server) Unused() []string {
 	return out
 }
 
-// LearnLate has the API show a pull request's head as it is now until the pull
-// request was read or listed so often, whatever is pushed: a webhook can be ahead
-// of what the API knows.
+// LearnLate keeps a pull request's head in the API unchanged for a number of reads,
+// whatever is pushed: a webhook can be ahead of the API.
 func (s *Server) LearnLate(pull, reads int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

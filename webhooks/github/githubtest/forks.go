@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// fork is somebody's own copy of the repository.
+// fork is a user's fork of the repository.
 type fork struct {
 	id       int64
 	login    string
@@ -18,8 +18,8 @@ type fork struct {
 	branches map[string]string // as last seen
 }
 
-// Fork makes somebody's fork and returns the directory of its bare repository,
-// which Close removes. What is put there past the server is noticed by Sync.
+// Fork makes a user's fork and returns the directory of its bare repository, which Close
+// removes. Sync notices changes made there without the server.
 func (s *Server) Fork(login string) (dir string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,14 +49,12 @@ func (s *Server) Fork(login string) (dir string, err error) {
 	return dir, nil
 }
 
-// ForkURL is where Git reaches a fork, with a token of its owner's; nobody else
-// can read it.
+// ForkURL is the Git URL of a fork, with a token of its owner; nobody else can read it.
 func (s *Server) ForkURL(login string) string {
 	return fmt.Sprintf("%s/%s/%s.git", s.url, login, s.o.Repo)
 }
 
-// DeleteFork deletes a fork. Its pull requests stay open, their head is in no
-// repository any more.
+// DeleteFork deletes a fork. Its pull requests stay open without a head repository.
 func (s *Server) DeleteFork(login string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,8 +64,8 @@ func (s *Server) DeleteFork(login string) {
 	}
 }
 
-// OpenForkPull opens a pull request of a branch of somebody's fork to the
-// default branch, as the fork's owner, and returns its number.
+// OpenForkPull opens a pull request of a fork's branch to the default branch, as the
+// fork's owner, and returns its number.
 func (s *Server) OpenForkPull(login, branch, title string) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +86,7 @@ func (s *Server) OpenForkPull(login, branch, title string) (int, error) {
 	return s.open(f, branch, head, title, login)
 }
 
-// syncForks takes notice of what happened to the forks' branches.
+// syncForks notices changes of the forks' branches.
 func (s *Server) syncForks() (news []Delivery, err error) {
 	for _, login := range slices.Sorted(maps.Keys(s.forks)) {
 		f := s.forks[login]
@@ -118,13 +116,13 @@ func (s *Server) syncForks() (news []Delivery, err error) {
 	return news, nil
 }
 
-// fetch brings a branch's objects in; no ref is made of them.
+// fetch fetches a branch's objects, without a ref.
 func (g git) fetch(from, branch string) error {
 	_, err := g.run("fetch", "-q", "--no-write-fetch-head", "--no-tags", from, "refs/heads/"+branch)
 	return err
 }
 
-// forkOf is the fork that a path of the Git transport is under, and its prefix.
+// forkOf returns the fork of a path of the Git transport, and the path's prefix.
 func (s *Server) forkOf(path string) (f *fork, prefix string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

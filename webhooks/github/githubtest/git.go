@@ -15,11 +15,11 @@ import (
 	"time"
 )
 
-// git runs Git's own commands on the bare repository. Berth uses go-git; the
-// other end of its wire is the real thing.
+// git runs Git's own commands on the bare repository: Berth uses go-git, and the server
+// side is real Git.
 type git struct{ dir string }
 
-// environment keeps the machine's and the user's Git configuration out.
+// environment excludes the machine's and the user's Git configuration.
 func environment() []string {
 	return []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=/nonexistent", "LC_ALL=C",
@@ -43,7 +43,7 @@ func (g git) runEnv(env []string, args ...string) (string, error) {
 
 func (g git) run(args ...string) (string, error) { return g.runEnv(nil, args...) }
 
-// branches are the commits the branches stand at.
+// branches returns the commit of each branch.
 func (g git) branches() (map[string]string, error) {
 	out, err := g.run("for-each-ref", "--format=%(objectname) %(refname)", "refs/heads")
 	if err != nil {
@@ -60,7 +60,7 @@ func (g git) branches() (map[string]string, error) {
 // head is the name of the default branch.
 func (g git) head() (string, error) { return g.run("symbolic-ref", "--short", "HEAD") }
 
-// isCommit says whether there is such a commit. What there is stays.
+// isCommit says whether a commit exists. A true result is kept.
 func (s *Server) isCommit(id string) bool {
 	if !s.commits[id] {
 		_, err := s.git.run("rev-parse", "--verify", "--quiet", "--end-of-options", id+"^{commit}")
@@ -119,7 +119,7 @@ func (g git) commit(tree, message, login string, at time.Time, parents ...string
 	}, args...)
 }
 
-// update moves a ref from old; "" is a ref that is not there.
+// update moves a ref from old; "": the ref is absent.
 func (g git) update(ref, to, old string) error {
 	if old == "" {
 		old = strings.Repeat("0", 40)
@@ -161,8 +161,8 @@ func (g git) log(from, to string) ([]logged, error) {
 // maxPush is how large a push of unknown length may be, in bytes.
 const maxPush = 256 << 20
 
-// gitHandler serves Git over HTTP by Git's own http-backend, to the owner only if
-// there is one. What comes in shows at the forge before the push is answered.
+// gitHandler serves Git over HTTP with Git's own http-backend, to the owner only if there
+// is one. A push is visible in the API before it is answered.
 func (s *Server) gitHandler(repoDir, owner string) http.Handler {
 	dir, err := filepath.Abs(repoDir)
 	if err != nil {

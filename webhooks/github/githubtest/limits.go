@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Limits of GitHub's; zero values are GitHub's own figures. All are of one
-// person or installation, whatever the tokens.
+// Limits are GitHub's limits; zero values are GitHub's figures. Each is for one user or
+// installation, whatever the tokens.
 type Limits struct {
 	PerHour          int // requests, but those answered 304: 5,000
 	ContentPerMinute int // requests that create content: 80
@@ -18,7 +18,7 @@ type Limits struct {
 	PerPage          int // items of a list in one answer, whatever is asked for: 100
 	// TooMany makes a limit a 429 instead of a 403; GitHub uses both.
 	TooMany bool
-	// Silent leaves out for how long; GitHub does not always say it.
+	// Silent omits the duration; GitHub does not always give it.
 	Silent bool
 }
 
@@ -30,10 +30,10 @@ func (l *Limits) defaults() {
 	}
 }
 
-// Kind is what a request is to GitHub's limits.
+// Kind is the class of a request for GitHub's limits.
 type Kind int
 
-// The kinds. A token made for an App, and a delivery asked for again, are Other.
+// The kinds. Creating an App's token and a redelivery are Other.
 const (
 	Reading Kind = iota
 	Creating
@@ -60,10 +60,10 @@ func kind(op string) Kind {
 // Kind of a request.
 func (r Request) Kind() Kind { return kind(r.Op) }
 
-// Writes counts requests that were to change something.
+// Writes counts write requests.
 type Writes struct{ Creating, Editing, Deleting int }
 
-// Writes counts those among Requests, whatever became of them.
+// Writes counts the write requests among Requests, whatever their results.
 func (s *Server) Writes() (w Writes) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,8 +80,7 @@ func (s *Server) Writes() (w Writes) {
 	return w
 }
 
-// Usage is how near somebody came to the limits. Where Refused is 0 they were
-// kept throughout.
+// Usage is the highest use of the limits. If Refused is 0, all were kept.
 type Usage struct {
 	Requests, NotModified, Creating, Editing int
 	Refused                                  int // for a limit
@@ -96,7 +95,7 @@ func (s *Server) Usage(login string) Usage {
 	return s.budgetOf(login).Usage
 }
 
-// budget is what somebody has used of their limits.
+// budget is a user's use of the limits.
 type budget struct {
 	Usage
 	window time.Time // when GitHub's hour began
@@ -121,7 +120,7 @@ func (s *Server) budgetOf(login string) *budget {
 	return b
 }
 
-// sum is what was spent in the windows that end now.
+// sum is the use in the windows that end now.
 type sum struct {
 	points, minute, hour, requests int
 	firstMinute, firstHour         time.Time // when the first of each was created
@@ -164,7 +163,7 @@ func points(k Kind) int {
 	return 5
 }
 
-// refuse says no to a request that is beyond a limit.
+// refuse refuses a request that is beyond a limit.
 func (b *budget) refuse(now time.Time, k Kind, l Limits) *wire {
 	if now.Sub(b.window) >= time.Hour {
 		b.window, b.used = now.Truncate(time.Second), 0
@@ -191,7 +190,7 @@ func (b *budget) refuse(now time.Time, k Kind, l Limits) *wire {
 
 const secondary = "You have exceeded a secondary rate limit. Please wait a few minutes before you try again."
 
-// no refuses for a limit; wait is 0 for the primary one.
+// no refuses for a limit; wait is 0 for the primary limit.
 func (b *budget) no(wait time.Duration, why string, l Limits) *wire {
 	b.Refused++
 	status := http.StatusForbidden
@@ -206,7 +205,7 @@ func (b *budget) no(wait time.Duration, why string, l Limits) *wire {
 	return &a
 }
 
-// count takes one request off the budget.
+// count adds one request to the use.
 func (b *budget) count(now time.Time, k Kind, notModified bool) {
 	b.spent = append(b.spent, spending{now, points(k), k == Creating, !notModified})
 	b.Requests++
@@ -226,7 +225,7 @@ func (b *budget) count(now time.Time, k Kind, notModified bool) {
 	b.PeakCreatingMinute, b.PeakCreatingHour = max(b.PeakCreatingMinute, n.minute), max(b.PeakCreatingHour, n.hour)
 }
 
-// head writes what is left into an answer's header.
+// head writes the remaining budget into an answer's header.
 func (b *budget) head(h http.Header, l Limits) {
 	h.Set("X-RateLimit-Limit", strconv.Itoa(l.PerHour))
 	h.Set("X-RateLimit-Remaining", strconv.Itoa(max(0, l.PerHour-b.used)))
@@ -235,8 +234,7 @@ func (b *budget) head(h http.Header, l Limits) {
 	h.Set("X-RateLimit-Resource", "core")
 }
 
-// enter and leave a request's time at the server; the answers of all that are
-// under way at once count.
+// enter and leave count the concurrent requests.
 func (s *Server) enter(login string) (leave func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -23,7 +23,7 @@ type checkRun struct {
 	suite              int64
 }
 
-// Annotation is one of a check run.
+// Annotation is an annotation of a check run.
 type Annotation struct {
 	Path        string `json:"path"`
 	StartLine   int    `json:"start_line"`
@@ -143,7 +143,7 @@ func (s *Server) listPulls(c *call) (reply, *problem) {
 	return list(items)
 }
 
-// behind makes the API late in learning of a head: so many reads and listings.
+// behind delays a new head in the API by a number of reads and listings.
 func (s *Server) behind(p *pull, shape obj) {
 	if head := shape["head"].(obj); p.late > 0 {
 		head["sha"] = p.lateHead
@@ -179,7 +179,7 @@ func (s *Server) listCommitPulls(c *call) (reply, *problem) {
 	return list(items)
 }
 
-// checkBody is what creating and updating a check run have in common.
+// checkBody has the fields that creating and updating a check run share.
 type checkBody struct {
 	Name        string     `json:"name"`
 	HeadSHA     string     `json:"head_sha"`
@@ -227,11 +227,10 @@ func (s *Server) createCheck(c *call) (reply, *problem) {
 	return reply{status: http.StatusCreated, body: s.checkShape(run)}, nil
 }
 
-// maxRuns is how many check runs of a name GitHub keeps in a suite.
+// maxRuns is the most check runs of a name that GitHub keeps in a suite.
 const maxRuns = 1000
 
-// keepRuns deletes the oldest run of the same name and suite, if there are so
-// many.
+// keepRuns deletes the oldest run of the same name and suite beyond maxRuns.
 func (s *Server) keepRuns(next *checkRun) {
 	same := func(r *checkRun) bool { return r.suite == next.suite && r.name == next.name }
 	n := 0
@@ -271,8 +270,8 @@ func (s *Server) updateCheck(c *call) (reply, *problem) {
 	return ok(s.checkShape(run))
 }
 
-// told tells of a check run that was created, completed or both, as GitHub tells
-// the App that wrote it too.
+// told sends the events of a check run that was created, completed or both. GitHub sends
+// them to the App that wrote it too.
 func (s *Server) told(run *checkRun, created string) {
 	for _, action := range []string{created, run.status} {
 		if action == "created" || action == "completed" {
@@ -282,7 +281,7 @@ func (s *Server) told(run *checkRun, created string) {
 	s.runQueue()
 }
 
-// apply takes over what a body says.
+// apply applies a request's body.
 func (r *checkRun) apply(b checkBody, now time.Time) *problem {
 	for name, t := range map[string]*time.Time{"started_at": b.StartedAt, "completed_at": b.CompletedAt} {
 		if t != nil && t.Nanosecond() != 0 {

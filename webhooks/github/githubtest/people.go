@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Check is a check run, as a person sees it.
+// Check is a check run, as users see it.
 type Check struct {
 	ID          int64
 	App         string // slug
@@ -28,8 +28,8 @@ type Action struct {
 	Identifier  string `json:"identifier"`
 }
 
-// Checks lists the check runs of a commit, oldest first. GitHub shows the newest
-// of a name.
+// Checks lists the check runs of a commit, oldest first. GitHub shows the newest of each
+// name.
 func (s *Server) Checks(commit string) []Check {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,7 +61,7 @@ func (s *Server) Statuses(commit string) []Status {
 	return out
 }
 
-// Rerun asks for a check run again, as by a click.
+// Rerun requests a check run again, as a click does.
 func (s *Server) Rerun(id int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,7 +73,7 @@ func (s *Server) Rerun(id int64) error {
 	return nil
 }
 
-// RerunAll asks for all check runs of an App on a commit again, as by a click.
+// RerunAll requests all check runs of an App on a commit again, as a click does.
 func (s *Server) RerunAll(commit, slug string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,7 +85,7 @@ func (s *Server) RerunAll(commit, slug string) error {
 	return nil
 }
 
-// RequestAction clicks on a button that a check run has.
+// RequestAction clicks a button of a check run.
 func (s *Server) RequestAction(id int64, identifier, by string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,14 +97,14 @@ func (s *Server) RequestAction(id int64, identifier, by string) error {
 	return nil
 }
 
-// Pull is a pull request, as a person sees it.
+// Pull is a pull request, as users see it.
 type Pull struct {
 	Number      int
 	Title       string
 	Author      string
 	Branch      string
 	Base        string // branch
-	Fork        string // whose fork the branch is in; "": the repository's own
+	Fork        string // owner of the branch's fork; "": the repository itself
 	Head        string
 	Open        bool
 	MergeCommit string // once merged
@@ -125,7 +125,7 @@ func (s *Server) Pull(number int) (Pull, bool) {
 	return v, true
 }
 
-// PullURL is what a person would open. There is no page behind it.
+// PullURL is the URL of a pull request's page. The server has no such page.
 func (s *Server) PullURL(number int) string {
 	return fmt.Sprintf("%s/%s/%s/pull/%d", s.url, s.o.Owner, s.o.Repo, number)
 }

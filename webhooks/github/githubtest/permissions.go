@@ -9,9 +9,9 @@ import (
 
 var forbidden = &problem{http.StatusForbidden, "Resource not accessible by integration"}
 
-// needs is what of an App's permissions an operation asks for, as GitHub's pages
-// of "permissions required for GitHub Apps" have it: any of the names, at least
-// at the level. What is not here needs none but to read metadata.
+// needs lists the App permissions of operations, from GitHub's pages "permissions
+// required for GitHub Apps": any of the names, at least at the level. Other operations
+// need to read metadata only.
 var needs = map[string]struct {
 	any   []string
 	write bool
@@ -45,7 +45,7 @@ var needs = map[string]struct {
 	"git-receive-pack": {[]string{"contents"}, true},
 }
 
-// talk is what comments on pull requests need: either will do.
+// talk is the permission for comments on pull requests: either one.
 var talk = []string{"issues", "pull_requests"}
 
 // may says whether a token suffices for an operation.
@@ -60,16 +60,15 @@ func (t Token) may(op string) bool {
 	})
 }
 
-// SetPermission says what somebody may do in the repository from now on, as
-// Options.Permissions; "" is nothing.
+// SetPermission sets a user's permission in the repository, as in Options.Permissions;
+// "": none.
 func (s *Server) SetPermission(login, permission string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.permissions[login] = permission
 }
 
-// getPermission knows four permissions; of a role that lies between it names
-// the lesser.
+// getPermission has four permissions; a role between two is shown as the lower.
 func (s *Server) getPermission(c *call) (reply, *problem) {
 	login := c.path["username"]
 	if s.gone[login] {
@@ -94,7 +93,7 @@ func (s *Server) getPermission(c *call) (reply, *problem) {
 	return ok(obj{"permission": permission, "role_name": role, "user": user})
 }
 
-// association is how somebody relates to the repository.
+// association is a user's relation to the repository.
 func (s *Server) association(login string) string {
 	switch {
 	case login == s.o.Owner:
@@ -107,8 +106,7 @@ func (s *Server) association(login string) string {
 	return "CONTRIBUTOR"
 }
 
-// widest are the permissions an App may have of those asked for, or what it may
-// not have.
+// widest returns the requested permissions that an App may have, or those it may not.
 func (a *App) widest(asked map[string]string) (granted map[string]string, beyond string) {
 	if len(asked) == 0 {
 		return maps.Clone(a.Permissions), ""

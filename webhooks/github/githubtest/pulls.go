@@ -26,7 +26,7 @@ type pull struct {
 	number                 int
 	title, author          string
 	branch, base           string
-	fork                   *fork  // its branch is in there; nil: in the repository
+	fork                   *fork  // repository of its branch; nil: the repository itself
 	head                   string // commit
 	forkedAt               string // where its branch left the base when it was opened
 	open                   bool
@@ -34,9 +34,9 @@ type pull struct {
 	merged                 time.Time
 	mergeCommit, mergedBy  string
 	rebased                []string // commits on the base, where it was merged so
-	asked, known, mergable bool     // GitHub computes mergeable when asked, and says so the next time
+	asked, known, mergable bool     // GitHub computes mergeable at the first read, and answers at the next
 	testMerge              string
-	late                   int    // reads until the API learns of another head
+	late                   int    // reads until the API shows the new head
 	lateHead               string // until then
 }
 
@@ -70,7 +70,7 @@ func (s *Server) open(f *fork, branch, head, title, author string) (int, error) 
 	base := s.main
 	tip := s.branches[base]
 	if tip == "" {
-		return 0, fmt.Errorf("there is no branch %q", base)
+		return 0, fmt.Errorf("no branch %q", base)
 	}
 	if s.isAncestor(head, tip) {
 		return 0, fmt.Errorf("no commits between %s and %s", base, branch)
@@ -99,8 +99,8 @@ func (s *Server) open(f *fork, branch, head, title, author string) (int, error) 
 
 func (p *pull) ref() string { return fmt.Sprintf("refs/pull/%d/head", p.number) }
 
-// Sync takes notice of what happened to the repository's branches. A push over
-// CloneURL is noticed by itself; one past the server is not.
+// Sync notices changes of the repository's branches. A push over CloneURL needs no Sync;
+// a change of the directory does.
 func (s *Server) Sync() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,13 +157,13 @@ func (s *Server) sync() error {
 	return nil
 }
 
-// moved lets an open pull request follow a branch that moved.
+// moved updates the open pull requests of a branch that moved.
 func (s *Server) moved(p *pull, branch, to string) ([]Delivery, error) {
 	switch {
 	case branch == p.base:
 		p.asked, p.known = false, false
 		if to != "" && s.isAncestor(p.head, to) {
-			// Somebody merged it by hand and pushed that.
+			// A user merged it locally and pushed the merge.
 			news, err := s.leave(p, "ALREADY_MERGED")
 			return append(news, s.close(p, to, s.o.Owner)), err
 		}
@@ -173,8 +173,8 @@ func (s *Server) moved(p *pull, branch, to string) ([]Delivery, error) {
 	return nil, nil
 }
 
-// headMoved lets an open pull request follow its own branch; to is "" if that is
-// gone. It leaves the merge queue.
+// headMoved updates a pull request whose branch moved; to is "" if the branch was
+// deleted. The pull request leaves the merge queue.
 func (s *Server) headMoved(p *pull, to string) ([]Delivery, error) {
 	news, err := s.leave(p, "UNKNOWN_REMOVAL_REASON")
 	if err != nil {
@@ -201,14 +201,14 @@ func (s *Server) close(p *pull, mergeCommit, by string) Delivery {
 	return s.pullEvent("closed", p, nil)
 }
 
-// Merge merges a pull request as by a click and returns the commit on the base
+// Merge merges a pull request, as a click does, and returns the commit on the base
 // branch.
 func (s *Server) Merge(number int, method Method, by string) (string, error) {
 	return s.MergeSaying(number, method, by, "")
 }
 
-// MergeSaying is Merge with a message that whoever merges wrote; "" is the one
-// GitHub proposes. A rebase has none.
+// MergeSaying is Merge with the merging user's message; "": the one GitHub proposes. A
+// rebase has no message.
 func (s *Server) MergeSaying(number int, method Method, by, message string) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -248,7 +248,7 @@ func (s *Server) MergeSaying(number int, method Method, by, message string) (str
 	return commit, nil
 }
 
-// baseMoved has what was computed of open pull requests forgotten.
+// baseMoved resets the computed mergeable state of open pull requests.
 func (s *Server) baseMoved(base string) {
 	for _, p := range s.pulls {
 		if p.open && p.base == base {
@@ -303,8 +303,8 @@ func (s *Server) ClosePull(number int) error {
 	return nil
 }
 
-// ReopenPull opens a closed pull request again, unless it was merged or its
-// branch is gone or elsewhere.
+// ReopenPull reopens a closed pull request, unless it was merged or its branch was
+// deleted or moved.
 func (s *Server) ReopenPull(number int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -323,7 +323,7 @@ func (s *Server) ReopenPull(number int) error {
 	return nil
 }
 
-// tip is where a pull request's branch stands; "" if it is gone.
+// tip is the commit of a pull request's branch; "" if the branch was deleted.
 func (s *Server) tip(p *pull) string {
 	switch {
 	case p.fork == nil:
@@ -334,7 +334,7 @@ func (s *Server) tip(p *pull) string {
 	return ""
 }
 
-// Retarget has a pull request go to another branch. It leaves the merge queue.
+// Retarget changes the base branch of a pull request, which leaves the merge queue.
 func (s *Server) Retarget(number int, base string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -343,7 +343,7 @@ func (s *Server) Retarget(number int, base string) error {
 	}
 	p := s.pull(number)
 	if p == nil || !p.open || s.branches[base] == "" || base == p.base || p.fork == nil && base == p.branch {
-		return fmt.Errorf("retarget %d to %q: %w that is open, or there is no such other branch", number, base, errNoPull)
+		return fmt.Errorf("retarget %d to %q: %w that is open, or the branch does not exist", number, base, errNoPull)
 	}
 	at, err := s.git.run("merge-base", s.branches[base], p.head)
 	if err != nil {
@@ -373,7 +373,7 @@ func (s *Server) Retitle(number int, title string) error {
 	return nil
 }
 
-// from is whose repository a pull request's branch is in.
+// from is the owner of the repository of a pull request's branch.
 func (s *Server) from(p *pull) string {
 	if p.fork != nil {
 		return p.fork.login
@@ -390,7 +390,8 @@ func (s *Server) holds(p *pull, commit string) bool {
 	return s.isAncestor(commit, p.head) && !s.isAncestor(commit, p.forkedAt)
 }
 
-// mergeable computes whether it merges cleanly, the second time it is asked.
+// mergeable computes whether a pull request merges cleanly; it answers from the second
+// read on.
 func (s *Server) mergeable(p *pull) any {
 	switch {
 	case !p.open:
@@ -417,7 +418,7 @@ func (s *Server) stamp() string { return stamp(s.now()) }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// maybe is a time that may not be there.
+// maybe is a time, or null for the zero time.
 func maybe(t time.Time) any {
 	if t.IsZero() {
 		return nil
@@ -425,7 +426,7 @@ func maybe(t time.Time) any {
 	return stamp(t)
 }
 
-// id is the next of all kinds of ids.
+// id returns the next id; all kinds share one sequence.
 func (s *Server) id() int64 {
 	s.lastID++
 	return s.lastID

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// queueUser is who merges from the queue.
+// queueUser is the account that merges from the queue.
 const queueUser = "github-merge-queue[bot]"
 
-// Group is an entry of the merge queue: a merge of its pull request into what is
-// before it in the queue.
+// Group is an entry of the merge queue: a merge of its pull request into the entry
+// before it.
 type Group struct {
 	Pull int
-	Head string // the merge, where checks are wanted
-	Base string // what it was merged into
+	Head string // the merge, which needs the checks
+	Base string // the commit that it merges into
 	Ref  string // full name
 }
 
@@ -35,9 +35,9 @@ func (s *Server) Queue() []Group {
 	return out
 }
 
-// Enqueue puts a pull request into the merge queue. Its own head must have
-// passed Options.Required; it is merged once its group's has, and thrown out if
-// its group's fails.
+// Enqueue adds a pull request to the merge queue. Its head must have passed
+// Options.Required; it is merged once its group has passed them, and removed if its
+// group fails.
 func (s *Server) Enqueue(number int) (Group, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,7 +65,7 @@ func (s *Server) Enqueue(number int) (Group, error) {
 	return g.Group, nil
 }
 
-// Dequeue takes a pull request out of the merge queue, as by a click.
+// Dequeue removes a pull request from the merge queue, as a click does.
 func (s *Server) Dequeue(number int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,7 +82,7 @@ func (s *Server) queued(p *pull) int {
 	return slices.IndexFunc(s.queue, func(g *group) bool { return g.of == p })
 }
 
-// group merges a pull request into the queue's end and asks for its checks.
+// group merges a pull request into the end of the queue and requests its checks.
 func (s *Server) group(p *pull) (*group, []Delivery, error) {
 	base := s.branches[p.base]
 	if n := len(s.queue); n > 0 {
@@ -109,7 +109,7 @@ func (s *Server) group(p *pull) (*group, []Delivery, error) {
 
 const queuePrefix = "gh-readonly-queue/"
 
-// leave takes a pull request out of the queue; those behind it are merged anew.
+// leave removes a pull request from the queue and merges the later ones again.
 func (s *Server) leave(p *pull, reason string) ([]Delivery, error) {
 	i := s.queued(p)
 	if i < 0 {
@@ -126,7 +126,7 @@ func (s *Server) leave(p *pull, reason string) ([]Delivery, error) {
 		return nil, err
 	}
 	news = append([]Delivery{s.pullEvent("dequeued", p, obj{"reason": reason})}, news...)
-	if reason == "MERGE" { // they stand on what was merged
+	if reason == "MERGE" { // the later groups already contain it
 		s.queue = append(s.queue, rest...)
 		return news, nil
 	}
@@ -134,7 +134,7 @@ func (s *Server) leave(p *pull, reason string) ([]Delivery, error) {
 	return append(news, more...), err
 }
 
-// regroup merges groups anew onto what is before them now.
+// regroup merges groups again onto their new predecessors.
 func (s *Server) regroup(old []*group) (news []Delivery, err error) {
 	for _, g := range old {
 		d, err := s.destroy(g, "invalidated")
@@ -153,7 +153,7 @@ func (s *Server) regroup(old []*group) (news []Delivery, err error) {
 	return news, nil
 }
 
-// destroy deletes a group's branch and says so.
+// destroy deletes a group's branch and sends the event.
 func (s *Server) destroy(g *group, why string) ([]Delivery, error) {
 	d, err := s.groupEvent("destroyed", g, obj{"reason": why})
 	if err != nil {
@@ -168,7 +168,7 @@ func (s *Server) destroy(g *group, why string) ([]Delivery, error) {
 	return []Delivery{d, push}, err
 }
 
-// verdict is what the required checks of a commit say together.
+// verdict is the combined result of a commit's required checks.
 type verdict int
 
 const (
@@ -177,8 +177,8 @@ const (
 	failed
 )
 
-// judge looks at the newest check run and the newest status of each name that is
-// required; where there are both, both count.
+// judge uses the newest check run and the newest status of each required name; if both
+// exist, both count.
 func (s *Server) judge(commit string) verdict {
 	all := passed
 	for _, name := range s.o.Required {
@@ -227,7 +227,7 @@ func lastIndex[T any](list []T, is func(T) bool) int {
 	return -1
 }
 
-// runQueue merges what may be merged, and throws out what failed.
+// runQueue merges the groups that passed, and removes those that failed.
 func (s *Server) runQueue() {
 	for {
 		i := slices.IndexFunc(s.queue, func(g *group) bool { return s.judge(g.Head) == failed })

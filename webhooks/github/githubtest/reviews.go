@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// Verdict is what a review says.
+// Verdict is the result of a review.
 type Verdict string
 
-// The verdicts; the names are those that GitHub lists reviews with.
+// The verdicts, with GitHub's names.
 const (
 	Approved         Verdict = "APPROVED"
 	ChangesRequested Verdict = "CHANGES_REQUESTED"
@@ -22,14 +22,14 @@ const (
 type review struct {
 	id      int64
 	pull    int
-	login   string // "": the account is gone
+	login   string // "": a deleted account
 	verdict Verdict
-	commit  string // the head it was written at
+	commit  string // the head at the time
 	made    time.Time
 }
 
-// Review writes one on a pull request's head as a person and returns its id.
-// Merged and closed ones can be reviewed too.
+// Review writes a user's review of a pull request's head and returns its id. Merged and
+// closed pull requests can be reviewed too.
 func (s *Server) Review(pull int, login string, v Verdict) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,8 +50,7 @@ func (s *Server) Review(pull int, login string, v Verdict) (int64, error) {
 	return r.id, nil
 }
 
-// DismissReview takes an approval or a request for changes back, as who runs
-// the repository may.
+// DismissReview dismisses an approval or a request for changes, as a maintainer may.
 func (s *Server) DismissReview(id int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,7 +64,7 @@ func (s *Server) DismissReview(id int64) error {
 	return nil
 }
 
-// DeleteUser deletes somebody's account. Their reviews stay, by nobody.
+// DeleteUser deletes an account. Its reviews stay without an author.
 func (s *Server) DeleteUser(login string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,9 +104,9 @@ func (s *Server) reviewShape(r *review) obj {
 	}
 }
 
-// reviewEvent tells of a review. GitHub's description at hand has no such event:
-// of the pull request it holds what the one of an opened pull request does, and
-// the verdict is written small, as people who received such events tell.
+// reviewEvent sends the event of a review. GitHub's description lacks this event: its
+// pull request has the fields of the opened event, and its state is in lower case, as in
+// published examples.
 func (s *Server) reviewEvent(action string, r *review) Delivery {
 	shape := s.reviewShape(r)
 	shape["state"] = strings.ToLower(string(r.verdict))

@@ -21,12 +21,12 @@ import (
 	"time"
 )
 
-// Token is who a token belongs to.
+// Token is the owner of a token.
 type Token struct {
-	Login string // a person's; of an App, its slug: it acts as "slug[bot]"
+	Login string // of a user; for an App its slug: it acts as "slug[bot]"
 	App   bool   // may write check runs
-	// Permissions is what an App's token may do, such as "checks": "write"; nil:
-	// everything. GitHub makes such tokens with App.Permissions.
+	// Permissions of an App's token, such as "checks": "write"; nil: all. GitHub makes such
+	// tokens with App.Permissions.
 	Permissions map[string]string
 }
 
@@ -43,17 +43,17 @@ type Options struct {
 	RepoDir     string // a bare repository; its HEAD names the default branch
 	Owner, Repo string
 	Tokens      map[string]Token // by token
-	App         *App             // makes more; nil: there is none
-	// Permissions says what people may do in the repository: admin, maintain,
-	// write, triage, read. Who is not in it has none.
+	App         *App             // makes more tokens; nil: no App
+	// Permissions of users in the repository: admin, maintain, write, triage, read.
+	// Others have none.
 	Permissions map[string]string
-	// Required are the checks that must pass before the merge queue merges.
+	// Required lists the checks that must pass before the merge queue merges.
 	Required []string
-	// Secret signs deliveries; they go to WebhookURL, to nowhere if it is "".
+	// Secret signs deliveries to WebhookURL; "": no webhook.
 	Secret     []byte
 	WebhookURL string
 	Limits     Limits
-	// Latency is how long each answer takes, Git's too, of many at once.
+	// Latency of each answer, Git's included; answers are concurrent.
 	Latency time.Duration
 	// Address to listen at; a free port of 127.0.0.1 if empty.
 	Address string
@@ -61,7 +61,7 @@ type Options struct {
 	Log     *slog.Logger
 }
 
-// Server is the forge. Make one with New; all methods are safe for concurrent use.
+// Server is the test server. All methods are safe for concurrent use.
 type Server struct {
 	o    Options
 	desc *description
@@ -88,16 +88,16 @@ type Server struct {
 	forks       map[string]*fork  // by owner
 	queue       []*group
 	commits     map[string]bool
-	parents     map[string][]string // of commits: what was found out stays
+	parents     map[string][]string // of commits
 	faults      []*Fault
 	storm       Storm
 	requests    []Request
 	violations  []string
-	beyond      bool               // what is being answered is known not to be as described
+	beyond      bool               // the current answer is known to differ from the description
 	spent       map[string]*budget // by login
 }
 
-// Request is one the server was sent.
+// Request is a request that the server got.
 type Request struct {
 	Op     string // such as "GET /repos/{owner}/{repo}/pulls"
 	URL    string // path and query
@@ -105,10 +105,10 @@ type Request struct {
 	Status int // of the answer; 0: the connection was cut
 }
 
-// Write says whether it may change something.
+// Write says whether the request may change something.
 func (r Request) Write() bool { return !strings.HasPrefix(r.Op, "GET ") }
 
-// New makes a forge over a repository and starts it.
+// New makes a server for a repository and starts it.
 func New(o Options) (*Server, error) {
 	if o.RepoDir == "" || o.Owner == "" || o.Repo == "" || o.Log == nil {
 		return nil, errors.New("githubtest: RepoDir, Owner, Repo and Log are needed")
@@ -157,7 +157,7 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// Close ends the server and its deliveries, and waits until they have ended.
+// Close stops the server and its deliveries, and waits for their end.
 func (s *Server) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -174,11 +174,10 @@ func (s *Server) Close() {
 // APIURL is the base URL of the REST API, with a slash at the end.
 func (s *Server) APIURL() string { return s.url + "/" }
 
-// CloneURL is where Git fetches from and pushes to. It wants any of the tokens
-// as the password.
+// CloneURL is the Git URL. Its password is any of the tokens.
 func (s *Server) CloneURL() string { return fmt.Sprintf("%s/%s/%s.git", s.url, s.o.Owner, s.o.Repo) }
 
-// Requests lists what the server was sent so far, Git's aside.
+// Requests lists the API requests so far.
 func (s *Server) Requests() []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -192,31 +191,31 @@ func (s *Server) Forget() {
 	s.requests = nil
 }
 
-// Violations lists what did not fit GitHub's description or manners: requests
-// that GitHub would refuse or misread, and answers of this server it would not give.
+// Violations lists the mismatches with GitHub: requests that GitHub would refuse or
+// misread, and answers that GitHub would not give.
 func (s *Server) Violations() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.violations)
 }
 
-// violation notes one. The caller holds mu.
+// violation adds a violation. The caller holds mu.
 func (s *Server) violation(format string, args ...any) {
 	s.violations = append(s.violations, fmt.Sprintf(format, args...))
 }
 
-// call is a request on its way through the server.
+// call is a request that is being served.
 type call struct {
 	op    string
 	path  map[string]string
-	at    string // the path as asked for
+	at    string // the requested path
 	query url.Values
 	body  []byte
 	who   Token
 	token string
 }
 
-// decode reads the body into v; it fits the description already.
+// decode reads the body, which fits the description, into v.
 func (c *call) decode(v any) *problem {
 	if err := json.Unmarshal(c.body, v); err != nil {
 		return &problem{http.StatusBadRequest, "Problems parsing JSON: " + err.Error()}
@@ -224,7 +223,7 @@ func (c *call) decode(v any) *problem {
 	return nil
 }
 
-// problem is an answer that is an error.
+// problem is an error answer.
 type problem struct {
 	status  int
 	message string
@@ -237,8 +236,8 @@ type reply struct {
 	status int
 	body   any // nil: none
 	list   []any
-	link   string // of a list that is paged already
-	under  string // the field a list stands in, beside total_count; "": it is the body
+	link   string // of a list that is already paged
+	under  string // field of the list, next to total_count; "": the list is the body
 }
 
 type route struct {
@@ -273,8 +272,8 @@ func (s *Server) handler() http.Handler {
 			if method != r.Method {
 				continue
 			}
-			// comments/7 is both {issue_number}/7 and comments/{id}: the more
-			// literal one is meant.
+			// comments/7 matches both {issue_number}/7 and comments/{id}: the more
+			// literal pattern wins.
 			if params, literal, ok := match(routes[op].segments, strings.Split(r.URL.Path, "/")); ok && literal > best {
 				c.op, c.path, serve, best = op, params, routes[op].serve, literal
 			}
@@ -283,7 +282,7 @@ func (s *Server) handler() http.Handler {
 	})
 }
 
-// match fits a path to a pattern and counts the segments that are literal.
+// match compares a path with a pattern and counts the literal segments.
 func match(pattern, path []string) (params map[string]string, literal int, ok bool) {
 	if len(pattern) != len(path) {
 		return nil, 0, false
@@ -302,15 +301,14 @@ func match(pattern, path []string) (params map[string]string, literal int, ok bo
 	return params, literal, true
 }
 
-// answer is what goes back over the wire.
+// answer is the HTTP answer.
 type wire struct {
 	status int
 	header http.Header
 	body   []byte
 }
 
-// serve takes one request through identity, limits, faults, description and
-// the operation itself.
+// serve handles one request: identity, limits, faults, description, operation.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, c *call, serve func(*call) (reply, *problem)) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, 10<<20))
 	if err != nil {
@@ -363,7 +361,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, c *call, serve fu
 	w.Write(a.body)
 }
 
-// carryOut does what a request asks for and makes the answer.
+// carryOut performs the operation and makes the answer.
 func (s *Server) carryOut(r *http.Request, c *call, serve func(*call) (reply, *problem)) wire {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -421,7 +419,7 @@ const (
 	maxPerPage = 100
 )
 
-// write makes an answer of a reply, one page of it if it is a list.
+// write makes the answer of a reply; of a list, one page.
 func (s *Server) write(r *http.Request, rep reply) wire {
 	a := wire{status: rep.status, header: http.Header{}}
 	body := rep.body
@@ -480,7 +478,7 @@ func problemWire(p *problem) wire {
 	return wire{p.status, h, encode(obj{"message": p.message, "documentation_url": about})}
 }
 
-// pause waits, or until nobody waits for it.
+// pause waits, or until the client disconnects.
 func pause(ctx context.Context, d time.Duration) {
 	if d <= 0 {
 		return
@@ -496,7 +494,7 @@ func encode(v any) []byte {
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(v); err != nil {
-		panic(err) // maps, strings and numbers
+		panic(err) // it has only maps, strings and numbers
 	}
 	return b.Bytes()
 }
@@ -509,7 +507,7 @@ func bearer(r *http.Request) string {
 	return ""
 }
 
-// ForgetViolations empties the list, for a test that meant them.
+// ForgetViolations empties the list, for a test that causes violations on purpose.
 func (s *Server) ForgetViolations() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,18 +8,18 @@ import (
 	"strings"
 )
 
-// obj is a JSON object. What stands in the shapes below and why is GitHub's
-// description: every answer is checked against it.
+// obj is a JSON object. GitHub's description defines the shapes below: every answer is
+// checked against it.
 type obj map[string]any
 
 func nodeID(kind string, id int64) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(kind + ":" + strconv.FormatInt(id, 10)))
 }
 
-// epoch is when everything that has no time of its own began.
+// epoch is the creation time of objects without a time of their own.
 const epoch = "2024-01-01T00:00:00Z"
 
-// userID is a person's or an App's number. The caller holds mu.
+// userID is the id of a user or App. The caller holds mu.
 func (s *Server) userID(login string) int64 {
 	id := s.users[login]
 	if id == 0 {
@@ -43,7 +43,7 @@ func (s *Server) userShape(login string) obj {
 	}
 }
 
-// meShape is a user as they see themselves.
+// meShape is the authenticated user.
 func (s *Server) meShape(login string) obj {
 	u := s.userShape(login)
 	for k, v := range (obj{
@@ -65,10 +65,10 @@ func (s *Server) html(parts ...string) string {
 	return s.url + "/" + s.o.Owner + "/" + s.o.Repo + strings.Join(parts, "")
 }
 
-// repoShape is the repository itself.
+// repoShape is the repository.
 func (s *Server) repoShape() obj { return s.repoShapeOf(s.o.Owner, 1) }
 
-// repoShapeOf is the repository, or somebody's fork of it.
+// repoShapeOf is the repository, or a user's fork of it.
 func (s *Server) repoShapeOf(owner string, id int64) obj {
 	base := "/" + owner + "/" + s.o.Repo
 	html, clone := s.url+base, s.url+base+".git"
@@ -121,7 +121,7 @@ func (s *Server) pullShape(p *pull) obj {
 		if s.forks[p.fork.login] == p.fork {
 			head["repo"] = s.repoShapeOf(p.fork.login, p.fork.id)
 		} else {
-			s.beyond = true // GitHub does this, and does not describe it
+			s.beyond = true // GitHub does this without describing it
 		}
 	}
 	var mergeCommit any
@@ -152,7 +152,7 @@ func (s *Server) pullShape(p *pull) obj {
 	}
 }
 
-// pullDetail is what only the answer about one pull request holds.
+// pullDetail has the fields that only the answer about one pull request has.
 func (s *Server) pullDetail(p *pull, mergeable any) obj {
 	state := "unknown"
 	switch mergeable {
@@ -189,8 +189,8 @@ func (s *Server) appShape(slug string) obj {
 	}
 }
 
-// checkPulls are the open pull requests a check run stands on; GitHub names none
-// of forks.
+// checkPulls lists the open pull requests of a check run; GitHub leaves out those of
+// forks.
 func (s *Server) checkPulls(commit string) []any {
 	out := []any{}
 	repo := obj{"id": 1, "url": s.api(), "name": s.o.Repo}
@@ -224,7 +224,7 @@ func (s *Server) checkShape(r *checkRun) obj {
 	}
 }
 
-// checkEvent tells of a check run; its whole suite comes along.
+// checkEvent is the event of a check run, with its whole suite.
 func (s *Server) checkEvent(action string, r *checkRun, by string, more obj) Delivery {
 	shape := s.checkShape(r)
 	shape["check_suite"] = s.suiteShape(r, false)
@@ -233,7 +233,7 @@ func (s *Server) checkEvent(action string, r *checkRun, by string, more obj) Del
 	return s.event("check_run", action, body)
 }
 
-// suiteShape is the suite a check run is in; whole is as an event of its own has it.
+// suiteShape is the suite of a check run; with whole, as in the suite's own event.
 func (s *Server) suiteShape(r *checkRun, whole bool) obj {
 	branch := any(nil)
 	for _, p := range s.pulls {
@@ -262,7 +262,7 @@ func (s *Server) suiteShape(r *checkRun, whole bool) obj {
 	return suite
 }
 
-// shape is a commit as events other than a push's show it.
+// shape is a commit as in events other than push.
 func (c logged) shape() obj {
 	return obj{
 		"id": c.id, "tree_id": c.tree, "message": c.message, "timestamp": c.stored,
