@@ -436,7 +436,7 @@ func TestOnlyTheAuthorGetsBreakGlassAccess(t *testing.T) {
 	d := s.together()
 	require.NotNil(t, d.Desired.Instance(trainKey))
 	require.Len(t, d.Held, 1)
-	require.Contains(t, d.Held[0].Message, "somebody of the platform has to make the change in a pull request of their own")
+	require.Contains(t, d.Held[0].Message, "a platform administrator makes the change in a pull request of their own")
 
 	s = tell(t, nil)
 	s.commits("olga", map[string]string{train: ""}, breaking("olga", "eve"))
@@ -485,5 +485,5 @@ func TestApprovalRuleCanBeRemovedWhereNobodyCanApprove(t *testing.T) {
 	d := s.together()
 	require.Empty(t, d.Held)
 	require.True(t, d.Verdicts[0].Authority[0].BreakGlass)
-	require.Contains(t, d.Verdicts[0].Authority[0].Reason, `without the approval that Policy physics/policy (tenants/physics/policy.yaml) wants, for this reason: "tina is away"`)
+	require.Contains(t, d.Verdicts[0].Authority[0].Reason, `without the approval that Policy physics/policy (tenants/physics/policy.yaml) requires; reason: "tina is away"`)
 }

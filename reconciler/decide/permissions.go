@@ -82,7 +82,7 @@ func (d *Decider) applied(s subject, before *schema.Desired, n authority.Need) a
 func denial(ds []authority.Decision) (string, bool) {
 	for _, d := range ds {
 		if !d.Allowed {
-			return fmt.Sprintf("%s needs %s: %s", d.Why, d.Permission, d.Reason), true
+			return d.Why + ": " + d.Message(), true
 		}
 	}
 	return "", false

@@ -48,7 +48,7 @@ func TestApplyBringsADirectPushIntoForce(t *testing.T) {
 	before := w.effects()
 
 	w.comes(w.forge.say(1, "eve", "/berth apply "+commit), reconciler.Refused)
-	require.Contains(t, w.answer(1), "eve does not have it")
+	require.Contains(t, w.answer(1), "eve lacks ")
 	w.comes(w.forge.say(1, "ada", "/berth apply 0123456789"), reconciler.Refused)
 	require.Contains(t, w.answer(1), "no commit of main begins with 0123456789")
 

@@ -229,7 +229,7 @@ func (h *CommandHandler) approvePlans(ctx context.Context, r *request, o origin,
 		d := permissions[i]
 		if !d.Allowed {
 			h.Status.RecordDenied(h.auditRecord("plan.meant", s, r, audit.Denied, d))
-			no = append(no, d.Reason)
+			no = append(no, d.Message())
 			continue
 		}
 		if !amend(h.Status, s.Key, func(now *plan.Status) bool {

@@ -32,7 +32,7 @@ func (h *CommandHandler) retry(ctx context.Context, r *request) (outcome, error)
 		d := permissions[i]
 		if !d.Allowed {
 			h.Status.RecordDenied(h.auditRecord("unit.retry", s, r, audit.Denied, d))
-			no = append(no, d.Reason)
+			no = append(no, d.Message())
 			continue
 		}
 		if !amend(h.Status, s.Key, func(now *plan.Status) bool {

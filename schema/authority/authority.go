@@ -68,8 +68,18 @@ type Decision struct {
 	By         string          `json:"by,omitempty"`          // login or service account that has it
 	Role       string          `json:"role,omitempty"`        // by which role
 	Source     schema.Position `json:"source,omitzero"`       // the binding; zero for an administrator of berth.yaml
-	BreakGlass bool            `json:"break_glass,omitempty"` // only by breaking the glass; to be told and audited
-	Reason     string          `json:"reason"`                // one sentence for people, in either case; says what to do when denied
+	BreakGlass bool            `json:"break_glass,omitempty"` // by break-glass access; to be shown and audited
+	Reason     string          `json:"reason"`                // why it is allowed or denied; one sentence
+	Next       string          `json:"next,omitempty"`        // denied: what to do
+	Holders    []string        `json:"holders,omitempty"`     // denied: logins whose approval would be enough, the first few
+}
+
+// Message is the reason with the next step.
+func (d *Decision) Message() string {
+	if d.Next == "" {
+		return d.Reason
+	}
+	return d.Reason + ": " + d.Next
 }
 
 // Rules are what decisions rest on: the estate in force before the change, and

@@ -11,12 +11,11 @@ import (
 	"berth/schema"
 )
 
-// Decide says for each need of a change whether a may have it: by the author's
-// rights, or by those of somebody whose approval stands on the final head. Where
-// a policy in force asks for it, only an approver who is not the author counts.
+// Decide decides each need of a change: by the author's rights, or by those of
+// an approver of the final head. Where a policy in force requires approval, only
+// an approver who is not the author counts.
 //
-// The glass is the author's alone to break: whoever approves agrees to a change,
-// and has asked for nothing.
+// Only the author can use break-glass access. An approver never gets it.
 func Decide(r Rules, a Actor, needs []Need) []Decision {
 	ds := make([]Decision, len(needs))
 	for i, n := range needs {
@@ -25,22 +24,20 @@ func Decide(r Rules, a Actor, needs []Need) []Decision {
 	return ds
 }
 
-// May says whether a may use a permission at s without changing a document, as
-// through the API. No approval is asked for.
+// May decides whether a may use a permission at s without changing a document, as
+// through the API. No approval is required.
 func May(r Rules, a Actor, p Permission, s Scope) Decision {
 	return r.decide(a, Need{Permission: p, Scope: s}, nil)
 }
 
-// Holds says whether a itself has the permission that n needs, without the approval
-// that a policy may require.
+// Holds decides whether a itself has the permission that n needs, without the
+// approval that a policy may require.
 func Holds(r Rules, a Actor, n Need) Decision { return r.decide(a, n, nil) }
 
-// approval is a policy in force at or above a need that asks for one, or nil. It
-// holds at its own level too, as else it could be lifted without. Only where
-// nobody could approve, the policies of one place do not stand in the way of each
-// other's end, nor of their own: who may write them could never change anything
-// again. Everything else waits until they are gone, as the rules are those of the
-// base.
+// approval returns the policy in force at or above a need that requires approval,
+// or nil. The policy covers its own level too, otherwise it could be removed
+// without approval. If nobody can approve, a change that ends require_approval in
+// the same place is exempt; otherwise the place could never be changed again.
 func (r Rules) approval(a Actor, n Need) *schema.Policy {
 	base := orEmpty(r.Base)
 	var policies []*schema.Policy
@@ -51,16 +48,16 @@ func (r Rules) approval(a Actor, n Need) *schema.Policy {
 		policies = append(policies, t.Policy)
 	}
 	for _, p := range policies {
-		ends := n.EndsApproval && n.Key.Tenant == p.Key.Tenant && (!r.approvable(a, n.Scope) || len(r.holders(n, a.author())) == 0)
-		if p.Spec.RequireApproval && !ends { // suspend lifts no limit
+		exempt := n.EndsApproval && n.Key.Tenant == p.Key.Tenant && (!r.approvable(a, n.Scope) || len(r.holders(n, a.author())) == 0)
+		if p.Spec.RequireApproval && !exempt { // a suspended policy still limits
 			return p
 		}
 	}
 	return nil
 }
 
-// approvable says whether anybody could approve a's change at s: a pull request
-// can be, and without one there has to be a forge that it could be made at.
+// approvable reports whether anybody could approve a's change at s: a pull request
+// can be approved, and so can a change that a forge could take as one.
 func (r Rules) approvable(a Actor, s Scope) bool {
 	if a.Proof == ProofPullRequest {
 		return true
@@ -69,23 +66,24 @@ func (r Rules) approvable(a Actor, s Scope) bool {
 	return !r.NoForge && (t == nil || t.Tenant == nil || t.Tenant.Spec.Repository == nil)
 }
 
-// overrides says whether a breaks the glass over the approval that a policy asks
-// for. Only an administrator of berth.yaml does, by a key that it names: whoever
-// pushes to the branch of somebody's pull request writes its trailers.
+// overrides reports whether a uses break-glass access over a required approval.
+// Only an administrator of berth.yaml can, with a signing key that it names:
+// anybody who pushes to a pull request's branch can write trailers.
 func (r Rules) overrides(a Actor) bool {
 	return a.BreakGlass != "" && a.Proof == ProofSignature && slices.Contains(r.AdministratorKeys, a.SigningKey) &&
 		slices.ContainsFunc(r.Administrators, func(login string) bool { return sameLogin(login, a.author()) })
 }
 
-// decide is the one decision. approval is the policy that asks for one, or nil.
+// decide makes the decision for one need. approval is the policy that requires
+// approval, or nil.
 func (r Rules) decide(a Actor, n Need, approval *schema.Policy) Decision {
 	switch {
 	case find(n.Permission).permission == "":
-		return denied(n, "there is no permission "+plain(string(n.Permission)))
+		return denied(n, "there is no permission "+plain(string(n.Permission)), "")
 	case a.Proof == ProofNone || a.Login == "" && a.ServiceAccount.IsZero():
-		return denied(n, "nobody knows who wants this: open a pull request, or sign the commit with a key that a role binding names")
+		return denied(n, "the author is unknown", "open a pull request, or sign the commit with a key that a role binding names")
 	case a.ServiceAccount.IsZero() && a.Proof == ProofSignature && a.SigningKey == "":
-		return denied(n, "it is not known which key signed the commit: sign it with one that a role binding names")
+		return denied(n, "the key that signed the commit is unknown", "sign it with a key that a role binding names")
 	case !a.ServiceAccount.IsZero() && approval == nil:
 		if d := r.account(a, n); d.Allowed || len(a.approvers()) == 0 {
 			return d
@@ -100,61 +98,79 @@ func (r Rules) decide(a Actor, n Need, approval *schema.Policy) Decision {
 	if found && !glass && approval == nil {
 		return has(a.author(), author, n)
 	}
-	agreed := "" // the first approver with the right that they hold only by breaking the glass
+	glassApprover := "" // the first approver who has the permission only as break-glass access
 	for _, who := range a.approvers() {
 		switch m, found, glass := r.best(who, "", n); {
 		case found && !glass:
 			return has(who, m, n)
-		case found && agreed == "":
-			agreed = who
+		case found && glassApprover == "":
+			glassApprover = who
 		}
 	}
 	switch {
 	case found && approval != nil && r.overrides(a):
-		return broken(a, author, n, fmt.Sprintf(", without the approval that %s (%s) wants", approval.Key, approval.File))
+		return breakGlass(a, author, n, fmt.Sprintf(", without the approval that %s (%s) requires", approval.Key, approval.File))
 	case found && glass && approval == nil && a.BreakGlass != "":
-		return broken(a, author, n, "")
-	case found && glass && approval != nil && a.BreakGlass != "" && agreed != "":
-		return broken(a, author, n, ", as "+plain(agreed)+" approves")
-	case found && glass && approval == nil:
-		return denied(n, fmt.Sprintf("%s has it there only by breaking the glass: add the trailer `Break-Glass: reason` to the commit, which is told and audited, or %s", plain(a.author()), r.ask(n, "")))
-	case agreed != "":
-		return denied(n, fmt.Sprintf("%s has it there only by breaking the glass, which no approval does: somebody of the platform has to make the change in a pull request of their own with the trailer `Break-Glass: reason`, or %s", plain(agreed), r.ask(n, a.author())))
+		return breakGlass(a, author, n, "")
+	case found && glass && approval != nil && a.BreakGlass != "" && glassApprover != "":
+		return breakGlass(a, author, n, ", approved by "+plain(glassApprover))
+	}
+	return r.denial(a, n, approval, found && glass && approval == nil, glassApprover)
+}
+
+// denial explains why the decision for n is negative. withTrailer: break-glass
+// access would give the permission to the author.
+func (r Rules) denial(a Actor, n Need, approval *schema.Policy, withTrailer bool, glassApprover string) Decision {
+	switch {
+	case withTrailer:
+		return denied(n, fmt.Sprintf("%s has %s in %s only as break-glass access", plain(a.author()), n.Permission, n.Scope),
+			"add the trailer `Break-Glass: reason` to the commit, which is shown and audited, or "+r.ask(n, ""))
+	case glassApprover != "":
+		return denied(n, fmt.Sprintf("the approver %s has %s in %s only as break-glass access, which an approval never gives", plain(glassApprover), n.Permission, n.Scope),
+			"a platform administrator makes the change in a pull request of their own with the trailer `Break-Glass: reason`, or "+r.ask(n, a.author()))
 	case approval != nil && !r.approvable(a, n.Scope):
-		return denied(n, fmt.Sprintf("%s (%s) wants the approval of somebody other than the author, which nobody can give where a commit counts by its signature alone: take require_approval out of the policy, or have an administrator of berth.yaml sign the change with the trailer `Break-Glass: reason`", approval.Key, approval.File))
+		return denied(n, fmt.Sprintf("%s (%s) requires the approval of another user, which a commit without a pull request cannot get", approval.Key, approval.File),
+			"remove require_approval from the policy, or an administrator of berth.yaml signs the change with the trailer `Break-Glass: reason`")
 	case approval != nil:
-		return denied(n, fmt.Sprintf("%s (%s) wants the approval of somebody other than the author: %s", approval.Key, approval.File, r.ask(n, a.author())))
+		return r.askable(n, fmt.Sprintf("%s (%s) requires the approval of another user than the author", approval.Key, approval.File), a.author())
 	}
 	if _, found, _ := r.best(a.author(), "", n); found {
-		return denied(n, fmt.Sprintf("the key that signed the commit is not named by the role binding that gives it to %s: add it to signing_keys there, or %s", plain(a.author()), r.ask(n, a.author())))
+		return denied(n, fmt.Sprintf("the role binding of %s does not name the key that signed the commit", plain(a.author())),
+			"add the key to signing_keys there, or "+r.ask(n, a.author()))
 	}
-	return denied(n, fmt.Sprintf("%s does not have it in %s: %s", plain(cmp.Or(a.author(), a.ServiceAccount.String())), n.Scope, r.ask(n, "")))
+	return r.askable(n, fmt.Sprintf("%s lacks %s in %s%s", plain(cmp.Or(a.author(), a.ServiceAccount.String())), n.Permission, n.Scope, n.atLeast()), "")
 }
 
-// has is that who has what n needs, by the entry m.
+// atLeast is the lowest role that n accepts, as part of a sentence.
+func (n Need) atLeast() string {
+	if n.AtLeast == "" {
+		return ""
+	}
+	return " as " + n.AtLeast + " or above"
+}
+
+// has allows n by the entry m of who.
 func has(who string, m member, n Need) Decision {
-	return Decision{Need: n, Allowed: true, By: who, Role: m.Role, Source: m.at(), Reason: fmt.Sprintf("%s has it in %s as %s", plain(who), n.Scope, m.Role)}
+	return Decision{Need: n, Allowed: true, By: who, Role: m.Role, Source: m.at(), Reason: fmt.Sprintf("%s is %s in %s", plain(who), m.Role, n.Scope)}
 }
 
-// broken is that the author breaks the glass, by the entry m.
-func broken(a Actor, m member, n Need, how string) Decision {
+// breakGlass allows n by break-glass access of the author, by the entry m.
+func breakGlass(a Actor, m member, n Need, how string) Decision {
 	return Decision{
 		Need: n, Allowed: true, By: a.author(), Role: m.Role, Source: m.at(), BreakGlass: true,
-		Reason: fmt.Sprintf("%s broke the glass as %s%s, for this reason: %s", plain(a.author()), m.Role, how, quote(a.BreakGlass)),
+		Reason: fmt.Sprintf("%s used break-glass access as %s%s; reason: %s", plain(a.author()), m.Role, how, quote(a.BreakGlass)),
 	}
 }
 
-// account decides for a service account: what its scopes name, the table gives
-// it, and its project (or tenant, for shared runtimes) has bound it to; nowhere
-// else, and with nobody's glass.
+// account decides for a service account. It has a permission that its scopes
+// name, the table allows, and its project (or tenant, for shared runtimes) has
+// bound it to. It has none elsewhere, and never break-glass access.
 func (r Rules) account(a Actor, n Need) Decision {
 	k := a.ServiceAccount
 	sa, roles := r.serviceAccount(k)
 	where := Scope{k.Tenant, k.Project}
 	cell := find(n.Permission).cell(serviceAccount)
-	no := func(format string, args ...any) Decision {
-		return denied(n, k.String()+" "+fmt.Sprintf(format, args...))
-	}
+	no := func(reason, next string) Decision { return denied(n, k.String()+" "+reason, next) }
 	bound := -1
 	if roles != nil && !roles.Suspend {
 		bound = slices.IndexFunc(roles.Spec.Members, func(m schema.RoleMember) bool {
@@ -163,36 +179,36 @@ func (r Rules) account(a Actor, n Need) Decision {
 	}
 	switch {
 	case sa == nil:
-		return no("is not in force: declare it, or use one that is")
+		return no("is not in force", "declare it, or use another account")
 	case sa.Suspend || len(sa.Spec.PublicKeys) == 0:
-		return no("is suspended or has no key: it is nobody until that is mended in %s", sa.File)
+		return no("is suspended or has no key", "resume it or add a key in "+sa.File)
 	case n.Scope != where:
-		return no("acts in %s only, never in %s: use an account of that place", where, n.Scope)
+		return no(fmt.Sprintf("acts in %s only, not in %s", where, n.Scope), "use an account of that place")
 	case k.Project == "" && !ofSharedRuntimes(n.Permission):
-		return no("is a tenant's, for shared runtimes only: use an account of a project")
+		return no("belongs to a tenant and acts on shared runtimes only", "use an account of a project")
 	case cell == Deny || !outranks(serviceAccount, n.AtLeast):
-		return no("cannot have it, as no service account can: %s", r.ask(n, ""))
+		return r.askable(n, fmt.Sprintf("%s lacks %s, which no service account can have", k, n.Permission), "")
 	case bound < 0:
-		return no("has no role in %s: add it with the role service_account to the role binding there", where)
+		return no(fmt.Sprintf("has no role in %s", where), "add it with the role service_account to the role binding there")
 	case !slices.Contains(sa.Spec.Scopes, string(n.Permission)):
-		return no("does not name it in its scopes: add %s to them in %s", n.Permission, sa.File)
+		return no(fmt.Sprintf("does not have %s in its scopes", n.Permission), "add it to the scopes in "+sa.File)
 	case a.Proof == ProofToken && (cell == Listed || a.Endpoint != "") && !slices.Contains(sa.Spec.AllowedEndpoints, a.Endpoint):
-		return no("may not call %s: add that to allowed_endpoints in %s", plain(a.Endpoint), sa.File)
+		return no("may not call "+plain(a.Endpoint), "add that to allowed_endpoints in "+sa.File)
 	}
 	return Decision{
 		Need: n, Allowed: true, By: k.String(), Role: serviceAccount, Source: roles.At(fmt.Sprintf("spec.members[%d]", bound)),
-		Reason: fmt.Sprintf("%s has it by its scopes", k),
+		Reason: fmt.Sprintf("the scopes of %s name it", k),
 	}
 }
 
-// ofSharedRuntimes says whether a permission means something at a tenant's
-// shared runtime: itself, its queue and its nodes.
+// ofSharedRuntimes reports whether a permission applies to a tenant's shared
+// runtime: itself, its queue and its nodes.
 func ofSharedRuntimes(p Permission) bool {
 	return strings.HasPrefix(string(p), "shared_runtimes.") || strings.HasPrefix(string(p), "scheduler.")
 }
 
-// serviceAccount is the account of k and the binding beside it, nil where there
-// is none in force.
+// serviceAccount returns the account of k and the binding beside it; nil where
+// none is in force.
 func (r Rules) serviceAccount(k schema.Key) (*schema.ServiceAccount, *schema.RoleBinding) {
 	base := orEmpty(r.Base)
 	if k.Kind != schema.KindServiceAccount || base.Header(k) == nil {
@@ -214,7 +230,7 @@ func (a Actor) Name() string {
 	return a.Login
 }
 
-// author is the login of who wrote it; "" for a service account.
+// author returns the login of the author; "" for a service account.
 func (a Actor) author() string {
 	if !a.ServiceAccount.IsZero() {
 		return ""
@@ -222,8 +238,7 @@ func (a Actor) author() string {
 	return a.Login
 }
 
-// approvers are the people other than the author who agree, which only a forge
-// can say.
+// approvers returns the approvers other than the author. Only a forge knows them.
 func (a Actor) approvers() []string {
 	if a.Proof != ProofPullRequest {
 		return nil
@@ -233,22 +248,31 @@ func (a Actor) approvers() []string {
 	})
 }
 
-func denied(n Need, reason string) Decision { return Decision{Need: n, Reason: reason} }
+func denied(n Need, reason, next string) Decision {
+	return Decision{Need: n, Reason: reason, Next: next}
+}
 
-// ask says whom to ask for n instead; not except.
+// askable denies n, and names those who could approve: not except.
+func (r Rules) askable(n Need, reason, except string) Decision {
+	d := denied(n, reason, r.ask(n, except))
+	d.Holders = r.holders(n, except)
+	d.Holders = d.Holders[:min(len(d.Holders), maxHolders)]
+	return d
+}
+
+// maxHolders is how many users a message names.
+const maxHolders = 3
+
+// ask is the next step of a user who lacks n: whom to ask, but not except.
 func (r Rules) ask(n Need, except string) string {
 	logins := r.holders(n, except)
 	if len(logins) == 0 {
-		return "nobody else has it there yet, so ask an administrator of the platform"
+		return "ask an administrator of the platform, as no other user has it there"
 	}
-	as := ""
-	if n.AtLeast != "" {
-		as = " as " + n.AtLeast + " or above"
-	}
-	return fmt.Sprintf("ask somebody with %s in %s%s: %s", n.Permission, n.Scope, as, strings.Join(logins[:min(len(logins), 3)], ", "))
+	return "ask " + strings.Join(logins[:min(len(logins), maxHolders)], " or ")
 }
 
-// String is how people read a scope: "the platform", "physics", "physics.lattice".
+// String returns "the platform", "physics" or "physics.lattice".
 func (s Scope) String() string {
 	switch {
 	case s == Scope{}:
@@ -259,7 +283,7 @@ func (s Scope) String() string {
 	return s.Tenant + "." + s.Project
 }
 
-// plain is text from outside as it is where it is harmless, else quoted.
+// plain returns text from outside as it is if it is harmless, else quoted.
 func plain(s string) string {
 	for _, c := range s {
 		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.ContainsRune("-._[]/ ", c)) {

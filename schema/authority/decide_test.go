@@ -20,7 +20,7 @@ func author(login string, approvers ...string) authority.Actor {
 	return authority.Actor{Login: login, Approvers: approvers, Proof: authority.ProofPullRequest}
 }
 
-// A decision is told in one sentence that says what to do.
+// TestReasons: a decision says what is wrong and what to do, in one line.
 func TestReasons(t *testing.T) {
 	w := campus().
 		bind("", members("Olga platform_superadmin", "otto platform_ops")...).
@@ -30,24 +30,25 @@ func TestReasons(t *testing.T) {
 	breaking := author("OLGA")
 	breaking.BreakGlass = "node\non fire"
 	signed := authority.Actor{Login: "anna", Proof: authority.ProofSignature, SigningKey: "ssh-ed25519 AAAA"}
+	const lacks = " lacks apps.instance.delete in physics.lattice: ask Anna or ben or petra"
 	for want, d := range map[string]authority.Decision{
-		"anna has it in physics.lattice as project_admin":                                                                                                                                                              one(w, author("anna"), del),
-		"carl does not have it in physics.lattice: ask somebody with apps.instance.delete in physics.lattice: Anna, ben, petra":                                                                                        one(w, author("carl"), del),
-		"\"mallory\\n@all\" does not have it in physics.lattice: ask somebody with apps.instance.delete in physics.lattice: Anna, ben, petra":                                                                          one(w, author("mallory\n@all"), del),
-		"Olga has it there only by breaking the glass: add the trailer `Break-Glass: reason` to the commit, which is told and audited, or ask somebody with apps.instance.delete in physics.lattice: Anna, ben, petra": one(w, author("Olga"), del),
-		"OLGA broke the glass as platform_superadmin, for this reason: \"node\\non fire\"":                                                                                                                             one(w, breaking, del),
-		"carl does not have it in the platform: ask somebody with nodes.write in the platform: Olga, otto":                                                                                                             one(w, author("carl"), authority.Need{Permission: authority.NodesWrite}),
-		"zoe does not have it in physics.lattice: ask somebody with roles.write in physics.lattice as project_owner or above: ben, petra": one(w, author("zoe"),
+		"anna is project_admin in physics.lattice": one(w, author("anna"), del),
+		"carl" + lacks:               one(w, author("carl"), del),
+		"\"mallory\\n@all\"" + lacks: one(w, author("mallory\n@all"), del),
+		"Olga has apps.instance.delete in physics.lattice only as break-glass access: add the trailer `Break-Glass: reason` to the commit, which is shown and audited, or ask Anna or ben or petra": one(w, author("Olga"), del),
+		"OLGA used break-glass access as platform_superadmin; reason: \"node\\non fire\"":                                                                                                           one(w, breaking, del),
+		"carl lacks nodes.write in the platform: ask Olga or otto":                                                                                                                                  one(w, author("carl"), authority.Need{Permission: authority.NodesWrite}),
+		"zoe lacks roles.write in physics.lattice as project_owner or above: ask ben or petra": one(w, author("zoe"),
 			authority.Need{Permission: authority.RolesWrite, Scope: lattice, AtLeast: "project_owner"}),
-		"petra does not have it in biology: nobody else has it there yet, so ask an administrator of the platform": one(w, author("petra"),
+		"petra lacks policy.write in biology: ask an administrator of the platform, as no other user has it there": one(w, author("petra"),
 			authority.Need{Permission: authority.PolicyWrite, Scope: authority.Scope{Tenant: "biology"}}),
-		"nobody knows who wants this: open a pull request, or sign the commit with a key that a role binding names": one(w, authority.Actor{}, del),
+		"the author is unknown: open a pull request, or sign the commit with a key that a role binding names": one(w, authority.Actor{}, del),
 		"there is no permission \"apps.*\"": one(w, author("Olga"), authority.Need{Permission: "apps.*"}),
-		"it is not known which key signed the commit: sign it with one that a role binding names":                                                                                                            one(w, authority.Actor{Login: "anna", Proof: authority.ProofSignature}, del),
-		"the key that signed the commit is not named by the role binding that gives it to anna: add it to signing_keys there, or ask somebody with apps.instance.delete in physics.lattice: ben, petra, zoe": one(w, signed, del),
+		"the key that signed the commit is unknown: sign it with a key that a role binding names":                                              one(w, authority.Actor{Login: "anna", Proof: authority.ProofSignature}, del),
+		"the role binding of anna does not name the key that signed the commit: add the key to signing_keys there, or ask ben or petra or zoe": one(w, signed, del),
 	} {
-		require.Equal(t, want, d.Reason)
-		require.NotContains(t, d.Reason, "\n")
+		require.Equal(t, want, d.Message())
+		require.NotContains(t, d.Message(), "\n")
 	}
 	long := one(w, author(strings.Repeat("x", 5000)), del)
 	require.Less(t, len(long.Reason), 500, "no reason grows with its input")
@@ -220,8 +221,8 @@ func TestApproval(t *testing.T) {
 			require.True(t, authority.May(authority.Rules{Base: w.Desired}, author(n.author), n.Permission, n.Scope).Allowed)
 		}
 		d := one(w, author("petra"), inPhysics)
-		require.Contains(t, d.Reason, "wants the approval of somebody other than the author: ask somebody with policy.write in physics: paul")
-		require.Contains(t, d.Reason, "policy.yaml")
+		require.Contains(t, d.Message(), "requires the approval of another user than the author: ask paul")
+		require.Contains(t, d.Message(), "policy.yaml")
 
 		// A signature and a service account are an author's.
 		account := w.account("physics.lattice", "apps.instance.create")
@@ -241,7 +242,7 @@ func TestApproval(t *testing.T) {
 		d = one(w, glass, inLattice)
 		require.True(t, d.Allowed && d.BreakGlass)
 		require.Equal(t, "olga", d.By)
-		require.Equal(t, "olga broke the glass as platform_superadmin, as osku approves, for this reason: \"x\"", d.Reason)
+		require.Equal(t, "olga used break-glass access as platform_superadmin, approved by osku; reason: \"x\"", d.Reason)
 
 		// Suspended, the policy asks for it all the same.
 		for _, p := range w.Platform.Policies {
@@ -264,7 +265,7 @@ func TestTheGlassIsTheAuthors(t *testing.T) {
 		a.BreakGlass = reason
 		d := one(w, a, need)
 		require.False(t, d.Allowed || d.BreakGlass)
-		require.Equal(t, "olga has it there only by breaking the glass, which no approval does: somebody of the platform has to make the change in a pull request of their own with the trailer `Break-Glass: reason`, or ask somebody with apps.instance.delete in physics.lattice: petra", d.Reason)
+		require.Equal(t, "the approver olga has apps.instance.delete in physics.lattice only as break-glass access, which an approval never gives: a platform administrator makes the change in a pull request of their own with the trailer `Break-Glass: reason`, or ask petra", d.Message())
 	}
 	// What is the platform's is theirs to approve, as anybody's with the right.
 	d := one(w, a, authority.Need{Permission: authority.NodesWrite})
@@ -273,7 +274,8 @@ func TestTheGlassIsTheAuthors(t *testing.T) {
 	require.Equal(t, "olga", d.By)
 	// The record names who wrote it, whoever of the platform agrees.
 	a = author("otto", "olga")
-	require.Contains(t, one(w, a, need).Reason, "otto has it there only by breaking the glass: add the trailer")
+	d = one(w, a, need)
+	require.Contains(t, d.Message(), "only as break-glass access: add the trailer")
 	a.BreakGlass = "urgent"
 	require.Equal(t, "otto", one(w, a, need).By)
 }
@@ -319,7 +321,7 @@ func TestApprovalThatNobodyCanGive(t *testing.T) {
 		for _, n := range []authority.Need{keeps, del} {
 			d := ask(r, signed, n)
 			require.False(t, d.Allowed)
-			require.Contains(t, d.Reason, "which nobody can give where a commit counts by its signature alone: take require_approval out of the policy, or have an administrator")
+			require.Contains(t, d.Message(), "which a commit without a pull request cannot get: remove require_approval from the policy, or an administrator")
 		}
 		pull := author("petra")
 		require.False(t, ask(r, pull, ends).Allowed, "a pull request can be approved wherever it is")
@@ -356,7 +358,7 @@ func TestApprovalThatNobodyCanGive(t *testing.T) {
 	for _, n := range []authority.Need{keeps, del, {Permission: authority.NodesWrite}} {
 		d := ask(r, root, n)
 		require.True(t, d.Allowed && d.BreakGlass)
-		require.Equal(t, `root broke the glass as platform_superadmin, without the approval that Policy campus (platform/policy/campus.yaml) wants, for this reason: "locked"`, d.Reason)
+		require.Equal(t, `root used break-glass access as platform_superadmin, without the approval that Policy campus (platform/policy/campus.yaml) requires; reason: "locked"`, d.Reason)
 		for what, change := range map[string]func(*authority.Actor, *authority.Rules){
 			"no reason":           func(a *authority.Actor, _ *authority.Rules) { a.BreakGlass = "" },
 			"a pull request":      func(a *authority.Actor, _ *authority.Rules) { a.Proof = authority.ProofPullRequest },
@@ -412,13 +414,13 @@ func TestServiceAccounts(t *testing.T) {
 		"no binding": {func(w world, a *authority.Actor, n *authority.Need) {
 			w.Tenants["physics"].Projects["lattice"].Roles = nil
 		}, "has no role in physics.lattice"},
-		"other project": {func(w world, a *authority.Actor, n *authority.Need) { n.Scope.Project = "qcd" }, "acts in physics.lattice only, never in physics.qcd"},
-		"its tenant":    {func(w world, a *authority.Actor, n *authority.Need) { n.Scope.Project = "" }, "never in physics:"},
+		"other project": {func(w world, a *authority.Actor, n *authority.Need) { n.Scope.Project = "qcd" }, "acts in physics.lattice only, not in physics.qcd"},
+		"its tenant":    {func(w world, a *authority.Actor, n *authority.Need) { n.Scope.Project = "" }, "not in physics:"},
 		"the platform": {func(w world, a *authority.Actor, n *authority.Need) {
 			n.Permission, n.Scope = authority.NodesWrite, authority.Scope{}
-		}, "never in the platform"},
-		"no scope":       {func(w world, a *authority.Actor, n *authority.Need) { n.Permission = authority.InstanceCreate }, "does not name it in its scopes: add apps.instance.create"},
-		"not for it":     {func(w world, a *authority.Actor, n *authority.Need) { n.Permission = authority.InstanceDelete }, "no service account can: ask somebody with apps.instance.delete in physics.lattice: anna, petra"},
+		}, "not in the platform"},
+		"no scope":       {func(w world, a *authority.Actor, n *authority.Need) { n.Permission = authority.InstanceCreate }, "does not have apps.instance.create in its scopes: add it"},
+		"not for it":     {func(w world, a *authority.Actor, n *authority.Need) { n.Permission = authority.InstanceDelete }, "no service account can have: ask anna or petra"},
 		"role above it":  {func(w world, a *authority.Actor, n *authority.Need) { n.AtLeast = "project_owner" }, "no service account can"},
 		"other endpoint": {func(w world, a *authority.Actor, n *authority.Need) { a.Endpoint = "GET /api/v1/x" }, "may not call GET /api/v1/x: add that to allowed_endpoints"},
 		"listed, no call": {func(w world, a *authority.Actor, n *authority.Need) {
@@ -431,7 +433,7 @@ func TestServiceAccounts(t *testing.T) {
 		a.Login, a.BreakGlass = "anna", "x"
 		d := one(w, a, n)
 		require.False(t, d.Allowed, what)
-		require.Contains(t, d.Reason, tc.reason, what)
+		require.Contains(t, d.Message(), tc.reason, what)
 	}
 	// In Git there are no endpoints; its scopes are the list.
 	w, a = build()
@@ -442,7 +444,7 @@ func TestServiceAccounts(t *testing.T) {
 	d = one(w, a, authority.Need{Permission: authority.InstanceDelete, Scope: lattice})
 	require.Equal(t, "anna", d.By)
 	a.Approvers = []string{"carl"}
-	require.Contains(t, one(w, a, authority.Need{Permission: authority.InstanceDelete, Scope: lattice}).Reason, "ServiceAccount physics.lattice/ci does not have it")
+	require.Contains(t, one(w, a, authority.Need{Permission: authority.InstanceDelete, Scope: lattice}).Reason, "ServiceAccount physics.lattice/ci lacks apps.instance.delete")
 
 	// A tenant's works its shared runtimes, and no project.
 	w, _ = build()
@@ -454,5 +456,5 @@ func TestServiceAccounts(t *testing.T) {
 		require.False(t, one(w, a, authority.Need{Permission: p, Scope: lattice}).Allowed)
 		require.False(t, one(w, a, authority.Need{Permission: p, Scope: authority.Scope{Tenant: "biology"}}).Allowed)
 	}
-	require.Contains(t, one(w, a, authority.Need{Permission: authority.InstanceRead, Scope: tenant}).Reason, "for shared runtimes only")
+	require.Contains(t, one(w, a, authority.Need{Permission: authority.InstanceRead, Scope: tenant}).Reason, "acts on shared runtimes only")
 }

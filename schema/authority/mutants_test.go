@@ -35,8 +35,8 @@ func mutants() map[string]mutant {
 		"a platform's key for anybody":    {"people.go", `m.from.Project == "" && m.from.Tenant != "" && m.from.Tenant == from.Tenant`, `m.from.Project == ""`, "TestAKeySpeaksWhereItIsNamed"},
 		"Unicode folds":                   {"people.go", `return len(a) == len(b) && lower(a) == lower(b)`, `return strings.EqualFold(a, b)`, "TestLoginsAreASCII"},
 		"the author approves":             {"decide.go", `return login == "" || sameLogin(login, a.author())`, `return login == ""`, "TestApproval"},
-		"approval is not asked for":       {"decide.go", `if p.Spec.RequireApproval && !ends {`, `if false && !ends {`, "TestApproval"},
-		"suspend lifts the approval":      {"decide.go", `if p.Spec.RequireApproval && !ends {`, `if p.Spec.RequireApproval && !ends && !p.Suspend {`, "TestApproval"},
+		"approval is not asked for":       {"decide.go", `if p.Spec.RequireApproval && !exempt {`, `if false && !exempt {`, "TestApproval"},
+		"suspend lifts the approval":      {"decide.go", `if p.Spec.RequireApproval && !exempt {`, `if p.Spec.RequireApproval && !exempt && !p.Suspend {`, "TestApproval"},
 		"approvers break the glass": {"decide.go", `		case found && !glass:
 			return has(who, m, n)`, `		case found && (!glass || a.BreakGlass != ""):
 			return has(who, m, n)`, "TestTheGlassIsTheAuthors"},

@@ -512,7 +512,7 @@ func TestTheBaseDecides(t *testing.T) {
 	for key, from := range map[schema.Key]string{instance: none, bindingKey("physics.lattice"): old} {
 		for _, d := range authority.Decide(r, mallory, authority.Needs(base.Desired, next.Desired, key, change(pathOf(t, key), from, now))) {
 			require.False(t, d.Allowed)
-			require.Contains(t, d.Reason, "anna")
+			require.Contains(t, d.Next, "anna")
 		}
 	}
 }
