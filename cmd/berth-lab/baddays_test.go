@@ -230,7 +230,7 @@ func daemonKilled(s *scene, kills []kill) {
 			require.Len(s, st.Members, 3)
 			require.Equal(s, "dev-gpu-1 idle\ndev-gpu-2 idle", s.nodesOf(labtest.Train))
 			s.asDeclared(labtest.Train, labtest.Assembly)
-			_, err := s.untilComment(s.Context(), pull, "**1 instance running.**")
+			_, err := s.untilComment(s.Context(), pull, "**Done: 1 instance running.**")
 			require.NoError(s, err)
 		}
 		s.Logf("deleting=%v, killed %.2f s after %s and %d phases: as declared %.1f s later", deleting, m.delay.Seconds(), m.after, len(phases), time.Since(start).Seconds())
@@ -320,7 +320,7 @@ func brokenDocument(s *scene) {
 	require.NoError(s, err)
 	require.Contains(s, message, pathOf(s, labtest.Train))
 	require.Contains(s, message, "cuont")
-	body, err := s.untilComment(s.Context(), pull, "**1 instance running.**")
+	body, err := s.untilComment(s.Context(), pull, "**Done: 1 instance running.**")
 	require.NoError(s, err)
 	require.Contains(s, body, "is held (invalid), the version in force stays")
 	require.Contains(s, body, "cuont")

@@ -222,7 +222,7 @@ func (d *demo) correction(ctx context.Context) error {
 	if _, err := d.untilCheck(ctx, "add-train", "success"); err != nil {
 		return err
 	}
-	body, err := d.untilComment(ctx, d.pull, "a merge creates `")
+	body, err := d.untilComment(ctx, d.pull, "A merge would create `")
 	if err != nil {
 		return err
 	}
@@ -284,7 +284,7 @@ func (d *demo) addWorker(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	body, err := d.untilComment(ctx, n, "a merge changes `")
+	body, err := d.untilComment(ctx, n, "A merge would change `")
 	if err != nil {
 		return err
 	}
@@ -329,7 +329,7 @@ func (d *demo) remove(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	body, err := d.untilComment(ctx, n, "a merge deletes `")
+	body, err := d.untilComment(ctx, n, "A merge would delete `")
 	if err != nil {
 		return err
 	}

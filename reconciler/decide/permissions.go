@@ -3,7 +3,6 @@ package decide
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"strings"
 	"time"
 

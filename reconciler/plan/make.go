@@ -84,26 +84,26 @@ func (m *maker) decide() {
 			m.block(CodeDenied, false, "%s (rule %s, %s:%d)", d.Message, d.Rule, d.Source.File, d.Source.Line)
 		}
 	case in.After != nil && in.After.SharedRuntime != "":
-		m.block(CodeShared, true, "the shared runtime %s is to carry it, which no runtime can yet; nothing is done", in.After.SharedRuntime)
+		m.block(CodeShared, true, "runs on the shared runtime %s, which no runtime supports yet", in.After.SharedRuntime)
 	case in.After != nil && in.After.Suspend:
-		m.block(CodeSuspended, true, "%s; nothing is done until it is taken away", Suspension(in.After.Key, in.After.SuspendedBy))
+		m.block(CodeSuspended, true, "%s; remove it to resume", Suspension(in.After.Key, in.After.SuspendedBy))
 	case in.Observed.Presence == Absent && in.After == nil:
 		// Not there and not wanted.
 	case in.Observed.Presence == Absent:
 		m.plan.Blocked = slices.Clone(in.Unplaced)
 		if in.After.DesiredState != schema.DesiredStopped && m.worthMaking() {
-			m.create("not there yet")
+			m.create("new instance")
 		}
 	case in.Observed.Presence != Present:
 		reason := in.Observed.Reason
 		if reason == "" {
-			reason = "no runtime has said so far"
+			reason = "not observed yet"
 		}
-		m.block(CodeUnknown, true, "what is there is not known: %s; nothing is done until it is", reason)
+		m.block(CodeUnknown, true, "state unknown: %s", reason)
 	case in.After == nil:
 		m.remove()
 	case in.Observed.Unit != nil && in.Observed.Unit.Instance.RuntimeBackend != in.After.RuntimeBackend:
-		m.block(CodeBackend, false, "it runs on %s and cannot be made into one on %s; delete it and declare it anew",
+		m.block(CodeBackend, false, "it runs on %s and cannot move to %s; delete it and create it again",
 			in.Observed.Unit.Instance.RuntimeBackend, in.After.RuntimeBackend)
 	case in.After.DesiredState == schema.DesiredStopped && m.homeless():
 		// What is to stand still stands where it is, also where it no longer may:
@@ -177,7 +177,7 @@ func (m *maker) create(reason string) {
 		case ok && s.Node != a.Node:
 			needs, reason = append(needs, left[s.Node]...), "moves here from "+s.Node
 		case ok:
-			reason = fmt.Sprintf("is %s, and shall run", s.State)
+			reason = fmt.Sprintf("is %s; to be started", s.State)
 		}
 		m.join(a, reason, needs...)
 	}
@@ -196,11 +196,11 @@ func (m *maker) remove() {
 		}
 		m.plan.Before = u
 	}
-	away := m.blockUnreachable("the deletion waits for it, so that nothing is left behind")
+	away := m.blockUnreachable("the deletion waits for it")
 	if away {
 		return
 	}
-	m.add(Action{Verb: Delete, Reason: "its document is gone"}, m.canonical(m.plan.Before))
+	m.add(Action{Verb: Delete, Reason: "document deleted"}, m.canonical(m.plan.Before))
 }
 
 // present brings a unit that is there to what it shall be.
@@ -210,24 +210,24 @@ func (m *maker) present() {
 		return // Unplaced says why
 	}
 	if was, ok := m.plan.Before.Control(); ok && (was.Node != control.Node || was.Name != control.Name) {
-		m.block(CodeControlPlane, false, "the control plane is on %s and cannot move to %s: delete the instance and make it anew", was.Node, control.Node)
+		m.block(CodeControlPlane, false, "the control plane is on %s and cannot move to %s; delete the instance and create it again", was.Node, control.Node)
 		return
 	}
 	if m.unreachable(control.Name) {
-		m.block(CodeUnreachable, true, "%s on %s, the control plane, cannot be reached; nothing is done until it can", control.Name, control.Node)
+		m.block(CodeUnreachable, true, "%s on %s, the control plane, cannot be reached", control.Name, control.Node)
 		return
 	}
 	switch _, seen := m.states[control.Name]; {
 	case m.in.After.DesiredState == schema.DesiredStopped:
 		m.stop()
 	case !m.in.Observed.Complete:
-		m.blockUnreachable("the others go on")
-		m.create("half made; carry on")
+		m.blockUnreachable("the other members are changed")
+		m.create("creation continues")
 	case !seen:
-		m.blockUnreachable("the others go on")
-		m.create("the control plane is gone")
+		m.blockUnreachable("the other members are changed")
+		m.create("control plane missing")
 	default:
-		m.blockUnreachable("the others go on")
+		m.blockUnreachable("the other members are changed")
 		m.update(control)
 	}
 }
@@ -235,7 +235,7 @@ func (m *maker) present() {
 // stop stops what runs. What else changed waits: a unit that stands still
 // takes no configuration and no members.
 func (m *maker) stop() {
-	m.blockUnreachable("it is stopped when it can be")
+	m.blockUnreachable("it is stopped later")
 	var running []string
 	for _, s := range m.sorted() {
 		if s.State != Stopped && s.State != Unreachable {
@@ -243,7 +243,7 @@ func (m *maker) stop() {
 		}
 	}
 	if len(running) > 0 {
-		m.add(Action{Verb: Stop, Reason: "shall be stopped; running: " + list(running)}, nil)
+		m.add(Action{Verb: Stop, Reason: "to be stopped; running: " + list(running)}, nil)
 	}
 	if cs := m.changed(); len(cs) > 0 {
 		var names []string
@@ -260,9 +260,9 @@ func (m *maker) update(control Member) {
 	var ready []string // what everything else needs: a control plane that runs
 	switch m.states[control.Name].State {
 	case Stopped:
-		ready = append(ready, m.start(control, "stopped, and shall run"))
+		ready = append(ready, m.start(control, "stopped; to be started"))
 	case Partial:
-		ready = append(ready, m.start(control, "started half way"))
+		ready = append(ready, m.start(control, "start incomplete"))
 	}
 
 	// Members that are there and cannot stay as they are.
@@ -288,13 +288,13 @@ func (m *maker) update(control Member) {
 		case m.leaves(s) != "" && s.Node != a.Node:
 			m.join(a, "moves here from "+s.Node, base...)
 		case m.leaves(s) != "":
-			m.join(a, "comes back with what it offers now", base...)
+			m.join(a, "returns with its new resources", base...)
 		case s.State == Partial:
-			m.join(a, "joined half way", base...)
+			m.join(a, "join incomplete", base...)
 		case s.State == Draining: // of our own doing: it was to leave, or to stop
-			m.join(a, "was leaving, and stays after all", base...)
+			m.join(a, "was leaving, and now stays", base...)
 		case s.State == Stopped:
-			m.start(a, "stopped, and shall run", base...)
+			m.start(a, "stopped; to be started", base...)
 		}
 	}
 }
@@ -308,14 +308,14 @@ func (m *maker) hold() {
 	var members []Member
 	for _, a := range m.plan.After.Members {
 		if was, ok := m.plan.Before.Member(a.Name); ok && m.unreachable(a.Name) && (was.Node != a.Node || reshaped(was, a)) {
-			was.Reason = "cannot be reached, and stays until it can be taken out"
+			was.Reason = "cannot be reached; removed when it can"
 			a = was
 		}
 		members = append(members, a)
 	}
 	for _, was := range m.plan.Before.Members {
 		if _, wanted := m.plan.After.Member(was.Name); !wanted && m.unreachable(was.Name) {
-			was.Reason = "cannot be reached, and stays until it can be taken out"
+			was.Reason = "cannot be reached; removed when it can"
 			members = append(members, was)
 		}
 	}
@@ -339,7 +339,7 @@ func (m *maker) leaves(s MemberState) string {
 	}
 	if m.plan.Before != nil {
 		if was, ok := m.plan.Before.Member(s.Name); ok && was.Node == a.Node && reshaped(was, a) {
-			return "what it offers changed"
+			return "resources changed"
 		}
 	}
 	return ""
@@ -372,12 +372,12 @@ func (m *maker) reason() ([]Change, string) {
 	var why []string
 	switch {
 	case m.plan.Before == nil:
-		why = append(why, "there is no record of what was applied")
+		why = append(why, "no record of the applied configuration")
 	case len(cs) > 0:
-		why = append(why, "what is declared changed")
+		why = append(why, "configuration changed")
 	}
 	if drift := m.drifted(); len(drift) > 0 {
-		why = append(why, "drifted from what was applied: "+list(drift))
+		why = append(why, "drift from the applied configuration: "+list(drift))
 	}
 	return cs, strings.Join(why, "; ")
 }

@@ -108,7 +108,8 @@ func (p *Proposal) Changes() bool {
 type Rollout struct {
 	Commit        string         `json:"commit"`
 	CorrelationID string         `json:"correlation_id"`
-	Units         []UnitProgress `json:"units"` // sorted by key
+	Files         string         `json:"files,omitempty"` // as in PullContext
+	Units         []UnitProgress `json:"units"`           // sorted by key
 	Held          []Held         `json:"held,omitempty"`
 }
 

@@ -74,8 +74,12 @@ type Shown struct {
 	Key string `json:"key,omitempty"`
 	// Passed: the check on it succeeded, so that nobody had to wait for another to
 	// merge it.
-	Passed bool           `json:"passed,omitempty"`
-	Units  []ReviewedUnit `json:"units,omitempty"` // sorted by key
+	Passed bool `json:"passed,omitempty"`
+	// At is when it was planned, from the live state of that time; zero: unknown. Since
+	// is how it differs from the plan of the head before, in steps.
+	At    time.Time      `json:"at,omitzero"`
+	Since []DiffLine     `json:"since,omitempty"`
+	Units []ReviewedUnit `json:"units,omitempty"` // sorted by key
 	// More are those that Units has no place for, each by MoreUnit of it.
 	More []string `json:"more,omitempty"`
 }

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"berth/schema"
 )
 
 // Bounds of what a review keeps of one unit: it is to be recognised by its
@@ -201,3 +203,51 @@ func difference(a, b []string) []DiffLine {
 	}
 	return out
 }
+
+// Since returns how the steps of now differ from those of before, as PullContext
+// has it. While the head stays, so does the difference from the head before.
+func Since(before, now *Shown) []DiffLine {
+	switch {
+	case before == nil || before.Digest == "" || now.Digest == "":
+		return nil
+	case before.Head == now.Head:
+		return before.Since
+	}
+	steps := func(s *Shown, key schema.Key) ([]string, string) {
+		if u, _ := s.Unit(key, ""); u != nil {
+			return u.Steps, u.Digest
+		}
+		return nil, ""
+	}
+	var keys []schema.Key
+	for _, s := range []*Shown{before, now} {
+		for _, u := range s.Units {
+			keys = append(keys, u.Key)
+		}
+	}
+	slices.SortFunc(keys, schema.Key.Compare)
+	var out []DiffLine
+	for _, key := range slices.Compact(keys) {
+		was, wasDigest := steps(before, key)
+		is, isDigest := steps(now, key)
+		if wasDigest == isDigest {
+			continue
+		}
+		out = append(out, DiffLine{"@", key.String()})
+		for _, l := range difference(was[:min(len(was), maxReviewed+1)], is[:min(len(is), maxReviewed+1)]) {
+			if l.Sign != " " {
+				out = append(out, l)
+			}
+		}
+		if len(out) > maxSince {
+			return out[:maxSince]
+		}
+	}
+	if len(out) == 0 {
+		out = append(out, DiffLine{" ", "no change"})
+	}
+	return out
+}
+
+// maxSince is the most lines of a difference between two heads.
+const maxSince = 12

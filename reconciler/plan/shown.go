@@ -1,22 +1,31 @@
 package plan
 
 import (
+	"time"
+
 	"berth/schema"
 )
 
-// PullContext is what is known of a pull request besides what its merge would do,
-// as far as it is shown. The zero value is of no pull request, as at a desk.
+// PullContext is what is shown of a pull request besides the effects of its
+// merge. The zero value is that of a local checkout, without a pull request.
 type PullContext struct {
-	Number int          `json:"number,omitempty"`
-	Fork   bool         `json:"fork,omitempty"`   // its head is in another repository
-	Queue  bool         `json:"queue,omitempty"`  // the head is a merge queue's: whose right it is was asked on each of its pull requests
-	Paused string       `json:"paused,omitempty"` // why Berth has no effect for now; "": it has
-	Lines  schema.Lines `json:"lines,omitempty"`  // what the pull request's diff shows of files that the merge takes as they are
-	Jobs   []UnitJobs   `json:"jobs,omitempty"`   // when it was planned, sorted by key; of a unit without nobody knows
+	Number int    `json:"number,omitempty"`
+	Fork   bool   `json:"fork,omitempty"`   // its head is in another repository
+	Queue  bool   `json:"queue,omitempty"`  // the head is a merge queue's; permissions are checked on its pull requests
+	Paused string `json:"paused,omitempty"` // why Berth is paused; "": it is not
+	// Since is how the steps differ from those of the plan of the previous head; nil:
+	// no plan was shown. Without a difference it is one line with the sign " ".
+	Since []DiffLine `json:"since,omitempty"`
+	// Files is the URL at the forge below which a commit and a path show a file; "":
+	// unknown.
+	Files    string       `json:"files,omitempty"`
+	Observed time.Time    `json:"observed,omitzero"` // when the live state was last observed; zero: unknown
+	Lines    schema.Lines `json:"lines,omitempty"`   // lines in the pull request's diff, of files that the merge leaves as they are
+	Jobs     []UnitJobs   `json:"jobs,omitempty"`    // sorted by key; units without jobs data are left out
 }
 
-// UnitJobs is the work on a unit. It informs, and is part of no digest; of what is
-// shown by key that it is known is part, and how much it is is not.
+// UnitJobs is the jobs of a unit at the time of planning. No digest covers them;
+// the key of a comment covers whether they are known, not their number.
 type UnitJobs struct {
 	Key schema.Key `json:"key"`
 	Jobs

@@ -49,7 +49,7 @@ func (h *CommandHandler) acknowledgeDeletion(ctx context.Context, r *request) (o
 	if !d.Allowed {
 		one.Verdict, one.Reason = audit.Denied, d.Reason
 		h.Status.RecordDenied(one)
-		return refused(d.Reason), nil
+		return refused(d.Message()), nil
 	}
 	h.Status.Record(one)
 	if pr.Merged {

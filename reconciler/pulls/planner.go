@@ -1,6 +1,7 @@
 package pulls
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -401,10 +402,11 @@ func (p *Planner) publish(pull *openPull, proposal plan.Proposal, mends bool, c 
 	if mem == nil {
 		mem = &plan.Memory{}
 	}
-	x.shown = plan.Shown{Head: proposal.Head, Base: proposal.Base, Digest: proposal.Digest, Passed: !proposal.Blocked()}
+	x.shown = plan.Shown{Head: proposal.Head, Base: proposal.Base, Digest: proposal.Digest, Passed: !proposal.Blocked(), At: p.Now().UTC().Truncate(time.Minute)}
 	x.shown.Keep(plan.ReviewedUnits(proposal, *mem))
 	shown, next := p.reviews.shownOf(pull.Number)
 	p.jobs.addTo(x.shown.Units, next, shown)
+	x.shown.Since = plan.Since(cmp.Or(next, shown), &x.shown)
 	c.Jobs = x.shown.Jobs()
 	x.shown.Key = p.Render.Key(proposal, c)
 	planned := x.shown.Units
@@ -412,7 +414,7 @@ func (p *Planner) publish(pull *openPull, proposal plan.Proposal, mends bool, c 
 	if p.jobs.knowsMore(planned) { // jobs were observed in between
 		p.replan([]int{pull.Number})
 	}
-	proposal.Base, c.Jobs = x.shown.Base, x.shown.Jobs()
+	proposal.Base, c.Jobs, c.Since, c.Observed = x.shown.Base, x.shown.Jobs(), x.shown.Since, x.shown.At
 	text := p.Render.Plan(proposal, c)
 	x.checks, x.plan = p.Render.Checks(proposal, c), &text
 	p.publisher.add(x)

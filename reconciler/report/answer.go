@@ -9,18 +9,18 @@ import (
 	"berth/schema/policy"
 )
 
-// Answer is the answer to a command, as Markdown: one line that stands above the
-// plan, and details that stand below it; "" where the line says all. e is what
-// policy makes of the instance, for plan.AnswerExplain; else nil.
+// Answer is the answer to a command as Markdown: one line above the plan, and
+// details below it, which may be "". e explains the instance of a
+// plan.AnswerExplain; nil if no valid document declares it.
 func Answer(a plan.Answer, e *policy.Explanation) (line, details string) {
 	said, to, why := code(short(a.Said, 120)), code(short(a.To, 60)), prose(short(a.Why, maxValue*2))
-	var d doc
+	d := &page{links: &links{}}
 	switch a.Kind {
 	case plan.AnswerExplain:
 		if e == nil {
 			return fmt.Sprintf("✗ %s: no valid document declares %s; check the name, or fix the errors in its document", said, prose(short(a.Instance.String(), 200))), ""
 		}
-		line = fmt.Sprintf("✓ %s: %s is %s, explained below for %s", said, code(unitName(e.Key)), prose(judged(e)), to)
+		line = fmt.Sprintf("✓ %s: %s is %s, explained below for %s", said, unitCode(e.Key), prose(compliance(e)), to)
 		d.details(htmlCode(short(a.Said, 120)), func() { d.explain(&a, e) })
 	case plan.AnswerHelp:
 		line = fmt.Sprintf("✓ %s: the commands are listed below for %s", said, to)
@@ -28,6 +28,7 @@ func Answer(a plan.Answer, e *policy.Explanation) (line, details string) {
 	case plan.AnswerRepeat:
 		line = fmt.Sprintf("✗ %s by %s: nothing is done yet, %s; read the plan below, then repeat the command", said, to, why)
 		if a.Proposal != nil {
+			d = newPage(a.Proposal, &plan.PullContext{})
 			d.repeat(&a)
 		}
 	case plan.AnswerDone:
@@ -42,29 +43,26 @@ func Answer(a plan.Answer, e *policy.Explanation) (line, details string) {
 	return line, d.cut(maxPart, "", short(strings.TrimSpace("berth explain "+unitName(a.Instance)+" "+clean(a.Field)), maxValue))
 }
 
-// repeat shows the plan of a command that has to be repeated.
-func (d *doc) repeat(a *plan.Answer) {
-	p := a.Proposal
+// repeat shows the plan of a command that a user has to repeat.
+func (d *page) repeat(a *plan.Answer) {
 	d.line(fmt.Sprintf("### Plan of %s", code(short(a.Said, 120))), "")
-	if quiet(p, &plan.PullContext{}) {
-		d.line(quietVerdict(p), "")
+	if isQuiet(d.p, d.c) {
+		d.line(quietVerdict(d.p), "")
 	} else {
-		d.overview(p, &plan.PullContext{})
-		d.allSteps(p.Plans)
+		d.overview()
+		d.allSteps()
 	}
-	d.documents(p.Documents)
-	if len(a.Left) > 0 {
-		d.line("**Not part of it**", "")
-		for _, h := range a.Left {
-			d.line(fmt.Sprintf("- %s: %s", code(h.File), prose(short(h.Message, 1000))))
-		}
-		d.line("")
+	d.documents()
+	var left entries
+	for _, h := range a.Left {
+		left.add(d.place(h.File, 0, 0), prose(short(h.Message, maxProse)), "")
 	}
-	d.line("<sub>"+origin(p)+"</sub>", "")
+	d.list("Still held", left)
+	d.line("<sub>"+origin(d.p)+"</sub>", "")
 }
 
 // help is the table of commands.
-func (d *doc) help(commands []plan.CommandHelp) {
+func (d *page) help(commands []plan.CommandHelp) {
 	d.table("Command", "Who", "What it does")
 	for _, c := range commands {
 		d.row(code(c.Usage), prose(c.Who), prose(c.Help))
@@ -75,14 +73,14 @@ func (d *doc) help(commands []plan.CommandHelp) {
 // maxExplained is how many values an answer explains.
 const maxExplained = 60
 
-// explain shows values and the layers that made them.
-func (d *doc) explain(a *plan.Answer, e *policy.Explanation) {
-	d.line(fmt.Sprintf("%s is **%s**.", code(unitName(e.Key)), prose(judged(e))), "")
+// explain lists values and the layers that set them.
+func (d *page) explain(a *plan.Answer, e *policy.Explanation) {
+	d.line(fmt.Sprintf("%s is **%s**.", unitCode(e.Key), prose(compliance(e))), "")
 	values := slices.DeleteFunc(slices.Clone(e.Values), func(v policy.Value) bool {
 		return a.Field != "" && v.Field != a.Field && !strings.HasPrefix(v.Field, a.Field+".")
 	})
 	if len(values) == 0 {
-		d.line("It has no "+code(a.Field)+". There is: "+list(fieldsOf(e), 30)+".", "")
+		d.line("It has no field "+code(a.Field)+". Its fields: "+list(fieldsOf(e), 30)+".", "")
 		return
 	}
 	for i, v := range values {
@@ -92,13 +90,13 @@ func (d *doc) explain(a *plan.Answer, e *policy.Explanation) {
 		}
 		is := fmt.Sprintf("- %s is %s", code(v.Field), code(short(policy.Text(v.Value), maxValue)))
 		if v.Asked != nil {
-			is += ", asked was " + code(short(policy.Text(v.Asked), maxValue))
+			is += ", requested was " + code(short(policy.Text(v.Asked), maxValue))
 		}
 		d.line(is)
 		for _, s := range v.Steps {
-			line := fmt.Sprintf("  - %s says %s (%s)", word(string(s.Scope)), code(short(policy.Text(s.Says), maxValue)), code(place(s.Source.File, s.Source.Line, 0)))
+			line := fmt.Sprintf("  - %s sets %s (%s)", word(string(s.Scope)), code(short(policy.Text(s.Says), maxValue)), code(place(s.Source.File, s.Source.Line, 0)))
 			if after := policy.Text(s.Value); after != policy.Text(s.Says) {
-				line += ", leaves " + code(short(after, maxValue))
+				line += ", result " + code(short(after, maxValue))
 			}
 			d.line(line)
 		}
@@ -109,18 +107,18 @@ func (d *doc) explain(a *plan.Answer, e *policy.Explanation) {
 	d.line("")
 }
 
-// judged is what becomes of an instance under its policies, in words.
-func judged(e *policy.Explanation) string {
+// compliance is what policy says about an instance.
+func compliance(e *policy.Explanation) string {
 	switch {
 	case e.Noncompliance != nil:
-		return "refused: it " + fate(*e.Noncompliance)
+		return "denied: it " + fate(*e.Noncompliance)
 	case e.Denied:
-		return "refused"
+		return "denied"
 	}
 	return "allowed"
 }
 
-// fieldsOf are the first parts of the fields that can be asked for.
+// fieldsOf returns the first parts of the fields that can be explained.
 func fieldsOf(e *policy.Explanation) []string {
 	var out []string
 	for _, v := range e.Values {

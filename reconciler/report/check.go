@@ -1,47 +1,44 @@
 package report
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"berth/reconciler/plan"
 	"berth/schema"
 )
 
 const (
-	// maxTitle keeps a title within what forges take for the description of a
-	// commit status.
+	// maxTitle is the most characters of a title: a forge's limit for the description
+	// of a commit status.
 	maxTitle = 140
-	// maxTitlePath is the longest path that a title tells, in bytes: half of one is
-	// none.
+	// maxTitlePath is the longest path in a title, in bytes. Part of a path is useless.
 	maxTitlePath = 100
-	// maxNotes is the most findings of a check that go beside their lines; the
-	// others are told in its summary.
+	// maxNotes is the most findings of a check beside their lines; the others are in
+	// its summary.
 	maxNotes = 200
 )
 
-// Checks is p as two checks on its head: whether what is written is right, and
-// whether what it would do is allowed and possible. There are always both, also
-// where nothing concerns Berth: a required check that stays silent blocks for
-// ever. What merely waits fails none.
+// Checks returns two checks on the head: whether the documents are valid, and
+// whether a merge is permitted and possible. Both are always there, because a
+// required check that is never reported blocks forever. Waiting fails no check.
 func Checks(p plan.Proposal, c plan.PullContext) []plan.Check {
 	out := []plan.Check{checkValidate(p, c), checkPlan(p, c)}
 	p, c = steady(p, c)
 	for i, k := range []plan.Check{checkValidate(p, c), checkPlan(p, c)} {
-		out[i].Key = keyOf([]any{k, p.Digest}) // its text has but the first digits
+		out[i].Key = keyOf([]any{k, p.Digest}) // the text has only the first digits of the digest
 	}
 	return out
 }
 
-// Key is over everything that is shown of p but its base, and what changes by
-// itself: how much work is on units (that it is known is part of it), and which
-// other nodes would have done. While it is the same, nobody needs to be shown
-// anything.
+// Key covers everything shown of p but its base and what changes without a new
+// plan: the number of jobs, other free nodes, times. While the key is the same,
+// the comment stays as it is.
 func Key(p plan.Proposal, c plan.PullContext) string {
 	p, c = steady(p, c)
 	shown := []any{p.Head, Plan(p, c)}
@@ -51,7 +48,7 @@ func Key(p plan.Proposal, c plan.PullContext) string {
 	return keyOf(shown)
 }
 
-// steady is a proposal without what changes by itself.
+// steady returns a proposal without what its key does not cover.
 func steady(p plan.Proposal, c plan.PullContext) (plan.Proposal, plan.PullContext) {
 	if p.Base != "" {
 		p.Base = strings.Repeat("0", 40)
@@ -64,114 +61,126 @@ func steady(p plan.Proposal, c plan.PullContext) (plan.Proposal, plan.PullContex
 	for i := range c.Jobs {
 		c.Jobs[i].Jobs = plan.Jobs{}
 	}
+	c.Since, c.Observed = nil, time.Time{}
 	return p, c
 }
 
 func keyOf(shown any) string {
 	raw, err := json.Marshal(shown)
 	if err != nil {
-		panic(fmt.Sprintf("report: encode what is shown: %v", err)) // strings and numbers
+		panic(fmt.Sprintf("report: encode what is shown: %v", err)) // strings and numbers only
 	}
 	sum := sha256.Sum256(raw)
 	return "v2:" + hex.EncodeToString(sum[:16])
 }
 
-// sides parts findings into those about what is written and those about what is
-// allowed.
-func sides(ds []schema.Diagnostic) (written, allowed []schema.Diagnostic) {
+// sides separates findings about invalid documents from those about what a change
+// may do.
+func sides(ds []schema.Diagnostic) (written, permitted []schema.Diagnostic) {
 	for _, d := range ds {
-		if decided(d.Code) {
-			allowed = append(allowed, d)
+		if isDecided(d.Code) {
+			permitted = append(permitted, d)
 		} else {
 			written = append(written, d)
 		}
 	}
-	return written, allowed
+	return written, permitted
 }
 
-// decided says whether a finding of that code is about what a change may do, which
-// other documents, people and what is in force decide: berth/plan tells it.
-func decided(code string) bool {
+// isDecided reports whether other documents, people or what is in force decide a
+// finding of that code, so that it belongs to the check berth/plan.
+func isDecided(code string) bool {
 	return slices.Contains([]string{"policy", "authority", "deletion", "estate", "feature", "capacity", "kind"}, family(strings.TrimPrefix(code, "base.")))
 }
 
-// checkValidate is about what is written.
+// checkValidate is the check of the documents.
 func checkValidate(p plan.Proposal, c plan.PullContext) plan.Check {
 	found, _ := sides(p.Diagnostics)
+	d := newPage(&p, &c)
 	k := plan.Check{Name: plan.CheckValidate, Conclusion: plan.Success}
-	said := "" // what the title says, as Markdown
+	text := "" // the title as Markdown, if it differs
 	switch {
 	case len(p.Conflicts) > 0:
-		k.Conclusion, k.Title = plan.Failure, "conflicts with its base in "+count(len(p.Conflicts), "file")
+		k.Conclusion, k.Title = plan.Failure, "conflicts with the base in "+count(len(p.Conflicts), "file")
 	case len(found) == 1 && schema.HasErrors(found) && len(found[0].File) <= maxTitlePath:
-		k.Conclusion, k.Title = plan.Failure, place(found[0].File, found[0].Line, 0)+": "+found[0].Message
-		said = "Error at " + code(place(found[0].File, found[0].Line, 0)) + ": " + prose(strings.TrimSuffix(found[0].Message, "."))
+		f := found[0]
+		k.Conclusion, k.Title = plan.Failure, place(f.File, f.Line, 0)+": "+f.Message
+		text = "Error at " + d.place(f.File, f.Line, 0) + ": " + prose(strings.TrimSuffix(f.Message, "."))
 	case schema.HasErrors(found):
-		k.Conclusion, k.Title = plan.Failure, severities(found)+" in "+where(found, nil)
-		said = upper(severities(found)) + " in " + where(found, code)
+		k.Conclusion, k.Title = plan.Failure, severities(found)+" in "+titleFiles(found)
+		text = upper(severities(found)) + " in " + files(found)
 	case len(found) > 0:
-		k.Title = "valid, with " + severities(found) + " in " + where(found, nil)
-		said = "Valid, with " + severities(found) + " in " + where(found, code)
+		k.Title = "valid, with " + severities(found) + " in " + titleFiles(found)
+		text = "Valid, with " + severities(found) + " in " + files(found)
 	case len(p.Documents) == 0:
-		k.Title = "nothing of the estate changes"
+		k.Title = "no file of the estate changes"
 	default:
 		k.Title = count(len(p.Documents), "document") + " changed, all valid"
 	}
-	if said == "" {
-		said = upper(k.Title)
+	if text == "" {
+		text = upper(k.Title)
 	}
 	k.Title = short(clean(k.Title), maxTitle)
-	var d doc
-	d.line("**"+said+".**", "")
+	d.line(bold(text+"."), "")
 	for _, f := range p.Conflicts {
-		d.line("- " + code(f) + " was changed on both sides")
+		d.line("- " + d.place(f, 0, 0) + ": changed in the branch and in the base")
 	}
 	if len(p.Conflicts) > 0 {
 		d.line("", "→ merge the base into the branch and push again", "")
 	}
-	finish(&k, &d, &p, &c, found)
+	d.finish(&k, found, found)
 	return k
 }
 
-// where is the file of findings as name has it, or how many files. Without a name
-// it is a title's: the file as it is, unless it would not be whole there.
-func where(ds []schema.Diagnostic, name func(string) string) string {
-	var files []string
+// fileNames returns the files of findings, each once.
+func fileNames(ds []schema.Diagnostic) []string {
+	var names []string
 	for _, f := range ds {
-		if !slices.Contains(files, f.File) {
-			files = append(files, f.File)
+		if !slices.Contains(names, f.File) {
+			names = append(names, f.File)
 		}
 	}
-	switch {
-	case len(files) == 1 && name != nil:
-		return name(files[0])
-	case len(files) == 1 && len(files[0]) <= maxTitlePath:
-		return files[0]
-	}
-	return count(len(files), "file")
+	return names
 }
 
-// checkPlan is about what it would do.
+// files is the one file of findings as code, or how many files they are in.
+func files(ds []schema.Diagnostic) string {
+	if names := fileNames(ds); len(names) != 1 {
+		return count(len(names), "file")
+	}
+	return code(ds[0].File)
+}
+
+// titleFiles is files for a title, which has no place for a long path.
+func titleFiles(ds []schema.Diagnostic) string {
+	if names := fileNames(ds); len(names) != 1 || len(names[0]) > maxTitlePath {
+		return count(len(names), "file")
+	}
+	return ds[0].File
+}
+
+// checkPlan is the check of what a merge would do.
 func checkPlan(p plan.Proposal, c plan.PullContext) plan.Check {
 	_, found := sides(p.Diagnostics)
 	k := plan.Check{Name: plan.CheckPlan, Conclusion: plan.Success, Title: short(clean(planTitle(&p)), maxTitle)}
 	if p.Blocked() {
 		k.Conclusion = plan.Failure
 	}
-	var d doc
-	if quiet(&p, &c) {
+	d := newPage(&p, &c)
+	if isQuiet(&p, &c) {
 		d.line(quietVerdict(&p), "")
 	} else {
-		d.overview(&p, &c)
-		d.inTheWay(&p, found)
-		d.policy(&p)
-		d.authority(p.Authority)
+		d.overview()
+		d.blocking(found)
+		d.waiting()
+		d.policy()
+		d.approved()
 	}
-	finish(&k, &d, &p, &c, found)
+	d.finish(&k, found, withoutErrors(found))
 	return k
 }
 
-// planTitle is what it would do, or why not, in a line that stands alone.
+// planTitle is what a merge does, or what is blocking it, in one line.
 func planTitle(p *plan.Proposal) string {
 	if len(p.Conflicts) > 0 {
 		return "nothing can be planned: conflicts with the base in " + count(len(p.Conflicts), "file")
@@ -183,22 +192,18 @@ func planTitle(p *plan.Proposal) string {
 		return bad + ": " + firstObstacle(p)
 	}
 	if len(p.Documents) == 0 && len(p.Plans) == 0 {
-		return "nothing of the estate changes"
+		return "no file of the estate changes"
 	}
-	does := strings.TrimSpace(strings.TrimSuffix(happens(p, "", unitName), "."))
-	for _, more := range []string{cost(p), strings.Trim(later(p), "*")} {
-		if more != "" {
-			does += ". " + strings.TrimSuffix(more, ".")
-		}
-	}
-	return does
+	s := effects(p, unitName) + " " + worstForJobs(p, &plan.PullContext{}, unitName, clean) + " " + later(p)
+	s = strings.TrimSuffix(strings.Join(strings.Fields(s), " "), ".")
+	return strings.ToLower(s[:1]) + s[1:]
 }
 
-// firstObstacle is one of what is in the way, in words; what is written wrongly is
-// told by the other check.
+// firstObstacle is one reason why a merge is blocked. Invalid documents are left to
+// the other check.
 func firstObstacle(p *plan.Proposal) string {
-	_, allowed := sides(p.Diagnostics)
-	for _, f := range allowed {
+	_, permitted := sides(p.Diagnostics)
+	for _, f := range permitted {
 		if f.Severity == schema.SeverityError {
 			return f.Message
 		}
@@ -212,43 +217,35 @@ func firstObstacle(p *plan.Proposal) string {
 	}
 	for _, h := range p.Held {
 		switch {
-		case told(h, p.Diagnostics):
+		case hasError(h, p.Diagnostics):
 		case len(h.File) <= maxTitlePath:
 			return h.File + ": " + h.Message
 		default:
 			return h.Message
 		}
 	}
-	return "what is not valid stays out of force, see " + plan.CheckValidate
+	return "invalid documents stay out of force, see " + plan.CheckValidate
 }
 
-// finish puts what was found beside its lines, as far as the change shows those,
-// and the rest into the summary.
-func finish(k *plan.Check, d *doc, p *plan.Proposal, c *plan.PullContext, found []schema.Diagnostic) {
-	var outside []schema.Diagnostic
-	for _, f := range gravest(found) {
-		if len(k.Notes) < maxNotes && c.Lines.Has(f.File, f.Line) {
+// finish puts findings beside the lines that the change shows. Those of listed that
+// stand elsewhere go into the summary.
+func (d *page) finish(k *plan.Check, found, listed []schema.Diagnostic) {
+	var elsewhere []schema.Diagnostic
+	for _, f := range bySeverity(found) {
+		switch {
+		case len(k.Notes) < maxNotes && d.c.Lines.Has(f.File, f.Line):
 			k.Notes = append(k.Notes, f)
-		} else {
-			outside = append(outside, f)
+		case slices.Contains(listed, f):
+			elsewhere = append(elsewhere, f)
 		}
 	}
 	if n := len(k.Notes); n > 0 {
-		d.line("Beside the lines of the change: "+cmp.Or(severities(k.Notes), count(n, "finding"))+".", "")
+		beside := severities(k.Notes)
+		if beside == "" {
+			beside = count(n, "finding")
+		}
+		d.line("Beside the lines of the change: "+beside+".", "")
 	}
-	if k.Name == plan.CheckPlan {
-		outside = mild(outside) // the others stand in the way
-	}
-	d.findings("Elsewhere than in the lines of the change", "Elsewhere than in the lines of the change", outside)
-	k.Summary = d.cut(MaxMarkdown, "<sub>"+origin(p)+"</sub>", planCommand(p))
-}
-
-// gravest is findings with the errors first, each kind as it was.
-func gravest(ds []schema.Diagnostic) []schema.Diagnostic {
-	rank := func(d schema.Diagnostic) int {
-		return slices.Index([]schema.Severity{schema.SeverityError, schema.SeverityWarning, schema.SeverityNote}, d.Severity)
-	}
-	out := slices.Clone(ds)
-	slices.SortStableFunc(out, func(a, b schema.Diagnostic) int { return rank(a) - rank(b) })
-	return out
+	d.findings(elsewhere)
+	k.Summary = d.cut(MaxMarkdown, "<sub>"+origin(d.p)+"</sub>", planCommand(d.p))
 }

@@ -2,27 +2,27 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
-	"berth/reconciler/plan"
 	"berth/schema"
 	"berth/schema/authority"
 )
 
-// fate is what becomes of an instance that policy refuses, in words.
+// fate is what becomes of an instance that policy denies.
 func fate(n schema.Noncompliance) string {
 	switch n.Fate {
 	case schema.FateStopped:
-		return "stopped, as its grace ended on " + n.Day
+		return "stopped: its grace period ended on " + n.Day
 	case schema.FateStopping:
-		return "goes on until " + n.Day + ", then it is stopped"
+		return "continues until " + n.Day + ", then it is stopped"
 	case schema.FateComplies:
 		return "complies again"
 	}
-	return "goes on as it is; changes that do not comply are held"
+	return "continues as it is; changes that do not comply are held"
 }
 
-// because is the rules that refuse it, and where each stands.
+// because lists the rules that deny it, and where each stands.
 func because(n schema.Noncompliance) string {
 	var rules []string
 	for _, d := range n.Because {
@@ -31,114 +31,109 @@ func because(n schema.Noncompliance) string {
 	return strings.Join(rules, "; ")
 }
 
-// narrows says whether policy changed a value of what was asked. What it denies is
-// told as an obstacle.
+// narrows reports whether policy changed a value.
 func narrows(d schema.Decision) bool { return d.Verdict == schema.Narrow }
 
-// policy is what rules made of what was asked, and of what is there already.
-func (d *doc) policy(p *plan.Proposal) {
-	var lines []string
-	for _, x := range p.Decisions {
+// policy lists the values that policy narrows, and its effect on instances that
+// exist.
+func (d *page) policy() {
+	var narrowed entries
+	for _, x := range d.p.Decisions {
 		if narrows(x) {
-			lines = append(lines, fmt.Sprintf("- %s gets %s where %s was asked, of %s: %s (%s, %s)", code(unitName(x.Key)), code(short(dash(x.After), maxValue)),
-				code(short(dash(x.Before), maxValue)), code(x.Field), prose(short(x.Message, maxValue)), code(x.Rule), code(place(x.Source.File, x.Source.Line, 0))))
+			narrowed.add(unitCode(x.Key), fmt.Sprintf("%s is %s, not %s: %s (%s, %s)", code(x.Field), code(short(dash(x.After), maxValue)),
+				code(short(dash(x.Before), maxValue)), prose(short(x.Message, maxValue)), code(x.Rule), d.source(x.Source.File, x.Source.Line)), "")
 		}
 	}
-	if len(lines) > 0 {
-		d.line("**Narrowed by policy**", "")
-		d.line(lines...)
-		d.line("")
-	}
-	if len(p.Impacted) == 0 {
+	d.list("Narrowed by policy", narrowed)
+	if len(d.p.Impacted) == 0 {
 		return
 	}
-	d.line("**What this policy makes of instances that are there**", "")
-	d.table("Instance", "What becomes of it", "Because")
-	for _, n := range p.Impacted {
+	d.line("**Instances that this policy affects**", "")
+	d.table("Instance", "Effect", "Rule")
+	for _, n := range d.p.Impacted {
 		what := prose(fate(n))
 		if n.Fate == schema.FateStopping || n.Fate == schema.FateStopped {
-			what = "**" + what + "**"
+			what = bold(what)
 		}
 		var rules []string
 		for _, x := range n.Because {
-			rules = append(rules, fmt.Sprintf("%s (%s, %s)", prose(short(x.Message, maxValue)), code(x.Rule), code(place(x.Source.File, x.Source.Line, 0))))
+			rules = append(rules, fmt.Sprintf("%s (%s, %s)", prose(short(x.Message, maxValue)), code(x.Rule), d.source(x.Source.File, x.Source.Line)))
 		}
-		d.row(code(unitName(n.Key)), what, strings.Join(rules, "<br>"))
+		d.row(unitCode(n.Key), what, strings.Join(rules, "<br>"))
 	}
 	d.line("")
 }
 
-// broken says whether a right is there only by breaking the glass.
-func broken(x authority.Decision) bool { return x.Allowed && x.BreakGlass }
-
-// authority says by whose right the change may be made; where somebody of the
-// platform acts in a tenant's place, in a box. What is missing is told as an
-// obstacle.
-func (d *doc) authority(all []authority.Decision) {
-	var glass []string
-	type right struct{ by, role, source string }
-	given := map[right]int{}
-	var order []right
-	for _, x := range all {
-		switch {
-		case broken(x):
-			glass = append(glass, fmt.Sprintf("> - %s as %s: %s: %s", code(x.By), code(x.Role), prose(short(x.Why, maxValue)), prose(short(x.Reason, maxValue))))
-		case x.Allowed:
-			r := right{x.By, x.Role, place(x.Source.File, x.Source.Line, 0)}
-			if given[r]++; given[r] == 1 {
-				order = append(order, r)
-			}
+// breakGlass warns of break-glass access.
+func (d *page) breakGlass() {
+	var lines []string
+	for _, x := range d.p.Authority {
+		if isBreakGlass(x) {
+			lines = append(lines, fmt.Sprintf("- %s as %s: %s: %s", code(x.By), code(x.Role), prose(short(x.Why, maxValue)), prose(short(x.Reason, maxValue))))
 		}
 	}
-	if len(glass) > 0 {
-		d.line("> [!WARNING]", "> **Breaks the glass:** the platform acts in a tenant's place, which is audited.", ">")
-		d.line(glass...)
-		d.line("")
+	if len(lines) > 0 {
+		d.box("WARNING", append([]string{"**Break-glass access:** a platform administrator acts in a tenant. The use is audited.", ""}, lines...)...)
+	}
+}
+
+// approved says by whose permission the change may be made.
+func (d *page) approved() {
+	type right struct{ by, role, scope, source string }
+	given := map[right]int{}
+	var order []right
+	for _, x := range d.p.Authority {
+		if !x.Allowed || x.BreakGlass {
+			continue
+		}
+		r := right{x.By, x.Role, x.Scope.String(), ""}
+		if x.Source.File != "" {
+			r.source = d.source(x.Source.File, x.Source.Line)
+		}
+		if given[r]++; given[r] == 1 {
+			order = append(order, r)
+		}
 	}
 	if len(order) == 0 {
 		return
 	}
 	var parts []string
 	for _, r := range order {
-		s := fmt.Sprintf("%s as %s", code(r.by), code(r.role))
+		s := fmt.Sprintf("%s: %s in %s", code(r.by), word(r.role), prose(short(r.scope, maxValue)))
 		if r.source != "" {
-			s += " (" + code(r.source) + ")"
+			s += " (" + r.source + ")"
 		}
 		if len(order) > 1 {
-			s += fmt.Sprintf(" for %d", given[r])
+			s += " for " + count(given[r], "document")
 		}
 		parts = append(parts, s)
 	}
-	d.line("**Permitted** by "+list(parts, 4)+".", "")
+	if len(parts) > 4 {
+		parts = append(parts[:3:3], fmt.Sprintf("%d more", len(parts)-3))
+	}
+	d.line("**Approved** by "+strings.Join(parts, "; ")+".", "")
 }
 
-// rights folds away which permission each change needs and who has it.
-func (d *doc) rights(all []authority.Decision) {
-	if len(all) < 2 { // one is told already
+// permissions folds the permission that each change needs, and who has it. A
+// single one is shown already.
+func (d *page) permissions() {
+	all := d.p.Authority
+	if len(all) < 2 {
 		return
 	}
-	denied := 0
-	for _, x := range all {
-		if !x.Allowed {
-			denied++
-		}
-	}
 	summary := count(len(all), "permission") + " needed, all given"
-	if denied > 0 {
-		summary = fmt.Sprintf("%s needed, %d missing", count(len(all), "permission"), denied)
+	missing := slices.DeleteFunc(slices.Clone(all), func(x authority.Decision) bool { return x.Allowed })
+	if len(missing) > 0 {
+		summary = fmt.Sprintf("%s needed, %d missing", count(len(all), "permission"), len(missing))
 	}
 	d.details(summary, func() {
 		d.table("", "Change", "Permission", "By")
 		for _, x := range all {
-			mark, by := "✓", prose(short(x.Reason, maxValue))
+			mark, by := "✓", code(x.By)+" as "+code(x.Role)
 			if !x.Allowed {
-				mark = "**✗**"
-			}
-			if x.Allowed {
-				by = code(x.By) + " as " + code(x.Role)
-				if x.Source.File != "" {
-					by += " (" + code(place(x.Source.File, x.Source.Line, 0)) + ")"
-				}
+				mark, by = "**✗**", prose(short(x.Reason, maxValue))
+			} else if x.Source.File != "" {
+				by += " (" + d.source(x.Source.File, x.Source.Line) + ")"
 			}
 			d.row(mark, prose(short(x.Why, maxValue)), code(string(x.Permission)), by)
 		}

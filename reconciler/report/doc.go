@@ -1,13 +1,12 @@
-// Package report shows a plan to people and programs: as the comment on a pull
-// request, as two checks, as lines in a terminal, as JSON and as JUnit's XML; and
-// what became of it, and answers to what people ask. It is pure, and it must not
-// know a forge, a runtime or where a plan came from: it takes plan.Proposal,
-// plan.Rollout and plan.Answer as they are and returns text.
+// Package report writes a plan for people and programs: as a comment on a pull
+// request, as two checks, as text for a terminal, as JSON and as JUnit XML. It also
+// writes the roll-out of a merge and the answers to commands. It is pure. It takes
+// plan.Proposal, plan.Rollout and plan.Answer, and knows no forge and no runtime.
 //
-// A comment is read from the top, and may be left anywhere: what a reviewer must
-// know stands before what they may want to. Nothing in it changes by itself.
+// A reviewer reads a comment from the top and may stop anywhere, so the verdict
+// comes first and details are folded. A comment changes only if the plan does.
 //
-// Everything that came out of an estate or from a host is hostile until it is
-// neutralised here: it mentions nobody, links nowhere, opens and closes no
-// markup and moves no terminal's cursor.
+// All text from an estate or a host is hostile until this package escapes it: it
+// mentions nobody, makes no link, opens and closes no markup and moves no terminal
+// cursor. The only links are those to files of the estate.
 package report

@@ -6,18 +6,18 @@ import (
 	"unicode"
 )
 
-// joiner is the zero-width joiner: put into what a forge would turn into a
-// mention, a link or a reference, it keeps it text and cannot be seen.
+// joiner is the zero-width joiner. It is invisible, and it keeps a forge from making
+// a mention, a link or a reference of the text it stands in.
 const joiner = "\u200d"
 
-// However long a name is that something outside has, a line stays one.
+// Limits of text from outside, in characters.
 const (
 	maxCode  = 500
 	maxProse = 1000
 )
 
-// clean keeps what of s people can see, on one line: no control characters, no
-// terminal sequences, nothing that reverses or hides text.
+// clean keeps the visible characters of s, on one line. It replaces control
+// characters, terminal sequences and characters that reverse or hide text.
 func clean(s string) string {
 	var b strings.Builder
 	for _, r := range s {
@@ -33,8 +33,8 @@ func clean(s string) string {
 	return b.String()
 }
 
-// Things a forge makes active wherever they stand in text, found in the rendered
-// document, so that neither a backslash nor an entity keeps them quiet.
+// Patterns that a forge makes active anywhere in text. It finds them in the rendered
+// document, so neither a backslash nor an entity prevents that.
 var (
 	mention   = regexp.MustCompile(`@`)
 	reference = regexp.MustCompile(`#(\d)|(?i:\bGH-)(\d)`)
@@ -44,15 +44,14 @@ var (
 	emoji     = regexp.MustCompile(`:([a-zA-Z0-9_+-]+:)`)
 )
 
-// markup is what Markdown and HTML give a meaning to, and how it is written so
-// that it has none.
+// markup escapes the characters that have a meaning in Markdown or HTML.
 var markup = strings.NewReplacer(
 	"&", "&amp;", "<", "&lt;", ">", "&gt;", "$", `\$`,
 	`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "[", `\[`, "]", `\]`, "|", `\|`, "~", `\~`, "#", `\#`, "!", `\!`,
 )
 
-// prose is s as plain words within a line of Markdown, a table's cell included.
-// It must not stand first on its line.
+// prose is s as plain words within a line of Markdown or a cell of a table. It must
+// not stand at the beginning of a line.
 func prose(s string) string {
 	s = clean(short(s, maxProse))
 	s = markup.Replace(s)
@@ -67,11 +66,11 @@ func prose(s string) string {
 	return s
 }
 
-// plainWord is a word of ours.
+// plainWord matches Berth's own words.
 var plainWord = regexp.MustCompile(`^[a-z]+(?:[ _-][a-z]+)*$`)
 
-// word is one of our own words, which may stand first on a line; anything else in
-// its place is code.
+// word is one of Berth's own words, which may stand at the beginning of a line.
+// Anything else becomes code.
 func word(s string) string {
 	if plainWord.MatchString(s) {
 		return prose(s)
@@ -79,9 +78,8 @@ func word(s string) string {
 	return code(s)
 }
 
-// code is s as a code span, in which nothing but the pipe of a table has a
-// meaning. It serves in and out of tables: a pipe is shown as a look-alike, as
-// the two would need it written differently.
+// code is s as a code span, in and out of tables. A pipe is shown as a look-alike,
+// because a table needs it escaped and other text does not.
 func code(s string) string {
 	s = strings.TrimSpace(hideComment(strings.ReplaceAll(clean(short(s, maxCode)), "|", "¦")))
 	if s == "" {
@@ -94,8 +92,8 @@ func code(s string) string {
 	return ticks + s + ticks
 }
 
-// htmlCode is a name as code where Markdown is not read, within a summary. What
-// no name of ours has is replaced.
+// htmlCode is a name as code within a summary, where Markdown is not read. It
+// replaces every character that no name of Berth has.
 func htmlCode(s string) string {
 	s = short(s, maxCode)
 	s = strings.Map(func(r rune) rune {
@@ -107,7 +105,8 @@ func htmlCode(s string) string {
 	return "<code>" + s + "</code>"
 }
 
-// fence is lines as a block of code. The fence is longer than any within.
+// fence is lines as a block of code. The fence is longer than any run of backticks
+// in them.
 func fence(lang string, lines []string) []string {
 	longest := 2
 	out := []string{""}
@@ -121,8 +120,8 @@ func fence(lang string, lines []string) []string {
 	return append(out, ticks)
 }
 
-// hideComment breaks the start of an HTML comment: whoever looks for a hidden
-// marker in a comment of ours must find none but ours.
+// hideComment breaks the start of an HTML comment, so that the only hidden marker in
+// a comment is the one that Berth adds.
 func hideComment(s string) string { return strings.ReplaceAll(s, "<!--", "<!"+joiner+"--") }
 
 func longestRun(s string, c byte) int {
@@ -138,7 +137,7 @@ func longestRun(s string, c byte) int {
 	return longest
 }
 
-// short cuts s to n characters, and shows that it did.
+// short cuts s to n characters and marks the cut.
 func short(s string, n int) string {
 	r := []rune(s)
 	if len(r) <= n {

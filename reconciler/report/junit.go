@@ -10,8 +10,8 @@ import (
 	"berth/schema"
 )
 
-// The parts of JUnit's XML that CI systems read. GitLab tells cases apart by class
-// and name and shows the text of a failure, not its message; Jenkins shows both.
+// The parts of JUnit XML that CI systems read. GitLab identifies a case by class
+// and name, and shows the text of a failure, not its message; Jenkins shows both.
 type (
 	junitReport struct {
 		XMLName  xml.Name     `xml:"testsuites"`
@@ -41,8 +41,8 @@ type (
 	}
 )
 
-// JUnit is the findings of `berth validate` as JUnit's XML: a case for each, which
-// fails if it is an error; one that passes where nothing was found.
+// JUnit encodes the findings of `berth validate` as JUnit XML. Each finding is a
+// case, and an error fails. Without findings there is one case, which passes.
 func JUnit(found []schema.Diagnostic, documents int) ([]byte, error) {
 	s := junitSuite{Name: plan.CheckValidate}
 	s.findings(found)
@@ -52,13 +52,13 @@ func JUnit(found []schema.Diagnostic, documents int) ([]byte, error) {
 	return junit(s)
 }
 
-// JUnitPlan is p as JUnit's XML: the two checks, with a case for each finding and
-// for each unit and document that is in the way; one that is blocked or held fails.
+// JUnitPlan encodes p as JUnit XML: the two checks, with a case for each finding,
+// unit and held document. An error, a blocked unit and a held document fail.
 func JUnitPlan(p plan.Proposal) ([]byte, error) {
 	written, allowed := sides(p.Diagnostics)
 	v := junitSuite{Name: plan.CheckValidate}
 	for _, f := range p.Conflicts {
-		v.add(junitCase{Name: "conflict in " + clean(f), File: clean(f), Failure: failure("conflict", clean(f)+" was changed on both sides")})
+		v.add(junitCase{Name: "conflict in " + clean(f), File: clean(f), Failure: failure("conflict", clean(f)+": changed in the branch and in the base")})
 	}
 	v.findings(written)
 	if len(v.Cases) == 0 {
@@ -67,7 +67,7 @@ func JUnitPlan(p plan.Proposal) ([]byte, error) {
 	u := junitSuite{Name: plan.CheckPlan}
 	u.findings(allowed)
 	for _, x := range inOrder(p.Plans) {
-		c := junitCase{Name: changeOf(x).word() + " " + unitName(x.Key)}
+		c := junitCase{Name: changeOf(x).verb() + " " + unitName(x.Key)}
 		var b strings.Builder
 		unitText(&b, x)
 		for _, k := range x.Blocked {
@@ -79,7 +79,7 @@ func JUnitPlan(p plan.Proposal) ([]byte, error) {
 		u.add(c)
 	}
 	for _, h := range p.Held {
-		if !told(h, p.Diagnostics) {
+		if !hasError(h, p.Diagnostics) {
 			u.add(junitCase{Name: "held " + clean(h.File), File: clean(h.File), Failure: failure(h.Reason, clean(h.File)+": "+h.Message)})
 		}
 	}
@@ -87,12 +87,12 @@ func JUnitPlan(p plan.Proposal) ([]byte, error) {
 		u.add(junitCase{Name: clean(planTitle(&p))})
 	}
 	if p.Note != "" {
-		u.add(junitCase{Name: "why Berth may plan otherwise", Out: clean(p.Note)})
+		u.add(junitCase{Name: "why the plan of Berth may differ", Out: clean(p.Note)})
 	}
 	return junit(v, u)
 }
 
-// findings are a case each.
+// findings adds a case for each finding.
 func (s *junitSuite) findings(ds []schema.Diagnostic) {
 	seen := map[string]int{}
 	for _, f := range ds {
@@ -135,7 +135,7 @@ func junit(suites ...junitSuite) ([]byte, error) {
 	enc := xml.NewEncoder(&b)
 	enc.Indent("", "  ")
 	if err := enc.Encode(r); err != nil {
-		return nil, fmt.Errorf("encode as JUnit's XML: %w", err)
+		return nil, fmt.Errorf("encode JUnit XML: %w", err)
 	}
 	b.WriteByte('\n')
 	return b.Bytes(), nil

@@ -5,19 +5,18 @@ import (
 	"strings"
 )
 
-// MaxMarkdown is the most bytes any Markdown of this package has: forges take
-// 65,536 characters, and whoever sends it may add a line.
+// MaxMarkdown is the most bytes of any Markdown of this package. Forges accept
+// 65,536 characters; the sender may add a line.
 const MaxMarkdown = 60000
 
-// maxPart is the most bytes of a part that stands beside the plan: a roll-out or
-// an answer.
+// maxPart is the most bytes of a roll-out or an answer, which stand beside the plan.
 const maxPart = 16000
 
-// maxValue is the most characters of one value that is shown.
+// maxValue is the most characters shown of one value.
 const maxValue = 300
 
-// doc is a Markdown document in lines. Tables, fences and details open and
-// close on lines of their own, so that it can be cut between any two.
+// doc is a Markdown document in lines. Tables, fences and details open and close
+// on lines of their own, so that the document can be cut between any two lines.
 type doc struct{ lines []string }
 
 func (d *doc) line(s ...string) { d.lines = append(d.lines, s...) }
@@ -28,15 +27,24 @@ func (d *doc) table(heads ...string) {
 
 func (d *doc) row(cells ...string) { d.line("| " + strings.Join(cells, " | ") + " |") }
 
+// box is an alert of GitHub's Markdown, such as NOTE or CAUTION.
+func (d *doc) box(kind string, lines ...string) {
+	d.line("> [!" + kind + "]")
+	for _, l := range lines {
+		d.line(strings.TrimRight("> "+l, " "))
+	}
+	d.line("")
+}
+
 func (d *doc) details(summary string, body func()) {
 	d.line("<details><summary>"+summary+"</summary>", "")
 	body()
 	d.line("", "</details>", "")
 }
 
-// cut is the document within max bytes, foot and all. What does not fit goes
-// from the end, whole lines at a time; what is open is closed, and a line says
-// how much is missing and how to see it.
+// cut returns the document within max bytes, with its foot. It leaves out whole
+// lines at the end, closes what is open, and adds a line that says how much is
+// missing and which command prints all of it.
 func (d *doc) cut(max int, foot, command string) string {
 	total := 0
 	for _, l := range d.lines {
@@ -68,13 +76,13 @@ func (d *doc) cut(max int, foot, command string) string {
 	return strings.Join(append(kept, foot), "\n") + "\n"
 }
 
-// open is what a text has opened and not closed.
+// open is the Markdown that a text opened and did not close.
 type open struct {
 	fence   string // its backticks
 	details int
 }
 
-// after is what is open after one more line.
+// after returns what is open after one more line.
 func (o open) after(line string) open {
 	ticks := line[:len(line)-len(strings.TrimLeft(line, "`"))]
 	switch {
@@ -90,16 +98,5 @@ func (o open) after(line string) open {
 	return o
 }
 
-// closing is how many bytes it takes to close it.
+// closing is the number of bytes that close it.
 func (o open) closing() int { return len(o.fence) + 1 + o.details*len("\n</details>\n") }
-
-// place is file:line:column, as far as they are known.
-func place(file string, line, column int) string {
-	switch {
-	case line == 0:
-		return file
-	case column == 0:
-		return fmt.Sprintf("%s:%d", file, line)
-	}
-	return fmt.Sprintf("%s:%d:%d", file, line, column)
-}

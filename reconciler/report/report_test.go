@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
@@ -141,6 +142,12 @@ func checkProposal(t *testing.T, p plan.Proposal, c plan.PullContext) {
 		whole += k.Summary + fmt.Sprint(k.Notes)
 	}
 	require.Equal(t, p.Blocked(), checks[1].Conclusion == plan.Failure)
+	linked := c
+	linked.Files = files
+	checkMarkdown(t, report.Plan(p, linked))
+	for _, k := range report.Checks(p, linked) {
+		checkMarkdown(t, k.Summary)
+	}
 	if checks[0].Conclusion == plan.Failure {
 		require.Equal(t, plan.Failure, checks[1].Conclusion, "a merge does not do what is written wrongly")
 	}
@@ -171,6 +178,7 @@ func checkProposal(t *testing.T, p plan.Proposal, c plan.PullContext) {
 	for i := range busy.Jobs {
 		busy.Jobs[i].Running += 77
 	}
+	busy.Since, busy.Observed = []plan.DiffLine{{Sign: "+", Text: "join worker-1"}}, time.Unix(1, 0)
 	require.Equal(t, key, report.Key(other, busy))
 	for i, k := range report.Checks(other, busy) {
 		require.Equal(t, checks[i].Key, k.Key)
@@ -213,6 +221,13 @@ var active = []*regexp.Regexp{
 	regexp.MustCompile(`(^|[^\\])\$`),
 }
 
+// files is where the forge shows files in these tests.
+const files = "https://forge.example/lab/estate/blob/"
+
+// link is the only kind of link that this package writes: code, and a file of the
+// estate at a commit.
+var link = regexp.MustCompile("\\[(`+.*?`+)\\]\\(" + regexp.QuoteMeta(files) + `[0-9a-f]{40}(?:/[A-Za-z0-9%.-]+)+(?:#L[0-9]+)?\)`)
+
 // ours is the HTML this package writes itself.
 var ours = regexp.MustCompile(`</?(details|summary|sub|code)>|<br>`)
 
@@ -245,7 +260,7 @@ func checkMarkdown(t *testing.T, md string) {
 			open = ticks
 			continue
 		}
-		plain := htmlCode.ReplaceAllString(withoutCode(line), "")
+		plain := htmlCode.ReplaceAllString(withoutCode(link.ReplaceAllString(line, "$1")), "")
 		depth += strings.Count(plain, "<details>") - strings.Count(plain, "</details>")
 		require.GreaterOrEqual(t, depth, 0, where)
 		for _, re := range active {
@@ -337,8 +352,8 @@ func TestAThousandInstances(t *testing.T) {
 	checkProposal(t, p, plan.PullContext{Number: 7})
 	md := report.Plan(p, plan.PullContext{Number: 7})
 	head, _, _ := strings.Cut(md, "<details>")
-	require.Contains(t, head, "**A merge deletes 1 instance and changes 999.**")
-	require.Contains(t, head, "`physics.lhc/train-999` is deleted with all its state")
+	require.Contains(t, head, "**Ready to merge.** Deletes 1 instance and changes 999.")
+	require.Contains(t, head, "**`physics.lhc/train-999` is deleted with all its state**")
 	require.Contains(t, head, "`physics.lhc/train-0`<br>`physics.lhc/train-1`<br>and 997 more")
 	require.Less(t, len(head), 3000, "the same is said once")
 	require.Contains(t, md, "more lines do not fit")

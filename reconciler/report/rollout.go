@@ -10,83 +10,45 @@ import (
 	"berth/schema"
 )
 
-// heldUnauthorised is the reason of what is held for lack of a permission, as
-// schema/load names it.
+// heldUnauthorised is the reason of documents held for a missing permission, as
+// package load names it.
 const heldUnauthorised = "unauthorised"
 
-// Rollout is the part of the comment that says what became of a merge, as
-// Markdown. It is written anew as things go on, and says nothing that changes by
-// itself.
+// Rollout is the part of the comment that follows a merge to the hosts. It is
+// rewritten as the roll-out proceeds, and has no time or number that changes
+// without an event.
 func Rollout(r plan.Rollout) string {
-	var d doc
+	d := rolloutPage{r: &r, links: &links{prefix: r.Files, base: r.Commit}}
+	r.Units = slices.Clone(r.Units)
+	slices.SortStableFunc(r.Units, func(a, b plan.UnitProgress) int { return int(stageOf(a)) - int(stageOf(b)) })
 	d.line("### Berth roll-out", "")
-	d.line(rolloutHeadline(&r), "")
-	d.stale(&r)
-	var bad []string
-	for _, u := range r.Units {
-		if stageOf(u) == failed {
-			at := ""
-			if u.At != "" {
-				at = " at " + code(u.At)
-			}
-			bad = append(bad, fmt.Sprintf("- %s **failed**%s: %s", code(unitName(u.Key)), at, prose(short(u.Failure, 1000)))+retries(u))
-		} else if u.Failure != "" && u.Stale == nil && u.TakenOver == "" {
-			bad = append(bad, fmt.Sprintf("- %s: %s", code(unitName(u.Key)), prose(short(u.Failure, 1000))))
-		}
-	}
-	for _, h := range r.Held {
-		bad = append(bad, fmt.Sprintf("- %s is held (%s), the version in force stays: %s", code(h.File), prose(h.Why()), prose(short(h.Message, 1000))))
-	}
-	if len(bad) > 0 {
-		d.line("**In the way**", "")
-		d.line(bad...)
-		d.line("")
-		d.applyHint(&r)
-	}
+	d.line(d.headline(), "")
+	d.blocking()
 	if len(r.Units) > 0 {
-		d.progress(r.Units)
+		d.progress()
 	}
-	foot := fmt.Sprintf("<sub>Merged as %s · correlation id %s, in the logs, events and host ledgers of every effect of it</sub>", code(commit(r.Commit)), code(r.CorrelationID))
+	d.differences()
+	foot := fmt.Sprintf("<sub>Merged as %s · correlation id %s, in logs, events and host ledgers</sub>", code(commit(r.Commit)), code(r.CorrelationID))
 	return d.cut(maxPart, foot, "berth trace "+short(r.CorrelationID, maxValue))
 }
 
-// applyHint says how held documents of a merge come into force, where a command
-// can do that.
-func (d *doc) applyHint(r *plan.Rollout) {
-	unauthorised, deletion, tenant := false, false, false
-	for _, h := range r.Held {
-		unauthorised = unauthorised || h.Reason == heldUnauthorised
-		tenant = tenant || h.Key.Kind == schema.KindTenant // a tenant as a whole takes an acknowledgement
-		deletion = deletion || strings.Contains(h.Message, "/berth ack-delete ")
-	}
-	apply := code("/berth apply " + commit(r.Commit))
-	switch {
-	case unauthorised:
-		d.line("→ An approval after the merge has no effect. To bring these documents into force, a user with the permission comments "+apply+".", "")
-	case deletion && !tenant:
-		d.line("→ To delete these documents, a user with the permission comments "+apply+".", "")
-	}
+type rolloutPage struct {
+	doc
+	*links
+	r *plan.Rollout
 }
 
-// retries says how a unit that gave up is begun again.
-func retries(u plan.UnitProgress) string {
-	if !u.Settled {
-		return "<br>→ it is tried again by itself"
-	}
-	return "<br>→ mend it and say `/berth retry`, or take the change back"
-}
-
-// stage is where a unit of a roll-out stands.
+// stage is the progress of a unit in a roll-out.
 type stage int
 
-// In the order people should see them.
+// The stages, in the order they are shown.
 const (
 	held stage = iota
 	failed
 	applying
 	queued
-	through
-	overtaken
+	done
+	replaced
 )
 
 func stageOf(u plan.UnitProgress) stage {
@@ -94,11 +56,11 @@ func stageOf(u plan.UnitProgress) stage {
 	case u.Stale != nil:
 		return held
 	case u.TakenOver != "":
-		return overtaken
+		return replaced
 	case u.Phase == plan.PhaseFailed || u.Settled && u.Failure != "":
 		return failed
 	case u.Settled:
-		return through
+		return done
 	case u.Total == 0:
 		return queued
 	}
@@ -107,132 +69,159 @@ func stageOf(u plan.UnitProgress) stage {
 
 func (s stage) sign() string { return [...]string{"!", "✗", "…", "·", "✓", "»"}[s] }
 
-// rolloutHeadline counts the units by where they stand, the gravest first.
-func rolloutHeadline(r *plan.Rollout) string {
+func (s stage) String() string {
+	return [...]string{"held", "failed", "applying", "queued", "done", "replaced by a later change"}[s]
+}
+
+// headline counts the instances by stage, the worst first.
+func (d *rolloutPage) headline() string {
+	r, docs := d.r, ""
+	if n := len(d.r.Held); n > 0 {
+		docs = "**Held: " + count(n, "document") + ".** "
+	}
+	if len(r.Units) == 0 && docs != "" {
+		return docs + "No instance changed."
+	}
 	if len(r.Units) == 0 {
-		if len(r.Held) > 0 {
-			return "**Held:** none of it came into force."
-		}
-		return "**No instance changes.** There is nothing to roll out."
+		return "**Done.** No instance changed."
 	}
 	n := map[stage]int{}
 	phases := map[plan.Phase]int{}
 	var slowest float64
 	for _, u := range r.Units {
-		n[stageOf(u)]++
-		if stageOf(u) == through {
+		at := stageOf(u)
+		n[at]++
+		if at == done {
 			phases[u.Phase]++
 		}
 		slowest = max(slowest, u.Seconds)
 	}
 	var parts []string
-	say := func(n int, what string) {
-		if n == 0 {
-			return
+	for at := held; at <= queued; at++ {
+		if n[at] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n[at], at))
 		}
-		if len(parts) == 0 {
-			what = map[bool]string{true: "instance ", false: "instances "}[n == 1] + what
+	}
+	for _, phase := range slices.Sorted(maps.Keys(phases)) {
+		parts = append(parts, fmt.Sprintf("%d %s", phases[phase], prose(string(phase))))
+	}
+	if n[replaced] > 0 {
+		parts = append(parts, fmt.Sprintf("%d %s", n[replaced], replaced))
+	}
+	worst := stageOf(r.Units[0])
+	if worst < done {
+		s := docs + fmt.Sprintf("**%s: %d of %s.**", upper(worst.String()), n[worst], count(len(r.Units), "instance"))
+		if len(parts) > 1 {
+			s += " " + upper(sentence(parts[1:])) + "."
 		}
-		parts = append(parts, fmt.Sprintf("%d %s", n, what))
+		return s
 	}
-	say(n[held], "held")
-	say(n[failed], "failed")
-	say(n[applying], "under way")
-	say(n[queued], "queued")
-	for _, p := range slices.Sorted(maps.Keys(phases)) {
-		say(phases[p], prose(string(p)))
-	}
-	say(n[overtaken], "taken over by a later change")
-	s := "**" + sentence(parts) + ".**"
-	if n[through]+n[overtaken] == len(r.Units) && slowest > 0 {
+	number, rest, _ := strings.Cut(parts[0], " ")
+	parts[0] = number + plural(n[worst], " instance ", " instances ") + rest
+	s := docs + "**Done: " + sentence(parts) + ".**"
+	if slowest > 0 {
 		s += fmt.Sprintf(" It took %.1f s from the merge.", slowest)
 	}
 	return s
 }
 
-// stale tells of the units that are held as what would be done to them is not
-// what was reviewed: what differs, and how to let it through.
-func (d *doc) stale(r *plan.Rollout) {
-	var all []plan.UnitProgress
-	for _, u := range r.Units {
-		if u.Stale != nil {
-			all = append(all, u)
+// blocking lists what is held or failed, each with its next step.
+func (d *rolloutPage) blocking() {
+	var all entries
+	for _, u := range d.r.Units {
+		switch failure := prose(short(u.Failure, maxProse)); {
+		case u.Stale != nil:
+			all.add(unitCode(u.Key), staleText(u.Stale), "to apply the new plan, a user with the permission comments "+code("/berth apply "+commit(d.r.Commit)))
+		case stageOf(u) == failed:
+			at := ""
+			if u.At != "" {
+				at = " at " + code(u.At)
+			}
+			all.add(unitCode(u.Key), "failed"+at+": "+failure, map[bool]string{
+				true: "correct the cause and comment `/berth retry`, or revert the change", false: "Berth tries it again",
+			}[u.Settled])
+		case u.Failure != "" && u.TakenOver == "":
+			all.add(unitCode(u.Key), failure, "")
 		}
 	}
-	if len(all) == 0 {
-		return
+	for _, h := range d.r.Held {
+		all.add(d.place(h.File, 0, 0), "held, the version in force stays: "+prose(short(h.Message, maxProse)), d.heldStep(h))
 	}
-	why := "what would be done now is not what was reviewed"
-	if !slices.ContainsFunc(all, func(u plan.UnitProgress) bool { return u.Stale.Reviewed != "" }) {
-		why = "no plan of it was shown before the merge"
+	d.list("Blocking", all)
+}
+
+// heldStep is how a held document of a merge comes into force, where a command can
+// do that.
+func (d *rolloutPage) heldStep(h plan.Held) string {
+	apply := code("/berth apply " + commit(d.r.Commit))
+	wholeTenant := slices.ContainsFunc(d.r.Held, func(h plan.Held) bool { return h.Key.Kind == schema.KindTenant }) // needs an acknowledgement
+	switch {
+	case h.Reason == heldUnauthorised:
+		return "An approval after the merge has no effect: a user with the permission comments " + apply
+	case strings.Contains(h.Message, "/berth ack-delete ") && !wholeTenant:
+		return "to delete it, a user with the permission comments " + apply
 	}
-	d.line("> [!IMPORTANT]", fmt.Sprintf("> **Held:** %s. Nothing changes there until a user with the permission applies the plan below: %s", why, code("/berth apply "+commit(r.Commit))), "")
-	for i, u := range all {
-		body := func() {
+	return ""
+}
+
+// differences folds how each stale plan differs from the reviewed one.
+func (d *rolloutPage) differences() {
+	for _, u := range d.r.Units {
+		if u.Stale == nil {
+			continue
+		}
+		summary := htmlCode(unitName(u.Key)) + ": new plan"
+		if u.Stale.Reviewed != "" {
+			summary = htmlCode(unitName(u.Key)) + ": difference from the reviewed plan"
+		}
+		d.details(summary, func() {
 			var lines []string
 			for _, l := range u.Stale.Diff {
-				sign := l.Sign
-				if !slices.Contains([]string{"-", "+", " ", "@"}, sign) {
-					sign = " "
-				}
-				if sign == "@" {
+				switch l.Sign {
+				case "@":
 					lines = append(lines, "@@ "+short(l.Text, maxValue)+" @@")
-				} else {
-					lines = append(lines, sign+" "+short(l.Text, maxValue))
+				case "-", "+":
+					lines = append(lines, l.Sign+" "+short(l.Text, maxValue))
+				default:
+					lines = append(lines, "  "+short(l.Text, maxValue))
 				}
 			}
 			d.line(fence("diff", lines)...)
+			d.line("", fmt.Sprintf("Reviewed: %s. New: %s.", code(short(u.Stale.Reviewed, 13)), code(short(u.Stale.Now, 13))))
 			if u.Failure != "" {
-				d.line("", "Last said: "+prose(short(u.Failure, 1000)))
+				d.line("", "Last error: "+prose(short(u.Failure, maxProse)))
 			}
-		}
-		was := "reviewed as " + code(short(u.Stale.Reviewed, 13))
-		if u.Stale.Reviewed == "" {
-			was = "never shown"
-		}
-		if i < maxNamed {
-			d.line(fmt.Sprintf("**%s**: %s, now %s", code(unitName(u.Key)), was, code(short(u.Stale.Now, 13))), "")
-			body()
-			d.line("")
-		} else {
-			d.details(fmt.Sprintf("%s: what differs", htmlCode(unitName(u.Key))), body)
-		}
+		})
 	}
 }
 
-// progress is a row for each unit, the gravest first; of many, those that are
-// through are folded away.
-func (d *doc) progress(units []plan.UnitProgress) {
-	units = slices.Clone(units)
-	slices.SortStableFunc(units, func(a, b plan.UnitProgress) int { return int(stageOf(a)) - int(stageOf(b)) })
+// progress is a row for each unit, the worst first. Of many, those that are done
+// are folded.
+func (d *rolloutPage) progress() {
 	show := func(units []plan.UnitProgress) {
-		d.table("", "Instance", "Where it stands", "Members")
+		d.table("", "Instance", "Progress", "Members")
 		for _, u := range units {
-			d.row("**"+stageOf(u).sign()+"**", code(unitName(u.Key)), standing(u), memberCell(u.Members))
+			d.row(bold(stageOf(u).sign()), unitCode(u.Key), progressOf(u), memberCell(u.Members))
 		}
 	}
-	open := units
+	units, open := d.r.Units, len(d.r.Units)
 	if len(units) > maxRows {
-		open = slices.DeleteFunc(slices.Clone(units), func(u plan.UnitProgress) bool { return stageOf(u) >= through })
+		open = slices.IndexFunc(append(units[:len(units):len(units)], plan.UnitProgress{Settled: true}), func(u plan.UnitProgress) bool { return stageOf(u) >= done })
 	}
-	if len(open) > 0 {
-		show(open)
+	if open > 0 {
+		show(units[:open])
 		d.line("")
 	}
-	if rest := units[len(open):]; len(rest) > 0 {
+	if rest := units[open:]; len(rest) > 0 {
 		d.details(count(len(rest), "instance")+" done", func() { show(rest) })
 	}
 }
 
-// standing is where a unit stands, in words.
-func standing(u plan.UnitProgress) string {
+// progressOf is the progress of a unit in words.
+func progressOf(u plan.UnitProgress) string {
 	steps := ""
 	if u.Total > 0 {
 		steps = fmt.Sprintf(" %d/%d", u.Done, u.Total)
-	}
-	at := ""
-	if u.At != "" {
-		at = ": " + code(u.At)
 	}
 	switch stageOf(u) {
 	case held:
@@ -240,11 +229,14 @@ func standing(u plan.UnitProgress) string {
 	case failed:
 		return "**failed**" + steps
 	case applying:
-		return "applying" + steps + at
+		if u.At != "" {
+			steps += ": " + code(u.At)
+		}
+		return "applying" + steps
 	case queued:
 		return "queued"
-	case overtaken:
-		return "taken over by " + code(commit(u.TakenOver))
+	case replaced:
+		return "replaced by " + code(commit(u.TakenOver))
 	}
 	s := prose(string(u.Phase))
 	if u.Total > 0 {
@@ -256,7 +248,7 @@ func standing(u plan.UnitProgress) string {
 	return s
 }
 
-// memberCell says where each member is, the first few by name.
+// memberCell names the node of each member, of the first few.
 func memberCell(ms []plan.MemberStatus) string {
 	if len(ms) == 0 {
 		return "–"

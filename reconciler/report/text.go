@@ -10,7 +10,7 @@ import (
 	"berth/schema"
 )
 
-// JSON is p as JSON, indented, with a final newline. Its format is plan.Format.
+// JSON encodes p as indented JSON with a final newline. Its format is plan.Format.
 func JSON(p plan.Proposal) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -22,13 +22,16 @@ func JSON(p plan.Proposal) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Text is p for a terminal: one line for each action, why it is done and on
-// which node, what it changes, what is in the way. No colour, no cursor moves.
+// Text is p for a terminal: one line for each action with its node, reason and
+// changes, then findings and held documents. It has no colour and moves no cursor.
 func Text(p plan.Proposal) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n", strings.TrimSpace(headlineText(&p)+". "+destroyed(&p)))
+	fmt.Fprintf(&b, "%s. %s\n", verdict(&p, clean), effects(&p, unitName))
+	if s := strings.TrimSpace(worstForJobs(&p, &plan.PullContext{}, unitName, clean) + " " + later(&p)); s != "" {
+		fmt.Fprintf(&b, "%s\n", s)
+	}
 	for _, f := range p.Conflicts {
-		fmt.Fprintf(&b, "\n! conflict: %s was changed on both sides\n", clean(f))
+		fmt.Fprintf(&b, "\n! conflict: %s: changed in the branch and in the base\n", clean(f))
 	}
 	if len(p.Released) > 0 {
 		fmt.Fprintf(&b, "\n%s\n", released(&p, unitName, clean))
@@ -44,13 +47,13 @@ func Text(p plan.Proposal) string {
 		}
 	}
 	for _, h := range p.Held {
-		if !told(h, p.Diagnostics) {
+		if !hasError(h, p.Diagnostics) {
 			fmt.Fprintf(&b, "\n! held (%s): %s: %s\n", clean(h.Why()), clean(h.File), clean(h.Message))
 		}
 	}
 	for _, x := range p.Authority {
 		if x.Allowed && x.BreakGlass {
-			fmt.Fprintf(&b, "\n! breaks the glass: %s, by %s as %s\n", clean(x.Why), clean(x.By), clean(x.Role))
+			fmt.Fprintf(&b, "\n! break-glass access: %s, by %s as %s\n", clean(x.Why), clean(x.By), clean(x.Role))
 		}
 	}
 	for _, n := range p.Impacted {
@@ -76,19 +79,9 @@ func Text(p plan.Proposal) string {
 	return b.String()
 }
 
-func headlineText(p *plan.Proposal) string {
-	if len(p.Conflicts) > 0 {
-		return "This " + noun(p) + " conflicts with its base: nothing can be planned"
-	}
-	if move := partialMove(p); move != "" {
-		return "Not ready to merge: it " + clean(move) + ". " + headline(p)
-	}
-	return headline(p)
-}
-
 func unitText(b *strings.Builder, p *plan.Plan) {
 	c := changeOf(p)
-	fmt.Fprintf(b, "%s %s  (%s)\n", c.sign(), unitName(p.Key), c.word())
+	fmt.Fprintf(b, "%s %s  (%s)\n", c.sign(), unitName(p.Key), c.verb())
 	var rows [][4]string
 	for _, a := range p.Actions {
 		rows = append(rows, [4]string{signOf(a.Verb) + " " + string(a.Verb), clean(a.Member), clean(a.Node), clean(a.Reason)})
@@ -113,7 +106,7 @@ func unitText(b *strings.Builder, p *plan.Plan) {
 			fmt.Fprintf(b, "%s%s: %s → %s\n", indent, clean(ch.Field), dash(clean(short(ch.Before, maxValue))), dash(clean(short(ch.After, maxValue))))
 		}
 		if reason := placed(p, a); reason != "" {
-			fmt.Fprintf(b, "%splaced: %s\n", indent, clean(reason))
+			fmt.Fprintf(b, "%snode: %s\n", indent, clean(reason))
 		}
 		if phrases := impact(a.Impact); len(phrases) > 0 {
 			fmt.Fprintf(b, "%s%s\n", indent, clean(strings.Join(phrases, "; ")))
@@ -130,11 +123,4 @@ func unitText(b *strings.Builder, p *plan.Plan) {
 
 func pad(s string, width int) string {
 	return s + strings.Repeat(" ", max(0, width-len([]rune(s))))
-}
-
-func dash(s string) string {
-	if s == "" {
-		return "–"
-	}
-	return s
 }

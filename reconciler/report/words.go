@@ -14,13 +14,13 @@ import (
 // change is what a plan does to its unit as a whole.
 type change int
 
-// In the order people should see them.
+// The changes, in the order they are shown.
 const (
 	deletes change = iota
-	blocks         // does nothing, and not for want of something to do
+	blocks         // no action, and something is blocked
 	creates
 	changes
-	repairs // starts what stands still, and nothing else
+	repairs // starts members, and nothing else
 )
 
 func changeOf(p *plan.Plan) change {
@@ -40,10 +40,10 @@ func changeOf(p *plan.Plan) change {
 	return changes
 }
 
-// sign of a change, as diffs have it.
+// sign is the sign of a change, as in a diff.
 func (c change) sign() string { return [...]string{"-", "!", "+", "~", "~"}[c] }
 
-func (c change) word() string {
+func (c change) verb() string {
 	return [...]string{"delete", "blocked", "create", "change", "start"}[c]
 }
 
@@ -58,7 +58,7 @@ func signOf(v plan.Verb) string {
 	return "~"
 }
 
-// inOrder is the plans, the ones with most at stake first, each kind by key.
+// inOrder returns the plans in the order of their changes, then by key.
 func inOrder(plans []plan.Plan) []*plan.Plan {
 	out := make([]*plan.Plan, len(plans))
 	for i := range plans {
@@ -68,23 +68,19 @@ func inOrder(plans []plan.Plan) []*plan.Plan {
 	return out
 }
 
-// tally counts the plans of a proposal by what they do.
-func tally(plans []plan.Plan) (n [repairs + 1]int) {
-	for i := range plans {
-		n[changeOf(&plans[i])]++
-	}
-	return n
-}
-
 // count is "1 instance" or "2 instances".
 func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
+	return fmt.Sprintf("%d %s%s", n, noun, plural(n, "", "s"))
 }
 
-// unitName is the short name of a unit, clean: "physics.lhc/train".
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}
+
+// unitName is the short name of a unit: "physics.lhc/train".
 func unitName(k schema.Key) string {
 	if k.Kind == schema.KindInstance {
 		return clean(k.ProjectID() + "/" + k.Name)
@@ -92,79 +88,10 @@ func unitName(k schema.Key) string {
 	return clean(k.String())
 }
 
-// headline says in one sentence what a merge does to instances.
-func headline(p *plan.Proposal) string {
-	n := tally(p.Plans)
-	var parts []string
-	say := func(n int, what string) {
-		if n == 0 {
-			return
-		}
-		noun := count(n, "instance")
-		if len(parts) > 0 {
-			noun = fmt.Sprint(n)
-		}
-		verb := "will be "
-		if what == "blocked" {
-			verb = map[bool]string{true: "is ", false: "are "}[n == 1]
-		}
-		parts = append(parts, noun+" "+verb+what)
-	}
-	say(n[deletes], "deleted")
-	say(n[creates], "created")
-	say(n[changes], "changed")
-	say(n[repairs], "started")
-	say(n[blocks], "blocked")
-	if len(parts) == 0 {
-		return "No instance changes"
-	}
-	return sentence(parts)
-}
+// unitCode is unitName as a code span.
+func unitCode(k schema.Key) string { return code(unitName(k)) }
 
-// destroyed says what a merge takes away, or that it takes nothing; "" where
-// there is no plan to say it of.
-func destroyed(p *plan.Proposal) string {
-	if len(p.Plans) == 0 {
-		return ""
-	}
-	units, members, jobs := 0, 0, false
-	for _, u := range p.Plans {
-		for _, a := range u.Actions {
-			switch a.Verb {
-			case plan.Delete:
-				units++
-			case plan.Leave:
-				members++
-			}
-			jobs = jobs || a.Impact.EndsJobs
-		}
-	}
-	var parts []string
-	if units > 0 {
-		parts = append(parts, count(units, "instance")+" with all state")
-	}
-	if members > 0 {
-		parts = append(parts, count(members, "member")+" "+map[bool]string{true: "leaves", false: "leave"}[members == 1])
-	}
-	switch {
-	case units == 0 && members == 0 && !jobs:
-		return "Nothing is destroyed."
-	case units == 0 && members == 0:
-		return "Running jobs are ended."
-	case units == 0:
-		return upper(parts[0]) + "; " + map[bool]string{true: "running jobs are ended.", false: "no instance is destroyed."}[jobs]
-	}
-	s := "Destroyed: " + parts[0]
-	if members > 0 {
-		s += "; " + parts[1]
-	}
-	if jobs {
-		s += "; running jobs are ended"
-	}
-	return s + "."
-}
-
-// sentence joins parts as in speech.
+// sentence joins parts as a sentence does.
 func sentence(parts []string) string {
 	if len(parts) < 2 {
 		return strings.Join(parts, "")
@@ -172,8 +99,7 @@ func sentence(parts []string) string {
 	return strings.Join(parts[:len(parts)-1], ", ") + " and " + parts[len(parts)-1]
 }
 
-// list is a sentence's list, of which the last are counted where there are more
-// than max.
+// list is sentence with at most max parts; the last one counts the others.
 func list(parts []string, max int) string {
 	if len(parts) > max {
 		parts = append(parts[:max-1:max-1], fmt.Sprintf("%d more", len(parts)-max+1))
@@ -181,8 +107,7 @@ func list(parts []string, max int) string {
 	return sentence(parts)
 }
 
-// upper is s as a sentence begins. What begins with a name, a path or the words of
-// others is none of ours to write otherwise.
+// upper begins s with a capital letter.
 func upper(s string) string {
 	if s == "" {
 		return ""
@@ -191,12 +116,7 @@ func upper(s string) string {
 	return string(unicode.ToUpper(r)) + s[n:]
 }
 
-// told says whether a document that is held is told of by a finding.
-func told(h plan.Held, ds []schema.Diagnostic) bool {
-	return slices.ContainsFunc(ds, func(d schema.Diagnostic) bool { return d.File == h.File && d.Severity == schema.SeverityError })
-}
-
-// impact is what an action means, one phrase each.
+// impact lists what an action means, one phrase each.
 func impact(i plan.Impact) []string {
 	var out []string
 	if i.EndsJobs {
@@ -217,7 +137,7 @@ func impact(i plan.Impact) []string {
 	return out
 }
 
-// severities counts findings: errors, warnings, notes.
+// severities counts findings: "1 error and 2 warnings".
 func severities(ds []schema.Diagnostic) string {
 	var parts []string
 	for _, s := range []schema.Severity{schema.SeverityError, schema.SeverityWarning, schema.SeverityNote} {
@@ -234,25 +154,28 @@ func severities(ds []schema.Diagnostic) string {
 	return sentence(parts)
 }
 
-// placed is why the member an action brings in is on its node, or "".
+// placed returns why the member that an action brings in is on its node, or "".
 func placed(p *plan.Plan, a plan.Action) string {
 	if a.Verb == plan.Join {
 		return p.Placed[a.Member]
 	}
-	if a.Verb == plan.Create && p.After != nil {
-		for _, m := range p.After.Members {
-			if m.ControlPlane {
-				return p.Placed[m.Name]
-			}
-		}
+	if control, ok := p.After.Control(); ok && a.Verb == plan.Create {
+		return p.Placed[control.Name]
 	}
 	return ""
 }
 
-// commit is an id as short as people use it.
+// commit is a commit id, shortened.
 func commit(id string) string {
 	if len(id) > 10 {
 		id = id[:10]
 	}
 	return clean(id)
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "–"
+	}
+	return s
 }

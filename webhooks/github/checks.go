@@ -102,6 +102,10 @@ func (f *repository) page() string {
 	return u.Scheme + "://" + u.Host + strings.TrimSuffix(root, "/") + "/" + f.o.Owner + "/" + f.o.Repo
 }
 
+// FilesURL returns the URL below which the forge shows files. A commit and a path
+// follow it.
+func (f *Forge) FilesURL() string { return f.page() + "/blob/" }
+
 // CancelChecks completes as cancelled Berth's incomplete checks on a commit, whatever
 // their names.
 func (f *checks) CancelChecks(ctx context.Context, commit string) error {

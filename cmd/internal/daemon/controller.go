@@ -13,10 +13,7 @@ import (
 	"berth/reconciler/decide"
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/loop"
-	"berth/reconciler/patch"
 	"berth/reconciler/plan"
-	"berth/reconciler/pulls"
-	"berth/reconciler/report"
 	"berth/runtimes"
 	"berth/runtimes/backends"
 	"berth/runtimes/host"
@@ -85,7 +82,7 @@ func newController(ctx context.Context, c *Config, log *slog.Logger, h hooks) (_
 		Rules:     []func(before, after *schema.Desired) []schema.Diagnostic{schema.Lifecycle, c.Features.gate},
 		Artifacts: c.Artifacts.looker(), ArtifactInterval: time.Duration(c.Artifacts.Interval), Dates: c.API != nil, Retention: c.retention(),
 		Repo: repo, Forge: forge, Loader: loader, Runtimes: live,
-		Render:   pulls.Render{Checks: report.Checks, Key: report.Key, Plan: report.Plan, Rollout: report.Rollout, Answer: report.Answer, Lines: patch.Lines},
+		Render:   d.rendering(),
 		Interval: time.Duration(c.Interval), Poll: time.Duration(c.Poll), Flush: time.Duration(c.FlushWindow),
 		Workers: c.Workers, MaxAttempts: c.MaxAttempts, Log: log, Metrics: loop.NewMetrics(d.reg), Looking: h.reconciling, Owed: h.owed,
 	})

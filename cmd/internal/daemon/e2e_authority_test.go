@@ -386,7 +386,7 @@ func TestBreakGlassNeedsTheAuthor(t *testing.T) {
 
 			pull, _ = g.open(superadmin, gittest.Commit{Message: "train\n\nBreak-Glass: nobody else is awake", Files: trainOf(2)})
 			g.check(pull, "success")
-			g.comment(pull, "Breaks the glass", superadmin)
+			g.comment(pull, "Break-glass access", superadmin)
 			g.mergeAs(pull, method, projectAdmin, "train")
 			g.until("running", labtest.Train, running)
 			require.Empty(t, g.held())

@@ -58,7 +58,7 @@ func playSchedules(t *testing.T, fields int) {
 	s := newSaga(t)
 	want := newField(t, s, 0, 0).play(nil)
 	all := show(want[len(want)-1])
-	for _, words := range []string{"creates `physics.lattice/", "deletes", "dislpay_name", "1 instance running", "max_gpus_per_instance", "nothing of the estate changes"} {
+	for _, words := range []string{"Creates `physics.lattice/", "eletes", "dislpay_name", "1 instance running", "max_gpus_per_instance", "no file of the estate changes"} {
 		require.True(t, strings.Contains(all, words), "of %q nothing came about", words)
 	}
 	// More side by side than there are cores: a field waits most of its time.
@@ -582,6 +582,8 @@ var (
 	someID     = regexp.MustCompile(`\b[0-9a-f]{10,40}\b`)
 	someCause  = regexp.MustCompile(`\bc[0-9a-f]{20}\b`)
 	someTime   = regexp.MustCompile(`\b[0-9.]+ s\b`)
+	liveState  = regexp.MustCompile(`live state of [0-9: -]+ UTC`)
+	sincePush  = regexp.MustCompile(`(?m)^Since the last push: .*\n\n`) // depends on which plans were shown
 )
 
 func (f *field) portrait(l *life, merges map[string]int) portrait {
@@ -589,6 +591,7 @@ func (f *field) portrait(l *life, merges map[string]int) portrait {
 	out := portrait{Open: p.Open, Merged: p.MergeCommit != "", Head: p.Head}
 	said := func(text string) string {
 		text = mergedInto.ReplaceAllString(text, "merged into main")
+		text = sincePush.ReplaceAllString(liveState.ReplaceAllString(text, "live state"), "")
 		text = someTime.ReplaceAllString(someCause.ReplaceAllString(text, "CAUSE"), "some time")
 		return someID.ReplaceAllStringFunc(text, func(id string) string {
 			for commit, pull := range merges {

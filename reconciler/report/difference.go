@@ -1,0 +1,69 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+
+	"berth/reconciler/plan"
+)
+
+// maxDifferences is how many differences a sentence names.
+const maxDifferences = 3
+
+// staleText says how a plan differs from the one that was reviewed.
+func staleText(s *plan.StalePlan) string {
+	if s.Reviewed == "" {
+		return "merged before a plan of it was shown"
+	}
+	return "the plan differs from the reviewed one: " + few(differences(s.Diff))
+}
+
+// sinceText says how a plan differs from that of the head before.
+func sinceText(diff []plan.DiffLine) string {
+	if parts := differences(diff); len(parts) > 0 {
+		return few(parts)
+	}
+	return "no change to the plan"
+}
+
+func few(parts []string) string {
+	if n := len(parts) - maxDifferences; n > 0 {
+		parts = append(parts[:maxDifferences:maxDifferences], fmt.Sprintf("and %d more", n))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// differences are the lines of a difference in words. Two lines that differ in
+// their last word only are one: "join worker-3 on dev-gpu-9, not dev-gpu-7".
+func differences(diff []plan.DiffLine) []string {
+	begin := func(l plan.DiffLine) string { return l.Text[:strings.LastIndexByte(l.Text, ' ')+1] }
+	var out []string
+	used := map[int]bool{}
+	for i, l := range diff {
+		if used[i] || l.Sign != "-" && l.Sign != "+" {
+			continue
+		}
+		other := -1
+		for j := i + 1; j < len(diff) && diff[j].Sign != "@" && begin(l) != ""; j++ {
+			if !used[j] && diff[j].Sign != l.Sign && diff[j].Sign != " " && begin(diff[j]) == begin(l) {
+				other = j
+				break
+			}
+		}
+		text := prose(short(strings.TrimSpace(l.Text), maxValue))
+		switch {
+		case other >= 0:
+			used[other] = true
+			was, is := l, diff[other]
+			if l.Sign == "+" {
+				was, is = is, was
+			}
+			out = append(out, prose(short(strings.TrimSpace(is.Text), maxValue))+", not "+prose(short(strings.TrimPrefix(was.Text, begin(was)), maxValue)))
+		case l.Sign == "-":
+			out = append(out, "no longer: "+text)
+		default:
+			out = append(out, "new: "+text)
+		}
+	}
+	return out
+}

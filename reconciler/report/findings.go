@@ -1,0 +1,222 @@
+package report
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"berth/reconciler/plan"
+	"berth/schema"
+	"berth/schema/authority"
+)
+
+// entry is one line of a list: where, what is wrong, and the next step. Equal
+// entries of several places are one.
+type entry struct {
+	places []string // Markdown
+	what   string   // Markdown
+	next   string   // Markdown; "": what says it
+}
+
+type entries []entry
+
+func (all *entries) add(place, what, next string) {
+	if i := slices.IndexFunc(*all, func(e entry) bool { return e.what == what && e.next == next }); i >= 0 {
+		(*all)[i].places = append((*all)[i].places, place)
+		return
+	}
+	*all = append(*all, entry{[]string{place}, what, next})
+}
+
+// maxOpen is how many lines of a list are not folded.
+const maxOpen = 20
+
+// list writes entries below a title, if there are any.
+func (d *doc) list(title string, all entries) {
+	if len(all) == 0 {
+		return
+	}
+	d.line(bold(title), "")
+	show := func(all entries) {
+		for _, e := range all {
+			place := e.places[0]
+			if n := len(e.places); n > maxNamed {
+				place = fmt.Sprintf("%d places", n)
+			} else {
+				place = sentence(e.places)
+			}
+			line := "- " + place + ": " + e.what
+			if e.next != "" {
+				line += "<br>→ " + e.next
+			}
+			d.line(line)
+		}
+	}
+	show(all[:min(len(all), maxOpen)])
+	d.line("")
+	if len(all) > maxOpen {
+		d.details(fmt.Sprintf("%d more", len(all)-maxOpen), func() { show(all[maxOpen:]) })
+	}
+	for _, e := range all {
+		if len(e.places) > maxNamed {
+			d.details(count(len(e.places), "place"), func() {
+				for _, place := range e.places {
+					d.line("- " + place)
+				}
+			})
+		}
+	}
+}
+
+// blocking lists what keeps a merge from doing all that is asked, apart from
+// invalid documents, each with its next step.
+func (d *page) blocking(permitted []schema.Diagnostic) {
+	var all entries
+	for _, f := range d.p.Conflicts {
+		all.add(d.place(f, 0, 0), "changed in the branch and in the base", "")
+	}
+	for _, x := range d.p.Authority {
+		if !x.Allowed {
+			all.add(d.place(x.File, 0, 0), prose(short(x.Reason, maxProse)), approval(x))
+		}
+	}
+	for _, f := range permitted {
+		explained := family(f.Code) == "authority" && slices.ContainsFunc(d.p.Authority, func(x authority.Decision) bool { return !x.Allowed && x.File == f.File })
+		if f.Severity == schema.SeverityError && !explained {
+			next := nextStep(f)
+			if acknowledgement(f) != "" {
+				f.Message, _, _ = strings.Cut(f.Message, ": ") // the rest is the next step
+			}
+			all.add(d.place(f.File, f.Line, 0), finding(f), next)
+		}
+	}
+	for _, u := range inOrder(d.p.Plans) {
+		for _, b := range u.Blocked {
+			if !b.Wait && !d.p.Comes(u.Key) { // a released one is listed on top
+				all.add(unitCode(u.Key), prose(short(b.Message, maxProse)), unblock[b.Code])
+			}
+		}
+	}
+	for _, h := range d.p.Held {
+		if !hasError(h, d.p.Diagnostics) {
+			all.add(d.place(h.File, 0, 0), prose(short(h.Message, maxProse)), release[h.Reason])
+		}
+	}
+	d.list("Blocking", all)
+}
+
+// waiting lists what comes about by itself later.
+func (d *page) waiting() {
+	var all entries
+	for _, u := range inOrder(d.p.Plans) {
+		for _, b := range u.Blocked {
+			if b.Wait {
+				all.add(unitCode(u.Key), prose(short(b.Message, maxProse)), unblock[b.Code])
+			}
+		}
+	}
+	d.list("Waiting", all)
+}
+
+// approval is the next step after a missing permission.
+func approval(x authority.Decision) string {
+	if len(x.Holders) == 0 {
+		return prose(short(x.Next, maxProse))
+	}
+	var names []string
+	for _, login := range x.Holders {
+		names = append(names, code(login))
+	}
+	return strings.Join(names, " or ") + " approves this pull request; no new push is needed"
+}
+
+// unblock is the next step for a blocked unit, by code.
+var unblock = map[string]string{
+	plan.CodeUnknown:      "Berth plans it again when the host answers",
+	plan.CodeSuspended:    "to resume: remove `suspend: true` from the document",
+	plan.CodeUnreachable:  "Berth continues when the host answers",
+	plan.CodeStopped:      "to apply them: set `desired_state: running`",
+	plan.CodeBackend:      "delete the instance in one pull request, and create it in the next",
+	plan.CodeNoNode:       "ask for fewer or other nodes in the document, or let the platform add a node; Berth then places it",
+	plan.CodeStays:        "Berth moves it when a suitable node is free",
+	plan.CodeControlPlane: "keep region and SKU; or delete the instance in one pull request, and create it in the next",
+	plan.CodeDenied:       "comply with the rule, or have the rule changed first in a pull request of its own",
+	"artifact.unverified": "Berth continues when the artifact is verified",
+}
+
+// release is the next step for a held document, by reason.
+var release = map[string]string{
+	"needs":        "bring that document into force first, in this or another pull request",
+	"denied":       "comply with the rule, or have the rule changed first in a pull request of its own",
+	"unauthorised": "a user with the permission approves this pull request",
+}
+
+var hexDigest = regexp.MustCompile(`\b[0-9a-f]{16}\b`)
+
+// acknowledgement is the digest that acknowledges a blocked deletion, or "".
+func acknowledgement(f schema.Diagnostic) string {
+	if family(f.Code) != "deletion" {
+		return ""
+	}
+	return hexDigest.FindString(f.Message)
+}
+
+// nextStep is the next step after an error of policy, authority or the deletion
+// rule.
+func nextStep(f schema.Diagnostic) string {
+	switch family := family(f.Code); {
+	case family == "base":
+		return "merge the policy in a pull request of its own first"
+	case f.Code == "policy.wider":
+		return "narrow that line to what the layers above it allow"
+	case family == "policy":
+		return "change that line, or have the rule changed first in a pull request of its own"
+	case family == "authority":
+		return "a user with the permission approves this pull request; no new push is needed"
+	case f.Code == "deletion.protected":
+		return "set `deletion_protection: false` in one pull request, and delete it in the next"
+	}
+	if digest := acknowledgement(f); digest != "" {
+		return fmt.Sprintf("to confirm exactly these: a user with `deletions.acknowledge` comments %s, or commits with the trailer %s", code("/berth ack-delete "+digest), code("Berth-Ack-Delete: "+digest))
+	}
+	return ""
+}
+
+// family is the first part of a code.
+func family(code string) string {
+	family, _, _ := strings.Cut(code, ".")
+	return family
+}
+
+func withoutErrors(ds []schema.Diagnostic) []schema.Diagnostic {
+	return slices.DeleteFunc(slices.Clone(ds), func(f schema.Diagnostic) bool { return f.Severity == schema.SeverityError })
+}
+
+// findings lists errors, then warnings and notes.
+func (d *page) findings(ds []schema.Diagnostic) {
+	var errors, warnings entries
+	for _, f := range bySeverity(ds) {
+		if f.Severity == schema.SeverityError {
+			errors.add(d.place(f.File, f.Line, f.Column), finding(f), "")
+		} else {
+			warnings.add(d.place(f.File, f.Line, f.Column), finding(f), "")
+		}
+	}
+	d.list("Errors", errors)
+	d.list("Warnings", warnings)
+}
+
+func finding(f schema.Diagnostic) string {
+	return prose(short(f.Message, maxProse)) + " (" + code(f.Code) + ")"
+}
+
+// bySeverity returns findings with the errors first.
+func bySeverity(ds []schema.Diagnostic) []schema.Diagnostic {
+	rank := func(d schema.Diagnostic) int {
+		return slices.Index([]schema.Severity{schema.SeverityError, schema.SeverityWarning, schema.SeverityNote}, d.Severity)
+	}
+	out := slices.Clone(ds)
+	slices.SortStableFunc(out, func(a, b schema.Diagnostic) int { return rank(a) - rank(b) })
+	return out
+}

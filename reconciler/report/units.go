@@ -1,0 +1,306 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"berth/reconciler/plan"
+)
+
+// maxRows is how many units have a row of their own. If there are more, those with
+// equal rows share one.
+const maxRows = 30
+
+// units is the table of instances: one row an instance, one kind of fact a column.
+func (d *page) units() {
+	plans := d.p.Plans
+	d.table("", "Instance", "Change", "Services", "Jobs", "Nodes")
+	type row struct{ sign, change, services, jobs, nodes string }
+	names := map[row][]string{}
+	var rows []row
+	for i, u := range inOrder(plans) {
+		c := changeOf(u)
+		r := row{c.sign(), changeCell(u, d.p.Comes(u.Key)), servicesCell(u), dash(d.jobs(u)), nodesCell(u)}
+		if len(plans) <= maxRows || c == deletes {
+			r.sign += strings.Repeat(" ", i+1) // makes the row unique
+		}
+		if names[r] == nil {
+			rows = append(rows, r)
+		}
+		names[r] = append(names[r], unitCode(u.Key))
+	}
+	for _, r := range rows {
+		who := names[r]
+		if len(who) > 3 {
+			who = append(who[:2:2], fmt.Sprintf("and %d more", len(who)-2))
+		}
+		d.row(bold(strings.TrimSpace(r.sign)), strings.Join(who, "<br>"), r.change, r.services, r.jobs, r.nodes)
+	}
+	d.line("")
+}
+
+// actionsOf groups the actions of a plan by verb.
+func actionsOf(u *plan.Plan) map[plan.Verb][]plan.Action {
+	by := map[plan.Verb][]plan.Action{}
+	for _, a := range u.Actions {
+		by[a.Verb] = append(by[a.Verb], a)
+	}
+	return by
+}
+
+// changeCell is what changes of a unit. comes: it does so with any merge.
+func changeCell(u *plan.Plan, comes bool) string {
+	by := actionsOf(u)
+	var parts []string
+	members := func(v plan.Verb, verb string) {
+		var names []string
+		for _, a := range by[v] {
+			names = append(names, code(a.Member))
+		}
+		if len(names) > 0 {
+			parts = append(parts, verb+" "+list(names, 4))
+		}
+	}
+	switch c := changeOf(u); {
+	case c == deletes:
+		return strings.Join(append([]string{"deleted"}, otherNotes(u)...), "; ")
+	case c == blocks && !isBlocked(u):
+		return "waits, see below"
+	case c == blocks:
+		return "blocked, see " + map[bool]string{true: "above", false: "below"}[comes]
+	case len(by[plan.Create]) > 0 && u.Before != nil:
+		parts = append(parts, "creation continues")
+	case len(by[plan.Create]) > 0:
+		parts = append(parts, "created")
+	}
+	if len(by[plan.Stop]) > 0 {
+		parts = append(parts, "stopped")
+	}
+	members(plan.Leave, "removes")
+	for _, a := range by[plan.Configure] {
+		parts = append(parts, valuesOf(a))
+	}
+	members(plan.Join, "adds")
+	members(plan.Start, "starts")
+	parts = append(parts, otherNotes(u)...)
+	if len(u.Blocked) > 0 {
+		parts = append(parts, map[bool]string{true: "the rest is blocked", false: "the rest waits"}[isBlocked(u)])
+	}
+	return strings.Join(parts, "; ")
+}
+
+// valuesOf names what a configure action changes, with short values.
+func valuesOf(a plan.Action) string {
+	var parts []string
+	for _, c := range a.Changes {
+		if strings.HasPrefix(c.Field, "members.") && (c.Before == "" || c.After == "") {
+			continue // joins and leaves show it
+		}
+		part := code(short(c.Field, 60))
+		name, isUser := strings.CutPrefix(c.Field, "users.")
+		name, _, _ = strings.Cut(name, ".")
+		switch {
+		case isUser && c.Before == "":
+			part = "adds user " + code(short(name, 60))
+		case isUser && c.After == "":
+			part = "removes user " + code(short(name, 60))
+		case len(c.Before) <= 24 && len(c.After) <= 24:
+			part += " " + code(dash(c.Before)) + " → " + code(dash(c.After))
+		}
+		if !slices.Contains(parts, part) {
+			parts = append(parts, part)
+		}
+	}
+	switch {
+	case len(parts) == 0:
+		return prose(short(a.Reason, maxValue))
+	case len(parts) > 3:
+		parts = append(parts[:2:2], fmt.Sprintf("%d more values", len(parts)-2))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// servicesCell is what becomes of a unit's services.
+func servicesCell(u *plan.Plan) string {
+	by := actionsOf(u)
+	var restarts []string
+	reconfigures := false
+	for _, a := range u.Actions {
+		for _, r := range a.Impact.Restarts {
+			if r = prose(short(r, maxValue)); !slices.Contains(restarts, r) {
+				restarts = append(restarts, r)
+			}
+		}
+		reconfigures = reconfigures || a.Impact.Reconfigure
+	}
+	switch {
+	case len(by[plan.Delete])+len(by[plan.Stop]) > 0:
+		return "stop"
+	case len(by[plan.Create]) > 0:
+		return "start"
+	case len(restarts) > 0:
+		return list(restarts, 4) + plural(len(restarts), " restarts", " restart")
+	case reconfigures:
+		return "reconfigured, no restart"
+	}
+	return "–"
+}
+
+// jobs is the number of jobs of a unit, and what the worst step for them does; ""
+// where there is nothing to say.
+func (d *page) jobs(u *plan.Plan) string {
+	worst := workOf(u)
+	if worst == workNone {
+		return ""
+	}
+	var parts []string
+	switch j, known := jobsOf(u.Key, d.c); {
+	case known:
+		parts = append(parts, jobsText(j))
+	case showsJobs(d.c) && worst > workStays:
+		parts = append(parts, "unknown: "+d.silentHost(u)+" did not report them")
+	}
+	for _, note := range notesOf(u) {
+		if isAboutJobs(note) && (worst != workEnds || note != jobsContinue) { // some of them do not
+			parts = append(parts, note)
+		}
+	}
+	if worst == workStays && len(parts) == 0 {
+		return "continue"
+	}
+	return strings.Join(parts, "; ")
+}
+
+// silentHost is the node whose host would report the jobs of a unit.
+func (d *page) silentHost(u *plan.Plan) string {
+	if control, ok := u.Before.Control(); ok {
+		return code(control.Node)
+	}
+	return "its host"
+}
+
+// jobsContinue is how a runtime says that a step ends no job.
+const jobsContinue = "running jobs go on"
+
+// otherNotes are the notes that are not about jobs.
+func otherNotes(u *plan.Plan) []string { return slices.DeleteFunc(notesOf(u), isAboutJobs) }
+
+func isAboutJobs(note string) bool { return strings.Contains(note, "jobs") }
+
+// notesOf is what a plan's runtime says about the step that is worst for jobs, a
+// phrase each. A phrase about another step would contradict it.
+func notesOf(u *plan.Plan) []string {
+	worst := workNone
+	for _, a := range u.Actions {
+		worst = max(worst, stepWork(a))
+	}
+	var notes []string
+	for _, a := range u.Actions {
+		if stepWork(a) != worst {
+			continue
+		}
+		for note := range strings.SplitSeq(a.Impact.Note, "; ") {
+			if note = prose(short(note, maxValue)); note != "" && !slices.Contains(notes, note) {
+				notes = append(notes, note)
+			}
+		}
+	}
+	return notes
+}
+
+// nodesCell is which nodes a plan drains and takes.
+func nodesCell(u *plan.Plan) string {
+	var drains, takes []string
+	for _, a := range u.Actions {
+		for _, n := range a.Impact.Drains {
+			if n = code(n); !slices.Contains(drains, n) {
+				drains = append(drains, n)
+			}
+		}
+		if n := code(a.Node); (a.Verb == plan.Create || a.Verb == plan.Join) && a.Node != "" && !slices.Contains(takes, n) {
+			takes = append(takes, n)
+		}
+	}
+	var parts []string
+	if len(drains) > 0 {
+		parts = append(parts, "drains "+list(drains, 4))
+	}
+	if len(takes) > 0 {
+		parts = append(parts, "uses "+list(takes, 4))
+	}
+	return dash(strings.Join(parts, "; "))
+}
+
+// allSteps folds the steps of every plan, and those of many once more.
+func (d *page) allSteps() {
+	n := 0
+	for i := range d.p.Plans {
+		if len(d.p.Plans[i].Actions) > 0 {
+			n++
+		}
+	}
+	show := func() {
+		for _, u := range inOrder(d.p.Plans) {
+			d.steps(u)
+		}
+	}
+	if n > maxNamed {
+		d.details("Steps of "+count(n, "instance"), show)
+		return
+	}
+	show()
+}
+
+// steps folds the values a plan changes, and each of its steps.
+func (d *page) steps(u *plan.Plan) {
+	if len(u.Actions) == 0 {
+		return
+	}
+	d.details(fmt.Sprintf("%s: %s", htmlCode(unitName(u.Key)), count(len(u.Actions), "step")), func() {
+		if lines := diffLines(u); len(lines) > 0 {
+			d.line(fence("diff", lines)...)
+			d.line("")
+		}
+		number := map[string]string{}
+		for i, a := range u.Actions {
+			number[a.ID] = fmt.Sprint(i + 1)
+		}
+		d.table("#", "Action", "Node", "Reason", "Effect", "After")
+		for i, a := range u.Actions {
+			var needs []string
+			for _, id := range a.Needs {
+				needs = append(needs, number[id])
+			}
+			reason := prose(short(a.Reason, maxValue))
+			if why := placed(u, a); why != "" {
+				reason += "; node: " + prose(short(why, maxValue))
+			}
+			d.row(fmt.Sprint(i+1), strings.TrimSpace(signOf(a.Verb)+" "+string(a.Verb)+" "+optional(a.Member)), optional(a.Node), reason,
+				prose(short(strings.Join(impact(a.Impact), "; "), maxValue)), strings.Join(needs, ", "))
+		}
+	})
+}
+
+func optional(s string) string {
+	if s == "" {
+		return ""
+	}
+	return code(s)
+}
+
+// diffLines is the values that a plan changes, as a diff.
+func diffLines(u *plan.Plan) []string {
+	var lines []string
+	for _, a := range u.Actions {
+		for _, c := range a.Changes {
+			if c.Before != "" {
+				lines = append(lines, "- "+c.Field+": "+short(c.Before, maxValue))
+			}
+			if c.After != "" {
+				lines = append(lines, "+ "+c.Field+": "+short(c.After, maxValue))
+			}
+		}
+	}
+	return lines
+}

@@ -1,0 +1,273 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"berth/reconciler/plan"
+	"berth/schema"
+)
+
+// maxNamed is how many units or files a sentence names before it counts them.
+const maxNamed = 3
+
+// verdict says whether the change can be merged, without a full stop. text escapes
+// what is not Berth's.
+func verdict(p *plan.Proposal, text func(string) string) string {
+	switch bad, move := obstacles(p), partialMove(p); {
+	case len(p.Conflicts) > 0:
+		return "Blocked: conflicts with the base in " + count(len(p.Conflicts), "file")
+	case bad == "":
+		return "Ready to merge"
+	case awaitsAcknowledgement(p):
+		return "Waiting for approval: " + count(len(p.Diagnostics), "deletion")
+	case move != "":
+		return "Blocked: it " + text(short(move, maxProse)) + "; " + bad
+	default:
+		return "Blocked: " + bad
+	}
+}
+
+// partialMove says what a merge deletes and does not create in another tenant, or
+// creates there and does not delete; "" for nothing.
+func partialMove(p *plan.Proposal) string {
+	first, n := "", 0
+	for _, f := range p.Diagnostics {
+		if f.Code != plan.CodePartialMove {
+			continue
+		}
+		if n++; first == "" || strings.HasPrefix(f.Message, "deletes") && !strings.HasPrefix(first, "deletes") {
+			first = f.Message
+		}
+	}
+	if n > 1 {
+		first += fmt.Sprintf(" (and %s more)", count(n-1, "document"))
+	}
+	return first
+}
+
+// awaitsAcknowledgement reports whether an acknowledgement is all that a merge
+// needs.
+func awaitsAcknowledgement(p *plan.Proposal) bool {
+	return obstacles(p) == count(len(p.Diagnostics), "error") && !slices.ContainsFunc(p.Diagnostics, func(f schema.Diagnostic) bool {
+		return acknowledgement(f) == ""
+	})
+}
+
+// obstacles counts what is blocking a merge; "" is nothing.
+func obstacles(p *plan.Proposal) string {
+	n, blocked, held := 0, 0, 0
+	for _, f := range p.Diagnostics {
+		if f.Severity == schema.SeverityError {
+			n++
+		}
+	}
+	for i := range p.Plans {
+		if u := &p.Plans[i]; isBlocked(u) && !p.Comes(u.Key) {
+			blocked++
+		}
+	}
+	for _, h := range p.Held {
+		if !hasError(h, p.Diagnostics) {
+			held++
+		}
+	}
+	var parts []string
+	for _, part := range []struct {
+		n    int
+		what string
+	}{{n, count(n, "error")}, {blocked, count(blocked, "instance") + " blocked"}, {held, count(held, "document") + " held"}} {
+		if part.n > 0 {
+			parts = append(parts, part.what)
+		}
+	}
+	return sentence(parts)
+}
+
+// isBlocked reports whether more than time is needed to unblock a unit.
+func isBlocked(u *plan.Plan) bool {
+	return slices.ContainsFunc(u.Blocked, func(b plan.Blocked) bool { return !b.Wait })
+}
+
+// hasError reports whether a held document has a finding that explains it.
+func hasError(h plan.Held, ds []schema.Diagnostic) bool {
+	return slices.ContainsFunc(ds, func(d schema.Diagnostic) bool { return d.File == h.File && d.Severity == schema.SeverityError })
+}
+
+// effects is a sentence about what a merge does to instances, the worst first. It
+// names them where they are few.
+func effects(p *plan.Proposal, name func(schema.Key) string) string {
+	if len(p.Conflicts) > 0 {
+		if p.Head == "" {
+			return "Nothing can be planned: make the change again from the base."
+		}
+		return "Nothing can be planned: merge the base into the branch and push again."
+	}
+	would := obstacles(p) != ""
+	by := map[change][]string{}
+	for _, u := range inOrder(p.Plans) {
+		by[changeOf(u)] = append(by[changeOf(u)], name(u.Key))
+	}
+	var parts []string
+	for _, c := range []change{deletes, creates, changes, repairs} {
+		names, verb := by[c], c.verb()
+		if !would {
+			verb += "s"
+		}
+		switch {
+		case len(names) == 0:
+		case len(p.Plans) <= maxNamed:
+			parts = append(parts, verb+" "+sentence(names))
+		case len(parts) == 0:
+			parts = append(parts, verb+" "+count(len(names), "instance"))
+		default:
+			parts = append(parts, fmt.Sprintf("%s %d", verb, len(names)))
+		}
+	}
+	rest := ""
+	switch names := by[blocks]; {
+	case len(names) == 0:
+	case len(p.Plans) <= maxNamed:
+		rest = sentence(names) + plural(len(names), " stays as it is", " stay as they are")
+	default:
+		rest = count(len(names), "instance") + plural(len(names), " stays as it is", " stay as they are")
+	}
+	begin := "No instance changes"
+	switch {
+	case len(parts) > 0 && would:
+		begin = "A merge would " + sentence(parts)
+	case len(parts) > 0:
+		begin = upper(sentence(parts))
+	case would:
+		begin = "A merge would change no instance"
+	}
+	if rest != "" {
+		begin += "; " + rest
+	}
+	return begin + "."
+}
+
+// work is what becomes of running jobs, by the worst step of a plan.
+type work int
+
+const (
+	workNone   work = iota // there is nothing that could have jobs
+	workStays              // running jobs continue
+	workDrains             // running jobs are waited for
+	workEnds               // running jobs may be cancelled
+)
+
+func workOf(u *plan.Plan) work {
+	worst := workNone
+	if u.Before != nil && len(u.Actions) > 0 {
+		worst = workStays
+	}
+	for _, a := range u.Actions {
+		worst = max(worst, stepWork(a))
+	}
+	if changeOf(u) == creates {
+		return workNone
+	}
+	return worst
+}
+
+func stepWork(a plan.Action) work {
+	switch {
+	case a.Impact.EndsJobs:
+		return workEnds
+	case len(a.Impact.Drains) > 0 || a.Verb == plan.Stop || a.Verb == plan.Delete:
+		return workDrains
+	}
+	return workNone
+}
+
+// worstForJobs is a sentence about the worst effect of a merge on running jobs, in
+// numbers where they are known; "" where no instance has any. bold marks the
+// beginning.
+func worstForJobs(p *plan.Proposal, c *plan.PullContext, name func(schema.Key) string, bold func(string) string) string {
+	worst := workNone
+	for i := range p.Plans {
+		worst = max(worst, workOf(&p.Plans[i]))
+	}
+	switch worst {
+	case workNone:
+		return ""
+	case workStays:
+		return "No running job ends."
+	}
+	var names, silent []string
+	var sum plan.Jobs
+	known := 0
+	for _, u := range inOrder(p.Plans) {
+		if workOf(u) != worst {
+			continue
+		}
+		names = append(names, name(u.Key))
+		if j, ok := jobsOf(u.Key, c); ok {
+			sum.Running, sum.Pending, known = sum.Running+j.Running, sum.Pending+j.Pending, known+1
+		} else {
+			silent = append(silent, name(u.Key))
+		}
+	}
+	s := bold(map[work]string{workEnds: "Running jobs may be cancelled", workDrains: "Running jobs are waited for"}[worst]) + " on " + list(names, maxNamed)
+	if known > 0 {
+		s += ": " + jobsText(sum)
+	}
+	if showsJobs(c) && len(silent) > 0 {
+		s += "; jobs unknown"
+		if known > 0 {
+			s += " on " + list(silent, maxNamed)
+		}
+	}
+	return s + "."
+}
+
+// jobsOf returns the jobs of a unit from the snapshot of the plan.
+func jobsOf(k schema.Key, c *plan.PullContext) (plan.Jobs, bool) {
+	i, ok := slices.BinarySearchFunc(c.Jobs, k, func(j plan.UnitJobs, k schema.Key) int { return j.Key.Compare(k) })
+	if !ok {
+		return plan.Jobs{}, false
+	}
+	return c.Jobs[i].Jobs, true
+}
+
+func jobsText(j plan.Jobs) string { return fmt.Sprintf("%d running, %d queued", j.Running, j.Pending) }
+
+// showsJobs reports whether jobs are known as far as hosts answer: on a pull
+// request, and not in a local checkout.
+func showsJobs(c *plan.PullContext) bool { return c.Number > 0 }
+
+// later says that a policy will stop instances.
+func later(p *plan.Proposal) string {
+	n := 0
+	for _, x := range p.Impacted {
+		if x.Fate == schema.FateStopping {
+			n++
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return "A policy stops " + count(n, "instance") + " later."
+}
+
+// released says which held documents come into force with the next merge, and
+// what is blocked of them. It stands apart, because this change need not fix it.
+func released(p *plan.Proposal, name func(schema.Key) string, text func(string) string) string {
+	var names, blocked []string
+	for _, k := range p.Released {
+		names = append(names, name(k))
+	}
+	for i := range p.Plans {
+		u := &p.Plans[i]
+		if b := slices.IndexFunc(u.Blocked, func(b plan.Blocked) bool { return !b.Wait }); b >= 0 && p.Comes(u.Key) {
+			blocked = append(blocked, name(u.Key)+" is blocked: "+text(short(strings.TrimSuffix(u.Blocked[b].Message, "."), maxProse))+".")
+		}
+	}
+	s := fmt.Sprintf("%s %s held and %s into force with the next merge, whatever that changes.", list(names, maxNamed), plural(len(names), "was", "were"), plural(len(names), "comes", "come"))
+	if n := len(blocked); n > maxNamed {
+		blocked = append(blocked[:maxNamed-1:maxNamed-1], fmt.Sprintf("%d more are blocked.", n-maxNamed+1))
+	}
+	return strings.Join(append([]string{s}, blocked...), " ")
+}
