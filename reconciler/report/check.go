@@ -61,7 +61,7 @@ func steady(p plan.Proposal, c plan.PullContext) (plan.Proposal, plan.PullContex
 	for i := range c.Jobs {
 		c.Jobs[i].Jobs = plan.Jobs{}
 	}
-	c.Since, c.Observed = nil, time.Time{}
+	c.Since, c.Observed, c.Files = nil, time.Time{}, ""
 	return p, c
 }
 

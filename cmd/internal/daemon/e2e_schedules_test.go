@@ -582,6 +582,7 @@ var (
 	someID     = regexp.MustCompile(`\b[0-9a-f]{10,40}\b`)
 	someCause  = regexp.MustCompile(`\bc[0-9a-f]{20}\b`)
 	someTime   = regexp.MustCompile(`\b[0-9.]+ s\b`)
+	fileLink   = regexp.MustCompile(`\]\(http[^)]*\)`) // names the server's port and the base
 	liveState  = regexp.MustCompile(`live state of [0-9: -]+ UTC`)
 	sincePush  = regexp.MustCompile(`(?m)^Since the last push: .*\n\n`) // depends on which plans were shown
 )
@@ -591,6 +592,7 @@ func (f *field) portrait(l *life, merges map[string]int) portrait {
 	out := portrait{Open: p.Open, Merged: p.MergeCommit != "", Head: p.Head}
 	said := func(text string) string {
 		text = mergedInto.ReplaceAllString(text, "merged into main")
+		text = fileLink.ReplaceAllString(text, "]")
 		text = sincePush.ReplaceAllString(liveState.ReplaceAllString(text, "live state"), "")
 		text = someTime.ReplaceAllString(someCause.ReplaceAllString(text, "CAUSE"), "some time")
 		return someID.ReplaceAllStringFunc(text, func(id string) string {
