@@ -8,10 +8,9 @@ import (
 	"slices"
 )
 
-// Structural is what of an observation a plan rests on and a status remembers:
-// presence, what was applied, the members' states and what drifted. Reasons,
-// details, jobs and the runtime's own facts are left out, members and drift
-// are sorted.
+// Structural returns the part of an observation that plans and statuses use:
+// presence, the applied unit, the members' states and drift. Reasons, details, jobs
+// and the runtime's own facts are left out; members and drift are sorted.
 func Structural(o Observed) Observed {
 	s := Observed{Key: o.Key, Presence: o.Presence, Complete: o.Complete && o.Presence == Present, Unit: o.Unit}
 	for _, m := range o.Members {
@@ -33,8 +32,7 @@ func Structural(o Observed) Observed {
 // digest is the sha256, in hex, of v's canonical JSON.
 func digest(v any) string { return sum(canonical(v)) }
 
-// sum is digest of what is canonical already. Nothing is null, as JSON has it,
-// and a line ends.
+// sum is digest of canonical JSON. Nil counts as null, and a line end is added.
 func sum(c []byte) string {
 	if c == nil {
 		c = []byte("null")
@@ -45,9 +43,9 @@ func sum(c []byte) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// seal computes the plan's digests. What people read (reasons, placements,
-// messages) is no part of them, nor is anything that differs between two looks
-// at the same state.
+// seal computes the plan's digests. They cover no text for people (reasons,
+// placements, messages), and nothing that differs between two observations of the
+// same state.
 func (m *maker) seal() {
 	p, seen := &m.plan, m.seen
 	seen.Key = p.Key // whether the runtime said it or not
@@ -71,8 +69,8 @@ func (m *maker) seal() {
 	))
 }
 
-// canonical is a unit's canonical JSON. A plan holds a unit in several places:
-// it is written once, for no unit is changed once it is in the plan.
+// canonical returns a unit's canonical JSON. A plan holds a unit in several places;
+// each is encoded once, because a unit in a plan never changes.
 func (m *maker) canonical(u *Unit) []byte {
 	if u == nil {
 		return nil
@@ -83,7 +81,7 @@ func (m *maker) canonical(u *Unit) []byte {
 	return m.written[u]
 }
 
-// actionID names an action by what it does. content is canonical JSON.
+// actionID identifies an action by its effect. content is canonical JSON.
 func actionID(a Action, content []byte) string {
 	return sum(object(
 		field{"changes", canonical(a.Changes)},

@@ -33,15 +33,15 @@ type Input struct {
 	Rules    Rules // nil: impacts are not known
 }
 
-// Make is the plan that brings a unit from what is observed to what shall be.
-// It is empty where both are the same, and has no action where nobody knows
-// what is there, where policy refuses the unit and where it is suspended:
-// none of these ever ends something that runs.
+// Make returns the plan that changes a unit from its observed to its desired state.
+// It is empty if the two are equal. It has no action if the state is unknown, if
+// policy denies the unit, or if the unit is suspended: none of these ends anything
+// that runs.
 //
-// What a plan does, in order: members that are gone, moved or reshaped leave;
-// the control plane is configured; new members join; members that stand still
-// start. A host that cannot be reached holds up its own member and the deletion
-// of the unit, nothing else; an unreachable control plane holds up the unit.
+// The order of the actions: members that are removed, moved or reshaped leave; the
+// control plane is configured; new members join; stopped members start. An
+// unreachable host delays its own member and the deletion of the unit, nothing else.
+// An unreachable control plane delays the unit.
 func Make(in Input) Plan {
 	m := &maker{in: in, seen: Structural(in.Observed), written: map[*Unit][]byte{}, plan: Plan{Format: Format, Key: in.Key, Actions: []Action{}, Jobs: in.Observed.Jobs}}
 	if in.Observed.Presence == Present {
@@ -66,7 +66,7 @@ func Make(in Input) Plan {
 	return m.plan
 }
 
-// maker carries the making of one plan.
+// maker is the state of making one plan.
 type maker struct {
 	in      Input
 	plan    Plan
@@ -75,7 +75,7 @@ type maker struct {
 	written map[*Unit][]byte // canonical JSON of units of the plan
 }
 
-// decide picks the one thing that is to happen to the unit.
+// decide chooses the action on the unit.
 func (m *maker) decide() {
 	in := m.in
 	switch {
@@ -88,7 +88,7 @@ func (m *maker) decide() {
 	case in.After != nil && in.After.Suspend:
 		m.block(CodeSuspended, true, "%s; remove it to resume", Suspension(in.After.Key, in.After.SuspendedBy))
 	case in.Observed.Presence == Absent && in.After == nil:
-		// Not there and not wanted.
+		// Absent, and not declared.
 	case in.Observed.Presence == Absent:
 		m.plan.Blocked = slices.Clone(in.Unplaced)
 		if in.After.DesiredState != schema.DesiredStopped && m.worthMaking() {
@@ -106,8 +106,8 @@ func (m *maker) decide() {
 		m.block(CodeBackend, false, "it runs on %s and cannot move to %s; delete it and create it again",
 			in.Observed.Unit.Instance.RuntimeBackend, in.After.RuntimeBackend)
 	case in.After.DesiredState == schema.DesiredStopped && m.homeless():
-		// What is to stand still stands where it is, also where it no longer may:
-		// a policy that stops it must not first have to find it a place.
+		// A unit that is to be stopped stops where it is, even on a node that is no
+		// longer allowed: a stop by policy needs no other node.
 		m.plan.After = &Unit{Instance: *in.After, Members: slices.Clone(m.plan.Before.Members)}
 		m.present()
 	case slices.ContainsFunc(in.Unplaced, func(b Blocked) bool { return b.Code == CodeControlPlane }):
@@ -118,7 +118,7 @@ func (m *maker) decide() {
 	}
 }
 
-// Suspension says which document suspends what key declares, for people.
+// Suspension says which document suspends the document of key.
 func Suspension(key, by schema.Key) string {
 	if path, err := by.Path(); err == nil && by != key {
 		return fmt.Sprintf("%s (%s) says suspend: true", by, path)
@@ -126,8 +126,7 @@ func Suspension(key, by schema.Key) string {
 	return "the document says suspend: true"
 }
 
-// homeless says whether the control plane of what is there may not stay where
-// it is.
+// homeless reports whether the control plane may not stay on its node.
 func (m *maker) homeless() bool {
 	was, ok := m.plan.Before.Control()
 	if !ok {
@@ -137,8 +136,8 @@ func (m *maker) homeless() bool {
 	return !ok || was.Node != now.Node || was.Name != now.Name || slices.ContainsFunc(m.in.Unplaced, func(b Blocked) bool { return b.Code == CodeControlPlane })
 }
 
-// worthMaking says whether every role that has members has one on a node: a
-// unit without workers would only stand around.
+// worthMaking reports whether every role with members has at least one on a node. A
+// unit without workers has no use.
 func (m *maker) worthMaking() bool {
 	for _, r := range m.plan.After.Instance.Roles {
 		if r.Count > 0 && !slices.ContainsFunc(m.plan.After.Members, func(a Member) bool { return a.Role == r.Name }) {
@@ -148,7 +147,7 @@ func (m *maker) worthMaking() bool {
 	return true
 }
 
-// create makes the unit, from nothing or from where a creation stopped.
+// create creates the unit, from nothing or from an incomplete creation.
 func (m *maker) create(reason string) {
 	after := m.plan.After
 	control, ok := after.Control()
@@ -183,12 +182,12 @@ func (m *maker) create(reason string) {
 	}
 }
 
-// remove takes the whole unit away. It waits for hosts that cannot be reached:
-// once the control plane is gone nobody would remember what is left on them.
+// remove deletes the whole unit. It waits for unreachable hosts: without the control
+// plane nothing records what is left on them.
 func (m *maker) remove() {
 	if m.plan.Before == nil {
-		// The runtime sees a unit of ours without its record: what it sees is
-		// then what goes.
+		// The runtime observes a unit of Berth without its record, so the observed
+		// members are deleted.
 		u := &Unit{Instance: schema.EffectiveInstance{Key: m.in.Key}}
 		for _, s := range m.sorted() {
 			role, _ := splitMember(s.Name)
@@ -203,7 +202,7 @@ func (m *maker) remove() {
 	m.add(Action{Verb: Delete, Reason: "document deleted"}, m.canonical(m.plan.Before))
 }
 
-// present brings a unit that is there to what it shall be.
+// present plans for a unit that exists.
 func (m *maker) present() {
 	control, ok := m.plan.After.Control()
 	if !ok {
@@ -232,8 +231,8 @@ func (m *maker) present() {
 	}
 }
 
-// stop stops what runs. What else changed waits: a unit that stands still
-// takes no configuration and no members.
+// stop stops the running members. Other changes wait: a stopped unit takes no
+// configuration and no members.
 func (m *maker) stop() {
 	m.blockUnreachable("it is stopped later")
 	var running []string
@@ -254,7 +253,7 @@ func (m *maker) stop() {
 	}
 }
 
-// update changes a complete unit that shall run.
+// update changes a complete unit that is to run.
 func (m *maker) update(control Member) {
 	m.hold()
 	var ready []string // what everything else needs: a control plane that runs
@@ -265,7 +264,7 @@ func (m *maker) update(control Member) {
 		ready = append(ready, m.start(control, "start incomplete"))
 	}
 
-	// Members that are there and cannot stay as they are.
+	// Existing members that cannot stay as they are.
 	var left []string
 	for _, s := range m.sorted() {
 		if reason := m.leaves(s); reason != "" {
@@ -273,7 +272,7 @@ func (m *maker) update(control Member) {
 		}
 	}
 
-	// The control plane takes over the new values and the new members.
+	// The control plane takes the new values and the new members.
 	base := append(slices.Clone(ready), left...)
 	if cs, why := m.reason(); why != "" {
 		base = []string{m.add(Action{Verb: Configure, Node: control.Node, Changes: cs, Reason: why, Needs: base}, canonical(m.drifted()))}
@@ -299,8 +298,8 @@ func (m *maker) update(control Member) {
 	}
 }
 
-// hold keeps members that would have to leave and cannot be reached as they
-// were applied, so that nobody forgets that something of them is still there.
+// hold keeps unreachable members that would have to leave in the applied unit, so
+// that what is left of them is not forgotten.
 func (m *maker) hold() {
 	if m.plan.Before == nil {
 		return
@@ -323,7 +322,7 @@ func (m *maker) hold() {
 	m.plan.After = &Unit{Instance: m.plan.After.Instance, Members: members}
 }
 
-// leaves says why a member that is there has to leave, or "".
+// leaves returns why an existing member has to leave, or "".
 func (m *maker) leaves(s MemberState) string {
 	if s.State == Unreachable {
 		return ""
@@ -345,13 +344,13 @@ func (m *maker) leaves(s MemberState) string {
 	return ""
 }
 
-// reshaped says whether a member offers other resources than before, which a
-// scheduler cannot take over while it is in.
+// reshaped reports whether a member has other resources, which a scheduler cannot
+// change while the member is in use.
 func reshaped(a, b Member) bool {
 	return a.CPUs != b.CPUs || a.MemoryMiB != b.MemoryMiB || !slices.Equal(a.GPUs, b.GPUs)
 }
 
-// changed lists what differs between what was applied and what shall be.
+// changed lists the differences between the applied and the desired unit.
 func (m *maker) changed() []Change {
 	cs := changes(m.plan.Before, m.plan.After)
 	if m.plan.Before != nil {
@@ -365,8 +364,8 @@ func (m *maker) changed() []Change {
 	return cs
 }
 
-// reason says what the control plane is to be configured with and why; "" if
-// there is no need.
+// reason returns the changes of the control plane and their reason; "" if there are
+// none.
 func (m *maker) reason() ([]Change, string) {
 	cs := m.changed()
 	var why []string
@@ -382,7 +381,7 @@ func (m *maker) reason() ([]Change, string) {
 	return cs, strings.Join(why, "; ")
 }
 
-// drifted lists what differs from what was applied, as "users on controller-0".
+// drifted lists the drift, such as "users on controller-0".
 func (m *maker) drifted() []string {
 	var out []string
 	for _, d := range m.seen.Drift {
@@ -395,8 +394,8 @@ func (m *maker) drifted() []string {
 	return out
 }
 
-// blockUnreachable reports the members that could not be asked, and says
-// whether there are any.
+// blockUnreachable blocks on each unreachable member, and reports whether there are
+// any.
 func (m *maker) blockUnreachable(then string) bool {
 	var any bool
 	for _, s := range m.sorted() {
@@ -410,7 +409,7 @@ func (m *maker) blockUnreachable(then string) bool {
 
 func (m *maker) unreachable(name string) bool { return m.states[name].State == Unreachable }
 
-// at is the state of a member if it is on the node it shall be on, or "".
+// at returns the state of a member if it is on its desired node, or "".
 func (m *maker) at(a Member) State {
 	if s := m.states[a.Name]; s.Node == a.Node {
 		return s.State
@@ -418,7 +417,7 @@ func (m *maker) at(a Member) State {
 	return ""
 }
 
-// sorted lists the members that are there, by name.
+// sorted returns the existing members by name.
 func (m *maker) sorted() []MemberState { return m.seen.Members }
 
 func (m *maker) join(a Member, reason string, needs ...string) {
@@ -433,9 +432,8 @@ func (m *maker) start(a Member, reason string, needs ...string) string {
 	return m.add(Action{Verb: Start, Member: a.Name, Node: a.Node, Reason: reason, Needs: needs}, nil)
 }
 
-// add puts an action at the end of the plan. What it needs is in already.
-// content, which is canonical JSON, is what else makes it another action than
-// one of the same name.
+// add appends an action to the plan, after what it needs. content is canonical JSON
+// that distinguishes it from another action of the same name.
 func (m *maker) add(a Action, content []byte) string {
 	a.Key = m.in.Key
 	slices.Sort(a.Needs)

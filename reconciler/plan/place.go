@@ -12,42 +12,38 @@ import (
 	"berth/schema"
 )
 
-// Codes of the Blocked that Place gives.
+// The codes of Blocked from Place.
 const (
 	CodeNoNode       = "place.no_node"       // no node fits a missing member
 	CodeStays        = "place.stays"         // a member no longer fits, and stays as nothing better is free
 	CodeControlPlane = "place.control_plane" // the control plane would have to move, which no runtime can do
 )
 
-// Place puts the members of every instance on nodes: a stable first fit.
+// Place assigns the members of every instance to nodes: a stable first fit.
 //
-// A member stays where mem says it is for as long as that node is declared and
-// offers the role: a node that is cordoned, reserved or reshaped takes nothing
-// new but evicts nobody. Only when the instance itself asks for something else
-// is a member that no longer fits moved, and only once there is a node to move
-// to. A control plane that was made never moves. A node that a member was only
-// meant for, as its unit is not made yet or stands still, is kept while it fits.
-// No policy moves a member: one on a node that policy no longer allows stays until
-// its owner asks for another place too, and what becomes of its instance is as the
-// policies say (Placement.Outside).
+// A member stays on its recorded node while that node is declared and offers the
+// role. A node that is cordoned, reserved or reshaped takes no new members, and
+// evicts none. A member that no longer fits is moved only if the instance itself
+// requests something else, and only when a suitable node is free. An existing
+// control plane never moves. A node that a member was only assigned to, because its
+// unit does not exist yet or is stopped, is kept while it fits. No policy moves a
+// member: one on a node that policy no longer allows stays until its owner requests
+// another place too, and the policies decide the fate of its instance
+// (Placement.Outside).
 //
-// Missing members take the first node in order of name that fits; one that asks
-// for no GPUs a node without, if any fits, and none with where policy bounds the
-// GPUs of an instance. Units which
-// have members already choose first, then the others, each in order of key, so
-// that a new instance never takes a node from under one that is growing. A
-// member that is not shareable, or has GPUs, has its node to itself; a node is
-// taken for as long as mem says that a unit is on it, which includes one that
-// is being deleted. An instance that shrinks loses its highest indices.
+// A missing member takes the first suitable node in order of name. One that requests
+// no GPUs takes a node without GPUs, if any fits, and no other where policy limits
+// the GPUs of an instance. Units that have members choose first, then the others,
+// each in order of key, so that a new instance never takes a node that a growing one
+// needs. A member that is not shareable, or has GPUs, has its node alone. A node
+// stays occupied while a unit is recorded on it, also during its deletion. An
+// instance that shrinks loses its highest indices.
 func Place(eff *schema.Effective, mem Memory) Placement { return new(Placer).Place(eff, mem) }
 
-// Placer places one estate again and again. What it answers is what Place
-// answers, whatever it was asked before: only what that costs depends on it. The
-// cost is that of the units which are declared or remembered otherwise than when
-// it was last asked, or are on a node that is, and of those that are not at rest:
-// whose place others could have a say in.
-//
-// The zero Placer is ready, and safe for concurrent use.
+// Placer places one estate again and again. Its result is that of Place, whatever
+// was placed before; only the cost differs. The cost is that of the units that are
+// declared or recorded differently since the last call, of those on changed nodes,
+// and of those whose assignment depends on other units.
 type Placer struct {
 	mu    sync.Mutex
 	eff   *schema.Effective
@@ -57,31 +53,31 @@ type Placer struct {
 
 	nodes []*schema.Node // by name
 	on    map[string]*occupants
-	// suitable are the nodes that have what a role wants, by what that is: ten
-	// thousand instances want a few things.
+	// suitable has the nodes that match the requirements of a role, by requirements,
+	// because thousands of instances have few different requirements.
 	suitable map[string][]*schema.Node
-	// restless are the instances whose place rests on where others are, or which
-	// are where memory does not have them, so that the place of others rests on
-	// it. All others are where memory says, in whatever order one places.
+	// restless has the instances whose assignment depends on other units, or differs
+	// from their recorded nodes. All others stay on their recorded nodes, in
+	// whatever order units are placed.
 	restless map[schema.Key]bool
 
 	placing map[schema.Key]*placed // what is being placed; nil: it is gone
-	// unhappy are members that are somewhere but should move, by unit and name,
-	// until they have where to.
+	// unhappy has the members that should move, by unit and name, until a node is
+	// found for them.
 	unhappy map[schema.Key]map[string]Member
 	rests   bool // no sign yet that the unit at hand is restless
 }
 
-// maxSuitable bounds how many different wants are remembered.
+// maxSuitable limits the remembered requirements.
 const maxSuitable = 1000
 
-// occupants are the units on a node: true for one that has it to itself.
+// occupants are the units on a node: true for a unit that has the node alone.
 type occupants struct {
 	units map[schema.Key]bool
 	alone int // how many are true
 }
 
-// Place is as the function of that name.
+// Place is the function Place, with the results of earlier calls reused.
 func (p *Placer) Place(eff *schema.Effective, mem Memory) Placement {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -117,7 +113,8 @@ func (p *Placer) Place(eff *schema.Effective, mem Memory) Placement {
 	return p.out
 }
 
-// watch takes one step for a unit, and sees whether it is restless.
+// watch runs one step for a unit, and records whether its assignment depends on
+// others.
 func (p *Placer) watch(key schema.Key, step func(schema.Key)) {
 	p.rests = true
 	if step(key); !p.rests {
@@ -125,8 +122,8 @@ func (p *Placer) watch(key schema.Key, step func(schema.Key)) {
 	}
 }
 
-// turn takes what is to be placed next, and gives the units to place again,
-// sorted. They are on the nodes that memory has them on, as all others are.
+// turn takes the next input, and returns the units to place again, sorted. They
+// occupy their recorded nodes, like all others.
 func (p *Placer) turn(eff *schema.Effective, mem Memory) []schema.Key {
 	again := p.restless
 	if again == nil {
@@ -165,15 +162,14 @@ func (p *Placer) turn(eff *schema.Effective, mem Memory) []schema.Key {
 	return keys
 }
 
-// asksSame says whether two instances are placed the same where all else is. It
-// names whatever of an instance this package places by.
+// asksSame reports whether two instances have the same requirements. It names every
+// field that placement uses.
 func asksSame(a, b *schema.EffectiveInstance) bool {
 	return a != nil && b != nil && a.Suspend == b.Suspend && a.DesiredState == b.DesiredState &&
 		slices.Equal(a.Regions, b.Regions) && reflect.DeepEqual(a.Roles, b.Roles)
 }
 
-// changedNodes are the names of the nodes that are not the same in both. before
-// may be nil.
+// changedNodes returns the names of the nodes that differ. before may be nil.
 func changedNodes(before, after *schema.Effective) []string {
 	var was map[string]*schema.Node
 	if before != nil {
@@ -196,7 +192,7 @@ func changedNodes(before, after *schema.Effective) []string {
 	return names
 }
 
-// lift takes a unit off all nodes.
+// lift removes a unit from all nodes.
 func (p *Placer) lift(key schema.Key) {
 	off := func(node string) {
 		o := p.on[node]
@@ -232,9 +228,9 @@ func (p *Placer) lift(key schema.Key) {
 	}
 }
 
-// remember marks the nodes a unit is on according to memory. What is known of
-// a member's role decides whether it shares its node; where nothing is known,
-// only control planes are taken to.
+// remember marks the recorded nodes of a unit as occupied. The role of a member
+// decides whether it shares its node; if the role is unknown, only control planes
+// share.
 func (p *Placer) remember(key schema.Key, st *Status) {
 	if st.Phase == PhaseDeleted {
 		return
@@ -257,7 +253,7 @@ func (p *Placer) remember(key schema.Key, st *Status) {
 		}
 		return controlPlane
 	}
-	// The same is said of most members three times.
+	// Most members are recorded three times.
 	type place struct {
 		node  string
 		alone bool
@@ -286,7 +282,7 @@ func (p *Placer) remember(key schema.Key, st *Status) {
 	}
 }
 
-// occupy puts a unit on a node, and says whether anybody would notice.
+// occupy puts a unit on a node, and reports whether that affects other units.
 func (p *Placer) occupy(node string, key schema.Key, exclusive bool) bool {
 	o := p.on[node]
 	if o == nil {
@@ -304,7 +300,7 @@ func (p *Placer) occupy(node string, key schema.Key, exclusive bool) bool {
 	return true
 }
 
-// taken says whether another unit keeps a member of key off a node.
+// taken reports whether another unit keeps a member of key off a node.
 func (p *Placer) taken(node string, key schema.Key, exclusive bool) bool {
 	p.rests = false
 	o := p.on[node]
@@ -322,7 +318,7 @@ func (p *Placer) taken(node string, key schema.Key, exclusive bool) bool {
 	return othersAlone > 0 || exclusive && others > 0
 }
 
-// takenBy is the first of those that do.
+// takenBy returns the first of those units.
 func (p *Placer) takenBy(node string, key schema.Key, exclusive bool) (schema.Key, bool) {
 	var by schema.Key
 	if !p.taken(node, key, exclusive) {
@@ -336,9 +332,9 @@ func (p *Placer) takenBy(node string, key schema.Key, exclusive bool) (schema.Ke
 	return by, true
 }
 
-// keep leaves the members of key where they are, as far as they may stay. A
-// member that was only meant to be on a node keeps it like one that is new
-// there: while it fits, and after the unit's members that are there.
+// keep leaves the members of key where they are, if they may stay. A member that was
+// only assigned keeps its node like a new one: while it fits, and after the unit's
+// existing members.
 func (p *Placer) keep(key schema.Key) {
 	inst, st := p.eff.Instance(key), p.mem.Get(key)
 	if st == nil {
@@ -357,7 +353,7 @@ func (p *Placer) keep(key schema.Key) {
 			m := member(role, name, node, reason)
 			switch {
 			case intention && !p.fits(key, inst, role, node):
-				// No longer a good one. Nothing is there that could stay.
+				// The node no longer fits, and nothing is there that could stay.
 			case !intention && unit != nil && (asksElse(unit, inst, role, name) || asksAway(p.eff.Bounds(key), unit, role, name, node)) &&
 				len(misfits(inst, role, node)) > 0 && !onlyOutside(p.eff.Bounds(key), unit, inst, role, name, node):
 				if p.unhappy[key] == nil {
@@ -371,13 +367,13 @@ func (p *Placer) keep(key schema.Key) {
 	}
 }
 
-// holds says whether any member of key is somewhere.
+// holds reports whether any member of key has a node.
 func (p *Placer) holds(key schema.Key) bool {
 	return len(p.placing[key].members) > 0 || len(p.unhappy[key]) > 0
 }
 
-// home is the node a member is on and may stay on: what the runtime has on
-// record before what was only intended.
+// home returns the node that a member is on and may stay on. The runtime's record
+// comes before a mere assignment.
 func (p *Placer) home(st *Status, role schema.EffectiveRole, name string) (*schema.Node, string) {
 	may := func(node string) *schema.Node {
 		if n := p.eff.Nodes[node]; n != nil && offers(n, role) {
@@ -408,15 +404,15 @@ func (p *Placer) home(st *Status, role schema.EffectiveRole, name string) (*sche
 	return nil, ""
 }
 
-// fill finds nodes for the members of key that should move or have none.
+// fill finds nodes for the members of key that have none or should move.
 func (p *Placer) fill(key schema.Key) {
 	inst := p.eff.Instance(key)
 	if p.housed(key, inst) {
 		slices.SortFunc(p.placing[key].members, compareMembers)
 		return
 	}
-	// What policy refuses, what is suspended and what is neither there nor to
-	// run takes no node that another could have.
+	// An instance that is denied, suspended, or absent and to be stopped takes no
+	// node that another could use.
 	idle := len(p.eff.Denied(key)) > 0 || inst.Suspend ||
 		inst.DesiredState == schema.DesiredStopped && !p.holds(key)
 	pinned := p.pinned(key, inst)
@@ -427,7 +423,7 @@ func (p *Placer) fill(key schema.Key) {
 	slices.SortFunc(p.placing[key].members, compareMembers)
 }
 
-// housed says whether every member of key is somewhere, and none should move.
+// housed reports whether every member of key has a node, and none should move.
 func (p *Placer) housed(key schema.Key, inst *schema.EffectiveInstance) bool {
 	count := 0
 	for _, r := range inst.Roles {
@@ -436,8 +432,8 @@ func (p *Placer) housed(key schema.Key, inst *schema.EffectiveInstance) bool {
 	return len(p.placing[key].members) == count && len(p.unhappy[key]) == 0
 }
 
-// move finds nodes for the members of key that should move, if any may, and
-// leaves the others where they are. One that moves makes room for the next.
+// move finds nodes for the members of key that should move, if any may, and leaves
+// the others where they are. A member that moves makes room for the next.
 func (p *Placer) move(key schema.Key, may bool) {
 	inst, unhappy := p.eff.Instance(key), p.unhappy[key]
 	for moved := may; moved; {

@@ -12,44 +12,42 @@ import (
 // force. The message begins with what the merge does and what it does not do.
 const CodePartialMove = "deletion.partial-move"
 
-// Proposal is what one change to an estate would do: the Plans of every unit
-// it touches, and everything in its way. A PR comment, a check and `berth plan`
-// all show one.
+// Proposal is the effect of one change to an estate: the Plans of every unit it
+// touches, and what blocks it. A comment, a check and `berth plan` show it.
 type Proposal struct {
 	Format      string              `json:"format"` // plan.Format
 	Base        string              `json:"base"`   // commit it is made against
 	Head        string              `json:"head"`
 	Digest      string              `json:"digest"`              // over the digests of Plans
-	Assumed     bool                `json:"assumed,omitempty"`   // nobody keeps a memory of what runs: Base is taken to run as declared
-	Note        string              `json:"note,omitempty"`      // at a desk: why Berth may plan otherwise, and what to do about it; a sentence for people
+	Assumed     bool                `json:"assumed,omitempty"`   // without a status branch: Base is assumed to run as declared
+	Note        string              `json:"note,omitempty"`      // in a local checkout: why Berth's plan may differ, and what to do; a sentence
 	Conflicts   []string            `json:"conflicts,omitempty"` // files head and base both changed
 	Diagnostics []schema.Diagnostic `json:"diagnostics"`
-	Documents   []DocumentChange    `json:"documents"`           // what the change touches, sorted by file
+	Documents   []DocumentChange    `json:"documents"`           // the changed documents, sorted by file
 	Decisions   []schema.Decision   `json:"decisions,omitempty"` // of touched units
-	Plans       []Plan              `json:"plans"`               // units with something to do or in the way, sorted by key
+	Plans       []Plan              `json:"plans"`               // units with an action or a block, sorted by key
 	Held        []Held              `json:"held,omitempty"`
-	// Released are those units of Plans, sorted, that something is done to whatever
-	// the change says: what was held of them may come into force by now, and does
-	// with the next merge.
+	// Released are the units of Plans, sorted, whose earlier held documents come
+	// into force with the next merge, whatever it changes.
 	Released []schema.Key `json:"released,omitempty"`
-	// Authority is what each changed document needs, and whether somebody has it;
-	// empty where nobody's right is asked.
+	// Authority is the permission that each changed document needs, and the decision
+	// about it; empty where permissions are not checked.
 	Authority []authority.Decision `json:"authority,omitempty"`
-	// Impacted are the instances in force that policy would refuse after the
-	// change and does not before, or the other way, and what becomes of each.
+	// Impacted are the instances in force that policy denies after the change and
+	// not before, or the other way round, with their fate.
 	Impacted []schema.Noncompliance `json:"impacted,omitempty"`
 }
 
 // DocumentChange is one document a change touches.
 type DocumentChange struct {
-	Key    schema.Key `json:"key,omitzero"` // zero where the file says no key
+	Key    schema.Key `json:"key,omitzero"` // zero where the file has no key
 	File   string     `json:"file"`
-	From   string     `json:"from,omitempty"` // where it was, for a move by uid
+	From   string     `json:"from,omitempty"` // its earlier path, for a move by uid
 	Change string     `json:"change"`         // added, modified, deleted, moved
 }
 
-// Held is a document that does not come into force, and why. The version in
-// force before, if any, stays.
+// Held is a document that does not come into force, and why. An earlier version
+// stays in force.
 type Held struct {
 	Key     schema.Key `json:"key,omitzero"`
 	File    string     `json:"file"`
@@ -57,7 +55,7 @@ type Held struct {
 	Message string     `json:"message"`
 }
 
-// Why is the reason in the words of the documentation.
+// Why returns the reason in the words of the documentation.
 func (h Held) Why() string {
 	switch h.Reason {
 	case "unauthorised":
@@ -72,14 +70,14 @@ func (h Held) Why() string {
 	return h.Reason
 }
 
-// Comes says whether something is done to a unit whatever the change says, as
-// Released has it: what blocks it is then in no change's way.
+// Comes reports whether a unit is in Released: what blocks it does not block this
+// change.
 func (p *Proposal) Comes(key schema.Key) bool {
 	_, ok := slices.BinarySearchFunc(p.Released, key, schema.Key.Compare)
 	return ok
 }
 
-// Blocked says whether a merge would not do what the change asks.
+// Blocked reports whether a merge would not do what the change asks.
 func (p *Proposal) Blocked() bool {
 	if len(p.Conflicts)+len(p.Held) > 0 || schema.HasErrors(p.Diagnostics) {
 		return true
@@ -94,7 +92,7 @@ func (p *Proposal) Blocked() bool {
 	return false
 }
 
-// Changes says whether there is an action in any plan.
+// Changes reports whether any plan has an action.
 func (p *Proposal) Changes() bool {
 	for _, u := range p.Plans {
 		if len(u.Actions) > 0 {
@@ -104,7 +102,7 @@ func (p *Proposal) Changes() bool {
 	return false
 }
 
-// Rollout is what became of a merged change.
+// Rollout is the progress of a merged change.
 type Rollout struct {
 	Commit        string         `json:"commit"`
 	CorrelationID string         `json:"correlation_id"`
@@ -113,7 +111,7 @@ type Rollout struct {
 	Held          []Held         `json:"held,omitempty"`
 }
 
-// UnitProgress is where one unit of a Rollout stands.
+// UnitProgress is the progress of one unit of a Rollout.
 type UnitProgress struct {
 	Key     schema.Key     `json:"key"`
 	Phase   Phase          `json:"phase"`
@@ -124,16 +122,16 @@ type UnitProgress struct {
 	Failure string         `json:"failure,omitempty"`
 	Seconds float64        `json:"seconds,omitempty"` // from the merge being seen to settled
 
-	// At is the step that is under way, or that failed: "join worker-1 on gpu-2".
+	// At is the current step, or the one that failed: "join worker-1 on gpu-2".
 	At string `json:"at,omitempty"`
-	// TakenOver is the commit that changed the unit before this one was through
-	// with it; "": none did.
+	// TakenOver is the commit that changed the unit before this roll-out was done
+	// with it; "" if none.
 	TakenOver string `json:"taken_over,omitempty"`
-	// Stale is why the unit is held, as its plan is not the one reviewed.
+	// Stale is why the unit is held: its plan differs from the reviewed one.
 	Stale *StalePlan `json:"stale,omitempty"`
 }
 
-// Settled says whether nothing of the rollout is under way any more.
+// Settled reports whether every unit of the roll-out is settled.
 func (r *Rollout) Settled() bool {
 	for _, u := range r.Units {
 		if !u.Settled {

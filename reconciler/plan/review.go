@@ -7,84 +7,82 @@ import (
 	"berth/schema"
 )
 
-// Check is what is said of a commit, as one named check: a verdict, a line and
-// the reasons.
+// Check is one named check of a commit: a conclusion, a title and the reasons.
 type Check struct {
 	Name       string     // such as "berth/plan"
 	Key        string     // of all that is shown: equal keys, equal checks; at most 200 characters
 	Conclusion Conclusion // what a required check goes by
 	Title      string     // one line, at most 140 characters
 	Summary    string     // harmless Markdown
-	// Notes are shown beside the lines of the change they are at; what is at no
-	// line of it is in Summary.
+	// Notes are shown beside lines of the change; other findings are in Summary.
 	Notes []schema.Diagnostic
-	// Pull is the pull request that it is shown for; 0: none. It is no part of Key.
+	// Pull is the pull request that shows it; 0: none. Key does not cover it.
 	Pull int `json:"-"`
 }
 
 // Conclusion of a Check.
 type Conclusion string
 
-// The conclusions. Nothing to say is a success: a required check that stays
-// silent would block for ever.
+// The conclusions. A check without findings succeeds: a required check that is never
+// reported blocks forever.
 const (
 	Success Conclusion = "success"
 	Failure Conclusion = "failure"
 )
 
-// Names of the checks: what is written is right, which no cluster needs to be
-// asked for; and what it would do is allowed and possible.
+// Names of the checks: the documents are valid, which needs no cluster; and a merge
+// is permitted and possible.
 const (
 	CheckValidate = "berth/validate"
 	CheckPlan     = "berth/plan"
 )
 
-// Review is what a pull request was last shown to do, kept on berth/status as
-// pulls/<number>.yaml from before it is shown until its roll-out is over. After
-// the merge a unit is changed only by the plan that was shown of it (promise 1 of
-// DESIGN §1): Review tells whether it is that. It holds nobody's permission; it
-// can only hold things up.
+// Review is the plan that a pull request showed last, kept on berth/status as
+// pulls/<number>.yaml from before it is shown until its roll-out ends. After the
+// merge, a unit is changed only by the plan that was shown (promise 1 of DESIGN §1),
+// and Review records which plan that is. It grants no permission; it can only hold a
+// unit.
 type Review struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"` // PullReview
 	Pull       int    `json:"pull"`
 	Shown
-	// Next is what it would do by now, which is kept before it is shown and takes
-	// Shown's place once it is; nil: nothing else.
+	// Next is the current plan, recorded before it is shown. It replaces Shown when
+	// it is shown; nil: the plan did not change.
 	Next *Shown `json:"next,omitempty"`
-	// Applies are the plans of commands that were posted there.
+	// Applies are the plans of commands that were posted on the pull request.
 	Applies []ApplyShown `json:"applies,omitempty"`
 }
 
-// ApplyShown is the plan of a command to apply a commit, as it was posted. A
-// command that is given after that has been given knowing it.
+// ApplyShown is the posted plan of a command to apply a commit. A command given
+// after that counts as given with knowledge of it.
 type ApplyShown struct {
 	Commit string    `json:"commit"` // of main
 	Digest string    `json:"digest"` // of the documents that come into force, and what that does
 	Told   time.Time `json:"told"`   // when it had been posted
 }
 
-// Shown is one result as it is shown on a pull request. The zero one was never.
+// Shown is one result on a pull request. The zero value was never shown.
 type Shown struct {
 	Head   string `json:"head,omitempty"`   // commit that was planned
 	Base   string `json:"base,omitempty"`   // commit of main it was merged into for it
 	Digest string `json:"digest,omitempty"` // of the Proposal; "": it could not be planned
-	// Key is over everything shown but Base: while it is the same nothing is
-	// written, and what is shown goes on naming the Base it was made with.
+	// Key covers everything shown but Base. While it is the same, the comment stays,
+	// and names the Base it was made with.
 	Key string `json:"key,omitempty"`
-	// Passed: the check on it succeeded, so that nobody had to wait for another to
-	// merge it.
+	// Passed says that the check succeeded, so a user could merge without waiting
+	// for another.
 	Passed bool `json:"passed,omitempty"`
 	// At is when it was planned, from the live state of that time; zero: unknown. Since
 	// is how it differs from the plan of the head before, in steps.
 	At    time.Time      `json:"at,omitzero"`
 	Since []DiffLine     `json:"since,omitempty"`
 	Units []ReviewedUnit `json:"units,omitempty"` // sorted by key
-	// More are those that Units has no place for, each by MoreUnit of it.
+	// More has the units that do not fit into Units, each as MoreUnit.
 	More []string `json:"more,omitempty"`
 }
 
-// Jobs is the work that was on its units when they were planned, sorted by key.
+// Jobs returns the jobs of its units at the time of planning, sorted by key.
 func (s *Shown) Jobs() []UnitJobs {
 	var out []UnitJobs
 	for _, u := range s.Units {
@@ -95,8 +93,8 @@ func (s *Shown) Jobs() []UnitJobs {
 	return out
 }
 
-// ReviewedUnit is the plan of one unit as it was shown: enough to recognise it,
-// and to tell in words how a later one differs.
+// ReviewedUnit is the plan of one unit as it was shown: enough to recognise it, and
+// to describe how a later one differs.
 type ReviewedUnit struct {
 	Key    schema.Key `json:"key"`
 	Digest string     `json:"digest"`
@@ -116,8 +114,8 @@ const (
 	maxReviewedBytes = 400 << 10 // of steps and facts, of all units together
 )
 
-// Keep puts units into s, within its bounds: of those whose words there is no
-// place for, the digest is kept, or the digest of that.
+// Keep puts units into s, within its limits. Of units beyond them it keeps the
+// digest, or the digest of that.
 func (s *Shown) Keep(units []ReviewedUnit) {
 	s.Units, s.More = nil, nil
 	bytes := 0
@@ -138,12 +136,12 @@ func (s *Shown) Keep(units []ReviewedUnit) {
 	}
 }
 
-// MoreUnit stands for a unit and the digest of its plan.
+// MoreUnit identifies a unit and the digest of its plan.
 func MoreUnit(key schema.Key, of string) string {
 	return digest([]string{key.String(), of})[:32]
 }
 
-// Unit is what was shown of a unit; nil if it is not told in words. same says
+// Unit returns the review of a unit; nil if only its digest is kept. same reports
 // whether it was shown with that digest.
 func (s *Shown) Unit(key schema.Key, of string) (u *ReviewedUnit, same bool) {
 	i, ok := slices.BinarySearchFunc(s.Units, key, func(u ReviewedUnit, k schema.Key) int { return u.Key.Compare(k) })
@@ -153,6 +151,6 @@ func (s *Shown) Unit(key schema.Key, of string) (u *ReviewedUnit, same bool) {
 	return nil, slices.Contains(s.More, MoreUnit(key, of))
 }
 
-// CodeStale blocks a unit whose plan is not the one that was reviewed: nothing is
-// done to it until somebody says that the plan there is now is meant.
+// CodeStale blocks a unit whose plan differs from the reviewed one, until a user
+// approves the current plan.
 const CodeStale = "plan.stale"

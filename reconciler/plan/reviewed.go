@@ -9,20 +9,19 @@ import (
 	"berth/schema"
 )
 
-// Bounds of what a review keeps of one unit: it is to be recognised by its
-// digest; the words are for people.
+// Limits of a review of one unit. Its digest identifies it; the text is for people.
 const (
 	maxReviewed     = 60 // lines of steps, and of facts
 	maxReviewedText = 200
 	maxDiff         = 80 // lines of a difference
 )
 
-// Reviewed is what a review keeps of a plan that was made from o.
+// Reviewed returns the review of a plan that was made from o.
 func Reviewed(p Plan, o Observed) ReviewedUnit {
 	return ReviewedUnit{Key: p.Key, Digest: p.Digest, Steps: Steps(p), Facts: Facts(p, o)}
 }
 
-// ReviewedUnits is what a review keeps of a proposal that was made from m.
+// ReviewedUnits returns the reviews of a proposal that was made from m.
 func ReviewedUnits(p Proposal, m Memory) []ReviewedUnit {
 	out := make([]ReviewedUnit, len(p.Plans))
 	for i, u := range p.Plans {
@@ -31,7 +30,7 @@ func ReviewedUnits(p Proposal, m Memory) []ReviewedUnit {
 	return out
 }
 
-// Steps are what a plan does, a line each, in order; what each changes stands
+// Steps lists the actions of a plan in order, a line each, with the changes of each
 // indented below it.
 func Steps(p Plan) []string {
 	var out []string
@@ -71,9 +70,9 @@ func (p *Plan) impactOf(a Action) []string {
 	return out
 }
 
-// Facts are what a plan that was made from o rests on, a line each: what is there
-// and how, where its members shall be, and what a new unit is made with. Two
-// plans of one unit with different digests differ in their steps or in these.
+// Facts lists the inputs of a plan that was made from o, a line each: the observed
+// state, the nodes of its members, and the values of a new unit. Two plans of a unit
+// with different digests differ in their steps or their facts.
 func Facts(p Plan, o Observed) []string {
 	o = Structural(o)
 	is := "it is " + string(o.Presence)
@@ -103,7 +102,8 @@ func Facts(p Plan, o Observed) []string {
 	return append(bounded(out), restMark+digest([]any{p.Before, p.After, p.Observed})[:12])
 }
 
-// restMark begins the fact that stands for all that the others leave out.
+// restMark begins the fact with the digest of everything that the other facts leave
+// out.
 const restMark = "all of it: "
 
 func orNone(s string) string {
@@ -113,8 +113,8 @@ func orNone(s string) string {
 	return s
 }
 
-// bounded is lines within the bounds of a review. What is left out is told by
-// its digest, so that no difference in it goes unseen.
+// bounded returns lines within the limits of a review. It replaces what it leaves
+// out by its digest, so every difference stays visible.
 func bounded(lines []string) []string {
 	for i, l := range lines {
 		if r := []rune(l); len(r) > maxReviewedText {
@@ -128,8 +128,9 @@ func bounded(lines []string) []string {
 	return lines
 }
 
-// Stale is how the plan there is now, which was made from o, differs from the one
-// that was reviewed; nil was none. It is nil if it does not.
+// Stale returns how the current plan, which was made from o, differs from the
+// reviewed one, which is nil if there was no review. It is nil if the plans are
+// equal.
 func Stale(reviewed *ReviewedUnit, now Plan, o Observed) *StalePlan {
 	s := &StalePlan{Now: now.Digest}
 	is, was := Reviewed(now, o), ReviewedUnit{}
@@ -140,7 +141,7 @@ func Stale(reviewed *ReviewedUnit, now Plan, o Observed) *StalePlan {
 		was, s.Reviewed = *reviewed, reviewed.Digest
 	}
 	part := func(name string, a, b []string) {
-		// What is read back from a branch is as long as somebody made it.
+		// A review that is read back from a branch can have any length.
 		if lines := difference(a[:min(len(a), maxReviewed+1)], b[:min(len(b), maxReviewed+1)]); len(lines) > 0 {
 			s.Diff = append(append(s.Diff, DiffLine{"@", name}), lines...)
 		}
@@ -158,13 +159,13 @@ func Stale(reviewed *ReviewedUnit, now Plan, o Observed) *StalePlan {
 	return s
 }
 
-// worded are facts without the one that only tells that something differs.
+// worded returns facts without the digest of the rest.
 func worded(facts []string) []string {
 	return slices.DeleteFunc(slices.Clone(facts), func(f string) bool { return strings.HasPrefix(f, restMark) })
 }
 
-// difference is what differs between two short lists of lines, with the lines
-// that did not change around it; nil if nothing does.
+// difference returns the differing lines of two short lists, with one unchanged line
+// around them; nil if they are equal.
 func difference(a, b []string) []DiffLine {
 	// Longest common subsequence; both are bounded.
 	n := make([][]int, len(a)+1)

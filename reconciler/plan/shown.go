@@ -31,8 +31,8 @@ type UnitJobs struct {
 	Jobs
 }
 
-// StalePlan is why a unit is held after a merge: what would be done to it is not
-// what was reviewed.
+// StalePlan is why a unit is held after a merge: its plan differs from the reviewed
+// one.
 type StalePlan struct {
 	Reviewed string     `json:"reviewed,omitempty"` // digest of the plan that was shown; "": none was before the merge
 	Now      string     `json:"now"`                // digest of the plan there is

@@ -11,8 +11,8 @@ import (
 // Format is the version of Plan's JSON form.
 const Format = "berth.plan/v1"
 
-// Member is one member of an instance, put on a node. Its name is role-index,
-// such as worker-0, and stays with it; the index of one that left may come back.
+// Member is one member of an instance on a node. Its name is role-index, such as
+// worker-0, and stays with it; the index of a removed member may be used again.
 type Member struct {
 	Name         string       `json:"name"`
 	Role         string       `json:"role"`
@@ -29,19 +29,18 @@ type Member struct {
 	Reason       string       `json:"-"`                // why this node; shown, not digested
 }
 
-// Unit is an instance with its members: what a runtime is to make, and what it
-// keeps on record once made.
+// Unit is an instance with its members: what a runtime creates, and records.
 type Unit struct {
 	Instance schema.EffectiveInstance `json:"instance"`
 	Members  []Member                 `json:"members"` // control plane first, then by role and index
 }
 
-// Control is the member that is the control plane. A nil unit has none.
+// Control returns the member that is the control plane. A nil unit has none.
 func (u *Unit) Control() (Member, bool) {
 	return u.first(func(m Member) bool { return m.ControlPlane })
 }
 
-// Member is the member of that name. A nil unit has none.
+// Member returns the member of that name. A nil unit has none.
 func (u *Unit) Member(name string) (Member, bool) {
 	return u.first(func(m Member) bool { return m.Name == name })
 }
@@ -55,8 +54,8 @@ func (u *Unit) first(is func(Member) bool) (Member, bool) {
 	return Member{}, false
 }
 
-// Presence is what is known of a unit's existence. Unknown never creates or
-// deletes anything (DESIGN §6).
+// Presence says whether a unit exists. Unknown never creates or deletes anything
+// (DESIGN §6).
 type Presence string
 
 // The three values.
@@ -66,7 +65,7 @@ const (
 	Present Presence = "present"
 )
 
-// MemberState is how one member is, as a runtime saw it.
+// MemberState is the observed state of one member.
 type MemberState struct {
 	Name   string `json:"name"`
 	Node   string `json:"node"`
@@ -77,9 +76,9 @@ type MemberState struct {
 // State of a member.
 type State string
 
-// Running is serving; Stopped is in place but not running, by wish or by fault
-// (what is desired tells); Draining finishes its jobs; Partial is half joined;
-// Unreachable could not be asked.
+// Running serves. Stopped is in place but not running, on request or by fault.
+// Draining finishes its jobs. Partial has joined incompletely. Unreachable did not
+// answer.
 const (
 	Running     State = "running"
 	Stopped     State = "stopped"
@@ -88,21 +87,21 @@ const (
 	Unreachable State = "unreachable"
 )
 
-// Drift is a difference between what was applied and what is there, not
-// explained by a member's state.
+// Drift is a difference between the applied and the observed state that no member
+// state explains.
 type Drift struct {
 	Member string `json:"member"`
 	What   string `json:"what"` // such as "users", "configuration"
 	Detail string `json:"detail,omitempty"`
 }
 
-// Jobs counts the work on a unit. It informs and is never digested.
+// Jobs counts the jobs of a unit. No digest covers it.
 type Jobs struct {
 	Running int `json:"running"`
 	Pending int `json:"pending"`
 }
 
-// Observed is what a runtime says about one unit.
+// Observed is the observation of one unit by its runtime.
 type Observed struct {
 	Key          schema.Key      `json:"key"`
 	Presence     Presence        `json:"presence"`
@@ -115,10 +114,10 @@ type Observed struct {
 	RuntimeState json.RawMessage `json:"-"` // the runtime's own facts for status: names, ports, versions
 }
 
-// Verb is what an Action does.
+// Verb is the kind of an Action.
 type Verb string
 
-// The verbs. Each is idempotent and may be resumed after a crash.
+// The verbs. Each is idempotent and can be resumed after a crash.
 const (
 	Create    Verb = "create"    // make the control plane, from nothing or from a half-made one
 	Configure Verb = "configure" // bring the control plane from Before to After
@@ -129,7 +128,7 @@ const (
 	Delete    Verb = "delete"    // take the whole unit away
 )
 
-// Impact is what an action means for people and work.
+// Impact is the effect of an action on services, nodes and jobs.
 type Impact struct {
 	Restarts    []string `json:"restarts,omitempty"` // services that restart, such as "control plane"
 	Reconfigure bool     `json:"reconfigure,omitempty"`
@@ -151,8 +150,8 @@ type Action struct {
 	Impact  Impact     `json:"impact,omitzero"`
 }
 
-// Change is one value an action changes. Before or After is empty where the
-// field is not there.
+// Change is one value that an action changes. Before or After is empty where the
+// field is missing.
 type Change struct {
 	Field  string `json:"field"`
 	Before string `json:"before,omitempty"`
@@ -180,22 +179,22 @@ type Plan struct {
 	Jobs     Jobs              `json:"-"`
 }
 
-// Empty says that there is nothing to do and nothing in the way.
+// Empty reports that a plan has no action and is not blocked.
 func (p *Plan) Empty() bool { return len(p.Actions) == 0 && len(p.Blocked) == 0 }
 
-// Rules is what a runtime knows about a change without looking at anything.
-// Implementations are pure.
+// Rules is a runtime's knowledge of a change without an observation. Implementations
+// are pure.
 type Rules interface {
-	// Impact of taking the unit from before to after; nil means not there.
+	// Impact of the change of the unit from before to after; nil means absent.
 	Impact(verb Verb, member string, before, after *Unit) Impact
 }
 
-// OutcomeState is how an Action ended.
+// OutcomeState is the result of an Action.
 type OutcomeState string
 
-// Done was verified by reading back; Failed was tried; Skipped was not tried as
-// something it needs failed; Uncertain lost contact in the middle; Waiting is
-// held up by jobs or a drain and is to be tried again later.
+// Done was verified by reading back. Failed was tried. Skipped was not tried,
+// because an action that it needs failed. Uncertain lost contact in between. Waiting
+// is delayed by jobs or a drain, and is tried again later.
 const (
 	Done      OutcomeState = "done"
 	Failed    OutcomeState = "failed"
@@ -204,7 +203,7 @@ const (
 	Waiting   OutcomeState = "waiting"
 )
 
-// Outcome is what became of one Action.
+// Outcome is the result of one Action.
 type Outcome struct {
 	ActionID string        `json:"action_id"`
 	Verb     Verb          `json:"verb"`
@@ -229,7 +228,7 @@ const (
 	PhaseDeleted   Phase = "deleted"
 )
 
-// Condition is as kstatus has it. Status is "True", "False" or "Unknown".
+// Condition is a condition as in kstatus. Status is "True", "False" or "Unknown".
 type Condition struct {
 	Type     string `json:"type"` // Ready, Reconciling, Stalled, Authorized, PolicyCompliant, Scheduled, DriftDetected, Suspended
 	Status   string `json:"status"`
@@ -238,7 +237,7 @@ type Condition struct {
 	Revision string `json:"observed_revision,omitempty"`
 }
 
-// Retry is where a failing unit stands (requirement E6).
+// Retry is the retry state of a failing unit (requirement E6).
 type Retry struct {
 	Attempts int       `json:"attempts"`
 	Next     time.Time `json:"next,omitzero"`
@@ -246,7 +245,7 @@ type Retry struct {
 	Terminal bool      `json:"terminal,omitempty"` // no more tries until the revision changes
 }
 
-// Status is the status document of one unit on berth/status: memory, never
+// Status is the status document of one unit on berth/status. It is memory, never
 // permission. Placements and retries are read back from it.
 type Status struct {
 	APIVersion string     `json:"apiVersion"`
@@ -254,8 +253,8 @@ type Status struct {
 	Key        schema.Key `json:"key"`
 	UID        string     `json:"uid,omitempty"` // of its document, if that has one
 	Phase      Phase      `json:"phase"`
-	// What the instance effectively is (requirement B4); kept so that it can be
-	// taken away after its document is gone.
+	// The effective values of the instance (requirement B4), kept so that it can be
+	// deleted after its document is gone.
 	App               string          `json:"app,omitempty"`
 	RuntimeBackend    string          `json:"runtime_backend,omitempty"`
 	OperatingMode     string          `json:"operating_mode,omitempty"`
@@ -271,20 +270,20 @@ type Status struct {
 	RuntimeState      json.RawMessage `json:"runtime_state,omitempty"`
 	Observed          *Observed       `json:"observed,omitempty"` // structural; what PR plans are made from
 	Review            *UnitReview     `json:"review,omitempty"`   // nil: none is awaited
-	// RequestedBy is who brought the document that made the instance, as the pull
-	// request or the signature proves it: a login, or a service account's key. A
-	// later change by somebody else keeps it. Empty: nobody known.
+	// RequestedBy is who brought the document that created the instance, as the pull
+	// request or the signature proves it: a login, or the key of a service account.
+	// Later changes keep it. Empty: unknown.
 	RequestedBy string `json:"requested_by,omitempty"`
 }
 
-// MemberStatus is a member as status shows it: where it is placed, and how it is.
+// MemberStatus is a member in a status: its node and its state.
 type MemberStatus struct {
 	Member
 	State  State  `json:"state"`
 	Placed string `json:"placed,omitempty"` // why on this node
 }
 
-// DeletedInstance is what the event log says of an instance that is gone.
+// DeletedInstance is what the event log records about a deleted instance.
 type DeletedInstance struct {
 	Key               schema.Key
 	ID                string // as events and the API call it

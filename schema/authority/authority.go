@@ -1,18 +1,17 @@
-// Package authority says who may change what: which permission keys a change of
-// a document needs, and whether somebody has them by the role bindings in force
+// Package authority decides who may change what: which permissions a change of a
+// document needs, and whether a user has them by the role bindings in force
 // (requirements A9, B1, B2; DESIGN §5).
 //
-// There is one table of permission keys and roles, and one function that reads
-// it. Code elsewhere names permission keys, never roles.
+// There is one table of permissions and roles, and one function that reads it. Code
+// elsewhere names permissions, never roles.
 //
-// Roles are held along the chain project, tenant, platform: a project's role
-// holds in the project, or in all of a tenant whose binding gives it; a tenant's
-// in the tenant and its projects; a platform's on what is the platform's, and
-// on tenants only by breaking the glass. Nothing reaches from one tenant into
-// another, or up.
+// Roles hold along the chain project, tenant, platform. A project's role holds in
+// the project; a project role that a tenant's binding gives holds in all projects of
+// the tenant. A tenant's role holds in the tenant and its projects. A platform's
+// role holds on documents of the platform, and on tenants only as break-glass
+// access. No role reaches from one tenant into another, or upwards.
 //
-// The package is pure. It must not know Git, a forge, HTTP, the time or a
-// scheduler.
+// The package is pure. It must not know Git, a forge, HTTP, the time or a scheduler.
 package authority
 
 import "berth/schema"
@@ -20,14 +19,14 @@ import "berth/schema"
 // Permission is a permission key, such as "apps.instance.create".
 type Permission string
 
-// Scope is where a permission is needed: the platform (zero), a tenant, or a
-// project of it.
+// Scope is where a permission is needed: the platform (zero), a tenant, or a project
+// of a tenant.
 type Scope struct {
 	Tenant  string `json:"tenant,omitempty"`
 	Project string `json:"project,omitempty"`
 }
 
-// Proof is how it is known who an Actor is.
+// Proof is the evidence of who an Actor is.
 type Proof string
 
 // The proofs.
@@ -38,7 +37,7 @@ const (
 	ProofToken       Proof = "token"        // a token of the API
 )
 
-// Actor is who wants something.
+// Actor is the user or service account that wants something.
 type Actor struct {
 	Login          string     `json:"login,omitempty"`          // at the forge; "" for a service account or nobody
 	ServiceAccount schema.Key `json:"service_account,omitzero"` // zero for a person
@@ -61,7 +60,7 @@ type Need struct {
 	EndsApproval bool `json:"ends_approval,omitempty"` // the document is a policy that asks for approval, and would not any more
 }
 
-// Decision is whether a Need is met, and by what.
+// Decision says whether a Need is met, and by which role binding.
 type Decision struct {
 	Need
 	Allowed    bool            `json:"allowed"`
@@ -82,13 +81,13 @@ func (d *Decision) Message() string {
 	return d.Reason + ": " + d.Next
 }
 
-// Rules are what decisions rest on: the estate in force before the change, and
-// who operates it.
+// Rules is the base of decisions: the estate in force before the change, and the
+// administrators.
 type Rules struct {
 	Base           *schema.Desired // never the change's own
 	Administrators []string        // logins that berth.yaml names: platform_superadmin
-	// AdministratorKeys are signing keys that berth.yaml names for them, so that
-	// an estate without a forge has a beginning.
+	// AdministratorKeys are signing keys that berth.yaml names for administrators,
+	// so that they can start an estate without a forge.
 	AdministratorKeys []string
 	NoForge           bool // there is none, so that nobody can approve anything
 }

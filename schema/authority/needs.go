@@ -8,15 +8,15 @@ import (
 	"berth/schema"
 )
 
-// Needs are the permissions that the change c of the document key needs. base
-// is the estate before the change, next after it; nil is an empty one. Where one
-// of them lacks a document that its blob says is there (it is invalid, or no
-// plain file), nobody knows what it would do, so that everything the kind has is
-// needed. A zero key is a file that is no document: in the estate it needs the
-// right to give every role of its place; elsewhere nothing.
+// Needs returns the permissions that the change c of the document key needs. base is
+// the estate before the change and next after it; nil is an empty estate. Where one
+// of them lacks a document that its blob says is there (it is invalid, or not a
+// regular file), the effect is unknown, and the change needs every permission of its
+// kind. A zero key is a file that is not a document: in the estate it needs the
+// permission to give every role of its place; elsewhere nothing.
 //
-// What a file is called decides, never what somebody says it was called before:
-// a move is a deletion and a creation, each with needs of its own.
+// The path decides, never a claim about an earlier path: a move is a deletion and a
+// creation, each with its own needs.
 func Needs(base, next *schema.Desired, key schema.Key, c schema.PathChange) []Need {
 	place, inside := placeOf(c.Path)
 	if !inside {
@@ -29,8 +29,8 @@ func Needs(base, next *schema.Desired, key schema.Key, c schema.PathChange) []Ne
 	stray := "changes the file " + quote(c.Path)
 	switch path, err := key.Path(); {
 	case place.Tenant != "" && base.Tenants[place.Tenant] == nil:
-		// Nobody is anybody in a tenant that is not there yet, so that its first
-		// documents come with its founding, which is the platform's.
+		// Nobody has a role in a tenant that does not exist yet, so the platform
+		// creates its first documents together with it.
 		return []Need{need("founds the tenant "+place.Tenant, "", Scope{}, TenantsWrite)}
 	case key.IsZero() && isNote(c.Path):
 		return []Need{need(stray, "", place, NotesWrite)}
@@ -80,9 +80,9 @@ func Needs(base, next *schema.Desired, key schema.Key, c schema.PathChange) []Ne
 	return needs
 }
 
-// placeOf is where in the estate a path lies, and whether it lies there at all.
-// What is not spelt as an estate is spelt, but could be taken for it, is the
-// platform's.
+// placeOf returns where in the estate a path lies, and whether it lies there at all.
+// A path that is not spelt like one of an estate, but could be taken for one,
+// belongs to the platform.
 func placeOf(path string) (place Scope, inside bool) {
 	segments := strings.Split(path, "/")
 	odd := slices.ContainsFunc(segments, func(s string) bool {
@@ -106,7 +106,8 @@ func isNote(path string) bool {
 	return base == "README.md" || base == ".gitkeep"
 }
 
-// home is the place of a document: a tenant's and a project's own lie in it.
+// home returns the place of a document. The documents of a tenant and of a project
+// lie in it.
 func home(k schema.Key) Scope {
 	switch k.Kind {
 	case schema.KindTenant:
@@ -117,7 +118,7 @@ func home(k schema.Key) Scope {
 	return Scope{k.Tenant, k.Project}
 }
 
-// highest is the highest role that can be given at a place.
+// highest returns the highest role that can be given at a place.
 func highest(s Scope) string {
 	switch {
 	case s.Project != "":
@@ -135,7 +136,7 @@ func orEmpty(d *schema.Desired) *schema.Desired {
 	return d
 }
 
-// document is the document of k, or nil if there is no valid one. Of kinds
+// document returns the document of k, or nil if there is no valid one. For kinds
 // whose content makes no difference it is the header.
 func document(d *schema.Desired, k schema.Key) any {
 	switch doc := d.Document(k).(type) {
@@ -156,7 +157,7 @@ type diff struct {
 	unknown          bool // what was or is there cannot be read
 }
 
-// pair is a diff's document before and after, zero values where there is none.
+// pair returns a diff's document before and after; zero values where there is none.
 func pair[T any](d diff) (was, is T) {
 	if w, ok := d.was.(*T); ok {
 		was = *w
@@ -167,20 +168,20 @@ func pair[T any](d diff) (was, is T) {
 	return was, is
 }
 
-// within says whether a project's change stays the project's own business: what
-// is said of it, not whether it is there, runs and is the same one.
+// within reports whether a change of a project affects only the project: its
+// description, not whether it exists, runs and keeps its identity.
 func (d diff) within() bool {
 	was, is := pair[schema.Header](d)
 	return !d.created && !d.deleted && !d.unknown && was.Suspend == is.Suspend && was.UID == is.UID
 }
 
-// endsApproval says whether a policy that asks for approval would not any more.
+// endsApproval reports whether a policy stops requiring approval.
 func (d diff) endsApproval() bool {
 	was, is := pair[schema.Policy](d)
 	return !d.unknown && was.Spec.RequireApproval && !is.Spec.RequireApproval
 }
 
-// permissions are the keys that d needs at its place, each once.
+// permissions returns the permissions that d needs at its place, each once.
 func (d diff) permissions() []Permission {
 	if p := d.key.Kind.Info().Permission; p != "" {
 		return []Permission{Permission(p)}
@@ -225,8 +226,8 @@ func (d diff) permissions() []Permission {
 	return slices.Compact(ps)
 }
 
-// lifecycle is what a change of a thing that runs needs. Another identity or app
-// in its place is one deleted and one created.
+// lifecycle returns what a change of an instance or shared runtime needs. Another
+// identity or app in its place is a deletion and a creation.
 func (d diff) lifecycle(create, update, del Permission, replaced, unprotected bool) []Permission {
 	switch {
 	case d.unknown:
@@ -243,9 +244,9 @@ func (d diff) lifecycle(create, update, del Permission, replaced, unprotected bo
 	return []Permission{update}
 }
 
-// catalog is what a change of a catalogue entry needs: besides writing it, the
-// right to bring it to the status it has then, and to take it out of the one it
-// had. Deleting is the end of disabling.
+// catalog returns what a change of a catalogue entry needs: writing it, and the
+// permissions to reach its new status and to leave its old one. Deleting follows
+// disabling.
 func (d diff) catalog(statuses ...schema.CatalogStatus) []Permission {
 	by := map[schema.CatalogStatus]Permission{
 		schema.StatusActive: CatalogPublish, schema.StatusDeprecated: CatalogDeprecate, schema.StatusDisabled: CatalogDisable,
@@ -265,7 +266,7 @@ func (d diff) catalog(statuses ...schema.CatalogStatus) []Permission {
 	return ps
 }
 
-// artifact is the same of an artifact. Deleting is retiring.
+// artifact is catalog for an artifact. Deleting follows retiring.
 func (d diff) artifact() []Permission {
 	by := map[schema.ArtifactStatus]Permission{
 		schema.ArtifactPromoted: ArtifactPromote, schema.ArtifactDeprecated: ArtifactDeprecate, schema.ArtifactRetired: ArtifactRetire,
@@ -286,7 +287,7 @@ func (d diff) artifact() []Permission {
 	return ps
 }
 
-// attaching is what is needed to attach other projects than before.
+// attaching returns what a change of the attached projects needs.
 func (d diff) attaching(was, is []string) (ps []Permission) {
 	lacks := func(list []string) func(string) bool {
 		return func(id string) bool { return !slices.Contains(list, id) }
@@ -307,9 +308,9 @@ func projects(id string) []string {
 	return []string{id}
 }
 
-// foreign are the tenants, other than its own, whose projects a tenant's shared
-// runtime is to be attached to: they would have to agree. The platform's serve
-// everybody.
+// foreign returns the other tenants whose projects a tenant's shared runtime is to
+// be attached to; they would have to agree. Shared runtimes of the platform serve
+// every tenant.
 func (d diff) foreign() (tenants []string) {
 	if d.key.Tenant == "" {
 		return nil
@@ -330,10 +331,10 @@ func (d diff) foreign() (tenants []string) {
 	return slices.Compact(tenants)
 }
 
-// touched is the highest role among the members of a role binding that are
-// given something or have something taken away by d, and one who has it; "" if
-// nobody. A member counts by the highest role of its name here, before or
-// after, so that nobody adds a key for somebody above.
+// touched returns the highest role among the members of a role binding to whom d
+// gives something or from whom it takes something, and a member with that role; ""
+// if there is none. A member counts by the highest role of its name here, before or
+// after, so that a user cannot add a key for a member with a higher role.
 func (d diff) touched(place Scope) (role, who string) {
 	if d.unknown {
 		return highest(place), "everybody in it"

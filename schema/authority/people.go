@@ -10,8 +10,7 @@ import (
 	"berth/schema"
 )
 
-// member is one entry of a role binding in force, or an administrator of
-// berth.yaml.
+// member is an entry of a role binding in force, or an administrator of berth.yaml.
 type member struct {
 	schema.RoleMember
 	from  Scope          // of the binding
@@ -19,7 +18,7 @@ type member struct {
 	index int
 }
 
-// at is where the entry stands; zero for an administrator.
+// at returns the position of the entry; zero for an administrator.
 func (m member) at() schema.Position {
 	if m.in == nil {
 		return schema.Position{}
@@ -27,8 +26,8 @@ func (m member) at() schema.Position {
 	return m.in.At(fmt.Sprintf("spec.members[%d]", m.index))
 }
 
-// members are the entries along the chain project, tenant, platform that end at
-// s, nearest first; suspended bindings have none.
+// members yields the entries along the chain project, tenant, platform above s,
+// nearest first. Suspended bindings have none.
 func (r Rules) members(s Scope) iter.Seq[member] {
 	return func(yield func(member) bool) {
 		for _, b := range r.bindings(s) {
@@ -63,9 +62,9 @@ func (r Rules) bindings(s Scope) (bs []*schema.RoleBinding) {
 	return bs
 }
 
-// holds says whether the entry's role counts at s, and whether only by breaking
-// the glass. A role counts only where its binding may give it, which the reader
-// refuses too.
+// holds reports whether the entry's role counts at s, and whether only as
+// break-glass access. A role counts only where its binding may give it, which the
+// reader checks too.
 func (m member) holds(s Scope) (holds, glass bool) {
 	switch {
 	case m.Login == "":
@@ -80,22 +79,22 @@ func (m member) holds(s Scope) (holds, glass bool) {
 	return false, false
 }
 
-// meets says whether the entry's role has what n needs.
+// meets reports whether the entry's role has what n needs.
 func (m member) meets(n Need) (meets, glass bool) {
 	holds, glass := m.holds(n.Scope)
 	return holds && RoleHas(m.Role, n.Permission) && outranks(m.Role, n.AtLeast), glass
 }
 
-// speaksFor says whether a key that m names proves a login for the roles of a
-// binding at from: m's own, or of a project below m's tenant. A key that the
-// platform names does not stand for a tenant's people, or there would be a way
-// round breaking the glass.
+// speaksFor reports whether a key that m names proves a login for the roles of a
+// binding at from: m's own, or one of a project below m's tenant. A key that the
+// platform names does not prove members of a tenant; otherwise it would replace
+// break-glass access.
 func (m member) speaksFor(from Scope) bool {
 	return m.from == from || m.from.Project == "" && m.from.Tenant != "" && m.from.Tenant == from.Tenant
 }
 
-// best is the entry by which login has what n needs; one without breaking the
-// glass is better. key, unless "", must speak for it.
+// best returns the entry by which login has what n needs, preferably without
+// break-glass access. key, unless "", must speak for it.
 func (r Rules) best(login, key string, n Need) (best member, found, glass bool) {
 	for m := range r.members(n.Scope) {
 		if !sameLogin(m.Login, login) {
@@ -113,7 +112,7 @@ func (r Rules) best(login, key string, n Need) (best member, found, glass bool) 
 	return best, found, found
 }
 
-// vouched says whether some entry for login that speaks for from names key.
+// vouched reports whether some entry for login that speaks for from names key.
 func (r Rules) vouched(login, key string, from, s Scope) bool {
 	for m := range r.members(s) {
 		if sameLogin(m.Login, login) && m.speaksFor(from) && slices.Contains(m.SigningKeys, key) {
@@ -123,8 +122,8 @@ func (r Rules) vouched(login, key string, from, s Scope) bool {
 	return false
 }
 
-// holders are the logins that have what n needs without breaking the glass,
-// sorted, each once, all but except.
+// holders returns the logins that have what n needs without break-glass access,
+// sorted, each once, without except.
 func (r Rules) holders(n Need, except string) []string {
 	logins := map[string]string{}
 	for m := range r.members(n.Scope) {
@@ -137,8 +136,8 @@ func (r Rules) holders(n Need, except string) []string {
 	return slices.Sorted(maps.Values(logins))
 }
 
-// sameLogin compares as GitHub does. Logins are ASCII; so is this, as Unicode
-// has letters that fold into ASCII ones.
+// sameLogin compares logins as GitHub does. Logins are ASCII, and so is this
+// comparison, because Unicode has letters that fold into ASCII letters.
 func sameLogin(a, b string) bool { return len(a) == len(b) && lower(a) == lower(b) }
 
 func lower(s string) string {
@@ -150,7 +149,7 @@ func lower(s string) string {
 	}, s)
 }
 
-// memberName is whom an entry is about, the same for every spelling.
+// memberName identifies the person or account of an entry, equal for every spelling.
 func memberName(m schema.RoleMember) string {
 	return lower(m.Login) + " " + m.ServiceAccount
 }
@@ -162,7 +161,7 @@ func displayName(m schema.RoleMember) string {
 	return "service account " + m.ServiceAccount
 }
 
-// fingerprint is equal for entries that say the same.
+// fingerprint is equal for entries with the same content.
 func fingerprint(m schema.RoleMember) string {
 	unix := schema.UnixUser{}
 	if m.UnixUser != nil {

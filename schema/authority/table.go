@@ -2,7 +2,7 @@ package authority
 
 import "slices"
 
-// The permission keys. What each allows, and to whom, is in the table.
+// The permission keys. The table says what each allows, and to whom.
 const (
 	CatalogRead     Permission = "apps.catalog.read"
 	VersionsRead    Permission = "apps.versions.read"
@@ -64,13 +64,12 @@ const (
 	NotesWrite           Permission = "notes.write"
 )
 
-// Cell is what a role may do with a permission, in the words of ACP's matrix.
+// Cell is what a role may do with a permission, in the words of the matrix of ACP.
 type Cell string
 
-// The cells. SameProject and Listed are a service account's: in the project it
-// belongs to (or, of a tenant's account, on the tenant's shared runtimes), and
-// only what its scopes name. Listed asks besides, at the API, that
-// allowed_endpoints names the call.
+// The cells. SameProject and Listed are for service accounts: they act in their own
+// project (or, for a tenant's account, on the tenant's shared runtimes), within
+// their scopes. With Listed, allowed_endpoints must also name the call at the API.
 const (
 	Allow       Cell = "allow"
 	Deny        Cell = "deny"
@@ -85,8 +84,8 @@ type Row struct {
 	Roles      map[string]Cell `json:"roles"` // all nine
 }
 
-// Roles are the nine roles in the order of ACP's matrix, which is also their
-// rank: each of a family has what those after it have, and may give it.
+// Roles are the nine roles in the order of ACP's matrix, which is also their rank:
+// within a family, a role has what the roles after it have, and may give it.
 func Roles() []string {
 	return []string{
 		"platform_superadmin", "platform_ops", "tenant_owner", "tenant_admin",
@@ -101,8 +100,8 @@ const (
 	serviceAccount = "service_account"
 )
 
-// row is a line of the table as it is written here: a cell is one letter, a for
-// allow, - for deny, s for same project, l for listed, in the order of Roles.
+// row is a line of the table. A cell is one letter: a for allow, - for deny, s for
+// same project, l for listed, in the order of Roles.
 type row struct {
 	permission Permission
 	cells      string
@@ -111,8 +110,8 @@ type row struct {
 
 func rows() []row {
 	return []row{
-		// ACP's action matrix, cell for cell. What a version or entry of the
-		// catalogue is needs no membership beyond some role in the project asked for.
+		// The action matrix of ACP, cell for cell. Reading the status of a version
+		// or catalogue entry needs some role in the project.
 		{CatalogRead, "aaaaaaaa-", "see the apps there are"},
 		{VersionsRead, "aaaaaaaa-", "see the versions of an app"},
 		{EntitlementRead, "aaaaaa---", "see which apps a project may use, and within which limits"},
@@ -122,14 +121,14 @@ func rows() []row {
 		{InstanceDelete, "aaaaaa---", "delete instances, and lift their deletion_protection"},
 		{MemberRead, "aaaaaaaas", "see the members of an instance and the operations on them"},
 		{MemberOperate, "aaaaaa--l", "drain, resume, restart, replace, remove, label or retry a member"},
-		// Not in the matrix: a change can stop an instance or take its nodes, as an
-		// operation on members can, so it is given to the same.
+		// Not in the matrix: the change can stop an instance or take its nodes, like
+		// an operation on members, so the same roles have it.
 		{InstanceUpdate, "aaaaaa--l", "change, stop, start, suspend and upgrade instances"},
 
-		// SPA names the keys and no roles. A scheduler is an app: what apps.* gives,
-		// its scheduler.* gives, so that neither is a way round the other. Work is
-		// submitted and cancelled by who may create; platform people have no account
-		// to submit as. Nodes are operated by who operates members.
+		// SPA names the keys and no roles. A scheduler is an app, so scheduler.*
+		// follows apps.*; neither is a way round the other. Roles that may create
+		// also submit and cancel work; platform roles have no account to submit as.
+		// Roles that operate members operate nodes.
 		{SchedulerCatalogRead, "aaaaaaaa-", "see the schedulers there are"},
 		{SchedulerInstanceRead, "aaaaaaaas", "see scheduler instances"},
 		{SchedulerInstanceCreate, "aaaaaaa-s", "create scheduler instances"},
@@ -141,17 +140,17 @@ func rows() []row {
 		{NodeRead, "aaaaaaaas", "see the nodes of an instance"},
 		{NodeOperate, "aaaaaa--l", "drain, resume, cordon, uncordon or label nodes of an instance"},
 
-		// A pipeline or a member may publish; what others come to rely on, or must
-		// stop using, is for those who answer for the project.
+		// A pipeline or a member may publish. Roles that answer for the project
+		// decide what others rely on or must stop using.
 		{ArtifactRead, "aaaaaaaas", "see artifacts"},
 		{ArtifactPublish, "aaaaaaa-l", "declare artifacts and register their digests"},
 		{ArtifactPromote, "aaaaaa---", "promote artifacts, and change promoted ones"},
 		{ArtifactDeprecate, "aaaaaa---", "deprecate artifacts, and take that back"},
 		{ArtifactRetire, "aaaaaa---", "retire or delete artifacts, and take that back"},
 
-		// TSR: the runtime and who is attached is the tenant's to say (of a
-		// platform-managed one the platform's); nodes are the project's to offer.
-		// The tenant's own operator identity works the members.
+		// TSR: the tenant decides on the runtime and its attachments (for a
+		// platform-managed one, the platform); the project offers nodes. The
+		// tenant's operator identity works on the members.
 		{SharedRuntimeRead, "aaaaaaaas", "see shared runtimes and their attachments"},
 		{SharedRuntimeCreate, "aaaa-----", "create shared runtimes"},
 		{SharedRuntimeUpdate, "aaaa-----", "change, stop, start, suspend and upgrade shared runtimes"},
@@ -161,8 +160,8 @@ func rows() []row {
 		{SharedRuntimeMemberOperate, "aaaa----l", "operate the members of a shared runtime"},
 		{ContributionsWrite, "aaaaaa---", "offer a project's nodes to a shared runtime, and take them back"},
 
-		// What the platform offers to everybody is the platform's alone (ACP: the
-		// catalogue is read-only for tenants; SPA: nodes are chosen by the platform).
+		// The platform alone decides what it offers to every tenant (ACP: the
+		// catalogue is read-only for tenants; SPA: the platform chooses nodes).
 		{CatalogWrite, "aa-------", "declare and change apps and versions"},
 		{CatalogPublish, "aa-------", "make an app or version active, and change active ones"},
 		{CatalogDeprecate, "aa-------", "deprecate an app or version, and take that back"},
@@ -173,9 +172,10 @@ func rows() []row {
 		{HooksWrite, "aa-------", "declare hook rules"},
 		{PlatformPause, "aa-------", "stop every effect of Berth, and go on"},
 
-		// Who may do what, and within which limits. platform_ops runs the platform and
-		// changes neither; a project's limits are its entitlements, above it its tenant's
-		// and the platform's policy; a member who could write roles would have them all.
+		// Permissions and limits. platform_ops runs the platform and changes
+		// neither. A project's limits are its entitlements; above it are the
+		// policies of the tenant and the platform. A member who could write roles
+		// would have every role.
 		{TenantsWrite, "a--------", "found, change and delete tenants"},
 		{ProjectsWrite, "a-aaa----", "create, suspend and delete projects of a tenant; change what is said of one's own"},
 		{PolicyWrite, "a-aa-----", "write the policy of the platform or the tenant"},
@@ -183,18 +183,19 @@ func rows() []row {
 		{ServiceAccountsWrite, "a-aaaa---", "declare service accounts, their keys and what they may"},
 		{ArtifactSourcesWrite, "aaaa-----", "declare where artifacts may come from"},
 
-		// A wipe of a tenant is for who answers for the tenant. The record of who did
-		// what names people, so it is for those who answer for them; events do not.
+		// A wipe of a tenant needs a role that answers for the tenant. Audit records
+		// name people, so they need such a role too; events do not.
 		{DeletionsAcknowledge, "aaaa-----", "let a commit delete more than the cap"},
 		{AuditRead, "aaaaaa---", "read the audit record"},
 		{EventsRead, "aaaaaaaas", "read the events"},
 
-		// README.md and .gitkeep have no effect; yet nobody writes in others' rooms.
+		// README.md and .gitkeep have no effect; still, only roles of the place may
+		// write them.
 		{NotesWrite, "aaaaaaa--", "write README.md beside the documents"},
 	}
 }
 
-// Permissions are the keys of the table, each once.
+// Permissions returns the keys of the table, each once.
 func Permissions() []Permission {
 	var all []Permission
 	for _, r := range rows() {
@@ -203,7 +204,7 @@ func Permissions() []Permission {
 	return all
 }
 
-// Table is every permission key with what each of the nine roles may do by it.
+// Table returns every permission with what each of the nine roles may do.
 func Table() []Row {
 	var t []Row
 	for _, r := range rows() {
@@ -216,11 +217,11 @@ func Table() []Row {
 	return t
 }
 
-// RoleHas says whether a role has a permission, where and on the conditions that
-// its family and cell say. There is no other reading of the table.
+// RoleHas reports whether a role has a permission, under the conditions of its
+// family and cell. No other function reads the table for that.
 func RoleHas(role string, p Permission) bool { return find(p).cell(role) != Deny }
 
-// find is the row of p, one without a cell if there is none.
+// find returns the row of p, or one without cells.
 func find(p Permission) row {
 	all := rows()
 	if i := slices.IndexFunc(all, func(r row) bool { return r.permission == p }); i >= 0 {
@@ -245,15 +246,15 @@ func (r row) cell(role string) Cell {
 	return Deny
 }
 
-// outranks says whether role is other or higher: who holds role may give and
-// take other. "" is below every role, one that is not known above every.
+// outranks reports whether role is other or higher: a user with role may give and
+// remove other. "" is below every role, and an unknown role is above every role.
 func outranks(role, other string) bool {
 	i := rank(role)
 	return other == "" || i >= 0 && i <= rank(other)
 }
 
-// rank counts from the highest. A service account ranks by what it may do, which
-// is as much as a project_admin, not by its column.
+// rank counts from the highest role. A service account ranks by what it may do,
+// which equals project_admin, not by its column.
 func rank(role string) int {
 	if role == serviceAccount {
 		role = "project_admin"

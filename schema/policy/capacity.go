@@ -12,20 +12,20 @@ import (
 	"berth/schema"
 )
 
-// CapacityChecker warns of what can never run: instances that the declared nodes
-// cannot take, nodes that nobody may use, and policies that allow nothing (the
-// codes of warnings in the package comment). The rules are those of placement, but
-// for what other instances occupy, which changes by the hour.
+// CapacityChecker warns of instances that the declared nodes can never take, nodes
+// that no instance may use, and policies that allow nothing (the codes of warnings
+// in the package comment). Its rules are those of placement, except for the
+// occupation by other instances, which changes by the hour.
 //
-// It remembers what it found: a tenant is checked again only if the tenant, what
-// policy makes of it, or the summary of the nodes changed. The zero value is ready
-// to use. Safe for concurrent use.
+// It keeps its results: a tenant is checked again only if the tenant, its effective
+// values or the summary of the nodes changed. The zero value is ready to use. Safe
+// for concurrent use.
 type CapacityChecker struct {
 	mu      sync.Mutex
 	checked map[string][]checkedTenant // by tenant, the last used first
 }
 
-// checkedTenant is what a tenant's instances came to with nodes.
+// checkedTenant is the result for a tenant and nodes.
 type checkedTenant struct {
 	declared  *schema.TenantEstate
 	effective *schema.EffectiveTenant
@@ -33,9 +33,9 @@ type checkedTenant struct {
 	findings  []schema.Diagnostic
 }
 
-// Check returns the warnings about d, which policy makes e of, sorted by file and
-// place. allNodes says that d has every node that is declared: otherwise nothing is
-// known of what nodes can take, as where none is declared.
+// Check returns the warnings about d, whose effective values are e, sorted by file
+// and position. allNodes says that d has every declared node: otherwise, and where
+// no node is declared, capacity is unknown.
 func (c *CapacityChecker) Check(d *schema.Desired, e *schema.Effective, allNodes bool) []schema.Diagnostic {
 	platform, nodes := platformLayers(d.Platform), nodeSummary{}
 	if allNodes {
@@ -50,7 +50,7 @@ func (c *CapacityChecker) Check(d *schema.Desired, e *schema.Effective, allNodes
 	return out
 }
 
-// forget drops tenants that are gone, once there are many.
+// forget drops tenants that no longer exist, once there are many.
 func (c *CapacityChecker) forget(there map[string]*schema.TenantEstate) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,7 +106,8 @@ func unplaceable(t *schema.TenantEstate, e *schema.EffectiveTenant, nodes nodeSu
 	return out
 }
 
-// nodeSummary is what placement sees of nodes: equal nodes are one group.
+// nodeSummary is the properties of nodes that matter to placement: equal nodes are
+// one group.
 type nodeSummary struct {
 	id     [sha256.Size]byte
 	groups []nodeGroup
@@ -138,7 +139,7 @@ func summarize(nodes map[string]*schema.Node) nodeSummary {
 	return out
 }
 
-// demand is what a role of an instance asks of nodes.
+// demand is what a role of an instance needs from nodes.
 type demand struct {
 	declared *schema.Instance
 	instance *schema.EffectiveInstance
@@ -146,7 +147,7 @@ type demand struct {
 	nodes    nodeSummary
 }
 
-// check is the first reason why the members can never all be placed, or nil.
+// check returns the first reason why the members can never all be placed, or nil.
 func (d demand) check() *schema.Diagnostic {
 	if d.role.Count == 0 {
 		return nil
@@ -274,7 +275,7 @@ func (d demand) atLeast(field, code, what string, want int, of func(nodeGroup) i
 	}
 }
 
-// visible says whether the tenant may know of a node: it is everybody's or its own.
+// visible reports whether the tenant may know a node: a shared one or its own.
 func (d demand) visible(n nodeGroup) bool {
 	tenant, _, _ := strings.Cut(n.Reserved, ".")
 	return tenant == "" || tenant == d.instance.Key.Tenant
@@ -303,7 +304,7 @@ func (d demand) warn(field, code, format string, args ...any) *schema.Diagnostic
 	return &f
 }
 
-// values lists what nodes have, each once; of many the beginning.
+// values lists the values that nodes have, each once; of many the beginning.
 func values(groups []nodeGroup, of func(nodeGroup) string) string {
 	var all []string
 	for _, n := range groups {

@@ -9,10 +9,10 @@ import (
 	"berth/schema"
 )
 
-// configs are the parameters of versions, over which the configs of instances are
-// laid field by field; lists and scalars are replaced. Both come from the reader,
-// which checked them; what is no JSON object counts as empty. They are
-// read once: many instances are of one version. Safe for concurrent use.
+// configs holds the parameters of versions. The config of an instance is merged over
+// them field by field; lists and scalars are replaced. The reader checked both;
+// anything but a JSON object counts as empty. Each version is parsed once. Safe for
+// concurrent use.
 type configs struct {
 	mu sync.Mutex
 	of map[*schema.AppVersion]parameters
@@ -25,7 +25,7 @@ type parameters struct {
 
 func newConfigs() *configs { return &configs{of: map[*schema.AppVersion]parameters{}} }
 
-// under is the parameters of v with over laid over them.
+// under returns the parameters of v with over merged over them.
 func (c *configs) under(v *schema.AppVersion, over json.RawMessage) json.RawMessage {
 	c.mu.Lock()
 	p, ok := c.of[v]
@@ -41,8 +41,8 @@ func (c *configs) under(v *schema.AppVersion, over json.RawMessage) json.RawMess
 	return p.canonical
 }
 
-// canonical is a value that was read as JSON, as canonical JSON: writing it
-// sorts the keys, and it cannot fail.
+// canonical returns a value as canonical JSON: encoding sorts the keys, and it
+// cannot fail for a value that was read as JSON.
 func canonical(v any) json.RawMessage {
 	data, _ := json.Marshal(v)
 	return data
@@ -61,7 +61,7 @@ func object(data json.RawMessage) map[string]any {
 	return m
 }
 
-// merge is under with over laid over it; neither changes.
+// merge returns under with over merged over it, and changes neither.
 func merge(under, over map[string]any) map[string]any {
 	out := maps.Clone(under)
 	for k, v := range over {

@@ -1,21 +1,21 @@
-// Package policy says what shall run of what is declared: it lays the layers
-// of policy over each other, narrows or refuses instances by them, says which
-// artifact sources may be used, fills in what the catalog says, tells who may
-// submit work, and explains each value by the layers that made it.
+// Package policy computes the effective estate. It merges the layers of policy,
+// narrows or denies instances by them, decides which artifact sources may be used,
+// fills in the values of the catalogue, lists who may submit work, and explains
+// each value by the layers that set it.
 //
-// Layers are, from wide to narrow: the platform's policies by name, the
-// tenant's, the entitlement's overrides. Each can only narrow what those above
-// it allow: lists intersect, maxima take the least, and a key that a layer does
-// not have is as the layers above it say. A layer that says more than those
-// above it has no effect with it, and Wider tells of it.
+// The layers are, from wide to narrow: the platform's policies by name, the
+// tenant's, the entitlement's overrides. Each can only narrow what those above it
+// allow: lists intersect, maxima take the least, and a missing key changes nothing.
+// A layer that allows more than those above it has no effect with that, and Wider
+// reports it.
 //
-// An instance that exists and that a rule refuses is left as it is, unless the
-// policies say the day on which it is stopped and that day has come (At).
+// An existing instance that a rule denies is left running, unless the policies set
+// a day on which it is stopped and that day has come (At).
 //
 // # Codes
 //
 // Findings of a rule have the code "policy." and the rule, such as
-// policy.allowed_regions. Besides, CapacityChecker warns of what can never run:
+// policy.allowed_regions. CapacityChecker also warns of what can never run:
 //
 //	capacity.role            no node that the project may use has the role (warning)
 //	capacity.region          no node for the role is in the regions of the instance (warning)
@@ -29,7 +29,7 @@
 //	policy.nothing-allowed   policies that together allow no region or SKU (warning)
 //	policy.ignored-region    a region that an instance asks for and is not allowed (warning)
 //
-// The package is pure. It must not know Git, a scheduler, a node's state or
-// the time. Each tenant is judged alone, so that callers may keep what they
-// know of tenants that did not change.
+// The package is pure. It must not know Git, a scheduler, a node's state or the
+// time. Each tenant is evaluated alone, so that callers may keep the results of
+// tenants that did not change.
 package policy

@@ -8,8 +8,8 @@ import (
 	"berth/schema"
 )
 
-// Explanation says of one instance what shall run and which layers made each
-// value. A value's JSON is null where nothing is said: any, or no limit.
+// Explanation is the effective values of one instance, and the layers that set each.
+// A value's JSON is null where it is not limited.
 type Explanation struct {
 	Key           schema.Key            `json:"key"`
 	Denied        bool                  `json:"denied"` // a rule refuses it
@@ -26,7 +26,7 @@ type Value struct {
 	Decisions []schema.Decision `json:"decisions,omitempty"` // what policy did to it
 }
 
-// Step is what one layer says to a value.
+// Step is the value that one layer sets.
 type Step struct {
 	Scope  Scope           `json:"scope"`
 	Source schema.Position `json:"source"`
@@ -34,9 +34,9 @@ type Step struct {
 	Value  any             `json:"value"` // after the layer
 }
 
-// Explain explains an instance; ok is false where there is no valid one of
-// that key. It is given what EvaluateTenant is, and judges by the same code: a
-// value after a layer is what evaluating comes to where that layer is the last.
+// Explain explains an instance; ok is false if there is no valid one with that key.
+// It takes what EvaluateTenant takes, and uses the same code: a value after a layer
+// is the result of an evaluation that ends with that layer.
 func Explain(p *schema.Platform, t *schema.TenantEstate, key schema.Key, opts ...Option) (Explanation, bool) {
 	project := t.Projects[key.Project]
 	if project == nil || key.Tenant != t.Name {
@@ -57,13 +57,13 @@ func Explain(p *schema.Platform, t *schema.TenantEstate, key schema.Key, opts ..
 	return out, true
 }
 
-// explanation is what becomes of it, without its values.
+// explanation is the compliance of the instance, without its values.
 func (j *judgement) explanation() Explanation {
 	return Explanation{Key: j.key, Noncompliance: j.noncompliance, Denied: j.denied() || j.noncompliance != nil}
 }
 
-// value is a Value with the decisions about one field of the document that
-// rest on rule; any rule if that is "".
+// value returns a Value with the decisions about one field of the document by a
+// rule; any rule if that is "".
 func (j *judgement) value(name string, v any, steps []Step, field, rule string) Value {
 	out := Value{Field: name, Value: v, Steps: steps}
 	for _, d := range j.decisions {
@@ -74,8 +74,8 @@ func (j *judgement) value(name string, v any, steps []Step, field, rule string) 
 	return out
 }
 
-// said is the step of a document for its field; of nobody in particular where
-// the document does not have it and the reader filled it.
+// said returns the step of a document for its field; with the scope of a default if
+// the reader filled the field in.
 func said(scope Scope, h *schema.Header, field string, says, value any) Step {
 	if _, ok := slices.BinarySearchFunc(h.Fields, field, func(f schema.FieldPos, path string) int { return strings.Compare(f.Path, path) }); !ok {
 		scope = ScopeDefault
@@ -115,7 +115,7 @@ func (j *judgement) explainCatalog() []Value {
 	return out
 }
 
-// fold is the steps of the layers that have a list.
+// fold returns the steps of the layers that have a list.
 func (k list) fold(layers []layer) []Step {
 	steps := []Step{}
 	for i, l := range layers {
@@ -127,7 +127,7 @@ func (k list) fold(layers []layer) []Step {
 	return steps
 }
 
-// orNil keeps a list that is nil from being taken for a list.
+// orNil turns a nil list into an untyped nil.
 func orNil(list []string) any {
 	if list == nil {
 		return nil
@@ -135,8 +135,8 @@ func orNil(list []string) any {
 	return list
 }
 
-// narrowed is a list that the document asks for, nil for any, and what the layers
-// leave of it.
+// narrowed explains a list that the document requests, nil for any, and what the
+// layers leave of it.
 func (j *judgement) narrowed(name string, want []string, k list) Value {
 	left, _ := k.allow(want, j.layers)
 	steps := k.fold(j.layers)
@@ -146,7 +146,7 @@ func (j *judgement) narrowed(name string, want []string, k list) Value {
 	return j.value(name, orNil(left), steps, "spec."+name, "")
 }
 
-// explainLists explains the lists; regions is where the document asks for those.
+// explainLists explains the lists; regions is the field with the requested regions.
 func (j *judgement) explainLists(regions string) []Value {
 	one := func(name, says string, k list) Value {
 		field := "spec." + name
@@ -170,7 +170,7 @@ func (j *judgement) explainLists(regions string) []Value {
 	return out
 }
 
-// fold is the steps of the layers that have a maximum.
+// fold returns the steps of the layers that have a maximum.
 func (k maximum) fold(layers []layer) []Step {
 	steps := []Step{}
 	for i, l := range layers {
@@ -221,8 +221,8 @@ func (j *judgement) limit(name string, k maximum, layers []layer, asked int, fie
 	return v
 }
 
-// explainSources says which hosts the instance's artifacts, and those its
-// project publishes for the app, may come from. Asked are those its version uses.
+// explainSources explains which hosts the instance's artifacts, and those its
+// project publishes for the app, may come from. Asked has the hosts of its version.
 func (j *judgement) explainSources() Value {
 	k := sourceHosts()
 	left, _ := k.allow(nil, j.layers)
@@ -248,15 +248,13 @@ func (j *judgement) explainState() Value {
 	return j.value("desired_state", is, steps, field, "")
 }
 
-// becoming is the step of the layer that says what becomes of an instance that is
-// refused.
+// becoming returns the step of the layer that sets the fate of a denied instance.
 func (j *judgement) becoming(value any) Step {
 	says, by, _ := strictest(j.layers)
 	return Step{by.scope, by.at("noncompliant"), says, value}
 }
 
-// explainSuspend says which documents leave the instance alone, if any do, and that
-// a stop by policy goes before them.
+// explainSuspend explains which documents suspend the instance.
 func (j *judgement) explainSuspend() []Value {
 	scopes := map[schema.Kind]Scope{schema.KindTenant: ScopeTenant, schema.KindProject: ScopeProject, schema.KindEntitlement: ScopeEntitlement, schema.KindInstance: ScopeInstance}
 	var steps []Step

@@ -6,9 +6,9 @@ import (
 	"berth/schema"
 )
 
-// Findings are the refusals among decisions as diagnostics, at the value that
-// is refused; and as warnings who uses an app or a version that is deprecated, or
-// that is disabled and was there before. Their codes are "policy." and the rule.
+// Findings returns the denials among decisions as diagnostics at the denied value,
+// and warnings about uses of an app or version that is deprecated, or disabled and
+// used before. The code is "policy." and the rule.
 func Findings(decisions []schema.Decision) []schema.Diagnostic {
 	var ds []schema.Diagnostic
 	for _, d := range decisions {

@@ -6,20 +6,19 @@ import (
 	"strings"
 )
 
-// A host pattern is host or *.suffix, each with a port or without. It stands
-// for hosts with their ports: host for itself alone; *.suffix for everything
-// below suffix, not for suffix itself; with a port for that port alone, without
-// one for every port, and for none.
+// A host pattern is host or *.suffix, with or without a port. host matches itself
+// only; *.suffix matches every host below suffix, not suffix itself. With a port the
+// pattern matches that port only, without one every port.
 
 func splitPort(pattern string) (host, port string) {
 	host, port, _ = strings.Cut(pattern, ":")
 	return host, port
 }
 
-// covers says whether pattern stands for all that other stands for. A single
-// host is a pattern, too. What several patterns cover together one of them
-// covers alone: there are always more names below a suffix, and more ports,
-// than anybody lists.
+// covers reports whether pattern matches everything that other matches. A single
+// host is a pattern, too. If several patterns together cover a pattern, one of them
+// covers it alone, because there are always more names below a suffix, and more
+// ports, than a list has.
 func covers(pattern, other string) bool {
 	host, port := splitPort(pattern)
 	otherHost, otherPort := splitPort(other)
@@ -33,7 +32,7 @@ func coversHost(host, other string) bool {
 	return host == other
 }
 
-// outside is a single host that pattern stands for and none of patterns does.
+// outside returns a single host that pattern matches and none of patterns does.
 func outside(pattern string, patterns []string) (witness string, ok bool) {
 	covered := func(p string) bool {
 		return slices.ContainsFunc(patterns, func(by string) bool { return covers(by, p) })
@@ -45,7 +44,7 @@ func outside(pattern string, patterns []string) (witness string, ok bool) {
 	if !any {
 		return pattern, true
 	}
-	// Only single hosts among patterns can be in the way, each of one name.
+	// Only single hosts among patterns can match it, each of one name.
 	for i := 0; ; i++ {
 		name := string(rune('a' + i%26))
 		if i >= 26 {
@@ -57,7 +56,7 @@ func outside(pattern string, patterns []string) (witness string, ok bool) {
 	}
 }
 
-// bothHosts are the patterns for what both lists stand for, none within another.
+// bothHosts returns the patterns of what both lists match, none within another.
 func bothHosts(a, b []string) []string {
 	met := []string{}
 	for _, x := range a {
@@ -74,7 +73,7 @@ func bothHosts(a, b []string) []string {
 	})
 }
 
-// meet is the pattern for what both stand for, if there is anything.
+// meet returns the pattern of what both match, if there is any.
 func meet(a, b string) (string, bool) {
 	aHost, aPort := splitPort(a)
 	bHost, bPort := splitPort(b)

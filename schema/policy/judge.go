@@ -8,33 +8,33 @@ import (
 	"berth/schema"
 )
 
-// How much a Judge remembers: of a tenant the last few estates that it was asked
-// about, such as what is in force, what is on main and what somebody proposes;
-// and nothing that was judged by other rules than the last few platforms'.
+// Limits of what a Judge keeps: for each tenant the last few estates, such as those
+// in force, on main and in a pull request; and only results of the last few
+// platforms.
 const (
 	mostEstates   = 4
 	mostPlatforms = 3
 )
 
-// Judge judges the estates of one repository one after another. What it says is
-// what Evaluate says. Tenants, projects and instances for which nothing that
-// matters to them is another value than before are not judged again, and come to
-// the same values, so that the cost is that of what changed. It rests on the
-// reader's keeping the pointers of what did not change. Safe for concurrent use.
+// Judge evaluates the estates of one repository one after another. Its result is
+// that of Evaluate. It does not evaluate tenants, projects and instances again whose
+// inputs are unchanged, and returns the same pointers for them, so the cost is that
+// of the change. It relies on the reader to keep the pointers of unchanged
+// documents. Safe for concurrent use.
 type Judge struct {
 	mu      sync.Mutex
 	rules   []*judgedRules // the last used first
 	tenants map[string][]*judgedTenant
 }
 
-// judgedRules are rules, and what the platform itself comes to by them.
+// judgedRules is rules with the platform's own decisions.
 type judgedRules struct {
 	*rules
 	platform *schema.Platform  // the last that had them
 	sources  []schema.Decision // of the platform's
 }
 
-// judgedTenant is what a tenant came to, and by what.
+// judgedTenant is the result for a tenant, and its inputs.
 type judgedTenant struct {
 	rules    *judgedRules
 	estate   *schema.TenantEstate
@@ -52,7 +52,7 @@ type judgedProject struct {
 	result    *schema.EffectiveProject
 }
 
-// Evaluate judges everything that is declared; what is in before exists.
+// Evaluate evaluates the whole estate; instances in before exist.
 func (j *Judge) Evaluate(d, before *schema.Desired, today string) *schema.Effective {
 	r := j.by(d.Platform)
 	tenants := make(map[string]*schema.EffectiveTenant, len(d.Tenants))
@@ -65,14 +65,14 @@ func (j *Judge) Evaluate(d, before *schema.Desired, today string) *schema.Effect
 	return e
 }
 
-// Tenant judges one tenant of an estate; what is in before, which is nil if the
-// tenant was not there, exists.
+// Tenant evaluates one tenant of an estate; instances in before, which is nil for a
+// new tenant, exist.
 func (j *Judge) Tenant(p *schema.Platform, t, before *schema.TenantEstate, today string) *schema.EffectiveTenant {
 	return j.tenant(j.by(p), t, before, today)
 }
 
-// Platform judges what the platform itself declares; what is in before, which may
-// be nil, exists.
+// Platform evaluates the platform's own documents; those in before, which may be
+// nil, exist.
 func (j *Judge) Platform(p, before *schema.Platform, today string) []schema.Decision {
 	ds, _ := j.by(p).ofPlatform(p, before, today)
 	return ds
@@ -86,7 +86,7 @@ func (r *judgedRules) ofPlatform(p, before *schema.Platform, today string) ([]sc
 	return r.rules.platform(p, r.sources, options{today: today, existing: notAmong(newRuntimes(p.SharedRuntimes, was))})
 }
 
-// by finds the rules of a platform. Other nodes make no other rules.
+// by finds or makes the rules of a platform. Nodes make no rules.
 func (j *Judge) by(p *schema.Platform) *judgedRules {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -110,13 +110,13 @@ func (j *Judge) by(p *schema.Platform) *judgedRules {
 	return r
 }
 
-// of says whether these are the rules of p.
+// of reports whether these are the rules of p.
 func (r *rules) of(p *schema.Platform) bool {
 	return maps.Equal(r.apps, p.Apps) && maps.Equal(r.policies, p.Policies) && maps.Equal(r.sources, p.ArtifactSources) &&
 		maps.EqualFunc(r.versions, p.Versions, maps.Equal[map[string]*schema.AppVersion, map[string]*schema.AppVersion])
 }
 
-// forget drops tenants that are not there any more, once there are many.
+// forget drops tenants that no longer exist, once there are many.
 func (j *Judge) forget(there map[string]*schema.TenantEstate) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -146,8 +146,8 @@ func (j *Judge) tenant(r *judgedRules, t, before *schema.TenantEstate, today str
 	return made.result
 }
 
-// newInstances are those of t that are not in before, sorted, by project; of no
-// project the shared runtimes.
+// newInstances returns the instances of t that are not in before, sorted, by
+// project; for "" the shared runtimes.
 func newInstances(t, before *schema.TenantEstate) map[string][]string {
 	if t == before {
 		return nil
@@ -176,7 +176,7 @@ func newInstances(t, before *schema.TenantEstate) map[string][]string {
 	return fresh
 }
 
-// judge judges a tenant, with the help of what was judged of it already.
+// judge evaluates a tenant, and reuses earlier results of it.
 func (r *judgedRules) judge(t *schema.TenantEstate, fresh map[string][]string, today string, known []*judgedTenant) *judgedTenant {
 	known = slices.DeleteFunc(slices.Clone(known), func(k *judgedTenant) bool {
 		return k.rules != r || k.estate.Policy != t.Policy || k.estate.Roles != t.Roles || !maps.Equal(k.estate.ArtifactSources, t.ArtifactSources) ||
@@ -202,8 +202,8 @@ func (r *judgedRules) judge(t *schema.TenantEstate, fresh map[string][]string, t
 
 func suspended(t *schema.TenantEstate) bool { return t.Tenant != nil && t.Tenant.Suspend }
 
-// judgeProject judges a project, with the help of what was judged of it by the
-// same rules and layers.
+// judgeProject evaluates a project, and reuses earlier results by the same rules and
+// layers.
 func (r *judgedRules) judgeProject(t *schema.TenantEstate, project *schema.ProjectEstate, above []layer, fresh []string, today string, known []*judgedTenant) *judgedProject {
 	var was map[string]*judgement
 	for _, k := range known {

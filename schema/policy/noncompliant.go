@@ -6,10 +6,9 @@ import (
 	"berth/schema"
 )
 
-// strictest is what the layers say becomes of instances that are no longer
-// allowed, and the layer that says it: stop before hold, the earlier day before
-// the later, the wider layer of equal ones. A stop without a day would be a
-// silent one; the reader lets none through, and it is none.
+// strictest returns the strictest rule for instances that are no longer allowed, and
+// its layer: stop before hold, the earlier day before the later, the wider layer of
+// equal ones. A stop without a day has no effect; the reader refuses it.
 func strictest(layers []layer) (n schema.Noncompliant, by layer, ok bool) {
 	stops := func(n schema.Noncompliant) bool { return n.Action == schema.NoncompliantStop }
 	for _, l := range layers {
@@ -26,8 +25,8 @@ func strictest(layers []layer) (n schema.Noncompliant, by layer, ok bool) {
 	return n, by, ok
 }
 
-// fate is what the layers make of an instance that is no longer allowed, with
-// Because and Key left out.
+// fate returns what the layers decide about an instance that is no longer allowed,
+// without Because and Key.
 func fate(layers []layer, today string) schema.Noncompliance {
 	n, by, said := strictest(layers)
 	out := schema.Noncompliance{Fate: schema.FateHeld, Day: n.GraceUntil}
@@ -45,7 +44,7 @@ func fate(layers []layer, today string) schema.Noncompliance {
 	return out
 }
 
-// limits are what layers say of where members may be; nil where they say nothing.
+// limits returns where members may be, by the layers; nil if no layer has a limit.
 func limits(layers []layer) *schema.Limits {
 	says := func(k list) (all []schema.Allowed) {
 		for _, l := range layers {
@@ -67,7 +66,7 @@ func limits(layers []layer) *schema.Limits {
 	return out
 }
 
-// bound says where the instance may be, and what becomes of it elsewhere.
+// bound sets where the instance may be, and its fate elsewhere.
 func (j *judgement) bound(today string) {
 	if j.limits == nil {
 		return
@@ -76,10 +75,10 @@ func (j *judgement) bound(today string) {
 	j.bounds = &schema.Bounds{Instance: j.instance, Limits: j.limits, Fate: f.Fate, Day: f.Day, Source: f.Source}
 }
 
-// dated says whether another day may make another thing of it.
+// dated reports whether the result may differ on another day.
 func (j *judgement) dated() bool { return j.bounds != nil && j.bounds.Day != "" }
 
-// becomes says what becomes of an instance that exists and is refused.
+// becomes sets the fate of an existing instance that is denied.
 func (j *judgement) becomes(today string) {
 	if j.new || !j.denied() {
 		return
@@ -95,7 +94,7 @@ func (j *judgement) becomes(today string) {
 	j.noncompliance = out
 }
 
-// fares does to an instance that is refused, by the rule at because, as its fate is.
+// fares applies a fate to an instance that the rule at because denies.
 func (j *judgement) fares(f schema.Noncompliance, because schema.Position) {
 	const rule, field = "noncompliant", "spec.desired_state"
 	source := because
@@ -119,8 +118,7 @@ func (j *judgement) fares(f schema.Noncompliance, because schema.Position) {
 	}
 }
 
-// outside lays over a judgement what becomes of the instance for where its members
-// are, if that is anything.
+// outside adds the noncompliance caused by the nodes of the members, if any.
 func (j *judgement) outside(n *schema.Noncompliance) *judgement {
 	if n == nil {
 		return j
@@ -151,11 +149,11 @@ func compareNoncompliance(a, b schema.Noncompliance) int { return a.Key.Compare(
 
 func sortNoncompliant(ns []schema.Noncompliance) { slices.SortFunc(ns, compareNoncompliance) }
 
-// Impacted says of which instances and shared runtimes that exist a change makes
-// policy refuse them, or no longer refuse them, or what becomes of them another
-// thing, and what that is, sorted by Key. before and after were evaluated with the
-// same ones existing. What the change takes away is not told: of a shared runtime,
-// which has no effective value, declared is what says whether it is still there.
+// Impacted returns the existing instances and shared runtimes that a change makes
+// noncompliant, or compliant again, or whose fate it changes, sorted by Key. before
+// and after were evaluated with the same existing instances. Deleted ones are left
+// out; declared says which shared runtimes remain, because they have no effective
+// value.
 func Impacted(before, after *schema.Effective, declared *schema.Desired) []schema.Noncompliance {
 	var out []schema.Noncompliance
 	for key := range schema.Differing(before, after) {
@@ -191,7 +189,7 @@ func compliesAgain(n schema.Noncompliance) schema.Noncompliance {
 	return n
 }
 
-// ofRuntimes are the shared runtimes that exist and that policy refuses.
+// ofRuntimes returns the existing shared runtimes that policy denies.
 func ofRuntimes(e *schema.Effective) []schema.Noncompliance {
 	ns := slices.Clone(e.OwnNoncompliant)
 	for _, t := range e.Tenants {
@@ -200,8 +198,8 @@ func ofRuntimes(e *schema.Effective) []schema.Noncompliance {
 	return ns
 }
 
-// sameFate says whether two say the same of an instance, wherever what they
-// rest on stands now.
+// sameFate reports whether two noncompliances have the same fate and rules, wherever
+// the rules stand.
 func sameFate(a, b schema.Noncompliance) bool {
 	return a.Fate == b.Fate && a.Day == b.Day && slices.EqualFunc(a.Because, b.Because, func(x, y schema.Decision) bool {
 		return x.Rule == y.Rule && x.Field == y.Field && x.Source.File == y.Source.File

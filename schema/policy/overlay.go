@@ -9,11 +9,11 @@ import (
 	"berth/schema"
 )
 
-// Scope is where a layer stands.
+// Scope is the kind of document of a layer.
 type Scope string
 
 // The scopes: the layers of policy from wide to narrow, and the documents whose
-// values they meet. Default is what nobody said and the reader filled in.
+// values they limit. Default stands for a value that the reader filled in.
 const (
 	ScopePlatform    Scope = "platform"
 	ScopeTenant      Scope = "tenant"
@@ -28,7 +28,7 @@ const (
 	ScopeDefault Scope = "default"
 )
 
-// layer is one overlay, and where it stands.
+// layer is one overlay, with its document.
 type layer struct {
 	schema.Overlay
 	scope        Scope
@@ -40,12 +40,11 @@ type layer struct {
 
 func (l layer) at(field string) schema.Position { return l.header.At(l.prefix + "." + field) }
 
-// whose the layer is, in words.
+// whose names the owner of the layer.
 func (l layer) whose() string { return "the " + string(l.scope) }
 
-// platformLayers are the platform's policies by name. Policies that are
-// suspended hold all the same: suspending is for what Berth does, not for what
-// it forbids.
+// platformLayers returns the platform's policies by name. A suspended policy still
+// counts: suspend stops Berth's actions, not limits.
 func platformLayers(p *schema.Platform) []layer {
 	var ls []layer
 	for _, name := range slices.Sorted(maps.Keys(p.Policies)) {
@@ -59,9 +58,9 @@ func platformLayers(p *schema.Platform) []layer {
 	return append([]layer{ownSources(p)}, ls...)
 }
 
-// ownSources is the layer that stands above all others where no policy of the
-// platform says which hosts bytes may come from: only those of its own sources.
-// A list of a tenant's would else allow whatever the tenant likes.
+// ownSources is the widest layer if no policy of the platform lists source hosts: it
+// allows the hosts of the platform's own sources only. Otherwise a tenant's list
+// would allow any host.
 func ownSources(p *schema.Platform) layer {
 	l := layer{Overlay: schema.Overlay{ArtifactSourceAllowlist: []string{}}, scope: ScopePlatform,
 		header: &schema.Header{File: "platform/artifact-sources"}, prefix: "spec.host"}
@@ -90,13 +89,13 @@ func entitlementLayers(above []layer, e *schema.Entitlement) []layer {
 	return append(slices.Clip(above), layer{Overlay: e.Spec.PolicyOverrides, scope: ScopeEntitlement, header: &e.Header, prefix: "spec.policy_overrides"})
 }
 
-// list is one of the keys that list what is allowed.
+// list is a key that lists allowed values.
 type list struct {
 	key  string
 	one  string // an item of it, in words
 	of   func(schema.Overlay) []string
 	both func(a, b []string) []string // what both lists allow
-	// beyond is something that item allows and the list does not.
+	// beyond returns something that item allows and the list does not.
 	beyond func(item string, allowed []string) (witness string, ok bool)
 }
 
@@ -133,7 +132,7 @@ func sourceHosts() list {
 	return list{key: "artifact_source_allowlist", of: func(o schema.Overlay) []string { return o.ArtifactSourceAllowlist }, both: bothHosts, beyond: outside}
 }
 
-// maximum is one of the keys that are maxima.
+// maximum is a key that is a maximum.
 type maximum struct {
 	key string
 	of  func(schema.Overlay) *int
@@ -147,8 +146,8 @@ func maxGPUs() maximum {
 	return maximum{"max_gpus_per_instance", func(o schema.Overlay) *int { return o.MaxGPUsPerInstance }}
 }
 
-// allow narrows values by the list each layer has. Nil values are "any", as is
-// what no layer speaks of. by are the layers that took something away.
+// allow narrows values by the list of each layer. Nil values mean "any". by is the
+// layers that removed a value.
 func (k list) allow(values []string, layers []layer) (left []string, by []layer) {
 	left = slices.Clone(values)
 	for _, l := range layers {
@@ -173,7 +172,7 @@ func (k list) allow(values []string, layers []layer) (left []string, by []layer)
 	return left, by
 }
 
-// refuses is the first layer that does not allow all of item, and something it
+// refuses returns the first layer that does not allow all of item, and something it
 // does not allow.
 func (k list) refuses(item string, layers []layer) (by layer, witness string, ok bool) {
 	for _, l := range layers {
@@ -186,7 +185,7 @@ func (k list) refuses(item string, layers []layer) (by layer, witness string, ok
 	return layer{}, "", false
 }
 
-// least is the layer with the least maximum; the widest of equal ones.
+// least returns the layer with the least maximum; the widest of equal ones.
 func (k maximum) least(layers []layer) (n int, by layer, ok bool) {
 	for _, l := range layers {
 		if m := k.of(l.Overlay); m != nil && (!ok || *m < n) {
@@ -196,7 +195,7 @@ func (k maximum) least(layers []layer) (n int, by layer, ok bool) {
 	return n, by, ok
 }
 
-// only tells what a list allows; of a long one the beginning.
+// only describes a list; a long one by its beginning.
 func only(allowed []string) string {
 	const most = 8
 	if len(allowed) == 0 {

@@ -12,7 +12,7 @@ import (
 	"berth/schema"
 )
 
-// Option changes how instances are judged.
+// Option changes how instances are evaluated.
 type Option func(*options)
 
 type options struct {
@@ -21,23 +21,24 @@ type options struct {
 	outside  *schema.Noncompliance
 }
 
-// Existing tells which instances exist already. A disabled app or version
-// forbids new ones only, and a maximum of instances refuses the new ones first.
-// Without it every instance counts as new.
+// Existing reports which instances exist already. A disabled app or version denies
+// new instances only, and a maximum of instances denies the new ones first. Without
+// this option every instance counts as new.
 func Existing(is func(schema.Key) bool) Option {
 	return func(o *options) { o.existing = is }
 }
 
-// At says which day it is, "2006-01-02" in UTC. An existing instance that is
-// refused and whose grace is over is then to be stopped instead of left as it
-// is. Without it no grace is over. What is refused is the same on every day:
-// whoever decides by Findings which documents may come into force needs no day.
+// At sets the day, "2006-01-02" in UTC. An existing instance that is denied and
+// whose grace period is over is then stopped instead of left running. Without this
+// option no grace period is over. The denials are the same on every day, so a caller
+// that decides by Findings which documents come into force needs no day.
 func At(day string) Option {
 	return func(o *options) { o.today = day }
 }
 
-// Outside says what becomes of an explained instance because members are on nodes
-// that policy does not allow, which policy itself does not see; nil: none is.
+// Outside sets the noncompliance of an explained instance whose members are on nodes
+// that policy does not allow. Policy itself does not see nodes. nil: no such
+// members.
 func Outside(n *schema.Noncompliance) Option {
 	return func(o *options) { o.outside = n }
 }
@@ -50,9 +51,9 @@ func with(opts []Option) options {
 	return o
 }
 
-// Evaluate judges everything that is declared. An instance that is refused is
-// in the result too, with the Decisions that refuse it (Effective.Denied): it
-// is not to be planned, and not to be taken for gone either.
+// Evaluate applies policy to the whole estate. A denied instance is in the result
+// too, with the Decisions that deny it (Effective.Denied): it is not planned, and it
+// is not deleted either.
 func Evaluate(d *schema.Desired, opts ...Option) *schema.Effective {
 	r, o := newRules(d.Platform), with(opts)
 	tenants := make(map[string]*schema.EffectiveTenant, len(d.Tenants))
@@ -71,13 +72,13 @@ func sortDecisions(ds []schema.Decision) {
 	})
 }
 
-// EvaluateTenant judges one tenant; it depends on nothing but the platform and
-// the tenant, so equal pointers give equal results.
+// EvaluateTenant evaluates one tenant. The result depends on nothing but the
+// platform and the tenant.
 func EvaluateTenant(p *schema.Platform, t *schema.TenantEstate, opts ...Option) *schema.EffectiveTenant {
 	return newRules(p).tenant(t, with(opts))
 }
 
-// rules are what a platform judges everybody's instances by.
+// rules is the part of a platform that affects every tenant.
 type rules struct {
 	apps     map[string]*schema.App
 	versions map[string]map[string]*schema.AppVersion
@@ -91,8 +92,8 @@ func newRules(p *schema.Platform) *rules {
 	return &rules{apps: p.Apps, versions: p.Versions, policies: p.Policies, sources: p.ArtifactSources, layers: platformLayers(p), configs: newConfigs()}
 }
 
-// platform is what the platform's own documents come to, with what is decided of
-// its sources.
+// platform returns the decisions about the platform's own documents, with those
+// about its sources.
 func (r *rules) platform(p *schema.Platform, sources []schema.Decision, o options) ([]schema.Decision, []schema.Noncompliance) {
 	ds, ns := r.runtimes(p.SharedRuntimes, r.layers, o)
 	ds = append(slices.Clip(sources), ds...)
@@ -100,7 +101,7 @@ func (r *rules) platform(p *schema.Platform, sources []schema.Decision, o option
 	return ds, ns
 }
 
-// own is what a tenant's own documents come to, but for its projects'.
+// own returns the decisions about a tenant's own documents, without its projects.
 func (r *rules) own(t *schema.TenantEstate, above []layer, o options) ([]schema.Decision, []schema.Noncompliance) {
 	ds, ns := r.runtimes(t.SharedRuntimes, above, o)
 	ds = append(tenantSources(t, above), ds...)
@@ -118,7 +119,7 @@ func (r *rules) tenant(t *schema.TenantEstate, o options) *schema.EffectiveTenan
 	return e
 }
 
-// effective is what judgements of a project's instances come to.
+// effective collects the judgements of a project's instances.
 func (r *rules) effective(t *schema.TenantEstate, project *schema.ProjectEstate, above []layer, all []*judgement) *schema.EffectiveProject {
 	e := &schema.EffectiveProject{Instances: make(map[string]*schema.EffectiveInstance, len(all)), Bounds: make(map[string]*schema.Bounds), Decisions: r.artifacts(t, project, above)}
 	for _, j := range all {
@@ -136,9 +137,9 @@ func (r *rules) effective(t *schema.TenantEstate, project *schema.ProjectEstate,
 	return e
 }
 
-// project judges the instances of a project, in the order they are counted. was
-// is what it came to before, by the same rules, layers and users: an instance
-// that is the same value is not judged by its own values again.
+// project evaluates the instances of a project in the order of counting. was is the
+// previous result by the same rules, layers and users: an instance with the same
+// value is not evaluated again by its own values.
 func (r *rules) project(t *schema.TenantEstate, project *schema.ProjectEstate, above []layer, o options, was map[string]*judgement) []*judgement {
 	who, under := sync.OnceValue(func() []schema.UnixUser { return users(t, project) }), map[*schema.Entitlement]entitled{}
 	for _, j := range was {
@@ -199,13 +200,13 @@ func (r *rules) project(t *schema.TenantEstate, project *schema.ProjectEstate, a
 	return all
 }
 
-// entitled is what holds for the instances of one entitlement.
+// entitled is the layers and limits of one entitlement.
 type entitled struct {
 	layers []layer
 	limits *schema.Limits
 }
 
-// judgement is the judging of one instance.
+// judgement is the evaluation of one instance.
 type judgement struct {
 	alone    *judgement // by its own values, whatever else the project has and whichever day it is; never changes
 	instance *schema.Instance
@@ -236,7 +237,7 @@ func (j *judgement) say(v schema.Verdict, rule string, source schema.Position, f
 	})
 }
 
-// catalog judges by the status of app and version, hard denies and the entitlement.
+// catalog checks the status of app and version, hard denies and the entitlement.
 func (j *judgement) catalog() {
 	j.status("spec.app", j.app.Spec.Status, &j.app.Header)
 	j.status("spec.version", j.version.Spec.Status, &j.version.Header)
@@ -261,7 +262,7 @@ func (j *judgement) status(field string, status schema.CatalogStatus, h *schema.
 	}
 }
 
-// modes judges the values that must be in each layer's list.
+// modes checks the values that must be in the list of each layer.
 func (j *judgement) modes() {
 	spec := &j.instance.Spec
 	j.listed("spec.operating_mode", spec.OperatingMode, allowedModes())
@@ -274,8 +275,8 @@ func (j *judgement) listed(field, value string, k list) {
 	}
 }
 
-// suspending are the documents of the tenant and of the project, where they say
-// suspend: true, which leaves every instance below alone.
+// suspending returns the documents of the tenant and of the project with suspend:
+// true, which suspends every instance below.
 func suspending(t *schema.TenantEstate, project *schema.ProjectEstate) []*schema.Header {
 	var all []*schema.Header
 	if suspended(t) {
@@ -289,7 +290,7 @@ func suspending(t *schema.TenantEstate, project *schema.ProjectEstate) []*schema
 
 func sameDocument(a, b *schema.Header) bool { return a.Key == b.Key }
 
-// suspension are all documents that suspend the instance, from wide to narrow.
+// suspension returns all documents that suspend the instance, from wide to narrow.
 func (j *judgement) suspension() []*schema.Header {
 	all := slices.Clone(j.suspended)
 	for _, h := range []*schema.Header{&j.ent.Header, &j.instance.Header} {
@@ -319,7 +320,7 @@ func (j *judgement) effective(who []schema.UnixUser, configs *configs) {
 	}
 }
 
-// wantedRegions are those the instance asks for, nil: any.
+// wantedRegions returns the requested regions; nil: any.
 func wantedRegions(i *schema.Instance) []string {
 	if len(i.Spec.Regions) == 0 {
 		return nil
@@ -331,7 +332,7 @@ func (j *judgement) regions(field string) []string {
 	return j.some(field, wantedRegions(j.instance), allowedRegions())
 }
 
-// some are the values of a list, nil for any, that every layer allows.
+// some returns the values of a list, nil for any, that every layer allows.
 func (j *judgement) some(field string, want []string, k list) []string {
 	left, by := k.allow(want, j.layers)
 	switch {
@@ -386,7 +387,7 @@ func (j *judgement) skus(field, want string) []string {
 	return j.some(field, nil, k)
 }
 
-// counts are the instances of a project counted so far.
+// counts counts the instances of a project.
 type counts struct {
 	options
 	all   int
@@ -395,9 +396,9 @@ type counts struct {
 
 func newCounts(o options) *counts { return &counts{options: o, byApp: map[string]int{}} }
 
-// order is the order instances are counted in: those that exist, then by name.
-// Which of them run makes no difference: whoever may start and stop one could
-// otherwise choose which other is the one too many.
+// order returns the order of counting: existing instances first, then by name.
+// Whether an instance runs makes no difference; otherwise a user who may start and
+// stop one could choose which other instance exceeds the maximum.
 func (c *counts) order(all map[string]*schema.Instance) []*schema.Instance {
 	list := slices.Collect(maps.Values(all))
 	rank := func(i *schema.Instance) int {
@@ -412,8 +413,9 @@ func (c *counts) order(all map[string]*schema.Instance) []*schema.Instance {
 	return list
 }
 
-// count counts an instance, and says what as: in the project, and of its app. What
-// exists counts, refused or not; a new one that is refused otherwise does not.
+// count counts an instance, and returns its number in the project and among those of
+// its app. An existing instance counts even if it is denied; a new one that is
+// denied does not.
 func (c *counts) count(j *judgement) (nth, nthOfApp int) {
 	if j.new && j.denied() {
 		return 0, 0
@@ -424,8 +426,8 @@ func (c *counts) count(j *judgement) (nth, nthOfApp int) {
 	return c.all, c.byApp[app]
 }
 
-// counted judges by the number of instances: all of the project's for the
-// layers above, those of the app for the entitlement's.
+// counted checks the number of instances: those of the project against the layers
+// above, those of the app against the entitlement's.
 func (j *judgement) counted() {
 	if j.denied() {
 		return

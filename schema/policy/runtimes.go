@@ -7,9 +7,8 @@ import (
 	"berth/schema"
 )
 
-// runtimes judges shared runtimes by the layers above them, as instances are
-// judged by theirs: what is only declared so far is not excused from policy. No
-// entitlement is above them, and they are not counted as instances.
+// runtimes evaluates shared runtimes by the layers above them, like instances. No
+// entitlement is above them, and they do not count as instances.
 func (r *rules) runtimes(all map[string]*schema.SharedRuntimeEstate, layers []layer, o options) (ds []schema.Decision, ns []schema.Noncompliance) {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		j := r.runtime(all[name].Runtime, layers, o)
@@ -24,7 +23,7 @@ func (r *rules) runtimes(all map[string]*schema.SharedRuntimeEstate, layers []la
 	return ds, ns
 }
 
-// runtime judges one; nil: the reader lets no such one through.
+// runtime evaluates one; nil for one that the reader refuses.
 func (r *rules) runtime(rt *schema.SharedRuntime, layers []layer, o options) *judgement {
 	if rt == nil || r.versions[rt.Spec.App][rt.Spec.Version] == nil || r.apps[rt.Spec.App] == nil {
 		return nil
@@ -46,8 +45,8 @@ func (r *rules) runtime(rt *schema.SharedRuntime, layers []layer, o options) *ju
 	return j
 }
 
-// asInstance is a shared runtime as what policy judges: its own document, with
-// what an instance would say there.
+// asInstance returns a shared runtime in the form of an instance, with its own
+// document.
 func asInstance(rt *schema.SharedRuntime) *schema.Instance {
 	i := &schema.Instance{Header: rt.Header, Spec: schema.InstanceSpec{
 		App: rt.Spec.App, Version: rt.Spec.Version, DesiredState: rt.Spec.DesiredState,
@@ -59,7 +58,7 @@ func asInstance(rt *schema.SharedRuntime) *schema.Instance {
 	return i
 }
 
-// newRuntimes are the names of those of now that are not in before, sorted.
+// newRuntimes returns the names in now that are not in before, sorted.
 func newRuntimes(now, before map[string]*schema.SharedRuntimeEstate) (fresh []string) {
 	for name := range now {
 		if before[name] == nil || before[name].Runtime == nil {
@@ -70,7 +69,8 @@ func newRuntimes(now, before map[string]*schema.SharedRuntimeEstate) (fresh []st
 	return fresh
 }
 
-// notAmong says that what is not among sorted names exists.
+// notAmong returns a function that reports whether a name is missing from sorted
+// names, that is, exists already.
 func notAmong(fresh []string) func(schema.Key) bool {
 	return func(k schema.Key) bool {
 		_, is := slices.BinarySearch(fresh, k.Name)

@@ -9,14 +9,14 @@ import (
 	"berth/schema"
 )
 
-// Sources judges the sources that a tenant, or the platform itself, takes bytes
-// from.
+// Sources decides from which sources a tenant, or the platform itself, may take
+// artifacts.
 type Sources struct {
 	tenant *schema.TenantEstate // nil: the platform
 	above  []layer              // above its projects
 }
 
-// SourcesOf is for what t uses, or the platform where t is nil.
+// SourcesOf returns the Sources of t, or of the platform if t is nil.
 func SourcesOf(p *schema.Platform, t *schema.TenantEstate) *Sources {
 	layers := platformLayers(p)
 	if t != nil {
@@ -25,14 +25,13 @@ func SourcesOf(p *schema.Platform, t *schema.TenantEstate) *Sources {
 	return &Sources{t, layers}
 }
 
-// Allowed says whether bytes may come from source for an app of a project, and
-// which layer decides. Project and app may be empty: then the layers above them
-// alone are asked. A source of the platform's is for everybody, one of a tenant's for that
-// tenant. Sources of type file are on Berth's own host: only the platform has
-// such, and no host pattern binds them.
+// Allowed reports whether an artifact of source may be used for an app of a project,
+// and which layer decides. Project and app may be empty: then only the layers above
+// them are asked. A source of the platform serves every tenant, and one of a tenant
+// serves only that tenant. Sources of type file are on Berth's own host: only the
+// platform has them, and no host pattern applies.
 //
-// The Decision is of the source, at its host; where it is refused its Verdict is
-// Deny.
+// The Decision is about the source, at its host. A denial has the Verdict Deny.
 func (s *Sources) Allowed(project, app string, source *schema.ArtifactSource) (schema.Decision, bool) {
 	if s.tenant == nil {
 		return sourceAllowed(s.above, "", source)
@@ -44,13 +43,12 @@ func (s *Sources) Allowed(project, app string, source *schema.ArtifactSource) (s
 	return sourceAllowed(layers, s.tenant.Name, source)
 }
 
-// ReferenceAllowed says whether what a tenant's artifact declares to be in a
-// source is within the repositories that the source shares out, and within which.
-// What a credential of the platform's opens, or a directory that only Berth reads,
-// would else be told to anybody who can declare an artifact: so what is declared
-// decides, before anybody looks. Of sources that share out none, one of type file
-// is for no tenant's artifact at all, and the credential of another is not shown
-// for them (Shared).
+// ReferenceAllowed reports whether the reference of a tenant's artifact is within
+// the repositories that the source shares, and within which. Otherwise any user who
+// can declare an artifact could read content behind a credential of the platform, or
+// in a directory that only Berth reads. So the declaration decides, before Berth
+// contacts the source. Of a source that shares no repositories, type file serves no
+// tenant, and other types are read without their credential (Shared).
 func ReferenceAllowed(artifact schema.Key, reference string, source *schema.ArtifactSource) (within string, d schema.Decision, ok bool) {
 	d = schema.Decision{Key: artifact, Field: "spec.reference", Verdict: schema.Allow, Rule: "repositories", Source: source.At("spec.repositories"), Before: reference}
 	if source.Key.Tenant != "" || len(source.Spec.Repositories) == 0 && source.Spec.Type != schema.SourceFile {
@@ -72,9 +70,9 @@ func ReferenceAllowed(artifact schema.Key, reference string, source *schema.Arti
 	return "", d, false
 }
 
-// below says whether a reference is in a repository, or is it. A repository of
-// files is a directory. At a registry a tag begins with a colon, so that none makes
-// another repository; elsewhere a colon is part of a name.
+// below reports whether a reference is in a repository, or is it. A repository of
+// type file is a directory. At a registry a tag begins with a colon, so it cannot
+// name another repository; elsewhere a colon is part of a name.
 func below(repository, reference, typ string) bool {
 	rest, ok := strings.CutPrefix(reference, repository)
 	switch {
@@ -86,9 +84,9 @@ func below(repository, reference, typ string) bool {
 	return rest[0] == '/' || rest[0] == ':' && typ == schema.SourceOCI
 }
 
-// Shared says whether the credential of a source may be shown for what a
-// tenant's artifact declares to be there: a tenant's own may, and one of the
-// platform's where the source says what is shared by it.
+// Shared reports whether the credential of a source may be used for a tenant's
+// artifact: a tenant's own may, and the platform's where the source says which
+// repositories it shares.
 func Shared(source *schema.ArtifactSource) bool {
 	return source.Spec.Credential == "" || source.Key.Tenant != "" || len(source.Spec.Repositories) > 0
 }
@@ -116,8 +114,8 @@ func sourceAllowed(layers []layer, tenant string, s *schema.ArtifactSource) (sch
 		d.Message = fmt.Sprintf("%s is not allowed, %s", s.Spec.Host, only(k.of(l.Overlay)))
 		return d, false
 	}
-	// The platform's layers always have a list; the narrowest that has one is
-	// the last word.
+	// The platform's layers always have a list. The narrowest layer with a list
+	// decides.
 	for _, l := range layers {
 		if k.of(l.Overlay) != nil {
 			d.Source = l.at(k.key)
@@ -128,7 +126,7 @@ func sourceAllowed(layers []layer, tenant string, s *schema.ArtifactSource) (sch
 	return d, true
 }
 
-// used is the refusal of a source as that of what uses it at a field.
+// used is the denial of a source as the denial of the document that uses it.
 func used(refused schema.Decision, by *schema.Header, field, format string, args ...any) schema.Decision {
 	source := refused.Key
 	refused.Key, refused.Field, refused.At = by.Key, field, by.At(field)
@@ -136,8 +134,8 @@ func used(refused schema.Decision, by *schema.Header, field, format string, args
 	return refused
 }
 
-// EvaluatePlatform judges the platform's sources, and what its versions are
-// made from, by the platform's own policies.
+// EvaluatePlatform evaluates the platform's sources, and the artifacts of its
+// versions, by the platform's own policies.
 func EvaluatePlatform(p *schema.Platform) (ds []schema.Decision) {
 	layers := platformLayers(p)
 	refused := map[string]schema.Decision{}
@@ -160,7 +158,7 @@ func EvaluatePlatform(p *schema.Platform) (ds []schema.Decision) {
 	return ds
 }
 
-// tenantSources judges a tenant's sources by the layers above its projects.
+// tenantSources evaluates a tenant's sources by the layers above its projects.
 func tenantSources(t *schema.TenantEstate, above []layer) (ds []schema.Decision) {
 	for _, s := range t.ArtifactSources {
 		if d, ok := sourceAllowed(above, t.Name, s); !ok {
@@ -171,7 +169,7 @@ func tenantSources(t *schema.TenantEstate, above []layer) (ds []schema.Decision)
 	return ds
 }
 
-// artifacts judges the sources of the artifacts that a project publishes, by the
+// artifacts evaluates the sources of the artifacts that a project publishes, by the
 // layers above it and the entitlement.
 func (r *rules) artifacts(t *schema.TenantEstate, project *schema.ProjectEstate, above []layer) (ds []schema.Decision) {
 	for _, a := range project.Artifacts {
@@ -197,8 +195,8 @@ func (r *rules) artifacts(t *schema.TenantEstate, project *schema.ProjectEstate,
 	return ds
 }
 
-// artifacts judges what the instance's version is made from by the layers of
-// the instance: what its tenant may not fetch is not run for it.
+// artifacts evaluates the sources of the instance's version by the layers of the
+// instance: an artifact that its tenant may not fetch is not run for it.
 func (j *judgement) artifacts() {
 	all := j.version.Spec.Manifest.Artifacts
 	for _, name := range slices.Sorted(maps.Keys(all)) {

@@ -9,8 +9,8 @@ import (
 	"berth/schema"
 )
 
-// unusableNodes warns of nodes that no instance may be put on, as a policy of the
-// platform does not allow their region or SKU to anybody.
+// unusableNodes warns of nodes that no instance can use, because a policy of the
+// platform does not allow their region or SKU.
 func unusableNodes(p *schema.Platform) (out []schema.Diagnostic) {
 	layers := platformLayers(p)
 	if out = nothingLeft(nil, layers); len(out) > 0 {
@@ -54,8 +54,8 @@ func nothingLeft(above, layers []layer) (out []schema.Diagnostic) {
 	return out
 }
 
-// narrowed warns of layers of a tenant that leave nothing, and of regions that
-// instances ask for and no policy lets them have.
+// narrowed warns of layers of a tenant that leave nothing, and of requested regions
+// that policy does not allow.
 func narrowed(platform []layer, t *schema.TenantEstate, e *schema.EffectiveTenant) (out []schema.Diagnostic) {
 	above := tenantLayers(platform, t)
 	out = append(out, nothingLeft(platform, above[len(platform):])...)

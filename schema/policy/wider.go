@@ -8,14 +8,14 @@ import (
 	"berth/schema"
 )
 
-// CodeWider: a layer allows what those above it do not.
+// CodeWider is the code of a layer that allows more than those above it.
 const CodeWider = "policy.wider"
 
-// Wider finds what a tenant's policy or an entitlement allows and the layers
-// above it do not, at the very item, with the layer that does not and something
-// it does not allow. It has no effect, as layers only narrow; but whoever wrote
-// it believes that it has. Each tenant's findings depend on the platform and
-// that tenant alone.
+// Wider returns the values that a tenant's policy or an entitlement allows and the
+// layers above it do not: each item with the layer that does not allow it, and an
+// example. Such a value has no effect, because layers only narrow; its author
+// probably expects one. A tenant's findings depend on the platform and that tenant
+// alone.
 func Wider(d *schema.Desired) []schema.Diagnostic {
 	var ds []schema.Diagnostic
 	for _, t := range d.Tenants {
@@ -42,7 +42,7 @@ func WiderTenant(p *schema.Platform, t *schema.TenantEstate) []schema.Diagnostic
 	return ds
 }
 
-// wider is what child allows and the layers above it do not.
+// wider returns what child allows and the layers above it do not.
 func wider(above []layer, child layer) (ds []schema.Diagnostic) {
 	say := func(field string, by layer, rule, format string, args ...any) {
 		at, from := child.at(field), by.at(rule)
