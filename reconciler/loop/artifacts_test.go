@@ -212,7 +212,7 @@ func TestLifeOfAnArtifact(t *testing.T) {
 // No owner's word stands for bytes nobody saw: an artifact stays an intent until
 // they are there, and is then told step by step. One that was taken away and
 // comes again with other bytes is looked at anew.
-func TestNothingIsPromotedUnseen(t *testing.T) {
+func TestUnverifiedArtifactIsNotPromoted(t *testing.T) {
 	w := newWorld(t)
 	e := &eyes{sight: missing}
 	d := w.start(looking(e))
@@ -241,7 +241,7 @@ func hourly(o *loop.Options) { o.ArtifactInterval = time.Hour }
 // The owner's word promotes nothing that was not seen since: what was seen before
 // may be gone by now. It is told on the pull request where that is known, the old
 // phase stays, over restarts too, and the step is told once the bytes are there.
-func TestNothingIsPromotedThatWasSeenBeforeOnly(t *testing.T) {
+func TestPromotionNeedsAFreshVerification(t *testing.T) {
 	w := newWorld(t)
 	e := &eyes{sight: there}
 	d := w.start(looking(e), hourly)
@@ -335,7 +335,7 @@ func TestAnArtifactMovesWithItsLife(t *testing.T) {
 }
 
 // A look that sees what the last one saw writes nothing.
-func TestLooksThatSeeTheSameWriteNothing(t *testing.T) {
+func TestUnchangedVerificationWritesNothing(t *testing.T) {
 	w := newWorld(t)
 	e := &eyes{sight: there}
 	w.start(looking(e))
@@ -349,7 +349,7 @@ func TestLooksThatSeeTheSameWriteNothing(t *testing.T) {
 }
 
 // What policy allows no longer is looked at no longer.
-func TestOnlyAllowedSourcesAreLookedAt(t *testing.T) {
+func TestOnlyAllowedSourcesAreRead(t *testing.T) {
 	w := newWorld(t)
 	e := &eyes{sight: there}
 	w.start(looking(e))
@@ -372,7 +372,7 @@ func TestOnlyAllowedSourcesAreLookedAt(t *testing.T) {
 // The platform's credential tells a tenant nothing of what it may not read: it is
 // shown for versions, and for artifacts within the repositories that the source
 // names; and the condition says so.
-func TestThePlatformsCredentialIsNoOracle(t *testing.T) {
+func TestPlatformCredentialRevealsNothingToTenants(t *testing.T) {
 	w := newWorld(t)
 	e := &eyes{sight: there}
 	w.start(looking(e))
@@ -412,7 +412,7 @@ func TestThePlatformsCredentialIsNoOracle(t *testing.T) {
 // A directory of the platform's tells a tenant nothing of what lies outside what it
 // shares: nobody looks there. Within, a look is told what it is for; for the
 // platform's own versions it is for all of it.
-func TestADirectoryIsNoOracle(t *testing.T) {
+func TestDirectorySourceRevealsNothing(t *testing.T) {
 	w := newWorld(t)
 	e := &eyes{sight: there}
 	w.start(looking(e))
@@ -452,7 +452,7 @@ func TestADirectoryIsNoOracle(t *testing.T) {
 
 // A version whose bytes are others takes no new instances, and one of which
 // nothing is known does.
-func TestVersionWithOtherBytes(t *testing.T) {
+func TestVersionWithDifferentBytesBlocksNewInstances(t *testing.T) {
 	w := newWorld(t)
 	e := &eyes{sight: there}
 	w.start(looking(e))

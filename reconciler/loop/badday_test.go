@@ -43,7 +43,7 @@ func (w *world) commitTree(tree string) string {
 
 // A tree that no two readers read alike freezes the sync. A restart meanwhile
 // keeps healthy what is in force; a good commit on top ends it.
-func TestAnUnreadableTreeFreezes(t *testing.T) {
+func TestUnreadableTreeFreezesSynchronization(t *testing.T) {
 	for _, name := range []string{"tenants", "platform"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -78,7 +78,7 @@ func TestAnUnreadableTreeFreezes(t *testing.T) {
 
 // A rewritten main that a daemon meets when it starts leaves it with what is
 // in force, not with nothing.
-func TestFrozenFromTheStart(t *testing.T) {
+func TestRewrittenMainFreezesAtStart(t *testing.T) {
 	w := newWorld(t)
 	path, text := instance("train", 1)
 	w.put(map[string]string{path: text})
@@ -110,7 +110,8 @@ func TestAnIdleDaemonIsDeposed(t *testing.T) {
 }
 
 // Who can write the status branch cannot put a commit in force with it.
-func TestStatusDoesNotSayWhatIsInForce(t *testing.T) {
+func TestStatusBranchDoesNotDecideWhatIsInForce(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	path, text := instance("train", 1)
 	w.put(map[string]string{path: text})
@@ -139,7 +140,8 @@ func TestStatusDoesNotSayWhatIsInForce(t *testing.T) {
 
 // What was not looked at is not settled, whatever is remembered of it; nor is
 // what a commit changed a moment ago.
-func TestSettledIsSeen(t *testing.T) {
+func TestUnsettledListsUnitsUntilTheyAreObserved(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	path, text := instance("train", 1)
 	w.put(map[string]string{path: text})
@@ -168,7 +170,7 @@ func TestSettledIsSeen(t *testing.T) {
 }
 
 // What will not change by waiting is told apart.
-func TestStuck(t *testing.T) {
+func TestUnsettledReportsStuckDocuments(t *testing.T) {
 	w := newWorld(t)
 	path, text := instance("train", 1)
 	w.put(map[string]string{path: strings.Replace(text, "count: 1, gpus", "cuont: 1, gpus", 1)})
@@ -183,7 +185,8 @@ func TestStuck(t *testing.T) {
 // What is declared suspended is as it shall be, made or not. What only a shared
 // runtime could carry is named at once; nobody waits for documents of kinds that
 // have no effect yet.
-func TestWhatIsLeft(t *testing.T) {
+func TestUnsettledIgnoresSuspendedAndNamesShared(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	path, text := instance("train", 1)
 	never, suspended := instance("sweep", 1)
@@ -226,7 +229,8 @@ func (p patient) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
 
 // A daemon that is stopped while it looks at something has seen nothing, and
 // says nothing.
-func TestStoppedWhileLooking(t *testing.T) {
+func TestStopDuringObservationRecordsNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	path, text := instance("train", 1)
 	w.put(map[string]string{path: text})
@@ -254,7 +258,7 @@ func (d deaf) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
 }
 
 // However many units hang, the others are looked at as ever.
-func TestWhatHangsHoldsUpNobodyElse(t *testing.T) {
+func TestHangingUnitsDoNotDelayOthers(t *testing.T) {
 	w := newWorld(t)
 	path, text := instance("train", 1)
 	w.put(map[string]string{path: text})

@@ -15,7 +15,7 @@ import (
 
 // Which units a decision changes is the same, whether all units are gone through
 // or those that may have changed.
-func TestChangedUnitsAreThoseOfAll(t *testing.T) {
+func TestChangedUnitsMatchFullComparison(t *testing.T) {
 	found := 0
 	for seed := range uint64(400) {
 		draw := rand.New(rand.NewPCG(seed, 1))

@@ -60,7 +60,7 @@ func (w *world) composedOf(tenants map[string]*world) tune {
 // A commit signed by who may, in the tenant's own repository, brings an instance
 // up; one that nobody signed is held, and another tenant goes on meanwhile. So it
 // is after a restart without any local file.
-func TestTenantsInRepositoriesOfTheirOwn(t *testing.T) {
+func TestTenantsInTheirOwnRepositories(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	files := estateFiles()

@@ -64,7 +64,7 @@ func TestDamagedCacheHealsAfterFailover(t *testing.T) {
 
 // The answer to a push is lost and the cache is damaged before the daemon asks
 // what became of it: it goes on by itself, and nothing is recorded twice.
-func TestDamagedCacheHealsAfterALostReply(t *testing.T) {
+func TestDamagedCacheHealsAfterALostResponse(t *testing.T) {
 	w := newWorld(t)
 	path, text := instance("train", 1)
 	w.put(map[string]string{path: text})

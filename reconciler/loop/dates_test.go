@@ -12,10 +12,10 @@ import (
 	"berth/schema/estate"
 )
 
-// TestWhenDocumentsCame: times are those of the commits that brought a document to
+// TestDatesOfDocuments: times are those of the commits that brought a document to
 // main and that made it what is in force, whatever came to main since; a new
 // document of an old name is new.
-func TestWhenDocumentsCame(t *testing.T) {
+func TestDatesOfDocuments(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	day := func(n int) time.Time { return time.Date(2026, 3, n, 12, 0, 0, 0, time.UTC) }

@@ -71,7 +71,7 @@ func (s *sayings) Write(p []byte) (int, error) {
 // A run that ends between what came into force and the status of it leaves units
 // whose status speaks of what was before: whoever comes after does nothing to them
 // until it is known which commit brought what.
-func TestWhatIsInForceAndNotToldIsNotApplied(t *testing.T) {
+func TestUnrecordedDecisionIsNotApplied(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.put(instanceNamed("train", 2))
@@ -99,7 +99,7 @@ func TestWhatIsInForceAndNotToldIsNotApplied(t *testing.T) {
 
 // A plan that is the reviewed one and of which nothing could be begun is compared
 // again when it can be.
-func TestWhatWasAgreedIsComparedUntilItIsBegun(t *testing.T) {
+func TestApprovedPlanIsComparedUntilAnActionStarts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	pr := w.growthShown()
@@ -123,7 +123,7 @@ func TestWhatWasAgreedIsComparedUntilItIsBegun(t *testing.T) {
 
 // What stands still as its owner asked for is not started as if that were a repair,
 // neither when its start was not shown nor while something else of it is held.
-func TestWhatWasStoppedIsNotStartedUnseen(t *testing.T) {
+func TestStoppedUnitIsNotStartedAsARepair(t *testing.T) {
 	t.Parallel()
 	for name, workers := range map[string]int{"started again": 2, "started again and changed": 3} {
 		t.Run(name, func(t *testing.T) {
@@ -155,7 +155,7 @@ type unnaming struct{ *forge }
 
 func (unnaming) PullsOf(context.Context, string) ([]reconciler.PullRequest, error) { return nil, nil }
 
-func TestAForgeThatIsLateLetsNothingGoThatItMergedItself(t *testing.T) {
+func TestLateForgeDoesNotReleaseAStalePlan(t *testing.T) {
 	t.Parallel()
 	for name, shown := range map[string]bool{"a plan was shown": true, "none was": false} {
 		t.Run(name, func(t *testing.T) {
@@ -181,7 +181,7 @@ func TestAForgeThatIsLateLetsNothingGoThatItMergedItself(t *testing.T) {
 }
 
 // A forge that merges may tell first that a pull request is closed.
-func TestClosedAMomentBeforeItIsMerged(t *testing.T) {
+func TestPullRequestClosedJustBeforeItIsMerged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.start()
@@ -202,7 +202,7 @@ func TestClosedAMomentBeforeItIsMerged(t *testing.T) {
 
 // What an earlier run told of to its end is not told anew, by fewer units, when
 // something of it is repaired later.
-func TestAnOldRolloutIsNotToldAgainAfterARestart(t *testing.T) {
+func TestEndedRolloutIsNotPublishedAfterARestart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	d := w.start()
@@ -246,7 +246,7 @@ func TestWhatCouldNotBeReadIsHeldToo(t *testing.T) {
 
 // A plan that arrives after the merge was not what it was merged on: what people
 // saw is what counts.
-func TestShownAfterTheMerge(t *testing.T) {
+func TestPlanPublishedAfterTheMerge(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.start(func(o *loop.Options) { o.AuthorLag = 2 * time.Second })
@@ -279,7 +279,7 @@ func TestShownAfterTheMerge(t *testing.T) {
 
 // What was reviewed and merged while its tenant could not be read is applied once it
 // can be: the review is kept until then, though all there was to tell was told.
-func TestWhatWasReviewedComesOnceItCanBeRead(t *testing.T) {
+func TestReviewedPlanAppliesOnceTheTreeIsReadable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	dark := w.runsDimmed()

@@ -185,7 +185,7 @@ func instanceNamed(name string, workers int) map[string]string {
 	return map[string]string{path: text}
 }
 
-func TestWhatWasReviewedIsApplied(t *testing.T) {
+func TestReviewedPlanIsApplied(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.start()
@@ -363,7 +363,7 @@ func TestPlannedOnOneBaseAndMergedTogether(t *testing.T) {
 }
 
 // A lost status branch holds nothing: it is memory, never permission.
-func TestALostStatusBranchHoldsNothing(t *testing.T) {
+func TestLostStatusBranchHoldsNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.merge(w.growthShown())
@@ -374,7 +374,7 @@ func TestALostStatusBranchHoldsNothing(t *testing.T) {
 
 // What another version of Berth reviewed is another plan, and so is what somebody
 // wrote to the branch; and whatever is written there, it gives nobody a right.
-func TestAReviewThatIsNotOurs(t *testing.T) {
+func TestForeignReviewIsAnotherPlan(t *testing.T) {
 	t.Parallel()
 	for name, forge := range map[string]func(digest, text string) string{
 		"an older format": func(digest, text string) string {
@@ -399,7 +399,7 @@ func TestAReviewThatIsNotOurs(t *testing.T) {
 	}
 }
 
-func TestAForgedReviewGivesNobodyARight(t *testing.T) {
+func TestForgedReviewGrantsNoPermission(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	d := w.start(withRights)
@@ -422,7 +422,7 @@ func TestAForgedReviewGivesNobodyARight(t *testing.T) {
 
 // Where nobody can say which pull request brought a change, it waits; what is
 // there is kept, and so is who waits for it.
-func TestAForgeThatIsDownHoldsWhatItMayKnowOf(t *testing.T) {
+func TestUnreachableForgeHoldsPlans(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.start()

@@ -277,7 +277,7 @@ func graceEnds(t *testing.T, limit string) {
 
 // A grace that ends while no daemon runs ends no more silently, and is told once:
 // so is what a newer version makes of policies that stand.
-func TestGraceEndsWhileNothingRuns(t *testing.T) {
+func TestGraceEndsWhileNoDaemonRuns(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	on := func(day int) *daemon {

@@ -61,7 +61,7 @@ func (b blind) Apply(ctx context.Context, c runtimes.Change) error {
 	return b.Runtime.Apply(ctx, c)
 }
 
-func TestWhatIsDoneAndStillAskedForBacksOff(t *testing.T) {
+func TestRepeatedSuccessfulActionBacksOff(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var n atomic.Int64
@@ -99,7 +99,7 @@ func TestWaitingForJobsCostsNothing(t *testing.T) {
 	w.eventually("gone on", func() bool { s := w.status("train"); return s.Phase == plan.PhaseRunning && len(s.Members) == 2 })
 }
 
-func TestANodeThatComesFreeIsGivenToWhoWaits(t *testing.T) {
+func TestFreeNodeIsGivenToAWaitingMember(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.start(func(o *loop.Options) { o.Forge = nil }) // it has no say in this
@@ -213,7 +213,7 @@ func TestASlowForgeDelaysNoRepair(t *testing.T) {
 }
 
 // A stricter Berth starts over what an older one let in.
-func TestMainMendsWhatNoLongerLoads(t *testing.T) {
+func TestStricterVersionStartsWithOlderDocuments(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	d := w.start()
@@ -243,7 +243,7 @@ func (f *forge) told(commit string) (plan.Rollout, bool) {
 	return plan.Rollout{}, false
 }
 
-func TestEachMergeIsToldItsOwn(t *testing.T) {
+func TestEachRolloutReportsItsOwnMerge(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	d := w.start(func(o *loop.Options) { o.Poll = time.Hour })
@@ -270,7 +270,7 @@ func TestEachMergeIsToldItsOwn(t *testing.T) {
 }
 
 // What happens to an instance after its roll-out is not the roll-out's doing.
-func TestARolloutThatIsOverStaysAsItWasTold(t *testing.T) {
+func TestEndedRolloutDoesNotChange(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.start()
@@ -343,7 +343,7 @@ func (s watched) Observe(ctx context.Context, sc runtimes.Scope) plan.Observed {
 	return s.Runtime.Observe(ctx, sc)
 }
 
-func TestANodesNewAddressIsAsked(t *testing.T) {
+func TestNewNodeAddressIsObserved(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var mu sync.Mutex
@@ -363,7 +363,7 @@ func TestANodesNewAddressIsAsked(t *testing.T) {
 
 // A decision and the statuses that follow from it are seen together: no worker
 // records the old life of an instance under its new revision.
-func TestManyDeletedAtOnceTellNothingTwice(t *testing.T) {
+func TestManyDeletionsSendEachEventOnce(t *testing.T) {
 	t.Parallel()
 	const n = 60
 	w := newWorld(t)

@@ -52,7 +52,7 @@ func (l actionLog) use(o *loop.Options) {
 // the loop looks, however often the daemon starts anew, and whatever other
 // commits come. Each change, also one back and forth, and each repair has
 // actions with ids of their own.
-func TestOneRevisionIsAppliedOnce(t *testing.T) {
+func TestRevisionIsAppliedOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	log := newActionLog(w.world)

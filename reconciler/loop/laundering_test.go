@@ -16,7 +16,7 @@ import (
 
 // A merge whose first parent is not main changes of main what it changes as a
 // whole: it does not undo what main did since the branch began.
-func TestAMergeFromElsewhereUndoesNothing(t *testing.T) {
+func TestMergeOfAnotherHistoryUndoesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	root := newSigner(t, w)
@@ -69,7 +69,7 @@ func TestAForgedStatusGrantsNoRight(t *testing.T) {
 
 // What was decided right before a crash is audited once, also when more came
 // meanwhile.
-func TestNoDecisionIsMissingFromTheAudit(t *testing.T) {
+func TestAuditHasEveryDecision(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	root := newSigner(t, w)
@@ -102,7 +102,7 @@ func TestNoDecisionIsMissingFromTheAudit(t *testing.T) {
 
 // What comes with such a merge is not that of whoever commits on top of it,
 // also where all of it is seen at once.
-func TestWhatIsUnderACommitIsNotItsAuthors(t *testing.T) {
+func TestCommitDoesNotVouchForItsAncestors(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	root := newSigner(t, w)
@@ -146,7 +146,7 @@ func TestWhatIsUnderACommitIsNotItsAuthors(t *testing.T) {
 
 // Who signed the merge that brought somebody's branch up to date did not sign
 // what is on it: pushed to main, that is nobody's.
-func TestASignedMergeVouchesForNothingElse(t *testing.T) {
+func TestSignedMergeVouchesOnlyForItself(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	root := newSigner(t, w)

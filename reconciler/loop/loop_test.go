@@ -279,7 +279,7 @@ func TestLifeOfAnInstance(t *testing.T) {
 	require.NoError(t, d.stop())
 }
 
-func TestACommitThatChangesNothingCostsNoRuntimeCall(t *testing.T) {
+func TestEmptyCommitCausesNoRuntimeCall(t *testing.T) {
 	w := newWorld(t)
 	path, text := instance("train", 1)
 	w.put(map[string]string{path: text})
@@ -360,7 +360,8 @@ func (d dying) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
 	return d.Runtime.Observe(ctx, s)
 }
 
-func TestABrokenDocumentHoldsOnlyItself(t *testing.T) {
+func TestInvalidDocumentHoldsOnlyItself(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.start()
 	path, text := instance("train", 1)
@@ -442,7 +443,7 @@ func TestNothingIsDeletedByMistake(t *testing.T) {
 	})
 }
 
-func TestUnknownIsNotAbsent(t *testing.T) {
+func TestUnknownPresenceIsNotAbsence(t *testing.T) {
 	w := newWorld(t)
 	w.start()
 	path, text := instance("train", 1)
@@ -465,6 +466,7 @@ func TestUnknownIsNotAbsent(t *testing.T) {
 }
 
 func TestRestartWithAnEmptyCacheContinues(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	first := w.start()
 	path, text := instance("train", 2)
@@ -492,7 +494,8 @@ func TestRestartWithAnEmptyCacheContinues(t *testing.T) {
 	w.eventually("gone", func() bool { return w.status("train") == nil })
 }
 
-func TestASecondDaemonTakesOver(t *testing.T) {
+func TestSecondDaemonTakesLeadership(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	first := w.start()
 	<-first.Ready()

@@ -12,7 +12,7 @@ import (
 
 // A difference in any field is seen, in those that come later too; why a member
 // is where it is makes none.
-func TestSameMember(t *testing.T) {
+func TestSameMemberComparesEveryField(t *testing.T) {
 	require.True(t, sameMember(plan.Member{}, plan.Member{Reason: "the one free node"}))
 	typ := reflect.TypeFor[plan.Member]()
 	for i := range typ.NumField() {

@@ -125,7 +125,7 @@ func TestPoolIsBoundedAndServesTheOthers(t *testing.T) {
 }
 
 // A unit that hung is served as the others once it answers again.
-func TestPoolForgetsThatAnItemHung(t *testing.T) {
+func TestPoolForgetsAHangingItem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconciler.Item]())
 		took := 3 * time.Second
@@ -152,7 +152,7 @@ func TestPoolForgetsThatAnItemHung(t *testing.T) {
 }
 
 // Items that take very long, as large deployments do, are bounded as well.
-func TestPoolBoundsWhatGoesOnBeside(t *testing.T) {
+func TestPoolBoundsSlowItems(t *testing.T) {
 	const workers = 2
 	synctest.Test(t, func(t *testing.T) {
 		queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconciler.Item]())

@@ -7,7 +7,7 @@ import (
 )
 
 // What a tenant's repository answers, now this and now that, is no news each time.
-func TestRemarksChangeSeldom(t *testing.T) {
+func TestNoticesChangeSeldom(t *testing.T) {
 	t.Parallel()
 	refused := func(tenant, why string) string {
 		return "tenant " + tenant + ": its repository is not taken over, and its part of the estate stays as it was: " + why

@@ -37,7 +37,7 @@ func publisher(tenant string, artifacts int) *schema.TenantEstate {
 
 // What one tenant changes is looked through alone, however large the estate is;
 // what the platform changes may be anybody's.
-func TestOneTenantsChangeIsScannedAlone(t *testing.T) {
+func TestScanReadsChangedTenantsOnly(t *testing.T) {
 	for _, tenants := range []int{10, 100} {
 		last := publishing(tenants, 5)
 		looks := artifactScanner{}

@@ -16,7 +16,7 @@ import (
 
 // A shared runtime is told of before what is attached to it, and goes after it;
 // both under their uids, by which the API has them too.
-func TestSharedRuntimesAreToldOfFirst(t *testing.T) {
+func TestSharedRuntimeEventsComeFirst(t *testing.T) {
 	runtime := &schema.SharedRuntime{Header: schema.Header{Key: schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "department"}, UID: "sr-77"}}
 	attachment := &schema.Attachment{Header: schema.Header{Key: schema.Key{Kind: schema.KindAttachment, Tenant: "physics", Parent: "department", Name: "collider"}}}
 	of := func(all map[string]*schema.SharedRuntimeEstate) *reconciler.State {
@@ -44,7 +44,7 @@ func TestSharedRuntimesAreToldOfFirst(t *testing.T) {
 }
 
 // What is told of a unit calls it as the API does, in events as in the log.
-func TestUnitsAreCalledByTheirUID(t *testing.T) {
+func TestEventsAndLogUseTheUID(t *testing.T) {
 	s := phase(plan.PhaseRunning)
 	s.UID = "0d9f2c6e-train"
 	repo := &emptyRepo{}

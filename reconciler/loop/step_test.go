@@ -77,7 +77,7 @@ func steps(t *testing.T, tenants int) (step func(), r *Reconciler) {
 // From a decision to when everybody is told, a change of one instance costs the
 // same in an estate ten times as large: what is allocated on the way is counted,
 // not what a clock says.
-func TestAStepCostsWhatChanges(t *testing.T) {
+func TestDecisionCostDependsOnTheChange(t *testing.T) {
 	cost := func(tenants int) float64 {
 		step, r := steps(t, tenants)
 		for range 4 { // nothing is told for the first time

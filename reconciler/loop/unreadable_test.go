@@ -20,7 +20,7 @@ const tenantEvil = "apiVersion: berth/v1\nkind: Tenant\nmetadata:\n  name: evil\
 
 // A tenant whose directory no two readers read alike stays as it was, and says
 // so; the others go on.
-func TestAnUnreadableTenantIsAloneWithIt(t *testing.T) {
+func TestUnreadableTenantDoesNotAffectOthers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	path, text := instance("train", 1)
@@ -113,7 +113,7 @@ func (w *world) runsDimmed() (dark *atomic.Bool) {
 
 // What could not be read for a while comes into force when it can, without
 // anybody pushing again.
-func TestAPartThatCanBeReadAgainComesIntoForce(t *testing.T) {
+func TestTenantTreeComesIntoForceOnceReadable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	dark := w.runsDimmed()
