@@ -13,7 +13,7 @@ import (
 
 	"berth/cmd/internal/cli"
 	"berth/reconciler"
-	"berth/reconciler/gitrepo"
+	"berth/reconciler/gitrepo/statusbranch"
 	"berth/schema"
 	"berth/schema/audit"
 )
@@ -224,7 +224,7 @@ func auditCells(r audit.Record) []string {
 }
 
 // auditLine is a record as one line of text.
-func auditLine(l gitrepo.Logged[audit.Record]) string {
+func auditLine(l statusbranch.Logged[audit.Record]) string {
 	r := l.Value
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s  %d  %-7s %s  %s %s", cli.Stamp(r.OccurredAt), r.Sequence, cli.Visible(string(r.Verdict)), cli.OrDash(r.Actor), cli.Visible(r.Action), cli.Visible(r.Key.String()))

@@ -16,6 +16,7 @@ import (
 	"berth/cmd/internal/daemon"
 	"berth/reconciler"
 	"berth/reconciler/gitrepo"
+	"berth/reconciler/gitrepo/statusbranch"
 	"berth/reconciler/plan"
 	"berth/schema"
 )
@@ -124,8 +125,8 @@ func (r *logRequest) openAny(ctx context.Context) (*estateLog, error) {
 }
 
 // order reads in an order, and warns on w of files that are not part of the log.
-func order(w io.Writer, newestFirst bool) gitrepo.LogOrder {
-	return gitrepo.LogOrder{NewestFirst: newestFirst, Stray: func(path, why string) {
+func order(w io.Writer, newestFirst bool) statusbranch.LogOrder {
+	return statusbranch.LogOrder{NewestFirst: newestFirst, Stray: func(path, why string) {
 		fmt.Fprintf(w, "warning: %s: %s\n", cli.Visible(path), why)
 	}}
 }
@@ -247,7 +248,7 @@ type follower struct {
 	show    func(plan.Event) error
 	flush   func() error // writes the rows that show added
 	tip     string       // of the branch, when it was last read
-	last    gitrepo.Logged[plan.Event]
+	last    statusbranch.Logged[plan.Event]
 }
 
 // more shows the events that were not shown yet. damaged: some are unreadable.
@@ -280,7 +281,7 @@ func (f *follower) more(ctx context.Context) (damaged bool, err error) {
 // later shows the events after the last one shown. It reads from the end backwards,
 // so that it costs as much as there are new events.
 func (f *follower) later(ctx context.Context, l *estateLog) (damaged bool, err error) {
-	var fresh []gitrepo.Logged[plan.Event]
+	var fresh []statusbranch.Logged[plan.Event]
 	for e, err := range l.Events(ctx, l.status, order(io.Discard, true)) {
 		if e.File == f.last.File && e.Line == f.last.Line {
 			break

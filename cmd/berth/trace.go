@@ -15,7 +15,7 @@ import (
 
 	"berth/cmd/internal/cli"
 	"berth/reconciler"
-	"berth/reconciler/gitrepo"
+	"berth/reconciler/gitrepo/statusbranch"
 	"berth/reconciler/plan"
 	"berth/schema"
 	"berth/schema/audit"
@@ -100,7 +100,7 @@ Exit status: 0, 1 nothing has the id, 2 usage.`,
 // trace collects what one change caused.
 func (l *estateLog) trace(ctx context.Context, id string) (*story, error) {
 	s := &story{Format: "berth.trace/v1", CorrelationID: id, Audit: []audit.Record{}, Events: []plan.Event{}, Now: []storyStatus{}, Warnings: []string{}}
-	o := gitrepo.LogOrder{Stray: func(path, why string) { s.Warnings = append(s.Warnings, path+": "+why) }}
+	o := statusbranch.LogOrder{Stray: func(path, why string) { s.Warnings = append(s.Warnings, path+": "+why) }}
 	bad := func(file string, line int, err error) {
 		s.Warnings = append(s.Warnings, fmt.Sprintf("%s:%d: %v", file, line, err))
 	}
@@ -246,7 +246,7 @@ func (s *story) write(w io.Writer) error {
 	}
 	var moments []moment
 	for _, r := range s.Audit {
-		moments = append(moments, moment{r.OccurredAt.UnixNano(), "audit     " + auditLine(gitrepo.Logged[audit.Record]{Value: r})})
+		moments = append(moments, moment{r.OccurredAt.UnixNano(), "audit     " + auditLine(statusbranch.Logged[audit.Record]{Value: r})})
 	}
 	for _, e := range s.Events {
 		moments = append(moments, moment{e.OccurredAt.UnixNano(), "event     " + eventLine(e)})

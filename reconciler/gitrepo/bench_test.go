@@ -19,6 +19,7 @@ import (
 
 	"berth/reconciler"
 	"berth/reconciler/gitrepo/gittest"
+	"berth/reconciler/gitrepo/object"
 	"berth/reconciler/plan"
 	"berth/schema"
 )
@@ -179,20 +180,20 @@ func byGoGit(b *testing.B, s *gittest.Server) func() {
 	n := 0
 	return func() {
 		n++
-		root, err := view.root(tip.String())
+		root, err := view.Root(tip.String())
 		require.NoError(b, err)
-		var set objectSet
-		var over overlay
-		over.file("tenants/t7/projects/p2/instances/i7.yaml", set.add(plumbing.BlobObject, fmt.Appendf(nil, "attempt: %d\n", n)))
-		tree, err := view.applyOverlay(root, &over, &set)
+		var set object.Batch
+		var over object.Overlay
+		over.File("tenants/t7/projects/p2/instances/i7.yaml", set.Add(plumbing.BlobObject, fmt.Appendf(nil, "attempt: %d\n", n)))
+		tree, err := view.ApplyOverlay(root, &over, &set)
 		require.NoError(b, err)
-		tip = set.add(plumbing.CommitObject, encodeCommit(tree, []plumbing.Hash{tip}, "Berth <berth@localhost>", time.Now(), "x"))
-		for _, o := range set.list {
+		tip = set.Add(plumbing.CommitObject, object.EncodeCommit(tree, []plumbing.Hash{tip}, "Berth <berth@localhost>", time.Now(), "x"))
+		for _, o := range set.List {
 			e := peer.Storer.NewEncodedObject()
-			e.SetType(o.kind)
+			e.SetType(o.Kind)
 			w, err := e.Writer()
 			require.NoError(b, err)
-			_, err = w.Write(o.data)
+			_, err = w.Write(o.Data)
 			require.NoError(b, err)
 			require.NoError(b, w.Close())
 			_, err = peer.Storer.SetEncodedObject(e)

@@ -13,6 +13,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 
 	"berth/reconciler"
+	"berth/reconciler/gitrepo/object"
 )
 
 const (
@@ -47,12 +48,12 @@ func (r *Repo) Fetch(ctx context.Context) (reconciler.Tips, error) {
 	}
 	defer release()
 	seen := r.seen()
-	if r.broken.Load() {
+	if r.Broken.Load() {
 		return r.replaceMirror(ctx, seen)
 	}
 	tips, err := r.update(ctx, seen)
-	if r.broken.Load() && ctx.Err() == nil {
-		r.logError(ctx, "fetch into a damaged mirror", err)
+	if r.Broken.Load() && ctx.Err() == nil {
+		r.LogError(ctx, "fetch into a damaged mirror", err)
 		return r.replaceMirror(ctx, seen)
 	}
 	if err == nil {
@@ -62,9 +63,27 @@ func (r *Repo) Fetch(ctx context.Context) (reconciler.Tips, error) {
 	return tips.public(), err
 }
 
+// BranchComposed holds the estate where tenants have repositories of their own
+// (requirement F8): the tree of the platform with the tree of each such tenant in its
+// place. Only Berth writes it. Its first parents are one commit for each commit taken
+// over from a source; each has that commit as its last parent and names it in a
+// trailer. Without such a tenant the branch does not exist, and the estate is the
+// branch people merge to.
+const BranchComposed = "berth/main"
+
+// Composer composes an estate of several repositories on BranchComposed.
+type Composer interface {
+	// Advance composes the commits that came to the sources, pushes them, and returns
+	// the tip of the estate. seen are the tips of the mirror, at those of the remote;
+	// accepted is the commit of a rewritten main that the operator accepts.
+	Advance(ctx context.Context, r *Repo, seen, at Tips, accepted plumbing.Hash) (plumbing.Hash, error)
+	// Parents returns the parents of a commit that belong to the estate's history.
+	Parents(c object.Commit) []plumbing.Hash
+}
+
 // tips are the branches' commits as hashes. main is the estate's; where it is
 // composed, source is the branch people merge to.
-type tips struct{ main, inForce, status, source plumbing.Hash }
+type Tips struct{ Main, InForce, status, Source plumbing.Hash }
 
 // estateBranch is the branch whose commits are the estate: the one people merge
 // to, unless it is composed of that and others.
@@ -72,35 +91,48 @@ func (r *Repo) estateBranch() string {
 	if r.composer != nil {
 		return BranchComposed
 	}
-	return r.options.Branch
+	return r.Options.Branch
 }
 
 // places are where the mirror keeps each of the tips.
-func (r *Repo) places(t *tips) map[plumbing.ReferenceName]*plumbing.Hash {
+func (r *Repo) places(t *Tips) map[plumbing.ReferenceName]*plumbing.Hash {
 	out := map[plumbing.ReferenceName]*plumbing.Hash{
-		plumbing.NewBranchReferenceName(r.estateBranch()):         &t.main,
-		plumbing.NewBranchReferenceName(reconciler.BranchInForce): &t.inForce,
+		plumbing.NewBranchReferenceName(r.estateBranch()):         &t.Main,
+		plumbing.NewBranchReferenceName(reconciler.BranchInForce): &t.InForce,
 		plumbing.NewBranchReferenceName(reconciler.BranchStatus):  &t.status,
 	}
 	if r.composer != nil {
-		out[plumbing.NewBranchReferenceName(r.options.Branch)] = &t.source
+		out[plumbing.NewBranchReferenceName(r.Options.Branch)] = &t.Source
 	}
 	return out
 }
 
-func (t tips) public() reconciler.Tips {
-	return reconciler.Tips{Main: idString(t.main), InForce: idString(t.inForce), Status: idString(t.status)}
+func (t Tips) public() reconciler.Tips {
+	return reconciler.Tips{Main: object.IDString(t.Main), InForce: object.IDString(t.InForce), Status: object.IDString(t.status)}
 }
 
 // seen is where the branches were left. A ref that cannot be read was not seen,
 // nor is a commit that the mirror does not hold (see held); what in-force says
 // about main is checked besides.
-func (r *Repo) seen() tips {
-	var out tips
+func (r *Repo) seen() Tips {
+	var out Tips
 	for name, h := range r.places(&out) {
 		var err error
-		if *h, err = r.mirror.ref(name); err != nil {
-			r.damaged("read ref "+name.Short(), err)
+		if *h, err = r.Mirror.Ref(name); err != nil {
+			r.Damaged("read ref "+name.Short(), err)
+		}
+	}
+	return out
+}
+
+// seenCommits returns the commits of seen whose history git must be able to read.
+func (r *Repo) seenCommits() (out []string) {
+	r.Swap.RLock()
+	defer r.Swap.RUnlock()
+	seen := r.seen()
+	for _, h := range []plumbing.Hash{seen.Main, seen.Source, seen.InForce} {
+		if !h.IsZero() {
+			out = append(out, h.String())
 		}
 	}
 	return out
@@ -110,9 +142,9 @@ func (r *Repo) seen() tips {
 // remote has was fetched. The mirror is a cache: where it lost a commit, it
 // remembers no more of that branch than an empty one. What is in force then says
 // which main was seen, and berth/status is memory that permits nothing.
-func (r *Repo) held(seen tips) tips {
+func (r *Repo) held(seen Tips) Tips {
 	for _, h := range r.places(&seen) {
-		if !r.mirror.has(*h) {
+		if !r.Mirror.Has(*h) {
 			*h = plumbing.ZeroHash
 		}
 	}
@@ -120,9 +152,9 @@ func (r *Repo) held(seen tips) tips {
 }
 
 // update fetches into the mirror and takes the branches over.
-func (r *Repo) update(ctx context.Context, seen tips) (tips, error) {
-	limit := r.options.Timeout
-	if !r.mirror.has(seen.main) {
+func (r *Repo) update(ctx context.Context, seen Tips) (Tips, error) {
+	limit := r.Options.Timeout
+	if !r.Mirror.Has(seen.Main) {
 		limit *= 10
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -137,7 +169,7 @@ func (r *Repo) update(ctx context.Context, seen tips) (tips, error) {
 	var errs []error
 	take := func(branch string, to *plumbing.Hash, tip plumbing.Hash, check error) {
 		if check == nil && *to != tip {
-			check = r.mirror.setRef(plumbing.NewBranchReferenceName(branch), tip)
+			check = r.Mirror.SetRef(plumbing.NewBranchReferenceName(branch), tip)
 		}
 		if check != nil {
 			errs = append(errs, check)
@@ -145,53 +177,53 @@ func (r *Repo) update(ctx context.Context, seen tips) (tips, error) {
 		}
 		*to = tip
 	}
-	main, errMain := at.main, error(nil)
+	main, errMain := at.Main, error(nil)
 	switch {
 	case r.composer != nil:
-		main, errMain = r.composer.advance(ctx, r, seen, at, plumbing.ZeroHash)
-	case r.options.tenant:
+		main, errMain = r.composer.Advance(ctx, r, seen, at, plumbing.ZeroHash)
+	case r.Options.Tenant:
 	default:
-		errMain = r.forwards(ctx, r.options.Branch, seen.main, at.main)
+		errMain = r.Forwards(ctx, r.Options.Branch, seen.Main, at.Main)
 	}
 	if errMain != nil {
-		main = seen.main
+		main = seen.Main
 	}
-	errInForce := r.forwards(ctx, reconciler.BranchInForce, seen.inForce, at.inForce)
+	errInForce := r.Forwards(ctx, reconciler.BranchInForce, seen.InForce, at.InForce)
 	if errInForce == nil {
-		errInForce = r.checkInForce(ctx, main, at.inForce)
+		errInForce = r.CheckInForce(ctx, main, at.InForce)
 	}
 	if config, ok := r.standIn(ctx, seen, at, errInForce); ok {
 		errs = append(errs, errInForce)
 		main, errMain, errInForce = config, nil, nil
 	} else if r.composer != nil && errMain == nil {
-		take(r.options.Branch, &now.source, at.source, nil)
+		take(r.Options.Branch, &now.Source, at.Source, nil)
 	}
-	take(r.estateBranch(), &now.main, main, errMain)
-	take(reconciler.BranchInForce, &now.inForce, at.inForce, errInForce)
-	if errInForce == nil && now.inForce == at.inForce {
-		r.moves.found(at.inForce, r.options.Now().Add(2*r.options.Timeout))
+	take(r.estateBranch(), &now.Main, main, errMain)
+	take(reconciler.BranchInForce, &now.InForce, at.InForce, errInForce)
+	if errInForce == nil && now.InForce == at.InForce {
+		r.moves.found(at.InForce, r.Options.Now().Add(2*r.Options.Timeout))
 	}
-	take(reconciler.BranchStatus, &now.status, at.status, r.forwards(ctx, reconciler.BranchStatus, seen.status, at.status))
+	take(reconciler.BranchStatus, &now.status, at.status, r.Forwards(ctx, reconciler.BranchStatus, seen.status, at.status))
 	return now, errors.Join(errs...)
 }
 
 // download brings in what the remote's branches hold and says where they stand.
-func (r *Repo) download(ctx context.Context, seen tips) (at tips, err error) {
+func (r *Repo) download(ctx context.Context, seen Tips) (at Tips, err error) {
 	d, err := r.main.advertise(ctx)
 	if err != nil {
 		return at, err
 	}
 	defer d.close() //nolint:errcheck // read to its end
-	at.source = d.tip(r.options.Branch)
-	if at.source.IsZero() {
-		return at, &reconciler.OperatorError{Err: fmt.Errorf("%s has no branch %q: %w; %s", r.main.url, r.options.Branch, reconciler.ErrNotFound, r.firstCommit(d))}
+	at.Source = d.tip(r.Options.Branch)
+	if at.Source.IsZero() {
+		return at, &reconciler.OperatorError{Err: fmt.Errorf("%s has no branch %q: %w; %s", r.main.url, r.Options.Branch, reconciler.ErrNotFound, r.firstCommit(d))}
 	}
-	at.main = d.tip(r.estateBranch())
-	if r.options.tenant {
-		return at, r.bringTenant(ctx, d, seen.main, at.main)
+	at.Main = d.tip(r.estateBranch())
+	if r.Options.Tenant {
+		return at, r.bringTenant(ctx, d, seen.Main, at.Main)
 	}
-	at.inForce = d.tip(reconciler.BranchInForce)
-	if err := r.bring(ctx, d, []plumbing.Hash{at.source, at.main, at.inForce}, []plumbing.Hash{seen.source, seen.main, seen.inForce}, 0); err != nil {
+	at.InForce = d.tip(reconciler.BranchInForce)
+	if err := r.bring(ctx, d, []plumbing.Hash{at.Source, at.Main, at.InForce}, []plumbing.Hash{seen.Source, seen.Main, seen.InForce}, 0); err != nil {
 		return at, err
 	}
 	statusAt := d
@@ -205,7 +237,7 @@ func (r *Repo) download(ctx context.Context, seen tips) (at tips, err error) {
 	// Nobody needs the past of status, and it grows every second: start with
 	// the newest commit.
 	depth := 0
-	if !r.mirror.has(seen.status) {
+	if !r.Mirror.Has(seen.status) {
 		depth = 1
 	}
 	return at, r.bring(ctx, statusAt, []plumbing.Hash{at.status}, []plumbing.Hash{seen.status}, depth)
@@ -215,27 +247,27 @@ func (r *Repo) download(ctx context.Context, seen tips) (at tips, err error) {
 func (r *Repo) bring(ctx context.Context, d *download, wants, haves []plumbing.Hash, depth int) error {
 	var missing, present []plumbing.Hash
 	for _, h := range wants {
-		if !h.IsZero() && !r.mirror.has(h) {
+		if !h.IsZero() && !r.Mirror.Has(h) {
 			missing = append(missing, h)
 		}
 	}
 	for _, h := range haves {
-		if r.mirror.has(h) {
+		if r.Mirror.Has(h) {
 			present = append(present, h)
 		}
 	}
 	if len(missing) == 0 {
 		return nil
 	}
-	if _, err := d.fetch(ctx, order{into: r.mirror, wants: missing, haves: present, depth: depth}); err != nil {
+	if _, err := d.fetch(ctx, order{into: r.Mirror, wants: missing, haves: present, depth: depth}); err != nil {
 		if errors.Is(err, errStore) {
-			r.damaged("fetch", err)
+			r.Damaged("fetch", err)
 		}
 		return err
 	}
 	for _, h := range missing {
 		// What is wrong within the tree is for who reads it to say.
-		if _, err := r.rootEntries(h); err != nil && !errors.Is(err, reconciler.ErrUnreadable) {
+		if _, err := r.RootEntries(h); err != nil && !errors.Is(err, reconciler.ErrUnreadable) {
 			return fmt.Errorf("%s sent a pack without %s: %w", d.remote.url, h, err)
 		}
 	}
@@ -243,14 +275,14 @@ func (r *Repo) bring(ctx context.Context, d *download, wants, haves []plumbing.H
 }
 
 // forwards says whether a branch may go from old to tip.
-func (r *Repo) forwards(ctx context.Context, branch string, old, tip plumbing.Hash) error {
+func (r *Repo) Forwards(ctx context.Context, branch string, old, tip plumbing.Hash) error {
 	if old.IsZero() || old == tip {
 		return nil
 	}
 	if tip.IsZero() {
 		return fmt.Errorf("branch %s was deleted at the remote, it stood at %s: %w", branch, old, reconciler.ErrRewritten)
 	}
-	ok, err := r.isAncestor(ctx, old, tip)
+	ok, err := r.IsAncestor(ctx, old, tip)
 	if err == nil && !ok {
 		err = fmt.Errorf("branch %s stands at %s, which does not descend from %s: %w%s", branch, tip, old, reconciler.ErrRewritten, r.wayOn(branch, tip))
 	}
@@ -259,7 +291,7 @@ func (r *Repo) forwards(ctx context.Context, branch string, old, tip plumbing.Ha
 
 // wayOn is what an operator does about a rewritten branch that people merge to.
 func (r *Repo) wayOn(branch string, tip plumbing.Hash) string {
-	if branch != r.options.Branch {
+	if branch != r.Options.Branch {
 		return ""
 	}
 	return fmt.Sprintf("; put it back, or start once with repository.accept: %s in berth.yaml to take it over", tip)
@@ -267,10 +299,10 @@ func (r *Repo) wayOn(branch string, tip plumbing.Hash) string {
 
 // isAncestor says whether b descends from a, or is a. It looks at the youngest
 // commits first, so that the usual answer is near.
-func (r *Repo) isAncestor(ctx context.Context, a, b plumbing.Hash) (bool, error) {
+func (r *Repo) IsAncestor(ctx context.Context, a, b plumbing.Hash) (bool, error) {
 	found := false
-	err := r.history(ctx, b, func(c commit) (bool, error) {
-		found = c.id == a
+	err := r.history(ctx, b, func(c object.Commit) (bool, error) {
+		found = c.ID == a
 		return found, nil
 	})
 	return found, err
@@ -293,25 +325,25 @@ func (e *awayError) Unwrap() error { return reconciler.ErrRewritten }
 // is needed for that, so a rewritten history is noticed after the mirror was lost
 // too. A tip that somebody else put there while this process runs is refused
 // unseen.
-func (r *Repo) checkInForce(ctx context.Context, main, inForce plumbing.Hash) error {
-	if err := r.moves.allow(inForce, r.options.Now()); err != nil {
+func (r *Repo) CheckInForce(ctx context.Context, main, inForce plumbing.Hash) error {
+	if err := r.moves.allow(inForce, r.Options.Now()); err != nil {
 		return err
 	}
 	if inForce.IsZero() || inForce == r.verified {
 		return nil
 	}
-	if accepted, err := r.mirror.ref(acceptedRef); err == nil && accepted == inForce {
+	if accepted, err := r.Mirror.Ref(acceptedRef); err == nil && accepted == inForce {
 		return nil
 	}
-	c, err := r.commit(inForce)
+	c, err := r.Commit(inForce)
 	if err != nil {
 		return err
 	}
-	config, err := parseID(c.trailer(trailerConfig))
+	config, err := object.ParseID(c.Trailer(object.TrailerConfig))
 	if err != nil {
 		return fmt.Errorf("%s at %s was not written by Berth: %w", reconciler.BranchInForce, inForce, reconciler.ErrRewritten)
 	}
-	ok, err := r.isAncestor(ctx, config, main)
+	ok, err := r.IsAncestor(ctx, config, main)
 	if err != nil {
 		return err
 	}
@@ -332,16 +364,16 @@ func (r *Repo) checkInForce(ctx context.Context, main, inForce plumbing.Hash) er
 //
 // A mirror that has seen in-force knows more than in-force says of itself, and
 // nothing stands in there: who may push to in-force cannot move main with it.
-func (r *Repo) standIn(ctx context.Context, seen, at tips, refused error) (plumbing.Hash, bool) {
+func (r *Repo) standIn(ctx context.Context, seen, at Tips, refused error) (plumbing.Hash, bool) {
 	var away *awayError
-	if !errors.As(refused, &away) || !seen.inForce.IsZero() || !r.mirror.has(away.config) {
+	if !errors.As(refused, &away) || !seen.InForce.IsZero() || !r.Mirror.Has(away.config) {
 		return plumbing.ZeroHash, false
 	}
-	if !seen.main.IsZero() && seen.main != away.config {
+	if !seen.Main.IsZero() && seen.Main != away.config {
 		return plumbing.ZeroHash, false
 	}
-	if err := r.VerifyInForce(ctx, away.config.String(), at.inForce.String()); err != nil {
-		r.logError(ctx, "keep what is in force over a rewritten "+r.estateBranch(), err)
+	if err := r.VerifyInForce(ctx, away.config.String(), at.InForce.String()); err != nil {
+		r.LogError(ctx, "keep what is in force over a rewritten "+r.estateBranch(), err)
 		return plumbing.ZeroHash, false
 	}
 	return away.config, true
@@ -351,7 +383,7 @@ func (r *Repo) standIn(ctx context.Context, seen, at tips, refused error) (plumb
 // rewritten. The operator names main's commit, so that what is accepted is what
 // was looked at.
 func (r *Repo) Accept(ctx context.Context, main string) (reconciler.Tips, error) {
-	want, err := parseID(main)
+	want, err := object.ParseID(main)
 	if err != nil {
 		return reconciler.Tips{}, err
 	}
@@ -361,27 +393,27 @@ func (r *Repo) Accept(ctx context.Context, main string) (reconciler.Tips, error)
 	}
 	defer release()
 	seen := r.seen()
-	ctx, cancel := context.WithTimeout(ctx, 10*r.options.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, 10*r.Options.Timeout)
 	defer cancel()
 	at, err := r.download(ctx, seen)
 	if err != nil {
 		return seen.public(), err
 	}
-	if at.source != want {
-		return seen.public(), fmt.Errorf("main stands at %s, not at the accepted %s: %w", at.source, want, reconciler.ErrConflict)
+	if at.Source != want {
+		return seen.public(), fmt.Errorf("main stands at %s, not at the accepted %s: %w", at.Source, want, reconciler.ErrConflict)
 	}
 	if r.composer != nil {
-		if at.main, err = r.composer.advance(ctx, r, seen, at, want); err != nil {
+		if at.Main, err = r.composer.Advance(ctx, r, seen, at, want); err != nil {
 			return seen.public(), err
 		}
 	}
 	for name, h := range r.places(&at) {
-		if err := r.mirror.setRef(name, *h); err != nil {
+		if err := r.Mirror.SetRef(name, *h); err != nil {
 			return seen.public(), err
 		}
 	}
-	r.moves.at(at.inForce)
-	return at.public(), r.mirror.setRef(acceptedRef, at.inForce)
+	r.moves.at(at.InForce)
+	return at.public(), r.Mirror.SetRef(acceptedRef, at.InForce)
 }
 
 // FetchPull brings in the head of a pull request and returns its commit. It is
@@ -406,7 +438,7 @@ func (r *Repo) Refs(ctx context.Context, prefix string) (map[string]string, erro
 		return nil, err
 	}
 	defer release()
-	ctx, cancel := context.WithTimeout(ctx, r.options.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, r.Options.Timeout)
 	defer cancel()
 	d, err := r.main.advertise(ctx)
 	if err != nil {
@@ -431,15 +463,15 @@ func (r *Repo) FetchPulls(ctx context.Context, numbers []int) (map[int]string, e
 	}
 	defer release()
 	r.renewScratch(ctx)
-	ctx, cancel := context.WithTimeout(ctx, r.options.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, r.Options.Timeout)
 	defer cancel()
 	d, err := r.main.advertise(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer d.close() //nolint:errcheck // read to its end
-	o := order{into: r.scratch, limit: r.options.MaxPull}
-	has := func(h plumbing.Hash) bool { return r.mirror.has(h) || r.scratch.has(h) }
+	o := order{into: r.Scratch, limit: r.Options.MaxPull}
+	has := func(h plumbing.Hash) bool { return r.Mirror.Has(h) || r.Scratch.Has(h) }
 	heads := map[int]plumbing.Hash{}
 	for _, n := range numbers {
 		ref := fmt.Sprintf("refs/pull/%d/head", n)
@@ -452,15 +484,15 @@ func (r *Repo) FetchPulls(ctx context.Context, numbers []int) (map[int]string, e
 	}
 	if len(o.wants) > 0 {
 		seen := r.seen()
-		for _, h := range []plumbing.Hash{seen.main, seen.inForce} {
-			if r.mirror.has(h) {
+		for _, h := range []plumbing.Hash{seen.Main, seen.InForce} {
+			if r.Mirror.Has(h) {
 				o.haves = append(o.haves, h)
 			}
 		}
 		size, err := d.fetch(ctx, o)
 		r.use.bytes += size
 		if err != nil { // by the fault of one of them, perhaps
-			r.options.Log.InfoContext(ctx, "pull requests are fetched one by one", "together", len(o.wants), "error", err.Error())
+			r.Options.Log.InfoContext(ctx, "pull requests are fetched one by one", "together", len(o.wants), "error", err.Error())
 		}
 	}
 	out := map[int]string{}
@@ -481,7 +513,7 @@ func (r *Repo) FetchRef(ctx context.Context, ref string) (string, error) {
 	}
 	defer release()
 	r.renewScratch(ctx)
-	ctx, cancel := context.WithTimeout(ctx, r.options.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, r.Options.Timeout)
 	defer cancel()
 	d, err := r.main.advertise(ctx)
 	if err != nil {
@@ -500,35 +532,35 @@ func (r *Repo) FetchRef(ctx context.Context, ref string) (string, error) {
 
 // bringApart fetches a head into the scratch store, unless it is there.
 func (r *Repo) bringApart(ctx context.Context, d *download, ref string, head plumbing.Hash) error {
-	if r.mirror.has(head) || r.scratch.has(head) {
+	if r.Mirror.Has(head) || r.Scratch.Has(head) {
 		return nil
 	}
 	if err := r.refused(ref, head); err != nil {
 		return err
 	}
-	o := order{into: r.scratch, wants: []plumbing.Hash{head}, limit: r.options.MaxPull}
+	o := order{into: r.Scratch, wants: []plumbing.Hash{head}, limit: r.Options.MaxPull}
 	seen := r.seen()
-	for _, h := range []plumbing.Hash{seen.main, seen.inForce} {
-		if r.mirror.has(h) {
+	for _, h := range []plumbing.Hash{seen.Main, seen.InForce} {
+		if r.Mirror.Has(h) {
 			o.haves = append(o.haves, h)
 		}
 	}
 	size, err := d.fetch(ctx, o)
 	r.use.bytes += size
 	switch {
-	case errors.Is(err, errTooLarge):
-		err = fmt.Errorf("its commits bring more than %s, the limit for a pull request; take the large files out of them: %w", inMiB(r.options.MaxPull), reconciler.ErrRefused)
+	case errors.Is(err, object.ErrTooLarge):
+		err = fmt.Errorf("its commits bring more than %s, the limit for a pull request; take the large files out of them: %w", inMiB(r.Options.MaxPull), reconciler.ErrRefused)
 		r.refuse(ref, head, scratchAge, err)
 	case errors.Is(err, errStore) && errors.Is(ctx.Err(), context.DeadlineExceeded):
-		err = fmt.Errorf("its commits unfold to more than can be looked at in %s: %w: %w", r.options.Timeout, reconciler.ErrRefused, err)
+		err = fmt.Errorf("its commits unfold to more than can be looked at in %s: %w: %w", r.Options.Timeout, reconciler.ErrRefused, err)
 		r.refuse(ref, head, scratchAge, err)
 	case errors.Is(err, errStore): // by its fault, or for want of space
-		r.refuse(ref, head, storeAgain, err)
+		r.refuse(ref, head, StoreAgain, err)
 	}
 	if err != nil {
 		return err
 	}
-	_, err = r.rootEntries(head)
+	_, err = r.RootEntries(head)
 	if errors.Is(err, reconciler.ErrUnreadable) {
 		return nil // for who reads it to say
 	}
@@ -537,71 +569,119 @@ func (r *Repo) bringApart(ctx context.Context, d *download, ref string, head plu
 
 // tidy keeps the number of packs down. It is upkeep: that it fails is logged,
 // and at the worst the mirror is fetched anew.
-func (r *Repo) tidy(ctx context.Context, seen tips) {
-	switch n := r.mirror.packs(); {
+func (r *Repo) tidy(ctx context.Context, seen Tips) {
+	switch n := r.Mirror.Packs(); {
 	case n > maxPacks:
 		_, err := r.replaceMirror(ctx, seen)
-		r.logError(ctx, "fetch the mirror anew", err)
+		r.LogError(ctx, "fetch the mirror anew", err)
 	case n > tidyPacks:
-		r.swap.Lock()
-		defer r.swap.Unlock()
-		r.logError(ctx, "put packs together", errors.Join(r.mirror.close(), r.repack(ctx)))
-		r.mirror = openStore(r.mirror.dir)
+		r.Swap.Lock()
+		defer r.Swap.Unlock()
+		r.LogError(ctx, "put packs together", errors.Join(r.Mirror.Close(), r.repack(ctx)))
+		r.Mirror = object.OpenStore(r.Mirror.Dir)
 	}
 }
 
 // replaceMirror fetches everything into a new mirror and puts it in the old
 // one's place. The remote refusing to answer leaves the old one there.
-func (r *Repo) replaceMirror(ctx context.Context, seen tips) (reconciler.Tips, error) {
+func (r *Repo) replaceMirror(ctx context.Context, seen Tips) (reconciler.Tips, error) {
 	start := time.Now()
-	dir := filepath.Join(r.options.Dir, "mirror.new")
+	dir := filepath.Join(r.Options.Dir, "mirror.new")
 	if err := os.RemoveAll(dir); err != nil {
 		return seen.public(), err
 	}
-	if err := initStore(dir); err != nil {
+	if err := object.InitStore(dir); err != nil {
 		return seen.public(), err
 	}
+	objects := &object.Reader{Log: r.Options.Log, Mirror: object.OpenStore(dir), Scratch: r.Scratch, Older: r.Older}
 	fresh := &Repo{
-		options: r.options, who: r.who, main: r.main, status: r.status, composer: r.composer,
-		mirror: openStore(dir), scratch: r.scratch, older: r.older, gitOnce: r.gitOnce,
-		moves: r.moves,
+		merger: newMerger(objects), Options: r.Options, who: r.who,
+		main: r.main, status: r.status, composer: r.composer, moves: r.moves,
 	}
+	fresh.branches = fresh.seenCommits
 	// What was seen stays seen: the new mirror is not a reason to take over a
 	// rewritten main.
 	for name, h := range r.places(&seen) {
 		if !h.IsZero() {
-			if err := fresh.mirror.setRef(name, *h); err != nil {
-				return seen.public(), errors.Join(err, fresh.mirror.close())
+			if err := fresh.Mirror.SetRef(name, *h); err != nil {
+				return seen.public(), errors.Join(err, fresh.Mirror.Close())
 			}
 		}
 	}
-	if accepted, err := r.mirror.ref(acceptedRef); err == nil && !accepted.IsZero() {
-		if err := fresh.mirror.setRef(acceptedRef, accepted); err != nil {
-			return seen.public(), errors.Join(err, fresh.mirror.close())
+	if accepted, err := r.Mirror.Ref(acceptedRef); err == nil && !accepted.IsZero() {
+		if err := fresh.Mirror.SetRef(acceptedRef, accepted); err != nil {
+			return seen.public(), errors.Join(err, fresh.Mirror.Close())
 		}
 	}
 	now, err := fresh.update(ctx, seen)
-	if fresh.broken.Load() || (err != nil && !errors.Is(err, reconciler.ErrRewritten)) {
-		return seen.public(), errors.Join(err, fresh.mirror.close())
+	if fresh.Broken.Load() || (err != nil && !errors.Is(err, reconciler.ErrRewritten)) {
+		return seen.public(), errors.Join(err, fresh.Mirror.Close())
 	}
-	r.swap.Lock()
-	defer r.swap.Unlock()
-	mirror, old := r.mirror.dir, filepath.Join(r.options.Dir, "mirror.old")
+	r.Swap.Lock()
+	defer r.Swap.Unlock()
+	mirror, old := r.Mirror.Dir, filepath.Join(r.Options.Dir, "mirror.old")
 	// The old one's files may be in any state, closing them included.
-	r.logError(ctx, "close the old mirror", r.mirror.close())
-	swapped := errors.Join(fresh.mirror.close(), os.RemoveAll(old))
-	if fileExists(mirror) {
+	r.LogError(ctx, "close the old mirror", r.Mirror.Close())
+	swapped := errors.Join(fresh.Mirror.Close(), os.RemoveAll(old))
+	if object.FileExists(mirror) {
 		swapped = errors.Join(swapped, os.Rename(mirror, old))
 	}
 	swapped = errors.Join(swapped, os.Rename(dir, mirror))
-	r.mirror = openStore(mirror)
+	r.Mirror = object.OpenStore(mirror)
 	r.merges.forget()
 	if swapped != nil {
 		return seen.public(), errors.Join(err, swapped)
 	}
-	r.broken.Store(false)
+	r.Broken.Store(false)
 	r.verified, r.moves = fresh.verified, fresh.moves
-	r.logError(ctx, "remove the old mirror", os.RemoveAll(old))
-	r.options.Log.InfoContext(ctx, "mirror was fetched anew", "seconds", time.Since(start).Seconds())
+	r.LogError(ctx, "remove the old mirror", os.RemoveAll(old))
+	r.Options.Log.InfoContext(ctx, "mirror was fetched anew", "seconds", time.Since(start).Seconds())
 	return now.public(), err
+}
+
+// PullEvidence is what the head of a pull request says of who made it, and of
+// what they ask. It proves nothing of main: only that this head says so.
+func (r *Repo) PullEvidence(ctx context.Context, number int) (reconciler.Evidence, error) {
+	head, err := r.FetchPull(ctx, number)
+	if err != nil {
+		return reconciler.Evidence{}, err
+	}
+	e, err := r.HeadEvidence(ctx, head)
+	if err != nil {
+		return e, fmt.Errorf("pull request %d: %w", number, err)
+	}
+	return e, nil
+}
+
+// bringTenant fetches a tenant's branch into the mirror, unless it is there or was
+// refused a while ago.
+func (r *Repo) bringTenant(ctx context.Context, d *download, have, want plumbing.Hash) error {
+	branch := "refs/heads/" + r.Options.Branch
+	if r.Mirror.Has(want) {
+		return nil
+	}
+	if err := r.refused(branch, want); err != nil {
+		return err
+	}
+	o := order{into: r.Mirror, wants: []plumbing.Hash{want}, limit: r.Options.MaxPull, strict: true}
+	if r.Mirror.Has(have) {
+		o.haves = []plumbing.Hash{have}
+	}
+	_, err := d.fetch(ctx, o)
+	switch {
+	case errors.Is(err, object.ErrTooLarge):
+		err = fmt.Errorf("%s: branch %s brings more than %s, the limit for a tenant's repository; take the large files out of its history: %w",
+			r.main.url, r.Options.Branch, inMiB(r.Options.MaxPull), reconciler.ErrRefused)
+		r.refuse(branch, want, scratchAge, err)
+	case errors.Is(err, errStore): // by its fault, or for want of space
+		r.refuse(branch, want, StoreAgain, err)
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := r.RootEntries(want); err != nil {
+		r.refuse(branch, want, StoreAgain, err)
+		return err
+	}
+	return nil
 }

@@ -13,6 +13,7 @@ import (
 	gitfile "github.com/go-git/go-git/v5/plumbing/transport/file"
 
 	"berth/reconciler"
+	"berth/reconciler/gitrepo/object"
 )
 
 // newLocalRemote is a repository in a directory of this machine, bare or with a
@@ -21,7 +22,7 @@ import (
 // that is checked out.
 func newLocalRemote(u *url.URL, o Options) (*remote, error) {
 	if u.Host != "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || !strings.HasPrefix(u.Path, "/") {
-		return nil, fmt.Errorf("repository URL %s: want file:///PATH with an absolute path", redact(u.String()))
+		return nil, fmt.Errorf("repository URL %s: want file:///PATH with an absolute path", Redact(u.String()))
 	}
 	return &remote{
 		url: u.String(), local: true, timeout: o.Timeout, dialing: make(chan struct{}, 1),
@@ -50,7 +51,7 @@ func (r *remote) explainLocal(err error) error {
 
 // firstCommit is the next step where the remote lacks the branch people merge to.
 func (r *Repo) firstCommit(d *download) string {
-	branch := r.options.Branch
+	branch := r.Options.Branch
 	var others []string
 	for name := range d.refs {
 		if b, ok := strings.CutPrefix(name, "refs/heads/"); ok && b != "berth" && !strings.HasPrefix(b, "berth/") {
@@ -87,7 +88,7 @@ func WorkTreeState(ctx context.Context, dir string) (*WorkTree, error) {
 		return nil, err
 	}
 	env := []string{"GIT_DIR=" + at.GitDir, "GIT_WORK_TREE=" + at.WorkTree, "GIT_OPTIONAL_LOCKS=0"}
-	out, code, err := runGit(ctx, env, "-c", "core.fsmonitor=false", "status", "--porcelain=v2", "--branch", "-z", "--untracked-files=all", "--no-renames",
+	out, code, err := object.Run(ctx, env, "-c", "core.fsmonitor=false", "status", "--porcelain=v2", "--branch", "-z", "--untracked-files=all", "--no-renames",
 		"--", ":(top)platform", ":(top)tenants")
 	if err != nil || code != 0 {
 		return nil, errors.Join(err, fmt.Errorf("git status in %s: exit status %d", dir, code))

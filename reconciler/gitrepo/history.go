@@ -10,6 +10,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 
 	"berth/reconciler"
+	"berth/reconciler/gitrepo/object"
 	"berth/schema"
 )
 
@@ -17,12 +18,12 @@ import (
 // committer's time with the youngest first, until visit says stop. Times may
 // lie; then the order is another, and the set is the same. Where a shallow
 // history ends, it ends.
-func (r *Repo) history(ctx context.Context, tip plumbing.Hash, visit func(commit) (stop bool, err error)) error {
-	shallow, err := r.mirror.shallow()
+func (r *Repo) history(ctx context.Context, tip plumbing.Hash, visit func(object.Commit) (stop bool, err error)) error {
+	shallow, err := r.Mirror.Shallow()
 	if err != nil {
 		return err
 	}
-	first, err := r.commit(tip)
+	first, err := r.Commit(tip)
 	if err != nil {
 		return err
 	}
@@ -32,11 +33,11 @@ func (r *Repo) history(ctx context.Context, tip plumbing.Hash, visit func(commit
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		c := heap.Pop(&queue).(commit)
+		c := heap.Pop(&queue).(object.Commit)
 		if stop, err := visit(c); stop || err != nil {
 			return err
 		}
-		if slices.Contains(shallow, c.id) {
+		if slices.Contains(shallow, c.ID) {
 			continue
 		}
 		for _, p := range r.past(c) {
@@ -44,9 +45,9 @@ func (r *Repo) history(ctx context.Context, tip plumbing.Hash, visit func(commit
 				continue
 			}
 			seen[p] = true
-			parent, err := r.commit(p)
+			parent, err := r.Commit(p)
 			if err != nil {
-				r.damaged("walk history", err)
+				r.Damaged("walk history", err)
 				return err
 			}
 			heap.Push(&queue, parent)
@@ -55,26 +56,21 @@ func (r *Repo) history(ctx context.Context, tip plumbing.Hash, visit func(commit
 	return nil
 }
 
-// past are the parents of a commit that the estate's history goes on with: all,
-// except that what a tenant's own repository holds is history of nothing but
-// the tenant's directory, and stands in the composed commits.
-func (r *Repo) past(c commit) []plumbing.Hash {
+// past returns the parents of a commit that belong to the estate's history.
+func (r *Repo) past(c object.Commit) []plumbing.Hash {
 	if r.composer == nil {
-		return c.parents
+		return c.Parents
 	}
-	if l, ok := r.composer.link(c.id); ok && l.tenant != "" {
-		return c.parents[:1]
-	}
-	return c.parents
+	return r.composer.Parents(c)
 }
 
 // youngest is a heap of commits.
-type youngest []commit
+type youngest []object.Commit
 
 func (y youngest) Len() int           { return len(y) }
-func (y youngest) Less(i, j int) bool { return y[i].when > y[j].when }
+func (y youngest) Less(i, j int) bool { return y[i].When > y[j].When }
 func (y youngest) Swap(i, j int)      { y[i], y[j] = y[j], y[i] }
-func (y *youngest) Push(x any)        { *y = append(*y, x.(commit)) }
+func (y *youngest) Push(x any)        { *y = append(*y, x.(object.Commit)) }
 func (y *youngest) Pop() any {
 	last := len(*y) - 1
 	c := (*y)[last]
@@ -87,30 +83,30 @@ func (y *youngest) Pop() any {
 // reconciler.ErrRewritten: someone else wrote to the branch, or to main's past.
 // The cost follows what differs from main, unless something is wrong.
 func (r *Repo) VerifyInForce(ctx context.Context, main, inForce string) error {
-	a, err := r.root(main)
+	a, err := r.Root(main)
 	if err != nil {
 		return err
 	}
-	b, err := r.root(inForce)
+	b, err := r.Root(inForce)
 	if err != nil {
 		return err
 	}
-	changes, err := r.diffTrees(ctx, a, b)
+	changes, err := r.DiffTrees(ctx, a, b)
 	if err != nil {
 		return fmt.Errorf("verify %s: %w", inForce, err)
 	}
-	open := map[string]entry{}
+	open := map[string]object.Entry{}
 	for _, c := range changes {
-		if c.to.id.IsZero() {
+		if c.To.ID.IsZero() {
 			continue // held back: a file is missing, none is added
 		}
 		// Where main cannot be compared, such as in a part that cannot be read,
 		// the whole directory is told.
-		err := r.walk(ctx, c.path, c.to, maxDepth, func(path string, e entry) error {
+		err := r.Walk(ctx, c.Path, c.To, object.MaxDepth, func(path string, e object.Entry) error {
 			switch {
-			case e.dir():
-			case e.mode != schema.ModePlain || len(open) > maxFiles:
-				return fmt.Errorf("%q is not a plain file, or there are more than %d: %w", path, maxFiles, reconciler.ErrRewritten)
+			case e.IsDir():
+			case e.Mode != schema.ModePlain || len(open) > object.MaxFiles:
+				return fmt.Errorf("%q is not a plain file, or there are more than %d: %w", path, object.MaxFiles, reconciler.ErrRewritten)
 			default:
 				open[path] = e
 			}
@@ -123,23 +119,23 @@ func (r *Repo) VerifyInForce(ctx context.Context, main, inForce string) error {
 			return fmt.Errorf("in force at %s: %w", inForce, err)
 		}
 	}
-	tip, err := parseID(main)
+	tip, err := object.ParseID(main)
 	if err != nil {
 		return err
 	}
 	if len(open) == 0 {
 		return nil
 	}
-	err = r.history(ctx, tip, func(c commit) (bool, error) {
+	err = r.history(ctx, tip, func(c object.Commit) (bool, error) {
 		for path, want := range open {
-			got, err := r.lookup(c.tree, path)
+			got, err := r.Lookup(c.Tree, path)
 			if errors.Is(err, reconciler.ErrUnreadable) {
 				continue // it carries nothing there
 			}
 			if err != nil {
 				return true, err
 			}
-			if got.id == want.id && got.mode == want.mode {
+			if got.ID == want.ID && got.Mode == want.Mode {
 				delete(open, path)
 			}
 		}

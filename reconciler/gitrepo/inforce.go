@@ -12,14 +12,12 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 
 	"berth/reconciler"
+	"berth/reconciler/gitrepo/object"
 	"berth/reconciler/plan"
 )
 
 // The trailers of Berth's commits (DESIGN §3).
 const (
-	trailerConfig      = "Config-Commit"
-	trailerCorrelation = "Correlation-Id"
-	trailerEpoch       = "Epoch"
 	// trailerUnauthorised names a file that is held for lack of authority, as a
 	// quoted Go string: a path may hold any byte.
 	trailerUnauthorised = "Unauthorised"
@@ -35,7 +33,6 @@ const heldUnauthorised = "unauthorised"
 
 const (
 	maxHeldLines = 200 // of held documents in a message
-	maxLine      = 300 // bytes of one of them
 )
 
 // WriteInForce makes a commit on berth/in-force: the tree of w.Commit with
@@ -63,57 +60,57 @@ func (r *Repo) writeInForce(ctx context.Context, old string, w reconciler.InForc
 		return "", err
 	}
 	defer release()
-	before, err := parseOptionalID(old)
+	before, err := object.ParseOptionalID(old)
 	if err != nil {
 		return "", err
 	}
-	id, err := parseID(w.Commit)
+	id, err := object.ParseID(w.Commit)
 	if err != nil {
 		return "", err
 	}
-	main, err := r.commit(id)
+	main, err := r.Commit(id)
 	if err != nil {
 		return "", err
 	}
-	var over overlay
+	var over object.Overlay
 	for path, blob := range w.Replace {
 		if blob == "" {
-			over.remove(path)
+			over.Remove(path)
 			continue
 		}
-		h, err := parseID(blob)
+		h, err := object.ParseID(blob)
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", path, err)
 		}
-		kind, _, _, err := r.read(h, 0)
+		kind, _, _, err := r.Read(h, 0)
 		switch {
 		case err != nil:
-			r.damaged("read what was in force", err)
+			r.Damaged("read what was in force", err)
 			return "", fmt.Errorf("%s: the version in force: %w", path, err)
 		case kind == plumbing.BlobObject:
-			over.file(path, h)
+			over.File(path, h)
 		case kind == plumbing.TreeObject:
-			over.directory(path, h)
+			over.Directory(path, h)
 		default:
 			return "", fmt.Errorf("%s: the version in force: %s is a %s", path, h, kind)
 		}
 	}
-	var set objectSet
-	tree, err := r.applyOverlay(main.tree, &over, &set)
+	var set object.Batch
+	tree, err := r.ApplyOverlay(main.Tree, &over, &set)
 	if err != nil {
 		return "", err
 	}
 	if tree.IsZero() {
-		tree = set.add(plumbing.TreeObject, nil)
+		tree = set.Add(plumbing.TreeObject, nil)
 	}
 	body, parents := inForceBody(w), []plumbing.Hash{id}
 	unauthorised, permitted := unauthorisedFiles(w.Held), permittedFiles(w.Permitted)
 	if !before.IsZero() {
-		last, err := r.commit(before)
+		last, err := r.Commit(before)
 		if err != nil {
 			return "", err
 		}
-		if last.tree == tree && last.body() == body && slices.Equal(last.trailers(trailerUnauthorised), unauthorised) && slices.Equal(last.trailers(trailerPermitted), permitted) {
+		if last.Tree == tree && last.Body() == body && slices.Equal(last.Trailers(trailerUnauthorised), unauthorised) && slices.Equal(last.Trailers(trailerPermitted), permitted) {
 			return old, nil
 		}
 		parents = []plumbing.Hash{before, id}
@@ -130,12 +127,12 @@ func (r *Repo) writeInForce(ctx context.Context, old string, w reconciler.InForc
 	for _, file := range unauthorised {
 		message.WriteString(trailerUnauthorised + ": " + file + "\n")
 	}
-	message.WriteString(trailers(w.Commit, correlation, w.Epoch))
-	raw, err := r.options.Sign(encodeCommit(tree, parents, r.who, r.options.Now(), message.String()))
+	message.WriteString(object.Trailers(w.Commit, correlation, w.Epoch))
+	raw, err := r.Options.Sign(object.EncodeCommit(tree, parents, r.who, r.Options.Now(), message.String()))
 	if err != nil {
 		return "", err
 	}
-	tip := set.add(plumbing.CommitObject, raw)
+	tip := set.Add(plumbing.CommitObject, raw)
 	r.moves.try(tip)
 	if err := r.publish(ctx, r.main, reconciler.BranchInForce, before, tip, &set); err != nil {
 		return "", err
@@ -178,37 +175,37 @@ func (r *Repo) ReadInForce(_ context.Context, commit string) (reconciler.InForce
 }
 
 func (r *Repo) inForceOf(id string) (w reconciler.InForce, err error) {
-	h, err := parseID(id)
+	h, err := object.ParseID(id)
 	if err != nil {
 		return w, err
 	}
-	c, err := r.commit(h)
+	c, err := r.Commit(h)
 	if err != nil {
 		return w, err
 	}
 	// The last parent is main's commit; the trailer is for people.
-	w.Commit, w.CorrelationID = c.trailer(trailerConfig), c.trailer(trailerCorrelation)
-	if len(c.parents) == 0 || c.parents[len(c.parents)-1].String() != w.Commit {
-		return w, fmt.Errorf("%w: it says %q of what it was made of, and was not", reconciler.ErrRewritten, oneLine(w.Commit, maxLine))
+	w.Commit, w.CorrelationID = c.Trailer(object.TrailerConfig), c.Trailer(object.TrailerCorrelation)
+	if len(c.Parents) == 0 || c.Parents[len(c.Parents)-1].String() != w.Commit {
+		return w, fmt.Errorf("%w: it says %q of what it was made of, and was not", reconciler.ErrRewritten, object.OneLine(w.Commit, object.MaxLine))
 	}
-	if w.Epoch, err = strconv.ParseUint(c.trailer(trailerEpoch), 10, 64); err != nil {
+	if w.Epoch, err = strconv.ParseUint(c.Trailer(object.TrailerEpoch), 10, 64); err != nil {
 		return w, fmt.Errorf("%w: its epoch is no number", reconciler.ErrRewritten)
 	}
-	for _, line := range c.trailers(trailerPermitted) {
+	for _, line := range c.Trailers(trailerPermitted) {
 		blob, quoted, _ := strings.Cut(line, " ")
 		path, err := strconv.Unquote(quoted)
-		if _, bad := parseID(blob); err != nil || blob != "-" && bad != nil {
-			return w, fmt.Errorf("%w: what it holds as permitted cannot be read: %s", reconciler.ErrRewritten, oneLine(line, maxLine))
+		if _, bad := object.ParseID(blob); err != nil || blob != "-" && bad != nil {
+			return w, fmt.Errorf("%w: what it holds as permitted cannot be read: %s", reconciler.ErrRewritten, object.OneLine(line, object.MaxLine))
 		}
 		if w.Permitted == nil {
 			w.Permitted = map[string]string{}
 		}
 		w.Permitted[path] = strings.TrimPrefix(blob, "-")
 	}
-	for _, quoted := range c.trailers(trailerUnauthorised) {
+	for _, quoted := range c.Trailers(trailerUnauthorised) {
 		file, err := strconv.Unquote(quoted)
 		if err != nil {
-			return w, fmt.Errorf("%w: what it holds as unauthorised cannot be read: %s", reconciler.ErrRewritten, oneLine(quoted, maxLine))
+			return w, fmt.Errorf("%w: what it holds as unauthorised cannot be read: %s", reconciler.ErrRewritten, object.OneLine(quoted, object.MaxLine))
 		}
 		w.Held = append(w.Held, plan.Held{File: file, Reason: heldUnauthorised})
 	}
@@ -227,42 +224,30 @@ func inForceBody(w reconciler.InForce) string {
 			fmt.Fprintf(&b, "\n- and %d more", len(w.Held)-i)
 			break
 		}
-		b.WriteString("\n- " + heldLine(h))
+		b.WriteString("\n- " + object.HeldLine(h))
 	}
-	return b.String()
-}
-
-func heldLine(h plan.Held) string {
-	return oneLine(fmt.Sprintf("%s (%s): %s", h.File, h.Reason, h.Message), maxLine)
-}
-
-// trailers is the last paragraph of a message.
-func trailers(config string, correlation []string, epoch uint64) string {
-	var b strings.Builder
-	if config != "" {
-		fmt.Fprintf(&b, "%s: %s\n", trailerConfig, oneLine(config, maxLine))
-	}
-	for _, id := range correlation {
-		fmt.Fprintf(&b, "%s: %s\n", trailerCorrelation, oneLine(id, maxLine))
-	}
-	fmt.Fprintf(&b, "%s: %d", trailerEpoch, epoch)
 	return b.String()
 }
 
 // publish pushes the new objects and moves the branch, at the remote and then
 // here. Who calls it may talk to the remote.
-func (r *Repo) publish(ctx context.Context, to *remote, branch string, old, tip plumbing.Hash, set *objectSet) error {
-	pack := set.pack()
+func (r *Repo) publish(ctx context.Context, to *remote, branch string, old, tip plumbing.Hash, set *object.Batch) error {
+	pack := set.Pack()
 	if err := to.push(ctx, branch, old, tip, pack); err != nil {
 		return err
 	}
 	// From here on it is done, whatever the mirror says.
-	err := r.mirror.put(pack)
+	err := r.Mirror.AddPack(pack)
 	if err == nil {
-		err = r.mirror.setRef(plumbing.NewBranchReferenceName(branch), tip)
+		err = r.Mirror.SetRef(plumbing.NewBranchReferenceName(branch), tip)
 	}
 	if err != nil {
-		r.damaged("store what was pushed", err)
+		r.Damaged("store what was pushed", err)
 	}
 	return nil
+}
+
+// pushMain pushes a pack to the repository of the estate and moves a branch there.
+func (r *Repo) PushMain(ctx context.Context, branch string, old, tip plumbing.Hash, pack []byte) error {
+	return r.main.push(ctx, branch, old, tip, pack)
 }

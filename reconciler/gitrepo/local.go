@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-git/go-billy/v5/osfs"
@@ -18,6 +17,7 @@ import (
 	"github.com/go-git/go-git/v5/storage/filesystem/dotgit"
 
 	"berth/reconciler"
+	"berth/reconciler/gitrepo/object"
 )
 
 // localDescriptors bounds the packs held open of somebody's repository.
@@ -38,21 +38,23 @@ func OpenLocal(dir string) (*Repo, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := initStore(scratch); err != nil {
+	if err := object.InitStore(scratch); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(scratch))
 	}
 	files := osfs.New(gitDir)
 	if common != gitDir {
 		files = dotgit.NewRepositoryFilesystem(files, osfs.New(common))
 	}
-	return &Repo{
-		options: Options{Branch: "main", Log: slog.New(slog.DiscardHandler), Now: time.Now},
-		local:   gitDir,
-		mirror: newStore(common, files,
-			filesystem.Options{MaxOpenDescriptors: localDescriptors, LargeObjectThreshold: largeObject, AlternatesFS: osfs.New("/")}),
-		scratch: openStore(scratch),
-		gitOnce: sync.OnceValue(checkGit),
-	}, nil
+	log := slog.New(slog.DiscardHandler)
+	objects := &object.Reader{
+		Log: log,
+		Mirror: object.NewStore(common, files,
+			filesystem.Options{MaxOpenDescriptors: localDescriptors, LargeObjectThreshold: object.LargeObject, AlternatesFS: osfs.New("/")}),
+		Scratch: object.OpenStore(scratch),
+	}
+	r := &Repo{merger: newMerger(objects), Options: Options{Branch: "main", Log: log, Now: time.Now}, local: gitDir}
+	r.openStatus()
+	return r, nil
 }
 
 // MirrorDir is where Berth keeps its mirror of an estate's repository, below
@@ -107,7 +109,7 @@ func findGitDir(start string) (Place, error) {
 }
 
 func isGitDir(dir string) bool {
-	return fileExists(filepath.Join(dir, "HEAD")) && fileExists(filepath.Join(dir, "objects")) && fileExists(filepath.Join(dir, "refs"))
+	return object.FileExists(filepath.Join(dir, "HEAD")) && object.FileExists(filepath.Join(dir, "objects")) && object.FileExists(filepath.Join(dir, "refs"))
 }
 
 // commonDir is where the objects of a Git directory are: itself, unless it
@@ -131,7 +133,7 @@ func commonDir(gitDir string) (string, error) {
 func (r *Repo) localTips() (reconciler.Tips, error) {
 	own, _, err := r.Sides()
 	if err == nil && own.Main == "" {
-		err = fmt.Errorf("%s has no branch %q: %w", r.mirror.dir, r.options.Branch, reconciler.ErrNotFound)
+		err = fmt.Errorf("%s has no branch %q: %w", r.Mirror.Dir, r.Options.Branch, reconciler.ErrNotFound)
 	}
 	return own, err
 }
@@ -142,8 +144,8 @@ func (r *Repo) localTips() (reconciler.Tips, error) {
 func (r *Repo) Sides() (own, origin reconciler.Tips, err error) {
 	find := func(branch string, own, origin *plumbing.Hash) error {
 		var err [2]error
-		*own, err[0] = r.mirror.ref(plumbing.NewBranchReferenceName(branch))
-		*origin, err[1] = r.mirror.ref(plumbing.NewRemoteReferenceName("origin", branch))
+		*own, err[0] = r.Mirror.Ref(plumbing.NewBranchReferenceName(branch))
+		*origin, err[1] = r.Mirror.Ref(plumbing.NewRemoteReferenceName("origin", branch))
 		if own.IsZero() {
 			*own = *origin
 		} else if origin.IsZero() {
@@ -151,10 +153,10 @@ func (r *Repo) Sides() (own, origin reconciler.Tips, err error) {
 		}
 		return errors.Join(err[:]...)
 	}
-	var here, there tips
+	var here, there Tips
 	err = errors.Join(
-		find(r.options.Branch, &here.main, &there.main),
-		find(reconciler.BranchInForce, &here.inForce, &there.inForce),
+		find(r.Options.Branch, &here.Main, &there.Main),
+		find(reconciler.BranchInForce, &here.InForce, &there.InForce),
 		find(reconciler.BranchStatus, &here.status, &there.status),
 	)
 	if err != nil {
@@ -173,7 +175,7 @@ func (r *Repo) Latest(ctx context.Context) (reconciler.Tips, error) {
 	if err != nil {
 		return own, err
 	}
-	fetched, err := r.mirror.ref(plumbing.NewRemoteReferenceName("origin", reconciler.BranchStatus))
+	fetched, err := r.Mirror.Ref(plumbing.NewRemoteReferenceName("origin", reconciler.BranchStatus))
 	switch {
 	case err != nil:
 		return own, err
@@ -213,11 +215,11 @@ func (r *Repo) listWork(ctx context.Context, at Place, args ...string) ([]string
 	if at.WorkTree == "" {
 		return nil, nil
 	}
-	if err := r.gitOnce(); err != nil {
+	if err := r.checkGit(); err != nil {
 		return nil, err
 	}
-	args = append(append([]string{"-c", "core.fsmonitor=false"}, args...), "--", ":(top)platform", ":(top)"+tenantsDir)
-	out, _, err := runGit(ctx, []string{"GIT_DIR=" + at.GitDir, "GIT_WORK_TREE=" + at.WorkTree, "GIT_OPTIONAL_LOCKS=0"}, args...)
+	args = append(append([]string{"-c", "core.fsmonitor=false"}, args...), "--", ":(top)platform", ":(top)"+object.TenantsDir)
+	out, _, err := object.Run(ctx, []string{"GIT_DIR=" + at.GitDir, "GIT_WORK_TREE=" + at.WorkTree, "GIT_OPTIONAL_LOCKS=0"}, args...)
 	if err != nil {
 		return nil, fmt.Errorf("files of %s: %w", at.WorkTree, err)
 	}
@@ -233,20 +235,20 @@ func (r *Repo) Resolve(ctx context.Context, revision string) (string, error) {
 	if bad || revision == "" || strings.HasPrefix(revision, "-") || len(revision) > 250 {
 		return "", fmt.Errorf("%q is not a revision", revision)
 	}
-	if err := r.gitOnce(); err != nil {
+	if err := r.checkGit(); err != nil {
 		return "", err
 	}
-	r.swap.RLock()
-	defer r.swap.RUnlock()
+	r.Swap.RLock()
+	defer r.Swap.RUnlock()
 	dir := r.local
 	if dir == "" {
-		dir = r.mirror.dir
+		dir = r.Mirror.Dir
 	}
-	out, code, err := runGit(ctx, []string{"GIT_DIR=" + dir}, "rev-parse", "--verify", "--quiet", "--end-of-options", revision+"^{commit}")
+	out, code, err := object.Run(ctx, []string{"GIT_DIR=" + dir}, "rev-parse", "--verify", "--quiet", "--end-of-options", revision+"^{commit}")
 	if err != nil {
 		return "", fmt.Errorf("revision %q in %s: %w", revision, dir, err)
 	}
-	h, err := parseID(strings.TrimSpace(out))
+	h, err := object.ParseID(strings.TrimSpace(out))
 	if code != 0 || err != nil {
 		return "", fmt.Errorf("revision %q in %s: %w", revision, dir, reconciler.ErrNotFound)
 	}

@@ -28,10 +28,10 @@ func TestMergedAgain(t *testing.T) {
 		if heads[n], err = r.FetchPull(t.Context(), n); err != nil {
 			require.NoError(t, err)
 		}
-		before := r.use.merges.Load()
+		before := r.made.Load()
 		tree, conflicts, err := r.Merge(t.Context(), base, heads[n])
 		require.NoError(t, err)
-		return tree, conflicts, r.use.merges.Load() - before
+		return tree, conflicts, r.made.Load() - before
 	}
 	tree, conflicts, ran := merge(1)
 	require.Empty(t, conflicts)
@@ -48,9 +48,9 @@ func TestMergedAgain(t *testing.T) {
 	require.Zero(t, ran)
 
 	for range 2 { // to the older store, and away
-		r.swap.Lock()
-		require.NoError(t, r.swapScratch(filepath.Join(r.options.Dir, "scratch.gone")))
-		r.swap.Unlock()
+		r.Swap.Lock()
+		require.NoError(t, r.swapScratch(filepath.Join(r.Options.Dir, "scratch.gone")))
+		r.Swap.Unlock()
 	}
 	again, _, ran = merge(1)
 	require.Equal(t, tree, again)

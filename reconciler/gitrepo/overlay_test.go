@@ -7,6 +7,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/stretchr/testify/require"
 
+	"berth/reconciler/gitrepo/object"
 	"berth/schema"
 )
 
@@ -19,24 +20,24 @@ func TestOverlayLooksAtEachEntryOnce(t *testing.T) {
 	require.NoError(t, err)
 	defer r.Close() //nolint:errcheck // a test's
 	cost := func(n int) float64 {
-		var set objectSet
-		blob := set.add(plumbing.BlobObject, []byte("x\n"))
-		var entries, want []entry
-		var over overlay
+		var set object.Batch
+		blob := set.Add(plumbing.BlobObject, []byte("x\n"))
+		var entries, want []object.Entry
+		var over object.Overlay
 		for i := range n {
-			e := entry{schema.ModePlain, fmt.Sprintf(`odd\%d`, i), blob}
+			e := object.Entry{Mode: schema.ModePlain, Name: fmt.Sprintf(`odd\%d`, i), ID: blob}
 			entries = append(entries, e)
 			if i%2 == 0 {
-				over.remove(pathName(e.name))
+				over.Remove(object.PathName(e.Name))
 			} else {
 				want = append(want, e)
 			}
 		}
-		tree := set.add(plumbing.TreeObject, encodeTree(entries))
-		require.NoError(t, r.mirror.put(set.pack()))
-		left := hashObject(plumbing.TreeObject, encodeTree(want))
+		tree := set.Add(plumbing.TreeObject, object.EncodeTree(entries))
+		require.NoError(t, r.Mirror.AddPack(set.Pack()))
+		left := object.Hash(plumbing.TreeObject, object.EncodeTree(want))
 		return testing.AllocsPerRun(1, func() {
-			got, err := r.applyOverlay(tree, &over, &objectSet{})
+			got, err := r.ApplyOverlay(tree, &over, &object.Batch{})
 			require.NoError(t, err)
 			require.Equal(t, left, got)
 		})

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"berth/reconciler"
+	"berth/reconciler/gitrepo/object"
 )
 
 const (
@@ -27,28 +28,14 @@ const (
 // of others the lines are elsewhere once merged. It is for finding lines, and
 // never applied: of more than 2,000 files, or of 8 MiB, what is left out is a
 // whole file.
-func (r *Repo) Patch(ctx context.Context, base, head string) (string, error) {
-	return r.patch(ctx, base, head, func() (string, []string, error) { return r.Merge(ctx, base, head) })
+func (r *merger) Patch(ctx context.Context, base, head string) (string, error) {
+	return r.PatchMerged(ctx, base, head, func() (string, []string, error) { return r.Merge(ctx, base, head) })
 }
 
-// Patch is Patch within the platform's repository, which head is a commit of;
-// merged is the estate as a whole.
-func (c *Composed) Patch(ctx context.Context, base, head string) (string, error) {
-	h, err := parseID(base)
-	if err != nil {
-		return "", fmt.Errorf("patch: %w", err)
-	}
-	merge := func() (string, []string, error) { return c.Merge(ctx, base, head) }
-	if st, ok := c.composer.stateOf(h); ok {
-		return c.patch(ctx, st.platform.String(), head, merge)
-	}
-	return c.patch(ctx, base, head, merge)
-}
-
-// patch is Patch, of files that are in what merge makes as they are in head.
-func (r *Repo) patch(ctx context.Context, base, head string, merge func() (tree string, conflicts []string, err error)) (string, error) {
+// patchMerged is Patch, of files that are in what merge makes as they are in head.
+func (r *merger) PatchMerged(ctx context.Context, base, head string, merge func() (tree string, conflicts []string, err error)) (string, error) {
 	from, err := r.MergeBase(ctx, base, head)
-	if errors.Is(err, reconciler.ErrNotFound) && r.known(base, head) == nil {
+	if errors.Is(err, reconciler.ErrNotFound) && r.Known(base, head) == nil {
 		return "", nil // no common history: nothing that a forge would show beside it
 	}
 	if err != nil {
@@ -62,7 +49,7 @@ func (r *Repo) patch(ctx context.Context, base, head string, merge func() (tree 
 	if err != nil || len(conflicts) > 0 {
 		return "", err
 	}
-	root, err := r.root(merged)
+	root, err := r.Root(merged)
 	if err != nil {
 		return "", err
 	}
@@ -71,15 +58,15 @@ func (r *Repo) patch(ctx context.Context, base, head string, merge func() (tree 
 	n := 0
 	for _, c := range ours {
 		top, _, _ := strings.Cut(c.Path, "/")
-		if top != "platform" && top != tenantsDir || n == maxPatchPaths {
+		if top != "platform" && top != object.TenantsDir || n == maxPatchPaths {
 			continue
 		}
 		if c.To != "" { // what goes has no lines, and may be what another was before it was renamed
-			e, err := r.lookup(root, c.Path)
+			e, err := r.Lookup(root, c.Path)
 			if err != nil && !errors.Is(err, reconciler.ErrUnreadable) {
 				return "", err
 			}
-			if idString(e.id) != c.To {
+			if object.IDString(e.ID) != c.To {
 				continue
 			}
 		}
@@ -90,7 +77,7 @@ func (r *Repo) patch(ctx context.Context, base, head string, merge func() (tree 
 		return "", nil
 	}
 	key := strings.Join(args, "\x00")
-	if text, ok := r.patches.get(key); ok {
+	if text, ok := r.patches.Get(key); ok {
 		return text, nil // it is planned again far more often than it changes
 	}
 	out := capped{max: maxPatch}
@@ -101,7 +88,7 @@ func (r *Repo) patch(ctx context.Context, base, head string, merge func() (tree 
 	if out.full {
 		text = text[:max(0, strings.LastIndex(text, "\ndiff --git ")+1)]
 	}
-	r.patches.add(key, text, (len(key)+len(text))/patchUnit)
+	r.patches.Add(key, text, (len(key)+len(text))/patchUnit)
 	return text, nil
 }
 

@@ -26,6 +26,7 @@ import (
 	"golang.org/x/crypto/ssh/knownhosts"
 
 	"berth/reconciler"
+	"berth/reconciler/gitrepo/object"
 )
 
 // Credentials are how Berth says who it is to a remote. They print as stars.
@@ -62,13 +63,13 @@ type remote struct {
 // in a URL end up in logs and are refused.
 func newRemote(raw string, auth AuthFunc, o Options) (*remote, error) {
 	u, err := url.Parse(raw)
-	if err == nil && u.Scheme == "file" && !o.tenant {
+	if err == nil && u.Scheme == "file" && !o.Tenant {
 		return newLocalRemote(u, o)
 	}
 	if err != nil || u.Host == "" {
-		return nil, fmt.Errorf("repository URL %q: want https://HOST/PATH or ssh://USER@HOST/PATH", redact(raw))
+		return nil, fmt.Errorf("repository URL %q: want https://HOST/PATH or ssh://USER@HOST/PATH", Redact(raw))
 	}
-	r := &remote{url: redact(raw), auth: auth, knownHosts: o.KnownHosts, timeout: o.Timeout, dialing: make(chan struct{}, 1)}
+	r := &remote{url: Redact(raw), auth: auth, knownHosts: o.KnownHosts, timeout: o.Timeout, dialing: make(chan struct{}, 1)}
 	if _, has := u.User.Password(); has || (u.User != nil && u.Scheme != "ssh") {
 		return nil, fmt.Errorf("repository URL %s holds credentials: take them out and configure a token", r.url)
 	}
@@ -131,7 +132,7 @@ func loopback(host string) bool {
 }
 
 // redact takes user and password out of a URL for messages.
-func redact(raw string) string {
+func Redact(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil {
 		return "(not a URL)"
@@ -327,13 +328,11 @@ func (d *download) tip(branch string) plumbing.Hash { return d.refs["refs/heads/
 var (
 	// errStore says that a store did not take in what the remote sent.
 	errStore = errors.New("store cannot be written")
-	// errTooLarge says that a pack is larger than its limit.
-	errTooLarge = errors.New("too large")
 )
 
 // order is what to fetch.
 type order struct {
-	into         *store
+	into         *object.Store
 	wants, haves []plumbing.Hash
 	depth        int   // cuts history there; 0: all of it
 	limit        int64 // bytes of the pack; 0: none
@@ -356,7 +355,7 @@ func (d *download) fetch(ctx context.Context, o order) (size int64, err error) {
 	d.used = true
 	req := packp.NewUploadPackRequestFromCapabilities(d.caps)
 	req.Wants, req.Haves, req.Depth = o.wants, o.haves, packp.DepthCommits(o.depth)
-	shallow, err := s.shallow()
+	shallow, err := s.Shallow()
 	if err != nil {
 		return 0, err
 	}
@@ -380,7 +379,7 @@ func (d *download) fetch(ctx context.Context, o order) (size int64, err error) {
 	defer res.Close() //nolint:errcheck // the pack was read to its end
 	// First to a file, then into the store: the store is locked only while it
 	// takes the pack in, not while the network gives it.
-	spool, err := os.CreateTemp(s.dir, "incoming-")
+	spool, err := os.CreateTemp(s.Dir, "incoming-")
 	if err != nil {
 		return 0, errors.Join(errStore, err)
 	}
@@ -399,16 +398,16 @@ func (d *download) fetch(ctx context.Context, o order) (size int64, err error) {
 		return 0, fmt.Errorf("fetch from %s: %w", d.remote.url, err)
 	}
 	if o.limit > 0 && size > o.limit {
-		return size, errTooLarge
+		return size, object.ErrTooLarge
 	}
 	if _, err := spool.Seek(0, io.SeekStart); err != nil {
 		return 0, err
 	}
-	if err := s.take(ctx, spool, size, o.limit > 0, o.strict); err != nil {
+	if err := s.TakePack(ctx, spool, size, o.limit > 0, o.strict); err != nil {
 		return size, fmt.Errorf("pack from %s: %w: %w", d.remote.url, errStore, err)
 	}
 	if len(res.Shallows) > 0 {
-		return size, s.setShallow(append(shallow, res.Shallows...))
+		return size, s.SetShallow(append(shallow, res.Shallows...))
 	}
 	return size, nil
 }
@@ -485,4 +484,10 @@ func (r *remote) send(ctx context.Context, branch string, old, commit plumbing.H
 		return false, errors.New("empty answer")
 	}
 	return false, nil
+}
+
+// checkURL returns an error if the repository of o cannot be used.
+func CheckURL(o Options) error {
+	_, err := newRemote(o.URL, o.Auth, o)
+	return err
 }

@@ -1,12 +1,12 @@
 package gitrepo
 
 import (
+	"berth/reconciler/gitrepo/object"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-git/go-git/v5/plumbing"
@@ -24,7 +24,7 @@ const (
 	scratchPulls  = 4 // times Options.MaxPull, in bytes
 
 	// storeAgain is when a head that could not be stored is tried again.
-	storeAgain = 5 * time.Minute
+	StoreAgain = 5 * time.Minute
 )
 
 // defaultMaxPull is what a pull request may bring: an estate is text.
@@ -32,9 +32,8 @@ const defaultMaxPull = 256 << 20
 
 // scratchUse is what became of the scratch store since it was made.
 type scratchUse struct {
-	since  time.Time    // under remoteBusy
-	bytes  int64        // fetched; under remoteBusy
-	merges atomic.Int64 // merging needs no remote
+	since time.Time
+	bytes int64 // fetched
 }
 
 // refusal remembers a head that is not fetched again for a while.
@@ -48,66 +47,66 @@ type refusal struct {
 // talk to the remote. It is upkeep: that it fails is logged, and the old one
 // goes on.
 func (r *Repo) renewScratch(ctx context.Context) {
-	now := r.options.Now()
-	full := r.use.bytes > scratchPulls*r.options.MaxPull || r.use.merges.Load() > scratchMerges || r.scratch.packs() > scratchPacks
+	now := r.Options.Now()
+	full := r.use.bytes > scratchPulls*r.Options.MaxPull || r.made.Load() > scratchMerges || r.Scratch.Packs() > scratchPacks
 	if !full && now.Sub(r.use.since) < scratchAge {
 		return
 	}
-	if r.use.bytes == 0 && r.use.merges.Load() == 0 && r.older == nil {
+	if r.use.bytes == 0 && r.made.Load() == 0 && r.Older == nil {
 		r.use.since = now
 		return
 	}
-	gone := filepath.Join(r.options.Dir, "scratch.gone")
+	gone := filepath.Join(r.Options.Dir, "scratch.gone")
 	if err := os.RemoveAll(gone); err != nil {
-		r.logError(ctx, "make the scratch store anew", err)
+		r.LogError(ctx, "make the scratch store anew", err)
 		return
 	}
 	// A merge that takes long must not make everybody wait behind us.
-	if !r.swap.TryLock() {
+	if !r.Swap.TryLock() {
 		return
 	}
 	err := r.swapScratch(gone)
-	r.swap.Unlock()
+	r.Swap.Unlock()
 	if err == nil {
 		r.use.since, r.use.bytes = now, 0
-		r.use.merges.Store(0)
+		r.made.Store(0)
 		r.merges.forget()
 		err = os.RemoveAll(gone)
 	}
-	r.logError(ctx, "make the scratch store anew", err)
+	r.LogError(ctx, "make the scratch store anew", err)
 }
 
 // swapScratch puts the scratch store aside as the older one, that one to gone,
 // and an empty one in its place.
 func (r *Repo) swapScratch(gone string) error {
-	fresh, scratch, older := filepath.Join(r.options.Dir, "scratch.new"), r.scratch.dir, filepath.Join(r.options.Dir, "scratch.old")
-	if err := errors.Join(os.RemoveAll(fresh), initStore(fresh)); err != nil {
+	fresh, scratch, older := filepath.Join(r.Options.Dir, "scratch.new"), r.Scratch.Dir, filepath.Join(r.Options.Dir, "scratch.old")
+	if err := errors.Join(os.RemoveAll(fresh), object.InitStore(fresh)); err != nil {
 		return err
 	}
 	var err error
-	if r.older != nil {
-		err = errors.Join(r.older.close(), os.Rename(older, gone))
-		r.older = nil
+	if r.Older != nil {
+		err = errors.Join(r.Older.Close(), os.Rename(older, gone))
+		r.Older = nil
 	}
-	err = errors.Join(err, r.scratch.close())
+	err = errors.Join(err, r.Scratch.Close())
 	if err == nil {
 		err = os.Rename(scratch, older)
 	}
 	if err == nil {
-		r.older = openStore(older)
+		r.Older = object.OpenStore(older)
 		err = os.Rename(fresh, scratch)
 	}
 	if err != nil { // whatever stands there: merging needs a repository
-		err = errors.Join(err, initStore(scratch))
+		err = errors.Join(err, object.InitStore(scratch))
 	}
-	r.scratch = openStore(scratch)
+	r.Scratch = object.OpenStore(scratch)
 	return err
 }
 
 // refused says why a head is not fetched.
 func (r *Repo) refused(ref string, head plumbing.Hash) error {
 	was, ok := r.refusals[ref]
-	if !ok || was.head != head || !r.options.Now().Before(was.until) {
+	if !ok || was.head != head || !r.Options.Now().Before(was.until) {
 		delete(r.refusals, ref)
 		return nil
 	}
@@ -116,7 +115,7 @@ func (r *Repo) refused(ref string, head plumbing.Hash) error {
 
 // refuse remembers it, so that what is too large is not fetched for each look.
 func (r *Repo) refuse(ref string, head plumbing.Hash, long time.Duration, err error) {
-	now := r.options.Now()
+	now := r.Options.Now()
 	for n, was := range r.refusals {
 		if !now.Before(was.until) {
 			delete(r.refusals, n)

@@ -16,6 +16,7 @@ import (
 	"berth/reconciler"
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/gitrepo/gittest"
+	"berth/reconciler/gitrepo/statusbranch"
 	"berth/reconciler/plan"
 	"berth/schema"
 	"berth/schema/audit"
@@ -167,7 +168,7 @@ func logs(t *testing.T, r *gitrepo.Repo, tip string, each int, times ...time.Tim
 
 func day(h int) time.Time { return time.Date(2026, 8, 1, h, 59, 0, 0, time.UTC) }
 
-func collect[T any](t *testing.T, seq iter.Seq2[gitrepo.Logged[T], error], name func(T) string) (out []string) {
+func collect[T any](t *testing.T, seq iter.Seq2[statusbranch.Logged[T], error], name func(T) string) (out []string) {
 	t.Helper()
 	for l, err := range seq {
 		require.NoError(t, err, "%s:%d", l.File, l.Line)
@@ -199,7 +200,7 @@ func TestLogsAreReadInOrder(t *testing.T) {
 	back := strings.Fields("15 14 13 12 11 10 9 8 7 6 5 4 3 2 1")
 	for name, reader := range map[string]*gitrepo.Repo{"daemon": r, "desk": desk} {
 		stray, said := strays(t)
-		o := gitrepo.LogOrder{Stray: stray}
+		o := statusbranch.LogOrder{Stray: stray}
 		require.Equal(t, want, collect(t, reader.Events(t.Context(), tip, o), eventID), name)
 		require.Equal(t, want, collect(t, reader.Audit(t.Context(), tip, o), action), name)
 		o.NewestFirst = true
@@ -208,15 +209,15 @@ func TestLogsAreReadInOrder(t *testing.T) {
 		require.Empty(t, *said)
 		require.NoError(t, verifyAudit(t.Context(), reader, tip, head))
 	}
-	for range r.Events(t.Context(), tip, gitrepo.LogOrder{}) {
+	for range r.Events(t.Context(), tip, statusbranch.LogOrder{}) {
 		break // who has enough stops
 	}
-	require.Empty(t, collect(t, r.Events(t.Context(), "", gitrepo.LogOrder{}), eventID), "no branch, no events")
+	require.Empty(t, collect(t, r.Events(t.Context(), "", statusbranch.LogOrder{}), eventID), "no branch, no events")
 }
 
 func verifyAudit(ctx context.Context, r *gitrepo.Repo, tip string, head audit.Head) error {
 	_, err := audit.Verify(func(yield func(audit.Line) bool) {
-		for l, err := range r.Audit(ctx, tip, gitrepo.LogOrder{}) {
+		for l, err := range r.Audit(ctx, tip, statusbranch.LogOrder{}) {
 			if !yield(audit.Line{Record: l.Value, File: l.File, Number: l.Line, Err: err}) {
 				return
 			}
@@ -289,7 +290,7 @@ func TestHostileLogs(t *testing.T) {
 				require.Less(t, len(err.Error()), 600, "what is wrong is not quoted at length")
 			}
 			stray, said := strays(t)
-			for range desk.Audit(t.Context(), forged, gitrepo.LogOrder{Stray: stray}) {
+			for range desk.Audit(t.Context(), forged, statusbranch.LogOrder{Stray: stray}) {
 			}
 			require.ElementsMatch(t, strings.FieldsFunc(c.stray, func(r rune) bool { return r == ',' }), *said)
 		})
@@ -311,7 +312,7 @@ func TestHostileEvents(t *testing.T) {
 	require.NoError(t, err)
 	defer desk.Close()
 	var ids, bad []string
-	for l, err := range desk.Events(t.Context(), tip, gitrepo.LogOrder{}) {
+	for l, err := range desk.Events(t.Context(), tip, statusbranch.LogOrder{}) {
 		if err != nil {
 			bad = append(bad, fmt.Sprintf("%s:%d", l.File, l.Line))
 			continue
@@ -323,7 +324,7 @@ func TestHostileEvents(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for _, err := range desk.Events(ctx, tip, gitrepo.LogOrder{}) {
+	for _, err := range desk.Events(ctx, tip, statusbranch.LogOrder{}) {
 		require.ErrorIs(t, err, context.Canceled)
 	}
 }
@@ -348,7 +349,7 @@ func TestALinkIsNoSegment(t *testing.T) {
 	require.NoError(t, err)
 	defer desk.Close()
 	n := 0
-	for l, err := range desk.Events(t.Context(), tree, gitrepo.LogOrder{}) {
+	for l, err := range desk.Events(t.Context(), tree, statusbranch.LogOrder{}) {
 		n++
 		require.ErrorContains(t, err, "not a plain file")
 		require.Equal(t, "events/2026/08/01/10/000000000001-1.jsonl", l.File)
@@ -382,7 +383,7 @@ func TestOrderIsTheSequenceWhereClocksWereWrong(t *testing.T) {
 	slices.Reverse(back)
 	for name, reader := range map[string]*gitrepo.Repo{"daemon": r, "desk": desk} {
 		stray, said := strays(t)
-		o := gitrepo.LogOrder{Stray: stray}
+		o := statusbranch.LogOrder{Stray: stray}
 		require.Equal(t, want, collect(t, reader.Events(t.Context(), tip, o), eventID), name)
 		require.Equal(t, want, collect(t, reader.Audit(t.Context(), tip, o), action), name)
 		o.NewestFirst = true
@@ -425,8 +426,8 @@ func TestOrderIsTheSequenceWhateverTheClocksSay(t *testing.T) {
 		want := numbers("%d", 1, 2*len(clocks))
 		back := slices.Clone(want)
 		slices.Reverse(back)
-		require.Equal(t, want, collect(t, r.Events(t.Context(), tip, gitrepo.LogOrder{}), eventID), "%v", clocks)
-		require.Equal(t, back, collect(t, r.Events(t.Context(), tip, gitrepo.LogOrder{NewestFirst: true}), eventID), "%v", clocks)
+		require.Equal(t, want, collect(t, r.Events(t.Context(), tip, statusbranch.LogOrder{}), eventID), "%v", clocks)
+		require.Equal(t, back, collect(t, r.Events(t.Context(), tip, statusbranch.LogOrder{NewestFirst: true}), eventID), "%v", clocks)
 		require.NoError(t, verifyAudit(t.Context(), r, tip, head))
 		for least := range 2 * len(clocks) {
 			tail, err := r.AuditTail(t.Context(), tip, time.Time{}, least+1)
@@ -462,7 +463,7 @@ func TestNewestLinesOfALongLogAreCheap(t *testing.T) {
 	require.NoError(t, err)
 	defer desk.Close()
 	n := 0
-	for l, err := range desk.Audit(t.Context(), tip, gitrepo.LogOrder{NewestFirst: true}) {
+	for l, err := range desk.Audit(t.Context(), tip, statusbranch.LogOrder{NewestFirst: true}) {
 		require.NoError(t, err)
 		require.EqualValues(t, 3000-n, l.Value.Sequence)
 		if n++; n == 50 {

@@ -10,6 +10,7 @@ import (
 
 	"berth/reconciler"
 	"berth/reconciler/gitrepo"
+	"berth/reconciler/gitrepo/composed"
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/loop"
 	"berth/reconciler/plan"
@@ -40,17 +41,17 @@ func ownRepository(t *testing.T, files map[string]string, tenant string) (*world
 // composedOf reads the estate from the platform's repository and these.
 func (w *world) composedOf(tenants map[string]*world) tune {
 	return func(o *loop.Options) {
-		c := gitrepo.Composition{Wait: 5 * time.Second, Document: func(ctx context.Context, tenant string, document []byte) (*gitrepo.TenantRepository, bool) {
+		c := composed.Composition{Wait: 5 * time.Second, Document: func(ctx context.Context, tenant string, document []byte) (*composed.TenantRepository, bool) {
 			doc, ok, err := o.Loader.Tenant(ctx, tenant, document)
 			if err != nil || !ok || doc.Spec.Repository == nil {
 				return nil, ok && err == nil
 			}
-			return &gitrepo.TenantRepository{URL: doc.Spec.Repository.URL, Branch: doc.Spec.Repository.Branch}, true
+			return &composed.TenantRepository{URL: doc.Spec.Repository.URL, Branch: doc.Spec.Repository.Branch}, true
 		}}
 		for name, own := range tenants {
-			c.Tenants = append(c.Tenants, gitrepo.Tenant{Name: name, URL: own.git.URL})
+			c.Tenants = append(c.Tenants, composed.Tenant{Name: name, URL: own.git.URL})
 		}
-		r, err := gitrepo.OpenComposed(w.t.Context(), gitrepo.Options{URL: w.git.URL, Dir: w.t.TempDir(), Timeout: 5 * time.Second, Log: o.Log}, c)
+		r, err := composed.OpenComposed(w.t.Context(), gitrepo.Options{URL: w.git.URL, Dir: w.t.TempDir(), Timeout: 5 * time.Second, Log: o.Log}, c)
 		require.NoError(w.t, err)
 		w.t.Cleanup(func() { _ = r.Close() })
 		o.Repo = r
@@ -128,7 +129,7 @@ func TestAPullRequestWhereNobodyLooks(t *testing.T) {
 	physics, _ := ownRepository(t, files, "physics")
 	w.put(files)
 	w.start(w.composedOf(map[string]*world{"physics": physics}), func(o *loop.Options) {
-		o.Forge = o.Repo.(*gitrepo.Composed).Forge(o.Forge)
+		o.Forge = o.Repo.(*composed.Composed).Forge(o.Forge)
 	})
 	w.eventually("composed", func() bool { return strings.Contains(strings.Join(w.revision().Notices, "\n"), "is not read") })
 	pr := w.topic(7, map[string]string{"tenants/physics/policy.yaml": "unread: true\n"})

@@ -16,6 +16,7 @@ import (
 	"berth/reconciler/decide"
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/gitrepo/gittest"
+	"berth/reconciler/gitrepo/statusbranch"
 	"berth/reconciler/loop"
 	"berth/reconciler/plan"
 	"berth/schema/audit"
@@ -95,7 +96,7 @@ func (w *world) audited() []audit.Record {
 	defer repo.Close()
 	tip := w.git.Tip(reconciler.BranchStatus)
 	var out []audit.Record
-	for line, err := range repo.Audit(w.t.Context(), tip, gitrepo.LogOrder{}) {
+	for line, err := range repo.Audit(w.t.Context(), tip, statusbranch.LogOrder{}) {
 		require.NoError(w.t, err)
 		out = append(out, line.Value)
 	}

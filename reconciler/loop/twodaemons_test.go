@@ -13,6 +13,7 @@ import (
 
 	"berth/reconciler"
 	"berth/reconciler/gitrepo"
+	"berth/reconciler/gitrepo/statusbranch"
 	"berth/reconciler/loop"
 	"berth/reconciler/plan"
 	"berth/runtimes"
@@ -153,7 +154,7 @@ func (w *world) verifyAudit() error {
 	tree, err := repo.ReadStatus(w.t.Context(), tip)
 	require.NoError(w.t, err)
 	_, err = audit.Verify(func(yield func(audit.Line) bool) {
-		for l, err := range repo.Audit(w.t.Context(), tip, gitrepo.LogOrder{}) {
+		for l, err := range repo.Audit(w.t.Context(), tip, statusbranch.LogOrder{}) {
 			if !yield(audit.Line{Record: l.Value, File: l.File, Number: l.Line, Err: err}) {
 				return
 			}

@@ -8,13 +8,13 @@ import (
 	"sync/atomic"
 
 	"berth/reconciler"
-	"berth/reconciler/gitrepo"
+	"berth/reconciler/gitrepo/composed"
 )
 
 // acceptingRepo is a repository whose operator accepts a rewritten history: at one
 // commit of main, when the daemon starts, once. Every other rewrite is refused.
 type acceptingRepo struct {
-	*gitrepo.Composed
+	*composed.Composed
 	commit string
 	log    *slog.Logger
 	over   atomic.Bool

@@ -9,6 +9,7 @@ import (
 
 	"berth/reconciler"
 	"berth/reconciler/gitrepo"
+	"berth/reconciler/gitrepo/composed"
 	"berth/reconciler/gitrepo/gittest"
 )
 
@@ -21,7 +22,7 @@ func TestRewrittenHistoryIsAcceptedOnce(t *testing.T) {
 	var log bytes.Buffer
 	// start is the daemon's repository after a restart.
 	start := func(accept string) *acceptingRepo {
-		r, err := gitrepo.OpenComposed(t.Context(), gitrepo.Options{URL: s.URL, Dir: dir}, gitrepo.Composition{})
+		r, err := composed.OpenComposed(t.Context(), gitrepo.Options{URL: s.URL, Dir: dir}, composed.Composition{})
 		require.NoError(t, err)
 		return &acceptingRepo{Composed: r, commit: accept, log: slog.New(slog.NewTextHandler(&log, nil))}
 	}

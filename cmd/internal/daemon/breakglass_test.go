@@ -15,6 +15,7 @@ import (
 	"berth/cmd/internal/labtest"
 	"berth/reconciler"
 	"berth/reconciler/gitrepo"
+	"berth/reconciler/gitrepo/statusbranch"
 	"berth/schema/audit"
 )
 
@@ -48,7 +49,7 @@ func TestBreakGlassRecordSurvivesAKill(t *testing.T) {
 		repo, err := gitrepo.OpenLocal(k.git.Dir)
 		require.NoError(t, err)
 		defer repo.Close()
-		for line, err := range repo.Audit(t.Context(), k.git.Tip(reconciler.BranchStatus), gitrepo.LogOrder{}) {
+		for line, err := range repo.Audit(t.Context(), k.git.Tip(reconciler.BranchStatus), statusbranch.LogOrder{}) {
 			if err == nil && line.Value.CorrelationID == correlation {
 				n++
 			}

@@ -12,6 +12,7 @@ import (
 	"berth/reconciler"
 	"berth/reconciler/decide"
 	"berth/reconciler/gitrepo"
+	"berth/reconciler/gitrepo/composed"
 	"berth/reconciler/loop"
 	"berth/reconciler/plan"
 	"berth/runtimes"
@@ -30,7 +31,7 @@ type controller struct {
 	config *Config
 	log    *slog.Logger
 	loop   *loop.Reconciler
-	repo   *gitrepo.Composed
+	repo   *composed.Composed
 	forge  *github.Forge  // nil: none configured
 	hosts  runtimes.Hosts // nil: no ssh configured
 	reg    *prometheus.Registry
@@ -96,7 +97,7 @@ func (d *controller) openRepository(ctx context.Context, loader *schemaestate.Lo
 	if err != nil {
 		return nil, err
 	}
-	if d.repo, err = gitrepo.OpenComposed(ctx, gitrepo.Options{
+	if d.repo, err = composed.OpenComposed(ctx, gitrepo.Options{
 		URL: c.Repository.URL, Dir: c.Repository.Directory, Branch: c.Repository.Branch, Log: d.log,
 		StatusURL: c.Repository.StatusURL, KnownHosts: c.Repository.KnownHosts, AllowHTTP: c.Repository.AllowHTTP,
 		Sign:       sign,

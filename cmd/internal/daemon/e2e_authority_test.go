@@ -21,6 +21,7 @@ import (
 	"berth/cmd/internal/labtest"
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/gitrepo/gittest"
+	"berth/reconciler/gitrepo/statusbranch"
 	"berth/reconciler/plan"
 	"berth/schema/audit"
 	schemaestate "berth/schema/estate"
@@ -172,7 +173,7 @@ func (g *governed) audited(file string) (out []audit.Record) {
 	repo, err := gitrepo.OpenLocal(g.git.Dir)
 	require.NoError(g, err)
 	defer repo.Close()
-	for line, err := range repo.Audit(g.Context(), g.git.Tip("berth/status"), gitrepo.LogOrder{}) {
+	for line, err := range repo.Audit(g.Context(), g.git.Tip("berth/status"), statusbranch.LogOrder{}) {
 		require.NoError(g, err)
 		if line.Value.File == file {
 			out = append(out, line.Value)

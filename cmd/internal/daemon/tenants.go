@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"berth/reconciler/gitrepo"
+	"berth/reconciler/gitrepo/composed"
 	schemaestate "berth/schema/estate"
 )
 
@@ -37,20 +38,20 @@ func (t *tenantConfig) auth() gitrepo.AuthFunc {
 }
 
 // composition names the tenants that may have repositories of their own.
-func (c *Config) composition(loader *schemaestate.Loader) gitrepo.Composition {
-	out := gitrepo.Composition{Document: func(ctx context.Context, tenant string, document []byte) (*gitrepo.TenantRepository, bool) {
+func (c *Config) composition(loader *schemaestate.Loader) composed.Composition {
+	out := composed.Composition{Document: func(ctx context.Context, tenant string, document []byte) (*composed.TenantRepository, bool) {
 		doc, ok, err := loader.Tenant(ctx, tenant, document)
 		if err != nil || !ok {
 			return nil, false
 		}
 		if r := doc.Spec.Repository; r != nil {
-			return &gitrepo.TenantRepository{URL: r.URL, Branch: r.Branch}, true
+			return &composed.TenantRepository{URL: r.URL, Branch: r.Branch}, true
 		}
 		return nil, true
 	}}
 	for _, name := range slices.Sorted(maps.Keys(c.Tenants)) {
 		t := c.Tenants[name]
-		out.Tenants = append(out.Tenants, gitrepo.Tenant{
+		out.Tenants = append(out.Tenants, composed.Tenant{
 			Name: name, URL: t.URL, Auth: t.auth(), KnownHosts: t.KnownHosts, AllowHTTP: t.AllowHTTP, Accept: t.Accept,
 		})
 	}

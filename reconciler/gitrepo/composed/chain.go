@@ -1,4 +1,4 @@
-package gitrepo
+package composed
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 
 	"berth/reconciler"
+	"berth/reconciler/gitrepo"
+	"berth/reconciler/gitrepo/object"
 	"berth/schema"
 )
 
@@ -34,37 +36,37 @@ type link struct {
 }
 
 // readLink reads what a commit says of itself, if it looks like a composed one.
-func readLink(c commit) (link, bool) {
-	from, id, ok := strings.Cut(c.trailer(trailerSource), " ")
-	if !ok || len(c.parents) != 2 || c.parents[1].String() != id {
+func readLink(c object.Commit) (link, bool) {
+	from, id, ok := strings.Cut(c.Trailer(trailerSource), " ")
+	if !ok || len(c.Parents) != 2 || c.Parents[1].String() != id {
 		return link{}, false
 	}
-	l := link{prev: c.parents[0], source: c.parents[1], returned: c.trailers(trailerReturned), accepted: c.trailer(trailerAccepted) != ""}
+	l := link{prev: c.Parents[0], source: c.Parents[1], returned: c.Trailers(trailerReturned), accepted: c.Trailer(trailerAccepted) != ""}
 	if from == platformSource {
 		return l, true
 	}
-	l.tenant, ok = strings.CutPrefix(from, tenantsDir+"/")
-	l.repository = c.trailer(trailerRepository)
+	l.tenant, ok = strings.CutPrefix(from, object.TenantsDir+"/")
+	l.repository = c.Trailer(trailerRepository)
 	return l, ok && schema.ValidName(l.tenant) && l.repository != ""
 }
 
 // message is the text of a composed commit.
-func (l link) message(source, before commit) string {
+func (l link) message(source, before object.Commit) string {
 	from := platformSource
 	if l.tenant != "" {
-		from = tenantsDir + "/" + l.tenant
+		from = object.TenantsDir + "/" + l.tenant
 	}
-	subject, _, _ := strings.Cut(source.message, "\n")
+	subject, _, _ := strings.Cut(source.Message, "\n")
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s\n\n%s: %s %s\n", from, oneLine(subject, maxLine), trailerSource, from, l.source)
+	fmt.Fprintf(&b, "%s: %s\n\n%s: %s %s\n", from, object.OneLine(subject, object.MaxLine), trailerSource, from, l.source)
 	if l.tenant != "" {
-		fmt.Fprintf(&b, "%s: %s\n", trailerRepository, oneLine(l.repository, 2*maxLine))
+		fmt.Fprintf(&b, "%s: %s\n", trailerRepository, object.OneLine(l.repository, 2*object.MaxLine))
 	}
 	for _, t := range l.returned {
 		fmt.Fprintf(&b, "%s: %s\n", trailerReturned, t)
 	}
 	if l.accepted {
-		fmt.Fprintf(&b, "%s: %s\n", trailerAccepted, before.id)
+		fmt.Fprintf(&b, "%s: %s\n", trailerAccepted, before.ID)
 	}
 	return b.String()
 }
@@ -104,7 +106,7 @@ func (st composed) after(tip, tree plumbing.Hash, l link) composed {
 	return next
 }
 
-func (k *composer) link(h plumbing.Hash) (link, bool) {
+func (k *estateComposer) link(h plumbing.Hash) (link, bool) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	l, ok := k.links[h]
@@ -113,7 +115,7 @@ func (k *composer) link(h plumbing.Hash) (link, bool) {
 
 // composed is the commit of the estate that was made of a commit of the platform,
 // or that commit.
-func (k *composer) composed(source plumbing.Hash) plumbing.Hash {
+func (k *estateComposer) composed(source plumbing.Hash) plumbing.Hash {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	if h, ok := k.composedOf[source]; ok {
@@ -123,7 +125,7 @@ func (k *composer) composed(source plumbing.Hash) plumbing.Hash {
 }
 
 // learn takes up composed commits that are known to be what they say.
-func (k *composer) learn(st composed, links map[plumbing.Hash]link) {
+func (k *estateComposer) learn(st composed, links map[plumbing.Hash]link) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for h, l := range links {
@@ -137,7 +139,7 @@ func (k *composer) learn(st composed, links map[plumbing.Hash]link) {
 
 // stateOf is the composition at a composed commit; its tree is not looked up. ok
 // is false for any other commit.
-func (k *composer) stateOf(h plumbing.Hash) (st composed, ok bool) {
+func (k *estateComposer) stateOf(h plumbing.Hash) (st composed, ok bool) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	if k.last.tip == h {
@@ -175,9 +177,9 @@ func (k *composer) stateOf(h plumbing.Hash) (st composed, ok bool) {
 // against what composing its sources gives; if that differs, and it is no commit
 // that people pushed to main, which now stands at source, the error is
 // reconciler.ErrRewritten.
-func (k *composer) trace(ctx context.Context, r *Repo, tip, source plumbing.Hash) (composed, error) {
+func (k *estateComposer) trace(ctx context.Context, r *gitrepo.Repo, tip, source plumbing.Hash) (composed, error) {
 	type step struct {
-		commit commit
+		commit object.Commit
 		link   link
 	}
 	var steps []step
@@ -189,7 +191,7 @@ func (k *composer) trace(ctx context.Context, r *Repo, tip, source plumbing.Hash
 		if _, known := k.link(h); known {
 			break
 		}
-		c, err := r.commit(h)
+		c, err := r.Commit(h)
 		if err != nil {
 			return composed{}, err
 		}
@@ -201,8 +203,8 @@ func (k *composer) trace(ctx context.Context, r *Repo, tip, source plumbing.Hash
 		h = l.prev
 	}
 	root := func(h plumbing.Hash) (composed, error) {
-		c, err := r.commit(h)
-		return composed{tip: h, tree: c.tree, platform: h}, err
+		c, err := r.Commit(h)
+		return composed{tip: h, tree: c.Tree, platform: h}, err
 	}
 	st, known := k.stateOf(h)
 	start, err := root(h)
@@ -218,20 +220,20 @@ func (k *composer) trace(ctx context.Context, r *Repo, tip, source plumbing.Hash
 	for _, s := range slices.Backward(steps) {
 		err := k.verify(ctx, r, st, s.commit, s.link)
 		if err == nil {
-			learned[s.commit.id] = s.link
-			st = st.after(s.commit.id, s.commit.tree, s.link)
+			learned[s.commit.ID] = s.link
+			st = st.after(s.commit.ID, s.commit.Tree, s.link)
 			continue
 		}
 		if !errors.Is(err, reconciler.ErrRewritten) {
 			return st, err
 		}
 		// Somebody's commit may look like one of Berth's.
-		pushed, errWalk := r.isAncestor(ctx, s.commit.id, source)
+		pushed, errWalk := r.IsAncestor(ctx, s.commit.ID, source)
 		if errWalk != nil || !pushed {
-			return st, errors.Join(fmt.Errorf("%s at %s was not composed by Berth: %w", BranchComposed, s.commit.id, err), errWalk)
+			return st, errors.Join(fmt.Errorf("%s at %s was not composed by Berth: %w", gitrepo.BranchComposed, s.commit.ID, err), errWalk)
 		}
 		clear(learned)
-		if st, err = root(s.commit.id); err != nil {
+		if st, err = root(s.commit.ID); err != nil {
 			return st, err
 		}
 	}
@@ -240,18 +242,18 @@ func (k *composer) trace(ctx context.Context, r *Repo, tip, source plumbing.Hash
 }
 
 // verify holds one composed commit against what composing gives.
-func (k *composer) verify(ctx context.Context, r *Repo, st composed, c commit, l link) error {
+func (k *estateComposer) verify(ctx context.Context, r *gitrepo.Repo, st composed, c object.Commit, l link) error {
 	b := builder{repo: r}
-	source, err := r.commit(l.source)
+	source, err := r.Commit(l.source)
 	if err != nil {
 		return err
 	}
 	var tree plumbing.Hash
 	if l.tenant != "" {
-		tree, err = b.tenant(st.tree, l.tenant, source.tree)
+		tree, err = b.tenant(st.tree, l.tenant, source.Tree)
 	} else {
 		if !l.accepted {
-			onwards, err := r.isAncestor(ctx, st.platform, l.source)
+			onwards, err := r.IsAncestor(ctx, st.platform, l.source)
 			if err != nil {
 				return err
 			}
@@ -259,13 +261,23 @@ func (k *composer) verify(ctx context.Context, r *Repo, st composed, c commit, l
 				return fmt.Errorf("its source %s does not descend from %s: %w", l.source, st.platform, reconciler.ErrRewritten)
 			}
 		}
-		tree, _, err = b.platform(st, source.tree, func(t string, _ entry) bool { return slices.Contains(l.returned, t) })
+		tree, _, err = b.platform(st, source.Tree, func(t string, _ object.Entry) bool { return slices.Contains(l.returned, t) })
 	}
 	if err != nil {
 		return err
 	}
-	if tree != c.tree {
-		return fmt.Errorf("its tree is %s, and composing gives %s: %w", c.tree, tree, reconciler.ErrRewritten)
+	if tree != c.Tree {
+		return fmt.Errorf("its tree is %s, and composing gives %s: %w", c.Tree, tree, reconciler.ErrRewritten)
 	}
 	return nil
+}
+
+// Parents returns the parents of a commit that belong to the estate's history: all,
+// except a commit of a tenant's own repository. Its history is of the tenant's
+// directory only, and the composed commits hold that.
+func (k *estateComposer) Parents(c object.Commit) []plumbing.Hash {
+	if l, ok := k.link(c.ID); ok && l.tenant != "" {
+		return c.Parents[:1]
+	}
+	return c.Parents
 }

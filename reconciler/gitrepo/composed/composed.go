@@ -1,4 +1,4 @@
-package gitrepo
+package composed
 
 import (
 	"context"
@@ -13,16 +13,10 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 
 	"berth/reconciler"
+	"berth/reconciler/gitrepo"
+	"berth/reconciler/gitrepo/object"
 	"berth/schema"
 )
-
-// BranchComposed is the estate where tenants have repositories of their own
-// (requirement F8): the platform's tree with each such tenant's tree in its
-// place. Only Berth writes it. Its first parents are one commit for each commit
-// that was taken over from a source; each has that commit as its last parent and
-// says so in a trailer. Where no tenant has a repository there is no such branch,
-// and the estate is the branch people merge to.
-const BranchComposed = "berth/main"
 
 const (
 	// defaultMaxTenant is what one fetch of a tenant's repository may bring.
@@ -41,7 +35,7 @@ const (
 type Tenant struct {
 	Name       string
 	URL        string // as in Options; what its tenant.yaml says must be the same
-	Auth       AuthFunc
+	Auth       gitrepo.AuthFunc
 	KnownHosts string
 	AllowHTTP  bool
 	// Accept is the commit of a rewritten branch that an operator looked at and
@@ -77,14 +71,14 @@ type Composition struct {
 // A commit of such a repository says the same wherever its tenant's directory is:
 // who may sign for several tenants has to know which repository they sign for.
 type Composed struct {
-	*Repo
-	composer *composer
+	*gitrepo.Repo
+	composer *estateComposer
 }
 
 var _ reconciler.Repo = (*Composed)(nil)
 
 // OpenComposed is Open for an estate that may be composed.
-func OpenComposed(ctx context.Context, o Options, c Composition) (*Composed, error) {
+func OpenComposed(ctx context.Context, o gitrepo.Options, c Composition) (*Composed, error) {
 	if c.Wait == 0 {
 		c.Wait = defaultWait
 	}
@@ -94,22 +88,22 @@ func OpenComposed(ctx context.Context, o Options, c Composition) (*Composed, err
 	if c.Document == nil {
 		c.Document = func(context.Context, string, []byte) (*TenantRepository, bool) { return nil, true }
 	}
-	k := &composer{
+	k := &estateComposer{
 		composition: c, links: map[plumbing.Hash]link{}, composedOf: map[plumbing.Hash]plumbing.Hash{},
 		sources: map[string]*source{}, refused: map[string]error{}, named: map[string]naming{},
 		good: make(chan struct{}, fetchers), bad: make(chan struct{}, fetchers),
 	}
-	o.composer = k
-	r, err := Open(ctx, o)
+	o.Composer = k
+	r, err := gitrepo.Open(ctx, o)
 	if err != nil {
 		return nil, err
 	}
 	for _, t := range c.Tenants {
-		to := Options{
+		to := gitrepo.Options{
 			URL: t.URL, Auth: t.Auth, KnownHosts: t.KnownHosts, AllowHTTP: t.AllowHTTP,
-			Dir: filepath.Join(o.Dir, "tenants", t.Name), Timeout: o.Timeout, MaxPull: c.MaxTenant, Log: r.options.Log, Now: o.Now, tenant: true,
+			Dir: filepath.Join(o.Dir, "tenants", t.Name), Timeout: o.Timeout, MaxPull: c.MaxTenant, Log: r.Options.Log, Now: o.Now, Tenant: true,
 		}
-		if _, err = newRemote(t.URL, t.Auth, to); err == nil && (!schema.ValidName(t.Name) || k.sources[t.Name] != nil) {
+		if err = gitrepo.CheckURL(to); err == nil && (!schema.ValidName(t.Name) || k.sources[t.Name] != nil) {
 			err = errors.New("a name must be a tenant's and stand there once")
 		}
 		if err != nil {
@@ -143,7 +137,7 @@ func (c *Composed) Refused() map[string]error {
 // whose repository holds it, "" for the platform's. A commit that was not composed
 // is its own source.
 func (c *Composed) SourceOf(commit string) (tenant, source string) {
-	if h, err := parseID(commit); err == nil {
+	if h, err := object.ParseID(commit); err == nil {
 		if l, ok := c.composer.link(h); ok {
 			return l.tenant, l.source.String()
 		}
@@ -170,15 +164,15 @@ func (c *Composed) Log(ctx context.Context, from, to string, limit int) ([]recon
 		if source == commits[i].ID {
 			continue
 		}
-		h, err := parseID(source)
+		h, err := object.ParseID(source)
 		if err != nil {
 			return nil, err
 		}
-		s, err := c.commit(h)
+		s, err := c.Commit(h)
 		if err != nil {
 			return nil, err
 		}
-		said := s.public()
+		said := s.Public()
 		commits[i].Subject, commits[i].Author, commits[i].Email = said.Subject, said.Author, said.Email
 	}
 	return commits, nil
@@ -187,7 +181,7 @@ func (c *Composed) Log(ctx context.Context, from, to string, limit int) ([]recon
 // Merge merges head, a commit of the platform's repository, into the platform's
 // side of base, and composes that with the tenants' as they are in base.
 func (c *Composed) Merge(ctx context.Context, base, head string) (tree string, conflicts []string, err error) {
-	h, err := parseID(base)
+	h, err := object.ParseID(base)
 	if err != nil {
 		return "", nil, fmt.Errorf("merge: %w", err)
 	}
@@ -199,18 +193,18 @@ func (c *Composed) Merge(ctx context.Context, base, head string) (tree string, c
 	if err != nil || len(conflicts) > 0 {
 		return "", conflicts, err
 	}
-	root, err := parseID(merged)
+	root, err := object.ParseID(merged)
 	if err != nil {
 		return "", nil, err
 	}
-	whole, err := c.commit(h)
+	whole, err := c.Commit(h)
 	if err != nil {
 		return "", nil, fmt.Errorf("merge: %w", err)
 	}
-	st.tree = whole.tree
+	st.tree = whole.Tree
 	b := builder{repo: c.Repo}
 	if root, _, err = b.platform(st, root, c.composer.returns(ctx, &b)); err == nil {
-		err = c.putScratch(b.set.pack())
+		err = c.PutScratch(b.set.Pack())
 	}
 	if err != nil {
 		return "", nil, fmt.Errorf("merge %s into %s: %w", head, base, err)
@@ -237,7 +231,7 @@ func (f *composedForge) Pull(ctx context.Context, number int) (reconciler.PullRe
 
 // merged is the commit of the estate that was made of a merge.
 func (f *composedForge) merged(commit string) string {
-	if h, err := parseID(commit); err == nil {
+	if h, err := object.ParseID(commit); err == nil {
 		return f.repo.composer.composed(h).String()
 	}
 	return commit
@@ -257,23 +251,13 @@ func (f *composedForge) PullsOf(ctx context.Context, commit string) ([]reconcile
 	return out, err
 }
 
-// putScratch stores a pack of what no branch holds.
-func (r *Repo) putScratch(pack []byte) error {
-	if len(pack) <= emptyPack {
-		return nil
-	}
-	r.swap.RLock()
-	defer r.swap.RUnlock()
-	return r.scratch.put(pack)
-}
-
 // source is one tenant's repository. All but what a fetch in flight leaves behind
 // is the fetching estate's, which is one at a time.
 type source struct {
 	Tenant
-	options Options
+	options gitrepo.Options
 
-	repo   *Repo         // for options.Branch; nil: not opened yet
+	repo   *gitrepo.Repo // for options.Branch; nil: not opened yet
 	flight chan struct{} // closed when the fetch ends
 	taken  bool          // what it came to was looked at
 	failed bool          // the last one did not get through, or not in time
@@ -287,11 +271,11 @@ type source struct {
 }
 
 // begin starts a fetch of a branch, unless there is one nobody has looked at.
-func (s *source) begin(k *composer, branch string) {
+func (s *source) begin(k *estateComposer, branch string) {
 	if s.flight != nil && !s.taken {
 		return
 	}
-	if s.repo != nil && s.repo.options.Branch != branch {
+	if s.repo != nil && s.repo.Options.Branch != branch {
 		s.err = s.repo.Close()
 		s.repo = nil
 	}
@@ -318,7 +302,7 @@ func (s *source) fetch(ctx context.Context, branch string) (plumbing.Hash, error
 	if s.repo == nil {
 		o := s.options
 		o.Branch = branch
-		r, err := Open(ctx, o)
+		r, err := gitrepo.Open(ctx, o)
 		if err != nil {
 			return plumbing.ZeroHash, err
 		}
@@ -328,7 +312,7 @@ func (s *source) fetch(ctx context.Context, branch string) (plumbing.Hash, error
 	if err != nil {
 		return plumbing.ZeroHash, err
 	}
-	return parseID(at.Main)
+	return object.ParseID(at.Main)
 }
 
 // await waits for the fetch until late, or, if the last one did not get through,
@@ -358,41 +342,8 @@ func (s *source) close() error {
 	return s.repo.Close()
 }
 
-// bringTenant fetches a tenant's branch into the mirror, unless it is there or was
-// refused a while ago.
-func (r *Repo) bringTenant(ctx context.Context, d *download, have, want plumbing.Hash) error {
-	branch := "refs/heads/" + r.options.Branch
-	if r.mirror.has(want) {
-		return nil
-	}
-	if err := r.refused(branch, want); err != nil {
-		return err
-	}
-	o := order{into: r.mirror, wants: []plumbing.Hash{want}, limit: r.options.MaxPull, strict: true}
-	if r.mirror.has(have) {
-		o.haves = []plumbing.Hash{have}
-	}
-	_, err := d.fetch(ctx, o)
-	switch {
-	case errors.Is(err, errTooLarge):
-		err = fmt.Errorf("%s: branch %s brings more than %s, the limit for a tenant's repository; take the large files out of its history: %w",
-			r.main.url, r.options.Branch, inMiB(r.options.MaxPull), reconciler.ErrRefused)
-		r.refuse(branch, want, scratchAge, err)
-	case errors.Is(err, errStore): // by its fault, or for want of space
-		r.refuse(branch, want, storeAgain, err)
-	}
-	if err != nil {
-		return err
-	}
-	if _, err := r.rootEntries(want); err != nil {
-		r.refuse(branch, want, storeAgain, err)
-		return err
-	}
-	return nil
-}
-
 // logged says, once for each reason, what is refused of whom.
-func (k *composer) logged(ctx context.Context, log *slog.Logger, refused map[string]error) {
+func (k *estateComposer) logged(ctx context.Context, log *slog.Logger, refused map[string]error) {
 	k.mu.Lock()
 	before := k.refused
 	k.refused = refused
@@ -402,4 +353,18 @@ func (k *composer) logged(ctx context.Context, log *slog.Logger, refused map[str
 			log.WarnContext(ctx, "the tenant's repository is not taken over: its part of the estate stays as it was", "tenant", t, "error", refused[t].Error())
 		}
 	}
+}
+
+// Patch is Patch within the platform's repository, which head is a commit of;
+// merged is the estate as a whole.
+func (c *Composed) Patch(ctx context.Context, base, head string) (string, error) {
+	h, err := object.ParseID(base)
+	if err != nil {
+		return "", fmt.Errorf("patch: %w", err)
+	}
+	merge := func() (string, []string, error) { return c.Merge(ctx, base, head) }
+	if st, ok := c.composer.stateOf(h); ok {
+		return c.PatchMerged(ctx, st.platform.String(), head, merge)
+	}
+	return c.PatchMerged(ctx, base, head, merge)
 }

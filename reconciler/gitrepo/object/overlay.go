@@ -1,4 +1,4 @@
-package gitrepo
+package object
 
 import (
 	"fmt"
@@ -11,24 +11,24 @@ import (
 	"berth/schema"
 )
 
-// overlay is a set of changes to a tree: at each path a plain file or a whole
+// Overlay is a set of changes to a tree: at each path a plain file or a whole
 // directory to put, or nothing. Applying it reads and builds only the directories on those paths.
-type overlay struct {
+type Overlay struct {
 	put      plumbing.Hash // blob of a plain file, or tree
 	mode     uint32        // of put
 	set      bool          // something is said about this path itself
-	children map[string]*overlay
+	children map[string]*Overlay
 }
 
 // at is the node of a path, made where it is missing.
-func (o *overlay) at(path string) *overlay {
+func (o *Overlay) at(path string) *Overlay {
 	for name := range strings.SplitSeq(path, "/") {
 		if o.children == nil {
-			o.children = map[string]*overlay{}
+			o.children = map[string]*Overlay{}
 		}
 		next := o.children[name]
 		if next == nil {
-			next = &overlay{}
+			next = &Overlay{}
 			o.children[name] = next
 		}
 		o = next
@@ -36,37 +36,37 @@ func (o *overlay) at(path string) *overlay {
 	return o
 }
 
-// file puts a blob at path.
-func (o *overlay) file(path string, blob plumbing.Hash) {
+// File puts a blob at path.
+func (o *Overlay) File(path string, blob plumbing.Hash) {
 	n := o.at(path)
 	n.put, n.mode, n.set = blob, schema.ModePlain, true
 }
 
-// directory puts a whole tree at path.
-func (o *overlay) directory(path string, tree plumbing.Hash) {
+// Directory puts a whole tree at path.
+func (o *Overlay) Directory(path string, tree plumbing.Hash) {
 	n := o.at(path)
-	n.put, n.mode, n.set = tree, modeDir, true
+	n.put, n.mode, n.set = tree, ModeDir, true
 }
 
-// remove takes away whatever stands at path.
-func (o *overlay) remove(path string) {
+// Remove takes away whatever stands at path.
+func (o *Overlay) Remove(path string) {
 	n := o.at(path)
 	n.put, n.mode, n.set = plumbing.ZeroHash, 0, true
 }
 
-// applyOverlay builds tree with o over it. New trees go into set. The result is
+// ApplyOverlay builds tree with o over it. New trees go into set. The result is
 // the zero hash where nothing is left, since Git has no empty directories.
-func (r *Repo) applyOverlay(tree plumbing.Hash, o *overlay, set *objectSet) (plumbing.Hash, error) {
-	entries, err := r.tree(tree)
+func (r *Reader) ApplyOverlay(tree plumbing.Hash, o *Overlay, set *Batch) (plumbing.Hash, error) {
+	entries, err := r.Tree(tree)
 	if err != nil {
 		return tree, err
 	}
 	// One pass before and one after, however many children there are: a
 	// directory may hold, and have held back, tens of thousands.
-	olds := make(map[string]entry, len(o.children))
+	olds := make(map[string]Entry, len(o.children))
 	replaced := make(map[string]bool, len(o.children))
 	for _, e := range entries {
-		name := pathName(e.name)
+		name := PathName(e.Name)
 		if o.children[name] == nil {
 			continue
 		}
@@ -75,7 +75,7 @@ func (r *Repo) applyOverlay(tree plumbing.Hash, o *overlay, set *objectSet) (plu
 		}
 		olds[name] = e
 	}
-	var put []entry
+	var put []Entry
 	for _, name := range slices.Sorted(maps.Keys(o.children)) {
 		next, err := r.applyChild(name, olds[name], o.children[name], set)
 		if err != nil {
@@ -85,49 +85,49 @@ func (r *Repo) applyOverlay(tree plumbing.Hash, o *overlay, set *objectSet) (plu
 			continue
 		}
 		replaced[name] = true
-		if !next.id.IsZero() {
+		if !next.ID.IsZero() {
 			put = append(put, next)
 		}
 	}
 	if len(replaced) == 0 {
 		return tree, nil
 	}
-	entries = append(slices.DeleteFunc(entries, func(e entry) bool { return replaced[pathName(e.name)] }), put...)
+	entries = append(slices.DeleteFunc(entries, func(e Entry) bool { return replaced[PathName(e.Name)] }), put...)
 	if len(entries) == 0 {
 		return plumbing.ZeroHash, nil
 	}
-	return set.add(plumbing.TreeObject, encodeTree(entries)), nil
+	return set.Add(plumbing.TreeObject, EncodeTree(entries)), nil
 }
 
 // applyChild is what stands at one name once o is applied; an entry without id
 // is none.
-func (r *Repo) applyChild(name string, old entry, o *overlay, set *objectSet) (entry, error) {
-	base := old.id
-	if o.set || !old.dir() {
+func (r *Reader) applyChild(name string, old Entry, o *Overlay, set *Batch) (Entry, error) {
+	base := old.ID
+	if o.set || !old.IsDir() {
 		base = plumbing.ZeroHash // what was below goes with it
 	}
 	below := base
 	if len(o.children) > 0 {
 		var err error
-		if below, err = r.applyOverlay(base, o, set); err != nil {
+		if below, err = r.ApplyOverlay(base, o, set); err != nil {
 			return old, err
 		}
 	}
-	next := entry{name: name}
+	next := Entry{Name: name}
 	switch {
 	case !below.IsZero() && !o.put.IsZero():
 		return old, fmt.Errorf("%q would be two things at once", name)
 	case !o.put.IsZero():
-		next.mode, next.id = o.mode, o.put
+		next.Mode, next.ID = o.mode, o.put
 	case !below.IsZero():
-		next.mode, next.id = modeDir, below
-	case !o.set && !old.dir():
+		next.Mode, next.ID = ModeDir, below
+	case !o.set && !old.IsDir():
 		return old, nil // nothing below a file could be taken away
 	default:
-		return entry{}, nil
+		return Entry{}, nil
 	}
-	if old.name != "" && next.mode == old.mode {
-		next.name = old.name
+	if old.Name != "" && next.Mode == old.Mode {
+		next.Name = old.Name
 	} else if !plainName(name) {
 		return old, fmt.Errorf("%q is not a name Berth writes", name)
 	}

@@ -1,4 +1,4 @@
-package gitrepo
+package object
 
 import (
 	"bytes"
@@ -23,24 +23,24 @@ import (
 func TestReadingGoesOnWhileAPackIsTakenIn(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "s.git")
-	require.NoError(t, initStore(dir))
-	s := openStore(dir)
-	t.Cleanup(func() { require.NoError(t, s.close()) })
-	var set, more objectSet
-	here := set.add(plumbing.BlobObject, []byte("here"))
-	require.NoError(t, s.put(set.pack()))
-	comes := more.add(plumbing.BlobObject, []byte("comes"))
-	pack := more.pack()
+	require.NoError(t, InitStore(dir))
+	s := OpenStore(dir)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	var set, more Batch
+	here := set.Add(plumbing.BlobObject, []byte("here"))
+	require.NoError(t, s.AddPack(set.Pack()))
+	comes := more.Add(plumbing.BlobObject, []byte("comes"))
+	pack := more.Pack()
 
 	in, out := io.Pipe()
 	taken := make(chan error, 1)
-	go func() { taken <- s.take(t.Context(), in, largePack, false, false) }()
+	go func() { taken <- s.TakePack(t.Context(), in, largePack, false, false) }()
 	_, err := out.Write(pack[:20])
 	require.NoError(t, err)
-	s.lately.Clear()
+	s.Recent.Clear()
 	read := make(chan error, 1)
 	go func() {
-		_, _, _, err := s.read(here, maxObject)
+		_, _, _, err := s.Read(here, MaxObject)
 		read <- err
 	}()
 	select {
@@ -49,45 +49,39 @@ func TestReadingGoesOnWhileAPackIsTakenIn(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		require.Fail(t, "reading waits for the pack")
 	}
-	require.False(t, s.has(comes))
+	require.False(t, s.Has(comes))
 	_, err = out.Write(pack[20:])
 	require.NoError(t, err)
 	require.NoError(t, out.Close())
 	require.NoError(t, <-taken)
-	_, data, _, err := s.read(comes, maxObject)
+	_, data, _, err := s.Read(comes, MaxObject)
 	require.NoError(t, err)
 	require.Equal(t, "comes", string(data))
 
 	// Half a pack is none, and leaves nothing.
-	require.Error(t, s.take(t.Context(), bytes.NewReader(pack[:len(pack)-5]), largePack, false, false))
+	require.Error(t, s.TakePack(t.Context(), bytes.NewReader(pack[:len(pack)-5]), largePack, false, false))
 	left, err := filepath.Glob(filepath.Join(dir, "objects", "pack", "tmp_*"))
 	require.NoError(t, err)
 	require.Empty(t, left)
-	require.NoError(t, s.take(t.Context(), bytes.NewReader((&objectSet{}).pack()), emptyPack, true, false), "a pack without objects")
+	require.NoError(t, s.TakePack(t.Context(), bytes.NewReader((&Batch{}).Pack()), EmptyPack, true, false), "a pack without objects")
 }
-
-// TreesRead is how many directories were read, as long as they are few.
-func (r *Repo) TreesRead() int { return len(r.trees.young) + len(r.trees.old) }
-
-// Forget has everything be read from the disk again.
-func (r *Repo) Forget() { r.mirror.lately.Clear() }
 
 // What came lately is at hand without the store, and is what stands there; what
 // unfolds to more than is kept, or is not stored, is not.
 func TestWhatCameLatelyIsAtHand(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "s.git")
-	require.NoError(t, initStore(dir))
-	s := openStore(dir)
-	t.Cleanup(func() { require.NoError(t, s.close()) })
+	require.NoError(t, InitStore(dir))
+	s := OpenStore(dir)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	kept := func(h plumbing.Hash) bool {
-		_, ok := s.lately.Get(h)
+		_, ok := s.Recent.Get(h)
 		return ok
 	}
 
 	// Trees that differ in one entry, which Git packs as differences.
 	from := filepath.Join(t.TempDir(), "from.git")
-	require.NoError(t, initStore(from))
+	require.NoError(t, InitStore(from))
 	git := func(in string, args ...string) string {
 		cmd := exec.CommandContext(t.Context(), "git", append([]string{"--git-dir", from}, args...)...)
 		cmd.Stdin = strings.NewReader(in)
@@ -104,22 +98,22 @@ func TestWhatCameLatelyIsAtHand(t *testing.T) {
 		ids = append(ids, strings.TrimSpace(git(tree.String(), "mktree", "--missing")))
 	}
 	whole := git(strings.Join(ids, "\n")+"\n", "pack-objects", "--stdout", "--window=0")
-	require.Error(t, s.put([]byte(whole[:len(whole)/2])), "half a pack")
+	require.Error(t, s.AddPack([]byte(whole[:len(whole)/2])), "half a pack")
 	require.False(t, slices.ContainsFunc(ids, func(id string) bool { return kept(plumbing.NewHash(id)) }))
 	for _, bases := range []string{"--delta-base-offset", "--no-delta-base-offset"} {
-		s.lately.Clear()
+		s.Recent.Clear()
 		pack := git(strings.Join(ids, "\n")+"\n", "pack-objects", "--stdout", bases)
 		require.Less(t, len(pack), len(whole)*2/3)
-		require.NoError(t, s.put([]byte(pack)))
-		cold := openStore(dir)
-		t.Cleanup(func() { require.NoError(t, cold.close()) })
+		require.NoError(t, s.AddPack([]byte(pack)))
+		cold := OpenStore(dir)
+		t.Cleanup(func() { require.NoError(t, cold.Close()) })
 		for _, id := range ids {
 			h := plumbing.NewHash(id)
-			stored, want, _, err := cold.read(h, maxObject)
+			stored, want, _, err := cold.Read(h, MaxObject)
 			require.NoError(t, err)
 			s.mu.Lock() // reading waits for nobody
-			kind, data, more, err := s.read(h, maxObject)
-			_, some, cut, few := s.read(h, 7)
+			kind, data, more, err := s.Read(h, MaxObject)
+			_, some, cut, few := s.Read(h, 7)
 			s.mu.Unlock()
 			require.NoError(t, err)
 			require.Equal(t, stored, kind)
@@ -131,14 +125,14 @@ func TestWhatCameLatelyIsAtHand(t *testing.T) {
 		}
 	}
 
-	var large objectSet
-	a := large.add(plumbing.BlobObject, bytes.Repeat([]byte("a"), int(objectCache)*2/3))
-	b := large.add(plumbing.BlobObject, bytes.Repeat([]byte("b"), int(objectCache)*2/3))
-	_, err := unpack(large.pack(), int64(objectCache))
-	require.ErrorIs(t, err, errTooLarge)
-	require.NoError(t, s.put(large.pack()))
+	var large Batch
+	a := large.Add(plumbing.BlobObject, bytes.Repeat([]byte("a"), int(objectCache)*2/3))
+	b := large.Add(plumbing.BlobObject, bytes.Repeat([]byte("b"), int(objectCache)*2/3))
+	_, err := unpack(large.Pack(), int64(objectCache))
+	require.ErrorIs(t, err, ErrTooLarge)
+	require.NoError(t, s.AddPack(large.Pack()))
 	require.False(t, kept(a) || kept(b))
-	_, data, more, err := s.read(a, 10)
+	_, data, more, err := s.Read(a, 10)
 	require.NoError(t, err)
 	require.True(t, more)
 	require.Equal(t, "aaaaaaaaaa", string(data))
@@ -151,17 +145,17 @@ func TestWhatCameLatelyIsAtHand(t *testing.T) {
 	}
 	pack := []byte("PACK\x00\x00\x00\x02\x00\x00\x00\x02")
 	pack = append(pack, packed(plumbing.BlobObject, base, nil)...)
-	of := hashObject(plumbing.BlobObject, base)
+	of := Hash(plumbing.BlobObject, base)
 	pack = append(pack, packed(plumbing.REFDeltaObject, bomb, of[:])...)
 	_, err = unpack(pack, int64(objectCache))
-	require.ErrorIs(t, err, errTooLarge)
+	require.ErrorIs(t, err, ErrTooLarge)
 
 	// What cannot be stored is not kept either.
 	require.NoError(t, os.RemoveAll(filepath.Join(dir, "objects")))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "objects"), nil, 0o600))
-	var lost objectSet
-	h := lost.add(plumbing.BlobObject, []byte("lost"))
-	require.Error(t, s.put(lost.pack()))
+	var lost Batch
+	h := lost.Add(plumbing.BlobObject, []byte("lost"))
+	require.Error(t, s.AddPack(lost.Pack()))
 	require.False(t, kept(h))
 }
 

@@ -1,4 +1,4 @@
-package gitrepo
+package object
 
 import (
 	"cmp"
@@ -15,8 +15,8 @@ import (
 
 // change is a PathChange with modes: a file may differ in nothing else.
 type change struct {
-	path     string
-	from, to entry // zero where the path is not there
+	Path     string
+	from, To Entry // zero where the path is not there
 }
 
 // Diff lists the paths that differ between two commits or trees, in order. A
@@ -25,44 +25,44 @@ type change struct {
 // the estate changes in more than 100,000 places, or deeper than 64
 // directories, or cannot be parsed, the rest of it is given by its directory's
 // path and trees. So nothing in one part hides what changes in another.
-func (r *Repo) Diff(ctx context.Context, from, to string) ([]reconciler.PathChange, error) {
-	a, err := r.root(from)
+func (r *Reader) Diff(ctx context.Context, from, to string) ([]reconciler.PathChange, error) {
+	a, err := r.Root(from)
 	if err != nil {
 		return nil, fmt.Errorf("diff: %w", err)
 	}
-	b, err := r.root(to)
+	b, err := r.Root(to)
 	if err != nil {
 		return nil, fmt.Errorf("diff: %w", err)
 	}
-	changes, err := r.diffTrees(ctx, a, b)
+	changes, err := r.DiffTrees(ctx, a, b)
 	if err != nil {
 		return nil, fmt.Errorf("diff %s..%s: %w", from, to, err)
 	}
 	out := make([]reconciler.PathChange, len(changes))
 	for i, c := range changes {
-		out[i] = reconciler.PathChange{Path: c.path, From: idString(c.from.id), To: idString(c.to.id)}
+		out[i] = reconciler.PathChange{Path: c.Path, From: IDString(c.from.ID), To: IDString(c.To.ID)}
 	}
 	return out, nil
 }
 
-// diffTrees compares two trees by hash; equal subtrees are not read.
-func (r *Repo) diffTrees(ctx context.Context, a, b plumbing.Hash) ([]change, error) {
-	d := differ{repo: r, budget: map[string]int{}}
-	if err := d.trees(ctx, "", a, b, 0); err != nil {
+// DiffTrees compares two trees by hash; equal subtrees are not read.
+func (r *Reader) DiffTrees(ctx context.Context, a, b plumbing.Hash) ([]change, error) {
+	d := Differ{Repo: r, Budget: map[string]int{}}
+	if err := d.Compare(ctx, "", a, b, 0); err != nil {
 		return nil, err
 	}
-	slices.SortFunc(d.out, func(x, y change) int { return cmp.Compare(x.path, y.path) })
-	return d.out, nil
+	slices.SortFunc(d.Out, func(x, y change) int { return cmp.Compare(x.Path, y.Path) })
+	return d.Out, nil
 }
 
-type differ struct {
-	repo   *Repo
-	out    []change
-	budget map[string]int // places that differ, directories included, by part
+type Differ struct {
+	Repo   *Reader
+	Out    []change
+	Budget map[string]int // places that differ, directories included, by part
 }
 
-// trees compares two directories. The zero hash is one that is not there.
-func (d *differ) trees(ctx context.Context, path string, a, b plumbing.Hash, depth int) error {
+// Compare compares two directories. The zero hash is one that is not there.
+func (d *Differ) Compare(ctx context.Context, path string, a, b plumbing.Hash, depth int) error {
 	if a == b {
 		return nil
 	}
@@ -79,19 +79,19 @@ func (d *differ) trees(ctx context.Context, path string, a, b plumbing.Hash, dep
 	}
 	// In order of name, so that where a budget ends is the same each time.
 	for len(before) > 0 || len(after) > 0 {
-		var x, y entry
+		var x, y Entry
 		switch {
-		case len(after) == 0 || len(before) > 0 && before[0].name < after[0].name:
+		case len(after) == 0 || len(before) > 0 && before[0].Name < after[0].Name:
 			x, before = before[0], before[1:]
-		case len(before) == 0 || after[0].name < before[0].name:
+		case len(before) == 0 || after[0].Name < before[0].Name:
 			y, after = after[0], after[1:]
 		default:
 			x, y, before, after = before[0], after[0], before[1:], after[1:]
 		}
-		if x.id == y.id && x.mode == y.mode {
+		if x.ID == y.ID && x.Mode == y.Mode {
 			continue
 		}
-		if err := d.pair(ctx, join(path, cmp.Or(x.name, y.name)), x, y, depth); err != nil {
+		if err := d.pair(ctx, Join(path, cmp.Or(x.Name, y.Name)), x, y, depth); err != nil {
 			return err
 		}
 	}
@@ -100,28 +100,28 @@ func (d *differ) trees(ctx context.Context, path string, a, b plumbing.Hash, dep
 
 // entries are those of a directory under the names that stand in paths, each name
 // once, in order of name. Nobody may change them.
-func (d *differ) entries(path string, h plumbing.Hash) ([]entry, error) {
-	list, err := d.repo.listed(h)
+func (d *Differ) entries(path string, h plumbing.Hash) ([]Entry, error) {
+	list, err := d.Repo.Entries(h)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	plain := true // as most are; Git's order takes a directory's name with a slash
 	for i, e := range list {
-		plain = plain && pathName(e.name) == e.name && (i == 0 || list[i-1].name < e.name)
+		plain = plain && PathName(e.Name) == e.Name && (i == 0 || list[i-1].Name < e.Name)
 	}
 	if plain {
 		return list, nil
 	}
 	list = slices.Clone(list)
 	for i := range list {
-		list[i].name = pathName(list[i].name)
+		list[i].Name = PathName(list[i].Name)
 	}
-	slices.SortStableFunc(list, func(a, b entry) int { return cmp.Compare(a.name, b.name) })
+	slices.SortStableFunc(list, func(a, b Entry) int { return cmp.Compare(a.Name, b.Name) })
 	once := list[:0]
 	for _, e := range list {
-		if last := len(once) - 1; last >= 0 && once[last].name == e.name {
-			both := slices.Concat(once[last].id[:], e.id[:])
-			once[last] = entry{name: e.name, id: hashObject(plumbing.AnyObject, both)}
+		if last := len(once) - 1; last >= 0 && once[last].Name == e.Name {
+			both := slices.Concat(once[last].ID[:], e.ID[:])
+			once[last] = Entry{Name: e.Name, ID: Hash(plumbing.AnyObject, both)}
 			continue
 		}
 		once = append(once, e)
@@ -130,22 +130,22 @@ func (d *differ) entries(path string, h plumbing.Hash) ([]entry, error) {
 }
 
 // pair compares what stands at one path and differs.
-func (d *differ) pair(ctx context.Context, path string, x, y entry, depth int) error {
+func (d *Differ) pair(ctx context.Context, path string, x, y Entry, depth int) error {
 	part := partOf(path)
-	d.budget[part]++
-	if (x.dir() || y.dir()) && depth < maxDepth && d.budget[part] <= maxFiles {
+	d.Budget[part]++
+	if (x.IsDir() || y.IsDir()) && depth < MaxDepth && d.Budget[part] <= MaxFiles {
 		// What is a directory on one side and a file on the other is both: the
 		// file itself, and all that is below.
 		var sub [2]plumbing.Hash
 		before, after := x, y
-		for i, e := range []*entry{&x, &y} {
-			if e.dir() {
-				sub[i], *e = e.id, entry{}
+		for i, e := range []*Entry{&x, &y} {
+			if e.IsDir() {
+				sub[i], *e = e.ID, Entry{}
 			}
 		}
-		err := d.trees(ctx, path, sub[0], sub[1], depth+1)
+		err := d.Compare(ctx, path, sub[0], sub[1], depth+1)
 		switch {
-		case errors.Is(err, reconciler.ErrUnreadable) && path != tenantsDir:
+		case errors.Is(err, reconciler.ErrUnreadable) && path != TenantsDir:
 			x, y = before, after // told as a whole
 		case err != nil:
 			return err
@@ -153,21 +153,21 @@ func (d *differ) pair(ctx context.Context, path string, x, y entry, depth int) e
 			return nil
 		}
 	}
-	d.out = append(d.out, change{path, x, y})
+	d.Out = append(d.Out, change{path, x, y})
 	return nil
 }
 
 // partOf is the part of an estate that a path belongs to.
 func partOf(path string) string {
 	first, rest, _ := strings.Cut(path, "/")
-	if first != tenantsDir {
+	if first != TenantsDir {
 		return first
 	}
 	second, _, _ := strings.Cut(rest, "/")
 	return first + "/" + second
 }
 
-func join(dir, name string) string {
+func Join(dir, name string) string {
 	if dir == "" {
 		return name
 	}

@@ -1,4 +1,4 @@
-package gitrepo
+package statusbranch
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"berth/reconciler"
+	"berth/reconciler/gitrepo/object"
 	"berth/reconciler/plan"
 	"berth/schema"
 )
@@ -35,23 +36,23 @@ func (t *tally) clone() *tally {
 // take counts files, each of another key, in the place of what x has of them.
 func (t *tally) take(x *statusIndex, files []statusFile) {
 	for _, f := range files {
-		if s := x.units.Get(f.key); s != nil {
+		if s := x.units.Get(f.Key); s != nil {
 			t.unit(s, -1)
 		}
-		if s := x.things[f.key]; s != nil {
+		if s := x.things[f.Key]; s != nil {
 			t.count(s.Key, -1)
 		}
-		delete(t.failing, f.key)
+		delete(t.failing, f.Key)
 		switch {
-		case f.status != nil:
-			t.unit(f.status, 1)
-			if stalled(string(f.status.Phase), f.status.Conditions) {
-				t.failing[f.key] = cmp.Or(f.status.FailureReason, string(f.status.Phase))
+		case f.Status != nil:
+			t.unit(f.Status, 1)
+			if stalled(string(f.Status.Phase), f.Status.Conditions) {
+				t.failing[f.Key] = cmp.Or(f.Status.FailureReason, string(f.Status.Phase))
 			}
-		case f.thing != nil:
-			t.count(f.key, 1)
-			if stalled(f.thing.Phase, f.thing.Conditions) {
-				t.failing[f.key] = cmp.Or(why(f.thing.Conditions), f.thing.Phase)
+		case f.Thing != nil:
+			t.count(f.Key, 1)
+			if stalled(f.Thing.Phase, f.Thing.Conditions) {
+				t.failing[f.Key] = cmp.Or(why(f.Thing.Conditions), f.Thing.Phase)
 			}
 		}
 	}
@@ -82,13 +83,13 @@ func readme(rev reconciler.Revision, x *statusIndex, files []statusFile) []byte 
 	var b bytes.Buffer
 	b.WriteString("# Estate at a glance\n\nBerth writes this branch. It is what Berth saw and did; changing it changes nothing.\n\n")
 	if rev.Frozen != "" {
-		fmt.Fprintf(&b, "**The sync stands still:** %s\n\n", code(rev.Frozen))
+		fmt.Fprintf(&b, "**The sync stands still:** %s\n\n", Code(rev.Frozen))
 	}
 	b.WriteString("| | |\n|---|---|\n")
-	fmt.Fprintf(&b, "| Configuration | %s |\n", code(cmp.Or(rev.Commit, "none yet")))
+	fmt.Fprintf(&b, "| Configuration | %s |\n", Code(cmp.Or(rev.Commit, "none yet")))
 	fmt.Fprintf(&b, "| Instances | %d |\n", kinds[schema.KindInstance])
 	for _, p := range slices.Sorted(maps.Keys(phases)) {
-		fmt.Fprintf(&b, "| … %s | %d |\n", oneLine(string(p), 40), phases[p])
+		fmt.Fprintf(&b, "| … %s | %d |\n", object.OneLine(string(p), 40), phases[p])
 	}
 	delete(kinds, schema.KindInstance)
 	for _, k := range slices.Sorted(maps.Keys(kinds)) {
@@ -98,12 +99,12 @@ func readme(rev reconciler.Revision, x *statusIndex, files []statusFile) []byte 
 	list(&b, "Need attention", len(failing), func(i int) string {
 		path, err := failing[i].StatusPath()
 		if err != nil {
-			return code(failing[i].String())
+			return Code(failing[i].String())
 		}
-		return fmt.Sprintf("[%s](%s): %s", failing[i], path, code(t.failing[failing[i]]))
+		return fmt.Sprintf("[%s](%s): %s", failing[i], path, Code(t.failing[failing[i]]))
 	})
-	list(&b, "Tenants' repositories", len(rev.Notices), func(i int) string { return code(rev.Notices[i]) })
-	list(&b, "Held", len(rev.Held), func(i int) string { return code(heldLine(rev.Held[i])) })
+	list(&b, "Tenants' repositories", len(rev.Notices), func(i int) string { return Code(rev.Notices[i]) })
+	list(&b, "Held", len(rev.Held), func(i int) string { return Code(object.HeldLine(rev.Held[i])) })
 	return b.Bytes()
 }
 
@@ -136,7 +137,7 @@ func why(conditions []plan.Condition) string {
 }
 
 // code is text as a Markdown code span, which no text can end.
-func code(s string) string {
-	s = strings.ReplaceAll(oneLine(s, maxLine), "`", "'")
+func Code(s string) string {
+	s = strings.ReplaceAll(object.OneLine(s, object.MaxLine), "`", "'")
 	return "`" + strings.ReplaceAll(s, "|", "¦") + "`"
 }

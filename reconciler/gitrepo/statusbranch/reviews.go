@@ -1,4 +1,4 @@
-package gitrepo
+package statusbranch
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"berth/reconciler"
+	"berth/reconciler/gitrepo/object"
 	"berth/reconciler/plan"
 	"berth/schema"
 )
@@ -33,18 +34,18 @@ func reviewOf(path string) int {
 }
 
 // readReview reads what stands at path; the zero entry is nothing.
-func (r *Repo) readReview(path string, e entry) (statusFile, error) {
+func (r *Branch) readReview(path string, e object.Entry) (statusFile, error) {
 	f := statusFile{path: path, pull: reviewOf(path)}
 	switch {
-	case e.id.IsZero():
+	case e.ID.IsZero():
 		return f, nil
 	case f.pull == 0:
-		f.warning = "no place for a review"
+		f.Warning = "no place for a review"
 		return f, nil
 	}
-	data, warning, err := r.blob(e, maxReview)
+	data, warning, err := r.Blob(e, maxReview)
 	if err != nil || warning != "" {
-		f.warning = warning
+		f.Warning = warning
 		return f, err
 	}
 	return decodeReview(path, f.pull, data), nil
@@ -56,13 +57,13 @@ func decodeReview(path string, pull int, data []byte) statusFile {
 	var v plan.Review
 	switch err := yaml.Unmarshal(data, &v); {
 	case err != nil:
-		f.warning = "not a review: " + oneLine(err.Error(), maxLine)
+		f.Warning = "not a review: " + object.OneLine(err.Error(), object.MaxLine)
 	case v.APIVersion != schema.APIVersion || v.Kind != plan.KindReview:
-		f.warning = fmt.Sprintf("apiVersion and kind are not %s and %s", schema.APIVersion, plan.KindReview)
+		f.Warning = fmt.Sprintf("apiVersion and kind are not %s and %s", schema.APIVersion, plan.KindReview)
 	case v.Pull != pull:
-		f.warning = "its pull request is not that of its path"
+		f.Warning = "its pull request is not that of its path"
 	case tooLong(&v.Shown) || v.Next != nil && tooLong(v.Next):
-		f.warning = fmt.Sprintf("it is of more than %d units", plan.MaxReviewedUnits)
+		f.Warning = fmt.Sprintf("it is of more than %d units", plan.MaxReviewedUnits)
 	default:
 		f.review = &v
 	}
@@ -85,7 +86,7 @@ func (w *statusWriter) reviews(b reconciler.StatusBatch) ([]statusFile, error) {
 		}
 		f := decodeReview(path, v.Pull, data)
 		if f.review == nil || reviewOf(path) == 0 || len(data) > maxReview {
-			return nil, fmt.Errorf("%s: %d bytes that would not be read back: %s", path, len(data), f.warning)
+			return nil, fmt.Errorf("%s: %d bytes that would not be read back: %s", path, len(data), f.Warning)
 		}
 		files = append(files, f)
 		if err := w.put(path, data); err != nil {
@@ -93,7 +94,7 @@ func (w *statusWriter) reviews(b reconciler.StatusBatch) ([]statusFile, error) {
 		}
 	}
 	for _, n := range b.ReviewsGone {
-		w.over.remove(reviewPath(n))
+		w.over.Remove(reviewPath(n))
 		files = append(files, statusFile{path: reviewPath(n), pull: n})
 	}
 	return files, nil

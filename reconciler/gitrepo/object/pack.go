@@ -1,10 +1,11 @@
-package gitrepo
+package object
 
 import (
 	"bytes"
 	"compress/zlib"
 	"crypto/sha1" //nolint:gosec // Git's object format is SHA-1
 	"encoding/binary"
+	"errors"
 	"strconv"
 
 	"github.com/go-git/go-git/v5/plumbing"
@@ -13,31 +14,31 @@ import (
 
 // newObject is an object that is not in the repository yet.
 type newObject struct {
-	kind plumbing.ObjectType
-	data []byte
+	Kind plumbing.ObjectType
+	Data []byte
 }
 
-// objectSet collects the objects of one commit, each once, in order.
-type objectSet struct {
-	list []newObject
+// Batch collects the objects of one commit, each once, in order.
+type Batch struct {
+	List []newObject
 	seen map[plumbing.Hash]bool
 }
 
-// add puts an object in and returns its id.
-func (s *objectSet) add(kind plumbing.ObjectType, data []byte) plumbing.Hash {
-	h := hashObject(kind, data)
+// Add puts an object in and returns its id.
+func (s *Batch) Add(kind plumbing.ObjectType, data []byte) plumbing.Hash {
+	h := Hash(kind, data)
 	if !s.seen[h] {
 		if s.seen == nil {
 			s.seen = map[plumbing.Hash]bool{}
 		}
 		s.seen[h] = true
-		s.list = append(s.list, newObject{kind, data})
+		s.List = append(s.List, newObject{kind, data})
 	}
 	return h
 }
 
-// hashObject is the id of an object.
-func hashObject(kind plumbing.ObjectType, data []byte) plumbing.Hash {
+// Hash is the id of an object.
+func Hash(kind plumbing.ObjectType, data []byte) plumbing.Hash {
 	h := sha1.New() //nolint:gosec // see above
 	h.Write(kind.Bytes())
 	h.Write([]byte{' '})
@@ -47,19 +48,19 @@ func hashObject(kind plumbing.ObjectType, data []byte) plumbing.Hash {
 	return plumbing.Hash(h.Sum(nil))
 }
 
-// pack is a pack file of the objects as they are: no deltas, and the fastest
+// Pack is a pack file of the objects as they are: no deltas, and the fastest
 // compression, since there are a handful of small ones and the receiver
 // repacks anyway.
-func (s *objectSet) pack() []byte {
+func (s *Batch) Pack() []byte {
 	var out bytes.Buffer
 	out.WriteString("PACK")
 	head := binary.BigEndian.AppendUint32(nil, 2)
-	out.Write(binary.BigEndian.AppendUint32(head, uint32(len(s.list))))
+	out.Write(binary.BigEndian.AppendUint32(head, uint32(len(s.List))))
 	z, _ := zlib.NewWriterLevel(&out, zlib.BestSpeed) // the level is a valid constant
-	for _, o := range s.list {
-		out.Write(entryHead(o.kind, len(o.data)))
+	for _, o := range s.List {
+		out.Write(entryHead(o.Kind, len(o.Data)))
 		z.Reset(&out)
-		_, _ = z.Write(o.data) // a bytes.Buffer takes everything
+		_, _ = z.Write(o.Data) // a bytes.Buffer takes everything
 		_ = z.Close()
 	}
 	sum := sha1.Sum(out.Bytes()) //nolint:gosec // see above
@@ -102,7 +103,7 @@ func unpack(pack []byte, most int64) ([]*plumbing.MemoryObject, error) {
 			return nil, err
 		}
 		if most -= head.Length + objectOverhead; most < 0 {
-			return nil, errTooLarge
+			return nil, ErrTooLarge
 		}
 		var raw bytes.Buffer
 		if _, _, err = in.NextObject(&raw); err != nil { // of the length that its head says
@@ -122,7 +123,7 @@ func unpack(pack []byte, most int64) ([]*plumbing.MemoryObject, error) {
 				return nil, err
 			}
 			if size > uint64(most) {
-				return nil, errTooLarge
+				return nil, ErrTooLarge
 			}
 			most -= int64(size)
 			if o.data, err = packfile.PatchDelta(base.data, o.data); err != nil {
@@ -154,3 +155,25 @@ func unfolds(delta []byte) (uint64, error) {
 	}
 	return size, nil
 }
+
+// JoinPacks is one pack of the objects of several.
+func JoinPacks(packs ...[]byte) []byte {
+	const head, sum = 12, sha1.Size
+	var count uint32
+	var body []byte
+	for _, p := range packs {
+		if len(p) < head+sum {
+			continue
+		}
+		count += binary.BigEndian.Uint32(p[8:head])
+		body = append(body, p[head:len(p)-sum]...)
+	}
+	out := append([]byte("PACK"), 0, 0, 0, 2)
+	out = binary.BigEndian.AppendUint32(out, count)
+	out = append(out, body...)
+	whole := sha1.Sum(out) //nolint:gosec // see above
+	return append(out, whole[:]...)
+}
+
+// ErrTooLarge: a pack is larger than its limit.
+var ErrTooLarge = errors.New("too large")

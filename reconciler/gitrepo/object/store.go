@@ -1,4 +1,4 @@
-package gitrepo
+package object
 
 import (
 	"bytes"
@@ -23,42 +23,42 @@ const (
 	objectCache = 16 * cache.MiByte
 	// largeObject is from where a blob is streamed instead of held; documents
 	// are far below.
-	largeObject = 1 << 20
+	LargeObject = 1 << 20
 	// maxObject bounds what is read whole: a tree or a commit.
-	maxObject = 64 << 20
+	MaxObject = 64 << 20
 	// emptyPack is the length of a pack without objects.
-	emptyPack = 32
+	EmptyPack = 32
 )
 
 // errAbsent says that a store does not hold an object.
 var errAbsent = errors.New("object is not there")
 
-// store is one object and ref store on disk. go-git's is not safe for
+// Store is one object and ref store on disk. go-git's is not safe for
 // concurrent use, so every call goes through a lock; each is short.
-type store struct {
-	dir string // the bare repository's directory, or the Git directory
+type Store struct {
+	Dir string // the bare repository's directory, or the Git directory
 
-	lately *cache.ObjectLRU // objects that were read, or came, lately; it has a lock of its own
+	Recent *cache.ObjectLRU // objects that were read, or came, lately; it has a lock of its own
 
 	mu      sync.Mutex
 	storage *filesystem.Storage
 }
 
-// openStore opens a bare repository that Berth made; it reads nothing yet.
+// OpenStore opens a bare repository that Berth made; it reads nothing yet.
 // Descriptors are kept: the number of packs is bounded (see tidy).
-func openStore(dir string) *store {
-	return newStore(dir, osfs.New(dir), filesystem.Options{KeepDescriptors: true, LargeObjectThreshold: largeObject})
+func OpenStore(dir string) *Store {
+	return NewStore(dir, osfs.New(dir), filesystem.Options{KeepDescriptors: true, LargeObjectThreshold: LargeObject})
 }
 
-// newStore is the store in a directory, which files are in.
-func newStore(dir string, files billy.Filesystem, o filesystem.Options) *store {
+// NewStore is the store in a directory, which files are in.
+func NewStore(dir string, files billy.Filesystem, o filesystem.Options) *Store {
 	lately := cache.NewObjectLRU(objectCache)
-	return &store{dir: dir, lately: lately, storage: filesystem.NewStorageWithOptions(files, lately, o)}
+	return &Store{Dir: dir, Recent: lately, storage: filesystem.NewStorageWithOptions(files, lately, o)}
 }
 
-// initStore makes an empty bare repository. It holds no configuration but what
+// InitStore makes an empty bare repository. It holds no configuration but what
 // Git needs to take it for one.
-func initStore(dir string) error {
+func InitStore(dir string) error {
 	for _, d := range []string{"objects/pack", "objects/info", "refs/heads"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
 			return err
@@ -70,25 +70,25 @@ func initStore(dir string) error {
 	return os.WriteFile(filepath.Join(dir, "HEAD"), []byte("ref: refs/heads/main\n"), 0o600)
 }
 
-func (s *store) close() error {
+func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.storage.Close()
 }
 
-// read reads at most limit bytes of an object. Bytes read to the end are
+// Read reads at most limit bytes of an object. Bytes read to the end are
 // checked against the id: a bad disk must not become a bad estate.
-func (s *store) read(h plumbing.Hash, limit int) (kind plumbing.ObjectType, data []byte, more bool, err error) {
+func (s *Store) Read(h plumbing.Hash, limit int) (kind plumbing.ObjectType, data []byte, more bool, err error) {
 	kind, data, more, err = s.bytes(h, limit)
-	if err == nil && !more && hashObject(kind, data) != h {
+	if err == nil && !more && Hash(kind, data) != h {
 		return 0, nil, false, fmt.Errorf("object %s: its bytes are damaged", h)
 	}
 	return kind, data, more, err
 }
 
 // bytes is read without that check.
-func (s *store) bytes(h plumbing.Hash, limit int) (kind plumbing.ObjectType, data []byte, more bool, err error) {
-	if o, ok := s.lately.Get(h); ok {
+func (s *Store) bytes(h plumbing.Hash, limit int) (kind plumbing.ObjectType, data []byte, more bool, err error) {
+	if o, ok := s.Recent.Get(h); ok {
 		if m, ok := o.(*plumbing.MemoryObject); ok { // it needs no file, and nobody changes it
 			return content(m, h, limit)
 		}
@@ -119,17 +119,17 @@ func content(o plumbing.EncodedObject, h plumbing.Hash, limit int) (kind plumbin
 	return o.Type(), data, o.Size() > int64(limit), nil
 }
 
-// has says whether an object is there. A pack lands whole, so a commit that is
+// Has says whether an object is there. A pack lands whole, so a commit that is
 // there has all it refers to, a shallow one's parents excepted.
-func (s *store) has(h plumbing.Hash) bool {
+func (s *Store) Has(h plumbing.Hash) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !h.IsZero() && s.storage.HasEncodedObject(h) == nil
 }
 
-// put stores a pack. What is in a small one is kept at hand, as it is what is
+// AddPack stores a pack. What is in a small one is kept at hand, as it is what is
 // read next.
-func (s *store) put(pack []byte) error {
+func (s *Store) AddPack(pack []byte) error {
 	came := make(chan []*plumbing.MemoryObject, 1)
 	go func() {
 		var objects []*plumbing.MemoryObject
@@ -144,13 +144,13 @@ func (s *store) put(pack []byte) error {
 		return err
 	}
 	for _, o := range objects {
-		s.lately.Put(o)
+		s.Recent.Put(o)
 	}
 	return nil
 }
 
 // write stores a pack.
-func (s *store) write(pack io.Reader) error {
+func (s *Store) write(pack io.Reader) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	err := packfile.WritePackfileToObjectStorage(s.storage, pack)
@@ -164,30 +164,30 @@ func (s *store) write(pack io.Reader) error {
 // starting a program costs more than it saves.
 const largePack = 4 << 20
 
-// take stores a pack of size bytes that came from elsewhere. A large one is
+// TakePack stores a pack of size bytes that came from elsewhere. A large one is
 // indexed beside the store, which goes on being read. One that is bounded comes
 // from people nobody knows: it may be small and unfold to anything, so it is
 // not unfolded in this process at all. With strict, it is refused if git finds
 // fault with anything in it.
-func (s *store) take(ctx context.Context, pack io.Reader, size int64, bounded, strict bool) error {
+func (s *Store) TakePack(ctx context.Context, pack io.Reader, size int64, bounded, strict bool) error {
 	if !bounded && size < largePack {
 		small, err := io.ReadAll(pack)
 		if err != nil {
 			return err
 		}
-		return s.put(small)
+		return s.AddPack(small)
 	}
 	if _, err := exec.LookPath("git"); !bounded && err != nil {
 		return s.write(pack)
 	}
-	if size <= emptyPack {
+	if size <= EmptyPack {
 		return nil
 	}
 	memory := int64(0)
 	if bounded {
-		memory = maxObject
+		memory = MaxObject
 	}
-	if err := indexPack(ctx, s.dir, pack, memory, strict); err != nil {
+	if err := indexPack(ctx, s.Dir, pack, memory, strict); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -196,8 +196,8 @@ func (s *store) take(ctx context.Context, pack io.Reader, size int64, bounded, s
 	return nil
 }
 
-// clearLeft removes what an interrupted fetch left in a store.
-func clearLeft(dir string) error {
+// ClearLeft removes what an interrupted fetch left in a store.
+func ClearLeft(dir string) error {
 	var errs []error
 	for _, pattern := range []string{"incoming-*", "objects/pack/tmp_*"} {
 		left, _ := filepath.Glob(filepath.Join(dir, pattern)) // the pattern is valid
@@ -208,8 +208,8 @@ func clearLeft(dir string) error {
 	return errors.Join(errs...)
 }
 
-// ref is where a ref stands; the zero hash where there is none.
-func (s *store) ref(name plumbing.ReferenceName) (plumbing.Hash, error) {
+// Ref is where a ref stands; the zero hash where there is none.
+func (s *Store) Ref(name plumbing.ReferenceName) (plumbing.Hash, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r, err := s.storage.Reference(name)
@@ -222,8 +222,8 @@ func (s *store) ref(name plumbing.ReferenceName) (plumbing.Hash, error) {
 	return r.Hash(), nil
 }
 
-// setRef moves a ref; the zero hash removes it.
-func (s *store) setRef(name plumbing.ReferenceName, h plumbing.Hash) error {
+// SetRef moves a ref; the zero hash removes it.
+func (s *Store) SetRef(name plumbing.ReferenceName, h plumbing.Hash) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if h.IsZero() {
@@ -232,21 +232,21 @@ func (s *store) setRef(name plumbing.ReferenceName, h plumbing.Hash) error {
 	return s.storage.SetReference(plumbing.NewHashReference(name, h))
 }
 
-// shallow are the commits whose parents were not fetched.
-func (s *store) shallow() ([]plumbing.Hash, error) {
+// Shallow are the commits whose parents were not fetched.
+func (s *Store) Shallow() ([]plumbing.Hash, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.storage.Shallow()
 }
 
-func (s *store) setShallow(hs []plumbing.Hash) error {
+func (s *Store) SetShallow(hs []plumbing.Hash) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.storage.SetShallow(hs)
 }
 
-// packs counts the pack files.
-func (s *store) packs() int {
-	found, _ := filepath.Glob(filepath.Join(s.dir, "objects", "pack", "*.pack")) // the pattern is valid
+// Packs counts the pack files.
+func (s *Store) Packs() int {
+	found, _ := filepath.Glob(filepath.Join(s.Dir, "objects", "pack", "*.pack")) // the pattern is valid
 	return len(found)
 }

@@ -1,4 +1,4 @@
-package gitrepo
+package object
 
 import (
 	"sync"
@@ -12,11 +12,11 @@ import (
 // holds, some hundred bytes each.
 const maxKnown = 100_000
 
-// known keeps what was read lately of trees, by what it is of, so that of two that
+// Known keeps what was read lately of trees, by what it is of, so that of two that
 // share most of it only what differs is read: in two generations, the older one
 // dropped when the younger is full. Nobody may change what is in it. Safe for
 // concurrent use; the zero value is empty.
-type known[K comparable, V any] struct {
+type Known[K comparable, V any] struct {
 	mu         sync.Mutex
 	young, old map[K]weighed[V]
 	weight     int // of young
@@ -28,10 +28,10 @@ type weighed[V any] struct {
 }
 
 // knownTrees are the entries of directories.
-type knownTrees = known[plumbing.Hash, []entry]
+type knownTrees = Known[plumbing.Hash, []Entry]
 
 // knownFiles are the files of directories and all below.
-type knownFiles = known[standing, listing]
+type knownFiles = Known[standing, listing]
 
 // standing is a directory where it stands.
 type standing struct {
@@ -44,7 +44,7 @@ type listing struct {
 	visited int           // these and directories
 }
 
-func (k *known[K, V]) get(key K) (V, bool) {
+func (k *Known[K, V]) Get(key K) (V, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	v, ok := k.young[key]
@@ -56,8 +56,8 @@ func (k *known[K, V]) get(key K) (V, bool) {
 	return v.value, ok
 }
 
-// add keeps a value of so many entries, unless they are too many.
-func (k *known[K, V]) add(key K, value V, entries int) {
+// Add keeps a value of so many entries, unless they are too many.
+func (k *Known[K, V]) Add(key K, value V, entries int) {
 	if entries > maxKnown/10 {
 		return
 	}
@@ -66,10 +66,17 @@ func (k *known[K, V]) add(key K, value V, entries int) {
 	k.put(key, weighed[V]{value, entries + 1})
 }
 
-func (k *known[K, V]) put(key K, v weighed[V]) {
+func (k *Known[K, V]) put(key K, v weighed[V]) {
 	if k.young == nil || k.weight+v.weight > maxKnown {
 		k.old, k.young, k.weight = k.young, map[K]weighed[V]{}, 0
 	}
 	k.weight += v.weight - k.young[key].weight
 	k.young[key] = v
+}
+
+// Len returns the number of values kept.
+func (k *Known[K, V]) Len() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.young) + len(k.old)
 }

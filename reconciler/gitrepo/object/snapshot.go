@@ -1,4 +1,4 @@
-package gitrepo
+package object
 
 import (
 	"cmp"
@@ -17,53 +17,53 @@ import (
 const (
 	// maxFiles and maxDepth bound one part of an estate, so that a tree that
 	// refers to itself over and over costs its owner and nobody else.
-	maxFiles = 100_000
-	maxDepth = 64
+	MaxFiles = 100_000
+	MaxDepth = 64
 )
 
-// tenantsDir is the directory whose entries are parts of their own.
-const tenantsDir = "tenants"
+// TenantsDir is the directory whose entries are parts of their own.
+const TenantsDir = "tenants"
 
 // snapshot is one tree, read when asked. It holds no bytes.
 type snapshot struct {
-	repo  *Repo
+	repo  *Reader
 	parts []schema.Part
 	at    map[string]partAt
 }
 
 // partAt is where a part stands in the tree.
 type partAt struct {
-	entry entry
+	entry Entry
 	path  string
 	bad   error // the part cannot be told; its neighbours can
 }
 
 // Snapshot is the tree of a commit, or a tree itself.
-func (r *Repo) Snapshot(_ context.Context, id string) (schema.Snapshot, error) {
-	root, err := r.root(id)
+func (r *Reader) Snapshot(_ context.Context, id string) (schema.Snapshot, error) {
+	root, err := r.Root(id)
 	if err != nil {
 		return nil, fmt.Errorf("snapshot of %s: %w", id, err)
 	}
 	s := &snapshot{repo: r, at: map[string]partAt{}}
-	entries, err := r.tree(root)
+	entries, err := r.Tree(root)
 	if err != nil {
 		return nil, fmt.Errorf("snapshot of %s: %w", id, err)
 	}
 	for _, e := range entries {
-		if e.name != tenantsDir || !e.dir() {
-			s.add(pathName(e.name), e)
+		if e.Name != TenantsDir || !e.IsDir() {
+			s.add(PathName(e.Name), e)
 			continue
 		}
-		tenants, err := r.tree(e.id)
+		tenants, err := r.Tree(e.ID)
 		if err != nil {
-			return nil, fmt.Errorf("snapshot of %s: %s: %w", id, tenantsDir, err)
+			return nil, fmt.Errorf("snapshot of %s: %s: %w", id, TenantsDir, err)
 		}
 		for _, t := range tenants {
-			s.add(tenantsDir+"/"+pathName(t.name), t)
+			s.add(TenantsDir+"/"+PathName(t.Name), t)
 		}
 	}
 	// Two entries called tenants would let one hide the tenants of the other.
-	if name, ok := twice(entries); ok && name == tenantsDir {
+	if name, ok := twice(entries); ok && name == TenantsDir {
 		return nil, fmt.Errorf("snapshot of %s: %w: %q stands there twice", id, reconciler.ErrUnreadable, name)
 	}
 	slices.SortFunc(s.parts, func(a, b schema.Part) int { return cmp.Compare(a.Name, b.Name) })
@@ -71,18 +71,18 @@ func (r *Repo) Snapshot(_ context.Context, id string) (schema.Snapshot, error) {
 }
 
 // add puts a part in. A second one of the same name spoils both.
-func (s *snapshot) add(name string, e entry) {
+func (s *snapshot) add(name string, e Entry) {
 	if _, ok := s.at[name]; ok {
 		i := slices.IndexFunc(s.parts, func(p schema.Part) bool { return p.Name == name })
-		s.parts[i].Hash += "+" + e.id.String()
+		s.parts[i].Hash += "+" + e.ID.String()
 		s.at[name] = partAt{bad: fmt.Errorf("%w: %q stands there twice", reconciler.ErrUnreadable, name)}
 		return
 	}
-	hash := e.id.String()
-	if !e.dir() && e.mode != schema.ModePlain {
-		hash = fmt.Sprintf("%o:%s", e.mode, hash) // a link and a file may have one blob
+	hash := e.ID.String()
+	if !e.IsDir() && e.Mode != schema.ModePlain {
+		hash = fmt.Sprintf("%o:%s", e.Mode, hash) // a link and a file may have one blob
 	}
-	s.parts = append(s.parts, schema.Part{Name: name, Hash: hash, Dir: e.dir()})
+	s.parts = append(s.parts, schema.Part{Name: name, Hash: hash, Dir: e.IsDir()})
 	s.at[name] = partAt{entry: e, path: name}
 }
 
@@ -99,26 +99,26 @@ func (s *snapshot) Files(ctx context.Context, part schema.Part) ([]schema.File, 
 		return nil, at.bad
 	}
 	tooMany := func() error {
-		return fmt.Errorf("part %q holds more than %d files and directories", part.Name, maxFiles)
+		return fmt.Errorf("part %q holds more than %d files and directories", part.Name, MaxFiles)
 	}
-	list := func(path string, e entry, depth int, known func(string, entry) (listing, error)) (out listing, err error) {
+	list := func(path string, e Entry, depth int, known func(string, Entry) (listing, error)) (out listing, err error) {
 		var all [][]schema.File // for a part is long, and grows by what is long
-		err = s.repo.walk(ctx, path, e, depth, func(path string, e entry) error {
+		err = s.repo.Walk(ctx, path, e, depth, func(path string, e Entry) error {
 			switch below, err := known(path, e); {
 			case err != nil:
 				return err
 			case below.visited > 0:
 				all, out.files, out.visited = append(all, out.files, below.files), nil, out.visited+below.visited
-				if out.visited > maxFiles {
+				if out.visited > MaxFiles {
 					return tooMany()
 				}
 				return fs.SkipDir
 			}
-			if out.visited++; out.visited > maxFiles {
+			if out.visited++; out.visited > MaxFiles {
 				return tooMany()
 			}
-			if !e.dir() {
-				out.files = append(out.files, schema.File{Path: path, Mode: e.mode, Blob: e.id.String()})
+			if !e.IsDir() {
+				out.files = append(out.files, schema.File{Path: path, Mode: e.Mode, Blob: e.ID.String()})
 			}
 			return nil
 		})
@@ -128,17 +128,17 @@ func (s *snapshot) Files(ctx context.Context, part schema.Part) ([]schema.File, 
 	// Of a part that changed most directories two levels down did not, such as a
 	// tenant's projects.
 	const level = 2
-	all, err := list(at.path, at.entry, maxDepth, func(path string, e entry) (listing, error) {
-		if !e.dir() || strings.Count(path[len(at.path):], "/") != level {
+	all, err := list(at.path, at.entry, MaxDepth, func(path string, e Entry) (listing, error) {
+		if !e.IsDir() || strings.Count(path[len(at.path):], "/") != level {
 			return listing{}, nil
 		}
-		here := standing{path, e.id}
-		if below, ok := s.repo.files.get(here); ok {
+		here := standing{path, e.ID}
+		if below, ok := s.repo.files.Get(here); ok {
 			return below, nil
 		}
-		below, err := list(path, e, maxDepth-level, func(string, entry) (listing, error) { return listing{}, nil })
+		below, err := list(path, e, MaxDepth-level, func(string, Entry) (listing, error) { return listing{}, nil })
 		if err == nil {
-			s.repo.files.add(here, below, below.visited)
+			s.repo.files.Add(here, below, below.visited)
 		}
 		return below, err
 	})
@@ -154,14 +154,14 @@ func (s *snapshot) Files(ctx context.Context, part schema.Part) ([]schema.File, 
 
 // Read returns the first bytes of a file; of a link, what it points to.
 func (s *snapshot) Read(_ context.Context, f schema.File, limit int) ([]byte, bool, error) {
-	h, err := parseID(f.Blob)
+	h, err := ParseID(f.Blob)
 	if err != nil {
 		return nil, false, fmt.Errorf("%s: %w", f.Path, err)
 	}
-	kind, data, more, err := s.repo.read(h, limit)
+	kind, data, more, err := s.repo.Read(h, limit)
 	if err != nil {
 		if f.Mode != schema.ModeSubmodule {
-			s.repo.damaged("read file", err)
+			s.repo.Damaged("read file", err)
 			err = incomplete(err)
 		}
 		return nil, false, fmt.Errorf("%s: %w", f.Path, err)
@@ -178,22 +178,22 @@ func incomplete(err error) error {
 	return fmt.Errorf("%w: %w; run `git fsck` there, or `git fetch --refetch --no-filter` in a partial clone", schema.ErrIncomplete, err)
 }
 
-// walk visits e, which stands at path, and everything below it, unless visit says
+// Walk visits e, which stands at path, and everything below it, unless visit says
 // fs.SkipDir.
-func (r *Repo) walk(ctx context.Context, path string, e entry, depth int, visit func(string, entry) error) error {
+func (r *Reader) Walk(ctx context.Context, path string, e Entry, depth int, visit func(string, Entry) error) error {
 	switch err := visit(path, e); {
 	case err == fs.SkipDir:
 		return nil
-	case err != nil || !e.dir():
+	case err != nil || !e.IsDir():
 		return err
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	if depth == 0 {
-		return fmt.Errorf("%s: more than %d directories deep", path, maxDepth)
+		return fmt.Errorf("%s: more than %d directories deep", path, MaxDepth)
 	}
-	entries, err := r.listed(e.id)
+	entries, err := r.Entries(e.ID)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
@@ -201,7 +201,7 @@ func (r *Repo) walk(ctx context.Context, path string, e entry, depth int, visit 
 		return fmt.Errorf("%s: %w: %q stands there twice", path, reconciler.ErrUnreadable, name)
 	}
 	for _, c := range entries {
-		if err := r.walk(ctx, path+"/"+pathName(c.name), c, depth-1, visit); err != nil {
+		if err := r.Walk(ctx, path+"/"+PathName(c.Name), c, depth-1, visit); err != nil {
 			return err
 		}
 	}

@@ -1,4 +1,4 @@
-package gitrepo
+package composed
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"berth/reconciler"
+	"berth/reconciler/gitrepo"
+	"berth/reconciler/gitrepo/object"
 	"berth/schema"
 )
 
@@ -26,7 +28,7 @@ func (c *Composed) Notices() []string {
 		out = append(out, fmt.Sprintf("tenant %s: its repository is not taken over, and its part of the estate stays as it was: %v", t, err))
 	}
 	for i, line := range out {
-		out[i] = oneLine(line, maxRemark) // what a remote answers, and names, may be of any length
+		out[i] = object.OneLine(line, maxRemark) // what a remote answers, and names, may be of any length
 	}
 	slices.Sort(out)
 	return out
@@ -36,11 +38,11 @@ func (c *Composed) Notices() []string {
 // for what is refused of them.
 func (w *composing) remark(ctx context.Context, listed map[string]*TenantRepository) {
 	var out []string
-	of := map[string]string{schema.RepositoryPlace(w.repo.options.URL): "the platform"} // whose a repository is
+	of := map[string]string{schema.RepositoryPlace(w.repo.Options.URL): "the platform"} // whose a repository is
 	for _, t := range slices.Sorted(maps.Keys(listed)) {
 		url := schema.RepositoryPlace(listed[t].URL)
 		if other, taken := of[url]; taken {
-			out = append(out, fmt.Sprintf("tenant %s: %s is also the repository of %s: who may push there acts for both; give each one of its own", t, redact(listed[t].URL), other))
+			out = append(out, fmt.Sprintf("tenant %s: %s is also the repository of %s: who may push there acts for both; give each one of its own", t, gitrepo.Redact(listed[t].URL), other))
 			continue
 		}
 		of[url] = "tenant " + t
@@ -48,7 +50,7 @@ func (w *composing) remark(ctx context.Context, listed map[string]*TenantReposit
 	if len(w.st.tenants) > 0 {
 		shadowed, err := w.shadowed()
 		if err != nil { // a remark is worth no fetch
-			w.repo.options.Log.WarnContext(ctx, "what tenants' repositories shadow is not known", "error", err)
+			w.repo.Options.Log.WarnContext(ctx, "what tenants' repositories shadow is not known", "error", err)
 		}
 		out = append(out, shadowed...)
 	}
@@ -58,7 +60,7 @@ func (w *composing) remark(ctx context.Context, listed map[string]*TenantReposit
 	w.mu.Unlock()
 	for _, line := range out {
 		if news {
-			w.repo.options.Log.WarnContext(ctx, "of tenants' repositories: "+line)
+			w.repo.Options.Log.WarnContext(ctx, "of tenants' repositories: "+line)
 		}
 	}
 }
@@ -66,50 +68,47 @@ func (w *composing) remark(ctx context.Context, listed map[string]*TenantReposit
 // shadowed says what the platform's repository has of tenants whose directories are
 // of repositories of their own, besides their tenant.yaml.
 func (w *composing) shadowed() ([]string, error) {
-	last, err := w.repo.commit(w.st.platform)
+	last, err := w.repo.Commit(w.st.platform)
 	if err != nil {
 		return nil, err
 	}
 	b := builder{repo: w.repo}
-	top, err := b.tree(last.tree)
+	top, err := b.tree(last.Tree)
 	if err != nil {
 		return nil, err
 	}
-	tenants, err := b.directory(top, tenantsDir)
+	tenants, err := b.directory(top, object.TenantsDir)
 	if err != nil {
 		return nil, err
 	}
 	var out []string
 	for _, t := range slices.Sorted(maps.Keys(w.st.tenants)) {
 		dir := named(tenants, t)
-		if !dir.dir() {
+		if !dir.IsDir() {
 			continue
 		}
-		entries, err := b.tree(dir.id)
+		entries, err := b.tree(dir.ID)
 		if err != nil {
 			return nil, err
 		}
 		var names []string
 		for _, e := range entries {
-			if e.name != tenantFile {
-				names = append(names, e.name)
+			if e.Name != tenantFile {
+				names = append(names, e.Name)
 			}
 		}
 		if len(names) > 0 {
 			out = append(out, fmt.Sprintf("tenant %s: %s in %s/%s of the platform's repository is not read, as the tenant has a repository of its own: move it there, or delete it",
-				t, few(names), tenantsDir, t))
+				t, few(names), object.TenantsDir, t))
 		}
 	}
 	return out, nil
 }
 
-// Shadowed is nothing in an estate of one repository.
-func (r *Repo) Shadowed(context.Context, string, string) ([]string, error) { return nil, nil }
-
 // Shadowed are the files below tenants with repositories of their own, but for
 // tenant.yaml, that head changes in the platform's repository.
 func (c *Composed) Shadowed(ctx context.Context, base, head string) ([]string, error) {
-	h, err := parseID(base)
+	h, err := object.ParseID(base)
 	if err != nil {
 		return nil, fmt.Errorf("shadowed: %w", err)
 	}
@@ -118,7 +117,7 @@ func (c *Composed) Shadowed(ctx context.Context, base, head string) ([]string, e
 		return nil, nil
 	}
 	from, err := c.MergeBase(ctx, st.platform.String(), head)
-	if errors.Is(err, reconciler.ErrNotFound) && c.known(head) == nil {
+	if errors.Is(err, reconciler.ErrNotFound) && c.Known(head) == nil {
 		return nil, nil // no common history: it is told so
 	}
 	if err != nil {
@@ -130,7 +129,7 @@ func (c *Composed) Shadowed(ctx context.Context, base, head string) ([]string, e
 	}
 	var out []string
 	for _, change := range changes {
-		below, ok := strings.CutPrefix(change.Path, tenantsDir+"/")
+		below, ok := strings.CutPrefix(change.Path, object.TenantsDir+"/")
 		tenant, file, _ := strings.Cut(below, "/")
 		if _, own := st.tenants[tenant]; ok && own && change.To != "" && file != tenantFile {
 			out = append(out, change.Path)

@@ -1,4 +1,4 @@
-package gitrepo
+package statusbranch
 
 import (
 	"context"
@@ -7,11 +7,14 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"sigs.k8s.io/yaml"
 
 	"berth/reconciler"
+	"berth/reconciler/gitrepo/object"
 	"berth/reconciler/plan"
 	"berth/schema"
 )
@@ -23,17 +26,40 @@ const (
 	maxStatus = 1 << 20
 )
 
-// ReadStatus reads what berth/status remembers at commit; "" is nothing. A file
+// Options say how a statusBranch makes commits.
+type Options struct {
+	Author string // "Name <mail>"
+	Sign   func(raw []byte) ([]byte, error)
+	Now    func() time.Time
+	// Publish pushes the objects of a set and moves the branch from old to tip.
+	Publish func(ctx context.Context, old, tip plumbing.Hash, set *object.Batch) error
+}
+
+// statusBranch reads and writes the branch berth/status. It keeps what it read last.
+// Safe for concurrent use; one caller writes at a time.
+type Branch struct {
+	*object.Reader
+	options Options
+
+	mu    sync.Mutex
+	index *statusIndex // what the branch holds at one tree; nil: not read yet
+}
+
+func New(r *object.Reader, o Options) *Branch {
+	return &Branch{Reader: r, options: o}
+}
+
+// Read reads what berth/status remembers at commit; "" is nothing. A file
 // there that cannot be one of Berth's is passed over and named in Warnings. What
 // was read last is kept, so that reading again costs as much as has changed. The
 // statuses must not be modified.
-func (r *Repo) ReadStatus(ctx context.Context, commit string) (reconciler.StatusTree, error) {
-	root, err := r.root(commit)
+func (r *Branch) Read(ctx context.Context, commit string) (reconciler.StatusTree, error) {
+	root, err := r.Root(commit)
 	if err != nil {
 		return reconciler.StatusTree{}, fmt.Errorf("read status: %w", err)
 	}
-	r.statusMu.Lock()
-	defer r.statusMu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	x, err := r.statusAt(ctx, root)
 	if err != nil {
 		return reconciler.StatusTree{}, fmt.Errorf("read status %s: %w", commit, err)
@@ -59,17 +85,17 @@ type statusIndex struct {
 // statusFile is one file of the status tree as read.
 type statusFile struct {
 	path    string
-	key     schema.Key        // zero for a file that has no place here
-	status  *plan.Status      // of a unit
-	thing   *plan.ThingStatus // of anything else
+	Key     schema.Key        // zero for a file that has no place here
+	Status  *plan.Status      // of a unit
+	Thing   *plan.ThingStatus // of anything else
 	pull    int               // whose review it is; 0: none's
 	review  *plan.Review
-	warning string
+	Warning string
 }
 
 // statusAt brings the index to root, by reading what differs. Who calls it
 // holds statusMu.
-func (r *Repo) statusAt(ctx context.Context, root plumbing.Hash) (*statusIndex, error) {
+func (r *Branch) statusAt(ctx context.Context, root plumbing.Hash) (*statusIndex, error) {
 	if r.index == nil {
 		r.index = &statusIndex{things: map[schema.Key]*plan.ThingStatus{}, tally: newTally(), reviews: map[int]*plan.Review{}, warnings: map[string]string{}}
 	}
@@ -101,8 +127,8 @@ func (x *statusIndex) set(files []statusFile) {
 	var units []*plan.Status
 	for _, f := range files {
 		delete(x.warnings, f.path)
-		if f.warning != "" {
-			x.warnings[f.path] = f.warning
+		if f.Warning != "" {
+			x.warnings[f.path] = f.Warning
 		}
 		if f.pull != 0 {
 			delete(x.reviews, f.pull)
@@ -111,41 +137,41 @@ func (x *statusIndex) set(files []statusFile) {
 			}
 			continue
 		}
-		delete(x.things, f.key)
-		if f.status != nil && f.warning == "" {
-			units = append(units, f.status)
+		delete(x.things, f.Key)
+		if f.Status != nil && f.Warning == "" {
+			units = append(units, f.Status)
 			continue
 		}
-		x.units = x.units.Without(f.key)
-		if f.thing != nil {
-			x.things[f.key] = f.thing
+		x.units = x.units.Without(f.Key)
+		if f.Thing != nil {
+			x.things[f.Key] = f.Thing
 		}
 	}
 	x.units = x.units.With(units...)
 }
 
-func (r *Repo) readRevision(root plumbing.Hash) (out reconciler.Revision, warning string, err error) {
+func (r *Branch) readRevision(root plumbing.Hash) (out reconciler.Revision, warning string, err error) {
 	if root.IsZero() {
 		return out, "", nil
 	}
-	e, err := r.lookup(root, revisionFile)
+	e, err := r.Lookup(root, revisionFile)
 	if err != nil {
 		return out, "", err
 	}
-	if e.id.IsZero() { // of a branch that Berth wrote to, somebody took it away
+	if e.ID.IsZero() { // of a branch that Berth wrote to, somebody took it away
 		for _, log := range []string{eventsDir, auditDir} {
-			if l, err := r.lookup(root, log); err != nil || l.dir() {
+			if l, err := r.Lookup(root, log); err != nil || l.IsDir() {
 				return out, "it is gone, and " + log + " is not", err
 			}
 		}
 		return out, "", nil
 	}
-	data, warning, err := r.blob(e, reconciler.MaxRevision)
+	data, warning, err := r.Blob(e, reconciler.MaxRevision)
 	if err != nil || warning != "" {
 		return out, warning, err
 	}
 	if err := yaml.Unmarshal(data, &out); err != nil {
-		return reconciler.Revision{}, "not a revision: " + oneLine(err.Error(), maxLine), nil
+		return reconciler.Revision{}, "not a revision: " + object.OneLine(err.Error(), object.MaxLine), nil
 	}
 	if reflect.ValueOf(out).IsZero() {
 		return out, "not a revision: it says nothing", nil
@@ -154,53 +180,53 @@ func (r *Repo) readRevision(root plumbing.Hash) (out reconciler.Revision, warnin
 }
 
 // changedStatus reads the status files that differ between two trees.
-func (r *Repo) changedStatus(ctx context.Context, from, to plumbing.Hash) ([]statusFile, error) {
-	d := differ{repo: r, budget: map[string]int{}}
+func (r *Branch) changedStatus(ctx context.Context, from, to plumbing.Hash) ([]statusFile, error) {
+	d := object.Differ{Repo: r.Reader, Budget: map[string]int{}}
 	for _, dir := range append(statusDirs(), reviewsDir) {
 		var sides [2]plumbing.Hash
 		for i, root := range []plumbing.Hash{from, to} {
 			if root.IsZero() {
 				continue
 			}
-			e, err := r.lookup(root, dir)
+			e, err := r.Lookup(root, dir)
 			if err != nil {
 				return nil, err
 			}
-			if e.dir() {
-				sides[i] = e.id
+			if e.IsDir() {
+				sides[i] = e.ID
 			}
 		}
-		if err := d.trees(ctx, dir, sides[0], sides[1], 1); err != nil {
+		if err := d.Compare(ctx, dir, sides[0], sides[1], 1); err != nil {
 			return nil, err
 		}
 	}
-	out := make([]statusFile, 0, len(d.out))
-	for _, c := range d.out {
-		if strings.HasPrefix(c.path, reviewsDir+"/") {
-			f, err := r.readReview(c.path, c.to)
+	out := make([]statusFile, 0, len(d.Out))
+	for _, c := range d.Out {
+		if strings.HasPrefix(c.Path, reviewsDir+"/") {
+			f, err := r.readReview(c.Path, c.To)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", c.path, err)
+				return nil, fmt.Errorf("%s: %w", c.Path, err)
 			}
 			out = append(out, f)
 			continue
 		}
-		f := statusFile{path: c.path}
-		key, ok := schema.StatusKeyAt(c.path)
+		f := statusFile{path: c.Path}
+		key, ok := schema.StatusKeyAt(c.Path)
 		switch {
-		case !ok && !c.to.id.IsZero():
-			f.warning = "no place for a status file"
-		case ok && c.to.id.IsZero():
-			f.key = key
+		case !ok && !c.To.ID.IsZero():
+			f.Warning = "no place for a status file"
+		case ok && c.To.ID.IsZero():
+			f.Key = key
 		case ok:
-			data, warning, err := r.blob(c.to, maxStatus)
+			data, warning, err := r.Blob(c.To, maxStatus)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", c.path, err)
+				return nil, fmt.Errorf("%s: %w", c.Path, err)
 			}
 			if warning != "" {
-				f.key, f.warning = key, warning
+				f.Key, f.Warning = key, warning
 				break
 			}
-			f = decodeStatus(c.path, key, data)
+			f = DecodeStatus(c.Path, key, data)
 		}
 		out = append(out, f)
 	}
@@ -208,30 +234,30 @@ func (r *Repo) changedStatus(ctx context.Context, from, to plumbing.Hash) ([]sta
 }
 
 // decodeStatus reads a status document, or says why it is none.
-func decodeStatus(path string, key schema.Key, data []byte) statusFile {
-	f := statusFile{path: path, key: key}
+func DecodeStatus(path string, key schema.Key, data []byte) statusFile {
+	f := statusFile{path: path, Key: key}
 	var into any
 	var head struct {
 		apiVersion, kind *string
 		key              *schema.Key
 	}
 	if key.Kind == schema.KindInstance {
-		f.status = &plan.Status{}
-		into, head.apiVersion, head.kind, head.key = f.status, &f.status.APIVersion, &f.status.Kind, &f.status.Key
+		f.Status = &plan.Status{}
+		into, head.apiVersion, head.kind, head.key = f.Status, &f.Status.APIVersion, &f.Status.Kind, &f.Status.Key
 	} else {
-		f.thing = &plan.ThingStatus{}
-		into, head.apiVersion, head.kind, head.key = f.thing, &f.thing.APIVersion, &f.thing.Kind, &f.thing.Key
+		f.Thing = &plan.ThingStatus{}
+		into, head.apiVersion, head.kind, head.key = f.Thing, &f.Thing.APIVersion, &f.Thing.Kind, &f.Thing.Key
 	}
 	switch err := yaml.Unmarshal(data, into); {
 	case err != nil:
-		f.warning = "not a status: " + oneLine(err.Error(), maxLine)
+		f.Warning = "not a status: " + object.OneLine(err.Error(), object.MaxLine)
 	case *head.apiVersion != schema.APIVersion || *head.kind != statusKind(key):
-		f.warning = fmt.Sprintf("apiVersion and kind are not %s and %s", schema.APIVersion, statusKind(key))
+		f.Warning = fmt.Sprintf("apiVersion and kind are not %s and %s", schema.APIVersion, statusKind(key))
 	case *head.key != key:
-		f.warning = "its key is not that of its path"
+		f.Warning = "its key is not that of its path"
 	}
-	if f.warning != "" {
-		f.status, f.thing = nil, nil
+	if f.Warning != "" {
+		f.Status, f.Thing = nil, nil
 	}
 	return f
 }
@@ -239,39 +265,31 @@ func decodeStatus(path string, key schema.Key, data []byte) statusFile {
 // statusKind is the kind of the status document of a unit or thing.
 func statusKind(key schema.Key) string { return string(key.Kind) + "Status" }
 
-// WriteStatus makes one commit on berth/status and pushes it in one request.
+// Write makes one commit on berth/status and pushes it in one request.
 // Its cost follows what b changes, neither the estate nor the history. If that
 // is nothing, old is returned; so a batch whose answer was lost may be written
 // again on the tip that Fetch then gives, and is there once.
 //
 // The error is reconciler.ErrConflict if the branch is no longer at old.
-func (r *Repo) WriteStatus(ctx context.Context, old string, b reconciler.StatusBatch) (string, error) {
-	tip, err := r.writeStatus(ctx, old, b)
+func (r *Branch) Write(ctx context.Context, old string, b reconciler.StatusBatch) (string, error) {
+	tip, err := r.write(ctx, old, b)
 	if err != nil {
 		return "", fmt.Errorf("write %s: %w", reconciler.BranchStatus, err)
 	}
 	return tip, nil
 }
 
-func (r *Repo) writeStatus(ctx context.Context, old string, b reconciler.StatusBatch) (string, error) {
-	if r.local != "" {
-		return "", errReadOnly
-	}
-	release, err := r.acquire(ctx)
+func (r *Branch) write(ctx context.Context, old string, b reconciler.StatusBatch) (string, error) {
+	before, err := object.ParseOptionalID(old)
 	if err != nil {
 		return "", err
 	}
-	defer release()
-	before, err := parseOptionalID(old)
+	root, err := r.Root(old)
 	if err != nil {
 		return "", err
 	}
-	root, err := r.root(old)
-	if err != nil {
-		return "", err
-	}
-	r.statusMu.Lock()
-	defer r.statusMu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	x, err := r.statusAt(ctx, root)
 	if err != nil {
 		return "", err
@@ -294,7 +312,7 @@ func (r *Repo) writeStatus(ctx context.Context, old string, b reconciler.StatusB
 	if err != nil {
 		return "", err
 	}
-	tree, err := r.applyOverlay(root, &w.over, &w.set)
+	tree, err := r.ApplyOverlay(root, &w.over, &w.set)
 	if err != nil {
 		return "", err
 	}
@@ -305,13 +323,13 @@ func (r *Repo) writeStatus(ctx context.Context, old string, b reconciler.StatusB
 	if !before.IsZero() {
 		parents = []plumbing.Hash{before}
 	}
-	message := statusSubject(b) + "\n\n" + trailers(b.Revision.Commit, b.CorrelationIDs, b.Revision.Epoch)
-	raw, err := r.options.Sign(encodeCommit(tree, parents, r.who, r.options.Now(), message))
+	message := statusSubject(b) + "\n\n" + object.Trailers(b.Revision.Commit, b.CorrelationIDs, b.Revision.Epoch)
+	raw, err := r.options.Sign(object.EncodeCommit(tree, parents, r.options.Author, r.options.Now(), message))
 	if err != nil {
 		return "", err
 	}
-	tip := w.set.add(plumbing.CommitObject, raw)
-	if err := r.publish(ctx, r.status, reconciler.BranchStatus, before, tip, &w.set); err != nil {
+	tip := w.set.Add(plumbing.CommitObject, raw)
+	if err := r.options.Publish(ctx, before, tip, &w.set); err != nil {
 		return "", err
 	}
 	x.root, x.revision = tree, b.Revision
@@ -322,28 +340,28 @@ func (r *Repo) writeStatus(ctx context.Context, old string, b reconciler.StatusB
 
 // statusWriter collects one status commit.
 type statusWriter struct {
-	repo *Repo
+	repo *Branch
 	root plumbing.Hash
-	over overlay
-	set  objectSet
+	over object.Overlay
+	set  object.Batch
 }
 
 // put writes a file unless it is there as it shall be.
 func (w *statusWriter) put(path string, data []byte) error {
-	h := hashObject(plumbing.BlobObject, data)
+	h := object.Hash(plumbing.BlobObject, data)
 	at, err := w.at(path)
-	if err != nil || (at.id == h && at.mode == schema.ModePlain) {
+	if err != nil || (at.ID == h && at.Mode == schema.ModePlain) {
 		return err
 	}
-	w.over.file(path, w.set.add(plumbing.BlobObject, data))
+	w.over.File(path, w.set.Add(plumbing.BlobObject, data))
 	return nil
 }
 
-func (w *statusWriter) at(path string) (entry, error) {
+func (w *statusWriter) at(path string) (object.Entry, error) {
 	if w.root.IsZero() {
-		return entry{}, nil
+		return object.Entry{}, nil
 	}
-	return w.repo.lookup(w.root, path)
+	return w.repo.Lookup(w.root, path)
 }
 
 // statuses writes and removes status files. It returns them as they will be
@@ -361,7 +379,7 @@ func (w *statusWriter) statuses(b reconciler.StatusBatch) ([]statusFile, error) 
 		}
 		// Read back, so that memory is what a restart would find, and nothing
 		// of it is the caller's.
-		files = append(files, decodeStatus(path, key, data))
+		files = append(files, DecodeStatus(path, key, data))
 		return w.put(path, data)
 	}
 	for _, s := range b.Units {
@@ -387,8 +405,8 @@ func (w *statusWriter) statuses(b reconciler.StatusBatch) ([]statusFile, error) 
 		if err != nil {
 			return nil, err
 		}
-		w.over.remove(path)
-		files = append(files, statusFile{path: path, key: key})
+		w.over.Remove(path)
+		files = append(files, statusFile{path: path, Key: key})
 	}
 	return files, nil
 }
@@ -408,11 +426,11 @@ func (w *statusWriter) revision(v reconciler.Revision) error {
 func statusSubject(b reconciler.StatusBatch) string {
 	switch n := len(b.Units) + len(b.Things) + len(b.Gone); {
 	case n == 1 && len(b.Units) == 1:
-		return oneLine(fmt.Sprintf("%s: %s", b.Units[0].Key, b.Units[0].Phase), maxLine)
+		return object.OneLine(fmt.Sprintf("%s: %s", b.Units[0].Key, b.Units[0].Phase), object.MaxLine)
 	case n == 1 && len(b.Things) == 1:
-		return oneLine(fmt.Sprintf("%s: %s", b.Things[0].Key, b.Things[0].Phase), maxLine)
+		return object.OneLine(fmt.Sprintf("%s: %s", b.Things[0].Key, b.Things[0].Phase), object.MaxLine)
 	case n == 1:
-		return oneLine(fmt.Sprintf("%s: gone", b.Gone[0]), maxLine)
+		return object.OneLine(fmt.Sprintf("%s: gone", b.Gone[0]), object.MaxLine)
 	case n == 0 && b.Revision.Frozen != "":
 		return "Frozen"
 	case n == 0 && len(b.Reviews) == 1:
@@ -420,7 +438,7 @@ func statusSubject(b reconciler.StatusBatch) string {
 	case n == 0 && len(b.Reviews) > 1:
 		return fmt.Sprintf("Reviews of %d pull requests", len(b.Reviews))
 	case n == 0:
-		return "Revision " + oneLine(b.Revision.Commit, 12)
+		return "Revision " + object.OneLine(b.Revision.Commit, 12)
 	case n == len(b.Units):
 		return fmt.Sprintf("%d units", n)
 	default:

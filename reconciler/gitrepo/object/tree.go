@@ -1,4 +1,4 @@
-package gitrepo
+package object
 
 import (
 	"bytes"
@@ -14,25 +14,25 @@ import (
 	"berth/reconciler"
 )
 
-// modeDir is the mode of a directory in a tree.
-const modeDir uint32 = 0o040000
+// ModeDir is the mode of a directory in a tree.
+const ModeDir uint32 = 0o040000
 
 // emptyTree is the id of a tree without entries.
 const emptyTree = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
-// entry is one line of a tree, as it stands there.
-type entry struct {
-	mode uint32
-	name string // raw bytes; anything but NUL
-	id   plumbing.Hash
+// Entry is one line of a tree, as it stands there.
+type Entry struct {
+	Mode uint32
+	Name string // raw bytes; anything but NUL
+	ID   plumbing.Hash
 }
 
-func (e entry) dir() bool { return e.mode == modeDir }
+func (e Entry) IsDir() bool { return e.Mode == ModeDir }
 
-// parseTree reads a tree's raw bytes. Names are taken as they are, in the order
+// ParseTree reads a tree's raw bytes. Names are taken as they are, in the order
 // they stand; judging them is the reader's part.
-func parseTree(b []byte) ([]entry, error) {
-	var out []entry
+func ParseTree(b []byte) ([]Entry, error) {
+	var out []Entry
 	for len(b) > 0 {
 		space := bytes.IndexByte(b, ' ')
 		if space < 1 || space > 6 {
@@ -47,41 +47,41 @@ func parseTree(b []byte) ([]entry, error) {
 		if nul < 0 || len(b) < nul+21 {
 			return nil, fmt.Errorf("%w: entry %d is cut off", reconciler.ErrUnreadable, len(out))
 		}
-		e := entry{mode: uint32(mode), name: string(b[:nul])}
-		copy(e.id[:], b[nul+1:nul+21])
+		e := Entry{Mode: uint32(mode), Name: string(b[:nul])}
+		copy(e.ID[:], b[nul+1:nul+21])
 		out = append(out, e)
 		b = b[nul+21:]
 	}
 	return out, nil
 }
 
-// encodeTree is the raw tree of entries, which it puts in Git's order: by name,
+// EncodeTree is the raw tree of entries, which it puts in Git's order: by name,
 // a directory's name taken with a slash at its end.
-func encodeTree(entries []entry) []byte {
-	slices.SortFunc(entries, func(a, b entry) int { return cmp.Compare(sortName(a), sortName(b)) })
+func EncodeTree(entries []Entry) []byte {
+	slices.SortFunc(entries, func(a, b Entry) int { return cmp.Compare(sortName(a), sortName(b)) })
 	var out []byte
 	for _, e := range entries {
-		out = strconv.AppendUint(out, uint64(e.mode), 8)
+		out = strconv.AppendUint(out, uint64(e.Mode), 8)
 		out = append(out, ' ')
-		out = append(out, e.name...)
+		out = append(out, e.Name...)
 		out = append(out, 0)
-		out = append(out, e.id[:]...)
+		out = append(out, e.ID[:]...)
 	}
 	return out
 }
 
-func sortName(e entry) string {
-	if e.dir() {
-		return e.name + "/"
+func sortName(e Entry) string {
+	if e.IsDir() {
+		return e.Name + "/"
 	}
-	return e.name
+	return e.Name
 }
 
-// pathName is a name as it stands in a path. It is the name itself, except that
+// PathName is a name as it stands in a path. It is the name itself, except that
 // a name holding a slash, which would pass for several, and an empty one are
 // written with a backslash, which no valid name has; so distinct names give
 // distinct paths and none can stand for another's.
-func pathName(name string) string {
+func PathName(name string) string {
 	if name == "" {
 		return `\0`
 	}
@@ -93,7 +93,7 @@ func pathName(name string) string {
 
 // plainName says whether a name may be written by Berth.
 func plainName(name string) bool {
-	if name == "" || name == "." || name == ".." || strings.EqualFold(name, ".git") || pathName(name) != name {
+	if name == "" || name == "." || name == ".." || strings.EqualFold(name, ".git") || PathName(name) != name {
 		return false
 	}
 	return !strings.ContainsFunc(name, func(r rune) bool { return r < 0x20 || r == 0x7f || r == '\uFFFD' })
@@ -101,26 +101,26 @@ func plainName(name string) bool {
 
 // twice is a name that stands more than once among entries, if there is one.
 // Git forbids it, and whoever reads such a tree sees one or the other.
-func twice(entries []entry) (string, bool) {
+func twice(entries []Entry) (string, bool) {
 	rising := true
 	for i := 1; rising && i < len(entries); i++ {
-		rising = entries[i-1].name < entries[i].name
+		rising = entries[i-1].Name < entries[i].Name
 	}
 	if rising { // as most are
 		return "", false
 	}
 	seen := make(map[string]bool, len(entries))
 	for _, e := range entries {
-		if seen[e.name] {
-			return e.name, true
+		if seen[e.Name] {
+			return e.Name, true
 		}
-		seen[e.name] = true
+		seen[e.Name] = true
 	}
 	return "", false
 }
 
-// parseID reads a full object id in lower-case hex. Nothing else reaches Git.
-func parseID(s string) (plumbing.Hash, error) {
+// ParseID reads a full object id in lower-case hex. Nothing else reaches Git.
+func ParseID(s string) (plumbing.Hash, error) {
 	var h plumbing.Hash
 	if len(s) != 40 || strings.ToLower(s) != s {
 		return h, fmt.Errorf("%q is not a full object id", s)
@@ -131,16 +131,16 @@ func parseID(s string) (plumbing.Hash, error) {
 	return h, nil
 }
 
-// parseOptionalID is parseID, with "" for the zero hash.
-func parseOptionalID(s string) (plumbing.Hash, error) {
+// ParseOptionalID is parseID, with "" for the zero hash.
+func ParseOptionalID(s string) (plumbing.Hash, error) {
 	if s == "" {
 		return plumbing.ZeroHash, nil
 	}
-	return parseID(s)
+	return ParseID(s)
 }
 
-// idString is the hex id, or "" for the zero hash.
-func idString(h plumbing.Hash) string {
+// IDString is the hex id, or "" for the zero hash.
+func IDString(h plumbing.Hash) string {
 	if h.IsZero() {
 		return ""
 	}

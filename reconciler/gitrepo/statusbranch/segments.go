@@ -1,4 +1,4 @@
-package gitrepo
+package statusbranch
 
 import (
 	"bytes"
@@ -17,8 +17,8 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 
 	"berth/reconciler"
+	"berth/reconciler/gitrepo/object"
 	"berth/reconciler/plan"
-	"berth/schema"
 	"berth/schema/audit"
 )
 
@@ -74,7 +74,7 @@ func (e *effort) spend(bytes int) error {
 // segment is how long a segment may be.
 func (e *effort) segment() int {
 	if e == nil {
-		return maxObject
+		return object.MaxObject
 	}
 	return maxSegment
 }
@@ -100,10 +100,10 @@ type LogOrder struct {
 // time. What cannot be read is told as an error with its File and Line, and
 // the reading goes on behind it, unless ctx has ended or the repository is
 // damaged.
-func (r *Repo) Events(ctx context.Context, commit string, o LogOrder) iter.Seq2[Logged[plan.Event], error] {
+func (r *Branch) Events(ctx context.Context, commit string, o LogOrder) iter.Seq2[Logged[plan.Event], error] {
 	return readLog(ctx, r, commit, eventsDir, o, func(line []byte) (e plan.Event, err error) {
 		if err = json.Unmarshal(line, &e); err != nil {
-			return plan.Event{}, fmt.Errorf("not an event: %s", oneLine(err.Error(), maxLine))
+			return plan.Event{}, fmt.Errorf("not an event: %s", object.OneLine(err.Error(), object.MaxLine))
 		}
 		if e.EventID == "" || e.EventType == "" {
 			return plan.Event{}, errors.New("not an event: it has no event_id or no event_type")
@@ -124,14 +124,14 @@ const (
 // EventsSince reads the event log of a commit of berth/status newest first, as
 // reconciler.EventReader has it: the hours since a time, and no more than the
 // bounds above, which is logged. A line that cannot be read is passed over.
-func (r *Repo) EventsSince(ctx context.Context, commit string, since time.Time) iter.Seq2[plan.Event, error] {
+func (r *Branch) EventsSince(ctx context.Context, commit string, since time.Time) iter.Seq2[plan.Event, error] {
 	first := eventsDir + "/" + since.UTC().Add(-time.Hour).Format(hourFormat)
 	return func(yield func(plan.Event, error) bool) {
 		older := 0
 		for l, err := range r.Events(ctx, commit, LogOrder{NewestFirst: true, effort: &effort{maxEventsOpened, maxEventsBytes}}) {
 			switch {
 			case errors.Is(err, errTooMuch):
-				r.options.Log.Warn("event log is too long; older events are not read", "since", since.UTC())
+				r.Log.Warn("event log is too long; older events are not read", "since", since.UTC())
 				return
 			case err != nil && l.File == eventsDir:
 				yield(plan.Event{}, err)
@@ -151,11 +151,11 @@ func (r *Repo) EventsSince(ctx context.Context, commit string, since time.Time) 
 
 // Audit is Events of the audit log. Only records in canonical form are read;
 // whether they form a chain is for audit.Verify to say.
-func (r *Repo) Audit(ctx context.Context, commit string, o LogOrder) iter.Seq2[Logged[audit.Record], error] {
+func (r *Branch) Audit(ctx context.Context, commit string, o LogOrder) iter.Seq2[Logged[audit.Record], error] {
 	return readLog(ctx, r, commit, auditDir, o, func(line []byte) (audit.Record, error) {
 		rec, err := audit.Decode(line)
 		if err != nil {
-			err = errors.New(oneLine(err.Error(), maxLine))
+			err = errors.New(object.OneLine(err.Error(), object.MaxLine))
 		}
 		return rec, err
 	})
@@ -166,7 +166,7 @@ func (r *Repo) Audit(ctx context.Context, commit string, o LogOrder) iter.Seq2[L
 // as far as that effort goes. Where it ends before there is enough, or at a
 // directory that cannot be read, the first line says so. An error says nothing of
 // the log.
-func (r *Repo) AuditTail(ctx context.Context, commit string, since time.Time, least int) ([]audit.Line, error) {
+func (r *Branch) AuditTail(ctx context.Context, commit string, since time.Time, least int) ([]audit.Line, error) {
 	first := auditDir + "/" + since.UTC().Add(-time.Hour).Format(hourFormat)
 	var tail []audit.Line
 	for l, err := range r.Audit(ctx, commit, LogOrder{NewestFirst: true, effort: &effort{maxTailOpened, maxTailBytes}}) {
@@ -187,13 +187,13 @@ func (r *Repo) AuditTail(ctx context.Context, commit string, since time.Time, le
 	return tail, nil
 }
 
-func readLog[T any](ctx context.Context, r *Repo, commit, dir string, o LogOrder, decode func([]byte) (T, error)) iter.Seq2[Logged[T], error] {
+func readLog[T any](ctx context.Context, r *Branch, commit, dir string, o LogOrder, decode func([]byte) (T, error)) iter.Seq2[Logged[T], error] {
 	if o.Stray == nil {
 		o.Stray = func(string, string) {}
 	}
 	return func(yield func(Logged[T], error) bool) {
 		fail := func(err error) { yield(Logged[T]{File: dir}, fmt.Errorf("read %s: %w", dir, err)) }
-		root, err := r.root(commit)
+		root, err := r.Root(commit)
 		if err != nil {
 			fail(err)
 			return
@@ -201,7 +201,7 @@ func readLog[T any](ctx context.Context, r *Repo, commit, dir string, o LogOrder
 		if root.IsZero() {
 			return
 		}
-		e, err := r.lookup(root, dir)
+		e, err := r.Lookup(root, dir)
 		if err != nil {
 			fail(err)
 			return
@@ -271,7 +271,7 @@ func readSegment[T any](path string, data []byte, newestFirst bool, decode func(
 // segment is one file of a log.
 type segment struct {
 	path            string
-	entry           entry
+	entry           object.Entry
 	sequence, epoch uint64
 }
 
@@ -294,8 +294,8 @@ func (l loaded) first() uint64 {
 }
 
 // load reads a segment within the effort of o.
-func (r *Repo) load(seg segment, o LogOrder) (loaded, error) {
-	data, warning, err := r.blob(seg.entry, o.effort.segment())
+func (r *Branch) load(seg segment, o LogOrder) (loaded, error) {
+	data, warning, err := r.Blob(seg.entry, o.effort.segment())
 	size := len(data)
 	if warning != "" { // to find that out may have cost as much as it may
 		size = o.effort.segment()
@@ -311,7 +311,7 @@ func (r *Repo) load(seg segment, o LogOrder) (loaded, error) {
 
 // lastSequence returns the sequence of a log's last line by revision.yaml, or the
 // largest there is if that does not say.
-func (r *Repo) lastSequence(root plumbing.Hash, dir string) uint64 {
+func (r *Branch) lastSequence(root plumbing.Hash, dir string) uint64 {
 	rev, warning, err := r.readRevision(root)
 	last := rev.Sequence
 	if dir == auditDir {
@@ -386,12 +386,12 @@ func newestFirst(last uint64) func(iter.Seq2[[]segment, error], func(segment) (l
 // hours walks the directories below dir that hold segments, which are depth levels
 // down, in the order of their dates or the reverse of it. It yields what stands in
 // each, in no order.
-func (r *Repo) hours(ctx context.Context, path string, dir entry, depth int, o LogOrder) iter.Seq2[[]segment, error] {
+func (r *Branch) hours(ctx context.Context, path string, dir object.Entry, depth int, o LogOrder) iter.Seq2[[]segment, error] {
 	return func(yield func([]segment, error) bool) {
-		if dir.id.IsZero() {
+		if dir.ID.IsZero() {
 			return
 		}
-		if !dir.dir() {
+		if !dir.IsDir() {
 			o.Stray(path, "a directory should be here")
 			return
 		}
@@ -399,7 +399,7 @@ func (r *Repo) hours(ctx context.Context, path string, dir entry, depth int, o L
 			yield(nil, err)
 			return
 		}
-		below, err := r.logEntries(path, dir.id, depth, o)
+		below, err := r.logEntries(path, dir.ID, depth, o)
 		if err != nil {
 			yield(nil, fmt.Errorf("%s: %w", path, err))
 			return
@@ -424,12 +424,12 @@ func (r *Repo) hours(ctx context.Context, path string, dir entry, depth int, o L
 
 // logEntries are the entries of a log's directory that have a place there:
 // segments, or directories, whose number is then their sequence.
-func (r *Repo) logEntries(path string, dir plumbing.Hash, depth int, o LogOrder) ([]segment, error) {
-	entries, err := r.listed(dir)
+func (r *Branch) logEntries(path string, dir plumbing.Hash, depth int, o LogOrder) ([]segment, error) {
+	entries, err := r.Entries(dir)
 	if err == nil {
 		size := 0
 		for _, e := range entries {
-			size += len(e.name) + len(e.id)
+			size += len(e.Name) + len(e.ID)
 		}
 		err = o.effort.spend(size)
 	}
@@ -438,15 +438,15 @@ func (r *Repo) logEntries(path string, dir plumbing.Hash, depth int, o LogOrder)
 	}
 	var below []segment
 	for _, e := range entries {
-		s := segment{path: join(path, pathName(e.name)), entry: e}
+		s := segment{path: object.Join(path, object.PathName(e.Name)), entry: e}
 		var ok bool
 		if depth == 0 {
-			s.sequence, s.epoch, ok = segmentName(e.name)
+			s.sequence, s.epoch, ok = segmentName(e.Name)
 		} else {
-			s.sequence, ok = logNumber(e.name, [...]int{2, 2, 2, 4}[depth-1])
+			s.sequence, ok = logNumber(e.Name, [...]int{2, 2, 2, 4}[depth-1])
 			ok = ok && isDate(s.path, depth)
 		}
-		if !ok || e.dir() != (depth > 0) {
+		if !ok || e.IsDir() != (depth > 0) {
 			o.Stray(s.path, "no place for a segment")
 			continue
 		}
@@ -528,29 +528,8 @@ func (w *statusWriter) segment(dir string, at time.Time, sequence, epoch uint64,
 	if err != nil {
 		return err
 	}
-	if !there.id.IsZero() && there.id != hashObject(plumbing.BlobObject, data) {
+	if !there.ID.IsZero() && there.ID != object.Hash(plumbing.BlobObject, data) {
 		return fmt.Errorf("%s holds something else: the sequence number was used before: %w", path, reconciler.ErrConflict)
 	}
 	return w.put(path, data)
-}
-
-// blob reads a plain file of at most limit bytes, or says why it is none. An
-// error is damage to the mirror.
-func (r *Repo) blob(e entry, limit int) (data []byte, warning string, err error) {
-	if e.mode != schema.ModePlain {
-		return nil, "not a plain file", nil
-	}
-	kind, data, more, err := r.read(e.id, limit)
-	switch {
-	case err != nil && more:
-		return nil, fmt.Sprintf("larger than %d bytes", limit), nil
-	case err != nil:
-		r.damaged("read status", err)
-		return nil, "", err
-	case kind != plumbing.BlobObject:
-		return nil, "not a file", nil
-	case more:
-		return nil, fmt.Sprintf("larger than %d bytes", limit), nil
-	}
-	return data, "", nil
 }

@@ -1,4 +1,4 @@
-package gitrepo
+package composed
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 
 	"berth/reconciler"
+	"berth/reconciler/gitrepo"
+	"berth/reconciler/gitrepo/object"
 	"berth/schema"
 )
 
@@ -21,45 +23,45 @@ const tenantFile = "tenant.yaml"
 // builder composes trees. It reads those it made itself too, before any store
 // holds them.
 type builder struct {
-	repo *Repo
-	also *Repo // where a tenant's objects are that repo does not hold yet; nil: nowhere
-	set  objectSet
+	repo *gitrepo.Repo
+	also *gitrepo.Repo // where a tenant's objects are that repo does not hold yet; nil: nowhere
+	set  object.Batch
 	made map[plumbing.Hash][]byte
 }
 
-func (b *builder) tree(h plumbing.Hash) ([]entry, error) {
+func (b *builder) tree(h plumbing.Hash) ([]object.Entry, error) {
 	if data, ok := b.made[h]; ok {
-		return parseTree(data)
+		return object.ParseTree(data)
 	}
-	if b.also != nil && b.also.mirror.has(h) {
-		return b.also.tree(h)
+	if b.also != nil && b.also.Mirror.Has(h) {
+		return b.also.Tree(h)
 	}
-	return b.repo.tree(h)
+	return b.repo.Tree(h)
 }
 
-func (b *builder) put(entries []entry) plumbing.Hash {
+func (b *builder) put(entries []object.Entry) plumbing.Hash {
 	if b.made == nil {
 		b.made = map[plumbing.Hash][]byte{}
 	}
-	data := encodeTree(entries)
-	h := b.set.add(plumbing.TreeObject, data)
+	data := object.EncodeTree(entries)
+	h := b.set.Add(plumbing.TreeObject, data)
 	b.made[h] = data
 	return h
 }
 
 // named is the entry of a name; the zero one where there is none.
-func named(entries []entry, name string) entry {
-	if i := slices.IndexFunc(entries, func(e entry) bool { return e.name == name }); i >= 0 {
+func named(entries []object.Entry, name string) object.Entry {
+	if i := slices.IndexFunc(entries, func(e object.Entry) bool { return e.Name == name }); i >= 0 {
 		return entries[i]
 	}
-	return entry{}
+	return object.Entry{}
 }
 
 // with is entries with e in the place of what has its name; an entry without id
 // takes that away.
-func with(entries []entry, e entry) []entry {
-	out := slices.DeleteFunc(slices.Clone(entries), func(x entry) bool { return x.name == e.name })
-	if !e.id.IsZero() {
+func with(entries []object.Entry, e object.Entry) []object.Entry {
+	out := slices.DeleteFunc(slices.Clone(entries), func(x object.Entry) bool { return x.Name == e.Name })
+	if !e.ID.IsZero() {
 		out = append(out, e)
 	}
 	return out
@@ -67,9 +69,9 @@ func with(entries []entry, e entry) []entry {
 
 // directory is the directory of a name among entries, none if something else
 // stands there.
-func (b *builder) directory(entries []entry, name string) ([]entry, error) {
-	if e := named(entries, name); e.dir() {
-		return b.tree(e.id)
+func (b *builder) directory(entries []object.Entry, name string) ([]object.Entry, error) {
+	if e := named(entries, name); e.IsDir() {
+		return b.tree(e.ID)
 	}
 	return nil, nil
 }
@@ -77,8 +79,8 @@ func (b *builder) directory(entries []entry, name string) ([]entry, error) {
 // passedOver says of what stands in the root of a tenant's repository that it is
 // about the repository and not of the estate: what is hidden, such as .github, and
 // files such as LICENSE. schema/estate reads directories by the same rule.
-func passedOver(e entry) bool {
-	return strings.HasPrefix(e.name, ".") || !e.dir() && !strings.Contains(e.name, ".")
+func passedOver(e object.Entry) bool {
+	return strings.HasPrefix(e.Name, ".") || !e.IsDir() && !strings.Contains(e.Name, ".")
 }
 
 // joined is a tenant's directory: its tenant.yaml as in own, and everything else
@@ -93,7 +95,7 @@ func (b *builder) joined(own, other plumbing.Hash) (plumbing.Hash, error) {
 		return own, err
 	}
 	file := named(of, tenantFile)
-	file.name = tenantFile
+	file.Name = tenantFile
 	return b.put(with(slices.DeleteFunc(rest, passedOver), file)), nil
 }
 
@@ -104,22 +106,22 @@ func (b *builder) tenant(whole plumbing.Hash, tenant string, root plumbing.Hash)
 	if err != nil {
 		return whole, err
 	}
-	tenants, err := b.directory(top, tenantsDir)
+	tenants, err := b.directory(top, object.TenantsDir)
 	if err != nil {
 		return whole, err
 	}
-	dir, err := b.joined(named(tenants, tenant).id, root)
+	dir, err := b.joined(named(tenants, tenant).ID, root)
 	if err != nil {
-		return whole, fmt.Errorf("%s/%s: %w", tenantsDir, tenant, err)
+		return whole, fmt.Errorf("%s/%s: %w", object.TenantsDir, tenant, err)
 	}
-	return b.placed(top, with(tenants, entry{mode: modeDir, name: tenant, id: dir})), nil
+	return b.placed(top, with(tenants, object.Entry{Mode: object.ModeDir, Name: tenant, ID: dir})), nil
 }
 
 // placed is a tree with these tenants.
-func (b *builder) placed(top, tenants []entry) plumbing.Hash {
-	dir := entry{name: tenantsDir, mode: modeDir}
+func (b *builder) placed(top, tenants []object.Entry) plumbing.Hash {
+	dir := object.Entry{Name: object.TenantsDir, Mode: object.ModeDir}
 	if len(tenants) > 0 {
-		dir.id = b.put(tenants)
+		dir.ID = b.put(tenants)
 	}
 	return b.put(with(top, dir))
 }
@@ -128,20 +130,20 @@ func (b *builder) placed(top, tenants []entry) plumbing.Hash {
 // in st, each with the tenant.yaml that the platform's tree has. Those that back
 // says of stay as the platform has them, and are returned, sorted. It reads
 // nothing of the tenants whose directories are as they were.
-func (b *builder) platform(st composed, tree plumbing.Hash, back func(tenant string, dir entry) bool) (whole plumbing.Hash, returned []string, err error) {
+func (b *builder) platform(st composed, tree plumbing.Hash, back func(tenant string, dir object.Entry) bool) (whole plumbing.Hash, returned []string, err error) {
 	if len(st.tenants) == 0 {
 		return tree, nil, nil
 	}
-	var tops, tenants [3][]entry // now, before, and as composed before
-	last, err := b.repo.commit(st.platform)
+	var tops, tenants [3][]object.Entry // now, before, and as composed before
+	last, err := b.repo.Commit(st.platform)
 	if err != nil {
 		return tree, nil, err
 	}
-	for i, h := range []plumbing.Hash{tree, last.tree, st.tree} {
+	for i, h := range []plumbing.Hash{tree, last.Tree, st.tree} {
 		if tops[i], err = b.tree(h); err != nil {
 			return tree, nil, err
 		}
-		if tenants[i], err = b.directory(tops[i], tenantsDir); err != nil {
+		if tenants[i], err = b.directory(tops[i], object.TenantsDir); err != nil {
 			return tree, nil, err
 		}
 	}
@@ -154,8 +156,8 @@ func (b *builder) platform(st composed, tree plumbing.Hash, back func(tenant str
 			returned = append(returned, t)
 			continue
 		default:
-			if stands.id, err = b.joined(dir.id, stands.id); err != nil {
-				return tree, nil, fmt.Errorf("%s/%s: %w", tenantsDir, t, err)
+			if stands.ID, err = b.joined(dir.ID, stands.ID); err != nil {
+				return tree, nil, fmt.Errorf("%s/%s: %w", object.TenantsDir, t, err)
 			}
 		}
 		now = with(now, stands)
@@ -169,12 +171,12 @@ func (b *builder) platform(st composed, tree plumbing.Hash, back func(tenant str
 // returns says of a tenant's directory in the platform's repository whether it is
 // the tenant's again: it has no tenant.yaml, or one that names no repository. One
 // that cannot be read says nothing.
-func (k *composer) returns(ctx context.Context, b *builder) func(string, entry) bool {
-	return func(tenant string, dir entry) bool {
-		if !dir.dir() {
+func (k *estateComposer) returns(ctx context.Context, b *builder) func(string, object.Entry) bool {
+	return func(tenant string, dir object.Entry) bool {
+		if !dir.IsDir() {
 			return true
 		}
-		n, err := k.names(ctx, b, tenant, dir.id)
+		n, err := k.names(ctx, b, tenant, dir.ID)
 		return err == nil && n.known && n.repository == nil
 	}
 }
@@ -187,7 +189,7 @@ type naming struct {
 }
 
 // names reads it.
-func (k *composer) names(ctx context.Context, b *builder, tenant string, dir plumbing.Hash) (naming, error) {
+func (k *estateComposer) names(ctx context.Context, b *builder, tenant string, dir plumbing.Hash) (naming, error) {
 	n := naming{dir: dir}
 	entries, err := b.tree(dir)
 	if errors.Is(err, reconciler.ErrUnreadable) {
@@ -197,15 +199,15 @@ func (k *composer) names(ctx context.Context, b *builder, tenant string, dir plu
 		return n, err
 	}
 	file := named(entries, tenantFile)
-	if file.id.IsZero() {
+	if file.ID.IsZero() {
 		n.known = true
 		return n, nil
 	}
-	if file.mode != schema.ModePlain {
+	if file.Mode != schema.ModePlain {
 		return n, nil
 	}
 	const most = 64<<10 + 1 // what is longer is no document
-	_, data, _, err := b.repo.read(file.id, most)
+	_, data, _, err := b.repo.Read(file.ID, most)
 	if err != nil {
 		return n, err
 	}

@@ -1,4 +1,4 @@
-package gitrepo_test
+package composed_test
 
 import (
 	"context"
@@ -18,6 +18,7 @@ import (
 
 	"berth/reconciler"
 	"berth/reconciler/gitrepo"
+	"berth/reconciler/gitrepo/composed"
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/provenance"
 )
@@ -27,7 +28,7 @@ type composite struct {
 	t        testing.TB
 	platform *gittest.Server
 	tenants  map[string]*gittest.Server
-	listed   []gitrepo.Tenant
+	listed   []composed.Tenant
 }
 
 func newComposite(t testing.TB) *composite {
@@ -38,7 +39,7 @@ func newComposite(t testing.TB) *composite {
 	files := map[string]string{"README.md": "estate\n", "platform/nodes/gpu-1.yaml": "node gpu-1\n", "tenants/law/tenant.yaml": "law\n", "tenants/law/policy.yaml": "law policy\n"}
 	for name, s := range w.tenants {
 		files["tenants/"+name+"/tenant.yaml"] = "repository " + s.URL + "\n"
-		w.listed = append(w.listed, gitrepo.Tenant{Name: name, URL: s.URL})
+		w.listed = append(w.listed, composed.Tenant{Name: name, URL: s.URL})
 	}
 	files["tenants/physics/policy.yaml"] = "left from before\n"
 	w.platform = gittest.New(t, files)
@@ -46,7 +47,7 @@ func newComposite(t testing.TB) *composite {
 }
 
 // document reads what these tests have for a tenant.yaml.
-func document(_ context.Context, _ string, text []byte) (*gitrepo.TenantRepository, bool) {
+func document(_ context.Context, _ string, text []byte) (*composed.TenantRepository, bool) {
 	url, names := strings.CutPrefix(strings.TrimSpace(string(text)), "repository ")
 	if !names {
 		return nil, !strings.HasPrefix(string(text), "broken")
@@ -55,20 +56,20 @@ func document(_ context.Context, _ string, text []byte) (*gitrepo.TenantReposito
 	if !ok {
 		branch = "main"
 	}
-	return &gitrepo.TenantRepository{URL: url, Branch: branch}, true
+	return &composed.TenantRepository{URL: url, Branch: branch}, true
 }
 
-func (w *composite) open(dir string) *gitrepo.Composed {
+func (w *composite) open(dir string) *composed.Composed {
 	w.t.Helper()
-	r, err := gitrepo.OpenComposed(w.t.Context(), gitrepo.Options{URL: w.platform.URL, Dir: dir, Timeout: 20 * time.Second},
-		gitrepo.Composition{Tenants: w.listed, Document: document, Wait: 15 * time.Second, MaxTenant: 1 << 20})
+	r, err := composed.OpenComposed(w.t.Context(), gitrepo.Options{URL: w.platform.URL, Dir: dir, Timeout: 20 * time.Second},
+		composed.Composition{Tenants: w.listed, Document: document, Wait: 15 * time.Second, MaxTenant: 1 << 20})
 	require.NoError(w.t, err)
 	w.t.Cleanup(func() { _ = r.Close() })
 	return r
 }
 
 // enforced brings the estate into force as it stands, and fetches again.
-func (w *composite) enforced(r *gitrepo.Composed) reconciler.Tips {
+func (w *composite) enforced(r *composed.Composed) reconciler.Tips {
 	w.t.Helper()
 	tips, err := r.Fetch(w.t.Context())
 	require.NoError(w.t, err)
@@ -79,12 +80,12 @@ func (w *composite) enforced(r *gitrepo.Composed) reconciler.Tips {
 	return tips
 }
 
-func (w *composite) fetch(r *gitrepo.Composed) map[string]string {
+func (w *composite) fetch(r *composed.Composed) map[string]string {
 	w.t.Helper()
 	return contents(w.t, r.Repo, w.tip(r))
 }
 
-func (w *composite) tip(r *gitrepo.Composed) string {
+func (w *composite) tip(r *composed.Composed) string {
 	w.t.Helper()
 	tips, err := r.Fetch(w.t.Context())
 	require.NoError(w.t, err)
@@ -112,7 +113,7 @@ func (w *composite) want() map[string]string {
 }
 
 // subjects are the sources of the commits from one to another, newest first.
-func subjects(t testing.TB, r *gitrepo.Composed, from, to string) (out []string) {
+func subjects(t testing.TB, r *composed.Composed, from, to string) (out []string) {
 	t.Helper()
 	commits, err := r.Log(t.Context(), from, to, 100)
 	require.NoError(t, err)
@@ -295,8 +296,8 @@ func TestComposedOneTenantStopsNobody(t *testing.T) {
 func TestComposedHangingTenant(t *testing.T) {
 	t.Parallel()
 	w := newComposite(t)
-	r, err := gitrepo.OpenComposed(t.Context(), gitrepo.Options{URL: w.platform.URL, Dir: t.TempDir(), Timeout: time.Minute},
-		gitrepo.Composition{Tenants: w.listed, Document: document, Wait: 2 * time.Second})
+	r, err := composed.OpenComposed(t.Context(), gitrepo.Options{URL: w.platform.URL, Dir: t.TempDir(), Timeout: time.Minute},
+		composed.Composition{Tenants: w.listed, Document: document, Wait: 2 * time.Second})
 	require.NoError(t, err)
 	defer r.Close()
 	w.enforced(r)
@@ -312,7 +313,7 @@ func TestComposedOnlyWhatIsListed(t *testing.T) {
 	t.Parallel()
 	w := newComposite(t)
 	other := gittest.New(t, map[string]string{"policy.yaml": "other\n"})
-	w.listed = slices.DeleteFunc(w.listed, func(l gitrepo.Tenant) bool { return l.Name == "biology" })
+	w.listed = slices.DeleteFunc(w.listed, func(l composed.Tenant) bool { return l.Name == "biology" })
 	w.listed[0].URL = other.URL
 	r := w.open(t.TempDir())
 	tips := w.enforced(r)
@@ -324,8 +325,8 @@ func TestComposedOnlyWhatIsListed(t *testing.T) {
 		require.Empty(t, s.Requests())
 	}
 	for _, url := range []string{"file:///tmp/x", "git://h/x", "https://u:p@h/x", "/tmp/x"} {
-		_, err := gitrepo.OpenComposed(t.Context(), gitrepo.Options{URL: w.platform.URL, Dir: t.TempDir()},
-			gitrepo.Composition{Tenants: []gitrepo.Tenant{{Name: "physics", URL: url}}, Document: document})
+		_, err := composed.OpenComposed(t.Context(), gitrepo.Options{URL: w.platform.URL, Dir: t.TempDir()},
+			composed.Composition{Tenants: []composed.Tenant{{Name: "physics", URL: url}}, Document: document})
 		require.Error(t, err, url)
 	}
 
@@ -352,7 +353,7 @@ func TestComposedAWordyServer(t *testing.T) {
 	defer wordy.Close()
 	w := newComposite(t)
 	w.platform.MustCommit(t, "main", gittest.Commit{Message: "elsewhere", Files: map[string]string{"tenants/physics/tenant.yaml": "repository " + wordy.URL + "/r\n"}})
-	w.listed[slices.IndexFunc(w.listed, func(l gitrepo.Tenant) bool { return l.Name == "physics" })].URL = wordy.URL + "/r"
+	w.listed[slices.IndexFunc(w.listed, func(l composed.Tenant) bool { return l.Name == "physics" })].URL = wordy.URL + "/r"
 	r := w.open(t.TempDir())
 	w.enforced(r)
 	require.ErrorContains(t, r.Refused()["physics"], "go away")
@@ -424,7 +425,7 @@ func TestComposedBySeveral(t *testing.T) {
 		w.tenants["physics"].MustCommit(t, "main", gittest.Commit{Message: "p", Files: map[string]string{"policy.yaml": fmt.Sprint("p", i)}})
 		w.platform.MustCommit(t, "main", gittest.Commit{Message: "n", Files: map[string]string{"platform/nodes/n.yaml": fmt.Sprint("n", i)}})
 		tips := make(chan error, 2)
-		for _, r := range []*gitrepo.Composed{a, b} {
+		for _, r := range []*composed.Composed{a, b} {
 			go func() {
 				_, err := r.Fetch(context.WithoutCancel(t.Context()))
 				tips <- err

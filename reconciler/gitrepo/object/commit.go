@@ -1,0 +1,145 @@
+package object
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-git/go-git/v5/plumbing"
+
+	"berth/reconciler"
+)
+
+// Commit is a commit object, as far as Berth reads it.
+type Commit struct {
+	ID                        plumbing.Hash
+	Tree                      plumbing.Hash
+	Parents                   []plumbing.Hash
+	Author, Email             string
+	committer, committerEmail string
+	When                      int64 // committer's time, Unix seconds; anyone may have made it up
+	Message                   string
+}
+
+// parseCommit reads a commit's raw bytes. Headers it does not know, such as
+// signatures, are skipped.
+func parseCommit(id plumbing.Hash, b []byte) (Commit, error) {
+	c := Commit{ID: id}
+	head, message, _ := bytes.Cut(b, []byte("\n\n"))
+	c.Message = string(message)
+	for line := range strings.SplitSeq(string(head), "\n") {
+		key, value, _ := strings.Cut(line, " ")
+		switch key {
+		case "tree", "parent":
+			h, err := ParseID(value)
+			if err != nil {
+				return c, fmt.Errorf("malformed commit: %s: %w", key, err)
+			}
+			if key == "parent" {
+				c.Parents = append(c.Parents, h)
+			} else if c.Tree.IsZero() {
+				c.Tree = h
+			}
+		case "author":
+			c.Author, c.Email, _ = parsePerson(value)
+		case "committer":
+			c.committer, c.committerEmail, c.When = parsePerson(value)
+		}
+	}
+	if c.Tree.IsZero() {
+		return c, fmt.Errorf("malformed commit: no tree")
+	}
+	return c, nil
+}
+
+// parsePerson reads "Name <mail> seconds zone".
+func parsePerson(s string) (name, email string, when int64) {
+	open, shut := strings.LastIndexByte(s, '<'), strings.LastIndexByte(s, '>')
+	if open < 0 || shut < open {
+		return strings.TrimSpace(s), "", 0
+	}
+	seconds, _, _ := strings.Cut(strings.TrimSpace(s[shut+1:]), " ")
+	when, _ = strconv.ParseInt(seconds, 10, 64) // an impossible time is no time
+	return strings.TrimSpace(s[:open]), s[open+1 : shut], when
+}
+
+// EncodeCommit is the raw commit object.
+func EncodeCommit(tree plumbing.Hash, parents []plumbing.Hash, who string, now time.Time, message string) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "tree %s\n", tree)
+	for _, p := range parents {
+		fmt.Fprintf(&b, "parent %s\n", p)
+	}
+	stamp := fmt.Sprintf("%s %d +0000", who, now.Unix())
+	fmt.Fprintf(&b, "author %s\ncommitter %s\n\n%s\n", stamp, stamp, strings.TrimRight(message, "\n"))
+	return b.Bytes()
+}
+
+// Public is the commit as the loop sees it.
+func (c Commit) Public() reconciler.Commit {
+	subject, _, _ := strings.Cut(c.Message, "\n")
+	out := reconciler.Commit{ID: c.ID.String(), Subject: subject, Author: c.Author, Email: c.Email, When: time.Unix(c.When, 0).UTC()}
+	for _, p := range c.Parents {
+		out.Parents = append(out.Parents, p.String())
+	}
+	return out
+}
+
+// Body is the message without its trailers.
+func (c Commit) Body() string {
+	text := strings.TrimRight(c.Message, "\n")
+	if i := strings.LastIndex(text, "\n\n"); i >= 0 {
+		return text[:i]
+	}
+	return text
+}
+
+// Trailer is the value of the last trailer of that name, or "".
+func (c Commit) Trailer(name string) string {
+	if all := c.Trailers(name); len(all) > 0 {
+		return all[len(all)-1]
+	}
+	return ""
+}
+
+// Trailers are the values of the trailers of that name in a message that Berth
+// wrote: one line each in the last paragraph.
+func (c Commit) Trailers(name string) []string {
+	text := strings.TrimRight(c.Message, "\n")
+	i := strings.LastIndex(text, "\n\n")
+	var out []string
+	for line := range strings.SplitSeq(text[i+1:], "\n") {
+		if v, ok := strings.CutPrefix(line, name+": "); ok {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// OneLine makes text fit for one line of a commit message: no control
+// characters, and not endless.
+func OneLine(s string, limit int) string {
+	s = strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r < 0x20 || r == 0x7f }), " ")
+	if len(s) > limit {
+		s = strings.ToValidUTF8(s[:limit], "") + "…"
+	}
+	return s
+}
+
+// Identity returns "Name <email>" for a commit header, without characters that could
+// end the header. The defaults are Berth and berth@localhost.
+func Identity(name, email string) string {
+	clean := func(s, fallback string) string {
+		s = strings.TrimSpace(strings.Map(func(c rune) rune {
+			if c < 0x20 || strings.ContainsRune("<>", c) {
+				return -1
+			}
+			return c
+		}, s))
+		return cmp.Or(s, fallback)
+	}
+	return clean(name, "Berth") + " <" + clean(email, "berth@localhost") + ">"
+}

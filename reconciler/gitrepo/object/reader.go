@@ -1,0 +1,239 @@
+package object
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/go-git/go-git/v5/plumbing"
+	"golang.org/x/sync/singleflight"
+
+	"berth/reconciler"
+	"berth/schema"
+)
+
+// Reader reads objects of the mirror, and those of the scratch store beside it.
+// Safe for concurrent use.
+type Reader struct {
+	Log *slog.Logger
+
+	// swap guards the places of the stores on disk. Git programs and readers hold it
+	// shared; replacing a store holds it alone.
+	Swap    sync.RWMutex
+	Mirror  *Store
+	Scratch *Store // heads of pull requests, and trees that merges made
+	Older   *Store // the scratch store before, only for reading; nil: none
+
+	Trees   knownTrees
+	reading singleflight.Group // of trees
+	files   knownFiles
+	Broken  atomic.Bool // an object of the mirror was unreadable: fetch it anew
+}
+
+// Damaged notes that the mirror cannot be trusted; the next Fetch replaces it.
+func (r *Reader) Damaged(what string, err error) {
+	if !r.Broken.Swap(true) {
+		r.Log.Warn("mirror is damaged; the next fetch replaces it", "during", what, "error", err.Error())
+	}
+}
+
+// object reads an object from the mirror, or from the scratch store.
+func (r *Reader) object(h plumbing.Hash) (plumbing.ObjectType, []byte, error) {
+	kind, data, _, err := r.Read(h, MaxObject)
+	return kind, data, err
+}
+
+func (r *Reader) Read(h plumbing.Hash, limit int) (plumbing.ObjectType, []byte, bool, error) {
+	r.Swap.RLock()
+	defer r.Swap.RUnlock()
+	kind, data, more, err := r.Mirror.Read(h, limit)
+	if errors.Is(err, errAbsent) {
+		kind, data, more, err = r.Scratch.Read(h, limit)
+	}
+	if errors.Is(err, errAbsent) && r.Older != nil {
+		kind, data, more, err = r.Older.Read(h, limit)
+	}
+	if err == nil && more && limit == MaxObject {
+		err = fmt.Errorf("object %s is larger than %d bytes", h, MaxObject)
+	}
+	return kind, data, more, err
+}
+
+// Commit reads a commit. One that is not there is reconciler.ErrNotFound.
+func (r *Reader) Commit(h plumbing.Hash) (Commit, error) {
+	kind, data, err := r.object(h)
+	if errors.Is(err, errAbsent) {
+		return Commit{}, fmt.Errorf("commit %s: %w; it may have to be fetched", h, reconciler.ErrNotFound)
+	}
+	if err != nil {
+		r.Damaged("read commit", err)
+		return Commit{}, err
+	}
+	if kind != plumbing.CommitObject {
+		return Commit{}, fmt.Errorf("%s is a %s, not a commit", h, kind)
+	}
+	return parseCommit(h, data)
+}
+
+// Tree reads a tree. The zero hash is an empty one. That a tree somebody refers
+// to is not there is damage, never emptiness.
+func (r *Reader) Tree(h plumbing.Hash) ([]Entry, error) {
+	entries, err := r.Entries(h)
+	return slices.Clone(entries), err // for the caller to change
+}
+
+// Entries is tree for who changes nothing in it.
+func (r *Reader) Entries(h plumbing.Hash) ([]Entry, error) {
+	if h.IsZero() || h == plumbing.NewHash(emptyTree) {
+		return nil, nil
+	}
+	if known, ok := r.Trees.Get(h); ok {
+		return known, nil
+	}
+	// Who reads ahead and who compares go the same way: one reads, both have it.
+	entries, err, _ := r.reading.Do(string(h[:]), func() (any, error) { return r.list(h) })
+	return entries.([]Entry), err
+}
+
+// list reads a directory and keeps it.
+func (r *Reader) list(h plumbing.Hash) ([]Entry, error) {
+	if known, ok := r.Trees.Get(h); ok {
+		return known, nil // somebody has, just now
+	}
+	kind, data, more, err := r.Read(h, MaxObject)
+	if err != nil && more { // somebody made it so
+		return nil, fmt.Errorf("%w: %w", reconciler.ErrUnreadable, err)
+	}
+	if err != nil {
+		r.Damaged("read tree", err)
+		return nil, incomplete(err)
+	}
+	if kind != plumbing.TreeObject {
+		return nil, fmt.Errorf("%w: %s is a %s, not a tree", reconciler.ErrUnreadable, h, kind)
+	}
+	entries, err := ParseTree(data)
+	if err == nil {
+		r.Trees.Add(h, entries, len(entries))
+	}
+	return entries, err
+}
+
+// Root is the tree of a commit or tree id; the zero hash for "".
+func (r *Reader) Root(id string) (plumbing.Hash, error) {
+	h, err := ParseOptionalID(id)
+	if err != nil || h.IsZero() || id == emptyTree {
+		return h, err
+	}
+	kind, data, err := r.object(h)
+	if errors.Is(err, errAbsent) {
+		return h, fmt.Errorf("commit %s: %w; it may have to be fetched", h, reconciler.ErrNotFound)
+	}
+	if err != nil {
+		r.Damaged("read commit", err)
+		return h, err
+	}
+	switch kind {
+	case plumbing.TreeObject:
+		return h, nil
+	case plumbing.CommitObject:
+		c, err := parseCommit(h, data)
+		return c.Tree, err
+	}
+	return h, fmt.Errorf("%s is a %s, neither commit nor tree", id, kind)
+}
+
+// RootEntries reads the root tree of a commit.
+func (r *Reader) RootEntries(h plumbing.Hash) ([]Entry, error) {
+	c, err := r.Commit(h)
+	if err != nil {
+		return nil, err
+	}
+	return r.Tree(c.Tree)
+}
+
+// LogError logs an error that nobody is handed.
+func (r *Reader) LogError(ctx context.Context, what string, err error) {
+	if err != nil && !errors.Is(err, io.EOF) {
+		r.Log.ErrorContext(ctx, what, "error", err.Error())
+	}
+}
+
+// Lookup is what stands at a path below tree; an entry without id is nothing.
+func (r *Reader) Lookup(tree plumbing.Hash, path string) (Entry, error) {
+	at := Entry{Mode: ModeDir, ID: tree}
+	for name := range strings.SplitSeq(path, "/") {
+		if !at.IsDir() {
+			return Entry{}, nil
+		}
+		entries, err := r.Tree(at.ID)
+		if err != nil {
+			return Entry{}, err
+		}
+		i := slices.IndexFunc(entries, func(e Entry) bool { return PathName(e.Name) == name })
+		if i < 0 {
+			return Entry{}, nil
+		}
+		at = entries[i]
+	}
+	return at, nil
+}
+
+// Blob reads a plain file of at most limit bytes, or says why it is none. An
+// error is damage to the mirror.
+func (r *Reader) Blob(e Entry, limit int) (data []byte, warning string, err error) {
+	if e.Mode != schema.ModePlain {
+		return nil, "not a plain file", nil
+	}
+	kind, data, more, err := r.Read(e.ID, limit)
+	switch {
+	case err != nil && more:
+		return nil, fmt.Sprintf("larger than %d bytes", limit), nil
+	case err != nil:
+		r.Damaged("read status", err)
+		return nil, "", err
+	case kind != plumbing.BlobObject:
+		return nil, "not a file", nil
+	case more:
+		return nil, fmt.Sprintf("larger than %d bytes", limit), nil
+	}
+	return data, "", nil
+}
+
+// PutScratch stores a pack of what no branch holds.
+func (r *Reader) PutScratch(pack []byte) error {
+	if len(pack) <= EmptyPack {
+		return nil
+	}
+	r.Swap.RLock()
+	defer r.Swap.RUnlock()
+	return r.Scratch.AddPack(pack)
+}
+
+// HasTree says whether a tree that a merge made is still there; the scratch store
+// is made anew now and then. A conflict needs none.
+func (r *Reader) HasTree(id string) bool {
+	if id == "" {
+		return true
+	}
+	h, err := ParseID(id)
+	if err != nil {
+		return false
+	}
+	r.Swap.RLock()
+	defer r.Swap.RUnlock()
+	return r.Mirror.Has(h) || r.Scratch.Has(h)
+}
+
+// Current says whether an object is in a store that git programs work on. What
+// they make refers to it, so the older scratch store is none: it goes first.
+func (r *Reader) Current(h plumbing.Hash) bool {
+	r.Swap.RLock()
+	defer r.Swap.RUnlock()
+	return r.Older == nil || r.Mirror.Has(h) || r.Scratch.Has(h)
+}

@@ -1,4 +1,0 @@
-package gitrepo
-
-// statusDirs are the directories of berth/status that hold statuses (DESIGN §3).
-func statusDirs() []string { return []string{"nodes", "platform", tenantsDir} }
