@@ -323,15 +323,22 @@ func (f *forcing) hold(path, reason, message string) {
 	f.held[path] = Held{Key: key, File: path, Reason: reason, Message: message}
 }
 
-// round puts back the files of the first class that has any:
-//
-//  1. changed files wrong in themselves,
-//  2. new files that cannot stand with others, or that a check refuses,
-//  3. changed ones of that sort,
-//  4. what changed under files that did not, and that now cannot stand,
-//  5. of these files, those that yield, which go themselves.
-//
-// Later classes wait, as putting back the earlier may mend them.
+// action puts back one path, for a reason of Held.
+type action struct{ path, reason, message string }
+
+// The classes of a round, in the order in which they are put back. A later class waits:
+// putting back an earlier one may resolve it.
+const (
+	invalidFiles  = iota // changed files that are invalid by themselves
+	newFiles             // new files that contradict others, or that a check refuses
+	changedFiles         // changed ones of that sort
+	neededFiles          // changes that unchanged files depend on
+	yieldingFiles        // unchanged files that yield; they go themselves
+	numberOfClasses
+)
+
+// round puts back the files of the first class that has any, and reports whether there
+// were any.
 func (f *forcing) round(r *Result, refused map[string]schema.Diagnostic) bool {
 	first := map[string]schema.Diagnostic{}
 	for _, d := range r.Diagnostics {
@@ -339,46 +346,26 @@ func (f *forcing) round(r *Result, refused map[string]schema.Diagnostic) bool {
 			first[d.File] = d
 		}
 	}
-	type action struct{ path, reason, message string }
-	var classes [5][]action
-	for _, path := range slices.Sorted(maps.Keys(first)) {
-		if _, crossed := r.Needs[path]; !crossed && f.loose(path) {
-			classes[0] = append(classes[0], action{path, HeldInvalid, first[path].Message})
+	var classes [numberOfClasses][]action
+	for _, path := range sortedKeys(first) {
+		if !r.Waits(path) && f.loose(path) {
+			classes[invalidFiles] = append(classes[invalidFiles], action{path, HeldInvalid, first[path].Message})
 		}
 	}
-	between := func(path, reason, message string) {
-		class := 2
-		if f.was[path] == nil {
-			class = 1
-		}
-		classes[class] = append(classes[class], action{path, reason, message})
-	}
-	for _, path := range slices.Sorted(maps.Keys(r.Needs)) {
-		needs := strings.Join(namedFor(path, r.Needs[path]...), ", ")
-		if f.loose(path) {
-			if d, ok := first[path]; ok && !slices.ContainsFunc(r.Needs[path], f.gone) {
-				between(path, HeldInvalid, d.Message)
-			} else {
-				between(path, HeldNeeds, "needs "+needs+", which does not come into force")
-			}
-			continue
-		}
-		if f.yields(path) {
-			classes[4] = append(classes[4], action{path, HeldNeeds, "needs " + needs + ", which is not as it was"})
-			continue
-		}
-		for _, need := range slices.Concat(r.Needs[path], f.before.uses(path)) {
+	for _, path := range sortedKeys(r.Needs) {
+		for _, a := range f.waiting(r, path, first) {
+			class := f.class(a.path)
 			switch {
-			case !f.loose(need):
-			case f.was[need] != nil:
-				classes[3] = append(classes[3], action{need, HeldNeeds, namedFor(need, path)[0] + " is in force and needs it as it was"})
-			default:
-				classes[3] = append(classes[3], action{need, HeldNeeds, namedFor(need, path)[0] + " is in force and cannot stand beside it"})
+			case f.yields(path) && !f.loose(path):
+				class = yieldingFiles
+			case a.path != path:
+				class = neededFiles
 			}
+			classes[class] = append(classes[class], a)
 		}
 	}
-	for _, path := range slices.Sorted(maps.Keys(refused)) {
-		between(path, HeldDenied, refused[path].Message)
+	for _, path := range sortedKeys(refused) {
+		classes[f.class(path)] = append(classes[f.class(path)], action{path, HeldDenied, refused[path].Message})
 	}
 	for _, actions := range classes {
 		for _, a := range actions {
@@ -394,6 +381,38 @@ func (f *forcing) round(r *Result, refused map[string]schema.Diagnostic) bool {
 		}
 	}
 	return false
+}
+
+// class is that of a changed file that contradicts others.
+func (f *forcing) class(path string) int {
+	if f.was[path] == nil {
+		return newFiles
+	}
+	return changedFiles
+}
+
+// waiting lists the actions for a path that is not in Desired because of other files:
+// on the path itself if it changed or yields, else on the changes it depends on.
+func (f *forcing) waiting(r *Result, path string, first map[string]schema.Diagnostic) (out []action) {
+	needs := strings.Join(namedFor(path, r.Needs[path]...), ", ")
+	switch d, found := first[path]; {
+	case f.loose(path) && found && !slices.ContainsFunc(r.Needs[path], f.gone):
+		return []action{{path, HeldInvalid, d.Message}}
+	case f.loose(path):
+		return []action{{path, HeldNeeds, "needs " + needs + ", which does not come into force"}}
+	case f.yields(path):
+		return []action{{path, HeldNeeds, "needs " + needs + ", which is not as it was"}}
+	}
+	for _, need := range slices.Concat(r.Needs[path], f.before.uses(path)) {
+		switch {
+		case !f.loose(need):
+		case f.was[need] != nil:
+			out = append(out, action{need, HeldNeeds, namedFor(need, path)[0] + " is in force and needs it as it was"})
+		default:
+			out = append(out, action{need, HeldNeeds, namedFor(need, path)[0] + " is in force and cannot stand beside it"})
+		}
+	}
+	return out
 }
 
 // namedFor are files as they may be named to whoever changes path: a file of another

@@ -29,37 +29,21 @@ func (e *estate) claimUsers() {
 	}
 }
 
+// contender is a document with claims, and its tree.
+type contender struct {
+	in     *standing
+	claims []claimant
+}
+
 // contend settles claims that contradict each other.
 func (e *estate) contend() map[string]string {
-	type claiming struct {
-		in     *standing
-		claims []claimant
-	}
-	var docs []claiming
-	stated := map[string]map[string]bool{} // values by claim
+	var docs []contender
 	for _, s := range e.trees {
 		for _, doc := range s.verdict.claims.docs {
-			docs = append(docs, claiming{s, claimsOf(doc)})
-			for _, c := range claimsOf(doc) {
-				put(stated, c.what)[c.is] = true
-			}
+			docs = append(docs, contender{s, claimsOf(doc)})
 		}
 	}
-	claims, owner := map[string]string{}, map[string]claimant{}
-	if e.held != nil {
-		for what, values := range stated {
-			if is, ok := e.held.users[what]; ok && values[is] {
-				claims[what] = is
-			}
-		}
-	}
-	for _, d := range docs { // a document with a claim in force is its owner
-		for _, c := range d.claims {
-			if _, ok := owner[c.what]; !ok && claims[c.what] == c.is {
-				owner[c.what] = c
-			}
-		}
-	}
+	claims, owner := e.claimsInForce(docs)
 	for _, d := range docs {
 		lost := false
 		for _, c := range d.claims {
@@ -69,7 +53,7 @@ func (e *estate) contend() map[string]string {
 			}
 		}
 		if lost {
-			continue // what is out claims nothing
+			continue // a document that is out claims nothing
 		}
 		for _, c := range d.claims {
 			if _, ok := claims[c.what]; !ok {
@@ -78,6 +62,23 @@ func (e *estate) contend() map[string]string {
 		}
 	}
 	return claims
+}
+
+// claimsInForce are the claims in force that a document still makes, each with the
+// first such document as its owner.
+func (e *estate) claimsInForce(docs []contender) (claims map[string]string, owner map[string]claimant) {
+	claims, owner = map[string]string{}, map[string]claimant{}
+	if e.held == nil {
+		return claims, owner
+	}
+	for _, d := range docs {
+		for _, c := range d.claims {
+			if _, ok := claims[c.what]; !ok && e.held.users[c.what] == c.is {
+				claims[c.what], owner[c.what] = c.is, c
+			}
+		}
+	}
+	return claims, owner
 }
 
 // conflict is the finding that a claim of c contradicts one of other.

@@ -12,7 +12,7 @@ import (
 	"berth/schema"
 )
 
-// document is what one file turned out to be. It is immutable and shared
+// Document is what one file turned out to be. It is immutable and shared
 // between loads; it depends on nothing but path, blob and mode.
 type Document struct {
 	File     schema.File
@@ -263,7 +263,7 @@ func decode(kind schema.Kind, data []byte, header *schema.Header) (schema.Docume
 	return doc, nil
 }
 
-// found is a finding in a valid document.
+// Found is a finding in a valid document.
 func Found(doc *Document, path string, severity schema.Severity, code, message string) schema.Diagnostic {
 	at := doc.Header.At(path)
 	return schema.Diagnostic{

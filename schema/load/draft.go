@@ -83,7 +83,7 @@ func prune(value any, path string, bad map[string]bool) (left any, ok bool) {
 	return value, true
 }
 
-// within says whether a path is another, or below it. Nothing is below "", the file.
+// Within says whether a path is another, or below it. Nothing is below "", the file.
 func Within(path, of string) bool {
 	rest, ok := strings.CutPrefix(path, of)
 	return ok && (rest == "" || of != "" && (rest[0] == '.' || rest[0] == '['))

@@ -461,7 +461,7 @@ func (s *shape) lists(value any, path string) (ps []problem) {
 	return ps
 }
 
-// nearest is the name most like got, or "" if none is close: spelt the same
+// Nearest is the name most like got, or "" if none is close: spelt the same
 // but for case and dashes, or at most a third of it mistyped.
 func Nearest(got string, names []string) string {
 	plain := strings.NewReplacer("-", "", "_", "", ".", "")

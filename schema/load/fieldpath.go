@@ -21,7 +21,7 @@ func child(path, key string) string {
 	return path + "." + key
 }
 
-// item is the path of an item of the list at path.
+// Item is the path of an item of the list at path.
 func Item(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
 
 // step is one step of a path: a key, or an index where key is "".
@@ -50,7 +50,7 @@ func cutStep(path string) (first step, rest string) {
 	return step{key: path[:end]}, strings.TrimPrefix(path[end:], ".")
 }
 
-// parent is the path of the mapping or list that path is in.
+// Parent is the path of the mapping or list that path is in.
 func Parent(path string) string {
 	up, _ := lastStep(path)
 	return up
@@ -68,5 +68,5 @@ func lastStep(path string) (up string, last step) {
 	return strings.TrimSuffix(path[:end], "."), last
 }
 
-// items names the items of a list.
+// Items names the items of a list.
 func Items(path string) func(int) string { return func(i int) string { return Item(path, i) } }

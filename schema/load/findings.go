@@ -7,13 +7,12 @@ import (
 	"berth/schema"
 )
 
-// maxFindings is how many findings of one file are told. Who has more learns
-// nothing from them, and a hostile file shall fill neither memory nor a pull
-// request.
+// MaxFindings is the most findings of one file that are shown: more help nobody, and a
+// hostile file must fill neither memory nor a pull request.
 const MaxFindings = 25
 
-// bounded sorts findings and cuts them to maxFindings a file, and says so. What
-// it bounded before stays as it is.
+// Bounded sorts findings and cuts them to MaxFindings a file, with a note about the
+// rest. Findings that it cut before stay unchanged.
 func Bounded(ds []schema.Diagnostic) []schema.Diagnostic {
 	schema.SortDiagnostics(ds)
 	var kept []schema.Diagnostic

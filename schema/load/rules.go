@@ -142,7 +142,7 @@ func accountRules(s *schema.ServiceAccountSpec) (ps []problem) {
 	return append(ps, unlisted(Items("spec.scopes"), s.Scopes, authority.Permissions(), "no permission", "berth explain --roles lists them")...)
 }
 
-// keyBytes is the key itself, however its base64 is written.
+// KeyBytes is the key itself, however its base64 is written.
 func KeyBytes(text string) string {
 	kind, encoded, _ := strings.Cut(text, " ")
 	raw, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(encoded, "="))
