@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -25,6 +27,29 @@ func TestDocumentationLinksResolve(t *testing.T) {
 		for _, m := range link.FindAllSubmatch(text, -1) {
 			_, err := os.Stat(filepath.Join(filepath.Dir(page), string(m[1])))
 			require.NoError(t, err, "%s links to %s", page, m[1])
+		}
+	}
+}
+
+// The page for operators explains each warning and error that the daemon logs.
+func TestOperatePageExplainsEachWarning(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(moduleRoot, "deploy/operate.md"))
+	require.NoError(t, err)
+	var explained []string
+	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllSubmatch(page, -1) {
+		explained = append(explained, string(m[1]))
+	}
+	require.Greater(t, len(explained), 50)
+	logged := regexp.MustCompile(`\.(?:Warn|Error)\((?:ctx, )?"([^"]+)"`)
+	for _, path := range goFiles(t) {
+		if strings.HasSuffix(path, "_test.go") || strings.Contains(path, "/githubtest/") || strings.Contains(path, "/cmd/berth-lab/") {
+			continue
+		}
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		for _, m := range logged.FindAllSubmatch(text, -1) {
+			require.True(t, slices.ContainsFunc(explained, func(e string) bool { return strings.HasPrefix(string(m[1]), e) }),
+				"%s logs %q: add it to deploy/operate.md", path, m[1])
 		}
 	}
 }
