@@ -52,8 +52,8 @@ func TestMoveToAnotherTenantIsADeletionAndACreation(t *testing.T) {
 		first       string
 	}{
 		"both permitted":        {by: "olga", change: move, gone: true, comes: true},
-		"creation not allowed":  {by: "pia", change: move, gone: true, first: "deletes Instance physics.lhc/train and does not create Instance chem.lab/train: creates Instance chem.lab/train needs apps.instance.create"},
-		"deletion not allowed":  {by: "cleo", change: move, comes: true, first: "creates Instance chem.lab/train and does not delete Instance physics.lhc/train: deletes Instance physics.lhc/train needs apps.instance.delete"},
+		"creation not allowed":  {by: "pia", change: move, gone: true, first: "deletes Instance physics.lhc/train and does not create Instance chem.lab/train: creates Instance chem.lab/train: pia lacks apps.instance.create in chem.lab"},
+		"deletion not allowed":  {by: "cleo", change: move, comes: true, first: "creates Instance chem.lab/train and does not delete Instance physics.lhc/train: deletes Instance physics.lhc/train: cleo lacks apps.instance.delete in physics.lhc"},
 		"neither":               {by: "eve", change: move},
 		"creation not valid":    {by: "olga", change: with(move, map[string]string{to: strings.Replace(u1, "version: v1", "version: v9", 1)}), gone: true, first: "deletes Instance physics.lhc/train and does not create Instance chem.lab/train: spec.version: "},
 		"deletion is blocked":   {by: "olga", change: with(move, map[string]string{at + "broken.yaml": broken}), comes: true, first: "creates Instance chem.lab/train and does not delete Instance physics.lhc/train: blocked deletion"},
