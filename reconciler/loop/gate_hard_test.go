@@ -20,10 +20,10 @@ import (
 	"berth/reconciler/plan"
 )
 
-// Promise 1 where a run ends, or a remote fails, in between.
+// These tests cover promise 1 when a daemon ends or a remote fails between two steps.
 
-// cutting is a repository whose remote takes nothing any more once something came
-// into force: what is decided is not told.
+// cutting is a repository whose remote rejects every push after the first change of
+// berth/in-force. The status of that decision is therefore not published.
 type cutting struct {
 	reconciler.Repo
 	armed, cut *atomic.Bool
@@ -55,7 +55,7 @@ func newCutting(armed bool) (cutting, tune) {
 	return c, func(o *loop.Options) { o.Repo = cutting{o.Repo, c.armed, c.cut} }
 }
 
-// sayings is a log in which something is waited for.
+// sayings is a log that records whether a given message was written.
 type sayings struct {
 	of    string
 	heard atomic.Bool
@@ -68,9 +68,9 @@ func (s *sayings) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A run that ends between what came into force and the status of it leaves units
-// whose status speaks of what was before: whoever comes after does nothing to them
-// until it is known which commit brought what.
+// A daemon that ends between publishing a decision and its status leaves outdated unit
+// statuses. The next daemon applies nothing to these units until it knows which commit
+// changed each of them.
 func TestUnrecordedDecisionIsNotApplied(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -87,9 +87,9 @@ func TestUnrecordedDecisionIsNotApplied(t *testing.T) {
 	w.eventually("in force", func() bool { return w.git.Tip(reconciler.BranchInForce) != was })
 	_ = d.stop()
 
-	w.forge.setDown(errDown) // so that nobody can say whose commit it is
+	w.forge.setDown(errDown) // the author of the commit is unknown
 	w.start(withRights)
-	w.eventually("told", func() bool {
+	w.eventually("the status reports the missing commit", func() bool {
 		return strings.Contains(condition2(w.status("train"), "Ready"), "which commit brought it")
 	})
 	require.Equal(t, before, w.effects())
@@ -97,8 +97,7 @@ func TestUnrecordedDecisionIsNotApplied(t *testing.T) {
 	w.held("train", before)
 }
 
-// A plan that is the reviewed one and of which nothing could be begun is compared
-// again when it can be.
+// A plan that matches the review is compared again until its first action starts.
 func TestApprovedPlanIsComparedUntilAnActionStarts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -109,7 +108,7 @@ func TestApprovedPlanIsComparedUntilAnActionStarts(t *testing.T) {
 	said := &sayings{of: "nothing new is started"}
 	held := &sayings{of: "held after the merge"}
 	w.start(cut, func(o *loop.Options) { o.Log = slog.New(slog.NewTextHandler(io.MultiWriter(said, held), nil)) })
-	w.eventually("agreed to, and not begun", said.heard.Load)
+	w.eventually("plan accepted, no action started", said.heard.Load)
 	w.eventually("in force", func() bool { return w.git.Tip(reconciler.BranchInForce) != was })
 	require.Equal(t, before, w.effects())
 	w.drifts("worker-0")
@@ -121,8 +120,8 @@ func TestApprovedPlanIsComparedUntilAnActionStarts(t *testing.T) {
 	w.held("train", before)
 }
 
-// What stands still as its owner asked for is not started as if that were a repair,
-// neither when its start was not shown nor while something else of it is held.
+// A unit that its owner stopped is not started as a repair: neither when its start was
+// not shown, nor while another change of it is held.
 func TestStoppedUnitIsNotStartedAsARepair(t *testing.T) {
 	t.Parallel()
 	for name, workers := range map[string]int{"started again": 2, "started again and changed": 3} {
@@ -140,24 +139,24 @@ func TestStoppedUnitIsNotStartedAsARepair(t *testing.T) {
 			held := w.heldFromTheStart("train")
 			require.Empty(t, held.Stale.Reviewed)
 
-			// It is started once somebody says so.
+			// A command of a user with permission starts it.
 			w.forge.let("ada", reconciler.CanWrite)
-			w.eventually("told", w.toldHeld(commit))
+			w.eventually("held change reported", w.toldHeld(commit))
 			w.comes(w.forge.say(1, "ada", "/berth apply "+commit), reconciler.Accepted)
 			w.eventually("running", w.phase("train", plan.PhaseRunning))
 		})
 	}
 }
 
-// unnaming is a forge that knows of pull requests what became of them, and not yet
-// of commits which one brought them.
+// unnaming is a forge that knows the state of each pull request but not yet which pull
+// request brought a commit.
 type unnaming struct{ *forge }
 
 func (unnaming) PullsOf(context.Context, string) ([]reconciler.PullRequest, error) { return nil, nil }
 
 func TestLateForgeDoesNotReleaseAStalePlan(t *testing.T) {
 	t.Parallel()
-	for name, shown := range map[string]bool{"a plan was shown": true, "none was": false} {
+	for name, shown := range map[string]bool{"a plan was shown": true, "no plan was shown": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
@@ -173,15 +172,15 @@ func TestLateForgeDoesNotReleaseAStalePlan(t *testing.T) {
 			w.merge(pr)
 			require.Equal(t, 1, w.heldFromTheStart("train", late).Pull)
 
-			// What is pushed past every pull request is known to be, and not held.
+			// A direct push is known to belong to no pull request and is not held.
 			w.put(instanceNamed("train", 1))
-			w.eventually("let go", func() bool { s := w.status("train"); return s.Review == nil && s.Phase == plan.PhaseRunning })
+			w.eventually("released", func() bool { s := w.status("train"); return s.Review == nil && s.Phase == plan.PhaseRunning })
 		})
 	}
 }
 
-// A forge that merges may tell first that a pull request is closed.
-func TestPullRequestClosedJustBeforeItIsMerged(t *testing.T) {
+// A forge may report a pull request as closed shortly before it reports the merge.
+func TestPullRequestReportedClosedBeforeMergeIsApplied(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.start()
@@ -192,16 +191,16 @@ func TestPullRequestClosedJustBeforeItIsMerged(t *testing.T) {
 	w.forge.put(closed)
 	reads := func() int { w.forge.mu.Lock(); defer w.forge.mu.Unlock(); return w.forge.read }
 	before := reads()
-	w.eventually("seen to be closed", func() bool { return reads() > before })
+	w.eventually("pull request read after it closed", func() bool { return reads() > before })
 	w.merge(pr)
-	w.eventually("applied, as it was shown", func() bool {
+	w.eventually("reviewed plan applied", func() bool {
 		require.Nil(t, w.stale("train"))
 		return w.running("train", 3)()
 	})
 }
 
-// What an earlier run told of to its end is not told anew, by fewer units, when
-// something of it is repaired later.
+// A rollout that an earlier daemon reported completely is not reported again, with
+// fewer units, after a later repair.
 func TestEndedRolloutIsNotPublishedAfterARestart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -209,34 +208,34 @@ func TestEndedRolloutIsNotPublishedAfterARestart(t *testing.T) {
 	files := instanceNamed("train", 1)
 	maps.Copy(files, instanceNamed("other", 1))
 	commit := w.merge(w.shown(1, files))[0]
-	w.eventually("told to its end", func() bool {
+	w.eventually("rollout reported completely", func() bool {
 		r, ok := w.forge.told(commit)
 		return ok && r.Settled() && len(r.Units) == 2 && w.review(1) == nil
 	})
 	later := w.put(instanceNamed("other", 2))
-	w.eventually("another changes", func() bool { s := w.status("other"); return s.Revision == later && s.Phase == plan.PhaseRunning })
+	w.eventually("other unit changed", func() bool { s := w.status("other"); return s.Revision == later && s.Phase == plan.PhaseRunning })
 	require.NoError(t, d.stop())
 	written := len(w.forge.written("comment 1"))
 	w.start()
 	require.NoError(t, w.world.SetState(trainKey, "worker-0", plan.Stopped))
 	w.eventually("repaired", func() bool { return w.world.Calls("start") == 1 })
 	after := w.merge(w.shown(2, instanceNamed("third", 0)))[0]
-	w.eventually("the next is told", func() bool { r, ok := w.forge.told(after); return ok && r.Settled() && len(r.Units) == 1 })
+	w.eventually("next rollout reported", func() bool { r, ok := w.forge.told(after); return ok && r.Settled() && len(r.Units) == 1 })
 	require.Len(t, w.forge.written("comment 1"), written)
 }
 
-// What was merged unseen is held, also where its tenant could not be read then and
-// it comes later, with no commit.
-func TestWhatCouldNotBeReadIsHeldToo(t *testing.T) {
+// A change that was merged without a review is held, also when its tenant tree becomes
+// readable only later, without a new commit.
+func TestUnreviewedMergeOfUnreadableTreeIsHeld(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	dark := w.runsDimmed()
 	w.forge.mu.Lock()
-	w.forge.fails = func(string) error { return errors.New("nothing can be said") }
+	w.forge.fails = func(string) error { return errors.New("the forge rejects every write") }
 	w.forge.mu.Unlock()
 	dark.Store(true)
 	commit := w.merge(w.pull(1, instanceNamed("train", 3)))[0]
-	w.eventually("not read", func() bool { rev := w.revision(); return rev.Commit == commit && len(rev.Held) == 1 })
+	w.eventually("tenant tree unreadable", func() bool { rev := w.revision(); return rev.Commit == commit && len(rev.Held) == 1 })
 	effects := w.effects()
 	dark.Store(false)
 	s := w.held("train", effects)
@@ -244,9 +243,9 @@ func TestWhatCouldNotBeReadIsHeldToo(t *testing.T) {
 	require.Equal(t, commit, w.status("train").Revision)
 }
 
-// A plan that arrives after the merge was not what it was merged on: what people
-// saw is what counts.
-func TestPlanPublishedAfterTheMerge(t *testing.T) {
+// A plan that is published after the merge has no effect: the plan that reviewers saw
+// before the merge counts.
+func TestPlanPublishedAfterMergeIsStale(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.start(func(o *loop.Options) { o.AuthorLag = 2 * time.Second })
@@ -257,7 +256,7 @@ func TestPlanPublishedAfterTheMerge(t *testing.T) {
 	w.forge.mu.Lock()
 	w.forge.fails = func(call string) error {
 		if strings.HasPrefix(call, "check berth/plan "+pr.Head) {
-			once.Do(func() { // somebody presses the button on what was shown, a moment before this arrives
+			once.Do(func() { // a reviewer merges the earlier plan just before this one arrives
 				assert.NoError(t, w.git.SetRef("refs/heads/queue", w.git.Tip("main")))
 				commit, err := w.git.Merge("queue", pr.Head, "merge #1")
 				assert.NoError(t, err)
@@ -271,14 +270,15 @@ func TestPlanPublishedAfterTheMerge(t *testing.T) {
 		return nil
 	}
 	w.forge.mu.Unlock()
-	w.put(nil, "platform/nodes/gpu-1.yaml") // the plan is another now
+	w.put(nil, "platform/nodes/gpu-1.yaml") // this changes the plan
 	commit := <-merged
 	w.held("train", w.effects())
 	require.Equal(t, commit, w.status("train").Revision)
 }
 
-// What was reviewed and merged while its tenant could not be read is applied once it
-// can be: the review is kept until then, though all there was to tell was told.
+// A change that was reviewed and merged while its tenant tree was unreadable is
+// applied once the tree is readable. Berth keeps the review until then, although every
+// report was published.
 func TestReviewedPlanAppliesOnceTheTreeIsReadable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -286,14 +286,14 @@ func TestReviewedPlanAppliesOnceTheTreeIsReadable(t *testing.T) {
 	pr := w.pull(1, instanceNamed("train", 3))
 	w.reviewed(pr)
 	dark.Store(true)
-	w.put(map[string]string{"tenants/physics/README.md": "What was read for the review is not all there is now.\n"})
+	w.put(map[string]string{"tenants/physics/README.md": "This file is not part of the reviewed tree.\n"})
 	commit := w.merge(pr)[0]
-	w.eventually("told", func() bool { r := w.told(1); return r != nil && r.Commit == commit && len(r.Held) == 1 })
-	time.Sleep(1500 * time.Millisecond) // it is looked at again
+	w.eventually("held change reported", func() bool { r := w.told(1); return r != nil && r.Commit == commit && len(r.Held) == 1 })
+	time.Sleep(1500 * time.Millisecond) // long enough for another reconciliation
 	require.NotNil(t, w.review(1))
 	dark.Store(false)
 	w.eventually("applied", w.running("train", 3))
 	require.Equal(t, commit, w.status("train").Revision)
-	w.eventually("told to its end", func() bool { r := w.told(1); return len(r.Held) == 0 && len(r.Units) == 1 && r.Settled() })
-	w.eventually("forgotten", func() bool { return w.review(1) == nil })
+	w.eventually("rollout reported completely", func() bool { r := w.told(1); return len(r.Held) == 0 && len(r.Units) == 1 && r.Settled() })
+	w.eventually("review removed", func() bool { return w.review(1) == nil })
 }

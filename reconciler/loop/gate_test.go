@@ -19,9 +19,9 @@ import (
 	"berth/schema/estate"
 )
 
-// The reviewed plan is the applied plan (DESIGN §1, promise 1).
+// These tests prove that the applied plan is the reviewed plan (DESIGN §1, promise 1).
 
-// pull opens a pull request, or pushes to it, from main as it is.
+// pull opens a pull request on the current main, or pushes to an open one.
 func (w *world) pull(n int, files map[string]string, remove ...string) reconciler.PullRequest {
 	w.t.Helper()
 	branch := fmt.Sprintf("pull-%d", n)
@@ -32,7 +32,7 @@ func (w *world) pull(n int, files map[string]string, remove ...string) reconcile
 	return pr
 }
 
-// put changes one pull request.
+// put adds or replaces a pull request.
 func (f *forge) put(pr reconciler.PullRequest) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -45,7 +45,7 @@ func (f *forge) put(pr reconciler.PullRequest) {
 	f.pulls = append(f.pulls, pr)
 }
 
-// review is what berth/status keeps of a pull request, or nil.
+// review returns the review of a pull request on berth/status, or nil.
 func (w *world) review(n int) *plan.Review {
 	w.t.Helper()
 	repo, err := gitrepo.OpenLocal(w.git.Dir)
@@ -56,17 +56,17 @@ func (w *world) review(n int) *plan.Review {
 	return tree.Reviews[n]
 }
 
-// reviewed waits until a pull request was shown what it does now, and that is kept.
+// reviewed waits until the plan of the head is published and its review recorded.
 func (w *world) reviewed(pr reconciler.PullRequest) {
 	w.t.Helper()
-	w.eventually(fmt.Sprintf("#%d is shown", pr.Number), func() bool {
+	w.eventually(fmt.Sprintf("plan of #%d published", pr.Number), func() bool {
 		p, ok := w.forge.last(pr.Number)
 		r := w.review(pr.Number)
 		return ok && p.Head == pr.Head && r != nil && r.Head == pr.Head && r.Next == nil
 	})
 }
 
-// shown opens a pull request, or pushes to it, and waits until it was shown.
+// shown opens a pull request, or pushes to it, and waits until its plan is published.
 func (w *world) shown(n int, files map[string]string, remove ...string) reconciler.PullRequest {
 	w.t.Helper()
 	pr := w.pull(n, files, remove...)
@@ -74,8 +74,8 @@ func (w *world) shown(n int, files map[string]string, remove ...string) reconcil
 	return pr
 }
 
-// growthShown is how many a scene opens: train runs with two workers, a pull
-// request that gives it a third was shown, and then the daemon ends.
+// growthShown prepares a common start: train runs with two workers, a pull request
+// with a third worker has a published plan, and the daemon is stopped.
 func (w *world) growthShown() reconciler.PullRequest {
 	w.t.Helper()
 	d := w.start()
@@ -85,13 +85,13 @@ func (w *world) growthShown() reconciler.PullRequest {
 	return pr
 }
 
-// drifts lets a member of train be other than it was applied.
+// drifts gives a member of train a configuration that differs from the applied one.
 func (w *world) drifts(member string) {
 	w.t.Helper()
 	require.NoError(w.t, w.world.SetDrift(trainKey, plan.Drift{Member: member, What: "users"}))
 }
 
-// forgeReview writes over what berth/status keeps of a pull request.
+// forgeReview overwrites the review of a pull request on berth/status.
 func (w *world) forgeReview(n int, forge func(text string) string) {
 	w.t.Helper()
 	path := fmt.Sprintf("pulls/%d.yaml", n)
@@ -100,7 +100,7 @@ func (w *world) forgeReview(n int, forge func(text string) string) {
 	w.git.MustCommit(w.t, reconciler.BranchStatus, gittest.Commit{Message: "forged", Files: map[string]string{path: forge(text)}})
 }
 
-// merge merges pull requests as a forge's button does, all at once.
+// merge merges pull requests at once, as the merge button of a forge does.
 func (w *world) merge(prs ...reconciler.PullRequest) []string {
 	w.t.Helper()
 	require.NoError(w.t, w.git.SetRef("refs/heads/queue", w.git.Tip("main")))
@@ -123,12 +123,12 @@ func (w *world) stale(name string) *plan.UnitReview {
 	return nil
 }
 
-// held waits until a unit is held, and sees to it that nothing is done to it.
+// held waits until a unit is held and requires that no host action runs.
 func (w *world) held(name string, calls int) *plan.UnitReview {
 	w.t.Helper()
 	w.eventually(name+" is held", func() bool { return w.stale(name) != nil })
 	time.Sleep(300 * time.Millisecond) // three intervals
-	require.Equal(w.t, calls, w.effects(), "nothing is done")
+	require.Equal(w.t, calls, w.effects(), "a held change causes no host action")
 	s := w.status(name)
 	require.NotNil(w.t, s.Review)
 	for _, c := range s.Conditions {
@@ -141,7 +141,7 @@ func (w *world) held(name string, calls int) *plan.UnitReview {
 	return s.Review
 }
 
-// heldFromTheStart starts a daemon, which holds a unit before it did anything.
+// heldFromTheStart starts a daemon that holds the unit before any host action.
 func (w *world) heldFromTheStart(name string, tunes ...tune) *plan.UnitReview {
 	w.t.Helper()
 	before := w.effects()
@@ -149,7 +149,7 @@ func (w *world) heldFromTheStart(name string, tunes ...tune) *plan.UnitReview {
 	return w.held(name, before)
 }
 
-// toldHeld is whether people were told of a commit that its one unit is held.
+// toldHeld reports whether the report of a commit shows its only unit as held.
 func (w *world) toldHeld(commit string) func() bool {
 	return func() bool {
 		r, ok := w.forge.told(commit)
@@ -157,7 +157,7 @@ func (w *world) toldHeld(commit string) func() bool {
 	}
 }
 
-// running is whether an instance runs with that many workers.
+// running reports whether an instance runs with the given number of workers.
 func (w *world) running(name string, workers int) func() bool {
 	return func() bool {
 		s := w.status(name)
@@ -165,17 +165,17 @@ func (w *world) running(name string, workers int) func() bool {
 	}
 }
 
-// effects is how often anything was done on a host.
+// effects counts all calls that changed a host.
 func (w *world) effects() int { return w.world.TotalCalls() - w.world.Calls("observe") }
 
-// setDown lets the forge fail with err whatever it is asked, or with nil answer again.
+// setDown makes every forge call fail with err; nil restores the forge.
 func (f *forge) setDown(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.down = err
 }
 
-// withRights asks for everybody's right; root administers it.
+// withRights requires a permission for every change; root is administrator.
 func withRights(o *loop.Options) {
 	o.Authority = &decide.Authority{Administrators: []string{"root"}}
 }
@@ -197,16 +197,16 @@ func TestReviewedPlanIsApplied(t *testing.T) {
 	s := w.status("train")
 	require.Equal(t, shown[0].Digest, s.Digest)
 	require.Equal(t, commit, s.Revision)
-	require.Nil(t, s.Review, "what is done towards it from now on needs no other review")
+	require.Nil(t, s.Review, "further actions of this plan need no other review")
 
-	// Such as a repair that does more than start what stands still.
+	// One such action is a repair that does more than start a stopped member.
 	w.drifts("worker-0")
 	w.eventually("repaired", func() bool { return w.world.Calls("configure") > 0 })
 }
 
-// Each way in which what was shown is not what a merge would do now. Nothing of
-// it is applied, also by a daemon that is started anew.
-func TestAStalePlanIsNeverApplied(t *testing.T) {
+// Each case makes the reviewed plan differ from the plan at the merge. Berth applies
+// none of it, also after a restart.
+func TestStalePlanIsNeverApplied(t *testing.T) {
 	grow := func(w *world) reconciler.PullRequest { return w.shown(1, instanceNamed("train", 3)) }
 	drop := func(w *world) reconciler.PullRequest {
 		path, _ := instance("train", 2)
@@ -214,26 +214,26 @@ func TestAStalePlanIsNeverApplied(t *testing.T) {
 	}
 	push := func(files map[string]string) func(*world) { return func(w *world) { w.put(files) } }
 	for name, way := range map[string]struct {
-		open    func(*world) reconciler.PullRequest // changes train, of two workers, and is shown
-		disturb func(*world)                        // after it was shown and before it is merged
+		open    func(*world) reconciler.PullRequest // changes train, which has two workers, and publishes its plan
+		disturb func(*world)                        // runs between the published plan and the merge
 	}{
 		"base moved: the same instance": {grow, func(w *world) {
 			path, text := instance("train", 2)
 			w.put(map[string]string{path: strings.Replace(text, "display_name: train", "display_name: Train", 1)})
 		}},
-		"base moved: a node that it would take": {grow, push(map[string]string{
+		"base moved: the node that the plan selects": {grow, push(map[string]string{
 			"platform/nodes/gpu-3.yaml": strings.Replace(node("gpu-3", 13, "worker", "gpus: [{type: a100, count: 2, devices: \"/dev/nvidia[0-1]\"}]"), "cpus: 4", "cpus: 8", 1)})},
 		"base moved: a policy": {grow, push(map[string]string{
 			"tenants/physics/policy.yaml": "apiVersion: berth/v1\nkind: Policy\nmetadata: {name: policy}\nspec: {allowed_regions: [eu-1]}\n"})},
 		"base moved: the version": {grow, func(w *world) {
 			w.put(map[string]string{"platform/catalog/batch/v1.yaml": strings.Replace(estateFiles()["platform/catalog/batch/v1.yaml"], "shareable: true", "shareable: false", 1)})
 		}},
-		"what is there: drifted":                  {grow, func(w *world) { w.drifts("worker-0") }},
-		"what is there: a host cannot be reached": {grow, func(w *world) { w.world.SetReachable("gpu-1", false) }},
-		"what is there: half joined": {grow, func(w *world) {
+		"hosts: drifted":     {grow, func(w *world) { w.drifts("worker-0") }},
+		"hosts: unreachable": {grow, func(w *world) { w.world.SetReachable("gpu-1", false) }},
+		"hosts: half joined": {grow, func(w *world) {
 			require.NoError(w.t, w.world.SetState(trainKey, "worker-0", plan.Partial))
 		}},
-		"a deletion: what goes changed": {drop, func(w *world) {
+		"a deletion: the deleted unit changed": {drop, func(w *world) {
 			require.NoError(w.t, w.world.SetState(trainKey, "worker-0", plan.Stopped))
 		}},
 		"the head moved": {grow, func(w *world) { w.pull(1, instanceNamed("train", 4)) }},
@@ -254,9 +254,9 @@ func TestAStalePlanIsNeverApplied(t *testing.T) {
 
 			d = w.start(func(o *loop.Options) { o.Interval = 50 * time.Millisecond })
 			w.eventually("decided", func() bool { return w.revision().Commit == commit })
-			if strings.HasPrefix(name, "a deletion") { // which is kept healthy meanwhile
+			if strings.HasPrefix(name, "a deletion") { // the unit is repaired before it is deleted
 				w.eventually("started again", func() bool { return w.world.Calls("start") == 1 })
-				w.eventually("and deleted, as it was shown", func() bool { return w.status("train") == nil })
+				w.eventually("deleted as reviewed", func() bool { return w.status("train") == nil })
 				return
 			}
 			held := w.held("train", before)
@@ -265,7 +265,7 @@ func TestAStalePlanIsNeverApplied(t *testing.T) {
 			require.Equal(t, plan.PhaseRunning, w.status("train").Phase)
 			require.NoError(t, d.stop())
 			w.start()
-			w.eventually("held by who comes after", func() bool {
+			w.eventually("held by the next daemon", func() bool {
 				s := w.status("train")
 				return s.Review != nil && s.Review.Stale != nil && s.Review.Stale.Now == held.Stale.Now
 			})
@@ -274,9 +274,9 @@ func TestAStalePlanIsNeverApplied(t *testing.T) {
 	}
 }
 
-// A unit that is held is kept as it was applied, and goes on by itself when it is
-// again as it was reviewed.
-func TestWhatIsHeldIsKeptHealthy(t *testing.T) {
+// Berth repairs a held unit as it was applied. It applies the held change by itself
+// once the plan matches the review again.
+func TestHeldUnitIsRepaired(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	pr := w.growthShown()
@@ -284,17 +284,17 @@ func TestWhatIsHeldIsKeptHealthy(t *testing.T) {
 	w.merge(pr)
 	w.heldFromTheStart("train")
 
-	require.NoError(t, w.world.SetDrift(trainKey)) // somebody mends it, and stops another
+	require.NoError(t, w.world.SetDrift(trainKey)) // the drift is repaired by hand, and another member stops
 	require.NoError(t, w.world.SetState(trainKey, "worker-0", plan.Stopped))
-	w.eventually("started, and then what was reviewed", func() bool {
+	w.eventually("member started, then the reviewed plan applied", func() bool {
 		s := w.status("train")
 		return len(s.Members) == 4 && s.Phase == plan.PhaseRunning && s.Review == nil
 	})
 	require.Equal(t, 1, w.world.Calls("start"))
 }
 
-// Merged before anything was shown of it.
-func TestMergedBeforeAPlanWasShown(t *testing.T) {
+// A pull request merged before its plan was published is held.
+func TestMergeBeforePublishedPlanIsHeld(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	d := w.start()
@@ -305,7 +305,7 @@ func TestMergedBeforeAPlanWasShown(t *testing.T) {
 	require.Empty(t, held.Stale.Reviewed)
 	require.Contains(t, condition2(w.status("train"), "Ready"), "no plan of it was shown before the merge of #1")
 
-	// A push without a pull request has none, and is not held.
+	// A direct push needs no plan and is not held.
 	w.put(instanceNamed("train", 4))
 	w.eventually("applied", w.running("train", 4))
 }
@@ -319,14 +319,14 @@ func condition2(s *plan.Status, typ string) string {
 	return ""
 }
 
-// Merged with other content than was planned, as a squash with edits or a
-// conflict that was resolved by hand.
-func TestMergedWithOtherContent(t *testing.T) {
+// The merged content differs from the planned content, as after a squash with edits or
+// a conflict resolved by hand.
+func TestMergeWithOtherContentIsHeld(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	pr := w.growthShown()
 	files := instanceNamed("train", 4)
-	maps.Copy(files, instanceNamed("extra", 0)) // and of what was not shown at all
+	maps.Copy(files, instanceNamed("extra", 0)) // without any published plan
 	pr.Open, pr.Merged, pr.MergeCommit = false, true, w.put(files)
 	w.forge.put(pr)
 	before := w.effects()
@@ -335,26 +335,25 @@ func TestMergedWithOtherContent(t *testing.T) {
 	require.Empty(t, w.held("extra", before).Stale.Reviewed)
 }
 
-// Two pull requests that were planned on one base, merged one after the other or
-// by a queue in one push: what the one changed of the other's plan holds that,
-// and nothing else.
-func TestPlannedOnOneBaseAndMergedTogether(t *testing.T) {
+// Two pull requests are planned on the same base and merged in sequence or in one push
+// of a merge queue. Berth holds only the plan that the other merge changed.
+func TestPullRequestsMergedTogetherHoldOnlyStalePlans(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	d := w.start()
 	w.run(1)
 	first := w.pull(1, instanceNamed("first", 1))
-	second := w.pull(2, instanceNamed("second", 1)) // by itself, it would be where first comes
-	third := w.pull(3, instanceNamed("train", 0))   // nobody else's affair
+	second := w.pull(2, instanceNamed("second", 1)) // alone, it gets the nodes of first
+	third := w.pull(3, instanceNamed("train", 0))   // independent of both
 	for _, pr := range []reconciler.PullRequest{first, second, third} {
 		w.reviewed(pr)
 	}
 	require.NoError(t, d.stop())
 	commits := w.merge(first, second, third)
 	w.start()
-	w.eventually("the first", w.phase("first", plan.PhaseRunning))
-	w.eventually("told", w.toldHeld(commits[1]))
-	w.eventually("the third", w.running("train", 0))
+	w.eventually("the first runs", w.phase("first", plan.PhaseRunning))
+	w.eventually("held change reported", w.toldHeld(commits[1]))
+	w.eventually("the third runs", w.running("train", 0))
 	w.eventually("the second is held", func() bool { return w.stale("second") != nil })
 	require.Empty(t, w.world.Remains(schema.InstanceKey("physics", "lab", "second")))
 	require.Equal(t, commits[0], w.status("first").Revision)
@@ -362,7 +361,7 @@ func TestPlannedOnOneBaseAndMergedTogether(t *testing.T) {
 	require.Equal(t, commits[2], w.status("train").Revision)
 }
 
-// A lost status branch holds nothing: it is memory, never permission.
+// A lost status branch holds no change: it stores observations, never permissions.
 func TestLostStatusBranchHoldsNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -372,9 +371,9 @@ func TestLostStatusBranchHoldsNothing(t *testing.T) {
 	w.eventually("applied", w.running("train", 3))
 }
 
-// What another version of Berth reviewed is another plan, and so is what somebody
-// wrote to the branch; and whatever is written there, it gives nobody a right.
-func TestForeignReviewIsAnotherPlan(t *testing.T) {
+// A review from another version of Berth, or one written by hand, does not match the
+// plan and grants no permission.
+func TestForeignReviewIsStale(t *testing.T) {
 	t.Parallel()
 	for name, forge := range map[string]func(digest, text string) string{
 		"an older format": func(digest, text string) string {
@@ -408,7 +407,7 @@ func TestForgedReviewGrantsNoPermission(t *testing.T) {
 	pr.Author = "eve"
 	w.forge.put(pr)
 	w.reviewed(pr)
-	require.Empty(t, w.review(1).Units, "eve may not, so nothing would be done")
+	require.Empty(t, w.review(1).Units, "eve has no permission, so the plan is empty")
 	require.NoError(t, d.stop())
 	w.forgeReview(1, func(text string) string {
 		return text + "units:\n  - key: {kind: Instance, tenant: physics, project: lab, name: train}\n    digest: " + strings.Repeat("a", 64) + "\n"
@@ -420,8 +419,8 @@ func TestForgedReviewGrantsNoPermission(t *testing.T) {
 	require.Equal(t, before, w.effects())
 }
 
-// Where nobody can say which pull request brought a change, it waits; what is
-// there is kept, and so is who waits for it.
+// A change is held while the forge cannot name its pull request. Berth keeps repairing
+// the unit meanwhile.
 func TestUnreachableForgeHoldsPlans(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -429,12 +428,12 @@ func TestUnreachableForgeHoldsPlans(t *testing.T) {
 	w.run(2)
 	w.forge.setDown(errDown)
 	w.put(instanceNamed("train", 3))
-	w.eventually("told", func() bool { return strings.Contains(condition2(w.status("train"), "Ready"), "the forge is down") })
+	w.eventually("the status reports the unreachable forge", func() bool { return strings.Contains(condition2(w.status("train"), "Ready"), "the forge is down") })
 	require.NoError(t, w.world.SetState(trainKey, "worker-0", plan.Stopped))
-	w.eventually("kept", func() bool { return w.world.Calls("start") == 1 })
+	w.eventually("member started again", func() bool { return w.world.Calls("start") == 1 })
 	require.Len(t, w.status("train").Observed.Members, 3)
 	w.forge.setDown(nil)
-	w.eventually("gone on", w.running("train", 3))
+	w.eventually("change applied", w.running("train", 3))
 }
 
 var errDown = fmt.Errorf("the forge is down")
