@@ -15,8 +15,8 @@ import (
 	"berth/reconciler/plan"
 )
 
-// signless is a forge that takes no answer to a command until it may, whatever its
-// reason is.
+// signless is a forge that rejects reactions to commands until released, with the
+// given error.
 type signless struct {
 	*forge
 	may   atomic.Bool
@@ -32,11 +32,11 @@ func (f *signless) Comment(ctx context.Context, n int, c reconciler.Comment) err
 	return f.forge.Comment(ctx, n, c)
 }
 
-// signs waits until an answer was tried again after this, and lets it through.
+// signs waits until the answer is retried, then lets it through.
 func (w *world) signs(f *signless) {
 	w.t.Helper()
 	before := f.tries.Load()
-	w.eventually("tried again", func() bool { return f.tries.Load() > before+1 })
+	w.eventually("answer retried", func() bool { return f.tries.Load() > before+1 })
 	f.may.Store(true)
 }
 
@@ -45,9 +45,9 @@ var unsigned = map[string]func() error{
 	"not yet":  func() error { return &reconciler.RetryAfterError{At: time.Now()} },
 }
 
-// What was done is answered so, though the sign that says it is set long after
-// there is nothing left to do; and it is done once.
-func TestWhatWasDoneIsAnsweredSoHoweverLateTheAnswer(t *testing.T) {
+// A command that was carried out is answered with its outcome, also when the reaction
+// succeeds long afterwards. It is carried out once.
+func TestLateAnswerReportsTheOutcome(t *testing.T) {
 	t.Parallel()
 	for name, why := range unsigned {
 		t.Run("apply, "+name, func(t *testing.T) {
@@ -109,9 +109,9 @@ func TestWhatWasDoneIsAnsweredSoHoweverLateTheAnswer(t *testing.T) {
 	}
 }
 
-// A daemon that takes over before what was said could be begun accepts it too: who
-// said so is recorded with the unit.
-func TestWhatWasMeantIsAcceptedByTheNextDaemon(t *testing.T) {
+// A new daemon accepts a command that the previous one recorded but did not start. The
+// record names the user.
+func TestNextDaemonAcceptsRecordedCommand(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.forge.let("ada", reconciler.CanWrite)
@@ -123,15 +123,15 @@ func TestWhatWasMeantIsAcceptedByTheNextDaemon(t *testing.T) {
 	id := w.forge.say(1, "ada", "/berth apply "+commit)
 	w.eventually("recorded", func() bool { v := w.stale("train"); return v != nil && v.Meant == v.Stale.Now && v.By == "ada" })
 	require.NoError(t, d.stop())
-	require.NotNil(t, w.stale("train"), "it could not be begun")
+	require.NotNil(t, w.stale("train"), "the change could not be started")
 	w.start()
 	w.comes(id, reconciler.Accepted)
 	require.Equal(t, 1, strings.Count(w.answer(1), "✓"))
 }
 
-// A daemon that cannot know any more what an earlier one did says that nothing is
-// left to do, not that nothing was done.
-func TestWhatAnEarlierDaemonDidIsNotDenied(t *testing.T) {
+// A daemon that does not know the effect of an earlier daemon answers that nothing is
+// left to do. It does not answer that nothing was done.
+func TestNextDaemonAnswersNothingToDo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.forge.let("ada", reconciler.CanWrite)
@@ -145,8 +145,8 @@ func TestWhatAnEarlierDaemonDidIsNotDenied(t *testing.T) {
 	require.Contains(t, w.answer(1), "nothing to do")
 }
 
-// Each command is answered once, by its own id, whether or not the forge lists
-// reactions, and over a restart too; the plan is left as it is.
+// Each command is answered once, by its own id, also without reactions in the forge
+// and after a restart. The plan comment stays unchanged.
 func TestEachCommandIsAnsweredOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -172,7 +172,7 @@ func TestEachCommandIsAnsweredOnce(t *testing.T) {
 		}
 		return true
 	}
-	w.eventually("all are answered", answered)
+	w.eventually("every command answered", answered)
 	require.NoError(t, d.stop())
 	w.start(tuned)
 	time.Sleep(500 * time.Millisecond)
@@ -190,7 +190,7 @@ func (f *reactionless) React(context.Context, reconciler.CommandComment, reconci
 	return errors.New("404: no reactions here")
 }
 
-// An edited command is not carried out, and its author is told to write a new one.
+// An edited command is not carried out; the answer asks for a new comment.
 func TestEditedCommandGetsAHint(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

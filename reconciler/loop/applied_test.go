@@ -17,12 +17,12 @@ import (
 	"berth/schema/estate"
 )
 
-// owned asks for everybody's permission; root administers.
+// owned requires a permission for every change; root is administrator.
 func owned(o *loop.Options) {
 	o.Authority, o.AuthorLag = &decide.Authority{Administrators: []string{"root"}}, 50*time.Millisecond
 }
 
-// pushed has train run with two workers, and then somebody unknown push a third.
+// pushed runs train with two workers, then an unknown author pushes a third.
 func (w *world) pushed() (d *daemon, commit string) {
 	w.t.Helper()
 	for _, who := range []string{"ada", "eve", "root"} {
@@ -38,8 +38,9 @@ func (w *world) pushed() (d *daemon, commit string) {
 	return d, commit
 }
 
-// A push by nobody comes into force by the command of a user with the permission,
-// given on any pull request, once the plan was posted and the command repeated.
+// A direct push by an unknown author comes into force by the command of a user with
+// the permission. The command works on any pull request and is repeated after Berth
+// posts the plan.
 func TestApplyBringsADirectPushIntoForce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -56,7 +57,7 @@ func TestApplyBringsADirectPushIntoForce(t *testing.T) {
 	require.Contains(t, w.answer(1), "then repeat the command")
 	require.Contains(t, w.answer(1), "### Plan of")
 	require.Contains(t, w.answer(1), "physics.lab/train")
-	require.Equal(t, before, w.effects(), "nothing is done before the plan was read")
+	require.Equal(t, before, w.effects(), "no host action before the plan is confirmed")
 
 	// The next daemon knows that the plan was posted.
 	require.NoError(t, d.stop())
@@ -77,8 +78,8 @@ func TestApplyBringsADirectPushIntoForce(t *testing.T) {
 	})
 }
 
-// A change that was merged without permission stays held whoever approves it then,
-// and comes by the command, given on its own pull request.
+// A change that was merged without permission stays held after a late approval. It
+// comes into force by a command on its own pull request.
 func TestApplyBringsAMergeWithoutPermissionIntoForce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -112,7 +113,7 @@ func TestApplyBringsAMergeWithoutPermissionIntoForce(t *testing.T) {
 	})
 }
 
-// A deletion that is held as it is large comes by the command too.
+// The command also brings a deletion above the limit into force.
 func TestApplyReleasesAHeldDeletion(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -131,9 +132,9 @@ func TestApplyReleasesAHeldDeletion(t *testing.T) {
 	require.Empty(t, w.revision().Held)
 }
 
-// What a later commit replaced is refused, with that commit; a plan that changed
-// since it was posted is posted again.
-func TestApplyIsAboutWhatMainCarriesAndWasRead(t *testing.T) {
+// A command for a commit that a later commit replaced is refused, and the answer names
+// that later commit. A plan that changed since it was posted is posted again.
+func TestApplyNeedsCurrentCommitAndPlan(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	_, commit := w.pushed()
@@ -157,8 +158,8 @@ func TestApplyIsAboutWhatMainCarriesAndWasRead(t *testing.T) {
 	w.eventually("applied", w.running("train", 3))
 }
 
-// A command counts on a pull request that was closed without a merge, and on none
-// of another branch. (What a bot or Berth itself writes is no command: forgetest.)
+// A command counts on a closed unmerged pull request, but not on a pull request of
+// another branch. Package forgetest covers comments by bots and by Berth.
 func TestApplyOnOtherPullRequests(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -180,7 +181,7 @@ func TestApplyOnOtherPullRequests(t *testing.T) {
 }
 
 // Two commands at once do not confirm each other: the second is older than the plan.
-func TestApplyIsNotConfirmedByACommandFromBefore(t *testing.T) {
+func TestEarlierCommandDoesNotConfirmApply(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	d, commit := w.pushed()
@@ -195,9 +196,9 @@ func TestApplyIsNotConfirmedByACommandFromBefore(t *testing.T) {
 	require.Equal(t, before, w.effects())
 }
 
-// A command that was carried out and not answered is not carried out twice by the
-// next daemon, and is answered.
-func TestApplyOutlivesTheDaemon(t *testing.T) {
+// After a restart the next daemon answers a command that was carried out but not
+// answered, and does not repeat it.
+func TestApplyIsAnsweredAfterRestart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	d, commit := w.pushed()
@@ -216,8 +217,8 @@ func TestApplyOutlivesTheDaemon(t *testing.T) {
 	require.Contains(t, w.answer(1), "nothing to do")
 }
 
-// lapse is a repository that, once it is armed, fails to list main's history for a
-// moment after a change of berth/in-force.
+// lapse is a repository that, once armed, fails to list the history of main after a
+// change of berth/in-force.
 type lapse struct {
 	reconciler.Repo
 	armed, down *atomic.Bool
@@ -236,8 +237,8 @@ func (l lapse) Log(ctx context.Context, from, to string, most int) ([]reconciler
 	return l.Repo.Log(ctx, from, to, most)
 }
 
-// The outcome of a command outlives an error between the change and its answer.
-func TestApplyIsAnsweredAsItCameOut(t *testing.T) {
+// An error between the change and its answer does not change the answer.
+func TestApplyAnswerSurvivesAnError(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	d, commit := w.pushed()
@@ -248,13 +249,13 @@ func TestApplyIsAnsweredAsItCameOut(t *testing.T) {
 	w.start(owned, func(o *loop.Options) { o.Repo = lapse{o.Repo, &armed, &down} })
 	armed.Store(true)
 	w.comes(w.forge.say(1, "ada", "/berth apply "+commit), reconciler.Accepted)
-	require.False(t, down.Load(), "the error was met")
+	require.False(t, down.Load(), "the error occurred")
 	w.eventually("applied", w.running("train", 3))
 }
 
-// While a tenant tree cannot be read, or Berth is paused, the commands of others
-// are carried out; a pause goes on stopping every effect, and a freeze all of it.
-func TestApplyBesideWhatItNeverOverrides(t *testing.T) {
+// Commands of other tenants are carried out while one tenant tree is unreadable or
+// Berth is paused. A pause stops every host action; a freeze also stops commands.
+func TestApplyNeverOverridesPauseOrFreeze(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	path, text := instance("train", 2)
@@ -288,7 +289,7 @@ func TestApplyBesideWhatItNeverOverrides(t *testing.T) {
 	w.eventually("unreadable", func() bool { return w.heldReasons()["tenants/biology"] == estate.HeldUnreadable })
 	w.comes(w.forge.say(1, "ada", "/berth apply "+commit), reconciler.Refused)
 	w.comes(w.forge.say(1, "ada", "/berth apply "+commit), reconciler.Accepted)
-	w.eventually("what another tenant cannot read holds up nobody", func() bool { return w.heldReasons()[path] == "" })
+	w.eventually("unreadable tree of another tenant delays no change", func() bool { return w.heldReasons()[path] == "" })
 	require.Equal(t, estate.HeldUnreadable, w.heldReasons()["tenants/biology"])
 
 	w.git.MustCommit(t, "main", gittest.Commit{Message: "emptied", Remove: []string{"platform", "tenants"}})

@@ -47,7 +47,7 @@ var (
 	evilDigest = "sha256:" + strings.Repeat("e", 64)
 )
 
-// registryFiles are a source at a host, which policy allows.
+// registryFiles declare an artifact source at a host and a policy that allows it.
 func registryFiles(host string) map[string]string {
 	return map[string]string{
 		policyFile: "apiVersion: berth/v1\nkind: Policy\nmetadata: {name: sources}\nspec: {artifact_source_allowlist: [\"" + host + "\"]}\n",
@@ -79,13 +79,13 @@ func versionFrom(digest string) map[string]string {
 		fmt.Sprintf("    artifacts: {image: {source: registry, reference: \"lab/solver:1\", media_type: %s, digest: \"%s\"}}\n", manifestType, digest)}
 }
 
-// eyes see what a test says.
+// eyes is a verifier that returns the sight set by the test.
 type eyes struct {
 	mu    sync.Mutex
 	sight runtimes.Sight
 	looks int
-	shown string // the credential of the last look
-	only  string // the repositories that it was for
+	shown string // the credential used by the last observation
+	only  string // the repositories of the last observation
 }
 
 func (e *eyes) Look(_ context.Context, source *schema.ArtifactSource, _, digest, _ string) runtimes.Sight {
@@ -116,7 +116,7 @@ func looking(l runtimes.Artifacts) tune {
 	return func(o *loop.Options) { o.Artifacts, o.ArtifactInterval = l, 50*time.Millisecond }
 }
 
-// thing reads a status from the branch, as anybody could.
+// thing reads the status of a resource from berth/status.
 func (w *world) thing(key schema.Key) *plan.ThingStatus {
 	repo, err := gitrepo.OpenLocal(w.git.Dir)
 	require.NoError(w.t, err)
@@ -155,7 +155,7 @@ var (
 	silent  = runtimes.Sight{State: runtimes.SightUnknown, Reason: "Timeout", Message: "takes too long"}
 )
 
-func TestLifeOfAnArtifact(t *testing.T) {
+func TestArtifactPhasesFollowVerification(t *testing.T) {
 	w := newWorld(t)
 	e := &eyes{sight: missing}
 	d := w.start(looking(e))
@@ -163,7 +163,7 @@ func TestLifeOfAnArtifact(t *testing.T) {
 	w.put(solver("", ""))
 	w.isThing(solverKey, "intent", "False", "Absent")
 
-	// It is registered once the bytes were seen, and not by being declared so.
+	// The artifact is registered after its bytes are verified, not when it is declared.
 	w.put(solver(goodDigest, schema.ArtifactRegistered))
 	w.eventually("declared", func() bool { return strings.Contains(string(w.thing(solverKey).Detail), goodDigest) })
 	w.isThing(solverKey, "intent", "False", "Absent")
@@ -173,13 +173,13 @@ func TestLifeOfAnArtifact(t *testing.T) {
 	e.see(there)
 	s := w.isThing(solverKey, "registered", "True", "Found")
 	require.Equal(t, "True", s.Conditions[slices.IndexFunc(s.Conditions, func(c plan.Condition) bool { return c.Type == "Ready" })].Status)
-	w.eventually("told", func() bool { return slices.Equal(w.artifactEvents(), []string{"registered"}) })
+	w.eventually("event published", func() bool { return slices.Equal(w.artifactEvents(), []string{"registered"}) })
 
-	// What is seen later changes no phase.
+	// A later observation does not change the phase.
 	e.see(silent)
 	w.isThing(solverKey, "registered", "Unknown", "Timeout")
 	require.NoError(t, d.stop())
-	d = w.start(looking(e)) // with an empty cache
+	d = w.start(looking(e)) // the cache is empty
 	e.see(there)
 	w.isThing(solverKey, "registered", "True", "Found")
 
@@ -189,11 +189,11 @@ func TestLifeOfAnArtifact(t *testing.T) {
 	w.put(solver(goodDigest, schema.ArtifactDeprecated))
 	w.isThing(solverKey, "deprecated", "True", "Found")
 	require.NoError(t, d.stop())
-	w.put(solver(goodDigest, schema.ArtifactRetired)) // while nobody looks
+	w.put(solver(goodDigest, schema.ArtifactRetired)) // no daemon runs
 	d = w.start(looking(e))
 	w.isThing(solverKey, "retired", "True", "Found")
 	w.put(nil, solverFile)
-	w.eventually("its status is gone", func() bool { return w.thing(solverKey) == nil })
+	w.eventually("status removed", func() bool { return w.thing(solverKey) == nil })
 	require.NoError(t, d.stop())
 
 	require.Equal(t, []string{"registered", "promoted", "deprecated", "retired"}, w.artifactEvents())
@@ -209,9 +209,9 @@ func TestLifeOfAnArtifact(t *testing.T) {
 	}
 }
 
-// No owner's word stands for bytes nobody saw: an artifact stays an intent until
-// they are there, and is then told step by step. One that was taken away and
-// comes again with other bytes is looked at anew.
+// A declared phase has no effect before the bytes are verified: the artifact stays an
+// intent, then each phase is reported. An artifact that is declared again with other
+// bytes is verified again.
 func TestUnverifiedArtifactIsNotPromoted(t *testing.T) {
 	w := newWorld(t)
 	e := &eyes{sight: missing}
@@ -225,22 +225,22 @@ func TestUnverifiedArtifactIsNotPromoted(t *testing.T) {
 	require.Empty(t, w.artifactEvents())
 	e.see(there)
 	w.isThing(solverKey, "promoted", "True", "Found")
-	w.eventually("told", func() bool { return slices.Equal(w.artifactEvents(), []string{"registered", "promoted"}) })
+	w.eventually("events published", func() bool { return slices.Equal(w.artifactEvents(), []string{"registered", "promoted"}) })
 
 	require.NoError(t, d.stop())
 	w.put(nil, solverFile)
-	w.put(solver(evilDigest, schema.ArtifactRegistered)) // between two decisions
+	w.put(solver(evilDigest, schema.ArtifactRegistered)) // deletion and new document reach main together
 	w.start(looking(e))
 	w.isThing(solverKey, "intent", "False", "DigestMismatch")
 	require.Equal(t, []string{"registered", "promoted"}, w.artifactEvents())
 }
 
-// hourly looks no more often than asked to.
+// hourly observes artifacts only once an hour unless asked.
 func hourly(o *loop.Options) { o.ArtifactInterval = time.Hour }
 
-// The owner's word promotes nothing that was not seen since: what was seen before
-// may be gone by now. It is told on the pull request where that is known, the old
-// phase stays, over restarts too, and the step is told once the bytes are there.
+// A declared phase takes effect only after a new verification, because the bytes
+// may be missing by now. The pull request shows this as a finding. The old phase is
+// kept, over restarts too, and the new one is reported after the verification.
 func TestPromotionNeedsAFreshVerification(t *testing.T) {
 	w := newWorld(t)
 	e := &eyes{sight: there}
@@ -249,7 +249,7 @@ func TestPromotionNeedsAFreshVerification(t *testing.T) {
 	w.put(solver(goodDigest, schema.ArtifactRegistered))
 	w.isThing(solverKey, "registered", "True", "Found")
 
-	e.mu.Lock() // looks hang
+	e.mu.Lock() // observations hang
 	e.sight = missing
 	commit := w.put(solver(goodDigest, schema.ArtifactPromoted))
 	s := w.isThing(solverKey, "registered", "Unknown", "NotLookedAt")
@@ -260,7 +260,7 @@ func TestPromotionNeedsAFreshVerification(t *testing.T) {
 	require.NoError(t, d.stop())
 	d = w.start(looking(e), hourly)
 	looks := e.looked()
-	w.eventually("looked at after the restart", func() bool { return e.looked() > looks })
+	w.eventually("observed after the restart", func() bool { return e.looked() > looks })
 	w.isThing(solverKey, "registered", "False", "Absent")
 	require.NoError(t, d.stop())
 	require.Equal(t, []string{"registered"}, w.artifactEvents())
@@ -277,7 +277,7 @@ func TestPromotionNeedsAFreshVerification(t *testing.T) {
 
 	pr := w.topic(7, solver(goodDigest, schema.ArtifactPromoted))
 	d.Enqueue(reconciler.Item{Task: reconciler.TaskPull, Pull: 7})
-	w.eventually("shown", w.shownFully(7, pr.Head))
+	w.eventually("plan published", w.shownFully(7, pr.Head))
 	p, _ := w.forge.last(7)
 	require.False(t, p.Blocked())
 	require.Len(t, p.Diagnostics, 1)
@@ -296,9 +296,10 @@ func TestPromotionNeedsAFreshVerification(t *testing.T) {
 	w.noEventTwice()
 }
 
-// An artifact goes on under another name by its uid, also while nobody looks: no
-// step of its life is taken or told again. What comes in its place begins anew.
-func TestAnArtifactMovesWithItsLife(t *testing.T) {
+// An artifact keeps its uid and phase under a new name, also when it is renamed while
+// no daemon runs. No event is repeated. A new artifact under the old name starts as an
+// intent.
+func TestRenamedArtifactKeepsPhase(t *testing.T) {
 	w := newWorld(t)
 	e := &eyes{sight: there}
 	d := w.start(looking(e), hourly)
@@ -323,7 +324,7 @@ func TestAnArtifactMovesWithItsLife(t *testing.T) {
 	for path, text := range at("two", "a-2", evilDigest, schema.ArtifactRegistered) {
 		both[path] = text
 	}
-	w.put(both) // while nobody looks
+	w.put(both) // no daemon runs
 	d = w.start(looking(e), hourly)
 	w.isThing(key("three"), "promoted", "Unknown", "Timeout")
 	w.isThing(key("two"), "intent", "Unknown", "Timeout")
@@ -334,7 +335,7 @@ func TestAnArtifactMovesWithItsLife(t *testing.T) {
 	w.noEventTwice()
 }
 
-// A look that sees what the last one saw writes nothing.
+// An observation with an unchanged result writes nothing.
 func TestUnchangedVerificationWritesNothing(t *testing.T) {
 	w := newWorld(t)
 	e := &eyes{sight: there}
@@ -344,11 +345,11 @@ func TestUnchangedVerificationWritesNothing(t *testing.T) {
 	w.isThing(solverKey, "registered", "True", "Found")
 	w.eventually("settled", func() bool { return len(w.artifactEvents()) == 1 })
 	before, looks := w.git.Tip(reconciler.BranchStatus), e.looked()
-	w.eventually("looks go on", func() bool { return e.looked() > looks+5 })
+	w.eventually("observations continue", func() bool { return e.looked() > looks+5 })
 	require.Equal(t, before, w.git.Tip(reconciler.BranchStatus))
 }
 
-// What policy allows no longer is looked at no longer.
+// Berth stops observing a source that policy no longer allows.
 func TestOnlyAllowedSourcesAreRead(t *testing.T) {
 	w := newWorld(t)
 	e := &eyes{sight: there}
@@ -362,16 +363,16 @@ func TestOnlyAllowedSourcesAreRead(t *testing.T) {
 	looks := e.looked()
 	path, text := instance("train", 1)
 	w.put(map[string]string{path: text})
-	w.eventually("time passes", w.phase("train", plan.PhaseRunning))
+	w.eventually("another unit runs", w.phase("train", plan.PhaseRunning))
 	require.Equal(t, looks, e.looked())
 
 	w.put(registryFiles("registry.example"))
 	w.isThing(solverKey, "registered", "True", "Found")
 }
 
-// The platform's credential tells a tenant nothing of what it may not read: it is
-// shown for versions, and for artifacts within the repositories that the source
-// names; and the condition says so.
+// Berth uses the platform's credential for versions, and for artifacts only within the
+// repositories that the source names. Otherwise a tenant could learn about content
+// that it may not read. The condition states this.
 func TestPlatformCredentialRevealsNothingToTenants(t *testing.T) {
 	w := newWorld(t)
 	e := &eyes{sight: there}
@@ -403,15 +404,15 @@ func TestPlatformCredentialRevealsNothingToTenants(t *testing.T) {
 	require.Empty(t, shown())
 
 	w.put(nil, solverFile)
-	w.eventually("its status is gone", func() bool { return w.thing(solverKey) == nil })
+	w.eventually("status removed", func() bool { return w.thing(solverKey) == nil })
 	w.put(versionFrom(goodDigest))
 	w.isThing(versionKey, "active", "False", "Absent")
 	require.Equal(t, "pull", shown())
 }
 
-// A directory of the platform's tells a tenant nothing of what lies outside what it
-// shares: nobody looks there. Within, a look is told what it is for; for the
-// platform's own versions it is for all of it.
+// A directory source of the platform is observed for a tenant only within its shared
+// repositories. An observation gets these repositories as its limit; one for a
+// platform version has no limit.
 func TestDirectorySourceRevealsNothing(t *testing.T) {
 	w := newWorld(t)
 	e := &eyes{sight: there}
@@ -429,7 +430,7 @@ func TestDirectorySourceRevealsNothing(t *testing.T) {
 	w.put(shares(""))
 	w.eventually("decided", func() bool { return w.revision().Commit == w.git.Tip("main") })
 	require.NotEmpty(t, w.heldReasons()[solverFile])
-	require.Zero(t, e.looked(), "what is declared decides")
+	require.Zero(t, e.looked(), "a held document causes no observation")
 
 	w.put(shares(`, repositories: ["{tenant}", lab]`))
 	w.isThing(solverKey, "registered", "True", "Found")
@@ -442,7 +443,7 @@ func TestDirectorySourceRevealsNothing(t *testing.T) {
 	require.NotContains(t, string(s.Detail), "size")
 	require.NotContains(t, string(s.Detail), "found")
 	w.put(nil, solverFile)
-	w.eventually("its status is gone", func() bool { return w.thing(solverKey) == nil })
+	w.eventually("status removed", func() bool { return w.thing(solverKey) == nil })
 	w.put(versionFrom(goodDigest))
 	w.isThing(versionKey, "active", "True", "Found")
 	e.mu.Lock()
@@ -450,8 +451,8 @@ func TestDirectorySourceRevealsNothing(t *testing.T) {
 	e.mu.Unlock()
 }
 
-// A version whose bytes are others takes no new instances, and one of which
-// nothing is known does.
+// A version with different bytes blocks new instances. A version without any
+// observation does not.
 func TestVersionWithDifferentBytesBlocksNewInstances(t *testing.T) {
 	w := newWorld(t)
 	e := &eyes{sight: there}
@@ -476,12 +477,12 @@ func TestVersionWithDifferentBytesBlocksNewInstances(t *testing.T) {
 	_, is = loop.VersionBlocked(version(goodDigest), w.isThing(versionKey, "active", "True", "Found"))
 	require.False(t, is)
 	_, is = loop.VersionBlocked(version(goodDigest), s)
-	require.False(t, is, "what was seen of other bytes says nothing of these")
+	require.False(t, is, "an observation of other bytes does not apply to these")
 	_, is = loop.VersionBlocked(version(goodDigest), nil)
 	require.False(t, is)
 }
 
-// stuck hangs until it is stopped.
+// stuck blocks until its context is cancelled.
 type stuck struct{ began chan struct{} }
 
 func (s stuck) Look(ctx context.Context, _ *schema.ArtifactSource, _, _, _ string) runtimes.Sight {
@@ -493,7 +494,7 @@ func (s stuck) Look(ctx context.Context, _ *schema.ArtifactSource, _, _, _ strin
 	return silent
 }
 
-func TestASlowRegistryDelaysNothing(t *testing.T) {
+func TestSlowRegistryDelaysNoUnit(t *testing.T) {
 	w := newWorld(t)
 	s := stuck{make(chan struct{}, 1)}
 	d := w.start(looking(s))
@@ -507,21 +508,21 @@ func TestASlowRegistryDelaysNothing(t *testing.T) {
 	path, text := instance("train", 1)
 	w.put(map[string]string{path: text})
 	w.eventually("runs", w.phase("train", plan.PhaseRunning))
-	require.NoError(t, d.stop(), "and it ends")
+	require.NoError(t, d.stop(), "the daemon stops")
 	require.Empty(t, w.artifactEvents())
 	k := solverKey
 	k.Name = "solver-0"
-	require.NotContains(t, string(w.thing(k).Detail), "Timeout", "that it was stopped says nothing of the bytes")
+	require.NotContains(t, string(w.thing(k).Detail), "Timeout", "a cancelled observation leaves the status unchanged")
 }
 
-// slowOnes hangs on what is slow until it is let go, and sees the rest at once.
+// slowOnes blocks on slow references until release and answers the others at once.
 type slowOnes struct {
 	free chan struct{}
 
 	mu            sync.Mutex
-	now, most     int            // slow looks under way
-	began         map[string]int // looks at each reference
-	atFirstOthers int            // slow looks that had begun when another was looked at first; -1: none was
+	now, most     int            // slow observations in progress
+	began         map[string]int // observations of each reference
+	atFirstOthers int            // slow observations started before the first fast one; -1: no fast one yet
 }
 
 func (h *slowOnes) Look(ctx context.Context, _ *schema.ArtifactSource, reference, _, _ string) runtimes.Sight {
@@ -548,9 +549,10 @@ func (h *slowOnes) Look(ctx context.Context, _ *schema.ArtifactSource, reference
 	return there
 }
 
-// What hangs of one tenant waits for what hangs of that tenant: another's is
-// looked at before even a few of those have begun. All have their turn.
-func TestATenantsSlowRegistryDelaysNoOtherTenant(t *testing.T) {
+// A blocked observation of one tenant delays only other observations of that tenant.
+// Artifacts of another tenant are observed after at most a few of them, and every
+// artifact is observed in the end.
+func TestSlowRegistryDelaysNoOtherTenant(t *testing.T) {
 	const many = 60
 	w := newWorld(t)
 	h := &slowOnes{free: make(chan struct{}), began: map[string]int{}, atFirstOthers: -1}
@@ -559,7 +561,7 @@ func TestATenantsSlowRegistryDelaysNoOtherTenant(t *testing.T) {
 	for path, text := range registryFiles("registry.example") {
 		files[path] = strings.Replace(text, ", credential: pull, repositories: [lab]", "", 1)
 	}
-	for i := range many { // biology's, which come first in any order
+	for i := range many { // artifacts of biology, which sort first
 		name := fmt.Sprintf("slow-%d", i)
 		path := strings.NewReplacer("physics", "biology", "solver", name).Replace(solverFile)
 		files[path] = strings.NewReplacer("name: solver", "name: "+name, "lab/solver:1", fmt.Sprintf("slow/%d:1", i)).Replace(files[solverFile])
@@ -570,7 +572,7 @@ func TestATenantsSlowRegistryDelaysNoOtherTenant(t *testing.T) {
 	require.LessOrEqual(t, h.atFirstOthers, 2)
 	h.mu.Unlock()
 	close(h.free)
-	w.eventually("all have their turn", func() bool {
+	w.eventually("every artifact observed", func() bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		return len(h.began) == many+1
@@ -583,16 +585,16 @@ func TestATenantsSlowRegistryDelaysNoOtherTenant(t *testing.T) {
 	}
 }
 
-// oneSecret is the operator's.
+// oneSecret is the operator's secret store with one secret.
 type oneSecret artifact.Credential
 
 func (s oneSecret) Secret(context.Context, string) (artifact.Credential, error) {
 	return artifact.Credential(s), nil
 }
 
-// From a real registry with tokens to status and events; and neither the secret
-// nor a token is anywhere on the way.
-func TestArtifactOfARealRegistry(t *testing.T) {
+// An artifact of a real registry with tokens reaches status and events. Neither the
+// secret nor a token appears in any of them.
+func TestArtifactOfRealRegistryHidesSecrets(t *testing.T) {
 	const canary, token = "canary-71c2-secret", "canary-71c2-token"
 	images := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
 	open := httptest.NewServer(images)
@@ -616,7 +618,7 @@ func TestArtifactOfARealRegistry(t *testing.T) {
 		case r.Header.Get("Authorization") == "Bearer "+token:
 			shown.Store("token", true)
 			images.ServeHTTP(rw, r)
-		default: // and it repeats what it was shown
+		default: // the answer repeats the request's credential
 			rw.Header().Set("WWW-Authenticate", `Bearer realm="`+front.URL+`/token",service="test"`)
 			http.Error(rw, canary+" "+token, http.StatusUnauthorized)
 		}
@@ -637,7 +639,7 @@ func TestArtifactOfARealRegistry(t *testing.T) {
 	w.put(registryFiles(host))
 	w.put(solver(digest.String(), schema.ArtifactRegistered))
 	w.isThing(solverKey, "registered", "True", "Found")
-	w.eventually("told", func() bool { return slices.Equal(w.artifactEvents(), []string{"registered"}) })
+	w.eventually("event published", func() bool { return slices.Equal(w.artifactEvents(), []string{"registered"}) })
 	w.put(versionFrom(evilDigest))
 	w.isThing(versionKey, "active", "False", "DigestMismatch")
 	front.CloseClientConnections()
@@ -674,16 +676,16 @@ func (l *locked) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// A shared runtime stands while it is declared, and ends with its document,
-// whether a daemon runs meanwhile or not.
-func TestAStandingEndsWithItsDocument(t *testing.T) {
+// The status of a shared runtime exists while the runtime is declared and is removed
+// with its document, whether or not a daemon runs at that time.
+func TestSharedRuntimeStatusEndsWithItsDocument(t *testing.T) {
 	const path = "platform/shared-runtimes/commons/runtime.yaml"
 	key := schema.Key{Kind: schema.KindSharedRuntime, Name: "commons"}
 	files := map[string]string{path: "apiVersion: berth/v1\nkind: SharedRuntime\nmetadata: {name: commons}\nspec: {app: batch, version: v1, display_name: Commons, roles: {worker: {count: 1}}}\n"}
 	w := newWorld(t)
 	d := w.start()
 	stands := func(want bool) {
-		w.eventually("stands", func() bool { s := w.thing(key); return (s != nil && s.Phase == "requested") == want })
+		w.eventually("requested as declared", func() bool { s := w.thing(key); return (s != nil && s.Phase == "requested") == want })
 	}
 	w.put(files)
 	stands(true)
@@ -697,9 +699,9 @@ func TestAStandingEndsWithItsDocument(t *testing.T) {
 	stands(false)
 }
 
-// A standing has the conditions that an instance has: what waits for somebody's
-// right or is refused, what is suspended and by which document, and a pause.
-func TestConditionsOfAStanding(t *testing.T) {
+// A shared runtime has the same conditions as an instance: held for a missing
+// permission, denied, suspended with the causing document, and paused.
+func TestConditionsOfSharedRuntime(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	root, eve := newSigner(t, w), newSigner(t, w)

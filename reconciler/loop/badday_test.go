@@ -21,8 +21,8 @@ import (
 	"berth/schema"
 )
 
-// twice makes a commit on main whose root tree has an entry twice, which Git
-// forbids and a server that checks nothing takes.
+// twice commits a root tree with a duplicate entry to main. Git forbids such a tree,
+// but a server without checks accepts it.
 func (w *world) twice(name string) string {
 	w.t.Helper()
 	entries, err := w.git.Tree("main")
@@ -33,7 +33,7 @@ func (w *world) twice(name string) string {
 	return w.commitTree(tree)
 }
 
-// commitTree makes a tree main's next commit.
+// commitTree commits a tree to main.
 func (w *world) commitTree(tree string) string {
 	w.t.Helper()
 	id, err := w.git.CommitTree("main", "by hand", tree)
@@ -41,8 +41,8 @@ func (w *world) commitTree(tree string) string {
 	return id
 }
 
-// A tree that no two readers read alike freezes the sync. A restart meanwhile
-// keeps healthy what is in force; a good commit on top ends it.
+// An ambiguous tree freezes synchronization. After a restart the daemon still repairs
+// the units in force; a good commit on top ends the freeze.
 func TestUnreadableTreeFreezesSynchronization(t *testing.T) {
 	for _, name := range []string{"tenants", "platform"} {
 		t.Run(name, func(t *testing.T) {
@@ -58,11 +58,11 @@ func TestUnreadableTreeFreezesSynchronization(t *testing.T) {
 			w.twice(name)
 			w.eventually("frozen", func() bool { return strings.Contains(w.revision().Frozen, name) })
 			require.NoError(t, d.stop())
-			d = w.start() // with an empty cache
+			d = w.start() // the cache is empty
 			select {
 			case <-d.Ready():
 			case <-time.After(10 * time.Second):
-				t.Fatal("a daemon that keeps what is in force is ready")
+				t.Fatal("daemon not ready while frozen; want ready, because it repairs units in force")
 			}
 			key := schema.InstanceKey("physics", "lab", "train")
 			require.NoError(t, w.world.SetState(key, "worker-0", plan.Stopped))
@@ -70,14 +70,13 @@ func TestUnreadableTreeFreezesSynchronization(t *testing.T) {
 			w.eventually("running again", w.phase("train", plan.PhaseRunning))
 
 			commit := w.commitTree(good)
-			w.eventually("goes on", func() bool { return w.revision().Frozen == "" && w.revision().Commit == commit })
+			w.eventually("synchronization resumed", func() bool { return w.revision().Frozen == "" && w.revision().Commit == commit })
 			w.noEventTwice()
 		})
 	}
 }
 
-// A rewritten main that a daemon meets when it starts leaves it with what is
-// in force, not with nothing.
+// A daemon that finds a rewritten main at its start keeps the documents in force.
 func TestRewrittenMainFreezesAtStart(t *testing.T) {
 	w := newWorld(t)
 	path, text := instance("train", 1)
@@ -94,8 +93,8 @@ func TestRewrittenMainFreezesAtStart(t *testing.T) {
 	w.eventually("repaired", func() bool { return w.world.Calls("start") > 0 })
 }
 
-// A daemon with nothing to write finds out as well that it no longer leads.
-func TestAnIdleDaemonIsDeposed(t *testing.T) {
+// An idle daemon also notices that another daemon took leadership.
+func TestIdleDaemonLosesLeadership(t *testing.T) {
 	w := newWorld(t)
 	first := w.start(func(o *loop.Options) { o.Interval = time.Hour })
 	<-first.Ready()
@@ -105,11 +104,11 @@ func TestAnIdleDaemonIsDeposed(t *testing.T) {
 		require.ErrorContains(t, err, "another daemon leads")
 		close(first.ended)
 	case <-time.After(20 * time.Second):
-		t.Fatal("the first one goes on")
+		t.Fatal("first daemon keeps running after losing leadership")
 	}
 }
 
-// Who can write the status branch cannot put a commit in force with it.
+// Write access to the status branch does not bring a commit into force.
 func TestStatusBranchDoesNotDecideWhatIsInForce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -129,7 +128,7 @@ func TestStatusBranchDoesNotDecideWhatIsInForce(t *testing.T) {
 	// The commit has to be where the daemon can read it, as a pull request's is.
 	w.git.MustCommit(t, "main", gittest.Commit{Message: "merged and taken back", Merge: evil})
 
-	w.twice("platform") // and no decision replaces what a daemon takes up
+	w.twice("platform") // this freeze prevents a new decision at the start
 
 	calls := w.world.Calls("join")
 	w.start()
@@ -138,8 +137,8 @@ func TestStatusBranchDoesNotDecideWhatIsInForce(t *testing.T) {
 	require.Equal(t, calls, w.world.Calls("join"))
 }
 
-// What was not looked at is not settled, whatever is remembered of it; nor is
-// what a commit changed a moment ago.
+// A unit that was not observed is not settled, whatever its status says. The same
+// holds for a unit that a commit just changed.
 func TestUnsettledListsUnitsUntilTheyAreObserved(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -153,7 +152,7 @@ func TestUnsettledListsUnitsUntilTheyAreObserved(t *testing.T) {
 
 	d = w.start()
 	w.eventually("settled", func() bool { return len(d.Unsettled()) == 0 })
-	require.Equal(t, 1, w.world.Calls("start"), "settled means repaired")
+	require.Equal(t, 1, w.world.Calls("start"), "settled implies repaired")
 	require.NoError(t, d.stop())
 
 	w.world.SetReachable("ctl", false)
@@ -163,28 +162,27 @@ func TestUnsettledListsUnitsUntilTheyAreObserved(t *testing.T) {
 	w.eventually("decided", func() bool { return w.revision().Commit == commit && w.status("train").Revision == commit })
 	for _, c := range w.status("train").Conditions {
 		if c.Type == "Ready" || c.Type == "Reconciling" {
-			require.NotEqual(t, "Ready is True", c.Type+" is "+c.Status, "nobody knows yet")
+			require.NotEqual(t, "Ready is True", c.Type+" is "+c.Status, "the unit was not observed yet")
 			require.NotEqual(t, "Reconciling is False", c.Type+" is "+c.Status)
 		}
 	}
 }
 
-// What will not change by waiting is told apart.
+// Documents that cannot converge by waiting are reported separately.
 func TestUnsettledReportsStuckDocuments(t *testing.T) {
 	w := newWorld(t)
 	path, text := instance("train", 1)
 	w.put(map[string]string{path: strings.Replace(text, "count: 1, gpus", "cuont: 1, gpus", 1)})
 	d := w.start()
 	<-d.Ready()
-	w.eventually("told", func() bool {
+	w.eventually("stuck document reported", func() bool {
 		left := d.Unsettled()
 		return len(left) == 1 && left[0].Stuck && strings.Contains(left[0].What, "cuont")
 	})
 }
 
-// What is declared suspended is as it shall be, made or not. What only a shared
-// runtime could carry is named at once; nobody waits for documents of kinds that
-// have no effect yet.
+// A suspended unit is converged, whether or not it exists. A unit that needs a shared
+// runtime is reported at once. Documents of kinds without effect are not waited for.
 func TestUnsettledIgnoresSuspendedAndNamesShared(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -194,27 +192,27 @@ func TestUnsettledIgnoresSuspendedAndNamesShared(t *testing.T) {
 	d := w.start()
 	w.eventually("settled", func() bool { return len(d.Unsettled()) == 0 })
 	commit := w.put(map[string]string{path: "suspend: true\n" + strings.Replace(text, "count: 1, gpus", "count: 2, gpus", 1)})
-	w.eventually("settled as it is", func() bool { return w.revision().Commit == commit && len(d.Unsettled()) == 0 })
+	w.eventually("settled while suspended", func() bool { return w.revision().Commit == commit && len(d.Unsettled()) == 0 })
 
 	commit = w.put(map[string]string{
 		"platform/queues/all.yaml":                                     "apiVersion: berth/v1\nkind: QueueMap\nmetadata: {name: all}\nspec: {app: batch, queues: [{queue: short, partition: main}]}\n",
 		"tenants/physics/shared-runtimes/commons/runtime.yaml":         "apiVersion: berth/v1\nkind: SharedRuntime\nmetadata: {name: commons}\nspec: {app: batch, version: v1, display_name: Commons, environment: all, roles: {controller: {count: 1}, worker: {count: 1}}}\n",
 		"tenants/physics/shared-runtimes/commons/attachments/lab.yaml": "apiVersion: berth/v1\nkind: Attachment\nmetadata: {name: lab}\nspec: {project_id: physics.lab}\n",
 	})
-	w.eventually("no kind without effect is waited for", func() bool { return w.revision().Commit == commit && len(d.Unsettled()) == 0 })
+	w.eventually("documents without effect settled", func() bool { return w.revision().Commit == commit && len(d.Unsettled()) == 0 })
 	carried, byShared := instance("yard", 1)
 	byShared, _, _ = strings.Cut(byShared, "  roles:")
 	commit = w.put(map[string]string{carried: byShared + "  control_plane_scope: tenant\n  shared_runtime: commons\n"})
-	w.eventually("named", func() bool {
+	w.eventually("unit reported", func() bool {
 		left := d.Unsettled()
 		return w.revision().Commit == commit && len(left) == 1 && left[0].Stuck && strings.Contains(left[0].What, "physics.lab/yard")
 	})
 }
 
-// patient is a runtime whose next looks last until they are given up.
+// patient is a runtime whose next observations block until they are cancelled.
 type patient struct {
 	runtimes.Runtime
-	asked chan struct{} // takes one for each look, once there is room
+	asked chan struct{} // receives one value for each observation
 }
 
 func (p patient) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
@@ -227,8 +225,7 @@ func (p patient) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
 	}
 }
 
-// A daemon that is stopped while it looks at something has seen nothing, and
-// says nothing.
+// A daemon that stops during an observation records no result of it.
 func TestStopDuringObservationRecordsNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -246,7 +243,7 @@ func TestStopDuringObservationRecordsNothing(t *testing.T) {
 	}
 }
 
-// deaf is a runtime that never answers about some instances.
+// deaf is a runtime that never answers for some instances.
 type deaf struct{ runtimes.Runtime }
 
 func (d deaf) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
@@ -257,7 +254,7 @@ func (d deaf) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
 	return d.Runtime.Observe(ctx, s)
 }
 
-// However many units hang, the others are looked at as ever.
+// Hanging units do not delay the observation of other units.
 func TestHangingUnitsDoNotDelayOthers(t *testing.T) {
 	w := newWorld(t)
 	path, text := instance("train", 1)
@@ -274,14 +271,14 @@ func TestHangingUnitsDoNotDelayOthers(t *testing.T) {
 	}
 	w.put(files)
 	w.eventually("decided", func() bool { return w.status("hang-5") != nil })
-	time.Sleep(200 * time.Millisecond) // and taken up
+	time.Sleep(200 * time.Millisecond) // the drift becomes visible
 	start := time.Now()
 	require.NoError(t, w.world.SetState(schema.InstanceKey("physics", "lab", "train"), "worker-0", plan.Stopped))
 	w.eventually("repaired", func() bool { return w.world.Calls("start") > 0 })
-	require.Less(t, time.Since(start), 10*time.Second, "a look may hang for 20 s")
+	require.Less(t, time.Since(start), 10*time.Second, "a hanging observation lasts up to 20 s")
 }
 
-// deafAndCounted is deaf, and counts how many looks hang at a time.
+// deafAndCounted is deaf and counts concurrent hanging observations.
 type deafAndCounted struct {
 	deaf
 	now, most *atomic.Int64
@@ -293,9 +290,9 @@ func (d deafAndCounted) Observe(ctx context.Context, s runtimes.Scope) plan.Obse
 	return d.deaf.Observe(ctx, s)
 }
 
-// Requirement E9: with 500 units whose runtime never answers the number of
-// looks and of goroutines stays bounded, new commits are decided as ever, and
-// the daemon ends at once.
+// Requirement E9: with 500 units whose runtime never answers, the number of
+// observations and goroutines stays bounded. New commits are decided without delay and
+// the daemon stops at once.
 func TestLoopStaysBoundedWith500HangingUnits(t *testing.T) {
 	w := newWorld(t)
 	rt := deafAndCounted{deaf{memory.New(w.world)}, new(atomic.Int64), new(atomic.Int64)}
@@ -323,5 +320,5 @@ func TestLoopStaysBoundedWith500HangingUnits(t *testing.T) {
 	require.Less(t, time.Since(start), 5*time.Second)
 	require.LessOrEqual(t, rt.most.Load(), int64(4+2*4*16))
 	require.Zero(t, rt.now.Load())
-	require.Zero(t, w.world.Calls("create"), "what cannot be seen is not made")
+	require.Zero(t, w.world.Calls("create"), "a unit with unknown presence is not created")
 }

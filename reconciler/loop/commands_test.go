@@ -19,7 +19,7 @@ import (
 	"berth/schema"
 )
 
-// say has somebody comment on a pull request.
+// say adds a comment to a pull request and returns its id.
 func (f *forge) say(n int, login, line string) int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -37,10 +37,10 @@ func (f *forge) let(login string, p reconciler.Permission) {
 	f.permissions[login] = p
 }
 
-// comes waits until a remark is answered by a reaction.
+// comes waits until a comment is answered by a reaction.
 func (w *world) comes(id int64, want reconciler.Reaction) {
 	w.t.Helper()
-	w.eventually("an answer", func() bool {
+	w.eventually("command answered", func() bool {
 		w.forge.mu.Lock()
 		defer w.forge.mu.Unlock()
 		return w.forge.reactions[id] != ""
@@ -59,17 +59,16 @@ func (w *world) answer(n int) string {
 	return w.forge.comments[n]["answers"] + w.forge.comments[n]["details"]
 }
 
-// offered waits until it is recorded that people were told what is held of a unit.
+// offered waits until Berth records that the held plan of a unit was posted.
 func (w *world) offered(name string) {
 	w.t.Helper()
-	w.eventually("it is recorded that "+name+" was told", func() bool {
+	w.eventually("plan of "+name+" recorded as posted", func() bool {
 		v := w.stale(name)
 		return v != nil && v.Offer != nil && v.Offer.Digest == v.Stale.Now
 	})
 }
 
-// staled merges a pull request that grows train, of which what is there changed
-// after it was shown.
+// staled merges a pull request that grows train after a drift made its plan stale.
 func (w *world) staled(tunes ...tune) (d *daemon, commit string) {
 	w.t.Helper()
 	d = w.start(tunes...)
@@ -81,7 +80,7 @@ func (w *world) staled(tunes ...tune) (d *daemon, commit string) {
 	commit = w.merge(pr)[0]
 	d = w.start(tunes...)
 	w.held("train", w.effects())
-	w.eventually("told", func() bool {
+	w.eventually("held change reported", func() bool {
 		r, ok := w.forge.told(commit)
 		return ok && len(r.Units) == 1 && r.Units[0].Stale != nil && !r.Settled()
 	})
@@ -89,7 +88,7 @@ func (w *world) staled(tunes ...tune) (d *daemon, commit string) {
 	return d, commit
 }
 
-func TestWhatIsHeldIsAppliedWhenSomebodySaysSo(t *testing.T) {
+func TestHeldChangeIsAppliedByCommand(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.forge.let("ada", reconciler.CanWrite)
@@ -101,7 +100,7 @@ func TestWhatIsHeldIsAppliedWhenSomebodySaysSo(t *testing.T) {
 	w.comes(w.forge.say(1, "rea", "/berth apply "+commit), reconciler.Refused)
 	require.Contains(t, w.answer(1), "users who may write")
 	w.comes(w.forge.say(1, "ada", "/berth apply 0123456789"), reconciler.Refused)
-	require.Contains(t, w.answer(1), commit[:7], "the one that counts is named")
+	require.Contains(t, w.answer(1), commit[:7], "the answer names the valid commit")
 	w.comes(w.forge.say(1, "ada", "/berth apply everything"), reconciler.Confused)
 	other := w.forge.say(1, "ada", "/berthing is fun")
 	require.Equal(t, before, w.effects())
@@ -111,7 +110,7 @@ func TestWhatIsHeldIsAppliedWhenSomebodySaysSo(t *testing.T) {
 		s := w.status("train")
 		return len(s.Members) == 4 && s.Phase == plan.PhaseRunning && s.Review == nil
 	})
-	w.eventually("told", func() bool { r, ok := w.forge.told(commit); return ok && r.Settled() && r.Units[0].Stale == nil })
+	w.eventually("rollout reported", func() bool { r, ok := w.forge.told(commit); return ok && r.Settled() && r.Units[0].Stale == nil })
 	w.comes(w.forge.say(1, "ada", "/berth apply "+commit), reconciler.Understood)
 	require.Empty(t, w.forge.reactions[other])
 	w.eventually("audited", func() bool {
@@ -124,8 +123,9 @@ func TestWhatIsHeldIsAppliedWhenSomebodySaysSo(t *testing.T) {
 	})
 }
 
-// What is meant is what was on offer: another plan by then is held still.
-func TestWhatIsMeantIsWhatWasOffered(t *testing.T) {
+// A command confirms only the plan that was posted; a plan that changed since stays
+// held.
+func TestCommandConfirmsOnlyThePostedPlan(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.forge.let("ada", reconciler.CanWrite)
@@ -140,15 +140,15 @@ func TestWhatIsMeantIsWhatWasOffered(t *testing.T) {
 		defer w.forge.mu.Unlock()
 		return w.forge.reactions[id] != ""
 	})
-	time.Sleep(500 * time.Millisecond) // several looks
+	time.Sleep(500 * time.Millisecond) // several observations
 	require.Equal(t, before, w.effects())
 	require.NotNil(t, w.stale("train"))
 }
 
-// What was said while nobody could see what there is now does not mean it, however
-// long ago it was said; what was said of just what was shown does, also to a daemon
-// that was started since, and to one that has yet to tell.
-func TestWhatWasNotShownWhenItWasSaidIsNotMeant(t *testing.T) {
+// A command does not confirm a plan that was posted after it, however old the command
+// is. A command for the posted plan is valid, also for a daemon that starts later or
+// has yet to post.
+func TestCommandBeforeThePlanDoesNotConfirmIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.forge.let("ada", reconciler.CanWrite)
@@ -162,20 +162,20 @@ func TestWhatWasNotShownWhenItWasSaidIsNotMeant(t *testing.T) {
 	hush.quiet.Store(true)
 	hush.deaf.Store(true)
 	d = w.start(func(o *loop.Options) { o.Forge = hush })
-	w.eventually("planned anew", func() bool { v := w.stale("train"); return v != nil && v.Stale.Now != was })
-	require.Nil(t, w.stale("train").Offer, "the new plan was not shown yet")
+	w.eventually("planned again", func() bool { v := w.stale("train"); return v != nil && v.Stale.Now != was })
+	require.Nil(t, w.stale("train").Offer, "the new plan is not posted yet")
 	early := w.forge.say(1, "ada", "/berth apply "+commit)
 	hush.deaf.Store(false)
-	w.eventually("listened", func() bool { return hush.heard.Load() > 1 })
+	w.eventually("commands read", func() bool { return hush.heard.Load() > 1 })
 	w.forge.mu.Lock()
-	require.Empty(t, w.forge.reactions[early], "nobody is refused for what Berth has yet to show")
+	require.Empty(t, w.forge.reactions[early], "a command is not refused before its plan is posted")
 	w.forge.mu.Unlock()
 	hush.quiet.Store(false)
 	w.comes(early, reconciler.Refused)
 	require.Contains(t, w.answer(1), "posted after this command")
 	require.Equal(t, before, w.effects())
 
-	// Said while no daemon runs, of what was shown.
+	// This command follows the posted plan while no daemon runs.
 	w.offered("train")
 	require.NoError(t, d.stop())
 	id := w.forge.say(1, "ada", "/berth apply "+commit)
@@ -184,8 +184,8 @@ func TestWhatWasNotShownWhenItWasSaidIsNotMeant(t *testing.T) {
 	w.eventually("applied", func() bool { s := w.status("train"); return len(s.Members) == 4 && s.Phase == plan.PhaseRunning })
 }
 
-// hushed is a forge that shows no comment while it is quiet, and lists no remark
-// while it is deaf.
+// hushed is a forge that rejects rollout comments while quiet and lists no commands
+// while deaf.
 type hushed struct {
 	*forge
 	quiet, deaf atomic.Bool
@@ -207,7 +207,7 @@ func (f *hushed) Comment(ctx context.Context, n int, c reconciler.Comment) error
 	return f.forge.Comment(ctx, n, c)
 }
 
-func TestSayingSoTakesBerthsOwnRight(t *testing.T) {
+func TestApplyNeedsBerthPermission(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for _, who := range []string{"ada", "eve", "root"} {
@@ -215,7 +215,7 @@ func TestSayingSoTakesBerthsOwnRight(t *testing.T) {
 	}
 	governed := func(o *loop.Options) { o.Authority = &decide.Authority{Administrators: []string{"root"}} }
 	path, text := instance("train", 2)
-	w.put(map[string]string{path: text}) // taken over with the estate
+	w.put(map[string]string{path: text}) // adopted with the estate
 	d := w.start(governed)
 	w.eventually("running", w.phase("train", plan.PhaseRunning))
 	pr := w.pull(1, instanceNamed("train", 3))
@@ -225,7 +225,7 @@ func TestSayingSoTakesBerthsOwnRight(t *testing.T) {
 	commit := w.merge(pr)[0]
 	w.start(governed)
 	w.held("train", w.effects())
-	w.eventually("told", func() bool {
+	w.eventually("held change reported", func() bool {
 		r, ok := w.forge.told(commit)
 		return ok && len(r.Units) == 1 && r.Units[0].Stale != nil
 	})
@@ -237,7 +237,7 @@ func TestSayingSoTakesBerthsOwnRight(t *testing.T) {
 	w.eventually("applied", func() bool { s := w.status("train"); return len(s.Members) == 4 && s.Phase == plan.PhaseRunning })
 }
 
-func TestNothingIsAppliedBeforeTheMerge(t *testing.T) {
+func TestApplyBeforeTheMergeIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.forge.let("ada", reconciler.CanWrite)
@@ -251,7 +251,7 @@ func TestNothingIsAppliedBeforeTheMerge(t *testing.T) {
 
 var digestAsked = regexp.MustCompile(decide.AckTrailer + ": ([0-9a-f]{16})")
 
-// seven are so many instances that nobody deletes them by mistake.
+// seven creates seven instances, a number above the deletion limit.
 func (w *world) seven() (paths []string) {
 	w.t.Helper()
 	files := map[string]string{}
@@ -291,7 +291,7 @@ func (w *world) gone() bool {
 	return true
 }
 
-func TestALargeDeletionIsAcknowledgedBeforeTheMerge(t *testing.T) {
+func TestLargeDeletionIsAcknowledgedBeforeTheMerge(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.forge.let("ada", reconciler.CanWrite)
@@ -303,22 +303,22 @@ func TestALargeDeletionIsAcknowledgedBeforeTheMerge(t *testing.T) {
 	w.comes(w.forge.say(1, "ada", "/berth ack-delete 0123456789abcdef"), reconciler.Refused)
 	require.Contains(t, w.answer(1), digest[:7])
 	w.comes(w.forge.say(1, "ada", "/berth ack-delete "+digest), reconciler.Accepted)
-	w.eventually("shown", func() bool { p, _ := w.forge.last(1); return len(p.Held) == 0 && len(p.Plans) == 7 })
+	w.eventually("plan published", func() bool { p, _ := w.forge.last(1); return len(p.Held) == 0 && len(p.Plans) == 7 })
 	w.reviewed(pr)
 	w.merge(pr)
-	w.eventually("gone", w.gone)
+	w.eventually("instances deleted", w.gone)
 }
 
-// It is read again by the decision that needs it: whoever may not any more does
-// not, and what is not there any more was not said.
-func TestAnAcknowledgementIsReadWhenItCounts(t *testing.T) {
+// The decision reads the acknowledgement again. It does not count if the user lost the
+// permission or removed the comment.
+func TestAcknowledgementIsCheckedAtTheDecision(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.forge.let("ada", reconciler.CanWrite)
 	d := w.start()
 	pr := w.pull(1, nil, w.seven()...)
 	w.comes(w.forge.say(1, "ada", "/berth ack-delete "+w.asked(1)), reconciler.Accepted)
-	w.eventually("shown", func() bool { p, _ := w.forge.last(1); return len(p.Held) == 0 })
+	w.eventually("plan published", func() bool { p, _ := w.forge.last(1); return len(p.Held) == 0 })
 	w.reviewed(pr)
 	require.NoError(t, d.stop())
 	w.forge.let("ada", reconciler.CanRead)
@@ -329,21 +329,21 @@ func TestAnAcknowledgementIsReadWhenItCounts(t *testing.T) {
 	require.Len(t, w.revision().Held, 7)
 	require.Equal(t, before, w.effects())
 
-	// After the merge too, by whoever may.
+	// After the merge any user with the permission can acknowledge the deletion.
 	w.forge.let("ben", reconciler.CanWrite)
 	h := w.revision().Held[0]
 	w.comes(w.forge.say(1, "ben", "/berth ack-delete "+digestAsked.FindStringSubmatch(h.Message)[1]), reconciler.Accepted)
 	w.eventually("gone", w.gone)
 	require.Empty(t, w.revision().Held)
-	w.eventually("told", func() bool {
+	w.eventually("rollout reported", func() bool {
 		r, ok := w.forge.told(commit)
 		return ok && len(r.Held) == 0 && len(r.Units) == 7 && r.Settled()
 	})
 }
 
-// Whose right cannot be asked has said nothing, and holds nobody else up: neither
-// others who acknowledge the same, nor whatever else is merged.
-func TestAWordThatCannotBeReadHoldsNobodyUp(t *testing.T) {
+// An acknowledgement by a user with unknown permission is ignored for now. It delays
+// neither other acknowledgements nor other changes.
+func TestUnknownPermissionDelaysNoOtherChange(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.forge.let("ada", reconciler.CanWrite)
@@ -360,13 +360,13 @@ func TestAWordThatCannotBeReadHoldsNobodyUp(t *testing.T) {
 	commit := w.put(map[string]string{path: text})
 	w.eventually("decided", func() bool { return w.revision().Commit == commit })
 	w.eventually("running", w.phase("other", plan.PhaseRunning))
-	require.Len(t, w.revision().Held, 7, "meanwhile it is held")
+	require.Len(t, w.revision().Held, 7, "the deletion stays held")
 	f.of.Store("eve")
 	w.eventually("gone", w.gone)
 	w.comes(id, reconciler.Accepted)
 }
 
-// unanswering is a forge that does not tell what some may.
+// unanswering is a forge that fails to return the permission of some users.
 type unanswering struct {
 	*forge
 	of atomic.Value
@@ -379,8 +379,9 @@ func (f *unanswering) Permission(ctx context.Context, login string) (reconciler.
 	return f.forge.Permission(ctx, login)
 }
 
-// That somebody without the right said it before takes nothing from who has it.
-func TestAnAcknowledgementIsTriedBeforeItIsRefused(t *testing.T) {
+// An earlier acknowledgement without permission does not block a later one with
+// permission.
+func TestUnauthorizedAcknowledgementDoesNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.forge.let("ada", reconciler.CanWrite)
@@ -392,7 +393,7 @@ func TestAnAcknowledgementIsTriedBeforeItIsRefused(t *testing.T) {
 		files[path] = text
 		paths = append(paths, path)
 	}
-	w.put(files) // taken over with the estate
+	w.put(files) // adopted with the estate
 	w.start(func(o *loop.Options) { o.Authority = &decide.Authority{Administrators: []string{"root"}} })
 	for i := range 7 {
 		w.eventually("running", w.phase(fmt.Sprintf("batch-%d", i), plan.PhaseRunning))
@@ -403,13 +404,13 @@ func TestAnAcknowledgementIsTriedBeforeItIsRefused(t *testing.T) {
 	w.reviewed(pr)
 	commit := w.merge(pr)[0]
 	w.eventually("decided", func() bool { return w.revision().Commit == commit })
-	w.eventually("told", func() bool { r, ok := w.forge.told(commit); return ok && len(r.Held) == 7 })
+	w.eventually("held deletions reported", func() bool { r, ok := w.forge.told(commit); return ok && len(r.Held) == 7 })
 	w.comes(w.forge.say(1, "ada", "/berth ack-delete "+digest), reconciler.Refused)
 	w.comes(w.forge.say(1, "ben", "/berth ack-delete "+digest), reconciler.Accepted)
 	w.eventually("gone", w.gone)
 }
 
-func TestWhatGaveUpTriesAgain(t *testing.T) {
+func TestRetryCommandRestartsFailedUnit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.forge.let("ada", reconciler.CanWrite)
@@ -419,7 +420,7 @@ func TestWhatGaveUpTriesAgain(t *testing.T) {
 	w.comes(w.forge.say(1, "ada", "/berth retry"), reconciler.Understood)
 	w.world.FailStep(1, errors.New("the disk is full"))
 	commit := w.merge(pr)[0]
-	w.eventually("told where", func() bool {
+	w.eventually("failed step reported", func() bool {
 		r, ok := w.forge.told(commit)
 		return ok && len(r.Units) == 1 && r.Units[0].At == "create on ctl" && r.Units[0].Phase == plan.PhaseFailed
 	})
@@ -429,7 +430,7 @@ func TestWhatGaveUpTriesAgain(t *testing.T) {
 	w.eventually("running", w.phase("train", plan.PhaseRunning))
 }
 
-func TestWordsAreAnswered(t *testing.T) {
+func TestCommandsAreAnswered(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.forge.let("ada", reconciler.CanWrite)
@@ -440,13 +441,13 @@ func TestWordsAreAnswered(t *testing.T) {
 	w.comes(w.forge.say(1, "rea", "/berth help"), reconciler.Understood)
 	require.Contains(t, w.answer(1), "/berth ack-delete")
 	w.comes(w.forge.say(1, "rea", "/berth explain physics.lab/train roles"), reconciler.Understood)
-	require.Contains(t, w.answer(1), "roles.worker.sku", "as it would be, with the pull request merged")
+	require.Contains(t, w.answer(1), "roles.worker.sku", "explained as after the merge")
 	w.comes(w.forge.say(1, "rea", "/berth explain physics.lab/nobody"), reconciler.Understood)
 	w.comes(w.forge.say(1, "rea", "/berth plan"), reconciler.Refused)
 	w.comes(w.forge.say(1, "ada", "/berth plan"), reconciler.Accepted)
 	w.comes(w.forge.say(1, "ada", "/berth dance"), reconciler.Confused)
 
-	// Nothing of it is said twice by a daemon that is started anew.
+	// A new daemon does not repeat any answer.
 	w.forge.mu.Lock()
 	before := len(w.forge.writes)
 	w.forge.mu.Unlock()
@@ -457,10 +458,9 @@ func TestWordsAreAnswered(t *testing.T) {
 	require.Len(t, w.forge.writes, before)
 }
 
-// What is explained is what is enforced: also where an instance is stopped for the
-// nodes that its members are on, suspended or not, and what a pull request would
-// make of that.
-func TestExplainKnowsWhereMembersAre(t *testing.T) {
+// The explanation matches the enforcement. This includes an instance stopped for the
+// nodes of its members, suspended or not, and the state after a pull request.
+func TestExplainConsidersAssignments(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.forge.let("rea", reconciler.CanRead)
@@ -487,7 +487,7 @@ func TestExplainKnowsWhereMembersAre(t *testing.T) {
 	closed := w.pull(3, map[string]string{"README.md": "nor this\n"})
 	closed.Open = false
 	w.forge.put(closed)
-	for _, n := range []int{1, 3} { // as it would be, and as it is
+	for _, n := range []int{1, 3} { // after the merge, and on main
 		said := explained(n)
 		require.Contains(t, said, "refused: it stopped, as its grace ended on 2026-03-03")
 		require.Contains(t, said, "`desired_state` is `stopped`")
@@ -499,8 +499,9 @@ func TestExplainKnowsWhereMembersAre(t *testing.T) {
 	require.Contains(t, said, "`suspend` is `true`")
 }
 
-// Whoever may not write and says a lot costs little, and nobody else anything.
-func TestAStrangersFloodCostsLittle(t *testing.T) {
+// Many commands by users without permission cost few forge calls and delay no other
+// user.
+func TestUnauthorizedCommandsCostFewCalls(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.forge.let("ada", reconciler.CanWrite)
@@ -521,12 +522,12 @@ func TestAStrangersFloodCostsLittle(t *testing.T) {
 			n++
 		}
 	}
-	require.LessOrEqual(t, n, 11, "five of each, and the one that counts")
+	require.LessOrEqual(t, n, 11, "five of each user, and the valid command")
 }
 
-// However many strangers there are, on however many pull requests, who may write
-// is heard, and what is passed over is not asked about again.
-func TestStrangersKeepNobodyFromBeingHeard(t *testing.T) {
+// Many users without permission, on many pull requests, do not delay a user with
+// permission. A skipped user is not checked again.
+func TestUnauthorizedUsersDelayNoOtherCommand(t *testing.T) {
 	t.Parallel()
 	for name, say := range map[string]func(w *world){
 		"one account, a pull request each": func(w *world) {
@@ -559,21 +560,21 @@ func TestStrangersKeepNobodyFromBeingHeard(t *testing.T) {
 			f := &counted{forge: w.forge}
 			d := w.start(func(o *loop.Options) { o.Forge = f; o.Poll = time.Hour })
 			w.comes(last, reconciler.Understood)
-			require.Eventually(t, func() bool { return f.idle() > 4*time.Second }, time.Minute, 100*time.Millisecond, "once all is answered or passed over it is quiet")
+			require.Eventually(t, func() bool { return f.idle() > 4*time.Second }, time.Minute, 100*time.Millisecond, "no more reads after every command is answered or skipped")
 			require.NoError(t, d.stop())
-			require.LessOrEqual(t, f.lists.Load(), int64(15), "each pass comes to something")
-			require.LessOrEqual(t, f.permissions.Load(), 60*f.lists.Load(), "nobody is asked about twice in one, and few are")
+			require.LessOrEqual(t, f.lists.Load(), int64(15), "each pass handles a command")
+			require.LessOrEqual(t, f.permissions.Load(), 60*f.lists.Load(), "one permission check for each user and pass")
 		})
 	}
 }
 
-// counted is a forge that counts what it is asked of remarks.
+// counted is a forge that counts its command-related calls.
 type counted struct {
 	*forge
 	lists, permissions, last atomic.Int64
 }
 
-// idle is how long it was not asked for remarks.
+// idle is the time since the last read of the commands.
 func (f *counted) idle() time.Duration { return time.Since(time.Unix(0, f.last.Load())) }
 
 func (f *counted) Commands(ctx context.Context, since time.Time) ([]reconciler.CommandComment, error) {

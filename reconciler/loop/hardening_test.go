@@ -24,7 +24,7 @@ import (
 	"berth/schema/estate"
 )
 
-// Cases in which a loop like this one loses, repeats or invents something.
+// These tests cover cases in which a control loop may lose, repeat or invent work.
 
 var trainKey = schema.InstanceKey("physics", "lab", "train")
 
@@ -47,7 +47,7 @@ func (w *world) run(workers int) (path string) {
 	return path
 }
 
-// blind is a runtime whose configure says done and does nothing.
+// blind is a runtime whose configure reports success without any effect.
 type blind struct {
 	runtimes.Runtime
 	n *atomic.Int64
@@ -71,9 +71,9 @@ func TestRepeatedSuccessfulActionBacksOff(t *testing.T) {
 	w.run(2)
 	before := w.commits()
 	require.NoError(t, w.world.SetDrift(trainKey, plan.Drift{Member: "controller-0", What: "configuration"}))
-	w.eventually("told", func() bool { s := w.status("train"); return s.Retry != nil })
+	w.eventually("retry reported", func() bool { s := w.status("train"); return s.Retry != nil })
 	time.Sleep(2 * time.Second)
-	require.EqualValues(t, 1, n.Load(), "the next try comes after 5 s")
+	require.EqualValues(t, 1, n.Load(), "the next attempt follows after 5 s")
 	require.LessOrEqual(t, w.commits()-before, 3)
 	require.Contains(t, w.status("train").FailureReason+w.status("train").Retry.Reason, "still differs")
 }
@@ -87,32 +87,32 @@ func TestWaitingForJobsCostsNothing(t *testing.T) {
 	_, text := instance("train", 1)
 	w.put(map[string]string{path: text})
 	w.eventually("waiting", func() bool { s := w.status("train"); return s.Attempt == 2 })
-	time.Sleep(time.Second) // until what the first wait records is written
+	time.Sleep(time.Second) // until the first wait is recorded
 	before, attempt := w.commits(), w.status("train").Attempt
 	require.True(t, slices.ContainsFunc(w.status("train").Conditions, func(c plan.Condition) bool {
 		return c.Type == "Ready" && c.Status == "False" && c.Reason == "Waiting" && strings.Contains(c.Message, "jobs run on gpu-2")
-	}), "the status does not say what it waits for: %+v", w.status("train").Conditions)
+	}), "the status does not name the cause of the wait: %+v", w.status("train").Conditions)
 	time.Sleep(2 * time.Second) // twenty intervals
 	require.Equal(t, before, w.commits())
 	require.Equal(t, attempt, w.status("train").Attempt)
 	require.NoError(t, w.world.SetJobs(trainKey, plan.Jobs{}))
-	w.eventually("gone on", func() bool { s := w.status("train"); return s.Phase == plan.PhaseRunning && len(s.Members) == 2 })
+	w.eventually("grown and running", func() bool { s := w.status("train"); return s.Phase == plan.PhaseRunning && len(s.Members) == 2 })
 }
 
 func TestFreeNodeIsGivenToAWaitingMember(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.start(func(o *loop.Options) { o.Forge = nil }) // it has no say in this
+	w.start(func(o *loop.Options) { o.Forge = nil }) // a forge is not needed here
 	path := w.run(4)
 	_, text := instance("train", 3)
 	other, otherText := instance("other", 1)
 	w.put(map[string]string{path: text, other: otherText})
-	w.eventually("the other one runs", w.phase("other", plan.PhaseRunning))
+	w.eventually("other instance runs", w.phase("other", plan.PhaseRunning))
 	w.put(nil, path)
 	w.eventually("gone", func() bool { return w.status("train") == nil })
 }
 
-func TestALostStatusBranchFencesNobodyOut(t *testing.T) {
+func TestLostStatusBranchKeepsEpochIncreasing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	d := w.start()
@@ -123,7 +123,7 @@ func TestALostStatusBranchFencesNobodyOut(t *testing.T) {
 	w.start()
 	_, text := instance("train", 3)
 	w.put(map[string]string{path: text})
-	w.eventually("goes on", func() bool {
+	w.eventually("leadership renewed", func() bool {
 		s := (*plan.Status)(nil)
 		if w.git.Tip(reconciler.BranchStatus) != "" {
 			s = w.status("train")
@@ -131,17 +131,17 @@ func TestALostStatusBranchFencesNobodyOut(t *testing.T) {
 		return s != nil && s.Phase == plan.PhaseRunning && len(s.Members) == 4
 	})
 	require.Greater(t, w.revision().Epoch, epoch, "hosts refuse an equal epoch of another leader")
-	require.Equal(t, 1, w.world.Calls("create"), "what ran was found, not made again")
+	require.Equal(t, 1, w.world.Calls("create"), "the running unit is found, not created again")
 }
 
-// Who can write the status branch must not decide what is in force.
+// Write access to the status branch does not decide which documents are in force.
 func TestStatusDecidesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	initial := w.git.Tip("main")
 	d := w.start()
 	<-d.Ready()
-	older := w.revision().InForce // a commit of in-force in which train is not there yet
+	older := w.revision().InForce // a commit of in-force without train
 	w.run(2)
 	require.NoError(t, d.stop())
 	text, err := w.git.Read(reconciler.BranchStatus, "revision.yaml")
@@ -162,7 +162,7 @@ func TestStatusDecidesNothing(t *testing.T) {
 	}
 }
 
-func TestAnotherBackendIsNoChange(t *testing.T) {
+func TestOtherBackendDoesNotMoveUnit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	second := memory.NewWorld()
@@ -177,7 +177,7 @@ func TestAnotherBackendIsNoChange(t *testing.T) {
 	v2 := strings.NewReplacer("name: v1", "name: v2", `version: "1"`, `version: "2"`, "bare_metal", "ray").Replace(estateFiles()["platform/catalog/batch/v1.yaml"])
 	_, text := instance("train", 2)
 	w.put(map[string]string{"platform/catalog/batch/v2.yaml": v2, path: strings.Replace(text, "version: v1", "version: v2", 1)})
-	w.eventually("told", func() bool {
+	w.eventually("backend change reported", func() bool {
 		for _, c := range w.status("train").Conditions {
 			if c.Type == "Stalled" && c.Status == "True" && c.Reason == plan.CodeBackend {
 				return true
@@ -185,13 +185,13 @@ func TestAnotherBackendIsNoChange(t *testing.T) {
 		}
 		return false
 	})
-	require.Empty(t, second.Remains(trainKey), "nothing is made beside what runs")
+	require.Empty(t, second.Remains(trainKey), "no second unit is created")
 	w.put(nil, path)
 	w.eventually("gone", func() bool { return w.status("train") == nil })
 	require.Empty(t, w.world.Remains(trainKey))
 }
 
-// hanging is a forge that takes its time to answer nothing.
+// hanging is a forge that blocks before each empty answer.
 type hanging struct{ *forge }
 
 func (h hanging) Pull(ctx context.Context, _ int) (reconciler.PullRequest, error) {
@@ -199,7 +199,7 @@ func (h hanging) Pull(ctx context.Context, _ int) (reconciler.PullRequest, error
 	return reconciler.PullRequest{}, ctx.Err()
 }
 
-func TestASlowForgeDelaysNoRepair(t *testing.T) {
+func TestSlowForgeDelaysNoRepair(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	d := w.start(func(o *loop.Options) { o.Forge = hanging{w.forge} })
@@ -207,12 +207,12 @@ func TestASlowForgeDelaysNoRepair(t *testing.T) {
 	for i := range 12 {
 		d.Enqueue(reconciler.Item{Task: reconciler.TaskPull, Pull: i + 1})
 	}
-	time.Sleep(100 * time.Millisecond) // all its workers hang now
+	time.Sleep(100 * time.Millisecond) // all forge workers hang by now
 	require.NoError(t, w.world.SetState(trainKey, "worker-0", plan.Stopped))
 	w.eventually("repaired", func() bool { return w.world.Calls("start") > 0 })
 }
 
-// A stricter Berth starts over what an older one let in.
+// A stricter version of Berth starts with documents that an older version accepted.
 func TestStricterVersionStartsWithOlderDocuments(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -231,7 +231,7 @@ func TestStricterVersionStartsWithOlderDocuments(t *testing.T) {
 	require.Zero(t, w.world.Calls("delete"))
 }
 
-// told is what was told last of a commit.
+// told returns the last report of a commit.
 func (f *forge) told(commit string) (plan.Rollout, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -260,7 +260,7 @@ func TestEachRolloutReportsItsOwnMerge(t *testing.T) {
 	}
 	d.Enqueue(reconciler.Item{Task: reconciler.TaskEstate})
 	w.eventually("running", w.phase("train", plan.PhaseRunning))
-	w.eventually("told", func() bool {
+	w.eventually("rollout reported", func() bool {
 		first, ok1 := w.forge.told(c1)
 		second, ok2 := w.forge.told(c2)
 		third, ok3 := w.forge.told(c3)
@@ -269,7 +269,7 @@ func TestEachRolloutReportsItsOwnMerge(t *testing.T) {
 	})
 }
 
-// What happens to an instance after its roll-out is not the roll-out's doing.
+// Events of an instance after its rollout do not change the report of the rollout.
 func TestEndedRolloutDoesNotChange(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -277,22 +277,22 @@ func TestEndedRolloutDoesNotChange(t *testing.T) {
 	one := w.pull(1, instanceNamed("train", 1))
 	w.reviewed(one)
 	c1 := w.merge(one)[0]
-	w.eventually("told", func() bool { r, ok := w.forge.told(c1); return ok && len(r.Units) == 1 && r.Settled() })
+	w.eventually("rollout reported", func() bool { r, ok := w.forge.told(c1); return ok && len(r.Units) == 1 && r.Settled() })
 	before, _ := w.forge.told(c1)
-	time.Sleep(1500 * time.Millisecond) // the last update that was under way
+	time.Sleep(1500 * time.Millisecond) // wait for the last pending update
 	require.NoError(t, w.world.SetState(trainKey, "worker-0", plan.Stopped))
 	w.eventually("repaired", func() bool { return w.world.Calls("start") > 0 })
 	two := w.pull(2, instanceNamed("train", 2))
 	w.reviewed(two)
 	c2 := w.merge(two)[0]
-	w.eventually("the second told", func() bool { r, ok := w.forge.told(c2); return ok && r.Settled() && len(r.Units) == 1 })
+	w.eventually("second rollout reported", func() bool { r, ok := w.forge.told(c2); return ok && r.Settled() && len(r.Units) == 1 })
 	after, _ := w.forge.told(c1)
 	require.Equal(t, before.Units[0].Total, after.Units[0].Total)
 	require.Equal(t, before.Units[0].Seconds, after.Units[0].Seconds)
 	require.Len(t, after.Units, 1)
 }
 
-func TestOnlyPullRequestsToTheBranchAreJudged(t *testing.T) {
+func TestOnlyPullRequestsToTheBranchAreChecked(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	d := w.start()
@@ -307,7 +307,7 @@ func TestOnlyPullRequestsToTheBranchAreJudged(t *testing.T) {
 	require.False(t, shown)
 }
 
-// counting counts how often a pull request is asked for.
+// counting counts the reads of each pull request.
 type counting struct {
 	*forge
 	n *atomic.Int64
@@ -318,7 +318,7 @@ func (c counting) Pull(ctx context.Context, n int) (reconciler.PullRequest, erro
 	return c.forge.Pull(ctx, n)
 }
 
-func TestAPullRequestThatIsNotThereIsGivenUp(t *testing.T) {
+func TestMissingPullRequestIsNotRetried(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var n atomic.Int64
@@ -329,7 +329,7 @@ func TestAPullRequestThatIsNotThereIsGivenUp(t *testing.T) {
 	require.EqualValues(t, 1, n.Load())
 }
 
-// watched remembers where the runtime was last told to look.
+// watched remembers the last targets of an observation.
 type watched struct {
 	runtimes.Runtime
 	mu   *sync.Mutex
@@ -352,17 +352,17 @@ func TestNewNodeAddressIsObserved(t *testing.T) {
 		o.Runtimes = map[string]runtimes.Runtime{"bare_metal": watched{memory.New(w.world), &mu, &last}}
 	})
 	w.run(1)
-	w.world.SetReachable("ctl", false) // at its old address nobody answers
+	w.world.SetReachable("ctl", false) // the old address does not answer
 	w.put(map[string]string{"platform/nodes/ctl.yaml": strings.Replace(estateFiles()["platform/nodes/ctl.yaml"], "10.9.0.10", "10.9.0.99", 1)})
-	w.eventually("asked at the new one", func() bool {
+	w.eventually("observed at the new address", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(last.Members) > 0 && last.Members[0].Address == "10.9.0.99"
 	})
 }
 
-// A decision and the statuses that follow from it are seen together: no worker
-// records the old life of an instance under its new revision.
+// A decision and the statuses that follow from it become visible together. No worker
+// records the previous life of an instance under its new revision.
 func TestManyDeletionsSendEachEventOnce(t *testing.T) {
 	t.Parallel()
 	const n = 60
@@ -394,11 +394,11 @@ func TestManyDeletionsSendEachEventOnce(t *testing.T) {
 		return running == n
 	})
 	w.put(nil, paths...)
-	w.eventually("held, as they are so many", func() bool { return len(w.revision().Held) == n })
+	w.eventually("deletions above the limit held", func() bool { return len(w.revision().Held) == n })
 	require.Equal(t, n, units().Len())
 	why := w.revision().Held[0].Message
 	w.git.MustCommit(t, "main", gittest.Commit{Message: "It is meant.\n\n" + why[strings.LastIndex(why, decide.AckTrailer):], Files: map[string]string{"NOTES.md": "x"}})
-	w.eventually("all gone", func() bool { return units().Len() == 0 })
+	w.eventually("every unit removed", func() bool { return units().Len() == 0 })
 	w.noEventTwice()
 	types := map[string]int{}
 	for _, e := range w.eventTypes() {

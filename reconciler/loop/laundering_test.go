@@ -14,8 +14,8 @@ import (
 	"berth/schema/estate"
 )
 
-// A merge whose first parent is not main changes of main what it changes as a
-// whole: it does not undo what main did since the branch began.
+// A merge whose first parent is not main is compared with main as a whole. It does not
+// undo changes made on main since the branch was created.
 func TestMergeOfAnotherHistoryUndoesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -43,8 +43,8 @@ func TestMergeOfAnotherHistoryUndoesNothing(t *testing.T) {
 	}
 }
 
-// What status says was decided permits nothing.
-func TestAForgedStatusGrantsNoRight(t *testing.T) {
+// A forged decision in the status branch grants no permission.
+func TestForgedStatusGrantsNoPermission(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	root := newSigner(t, w)
@@ -53,7 +53,7 @@ func TestAForgedStatusGrantsNoRight(t *testing.T) {
 	require.NoError(t, d.stop())
 	before := w.git.Tip("main")
 	path, text := instance("train", 1)
-	w.put(map[string]string{path: text}) // nobody's
+	w.put(map[string]string{path: text}) // unsigned
 	rev, err := w.git.Read(reconciler.BranchStatus, "revision.yaml")
 	require.NoError(t, err)
 	forged := strings.Replace(rev, "commit: "+before, "commit: "+w.git.Tip("main"), 1)
@@ -67,7 +67,7 @@ func TestAForgedStatusGrantsNoRight(t *testing.T) {
 	require.Nil(t, w.status("train"))
 }
 
-// What was decided right before a crash is audited once, also when more came
+// A decision made just before a crash is audited once, also when more commits arrived
 // meanwhile.
 func TestAuditHasEveryDecision(t *testing.T) {
 	t.Parallel()
@@ -80,7 +80,7 @@ func TestAuditHasEveryDecision(t *testing.T) {
 	root.push("train\n\nBreak-Glass: nobody else is there", map[string]string{path: text})
 	w.eventually("decided", func() bool { return w.revision().Commit == w.git.Tip("main") })
 	require.NoError(t, d.stop())
-	require.NoError(t, w.git.SetRef("refs/heads/"+reconciler.BranchStatus, status)) // as if it had not been written
+	require.NoError(t, w.git.SetRef("refs/heads/"+reconciler.BranchStatus, status)) // simulates the lost status write
 	other, more := instance("other", 1)
 	root.push("other\n\nBreak-Glass: nobody else is there", map[string]string{other: more})
 	w.start(governed(root), func(o *loop.Options) { o.AuthorLag = 300 * time.Millisecond })
@@ -100,8 +100,8 @@ func TestAuditHasEveryDecision(t *testing.T) {
 	require.Equal(t, map[string]int{path: 1, other: 1}, added)
 }
 
-// What comes with such a merge is not that of whoever commits on top of it,
-// also where all of it is seen at once.
+// The author of a later commit does not authorize the content of such a merge below
+// it, even when one decision covers both.
 func TestCommitDoesNotVouchForItsAncestors(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -144,8 +144,8 @@ func TestCommitDoesNotVouchForItsAncestors(t *testing.T) {
 	require.Len(t, seen, 3)
 }
 
-// Who signed the merge that brought somebody's branch up to date did not sign
-// what is on it: pushed to main, that is nobody's.
+// A signature on a merge that updates a branch does not cover the commits on that
+// branch. Pushed to main, these commits are unsigned.
 func TestSignedMergeVouchesOnlyForItself(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
