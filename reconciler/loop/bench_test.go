@@ -9,9 +9,9 @@ import (
 	"berth/reconciler/plan"
 )
 
-// BenchmarkCommitThatChangesNothing is how long a commit that concerns no
-// instance takes from the push to the revision on the status branch, and how
-// often it has a runtime called: never.
+// BenchmarkCommitThatChangesNothing measures the time from the push of a commit
+// without any instance change to its revision on berth/status. Such a commit causes no
+// runtime call.
 func BenchmarkCommitThatChangesNothing(b *testing.B) {
 	w := newWorld(b)
 	files := map[string]string{}
@@ -20,7 +20,7 @@ func BenchmarkCommitThatChangesNothing(b *testing.B) {
 		files[path] = text
 	}
 	w.put(files)
-	// Only the timer's own look would call the runtime; it is an hour away.
+	// Only the timer would observe again, after an hour.
 	d := w.start(func(o *loop.Options) { o.Interval = time.Hour })
 	for i := range 3 {
 		w.eventually("running", w.phase(fmt.Sprintf("i%d", i), plan.PhaseRunning))
@@ -32,7 +32,7 @@ func BenchmarkCommitThatChangesNothing(b *testing.B) {
 		commit := w.put(map[string]string{"README.md": fmt.Sprintf("nothing of Berth's: %d\n", commits)})
 		w.eventually("decided", func() bool { return w.revision().Commit == commit })
 	}
-	time.Sleep(300 * time.Millisecond) // for what might come late
+	time.Sleep(300 * time.Millisecond) // allows for late calls
 	b.ReportMetric(float64(w.world.TotalCalls()-calls)/float64(commits), "runtime-calls/commit")
 	if err := d.stop(); err != nil {
 		b.Fatal(err)

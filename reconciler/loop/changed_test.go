@@ -13,8 +13,8 @@ import (
 	"berth/schema"
 )
 
-// Which units a decision changes is the same, whether all units are gone through
-// or those that may have changed.
+// The changed units of a decision are the same, whether all units are compared or only
+// the ones that may have changed.
 func TestChangedUnitsMatchFullComparison(t *testing.T) {
 	found := 0
 	for seed := range uint64(400) {
@@ -48,7 +48,7 @@ func TestChangedUnitsMatchFullComparison(t *testing.T) {
 				mem = mem.With(&s)
 			}
 			old = st
-			for _, key := range mem.Keys() { // and workers go on meanwhile
+			for _, key := range mem.Keys() { // workers continue meanwhile
 				s := *mem.Get(key)
 				switch draw.IntN(8) {
 				case 0:
@@ -59,7 +59,7 @@ func TestChangedUnitsMatchFullComparison(t *testing.T) {
 					mem = mem.With(&s)
 				case 1:
 					if mem = mem.Without(key); draw.IntN(2) == 0 {
-						next := *old // placed again, as nodes came free
+						next := *old // new assignments on freed nodes
 						next.Placement = placer.Place(st.Effective, mem)
 						old = &next
 					}
@@ -70,14 +70,14 @@ func TestChangedUnitsMatchFullComparison(t *testing.T) {
 	require.Greater(t, found, 1000)
 }
 
-// drawProject is another state of a project; what did not change of it is the
-// same value.
+// drawProject returns a random state of a project. Unchanged documents keep the same
+// value.
 func drawProject(draw *rand.Rand, name string, was *schema.EffectiveProject) *schema.EffectiveProject {
 	p := &schema.EffectiveProject{Instances: map[string]*schema.EffectiveInstance{}}
 	for _, n := range []string{"x", "y", "z"} {
 		key := schema.InstanceKey("a", name, n)
 		switch what := draw.IntN(5); {
-		case what == 0: // it is not there
+		case what == 0: // missing
 			continue
 		case what < 3 && was != nil && was.Instances[n] != nil:
 			p.Instances[n] = was.Instances[n]

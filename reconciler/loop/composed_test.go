@@ -18,9 +18,8 @@ import (
 	"berth/schema/estate"
 )
 
-// ownRepository moves what a world's estate has of a tenant, but its tenant.yaml,
-// into a repository of the tenant's own, and lets somebody with a key of theirs
-// administer it.
+// ownRepository moves the documents of a tenant, except tenant.yaml, into a repository
+// of that tenant. The given signer becomes its administrator.
 func ownRepository(t *testing.T, files map[string]string, tenant string) (*world, *signer) {
 	t.Helper()
 	root := map[string]string{}
@@ -38,7 +37,7 @@ func ownRepository(t *testing.T, files map[string]string, tenant string) (*world
 	return own, admin
 }
 
-// composedOf reads the estate from the platform's repository and these.
+// composedOf reads the estate from the platform's repository and the given ones.
 func (w *world) composedOf(tenants map[string]*world) tune {
 	return func(o *loop.Options) {
 		c := composed.Composition{Wait: 5 * time.Second, Document: func(ctx context.Context, tenant string, document []byte) (*composed.TenantRepository, bool) {
@@ -58,9 +57,9 @@ func (w *world) composedOf(tenants map[string]*world) tune {
 	}
 }
 
-// A commit signed by who may, in the tenant's own repository, brings an instance
-// up; one that nobody signed is held, and another tenant goes on meanwhile. So it
-// is after a restart without any local file.
+// A commit in a tenant's own repository brings an instance up if a user with the
+// permission signed it. An unsigned one is held without delay for other tenants. A
+// restart with an empty cache changes nothing.
 func TestTenantsInTheirOwnRepositories(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -72,14 +71,14 @@ func TestTenantsInTheirOwnRepositories(t *testing.T) {
 	tenants := map[string]*world{"physics": physics, "biology": biology}
 	d := w.start(governed(root), w.composedOf(tenants))
 	path, text := instance("train", 1)
-	at := strings.TrimPrefix(path, "tenants/physics/") // in either's repository
+	at := strings.TrimPrefix(path, "tenants/physics/") // path in either repository
 
 	ana.push("train", map[string]string{at: text})
 	w.eventually("running", w.phase("train", plan.PhaseRunning))
 	require.Len(t, w.status("train").Members, 2)
 
 	_, more := instance("train", 2)
-	physics.put(map[string]string{at: more}) // nobody signed it
+	physics.put(map[string]string{at: more}) // unsigned
 	w.eventually("held", func() bool { return w.heldReasons()[path] == estate.HeldUnauthorised })
 	bob.push("train", map[string]string{at: text})
 	running := func() bool {
@@ -91,14 +90,14 @@ func TestTenantsInTheirOwnRepositories(t *testing.T) {
 		s := tree.Units.Get(schema.InstanceKey("biology", "lab", "train"))
 		return s != nil && s.Phase == plan.PhaseRunning
 	}
-	w.eventually("the other tenant's runs", running)
+	w.eventually("instance of the other tenant runs", running)
 	require.Equal(t, map[string]string{path: estate.HeldUnauthorised}, w.heldReasons())
 	remarks := func() string { return strings.Join(w.revision().Notices, "\n") }
 	require.Contains(t, remarks(), "tenant physics: projects, roles.yaml in tenants/physics of the platform's repository is not read")
 
 	require.NoError(t, d.stop())
 	before := w.git.Tip(gitrepo.BranchComposed)
-	// One tenant's repository is gone when it starts again.
+	// The repository of one tenant is gone at the next start.
 	biology.git.SetFaults(gittest.Faults{Down: true})
 	d = w.start(governed(root), w.composedOf(tenants))
 	ana.push("two", map[string]string{at: more + "# two\n"})
@@ -108,10 +107,10 @@ func TestTenantsInTheirOwnRepositories(t *testing.T) {
 	require.Contains(t, remarks(), "tenant biology: its repository is not taken over")
 	ok, err := w.git.Git("merge-base", before, w.git.Tip(gitrepo.BranchComposed))
 	require.NoError(t, err)
-	require.Equal(t, before, ok, "it went on from where it was")
+	require.Equal(t, before, ok, "the tenant keeps its previous commit")
 
-	// Who may sign for a tenant may not for the platform, nor for another tenant:
-	// what they would put there is below their own directory.
+	// Signers of a tenant have no permission for the platform or another tenant: their
+	// files stay in their own tenant tree.
 	ana.push("theirs", map[string]string{"tenants/biology/policy.yaml": "x\n", "platform/nodes/mine.yaml": node("mine", 99, "worker", "")})
 	w.eventually("misplaced", func() bool { return len(w.heldReasons()) > 0 })
 	for file := range w.heldReasons() {
@@ -120,9 +119,9 @@ func TestTenantsInTheirOwnRepositories(t *testing.T) {
 	require.Nil(t, d.Node("mine"))
 }
 
-// Who would change a tenant that has a repository of its own in the platform's is
-// told on the pull request that nobody looks there.
-func TestAPullRequestWhereNobodyLooks(t *testing.T) {
+// A pull request in the platform's repository that changes a tenant with its own
+// repository gets a warning: the change has no effect.
+func TestShadowedTenantChangeGetsWarning(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	files := estateFiles()

@@ -13,8 +13,7 @@ import (
 	"berth/reconciler/plan"
 )
 
-// spoilCache removes all objects of a daemon's mirror. The daemon may be fetching
-// anew at this moment.
+// spoilCache removes all objects of a daemon's mirror, also during a fetch.
 func spoilCache(t *testing.T, dir string) {
 	removed := 0
 	require.Eventually(t, func() bool {
@@ -29,8 +28,8 @@ func spoilCache(t *testing.T, dir string) {
 	}, 10*time.Second, 10*time.Millisecond)
 }
 
-// A daemon whose cache was damaged takes leadership again, although another one
-// led meanwhile and moved berth/status on.
+// A daemon with a damaged cache takes leadership again after another daemon had it and
+// advanced berth/status.
 func TestDamagedCacheHealsAfterFailover(t *testing.T) {
 	w := newWorld(t)
 	path, text := instance("train", 1)
@@ -39,7 +38,7 @@ func TestDamagedCacheHealsAfterFailover(t *testing.T) {
 	d := w.startAt(dir)
 	w.eventually("running", w.phase("train", plan.PhaseRunning))
 	require.NoError(t, d.stop())
-	d = w.startAt(dir) // whose mirror has a shallow status, as after each fetch anew
+	d = w.startAt(dir) // its mirror has a shallow status branch, as after a new clone
 	<-d.Ready()
 	require.NoError(t, d.stop())
 
@@ -62,8 +61,8 @@ func TestDamagedCacheHealsAfterFailover(t *testing.T) {
 	require.NoError(t, w.verifyAudit())
 }
 
-// The answer to a push is lost and the cache is damaged before the daemon asks
-// what became of it: it goes on by itself, and nothing is recorded twice.
+// The answer to a push is lost and the cache is damaged before the daemon reads the
+// result. The daemon recovers, and no record is duplicated.
 func TestDamagedCacheHealsAfterALostResponse(t *testing.T) {
 	w := newWorld(t)
 	path, text := instance("train", 1)

@@ -12,7 +12,7 @@ import (
 	"berth/reconciler"
 )
 
-// mainHistory is a main whose commits are numbered, with held changes.
+// mainHistory is a main branch with numbered commits and held changes.
 type mainHistory struct {
 	reconciler.Repo
 	changes [][]reconciler.PathChange // by commit

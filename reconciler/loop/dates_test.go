@@ -12,10 +12,9 @@ import (
 	"berth/schema/estate"
 )
 
-// TestDatesOfDocuments: times are those of the commits that brought a document to
-// main and that made it what is in force, whatever came to main since; a new
-// document of an old name is new.
-func TestDatesOfDocuments(t *testing.T) {
+// The dates of a document come from the commits that added it to main and that brought
+// its current content into force. A new document under an old name has new dates.
+func TestDatesComeFromCommits(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	day := func(n int) time.Time { return time.Date(2026, 3, n, 12, 0, 0, 0, time.UTC) }
@@ -25,7 +24,7 @@ func TestDatesOfDocuments(t *testing.T) {
 		w.git.MustCommit(t, "main", gittest.Commit{Message: fmt.Sprint("day ", n), When: day(n), Files: files, Remove: remove})
 	}
 	at(1, map[string]string{path: one})
-	// Somebody's work on a branch is of another day than its merge.
+	// The commit on the branch has another date than its merge.
 	at(2, map[string]string{"tenants/physics/README.md": "x\n"})
 	w.git.MustCommit(t, "topic", gittest.Commit{Message: "topic", When: day(1), Files: map[string]string{path: two}})
 	w.git.MustCommit(t, "main", gittest.Commit{Message: "merge", When: day(3), Merge: w.git.Tip("topic"), Files: map[string]string{path: two}})
@@ -41,10 +40,10 @@ func TestDatesOfDocuments(t *testing.T) {
 			return c.Equal(created) && u.Equal(updated)
 		})
 	}
-	is("it came, and was merged", two, day(1), day(3))
-	is("an older version keeps its time", one, day(1), day(1))
+	is("added on one date, merged on another", two, day(1), day(3))
+	is("an older version keeps its date", one, day(1), day(1))
 	at(4, map[string]string{path: "what: is this\n"})
-	is("what was merged since and is not in force does not count", two, day(1), day(3))
+	is("a held change does not count", two, day(1), day(3))
 	at(5, map[string]string{path: one})
 	is("put back", one, day(1), day(5))
 	at(6, nil, path)

@@ -12,8 +12,8 @@ import (
 	"berth/reconciler/plan"
 )
 
-// A deleted instance is known by its id and its name for the retention, from the
-// event log alone: no status file remains, and a restart forgets nothing.
+// A deleted instance can be read by its id and name for the retention time. The event
+// log alone is enough, also after a restart.
 func TestDeletedInstancesAreKnownThroughRestarts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -57,7 +57,7 @@ func TestDeletedInstancesAreKnownThroughRestarts(t *testing.T) {
 	is(deleted("u-1"))
 	require.Nil(t, deleted("u-2"))
 
-	// Another one of that name goes, too: the id stays the first one's.
+	// Another instance of that name is deleted too; the id still names the first one.
 	w.put(map[string]string{train: strings.Replace(text, "name: train", "name: train, uid: u-2", 1)})
 	w.eventually("running again", w.phase("train", plan.PhaseRunning))
 	w.put(nil, train)
@@ -66,7 +66,7 @@ func TestDeletedInstancesAreKnownThroughRestarts(t *testing.T) {
 	is(deleted("u-1"))
 
 	ahead.Store(int64(49 * time.Hour))
-	require.Nil(t, deleted("u-1"), "the retention is over")
+	require.Nil(t, deleted("u-1"), "the retention time has passed")
 	require.NoError(t, d.stop())
 	d = w.start(in)
 	w.eventually("ready", func() bool { _, ok := d.View(); return ok })

@@ -17,28 +17,28 @@ import (
 	"berth/reconciler/report"
 )
 
-// forge is a forge in memory, as the port has it: equal content writes nothing.
-// The comment holds what it says as data, so that tests can ask for it.
+// forge is an in-memory forge: a write of equal content has no effect. Comments keep
+// their data so that tests can read it.
 type forge struct {
 	mu     sync.Mutex
 	pulls  []reconciler.PullRequest
-	shown  map[int][]plan.Proposal // each plan that a comment was made to say
+	shown  map[int][]plan.Proposal // every plan rendered for a comment
 	follow []plan.Rollout
 	down   error
-	fails  func(call string) error // of a write; nil: none does
+	fails  func(call string) error // error of a write; nil: no write fails
 
-	checks   map[string]map[string]plan.Check // commit → name → the newest
-	comments map[int]map[string]string        // pull request → part → what it says
-	writes   []string                         // what was written, in order
-	calls    int                              // of writing, whether something had to be or not
+	checks   map[string]map[string]plan.Check // commit → name → newest check
+	comments map[int]map[string]string        // pull request → part → text
+	writes   []string                         // effective writes in order
+	calls    int                              // write calls, with or without effect
 	settled  []string
 
-	approvers []string // of every pull request
-	asked     int      // how often of a commit's pull requests
-	read      int      // how often a pull request was read
+	approvers []string // for every pull request
+	asked     int      // reads of the pull requests of a commit
+	read      int      // reads of a pull request
 
 	remarks     map[int][]reconciler.CommandComment
-	answered    map[int64]bool // commands that the comment names as answered
+	answered    map[int64]bool // commands marked as answered in the comment
 	reactions   map[int64]reconciler.Reaction
 	permissions map[string]reconciler.Permission
 }
@@ -50,8 +50,7 @@ func newForge() *forge {
 	}
 }
 
-// render shows what is known as people would see it, but for the comment, which
-// is data.
+// render renders a record as a forge would, except that a comment stays data.
 func render() pulls.Render {
 	encode := func(v any) string {
 		data, err := json.Marshal(v)
@@ -111,7 +110,7 @@ func (f *forge) PullsOf(_ context.Context, commit string) ([]reconciler.PullRequ
 	return out, f.down
 }
 
-// write notes a write, unless it fails; with mu held.
+// write records a write unless it fails. The caller holds mu.
 func (f *forge) write(call string) error {
 	if f.down != nil {
 		return f.down
@@ -130,7 +129,7 @@ func (f *forge) Report(_ context.Context, commit string, c plan.Check) error {
 	defer f.mu.Unlock()
 	f.calls++
 	if c.Key == "" || len(c.Key) > 200 || len([]rune(c.Title)) > 140 {
-		return fmt.Errorf("a check no forge would take: %+v", c)
+		return fmt.Errorf("invalid check: %+v", c)
 	}
 	if f.checks[commit][c.Name].Key == c.Key {
 		return f.down
@@ -259,14 +258,14 @@ func (f *forge) last(n int) (plan.Proposal, bool) {
 	return ps[len(ps)-1], true
 }
 
-// check is the newest of a name on a commit.
+// check returns the newest check of that name on a commit.
 func (f *forge) check(commit, name string) plan.Check {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.checks[commit][name]
 }
 
-// written is what was written, of a kind: it begins with prefix.
+// written returns the writes that begin with prefix.
 func (f *forge) written(prefix string) []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -19,15 +19,15 @@ import (
 	"berth/reconciler/plan"
 )
 
-// garbler is a Git server whose answers arrive damaged while it is on.
+// garbler is a Git server that damages its answers while it is on.
 type garbler struct {
 	inner *gittest.Server
 
 	mu    sync.Mutex
 	on    bool
 	draw  *rand.Rand
-	stale map[string]*httptest.ResponseRecorder // an earlier answer, by what was asked
-	kinds map[string]int                        // how often an answer was damaged, by how
+	stale map[string]*httptest.ResponseRecorder // an earlier answer by request
+	kinds map[string]int                        // number of damaged answers by kind
 }
 
 // garbled starts a garbler in front of a server and returns its URL.
@@ -67,8 +67,7 @@ func (g *garbler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// damage draws what becomes of an answer. cut means that the connection ends
-// before the answer does.
+// damage damages an answer at random. It returns cut if the connection ends early.
 func (g *garbler) damage(asked string, answer *httptest.ResponseRecorder) (kind string, out *httptest.ResponseRecorder, delay time.Duration, cut bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -119,9 +118,8 @@ func (g *garbler) damage(asked string, answer *httptest.ResponseRecorder) (kind 
 	return kind, out, delay, cut
 }
 
-// garbledRemoteHeals garbles a remote's answers for a while, with changes and
-// restarts of the daemon meanwhile, and requires that the daemon has converged
-// soon after the remote is well again.
+// garbledRemoteHeals damages the answers of a remote for a while, with changes and
+// restarts of the daemon. The daemon must converge soon after the remote recovers.
 func garbledRemoteHeals(t *testing.T, seed uint64, garbling, restarts time.Duration) {
 	t.Logf("seed %d", seed)
 	w := newWorld(t)
@@ -146,10 +144,10 @@ func garbledRemoteHeals(t *testing.T, seed uint64, garbling, restarts time.Durat
 		}
 		select {
 		case err := <-d.ended:
-			t.Fatalf("the daemon ended by itself: %v", err)
+			t.Fatalf("the daemon stopped by itself: %v", err)
 		default:
 		}
-		_ = d.stop() // what cannot be written now is recorded by the next one
+		_ = d.stop() // the next daemon records unwritten changes
 		if starts++; starts%3 == 0 {
 			dir = t.TempDir()
 		}
@@ -164,7 +162,7 @@ func garbledRemoteHeals(t *testing.T, seed uint64, garbling, restarts time.Durat
 		s, rev := w.status("train"), w.revision()
 		return s != nil && s.Phase == plan.PhaseRunning && len(s.Members) == workers+1 && rev.Commit == commit && rev.Frozen == "" && len(d.Unsettled()) == 0
 	}
-	require.Eventually(t, converged, 10*time.Second, 50*time.Millisecond, "not converged 10 s after the remote is well again: %+v", w.revision())
+	require.Eventually(t, converged, 10*time.Second, 50*time.Millisecond, "not converged 10 s after the remote recovered: %+v", w.revision())
 	took := time.Since(well)
 	require.NoError(t, d.stop())
 	w.noEventTwice()
@@ -175,7 +173,7 @@ func garbledRemoteHeals(t *testing.T, seed uint64, garbling, restarts time.Durat
 	for _, n := range g.kinds {
 		damaged += n
 	}
-	t.Logf("seed %d: %d answers damaged in %s (%v), %d starts; converged %s after the remote was well again", seed, damaged, garbling, g.kinds, starts, took.Round(time.Millisecond))
+	t.Logf("seed %d: %d answers damaged in %s (%v), %d starts; converged %s after the remote recovered", seed, damaged, garbling, g.kinds, starts, took.Round(time.Millisecond))
 }
 
 // The long form, TestLongGarbledRemoteHeals, garbles for 3 minutes.

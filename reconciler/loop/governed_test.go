@@ -23,7 +23,7 @@ import (
 	"berth/schema/estate"
 )
 
-// signer is somebody at a desk of their own, who signs what they push.
+// signer is a user with a local checkout who signs every commit.
 type signer struct {
 	t         *testing.T
 	dir, key  string
@@ -50,7 +50,7 @@ func (s *signer) run(dir, name string, args ...string) {
 	require.NoError(s.t, err, string(out))
 }
 
-// push pushes a signed commit to main: path → content, "" takes the file away.
+// push pushes a signed commit to main: path → content; "" deletes the file.
 func (s *signer) push(message string, files map[string]string) {
 	s.t.Helper()
 	s.run(s.dir, "git", "pull", "-q", "--rebase")
@@ -68,7 +68,7 @@ func (s *signer) push(message string, files map[string]string) {
 	s.run(s.dir, "git", "push", "-q", "origin", "HEAD:main")
 }
 
-// governed asks for everybody's right; root operates it, by key.
+// governed requires a permission for every change; root is administrator by key.
 func governed(root *signer) tune {
 	return func(o *loop.Options) {
 		o.Forge, o.AuthorLag = nil, time.Millisecond
@@ -88,7 +88,7 @@ func (w *world) heldReasons() map[string]string {
 	return out
 }
 
-// audited reads the audit log, and verifies it against its head.
+// audited reads the audit log and verifies it against its head.
 func (w *world) audited() []audit.Record {
 	w.t.Helper()
 	repo, err := gitrepo.OpenLocal(w.git.Dir)
@@ -103,8 +103,8 @@ func (w *world) audited() []audit.Record {
 	return out
 }
 
-// Without a forge, a commit's signature is its author's right; what nobody
-// signed is held, for good, whatever of the daemon's own is lost.
+// Without a forge, the signature of a commit decides its author's permissions. An
+// unsigned change is held, also after a loss of any local state of the daemon.
 func TestSignedCommitsAreAuthority(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -112,24 +112,24 @@ func TestSignedCommitsAreAuthority(t *testing.T) {
 	d := w.start(governed(root))
 	path, text := instance("train", 2)
 	root.push("ana may", map[string]string{"tenants/physics/roles.yaml": roleBinding("    - {login: ana, role: tenant_admin, signing_keys: [\"" + ana.publicKey + "\"]}\n")})
-	w.eventually("the platform may not act in a tenant's place", func() bool {
+	w.eventually("change of tenant documents by the platform held", func() bool {
 		return w.heldReasons()["tenants/physics/roles.yaml"] == estate.HeldUnauthorised
 	})
 	root.push("ana may\n\nBreak-Glass: physics has nobody yet", map[string]string{"tenants/physics/roles.yaml": roleBinding("    - {login: ana, role: tenant_admin, signing_keys: [\"" + ana.publicKey + "\"]}\n    # of physics\n")})
-	w.eventually("but it may break the glass", func() bool { return len(w.heldReasons()) == 0 })
+	w.eventually("break-glass access releases the change", func() bool { return len(w.heldReasons()) == 0 })
 
 	eve.push("mine", map[string]string{path: text})
-	w.eventually("a key that is nobody's", func() bool { return w.heldReasons()[path] == estate.HeldUnauthorised })
+	w.eventually("unknown key held", func() bool { return w.heldReasons()[path] == estate.HeldUnauthorised })
 	ana.push("ours", map[string]string{path: text + "# ours\n"})
 	w.eventually("running", w.phase("train", plan.PhaseRunning))
 
 	_, more := instance("train", 3)
-	w.put(map[string]string{path: more}) // nobody signed it
+	w.put(map[string]string{path: more}) // unsigned
 	w.eventually("held", func() bool { return w.heldReasons()[path] == estate.HeldUnauthorised })
-	w.eventually("told", func() bool { return condition(w.status("train"), "Authorized") == "False" })
+	w.eventually("condition reported", func() bool { return condition(w.status("train"), "Authorized") == "False" })
 	require.Len(t, w.status("train").Members, 3)
 
-	// Whatever is lost: the cache, and what status remembers.
+	// The cache and the status branch are lost.
 	require.NoError(t, d.stop())
 	require.NoError(t, w.git.SetRef("refs/heads/"+reconciler.BranchStatus, ""))
 	d = w.start(governed(root))
@@ -139,7 +139,7 @@ func TestSignedCommitsAreAuthority(t *testing.T) {
 	require.Equal(t, map[string]string{path: estate.HeldUnauthorised}, w.heldReasons())
 	require.Len(t, w.status("train").Members, 3)
 
-	// Nor does the branch that knows it: without it nothing goes on.
+	// Without berth/in-force too, nothing is applied.
 	require.NoError(t, d.stop())
 	require.NoError(t, w.git.SetRef("refs/heads/"+reconciler.BranchInForce, ""))
 	d = w.start(governed(root))
@@ -147,11 +147,11 @@ func TestSignedCommitsAreAuthority(t *testing.T) {
 	require.Len(t, w.status("train").Members, 3)
 	require.NoError(t, d.stop())
 	w.start(governed(root), func(o *loop.Options) { o.Accept = w.git.Tip("main") })
-	w.eventually("the operator accepts", func() bool { return len(w.status("train").Members) == 4 })
+	w.eventually("operator accepts the estate", func() bool { return len(w.status("train").Members) == 4 })
 }
 
-// Every change is audited once, with who made it, by which right, and what came
-// of it; so is every effect.
+// Every change is audited once with its author, the permission used and the outcome.
+// Every action is audited too.
 func TestEverythingIsAudited(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -183,8 +183,9 @@ func TestEverythingIsAudited(t *testing.T) {
 	require.Contains(t, got, line{"runtime.join", "", "allowed", "berth"})
 }
 
-// A pause stops every effect, and no looking; one that cannot be read does too.
-func TestPause(t *testing.T) {
+// A pause stops every host action but no observation, also when its document is
+// invalid.
+func TestPauseStopsEveryAction(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.start()
@@ -202,7 +203,7 @@ func TestPause(t *testing.T) {
 		w.eventually(name+": told", func() bool { return condition(w.status("train"), "Suspended") == "True" })
 		require.Equal(t, calls, w.world.Calls("join")+w.world.Calls("leave")+w.world.Calls("start"), name)
 		w.put(nil, "platform/pause.yaml")
-		w.eventually(name+": goes on", func() bool { return w.world.Calls("join")+w.world.Calls("leave")+w.world.Calls("start") > calls })
+		w.eventually(name+": resumed", func() bool { return w.world.Calls("join")+w.world.Calls("leave")+w.world.Calls("start") > calls })
 		w.eventually(name+": well", func() bool { return condition(w.status("train"), "Ready") == "True" })
 	}
 }
@@ -218,13 +219,13 @@ func condition(s *plan.Status, typ string) string {
 	return ""
 }
 
-// When the grace of what policy no longer allows is over, it is stopped; not a
-// day before, and not silently.
-func TestGraceEnds(t *testing.T) {
+// After the grace period of a policy, a noncompliant instance is stopped. It does not
+// stop earlier, and the stop is reported.
+func TestNoncompliantInstanceStopsAfterGrace(t *testing.T) {
 	t.Parallel()
 	for name, limit := range map[string]string{
-		"of what it asks for":      "max_gpus_per_instance: 0",
-		"of where its members are": "allowed_skus: [elsewhere]",
+		"resource limit":          "max_gpus_per_instance: 0",
+		"limit on assigned nodes": "allowed_skus: [elsewhere]",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -252,17 +253,17 @@ func graceEnds(t *testing.T, limit string) {
 	w.put(map[string]string{"README.md": "somebody else's\n", "tenants/physics/projects/lab/broken.txt": "not yet\n"})
 	w.eventually("decided", func() bool { return w.revision().Commit == w.git.Tip("main") })
 	day.Store(1)
-	time.Sleep(300 * time.Millisecond) // several passes
+	time.Sleep(300 * time.Millisecond) // several reconciliations
 	require.Equal(t, plan.PhaseRunning, w.status("train").Phase)
 	require.Zero(t, w.world.Calls("stop"))
 	day.Store(2)
 	w.eventually("stopped", w.phase("train", plan.PhaseStopped))
-	w.eventually("told", func() bool {
+	w.eventually("stop reported", func() bool {
 		return strings.Contains(message(w.status("train"), "Ready"), "its grace ended on 2026-03-03")
 	})
 	require.Equal(t, "False", condition(w.status("train"), "PolicyCompliant"))
 	require.Contains(t, message(w.status("train"), "PolicyCompliant"), "tenants/physics/policy.yaml:5")
-	require.Equal(t, revision, w.status("train").Revision, "nobody's later commit is blamed")
+	require.Equal(t, revision, w.status("train").Revision, "a later commit is not the cause")
 	fates := map[string]string{}
 	w.eventually("audited", func() bool {
 		for _, r := range w.audited() {
@@ -276,9 +277,9 @@ func graceEnds(t *testing.T, limit string) {
 	require.Equal(t, map[string]string{"policy.stopping": rule, "policy.stopped": rule, "runtime.stop": rule}, fates)
 }
 
-// A grace that ends while no daemon runs ends no more silently, and is told once:
-// so is what a newer version makes of policies that stand.
-func TestGraceEndsWhileNoDaemonRuns(t *testing.T) {
+// A grace period that ends while no daemon runs is reported once after the start. The
+// same holds for policies that a newer version of Berth interprets differently.
+func TestGraceThatEndsWithoutDaemonIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	on := func(day int) *daemon {
@@ -299,7 +300,7 @@ func TestGraceEndsWhileNoDaemonRuns(t *testing.T) {
 		require.NoError(t, d.stop())
 		d = on(day)
 		w.eventually("stopped", w.phase("train", plan.PhaseStopped))
-		w.eventually("told", func() bool {
+		w.eventually("stop reported", func() bool {
 			return strings.Contains(message(w.status("train"), "PolicyCompliant"), "its grace ended on 2026-03-03")
 		})
 	}
@@ -314,13 +315,13 @@ func TestGraceEndsWhileNoDaemonRuns(t *testing.T) {
 	}
 	require.Equal(t, []string{"policy.stopping", "policy.stopped", "runtime.stop"}, told())
 
-	// An earlier version let run what is suspended, and said so.
+	// An earlier version let a suspended instance run and recorded that.
 	said, err := w.git.Read(reconciler.BranchStatus, path)
 	require.NoError(t, err)
 	w.git.MustCommit(t, reconciler.BranchStatus, gittest.Commit{Message: "forged", Files: map[string]string{
 		path: strings.Replace(said, "conditions:\n", "conditions:\n- reason: Declared\n  status: \"True\"\n  type: Suspended\n", 1)}})
 	on(4)
-	w.eventually("told again", func() bool { return len(told()) == 4 })
+	w.eventually("new state reported", func() bool { return len(told()) == 4 })
 	w.eventually("set right", func() bool { return condition(w.status("train"), "Suspended") == "False" })
 	require.Equal(t, "policy.stopped", told()[3])
 }
@@ -336,7 +337,7 @@ func message(s *plan.Status, typ string) string {
 	return ""
 }
 
-// The event of an entitlement says who changed it (requirement A3).
+// The event of an entitlement names its author (requirement A3).
 func TestEntitlementEventNamesWhoChangedIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -353,7 +354,7 @@ func TestEntitlementEventNamesWhoChangedIt(t *testing.T) {
 	}
 	commit := w.git.Tip("main")
 	var told []payload
-	w.eventually("told", func() bool {
+	w.eventually("event published", func() bool {
 		told = nil
 		for _, e := range w.events() {
 			if e.EventType == "apps.entitlement.updated" {

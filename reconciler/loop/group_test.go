@@ -13,7 +13,7 @@ import (
 	"berth/reconciler/plan"
 )
 
-// group makes a group of the merge queue, and has it looked at.
+// group creates a merge group and queues its reconciliation.
 func (w *world) group(d *daemon, n int, c gittest.Commit) (head string) {
 	w.t.Helper()
 	ref := fmt.Sprintf("refs/heads/gh-readonly-queue/main/pr-%d-%s", n, w.git.Tip("main"))
@@ -27,9 +27,9 @@ func (w *world) group(d *daemon, n int, c gittest.Commit) (head string) {
 	return head
 }
 
-// A group does not ask who acknowledges what it deletes: that was asked on the
-// pull request, which passed, and is asked again after the merge.
-func TestAGroupIsNotAskedWhoAcknowledgesADeletion(t *testing.T) {
+// A merge group needs no acknowledgement of its deletions. The pull request passed
+// this check, and the decision after the merge repeats it.
+func TestMergeGroupNeedsNoAcknowledgement(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	d := w.start()
@@ -42,15 +42,15 @@ func TestAGroupIsNotAskedWhoAcknowledgesADeletion(t *testing.T) {
 	require.Contains(t, k.Title, "deletes 7 instances")
 }
 
-// Whose right a change is was asked on its pull request. What waits on main for
-// somebody's right is not brought by a group.
-func TestAGroupBringsNothingThatWaitsForARight(t *testing.T) {
+// A merge group needs no permission; the check of its pull request covered that. A
+// change held on main for a missing permission is not part of the group's plan.
+func TestMergeGroupExcludesHeldChanges(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	d := w.start(func(o *loop.Options) { o.Authority = &decide.Authority{Administrators: []string{"root"}} })
 	w.eventually("decided", func() bool { return w.revision().Commit != "" })
 	waits, text := instance("waits", 1)
-	w.put(map[string]string{waits: text}) // by nobody who is known
+	w.put(map[string]string{waits: text}) // by an unknown author
 	path, text := instance("train", 1)
 	w.eventually("held", func() bool {
 		r := w.revision()

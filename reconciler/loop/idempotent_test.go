@@ -18,7 +18,7 @@ import (
 	"berth/runtimes/memory"
 )
 
-// actionLog is a runtime that remembers the id of each action it was asked for.
+// actionLog is a runtime that records the id of each action.
 type actionLog struct {
 	runtimes.Runtime
 	mu  *sync.Mutex
@@ -36,8 +36,8 @@ func (l actionLog) Apply(ctx context.Context, c runtimes.Change) error {
 	return l.Runtime.Apply(ctx, c)
 }
 
-// sorted is the actions so far, as those that need nothing of each other run in
-// any order.
+// sorted returns the actions so far in a fixed order, because independent actions run
+// in any order.
 func (l actionLog) sorted() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -48,10 +48,9 @@ func (l actionLog) use(o *loop.Options) {
 	o.Runtimes = map[string]runtimes.Runtime{"bare_metal": l}
 }
 
-// Requirement E2: one revision of an instance is applied once, however often
-// the loop looks, however often the daemon starts anew, and whatever other
-// commits come. Each change, also one back and forth, and each repair has
-// actions with ids of their own.
+// Requirement E2: one revision of an instance is applied once, regardless of further
+// observations, restarts and other commits. Each change and each repair has its own
+// action ids, also after a change back and forth.
 func TestRevisionIsAppliedOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -59,7 +58,7 @@ func TestRevisionIsAppliedOnce(t *testing.T) {
 	d := w.start(log.use)
 	path := w.run(2)
 	once := log.sorted()
-	require.Len(t, once, 3, "a creation and two joins")
+	require.Len(t, once, 3, "one create and two joins")
 	status := w.status("train")
 	for range 3 {
 		for range 20 {
@@ -86,7 +85,7 @@ func TestRevisionIsAppliedOnce(t *testing.T) {
 		})
 	}
 	before := w.world.Fingerprint(trainKey)
-	for repair := range 2 { // of one fault, twice
+	for repair := range 2 { // the same fault twice
 		require.NoError(t, w.world.SetState(trainKey, "worker-0", plan.Stopped))
 		w.eventually("repaired", func() bool { return w.world.Calls("start") == repair+1 && w.phase("train", plan.PhaseRunning)() })
 	}
@@ -97,8 +96,8 @@ func TestRevisionIsAppliedOnce(t *testing.T) {
 	}
 }
 
-// Equal estates and equal hosts give equal decisions: the same members on the
-// same nodes for the same reasons, the same plan digest, the same action ids.
+// Equal estates and equal hosts give equal decisions: the same assignments with the
+// same reasons, plan digests and action ids.
 func TestDecisionsAreDeterministic(t *testing.T) {
 	t.Parallel()
 	type decision struct {

@@ -102,7 +102,7 @@ func TestAuditHasEveryDecision(t *testing.T) {
 
 // The author of a later commit does not authorize the content of such a merge below
 // it, even when one decision covers both.
-func TestCommitDoesNotVouchForItsAncestors(t *testing.T) {
+func TestCommitDoesNotAuthorizeItsAncestors(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	root := newSigner(t, w)
@@ -146,7 +146,7 @@ func TestCommitDoesNotVouchForItsAncestors(t *testing.T) {
 
 // A signature on a merge that updates a branch does not cover the commits on that
 // branch. Pushed to main, these commits are unsigned.
-func TestSignedMergeVouchesOnlyForItself(t *testing.T) {
+func TestSignedMergeAuthorizesOnlyItself(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	root := newSigner(t, w)

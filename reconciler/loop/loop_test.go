@@ -27,7 +27,7 @@ import (
 	"berth/schema/estate"
 )
 
-// The loop against a real Git server over HTTP and the memory runtime.
+// These tests run the loop with a real Git server over HTTP and the memory runtime.
 
 // estateFiles is a small valid estate: one controller, four workers, one app of the
 // memory runtime, two tenants.
@@ -93,7 +93,7 @@ spec:
 `, name, name, workers)
 }
 
-// world is everything but the daemon: what outlives it.
+// world holds everything that outlives a daemon.
 type world struct {
 	t     testing.TB
 	git   *gittest.Server
@@ -105,7 +105,7 @@ func newWorld(t testing.TB) *world {
 	return &world{t: t, git: gittest.New(t, estateFiles()), world: memory.NewWorld(), forge: newForge()}
 }
 
-// daemon is one run of it, with an empty cache.
+// daemon is one running daemon with an empty cache.
 type daemon struct {
 	*loop.Reconciler
 	w      *world
@@ -121,13 +121,13 @@ func (w *world) start(tunes ...tune) *daemon {
 	return w.startAt(w.t.TempDir(), tunes...)
 }
 
-// startAt is start with the cache that a run before left in dir.
+// startAt starts a daemon with the cache of an earlier one in dir.
 func (w *world) startAt(dir string, tunes ...tune) *daemon {
 	w.t.Helper()
 	return w.startWith(dir, func(*gitrepo.Options) {}, tunes...)
 }
 
-// startWith is startAt with other options of the repository.
+// startWith is startAt with other repository options.
 func (w *world) startWith(dir string, change func(*gitrepo.Options), tunes ...tune) *daemon {
 	w.t.Helper()
 	options := gitrepo.Options{URL: w.git.URL, Dir: dir, Timeout: 5 * time.Second}
@@ -163,7 +163,7 @@ func (d *daemon) stop() error {
 		_ = d.repo.Close()
 		return err
 	case <-time.After(20 * time.Second):
-		d.w.t.Error("the daemon does not end")
+		d.w.t.Error("the daemon does not stop")
 		return nil
 	}
 }
@@ -178,7 +178,7 @@ func (w *world) eventually(what string, ok func() bool) {
 	require.Eventually(w.t, ok, 20*time.Second, 20*time.Millisecond, what)
 }
 
-// status reads a unit's status from the branch, as anybody could.
+// status reads the status of a unit from berth/status.
 func (w *world) status(name string) *plan.Status {
 	repo, err := gitrepo.OpenLocal(w.git.Dir)
 	require.NoError(w.t, err)
@@ -204,7 +204,7 @@ func (w *world) phase(name string, p plan.Phase) func() bool {
 	}
 }
 
-// events are all segments on the status branch, in order.
+// events returns all events on the status branch in order.
 func (w *world) events() []plan.Event {
 	files, err := w.git.Files(reconciler.BranchStatus)
 	require.NoError(w.t, err)
@@ -248,7 +248,7 @@ func (w *world) noEventTwice() {
 	}
 }
 
-func TestLifeOfAnInstance(t *testing.T) {
+func TestInstanceLifecycle(t *testing.T) {
 	w := newWorld(t)
 	d := w.start()
 	path, text := instance("train", 2)
@@ -261,7 +261,7 @@ func TestLifeOfAnInstance(t *testing.T) {
 	require.Equal(t, []string{"ctl", "gpu-1", "gpu-2"}, []string{s.Members[0].Node, s.Members[1].Node, s.Members[2].Node})
 	for _, m := range s.Members {
 		require.Equal(t, plan.Running, m.State, m.Name)
-		require.NotEmpty(t, m.Placed, "%s: why it is where it is", m.Name)
+		require.NotEmpty(t, m.Placed, "%s: reason of the assignment", m.Name)
 	}
 	require.Equal(t, "bare_metal", s.RuntimeBackend)
 	require.Equal(t, "tenant_dedicated", s.OperatingMode)
@@ -283,7 +283,7 @@ func TestEmptyCommitCausesNoRuntimeCall(t *testing.T) {
 	w := newWorld(t)
 	path, text := instance("train", 1)
 	w.put(map[string]string{path: text})
-	// Only the timer's own look would call the runtime; it is an hour away.
+	// Only the timer would observe again, after an hour.
 	d := w.start(func(o *loop.Options) { o.Interval = time.Hour })
 	w.eventually("running", w.phase("train", plan.PhaseRunning))
 	calls := w.world.TotalCalls()
@@ -294,9 +294,9 @@ func TestEmptyCommitCausesNoRuntimeCall(t *testing.T) {
 	require.NoError(t, d.stop())
 }
 
-// The daemon dies at any step of a deployment; another one, with an empty
-// cache, ends it. Nothing is made twice and no event is told twice.
-func TestKilledInTheMiddle(t *testing.T) {
+// A new daemon with an empty cache completes a deployment after the previous one was
+// killed at any step. No action and no event is repeated.
+func TestDeploymentCompletesAfterKill(t *testing.T) {
 	for step := 1; step <= 7; step++ {
 		t.Run(fmt.Sprint("step ", step), func(t *testing.T) {
 			t.Parallel()
@@ -305,7 +305,7 @@ func TestKilledInTheMiddle(t *testing.T) {
 			w.put(map[string]string{path: text})
 			w.world.FailStep(step, errors.New("killed"))
 			first := w.start(func(o *loop.Options) {
-				// A daemon that is killed does not try again.
+				// A killed daemon does not retry.
 				o.Runtimes = map[string]runtimes.Runtime{"bare_metal": dying{memory.New(w.world), make(chan struct{})}}
 			})
 			w.eventually("deploying", func() bool { return w.status("train") != nil })
@@ -316,7 +316,7 @@ func TestKilledInTheMiddle(t *testing.T) {
 			w.eventually("running", w.phase("train", plan.PhaseRunning))
 			s := w.status("train")
 			require.Len(t, s.Members, 3)
-			require.NotContains(t, w.world.Fingerprint(trainKey), "after 2 starts", "a member was made twice")
+			require.NotContains(t, w.world.Fingerprint(trainKey), "after 2 starts", "a member was created twice")
 			w.noEventTwice()
 			types := w.eventTypes()
 			require.Equal(t, "requested", types[0])
@@ -325,8 +325,8 @@ func TestKilledInTheMiddle(t *testing.T) {
 	}
 }
 
-// dying stands for a process that is killed at its first failure: it does
-// nothing any more and answers nobody.
+// dying simulates a process that is killed at its first failure: it neither acts nor
+// answers afterwards.
 type dying struct {
 	runtimes.Runtime
 	dead chan struct{}
@@ -370,7 +370,7 @@ func TestInvalidDocumentHoldsOnlyItself(t *testing.T) {
 
 	other, otherText := instance("other", 1)
 	commit := w.put(map[string]string{path: strings.Replace(text, "count: 1, gpus", "cuont: 2, gpus", 1), other: otherText})
-	w.eventually("the other one runs", w.phase("other", plan.PhaseRunning))
+	w.eventually("other instance runs", w.phase("other", plan.PhaseRunning))
 	rev := w.revision()
 	require.Equal(t, commit, rev.Commit)
 	require.Len(t, rev.Held, 1)
@@ -384,15 +384,15 @@ func TestInvalidDocumentHoldsOnlyItself(t *testing.T) {
 
 	_, fixed := instance("train", 2)
 	w.put(map[string]string{path: fixed})
-	w.eventually("the correction is taken", func() bool {
+	w.eventually("correction in force", func() bool {
 		return len(w.status("train").Members) == 3 && w.status("train").Phase == plan.PhaseRunning
 	})
 	require.Empty(t, w.revision().Held)
 }
 
-// An empty tree, a rewritten history, a remote that is down: nothing is
-// deleted, and the sync goes on when it can.
-func TestNothingIsDeletedByMistake(t *testing.T) {
+// An empty tree, a rewritten history or an unreachable remote deletes no unit.
+// Synchronization resumes after each.
+func TestBrokenMainDeletesNothing(t *testing.T) {
 	path, text := instance("train", 1)
 	running := func(t *testing.T) *world {
 		w := newWorld(t)
@@ -409,12 +409,12 @@ func TestNothingIsDeletedByMistake(t *testing.T) {
 		time.Sleep(300 * time.Millisecond)
 		require.Equal(t, plan.PhaseRunning, w.status("train").Phase)
 		require.NotEmpty(t, w.world.Remains(schema.InstanceKey("physics", "lab", "train")))
-		// Put back, it goes on.
+		// The restored tree ends the freeze.
 		all := estateFiles()
 		_, more := instance("train", 2)
 		all[path] = more
 		w.put(all)
-		w.eventually("goes on", func() bool { return w.revision().Frozen == "" && len(w.status("train").Members) == 3 })
+		w.eventually("synchronization resumed", func() bool { return w.revision().Frozen == "" && len(w.status("train").Members) == 3 })
 	})
 	t.Run("rewritten history", func(t *testing.T) {
 		t.Parallel()
@@ -429,14 +429,14 @@ func TestNothingIsDeletedByMistake(t *testing.T) {
 		t.Parallel()
 		w := running(t)
 		w.git.SetFaults(gittest.Faults{Down: true})
-		// What is in force is kept healthy meanwhile.
+		// Berth repairs the units in force meanwhile.
 		key := schema.InstanceKey("physics", "lab", "train")
 		require.NoError(t, w.world.SetState(key, "worker-0", plan.Stopped))
 		w.eventually("repaired while the remote is down", func() bool { return w.world.Calls("start") > 0 })
 		_, more := instance("train", 2)
 		w.git.SetFaults(gittest.Faults{})
 		w.put(map[string]string{path: more})
-		w.eventually("goes on", func() bool {
+		w.eventually("synchronization resumed", func() bool {
 			return len(w.status("train").Members) == 3 && w.status("train").Phase == plan.PhaseRunning
 		})
 		w.noEventTwice()
@@ -450,7 +450,7 @@ func TestUnknownPresenceIsNotAbsence(t *testing.T) {
 	w.put(map[string]string{path: text})
 	w.eventually("running", w.phase("train", plan.PhaseRunning))
 	w.world.SetReachable("ctl", false)
-	w.eventually("told", func() bool {
+	w.eventually("unknown presence reported", func() bool {
 		return slices.ContainsFunc(w.status("train").Conditions, func(c plan.Condition) bool {
 			return c.Type == "Ready" && c.Status == "Unknown" && strings.Contains(c.Message, "ctl")
 		})
@@ -483,11 +483,11 @@ func TestRestartWithAnEmptyCacheContinues(t *testing.T) {
 		t.Fatal("not ready")
 	}
 	time.Sleep(500 * time.Millisecond)
-	require.Equal(t, before, w.world.Fingerprint(schema.InstanceKey("physics", "lab", "train")), "nothing was touched")
-	require.Len(t, w.events(), events, "nothing happened, nothing is told")
+	require.Equal(t, before, w.world.Fingerprint(schema.InstanceKey("physics", "lab", "train")), "no action ran")
+	require.Len(t, w.events(), events, "no action means no event")
 	require.Empty(t, second.Unsettled())
 
-	// What was merged while it was down is done after the start.
+	// A change merged while no daemon ran is applied after the start.
 	require.NoError(t, second.stop())
 	w.put(nil, path)
 	w.start()
@@ -500,7 +500,7 @@ func TestSecondDaemonTakesLeadership(t *testing.T) {
 	first := w.start()
 	<-first.Ready()
 	w.start()
-	w.eventually("the second leads", func() bool { return w.revision().Epoch >= 2 })
+	w.eventually("second daemon has leadership", func() bool { return w.revision().Epoch >= 2 })
 	path, text := instance("train", 1)
 	w.put(map[string]string{path: text})
 	w.eventually("running", w.phase("train", plan.PhaseRunning))
@@ -509,7 +509,7 @@ func TestSecondDaemonTakesLeadership(t *testing.T) {
 		require.ErrorContains(t, err, "another daemon leads")
 		close(first.ended)
 	case <-time.After(20 * time.Second):
-		t.Fatal("the first one goes on")
+		t.Fatal("first daemon keeps running after losing leadership")
 	}
 	w.noEventTwice()
 }
@@ -535,8 +535,8 @@ func TestPullRequestIsPlannedAndFollowed(t *testing.T) {
 	pr.Open, pr.Merged, pr.MergeCommit = false, true, commit
 	w.forge.set(pr)
 	w.eventually("running", w.phase("train", plan.PhaseRunning))
-	require.Equal(t, reviewed, w.status("train").Digest, "undisturbed, what was reviewed is what is applied")
-	w.eventually("told", func() bool {
+	require.Equal(t, reviewed, w.status("train").Digest, "the applied plan equals the reviewed plan")
+	w.eventually("rollout reported", func() bool {
 		w.forge.mu.Lock()
 		defer w.forge.mu.Unlock()
 		n := len(w.forge.follow)
@@ -544,9 +544,8 @@ func TestPullRequestIsPlannedAndFollowed(t *testing.T) {
 	})
 }
 
-// An approval that no webhook told of is found by looking now and then, and so
-// is one that was taken back.
-func TestApprovalIsFound(t *testing.T) {
+// Polling finds an approval without a webhook, and also its withdrawal.
+func TestPollingFindsApproval(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.start(func(o *loop.Options) { o.Authority = &decide.Authority{Administrators: []string{"root"}} })
@@ -565,21 +564,21 @@ func TestApprovalIsFound(t *testing.T) {
 		return func() bool { p, ok := w.forge.last(7); return ok && p.Blocked() == want }
 	}
 	review()
-	w.eventually("eve may not", blocked(true))
+	w.eventually("check fails without approval", blocked(true))
 	review("ada")
 	w.eventually("ada may", blocked(false))
 	review("eve", "ada")
-	time.Sleep(300 * time.Millisecond) // several passes
+	time.Sleep(300 * time.Millisecond) // several reconciliations
 	w.forge.mu.Lock()
-	require.Len(t, w.forge.shown[7], 2, "it says nothing else")
+	require.Len(t, w.forge.shown[7], 2, "an unchanged comment is not written again")
 	w.forge.mu.Unlock()
 	review()
 	w.eventually("taken back", blocked(true))
 }
 
-// Commits that the forge knows nothing of are waited for together: many of them
-// hold up nobody for longer than one does.
-func TestUnknownCommitsAreAwaitedTogether(t *testing.T) {
+// Commits that the forge does not know yet are awaited together: many take no longer
+// than one.
+func TestUnknownCommitsAreAwaitedConcurrently(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var later atomic.Int64

@@ -10,8 +10,8 @@ import (
 	"berth/schema"
 )
 
-// A difference in any field is seen, in those that come later too; why a member
-// is where it is makes none.
+// A difference in any field counts, also in fields added later. The reason of an
+// assignment does not count.
 func TestSameMemberComparesEveryField(t *testing.T) {
 	require.True(t, sameMember(plan.Member{}, plan.Member{Reason: "the one free node"}))
 	typ := reflect.TypeFor[plan.Member]()
@@ -32,7 +32,7 @@ func TestSameMemberComparesEveryField(t *testing.T) {
 		case reflect.Slice:
 			v.Set(reflect.ValueOf([]schema.GPU{{Type: "a100", Count: 1}}))
 		default:
-			t.Fatalf("how do two %s of %s differ?", f.Type, f.Name)
+			t.Fatalf("no differing values known for type %s of field %s", f.Type, f.Name)
 		}
 		require.False(t, sameMember(plan.Member{}, m), f.Name)
 	}

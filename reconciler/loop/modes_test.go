@@ -10,7 +10,7 @@ import (
 	"berth/reconciler/plan"
 )
 
-// modes are the three values that say what an instance effectively is.
+// modes are the three fields for the effective mode of an instance.
 type modes struct {
 	OperatingMode     string `json:"operating_mode"`
 	ControlPlaneScope string `json:"control_plane_scope"`
@@ -19,7 +19,7 @@ type modes struct {
 
 const statusOfTrain = "tenants/physics/projects/lab/instances/train.yaml"
 
-// statusModes are the modes in the status file of an instance, as anybody reads it.
+// statusModes reads the modes from the status file of an instance.
 func (w *world) statusModes(path string) (m modes) {
 	w.t.Helper()
 	text, err := w.git.Read("berth/status", path)
@@ -28,7 +28,7 @@ func (w *world) statusModes(path string) (m modes) {
 	return m
 }
 
-// eventModes are the modes in the payload of each event of an instance, by type.
+// eventModes returns the modes in each event of an instance, by event type.
 func (w *world) eventModes(name string) map[string]modes {
 	w.t.Helper()
 	out := map[string]modes{}
@@ -45,10 +45,9 @@ func (w *world) eventModes(name string) map[string]modes {
 	return out
 }
 
-// Requirement B4: the status file of an instance and each of its events carry
-// operating_mode, control_plane_scope and runtime_backend, from the first to
-// the last, and also where the document names none of them.
-func TestModesStandInStatusAndEvents(t *testing.T) {
+// Requirement B4: the status file and every event of an instance carry operating_mode,
+// control_plane_scope and runtime_backend, also when the document names none of them.
+func TestStatusAndEventsCarryModes(t *testing.T) {
 	t.Parallel()
 	want := modes{"tenant_dedicated", "project", "bare_metal"}
 	for name, declared := range map[string]string{
@@ -78,9 +77,9 @@ func TestModesStandInStatusAndEvents(t *testing.T) {
 	}
 }
 
-// Instances of the two shared modes are not deployed yet. What is said of them
-// carries the modes of the shared runtime that they name all the same.
-func TestModesOfSharedInstancesAreThoseOfTheirRuntime(t *testing.T) {
+// Instances of the two shared modes are not deployed yet. Their status carries the
+// modes of the shared runtime that they name.
+func TestSharedInstancesCarryModesOfTheirRuntime(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.start()

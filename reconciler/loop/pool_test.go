@@ -18,15 +18,15 @@ import (
 	"berth/schema"
 )
 
-// poolLoad is items that come back to their queue 5 s after each look, as units
-// do. Those whose names begin with "hang" take 20 s, the others 100 ms.
+// poolLoad is a set of items that return to their queue 5 s after each reconciliation.
+// Items named "hang…" take 20 s, the others 100 ms.
 type poolLoad struct {
 	mu         sync.Mutex
 	queue      workqueue.TypedRateLimitingInterface[reconciler.Item]
 	busy, most int
 	ended      map[reconciler.Item]time.Time
-	gap        map[reconciler.Item]time.Duration // longest time between the ends of two looks
-	twice      []reconciler.Item                 // looked at by two at a time
+	gap        map[reconciler.Item]time.Duration // longest time between the ends of two reconciliations
+	twice      []reconciler.Item                 // reconciled by two workers at a time
 	underWay   map[reconciler.Item]bool
 }
 
@@ -57,8 +57,8 @@ func (l *poolLoad) do(ctx context.Context, item reconciler.Item) {
 	l.queue.AddAfter(item, 5*time.Second)
 }
 
-// longest is the longest gap since the last call, also of looks that have not
-// ended yet, of the units whose names have a prefix and of tasks so called.
+// longest returns the longest gap since the last call for items with a prefix or tasks
+// of that name. It includes reconciliations in progress.
 func (l *poolLoad) longest(prefix string) (longest time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -71,10 +71,10 @@ func (l *poolLoad) longest(prefix string) (longest time.Duration) {
 	return longest
 }
 
-// Requirement E9: 500 units hang. The pool stays bounded, the others are looked
-// at as if nothing hung once each hanging one was met, a new commit is taken up
-// at once all the time, and the end of the daemon waits for nobody.
-func TestPoolIsBoundedAndServesTheOthers(t *testing.T) {
+// Requirement E9: with 500 hanging units the pool stays bounded. After each hanging
+// unit was met once, the other units are observed without delay. New commits are
+// decided at once, and the stop waits for no unit.
+func TestHangingItemsDoNotDelayOthers(t *testing.T) {
 	const workers, hanging, healthy = 4, 500, 40
 	synctest.Test(t, func(t *testing.T) {
 		queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconciler.Item]())
@@ -101,21 +101,21 @@ func TestPoolIsBoundedAndServesTheOthers(t *testing.T) {
 		add(reconciler.Item{Task: reconciler.TaskEstate})
 		go func() { p.run(ctx); close(ended) }()
 
-		// Each hanging unit costs a worker two seconds, once.
+		// Each hanging unit occupies a worker once, for two seconds.
 		meeting := hanging / workers * slow
 		time.Sleep(meeting + 2*observeTimeout)
 		require.LessOrEqual(t, load.longest("well-"), meeting+10*time.Second)
 		require.LessOrEqual(t, load.longest("estate"), 6*time.Second, "no commit waits for a unit")
-		require.LessOrEqual(t, load.longest("hang-"), meeting+2*observeTimeout, "each was met")
+		require.LessOrEqual(t, load.longest("hang-"), meeting+2*observeTimeout, "each hanging unit reconciled")
 
 		time.Sleep(time.Hour)
 		require.LessOrEqual(t, load.longest("well-"), 7*time.Second)
 		require.LessOrEqual(t, load.longest("estate"), 6*time.Second)
 		round := hanging / (workers * hangingPerWorker) * observeTimeout
-		require.LessOrEqual(t, load.longest("hang-"), round+2*observeTimeout, "those that hang are looked at in turn")
+		require.LessOrEqual(t, load.longest("hang-"), round+2*observeTimeout, "hanging units reconciled in turn")
 		require.LessOrEqual(t, load.most, workers+2*workers*hangingPerWorker+1)
 		require.Greater(t, load.most, workers*hangingPerWorker, "the test does not load the pool")
-		require.Empty(t, load.twice, "an item was looked at by two at a time")
+		require.Empty(t, load.twice, "two workers reconciled one item at a time")
 
 		stopping := time.Now()
 		stop()
@@ -124,8 +124,8 @@ func TestPoolIsBoundedAndServesTheOthers(t *testing.T) {
 	})
 }
 
-// A unit that hung is served as the others once it answers again.
-func TestPoolForgetsAHangingItem(t *testing.T) {
+// A unit that hung is reconciled like the others once it answers again.
+func TestRecoveredItemIsServedNormally(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconciler.Item]())
 		took := 3 * time.Second
@@ -151,7 +151,7 @@ func TestPoolForgetsAHangingItem(t *testing.T) {
 	})
 }
 
-// Items that take very long, as large deployments do, are bounded as well.
+// Slow items, such as large deployments, are bounded as well.
 func TestPoolBoundsSlowItems(t *testing.T) {
 	const workers = 2
 	synctest.Test(t, func(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 	"berth/runtimes/memory"
 )
 
-// topic opens a pull request of a branch of its own that changes files.
+// topic opens a pull request with its own branch that changes the given files.
 func (w *world) topic(n int, files map[string]string) reconciler.PullRequest {
 	w.t.Helper()
 	head := w.git.MustCommit(w.t, fmt.Sprint("topic-", n), gittest.Commit{Message: "add", Parent: w.git.Tip("main"), Files: files})
@@ -44,7 +44,7 @@ func (w *world) change(n int, f func(*reconciler.PullRequest)) {
 	}
 }
 
-// reviews are those on the status branch, as anybody could read them.
+// reviews returns the reviews on berth/status.
 func (w *world) reviews() map[int]*plan.Review {
 	repo, err := gitrepo.OpenLocal(w.git.Dir)
 	require.NoError(w.t, err)
@@ -62,7 +62,7 @@ func (w *world) shownFully(n int, head string) func() bool {
 	}
 }
 
-// callsMore waits until the forge was asked for so many more writes, needed or not.
+// callsMore waits until the forge received n more write calls, with or without effect.
 func (w *world) callsMore(n int) {
 	w.t.Helper()
 	calls := func() int { w.forge.mu.Lock(); defer w.forge.mu.Unlock(); return w.forge.calls }
@@ -70,10 +70,10 @@ func (w *world) callsMore(n int) {
 	w.eventually("asked again", func() bool { return calls() >= before+n })
 }
 
-// What a pull request would do is recorded, then come the checks, validate
-// first, then the comment: three writes. After that nothing is written that says
-// the same: asked again, after other work, on another base, after a restart.
-func TestAPullRequestIsShownOnce(t *testing.T) {
+// Berth records the plan of a pull request, then writes the validate check, the plan
+// check and the comment. The same content is not written again: neither on a new
+// request, nor after other commits, a new base or a restart.
+func TestUnchangedPlanIsPublishedOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	path, text := instance("train", 2)
@@ -86,7 +86,7 @@ func TestAPullRequestIsShownOnce(t *testing.T) {
 		return nil
 	}
 	d := w.start()
-	w.eventually("shown", w.shownFully(7, pr.Head))
+	w.eventually("plan published", w.shownFully(7, pr.Head))
 	want := []string{"check berth/validate " + pr.Head + " success", "check berth/plan " + pr.Head + " success", "comment 7"}
 	require.Equal(t, want, w.forge.written(""))
 	require.Zero(t, unrecorded.Load())
@@ -99,17 +99,17 @@ func TestAPullRequestIsShownOnce(t *testing.T) {
 
 	status := w.git.Tip(reconciler.BranchStatus)
 	d.Enqueue(reconciler.Item{Task: reconciler.TaskPull, Pull: 7})
-	time.Sleep(300 * time.Millisecond) // several passes
-	require.Equal(t, status, w.git.Tip(reconciler.BranchStatus), "nothing is recorded of what is the same")
+	time.Sleep(300 * time.Millisecond) // several reconciliations
+	require.Equal(t, status, w.git.Tip(reconciler.BranchStatus), "an unchanged plan is not recorded again")
 
 	w.put(map[string]string{"README.md": "main moves\n"})
 	w.eventually("decided", func() bool { return w.revision().Commit == w.git.Tip("main") })
 	other, otherText := instance("other", 1)
 	w.put(map[string]string{other: strings.Replace(otherText, "worker: {count: 1", "worker: {count: 0", 1)})
 	w.eventually("runs", w.phase("other", plan.PhaseRunning))
-	time.Sleep(1500 * time.Millisecond) // it is planned again, twice
+	time.Sleep(1500 * time.Millisecond) // time for two new plans
 	require.Equal(t, want, w.forge.written(""))
-	require.Equal(t, base, w.reviews()[7].Base, "what is shown names the base it was made with")
+	require.Equal(t, base, w.reviews()[7].Base, "the review names the base of the published plan")
 	p, _ := w.forge.last(7)
 	require.Equal(t, base, p.Base)
 
@@ -120,19 +120,19 @@ func TestAPullRequestIsShownOnce(t *testing.T) {
 	d = w.start()
 	w.callsMore(3)
 	time.Sleep(300 * time.Millisecond)
-	require.Equal(t, want, w.forge.written(""), "a restart compares, and writes nothing")
+	require.Equal(t, want, w.forge.written(""), "a restart writes no unchanged content")
 	require.Equal(t, base, w.reviews()[7].Base)
 
-	d.ShowAgain(7) // somebody pressed the button
+	d.ShowAgain(7) // as after a rerun request at the forge
 	d.Enqueue(reconciler.Item{Task: reconciler.TaskPull, Pull: 7})
 	w.callsMore(3)
-	require.Equal(t, want, w.forge.written(""), "whether there is a new run is the forge's to know")
+	require.Equal(t, want, w.forge.written(""), "the forge decides whether a rerun is a new write")
 	require.NoError(t, d.stop())
 }
 
-// Whatever breaks off between recording, the checks and the comment, the next
-// run ends it, and nothing is there twice.
-func TestShowingBreaksOff(t *testing.T) {
+// After a stop between the record, the checks and the comment, the next daemon
+// completes the publication without duplicates.
+func TestInterruptedPublicationIsCompleted(t *testing.T) {
 	for _, at := range []string{"check berth/validate", "check berth/plan", "comment"} {
 		t.Run(at, func(t *testing.T) {
 			t.Parallel()
@@ -151,24 +151,24 @@ func TestShowingBreaksOff(t *testing.T) {
 			<-failed
 			require.NoError(t, d.stop())
 			v := w.reviews()[7]
-			require.NotNil(t, v, "it was recorded before anything was shown")
+			require.NotNil(t, v, "the plan is recorded before it is published")
 			if at == "comment" {
-				require.Equal(t, pr.Head, v.Head, "whoever merges has seen the check")
+				require.Equal(t, pr.Head, v.Head, "the check is visible before a merge")
 			} else {
-				require.Empty(t, v.Key, "nobody has seen the plan")
+				require.Empty(t, v.Key, "the plan was not published")
 			}
 			w.forge.mu.Lock()
 			w.forge.fails = nil
 			w.forge.mu.Unlock()
 			w.start()
-			w.eventually("shown", w.shownFully(7, pr.Head))
+			w.eventually("plan published", w.shownFully(7, pr.Head))
 			require.Equal(t, []string{"check berth/validate " + pr.Head + " success", "check berth/plan " + pr.Head + " success", "comment 7"}, w.forge.written(""))
 		})
 	}
 }
 
-// One pull request that the forge refuses holds up no other, and is tried again.
-func TestOneThatIsNotTakenHoldsUpNobody(t *testing.T) {
+// A pull request that the forge refuses delays no other and is retried.
+func TestRefusedPullRequestDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	path, text := instance("train", 1)
@@ -183,15 +183,14 @@ func TestOneThatIsNotTakenHoldsUpNobody(t *testing.T) {
 		return nil
 	}
 	w.start()
-	w.eventually("the other is shown", w.shownFully(8, good.Head))
+	w.eventually("other plan published", w.shownFully(8, good.Head))
 	require.Empty(t, w.forge.written("comment 9"))
 	refuse.Store(false)
-	w.eventually("and it as well", w.shownFully(9, bad.Head))
+	w.eventually("refused plan published later", w.shownFully(9, bad.Head))
 }
 
-// While a forge lets nothing through, what is planned waits; what is planned
-// newer takes its place.
-func TestWhatWaitsIsTheNewest(t *testing.T) {
+// While the forge rejects writes, plans wait. A newer plan replaces a waiting one.
+func TestNewestPlanIsPublishedAfterRateLimit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	path, text := instance("train", 1)
@@ -213,22 +212,22 @@ func TestWhatWaitsIsTheNewest(t *testing.T) {
 	require.NoError(t, w.git.SetPull(7, second))
 	w.change(7, func(p *reconciler.PullRequest) { p.Head = second })
 	d.Enqueue(reconciler.Item{Task: reconciler.TaskPull, Pull: 7})
-	w.eventually("shown", w.shownFully(7, second))
+	w.eventually("newest plan published", w.shownFully(7, second))
 	require.Empty(t, w.forge.written("check berth/plan "+first.Head))
 	require.Equal(t, 3, len(w.forge.written("")))
-	require.Empty(t, asked, "nobody asks before it is time")
+	require.Empty(t, asked, "no retry before its time")
 }
 
-// A head that moves while its plan is being shown gets its checks, as they are of
-// that commit, and no comment: that is the new head's.
-func TestAHeadThatMovesGetsNoComment(t *testing.T) {
+// A head that changes during the publication gets its checks, because they belong to
+// that commit. The comment is written for the new head only.
+func TestReplacedHeadGetsNoComment(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	path, text := instance("train", 1)
 	first := w.topic(7, map[string]string{path: text})
 	_, more := instance("train", 2)
 	second := w.git.MustCommit(t, "topic-7", gittest.Commit{Message: "more", Files: map[string]string{path: more}})
-	w.forge.fails = func(call string) error { // with the forge's lock held
+	w.forge.fails = func(call string) error { // runs with the forge's lock held
 		if strings.HasPrefix(call, "check berth/plan "+first.Head) {
 			w.forge.pulls[0].Head = second
 		}
@@ -237,29 +236,29 @@ func TestAHeadThatMovesGetsNoComment(t *testing.T) {
 	w.start(func(o *loop.Options) { o.Poll = time.Hour })
 	w.eventually("moved", func() bool { return len(w.forge.written("check berth/plan "+first.Head)) == 1 })
 	require.NoError(t, w.git.SetPull(7, second))
-	w.eventually("the new head is shown", w.shownFully(7, second))
+	w.eventually("plan of the new head published", w.shownFully(7, second))
 	require.Len(t, w.forge.written("comment"), 1)
 	require.Len(t, w.forge.shown[7], 1)
 }
 
-// A pull request that is closed leaves nothing behind; opened again, it is shown
-// again, which is written only where it says something else.
-func TestClosedAndReopened(t *testing.T) {
+// Closing a pull request removes its review. After it is opened again, Berth publishes
+// its plan, and writes only changed content.
+func TestReviewIsRemovedOnCloseAndRestoredOnReopen(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	path, text := instance("train", 1)
 	pr := w.topic(7, map[string]string{path: text})
 	d := w.start()
-	w.eventually("shown", w.shownFully(7, pr.Head))
+	w.eventually("plan published", w.shownFully(7, pr.Head))
 	w.change(7, func(p *reconciler.PullRequest) { p.Open = false })
 	d.Enqueue(reconciler.Item{Task: reconciler.TaskPull, Pull: 7})
 	w.eventually("forgotten", func() bool { return w.reviews()[7] == nil })
 	w.change(7, func(p *reconciler.PullRequest) { p.Open = true })
-	w.eventually("shown again", w.shownFully(7, pr.Head))
+	w.eventually("plan published again", w.shownFully(7, pr.Head))
 	require.Len(t, w.forge.written(""), 3)
 
-	// One that is closed while nobody looks is found at the next start, and what an
-	// earlier run may have begun on it is ended.
+	// A pull request closed while no daemon runs is found at the next start. Berth then
+	// completes its unfinished checks.
 	require.NoError(t, d.stop())
 	w.change(7, func(p *reconciler.PullRequest) { p.Open = false })
 	d = w.start()
@@ -272,8 +271,9 @@ func TestClosedAndReopened(t *testing.T) {
 	require.NoError(t, d.stop())
 }
 
-// A merged one is kept until nothing of it is under way, also over a restart.
-func TestAReviewIsKeptUntilTheRolloutIsOver(t *testing.T) {
+// The review of a merged pull request is kept until its rollout ends, over restarts
+// too.
+func TestReviewIsKeptUntilTheRolloutEnds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	path, text := instance("train", 1)
@@ -282,7 +282,7 @@ func TestAReviewIsKeptUntilTheRolloutIsOver(t *testing.T) {
 	d := w.start(func(o *loop.Options) {
 		o.Runtimes = map[string]runtimes.Runtime{"bare_metal": held{memory.New(w.world), hold}}
 	})
-	w.eventually("shown", w.shownFully(7, pr.Head))
+	w.eventually("plan published", w.shownFully(7, pr.Head))
 	commit, err := w.git.Merge("main", pr.Head, "merge")
 	require.NoError(t, err)
 	w.change(7, func(p *reconciler.PullRequest) { p.Open, p.Merged, p.MergeCommit = false, true, commit })
@@ -295,9 +295,9 @@ func TestAReviewIsKeptUntilTheRolloutIsOver(t *testing.T) {
 	w.eventually("over", func() bool { return w.reviews()[7] == nil })
 }
 
-// A pull request that concerns nothing of Berth is told so: silence would block
-// it for ever. One from a fork is looked at like any other.
-func TestPullRequestsOfAllSorts(t *testing.T) {
+// A pull request without any change for Berth gets successful checks, because missing
+// checks block the merge. A pull request from a fork is planned like any other.
+func TestUnrelatedAndForkPullRequestsGetChecks(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	path, text := instance("train", 1)
@@ -312,49 +312,49 @@ func TestPullRequestsOfAllSorts(t *testing.T) {
 	for pr, want := range map[reconciler.PullRequest][2]plan.Conclusion{
 		nothing: {plan.Success, plan.Success}, fork: {plan.Success, plan.Success}, broken: {plan.Failure, plan.Failure}, conflict: {plan.Failure, plan.Failure},
 	} {
-		w.eventually("shown", w.shownFully(pr.Number, pr.Head))
+		w.eventually("plan published", w.shownFully(pr.Number, pr.Head))
 		require.Equal(t, want[0], w.forge.check(pr.Head, plan.CheckValidate).Conclusion, pr.Number)
 		require.Equal(t, want[1], w.forge.check(pr.Head, plan.CheckPlan).Conclusion, pr.Number)
 	}
 	notes := w.forge.check(broken.Head, plan.CheckValidate).Notes
-	require.Len(t, notes, 1, "what is in the lines of the change is told beside them")
+	require.Len(t, notes, 1, "findings in changed lines become annotations")
 	require.Equal(t, path, notes[0].File)
 	require.Equal(t, 7, notes[0].Line)
 }
 
-// A head that Berth does not look at is told why.
-func TestARefusedHeadIsTold(t *testing.T) {
+// The check of a refused head states the reason.
+func TestRefusedHeadCheckStatesTheReason(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	pr := w.topic(7, map[string]string{"platform/x": strings.Repeat("0123456789", 100)})
 	w.start(func(o *loop.Options) { o.Repo = refusing{o.Repo} })
-	w.eventually("told", func() bool { return w.forge.check(pr.Head, plan.CheckPlan).Name != "" })
+	w.eventually("check published", func() bool { return w.forge.check(pr.Head, plan.CheckPlan).Name != "" })
 	require.Equal(t, plan.Failure, w.forge.check(pr.Head, plan.CheckValidate).Conclusion)
 	require.Contains(t, w.forge.check(pr.Head, plan.CheckValidate).Summary, "too much")
 }
 
-// While nothing can be planned, what is written is judged all the same; it is
-// planned once that is over. What mends main is planned as what it mends.
-func TestFrozenMainIsToldAndMended(t *testing.T) {
+// While main is frozen, documents are validated but not planned; Berth plans them
+// after the freeze. A change that repairs main is planned as that repair.
+func TestFrozenMainIsReportedAndRepaired(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	path, text := instance("train", 1)
 	pr := w.topic(7, map[string]string{path: text})
 	good := w.git.Tip("main")
 	w.start()
-	w.eventually("shown", w.shownFully(7, pr.Head))
+	w.eventually("plan published", w.shownFully(7, pr.Head))
 	before := w.reviews()[7]
 	empty := w.put(nil, "platform", "tenants")
 	check := func(head, name string) func() plan.Check {
 		return func() plan.Check { return w.forge.check(head, name) }
 	}
 	planned := check(pr.Head, plan.CheckPlan)
-	w.eventually("told", func() bool { return planned().Conclusion == plan.Failure })
+	w.eventually("freeze reported", func() bool { return planned().Conclusion == plan.Failure })
 	require.True(t, strings.HasPrefix(planned().Title, "nothing can be planned: "), planned().Title)
 	require.Equal(t, plan.Success, check(pr.Head, plan.CheckValidate)().Conclusion)
 	require.Len(t, w.forge.written("comment"), 1)
 	w.eventually("recorded", func() bool { v := w.reviews()[7]; return v.Next == nil && v.Key != before.Key })
-	require.Equal(t, before.Units, w.reviews()[7].Units, "what was reviewed stays so")
+	require.Equal(t, before.Units, w.reviews()[7].Units, "the review is unchanged")
 
 	tree, err := w.git.Git("rev-parse", good+"^{tree}")
 	require.NoError(t, err)
@@ -362,26 +362,26 @@ func TestFrozenMainIsToldAndMended(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, w.git.SetPull(8, mend))
 	w.forge.set(pr, reconciler.PullRequest{Number: 8, Author: "ada", Head: mend, BaseBranch: "main", Open: true})
-	w.eventually("what mends it may be merged", func() bool { return check(mend, plan.CheckPlan)().Conclusion == plan.Success })
-	path, text = instance("large", 1) // with something else that is in the way
+	w.eventually("plan check of the repair succeeds", func() bool { return check(mend, plan.CheckPlan)().Conclusion == plan.Success })
+	path, text = instance("large", 1) // combined with a change that fails
 	more := w.git.MustCommit(t, "mend", gittest.Commit{Message: "and", Parent: mend, Files: map[string]string{path: strings.Replace(text, "count: 2}", "count: 8}", 1)}})
 	require.NoError(t, w.git.SetPull(8, more))
 	w.change(8, func(p *reconciler.PullRequest) { p.Head = more })
-	w.eventually("told what is in the way", func() bool { return check(more, plan.CheckPlan)().Conclusion == plan.Failure })
+	w.eventually("failure reported", func() bool { return check(more, plan.CheckPlan)().Conclusion == plan.Failure })
 	require.NotContains(t, check(more, plan.CheckPlan)().Title, "nothing can be planned")
 	require.NoError(t, w.git.SetPull(8, mend))
 	w.change(8, func(p *reconciler.PullRequest) { p.Head = mend })
 
 	require.NoError(t, w.git.SetRef("refs/heads/main", mend))
 	w.eventually("planned again", func() bool { return planned().Conclusion == plan.Success })
-	w.eventually("shown", w.shownFully(7, pr.Head))
+	w.eventually("plan published", w.shownFully(7, pr.Head))
 	p, _ := w.forge.last(7)
-	require.Equal(t, before.Digest, p.Digest, "and it is what it was")
+	require.Equal(t, before.Digest, p.Digest, "the plan is unchanged")
 }
 
-// Before the first decision pull requests are judged as far as can be, once it
-// is clear that it takes long.
-func TestBeforeTheFirstDecision(t *testing.T) {
+// Before the first decision Berth validates pull requests without a plan if the
+// decision takes long.
+func TestChecksBeforeTheFirstDecision(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	path, text := instance("train", 1)
@@ -389,7 +389,7 @@ func TestBeforeTheFirstDecision(t *testing.T) {
 	pr := w.topic(7, map[string]string{path: text + "# more\n"})
 	w.put(nil, "platform", "tenants")
 	w.start()
-	w.eventually("told", func() bool { return w.forge.check(pr.Head, plan.CheckPlan).Name != "" })
+	w.eventually("check published", func() bool { return w.forge.check(pr.Head, plan.CheckPlan).Name != "" })
 	require.Equal(t, plan.Failure, w.forge.check(pr.Head, plan.CheckPlan).Conclusion)
 	all := estateFiles()
 	all[path] = text
@@ -397,8 +397,8 @@ func TestBeforeTheFirstDecision(t *testing.T) {
 	w.eventually("planned", func() bool { return w.forge.check(pr.Head, plan.CheckPlan).Conclusion == plan.Success })
 }
 
-// A group of the merge queue gets both checks on its own head and no comment,
-// also if no webhook tells of it.
+// A group of the merge queue gets both checks on its own head and no comment, also
+// without a webhook.
 func TestMergeGroups(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -417,11 +417,11 @@ func TestMergeGroups(t *testing.T) {
 		}
 	}
 	w.eventually("found", both(good, plan.Success))
-	require.Empty(t, w.forge.check(bad, plan.CheckPlan).Name, "another branch's queue")
+	require.Empty(t, w.forge.check(bad, plan.CheckPlan).Name, "queue of another branch")
 	gone := ref(2)
 	require.NoError(t, w.git.SetRef(gone, bad))
 	d.Enqueue(reconciler.Item{Task: reconciler.TaskGroup, Ref: gone})
-	w.eventually("judged", both(bad, plan.Failure))
+	w.eventually("checks published", both(bad, plan.Failure))
 	require.NoError(t, w.git.SetRef(gone, ""))
 	d.Enqueue(reconciler.Item{Task: reconciler.TaskGroup, Ref: gone})
 	time.Sleep(300 * time.Millisecond)
@@ -434,8 +434,8 @@ func TestMergeGroups(t *testing.T) {
 // the pull requests whose plan changed, the newest first.
 func TestManyPullRequestsAndTheBaseMoves(t *testing.T) { moveBaseUnder(t, 60) }
 
-// moveBaseUnder opens the given number of pull requests, a twentieth of them in
-// a second tenant, and merges a change that concerns that tenant only.
+// moveBaseUnder opens the given number of pull requests, one in 20 in a second tenant,
+// and merges a change of that tenant only.
 func moveBaseUnder(t *testing.T, many int) {
 	t.Helper()
 	w := newWorld(t)
@@ -460,7 +460,7 @@ func moveBaseUnder(t *testing.T, many int) {
 	w.git.ResetRequests()
 	d := w.start(func(o *loop.Options) { o.Poll, o.Interval = time.Hour, time.Hour })
 	require.Eventually(t, func() bool { return len(w.forge.written("")) == 3*many }, 3*time.Minute, 100*time.Millisecond)
-	require.Less(t, w.git.Requests()["POST git-upload-pack"], 20, "their heads come together")
+	require.Less(t, w.git.Requests()["POST git-upload-pack"], 20, "heads are fetched in batches")
 	w.forge.mu.Lock()
 	w.forge.writes, w.forge.read = nil, 0
 	w.forge.mu.Unlock()
@@ -475,22 +475,22 @@ func moveBaseUnder(t *testing.T, many int) {
 	for i := many - 20; i >= 0; i -= 20 {
 		order = append(order, fmt.Sprint("comment ", i+1))
 	}
-	require.Equal(t, order, w.forge.written("comment"), "the newest first")
-	// What is written is what it is called by is the same: only the plan says something else.
+	require.Equal(t, order, w.forge.written("comment"), "newest first")
+	// The validate checks are unchanged; only the plan checks are written.
 	require.Len(t, w.forge.written("check berth/plan"), changed)
 	require.LessOrEqual(t, len(w.forge.written("")), 3*changed)
 	w.forge.mu.Lock()
 	defer w.forge.mu.Unlock()
-	require.LessOrEqual(t, w.forge.read, 2*changed, "nobody is asked about those that stay as they are")
+	require.LessOrEqual(t, w.forge.read, 2*changed, "unchanged pull requests are not read")
 }
 
-// held is a runtime that does nothing until it is let go.
+// held is a runtime that blocks each action until released.
 type held struct {
 	runtimes.Runtime
 	until chan struct{}
 }
 
-// refusing is a repository whose pull requests bring too much.
+// refusing is a repository that refuses every pull request as too large.
 type refusing struct{ reconciler.Repo }
 
 func (r refusing) FetchPull(context.Context, int) (string, error) {
@@ -506,7 +506,7 @@ func (h held) Apply(ctx context.Context, c runtimes.Change) error {
 	return h.Runtime.Apply(ctx, c)
 }
 
-// shut is a runtime that sees nothing until it is let.
+// shut is a runtime without observations until released.
 type shut struct {
 	runtimes.Runtime
 	until chan struct{}
@@ -521,9 +521,9 @@ func (b shut) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
 	}
 }
 
-// What is planned before anybody knows the work on a unit is shown at once, and once
-// more when that is known. What was known stays told while nobody knows it.
-func TestTheWorkOnAUnitIsToldOnceItIsKnown(t *testing.T) {
+// A plan made before the jobs on a unit are known is published at once, and again when
+// they are known. Known jobs stay in the review while no observation is possible.
+func TestJobsArePublishedOnceKnown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	path, text := instance("train", 2)
@@ -539,10 +539,10 @@ func TestTheWorkOnAUnitIsToldOnceItIsKnown(t *testing.T) {
 		o.Runtimes = map[string]runtimes.Runtime{"bare_metal": shut{memory.New(w.world), see}}
 	}
 	d = w.start(unseeing)
-	w.eventually("shown", w.shownFully(7, pr.Head))
+	w.eventually("plan published", w.shownFully(7, pr.Head))
 	require.Empty(t, w.reviews()[7].Jobs())
 	close(see)
-	w.eventually("known", func() bool { return len(w.reviews()[7].Jobs()) == 1 && w.reviews()[7].Next == nil })
+	w.eventually("jobs known", func() bool { return len(w.reviews()[7].Jobs()) == 1 && w.reviews()[7].Next == nil })
 	require.Equal(t, 4, w.reviews()[7].Jobs()[0].Running)
 	require.NoError(t, d.stop())
 
@@ -557,9 +557,9 @@ func TestTheWorkOnAUnitIsToldOnceItIsKnown(t *testing.T) {
 	require.Len(t, w.reviews()[7].Jobs(), 1)
 }
 
-// A change of a unit tells the work that was on it, and goes on telling that: a
-// count that changes is nothing new to say.
-func TestTheWorkOnAUnitIsTold(t *testing.T) {
+// The review of a change lists the jobs on the unit. A later change of their number is
+// not published.
+func TestReviewListsJobsOfTheUnit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	path, text := instance("train", 2)
@@ -568,11 +568,11 @@ func TestTheWorkOnAUnitIsTold(t *testing.T) {
 	w.eventually("runs", w.phase("train", plan.PhaseRunning))
 	require.NoError(t, w.world.SetJobs(trainKey, plan.Jobs{Running: 4, Pending: 2}))
 	calls := w.world.TotalCalls()
-	w.eventually("looked at", func() bool { return w.world.TotalCalls() > calls+2 })
+	w.eventually("jobs observed", func() bool { return w.world.TotalCalls() > calls+2 })
 	_, text = instance("train", 1)
 	pr := w.topic(7, map[string]string{path: text})
 	d.Enqueue(reconciler.Item{Task: reconciler.TaskPulls})
-	w.eventually("shown", w.shownFully(7, pr.Head))
+	w.eventually("plan published", w.shownFully(7, pr.Head))
 	require.Equal(t, []plan.UnitJobs{{Key: trainKey, Jobs: plan.Jobs{Running: 4, Pending: 2}}}, w.reviews()[7].Jobs())
 
 	require.NoError(t, w.world.SetJobs(trainKey, plan.Jobs{}))
@@ -582,14 +582,14 @@ func TestTheWorkOnAUnitIsTold(t *testing.T) {
 	w.forge.calls = 0
 	w.forge.mu.Unlock()
 	w.start()
-	w.callsMore(3) // the checks and the comment are looked at again
+	w.callsMore(3) // checks and comment are compared again
 	require.Equal(t, wrote, w.forge.written(""))
 	require.Equal(t, 4, w.reviews()[7].Jobs()[0].Running)
 }
 
-// What has nothing to do is planned once, also where the work on it becomes known
-// later: nothing of that is shown.
-func TestTheWorkOnWhatStaysIsNotAskedForEver(t *testing.T) {
+// A plan without actions is made once, also when the jobs on the unit become known
+// later. Such a plan shows no jobs.
+func TestPlanWithoutActionsIsMadeOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	path, text := instance("train", 2)
@@ -609,7 +609,7 @@ func TestTheWorkOnWhatStaysIsNotAskedForEver(t *testing.T) {
 			return func(bool) {}
 		}
 	})
-	w.eventually("shown", w.shownFully(7, pr.Head))
+	w.eventually("plan published", w.shownFully(7, pr.Head))
 	close(see)
 	time.Sleep(3 * time.Second)
 	before := looks.Load()

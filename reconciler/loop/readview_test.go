@@ -16,7 +16,7 @@ import (
 	"berth/runtimes/memory"
 )
 
-// failsFor is a runtime whose actions fail for the instance of one name.
+// failsFor is a runtime whose actions fail for one named instance.
 type failsFor struct {
 	runtimes.Runtime
 	name string
@@ -29,10 +29,10 @@ func (f failsFor) Apply(ctx context.Context, c runtimes.Change) error {
 	return f.Runtime.Apply(ctx, c)
 }
 
-// Requirement E5: berth/status is a read view. Its README.md sums the estate
-// up (how many instances are in which phase, what needs attention, what is
-// held), and each instance's file shows where its members are and how they are.
-// Both follow what is observed, not only what is declared.
+// Requirement E5: berth/status is a read view. Its README.md lists the number of
+// instances by phase, required attention and held documents. The file of an instance
+// shows the node and state of each member. Both follow the observation, not only the
+// declaration.
 func TestStatusBranchIsAReadView(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -61,7 +61,7 @@ func TestStatusBranchIsAReadView(t *testing.T) {
 	w.eventually("summary", shows("| Instances | 2 |\n| … failed | 1 |\n| … running | 1 |\n", "| Documents held | 1 |\n"))
 	require.Contains(t, view(), "- [Instance physics.lab/bad](tenants/physics/projects/lab/instances/bad.yaml): `create : no space left`\n")
 	require.Contains(t, view(), "dislpay_name")
-	require.NotContains(t, view(), "physics.lab/train", "what is well needs no attention")
+	require.NotContains(t, view(), "physics.lab/train", "a healthy instance needs no attention")
 
 	type member struct{ Name, Node, State, Placed string }
 	var file struct {
@@ -73,7 +73,7 @@ func TestStatusBranchIsAReadView(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, yaml.Unmarshal([]byte(text), &file))
 		for i := range file.Members {
-			require.NotEmpty(t, file.Members[i].Placed, "why the member is on this node")
+			require.NotEmpty(t, file.Members[i].Placed, "reason of the assignment")
 			file.Members[i].Placed = ""
 		}
 		return file.Members
@@ -83,10 +83,10 @@ func TestStatusBranchIsAReadView(t *testing.T) {
 
 	node := members()[1].Node
 	w.world.SetReachable(node, false)
-	w.eventually("the worker's state", func() bool { return members()[1].State == string(plan.Unreachable) })
+	w.eventually("worker unreachable", func() bool { return members()[1].State == string(plan.Unreachable) })
 	w.world.SetReachable(node, true)
 	w.put(nil, bad, broken)
-	w.eventually("the end", shows("| Instances | 1 |\n| … running | 1 |\n| Documents held | 0 |\n"))
+	w.eventually("instance and held document removed", shows("| Instances | 1 |\n| … running | 1 |\n| Documents held | 0 |\n"))
 	require.NotContains(t, view(), "Need attention")
 }
 

@@ -32,8 +32,8 @@ func (w *world) refusePushes(branch string) {
 	require.NoError(w.t, os.WriteFile(hook, []byte(script), 0o755))
 }
 
-// recordReader is a runtime that reads, at each action, what the remote holds
-// at that moment: the instance's document in force, and its status.
+// recordReader is a runtime that reads the remote at each action: the instance's
+// document in force, and its status.
 type recordReader struct {
 	runtimes.Runtime
 	w    *world
@@ -64,8 +64,8 @@ func (r recordReader) Apply(ctx context.Context, c runtimes.Change) error {
 	return r.Runtime.Apply(ctx, c)
 }
 
-// Requirement E1: what is in force, and that it is about to be acted on, is at
-// the remote before the first action.
+// Requirement E1: the remote holds the document in force and the intended action
+// before the first action.
 func TestDesiredStateIsRecordedBeforeAnAction(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -87,7 +87,7 @@ func TestDesiredStateIsRecordedBeforeAnAction(t *testing.T) {
 	var order []string
 	for _, e := range *reader.seen {
 		order = append(order, string(e.verb))
-		require.Equal(t, e.stamp.Commit, e.revision, "%s: status names the commit that is acted on", e.verb)
+		require.Equal(t, e.stamp.Commit, e.revision, "%s: status names the applied commit", e.verb)
 		switch e.stamp.Commit {
 		case created:
 			require.Equal(t, one, e.inForce, e.verb)
@@ -108,7 +108,7 @@ func TestDesiredStateIsRecordedBeforeAnAction(t *testing.T) {
 	require.Equal(t, []string{"create", "join", "configure", "join", "delete"}, order)
 }
 
-// Where the decision or the status cannot be written, nothing new starts.
+// No new action starts while the decision or the status cannot be written.
 func TestNothingStartsBeforeItIsRecorded(t *testing.T) {
 	t.Parallel()
 	for _, branch := range []string{reconciler.BranchInForce, reconciler.BranchStatus} {
@@ -122,7 +122,7 @@ func TestNothingStartsBeforeItIsRecorded(t *testing.T) {
 			path, text := instance("train", 1)
 			w.put(map[string]string{path: text})
 			time.Sleep(2 * time.Second) // twenty intervals
-			require.Zero(t, w.world.TotalCalls()-w.world.Calls("observe"), "an action was begun that nothing on %s tells of", branch)
+			require.Zero(t, w.world.TotalCalls()-w.world.Calls("observe"), "an action started without a record on %s", branch)
 			w.refusePushes("")
 			w.eventually("running", w.phase("train", plan.PhaseRunning))
 		})

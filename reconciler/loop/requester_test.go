@@ -12,7 +12,7 @@ import (
 	"berth/schema/event"
 )
 
-// requesters are what the events about an instance say of who requested it.
+// requesters returns the requester in each event of an instance.
 func (w *world) requesters(name string) map[string]bool {
 	out := map[string]bool{}
 	for _, e := range w.events() {
@@ -47,7 +47,7 @@ func TestRequestedByIsTheSigner(t *testing.T) {
 	require.NoError(t, d.stop())
 	d = w.start(governed(root))
 
-	// It waits for a version that bo cannot bring.
+	// It waits for a version that bo may not add.
 	eval, waits := instance("eval", 1)
 	bo.push("eval", map[string]string{eval: strings.Replace(waits, "version: v1", "version: v2", 1)})
 	w.eventually("held", func() bool { return w.heldReasons()[eval] == estate.HeldInvalid })
@@ -57,7 +57,7 @@ func TestRequestedByIsTheSigner(t *testing.T) {
 	w.eventually("running", w.phase("eval", plan.PhaseRunning))
 	require.Equal(t, "bo", w.status("eval").RequestedBy)
 
-	// Deleted and made again by somebody else, it is another one.
+	// Deleted and created again by another user, it has a new requester.
 	bo.push("gone", map[string]string{train: ""})
 	w.eventually("gone", func() bool { return w.status("train") == nil })
 	bo.push("again", map[string]string{train: text})
@@ -67,8 +67,8 @@ func TestRequestedByIsTheSigner(t *testing.T) {
 	require.Equal(t, map[string]bool{"bo": true}, w.requesters("eval"))
 }
 
-// With a forge it is the author of the merged pull request, not who approved or
-// merged it.
+// With a forge the requester is the author of the merged pull request, not its
+// reviewer or merger.
 func TestRequestedByIsTheAuthorOfThePullRequest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

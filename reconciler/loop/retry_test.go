@@ -34,8 +34,7 @@ func (c *manualClock) Now() time.Time { return c.start.Add(time.Duration(c.passe
 
 func (c *manualClock) Set(t time.Time) { c.passed.Store(int64(t.Sub(c.start))) }
 
-// faulty is a runtime whose actions fail while broken is set. It counts the
-// creations it was asked for.
+// faulty is a runtime whose actions fail while broken is set. It counts creations.
 type faulty struct {
 	runtimes.Runtime
 	broken  *atomic.Bool
@@ -70,9 +69,9 @@ func conditionOf(s *plan.Status, typ string) plan.Condition {
 	return plan.Condition{}
 }
 
-// Requirement E6: retries wait 5 s, doubling up to 120 s; the tenth failure is
-// the last try until the revision changes. All of it is read from berth/status,
-// so that a restart with an empty cache goes on where the last daemon stopped.
+// Requirement E6: retries wait 5 s, doubling up to 120 s; the tenth failure is the
+// last attempt until the revision changes. The state is on berth/status, so a restart
+// with an empty cache continues it.
 func TestRetriesDoubleAndEndAfterTenTries(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -93,7 +92,7 @@ func TestRetriesDoubleAndEndAfterTenTries(t *testing.T) {
 			return s != nil && s.Retry != nil && s.Retry.Attempts == attempts
 		})
 		s := w.status("train")
-		require.Equal(t, time.Duration(delay)*time.Second, s.Retry.Next.Sub(clock.Now()), "delay after try %d", attempts)
+		require.Equal(t, time.Duration(delay)*time.Second, s.Retry.Next.Sub(clock.Now()), "delay after attempt %d", attempts)
 		require.False(t, s.Retry.Terminal)
 		require.Contains(t, s.Retry.Reason, "disk of the host is full")
 		require.Equal(t, plan.PhaseFailed, s.Phase)
@@ -107,7 +106,7 @@ func TestRetriesDoubleAndEndAfterTenTries(t *testing.T) {
 			clock.Set(s.Retry.Next.Add(-time.Second))
 			look()
 			time.Sleep(300 * time.Millisecond)
-			require.EqualValues(t, attempts, rt.creates.Load(), "tried before it was due")
+			require.EqualValues(t, attempts, rt.creates.Load(), "attempt before its time")
 		}
 		clock.Set(s.Retry.Next)
 		look()
@@ -124,7 +123,7 @@ func TestRetriesDoubleAndEndAfterTenTries(t *testing.T) {
 		clock.Set(clock.Now().Add(time.Hour))
 		look()
 		time.Sleep(500 * time.Millisecond) // several intervals
-		require.EqualValues(t, 10, rt.creates.Load(), "tried after the last try")
+		require.EqualValues(t, 10, rt.creates.Load(), "attempt after the last one")
 		s := w.status("train")
 		require.Equal(t, 10, s.Retry.Attempts)
 		require.Equal(t, "RetriesExhausted", conditionOf(s, "Stalled").Reason)
@@ -132,7 +131,7 @@ func TestRetriesDoubleAndEndAfterTenTries(t *testing.T) {
 	failures := slices.DeleteFunc(w.eventTypes(), func(typ string) bool { return typ != "failed" })
 	require.Len(t, failures, 1, "the retries of one failure are one event")
 
-	// A new revision starts again with all ten tries.
+	// A new revision starts again with all ten attempts.
 	_, text = instance("train", 2)
 	w.put(map[string]string{path: text})
 	w.eventually("tried again", func() bool {
@@ -147,8 +146,7 @@ func TestRetriesDoubleAndEndAfterTenTries(t *testing.T) {
 	require.EqualValues(t, 12, rt.creates.Load())
 }
 
-// The loop comes back to a failed unit by itself once the delay is over, and
-// not earlier.
+// The loop retries a failed unit by itself once the delay is over, and not earlier.
 func TestFailedUnitIsRetriedWithoutATrigger(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -165,7 +163,7 @@ func TestFailedUnitIsRetriedWithoutATrigger(t *testing.T) {
 	require.Greater(t, time.Since(failed), 3*time.Second, "the first delay is 5 s")
 }
 
-// stepped is a runtime that starts an action only when the test lets it.
+// stepped is a runtime that starts each action only on a signal of the test.
 type stepped struct {
 	runtimes.Runtime
 	broken *atomic.Bool
@@ -184,8 +182,8 @@ func (h stepped) Apply(ctx context.Context, c runtimes.Change) error {
 	return h.Runtime.Apply(ctx, c)
 }
 
-// Requirement A5: the loop itself takes an instance through every phase, and
-// each one stands on berth/status while it lasts.
+// Requirement A5: the loop takes an instance through every phase. Each phase is
+// visible on berth/status while it lasts.
 func TestLoopReachesEveryPhase(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -195,7 +193,7 @@ func TestLoopReachesEveryPhase(t *testing.T) {
 		o.Now, o.Forge = clock.Now, nil
 		o.Runtimes = map[string]runtimes.Runtime{"bare_metal": rt}
 	})
-	// until lets actions begin until the phase is p.
+	// until releases actions until the phase is p.
 	until := func(p plan.Phase) {
 		t.Helper()
 		reached := w.phase("train", p)
@@ -220,7 +218,7 @@ func TestLoopReachesEveryPhase(t *testing.T) {
 	w.put(map[string]string{path: text})
 	w.eventually("deploying", w.phase("train", plan.PhaseDeploying))
 	require.Equal(t, plan.PhaseDeploying, w.status("train").Phase)
-	require.Empty(t, w.world.Remains(trainKey), "the phase stands before the first effect")
+	require.Empty(t, w.world.Remains(trainKey), "the phase is recorded before the first host action")
 
 	rt.broken.Store(true)
 	until(plan.PhaseFailed)
@@ -250,7 +248,7 @@ func TestLoopReachesEveryPhase(t *testing.T) {
 	require.Empty(t, w.world.Remains(schema.InstanceKey("physics", "lab", "train")))
 }
 
-// Requirement E1: without another setting, the loop looks at a unit every 5 s.
+// Requirement E1: by default the loop observes a unit every 5 s.
 func TestUnitIsObservedEveryFiveSeconds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -267,13 +265,13 @@ func TestUnitIsObservedEveryFiveSeconds(t *testing.T) {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
 	looks := (*rt.at)[begun-1:]
-	require.GreaterOrEqual(t, len(looks), 3, "two looks came after the last one")
+	require.GreaterOrEqual(t, len(looks), 3, "two observations after the last action")
 	for i := range len(looks) - 1 {
 		require.InDelta(t, 5, looks[i+1].Sub(looks[i]).Seconds(), 1.5)
 	}
 }
 
-// stamped is a runtime that remembers when it was looked at.
+// stamped is a runtime that records the time of each observation.
 type stamped struct {
 	runtimes.Runtime
 	mu *sync.Mutex

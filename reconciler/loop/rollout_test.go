@@ -17,7 +17,7 @@ import (
 	"berth/runtimes/memory"
 )
 
-// told is the roll-out that the comment of a pull request has.
+// told returns the rollout in the comment of a pull request.
 func (w *world) told(n int) (out *plan.Rollout) {
 	w.t.Helper()
 	w.forge.mu.Lock()
@@ -29,10 +29,10 @@ func (w *world) told(n int) (out *plan.Rollout) {
 	return out
 }
 
-// What became of a merge is told, also where the daemon ends before it told: of
-// one that changes nothing, of a unit that is gone or that another commit changed
-// since, and of a document that is held.
-func TestARollOutIsToldAfterARestart(t *testing.T) {
+// A new daemon reports the outcome of a merge that its predecessor did not report. The
+// cases are a merge without changes, a deleted unit, a unit changed by a later commit,
+// and a held document.
+func TestRolloutIsReportedAfterRestart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	gone, text := instance("gone", 0)
@@ -54,7 +54,7 @@ func TestARollOutIsToldAfterARestart(t *testing.T) {
 	}
 	w.eventually("recorded", func() bool { return len(w.reviews()) == 4 })
 	w.forge.mu.Lock()
-	w.forge.fails = func(string) error { return errors.New("nothing can be said") }
+	w.forge.fails = func(string) error { return errors.New("the forge rejects every write") }
 	w.forge.mu.Unlock()
 	commits := w.merge(nothing, moves, delete, held)
 	w.eventually("moved", w.phase("moved", plan.PhaseRunning))
@@ -86,7 +86,7 @@ func TestARollOutIsToldAfterARestart(t *testing.T) {
 	require.Equal(t, broken, w.told(4).Held[0].File)
 	w.eventually("forgotten", func() bool { return len(w.reviews()) == 0 })
 
-	// And then it is over.
+	// All rollouts are complete.
 	wrote := w.forge.written("")
 	require.NoError(t, d.stop())
 	w.start()
@@ -95,9 +95,8 @@ func TestARollOutIsToldAfterARestart(t *testing.T) {
 	require.Equal(t, wrote, w.forge.written(""))
 }
 
-// A daemon that begins in the middle of a roll-out goes on telling what of it is
-// held.
-func TestARollOutGoesOnAfterARestart(t *testing.T) {
+// A daemon that starts during a rollout continues to report its held part.
+func TestRolloutContinuesAfterRestart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	h := held{memory.New(w.world), make(chan struct{})}

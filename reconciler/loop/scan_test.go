@@ -11,8 +11,7 @@ import (
 	"berth/schema"
 )
 
-// publishing is an estate whose tenants each publish so much and have a shared
-// runtime.
+// publishing is an estate in which each tenant has artifacts and a shared runtime.
 func publishing(tenants, artifacts int) *schema.Desired {
 	d := &schema.Desired{Platform: &schema.Platform{ArtifactSources: map[string]*schema.ArtifactSource{
 		"registry": {Spec: schema.ArtifactSourceSpec{Type: schema.SourceOCI, Host: "registry.example"}},
@@ -35,8 +34,8 @@ func publisher(tenant string, artifacts int) *schema.TenantEstate {
 		SharedRuntimes: map[string]*schema.SharedRuntimeEstate{"commons": {Name: "commons", Runtime: runtime}}}
 }
 
-// What one tenant changes is looked through alone, however large the estate is;
-// what the platform changes may be anybody's.
+// A change by a tenant causes a scan of that tenant only, in an estate of any size. A
+// change by the platform may concern every tenant.
 func TestScanReadsChangedTenantsOnly(t *testing.T) {
 	for _, tenants := range []int{10, 100} {
 		last := publishing(tenants, 5)

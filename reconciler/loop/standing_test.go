@@ -14,8 +14,8 @@ import (
 	"berth/schema"
 )
 
-// A shared runtime is told of before what is attached to it, and goes after it;
-// both under their uids, by which the API has them too.
+// The first event of a shared runtime precedes the events of its attachments, and its
+// last event follows theirs. All carry the uid, as the API does.
 func TestSharedRuntimeEventsComeFirst(t *testing.T) {
 	runtime := &schema.SharedRuntime{Header: schema.Header{Key: schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "department"}, UID: "sr-77"}}
 	attachment := &schema.Attachment{Header: schema.Header{Key: schema.Key{Kind: schema.KindAttachment, Tenant: "physics", Parent: "department", Name: "collider"}}}
@@ -30,7 +30,7 @@ func TestSharedRuntimeEventsComeFirst(t *testing.T) {
 	var told []string
 	ended, end := context.WithCancel(t.Context())
 	end()
-	require.NoError(t, w.Run(ended), "it writes once more")
+	require.NoError(t, w.Run(ended), "last write before the stop")
 	for _, e := range repo.events {
 		var p map[string]string
 		require.NoError(t, json.Unmarshal(e.Payload, &p))
@@ -43,7 +43,7 @@ func TestSharedRuntimeEventsComeFirst(t *testing.T) {
 	}, told)
 }
 
-// What is told of a unit calls it as the API does, in events as in the log.
+// Events and log records name a unit by its uid, as the API does.
 func TestEventsAndLogUseTheUID(t *testing.T) {
 	s := phase(plan.PhaseRunning)
 	s.UID = "0d9f2c6e-train"

@@ -13,7 +13,7 @@ import (
 	"berth/schema/audit"
 )
 
-// emptyRepo is an empty berth/status that takes every write and keeps the events.
+// emptyRepo is an empty berth/status that accepts every write and keeps the events.
 type emptyRepo struct {
 	reconciler.Repo
 	events []plan.Event
@@ -51,7 +51,7 @@ func phase(p plan.Phase) plan.Status {
 	return plan.Status{Key: train, Phase: p, Revision: "abc", CorrelationID: "c1", App: "app"}
 }
 
-// put records a status in place of the present one.
+// put replaces the status of a unit.
 func put(w *status.Writer, s plan.Status) bool {
 	changed, _ := w.SetUnit(w.Unit(s.Key), s)
 	return changed

@@ -12,8 +12,8 @@ import (
 	"berth/schema"
 )
 
-// steps are two decisions by turns that differ in one instance, of an estate of so
-// many tenants with ten instances each, in which everything runs.
+// steps alternates between two decisions that differ in one instance. Each tenant of
+// the estate has ten running instances.
 func steps(t *testing.T, tenants int) (step func(), r *Reconciler) {
 	r = New(Options{Repo: &emptyRepo{}, Log: testLog(t)})
 	require.NoError(t, r.status.Lead(t.Context()))
@@ -74,13 +74,12 @@ func steps(t *testing.T, tenants int) (step func(), r *Reconciler) {
 	return step, r
 }
 
-// From a decision to when everybody is told, a change of one instance costs the
-// same in an estate ten times as large: what is allocated on the way is counted,
-// not what a clock says.
+// The cost of a changed instance, from the decision to the last report, does not
+// depend on the size of the estate. The test counts allocations because times vary.
 func TestDecisionCostDependsOnTheChange(t *testing.T) {
 	cost := func(tenants int) float64 {
 		step, r := steps(t, tenants)
-		for range 4 { // nothing is told for the first time
+		for range 4 { // excludes first-time reports
 			step()
 		}
 		for key := range r.status.Units().All() {

@@ -12,8 +12,8 @@ import (
 	"berth/schema/event"
 )
 
-// suspensions are the suspended and resumed events about an instance, in order,
-// each with its reason, among the phases it was announced in.
+// suspensions returns the suspended and resumed events of an instance in order, each
+// with its reason, and its phase changes.
 func (w *world) suspensions(name string) (out []string) {
 	for _, e := range w.events() {
 		var p event.Suspension
@@ -30,7 +30,7 @@ func (w *world) suspensions(name string) (out []string) {
 
 func short8(s string) string { return s[:min(8, len(s))] }
 
-// suspendedFor waits until the condition Suspended of each instance says so.
+// suspendedFor waits until the condition Suspended of each instance has this value.
 func (w *world) suspendedFor(want string, names ...string) {
 	w.t.Helper()
 	for _, name := range names {
@@ -49,9 +49,9 @@ func (w *world) suspendedFor(want string, names ...string) {
 	}
 }
 
-// Suspension, pause and resumption are told once each and in order, whether the
-// daemon runs at the time or not.
-func TestSuspensionIsToldOnceThroughRestarts(t *testing.T) {
+// Suspension, pause and resumption are reported once each and in order, whether or not
+// the daemon runs.
+func TestSuspensionIsReportedOnceThroughRestarts(t *testing.T) {
 	t.Parallel()
 	const pause = "platform/pause.yaml"
 	paused := map[string]string{pause: "apiVersion: berth/v1\nkind: Pause\nmetadata: {name: pause}\nspec: {reason: power}\n"}
@@ -82,7 +82,7 @@ func TestSuspensionIsToldOnceThroughRestarts(t *testing.T) {
 	wantEval = append(wantEval, "suspended Paused "+short8(commit))
 	restart(nothing)
 
-	w.put(map[string]string{train: trainText}) // the pause goes on: nothing is resumed
+	w.put(map[string]string{train: trainText}) // the pause continues, so no instance is resumed
 	w.suspendedFor("True Paused", "train")
 	restart(func() { commit = w.put(nil, pause) })
 	w.suspendedFor("False Resumed", "train", "eval")
@@ -96,7 +96,7 @@ func TestSuspensionIsToldOnceThroughRestarts(t *testing.T) {
 	wantTrain, wantEval = append(wantTrain, "resumed Resumed "+short8(commit)), append(wantEval, "resumed Resumed "+short8(commit))
 	restart(nothing)
 
-	// An instance that goes while it is suspended is not resumed.
+	// An instance deleted while suspended is not resumed.
 	commit = w.put(map[string]string{train: "suspend: true\n" + trainText})
 	w.suspendedFor("True Declared", "train")
 	wantTrain = append(wantTrain, "suspended Declared "+short8(commit))

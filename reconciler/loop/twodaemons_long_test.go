@@ -15,5 +15,5 @@ func TestLongTwoDaemonsInTheSameSecond(t *testing.T) {
 			ended++
 		}
 	}
-	t.Logf("%d of %d rounds ended with one leader, one daemon that ended with a plain message, a whole audit chain and no event twice", ended, rounds)
+	t.Logf("%d of %d rounds ended with one leader, one daemon that ended with a clear message, a complete audit chain and no repeated event", ended, rounds)
 }

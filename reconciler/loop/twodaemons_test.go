@@ -22,8 +22,8 @@ import (
 	"berth/schema/estate"
 )
 
-// starting is a Repo whose first status push waits until the other daemon is
-// about to push, too: both have read the same branch by then.
+// starting is a repository whose first status push waits for the push of the other
+// daemon. Both daemons have then read the same branch.
 type starting struct {
 	reconciler.Repo
 	start *sameStart
@@ -35,8 +35,8 @@ func (s *starting) WriteStatus(ctx context.Context, old string, b reconciler.Sta
 	return s.Repo.WriteStatus(ctx, old, b)
 }
 
-// sameStart lets two daemons push their leadership at the same time. Its clock
-// stands still until then.
+// sameStart makes two daemons push their leadership at the same time. Its clock does
+// not advance until then.
 type sameStart struct {
 	ready  sync.WaitGroup
 	second time.Time
@@ -63,7 +63,7 @@ func (s *sameStart) now() time.Time {
 	return s.second
 }
 
-// leaders records which leaders act on hosts.
+// leaders records the leaders that act on hosts.
 type leaders struct {
 	runtimes.Runtime
 	mu   *sync.Mutex
@@ -107,7 +107,7 @@ func twoDaemonsInTheSameSecond(t *testing.T) {
 		go func() { d.ended <- d.Run(ctx) }()
 	}
 
-	// One of them ends, and says why; the other leads and does the work.
+	// One daemon ends with a reason; the other has leadership and works.
 	var deposed error
 	var leading *daemon
 	select {
@@ -118,7 +118,7 @@ func twoDaemonsInTheSameSecond(t *testing.T) {
 		close(daemons[1].ended)
 		leading = daemons[0]
 	case <-time.After(20 * time.Second):
-		t.Fatalf("both daemons lead: %+v", w.revision())
+		t.Fatalf("both daemons claim leadership: %+v", w.revision())
 	}
 	require.ErrorContains(t, deposed, "another daemon")
 	path, text = instance("train", 2)
@@ -132,20 +132,20 @@ func twoDaemonsInTheSameSecond(t *testing.T) {
 	require.NotEmpty(t, rev.Leader)
 	select {
 	case err := <-leading.ended:
-		t.Fatalf("no daemon leads any more: %v", err)
+		t.Fatalf("no daemon has leadership: %v", err)
 	default:
 	}
 	require.NoError(t, leading.stop())
 	acted.mu.Lock()
 	defer acted.mu.Unlock()
 	require.LessOrEqual(t, len(acted.seen), 2)
-	require.Contains(t, acted.seen, fmt.Sprint(rev.Epoch, " ", rev.Leader), "the leader that the branch names did what came after")
+	require.Contains(t, acted.seen, fmt.Sprint(rev.Epoch, " ", rev.Leader), "the recorded leader acts on the hosts")
 
 	w.noEventTwice()
 	require.NoError(t, w.verifyAudit())
 }
 
-// verifyAudit walks the audit chain on the status branch, as anybody could.
+// verifyAudit verifies the audit chain on the status branch.
 func (w *world) verifyAudit() error {
 	repo, err := gitrepo.OpenLocal(w.git.Dir)
 	require.NoError(w.t, err)

@@ -18,8 +18,8 @@ import (
 
 const tenantEvil = "apiVersion: berth/v1\nkind: Tenant\nmetadata:\n  name: evil\nspec:\n  display_name: E\n"
 
-// A tenant whose directory no two readers read alike stays as it was, and says
-// so; the others go on.
+// A tenant with an ambiguous tree keeps its documents in force and reports the cause.
+// Other tenants are not affected.
 func TestUnreadableTenantDoesNotAffectOthers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -66,17 +66,17 @@ func TestUnreadableTenantDoesNotAffectOthers(t *testing.T) {
 	require.Equal(t, tenantEvil, strings.ReplaceAll(content, "  description: more\n", ""))
 
 	tip := w.git.Tip(reconciler.BranchInForce)
-	d = w.start() // with an empty cache
+	d = w.start() // the cache is empty
 	<-d.Ready()
 	time.Sleep(500 * time.Millisecond)
 	require.True(t, held())
-	require.Equal(t, tip, w.git.Tip(reconciler.BranchInForce), "looking again says nothing new")
+	require.Equal(t, tip, w.git.Tip(reconciler.BranchInForce), "another reconciliation writes nothing")
 
 	commit := w.commitTree(good)
-	w.eventually("goes on", func() bool { rev := w.revision(); return rev.Commit == commit && len(rev.Held) == 0 })
+	w.eventually("tenant tree in force again", func() bool { rev := w.revision(); return rev.Commit == commit && len(rev.Held) == 0 })
 }
 
-// dim is a Repo that sometimes cannot list one part.
+// dim is a repository that at times cannot list one tenant tree.
 type dim struct {
 	reconciler.Repo
 	part string
@@ -100,7 +100,7 @@ func (d dimSnapshot) Files(ctx context.Context, p schema.Part) ([]schema.File, e
 	return d.Snapshot.Files(ctx, p)
 }
 
-// runsDimmed has train run, under a daemon that cannot read its tenant while dark.
+// runsDimmed runs train under a daemon that cannot read its tenant tree while dark.
 func (w *world) runsDimmed() (dark *atomic.Bool) {
 	w.t.Helper()
 	path, text := instance("train", 1)
@@ -111,8 +111,7 @@ func (w *world) runsDimmed() (dark *atomic.Bool) {
 	return dark
 }
 
-// What could not be read for a while comes into force when it can, without
-// anybody pushing again.
+// A tenant tree comes into force as soon as it is readable, without another push.
 func TestTenantTreeComesIntoForceOnceReadable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -13,7 +13,7 @@ import (
 	"berth/schema/audit"
 )
 
-// known is a Reconciler that knows n units, without anything that runs.
+// known is a Reconciler with n units and without running workers.
 func known(t *testing.T, n int) *Reconciler {
 	r := New(Options{Repo: &emptyRepo{}, Log: testLog(t)})
 	require.NoError(t, r.status.Lead(t.Context()))
@@ -25,9 +25,8 @@ func known(t *testing.T, n int) *Reconciler {
 	return r
 }
 
-// Who looks costs nothing as long as nothing changes; then one view is made,
-// and what somebody holds already stays as it was.
-func TestAViewIsMadeOncePerChange(t *testing.T) {
+// A view is created once per change. A reader's view never changes afterwards.
+func TestViewIsCreatedOncePerChange(t *testing.T) {
 	r := known(t, 1000)
 	look := func() View {
 		v, ok := r.View()
@@ -43,7 +42,7 @@ func TestAViewIsMadeOncePerChange(t *testing.T) {
 	one := made()
 	require.Zero(t, testing.AllocsPerRun(100, func() { r.View() }))
 
-	r.Audit(audit.Record{Action: "api.read"}) // changes nothing that is shown
+	r.Audit(audit.Record{Action: "api.read"}) // does not change the view
 	require.Same(t, one, made())
 
 	other := schema.Key{Kind: schema.KindNode, Name: "n"}
@@ -52,12 +51,12 @@ func TestAViewIsMadeOncePerChange(t *testing.T) {
 		what   string
 		change func()
 	}{
-		{"a unit less", func() { r.status.RemoveUnit(train) }},
-		{"a unit more", func() { put(r.status, phase(plan.PhaseRunning)) }},
+		{"unit removed", func() { r.status.RemoveUnit(train) }},
+		{"unit added", func() { put(r.status, phase(plan.PhaseRunning)) }},
 		{"a phase", func() { put(r.status, phase(plan.PhaseFailed)) }},
-		{"a thing more", func() { r.status.SetResource(nil, plan.ThingStatus{Key: other, Phase: "ready"}) }},
+		{"resource added", func() { r.status.SetResource(nil, plan.ThingStatus{Key: other, Phase: "ready"}) }},
 		{"its phase", func() { r.status.SetResource(r.status.Resource(other), plan.ThingStatus{Key: other, Phase: "lost"}) }},
-		{"a thing less", func() { r.status.RemoveResource(r.status.Resource(other)) }},
+		{"resource removed", func() { r.status.RemoveResource(r.status.Resource(other)) }},
 		{"a decision", func() { r.inForce.set(&reconciler.State{Main: "m2"}) }},
 	} {
 		before := made()
@@ -66,13 +65,13 @@ func TestAViewIsMadeOncePerChange(t *testing.T) {
 		require.NotSame(t, before, after, c.what)
 		require.Same(t, after, made(), c.what)
 	}
-	require.Equal(t, 1000, first.Units.Len(), "what was given is not changed")
+	require.Equal(t, 1000, first.Units.Len(), "an earlier view is unchanged")
 	require.Equal(t, "m1", first.Main)
 	require.Equal(t, "m2", look().Main)
 }
 
-// Whoever looks while decisions are made sees none by halves.
-func TestAViewIsOfOneDecision(t *testing.T) {
+// A reader during a decision sees the state before or after it, never a mixture.
+func TestViewShowsOneDecision(t *testing.T) {
 	r := known(t, 10)
 	var wg sync.WaitGroup
 	done := make(chan struct{})
