@@ -222,7 +222,7 @@ func (d *demo) correction(ctx context.Context) error {
 	if _, err := d.untilCheck(ctx, "add-train", "success"); err != nil {
 		return err
 	}
-	body, err := d.untilComment(ctx, d.pull, "A merge would create `")
+	body, err := d.untilComment(ctx, d.pull, "Creates `")
 	if err != nil {
 		return err
 	}
@@ -284,7 +284,7 @@ func (d *demo) addWorker(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	body, err := d.untilComment(ctx, n, "A merge would change `")
+	body, err := d.untilComment(ctx, n, "Changes `")
 	if err != nil {
 		return err
 	}
@@ -329,7 +329,7 @@ func (d *demo) remove(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	body, err := d.untilComment(ctx, n, "A merge would delete `")
+	body, err := d.untilComment(ctx, n, "Deletes `")
 	if err != nil {
 		return err
 	}

@@ -70,7 +70,7 @@ func (s *stage) untilComment(ctx context.Context, pull int, word string) (body s
 		if len(comments) == 1 {
 			body = comments[0].Body
 		}
-		return strings.Contains(strings.ToLower(body), word), nil
+		return strings.Contains(strings.ToLower(body), strings.ToLower(word)), nil
 	})
 	return body, err
 }

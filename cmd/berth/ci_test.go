@@ -112,7 +112,7 @@ func TestGitHubWorkflow(t *testing.T) {
 	require.Contains(t, summary, "`physics.lattice/sweep`")
 	require.Contains(t, kept, "+ physics.lattice/sweep  (create)")
 	_, summary, _ = run("bad", "Plan", 1)
-	require.Contains(t, summary, "**error** at `9:18`")
+	require.Contains(t, summary, "sweep.yaml:9:18`: spec.desired\\_state: got \"runing\"")
 }
 
 // The comment is posted by a run that holds a token; what it posts is hostile.

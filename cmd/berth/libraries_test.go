@@ -21,12 +21,12 @@ func TestLibrariesAreUsed(t *testing.T) {
 		"github.com/go-git/go-git/v5": {
 			{"fetch", "reconciler/gitrepo", ".NewUploadPackSession"},
 			{"push", "reconciler/gitrepo", ".NewReceivePackSession"},
-			{"keep the mirror", "reconciler/gitrepo", "filesystem.NewStorageWithOptions"},
-			{"read a pack", "reconciler/gitrepo", "packfile.NewScanner"},
+			{"keep the mirror", "reconciler/gitrepo/object", "filesystem.NewStorageWithOptions"},
+			{"read a pack", "reconciler/gitrepo/object", "packfile.NewScanner"},
 		},
 		"sigs.k8s.io/yaml": {
-			{"write status files", "reconciler/gitrepo", "yaml.Marshal"},
-			{"read status files", "reconciler/gitrepo", "yaml.Unmarshal"},
+			{"write status files", "reconciler/gitrepo/statusbranch", "yaml.Marshal"},
+			{"read status files", "reconciler/gitrepo/statusbranch", "yaml.Unmarshal"},
 		},
 		"cuelang.org/go": {
 			{"compile the definitions", "schema/load", ".BuildInstance"},

@@ -98,7 +98,7 @@ func TestHeldChangeIsAppliedByCommand(t *testing.T) {
 
 	w.comes(w.forge.say(1, "eve", "/berth apply "+commit), reconciler.Refused)
 	w.comes(w.forge.say(1, "rea", "/berth apply "+commit), reconciler.Refused)
-	require.Contains(t, w.answer(1), "users who may write")
+	require.Contains(t, w.answer(1), "only users with write access")
 	w.comes(w.forge.say(1, "ada", "/berth apply 0123456789"), reconciler.Refused)
 	require.Contains(t, w.answer(1), commit[:7], "the answer names the valid commit")
 	w.comes(w.forge.say(1, "ada", "/berth apply everything"), reconciler.Confused)
@@ -489,7 +489,7 @@ func TestExplainConsidersAssignments(t *testing.T) {
 	w.forge.put(closed)
 	for _, n := range []int{1, 3} { // after the merge, and on main
 		said := explained(n)
-		require.Contains(t, said, "refused: it stopped, as its grace ended on 2026-03-03")
+		require.Contains(t, said, "denied: it stopped: its grace period ended on 2026-03-03")
 		require.Contains(t, said, "`desired_state` is `stopped`")
 		require.Contains(t, said, "`suspend` is `false`")
 		require.Contains(t, said, "is not allowed ("+"`tenants/physics/policy.yaml:5`)")

@@ -105,8 +105,8 @@ func TestApprovedPlanIsComparedUntilAnActionStarts(t *testing.T) {
 	remote, cut := newCutting(true)
 	before, was := w.effects(), w.git.Tip(reconciler.BranchInForce)
 	w.merge(pr)
-	said := &sayings{of: "nothing new is started"}
-	held := &sayings{of: "held after the merge"}
+	said := &sayings{of: "no new action started"}
+	held := &sayings{of: "stale plan held"}
 	w.start(cut, func(o *loop.Options) { o.Log = slog.New(slog.NewTextHandler(io.MultiWriter(said, held), nil)) })
 	w.eventually("plan accepted, no action started", said.heard.Load)
 	w.eventually("in force", func() bool { return w.git.Tip(reconciler.BranchInForce) != was })

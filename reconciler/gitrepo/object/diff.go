@@ -55,6 +55,7 @@ func (r *Reader) DiffTrees(ctx context.Context, a, b plumbing.Hash) ([]change, e
 	return d.Out, nil
 }
 
+// Differ compares trees.
 type Differ struct {
 	Repo   *Reader
 	Out    []change
@@ -167,6 +168,7 @@ func partOf(path string) string {
 	return first + "/" + second
 }
 
+// Join appends a name to a directory of a tree; "" is the root.
 func Join(dir, name string) string {
 	if dir == "" {
 		return name

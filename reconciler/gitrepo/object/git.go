@@ -90,6 +90,7 @@ func command(args []string) string {
 	return args[0]
 }
 
+// FileExists says whether a path exists.
 func FileExists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil

@@ -239,6 +239,7 @@ func (s *Store) Shallow() ([]plumbing.Hash, error) {
 	return s.storage.Shallow()
 }
 
+// SetShallow records the commits whose parents are not fetched.
 func (s *Store) SetShallow(hs []plumbing.Hash) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

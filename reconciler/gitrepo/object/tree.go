@@ -27,6 +27,7 @@ type Entry struct {
 	ID   plumbing.Hash
 }
 
+// IsDir says whether an entry is a directory.
 func (e Entry) IsDir() bool { return e.Mode == ModeDir }
 
 // ParseTree reads a tree's raw bytes. Names are taken as they are, in the order

@@ -45,6 +45,7 @@ type Branch struct {
 	index *statusIndex // what the branch holds at one tree; nil: not read yet
 }
 
+// New makes a Branch over the mirror of r.
 func New(r *object.Reader, o Options) *Branch {
 	return &Branch{Reader: r, options: o}
 }
