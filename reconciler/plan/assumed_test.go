@@ -9,9 +9,9 @@ import (
 	"berth/schema"
 )
 
-// Where nobody keeps a memory, a change is shown against a base that runs as
-// declared: a desk without a status branch sees what a reader expects.
-func TestProposeWithoutMemory(t *testing.T) {
+// Without a recorded memory, a change is shown against a base that runs as declared. A
+// local checkout without a status branch shows the expected plan.
+func TestProposeWithoutMemoryAssumesBaseRuns(t *testing.T) {
 	key := schema.InstanceKey("a", "one", "x")
 	inst := func(workers int) *schema.EffectiveInstance {
 		return &schema.EffectiveInstance{Key: key, App: "batch", Version: "v1", RuntimeBackend: "test", DesiredState: schema.DesiredRunning,
@@ -46,7 +46,7 @@ func TestProposeWithoutMemory(t *testing.T) {
 	require.Equal(t, []plan.Verb{plan.Create, plan.Join}, verbs(propose(effective(), effective(inst(1)), nil)))
 	require.Empty(t, verbs(propose(effective(inst(1)), effective(inst(1)), nil)))
 
-	// An empty memory is one: it says that nothing was ever made.
+	// An empty memory differs from none: it records that nothing was ever created.
 	kept := propose(effective(inst(1)), effective(inst(2)), &plan.Memory{})
 	require.False(t, kept.Assumed)
 	require.Equal(t, plan.Create, verbs(kept)[0])

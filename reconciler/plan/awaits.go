@@ -2,11 +2,11 @@ package plan
 
 import "time"
 
-// UnitReview is in the status of a unit with a new revision, until its plan is
-// compared with the reviewed one. It is removed when the plan is begun. It can only
-// hold a unit, so a status without one, such as a lost status, holds nothing.
+// UnitReview is part of the status of a unit with a new revision until its plan is
+// compared with the reviewed one. It is removed when the plan starts. It can only hold a
+// unit, so a status without one, such as a lost status, holds nothing.
 type UnitReview struct {
-	Pull int `json:"pull,omitempty"` // whose review it is compared with; 0: unknown
+	Pull int `json:"pull,omitempty"` // pull request of the review to compare with; 0: unknown
 	// Stale is why the unit is held; nil if it is not.
 	Stale *StalePlan `json:"stale,omitempty"`
 	// Offer is the plan that the comment showed for Stale; nil if none was shown
@@ -24,10 +24,10 @@ type UnitReview struct {
 // after that approves it.
 type Offer struct {
 	Digest string    `json:"digest"`
-	Told   time.Time `json:"told"` // when the comment with it was posted
+	Told   time.Time `json:"told"` // time when the comment was posted
 }
 
-// Offered returns u with the offer of before, if it is for the same plan.
+// Offered returns u with the offer of before, if both are for the same plan.
 func (u *UnitReview) Offered(before *UnitReview) *UnitReview {
 	if u == nil || u.Offer != nil || u.Stale == nil || before == nil || before.Offer == nil || before.Offer.Digest != u.Stale.Now {
 		return u

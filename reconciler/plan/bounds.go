@@ -9,17 +9,15 @@ import (
 	"berth/schema"
 )
 
-// A member that is on a node that policy does not allow, or no longer, stays
-// there: no policy moves what runs. What the policies say of instances that do
-// not comply is what becomes of the instance; only for a node with GPUs that it
-// does not ask for nothing is ever stopped. That bounds where new members are put,
-// and its owner cannot mend it, as nothing moves a member off such a node that was
-// put there without being given GPUs.
+// Policy never moves a running member. A member stays on a node that policy does not
+// allow, and the policies for noncompliant instances decide the fate of its instance.
+// There is one exception: a member on a node with GPUs that the instance does not
+// request never stops its instance. That rule limits only new placements. The owner
+// cannot fix it, because no change moves a member off a node with unassigned GPUs.
 
-// asks is an instance and one of its roles with what the instance itself asks of
-// a node for a member, whatever policy makes of it. Whoever drops the GPUs that a
-// member was given asks for a node without, where policy bounds them: else it kept
-// them, and none would be counted.
+// asks reports what an instance itself requests of a node for one of its roles, before
+// policy. If policy limits GPUs, a role without GPUs requests a node without GPUs.
+// Otherwise a member would keep GPUs that no limit counts.
 func asks(b *schema.Bounds, unit *Unit, inst *schema.EffectiveInstance, role schema.EffectiveRole, name string) (*schema.EffectiveInstance, schema.EffectiveRole) {
 	own := *inst
 	own.Regions, role.SKUs = b.Instance.Spec.Regions, nil
@@ -32,8 +30,8 @@ func asks(b *schema.Bounds, unit *Unit, inst *schema.EffectiveInstance, role sch
 	return &own, role
 }
 
-// onlyOutside says whether n has all that an instance itself asks for a member, so
-// that nothing but policy keeps it off it.
+// onlyOutside reports whether n meets every request of the instance for a member, so
+// that policy alone excludes the node.
 func onlyOutside(b *schema.Bounds, unit *Unit, inst *schema.EffectiveInstance, role schema.EffectiveRole, name string, n *schema.Node) bool {
 	if b == nil {
 		return false
@@ -42,10 +40,10 @@ func onlyOutside(b *schema.Bounds, unit *Unit, inst *schema.EffectiveInstance, r
 	return len(misfits(own, role, n)) == 0
 }
 
-// asksAway says whether an instance itself asks for another region or SKU for a
-// member than that of n, which policy does not allow either. What policy made of
-// the instance may have been so before its owner asked for it, and does not change
-// by that. A node that became another one under a member evicts nobody.
+// asksAway reports whether the instance itself requests another region or SKU for a
+// member than that of n, and policy does not allow n either. It does not require an
+// effective change, because policy may have set the value before the owner requested it.
+// A changed node evicts no member.
 func asksAway(b *schema.Bounds, unit *Unit, role schema.EffectiveRole, name string, n *schema.Node) bool {
 	was, ok := unit.Member(name)
 	if b == nil || !ok {
@@ -58,7 +56,7 @@ func asksAway(b *schema.Bounds, unit *Unit, role schema.EffectiveRole, name stri
 		noSKU && sku != "" && sku != n.Spec.SKU && was.SKU == n.Spec.SKU
 }
 
-// sameBounds says whether two place the same, and come to the same.
+// sameBounds reports whether two bounds place members equally and lead to the same fate.
 func sameBounds(a, b *schema.Bounds) bool {
 	if a == b {
 		return true
@@ -67,11 +65,11 @@ func sameBounds(a, b *schema.Bounds) bool {
 		(a.Instance == b.Instance || slices.Equal(a.Instance.Spec.Regions, b.Instance.Spec.Regions) && reflect.DeepEqual(a.Instance.Spec.Roles, b.Instance.Spec.Roles))
 }
 
-// forGPUs is the rule that keeps who asks for no GPUs off nodes with some.
+// forGPUs is the rule that keeps members without GPUs off nodes with GPUs.
 const forGPUs = "max_gpus_per_instance"
 
-// outside is what becomes of an instance for members that are where policy does
-// not allow them; nil: none is.
+// outside returns the noncompliance of an instance whose members are on nodes that
+// policy does not allow; nil if all nodes are allowed.
 func outside(b *schema.Bounds, inst *schema.EffectiveInstance, members []Member, nodes map[string]*schema.Node) *schema.Noncompliance {
 	type breach struct {
 		rule, field, is string
@@ -126,7 +124,7 @@ func outside(b *schema.Bounds, inst *schema.EffectiveInstance, members []Member,
 	return out
 }
 
-// refused is the first of the layers that does not allow a value.
+// refused returns the first layer that does not allow a value.
 func refused(layers []schema.Allowed, value string) (by schema.Position, ok bool) {
 	for _, l := range layers {
 		if !slices.Contains(l.Values, value) {
@@ -136,8 +134,8 @@ func refused(layers []schema.Allowed, value string) (by schema.Position, ok bool
 	return by, false
 }
 
-// Outside is what becomes of an instance because members are on nodes that
-// policy does not allow; nil: none is. The value must not be changed.
+// Outside returns the noncompliance of an instance with members on nodes that policy
+// does not allow; nil if all nodes are allowed. Callers must not change the value.
 func (p Placement) Outside(key schema.Key) *schema.Noncompliance {
 	if u := p.of.get(key); u != nil {
 		return u.outside
@@ -145,8 +143,8 @@ func (p Placement) Outside(key schema.Key) *schema.Noncompliance {
 	return nil
 }
 
-// Noncompliance is what becomes of an instance that policy refuses, by what it
-// asks for or by where its members are; nil: it complies.
+// Noncompliance returns the noncompliance of an instance, by its requests or by the
+// nodes of its members; nil if it complies.
 func (p Placement) Noncompliance(eff *schema.Effective, key schema.Key) *schema.Noncompliance {
 	n, out := eff.Noncompliance(key), p.Outside(key)
 	if n == nil || out == nil {
@@ -157,9 +155,8 @@ func (p Placement) Noncompliance(eff *schema.Effective, key schema.Key) *schema.
 	return &both
 }
 
-// Instance is what an instance shall be where its members are: that of eff, but
-// stopped where it is over with members on nodes that policy does not allow, also
-// where it is suspended.
+// Instance returns the effective instance of key. It is stopped if the grace period for
+// members on disallowed nodes has ended, even if the instance is suspended.
 func (p Placement) Instance(eff *schema.Effective, key schema.Key) *schema.EffectiveInstance {
 	inst := eff.Instance(key)
 	if out := p.Outside(key); inst == nil || out == nil || out.Fate != schema.FateStopped {
@@ -168,8 +165,8 @@ func (p Placement) Instance(eff *schema.Effective, key schema.Key) *schema.Effec
 	return inst.Stopped()
 }
 
-// impacted is what a change of policy does to instances that are there, with
-// what it does to them for where their members are. of is sorted, without that.
+// impacted adds to of the instances whose noncompliance by node differs between base and
+// head. of is sorted and has only noncompliance by request.
 func impacted(of []schema.Noncompliance, base, head side, keys []schema.Key) []schema.Noncompliance {
 	out, at := slices.Clone(of), map[schema.Key]int{}
 	for i := range out {

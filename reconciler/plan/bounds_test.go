@@ -10,8 +10,8 @@ import (
 	"berth/schema"
 )
 
-// bounded is an estate with a controller and workers of one instance, bound to
-// places as allowed says.
+// bounded is an estate with a controller and workers of one instance, bound to places by
+// allowed.
 func bounded(declared schema.InstanceSpec, allowed *schema.Bounds, roles ...schema.EffectiveRole) *schema.Effective {
 	nodes := map[string]*schema.Node{}
 	for name, spec := range map[string]schema.NodeSpec{
@@ -38,9 +38,9 @@ func limited(fate schema.Fate, day string, values ...string) *schema.Bounds {
 		SKUs: []schema.Allowed{{Values: values, Source: schema.Position{File: "platform/policy/lab.yaml", Line: 8}}}}}
 }
 
-// A member on a node that policy no longer allows is not moved for it: what
-// becomes of the instance is as the policies say, and is told.
-func TestPolicyMovesNoMember(t *testing.T) {
+// Policy does not move a member on a node that it no longer allows. The policies decide
+// the fate of the instance, and it is reported.
+func TestPolicyDoesNotMoveMembers(t *testing.T) {
 	key := schema.InstanceKey("physics", "lhc", "train")
 	gpu := schema.GPURequest{Type: "a100", Count: 4}
 	worker := schema.EffectiveRole{Name: "worker", NodeRole: "worker", Count: 1, GPUs: &gpu}
@@ -64,12 +64,12 @@ func TestPolicyMovesNoMember(t *testing.T) {
 		require.False(t, p.Blocked())
 		for _, u := range p.Plans {
 			for _, a := range u.Actions {
-				require.Equal(t, plan.Configure, a.Verb, "nothing leaves, nothing stops")
+				require.Equal(t, plan.Configure, a.Verb, "no member leaves or stops")
 			}
 		}
 	}
 
-	// Once its day has come it is stopped where it is, and stays so.
+	// After its date it is stopped on its nodes, and stays stopped.
 	over := bounded(schema.InstanceSpec{}, limited(schema.FateStopped, "2026-01-01", "b", "cpu"), within("b", "cpu"))
 	p := change(over)
 	require.Equal(t, schema.FateStopped, p.Impacted[0].Fate)
@@ -79,7 +79,7 @@ func TestPolicyMovesNoMember(t *testing.T) {
 	require.Equal(t, plan.Stop, p.Plans[0].Actions[0].Verb)
 	require.Equal(t, schema.DesiredRunning, over.Instance(key).DesiredState)
 
-	// No suspension keeps it running.
+	// Suspension does not keep it running.
 	suspended := bounded(schema.InstanceSpec{}, limited(schema.FateStopped, "2026-01-01", "b", "cpu"), within("b", "cpu"))
 	suspended.Instance(key).Suspend, suspended.Instance(key).SuspendedBy = true, key
 	p = change(suspended)
@@ -87,13 +87,12 @@ func TestPolicyMovesNoMember(t *testing.T) {
 	require.Len(t, p.Plans[0].Actions, 1, "%+v", p.Plans[0].Blocked)
 	require.Equal(t, plan.Stop, p.Plans[0].Actions[0].Verb)
 
-	// Who asks for another SKU is moved to it, as ever, and complies.
+	// A request for another SKU moves the member, and the instance complies.
 	p = change(bounded(schema.InstanceSpec{Roles: map[string]schema.InstanceRole{"worker": {SKU: "b"}}}, limited(schema.FateHeld, "", "b", "cpu"), within("b")))
 	require.Empty(t, p.Impacted)
 	require.Equal(t, "b-1", p.Plans[0].After.Members[1].Node)
 
-	// Nor is it moved once the runtime has on record what policy made of the
-	// instance, whatever policy says next.
+	// The member also stays once the runtime has recorded the values that policy set.
 	w.run(bounded(schema.InstanceSpec{}, limited(schema.FateStopping, "2030-01-01", "b", "cpu"), within("b", "cpu")))
 	require.Equal(t, []string{"b", "cpu"}, w.real[key].Unit.Instance.Roles[1].SKUs)
 	for _, values := range [][]string{{"b"}, {"b", "cpu"}, {"cpu"}, {"b"}} {
@@ -103,7 +102,7 @@ func TestPolicyMovesNoMember(t *testing.T) {
 	}
 	w = settled(base)
 
-	// Regions likewise; and what complies again is told.
+	// The same holds for regions, and an impact reports an instance that complies again.
 	regions := &schema.Bounds{Fate: schema.FateHeld, Limits: &schema.Limits{Regions: []schema.Allowed{{Values: []string{"annex"}}}}}
 	narrowed := bounded(schema.InstanceSpec{}, regions, worker)
 	narrowed.Instance(key).Regions = []string{"annex"}
@@ -112,16 +111,16 @@ func TestPolicyMovesNoMember(t *testing.T) {
 	require.Equal(t, schema.FateComplies, back.Impacted[0].Fate)
 }
 
-// run brings about what eff says, as the loop does.
+// run applies eff, as the loop does.
 func (w *world) run(eff *schema.Effective) {
 	for _, p := range w.plans(eff) {
 		w.apply(p)
 	}
 }
 
-// A node that becomes another one under a member evicts nobody, also where its owner
-// always asked for what the node was, and policy allows nothing else.
-func TestANodeThatBecomesAnotherEvictsNobody(t *testing.T) {
+// A changed node evicts no member, even if its owner always requested the old properties
+// and policy allows nothing else.
+func TestChangedNodeEvictsNoMember(t *testing.T) {
 	key := schema.InstanceKey("physics", "lhc", "train")
 	worker := schema.EffectiveRole{Name: "worker", NodeRole: "worker", Count: 1, GPUs: &schema.GPURequest{Type: "a100", Count: 4}}
 	own := schema.InstanceSpec{Regions: []string{"lab"}}
@@ -144,12 +143,12 @@ func TestANodeThatBecomesAnotherEvictsNobody(t *testing.T) {
 		require.True(t, slices.ContainsFunc(placed.Members(key), func(now plan.Member) bool { return now.Name == m.Name && now.Node == m.Node }), m.Name)
 	}
 	require.Empty(t, placed.Unplaced(key))
-	require.NotNil(t, placed.Outside(key), "it is told")
+	require.NotNil(t, placed.Outside(key), "the noncompliance is reported")
 }
 
-// Who does as policy says is moved, also where policy had said the same of the
-// instance before its owner did, so that nothing effective changes by it.
-func TestWhoAsksForWhatPolicyLeavesIsMoved(t *testing.T) {
+// A member moves when its owner requests what policy allows. This holds even if policy
+// set the same value before, so that no effective value changes.
+func TestMemberMovesToCompliantNodeOnRequest(t *testing.T) {
 	key := schema.InstanceKey("physics", "lhc", "train")
 	worker := schema.EffectiveRole{Name: "worker", NodeRole: "worker", Count: 1, GPUs: &schema.GPURequest{Type: "a100", Count: 4}}
 	inAnnex := []schema.Allowed{{Values: []string{"annex"}, Source: schema.Position{File: "platform/policy/lab.yaml", Line: 8}}}
@@ -167,7 +166,7 @@ func TestWhoAsksForWhatPolicyLeavesIsMoved(t *testing.T) {
 				r.SKUs = []string{"b"}
 			}
 			e := bounded(own, &schema.Bounds{Limits: limits, Fate: fate, Day: "2026-01-01"}, r)
-			e.Nodes["lab"].Spec.Region, e.Nodes["lab"].Spec.SKU = "annex", "b" // no control plane is in the way
+			e.Nodes["lab"].Spec.Region, e.Nodes["lab"].Spec.SKU = "annex", "b" // the control plane does not prevent the move
 			if limits.Regions != nil {
 				e.Instance(key).Regions = []string{"annex"}
 			}
@@ -180,7 +179,7 @@ func TestWhoAsksForWhatPolicyLeavesIsMoved(t *testing.T) {
 		require.Equal(t, before.Instance(key).Regions, w.real[key].Unit.Instance.Regions, name)
 		require.Equal(t, "a-1", w.real[key].Unit.Members[1].Node, name)
 
-		// Nothing better is free yet: it stays, and says so.
+		// No better node is free yet: the member stays, and the plan reports it.
 		asked := eff(c.asks, &c.limits, schema.FateStopping)
 		asked.Nodes["b-1"].Spec.Cordoned = true
 		placed := plan.Place(asked, w.mem)
@@ -193,7 +192,7 @@ func TestWhoAsksForWhatPolicyLeavesIsMoved(t *testing.T) {
 		require.Equal(t, "b-1", p.Plans[0].After.Members[1].Node, name)
 		require.Equal(t, []schema.Fate{schema.FateComplies}, fates(p.Impacted), name)
 
-		// Also once it is stopped for that, and then it runs again.
+		// The same holds after a stop for noncompliance; then the instance runs again.
 		over := eff(c.asks, &c.limits, schema.FateStopped)
 		w.happen(map[string]happening{"physics.lhc/train": {States: map[string]plan.State{"controller-0": plan.Stopped, "worker-0": plan.Stopped}}})
 		require.Nil(t, plan.Place(over, w.mem).Outside(key), name)
@@ -219,9 +218,9 @@ func messages(ns []schema.Noncompliance) (all []string) {
 	return all
 }
 
-// Who asks for no GPUs gets a node without, where one fits; and no other where
-// policy bounds how many GPUs an instance has.
-func TestMembersWithoutGPUs(t *testing.T) {
+// A member without GPUs gets a node without GPUs, if one fits. If policy limits the GPUs
+// of an instance, it gets no other node.
+func TestMemberWithoutGPUsPrefersNodeWithoutGPUs(t *testing.T) {
 	key := schema.InstanceKey("physics", "lhc", "train")
 	two := schema.EffectiveRole{Name: "worker", NodeRole: "worker", Count: 2}
 	placed := plan.Place(bounded(schema.InstanceSpec{}, nil, two), plan.Memory{})
@@ -240,13 +239,13 @@ func TestMembersWithoutGPUs(t *testing.T) {
 	require.Contains(t, placed.Unplaced(key)[0].Message, "ask for gpus, or declare a node without")
 	require.Nil(t, placed.Outside(key))
 
-	// One that is there already stays, and is told.
+	// An existing member stays, and the plan reports it.
 	p := propose(open, capped, w.mem)
 	told := "worker-1 on a-1: a node with GPUs that it does not ask for is not allowed"
 	require.Equal(t, []string{told}, messages(p.Impacted))
 	require.Empty(t, p.Plans)
 
-	// It is never stopped for that, whatever policy does with what it refuses.
+	// No fate of noncompliant instances stops it.
 	for _, fate := range []schema.Fate{schema.FateStopping, schema.FateStopped} {
 		limit := *limit
 		limit.Fate, limit.Day, limit.Source = fate, "2026-01-01", &schema.Position{File: "platform/policy/lab.yaml", Line: 3}
@@ -259,7 +258,7 @@ func TestMembersWithoutGPUs(t *testing.T) {
 		require.Equal(t, schema.Deny, p.Impacted[0].Because[0].Verdict)
 		require.Empty(t, p.Plans)
 
-		// What its SKU is refused for keeps the declared action.
+		// A denied SKU keeps the declared action.
 		both := limited(fate, "2026-01-01", "b", "cpu")
 		both.GPUs = limit.GPUs
 		p = propose(open, bounded(schema.InstanceSpec{}, both, two), w.mem)
@@ -268,9 +267,9 @@ func TestMembersWithoutGPUs(t *testing.T) {
 	}
 }
 
-// Who asks for GPUs no longer gives them back: its members move as nodes without
-// come free. Else it had them beside what policy counts for it.
-func TestWhoDropsGPUsIsMoved(t *testing.T) {
+// An instance that no longer requests GPUs returns them: its members move as nodes
+// without GPUs become free. Otherwise it would have GPUs that policy does not count.
+func TestMemberThatDropsGPUsMoves(t *testing.T) {
 	key := schema.InstanceKey("physics", "lhc", "train")
 	eff := func(worker schema.EffectiveRole) *schema.Effective {
 		limits := &schema.Limits{GPUs: &schema.Position{File: "platform/policy/lab.yaml", Line: 9}}
@@ -287,7 +286,7 @@ func TestWhoDropsGPUsIsMoved(t *testing.T) {
 	require.Equal(t, []string{"a-1", "b-1"}, at(w))
 	dropped := eff(schema.EffectiveRole{NoGPUs: true})
 	dropped.Nodes["cpu-1"].Spec.Cordoned = true
-	for range 3 { // what the runtime has on record by then makes no difference
+	for range 3 { // the runtime's record at that time does not matter
 		w.run(dropped)
 		require.Equal(t, []string{"a-1", "b-1"}, at(w))
 		require.Equal(t, plan.CodeStays, plan.Place(dropped, w.mem).Unplaced(key)[0].Code)
@@ -302,9 +301,9 @@ func TestWhoDropsGPUsIsMoved(t *testing.T) {
 	require.Equal(t, []string{"cpu-1", "cpu-2"}, at(w))
 }
 
-// What a member still has counts, whatever is asked for it by now: no other gets
-// more beside it than policy allows together, neither a new one nor one that moves.
-func TestGPUsThatAreKeptCount(t *testing.T) {
+// GPUs that a member still has count, regardless of the current request. Neither a new
+// member nor a moving one gets more beside it than policy allows in total.
+func TestKeptGPUsCountTowardsLimit(t *testing.T) {
 	key := schema.InstanceKey("physics", "lhc", "train")
 	role := func(name string, gpus, cpus int) schema.EffectiveRole {
 		r := schema.EffectiveRole{Name: name, NodeRole: "worker", Count: 1, NoGPUs: gpus == 0, CPUs: cpus}
@@ -324,7 +323,7 @@ func TestGPUsThatAreKeptCount(t *testing.T) {
 		e.Nodes["cpu-2"] = &n
 		return e
 	}
-	const tooMany = 1000 // CPUs, which no node has
+	const tooMany = 1000 // CPUs; no node has as many
 	for name, before := range map[string][]schema.EffectiveRole{"new": nil, "moves": {role("b", 0, 0)}} {
 		w := settled(eff(2, append(before, role("a", 2, 0))...))
 		w.run(eff(2, append(before, role("a", 0, tooMany))...))

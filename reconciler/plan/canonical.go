@@ -9,15 +9,14 @@ import (
 	"unicode/utf8"
 )
 
-// canonical is v's canonical JSON: keys sorted, what is null or an empty list
-// or object left out of objects, so that a round trip through a status file
-// changes nothing; no space, and nothing escaped that need not be. It is nil
-// where all of v is left out.
+// canonical returns v's canonical JSON: sorted keys, no white space and minimal escapes.
+// It drops null values and empty lists and objects from objects, so that a round trip
+// through a status file changes nothing. It returns nil if it drops all of v.
 func canonical(v any) []byte {
 	raw, err := json.Marshal(v)
 	if err != nil {
-		// The types here are plain; only a RawMessage that is no JSON gets
-		// here, and the reader lets none pass.
+		// The types here are plain. Only an invalid RawMessage fails, and the reader
+		// lets none pass.
 		panic(fmt.Sprintf("plan: encode %T: %v", v, err))
 	}
 	c := canonicaliser{src: raw}
@@ -27,8 +26,8 @@ func canonical(v any) []byte {
 	return nil
 }
 
-// field is one of an object's; object is canonical if its fields are, and
-// stand in order of name. One without a value is left out.
+// field is one field of an object. object returns canonical JSON if the fields are
+// canonical and sorted by name. It drops fields without a value.
 type field struct {
 	name  string
 	value []byte
@@ -52,22 +51,22 @@ func object(fields ...field) []byte {
 	return append(out, '}')
 }
 
-// canonicaliser reads what json.Marshal wrote: valid, without space. It goes
-// over it once, for a plan is digested each time it is looked at.
+// canonicaliser reads the output of json.Marshal: valid JSON without white space. It
+// makes one pass, because each reconciliation digests the plan.
 type canonicaliser struct {
 	src     []byte
-	scratch []byte  // what an object's fields are put in order in
-	entries []entry // of the objects that are being read, the innermost last
+	scratch []byte  // buffer for sorting an object's fields
+	entries []entry // fields of the open objects, the innermost last
 }
 
-// entry is a field of an object: its name, and where in the output it stands, with
-// the comma in front of it. That is nowhere if it is left out.
+// entry is a field of an object: its name and its position in the output, with the
+// preceding comma. A dropped field has an empty position.
 type entry struct {
 	name     []byte
 	from, to int
 }
 
-// value appends the next value to dst, if it is to be left in.
+// value appends the next value to dst and reports whether it is kept.
 func (c *canonicaliser) value(dst []byte) (out []byte, ok bool) {
 	switch c.src[0] {
 	case '{':
@@ -102,7 +101,7 @@ func (c *canonicaliser) list(dst []byte) (out []byte, ok bool) {
 			dst = append(dst, ',')
 		}
 		if dst, ok = c.value(dst); !ok {
-			dst = append(dst, "null"...) // it keeps its place
+			dst = append(dst, "null"...) // list elements keep their index
 		}
 	}
 	c.src = c.src[1:]
@@ -137,7 +136,7 @@ func (c *canonicaliser) object(dst []byte) (out []byte, ok bool) {
 		return dst, false
 	}
 	byName := func(a, b entry) int { return bytes.Compare(a.name, b.name) }
-	if slices.IsSortedFunc(entries, func(a, b entry) int { return cmp.Or(byName(a, b), -1) }) { // and each once, as a map's are
+	if slices.IsSortedFunc(entries, func(a, b entry) int { return cmp.Or(byName(a, b), -1) }) { // unique names, as in a map
 		dst[start] = '{'
 		return append(dst, '}'), true
 	}
@@ -145,7 +144,7 @@ func (c *canonicaliser) object(dst []byte) (out []byte, ok bool) {
 	s := slices.Grow(c.scratch[:0], len(dst)-start)
 	for i, e := range entries {
 		if e.from == e.to || i+1 < len(entries) && bytes.Equal(e.name, entries[i+1].name) {
-			continue // of a name that is there twice, the last is meant
+			continue // the last of two equal names counts
 		}
 		s = append(s, dst[e.from:e.to]...)
 	}
@@ -157,7 +156,7 @@ func (c *canonicaliser) object(dst []byte) (out []byte, ok bool) {
 	return append(append(dst[:start], s...), '}'), true
 }
 
-// text is the next string, in quotes and as it reads.
+// text returns the next string, quoted and decoded.
 func (c *canonicaliser) text() (quoted, plain []byte) {
 	n, escapes := 1, false
 	for ; c.src[n] != '"'; n++ {
@@ -171,7 +170,7 @@ func (c *canonicaliser) text() (quoted, plain []byte) {
 	}
 	var s string
 	if err := json.Unmarshal(quoted, &s); err != nil {
-		panic(fmt.Sprintf("plan: decode %q: %v", quoted, err)) // it has just been encoded
+		panic(fmt.Sprintf("plan: decode %q: %v", quoted, err)) // json.Marshal has just encoded it
 	}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

@@ -11,12 +11,12 @@ import (
 	"strings"
 )
 
-// verbFields are the fields of an instance that verbs of their own bring
-// about, or that concern Berth alone: they never need a configure.
+// verbFields are the fields of an instance that have their own verbs, or that concern
+// Berth alone. They never need a configure.
 var verbFields = []string{"desired_state", "key", "suspend", "uid"}
 
-// changes lists what configure has to change to get from before to after, by
-// field. A nil unit has no fields.
+// changes lists the fields that configure changes between before and after. A nil unit
+// has no fields.
 func changes(before, after *Unit) []Change {
 	if before != nil && after != nil {
 		before, after = apart(before, after)
@@ -33,8 +33,8 @@ func changes(before, after *Unit) []Change {
 	return cs
 }
 
-// apart is both units without the fields of their instances that are equal:
-// taking a configuration to pieces costs more than the rest of a plan.
+// apart returns both units without the equal fields of their instances. Flattening a
+// configuration costs more than the rest of a plan.
 func apart(before, after *Unit) (*Unit, *Unit) {
 	b, a := *before, *after
 	x, y := reflect.ValueOf(&b.Instance).Elem(), reflect.ValueOf(&a.Instance).Elem()
@@ -47,9 +47,9 @@ func apart(before, after *Unit) (*Unit, *Unit) {
 	return &b, &a
 }
 
-// fields flattens a unit: the instance's by their JSON path, and for each
-// member its node as members.<name> and its other facts below that. A member
-// that comes, goes or moves is told by its node alone; see memberFields.
+// fields flattens a unit. Instance fields have their JSON path as key. Each member has
+// its node as members.<name>, with its other facts below. A member that is added,
+// removed or moved is described by its node alone; see memberFields.
 func fields(u *Unit) map[string]string {
 	out := map[string]string{}
 	if u == nil {
@@ -68,7 +68,7 @@ func fields(u *Unit) map[string]string {
 	return out
 }
 
-// memberChanges lists the facts of a member that differ while it stays on its node.
+// memberChanges lists the changed facts of a member that stays on its node.
 func memberChanges(before, after Member) []Change {
 	before.Reason = after.Reason
 	if reflect.DeepEqual(before, after) {
@@ -88,12 +88,12 @@ func memberChanges(before, after Member) []Change {
 	return cs
 }
 
-// decode is v as JSON has it: maps, slices, strings, json.Number, bool, nil.
+// decode returns v as decoded JSON: maps, slices, strings, json.Number, bool or nil.
 func decode(v any) any {
 	raw, err := json.Marshal(v)
 	if err != nil {
-		// The types here are plain; only a RawMessage that is no JSON gets
-		// here, and the reader lets none pass.
+		// The types here are plain. Only an invalid RawMessage fails, and the reader
+		// lets none pass.
 		panic(fmt.Sprintf("plan: encode %T: %v", v, err))
 	}
 	dec := json.NewDecoder(bytes.NewReader(raw))
@@ -105,9 +105,9 @@ func decode(v any) any {
 	return out
 }
 
-// flatten writes the leaves of v below path. What is null or empty has no
-// leaf, so that a field left out and an empty one are the same. A list of
-// things with names is keyed by them; a list of plain values is one leaf.
+// flatten writes the leaves of v below path. A null or empty value has no leaf, so an
+// absent field equals an empty one. A list of named objects is keyed by name; a list of
+// plain values is one leaf.
 func flatten(out map[string]string, path string, v any) {
 	switch v := v.(type) {
 	case nil:
@@ -152,8 +152,8 @@ func plain(v []any) bool {
 	})
 }
 
-// elementName is the name or type of element i if that tells the elements of v
-// apart, and else its index.
+// elementName returns the name or type of element i if it is unique in v, otherwise the
+// index.
 func elementName(v []any, i int) string {
 	for _, field := range []string{"name", "type"} {
 		seen := map[string]bool{}
@@ -176,7 +176,7 @@ func scalar(v any) string {
 		return "null"
 	case string:
 		if v == "" {
-			return `""` // told apart from a field that is not there
+			return `""` // distinguishes it from a missing field
 		}
 		return v
 	case bool:

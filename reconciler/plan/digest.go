@@ -32,7 +32,7 @@ func Structural(o Observed) Observed {
 // digest is the sha256, in hex, of v's canonical JSON.
 func digest(v any) string { return sum(canonical(v)) }
 
-// sum is digest of canonical JSON. Nil counts as null, and a line end is added.
+// sum returns the digest of canonical JSON. Nil counts as null, and a newline is added.
 func sum(c []byte) string {
 	if c == nil {
 		c = []byte("null")
@@ -48,9 +48,9 @@ func sum(c []byte) string {
 // same state.
 func (m *maker) seal() {
 	p, seen := &m.plan, m.seen
-	seen.Key = p.Key // whether the runtime said it or not
+	seen.Key = p.Key // runtimes need not report the key
 	unit := m.canonical(seen.Unit)
-	seen.Unit = nil // "unit" is its last name in JSON too
+	seen.Unit = nil // JSON ends with "unit" too
 	observed := canonical(seen)
 	if unit != nil {
 		observed = slices.Concat(bytes.TrimSuffix(observed, []byte("}")), []byte(`,"unit":`), unit, []byte("}"))

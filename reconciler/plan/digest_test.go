@@ -13,9 +13,9 @@ import (
 	"berth/schema"
 )
 
-// Digests and ids stand on berth/status, in comments and at hosts: they stay
-// what they are from one release to the next.
-func TestDigestsStayWhatTheyAre(t *testing.T) {
+// Digests and ids are recorded on berth/status, in comments and on hosts. They stay
+// equal across releases.
+func TestDigestsAreStable(t *testing.T) {
 	in := configured()
 	p := Make(in)
 	require.Equal(t, "c6f26df344ebb4a42352509f9fb5e23e7d90b70403b8d5cba4531bc3fcf4cc5a", p.Digest)
@@ -43,9 +43,9 @@ func TestDigestsStayWhatTheyAre(t *testing.T) {
 	require.Equal(t, "1b652aa9a34ce39f4a437539057b917d179214f977132edb455003d49dc99498", digest([]string{"a <b>"}))
 }
 
-// What canonical writes is what a decoder that sorts, prunes and encodes again
-// does, whatever JSON somebody's configuration is.
-func TestCanonicalIsDecodedPrunedAndEncoded(t *testing.T) {
+// canonical writes the same bytes as decoding, sorting, pruning and encoding again, for
+// any JSON configuration.
+func TestCanonicalMatchesDecodePruneEncode(t *testing.T) {
 	slowly := func(v any) string {
 		var b bytes.Buffer
 		enc := json.NewEncoder(&b)
@@ -79,7 +79,7 @@ func TestCanonicalIsDecodedPrunedAndEncoded(t *testing.T) {
 	})
 }
 
-// pruned is v without what is null or empty in objects.
+// pruned returns v without null and empty values in objects.
 func pruned(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -104,7 +104,7 @@ func pruned(v any) any {
 	return v
 }
 
-// writeJSON writes a drawn value of at most that depth, as careless people do.
+// writeJSON writes a random value up to that depth, with irregular white space.
 func writeJSON(t *rapid.T, b *strings.Builder, depth int) {
 	text := func() string {
 		s := rapid.OneOf(rapid.SampledFrom([]string{"a", "b", "name", "é", "<", "\u2028", `\`, `"`, "\xff"}), rapid.String()).Draw(t, "text")
@@ -152,9 +152,8 @@ func writeJSON(t *rapid.T, b *strings.Builder, depth int) {
 	}
 }
 
-// What differs between two units is the same, whether their fields that are
-// equal are looked at or not.
-func TestChangesAreThoseOfAllFields(t *testing.T) {
+// The difference of two units is the same with and without a comparison of equal fields.
+func TestChangesCoverAllFields(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		unit := func() *Unit {
 			u := configured().Observed.Unit
@@ -189,7 +188,7 @@ func TestChangesAreThoseOfAllFields(t *testing.T) {
 	})
 }
 
-// BenchmarkMake is what one changed unit's plan costs.
+// BenchmarkMake measures the plan of one changed unit.
 func BenchmarkMake(b *testing.B) {
 	in := configured()
 	b.ReportAllocs()
@@ -200,7 +199,7 @@ func BenchmarkMake(b *testing.B) {
 	}
 }
 
-// configured is a unit that runs and of which some parameters are to change.
+// configured is a running unit with some parameters to change.
 func configured() Input {
 	key := schema.InstanceKey("physics", "lhc", "train")
 	before := schema.EffectiveInstance{

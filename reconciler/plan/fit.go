@@ -12,14 +12,13 @@ import (
 	"berth/schema"
 )
 
-// offers says whether members of role may be on n at all.
+// offers reports whether n offers the role.
 func offers(n *schema.Node, role schema.EffectiveRole) bool {
 	return slices.Contains(n.Spec.Roles, role.NodeRole)
 }
 
-// misfits lists what an instance wants of a node and n does not have, each to
-// be read after a number of nodes or "which is". A node without the role is
-// nothing but that.
+// misfits lists the requirements of an instance that n does not meet. Each text follows
+// a number of nodes or "which is". A node without the role has that one misfit.
 func misfits(inst *schema.EffectiveInstance, role schema.EffectiveRole, n *schema.Node) []string {
 	if !offers(n, role) {
 		return []string{"without role " + role.NodeRole}
@@ -48,10 +47,10 @@ func misfits(inst *schema.EffectiveInstance, role schema.EffectiveRole, n *schem
 	return ms
 }
 
-// withGPUs is the misfit of a node for a member that may not have its GPUs.
+// withGPUs is the misfit of a node with GPUs that the member must not have.
 const withGPUs = "with GPUs that it does not ask for"
 
-// wants is what a node must have for role, in words.
+// wants describes the node requirements of a role.
 func wants(inst *schema.EffectiveInstance, role schema.EffectiveRole) string {
 	ws := []string{"role " + role.NodeRole}
 	if role.GPUs != nil {
@@ -79,21 +78,21 @@ func gpus(g schema.GPURequest) string {
 	return fmt.Sprintf("%d×%s", g.Count, cmp.Or(g.Type, "gpu"))
 }
 
-// shares says whether members of role may stand beside others on a node. GPUs
-// are not counted out between units: who has some has the node.
+// shares reports whether members of a role may share a node. Units never divide the GPUs
+// of a node, so a member with GPUs has its node alone.
 func shares(role schema.EffectiveRole) bool { return role.Shareable && role.GPUs == nil }
 
-// reservedForOthers says whether n is set aside for someone who does not own key.
+// reservedForOthers reports whether n is reserved for others than the owner of key.
 func reservedForOthers(n *schema.Node, key schema.Key) bool {
 	r := n.Spec.Reserved
 	return r != "" && r != key.Tenant && r != key.ProjectID()
 }
 
-// asksElse says whether an instance asks for other nodes than the one its
-// member was put on for.
+// asksElse reports whether an instance requests other nodes than the one that its member
+// was placed for.
 func asksElse(unit *Unit, inst *schema.EffectiveInstance, role schema.EffectiveRole, name string) bool {
 	if m, ok := unit.Member(name); ok && m.Misfit {
-		return true // it did before, and the member is there still
+		return true // the applied instance requested it already, and the member is still there
 	}
 	i := slices.IndexFunc(unit.Instance.Roles, func(r schema.EffectiveRole) bool { return r.Name == role.Name })
 	if i < 0 {
@@ -105,8 +104,8 @@ func asksElse(unit *Unit, inst *schema.EffectiveInstance, role schema.EffectiveR
 		!slices.Equal(unit.Instance.Regions, inst.Regions)
 }
 
-// stay is m, which does not fit, as it stands on n until it can move: with the
-// kinds of GPUs it was given.
+// stay returns m, which no longer fits, as it stays on n until it can move. It keeps the
+// kinds of GPUs that it was given.
 func stay(m Member, unit *Unit, n *schema.Node) Member {
 	m.Misfit, m.GPUs = true, nil
 	was, _ := unit.Member(m.Name)
@@ -118,8 +117,8 @@ func stay(m Member, unit *Unit, n *schema.Node) Member {
 	return m
 }
 
-// applied is the unit that a runtime has made, or half made, as far as memory
-// goes; nil if there is none.
+// applied returns the unit that a runtime created, completely or partly, according to
+// memory, or nil.
 func applied(st *Status) *Unit {
 	if st == nil || st.Observed == nil || st.Observed.Presence == Absent {
 		return nil
@@ -127,10 +126,10 @@ func applied(st *Status) *Unit {
 	return st.Observed.Unit
 }
 
-// onlyIntended says whether nothing of a member is on a node yet that memory
-// has it on: neither did the runtime record it there nor see it there. Such a
-// member is in the status of a unit that is decided and not made, or that is
-// stopped and grows when it starts. Where nobody knows, it may be there.
+// onlyIntended reports whether a node was only assigned to a member: the runtime neither
+// recorded nor observed the member there. This occurs for a unit that is planned and not
+// created, or stopped and grows at its start. With an unknown presence the member may be
+// there.
 func onlyIntended(o Observed, name, node string) bool {
 	if o.Presence == Unknown {
 		return false
@@ -141,9 +140,9 @@ func onlyIntended(o Observed, name, node string) bool {
 	return !slices.ContainsFunc(o.Members, func(s MemberState) bool { return s.Name == name && s.Node == node })
 }
 
-// member is a member of role on n. One with GPUs has as many as it asked for,
-// the first ones of the first kind that fits: what policy allowed is what it
-// gets, though it has the node to itself.
+// member returns a member of role on n. It gets the requested number of GPUs from the
+// first kind that fits: the number that policy allowed, even if the member has the node
+// alone.
 func member(role schema.EffectiveRole, name string, n *schema.Node, reason string) Member {
 	m := Member{
 		Name: name, Role: role.Name, ControlPlane: role.ControlPlane,
@@ -161,7 +160,7 @@ func member(role schema.EffectiveRole, name string, n *schema.Node, reason strin
 	return m
 }
 
-// take is the first count GPUs of a kind: of /dev/nvidia[0-3], two are
+// take returns the first count GPUs of a kind. Of /dev/nvidia[0-3], two are
 // /dev/nvidia[0-1] and one is /dev/nvidia0.
 func take(g schema.GPU, count int) schema.GPU {
 	name, digits, ranged := strings.Cut(strings.TrimSuffix(g.Devices, "]"), "[")
@@ -177,7 +176,7 @@ func take(g schema.GPU, count int) schema.GPU {
 	return g
 }
 
-// members are the roles and names of what an instance declares.
+// members iterates over the roles and member names that an instance declares.
 func members(inst *schema.EffectiveInstance) iter.Seq2[schema.EffectiveRole, string] {
 	return func(yield func(schema.EffectiveRole, string) bool) {
 		for _, role := range inst.Roles {
@@ -192,7 +191,7 @@ func members(inst *schema.EffectiveInstance) iter.Seq2[schema.EffectiveRole, str
 
 func memberName(role string, index int) string { return role + "-" + strconv.Itoa(index) }
 
-// splitMember is the role and index in a member's name; index -1 if it has none.
+// splitMember returns the role and index of a member's name; index -1 if it has none.
 func splitMember(name string) (role string, index int) {
 	cut := strings.LastIndexByte(name, '-')
 	if cut < 0 {
@@ -216,14 +215,14 @@ func compareMembers(a, b Member) int {
 	return compareNames(a.Name, b.Name)
 }
 
-// compareNames orders members' names by role and index: worker-2 before worker-10.
+// compareNames orders member names by role and index: worker-2 before worker-10.
 func compareNames(a, b string) int {
 	ra, ia := splitMember(a)
 	rb, ib := splitMember(b)
 	return cmp.Or(cmp.Compare(ra, rb), cmp.Compare(ia, ib), cmp.Compare(a, b))
 }
 
-// unitName is how a reason names another unit.
+// unitName returns the name of another unit for use in a reason.
 func unitName(k schema.Key) string {
 	if k.Kind == schema.KindInstance {
 		return k.ProjectID() + "/" + k.Name
@@ -231,7 +230,7 @@ func unitName(k schema.Key) string {
 	return k.String()
 }
 
-// list joins words as in a sentence, leaving out what would make it too long.
+// list joins words as in a sentence and shortens a long list.
 func list(words []string) string {
 	if len(words) > 6 {
 		words = append(words[:5:5], fmt.Sprintf("%d more", len(words)-5))

@@ -8,8 +8,8 @@ import (
 	"berth/schema"
 )
 
-// A member gets what it asked for and policy allowed, not what the node has.
-func TestTake(t *testing.T) {
+// A member gets the GPUs that it requested and policy allowed, not all of the node.
+func TestTakeGPUs(t *testing.T) {
 	four := schema.GPU{Type: "a100", Count: 4, Devices: "/dev/nvidia[0-3]"}
 	require.Equal(t, schema.GPU{Type: "a100", Count: 1, Devices: "/dev/nvidia0"}, take(four, 1))
 	require.Equal(t, schema.GPU{Type: "a100", Count: 2, Devices: "/dev/nvidia[0-1]"}, take(four, 2))

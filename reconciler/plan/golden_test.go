@@ -32,7 +32,7 @@ type estate struct {
 	Nodes     map[string]schema.NodeSpec `json:"nodes"`
 	Instances []instance                 `json:"instances"`
 	Denied    []schema.Decision          `json:"denied"`
-	// Meanwhile is what happened to units since the last plan was applied.
+	// Meanwhile has the events of units since the last plan was applied.
 	Meanwhile map[string]happening `json:"meanwhile"`
 }
 
@@ -43,9 +43,9 @@ type instance struct {
 
 type happening struct {
 	Unknown string                `json:"unknown"`
-	Half    bool                  `json:"half"` // the creation stopped half way
+	Half    bool                  `json:"half"` // the creation is incomplete
 	States  map[string]plan.State `json:"states"`
-	Gone    []string              `json:"gone"` // members nothing is left of
+	Gone    []string              `json:"gone"` // members without remains
 	Drift   []plan.Drift          `json:"drift"`
 	Forgot  bool                  `json:"forgot"` // berth/status lost the unit, the runtime did not
 }
@@ -81,7 +81,7 @@ func (e *estate) effective() *schema.Effective {
 	return eff
 }
 
-// effectiveOf is what shall run where these instances shall.
+// effectiveOf returns an effective estate with these instances.
 func effectiveOf(nodes map[string]*schema.Node, instances ...*schema.EffectiveInstance) *schema.Effective {
 	eff := &schema.Effective{Tenants: map[string]*schema.EffectiveTenant{}, Nodes: nodes}
 	for _, i := range instances {
@@ -90,7 +90,7 @@ func effectiveOf(nodes map[string]*schema.Node, instances ...*schema.EffectiveIn
 	return eff
 }
 
-// projectOf is the project of a key, made if it is not there.
+// projectOf returns the project of a key and creates it if missing.
 func projectOf(eff *schema.Effective, key schema.Key) *schema.EffectiveProject {
 	t := eff.Tenants[key.Tenant]
 	if t == nil {
@@ -103,20 +103,20 @@ func projectOf(eff *schema.Effective, key schema.Key) *schema.EffectiveProject {
 	return t.Projects[key.Project]
 }
 
-// decide puts a decision beside the others.
+// decide adds a decision.
 func decide(eff *schema.Effective, d schema.Decision) {
 	p := projectOf(eff, d.Key)
 	p.Decisions = append(p.Decisions, d)
 	slices.SortStableFunc(p.Decisions, func(a, b schema.Decision) int { return a.Key.Compare(b.Key) })
 }
 
-// world is what the runtimes hold and what berth/status remembers.
+// world has the units of the runtimes and the records of berth/status.
 type world struct {
 	real map[schema.Key]plan.Observed
 	mem  plan.Memory
 }
 
-// rules is what the tests' backend knows of a change.
+// rules are those of the tests' backend.
 type rules struct{}
 
 func (rules) Impact(v plan.Verb, member string, before, after *plan.Unit) plan.Impact {
@@ -165,8 +165,8 @@ func (w *world) observe(key schema.Key) plan.Observed {
 	return plan.Observed{Key: key, Presence: plan.Absent}
 }
 
-// plans makes the plan of every unit that is declared or remembered. As the
-// loop does, it looks first and places with what it saw in mind.
+// plans makes the plan of every declared or recorded unit. Like the loop, it observes
+// first and places with the observations.
 func (w *world) plans(eff *schema.Effective) []plan.Plan {
 	keys := map[schema.Key]bool{}
 	for k := range eff.All() {
@@ -194,7 +194,7 @@ func (w *world) plans(eff *schema.Effective) []plan.Plan {
 	return out
 }
 
-// apply does what a perfect runtime would.
+// apply does the work of a perfect runtime.
 func (w *world) apply(p plan.Plan) {
 	o := w.observe(p.Key)
 	at := map[string]plan.MemberState{}
@@ -249,7 +249,7 @@ func (w *world) apply(p plan.Plan) {
 	w.mem = w.mem.With(st)
 }
 
-// text is the plans as the golden files have them.
+// text formats the plans for the golden files.
 func text(ps []plan.Plan) string {
 	var b strings.Builder
 	for _, p := range ps {
@@ -361,12 +361,12 @@ func TestGolden(t *testing.T) {
 					t.Errorf("%s (-want +got; -update rewrites):\n%s", f.Name, diff)
 				}
 			}
-			require.Len(t, ar.Files, len(got.Files), "a file that no step gives")
+			require.Len(t, ar.Files, len(got.Files), "unexpected golden file")
 		})
 	}
 }
 
-// checkPlan is what holds of every plan.
+// checkPlan checks the invariants of every plan.
 func checkPlan(t require.TestingT, p plan.Plan) {
 	done := map[string]bool{}
 	for _, a := range p.Actions {
@@ -378,7 +378,7 @@ func checkPlan(t require.TestingT, p plan.Plan) {
 		}
 		done[a.ID] = true
 		if a.Verb == plan.Delete {
-			require.NotNil(t, p.Before, "a deletion says what goes")
+			require.NotNil(t, p.Before, "a deletion has Before")
 			require.Nil(t, p.After)
 		} else {
 			require.NotNil(t, p.After)
@@ -392,8 +392,8 @@ func checkPlan(t require.TestingT, p plan.Plan) {
 	require.Len(t, p.Observed, 64)
 }
 
-// checkSameBytes plans the same things again: from other maps, from memory that
-// went through a status file, and with everything changed that means nothing.
+// checkSameBytes makes the same plans again: from other maps, from memory after a round
+// trip through a status file, and with every irrelevant value changed.
 func checkSameBytes(t *testing.T, w *world, e *estate, want []plan.Plan) {
 	for range 3 {
 		other := &world{real: map[schema.Key]plan.Observed{}}
@@ -422,7 +422,7 @@ func checkSameBytes(t *testing.T, w *world, e *estate, want []plan.Plan) {
 	}
 }
 
-// roundTrip is v as it comes back from the status branch.
+// roundTrip returns v after a round trip through the status branch.
 func roundTrip[T any](t *testing.T, v T) T {
 	raw, err := yaml.Marshal(v)
 	require.NoError(t, err)

@@ -10,38 +10,38 @@ import (
 
 // Codes of the Blocked that Make gives.
 const (
-	CodeUnknown     = "observe.unknown"    // nobody can say what is there
+	CodeUnknown     = "observe.unknown"    // presence of the unit is unknown
 	CodeSuspended   = "suspended"          // the document says suspend: true
-	CodeShared      = "shared"             // a shared runtime carries it, which no runtime can yet
+	CodeShared      = "shared"             // assigned to a shared runtime, which no backend supports yet
 	CodeDenied      = "policy.denied"      // a rule refuses the instance
-	CodeUnreachable = "member.unreachable" // a host could not be asked
-	CodeStopped     = "state.stopped"      // changes wait until the instance is started
+	CodeUnreachable = "member.unreachable" // a host does not answer
+	CodeStopped     = "state.stopped"      // changes wait until the start of the instance
 )
 
-// CodeBackend blocks a unit that shall become one of another runtime_backend:
-// no runtime takes over what another one made.
+// CodeBackend blocks a change of a unit's runtime_backend: no backend takes over a unit
+// of another.
 const CodeBackend = "runtime.changed"
 
-// Input is what one unit's plan is made from.
+// Input is the input for the plan of one unit.
 type Input struct {
 	Key      schema.Key
-	After    *schema.EffectiveInstance // nil: the unit is to go
+	After    *schema.EffectiveInstance // nil: delete the unit
 	Members  []Member                  // of After, as Place has it
 	Unplaced []Blocked                 // of After, as Place has it
-	Denied   []schema.Decision         // rules that refuse Key; it is then left as it is
+	Denied   []schema.Decision         // rules that deny Key; the unit stays unchanged
 	Observed Observed
-	Rules    Rules // nil: impacts are not known
+	Rules    Rules // nil: impacts are unknown
 }
 
-// Make returns the plan that changes a unit from its observed to its desired state.
-// It is empty if the two are equal. It has no action if the state is unknown, if
-// policy denies the unit, or if the unit is suspended: none of these ends anything
-// that runs.
+// Make returns the plan that changes a unit from its observed to its desired state. The
+// plan is empty if the two are equal. It has no action if the state is unknown, if
+// policy denies the unit, or if the unit is suspended: none of these stops a running
+// unit.
 //
-// The order of the actions: members that are removed, moved or reshaped leave; the
-// control plane is configured; new members join; stopped members start. An
-// unreachable host delays its own member and the deletion of the unit, nothing else.
-// An unreachable control plane delays the unit.
+// The order of the actions: first, members that are removed, moved or reshaped leave.
+// Then the control plane is configured, new members join and stopped members start. An
+// unreachable host delays its own member and the deletion of the unit, nothing else. An
+// unreachable control plane delays the unit.
 func Make(in Input) Plan {
 	m := &maker{in: in, seen: Structural(in.Observed), written: map[*Unit][]byte{}, plan: Plan{Format: Format, Key: in.Key, Actions: []Action{}, Jobs: in.Observed.Jobs}}
 	if in.Observed.Presence == Present {
@@ -88,7 +88,7 @@ func (m *maker) decide() {
 	case in.After != nil && in.After.Suspend:
 		m.block(CodeSuspended, true, "%s; remove it to resume", Suspension(in.After.Key, in.After.SuspendedBy))
 	case in.Observed.Presence == Absent && in.After == nil:
-		// Absent, and not declared.
+		// The unit is absent and not declared.
 	case in.Observed.Presence == Absent:
 		m.plan.Blocked = slices.Clone(in.Unplaced)
 		if in.After.DesiredState != schema.DesiredStopped && m.worthMaking() {
@@ -106,19 +106,19 @@ func (m *maker) decide() {
 		m.block(CodeBackend, false, "it runs on %s and cannot move to %s; delete it and create it again",
 			in.Observed.Unit.Instance.RuntimeBackend, in.After.RuntimeBackend)
 	case in.After.DesiredState == schema.DesiredStopped && m.homeless():
-		// A unit that is to be stopped stops where it is, even on a node that is no
-		// longer allowed: a stop by policy needs no other node.
+		// A unit stops on its current nodes, even on a node that is no longer allowed: a
+		// stop by policy needs no other node.
 		m.plan.After = &Unit{Instance: *in.After, Members: slices.Clone(m.plan.Before.Members)}
 		m.present()
 	case slices.ContainsFunc(in.Unplaced, func(b Blocked) bool { return b.Code == CodeControlPlane }):
-		m.plan.Blocked = slices.Clone(in.Unplaced) // half of what is asked helps nobody
+		m.plan.Blocked = slices.Clone(in.Unplaced) // a partial creation is of no use
 	default:
 		m.plan.Blocked = slices.Clone(in.Unplaced)
 		m.present()
 	}
 }
 
-// Suspension says which document suspends the document of key.
+// Suspension names the document that suspends the document of key.
 func Suspension(key, by schema.Key) string {
 	if path, err := by.Path(); err == nil && by != key {
 		return fmt.Sprintf("%s (%s) says suspend: true", by, path)
@@ -141,7 +141,7 @@ func (m *maker) homeless() bool {
 func (m *maker) worthMaking() bool {
 	for _, r := range m.plan.After.Instance.Roles {
 		if r.Count > 0 && !slices.ContainsFunc(m.plan.After.Members, func(a Member) bool { return a.Role == r.Name }) {
-			return false // Unplaced says why
+			return false // the reason is in Unplaced
 		}
 	}
 	return true
@@ -152,10 +152,10 @@ func (m *maker) create(reason string) {
 	after := m.plan.After
 	control, ok := after.Control()
 	if !ok {
-		return // Unplaced says why
+		return // the reason is in Unplaced
 	}
 	made := m.add(Action{Verb: Create, Node: control.Node, Reason: reason}, m.canonical(after))
-	left := map[string][]string{} // what takes members away, by the node it takes them from
+	left := map[string][]string{} // actions that remove members, by the node that they free
 	for _, s := range m.sorted() {
 		a, wanted := after.Member(s.Name)
 		if m.unreachable(s.Name) || a.ControlPlane || wanted && s.Node == a.Node {
@@ -182,8 +182,8 @@ func (m *maker) create(reason string) {
 	}
 }
 
-// remove deletes the whole unit. It waits for unreachable hosts: without the control
-// plane nothing records what is left on them.
+// remove deletes the whole unit. It waits for unreachable hosts, because only the
+// control plane records their remaining members.
 func (m *maker) remove() {
 	if m.plan.Before == nil {
 		// The runtime observes a unit of Berth without its record, so the observed
@@ -206,7 +206,7 @@ func (m *maker) remove() {
 func (m *maker) present() {
 	control, ok := m.plan.After.Control()
 	if !ok {
-		return // Unplaced says why
+		return // the reason is in Unplaced
 	}
 	if was, ok := m.plan.Before.Control(); ok && (was.Node != control.Node || was.Name != control.Name) {
 		m.block(CodeControlPlane, false, "the control plane is on %s and cannot move to %s; delete the instance and create it again", was.Node, control.Node)
@@ -231,7 +231,7 @@ func (m *maker) present() {
 	}
 }
 
-// stop stops the running members. Other changes wait: a stopped unit takes no
+// stop stops the running members. Other changes wait: a stopped unit accepts no
 // configuration and no members.
 func (m *maker) stop() {
 	m.blockUnreachable("it is stopped later")
@@ -253,10 +253,10 @@ func (m *maker) stop() {
 	}
 }
 
-// update changes a complete unit that is to run.
+// update changes a complete unit that should run.
 func (m *maker) update(control Member) {
 	m.hold()
-	var ready []string // what everything else needs: a control plane that runs
+	var ready []string // actions that start the control plane; all others need them
 	switch m.states[control.Name].State {
 	case Stopped:
 		ready = append(ready, m.start(control, "stopped; to be started"))
@@ -290,7 +290,7 @@ func (m *maker) update(control Member) {
 			m.join(a, "returns with its new resources", base...)
 		case s.State == Partial:
 			m.join(a, "join incomplete", base...)
-		case s.State == Draining: // of our own doing: it was to leave, or to stop
+		case s.State == Draining: // drained by Berth for an earlier leave or stop
 			m.join(a, "was leaving, and now stays", base...)
 		case s.State == Stopped:
 			m.start(a, "stopped; to be started", base...)
@@ -298,8 +298,8 @@ func (m *maker) update(control Member) {
 	}
 }
 
-// hold keeps unreachable members that would have to leave in the applied unit, so
-// that what is left of them is not forgotten.
+// hold keeps unreachable members that should leave in the applied unit. Otherwise their
+// remains would be forgotten.
 func (m *maker) hold() {
 	if m.plan.Before == nil {
 		return

@@ -9,26 +9,25 @@ import (
 	"berth/schema"
 )
 
-// Memory is what berth/status remembers of units. A value of it never changes:
-// With and Without give another, which shares with it whatever is of tenants and
-// projects that they do not touch. So to keep one costs nothing, and to find
-// what two differ in costs what differs (ChangedMemory). The zero Memory
-// remembers nothing.
+// Memory holds the statuses of units from berth/status. A value never changes. With and
+// Without return a new Memory that shares all tenants and projects that they do not
+// modify. A copy is therefore free, and ChangedMemory costs only the differences. The
+// zero Memory is empty.
 type Memory struct{ of units[Status] }
 
-// Remember is the Memory of some units. Of two of one key the last counts.
+// Remember returns a Memory of the statuses. The last of two with the same key counts.
 func Remember(statuses ...*Status) Memory { return Memory{}.With(statuses...) }
 
-// Get is what is remembered of a unit, or nil. The value must not be changed.
+// Get returns the status of a unit, or nil. Callers must not change the value.
 func (m Memory) Get(key schema.Key) *Status { return m.of.get(key) }
 
-// Len is how many units are remembered.
+// Len returns the number of units.
 func (m Memory) Len() int { return m.of.len() }
 
-// All is what is remembered, in no order.
+// All iterates over the statuses, in no order.
 func (m Memory) All() iter.Seq2[schema.Key, *Status] { return m.of.all() }
 
-// Keys are the units remembered, sorted.
+// Keys returns the keys of the units, sorted.
 func (m Memory) Keys() []schema.Key {
 	keys := make([]schema.Key, 0, m.Len())
 	for k := range m.All() {
@@ -38,13 +37,13 @@ func (m Memory) Keys() []schema.Key {
 	return keys
 }
 
-// Project is what is remembered of a project's units.
+// Project iterates over the statuses of a project.
 func (m Memory) Project(tenant, project string) iter.Seq2[schema.Key, *Status] {
 	return maps.All(m.of.project(tenant, project))
 }
 
-// With is m with units as they are now. The Memory keeps the statuses, which
-// nobody may change any more.
+// With returns m with new statuses of some units. The Memory keeps the statuses; nobody
+// may change them afterwards.
 func (m Memory) With(statuses ...*Status) Memory {
 	return Memory{m.of.with(func(yield func(schema.Key, *Status) bool) {
 		for _, s := range statuses {
@@ -55,14 +54,13 @@ func (m Memory) With(statuses ...*Status) Memory {
 	})}
 }
 
-// Without is m with nothing remembered of a unit.
+// Without returns m without the status of a unit.
 func (m Memory) Without(key schema.Key) Memory {
 	return Memory{m.of.with(maps.All(map[schema.Key]*Status{key: nil}))}
 }
 
-// ChangedMemory are the units of which two Memories hold another value, or only
-// one a value; in no order. The cost is that of the projects that are not the
-// same value.
+// ChangedMemory iterates over the units whose statuses differ between two Memories, in
+// no order. The cost is that of the projects that are not the same value.
 func ChangedMemory(before, after Memory) iter.Seq[schema.Key] {
 	return func(yield func(schema.Key) bool) {
 		for r, s := range before.of.changed(after.of) {

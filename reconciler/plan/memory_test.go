@@ -12,9 +12,9 @@ import (
 	"berth/schema"
 )
 
-// A Memory is a map whose earlier values stay as they were, and what two of them
-// differ in is told of them alone.
-func TestMemoryIsAMapThatNeverChanges(t *testing.T) {
+// A Memory is a map whose earlier values never change. ChangedMemory returns
+// exactly the differences of two.
+func TestMemoryIsImmutable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type held struct {
 			mem   plan.Memory

@@ -15,8 +15,8 @@ import (
 // The codes of Blocked from Place.
 const (
 	CodeNoNode       = "place.no_node"       // no node fits a missing member
-	CodeStays        = "place.stays"         // a member no longer fits, and stays as nothing better is free
-	CodeControlPlane = "place.control_plane" // the control plane would have to move, which no runtime can do
+	CodeStays        = "place.stays"         // a member no longer fits, and no better node is free
+	CodeControlPlane = "place.control_plane" // the control plane would have to move, which no runtime supports
 )
 
 // Place assigns the members of every instance to nodes: a stable first fit.
@@ -40,32 +40,31 @@ const (
 // instance that shrinks loses its highest indices.
 func Place(eff *schema.Effective, mem Memory) Placement { return new(Placer).Place(eff, mem) }
 
-// Placer places one estate again and again. Its result is that of Place, whatever
-// was placed before; only the cost differs. The cost is that of the units that are
-// declared or recorded differently since the last call, of those on changed nodes,
-// and of those whose assignment depends on other units.
+// Placer places one estate repeatedly. Its result is always that of Place; only the cost
+// depends on earlier calls. The cost is that of the units whose declaration or record
+// changed since the last call, of units on changed nodes, and of units whose assignment
+// depends on other units.
 type Placer struct {
 	mu    sync.Mutex
 	eff   *schema.Effective
 	mem   Memory
-	out   Placement // of eff and mem
-	whole bool      // what is below belongs to out; false while it is being made, and before
+	out   Placement // result for eff and mem
+	whole bool      // whether the fields below match out; false before and during a call
 
-	nodes []*schema.Node // by name
+	nodes []*schema.Node // sorted by name
 	on    map[string]*occupants
 	// suitable has the nodes that match the requirements of a role, by requirements,
 	// because thousands of instances have few different requirements.
 	suitable map[string][]*schema.Node
 	// restless has the instances whose assignment depends on other units, or differs
-	// from their recorded nodes. All others stay on their recorded nodes, in
-	// whatever order units are placed.
+	// from their recorded nodes. All other instances stay on their recorded nodes, for
+	// any order of units.
 	restless map[schema.Key]bool
 
-	placing map[schema.Key]*placed // what is being placed; nil: it is gone
-	// unhappy has the members that should move, by unit and name, until a node is
-	// found for them.
+	placing map[schema.Key]*placed // units being placed; nil: the unit is gone
+	// unhappy has the members that should move, by unit and name, until they get a node.
 	unhappy map[schema.Key]map[string]Member
-	rests   bool // no sign yet that the unit at hand is restless
+	rests   bool // the current unit does not depend on others so far
 }
 
 // maxSuitable limits the remembered requirements.
@@ -74,7 +73,7 @@ const maxSuitable = 1000
 // occupants are the units on a node: true for a unit that has the node alone.
 type occupants struct {
 	units map[schema.Key]bool
-	alone int // how many are true
+	alone int // number of units that have the node alone
 }
 
 // Place is the function Place, with the results of earlier calls reused.
@@ -113,8 +112,7 @@ func (p *Placer) Place(eff *schema.Effective, mem Memory) Placement {
 	return p.out
 }
 
-// watch runs one step for a unit, and records whether its assignment depends on
-// others.
+// watch runs one step for a unit, and records whether its assignment depends on others.
 func (p *Placer) watch(key schema.Key, step func(schema.Key)) {
 	p.rests = true
 	if step(key); !p.rests {
@@ -122,8 +120,8 @@ func (p *Placer) watch(key schema.Key, step func(schema.Key)) {
 	}
 }
 
-// turn takes the next input, and returns the units to place again, sorted. They
-// occupy their recorded nodes, like all others.
+// turn takes the next input, and returns the units to place again, sorted. They occupy
+// their recorded nodes, as all others do.
 func (p *Placer) turn(eff *schema.Effective, mem Memory) []schema.Key {
 	again := p.restless
 	if again == nil {
@@ -176,7 +174,7 @@ func changedNodes(before, after *schema.Effective) []string {
 		was = before.Nodes
 	}
 	if reflect.ValueOf(was).Pointer() == reflect.ValueOf(after.Nodes).Pointer() {
-		return nil // the same map, and nobody changes one
+		return nil // the same map, and maps never change
 	}
 	var names []string
 	for name, n := range after.Nodes {
@@ -253,7 +251,7 @@ func (p *Placer) remember(key schema.Key, st *Status) {
 		}
 		return controlPlane
 	}
-	// Most members are recorded three times.
+	// A member usually has three records of the same node.
 	type place struct {
 		node  string
 		alone bool
@@ -341,7 +339,7 @@ func (p *Placer) keep(key schema.Key) {
 		return
 	}
 	if st.Phase == PhaseDeleted {
-		p.rests = false // it is on no node, and may yet stay on one
+		p.rests = false // the member has no node yet
 	}
 	unit, seen := applied(st), p.mem.observed(key)
 	for _, intention := range []bool{false, true} {
@@ -353,7 +351,7 @@ func (p *Placer) keep(key schema.Key) {
 			m := member(role, name, node, reason)
 			switch {
 			case intention && !p.fits(key, inst, role, node):
-				// The node no longer fits, and nothing is there that could stay.
+				// The member is only assigned to this node, which no longer fits.
 			case !intention && unit != nil && (asksElse(unit, inst, role, name) || asksAway(p.eff.Bounds(key), unit, role, name, node)) &&
 				len(misfits(inst, role, node)) > 0 && !onlyOutside(p.eff.Bounds(key), unit, inst, role, name, node):
 				if p.unhappy[key] == nil {
@@ -372,8 +370,8 @@ func (p *Placer) holds(key schema.Key) bool {
 	return len(p.placing[key].members) > 0 || len(p.unhappy[key]) > 0
 }
 
-// home returns the node that a member is on and may stay on. The runtime's record
-// comes before a mere assignment.
+// home returns the node of a member on which it may stay. The runtime's record comes
+// before a mere assignment.
 func (p *Placer) home(st *Status, role schema.EffectiveRole, name string) (*schema.Node, string) {
 	may := func(node string) *schema.Node {
 		if n := p.eff.Nodes[node]; n != nil && offers(n, role) {
@@ -411,8 +409,8 @@ func (p *Placer) fill(key schema.Key) {
 		slices.SortFunc(p.placing[key].members, compareMembers)
 		return
 	}
-	// An instance that is denied, suspended, or absent and to be stopped takes no
-	// node that another could use.
+	// An instance takes no node that another could use while it is denied, suspended, or
+	// not placed and desired to be stopped.
 	idle := len(p.eff.Denied(key)) > 0 || inst.Suspend ||
 		inst.DesiredState == schema.DesiredStopped && !p.holds(key)
 	pinned := p.pinned(key, inst)
@@ -423,7 +421,7 @@ func (p *Placer) fill(key schema.Key) {
 	slices.SortFunc(p.placing[key].members, compareMembers)
 }
 
-// housed reports whether every member of key has a node, and none should move.
+// housed reports whether every member of key has a node and none should move.
 func (p *Placer) housed(key schema.Key, inst *schema.EffectiveInstance) bool {
 	count := 0
 	for _, r := range inst.Roles {
@@ -432,8 +430,8 @@ func (p *Placer) housed(key schema.Key, inst *schema.EffectiveInstance) bool {
 	return len(p.placing[key].members) == count && len(p.unhappy[key]) == 0
 }
 
-// move finds nodes for the members of key that should move, if any may, and leaves
-// the others where they are. A member that moves makes room for the next.
+// move finds nodes for the members of key that should move, if may allows it, and leaves
+// the others in place. A member that moves makes room for the next.
 func (p *Placer) move(key schema.Key, may bool) {
 	inst, unhappy := p.eff.Instance(key), p.unhappy[key]
 	for moved := may; moved; {
@@ -487,8 +485,8 @@ func (p *Placer) house(key schema.Key) {
 	}
 }
 
-// gpuAdvice says what to do where nodes would fit but for GPUs that a role does not
-// ask for; "": it is not that.
+// gpuAdvice returns the next step if nodes fail only because of GPUs that a role does
+// not request; "" otherwise.
 func (p *Placer) gpuAdvice(inst *schema.EffectiveInstance, role schema.EffectiveRole) string {
 	if !slices.ContainsFunc(p.nodes, func(n *schema.Node) bool { return slices.Equal(misfits(inst, role, n), []string{withGPUs}) }) {
 		return ""
@@ -496,17 +494,17 @@ func (p *Placer) gpuAdvice(inst *schema.EffectiveInstance, role schema.Effective
 	return "; policy bounds the GPUs of an instance (max_gpus_per_instance), so nodes with some are for who asks for them: ask for gpus, or declare a node without"
 }
 
-// keptGPUs says which members of key keep one of role from its GPUs, as they still
-// have some that they no longer ask for, and so that no policy counts: with them it
-// would be more than policy allows. "": none does.
+// keptGPUs names the members of key that keep GPUs which they no longer request. No
+// limit counts these GPUs, so a new member of role with GPUs would exceed the limit. It
+// returns "" without such a member.
 func (p *Placer) keptGPUs(key schema.Key, inst *schema.EffectiveInstance, role schema.EffectiveRole, name string) string {
 	b := p.eff.Bounds(key)
 	if b == nil || b.GPUs == nil || role.GPUs == nil || len(p.unhappy[key]) == 0 {
-		return "" // all others have what they ask for
+		return "" // the GPUs of all other members match their requests
 	}
 	has := map[string]int{}
 	for _, m := range slices.Concat(p.placing[key].members, slices.Collect(maps.Values(p.unhappy[key]))) {
-		has[m.Name] = 0 // one that stays is in both
+		has[m.Name] = 0 // a member that stays is in both lists
 		for _, g := range m.GPUs {
 			has[m.Name] += g.Count
 		}
@@ -524,8 +522,8 @@ func (p *Placer) keptGPUs(key schema.Key, inst *schema.EffectiveInstance, role s
 	return fmt.Sprintf("; policy allows %d GPUs together (max_gpus_per_instance), with those that %s still has and no longer asks for", b.MaxGPUs, list(keep))
 }
 
-// pinned says, and reports, that the control plane of key was made and cannot
-// be where it is asked to be. Nothing else of the unit is placed then.
+// pinned reports that the existing control plane of key does not fit its node, and adds
+// the reason. The unit then gets no other placement.
 func (p *Placer) pinned(key schema.Key, inst *schema.EffectiveInstance) bool {
 	unit := applied(p.mem.Get(key))
 	was, ok := unit.Control()
@@ -553,7 +551,7 @@ func (p *Placer) pinned(key schema.Key, inst *schema.EffectiveInstance) bool {
 	return false
 }
 
-// find is the first node that fits a new member, and why it is the one.
+// find returns the first node that fits a new member, and the reason for this choice.
 func (p *Placer) find(key schema.Key, inst *schema.EffectiveInstance, role schema.EffectiveRole, name string) (*schema.Node, string) {
 	p.rests = false
 	if p.keptGPUs(key, inst, role, name) != "" {
@@ -571,7 +569,7 @@ func (p *Placer) find(key schema.Key, inst *schema.EffectiveInstance, role schem
 			}
 			continue
 		}
-		// Who is on nodes that are others' is none of this unit's business.
+		// The reason names no unit on a node that is reserved for others.
 		if first != nil || reservedForOthers(n, key) || !p.taken(n.Key.Name, key, !shares(role)) {
 			continue
 		}
@@ -579,7 +577,7 @@ func (p *Placer) find(key schema.Key, inst *schema.EffectiveInstance, role schem
 			by, _ := p.takenBy(n.Key.Name, key, !shares(role))
 			whose := unitName(by)
 			if by.Tenant != key.Tenant {
-				whose = "another tenant" // what it has is no one else's to know
+				whose = "another tenant" // a tenant must not learn another tenant's units
 			}
 			examples = append(examples, n.Key.Name+" is taken by "+whose)
 		}
@@ -600,10 +598,10 @@ func (p *Placer) find(key schema.Key, inst *schema.EffectiveInstance, role schem
 	return first, reason
 }
 
-// suits are the nodes that have what a role wants, by name.
+// suits returns the nodes that meet the requirements of a role, sorted by name.
 func (p *Placer) suits(what string, inst *schema.EffectiveInstance, role schema.EffectiveRole) []*schema.Node {
 	if role.GPUs != nil {
-		what += " " + role.GPUs.Type // in words, any type and one called gpu are the same
+		what += " " + role.GPUs.Type // the text does not distinguish any type from a type called gpu
 	}
 	ns, ok := p.suitable[what]
 	if !ok {
@@ -615,7 +613,7 @@ func (p *Placer) suits(what string, inst *schema.EffectiveInstance, role schema.
 				ns = append(ns, n)
 			}
 		}
-		if role.GPUs == nil { // others need them more
+		if role.GPUs == nil { // roles with GPUs need them more
 			slices.SortStableFunc(ns, func(a, b *schema.Node) int {
 				return cmp.Compare(min(len(a.Spec.Capacity.GPUs), 1), min(len(b.Spec.Capacity.GPUs), 1))
 			})
@@ -625,18 +623,18 @@ func (p *Placer) suits(what string, inst *schema.EffectiveInstance, role schema.
 	return ns
 }
 
-// fits says whether a new member of role may be put on n.
+// fits reports whether a new member of role may use n.
 func (p *Placer) fits(key schema.Key, inst *schema.EffectiveInstance, role schema.EffectiveRole, n *schema.Node) bool {
 	return len(misfits(inst, role, n)) == 0 && p.free(key, role, n)
 }
 
-// free says whether nothing else keeps a new member of role off n.
+// free reports whether no other member keeps a new member of role off n.
 func (p *Placer) free(key schema.Key, role schema.EffectiveRole, n *schema.Node) bool {
 	return !n.Spec.Cordoned && !reservedForOthers(n, key) && !p.taken(n.Key.Name, key, !shares(role)) && !p.ownTaken(key, role, n)
 }
 
-// ownTaken says whether the unit itself has another member on n that a member
-// of role cannot stand beside: one of the same role, or either of them alone.
+// ownTaken reports whether another member of the same unit keeps a member of role off n:
+// the two have the same role, or one of them needs the node alone.
 func (p *Placer) ownTaken(key schema.Key, role schema.EffectiveRole, n *schema.Node) bool {
 	beside := func(m Member) bool {
 		return m.Node == n.Key.Name && (m.Role == role.Name || !shares(role) || p.alone(key, m))
@@ -645,7 +643,7 @@ func (p *Placer) ownTaken(key schema.Key, role schema.EffectiveRole, n *schema.N
 		slices.ContainsFunc(slices.Collect(maps.Values(p.unhappy[key])), beside)
 }
 
-// alone says whether m, which is declared, has its node to itself.
+// alone reports whether m, a declared member, has its node alone.
 func (p *Placer) alone(key schema.Key, m Member) bool {
 	for _, r := range p.eff.Instance(key).Roles {
 		if r.Name == m.Role {
@@ -666,7 +664,7 @@ func (p *Placer) block(key schema.Key, code string, wait bool, message string) {
 	p.placing[key].blocked = append(p.placing[key].blocked, Blocked{Code: code, Message: message, Wait: wait})
 }
 
-// freesUp says whether a node would fit but for members that are on their way out.
+// freesUp reports whether a node would fit once leaving members are gone.
 func (p *Placer) freesUp(key schema.Key, inst *schema.EffectiveInstance, role schema.EffectiveRole) bool {
 	return slices.ContainsFunc(p.nodes, func(n *schema.Node) bool {
 		if n.Spec.Cordoned || reservedForOthers(n, key) || len(misfits(inst, role, n)) > 0 || p.ownTaken(key, role, n) {
@@ -685,10 +683,10 @@ func (p *Placer) freesUp(key schema.Key, inst *schema.EffectiveInstance, role sc
 	})
 }
 
-// leaving says whether a unit that is on a node will not stay there.
+// leaving reports whether a unit will leave a node that it is on.
 func (p *Placer) leaving(key schema.Key, node string) bool {
 	if len(p.eff.Denied(key)) > 0 {
-		return false // it is left as it is
+		return false // Berth does not change a denied unit
 	}
 	at, again := p.placing[key]
 	if !again {
@@ -715,7 +713,7 @@ func (p *Placer) why(key schema.Key, inst *schema.EffectiveInstance, role schema
 			count(text)
 		}
 		if !offers(n, role) {
-			continue // what else it lacks says nothing
+			continue // further misfits of this node add nothing
 		}
 		if reservedForOthers(n, key) {
 			count("reserved for others")
@@ -737,7 +735,7 @@ func (p *Placer) why(key schema.Key, inst *schema.EffectiveInstance, role schema
 	}
 	if taken > 0 {
 		var by []string
-		others := 0 // what another tenant has is no one else's to know
+		others := 0 // a tenant must not learn another tenant's units
 		for _, k := range slices.SortedFunc(maps.Keys(nodes), schema.Key.Compare) {
 			if k.Tenant == key.Tenant {
 				by = append(by, list(nodes[k])+" by "+unitName(k))

@@ -9,25 +9,24 @@ import (
 	"berth/schema"
 )
 
-// Placement says which node every member of every instance is on. A value of it
-// never changes; of two that a Placer gives, what is the same of both is the
-// same value, so that to compare them costs what differs (ChangedPlacement). The
-// zero Placement is that of an estate without instances.
+// Placement has the node of every member of every instance. A value never changes.
+// Successive results of one Placer share the parts that are equal, so ChangedPlacement
+// costs only the differences. The zero Placement is that of an estate without instances.
 type Placement struct {
 	of       units[placed]
-	unplaced int // instances of which something found no node
+	unplaced int // number of instances with a member that found no node
 }
 
-// placed is where an instance is.
+// placed is the placement of one instance.
 type placed struct {
 	key     schema.Key
 	members []Member
 	blocked []Blocked
-	outside *schema.Noncompliance // for where members are; nil: policy allows it
+	outside *schema.Noncompliance // noncompliance by node; nil: policy allows all nodes
 }
 
-// Members of an instance that found a node, control plane first, then by role
-// and index. The value must not be changed.
+// Members returns the members of an instance that have a node, control plane first, then
+// by role and index. Callers must not change the value.
 func (p Placement) Members(key schema.Key) []Member {
 	if u := p.of.get(key); u != nil {
 		return u.members
@@ -35,8 +34,8 @@ func (p Placement) Members(key schema.Key) []Member {
 	return nil
 }
 
-// Unplaced says what of an instance found no node, and how many nodes failed
-// which requirement. The value must not be changed.
+// Unplaced returns the members of an instance that found no node, with the number of
+// nodes that failed each requirement. Callers must not change the value.
 func (p Placement) Unplaced(key schema.Key) []Blocked {
 	if u := p.of.get(key); u != nil {
 		return u.blocked
@@ -44,14 +43,14 @@ func (p Placement) Unplaced(key schema.Key) []Blocked {
 	return nil
 }
 
-// Whole says that of no instance anything found no node.
+// Whole reports whether every member of every instance has a node.
 func (p Placement) Whole() bool { return p.unplaced == 0 }
 
-// Len is how many instances are placed, or have nowhere to be.
+// Len returns the number of instances, placed or not.
 func (p Placement) Len() int { return p.of.len() }
 
-// All are the instances placed and their Members, in no order. It walks the
-// whole estate.
+// All iterates over the instances and their Members, in no order. It walks the whole
+// estate.
 func (p Placement) All() iter.Seq2[schema.Key, []Member] {
 	return func(yield func(schema.Key, []Member) bool) {
 		for key, u := range p.of.all() {
@@ -62,9 +61,9 @@ func (p Placement) All() iter.Seq2[schema.Key, []Member] {
 	}
 }
 
-// ChangedPlacement are the instances that are not placed the same, or for other
-// reasons, or in one of the two only; in no order. The cost is that of the
-// projects that are not the same value.
+// ChangedPlacement iterates over the instances whose placement or reasons differ, or
+// that only one of the two has, in no order. The cost is that of the projects that are
+// not the same value.
 func ChangedPlacement(before, after Placement) iter.Seq[schema.Key] {
 	return func(yield func(schema.Key) bool) {
 		for a, b := range before.of.changed(after.of) {
@@ -75,9 +74,8 @@ func ChangedPlacement(before, after Placement) iter.Seq[schema.Key] {
 	}
 }
 
-// with is p with some instances, the keys of now, placed as they are now; nil
-// is no instance any more. What is placed as it was keeps its value. now is taken
-// over.
+// with returns p with new placements for the keys of now; nil removes an instance. An
+// equal placement keeps its old value. with takes ownership of now.
 func (p Placement) with(now map[schema.Key]*placed) Placement {
 	for key, u := range now {
 		was := p.of.get(key)
@@ -91,7 +89,7 @@ func (p Placement) with(now map[schema.Key]*placed) Placement {
 	return p
 }
 
-// unplaced is 1 if something of the instance found no node.
+// unplaced returns 1 if a member of the instance found no node.
 func (u *placed) unplaced() int {
 	if u == nil || len(u.blocked) == 0 {
 		return 0

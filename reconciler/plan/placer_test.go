@@ -12,12 +12,12 @@ import (
 	"berth/schema"
 )
 
-// histories is how many lives of an estate TestPlacerIsPlace goes through.
+// histories is the number of estate histories in TestPlacerMatchesPlace.
 const histories = 1500
 
-// Whatever a Placer was asked before, it answers what Place answers, to the
-// letter, and leaves nothing behind that would make it answer something else.
-func TestPlacerIsPlace(t *testing.T) {
+// The result of a Placer never depends on its earlier calls: it equals that of
+// Place.
+func TestPlacerMatchesPlace(t *testing.T) {
 	seen := map[string]int{}
 	for seed := range uint64(histories) {
 		h := &history{Rand: rand.New(rand.NewPCG(seed, 1)), instances: map[schema.Key]*schema.EffectiveInstance{}, denied: map[schema.Key]bool{}, nodes: map[string]*schema.Node{}, touched: map[[2]string]bool{}}
@@ -36,7 +36,7 @@ func TestPlacerIsPlace(t *testing.T) {
 			}
 			i := len(past) - 1
 			if h.IntN(4) == 0 {
-				i = h.IntN(len(past)) // what somebody only thinks of, or thought of before
+				i = h.IntN(len(past)) // an estate of an earlier or hypothetical call
 			}
 			at := &past[i]
 			before := p.out
@@ -51,19 +51,19 @@ func TestPlacerIsPlace(t *testing.T) {
 				h.placed = at.out
 			}
 		}
-		for _, at := range past { // what was answered stays
+		for _, at := range past { // earlier results do not change
 			if at.out.Len() > 0 {
 				same(t, Place(at.eff, at.mem), at.out, fmt.Sprintf("seed %d, afterwards", seed))
 			}
 		}
 	}
-	// It is about something: all of this happened, and often.
+	// The histories contain each of these cases, and often.
 	for _, what := range []string{"housed", CodeNoNode, CodeStays, CodeControlPlane, "at rest", "restless"} {
 		require.Greater(t, seen[what], histories/25, what)
 	}
 }
 
-// same fails unless two placements say the same.
+// same fails unless two placements are equal.
 func same(t *testing.T, want, got Placement, when string) {
 	t.Helper()
 	require.Equal(t, want, got, when)
@@ -100,14 +100,14 @@ func keysThatDiffer(a, b Placement) []schema.Key {
 	return slices.SortedFunc(maps.Keys(keys), schema.Key.Compare)
 }
 
-// history is an estate of a few projects that share a few nodes, as it changes.
+// history is a changing estate of a few projects that share a few nodes.
 type history struct {
 	*rand.Rand
 	instances map[schema.Key]*schema.EffectiveInstance
 	denied    map[schema.Key]bool
 	nodes     map[string]*schema.Node
 	mem       Memory
-	placed    Placement // as last asked
+	placed    Placement // result of the last call
 	last      *schema.Effective
 	touched   map[[2]string]bool
 }
@@ -127,7 +127,7 @@ func (h *history) key() schema.Key {
 	return schema.InstanceKey(h.one("a", "b", "c"), h.one("one", "two"), h.one("x", "y", "z"))
 }
 
-// any is something that is there.
+// any returns a random declared instance.
 func (h *history) any() (schema.Key, bool) {
 	keys := slices.SortedFunc(maps.Keys(h.instances), schema.Key.Compare)
 	for key := range h.mem.All() {
@@ -180,7 +180,7 @@ func (h *history) instance(key schema.Key) {
 	}
 }
 
-// step is one or several things that happen between two looks.
+// step makes one or several changes between two observations.
 func (h *history) step() {
 	for range 1 + h.IntN(3) {
 		switch what := h.IntN(16); {
@@ -217,7 +217,7 @@ func (h *history) step() {
 			}
 		case what < 11:
 			placed := maps.Collect(h.placed.All())
-			for _, key := range slices.SortedFunc(maps.Keys(placed), schema.Key.Compare) { // it is made as it was placed
+			for _, key := range slices.SortedFunc(maps.Keys(placed), schema.Key.Compare) { // create it as it was placed
 				h.remember(key, placed[key])
 			}
 		case what < 14:
@@ -229,13 +229,12 @@ func (h *history) step() {
 				h.mem = h.mem.Without(key)
 			}
 		default:
-			h.last = nil // everything is read anew
+			h.last = nil // read everything again
 		}
 	}
 }
 
-// remember is what may be said of a unit that is on some nodes: all that is
-// there, half of it, or something else.
+// remember records a unit on some nodes: complete, partial, or different.
 func (h *history) remember(key schema.Key, members []Member) {
 	st := &Status{Key: key, Phase: PhaseRunning}
 	o := Observed{Key: key, Presence: Present, Complete: true, Unit: &Unit{Members: slices.Clone(members)}}
@@ -244,7 +243,7 @@ func (h *history) remember(key schema.Key, members []Member) {
 		st.Phase = PhaseDeleting
 		if was := h.mem.Get(key); was != nil && was.Observed != nil {
 			o = *was.Observed
-			o.Members = slices.Clone(o.Members) // what is remembered stays as it is
+			o.Members = slices.Clone(o.Members) // recorded observations must not change
 		}
 	} else {
 		o.Unit.Instance = *inst
@@ -283,7 +282,7 @@ func (h *history) remember(key schema.Key, members []Member) {
 	h.mem = h.mem.With(st)
 }
 
-// effective is what shall run, with the values of what nobody touched.
+// effective returns the effective estate; unchanged parts keep their values.
 func (h *history) effective() *schema.Effective {
 	eff := &schema.Effective{Tenants: map[string]*schema.EffectiveTenant{}, Nodes: h.nodes}
 	if h.last == nil {
@@ -335,9 +334,9 @@ func (h *history) effective() *schema.Effective {
 	return eff
 }
 
-// What is rare in the histories: a unit that is restless though it looked at
-// nobody.
-func TestPlacerSeesWhoIsRestless(t *testing.T) {
+// A rare case: the assignment of a unit depends on other units although no check
+// compared the two.
+func TestPlacerFindsDependentAssignments(t *testing.T) {
 	first, second := schema.InstanceKey("a", "one", "x"), schema.InstanceKey("b", "one", "x")
 	worker := schema.EffectiveRole{Name: "worker", NodeRole: "worker", Count: 1, Shareable: true}
 	instance := func(key schema.Key, role schema.EffectiveRole) *schema.EffectiveInstance {
@@ -359,7 +358,7 @@ func TestPlacerSeesWhoIsRestless(t *testing.T) {
 		return &Status{Key: first, Phase: phase, Members: []MemberStatus{{Member: on[0]}}, Observed: &Observed{Key: first, Presence: Absent}}
 	}
 
-	t.Run("it has a node to itself that it is remembered to share", func(t *testing.T) {
+	t.Run("a recorded shared node becomes exclusive", func(t *testing.T) {
 		alone := worker
 		alone.Shareable = false
 		made := &Status{Key: second, Phase: PhaseRunning, Observed: &Observed{Key: second, Presence: Present, Unit: &Unit{Instance: *instance(second, worker), Members: on}}}
@@ -367,9 +366,9 @@ func TestPlacerSeesWhoIsRestless(t *testing.T) {
 		p := new(Placer)
 		require.Equal(t, "n0", p.Place(eff, mem).Members(first)[0].Node)
 		mem = mem.With(meant(PhaseDeploying))
-		same(t, Place(eff, mem), p.Place(eff, mem), "who chooses first has not seen it there")
+		same(t, Place(eff, mem), p.Place(eff, mem), "the first unit placed does not know the other one")
 	})
-	t.Run("it is remembered to be gone", func(t *testing.T) {
+	t.Run("the record says that the unit is gone", func(t *testing.T) {
 		idle := instance(first, worker)
 		idle.Suspend = true
 		mem, p := Remember(meant(PhaseDeleted)), new(Placer)
@@ -380,9 +379,9 @@ func TestPlacerSeesWhoIsRestless(t *testing.T) {
 	})
 }
 
-// What is remembered of another kind of unit has no say in where an instance of
-// its name is.
-func TestPlacerTellsKindsApart(t *testing.T) {
+// The record of a unit of another kind does not affect an instance of the same
+// name.
+func TestPlacerSeparatesKinds(t *testing.T) {
 	key := schema.InstanceKey("a", "one", "x")
 	runtime := key
 	runtime.Kind = schema.KindSharedRuntime
@@ -397,9 +396,9 @@ func TestPlacerTellsKindsApart(t *testing.T) {
 	require.Empty(t, p.out.Members(runtime))
 }
 
-// At rest, what is placed again is what changed, and what shares its nodes where
-// a node changed; not what stands beside it.
-func TestPlacerPlacesWhatChanged(t *testing.T) {
+// In a converged estate only changed units are placed again, and units on changed
+// nodes.
+func TestPlacerPlacesOnlyChangedUnits(t *testing.T) {
 	h := &history{Rand: rand.New(rand.NewPCG(1, 1)), instances: map[schema.Key]*schema.EffectiveInstance{}, denied: map[schema.Key]bool{}, nodes: map[string]*schema.Node{}, touched: map[[2]string]bool{}}
 	for i := range 400 {
 		name := fmt.Sprintf("n%03d", i)
@@ -438,7 +437,7 @@ func TestPlacerPlacesWhatChanged(t *testing.T) {
 	}
 	require.Empty(t, p.turn(edit(func(i *schema.EffectiveInstance) { i.DisplayName = "another" }), h.mem), "nobody moves for a name")
 	require.Equal(t, []schema.Key{key}, p.turn(edit(func(i *schema.EffectiveInstance) { i.Roles[1].CPUs = 1 }), h.mem))
-	p.whole = false // half way, as after a panic: it starts anew
+	p.whole = false // interrupted, as after a panic: it starts from nothing
 	placed = p.Place(h.effective(), h.mem)
 	same(t, Place(h.effective(), h.mem), placed, "anew")
 
@@ -447,5 +446,5 @@ func TestPlacerPlacesWhatChanged(t *testing.T) {
 	full.Spec.Cordoned = true
 	h.nodes = maps.Clone(h.nodes)
 	h.nodes[node] = &full
-	require.Equal(t, []schema.Key{key}, p.turn(h.effective(), h.mem), "who is on the node")
+	require.Equal(t, []schema.Key{key}, p.turn(h.effective(), h.mem), "the unit on the node")
 }

@@ -77,10 +77,10 @@ func drawEstate(t *rapid.T) estate {
 	return e
 }
 
-// change draws another estate that people could make of e.
+// change draws another estate, a plausible edit of e.
 func (e estate) change(t *rapid.T) estate {
 	next := estate{Nodes: maps.Clone(e.Nodes), Instances: slices.Clone(e.Instances)}
-	for _, name := range slices.Sorted(maps.Keys(e.Nodes)) { // in an order: a failure can be played again
+	for _, name := range slices.Sorted(maps.Keys(e.Nodes)) { // in a fixed order, so that a failure can be repeated
 		switch rapid.IntRange(0, 9).Draw(t, "what of "+name) {
 		case 0:
 			delete(next.Nodes, name)
@@ -99,7 +99,7 @@ func (e estate) change(t *rapid.T) estate {
 	return next
 }
 
-// exclusive says whether a member has its node to itself.
+// exclusive reports whether a member has its node alone.
 func exclusive(eff *schema.Effective, key schema.Key, m plan.Member) bool {
 	for _, r := range eff.Instance(key).Roles {
 		if r.Name == m.Role {
@@ -109,7 +109,8 @@ func exclusive(eff *schema.Effective, key schema.Key, m plan.Member) bool {
 	return true
 }
 
-// checkPlacement is what holds of every placement over what was before.
+// checkPlacement checks the invariants of every placement, given the observations before
+// it.
 func checkPlacement(t *rapid.T, eff *schema.Effective, before map[schema.Key]plan.Observed, placed plan.Placement) {
 	type seat struct {
 		key    schema.Key
@@ -138,7 +139,7 @@ func checkPlacement(t *rapid.T, eff *schema.Effective, before map[schema.Key]pla
 			require.Contains(t, n.Spec.Roles, role.NodeRole)
 			seats[m.Node] = append(seats[m.Node], seat{key, m.Name, exclusive(eff, key, m)})
 			if was[m.Name].Node == m.Node {
-				continue // what is there may stay
+				continue // an existing unit may stay
 			}
 			require.False(t, n.Spec.Cordoned)
 			require.Contains(t, []string{"", key.Tenant, key.ProjectID()}, n.Spec.Reserved)
@@ -166,7 +167,7 @@ func checkPlacement(t *rapid.T, eff *schema.Effective, before map[schema.Key]pla
 			require.False(t, s.alone && len(on) > 1, "%s is the node of %v", node, on)
 		}
 	}
-	// A node that a unit leaves is free only once it has left.
+	// A node becomes free only after its unit has left.
 	for key, o := range before {
 		if o.Unit == nil {
 			continue
@@ -182,9 +183,9 @@ func checkPlacement(t *rapid.T, eff *schema.Effective, before map[schema.Key]pla
 	}
 }
 
-// A world lives through changes. Whatever people declare: plans are sound,
-// placements respect everybody, and applying a plan leaves nothing to do.
-func TestLives(t *testing.T) {
+// In any history of plausible edits the plans and placements keep their
+// invariants, and applying a plan leaves nothing to do.
+func TestPlansConvergeInAnyHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &world{real: map[schema.Key]plan.Observed{}}
 		e := drawEstate(t)
@@ -201,13 +202,13 @@ func TestLives(t *testing.T) {
 				}
 			}
 
-			// The order of maps is nothing to go by.
+			// The order of maps does not matter.
 			require.Equal(t, text(ps), text(w.plans(shuffled(eff))))
 
 			for _, p := range ps {
 				w.apply(p)
 			}
-			// What waited for a node may go on, and then all is quiet.
+			// Units that waited for a node may continue; then the estate converges.
 			for range len(e.Nodes) + 2 {
 				for _, p := range w.plans(eff) {
 					w.apply(p)
@@ -217,7 +218,7 @@ func TestLives(t *testing.T) {
 				require.Empty(t, p.Actions, "%s never comes to rest:\n%s", p.Key, text([]plan.Plan{p}))
 			}
 
-			// A stranger's arrival moves nobody.
+			// A new instance of another project moves no member.
 			calm := plan.Place(eff, w.mem)
 			guest := drawInstance(t, "a.aaa/guest")
 			with := estate{Nodes: e.Nodes, Instances: append(slices.Clone(e.Instances), guest)}
@@ -232,8 +233,8 @@ func TestLives(t *testing.T) {
 	})
 }
 
-// Nothing is known: nothing is done, whatever is declared.
-func TestUnknownDoesNothing(t *testing.T) {
+// A unit with an unknown presence has no action, for any declaration.
+func TestUnknownPresencePlansNoAction(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &world{real: map[schema.Key]plan.Observed{}}
 		e := drawEstate(t)
@@ -254,7 +255,7 @@ func TestUnknownDoesNothing(t *testing.T) {
 	})
 }
 
-// shuffled is eff with its maps made anew, in another order.
+// shuffled returns eff with new maps in another order.
 func shuffled(eff *schema.Effective) *schema.Effective {
 	var all []*schema.EffectiveInstance
 	for _, i := range eff.All() {

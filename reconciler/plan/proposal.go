@@ -7,20 +7,20 @@ import (
 	"berth/schema/authority"
 )
 
-// CodePartialMove is the code of the finding that a change moves a document from one
-// tenant to another, and that only the deletion or only the creation comes into
-// force. The message begins with what the merge does and what it does not do.
+// CodePartialMove is the code of a finding about a document that moves between tenants
+// while only its deletion or only its creation comes into force. The message begins with
+// the effect of the merge on both sides.
 const CodePartialMove = "deletion.partial-move"
 
 // Proposal is the effect of one change to an estate: the Plans of every unit it
 // touches, and what blocks it. A comment, a check and `berth plan` show it.
 type Proposal struct {
 	Format      string              `json:"format"` // plan.Format
-	Base        string              `json:"base"`   // commit it is made against
+	Base        string              `json:"base"`   // commit that the change is compared with
 	Head        string              `json:"head"`
 	Digest      string              `json:"digest"`              // over the digests of Plans
 	Assumed     bool                `json:"assumed,omitempty"`   // without a status branch: Base is assumed to run as declared
-	Note        string              `json:"note,omitempty"`      // in a local checkout: why Berth's plan may differ, and what to do; a sentence
+	Note        string              `json:"note,omitempty"`      // in a local checkout: reason why Berth's plan may differ, and the next step; a sentence
 	Conflicts   []string            `json:"conflicts,omitempty"` // files head and base both changed
 	Diagnostics []schema.Diagnostic `json:"diagnostics"`
 	Documents   []DocumentChange    `json:"documents"`           // the changed documents, sorted by file
@@ -33,8 +33,8 @@ type Proposal struct {
 	// Authority is the permission that each changed document needs, and the decision
 	// about it; empty where permissions are not checked.
 	Authority []authority.Decision `json:"authority,omitempty"`
-	// Impacted are the instances in force that policy denies after the change and
-	// not before, or the other way round, with their fate.
+	// Impacted are the instances in force that policy denies only after the change, or
+	// only before it, with their fate.
 	Impacted []schema.Noncompliance `json:"impacted,omitempty"`
 }
 
@@ -42,11 +42,11 @@ type Proposal struct {
 type DocumentChange struct {
 	Key    schema.Key `json:"key,omitzero"` // zero where the file has no key
 	File   string     `json:"file"`
-	From   string     `json:"from,omitempty"` // its earlier path, for a move by uid
+	From   string     `json:"from,omitempty"` // earlier path of a document that moved, found by uid
 	Change string     `json:"change"`         // added, modified, deleted, moved
 }
 
-// Held is a document that does not come into force, and why. An earlier version
+// Held is a document that does not come into force, with the reason. An earlier version
 // stays in force.
 type Held struct {
 	Key     schema.Key `json:"key,omitzero"`
@@ -70,14 +70,14 @@ func (h Held) Why() string {
 	return h.Reason
 }
 
-// Comes reports whether a unit is in Released: what blocks it does not block this
-// change.
+// Comes reports whether a unit is in Released. A block on such a unit does not block
+// this change.
 func (p *Proposal) Comes(key schema.Key) bool {
 	_, ok := slices.BinarySearchFunc(p.Released, key, schema.Key.Compare)
 	return ok
 }
 
-// Blocked reports whether a merge would not do what the change asks.
+// Blocked reports whether a merge would not bring the whole change into force.
 func (p *Proposal) Blocked() bool {
 	if len(p.Conflicts)+len(p.Held) > 0 || schema.HasErrors(p.Diagnostics) {
 		return true
@@ -115,17 +115,17 @@ type Rollout struct {
 type UnitProgress struct {
 	Key     schema.Key     `json:"key"`
 	Phase   Phase          `json:"phase"`
-	Done    int            `json:"done"`  // actions done
-	Total   int            `json:"total"` // actions planned
+	Done    int            `json:"done"`  // completed actions
+	Total   int            `json:"total"` // planned actions
 	Settled bool           `json:"settled"`
 	Members []MemberStatus `json:"members,omitempty"`
 	Failure string         `json:"failure,omitempty"`
-	Seconds float64        `json:"seconds,omitempty"` // from the merge being seen to settled
+	Seconds float64        `json:"seconds,omitempty"` // from detection of the merge until settled
 
 	// At is the current step, or the one that failed: "join worker-1 on gpu-2".
 	At string `json:"at,omitempty"`
-	// TakenOver is the commit that changed the unit before this roll-out was done
-	// with it; "" if none.
+	// TakenOver is the commit that changed the unit before this roll-out finished it; ""
+	// if none.
 	TakenOver string `json:"taken_over,omitempty"`
 	// Stale is why the unit is held: its plan differs from the reviewed one.
 	Stale *StalePlan `json:"stale,omitempty"`

@@ -9,16 +9,16 @@ import (
 	"berth/schema/authority"
 )
 
-// ProposeInput is what a Proposal is made from: both sides of a change, as they
-// would be in force, and what is remembered of the units.
+// ProposeInput is the input for a Proposal: both sides of a change as they would be in
+// force, and the recorded statuses of the units.
 type ProposeInput struct {
 	Base, Head                   string            // commits
-	BaseEffective, HeadEffective *schema.Effective // head merged into base; nil where it cannot be told
-	// PendingEffective is what the next merge brings whatever it changes, where that
-	// is something else than BaseEffective; else nil.
+	BaseEffective, HeadEffective *schema.Effective // head merged into base; nil if unknown
+	// PendingEffective is the result of the next merge without this change, if it
+	// differs from BaseEffective; else nil.
 	PendingEffective *schema.Effective
-	// Memory is nil where nobody keeps one: then the units of Base are taken to
-	// run as declared.
+	// Memory is nil without a status branch. The units of Base are then assumed to run
+	// as declared.
 	Memory      *Memory
 	Documents   []DocumentChange
 	Diagnostics []schema.Diagnostic
@@ -26,18 +26,16 @@ type ProposeInput struct {
 	Held        []Held
 	Authority   []authority.Decision
 	Impacted    []schema.Noncompliance
-	// Rules are those of a runtime backend, nil for one that is not known.
+	// Rules returns the rules of a runtime backend, or nil for an unknown one.
 	Rules func(backend string) Rules
-	// Placer places both sides: what it placed before it need not place again.
-	// nil: one that has placed nothing.
+	// Placer places both sides and reuses earlier results; nil: a new Placer.
 	Placer *Placer
 }
 
-// Propose plans the units a change touches: those whose effective values,
-// denial or placement differ between base and head. Other units may have work
-// pending; it is none of this change's and is not shown. The plans rest on the
-// structural observations in memory, so that everyone computes the same bytes;
-// a unit nobody remembers is taken to be absent.
+// Propose plans the units that a change touches: their effective values, denial or
+// placement differ between base and head. Pending work of other units is not part of
+// this change and not shown. The plans use the structural observations in memory, so
+// every caller computes the same bytes. A unit without a record counts as absent.
 func Propose(in ProposeInput) Proposal {
 	p := Proposal{
 		Format: Format, Base: in.Base, Head: in.Head, Conflicts: in.Conflicts,
@@ -61,8 +59,8 @@ func Propose(in ProposeInput) Proposal {
 	return p
 }
 
-// assumed is the memory of a world in which everything of eff runs as declared,
-// as far as it can be placed.
+// assumed returns the memory of an estate in which every placed unit of eff runs as
+// declared.
 func assumed(eff *schema.Effective, placer *Placer) Memory {
 	var all []*Status
 	placed := placer.Place(eff, Memory{})
@@ -86,7 +84,7 @@ func assumed(eff *schema.Effective, placer *Placer) Memory {
 	return Remember(all...)
 }
 
-// units makes the plans of what differs.
+// units makes the plans of the units that differ.
 func (p *Proposal) units(in ProposeInput) {
 	base := side{in.BaseEffective, in.Placer.Place(in.BaseEffective, *in.Memory)}
 	head := side{in.HeadEffective, in.Placer.Place(in.HeadEffective, *in.Memory)}
@@ -116,7 +114,7 @@ func (p *Proposal) units(in ProposeInput) {
 	}
 }
 
-// rules are those of the backend that has or gets the unit.
+// rules returns the rules of the backend that has or gets the unit.
 func (in *ProposeInput) rules(key schema.Key, after *schema.EffectiveInstance, o Observed) Rules {
 	backend := ""
 	switch {
@@ -133,7 +131,7 @@ func (in *ProposeInput) rules(key schema.Key, after *schema.EffectiveInstance, o
 	return in.Rules(backend)
 }
 
-// observed is the structural observation that memory holds of a unit.
+// observed returns the structural observation of a unit from memory.
 func (m Memory) observed(key schema.Key) Observed {
 	st := m.Get(key)
 	switch {
@@ -145,14 +143,14 @@ func (m Memory) observed(key schema.Key) Observed {
 	return *st.Observed
 }
 
-// side is one side of a change, ready to be compared by key.
+// side is one side of a change, indexed by key.
 type side struct {
 	eff    *schema.Effective
 	placed Placement
 }
 
-// candidates are, sorted, the units that may mean something else on the two
-// sides, and what else is declared there and refused.
+// candidates returns, sorted, the units that may differ between the two sides, and the
+// other declared units that policy denies.
 func candidates(base, head side) []schema.Key {
 	keys := map[schema.Key]bool{}
 	for key := range schema.Differing(base.eff, head.eff) {
@@ -180,8 +178,8 @@ func candidates(base, head side) []schema.Key {
 	return slices.SortedFunc(maps.Keys(keys), schema.Key.Compare)
 }
 
-// same says whether key means the same on both sides. Where a rule stands in
-// its file means nothing.
+// same reports whether the unit of key is equal on both sides. The position of a rule in
+// its file does not count.
 func (s side) same(o side, key schema.Key) bool {
 	a, b := s.placed.Instance(s.eff, key), o.placed.Instance(o.eff, key)
 	if (a == nil) != (b == nil) || a != b && !reflect.DeepEqual(a, b) {
@@ -193,7 +191,7 @@ func (s side) same(o side, key schema.Key) bool {
 		return false
 	}
 	return slices.EqualFunc(s.placed.Members(key), o.placed.Members(key), func(x, y Member) bool {
-		x.Reason, y.Reason = "", "" // other free nodes are no other placement
+		x.Reason, y.Reason = "", "" // a different choice of free nodes is not a change of placement
 		return reflect.DeepEqual(x, y)
 	}) && slices.EqualFunc(s.placed.Unplaced(key), o.placed.Unplaced(key), func(x, y Blocked) bool {
 		return x.Code == y.Code && x.Wait == y.Wait

@@ -10,8 +10,8 @@ import (
 	"berth/schema"
 )
 
-// lab is an estate of one controller and a number of workers, with instances
-// of so many workers each.
+// lab is an estate of one controller and a number of workers. The map gives the number
+// of workers of each instance.
 func lab(nodes int, instances map[string]int) *schema.Effective {
 	e := estate{Nodes: map[string]schema.NodeSpec{"lab": {Roles: []string{"controller"}}}}
 	for n := range nodes {
@@ -29,7 +29,7 @@ func lab(nodes int, instances map[string]int) *schema.Effective {
 	return e.effective()
 }
 
-// settled is a world in which eff runs.
+// settled returns a world in which eff runs.
 func settled(eff *schema.Effective) *world {
 	w := &world{real: map[schema.Key]plan.Observed{}}
 	for _, p := range w.plans(eff) {
@@ -56,10 +56,10 @@ func units(p plan.Proposal) []string {
 	return out
 }
 
-func TestProposeShowsWhatTheChangeTouches(t *testing.T) {
+func TestProposeShowsOnlyChangedUnits(t *testing.T) {
 	base := lab(6, map[string]int{"a.one/x": 1, "a.one/y": 1, "b.two/z": 2})
 	w := settled(base)
-	w.mem.Get(keyOf("a.one/y")).Observed.Members[1].State = plan.Stopped // pending, and none of the change's
+	w.mem.Get(keyOf("a.one/y")).Observed.Members[1].State = plan.Stopped // pending work that is not part of the change
 
 	require.Empty(t, units(propose(base, base, w.mem)))
 	require.Empty(t, units(propose(base, lab(6, map[string]int{"a.one/x": 1, "a.one/y": 1, "b.two/z": 2}), w.mem)), "equal, if not the same")
@@ -70,12 +70,12 @@ func TestProposeShowsWhatTheChangeTouches(t *testing.T) {
 
 	gone := propose(base, lab(6, map[string]int{"a.one/x": 1, "a.one/y": 1}), w.mem)
 	require.Equal(t, []string{"b.two/z"}, units(gone))
-	require.True(t, gone.Plans[0].Actions[0].Impact.EndsJobs, "the backend is known from what is on record")
+	require.True(t, gone.Plans[0].Actions[0].Impact.EndsJobs, "the backend comes from the record")
 	require.True(t, gone.Changes())
 	require.False(t, gone.Blocked())
 }
 
-func TestProposeRefused(t *testing.T) {
+func TestProposeShowsDenial(t *testing.T) {
 	base := lab(3, map[string]int{"a.one/x": 1})
 	head := lab(3, map[string]int{"a.one/x": 1})
 	decide(head, schema.Decision{Key: keyOf("a.one/x"), Field: "spec.app", Verdict: schema.Deny, Rule: "hard_deny", Message: "no"})
@@ -86,8 +86,9 @@ func TestProposeRefused(t *testing.T) {
 	require.Equal(t, head.Decisions(), p.Decisions)
 }
 
-// What comes with any merge and is blocked is in no change's way.
-func TestReleasedAndBlocked(t *testing.T) {
+// A block on a unit that comes into force with any merge does not block this
+// change.
+func TestBlockedReleasedUnitDoesNotBlockChange(t *testing.T) {
 	stuck := plan.Plan{Key: keyOf("a.one/x"), Blocked: []plan.Blocked{{Code: plan.CodeNoNode}}}
 	p := plan.Proposal{Plans: []plan.Plan{stuck}, Released: []schema.Key{keyOf("a.one/w"), keyOf("a.one/x")}}
 	require.False(t, p.Blocked())
@@ -118,9 +119,8 @@ func TestProposeFromMemory(t *testing.T) {
 	}
 }
 
-// What a decision meant for a unit binds no later one until somebody may have
-// acted on it.
-func TestPlaceBeforeAnybodyLooked(t *testing.T) {
+// An assignment binds no later one until an action may have used it.
+func TestAssignmentWithoutObservationIsNotBinding(t *testing.T) {
 	key := keyOf("a.one/x")
 	first := lab(2, map[string]int{"a.one/x": 1})
 	var members []plan.MemberStatus
@@ -135,15 +135,15 @@ func TestPlaceBeforeAnybodyLooked(t *testing.T) {
 		node  string
 	}{
 		{plan.PhaseRequested, "gpu-0001"},
-		{plan.PhaseDeploying, "gpu-0000"}, // it may be there
+		{plan.PhaseDeploying, "gpu-0000"}, // the unit may exist there
 	} {
 		placed := plan.Place(next, plan.Remember(&plan.Status{Key: key, Phase: c.phase, Members: members}))
 		require.Equal(t, c.node, placed.Members(key)[1].Node, c.phase)
 	}
 }
 
-// The digest stands for what a merge does, not for how it came about.
-func TestProposalDigest(t *testing.T) {
+// The digest covers the effect of a merge, not the way to it.
+func TestProposalDigestCoversOnlyTheEffect(t *testing.T) {
 	base := lab(4, map[string]int{"a.one/x": 1})
 	w := settled(base)
 	two := propose(base, lab(4, map[string]int{"a.one/x": 2}), w.mem)
@@ -164,7 +164,7 @@ func BenchmarkPropose(b *testing.B) {
 	mem := settled(base).mem
 	many["t1.p/i1"] = 3
 	head := lab(2100, many)
-	for k, i := range base.All() { // the reader shares what did not change
+	for k, i := range base.All() { // the reader shares unchanged values
 		if k != keyOf("t1.p/i1") {
 			projectOf(head, k).Instances[k.Name] = i
 		}

@@ -10,13 +10,13 @@ import (
 // Check is one named check of a commit: a conclusion, a title and the reasons.
 type Check struct {
 	Name       string     // such as "berth/plan"
-	Key        string     // of all that is shown: equal keys, equal checks; at most 200 characters
-	Conclusion Conclusion // what a required check goes by
+	Key        string     // covers the displayed content: equal keys, equal checks; at most 200 characters
+	Conclusion Conclusion // result for a required check
 	Title      string     // one line, at most 140 characters
-	Summary    string     // harmless Markdown
-	// Notes are shown beside lines of the change; other findings are in Summary.
+	Summary    string     // Markdown, escaped
+	// Notes are shown at lines of the change; other findings are in Summary.
 	Notes []schema.Diagnostic
-	// Pull is the pull request that shows it; 0: none. Key does not cover it.
+	// Pull is the pull request that shows the check; 0: none. Key does not cover it.
 	Pull int `json:"-"`
 }
 
@@ -30,18 +30,17 @@ const (
 	Failure Conclusion = "failure"
 )
 
-// Names of the checks: the documents are valid, which needs no cluster; and a merge
-// is permitted and possible.
+// Names of the checks. The first says that the documents are valid and needs no cluster.
+// The second says that a merge is permitted and possible.
 const (
 	CheckValidate = "berth/validate"
 	CheckPlan     = "berth/plan"
 )
 
-// Review is the plan that a pull request showed last, kept on berth/status as
-// pulls/<number>.yaml from before it is shown until its roll-out ends. After the
-// merge, a unit is changed only by the plan that was shown (promise 1 of DESIGN §1),
-// and Review records which plan that is. It grants no permission; it can only hold a
-// unit.
+// Review is the plan that a pull request last showed. It is kept on berth/status as
+// pulls/<number>.yaml from before its publication until its roll-out ends. After the
+// merge, a unit is changed only by the plan that was shown (promise 1 of DESIGN §1), and
+// Review records that plan. It grants no permission; it can only hold a unit.
 type Review struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"` // PullReview
@@ -54,27 +53,26 @@ type Review struct {
 	Applies []ApplyShown `json:"applies,omitempty"`
 }
 
-// ApplyShown is the posted plan of a command to apply a commit. A command given
-// after that counts as given with knowledge of it.
+// ApplyShown is the posted plan of a command to apply a commit. A later command counts
+// as approval of that plan.
 type ApplyShown struct {
-	Commit string    `json:"commit"` // of main
-	Digest string    `json:"digest"` // of the documents that come into force, and what that does
-	Told   time.Time `json:"told"`   // when it had been posted
+	Commit string    `json:"commit"` // commit of main
+	Digest string    `json:"digest"` // of the documents that come into force, and of their effect
+	Told   time.Time `json:"told"`   // time when it was posted
 }
 
 // Shown is one result on a pull request. The zero value was never shown.
 type Shown struct {
-	Head   string `json:"head,omitempty"`   // commit that was planned
-	Base   string `json:"base,omitempty"`   // commit of main it was merged into for it
-	Digest string `json:"digest,omitempty"` // of the Proposal; "": it could not be planned
-	// Key covers everything shown but Base. While it is the same, the comment stays,
-	// and names the Base it was made with.
+	Head   string `json:"head,omitempty"`   // planned commit
+	Base   string `json:"base,omitempty"`   // commit of main that it was merged into
+	Digest string `json:"digest,omitempty"` // of the Proposal; "": planning failed
+	// Key covers the displayed content except Base. While Key is equal, the comment
+	// stays and names the Base of its first version.
 	Key string `json:"key,omitempty"`
-	// Passed says that the check succeeded, so a user could merge without waiting
-	// for another.
+	// Passed reports that the check succeeded, so a user could merge.
 	Passed bool `json:"passed,omitempty"`
-	// At is when it was planned, from the live state of that time; zero: unknown. Since
-	// is how it differs from the plan of the head before, in steps.
+	// At is the time of planning, from the live state at that time; zero: unknown. Since
+	// is the difference in steps from the plan of the previous head.
 	At    time.Time      `json:"at,omitzero"`
 	Since []DiffLine     `json:"since,omitempty"`
 	Units []ReviewedUnit `json:"units,omitempty"` // sorted by key
@@ -93,29 +91,29 @@ func (s *Shown) Jobs() []UnitJobs {
 	return out
 }
 
-// ReviewedUnit is the plan of one unit as it was shown: enough to recognise it, and
-// to describe how a later one differs.
+// ReviewedUnit is the displayed plan of one unit. It is enough to identify the
+// plan and to describe how a later one differs.
 type ReviewedUnit struct {
 	Key    schema.Key `json:"key"`
 	Digest string     `json:"digest"`
-	Steps  []string   `json:"steps,omitempty"` // what it does, a line each, in order
-	Facts  []string   `json:"facts,omitempty"` // what it rests on, a line each: members, nodes, states
-	Jobs   *Jobs      `json:"jobs,omitempty"`  // on it when it was planned; nil: nobody knows
+	Steps  []string   `json:"steps,omitempty"` // actions, one line each, in order
+	Facts  []string   `json:"facts,omitempty"` // inputs, one line each: members, nodes, states
+	Jobs   *Jobs      `json:"jobs,omitempty"`  // jobs at the time of planning; nil: unknown
 }
 
 // KindReview is the kind of a Review's document.
 const KindReview = "PullReview"
 
-// MaxReviewedUnits is how many units a Shown keeps in words, and MaxMoreUnits how
-// many more it can recognise. What is beyond was not reviewed.
+// MaxReviewedUnits limits the units of a Shown with text. MaxMoreUnits limits the
+// further units with a digest only. Units beyond both limits count as not reviewed.
 const (
 	MaxReviewedUnits = 2000
 	MaxMoreUnits     = 10_000
-	maxReviewedBytes = 400 << 10 // of steps and facts, of all units together
+	maxReviewedBytes = 400 << 10 // steps and facts of all units
 )
 
-// Keep puts units into s, within its limits. Of units beyond them it keeps the
-// digest, or the digest of that.
+// Keep puts units into s, within its limits. Units beyond the size limit keep only their
+// digest; units beyond MaxReviewedUnits are kept as MoreUnit.
 func (s *Shown) Keep(units []ReviewedUnit) {
 	s.Units, s.More = nil, nil
 	bytes := 0

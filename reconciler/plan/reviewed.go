@@ -102,8 +102,7 @@ func Facts(p Plan, o Observed) []string {
 	return append(bounded(out), restMark+digest([]any{p.Before, p.After, p.Observed})[:12])
 }
 
-// restMark begins the fact with the digest of everything that the other facts leave
-// out.
+// restMark begins the fact with the digest of everything that the other facts leave out.
 const restMark = "all of it: "
 
 func orNone(s string) string {
@@ -113,8 +112,8 @@ func orNone(s string) string {
 	return s
 }
 
-// bounded returns lines within the limits of a review. It replaces what it leaves
-// out by its digest, so every difference stays visible.
+// bounded returns lines within the limits of a review. A digest replaces the omitted
+// lines, so every difference stays visible.
 func bounded(lines []string) []string {
 	for i, l := range lines {
 		if r := []rune(l); len(r) > maxReviewedText {
@@ -128,8 +127,8 @@ func bounded(lines []string) []string {
 	return lines
 }
 
-// Stale returns how the current plan, which was made from o, differs from the
-// reviewed one, which is nil if there was no review. It is nil if the plans are
+// Stale returns the difference between the reviewed plan and the current one, which was
+// made from o. reviewed is nil without a review. The result is nil if the plans are
 // equal.
 func Stale(reviewed *ReviewedUnit, now Plan, o Observed) *StalePlan {
 	s := &StalePlan{Now: now.Digest}
@@ -141,7 +140,7 @@ func Stale(reviewed *ReviewedUnit, now Plan, o Observed) *StalePlan {
 		was, s.Reviewed = *reviewed, reviewed.Digest
 	}
 	part := func(name string, a, b []string) {
-		// A review that is read back from a branch can have any length.
+		// A review from a branch can have any length.
 		if lines := difference(a[:min(len(a), maxReviewed+1)], b[:min(len(b), maxReviewed+1)]); len(lines) > 0 {
 			s.Diff = append(append(s.Diff, DiffLine{"@", name}), lines...)
 		}
@@ -165,7 +164,7 @@ func worded(facts []string) []string {
 }
 
 // difference returns the differing lines of two short lists, with one unchanged line
-// around them; nil if they are equal.
+// around them; nil if the lists are equal.
 func difference(a, b []string) []DiffLine {
 	// Longest common subsequence; both are bounded.
 	n := make([][]int, len(a)+1)
@@ -205,8 +204,8 @@ func difference(a, b []string) []DiffLine {
 	return out
 }
 
-// Since returns how the steps of now differ from those of before, as PullContext
-// has it. While the head stays, so does the difference from the head before.
+// Since returns the difference in steps between before and now, as PullContext has it.
+// It stays the same while the head stays the same.
 func Since(before, now *Shown) []DiffLine {
 	switch {
 	case before == nil || before.Digest == "" || now.Digest == "":
@@ -250,5 +249,5 @@ func Since(before, now *Shown) []DiffLine {
 	return out
 }
 
-// maxSince is the most lines of a difference between two heads.
+// maxSince limits the lines of a difference between two heads.
 const maxSince = 12

@@ -12,8 +12,8 @@ import (
 	"berth/schema"
 )
 
-// reviewable is a plan for an instance with n workers, of which so many run on
-// nodes of that name, and the observation it was made from.
+// reviewable returns a plan for an instance with wanted workers, of which there run on
+// nodes with that name, and the observation of the plan.
 func reviewable(there, wanted int, node, motd string, state plan.MemberState) (plan.Plan, plan.Observed) {
 	key := schema.InstanceKey("physics", "lhc", "train")
 	unit := func(workers int, config string) *plan.Unit {
@@ -53,7 +53,7 @@ func words(s *plan.StalePlan) string {
 	return b.String()
 }
 
-func TestWhatWentStaleIsToldInWords(t *testing.T) {
+func TestStalePlanIsDescribed(t *testing.T) {
 	p, o := reviewable(2, 3, "gpu", "old", plan.MemberState{})
 	reviewed := plan.Reviewed(p, o)
 	require.Nil(t, plan.Stale(&reviewed, p, o), "the same plan is not stale")
@@ -64,25 +64,25 @@ func TestWhatWentStaleIsToldInWords(t *testing.T) {
 	require.Equal(t, now.Digest, s.Now)
 	require.Contains(t, words(s), "+ start worker-1 on gpu-1")
 	require.Contains(t, words(s), "- worker-1 on gpu-1 is running\n+ worker-1 on gpu-1 is stopped")
-	require.NotContains(t, words(s), "controller-0 on lab-1 is running", "what is the same is not told, but next to what is not")
+	require.NotContains(t, words(s), "controller-0 on lab-1 is running", "unchanged lines appear only beside changed ones")
 
 	now, seen = reviewable(2, 3, "gpu", "new", plan.MemberState{})
 	require.Contains(t, words(plan.Stale(&reviewed, now, seen)), "+   config.motd: old → new")
 
 	s = plan.Stale(nil, now, seen)
 	require.Empty(t, s.Reviewed)
-	require.Contains(t, words(s), "+ join worker-2 on gpu-2", "who saw nothing is shown all of it")
+	require.Contains(t, words(s), "+ join worker-2 on gpu-2", "without a review all steps are shown")
 	require.NotContains(t, words(s), "\n- ")
 
-	// What is made from nothing has no difference but in what it is made with.
+	// A creation differs only in its inputs.
 	p, o = reviewable(-1, 1, "gpu", "old", plan.MemberState{})
 	reviewed = plan.Reviewed(p, o)
 	now, seen = reviewable(-1, 1, "gpu", "new", plan.MemberState{})
 	require.Contains(t, words(plan.Stale(&reviewed, now, seen)), "- made with config.motd = old\n+ made with config.motd = new")
 }
 
-// A review that somebody wrote by hand costs no more than one of ours.
-func TestAReviewOfAnySizeIsCompared(t *testing.T) {
+// A hand-written review of any size costs no more to compare than one from Berth.
+func TestStaleAcceptsReviewOfAnySize(t *testing.T) {
 	p, o := reviewable(2, 3, "gpu", "old", plan.MemberState{})
 	huge := plan.ReviewedUnit{Key: p.Key, Digest: "x"}
 	for i := range 200_000 {
@@ -94,9 +94,9 @@ func TestAReviewOfAnySizeIsCompared(t *testing.T) {
 	require.Equal(t, "@", s.Diff[len(s.Diff)-1].Sign)
 }
 
-// Two plans with different digests differ in words too, or nobody could say yes
-// to one of them; and what is kept of each is bounded.
-func TestPlansThatDifferDifferInWords(t *testing.T) {
+// Two plans with different digests have different text, so that a user can approve
+// one of them. The kept text of each is bounded.
+func TestDifferentPlansHaveDifferentText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		draw := func(name string) (plan.Plan, plan.Observed) {
 			state := plan.MemberState{Name: rapid.SampledFrom([]string{"", "worker-0", "worker-1"}).Draw(t, name+" of"),

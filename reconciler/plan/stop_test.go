@@ -9,9 +9,9 @@ import (
 	"berth/schema"
 )
 
-// What is to stand still is stopped where it is, also where policy leaves it no
-// place any more: it is not moved first, and nothing new is housed for it.
-func TestWhatHasNoPlaceAnyMoreCanBeStopped(t *testing.T) {
+// A unit stops on its current nodes even if policy allows none of them. It is not
+// moved first, and no member is added.
+func TestStopNeedsNoAllowedNode(t *testing.T) {
 	key := schema.InstanceKey("physics", "lhc", "train")
 	inst := schema.EffectiveInstance{Key: key, App: "batch", Version: "v1", RuntimeBackend: "bare_metal", DesiredState: schema.DesiredRunning,
 		Roles: []schema.EffectiveRole{{Name: "controller", NodeRole: "controller", ControlPlane: true, Count: 1}, {Name: "worker", NodeRole: "worker", Count: 1}}}

@@ -6,17 +6,17 @@ import (
 	"berth/schema"
 )
 
-// ThingStatus is the status document of something declared that is no unit: a
-// shared runtime, an attachment, an artifact, a version of an app, a node.
-// Memory, never permission.
+// ThingStatus is the status document of a declared resource other than a unit: a shared
+// runtime, an attachment, an artifact, a version of an app or a node. It is memory,
+// never permission.
 type ThingStatus struct {
 	APIVersion    string          `json:"apiVersion"`
 	Kind          string          `json:"kind"` // the declared kind and "Status", such as ArtifactStatus
 	Key           schema.Key      `json:"key"`
 	UID           string          `json:"uid,omitempty"`            // of its document, if that has one
-	Phase         string          `json:"phase"`                    // of the kind's own life, such as registered
+	Phase         string          `json:"phase"`                    // phase of this kind, such as registered
 	Conditions    []Condition     `json:"conditions,omitempty"`     // sorted by type
 	Revision      string          `json:"revision,omitempty"`       // config commit it follows
 	CorrelationID string          `json:"correlation_id,omitempty"` // of the change it follows
-	Detail        json.RawMessage `json:"detail,omitempty"`         // what is known besides; canonical JSON object
+	Detail        json.RawMessage `json:"detail,omitempty"`         // further facts; canonical JSON object
 }

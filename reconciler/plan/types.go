@@ -12,7 +12,7 @@ import (
 const Format = "berth.plan/v1"
 
 // Member is one member of an instance on a node. Its name is role-index, such as
-// worker-0, and stays with it; the index of a removed member may be used again.
+// worker-0, and never changes. The index of a removed member may be reused.
 type Member struct {
 	Name         string       `json:"name"`
 	Role         string       `json:"role"`
@@ -24,12 +24,12 @@ type Member struct {
 	SKU          string       `json:"sku"`
 	CPUs         int          `json:"cpus"`
 	MemoryMiB    int          `json:"memory_mib"`
-	GPUs         []schema.GPU `json:"gpus,omitempty"`   // what of the node's GPUs the member has, devices included
-	Misfit       bool         `json:"misfit,omitempty"` // not what the instance asks for now; moves when a node that is comes free
-	Reason       string       `json:"-"`                // why this node; shown, not digested
+	GPUs         []schema.GPU `json:"gpus,omitempty"`   // GPUs of the node that the member has, with devices
+	Misfit       bool         `json:"misfit,omitempty"` // does not match the current request; moves when a matching node is free
+	Reason       string       `json:"-"`                // reason for this node; displayed, not digested
 }
 
-// Unit is an instance with its members: what a runtime creates, and records.
+// Unit is an instance with its members: the unit that a runtime creates and records.
 type Unit struct {
 	Instance schema.EffectiveInstance `json:"instance"`
 	Members  []Member                 `json:"members"` // control plane first, then by role and index
@@ -54,7 +54,7 @@ func (u *Unit) first(is func(Member) bool) (Member, bool) {
 	return Member{}, false
 }
 
-// Presence says whether a unit exists. Unknown never creates or deletes anything
+// Presence is the existence of a unit. Unknown never creates or deletes anything
 // (DESIGN §6).
 type Presence string
 
@@ -70,15 +70,14 @@ type MemberState struct {
 	Name   string `json:"name"`
 	Node   string `json:"node"`
 	State  State  `json:"state"`
-	Detail string `json:"detail,omitempty"` // for people; not digested
+	Detail string `json:"detail,omitempty"` // free text; not digested
 }
 
 // State of a member.
 type State string
 
-// Running serves. Stopped is in place but not running, on request or by fault.
-// Draining finishes its jobs. Partial has joined incompletely. Unreachable did not
-// answer.
+// Running serves. Stopped exists and does not run, on request or by a fault. Draining
+// finishes its jobs. Partial has joined incompletely. Unreachable did not answer.
 const (
 	Running     State = "running"
 	Stopped     State = "stopped"
@@ -105,10 +104,10 @@ type Jobs struct {
 type Observed struct {
 	Key          schema.Key      `json:"key"`
 	Presence     Presence        `json:"presence"`
-	Reason       string          `json:"reason,omitempty"`   // why Unknown: which host, which operation, what it printed
-	Complete     bool            `json:"complete,omitempty"` // the unit was made to the end, not left half way
-	Unit         *Unit           `json:"unit,omitempty"`     // what was last applied, from the runtime's record; nil unless Present
-	Members      []MemberState   `json:"members,omitempty"`  // members that exist, by name
+	Reason       string          `json:"reason,omitempty"`   // reason for Unknown: host, operation and output
+	Complete     bool            `json:"complete,omitempty"` // creation finished
+	Unit         *Unit           `json:"unit,omitempty"`     // last applied unit, from the runtime's record; nil unless Present
+	Members      []MemberState   `json:"members,omitempty"`  // existing members, by name
 	Drift        []Drift         `json:"drift,omitempty"`
 	Jobs         Jobs            `json:"-"`
 	RuntimeState json.RawMessage `json:"-"` // the runtime's own facts for status: names, ports, versions
@@ -119,34 +118,34 @@ type Verb string
 
 // The verbs. Each is idempotent and can be resumed after a crash.
 const (
-	Create    Verb = "create"    // make the control plane, from nothing or from a half-made one
-	Configure Verb = "configure" // bring the control plane from Before to After
-	Join      Verb = "join"      // bring a member in
-	Leave     Verb = "leave"     // take a member out
+	Create    Verb = "create"    // create the control plane, from nothing or from an incomplete creation
+	Configure Verb = "configure" // change the control plane from Before to After
+	Join      Verb = "join"      // add a member
+	Leave     Verb = "leave"     // remove a member
 	Start     Verb = "start"     // start a member that should run
 	Stop      Verb = "stop"      // stop all members, keep their state
-	Delete    Verb = "delete"    // take the whole unit away
+	Delete    Verb = "delete"    // delete the whole unit
 )
 
 // Impact is the effect of an action on services, nodes and jobs.
 type Impact struct {
 	Restarts    []string `json:"restarts,omitempty"` // services that restart, such as "control plane"
 	Reconfigure bool     `json:"reconfigure,omitempty"`
-	Drains      []string `json:"drains,omitempty"`    // nodes that are drained first
-	EndsJobs    bool     `json:"ends_jobs,omitempty"` // jobs still there at the drain's deadline are cancelled
+	Drains      []string `json:"drains,omitempty"`    // nodes that drain first
+	EndsJobs    bool     `json:"ends_jobs,omitempty"` // cancels jobs that remain at the deadline of the drain
 	Note        string   `json:"note,omitempty"`
 }
 
 // Action is one step of a Plan.
 type Action struct {
-	ID      string     `json:"id"` // hash of what it does; with the attempt appended when it is run
+	ID      string     `json:"id"` // hash of the action; a run appends the attempt
 	Verb    Verb       `json:"verb"`
 	Key     schema.Key `json:"key"`
-	Member  string     `json:"member,omitempty"` // for join, leave, start; else all
+	Member  string     `json:"member,omitempty"` // for join, leave, start; otherwise all
 	Node    string     `json:"node,omitempty"`
 	Changes []Change   `json:"changes,omitempty"`
 	Reason  string     `json:"reason"`
-	Needs   []string   `json:"needs,omitempty"` // IDs that must be done first
+	Needs   []string   `json:"needs,omitempty"` // IDs of the actions to complete first
 	Impact  Impact     `json:"impact,omitzero"`
 }
 
@@ -158,11 +157,11 @@ type Change struct {
 	After  string `json:"after,omitempty"`
 }
 
-// Blocked says why a unit cannot be planned or must wait.
+// Blocked gives the reason why a unit cannot be planned or must wait.
 type Blocked struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
-	Wait    bool   `json:"wait,omitempty"` // true: looking again later may help
+	Wait    bool   `json:"wait,omitempty"` // true: a later observation may resolve it
 }
 
 // Plan is the whole intended change of one unit.
@@ -172,10 +171,10 @@ type Plan struct {
 	Digest   string            `json:"digest"`   // sha256 hex over actions, After and the structural facts of Before; never a commit, a time or a job count
 	Observed string            `json:"observed"` // digest of the structural observation it was made from
 	Before   *Unit             `json:"before,omitempty"`
-	After    *Unit             `json:"after,omitempty"` // nil: the unit is to go
+	After    *Unit             `json:"after,omitempty"` // nil: delete the unit
 	Actions  []Action          `json:"actions"`         // an order that satisfies Needs
 	Blocked  []Blocked         `json:"blocked,omitempty"`
-	Placed   map[string]string `json:"placed,omitempty"` // member: why it is on its node; shown, not digested
+	Placed   map[string]string `json:"placed,omitempty"` // member: reason for its node; displayed, not digested
 	Jobs     Jobs              `json:"-"`
 }
 
@@ -192,9 +191,9 @@ type Rules interface {
 // OutcomeState is the result of an Action.
 type OutcomeState string
 
-// Done was verified by reading back. Failed was tried. Skipped was not tried,
-// because an action that it needs failed. Uncertain lost contact in between. Waiting
-// is delayed by jobs or a drain, and is tried again later.
+// Done was verified by reading back. Failed was tried. Skipped was not tried, because an
+// action that it needs failed. Uncertain lost contact during the action. Waiting is
+// delayed by jobs or a drain, and is retried later.
 const (
 	Done      OutcomeState = "done"
 	Failed    OutcomeState = "failed"
@@ -209,7 +208,7 @@ type Outcome struct {
 	Verb     Verb          `json:"verb"`
 	Member   string        `json:"member,omitempty"`
 	State    OutcomeState  `json:"state"`
-	Error    string        `json:"error,omitempty"` // host, operation, what it printed; never a secret
+	Error    string        `json:"error,omitempty"` // host, operation and output; never a secret
 	Duration time.Duration `json:"duration_ns"`
 }
 
@@ -242,7 +241,7 @@ type Retry struct {
 	Attempts int       `json:"attempts"`
 	Next     time.Time `json:"next,omitzero"`
 	Reason   string    `json:"reason,omitempty"`
-	Terminal bool      `json:"terminal,omitempty"` // no more tries until the revision changes
+	Terminal bool      `json:"terminal,omitempty"` // no retry until the revision changes
 }
 
 // Status is the status document of one unit on berth/status. It is memory, never
@@ -261,18 +260,18 @@ type Status struct {
 	ControlPlaneScope string          `json:"control_plane_scope,omitempty"`
 	Conditions        []Condition     `json:"conditions,omitempty"` // sorted by type
 	Members           []MemberStatus  `json:"members,omitempty"`
-	Revision          string          `json:"revision,omitempty"`       // config commit last acted on
+	Revision          string          `json:"revision,omitempty"`       // last applied commit of the configuration
 	Digest            string          `json:"digest,omitempty"`         // of the plan last applied
-	CorrelationID     string          `json:"correlation_id,omitempty"` // of the change last acted on
+	CorrelationID     string          `json:"correlation_id,omitempty"` // of the last applied change
 	FailureReason     string          `json:"failure_reason,omitempty"`
-	Attempt           int             `json:"attempt"` // counts applied plans of the unit: part of Action.ID at the host
+	Attempt           int             `json:"attempt"` // number of applied plans of the unit: part of Action.ID at the host
 	Retry             *Retry          `json:"retry,omitempty"`
 	RuntimeState      json.RawMessage `json:"runtime_state,omitempty"`
-	Observed          *Observed       `json:"observed,omitempty"` // structural; what PR plans are made from
-	Review            *UnitReview     `json:"review,omitempty"`   // nil: none is awaited
-	// RequestedBy is who brought the document that created the instance, as the pull
-	// request or the signature proves it: a login, or the key of a service account.
-	// Later changes keep it. Empty: unknown.
+	Observed          *Observed       `json:"observed,omitempty"` // structural; input for plans of pull requests
+	Review            *UnitReview     `json:"review,omitempty"`   // nil: no review pending
+	// RequestedBy is the author of the document that created the instance, as the pull
+	// request or the signature proves: a login, or the key of a service account. Later
+	// changes keep it. Empty: unknown.
 	RequestedBy string `json:"requested_by,omitempty"`
 }
 
@@ -280,13 +279,13 @@ type Status struct {
 type MemberStatus struct {
 	Member
 	State  State  `json:"state"`
-	Placed string `json:"placed,omitempty"` // why on this node
+	Placed string `json:"placed,omitempty"` // reason for this node
 }
 
-// DeletedInstance is what the event log records about a deleted instance.
+// DeletedInstance is the event log's record of a deleted instance.
 type DeletedInstance struct {
 	Key               schema.Key
-	ID                string // as events and the API call it
+	ID                string // ID in events and in the API
 	App               string
 	OperatingMode     string
 	ControlPlaneScope string
@@ -294,12 +293,12 @@ type DeletedInstance struct {
 	RequestedBy       string
 	Revision          string // commit of the configuration that deleted it
 	CorrelationID     string
-	DeletedAt         time.Time // UTC; when nothing was left of it
+	DeletedAt         time.Time // UTC; time when the deletion completed
 }
 
 // Event is a domain event in the standard envelope (requirement A8).
 type Event struct {
-	EventID       string          `json:"event_id"` // hash of what happened to what: the same transition twice has the same id
+	EventID       string          `json:"event_id"` // hash of resource and transition: the same transition has the same id
 	EventType     string          `json:"event_type"`
 	OccurredAt    time.Time       `json:"occurred_at"`
 	Version       string          `json:"version"`
@@ -307,8 +306,8 @@ type Event struct {
 	Payload       json.RawMessage `json:"payload"`
 }
 
-// Settled reports whether a unit's status changes only after a change of what is
-// declared or of what is observed.
+// Settled reports whether a unit's status changes only after a change of the declaration
+// or of the observation.
 func (s *Status) Settled() bool {
 	switch s.Phase {
 	case PhaseDeleted:

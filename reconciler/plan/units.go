@@ -7,33 +7,32 @@ import (
 	"berth/schema"
 )
 
-// units is a V for each of some units, by tenant, by project and by key. It is
-// for what is said of a whole estate, of which a step changes little: a value of
-// it never changes, and with gives another, which shares with it whatever is of
-// tenants and projects that it does not touch. So to keep one costs nothing, to
-// make the next costs the projects that are touched, and to find what two differ
-// in costs the projects that are not the same value (changed). The zero units
-// holds none, and is the only one that does.
+// units holds a V for each of some units, by tenant, project and key. It is used for
+// values about a whole estate of which a step changes little. A value never changes;
+// with returns a new one that shares all tenants and projects that it does not modify. A
+// copy is free, the next value costs the modified projects, and changed costs the
+// projects that are not the same value. The zero units is empty, and is the only empty
+// one.
 type units[V any] struct {
 	tenants *unitsByTenant[V]
 	n       int
 }
 
-// Two of these are the same value if they are at the same place, which is why they
-// are pointed to. None is empty: nil is. The project "" is of what is in none.
+// Pointer equality means the same value. No map is empty; nil stands for it. The project
+// "" has the units outside projects.
 type (
 	unitsByTenant[V any]  map[string]*unitsByProject[V]
 	unitsByProject[V any] map[string]*unitsByKey[V]
 	unitsByKey[V any]     map[schema.Key]*V
 )
 
-// get is the value of a unit, or nil.
+// get returns the value of a unit, or nil.
 func (u units[V]) get(key schema.Key) *V { return u.project(key.Tenant, key.Project)[key] }
 
-// len is how many units have a value.
+// len returns the number of units with a value.
 func (u units[V]) len() int { return u.n }
 
-// all are the units that have a value, in no order.
+// all iterates over the units with a value, in no order.
 func (u units[V]) all() iter.Seq2[schema.Key, *V] {
 	return func(yield func(schema.Key, *V) bool) {
 		for _, t := range in(u.tenants) {
@@ -48,16 +47,15 @@ func (u units[V]) all() iter.Seq2[schema.Key, *V] {
 	}
 }
 
-// project are the units of a project. The map must not be changed.
+// project returns the units of a project. Callers must not change the map.
 func (u units[V]) project(tenant, project string) unitsByKey[V] {
 	return in(in(in(u.tenants)[tenant])[project])
 }
 
-// with is u with some units having another value; nil is none any more. Of two
-// of one key the last counts. The values are kept, and nobody may change them
-// any more.
+// with returns u with new values for some units; nil removes one. The last of two with
+// the same key counts. The result keeps the values; nobody may change them afterwards.
 func (u units[V]) with(now iter.Seq2[schema.Key, *V]) units[V] {
-	own := map[any]bool{} // made here, and so is what they are in: nobody else has it yet
+	own := map[any]bool{} // maps created by this call, which it may still modify
 	for key, v := range now {
 		p := in(in(u.tenants)[key.Tenant])[key.Project]
 		was := in(p)[key]
@@ -91,8 +89,8 @@ func (u units[V]) with(now iter.Seq2[schema.Key, *V]) units[V] {
 	return u
 }
 
-// changed are the values, before and after, of the units that have not the same
-// in both; nil where one has none. In no order.
+// changed iterates over the values before and after of units that differ; nil where a
+// side has none. In no order.
 func (u units[V]) changed(after units[V]) iter.Seq2[*V, *V] {
 	return func(yield func(*V, *V) bool) {
 		for s, t := range schema.Unlike(in(u.tenants), in(after.tenants)) {
@@ -107,7 +105,7 @@ func (u units[V]) changed(after units[V]) iter.Seq2[*V, *V] {
 	}
 }
 
-// in is what is in m; nothing in nil.
+// in returns *m, or the zero value for nil.
 func in[M any](m *M) (of M) {
 	if m != nil {
 		of = *m
@@ -115,7 +113,7 @@ func in[M any](m *M) (of M) {
 	return of
 }
 
-// mine is m if it is in own, or else a copy of it that is from now on.
+// mine returns m if it is in own; otherwise a copy of it, which it adds to own.
 func mine[M ~map[K]V, K comparable, V any](own map[any]bool, m *M) *M {
 	if own[m] {
 		return m

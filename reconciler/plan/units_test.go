@@ -9,8 +9,8 @@ import (
 	"berth/schema"
 )
 
-// What a step does not touch is the same value before and after it.
-func TestUnitsShareWhatIsNotTouched(t *testing.T) {
+// A step shares all values that it does not change.
+func TestUnitsShareUnchangedValues(t *testing.T) {
 	one, two := schema.InstanceKey("a", "one", "x"), schema.InstanceKey("a", "two", "x")
 	other := schema.InstanceKey("b", "one", "x")
 	v, w := new(int), new(int)
@@ -19,13 +19,13 @@ func TestUnitsShareWhatIsNotTouched(t *testing.T) {
 
 	next := u.with(maps.All(map[schema.Key]*int{one: w, two: v}))
 	require.Same(t, w, next.get(one))
-	require.Same(t, v, u.get(one), "what was made before stays")
+	require.Same(t, v, u.get(one), "earlier values do not change")
 	require.Same(t, (*u.tenants)["b"], (*next.tenants)["b"])
 	require.Same(t, (*(*u.tenants)["a"])["two"], (*(*next.tenants)["a"])["two"], "the value is the one it had")
 	require.NotSame(t, (*(*u.tenants)["a"])["one"], (*(*next.tenants)["a"])["one"])
 
 	same := u.with(maps.All(map[schema.Key]*int{one: v, schema.InstanceKey("c", "one", "x"): nil}))
-	require.Same(t, u.tenants, same.tenants, "nothing is another")
+	require.Same(t, u.tenants, same.tenants, "no value changed")
 	none := u.with(maps.All(map[schema.Key]*int{one: nil, two: nil, other: nil}))
 	require.Equal(t, units[int]{}, none)
 	require.Equal(t, u, none.with(u.all()))

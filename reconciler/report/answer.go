@@ -9,9 +9,9 @@ import (
 	"berth/schema/policy"
 )
 
-// Answer is the answer to a command as Markdown: one line above the plan, and
-// details below it, which may be "". e explains the instance of a
-// plan.AnswerExplain; nil if no valid document declares it.
+// Answer returns the answer to a command as Markdown: one line above the plan, and
+// details below it, which may be "". e explains the instance of a plan.AnswerExplain;
+// nil if no valid document declares it.
 func Answer(a plan.Answer, e *policy.Explanation) (line, details string) {
 	said, to, why := code(short(a.Said, 120)), code(short(a.To, 60)), prose(short(a.Why, maxValue*2))
 	d := &page{links: &links{}}
@@ -43,7 +43,7 @@ func Answer(a plan.Answer, e *policy.Explanation) (line, details string) {
 	return line, d.cut(maxPart, "", short(strings.TrimSpace("berth explain "+unitName(a.Instance)+" "+clean(a.Field)), maxValue))
 }
 
-// repeat shows the plan of a command that a user has to repeat.
+// repeat shows the plan of a command that a user must repeat to confirm it.
 func (d *page) repeat(a *plan.Answer) {
 	d.line(fmt.Sprintf("### Plan of %s", code(short(a.Said, 120))), "")
 	if isQuiet(d.p, d.c) {
@@ -61,7 +61,7 @@ func (d *page) repeat(a *plan.Answer) {
 	d.line("<sub>"+origin(d.p)+"</sub>", "")
 }
 
-// help is the table of commands.
+// help writes the table of commands.
 func (d *page) help(commands []plan.CommandHelp) {
 	d.table("Command", "Who", "What it does")
 	for _, c := range commands {
@@ -70,7 +70,7 @@ func (d *page) help(commands []plan.CommandHelp) {
 	d.line("", "A command is the first line of a new comment. Edited commands are not read.", "")
 }
 
-// maxExplained is how many values an answer explains.
+// maxExplained limits the values that an answer explains.
 const maxExplained = 60
 
 // explain lists values and the layers that set them.
@@ -107,7 +107,7 @@ func (d *page) explain(a *plan.Answer, e *policy.Explanation) {
 	d.line("")
 }
 
-// compliance is what policy says about an instance.
+// compliance describes the policy decision about an instance.
 func compliance(e *policy.Explanation) string {
 	switch {
 	case e.Noncompliance != nil:

@@ -14,31 +14,31 @@ import (
 )
 
 const (
-	// maxTitle is the most characters of a title: a forge's limit for the description
-	// of a commit status.
+	// maxTitle limits a title, in characters: a forge's limit for the description of a
+	// commit status.
 	maxTitle = 140
-	// maxTitlePath is the longest path in a title, in bytes. Part of a path is useless.
+	// maxTitlePath limits a path in a title, in bytes. Part of a path is useless.
 	maxTitlePath = 100
-	// maxNotes is the most findings of a check beside their lines; the others are in
+	// maxNotes limits the findings that a check shows at their lines; the others are in
 	// its summary.
 	maxNotes = 200
 )
 
-// Checks returns two checks on the head: whether the documents are valid, and
-// whether a merge is permitted and possible. Both are always there, because a
-// required check that is never reported blocks forever. Waiting fails no check.
+// Checks returns two checks on the head: the documents are valid, and a merge is
+// permitted and possible. Both are always present, because a required check that is
+// never reported blocks forever. A plan that waits fails no check.
 func Checks(p plan.Proposal, c plan.PullContext) []plan.Check {
 	out := []plan.Check{checkValidate(p, c), checkPlan(p, c)}
 	p, c = steady(p, c)
 	for i, k := range []plan.Check{checkValidate(p, c), checkPlan(p, c)} {
-		out[i].Key = keyOf([]any{k, p.Digest}) // the text has only the first digits of the digest
+		out[i].Key = keyOf([]any{k, p.Digest}) // the text shows only the first digits of the digest
 	}
 	return out
 }
 
-// Key covers everything shown of p but its base and what changes without a new
-// plan: the number of jobs, other free nodes, times. While the key is the same,
-// the comment stays as it is.
+// Key covers the displayed content of p except its base and values that change without a
+// new plan: the number of jobs, other free nodes, times. The comment is not rewritten
+// while the key is equal.
 func Key(p plan.Proposal, c plan.PullContext) string {
 	p, c = steady(p, c)
 	shown := []any{p.Head, Plan(p, c)}
@@ -48,7 +48,7 @@ func Key(p plan.Proposal, c plan.PullContext) string {
 	return keyOf(shown)
 }
 
-// steady returns a proposal without what its key does not cover.
+// steady removes the parts of a proposal that its key does not cover.
 func steady(p plan.Proposal, c plan.PullContext) (plan.Proposal, plan.PullContext) {
 	if p.Base != "" {
 		p.Base = strings.Repeat("0", 40)
@@ -74,8 +74,8 @@ func keyOf(shown any) string {
 	return "v2:" + hex.EncodeToString(sum[:16])
 }
 
-// sides separates findings about invalid documents from those about what a change
-// may do.
+// sides separates findings about invalid documents from those about the effects of a
+// change.
 func sides(ds []schema.Diagnostic) (written, permitted []schema.Diagnostic) {
 	for _, d := range ds {
 		if isDecided(d.Code) {
@@ -87,13 +87,13 @@ func sides(ds []schema.Diagnostic) (written, permitted []schema.Diagnostic) {
 	return written, permitted
 }
 
-// isDecided reports whether other documents, people or what is in force decide a
-// finding of that code, so that it belongs to the check berth/plan.
+// isDecided reports whether a finding of that code depends on other documents, on people
+// or on the state in force. Such a finding belongs to the check berth/plan.
 func isDecided(code string) bool {
 	return slices.Contains([]string{"policy", "authority", "deletion", "estate", "feature", "capacity", "kind"}, family(strings.TrimPrefix(code, "base.")))
 }
 
-// checkValidate is the check of the documents.
+// checkValidate returns the check of the documents.
 func checkValidate(p plan.Proposal, c plan.PullContext) plan.Check {
 	found, _ := sides(p.Diagnostics)
 	d := newPage(&p, &c)
@@ -132,7 +132,7 @@ func checkValidate(p plan.Proposal, c plan.PullContext) plan.Check {
 	return k
 }
 
-// fileNames returns the files of findings, each once.
+// fileNames returns the files of findings, without duplicates.
 func fileNames(ds []schema.Diagnostic) []string {
 	var names []string
 	for _, f := range ds {
@@ -143,7 +143,7 @@ func fileNames(ds []schema.Diagnostic) []string {
 	return names
 }
 
-// files is the one file of findings as code, or how many files they are in.
+// files returns the only file of findings as code, or the number of files.
 func files(ds []schema.Diagnostic) string {
 	if names := fileNames(ds); len(names) != 1 {
 		return count(len(names), "file")
@@ -151,7 +151,7 @@ func files(ds []schema.Diagnostic) string {
 	return code(ds[0].File)
 }
 
-// titleFiles is files for a title, which has no place for a long path.
+// titleFiles is files for a title, which has no room for a long path.
 func titleFiles(ds []schema.Diagnostic) string {
 	if names := fileNames(ds); len(names) != 1 || len(names[0]) > maxTitlePath {
 		return count(len(names), "file")
@@ -159,7 +159,7 @@ func titleFiles(ds []schema.Diagnostic) string {
 	return ds[0].File
 }
 
-// checkPlan is the check of what a merge would do.
+// checkPlan returns the check of the effects of a merge.
 func checkPlan(p plan.Proposal, c plan.PullContext) plan.Check {
 	_, found := sides(p.Diagnostics)
 	k := plan.Check{Name: plan.CheckPlan, Conclusion: plan.Success, Title: short(clean(planTitle(&p)), maxTitle)}
@@ -180,7 +180,7 @@ func checkPlan(p plan.Proposal, c plan.PullContext) plan.Check {
 	return k
 }
 
-// planTitle is what a merge does, or what is blocking it, in one line.
+// planTitle describes in one line the effects of a merge, or its obstacles.
 func planTitle(p *plan.Proposal) string {
 	if len(p.Conflicts) > 0 {
 		return "nothing can be planned: conflicts with the base in " + count(len(p.Conflicts), "file")
@@ -199,8 +199,8 @@ func planTitle(p *plan.Proposal) string {
 	return strings.ToLower(s[:1]) + s[1:]
 }
 
-// firstObstacle is one reason why a merge is blocked. Invalid documents are left to
-// the other check.
+// firstObstacle returns one reason why a merge is blocked. It ignores invalid documents,
+// which are part of the other check.
 func firstObstacle(p *plan.Proposal) string {
 	_, permitted := sides(p.Diagnostics)
 	for _, f := range permitted {
@@ -227,8 +227,8 @@ func firstObstacle(p *plan.Proposal) string {
 	return "invalid documents stay out of force, see " + plan.CheckValidate
 }
 
-// finish puts findings beside the lines that the change shows. Those of listed that
-// stand elsewhere go into the summary.
+// finish adds found as notes at the lines of the change. The summary has the findings of
+// listed that are at other lines.
 func (d *page) finish(k *plan.Check, found, listed []schema.Diagnostic) {
 	var elsewhere []schema.Diagnostic
 	for _, f := range bySeverity(found) {

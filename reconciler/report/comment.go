@@ -9,7 +9,7 @@ import (
 	"berth/schema/authority"
 )
 
-// page is one proposal as Markdown.
+// page is the Markdown of one proposal.
 type page struct {
 	doc
 	*links
@@ -25,13 +25,13 @@ func newPage(p *plan.Proposal, c *plan.PullContext) *page {
 	return &page{links: l, p: p, c: c}
 }
 
-// Markdown is the plan in a local checkout.
+// Markdown returns the plan of a local checkout.
 func Markdown(p plan.Proposal) string { return Plan(p, plan.PullContext{}) }
 
-// Plan is the part of the comment on a pull request that says what its merge
-// would do. The order is that of importance: verdict, effects, deletions, a table
-// of instances, what is blocking and its next step. Steps and documents are folded.
-// Where nothing is worth reading it is two lines.
+// Plan returns the part of a pull request's comment about the effects of its merge. The
+// order is that of importance: verdict, effects, deletions, a table of instances, blocks
+// and their next steps. Steps and documents are folded. A proposal without anything to
+// read takes two lines.
 func Plan(p plan.Proposal, c plan.PullContext) string {
 	d := newPage(&p, &c)
 	if isQuiet(&p, &c) {
@@ -53,7 +53,7 @@ func Plan(p plan.Proposal, c plan.PullContext) string {
 	return d.cut(MaxMarkdown, footer(&p, &c), planCommand(&p))
 }
 
-// isQuiet reports that a proposal has nothing that a reviewer has to know.
+// isQuiet reports whether a proposal has no information that a reviewer needs.
 func isQuiet(p *plan.Proposal, c *plan.PullContext) bool {
 	return len(p.Plans)+len(p.Diagnostics)+len(p.Conflicts)+len(p.Held)+len(p.Impacted) == 0 && c.Paused == "" &&
 		!slices.ContainsFunc(p.Authority, isBreakGlass) && !slices.ContainsFunc(p.Decisions, narrows)
@@ -72,7 +72,7 @@ func quietVerdict(p *plan.Proposal) string {
 
 func bold(s string) string { return "**" + s + "**" }
 
-// overview is what a reviewer reads first.
+// overview writes the first lines for a reviewer.
 func (d *page) overview() {
 	p, c := d.p, d.c
 	d.line(bold(verdict(p, prose)+".")+" "+effects(p, unitCode), "")
@@ -92,7 +92,7 @@ func (d *page) overview() {
 	}
 }
 
-// circumstances are facts about the pull request that affect a merge.
+// circumstances writes facts about the pull request that affect a merge.
 func (d *page) circumstances() {
 	d.note()
 	if d.c.Paused != "" {
@@ -109,7 +109,7 @@ func (d *page) circumstances() {
 	}
 }
 
-// note is why the plan may differ from Berth's.
+// note writes the reason why the plan may differ from Berth's.
 func (d *page) note() {
 	if d.p.Note != "" {
 		d.box("NOTE", prose(d.p.Note))
@@ -117,16 +117,16 @@ func (d *page) note() {
 }
 
 const (
-	// maxDeletions is how many deletions are described one by one.
+	// maxDeletions limits the deletions described one by one.
 	maxDeletions = 3
-	// maxDeletedNames is how many deleted instances are named.
+	// maxDeletedNames limits the deleted instances that are named.
 	maxDeletedNames = 60
-	// maxDeletionNotes is how many different effects of many deletions are listed.
+	// maxDeletionNotes limits the different effects listed for many deletions.
 	maxDeletionNotes = 10
 )
 
-// deletions warns of what is lost: each instance with its members and jobs, or, of
-// many, their number and the names of the first.
+// deletions warns of losses: each instance with its members and jobs. For many deletions
+// it shows their number and the first names.
 func (d *page) deletions() {
 	var gone []*plan.Plan
 	for _, u := range inOrder(d.p.Plans) {
@@ -204,7 +204,7 @@ func (d *page) documents() {
 	})
 }
 
-// origin names the plan and the commits it is made from.
+// origin names the plan and its commits.
 func origin(p *plan.Proposal) string {
 	s := "Plan " + code(short(p.Digest, 13))
 	if how := between(p.Base, p.Head, code); how != "" {
@@ -227,7 +227,7 @@ func footer(p *plan.Proposal, c *plan.PullContext) string {
 	return s + "</sub>"
 }
 
-// between says what is merged into what; "" where no base is known.
+// between describes which commit is merged into which; "" without a base.
 func between(base, head string, name func(string) string) string {
 	switch {
 	case base == "":
@@ -238,7 +238,7 @@ func between(base, head string, name func(string) string) string {
 	return name(commit(head)) + " merged into " + name(commit(base))
 }
 
-// planCommand prints the whole proposal in a local checkout.
+// planCommand returns the command that prints the whole proposal in a local checkout.
 func planCommand(p *plan.Proposal) string {
 	if p.Head == "" {
 		return fmt.Sprintf("berth plan --base %s --patch FILE", commit(p.Base))
@@ -246,8 +246,8 @@ func planCommand(p *plan.Proposal) string {
 	return fmt.Sprintf("berth plan --base %s --head %s", commit(p.Base), commit(p.Head))
 }
 
-// assumedNote says what a plan rests on without a status branch.
+// assumedNote describes the assumption of a plan without a status branch.
 const assumedNote = "berth/status is not available: the plan assumes that the base runs as declared"
 
-// isBreakGlass reports whether a permission is given by break-glass access.
+// isBreakGlass reports whether break-glass access gives a permission.
 func isBreakGlass(x authority.Decision) bool { return x.Allowed && x.BreakGlass }

@@ -9,7 +9,7 @@ import (
 	"berth/schema/authority"
 )
 
-// fate is what becomes of an instance that policy denies.
+// fate describes the fate of an instance that policy denies.
 func fate(n schema.Noncompliance) string {
 	switch n.Fate {
 	case schema.FateStopped:
@@ -22,7 +22,7 @@ func fate(n schema.Noncompliance) string {
 	return "continues as it is; changes that do not comply are held"
 }
 
-// because lists the rules that deny it, and where each stands.
+// because lists the rules that deny an instance, with their positions.
 func because(n schema.Noncompliance) string {
 	var rules []string
 	for _, d := range n.Because {
@@ -34,8 +34,7 @@ func because(n schema.Noncompliance) string {
 // narrows reports whether policy changed a value.
 func narrows(d schema.Decision) bool { return d.Verdict == schema.Narrow }
 
-// policy lists the values that policy narrows, and its effect on instances that
-// exist.
+// policy lists the values that policy narrows, and its effect on existing instances.
 func (d *page) policy() {
 	var narrowed entries
 	for _, x := range d.p.Decisions {
@@ -77,7 +76,7 @@ func (d *page) breakGlass() {
 	}
 }
 
-// approved says by whose permission the change may be made.
+// approved names the permissions that allow the change.
 func (d *page) approved() {
 	type right struct{ by, role, scope, source string }
 	given := map[right]int{}
@@ -114,8 +113,8 @@ func (d *page) approved() {
 	d.line("**Approved** by "+strings.Join(parts, "; ")+".", "")
 }
 
-// permissions folds the permission that each change needs, and who has it. A
-// single one is shown already.
+// permissions folds the permission that each change needs, and its holder. A single
+// permission is shown elsewhere.
 func (d *page) permissions() {
 	all := d.p.Authority
 	if len(all) < 2 {

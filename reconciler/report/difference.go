@@ -7,10 +7,10 @@ import (
 	"berth/reconciler/plan"
 )
 
-// maxDifferences is how many differences a sentence names.
+// maxDifferences limits the differences that a sentence names.
 const maxDifferences = 3
 
-// staleText says how a plan differs from the one that was reviewed.
+// staleText describes how a plan differs from the reviewed one.
 func staleText(s *plan.StalePlan) string {
 	if s.Reviewed == "" {
 		return "merged before a plan of it was shown"
@@ -18,7 +18,7 @@ func staleText(s *plan.StalePlan) string {
 	return "the plan differs from the reviewed one: " + few(differences(s.Diff))
 }
 
-// sinceText says how a plan differs from that of the head before.
+// sinceText describes how a plan differs from that of the previous head.
 func sinceText(diff []plan.DiffLine) string {
 	if parts := differences(diff); len(parts) > 0 {
 		return few(parts)
@@ -33,8 +33,8 @@ func few(parts []string) string {
 	return strings.Join(parts, "; ")
 }
 
-// differences are the lines of a difference in words. Two lines that differ in
-// their last word only are one: "join worker-3 on dev-gpu-9, not dev-gpu-7".
+// differences describes the lines of a difference. It joins two lines that differ only
+// in the last word: "join worker-3 on dev-gpu-9, not dev-gpu-7".
 func differences(diff []plan.DiffLine) []string {
 	begin := func(l plan.DiffLine) string { return l.Text[:strings.LastIndexByte(l.Text, ' ')+1] }
 	var out []string

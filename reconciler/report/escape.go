@@ -6,11 +6,11 @@ import (
 	"unicode"
 )
 
-// joiner is the zero-width joiner. It is invisible, and it keeps a forge from making
-// a mention, a link or a reference of the text it stands in.
+// joiner is the zero-width joiner. It is invisible and prevents a forge from making a
+// mention, a link or a reference of the text around it.
 const joiner = "\u200d"
 
-// Limits of text from outside, in characters.
+// Limits of external text, in characters.
 const (
 	maxCode  = 500
 	maxProse = 1000
@@ -33,7 +33,7 @@ func clean(s string) string {
 	return b.String()
 }
 
-// Patterns that a forge makes active anywhere in text. It finds them in the rendered
+// Patterns that a forge makes active anywhere in text. The forge searches the rendered
 // document, so neither a backslash nor an entity prevents that.
 var (
 	mention   = regexp.MustCompile(`@`)
@@ -50,8 +50,8 @@ var markup = strings.NewReplacer(
 	`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "[", `\[`, "]", `\]`, "|", `\|`, "~", `\~`, "#", `\#`, "!", `\!`,
 )
 
-// prose is s as plain words within a line of Markdown or a cell of a table. It must
-// not stand at the beginning of a line.
+// prose returns s as plain text within a line of Markdown or a table cell. It must not
+// be the beginning of a line.
 func prose(s string) string {
 	s = clean(short(s, maxProse))
 	s = markup.Replace(s)
@@ -60,7 +60,7 @@ func prose(s string) string {
 	s = scheme.ReplaceAllString(s, ":"+joiner+"$1")
 	s = www.ReplaceAllStringFunc(s, func(m string) string { return m[:3] + joiner + m[3:] })
 	s = mailto.ReplaceAllStringFunc(s, func(m string) string { return m[:len(m)-1] + joiner + ":" })
-	for emoji.MatchString(s) { // again where one ended and the next began with the same colon
+	for emoji.MatchString(s) { // repeat, because two matches can share a colon
 		s = emoji.ReplaceAllString(s, ":"+joiner+"$1")
 	}
 	return s
@@ -69,8 +69,8 @@ func prose(s string) string {
 // plainWord matches Berth's own words.
 var plainWord = regexp.MustCompile(`^[a-z]+(?:[ _-][a-z]+)*$`)
 
-// word is one of Berth's own words, which may stand at the beginning of a line.
-// Anything else becomes code.
+// word returns one of Berth's own words, which may begin a line. Any other text becomes
+// code.
 func word(s string) string {
 	if plainWord.MatchString(s) {
 		return prose(s)
@@ -78,8 +78,8 @@ func word(s string) string {
 	return code(s)
 }
 
-// code is s as a code span, in and out of tables. A pipe is shown as a look-alike,
-// because a table needs it escaped and other text does not.
+// code returns s as a code span, for use inside and outside tables. A look-alike
+// replaces a pipe, because a table needs it escaped and other text does not.
 func code(s string) string {
 	s = strings.TrimSpace(hideComment(strings.ReplaceAll(clean(short(s, maxCode)), "|", "¦")))
 	if s == "" {
@@ -92,8 +92,8 @@ func code(s string) string {
 	return ticks + s + ticks
 }
 
-// htmlCode is a name as code within a summary, where Markdown is not read. It
-// replaces every character that no name of Berth has.
+// htmlCode returns a name as code within a summary, which a forge does not read as
+// Markdown. It replaces all characters that names of Berth cannot have.
 func htmlCode(s string) string {
 	s = short(s, maxCode)
 	s = strings.Map(func(r rune) rune {
@@ -105,8 +105,8 @@ func htmlCode(s string) string {
 	return "<code>" + s + "</code>"
 }
 
-// fence is lines as a block of code. The fence is longer than any run of backticks
-// in them.
+// fence returns lines as a code block. The fence is longer than any run of backticks in
+// them.
 func fence(lang string, lines []string) []string {
 	longest := 2
 	out := []string{""}

@@ -11,12 +11,12 @@ import (
 	"berth/schema/authority"
 )
 
-// entry is one line of a list: where, what is wrong, and the next step. Equal
-// entries of several places are one.
+// entry is one line of a list: place, problem and next step. Equal entries of several
+// places are merged.
 type entry struct {
 	places []string // Markdown
 	what   string   // Markdown
-	next   string   // Markdown; "": what says it
+	next   string   // Markdown; "": part of what
 }
 
 type entries []entry
@@ -29,7 +29,7 @@ func (all *entries) add(place, what, next string) {
 	*all = append(*all, entry{[]string{place}, what, next})
 }
 
-// maxOpen is how many lines of a list are not folded.
+// maxOpen limits the unfolded lines of a list.
 const maxOpen = 20
 
 // list writes entries below a title, if there are any.
@@ -69,8 +69,8 @@ func (d *doc) list(title string, all entries) {
 	}
 }
 
-// blocking lists what keeps a merge from doing all that is asked, apart from
-// invalid documents, each with its next step.
+// blocking lists the obstacles of a merge except invalid documents, each with its next
+// step.
 func (d *page) blocking(permitted []schema.Diagnostic) {
 	var all entries
 	for _, f := range d.p.Conflicts {
@@ -86,14 +86,14 @@ func (d *page) blocking(permitted []schema.Diagnostic) {
 		if f.Severity == schema.SeverityError && !explained {
 			next := nextStep(f)
 			if acknowledgement(f) != "" {
-				f.Message, _, _ = strings.Cut(f.Message, ": ") // the rest is the next step
+				f.Message, _, _ = strings.Cut(f.Message, ": ") // the rest of the message is the next step
 			}
 			all.add(d.place(f.File, f.Line, 0), finding(f), next)
 		}
 	}
 	for _, u := range inOrder(d.p.Plans) {
 		for _, b := range u.Blocked {
-			if !b.Wait && !d.p.Comes(u.Key) { // a released one is listed on top
+			if !b.Wait && !d.p.Comes(u.Key) { // released units are listed above
 				all.add(unitCode(u.Key), prose(short(b.Message, maxProse)), unblock[b.Code])
 			}
 		}
@@ -106,7 +106,7 @@ func (d *page) blocking(permitted []schema.Diagnostic) {
 	d.list("Blocking", all)
 }
 
-// waiting lists what comes about by itself later.
+// waiting lists changes that need only time.
 func (d *page) waiting() {
 	var all entries
 	for _, u := range inOrder(d.p.Plans) {
@@ -119,7 +119,7 @@ func (d *page) waiting() {
 	d.list("Waiting", all)
 }
 
-// approval is the next step after a missing permission.
+// approval returns the next step after a missing permission.
 func approval(x authority.Decision) string {
 	if len(x.Holders) == 0 {
 		return prose(short(x.Next, maxProse))
@@ -131,7 +131,7 @@ func approval(x authority.Decision) string {
 	return strings.Join(names, " or ") + " approves this pull request; no new push is needed"
 }
 
-// unblock is the next step for a blocked unit, by code.
+// unblock has the next step for a blocked unit, by code.
 var unblock = map[string]string{
 	plan.CodeUnknown:      "Berth plans it again when the host answers",
 	plan.CodeSuspended:    "to resume: remove `suspend: true` from the document",
@@ -145,7 +145,7 @@ var unblock = map[string]string{
 	"artifact.unverified": "Berth continues when the artifact is verified",
 }
 
-// release is the next step for a held document, by reason.
+// release has the next step for a held document, by reason.
 var release = map[string]string{
 	"needs":        "bring that document into force first, in this or another pull request",
 	"denied":       "comply with the rule, or have the rule changed first in a pull request of its own",
@@ -154,7 +154,7 @@ var release = map[string]string{
 
 var hexDigest = regexp.MustCompile(`\b[0-9a-f]{16}\b`)
 
-// acknowledgement is the digest that acknowledges a blocked deletion, or "".
+// acknowledgement returns the digest that acknowledges a blocked deletion, or "".
 func acknowledgement(f schema.Diagnostic) string {
 	if family(f.Code) != "deletion" {
 		return ""
@@ -162,7 +162,7 @@ func acknowledgement(f schema.Diagnostic) string {
 	return hexDigest.FindString(f.Message)
 }
 
-// nextStep is the next step after an error of policy, authority or the deletion
+// nextStep returns the next step after an error of policy, authority or the deletion
 // rule.
 func nextStep(f schema.Diagnostic) string {
 	switch family := family(f.Code); {
@@ -183,7 +183,7 @@ func nextStep(f schema.Diagnostic) string {
 	return ""
 }
 
-// family is the first part of a code.
+// family returns the first part of a code.
 func family(code string) string {
 	family, _, _ := strings.Cut(code, ".")
 	return family

@@ -16,12 +16,11 @@ import (
 	"berth/schema/policy"
 )
 
-// evil stands at the beginning of texts that would begin something if they stood
-// first on a line.
+// evil begins texts that would start a Markdown block at the beginning of a line.
 var evil = regexp.MustCompile(`^[-+*>#=~_\s\\0-9.)]*(?:\[x\\?\]\s*)?evil`)
 
-// What people and hosts say goes into a roll-out and an answer too.
-func TestRolloutsAndAnswersAreHarmless(t *testing.T) {
+// Text from people and hosts is escaped in a roll-out and an answer too.
+func TestRolloutsAndAnswersEscapeText(t *testing.T) {
 	for _, s := range []string{
 		"@octocat please approve", "<!-- berth:plan:v1 -->", "</details><h1>approved</h1>", "![x](https://evil.example/p.png) [click](javascript:alert(1))",
 		"```\n### approved", "a | b \\| c", "https://evil.example www.evil.example mailto:a@b.example", "fixes #12, GH-7", "\u202eabc\u200b\x1b[2J\x00",
@@ -49,7 +48,7 @@ func TestRolloutsAndAnswersAreHarmless(t *testing.T) {
 			}
 		}
 		if s == "" {
-			continue // a finding says something
+			continue // a finding has a message
 		}
 		c := plan.PullContext{Number: 1, Fork: true, Queue: true, Paused: s}
 		for _, found := range []schema.Diagnostic{
@@ -85,14 +84,14 @@ func TestRolloutsAndAnswersAreHarmless(t *testing.T) {
 	}
 }
 
-// So does any text: whatever bytes it is of, and in whatever order.
-func TestAnyTextIsHarmless(t *testing.T) {
+// Any bytes in any order are escaped.
+func TestAnyTextIsEscaped(t *testing.T) {
 	text := rapid.Custom(func(t *rapid.T) string {
 		return strings.Join(rapid.SliceOfN(rapid.OneOf(
 			rapid.SampledFrom([]string{"evil", "- ", "* ", "1. ", "# ", "> ", "    ", "\t", "\n", "\r", "===", "---", "```", "`", "~~~", "[x] ", "|", "\\", "*", "_", "<", "&", "@a", "#1", "://", "<!--", "</details>", "é", "ß", "\xff", "\xc3", "\u202e"}),
 			rapid.String(), rapid.Map(rapid.SliceOfN(rapid.Byte(), 0, 4), func(b []byte) string { return string(b) }),
 		), 1, 6).Draw(t, "parts"), "")
-	}).Filter(func(s string) bool { return strings.TrimSpace(s) != "" }) // a finding says something
+	}).Filter(func(s string) bool { return strings.TrimSpace(s) != "" }) // a finding has a message
 	rapid.Check(t, func(rt *rapid.T) {
 		s := text.Draw(rt, "text")
 		key := schema.Key{Kind: schema.KindInstance, Tenant: s, Project: s, Name: s}
@@ -105,8 +104,8 @@ func TestAnyTextIsHarmless(t *testing.T) {
 	})
 }
 
-// A path in a title is whole, as it is written, or is none; the summary has it.
-func TestPathsAreWhole(t *testing.T) {
+// A title has a whole path or none; the summary has it.
+func TestTitlePathsAreNotCut(t *testing.T) {
 	for file, titled := range map[string]bool{
 		"tenants/x.yaml": true, "épreuve.yaml": true, "a_b.yaml": true, strings.Repeat("d/", 45) + "x.yaml": true, strings.Repeat("d/", 100) + "x.yaml": false,
 	} {
@@ -124,7 +123,7 @@ func TestPathsAreWhole(t *testing.T) {
 	}
 }
 
-// checkAnswer holds of every answer: its line is one line, and all is harmless.
+// checkAnswer checks every answer: its line is one line, and all text is harmless.
 func checkAnswer(t *testing.T, a plan.Answer, e *policy.Explanation) {
 	t.Helper()
 	line, details := report.Answer(a, e)

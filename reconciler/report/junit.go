@@ -10,8 +10,8 @@ import (
 	"berth/schema"
 )
 
-// The parts of JUnit XML that CI systems read. GitLab identifies a case by class
-// and name, and shows the text of a failure, not its message; Jenkins shows both.
+// The parts of JUnit XML that CI systems read. GitLab identifies a case by class and
+// name, and shows the text of a failure, not its message. Jenkins shows both.
 type (
 	junitReport struct {
 		XMLName  xml.Name     `xml:"testsuites"`
@@ -41,8 +41,8 @@ type (
 	}
 )
 
-// JUnit encodes the findings of `berth validate` as JUnit XML. Each finding is a
-// case, and an error fails. Without findings there is one case, which passes.
+// JUnit encodes the findings of `berth validate` as JUnit XML. Each finding is a case;
+// an error is a failed case. Without findings there is one case, which passes.
 func JUnit(found []schema.Diagnostic, documents int) ([]byte, error) {
 	s := junitSuite{Name: plan.CheckValidate}
 	s.findings(found)

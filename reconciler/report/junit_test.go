@@ -14,8 +14,8 @@ import (
 	"berth/schema"
 )
 
-// junitShape is what Jenkins' schema lets each element hold, attributes first,
-// as far as GitLab reads it as well.
+// junitShape has the allowed attributes and children of each element, according to
+// Jenkins' schema, for the part that GitLab reads too.
 var junitShape = map[string]struct{ attributes, children []string }{
 	"testsuites": {[]string{"tests", "failures"}, []string{"testsuite"}},
 	"testsuite":  {[]string{"name", "tests", "failures", "errors"}, []string{"testcase"}},
@@ -24,9 +24,9 @@ var junitShape = map[string]struct{ attributes, children []string }{
 	"system-out": {nil, nil},
 }
 
-// checkJUnit holds of all XML for CI systems: its shape, counts that are true,
-// names that tell cases apart, and failures that say something to whoever reads
-// the text alone. It returns how many cases failed.
+// checkJUnit checks all XML for CI systems: its shape, correct counts, unique case
+// names, and failures whose text is complete without the message. It returns the number
+// of failed cases.
 func checkJUnit(t *testing.T, raw []byte) (failed int) {
 	t.Helper()
 	dec := xml.NewDecoder(strings.NewReader(string(raw)))
@@ -86,7 +86,7 @@ func checkJUnit(t *testing.T, raw []byte) (failed int) {
 	}
 	require.Equal(t, claimed["tests"], cases)
 	require.Equal(t, claimed["failures"], failed)
-	require.NotZero(t, cases, "a report of nothing is taken for a job that did not run")
+	require.NotZero(t, cases, "CI systems read an empty report as a job that did not run")
 	return failed
 }
 
@@ -106,7 +106,7 @@ func TestJUnitOfFindings(t *testing.T) {
 	require.Contains(t, string(raw), "tenants/a/tenant.yaml:3:5: error:")
 }
 
-// junitOf checks the XML of a proposal: it fails where its check does.
+// junitOf checks the XML of a proposal: it fails if the check of the proposal fails.
 func junitOf(t *testing.T, p plan.Proposal) {
 	t.Helper()
 	raw, err := report.JUnitPlan(p)
@@ -114,8 +114,9 @@ func junitOf(t *testing.T, p plan.Proposal) {
 	require.Equal(t, p.Blocked(), checkJUnit(t, raw) > 0)
 }
 
-// Why Berth may plan otherwise is told to a CI system too, and fails nothing.
-func TestJUnitOfANote(t *testing.T) {
+// The note that Berth's plan may differ is shown to a CI system too, and fails no
+// case.
+func TestJUnitShowsNote(t *testing.T) {
 	raw, err := report.JUnitPlan(plan.Proposal{Note: "Fetch anew, or give --base 5e4d3c2a19."})
 	require.NoError(t, err)
 	require.Zero(t, checkJUnit(t, raw))

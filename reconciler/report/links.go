@@ -6,25 +6,24 @@ import (
 	"strings"
 )
 
-// links makes names of files into links to the forge. Without a prefix they are
-// plain code.
+// links turns file names into links to the forge. Without a prefix they are plain code.
 type links struct {
 	prefix     string // such as https://github.com/lab/estate/blob/
 	base, head string
-	changed    map[string]bool // files that the head has otherwise than the base
+	changed    map[string]bool // files that differ between head and base
 }
 
-// maxLink is the longest path that is linked, in bytes.
+// maxLink limits the path of a link, in bytes.
 const maxLink = 300
 
 var commitID = regexp.MustCompile(`^[0-9a-f]{40,64}$`)
 
-// place is file:line:column as code, as far as they are known, and a link to it.
+// place returns the known parts of file:line:column as code, with a link.
 func (l *links) place(file string, line, column int) string {
 	return l.link(place(file, line, column), file, line)
 }
 
-// source is place with only the name of the file where that is a link.
+// source is place, but a link shows only the base name of the file.
 func (l *links) source(file string, line int) string {
 	text := place(file, line, 0)
 	if l.url(file, line) != "" {
@@ -41,7 +40,7 @@ func (l *links) link(text, file string, line int) string {
 	return "[" + code(text) + "](" + url + ")"
 }
 
-// url is where the forge shows a file; "" if it is not safe or not known.
+// url returns the forge's address of a file; "" if it is unsafe or unknown.
 func (l *links) url(file string, line int) string {
 	at := l.base
 	if l.changed[file] {
@@ -63,8 +62,8 @@ func (l *links) url(file string, line int) string {
 	return url
 }
 
-// escapeSegment writes a path segment so that neither a URL nor Markdown gives any
-// byte of it a meaning.
+// escapeSegment escapes all bytes of a path segment that have a meaning in a URL or in
+// Markdown.
 func escapeSegment(s string) string {
 	var b strings.Builder
 	for _, c := range []byte(s) {
@@ -77,7 +76,7 @@ func escapeSegment(s string) string {
 	return b.String()
 }
 
-// place is file:line:column, as far as they are known.
+// place returns the known parts of file:line:column.
 func place(file string, line, column int) string {
 	switch {
 	case line == 0:

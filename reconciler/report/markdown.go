@@ -5,14 +5,15 @@ import (
 	"strings"
 )
 
-// MaxMarkdown is the most bytes of any Markdown of this package. Forges accept
-// 65,536 characters; the sender may add a line.
+// MaxMarkdown limits any Markdown of this package, in bytes. Forges accept 65,536
+// characters; the sender may add a line.
 const MaxMarkdown = 60000
 
-// maxPart is the most bytes of a roll-out or an answer, which stand beside the plan.
+// maxPart limits a roll-out or an answer, in bytes, because both share the comment with
+// the plan.
 const maxPart = 16000
 
-// maxValue is the most characters shown of one value.
+// maxValue limits the displayed characters of one value.
 const maxValue = 300
 
 // doc is a Markdown document in lines. Tables, fences and details open and close
@@ -27,7 +28,7 @@ func (d *doc) table(heads ...string) {
 
 func (d *doc) row(cells ...string) { d.line("| " + strings.Join(cells, " | ") + " |") }
 
-// box is an alert of GitHub's Markdown, such as NOTE or CAUTION.
+// box writes an alert of GitHub's Markdown, such as NOTE or CAUTION.
 func (d *doc) box(kind string, lines ...string) {
 	d.line("> [!" + kind + "]")
 	for _, l := range lines {
@@ -42,9 +43,9 @@ func (d *doc) details(summary string, body func()) {
 	d.line("", "</details>", "")
 }
 
-// cut returns the document within max bytes, with its foot. It leaves out whole
-// lines at the end, closes what is open, and adds a line that says how much is
-// missing and which command prints all of it.
+// cut returns the document within max bytes, with its foot. It omits whole lines at the
+// end and closes open blocks. An added line gives the number of omitted lines and the
+// command that prints all of them.
 func (d *doc) cut(max int, foot, command string) string {
 	total := 0
 	for _, l := range d.lines {
@@ -54,7 +55,7 @@ func (d *doc) cut(max int, foot, command string) string {
 		return strings.Join(append(d.lines, foot), "\n") + "\n"
 	}
 	note := fmt.Sprintf("**%d more lines do not fit into this comment.** All of it: %s", len(d.lines), code(command))
-	size := len(foot) + len(note) + 4 // with the line ends around them
+	size := len(foot) + len(note) + 4 // with the line breaks around them
 	var kept []string
 	var now open
 	for i, l := range d.lines {
@@ -76,13 +77,13 @@ func (d *doc) cut(max int, foot, command string) string {
 	return strings.Join(append(kept, foot), "\n") + "\n"
 }
 
-// open is the Markdown that a text opened and did not close.
+// open is the state of unclosed Markdown blocks.
 type open struct {
 	fence   string // its backticks
 	details int
 }
 
-// after returns what is open after one more line.
+// after returns the state after one more line.
 func (o open) after(line string) open {
 	ticks := line[:len(line)-len(strings.TrimLeft(line, "`"))]
 	switch {
@@ -98,5 +99,5 @@ func (o open) after(line string) open {
 	return o
 }
 
-// closing is the number of bytes that close it.
+// closing returns the number of bytes that close the open blocks.
 func (o open) closing() int { return len(o.fence) + 1 + o.details*len("\n</details>\n") }

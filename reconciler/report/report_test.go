@@ -103,7 +103,7 @@ func decodeYAML(t *testing.T, data []byte, into any) {
 	require.NoError(t, yaml.UnmarshalStrict(data, into))
 }
 
-// shown is checks as a golden file has them.
+// shown formats checks for a golden file.
 func shown(checks []plan.Check) string {
 	var b strings.Builder
 	for _, k := range checks {
@@ -116,10 +116,10 @@ func shown(checks []plan.Check) string {
 	return b.String()
 }
 
-// path is a file's name of which nothing has to be neutralised.
+// path matches file names that need no escaping.
 var path = regexp.MustCompile(`^[a-z0-9/._-]+$`)
 
-// checkProposal holds of every proposal that is shown.
+// checkProposal checks every displayed proposal.
 func checkProposal(t *testing.T, p plan.Proposal, c plan.PullContext) {
 	t.Helper()
 	comment, checks := report.Plan(p, c), report.Checks(p, c)
@@ -137,7 +137,7 @@ func checkProposal(t *testing.T, p plan.Proposal, c plan.PullContext) {
 		require.LessOrEqual(t, utf8.RuneCountInString(k.Title), 140)
 		require.LessOrEqual(t, len(k.Key), 200)
 		for _, n := range k.Notes {
-			require.True(t, c.Lines.Has(n.File, n.Line), "a note stands at no line of the change: %s", n)
+			require.True(t, c.Lines.Has(n.File, n.Line), "a note is at no line of the change: %s", n)
 		}
 		whole += k.Summary + fmt.Sprint(k.Notes)
 	}
@@ -149,12 +149,12 @@ func checkProposal(t *testing.T, p plan.Proposal, c plan.PullContext) {
 		checkMarkdown(t, k.Summary)
 	}
 	if checks[0].Conclusion == plan.Failure {
-		require.Equal(t, plan.Failure, checks[1].Conclusion, "a merge does not do what is written wrongly")
+		require.Equal(t, plan.Failure, checks[1].Conclusion, "a merge does not apply an invalid document")
 	}
 	if !strings.Contains(whole+comment, "more lines do not fit") {
 		for _, d := range p.Diagnostics {
 			if path.MatchString(d.File) && !strings.Contains(whole, d.File) {
-				t.Errorf("no check tells of %s", d)
+				t.Errorf("no check reports %s", d)
 			}
 		}
 	}
@@ -164,7 +164,7 @@ func checkProposal(t *testing.T, p plan.Proposal, c plan.PullContext) {
 		}
 	}
 
-	// What changes by itself is nothing new.
+	// Values that change without a new plan do not change the key.
 	key := report.Key(p, c)
 	other, busy := p, c
 	if p.Base != "" {
@@ -185,18 +185,18 @@ func checkProposal(t *testing.T, p plan.Proposal, c plan.PullContext) {
 	}
 	if len(p.Digest) == 64 {
 		other.Digest = p.Digest[:63] + map[bool]string{true: "1", false: "0"}[p.Digest[63] == '0']
-		require.NotEqual(t, key, report.Key(other, busy), "another plan is another, however alike the digests begin")
+		require.NotEqual(t, key, report.Key(other, busy), "another plan has another key, even with a similar digest")
 		for i, k := range report.Checks(other, busy) {
 			require.NotEqual(t, checks[i].Key, k.Key)
 		}
 	}
-	if len(p.Plans) > 0 && len(c.Jobs) == 0 { // that it is known now how much there is to lose is
+	if len(p.Plans) > 0 && len(c.Jobs) == 0 { // jobs that become known change the key
 		known := c
 		known.Jobs = []plan.UnitJobs{{Key: p.Plans[0].Key, Jobs: plan.Jobs{Running: 1}}}
 		require.Equal(t, report.Plan(p, known) == comment, report.Key(p, known) == key)
 	}
 	other.Head = strings.Repeat("f", 40)
-	require.NotEqual(t, key, report.Key(other, busy), "another head is another plan")
+	require.NotEqual(t, key, report.Key(other, busy), "another head has another key")
 
 	junitOf(t, p)
 	raw, err := report.JSON(p)
@@ -207,7 +207,7 @@ func checkProposal(t *testing.T, p plan.Proposal, c plan.PullContext) {
 	require.Len(t, back.Plans, len(p.Plans))
 }
 
-// What a forge would make active in text that is not code.
+// Patterns that a forge makes active in text outside code.
 var active = []*regexp.Regexp{
 	regexp.MustCompile(`@[A-Za-z0-9]`),
 	regexp.MustCompile(`://`),
@@ -221,26 +221,27 @@ var active = []*regexp.Regexp{
 	regexp.MustCompile(`(^|[^\\])\$`),
 }
 
-// files is where the forge shows files in these tests.
+// files is the address of files at the forge in these tests.
 const files = "https://forge.example/lab/estate/blob/"
 
-// link is the only kind of link that this package writes: code, and a file of the
+// link matches the only kind of link that this package writes: code, and a file of the
 // estate at a commit.
 var link = regexp.MustCompile("\\[(`+.*?`+)\\]\\(" + regexp.QuoteMeta(files) + `[0-9a-f]{40}(?:/[A-Za-z0-9%.-]+)+(?:#L[0-9]+)?\)`)
 
-// ours is the HTML this package writes itself.
+// ours matches the HTML of this package.
 var ours = regexp.MustCompile(`</?(details|summary|sub|code)>|<br>`)
 
-// htmlCode is code where Markdown is not read: nothing becomes active in it.
+// htmlCode matches code that a forge does not read as Markdown: no text in it becomes
+// active.
 var htmlCode = regexp.MustCompile(`<code>[^<>&]*</code>`)
 
-// What begins a block, where a line's text begins.
+// block matches the beginning of a Markdown block.
 var block = regexp.MustCompile("^(?:[-+*](?:[ \\t]|$)|[0-9]+[.)](?:[ \\t]|$)|#{1,6}(?:[ \\t]|$)|>|=+[ \\t]*$|-+[ \\t]*$|(?:[-_*][ \\t]*){3,}$|~{3}|`{3,}[^`]*$|[ \\t])")
 
-// ourBlocks are those this package begins itself.
+// ourBlocks matches the blocks of this package.
 var ourBlocks = regexp.MustCompile("^(?:### (?:Berth plan|Berth roll-out|Plan of `.*`|Plan of –|–)$|> (?:- )?|>$|(?:  )?- )")
 
-// checkMarkdown holds of everything that goes to a forge.
+// checkMarkdown checks all text for a forge.
 func checkMarkdown(t *testing.T, md string) {
 	t.Helper()
 	require.True(t, utf8.ValidString(md))
@@ -281,12 +282,12 @@ func checkMarkdown(t *testing.T, md string) {
 		}
 		require.NotRegexp(t, regexp.MustCompile(`[\x00-\x1f\x{202a}-\x{202e}\x{2066}-\x{2069}\x{200b}]`), line, where)
 	}
-	require.Empty(t, open, "a fence stays open")
-	require.Zero(t, depth, "details stay open")
+	require.Empty(t, open, "unclosed fence")
+	require.Zero(t, depth, "unclosed details")
 }
 
-// withoutCode is line without its code spans, found as Markdown finds them: a
-// run of ticks closes with the next run of the same length.
+// withoutCode removes the code spans of a line. As in Markdown, a run of backticks
+// closes with the next run of the same length.
 func withoutCode(line string) string {
 	var b strings.Builder
 	for i := 0; i < len(line); {
@@ -324,14 +325,14 @@ func withoutCode(line string) string {
 	return b.String()
 }
 
-// checkText holds of everything that goes to a terminal.
+// checkText checks all text for a terminal.
 func checkText(t *testing.T, s string) {
 	t.Helper()
 	require.True(t, utf8.ValidString(s))
 	require.NotRegexp(t, regexp.MustCompile(`[\x00-\x09\x0b-\x1f\x7f\x{202a}-\x{202e}\x{2066}-\x{2069}]`), s)
 }
 
-// many is a proposal with n units, each with values of length size.
+// many returns a proposal with n units, each with values of length size.
 func many(n, size int) plan.Proposal {
 	p := plan.Proposal{Base: strings.Repeat("b", 40), Head: strings.Repeat("a", 40), Digest: strings.Repeat("d", 64)}
 	for i := range n {
@@ -345,9 +346,9 @@ func many(n, size int) plan.Proposal {
 	return p
 }
 
-// A change of a thousand instances: what is lost stays, what is the same is told
-// once, and the way to all of it is named.
-func TestAThousandInstances(t *testing.T) {
+// A change of a thousand instances lists all losses, merges equal rows, and names
+// the command that prints everything.
+func TestLargeChangeListsLossesFirst(t *testing.T) {
 	p := many(1000, 20)
 	checkProposal(t, p, plan.PullContext{Number: 7})
 	md := report.Plan(p, plan.PullContext{Number: 7})
@@ -355,13 +356,13 @@ func TestAThousandInstances(t *testing.T) {
 	require.Contains(t, head, "**Ready to merge.** Deletes 1 instance and changes 999.")
 	require.Contains(t, head, "**`physics.lhc/train-999` is deleted with all its state**")
 	require.Contains(t, head, "`physics.lhc/train-0`<br>`physics.lhc/train-1`<br>and 997 more")
-	require.Less(t, len(head), 3000, "the same is said once")
+	require.Less(t, len(head), 3000, "equal rows are merged")
 	require.Contains(t, md, "more lines do not fit")
 }
 
-// Of very many deletions all are counted, the first are named, and how to see the
-// others is said right there: however much is cut, none goes unsaid.
-func TestManyDeletions(t *testing.T) {
+// Many deletions are counted and the first are named. The text names the command
+// that lists the others, even in a shortened comment.
+func TestManyDeletionsAreCounted(t *testing.T) {
 	for _, n := range []int{4, 60, 61, 2000} {
 		p := many(n, 20)
 		for i := range p.Plans {
@@ -400,19 +401,19 @@ func BenchmarkShow(b *testing.B) {
 	}
 }
 
-func TestLongPlansAreCutHonestly(t *testing.T) {
+func TestLongPlanStatesOmission(t *testing.T) {
 	for _, n := range []int{10, 100, 300, 2000} {
-		for size := 1; size < 400; size += 57 { // so that the cut falls into tables, fences and between
+		for size := 1; size < 400; size += 57 { // different sizes cut tables, fences and the text between them
 			p := many(n, size)
 			md := report.Markdown(p)
 			checkMarkdown(t, md)
 			cut := strings.Contains(md, "more lines do not fit")
 			require.True(t, cut || n < 300, "%d units of %d", n, size)
 			require.False(t, cut && n < 20, "%d units of %d", n, size)
-			require.True(t, strings.Contains(md, fmt.Sprintf("train-%d`", n-1)), "what is lost is told first, and not cut away")
+			require.True(t, strings.Contains(md, fmt.Sprintf("train-%d`", n-1)), "losses come first and are not omitted")
 			require.True(t, strings.Contains(md, "`dddddddddddd…`"), "the digest stays")
 			if cut {
-				require.Greater(t, len(md), report.MaxMarkdown-1500, "no more is left out than must be")
+				require.Greater(t, len(md), report.MaxMarkdown-1500, "no more is omitted than necessary")
 				require.True(t, strings.Contains(md, "`berth plan --base bbbbbbbbbb --head aaaaaaaaaa`"))
 			}
 		}

@@ -10,13 +10,11 @@ import (
 	"berth/schema"
 )
 
-// heldUnauthorised is the reason of documents held for a missing permission, as
-// package load names it.
+// heldUnauthorised is package load's reason for documents held for a missing permission.
 const heldUnauthorised = "unauthorised"
 
-// Rollout is the part of the comment that follows a merge to the hosts. It is
-// rewritten as the roll-out proceeds, and has no time or number that changes
-// without an event.
+// Rollout returns the part of the comment about the roll-out of a merge. It is rewritten
+// as the roll-out proceeds. It has no time or number that changes without an event.
 func Rollout(r plan.Rollout) string {
 	d := rolloutPage{r: &r, links: &links{prefix: r.Files, base: r.Commit}}
 	r.Units = slices.Clone(r.Units)
@@ -41,7 +39,7 @@ type rolloutPage struct {
 // stage is the progress of a unit in a roll-out.
 type stage int
 
-// The stages, in the order they are shown.
+// The stages, in display order.
 const (
 	held stage = iota
 	failed
@@ -125,7 +123,7 @@ func (d *rolloutPage) headline() string {
 	return s
 }
 
-// blocking lists what is held or failed, each with its next step.
+// blocking lists held and failed changes, each with its next step.
 func (d *rolloutPage) blocking() {
 	var all entries
 	for _, u := range d.r.Units {
@@ -150,8 +148,7 @@ func (d *rolloutPage) blocking() {
 	d.list("Blocking", all)
 }
 
-// heldStep is how a held document of a merge comes into force, where a command can
-// do that.
+// heldStep returns the command that brings a held document into force, if there is one.
 func (d *rolloutPage) heldStep(h plan.Held) string {
 	apply := code("/berth apply " + commit(d.r.Commit))
 	wholeTenant := slices.ContainsFunc(d.r.Held, func(h plan.Held) bool { return h.Key.Kind == schema.KindTenant }) // needs an acknowledgement
@@ -195,8 +192,8 @@ func (d *rolloutPage) differences() {
 	}
 }
 
-// progress is a row for each unit, the worst first. Of many, those that are done
-// are folded.
+// progress writes a row for each unit, the worst first. It folds finished units if there
+// are many.
 func (d *rolloutPage) progress() {
 	show := func(units []plan.UnitProgress) {
 		d.table("", "Instance", "Progress", "Members")
@@ -217,7 +214,7 @@ func (d *rolloutPage) progress() {
 	}
 }
 
-// progressOf is the progress of a unit in words.
+// progressOf describes the progress of a unit.
 func progressOf(u plan.UnitProgress) string {
 	steps := ""
 	if u.Total > 0 {
@@ -248,7 +245,7 @@ func progressOf(u plan.UnitProgress) string {
 	return s
 }
 
-// memberCell names the node of each member, of the first few.
+// memberCell names the nodes of the first few members.
 func memberCell(ms []plan.MemberStatus) string {
 	if len(ms) == 0 {
 		return "–"

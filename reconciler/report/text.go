@@ -22,7 +22,7 @@ func JSON(p plan.Proposal) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Text is p for a terminal: one line for each action with its node, reason and
+// Text formats p for a terminal: one line for each action with its node, reason and
 // changes, then findings and held documents. It has no colour and moves no cursor.
 func Text(p plan.Proposal) string {
 	var b strings.Builder

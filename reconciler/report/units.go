@@ -8,11 +8,11 @@ import (
 	"berth/reconciler/plan"
 )
 
-// maxRows is how many units have a row of their own. If there are more, those with
-// equal rows share one.
+// maxRows limits the units with a row of their own. Beyond it, units with equal rows
+// share one.
 const maxRows = 30
 
-// units is the table of instances: one row an instance, one kind of fact a column.
+// units writes the table of instances: one row an instance, one kind of fact a column.
 func (d *page) units() {
 	plans := d.p.Plans
 	d.table("", "Instance", "Change", "Services", "Jobs", "Nodes")
@@ -49,7 +49,8 @@ func actionsOf(u *plan.Plan) map[plan.Verb][]plan.Action {
 	return by
 }
 
-// changeCell is what changes of a unit. comes: it does so with any merge.
+// changeCell describes the change of a unit. comes: the unit comes into force with any
+// merge.
 func changeCell(u *plan.Plan, comes bool) string {
 	by := actionsOf(u)
 	var parts []string
@@ -90,12 +91,12 @@ func changeCell(u *plan.Plan, comes bool) string {
 	return strings.Join(parts, "; ")
 }
 
-// valuesOf names what a configure action changes, with short values.
+// valuesOf names the changes of a configure action, with short values.
 func valuesOf(a plan.Action) string {
 	var parts []string
 	for _, c := range a.Changes {
 		if strings.HasPrefix(c.Field, "members.") && (c.Before == "" || c.After == "") {
-			continue // joins and leaves show it
+			continue // joins and leaves show the members
 		}
 		part := code(short(c.Field, 60))
 		name, isUser := strings.CutPrefix(c.Field, "users.")
@@ -121,7 +122,7 @@ func valuesOf(a plan.Action) string {
 	return strings.Join(parts, "; ")
 }
 
-// servicesCell is what becomes of a unit's services.
+// servicesCell describes the effects on a unit's services.
 func servicesCell(u *plan.Plan) string {
 	by := actionsOf(u)
 	var restarts []string
@@ -147,8 +148,8 @@ func servicesCell(u *plan.Plan) string {
 	return "–"
 }
 
-// jobs is the number of jobs of a unit, and what the worst step for them does; ""
-// where there is nothing to say.
+// jobs returns the number of jobs of a unit and the effect of the worst step on them; ""
+// for no effect.
 func (d *page) jobs(u *plan.Plan) string {
 	worst := workOf(u)
 	if worst == workNone {
@@ -162,7 +163,7 @@ func (d *page) jobs(u *plan.Plan) string {
 		parts = append(parts, "unknown: "+d.silentHost(u)+" did not report them")
 	}
 	for _, note := range notesOf(u) {
-		if isAboutJobs(note) && (worst != workEnds || note != jobsContinue) { // some of them do not
+		if isAboutJobs(note) && (worst != workEnds || note != jobsContinue) { // other steps contradict it
 			parts = append(parts, note)
 		}
 	}
@@ -172,7 +173,7 @@ func (d *page) jobs(u *plan.Plan) string {
 	return strings.Join(parts, "; ")
 }
 
-// silentHost is the node whose host would report the jobs of a unit.
+// silentHost names the node whose host should report the jobs of a unit.
 func (d *page) silentHost(u *plan.Plan) string {
 	if control, ok := u.Before.Control(); ok {
 		return code(control.Node)
@@ -180,16 +181,16 @@ func (d *page) silentHost(u *plan.Plan) string {
 	return "its host"
 }
 
-// jobsContinue is how a runtime says that a step ends no job.
+// jobsContinue is a runtime's note that a step ends no job.
 const jobsContinue = "running jobs go on"
 
-// otherNotes are the notes that are not about jobs.
+// otherNotes returns the notes that are not about jobs.
 func otherNotes(u *plan.Plan) []string { return slices.DeleteFunc(notesOf(u), isAboutJobs) }
 
 func isAboutJobs(note string) bool { return strings.Contains(note, "jobs") }
 
-// notesOf is what a plan's runtime says about the step that is worst for jobs, a
-// phrase each. A phrase about another step would contradict it.
+// notesOf returns the runtime's notes about the worst step for jobs, a phrase each. A
+// phrase about another step would contradict it.
 func notesOf(u *plan.Plan) []string {
 	worst := workNone
 	for _, a := range u.Actions {
@@ -209,7 +210,7 @@ func notesOf(u *plan.Plan) []string {
 	return notes
 }
 
-// nodesCell is which nodes a plan drains and takes.
+// nodesCell lists the nodes that a plan drains and uses.
 func nodesCell(u *plan.Plan) string {
 	var drains, takes []string
 	for _, a := range u.Actions {
@@ -232,7 +233,7 @@ func nodesCell(u *plan.Plan) string {
 	return dash(strings.Join(parts, "; "))
 }
 
-// allSteps folds the steps of every plan, and those of many once more.
+// allSteps folds the steps of every plan, and folds many plans once more.
 func (d *page) allSteps() {
 	n := 0
 	for i := range d.p.Plans {
@@ -252,7 +253,7 @@ func (d *page) allSteps() {
 	show()
 }
 
-// steps folds the values a plan changes, and each of its steps.
+// steps folds the values that a plan changes, and each of its steps.
 func (d *page) steps(u *plan.Plan) {
 	if len(u.Actions) == 0 {
 		return
@@ -289,7 +290,7 @@ func optional(s string) string {
 	return code(s)
 }
 
-// diffLines is the values that a plan changes, as a diff.
+// diffLines formats the values that a plan changes as a diff.
 func diffLines(u *plan.Plan) []string {
 	var lines []string
 	for _, a := range u.Actions {

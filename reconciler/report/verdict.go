@@ -9,11 +9,11 @@ import (
 	"berth/schema"
 )
 
-// maxNamed is how many units or files a sentence names before it counts them.
+// maxNamed limits the units or files that a sentence names; it counts more.
 const maxNamed = 3
 
-// verdict says whether the change can be merged, without a full stop. text escapes
-// what is not Berth's.
+// verdict describes whether the change can be merged, without a full stop. text escapes
+// all text from outside Berth.
 func verdict(p *plan.Proposal, text func(string) string) string {
 	switch bad, move := obstacles(p), partialMove(p); {
 	case len(p.Conflicts) > 0:
@@ -29,8 +29,8 @@ func verdict(p *plan.Proposal, text func(string) string) string {
 	}
 }
 
-// partialMove says what a merge deletes and does not create in another tenant, or
-// creates there and does not delete; "" for nothing.
+// partialMove describes a move between tenants of which a merge makes only the deletion
+// or only the creation; "" otherwise.
 func partialMove(p *plan.Proposal) string {
 	first, n := "", 0
 	for _, f := range p.Diagnostics {
@@ -47,15 +47,14 @@ func partialMove(p *plan.Proposal) string {
 	return first
 }
 
-// awaitsAcknowledgement reports whether an acknowledgement is all that a merge
-// needs.
+// awaitsAcknowledgement reports whether a merge needs only an acknowledgement.
 func awaitsAcknowledgement(p *plan.Proposal) bool {
 	return obstacles(p) == count(len(p.Diagnostics), "error") && !slices.ContainsFunc(p.Diagnostics, func(f schema.Diagnostic) bool {
 		return acknowledgement(f) == ""
 	})
 }
 
-// obstacles counts what is blocking a merge; "" is nothing.
+// obstacles counts the obstacles of a merge; "" without one.
 func obstacles(p *plan.Proposal) string {
 	n, blocked, held := 0, 0, 0
 	for _, f := range p.Diagnostics {
@@ -95,8 +94,8 @@ func hasError(h plan.Held, ds []schema.Diagnostic) bool {
 	return slices.ContainsFunc(ds, func(d schema.Diagnostic) bool { return d.File == h.File && d.Severity == schema.SeverityError })
 }
 
-// effects is a sentence about what a merge does to instances, the worst first. It
-// names them where they are few.
+// effects describes the effects of a merge on instances in one sentence, the worst
+// first. It names the instances if they are few.
 func effects(p *plan.Proposal, name func(schema.Key) string) string {
 	if len(p.Conflicts) > 0 {
 		if p.Head == "" {
@@ -148,13 +147,13 @@ func effects(p *plan.Proposal, name func(schema.Key) string) string {
 	return begin + "."
 }
 
-// work is what becomes of running jobs, by the worst step of a plan.
+// work is the effect of a plan's worst step on running jobs.
 type work int
 
 const (
-	workNone   work = iota // there is nothing that could have jobs
+	workNone   work = iota // no unit that could have jobs
 	workStays              // running jobs continue
-	workDrains             // running jobs are waited for
+	workDrains             // the step waits for running jobs
 	workEnds               // running jobs may be cancelled
 )
 
@@ -182,9 +181,8 @@ func stepWork(a plan.Action) work {
 	return workNone
 }
 
-// worstForJobs is a sentence about the worst effect of a merge on running jobs, in
-// numbers where they are known; "" where no instance has any. bold marks the
-// beginning.
+// worstForJobs describes the worst effect of a merge on running jobs, with numbers if
+// they are known; "" if no instance has jobs. bold highlights the beginning.
 func worstForJobs(p *plan.Proposal, c *plan.PullContext, name func(schema.Key) string, bold func(string) string) string {
 	worst := workNone
 	for i := range p.Plans {
@@ -234,11 +232,11 @@ func jobsOf(k schema.Key, c *plan.PullContext) (plan.Jobs, bool) {
 
 func jobsText(j plan.Jobs) string { return fmt.Sprintf("%d running, %d queued", j.Running, j.Pending) }
 
-// showsJobs reports whether jobs are known as far as hosts answer: on a pull
-// request, and not in a local checkout.
+// showsJobs reports whether jobs are known for responding hosts: on a pull request, and
+// not in a local checkout.
 func showsJobs(c *plan.PullContext) bool { return c.Number > 0 }
 
-// later says that a policy will stop instances.
+// later describes the instances that a policy will stop.
 func later(p *plan.Proposal) string {
 	n := 0
 	for _, x := range p.Impacted {
@@ -252,8 +250,8 @@ func later(p *plan.Proposal) string {
 	return "A policy stops " + count(n, "instance") + " later."
 }
 
-// released says which held documents come into force with the next merge, and
-// what is blocked of them. It stands apart, because this change need not fix it.
+// released lists the held documents that come into force with the next merge, and the
+// blocks among them. It is a section of its own, because this change need not fix them.
 func released(p *plan.Proposal, name func(schema.Key) string, text func(string) string) string {
 	var names, blocked []string
 	for _, k := range p.Released {

@@ -11,16 +11,16 @@ import (
 	"berth/schema"
 )
 
-// change is what a plan does to its unit as a whole.
+// change is the effect of a plan on its whole unit.
 type change int
 
-// The changes, in the order they are shown.
+// The changes, in display order.
 const (
 	deletes change = iota
-	blocks         // no action, and something is blocked
+	blocks         // no action, and a block
 	creates
 	changes
-	repairs // starts members, and nothing else
+	repairs // only starts members
 )
 
 func changeOf(p *plan.Plan) change {
@@ -40,14 +40,14 @@ func changeOf(p *plan.Plan) change {
 	return changes
 }
 
-// sign is the sign of a change, as in a diff.
+// sign returns the sign of a change, as in a diff.
 func (c change) sign() string { return [...]string{"-", "!", "+", "~", "~"}[c] }
 
 func (c change) verb() string {
 	return [...]string{"delete", "blocked", "create", "change", "start"}[c]
 }
 
-// signOf is the sign of one action.
+// signOf returns the sign of one action.
 func signOf(v plan.Verb) string {
 	switch v {
 	case plan.Create, plan.Join:
@@ -68,7 +68,7 @@ func inOrder(plans []plan.Plan) []*plan.Plan {
 	return out
 }
 
-// count is "1 instance" or "2 instances".
+// count returns "1 instance" or "2 instances".
 func count(n int, noun string) string {
 	return fmt.Sprintf("%d %s%s", n, noun, plural(n, "", "s"))
 }
@@ -80,7 +80,7 @@ func plural(n int, one, many string) string {
 	return many
 }
 
-// unitName is the short name of a unit: "physics.lhc/train".
+// unitName returns the short name of a unit: "physics.lhc/train".
 func unitName(k schema.Key) string {
 	if k.Kind == schema.KindInstance {
 		return clean(k.ProjectID() + "/" + k.Name)
@@ -88,10 +88,10 @@ func unitName(k schema.Key) string {
 	return clean(k.String())
 }
 
-// unitCode is unitName as a code span.
+// unitCode returns unitName as a code span.
 func unitCode(k schema.Key) string { return code(unitName(k)) }
 
-// sentence joins parts as a sentence does.
+// sentence joins parts with commas and "and".
 func sentence(parts []string) string {
 	if len(parts) < 2 {
 		return strings.Join(parts, "")
@@ -99,7 +99,7 @@ func sentence(parts []string) string {
 	return strings.Join(parts[:len(parts)-1], ", ") + " and " + parts[len(parts)-1]
 }
 
-// list is sentence with at most max parts; the last one counts the others.
+// list is sentence with at most max parts; the last part counts the others.
 func list(parts []string, max int) string {
 	if len(parts) > max {
 		parts = append(parts[:max-1:max-1], fmt.Sprintf("%d more", len(parts)-max+1))
@@ -107,7 +107,7 @@ func list(parts []string, max int) string {
 	return sentence(parts)
 }
 
-// upper begins s with a capital letter.
+// upper returns s with a capital first letter.
 func upper(s string) string {
 	if s == "" {
 		return ""
@@ -116,7 +116,7 @@ func upper(s string) string {
 	return string(unicode.ToUpper(r)) + s[n:]
 }
 
-// impact lists what an action means, one phrase each.
+// impact lists the effects of an action, one phrase each.
 func impact(i plan.Impact) []string {
 	var out []string
 	if i.EndsJobs {
@@ -154,7 +154,7 @@ func severities(ds []schema.Diagnostic) string {
 	return sentence(parts)
 }
 
-// placed returns why the member that an action brings in is on its node, or "".
+// placed returns the reason for the node of a joining member, or "".
 func placed(p *plan.Plan, a plan.Action) string {
 	if a.Verb == plan.Join {
 		return p.Placed[a.Member]
@@ -165,7 +165,7 @@ func placed(p *plan.Plan, a plan.Action) string {
 	return ""
 }
 
-// commit is a commit id, shortened.
+// commit shortens a commit id.
 func commit(id string) string {
 	if len(id) > 10 {
 		id = id[:10]

@@ -18,17 +18,17 @@ type Head struct {
 	Hash     string `json:"hash"`
 }
 
-// ID is the hash of what r tells of: everything but when, and where in the
-// chain. The same decision about the same change, made again, has the same.
+// ID returns the hash of r without its time and its position in the chain. The same
+// decision about the same change always has the same ID.
 func (r Record) ID() string {
 	r.RecordID, r.OccurredAt, r.Sequence, r.Previous, r.Hash = "", time.Time{}, 0, "", ""
 	sum := sha256.Sum256(encode(normal(r)))
 	return hex.EncodeToString(sum[:])[:32]
 }
 
-// Chain is records as they follow prev: normalised, so that they read back as
-// they are, with sequence, previous, hash, and the record_id where there is
-// none. The argument is left as it is.
+// Chain appends records to the chain that ends at prev. It normalises them, so that they
+// decode to the same values, and sets sequence, previous, hash and a missing record_id.
+// It does not change its argument.
 func Chain(prev Head, records []Record) []Record {
 	out := slices.Clone(records)
 	for i, r := range out {
@@ -44,11 +44,11 @@ func Chain(prev Head, records []Record) []Record {
 	return out
 }
 
-// Encode is the canonical JSON of a record: one line, without its end.
+// Encode returns the canonical JSON of a record: one line, without a newline.
 func Encode(r Record) []byte { return encode(normal(r)) }
 
-// Decode reads a record back. Only the canonical form is one, so that no byte
-// of it can be changed without a trace.
+// Decode reads a record. It accepts only the canonical form, so a change of any byte is
+// detected.
 func Decode(line []byte) (Record, error) {
 	var r Record
 	if err := json.Unmarshal(line, &r); err != nil {
@@ -60,17 +60,17 @@ func Decode(line []byte) (Record, error) {
 	return r, nil
 }
 
-// sum is what Hash shall be.
+// sum returns the correct value of Hash.
 func (r Record) sum() string {
 	sum := sha256.Sum256(encode(struct {
 		Record
-		Hash string `json:"hash,omitempty"` // in place of the record's: left out
+		Hash string `json:"hash,omitempty"` // hides the record's Hash
 	}{Record: r}))
 	return hex.EncodeToString(sum[:])
 }
 
-// normal is r as it reads back from JSON: times in UTC, text valid UTF-8. A
-// time JSON has no form for becomes none.
+// normal returns r as it decodes from JSON: times in UTC, text in valid UTF-8. A time
+// without a JSON form becomes the zero time.
 func normal(r Record) Record {
 	r.OccurredAt = r.OccurredAt.UTC()
 	if y := r.OccurredAt.Year(); y < 0 || y > 9999 {
@@ -78,7 +78,7 @@ func normal(r Record) Record {
 	}
 	var out Record
 	if err := json.Unmarshal(encode(r), &out); err != nil {
-		panic(err) // it was written a moment ago
+		panic(err) // canonical JSON from Encode
 	}
 	return out
 }
@@ -91,8 +91,8 @@ func encode(v any) []byte {
 	return data
 }
 
-// Line is a record as it was read: where it stands and, if it cannot be read,
-// why.
+// Line is one line of the audit log with its position. Err is the reason why it is
+// unreadable.
 type Line struct {
 	Record
 	File   string
@@ -100,10 +100,10 @@ type Line struct {
 	Err    error
 }
 
-// BrokenError is the first place at which a chain does not hold.
+// BrokenError is the first break of a chain.
 type BrokenError struct {
-	Sequence uint64 // that the record has, or should have
-	File     string // "" where a record is missing at the end
+	Sequence uint64 // sequence of the record, or the expected one
+	File     string // "" if a record is missing at the end
 	Line     int
 	What     string
 }
@@ -116,16 +116,15 @@ func (e *BrokenError) Error() string {
 	return fmt.Sprintf("%s:%d: %s", e.File, e.Line, at)
 }
 
-// Verify walks a whole chain, in order, and says where it ends. The error is a
-// *BrokenError at the first record that was changed, dropped, added, repeated
-// or moved; records missing at the end show by head, which each status commit
-// keeps a copy of.
+// Verify checks a whole chain, in order, and returns its end. It returns a *BrokenError
+// at the first changed, dropped, added, repeated or moved record. It detects records
+// missing at the end by head, which each status commit copies.
 func Verify(lines iter.Seq[Line], head Head) (Head, error) {
 	return verify(Head{}, lines, head)
 }
 
-// VerifyTail is Verify of the end of a chain: of the last of its lines, in
-// order. What is before them is taken for what the first of them says it is.
+// VerifyTail verifies only the last lines of a chain, in order. It trusts the first of
+// them about the records before it.
 func VerifyTail(lines []Line, head Head) (Head, error) {
 	var before Head
 	if len(lines) > 0 && lines[0].Err == nil && lines[0].Sequence > 1 {

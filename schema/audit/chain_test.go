@@ -13,8 +13,7 @@ import (
 	"berth/schema/audit"
 )
 
-// text is anything somebody may have put into a login or a reason, bytes that
-// are no text included.
+// text draws any content of a login or a reason, including invalid UTF-8.
 var text = rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"", "a\xffb", "<script>", "\u2028", "line\nline", "\ufffd"}))
 
 func record(t *rapid.T) audit.Record {
@@ -61,7 +60,7 @@ func verify(lines [][]byte, head audit.Head) (audit.Head, error) {
 	}, head)
 }
 
-func TestChainHolds(t *testing.T) {
+func TestChainVerifies(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		lines, head := chain(t)
 		end, err := verify(lines, head)
@@ -71,12 +70,12 @@ func TestChainHolds(t *testing.T) {
 	})
 }
 
-func TestChainShowsWhateverIsDoneToIt(t *testing.T) {
+func TestChainDetectsManipulation(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		lines, head := chain(t)
 		i := rapid.IntRange(0, len(lines)-1).Draw(t, "record")
 		j := rapid.IntRange(0, len(lines)-1).Draw(t, "other")
-		first := i // that is broken
+		first := i // first broken line
 		switch rapid.SampledFrom([]string{"flip", "drop", "repeat", "swap", "truncate", "forge", "rechain"}).Draw(t, "what") {
 		case "flip":
 			at := rapid.IntRange(0, len(lines[i])-1).Draw(t, "byte")
@@ -95,12 +94,12 @@ func TestChainShowsWhateverIsDoneToIt(t *testing.T) {
 			first = min(i, j)
 		case "truncate":
 			lines = lines[:i]
-		case "forge": // a record with a hash of its own, in place of another
+		case "forge": // replace a record by one with a valid hash
 			r := must(audit.Decode(lines[i]))
 			r.Reason += "!"
 			lines[i] = audit.Encode(audit.Chain(audit.Head{Sequence: r.Sequence - 1, Hash: r.Previous}, []audit.Record{r})[0])
-			first = i + 1 // what follows it does not
-		case "rechain": // and all that follow chained anew: only the head tells
+			first = i + 1 // the break is at the next record
+		case "rechain": // chain all later records again: only the head shows the change
 			from := must(audit.Decode(lines[i]))
 			from.Reason += "!"
 			rest := []audit.Record{from}
@@ -123,7 +122,7 @@ func TestChainShowsWhateverIsDoneToIt(t *testing.T) {
 	})
 }
 
-// Every single byte of a chain, not a sample.
+// The test flips every byte of a chain, not a sample.
 func TestEachFlippedByteIsDetected(t *testing.T) {
 	r := audit.Record{
 		OccurredAt: time.Date(2026, 8, 1, 10, 0, 0, 0, time.UTC), Actor: "ada", Action: "document.added",
@@ -149,7 +148,7 @@ func TestEachFlippedByteIsDetected(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestBrokenChainIsNamed(t *testing.T) {
+func TestBrokenRecordIsNamed(t *testing.T) {
 	records := audit.Chain(audit.Head{}, make([]audit.Record, 4))
 	head := audit.Head{Sequence: 4, Hash: records[3].Hash}
 	for name, c := range map[string]struct {
@@ -176,8 +175,8 @@ func TestBrokenChainIsNamed(t *testing.T) {
 	}
 }
 
-// The same decision made again is the same record; another is another.
-func TestRecordID(t *testing.T) {
+// The same decision has the same record ID; another decision has another.
+func TestRecordIDIdentifiesDecision(t *testing.T) {
 	a := audit.Record{OccurredAt: time.Unix(1, 0), Actor: "ada", Action: "document.added", Commit: "c1"}
 	again := a
 	again.OccurredAt = time.Unix(99, 0)

@@ -1,10 +1,10 @@
-// Package event holds the domain events: their types, what each tells, and the
-// published schemas of both (requirements A8, A11, D1, D2). The schemas are
-// files beside this package, which a test holds equal to the Go types; the
-// envelope is the one of the app control plane.
+// Package event holds the domain events: their types, their payloads, and the published
+// schemas of both (requirements A8, A11, D1, D2). The schemas are files beside this
+// package, and a test holds them equal to the Go types. The envelope is that of the app
+// control plane.
 //
-// The package is pure. It must not know who announces an event, where it is
-// written or who reads it.
+// The package is pure. It must not know the sender, the transport or the readers of an
+// event.
 package event
 
 import (
@@ -16,7 +16,7 @@ import (
 	"berth/schema"
 )
 
-// Type is what happened.
+// Type identifies an event.
 type Type string
 
 // The events of the app control plane and of shared runtimes, and Berth's own.
@@ -49,7 +49,7 @@ const (
 	AttachmentDetached  Type = "apps.shared_runtime.attachment.detached"
 )
 
-// Version is that of the envelope and the payloads, as the schemas have them.
+// Version is the version of the envelope and the payloads in the schemas.
 const Version = "1"
 
 // Entitlement is the payload of EntitlementUpdated.
@@ -140,16 +140,16 @@ type Attachment struct {
 	FailureReason     string `json:"failure_reason" doc:"what went wrong; empty unless something did"`
 }
 
-// Definition says of one type of event what it means and what it tells.
+// Definition describes one type of event.
 type Definition struct {
 	Type    Type
-	About   string      // for people: when it is announced
-	Kind    schema.Kind // of what it is about
-	Status  string      // phase of that kind which it announces; "": it follows no phase
+	About   string      // free text: when the event is announced
+	Kind    schema.Kind // kind of the resource
+	Status  string      // announced phase of that kind; "": independent of phases
 	Payload any         // zero value of the payload's type
 }
 
-// Definitions are all events, each once.
+// Definitions returns all events, without duplicates.
 func Definitions() []Definition {
 	return []Definition{
 		{EntitlementUpdated, "A project may use an app from now on, on other terms, or no longer.", schema.KindEntitlement, "", Entitlement{}},
@@ -176,8 +176,7 @@ func Definitions() []Definition {
 	}
 }
 
-// Of is the event that says that something of a kind is in a phase. Some
-// phases have none of their own, such as deploying.
+// Of returns the event for a phase of a kind. Some phases, such as deploying, have none.
 func Of(kind schema.Kind, phase string) (Definition, bool) {
 	if phase == "" {
 		return Definition{}, false
@@ -190,9 +189,9 @@ func Of(kind schema.Kind, phase string) (Definition, bool) {
 	return Definition{}, false
 }
 
-// ID is the event_id: it depends on what happened and to what, not on when, so
-// that what is announced again after a crash carries the same one. attempt
-// distinguishes repeated events of one resource at one revision.
+// ID returns the event_id. It depends on the event and the resource, not on the time, so
+// an event announced again after a crash has the same id. attempt distinguishes repeated
+// events of one resource at one revision.
 func ID(t Type, about schema.Key, revision string, attempt int) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s\n%d\n", t, about, revision, attempt))
 	return hex.EncodeToString(sum[:])[:32]
@@ -201,7 +200,7 @@ func ID(t Type, about schema.Key, revision string, attempt int) string {
 //go:embed asyncapi.yaml schemas/*.json
 var published embed.FS
 
-// Published are the files that describe the events to others, by name:
+// Published returns the files that describe the events for readers, by name:
 // asyncapi.yaml, which refers to schemas/<type>.json.
 func Published() (map[string][]byte, error) {
 	out := map[string][]byte{}

@@ -24,8 +24,8 @@ import (
 
 var update = flag.Bool("update", false, "write the published schemas from the Go types")
 
-// The ten events of the app control plane and the nine of shared runtimes, as
-// their documents name them (requirements A8, D1, D2), and Berth's own two.
+// The ten events of the app control plane, the nine of shared runtimes with the
+// names in their documents (requirements A8, D1, D2), and Berth's own two.
 func TestEveryEventOfTheContractIsDefined(t *testing.T) {
 	want := strings.Fields(`
 		apps.entitlement.updated
@@ -52,8 +52,8 @@ func TestEveryEventOfTheContractIsDefined(t *testing.T) {
 	require.False(t, ok)
 }
 
-// What is published is what the Go types say. With -update it is written.
-func TestPublishedSchemas(t *testing.T) {
+// The published schemas match the Go types. With -update the test writes them.
+func TestPublishedSchemasMatchGoTypes(t *testing.T) {
 	want := map[string][]byte{"asyncapi.yaml": asyncAPI(t)}
 	for _, d := range event.Definitions() {
 		want["schemas/"+string(d.Type)+".json"] = schemaOf(t, d)
@@ -78,7 +78,7 @@ func TestPublishedSchemas(t *testing.T) {
 	}
 }
 
-// schemaOf is the JSON Schema of one event, envelope and payload.
+// schemaOf returns the JSON Schema of one event, envelope and payload.
 func schemaOf(t *testing.T, d event.Definition) []byte {
 	t.Helper()
 	payload := object(t, reflect.TypeOf(d.Payload))
@@ -86,7 +86,7 @@ func schemaOf(t *testing.T, d event.Definition) []byte {
 		status := payload["properties"].(map[string]any)["status"].(map[string]any)
 		status["const"] = d.Status
 	}
-	// Of the envelope, the Go type says the fields; what they mean is said here.
+	// The Go type defines the fields of the envelope; this map describes them.
 	means := map[string]map[string]any{
 		"event_id":       {"type": "string", "pattern": "^[0-9a-f]{32}$", "description": "the same for the same thing announced again"},
 		"event_type":     {"const": string(d.Type)},
@@ -103,7 +103,7 @@ func schemaOf(t *testing.T, d event.Definition) []byte {
 	})
 }
 
-// object is the JSON Schema of a struct, all of whose fields are always there.
+// object returns the JSON Schema of a struct with required fields only.
 func object(t *testing.T, typ reflect.Type) map[string]any {
 	t.Helper()
 	properties, required := map[string]any{}, []string{}
@@ -124,7 +124,7 @@ func object(t *testing.T, typ reflect.Type) map[string]any {
 	return map[string]any{"type": "object", "additionalProperties": false, "required": required, "properties": properties}
 }
 
-// asyncAPI is the AsyncAPI document of all events.
+// asyncAPI returns the AsyncAPI document of all events.
 func asyncAPI(t *testing.T) []byte {
 	t.Helper()
 	messages, inChannel, sent := map[string]any{}, map[string]any{}, []any{}
@@ -182,9 +182,9 @@ func indented(t *testing.T, v any) []byte {
 	return b.Bytes()
 }
 
-// Each schema takes the event it describes, and nothing else: no field more or
-// less, no other type, no other status.
-func TestSchemasTakeTheirEventAlone(t *testing.T) {
+// Each schema accepts only its event: no missing or additional field, no other
+// type, no other status.
+func TestSchemaAcceptsOnlyItsEvent(t *testing.T) {
 	files, err := event.Published()
 	require.NoError(t, err)
 	for _, d := range event.Definitions() {
@@ -233,8 +233,7 @@ func compile(t *testing.T, typ string, files map[string][]byte) *jsonschema.Sche
 	return s
 }
 
-// The AsyncAPI document holds together: whatever it refers to is there.
-func TestAsyncAPIReferences(t *testing.T) {
+func TestAsyncAPIReferencesResolve(t *testing.T) {
 	files, err := event.Published()
 	require.NoError(t, err)
 	var doc map[string]any
@@ -271,7 +270,7 @@ func TestAsyncAPIReferences(t *testing.T) {
 	}
 }
 
-func TestID(t *testing.T) {
+func TestIDIsStable(t *testing.T) {
 	key := schema.InstanceKey("physics", "lhc", "train")
 	a := event.ID(event.InstanceRunning, key, "abc", 1)
 	require.Equal(t, a, event.ID(event.InstanceRunning, key, "abc", 1))

@@ -5,14 +5,14 @@ import (
 	"errors"
 )
 
-// maxHeader is the most bytes of a commit's headers, its signature included. Merges of
-// many signed tags stay far below.
+// maxHeader limits a commit's headers, including its signature, in bytes. Merges of many
+// signed tags are much smaller.
 const maxHeader = 256 << 10
 
-// Split separates the raw bytes of a commit into its signature and the signed bytes, as
-// Git does: all but the header gpgsig. Both are nil if the commit has no signature. The
-// error says, for people, why a signature proves nothing: two programs could read it
-// differently, or it would not cover all of the commit.
+// Split separates the raw bytes of a commit into its signature and the signed bytes:
+// like Git, all but the header gpgsig. Both are nil if the commit has no signature. It
+// returns an error, with a readable reason, if two programs could read the signature
+// differently or the signature would not cover all of the commit.
 func Split(raw []byte) (payload, sig []byte, err error) {
 	head := raw
 	if i := bytes.Index(raw, []byte("\n\n")); i >= 0 {
@@ -30,7 +30,7 @@ func Split(raw []byte) (payload, sig []byte, err error) {
 	payload = make([]byte, 0, len(raw))
 	last, signing := -1, false
 	for line := range bytes.Lines(head) {
-		if line[0] == ' ' && last == rankOther { // a continuation of the header above
+		if line[0] == ' ' && last == rankOther { // continuation of the previous header
 			if signing {
 				sig = append(sig, line[1:]...)
 			} else {
@@ -64,7 +64,7 @@ func Split(raw []byte) (payload, sig []byte, err error) {
 	return append(payload, raw[len(head):]...), sig, nil
 }
 
-// The order of a commit's headers. Git expects the first ones in this order; other
+// The order of a commit's headers. Git expects these headers in this order; other
 // programs may accept any order.
 const (
 	rankTree = iota

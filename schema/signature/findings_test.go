@@ -9,9 +9,8 @@ import (
 	"berth/schema/signature"
 )
 
-// TestUnusableKeysAreFindings: garbage, a key of another type than its line
-// says, a short RSA key and broken armor are warned of where they stand; a good key
-// is not.
+// Garbage, a key of a different type than its line declares, a short RSA key and
+// broken armor get a warning at their position. A good key gets none.
 func TestUnusableKeysAreFindings(t *testing.T) {
 	const good = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGXPo/Us+CDEOQ9dB6EdG54DDZeFF+WcSeB+3kN9pD2j"
 	garbage := "ssh-ed25519 AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"

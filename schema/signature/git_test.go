@@ -16,12 +16,12 @@ import (
 	"berth/schema/signature"
 )
 
-// desk is where somebody works: a Git repository, ssh-keygen and gpg, each with
-// nothing of this machine's configuration.
+// desk is a developer's machine: a Git repository, ssh-keygen and gpg, isolated from the
+// configuration of this machine.
 type desk struct {
 	t    *testing.T
 	dir  string
-	home string // short: gpg's agent listens on a socket there
+	home string // short, because gpg's agent needs a short socket path
 }
 
 func newDesk(t *testing.T) *desk {
@@ -30,7 +30,7 @@ func newDesk(t *testing.T) *desk {
 	require.NoError(t, err)
 	d := &desk{t: t, dir: t.TempDir(), home: home}
 	t.Cleanup(func() {
-		_ = d.command("gpgconf", "--kill", "all").Run() // there is an agent only if gpg was used
+		_ = d.command("gpgconf", "--kill", "all").Run() // an agent exists only after use of gpg
 		require.NoError(t, os.RemoveAll(home))
 	})
 	d.git("init", "-q", "-b", "main")
@@ -39,7 +39,7 @@ func newDesk(t *testing.T) *desk {
 
 func (d *desk) command(name string, args ...string) *exec.Cmd {
 	c := exec.CommandContext(d.t.Context(), name, args...)
-	if d.t.Context().Err() != nil { // while cleaning up
+	if d.t.Context().Err() != nil { // during clean-up
 		c = exec.Command(name, args...)
 	}
 	c.Dir = d.dir
@@ -63,7 +63,7 @@ func (d *desk) run(input []byte, name string, args ...string) string {
 
 func (d *desk) git(args ...string) string { d.t.Helper(); return d.run(nil, "git", args...) }
 
-// sshKey makes a key and returns its file and its public line without comment.
+// sshKey creates a key and returns its file and its public line without comment.
 func (d *desk) sshKey(name string, args ...string) (file, line string) {
 	d.t.Helper()
 	file = filepath.Join(d.home, name)
@@ -73,7 +73,7 @@ func (d *desk) sshKey(name string, args ...string) (file, line string) {
 	return file, strings.TrimSpace(string(public))
 }
 
-// needsGPG leaves a test out where what needs packages is left out.
+// needsGPG skips a test that needs gpg in an unprivileged run.
 func needsGPG(t *testing.T) {
 	t.Helper()
 	if _, err := exec.LookPath("gpg"); err != nil && os.Getenv("BERTH_UNPRIVILEGED") != "" {
@@ -81,7 +81,7 @@ func needsGPG(t *testing.T) {
 	}
 }
 
-// signSSH and signPGP say by what commits are signed from here on.
+// signSSH sets the SSH key that signs later commits; signPGP sets an OpenPGP key.
 func (d *desk) signSSH(file string) {
 	d.git("config", "gpg.format", "ssh")
 	d.git("config", "user.signingKey", file)
@@ -92,7 +92,7 @@ func (d *desk) signPGP(id string) {
 	d.git("config", "user.signingKey", id)
 }
 
-// pgpKey makes a key by gpg and returns its id and its armored public half.
+// pgpKey creates a gpg key and returns its id and its armored public half.
 func (d *desk) pgpKey(name, algorithm, expire string) (id, armored string) {
 	d.t.Helper()
 	d.run(nil, "gpg", "--batch", "--quiet", "--passphrase", "", "--quick-gen-key", name, algorithm, "sign", expire)
@@ -108,14 +108,14 @@ func (d *desk) export(id string) string {
 	return d.run(nil, "gpg", "--batch", "--armor", "--export", id)
 }
 
-// commit makes a signed commit and returns its bytes.
+// commit creates a signed commit and returns its bytes.
 func (d *desk) commit(message string, args ...string) []byte {
 	d.t.Helper()
 	d.git(append([]string{"commit", "-q", "--allow-empty", "-S", "-m", message}, args...)...)
 	return []byte(d.git("cat-file", "commit", "HEAD"))
 }
 
-// people is an estate in which each login has a key at the platform.
+// people returns an estate in which each login has a key at the platform.
 func people(keys map[string]string) authority.Rules {
 	b := &schema.RoleBinding{Header: schema.Header{Key: schema.Key{Kind: schema.KindRoleBinding, Name: "people"}}}
 	for login, key := range keys {
@@ -124,7 +124,7 @@ func people(keys map[string]string) authority.Rules {
 	return authority.Rules{Base: &schema.Desired{Platform: &schema.Platform{Roles: map[string]*schema.RoleBinding{"people": b}}}}
 }
 
-// signer is who a raw commit proves at the platform.
+// signer returns the person at the platform that a raw commit proves.
 func signer(r *signature.Ring, raw []byte, now time.Time) (string, error) {
 	payload, sig, err := signature.Split(raw)
 	if err != nil {
@@ -138,11 +138,11 @@ func signer(r *signature.Ring, raw []byte, now time.Time) (string, error) {
 	return a.Login, err
 }
 
-// What git signs is accepted for each kind of key, of plain commits, merges and
-// commits with headers of their own; and no byte of it may be changed.
-func TestGitSigns(t *testing.T) {
+// A signature by Git is accepted for each kind of key, for plain commits, merges
+// and commits with extra headers. No byte of the commit may change.
+func TestGitSignaturesAreAccepted(t *testing.T) {
 	d := newDesk(t)
-	kinds := map[string]func() string{ // each makes a key, has it used, and returns its public half
+	kinds := map[string]func() string{ // each creates a key, configures it for signing, and returns its public half
 		"ed25519": func() string { f, l := d.sshKey("ed", "-t", "ed25519"); d.signSSH(f); return l },
 		"ecdsa":   func() string { f, l := d.sshKey("ec", "-t", "ecdsa", "-b", "384"); d.signSSH(f); return l },
 		"rsa":     func() string { f, l := d.sshKey("rsa", "-t", "rsa", "-b", "2048"); d.signSSH(f); return l },
@@ -202,7 +202,7 @@ func TestGitSigns(t *testing.T) {
 				payload, sig, err := signature.Split(raw)
 				require.NoError(t, err)
 
-				// Another commit's signature is none of this one.
+				// The signature of another commit does not verify.
 				_, other, err := signature.Split(d.commit("another"))
 				require.NoError(t, err)
 				_, err = ring.Signer(payload, other, time.Now())
@@ -211,8 +211,8 @@ func TestGitSigns(t *testing.T) {
 				require.ErrorContains(t, err, "does not hold", what)
 			}
 
-			// Any byte of the commit that is changed proves nobody, the armor's
-			// own line breaks and the like aside.
+			// A commit with any changed byte proves nobody, except for bytes such as the
+			// armor's own line breaks.
 			raw := commits["plain"]
 			payload, sig, err := signature.Split(raw)
 			require.NoError(t, err)
@@ -222,7 +222,7 @@ func TestGitSigns(t *testing.T) {
 				_, err := ring.Signer(changed, sig, time.Now())
 				require.Error(t, err, "byte %d of what is signed", i)
 			}
-			// Of the signature itself, no change makes it anybody else's.
+			// A change of the signature never proves another person.
 			for i := range sig {
 				changed := bytes.Clone(sig)
 				changed[i] ^= 1
@@ -245,7 +245,7 @@ func refused(t *testing.T, ring *signature.Ring, payload, sig []byte, now time.T
 	require.ErrorContains(t, err, why)
 }
 
-// What proves nobody, although Git or its tools made it.
+// These signatures prove nobody, although Git or its tools made them.
 func TestInvalidSignaturesAreRefused(t *testing.T) {
 	d := newDesk(t)
 	anna, annaKey := d.sshKey("anna", "-t", "ed25519")
@@ -270,7 +270,7 @@ func TestInvalidSignaturesAreRefused(t *testing.T) {
 	require.NoError(t, err)
 	refused(t, signature.Keys(people(map[string]string{"anna": shortKey})), p, s, time.Now(), "too short")
 
-	// ssh-keygen signs a commit's bytes for another purpose, and by SHA-256.
+	// ssh-keygen signs a commit's bytes for another purpose, and with SHA-256.
 	sign := func(args ...string) []byte {
 		return []byte(d.run(payload, "ssh-keygen", append([]string{"-q", "-Y", "sign", "-f", anna}, args...)...))
 	}
@@ -279,7 +279,7 @@ func TestInvalidSignaturesAreRefused(t *testing.T) {
 	_, err = ring.Signer(payload, sign("-n", "git", "-O", "hashalg=sha256"), time.Now())
 	require.NoError(t, err)
 
-	// A certificate's key is not the key.
+	// A certificate is not the key that it contains.
 	ca, _ := d.sshKey("ca", "-t", "ed25519")
 	d.run(nil, "ssh-keygen", "-q", "-s", ca, "-I", "anna", "-n", "anna", anna+".pub")
 	signed := []byte(d.run(payload, "ssh-keygen", "-q", "-Y", "sign", "-f", anna+"-cert.pub", "-n", "git"))
@@ -287,8 +287,8 @@ func TestInvalidSignaturesAreRefused(t *testing.T) {
 
 }
 
-// So it is with OpenPGP: signatures of text, two at once, by a weak hash, or by
-// a key that has expired or was revoked prove nobody.
+// OpenPGP signatures of text, double signatures, and signatures by a weak hash or
+// by an expired or revoked key prove nobody.
 func TestInvalidOpenPGPSignaturesAreRefused(t *testing.T) {
 	needsGPG(t)
 	d := newDesk(t)
@@ -304,8 +304,8 @@ func TestInvalidOpenPGPSignaturesAreRefused(t *testing.T) {
 	refused(t, pgp, payload, gpg("--digest-algo", "SHA1", "--allow-weak-digest-algos"), time.Now(), "insecure")
 	refused(t, pgp, payload, gpg("--default-sig-expire", "seconds=10"), time.Now().Add(time.Hour), "expired")
 	refused(t, pgp, payload, gpg(), time.Now().Add(30*24*time.Hour), "not valid any more")
-	refused(t, pgp, payload, gpg(), time.Now().Add(-time.Hour), "does not hold") // made in the future
-	_, err = pgp.Signer(payload, gpg(), time.Now().Add(-time.Minute))            // by a clock ahead of ours
+	refused(t, pgp, payload, gpg(), time.Now().Add(-time.Hour), "does not hold") // signature from the future
+	_, err = pgp.Signer(payload, gpg(), time.Now().Add(-time.Minute))            // signer's clock within maxSkew
 	require.NoError(t, err)
 	refused(t, signature.Keys(people(nil)), payload, gpg(), time.Now(), "nobody in the estate has")
 	two, _ := d.pgpKey("anna@work.example.org", "rsa2048", "0")

@@ -12,13 +12,13 @@ import (
 // declaredKey is a key of a document.
 type declaredKey struct {
 	text   string
-	path   string // of the key in the document
+	path   string // field path of the key in the document
 	header *schema.Header
 	claim  claim
 }
 
-// declaredKeys are the keys of role bindings and service accounts, the widest scope
-// first and then by name.
+// declaredKeys returns the keys of role bindings and service accounts, the widest scope
+// first, then by name.
 func declaredKeys(d *schema.Desired) (out []declaredKey) {
 	binding := func(b *schema.RoleBinding, scope authority.Scope) {
 		if b == nil {
@@ -62,10 +62,10 @@ func sorted[V any](m map[string]V) []V {
 	return out
 }
 
-// CodeUnusableKey is the code of the finding that a declared key proves nothing.
+// CodeUnusableKey is the code of the finding for a declared key that proves nothing.
 const CodeUnusableKey = "key.unusable"
 
-// Findings warns of declared keys that prove nothing, in the files that asked accepts,
+// Findings warns of declared keys that prove nothing, for files that asked accepts,
 // sorted by file and position. Such a key gives nobody a permission.
 func Findings(d *schema.Desired, asked func(file string) bool) (out []schema.Diagnostic) {
 	for _, k := range declaredKeys(d) {

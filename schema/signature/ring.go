@@ -16,25 +16,26 @@ import (
 	"berth/schema/authority"
 )
 
-// Ring maps the keys that an estate declares to their owners. Safe for concurrent use.
+// Ring maps the keys that an estate declares to their owners. It is safe for concurrent
+// use.
 //
-// Public keys are public, and every tenant writes role bindings of its own. So a claim
-// on a key counts only in the scope that makes it: a tenant that claims the key of
-// somebody elsewhere neither becomes that person nor takes the key away. Package
-// authority makes sure that a key proves a person only for roles given where the key is
-// named, by Actor.SigningKey.
+// Public keys are public, and every tenant writes its own role bindings. Therefore a
+// claim on a key counts only in the scope that makes it. A tenant that claims the key of
+// a person elsewhere neither becomes that person nor takes the key away. With
+// Actor.SigningKey, package authority ensures that a key proves a person only for roles
+// given where the key is declared.
 type Ring struct {
-	ssh map[string][]claim // by the key itself
-	pgp func() []pgpClaim  // parsed when first needed, as that is slow
+	ssh map[string][]claim // by the binary key
+	pgp func() []pgpClaim  // parsed on first use, because parsing is slow
 }
 
-// claim says that a key belongs to somebody in a scope.
+// claim assigns a key to an owner in a scope.
 type claim struct {
-	login   string // of a person; else ""
-	text    string // the person's key, as the document has it
+	login   string // for a person; otherwise ""
+	text    string // the person's key, as written in the document
 	account schema.Key
 	scope   authority.Scope
-	first   bool // berth.yaml claims it, before any role binding
+	first   bool // from berth.yaml, before any role binding
 }
 
 type pgpClaim struct {
@@ -42,10 +43,10 @@ type pgpClaim struct {
 	key *openpgp.Entity
 }
 
-// Keys collects the keys that count by rules: those of people in role bindings, those
-// of service accounts, and the administrators' keys, which belong to the first
+// Keys collects the keys that are valid by rules: those of people in role bindings,
+// those of service accounts, and the administrators' keys, which belong to the first
 // administrator. Suspended documents declare no keys. Unreadable keys belong to nobody;
-// CheckKey says why.
+// CheckKey returns the reason.
 func Keys(rules authority.Rules) *Ring {
 	r := &Ring{ssh: map[string][]claim{}}
 	var armored []string
@@ -82,12 +83,12 @@ func Keys(rules authority.Rules) *Ring {
 
 // Signer is the signer of a commit: a key, and the claims on it.
 type Signer struct {
-	Key    string // its fingerprint, such as "SHA256:…" or "OpenPGP 9A3F…"
+	Key    string // fingerprint, such as "SHA256:…" or "OpenPGP 9A3F…"
 	claims []claim
 }
 
 // Signer verifies the signature of a commit; payload and sig come from Split. The error
-// says, for people, why the commit proves nobody.
+// is a readable reason why the commit proves nobody.
 func (r *Ring) Signer(payload, sig []byte, now time.Time) (Signer, error) {
 	var s Signer
 	switch sig = bytes.TrimSpace(sig); {
@@ -121,7 +122,7 @@ func (r *Ring) verifyPGP(payload, sig []byte, now time.Time) (Signer, error) {
 		return Signer{}, err
 	}
 	s := Signer{Key: fmt.Sprintf("OpenPGP %016X", *p.IssuerKeyId)}
-	var failed error // nil: nobody has such a key
+	var failed error // nil: no claim on such a key
 	for _, c := range r.pgp() {
 		if len((openpgp.EntityList{c.key}).EntitiesById(*p.IssuerKeyId)) == 0 {
 			continue
@@ -139,10 +140,10 @@ func (r *Ring) verifyPGP(payload, sig []byte, now time.Time) (Signer, error) {
 	return s, failed
 }
 
-// Actor is the signer in a scope. The widest claims on the key count. At one level a
-// person goes before a service account: a user who may write accounts must not take a
-// key from its owner. Two persons, or two accounts, at one level are nobody. The error
-// says, for people, why the key proves nobody there.
+// Actor returns the signer in a scope. The widest claims on the key count. At one level
+// a person has priority over a service account: a user with permission to write accounts
+// must not take a key from its owner. Two persons, or two accounts, at one level prove
+// nobody. The error is a readable reason why the key proves nobody there.
 func (s Signer) Actor(at authority.Scope) (authority.Actor, error) {
 	levels := []claim{{first: true}, {}, {scope: authority.Scope{Tenant: at.Tenant}}, {scope: at}}
 	for _, level := range levels {

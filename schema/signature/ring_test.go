@@ -22,7 +22,7 @@ import (
 	"berth/schema/signature"
 )
 
-// person has a key, and signs with it without any program.
+// person has a key, and signs with it without an external program.
 type person struct {
 	key  ssh.Signer
 	line string
@@ -65,8 +65,8 @@ func both(a, b map[string]*schema.ServiceAccount) map[string]*schema.ServiceAcco
 	return a
 }
 
-// A key is somebody's where a binding or an account says so, and nobody can
-// take it from them elsewhere.
+// A key belongs to the person that a binding or an account names. A claim
+// elsewhere does not take it away.
 func TestWidestClaimOwnsTheKey(t *testing.T) {
 	var (
 		platform = authority.Scope{}
@@ -84,7 +84,7 @@ func TestWidestClaimOwnsTheKey(t *testing.T) {
 		platform, physics, lhc, biology *schema.RoleBinding
 		accounts, others                map[string]*schema.ServiceAccount // of physics.lhc, of biology
 		administrators, keys            []string
-		want                            map[authority.Scope]authority.Actor // nobody elsewhere
+		want                            map[authority.Scope]authority.Actor // nobody in other scopes
 	}{
 		"nobody's": {physics: binding(member("anna"))},
 		"platform": {
@@ -159,9 +159,9 @@ func TestWidestClaimOwnsTheKey(t *testing.T) {
 	}
 }
 
-// A key that a tenant names for somebody proves nothing of what they may do at
-// the platform or in another tenant: no administrator of a tenant becomes them.
-func TestLentKey(t *testing.T) {
+// A key that a tenant names for a person gives no permission at the platform or in
+// another tenant. No tenant administrator can become that person.
+func TestKeyOfTenantProvesNobodyElsewhere(t *testing.T) {
 	root, eve := newPerson(t), newPerson(t)
 	at := func(b *schema.RoleBinding, tenant string) *schema.RoleBinding {
 		b.Key = schema.Key{Kind: schema.KindRoleBinding, Tenant: tenant, Name: "roles"}
@@ -184,7 +184,7 @@ func TestLentKey(t *testing.T) {
 	may := func(p person, scope authority.Scope) bool {
 		s, err := ring.Signer([]byte("payload"), p.sign(t, "payload"), time.Now())
 		require.NoError(t, err)
-		a, _ := s.Actor(scope) // nobody, if there is an error
+		a, _ := s.Actor(scope) // the zero actor after an error
 		return authority.May(rules, a, authority.RolesWrite, scope).Allowed
 	}
 	require.True(t, may(root, authority.Scope{Tenant: "physics"}))
@@ -194,8 +194,7 @@ func TestLentKey(t *testing.T) {
 	require.True(t, may(eve, authority.Scope{Tenant: "biology"}), "there it is biology's to say")
 }
 
-// What CheckKey says of keys that prove nothing.
-func TestCheckKey(t *testing.T) {
+func TestCheckKeyRefusesUnusableKeys(t *testing.T) {
 	p := newPerson(t)
 	require.NoError(t, signature.CheckKey(p.line))
 	entity, err := openpgp.NewEntity("Anna", "", "anna@example.org", nil)
@@ -227,8 +226,8 @@ func TestCheckKey(t *testing.T) {
 	}
 }
 
-// What is a signature to one reader and none to another is none.
-func TestSplit(t *testing.T) {
+// A signature that only some programs read as one counts as no signature.
+func TestSplitRefusesAmbiguousSignatures(t *testing.T) {
 	const head = "tree 1\nparent 2\nauthor A <a> 1 +0000\ncommitter C <c> 2 +0000\n"
 	const sig = "gpgsig -----BEGIN\n  indented\n \n -----END\n"
 	for name, c := range map[string]struct{ raw, payload, sig, err string }{
@@ -271,9 +270,8 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// Whatever bytes come, they are taken apart without loss or not at all, and
-// prove nobody.
-func TestHostileBytes(t *testing.T) {
+// Any bytes are split without loss or refused, and prove nobody.
+func TestHostileBytesProveNobody(t *testing.T) {
 	p := newPerson(t)
 	ring := signature.Keys(people(map[string]string{"anna": p.line}))
 	line := rapid.OneOf(

@@ -11,14 +11,14 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// SigningKey is an SSH private key that signs commits as Git does. Safe for
+// SigningKey is an SSH private key that signs commits as Git does. It is safe for
 // concurrent use.
 type SigningKey struct {
 	signer ssh.Signer
 }
 
-// ParseSigningKey reads a private key as ssh-keygen writes it. A key with a passphrase,
-// or of a type that CheckKey refuses, is an error.
+// ParseSigningKey reads a private key in the format of ssh-keygen. It returns an error
+// for a key with a passphrase or of a type that CheckKey refuses.
 func ParseSigningKey(data []byte) (*SigningKey, error) {
 	signer, err := ssh.ParsePrivateKey(data)
 	var locked *ssh.PassphraseMissingError

@@ -25,16 +25,16 @@ const (
 	beginPGP = "-----BEGIN PGP SIGNATURE-----"
 	armorKey = "-----BEGIN PGP PUBLIC KEY BLOCK-----"
 
-	// sshNamespace separates signatures of commits from those of files or mail.
+	// sshNamespace distinguishes signatures of commits from those of files or mail.
 	sshNamespace = "git"
 
 	minRSABits = 2048
 
-	// maxSkew is how far the signer's clock may be ahead.
+	// maxSkew limits how far the signer's clock may be ahead.
 	maxSkew = 5 * time.Minute
 )
 
-// CheckKey returns an error if a declared key proves nothing: it cannot be read, or its
+// CheckKey returns an error if a declared key proves nothing: it is unreadable, or its
 // type or length is not accepted. It does not check expiry.
 func CheckKey(text string) error {
 	if strings.HasPrefix(text, armorKey) {
@@ -52,7 +52,7 @@ func CheckKey(text string) error {
 	return checkSSH(key)
 }
 
-// sshBlob is the key itself of a line such as "ssh-ed25519 AAAA…".
+// sshBlob returns the binary key of a line such as "ssh-ed25519 AAAA…".
 func sshBlob(line string) ([]byte, error) {
 	kind, rest, _ := strings.Cut(line, " ")
 	key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(line))
@@ -87,7 +87,7 @@ func checkSSH(key ssh.PublicKey) error {
 	}
 }
 
-// verifySSH returns the key that signed payload. It does not say whose key that is.
+// verifySSH returns the key that signed payload. The caller finds its owner.
 func verifySSH(payload, sig []byte) (ssh.PublicKey, error) {
 	block, rest := pem.Decode(sig)
 	if block == nil || block.Type != sshsig.PEMType || len(block.Headers) > 0 || len(bytes.TrimSpace(rest)) > 0 {
@@ -105,7 +105,7 @@ func verifySSH(payload, sig []byte) (ssh.PublicKey, error) {
 	default:
 		return nil, fmt.Errorf("its SSH signature is by the hash %.40q", s.HashAlgorithm)
 	}
-	// An RSA key would verify SHA-1 too.
+	// An RSA key would also verify SHA-1.
 	if f := s.Signature.Format; s.PublicKey.Type() == ssh.KeyAlgoRSA && f != ssh.KeyAlgoRSASHA256 && f != ssh.KeyAlgoRSASHA512 {
 		return nil, fmt.Errorf("its SSH signature is %.40q: a hash that is not accepted any more", f)
 	}
@@ -150,7 +150,7 @@ func parsePGPSignature(sig []byte) (*packet.Signature, []byte, error) {
 	case !ok || packets.Len() > 0:
 		return nil, nil, errors.New("its OpenPGP signature is not one signature by itself")
 	case s.SigType != packet.SigTypeBinary:
-		// A signature of text covers many texts, as it ignores line breaks.
+		// A text signature ignores line breaks, so it covers more than one text.
 		return nil, nil, errors.New("its OpenPGP signature is not of the commit's bytes")
 	case s.IssuerKeyId == nil:
 		return nil, nil, errors.New("its OpenPGP signature does not say by which key it is")
@@ -159,8 +159,8 @@ func parsePGPSignature(sig []byte) (*packet.Signature, []byte, error) {
 }
 
 // verifyPGP returns an error unless key made the signature s of payload; raw is the
-// packet of s. A key or signature that has expired or was revoked by now is not
-// accepted, whatever time the signature claims.
+// packet of s. It rejects a key or signature that has expired or was revoked by now, for
+// any time that the signature claims.
 func verifyPGP(key *openpgp.Entity, payload []byte, s *packet.Signature, raw []byte, now time.Time) error {
 	if s.CreationTime.After(now) && s.CreationTime.Before(now.Add(maxSkew)) {
 		now = s.CreationTime
@@ -168,7 +168,8 @@ func verifyPGP(key *openpgp.Entity, payload []byte, s *packet.Signature, raw []b
 	config := &packet.Config{
 		Time:       func() time.Time { return now },
 		MinRSABits: minRSABits,
-		// Also for the keys' own signatures, which say what a key may do.
+		// Applies to the keys' own signatures too, which set the permitted uses of a
+		// key.
 		RejectHashAlgorithms:        map[crypto.Hash]bool{crypto.SHA1: true, crypto.MD5: true, crypto.RIPEMD160: true},
 		RejectMessageHashAlgorithms: map[crypto.Hash]bool{crypto.SHA1: true, crypto.MD5: true, crypto.RIPEMD160: true},
 	}
