@@ -18,30 +18,32 @@ import (
 	"berth/schema"
 )
 
-// maxPush bounds how many commits one push of composed ones brings.
+// maxPush bounds the number of composed commits in one push.
 const maxPush = 1000
 
-// estateComposer composes an estate. Its methods are called by who may talk to the
-// estate's remote, one at a time, those that only read mu's fields excepted.
+// estateComposer composes an estate. Its caller holds the right to talk to the
+// estate's remote, so calls do not overlap. Methods that only read the fields
+// under mu may run at any time.
 type estateComposer struct {
 	composition Composition
 	sources     map[string]*source
-	named       map[string]naming // of tenants in force, by tenant; what was read last
-	good, bad   chan struct{}     // slots for fetches
-	running     context.Context   // ends with Close
+	named       map[string]naming // last read value by tenant in force
+	good, bad   chan struct{}     // fetch slots for responsive and unresponsive tenants
+	running     context.Context   // canceled by Close
 	stop        context.CancelFunc
 
 	mu         sync.RWMutex
-	links      map[plumbing.Hash]link // of composed commits that are what they say
+	links      map[plumbing.Hash]link // of verified composed commits
 	composedOf map[plumbing.Hash]plumbing.Hash
 	last       composed
 	refused    map[string]error
-	remarks    []string // besides
+	remarks    []string // notices besides refused
 }
 
-// Advance composes what came to the sources since, pushes that, and says where the
-// estate stands. at is where the branches stand at the remote, and seen where they
-// were left; accepted is the commit of a rewritten main that an operator accepts.
+// Advance composes the new commits of the sources, pushes the result and returns
+// the new tip of the estate. at holds the branches at the remote, seen their last
+// known state. accepted is the commit of a rewritten main that an operator
+// accepts.
 func (k *estateComposer) Advance(ctx context.Context, r *gitrepo.Repo, seen, at gitrepo.Tips, accepted plumbing.Hash) (plumbing.Hash, error) {
 	if accepted.IsZero() {
 		if err := r.Forwards(ctx, r.Options.Branch, seen.Source, at.Source); err != nil {
@@ -54,7 +56,8 @@ func (k *estateComposer) Advance(ctx context.Context, r *gitrepo.Repo, seen, at 
 		return seen.Main, err
 	}
 	if _, linked := k.link(w.st.tip); linked && at.Main.IsZero() {
-		// The branch was gone: the remote may have dropped what only it held.
+		// The branch was deleted: the remote may have dropped objects that only this
+		// branch referred to.
 		pack, err := r.PackOf(ctx, []plumbing.Hash{w.st.tip}, []plumbing.Hash{at.Source})
 		if err == nil {
 			err = w.push(ctx, w.st, nil, pack)
@@ -76,10 +79,10 @@ func (k *estateComposer) Advance(ctx context.Context, r *gitrepo.Repo, seen, at 
 	return w.st.tip, nil
 }
 
-// start is the composition to go on from. Where the branch is gone it is taken up
-// from where the mirror saw it, or else from the commit that in-force was made of:
-// what is in force keeps that alive. Without either the estate is the branch
-// people merge to.
+// start returns the composition to continue from. If the branch is missing, it
+// continues from the last tip in the mirror, or else from the commit in the
+// history of in-force. Without either, the estate is the branch that people merge
+// to.
 func (k *estateComposer) start(ctx context.Context, r *gitrepo.Repo, seen, at gitrepo.Tips, accepted plumbing.Hash) (composed, error) {
 	var candidates []plumbing.Hash
 	if !at.Main.IsZero() {
@@ -113,7 +116,7 @@ func (k *estateComposer) start(ctx context.Context, r *gitrepo.Repo, seen, at gi
 			return st, nil
 		}
 	}
-	if accepted.IsZero() { // what was seen may stand in for a main that was rewritten
+	if accepted.IsZero() { // the last known tip may replace a rewritten main
 		if err := r.Forwards(ctx, r.Options.Branch, seen.Main, at.Source); err != nil {
 			return composed{}, err
 		}
@@ -122,18 +125,18 @@ func (k *estateComposer) start(ctx context.Context, r *gitrepo.Repo, seen, at gi
 	return composed{tip: c.ID, tree: c.Tree, platform: c.ID}, err
 }
 
-// composing is one run of it.
+// composing is one run of Advance.
 type composing struct {
 	*estateComposer
 	repo   *gitrepo.Repo
-	remote plumbing.Hash // where the branch is at the remote
+	remote plumbing.Hash // tip of the branch at the remote
 	st     composed
 }
 
-// platform takes over what came to the platform's branch.
+// platform composes the new commits of the platform's branch.
 func (w *composing) platform(ctx context.Context, source, accepted plumbing.Hash) error {
 	if _, linked := w.link(w.st.tip); !linked && w.remote.IsZero() {
-		return nil // nothing is composed
+		return nil // no tenant has its own repository yet
 	}
 	for w.st.platform != source {
 		onwards, err := w.repo.IsAncestor(ctx, w.st.platform, source)
@@ -170,7 +173,7 @@ func (w *composing) platform(ctx context.Context, source, accepted plumbing.Hash
 	return nil
 }
 
-// add makes the next composed commit.
+// add creates the next composed commit.
 func (b *builder) add(st composed, tree plumbing.Hash, l link, source object.Commit, learned map[plumbing.Hash]link) composed {
 	author := object.Identity(source.Author, source.Email)
 	when := time.Unix(max(source.When, 0), 0)
@@ -179,15 +182,15 @@ func (b *builder) add(st composed, tree plumbing.Hash, l link, source object.Com
 	return st.after(tip, tree, l)
 }
 
-// encodeComposed is the raw commit: the author's name and the time are the
-// source's, so that composing again gives the same.
+// encodeComposed returns the raw commit. It has the author and time of the
+// source, so that composing again gives the same commit.
 func encodeComposed(tree plumbing.Hash, l link, author string, when time.Time, message string) []byte {
 	raw := object.EncodeCommit(tree, []plumbing.Hash{l.prev, l.source}, object.Identity("", ""), when, message)
 	stamp := fmt.Sprintf("%s %d +0000", object.Identity("", ""), when.Unix())
 	return bytes.Replace(raw, []byte("\nauthor "+stamp), fmt.Appendf(nil, "\nauthor %s %d +0000", author, when.Unix()), 1)
 }
 
-// push publishes what was composed and goes on from there.
+// push publishes the composed commits and records the new state.
 func (w *composing) push(ctx context.Context, st composed, learned map[plumbing.Hash]link, pack []byte) error {
 	if err := w.repo.PushMain(ctx, gitrepo.BranchComposed, w.remote, st.tip, pack); err != nil {
 		return err
@@ -201,7 +204,8 @@ func (w *composing) push(ctx context.Context, st composed, learned map[plumbing.
 	return nil
 }
 
-// tenants takes over what came to the repositories that tenants in force have.
+// tenants composes the new commits of the repositories that tenants in force
+// name.
 func (w *composing) tenants(ctx context.Context, inForce plumbing.Hash) error {
 	refused := map[string]error{}
 	defer func() { w.logged(ctx, w.repo.Options.Log, refused) }()
@@ -243,7 +247,7 @@ func (w *composing) tenants(ctx context.Context, inForce plumbing.Hash) error {
 			err = w.tenant(ctx, t, listed[t].String())
 		}
 		if errors.Is(err, reconciler.ErrConflict) || ctx.Err() != nil {
-			return errors.Join(err, ctx.Err()) // somebody else composes too: from where they stand
+			return errors.Join(err, ctx.Err()) // another process composes too: retry from its tip
 		}
 		if err != nil {
 			refused[t] = err
@@ -253,8 +257,8 @@ func (w *composing) tenants(ctx context.Context, inForce plumbing.Hash) error {
 	return nil
 }
 
-// inForce are the repositories that tenants in force name. Only tenants that
-// changed are read.
+// inForce returns the repositories named by tenants in force. It reads only
+// changed tenants.
 func (w *composing) inForce(ctx context.Context, commit plumbing.Hash) (map[string]*TenantRepository, error) {
 	if commit.IsZero() {
 		return nil, nil
@@ -288,7 +292,7 @@ func (w *composing) inForce(ctx context.Context, commit plumbing.Hash) (map[stri
 	return out, nil
 }
 
-// tenant takes over what was fetched of a tenant's repository.
+// tenant composes the commits fetched from a tenant's repository.
 func (w *composing) tenant(ctx context.Context, name, repository string) error {
 	s := w.sources[name]
 	if s.tip == s.unpushed && w.repo.Options.Now().Before(s.until) {
@@ -296,7 +300,7 @@ func (w *composing) tenant(ctx context.Context, name, repository string) error {
 	}
 	b := builder{repo: w.repo, also: s.repo}
 	if ok, err := w.own(ctx, &b, name); err != nil || !ok {
-		return err // the platform's repository takes it back; in force it is not yet so
+		return err // the platform has taken the tenant back, and this is not in force yet
 	}
 	ids, sent := []plumbing.Hash{s.tip}, plumbing.ZeroHash
 	if last, ok := w.st.tenants[name]; ok && last.repository == repository {
@@ -309,7 +313,7 @@ func (w *composing) tenant(ctx context.Context, name, repository string) error {
 		}
 		if !onwards && s.repo.Mirror.Has(last.commit) {
 			if behind, err := s.repo.IsAncestor(ctx, s.tip, last.commit); err != nil || behind {
-				return err // another of Berth's has seen more of it
+				return err // another Berth process has fetched a newer commit
 			}
 		}
 		switch {
@@ -347,8 +351,7 @@ func (w *composing) tenant(ctx context.Context, name, repository string) error {
 	return err
 }
 
-// own says whether a tenant's directory, as composed, has a tenant.yaml that names
-// a repository.
+// own reports whether the tenant.yaml in the composed tree names a repository.
 func (w *composing) own(ctx context.Context, b *builder, tenant string) (bool, error) {
 	top, err := b.tree(w.st.tree)
 	if err != nil {

@@ -16,26 +16,27 @@ import (
 	"berth/schema"
 )
 
-// The trailers of composed commits.
+// Trailers of composed commits.
 const (
 	trailerSource     = "Source"     // "platform" or "tenants/NAME", and a commit
-	trailerRepository = "Repository" // URL and branch of a tenant's
-	trailerReturned   = "Returned"   // a tenant whose directory is the platform's again
-	trailerAccepted   = "Accepted"   // the commit of the platform before a rewritten one
+	trailerRepository = "Repository" // URL and branch of the tenant's repository
+	trailerReturned   = "Returned"   // a tenant whose tree is in the platform's repository again
+	trailerAccepted   = "Accepted"   // the platform's commit before a rewrite
 )
 
 const platformSource = "platform"
 
-// link is what a composed commit says of itself.
+// link is the content of a composed commit's trailers.
 type link struct {
 	prev, source plumbing.Hash
-	tenant       string // whose repository source is of; "": the platform's
-	repository   string // of the tenant
+	tenant       string // owner of the repository of source; "": the platform
+	repository   string // repository of the tenant
 	returned     []string
 	accepted     bool
 }
 
-// readLink reads what a commit says of itself, if it looks like a composed one.
+// readLink parses the trailers of a commit, if they have the form of a composed
+// commit.
 func readLink(c object.Commit) (link, bool) {
 	from, id, ok := strings.Cut(c.Trailer(trailerSource), " ")
 	if !ok || len(c.Parents) != 2 || c.Parents[1].String() != id {
@@ -50,7 +51,7 @@ func readLink(c object.Commit) (link, bool) {
 	return l, ok && schema.ValidName(l.tenant) && l.repository != ""
 }
 
-// message is the text of a composed commit.
+// message returns the message of a composed commit.
 func (l link) message(source, before object.Commit) string {
 	from := platformSource
 	if l.tenant != "" {
@@ -71,20 +72,20 @@ func (l link) message(source, before object.Commit) string {
 	return b.String()
 }
 
-// composition at one commit of the estate.
+// composed is the composition at one commit of the estate.
 type composed struct {
 	tip, tree plumbing.Hash
-	platform  plumbing.Hash       // the last commit taken over of it
-	tenants   map[string]imported // those whose directory is of a repository of their own
+	platform  plumbing.Hash       // last composed commit of the platform
+	tenants   map[string]imported // tenants with their own repository
 }
 
-// imported is what was taken over last of a tenant's repository.
+// imported is the last composed commit of a tenant's repository.
 type imported struct {
 	commit     plumbing.Hash
 	repository string
 }
 
-// after is the composition after one more link.
+// after returns the composition after one more link.
 func (st composed) after(tip, tree plumbing.Hash, l link) composed {
 	next := composed{tip: tip, tree: tree, platform: st.platform, tenants: st.tenants}
 	switch {
@@ -113,8 +114,8 @@ func (k *estateComposer) link(h plumbing.Hash) (link, bool) {
 	return l, ok
 }
 
-// composed is the commit of the estate that was made of a commit of the platform,
-// or that commit.
+// composed returns the composed commit made from a platform commit, or that
+// commit itself.
 func (k *estateComposer) composed(source plumbing.Hash) plumbing.Hash {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
@@ -124,7 +125,7 @@ func (k *estateComposer) composed(source plumbing.Hash) plumbing.Hash {
 	return source
 }
 
-// learn takes up composed commits that are known to be what they say.
+// learn stores verified composed commits.
 func (k *estateComposer) learn(st composed, links map[plumbing.Hash]link) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -137,8 +138,8 @@ func (k *estateComposer) learn(st composed, links map[plumbing.Hash]link) {
 	k.last = st
 }
 
-// stateOf is the composition at a composed commit; its tree is not looked up. ok
-// is false for any other commit.
+// stateOf returns the composition at a composed commit, without its tree. ok is
+// false for any other commit.
 func (k *estateComposer) stateOf(h plumbing.Hash) (st composed, ok bool) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
@@ -173,9 +174,9 @@ func (k *estateComposer) stateOf(h plumbing.Hash) (st composed, ok bool) {
 	return st, ok
 }
 
-// trace is the composition at a tip. What was not seen of it before is held
-// against what composing its sources gives; if that differs, and it is no commit
-// that people pushed to main, which now stands at source, the error is
+// trace returns the composition at a tip. It verifies unknown commits by
+// composing their sources again. A commit that differs must be one that people
+// pushed to main, whose tip is source. Otherwise the error is
 // reconciler.ErrRewritten.
 func (k *estateComposer) trace(ctx context.Context, r *gitrepo.Repo, tip, source plumbing.Hash) (composed, error) {
 	type step struct {
@@ -227,7 +228,7 @@ func (k *estateComposer) trace(ctx context.Context, r *gitrepo.Repo, tip, source
 		if !errors.Is(err, reconciler.ErrRewritten) {
 			return st, err
 		}
-		// Somebody's commit may look like one of Berth's.
+		// A user's commit may have the trailers of a composed commit.
 		pushed, errWalk := r.IsAncestor(ctx, s.commit.ID, source)
 		if errWalk != nil || !pushed {
 			return st, errors.Join(fmt.Errorf("%s at %s was not composed by Berth: %w", gitrepo.BranchComposed, s.commit.ID, err), errWalk)
@@ -241,7 +242,7 @@ func (k *estateComposer) trace(ctx context.Context, r *gitrepo.Repo, tip, source
 	return st, nil
 }
 
-// verify holds one composed commit against what composing gives.
+// verify composes the sources of one commit again and compares the trees.
 func (k *estateComposer) verify(ctx context.Context, r *gitrepo.Repo, st composed, c object.Commit, l link) error {
 	b := builder{repo: r}
 	source, err := r.Commit(l.source)
@@ -272,9 +273,9 @@ func (k *estateComposer) verify(ctx context.Context, r *gitrepo.Repo, st compose
 	return nil
 }
 
-// Parents returns the parents of a commit that belong to the estate's history: all,
-// except a commit of a tenant's own repository. Its history is of the tenant's
-// directory only, and the composed commits hold that.
+// Parents returns the parents of a commit that belong to the estate's history. It
+// leaves out commits of a tenant's repository: the composed commits hold their
+// content.
 func (k *estateComposer) Parents(c object.Commit) []plumbing.Hash {
 	if l, ok := k.link(c.ID); ok && l.tenant != "" {
 		return c.Parents[:1]

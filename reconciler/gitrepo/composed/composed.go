@@ -19,57 +19,58 @@ import (
 )
 
 const (
-	// defaultMaxTenant is what one fetch of a tenant's repository may bring.
+	// defaultMaxTenant bounds one fetch of a tenant's repository in bytes.
 	defaultMaxTenant = 64 << 20
-	// defaultWait is how long a fetch waits for tenants' repositories.
+	// defaultWait is the time that a fetch waits for tenants' repositories.
 	defaultWait = 3 * time.Second
-	// maxImports bounds how many commits of a tenant are taken over by one fetch;
-	// the next one goes on.
+	// maxImports bounds the commits of one tenant composed by one fetch; the next
+	// fetch continues.
 	maxImports = 100
-	// fetchers are how many tenants are fetched from at once: as many of those
-	// that answered the last time, and as many of those that did not.
+	// fetchers is the number of concurrent fetches. Responsive and unresponsive
+	// tenants have separate slots.
 	fetchers = 4
 )
 
-// Tenant is a tenant whose documents may come from a repository of its own.
+// Tenant is a tenant whose documents may come from its own repository.
 type Tenant struct {
 	Name       string
-	URL        string // as in Options; what its tenant.yaml says must be the same
+	URL        string // as in Options; must equal the URL in tenant.yaml
 	Auth       gitrepo.AuthFunc
 	KnownHosts string
 	AllowHTTP  bool
-	// Accept is the commit of a rewritten branch that an operator looked at and
-	// takes over.
+	// Accept is the commit of a rewritten branch that an operator reviewed and
+	// accepts.
 	Accept string
 }
 
-// TenantRepository is what a tenant.yaml says of where the tenant's documents are.
+// TenantRepository is the repository that a tenant.yaml names.
 type TenantRepository struct{ URL, Branch string }
 
 func (t TenantRepository) String() string { return t.URL + " " + t.Branch }
 
-// Composition says what an estate is composed of.
+// Composition configures how an estate is composed.
 type Composition struct {
 	Tenants []Tenant
-	// Document reads a tenant.yaml; nil if it names no repository, and not ok if it
-	// is not valid. Nil: none names one.
+	// Document parses a tenant.yaml. It returns nil if the document names no
+	// repository, and ok is false if the document is invalid. If Document is nil,
+	// no tenant has its own repository.
 	Document func(ctx context.Context, tenant string, document []byte) (repository *TenantRepository, ok bool)
-	// Wait is how long one Fetch waits for tenants' repositories; what is fetched
-	// later is taken over by a later one. Zero: three seconds.
+	// Wait is the time that one Fetch waits for tenants' repositories. A later
+	// Fetch composes later results. Zero: three seconds.
 	Wait time.Duration
-	// MaxTenant bounds what one fetch of a tenant's repository brings, in bytes of a
-	// pack. Zero: 64 MiB.
+	// MaxTenant bounds the pack size in bytes of one fetch of a tenant's
+	// repository. Zero: 64 MiB.
 	MaxTenant int64
 }
 
-// Composed is an estate of which tenants have repositories of their own. Which
-// tenants these are the tenant.yaml in force says, and the Composition must list
-// the same URL: neither a commit nor berth.yaml alone makes Berth fetch from
-// anywhere. Whatever is wrong with one tenant's repository, its part of the estate
-// stays as it was last composed, and Refused says why.
+// Composed is an estate in which tenants may have their own repositories. The
+// tenant.yaml in force names the repository, and the Composition must list the
+// same URL. So neither a commit nor berth.yaml alone makes Berth fetch from a
+// URL. If a tenant's repository fails, its tenant tree stays as last composed,
+// and Refused holds the reason.
 //
-// A commit of such a repository says the same wherever its tenant's directory is:
-// who may sign for several tenants has to know which repository they sign for.
+// A commit of such a repository does not name its tenant. A user who signs for
+// several tenants must know the repository that they sign for.
 type Composed struct {
 	*gitrepo.Repo
 	composer *estateComposer
@@ -77,7 +78,7 @@ type Composed struct {
 
 var _ reconciler.Repo = (*Composed)(nil)
 
-// OpenComposed is Open for an estate that may be composed.
+// OpenComposed is gitrepo.Open for an estate that may be composed.
 func OpenComposed(ctx context.Context, o gitrepo.Options, c Composition) (*Composed, error) {
 	if c.Wait == 0 {
 		c.Wait = defaultWait
@@ -115,7 +116,7 @@ func OpenComposed(ctx context.Context, o gitrepo.Options, c Composition) (*Compo
 	return &Composed{Repo: r, composer: k}, nil
 }
 
-// Close gives the mirrors' files back.
+// Close ends all fetches and closes the mirrors.
 func (c *Composed) Close() error {
 	c.composer.stop()
 	var errs []error
@@ -125,17 +126,16 @@ func (c *Composed) Close() error {
 	return errors.Join(append(errs, c.Repo.Close())...)
 }
 
-// Refused says of each tenant whose repository was not taken over at the last
-// fetch why that is.
+// Refused returns, by tenant, why the last fetch did not compose its repository.
 func (c *Composed) Refused() map[string]error {
 	c.composer.mu.RLock()
 	defer c.composer.mu.RUnlock()
 	return maps.Clone(c.composer.refused)
 }
 
-// SourceOf is the commit that a commit of the estate was made of, and the tenant
-// whose repository holds it, "" for the platform's. A commit that was not composed
-// is its own source.
+// SourceOf returns the source of a composed commit and the tenant whose
+// repository holds the source; "" is the platform. Any other commit is its own
+// source.
 func (c *Composed) SourceOf(commit string) (tenant, source string) {
 	if h, err := object.ParseID(commit); err == nil {
 		if l, ok := c.composer.link(h); ok {
@@ -145,7 +145,7 @@ func (c *Composed) SourceOf(commit string) (tenant, source string) {
 	return "", commit
 }
 
-// Evidence is what the source of a commit says of who made it.
+// Evidence returns the evidence of a commit's source.
 func (c *Composed) Evidence(ctx context.Context, id string) (reconciler.Evidence, error) {
 	tenant, source := c.SourceOf(id)
 	e, err := c.Repo.Evidence(ctx, source)
@@ -153,7 +153,7 @@ func (c *Composed) Evidence(ctx context.Context, id string) (reconciler.Evidence
 	return e, err
 }
 
-// Log is Log with the words of each commit's source.
+// Log is gitrepo.Repo.Log with subject and author of each commit's source.
 func (c *Composed) Log(ctx context.Context, from, to string, limit int) ([]reconciler.Commit, error) {
 	commits, err := c.Repo.Log(ctx, from, to, limit)
 	if err != nil {
@@ -179,7 +179,7 @@ func (c *Composed) Log(ctx context.Context, from, to string, limit int) ([]recon
 }
 
 // Merge merges head, a commit of the platform's repository, into the platform's
-// side of base, and composes that with the tenants' as they are in base.
+// side of base. It composes the result with the tenant trees in base.
 func (c *Composed) Merge(ctx context.Context, base, head string) (tree string, conflicts []string, err error) {
 	h, err := object.ParseID(base)
 	if err != nil {
@@ -212,9 +212,9 @@ func (c *Composed) Merge(ctx context.Context, base, head string) (tree string, c
 	return root.String(), nil, nil
 }
 
-// Forge is a forge of the platform's repository as the loop wants it: it is asked
-// of sources, and answers with commits of the estate. Of the commits of tenants'
-// repositories it knows nothing.
+// Forge wraps a forge of the platform's repository for the reconcile loop. It
+// translates commits of the estate to their sources and back. It returns no pull
+// requests for commits of tenants' repositories.
 func (c *Composed) Forge(f reconciler.Forge) reconciler.Forge { return &composedForge{f, c} }
 
 type composedForge struct {
@@ -222,14 +222,14 @@ type composedForge struct {
 	repo *Composed
 }
 
-// Pull is a pull request, merged as a commit of the estate.
+// Pull returns a pull request with its merge commit in the estate.
 func (f *composedForge) Pull(ctx context.Context, number int) (reconciler.PullRequest, error) {
 	pr, err := f.Forge.Pull(ctx, number)
 	pr.MergeCommit = f.merged(pr.MergeCommit)
 	return pr, err
 }
 
-// merged is the commit of the estate that was made of a merge.
+// merged returns the composed commit of a merge commit.
 func (f *composedForge) merged(commit string) string {
 	if h, err := object.ParseID(commit); err == nil {
 		return f.repo.composer.composed(h).String()
@@ -237,7 +237,7 @@ func (f *composedForge) merged(commit string) string {
 	return commit
 }
 
-// PullsOf lists the merged pull requests that the source of a commit belongs to.
+// PullsOf lists the merged pull requests that contain the source of a commit.
 func (f *composedForge) PullsOf(ctx context.Context, commit string) ([]reconciler.PullRequest, error) {
 	tenant, source := f.repo.SourceOf(commit)
 	if tenant != "" {
@@ -251,26 +251,26 @@ func (f *composedForge) PullsOf(ctx context.Context, commit string) ([]reconcile
 	return out, err
 }
 
-// source is one tenant's repository. All but what a fetch in flight leaves behind
-// is the fetching estate's, which is one at a time.
+// source is one tenant's repository. One estate fetch at a time uses it; a fetch
+// in flight writes only tip, err and repo.
 type source struct {
 	Tenant
 	options gitrepo.Options
 
 	repo   *gitrepo.Repo // for options.Branch; nil: not opened yet
 	flight chan struct{} // closed when the fetch ends
-	taken  bool          // what it came to was looked at
-	failed bool          // the last one did not get through, or not in time
+	taken  bool          // the result was used
+	failed bool          // the last fetch failed or was late
 
-	tip plumbing.Hash // what it came to, once flight is closed
+	tip plumbing.Hash // result of the fetch, once flight is closed
 	err error
 
-	unpushed plumbing.Hash // the estate's remote did not take what is new up to here,
-	why      error         // for this reason
-	until    time.Time     // it is tried again then
+	unpushed plumbing.Hash // tip that could not be pushed to the estate's remote
+	why      error         // error of that push
+	until    time.Time     // time of the next attempt
 }
 
-// begin starts a fetch of a branch, unless there is one nobody has looked at.
+// begin starts a fetch of a branch, unless an unused result or a fetch exists.
 func (s *source) begin(k *estateComposer, branch string) {
 	if s.flight != nil && !s.taken {
 		return
@@ -315,8 +315,8 @@ func (s *source) fetch(ctx context.Context, branch string) (plumbing.Hash, error
 	return object.ParseID(at.Main)
 }
 
-// await waits for the fetch until late, or, if the last one did not get through,
-// until soon. It says false if that came first.
+// await waits for the fetch until late, or until soon if the last fetch failed.
+// It returns false on a timeout.
 func (s *source) await(soon, late <-chan struct{}) bool {
 	give := late
 	if s.failed {
@@ -342,7 +342,7 @@ func (s *source) close() error {
 	return s.repo.Close()
 }
 
-// logged says, once for each reason, what is refused of whom.
+// logged logs each new reason why a tenant's repository is refused.
 func (k *estateComposer) logged(ctx context.Context, log *slog.Logger, refused map[string]error) {
 	k.mu.Lock()
 	before := k.refused
@@ -355,8 +355,8 @@ func (k *estateComposer) logged(ctx context.Context, log *slog.Logger, refused m
 	}
 }
 
-// Patch is Patch within the platform's repository, which head is a commit of;
-// merged is the estate as a whole.
+// Patch is gitrepo.Repo.Patch within the platform's repository, which contains
+// head. The merge is that of the whole estate.
 func (c *Composed) Patch(ctx context.Context, base, head string) (string, error) {
 	h, err := object.ParseID(base)
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 	"berth/reconciler/provenance"
 )
 
-// composite is a platform's repository and those of two of its tenants.
+// composite is a platform's repository and the repositories of two tenants.
 type composite struct {
 	t        testing.TB
 	platform *gittest.Server
@@ -46,7 +46,7 @@ func newComposite(t testing.TB) *composite {
 	return w
 }
 
-// document reads what these tests have for a tenant.yaml.
+// document parses the tenant.yaml of these tests.
 func document(_ context.Context, _ string, text []byte) (*composed.TenantRepository, bool) {
 	url, names := strings.CutPrefix(strings.TrimSpace(string(text)), "repository ")
 	if !names {
@@ -68,7 +68,7 @@ func (w *composite) open(dir string) *composed.Composed {
 	return r
 }
 
-// enforced brings the estate into force as it stands, and fetches again.
+// enforced puts the current estate in force and fetches again.
 func (w *composite) enforced(r *composed.Composed) reconciler.Tips {
 	w.t.Helper()
 	tips, err := r.Fetch(w.t.Context())
@@ -92,7 +92,7 @@ func (w *composite) tip(r *composed.Composed) string {
 	return tips.Main
 }
 
-// want is what the estate holds, as said by the repositories.
+// want returns the expected files of the estate, read from the repositories.
 func (w *composite) want() map[string]string {
 	w.t.Helper()
 	out, err := w.platform.Files("main")
@@ -112,7 +112,7 @@ func (w *composite) want() map[string]string {
 	return out
 }
 
-// subjects are the sources of the commits from one to another, newest first.
+// subjects returns the sources of the commits between two tips, newest first.
 func subjects(t testing.TB, r *composed.Composed, from, to string) (out []string) {
 	t.Helper()
 	commits, err := r.Log(t.Context(), from, to, 100)
@@ -124,15 +124,15 @@ func subjects(t testing.TB, r *composed.Composed, from, to string) (out []string
 	return out
 }
 
-// A tenant's repository is fetched from once its tenant.yaml is in force; from
-// then on the estate is the platform's tree with those of the tenants in it.
-func TestComposedOfSeveralRepositories(t *testing.T) {
+// Berth fetches a tenant's repository once its tenant.yaml is in force. From then
+// on, the estate is the platform's tree with the tenant trees in it.
+func TestComposeTenantRepositories(t *testing.T) {
 	t.Parallel()
 	w := newComposite(t)
 	dir := t.TempDir()
 	r := w.open(dir)
-	require.Equal(t, w.platform.Tip("main"), w.tip(r), "nothing is in force: nothing is composed")
-	require.Empty(t, w.tenants["physics"].Requests(), "and nobody is asked")
+	require.Equal(t, w.platform.Tip("main"), w.tip(r), "without documents in force no tenant is composed")
+	require.Empty(t, w.tenants["physics"].Requests(), "no tenant's repository is fetched")
 
 	first := w.enforced(r)
 	require.Equal(t, w.want(), contents(t, r.Repo, first.Main))
@@ -155,7 +155,7 @@ func TestComposedOfSeveralRepositories(t *testing.T) {
 		require.Equal(t, source, got)
 		e, err := r.Evidence(t.Context(), commits[i].ID)
 		require.NoError(t, err)
-		require.Equal(t, source, e.Commit, "evidence is of the source")
+		require.Equal(t, source, e.Commit, "the evidence must come from the source")
 		require.Equal(t, map[bool]string{true: "physics"}[i < 2], e.Tenant)
 		changes, err := r.Diff(t.Context(), commits[i].Parents[0], commits[i].ID)
 		require.NoError(t, err)
@@ -166,10 +166,10 @@ func TestComposedOfSeveralRepositories(t *testing.T) {
 
 	w.platform.ResetRequests()
 	require.Equal(t, tip, w.tip(r))
-	require.Equal(t, map[string]int{"GET git-upload-pack": 1}, w.platform.Requests(), "what changes nothing costs nothing")
+	require.Equal(t, map[string]int{"GET git-upload-pack": 1}, w.platform.Requests(), "an unchanged estate costs one request")
 
-	// Without any local file it is the same, and what was composed is believed
-	// only after composing it again.
+	// Without local files the result is the same: the composed commits are verified
+	// by composing them again.
 	require.NoError(t, r.Close())
 	again := w.open(t.TempDir())
 	require.Equal(t, tip, w.tip(again))
@@ -179,8 +179,9 @@ func TestComposedOfSeveralRepositories(t *testing.T) {
 	require.NoError(t, again.VerifyInForce(t.Context(), tip, w.platform.Tip(reconciler.BranchInForce)))
 }
 
-// A directory of a tenant's repository never stands for another place.
-func TestComposedTenantsStayInTheirPlace(t *testing.T) {
+// A directory of a tenant's repository never replaces a path outside the tenant
+// tree.
+func TestTenantRepositoryChangesOnlyItsTenantTree(t *testing.T) {
 	t.Parallel()
 	w := newComposite(t)
 	r := w.open(t.TempDir())
@@ -196,8 +197,8 @@ func TestComposedTenantsStayInTheirPlace(t *testing.T) {
 	require.Equal(t, []string{"tenants/physics/README.md", "tenants/physics/platform/nodes/gpu-1.yaml", "tenants/physics/tenants/biology/policy.yaml"}, paths(changes))
 	require.Equal(t, node, contents(t, r.Repo, tip)["platform/nodes/gpu-1.yaml"])
 
-	// What is in force is made of the estate's history, which the tenants' own
-	// histories are not: a file of theirs is none of the platform's.
+	// A file in a tenant's own history is not in the estate's history, so it must
+	// not be in force.
 	forged, err := w.platform.Git("rev-parse", w.tenants["physics"].Tip("main")+"^{tree}")
 	require.NoError(t, err)
 	id, err := w.platform.Git("-c", "user.name=E", "-c", "user.email=e@example.org", "commit-tree", "-p", first.InForce, "-p", tip, "-m",
@@ -208,8 +209,8 @@ func TestComposedTenantsStayInTheirPlace(t *testing.T) {
 	require.ErrorIs(t, err, reconciler.ErrRewritten)
 }
 
-// Whatever is wrong with one tenant's repository, the others go on.
-func TestComposedOneTenantStopsNobody(t *testing.T) {
+// A failure of one tenant's repository does not affect the others.
+func TestBrokenTenantRepositoryDoesNotAffectOthers(t *testing.T) {
 	t.Parallel()
 	noise := make([]byte, 2<<20)
 	_, err := rand.Read(noise)
@@ -281,7 +282,7 @@ func TestComposedOneTenantStopsNobody(t *testing.T) {
 			require.NoError(t, w.platform.Fsck())
 			require.NoError(t, r.Close())
 			r = w.open(t.TempDir())
-			require.Equal(t, before, w.fetch(r), "nor does a restart without a cache change that")
+			require.Equal(t, before, w.fetch(r), "a restart without a cache keeps the composed trees")
 
 			c.mend(t, w.tenants["physics"])
 			w.tenants["physics"].MustCommit(t, "main", gittest.Commit{Message: "well again", Files: map[string]string{"policy.yaml": "well\n"}})
@@ -291,9 +292,9 @@ func TestComposedOneTenantStopsNobody(t *testing.T) {
 	}
 }
 
-// A remote that takes a connection and says nothing costs the others a moment,
-// and what it says at last is taken over.
-func TestComposedHangingTenant(t *testing.T) {
+// A remote that accepts connections and never responds delays the others only
+// briefly.
+func TestUnresponsiveTenantDelaysFetchBriefly(t *testing.T) {
 	t.Parallel()
 	w := newComposite(t)
 	r, err := composed.OpenComposed(t.Context(), gitrepo.Options{URL: w.platform.URL, Dir: t.TempDir(), Timeout: time.Minute},
@@ -307,9 +308,9 @@ func TestComposedHangingTenant(t *testing.T) {
 	require.ErrorContains(t, r.Refused()["physics"], "has not answered yet")
 }
 
-// Only what berth.yaml lists, by the URL that the tenant.yaml in force names, is
-// ever fetched from.
-func TestComposedOnlyWhatIsListed(t *testing.T) {
+// Berth fetches a tenant's repository only if berth.yaml lists the URL in the
+// tenant.yaml in force.
+func TestFetchOnlyListedTenantRepositories(t *testing.T) {
 	t.Parallel()
 	w := newComposite(t)
 	other := gittest.New(t, map[string]string{"policy.yaml": "other\n"})
@@ -320,7 +321,7 @@ func TestComposedOnlyWhatIsListed(t *testing.T) {
 	require.Equal(t, w.platform.Tip("main"), tips.Main)
 	require.ErrorContains(t, r.Refused()["physics"], "make them equal")
 	require.ErrorContains(t, r.Refused()["biology"], "list it under tenants")
-	require.Len(t, r.Notices(), 2, "people are told")
+	require.Len(t, r.Notices(), 2, "each refused tenant has a notice")
 	for _, s := range []*gittest.Server{other, w.tenants["physics"], w.tenants["biology"]} {
 		require.Empty(t, s.Requests())
 	}
@@ -330,7 +331,7 @@ func TestComposedOnlyWhatIsListed(t *testing.T) {
 		require.Error(t, err, url)
 	}
 
-	// A tenant that is taken off the list stays as it was.
+	// A tenant removed from the list keeps its last composed tree.
 	w = newComposite(t)
 	dir := t.TempDir()
 	r = w.open(dir)
@@ -343,8 +344,8 @@ func TestComposedOnlyWhatIsListed(t *testing.T) {
 	require.Len(t, r.Refused(), 2)
 }
 
-// What a tenant's server answers is told in one line, however much it is.
-func TestComposedAWordyServer(t *testing.T) {
+// A server's response becomes one short line of a notice, whatever its length.
+func TestLongServerResponseIsOneNotice(t *testing.T) {
 	t.Parallel()
 	wordy := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		rw.WriteHeader(http.StatusForbidden)
@@ -366,9 +367,9 @@ func TestComposedAWordyServer(t *testing.T) {
 	require.NotContains(t, said[0], "\n")
 }
 
-// One repository of two tenants, or of the platform too, is told of, however its
-// URL is written.
-func TestComposedOneRepositoryOfTwo(t *testing.T) {
+// A repository shared by two tenants, or with the platform, is reported for any
+// spelling of its URL.
+func TestSharedTenantRepositoryIsReported(t *testing.T) {
 	t.Parallel()
 	w := newComposite(t)
 	w.platform.MustCommit(t, "main", gittest.Commit{Message: "one for both", Files: map[string]string{
@@ -382,15 +383,15 @@ func TestComposedOneRepositoryOfTwo(t *testing.T) {
 	require.Contains(t, said, "tenant law: "+w.platform.URL+" is also the repository of the platform")
 }
 
-// A tenant returns to the platform's repository with the commit there that says so.
-func TestComposedTenantReturns(t *testing.T) {
+// A commit in the platform's repository takes a tenant tree back.
+func TestTenantReturnsToPlatformRepository(t *testing.T) {
 	t.Parallel()
 	w := newComposite(t)
 	r := w.open(t.TempDir())
 	before := w.enforced(r)
 	w.platform.MustCommit(t, "main", gittest.Commit{Message: "not readable", Files: map[string]string{"tenants/physics/tenant.yaml": "broken\n"}})
 	got := w.fetch(r)
-	require.Equal(t, "train v1\n", got["tenants/physics/projects/lhc/instances/train.yaml"], "what cannot be read deletes nothing")
+	require.Equal(t, "train v1\n", got["tenants/physics/projects/lhc/instances/train.yaml"], "an unreadable tenant.yaml deletes nothing")
 	require.Equal(t, "broken\n", got["tenants/physics/tenant.yaml"])
 
 	back := w.platform.MustCommit(t, "main", gittest.Commit{Message: "physics is ours", Files: map[string]string{"tenants/physics/tenant.yaml": "physics\n"}})
@@ -401,20 +402,21 @@ func TestComposedTenantReturns(t *testing.T) {
 	require.NotContains(t, got, "tenants/physics/projects/lhc/instances/train.yaml")
 	require.Equal(t, "biology policy\n", got["tenants/biology/policy.yaml"])
 	_, source := r.SourceOf(tip)
-	require.Equal(t, back, source, "it is the doing of who said so")
+	require.Equal(t, back, source, "the source is the commit that returns the tenant")
 	require.NoError(t, r.Close())
 	again := w.open(t.TempDir())
 	require.Equal(t, tip, w.tip(again))
 
-	// And goes again, to another place.
+	// The platform deletes a tenant with its own repository.
 	w.platform.MustCommit(t, "main", gittest.Commit{Message: "off", Remove: []string{"tenants/biology"}})
 	got = w.fetch(again)
 	require.NotContains(t, got, "tenants/biology/policy.yaml")
 	require.NotEqual(t, before.Main, tip)
 }
 
-// Two of Berth's compose the same, and each goes on from what the other did.
-func TestComposedBySeveral(t *testing.T) {
+// Two Berth processes compose the same commits, and each continues from the
+// other's tip.
+func TestSeveralProcessesComposeTheSameBranch(t *testing.T) {
 	t.Parallel()
 	w := newComposite(t)
 	a := w.open(t.TempDir())
@@ -441,12 +443,12 @@ func TestComposedBySeveral(t *testing.T) {
 	}
 	w.platform.SetFaults(gittest.Faults{DropReplies: 1})
 	w.tenants["biology"].MustCommit(t, "main", gittest.Commit{Message: "b", Files: map[string]string{"policy.yaml": "lost\n"}})
-	require.Equal(t, "lost\n", w.fetch(a)["tenants/biology/policy.yaml"], "a lost reply is no lost push")
+	require.Equal(t, "lost\n", w.fetch(a)["tenants/biology/policy.yaml"], "a push with a lost response takes effect")
 }
 
-// The branch is Berth's: gone, it comes back as it was; moved by anybody else, it
-// is refused.
-func TestComposedBranchIsBerths(t *testing.T) {
+// Berth restores a deleted composed branch, and refuses one that another user
+// moved.
+func TestComposedBranchIsRestoredAndProtected(t *testing.T) {
 	t.Parallel()
 	w := newComposite(t)
 	dir := t.TempDir()
@@ -460,10 +462,10 @@ func TestComposedBranchIsBerths(t *testing.T) {
 	require.NoError(t, r.Close())
 	gone()
 	r = w.open(t.TempDir())
-	require.Equal(t, was.Main, w.tip(r), "in-force knows it too")
+	require.Equal(t, was.Main, w.tip(r), "the history of in-force contains the tip")
 	require.NoError(t, r.Close())
 
-	// Somebody takes a tenant's place, in a commit that looks as Berth's do.
+	// A forged commit with Berth's trailers replaces a tenant's tree.
 	tree, err := w.platform.Git("rev-parse", w.platform.Tip("main")+"^{tree}")
 	require.NoError(t, err)
 	forge := func(parent string) string {
@@ -481,16 +483,16 @@ func TestComposedBranchIsBerths(t *testing.T) {
 		require.Contains(t, []string{"", was.Main}, tips.Main)
 		require.NoError(t, r.Close())
 	}
-	// On main such a commit is one like any other.
+	// On main, such a commit is an ordinary commit.
 	require.NoError(t, w.platform.SetRef("refs/heads/"+gitrepo.BranchComposed, was.Main))
 	require.NoError(t, w.platform.SetRef("refs/heads/main", forge(w.platform.Tip("main"))))
 	r = w.open(t.TempDir())
 	require.Equal(t, w.want(), w.fetch(r))
 }
 
-// A rewritten platform freezes, until an operator accepts it; the tenants' parts
-// stay.
-func TestComposedPlatformRewritten(t *testing.T) {
+// A rewritten platform branch freezes the sync until an operator accepts it; the
+// tenant trees stay.
+func TestRewrittenPlatformFreezesComposedEstate(t *testing.T) {
 	t.Parallel()
 	w := newComposite(t)
 	dir := t.TempDir()
@@ -513,8 +515,8 @@ func TestComposedPlatformRewritten(t *testing.T) {
 	require.Equal(t, tips.Main, w.tip(w.open(t.TempDir())))
 }
 
-// A pull request of the platform's is merged with the tenants as they are.
-func TestComposedMerge(t *testing.T) {
+// A platform pull request is merged with the current tenant trees.
+func TestMergePullRequestIntoComposedEstate(t *testing.T) {
 	t.Parallel()
 	w := newComposite(t)
 	r := w.open(t.TempDir())
@@ -537,13 +539,13 @@ func TestComposedMerge(t *testing.T) {
 	text, err := r.Patch(t.Context(), base, got)
 	require.NoError(t, err)
 	require.Contains(t, text, "+++ b/platform/nodes/gpu-2.yaml\n")
-	require.NotContains(t, text, "tenants/", "what is there is the tenant's own")
+	require.NotContains(t, text, "tenants/", "the tenant's own repository holds these files")
 	unread, err := r.Shadowed(t.Context(), base, got)
 	require.NoError(t, err)
 	require.Equal(t, []string{"tenants/physics/policy.yaml"}, unread)
 
-	// Merged at the forge, it comes to the same, and the forge's words for it are
-	// the estate's.
+	// The merge at the forge gives the same tree, and the forge finds the pull
+	// request of the composed commit.
 	merged, err := w.platform.Merge("main", head, "Merge 1")
 	require.NoError(t, err)
 	w.tenants["physics"].MustCommit(t, "main", gittest.Commit{Message: "p", Files: map[string]string{"policy.yaml": "p\n"}})
@@ -579,9 +581,8 @@ func (f asked) PullsOf(_ context.Context, commit string) ([]reconciler.PullReque
 	return []reconciler.PullRequest{f.pr}, nil
 }
 
-// In whatever order changes come and are fetched, the estate is the same in the
-// end: what the repositories hold.
-func TestComposedOrderDoesNotMatter(t *testing.T) {
+// The final estate equals the repositories for any order of changes and fetches.
+func TestComposedEstateIsIndependentOfOrder(t *testing.T) {
 	t.Parallel()
 	w := newComposite(t)
 	r := w.open(t.TempDir())

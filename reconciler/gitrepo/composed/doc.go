@@ -1,6 +1,7 @@
-// Package composed is an estate of which tenants have repositories of their own
-// (requirement F8): it fetches them, composes their trees with the platform's on a
-// branch that only Berth writes, and reads that branch like any estate.
+// Package composed is an estate whose tenants may have their own repositories
+// (requirement F8). It fetches them and composes their trees with the platform's
+// tree. The result is on a branch that only Berth writes and that is read like
+// any estate.
 //
-// It must not know what a document means but for what Composition.Document says.
+// It must not know the meaning of documents, except through Composition.Document.
 package composed

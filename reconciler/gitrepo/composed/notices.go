@@ -14,12 +14,12 @@ import (
 	"berth/schema"
 )
 
-// maxRemark bounds one remark, in bytes.
+// maxRemark bounds one notice in bytes.
 const maxRemark = 500
 
-// Remarks is what people should know of where tenants' documents come from, as of
-// the last fetch, sorted: repositories that are not taken over, what stands in the
-// platform's repository and is not read, and repositories that are of several.
+// Notices returns the notices of the last fetch about tenants' repositories,
+// sorted. They report refused repositories, ignored files in the platform's
+// repository and repositories with several owners.
 func (c *Composed) Notices() []string {
 	c.composer.mu.RLock()
 	defer c.composer.mu.RUnlock()
@@ -28,17 +28,17 @@ func (c *Composed) Notices() []string {
 		out = append(out, fmt.Sprintf("tenant %s: its repository is not taken over, and its part of the estate stays as it was: %v", t, err))
 	}
 	for i, line := range out {
-		out[i] = object.OneLine(line, maxRemark) // what a remote answers, and names, may be of any length
+		out[i] = object.OneLine(line, maxRemark) // names and responses of a remote may be long
 	}
 	slices.Sort(out)
 	return out
 }
 
-// remark says what there is to say of the repositories of tenants in force, but
-// for what is refused of them.
+// remark collects notices about the repositories of tenants in force, except
+// refused ones.
 func (w *composing) remark(ctx context.Context, listed map[string]*TenantRepository) {
 	var out []string
-	of := map[string]string{schema.RepositoryPlace(w.repo.Options.URL): "the platform"} // whose a repository is
+	of := map[string]string{schema.RepositoryPlace(w.repo.Options.URL): "the platform"} // owner by repository
 	for _, t := range slices.Sorted(maps.Keys(listed)) {
 		url := schema.RepositoryPlace(listed[t].URL)
 		if other, taken := of[url]; taken {
@@ -49,7 +49,7 @@ func (w *composing) remark(ctx context.Context, listed map[string]*TenantReposit
 	}
 	if len(w.st.tenants) > 0 {
 		shadowed, err := w.shadowed()
-		if err != nil { // a remark is worth no fetch
+		if err != nil { // a notice must not fail the fetch
 			w.repo.Options.Log.WarnContext(ctx, "what tenants' repositories shadow is not known", "error", err)
 		}
 		out = append(out, shadowed...)
@@ -65,8 +65,8 @@ func (w *composing) remark(ctx context.Context, listed map[string]*TenantReposit
 	}
 }
 
-// shadowed says what the platform's repository has of tenants whose directories are
-// of repositories of their own, besides their tenant.yaml.
+// shadowed returns a notice for each tenant with its own repository that has
+// files besides tenant.yaml in the platform's repository.
 func (w *composing) shadowed() ([]string, error) {
 	last, err := w.repo.Commit(w.st.platform)
 	if err != nil {
@@ -105,8 +105,8 @@ func (w *composing) shadowed() ([]string, error) {
 	return out, nil
 }
 
-// Shadowed are the files below tenants with repositories of their own, but for
-// tenant.yaml, that head changes in the platform's repository.
+// Shadowed returns the files that head changes in the platform's repository and
+// that Berth ignores, because their tenant has its own repository.
 func (c *Composed) Shadowed(ctx context.Context, base, head string) ([]string, error) {
 	h, err := object.ParseID(base)
 	if err != nil {
@@ -118,7 +118,7 @@ func (c *Composed) Shadowed(ctx context.Context, base, head string) ([]string, e
 	}
 	from, err := c.MergeBase(ctx, st.platform.String(), head)
 	if errors.Is(err, reconciler.ErrNotFound) && c.Known(head) == nil {
-		return nil, nil // no common history: it is told so
+		return nil, nil // the caller reports the missing common history
 	}
 	if err != nil {
 		return nil, err
@@ -138,7 +138,7 @@ func (c *Composed) Shadowed(ctx context.Context, base, head string) ([]string, e
 	return out, nil
 }
 
-// few are names, the first of them if there are many.
+// few joins names and shortens a long list.
 func few(names []string) string {
 	const most = 5
 	if n := len(names) - most; n > 0 {

@@ -16,15 +16,15 @@ import (
 	"berth/schema"
 )
 
-// tenantFile is what stays in the platform's repository of a tenant that has one
-// of its own.
+// tenantFile is the only file of a tenant tree that remains in the platform's
+// repository when the tenant has its own repository.
 const tenantFile = "tenant.yaml"
 
-// builder composes trees. It reads those it made itself too, before any store
-// holds them.
+// builder composes trees. It also reads trees that it has built and that no store
+// holds yet.
 type builder struct {
 	repo *gitrepo.Repo
-	also *gitrepo.Repo // where a tenant's objects are that repo does not hold yet; nil: nowhere
+	also *gitrepo.Repo // also holds objects of a tenant that repo lacks; may be nil
 	set  object.Batch
 	made map[plumbing.Hash][]byte
 }
@@ -49,7 +49,7 @@ func (b *builder) put(entries []object.Entry) plumbing.Hash {
 	return h
 }
 
-// named is the entry of a name; the zero one where there is none.
+// named returns the entry with the given name, or the zero entry.
 func named(entries []object.Entry, name string) object.Entry {
 	if i := slices.IndexFunc(entries, func(e object.Entry) bool { return e.Name == name }); i >= 0 {
 		return entries[i]
@@ -57,8 +57,8 @@ func named(entries []object.Entry, name string) object.Entry {
 	return object.Entry{}
 }
 
-// with is entries with e in the place of what has its name; an entry without id
-// takes that away.
+// with returns entries with e in place of the entry of the same name. An e
+// without id removes that entry.
 func with(entries []object.Entry, e object.Entry) []object.Entry {
 	out := slices.DeleteFunc(slices.Clone(entries), func(x object.Entry) bool { return x.Name == e.Name })
 	if !e.ID.IsZero() {
@@ -67,8 +67,8 @@ func with(entries []object.Entry, e object.Entry) []object.Entry {
 	return out
 }
 
-// directory is the directory of a name among entries, none if something else
-// stands there.
+// directory returns the entries of the named directory; nil if the name is
+// missing or is not a directory.
 func (b *builder) directory(entries []object.Entry, name string) ([]object.Entry, error) {
 	if e := named(entries, name); e.IsDir() {
 		return b.tree(e.ID)
@@ -76,15 +76,15 @@ func (b *builder) directory(entries []object.Entry, name string) ([]object.Entry
 	return nil, nil
 }
 
-// passedOver says of what stands in the root of a tenant's repository that it is
-// about the repository and not of the estate: what is hidden, such as .github, and
-// files such as LICENSE. schema/estate reads directories by the same rule.
+// passedOver reports whether an entry in the root of a tenant's repository is
+// ignored: hidden entries such as .github, and files without an extension such as
+// LICENSE. schema/estate reads directories by the same rule.
 func passedOver(e object.Entry) bool {
 	return strings.HasPrefix(e.Name, ".") || !e.IsDir() && !strings.Contains(e.Name, ".")
 }
 
-// joined is a tenant's directory: its tenant.yaml as in own, and everything else
-// as in other, whatever that holds.
+// joined returns a tenant tree with tenant.yaml from own and everything else from
+// other.
 func (b *builder) joined(own, other plumbing.Hash) (plumbing.Hash, error) {
 	of, err := b.tree(own)
 	if err != nil {
@@ -99,8 +99,8 @@ func (b *builder) joined(own, other plumbing.Hash) (plumbing.Hash, error) {
 	return b.put(with(slices.DeleteFunc(rest, passedOver), file)), nil
 }
 
-// tenant is a tree of the estate with a tenant's directory holding, besides its
-// tenant.yaml, what the root of the tenant's repository does.
+// tenant replaces one tenant tree in whole by the root tree of the tenant's
+// repository. It keeps the tenant.yaml of whole.
 func (b *builder) tenant(whole plumbing.Hash, tenant string, root plumbing.Hash) (plumbing.Hash, error) {
 	top, err := b.tree(whole)
 	if err != nil {
@@ -117,7 +117,7 @@ func (b *builder) tenant(whole plumbing.Hash, tenant string, root plumbing.Hash)
 	return b.placed(top, with(tenants, object.Entry{Mode: object.ModeDir, Name: tenant, ID: dir})), nil
 }
 
-// placed is a tree with these tenants.
+// placed returns the tree top with the given tenants.
 func (b *builder) placed(top, tenants []object.Entry) plumbing.Hash {
 	dir := object.Entry{Name: object.TenantsDir, Mode: object.ModeDir}
 	if len(tenants) > 0 {
@@ -126,15 +126,15 @@ func (b *builder) placed(top, tenants []object.Entry) plumbing.Hash {
 	return b.put(with(top, dir))
 }
 
-// platform is a tree of the platform with the directories of tenants as they are
-// in st, each with the tenant.yaml that the platform's tree has. Those that back
-// says of stay as the platform has them, and are returned, sorted. It reads
-// nothing of the tenants whose directories are as they were.
+// platform returns the platform's tree with the tenant trees of st. Each keeps
+// the tenant.yaml of the platform's tree. Tenants for which back returns true get
+// the tree of the platform instead; platform returns their names, sorted. It does
+// not read unchanged tenant directories.
 func (b *builder) platform(st composed, tree plumbing.Hash, back func(tenant string, dir object.Entry) bool) (whole plumbing.Hash, returned []string, err error) {
 	if len(st.tenants) == 0 {
 		return tree, nil, nil
 	}
-	var tops, tenants [3][]object.Entry // now, before, and as composed before
+	var tops, tenants [3][]object.Entry // the new tree, the previous one, and the last composed one
 	last, err := b.repo.Commit(st.platform)
 	if err != nil {
 		return tree, nil, err
@@ -168,9 +168,9 @@ func (b *builder) platform(st composed, tree plumbing.Hash, back func(tenant str
 	return b.placed(tops[0], now), returned, nil
 }
 
-// returns says of a tenant's directory in the platform's repository whether it is
-// the tenant's again: it has no tenant.yaml, or one that names no repository. One
-// that cannot be read says nothing.
+// returns returns a function that reports whether the platform's repository owns
+// a tenant tree again: tenant.yaml is missing or names no repository. An
+// unreadable tenant.yaml changes nothing.
 func (k *estateComposer) returns(ctx context.Context, b *builder) func(string, object.Entry) bool {
 	return func(tenant string, dir object.Entry) bool {
 		if !dir.IsDir() {
@@ -181,14 +181,14 @@ func (k *estateComposer) returns(ctx context.Context, b *builder) func(string, o
 	}
 }
 
-// naming is what a tenant's directory says of where the tenant's documents are.
+// naming is the repository that a tenant.yaml names.
 type naming struct {
 	dir        plumbing.Hash
 	known      bool
 	repository *TenantRepository
 }
 
-// names reads it.
+// names reads the tenant.yaml in a tenant's directory.
 func (k *estateComposer) names(ctx context.Context, b *builder, tenant string, dir plumbing.Hash) (naming, error) {
 	n := naming{dir: dir}
 	entries, err := b.tree(dir)
@@ -206,7 +206,7 @@ func (k *estateComposer) names(ctx context.Context, b *builder, tenant string, d
 	if file.Mode != schema.ModePlain {
 		return n, nil
 	}
-	const most = 64<<10 + 1 // what is longer is no document
+	const most = 64<<10 + 1 // a longer file is not a valid document
 	_, data, _, err := b.repo.Read(file.ID, most)
 	if err != nil {
 		return n, err

@@ -11,21 +11,21 @@ import (
 	"time"
 )
 
-// Commit is one commit to make on a branch of the Server.
+// Commit describes one commit to create on a branch of the Server.
 type Commit struct {
 	Message string            // required
 	Author  string            // "Name <mail>"; empty: a fixed one
-	Files   map[string]string // path → content, written as plain files
+	Files   map[string]string // path → content of plain files
 	Remove  []string          // paths, files or directories
 	Merge   string            // a second parent
 	When    time.Time         // zero: now
-	// Parent, if set, is what the commit stands on instead of the branch's tip,
-	// which it moves whether or not that is a fast-forward.
+	// Parent replaces the branch's tip as the parent. The branch moves to the new
+	// commit even if that is not a fast-forward.
 	Parent string
 }
 
-// Commit makes c on branch, which is made where it is not there yet: on main's
-// tip, or without a parent if there is no main. It returns the new commit.
+// Commit creates c on branch and returns the new commit. A missing branch starts
+// at the tip of main, or without a parent if main is missing.
 func (s *Server) Commit(branch string, c Commit) (string, error) {
 	if c.Message == "" {
 		return "", errors.New("a commit needs a message")
@@ -75,7 +75,7 @@ func (s *Server) Commit(branch string, c Commit) (string, error) {
 
 // TreeEntry is one line of a tree.
 type TreeEntry struct {
-	Mode, Name, ID string // such as 100644, a name, and the object's id in hex
+	Mode, Name, ID string // such as 100644, a name, and the object id in hex
 }
 
 // Tree lists the entries of a revision's root tree.
@@ -99,8 +99,8 @@ func (s *Server) Tree(rev string) ([]TreeEntry, error) {
 	return entries, nil
 }
 
-// WriteTree stores a tree of just these entries in just this order, which may
-// be one that no Git client would make, and returns its id.
+// WriteTree stores a tree with these entries in this order and returns its id.
+// The tree may be invalid.
 func (s *Server) WriteTree(entries ...TreeEntry) (string, error) {
 	var b bytes.Buffer
 	for _, e := range entries {
@@ -113,7 +113,7 @@ func (s *Server) WriteTree(entries ...TreeEntry) (string, error) {
 	return s.GitInput(&b, "hash-object", "-t", "tree", "-w", "--literally", "--stdin")
 }
 
-// CommitTree makes a tree, as it is, the next commit of a branch.
+// CommitTree commits a tree to a branch without checking it.
 func (s *Server) CommitTree(branch, message, tree string) (string, error) {
 	id, err := s.Git("-c", "user.name=Ada", "-c", "user.email=ada@example.org", "commit-tree", "-p", s.Tip(branch), "-m", message, tree)
 	if err != nil {
@@ -122,7 +122,7 @@ func (s *Server) CommitTree(branch, message, tree string) (string, error) {
 	return id, s.SetRef("refs/heads/"+branch, id)
 }
 
-// MustCommit is Commit for tests, where a failure ends the test.
+// MustCommit is Commit for tests; an error fails the test.
 func (s *Server) MustCommit(t TB, branch string, c Commit) string {
 	t.Helper()
 	id, err := s.Commit(branch, c)
@@ -132,12 +132,12 @@ func (s *Server) MustCommit(t TB, branch string, c Commit) string {
 	return id
 }
 
-// Tip is the commit of a branch, or "" where there is none.
+// Tip returns the commit of a branch, or "" if the branch does not exist.
 func (s *Server) Tip(branch string) string {
 	return s.Ref("refs/heads/" + branch)
 }
 
-// Ref is the commit of a full ref name, or "" where there is none.
+// Ref returns the commit of a full ref name, or "" if the ref does not exist.
 func (s *Server) Ref(name string) string {
 	out, err := s.Git("rev-parse", "--verify", "--quiet", "--end-of-options", name+"^{commit}")
 	if err != nil {
@@ -156,12 +156,13 @@ func (s *Server) SetRef(name, commit string) error {
 	return err
 }
 
-// SetPull makes commit the head of pull request number, as a forge shows it.
+// SetPull sets the head of pull request number, under the ref that GitHub uses.
 func (s *Server) SetPull(number int, commit string) error {
 	return s.SetRef(fmt.Sprintf("refs/pull/%d/head", number), commit)
 }
 
-// Merge merges head into branch with a merge commit, as a forge's button does.
+// Merge merges head into branch with a merge commit, like the merge button of a
+// forge.
 func (s *Server) Merge(branch, head, message string) (string, error) {
 	base := s.Tip(branch)
 	tree, err := s.Git("merge-tree", "--write-tree", base, head)
@@ -175,8 +176,8 @@ func (s *Server) Merge(branch, head, message string) (string, error) {
 	return id, s.SetRef("refs/heads/"+branch, id)
 }
 
-// Files are the plain files of a revision, by path; of a branch, those of the
-// commit it is at now, however it moves meanwhile.
+// Files returns the plain files of a revision by path. A branch name is resolved
+// once, so a concurrent push does not mix two commits.
 func (s *Server) Files(rev string) (map[string]string, error) {
 	id, err := s.Git("rev-parse", "--verify", "--quiet", "--end-of-options", rev)
 	if err != nil {
@@ -199,7 +200,7 @@ func (s *Server) Files(rev string) (map[string]string, error) {
 	return files, nil
 }
 
-// Read is one file of a revision.
+// Read returns the content of one file of a revision.
 func (s *Server) Read(rev, path string) (string, error) {
 	out, err := s.run(nil, "cat-file", "blob", "--end-of-options", rev+":"+path)
 	return string(out), err

@@ -1,8 +1,8 @@
-// Package gittest is a real Git server on a loopback port: `git http-backend`
-// over one bare repository, with faults that can be switched on. Tests use it,
-// and the demo, which needs a forge's Git side without a forge.
+// Package gittest runs a real Git server on a loopback port: `git http-backend`
+// over one bare repository, with faults that can be switched on. Tests use it.
+// The demo uses it in place of a forge.
 //
-// It must not know Berth: only Git and HTTP. It needs the git program.
+// It must not know Berth, only Git and HTTP. It needs the git program.
 package gittest
 
 import (
@@ -21,26 +21,26 @@ import (
 	"time"
 )
 
-// RepoName is the path of the one repository a Server serves.
+// RepoName is the path of the only repository of a Server.
 const RepoName = "estate.git"
 
-// maxBody bounds one request; tests and demos push far less.
+// maxBody bounds the body of one request in bytes; tests and demos push far less.
 const maxBody = 256 << 20
 
-// Options say how a Server starts.
+// Options configure a Server.
 type Options struct {
-	Dir   string // where the bare repository is put; must be empty or missing
+	Dir   string // directory of the bare repository; must be empty or missing
 	Addr  string // listen address; empty: a free port on 127.0.0.1
-	Token string // password every request must carry; empty: none asked
+	Token string // password that every request must carry; empty: no password
 	Files map[string]string
-	// Empty leaves the repository without a commit, Files must be nil then.
+	// Empty leaves the repository without a commit; Files must be nil then.
 	Empty bool
 }
 
 // Server serves one bare repository. Its methods are safe for concurrent use.
 type Server struct {
-	URL string // of the repository, without credentials
-	Dir string // the bare repository itself
+	URL string // URL of the repository, without credentials
+	Dir string // directory of the bare repository
 
 	token   string
 	backend *cgi.Handler
@@ -53,17 +53,17 @@ type Server struct {
 	busy   sync.WaitGroup // requests being answered
 }
 
-// Faults is what a Server does wrong. The zero value serves.
+// Faults are the simulated failures of a Server. The zero value has no failure.
 type Faults struct {
-	Down         bool // cut every connection without an answer
-	Hang         bool // take requests and never answer
-	Unauthorized bool // answer 401 whatever is sent
-	// DropReplies lets this many pushes through and then cuts the connection
-	// instead of answering: the effect is there, the reply is lost.
+	Down         bool // close every connection without a response
+	Hang         bool // accept requests and never respond
+	Unauthorized bool // respond 401 to every request
+	// DropReplies is the number of pushes that are executed and whose response is
+	// lost.
 	DropReplies int
 }
 
-// TB is what New needs of a *testing.T or *testing.B.
+// TB is the part of testing.TB that New needs.
 type TB interface {
 	Helper()
 	Fatalf(format string, args ...any)
@@ -71,7 +71,7 @@ type TB interface {
 	TempDir() string
 }
 
-// New starts a Server for a test, with files committed on main. It is closed
+// New starts a Server for a test and commits files to main. The server is closed
 // when the test ends.
 func New(t TB, files map[string]string) *Server {
 	t.Helper()
@@ -83,7 +83,7 @@ func New(t TB, files map[string]string) *Server {
 	return s
 }
 
-// Start makes the bare repository and serves it until Close.
+// Start creates the bare repository and serves it until Close.
 func Start(o Options) (*Server, error) {
 	core, err := exec.Command("git", "--exec-path").Output()
 	if err != nil {
@@ -137,7 +137,7 @@ func Start(o Options) (*Server, error) {
 	return s, nil
 }
 
-// Close stops serving. The repository stays where it is.
+// Close stops the server. The repository remains on disk.
 func (s *Server) Close() {
 	s.mu.Lock()
 	select {
@@ -147,19 +147,19 @@ func (s *Server) Close() {
 	}
 	s.mu.Unlock()
 	_ = s.http.Close()
-	s.busy.Wait() // git may still be writing for a request whose client has gone
+	s.busy.Wait() // git may still write for a request whose client disconnected
 }
 
-// SetFaults switches faults on or off, for requests from now on.
+// SetFaults sets the faults for all later requests.
 func (s *Server) SetFaults(f Faults) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.faults = f
 }
 
-// Requests counts what was asked since the last ResetRequests, by method and
-// the service behind it: "GET git-upload-pack" is a ref advertisement, "POST
-// git-receive-pack" a push.
+// Requests counts the requests since the last ResetRequests by method and
+// service: "GET git-upload-pack" is a ref advertisement, "POST git-receive-pack"
+// a push.
 func (s *Server) Requests() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,14 +170,14 @@ func (s *Server) Requests() map[string]int {
 	return out
 }
 
-// ResetRequests forgets the counts.
+// ResetRequests sets the counts to zero.
 func (s *Server) ResetRequests() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.seen)
 }
 
-// ServeHTTP answers one request, or fails to, as the faults say.
+// ServeHTTP serves one request with the current faults.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.busy.Add(1)
 	defer s.busy.Done()
@@ -211,7 +211,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "who are you?", http.StatusUnauthorized)
 		return
 	}
-	// CGI wants a length, and git sends large bodies in chunks.
+	// CGI requires a content length, and git sends large bodies in chunks.
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -219,14 +219,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
 	if drop {
-		s.backend.ServeHTTP(nowhere{}, r)
+		s.backend.ServeHTTP(discardResponse{}, r)
 		panic(http.ErrAbortHandler)
 	}
 	s.backend.ServeHTTP(w, r)
 }
 
-// environment is what git runs with: nothing of the user's, and a fixed
-// identity.
+// environment returns the environment of git: no user configuration, and a
+// repository of any owner is accepted.
 func environment() []string {
 	return []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=/nonexistent", "LC_ALL=C",
@@ -235,13 +235,13 @@ func environment() []string {
 	}
 }
 
-// Git runs git in the bare repository and returns what it printed, without the
-// last newline.
+// Git runs git in the bare repository and returns its output without the last
+// newline.
 func (s *Server) Git(args ...string) (string, error) {
 	return s.GitInput(nil, args...)
 }
 
-// GitInput is Git with something on standard input.
+// GitInput is Git with a standard input.
 func (s *Server) GitInput(stdin io.Reader, args ...string) (string, error) {
 	out, err := s.run(stdin, args...)
 	return strings.TrimSuffix(string(out), "\n"), err
@@ -261,9 +261,9 @@ func (s *Server) run(stdin io.Reader, args ...string) ([]byte, error) {
 	return out, nil
 }
 
-// nowhere is an answer nobody gets.
-type nowhere struct{}
+// discardResponse drops the response.
+type discardResponse struct{}
 
-func (nowhere) Header() http.Header         { return http.Header{} }
-func (nowhere) Write(p []byte) (int, error) { return len(p), nil }
-func (nowhere) WriteHeader(int)             {}
+func (discardResponse) Header() http.Header         { return http.Header{} }
+func (discardResponse) Write(p []byte) (int, error) { return len(p), nil }
+func (discardResponse) WriteHeader(int)             {}

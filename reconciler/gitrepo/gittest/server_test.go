@@ -20,7 +20,7 @@ func git(t *testing.T, args ...string) (string, error) {
 	return string(out), err
 }
 
-func TestServesWhatWasCommitted(t *testing.T) {
+func TestServerServesCommits(t *testing.T) {
 	s := gittest.New(t, map[string]string{"a/b.yaml": "one\n", "odd\n\"name": "two"})
 	files, err := s.Files("main")
 	require.NoError(t, err)
@@ -45,7 +45,7 @@ func TestServesWhatWasCommitted(t *testing.T) {
 	require.NoError(t, s.Fsck())
 }
 
-func TestPushCounts(t *testing.T) {
+func TestPushTakesEffectWithLostResponse(t *testing.T) {
 	s := gittest.New(t, map[string]string{"a": "1"})
 	clone := filepath.Join(t.TempDir(), "clone")
 	out, err := git(t, "clone", "-q", s.URL, clone)
@@ -57,9 +57,9 @@ func TestPushCounts(t *testing.T) {
 
 	s.SetFaults(gittest.Faults{DropReplies: 1})
 	out, err = git(t, "-C", clone, "push", "-q", "origin", "HEAD:main")
-	require.Error(t, err, "the reply should be lost: %s", out)
+	require.Error(t, err, "the response should be lost: %s", out)
 	require.NotEqual(t, before, s.Tip("main"), "the push itself should have happened")
-	require.Positive(t, s.Requests()["POST git-receive-pack"]) // git asks once more on a cut connection
+	require.Positive(t, s.Requests()["POST git-receive-pack"]) // git retries after a lost connection
 }
 
 func TestFaults(t *testing.T) {
@@ -105,7 +105,7 @@ func TestFaults(t *testing.T) {
 	require.Equal(t, http.StatusOK, code)
 }
 
-// What no client would push can be put there all the same.
+// Tests need trees that no Git client would push.
 func TestRawTrees(t *testing.T) {
 	s := gittest.New(t, map[string]string{"a/b": "1", "c": "2"})
 	entries, err := s.Tree("main")

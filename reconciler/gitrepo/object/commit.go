@@ -13,19 +13,19 @@ import (
 	"berth/reconciler"
 )
 
-// Commit is a commit object, as far as Berth reads it.
+// Commit is a commit object with the fields that Berth reads.
 type Commit struct {
 	ID                        plumbing.Hash
 	Tree                      plumbing.Hash
 	Parents                   []plumbing.Hash
 	Author, Email             string
 	committer, committerEmail string
-	When                      int64 // committer's time, Unix seconds; anyone may have made it up
+	When                      int64 // committer's time, Unix seconds; untrusted
 	Message                   string
 }
 
-// parseCommit reads a commit's raw bytes. Headers it does not know, such as
-// signatures, are skipped.
+// parseCommit parses the raw bytes of a commit. It ignores unknown headers, such
+// as signatures.
 func parseCommit(id plumbing.Hash, b []byte) (Commit, error) {
 	c := Commit{ID: id}
 	head, message, _ := bytes.Cut(b, []byte("\n\n"))
@@ -55,18 +55,18 @@ func parseCommit(id plumbing.Hash, b []byte) (Commit, error) {
 	return c, nil
 }
 
-// parsePerson reads "Name <mail> seconds zone".
+// parsePerson parses "Name <mail> seconds zone".
 func parsePerson(s string) (name, email string, when int64) {
 	open, shut := strings.LastIndexByte(s, '<'), strings.LastIndexByte(s, '>')
 	if open < 0 || shut < open {
 		return strings.TrimSpace(s), "", 0
 	}
 	seconds, _, _ := strings.Cut(strings.TrimSpace(s[shut+1:]), " ")
-	when, _ = strconv.ParseInt(seconds, 10, 64) // an impossible time is no time
+	when, _ = strconv.ParseInt(seconds, 10, 64) // an invalid time is 0
 	return strings.TrimSpace(s[:open]), s[open+1 : shut], when
 }
 
-// EncodeCommit is the raw commit object.
+// EncodeCommit returns the raw commit object.
 func EncodeCommit(tree plumbing.Hash, parents []plumbing.Hash, who string, now time.Time, message string) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "tree %s\n", tree)
@@ -78,7 +78,7 @@ func EncodeCommit(tree plumbing.Hash, parents []plumbing.Hash, who string, now t
 	return b.Bytes()
 }
 
-// Public is the commit as the loop sees it.
+// Public converts the commit to the type of the reconcile loop.
 func (c Commit) Public() reconciler.Commit {
 	subject, _, _ := strings.Cut(c.Message, "\n")
 	out := reconciler.Commit{ID: c.ID.String(), Subject: subject, Author: c.Author, Email: c.Email, When: time.Unix(c.When, 0).UTC()}
@@ -88,7 +88,7 @@ func (c Commit) Public() reconciler.Commit {
 	return out
 }
 
-// Body is the message without its trailers.
+// Body returns the message without its trailers.
 func (c Commit) Body() string {
 	text := strings.TrimRight(c.Message, "\n")
 	if i := strings.LastIndex(text, "\n\n"); i >= 0 {
@@ -97,7 +97,7 @@ func (c Commit) Body() string {
 	return text
 }
 
-// Trailer is the value of the last trailer of that name, or "".
+// Trailer returns the value of the last trailer with that name, or "".
 func (c Commit) Trailer(name string) string {
 	if all := c.Trailers(name); len(all) > 0 {
 		return all[len(all)-1]
@@ -105,8 +105,8 @@ func (c Commit) Trailer(name string) string {
 	return ""
 }
 
-// Trailers are the values of the trailers of that name in a message that Berth
-// wrote: one line each in the last paragraph.
+// Trailers returns the values of the trailers with that name. The message must be
+// written by Berth: one line each in the last paragraph.
 func (c Commit) Trailers(name string) []string {
 	text := strings.TrimRight(c.Message, "\n")
 	i := strings.LastIndex(text, "\n\n")
@@ -119,8 +119,8 @@ func (c Commit) Trailers(name string) []string {
 	return out
 }
 
-// OneLine makes text fit for one line of a commit message: no control
-// characters, and not endless.
+// OneLine returns s as one line of a commit message: without control characters
+// and with at most limit bytes.
 func OneLine(s string, limit int) string {
 	s = strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r < 0x20 || r == 0x7f }), " ")
 	if len(s) > limit {
@@ -129,8 +129,8 @@ func OneLine(s string, limit int) string {
 	return s
 }
 
-// Identity returns "Name <email>" for a commit header, without characters that could
-// end the header. The defaults are Berth and berth@localhost.
+// Identity returns "Name <email>" for a commit header, without characters that
+// could end the header. The defaults are Berth and berth@localhost.
 func Identity(name, email string) string {
 	clean := func(s, fallback string) string {
 		s = strings.TrimSpace(strings.Map(func(c rune) rune {

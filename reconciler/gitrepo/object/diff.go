@@ -13,18 +13,17 @@ import (
 	"berth/reconciler"
 )
 
-// change is a PathChange with modes: a file may differ in nothing else.
+// change is a PathChange with modes, because only the mode of a file may differ.
 type change struct {
 	Path     string
-	from, To Entry // zero where the path is not there
+	from, To Entry // zero if the path does not exist
 }
 
-// Diff lists the paths that differ between two commits or trees, in order. A
-// path whose mode alone changed has the same blob on both sides. A name that
-// stands twice in a directory has an id that names nothing. Where one part of
-// the estate changes in more than 100,000 places, or deeper than 64
-// directories, or cannot be parsed, the rest of it is given by its directory's
-// path and trees. So nothing in one part hides what changes in another.
+// Diff lists the paths that differ between two commits or trees, in order. If
+// only the mode of a path changed, both blobs are equal. A name that occurs twice
+// in a directory gets an id of no object. Diff reports the directory with its
+// tree ids if a part cannot be parsed, is deeper than 64 directories, or changes
+// in more than 100,000 places. So one part cannot hide changes in another.
 func (r *Reader) Diff(ctx context.Context, from, to string) ([]reconciler.PathChange, error) {
 	a, err := r.Root(from)
 	if err != nil {
@@ -59,10 +58,11 @@ func (r *Reader) DiffTrees(ctx context.Context, a, b plumbing.Hash) ([]change, e
 type Differ struct {
 	Repo   *Reader
 	Out    []change
-	Budget map[string]int // places that differ, directories included, by part
+	Budget map[string]int // differing paths by part, directories included
 }
 
-// Compare compares two directories. The zero hash is one that is not there.
+// Compare compares two directories. The zero hash is a directory that does not
+// exist.
 func (d *Differ) Compare(ctx context.Context, path string, a, b plumbing.Hash, depth int) error {
 	if a == b {
 		return nil
@@ -78,7 +78,7 @@ func (d *Differ) Compare(ctx context.Context, path string, a, b plumbing.Hash, d
 	if err != nil {
 		return err
 	}
-	// In order of name, so that where a budget ends is the same each time.
+	// The order makes the path where a budget ends deterministic.
 	for len(before) > 0 || len(after) > 0 {
 		var x, y Entry
 		switch {
@@ -99,14 +99,14 @@ func (d *Differ) Compare(ctx context.Context, path string, a, b plumbing.Hash, d
 	return nil
 }
 
-// entries are those of a directory under the names that stand in paths, each name
-// once, in order of name. Nobody may change them.
+// entries returns the entries of a directory with their path names, each name
+// once, in order of name. The caller must not modify them.
 func (d *Differ) entries(path string, h plumbing.Hash) ([]Entry, error) {
 	list, err := d.Repo.Entries(h)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	plain := true // as most are; Git's order takes a directory's name with a slash
+	plain := true // usual case; Git compares a directory's name with a trailing slash
 	for i, e := range list {
 		plain = plain && PathName(e.Name) == e.Name && (i == 0 || list[i-1].Name < e.Name)
 	}
@@ -130,13 +130,13 @@ func (d *Differ) entries(path string, h plumbing.Hash) ([]Entry, error) {
 	return once, nil
 }
 
-// pair compares what stands at one path and differs.
+// pair compares two different entries at one path.
 func (d *Differ) pair(ctx context.Context, path string, x, y Entry, depth int) error {
 	part := partOf(path)
 	d.Budget[part]++
 	if (x.IsDir() || y.IsDir()) && depth < MaxDepth && d.Budget[part] <= MaxFiles {
-		// What is a directory on one side and a file on the other is both: the
-		// file itself, and all that is below.
+		// A path that changes between directory and file is reported as the file and
+		// as every path in the directory.
 		var sub [2]plumbing.Hash
 		before, after := x, y
 		for i, e := range []*Entry{&x, &y} {
@@ -147,7 +147,7 @@ func (d *Differ) pair(ctx context.Context, path string, x, y Entry, depth int) e
 		err := d.Compare(ctx, path, sub[0], sub[1], depth+1)
 		switch {
 		case errors.Is(err, reconciler.ErrUnreadable) && path != TenantsDir:
-			x, y = before, after // told as a whole
+			x, y = before, after // report the whole directory
 		case err != nil:
 			return err
 		case x == y:
@@ -158,7 +158,7 @@ func (d *Differ) pair(ctx context.Context, path string, x, y Entry, depth int) e
 	return nil
 }
 
-// partOf is the part of an estate that a path belongs to.
+// partOf returns the part of the estate that a path belongs to.
 func partOf(path string) string {
 	first, rest, _ := strings.Cut(path, "/")
 	if first != TenantsDir {

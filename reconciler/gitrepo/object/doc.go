@@ -1,7 +1,7 @@
-// Package object reads and makes Git objects: trees, commits and packs, in the
-// stores of a mirror. Trees are read from their raw bytes, so that a hostile name is
-// a finding and not an error, and compared by hash, so that the cost follows the
-// change and not the estate.
+// Package object reads and creates Git objects (trees, commits and packs) in the
+// stores of a mirror. It reads trees from their raw bytes, so that a hostile name
+// becomes a finding instead of an error. It compares trees by hash, so that the
+// cost follows the change and not the estate.
 //
-// It must not know a remote or what a branch is for.
+// It must not know remotes or the purpose of a branch.
 package object

@@ -12,14 +12,14 @@ import (
 	"berth/schema/signature"
 )
 
-// maxEvidence bounds the commit that is read for evidence, its message
-// included. One that is larger is there, but nothing it says is looked at.
+// maxEvidence bounds the size in bytes of a commit read for evidence, its message
+// included. A larger commit gets a Fault instead.
 const maxEvidence = 1 << 20
 
-// Evidence is what the bytes of a commit say of who made it (requirement A9).
-// It is asked of the mirror alone: a forge hands out whatever was pushed to any
-// fork by its id, and only what the branches that Fetch brings in are made of
-// speaks for itself.
+// Evidence returns the author, trailers and signature in the bytes of a commit
+// (requirement A9). It reads only the mirror, which holds the history of the
+// fetched branches. A forge also serves commits of any fork by their id; those
+// prove nothing.
 func (r *Reader) Evidence(_ context.Context, id string) (reconciler.Evidence, error) {
 	h, err := ParseID(id)
 	if err != nil {
@@ -35,7 +35,7 @@ func (r *Reader) Evidence(_ context.Context, id string) (reconciler.Evidence, er
 	return e, nil
 }
 
-// HeadEvidence is PullEvidence of a head that FetchPull brought.
+// HeadEvidence is Evidence for a pull request head that FetchPull fetched.
 func (r *Reader) HeadEvidence(_ context.Context, head string) (reconciler.Evidence, error) {
 	h, err := ParseID(head)
 	if err != nil {

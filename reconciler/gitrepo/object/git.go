@@ -13,16 +13,17 @@ import (
 	"time"
 )
 
-// Timeout bounds one run of the git program; it works on local files.
+// Timeout bounds one run of the git program on local files.
 const Timeout = time.Minute
 
-// MaxMemory bounds one allocation of a merge, which holds files whole.
+// MaxMemory bounds one allocation of a merge. A merge holds whole files in
+// memory.
 const MaxMemory = 4 * MaxObject
 
-// indexPack runs git index-pack, which takes a pack into the repository dir,
-// within the memory given in bytes for any one object (0: no bound), and, if it
-// is strict, only if git finds no fault with any of the objects. What an
-// interrupted run leaves is cleared away.
+// indexPack runs git index-pack, which stores a pack in the repository dir.
+// memory bounds the bytes allocated for one object; 0 means no bound. In strict
+// mode git checks every object and rejects the pack if a check fails. After a
+// failed run indexPack removes the temporary files.
 func indexPack(ctx context.Context, dir string, pack io.Reader, memory int64, strict bool) error {
 	env := []string{"GIT_DIR=" + dir}
 	if memory > 0 {
@@ -43,14 +44,15 @@ func indexPack(ctx context.Context, dir string, pack io.Reader, memory int64, st
 	return err
 }
 
-// Run runs git without input, for gitTimeout at most.
+// Run runs git without input, for Timeout at most.
 func Run(ctx context.Context, env []string, args ...string) (stdout string, code int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	return Execute(ctx, nil, env, args...)
 }
 
-// Execute runs git with nothing of the user's environment but PATH.
+// Execute runs git and returns its output. Of the user's environment git sees
+// only PATH.
 func Execute(ctx context.Context, stdin io.Reader, env []string, args ...string) (stdout string, code int, err error) {
 	var out bytes.Buffer
 	code, err = ExecTo(ctx, stdin, &out, env, args...)
@@ -60,7 +62,7 @@ func Execute(ctx context.Context, stdin io.Reader, env []string, args ...string)
 	return out.String(), code, nil
 }
 
-// ExecTo is execGit with its output going to out.
+// ExecTo is Execute with the output written to out.
 func ExecTo(ctx context.Context, stdin io.Reader, out io.Writer, env []string, args ...string) (code int, err error) {
 	cmd := exec.CommandContext(ctx, "git", args...)
 	cmd.Env = append(env, "PATH="+os.Getenv("PATH"), "HOME=/nonexistent", "LC_ALL=C",
@@ -82,7 +84,7 @@ func ExecTo(ctx context.Context, stdin io.Reader, out io.Writer, env []string, a
 	return 0, nil
 }
 
-// command is the name of the git program that args run.
+// command returns the name of the git subcommand in args.
 func command(args []string) string {
 	for len(args) > 2 && strings.HasPrefix(args[0], "-") {
 		args = args[2:]
@@ -96,7 +98,7 @@ func FileExists(path string) bool {
 	return err == nil
 }
 
-// Check says whether the git program can merge without a work tree.
+// Check returns an error if the git program cannot merge without a work tree.
 func Check() error {
 	out, _, err := Run(context.Background(), nil, "version")
 	if err != nil {
@@ -112,14 +114,14 @@ func Check() error {
 	return nil
 }
 
-// Died returns true if a git program could not go on with what it found. It
-// returns false for one that is missing, too old, or was killed.
+// Died reports whether git stopped with a fatal error because of its input. It
+// returns false if git is missing, is too old or was killed.
 func Died(err error) bool {
 	const status = 128
 	var exit *exec.ExitError
 	return errors.As(err, &exit) && exit.ExitCode() == status
 }
 
-// AllocLimit bounds the memory that git takes at once, in bytes: a few bytes of a
-// pull request may unfold to a file that no machine holds.
+// AllocLimit limits one memory allocation of git to n bytes. A few bytes in a
+// pull request may expand to a file larger than the machine's memory.
 func AllocLimit(n int64) string { return "GIT_ALLOC_LIMIT=" + strconv.FormatInt(n, 10) }

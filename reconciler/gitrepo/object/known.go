@@ -8,18 +8,18 @@ import (
 	"berth/schema"
 )
 
-// maxKnown is how many entries of directories a generation of what is known
-// holds, some hundred bytes each.
+// maxKnown is the number of directory entries in one generation of the cache. An
+// entry takes some hundred bytes.
 const maxKnown = 100_000
 
-// Known keeps what was read lately of trees, by what it is of, so that of two that
-// share most of it only what differs is read: in two generations, the older one
-// dropped when the younger is full. Nobody may change what is in it. Safe for
-// concurrent use; the zero value is empty.
+// Known caches values read from trees, so that two similar trees share most
+// reads. It has two generations; when the younger is full, the older is dropped.
+// Callers must not modify the values. It is safe for concurrent use; the zero
+// value is empty.
 type Known[K comparable, V any] struct {
 	mu         sync.Mutex
 	young, old map[K]weighed[V]
-	weight     int // of young
+	weight     int // sum of the weights in young
 }
 
 type weighed[V any] struct {
@@ -27,21 +27,21 @@ type weighed[V any] struct {
 	weight int
 }
 
-// knownTrees are the entries of directories.
+// knownTrees caches the entries of directories.
 type knownTrees = Known[plumbing.Hash, []Entry]
 
-// knownFiles are the files of directories and all below.
-type knownFiles = Known[standing, listing]
+// knownFiles caches the files in directories and all directories below.
+type knownFiles = Known[treeAt, listing]
 
-// standing is a directory where it stands.
-type standing struct {
+// treeAt is a tree at a path.
+type treeAt struct {
 	path string
 	tree plumbing.Hash
 }
 
 type listing struct {
 	files   []schema.File // in the order of the tree
-	visited int           // these and directories
+	visited int           // number of files and directories
 }
 
 func (k *Known[K, V]) Get(key K) (V, bool) {
@@ -56,7 +56,8 @@ func (k *Known[K, V]) Get(key K) (V, bool) {
 	return v.value, ok
 }
 
-// Add keeps a value of so many entries, unless they are too many.
+// Add stores a value that weighs the given number of entries, unless it is too
+// large.
 func (k *Known[K, V]) Add(key K, value V, entries int) {
 	if entries > maxKnown/10 {
 		return

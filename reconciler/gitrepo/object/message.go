@@ -7,7 +7,8 @@ import (
 	"berth/reconciler/plan"
 )
 
-// The trailers of every commit on berth/status and berth/in-force (DESIGN §3).
+// Names of the trailers in every commit on berth/status and berth/in-force
+// (DESIGN §3).
 const (
 	TrailerConfig      = "Config-Commit"
 	TrailerCorrelation = "Correlation-Id"

@@ -11,16 +11,17 @@ import (
 	"berth/schema"
 )
 
-// Overlay is a set of changes to a tree: at each path a plain file or a whole
-// directory to put, or nothing. Applying it reads and builds only the directories on those paths.
+// Overlay is a set of changes to a tree. Each change puts a plain file or a whole
+// directory at a path, or removes the path. Applying it reads and builds only the
+// directories on those paths.
 type Overlay struct {
-	put      plumbing.Hash // blob of a plain file, or tree
-	mode     uint32        // of put
-	set      bool          // something is said about this path itself
+	put      plumbing.Hash // blob of a plain file, or tree; zero: remove
+	mode     uint32        // mode of put
+	set      bool          // this path itself is changed
 	children map[string]*Overlay
 }
 
-// at is the node of a path, made where it is missing.
+// at returns the node of a path and creates it if it is missing.
 func (o *Overlay) at(path string) *Overlay {
 	for name := range strings.SplitSeq(path, "/") {
 		if o.children == nil {
@@ -36,33 +37,31 @@ func (o *Overlay) at(path string) *Overlay {
 	return o
 }
 
-// File puts a blob at path.
 func (o *Overlay) File(path string, blob plumbing.Hash) {
 	n := o.at(path)
 	n.put, n.mode, n.set = blob, schema.ModePlain, true
 }
 
-// Directory puts a whole tree at path.
 func (o *Overlay) Directory(path string, tree plumbing.Hash) {
 	n := o.at(path)
 	n.put, n.mode, n.set = tree, ModeDir, true
 }
 
-// Remove takes away whatever stands at path.
+// Remove removes the file or directory at path.
 func (o *Overlay) Remove(path string) {
 	n := o.at(path)
 	n.put, n.mode, n.set = plumbing.ZeroHash, 0, true
 }
 
-// ApplyOverlay builds tree with o over it. New trees go into set. The result is
-// the zero hash where nothing is left, since Git has no empty directories.
+// ApplyOverlay applies o to tree and adds the new trees to set. It returns the
+// zero hash for an empty result, since Git has no empty directories.
 func (r *Reader) ApplyOverlay(tree plumbing.Hash, o *Overlay, set *Batch) (plumbing.Hash, error) {
 	entries, err := r.Tree(tree)
 	if err != nil {
 		return tree, err
 	}
-	// One pass before and one after, however many children there are: a
-	// directory may hold, and have held back, tens of thousands.
+	// One pass before and one after keep the cost linear: a directory may hold tens
+	// of thousands of entries and held changes.
 	olds := make(map[string]Entry, len(o.children))
 	replaced := make(map[string]bool, len(o.children))
 	for _, e := range entries {
@@ -70,7 +69,7 @@ func (r *Reader) ApplyOverlay(tree plumbing.Hash, o *Overlay, set *Batch) (plumb
 		if o.children[name] == nil {
 			continue
 		}
-		if _, twice := olds[name]; twice { // in a malformed tree
+		if _, duplicate := olds[name]; duplicate { // only in a malformed tree
 			replaced[name] = true
 		}
 		olds[name] = e
@@ -99,12 +98,12 @@ func (r *Reader) ApplyOverlay(tree plumbing.Hash, o *Overlay, set *Batch) (plumb
 	return set.Add(plumbing.TreeObject, EncodeTree(entries)), nil
 }
 
-// applyChild is what stands at one name once o is applied; an entry without id
-// is none.
+// applyChild returns the entry for one name after o is applied; the zero entry if
+// nothing is left.
 func (r *Reader) applyChild(name string, old Entry, o *Overlay, set *Batch) (Entry, error) {
 	base := old.ID
 	if o.set || !old.IsDir() {
-		base = plumbing.ZeroHash // what was below goes with it
+		base = plumbing.ZeroHash // the entries below are replaced or removed too
 	}
 	below := base
 	if len(o.children) > 0 {
@@ -122,7 +121,7 @@ func (r *Reader) applyChild(name string, old Entry, o *Overlay, set *Batch) (Ent
 	case !below.IsZero():
 		next.Mode, next.ID = ModeDir, below
 	case !o.set && !old.IsDir():
-		return old, nil // nothing below a file could be taken away
+		return old, nil // the path below a file does not exist
 	default:
 		return Entry{}, nil
 	}

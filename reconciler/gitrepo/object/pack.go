@@ -18,13 +18,13 @@ type newObject struct {
 	Data []byte
 }
 
-// Batch collects the objects of one commit, each once, in order.
+// Batch collects the new objects of one commit, each once, in order.
 type Batch struct {
 	List []newObject
 	seen map[plumbing.Hash]bool
 }
 
-// Add puts an object in and returns its id.
+// Add adds an object and returns its id.
 func (s *Batch) Add(kind plumbing.ObjectType, data []byte) plumbing.Hash {
 	h := Hash(kind, data)
 	if !s.seen[h] {
@@ -37,7 +37,7 @@ func (s *Batch) Add(kind plumbing.ObjectType, data []byte) plumbing.Hash {
 	return h
 }
 
-// Hash is the id of an object.
+// Hash returns the id of an object.
 func Hash(kind plumbing.ObjectType, data []byte) plumbing.Hash {
 	h := sha1.New() //nolint:gosec // see above
 	h.Write(kind.Bytes())
@@ -48,9 +48,8 @@ func Hash(kind plumbing.ObjectType, data []byte) plumbing.Hash {
 	return plumbing.Hash(h.Sum(nil))
 }
 
-// Pack is a pack file of the objects as they are: no deltas, and the fastest
-// compression, since there are a handful of small ones and the receiver
-// repacks anyway.
+// Pack returns a pack file of the objects. It uses no deltas and the fastest
+// compression: the objects are few and small, and the receiver repacks.
 func (s *Batch) Pack() []byte {
 	var out bytes.Buffer
 	out.WriteString("PACK")
@@ -60,7 +59,7 @@ func (s *Batch) Pack() []byte {
 	for _, o := range s.List {
 		out.Write(entryHead(o.Kind, len(o.Data)))
 		z.Reset(&out)
-		_, _ = z.Write(o.Data) // a bytes.Buffer takes everything
+		_, _ = z.Write(o.Data) // writing to a bytes.Buffer never fails
 		_ = z.Close()
 	}
 	sum := sha1.Sum(out.Bytes()) //nolint:gosec // see above
@@ -68,7 +67,7 @@ func (s *Batch) Pack() []byte {
 	return out.Bytes()
 }
 
-// entryHead is what stands before an object of so many bytes in a pack (git help
+// entryHead returns the header of an object of size bytes in a pack (git help
 // format-pack).
 func entryHead(kind plumbing.ObjectType, size int) (head []byte) {
 	b := byte(kind)<<4 | byte(size&0x0f)
@@ -79,12 +78,13 @@ func entryHead(kind plumbing.ObjectType, size int) (head []byte) {
 	return append(head, b)
 }
 
-// objectOverhead is what an object takes in memory beside its bytes, about.
+// objectOverhead is the approximate memory in bytes that an object takes besides
+// its content.
 const objectOverhead = 256
 
-// unpack is what a pack holds, but for differences to what is not in it before
-// them. If that is more than so many bytes, it is an error; no more is held before
-// that is known.
+// unpack returns the objects of a pack, except deltas whose base is not in the
+// pack before them. It returns ErrTooLarge if the objects need more than most
+// bytes, and stops before it allocates more.
 func unpack(pack []byte, most int64) ([]*plumbing.MemoryObject, error) {
 	in := packfile.NewScanner(bytes.NewReader(pack))
 	_, count, err := in.Header()
@@ -106,7 +106,7 @@ func unpack(pack []byte, most int64) ([]*plumbing.MemoryObject, error) {
 			return nil, ErrTooLarge
 		}
 		var raw bytes.Buffer
-		if _, _, err = in.NextObject(&raw); err != nil { // of the length that its head says
+		if _, _, err = in.NextObject(&raw); err != nil { // scanner checks the length in the header
 			return nil, err
 		}
 		o := object{head.Type, raw.Bytes()}
@@ -118,7 +118,7 @@ func unpack(pack []byte, most int64) ([]*plumbing.MemoryObject, error) {
 			if !ok {
 				continue
 			}
-			size, err := unfolds(o.data)
+			size, err := deltaSize(o.data)
 			if err != nil {
 				return nil, err
 			}
@@ -142,9 +142,9 @@ func unpack(pack []byte, most int64) ([]*plumbing.MemoryObject, error) {
 	return out, nil
 }
 
-// unfolds is what a difference comes to, in bytes: its base's size goes before it
-// (git help format-pack).
-func unfolds(delta []byte) (uint64, error) {
+// deltaSize returns the size in bytes of the object that a delta produces. The
+// size of the base precedes it (git help format-pack).
+func deltaSize(delta []byte) (uint64, error) {
 	_, base := binary.Uvarint(delta)
 	if base <= 0 {
 		return 0, packfile.ErrInvalidDelta
@@ -156,7 +156,7 @@ func unfolds(delta []byte) (uint64, error) {
 	return size, nil
 }
 
-// JoinPacks is one pack of the objects of several.
+// JoinPacks returns one pack with the objects of several packs.
 func JoinPacks(packs ...[]byte) []byte {
 	const head, sum = 12, sha1.Size
 	var count uint32
@@ -175,5 +175,5 @@ func JoinPacks(packs ...[]byte) []byte {
 	return append(out, whole[:]...)
 }
 
-// ErrTooLarge: a pack is larger than its limit.
+// ErrTooLarge means that a pack exceeds its limit.
 var ErrTooLarge = errors.New("too large")

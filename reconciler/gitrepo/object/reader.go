@@ -18,32 +18,32 @@ import (
 	"berth/schema"
 )
 
-// Reader reads objects of the mirror, and those of the scratch store beside it.
-// Safe for concurrent use.
+// Reader reads objects of the mirror and of the scratch store. It is safe for
+// concurrent use.
 type Reader struct {
 	Log *slog.Logger
 
-	// swap guards the places of the stores on disk. Git programs and readers hold it
-	// shared; replacing a store holds it alone.
+	// Swap guards the directories of the stores on disk. Git programs and readers
+	// hold it shared; a replacement of a store holds it exclusively.
 	Swap    sync.RWMutex
 	Mirror  *Store
-	Scratch *Store // heads of pull requests, and trees that merges made
-	Older   *Store // the scratch store before, only for reading; nil: none
+	Scratch *Store // pull request heads and trees of merges
+	Older   *Store // the previous scratch store, read only; nil: there is none
 
 	Trees   knownTrees
-	reading singleflight.Group // of trees
+	reading singleflight.Group // deduplicates reads of trees
 	files   knownFiles
-	Broken  atomic.Bool // an object of the mirror was unreadable: fetch it anew
+	Broken  atomic.Bool // an object of the mirror is unreadable; the next fetch replaces the mirror
 }
 
-// Damaged notes that the mirror cannot be trusted; the next Fetch replaces it.
+// Damaged marks the mirror as damaged; the next Fetch replaces it.
 func (r *Reader) Damaged(what string, err error) {
 	if !r.Broken.Swap(true) {
 		r.Log.Warn("mirror is damaged; the next fetch replaces it", "during", what, "error", err.Error())
 	}
 }
 
-// object reads an object from the mirror, or from the scratch store.
+// object reads a whole object from the mirror or the scratch stores.
 func (r *Reader) object(h plumbing.Hash) (plumbing.ObjectType, []byte, error) {
 	kind, data, _, err := r.Read(h, MaxObject)
 	return kind, data, err
@@ -65,7 +65,8 @@ func (r *Reader) Read(h plumbing.Hash, limit int) (plumbing.ObjectType, []byte, 
 	return kind, data, more, err
 }
 
-// Commit reads a commit. One that is not there is reconciler.ErrNotFound.
+// Commit reads a commit. If the commit is missing, the error is
+// reconciler.ErrNotFound.
 func (r *Reader) Commit(h plumbing.Hash) (Commit, error) {
 	kind, data, err := r.object(h)
 	if errors.Is(err, errAbsent) {
@@ -81,14 +82,14 @@ func (r *Reader) Commit(h plumbing.Hash) (Commit, error) {
 	return parseCommit(h, data)
 }
 
-// Tree reads a tree. The zero hash is an empty one. That a tree somebody refers
-// to is not there is damage, never emptiness.
+// Tree reads a tree. The zero hash is an empty tree. A missing tree is an error
+// and never reads as an empty tree.
 func (r *Reader) Tree(h plumbing.Hash) ([]Entry, error) {
 	entries, err := r.Entries(h)
-	return slices.Clone(entries), err // for the caller to change
+	return slices.Clone(entries), err // the caller may modify it
 }
 
-// Entries is tree for who changes nothing in it.
+// Entries is Tree without the copy; the caller must not modify the result.
 func (r *Reader) Entries(h plumbing.Hash) ([]Entry, error) {
 	if h.IsZero() || h == plumbing.NewHash(emptyTree) {
 		return nil, nil
@@ -96,18 +97,19 @@ func (r *Reader) Entries(h plumbing.Hash) ([]Entry, error) {
 	if known, ok := r.Trees.Get(h); ok {
 		return known, nil
 	}
-	// Who reads ahead and who compares go the same way: one reads, both have it.
+	// The prefetch and the comparison read the same trees: one reads, both share
+	// the result.
 	entries, err, _ := r.reading.Do(string(h[:]), func() (any, error) { return r.list(h) })
 	return entries.([]Entry), err
 }
 
-// list reads a directory and keeps it.
+// list reads a directory and caches its entries.
 func (r *Reader) list(h plumbing.Hash) ([]Entry, error) {
 	if known, ok := r.Trees.Get(h); ok {
-		return known, nil // somebody has, just now
+		return known, nil // another call has just cached it
 	}
 	kind, data, more, err := r.Read(h, MaxObject)
-	if err != nil && more { // somebody made it so
+	if err != nil && more { // an oversized tree is hostile, not damaged
 		return nil, fmt.Errorf("%w: %w", reconciler.ErrUnreadable, err)
 	}
 	if err != nil {
@@ -124,7 +126,7 @@ func (r *Reader) list(h plumbing.Hash) ([]Entry, error) {
 	return entries, err
 }
 
-// Root is the tree of a commit or tree id; the zero hash for "".
+// Root returns the tree of a commit or tree id; the zero hash for "".
 func (r *Reader) Root(id string) (plumbing.Hash, error) {
 	h, err := ParseOptionalID(id)
 	if err != nil || h.IsZero() || id == emptyTree {
@@ -157,14 +159,15 @@ func (r *Reader) RootEntries(h plumbing.Hash) ([]Entry, error) {
 	return r.Tree(c.Tree)
 }
 
-// LogError logs an error that nobody is handed.
+// LogError logs an error that is not returned to a caller.
 func (r *Reader) LogError(ctx context.Context, what string, err error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		r.Log.ErrorContext(ctx, what, "error", err.Error())
 	}
 }
 
-// Lookup is what stands at a path below tree; an entry without id is nothing.
+// Lookup returns the entry at a path below tree. The zero entry means that the
+// path does not exist.
 func (r *Reader) Lookup(tree plumbing.Hash, path string) (Entry, error) {
 	at := Entry{Mode: ModeDir, ID: tree}
 	for name := range strings.SplitSeq(path, "/") {
@@ -184,8 +187,8 @@ func (r *Reader) Lookup(tree plumbing.Hash, path string) (Entry, error) {
 	return at, nil
 }
 
-// Blob reads a plain file of at most limit bytes, or says why it is none. An
-// error is damage to the mirror.
+// Blob reads a plain file of at most limit bytes. For any other entry it returns
+// a warning. An error means that the mirror is damaged.
 func (r *Reader) Blob(e Entry, limit int) (data []byte, warning string, err error) {
 	if e.Mode != schema.ModePlain {
 		return nil, "not a plain file", nil
@@ -205,7 +208,7 @@ func (r *Reader) Blob(e Entry, limit int) (data []byte, warning string, err erro
 	return data, "", nil
 }
 
-// PutScratch stores a pack of what no branch holds.
+// PutScratch stores a pack of objects that no branch refers to.
 func (r *Reader) PutScratch(pack []byte) error {
 	if len(pack) <= EmptyPack {
 		return nil
@@ -215,8 +218,8 @@ func (r *Reader) PutScratch(pack []byte) error {
 	return r.Scratch.AddPack(pack)
 }
 
-// HasTree says whether a tree that a merge made is still there; the scratch store
-// is made anew now and then. A conflict needs none.
+// HasTree reports whether the tree of a merge is still stored. The scratch store
+// is emptied from time to time. A conflict has no tree; its id is "".
 func (r *Reader) HasTree(id string) bool {
 	if id == "" {
 		return true
@@ -230,8 +233,8 @@ func (r *Reader) HasTree(id string) bool {
 	return r.Mirror.Has(h) || r.Scratch.Has(h)
 }
 
-// Current says whether an object is in a store that git programs work on. What
-// they make refers to it, so the older scratch store is none: it goes first.
+// Current reports whether git programs may refer to an object. The older scratch
+// store is excluded, because it is deleted before the objects that git creates.
 func (r *Reader) Current(h plumbing.Hash) bool {
 	r.Swap.RLock()
 	defer r.Swap.RUnlock()

@@ -15,30 +15,30 @@ import (
 )
 
 const (
-	// maxFiles and maxDepth bound one part of an estate, so that a tree that
-	// refers to itself over and over costs its owner and nobody else.
+	// MaxFiles and MaxDepth bound one part of an estate. So a tree that refers to
+	// itself many times affects its owner only.
 	MaxFiles = 100_000
 	MaxDepth = 64
 )
 
-// TenantsDir is the directory whose entries are parts of their own.
+// TenantsDir is the directory whose entries are each a part of the estate.
 const TenantsDir = "tenants"
 
-// snapshot is one tree, read when asked. It holds no bytes.
+// snapshot is one tree, read on demand. It holds no file contents.
 type snapshot struct {
 	repo  *Reader
 	parts []schema.Part
 	at    map[string]partAt
 }
 
-// partAt is where a part stands in the tree.
+// partAt is the position of a part in the tree.
 type partAt struct {
 	entry Entry
 	path  string
-	bad   error // the part cannot be told; its neighbours can
+	bad   error // this part is unreadable; other parts are not affected
 }
 
-// Snapshot is the tree of a commit, or a tree itself.
+// Snapshot returns the tree of a commit or tree id.
 func (r *Reader) Snapshot(_ context.Context, id string) (schema.Snapshot, error) {
 	root, err := r.Root(id)
 	if err != nil {
@@ -62,15 +62,15 @@ func (r *Reader) Snapshot(_ context.Context, id string) (schema.Snapshot, error)
 			s.add(TenantsDir+"/"+PathName(t.Name), t)
 		}
 	}
-	// Two entries called tenants would let one hide the tenants of the other.
-	if name, ok := twice(entries); ok && name == TenantsDir {
+	// With two directories called tenants, one would hide the other.
+	if name, ok := duplicateName(entries); ok && name == TenantsDir {
 		return nil, fmt.Errorf("snapshot of %s: %w: %q stands there twice", id, reconciler.ErrUnreadable, name)
 	}
 	slices.SortFunc(s.parts, func(a, b schema.Part) int { return cmp.Compare(a.Name, b.Name) })
 	return s, nil
 }
 
-// add puts a part in. A second one of the same name spoils both.
+// add adds a part. A duplicate name makes both parts unreadable.
 func (s *snapshot) add(name string, e Entry) {
 	if _, ok := s.at[name]; ok {
 		i := slices.IndexFunc(s.parts, func(p schema.Part) bool { return p.Name == name })
@@ -89,7 +89,7 @@ func (s *snapshot) add(name string, e Entry) {
 // Parts lists the parts in order of name.
 func (s *snapshot) Parts(context.Context) ([]schema.Part, error) { return slices.Clone(s.parts), nil }
 
-// Files lists the files of a part in order of path, whatever they are called.
+// Files lists the files of a part in order of path, invalid names included.
 func (s *snapshot) Files(ctx context.Context, part schema.Part) ([]schema.File, error) {
 	at, ok := s.at[part.Name]
 	switch {
@@ -102,7 +102,7 @@ func (s *snapshot) Files(ctx context.Context, part schema.Part) ([]schema.File, 
 		return fmt.Errorf("part %q holds more than %d files and directories", part.Name, MaxFiles)
 	}
 	list := func(path string, e Entry, depth int, known func(string, Entry) (listing, error)) (out listing, err error) {
-		var all [][]schema.File // for a part is long, and grows by what is long
+		var all [][]schema.File // segments; avoids copying a long list as it grows
 		err = s.repo.Walk(ctx, path, e, depth, func(path string, e Entry) error {
 			switch below, err := known(path, e); {
 			case err != nil:
@@ -125,14 +125,14 @@ func (s *snapshot) Files(ctx context.Context, part schema.Part) ([]schema.File, 
 		out.files = slices.Concat(append(all, out.files)...)
 		return out, err
 	}
-	// Of a part that changed most directories two levels down did not, such as a
-	// tenant's projects.
+	// After a change, most directories two levels down are unchanged, such as the
+	// projects of a tenant. Their file lists are cached.
 	const level = 2
 	all, err := list(at.path, at.entry, MaxDepth, func(path string, e Entry) (listing, error) {
 		if !e.IsDir() || strings.Count(path[len(at.path):], "/") != level {
 			return listing{}, nil
 		}
-		here := standing{path, e.ID}
+		here := treeAt{path, e.ID}
 		if below, ok := s.repo.files.Get(here); ok {
 			return below, nil
 		}
@@ -146,13 +146,13 @@ func (s *snapshot) Files(ctx context.Context, part schema.Part) ([]schema.File, 
 		return nil, err
 	}
 	byPath := func(a, b schema.File) int { return cmp.Compare(a.Path, b.Path) }
-	if !slices.IsSortedFunc(all.files, byPath) { // as most are, already
+	if !slices.IsSortedFunc(all.files, byPath) { // usually sorted already
 		slices.SortFunc(all.files, byPath)
 	}
 	return all.files, nil
 }
 
-// Read returns the first bytes of a file; of a link, what it points to.
+// Read returns the first bytes of a file, or the target of a link.
 func (s *snapshot) Read(_ context.Context, f schema.File, limit int) ([]byte, bool, error) {
 	h, err := ParseID(f.Blob)
 	if err != nil {
@@ -172,14 +172,14 @@ func (s *snapshot) Read(_ context.Context, f schema.File, limit int) ([]byte, bo
 	return data, more, nil
 }
 
-// incomplete is err, which met an object that is missing or damaged, with what to do
-// in a repository that is not fetched anew by itself.
+// incomplete wraps err, caused by a missing or damaged object, with the repair
+// for a repository that Berth does not fetch itself.
 func incomplete(err error) error {
 	return fmt.Errorf("%w: %w; run `git fsck` there, or `git fetch --refetch --no-filter` in a partial clone", schema.ErrIncomplete, err)
 }
 
-// Walk visits e, which stands at path, and everything below it, unless visit says
-// fs.SkipDir.
+// Walk calls visit for e at path and for every entry below it. If visit returns
+// fs.SkipDir, Walk skips the entries below.
 func (r *Reader) Walk(ctx context.Context, path string, e Entry, depth int, visit func(string, Entry) error) error {
 	switch err := visit(path, e); {
 	case err == fs.SkipDir:
@@ -197,7 +197,7 @@ func (r *Reader) Walk(ctx context.Context, path string, e Entry, depth int, visi
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	if name, ok := twice(entries); ok {
+	if name, ok := duplicateName(entries); ok {
 		return fmt.Errorf("%s: %w: %q stands there twice", path, reconciler.ErrUnreadable, name)
 	}
 	for _, c := range entries {

@@ -21,43 +21,44 @@ import (
 
 const (
 	objectCache = 16 * cache.MiByte
-	// largeObject is from where a blob is streamed instead of held; documents
-	// are far below.
+	// LargeObject is the size in bytes above which a blob is streamed. Documents
+	// are far smaller.
 	LargeObject = 1 << 20
-	// maxObject bounds what is read whole: a tree or a commit.
+	// MaxObject bounds the size in bytes of a tree or commit.
 	MaxObject = 64 << 20
-	// emptyPack is the length of a pack without objects.
+	// EmptyPack is the length in bytes of a pack without objects.
 	EmptyPack = 32
 )
 
-// errAbsent says that a store does not hold an object.
+// errAbsent means that the store does not hold the object.
 var errAbsent = errors.New("object is not there")
 
-// Store is one object and ref store on disk. go-git's is not safe for
-// concurrent use, so every call goes through a lock; each is short.
+// Store is one object and ref store on disk. The storage of go-git is not safe
+// for concurrent use, so a lock guards every call; each call is short.
 type Store struct {
-	Dir string // the bare repository's directory, or the Git directory
+	Dir string // the bare repository or the Git directory
 
-	Recent *cache.ObjectLRU // objects that were read, or came, lately; it has a lock of its own
+	Recent *cache.ObjectLRU // recently read or stored objects; has its own lock
 
 	mu      sync.Mutex
 	storage *filesystem.Storage
 }
 
-// OpenStore opens a bare repository that Berth made; it reads nothing yet.
-// Descriptors are kept: the number of packs is bounded (see tidy).
+// OpenStore opens a bare repository that Berth created. It reads nothing yet. It
+// keeps file descriptors open, because the number of packs is bounded (see tidy).
 func OpenStore(dir string) *Store {
 	return NewStore(dir, osfs.New(dir), filesystem.Options{KeepDescriptors: true, LargeObjectThreshold: LargeObject})
 }
 
-// NewStore is the store in a directory, which files are in.
+// NewStore returns the store in directory dir, whose files are accessed through
+// files.
 func NewStore(dir string, files billy.Filesystem, o filesystem.Options) *Store {
 	lately := cache.NewObjectLRU(objectCache)
 	return &Store{Dir: dir, Recent: lately, storage: filesystem.NewStorageWithOptions(files, lately, o)}
 }
 
-// InitStore makes an empty bare repository. It holds no configuration but what
-// Git needs to take it for one.
+// InitStore creates an empty bare repository. Its configuration holds only the
+// settings that Git requires.
 func InitStore(dir string) error {
 	for _, d := range []string{"objects/pack", "objects/info", "refs/heads"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
@@ -76,8 +77,8 @@ func (s *Store) Close() error {
 	return s.storage.Close()
 }
 
-// Read reads at most limit bytes of an object. Bytes read to the end are
-// checked against the id: a bad disk must not become a bad estate.
+// Read reads at most limit bytes of an object. An object that is read to its end
+// is checked against its id, so that a disk error cannot change the estate.
 func (s *Store) Read(h plumbing.Hash, limit int) (kind plumbing.ObjectType, data []byte, more bool, err error) {
 	kind, data, more, err = s.bytes(h, limit)
 	if err == nil && !more && Hash(kind, data) != h {
@@ -86,10 +87,10 @@ func (s *Store) Read(h plumbing.Hash, limit int) (kind plumbing.ObjectType, data
 	return kind, data, more, err
 }
 
-// bytes is read without that check.
+// bytes is Read without that check.
 func (s *Store) bytes(h plumbing.Hash, limit int) (kind plumbing.ObjectType, data []byte, more bool, err error) {
 	if o, ok := s.Recent.Get(h); ok {
-		if m, ok := o.(*plumbing.MemoryObject); ok { // it needs no file, and nobody changes it
+		if m, ok := o.(*plumbing.MemoryObject); ok { // held in memory and never modified
 			return content(m, h, limit)
 		}
 	}
@@ -105,7 +106,7 @@ func (s *Store) bytes(h plumbing.Hash, limit int) (kind plumbing.ObjectType, dat
 	return content(o, h, limit)
 }
 
-// content is at most limit bytes of an object.
+// content returns at most limit bytes of an object.
 func content(o plumbing.EncodedObject, h plumbing.Hash, limit int) (kind plumbing.ObjectType, data []byte, more bool, err error) {
 	r, err := o.Reader()
 	if err != nil {
@@ -119,22 +120,23 @@ func content(o plumbing.EncodedObject, h plumbing.Hash, limit int) (kind plumbin
 	return o.Type(), data, o.Size() > int64(limit), nil
 }
 
-// Has says whether an object is there. A pack lands whole, so a commit that is
-// there has all it refers to, a shallow one's parents excepted.
+// Has reports whether the store holds an object. A pack is stored completely or
+// not at all. So a stored commit has every object that it refers to, except the
+// parents of a shallow commit.
 func (s *Store) Has(h plumbing.Hash) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !h.IsZero() && s.storage.HasEncodedObject(h) == nil
 }
 
-// AddPack stores a pack. What is in a small one is kept at hand, as it is what is
-// read next.
+// AddPack stores a pack. The objects of a small pack also go into the cache,
+// because they are usually read next.
 func (s *Store) AddPack(pack []byte) error {
 	came := make(chan []*plumbing.MemoryObject, 1)
 	go func() {
 		var objects []*plumbing.MemoryObject
 		if len(pack) < largePack {
-			objects, _ = unpack(pack, int64(objectCache)) // storing it tells what is wrong
+			objects, _ = unpack(pack, int64(objectCache)) // write reports the error
 		}
 		came <- objects
 	}()
@@ -149,7 +151,6 @@ func (s *Store) AddPack(pack []byte) error {
 	return nil
 }
 
-// write stores a pack.
 func (s *Store) write(pack io.Reader) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -160,15 +161,14 @@ func (s *Store) write(pack io.Reader) error {
 	return err
 }
 
-// largePack is from where a pack is indexed beside the store, in bytes. Below,
-// starting a program costs more than it saves.
+// largePack is the size in bytes from which git indexes a pack outside the
+// store's lock. For a smaller pack, starting a program costs more than it saves.
 const largePack = 4 << 20
 
-// TakePack stores a pack of size bytes that came from elsewhere. A large one is
-// indexed beside the store, which goes on being read. One that is bounded comes
-// from people nobody knows: it may be small and unfold to anything, so it is
-// not unfolded in this process at all. With strict, it is refused if git finds
-// fault with anything in it.
+// TakePack stores a pack of size bytes received from a remote. A large pack is
+// indexed outside the lock, so that readers can go on. A bounded pack comes from
+// untrusted users: a small one may expand to any size, so this process never
+// expands it. With strict, git rejects a pack with any faulty object.
 func (s *Store) TakePack(ctx context.Context, pack io.Reader, size int64, bounded, strict bool) error {
 	if !bounded && size < largePack {
 		small, err := io.ReadAll(pack)
@@ -196,7 +196,7 @@ func (s *Store) TakePack(ctx context.Context, pack io.Reader, size int64, bounde
 	return nil
 }
 
-// ClearLeft removes what an interrupted fetch left in a store.
+// ClearLeft removes the temporary files of interrupted fetches from a store.
 func ClearLeft(dir string) error {
 	var errs []error
 	for _, pattern := range []string{"incoming-*", "objects/pack/tmp_*"} {
@@ -208,7 +208,7 @@ func ClearLeft(dir string) error {
 	return errors.Join(errs...)
 }
 
-// Ref is where a ref stands; the zero hash where there is none.
+// Ref returns the hash of a ref; the zero hash if the ref does not exist.
 func (s *Store) Ref(name plumbing.ReferenceName) (plumbing.Hash, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -232,7 +232,7 @@ func (s *Store) SetRef(name plumbing.ReferenceName, h plumbing.Hash) error {
 	return s.storage.SetReference(plumbing.NewHashReference(name, h))
 }
 
-// Shallow are the commits whose parents were not fetched.
+// Shallow returns the commits whose parents were not fetched.
 func (s *Store) Shallow() ([]plumbing.Hash, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

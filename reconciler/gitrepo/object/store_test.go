@@ -18,9 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A store goes on being read while a large pack is taken in, which may take
-// seconds.
-func TestReadingGoesOnWhileAPackIsTakenIn(t *testing.T) {
+// Reads are not blocked while a large pack is imported, which may take seconds.
+func TestReadDuringPackImport(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "s.git")
 	require.NoError(t, InitStore(dir))
@@ -47,7 +46,7 @@ func TestReadingGoesOnWhileAPackIsTakenIn(t *testing.T) {
 	case err := <-read:
 		require.NoError(t, err)
 	case <-time.After(30 * time.Second):
-		require.Fail(t, "reading waits for the pack")
+		require.Fail(t, "a read is blocked by the pack")
 	}
 	require.False(t, s.Has(comes))
 	_, err = out.Write(pack[20:])
@@ -58,7 +57,7 @@ func TestReadingGoesOnWhileAPackIsTakenIn(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "comes", string(data))
 
-	// Half a pack is none, and leaves nothing.
+	// A truncated pack is rejected and leaves no files.
 	require.Error(t, s.TakePack(t.Context(), bytes.NewReader(pack[:len(pack)-5]), largePack, false, false))
 	left, err := filepath.Glob(filepath.Join(dir, "objects", "pack", "tmp_*"))
 	require.NoError(t, err)
@@ -66,9 +65,9 @@ func TestReadingGoesOnWhileAPackIsTakenIn(t *testing.T) {
 	require.NoError(t, s.TakePack(t.Context(), bytes.NewReader((&Batch{}).Pack()), EmptyPack, true, false), "a pack without objects")
 }
 
-// What came lately is at hand without the store, and is what stands there; what
-// unfolds to more than is kept, or is not stored, is not.
-func TestWhatCameLatelyIsAtHand(t *testing.T) {
+// Objects of a small pack are read from the cache and equal the stored ones.
+// Objects that are too large or were not stored are not cached.
+func TestRecentObjectsAreCached(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "s.git")
 	require.NoError(t, InitStore(dir))
@@ -79,7 +78,7 @@ func TestWhatCameLatelyIsAtHand(t *testing.T) {
 		return ok
 	}
 
-	// Trees that differ in one entry, which Git packs as differences.
+	// Trees that differ in one entry; Git packs them as deltas.
 	from := filepath.Join(t.TempDir(), "from.git")
 	require.NoError(t, InitStore(from))
 	git := func(in string, args ...string) string {
@@ -111,7 +110,7 @@ func TestWhatCameLatelyIsAtHand(t *testing.T) {
 			h := plumbing.NewHash(id)
 			stored, want, _, err := cold.Read(h, MaxObject)
 			require.NoError(t, err)
-			s.mu.Lock() // reading waits for nobody
+			s.mu.Lock() // reading needs no lock on the storage
 			kind, data, more, err := s.Read(h, MaxObject)
 			_, some, cut, few := s.Read(h, 7)
 			s.mu.Unlock()
@@ -137,7 +136,7 @@ func TestWhatCameLatelyIsAtHand(t *testing.T) {
 	require.True(t, more)
 	require.Equal(t, "aaaaaaaaaa", string(data))
 
-	// A difference may unfold to anything as well.
+	// A delta may expand to any size too.
 	base := bytes.Repeat([]byte("c"), 1<<16)
 	bomb := binary.AppendUvarint(binary.AppendUvarint(nil, 1<<16), 1<<30)
 	for range 1 << 14 {
@@ -150,7 +149,7 @@ func TestWhatCameLatelyIsAtHand(t *testing.T) {
 	_, err = unpack(pack, int64(objectCache))
 	require.ErrorIs(t, err, ErrTooLarge)
 
-	// What cannot be stored is not kept either.
+	// A pack that cannot be stored is not cached.
 	require.NoError(t, os.RemoveAll(filepath.Join(dir, "objects")))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "objects"), nil, 0o600))
 	var lost Batch
@@ -159,7 +158,7 @@ func TestWhatCameLatelyIsAtHand(t *testing.T) {
 	require.False(t, kept(h))
 }
 
-// packed is one entry of a pack; base is that of a difference.
+// packed returns one entry of a pack; base is the base of a delta.
 func packed(kind plumbing.ObjectType, data, base []byte) []byte {
 	out := bytes.NewBuffer(append(entryHead(kind, len(data)), base...))
 	z := zlib.NewWriter(out)

@@ -6,25 +6,26 @@ import (
 	"berth/reconciler"
 )
 
-// What Git takes for white space.
+// gitSpaces are the white space characters of Git.
 const gitSpaces = " \t\r\n"
 
 func indented(line string) bool { return line != "" && strings.IndexByte(gitSpaces, line[0]) >= 0 }
 
 func blank(line string) bool { return strings.Trim(line, gitSpaces) == "" }
 
-// messageTrailers reads a message's trailers by the rules of git
-// interpret-trailers --parse --no-divider without any configuration, so that
-// people see what Berth sees: the last paragraph, if it is not the title and
-// is nothing but trailers, or has one that Git writes and a quarter of it are.
+// messageTrailers parses the trailers of a message with the rules of git
+// interpret-trailers --parse --no-divider and no configuration. So people see in
+// Git the trailers that Berth uses. Trailers are in the last paragraph, which
+// must not be the title. Either every line of it is a trailer, or it has a line
+// that Git writes and at least a quarter of its lines are trailers.
 func messageTrailers(message string) []reconciler.Trailer {
-	message, _, _ = strings.Cut(message, "\x00") // there Git's strings end
+	message, _, _ = strings.Cut(message, "\x00") // Git ends a string at NUL
 	var lines []string
 	for line := range strings.Lines(withoutComments(message)) {
 		lines = append(lines, line)
 	}
 	var out []reconciler.Trailer
-	open := false // whether an indented line goes on with the last of out
+	open := false // an indented line continues the last of out
 	for _, line := range lines[trailersStart(lines):] {
 		if indented(line) && open {
 			out[len(out)-1].Value += line
@@ -41,8 +42,8 @@ func messageTrailers(message string) []reconciler.Trailer {
 	return out
 }
 
-// unfold makes one line of a value: a line break and the white space after it
-// are one space.
+// unfold joins the lines of a value: a line break and the white space after it
+// become one space.
 func unfold(value string) string {
 	first, rest, folded := strings.Cut(strings.Trim(value, gitSpaces), "\n")
 	var b strings.Builder
@@ -55,12 +56,12 @@ func unfold(value string) string {
 	return b.String()
 }
 
-// scissors is the line below which a message is only there to be read while it
-// is written.
+// scissors is the line that git commit --verbose puts above the diff. Git ignores
+// everything below it.
 const scissors = "# ------------------------ >8 ------------------------\n"
 
-// withoutComments is the message without the comments, the empty lines and the
-// list of conflicts at its end that Git overlooks there.
+// withoutComments returns the message without the trailing comments, empty lines
+// and list of conflicts that Git ignores.
 func withoutComments(message string) string {
 	if strings.HasPrefix(message, scissors) {
 		return ""
@@ -88,13 +89,14 @@ func withoutComments(message string) string {
 	return message
 }
 
-// trailersStart is the first line of the paragraph of trailers, or len(lines).
+// trailersStart returns the index of the first line of the trailer paragraph, or
+// len(lines).
 func trailersStart(lines []string) int {
-	title := 0 // the line after it
+	title := 0 // index of the first line after the title
 	for title < len(lines) && (lines[title][0] == '#' || !blank(lines[title])) {
 		title++
 	}
-	// From below: an indented line belongs to a trailer if one is above it.
+	// Bottom up: an indented line belongs to a trailer if a trailer is above it.
 	trailers, others, undecided, gits, empty := 0, 0, 0, false, true
 	for i := len(lines) - 1; i >= title; i-- {
 		line := lines[i]
@@ -125,9 +127,10 @@ func trailersStart(lines []string) int {
 	return len(lines)
 }
 
-// trailerSeparator is where the colon of "Key: value" is, or not above 0.
+// trailerSeparator returns the index of the colon in "Key: value", or a value
+// below 1.
 func trailerSeparator(line string) int {
-	gap := false // keys are letters, digits and dashes, and then perhaps blanks
+	gap := false // a key has letters, digits and dashes, then optional blanks
 	for i := range len(line) {
 		switch c := line[i]; {
 		case c == ':':

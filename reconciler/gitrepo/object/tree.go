@@ -20,7 +20,7 @@ const ModeDir uint32 = 0o040000
 // emptyTree is the id of a tree without entries.
 const emptyTree = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
-// Entry is one line of a tree, as it stands there.
+// Entry is one entry of a tree, with the values that the tree holds.
 type Entry struct {
 	Mode uint32
 	Name string // raw bytes; anything but NUL
@@ -30,8 +30,8 @@ type Entry struct {
 // IsDir says whether an entry is a directory.
 func (e Entry) IsDir() bool { return e.Mode == ModeDir }
 
-// ParseTree reads a tree's raw bytes. Names are taken as they are, in the order
-// they stand; judging them is the reader's part.
+// ParseTree parses the raw bytes of a tree. It keeps all names and their order;
+// the caller checks them.
 func ParseTree(b []byte) ([]Entry, error) {
 	var out []Entry
 	for len(b) > 0 {
@@ -56,8 +56,8 @@ func ParseTree(b []byte) ([]Entry, error) {
 	return out, nil
 }
 
-// EncodeTree is the raw tree of entries, which it puts in Git's order: by name,
-// a directory's name taken with a slash at its end.
+// EncodeTree sorts entries in Git's order and returns the raw tree. Git sorts by
+// name and compares a directory's name with a trailing slash.
 func EncodeTree(entries []Entry) []byte {
 	slices.SortFunc(entries, func(a, b Entry) int { return cmp.Compare(sortName(a), sortName(b)) })
 	var out []byte
@@ -78,10 +78,10 @@ func sortName(e Entry) string {
 	return e.Name
 }
 
-// PathName is a name as it stands in a path. It is the name itself, except that
-// a name holding a slash, which would pass for several, and an empty one are
-// written with a backslash, which no valid name has; so distinct names give
-// distinct paths and none can stand for another's.
+// PathName returns name as one element of a path. Most names are returned
+// unchanged. An empty name and a name with a slash or backslash are escaped with
+// a backslash, which no valid name contains. So distinct names have distinct
+// paths, and no name can pass for a longer path.
 func PathName(name string) string {
 	if name == "" {
 		return `\0`
@@ -92,7 +92,7 @@ func PathName(name string) string {
 	return strings.NewReplacer(`\`, `\\`, `/`, `\x2f`).Replace(name)
 }
 
-// plainName says whether a name may be written by Berth.
+// plainName reports whether Berth may write the name.
 func plainName(name string) bool {
 	if name == "" || name == "." || name == ".." || strings.EqualFold(name, ".git") || PathName(name) != name {
 		return false
@@ -100,14 +100,14 @@ func plainName(name string) bool {
 	return !strings.ContainsFunc(name, func(r rune) bool { return r < 0x20 || r == 0x7f || r == '\uFFFD' })
 }
 
-// twice is a name that stands more than once among entries, if there is one.
-// Git forbids it, and whoever reads such a tree sees one or the other.
-func twice(entries []Entry) (string, bool) {
+// duplicateName returns a name that occurs more than once in entries, if there is one.
+// Git forbids this, and readers of such a tree disagree about the entry they see.
+func duplicateName(entries []Entry) (string, bool) {
 	rising := true
 	for i := 1; rising && i < len(entries); i++ {
 		rising = entries[i-1].Name < entries[i].Name
 	}
-	if rising { // as most are
+	if rising { // usual case
 		return "", false
 	}
 	seen := make(map[string]bool, len(entries))
@@ -120,7 +120,8 @@ func twice(entries []Entry) (string, bool) {
 	return "", false
 }
 
-// ParseID reads a full object id in lower-case hex. Nothing else reaches Git.
+// ParseID parses a full object id in lower-case hex. It is the guard for
+// everything passed on to Git.
 func ParseID(s string) (plumbing.Hash, error) {
 	var h plumbing.Hash
 	if len(s) != 40 || strings.ToLower(s) != s {
@@ -132,7 +133,7 @@ func ParseID(s string) (plumbing.Hash, error) {
 	return h, nil
 }
 
-// ParseOptionalID is parseID, with "" for the zero hash.
+// ParseOptionalID is ParseID, with "" for the zero hash.
 func ParseOptionalID(s string) (plumbing.Hash, error) {
 	if s == "" {
 		return plumbing.ZeroHash, nil
@@ -140,7 +141,7 @@ func ParseOptionalID(s string) (plumbing.Hash, error) {
 	return ParseID(s)
 }
 
-// IDString is the hex id, or "" for the zero hash.
+// IDString returns the hex id, or "" for the zero hash.
 func IDString(h plumbing.Hash) string {
 	if h.IsZero() {
 		return ""

@@ -28,6 +28,6 @@ func FuzzDecodeStatus(f *testing.F) {
 	})
 }
 
-func TestCodeSpanCannotBeLeft(t *testing.T) {
+func TestTextCannotEndCodeSpan(t *testing.T) {
 	require.Equal(t, "`a'<b>¦ c`", Code("a`<b>|\nc"))
 }

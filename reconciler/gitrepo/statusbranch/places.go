@@ -2,5 +2,5 @@ package statusbranch
 
 import "berth/reconciler/gitrepo/object"
 
-// statusDirs are the directories of berth/status that hold statuses (DESIGN §3).
+// statusDirs returns the directories of berth/status with statuses (DESIGN §3).
 func statusDirs() []string { return []string{"nodes", "platform", object.TenantsDir} }

@@ -17,11 +17,11 @@ import (
 // maxListed bounds each list of the overview.
 const maxListed = 20
 
-// tally counts what stands on berth/status, so that to tell it at a glance costs
-// what changes and what needs attention, not what there is.
+// tally counts the resources on berth/status. With it, the cost of the overview
+// follows the changes and the failing resources, not the size of the estate.
 type tally struct {
 	kinds   map[schema.Kind]int
-	phases  map[plan.Phase]int // of units
+	phases  map[plan.Phase]int // phases of units
 	failing map[schema.Key]string
 }
 
@@ -33,7 +33,8 @@ func (t *tally) clone() *tally {
 	return &tally{maps.Clone(t.kinds), maps.Clone(t.phases), maps.Clone(t.failing)}
 }
 
-// take counts files, each of another key, in the place of what x has of them.
+// take replaces the counts of files in x by those of the new files. Each key
+// occurs once.
 func (t *tally) take(x *statusIndex, files []statusFile) {
 	for _, f := range files {
 		if s := x.units.Get(f.Key); s != nil {
@@ -71,9 +72,8 @@ func (t *tally) count(key schema.Key, by int) {
 	}
 }
 
-// readme is the estate at a glance, as a forge shows it at the top of
-// berth/status: what stands once files are taken into x. It holds no time and
-// no counter, so that it changes only when there is something to see.
+// readme returns the overview that a forge shows for berth/status, with files
+// applied to x. It has no time or counter, so it changes only with the estate.
 func readme(rev reconciler.Revision, x *statusIndex, files []statusFile) []byte {
 	t := x.tally.clone()
 	t.take(x, files)
@@ -121,14 +121,14 @@ func list(b *bytes.Buffer, title string, n int, item func(int) string) {
 	}
 }
 
-// stalled says whether somebody should look at a unit or thing.
+// stalled reports whether a resource needs attention.
 func stalled(phase string, conditions []plan.Condition) bool {
 	return phase == string(plan.PhaseFailed) || slices.ContainsFunc(conditions, isStalled)
 }
 
 func isStalled(c plan.Condition) bool { return c.Type == "Stalled" && c.Status == "True" }
 
-// why is what a Stalled condition says.
+// why returns the message of the Stalled condition.
 func why(conditions []plan.Condition) string {
 	if i := slices.IndexFunc(conditions, isStalled); i >= 0 {
 		return conditions[i].Message
@@ -136,7 +136,7 @@ func why(conditions []plan.Condition) string {
 	return ""
 }
 
-// code is text as a Markdown code span, which no text can end.
+// Code returns s as a Markdown code span that s cannot end.
 func Code(s string) string {
 	s = strings.ReplaceAll(object.OneLine(s, object.MaxLine), "`", "'")
 	return "`" + strings.ReplaceAll(s, "|", "¦") + "`"

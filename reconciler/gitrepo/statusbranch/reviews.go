@@ -14,17 +14,19 @@ import (
 )
 
 const (
-	// reviewsDir is where berth/status keeps what pull requests were shown to do.
+	// reviewsDir is the directory of berth/status with the reviews of pull
+	// requests.
 	reviewsDir = "pulls"
-	// maxReview bounds one review that is read back: as many units as it may hold,
-	// twice.
+	// maxReview bounds one review in bytes: twice the size of the largest number of
+	// units.
 	maxReview = 4 << 20
 )
 
-// reviewPath is where the review of a pull request stands.
+// reviewPath returns the path of a pull request's review.
 func reviewPath(pull int) string { return fmt.Sprintf("%s/%d.yaml", reviewsDir, pull) }
 
-// reviewOf is the pull request whose review stands at path; 0: no place for one.
+// reviewOf returns the pull request whose review has this path; 0: not a path of
+// a review.
 func reviewOf(path string) int {
 	n, err := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(path, reviewsDir+"/"), ".yaml"))
 	if err != nil || n <= 0 || reviewPath(n) != path {
@@ -33,7 +35,7 @@ func reviewOf(path string) int {
 	return n
 }
 
-// readReview reads what stands at path; the zero entry is nothing.
+// readReview reads the review at path. The zero entry means that it was deleted.
 func (r *Branch) readReview(path string, e object.Entry) (statusFile, error) {
 	f := statusFile{path: path, pull: reviewOf(path)}
 	switch {
@@ -51,7 +53,7 @@ func (r *Branch) readReview(path string, e object.Entry) (statusFile, error) {
 	return decodeReview(path, f.pull, data), nil
 }
 
-// decodeReview reads a review, or says why it is none.
+// decodeReview parses a review. An invalid review has a Warning.
 func decodeReview(path string, pull int, data []byte) statusFile {
 	f := statusFile{path: path, pull: pull}
 	var v plan.Review
@@ -74,7 +76,8 @@ func tooLong(s *plan.Shown) bool {
 	return len(s.Units) > plan.MaxReviewedUnits || len(s.More) > plan.MaxMoreUnits
 }
 
-// reviews writes and removes reviews, and returns them as they will be read.
+// reviews writes and removes reviews. It returns them as a reader would parse
+// them.
 func (w *statusWriter) reviews(b reconciler.StatusBatch) ([]statusFile, error) {
 	var files []statusFile
 	for _, v := range b.Reviews {

@@ -22,10 +22,10 @@ import (
 	"berth/schema/audit"
 )
 
-// The two logs of berth/status. Each is of segments: files that never change,
-// at <log>/<yyyy>/<mm>/<dd>/<hh>/<sequence of the last line>-<epoch>.jsonl. Their
-// order is that of their sequences. The directory is only a place: the clock that
-// named it may have been wrong.
+// The two logs of berth/status. A log consists of segments: immutable files at
+// <log>/<yyyy>/<mm>/<dd>/<hh>/<sequence of the last line>-<epoch>.jsonl. The
+// sequence gives the order of segments. The directory does not, because the clock
+// may have been wrong.
 const (
 	eventsDir = "events"
 	auditDir  = "audit"
@@ -33,33 +33,33 @@ const (
 
 const (
 	hourFormat = "2006/01/02/15"
-	// maxLogLine bounds one line that is read back, in bytes.
+	// maxLogLine bounds one line in bytes.
 	maxLogLine = 1 << 20
-	// maxSegment bounds a segment of the audit log, in bytes, but for one of a
-	// single line. What is recorded at once beyond that is of several.
+	// maxSegment bounds a segment of the audit log in bytes. A longer batch is
+	// split. Only a segment with a single line may be larger.
 	maxSegment = 4 << 20
 )
 
-// What AuditTail reads at most, as anybody who can push may have written it.
+// Bounds for AuditTail. Any user with push permission can write the log.
 const (
-	// maxTailOpened is how many directories and segments: one record a day makes
-	// some 6,000 of 2,000 records.
+	// maxTailOpened bounds directories and segments: with one record a day, 2,000
+	// records take some 6,000.
 	maxTailOpened = 10_000
 	maxTailLines  = 50_000
-	maxTailBytes  = 16 << 20 // of both
-	// minTail is how many records are enough where more are more than that, as
-	// records are long where paths are.
+	maxTailBytes  = 16 << 20 // bytes of directories and segments
+	// minTail is the number of records that suffice when the effort is used up,
+	// because records with long paths are long.
 	minTail = 100
 )
 
-// errTooMuch says that a log is not read further.
+// errTooMuch means that reading stopped at a bound.
 var errTooMuch = errors.New("there is more in it than is looked at")
 
-// effort is what may still be read of a log; nil: anything.
+// effort is the remaining budget for reading a log; nil: unlimited.
 type effort struct{ opened, bytes int }
 
-// spend takes away what one directory or segment of so many bytes costs, or says that
-// there is no more.
+// spend subtracts the cost of one directory or segment. It returns errTooMuch if
+// the budget is exceeded.
 func (e *effort) spend(bytes int) error {
 	if e == nil {
 		return nil
@@ -71,7 +71,7 @@ func (e *effort) spend(bytes int) error {
 	return nil
 }
 
-// segment is how long a segment may be.
+// segment returns the maximum size of a segment in bytes.
 func (e *effort) segment() int {
 	if e == nil {
 		return object.MaxObject
@@ -79,27 +79,26 @@ func (e *effort) segment() int {
 	return maxSegment
 }
 
-// Logged is a line of a log and where it stands.
+// Logged is a line of a log with its position.
 type Logged[T any] struct {
 	Value T
 	File  string
-	Line  int // from 1
+	Line  int // starts at 1
 }
 
-// LogOrder says how a log is read.
+// LogOrder controls how a log is read.
 type LogOrder struct {
 	NewestFirst bool
-	// Stray is told of what stands in the log and is no part of it; it is passed
-	// over. Nil: nobody is.
+	// Stray is called for each entry that is not part of the log; the reader skips
+	// it. May be nil.
 	Stray func(path, why string)
 
 	effort *effort
 }
 
-// Events reads the event log of a commit of berth/status, one segment at a
-// time. What cannot be read is told as an error with its File and Line, and
-// the reading goes on behind it, unless ctx has ended or the repository is
-// damaged.
+// Events reads the event log of a commit of berth/status, one segment at a time.
+// An unreadable line yields an error with its File and Line, and reading
+// continues. It stops if ctx ends or the repository is damaged.
 func (r *Branch) Events(ctx context.Context, commit string, o LogOrder) iter.Seq2[Logged[plan.Event], error] {
 	return readLog(ctx, r, commit, eventsDir, o, func(line []byte) (e plan.Event, err error) {
 		if err = json.Unmarshal(line, &e); err != nil {
@@ -112,18 +111,18 @@ func (r *Branch) Events(ctx context.Context, commit string, o LogOrder) iter.Seq
 	})
 }
 
-// What EventsSince reads at most.
+// Bounds for EventsSince.
 const (
 	maxEventsOpened = 100_000   // directories and segments
-	maxEventsBytes  = 128 << 20 // of both
-	// maxEventsOlder is how many older events in a row end it: order is the
-	// sequence, and a clock that was behind put some newer ones in an earlier hour.
+	maxEventsBytes  = 128 << 20 // bytes of directories and segments
+	// maxEventsOlder older events in a row end the reading. The order is the
+	// sequence, and a slow clock may have put newer events in an earlier hour.
 	maxEventsOlder = 1000
 )
 
-// EventsSince reads the event log of a commit of berth/status newest first, as
-// reconciler.EventReader has it: the hours since a time, and no more than the
-// bounds above, which is logged. A line that cannot be read is passed over.
+// EventsSince reads the event log of a commit of berth/status newest first; see
+// reconciler.EventReader. It reads the hours since the given time. It logs a
+// warning if it stops at a bound, and skips unreadable lines.
 func (r *Branch) EventsSince(ctx context.Context, commit string, since time.Time) iter.Seq2[plan.Event, error] {
 	first := eventsDir + "/" + since.UTC().Add(-time.Hour).Format(hourFormat)
 	return func(yield func(plan.Event, error) bool) {
@@ -149,8 +148,8 @@ func (r *Branch) EventsSince(ctx context.Context, commit string, since time.Time
 	}
 }
 
-// Audit is Events of the audit log. Only records in canonical form are read;
-// whether they form a chain is for audit.Verify to say.
+// Audit is Events for the audit log. It reads only records in canonical form;
+// audit.Verify checks the chain.
 func (r *Branch) Audit(ctx context.Context, commit string, o LogOrder) iter.Seq2[Logged[audit.Record], error] {
 	return readLog(ctx, r, commit, auditDir, o, func(line []byte) (audit.Record, error) {
 		rec, err := audit.Decode(line)
@@ -161,11 +160,10 @@ func (r *Branch) Audit(ctx context.Context, commit string, o LogOrder) iter.Seq2
 	})
 }
 
-// AuditTail reads the end of the audit log, as reconciler.Repo has it, with a
-// bounded effort. It goes on to the first directory before the hour before since,
-// as far as that effort goes. Where it ends before there is enough, or at a
-// directory that cannot be read, the first line says so. An error says nothing of
-// the log.
+// AuditTail reads the end of the audit log with a bounded effort; see
+// reconciler.Repo. It reads back to the first directory before the hour before
+// since. If it stops earlier or at an unreadable directory, the first line holds
+// the error. A returned error is a read failure and proves nothing about the log.
 func (r *Branch) AuditTail(ctx context.Context, commit string, since time.Time, least int) ([]audit.Line, error) {
 	first := auditDir + "/" + since.UTC().Add(-time.Hour).Format(hourFormat)
 	var tail []audit.Line
@@ -175,7 +173,7 @@ func (r *Branch) AuditTail(ctx context.Context, commit string, since time.Time, 
 		}
 		tooMuch := errors.Is(err, errTooMuch)
 		if err != nil && l.File == auditDir && !tooMuch && !errors.Is(err, reconciler.ErrUnreadable) {
-			return nil, err // it cannot be read, which says nothing of what it holds
+			return nil, err // a read failure, not a fault of the log
 		}
 		enough := len(tail) >= least && (since.IsZero() || l.File < first) || len(tail) >= maxTailLines
 		if enough || tooMuch && len(tail) >= min(least, minTail) {
@@ -229,7 +227,7 @@ func readLog[T any](ctx context.Context, r *Branch, commit, dir string, o LogOrd
 	}
 }
 
-// readSegment yields the lines of a segment, and says whether to go on.
+// readSegment yields the lines of a segment. It returns false to stop.
 func readSegment[T any](path string, data []byte, newestFirst bool, decode func([]byte) (T, error), yield func(Logged[T], error) bool) bool {
 	number, step := 1, 1
 	if newestFirst {
@@ -275,19 +273,19 @@ type segment struct {
 	sequence, epoch uint64
 }
 
-// compare orders segments as they were written.
+// compare orders segments in the order of writing.
 func (s segment) compare(other segment) int {
 	return cmp.Or(cmp.Compare(s.sequence, other.sequence), cmp.Compare(s.epoch, other.epoch))
 }
 
-// loaded is a segment and what stands in it, or why that is not read.
+// loaded is a segment with its content, or with a warning if it is unreadable.
 type loaded struct {
 	segment
 	data    []byte
 	warning string
 }
 
-// first returns the lowest sequence that the lines of a segment can have.
+// first returns the lowest possible sequence of the lines in a segment.
 func (l loaded) first() uint64 {
 	lines := max(1, uint64(bytes.Count(l.data, []byte("\n"))))
 	return l.sequence - min(l.sequence, lines-1)
@@ -297,7 +295,7 @@ func (l loaded) first() uint64 {
 func (r *Branch) load(seg segment, o LogOrder) (loaded, error) {
 	data, warning, err := r.Blob(seg.entry, o.effort.segment())
 	size := len(data)
-	if warning != "" { // to find that out may have cost as much as it may
+	if warning != "" { // a rejected segment may have cost the maximum
 		size = o.effort.segment()
 	}
 	if err == nil {
@@ -309,8 +307,8 @@ func (r *Branch) load(seg segment, o LogOrder) (loaded, error) {
 	return loaded{seg, data, warning}, nil
 }
 
-// lastSequence returns the sequence of a log's last line by revision.yaml, or the
-// largest there is if that does not say.
+// lastSequence returns the sequence of a log's last line from revision.yaml, or
+// the largest integer if it is unknown.
 func (r *Branch) lastSequence(root plumbing.Hash, dir string) uint64 {
 	rev, warning, err := r.readRevision(root)
 	last := rev.Sequence
@@ -323,8 +321,8 @@ func (r *Branch) lastSequence(root plumbing.Hash, dir string) uint64 {
 	return last
 }
 
-// oldestFirst loads the segments of all hours in the order they were written. It
-// reads every directory before the first segment.
+// oldestFirst loads the segments of all hours in the order of writing. It reads
+// every directory before the first segment.
 func oldestFirst(hours iter.Seq2[[]segment, error], load func(segment) (loaded, error)) iter.Seq2[loaded, error] {
 	return func(yield func(loaded, error) bool) {
 		var all []segment
@@ -348,16 +346,17 @@ func oldestFirst(hours iter.Seq2[[]segment, error], load func(segment) (loaded, 
 	}
 }
 
-// newestFirst returns the reverse of oldestFirst for a log whose last line has the
-// sequence last. It reads the directories one by one, the latest hour first, and
-// puts segments that are not next aside: those of a clock that was ahead. So its
-// cost follows what is read, unless the segment that is next is not there.
+// newestFirst returns the reverse of oldestFirst for a log whose last line has
+// the sequence last. It reads the directories one by one, the latest hour first.
+// Segments with a later sequence than the next one wait in a buffer; they come
+// from a fast clock. The cost follows the segments read, unless the next segment
+// is missing.
 func newestFirst(last uint64) func(iter.Seq2[[]segment, error], func(segment) (loaded, error)) iter.Seq2[loaded, error] {
 	return func(hours iter.Seq2[[]segment, error], load func(segment) (loaded, error)) iter.Seq2[loaded, error] {
 		return func(yield func(loaded, error) bool) {
 			following, stop := iter.Pull2(hours)
 			defer stop()
-			var aside []segment // in the order they were written
+			var aside []segment // in the order of writing
 			more, next := true, last
 			for {
 				for more && (len(aside) == 0 || aside[len(aside)-1].sequence < next) {
@@ -383,9 +382,9 @@ func newestFirst(last uint64) func(iter.Seq2[[]segment, error], func(segment) (l
 	}
 }
 
-// hours walks the directories below dir that hold segments, which are depth levels
-// down, in the order of their dates or the reverse of it. It yields what stands in
-// each, in no order.
+// hours walks the directories with segments, depth levels below dir, in order of
+// their dates or the reverse. It yields the segments of each directory in no
+// order.
 func (r *Branch) hours(ctx context.Context, path string, dir object.Entry, depth int, o LogOrder) iter.Seq2[[]segment, error] {
 	return func(yield func([]segment, error) bool) {
 		if dir.ID.IsZero() {
@@ -422,8 +421,8 @@ func (r *Branch) hours(ctx context.Context, path string, dir object.Entry, depth
 	}
 }
 
-// logEntries are the entries of a log's directory that have a place there:
-// segments, or directories, whose number is then their sequence.
+// logEntries returns the valid entries of a log's directory. They are segments,
+// or directories whose number is used as sequence.
 func (r *Branch) logEntries(path string, dir plumbing.Hash, depth int, o LogOrder) ([]segment, error) {
 	entries, err := r.Entries(dir)
 	if err == nil {
@@ -455,15 +454,15 @@ func (r *Branch) logEntries(path string, dir plumbing.Hash, depth int, o LogOrde
 	return below, nil
 }
 
-// isDate says whether a directory of a log is a year, month, day or hour that there
-// is; others, of which there are many, hold nothing of Berth's.
+// isDate reports whether the path of a directory is a valid date. Berth writes no
+// other directories.
 func isDate(path string, depth int) bool {
 	_, date, _ := strings.Cut(path, "/")
 	_, err := time.Parse([...]string{hourFormat, "2006/01/02", "2006/01", "2006"}[depth-1], date)
 	return err == nil
 }
 
-// segmentName reads "000000000012-1700000000.jsonl".
+// segmentName parses "000000000012-1700000000.jsonl".
 func segmentName(name string) (sequence, epoch uint64, ok bool) {
 	name, ok = strings.CutSuffix(name, ".jsonl")
 	first, second, dash := strings.Cut(name, "-")
@@ -475,7 +474,8 @@ func segmentName(name string) (sequence, epoch uint64, ok bool) {
 	return sequence, epoch, ok1 && ok2
 }
 
-// logNumber reads decimal digits: as many as given, or any number of them for 0.
+// logNumber parses decimal digits. The number of digits must match, unless it is
+// 0.
 func logNumber(s string, digits int) (uint64, bool) {
 	if digits != 0 && len(s) != digits || strings.ContainsFunc(s, func(c rune) bool { return c < '0' || c > '9' }) {
 		return 0, false
@@ -484,7 +484,7 @@ func logNumber(s string, digits int) (uint64, bool) {
 	return n, err == nil
 }
 
-// segments writes what the batch adds to the two logs.
+// segments appends the events and audit records of the batch to the two logs.
 func (w *statusWriter) segments(b reconciler.StatusBatch) error {
 	if n := len(b.Events); n > 0 {
 		var lines bytes.Buffer
@@ -501,7 +501,8 @@ func (w *statusWriter) segments(b reconciler.StatusBatch) error {
 		}
 	}
 	if n := len(b.Audit); n > 0 {
-		// All stand in the last one's hour, as if they were one segment.
+		// All segments go to the hour of the last record, as if they were one
+		// segment.
 		at, lines := b.Audit[n-1].OccurredAt, []byte(nil)
 		for i, r := range b.Audit {
 			line := append(audit.Encode(r), '\n')
@@ -518,9 +519,9 @@ func (w *statusWriter) segments(b reconciler.StatusBatch) error {
 	return nil
 }
 
-// segment writes one file that never changes. Its name is the number of its last
-// line, and its place is the hour of that line. So writing it again gives the same
-// file.
+// segment writes one immutable file. The sequence of its last line gives its
+// name, and the hour of that line its directory. So writing it again gives the
+// same file.
 func (w *statusWriter) segment(dir string, at time.Time, sequence, epoch uint64, data []byte) error {
 	hour := at.UTC().Format(hourFormat)
 	path := fmt.Sprintf("%s/%s/%012d-%d.jsonl", dir, hour, sequence, epoch)

@@ -22,27 +22,27 @@ import (
 const (
 	revisionFile = "revision.yaml"
 	readmeFile   = "README.md"
-	// maxStatus bounds one status file that is read back.
+	// maxStatus bounds one status file in bytes.
 	maxStatus = 1 << 20
 )
 
-// Options say how a statusBranch makes commits.
+// Options configure how a Branch creates commits.
 type Options struct {
 	Author string // "Name <mail>"
 	Sign   func(raw []byte) ([]byte, error)
 	Now    func() time.Time
-	// Publish pushes the objects of a set and moves the branch from old to tip.
+	// Publish pushes the objects of set and moves the branch from old to tip.
 	Publish func(ctx context.Context, old, tip plumbing.Hash, set *object.Batch) error
 }
 
-// statusBranch reads and writes the branch berth/status. It keeps what it read last.
-// Safe for concurrent use; one caller writes at a time.
+// Branch reads and writes the branch berth/status. It caches the last tree it
+// read. It is safe for concurrent use; only one caller may write at a time.
 type Branch struct {
 	*object.Reader
 	options Options
 
 	mu    sync.Mutex
-	index *statusIndex // what the branch holds at one tree; nil: not read yet
+	index *statusIndex // contents of the branch at one tree; nil: not read yet
 }
 
 // New makes a Branch over the mirror of r.
@@ -50,10 +50,10 @@ func New(r *object.Reader, o Options) *Branch {
 	return &Branch{Reader: r, options: o}
 }
 
-// Read reads what berth/status remembers at commit; "" is nothing. A file
-// there that cannot be one of Berth's is passed over and named in Warnings. What
-// was read last is kept, so that reading again costs as much as has changed. The
-// statuses must not be modified.
+// Read reads berth/status at commit; "" is an empty branch. It skips files that
+// Berth cannot have written and names them in Warnings. It caches the last
+// result, so the cost follows the changes. The caller must not modify the
+// statuses.
 func (r *Branch) Read(ctx context.Context, commit string) (reconciler.StatusTree, error) {
 	root, err := r.Root(commit)
 	if err != nil {
@@ -72,7 +72,7 @@ func (r *Branch) Read(ctx context.Context, commit string) (reconciler.StatusTree
 	return out, nil
 }
 
-// statusIndex is what one tree of berth/status holds.
+// statusIndex is the content of one tree of berth/status.
 type statusIndex struct {
 	root     plumbing.Hash
 	revision reconciler.Revision
@@ -80,22 +80,22 @@ type statusIndex struct {
 	things   map[schema.Key]*plan.ThingStatus
 	tally    *tally
 	reviews  map[int]*plan.Review
-	warnings map[string]string // path → why it was passed over
+	warnings map[string]string // path → why the file was skipped
 }
 
-// statusFile is one file of the status tree as read.
+// statusFile is one parsed file of the status tree.
 type statusFile struct {
 	path    string
-	Key     schema.Key        // zero for a file that has no place here
+	Key     schema.Key        // zero for a file at an unknown path
 	Status  *plan.Status      // of a unit
-	Thing   *plan.ThingStatus // of anything else
-	pull    int               // whose review it is; 0: none's
+	Thing   *plan.ThingStatus // of any other resource
+	pull    int               // pull request of the review; 0: not a review
 	review  *plan.Review
 	Warning string
 }
 
-// statusAt brings the index to root, by reading what differs. Who calls it
-// holds statusMu.
+// statusAt updates the index to root by reading the differences. The caller holds
+// mu.
 func (r *Branch) statusAt(ctx context.Context, root plumbing.Hash) (*statusIndex, error) {
 	if r.index == nil {
 		r.index = &statusIndex{things: map[schema.Key]*plan.ThingStatus{}, tally: newTally(), reviews: map[int]*plan.Review{}, warnings: map[string]string{}}
@@ -112,7 +112,7 @@ func (r *Branch) statusAt(ctx context.Context, root plumbing.Hash) (*statusIndex
 	if err != nil {
 		return nil, err
 	}
-	// Nothing can fail from here on.
+	// No step below can fail, so the index stays consistent.
 	x.root, x.revision = root, revision
 	delete(x.warnings, revisionFile)
 	if warning != "" {
@@ -122,7 +122,7 @@ func (r *Branch) statusAt(ctx context.Context, root plumbing.Hash) (*statusIndex
 	return x, nil
 }
 
-// set takes files in.
+// set replaces the given files in the index.
 func (x *statusIndex) set(files []statusFile) {
 	x.tally.take(x, files)
 	var units []*plan.Status
@@ -159,7 +159,7 @@ func (r *Branch) readRevision(root plumbing.Hash) (out reconciler.Revision, warn
 	if err != nil {
 		return out, "", err
 	}
-	if e.ID.IsZero() { // of a branch that Berth wrote to, somebody took it away
+	if e.ID.IsZero() { // the file was deleted from a branch that Berth wrote
 		for _, log := range []string{eventsDir, auditDir} {
 			if l, err := r.Lookup(root, log); err != nil || l.IsDir() {
 				return out, "it is gone, and " + log + " is not", err
@@ -234,7 +234,7 @@ func (r *Branch) changedStatus(ctx context.Context, from, to plumbing.Hash) ([]s
 	return out, nil
 }
 
-// decodeStatus reads a status document, or says why it is none.
+// DecodeStatus parses a status document. An invalid document has a Warning.
 func DecodeStatus(path string, key schema.Key, data []byte) statusFile {
 	f := statusFile{path: path, Key: key}
 	var into any
@@ -263,13 +263,13 @@ func DecodeStatus(path string, key schema.Key, data []byte) statusFile {
 	return f
 }
 
-// statusKind is the kind of the status document of a unit or thing.
+// statusKind returns the kind of the status document of a resource.
 func statusKind(key schema.Key) string { return string(key.Kind) + "Status" }
 
-// Write makes one commit on berth/status and pushes it in one request.
-// Its cost follows what b changes, neither the estate nor the history. If that
-// is nothing, old is returned; so a batch whose answer was lost may be written
-// again on the tip that Fetch then gives, and is there once.
+// Write makes one commit on berth/status and pushes it in one request. Its cost
+// follows the changes in b, neither the estate nor the history. If b changes
+// nothing, Write returns old. So a caller may write a batch again on the new tip
+// after a lost response.
 //
 // The error is reconciler.ErrConflict if the branch is no longer at old.
 func (r *Branch) Write(ctx context.Context, old string, b reconciler.StatusBatch) (string, error) {
@@ -339,7 +339,7 @@ func (r *Branch) write(ctx context.Context, old string, b reconciler.StatusBatch
 	return tip.String(), nil
 }
 
-// statusWriter collects one status commit.
+// statusWriter collects the files of one status commit.
 type statusWriter struct {
 	repo *Branch
 	root plumbing.Hash
@@ -347,7 +347,7 @@ type statusWriter struct {
 	set  object.Batch
 }
 
-// put writes a file unless it is there as it shall be.
+// put writes a file unless its content is unchanged.
 func (w *statusWriter) put(path string, data []byte) error {
 	h := object.Hash(plumbing.BlobObject, data)
 	at, err := w.at(path)
@@ -365,8 +365,8 @@ func (w *statusWriter) at(path string) (object.Entry, error) {
 	return w.repo.Lookup(w.root, path)
 }
 
-// statuses writes and removes status files. It returns them as they will be
-// read.
+// statuses writes and removes status files. It returns them as a reader would
+// parse them.
 func (w *statusWriter) statuses(b reconciler.StatusBatch) ([]statusFile, error) {
 	var files []statusFile
 	add := func(key schema.Key, document any) error {
@@ -378,8 +378,8 @@ func (w *statusWriter) statuses(b reconciler.StatusBatch) ([]statusFile, error) 
 		if err != nil {
 			return fmt.Errorf("status of %s: %w", key, err)
 		}
-		// Read back, so that memory is what a restart would find, and nothing
-		// of it is the caller's.
+		// Decoding the written bytes makes the index equal to that after a restart,
+		// and independent of the caller's values.
 		files = append(files, DecodeStatus(path, key, data))
 		return w.put(path, data)
 	}
@@ -423,7 +423,7 @@ func (w *statusWriter) revision(v reconciler.Revision) error {
 	return w.put(revisionFile, data)
 }
 
-// statusSubject is the first line of a status commit.
+// statusSubject returns the subject of a status commit.
 func statusSubject(b reconciler.StatusBatch) string {
 	switch n := len(b.Units) + len(b.Things) + len(b.Gone); {
 	case n == 1 && len(b.Units) == 1:
