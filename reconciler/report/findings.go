@@ -40,11 +40,9 @@ func (d *doc) list(title string, all entries) {
 	d.line(bold(title), "")
 	show := func(all entries) {
 		for _, e := range all {
-			place := e.places[0]
+			place := sentence(e.places)
 			if n := len(e.places); n > maxNamed {
 				place = fmt.Sprintf("%d places", n)
-			} else {
-				place = sentence(e.places)
 			}
 			line := "- " + place + ": " + e.what
 			if e.next != "" {

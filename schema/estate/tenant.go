@@ -43,8 +43,7 @@ type tenantCheck struct {
 	offers  map[string]*load.Document // contributions, by node
 	offered map[string]int            // nodes, by shared runtime and project
 
-	ownStand bool                      // the tenant's own documents were judged before, beside all that is not new
-	keyed    map[string]*load.Document // the first service account with a key, by the key's bytes; nil: not looked for yet
+	keyed map[string]*load.Document // the first service account with a key, by the key's bytes; nil: not looked for yet
 }
 
 // belongs says whether doc's tenant and project stand. One that is missing is
