@@ -13,11 +13,10 @@ import (
 	"berth/schema/estate"
 )
 
-// adopt takes over what an earlier daemon put in force, so that a restart changes
-// nothing (DESIGN §1, promise 3). What is in force comes from berth/in-force alone,
-// which Fetch verified: the statuses are memory, never permission. They only tell
-// whether that daemon stopped before it recorded its last decision; that is the
-// backlog.
+// adopt takes over the commit that an earlier daemon put in force, so that a restart
+// changes nothing (DESIGN §1, promise 3). It reads berth/in-force alone, which Fetch
+// verified: the statuses are memory, never permission. They only show whether that
+// daemon stopped before it recorded its last decision; that decision is the backlog.
 func (t *estateTask) adopt(ctx context.Context, tips reconciler.Tips) error {
 	st, err := t.read(ctx, tips.InForce)
 	if errors.Is(err, decide.ErrFrozen) {

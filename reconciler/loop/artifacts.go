@@ -49,7 +49,7 @@ func (a *artifactScanner) scan(ctx context.Context, _ reconciler.Item) (time.Dur
 		return 0, nil
 	}
 	all, prints, gone := a.difference(st.Desired)
-	if a.desired == nil { // what was deleted while no daemon ran is gone too
+	if a.desired == nil { // also finds documents deleted while no daemon ran
 		a.fingerprints = map[schema.Key]string{}
 		for _, s := range a.status.ResourcesOf(schema.KindArtifact, schema.KindAppVersion) {
 			if all[s.Key] == nil {

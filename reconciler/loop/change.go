@@ -38,7 +38,7 @@ type origin struct {
 	approval     *approval             // command that the decision carries out; nil: none
 }
 
-// enforced is what the last decision of this process was put in force over.
+// enforced is the state that the last decision of this process replaced.
 type enforced struct {
 	memory plan.Memory
 	units  []schema.Key // that it changed
@@ -171,8 +171,8 @@ func isChanged(old, next *reconciler.State, s *plan.Status, key schema.Key) bool
 	return old == nil || s == nil || isGoing || changes(old, next, key)
 }
 
-// effects are what follows from a decision. The fields stand in the order in which
-// carryOut carries them out.
+// effects are the effects of a decision. The fields have the order in which carryOut
+// carries them out.
 type effects struct {
 	// Roll-outs begin before the statuses are recorded that they count.
 	begin  []heldOf

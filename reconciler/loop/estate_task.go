@@ -56,8 +56,8 @@ func (t *estateTask) writeInForce(ctx context.Context, tip, main, correlationID 
 	return commit, err
 }
 
-// freeze takes over no new commit until the reason is gone. What is in force is
-// kept healthy; nothing is deleted.
+// freeze stops new decisions until the reason is gone. Berth keeps repairing the units
+// in force and deletes nothing.
 func (t *estateTask) freeze(why string) {
 	t.status.Revise(func(rev *reconciler.Revision) { rev.Frozen = why })
 	t.o.Metrics.frozen.Set(1)

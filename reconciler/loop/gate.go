@@ -46,16 +46,16 @@ type gated struct {
 
 	rules    plan.Rules
 	observed plan.Observed
-	stopped  bool // what is applied is stopped as declared
+	stopped  bool // the applied unit is stopped as declared
 }
 
-// isKept returns true if only what is applied may be kept healthy.
+// isKept returns true if Berth may only repair the unit as it was applied.
 func (g gated) isKept() bool { return g.isHeld || g.again > 0 }
 
-// check lets a plan pass that equals the reviewed one or was approved, and holds
-// any other. A unit passes if no pull request brought its revision, and a plan if
-// it only repairs. While a plan is held, or its review unknown, what is applied is
-// kept healthy.
+// check lets a plan pass that equals the reviewed one or was approved, and holds any
+// other. A unit passes if no pull request brought its revision, and a plan if it only
+// repairs. While a plan is held, or its review unknown, Berth repairs the unit as it
+// was applied.
 func (t *gate) check(ctx context.Context, st *reconciler.State, prev *plan.Status, p plan.Plan, observed plan.Observed, rules plan.Rules) gated {
 	g := gated{plan: p, shown: p, review: prev.Review, rules: rules, observed: observed}
 	if ctx.Err() != nil {
@@ -131,7 +131,7 @@ func (g gated) approve(review *plan.UnitReview) gated {
 	return g
 }
 
-// postpone keeps a unit as it is until its pull requests are known.
+// postpone leaves a unit unchanged until its pull requests are known.
 func (t *gate) postpone(g gated, prev *plan.Status, err error) gated {
 	why := "it is not known yet which pull request brought it, and so whether this was reviewed"
 	g.again, g.isQuiet = min(pendingRetry, t.authorLag), err == nil

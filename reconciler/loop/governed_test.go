@@ -250,7 +250,7 @@ func graceEnds(t *testing.T, limit string) {
 		return strings.Contains(message(w.status("train"), "PolicyCompliant"), "goes on until 2026-03-03")
 	})
 	revision := w.status("train").Revision
-	w.put(map[string]string{"README.md": "somebody else's\n", "tenants/physics/projects/lab/broken.txt": "not yet\n"})
+	w.put(map[string]string{"README.md": "another change\n", "tenants/physics/projects/lab/broken.txt": "not yet\n"})
 	w.eventually("decided", func() bool { return w.revision().Commit == w.git.Tip("main") })
 	day.Store(1)
 	time.Sleep(300 * time.Millisecond) // several reconciliations

@@ -22,8 +22,8 @@ type Options struct {
 	Loader   *estate.Loader
 	Runtimes map[string]runtimes.Runtime // by runtime_backend
 
-	// Authority decides who may change what; nil: whoever can push to main may change
-	// everything.
+	// Authority decides the permissions for each change; nil: a user who can push to main
+	// may change everything.
 	Authority *decide.Authority
 	// Rules are rules about a change of the estate, besides the core's own.
 	Rules []func(before, after *schema.Desired) []schema.Diagnostic

@@ -10,8 +10,8 @@ import (
 	"berth/schema/policy"
 )
 
-// published is a resource whose bytes are published elsewhere, as it is declared: an
-// Artifact of a project, or an AppVersion that is made from artifacts.
+// published is a declared resource with bytes in an external source: an Artifact of a
+// project, or an AppVersion that is made from artifacts.
 type published struct {
 	head   *schema.Header
 	status string                 // as declared; "" is a publish intent

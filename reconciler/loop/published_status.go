@@ -49,10 +49,9 @@ func recordedBytes(s *plan.ThingStatus) map[string]bytesStatus {
 	return map[string]bytesStatus{"": d}
 }
 
-// next returns the status of p after prev, which may be nil, with what a
-// verification found; nil: there was none. What was found of bytes that are not
-// declared any more is dropped. commit is the one that changed the declaration; "":
-// none did. Pure.
+// next returns the status of p after prev, which may be nil, with the result of a
+// verification, or nil without one. Results for bytes that are no longer declared are
+// dropped. commit is the commit that changed the declaration, or "". Pure.
 func (p *published) next(prev *plan.ThingStatus, found map[string]bytesStatus, commit string) plan.ThingStatus {
 	s := plan.ThingStatus{APIVersion: schema.APIVersion, Kind: string(p.head.Key.Kind) + "Status", Key: p.head.Key, UID: p.head.UID}
 	all, isSame := p.merge(recordedBytes(prev), found)
@@ -108,7 +107,7 @@ func (p *published) merge(recorded, found map[string]bytesStatus) (all map[strin
 // phase returns the phase of p. An artifact is an intent until its bytes were
 // verified once; from then on its owner declares the phase. It is promoted only
 // once a verification after the promotion found the bytes (isFresh). An artifact
-// with another declaration is verified anew.
+// with another declaration is verified again.
 func (p *published) phase(prev *plan.ThingStatus, isSame, isVerified, isFresh bool) string {
 	promoted := string(schema.ArtifactPromoted)
 	switch {
@@ -216,10 +215,9 @@ func unverifiedReason(s *plan.ThingStatus) string {
 	return ""
 }
 
-// VersionBlocked returns true if new instances of a version have to wait, because
-// its bytes are missing or not as declared: what would run is not what was
-// reviewed. An unknown state blocks nothing. s is the version's status, or nil.
-// Pure.
+// VersionBlocked returns true if new instances of a version have to wait, because its
+// bytes are missing or differ from the declared and reviewed ones. An unknown state
+// blocks nothing. s is the version's status, or nil. Pure.
 func VersionBlocked(v *schema.AppVersion, s *plan.ThingStatus) (plan.Blocked, bool) {
 	p := publishedVersion(v)
 	if p == nil {

@@ -55,8 +55,8 @@ type task struct {
 	run   handler
 }
 
-// queues runs the items of all tasks. A task that is not in the table, such as one
-// that needs a forge where there is none, is ignored.
+// queues runs the items of all tasks. A task that is not in the table, such as a forge
+// task without a forge, is ignored.
 type queues struct {
 	hosts     *queue // the estate and its units
 	forge     *queue // what is published at the forge

@@ -116,8 +116,8 @@ func (r *Reconciler) Enqueue(i reconciler.Item) {
 	r.queues.add(i)
 }
 
-// Ready is closed once it is known what is in force: main's commit is decided, or
-// cannot be taken over, and what was in force before is kept.
+// Ready is closed once the commit in force is known: main's commit is decided, or
+// cannot be taken over and the previous commit in force is kept.
 func (r *Reconciler) Ready() <-chan struct{} { return r.inForce.ready }
 
 // Run keeps the estate until ctx ends, then writes what is not written yet and
@@ -132,7 +132,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 		r.status.LoadDeleted(ctx)
 		return nil
 	})
-	// The writer outlives the workers: what they record at the end is written.
+	// The writer outlives the workers and writes their last records.
 	writing, stopWriter := context.WithCancel(context.WithoutCancel(ctx))
 	g.Go(func() error { return r.status.Run(writing) })
 	g.Go(func() error {
@@ -168,7 +168,7 @@ func (r *Reconciler) lead(ctx context.Context) bool {
 	}
 }
 
-// poll enqueues what a webhook may have missed, at intervals.
+// poll enqueues checks for changes that a webhook may have missed, at intervals.
 func (r *Reconciler) poll(ctx context.Context) {
 	t := time.NewTicker(r.o.Poll)
 	defer t.Stop()

@@ -15,7 +15,7 @@ import (
 	"berth/schema/event"
 )
 
-// actorBerth is the actor of what Berth does because of what is in force.
+// actorBerth is the actor of actions that Berth takes by itself.
 const actorBerth = "berth"
 
 // decisionRecords returns the audit records of changed documents: one for each
@@ -51,7 +51,7 @@ func (t *recorder) decisionRecords(verdicts []decide.Verdict, base string, d dec
 	return out
 }
 
-// adoptedRecord is the audit record of an estate that is taken over as it is.
+// adoptedRecord is the audit record of an estate that is adopted unchanged.
 func adoptedRecord(commit string, documents int, now time.Time) audit.Record {
 	return audit.Record{
 		OccurredAt: now, CorrelationID: reconciler.CorrelationID(commit), Actor: actorBerth, Proof: "operator", Action: "estate.adopted",

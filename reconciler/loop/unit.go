@@ -154,8 +154,8 @@ func (r *unitRun) observe(ctx context.Context) {
 	r.pulls.NoteJobs(v.observed)
 }
 
-// choosePlan plans the way from what is observed to what is in force. A new
-// instance waits while the bytes of its version are not as declared.
+// choosePlan plans from the observed state to the state in force. A new instance waits
+// while the bytes of its version differ from the declared ones.
 func (r *unitRun) choosePlan() {
 	v := &r.view
 	v.plan = v.makePlan(r.runtime)

@@ -101,7 +101,7 @@ func (v unitView) addRules(l *conditionList) {
 	}
 }
 
-// waitReason returns what a status says that its unit waits for, or "".
+// waitReason returns the recorded reason why a unit waits, or "".
 func waitReason(s *plan.Status) string {
 	if c := s.Condition("Ready"); c != nil && c.Reason == reasonWaiting {
 		return c.Message

@@ -23,7 +23,7 @@ type unitView struct {
 	acting   bool           // the plan is about to be executed
 	pending  bool           // decided, and not observed since
 	paused   string         // why nothing may be executed
-	waits    string         // what the plan waits for, such as jobs
+	waits    string         // reason why the plan waits, such as jobs
 	retry    *plan.Retry
 	review   *plan.UnitReview // awaited
 	attempt  int
@@ -93,7 +93,7 @@ func controlRole(i *schema.EffectiveInstance) string {
 	return ""
 }
 
-// makePlan plans the way from what is observed to what is in force.
+// makePlan plans from the observed state to the state in force.
 func (v unitView) makePlan(rules plan.Rules) plan.Plan {
 	key := v.prev.Key
 	return plan.Make(plan.Input{

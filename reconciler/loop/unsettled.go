@@ -78,7 +78,7 @@ func isInState(s *plan.Status, desired schema.DesiredState) bool {
 	return s.Phase == plan.PhaseRunning
 }
 
-// describeUnsettled describes a unit's phase, and its failure or what it waits for.
+// describeUnsettled describes a unit's phase, and its failure or reason to wait.
 func describeUnsettled(s *plan.Status) Left {
 	why := s.FailureReason
 	if ready := s.Condition("Ready"); why == "" && ready != nil {

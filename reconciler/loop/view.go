@@ -23,8 +23,8 @@ type View struct {
 	// blob, by the dates of the commits; the zero time if that is unknown. It is not
 	// frozen: it learns in the background.
 	Dates func(path, blob string) (created, updated time.Time)
-	// Deleted returns the instance of a project that was deleted last, of those with
-	// an ID or name, within the retention; false if there is none. It is not frozen.
+	// Deleted returns the last deleted instance of a project with that ID or name within
+	// the retention, or false. It is not frozen.
 	Deleted func(tenant, project, id string) (plan.DeletedInstance, bool)
 }
 
@@ -35,7 +35,7 @@ type views struct {
 	last atomic.Pointer[cachedView]
 }
 
-// cachedView is a View and what it was made of.
+// cachedView is a View and the versions of its inputs.
 type cachedView struct {
 	View
 	st      *reconciler.State

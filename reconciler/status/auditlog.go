@@ -54,9 +54,9 @@ func (l *auditLog) add(records ...audit.Record) {
 	}
 }
 
-// addExternal is add for records of requests from outside the loop. Anybody with a
-// token can cause any number of denials, so only maxDenials of them wait; the rest
-// is counted.
+// addExternal adds records of requests from outside the loop. Any user with a token
+// can cause any number of denials, so at most maxDenials of them wait. The rest is
+// counted.
 func (l *auditLog) addExternal(records ...audit.Record) {
 	for _, r := range records {
 		if r.RecordID == "" {

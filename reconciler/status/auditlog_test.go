@@ -13,7 +13,7 @@ import (
 	"berth/schema/audit"
 )
 
-// keeper owes records until they are written.
+// keeper keeps owed records until they are written.
 type keeper struct{ owed []audit.Record }
 
 func (k *keeper) Records() []audit.Record { return k.owed }
@@ -29,8 +29,8 @@ func (k *keeper) Written(ids []string) {
 	}
 }
 
-// What is owed is written once, in order, whatever becomes of the writer.
-func TestWhatIsOwedIsWrittenOnce(t *testing.T) {
+// Owed records are written once and in order, also over crashes of the writer.
+func TestOwedRecordsAreWrittenOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		repo, owed := &statusRepo{}, &keeper{}
 		owe := func(ids ...string) {
@@ -59,7 +59,7 @@ func TestWhatIsOwedIsWrittenOnce(t *testing.T) {
 		require.Empty(t, owed.owed)
 		require.NoError(t, stop())
 
-		owe("a", "c") // a is written, which whoever keeps it was not told before it was killed
+		owe("a", "c") // a is on the branch, but the keeper stopped before it knew
 		_, stop = begin()
 		time.Sleep(2 * time.Second)
 		require.NoError(t, stop())
@@ -75,9 +75,9 @@ func TestWhatIsOwedIsWrittenOnce(t *testing.T) {
 	})
 }
 
-// A chain that somebody else changed is told of when its end is looked at, at the
-// start and when the branch was moved; what follows does not hide the break.
-func TestABrokenChainIsToldOf(t *testing.T) {
+// The writer reports a foreign change of the audit chain at the start and after a move
+// of the branch. Later records do not hide the break.
+func TestBrokenAuditChainIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		repo := &statusRepo{}
 		w, stop := startWriter(t, repo, time.Second)
@@ -94,7 +94,7 @@ func TestABrokenChainIsToldOf(t *testing.T) {
 		w, stop = begin()
 		require.False(t, isBroken)
 
-		// Somebody edits the second record, and moves the branch.
+		// Another program edits the second record and moves the branch.
 		repo.mu.Lock()
 		repo.batches[1].Audit[1].Reason = "nothing happened"
 		repo.mu.Unlock()
@@ -107,7 +107,7 @@ func TestABrokenChainIsToldOf(t *testing.T) {
 
 		isBroken = false
 		_, stop = begin()
-		require.True(t, isBroken, "the next daemon sees it too")
+		require.True(t, isBroken, "the next daemon reports the break too")
 		require.NoError(t, stop())
 
 		lines, err := repo.AuditTail(t.Context(), "", time.Time{}, 0)
@@ -116,14 +116,14 @@ func TestABrokenChainIsToldOf(t *testing.T) {
 		_, err = audit.VerifyTail(lines, audit.Head{Sequence: lines[3].Sequence, Hash: lines[3].Hash})
 		require.ErrorContains(t, err, "record 2: its hash is not that of its contents")
 		_, err = audit.VerifyTail(lines[2:], audit.Head{Sequence: lines[3].Sequence, Hash: lines[3].Hash})
-		require.NoError(t, err, "the rest follows what was there before")
+		require.NoError(t, err, "later records follow the last known record")
 	})
 }
 
-// While the remote is down, what anybody can have denied piles up to a bound and
-// is counted beyond it; decisions and effects are kept, however many. All of it
-// is told when the remote is back.
-func TestDenialsFromOutsideAreBounded(t *testing.T) {
+// While the remote is down, external denials wait up to a limit and are counted beyond
+// it. All decisions and actions are kept. The records and the count are written after
+// the remote recovers.
+func TestExternalDenialsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		repo := &statusRepo{}
 		w, stop := startWriter(t, repo, time.Second)
@@ -134,7 +134,7 @@ func TestDenialsFromOutsideAreBounded(t *testing.T) {
 			w.RecordExternal(audit.Record{Actor: "otto", Action: "api.read", Verdict: audit.Allowed, CorrelationID: fmt.Sprint("a", i)})
 			w.Record(audit.Record{Actor: "ada", Action: "document.added", Verdict: audit.Denied, CorrelationID: fmt.Sprint("c", i)})
 		}
-		w.RecordExternal(audit.Record{Actor: "eve", Action: "api.read", Verdict: audit.Denied, CorrelationID: "d0"}) // waits already
+		w.RecordExternal(audit.Record{Actor: "eve", Action: "api.read", Verdict: audit.Denied, CorrelationID: "d0"}) // already waiting
 		repo.setDown(nil)
 		require.NoError(t, w.Fetched(t.Context(), repo.id()))
 		require.NoError(t, w.Flush(t.Context()))
@@ -157,8 +157,8 @@ func TestDenialsFromOutsideAreBounded(t *testing.T) {
 	})
 }
 
-// What one record costs does not grow with what waits.
-func TestARecordCostsTheSameHoweverManyWait(t *testing.T) {
+// The cost of one record does not depend on the number of waiting records.
+func TestRecordCostDoesNotDependOnWaitingRecords(t *testing.T) {
 	w := newWriter(t, &statusRepo{}, time.Second)
 	same := audit.Record{RecordID: "same", OccurredAt: time.Unix(1, 0)}
 	w.Record(same)

@@ -31,7 +31,7 @@ func (c *changes[K]) written(k K, current, written any) {
 	}
 }
 
-// compare makes the changes those between what is known and what is on the branch.
+// compare sets the changes to the differences between memory and the branch.
 func compare[K comparable, S any](c *changes[K], known, branch map[K]*S) {
 	for k, s := range known {
 		if b := branch[k]; b != nil && EqualJSON(s, b) {

@@ -43,8 +43,7 @@ func newDeletedInstances(retention time.Duration, now func() time.Time) *Deleted
 	return &DeletedInstances{retention: retention, now: now, of: map[string]*plan.DeletedInstance{}}
 }
 
-// Find returns the instance of a project that was deleted last of those with an ID
-// or a name; false if there is none.
+// Find returns the last deleted instance of a project with that ID or name, or false.
 func (d *DeletedInstances) Find(tenant, project, id string) (plan.DeletedInstance, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

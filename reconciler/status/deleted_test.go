@@ -19,13 +19,13 @@ func deletionEvent(name, uid string, at time.Time) plan.Event {
 	}, at)
 }
 
-// What is kept in memory is bounded in number and in time, in whatever order the
-// events come; an event of another shape is none.
+// Deleted instances in memory are bounded in number and time, in any order of events.
+// An event with another payload is ignored.
 func TestDeletionsAreBounded(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0).UTC()
 	d := newDeletedInstances(0, func() time.Time { return now })
 	for i := range maxDeleted + 500 {
-		n := (i*7919 + 13) % (maxDeleted + 500) // each once, in no order
+		n := (i*7919 + 13) % (maxDeleted + 500) // each once, in mixed order
 		d.Note(deletionEvent(fmt.Sprint("i", n), fmt.Sprint("u", n), now.Add(-time.Duration(n)*time.Second)))
 	}
 	require.Len(t, d.order, maxDeleted)
@@ -34,13 +34,13 @@ func TestDeletionsAreBounded(t *testing.T) {
 	for range 3 {
 		small.Note(deletionEvent("a", "u", now), deletionEvent("b", "v", now))
 	}
-	require.Len(t, small.order, 2, "noted again it changes nothing")
+	require.Len(t, small.order, 2, "a repeated event changes nothing")
 	_, ok := d.Find("physics", "lab", "u0")
 	require.True(t, ok)
 	_, ok = d.Find("physics", "lab", fmt.Sprint("u", maxDeleted+499))
-	require.False(t, ok, "the oldest are forgotten")
+	require.False(t, ok, "the oldest are dropped")
 
-	// The one deleted last has the name, whichever was read first.
+	// The name belongs to the last deleted instance, in any order of reading.
 	d.Note(deletionEvent("i0", "older", now.Add(-time.Hour)))
 	one, _ := d.Find("physics", "lab", "i0")
 	require.Equal(t, "u0", one.ID)

@@ -99,8 +99,8 @@ func suspensionEvent(prev, next *plan.Status, now time.Time) (plan.Event, event.
 	}, now), typ
 }
 
-// resourceEvents is unitEvents for a resource that is no unit. The payload takes
-// its other fields from those of the same name in Detail, such as app_slug;
+// resourceEvents returns the events of a resource that is not a unit. The payload
+// takes its other fields from those of the same name in Detail, such as app_slug;
 // "attempt" there is the event's attempt.
 func resourceEvents(prev, next *plan.ThingStatus, now time.Time) []plan.Event {
 	if prev != nil && prev.Phase == next.Phase {

@@ -19,7 +19,7 @@ type pending struct {
 
 	count    uint64          // of changes so far
 	pushed   uint64          // changes up to this one are on the remote
-	urgent   bool            // somebody waits for a change, such as of a phase
+	urgent   bool            // a caller waits for a change, such as a new phase
 	lastPush time.Time       // when the last push began
 	events   []plan.Event    // in order
 	causes   map[string]bool // correlation IDs of the changes

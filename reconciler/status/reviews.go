@@ -15,8 +15,8 @@ import (
 // is held.
 const maxReviews = 1000
 
-// Reviews are what pull requests were last shown to do, as berth/status keeps it
-// until their roll-out is over.
+// Reviews are the last published plans of pull requests. berth/status keeps each until
+// its rollout is complete.
 type Reviews struct {
 	p       *pending
 	of      map[int]*plan.Review // by pull request; values are replaced, never changed
@@ -88,8 +88,8 @@ func (r *Reviews) All() map[int]*plan.Review {
 	return maps.Clone(r.of)
 }
 
-// Update replaces the review of a pull request by what change returns for the
-// present one; nil is none, and the same value changes nothing. It returns the
+// Update replaces the review of a pull request by the result of change for the present
+// one. A nil result removes it, and the same value changes nothing. It returns the
 // count of changes to flush to.
 func (r *Reviews) Update(pull int, change func(*plan.Review) *plan.Review) uint64 {
 	r.p.mu.Lock()
@@ -107,8 +107,7 @@ func (r *Reviews) Update(pull int, change func(*plan.Review) *plan.Review) uint6
 	return r.p.count
 }
 
-// Units returns the units that any pull request was shown in full, or is about to
-// be.
+// Units returns the units in the published or next plan of any pull request.
 func (r *Reviews) Units() map[schema.Key]bool {
 	r.p.mu.Lock()
 	defer r.p.mu.Unlock()

@@ -10,8 +10,7 @@ import (
 	"berth/schema"
 )
 
-// Many pull requests that change nothing do not displace a review that is compared
-// after a merge.
+// Reviews without units do not displace a review that is compared after a merge.
 func TestReviewsWithoutUnitsAreDroppedFirst(t *testing.T) {
 	w := newWriter(t, nil, time.Second)
 	put := func(v plan.Review) { w.Reviews.Update(v.Pull, func(*plan.Review) *plan.Review { return &v }) }
@@ -21,5 +20,5 @@ func TestReviewsWithoutUnitsAreDroppedFirst(t *testing.T) {
 	}
 	require.Len(t, w.Reviews.of, maxReviews)
 	require.NotNil(t, w.Reviews.of[7])
-	require.Nil(t, w.Reviews.of[100], "the oldest of the others")
+	require.Nil(t, w.Reviews.of[100], "the oldest other review")
 }

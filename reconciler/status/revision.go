@@ -20,8 +20,8 @@ const (
 	maxFrozen      = 2000
 )
 
-// bounded returns the revision as it is written: texts are cut, and held documents
-// left out and counted, until the file is small enough to be read back.
+// bounded returns the revision for writing. It cuts texts, then omits and counts held
+// documents until the file is small enough to be read back.
 func bounded(rev reconciler.Revision) reconciler.Revision {
 	rev.Frozen = cut(rev.Frozen, maxFrozen)
 	rev.Notices = slices.Clone(rev.Notices)
@@ -50,8 +50,8 @@ func CutHeld(h plan.Held) plan.Held {
 	return h
 }
 
-// cut removes the middle of a text longer than limit bytes. The end stays, because
-// it says what to do.
+// cut removes the middle of a text longer than limit bytes. It keeps the end, which
+// names the next step.
 func cut(s string, limit int) string {
 	if len(s) <= limit {
 		return s

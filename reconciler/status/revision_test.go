@@ -16,7 +16,7 @@ import (
 	"berth/schema"
 )
 
-// However much a tenant has said of it, revision.yaml can be read back.
+// revision.yaml stays readable regardless of the size of a tenant's texts.
 func TestRevisionIsBounded(t *testing.T) {
 	t.Parallel()
 	const documents, notices, digest = 1000, 50, "0123456789abcdef"
@@ -46,8 +46,8 @@ func TestRevisionIsBounded(t *testing.T) {
 		require.Greater(t, len(rev.Held), 200, name)
 		require.Len(t, rev.Notices, notices)
 		require.True(t, strings.HasPrefix(rev.Notices[1], "tenant t1: "))
-		require.Equal(t, was, held[0], "what is decided stays whole")
-		require.Equal(t, digest, decide.AckOf(rev.Held[0]), "and what lets it go is asked for after a restart")
+		require.Equal(t, was, held[0], "the decision in memory is not cut")
+		require.Equal(t, digest, decide.AckOf(rev.Held[0]), "the acknowledgement digest survives a restart")
 		for i, h := range rev.Held {
 			require.Equal(t, CutHeld(held[i]), h, "the loop recognizes it after a restart")
 		}
@@ -57,9 +57,9 @@ func TestRevisionIsBounded(t *testing.T) {
 	}
 }
 
-// What Berth told last, and the end of the audit chain, are never taken for
-// nothing because they cannot be read.
-func TestAnUnreadableRevisionIsNoBeginning(t *testing.T) {
+// An unreadable revision is never treated as an empty one: events and the audit chain
+// do not start again.
+func TestUnreadableRevisionStopsWriting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		repo := &statusRepo{}
 		w, stop := startWriter(t, repo, time.Second)
@@ -91,7 +91,7 @@ func TestAnUnreadableRevisionIsNoBeginning(t *testing.T) {
 		require.Len(t, repo.batches, n)
 		require.NotErrorIs(t, w.lastErr, ErrDeposed)
 
-		spoil("") // somebody put it back
+		spoil("") // the file is restored
 		time.Sleep(time.Minute)
 		require.NoError(t, w.Flush(t.Context()))
 		require.EqualValues(t, len(repo.events()), repo.trees[repo.tip-1].Revision.Sequence)
@@ -100,7 +100,7 @@ func TestAnUnreadableRevisionIsNoBeginning(t *testing.T) {
 	})
 }
 
-// stopped is how a writer ends that has something to write.
+// stopped returns the error of a writer that has a change to write.
 func stopped(w *Writer, stop func() error) error {
 	put(w, phase(plan.PhaseRunning))
 	time.Sleep(time.Minute)

@@ -70,7 +70,7 @@ func (s *Statuses) RemoveUnit(key schema.Key) {
 	s.recorded("", false, nil)
 }
 
-// Resource returns the status of a resource that is no unit, or nil. The caller
+// Resource returns the status of a resource that is not a unit, or nil. The caller
 // must not change it.
 func (s *Statuses) Resource(key schema.Key) *plan.ThingStatus {
 	s.p.mu.Lock()
@@ -91,7 +91,7 @@ func (s *Statuses) ResourcesOf(kinds ...schema.Kind) []*plan.ThingStatus {
 	return out
 }
 
-// SetResource is SetUnit for a resource that is no unit.
+// SetResource records the status of a resource that is not a unit, like SetUnit.
 func (s *Statuses) SetResource(prev *plan.ThingStatus, next plan.ThingStatus) (changed, ok bool) {
 	s.p.mu.Lock()
 	defer s.p.mu.Unlock()
@@ -217,7 +217,7 @@ func (s *Statuses) written(b reconciler.StatusBatch) {
 	}
 }
 
-// compare makes the changes those against a tree that somebody else wrote. The
+// compare sets the changes to the differences from a tree of another writer. The
 // caller holds the lock.
 func (s *Statuses) compare(tree reconciler.StatusTree) {
 	compare(&s.changes, maps.Collect(s.units.All()), maps.Collect(tree.Units.All()))

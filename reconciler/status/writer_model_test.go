@@ -22,11 +22,11 @@ import (
 	"berth/schema/event"
 )
 
-// faulty is a status branch whose calls fail as the next of fates says.
+// faulty is a status branch whose calls fail as listed in fates.
 type faulty struct {
 	statusRepo
-	fates  []string // of the next writes; none left: it lands
-	blind  int      // the next so many fetches and reads fail
+	fates  []string // of the next writes; empty: the write succeeds
+	blind  int      // number of next fetches and reads that fail
 	during func()   // runs while a write is on its way
 }
 
@@ -60,13 +60,13 @@ func (f *faulty) WriteStatus(ctx context.Context, old string, b reconciler.Statu
 	switch fate {
 	case "refused":
 		return "", errGone
-	case "overtaken": // somebody else writes first
+	case "overtaken": // another writer is first
 		f.foreign()
 	case "lost", "lost and overtaken", "conflict on top":
 		if _, err := f.statusRepo.WriteStatus(ctx, old, b); err != nil {
 			return "", err
 		}
-		if fate == "conflict on top" { // the answer is lost, and the remote then shows a later foreign commit
+		if fate == "conflict on top" { // the answer is lost, and a foreign commit follows
 			f.foreign()
 			return "", reconciler.ErrConflict
 		}
@@ -78,8 +78,8 @@ func (f *faulty) WriteStatus(ctx context.Context, old string, b reconciler.Statu
 	return f.statusRepo.WriteStatus(ctx, old, b)
 }
 
-// foreign is a write of somebody who is not the leader: he spoils what stands
-// there and takes the revision as he finds it.
+// foreign simulates a write by a program that is not the leader. It damages the
+// statuses and keeps the revision.
 func (f *faulty) foreign() {
 	if f.tip == 0 {
 		return
@@ -96,29 +96,28 @@ func (f *faulty) foreign() {
 	}
 }
 
-// step is a state an object was brought to, and what its event tells; "" where
-// it makes none.
+// step is a state of a resource and the event of its change, or "" without one.
 type step struct {
 	state string
 	event string
 }
 
-// model drives a writer the way the loop does, through faults and restarts, and
-// knows what may be on the branch.
+// model drives a writer as the loop does, through faults and restarts. It knows the
+// permitted contents of the branch.
 type model struct {
 	repo    *faulty
 	now     time.Time
 	w       *Writer
-	attempt int                   // raised by each step: it names the state
-	steps   map[schema.Key][]step // of each object, oldest first, of which some may be lost in a crash
+	attempt int                   // raised by each step; identifies the state
+	steps   map[schema.Key][]step // of each resource, oldest first; a crash may lose the last ones
 	decided int                   // decisions made; the revision says how many were written
-	checked int                   // batches whose events were held against their schemas
+	checked int                   // batches whose events were validated against their schemas
 }
 
 func (m *model) clock() time.Time { return m.now }
 
-// restart is a crash: what was not written is forgotten, and what is written
-// says where to go on.
+// restart simulates a crash: unwritten changes are lost, and a new writer continues
+// from the branch.
 func (m *model) restart(t *rapid.T) {
 	m.now = m.now.Add(time.Second)
 	m.repo.fates, m.repo.blind, m.repo.during = nil, 0, nil
@@ -138,15 +137,15 @@ func (m *model) restart(t *rapid.T) {
 			state = s.Revision
 		}
 		if s := m.w.Unit(key); s != nil && s.FailureReason != "" {
-			// Somebody else spoilt it and the crash came before it was written
-			// over: whoever looks at the unit again puts it right.
+			// A foreign write damaged it and the crash came before the repair. The next
+			// reconciliation of the unit repairs it.
 			right := *s
 			right.FailureReason = ""
 			_, ok := m.w.SetUnit(s, right)
 			require.True(t, ok)
 		}
 		i := slices.IndexFunc(steps, func(s step) bool { return s.state == state })
-		require.True(t, i >= 0 || state == "", "%s is in a state it never was in: %q", key, state)
+		require.True(t, i >= 0 || state == "", "%s has an unknown state: %q", key, state)
 		m.steps[key] = steps[:i+1]
 	}
 }
@@ -171,7 +170,7 @@ func (m *model) thing(t *rapid.T) {
 		{Kind: schema.KindArtifact, Tenant: "physics", Project: "lhc", Name: "model"},
 		{Kind: schema.KindAttachment, Tenant: "physics", Parent: "big", Name: "lhc"},
 		{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "big"},
-		{Kind: schema.KindNode, Name: "gpu-1"}, // which makes no events
+		{Kind: schema.KindNode, Name: "gpu-1"}, // a kind without events
 	}).Draw(t, "thing")
 	p := rapid.SampledFrom([]string{"requested", "registered", "promoted", "attached", "running", "other"}).Draw(t, "phase")
 	m.attempt++
@@ -190,32 +189,32 @@ func entitled(n int) schema.Key {
 	return schema.Key{Kind: schema.KindEntitlement, Tenant: "physics", Project: "lhc", Name: fmt.Sprintf("app-%d", n)}
 }
 
-// decide records what is true only together: a decision, its audit records and
-// its announcement. What was decided and not written is decided again.
+// decide records a decision, its audit records and its announcement together. An
+// unwritten decision is made again.
 func (m *model) decide(t *rapid.T) {
 	m.decided++
 	m.w.Decision.Lock()
 	defer m.w.Decision.Unlock()
 	n := fmt.Sprint(m.decided)
 	m.w.Revise(func(r *reconciler.Revision) { r.Commit = n })
-	for range rapid.IntRange(1, 2).Draw(t, "times") { // said twice, told once
+	for range rapid.IntRange(1, 2).Draw(t, "times") { // announced twice, published once
 		m.w.Record(audit.Record{Action: "document.added", Commit: n, CorrelationID: "c"}, audit.Record{Action: "document.deleted", Commit: n})
 		m.w.Announce(NewEvent(event.EntitlementUpdated, entitled(m.decided), n, 0, "c", event.Entitlement{OrgID: "physics", ProjectID: "physics.lhc", AppSlug: entitled(m.decided).Name, Enabled: true, UpdatedBy: "ada", Revision: n}, m.now))
 	}
 }
 
-// push tries to write, with faults on the way; something may change meanwhile.
+// push tries to write with faults; a change may happen meanwhile.
 func (m *model) push(t *rapid.T) {
 	m.repo.fates = rapid.SliceOfN(rapid.SampledFrom([]string{"lands", "refused", "overtaken", "lost", "lost and overtaken", "conflict on top"}), 0, 4).Draw(t, "fates")
 	m.repo.blind = rapid.SampledFrom([]int{0, 0, 0, 1, 2}).Draw(t, "blind")
 	if rapid.Bool().Draw(t, "meanwhile") {
 		m.repo.during = func() { m.unit(t) }
 	}
-	_ = m.w.push(t.Context()) // what does not get through is kept
+	_ = m.w.push(t.Context()) // failed writes are kept
 	m.repo.fates, m.repo.blind, m.repo.during = nil, 0, nil
 }
 
-// written says what must hold of the branch at any time.
+// written checks the invariants of the branch.
 func (m *model) written(t *rapid.T, schemas map[string]*jsonschema.Schema) {
 	if m.repo.tip == 0 {
 		return
@@ -226,7 +225,7 @@ func (m *model) written(t *rapid.T, schemas map[string]*jsonschema.Schema) {
 	told := map[string]bool{}
 	for i, b := range m.repo.batches {
 		for _, e := range b.Events {
-			require.False(t, told[e.EventID], "%s is told twice", e.EventType)
+			require.False(t, told[e.EventID], "event %s published twice", e.EventType)
 			told[e.EventID] = true
 			events = append(events, e.EventID)
 			if i < m.checked {
@@ -243,7 +242,7 @@ func (m *model) written(t *rapid.T, schemas map[string]*jsonschema.Schema) {
 	m.checked = len(m.repo.batches)
 	require.EqualValues(t, len(events), tree.Revision.Sequence)
 
-	// The chain verifies, and each record is there once.
+	// The chain verifies, and each record occurs once.
 	_, err := audit.Verify(func(yield func(audit.Line) bool) {
 		for i, r := range chain {
 			if !yield(audit.Line{Record: r, File: "log", Number: i + 1}) {
@@ -258,7 +257,7 @@ func (m *model) written(t *rapid.T, schemas map[string]*jsonschema.Schema) {
 		ids[r.RecordID] = true
 	}
 
-	// Of each object, exactly the events up to its state, in order.
+	// Each resource has exactly the events up to its state, in order.
 	for key, steps := range m.steps {
 		state := ""
 		if s := tree.Units.Get(key); s != nil {
@@ -283,7 +282,7 @@ func (m *model) written(t *rapid.T, schemas map[string]*jsonschema.Schema) {
 		}
 		require.Equal(t, want, got, "events of %s", key)
 	}
-	// Of each decision, its announcement and its two records.
+	// Each decision has its announcement and its two records.
 	decided := 0
 	if tree.Revision.Commit != "" {
 		_, err := fmt.Sscan(tree.Revision.Commit, &decided)
@@ -295,10 +294,10 @@ func (m *model) written(t *rapid.T, schemas map[string]*jsonschema.Schema) {
 	}
 }
 
-// Whatever fails, is lost, is written by others, or crashes: events and audit
-// are there exactly once, in order, and agree with the states beside them
-// (requirement A8, A12; each event satisfies its published schema).
-func TestWriterTellsExactlyOnce(t *testing.T) {
+// After any fault, loss, foreign write or crash, events and audit records exist
+// exactly once and in order. They agree with the statuses beside them (requirements A8
+// and A12), and each event satisfies its published schema.
+func TestWriterPublishesExactlyOnce(t *testing.T) {
 	schemas := eventSchemas(t)
 	rapid.Check(t, func(t *rapid.T) {
 		m := &model{repo: &faulty{}, now: time.Unix(1_800_000_000, 0), steps: map[schema.Key][]step{}}
@@ -311,7 +310,7 @@ func TestWriterTellsExactlyOnce(t *testing.T) {
 			"restart": m.restart,
 			"":        func(t *rapid.T) { m.written(t, schemas) },
 		})
-		// With no more faults, all of it gets there.
+		// Without further faults everything is written.
 		require.NoError(t, m.w.push(t.Context()))
 		require.True(t, m.w.IsWritten())
 		m.written(t, schemas)
@@ -323,7 +322,7 @@ func TestWriterTellsExactlyOnce(t *testing.T) {
 			last := steps[len(steps)-1].state
 			if key.Kind == schema.KindInstance {
 				require.Equal(t, last, fmt.Sprint(tree.Units.Get(key).Attempt))
-				require.Empty(t, tree.Units.Get(key).FailureReason, "what somebody spoilt is put right")
+				require.Empty(t, tree.Units.Get(key).FailureReason, "the foreign change is overwritten")
 			} else {
 				require.Equal(t, last, tree.Things[key].Revision)
 			}
@@ -331,7 +330,7 @@ func TestWriterTellsExactlyOnce(t *testing.T) {
 	})
 }
 
-// eventSchemas are the published schemas, compiled.
+// eventSchemas returns the compiled published schemas.
 func eventSchemas(t *testing.T) map[string]*jsonschema.Schema {
 	t.Helper()
 	files, err := event.Published()

@@ -19,16 +19,16 @@ import (
 	"berth/schema/audit"
 )
 
-// statusRepo is the status branch alone, with compare-and-swap as a real one
-// has it. What a writer does not use panics.
+// statusRepo is a status branch with compare-and-swap. Methods that a writer does not
+// use panic.
 type statusRepo struct {
 	mu      sync.Mutex
 	tip     int
 	trees   []reconciler.StatusTree
 	batches []reconciler.StatusBatch
 	down    error
-	lose    bool // the next write lands, but its answer is lost
-	damaged bool // the mirror holds no commit but the one the branch stands at
+	lose    bool // the next write succeeds, but its answer is lost
+	damaged bool // the mirror has only the tip of the branch
 }
 
 func (s *statusRepo) Fetch(context.Context) (reconciler.Tips, error) {
@@ -54,7 +54,7 @@ func (s *statusRepo) ReadStatus(_ context.Context, commit string) (reconciler.St
 	return reconciler.StatusTree{Revision: t.Revision, Unread: t.Unread, Units: t.Units, Things: maps.Clone(t.Things), Reviews: maps.Clone(t.Reviews)}, nil
 }
 
-// AuditTail is of all that was ever written.
+// AuditTail returns all records ever written.
 func (s *statusRepo) AuditTail(context.Context, string, time.Time, int) (lines []audit.Line, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,7 +136,7 @@ func phase(p plan.Phase) plan.Status {
 	return plan.Status{Key: train, Phase: p, Revision: "abc", CorrelationID: "c1", App: "app"}
 }
 
-// put records a status over whatever is there.
+// put replaces the status of a unit.
 func put(w *Writer, s plan.Status) bool {
 	changed, _ := w.SetUnit(w.Unit(s.Key), s)
 	return changed
@@ -151,7 +151,7 @@ func startWriter(t *testing.T, repo Branch, window time.Duration) (*Writer, func
 	return start(t, newWriter(t, repo, window))
 }
 
-// start leads and runs a writer. The function returned stops it.
+// start takes leadership and runs a writer. The returned function stops it.
 func start(t *testing.T, w *Writer) (*Writer, func() error) {
 	t.Helper()
 	require.NoError(t, w.Lead(t.Context()))
@@ -164,7 +164,7 @@ func start(t *testing.T, w *Writer) (*Writer, func() error) {
 	}
 }
 
-func TestWriterGathersAWindowIntoOneCommit(t *testing.T) {
+func TestWriterWritesOneCommitPerWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		repo := &statusRepo{}
 		w, stop := startWriter(t, repo, time.Second)
@@ -173,10 +173,10 @@ func TestWriterGathersAWindowIntoOneCommit(t *testing.T) {
 			s.Key.Name = fmt.Sprintf("train-%d", i)
 			require.True(t, put(w, s))
 		}
-		require.False(t, put(w, *w.Unit(schema.InstanceKey("physics", "lhc", "train-3"))), "equal status is no change")
+		require.False(t, put(w, *w.Unit(schema.InstanceKey("physics", "lhc", "train-3"))), "an equal status changes nothing")
 		time.Sleep(1500 * time.Millisecond)
 		synctest.Wait()
-		require.Len(t, repo.batches, 2, "taking the lead, and one commit for all of it")
+		require.Len(t, repo.batches, 2, "the leadership and one commit for all changes")
 		require.Len(t, repo.batches[1].Units, 50)
 		require.Len(t, repo.batches[1].Events, 50)
 		require.EqualValues(t, 50, repo.batches[1].Revision.Sequence)
@@ -222,9 +222,9 @@ func TestWriterKeepsEverythingWhileTheRemoteIsDown(t *testing.T) {
 	})
 }
 
-// A push may land although its answer is lost. The events of it must not be
-// written twice: the writer finds its own commit and goes on from it.
-func TestWriterLostReply(t *testing.T) {
+// A push may succeed although its answer is lost. The writer recognizes its own commit
+// and does not write the events again.
+func TestWriterRecognizesItsCommitAfterLostAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		repo := &statusRepo{}
 		w, stop := startWriter(t, repo, time.Second)
@@ -246,16 +246,16 @@ func TestWriterLostReply(t *testing.T) {
 	})
 }
 
-// The mirror was fetched anew after the branch moved on, so that it does not hold
-// the commit that the writer builds on: the writer takes up where the branch stands.
-func TestWriterGoesOnWhereItsTipIsNotInTheMirror(t *testing.T) {
+// A new fetch after a foreign commit lacks the commit that the writer builds on. The
+// writer continues from the tip of the branch.
+func TestWriterContinuesWithoutItsTipInTheMirror(t *testing.T) {
 	for name, move := range map[string]func(t *testing.T, w *Writer, repo *statusRepo){
 		"the answer to a push was lost": func(t *testing.T, w *Writer, repo *statusRepo) {
 			repo.lose = true
 			put(w, phase(plan.PhaseRequested))
 			require.Error(t, w.push(t.Context()))
 		},
-		"somebody else wrote": func(t *testing.T, w *Writer, repo *statusRepo) {
+		"another program wrote": func(t *testing.T, w *Writer, repo *statusRepo) {
 			put(w, phase(plan.PhaseRequested))
 			_, err := repo.WriteStatus(t.Context(), repo.id(), reconciler.StatusBatch{Revision: w.Revision()})
 			require.NoError(t, err)
@@ -279,9 +279,9 @@ func TestWriterGoesOnWhereItsTipIsNotInTheMirror(t *testing.T) {
 	}
 }
 
-// The answer is lost, and before that is found out the remote goes down with
-// one more event to tell: the first batch is still recognised.
-func TestWriterLostReplyThenDown(t *testing.T) {
+// The answer is lost, and the remote goes down with one more event to write. The
+// writer still recognizes the first batch.
+func TestWriterRecognizesItsCommitAfterOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		repo := &statusRepo{}
 		w, stop := startWriter(t, repo, time.Second)
@@ -318,7 +318,7 @@ func TestWriterIsDeposedByALaterEpoch(t *testing.T) {
 	})
 }
 
-// A branch that names another leader of the same epoch ends the daemon, as hosts
+// A branch that names another leader of the same epoch ends the daemon, because hosts
 // then obey that leader.
 func TestWriterIsDeposedByAnotherLeaderOfItsEpoch(t *testing.T) {
 	for name, meet := range map[string]func(*testing.T, *Writer, *statusRepo) error{
@@ -335,7 +335,7 @@ func TestWriterIsDeposedByAnotherLeaderOfItsEpoch(t *testing.T) {
 			require.Equal(t, w.leader, w.Revision().Leader)
 			rev := w.Revision()
 			w.Revise(func(r *reconciler.Revision) { r.Leader = "forged" })
-			require.Equal(t, rev, w.Revision(), "who leads is the writer's to say")
+			require.Equal(t, rev, w.Revision(), "a caller cannot change the leader")
 			rev.Leader = "other"
 			_, err := repo.WriteStatus(t.Context(), repo.id(), reconciler.StatusBatch{Revision: rev})
 			require.NoError(t, err)
@@ -346,13 +346,13 @@ func TestWriterIsDeposedByAnotherLeaderOfItsEpoch(t *testing.T) {
 	}
 }
 
-func TestWriterWritesOverAForeignCommit(t *testing.T) {
+func TestWriterOverwritesForeignCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		repo := &statusRepo{}
 		w, stop := startWriter(t, repo, time.Second)
 		put(w, phase(plan.PhaseRunning))
 		require.NoError(t, w.Flush(t.Context()))
-		// Somebody writes a status of his own, with no later epoch.
+		// Another program writes a status without a later epoch.
 		forged := phase(plan.PhaseDeleted)
 		other := schema.InstanceKey("physics", "lhc", "invented")
 		_, err := repo.WriteStatus(t.Context(), repo.id(), reconciler.StatusBatch{Revision: w.Revision(), Units: []plan.Status{forged, {Key: other, Phase: plan.PhaseRunning}}})
@@ -367,7 +367,7 @@ func TestWriterWritesOverAForeignCommit(t *testing.T) {
 	})
 }
 
-// Who computed a status from an older one than is known has to look again.
+// A status computed from an outdated status is refused.
 func TestWriterRefusesAStaleStatus(t *testing.T) {
 	w := newWriter(t, &statusRepo{}, time.Hour)
 	require.True(t, put(w, phase(plan.PhaseRequested)))
@@ -380,8 +380,8 @@ func TestWriterRefusesAStaleStatus(t *testing.T) {
 	require.False(t, ok)
 }
 
-// A thing's status is kept, told and taken away as a unit's is.
-func TestWriterThings(t *testing.T) {
+// The status of a resource is recorded, published and removed like that of a unit.
+func TestWriterRecordsResources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		repo := &statusRepo{}
 		w, stop := startWriter(t, repo, time.Second)
@@ -390,9 +390,9 @@ func TestWriterThings(t *testing.T) {
 		changed, ok := w.SetResource(nil, s)
 		require.True(t, changed && ok)
 		changed, ok = w.SetResource(w.Resource(model), s)
-		require.True(t, ok && !changed, "equal status is no change")
+		require.True(t, ok && !changed, "an equal status changes nothing")
 		_, ok = w.SetResource(nil, s)
-		require.False(t, ok, "somebody recorded another meanwhile")
+		require.False(t, ok, "a newer status was recorded meanwhile")
 		require.NoError(t, w.Flush(t.Context()))
 		events := repo.events()
 		require.Len(t, events, 1)
@@ -404,19 +404,19 @@ func TestWriterThings(t *testing.T) {
 		s.Phase = "promoted"
 		_, ok = w.SetResource(seen, s)
 		require.True(t, ok)
-		require.False(t, w.RemoveResource(seen), "it is another one by now")
+		require.False(t, w.RemoveResource(seen), "a newer status is recorded")
 		require.True(t, w.RemoveResource(w.Resource(model)))
 		require.False(t, w.RemoveResource(nil))
 		require.NoError(t, w.Flush(t.Context()))
 		tree, err := repo.ReadStatus(t.Context(), repo.id())
 		require.NoError(t, err)
 		require.Empty(t, tree.Things)
-		require.Len(t, repo.events(), 2, "what happened is told though it is gone")
+		require.Len(t, repo.events(), 2, "events of the removed resource are published")
 		require.NoError(t, stop())
 	})
 }
 
-// The audit chain stays the writer's, whatever a revision is made to say.
+// Callers of Revise cannot change the audit chain.
 func TestWriterChainsAudit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		repo := &statusRepo{}
@@ -445,8 +445,8 @@ func TestWriterChainsAudit(t *testing.T) {
 	})
 }
 
-// A transition made again after a crash is the same event.
-func TestEventIdentity(t *testing.T) {
+// A transition that is repeated after a crash has the same event ID.
+func TestRepeatedTransitionHasTheSameEventID(t *testing.T) {
 	prev, next := phase(plan.PhaseDeploying), phase(plan.PhaseRunning)
 	a, ok := phaseEvent(&prev, &next, time.Unix(1, 0))
 	require.True(t, ok)
@@ -456,18 +456,17 @@ func TestEventIdentity(t *testing.T) {
 	c, _ := phaseEvent(&prev, &next, time.Unix(1, 0))
 	require.NotEqual(t, a.EventID, c.EventID)
 	_, ok = phaseEvent(&next, &next, time.Unix(1, 0))
-	require.False(t, ok, "no step, no event")
+	require.False(t, ok, "no change, no event")
 }
 
-// What waits for a remote that was down is written as soon as somebody has
-// seen it answer.
-func TestWriterGoesOnWhenTheRemoteIsBack(t *testing.T) {
+// Changes that wait for a remote are written as soon as the remote answers a fetch.
+func TestWriterContinuesWhenTheRemoteRecovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		repo := &statusRepo{}
 		w, stop := startWriter(t, repo, time.Second)
 		repo.setDown(errors.New("remote is down"))
 		put(w, phase(plan.PhaseRequested))
-		time.Sleep(time.Minute) // the next try is far away by now
+		time.Sleep(time.Minute) // the next attempt is far away
 		repo.setDown(nil)
 		start := time.Now()
 		require.NoError(t, w.Fetched(t.Context(), repo.id()))
@@ -477,20 +476,20 @@ func TestWriterGoesOnWhenTheRemoteIsBack(t *testing.T) {
 	})
 }
 
-// A commit holds all of a decision or nothing of it, whenever it is made.
-func TestWriterWritesADecisionWhole(t *testing.T) {
+// A commit holds all records of a decision or none of them.
+func TestWriterWritesDecisionAtomically(t *testing.T) {
 	repo := &statusRepo{}
 	w, stop := startWriter(t, repo, time.Millisecond)
 	w.Decision.Lock()
 	put(w, phase(plan.PhaseDeleting))
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	require.Error(t, w.Flush(ctx), "half of it was written")
+	require.Error(t, w.Flush(ctx), "half of the decision was written")
 	w.Revise(func(r *reconciler.Revision) { r.Commit = "next" })
 	w.Decision.Unlock()
 	require.NoError(t, w.Flush(t.Context()))
 	require.NoError(t, stop())
-	require.Len(t, repo.batches, 2, "taking the lead, and the decision")
+	require.Len(t, repo.batches, 2, "the leadership and the decision")
 	require.Equal(t, "next", repo.batches[1].Revision.Commit)
 	require.Len(t, repo.batches[1].Units, 1)
 }
