@@ -1,8 +1,9 @@
 package gitrepo
 
-// TreesRead is the number of directories that were read, as long as they are few.
+// TreesRead returns the number of cached directories: all directories read, while
+// they are few.
 func (r *Repo) TreesRead() int { return r.Trees.Len() }
 
-// Forget removes the objects of the mirror from memory, so that the next read of
-// each needs the disk.
+// Forget clears the object cache of the mirror, so that the next reads access the
+// disk.
 func (r *Repo) Forget() { r.Mirror.Recent.Clear() }

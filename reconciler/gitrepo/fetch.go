@@ -17,26 +17,26 @@ import (
 )
 
 const (
-	// acceptedRef holds an in-force tip that an operator accepted although it
-	// does not stand on the main of today. It is never pushed.
+	// acceptedRef holds an in-force tip that an operator accepted although it was
+	// not made from the current main. It is never pushed.
 	acceptedRef plumbing.ReferenceName = "refs/berth/accepted"
 
-	// tidyPacks is where small packs are put together: each fetch and each
-	// write leaves one, and every read may have to look into all of them.
+	// tidyPacks is the number of packs from which small packs are combined. Each
+	// fetch and each write adds a pack, and a read may have to search all packs.
 	tidyPacks = 50
-	// maxPacks is where the mirror is fetched anew instead.
+	// maxPacks is the number of packs from which the mirror is fetched again.
 	maxPacks = 150
 )
 
-// Fetch brings the mirror up to date and says where the branches stand. With
-// an error it says where they stood: a branch is taken over only whole and only
-// forwards.
+// Fetch updates the mirror and returns the tips of the branches. With an error it
+// returns the previous tips. A branch is updated only completely and only by a
+// fast-forward.
 //
 // reconciler.ErrRewritten means that main, in-force or status does not descend
-// from what was seen of it, or that in-force is not made of main's files. It
-// comes back until the remote is put right or an operator calls Accept. It also
-// means that somebody else moved in-force while this process runs, forwards and
-// with files of main though it be; a new process takes that over.
+// from its last known tip, or that in-force has files that main never had. It
+// also means that another process moved in-force while this process runs, even by
+// a fast-forward to files of main; a new process accepts that. The error persists
+// until the remote is repaired or an operator calls Accept.
 // reconciler.ErrNotFound means that the remote has no main.
 func (r *Repo) Fetch(ctx context.Context) (reconciler.Tips, error) {
 	if r.local != "" {
@@ -63,30 +63,30 @@ func (r *Repo) Fetch(ctx context.Context) (reconciler.Tips, error) {
 	return tips.public(), err
 }
 
-// BranchComposed holds the estate where tenants have repositories of their own
-// (requirement F8): the tree of the platform with the tree of each such tenant in its
-// place. Only Berth writes it. Its first parents are one commit for each commit taken
-// over from a source; each has that commit as its last parent and names it in a
-// trailer. Without such a tenant the branch does not exist, and the estate is the
-// branch people merge to.
+// BranchComposed holds the estate if tenants have their own repositories
+// (requirement F8). Its tree is the platform's tree with the tenant trees of
+// those repositories. Only Berth writes it. Each commit on its first-parent
+// history is made from one commit of a source. That source commit is its last
+// parent and is named in a trailer. Without such a tenant the branch does not
+// exist, and the estate is the branch that people merge to.
 const BranchComposed = "berth/main"
 
 // Composer composes an estate of several repositories on BranchComposed.
 type Composer interface {
-	// Advance composes the commits that came to the sources, pushes them, and returns
-	// the tip of the estate. seen are the tips of the mirror, at those of the remote;
-	// accepted is the commit of a rewritten main that the operator accepts.
+	// Advance composes the new commits of the sources, pushes them and returns the
+	// tip of the estate. seen are the tips of the mirror, at the tips of the
+	// remote. accepted is the commit of a rewritten main that the operator accepts.
 	Advance(ctx context.Context, r *Repo, seen, at Tips, accepted plumbing.Hash) (plumbing.Hash, error)
 	// Parents returns the parents of a commit that belong to the estate's history.
 	Parents(c object.Commit) []plumbing.Hash
 }
 
-// tips are the branches' commits as hashes. main is the estate's; where it is
-// composed, source is the branch people merge to.
+// Tips are the tips of the branches. Main is the estate's. For a composed estate,
+// Source is the branch that people merge to.
 type Tips struct{ Main, InForce, status, Source plumbing.Hash }
 
-// estateBranch is the branch whose commits are the estate: the one people merge
-// to, unless it is composed of that and others.
+// estateBranch returns the branch with the commits of the estate: BranchComposed
+// for a composed estate, else the branch that people merge to.
 func (r *Repo) estateBranch() string {
 	if r.composer != nil {
 		return BranchComposed
@@ -94,7 +94,7 @@ func (r *Repo) estateBranch() string {
 	return r.Options.Branch
 }
 
-// places are where the mirror keeps each of the tips.
+// places returns the ref in the mirror for each tip.
 func (r *Repo) places(t *Tips) map[plumbing.ReferenceName]*plumbing.Hash {
 	out := map[plumbing.ReferenceName]*plumbing.Hash{
 		plumbing.NewBranchReferenceName(r.estateBranch()):         &t.Main,
@@ -111,9 +111,9 @@ func (t Tips) public() reconciler.Tips {
 	return reconciler.Tips{Main: object.IDString(t.Main), InForce: object.IDString(t.InForce), Status: object.IDString(t.status)}
 }
 
-// seen is where the branches were left. A ref that cannot be read was not seen,
-// nor is a commit that the mirror does not hold (see held); what in-force says
-// about main is checked besides.
+// seen returns the last known tips from the refs of the mirror. An unreadable ref
+// counts as unknown, and so does a commit that the mirror lost (see held). The
+// check of in-force against main is independent of it.
 func (r *Repo) seen() Tips {
 	var out Tips
 	for name, h := range r.places(&out) {
@@ -125,7 +125,7 @@ func (r *Repo) seen() Tips {
 	return out
 }
 
-// seenCommits returns the commits of seen whose history git must be able to read.
+// seenCommits returns the known commits whose history git must be able to read.
 func (r *Repo) seenCommits() (out []string) {
 	r.Swap.RLock()
 	defer r.Swap.RUnlock()
@@ -138,10 +138,9 @@ func (r *Repo) seenCommits() (out []string) {
 	return out
 }
 
-// held is seen without the commits that the mirror does not hold, after what the
-// remote has was fetched. The mirror is a cache: where it lost a commit, it
-// remembers no more of that branch than an empty one. What is in force then says
-// which main was seen, and berth/status is memory that permits nothing.
+// held returns seen without the commits that the mirror lost, after a fetch. The
+// mirror is a cache: a branch with a lost commit counts as unknown. Then in-force
+// names the last known main, and berth/status permits nothing.
 func (r *Repo) held(seen Tips) Tips {
 	for _, h := range r.places(&seen) {
 		if !r.Mirror.Has(*h) {
@@ -151,7 +150,7 @@ func (r *Repo) held(seen Tips) Tips {
 	return seen
 }
 
-// update fetches into the mirror and takes the branches over.
+// update fetches into the mirror and updates its branches.
 func (r *Repo) update(ctx context.Context, seen Tips) (Tips, error) {
 	limit := r.Options.Timeout
 	if !r.Mirror.Has(seen.Main) {
@@ -165,7 +164,8 @@ func (r *Repo) update(ctx context.Context, seen Tips) (Tips, error) {
 	}
 	seen = r.held(seen)
 	now := seen
-	// Each branch on its own: that one is refused does not hold up another.
+	// Each branch is checked separately: a refused branch does not block the
+	// others.
 	var errs []error
 	take := func(branch string, to *plumbing.Hash, tip plumbing.Hash, check error) {
 		if check == nil && *to != tip {
@@ -207,7 +207,7 @@ func (r *Repo) update(ctx context.Context, seen Tips) (Tips, error) {
 	return now, errors.Join(errs...)
 }
 
-// download brings in what the remote's branches hold and says where they stand.
+// download fetches the objects of the remote's branches and returns their tips.
 func (r *Repo) download(ctx context.Context, seen Tips) (at Tips, err error) {
 	d, err := r.main.advertise(ctx)
 	if err != nil {
@@ -234,8 +234,8 @@ func (r *Repo) download(ctx context.Context, seen Tips) (at Tips, err error) {
 		defer statusAt.close() //nolint:errcheck // read to its end
 	}
 	at.status = statusAt.tip(reconciler.BranchStatus)
-	// Nobody needs the past of status, and it grows every second: start with
-	// the newest commit.
+	// The history of status is not needed and grows every second, so a new mirror
+	// fetches only the newest commit.
 	depth := 0
 	if !r.Mirror.Has(seen.status) {
 		depth = 1
@@ -243,7 +243,7 @@ func (r *Repo) download(ctx context.Context, seen Tips) (at Tips, err error) {
 	return at, r.bring(ctx, statusAt, []plumbing.Hash{at.status}, []plumbing.Hash{seen.status}, depth)
 }
 
-// bring fetches those of wants that are not there.
+// bring fetches the commits of wants that the mirror lacks.
 func (r *Repo) bring(ctx context.Context, d *download, wants, haves []plumbing.Hash, depth int) error {
 	var missing, present []plumbing.Hash
 	for _, h := range wants {
@@ -266,7 +266,7 @@ func (r *Repo) bring(ctx context.Context, d *download, wants, haves []plumbing.H
 		return err
 	}
 	for _, h := range missing {
-		// What is wrong within the tree is for who reads it to say.
+		// The reader of the tree reports faults inside it.
 		if _, err := r.RootEntries(h); err != nil && !errors.Is(err, reconciler.ErrUnreadable) {
 			return fmt.Errorf("%s sent a pack without %s: %w", d.remote.url, h, err)
 		}
@@ -274,7 +274,7 @@ func (r *Repo) bring(ctx context.Context, d *download, wants, haves []plumbing.H
 	return nil
 }
 
-// forwards says whether a branch may go from old to tip.
+// Forwards returns an error unless a branch may move from old to tip.
 func (r *Repo) Forwards(ctx context.Context, branch string, old, tip plumbing.Hash) error {
 	if old.IsZero() || old == tip {
 		return nil
@@ -289,7 +289,7 @@ func (r *Repo) Forwards(ctx context.Context, branch string, old, tip plumbing.Ha
 	return err
 }
 
-// wayOn is what an operator does about a rewritten branch that people merge to.
+// wayOn returns the next step for a rewritten branch that people merge to.
 func (r *Repo) wayOn(branch string, tip plumbing.Hash) string {
 	if branch != r.Options.Branch {
 		return ""
@@ -297,8 +297,8 @@ func (r *Repo) wayOn(branch string, tip plumbing.Hash) string {
 	return fmt.Sprintf("; put it back, or start once with repository.accept: %s in berth.yaml to take it over", tip)
 }
 
-// isAncestor says whether b descends from a, or is a. It looks at the youngest
-// commits first, so that the usual answer is near.
+// IsAncestor reports whether b descends from a, or is a. It visits the youngest
+// commits first, so that the usual answer is found early.
 func (r *Repo) IsAncestor(ctx context.Context, a, b plumbing.Hash) (bool, error) {
 	found := false
 	err := r.history(ctx, b, func(c object.Commit) (bool, error) {
@@ -308,7 +308,8 @@ func (r *Repo) IsAncestor(ctx context.Context, a, b plumbing.Hash) (bool, error)
 	return found, err
 }
 
-// awayError: in-force was made of a commit that main's history does not hold.
+// awayError means that in-force was made from a commit that is not in main's
+// history.
 type awayError struct {
 	branch       string
 	main, config plumbing.Hash
@@ -320,11 +321,11 @@ func (e *awayError) Error() string {
 
 func (e *awayError) Unwrap() error { return reconciler.ErrRewritten }
 
-// checkInForce holds a new in-force tip against main: the commit of main it
-// names must be in main's history, and so must each of its files. Nothing local
-// is needed for that, so a rewritten history is noticed after the mirror was lost
-// too. A tip that somebody else put there while this process runs is refused
-// unseen.
+// CheckInForce checks a new in-force tip against main. Main's history must
+// contain the commit of main that the tip names, and each file of the tip. The
+// check needs no local state, so it finds a rewritten history even after the
+// mirror was lost. A tip that another process pushed while this process runs is
+// refused without further checks.
 func (r *Repo) CheckInForce(ctx context.Context, main, inForce plumbing.Hash) error {
 	if err := r.moves.allow(inForce, r.Options.Now()); err != nil {
 		return err
@@ -357,13 +358,12 @@ func (r *Repo) CheckInForce(ctx context.Context, main, inForce plumbing.Hash) er
 	return nil
 }
 
-// standIn is the commit that stands in for a rewritten main where the mirror
-// was lost: the one in-force was made of, as that is where main was seen. With
-// it, in-force is kept; without, nothing would be, and a new machine would let
-// everything go that a restarted one keeps. Main itself stays refused.
+// standIn returns a replacement for a rewritten main after the mirror was lost:
+// the commit that in-force was made from. It keeps in-force valid, so a new
+// machine freezes like a restarted one. The rewritten main stays refused.
 //
-// A mirror that has seen in-force knows more than in-force says of itself, and
-// nothing stands in there: who may push to in-force cannot move main with it.
+// If the mirror knows a tip of in-force, there is no replacement: a user with
+// push permission for in-force cannot move main with it.
 func (r *Repo) standIn(ctx context.Context, seen, at Tips, refused error) (plumbing.Hash, bool) {
 	var away *awayError
 	if !errors.As(refused, &away) || !seen.InForce.IsZero() || !r.Mirror.Has(away.config) {
@@ -379,9 +379,9 @@ func (r *Repo) standIn(ctx context.Context, seen, at Tips, refused error) (plumb
 	return away.config, true
 }
 
-// Accept takes the branches over as the remote has them, although history was
-// rewritten. The operator names main's commit, so that what is accepted is what
-// was looked at.
+// Accept updates the branches to the remote's tips although history was
+// rewritten. The operator names main's commit, so that only a reviewed commit is
+// accepted.
 func (r *Repo) Accept(ctx context.Context, main string) (reconciler.Tips, error) {
 	want, err := object.ParseID(main)
 	if err != nil {
@@ -416,10 +416,11 @@ func (r *Repo) Accept(ctx context.Context, main string) (reconciler.Tips, error)
 	return at.public(), r.Mirror.SetRef(acceptedRef, at.InForce)
 }
 
-// FetchPull brings in the head of a pull request and returns its commit. It is
-// kept apart from the mirror, and for a while: fetch it for each look. A head
-// that brings more than Options.MaxPull is refused, and not tried again for an
-// hour. reconciler.ErrNotFound means that the remote has no such pull request.
+// FetchPull fetches the head of a pull request and returns its commit. The head
+// is stored outside the mirror and only for some time, so call FetchPull before
+// each use. A head larger than Options.MaxPull is refused, and not fetched again
+// for an hour. reconciler.ErrNotFound means that the remote has no such pull
+// request.
 func (r *Repo) FetchPull(ctx context.Context, number int) (string, error) {
 	if number <= 0 {
 		return "", fmt.Errorf("pull request %d: %w", number, reconciler.ErrNotFound)
@@ -431,7 +432,8 @@ func (r *Repo) FetchPull(ctx context.Context, number int) (string, error) {
 	return head, nil
 }
 
-// Refs says where the remote's refs stand whose names begin with prefix.
+// Refs returns the remote's refs whose names begin with prefix, with their
+// commits.
 func (r *Repo) Refs(ctx context.Context, prefix string) (map[string]string, error) {
 	release, err := r.acquire(ctx)
 	if err != nil {
@@ -454,8 +456,8 @@ func (r *Repo) Refs(ctx context.Context, prefix string) (map[string]string, erro
 	return out, nil
 }
 
-// FetchPulls is FetchPull of many, whose heads come in one go. It returns those
-// that are at hand; for any other it is FetchPull's to say why it is not.
+// FetchPulls fetches several heads with one request. It returns the heads that
+// are stored. For the others, FetchPull returns the error.
 func (r *Repo) FetchPulls(ctx context.Context, numbers []int) (map[int]string, error) {
 	release, err := r.acquire(ctx)
 	if err != nil {
@@ -491,7 +493,7 @@ func (r *Repo) FetchPulls(ctx context.Context, numbers []int) (map[int]string, e
 		}
 		size, err := d.fetch(ctx, o)
 		r.use.bytes += size
-		if err != nil { // by the fault of one of them, perhaps
+		if err != nil { // one bad head may fail the whole request
 			r.Options.Log.InfoContext(ctx, "pull requests are fetched one by one", "together", len(o.wants), "error", err.Error())
 		}
 	}
@@ -504,8 +506,7 @@ func (r *Repo) FetchPulls(ctx context.Context, numbers []int) (map[int]string, e
 	return out, nil
 }
 
-// FetchRef is FetchPull for what stands at any ref, such as that of a group in a
-// merge queue.
+// FetchRef is FetchPull for any ref, such as that of a group in a merge queue.
 func (r *Repo) FetchRef(ctx context.Context, ref string) (string, error) {
 	release, err := r.acquire(ctx)
 	if err != nil {
@@ -530,7 +531,7 @@ func (r *Repo) FetchRef(ctx context.Context, ref string) (string, error) {
 	return head.String(), nil
 }
 
-// bringApart fetches a head into the scratch store, unless it is there.
+// bringApart fetches a head into the scratch store, unless it is stored.
 func (r *Repo) bringApart(ctx context.Context, d *download, ref string, head plumbing.Hash) error {
 	if r.Mirror.Has(head) || r.Scratch.Has(head) {
 		return nil
@@ -554,7 +555,7 @@ func (r *Repo) bringApart(ctx context.Context, d *download, ref string, head plu
 	case errors.Is(err, errStore) && errors.Is(ctx.Err(), context.DeadlineExceeded):
 		err = fmt.Errorf("its commits unfold to more than can be looked at in %s: %w: %w", r.Options.Timeout, reconciler.ErrRefused, err)
 		r.refuse(ref, head, scratchAge, err)
-	case errors.Is(err, errStore): // by its fault, or for want of space
+	case errors.Is(err, errStore): // the head is faulty or the disk is full
 		r.refuse(ref, head, StoreAgain, err)
 	}
 	if err != nil {
@@ -562,13 +563,13 @@ func (r *Repo) bringApart(ctx context.Context, d *download, ref string, head plu
 	}
 	_, err = r.RootEntries(head)
 	if errors.Is(err, reconciler.ErrUnreadable) {
-		return nil // for who reads it to say
+		return nil // the reader of the tree reports the fault
 	}
 	return err
 }
 
-// tidy keeps the number of packs down. It is upkeep: that it fails is logged,
-// and at the worst the mirror is fetched anew.
+// tidy limits the number of packs. It is maintenance: a failure is only logged.
+// In the worst case the mirror is fetched again.
 func (r *Repo) tidy(ctx context.Context, seen Tips) {
 	switch n := r.Mirror.Packs(); {
 	case n > maxPacks:
@@ -582,8 +583,8 @@ func (r *Repo) tidy(ctx context.Context, seen Tips) {
 	}
 }
 
-// replaceMirror fetches everything into a new mirror and puts it in the old
-// one's place. The remote refusing to answer leaves the old one there.
+// replaceMirror fetches all branches into a new mirror and replaces the old one.
+// If the remote does not respond, the old mirror stays.
 func (r *Repo) replaceMirror(ctx context.Context, seen Tips) (reconciler.Tips, error) {
 	start := time.Now()
 	dir := filepath.Join(r.Options.Dir, "mirror.new")
@@ -599,8 +600,7 @@ func (r *Repo) replaceMirror(ctx context.Context, seen Tips) (reconciler.Tips, e
 		main: r.main, status: r.status, composer: r.composer, moves: r.moves,
 	}
 	fresh.branches = fresh.seenCommits
-	// What was seen stays seen: the new mirror is not a reason to take over a
-	// rewritten main.
+	// The known tips remain known: a new mirror must not accept a rewritten main.
 	for name, h := range r.places(&seen) {
 		if !h.IsZero() {
 			if err := fresh.Mirror.SetRef(name, *h); err != nil {
@@ -620,7 +620,7 @@ func (r *Repo) replaceMirror(ctx context.Context, seen Tips) (reconciler.Tips, e
 	r.Swap.Lock()
 	defer r.Swap.Unlock()
 	mirror, old := r.Mirror.Dir, filepath.Join(r.Options.Dir, "mirror.old")
-	// The old one's files may be in any state, closing them included.
+	// The old mirror may be damaged, so closing it may fail.
 	r.LogError(ctx, "close the old mirror", r.Mirror.Close())
 	swapped := errors.Join(fresh.Mirror.Close(), os.RemoveAll(old))
 	if object.FileExists(mirror) {
@@ -639,8 +639,8 @@ func (r *Repo) replaceMirror(ctx context.Context, seen Tips) (reconciler.Tips, e
 	return now.public(), err
 }
 
-// PullEvidence is what the head of a pull request says of who made it, and of
-// what they ask. It proves nothing of main: only that this head says so.
+// PullEvidence returns the evidence in the head of a pull request: its author and
+// the requests in its trailers. It proves nothing about main.
 func (r *Repo) PullEvidence(ctx context.Context, number int) (reconciler.Evidence, error) {
 	head, err := r.FetchPull(ctx, number)
 	if err != nil {
@@ -653,8 +653,8 @@ func (r *Repo) PullEvidence(ctx context.Context, number int) (reconciler.Evidenc
 	return e, nil
 }
 
-// bringTenant fetches a tenant's branch into the mirror, unless it is there or was
-// refused a while ago.
+// bringTenant fetches a tenant's branch into the mirror, unless it is stored or
+// was refused recently.
 func (r *Repo) bringTenant(ctx context.Context, d *download, have, want plumbing.Hash) error {
 	branch := "refs/heads/" + r.Options.Branch
 	if r.Mirror.Has(want) {
@@ -673,7 +673,7 @@ func (r *Repo) bringTenant(ctx context.Context, d *download, have, want plumbing
 		err = fmt.Errorf("%s: branch %s brings more than %s, the limit for a tenant's repository; take the large files out of its history: %w",
 			r.main.url, r.Options.Branch, inMiB(r.Options.MaxPull), reconciler.ErrRefused)
 		r.refuse(branch, want, scratchAge, err)
-	case errors.Is(err, errStore): // by its fault, or for want of space
+	case errors.Is(err, errStore): // the head is faulty or the disk is full
 		r.refuse(branch, want, StoreAgain, err)
 	}
 	if err != nil {

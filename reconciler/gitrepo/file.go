@@ -16,8 +16,8 @@ import (
 	"berth/reconciler/gitrepo/object"
 )
 
-// newLocalRemote is a repository in a directory of this machine, bare or with a
-// work tree. git's own upload-pack and receive-pack read and write it, so that
+// newLocalRemote returns the remote for a repository in a local directory, bare
+// or with a work tree. The upload-pack and receive-pack of git access it. So
 // Berth never touches a work tree or an index, and git refuses to move a branch
 // that is checked out.
 func newLocalRemote(u *url.URL, o Options) (*remote, error) {
@@ -30,7 +30,7 @@ func newLocalRemote(u *url.URL, o Options) (*remote, error) {
 	}, nil
 }
 
-// explainLocal names the next step where git cannot use the directory.
+// explainLocal adds the next step to an error of git about the directory.
 func (r *remote) explainLocal(err error) error {
 	path := r.endpoint.Path
 	_, missing := os.Stat(path)
@@ -49,7 +49,8 @@ func (r *remote) explainLocal(err error) error {
 	return &reconciler.OperatorError{Err: err}
 }
 
-// firstCommit is the next step where the remote lacks the branch people merge to.
+// firstCommit returns the next step if the remote lacks the branch that people
+// merge to.
 func (r *Repo) firstCommit(d *download) string {
 	branch := r.Options.Branch
 	var others []string
@@ -69,21 +70,21 @@ func (r *Repo) firstCommit(d *download) string {
 	return fmt.Sprintf("push a first commit to it, or set repository.branch to another of its %d branches", len(others))
 }
 
-// WorkTree is how a local repository's work tree differs from its commits.
+// WorkTree is the difference between a local work tree and its commits.
 type WorkTree struct {
-	Branch  string   // checked out; "(detached)" if none is
-	Changed []string // paths below platform/ and tenants/ that are not committed as they are
+	Branch  string   // checked-out branch; "(detached)" if there is no branch
+	Changed []string // uncommitted paths below platform/ and tenants/
 }
 
-// WorkTreeState reads it; nil if the repository in dir has no work tree. It changes
-// nothing, the index included.
+// WorkTreeState reads the state of the work tree in dir. It returns nil for a
+// repository without a work tree. It changes nothing, the index included.
 func WorkTreeState(ctx context.Context, dir string) (*WorkTree, error) {
 	at, err := Locate(dir)
 	if err != nil || at.WorkTree == "" {
 		return nil, err
 	}
 	// git status runs programs that the repository's configuration names, so only
-	// its owner may ask for it.
+	// the owner of the repository may run it.
 	if info, err := os.Stat(at.GitDir); err != nil || info.Sys().(*syscall.Stat_t).Uid != uint32(os.Geteuid()) {
 		return nil, err
 	}

@@ -14,10 +14,9 @@ import (
 	"berth/schema"
 )
 
-// history visits the commits reachable from tip, each once, by their
-// committer's time with the youngest first, until visit says stop. Times may
-// lie; then the order is another, and the set is the same. Where a shallow
-// history ends, it ends.
+// history visits the commits reachable from tip until visit returns true. Each
+// commit is visited once, the youngest committer time first. Wrong times change
+// only the order. The walk ends at the boundary of a shallow history.
 func (r *Repo) history(ctx context.Context, tip plumbing.Hash, visit func(object.Commit) (stop bool, err error)) error {
 	shallow, err := r.Mirror.Shallow()
 	if err != nil {
@@ -64,7 +63,7 @@ func (r *Repo) past(c object.Commit) []plumbing.Hash {
 	return r.composer.Parents(c)
 }
 
-// youngest is a heap of commits.
+// youngest is a heap of commits, the youngest first.
 type youngest []object.Commit
 
 func (y youngest) Len() int           { return len(y) }
@@ -78,10 +77,10 @@ func (y *youngest) Pop() any {
 	return c
 }
 
-// VerifyInForce says whether every file of the in-force commit is one that
-// main's history carries at that path, as a plain file. What is not is
-// reconciler.ErrRewritten: someone else wrote to the branch, or to main's past.
-// The cost follows what differs from main, unless something is wrong.
+// VerifyInForce checks that main's history contains every file of the in-force
+// commit at the same path as a plain file. Otherwise the error is
+// reconciler.ErrRewritten: another process wrote to the branch, or main was
+// rewritten. The cost follows the difference to main, unless the check fails.
 func (r *Repo) VerifyInForce(ctx context.Context, main, inForce string) error {
 	a, err := r.Root(main)
 	if err != nil {
@@ -98,10 +97,10 @@ func (r *Repo) VerifyInForce(ctx context.Context, main, inForce string) error {
 	open := map[string]object.Entry{}
 	for _, c := range changes {
 		if c.To.ID.IsZero() {
-			continue // held back: a file is missing, none is added
+			continue // a held new file: it is missing in force
 		}
-		// Where main cannot be compared, such as in a part that cannot be read,
-		// the whole directory is told.
+		// A path that main cannot compare, such as an unreadable part, is one change
+		// of the whole directory.
 		err := r.Walk(ctx, c.Path, c.To, object.MaxDepth, func(path string, e object.Entry) error {
 			switch {
 			case e.IsDir():
@@ -113,7 +112,7 @@ func (r *Repo) VerifyInForce(ctx context.Context, main, inForce string) error {
 			return nil
 		})
 		if errors.Is(err, reconciler.ErrUnreadable) {
-			err = fmt.Errorf("%w: %w", reconciler.ErrRewritten, err) // Berth writes no such tree
+			err = fmt.Errorf("%w: %w", reconciler.ErrRewritten, err) // Berth never writes such a tree
 		}
 		if err != nil {
 			return fmt.Errorf("in force at %s: %w", inForce, err)
@@ -130,7 +129,7 @@ func (r *Repo) VerifyInForce(ctx context.Context, main, inForce string) error {
 		for path, want := range open {
 			got, err := r.Lookup(c.Tree, path)
 			if errors.Is(err, reconciler.ErrUnreadable) {
-				continue // it carries nothing there
+				continue // this commit has no file there
 			}
 			if err != nil {
 				return true, err

@@ -16,31 +16,30 @@ import (
 	"berth/reconciler/plan"
 )
 
-// The trailers of Berth's commits (DESIGN §3).
+// Trailers of commits on berth/in-force (DESIGN §3).
 const (
-	// trailerUnauthorised names a file that is held for lack of authority, as a
-	// quoted Go string: a path may hold any byte.
+	// trailerUnauthorised names a file held for lack of authority, as a quoted Go
+	// string, because a path may contain any byte.
 	trailerUnauthorised = "Unauthorised"
-	// trailerPermitted names a file that is held and yet permitted, with main's
-	// blob. What differs from main and is not named so has nobody's right behind it.
+	// trailerPermitted names a held file that is nevertheless permitted, with
+	// main's blob. Any other difference from main was not authorized by a user.
 	trailerPermitted = "Permitted"
 )
 
-// heldUnauthorised is the reason of what is held for lack of authority, as
-// schema/estate names it. What is held so must be remembered: unlike any other
-// reason it cannot be told from main's tree once the commit is decided.
+// heldUnauthorised is the reason of a change held for lack of authority, as in
+// schema/estate. The commit must record it: unlike other reasons, it cannot be
+// derived from main's tree later.
 const heldUnauthorised = "unauthorised"
 
 const (
-	maxHeldLines = 200 // of held documents in a message
+	maxHeldLines = 200 // held documents in a message
 )
 
-// WriteInForce makes a commit on berth/in-force: the tree of w.Commit with
-// w.Replace over it, where a tree's id puts a whole directory, such as a part
-// that cannot be read in w.Commit. Its parents are the tip before and the commit of main, so
-// that the remote is known to have every file, and so that what was in force
-// keeps main's commit alive. If the tree and what is held are as they were,
-// there is no commit and old is returned.
+// WriteInForce makes a commit on berth/in-force. Its tree is the tree of w.Commit
+// with w.Replace applied. A tree id in w.Replace replaces a whole directory, such
+// as an unreadable part of w.Commit. The parents are the previous tip and the
+// commit of main, so the remote keeps main's commit and its files. If neither the
+// tree nor the held changes differ, WriteInForce returns old and makes no commit.
 //
 // The error is reconciler.ErrConflict if the branch is no longer at old.
 func (r *Repo) WriteInForce(ctx context.Context, old string, w reconciler.InForce) (string, error) {
@@ -142,8 +141,8 @@ func (r *Repo) writeInForce(ctx context.Context, old string, w reconciler.InForc
 	return tip.String(), nil
 }
 
-// permittedFiles are the values of the trailers that remember what is held and
-// yet permitted: main's blob, or a dash for none, and the path.
+// permittedFiles returns the values of the Permitted trailers: main's blob, or a
+// dash for a deleted file, and the path.
 func permittedFiles(permitted map[string]string) []string {
 	var out []string
 	for _, path := range slices.Sorted(maps.Keys(permitted)) {
@@ -152,8 +151,8 @@ func permittedFiles(permitted map[string]string) []string {
 	return out
 }
 
-// unauthorisedFiles are the values of the trailers that remember what is held
-// for lack of authority: all of it, whatever its number.
+// unauthorisedFiles returns the values of the Unauthorised trailers. All files
+// are listed, however many there are.
 func unauthorisedFiles(held []plan.Held) []string {
 	var out []string
 	for _, h := range held {
@@ -165,7 +164,7 @@ func unauthorisedFiles(held []plan.Held) []string {
 	return slices.Compact(out)
 }
 
-// InForceOf reads back what a commit of berth/in-force says of itself.
+// ReadInForce parses a commit of berth/in-force.
 func (r *Repo) ReadInForce(_ context.Context, commit string) (reconciler.InForce, error) {
 	w, err := r.inForceOf(commit)
 	if err != nil {
@@ -183,7 +182,7 @@ func (r *Repo) inForceOf(id string) (w reconciler.InForce, err error) {
 	if err != nil {
 		return w, err
 	}
-	// The last parent is main's commit; the trailer is for people.
+	// The last parent is main's commit and must match the trailer.
 	w.Commit, w.CorrelationID = c.Trailer(object.TrailerConfig), c.Trailer(object.TrailerCorrelation)
 	if len(c.Parents) == 0 || c.Parents[len(c.Parents)-1].String() != w.Commit {
 		return w, fmt.Errorf("%w: it says %q of what it was made of, and was not", reconciler.ErrRewritten, object.OneLine(w.Commit, object.MaxLine))
@@ -212,7 +211,8 @@ func (r *Repo) inForceOf(id string) (w reconciler.InForce, err error) {
 	return w, nil
 }
 
-// inForceBody is the message without trailers: what is held, and why.
+// inForceBody returns the message without trailers: the held changes and their
+// reasons.
 func inForceBody(w reconciler.InForce) string {
 	if len(w.Held) == 0 {
 		return "In force: all of main"
@@ -229,14 +229,14 @@ func inForceBody(w reconciler.InForce) string {
 	return b.String()
 }
 
-// publish pushes the new objects and moves the branch, at the remote and then
-// here. Who calls it may talk to the remote.
+// publish pushes the new objects and moves the branch, first at the remote and
+// then in the mirror. The caller holds the right to talk to the remote.
 func (r *Repo) publish(ctx context.Context, to *remote, branch string, old, tip plumbing.Hash, set *object.Batch) error {
 	pack := set.Pack()
 	if err := to.push(ctx, branch, old, tip, pack); err != nil {
 		return err
 	}
-	// From here on it is done, whatever the mirror says.
+	// The push has succeeded; an error of the mirror does not undo it.
 	err := r.Mirror.AddPack(pack)
 	if err == nil {
 		err = r.Mirror.SetRef(plumbing.NewBranchReferenceName(branch), tip)
@@ -247,7 +247,7 @@ func (r *Repo) publish(ctx context.Context, to *remote, branch string, old, tip 
 	return nil
 }
 
-// pushMain pushes a pack to the repository of the estate and moves a branch there.
+// PushMain pushes a pack to the estate's repository and moves a branch there.
 func (r *Repo) PushMain(ctx context.Context, branch string, old, tip plumbing.Hash, pack []byte) error {
 	return r.main.push(ctx, branch, old, tip, pack)
 }

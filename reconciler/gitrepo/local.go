@@ -20,14 +20,14 @@ import (
 	"berth/reconciler/gitrepo/object"
 )
 
-// localDescriptors bounds the packs held open of somebody's repository.
+// localDescriptors bounds the open pack files of a local repository.
 const localDescriptors = 64
 
-// OpenLocal opens somebody's repository, bare or with a work tree, to look at
-// it: `berth plan` on a desk. dir may be a path or a file:// URL, and may lie
-// below the work tree's root. Nothing is ever written to it, merging included.
-// Fetch says where its branches stand, those of a remote called origin where
-// there are none of its own.
+// OpenLocal opens a local repository for reading, bare or with a work tree;
+// `berth plan` uses it. dir is a path or a file:// URL, and may be below the root
+// of the work tree. Nothing is written to the repository, not even by a merge.
+// Fetch returns its branches, or those of the remote origin if it has no own
+// branch.
 func OpenLocal(dir string) (*Repo, error) {
 	at, err := Locate(dir)
 	if err != nil {
@@ -57,19 +57,19 @@ func OpenLocal(dir string) (*Repo, error) {
 	return r, nil
 }
 
-// MirrorDir is where Berth keeps its mirror of an estate's repository, below
-// Options.Dir. OpenLocal reads it like any other.
+// MirrorDir returns the directory of Berth's mirror below Options.Dir. OpenLocal
+// can open it like any repository.
 func MirrorDir(dir string) string { return filepath.Join(dir, "mirror.git") }
 
-// Place is where somebody's repository is on disk.
+// Place holds the directories of a local repository.
 type Place struct {
-	WorkTree  string // its root; "": the repository is bare
-	GitDir    string // HEAD is here
-	CommonDir string // objects and branches are here; GitDir itself, unless that belongs to an additional work tree
+	WorkTree  string // root of the work tree; "" for a bare repository
+	GitDir    string // directory with HEAD
+	CommonDir string // directory with objects and branches; differs from GitDir for an additional work tree
 }
 
-// Locate finds the repository that dir is, or is part of: a path or a file://
-// URL. The error wraps reconciler.ErrNotFound if there is none.
+// Locate finds the repository that contains dir, a path or a file:// URL. The
+// error wraps reconciler.ErrNotFound if dir is not in a repository.
 func Locate(dir string) (Place, error) {
 	start, err := filepath.Abs(strings.TrimPrefix(dir, "file://"))
 	if err != nil {
@@ -112,8 +112,8 @@ func isGitDir(dir string) bool {
 	return object.FileExists(filepath.Join(dir, "HEAD")) && object.FileExists(filepath.Join(dir, "objects")) && object.FileExists(filepath.Join(dir, "refs"))
 }
 
-// commonDir is where the objects of a Git directory are: itself, unless it
-// belongs to an additional work tree.
+// commonDir returns the directory with the objects of a Git directory. It differs
+// from gitDir only for an additional work tree.
 func commonDir(gitDir string) (string, error) {
 	b, err := os.ReadFile(filepath.Join(gitDir, "commondir"))
 	if errors.Is(err, os.ErrNotExist) {
@@ -138,9 +138,9 @@ func (r *Repo) localTips() (reconciler.Tips, error) {
 	return own, err
 }
 
-// Sides says where the branches of a local view stand: its own, and those of a
-// remote called origin. Either may be older than the other. A branch that only
-// one side has stands on both.
+// Sides returns the tips of a local view: its own branches, and those of the
+// remote origin. Either may be older. A branch that exists on one side only has
+// the same tip on both.
 func (r *Repo) Sides() (own, origin reconciler.Tips, err error) {
 	find := func(branch string, own, origin *plumbing.Hash) error {
 		var err [2]error
@@ -165,11 +165,11 @@ func (r *Repo) Sides() (own, origin reconciler.Tips, err error) {
 	return here.public(), there.public(), nil
 }
 
-// Latest says where the branches of a local view stand on the side whose
-// berth/status is newer: the repository's own, or those of a remote called
-// origin. Its own side is taken only where origin has no berth/status, or one
-// that the own branch descends from. A branch that only one side has stands on
-// both. Nothing is fetched.
+// Latest returns the tips of the side with the newer berth/status: the
+// repository's own branches, or those of the remote origin. Its own side wins
+// only if origin has no berth/status, or the own branch descends from it. A
+// branch that exists on one side only has the same tip on both. Nothing is
+// fetched.
 func (r *Repo) Latest(ctx context.Context) (reconciler.Tips, error) {
 	own, origin, err := r.Sides()
 	if err != nil {
@@ -185,7 +185,7 @@ func (r *Repo) Latest(ctx context.Context) (reconciler.Tips, error) {
 		return origin, nil
 	}
 	base, err := r.MergeBase(ctx, own.Status, origin.Status)
-	if errors.Is(err, reconciler.ErrNotFound) { // two histories: origin's is the one that is shared
+	if errors.Is(err, reconciler.ErrNotFound) { // unrelated histories: origin's is the shared one
 		return origin, nil
 	}
 	if err != nil {
@@ -197,8 +197,8 @@ func (r *Repo) Latest(ctx context.Context) (reconciler.Tips, error) {
 	return origin, nil
 }
 
-// Staged lists, sorted, the files of the estate in which the index of a work tree
-// differs from HEAD.
+// Staged lists, sorted, the files of the estate that differ between the index of
+// a work tree and HEAD.
 func (r *Repo) Staged(ctx context.Context, at Place) ([]string, error) {
 	return r.listWork(ctx, at, "diff-index", "--cached", "--name-only", "--no-renames", "-z", "HEAD")
 }
@@ -208,9 +208,9 @@ func (r *Repo) Ignored(ctx context.Context, at Place) ([]string, error) {
 	return r.listWork(ctx, at, "ls-files", "--others", "--ignored", "--exclude-standard", "-z")
 }
 
-// listWork runs a Git program that lists files of the estate in a work tree; there
-// are none in a bare repository. The programs it is given run none that the
-// repository's configuration names.
+// listWork runs a git command that lists files of the estate in a work tree. The
+// list is empty for a bare repository. args must not be commands that run
+// programs from the repository's configuration.
 func (r *Repo) listWork(ctx context.Context, at Place, args ...string) ([]string, error) {
 	if at.WorkTree == "" {
 		return nil, nil
@@ -228,8 +228,8 @@ func (r *Repo) listWork(ctx context.Context, at Place, args ...string) ([]string
 	return paths, nil
 }
 
-// Resolve is the commit that a revision names, as people write them: HEAD, a
-// branch, a tag, a short id, HEAD~2; reconciler.ErrNotFound if there is none.
+// Resolve returns the commit of a revision such as HEAD, a branch, a tag, a short
+// id or HEAD~2. The error is reconciler.ErrNotFound if it does not exist.
 func (r *Repo) Resolve(ctx context.Context, revision string) (string, error) {
 	bad := strings.ContainsFunc(revision, func(c rune) bool { return c <= 0x20 || c == 0x7f })
 	if bad || revision == "" || strings.HasPrefix(revision, "-") || len(revision) > 250 {

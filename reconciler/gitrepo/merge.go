@@ -20,14 +20,14 @@ import (
 )
 
 // merger runs git programs on the scratch store, which borrows the objects of the
-// mirror. Safe for concurrent use.
+// mirror. It is safe for concurrent use.
 type merger struct {
 	*object.Reader
-	checkGit func() error    // whether the git program can be used; checked once
-	branches func() []string // the commits that must be readable; of a local view none
-	made     atomic.Int64    // merges since the scratch store was made
+	checkGit func() error    // returns an error if git cannot be used; checked once
+	branches func() []string // commits that must be readable; empty for a local view
+	made     atomic.Int64    // merges since the scratch store was created
 	merges   merges
-	bases    object.Known[[2]string, string] // of two commits, their best common ancestor
+	bases    object.Known[[2]string, string] // best common ancestor of two commits
 	patches  object.Known[string, string]    // by the arguments of git
 }
 
@@ -35,13 +35,12 @@ func newMerger(r *object.Reader) *merger {
 	return &merger{Reader: r, checkGit: sync.OnceValue(object.Check), branches: func() []string { return nil }}
 }
 
-// Merge merges head into base as the forge would, without a work tree. It
-// returns the merged tree, or the paths in conflict. What it makes is kept
-// apart from the mirror, and for a while: an hour at least, unless very much is
-// merged.
+// Merge merges head into base as the forge would, without a work tree. It returns
+// the merged tree, or the paths in conflict. The tree is stored outside the
+// mirror, for at least an hour unless very many merges are made.
 //
-// The error is reconciler.ErrNotFound if a commit is not there, or not any more:
-// FetchPull brings it again.
+// The error is reconciler.ErrNotFound if a commit is missing or was removed;
+// FetchPull fetches it again.
 func (r *merger) Merge(ctx context.Context, base, head string) (tree string, conflicts []string, err error) {
 	if err := r.Known(base, head); err != nil {
 		return "", nil, fmt.Errorf("merge: %w", err)
@@ -72,22 +71,21 @@ func (r *merger) Merge(ctx context.Context, base, head string) (tree string, con
 	return "", slices.Compact(conflicts), nil
 }
 
-// whole says whether all history is there: with more of it, two commits could have
-// another base.
+// whole reports whether all history is present. A shallow history may give
+// another merge base.
 func (r *merger) whole() bool { return !object.FileExists(filepath.Join(r.Mirror.Dir, "shallow")) }
 
-// merged is what merging two commits came to, which is the same each time.
+// merged is the deterministic result of merging two commits.
 type merged struct {
-	tree      string // "": they conflict
+	tree      string // "" after a conflict
 	conflicts []string
 }
 
-// maxMerged bounds how many are remembered: the newest so many, and as many before
-// them.
+// maxMerged bounds the results in each of the two generations.
 const maxMerged = 1000
 
-// merges remembers merges: open pull requests are planned again far more often
-// than they or main move.
+// merges caches merge results: open pull requests are planned far more often than
+// they or main change.
 type merges struct {
 	mu       sync.Mutex
 	now, old map[[2]string]merged
@@ -112,15 +110,14 @@ func (m *merges) put(pair [2]string, what merged) {
 	m.now[pair] = what
 }
 
-// forget is for when what merges made may be gone.
+// forget clears the cache, because the merged trees may be gone.
 func (m *merges) forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.now, m.old = nil, nil
 }
 
-// MergeBase is the best common ancestor; reconciler.ErrNotFound if there is
-// none.
+// MergeBase returns the best common ancestor, or reconciler.ErrNotFound.
 func (r *merger) MergeBase(ctx context.Context, a, b string) (string, error) {
 	if err := r.Known(a, b); err != nil {
 		return "", fmt.Errorf("merge base: %w", err)
@@ -146,8 +143,9 @@ func (r *merger) MergeBase(ctx context.Context, a, b string) (string, error) {
 	return h.String(), nil
 }
 
-// Log lists the commits reachable from to and not from from, newest first,
-// first parents only, at most limit. An empty from excludes nothing.
+// Log lists the commits reachable from to and not from from. It lists at most
+// limit commits, newest first, first parents only. An empty from excludes
+// nothing.
 func (r *merger) Log(ctx context.Context, from, to string, limit int) ([]reconciler.Commit, error) {
 	ids := []string{to}
 	if from != "" {
@@ -185,9 +183,8 @@ func (r *merger) Log(ctx context.Context, from, to string, limit int) ([]reconci
 	return commits, nil
 }
 
-// known says whether all ids are commits that are there, where git programs
-// look. It is also what keeps anything but 40 hex digits from git's command
-// line.
+// Known returns an error unless all ids are commits that git programs can read.
+// It also keeps anything but 40 hex digits off git's command line.
 func (r *merger) Known(ids ...string) error {
 	for _, id := range ids {
 		h, err := object.ParseID(id)
@@ -204,16 +201,16 @@ func (r *merger) Known(ids ...string) error {
 	return nil
 }
 
-// git runs git on the scratch repository, which borrows the mirror's objects;
-// so neither configuration nor attributes of an estate, or of the repository
-// looked at, take part. It returns the exit status where git ran to its end.
+// git runs git on the scratch repository, which borrows the mirror's objects. So
+// configuration and attributes of the estate, or of a local repository, have no
+// effect. It returns the exit status of git.
 func (r *merger) git(ctx context.Context, args ...string) (stdout string, code int, err error) {
 	var out bytes.Buffer
 	code, err = r.gitTo(ctx, &out, args...)
 	return out.String(), code, err
 }
 
-// gitTo is git with its output going to out.
+// gitTo is git with the output written to out.
 func (r *merger) gitTo(ctx context.Context, out io.Writer, args ...string) (code int, err error) {
 	if err := r.checkGit(); err != nil {
 		return 0, err
@@ -225,9 +222,9 @@ func (r *merger) gitTo(ctx context.Context, out io.Writer, args ...string) (code
 	return code, err
 }
 
-// suspect notes that the mirror is damaged if git cannot read where its branches
-// stand, or their history, after git died with err. What git was asked for then may
-// be anybody's, and odd: that is no reason to fetch everything anew.
+// suspect marks the mirror as damaged if git cannot read the history of its
+// branches. It runs after git died with err. The input of that command may be
+// hostile, so its failure alone is no reason to fetch the mirror again.
 func (r *merger) suspect(ctx context.Context, err error) {
 	branches := r.branches()
 	if len(branches) == 0 {
@@ -254,8 +251,8 @@ func (r *merger) gitOn(ctx context.Context, out io.Writer, args ...string) (code
 	return object.ExecTo(ctx, nil, out, env, args...)
 }
 
-// repack puts the mirror's small packs together, the smallest first, so that
-// the work done over time is small too. Nobody else may use the mirror.
+// repack combines the mirror's small packs, the smallest first, which keeps the
+// total work small. The caller holds the mirror exclusively.
 func (r *merger) repack(ctx context.Context) error {
 	if err := r.checkGit(); err != nil {
 		return err
@@ -267,8 +264,8 @@ func (r *merger) repack(ctx context.Context) error {
 	return err
 }
 
-// between are the commits after from to to, first parents only, oldest first, at
-// most limit of them.
+// Between returns the commits after from up to to, oldest first, first parents
+// only, at most limit of them.
 func (r *merger) Between(ctx context.Context, from, to plumbing.Hash, limit int) ([]plumbing.Hash, error) {
 	out, code, err := r.git(ctx, "rev-list", "--first-parent", to.String(), "^"+from.String())
 	if err == nil && code != 0 {
@@ -290,7 +287,8 @@ func (r *merger) Between(ctx context.Context, from, to plumbing.Hash, limit int)
 	return ids, nil
 }
 
-// packOf is a pack of what wants hold and haves, where they are known, do not.
+// PackOf returns a pack with the objects of wants that the known commits of haves
+// do not contain.
 func (r *merger) PackOf(ctx context.Context, wants, haves []plumbing.Hash) ([]byte, error) {
 	if err := r.checkGit(); err != nil {
 		return nil, err
@@ -316,5 +314,5 @@ func (r *merger) PackOf(ctx context.Context, wants, haves []plumbing.Hash) ([]by
 	return []byte(out), err
 }
 
-// Shadowed is nothing in an estate of one repository.
+// Shadowed returns no files, because the estate has one repository.
 func (r *Repo) Shadowed(context.Context, string, string) ([]string, error) { return nil, nil }

@@ -10,28 +10,29 @@ import (
 	"berth/reconciler"
 )
 
-// maxTried bounds the pushes without a known outcome that are remembered.
+// maxTried bounds the number of recorded pushes with unknown outcome.
 const maxTried = 1000
 
-// moves is what this process knows of where berth/in-force may stand: only who
-// leads moves it. What it says decides what was permitted, so a commit that
-// somebody else put there is not taken over in passing, though every file of it
-// be main's: an older version of a file is too.
+// moves holds the tips of berth/in-force that this process expects. Only the
+// leader moves the branch. The branch decides which changes were permitted. So a
+// commit of any other writer is refused even if every file is from main: it may
+// be an older version of a file.
 type moves struct {
-	tip   plumbing.Hash   // where it was last left or found; zero: nowhere yet
-	tried []plumbing.Hash // pushed from there, and whether that arrived is not known
-	// until then what whoever led before had under way may still arrive; zero
-	// once this process moved the branch, as that push can arrive no more.
+	tip   plumbing.Hash   // last known tip; zero: not known yet
+	tried []plumbing.Hash // pushed on top of tip with unknown outcome
+	// until is the end of the period in which a push of the previous leader may
+	// arrive. It is zero once this process moved the branch, because that push must
+	// fail then.
 	until time.Time
 }
 
-// try notes what is about to be pushed: the answer may be lost.
+// try records a tip before its push, because the response may be lost.
 func (m *moves) try(tip plumbing.Hash) {
 	m.tried = append(m.tried[max(0, len(m.tried)-maxTried+1):], tip)
 }
 
-// found notes where the branch was found. For a while after the first time, as
-// much as a push of whoever led before may take, it may move.
+// found records the tip of the branch. After the first call, the branch may still
+// move until the given time, because a push of the previous leader may arrive.
 func (m *moves) found(tip plumbing.Hash, until time.Time) {
 	if m.tip.IsZero() {
 		m.until = until
@@ -39,7 +40,7 @@ func (m *moves) found(tip plumbing.Hash, until time.Time) {
 	m.at(tip)
 }
 
-// pushed notes that this process moved the branch.
+// pushed records that this process moved the branch.
 func (m *moves) pushed(tip plumbing.Hash) {
 	m.at(tip)
 	m.until = time.Time{}
@@ -51,8 +52,8 @@ func (m *moves) at(tip plumbing.Hash) {
 	}
 }
 
-// allow refuses a tip that this process did not make, unless it is the first
-// that it sees, or soon after. That a branch was deleted is for others to say.
+// allow refuses a tip that this process did not push, except the first tip and
+// those of a short period after it. The caller checks for deleted branches.
 func (m *moves) allow(tip plumbing.Hash, now time.Time) error {
 	if now.Before(m.until) || m.tip.IsZero() || tip.IsZero() || tip == m.tip || slices.Contains(m.tried, tip) {
 		return nil

@@ -12,31 +12,30 @@ import (
 )
 
 const (
-	// maxPatch bounds a patch, in bytes.
+	// maxPatch bounds a patch in bytes.
 	maxPatch = 8 << 20
-	// maxPatchPaths bounds how many files a patch is made of; their names go on
-	// git's command line.
+	// maxPatchPaths bounds the number of files in a patch, because their names are
+	// arguments of git.
 	maxPatchPaths = 2000
-	// patchUnit is how many bytes of patches are counted as one entry of what is
-	// known.
+	// patchUnit is the number of bytes that count as one entry of the cache.
 	patchUnit = 256
 )
 
-// Patch is what head changes since it left base, as the unified diff with three
-// lines of context that forges show of a pull request, of the estate's files
-// alone, and only of those that are in the merge of the two as they are in head:
-// of others the lines are elsewhere once merged. It is for finding lines, and
-// never applied: of more than 2,000 files, or of 8 MiB, what is left out is a
-// whole file.
+// Patch returns the changes of head since the merge base as a unified diff with
+// three lines of context, like the diff of a forge. It contains only files of the
+// estate, and only those whose merged version equals the version in head. In
+// other files, the lines have other numbers after the merge. The patch serves to
+// find lines and is never applied: beyond 2,000 files or 8 MiB, whole files are
+// left out.
 func (r *merger) Patch(ctx context.Context, base, head string) (string, error) {
 	return r.PatchMerged(ctx, base, head, func() (string, []string, error) { return r.Merge(ctx, base, head) })
 }
 
-// patchMerged is Patch, of files that are in what merge makes as they are in head.
+// PatchMerged is Patch with the result of merge in place of Merge.
 func (r *merger) PatchMerged(ctx context.Context, base, head string, merge func() (tree string, conflicts []string, err error)) (string, error) {
 	from, err := r.MergeBase(ctx, base, head)
 	if errors.Is(err, reconciler.ErrNotFound) && r.Known(base, head) == nil {
-		return "", nil // no common history: nothing that a forge would show beside it
+		return "", nil // without common history a forge shows no diff
 	}
 	if err != nil {
 		return "", err
@@ -53,7 +52,7 @@ func (r *merger) PatchMerged(ctx context.Context, base, head string, merge func(
 	if err != nil {
 		return "", err
 	}
-	// A large file has no lines that anybody looks for.
+	// A diff of a large file is not useful.
 	args := []string{"-c", "core.bigFileThreshold=1m", "-c", "core.quotePath=false", "diff-tree", "-r", "-p", "-M", "--no-color", "--no-ext-diff", "--no-textconv", "--full-index", from, head, "--"}
 	n := 0
 	for _, c := range ours {
@@ -61,7 +60,7 @@ func (r *merger) PatchMerged(ctx context.Context, base, head string, merge func(
 		if top != "platform" && top != object.TenantsDir || n == maxPatchPaths {
 			continue
 		}
-		if c.To != "" { // what goes has no lines, and may be what another was before it was renamed
+		if c.To != "" { // a deleted file has no lines, and may be the source of a rename
 			e, err := r.Lookup(root, c.Path)
 			if err != nil && !errors.Is(err, reconciler.ErrUnreadable) {
 				return "", err
@@ -78,7 +77,7 @@ func (r *merger) PatchMerged(ctx context.Context, base, head string, merge func(
 	}
 	key := strings.Join(args, "\x00")
 	if text, ok := r.patches.Get(key); ok {
-		return text, nil // it is planned again far more often than it changes
+		return text, nil // a pull request is planned far more often than it changes
 	}
 	out := capped{max: maxPatch}
 	if _, err := r.gitTo(ctx, &out, args...); err != nil {

@@ -29,38 +29,38 @@ import (
 	"berth/reconciler/gitrepo/object"
 )
 
-// Credentials are how Berth says who it is to a remote. They print as stars.
+// Credentials authenticate Berth at a remote. They print as asterisks.
 type Credentials struct {
 	User   string // HTTP user or SSH login; empty: "git"
 	Token  string // HTTP password
 	SSHKey []byte // private key, PEM
-	Source string // where the secret comes from, for messages: setting and file
+	Source string // setting and file of the secret, for messages
 }
 
-// String hides the secrets, whatever prints it.
+// String hides the secrets.
 func (Credentials) String() string { return "***" }
 
 // GoString hides the secrets from %#v.
 func (Credentials) GoString() string { return "***" }
 
-// AuthFunc gives the credentials for one call; it may read them anew each time.
+// AuthFunc returns the credentials for one call; it may read them on each call.
 type AuthFunc func(ctx context.Context) (Credentials, error)
 
-// remote is one URL and how to talk to it.
+// remote is one URL with its transport and credentials.
 type remote struct {
 	url        string
 	endpoint   *transport.Endpoint
 	transport  transport.Transport
 	ssh        bool
-	local      bool // a directory of this machine, read and written by git's own programs
+	local      bool // a local directory, accessed by git's own programs
 	auth       AuthFunc
 	knownHosts string
 	timeout    time.Duration
-	dialing    chan struct{} // holds one token while an SSH connection is made
+	dialing    chan struct{} // holds a token while an SSH connection is set up
 }
 
-// newRemote checks the URL: https, ssh, http to this machine, or file. Credentials
-// in a URL end up in logs and are refused.
+// newRemote checks the URL: https, ssh, http to this machine, or file. It rejects
+// credentials in a URL, because URLs appear in logs.
 func newRemote(raw string, auth AuthFunc, o Options) (*remote, error) {
 	u, err := url.Parse(raw)
 	if err == nil && u.Scheme == "file" && !o.Tenant {
@@ -95,7 +95,7 @@ func newRemote(raw string, auth AuthFunc, o Options) (*remote, error) {
 	return r, nil
 }
 
-// httpTransport has a deadline on every phase; a call as a whole has one too.
+// httpTransport has a deadline for every phase. The whole call has one too.
 func httpTransport(timeout time.Duration) *http.Transport {
 	return &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
@@ -108,11 +108,11 @@ func httpTransport(timeout time.Duration) *http.Transport {
 	}
 }
 
-// maxComplaint bounds what is read of an answer that is an error, in bytes: go-git
-// takes all of it into the error's text.
+// maxComplaint bounds the bytes read of an error response, because go-git puts
+// the whole response into the error text.
 const maxComplaint = 4 << 10
 
-// shortErrors is a transport whose answers are short where they are errors.
+// shortErrors is a transport that truncates error responses.
 type shortErrors struct{ http.RoundTripper }
 
 func (s shortErrors) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -131,7 +131,7 @@ func loopback(host string) bool {
 	return host == "localhost" || (ip != nil && ip.IsLoopback())
 }
 
-// redact takes user and password out of a URL for messages.
+// Redact removes user and password from a URL for messages.
 func Redact(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil {
@@ -145,10 +145,10 @@ func Redact(raw string) string {
 	return u.String()
 }
 
-// login is how a call to a remote authenticates.
+// login holds the authentication of one call.
 type login struct {
 	remote *remote
-	method transport.AuthMethod // nil: without credentials
+	method transport.AuthMethod // nil: no credentials
 	source string               // Credentials.Source
 }
 
@@ -171,7 +171,7 @@ func (r *remote) login(ctx context.Context) (login, error) {
 	return login{r, method, c.Source}, nil
 }
 
-// method is the credentials as go-git takes them; nil if there are none.
+// method converts the credentials for go-git; nil if there are no credentials.
 func (r *remote) method(c Credentials) (transport.AuthMethod, error) {
 	user := c.User
 	if user == "" {
@@ -202,8 +202,8 @@ func (r *remote) method(c Credentials) (transport.AuthMethod, error) {
 	return nil, nil
 }
 
-// explain makes an OperatorError of what an operator has to change, with the next
-// step, and hides the credential.
+// explain returns an OperatorError with the next step if an operator must act. It
+// hides the credential.
 func (l login) explain(err error) error {
 	if err = l.hide(err); err == nil || l.remote == nil {
 		return err
@@ -227,8 +227,8 @@ func (l login) explain(err error) error {
 	return &reconciler.OperatorError{Err: err}
 }
 
-// hide takes what was shown to a server out of an error: some servers, and
-// proxies before them, repeat what they were sent.
+// hide removes the sent credential from an error, because some servers and
+// proxies repeat the request in their response.
 func (l login) hide(err error) error {
 	basic, ok := l.method.(*githttp.BasicAuth)
 	if !ok || err == nil {
@@ -242,7 +242,7 @@ func (l login) hide(err error) error {
 	return &hidden{err, text}
 }
 
-// hidden is an error with other words.
+// hidden is an error with another text.
 type hidden struct {
 	err  error
 	text string
@@ -251,10 +251,9 @@ type hidden struct {
 func (h *hidden) Error() string { return h.text }
 func (h *hidden) Unwrap() error { return h.err }
 
-// dial opens a session. Over SSH that makes the connection, which go-git does
-// without a deadline: a host that accepts and says nothing would hold us for
-// ever. So it is left behind when the time is over, and no second one is begun
-// before it has ended.
+// dial opens a session. Over SSH this sets up the connection, for which go-git
+// has no deadline: a silent host would block forever. So dial abandons the
+// attempt when ctx ends, and makes no second attempt before the first has ended.
 func dial[S io.Closer](ctx context.Context, r *remote, open func() (S, error)) (session S, err error) {
 	if !r.ssh {
 		return open()
@@ -280,25 +279,24 @@ func dial[S io.Closer](ctx context.Context, r *remote, open func() (S, error)) (
 	case <-ctx.Done():
 		go func() {
 			if late := <-done; late.err == nil {
-				_ = late.session.Close() // nobody waits for it
+				_ = late.session.Close() // the caller has timed out
 			}
 		}()
 		return session, fmt.Errorf("connect: %w", ctx.Err())
 	}
 }
 
-// download is one conversation with git-upload-pack.
+// download is one session with git-upload-pack.
 type download struct {
 	remote  *remote
-	login   login // that the session was opened with
+	login   login // login of the session
 	session transport.UploadPackSession
 	refs    map[string]plumbing.Hash
 	caps    *capability.List
 	used    bool
 }
 
-// advertise opens a conversation and reads where the remote's refs stand: the
-// one time per fetch.
+// advertise opens a session and reads the remote's refs, once per fetch.
 func (r *remote) advertise(ctx context.Context) (*download, error) {
 	login, err := r.login(ctx)
 	if err != nil {
@@ -322,25 +320,25 @@ func (r *remote) advertise(ctx context.Context) (*download, error) {
 
 func (d *download) close() error { return d.session.Close() }
 
-// tip is where a branch stands at the remote; the zero hash where it is not.
+// tip returns the commit of a branch at the remote, or the zero hash.
 func (d *download) tip(branch string) plumbing.Hash { return d.refs["refs/heads/"+branch] }
 
 var (
-	// errStore says that a store did not take in what the remote sent.
+	// errStore means that a store could not import the remote's pack.
 	errStore = errors.New("store cannot be written")
 )
 
-// order is what to fetch.
+// order describes a fetch.
 type order struct {
 	into         *object.Store
 	wants, haves []plumbing.Hash
-	depth        int   // cuts history there; 0: all of it
-	limit        int64 // bytes of the pack; 0: none
-	strict       bool  // only with a limit: refuse what git finds fault with
+	depth        int   // depth of a shallow history; 0: all of it
+	limit        int64 // maximum pack size in bytes; 0: no limit
+	strict       bool  // reject faulty objects; needs a limit
 }
 
-// fetch brings the wanted commits into a store, with what is new of their
-// history, and says how many bytes that took.
+// fetch fetches the wanted commits and their new history into a store. It returns
+// the pack size in bytes.
 func (d *download) fetch(ctx context.Context, o order) (size int64, err error) {
 	defer func() { err = d.login.explain(err) }()
 	s := o.into
@@ -363,8 +361,8 @@ func (d *download) fetch(ctx context.Context, o order) (size int64, err error) {
 		if err := req.Capabilities.Set(capability.Shallow); err != nil {
 			return 0, err
 		}
-		// The server must know where our history ends, else it leaves out
-		// objects that only older commits would have brought.
+		// The server must know the boundary of our shallow history. Else it leaves
+		// out objects that only older commits contain.
 		req.Shallows = shallow
 	}
 	if d.caps.Supports(capability.NoProgress) {
@@ -377,8 +375,8 @@ func (d *download) fetch(ctx context.Context, o order) (size int64, err error) {
 		return 0, fmt.Errorf("fetch from %s: %w", d.remote.url, err)
 	}
 	defer res.Close() //nolint:errcheck // the pack was read to its end
-	// First to a file, then into the store: the store is locked only while it
-	// takes the pack in, not while the network gives it.
+	// The pack is first written to a file, so that the store is locked for the
+	// import only and not for the transfer.
 	spool, err := os.CreateTemp(s.Dir, "incoming-")
 	if err != nil {
 		return 0, errors.Join(errStore, err)
@@ -412,15 +410,15 @@ func (d *download) fetch(ctx context.Context, o order) (size int64, err error) {
 	return size, nil
 }
 
-// push moves a branch from old to commit by compare-and-swap, sending pack. The
+// push moves a branch from old to commit by compare-and-swap and sends pack. The
 // zero hash as old means that the branch must not exist. Over HTTP this is one
-// request: the ref advertisement is not asked for, since old is known.
+// request: old is known, so the ref advertisement is not needed.
 //
-// Whatever goes wrong, the remote is then asked where the branch stands, since
-// neither an error text nor a lost reply says whether it was moved. That the
-// branch stands at commit is a success unless the remote reported that it refused
-// this push: then another process pushed the same commit. The error is
-// reconciler.ErrConflict if someone else moved it.
+// After any error, push reads the branch at the remote, because neither an error
+// text nor a lost response proves the outcome. The push succeeded if the branch
+// is at commit, unless the remote reported that it refused this push. In that
+// case another process pushed the same commit. The error is
+// reconciler.ErrConflict if another process moved the branch.
 func (r *remote) push(ctx context.Context, branch string, old, commit plumbing.Hash, pack []byte) error {
 	bounded, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
@@ -444,8 +442,8 @@ func (r *remote) push(ctx context.Context, branch string, old, commit plumbing.H
 	return fmt.Errorf("push to %s at %s: %w (it stands at %s)", branch, r.url, reconciler.ErrConflict, d.tip(branch))
 }
 
-// send makes one push. refused is true if the remote's report says that it did
-// not move the branch.
+// send makes one push. refused is true if the remote reports that it did not move
+// the branch.
 func (r *remote) send(ctx context.Context, branch string, old, commit plumbing.Hash, pack []byte) (refused bool, err error) {
 	login, err := r.login(ctx)
 	if err != nil {
@@ -486,7 +484,7 @@ func (r *remote) send(ctx context.Context, branch string, old, commit plumbing.H
 	return false, nil
 }
 
-// checkURL returns an error if the repository of o cannot be used.
+// CheckURL returns an error if the URL of o is not usable.
 func CheckURL(o Options) error {
 	_, err := newRemote(o.URL, o.Auth, o)
 	return err

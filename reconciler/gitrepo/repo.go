@@ -18,80 +18,80 @@ import (
 	"berth/reconciler/gitrepo/statusbranch"
 )
 
-// Options say which estate a Repo is, and who writes to it.
+// Options configure the repository of an estate and Berth's commits.
 type Options struct {
-	URL    string // https, ssh, or http to this machine; no credentials in it
-	Dir    string // where the mirror is kept; one process at a time
-	Branch string // the branch people merge to; empty: main
+	URL    string // https, ssh, or http to this machine; without credentials
+	Dir    string // directory of the mirror; used by one process at a time
+	Branch string // the branch that people merge to; empty: main
 
-	// StatusURL is another repository for berth/status, for an estate whose
-	// status must not be seen where the estate is. Empty: the same.
+	// StatusURL is a separate repository for berth/status, for an estate whose
+	// status must not be visible to readers of the estate. Empty: the estate's
+	// repository.
 	StatusURL string
 
-	Auth       AuthFunc // for URL; nil: none
+	Auth       AuthFunc // for URL; nil: no credentials
 	StatusAuth AuthFunc // for StatusURL; Auth is not sent there
 	KnownHosts string   // file that pins SSH host keys; needed for ssh URLs
 	AllowHTTP  bool     // plain http to other machines; only for closed networks
 
 	// Sign signs the raw bytes of commits on berth/status and berth/in-force. Nil:
-	// they are not signed. Commits on berth/main never are, as every daemon has to
-	// compose the same ones.
+	// unsigned. Commits on berth/main are unsigned, because every daemon must
+	// compose identical ones.
 	Sign func(raw []byte) ([]byte, error)
 
 	AuthorName  string // of Berth's commits; empty: Berth
 	AuthorEmail string // empty: berth@localhost
 
-	// Timeout bounds one call to the remote; a first fetch has ten times as
-	// long. Zero: a minute.
+	// Timeout bounds one call to the remote. A first fetch has ten times as long.
+	// Zero: one minute.
 	Timeout time.Duration
 
-	// MaxPull bounds what the head of one pull request may bring, in bytes of a
-	// pack. Zero: 256 MiB.
+	// MaxPull bounds the pack size in bytes of one pull request head. Zero: 256
+	// MiB.
 	MaxPull int64
 
-	// tenant: only Branch is looked at, it may go anywhere, and what one fetch of
-	// it brings is bounded by MaxPull.
+	// Tenant marks a tenant's repository: only Branch is read, its history may be
+	// rewritten, and MaxPull bounds one fetch.
 	Tenant bool
-	// composer composes the estate of Branch and of the repositories of tenants; nil:
+	// Composer composes the estate from Branch and the tenants' repositories. Nil:
 	// the estate is Branch.
 	Composer Composer
 
-	Log *slog.Logger     // nil: nothing is logged
+	Log *slog.Logger     // nil: no log
 	Now func() time.Time // time of commits; nil: time.Now
 }
 
-// Repo is one estate. It is safe for concurrent use; calls to the remote go one
-// after the other.
+// Repo is one estate. It is safe for concurrent use. Calls to the remote run one
+// at a time.
 type Repo struct {
 	*merger
 	Options Options
 	who     string // "Name <mail>" of commits
 	main    *remote
-	status  *remote // the same as main, or StatusURL's
-	local   string  // Git directory of someone's repository that is only looked at; else empty
+	status  *remote // same as main, or the remote of StatusURL
+	local   string  // Git directory of a local view; else empty
 
 	composer Composer // nil: the estate is Options.Branch alone
 
-	lock *os.File // held while the mirror is ours
+	lock *os.File // held while this process uses the mirror
 
-	// remoteBusy holds one token: who has it may talk to the remote and move
-	// local refs.
+	// remoteBusy holds one token. Its holder may talk to the remote and move local
+	// refs.
 	remoteBusy chan struct{}
 
 	use      scratchUse
-	refusals map[string]refusal // by ref; under remoteBusy
+	refusals map[string]refusal // by ref; guarded by remoteBusy
 
-	verified plumbing.Hash // in-force tip known to hold only blobs of main; under remoteBusy
-	moves    moves         // of in-force; under remoteBusy
+	verified plumbing.Hash // verified in-force tip; guarded by remoteBusy
+	moves    moves         // of in-force; guarded by remoteBusy
 
 	statusBranch *statusbranch.Branch
 }
 
 var _ reconciler.Repo = (*Repo)(nil)
 
-// Open takes the mirror in o.Dir into use, or makes one. It does not talk to
-// the remote: an estate whose remote is down can be opened. Close gives the
-// directory back.
+// Open opens or creates the mirror in o.Dir. It does not contact the remote, so
+// it works while the remote is down. Close releases the directory.
 func Open(_ context.Context, o Options) (*Repo, error) {
 	if o.Branch == "" {
 		o.Branch = "main"
@@ -138,12 +138,12 @@ func Open(_ context.Context, o Options) (*Repo, error) {
 	return r, nil
 }
 
-// openMirror opens or makes the mirror and an empty scratch store, and clears
-// what a crash left beside them.
+// openMirror opens or creates the mirror and an empty scratch store, and removes
+// the leftovers of a crash.
 func (r *Repo) openMirror() error {
 	mirror, scratch := MirrorDir(r.Options.Dir), filepath.Join(r.Options.Dir, "scratch.git")
 	if old := filepath.Join(r.Options.Dir, "mirror.old"); !object.FileExists(mirror) && object.FileExists(old) {
-		if err := os.Rename(old, mirror); err != nil { // a crash while it was replaced
+		if err := os.Rename(old, mirror); err != nil { // crash during a replacement
 			return err
 		}
 	}
@@ -152,7 +152,7 @@ func (r *Repo) openMirror() error {
 			return err
 		}
 	}
-	if err := object.InitStore(mirror); err != nil { // something else is in its place: it is a cache
+	if err := object.InitStore(mirror); err != nil { // another file is in its place; a cache can be deleted
 		if err := errors.Join(os.RemoveAll(mirror), object.InitStore(mirror)); err != nil {
 			return err
 		}
@@ -179,8 +179,8 @@ func (r *Repo) openMirror() error {
 	return nil
 }
 
-// lockDir takes the directory for this process; the kernel gives it back when
-// the process ends, however it ends.
+// lockDir locks the directory for this process. The kernel releases the lock when
+// the process ends.
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -192,15 +192,15 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// Close gives the mirror's files back. The Repo must not be used afterwards.
+// Close closes the mirror. The Repo must not be used afterwards.
 func (r *Repo) Close() error {
 	err := errors.Join(r.Mirror.Close(), r.Scratch.Close())
 	if r.Older != nil {
 		err = errors.Join(err, r.Older.Close())
 	}
 	if r.lock != nil {
-		// Unlocked, not only closed: a git program that is being started at this
-		// moment holds a copy of the descriptor until it has begun.
+		// Closing alone is not enough: a git program that is just starting holds a
+		// copy of the descriptor.
 		err = errors.Join(err, syscall.Flock(int(r.lock.Fd()), syscall.LOCK_UN), r.lock.Close())
 	}
 	if r.local != "" {
@@ -222,5 +222,6 @@ func (r *Repo) acquire(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// errReadOnly: a local view was asked for what needs a remote.
+// errReadOnly means that a local view was used for an operation that needs a
+// remote.
 var errReadOnly = errors.New("this is a view of a local repository: it has no remote and is never written to")

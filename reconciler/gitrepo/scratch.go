@@ -12,40 +12,41 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 )
 
-// The scratch store holds what no branch does: heads of pull requests, and the
-// trees that merging makes. Anybody who may open a pull request puts things
-// there, so it is kept apart from the mirror and made anew when it is old or
-// has grown. What was in it stays readable until the next time, for who is in
-// the middle of something; what is needed longer is fetched again.
+// The scratch store holds the objects that no branch contains: heads of pull
+// requests and the trees of merges. Anyone who can open a pull request can add
+// objects. So it is separate from the mirror, and is replaced when it is old or
+// large. The previous store stays readable until the next replacement, so that
+// running operations can finish.
 const (
 	scratchAge    = time.Hour
 	scratchPacks  = 100
 	scratchMerges = 2000
-	scratchPulls  = 4 // times Options.MaxPull, in bytes
+	scratchPulls  = 4 // factor of Options.MaxPull, in bytes
 
-	// storeAgain is when a head that could not be stored is tried again.
+	// StoreAgain is the delay before a head that could not be stored is fetched
+	// again.
 	StoreAgain = 5 * time.Minute
 )
 
-// defaultMaxPull is what a pull request may bring: an estate is text.
+// defaultMaxPull is the default of Options.MaxPull; an estate is text.
 const defaultMaxPull = 256 << 20
 
-// scratchUse is what became of the scratch store since it was made.
+// scratchUse is the use of the scratch store since its creation.
 type scratchUse struct {
 	since time.Time
-	bytes int64 // fetched
+	bytes int64 // bytes fetched
 }
 
-// refusal remembers a head that is not fetched again for a while.
+// refusal records a head that is not fetched again for a while.
 type refusal struct {
 	head  plumbing.Hash
 	until time.Time
 	err   error
 }
 
-// renewScratch makes the scratch store anew if it is time. Who calls it may
-// talk to the remote. It is upkeep: that it fails is logged, and the old one
-// goes on.
+// renewScratch replaces the scratch store when it is due. The caller holds the
+// right to talk to the remote. It is maintenance: a failure is logged, and the
+// old store stays in use.
 func (r *Repo) renewScratch(ctx context.Context) {
 	now := r.Options.Now()
 	full := r.use.bytes > scratchPulls*r.Options.MaxPull || r.made.Load() > scratchMerges || r.Scratch.Packs() > scratchPacks
@@ -61,7 +62,7 @@ func (r *Repo) renewScratch(ctx context.Context) {
 		r.LogError(ctx, "make the scratch store anew", err)
 		return
 	}
-	// A merge that takes long must not make everybody wait behind us.
+	// A long merge must not block all readers behind this writer.
 	if !r.Swap.TryLock() {
 		return
 	}
@@ -76,8 +77,8 @@ func (r *Repo) renewScratch(ctx context.Context) {
 	r.LogError(ctx, "make the scratch store anew", err)
 }
 
-// swapScratch puts the scratch store aside as the older one, that one to gone,
-// and an empty one in its place.
+// swapScratch replaces the scratch store by an empty one. The current store
+// becomes the older one, and the older one moves to gone.
 func (r *Repo) swapScratch(gone string) error {
 	fresh, scratch, older := filepath.Join(r.Options.Dir, "scratch.new"), r.Scratch.Dir, filepath.Join(r.Options.Dir, "scratch.old")
 	if err := errors.Join(os.RemoveAll(fresh), object.InitStore(fresh)); err != nil {
@@ -96,14 +97,15 @@ func (r *Repo) swapScratch(gone string) error {
 		r.Older = object.OpenStore(older)
 		err = os.Rename(fresh, scratch)
 	}
-	if err != nil { // whatever stands there: merging needs a repository
+	if err != nil { // git needs a repository here, even after a failure
 		err = errors.Join(err, object.InitStore(scratch))
 	}
 	r.Scratch = object.OpenStore(scratch)
 	return err
 }
 
-// refused says why a head is not fetched.
+// refused returns the error that a head was refused with, if it must not be
+// fetched now.
 func (r *Repo) refused(ref string, head plumbing.Hash) error {
 	was, ok := r.refusals[ref]
 	if !ok || was.head != head || !r.Options.Now().Before(was.until) {
@@ -113,7 +115,8 @@ func (r *Repo) refused(ref string, head plumbing.Hash) error {
 	return was.err
 }
 
-// refuse remembers it, so that what is too large is not fetched for each look.
+// refuse records a refusal, so that a large head is not fetched again for each
+// reconcile.
 func (r *Repo) refuse(ref string, head plumbing.Hash, long time.Duration, err error) {
 	now := r.Options.Now()
 	for n, was := range r.refusals {
@@ -124,7 +127,7 @@ func (r *Repo) refuse(ref string, head plumbing.Hash, long time.Duration, err er
 	r.refusals[ref] = refusal{head, now.Add(long), err}
 }
 
-// inMiB is a number of bytes as people read it.
+// inMiB formats a number of bytes for people.
 func inMiB(n int64) string {
 	if n%(1<<20) == 0 {
 		return fmt.Sprintf("%d MiB", n>>20)

@@ -15,7 +15,7 @@ import (
 	"berth/schema/audit"
 )
 
-// openStatus makes the branch berth/status of r.
+// openStatus creates the Branch for berth/status of r.
 func (r *Repo) openStatus() {
 	r.statusBranch = statusbranch.New(r.Reader, statusbranch.Options{
 		Author: r.who, Sign: r.Options.Sign, Now: r.Options.Now,
@@ -25,17 +25,17 @@ func (r *Repo) openStatus() {
 	})
 }
 
-// ReadStatus reads a commit of berth/status; "" is an empty one. A file that Berth
-// cannot have written is skipped and named in Warnings. The caller must not change
-// the statuses.
+// ReadStatus reads a commit of berth/status; "" is an empty branch. It skips
+// files that Berth cannot have written and names them in Warnings. The caller
+// must not modify the statuses.
 func (r *Repo) ReadStatus(ctx context.Context, commit string) (reconciler.StatusTree, error) {
 	return r.statusBranch.Read(ctx, commit)
 }
 
-// WriteStatus makes one commit on berth/status and pushes it in one request. Its cost
-// follows what b changes, neither the estate nor the history. It returns old if b
-// changes nothing, so a batch whose answer was lost may be written again on the tip
-// that Fetch returns, and is there once.
+// WriteStatus makes one commit on berth/status and pushes it in one request. Its
+// cost follows the changes in b, neither the estate nor the history. If b changes
+// nothing, it returns old. So a caller may write a batch again on the new tip
+// after a lost response.
 //
 // The error is reconciler.ErrConflict if the branch is no longer at old.
 func (r *Repo) WriteStatus(ctx context.Context, old string, b reconciler.StatusBatch) (string, error) {
